@@ -1,0 +1,337 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+)
+
+// Operand indices of an Attention; those of the optional operands are given by its methods.
+const (
+	attentionQ = iota
+	attentionK
+	attentionV
+	attentionOptional // the first optional operand
+)
+
+// MaskArg is the index of the operand mask, -1 if there is none.
+func (a Attention) MaskArg() int {
+	if !a.HasMask {
+		return -1
+	}
+	return attentionOptional
+}
+
+// LengthsArg is the index of the operand lengths, -1 if there is none.
+func (a Attention) LengthsArg() int {
+	if !a.HasLengths {
+		return -1
+	}
+	return attentionOptional + count(a.HasMask)
+}
+
+// SeedArg is the index of the operand seed, -1 if there is none.
+func (a Attention) SeedArg() int {
+	if a.Dropout == 0 {
+		return -1
+	}
+	return attentionOptional + count(a.HasMask, a.HasLengths)
+}
+
+func count(flags ...bool) int {
+	n := 0
+	for _, f := range flags {
+		if f {
+			n++
+		}
+	}
+	return n
+}
+
+// AttentionDims are the sizes of an attention. Absent axes count as 1.
+type AttentionDims struct {
+	Batch         Shape // the axes before that of the heads
+	Heads, Group  int   // heads of queries, and how many of them share a head of keys and values
+	Queries, Keys int
+	Depth, Width  int // of a query and key; of a value and result
+}
+
+// Dims returns the sizes for operands q, k and v. It is meaningful only for shapes that the type rule accepts.
+func (a Attention) Dims(q, k, v Shape) AttentionDims {
+	r := q.Rank()
+	d := AttentionDims{Heads: 1, Group: 1, Queries: q.At(r - 2), Keys: k.At(r - 2), Depth: q.At(r - 1), Width: v.At(r - 1)}
+	if r > 2 {
+		d.Heads = q.At(r - 3)
+		d.Group = max(d.Heads, 1) / max(k.At(r-3), 1)
+		d.Batch = ShapeOf(q.Slice()[:r-3]...)
+	}
+	return d
+}
+
+// Scores is the shape [..., h, sq, sk] of the scores; q is the shape of the queries.
+func (d AttentionDims) Scores(q Shape) Shape { return q.With(q.Rank()-1, d.Keys) }
+
+// Range returns the keys [lo, hi) that query i may attend as far as position decides, among keys of which the first
+// valid ones count; all of them count where there are no lengths. Neither end is beyond those, and neither falls as i
+// grows.
+func (a Attention) Range(d AttentionDims, i, valid int) (lo, hi int) {
+	valid = min(max(valid, 0), d.Keys)
+	at := i + d.Keys - d.Queries // the key that stands where the query does
+	if a.Tail {
+		at = i + valid - d.Queries
+	}
+	lo, hi = 0, valid
+	if a.Causal {
+		hi = min(hi, at+1)
+	}
+	if a.Window > 0 {
+		// A window larger than all there is restricts nothing; the bound keeps the sums from overflowing.
+		w := min(a.Window, d.Keys+d.Queries)
+		lo = max(lo, at-w+1)
+		hi = min(hi, at+w)
+	}
+	hi = max(hi, 0)
+	return min(lo, hi), hi
+}
+
+func inferAttention(op Op, args []Type) ([]Type, error) {
+	a := op.(Attention)
+	if want := attentionOptional + count(a.HasMask, a.HasLengths, a.Dropout != 0); len(args) != want {
+		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", want, len(args))
+	}
+	q, k, v := args[attentionQ], args[attentionK], args[attentionV]
+	if err := wantFloat(q); err != nil {
+		return nil, err
+	}
+	if k.DType != q.DType || v.DType != q.DType {
+		return nil, fmt.Errorf("element types %v, %v and %v differ", q.DType, k.DType, v.DType)
+	}
+	if err := checkAttentionShapes(q.Shape, k.Shape, v.Shape); err != nil {
+		return nil, err
+	}
+	switch {
+	case a.Window < 0:
+		return nil, fmt.Errorf("window %d is negative", a.Window)
+	case !(a.Dropout >= 0 && a.Dropout < 1):
+		return nil, fmt.Errorf("probability %v is outside [0,1)", a.Dropout)
+	case a.Tail && !a.HasLengths:
+		return nil, fmt.Errorf("the tail of the valid keys wants lengths")
+	}
+	d := a.Dims(q.Shape, k.Shape, v.Shape)
+	if a.HasMask {
+		m := args[a.MaskArg()]
+		if m.DType != Bool && m.DType != q.DType {
+			return nil, fmt.Errorf("the mask is %v, not bool or %v", m.DType, q.DType)
+		}
+		if _, err := inferBroadcast(Broadcast{d.Scores(q.Shape)}, []Type{m}); err != nil {
+			return nil, fmt.Errorf("mask %w", err)
+		}
+	}
+	if a.HasLengths {
+		if l := args[a.LengthsArg()]; !l.DType.IsInt() || l.Shape != d.Batch {
+			return nil, fmt.Errorf("the lengths are %v, not i32%v or i64%v", l, d.Batch, d.Batch)
+		}
+	}
+	if a.Dropout != 0 {
+		if err := wantSeed(args[a.SeedArg()]); err != nil {
+			return nil, err
+		}
+	}
+	r := q.Shape.Rank()
+	return []Type{q.Reshaped(q.Shape.With(r-1, d.Width)), q.Reshaped(q.Shape.Drop(IntsOf(r - 1)))}, nil
+}
+
+func checkAttentionShapes(q, k, v Shape) error {
+	r := q.Rank()
+	if r < 2 || k.Rank() != r || v.Rank() != r {
+		return fmt.Errorf("wants q, k and v of one rank from 2 on, not %v, %v and %v", q, k, v)
+	}
+	if q.At(r-1) != k.At(r-1) {
+		return fmt.Errorf("queries %v and keys %v differ in the last axis", q, k)
+	}
+	if k.With(r-1, 0) != v.With(r-1, 0) {
+		return fmt.Errorf("keys %v and values %v differ elsewhere than in the last axis", k, v)
+	}
+	for i := range r - 3 {
+		if q.At(i) != k.At(i) {
+			return fmt.Errorf("batch axes of queries %v and keys %v differ", q, k)
+		}
+	}
+	if r > 2 {
+		if h, hk := q.At(r-3), k.At(r-3); hk == 0 && h > 0 || hk > 0 && h%hk != 0 {
+			return fmt.Errorf("%d heads of queries are not a multiple of %d of keys and values", h, hk)
+		}
+	}
+	return nil
+}
+
+// flopsAttention counts what position allows: two products and a softmax for each pair of a query and a key that it
+// may attend. Lengths and masks, known at run time only, save nothing here.
+func flopsAttention(op Op, args, _ []Type) int64 {
+	const softmax = 16 // as a Softmax per element
+	a := op.(Attention)
+	d := a.Dims(args[0].Shape, args[1].Shape, args[2].Shape)
+	n := a.pairs(d) * float64(d.Batch.Elems()) * float64(d.Heads) * float64(2*d.Depth+2*d.Width+softmax)
+	if n >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(n)
+}
+
+// pairs is Σ hi−lo of [Attention.Range] over the queries of one head, with all keys valid.
+func (a Attention) pairs(d AttentionDims) float64 {
+	// sum is Σ min(max(i+c, 0), Keys) over the queries.
+	sum := func(c int) float64 {
+		first := min(max(-c, 0), d.Queries)               // from here on the terms are not below 0
+		full := max(first, min(d.Keys-c, d.Queries))      // and from here on they are Keys
+		n, least := float64(full-first), float64(first+c) // in between they grow by 1
+		return n*least + n*(n-1)/2 + float64(d.Queries-full)*float64(d.Keys)
+	}
+	at, w := d.Keys-d.Queries, min(a.Window, d.Keys+d.Queries)
+	hi, lo := float64(d.Queries)*float64(d.Keys), 0.0
+	switch {
+	case a.Causal:
+		hi = sum(at + 1)
+	case w > 0:
+		hi = sum(at + w)
+	}
+	if w > 0 {
+		lo = sum(at - w + 1)
+	}
+	return hi - lo
+}
+
+// attentionParts are the steps of an attention in primitives that its decomposition and its gradient share.
+type attentionParts struct {
+	b    *Builder
+	op   Attention
+	args []*Node
+	d    AttentionDims
+	s    Shape // of the scores
+}
+
+func partsOf(b *Builder, op Op, args []*Node) attentionParts {
+	a := op.(Attention)
+	q := args[attentionQ].Type.Shape
+	d := a.Dims(q, args[attentionK].Type.Shape, args[attentionV].Type.Shape)
+	return attentionParts{b, a, args, d, d.Scores(q)}
+}
+
+// grouped turns x [..., h, n, m] into [..., hk, h÷hk·n, m], which meets the keys' and values' heads.
+func (p attentionParts) grouped(x *Node) *Node {
+	dims := x.Type.Shape.Slice()
+	if r := len(dims); r > 2 {
+		dims[r-3], dims[r-2] = dims[r-3]/p.d.Group, dims[r-2]*p.d.Group
+	}
+	return p.b.Reshape(x, dims...)
+}
+
+// heads undoes grouped for n queries: x [..., hk, h÷hk·sq, m] becomes [..., h, sq, m].
+func (p attentionParts) heads(x *Node) *Node {
+	return p.b.Reshape(x, p.s.With(p.s.Rank()-1, x.Type.Shape.At(p.s.Rank()-1)).Slice()...)
+}
+
+// scores are Scale·q·kᵀ with every mask applied: −Inf where nothing is attended.
+func (p attentionParts) scores() *Node {
+	b, d := p.b, p.args[0].Type.DType
+	s := p.heads(b.MatMul(p.grouped(p.args[attentionQ]), p.args[attentionK], false, true))
+	s = b.BinaryScalar(Mul, s, p.op.Scale)
+	low := b.Scalar(d, math.Inf(-1))
+	if p.op.HasMask {
+		m := b.Broadcast(p.args[p.op.MaskArg()], p.s)
+		if m.Type.DType == Bool {
+			s = b.Add(Select{}, m, s, low)
+		} else {
+			s = b.Binary(Add, s, m)
+		}
+	}
+	if keep := p.keep(); keep != nil {
+		s = b.Add(Select{}, keep, s, low)
+	}
+	return s
+}
+
+// keep says for each score whether position allows it, as [Attention.Range] does; nil if it always does.
+func (p attentionParts) keep() *Node {
+	b, a := p.b, p.op
+	if !a.Causal && a.Window == 0 && !a.HasLengths {
+		return nil
+	}
+	index := I64
+	var valid *Node
+	if a.HasLengths {
+		l := p.args[a.LengthsArg()]
+		index = l.Type.DType
+		l = b.Binary(Min, b.BinaryScalar(Max, l, 0), b.Scalar(index, float64(p.d.Keys)))
+		ones := p.s
+		for i := p.d.Batch.Rank(); i < p.s.Rank(); i++ {
+			ones = ones.With(i, 1)
+		}
+		valid = b.Broadcast(b.Reshape(l, ones.Slice()...), p.s)
+	}
+	key := b.Broadcast(b.Const(indices(index, p.d.Keys, p.d.Keys)), p.s)
+	var keep *Node
+	also := func(f BinaryFn, x, y *Node) {
+		c := b.Binary(f, x, y)
+		if keep != nil {
+			c = b.Binary(And, keep, c)
+		}
+		keep = c
+	}
+	if a.HasLengths {
+		also(Lt, key, valid)
+	}
+	if !a.Causal && a.Window == 0 {
+		return keep
+	}
+	at := b.Broadcast(b.Const(indices(index, p.d.Queries, p.d.Queries, 1)), p.s)
+	if a.Tail {
+		at = b.Binary(Add, at, b.BinaryScalar(Sub, valid, float64(p.d.Queries)))
+	} else {
+		at = b.BinaryScalar(Add, at, float64(p.d.Keys-p.d.Queries))
+	}
+	if a.Causal {
+		also(Le, key, at)
+	}
+	if w := float64(min(a.Window, p.d.Keys+p.d.Queries)); w > 0 {
+		also(Gt, key, b.BinaryScalar(Sub, at, w))
+		if !a.Causal {
+			also(Lt, key, b.BinaryScalar(Add, at, w))
+		}
+	}
+	return keep
+}
+
+// indices is the tensor 0, 1, …, n−1 of an integer type, of the given dimensions.
+func indices(d DType, n int, dims ...int) *Tensor {
+	t := NewTensor(TypeOf(d, dims...))
+	for i := range n {
+		t.SetFloat(i, float64(i))
+	}
+	return t
+}
+
+// dropped applies the dropout of the probabilities.
+func (p attentionParts) dropped(x *Node) *Node {
+	if p.op.Dropout == 0 {
+		return x
+	}
+	return p.b.Add(Dropout{p.op.Dropout}, x, p.args[p.op.SeedArg()])
+}
+
+func decomposeAttention(b *Builder, op Op, args []*Node) []*Node {
+	p := partsOf(b, op, args)
+	last := p.s.Rank() - 1
+	scores := p.scores()
+	zero := b.Scalar(scores.Type.DType, 0)
+
+	top := b.Reduce(MaxOf, scores, true, last)
+	top = b.Add(Select{}, b.BinaryScalar(Eq, top, math.Inf(-1)), zero, top)
+	e := b.Unary(Exp, b.Binary(Sub, scores, b.Broadcast(top, p.s)))
+	sum := b.Reduce(Sum, e, true, last)
+	lse := b.Binary(Add, top, b.Unary(Log, sum))
+
+	some := b.Add(Select{}, b.BinaryScalar(Eq, sum, 0), b.Scalar(scores.Type.DType, 1), sum)
+	prob := p.dropped(b.Binary(Div, e, b.Broadcast(some, p.s)))
+	y := p.heads(b.MatMul(p.grouped(prob), args[attentionV], false, false))
+	return []*Node{y, b.Reshape(lse, p.s.Drop(IntsOf(last)).Slice()...)}
+}

@@ -1,0 +1,47 @@
+package graph
+
+// Cost is what one evaluation of a node takes if nothing is fused or cached: its arithmetic, and its operands and
+// results read and written once.
+type Cost struct {
+	FLOPs      int64
+	ReadBytes  int64
+	WriteBytes int64
+}
+
+// Bytes is all traffic.
+func (c Cost) Bytes() int64 { return c.ReadBytes + c.WriteBytes }
+
+// Add sums two costs.
+func (c Cost) Add(d Cost) Cost {
+	return Cost{c.FLOPs + d.FLOPs, c.ReadBytes + d.ReadBytes, c.WriteBytes + d.WriteBytes}
+}
+
+// CostOf is the cost of a node. Sources, views and Results cost nothing.
+func CostOf(n *Node) Cost {
+	info := InfoOf(n.Op)
+	if info == nil || info.Class == ClassSource || info.Class == ClassView {
+		return Cost{}
+	}
+	if _, ok := n.Op.(Result); ok {
+		return Cost{}
+	}
+	out, err := ResultTypes(n.Op, n.Args)
+	if err != nil {
+		return Cost{}
+	}
+	args := make([]Type, len(n.Args))
+	var c Cost
+	for i, a := range n.Args {
+		args[i] = a.Type
+		c.ReadBytes += a.Type.Bytes()
+	}
+	for _, t := range out {
+		c.WriteBytes += t.Bytes()
+	}
+	if info.FLOPs != nil {
+		c.FLOPs = info.FLOPs(n.Op, args, out)
+	} else {
+		c.FLOPs = elems(out[0])
+	}
+	return c
+}

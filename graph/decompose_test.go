@@ -1,0 +1,108 @@
+package graph_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/ref"
+	"fusec/kernels/ref/cases"
+)
+
+// TestDecompositions compares every composite, computed by its own formula, with its decomposition.
+func TestDecompositions(t *testing.T) {
+	seen := map[string]bool{}
+	compare := func(t *testing.T, op graph.Op, args []ref.Value) {
+		t.Helper()
+		direct, err := ref.Op(op, args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meaning, err := ref.Decomposed(op, args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(direct) != len(meaning) {
+			t.Fatalf("%d results, decomposed %d", len(direct), len(meaning))
+		}
+		for i, v := range direct {
+			if err := ref.Check(v.Tensor(), meaning[i]); err != nil {
+				t.Errorf("result %d: %v", i, err)
+			}
+		}
+	}
+	for _, c := range cases.All(graph.F64) {
+		if graph.InfoOf(c.Op).Decompose == nil {
+			continue
+		}
+		seen[c.Op.OpName()] = true
+		t.Run(c.Name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			for range 5 {
+				args := make([]ref.Value, len(c.Args))
+				for i, a := range c.Args {
+					args[i] = ref.FromTensor(a.Draw(r))
+				}
+				compare(t, c.Op, args)
+			}
+		})
+	}
+	for _, info := range graph.Ops() {
+		if info.Decompose != nil && !seen[info.Name] {
+			t.Errorf("no case for %s", info.Name)
+		}
+		if (info.Decompose != nil) != (info.Class == graph.ClassComposite) {
+			t.Errorf("%s: class %d, decomposition %v", info.Name, info.Class, info.Decompose != nil)
+		}
+	}
+
+	inf := math.Inf(1)
+	rows, err := graph.TensorOf([]float64{
+		-inf, -inf, -inf,
+		-inf, 1, 2,
+		-1e9, -1e9, -1e9,
+		1000, 0, -1000,
+	}, 4, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("masked rows", func(t *testing.T) {
+		compare(t, graph.Softmax{Axis: 1}, []ref.Value{ref.FromTensor(rows)})
+		compare(t, graph.LogSoftmax{Axis: 1}, []ref.Value{ref.FromTensor(rows)})
+		out, err := ref.Op(graph.Softmax{Axis: 1}, []ref.Value{ref.FromTensor(rows)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []float64{0, 0, 0} {
+			if out[0].F[i] != want {
+				t.Errorf("element %d of a row wholly at −Inf is %v", i, out[0].F[i])
+			}
+		}
+	})
+}
+
+// TestDecompose appends to a graph and keeps the origin; a primitive has no decomposition.
+func TestDecompose(t *testing.T) {
+	b := graph.NewBuilder("g")
+	x := b.Input("x", graph.TypeOf(graph.F32, 2, 3))
+	y := b.Named(b.Add(graph.Softmax{Axis: 1}, x), "probs")
+	b.Output("y", y)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := len(g.Nodes)
+	parts := graph.Decompose(graph.Extend(g), y)
+	if len(parts) != 1 || parts[0].Type != y.Type {
+		t.Fatalf("decomposed into %v", parts)
+	}
+	for _, p := range g.Nodes[n:] {
+		if len(p.Origin) != 1 || p.Origin[0] != y.Origin[0] {
+			t.Errorf("%s has origin %v, want %v", p.Where(), p.Origin, y.Origin)
+		}
+	}
+	if graph.Decompose(graph.Extend(g), x) != nil {
+		t.Error("an input was decomposed")
+	}
+}

@@ -1,0 +1,393 @@
+package dot
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"image/png"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares what f prints with a file in testdata.
+func golden(t *testing.T, name string, f func(w io.Writer) error) {
+	t.Helper()
+	var b, again bytes.Buffer
+	if err := f(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := f(&again); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b.Bytes(), again.Bytes()) {
+		t.Errorf("%s: printed twice, the bytes differ", name)
+	}
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (go test -update writes it)", err)
+	}
+	if !bytes.Equal(b.Bytes(), want) {
+		t.Errorf("%s differs from what is printed now (go test -update writes it anew):\n%s", file, b.String())
+	}
+}
+
+func TestGolden(t *testing.T) {
+	small, large := mlpTrace(t), transformerTrace(t, 12)
+	for _, c := range []struct {
+		name  string
+		tr    *trace.Trace
+		stage int
+		opts  Options
+	}{
+		{"mlp-import.dot", small, 0, Options{}},
+		{"mlp-final.dot", small, 1, Options{}},
+		{"mlp-final-full.dot", small, 1, Options{Detail: Full}},
+		{"mlp-final-outline.dot", small, 1, Options{Detail: Outline, Measured: true}},
+		{"mlp-import.txt", small, 0, Options{Format: FormatText}},
+		{"mlp-final.txt", small, 1, Options{Format: FormatText}},
+		{"mlp-final-measured.txt", small, 1, Options{Format: FormatText, Measured: true}},
+		{"mlp-final.json", small, 1, Options{Format: FormatJSON}},
+		{"transformer-import.dot", large, 0, Options{}},
+		{"transformer-final.dot", large, 1, Options{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			golden(t, c.name, func(w io.Writer) error { return Stage(w, c.tr, c.stage, c.opts) })
+		})
+	}
+	golden(t, "mlp-trace.txt", func(w io.Writer) error { return Trace(w, small, Options{Format: FormatText}) })
+	golden(t, "training.dot", func(w io.Writer) error { return Graph(w, training(t, 8), Options{}) })
+	golden(t, "zoo.dot", func(w io.Writer) error { return Graph(w, zoo(t), Options{}) })
+	golden(t, "zoo-compact.dot", func(w io.Writer) error { return Graph(w, zoo(t), Options{Detail: Compact}) })
+	golden(t, "zoo.txt", func(w io.Writer) error { return Graph(w, zoo(t), Options{Format: FormatText}) })
+}
+
+// training is a chain of layers with its gradients, as differentiate appends them: the backward chain reads the
+// forward values in reverse.
+func training(t testing.TB, layers int) *graph.Graph {
+	b := graph.NewBuilder("training")
+	x := b.Input("x", graph.TypeOf(graph.F32, 8, 16))
+	in, out, ws := []*graph.Node{}, []*graph.Node{}, []*graph.Node{}
+	for i := range layers {
+		w := b.Param(fmt.Sprintf("w%d", i), graph.TypeOf(graph.F32, 16, 16))
+		y := b.Unary(graph.Tanh, b.BinaryScalar(graph.Add, b.MatMul(x, w, false, false), 1))
+		in, out, ws = append(in, x), append(out, y), append(ws, w)
+		x = y
+	}
+	b.Output("loss", b.Reduce(graph.Mean, b.Unary(graph.Square, x), false, 0, 1))
+	dy := b.BinaryScalar(graph.Mul, x, 2)
+	for i := layers - 1; i >= 0; i-- {
+		one := b.Scalar(graph.F32, 1)
+		dz := b.Binary(graph.Mul, dy, b.Binary(graph.Sub, one, b.Unary(graph.Square, out[i])))
+		dw := b.MatMul(in[i], dz, true, false)
+		b.Update(ws[i], b.Binary(graph.Sub, ws[i], b.BinaryScalar(graph.Mul, dw, 0.1)))
+		dy = b.MatMul(dz, ws[i], false, true)
+	}
+	b.Output("dx", dy)
+	return finish(t, b)
+}
+
+// zoo has what the other graphs lack: state, several results, host operations, unkind names, sources that escape.
+func zoo(t testing.TB) *graph.Graph {
+	b := graph.NewBuilder("zoo \"<&>\"\n")
+	c := graph.TypeOf(graph.F32, 4)
+	x := b.Input("x <b>bold</b> \"quoted\"\nnext line\x01é漢"+strings.Repeat("long", 30), graph.TypeOf(graph.F32, 2, 4, 8, 8))
+	mean, variance := b.State("running.mean", c), b.State("running.var", c)
+	bn := b.Add(graph.BatchNorm{Eps: 1e-5, Momentum: 0.9, Train: true}, x, b.Param("gamma", c), b.Param("beta", c), mean, variance)
+	b.Update(mean, b.Add(graph.Result{Index: 1}, bn))
+	b.Update(variance, b.Add(graph.Result{Index: 2}, bn))
+	pad := b.Add(graph.Pad{Lo: graph.IntsOf(0, 0, 1, 1), Hi: graph.IntsOf(0, 0, 1, 1), Value: 0.5}, bn)
+	conv := b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1}, pad,
+		b.Param("filters", graph.TypeOf(graph.F32, 6, 4, 3, 3)))
+	pool := b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(0, 0, 0, 0)}, conv)
+	flat := b.Reshape(pool, 2, 96)
+	start := b.Input("start", graph.TypeOf(graph.I64))
+	moving := b.Add(graph.Slice{Axis: 1, Size: 32, Step: 2}, flat, start)
+	fixed := b.Slice(flat, 1, 4, 32, 1)
+	strided := b.Slice(flat, 1, 4, 32, 2)
+	table := graph.NewTensor(graph.TypeOf(graph.F32, 2, 32))
+	table.SetFloat(3, 7)
+	sum := b.Binary(graph.Max, b.Binary(graph.Add, moving, fixed), b.Const(table))
+	sum = b.Binary(graph.Sub, b.Scalar(graph.F32, 1), b.Binary(graph.Max, b.Binary(graph.Add, sum, strided), b.Scalar(graph.F32, 0)))
+	pick := b.Add(graph.Select{}, b.BinaryScalar(graph.Lt, sum, 0), b.Scalar(graph.F32, -1), sum)
+	host := b.Named(b.Add(graph.Host{Name: "user \"op\"", Type: pick.Type}, pick), "opaque")
+	noisy := b.Add(graph.Dropout{P: 0.1}, b.Unary(graph.LeakyRelu, host), b.Scalar(graph.I64, 7))
+	wide := b.Add(graph.Cast{To: graph.F64}, noisy)
+	random := b.Add(graph.Random{Dist: graph.Normal, B: 1, Type: wide.Type}, b.Scalar(graph.I64, 3))
+	f := body(t, func(b *graph.Builder, in func(...int) *graph.Node) []*graph.Node {
+		x, y := in(2, 32), in(2, 32)
+		s := b.Binary(graph.Mul, b.Unary(graph.Neg, b.Unary(graph.Square, b.Binary(graph.Add, x, y))), b.Unary(graph.Recip, x))
+		low := b.Binary(graph.Lt, s, b.Binary(graph.Max, x, y))
+		e := b.Add(graph.Select{}, low, b.Binary(graph.Pow, s, y), b.Add(graph.Unary{Fn: graph.Elu, Alpha: 0.5}, s))
+		d := b.Add(graph.Dropout{P: 0.25}, e, b.Scalar(graph.I64, 1))
+		return []*graph.Node{d, b.Add(graph.Cast{To: graph.I32}, b.Binary(graph.Div, s, b.Binary(graph.Sub, y, b.Binary(graph.Sub, x, y))))}
+	})
+	two := b.Named(b.Add(graph.Fusion{Kind: graph.KindElementwise, Body: f}, noisy, pick), "two")
+	b.Output("first", two)
+	b.Output("second", b.Add(graph.Result{Index: 1}, two))
+	b.Output("noise", b.Binary(graph.Add, random, wide))
+	b.Output("same", x)
+	return finish(t, b)
+}
+
+func TestRepeatsAreGrouped(t *testing.T) {
+	tr := transformerTrace(t, 12)
+	for i := range tr.Stages {
+		s := layout(stageDrawing(tr, i, Options{}))
+		if len(s.nodes) > DefaultMaxNodes {
+			t.Errorf("stage %d: %d nodes in sight, want at most %d", i, len(s.nodes), DefaultMaxNodes)
+		}
+		frames := 0
+		for _, c := range s.clusters {
+			if c.repeats > 0 {
+				frames++
+				if c.repeats != 12 || !strings.Contains(c.title, "× 12") || !strings.Contains(c.title, "blocks.{0…11}") {
+					t.Errorf("stage %d: a frame %q of %d repetitions", i, c.title, c.repeats)
+				}
+			}
+		}
+		if frames != 1 {
+			t.Errorf("stage %d: %d frames, want 1", i, frames)
+		}
+		carried := 0
+		for _, e := range s.edges {
+			if e.style == edgeCarried {
+				carried++
+			}
+		}
+		if carried != 1 {
+			t.Errorf("stage %d: %d carried edges, want 1", i, carried)
+		}
+	}
+	whole := layout(stageDrawing(tr, 1, Options{Expand: true, Detail: Compact}))
+	if len(whole.nodes) < 12*20 {
+		t.Errorf("expanded: %d nodes", len(whole.nodes))
+	}
+}
+
+func TestTrainingReadsForwardBlocksBackwards(t *testing.T) {
+	g := training(t, 8)
+	r := findRepeats(g, foldable(g))
+	if len(r.blocks) != 2 {
+		t.Fatalf("%d blocks, want the forward and the backward one", len(r.blocks))
+	}
+	for _, b := range r.blocks {
+		if b.count != 8 {
+			t.Errorf("a block of %d repetitions, want 8", b.count)
+		}
+	}
+}
+
+func TestNestedAndParallelRepeats(t *testing.T) {
+	b := graph.NewBuilder("experts")
+	x := b.Input("x", graph.TypeOf(graph.F32, 4, 8))
+	for l := range 4 {
+		var parts []*graph.Node
+		for e := range 6 {
+			w := b.Param(fmt.Sprintf("l%d.e%d", l, e), graph.TypeOf(graph.F32, 8, 8))
+			parts = append(parts, b.Unary(graph.Tanh, b.MatMul(x, w, false, false)))
+		}
+		x = b.Unary(graph.Sigmoid, b.Reduce(graph.Sum, b.Reshape(b.Add(graph.Concat{Axis: 0}, parts...), 6, 4, 8), false, 0))
+	}
+	b.Output("y", x)
+	g := finish(t, b)
+	r := findRepeats(g, foldable(g))
+	if len(r.blocks) != 2 || r.blocks[0].count != 4 || r.blocks[1].count != 6 || r.blocks[1].parent != r.blocks[0] {
+		t.Errorf("blocks %+v, want 4 layers of 6 experts", r.blocks)
+	}
+	s := layout(drawing{graph: g})
+	if len(s.nodes) > 10 {
+		t.Errorf("%d nodes in sight", len(s.nodes))
+	}
+}
+
+func TestUnlikeLayersAreNotGrouped(t *testing.T) {
+	b := graph.NewBuilder("unlike")
+	x := b.Input("x", graph.TypeOf(graph.F32, 4, 4))
+	skip := []*graph.Node{x}
+	for i := range 20 {
+		// Each layer reads another one before it, in no regular distance, and scales by its own constant.
+		y := b.Binary(graph.Add, b.Unary(graph.Tanh, x), skip[i*i*7%len(skip)])
+		x = b.BinaryScalar(graph.Mul, y, float64(i+2))
+		skip = append(skip, x)
+	}
+	b.Output("y", x)
+	g := finish(t, b)
+	if r := findRepeats(g, foldable(g)); len(r.blocks) != 0 {
+		t.Errorf("%d blocks, want none", len(r.blocks))
+	}
+}
+
+func TestPicturesRender(t *testing.T) {
+	small, large := mlpTrace(t), transformerTrace(t, 12)
+	one := &trace.Trace{Stages: []trace.Stage{{Graph: zoo(t)}}}
+	for name, tr := range map[string]*trace.Trace{"mlp": small, "transformer": large, "zoo": one, "training": {Stages: []trace.Stage{{Graph: training(t, 8)}}}} {
+		last := len(tr.Stages) - 1
+		var svg, raster bytes.Buffer
+		if err := Stage(&svg, tr, last, Options{Format: FormatSVG}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		d := xml.NewDecoder(&svg)
+		texts := 0
+		for {
+			tok, err := d.Token()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: SVG is not well-formed: %v", name, err)
+			}
+			if e, ok := tok.(xml.StartElement); ok && e.Name.Local == "text" {
+				texts++
+			}
+		}
+		if texts < 10 {
+			t.Errorf("%s: SVG with %d texts", name, texts)
+		}
+		if err := Stage(&raster, tr, last, Options{Format: FormatPNG}); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		img, err := png.Decode(&raster)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		size := img.Bounds().Size()
+		if size.X < 400 || size.Y < 400 || size.X > 5000 || size.Y > 8000 {
+			t.Errorf("%s: PNG of %v pixels", name, size)
+		}
+		inked := 0
+		for y := range size.Y {
+			for x := range size.X {
+				if r, g, b, _ := img.At(x, y).RGBA(); r+g+b < 3*0x8000 {
+					inked++
+				}
+			}
+		}
+		if share := float64(inked) / float64(size.X*size.Y); share < 0.005 || share > 0.3 {
+			t.Errorf("%s: %.2f%% of the PNG is dark", name, 100*share)
+		}
+	}
+}
+
+// chain is a graph of n operations without repetitions that could be grouped.
+func chain(t testing.TB, n int) *graph.Graph {
+	b := graph.NewBuilder("chain")
+	x := b.Input("x", graph.TypeOf(graph.F32, 4))
+	for i := range n {
+		x = b.BinaryScalar(graph.Mul, x, float64(i))
+	}
+	b.Output("y", x)
+	return finish(t, b)
+}
+
+func TestLargeGraph(t *testing.T) {
+	g := chain(t, 5000)
+	start := time.Now()
+	var b bytes.Buffer
+	if err := Graph(&b, g, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("DOT of 5000 nodes took %v", took)
+	}
+	var large *TooLargeError
+	for _, f := range []Format{FormatSVG, FormatPNG} {
+		if err := Graph(io.Discard, g, Options{Format: f}); !errors.As(err, &large) || !strings.Contains(err.Error(), "dot -Tsvg") {
+			t.Errorf("%s of 5000 nodes: error %v", f, err)
+		}
+		if _, err := Render(b.Bytes(), f); !errors.As(err, &large) {
+			t.Errorf("rendering 5000 nodes as %s: error %v", f, err)
+		}
+	}
+}
+
+func TestJSONIsRead(t *testing.T) {
+	tr := mlpTrace(t)
+	var b bytes.Buffer
+	if err := Trace(&b, tr, Options{Format: FormatJSON, Measured: true}); err != nil {
+		t.Fatal(err)
+	}
+	var got jsonTrace
+	d := json.NewDecoder(&b)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Schema != Schema || len(got.Stages) != 2 || got.Program == nil || len(got.Program.Launches) != 3 || got.Program.Launches[0].MeasuredNS != 12345 {
+		t.Errorf("read back %+v", got)
+	}
+	b.Reset()
+	if err := Graph(&b, zoo(t), Options{Format: FormatJSON}); err != nil {
+		t.Fatal(err)
+	}
+	if !json.Valid(b.Bytes()) {
+		t.Error("JSON is not valid")
+	}
+}
+
+func TestErrors(t *testing.T) {
+	tr := mlpTrace(t)
+	for want, err := range map[string]error{
+		"stage 7 of a trace with 2 stages": Stage(io.Discard, tr, 7, Options{}),
+		`unknown format "gif"`:             Stage(io.Discard, tr, 0, Options{Format: "gif"}),
+		"one stage at a time":              Trace(io.Discard, tr, Options{}),
+		"disk full":                        Stage(broken{}, tr, 0, Options{}),
+		"no space":                         Stage(broken{"no space"}, tr, 0, Options{Format: FormatSVG}),
+		"is full":                          Stage(broken{"is full"}, tr, 0, Options{Format: FormatText}),
+		"is fuller":                        Stage(broken{"is fuller"}, tr, 0, Options{Format: FormatJSON}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if _, err := Render([]byte("digraph { a -> "), FormatSVG); err == nil {
+		t.Error("broken DOT is rendered")
+	}
+	if out, err := Render([]byte("digraph { a -> b }"), FormatSVG); err != nil || len(out) == 0 {
+		t.Errorf("after broken DOT, good DOT fails: %v", err)
+	}
+	if _, err := Render([]byte("digraph {}"), FormatText); err == nil {
+		t.Error("DOT is rendered as text")
+	}
+	if out, err := Render([]byte("digraph {}"), FormatDOT); err != nil || string(out) != "digraph {}" {
+		t.Errorf("DOT as DOT: %q, %v", out, err)
+	}
+	for _, s := range []string{"", "<svg", "<g/>", `<svg width="0pt"/>`, `<svg width="9pt" height="9pt"><text>`} {
+		if _, err := rasterise([]byte(s)); err == nil {
+			t.Errorf("%q is drawn", s)
+		}
+	}
+	for _, f := range Formats() {
+		if g, err := ParseFormat(string(f)); err != nil || g != f || !strings.HasPrefix(f.Ext(), ".") {
+			t.Errorf("format %s: %v, %v", f, g, err)
+		}
+	}
+}
+
+// broken is a writer that fails.
+type broken []string
+
+func (b broken) Write([]byte) (int, error) {
+	if len(b) == 0 {
+		return 0, errors.New("disk full")
+	}
+	return 0, errors.New(b[0])
+}

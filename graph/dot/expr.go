@@ -1,0 +1,253 @@
+package dot
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"fusec/graph"
+)
+
+// part is a piece of a fusion's body as Compact draws it: the anchor, a reduction, or elementwise work written as one
+// expression.
+type part struct {
+	node *graph.Node // whose value it is
+	name string      // what other parts call that value
+	text string      // such as "gelu(y + b)"
+	// reads lists what the part reads, each once: inputs of the body and the nodes of other parts.
+	reads []*graph.Node
+	out   bool // an output of the body
+}
+
+// formula is the part as an equation, or without its name where nobody reads it.
+func (p part) formula() string {
+	if p.name == "" {
+		return p.text
+	}
+	return p.name + " = " + p.text
+}
+
+// condenser turns a body into parts.
+type condenser struct {
+	consts folds
+	uses   map[*graph.Node]int
+	inline map[*graph.Node]bool // written where it is read
+	names  map[*graph.Node]string
+	reads  []*graph.Node // of the part being written
+}
+
+// condense cuts a body into parts. args names the operands.
+func condense(body *graph.Graph, args []string) []part {
+	c := &condenser{consts: foldable(body), uses: make(map[*graph.Node]int), inline: make(map[*graph.Node]bool),
+		names: make(map[*graph.Node]string)}
+	fusible := make(map[*graph.Node]bool) // read by elementwise work only
+	for _, n := range body.Nodes {
+		if graph.IsView(n.Op) {
+			continue
+		}
+		for _, a := range n.Args {
+			b := c.base(a)
+			if c.uses[b]++; c.uses[b] == 1 {
+				fusible[b] = elementwise(n.Op)
+			} else {
+				fusible[b] = false
+			}
+		}
+	}
+	outputs := make(map[*graph.Node]bool)
+	for _, o := range body.Outputs {
+		outputs[c.base(o.Node)] = true
+	}
+	taken := make(map[string]bool)
+	input := 0
+	for _, n := range body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			if input < len(args) {
+				c.names[n] = args[input]
+				taken[args[input]] = true
+			}
+			input++
+		}
+	}
+	var parts []part
+	for _, n := range body.Nodes {
+		if _, folded := c.consts[n]; folded || graph.IsView(n.Op) || graph.IsSource(n.Op) {
+			continue
+		}
+		if elementwise(n.Op) && fusible[n] && !outputs[n] {
+			c.inline[n] = true
+			continue
+		}
+		p := part{node: n, out: outputs[n]}
+		c.reads = nil
+		p.text = c.write(n, 0)
+		p.reads = c.reads
+		if c.uses[n] > 0 {
+			p.name = unused(symbol(n), taken)
+			c.names[n] = p.name
+		}
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// elementwise reports whether op can stand in an expression.
+func elementwise(op graph.Op) bool {
+	_, dropout := op.(graph.Dropout)
+	return dropout || graph.Elementwise(op)
+}
+
+// base looks through views.
+func (c *condenser) base(n *graph.Node) *graph.Node {
+	for {
+		if _, folded := c.consts[n]; folded || !graph.IsView(n.Op) {
+			return n
+		}
+		n = n.Args[0]
+	}
+}
+
+// symbol proposes a name for a value inside a body.
+func symbol(n *graph.Node) string {
+	if n.Name != "" {
+		return variable(n.Name)
+	}
+	switch op := n.Op.(type) {
+	case graph.MatMul, graph.Conv2D, graph.Pool, graph.Gather:
+		return "y"
+	case graph.Reduce:
+		return map[graph.ReduceFn]string{graph.Sum: "s", graph.Mean: "mean", graph.Prod: "prod", graph.MaxOf: "m", graph.MinOf: "m"}[op.Fn]
+	}
+	return "t"
+}
+
+// unused makes a name that is not taken and takes it.
+func unused(name string, taken map[string]bool) string {
+	try := name
+	for i := 1; taken[try]; i++ {
+		try = fmt.Sprintf("%s%d", name, i)
+	}
+	taken[try] = true
+	return try
+}
+
+// variable is the last component of a user's name, in the form of an identifier.
+func variable(name string) string {
+	fields := strings.FieldsFunc(name, func(r rune) bool { return r == '.' || r == '/' || r == ':' || unicode.IsSpace(r) })
+	for len(fields) > 1 && !strings.ContainsFunc(fields[len(fields)-1], unicode.IsLetter) {
+		fields = fields[:len(fields)-1]
+	}
+	if len(fields) == 0 {
+		return "x"
+	}
+	return short(fields[len(fields)-1], 16)
+}
+
+// The strengths with which expressions bind.
+const (
+	bindLoose = iota
+	bindCompare
+	bindSum
+	bindProduct
+	bindPower
+)
+
+// operand writes a value where it is read.
+func (c *condenser) operand(n *graph.Node, bind int) string {
+	b := c.base(n)
+	if v, ok := c.consts[b]; ok {
+		return number(v)
+	}
+	if c.inline[b] {
+		return c.write(b, bind)
+	}
+	if k, ok := b.Op.(graph.Const); ok {
+		return "const " + k.Value.Type.String()
+	}
+	seen := false
+	for _, r := range c.reads {
+		seen = seen || r == b
+	}
+	if !seen {
+		c.reads = append(c.reads, b)
+	}
+	return c.names[b]
+}
+
+// write writes the operation of n. An expression that binds less than its surroundings gets brackets.
+func (c *condenser) write(n *graph.Node, around int) string {
+	args := func(words ...string) string {
+		list := make([]string, 0, len(n.Args)+len(words))
+		for _, a := range n.Args {
+			list = append(list, c.operand(a, bindLoose))
+		}
+		return "(" + strings.Join(append(list, words...), ", ") + ")"
+	}
+	switch op := n.Op.(type) {
+	case graph.Unary:
+		switch op.Fn {
+		case graph.Neg:
+			return bracket("−"+c.operand(n.Args[0], bindProduct), bindSum, around)
+		case graph.Square:
+			return bracket(c.operand(n.Args[0], bindPower+1)+"²", bindPower, around)
+		case graph.Recip:
+			return bracket("1 ÷ "+c.operand(n.Args[0], bindProduct+1), bindProduct, around)
+		case graph.LeakyRelu, graph.Elu:
+			return op.Fn.String() + args(number(op.Alpha))
+		}
+		return op.Fn.String() + args()
+	case graph.Binary:
+		if op.Fn == graph.Max || op.Fn == graph.Min {
+			return op.Fn.String() + args()
+		}
+		bind, left, right := binding(op.Fn)
+		return bracket(infix(op.Fn, c.operand(n.Args[0], left), c.operand(n.Args[1], right)), bind, around)
+	case graph.Select:
+		return "where" + args()
+	case graph.Cast:
+		return op.To.String() + args()
+	case graph.Dropout:
+		return "dropout" + fmt.Sprintf("(%s, %s)", c.operand(n.Args[0], bindLoose), number(op.P))
+	case graph.Reduce:
+		return op.Fn.String() + args()
+	case graph.MatMul:
+		return c.matmul(op, n)
+	}
+	return opName(n.Op) + args(attrWords(n.Op)...)
+}
+
+// matmul writes a product with transposes as primes: a @ b'.
+func (c *condenser) matmul(op graph.MatMul, n *graph.Node) string {
+	a, b := c.operand(n.Args[0], bindPower), c.operand(n.Args[1], bindPower)
+	if op.TransA {
+		a += "'"
+	}
+	if op.TransB {
+		b += "'"
+	}
+	return a + " @ " + b
+}
+
+// binding gives how strongly f binds and what its operands need.
+func binding(f graph.BinaryFn) (bind, left, right int) {
+	switch f {
+	case graph.Add:
+		return bindSum, bindSum, bindSum
+	case graph.Sub:
+		return bindSum, bindSum, bindSum + 1
+	case graph.Mul:
+		return bindProduct, bindProduct, bindProduct
+	case graph.Div:
+		return bindProduct, bindProduct, bindProduct + 1
+	case graph.Pow:
+		return bindPower, bindPower + 1, bindPower + 1
+	}
+	return bindCompare, bindCompare + 1, bindCompare + 1
+}
+
+func bracket(s string, bind, around int) string {
+	if bind < around {
+		return "(" + s + ")"
+	}
+	return s
+}

@@ -1,0 +1,204 @@
+package dot
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"unicode"
+
+	"fusec/graph"
+)
+
+// opName is what a reader calls the operation: the function of an elementwise operation, the kind of a fusion.
+func opName(op graph.Op) string {
+	switch op := op.(type) {
+	case graph.Unary:
+		return op.Fn.String()
+	case graph.Binary:
+		return op.Fn.String()
+	case graph.Reduce:
+		return op.Fn.String()
+	case graph.Pool:
+		return op.Fn.String() + "_pool"
+	case graph.PoolGrad:
+		return op.Fn.String() + "_pool_grad"
+	case graph.Fusion:
+		return op.Kind.String()
+	case graph.Host:
+		return "host " + clean(op.Name)
+	}
+	return op.OpName()
+}
+
+// attribute is one attribute of an operation.
+type attribute struct {
+	key   string
+	value any // a bool, int, float64, string, graph.Ints, graph.Shape or graph.Type
+}
+
+// attributes lists an operation's attributes in the order of their declaration, without bodies, tensors and code.
+func attributes(op graph.Op) []attribute {
+	v := reflect.ValueOf(op)
+	var list []attribute
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		key := snakeCase(f.Name)
+		switch x := v.Field(i).Interface().(type) {
+		case *graph.Tensor, *graph.Graph, graph.HostImpl, nil:
+		case bool, int, float64, string, graph.Ints, graph.Shape, graph.Type:
+			list = append(list, attribute{key, x})
+		case fmt.Stringer: // enumerations
+			list = append(list, attribute{key, x.String()})
+		}
+	}
+	return list
+}
+
+// snakeCase turns CountPad into count_pad.
+func snakeCase(s string) string {
+	var b strings.Builder
+	for i, r := range s {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+// finite is v, or its name where JSON has no number for it.
+func finite(v float64) any {
+	switch {
+	case math.IsNaN(v):
+		return "nan"
+	case math.IsInf(v, 1):
+		return "inf"
+	case math.IsInf(v, -1):
+		return "-inf"
+	}
+	return v
+}
+
+// attrWords writes the attributes that a label does not already show: not the function, the types and shapes, nor
+// those at zero that mean "no".
+func attrWords(op graph.Op) []string {
+	switch op.(type) {
+	case graph.Const, graph.Host, graph.Reshape, graph.Broadcast, graph.Fusion:
+		return nil
+	}
+	var words []string
+	for _, a := range attributes(op) {
+		switch v := a.value.(type) {
+		case bool:
+			if v {
+				words = append(words, a.key)
+			}
+		case float64:
+			if v != 0 {
+				words = append(words, a.key+" "+number(v))
+			}
+		case int:
+			if v != 0 || a.key != "window" { // elsewhere 0 is a place or a size
+				words = append(words, fmt.Sprintf("%s %d", a.key, v))
+			}
+		case graph.Ints:
+			words = append(words, a.key+" "+v.String())
+		case string:
+			if a.key == "dist" || a.key == "to" {
+				words = append(words, v)
+			}
+		}
+	}
+	return words
+}
+
+// folds holds the constants that are written into the labels of their readers, with the value of their elements.
+type folds map[*graph.Node]float64
+
+// foldable finds the constants of a graph whose elements are all equal, and the views of them.
+func foldable(g *graph.Graph) folds {
+	f := make(folds)
+	escapes := g.Escapes()
+	for _, n := range g.Nodes {
+		if escapes[n] {
+			continue
+		}
+		switch n.Op.(type) {
+		case graph.Const:
+			if v, ok := n.ConstScalar(); ok {
+				f[n] = v
+			}
+		case graph.Reshape, graph.Broadcast, graph.Cast:
+			if v, ok := f[n.Args[0]]; ok {
+				f[n] = v
+			}
+		}
+	}
+	return f
+}
+
+// opLabel is the operation with its attributes and with constant operands written out.
+func opLabel(n *graph.Node, consts folds) string {
+	name := opName(n.Op)
+	switch op := n.Op.(type) {
+	case graph.Binary:
+		x, constX := consts[n.Args[0]]
+		y, constY := consts[n.Args[1]]
+		switch {
+		case constY:
+			return infix(op.Fn, "x", number(y))
+		case constX:
+			return infix(op.Fn, number(x), "x")
+		}
+		return name
+	case graph.Slice:
+		if start, ok := consts[n.Args[1]]; ok {
+			label := fmt.Sprintf("slice axis %d from %s", op.Axis, number(start))
+			if op.Step != 1 {
+				label += fmt.Sprintf(" step %d", op.Step)
+			}
+			return label
+		}
+	case graph.Select:
+		var args [3]string
+		for i := range args {
+			args[i] = [3]string{"c", "a", "b"}[i]
+			if v, ok := consts[n.Args[i]]; ok {
+				args[i] = number(v)
+			}
+		}
+		return fmt.Sprintf("where(%s, %s, %s)", args[0], args[1], args[2])
+	case graph.Reduce:
+		words := "over " + op.Axes.String()
+		if op.Keep {
+			words += ", keep"
+		}
+		return name + " " + words
+	}
+	if words := attrWords(n.Op); len(words) > 0 {
+		return name + " " + strings.Join(words, ", ")
+	}
+	return name
+}
+
+// infix writes f of two operands.
+func infix(f graph.BinaryFn, x, y string) string {
+	if f == graph.Max || f == graph.Min {
+		return f.String() + "(" + x + ", " + y + ")"
+	}
+	return x + " " + sign(f) + " " + y
+}
+
+// sign is the sign of a binary function in drawings, of characters that common fonts have.
+func sign(f graph.BinaryFn) string {
+	switch f {
+	case graph.Mul:
+		return "×"
+	case graph.And:
+		return "and"
+	case graph.Or:
+		return "or"
+	}
+	return f.Sign()
+}

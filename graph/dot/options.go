@@ -1,0 +1,82 @@
+package dot
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Format is a way to print a stage or a trace.
+type Format string
+
+// The formats.
+const (
+	FormatDOT  Format = "dot"
+	FormatSVG  Format = "svg"
+	FormatPNG  Format = "png"
+	FormatText Format = "text"
+	FormatJSON Format = "json"
+)
+
+// Formats lists all formats, for usage messages.
+func Formats() []Format { return []Format{FormatDOT, FormatSVG, FormatPNG, FormatText, FormatJSON} }
+
+// ParseFormat finds a format by its name.
+func ParseFormat(s string) (Format, error) {
+	var names []string
+	for _, f := range Formats() {
+		if string(f) == s {
+			return f, nil
+		}
+		names = append(names, string(f))
+	}
+	return "", fmt.Errorf("unknown format %q (want %s)", s, strings.Join(names, ", "))
+}
+
+// Ext is the file name extension of the format, with its dot.
+func (f Format) Ext() string {
+	if f == FormatText {
+		return ".txt"
+	}
+	return "." + string(f)
+}
+
+// Detail is how much of a graph a picture shows.
+type Detail uint8
+
+// The details.
+const (
+	// Auto is the most of the others that stays within Options.MaxNodes. Graphs with fusions start at Compact.
+	Auto Detail = iota
+	// Full draws every node, views and the nodes of bodies included.
+	Full
+	// Compact writes elementwise work in a body as one expression, and views onto the edges they stand in.
+	Compact
+	// Outline also draws a body as one node, and the parameters that only one launch reads as one node.
+	Outline
+)
+
+// DefaultMaxNodes is the number of nodes that Auto tries to stay within.
+const DefaultMaxNodes = 60
+
+// Options says what to print. The zero value prints DOT with everything at its default.
+type Options struct {
+	Format   Format // FormatDOT if empty
+	Detail   Detail
+	Expand   bool // draw every repetition of a repeated layer
+	Measured bool // print measured times
+	MaxNodes int  // DefaultMaxNodes if 0
+}
+
+func (o Options) format() Format {
+	if o.Format == "" {
+		return FormatDOT
+	}
+	return o.Format
+}
+
+func (o Options) maxNodes() int {
+	if o.MaxNodes <= 0 {
+		return DefaultMaxNodes
+	}
+	return o.MaxNodes
+}

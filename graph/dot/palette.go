@@ -1,0 +1,124 @@
+package dot
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// look is how a node or cluster is drawn: what it is to the reader. The first looks are the kinds of fusion.
+type look uint8
+
+const (
+	lookElementwise look = look(graph.KindElementwise)
+	lookMatMul      look = look(graph.KindMatMul)
+	lookConv        look = look(graph.KindConv)
+	lookSoftmax     look = look(graph.KindSoftmax)
+	lookNorm        look = look(graph.KindNorm)
+	lookReduce      look = look(graph.KindReduce)
+	lookAttention   look = look(graph.KindAttention)
+)
+
+// The looks of what is not a fusion.
+const (
+	lookPool look = lookAttention + 1 + iota
+	lookGather
+	lookMove
+	lookHost
+	lookView
+	lookInput
+	lookOutput
+	lookParam
+	lookState
+	lookConst
+)
+
+// looks gives each its name in the legend and its colour. The colours are those of Okabe and Ito, followed by some of
+// Tol's muted scheme; both stay apart for colour-blind readers.
+var looks = [...]struct{ name, colour string }{
+	graph.KindElementwise: {"elementwise", "#CC79A7"},
+	graph.KindLinear:      {"linear", "#0072B2"},
+	graph.KindMatMul:      {"matmul", "#56B4E9"},
+	graph.KindConv:        {"conv", "#D55E00"},
+	graph.KindSoftmax:     {"softmax", "#E69F00"},
+	graph.KindNorm:        {"norm", "#009E73"},
+	graph.KindReduce:      {"reduce", "#999933"},
+	graph.KindAttention:   {"attention", "#AA4499"},
+	lookPool:              {"pool", "#44AA99"},
+	lookGather:            {"gather", "#332288"},
+	lookMove:              {"data movement", "#6B7280"},
+	lookHost:              {"host", "#B00020"},
+	lookView:              {"view, free", "#B8BEC6"},
+	lookInput:             {"input, output", "#1F2937"},
+	lookOutput:            {"output", "#1F2937"},
+	lookParam:             {"parameter", "#A08A5B"},
+	lookState:             {"state", "#5B7083"},
+	lookConst:             {"constant", "#A08A5B"},
+}
+
+// Colours of text, lines and paper.
+const (
+	ink      = "#111827"
+	faint    = "#4B5563"
+	line     = "#4B5563"
+	lineWeak = "#B3A582"
+	paper    = "#FFFFFF"
+	sand     = "#F7F1E1"
+	steel    = "#E3EAF0"
+	frame    = "#6B7280"
+)
+
+// lookOf is how an operation outside a fusion is drawn.
+func lookOf(op graph.Op) look {
+	switch op := op.(type) {
+	case graph.Input:
+		return lookInput
+	case graph.Param:
+		return lookParam
+	case graph.State:
+		return lookState
+	case graph.Const:
+		return lookConst
+	case graph.Fusion:
+		return look(op.Kind)
+	case graph.Host:
+		return lookHost
+	case graph.Result:
+		return lookView
+	case graph.Conv2D:
+		return lookConv
+	case graph.Attention:
+		return lookAttention
+	case graph.Pool, graph.PoolGrad:
+		return lookPool
+	case graph.Softmax, graph.LogSoftmax:
+		return lookSoftmax
+	case graph.LayerNorm, graph.RMSNorm, graph.BatchNorm, graph.GroupNorm:
+		return lookNorm
+	}
+	switch graph.ClassOf(op) {
+	case graph.ClassContraction:
+		return lookMatMul
+	case graph.ClassReduce:
+		return lookReduce
+	case graph.ClassView:
+		return lookView
+	case graph.ClassMove:
+		return lookMove
+	case graph.ClassIndex:
+		return lookGather
+	}
+	return lookElementwise
+}
+
+// tint mixes a colour of the form #RRGGBB with white; share is that of the colour, in percent.
+func tint(colour string, share int) string {
+	var c [3]int
+	if _, err := fmt.Sscanf(colour, "#%02X%02X%02X", &c[0], &c[1], &c[2]); err != nil {
+		return colour
+	}
+	for i := range c {
+		c[i] = (c[i]*share + 255*(100-share)) / 100
+	}
+	return fmt.Sprintf("#%02X%02X%02X", c[0], c[1], c[2])
+}

@@ -1,0 +1,226 @@
+package dot
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+)
+
+// writeText prints stages from ≤ i < to as listings, and the program below the last stage.
+func writeText(w io.Writer, tr *trace.Trace, from, to int, opts Options) error {
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		if i > from {
+			b.WriteByte('\n')
+		}
+		textStage(&b, tr, i, opts)
+	}
+	if to == len(tr.Stages) && tr.Program != nil {
+		textProgram(&b, tr.Program, opts)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// textStage prints one stage.
+func textStage(b *strings.Builder, tr *trace.Trace, i int, opts Options) {
+	s := &tr.Stages[i]
+	var program *trace.Program
+	if i == len(tr.Stages)-1 {
+		program = tr.Program
+	}
+	if s.Name != "" {
+		fmt.Fprintf(b, "stage %d of %d: %s", i+1, len(tr.Stages), clean(s.Name))
+		if s.Doc != "" {
+			fmt.Fprintf(b, " (%s)", clean(s.Doc))
+		}
+		if opts.Measured && s.Took > 0 {
+			fmt.Fprintf(b, ", took %s", humanTime(s.Took))
+		}
+		b.WriteByte('\n')
+	}
+	sum := summarise(s.Graph, program)
+	fmt.Fprintf(b, "graph %q", s.Graph.Name)
+	if tr.Target != "" {
+		fmt.Fprintf(b, " for %s", clean(tr.Target))
+	}
+	fmt.Fprintf(b, ": %s, %s, %s, %s of traffic\n\n", plural(sum.nodes, "node"), plural(sum.launches, "launch"),
+		humanFLOPs(sum.flops), humanBytes(sum.bytes))
+	t := table{head: []string{"id", "name", "op", "operands", "type", "origin"}}
+	textNodes(&t, s.Graph, "")
+	t.write(b)
+	for _, o := range s.Graph.Outputs {
+		fmt.Fprintf(b, "output %s = %%%d\n", clean(o.Name), o.Node.ID)
+	}
+	for _, u := range s.Graph.Updates {
+		fmt.Fprintf(b, "update %s <- %%%d\n", clean(u.Target.Name), u.Value.ID)
+	}
+	textRecords(b, s)
+}
+
+// textNodes adds the nodes of a graph, and those of bodies indented.
+func textNodes(t *table, g *graph.Graph, indent string) {
+	for _, n := range g.Nodes {
+		t.row(fmt.Sprintf("%s%%%d", indent, n.ID), short(n.Name, 40), textOp(n.Op), operandList(n), n.Type.String(), textOrigin(n.Origin))
+		f, ok := n.Op.(graph.Fusion)
+		if !ok {
+			continue
+		}
+		textNodes(t, f.Body, indent+"  ")
+		var out []string
+		for _, o := range f.Body.Outputs {
+			out = append(out, fmt.Sprintf("%%%d", o.Node.ID))
+		}
+		t.row(indent+"  return", "", "", strings.Join(out, " "), "", "")
+	}
+}
+
+// textOp is the operation with all attributes that say something.
+func textOp(op graph.Op) string {
+	words := []string{op.OpName()}
+	switch op := op.(type) {
+	case graph.Input, graph.Param, graph.State, graph.Reshape, graph.Broadcast:
+		return words[0] // the type says it all
+	case graph.Const:
+		if v, ok := (&graph.Node{Op: op}).ConstScalar(); ok {
+			return words[0] + " " + number(v)
+		}
+	}
+	for _, a := range graph.Attrs(op) {
+		words = append(words, a.Name+"="+short(a.Value, 40))
+	}
+	return strings.Join(words, " ")
+}
+
+func operandList(n *graph.Node) string {
+	ids := make([]string, len(n.Args))
+	for i, a := range n.Args {
+		ids[i] = fmt.Sprintf("%%%d", a.ID)
+	}
+	return strings.Join(ids, " ")
+}
+
+// textOrigin is the first position, and how many more there are.
+func textOrigin(list []graph.Origin) string {
+	pos, more := firstPos(list)
+	if more > 0 {
+		return fmt.Sprintf("%s (+%d)", pos, more)
+	}
+	return pos
+}
+
+// textRecords prints what the pass of a stage did.
+func textRecords(b *strings.Builder, s *trace.Stage) {
+	if len(s.Matches) > 0 {
+		b.WriteString("\nmatches\n")
+		var t table
+		for _, m := range s.Matches {
+			t.row(fmt.Sprintf("  %%%d", m.Node), m.Kind, "by "+clean(m.Pattern), originNames(m.Origin), textOrigin(m.Origin))
+		}
+		t.write(b)
+	}
+	if len(s.Misses) > 0 {
+		b.WriteString("\nnear misses\n")
+		for _, m := range s.Misses {
+			fmt.Fprintf(b, "  %s stopped at %%%d", clean(m.Pattern), m.Node)
+			if m.At != "" {
+				fmt.Fprintf(b, ", %s", clean(m.At))
+			}
+			fmt.Fprintf(b, ": %s\n", clean(m.Reason))
+			if len(m.Origin) > 0 {
+				fmt.Fprintf(b, "    %s\n", strings.TrimSpace("had matched "+originNames(m.Origin)+" "+textOrigin(m.Origin)))
+			}
+		}
+	}
+	if len(s.Notes) > 0 {
+		b.WriteString("\nnotes\n")
+		for _, n := range s.Notes {
+			b.WriteString("  ")
+			if n.Node >= 0 {
+				fmt.Fprintf(b, "%%%d: ", n.Node)
+			}
+			b.WriteString(clean(n.Text))
+			if pos := textOrigin(n.Origin); pos != "" {
+				fmt.Fprintf(b, " (%s)", pos)
+			}
+			b.WriteByte('\n')
+		}
+	}
+}
+
+// originNames lists the user's names, without repeating one.
+func originNames(list []graph.Origin) string {
+	var names []string
+	seen := make(map[string]bool)
+	for _, o := range list {
+		if o.Name != "" && !seen[o.Name] {
+			seen[o.Name] = true
+			names = append(names, clean(o.Name))
+		}
+	}
+	return short(strings.Join(names, ", "), 60)
+}
+
+// textProgram prints the launches and the memory.
+func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
+	fmt.Fprintf(b, "\nprogram for %s: %s, arena %s (%s unshared), weights %s\n\n", clean(p.Target), plural(len(p.Launches), "launch"),
+		humanBytes(p.ArenaBytes), humanBytes(p.BufferBytes), humanBytes(p.ParamBytes))
+	t := table{head: []string{"#", "node", "kind", "name", "kernel", "device", "arithmetic", "traffic", "reads", "writes", "origin"}}
+	if opts.Measured {
+		t.head = append(t.head, "time")
+	}
+	for i, l := range p.Launches {
+		row := []string{fmt.Sprint(i + 1), fmt.Sprintf("%%%d", l.Node), l.Kind, short(l.Name, 40), clean(l.Kernel), clean(l.Device),
+			humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(l.Reads), " "), strings.Join(cleanAll(l.Writes), " "), textOrigin(l.Origin)}
+		if opts.Measured {
+			row = append(row, humanTime(l.Measured))
+		}
+		t.row(row...)
+	}
+	t.write(b)
+}
+
+// table is text in aligned columns.
+type table struct {
+	head []string
+	rows [][]string
+}
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// write prints the table with two spaces between columns; columns that are empty throughout are left out.
+func (t *table) write(b *strings.Builder) {
+	var width []int
+	for _, r := range t.rows {
+		for i, c := range r {
+			if i == len(width) {
+				width = append(width, 0)
+			}
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	rows := t.rows
+	if t.head != nil {
+		for i := range min(len(width), len(t.head)) {
+			if width[i] > 0 {
+				width[i] = max(width[i], utf8.RuneCountInString(t.head[i]))
+			}
+		}
+		rows = append([][]string{t.head}, rows...)
+	}
+	for _, r := range rows {
+		var line strings.Builder
+		for i, c := range r {
+			if i < len(width) && width[i] > 0 {
+				line.WriteString(c)
+				line.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(c)+2))
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " "))
+		b.WriteByte('\n')
+	}
+}

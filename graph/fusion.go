@@ -1,0 +1,92 @@
+package graph
+
+import "slices"
+
+// A Fusion's body obeys one form, which fuse-regions makes and every target relies on:
+//
+//	inputs ─► load views ─► anchor ─► epilogue ─► store views ─► outputs
+//
+//   - Inputs come first, in the order of the operands.
+//   - A load view is a chain of Reshape, Transpose, Broadcast and Slice (with constant start) on an input. It costs
+//     nothing: the kernel reads through strides.
+//   - The epilogue is elementwise. Its values have the shape of the anchor's result, or are scalars; their other operands
+//     are load views or scalar constants.
+//   - A store view is a chain of Reshape and Transpose on the way to an output, such that the output's row-major
+//     buffer, seen through the inverse, has strides.
+//
+// By anchor:
+//
+//   - AnchorNone: elementwise only; every value has the one shape of the outputs, before store views, or is a scalar.
+//   - AnchorMatMul: one MatMul, whose operands are load views.
+//   - AnchorConv: one Conv2D, whose operands are load views.
+//   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S, which
+//     also the elementwise work has; or of the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
+//     that); Reshape and Broadcast lead from R back to S. If the axes are not the innermost ones, nothing leads back.
+//     Elementwise work may come first. Gamma and beta of a norm are load views.
+//   - AnchorAttention: one Attention, whose operands are load views; scale, masks and dropout are its own. Outputs are
+//     its results, through store views.
+//
+// Dropout counts as elementwise where it has the shape of the work around it; its seed is an input or a constant.
+
+// Anchored returns the body's anchor operation's node: the MatMul, Conv2D or Attention, or for AnchorRow the first
+// reduction; nil for AnchorNone.
+func (f Fusion) Anchored() *Node {
+	for _, n := range f.Body.Nodes {
+		switch n.Op.(type) {
+		case MatMul:
+			if f.Anchor == AnchorMatMul {
+				return n
+			}
+		case Conv2D:
+			if f.Anchor == AnchorConv {
+				return n
+			}
+		case Attention:
+			if f.Anchor == AnchorAttention {
+				return n
+			}
+		case Reduce, Softmax, LogSoftmax, LayerNorm, RMSNorm:
+			if f.Anchor == AnchorRow {
+				return n
+			}
+		}
+	}
+	return nil
+}
+
+// LaneOf is the element type that a computing node of a body needs: f32 where only f32 and masks meet, else f64, which
+// has room for integers too. Fusions gather nodes of one lane type, and kernels compute a body in it.
+func LaneOf(n *Node) DType {
+	if n.Type.DType == F64 || n.Type.DType.IsInt() {
+		return F64
+	}
+	readsInts := false // without computing with them
+	switch n.Op.(type) {
+	case Cast, Dropout:
+		readsInts = true
+	}
+	for _, a := range n.Args {
+		if a.Type.DType == F64 || a.Type.DType.IsInt() && !readsInts {
+			return F64
+		}
+	}
+	return F32
+}
+
+// RowAxes returns the axes along which an operation of an AnchorRow combines elements, in ascending order; ok is false
+// for other operations.
+func RowAxes(n *Node) (axes Ints, ok bool) {
+	switch op := n.Op.(type) {
+	case Reduce:
+		sorted := op.Axes.Slice()
+		slices.Sort(sorted)
+		return IntsOf(sorted...), true
+	case Softmax:
+		return IntsOf(op.Axis), true
+	case LogSoftmax:
+		return IntsOf(op.Axis), true
+	case LayerNorm, RMSNorm:
+		return IntsOf(n.Type.Shape.Rank() - 1), true
+	}
+	return Ints{}, false
+}

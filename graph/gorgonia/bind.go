@@ -1,0 +1,143 @@
+package gorgonia
+
+import (
+	"fmt"
+
+	"fusec/graph"
+
+	gorg "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// Bind makes v the value of node n, whatever operation n has. A gradient bound to n stays.
+func Bind(n *gorg.Node, v gorg.Value) error {
+	if err := gorg.UnsafeLet(n, v); err == nil {
+		return nil
+	}
+	// UnsafeLet refuses where the type that Gorgonia inferred for the node is not that of its value.
+	l, err := layout()
+	if err != nil {
+		return err
+	}
+	if dual(n, l) != nil {
+		return dual(n, l).set("Value", v)
+	}
+	return fieldsOf(n).set("boundTo", v)
+}
+
+// dual is the pair of value and gradient that is bound to n, or nil.
+func dual(n *gorg.Node, l nodeLayout) *fields {
+	v := nodeField[gorg.Value](n, l.bound)
+	if v == nil {
+		return nil
+	}
+	switch v.(type) {
+	case tensor.Tensor, gorg.Scalar:
+		return nil
+	}
+	f := fieldsOf(v)
+	if f.err != nil || f.v.Type().Name() != "dualValue" {
+		return nil
+	}
+	return f
+}
+
+// HasDual reports whether n holds a gradient beside its value.
+func HasDual(n *gorg.Node) bool {
+	l, err := layout()
+	return err == nil && dual(n, l) != nil
+}
+
+// BindGrad makes t the gradient that n.Grad returns and solvers read. If accumulate is set and n holds a gradient
+// already, t is added to it in place, as Gorgonia's machines do until a solver has zeroed it.
+func BindGrad(n *gorg.Node, t *graph.Tensor, accumulate bool) error {
+	if old := boundGrad(n); old != nil && elems(old.Shape()) == t.Type.Shape.Elems() {
+		if !accumulate {
+			return Store(old, t)
+		}
+		return add(old, t)
+	}
+	v := n.Value()
+	if v == nil {
+		return fmt.Errorf("gradient of %s: the node has no value to hold it beside", nameOf(n))
+	}
+	l, err := layout()
+	if err != nil {
+		return err
+	}
+	g, err := newValue(v.Dtype(), v.Shape(), t)
+	if err != nil {
+		return fmt.Errorf("gradient of %s: %w", nameOf(n), err)
+	}
+	if d := dual(n, l); d != nil {
+		return d.set("d", g)
+	}
+	gorg.WithGrad(g)(n)
+	return nil
+}
+
+// boundGrad is the gradient that n holds beside its value, or nil. It allocates nothing once there is one.
+func boundGrad(n *gorg.Node) gorg.Value {
+	g, err := n.Grad()
+	if err != nil || g == nil {
+		return nil
+	}
+	if d := n.Deriv(); d == nil || d.Value() != g {
+		return g
+	}
+	// Without a gradient of its own, n.Grad gives the value of the derivative's node.
+	l, err := layout()
+	if err != nil {
+		return nil
+	}
+	if d := dual(n, l); d != nil {
+		return value[gorg.Value](d, "d")
+	}
+	return nil
+}
+
+// add sums t into v.
+func add(v gorg.Value, t *graph.Tensor) error {
+	switch v := v.(type) {
+	case *gorg.F32:
+		if src, ok := t.Data.([]float32); ok {
+			*v += gorg.F32(src[0])
+			return nil
+		}
+	case *gorg.F64:
+		if src, ok := t.Data.([]float64); ok {
+			*v += gorg.F64(src[0])
+			return nil
+		}
+	case *tensor.Dense:
+		if !contiguous(v) {
+			break
+		}
+		switch src := t.Data.(type) {
+		case []float32:
+			if v.Dtype() == tensor.Float32 {
+				accumulate(v.Float32s(), src)
+				return nil
+			}
+		case []float64:
+			if v.Dtype() == tensor.Float64 {
+				accumulate(v.Float64s(), src)
+				return nil
+			}
+		}
+	}
+	sum := graph.NewTensor(t.Type)
+	if err := Load(sum, v); err != nil {
+		return err
+	}
+	for i := range sum.Type.Shape.Elems() {
+		sum.SetFloat(i, sum.Float(i)+t.Float(i))
+	}
+	return Store(v, sum)
+}
+
+func accumulate[T float32 | float64](dst, src []T) {
+	for i, x := range src {
+		dst[i] += x
+	}
+}

@@ -1,0 +1,112 @@
+package gorgonia
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"fusec/graph"
+)
+
+// The kinds of products, in the order of Gorgonia's enumeration, and how they print.
+const (
+	matMul = iota
+	matVec
+	vecDot
+	outer
+	batched
+)
+
+var productSigns = []string{" × B", " × b", " ⋅ b", " ⊗ b", " ××× B"}
+
+func (c *call) linear() (*graph.Node, error) {
+	kind := c.f.byte("āBinaryOperator")
+	ta, tb := c.f.bool("transA"), c.f.bool("transB")
+	if kind >= len(productSigns) || !strings.Contains(c.op.String(), productSigns[kind]) {
+		return nil, fmt.Errorf("product %d prints as %q", kind, c.op.String())
+	}
+	x, y := c.args[0], c.args[1]
+	n, m := x.Type.Shape.Elems(), y.Type.Shape.Elems()
+	switch kind {
+	case matVec:
+		y = c.b.Reshape(y, m, 1)
+		tb = false
+	case vecDot:
+		x, y, ta, tb = c.b.Reshape(x, 1, n), c.b.Reshape(y, m, 1), false, false
+	case outer:
+		x, y, ta, tb = c.b.Reshape(x, n, 1), c.b.Reshape(y, 1, m), false, false
+	}
+	return c.b.MatMul(x, y, ta, tb), nil
+}
+
+// tensordot moves the contracted axes together and multiplies matrices.
+func (c *call) tensordot() (*graph.Node, error) {
+	x, y := c.args[0], c.args[1]
+	ax, ay := c.f.ints("aAxes"), c.f.ints("bAxes")
+	restX, m := others(x.Type.Shape, ax)
+	restY, n := others(y.Type.Shape, ay)
+	k := 1
+	for _, a := range ax {
+		k *= x.Type.Shape.At(a)
+	}
+	x = c.b.Reshape(c.b.Transpose(x, slices.Concat(restX, ax)...), m, k)
+	y = c.b.Reshape(c.b.Transpose(y, slices.Concat(ay, restY)...), k, n)
+	return c.b.MatMul(x, y, false, false), nil
+}
+
+// others lists the axes of s that are not in axes, and the product of their sizes.
+func others(s graph.Shape, axes []int) (rest []int, n int) {
+	n = 1
+	for i := range s.Rank() {
+		if !slices.Contains(axes, i) {
+			rest = append(rest, i)
+			n *= s.At(i)
+		}
+	}
+	return rest, n
+}
+
+func (c *call) im2col() (*graph.Node, error) {
+	// Gorgonia's patches lie as fusec's do: channel, then kernel row, then kernel column.
+	k, s, d, p := c.patches()
+	return c.b.Add(graph.Im2Col{Kernel: k, Stride: s, Dilation: d, Pad: p}, c.args[0]), nil
+}
+
+func (c *call) col2im() (*graph.Node, error) {
+	k, s, d, p := c.patches()
+	op := graph.Col2Im{Kernel: k, Stride: s, Dilation: d, Pad: p, H: c.f.int("unpaddedH"), W: c.f.int("unpaddedW")}
+	return c.b.Add(op, c.args[0]), nil
+}
+
+func (c *call) patches() (kernel, stride, dilation, pad graph.Ints) {
+	h, w := c.f.int("padH"), c.f.int("padW")
+	return graph.IntsOf(c.f.int("h"), c.f.int("w")),
+		graph.IntsOf(c.f.int("strideH"), c.f.int("strideW")),
+		graph.IntsOf(c.f.int("dilationH"), c.f.int("dilationW")),
+		graph.IntsOf(h, w, h, w)
+}
+
+// pool imports the pools and their derivatives, which take the operand, the pooled value and its gradient. Padding
+// stands where Gorgonia's documentation puts it. The mean divides by the size of the window, padding included.
+func (c *call) pool() (*graph.Node, error) {
+	name := typeName(c.op)
+	fn := graph.MaxPool
+	if strings.HasPrefix(name, "avg") {
+		fn = graph.AvgPool
+	}
+	p := graph.Pool{
+		Fn:       fn,
+		Kernel:   graph.IntsOf(c.f.int("h"), c.f.int("w")),
+		Stride:   graph.IntsOf(c.f.int("strideH"), c.f.int("strideW")),
+		Pad:      graph.IntsOf(c.f.int("padNorth"), c.f.int("padWest"), c.f.int("padSouth"), c.f.int("padEast")),
+		CountPad: fn == graph.AvgPool,
+	}
+	if !strings.HasSuffix(name, "DiffOp") {
+		return c.b.Add(p, c.args[0]), nil
+	}
+	return c.b.Add(graph.PoolGrad(p), c.args[0], c.args[2]), nil
+}
+
+func (c *call) globalAveragePool() (*graph.Node, error) {
+	return c.b.Reduce(graph.Mean, c.args[0], true, 2, 3), nil
+}

@@ -1,0 +1,137 @@
+package gorgonia
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"fusec/graph"
+
+	gorg "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// unaryNames are Gorgonia's names of functions. The operation holds the function itself; its name is what it prints.
+var unaryNames = map[string]graph.UnaryFn{
+	"abs": graph.Abs, "sign": graph.Sign, "ceil": graph.Ceil, "floor": graph.Floor, "sin": graph.Sin, "cos": graph.Cos,
+	"exp": graph.Exp, "ln": graph.Log, "log2": graph.Log2, "neg": graph.Neg, "square": graph.Square, "sqrt": graph.Sqrt,
+	"inv": graph.Recip, "invSqrt": graph.Rsqrt, "cube": graph.Cube, "tanh": graph.Tanh, "sigmoid": graph.Sigmoid,
+	"log1p": graph.Log1p, "expm1": graph.Expm1, "softplus": graph.Softplus,
+}
+
+// binaryNames are Gorgonia's functions of two variables in the order of its enumeration.
+var binaryNames = []struct {
+	sign string
+	fn   graph.BinaryFn
+}{
+	{"+", graph.Add}, {"-", graph.Sub}, {"⊙", graph.Mul}, {"÷", graph.Div}, {"^", graph.Pow},
+	{"<", graph.Lt}, {">", graph.Gt}, {"<=", graph.Le}, {">=", graph.Ge}, {"==", graph.Eq}, {"!=", graph.Ne},
+}
+
+func (c *call) unary() (*graph.Node, error) {
+	fn, ok := unaryNames[c.op.String()]
+	if !ok {
+		return nil, fmt.Errorf("%q is not a function that fusec knows", c.op.String())
+	}
+	return c.b.Unary(fn, c.args[0]), nil
+}
+
+func (c *call) binary() (*graph.Node, error) {
+	f := c.f.inner("ʘBinaryOperator")
+	kind := f.byte("ʘBinaryOperatorType")
+	if f.err != nil {
+		return nil, f.err
+	}
+	if kind >= len(binaryNames) || !strings.HasPrefix(c.op.String(), binaryNames[kind].sign+" ") {
+		return nil, fmt.Errorf("function %d prints as %q", kind, c.op.String())
+	}
+	return c.pointwise(binaryNames[kind].fn, c.f.bool("retSame"))
+}
+
+func (c *call) minBetween() (*graph.Node, error) { return c.pointwise(graph.Min, false) }
+
+func (c *call) maxBetween() (*graph.Node, error) { return c.pointwise(graph.Max, false) }
+
+// pointwise applies a function of two variables; with same, a comparison gives 0 and 1 in the operands' type.
+func (c *call) pointwise(fn graph.BinaryFn, same bool) (*graph.Node, error) {
+	c.agree()
+	x, y := c.align(c.args[0]), c.align(c.args[1])
+	d := x.Type.DType
+	v := c.b.Binary(fn, x, y)
+	if fn.Compares() && same {
+		v = c.b.Add(graph.Cast{To: d}, v)
+	}
+	return v, nil
+}
+
+// align gives an operand of an elementwise operation the shape of the result, or that of a scalar: Gorgonia lets a
+// vector stand for a matrix of one row or column, and a tensor of one element for a scalar.
+func (c *call) align(x *graph.Node) *graph.Node {
+	switch s := x.Type.Shape; {
+	case s == c.want.Shape || s.Rank() == 0:
+		return x
+	case s.Elems() == 1:
+		return c.b.Reshape(x)
+	case s.Elems() == c.want.Shape.Elems():
+		return c.b.Reshape(x, c.want.Shape.Slice()...)
+	}
+	return x
+}
+
+// agree repairs an operand that Gorgonia has replaced by a constant of another type: it takes constants that print
+// alike for the same one.
+func (c *call) agree() {
+	x, y := c.args[0], c.args[1]
+	if x.Type.DType == y.Type.DType {
+		return
+	}
+	for i, other := range []*graph.Node{y, x} {
+		k := c.children(c.n)[i]
+		if typeName(k.Op()) != "constantScalar" {
+			continue
+		}
+		v, err := strconv.ParseFloat(nameOf(k), 64)
+		if err != nil {
+			continue
+		}
+		c.args[i] = c.b.Scalar(other.Type.DType, v)
+		c.note(c.args[i], "Gorgonia has merged the constant %s of type %v with that of another type; it is taken as %v", nameOf(k), other.Type.DType, v)
+		return
+	}
+}
+
+func (c *call) convert() (*graph.Node, error) {
+	to, err := DTypeOf(value[tensor.Dtype](c.f, "to"))
+	if err != nil {
+		return nil, err
+	}
+	if c.args[0].Type.DType == to {
+		return c.args[0], nil
+	}
+	return c.b.Add(graph.Cast{To: to}, c.args[0]), nil
+}
+
+func (c *call) identity() (*graph.Node, error) {
+	return c.args[0], nil
+}
+
+func (c *call) constant() (*graph.Node, error) {
+	k, ok := c.op.(interface{ Value() gorg.Value })
+	if !ok {
+		return nil, fmt.Errorf("a constant without a value")
+	}
+	t, err := ToTensor(k.Value())
+	if err != nil {
+		return nil, err
+	}
+	return c.b.Const(t), nil
+}
+
+// size is the length of an axis, as a number of the operand's type.
+func (c *call) size() (*graph.Node, error) {
+	axis, n := c.f.int("axis"), c.f.int("val")
+	if s := c.args[0].Type.Shape; axis < s.Rank() {
+		n = s.At(axis)
+	}
+	return c.b.Scalar(c.want.DType, float64(n)), nil
+}

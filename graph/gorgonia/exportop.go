@@ -1,0 +1,526 @@
+package gorgonia
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"fusec/graph"
+
+	gorg "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+type nodeFunc = func(*gorg.Node) (*gorg.Node, error)
+
+// chain applies functions one after the other until one fails.
+func chain(x *gorg.Node, fs ...nodeFunc) (*gorg.Node, error) {
+	var err error
+	for _, f := range fs {
+		if x, err = f(x); err != nil {
+			return nil, err
+		}
+	}
+	return x, nil
+}
+
+// export writes one node; its operands are written.
+func (e *exporter) export(n *graph.Node) (y *gorg.Node, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic in Gorgonia: %v", r)
+		}
+	}()
+	args := make([]*gorg.Node, len(n.Args))
+	for i, a := range n.Args {
+		args[i] = e.nodes[a]
+	}
+	switch op := n.Op.(type) {
+	case graph.Input, graph.Param, graph.State:
+		return e.source(n)
+	case graph.Const:
+		return e.constant(op.Value), nil
+	case graph.Unary:
+		if args[0], err = e.own(args[0], n.Args[0].Type.DType); err != nil {
+			return nil, err
+		}
+		return e.unary(op, args[0], n.Type.DType)
+	case graph.Binary:
+		return e.binary(op.Fn, args[0], args[1], n)
+	case graph.Select:
+		return e.choose(args, n)
+	case graph.Cast:
+		return e.cast(op.To, args[0])
+	case graph.MatMul:
+		return e.matmul(op, args[0], args[1], n)
+	case graph.Conv2D:
+		return e.conv(op, args[0], args[1], n)
+	case graph.Reduce:
+		return e.reduce(op, args[0], n)
+	case graph.Reshape:
+		return e.reshape(args[0], op.Shape.Slice()...)
+	case graph.Transpose:
+		return gorg.Transpose(args[0], op.Perm.Slice()...)
+	case graph.Broadcast:
+		return e.broadcast(args[0], op.Shape)
+	case graph.Slice:
+		return e.slice(op, args[0], n)
+	case graph.Concat:
+		if len(args) == 1 {
+			return args[0], nil
+		}
+		return gorg.Concat(op.Axis, args...)
+	case graph.Pad:
+		return e.pad(op, args[0], n)
+	case graph.Im2Col:
+		if err := symmetric(op.Pad); err != nil {
+			return nil, err
+		}
+		return gorg.Im2Col(args[0], op.Kernel.Slice(), op.Pad.Slice()[:2], op.Stride.Slice(), op.Dilation.Slice())
+	case graph.Gather:
+		return e.gather(op, args[0], args[1], n)
+	case graph.Dropout:
+		return gorg.Dropout(args[0], op.P)
+	case graph.Random:
+		return e.random(op), nil
+	case graph.Softmax:
+		return gorg.SoftMax(args[0], op.Axis)
+	case graph.LogSoftmax:
+		return gorg.LogSoftMax(args[0], op.Axis)
+	case graph.Pool:
+		return e.pool(op, args[0], n)
+	case graph.Copy:
+		return args[0], nil
+	}
+	return nil, fmt.Errorf("no counterpart of %s in Gorgonia", n.Op.OpName())
+}
+
+// unaries are the functions that Gorgonia has.
+var unaries = map[graph.UnaryFn]nodeFunc{
+	graph.Neg: gorg.Neg, graph.Abs: gorg.Abs, graph.Sign: gorg.Sign, graph.Ceil: gorg.Ceil, graph.Floor: gorg.Floor,
+	graph.Exp: gorg.Exp, graph.Expm1: gorg.Expm1, graph.Log: gorg.Log, graph.Log1p: gorg.Log1p, graph.Log2: gorg.Log2,
+	graph.Sqrt: gorg.Sqrt, graph.Rsqrt: gorg.InverseSqrt, graph.Recip: gorg.Inverse, graph.Square: gorg.Square,
+	graph.Cube: gorg.Cube, graph.Sin: gorg.Sin, graph.Cos: gorg.Cos, graph.Tanh: gorg.Tanh, graph.Sigmoid: gorg.Sigmoid,
+	graph.Softplus: gorg.Softplus, graph.Relu: gorg.Rectify,
+}
+
+func (e *exporter) unary(op graph.Unary, x *gorg.Node, d graph.DType) (*gorg.Node, error) {
+	if f := unaries[op.Fn]; f != nil {
+		return f(x)
+	}
+	times := func(v float64) nodeFunc {
+		return func(y *gorg.Node) (*gorg.Node, error) { return gorg.HadamardProd(y, e.scalar(d, v)) }
+	}
+	plus := func(v float64) nodeFunc {
+		return func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(y, e.scalar(d, v)) }
+	}
+	add := func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(x, y) }
+	mul := func(y *gorg.Node) (*gorg.Node, error) { return gorg.HadamardProd(x, y) }
+	switch op.Fn {
+	case graph.LeakyRelu:
+		return gorg.LeakyRelu(x, op.Alpha)
+	case graph.Silu:
+		return chain(x, gorg.Sigmoid, mul)
+	case graph.GeluTanh:
+		return chain(x, gorg.Cube, times(0.044715), add, times(math.Sqrt(2/math.Pi)), gorg.Tanh, plus(1), mul, times(0.5))
+	case graph.Elu: // relu(x) + α·(e^min(x,0) − 1), and min(x,0) = −relu(−x)
+		pos, err := gorg.Rectify(x)
+		if err != nil {
+			return nil, err
+		}
+		return chain(x, gorg.Neg, gorg.Rectify, gorg.Neg, gorg.Expm1, times(op.Alpha),
+			func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(pos, y) })
+	case graph.Not:
+		k, err := e.dtype(x)
+		if err != nil {
+			return nil, err
+		}
+		return gorg.Sub(e.scalar(k, 1), x)
+	}
+	return nil, fmt.Errorf("no function %v in Gorgonia", op.Fn)
+}
+
+type compareFunc = func(a, b *gorg.Node, same bool) (*gorg.Node, error)
+
+var comparisons = map[graph.BinaryFn]compareFunc{
+	graph.Lt: gorg.Lt, graph.Gt: gorg.Gt, graph.Le: gorg.Lte, graph.Ge: gorg.Gte, graph.Eq: gorg.Eq, graph.Ne: gorg.Ne,
+}
+
+var arithmetic = map[graph.BinaryFn]func(a, b *gorg.Node) (*gorg.Node, error){
+	graph.Add: gorg.Add, graph.Sub: gorg.Sub, graph.Mul: gorg.HadamardProd, graph.Div: gorg.HadamardDiv, graph.Pow: gorg.Pow,
+	graph.And: gorg.HadamardProd,
+}
+
+func (e *exporter) binary(fn graph.BinaryFn, x, y *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	var err error
+	if x, err = e.own(x, n.Args[0].Type.DType); err != nil {
+		return nil, err
+	}
+	if y, err = e.own(y, n.Args[1].Type.DType); err != nil {
+		return nil, err
+	}
+	if x, y, err = e.sameNumbers(x, y); err != nil {
+		return nil, err
+	}
+	if f := arithmetic[fn]; f != nil {
+		return f(x, y)
+	}
+	if f := comparisons[fn]; f != nil {
+		return f(x, y, true)
+	}
+	if fn == graph.Or {
+		fn = graph.Max
+	}
+	// Gorgonia's own minimum and maximum of two values want equal shapes.
+	if x, err = e.broadcast(x, n.Type.Shape); err != nil {
+		return nil, err
+	}
+	if y, err = e.broadcast(y, n.Type.Shape); err != nil {
+		return nil, err
+	}
+	if fn == graph.Max {
+		return gorg.MaxBetween(x, y)
+	}
+	return gorg.MinBetween(x, y)
+}
+
+// sameNumbers converts one of two operands if they stand for Bools made from different types.
+func (e *exporter) sameNumbers(x, y *gorg.Node) (*gorg.Node, *gorg.Node, error) {
+	dx, err := e.dtype(x)
+	if err != nil {
+		return nil, nil, err
+	}
+	dy, err := e.dtype(y)
+	if err != nil || dx == dy {
+		return x, y, err
+	}
+	y, err = e.cast(dx, y)
+	return x, y, err
+}
+
+// choose is cond ? a : b as cond⊙a + (1−cond)⊙b, Gorgonia having no selection: it is NaN where what is not chosen is
+// infinite.
+func (e *exporter) choose(args []*gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	d := n.Type.DType
+	mask, err := e.cast(d, args[0])
+	if err != nil {
+		return nil, err
+	}
+	a, err := e.own(args[1], d)
+	if err != nil {
+		return nil, err
+	}
+	b, err := e.own(args[2], d)
+	if err != nil {
+		return nil, err
+	}
+	if a, err = gorg.HadamardProd(a, mask); err != nil {
+		return nil, err
+	}
+	rest, err := gorg.Sub(e.scalar(d, 1), mask)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = gorg.HadamardProd(b, rest); err != nil {
+		return nil, err
+	}
+	return gorg.Add(a, b)
+}
+
+func (e *exporter) cast(to graph.DType, x *gorg.Node) (*gorg.Node, error) {
+	from, err := e.dtype(x)
+	if err != nil {
+		return nil, err
+	}
+	if to == graph.Bool {
+		return gorg.Ne(x, e.scalar(from, 0), true)
+	}
+	if from == to {
+		return x, nil
+	}
+	// Gorgonia converts between floats and int only.
+	if from == graph.I32 || to == graph.I32 {
+		return nil, fmt.Errorf("no conversion of %v to %v in Gorgonia", from, to)
+	}
+	return gorg.ConvType(x, dtypeFor(from), dtypeFor(to))
+}
+
+func (e *exporter) matmul(op graph.MatMul, x, y *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	var err error
+	if n.Type.Shape.Rank() == 2 {
+		if op.TransA {
+			if x, err = gorg.Transpose(x); err != nil {
+				return nil, err
+			}
+		}
+		if op.TransB {
+			if y, err = gorg.Transpose(y); err != nil {
+				return nil, err
+			}
+		}
+		return gorg.Mul(x, y)
+	}
+	batch, _, _, _ := op.Dims(n.Args[0].Type.Shape, n.Args[1].Type.Shape)
+	for _, p := range []**gorg.Node{&x, &y} {
+		s := (*p).Shape()
+		if *p, err = e.broadcast(*p, graph.ShapeOf(append(slices.Clone(batch), s[len(s)-2:]...)...)); err != nil {
+			return nil, err
+		}
+	}
+	return gorg.BatchedMatMul(x, y, op.TransA, op.TransB)
+}
+
+func symmetric(pad graph.Ints) error {
+	if pad.At(0) != pad.At(2) || pad.At(1) != pad.At(3) {
+		return fmt.Errorf("padding %v: in Gorgonia both sides are padded alike", pad)
+	}
+	return nil
+}
+
+func (e *exporter) conv(op graph.Conv2D, x, w *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	if err := symmetric(op.Pad); err != nil {
+		return nil, err
+	}
+	k := w.Shape()[2:]
+	one := func(x, w *gorg.Node) (*gorg.Node, error) {
+		return gorg.Conv2d(x, w, k, op.Pad.Slice()[:2], op.Stride.Slice(), op.Dilation.Slice())
+	}
+	if op.Groups == 1 {
+		return one(x, w)
+	}
+	parts := make([]*gorg.Node, op.Groups)
+	in, out := x.Shape()[1]/op.Groups, w.Shape()[0]/op.Groups
+	for g := range parts {
+		xs, err := e.cut(x, 1, g*in, in)
+		if err != nil {
+			return nil, err
+		}
+		ws, err := e.cut(w, 0, g*out, out)
+		if err != nil {
+			return nil, err
+		}
+		if parts[g], err = one(xs, ws); err != nil {
+			return nil, err
+		}
+	}
+	return gorg.Concat(1, parts...)
+}
+
+// cut takes size elements of an axis; Gorgonia drops an axis of which one element is left.
+func (e *exporter) cut(x *gorg.Node, axis, start, size int) (*gorg.Node, error) {
+	s := x.Shape()
+	if size == s[axis] {
+		return x, nil
+	}
+	s[axis] = size
+	sl := make([]tensor.Slice, axis+1)
+	sl[axis] = gorg.S(start, start+size)
+	y, err := gorg.Slice(x, sl...)
+	if err != nil {
+		return nil, err
+	}
+	return e.reshape(y, s...)
+}
+
+// reduce moves the axes to the end and reduces a matrix along its rows, the form that Gorgonia gets right.
+func (e *exporter) reduce(op graph.Reduce, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	s, d := n.Args[0].Type.Shape, n.Type.DType
+	axes := op.Axes.Slice()
+	slices.Sort(axes)
+	rest, rows := others(s, axes)
+	cols := s.Elems() / max(rows, 1)
+	var err error
+	if perm := slices.Concat(rest, axes); s.Rank() > 0 {
+		if x, err = gorg.Transpose(x, perm...); err != nil {
+			return nil, err
+		}
+	}
+	if x, err = e.reshape(x, rows, cols); err != nil {
+		return nil, err
+	}
+	switch op.Fn {
+	case graph.Sum:
+		x, err = gorg.Sum(x, 1)
+	case graph.Mean:
+		x, err = chain(x, func(x *gorg.Node) (*gorg.Node, error) { return gorg.Sum(x, 1) },
+			func(x *gorg.Node) (*gorg.Node, error) { return gorg.HadamardDiv(x, e.scalar(d, float64(cols))) })
+	case graph.MaxOf:
+		x, err = gorg.Max(x, 1)
+	case graph.MinOf:
+		x, err = e.own(x, d)
+		if err == nil {
+			x, err = chain(x, gorg.Neg, func(x *gorg.Node) (*gorg.Node, error) { return gorg.Max(x, 1) }, gorg.Neg)
+		}
+	default:
+		return nil, fmt.Errorf("no reduction %v in Gorgonia", op.Fn)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if n.Type.Shape.Rank() == 0 {
+		return gorg.Sum(x) // one element, of rank 1
+	}
+	return e.reshape(x, n.Type.Shape.Slice()...)
+}
+
+// broadcast repeats x to shape s. Gorgonia repeats a node only to the shape of another, which is an input of zeros
+// here, and along four axes at most.
+func (e *exporter) broadcast(x *gorg.Node, s graph.Shape) (*gorg.Node, error) {
+	from := x.Shape()
+	if slices.Equal(from, s.Slice()) {
+		return x, nil
+	}
+	d, err := e.dtype(x)
+	if err != nil {
+		return nil, err
+	}
+	if len(from) == 0 {
+		zeros := e.tensor(graph.NewTensor(graph.Type{DType: d, Shape: s}))
+		return gorg.Add(zeros, x)
+	}
+	dims := slices.Concat(slices.Repeat([]int{1}, s.Rank()-len(from)), []int(from))
+	var axes []byte
+	for i, k := range dims {
+		if k != s.At(i) {
+			axes = append(axes, byte(i))
+		}
+	}
+	if x, err = e.reshape(x, dims...); err != nil || len(axes) == 0 {
+		return x, err
+	}
+	if last := axes[len(axes)-1]; last > 3 {
+		return nil, fmt.Errorf("broadcast along axis %d: in Gorgonia only the first four can be", last)
+	}
+	zeros := e.tensor(graph.NewTensor(graph.Type{DType: d, Shape: s}))
+	y, _, err := gorg.Broadcast(x, zeros, gorg.NewBroadcastPattern(axes, nil))
+	return y, err
+}
+
+func (e *exporter) slice(op graph.Slice, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	at, ok := n.Args[1].ConstScalar()
+	if !ok {
+		return nil, fmt.Errorf("a slice with a computed start; in Gorgonia it is a constant")
+	}
+	start := int(at)
+	if op.Step == 1 && op.Size > 0 {
+		return e.cut(x, op.Axis, start, op.Size)
+	}
+	ix := graph.NewTensor(graph.TypeOf(graph.I64, op.Size))
+	for i := range op.Size {
+		ix.SetFloat(i, float64(start+i*op.Step))
+	}
+	return e.rows(x, e.tensor(ix), op.Axis)
+}
+
+// rows takes slices by index. Gorgonia is right for the first axis only.
+func (e *exporter) rows(x, ix *gorg.Node, axis int) (*gorg.Node, error) {
+	if axis == 0 && len(x.Shape()) > 1 {
+		return gorg.ByIndices(x, ix, 0)
+	}
+	s := x.Shape()
+	perm := []int{axis}
+	for i := range s {
+		if i != axis {
+			perm = append(perm, i)
+		}
+	}
+	t, err := gorg.Transpose(x, perm...)
+	if err != nil {
+		return nil, err
+	}
+	rest := elems(s) / max(s[axis], 1)
+	if t, err = e.reshape(t, s[axis], rest); err != nil {
+		return nil, err
+	}
+	if t, err = gorg.ByIndices(t, ix, 0); err != nil {
+		return nil, err
+	}
+	dims := []int{ix.Shape()[0]}
+	for _, p := range perm[1:] {
+		dims = append(dims, s[p])
+	}
+	if t, err = e.reshape(t, dims...); err != nil {
+		return nil, err
+	}
+	back := make([]int, len(perm))
+	for i, p := range perm {
+		back[p] = i
+	}
+	return gorg.Transpose(t, back...)
+}
+
+func (e *exporter) gather(op graph.Gather, x, ix *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	t := n.Args[1].Type
+	if t.DType != graph.I64 {
+		return nil, fmt.Errorf("indices of type %v; in Gorgonia they are i64", t.DType)
+	}
+	ix, err := e.reshape(ix, t.Shape.Elems())
+	if err != nil {
+		return nil, err
+	}
+	y, err := e.rows(x, ix, op.Axis)
+	if err != nil {
+		return nil, err
+	}
+	return e.reshape(y, n.Type.Shape.Slice()...)
+}
+
+// pad joins constant tensors to the operand.
+func (e *exporter) pad(op graph.Pad, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	s := n.Args[0].Type.Shape
+	for axis := range s.Rank() {
+		parts := make([]*gorg.Node, 0, 3)
+		fill := func(k int) {
+			if k > 0 {
+				parts = append(parts, e.tensor(graph.Filled(graph.Type{DType: n.Type.DType, Shape: s.With(axis, k)}, op.Value)))
+			}
+		}
+		fill(op.Lo.At(axis))
+		parts = append(parts, x)
+		fill(op.Hi.At(axis))
+		if len(parts) == 1 {
+			continue
+		}
+		var err error
+		if x, err = gorg.Concat(axis, parts...); err != nil {
+			return nil, err
+		}
+		s = s.With(axis, n.Type.Shape.At(axis))
+	}
+	return x, nil
+}
+
+// random makes a random node with a name: Gorgonia takes those without one for the same if their types are.
+func (e *exporter) random(op graph.Random) *gorg.Node {
+	d, s, scratch := dtypeFor(op.Type.DType), op.Type.Shape.Slice(), gorg.NewGraph()
+	var x *gorg.Node
+	switch op.Dist {
+	case graph.Uniform:
+		x = gorg.UniformRandomNode(scratch, d, op.A, op.B, s...)
+	case graph.Normal:
+		x = gorg.GaussianRandomNode(scratch, d, op.A, op.B, s...)
+	default:
+		x = gorg.BinomialRandomNode(scratch, d, 1, op.A, s...)
+	}
+	return gorg.NewUniqueNode(gorg.WithType(x.Type()), gorg.WithOp(x.Op()), gorg.In(e.Graph), gorg.WithShape(s...), e.name("random"))
+}
+
+// pool writes a mean as Gorgonia's, which divides by the width of the image, times that over the size of the window.
+func (e *exporter) pool(op graph.Pool, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+	if err := symmetric(op.Pad); err != nil {
+		return nil, err
+	}
+	pad, stride := op.Pad.Slice()[:2], op.Stride.Slice()
+	if op.Fn == graph.MaxPool {
+		return gorg.MaxPool2D(x, op.Kernel.Slice(), pad, stride)
+	}
+	if !op.CountPad && (pad[0] > 0 || pad[1] > 0) {
+		return nil, fmt.Errorf("a mean that does not count the padding; in Gorgonia it does")
+	}
+	y, err := gorg.AveragePool2D(x, op.Kernel.Slice(), pad, stride)
+	if err != nil {
+		return nil, err
+	}
+	width := float64(n.Args[0].Type.Shape.At(3))
+	return gorg.HadamardProd(y, e.scalar(n.Type.DType, width/float64(op.Kernel.At(0)*op.Kernel.At(1))))
+}

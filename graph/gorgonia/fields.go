@@ -1,0 +1,209 @@
+package gorgonia
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"unsafe"
+
+	gorg "gorgonia.org/gorgonia"
+)
+
+const (
+	upstream = "gorgonia.org/gorgonia"
+	version  = "v0.9.18"
+)
+
+// fields reads the unexported fields of a struct of Gorgonia's. The first field that is not as expected is kept in
+// err; after it, reads give zero values.
+type fields struct {
+	v   reflect.Value // a struct, addressable
+	err error
+}
+
+// fieldsOf looks at x, a struct or a pointer to one. A pointer is followed, so that later changes are seen; a struct
+// is copied.
+func fieldsOf(x any) *fields {
+	v := reflect.ValueOf(x)
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return &fields{err: fmt.Errorf("%T is not a struct as in Gorgonia %s", x, version)}
+	}
+	if !v.CanAddr() {
+		c := reflect.New(v.Type()).Elem()
+		c.Set(v)
+		v = c
+	}
+	return &fields{v: v}
+}
+
+// get finds a field, through embedded structs too, and checks its kind.
+func (f *fields) get(name string, kinds ...reflect.Kind) (reflect.Value, bool) {
+	if f.err != nil {
+		return reflect.Value{}, false
+	}
+	v := f.v.FieldByName(name)
+	if v.IsValid() {
+		for _, k := range kinds {
+			if v.Kind() == k {
+				return v, true
+			}
+		}
+	}
+	f.err = fmt.Errorf("%s has no field %s of kind %v: this is not Gorgonia %s", f.v.Type(), name, kinds[0], version)
+	return reflect.Value{}, false
+}
+
+func (f *fields) int(name string) int {
+	if v, ok := f.get(name, reflect.Int); ok {
+		return int(v.Int())
+	}
+	return 0
+}
+
+func (f *fields) byte(name string) int {
+	if v, ok := f.get(name, reflect.Uint8); ok {
+		return int(v.Uint())
+	}
+	return 0
+}
+
+func (f *fields) bool(name string) bool {
+	if v, ok := f.get(name, reflect.Bool); ok {
+		return v.Bool()
+	}
+	return false
+}
+
+func (f *fields) float(name string) float64 {
+	if v, ok := f.get(name, reflect.Float64); ok {
+		return v.Float()
+	}
+	return 0
+}
+
+func (f *fields) string(name string) string {
+	if v, ok := f.get(name, reflect.String); ok {
+		return v.String()
+	}
+	return ""
+}
+
+func (f *fields) ints(name string) []int {
+	v, ok := f.get(name, reflect.Slice)
+	if !ok {
+		return nil
+	}
+	if v.Type().Elem().Kind() != reflect.Int {
+		f.err = fmt.Errorf("%s.%s is %s, not a list of integers as in Gorgonia %s", f.v.Type(), name, v.Type(), version)
+		return nil
+	}
+	r := make([]int, v.Len())
+	for i := range r {
+		r[i] = int(v.Index(i).Int())
+	}
+	return r
+}
+
+// value reads a field of any type T.
+func value[T any](f *fields, name string) T {
+	var zero T
+	t := reflect.TypeFor[T]()
+	v, ok := f.get(name, t.Kind())
+	if !ok {
+		return zero
+	}
+	if !v.Type().ConvertibleTo(t) {
+		f.err = fmt.Errorf("%s.%s is %s, not %s as in Gorgonia %s", f.v.Type(), name, v.Type(), t, version)
+		return zero
+	}
+	r, _ := reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Convert(t).Interface().(T) // a nil interface is no T
+	return r
+}
+
+// inner looks at the struct inside an interface field.
+func (f *fields) inner(name string) *fields {
+	v, ok := f.get(name, reflect.Interface)
+	if !ok || v.IsNil() {
+		return &fields{err: f.err}
+	}
+	v = v.Elem()
+	for v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	return &fields{v: v, err: f.err}
+}
+
+// set overwrites an interface field.
+func (f *fields) set(name string, x any) error {
+	v, ok := f.get(name, reflect.Interface)
+	if !ok {
+		return f.err
+	}
+	reflect.NewAt(v.Type(), unsafe.Pointer(v.UnsafeAddr())).Elem().Set(reflect.ValueOf(x))
+	return nil
+}
+
+// nodeLayout is where the fields of a Gorgonia node are that its methods do not show.
+type nodeLayout struct {
+	children, name, group, bound uintptr
+}
+
+// layout checks once that nodes look as they do in the version that this package knows.
+var layout = sync.OnceValues(func() (nodeLayout, error) {
+	var l nodeLayout
+	t := reflect.TypeFor[gorg.Node]()
+	for _, f := range []struct {
+		name string
+		typ  reflect.Type
+		at   *uintptr
+	}{
+		{"children", reflect.TypeFor[gorg.Nodes](), &l.children},
+		{"name", reflect.TypeFor[string](), &l.name},
+		{"group", reflect.TypeFor[string](), &l.group},
+		{"boundTo", reflect.TypeFor[gorg.Value](), &l.bound},
+	} {
+		sf, ok := t.FieldByName(f.name)
+		if !ok || sf.Type != f.typ {
+			return l, fmt.Errorf("gorgonia.Node has no field %s of type %s: this program is built with another Gorgonia than %s", f.name, f.typ, version)
+		}
+		*f.at = sf.Offset
+	}
+	return l, nil
+})
+
+func nodeField[T any](n *gorg.Node, offset uintptr) T {
+	return *(*T)(unsafe.Add(unsafe.Pointer(n), offset))
+}
+
+// typeName is the name of a type of Gorgonia's own, or "" for a type from elsewhere and for no operation.
+func typeName(op gorg.Op) string {
+	if op == nil {
+		return ""
+	}
+	t := reflect.TypeOf(op)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.PkgPath() != upstream {
+		return ""
+	}
+	return t.Name()
+}
+
+// describe is op's own description, kept to one line.
+func describe(op gorg.Op) (s string) {
+	defer func() {
+		if recover() != nil {
+			s = fmt.Sprintf("%T", op)
+		}
+	}()
+	s, _, _ = strings.Cut(op.String(), "\n")
+	if typeName(op) == "elemBinOp" { // whether a comparison gives numbers is not part of its sign
+		s, _, _ = strings.Cut(s, " ")
+	}
+	return strings.TrimSuffix(s, "()")
+}

@@ -1,0 +1,93 @@
+package gorgonia
+
+import (
+	"fmt"
+	"reflect"
+
+	"fusec/graph"
+
+	gorg "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// hostOp runs an operation by its own Do, on values of its own.
+type hostOp struct {
+	op  gorg.Op
+	in  []hostArg
+	out graph.Type
+	// before is the operation whose hidden state op reads, to be run on the first operands; or nil.
+	before gorg.Op
+}
+
+// hostArg is the Gorgonia type of an operand.
+type hostArg struct {
+	dtype tensor.Dtype
+	shape tensor.Shape
+}
+
+// host keeps the operation whole.
+func (c *call) host() (*graph.Node, error) {
+	h := &hostOp{op: c.op, out: c.want}
+	for _, k := range c.children(c.n) {
+		d, err := nodeDtype(k)
+		if err != nil {
+			return nil, err
+		}
+		h.in = append(h.in, hostArg{d, k.Shape()})
+	}
+	if typeName(c.op) == "ctcLossDiffOp" {
+		v := c.f.v.FieldByName("ctcLossOp")
+		if !v.IsValid() || v.Kind() != reflect.Pointer {
+			return nil, fmt.Errorf("%s is not laid out as in Gorgonia %s", c.f.v.Type(), version)
+		}
+		h.before, _ = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface().(gorg.Op)
+	}
+	v := c.b.Add(graph.Host{Name: describe(c.op), Type: c.want, Impl: h}, c.args...)
+	return v, c.b.Err()
+}
+
+// Do implements graph.HostImpl.
+func (h *hostOp) Do(args []*graph.Tensor) (t *graph.Tensor, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%s panicked: %v", describe(h.op), r)
+		}
+	}()
+	if len(args) != len(h.in) {
+		return nil, fmt.Errorf("%s: %d operands instead of %d", describe(h.op), len(args), len(h.in))
+	}
+	if h.before != nil {
+		v, err := h.values(args[:h.before.Arity()])
+		if err == nil {
+			_, err = h.before.Do(v...)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", describe(h.before), err)
+		}
+	}
+	v, err := h.values(args)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", describe(h.op), err)
+	}
+	r, err := h.op.Do(v...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", describe(h.op), err)
+	}
+	t = graph.NewTensor(h.out)
+	if err := Load(t, r); err != nil {
+		return nil, fmt.Errorf("result of %s: %w", describe(h.op), err)
+	}
+	return t, nil
+}
+
+// values copies operands into fresh values, which the operation may keep or overwrite.
+func (h *hostOp) values(args []*graph.Tensor) ([]gorg.Value, error) {
+	v := make([]gorg.Value, len(args))
+	for i, a := range args {
+		var err error
+		if v[i], err = newValue(h.in[i].dtype, h.in[i].shape, a); err != nil {
+			return nil, fmt.Errorf("operand %d: %w", i, err)
+		}
+	}
+	return v, nil
+}

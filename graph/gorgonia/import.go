@@ -1,0 +1,498 @@
+package gorgonia
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+
+	gorg "gorgonia.org/gorgonia"
+)
+
+// Options steer [Import]. The zero value suits a machine.
+type Options struct {
+	// Kind decides what becomes of an input node of Gorgonia's. Nil means [DefaultKind].
+	Kind func(*gorg.Node) Kind
+	// DynamicSlices makes where slices start an input that is read again before each run. Without it only slices of
+	// the user's own types are so; for the others, [Imported.Stale] tells when one was replaced.
+	DynamicSlices bool
+	// Counter holds the counter of the random operations between runs, so that a graph that is imported anew goes on
+	// drawing where it was. Nil is a counter of the import's own that starts at 0.
+	Counter *int64
+}
+
+// Kind is what an input node of Gorgonia's becomes.
+type Kind uint8
+
+// The kinds. Auto leaves the choice to [DefaultKind].
+const (
+	Auto Kind = iota
+	AsInput
+	AsParam
+)
+
+// DefaultKind tells weights from data, which Gorgonia does not. A node is a parameter if a gradient with respect to it
+// exists or is bound to it; or if it has a value of floating-point type when the graph is imported. All other nodes are
+// inputs: those of integers or bools, and those without a value. Data that was bound before the import therefore counts
+// as a parameter unless the caller says otherwise; as values are read again before each run, this matters to what is
+// saved as weights and not to what is computed.
+func DefaultKind(n *gorg.Node) Kind {
+	if n.Deriv() != nil || HasDual(n) {
+		return AsParam
+	}
+	v := n.Value()
+	if v == nil {
+		return AsInput
+	}
+	if d, err := DTypeOf(v.Dtype()); err != nil || !d.IsFloat() {
+		return AsInput
+	}
+	return AsParam
+}
+
+// Imported is a graph made from one of Gorgonia's and what ties the two together.
+type Imported struct {
+	// Graph holds what Gorgonia's graph holds, its backward pass included. Its outputs are the values of Roots and
+	// Reads and the gradients that the user asked for. It is verified; nodes that no output needs are still in it.
+	Graph *graph.Graph
+	// Sources are the inputs and parameters whose values are those of Gorgonia's nodes.
+	Sources []Source
+	// Fills are inputs that come from elsewhere than the value of a node.
+	Fills []Fill
+	// States are the state nodes and who owns their values.
+	States []State
+	// Roots are Gorgonia's roots outside its backward pass, and the costs.
+	Roots []Root
+	// Reads are the values that gorgonia.Read asks for.
+	Reads []Read
+	// Grads are the derivatives that gorgonia.Grad added.
+	Grads []Grad
+	// Notes tell what stayed on the host and why, and what looks wrong in the graph as it was built.
+	Notes []trace.Note
+
+	nodes  map[*gorg.Node]*graph.Node
+	source map[*graph.Node]*gorg.Node
+	stale  []func() error
+}
+
+// Source is an Input or Param and the node whose value it has.
+type Source struct {
+	Node  *gorg.Node
+	Value *graph.Node
+}
+
+// Fill is an input that is computed before each run.
+type Fill struct {
+	Value *graph.Node
+	Fill  func(*graph.Tensor) error
+}
+
+// State is a state node. Load gives its value before a run; Store takes the new one when the run has succeeded.
+type State struct {
+	Value *graph.Node
+	Load  func(*graph.Tensor) error
+	Store func(*graph.Tensor) error
+}
+
+// Root is a node whose value is bound to it after a run.
+type Root struct {
+	Node  *gorg.Node
+	Value *graph.Node
+}
+
+// Read is a value that goes into a variable of the user's after a run.
+type Read struct {
+	Into  *gorg.Value
+	Value *graph.Node
+}
+
+// Grad is a derivative: Node.Deriv() as a node of the graph.
+type Grad struct {
+	Node *gorg.Node
+	graph.GradMark
+}
+
+// Node is the node that stands for n, or nil: statements have none.
+func (im *Imported) Node(n *gorg.Node) *graph.Node { return im.nodes[n] }
+
+// Source is the node of Gorgonia's whose value v has, or nil.
+func (im *Imported) Source(v *graph.Node) *gorg.Node { return im.source[v] }
+
+// Marks are the derivatives in terms of the graph alone.
+func (im *Imported) Marks() []graph.GradMark {
+	m := make([]graph.GradMark, len(im.Grads))
+	for i, g := range im.Grads {
+		m[i] = g.GradMark
+	}
+	return m
+}
+
+// Stale reports what was changed in Gorgonia's graph since it was imported so that it has to be imported anew: a
+// training mode, or a slice. Nil means that nothing was.
+func (im *Imported) Stale() error {
+	for _, f := range im.stale {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Weights are the values of the parameters and states by name, as graph.Save wants them.
+func (im *Imported) Weights() (map[string]*graph.Tensor, error) {
+	w := map[string]*graph.Tensor{}
+	var errs []error
+	for _, s := range im.Sources {
+		if _, ok := s.Value.Op.(graph.Param); !ok {
+			continue
+		}
+		t := graph.NewTensor(s.Value.Type)
+		if err := Load(t, s.Node.Value()); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.Value.Where(), err))
+			continue
+		}
+		w[s.Value.Name] = t
+	}
+	for _, s := range im.States {
+		t := graph.NewTensor(s.Value.Type)
+		if err := s.Load(t); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.Value.Where(), err))
+			continue
+		}
+		w[s.Value.Name] = t
+	}
+	return w, errors.Join(errs...)
+}
+
+// Import makes a graph.Graph of g, which it does not change.
+func Import(g *gorg.ExprGraph, o Options) (*Imported, error) {
+	l, err := layout()
+	if err != nil {
+		return nil, err
+	}
+	if g == nil {
+		return nil, fmt.Errorf("the Gorgonia graph is nil")
+	}
+	im := &importer{
+		layout: l,
+		opts:   o,
+		names:  map[string]bool{},
+		shared: map[any][2]*graph.Node{},
+		Imported: &Imported{
+			Graph:  graph.New(graphName(g)),
+			nodes:  map[*gorg.Node]*graph.Node{},
+			source: map[*graph.Node]*gorg.Node{},
+		},
+	}
+	if err := im.run(g); err != nil {
+		return nil, err
+	}
+	return im.Imported, nil
+}
+
+func graphName(g *gorg.ExprGraph) string {
+	f := fieldsOf(g)
+	return f.string("name")
+}
+
+// importer is an import under way.
+type importer struct {
+	*Imported
+	layout nodeLayout
+	opts   Options
+	users  map[*gorg.Node][]*gorg.Node
+	names  map[string]bool
+	// shared holds the state nodes of operations that share hidden state with their derivative.
+	shared map[any][2]*graph.Node
+	seed   *graph.Node // the counter of random operations
+	draws  int         // how many random operations there are
+}
+
+func (im *importer) children(n *gorg.Node) []*gorg.Node {
+	return nodeField[gorg.Nodes](n, im.layout.children)
+}
+
+// nameOf is the name that the user gave a node, or "" if there is none.
+func nameOf(n *gorg.Node) string {
+	l, err := layout()
+	if err != nil {
+		return n.Name()
+	}
+	return nodeField[string](n, l.name)
+}
+
+func (im *importer) run(g *gorg.ExprGraph) error {
+	order, err := im.order(g)
+	if err != nil {
+		return err
+	}
+	im.users = map[*gorg.Node][]*gorg.Node{}
+	for _, n := range order {
+		for _, c := range im.children(n) {
+			im.users[c] = append(im.users[c], n)
+		}
+	}
+	for _, n := range order {
+		if err := im.node(n); err != nil {
+			return err
+		}
+	}
+	im.advanceSeed()
+	im.grads(order)
+	im.outputs(order)
+	im.warn(order)
+	if err := graph.Verify(im.Graph); err != nil {
+		return fmt.Errorf("importing a Gorgonia graph: %w", err)
+	}
+	return nil
+}
+
+// order lists the nodes, operands first: depth first in the order in which they were made. Nodes that are reachable
+// but were dropped from the graph by one of Gorgonia's rewrites come too.
+func (im *importer) order(g *gorg.ExprGraph) ([]*gorg.Node, error) {
+	const (
+		unseen = iota
+		open
+		done
+	)
+	type frame struct {
+		n *gorg.Node
+		i int
+	}
+	mark := map[*gorg.Node]uint8{}
+	var out []*gorg.Node
+	for _, root := range g.AllNodes() {
+		if mark[root] != unseen {
+			continue
+		}
+		mark[root] = open
+		stack := []frame{{root, 0}}
+		for len(stack) > 0 {
+			f := &stack[len(stack)-1]
+			c := im.children(f.n)
+			if f.i == len(c) {
+				mark[f.n] = done
+				out = append(out, f.n)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			next := c[f.i]
+			f.i++
+			switch mark[next] {
+			case open:
+				return nil, fmt.Errorf("the Gorgonia graph has a cycle through %v", next)
+			case unseen:
+				mark[next] = open
+				stack = append(stack, frame{next, 0})
+			}
+		}
+	}
+	return out, nil
+}
+
+// unique gives a source a name that no other has.
+func (im *importer) unique(name string) string {
+	base := name
+	for i := 2; im.names[name]; i++ {
+		name = fmt.Sprintf("%s#%d", base, i)
+	}
+	im.names[name] = true
+	return name
+}
+
+func (im *importer) note(n *graph.Node, format string, a ...any) {
+	note := trace.Note{Node: -1, Text: fmt.Sprintf(format, a...)}
+	if n != nil {
+		note.Node, note.Origin = n.ID, n.Origin
+	}
+	im.Notes = append(im.Notes, note)
+}
+
+// originOf names a node of Gorgonia's, which does not know where in the program it was made.
+func originOf(n *gorg.Node) graph.Origin {
+	if name := nameOf(n); name != "" {
+		return graph.Origin{Name: name}
+	}
+	if op := n.Op(); op != nil {
+		return graph.Origin{Name: describe(op)}
+	}
+	return graph.Origin{Name: fmt.Sprintf("input %d", n.ID())}
+}
+
+// typeOf is the type of a node's value.
+func typeOf(n *gorg.Node) (graph.Type, error) {
+	var t graph.Type
+	d, err := nodeDtype(n)
+	if err == nil {
+		t.DType, err = DTypeOf(d)
+	}
+	if err == nil {
+		shape := n.Shape()
+		if v := n.Value(); v != nil && len(shape) == 0 && n.Op() == nil {
+			shape = v.Shape()
+		}
+		if len(shape) == 0 && n.Op() == nil && !n.IsScalar() {
+			err = errors.New("the node has no shape: give it one with WithShape, or a value")
+		} else {
+			t.Shape, err = shapeOf(shape)
+		}
+	}
+	if err != nil {
+		return t, fmt.Errorf("%s: %w", originOf(n).Name, err)
+	}
+	return t, nil
+}
+
+// node imports one node whose operands have been imported.
+func (im *importer) node(n *gorg.Node) error {
+	op := n.Op()
+	if op == nil {
+		return im.input(n)
+	}
+	if x, ok := op.(*gorg.ExternalOp); ok {
+		op = x.Op
+	}
+	switch typeName(op) {
+	case "readOp":
+		return im.read(n)
+	case "letOp":
+		im.note(nil, "%s: gorgonia.Set has no effect, as on a TapeMachine", originOf(n).Name)
+		return nil
+	}
+	want, err := typeOf(n)
+	if err != nil {
+		return err
+	}
+	c := &call{importer: im, n: n, op: op, f: fieldsOf(op), want: want, b: graph.Extend(im.Graph, originOf(n))}
+	for _, k := range im.children(n) {
+		a := im.nodes[k]
+		if a == nil {
+			return fmt.Errorf("%s: operand %s has no value", originOf(n).Name, originOf(k).Name)
+		}
+		c.args = append(c.args, a)
+	}
+	v, err := c.decode()
+	if err != nil {
+		return fmt.Errorf("importing %s: %w", originOf(n).Name, err)
+	}
+	im.nodes[n] = v
+	if name := nameOf(n); name != "" && v.Name == "" {
+		if _, isConst := v.Op.(graph.Const); !isConst {
+			v.Name = name
+		}
+	}
+	return nil
+}
+
+// input imports a node without an operation.
+func (im *importer) input(n *gorg.Node) error {
+	t, err := typeOf(n)
+	if err != nil {
+		return err
+	}
+	kind := Auto
+	if im.opts.Kind != nil {
+		kind = im.opts.Kind(n)
+	}
+	if kind == Auto {
+		kind = DefaultKind(n)
+	}
+	name := nameOf(n)
+	if name == "" {
+		name = fmt.Sprintf("input%d", n.ID())
+	}
+	b := graph.Extend(im.Graph, originOf(n))
+	name = im.unique(name)
+	var v *graph.Node
+	if kind == AsParam {
+		v = b.Param(name, t)
+	} else {
+		v = b.Input(name, t)
+	}
+	if err := b.Err(); err != nil {
+		return err
+	}
+	im.nodes[n], im.source[v] = v, n
+	im.Sources = append(im.Sources, Source{n, v})
+	return nil
+}
+
+func (im *importer) read(n *gorg.Node) error {
+	f := fieldsOf(n.Op())
+	into := value[*gorg.Value](f, "into")
+	c := im.children(n)
+	if f.err != nil || into == nil || len(c) != 1 {
+		return fmt.Errorf("%s: cannot tell what to read: %w", originOf(n).Name, f.err)
+	}
+	im.Reads = append(im.Reads, Read{into, im.nodes[c[0]]})
+	return nil
+}
+
+// outputs names the values that the graph hands out.
+func (im *importer) outputs(order []*gorg.Node) {
+	costs := map[*graph.Node]bool{}
+	for _, g := range im.Grads {
+		if g.Cost != nil {
+			costs[g.Cost] = true
+		}
+	}
+	out := map[*graph.Node]bool{}
+	names := map[string]bool{}
+	add := func(v *graph.Node, name string) {
+		if v == nil || out[v] {
+			return
+		}
+		base := name
+		for i := 2; names[name]; i++ {
+			name = fmt.Sprintf("%s#%d", base, i)
+		}
+		out[v], names[name] = true, true
+		im.Graph.Outputs = append(im.Graph.Outputs, graph.Output{Name: name, Node: v})
+	}
+	for _, n := range order {
+		v := im.nodes[n]
+		if v == nil || n.Op() == nil {
+			continue
+		}
+		if im.isRoot(n) && !im.isBackward(n) || costs[v] {
+			if _, isConst := v.Op.(graph.Const); isConst && !costs[v] {
+				continue // a constant that nothing reads
+			}
+			name := nameOf(n)
+			if name == "" {
+				name = fmt.Sprintf("out%d", len(im.Roots))
+			}
+			im.Roots = append(im.Roots, Root{n, v})
+			add(v, name)
+		}
+	}
+	for i, r := range im.Reads {
+		name := r.Value.Name
+		if name == "" {
+			name = fmt.Sprintf("read%d", i)
+		}
+		add(r.Value, name)
+	}
+	for _, g := range im.Grads {
+		if g.Wanted {
+			name := g.Of.Name
+			if name == "" {
+				name = fmt.Sprint(g.Of.ID)
+			}
+			add(g.Value, "grad/"+name)
+		}
+	}
+}
+
+// isRoot reports whether no operation reads n; statements do not count.
+func (im *importer) isRoot(n *gorg.Node) bool {
+	for _, u := range im.users[n] {
+		switch typeName(u.Op()) {
+		case "readOp", "letOp":
+		default:
+			return false
+		}
+	}
+	return true
+}

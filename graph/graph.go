@@ -1,0 +1,363 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Graph is a computation: nodes in topological order, the values it hands out and the state it updates.
+type Graph struct {
+	Name    string
+	Nodes   []*Node // operands before users
+	Outputs []Output
+	Updates []Update
+
+	nextID int
+}
+
+// Node is one operation and its value.
+type Node struct {
+	ID   int // unique in its graph, stable across passes
+	Op   Op
+	Args []*Node
+	Type Type   // of the value; of result 0 if the operation has several
+	Name string // the user's name, or empty
+	// Origin tells which of the user's nodes this one stands for. Every rewrite keeps it.
+	Origin []Origin
+}
+
+// Origin names one node of the program that the graph was made from.
+type Origin struct {
+	Name string // the user's name for it, or a description of its operation
+	Pos  string // file:line that built it, or empty where that is not known
+}
+
+// Output is a value that the graph hands out.
+type Output struct {
+	Name string
+	Node *Node
+}
+
+// Update writes the value of a node into a State or Param when a run has succeeded.
+type Update struct {
+	Target *Node // a State or Param
+	Value  *Node // of the same type
+}
+
+// New makes an empty graph.
+func New(name string) *Graph { return &Graph{Name: name} }
+
+// String is the node's name where it has one, and else %ID.
+func (n *Node) String() string {
+	if n == nil {
+		return "nil node"
+	}
+	if n.Name != "" {
+		return fmt.Sprintf("%q", n.Name)
+	}
+	return fmt.Sprintf("%%%d", n.ID)
+}
+
+// Where describes the node for an error message: its operation, its name and where the user built it.
+func (n *Node) Where() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %v", n.Op.OpName(), n)
+	for _, o := range n.Origin {
+		if o.Pos != "" {
+			fmt.Fprintf(&b, " (%s)", o.Pos)
+			break
+		}
+	}
+	return b.String()
+}
+
+// Arg is operand i.
+func (n *Node) Arg(i int) *Node { return n.Args[i] }
+
+// ConstScalar returns the value of a constant all of whose elements are equal, looking through Reshape, Broadcast
+// and Cast.
+func (n *Node) ConstScalar() (float64, bool) {
+	for {
+		switch op := n.Op.(type) {
+		case Reshape, Broadcast, Cast:
+			n = n.Args[0]
+		case Const:
+			e := op.Value.Type.Shape.Elems()
+			if e == 0 {
+				return 0, false
+			}
+			v := op.Value.Float(0)
+			for i := 1; i < e; i++ {
+				if op.Value.Float(i) != v {
+					return 0, false
+				}
+			}
+			return v, true
+		default:
+			return 0, false
+		}
+	}
+}
+
+// Add appends a node after checking its operands with the operation's type rule.
+func (g *Graph) Add(op Op, args ...*Node) (*Node, error) {
+	types, err := ResultTypes(op, args)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{ID: g.nextID, Op: op, Args: slices.Clone(args), Type: types[0]}
+	g.nextID++
+	g.Nodes = append(g.Nodes, n)
+	return n, nil
+}
+
+// ResultTypes applies op's type rule to the operands. The error names the operation and the operands.
+func ResultTypes(op Op, args []*Node) ([]Type, error) {
+	info := InfoOf(op)
+	if info == nil {
+		return nil, fmt.Errorf("operation %T is not in the table", op)
+	}
+	if len(args) < info.MinArgs || (info.MaxArgs >= 0 && len(args) > info.MaxArgs) {
+		return nil, fmt.Errorf("%s takes %s, not %d", info.Name, info.arity(), len(args))
+	}
+	types := make([]Type, len(args))
+	for i, a := range args {
+		if a == nil {
+			return nil, fmt.Errorf("%s: operand %d is missing", info.Name, i)
+		}
+		types[i] = a.Type
+	}
+	// Result is the one operation whose type depends on more than its operand's first type.
+	if r, ok := op.(Result); ok {
+		all, err := ResultTypes(args[0].Op, args[0].Args)
+		if err != nil {
+			return nil, err
+		}
+		if r.Index < 1 || r.Index >= len(all) {
+			return nil, fmt.Errorf("result: %s has %d results; index %d is outside 1..%d", args[0].Where(), len(all), r.Index, len(all)-1)
+		}
+		return []Type{all[r.Index]}, nil
+	}
+	out, err := info.Infer(op, types)
+	if err != nil {
+		names := make([]string, len(args))
+		for i, a := range args {
+			names[i] = fmt.Sprintf("%v %v", a, a.Type)
+		}
+		return nil, fmt.Errorf("%s of (%s): %w", info.Name, strings.Join(names, ", "), err)
+	}
+	for _, t := range out {
+		if err := t.Shape.Check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", info.Name, err)
+		}
+	}
+	return out, nil
+}
+
+// Results is the number of results of n's operation.
+func (n *Node) Results() int {
+	t, err := ResultTypes(n.Op, n.Args)
+	if err != nil {
+		return 1
+	}
+	return len(t)
+}
+
+// Users lists, for every node, the nodes that read it, in graph order; a node that reads it twice is listed twice.
+func (g *Graph) Users() map[*Node][]*Node {
+	u := make(map[*Node][]*Node, len(g.Nodes))
+	for _, n := range g.Nodes {
+		for _, a := range n.Args {
+			u[a] = append(u[a], n)
+		}
+	}
+	return u
+}
+
+// Escapes reports, for every node that is an output or takes part in an update, that it is read from outside.
+func (g *Graph) Escapes() map[*Node]bool {
+	e := make(map[*Node]bool, len(g.Outputs)+2*len(g.Updates))
+	for _, o := range g.Outputs {
+		e[o.Node] = true
+	}
+	for _, u := range g.Updates {
+		e[u.Target], e[u.Value] = true, true
+	}
+	return e
+}
+
+// Replace makes every reader of a key of the map read its value instead, outputs and updates' values included.
+// Chains (a→b, b→c) are followed. Call [Graph.Tidy] afterwards.
+func (g *Graph) Replace(with map[*Node]*Node) {
+	to := func(n *Node) *Node {
+		for {
+			m, ok := with[n]
+			if !ok || m == n {
+				return n
+			}
+			n = m
+		}
+	}
+	for _, n := range g.Nodes {
+		for i, a := range n.Args {
+			n.Args[i] = to(a)
+		}
+	}
+	for i := range g.Outputs {
+		g.Outputs[i].Node = to(g.Outputs[i].Node)
+	}
+	for i := range g.Updates {
+		g.Updates[i].Value = to(g.Updates[i].Value)
+	}
+}
+
+// Tidy drops the nodes that no output or update needs and puts the rest in topological order, keeping the present
+// order where it already is one. Inputs, parameters and state stay even if nothing reads them: they are the graph's
+// signature. It reports a cycle.
+func (g *Graph) Tidy() error {
+	const (
+		unseen = iota
+		open
+		done
+	)
+	mark := make(map[*Node]uint8, len(g.Nodes))
+	sorted := make([]*Node, 0, len(g.Nodes))
+	live := g.live()
+	type frame struct {
+		n *Node
+		i int
+	}
+	var stack []frame
+	for _, root := range g.Nodes {
+		if !live[root] || mark[root] != unseen {
+			continue
+		}
+		stack = append(stack[:0], frame{root, 0})
+		mark[root] = open
+		for len(stack) > 0 {
+			f := &stack[len(stack)-1]
+			if f.i == len(f.n.Args) {
+				mark[f.n] = done
+				sorted = append(sorted, f.n)
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			a := f.n.Args[f.i]
+			f.i++
+			switch mark[a] {
+			case open:
+				return fmt.Errorf("the graph has a cycle through %s", a.Where())
+			case unseen:
+				mark[a] = open
+				stack = append(stack, frame{a, 0})
+			}
+		}
+	}
+	g.Nodes = sorted
+	return nil
+}
+
+func (g *Graph) live() map[*Node]bool {
+	live := make(map[*Node]bool, len(g.Nodes))
+	var stack []*Node
+	push := func(n *Node) {
+		if !live[n] {
+			live[n] = true
+			stack = append(stack, n)
+		}
+	}
+	for _, o := range g.Outputs {
+		push(o.Node)
+	}
+	for _, u := range g.Updates {
+		push(u.Target)
+		push(u.Value)
+	}
+	for _, n := range g.Nodes {
+		if IsSource(n.Op) {
+			push(n)
+		}
+	}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, a := range n.Args {
+			push(a)
+		}
+	}
+	return live
+}
+
+// IsSource reports whether op is an Input, Param or State: a part of the graph's signature.
+func IsSource(op Op) bool {
+	switch op.(type) {
+	case Input, Param, State:
+		return true
+	}
+	return false
+}
+
+// Sources lists the Input, Param and State nodes in order.
+func (g *Graph) Sources() []*Node {
+	var s []*Node
+	for _, n := range g.Nodes {
+		if IsSource(n.Op) {
+			s = append(s, n)
+		}
+	}
+	return s
+}
+
+// Lookup returns the source node of the given name, or nil.
+func (g *Graph) Lookup(name string) *Node {
+	for _, n := range g.Nodes {
+		if IsSource(n.Op) && n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Clone copies the graph. Nodes keep their IDs; bodies of fusions are copied too; tensors and Host implementations
+// are shared. The map leads from old nodes to new ones.
+func (g *Graph) Clone() (*Graph, map[*Node]*Node) {
+	c := &Graph{Name: g.Name, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
+	m := make(map[*Node]*Node, len(g.Nodes))
+	for i, n := range g.Nodes {
+		k := *n
+		k.Args = make([]*Node, len(n.Args))
+		for j, a := range n.Args {
+			k.Args[j] = m[a]
+		}
+		k.Origin = slices.Clone(n.Origin)
+		if f, ok := n.Op.(Fusion); ok {
+			f.Body, _ = f.Body.Clone()
+			k.Op = f
+		}
+		m[n] = &k
+		c.Nodes[i] = &k
+	}
+	for _, o := range g.Outputs {
+		c.Outputs = append(c.Outputs, Output{o.Name, m[o.Node]})
+	}
+	for _, u := range g.Updates {
+		c.Updates = append(c.Updates, Update{m[u.Target], m[u.Value]})
+	}
+	return c, m
+}
+
+// MergeOrigins joins the origins of several nodes without repeating any.
+func MergeOrigins(nodes ...*Node) []Origin {
+	var r []Origin
+	seen := map[Origin]bool{}
+	for _, n := range nodes {
+		for _, o := range n.Origin {
+			if !seen[o] {
+				seen[o] = true
+				r = append(r, o)
+			}
+		}
+	}
+	return r
+}

@@ -1,0 +1,360 @@
+package graphtest
+
+import "fusec/graph"
+
+// makers has a function for every operation of the table that appends one of that kind with attributes and operands
+// that fit. Input and Const come about by themselves.
+var makers map[string]func(*generator)
+
+func init() {
+	makers = map[string]func(*generator){
+		"input": func(g *generator) { g.input(g.float()) },
+		"param": func(g *generator) { g.param(g.float()) },
+		"state": func(g *generator) { g.add(g.b.State(g.name("s"), g.float())) },
+		"const": makeConst,
+
+		"unary": makeUnary, "binary": makeBinary, "select": makeSelect, "cast": makeCast,
+		"matmul": makeMatMul, "conv2d": makeConv2D, "reduce": makeReduce,
+		"reshape": makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
+		"slice": makeSlice, "unslice": makeUnslice, "concat": makeConcat, "pad": makePad,
+		"im2col": makeIm2Col, "col2im": makeCol2Im,
+		"copy":   func(g *generator) { g.op(graph.Copy{}, g.any()) },
+		"gather": makeGather, "scatter_add": makeScatterAdd,
+		"dropout": makeDropout, "random": makeRandom,
+		"softmax":     func(g *generator) { x := g.ofRank(1, 5); g.op(graph.Softmax{Axis: g.axis(x)}, x) },
+		"log_softmax": func(g *generator) { x := g.ofRank(1, 5); g.op(graph.LogSoftmax{Axis: g.axis(x)}, x) },
+		"layer_norm":  makeLayerNorm, "rms_norm": makeRMSNorm, "batch_norm": makeBatchNorm, "group_norm": makeGroupNorm,
+		"attention": makeAttention,
+		"pool":      makePool, "pool_grad": makePoolGrad,
+		"result": makeBatchNorm, // which hands its further results out
+		"fusion": makeFusion, "host": makeHost,
+	}
+}
+
+func makeConst(g *generator) {
+	t := g.float()
+	switch g.r.IntN(4) {
+	case 0:
+		t = t.With(graph.I32)
+	case 1:
+		t = t.With(graph.Bool)
+	}
+	g.add(g.b.Const(Tensor(g.r, t)))
+}
+
+func makeUnary(g *generator) {
+	f := graph.UnaryFn(g.r.IntN(int(graph.Not) + 1))
+	if f == graph.Not {
+		x := g.any()
+		g.op(graph.Unary{Fn: f}, g.b.Binary(graph.Lt, x, g.like(x)))
+		return
+	}
+	op := graph.Unary{Fn: f}
+	if f == graph.LeakyRelu || f == graph.Elu {
+		op.Alpha = g.r.Float64()
+	}
+	g.op(op, g.any())
+}
+
+func makeBinary(g *generator) {
+	f := graph.BinaryFn(g.r.IntN(int(graph.Ne) + 1))
+	x := g.any()
+	y := g.like(x)
+	if f == graph.And || f == graph.Or {
+		a, b := g.b.Binary(graph.Lt, x, y), g.b.Binary(graph.Ge, x, g.like(x))
+		g.op(graph.Binary{Fn: f}, a, b)
+		return
+	}
+	if g.coin() {
+		x, y = y, x
+	}
+	g.op(graph.Binary{Fn: f}, x, y)
+}
+
+func makeSelect(g *generator) {
+	x := g.any()
+	g.op(graph.Select{}, g.b.Binary(graph.Gt, x, g.like(x)), g.like(x), x)
+}
+
+func makeCast(g *generator) {
+	to := []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool}[g.r.IntN(5)]
+	if to.IsFloat() && g.o.Floats != graph.Invalid {
+		to = g.o.Floats
+	}
+	g.op(graph.Cast{To: to}, g.find(func(graph.Type) bool { return true }, g.float()))
+}
+
+func makeMatMul(g *generator) {
+	x := g.ofRank(2, 4)
+	s := x.Type.Shape
+	op := graph.MatMul{TransA: g.coin(), TransB: g.coin()}
+	inner := s.At(s.Rank() - 1)
+	if op.TransA {
+		inner = s.At(s.Rank() - 2)
+	}
+	k, n := inner, g.dim()
+	if op.TransB {
+		k, n = n, k
+	}
+	var batch []int
+	if lead := s.Rank() - 2; lead > 0 && g.coin() {
+		batch = s.Slice()[:lead]
+		if g.coin() {
+			batch[0] = 1
+		}
+	}
+	g.op(op, x, g.of(graph.TypeOf(x.Type.DType, append(batch, k, n)...)))
+}
+
+// image returns a value [n,c,h,w].
+func (g *generator) image() *graph.Node { return g.ofRank(4, 4) }
+
+// window makes attributes of a window that fits into height h and width w.
+func (g *generator) window(h, w int) (kernel, stride, dilation, pad graph.Ints) {
+	var k, st, dil [2]int
+	var p [4]int
+	for i, size := range []int{h, w} {
+		p[i], p[i+2] = g.r.IntN(2), g.r.IntN(2)
+		size += p[i] + p[i+2]
+		k[i] = 1 + g.r.IntN(min(size, 3))
+		st[i] = 1 + g.r.IntN(2)
+		dil[i] = 1
+		if k[i] > 1 && g.r.IntN(3) == 0 && 2*(k[i]-1)+1 <= size {
+			dil[i] = 2
+		}
+	}
+	return graph.IntsOf(k[:]...), graph.IntsOf(st[:]...), graph.IntsOf(dil[:]...), graph.IntsOf(p[:]...)
+}
+
+func makeConv2D(g *generator) {
+	x := g.image()
+	s := x.Type.Shape
+	kernel, stride, dilation, pad := g.window(s.At(2), s.At(3))
+	groups := 1
+	if g.coin() {
+		groups = s.At(1)
+	}
+	w := graph.TypeOf(x.Type.DType, groups*(1+g.r.IntN(3)), s.At(1)/groups, kernel.At(0), kernel.At(1))
+	g.op(graph.Conv2D{Stride: stride, Dilation: dilation, Pad: pad, Groups: groups}, x, g.of(w))
+}
+
+func makeReduce(g *generator) {
+	x := g.any()
+	g.op(graph.Reduce{Fn: graph.ReduceFn(g.r.IntN(int(graph.MinOf) + 1)), Axes: g.axes(x), Keep: g.coin()}, x)
+}
+
+func makeReshape(g *generator) {
+	x := g.any()
+	dims := x.Type.Shape.Slice()
+	switch {
+	case len(dims) > 1 && g.coin():
+		dims = append([]int{dims[0] * dims[1]}, dims[2:]...)
+	case len(dims) < 5:
+		dims = append(dims, 1)
+	}
+	g.op(graph.Reshape{Shape: graph.ShapeOf(dims...)}, x)
+}
+
+func makeTranspose(g *generator) {
+	x := g.any()
+	g.op(graph.Transpose{Perm: graph.IntsOf(g.r.Perm(x.Type.Shape.Rank())...)}, x)
+}
+
+func makeBroadcast(g *generator) {
+	x := g.ofRank(0, 4)
+	dims := x.Type.Shape.Slice()
+	for i, d := range dims {
+		if d == 1 {
+			dims[i] = g.dim()
+		}
+	}
+	s := graph.ShapeOf(append([]int{g.dim()}, dims...)...)
+	if s.Elems() <= maxElems {
+		g.op(graph.Broadcast{Shape: s}, x)
+	}
+}
+
+func makeSlice(g *generator) {
+	x := g.ofRank(1, 5)
+	axis := g.axis(x)
+	dim := x.Type.Shape.At(axis)
+	step := 1 + g.r.IntN(2)
+	size := 1 + g.r.IntN((dim-1)/step+1)
+	start := g.r.IntN(dim - (size-1)*step)
+	g.op(graph.Slice{Axis: axis, Size: size, Step: step}, x, g.i64(start))
+}
+
+func makeUnslice(g *generator) {
+	x := g.ofRank(1, 5)
+	axis, step, start := g.axis(x), 1+g.r.IntN(2), g.r.IntN(3)
+	size := start + (x.Type.Shape.At(axis)-1)*step + 1 + g.r.IntN(2)
+	if x.Type.Shape.With(axis, size).Elems() <= maxElems {
+		g.op(graph.Unslice{Axis: axis, Size: size, Step: step}, x, g.i64(start))
+	}
+}
+
+func makeConcat(g *generator) {
+	x := g.ofRank(1, 5)
+	axis := g.axis(x)
+	args := []*graph.Node{x}
+	for range g.r.IntN(3) {
+		args = append(args, g.of(x.Type.Reshaped(x.Type.Shape.With(axis, g.dim()))))
+	}
+	g.op(graph.Concat{Axis: axis}, args...)
+}
+
+func makePad(g *generator) {
+	x := g.ofRank(0, 4)
+	lo, hi := make([]int, x.Type.Shape.Rank()), make([]int, x.Type.Shape.Rank())
+	for i := range lo {
+		lo[i], hi[i] = g.r.IntN(2), g.r.IntN(3)
+	}
+	if x.Type.Shape.Elems() <= maxElems/16 {
+		g.op(graph.Pad{Lo: graph.IntsOf(lo...), Hi: graph.IntsOf(hi...), Value: g.r.NormFloat64()}, x)
+	}
+}
+
+func makeIm2Col(g *generator) {
+	x := g.image()
+	kernel, stride, dilation, pad := g.window(x.Type.Shape.At(2), x.Type.Shape.At(3))
+	g.op(graph.Im2Col{Kernel: kernel, Stride: stride, Dilation: dilation, Pad: pad}, x)
+}
+
+func makeCol2Im(g *generator) {
+	h, w := g.dim(), g.dim()
+	kernel, stride, dilation, pad := g.window(h, w)
+	x := g.of(graph.TypeOf(g.floatType(), g.dim(), g.dim(), h, w))
+	cols := g.b.Add(graph.Im2Col{Kernel: kernel, Stride: stride, Dilation: dilation, Pad: pad}, x)
+	g.op(graph.Col2Im{Kernel: kernel, Stride: stride, Dilation: dilation, Pad: pad, H: h, W: w}, cols)
+}
+
+// indices is a constant of indices below n.
+func (g *generator) indices(n int) *graph.Node {
+	d := graph.I64
+	if g.coin() {
+		d = graph.I32
+	}
+	t := graph.NewTensor(graph.TypeOf(d, g.dims(g.r.IntN(3))...))
+	for i := range t.Type.Shape.Elems() {
+		t.SetFloat(i, float64(g.r.IntN(n)))
+	}
+	return g.b.Const(t)
+}
+
+func makeGather(g *generator) {
+	x := g.ofRank(1, 4)
+	axis := g.axis(x)
+	ix := g.indices(x.Type.Shape.At(axis))
+	if x.Type.Shape.Elems()*ix.Type.Shape.Elems() <= maxElems {
+		g.op(graph.Gather{Axis: axis}, x, ix)
+	}
+}
+
+func makeScatterAdd(g *generator) {
+	size := g.dim()
+	ix := g.indices(size)
+	before, after := g.dims(g.r.IntN(2)), g.dims(g.r.IntN(2))
+	dims := append(append(append([]int{}, before...), ix.Type.Shape.Slice()...), after...)
+	g.op(graph.ScatterAdd{Axis: len(before), Size: size}, ix, g.of(graph.TypeOf(g.floatType(), dims...)))
+}
+
+func makeDropout(g *generator) {
+	g.op(graph.Dropout{P: g.r.Float64()}, g.any(), g.i64(g.r.IntN(100)))
+}
+
+func makeRandom(g *generator) {
+	op := graph.Random{Dist: graph.Dist(g.r.IntN(int(graph.Bernoulli) + 1)), A: g.r.Float64() / 2, B: 1, Type: g.float()}
+	g.op(op, g.i64(g.r.IntN(100)))
+}
+
+// vector returns a value [n] to go with x.
+func (g *generator) vector(x *graph.Node, n int) *graph.Node {
+	return g.of(graph.TypeOf(x.Type.DType, n))
+}
+
+// last is the size of x's last axis.
+func last(x *graph.Node) int { return x.Type.Shape.At(x.Type.Shape.Rank() - 1) }
+
+func makeLayerNorm(g *generator) {
+	x := g.ofRank(1, 4)
+	g.op(graph.LayerNorm{Eps: 1e-5}, x, g.vector(x, last(x)), g.vector(x, last(x)))
+}
+
+// makeAttention attends from any value of at least two axes to new keys, of one head in two now and then.
+func makeAttention(g *generator) {
+	q := g.ofRank(2, 4)
+	d, s := q.Type.DType, q.Type.Shape
+	op := graph.Attention{Scale: 0.5, Causal: g.coin(), Window: g.r.IntN(4)}
+	lead := s.Slice()[:s.Rank()-2]
+	if n := len(lead); n > 0 && lead[n-1]%2 == 0 && g.coin() {
+		lead[n-1] /= 2
+	}
+	sizes := func(last ...int) graph.Type { return graph.TypeOf(d, append(append([]int(nil), lead...), last...)...) }
+	keys := g.dim()
+	args := []*graph.Node{q, g.of(sizes(keys, last(q))), g.of(sizes(keys, g.dim()))}
+	if op.HasMask = g.coin(); op.HasMask {
+		args = append(args, g.of(graph.TypeOf(d, s.At(s.Rank()-2), keys)))
+	}
+	g.op(op, args...)
+}
+
+func makeRMSNorm(g *generator) {
+	x := g.ofRank(1, 4)
+	g.op(graph.RMSNorm{Eps: 1e-6}, x, g.vector(x, last(x)))
+}
+
+func makeBatchNorm(g *generator) {
+	x := g.ofRank(2, 4)
+	c := x.Type.Shape.At(1)
+	variance := g.b.Unary(graph.Square, g.vector(x, c))
+	y := g.op(graph.BatchNorm{Eps: 1e-5, Momentum: 0.9, Train: g.coin()}, x, g.vector(x, c), g.vector(x, c), g.vector(x, c), variance)
+	g.op(graph.Result{Index: 1 + g.r.IntN(2)}, y)
+}
+
+func makeGroupNorm(g *generator) {
+	x := g.ofRank(2, 4)
+	c := x.Type.Shape.At(1)
+	groups := 1
+	if g.coin() {
+		groups = c
+	}
+	g.op(graph.GroupNorm{Groups: groups, Eps: 1e-5}, x, g.vector(x, c), g.vector(x, c))
+}
+
+func (g *generator) pool() (graph.Pool, *graph.Node) {
+	x := g.image()
+	kernel, stride, _, pad := g.window(x.Type.Shape.At(2), x.Type.Shape.At(3))
+	op := graph.Pool{Fn: graph.PoolFn(g.r.IntN(2)), Kernel: kernel, Stride: stride, Pad: pad}
+	op.CountPad = op.Fn == graph.AvgPool && g.coin()
+	return op, x
+}
+
+func makePool(g *generator) {
+	op, x := g.pool()
+	g.op(op, x)
+}
+
+func makePoolGrad(g *generator) {
+	op, x := g.pool()
+	y := g.b.Add(op, x)
+	g.op(graph.PoolGrad(op), x, g.of(y.Type))
+}
+
+// makeFusion makes an elementwise chain with two results.
+func makeFusion(g *generator) {
+	x := g.any()
+	y := g.of(x.Type)
+	body := graph.New("body")
+	b := graph.Extend(body)
+	u, v := b.Add(graph.Input{Type: x.Type}), b.Add(graph.Input{Type: y.Type})
+	sum := b.Binary(graph.Add, u, v)
+	b.Output("sum", sum)
+	b.Output("tanh", b.Unary(graph.Tanh, b.BinaryScalar(graph.Mul, sum, g.r.Float64())))
+	g.check(b.Err())
+	n := g.op(graph.Fusion{Anchor: graph.AnchorNone, Kind: graph.KindElementwise, Body: body}, x, y)
+	g.op(graph.Result{Index: 1}, n)
+}
+
+func makeHost(g *generator) {
+	g.op(graph.Host{Name: g.name("op"), Type: g.float()}, g.any(), g.any())
+}

@@ -1,0 +1,309 @@
+package graph_test
+
+import (
+	"strings"
+	"testing"
+
+	"fusec/graph"
+)
+
+// parse reads operations written in the text form, with operands of many types above them.
+func parse(statements string) (*graph.Graph, error) {
+	return graph.Parse("m.graph", []byte(`fusec graph 1 {
+s = input : f32
+v = input : f32[3]
+m = input : f32[2,3]
+n = input : f32[3,5]
+d = input : f64[2,3]
+c = input : f32[2,4,5,7]
+w = input : f32[6,2,3,3]
+i = input : i64
+ints = input : i32[2,3]
+ix = input : i64[2,2]
+b = input : bool[2,3]
+v4 = input : f32[4]
+batch = input : f32[5,1,2,3]
+`+statements+"\n}"), nil)
+}
+
+func TestTypeRules(t *testing.T) {
+	const window = "kernel=[3,2] stride=[2,1] pad=[1,0,1,0]"
+	tested := map[string]bool{}
+	for _, c := range []struct{ expr, want string }{
+		{"input : f32[2]", "f32[2]"},
+		{"param : f32[2]", "f32[2]"},
+		{"state : f32[2]", "f32[2]"},
+		{"const[value=[1,2]] : i64[2]", "i64[2]"},
+		{"unary[fn=tanh] m", "f32[2,3]"},
+		{"unary[fn=neg] ints", "i32[2,3]"},
+		{"unary[fn=not] b", "bool[2,3]"},
+		{"unary[fn=neg] b", "! neg wants numbers, not bool"},
+		{"unary[fn=not] m", "! not wants bool, not f32"},
+		{"unary[fn=exp] ints", "! exp wants f32 or f64, not i32"},
+		{"binary[fn=add] m m", "f32[2,3]"},
+		{"binary[fn=lt] m s", "bool[2,3]"},
+		{"binary[fn=sub] s m", "f32[2,3]"},
+		{"binary[fn=and] b b", "bool[2,3]"},
+		{"binary[fn=eq] b b", "bool[2,3]"},
+		{"binary[fn=and] m m", "! and wants bool, not f32"},
+		{"binary[fn=add] b b", "! add wants numbers, not bool"},
+		{"binary[fn=add] m v", "! shapes [2,3] and [3] differ"},
+		{"binary[fn=add] m d", "! element types f32 and f64 differ"},
+		{"select b m s", "f32[2,3]"},
+		{"select m m m", "! the condition is f32, not bool"},
+		{"select b m d", "! element types f32 and f64 differ"},
+		{"select b m v", "! shapes [2,3] and [3] differ"},
+		{"cast[to=i32] m", "i32[2,3]"},
+		{"cast[to=f16] m", "! unknown element type"},
+
+		{"matmul m n", "f32[2,5]"},
+		{"matmul[trans_a=true trans_b=true] n m", "f32[5,2]"},
+		{"matmul[trans_a=true] m m", "f32[3,3]"},
+		{"matmul batch n", "f32[5,1,2,5]"},
+		{"matmul[trans_b=true] batch c", "! contracts 3 with 7"},
+		{"matmul m m", "! contracts 3 with 2"},
+		{"matmul[trans_b=true] c batch", "! contracts 7 with 3"},
+		{"reshape[shape=[3,1,3,2]] batch", "! has 30 elements"},
+		{"reshape[shape=[2,5,1,3]] batch\n%99 = matmul[trans_b=true] batch %13", "! batch axes of [5,1,2,3] and [2,5,1,3] do not broadcast"},
+		{"matmul m v", "! rank 2 or more"},
+		{"matmul m d", "! element types"},
+		{"matmul[trans_b=true] ints ints", "! wants f32 or f64"},
+		{"matmul[trans_b=true] c w", "! contracts 7 with 3"},
+		{"matmul[trans_a=true] c c", "f32[2,4,7,7]"},
+		{"conv2d[stride=[1,2] dilation=[1,1] pad=[1,1,1,1] groups=2] c w", "f32[2,6,5,4]"},
+		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] c w", "! channels do not fit"},
+		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=0] c w", "! channels do not fit"},
+		{"conv2d[stride=[1,1] dilation=[9,9] pad=[0,0,0,0] groups=2] c w", "! does not fit into 5 elements"},
+		{"conv2d[stride=[1,1] dilation=[1,9] pad=[0,0,0,0] groups=2] c w", "! does not fit into 7 elements"},
+		{"conv2d[stride=[0,1] dilation=[1,1] pad=[0,0,0,0] groups=2] c w", "! is not valid"},
+		{"conv2d[stride=[1,1] dilation=[4611686018427387904,1] pad=[0,0,0,0] groups=2] c w", "! is not valid"},
+		{"conv2d[stride=[1] dilation=[1,1] pad=[0,0,0,0] groups=2] c w", "! should have 2 values"},
+		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0] groups=2] c w", "! should have 4 values"},
+		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=2] c m", "! wants rank 4"},
+		{"cast[to=f64] w\n%99 = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=2] c %13", "! element types f32 and f64 differ"},
+		{"cast[to=i32] c\n%99 = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] %13 %13", "! wants f32 or f64"},
+		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=2] m w", "! wants rank 4"},
+
+		{"reduce[fn=sum axes=[1]] m", "f32[2]"},
+		{"reduce[fn=mean axes=[0,1]] m", "f32[]"},
+		{"reduce[fn=max axes=[0] keep=true] ints", "i32[1,3]"},
+		{"reduce[fn=mean axes=[0]] ints", "! mean of i32"},
+		{"reduce[fn=sum axes=[0]] b", "! sum of bool"},
+		{"reduce[fn=sum axes=[2]] m", "! axis 2 of a tensor of rank 2"},
+		{"reduce[fn=sum axes=[1,1]] m", "! axis 1 is given twice"},
+
+		{"reshape[shape=[3,2]] m", "f32[3,2]"},
+		{"reshape[shape=[5]] m", "! has 6 elements, [5] has 5"},
+		{"reshape[shape=[-1]] m", "! is negative"},
+		{"transpose[perm=[1,0]] m", "f32[3,2]"},
+		{"transpose[perm=[0]] m", "! permutation [0] of a tensor of rank 2"},
+		{"transpose[perm=[0,0]] m", "! axis 0 is given twice"},
+		{"broadcast[shape=[4,2,3]] m", "f32[4,2,3]"},
+		{"broadcast[shape=[3]] m", "! does not broadcast"},
+		{"broadcast[shape=[2,4]] m", "! does not broadcast"},
+		{"broadcast[shape=[2,-3]] m", "! is negative"},
+		{"broadcast[shape=[3]] s", "f32[3]"},
+		{"slice[axis=1 size=2 step=2] m i", "f32[2,2]"},
+		{"slice[axis=1 size=0 step=1] m i", "f32[2,0]"},
+		{"slice[axis=1 size=3 step=2] m i", "! 3 elements, 2 apart, do not fit into 3"},
+		{"slice[axis=1 size=4294967297 step=4294967296] m i", "! do not fit into 3"},
+		{"slice[axis=2 size=1 step=1] m i", "! axis 2"},
+		{"slice[axis=1 size=1 step=1] m s", "! start is f32[], not an i64 scalar"},
+		{"unslice[axis=1 size=5 step=2] m i", "f32[2,5]"},
+		{"unslice[axis=1 size=4 step=2] m i", "! do not fit into 4"},
+		{"unslice[axis=-1 size=4 step=2] m i", "! axis -1"},
+		{"concat[axis=0] m m m", "f32[6,3]"},
+		{"concat[axis=1] m n", "! differ elsewhere than in axis 1"},
+		{"concat[axis=2] m m", "! axis 2"},
+		{"pad[lo=[1,0] hi=[0,2]] m", "f32[3,5]"},
+		{"pad[lo=[1] hi=[0,2]] m", "! should have 2 values"},
+		{"pad[lo=[-1,0] hi=[0,2]] m", "! padding [-1,0] and [0,2]"},
+		{"im2col[" + window + " dilation=[1,1]] c", "f32[2,3,6,24]"},
+		{"im2col[" + window + " dilation=[1,1]] m", "! wants rank 4"},
+		{"im2col[kernel=[9,9] stride=[1,1] pad=[0,0,0,0] dilation=[1,1]] c", "! does not fit"},
+		{"im2col[kernel=[1073741824,1073741824] stride=[1,1] pad=[1073741824,1073741824,0,0] dilation=[1,1]] c", "! are too large"},
+		{"im2col[" + window + " dilation=[1,1]] c\n%99 = col2im[" + window + " dilation=[1,1] h=5 w=7] %13", "f32[2,4,5,7]"},
+		{"col2im[" + window + " dilation=[1,1] h=5 w=7] c", "! are not those of an image of 5×7 (want [n,3,6,6·c])"},
+		{"col2im[" + window + " dilation=[1,1] h=5 w=7] m", "! wants rank 4"},
+		{"col2im[" + window + " dilation=[1,1] h=0 w=7] c", "! does not fit into 0 elements"},
+		{"copy b", "bool[2,3]"},
+
+		{"gather[axis=1] m ix", "f32[2,2,2]"},
+		{"gather[axis=0] m i", "f32[3]"},
+		{"gather[axis=2] m ix", "! axis 2"},
+		{"gather[axis=0] m m", "! indices are f32, not i32 or i64"},
+		{"reshape[shape=[1,1,1,1,1,2,2]] ix\n%98 = gather[axis=0] m %13", "f32[1,1,1,1,1,2,2,3]"},
+		{"reshape[shape=[1,1,1,1,1,1,2,2]] ix\n%98 = gather[axis=0] m %13", "! more than 8 axes"},
+		{"scatter_add[axis=0 size=9] ints m", "f32[9]"},
+		{"scatter_add[axis=1 size=9] i m", "f32[2,9,3]"},
+		{"scatter_add[axis=0 size=9] ix m", "! do not hold indices"},
+		{"scatter_add[axis=1 size=9] ix m", "! do not hold indices"},
+		{"scatter_add[axis=0 size=9] m m", "! indices are f32"},
+
+		{"dropout[p=0.5] m i", "f32[2,3]"},
+		{"dropout[p=1] m i", "! probability 1 is outside [0,1)"},
+		{"dropout[p=nan] m i", "! probability NaN"},
+		{"dropout ints i", "! wants f32 or f64"},
+		{"dropout m s", "! the seed is f32[], not an i64 scalar"},
+		{"random[dist=normal b=1] i : f32[2]", "f32[2]"},
+		{"random[dist=normal b=1] i : i32[2]", "! wants f32 or f64"},
+		{"random[dist=normal b=1] s : f32[2]", "! the seed is"},
+
+		{"softmax[axis=1] m", "f32[2,3]"},
+		{"softmax[axis=2] m", "! axis 2"},
+		{"softmax[axis=0] ints", "! wants f32 or f64"},
+		{"log_softmax[axis=0] m", "f32[2,3]"},
+		{"log_softmax[axis=-1] m", "! axis -1"},
+		{"layer_norm[eps=1e-5] m v v", "f32[2,3]"},
+		{"layer_norm m v v4", "! wants f32[3], not f32[4]"},
+		{"layer_norm s v v", "! at least one axis"},
+		{"layer_norm ints v v", "! wants f32 or f64"},
+		{"rms_norm m v", "f32[2,3]"},
+		{"rms_norm d v", "! wants f64[3], not f32[3]"},
+		{"batch_norm c v4 v4 v4 v4", "f32[2,4,5,7]"},
+		{"batch_norm c v4 v4 v4 v", "! wants f32[4], not f32[3]"},
+		{"batch_norm v v v v v", "! wants [n,c,...]"},
+		{"batch_norm ints v v v v", "! wants f32 or f64"},
+		{"group_norm[groups=2] c v4 v4", "f32[2,4,5,7]"},
+		{"group_norm[groups=3] c v4 v4", "! multiple of 3 groups"},
+		{"group_norm[groups=2] ints v4 v4", "! wants f32 or f64"},
+		{"attention[window=0] m m m", "f32[2,3]"},
+		{"attention[window=0] batch batch batch\n%97 = result[index=1] %13", "f32[5,1,2]"},
+		{"attention[window=0] m m", "! takes 3 to 6 operands"},
+		{"attention[window=0 has_mask=true] m m m", "! wants 4 operands"},
+		{"attention[window=0 has_mask=true] m m m d", "! the mask is f64, not bool or f32"},
+		{"attention[window=0 has_mask=true] m m m b", "! mask [2,3] does not broadcast to [2,2]"},
+		{"attention[window=0 has_lengths=true] m m m i", "f32[2,3]"},
+		{"attention[window=0 has_lengths=true] batch batch batch i", "! the lengths are i64[], not i32[5] or i64[5]"},
+		{"attention[window=0 tail=true] m m m", "! wants lengths"},
+		{"attention[window=-1] m m m", "! window -1 is negative"},
+		{"attention[window=0 dropout=0.5] m m m i", "f32[2,3]"},
+		{"attention[window=0 dropout=0.5] m m m s", "! the seed is"},
+		{"attention[window=0 dropout=1] m m m i", "! outside [0,1)"},
+		{"attention[window=0] ints ints ints", "! wants f32 or f64"},
+		{"attention[window=0] m d m", "! element types f32, f64 and f32 differ"},
+		{"attention[window=0] v v v", "! of one rank from 2 on"},
+		{"attention[window=0] m c m", "! of one rank from 2 on"},
+		{"attention[window=0] n m m", "! differ in the last axis"},
+		{"attention[window=0] m n m", "! differ in the last axis"},
+		{"attention[window=0] c c batch", "! differ elsewhere"},
+		{"pool[fn=max " + window + "] c", "f32[2,4,3,6]"},
+		{"pool[fn=max " + window + "] m", "! wants rank 4"},
+		{"pool[fn=max kernel=[9,9] stride=[1,1] pad=[0,0,0,0]] c", "! does not fit"},
+		{"pool[fn=max kernel=[1,1] stride=[1,1] pad=[0,0,0,0]] ints", "! wants f32 or f64"},
+		{"pool_grad[fn=max kernel=[1,1] stride=[1,1] pad=[0,0,0,0]] c c", "f32[2,4,5,7]"},
+		{"pool_grad[fn=max " + window + "] c c", "! dy is f32[2,4,5,7], not f32[2,4,3,6]"},
+		{"pool_grad[fn=max " + window + "] m m", "! wants rank 4"},
+
+		{"batch_norm c v4 v4 v4 v4\n%97 = result[index=2] %13", "f32[4]"},
+		{"result[index=1] m", "! has 1 results; index 1 is outside 1..0"},
+		{"fusion[anchor=none kind=reduce] m {\nx = input : f32[2,3]\ny = reduce[fn=sum axes=[0]] x\noutput y = y\n}", "f32[3]"},
+		{"fusion[anchor=none kind=reduce] m {\nx = input : f32[2]\noutput y = x\n}", "! operand 0 is f32[2,3], the body's input is f32[2]"},
+		{"fusion[anchor=none kind=reduce] {\nx = input : f32[2]\noutput y = x\n}", "! more inputs than the 0 operands"},
+		{"fusion[anchor=none kind=reduce] {\n}", "! body has 0 outputs"},
+		{"host[name=f] m s : f64[7]", "f64[7]"},
+	} {
+		expr := c.expr
+		name := lastOp(expr)
+		tested[name] = true
+		if strings.HasPrefix(expr, "input") || strings.HasPrefix(expr, "param") || strings.HasPrefix(expr, "state") {
+			expr = "%13 r = " + expr
+		} else {
+			expr = "%13 = " + expr
+		}
+		g, err := parse(expr)
+		if bad, ok := strings.CutPrefix(c.want, "! "); ok {
+			if err == nil || !strings.Contains(err.Error(), bad) || !strings.Contains(err.Error(), name) {
+				t.Errorf("%s\nerror %v\nwant one with %q that names %s", c.expr, err, bad, name)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.expr, err)
+		} else if got := g.Nodes[len(g.Nodes)-1].Type.String(); got != c.want {
+			t.Errorf("%s: type %s, want %s", c.expr, got, c.want)
+		}
+	}
+	for _, info := range graph.Ops() {
+		if !tested[info.Name] {
+			t.Errorf("the type rule of %s is not tested", info.Name)
+		}
+	}
+}
+
+// lastOp is the operation of the last node outside bodies.
+func lastOp(statements string) string {
+	s := statements[strings.LastIndex(statements, "\n%")+1:]
+	if _, after, ok := strings.Cut(s, " = "); ok && s[0] == '%' {
+		s = after
+	}
+	return s[:strings.IndexAny(s, " [")]
+}
+
+// TestTypeRulesOfBadOps has operations that the text form cannot write.
+func TestTypeRulesOfBadOps(t *testing.T) {
+	g := graph.New("")
+	m, err := g.Add(graph.Input{Type: graph.TypeOf(graph.F32, 2, 3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		op   graph.Op
+		args []*graph.Node
+		want string
+	}{
+		{graph.Input{}, nil, "has no element type"},
+		{graph.Input{Type: graph.Type{DType: 99}}, nil, "has no element type"},
+		{graph.Input{Type: graph.TypeOf(graph.F32, -1)}, nil, "negative"},
+		{graph.Const{}, nil, "has no value"},
+		{graph.Unary{Fn: 200}, []*graph.Node{m}, "unknown function 200"},
+		{graph.Binary{Fn: 200}, []*graph.Node{m, m}, "unknown function 200"},
+		{graph.Reduce{Fn: 200}, []*graph.Node{m}, "unknown reduction 200"},
+		{graph.Cast{}, []*graph.Node{m}, "to no element type"},
+		{graph.Fusion{}, nil, "has no body"},
+		{graph.Copy{}, []*graph.Node{nil}, "operand 0 is missing"},
+		{graph.Copy{}, nil, "copy takes 1 operand, not 0"},
+		{graph.BatchNorm{}, nil, "takes 5 operands"},
+		{graph.Concat{}, nil, "takes at least 1 operand"},
+		{alienOp{}, nil, "is not in the table"},
+		{nil, nil, "is not in the table"},
+		{graph.Pad{Lo: graph.IntsOf(0, 1<<40), Hi: graph.IntsOf(0, 1<<40)}, []*graph.Node{m}, "more than"},
+	} {
+		if _, err := g.Add(c.op, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%#v: error %v, want one with %q", c.op, err, c.want)
+		}
+	}
+	if len(g.Nodes) != 1 {
+		t.Error("a node was added in spite of an error")
+	}
+}
+
+type alienOp struct{}
+
+func (alienOp) OpName() string { return "strange" }
+
+func TestTable(t *testing.T) {
+	for _, info := range graph.Ops() {
+		if info.Doc == "" || info.Infer == nil || info.Proto == nil {
+			t.Errorf("%s lacks a doc, a type rule or a prototype", info.Name)
+		}
+		if info.MinArgs != 0 && info.Operands == "" {
+			t.Errorf("%s does not name its operands", info.Name)
+		}
+		if n := len(strings.Split(info.Operands, ", ")); info.MaxArgs > 0 && n != info.MaxArgs {
+			t.Errorf("%s takes %d operands and names %d", info.Name, info.MaxArgs, n)
+		}
+		if (info.Class == graph.ClassComposite) != (info.Decompose != nil) {
+			t.Errorf("%s: class %v, decomposition %v", info.Name, info.Class, info.Decompose != nil)
+		}
+		if graph.OpByName(info.Name) != info || graph.InfoOf(info.Proto) != info || graph.ClassOf(info.Proto) != info.Class {
+			t.Errorf("%s is not found", info.Name)
+		}
+	}
+	if graph.OpByName("strange") != nil || graph.InfoOf(alienOp{}) != nil || graph.ClassOf(alienOp{}) != graph.ClassFusion {
+		t.Error("an operation was found that is not there")
+	}
+	if !graph.Elementwise(graph.Cast{}) || graph.Elementwise(graph.Copy{}) || !graph.IsView(graph.Reshape{}) || graph.IsView(graph.Copy{}) {
+		t.Error("wrong classes")
+	}
+}

@@ -1,0 +1,129 @@
+// Package atomicfile replaces files whole: a reader sees the old contents or the new ones, never a part, and a write
+// that fails leaves the old file as it was.
+package atomicfile
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File collects the new contents of a file in a temporary one in the same folder. Either [File.Commit] puts it in
+// place or [File.Abort] removes it.
+type File struct {
+	path string // of the file to replace, symbolic links followed
+	tmp  *os.File
+	buf  *bufio.Writer
+	done bool
+}
+
+// Create starts to replace the file at path, which need not exist. Where path is a symbolic link, the file that it
+// leads to is replaced. What is not a regular file is refused.
+func Create(path string) (*File, error) {
+	if p, err := filepath.EvalSymlinks(path); err == nil {
+		path = p
+	}
+	mode := fs.FileMode(0o666)
+	old, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case !old.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	default:
+		mode = old.Mode().Perm()
+	}
+	tmp, err := createTemp(path, mode)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{path: path, tmp: tmp, buf: bufio.NewWriterSize(tmp, 1<<16)}
+	if old != nil {
+		if err := tmp.Chmod(mode); err != nil {
+			f.Abort()
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// createTemp makes a new file beside path. Unlike [os.CreateTemp] it leaves the permissions to the umask.
+func createTemp(path string, mode fs.FileMode) (*os.File, error) {
+	dir, base := filepath.Split(path)
+	for i := range 10000 {
+		name := filepath.Join(dir, fmt.Sprintf(".%s.%d-%d.tmp", base, os.Getpid(), i))
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
+	return nil, fmt.Errorf("%s: too many temporary files beside it", path)
+}
+
+// Write implements io.Writer.
+func (f *File) Write(b []byte) (int, error) { return f.buf.Write(b) }
+
+// Sync brings everything written so far to the disk, so that [File.Commit] can hardly fail.
+func (f *File) Sync() error {
+	if err := f.buf.Flush(); err != nil {
+		return err
+	}
+	return f.tmp.Sync()
+}
+
+// Commit puts the new contents in place. If it fails, the old file is as it was and the temporary one is gone.
+func (f *File) Commit() error {
+	if f.done {
+		return fs.ErrClosed
+	}
+	err := f.Sync()
+	if e := f.tmp.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.tmp.Name(), f.path)
+	}
+	f.done = true
+	if err != nil {
+		os.Remove(f.tmp.Name())
+		return err
+	}
+	syncDir(filepath.Dir(f.path))
+	return nil
+}
+
+// syncDir makes a rename in dir last through a loss of power, where the file system can do that.
+func syncDir(dir string) {
+	if d, err := os.Open(dir); err == nil {
+		_ = d.Sync()
+		d.Close()
+	}
+}
+
+// Abort removes the temporary file unless it has been committed. It may be deferred.
+func (f *File) Abort() {
+	if f.done {
+		return
+	}
+	f.done = true
+	f.tmp.Close()
+	os.Remove(f.tmp.Name())
+}
+
+// Write replaces the file at path with what fn writes. If fn or the disk fails, the old file stays.
+func Write(path string, fn func(io.Writer) error) error {
+	f, err := Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Abort()
+	if err := fn(f); err != nil {
+		return err
+	}
+	return f.Commit()
+}

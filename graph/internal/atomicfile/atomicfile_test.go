@@ -1,0 +1,134 @@
+package atomicfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// only checks that dir holds the one file name with the given contents.
+func only(t *testing.T, dir, name, contents string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 || entries[0].Name() != name {
+		t.Fatalf("the folder holds %v, want only %s", entries, name)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil || string(b) != contents {
+		t.Fatalf("%s holds %q (%v), want %q", name, b, err, contents)
+	}
+}
+
+func text(s string) func(io.Writer) error {
+	return func(w io.Writer) error { _, err := io.WriteString(w, s); return err }
+}
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.txt")
+	for _, s := range []string{"one", "two, longer", ""} {
+		if err := Write(path, text(s)); err != nil {
+			t.Fatal(err)
+		}
+		only(t, dir, "a.txt", s)
+	}
+}
+
+func TestFailureKeepsOldFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.txt")
+	if err := Write(path, text("old")); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("disk full")
+	err := Write(path, func(w io.Writer) error {
+		if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+			return err
+		}
+		return full
+	})
+	if !errors.Is(err, full) {
+		t.Fatalf("got %v", err)
+	}
+	only(t, dir, "a.txt", "old")
+}
+
+func TestKeepsModeAndLink(t *testing.T) {
+	dir, links := t.TempDir(), t.TempDir()
+	path := filepath.Join(dir, "a.txt")
+	if err := os.WriteFile(path, []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(links, "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Skip(err)
+	}
+	if err := Write(link, text("new")); err != nil {
+		t.Fatal(err)
+	}
+	only(t, dir, "a.txt", "new")
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o640 {
+		t.Fatalf("mode %v (%v), want 0640", fi.Mode(), err)
+	}
+	if fi, err := os.Lstat(link); err != nil || fi.Mode()&fs.ModeSymlink == 0 {
+		t.Fatal("the link was replaced")
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{dir, filepath.Join(dir, "none", "a.txt"), filepath.Join(dir, "none") + "\x00"} {
+		if _, err := Create(path); err == nil {
+			t.Errorf("Create(%q) succeeded", path)
+		}
+	}
+	if _, err := os.Stat("/dev/full"); err == nil {
+		if _, err := Create("/dev/full"); err == nil {
+			t.Error("a device was accepted")
+		}
+	}
+}
+
+func TestCommitAndAbortOnce(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Create(filepath.Join(dir, "a.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(f, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	f.Abort()
+	if err := f.Commit(); !errors.Is(err, fs.ErrClosed) {
+		t.Fatalf("second Commit: %v", err)
+	}
+	only(t, dir, "a.txt", "x")
+}
+
+func TestCommitReportsRename(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	f, err := Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(); err == nil {
+		t.Fatal("a folder was replaced by a file")
+	}
+	entries, _ := os.ReadDir(dir)
+	if len(entries) != 1 {
+		t.Fatalf("left behind: %v", entries)
+	}
+}

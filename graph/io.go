@@ -1,0 +1,284 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"fusec/graph/internal/atomicfile"
+	"fusec/graph/safetensors"
+)
+
+// Weights are the values of a graph's parameters and state, as a file holds them.
+type Weights struct {
+	Tensors map[string]*Tensor // by the names of the Param and State nodes
+	Unused  []string           // tensors in the file that the graph does not name, sorted; they were not read
+}
+
+// MissingWeightsError tells that a weights file lacks tensors. It wraps [fs.ErrNotExist].
+type MissingWeightsError struct {
+	Path   string   // of the weights file
+	NoFile bool     // whether the whole file is missing
+	Names  []string // of the Param, State and Const nodes without a value
+}
+
+// Error names the file and the first of the missing tensors.
+func (e *MissingWeightsError) Error() string {
+	const most = 5
+	names := make([]string, min(len(e.Names), most))
+	for i := range names {
+		names[i] = fmt.Sprintf("%q", e.Names[i])
+	}
+	s := strings.Join(names, ", ")
+	if n := len(e.Names) - most; n > 0 {
+		s += fmt.Sprintf(" and %d more", n)
+	}
+	if e.NoFile {
+		return fmt.Sprintf("%s: the weights file is missing; it should hold %s", e.Path, s)
+	}
+	return fmt.Sprintf("%s: has no weight %s", e.Path, s)
+}
+
+// Unwrap makes the error an [fs.ErrNotExist].
+func (e *MissingWeightsError) Unwrap() error { return fs.ErrNotExist }
+
+// WeightsPath is where the weights of the graph at path lie: model.safetensors beside model.graph.
+func WeightsPath(path string) string {
+	return strings.TrimSuffix(path, filepath.Ext(path)) + ".safetensors"
+}
+
+// Load reads a graph and its weights. Every Param and State needs a tensor of its name and type; the error for those
+// that have none is a *[MissingWeightsError], and a caller to whom the values do not matter uses [LoadGraph]. Tensors
+// that the graph does not name are not read; they are listed. Values are taken as they are, NaN included.
+func Load(path string) (*Graph, *Weights, error) {
+	f := openWeights(path)
+	defer f.close()
+	g, err := f.graph(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := &Weights{Tensors: map[string]*Tensor{}}
+	missing := &MissingWeightsError{Path: f.path, NoFile: f.missing}
+	var errs []error
+	for _, n := range g.Sources() {
+		if _, ok := n.Op.(Input); ok {
+			continue
+		}
+		t, err := f.tensor(n.Name, n.Type)
+		switch {
+		case errors.Is(err, errNoTensor):
+			missing.Names = append(missing.Names, n.Name)
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %s: %w", f.path, n.Where(), err))
+		default:
+			w.Tensors[n.Name] = t
+		}
+	}
+	if len(missing.Names) > 0 {
+		errs = append(errs, missing)
+	}
+	if len(errs) > 0 {
+		return nil, nil, errors.Join(errs[:min(len(errs), maxErrors)]...)
+	}
+	w.Unused = f.unused()
+	return g, w, nil
+}
+
+// LoadGraph reads a graph without the values of its parameters and state, which need not exist. Constants too large
+// for the text form are part of the graph: they are read from the weights file and must be there.
+func LoadGraph(path string) (*Graph, error) {
+	f := openWeights(path)
+	defer f.close()
+	return f.graph(path)
+}
+
+// weightsFile is the weights file of a graph, open for as long as the graph is read.
+type weightsFile struct {
+	path    string
+	file    *safetensors.File // nil if it cannot be read
+	err     error             // why
+	missing bool              // there is no such file
+	used    map[string]bool
+}
+
+func openWeights(path string) *weightsFile {
+	f := &weightsFile{path: WeightsPath(path), used: map[string]bool{}}
+	f.file, f.err = safetensors.Open(f.path)
+	f.missing = errors.Is(f.err, fs.ErrNotExist)
+	return f
+}
+
+func (f *weightsFile) close() {
+	if f.file != nil {
+		f.file.Close()
+	}
+}
+
+// errNoTensor tells that there is no tensor of a name.
+var errNoTensor = errors.New("no such tensor")
+
+// tensor reads the tensor of a name and checks its type. F16 and BF16 are read as f32.
+func (f *weightsFile) tensor(name string, t Type) (*Tensor, error) {
+	switch {
+	case f.missing:
+		return nil, errNoTensor
+	case f.err != nil:
+		return nil, f.err
+	}
+	info, ok := f.file.Lookup(name)
+	if !ok {
+		return nil, errNoTensor
+	}
+	f.used[name] = true
+	if !slices.Equal(info.Shape, t.Shape.Slice()) {
+		return nil, fmt.Errorf("weight %q has the shape %v, not that of %v", name, info.Shape, t)
+	}
+	data, err := f.file.Read(name)
+	if err != nil {
+		return nil, err
+	}
+	r := &Tensor{t, data}
+	if r.Check() != nil {
+		return nil, fmt.Errorf("weight %q has elements of dtype %s, not those of %v", name, info.DType, t)
+	}
+	return r, nil
+}
+
+// graph reads the text form at path.
+func (f *weightsFile) graph(path string) (*Graph, error) {
+	src, err := readText(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, src, func(name string, t Type) (*Tensor, error) {
+		v, err := f.tensor(name, t)
+		if err == errNoTensor {
+			err = &MissingWeightsError{Path: f.path, NoFile: f.missing, Names: []string{name}}
+		}
+		return v, err
+	})
+}
+
+// readText reads a file of at most MaxText bytes.
+func readText(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	src, err := io.ReadAll(io.LimitReader(f, MaxText+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return src, nil
+}
+
+func (f *weightsFile) unused() []string {
+	var names []string
+	if f.file != nil {
+		for _, info := range f.file.Tensors() {
+			if !f.used[info.Name] {
+				names = append(names, info.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Save writes a graph at path and its weights, with the constants too large for the text form, beside it; see
+// [WeightsPath]. The weights are exactly those of the Param and State nodes; NaN is as good as any value. With nil
+// weights the graph is saved without them, and a weights file that is there already is left alone.
+//
+// Both files are written in full and brought to the disk before either takes its place, the weights first: a failure,
+// such as a full disk, leaves the old ones as they were.
+func Save(path string, g *Graph, weights map[string]*Tensor) error {
+	if err := save(path, g, weights); err != nil {
+		return fmt.Errorf("saving %s: %w", path, err)
+	}
+	return nil
+}
+
+func save(path string, g *Graph, weights map[string]*Tensor) error {
+	wpath := WeightsPath(path)
+	if wpath == path {
+		return fmt.Errorf("that is the name of the weights file; a graph is named like model.graph")
+	}
+	if err := Verify(g); err != nil {
+		return err
+	}
+	text := Print(g)
+	consts := Constants(g)
+	// What is written must be readable. Only the bounds of the text form can be in the way of that.
+	if _, err := Parse(path, []byte(text), LookupIn(consts)); err != nil {
+		return err
+	}
+	tensors, err := collect(g, weights)
+	if err != nil {
+		return err
+	}
+	if weights == nil && len(consts) > 0 {
+		if _, err := os.Stat(wpath); err == nil {
+			return fmt.Errorf("its constants would replace the weights in %s: save it with weights or under another name", wpath)
+		}
+	}
+	for name, t := range consts {
+		tensors = append(tensors, safetensors.Tensor{Name: name, Shape: t.Type.Shape.Slice(), Data: t.Data})
+	}
+	out, err := atomicfile.Create(path)
+	if err != nil {
+		return err
+	}
+	defer out.Abort()
+	if _, err := io.WriteString(out, text); err != nil {
+		return err
+	}
+	if err := out.Sync(); err != nil {
+		return err
+	}
+	if len(tensors) > 0 {
+		if err := safetensors.WriteFile(wpath, tensors, nil); err != nil {
+			return err
+		}
+	}
+	return out.Commit()
+}
+
+// collect checks that the weights are those of the graph's parameters and state.
+func collect(g *Graph, weights map[string]*Tensor) ([]safetensors.Tensor, error) {
+	var tensors []safetensors.Tensor
+	if weights == nil {
+		return nil, nil
+	}
+	for _, n := range g.Sources() {
+		if _, ok := n.Op.(Input); ok {
+			continue
+		}
+		t := weights[n.Name]
+		switch {
+		case t == nil:
+			return nil, fmt.Errorf("%s has no weight", n.Where())
+		case t.Type != n.Type:
+			return nil, fmt.Errorf("%s is %v, its weight %v", n.Where(), n.Type, t.Type)
+		case strings.HasPrefix(n.Name, constPrefix+"/"):
+			return nil, fmt.Errorf("%s: names that begin with %s/ are kept for constants", n.Where(), constPrefix)
+		}
+		if err := t.Check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", n.Where(), err)
+		}
+		tensors = append(tensors, safetensors.Tensor{Name: n.Name, Shape: t.Type.Shape.Slice(), Data: t.Data})
+	}
+	if len(tensors) < len(weights) {
+		for name := range weights {
+			if n := g.Lookup(name); n == nil || n.Op == Op(Input{n.Type}) {
+				return nil, fmt.Errorf("weight %q is of no parameter or state of the graph", name)
+			}
+		}
+	}
+	return tensors, nil
+}

@@ -1,0 +1,144 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+)
+
+// opTable is the operation table: the one place that knows what operations there are.
+var opTable = []OpInfo{
+	{Name: "input", Doc: "a value given for each run", Proto: Input{}, Class: ClassSource,
+		Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(Input).Type) }, FLOPs: free},
+	{Name: "param", Doc: "a weight", Proto: Param{}, Class: ClassSource,
+		Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(Param).Type) }, FLOPs: free},
+	{Name: "state", Doc: "a value that persists between runs", Proto: State{}, Class: ClassSource,
+		Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(State).Type) }, FLOPs: free},
+	{Name: "const", Doc: "a constant", Proto: Const{}, Class: ClassSource, Infer: inferConst, FLOPs: free},
+
+	{Name: "unary", Doc: "a function of one variable, elementwise", Operands: "x", Proto: Unary{}, Class: ClassElementwise,
+		MinArgs: 1, MaxArgs: 1, Infer: inferUnary, FLOPs: flopsUnary, Grad: gradUnary},
+	{Name: "binary", Doc: "a function of two variables, elementwise", Operands: "x, y", Proto: Binary{}, Class: ClassElementwise,
+		MinArgs: 2, MaxArgs: 2, Infer: inferBinary, FLOPs: flopsBinary, Grad: gradBinary},
+	{Name: "select", Doc: "cond ? a : b, elementwise", Operands: "cond, a, b", Proto: Select{}, Class: ClassElementwise,
+		MinArgs: 3, MaxArgs: 3, Infer: inferSelect, Grad: gradSelect},
+	{Name: "cast", Doc: "conversion to another element type", Operands: "x", Proto: Cast{}, Class: ClassElementwise,
+		MinArgs: 1, MaxArgs: 1, Infer: inferCast, FLOPs: free, Grad: gradCast},
+
+	{Name: "matmul", Doc: "matrix product over the last two axes, batched over the others", Operands: "a, b", Proto: MatMul{},
+		Class: ClassContraction, MinArgs: 2, MaxArgs: 2, Infer: inferMatMul, FLOPs: flopsMatMul, Grad: gradMatMul},
+	{Name: "conv2d", Doc: "two-dimensional convolution, NCHW", Operands: "x, w", Proto: Conv2D{}, Class: ClassContraction,
+		MinArgs: 2, MaxArgs: 2, Infer: inferConv2D, FLOPs: flopsConv2D, Grad: gradConv2D},
+
+	{Name: "reduce", Doc: "elements combined along axes", Operands: "x", Proto: Reduce{}, Class: ClassReduce,
+		MinArgs: 1, MaxArgs: 1, Infer: inferReduce, FLOPs: perOperand, Grad: gradReduce},
+
+	{Name: "reshape", Doc: "the elements in another shape", Operands: "x", Proto: Reshape{}, Class: ClassView,
+		MinArgs: 1, MaxArgs: 1, Infer: inferReshape, FLOPs: free, Grad: gradReshape},
+	{Name: "transpose", Doc: "axes permuted", Operands: "x", Proto: Transpose{}, Class: ClassView,
+		MinArgs: 1, MaxArgs: 1, Infer: inferTranspose, FLOPs: free, Grad: gradTranspose},
+	{Name: "broadcast", Doc: "elements repeated to a larger shape", Operands: "x", Proto: Broadcast{}, Class: ClassView,
+		MinArgs: 1, MaxArgs: 1, Infer: inferBroadcast, FLOPs: free, Grad: gradBroadcast},
+	{Name: "slice", Doc: "part of one axis", Operands: "x, start", Proto: Slice{}, Class: ClassView,
+		MinArgs: 2, MaxArgs: 2, Infer: inferSlice, FLOPs: free, Grad: gradSlice},
+	{Name: "unslice", Doc: "zeros with the operand put into part of one axis", Operands: "x, start", Proto: Unslice{}, Class: ClassMove,
+		MinArgs: 2, MaxArgs: 2, Infer: inferUnslice, FLOPs: free, Grad: gradUnslice},
+	{Name: "concat", Doc: "operands joined along an axis", Operands: "x...", Proto: Concat{}, Class: ClassMove,
+		MinArgs: 1, MaxArgs: -1, Infer: inferConcat, FLOPs: free, Grad: gradConcat},
+	{Name: "pad", Doc: "the operand surrounded by a value", Operands: "x", Proto: Pad{}, Class: ClassMove,
+		MinArgs: 1, MaxArgs: 1, Infer: inferPad, FLOPs: free, Grad: gradPad},
+	{Name: "im2col", Doc: "the patches of an image as rows", Operands: "x", Proto: Im2Col{}, Class: ClassMove,
+		MinArgs: 1, MaxArgs: 1, Infer: inferIm2Col, FLOPs: free, Grad: gradIm2Col},
+	{Name: "col2im", Doc: "patches summed into an image", Operands: "cols", Proto: Col2Im{}, Class: ClassMove,
+		MinArgs: 1, MaxArgs: 1, Infer: inferCol2Im, FLOPs: perOperand, Grad: gradCol2Im},
+	{Name: "copy", Doc: "a contiguous copy", Operands: "x", Proto: Copy{}, Class: ClassMove,
+		MinArgs: 1, MaxArgs: 1, Infer: inferSame, FLOPs: free, Grad: gradCopy},
+
+	{Name: "gather", Doc: "slices of x picked by indices", Operands: "x, indices", Proto: Gather{}, Class: ClassIndex,
+		MinArgs: 2, MaxArgs: 2, Infer: inferGather, FLOPs: free, Grad: gradGather},
+	{Name: "scatter_add", Doc: "updates added where indices say", Operands: "indices, updates", Proto: ScatterAdd{}, Class: ClassIndex,
+		MinArgs: 2, MaxArgs: 2, Infer: inferScatterAdd, FLOPs: perUpdate, Grad: gradScatterAdd},
+
+	{Name: "dropout", Doc: "elements zeroed at random, the others scaled", Operands: "x, seed", Proto: Dropout{}, Class: ClassRandom,
+		MinArgs: 2, MaxArgs: 2, Infer: inferDropout, Grad: gradDropout},
+	{Name: "random", Doc: "a tensor drawn from a distribution", Operands: "seed", Proto: Random{}, Class: ClassRandom,
+		MinArgs: 1, MaxArgs: 1, Infer: inferRandom},
+
+	{Name: "softmax", Doc: "exponentials along an axis, normalised to sum 1", Operands: "x", Proto: Softmax{}, Class: ClassComposite,
+		MinArgs: 1, MaxArgs: 1, Infer: inferSoftmax, FLOPs: times(16), Decompose: decomposeSoftmax, Grad: gradSoftmax},
+	{Name: "log_softmax", Doc: "logarithm of softmax", Operands: "x", Proto: LogSoftmax{}, Class: ClassComposite,
+		MinArgs: 1, MaxArgs: 1, Infer: inferSoftmax, FLOPs: times(16), Decompose: decomposeLogSoftmax, Grad: gradLogSoftmax},
+	{Name: "layer_norm", Doc: "last axis normalised to mean 0 and variance 1, scaled and shifted", Operands: "x, gamma, beta",
+		Proto: LayerNorm{}, Class: ClassComposite, MinArgs: 3, MaxArgs: 3, Infer: inferNorm, FLOPs: times(8), Decompose: decomposeLayerNorm,
+		Grad: gradLayerNorm},
+	{Name: "rms_norm", Doc: "last axis divided by its root mean square, scaled", Operands: "x, gamma",
+		Proto: RMSNorm{}, Class: ClassComposite, MinArgs: 2, MaxArgs: 2, Infer: inferNorm, FLOPs: times(4), Decompose: decomposeRMSNorm,
+		Grad: gradRMSNorm},
+	{Name: "batch_norm", Doc: "channels normalised over the batch; results y, running mean, running variance",
+		Operands: "x, gamma, beta, mean, variance", Proto: BatchNorm{}, Class: ClassComposite, MinArgs: 5, MaxArgs: 5,
+		Infer: inferBatchNorm, FLOPs: times(8), Decompose: decomposeBatchNorm, Grad: gradBatchNorm},
+	{Name: "group_norm", Doc: "groups of channels normalised", Operands: "x, gamma, beta", Proto: GroupNorm{}, Class: ClassComposite,
+		MinArgs: 3, MaxArgs: 3, Infer: inferGroupNorm, FLOPs: times(8), Decompose: decomposeGroupNorm, Grad: gradGroupNorm},
+	{Name: "attention", Doc: "softmax of scaled, masked products of queries and keys, times values; results y, log-sum-exp",
+		Operands: "q, k, v, mask?, lengths?, seed?", Proto: Attention{}, Class: ClassComposite, MinArgs: 3, MaxArgs: 6,
+		Infer: inferAttention, FLOPs: flopsAttention, Decompose: decomposeAttention, Grad: gradAttention},
+	{Name: "pool", Doc: "maximum or mean of each window", Operands: "x", Proto: Pool{}, Class: ClassReduce,
+		MinArgs: 1, MaxArgs: 1, Infer: inferPool, FLOPs: flopsPool, Grad: gradPool},
+	{Name: "pool_grad", Doc: "gradient of pool", Operands: "x, dy", Proto: PoolGrad{}, Class: ClassMove,
+		MinArgs: 2, MaxArgs: 2, Infer: inferPoolGrad, FLOPs: perOperand, Grad: gradPoolGrad},
+
+	{Name: "result", Doc: "a further result of an operation that has several", Operands: "node", Proto: Result{}, Class: ClassFusion,
+		MinArgs: 1, MaxArgs: 1, Infer: func(Op, []Type) ([]Type, error) { return nil, fmt.Errorf("result needs its node") }, FLOPs: free},
+	{Name: "fusion", Doc: "a body computed in one launch", Operands: "x...", Proto: Fusion{}, Class: ClassFusion,
+		MaxArgs: -1, Infer: inferFusion, FLOPs: flopsFusion},
+	{Name: "host", Doc: "an opaque operation run by its own code", Operands: "x...", Proto: Host{}, Class: ClassFusion,
+		MaxArgs: -1, Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(Host).Type) }, FLOPs: free},
+}
+
+// ---- cost rules ----
+
+func free(Op, []Type, []Type) int64 { return 0 }
+
+// product multiplies counts; a product too large for an int64 becomes the largest.
+func product(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64/b {
+		return math.MaxInt64
+	}
+	return a * b
+}
+
+func elems(t Type) int64 { return int64(t.Shape.Elems()) }
+
+func perOperand(_ Op, args, _ []Type) int64 { return elems(args[0]) }
+
+func perUpdate(_ Op, args, _ []Type) int64 { return elems(args[1]) }
+
+func times(k int64) func(Op, []Type, []Type) int64 {
+	return func(_ Op, args, _ []Type) int64 { return k * elems(args[0]) }
+}
+
+func flopsUnary(op Op, _, out []Type) int64 { return unaryFns[op.(Unary).Fn].flops * elems(out[0]) }
+
+func flopsBinary(op Op, _, out []Type) int64 { return binaryFns[op.(Binary).Fn].flops * elems(out[0]) }
+
+func flopsMatMul(op Op, args, out []Type) int64 {
+	_, _, k, _ := op.(MatMul).Dims(args[0].Shape, args[1].Shape)
+	return 2 * int64(k) * elems(out[0])
+}
+
+func flopsConv2D(_ Op, args, out []Type) int64 {
+	w := args[1].Shape
+	return product(2*elems(out[0]), int64(w.At(1)*w.At(2)*w.At(3)))
+}
+
+func flopsPool(op Op, _, out []Type) int64 {
+	k := op.(Pool).Kernel
+	return product(elems(out[0]), int64(k.At(0)*k.At(1)))
+}
+
+func flopsFusion(op Op, _, _ []Type) int64 {
+	var sum int64
+	for _, n := range op.(Fusion).Body.Nodes {
+		sum += CostOf(n).FLOPs
+	}
+	return sum
+}

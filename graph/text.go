@@ -1,0 +1,211 @@
+package graph
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The text form of a graph is made to be read, compared line by line and written by hand:
+//
+//	fusec graph 1 "mlp" {
+//	  # one node a line; # starts a comment
+//	  x = input : f32[64,784]
+//	  w = param : f32[784,10]                   @ "mlp.go:14"
+//	  h = matmul x w : f32[64,10]               @ "mlp.go:31"
+//	  %3 = unary[fn=relu] h : f32[64,10]        @ "mlp.go:32" activation
+//	  m = state : f32[]
+//	  %9 half = const[value=0.5] : f32[]
+//	  mask = const[weights="fusec.const/10"] : f32[64,10]
+//	  %11 = fusion[anchor=none kind=elementwise] %3 mask : f32[64,10] {
+//	    %0 = input : f32[64,10]
+//	    %1 = input : f32[64,10]
+//	    %2 = binary[fn=mul] %0 %1 : f32[64,10]
+//	    output "" = %2
+//	  }
+//	  output y = %11
+//	  update m = half
+//	}
+//
+// The grammar, in which { } repeats, [ ] may be absent, and quotes are literal:
+//
+//	file    = "fusec" "graph" "1" [name] block
+//	block   = "{" EOL { statement EOL } "}"
+//	statement = node | "output" name "=" operand | "update" operand "=" operand
+//	node    = [id] [name] "=" word [attrs] { operand } [":" type] { "@" string [name] } [block]
+//	attrs   = "[" { word "=" value } "]"
+//	value   = word | string | list
+//	list    = "[" [ word { "," word } ] "]"
+//	operand = id | name
+//	id      = "%" digits
+//	name    = word | string
+//	type    = word [list]
+//
+//   - A word is made of letters, digits and _ . / - +. A name that starts with a letter or underscore and has no + is
+//     written bare; any other, and the words output, update and for, in quotes with Go's escapes.
+//   - An operand stands before its readers. A name that several nodes have cannot be used as an operand; such nodes are
+//     written with their IDs, and only with an ID may a name be given again.
+//   - A node without an ID gets the one after the highest so far.
+//   - The type after the colon is checked against the type rule. It may be absent except where the operation has no
+//     rule to make it from its operands: input, param, state, const, random, host.
+//   - Attributes are as [Attrs] lists them; what it always lists must be given. A const has either value, a number or a
+//     flat list in row-major order, or weights, the name of a tensor in the weights file. Values of floating-point
+//     numbers are exact; inf, -inf and nan are numbers.
+//   - @ gives an origin: the position, and the name where it differs from the node's; "for" gives one by its name
+//     alone. A node without any position gets that of its own line when read.
+//   - The block of a fusion is its body; the attribute body is the body's name, if it has one.
+//   - Host operations are written without their code and load without it.
+
+// Version is the version of the text form.
+const Version = 1
+
+// Bounds of the text form, so that no input makes the reader allocate without limit. The elements that all nodes of a
+// file have together are bounded by [MaxElems], and the nesting of bodies as [Verify] says.
+const (
+	MaxText  = 1 << 26 // bytes of a file
+	MaxLine  = 1 << 20 // bytes of a line
+	MaxNodes = 1 << 18 // nodes of a file, bodies included
+	MaxID    = 1 << 30 // of a node
+)
+
+// constPrefix begins the names of constants in the weights file. No parameter may have such a name.
+const constPrefix = "fusec.const"
+
+const (
+	keywordOutput = "output"
+	keywordUpdate = "update"
+	keywordFor    = "for"
+)
+
+// Print writes the graph in the text form. The same graph gives the same bytes. Constants of more than [MaxInline]
+// elements are named only; [Constants] has them.
+func Print(g *Graph) string {
+	var p printer
+	fmt.Fprintf(&p.b, "fusec graph %d ", Version)
+	if g.Name != "" {
+		p.b.WriteString(strconv.Quote(g.Name) + " ")
+	}
+	p.block(g, "", constPrefix)
+	p.b.WriteByte('\n')
+	return p.b.String()
+}
+
+// Constants returns the constants that the text form does not hold, by the names under which it asks for them.
+func Constants(g *Graph) map[string]*Tensor {
+	m := map[string]*Tensor{}
+	constants(m, g, constPrefix)
+	return m
+}
+
+func constants(m map[string]*Tensor, g *Graph, path string) {
+	for _, n := range g.Nodes {
+		switch op := n.Op.(type) {
+		case Const:
+			if op.Value.Type.Shape.Elems() > MaxInline {
+				m[constName(path, n)] = op.Value
+			}
+		case Fusion:
+			constants(m, op.Body, constName(path, n))
+		}
+	}
+}
+
+// constName is the name of a constant, or the path of those in a fusion's body.
+func constName(path string, n *Node) string { return path + "/" + strconv.Itoa(n.ID) }
+
+type printer struct{ b bytes.Buffer }
+
+// block writes the statements of a graph in braces.
+func (p *printer) block(g *Graph, indent, path string) {
+	named := make(map[string]int)
+	for _, n := range g.Nodes {
+		named[n.Name]++
+	}
+	ref := func(n *Node) string {
+		if n.Name != "" && named[n.Name] == 1 {
+			return quoteName(n.Name)
+		}
+		return "%" + strconv.Itoa(n.ID)
+	}
+	p.b.WriteString("{\n")
+	inner := indent + "  "
+	next := 0
+	for _, n := range g.Nodes {
+		p.b.WriteString(inner)
+		if n.Name == "" || n.ID != next || named[n.Name] > 1 {
+			fmt.Fprintf(&p.b, "%%%d ", n.ID)
+		}
+		next = max(next, n.ID+1)
+		if n.Name != "" {
+			p.b.WriteString(quoteName(n.Name) + " ")
+		}
+		p.b.WriteString("= " + n.Op.OpName() + attrText(n, path))
+		for _, a := range n.Args {
+			p.b.WriteString(" " + ref(a))
+		}
+		p.b.WriteString(" : " + n.Type.String())
+		p.origins(n)
+		if f, ok := n.Op.(Fusion); ok {
+			p.b.WriteByte(' ')
+			p.block(f.Body, inner, constName(path, n))
+		}
+		p.b.WriteByte('\n')
+	}
+	for _, o := range g.Outputs {
+		fmt.Fprintf(&p.b, "%s%s %s = %s\n", inner, keywordOutput, quoteName(o.Name), ref(o.Node))
+	}
+	for _, u := range g.Updates {
+		fmt.Fprintf(&p.b, "%s%s %s = %s\n", inner, keywordUpdate, ref(u.Target), ref(u.Value))
+	}
+	p.b.WriteString(indent + "}")
+}
+
+// origins writes what the node stands for, unless it is the node itself at an unknown place.
+func (p *printer) origins(n *Node) {
+	if len(n.Origin) == 1 && n.Origin[0] == (Origin{Name: n.Name}) {
+		return
+	}
+	for _, o := range n.Origin {
+		if o.Pos == "" {
+			p.b.WriteString(" " + keywordFor + " " + quoteName(o.Name))
+			continue
+		}
+		p.b.WriteString(" @ " + strconv.Quote(o.Pos))
+		if o.Name != n.Name {
+			p.b.WriteString(" " + quoteName(o.Name))
+		}
+	}
+}
+
+// attrText is a node's attributes in brackets, or nothing.
+func attrText(n *Node, path string) string {
+	attrs := Attrs(n.Op)
+	switch op := n.Op.(type) {
+	case Const:
+		if len(attrs) == 0 {
+			attrs = []Attr{{attrWeights, strconv.Quote(constName(path, n))}}
+		}
+	case Fusion:
+		if op.Body.Name != "" {
+			attrs = append(attrs, Attr{attrBody, strconv.Quote(op.Body.Name)})
+		}
+	}
+	if len(attrs) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for i, a := range attrs {
+		b.WriteByte("[ "[min(i, 1)])
+		b.WriteString(a.Name + "=" + a.Value)
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// Attributes of the text form that are no fields.
+const (
+	attrValue   = "value"   // of a const: its elements
+	attrWeights = "weights" // of a const: where its elements are
+	attrBody    = "body"    // of a fusion: its body's name
+)

@@ -1,0 +1,77 @@
+// Package trace holds the records of a compilation: what every pass matched, what it nearly matched, what the program
+// became and what its launches took. Records are plain data; passes and lowering fill them, and package dot, the
+// command line and users' own tools print them.
+package trace
+
+import (
+	"time"
+
+	"fusec/graph"
+)
+
+// Trace is one compilation, stage by stage.
+type Trace struct {
+	Target  string // named target, such as "cpu"
+	Stages  []Stage
+	Program *Program // nil until lowered
+}
+
+// Stage is the graph after one pass and what the pass did.
+type Stage struct {
+	Name    string // of the pass; "import" for the graph as it came
+	Doc     string
+	Graph   *graph.Graph // a snapshot
+	Took    time.Duration
+	Matches []Match
+	Misses  []Miss
+	Notes   []Note
+}
+
+// Match is one rewrite.
+type Match struct {
+	Pattern string         // the pattern's or rule's name, such as "gelu-tanh"
+	Kind    string         // what it made, such as "linear"
+	Node    int            // ID of the node it made, in the stage's graph
+	Origin  []graph.Origin // the user's nodes it covers
+}
+
+// Miss is a near miss: a pattern that matched in part, and the first condition that failed.
+type Miss struct {
+	Pattern string
+	Node    int            // ID of the node where matching stopped, in the graph before the stage
+	At      string         // that node, as errors name it
+	Reason  string         // what was wanted and what was found
+	Origin  []graph.Origin // the user's nodes it had matched
+}
+
+// Note is anything else a pass has to tell: what stayed on the host and why, a warning about the graph as built.
+type Note struct {
+	Node   int // or -1
+	Text   string
+	Origin []graph.Origin
+}
+
+// Program is a lowered graph.
+type Program struct {
+	Target   string
+	Launches []Launch
+	// ArenaBytes is the planned memory for intermediate values; BufferBytes what they would take without sharing.
+	ArenaBytes, BufferBytes int64
+	// ParamBytes is the memory of weights and constants.
+	ParamBytes int64
+}
+
+// Launch is one step of a program.
+type Launch struct {
+	Node     int    // ID of the node in the last stage's graph
+	Kernel   string // such as "gemm 6x16" or "row"
+	Kind     string // such as "linear"
+	Name     string // the user's name for the value it makes
+	Device   string
+	Reads    []string // buffers
+	Writes   []string
+	FLOPs    int64
+	Bytes    int64 // read and written, by the buffers it touches
+	Origin   []graph.Origin
+	Measured time.Duration // median of the runs; 0 until measured
+}

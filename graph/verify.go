@@ -1,0 +1,105 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Verify checks what every graph must satisfy: operands before users, operations in the table with operands that fit
+// their type rule, unique IDs and source names, outputs and updates that are nodes of the graph, well-formed bodies of
+// fusions. All violations are reported together.
+func Verify(g *Graph) error { return verify(g, 0) }
+
+// maxNesting bounds how deep bodies of fusions may be nested.
+const maxNesting = 4
+
+func verify(g *Graph, depth int) error {
+	var errs []error
+	fail := func(format string, a ...any) { errs = append(errs, fmt.Errorf(format, a...)) }
+	if depth > maxNesting {
+		return fmt.Errorf("fusions are nested deeper than %d", maxNesting)
+	}
+	at := make(map[*Node]bool, len(g.Nodes))
+	ids := make(map[int]*Node, len(g.Nodes))
+	names := make(map[string]*Node)
+	for _, n := range g.Nodes {
+		if n == nil || n.Op == nil {
+			fail("%v has no operation", n)
+			continue
+		}
+		if other := ids[n.ID]; other != nil {
+			fail("nodes %s and %s have the same ID %d", other.Where(), n.Where(), n.ID)
+		}
+		ids[n.ID] = n
+		for i, a := range n.Args {
+			if !at[a] {
+				fail("%s: operand %d (%v) is not a node before it", n.Where(), i, a)
+			}
+		}
+		at[n] = true
+		types, err := ResultTypes(n.Op, n.Args)
+		switch {
+		case err != nil:
+			fail("%s: %w", n.Where(), err)
+		case types[0] != n.Type:
+			fail("%s: has type %v, its operands give %v", n.Where(), n.Type, types[0])
+		}
+		switch op := n.Op.(type) {
+		case Input, Param, State:
+			if depth == 0 && n.Name == "" {
+				fail("%s has no name", n.Where())
+			}
+			if other := names[n.Name]; other != nil && depth == 0 {
+				fail("%s and %s have the same name", other.Where(), n.Where())
+			}
+			names[n.Name] = n
+			if _, in := op.(Input); !in && depth > 0 {
+				fail("%s: a fusion's body holds only inputs", n.Where())
+			}
+		case Const: // one without a value has been reported by its type rule, as has a Fusion without a body
+			if op.Value == nil {
+				break
+			}
+			if err := op.Value.Check(); err != nil {
+				fail("%s: %w", n.Where(), err)
+			}
+		case Fusion:
+			if op.Body == nil {
+				break
+			}
+			if err := verify(op.Body, depth+1); err != nil {
+				fail("body of %s: %w", n.Where(), err)
+			}
+		}
+	}
+	out := make(map[string]bool)
+	for _, o := range g.Outputs {
+		if !at[o.Node] {
+			fail("output %q is not a node of the graph", o.Name)
+		}
+		if out[o.Name] {
+			fail("two outputs are named %q", o.Name)
+		}
+		out[o.Name] = true
+	}
+	written := make(map[*Node]bool)
+	for _, u := range g.Updates {
+		if !at[u.Target] || !at[u.Value] {
+			fail("update of %v with %v: not a node of the graph", u.Target, u.Value)
+			continue
+		}
+		switch u.Target.Op.(type) {
+		case State, Param:
+		default:
+			fail("update of %s, which is neither state nor parameter", u.Target.Where())
+		}
+		if u.Target.Type != u.Value.Type {
+			fail("update of %s of type %v with a value of type %v", u.Target.Where(), u.Target.Type, u.Value.Type)
+		}
+		if written[u.Target] {
+			fail("%s is updated twice", u.Target.Where())
+		}
+		written[u.Target] = true
+	}
+	return errors.Join(errs...)
+}
