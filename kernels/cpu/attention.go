@@ -1,0 +1,192 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/attention"
+)
+
+// An attend kernel computes an Attention whose operands and results are seen through views. Package attention says how.
+type attend[T float] struct {
+	env  *Env
+	plan *attention.Plan[T]
+
+	q, k, v, mask, lengths, seed attentionView
+	out, lse                     int // results, -1 where there is none
+	lengthAt                     []int
+	perBatch                     []int
+	scratch                      [][]T // of each worker
+}
+
+// An attentionView is how an operand of the anchor is read: through a layout of an argument, or as a constant number.
+// Without an argument, arg is -1.
+type attentionView struct {
+	arg    int
+	layout graph.Layout
+	number uint64
+}
+
+// compileAttention makes the kernel of an Attention that stands alone.
+func compileAttention(op graph.Attention, args, results []Operand, env *Env) (Kernel, error) {
+	b := graph.NewBuilder(op.OpName())
+	in := make([]*graph.Node, len(args))
+	for i, a := range args {
+		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
+	}
+	y := b.Add(op, in...)
+	b.Output("y", y)
+	b.Output("lse", b.Add(graph.Result{Index: 1}, y))
+	return compileBody(b, graph.AnchorAttention, args, results, env)
+}
+
+// newAttention compiles a Fusion anchored on an Attention, in the element type of its queries.
+func newAttention(f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
+	anchor := f.Anchored()
+	if anchor == nil {
+		return nil, fmt.Errorf("an attention fusion without an attention")
+	}
+	return byFloat(anchor.Type.DType, newAttend[float32], newAttend[float64])(f.Body, anchor, args, results, env)
+}
+
+func newAttend[T float](body *graph.Graph, anchor *graph.Node, args, results []Operand, env *Env) (Kernel, error) {
+	op := anchor.Op.(graph.Attention)
+	k := &attend[T]{env: env, scratch: make([][]T, env.Pool.Workers())}
+	if err := k.operands(op, body, anchor, args); err != nil {
+		return nil, err
+	}
+	q := anchor.Args[0].Type.Shape
+	d := op.Dims(q, anchor.Args[1].Type.Shape, anchor.Args[2].Type.Shape)
+	cfg := attention.Config{Op: op, Dims: d}
+	cfg.Q = matrices(k.q.layout, 1)
+	cfg.K, cfg.V = matrices(k.k.layout, d.Group), matrices(k.v.layout, d.Group)
+	if op.HasMask {
+		cfg.Mask = matrices(k.mask.layout.Broadcast(d.Scores(q)), 1)
+		cfg.Bool = args[k.mask.arg].DType == graph.Bool
+	}
+	if op.HasLengths {
+		k.lengthAt = offsets(k.lengths.layout, d.Batch.Rank())
+		k.perBatch = make([]int, len(k.lengthAt))
+	}
+	if err := k.outputs(body, anchor, results, &cfg); err != nil {
+		return nil, err
+	}
+	var err error
+	if k.plan, err = attention.New[T](cfg, env.Pool); err != nil {
+		return nil, err
+	}
+	env.reserve(k.plan.Room() * anchor.Type.DType.Size())
+	return k, nil
+}
+
+// operands finds what each operand of the anchor is.
+func (k *attend[T]) operands(op graph.Attention, body *graph.Graph, anchor *graph.Node, args []Operand) error {
+	inputs := map[*graph.Node]int{}
+	for _, n := range body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			inputs[n] = len(inputs)
+		}
+	}
+	for to, i := range map[*attentionView]int{
+		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.seed: op.SeedArg(),
+	} {
+		if to.arg = -1; i < 0 {
+			continue
+		}
+		n := anchor.Args[i]
+		if x, ok := n.ConstScalar(); ok && to == &k.seed {
+			to.number = uint64(int64(x))
+			continue
+		}
+		var err error
+		if *to, err = viewOf(n, inputs, args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// viewOf follows a load view to its argument.
+func viewOf(n *graph.Node, inputs map[*graph.Node]int, args []Operand) (attentionView, error) {
+	if i, ok := inputs[n]; ok {
+		return attentionView{arg: i, layout: args[i].Layout}, nil
+	}
+	if !graph.IsView(n.Op) {
+		return attentionView{}, fmt.Errorf("%s is computed in the same launch as the attention that reads it", n.Where())
+	}
+	v, err := viewOf(n.Args[0], inputs, args)
+	if err != nil {
+		return v, err
+	}
+	l, ok := v.layout.View(n)
+	if !ok {
+		return v, fmt.Errorf("%s cannot be read through strides", n.Where())
+	}
+	v.layout = l
+	return v, nil
+}
+
+// outputs finds where the results of the anchor go.
+func (k *attend[T]) outputs(body *graph.Graph, anchor *graph.Node, results []Operand, cfg *attention.Config) error {
+	k.out, k.lse = -1, -1
+	for i, o := range body.Outputs {
+		n, l := o.Node, results[i].Layout
+		for isStoreView(n) {
+			var ok bool
+			if l, ok = l.Invert(n); !ok {
+				return fmt.Errorf("%s cannot be stored through strides", n.Where())
+			}
+			n = n.Args[0]
+		}
+		_, further := n.Op.(graph.Result)
+		switch {
+		case n == anchor && k.out < 0:
+			k.out, cfg.Out = i, matrices(l, 1)
+		case further && n.Args[0] == anchor && k.lse < 0:
+			column := n.Type.Shape.Slice()
+			l, _ = l.Reshape(graph.ShapeOf(append(column, 1)...)) // an axis of 1 never fails
+			k.lse, cfg.LSE = i, matrices(l, 1)
+		default:
+			return fmt.Errorf("output %q is not a result of the attention", o.Name)
+		}
+	}
+	if k.out < 0 {
+		return fmt.Errorf("%s: its result is not handed out", anchor.Where())
+	}
+	return nil
+}
+
+// Run implements [Kernel].
+func (k *attend[T]) Run(args, results []Memory) error {
+	run := attention.Args[T]{
+		Q: lanes[T](&args[k.q.arg]), K: lanes[T](&args[k.k.arg]), V: lanes[T](&args[k.v.arg]),
+		Out: lanes[T](&results[k.out]), Seed: k.seed.number,
+	}
+	if k.mask.arg >= 0 {
+		run.Mask, run.Keep = lanes[T](&args[k.mask.arg]), args[k.mask.arg].Bool
+	}
+	if k.lengths.arg >= 0 {
+		m := &args[k.lengths.arg]
+		for i, at := range k.lengthAt {
+			if m.I64 != nil {
+				k.perBatch[i] = int(m.I64[at])
+			} else {
+				k.perBatch[i] = int(m.I32[at])
+			}
+		}
+		run.Lengths = k.perBatch
+	}
+	if k.seed.arg >= 0 {
+		run.Seed = uint64(args[k.seed.arg].I64[k.seed.layout.Offset])
+	}
+	if k.lse >= 0 {
+		run.LSE = lanes[T](&results[k.lse])
+	}
+	for w := range k.scratch {
+		k.scratch[w] = scratchOf[T](k.env, w, 0, k.plan.Room())
+	}
+	k.plan.Run(run, k.scratch)
+	return nil
+}
+
+func (k *attend[T]) bytes() int64 { return k.plan.Bytes() }

@@ -1,0 +1,165 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/pool"
+)
+
+// normal draws n numbers.
+func normal(r *rand.Rand, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// TestLadder compares the rungs with one another.
+func TestLadder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, s := range [][4]int{{1, 1, 1, 1}, {2, 7, 7, 5}, {2, 9, 300, 8}, {1, 300, 17, 3}, {3, 100, 201, 64}} {
+		for _, causal := range []bool{false, true} {
+			heads, queries, keys, depth := s[0], s[1], s[2], s[3]
+			q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
+			var want []float32
+			for _, rung := range Ladder {
+				got := normal(r, heads*queries*depth)
+				rung.Func(heads, queries, keys, depth, causal, q, k, v, got)
+				if want == nil {
+					want = got
+				}
+				for i, w := range want {
+					if d := math.Abs(float64(got[i] - w)); !(d < 1e-5) {
+						t.Fatalf("%s, %v, causal %v: element %d is %v, want %v", rung.Name, s, causal, i, got[i], w)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	p := pool.New(1)
+	good := Rows(graph.Attention{}, 2, 3, 4, 5)
+	short, negative, blocks := good, good, good
+	short.K.Offsets = short.K.Offsets[:1]
+	negative.Out.RowStride = -1
+	blocks.Blocking.Keys = -1
+	for want, cfg := range map[string]Config{"k has 1 offsets for 2 heads": short, "out has": negative, "blocks of 0 queries and -1 keys": blocks} {
+		if _, err := New[float32](cfg, p); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if _, err := New[float64](good, p); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBlocking computes the same with blocks of many sizes.
+func TestBlocking(t *testing.T) {
+	const heads, queries, keys, depth = 2, 75, 130, 9
+	r := rand.New(rand.NewPCG(3, 4))
+	q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
+	for _, causal := range []bool{false, true} {
+		want := make([]float32, heads*queries*depth)
+		naive(heads, queries, keys, depth, causal, q, k, v, want)
+		for _, cut := range []Blocking{{1, 1}, {16, 5}, {32, 64}, {40, 1000}, {1000, 24}} {
+			cfg := Rows(graph.Attention{Scale: 1.0 / 3, Causal: causal}, heads, queries, keys, depth)
+			cfg.Blocking = cut
+			plan, err := New[float32](cfg, onlyCaller())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make([]float32, len(want))
+			plan.Run(Args[float32]{Q: q, K: k, V: v, Out: got}, Scratch(plan, 1))
+			for i, w := range want {
+				if d := math.Abs(float64(got[i] - w)); !(d < 1e-5) {
+					t.Fatalf("%+v, causal %v: element %d is %v, want %v", cut, causal, i, got[i], w)
+				}
+			}
+		}
+	}
+}
+
+// bench measures a plan on the workers of a pool.
+func bench(b *testing.B, op graph.Attention, heads, queries, keys, depth, workers int, cut Blocking) {
+	p := pool.New(workers)
+	defer p.Close()
+	op.Scale = 1 / math.Sqrt(float64(depth))
+	cfg := Rows(op, heads, queries, keys, depth)
+	cfg.Blocking = cut
+	plan, err := New[float32](cfg, p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	args := Args[float32]{Q: normal(r, heads*queries*depth), K: normal(r, heads*keys*depth), V: normal(r, heads*keys*depth),
+		Out: make([]float32, heads*queries*depth)}
+	scratch := Scratch(plan, workers)
+	in := make([]graph.Type, 3)
+	for i, n := range []int{queries, keys, keys} {
+		in[i] = graph.TypeOf(graph.F32, heads, n, depth)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		plan.Run(args, scratch)
+	}
+	products := float64(graph.InfoOf(op).FLOPs(op, in, nil)) * 4 * float64(depth) / (4*float64(depth) + 16)
+	b.ReportMetric(products*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+}
+
+// BenchmarkAttention measures 8 heads of depth 64; GFLOP/s counts the products alone.
+func BenchmarkAttention(b *testing.B) {
+	for _, s := range []int{512, 1024, 2048, 4096} {
+		for _, causal := range []bool{false, true} {
+			for workers := 1; workers <= 2; workers++ {
+				b.Run(fmt.Sprintf("%d/causal=%v/workers=%d", s, causal, workers), func(b *testing.B) {
+					bench(b, graph.Attention{Causal: causal}, 8, s, s, 64, workers, Blocking{})
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkDecode measures one query against many keys; what counts is the speed of reading them.
+func BenchmarkDecode(b *testing.B) {
+	for _, s := range []int{1024, 16384} {
+		for workers := 1; workers <= 2; workers++ {
+			b.Run(fmt.Sprintf("%d/workers=%d", s, workers), func(b *testing.B) {
+				bench(b, graph.Attention{}, 8, 1, s, 64, workers, Blocking{})
+				b.ReportMetric(float64(2*8*s*64*4)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+			})
+		}
+	}
+}
+
+// BenchmarkBlocking measures block sizes.
+func BenchmarkBlocking(b *testing.B) {
+	for _, queries := range []int{64, 128, 256, 512} {
+		for _, keys := range []int{96, 144, 192, 240, 288, 384} {
+			b.Run(fmt.Sprintf("%dx%d", queries, keys), func(b *testing.B) {
+				bench(b, graph.Attention{}, 8, 1024, 1024, 64, 1, Blocking{Queries: queries, Keys: keys})
+			})
+		}
+	}
+}
+
+// BenchmarkLadder measures the rungs.
+func BenchmarkLadder(b *testing.B) {
+	const heads, s, depth = 8, 512, 64
+	r := rand.New(rand.NewPCG(1, 2))
+	q, k, v, out := normal(r, heads*s*depth), normal(r, heads*s*depth), normal(r, heads*s*depth), make([]float32, heads*s*depth)
+	for _, rung := range Ladder {
+		b.Run(rung.Name, func(b *testing.B) {
+			for b.Loop() {
+				rung.Func(heads, s, s, depth, false, q, k, v, out)
+			}
+		})
+	}
+}

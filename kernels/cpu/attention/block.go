@@ -1,0 +1,236 @@
+package attention
+
+import (
+	"math"
+
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/vec"
+)
+
+// A block is a work item at work: some queries of one head against all their keys.
+type block[T Float] struct {
+	*Plan[T]
+	head, row, rows int // the queries
+	valid           int // keys of the head
+	width           int // of a value, rounded up to whole panels
+
+	// Scratch. The panels of q and o follow one another; those of m and l are NR numbers each, and started says
+	// whether a panel's o is anything yet.
+	q, o, k, v, s, mask []T
+	m, l, c, alpha, sum []T
+	started             []T
+
+	// The block of keys in hand.
+	key, keys int
+	packed    bool
+}
+
+// blockTask computes a block of queries of a head.
+type blockTask[T Float] Plan[T]
+
+// Do implements pool.Task. The last blocks of queries, which have the most keys if the attention is causal, come
+// first.
+func (t *blockTask[T]) Do(worker, item int) {
+	k := (*Plan[T])(t)
+	head, row := item/k.blocks, item%k.blocks*k.queries
+	if k.Op.Causal {
+		head, row = item%k.heads, (k.blocks-1-item/k.heads)*k.queries
+	}
+	mem, r := k.scratch[worker], &k.room
+	b := block[T]{
+		Plan: k, head: head, row: row, rows: min(k.queries, k.Dims.Queries-row), valid: k.valid(head),
+		width: roundUp(k.Dims.Width, k.micro.MR),
+		q:     mem[r.q:r.o], o: mem[r.o:r.k], k: mem[r.k:r.v], v: mem[r.v:r.s], s: mem[r.s:r.mask], mask: mem[r.mask:r.m],
+		m: mem[r.m:r.l], l: mem[r.l:r.c], c: mem[r.c:][:k.micro.NR], alpha: mem[r.alpha:][:k.micro.NR],
+		sum: mem[r.sum:][:k.micro.NR], started: mem[r.started:r.total],
+	}
+	b.run()
+}
+
+// run goes through the keys.
+func (b *block[T]) run() {
+	d, nr := b.Dims, b.micro.NR
+	if d.Depth > 0 {
+		gemm.Pack(b.q, nr, d.Depth, b.rows, b.args.Q[b.Q.Offsets[b.head]+b.row*b.Q.RowStride:], b.Q.ColStride, b.Q.RowStride)
+		if b.Op.Scale != 1 {
+			q := b.q[:gemm.PackedLen(nr, d.Depth, b.rows)]
+			multiply(q, T(b.Op.Scale))
+		}
+	}
+	panels := ceilDiv(b.rows, nr)
+	for i := range b.m[:panels*nr] {
+		b.m[i] = T(math.Inf(-1))
+	}
+	clear(b.l[:panels*nr])
+	clear(b.started[:panels])
+
+	lo, hi, _, _ := b.reach(b.row, b.row+b.rows, b.valid)
+	for b.key = lo; b.key < hi; b.key += b.Plan.keys {
+		b.keys, b.packed = min(b.Plan.keys, hi-b.key), false
+		for p := range panels {
+			b.step(p)
+		}
+	}
+	for p := range panels {
+		b.finish(p)
+	}
+}
+
+// step takes the block of keys into account for panel p of the queries.
+func (b *block[T]) step(p int) {
+	d, mr, nr := b.Dims, b.micro.MR, b.micro.NR
+	row, rows := b.row+p*nr, min(nr, b.rows-p*nr)
+	lo, hi, allLo, allHi := b.reach(row, row+rows, b.valid)
+	lo, hi = max(lo, b.key), min(hi, b.key+b.keys)
+	if lo >= hi {
+		return
+	}
+	if b.Op.HasMask && !b.attends(row, rows, lo, hi) {
+		return
+	}
+	if !b.packed {
+		b.pack()
+	}
+	// Scores from the panel of keys on that lo is in.
+	from := (lo - b.key) / mr * mr
+	first, n := b.key+from, hi-b.key-from
+	s := b.s[:n*nr]
+	if d.Depth == 0 {
+		clear(s)
+	} else {
+		b.micro.Tile(ceilDiv(n, mr), d.Depth, &b.k[from*d.Depth], &b.q[p*nr*d.Depth], &b.s[0], nr, false)
+	}
+	if b.Op.HasMask {
+		b.applyMask(s, row, rows, first, n)
+	}
+	if allLo > first || allHi < first+n {
+		b.cutOff(s, row, rows, first, n)
+	}
+	b.softmax(p, s)
+	if b.Op.Dropout > 0 {
+		b.drop(s, row, rows, first, n)
+	}
+	if d.Width == 0 {
+		return
+	}
+	again := b.started[p] != 0
+	b.started[p] = 1
+	o := b.o[p*nr*b.width:][:nr*b.width]
+	if n == b.keys {
+		b.micro.Tile(b.width/mr, n, &b.v[0], &s[0], &o[0], nr, again)
+		return
+	}
+	for c := 0; c < b.width; c += mr {
+		b.micro.Tile(1, n, &b.v[c*b.keys+from*mr], &s[0], &o[c*nr], nr, again)
+	}
+}
+
+// pack brings the block's keys, and its values transposed, into panels of A.
+func (b *block[T]) pack() {
+	d, mr := b.Dims, b.micro.MR
+	b.packed = true
+	if d.Depth > 0 {
+		gemm.Pack(b.k, mr, d.Depth, b.keys, b.args.K[b.K.Offsets[b.head]+b.key*b.K.RowStride:], b.K.ColStride, b.K.RowStride)
+	}
+	if d.Width > 0 {
+		gemm.Pack(b.v, mr, b.keys, d.Width, b.args.V[b.V.Offsets[b.head]+b.key*b.V.RowStride:], b.V.RowStride, b.V.ColStride)
+	}
+}
+
+// cutOff sets the scores of keys out of each query's reach to −Inf; s has n keys from first on.
+func (b *block[T]) cutOff(s []T, row, rows, first, n int) {
+	nr, low := b.micro.NR, T(math.Inf(-1))
+	for i := range rows {
+		lo, hi := b.Op.Range(b.Dims, row+i, b.valid)
+		for j := range min(max(lo-first, 0), n) {
+			s[j*nr+i] = low
+		}
+		for j := max(hi-first, 0); j < n; j++ {
+			s[j*nr+i] = low
+		}
+	}
+}
+
+// softmax raises the maxima of panel p by the scores, makes them exponentials, and brings sums and results to the new
+// maxima.
+func (b *block[T]) softmax(p int, s []T) {
+	nr := b.micro.NR
+	m, l := b.m[p*nr:][:nr], b.l[p*nr:][:nr]
+	low := T(math.Inf(-1))
+	copy(b.alpha, m)
+	vec.PanelMax(s, m)
+	raised := false
+	for j, top := range m {
+		b.c[j] = top
+		if top == low {
+			b.c[j] = 0 // nothing to subtract where all is −Inf
+		}
+		raised = raised || b.alpha[j] != top
+		b.alpha[j] -= b.c[j]
+	}
+	clear(b.sum)
+	vec.PanelExp(s, b.c, b.sum)
+	if !raised {
+		for j := range l {
+			l[j] += b.sum[j]
+		}
+		return
+	}
+	exponentials(b.alpha)
+	for j := range l {
+		l[j] = l[j]*b.alpha[j] + b.sum[j]
+	}
+	if b.started[p] != 0 {
+		vec.PanelScale(b.o[p*nr*b.width:][:nr*b.width], b.alpha)
+	}
+}
+
+// finish writes the results of panel p.
+func (b *block[T]) finish(p int) {
+	d, nr := b.Dims, b.micro.NR
+	m, l := b.m[p*nr:][:nr], b.l[p*nr:][:nr]
+	row, rows := b.row+p*nr, min(nr, b.rows-p*nr)
+	for i := range rows {
+		b.setLSE(b.head, row+i, m[i], l[i])
+		b.c[i] = b.inverse(l[i])
+	}
+	clear(b.c[rows:])
+	o := b.o[p*nr*b.width:][:nr*d.Width]
+	if b.started[p] == 0 {
+		clear(o)
+	} else {
+		vec.PanelScale(o, b.c)
+	}
+	at, to := b.Out.Offsets[b.head]+row*b.Out.RowStride, &b.Out
+	switch {
+	case d.Width == 0:
+	case to.ColStride == 1:
+		opcodes[T]().Transpose(b.args.Out[at:], to.RowStride, o, nr, d.Width, rows)
+	default:
+		for i := range rows {
+			for c := range d.Width {
+				b.args.Out[at+i*to.RowStride+c*to.ColStride] = o[c*nr+i]
+			}
+		}
+	}
+}
+
+// inverse is what turns the sum of values weighted by exponentials of sum l into the result.
+func (k *Plan[T]) inverse(l T) T {
+	if l == 0 {
+		return 0
+	}
+	return 1 / (l * T(1-k.Op.Dropout))
+}
+
+// setLSE writes the log-sum-exp of a query: m + log l.
+func (k *Plan[T]) setLSE(head, row int, m, l T) {
+	if k.args.LSE == nil {
+		return
+	}
+	lse := m
+	if l != 0 {
+		lse += T(math.Log(float64(l)))
+	}
+	k.args.LSE[k.LSE.Offsets[head]+row*k.LSE.RowStride] = lse
+}

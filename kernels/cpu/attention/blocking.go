@@ -1,0 +1,106 @@
+package attention
+
+import (
+	"unsafe"
+
+	"fusec/kernels/cpu/gemm"
+)
+
+const (
+	// blockQueries is how many queries a work item has at most. Packing a block of keys and values for 512 of them is
+	// some three percent of the work on it, for 256 six.
+	blockQueries, blockQueriesMin = 512, 64
+	// itemsWanted is how many work items an attention is cut into, if it is large enough.
+	itemsWanted = 32
+	// blockKeys is the greatest number of keys in a block, a multiple of the width of all matrix kernels' panels: a
+	// panel of scores takes less than half of a first-level cache.
+	blockKeys, blockKeysMin = 192, 48
+	// queryBytes bounds a block of queries and their results, keyBytes a block of packed keys and values: together they
+	// stay in a second-level cache of 512 KiB.
+	queryBytes, keyBytes = 288 << 10, 112 << 10
+
+	// fewQueries is up to how many queries that share their keys reading keys and values is all that an attention
+	// costs.
+	fewQueries = 8
+	// chunkKeys is the least number of keys in a chunk, chunksWanted how many chunks all heads should make together.
+	chunkKeys    = 256
+	chunksWanted = 64
+)
+
+// room says where the parts of a worker's scratch start, in elements.
+type room struct {
+	q, o, k, v, s, mask int
+	m, l, c, alpha, sum int
+	started             int
+	total               int
+}
+
+// take reserves n elements, whole cache lines.
+func take[T Float](r *room, n int) (at int) {
+	line := 64 / int(unsafe.Sizeof(*new(T)))
+	at = r.total
+	r.total += roundUp(n, line)
+	return at
+}
+
+func roundUp(n, step int) int { return (n + step - 1) / step * step }
+
+func ceilDiv(n, d int) int { return (n + d - 1) / d }
+
+// cut chooses the blocks and lays out the scratch.
+func (k *Plan[T]) cut() {
+	d := k.Dims
+	size := int(unsafe.Sizeof(*new(T)))
+	mr, nr := k.micro.MR, k.micro.NR
+	rows := d.Group * d.Queries
+	k.few = rows <= fewQueries && k.Blocking.Queries == 0
+
+	each := max((d.Depth+roundUp(d.Width, mr))*size, 1) // bytes of a key and value, or of a query and result
+	k.keys = min(blockKeys, max(keyBytes/each/blockKeysMin*blockKeysMin, blockKeysMin))
+	if k.Blocking.Keys > 0 {
+		k.keys = k.Blocking.Keys
+	}
+	k.keys = min(k.keys, max(d.Keys, 1))
+	if k.few {
+		k.cutKeys(rows)
+		return
+	}
+
+	k.queries = min(blockQueries, max(queryBytes/each/nr*nr, blockQueriesMin))
+	for k.heads*ceilDiv(d.Queries, k.queries) < itemsWanted && k.queries > blockQueriesMin {
+		k.queries /= 2
+	}
+	if k.Blocking.Queries > 0 {
+		k.queries = k.Blocking.Queries
+	}
+	k.queries = roundUp(min(k.queries, max(d.Queries, 1)), nr)
+	k.blocks = ceilDiv(d.Queries, k.queries)
+
+	panels := k.queries / nr
+	r := &k.room
+	r.q = take[T](r, gemm.PackedLen(nr, d.Depth, k.queries))
+	r.o = take[T](r, panels*nr*roundUp(d.Width, mr))
+	r.k = take[T](r, gemm.PackedLen(mr, d.Depth, k.keys))
+	r.v = take[T](r, gemm.PackedLen(mr, k.keys, d.Width))
+	r.s = take[T](r, nr*roundUp(k.keys+mr, mr))
+	r.mask = take[T](r, nr*(k.keys+mr))
+	r.m, r.l = take[T](r, panels*nr), take[T](r, panels*nr)
+	r.c, r.alpha, r.sum = take[T](r, nr), take[T](r, nr), take[T](r, nr)
+	r.started = take[T](r, panels)
+}
+
+// cutKeys is cut for few queries.
+func (k *Plan[T]) cutKeys(rows int) {
+	d := k.Dims
+	groups := max(k.heads/max(d.Group, 1), 1)
+	k.chunks = min(ceilDiv(chunksWanted, groups), max(d.Keys/chunkKeys, 1))
+	k.chunk = max(ceilDiv(d.Keys, k.chunks), 1)
+	k.chunks = max(ceilDiv(d.Keys, k.chunk), 1)
+	k.partials = make([]T, groups*k.chunks*rows*(d.Width+partialHead))
+
+	r := &k.room
+	r.q = take[T](r, rows*d.Depth)
+	r.k = take[T](r, k.keys*d.Depth)
+	r.v = take[T](r, k.keys*d.Width)
+	r.s, r.mask = take[T](r, k.keys), take[T](r, k.keys)
+}

@@ -1,0 +1,177 @@
+package attention
+
+import (
+	"math"
+
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/vec"
+)
+
+// A partial result of one query over a chunk of keys is a maximum, a sum and the values summed so far.
+const (
+	partialMax, partialSum = 0, 1
+	partialHead            = 2
+)
+
+// partial is the partial result of a row of a group over a chunk. A group are the heads that share keys and values; its
+// rows are the queries of the first, then those of the second, and so on.
+func (k *Plan[T]) partial(group, chunk, row int) []T {
+	n := k.Dims.Width + partialHead
+	return k.partials[((group*k.chunks+chunk)*k.Dims.Group*k.Dims.Queries+row)*n:][:n]
+}
+
+// place is the head and the query that a row of a group is.
+func (k *Plan[T]) place(group, row int) (head, query int) {
+	return group*k.Dims.Group + row/k.Dims.Queries, row % k.Dims.Queries
+}
+
+// chunkTask computes the partial results of a group over a chunk of keys.
+type chunkTask[T Float] Plan[T]
+
+// Do implements pool.Task.
+func (t *chunkTask[T]) Do(worker, item int) {
+	k := (*Plan[T])(t)
+	d, mem := k.Dims, k.scratch[worker]
+	group, chunk := item/k.chunks, item%k.chunks
+	rows := d.Group * d.Queries
+	q := mem[k.room.q:][:rows*d.Depth]
+	for r := range rows {
+		head, query := k.place(group, r)
+		vec.Gather(q[r*d.Depth:][:d.Depth], k.args.Q[min(k.Q.Offsets[head]+query*k.Q.RowStride, len(k.args.Q)):], k.Q.ColStride)
+		p := k.partial(group, chunk, r)
+		clear(p)
+		p[partialMax] = T(math.Inf(-1))
+	}
+	multiply(q, T(k.Op.Scale))
+	end := min((chunk+1)*k.chunk, k.valid(group*d.Group))
+	for key := chunk * k.chunk; key < end; key += k.keys {
+		k.stream(mem, group, chunk, key, min(k.keys, end-key))
+	}
+}
+
+// stream takes n keys into account for all rows of a group.
+func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
+	d := k.Dims
+	at := func(x []T, l *gemm.Layout) []T { return x[min(l.Offsets[group*d.Group]+key*l.RowStride, len(x)):] }
+	keys, ldk := rowsOf(at(k.args.K, &k.K), &k.K, n, d.Depth, mem[k.room.k:])
+	values, ldv := rowsOf(at(k.args.V, &k.V), &k.V, n, d.Width, mem[k.room.v:])
+	for r := range d.Group * d.Queries {
+		head, query := k.place(group, r)
+		lo, hi := k.Op.Range(d, query, k.valid(head))
+		lo, hi = max(lo-key, 0), min(hi-key, n)
+		if lo >= hi || k.Op.HasMask && !k.rowAttends(head, query, key+lo, key+hi) {
+			continue
+		}
+		s := mem[k.room.s:][lo:hi]
+		clear(s)
+		if d.Depth > 0 {
+			q := &mem[k.room.q+r*d.Depth]
+			for j := range s {
+				s[j] = k.micro.Dot(d.Depth, q, &keys[(lo+j)*ldk])
+			}
+		}
+		k.maskRow(s, mem[k.room.mask:], head, query, key+lo)
+		p := k.partial(group, chunk, r)
+		k.weigh(p, s)
+		if k.Op.Dropout > 0 {
+			k.dropRow(s, 1, head, query, key+lo, len(s))
+		}
+		if d.Width > 0 {
+			k.gather(p[partialHead:], s, values[lo*ldv:], ldv)
+		}
+	}
+}
+
+// rowsOf returns n rows of width elements that stand side by side, and the distance of the rows: where they lie in
+// src, or copied to room.
+func rowsOf[T Float](src []T, l *gemm.Layout, n, width int, room []T) ([]T, int) {
+	if l.ColStride == 1 || width <= 1 {
+		return src, l.RowStride
+	}
+	for i := range n {
+		vec.Gather(room[i*width:][:width], src[i*l.RowStride:], l.ColStride)
+	}
+	return room, width
+}
+
+// maskRow applies the mask to the scores of one query for the keys from first on.
+func (k *Plan[T]) maskRow(s, room []T, head, query, first int) {
+	if !k.Op.HasMask {
+		return
+	}
+	at, step := k.maskAt(head, query, first), k.Mask.ColStride
+	if k.Bool {
+		for j := range s {
+			if !k.args.Keep[at+j*step] {
+				s[j] = T(math.Inf(-1))
+			}
+		}
+		return
+	}
+	mask := room[:len(s)]
+	vec.Gather(mask, k.args.Mask[at:], step)
+	opcodes[T]().AddTo(s, mask)
+}
+
+// weigh turns scores into exponentials and brings the partial result to the new maximum.
+func (k *Plan[T]) weigh(p, s []T) {
+	old := p[partialMax]
+	top := max(old, opcodes[T]().Reduce(vec.MaxOf)(s))
+	c := top
+	if math.IsInf(float64(top), -1) {
+		c = 0
+	}
+	if top != old {
+		scale := T(math.Exp(float64(old - c)))
+		multiply(p[partialSum:], scale)
+		p[partialMax] = top
+	}
+	p[partialSum] += opcodes[T]().ExpSubSum()(s, s, c)
+}
+
+// gather adds the rows of values, ld apart, weighted by p, to o.
+func (k *Plan[T]) gather(o, p, values []T, ld int) {
+	j := 0
+	for ; j+4 <= len(p); j += 4 {
+		k.micro.Axpy4(len(o), &p[j], &values[j*ld], ld, &o[0])
+	}
+	for ; j < len(p); j++ {
+		opcodes[T]().Axpy(o, values[j*ld:][:len(o)], p[j])
+	}
+}
+
+// combineTask puts the partial results of a group together, in the order of the keys.
+type combineTask[T Float] Plan[T]
+
+// Do implements pool.Task.
+func (t *combineTask[T]) Do(_, group int) {
+	k := (*Plan[T])(t)
+	for r := range k.Dims.Group * k.Dims.Queries {
+		sum := k.partial(group, 0, r)
+		for chunk := 1; chunk < k.chunks; chunk++ {
+			merge(sum, k.partial(group, chunk, r))
+		}
+		head, query := k.place(group, r)
+		k.setLSE(head, query, sum[partialMax], sum[partialSum])
+		o := sum[partialHead:]
+		multiply(o, k.inverse(sum[partialSum]))
+		if len(o) > 0 {
+			vec.Scatter(k.args.Out[k.Out.Offsets[head]+query*k.Out.RowStride:], k.Out.ColStride, o)
+		}
+	}
+}
+
+// merge adds a partial result to another.
+func merge[T Float](to, from []T) {
+	low := T(math.Inf(-1))
+	a, b := to[partialMax], from[partialMax]
+	if b == low {
+		return
+	}
+	top := max(a, b)
+	if a != top {
+		multiply(to[partialSum:], T(math.Exp(float64(a-top))))
+	}
+	to[partialMax] = top
+	opcodes[T]().Axpy(to[partialSum:], from[partialSum:], T(math.Exp(float64(b-top))))
+}

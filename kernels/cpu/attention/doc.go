@@ -1,0 +1,36 @@
+// Package attention computes softmax(Scale·q·kᵀ + masks)·v block by block, so that the matrix of scores never exists:
+// its memory does not grow with the number of queries or keys.
+//
+// # Algorithm
+//
+// The scheme is FlashAttention's (Dao et al., arXiv 2205.14135 and 2307.08691) with the online softmax of Milakov and
+// Gimelshein (arXiv 1805.02867): for each query a running maximum m, a running sum l of e^(s−m) and a running result o
+// are kept; a block of keys with a greater maximum scales l and o down.
+//
+//	for each block of queries of a head, in parallel          q, o: L2
+//	  for each block of keys that they may attend
+//	    pack k and v                                          k, v: L2
+//	    for each panel of NR queries                          q: L1
+//	      s = k·qᵀ, a panel [keys][NR]                        s: L1
+//	      mask s; raise m; s = e^(s−m); l += Σ s, down the columns
+//	      oᵀ += vᵀ·s                                          oᵀ: a panel [width][NR]
+//
+// Everything is computed transposed: scores come out of the matrix kernel as the panel that the second product reads,
+// so that probabilities are never moved, and a softmax of NR rows goes down the columns, vertically. Scale is folded
+// into the packed queries.
+//
+// Keys out of a query's reach by position (causal, window, lengths) are left out to the panel's outermost ones; only
+// what is left on the edges is masked. Blocks that an input mask rules out for all queries of a panel are skipped
+// before anything is packed or multiplied.
+//
+// A few queries against many keys (decoding) stream keys and values once, in fixed chunks that are combined in order
+// at the end, as in flash-decoding; heads that share keys and values do so together.
+//
+// # Determinism
+//
+// Blocks and chunks depend on the shape and the processor's vector width only, so results are the same bits for every
+// number of workers.
+package attention
+
+// Float is the element type of an attention.
+type Float interface{ float32 | float64 }

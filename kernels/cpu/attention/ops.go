@@ -1,0 +1,16 @@
+package attention
+
+import "fusec/kernels/cpu/vec"
+
+// opcodes is the instruction set for elements of type T.
+func opcodes[T Float]() *vec.Kernels[T] {
+	if k, ok := any(vec.F32()).(*vec.Kernels[T]); ok {
+		return k
+	}
+	k, _ := any(vec.F64()).(*vec.Kernels[T])
+	return k
+}
+
+func multiply[T Float](x []T, by T) { opcodes[T]().BinaryVS(vec.Mul)(x, x, by) }
+
+func exponentials[T Float](x []T) { opcodes[T]().Unary(vec.Exp)(x, x) }

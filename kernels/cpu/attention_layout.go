@@ -1,0 +1,38 @@
+package cpu
+
+import (
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+)
+
+// offsets lists where the values of the first axes of a layout start, the last of them fastest.
+func offsets(l graph.Layout, axes int) []int {
+	at := []int{l.Offset}
+	for i := range axes {
+		next := make([]int, 0, len(at)*l.Shape.At(i))
+		for _, o := range at {
+			for j := range l.Shape.At(i) {
+				next = append(next, o+j*l.Stride[i])
+			}
+		}
+		at = next
+	}
+	return at
+}
+
+// matrices is the layout of the matrices in the last two axes, each listed times times.
+func matrices(l graph.Layout, times int) gemm.Layout {
+	r := l.Shape.Rank()
+	m := gemm.Layout{RowStride: l.Stride[r-2], ColStride: l.Stride[r-1]}
+	if l.Shape.At(r-1) == 1 {
+		m.ColStride = 1
+	}
+	each := offsets(l, r-2)
+	m.Offsets = make([]int, 0, len(each)*times)
+	for _, o := range each {
+		for range times {
+			m.Offsets = append(m.Offsets, o)
+		}
+	}
+	return m
+}

@@ -1,0 +1,126 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+)
+
+// newConv compiles a Fusion anchored on a Conv2D as one product per image and group: filters [O/G, C/G·KH·KW] times
+// patches [C/G·KH·KW, OH·OW]. The patches are never stored: they are packed for the product straight from the image
+// (K. Chellapilla et al., "High Performance Convolutional Neural Networks for Document Processing", 2006, made
+// implicit as in cuDNN, arXiv 1410.0759).
+func newConv[T float](f graph.Fusion, args, results []Operand, env *Env) (*product[T], error) {
+	anchor := f.Anchored()
+	if anchor == nil {
+		return nil, fmt.Errorf("a conv fusion without a convolution")
+	}
+	op := anchor.Op.(graph.Conv2D)
+	c := newCompiler[T](f.Body, anchor.Type.Shape, args)
+	x, err := c.sourceOf(anchor.Args[0])
+	if err != nil {
+		return nil, err
+	}
+	w, err := c.sourceOf(anchor.Args[1])
+	if err != nil {
+		return nil, err
+	}
+	k := &product[T]{env: env, a: w.arg, b: x.arg, aOff: w.layout.Offset, bOff: x.layout.Offset}
+	in, filt, out := x.layout.Shape, w.layout.Shape, anchor.Type.Shape
+	images, channels, groups := in.At(0), out.At(1), op.Groups
+	per := channels / groups
+	inner := filt.At(1) * filt.At(2) * filt.At(3)
+	rows, ok := w.layout.Reshape(graph.ShapeOf(channels, inner))
+	if !ok {
+		return nil, fmt.Errorf("%s: filters that are not side by side", anchor.Where())
+	}
+	planes := graph.ShapeOf(images, channels, out.At(2)*out.At(3))
+	if err := k.compileEpilogue(c, f, 2, results, func(l graph.Layout) bool {
+		l, ok := l.Reshape(planes)
+		return ok && unitColumns(l)
+	}); err != nil {
+		return nil, err
+	}
+	plane, _ := k.c.Reshape(planes)
+	p := &patches[T]{k: k, op: op, x: x.layout, filt: filt, out: out}
+	cfg := gemm.Config[T]{M: per, N: out.At(2) * out.At(3), K: inner, Batch: images * groups, PackB: p,
+		A: gemm.Layout{RowStride: rows.Stride[0], ColStride: rows.Stride[1]},
+		C: gemm.Layout{RowStride: plane.Stride[1], ColStride: 1}}
+	k.m = per
+	if cfg.A.Offsets, err = gemm.Offsets([]int{images, groups}, []int{0, per * rows.Stride[0]}); err != nil {
+		return nil, err
+	}
+	if cfg.C.Offsets, err = gemm.Offsets([]int{images, groups}, []int{plane.Stride[0], per * plane.Stride[1]}); err != nil {
+		return nil, err
+	}
+	p.rows = make([][]T, env.Pool.Workers())
+	for i := range p.rows {
+		p.rows[i] = make([]T, cfg.N)
+	}
+	return k, k.finish(cfg)
+}
+
+// A patches packer provides the patches of an image as the second operand of a product.
+type patches[T float] struct {
+	k         *product[T]
+	op        graph.Conv2D
+	x         graph.Layout
+	filt, out graph.Shape
+	rows      [][]T // one per worker
+}
+
+// Pack fills panels with patch elements K0 to K0+K at output positions N0 to N0+N; see gemm.Packer.
+func (p *patches[T]) Pack(worker int, dst []T, at gemm.Block) {
+	groups, perGroup := p.op.Groups, p.filt.At(1)
+	image, group := at.Batch/groups, at.Batch%groups
+	src := lanes[T](&p.k.args[p.k.b])
+	kh, kw := p.filt.At(2), p.filt.At(3)
+	row := p.rows[worker][:at.N]
+	for k := range at.K {
+		i := at.K0 + k
+		channel := group*perGroup + i/(kh*kw)
+		off := p.x.Offset + image*p.x.Stride[0] + channel*p.x.Stride[1]
+		p.row(row, src, off, i/kw%kh, i%kw, at.N0)
+		gemm.PutRow(dst, at.Width, at.K, k, row)
+	}
+}
+
+// row reads one element of the patches, filter position (y, x) of the channel at off, for the output positions from n0 on.
+func (p *patches[T]) row(row, src []T, off, y, x, n0 int) {
+	h, w, ow := p.x.Shape.At(2), p.x.Shape.At(3), p.out.At(3)
+	sh, sw := p.op.Stride.At(0), p.op.Stride.At(1)
+	top := y*p.op.Dilation.At(0) - p.op.Pad.At(0)
+	left := x*p.op.Dilation.At(1) - p.op.Pad.At(1)
+	rowStride, colStride := p.x.Stride[2], p.x.Stride[3]
+	for len(row) > 0 {
+		oy, ox := n0/ow, n0%ow
+		n := min(ow-ox, len(row))
+		part := row[:n]
+		row, n0 = row[n:], n0+n
+		iy := oy*sh + top
+		if iy < 0 || iy >= h {
+			clear(part)
+			continue
+		}
+		line := off + iy*rowStride
+		ix := ox*sw + left
+		if sw == 1 && colStride == 1 {
+			before := min(max(-ix, 0), n)
+			after := min(max(w-ix, before), n)
+			clear(part[:before])
+			if before < after {
+				copy(part[before:after], src[line+ix+before:])
+			}
+			clear(part[after:])
+			continue
+		}
+		for j := range part {
+			part[j] = 0
+			if ix >= 0 && ix < w {
+				part[j] = src[line+ix*colStride]
+			}
+			ix += sw
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package cpu
+
+import (
+	"fusec/graph"
+)
+
+// grain is the number of elements of elementwise work that is worth a work item.
+const grain = 1 << 14
+
+// An elementwise kernel runs a program over an iteration space, a segment at a time.
+type elementwise[T float] struct {
+	p      *program[T]
+	env    *Env
+	frames []*frame[T]
+	width  int // longest segment
+	// The space is cut into items of rowsPer rows, or, where rows are long, into parts segments of each row.
+	rowsPer, parts int
+
+	args, results []Memory
+}
+
+func newElementwise[T float](body *graph.Graph, args, results []Operand, env *Env) (*elementwise[T], error) {
+	var space graph.Shape
+	for _, n := range body.Nodes {
+		if !isStoreView(n) && isComputed(n) && n.Type.Shape.Rank() > 0 {
+			space = n.Type.Shape
+		}
+	}
+	c := newCompiler[T](body, space, args)
+	if err := c.outputs(body, results); err != nil {
+		return nil, err
+	}
+	return c.elementwise(env), nil
+}
+
+// elementwise finishes a program without reductions.
+func (c *compiler[T]) elementwise(env *Env) *elementwise[T] {
+	p := c.p
+	all := p.accesses()
+	p.dom = newDomain(c.space, 0, all)
+	p.dom.outermost(all)
+	c.direct(-1, -1)
+	e := &elementwise[T]{p: p, env: env, width: min(p.dom.n, segment), rowsPer: 1, parts: 1}
+	if p.dom.n < grain {
+		e.rowsPer = max(grain/max(p.dom.n, 1), 1)
+	} else {
+		e.parts = chunks(p.dom.n, grain)
+	}
+	env.reserve(p.scratchBytes(e.width))
+	e.frames = p.newFrames(env)
+	return e
+}
+
+func (p *program[T]) newFrames(env *Env) []*frame[T] {
+	frames := make([]*frame[T], env.Pool.Workers())
+	for i := range frames {
+		frames[i] = p.newFrame()
+	}
+	return frames
+}
+
+// beginAll prepares the frames of all workers for a run.
+func (p *program[T]) beginAll(env *Env, frames []*frame[T], width int) {
+	for w, f := range frames {
+		p.begin(f, scratchOf[T](env, w, 0, p.regs*roundLine[T](width)), width)
+	}
+}
+
+// failed is the first error of the frames.
+func failed[T float](frames []*frame[T]) error {
+	for _, f := range frames {
+		if f.err != nil {
+			return f.err
+		}
+	}
+	return nil
+}
+
+func (e *elementwise[T]) Run(args, results []Memory) error {
+	d := &e.p.dom
+	if d.rows == 0 || d.n == 0 {
+		return nil
+	}
+	e.args, e.results = args, results
+	e.p.beginAll(e.env, e.frames, e.width)
+	e.env.Pool.Run(chunks(d.rows, e.rowsPer)*e.parts, e)
+	e.args, e.results = nil, nil
+	return failed(e.frames)
+}
+
+// Do runs one item; see pool.Task.
+func (e *elementwise[T]) Do(worker, item int) {
+	d, f := &e.p.dom, e.frames[worker]
+	row, part := item/e.parts*e.rowsPer, item%e.parts
+	lo, hi := 0, d.n
+	if e.parts > 1 {
+		lo, hi = part*grain, min((part+1)*grain, d.n)
+	}
+	for r := row; r < min(row+e.rowsPer, d.rows); r++ {
+		for at := lo; at < hi; at += e.width {
+			e.p.exec(f, r, at, min(e.width, hi-at), e.args, e.results)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/vec"
+)
+
+var unaryOps = map[graph.UnaryFn]vec.Unary{
+	graph.Neg: vec.Neg, graph.Abs: vec.Abs, graph.Sign: vec.Sign, graph.Ceil: vec.Ceil, graph.Floor: vec.Floor,
+	graph.Round: vec.Round, graph.Exp: vec.Exp, graph.Expm1: vec.Expm1, graph.Log: vec.Log, graph.Log1p: vec.Log1p,
+	graph.Log2: vec.Log2, graph.Sqrt: vec.Sqrt, graph.Rsqrt: vec.Rsqrt, graph.Recip: vec.Recip, graph.Square: vec.Square,
+	graph.Cube: vec.Cube, graph.Sin: vec.Sin, graph.Cos: vec.Cos, graph.Tanh: vec.Tanh, graph.Sigmoid: vec.Sigmoid,
+	graph.Softplus: vec.Softplus, graph.Erf: vec.Erf, graph.Relu: vec.ReLU, graph.GeluTanh: vec.GELUTanh,
+	graph.GeluErf: vec.GELUErf, graph.Silu: vec.SiLU, graph.Not: vec.Not,
+}
+
+var unaryScalarOps = map[graph.UnaryFn]vec.UnaryScalar{graph.LeakyRelu: vec.LeakyReLU, graph.Elu: vec.ELU}
+
+var binaryOps = map[graph.BinaryFn]vec.Binary{
+	graph.Add: vec.Add, graph.Sub: vec.Sub, graph.Mul: vec.Mul, graph.Div: vec.Div, graph.Pow: vec.Pow,
+	graph.Max: vec.Max, graph.Min: vec.Min, graph.And: vec.And, graph.Or: vec.Or, graph.Lt: vec.Lt, graph.Gt: vec.Gt,
+	graph.Le: vec.Le, graph.Ge: vec.Ge, graph.Eq: vec.Eq, graph.Ne: vec.Ne,
+}
+
+// emit appends the instructions of a node of the body that computes.
+func (c *compiler[T]) emit(n *graph.Node) (value, error) {
+	if _, ok := n.Op.(graph.Dropout); ok {
+		return c.dropout(n)
+	}
+	in := make([]value, len(n.Args))
+	for i, a := range n.Args {
+		v, err := c.operand(a)
+		if _, norm := n.Op.(graph.LayerNorm); norm && i > 0 {
+			v, err = c.weights(a)
+		}
+		if _, norm := n.Op.(graph.RMSNorm); norm && i > 0 {
+			v, err = c.weights(a)
+		}
+		if err != nil {
+			return v, err
+		}
+		in[i] = v
+	}
+	switch op := n.Op.(type) {
+	case graph.Unary:
+		if n.Type.DType.IsInt() {
+			return c.unaryInt(op.Fn, n.Type.DType, in[0]), nil
+		}
+		return c.unary(op, in[0]), nil
+	case graph.Binary:
+		if n.Args[0].Type.DType.IsInt() {
+			return c.binaryInt(op.Fn, n.Type.DType, in[0], in[1]), nil
+		}
+		return c.binary(binaryOps[op.Fn], in[0], in[1]), nil
+	case graph.Select:
+		return c.selection(in[0], in[1], in[2]), nil
+	case graph.Cast:
+		return c.cast(n.Args[0].Type.DType, op.To, in[0]), nil
+	case graph.Reduce:
+		return c.reduce(op.Fn, c.asVector(in[0])), nil
+	case graph.Softmax:
+		return c.softmax(c.asVector(in[0])), nil
+	case graph.LogSoftmax:
+		return c.logSoftmax(c.asVector(in[0])), nil
+	case graph.LayerNorm:
+		return c.layerNorm(op.Eps, c.asVector(in[0]), in[1], in[2]), nil
+	case graph.RMSNorm:
+		return c.rmsNorm(op.Eps, c.asVector(in[0]), in[1]), nil
+	}
+	return value{}, fmt.Errorf("%s has no place in a body", n.Where())
+}
+
+func (c *compiler[T]) unary(op graph.Unary, x value) value {
+	a := c.place(x)
+	if code, ok := unaryScalarOps[op.Fn]; ok {
+		run, alpha := opcodes[T]().UnaryScalar(code), T(op.Alpha)
+		return c.step(func(f *frame[T], dst []T) { run(dst, f.at(a), alpha) }, x)
+	}
+	run := opcodes[T]().Unary(unaryOps[op.Fn])
+	return c.step(func(f *frame[T], dst []T) { run(dst, f.at(a)) }, x)
+}
+
+func (c *compiler[T]) binary(code vec.Binary, x, y value) value {
+	k, a, b := opcodes[T](), c.place(x), c.place(y)
+	switch {
+	case a.scalar == b.scalar:
+		run := k.BinaryVV(code)
+		return c.step(func(f *frame[T], dst []T) { run(dst, f.at(a), f.at(b)) }, x, y)
+	case b.scalar:
+		run := k.BinaryVS(code)
+		return c.step(func(f *frame[T], dst []T) { run(dst, f.v[a.slot], f.s[b.slot]) }, x)
+	}
+	run := k.BinarySV(code)
+	return c.step(func(f *frame[T], dst []T) { run(dst, f.v[b.slot], f.s[a.slot]) }, y)
+}
+
+func (c *compiler[T]) selection(m, x, y value) value {
+	k := opcodes[T]()
+	if x.kind == vector || y.kind == vector {
+		m = c.asVector(m)
+	}
+	if m.kind == vector && x.kind != vector {
+		y = c.asVector(y)
+	}
+	q, a, b := c.place(m), c.place(x), c.place(y)
+	switch {
+	case !q.scalar && b.scalar:
+		run := k.SelectVVS()
+		return c.step(func(f *frame[T], dst []T) { run(dst, f.at(q), f.at(a), f.s[b.slot]) }, m, x)
+	case !q.scalar && a.scalar:
+		run := k.SelectVSV()
+		return c.step(func(f *frame[T], dst []T) { run(dst, f.at(q), f.at(b), f.s[a.slot]) }, m, y)
+	}
+	run := k.SelectVVV()
+	return c.step(func(f *frame[T], dst []T) { run(dst, f.at(q), f.at(a), f.at(b)) }, m, x, y)
+}
+
+// cast converts between what lanes stand for; see integer.go for those that hold integers.
+func (c *compiler[T]) cast(from, to graph.DType, x value) value {
+	a := c.place(x)
+	each := func(convert func(T) T) value {
+		return c.step(func(f *frame[T], dst []T) {
+			for i, v := range f.at(a)[:len(dst)] {
+				dst[i] = convert(v)
+			}
+		}, x)
+	}
+	whole := from.IsInt() && wholeLanes[T]()
+	switch {
+	case from == to:
+		return x
+	case to.IsInt() && whole:
+		return each(func(v T) T { return ofInt[T](wrap(to, toInt(v))) })
+	case to.IsInt():
+		return each(func(v T) T { return ofInt[T](truncate(to, float64(v))) })
+	case to == graph.Bool && whole:
+		return c.binaryInt(graph.Ne, to, x, value{kind: constant})
+	case to == graph.Bool:
+		return c.binary(vec.Ne, x, value{kind: constant})
+	case to == graph.F32 && whole:
+		return each(func(v T) T { return T(float32(toInt(v))) })
+	case whole:
+		return each(func(v T) T { return T(toInt(v)) })
+	case to == graph.F32 && from == graph.F64:
+		return each(func(v T) T { return T(float32(v)) })
+	}
+	return x
+}
+
+// dropout draws for each element by its index in the value.
+func (c *compiler[T]) dropout(n *graph.Node) (value, error) {
+	x, err := c.operand(n.Args[0])
+	if err != nil {
+		return x, err
+	}
+	seed, err := c.value(n.Args[1])
+	if err != nil {
+		return x, err
+	}
+	p := n.Op.(graph.Dropout).P
+	x = c.asVector(x)
+	a, s, scale := x.slot, len(c.p.seeds), T(1/(1-p))
+	switch op := n.Args[1].Op.(type) {
+	case graph.Const:
+		c.p.seeds = append(c.p.seeds, seedRead{value: intAt(op.Value), buf: -1})
+	default:
+		if seed.kind != source {
+			return x, fmt.Errorf("%s: a seed that is computed in the same launch", n.Where())
+		}
+		c.p.seeds = append(c.p.seeds, seedRead{buf: seed.arg, at: seed.layout.Offset})
+	}
+	return c.step(func(f *frame[T], dst []T) {
+		seed := uint64(f.seeds[s])
+		for i, v := range f.v[a][:len(dst)] {
+			dst[i] = 0
+			if graph.DropoutKeep(seed, uint64(f.base+i), p) {
+				dst[i] = v * scale
+			}
+		}
+	}, x), nil
+}
+
+var reductions = map[graph.ReduceFn]vec.Reduction{
+	graph.Sum: vec.SumOf, graph.Mean: vec.SumOf, graph.Prod: vec.ProdOf, graph.MaxOf: vec.MaxOf, graph.MinOf: vec.MinOf,
+}
+
+// reduce combines a whole row.
+func (c *compiler[T]) reduce(fn graph.ReduceFn, x value) value {
+	a, run := x.slot, opcodes[T]().Reduce(reductions[fn])
+	return c.scalarStep(func(f *frame[T], dst []T) {
+		dst[0] = run(f.v[a])
+		if fn == graph.Mean {
+			dst[0] /= T(len(f.v[a]))
+		}
+	}, a)
+}
+
+func (c *compiler[T]) softmax(x value) value {
+	k, a := opcodes[T](), x.slot
+	greatest, expSub, scale, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Mul), k.Fill()
+	return c.step(func(f *frame[T], dst []T) {
+		m := greatest(f.v[a])
+		if math.IsInf(float64(m), -1) {
+			fill(dst, 0)
+			return
+		}
+		scale(dst, dst, 1/expSub(dst, f.v[a], m))
+	}, x)
+}
+
+func (c *compiler[T]) logSoftmax(x value) value {
+	k := opcodes[T]()
+	greatest, expSub, sub := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Sub)
+	a := x.slot
+	return c.step(func(f *frame[T], dst []T) {
+		m := greatest(f.v[a])
+		if math.IsInf(float64(m), -1) {
+			m = 0
+		}
+		sum := expSub(dst, f.v[a], m)
+		sub(dst, f.v[a], m)
+		sub(dst, dst, T(math.Log(float64(sum))))
+	}, x)
+}
+
+func (c *compiler[T]) layerNorm(eps float64, x, gamma, beta value) value {
+	k, a, g, b := opcodes[T](), x.slot, gamma.slot, beta.slot
+	sum, squares, affine, fma := k.Reduce(vec.SumOf), k.SumSquaredDeviations(), k.FMAVSS(), k.FMAVVV()
+	return c.step(func(f *frame[T], dst []T) {
+		n := T(len(f.v[a]))
+		mean := sum(f.v[a]) / n
+		r := T(1 / math.Sqrt(float64(squares(f.v[a], mean)/n)+eps))
+		affine(dst, f.v[a], r, -mean*r)
+		fma(dst, dst, f.v[g], f.v[b])
+	}, x, gamma, beta)
+}
+
+func (c *compiler[T]) rmsNorm(eps float64, x, gamma value) value {
+	k, a, g := opcodes[T](), x.slot, gamma.slot
+	squares, scale, mul := k.Reduce(vec.SumSquaresOf), k.BinaryVS(vec.Mul), k.BinaryVV(vec.Mul)
+	return c.step(func(f *frame[T], dst []T) {
+		r := 1 / math.Sqrt(float64(squares(f.v[a])/T(len(f.v[a])))+eps)
+		scale(dst, f.v[a], T(r))
+		mul(dst, dst, f.v[g])
+	}, x, gamma)
+}

@@ -1,0 +1,586 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/pool"
+	"fusec/kernels/ref"
+)
+
+// bodied is a fusion, with the types of its operands.
+func bodied(t *testing.T, anchor graph.Anchor, build func(b *graph.Builder, in func(d graph.DType, dims ...int) *graph.Node)) (graph.Fusion, []graph.Type) {
+	t.Helper()
+	body := graph.New("")
+	b := graph.Extend(body)
+	var types []graph.Type
+	build(b, func(d graph.DType, dims ...int) *graph.Node {
+		types = append(types, graph.TypeOf(d, dims...))
+		return b.Add(graph.Input{Type: types[len(types)-1]})
+	})
+	for i := range body.Outputs {
+		body.Outputs[i].Name = fmt.Sprint(i)
+	}
+	if err := b.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := body.Tidy(); err != nil {
+		t.Fatal(err)
+	}
+	return graph.Fusion{Anchor: anchor, Body: body}, types
+}
+
+// TestFusions computes bodies of every form, on 1, 2 and 3 workers.
+func TestFusions(t *testing.T) {
+	const f32, f64, i32, i64, boolean = graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool
+	type inputs = func(d graph.DType, dims ...int) *graph.Node
+	conv := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}
+	tests := []struct {
+		name   string
+		anchor graph.Anchor
+		build  func(b *graph.Builder, in inputs)
+	}{
+		{"elementwise: a row, a column, a number and what is seen through views", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			s := graph.ShapeOf(5, 7, 300)
+			x := b.Binary(graph.Mul, in(f32, 5, 7, 300), b.Broadcast(in(f32, 300), s))
+			x = b.Binary(graph.Add, b.Broadcast(in(f32, 7, 1), s), x)
+			x = b.Binary(graph.Sub, x, b.Transpose(in(f32, 300, 5, 7), 1, 2, 0))
+			x = b.Binary(graph.Max, x, b.Slice(in(f32, 5, 10, 300), 1, 2, 7, 1))
+			x = b.Binary(graph.Min, in(f32), x)
+			b.Output("", x)
+			b.Output("", b.Transpose(b.Reshape(b.Unary(graph.Tanh, x), 35, 300), 1, 0))
+		}},
+		{"elementwise: one value under several views", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			x := in(f64, 9, 9)
+			b.Output("", b.Binary(graph.Add, b.Binary(graph.Mul, x, b.Transpose(x, 1, 0)), b.Reshape(b.Reshape(x, 81), 9, 9)))
+		}},
+		{"elementwise: long rows", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			x := in(f32, 3, 40000)
+			b.Output("", b.Binary(graph.Add, b.Unary(graph.Square, x), b.Broadcast(in(f32, 3, 1), x.Type.Shape)))
+		}},
+		{"elementwise: what is the same along a row", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			c := b.Broadcast(in(f32, 6, 1), graph.ShapeOf(6, 50))
+			d := b.Unary(graph.Exp, b.Binary(graph.Sub, c, b.Scalar(f32, 0.5)))
+			b.Output("", d)
+			m := b.Binary(graph.Lt, c, d)
+			b.Output("", b.Add(graph.Select{}, m, c, d))
+			b.Output("", b.Add(graph.Select{}, m, in(f32, 6, 50), c))
+			b.Output("", b.Add(graph.Select{}, m, c, in(f32, 6, 50)))
+			b.Output("", b.Add(graph.Cast{To: i32}, c))
+		}},
+		{"elementwise: numbers", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			x, y := in(f64), in(f64)
+			b.Output("", b.Add(graph.Select{}, b.Binary(graph.Gt, x, y), b.Unary(graph.Silu, x), b.Binary(graph.Mul, x, y)))
+			b.Output("", b.Unary(graph.Not, b.Binary(graph.Le, x, y)))
+		}},
+		{"elementwise: parametrised", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			x := in(f32, 100)
+			b.Output("", b.Add(graph.Unary{Fn: graph.Elu, Alpha: 0.3}, b.Add(graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1}, x)))
+		}},
+		{"elementwise: selections", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			m, x, y := in(boolean, 40), in(f32, 40), in(f32, 40)
+			b.Output("", b.Add(graph.Select{}, m, x, y))
+			b.Output("", b.Add(graph.Select{}, m, x, b.Scalar(f32, 3)))
+			b.Output("", b.Add(graph.Select{}, m, b.Scalar(f32, 3), y))
+			b.Output("", b.Add(graph.Select{}, m, b.Scalar(f32, 3), b.Scalar(f32, 4)))
+			b.Output("", b.Add(graph.Select{}, in(boolean), x, y))
+		}},
+		{"elementwise: integers", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			x, y := in(i32, 40), in(i64, 40)
+			for _, fn := range []graph.UnaryFn{graph.Neg, graph.Abs, graph.Sign, graph.Square, graph.Cube, graph.Relu} {
+				b.Output("", b.Unary(fn, x))
+			}
+			big := b.BinaryScalar(graph.Mul, y, 1<<40+1)
+			wide := b.BinaryScalar(graph.Mul, x, 1<<30)
+			for _, fn := range []graph.BinaryFn{graph.Add, graph.Sub, graph.Mul, graph.Max, graph.Min, graph.Lt, graph.Le, graph.Gt, graph.Ge, graph.Eq, graph.Ne} {
+				b.Output("", b.Binary(fn, big, b.BinaryScalar(graph.Add, big, 1)))
+				b.Output("", b.Binary(fn, b.Scalar(i32, 1<<30), wide))
+			}
+			b.Output("", b.Binary(graph.Div, big, b.BinaryScalar(graph.Add, b.Unary(graph.Square, y), 3)))
+			b.Output("", b.BinaryScalar(graph.Pow, y, 3))
+			b.Output("", b.BinaryScalar(graph.Pow, b.BinaryScalar(graph.Add, b.BinaryScalar(graph.Mul, y, 2), 1), -3))
+			b.Output("", b.Add(graph.Cast{To: i32}, big))
+			b.Output("", b.Add(graph.Cast{To: i64}, wide))
+			b.Output("", b.Add(graph.Cast{To: boolean}, y))
+			b.Output("", b.Add(graph.Cast{To: f64}, big))
+			b.Output("", b.Add(graph.Cast{To: f32}, big))
+			b.Output("", b.Add(graph.Cast{To: i32}, in(boolean, 40)))
+			b.Output("", b.Add(graph.Select{}, b.Binary(graph.Lt, y, b.Scalar(i64, 0)), big, b.Scalar(i64, -1<<40)))
+		}},
+		{"elementwise: casts of floats", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			x := in(f64, 60)
+			for _, d := range []graph.DType{f32, i32, i64, boolean} {
+				y := b.Add(graph.Cast{To: d}, b.Binary(graph.Mul, b.Unary(graph.Cube, b.BinaryScalar(graph.Mul, x, 1e5)), b.Scalar(f64, 1e5)))
+				b.Output("", b.Add(graph.Cast{To: f64}, y))
+			}
+			b.Output("", b.Add(graph.Cast{To: f64}, x))
+			b.Output("", b.Add(graph.Cast{To: i32}, b.Unary(graph.Log, x)))
+		}},
+		{"elementwise: integers to f32", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Exp, b.Add(graph.Cast{To: f32}, in(i32, 40))))
+			b.Output("", b.Unary(graph.Not, b.Add(graph.Cast{To: boolean}, in(i64, 40))))
+		}},
+		{"elementwise: nothing", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Exp, in(f32, 3, 0, 4)))
+		}},
+		{"dropout", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			x := in(f32, 3, 500)
+			seed := graph.NewTensor(graph.TypeOf(i64))
+			seed.Data.([]int64)[0] = 1<<62 + 12345
+			b.Output("", b.Add(graph.Dropout{P: 0.3}, b.Unary(graph.Tanh, x), b.Const(seed)))
+			b.Output("", b.Add(graph.Dropout{P: 0.5}, b.Transpose(in(f32, 500, 3), 1, 0), in(i64)))
+			b.Output("", b.Add(graph.Dropout{P: 0.5}, b.Broadcast(in(f32, 3, 1), x.Type.Shape), in(i64)))
+		}},
+		{"rows: statistics that lead back", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f32, 4, 5, 70)
+			y := b.Unary(graph.Square, b.Binary(graph.Sub, x, b.Expand(b.Reduce(graph.Mean, x, false, 2), graph.IntsOf(2), x.Type.Shape)))
+			v := b.Reduce(graph.Sum, y, true, 2)
+			b.Output("", b.Binary(graph.Div, y, b.Broadcast(b.BinaryScalar(graph.Add, v, 1), x.Type.Shape)))
+			b.Output("", b.Reshape(v, 20))
+			b.Output("", b.Binary(graph.Mul, v, in(f32, 4, 5, 1)))
+			b.Output("", b.Binary(graph.Max, b.Reshape(v, 4, 5), in(f32, 4, 5)))
+		}},
+		{"rows: composites", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f32, 6, 6)
+			y := b.Add(graph.LayerNorm{Eps: 0.1}, x, in(f32, 6), in(f32, 6))
+			z := b.Add(graph.RMSNorm{Eps: 0.1}, y, in(f32, 6))
+			b.Output("", b.Add(graph.Softmax{Axis: 1}, z))
+			b.Output("", b.Add(graph.LogSoftmax{Axis: 1}, b.Binary(graph.Add, y, z)))
+		}},
+		{"rows: composites of a number per row", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := b.Broadcast(in(f32, 6, 1), graph.ShapeOf(6, 6))
+			b.Output("", b.Add(graph.Softmax{Axis: 1}, x))
+			b.Output("", b.Add(graph.LayerNorm{Eps: 0.1}, x, b.Broadcast(in(f32), graph.ShapeOf(6)), in(f32, 6)))
+			b.Output("", b.Reduce(graph.Prod, b.BinaryScalar(graph.Mul, x, 0.5), false, 1))
+		}},
+		{"rows: all of a vector, and a draw", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f64, 50)
+			y := b.Binary(graph.Div, b.Unary(graph.Exp, x), b.Reduce(graph.Sum, b.Unary(graph.Exp, x), false, 0))
+			b.Output("", b.Add(graph.Dropout{P: 0.5}, y, in(i64)))
+			b.Output("", b.Add(graph.Cast{To: f32}, b.Reduce(graph.MaxOf, x, false, 0)))
+		}},
+		{"rows: along middle axes, leading back", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f32, 3, 20, 5)
+			b.Output("", b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.MaxOf, x, true, 1), x.Type.Shape)))
+			b.Output("", b.Add(graph.Softmax{Axis: 1}, x))
+		}},
+		{"rows: of nothing", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f32, 3, 0)
+			for _, fn := range []graph.ReduceFn{graph.Sum, graph.Prod, graph.MaxOf, graph.MinOf, graph.Mean} {
+				b.Output("", b.Reduce(fn, x, false, 1))
+			}
+		}},
+		{"rows: of nothing, leading back", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f32, 3, 0)
+			b.Output("", b.Binary(graph.Add, x, b.Broadcast(b.Reduce(graph.Sum, x, true, 1), x.Type.Shape)))
+			b.Output("", b.Add(graph.Softmax{Axis: 1}, x))
+		}},
+		{"rows: none", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Reduce(graph.Sum, in(f32, 0, 4), false, 1))
+		}},
+		{"rows: of one element", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f32, 7, 1)
+			s := b.Reduce(graph.Sum, x, false, 1)
+			b.Output("", b.Unary(graph.Tanh, b.Reshape(s, 7, 1)))
+			b.Output("", b.Add(graph.Softmax{Axis: 1}, x))
+		}},
+		{"columns", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			s := graph.ShapeOf(90, 6, 30)
+			x := b.Binary(graph.Mul, in(f32, 90, 6, 30), b.Broadcast(in(f32, 6, 1), s))
+			x = b.Binary(graph.Add, x, b.Broadcast(in(f32, 90, 1, 1), s))
+			sum := b.Reduce(graph.Sum, x, false, 0)
+			b.Output("", sum)
+			b.Output("", b.Unary(graph.Tanh, b.Reshape(b.Binary(graph.Mul, b.BinaryScalar(graph.Mul, sum, 0.01), in(f32, 6, 30)), 1, 6, 30)))
+			b.Output("", b.Reduce(graph.MaxOf, x, true, 0))
+			b.Output("", b.Unary(graph.Neg, x))
+		}},
+		{"columns: many", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f64, 3, 2500, 1100)
+			b.Output("", b.Reduce(graph.Mean, x, false, 1))
+		}},
+		{"columns: few", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f32, 20000, 3)
+			for _, fn := range []graph.ReduceFn{graph.Mean, graph.MaxOf, graph.MinOf} {
+				b.Output("", b.Reduce(fn, x, false, 0))
+			}
+		}},
+		{"columns of axes that are apart", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			s := graph.ShapeOf(8, 5, 7, 3)
+			x := b.Binary(graph.Mul, in(f32, 8, 5, 7, 3), b.Broadcast(in(f32, 8, 1, 1, 1), s))
+			sum := b.Reduce(graph.Prod, b.Unary(graph.Sigmoid, x), false, 0, 2)
+			b.Output("", b.Binary(graph.Add, sum, in(f32, 5, 3)))
+			b.Output("", b.Transpose(b.Unary(graph.Exp, x), 0, 2, 1, 3))
+		}},
+		{"blocks of long rows", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			s := graph.ShapeOf(2, 9, 5000)
+			x := b.Binary(graph.Mul, in(f32, 2, 9, 5000), b.Broadcast(in(f32, 9, 1), s))
+			x = b.Add(graph.Dropout{P: 0.5}, x, in(i64))
+			for _, fn := range []graph.ReduceFn{graph.Sum, graph.MaxOf, graph.MinOf} {
+				b.Output("", b.Reduce(fn, x, false, 1, 2))
+			}
+			b.Output("", b.Unary(graph.Tanh, b.Reduce(graph.Prod, b.Unary(graph.Sign, x), true, 1, 2)))
+		}},
+		{"blocks of a kept axis between", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			s := graph.ShapeOf(40, 3, 200)
+			x := b.Binary(graph.Mul, in(f32, 40, 3, 200), b.Broadcast(in(f32, 40, 1, 1), s))
+			b.Output("", b.Reduce(graph.Sum, x, false, 0, 2))
+		}},
+		{"blocks of everything", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x := in(f32, 70, 900)
+			b.Output("", b.Unary(graph.Sqrt, b.Reduce(graph.Mean, b.Unary(graph.Square, x), false, 0, 1)))
+		}},
+		{"columns of nothing", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Cos, b.Reduce(graph.Sum, in(f32, 0, 7), false, 0)))
+		}},
+		{"no columns", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Cos, b.Reduce(graph.Sum, in(f32, 7, 0), false, 0)))
+		}},
+		{"linear: the product and what follows are both read", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(f32, 37, 50), in(f32, 50, 1300), false, false)
+			b.Output("", y)
+			z := b.Unary(graph.Silu, b.Binary(graph.Add, y, b.Broadcast(in(f32, 1300), y.Type.Shape)))
+			b.Output("", z)
+			b.Output("", b.Binary(graph.Mul, b.Binary(graph.Add, z, y), b.Broadcast(in(f32, 37, 1), y.Type.Shape)))
+		}},
+		{"linear: only a mask is read", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(f32, 2, 9, 20), in(f32, 20, 11), false, false)
+			b.Output("", b.BinaryScalar(graph.Gt, y, 0.5))
+		}},
+		{"linear: a mask and what it selects", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(f32, 9, 20), in(f32, 20, 11), false, false)
+			m := b.BinaryScalar(graph.Gt, y, 0)
+			b.Output("", m)
+			b.Output("", b.Unary(graph.Tanh, y))
+			b.Output("", b.Add(graph.Select{}, m, y, b.Scalar(f32, 0)))
+		}},
+		{"linear: dropout where the product lies", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(f32, 2, 3, 9, 20), in(f32, 3, 20, 11), false, false)
+			b.Output("", b.Add(graph.Dropout{P: 0.5}, y, in(i64)))
+		}},
+		{"linear: one column, one row", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(f32, 30, 20), in(f32, 20, 1), false, false)
+			b.Output("", b.Binary(graph.Add, y, b.Broadcast(in(f32, 1), y.Type.Shape)))
+		}},
+		{"linear: one row of many matrices", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(b.Transpose(in(f32, 4, 1, 6, 20), 1, 2, 0, 3), in(f32, 20, 12), false, false)
+			y = b.Binary(graph.Add, y, b.Broadcast(in(f32, 12), y.Type.Shape))
+			b.Output("", b.Reshape(b.Transpose(y, 0, 2, 1, 3), 24, 12))
+		}},
+		{"linear: nothing to add", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Cos, b.MatMul(in(f32, 5, 0), in(f32, 0, 6), false, false)))
+		}},
+		{"linear: no rows", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Cos, b.MatMul(in(f32, 0, 5), in(f32, 5, 6), false, false)))
+		}},
+		{"convolution with a number per line, per column and per channel", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			y := b.Add(conv, in(f32, 2, 3, 9, 11), in(f32, 4, 3, 3, 3))
+			s := y.Type.Shape
+			y = b.Binary(graph.Add, y, b.Broadcast(in(f32, 9, 1), s))
+			y = b.Binary(graph.Mul, y, b.Broadcast(in(f32, 11), s))
+			b.Output("", y)
+			b.Output("", b.Binary(graph.Sub, y, b.Broadcast(in(f32, 4, 1, 1), s)))
+		}},
+		{"convolution stored in another order", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			y := b.Add(conv, in(f32, 2, 3, 9, 11), in(f32, 4, 3, 3, 3))
+			b.Output("", b.Transpose(y, 0, 2, 1, 3))
+			b.Output("", b.Unary(graph.Relu, y))
+		}},
+		{"convolution of a view", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(conv, b.Transpose(in(f32, 2, 9, 11, 3), 0, 3, 1, 2), b.Slice(in(f32, 8, 3, 3, 3), 0, 2, 4, 1)))
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			op, types := bodied(t, tt.anchor, func(b *graph.Builder, in inputs) { tt.build(b, in) })
+			r := rand.New(rand.NewPCG(1, 2))
+			args := make([]*graph.Tensor, len(types))
+			for i, u := range types {
+				lo, hi := -1.5, 1.5
+				if u.DType.IsInt() {
+					lo, hi = -20, 20
+				}
+				args[i] = drawTensor(r, u.DType, lo, hi, u.Shape.Slice()...)
+			}
+			checkOp(t, op, args...)
+		})
+	}
+}
+
+// TestFusionErrors names what has no place in a body.
+func TestFusionErrors(t *testing.T) {
+	const f32 = graph.F32
+	type inputs = func(d graph.DType, dims ...int) *graph.Node
+	conv := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}
+	input := func(b *graph.Builder, in inputs) { b.Output("", b.Unary(graph.Exp, in(f32, 4))) }
+	spreadOf := func(b *graph.Builder, x *graph.Node) *graph.Node {
+		return b.Broadcast(b.Unary(graph.Exp, x), graph.ShapeOf(4, 6))
+	}
+	unseen := func(b *graph.Builder, in inputs) *graph.Node {
+		return b.Reshape(b.Transpose(in(f32, 6, 4), 1, 0), 24)
+	}
+	for _, tt := range []struct {
+		want   string
+		anchor graph.Anchor
+		build  func(b *graph.Builder, in inputs)
+	}{
+		{"no kernel for a fusion of anchor 99", graph.Anchor(99), input},
+		{"a row fusion without a reduction", graph.AnchorRow, input},
+		{"a matmul fusion without a matmul", graph.AnchorMatMul, input},
+		{"a conv fusion without a convolution", graph.AnchorConv, input},
+		{"concat %1 has no place in a body", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Exp, b.Add(graph.Concat{}, in(f32, 4))))
+		}},
+		{"const %1 is not one number", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			c, _ := graph.TensorOf([]float32{1, 2}, 2)
+			b.Output("", b.Binary(graph.Add, in(f32, 2), b.Const(c)))
+		}},
+		{"broadcast %2 of a computed vector inside a body", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Exp, spreadOf(b, in(f32, 6))))
+		}},
+		{"reshape %2 cannot be read through strides", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Exp, unseen(b, in)))
+		}},
+		{"reshape %2 cannot be read through strides", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Exp, b.Unary(graph.Exp, b.Slice(unseen(b, in), 0, 0, 3, 1))))
+		}},
+		{"has no place in an iteration space of [4,6]", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Unary(graph.Exp, in(f32, 3)))
+			b.Output("", b.Unary(graph.Exp, in(f32, 4, 6)))
+		}},
+		{"a value of shape [5] has no place", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", in(f32, 5))
+			b.Output("", b.Unary(graph.Exp, in(f32, 4, 6)))
+		}},
+		{"reshape %2 cannot be stored through strides", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			y := b.Transpose(b.Reshape(b.Unary(graph.Exp, in(f32, 6, 4)), 3, 2, 4), 1, 0, 2)
+			b.Output("", b.Reshape(y, 24))
+		}},
+		{"a seed that is computed in the same launch", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(graph.Dropout{P: 0.5}, in(graph.F64), b.BinaryScalar(graph.Add, in(graph.I64), 1)))
+		}},
+		{"concat %2 has no place", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(graph.Dropout{P: 0.5}, in(f32), b.Reshape(b.Add(graph.Concat{}, in(graph.I64, 1)))))
+		}},
+		{"reshape %2 cannot be read", graph.AnchorNone, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(graph.Dropout{P: 0.5}, unseen(b, in), in(graph.I64)))
+		}},
+		{"reshape %2 cannot be read", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(graph.Softmax{}, unseen(b, in)))
+		}},
+		{"reshape %2 cannot be read", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Reduce(graph.Sum, b.Reshape(b.Broadcast(unseen(b, in), graph.ShapeOf(9999, 24)), 9999, 24), false, 0))
+		}},
+		{"has no place in an iteration space of [1,4]", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Reduce(graph.Sum, in(f32, 9999, 4), false, 0))
+			b.Output("", b.Unary(graph.Exp, in(f32, 7)))
+		}},
+		{"reshape %2 cannot be read", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.MatMul(b.Reshape(unseen(b, in), 4, 6), in(f32, 6, 4), false, false))
+		}},
+		{"reshape %3 cannot be read", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.MatMul(in(f32, 4, 6), b.Reshape(unseen(b, in), 6, 4), false, false))
+		}},
+		{"unary %1 is made in the launch that multiplies it", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.MatMul(b.Unary(graph.Exp, in(f32, 4, 6)), in(f32, 6, 4), false, false))
+		}},
+		{"has no place in an iteration space of [4,4]", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.MatMul(in(f32, 4, 6), in(f32, 6, 4), false, false))
+			b.Output("", b.Unary(graph.Exp, in(f32, 7)))
+		}},
+		{"reshape %2 cannot be read", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(conv, b.Reshape(unseen(b, in), 1, 1, 4, 6), in(f32, 1, 1, 3, 3)))
+		}},
+		{"reshape %3 cannot be read", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(conv, in(f32, 1, 1, 4, 6), b.Reshape(unseen(b, in), 2, 1, 3, 4)))
+		}},
+		{"unary %1 is made in the launch that multiplies it", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(conv, b.Unary(graph.Exp, in(f32, 1, 1, 4, 6)), in(f32, 1, 1, 3, 3)))
+		}},
+		{"const %1 is made in the launch", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.MatMul(in(f32, 4, 6), b.Broadcast(b.Scalar(f32, 2), graph.ShapeOf(6, 4)), false, false))
+		}},
+		{"filters that are not side by side", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(conv, in(f32, 1, 2, 4, 6), b.Transpose(in(f32, 2, 3, 3, 1), 3, 0, 2, 1)))
+		}},
+		{"has no place in an iteration space of [1,1,4,6]", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Add(conv, in(f32, 1, 1, 4, 6), in(f32, 1, 1, 3, 3)))
+			b.Output("", b.Unary(graph.Exp, in(f32, 7)))
+		}},
+	} {
+		op, types := bodied(t, tt.anchor, func(b *graph.Builder, in inputs) { tt.build(b, in) })
+		args := make([]*graph.Tensor, len(types))
+		for i, u := range types {
+			args[i] = graph.NewTensor(u)
+		}
+		p := pool.New(1)
+		if _, err := stand(op, args, p); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("error %v, want one about %s", err, tt.want)
+		}
+		p.Close()
+	}
+}
+
+// TestMaskedRows gives zeros where a row is wholly masked.
+func TestMaskedRows(t *testing.T) {
+	for _, d := range []graph.DType{graph.F32, graph.F64} {
+		x := graph.Filled(graph.TypeOf(d, 3, 20), math.Inf(-1))
+		x.SetFloat(25, 1)
+		checkOp(t, graph.Softmax{Axis: 1}, x)
+		checkOp(t, graph.LogSoftmax{Axis: 1}, x)
+	}
+}
+
+// TestIntegerErrors ends a run in which integers cannot be divided.
+func TestIntegerErrors(t *testing.T) {
+	x := graph.NewTensor(graph.TypeOf(graph.I32, 70000))
+	wantError(t, graph.Binary{Fn: graph.Div}, []*graph.Tensor{x, x}, "division of an integer by zero")
+	wantError(t, graph.Binary{Fn: graph.Pow}, []*graph.Tensor{x, graph.Filled(graph.TypeOf(graph.I32), -1)}, "integer zero to a negative power")
+	// Before a sum, within rows and in blocks.
+	for _, shape := range [][]int{{5, 30}, {70000, 2}} {
+		f, types := bodied(t, graph.AnchorRow, func(b *graph.Builder, in func(d graph.DType, dims ...int) *graph.Node) {
+			x := in(graph.I32, shape...)
+			y := b.Add(graph.Cast{To: graph.F64}, b.Binary(graph.Div, b.Scalar(graph.I32, 1), x))
+			axis := 1
+			if shape[0] > shape[1] {
+				axis = 0
+			}
+			b.Output("", b.Reduce(graph.Sum, y, false, axis))
+		})
+		wantError(t, f, []*graph.Tensor{graph.NewTensor(types[0])}, "division of an integer by zero")
+	}
+}
+
+// TestFrozenOperand packs a frozen operand once and again after a thaw.
+func TestFrozenOperand(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	p := pool.New(2)
+	defer p.Close()
+	env := NewEnv(p)
+	op := graph.MatMul{}
+	x, w := drawTensor(r, graph.F32, -1, 1, 3, 20, 30), drawTensor(r, graph.F32, -1, 1, 30, 40)
+	y := graph.NewTensor(graph.TypeOf(graph.F32, 3, 20, 40))
+	from := []Operand{Contiguous(x.Type), Contiguous(w.Type)}
+	from[1].Frozen = true
+	k, err := Compile(op, from, []Operand{Contiguous(y.Type)}, env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Bytes(k) != 0 {
+		t.Errorf("%d bytes are packed before the first run", Bytes(k))
+	}
+	run := func() {
+		t.Helper()
+		if err := k.Run([]Memory{MemoryOf(x), MemoryOf(w)}, []Memory{MemoryOf(y)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func() error {
+		want, err := ref.OpBound(op, []ref.Value{ref.FromTensor(x), ref.FromTensor(w)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ref.Check(y, want[0])
+	}
+	run()
+	if err := check(); err != nil {
+		t.Error(err)
+	}
+	if n := Bytes(k); n < w.Type.Bytes() || n > 4*w.Type.Bytes() {
+		t.Errorf("%d bytes are packed of %d", n, w.Type.Bytes())
+	}
+	w.CopyFrom(drawTensor(r, graph.F32, -1, 1, 30, 40))
+	run()
+	if check() == nil {
+		t.Error("a frozen operand was read again without a thaw")
+	}
+	Thaw(k)
+	run()
+	if err := check(); err != nil {
+		t.Error(err)
+	}
+	if env.WorkspaceBytes() == 0 {
+		t.Error("no workspace")
+	}
+}
+
+// TestMemory looks at buffers as their element types.
+func TestMemory(t *testing.T) {
+	bytes := make([]byte, 64)
+	for _, d := range []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool} {
+		m := MemoryAt(bytes, d, 5)
+		n := len(m.F32) + len(m.F64) + len(m.I32) + len(m.I64) + len(m.Bool)
+		if n != 5 {
+			t.Errorf("%d elements of %v", n, d)
+		}
+		o := Contiguous(graph.TypeOf(d, 5))
+		if err := checkLen("operand", 0, o, &m); err != nil {
+			t.Error(err)
+		}
+		o.Layout = o.Layout.Broadcast(graph.ShapeOf(2, 5))
+		o.Layout.Offset = 1
+		if err := checkLen("operand", 3, o, &m); err == nil || !strings.HasPrefix(err.Error(), "operand 3 holds 5 elements") {
+			t.Errorf("error %v", err)
+		}
+		empty := MemoryAt(nil, d, 0)
+		if err := checkLen("operand", 0, Contiguous(graph.TypeOf(d, 0)), &empty); err != nil {
+			t.Error(err)
+		}
+	}
+	if m := MemoryOf(&graph.Tensor{}); m.F32 != nil || m.Bool != nil {
+		t.Error("a tensor without data has memory")
+	}
+	if Bytes(&checked{Kernel: &rows[float32]{}}) != 0 {
+		t.Error("a kernel that keeps nothing has bytes")
+	}
+	Thaw(&checked{Kernel: &rows[float32]{}}) // keeps nothing either
+}
+
+// TestShortBuffers is an error before anything is written.
+func TestShortBuffers(t *testing.T) {
+	p := pool.New(1)
+	defer p.Close()
+	x := drawTensor(rand.New(rand.NewPCG(1, 1)), graph.F32, -1, 1, 6)
+	s, err := stand(graph.Unary{Fn: graph.Exp}, []*graph.Tensor{x}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := Memory{F32: make([]float32, 5)}
+	if err := s.Run([]Memory{short}, s.results); err == nil || !strings.HasPrefix(err.Error(), "operand 0 holds 5 elements") {
+		t.Errorf("error %v", err)
+	}
+	if err := s.Run(s.args, []Memory{short}); err == nil || !strings.HasPrefix(err.Error(), "result 0 holds 5 elements") {
+		t.Errorf("error %v", err)
+	}
+	if s.out[0].Float(0) != 77 {
+		t.Error("a run that failed wrote a result")
+	}
+}
+
+// TestLongSums holds the error of sums of many f32 numbers of one sign.
+func TestLongSums(t *testing.T) {
+	x := graph.Filled(graph.TypeOf(graph.F32, 1<<20, 2), 0.1)
+	checkOp(t, graph.Reduce{Fn: graph.Sum, Axes: graph.IntsOf(0)}, x)
+	checkOp(t, graph.Reduce{Fn: graph.Mean, Axes: graph.IntsOf(0, 1)}, x)
+}
+
+// TestWrap converts integers as Go does.
+func TestWrap(t *testing.T) {
+	if wrap(graph.I32, math.MaxInt32+1) != math.MinInt32 || wrap(graph.I64, math.MaxInt32+1) != math.MaxInt32+1 {
+		t.Error("wrap")
+	}
+	for x, want := range map[float64]int64{math.NaN(): 0, 1e300: math.MaxInt32, -1e300: math.MinInt32, -2.7: -2} {
+		if got := truncate(graph.I32, x); got != want {
+			t.Errorf("truncate %v is %d, want %d", x, got, want)
+		}
+	}
+	if _, err := powInt(0, -1); err == nil {
+		t.Error("0 to the power −1 is no error")
+	}
+	if v, err := powInt(7, -1); err != nil || v != 0 {
+		t.Errorf("7 to the power −1 is %d, %v", v, err)
+	}
+}

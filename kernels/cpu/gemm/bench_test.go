@@ -1,0 +1,164 @@
+package gemm
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"fusec/kernels/cpu/pool"
+)
+
+// benchShapes are m, n, k.
+var benchShapes = [][3]int{
+	{256, 256, 256}, {512, 512, 512}, {1024, 1024, 1024}, {2048, 2048, 2048}, {512, 3072, 768},
+}
+
+// filled returns n small numbers that differ.
+func filled[T Float](n int) []T {
+	s := make([]T, n)
+	for i := range s {
+		s[i] = T(i%17)*0.01 + T(i%5)*0.03 - 0.1
+	}
+	return s
+}
+
+// best keeps the shortest of several times.
+type best time.Duration
+
+func (t *best) time(f func()) {
+	start := time.Now()
+	f()
+	if d := best(time.Since(start)); *t == 0 || d < *t {
+		*t = d
+	}
+}
+
+// benchPlan reports the mean rate and the best one, which other load on the
+// machine disturbs less.
+func benchPlan[T Float](b *testing.B, cfg Config[T], workers int) {
+	p := pool.New(workers)
+	defer p.Close()
+	plan, err := New(cfg, p, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	x, y, z := filled[T](plan.lenA), filled[T](plan.lenB), make([]T, plan.lenC)
+	run := func() {
+		if err := plan.Run(x, y, z, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	run()
+	var t best
+	for b.Loop() {
+		t.time(run)
+	}
+	flops := 2 * float64(cfg.Batch) * float64(cfg.M) * float64(cfg.N) * float64(cfg.K)
+	b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+	b.ReportMetric(flops/time.Duration(t).Seconds()/1e9, "best-GFLOP/s")
+}
+
+// plain is one row-major product.
+func plain[T Float](m, n, k int) Config[T] {
+	return Config[T]{M: m, N: n, K: k, Batch: 1, A: RowMajor(k), B: RowMajor(n), C: RowMajor(n)}
+}
+
+func benchShape[T Float](b *testing.B, m, n, k int) {
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("%dx%dx%d/workers=%d", m, k, n, workers), func(b *testing.B) {
+			benchPlan(b, plain[T](m, n, k), workers)
+		})
+	}
+}
+
+func BenchmarkF32(b *testing.B) {
+	for _, s := range benchShapes {
+		benchShape[float32](b, s[0], s[1], s[2])
+	}
+}
+
+func BenchmarkF64(b *testing.B) {
+	for _, s := range benchShapes[:3] {
+		benchShape[float64](b, s[0], s[1], s[2])
+	}
+}
+
+// BenchmarkKernel runs the kernels on operands in the first-level cache.
+func BenchmarkKernel(b *testing.B) {
+	for _, k := range kernels32 {
+		b.Run("f32/"+k.name, func(b *testing.B) { benchKernel(b, k) })
+	}
+	for _, k := range kernels64 {
+		b.Run("f64/"+k.name, func(b *testing.B) { benchKernel(b, k) })
+	}
+}
+
+func benchKernel[T Float](b *testing.B, k *kernel[T]) {
+	const kc, repeat = 256, 1000
+	x, y, z := filled[T](k.mr*kc), filled[T](k.nr*kc), make([]T, k.mr*k.nr)
+	var t best
+	for b.Loop() {
+		t.time(func() {
+			for range repeat {
+				k.tile(1, kc, &x[0], &y[0], &z[0], k.nr, false)
+			}
+		})
+	}
+	b.ReportMetric(2*kc*repeat*float64(k.mr*k.nr)/time.Duration(t).Seconds()/1e9, "best-GFLOP/s")
+}
+
+// BenchmarkThin reports the rate at which the large matrix is read.
+func BenchmarkThin(b *testing.B) {
+	const rows, cols = 4096, 4096
+	for _, c := range []struct {
+		name string
+		cfg  Config[float32]
+	}{
+		{"m=1", plain[float32](1, cols, rows)},
+		{"n=1", plain[float32](rows, 1, cols)},
+		{"m=4", plain[float32](4, cols, rows)},
+		{"m=1/transposed", Config[float32]{M: 1, N: rows, K: cols, Batch: 1, A: RowMajor(cols), B: RowMajor(cols).Transposed(), C: RowMajor(rows)}},
+	} {
+		for _, workers := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/workers=%d", c.name, workers), func(b *testing.B) {
+				benchPlan(b, c.cfg, workers)
+				b.ReportMetric(4*rows*cols*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
+			})
+		}
+	}
+}
+
+// BenchmarkBatch is the products of an attention layer: 32 heads.
+func BenchmarkBatch(b *testing.B) {
+	const batch, rows, depth = 32, 128, 32
+	scores := Config[float32]{M: rows, N: rows, K: depth, Batch: batch,
+		A: matrices(batch, rows, depth), B: matrices(batch, rows, depth).Transposed(), C: matrices(batch, rows, rows)}
+	values := Config[float32]{M: rows, N: depth, K: rows, Batch: batch,
+		A: matrices(batch, rows, rows), B: matrices(batch, rows, depth), C: matrices(batch, rows, depth)}
+	for _, workers := range []int{1, 2} {
+		b.Run(fmt.Sprintf("scores/workers=%d", workers), func(b *testing.B) { benchPlan(b, scores, workers) })
+		b.Run(fmt.Sprintf("values/workers=%d", workers), func(b *testing.B) { benchPlan(b, values, workers) })
+	}
+}
+
+// matrices is a batch of row-major matrices, one after another.
+func matrices(batch, rows, cols int) Layout {
+	l := RowMajor(cols)
+	for b := range batch {
+		l.Offsets = append(l.Offsets, b*rows*cols)
+	}
+	return l
+}
+
+func BenchmarkLadder(b *testing.B) {
+	const size = 512
+	x, y, z := filled[float32](size*size), filled[float32](size*size), make([]float32, size*size)
+	for _, r := range Ladder {
+		b.Run(r.Name, func(b *testing.B) {
+			for b.Loop() {
+				r.Func(size, size, size, x, y, z)
+			}
+			b.ReportMetric(2*size*size*size*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		})
+	}
+}

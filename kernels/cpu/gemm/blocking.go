@@ -1,0 +1,143 @@
+package gemm
+
+import "unsafe"
+
+// Sizes that the caches suggest. They are the same on every processor, so that
+// results depend on the instruction set alone.
+const (
+	// reductionMax bounds a block of the reduction: a panel of B then takes
+	// half of a first-level cache of 32 KiB.
+	reductionMax = 256
+	// blockBytesA bounds a packed block of A: it stays in the second level.
+	blockBytesA = 144 << 10
+	// sharedBytes bounds what is packed of A, and of B, at one time: it
+	// stays in the third level.
+	sharedBytes = 4 << 20
+	// tileColsMax and tileColsMin bound the width of a tile of C.
+	tileColsMax = 512
+	tileColsMin = 64
+	// tilesWanted is how many tiles a product is cut into, if it is large
+	// enough, for the workers to share evenly.
+	tilesWanted = 32
+	// packPanels is how many panels of B one packing item fills.
+	packPanels = 4
+
+	// localVolume is the number of multiplications up to which one worker
+	// computes a product alone, sooner than another could help;
+	// localBatchVolume and localBytesB are the same for members of a batch
+	// of at least localBatch.
+	localVolume      = 1 << 18
+	localBatch       = 8
+	localBatchVolume = 1 << 23
+	localBytesB      = 256 << 10
+)
+
+// A blocking is how a product is cut. It is a function of the shape, the
+// element type and the kernel.
+type blocking struct {
+	kc       int // steps of the reduction per block, the last block excepted
+	mc       int // rows per block of A and per tile, a multiple of mr
+	nc       int // columns per block of B, a multiple of nr
+	tileCols int // columns per tile, a multiple of nr
+
+	rowBlocks int // blocks of rows in one matrix
+	chunk     int // row blocks of A that are packed at one time
+
+	// local: one work item computes a whole matrix with private packing.
+	local bool
+	// privateA: a tile spans all columns, so whoever computes it packs its
+	// block of A, and nobody else needs it.
+	privateA bool
+	// commonB: all matrices of the batch have the same B.
+	commonB bool
+}
+
+// reductionBlock cuts k into equal blocks. Prepacked operands rely on its
+// depending on k alone.
+func reductionBlock(k int) int {
+	if k <= reductionMax {
+		return max(k, 1)
+	}
+	return roundUp(ceilDiv(k, ceilDiv(k, reductionMax)), 8)
+}
+
+// cut chooses the blocking of cfg.
+func cut[T Float](cfg *Config[T], kern *kernel[T]) blocking {
+	size := int(unsafe.Sizeof(*new(T)))
+	mr, nr := kern.mr, kern.nr
+	kc := reductionBlock(cfg.K)
+	b := blocking{kc: kc, local: cfg.local(kc, size), commonB: cfg.oneB()}
+
+	rows := max(blockBytesA/size/kc, mr)
+	b.setRows(cfg.M, min(rows, blockBytesA/size/reductionMax*2), mr)
+	b.nc = evenly(cfg.N, sharedBytes/size/kc, nr)
+	if cfg.Prepacked != nil {
+		b.nc = roundUp(cfg.N, nr)
+	}
+	b.tileCols = evenly(cfg.N, tileColsMax, nr)
+	if b.local {
+		b.nc, b.tileCols = roundUp(cfg.N, nr), roundUp(cfg.N, nr)
+		return b
+	}
+	tiles := func() int { return cfg.Batch * b.rowBlocks * ceilDiv(cfg.N, b.tileCols) }
+	for tiles() < tilesWanted && b.tileCols > tileColsMin {
+		b.tileCols = roundUp(max(b.tileCols/2, tileColsMin), nr)
+	}
+	for tiles() < tilesWanted/2 && b.mc > 6*mr {
+		b.setRows(cfg.M, b.mc/2, mr)
+	}
+
+	b.privateA = cfg.N <= b.tileCols
+	b.chunk = b.rowBlocks
+	if b.commonB {
+		b.chunk *= cfg.Batch
+	}
+	if !b.privateA {
+		b.chunk = min(b.chunk, max(sharedBytes/size/(b.mc*kc), 1))
+	}
+	return b
+}
+
+// setRows cuts m into equal blocks of at most limit rows.
+func (b *blocking) setRows(m, limit, mr int) {
+	b.mc = evenly(m, limit, mr)
+	b.rowBlocks = ceilDiv(m, b.mc)
+}
+
+// evenly returns the size of the parts when n is cut into equal parts that are
+// multiples of step and, where step allows, not above limit.
+func evenly(n, limit, step int) int {
+	return roundUp(ceilDiv(n, ceilDiv(n, max(limit/step*step, step))), step)
+}
+
+// local reports whether one work item should compute a whole matrix.
+func (cfg *Config[T]) local(kc, size int) bool {
+	volume := float64(cfg.M) * float64(cfg.N) * float64(cfg.K)
+	bytesB := kc * cfg.N * size
+	switch {
+	case cfg.Batch > 1 && cfg.oneB() && cfg.Prepacked == nil:
+		return false // B would be packed once for each matrix
+	case volume <= localVolume:
+		return bytesB <= localBytesB
+	}
+	return cfg.Batch >= localBatch && volume <= localBatchVolume && bytesB <= localBytesB
+}
+
+// oneB reports whether all matrices of the batch have the same B, or one that
+// need not be packed.
+func (cfg *Config[T]) oneB() bool {
+	switch {
+	case cfg.Batch == 1:
+		return true
+	case cfg.Prepacked != nil:
+		return true
+	case cfg.PackB != nil:
+		return false
+	}
+	for _, o := range cfg.B.Offsets {
+		if o != cfg.B.Offsets[0] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,41 @@
+package gemm
+
+// A kernel is the set of routines that one instruction set offers for one
+// element type.
+type kernel[T Float] struct {
+	name string
+	// mr and nr are the rows and columns of the block of C that tile holds
+	// in registers, and so the widths of A's and B's panels.
+	mr, nr int
+
+	// tile computes a column of blocks of mr×nr, tiles of them: C = A·B, or
+	// C += A·B if accumulate. a points to one panel of A, [kc][mr], for each
+	// block; b to a panel of B, [kc][nr]; rows of c are ldc elements apart.
+	// Neither tiles nor kc is 0.
+	tile func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
+	// pack is as the function Pack, whose arguments have been checked.
+	pack func(dst []T, width, k, n int, src []T, kStride, nStride int)
+	// dot returns the dot product of n elements.
+	dot func(n int, x, y *T) T
+	// axpy4 adds alpha[0]·x₀ + … + alpha[3]·x₃ to y, n elements each; row xᵢ
+	// starts i·stride elements after x.
+	axpy4 func(n int, alpha, x *T, stride int, y *T)
+}
+
+// The kernels that this processor can run, the preferred one first.
+var (
+	kernels32 = append(native32(), portable[float32]())
+	kernels64 = append(native64(), portable[float64]())
+)
+
+// kernels returns the list for one element type.
+func kernels[T Float]() []*kernel[T] {
+	if list, ok := any(kernels32).([]*kernel[T]); ok {
+		return list
+	}
+	list, _ := any(kernels64).([]*kernel[T])
+	return list
+}
+
+// Kernel returns the name of the instruction set in use.
+func Kernel[T Float]() string { return kernels[T]()[0].name }

@@ -1,0 +1,114 @@
+package gemm
+
+import (
+	"sync"
+
+	"fusec/kernels/cpu/pool"
+)
+
+// A Rung is one way to compute C = A·B, row major: A is m×k, B k×n, C m×n.
+type Rung struct {
+	Name string
+	Doc  string // what it does that the rung below does not
+	Func func(m, n, k int, a, b, c []float32)
+}
+
+// Ladder climbs from the definition of the product to this package's way of
+// computing it, on one core, so that each step's worth can be measured. Only
+// the last rung is meant for use.
+var Ladder = []Rung{
+	{"naive", "The definition: one dot product per element. B is read by columns, a cache line per element.", naive},
+	{"blocked", "A block of 4×4 of C in scalar registers: each element loaded is used four times.", blocked},
+	{"vectorised", "Whole rows of B scaled and added with vector multiply-adds, four rows at a time; C in the first-level cache.", vectorised},
+	{"packed", "Operands packed into panels that fit the caches, blocks of C in vector registers: this package's plans.", packed},
+}
+
+func naive(m, n, k int, a, b, c []float32) {
+	for i := range m {
+		for j := range n {
+			var s float32
+			for p := range k {
+				s += a[i*k+p] * b[p*n+j]
+			}
+			c[i*n+j] = s
+		}
+	}
+}
+
+// blocked computes whole 4×4 blocks with the portable block kernel's idea but
+// without its packing, and the rest as naive does.
+func blocked(m, n, k int, a, b, c []float32) {
+	const step = 4
+	wholeM, wholeN := m/step*step, n/step*step
+	for i := 0; i < wholeM; i += step {
+		for j := 0; j < wholeN; j += step {
+			var s [step][step]float32
+			for p := range k {
+				row := b[p*n+j:][:step]
+				b0, b1, b2, b3 := row[0], row[1], row[2], row[3]
+				for r := range s {
+					x := a[(i+r)*k+p]
+					s[r][0] += x * b0
+					s[r][1] += x * b1
+					s[r][2] += x * b2
+					s[r][3] += x * b3
+				}
+			}
+			for r := range s {
+				copy(c[(i+r)*n+j:], s[r][:])
+			}
+		}
+	}
+	for i := range m {
+		from := wholeN
+		if i >= wholeM {
+			from = 0
+		}
+		for j := from; j < n; j++ {
+			var s float32
+			for p := range k {
+				s += a[i*k+p] * b[p*n+j]
+			}
+			c[i*n+j] = s
+		}
+	}
+}
+
+// vectorised goes through B in blocks of four rows by some hundred columns,
+// which stay in the first-level cache while every row of A uses them.
+func vectorised(m, n, k int, a, b, c []float32) {
+	const columns = 512
+	clear(c[:m*n])
+	axpy4 := kernels32[0].axpy4
+	for j := 0; j < n; j += columns {
+		cols := min(columns, n-j)
+		for i := range m {
+			y := c[i*n+j:][:cols]
+			p := 0
+			for ; p+4 <= k; p += 4 {
+				axpy4(cols, &a[i*k+p], &b[p*n+j], n, &y[0])
+			}
+			for ; p < k; p++ {
+				for x, v := range b[p*n+j:][:cols] {
+					y[x] += a[i*k+p] * v
+				}
+			}
+		}
+	}
+}
+
+// onlyCaller is a pool without goroutines.
+var onlyCaller = sync.OnceValue(func() *pool.Pool { return pool.New(1) })
+
+func packed(m, n, k int, a, b, c []float32) {
+	plan, err := New(Config[float32]{
+		M: m, N: n, K: k, Batch: 1,
+		A: RowMajor(k), B: RowMajor(n), C: RowMajor(n),
+	}, onlyCaller(), nil)
+	if err == nil {
+		err = plan.Run(a, b, c, nil)
+	}
+	if err != nil {
+		panic(err) // as an index out of range does in the other rungs
+	}
+}

@@ -1,0 +1,38 @@
+package gemm
+
+import "golang.org/x/sys/cpu"
+
+// native32 lists the assembly kernels that this processor and operating
+// system support, the fastest first.
+func native32() []*kernel[float32] {
+	avx2 := kernel[float32]{
+		name: "avx2", mr: 6, nr: 16,
+		tile: tileAVX2F32, pack: packF32, dot: dotF32, axpy4: axpy4F32,
+	}
+	avx512 := avx2
+	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 32, tileAVX512F32
+	return supported(avx512, avx2)
+}
+
+// native64 is native32 for double precision.
+func native64() []*kernel[float64] {
+	avx2 := kernel[float64]{
+		name: "avx2", mr: 6, nr: 8,
+		tile: tileAVX2F64, pack: packF64, dot: dotF64, axpy4: axpy4F64,
+	}
+	avx512 := avx2
+	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 16, tileAVX512F64
+	return supported(avx512, avx2)
+}
+
+// supported keeps the kernels that can run. The AVX-512 one shares the packing
+// and streaming routines of the AVX2 one.
+func supported[T Float](avx512, avx2 kernel[T]) []*kernel[T] {
+	switch {
+	case !cpu.X86.HasAVX2 || !cpu.X86.HasFMA:
+		return nil
+	case !cpu.X86.HasAVX512F:
+		return []*kernel[T]{&avx2}
+	}
+	return []*kernel[T]{&avx512, &avx2}
+}

@@ -1,0 +1,6 @@
+//go:build !amd64
+
+package gemm
+
+func native32() []*kernel[float32] { return nil }
+func native64() []*kernel[float64] { return nil }

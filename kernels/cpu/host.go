@@ -1,0 +1,74 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// A host runs an operation by the user's code. It is the one kernel that allocates.
+type host struct {
+	op      graph.Host
+	args    []Operand
+	results []Operand
+}
+
+func newHost(op graph.Host, args, results []Operand) (Kernel, error) {
+	if op.Impl == nil {
+		return nil, fmt.Errorf("host operation %s has no implementation: the graph was read from a file", op.Name)
+	}
+	return &host{op, args, results}, nil
+}
+
+// Run implements [Kernel].
+func (k *host) Run(args, results []Memory) error {
+	in := make([]*graph.Tensor, len(args))
+	for i := range args {
+		in[i] = tensorIn(&args[i], k.args[i])
+	}
+	y, err := k.do(in)
+	if err != nil {
+		return fmt.Errorf("host operation %s: %w", k.op.Name, err)
+	}
+	if y == nil {
+		return fmt.Errorf("host operation %s gave no value", k.op.Name)
+	}
+	if y.Type != k.op.Type {
+		return fmt.Errorf("host operation %s gave a value of type %v, not %v", k.op.Name, y.Type, k.op.Type)
+	}
+	m := MemoryOf(y)
+	if err := checkLen("result", 0, Contiguous(y.Type), &m); err != nil {
+		return fmt.Errorf("host operation %s: %w", k.op.Name, err)
+	}
+	tensorIn(&results[0], k.results[0]).CopyFrom(y)
+	return nil
+}
+
+// do calls the user's code and turns a panic into an error.
+func (k *host) do(args []*graph.Tensor) (y *graph.Tensor, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			y, err = nil, fmt.Errorf("panic: %v", v)
+		}
+	}()
+	return k.op.Impl.Do(args)
+}
+
+// tensorIn is the tensor that stands in a buffer as a contiguous operand.
+func tensorIn(m *Memory, o Operand) *graph.Tensor {
+	t := &graph.Tensor{Type: o.Type()}
+	lo, hi := o.Layout.Offset, o.Layout.Offset+o.Layout.Shape.Elems()
+	switch o.DType {
+	case graph.F32:
+		t.Data = m.F32[lo:hi:hi]
+	case graph.F64:
+		t.Data = m.F64[lo:hi:hi]
+	case graph.I32:
+		t.Data = m.I32[lo:hi:hi]
+	case graph.I64:
+		t.Data = m.I64[lo:hi:hi]
+	case graph.Bool:
+		t.Data = m.Bool[lo:hi:hi]
+	}
+	return t
+}

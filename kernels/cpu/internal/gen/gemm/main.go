@@ -1,0 +1,27 @@
+// Command gemm generates the amd64 assembly of package kernels/cpu/gemm:
+// register-blocked matrix micro-kernels, the copies and transposes that pack
+// operands into panels, and the streaming kernels of thin products.
+//
+// The output depends on nothing but this program, so it can be regenerated and
+// compared.
+package main
+
+import . "github.com/mmcloughlin/avo/build"
+
+func main() {
+	for _, k := range microKernels {
+		k.generate()
+	}
+	for _, bytes := range panelBytes {
+		copyRows(bytes)
+	}
+	transpose4F32()
+	transpose2F32()
+	transpose4F64()
+	transpose2F64()
+	for _, e := range []element{float32s, float64s} {
+		dot(e)
+		axpy4(e)
+	}
+	Generate()
+}

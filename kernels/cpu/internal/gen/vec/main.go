@@ -1,0 +1,44 @@
+// Command vec writes the AVX2 kernels of package fusec/kernels/cpu/vec as Go
+// assembly, one family a run:
+//
+//	go run ./vec -family=unary -out=unary_amd64.s -stubs=unary_amd64.go -pkg=vec
+//
+// A kernel is described by its body alone: a function from vectors of input
+// lanes to a vector of output lanes (package file emit.go has the vocabulary).
+// The loop builders put the loads, the unrolled main loop, the masked tail and
+// the stores around it: mapKernel (loop.go) for dst[i] = f(x[i], …) and
+// reduction (reduce.go) for one number from a slice. Bodies of the cheap
+// opcodes are written once for both element widths (width.go).
+//
+// The output depends on nothing but this program: same source, same bytes.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/mmcloughlin/avo/build"
+)
+
+// families maps the value of the flag -family to what emits its kernels.
+var families = map[string]func(*generator){
+	"unary":   unaryFamily,
+	"binary":  binaryFamily,
+	"ternary": ternaryFamily,
+	"reduce":  reduceFamily,
+	"memory":  memoryFamily,
+	"panel":   panelFamily,
+}
+
+func main() {
+	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory or panel")
+	flag.Parse()
+	emit, ok := families[*family]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "vec: unknown family %q\n", *family)
+		os.Exit(2)
+	}
+	emit(newGenerator())
+	build.Generate()
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/attr"
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// memoryFamily emits the kernels that move or convert values.
+func memoryFamily(g *generator) {
+	for _, w := range bothWidths {
+		mapKernel{
+			name: "fill", doc: "sets dst[i] = s.", scalars: []string{"s"}, unroll: 4,
+			body: func(e *emitter, _ []vec, s []splat) vec { return e.copy(s[0]) },
+		}.emit(g, w)
+	}
+	transposeBlocks()
+	widen()
+	narrow()
+}
+
+// transposeBlocks emits the transposition of a matrix whose sides are
+// multiples of 8, block by block: unpack pairs of rows, shuffle pairs of pairs,
+// then swap halves.
+func transposeBlocks() {
+	TEXT("transposeBlocksF32", attr.NOSPLIT, "func(dst *float32, ldDst int, src *float32, ldSrc, rows, cols int)")
+	Pragma("noescape")
+	Doc("transposeBlocksF32 sets dst[j·ldDst + i] = src[i·ldSrc + j] for i < rows, j < cols,",
+		"both positive multiples of 8.")
+	dst := Load(Param("dst"), GP64())
+	ldDst := Load(Param("ldDst"), GP64())
+	src := Load(Param("src"), GP64())
+	ldSrc := Load(Param("ldSrc"), GP64())
+	rows := Load(Param("rows"), GP64())
+	cols := Load(Param("cols"), GP64())
+	SHLQ(Imm(2), ldDst)
+	SHLQ(Imm(2), ldSrc)
+	from, to, row, left := GP64(), GP64(), GP64(), GP64()
+
+	Label("rows")
+	MOVQ(src, from)
+	MOVQ(dst, to)
+	MOVQ(cols, left)
+	Label("cols")
+	MOVQ(from, row)
+	var in [8]reg.VecVirtual
+	for i := range in {
+		in[i] = YMM()
+		VMOVUPS(Mem{Base: row}, in[i])
+		if i < 7 {
+			ADDQ(ldSrc, row)
+		}
+	}
+	var pairs [8]reg.VecVirtual
+	for i := 0; i < 8; i += 2 {
+		pairs[i], pairs[i+1] = YMM(), YMM()
+		VUNPCKLPS(in[i+1], in[i], pairs[i])
+		VUNPCKHPS(in[i+1], in[i], pairs[i+1])
+	}
+	var quads [8]reg.VecVirtual // quads[4·h + c]: column c (and c+4) of rows 4h … 4h+3
+	for h := range 2 {
+		for c := range 4 {
+			q := YMM()
+			order := uint64(0x44)
+			if c%2 == 1 {
+				order = 0xee
+			}
+			VSHUFPS(Imm(order), pairs[4*h+2+c/2], pairs[4*h+c/2], q)
+			quads[4*h+c] = q
+		}
+	}
+	for j := range 8 {
+		column := YMM()
+		half := uint64(0x20)
+		if j >= 4 {
+			half = 0x31
+		}
+		VPERM2F128(Imm(half), quads[4+j%4], quads[j%4], column)
+		VMOVUPS(column, Mem{Base: to})
+		ADDQ(ldDst, to)
+	}
+	ADDQ(Imm(32), from)
+	SUBQ(Imm(8), left)
+	JNE(LabelRef("cols"))
+	LEAQ(Mem{Base: src, Index: ldSrc, Scale: 8}, src)
+	ADDQ(Imm(32), dst)
+	SUBQ(Imm(8), rows)
+	JNE(LabelRef("rows"))
+	VZEROUPPER()
+	RET()
+}
+
+// widen emits the conversion of float32 to float64, four at a time.
+func widen() {
+	conversion("widenBlocks", "func(dst []float64, src []float32) (done int)", func(src, dst, i reg.Register) {
+		v := YMM()
+		VCVTPS2PD(Mem{Base: src, Index: i, Scale: 4}, v)
+		VMOVUPD(v, Mem{Base: dst, Index: i, Scale: 8})
+	})
+}
+
+// narrow emits the conversion of float64 to float32, four at a time.
+func narrow() {
+	conversion("narrowBlocks", "func(dst []float32, src []float64) (done int)", func(src, dst, i reg.Register) {
+		v := XMM()
+		VCVTPD2PSY(Mem{Base: src, Index: i, Scale: 8}, v)
+		VMOVUPS(v, Mem{Base: dst, Index: i, Scale: 4})
+	})
+}
+
+// conversion emits a loop over the elements in groups of four; it returns how
+// many elements they were and leaves up to three to its caller.
+func conversion(name, signature string, four func(src, dst, i reg.Register)) {
+	TEXT(name, attr.NOSPLIT, signature)
+	Pragma("noescape")
+	Doc(name + " converts the elements in whole groups of four and returns their number.")
+	dst := Load(Param("dst").Base(), GP64())
+	src := Load(Param("src").Base(), GP64())
+	n := GP64()
+	shortest(true, "dst", n)
+	shortest(false, "src", n)
+	i := GP64()
+	XORQ(i, i)
+	SUBQ(Imm(4), n)
+	JLT(LabelRef("done"))
+	Label("loop")
+	four(src, dst, i)
+	ADDQ(Imm(4), i)
+	CMPQ(i, n)
+	JLE(LabelRef("loop"))
+	Label("done")
+	Store(i, ReturnIndex(0))
+	VZEROUPPER()
+	RET()
+}

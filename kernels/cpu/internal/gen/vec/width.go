@@ -1,0 +1,56 @@
+package main
+
+import (
+	"math"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+)
+
+// instr emits one instruction, operands in the order of Go's assembler.
+type instr = func(...Op)
+
+// width is an element type together with the instructions that work on it.
+type width struct {
+	goType string // float32 or float64
+	suffix string // F32 or F64, the end of every kernel's name
+	size   int    // bytes an element
+	lanes  int    // elements in one YMM register
+	shift  uint64 // log2(size)
+
+	load, broadcast                    instr
+	add, sub, mul, div, max, min, sqrt instr
+	and, or, xor, andn                 instr
+	fma213, fma231, fnma231            instr
+	cmp                                instr
+	blend                              func(mask, b, a, dst Op)
+	round                              func(mode, x, dst Op)
+	maskMove                           func(a, b, c Op)
+	moveMask                           func(x, r Op)
+	bits                               func(float64) uint64 // of a value in this format
+	sign, one                          uint64               // bit patterns of −0 and 1
+}
+
+var f32 = &width{
+	goType: "float32", suffix: "F32", size: 4, lanes: 8, shift: 2,
+	load: VMOVUPS, broadcast: VBROADCASTSS,
+	add: VADDPS, sub: VSUBPS, mul: VMULPS, div: VDIVPS, max: VMAXPS, min: VMINPS, sqrt: VSQRTPS,
+	and: VANDPS, or: VORPS, xor: VXORPS, andn: VANDNPS,
+	fma213: VFMADD213PS, fma231: VFMADD231PS, fnma231: VFNMADD231PS,
+	cmp: VCMPPS, blend: VBLENDVPS, round: VROUNDPS, maskMove: VMASKMOVPS, moveMask: VMOVMSKPS,
+	bits: func(v float64) uint64 { return uint64(math.Float32bits(float32(v))) },
+	sign: 1 << 31, one: 0x3f800000,
+}
+
+var f64 = &width{
+	goType: "float64", suffix: "F64", size: 8, lanes: 4, shift: 3,
+	load: VMOVUPD, broadcast: VBROADCASTSD,
+	add: VADDPD, sub: VSUBPD, mul: VMULPD, div: VDIVPD, max: VMAXPD, min: VMINPD, sqrt: VSQRTPD,
+	and: VANDPD, or: VORPD, xor: VXORPD, andn: VANDNPD,
+	fma213: VFMADD213PD, fma231: VFMADD231PD, fnma231: VFNMADD231PD,
+	cmp: VCMPPD, blend: VBLENDVPD, round: VROUNDPD, maskMove: VMASKMOVPD, moveMask: VMOVMSKPD,
+	bits: math.Float64bits,
+	sign: 1 << 63, one: 0x3ff0000000000000,
+}
+
+var bothWidths = []*width{f32, f64}

@@ -1,0 +1,192 @@
+package cpu
+
+import (
+	"fmt"
+	"unsafe"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/pool"
+)
+
+// Memory is one buffer: the slice of its element type is set, the others are nil.
+type Memory struct {
+	F32  []float32
+	F64  []float64
+	I32  []int32
+	I64  []int64
+	Bool []bool
+}
+
+// MemoryOf is the memory of a tensor, shared.
+func MemoryOf(t *graph.Tensor) Memory {
+	switch d := t.Data.(type) {
+	case []float32:
+		return Memory{F32: d}
+	case []float64:
+		return Memory{F64: d}
+	case []int32:
+		return Memory{I32: d}
+	case []int64:
+		return Memory{I64: d}
+	case []bool:
+		return Memory{Bool: d}
+	}
+	return Memory{}
+}
+
+// MemoryAt is n elements of type d that start at the first byte of b. b is long enough and aligned to the element.
+func MemoryAt(b []byte, d graph.DType, n int) Memory {
+	if n == 0 {
+		return Memory{F32: []float32{}, F64: []float64{}, I32: []int32{}, I64: []int64{}, Bool: []bool{}}
+	}
+	p := unsafe.Pointer(unsafe.SliceData(b[:n*d.Size()]))
+	switch d {
+	case graph.F32:
+		return Memory{F32: unsafe.Slice((*float32)(p), n)}
+	case graph.F64:
+		return Memory{F64: unsafe.Slice((*float64)(p), n)}
+	case graph.I32:
+		return Memory{I32: unsafe.Slice((*int32)(p), n)}
+	case graph.I64:
+		return Memory{I64: unsafe.Slice((*int64)(p), n)}
+	}
+	return Memory{Bool: unsafe.Slice((*bool)(p), n)}
+}
+
+// lanes is the memory as elements of T, or nil if it holds another type.
+func lanes[T float](m *Memory) []T {
+	switch any(*new(T)).(type) {
+	case float32:
+		return any(m.F32).([]T)
+	default:
+		return any(m.F64).([]T)
+	}
+}
+
+// float is the type of a lane: what a vector program computes in.
+type float interface{ float32 | float64 }
+
+func dtypeOf[T float]() graph.DType { return graph.DTypeOf[T]() }
+
+// Operand describes an argument or a result: its element type and where its elements stand in their buffer.
+type Operand struct {
+	DType  graph.DType
+	Layout graph.Layout
+	Frozen bool // an argument that changes only when the caller says so, by Thaw
+}
+
+// Contiguous is the operand of a value that fills its buffer.
+func Contiguous(t graph.Type) Operand {
+	return Operand{DType: t.DType, Layout: graph.Contiguous(t.Shape)}
+}
+
+// Kernel computes one operation. Run reads args and writes results, which are the whole buffers that the operands'
+// layouts index. It allocates nothing. Kernels of one Env run one at a time.
+type Kernel interface {
+	Run(args, results []Memory) error
+}
+
+// Thaw tells a kernel that a frozen argument may have changed: what it keeps of it is made anew by the next run.
+func Thaw(k Kernel) {
+	if c, ok := k.(*checked); ok {
+		k = c.Kernel
+	}
+	if t, ok := k.(interface{ thaw() }); ok {
+		t.thaw()
+	}
+}
+
+// Bytes is the memory that a kernel keeps for itself: packed weights, partial sums.
+func Bytes(k Kernel) int64 {
+	if c, ok := k.(*checked); ok {
+		k = c.Kernel
+	}
+	if b, ok := k.(interface{ bytes() int64 }); ok {
+		return b.bytes()
+	}
+	return 0
+}
+
+// Env is what the kernels of one program share.
+type Env struct {
+	Pool    *pool.Pool
+	gemm    *gemm.Workspace
+	scratch []uint64 // of all workers
+	each    int      // bytes of one worker
+}
+
+// NewEnv makes an environment on a pool of workers.
+func NewEnv(p *pool.Pool) *Env { return &Env{Pool: p, gemm: gemm.NewWorkspace()} }
+
+// WorkspaceBytes is the memory that the kernels compiled so far share as scratch.
+func (e *Env) WorkspaceBytes() int64 {
+	return int64(e.gemm.Bytes()) + int64(e.each)*int64(e.Pool.Workers())
+}
+
+// reserve makes sure that every worker has so many bytes of scratch.
+func (e *Env) reserve(bytes int) {
+	const line = 64
+	bytes = (bytes + line - 1) / line * line
+	if bytes > e.each {
+		e.each = bytes
+		e.scratch = make([]uint64, bytes/8*e.Pool.Workers()+line/8)
+	}
+}
+
+// scratchOf is n elements of a worker's scratch from element at on. It starts at a cache line if at does.
+func scratchOf[T float](e *Env, worker, at, n int) []T {
+	size := int(unsafe.Sizeof(*new(T)))
+	p := unsafe.Pointer(unsafe.SliceData(e.scratch))
+	align := int(-uintptr(p) % 64)
+	p = unsafe.Add(p, align+worker*e.each+at*size)
+	return unsafe.Slice((*T)(p), n)
+}
+
+// checkLen reports a buffer too short for its layout, so that kernels may index without looking.
+func checkLen(name string, i int, o Operand, m *Memory) error {
+	need := 0
+	if o.Layout.Shape.Elems() > 0 {
+		need = o.Layout.Offset + 1
+		for a := range o.Layout.Shape.Rank() {
+			need += (o.Layout.Shape.At(a) - 1) * o.Layout.Stride[a]
+		}
+	}
+	have := 0
+	switch o.DType {
+	case graph.F32:
+		have = len(m.F32)
+	case graph.F64:
+		have = len(m.F64)
+	case graph.I32:
+		have = len(m.I32)
+	case graph.I64:
+		have = len(m.I64)
+	case graph.Bool:
+		have = len(m.Bool)
+	}
+	if have < need {
+		return fmt.Errorf("%s %d holds %d elements of %v; its layout needs %d", name, i, have, o.DType, need)
+	}
+	return nil
+}
+
+// checked guards a kernel against buffers that are too short.
+type checked struct {
+	Kernel
+	args, results []Operand
+}
+
+func (c *checked) Run(args, results []Memory) error {
+	for i := range c.args {
+		if err := checkLen("operand", i, c.args[i], &args[i]); err != nil {
+			return err
+		}
+	}
+	for i := range c.results {
+		if err := checkLen("result", i, c.results[i], &results[i]); err != nil {
+			return err
+		}
+	}
+	return c.Kernel.Run(args, results)
+}

@@ -1,0 +1,143 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// compileMove makes the kernel of an operation that stands alone: one that moves elements, indexes, draws, pools or
+// normalises by a kernel of its own, any other as a fusion of one.
+func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
+	if err := checkOperands(op, args, results); err != nil {
+		return nil, err
+	}
+	switch op := op.(type) {
+	case graph.Copy:
+		return newMove(results[0], env, []part{copyPart(0, args[0], results[0])}), nil
+	case graph.Slice:
+		return newSlice(op, args, results, env), nil
+	case graph.Unslice:
+		return newUnslice(op, args, results, env), nil
+	case graph.Concat:
+		return newConcat(op, args, results, env), nil
+	case graph.Pad:
+		return newPad(op, args, results, env), nil
+	case graph.Im2Col:
+		return newIm2Col(op, args, results, env), nil
+	case graph.Col2Im:
+		return newCol2Im(op, args, results, env)
+	case graph.Gather:
+		return newGather(op, args, results, env), nil
+	case graph.ScatterAdd:
+		return newScatterAdd(op, args, results, env)
+	case graph.Dropout:
+		return byFloat(args[0].DType, newDropout[float32], newDropout[float64])(op, args, results, env)
+	case graph.Random:
+		return byFloat(op.Type.DType, newRandom[float32], newRandom[float64])(op, args, results, env)
+	case graph.Pool:
+		return byFloat(args[0].DType, newPool[float32], newPool[float64])(op, args, results, env)
+	case graph.PoolGrad:
+		return byFloat(args[0].DType, newPoolGrad[float32], newPoolGrad[float64])(op, args, results, env)
+	case graph.BatchNorm:
+		return byFloat(args[0].DType, newBatchNorm[float32], newBatchNorm[float64])(op, args, results, env)
+	case graph.GroupNorm:
+		return byFloat(args[0].DType, newGroupNorm[float32], newGroupNorm[float64])(op, args, results, env)
+	case graph.Reduce:
+		return compileReduce(op, args, results, env)
+	case graph.Cast:
+		if op.To == args[0].DType {
+			return newMove(results[0], env, []part{copyPart(0, args[0], results[0])}), nil
+		}
+		return fused(op, graph.AnchorNone, args, results, env)
+	case graph.Unary, graph.Binary, graph.Select:
+		return fused(op, graph.AnchorNone, args, results, env)
+	case graph.MatMul:
+		return fused(op, graph.AnchorMatMul, args, results, env)
+	case graph.Attention:
+		return compileAttention(op, args, results, env)
+	case graph.Conv2D:
+		return fused(op, graph.AnchorConv, args, results, env)
+	case graph.Softmax:
+		return compileSoftmax(op, op.Axis, false, args, results, env)
+	case graph.LogSoftmax:
+		return compileSoftmax(op, op.Axis, true, args, results, env)
+	case graph.LayerNorm, graph.RMSNorm:
+		return fused(op, graph.AnchorRow, args, results, env)
+	case graph.Host:
+		return newHost(op, args, results)
+	}
+	return nil, fmt.Errorf("the CPU has no kernel for %s", op.OpName())
+}
+
+// checkOperands reports operands and results that do not fit the operation's type rule, or whose elements do not stand
+// side by side; only Copy reads through strides.
+func checkOperands(op graph.Op, args, results []Operand) error {
+	info := graph.InfoOf(op)
+	if info == nil {
+		return fmt.Errorf("operation %T is not in the table", op)
+	}
+	if len(args) < info.MinArgs || info.MaxArgs >= 0 && len(args) > info.MaxArgs {
+		return fmt.Errorf("%s of %d operands", info.Name, len(args))
+	}
+	in := make([]graph.Type, len(args))
+	_, strided := op.(graph.Copy)
+	for i, a := range args {
+		in[i] = a.Type()
+		if !strided && !a.Layout.IsContiguous() {
+			return fmt.Errorf("%s: operand %d of type %v is not contiguous", info.Name, i, in[i])
+		}
+	}
+	out, err := info.Infer(op, in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", info.Name, err)
+	}
+	if len(results) != len(out) {
+		return fmt.Errorf("%s: %d results, not %d", info.Name, len(results), len(out))
+	}
+	for i, r := range results {
+		if r.Type() != out[i] {
+			return fmt.Errorf("%s: result %d has type %v, not %v", info.Name, i, r.Type(), out[i])
+		}
+		if !r.Layout.IsContiguous() {
+			return fmt.Errorf("%s: result %d of type %v is not contiguous", info.Name, i, out[i])
+		}
+	}
+	return nil
+}
+
+// Type is the type of the operand's value.
+func (o Operand) Type() graph.Type { return graph.Type{DType: o.DType, Shape: o.Layout.Shape} }
+
+// byFloat picks the variant for an element type that the type rule has found to be a float.
+func byFloat[F any](d graph.DType, f32, f64 F) F {
+	if d == graph.F64 {
+		return f64
+	}
+	return f32
+}
+
+// fused compiles a body of the one operation.
+func fused(op graph.Op, anchor graph.Anchor, args, results []Operand, env *Env) (Kernel, error) {
+	b := graph.NewBuilder(op.OpName())
+	in := make([]*graph.Node, len(args))
+	for i, a := range args {
+		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
+	}
+	b.Output("y", b.Add(op, in...))
+	return compileBody(b, anchor, args, results, env)
+}
+
+// compileBody compiles the graph of a builder as a fusion.
+func compileBody(b *graph.Builder, anchor graph.Anchor, args, results []Operand, env *Env) (Kernel, error) {
+	body, err := b.Graph()
+	if err != nil {
+		return nil, err
+	}
+	return compile(graph.Fusion{Anchor: anchor, Body: body}, args, results, env)
+}
+
+// numbers is the elements of a contiguous operand in its buffer.
+func numbers[T float](m *Memory, o Operand) []T {
+	return lanes[T](m)[o.Layout.Offset:][:o.Layout.Shape.Elems()]
+}

@@ -1,0 +1,285 @@
+// Package pool runs numbered work items on a fixed set of goroutines.
+//
+// It is the only source of parallelism in the CPU kernels. A kernel cuts its
+// work into items (output tiles, row blocks, packing jobs) and hands them to a
+// Pool; the items are given out one by one through an atomic counter, so a
+// core that another process has slowed down simply does fewer of them.
+//
+// A run is an offer: helpers join it when they notice it, and the caller, who
+// works too, waits only for those that did join. A helper that is asleep or
+// has lost its core therefore never delays a run that is already finished.
+// Between runs a helper looks for the next one for some microseconds before it
+// goes to sleep, so back-to-back runs cost about a microsecond each and an
+// idle pool costs nothing.
+package pool
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// A Task is work cut into numbered items.
+type Task interface {
+	// Do executes one item. The worker number, below Workers, is the same for
+	// every item that one goroutine executes during a run and differs between
+	// goroutines that run at the same time, so it can index private scratch.
+	//
+	// Do must not call Run on the pool that executes it.
+	Do(worker, item int)
+}
+
+// The word that describes the current run, so that one compare-and-swap joins
+// it: how many helpers are inside, whether more may join, whether the caller
+// sleeps until the last one leaves, and the number of the run.
+const (
+	activeMask = 1<<16 - 1
+	openBit    = 1 << 16
+	waitBit    = 1 << 17
+	epochShift = 32
+
+	maxWorkers = activeMask
+)
+
+const (
+	// spinLimit bounds how often a goroutine looks for a change before it
+	// sleeps: some tens of microseconds, longer than the serial code between
+	// two runs of one kernel.
+	spinLimit = 1 << 13
+	// spinYield is how many looks pass between two calls of runtime.Gosched,
+	// which let other goroutines have the core.
+	spinYield = 1 << 9
+
+	cacheLine = 64
+)
+
+// A Pool is a fixed set of workers. The goroutine that calls Run is worker 0;
+// the others wait in between. Use New to make one. Several goroutines may call
+// Run on the same Pool; the runs follow one another.
+type Pool struct {
+	mu      sync.Mutex // held during a run
+	helpers []helper   // workers 1, 2, …
+	exited  sync.WaitGroup
+	closed  atomic.Bool
+
+	// The run in progress. Written by the caller before it opens the run and
+	// after the last helper has left it; read by those who joined.
+	task   Task
+	n      int
+	failed atomic.Pointer[Panic]
+	idle   chan struct{} // the last helper's signal to a caller that sleeps
+
+	_     [cacheLine]byte
+	state atomic.Uint64
+	_     [cacheLine]byte
+	next  atomic.Int64 // the first item not yet given out
+	_     [cacheLine]byte
+}
+
+// A helper is the part of a worker that others touch in order to wake it.
+type helper struct {
+	parked atomic.Bool
+	wake   chan struct{} // holds one token for each parked→awake transition made by others
+	_      [cacheLine]byte
+}
+
+// New starts a pool of the given number of workers, the caller of Run
+// included. Numbers below 1 count as 1. Close stops its goroutines.
+func New(workers int) *Pool {
+	workers = min(max(workers, 1), maxWorkers)
+	p := &Pool{
+		helpers: make([]helper, workers-1),
+		idle:    make(chan struct{}, 1),
+	}
+	p.exited.Add(len(p.helpers))
+	for i := range p.helpers {
+		p.helpers[i].wake = make(chan struct{}, 1)
+		go p.help(i)
+	}
+	return p
+}
+
+// Workers returns the number of workers, the caller of Run included.
+func (p *Pool) Workers() int { return len(p.helpers) + 1 }
+
+// Run executes items 0 to n-1 of t and returns when all are done. Items are
+// handed out in order, to whichever worker is free. A single item, or any
+// number on a pool of one worker or one that has been closed, is executed by
+// the caller alone. Run allocates nothing.
+//
+// If an item panics, no further items are handed out, those in progress are
+// awaited, and Run panics with a *Panic that holds the first value recovered.
+// The pool remains usable.
+func (p *Pool) Run(n int, t Task) {
+	if n <= 0 {
+		return
+	}
+	if failure := p.run(n, t); failure != nil {
+		panic(failure)
+	}
+}
+
+func (p *Pool) run(n int, t Task) (failure *Panic) {
+	p.mu.Lock()
+	p.task, p.n = t, n
+	p.next.Store(0)
+	// Deferred, so that a caller whose item ends the goroutine leaves no run
+	// open behind it.
+	defer func() {
+		p.settle()
+		failure = p.failed.Swap(nil)
+		p.task = nil
+		p.mu.Unlock()
+	}()
+	if n > 1 && len(p.helpers) > 0 && !p.closed.Load() {
+		p.open(n - 1)
+	}
+	p.drain(0)
+	return nil
+}
+
+// Close stops the goroutines and returns when they have ended. It waits for a
+// run in progress. Closing twice is harmless.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed.Store(true)
+	p.rouse(len(p.helpers))
+	p.exited.Wait()
+}
+
+// open lets helpers join the run that has been prepared and wakes as many of
+// them as there is work for.
+func (p *Pool) open(want int) {
+	epoch := p.state.Load()>>epochShift + 1
+	p.state.Store(epoch<<epochShift | openBit)
+	p.rouse(want)
+}
+
+// rouse wakes up to want helpers of those that sleep.
+func (p *Pool) rouse(want int) {
+	for i := range p.helpers {
+		if i >= want {
+			return
+		}
+		if h := &p.helpers[i]; h.parked.CompareAndSwap(true, false) {
+			h.wake <- struct{}{}
+		}
+	}
+}
+
+// settle closes the run to helpers and waits until none is inside.
+func (p *Pool) settle() {
+	if p.state.And(^uint64(openBit))&openBit == 0 {
+		return // it was never opened
+	}
+	for spins := range spinLimit {
+		if p.state.Load()&activeMask == 0 {
+			return
+		}
+		yield(spins)
+	}
+	for {
+		s := p.state.Load()
+		if s&activeMask == 0 {
+			return
+		}
+		if p.state.CompareAndSwap(s, s|waitBit) {
+			<-p.idle
+			p.state.And(^uint64(waitBit))
+			return
+		}
+	}
+}
+
+// help is the life of worker i+1.
+func (p *Pool) help(i int) {
+	defer p.exited.Done()
+	var seen uint64 // the last run this worker has joined
+	for spins := 0; ; spins++ {
+		switch epoch, ok := p.join(seen); {
+		case ok:
+			seen = epoch
+			p.assist(i + 1)
+			spins = 0
+		case p.closed.Load():
+			return
+		case spins < spinLimit:
+			yield(spins)
+		default:
+			p.park(&p.helpers[i], seen)
+			spins = 0
+		}
+	}
+}
+
+// join enters the current run if it is open and is not the one numbered seen.
+func (p *Pool) join(seen uint64) (epoch uint64, ok bool) {
+	for {
+		s := p.state.Load()
+		epoch = s >> epochShift
+		if s&openBit == 0 || epoch == seen {
+			return 0, false
+		}
+		if p.state.CompareAndSwap(s, s+1) {
+			return epoch, true
+		}
+	}
+}
+
+// assist works on the run that has been joined and leaves it. The leaving is
+// deferred for the case that an item ends the goroutine: the pool then goes on
+// with one worker fewer.
+func (p *Pool) assist(worker int) {
+	defer func() {
+		if s := p.state.Add(^uint64(0)); s&(waitBit|activeMask) == waitBit {
+			p.idle <- struct{}{}
+		}
+	}()
+	p.drain(worker)
+}
+
+// park puts a helper to sleep until rouse finds it. The helper announces
+// itself first and looks once more afterwards; open publishes the run first
+// and looks for sleepers afterwards; so one of the two sees the other.
+func (p *Pool) park(h *helper, seen uint64) {
+	h.parked.Store(true)
+	s := p.state.Load()
+	if offered := s&openBit != 0 && s>>epochShift != seen; offered || p.closed.Load() {
+		if h.parked.CompareAndSwap(true, false) {
+			return
+		}
+	}
+	<-h.wake
+}
+
+// drain executes items until none is left.
+func (p *Pool) drain(worker int) {
+	item, finished := 0, false
+	defer func() {
+		if !finished {
+			p.fail(item, recover())
+		}
+	}()
+	for {
+		item = int(p.next.Add(1)) - 1
+		if item >= p.n {
+			finished = true
+			return
+		}
+		p.task.Do(worker, item)
+	}
+}
+
+// fail records why an item did not return and stops the handing out.
+func (p *Pool) fail(item int, value any) {
+	p.failed.CompareAndSwap(nil, newPanic(item, value))
+	p.next.Store(int64(p.n))
+}
+
+// yield is the body of a waiting loop.
+func yield(spins int) {
+	if spins%spinYield == spinYield-1 {
+		runtime.Gosched()
+	}
+}

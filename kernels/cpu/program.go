@@ -1,0 +1,311 @@
+package cpu
+
+import "fusec/kernels/cpu/vec"
+
+// segment is the number of elements over which a program of elementwise work runs at once: a register of f32 takes
+// 4 KB, so that a handful stays in a first-level cache of 32 KB.
+const segment = 1024
+
+// A program is straight-line code over segments of an iteration space: elementwise work and reductions of a segment.
+//
+// A vector is a slot: a register in scratch memory, or the operand's or result's own memory where its elements stand
+// side by side. A scalar is a slot of its own kind; it holds for one segment or row.
+type program[T float] struct {
+	dom     domain
+	steps   []step[T]
+	slots   []slot
+	scalars []T      // initial values: constants, and 0 where a step or a row's load sets them
+	args    []*read  // what is read
+	outs    []*write // what is written
+	seeds   []seedRead
+	regs    int  // registers in use at most
+	plain   bool // rows follow one another at fixed distances, and all vectors but the registers stand in buffers
+}
+
+// A step is one instruction.
+type step[T float] struct {
+	run  func(f *frame[T])
+	def  int // vector slot it sets, or -1
+	uses []int
+}
+
+// A slot is a vector value.
+type slot struct {
+	reg    int // register, or -1 if it stands in a buffer
+	pinned bool
+}
+
+type read struct {
+	access
+	vector int // slot, or -1
+	scalar int // scalar slot, or -1
+	direct bool
+}
+
+type write struct {
+	access
+	vector int  // slot, or -1
+	scalar int  // scalar slot, written once per row, or -1
+	direct bool // the step that makes the vector writes it where it belongs
+}
+
+// A seedRead is a seed: an integer in an argument, or a constant.
+type seedRead struct {
+	buf   int // argument, or -1
+	at    int
+	value int64
+}
+
+// A frame is the state of one worker.
+type frame[T float] struct {
+	v     [][]T
+	s     []T
+	seeds []int64
+	off   []int // of reads, then of writes: the row's offset
+	n     int   // length for which the registers in v are cut
+	row   int
+	base  int   // linear index of the segment's first element in the iteration space
+	err   error // of a step that cannot go on
+	walks []walk[T]
+}
+
+// A walk is a vector in a buffer as a tile's rows are run one after another.
+type walk[T float] struct {
+	slot int
+	mem  []T
+	at   int // of the next row's segment
+	step int // from row to row
+}
+
+func (p *program[T]) newFrame() *frame[T] {
+	f := &frame[T]{v: make([][]T, len(p.slots)), s: append([]T(nil), p.scalars...), off: make([]int, len(p.args)+len(p.outs))}
+	for _, s := range p.seeds {
+		f.seeds = append(f.seeds, s.value)
+	}
+	f.walks = make([]walk[T], 0, len(p.args)+len(p.outs)+1)
+	return f
+}
+
+// scratchBytes is what one worker needs for registers of n elements.
+func (p *program[T]) scratchBytes(n int) int { return p.regs * roundLine[T](n) * dtypeOf[T]().Size() }
+
+// roundLine rounds a number of elements up to whole cache lines.
+func roundLine[T float](n int) int {
+	per := 64 / dtypeOf[T]().Size()
+	return (n + per - 1) / per * per
+}
+
+// begin cuts the registers from a worker's scratch; width is the greatest length of a segment.
+func (p *program[T]) begin(f *frame[T], mem []T, width int) {
+	w := roundLine[T](width)
+	for i, s := range p.slots {
+		if s.reg >= 0 {
+			f.v[i] = mem[s.reg*w:][:width]
+		}
+	}
+	f.n, f.row, f.err = width, -1, nil
+}
+
+// seek computes the offsets of a row and loads its scalars.
+func (p *program[T]) seek(f *frame[T], row int, args []Memory) {
+	if f.row == row {
+		return
+	}
+	f.row = row
+	for i, r := range p.args {
+		f.off[i] = r.at(&p.dom, row)
+		if r.scalar >= 0 {
+			get(f.s[r.scalar:r.scalar+1], r.dtype, &args[r.buf], f.off[i], 1)
+		}
+	}
+	for i, s := range p.seeds {
+		if s.buf >= 0 {
+			f.seeds[i] = args[s.buf].I64[s.at]
+		}
+	}
+	for i, w := range p.outs {
+		f.off[len(p.args)+i] = w.at(&p.dom, row)
+	}
+}
+
+// exec runs the program over elements start to start+n of a row.
+func (p *program[T]) exec(f *frame[T], row, start, n int, args, results []Memory) {
+	p.seek(f, row, args)
+	p.resize(f, n)
+	f.base = row*p.dom.n + start
+	for i, r := range p.args {
+		switch {
+		case r.vector < 0:
+		case r.direct:
+			f.v[r.vector] = span(lanes[T](&args[r.buf]), f.off[i]+start, n)
+		default:
+			load(f.v[r.vector], &r.access, &p.dom, &args[r.buf], f.off[i], start)
+		}
+	}
+	for i, w := range p.outs {
+		if w.direct {
+			f.v[w.vector] = span(lanes[T](&results[w.buf]), f.off[len(p.args)+i]+start, n)
+		}
+	}
+	for i := range p.steps {
+		p.steps[i].run(f)
+	}
+	for i, w := range p.outs {
+		off := f.off[len(p.args)+i]
+		switch {
+		case w.direct:
+		case w.scalar >= 0:
+			if start == 0 {
+				put(f.s[w.scalar:w.scalar+1], w.dtype, &results[w.buf], off, 1)
+			}
+		default:
+			store(f.v[w.vector], &w.access, &p.dom, &results[w.buf], off, start)
+		}
+	}
+}
+
+// resize cuts the registers to n elements, of which there are at most as many as [program.begin] was told.
+func (p *program[T]) resize(f *frame[T], n int) {
+	if f.n == n {
+		return
+	}
+	for i, s := range p.slots {
+		if s.reg >= 0 {
+			f.v[i] = f.v[i][:n]
+		}
+	}
+	f.n = n
+}
+
+// isPlain decides whether [program.execTile] may step from row to row.
+func (p *program[T]) isPlain() bool {
+	if len(p.dom.outer) > 1 {
+		return false
+	}
+	for _, r := range p.args {
+		if r.vector >= 0 && !r.direct || r.vector < 0 && len(r.outer) > 0 && r.outer[0] != 0 {
+			return false
+		}
+	}
+	for _, w := range p.outs {
+		if !w.direct {
+			return false
+		}
+	}
+	return true
+}
+
+// walk adds a vector in a buffer to those that execTile steps along.
+func (f *frame[T]) walk(slot int, mem []T, at int, a *access) {
+	w := walk[T]{slot: slot, mem: mem, at: at}
+	if len(a.outer) > 0 {
+		w.step = a.outer[0]
+	}
+	f.walks = append(f.walks, w)
+}
+
+// execTile runs a plain program over elements start to start+n of several rows. The vector acc is read through the
+// access at, in mem.
+func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *access, mem []T, args, results []Memory) {
+	p.seek(f, row, args)
+	p.resize(f, n)
+	f.walks = f.walks[:0]
+	f.walk(acc, mem, at.at(&p.dom, row)+start, at)
+	for i, r := range p.args {
+		if r.vector >= 0 {
+			f.walk(r.vector, lanes[T](&args[r.buf]), f.off[i]+start, &r.access)
+		}
+	}
+	for i, w := range p.outs {
+		f.walk(w.vector, lanes[T](&results[w.buf]), f.off[len(p.args)+i]+start, &w.access)
+	}
+	for r := range rows {
+		f.base = (row+r)*p.dom.n + start
+		for i := range f.walks {
+			w := &f.walks[i]
+			f.v[w.slot] = w.mem[w.at:][:n]
+			w.at += w.step
+		}
+		for i := range p.steps {
+			p.steps[i].run(f)
+		}
+	}
+}
+
+// allocate gives registers to the vectors that do not stand in a buffer. A register is free again after the last step
+// that uses it. Vectors that are stored at the end live until then.
+func (p *program[T]) allocate() {
+	last := make([]int, len(p.slots))
+	for i, s := range p.steps {
+		for _, u := range s.uses {
+			last[u] = i
+		}
+		if s.def >= 0 {
+			last[s.def] = max(last[s.def], i)
+		}
+	}
+	for _, w := range p.outs {
+		if w.vector >= 0 {
+			last[w.vector] = len(p.steps)
+		}
+	}
+	for i, s := range p.slots {
+		if s.pinned {
+			last[i] = len(p.steps)
+		}
+	}
+	inBuffer := make([]bool, len(p.slots))
+	var free []int
+	take := func() int {
+		if n := len(free); n > 0 {
+			r := free[n-1]
+			free = free[:n-1]
+			return r
+		}
+		p.regs++
+		return p.regs - 1
+	}
+	for _, r := range p.args {
+		if r.vector >= 0 {
+			if r.direct {
+				inBuffer[r.vector] = true
+			} else {
+				p.slots[r.vector].reg = take()
+			}
+		}
+	}
+	for _, w := range p.outs {
+		if w.direct {
+			inBuffer[w.vector] = true
+		}
+	}
+	for i, s := range p.steps {
+		if s.def >= 0 && !inBuffer[s.def] && p.slots[s.def].reg < 0 {
+			p.slots[s.def].reg = take()
+		}
+		for v := range p.slots {
+			if p.slots[v].reg >= 0 && last[v] == i {
+				free = append(free, p.slots[v].reg)
+				last[v] = -1
+			}
+		}
+	}
+}
+
+// span is n elements from at on, nothing of an empty buffer included.
+func span[T float](x []T, at, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return x[at:][:n]
+}
+
+// opcodes is the instruction set for lanes of type T.
+func opcodes[T float]() *vec.Kernels[T] {
+	switch any(*new(T)).(type) {
+	case float32:
+		return any(vec.F32()).(*vec.Kernels[T])
+	default:
+		return any(vec.F64()).(*vec.Kernels[T])
+	}
+}

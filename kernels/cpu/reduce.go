@@ -1,0 +1,336 @@
+package cpu
+
+import (
+	"fusec/graph"
+	"fusec/kernels/cpu/vec"
+)
+
+// A reduction kernel combines elements along axes in blocks, and then runs what follows over the reduced values.
+//
+// The elements before reduction are [kept][blocks of the reduced][...]. Where the innermost axis is reduced, a block
+// is a range of it, and gives one number per reduction. Where it is kept, a block is a range of the reduced axes, and
+// gives a vector: one number for each element of a segment of the innermost axes. Blocks are cut by shape alone, and
+// combined two by two, so that sums of many numbers keep their accuracy.
+type reduction[T float] struct {
+	p      *program[T]
+	env    *Env
+	frames []*frame[T]
+	sums   []sum[T]
+	after  *elementwise[T] // of the reduced shape
+	mems   []Memory        // the operands of after: the arguments, then the reduced values
+	inArgs int
+
+	across bool // the innermost axes are kept
+	kept   int  // kept rows: all kept axes, or those before the reduced ones
+	count  int  // elements or rows that are reduced into one
+	inner  int  // across: the kept innermost elements
+	block  int  // elements or rows per block
+	blocks int
+	parts  int // across: segments of the innermost elements
+	width  int
+	group  int // kept rows per item, where rows are short
+
+	combining bool
+	results   []Memory
+}
+
+// A sum is one of the reductions.
+type sum[T float] struct {
+	fn       graph.ReduceFn
+	slot     int // the vector that is reduced
+	row      func([]T) T
+	combine  func(dst, a, b []T)
+	identity T
+	partial  []T // [blocks][kept·inner]
+	total    []T // [kept·inner]
+}
+
+// newReduction compiles a body in which nothing leads back from the reduced values.
+func newReduction[T float](body *graph.Graph, space graph.Shape, axes graph.Ints, args, results []Operand, env *Env) (Kernel, error) {
+	r := &reduction[T]{env: env, inArgs: len(args)}
+	perm, kept := keptFirst(space, axes)
+	last := space.Rank() - 1
+	for last > 0 && space.At(last) == 1 {
+		last--
+	}
+	r.across = !axes.Has(last)
+	tail := 0 // kept innermost axes
+	if r.across {
+		for i := space.Rank() - 1; i >= 0 && !axes.Has(i); i-- {
+			tail++
+		}
+		perm, kept = reducedBefore(space, axes, tail)
+	}
+	split := kept // of the permuted axes, the first that a segment runs over
+	if r.across {
+		split = space.Rank() - tail
+	}
+	reduced := space
+	for i := range axes.Len() {
+		reduced = reduced.With(axes.At(i), 1)
+	}
+	before, after := newCompiler[T](body, space, args), newCompiler[T](body, reduced, args)
+	before.inner = graph.IntsOf(perm.Slice()[split:]...)
+	after.reduced = axes
+
+	// To what follows, a reduced value is a further argument: the kept axes in their order.
+	afterArgs := len(args)
+	for _, n := range body.Nodes {
+		op, ok := n.Op.(graph.Reduce)
+		if !ok {
+			continue
+		}
+		x, err := before.operand(n.Args[0])
+		if err != nil {
+			return nil, err
+		}
+		s := newSum[T](op.Fn, before.asVector(x).slot)
+		before.p.slots[s.slot].pinned = true
+		r.sums = append(r.sums, s)
+		after.values[n] = value{kind: source, arg: afterArgs, layout: graph.Contiguous(n.Type.Shape), dtype: dtypeOf[T]()}
+		afterArgs++
+	}
+	for i, o := range body.Outputs {
+		c, n := after, o.Node
+		for isStoreView(n) {
+			n = n.Args[0]
+		}
+		if n.Type.Shape == space {
+			c = before
+		}
+		if err := c.output(i, o.Node, results[i]); err != nil {
+			return nil, err
+		}
+	}
+	r.after = after.elementwise(env)
+
+	p := before.p
+	r.p = p
+	all := p.accesses()
+	for _, a := range all {
+		a.layout = a.layout.Transpose(perm)
+	}
+	s := permuted(space, perm)
+	size := func(lo, hi int) int {
+		n := 1
+		for i := lo; i < hi; i++ {
+			n *= s.At(i)
+		}
+		return n
+	}
+	if r.across {
+		p.dom = newDomain3(s, kept, split, all)
+		r.kept, r.count, r.inner = size(0, kept), size(kept, split), size(split, s.Rank())
+	} else {
+		p.dom = newDomain(s, kept, all)
+		r.kept, r.count, r.inner = size(0, kept), size(kept, s.Rank()), 1
+	}
+	before.direct(-1, -1)
+	r.cut()
+	env.reserve(p.scratchBytes(r.width))
+	r.frames = p.newFrames(env)
+	for i := range r.sums {
+		t := &r.sums[i]
+		t.total = make([]T, r.kept*r.inner)
+		t.partial = t.total
+		if r.blocks > 1 {
+			t.partial = make([]T, r.blocks*r.kept*r.inner)
+		}
+	}
+	r.mems = make([]Memory, afterArgs)
+	for i := range r.sums {
+		r.mems[len(args)+i] = memoryOf(r.sums[i].total)
+	}
+	return r, nil
+}
+
+// reducedBefore is the permutation kept, reduced, tail for reduced axes that are not the innermost, and the number of
+// kept axes before the reduced ones.
+func reducedBefore(s graph.Shape, axes graph.Ints, tail int) (perm graph.Ints, kept int) {
+	var p []int
+	end := s.Rank() - tail
+	for i := range end {
+		if !axes.Has(i) {
+			p = append(p, i)
+		}
+	}
+	kept = len(p)
+	for i := range end {
+		if axes.Has(i) {
+			p = append(p, i)
+		}
+	}
+	for i := end; i < s.Rank(); i++ {
+		p = append(p, i)
+	}
+	return graph.IntsOf(p...), kept
+}
+
+func newSum[T float](fn graph.ReduceFn, slot int) sum[T] {
+	k := opcodes[T]()
+	s := sum[T]{fn: fn, slot: slot, row: k.Reduce(reductions[fn])}
+	switch fn {
+	case graph.Prod:
+		s.combine = k.BinaryVV(vec.Mul)
+	case graph.MaxOf:
+		s.combine = k.BinaryVV(vec.Max)
+	case graph.MinOf:
+		s.combine = k.BinaryVV(vec.Min)
+	default:
+		s.combine = k.BinaryVV(vec.Add)
+	}
+	s.identity = s.row(nil)
+	return s
+}
+
+func memoryOf[T float](x []T) Memory {
+	switch x := any(x).(type) {
+	case []float32:
+		return Memory{F32: x}
+	case []float64:
+		return Memory{F64: x}
+	}
+	return Memory{}
+}
+
+func (r *reduction[T]) bytes() int64 {
+	n := 0
+	for _, s := range r.sums {
+		n += len(s.total)
+		if r.blocks > 1 {
+			n += len(s.partial)
+		}
+	}
+	return int64(n) * int64(dtypeOf[T]().Size())
+}
+
+// longSum is how many numbers are added one after another.
+const longSum = 128
+
+// cut decides the blocks, by shape alone.
+func (r *reduction[T]) cut() {
+	r.group, r.parts = 1, 1
+	if r.across {
+		r.width = min(r.inner, segment)
+		r.parts = chunks(r.inner, segment)
+		r.block = min(max(r.count, 1), longSum)
+		r.blocks = chunks(r.count, r.block)
+		r.group = max(grain/max(r.width*r.block, 1), 1)
+		if r.parts > 1 || r.blocks > 1 {
+			r.group = 1
+		}
+		return
+	}
+	r.block = grain
+	r.width = min(r.count, longRow)
+	r.blocks = chunks(r.count, r.block)
+	if r.blocks == 1 {
+		r.group = max(grain/max(r.count, 1), 1)
+	}
+}
+
+func (r *reduction[T]) Run(args, results []Memory) error {
+	r.results = results
+	copy(r.mems[:r.inArgs], args)
+	r.p.beginAll(r.env, r.frames, r.width)
+	if n := r.kept * r.inner; n > 0 {
+		r.combining = false
+		r.env.Pool.Run(chunks(r.kept, r.group)*r.blocks*r.parts, r)
+		if err := failed(r.frames); err != nil {
+			return err
+		}
+		r.combining = true
+		r.env.Pool.Run(chunks(n, grain), r)
+	}
+	r.results = nil
+	err := r.after.Run(r.mems, results)
+	clear(r.mems[:r.inArgs])
+	return err
+}
+
+// Do runs one item; see pool.Task.
+func (r *reduction[T]) Do(worker, item int) {
+	if r.combining {
+		r.combine(item)
+		return
+	}
+	part := item % r.parts
+	block := item / r.parts % r.blocks
+	first := item / r.parts / r.blocks * r.group
+	lo, hi := block*r.block, min((block+1)*r.block, r.count)
+	for k := first; k < min(first+r.group, r.kept); k++ {
+		if r.across {
+			r.columns(worker, k, block, part*segment, lo, hi)
+		} else {
+			r.range1(worker, k, block, lo, hi)
+		}
+	}
+}
+
+// range1 reduces elements lo to hi of kept row k to a number.
+func (r *reduction[T]) range1(worker, k, block, lo, hi int) {
+	f := r.frames[worker]
+	for i := range r.sums {
+		s := &r.sums[i]
+		s.partial[block*r.kept+k] = s.identity
+	}
+	for at := lo; at < hi; at += r.width {
+		r.p.exec(f, k, at, min(r.width, hi-at), r.mems, r.results)
+		for i := range r.sums {
+			s := &r.sums[i]
+			to := &s.partial[block*r.kept+k]
+			*to = s.join(*to, s.row(f.v[s.slot]))
+		}
+	}
+}
+
+// join combines two numbers.
+func (s *sum[T]) join(a, b T) T {
+	switch s.fn {
+	case graph.Prod:
+		return a * b
+	case graph.MaxOf:
+		return max(a, b)
+	case graph.MinOf:
+		return min(a, b)
+	}
+	return a + b
+}
+
+// columns reduces rows lo to hi of kept row k, for the segment of the innermost elements that starts at from.
+func (r *reduction[T]) columns(worker, k, block, from, lo, hi int) {
+	f, n := r.frames[worker], min(r.width, r.inner-from)
+	at := (block*r.kept+k)*r.inner + from
+	fill := opcodes[T]().Fill()
+	for i := range r.sums {
+		fill(r.sums[i].partial[at:][:n], r.sums[i].identity)
+	}
+	for row := lo; row < hi; row++ {
+		r.p.exec(f, k*r.count+row, from, n, r.mems, r.results)
+		for i := range r.sums {
+			s := &r.sums[i]
+			acc := s.partial[at:][:n]
+			s.combine(acc, acc, f.v[s.slot])
+		}
+	}
+}
+
+// combine joins the blocks' results for a range of the reduced values, two by two.
+func (r *reduction[T]) combine(item int) {
+	n := r.kept * r.inner
+	lo, hi := item*grain, min((item+1)*grain, n)
+	for i := range r.sums {
+		s := &r.sums[i]
+		part := func(block int) []T { return s.partial[block*n+lo : block*n+hi] }
+		for step := 1; step < r.blocks; step *= 2 {
+			for b := 0; b+step < r.blocks; b += 2 * step {
+				s.combine(part(b), part(b), part(b+step))
+			}
+		}
+		total := s.total[lo:hi]
+		copy(total, part(0))
+		if s.fn == graph.Mean {
+			opcodes[T]().BinaryVS(vec.Div)(total, total, T(r.count))
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// newRow compiles a Fusion anchored on reductions. Where reduced values lead back into the row, or the rows are many
+// and short, the program runs over whole rows; other reductions are cut into blocks.
+func newRow[T float](f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
+	anchor := f.Anchored()
+	if anchor == nil {
+		return nil, fmt.Errorf("a row fusion without a reduction")
+	}
+	space := anchor.Args[0].Type.Shape
+	axes, _ := graph.RowAxes(anchor)
+	n := rowLength(space, axes)
+	if n != 1 && (n > longRow || !innermost(space, axes)) && !leadsBack(f.Body, space) {
+		return newReduction[T](f.Body, space, axes, args, results, env)
+	}
+	return newRows[T](f.Body, space, axes, args, results, env)
+}
+
+// longRow is the length from which a row that is only reduced is cut into blocks.
+const longRow = 1 << 12
+
+// innermost reports whether the reduced axes are the last ones, those of one element aside.
+func innermost(s graph.Shape, axes graph.Ints) bool {
+	reduced := false
+	for i := range s.Rank() {
+		switch {
+		case axes.Has(i):
+			reduced = true
+		case reduced && s.At(i) != 1:
+			return false
+		}
+	}
+	return true
+}
+
+func rowLength(s graph.Shape, axes graph.Ints) int {
+	n := 1
+	for i := range axes.Len() {
+		n *= s.At(axes.At(i))
+	}
+	return n
+}
+
+// leadsBack reports whether a value of the full shape, with rows of more than one element, depends on a reduction.
+func leadsBack(body *graph.Graph, space graph.Shape) bool {
+	after := map[*graph.Node]bool{}
+	for _, n := range body.Nodes {
+		for _, a := range n.Args {
+			after[n] = after[n] || after[a]
+		}
+		switch n.Op.(type) {
+		case graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
+			return true
+		case graph.Reduce:
+			if after[n] {
+				return true
+			}
+			after[n] = true
+		default:
+			if after[n] && n.Type.Shape == space {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A rows kernel runs a program, reductions included, over one row at a time.
+type rows[T float] struct {
+	p       *program[T]
+	env     *Env
+	frames  []*frame[T]
+	rowsPer int
+
+	args, results []Memory
+}
+
+func newRows[T float](body *graph.Graph, space graph.Shape, axes graph.Ints, args, results []Operand, env *Env) (*rows[T], error) {
+	c := newCompiler[T](body, space, args)
+	c.inner, c.reduced = axes, axes
+	if err := c.outputs(body, results); err != nil {
+		return nil, err
+	}
+	p := c.p
+	perm, kept := keptFirst(space, axes)
+	all := p.accesses()
+	for _, a := range all {
+		a.layout = a.layout.Transpose(perm)
+	}
+	p.dom = newDomain(permuted(space, perm), kept, all)
+	c.direct(-1, -1)
+	r := &rows[T]{p: p, env: env, rowsPer: max(grain/4/max(p.dom.n, 1), 1)}
+	env.reserve(p.scratchBytes(p.dom.n))
+	r.frames = p.newFrames(env)
+	return r, nil
+}
+
+// keptFirst is the permutation that puts the axes that are not reduced first, and their number.
+func keptFirst(s graph.Shape, axes graph.Ints) (perm graph.Ints, kept int) {
+	var p []int
+	for i := range s.Rank() {
+		if !axes.Has(i) {
+			p = append(p, i)
+		}
+	}
+	kept = len(p)
+	for i := range s.Rank() {
+		if axes.Has(i) {
+			p = append(p, i)
+		}
+	}
+	return graph.IntsOf(p...), kept
+}
+
+func permuted(s graph.Shape, perm graph.Ints) graph.Shape {
+	r := s
+	for i := range perm.Len() {
+		r = r.With(i, s.At(perm.At(i)))
+	}
+	return r
+}
+
+func (r *rows[T]) Run(args, results []Memory) error {
+	d := &r.p.dom
+	if d.rows == 0 {
+		return nil
+	}
+	r.args, r.results = args, results
+	r.p.beginAll(r.env, r.frames, d.n)
+	r.env.Pool.Run(chunks(d.rows, r.rowsPer), r)
+	r.args, r.results = nil, nil
+	return failed(r.frames)
+}
+
+// Do runs one item; see pool.Task.
+func (r *rows[T]) Do(worker, item int) {
+	d := &r.p.dom
+	for row := item * r.rowsPer; row < min((item+1)*r.rowsPer, d.rows); row++ {
+		r.p.exec(r.frames[worker], row, 0, d.n, r.args, r.results)
+	}
+}

@@ -1,0 +1,106 @@
+package vec
+
+import "math"
+
+// Number is an element type that Convert knows.
+type Number interface {
+	float32 | float64 | int32 | int64
+}
+
+// The kernels that convert whole groups of elements and return how many they
+// were; nil where there are none.
+var (
+	widenGroups  func(dst []float64, src []float32) (done int)
+	narrowGroups func(dst []float32, src []float64) (done int)
+)
+
+// Convert sets dst[i] to src[i] in dst's type, for as many elements as the
+// shorter slice has. Floating-point numbers become integers by truncation, NaN
+// becomes 0, and what is out of range the nearest integer of the type; integers
+// become the nearest floating-point number; an int64 becomes an int32 by losing
+// its upper half, as in Go.
+func Convert[D, S Number](dst []D, src []S) {
+	dst, src = cut1(dst, src)
+	done := convertGroups(dst, src)
+	dst, src = dst[done:], src[done:]
+	if isFloat[S]() && !isFloat[D]() {
+		least, greatest := bounds[D]()
+		for i, v := range src {
+			dst[i] = saturate(float64(v), least, greatest)
+		}
+		return
+	}
+	for i, v := range src {
+		dst[i] = D(v)
+	}
+}
+
+// convertGroups converts what a kernel can and returns how much that was.
+func convertGroups[D, S Number](dst []D, src []S) int {
+	switch d := any(dst).(type) {
+	case []float64:
+		if s, ok := any(src).([]float32); ok && widenGroups != nil {
+			return widenGroups(d, s)
+		}
+	case []float32:
+		if s, ok := any(src).([]float64); ok && narrowGroups != nil {
+			return narrowGroups(d, s)
+		}
+	}
+	return 0
+}
+
+// isFloat says whether N keeps fractions.
+func isFloat[N Number]() bool {
+	half := 0.5
+	return N(half) != 0
+}
+
+// bounds returns the least and the greatest integer of type D.
+func bounds[D Number]() (least, greatest D) {
+	if low := int64(math.MinInt32); int64(D(low-1)) != low-1 {
+		high := int64(math.MaxInt32)
+		return D(low), D(high)
+	}
+	low, high := int64(math.MinInt64), int64(math.MaxInt64)
+	return D(low), D(high)
+}
+
+// saturate truncates v to an integer between least and greatest.
+func saturate[D Number](v float64, least, greatest D) D {
+	switch {
+	case v != v:
+		return 0
+	case v <= float64(least):
+		return least
+	case v >= float64(greatest):
+		return greatest
+	}
+	return D(v)
+}
+
+// ToBool sets dst[i] = 1 where src[i] ≠ 0, else 0, for as many elements as the
+// shorter slice has.
+func ToBool[S Number](dst []byte, src []S) {
+	dst, src = cut1(dst, src)
+	for i, v := range src {
+		var b byte
+		if v != 0 {
+			b = 1
+		}
+		dst[i] = b
+	}
+}
+
+// FromBool sets dst[i] = 1 where src[i] ≠ 0, else 0, for as many elements as the
+// shorter slice has.
+func FromBool[D Number](dst []D, src []byte) {
+	dst, src = cut1(dst, src)
+	for i, v := range src {
+		var n D
+		if v != 0 {
+			n = 1
+		}
+		dst[i] = n
+	}
+}

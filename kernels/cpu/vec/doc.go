@@ -1,0 +1,47 @@
+// Package vec has the vector opcodes that fusec's tile programs are made of.
+//
+// An elementwise chain runs opcode by opcode over a tile of some hundred
+// elements that stays in the first-level cache, so each opcode is one loop over
+// contiguous slices and does nothing else: no allocation, no goroutine. A program looks its opcodes up once, when it is
+// compiled, and then holds one func value per instruction:
+//
+//	k := vec.F32()
+//	scale, gelu := k.BinaryVS(vec.Mul), k.Unary(vec.GELUErf)
+//	…
+//	scale(tile, tile, 0.125)
+//	gelu(tile, tile)
+//
+// # Rules for all opcodes
+//
+// An opcode works on as many elements as the shortest of its slices has, as the
+// built-in copy does, and returns no error. Its destination may be the same slice as any of its
+// sources, but may not overlap one with another start. Truth values are 1 and 0;
+// any value other than 0, NaN included, counts as true.
+//
+// Special values come out as in package math, denormals included, except that
+// Sigmoid, Softplus, SiLU, GELUTanh and GELUErf on float32 may give 0 where the
+// exact result is smaller than 1e-36.
+//
+// # Implementations
+//
+// On amd64 with AVX2 and FMA the float32 opcodes, and the float64 ones that need
+// no elementary function, are assembly written by the generator in
+// kernels/cpu/internal/gen/vec. Everything else is portable Go that computes in
+// float64 (Portable). The choice is made when the program starts. The two need
+// not agree in the last bit, but either gives the same bits for the same input
+// each time: the result for an element does not depend on its place, and the
+// order of a reduction depends on its length alone.
+//
+// # Accuracy
+//
+// Float64 opcodes are as accurate as package math. The portable float32 opcodes
+// are rounded from float64, so they are off by little more than half a unit in
+// the last place. The errors of the assembly are given with each opcode and held
+// by TestAccuracy over dense and random arguments.
+package vec
+
+//go:generate go run -C ../internal/gen ./vec -family=unary -pkg=vec -out=../../vec/unary_amd64.s -stubs=../../vec/unary_amd64.go
+//go:generate go run -C ../internal/gen ./vec -family=binary -pkg=vec -out=../../vec/binary_amd64.s -stubs=../../vec/binary_amd64.go
+//go:generate go run -C ../internal/gen ./vec -family=ternary -pkg=vec -out=../../vec/ternary_amd64.s -stubs=../../vec/ternary_amd64.go
+//go:generate go run -C ../internal/gen ./vec -family=reduce -pkg=vec -out=../../vec/reduce_amd64.s -stubs=../../vec/reduce_amd64.go
+//go:generate go run -C ../internal/gen ./vec -family=memory -pkg=vec -out=../../vec/memory_amd64.s -stubs=../../vec/memory_amd64.go

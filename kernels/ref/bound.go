@@ -1,0 +1,276 @@
+package ref
+
+import (
+	"math"
+
+	"fusec/graph"
+)
+
+// The magnitudes: how far an implementation may be off, in units of ε. The package comment gives the rules.
+
+// mag is element i's magnitude, 0 if v has none.
+func (v Value) mag(i int) float64 {
+	if v.Mag == nil {
+		return 0
+	}
+	return v.Mag[i]
+}
+
+// off is how far element i may be off, in absolute terms.
+func (v Value) off(i int) float64 { return epsilon(v.Type.DType) * v.mag(i) }
+
+// doubt makes every element unsure if an element of what decided about them is.
+func (v Value) doubt(by Value) Value {
+	for i := range by.I {
+		if by.mag(i) != 0 {
+			for j := range v.Mag {
+				v.Mag[j] = unsure
+			}
+		}
+	}
+	return v
+}
+
+// size is |x|, or 0 where x is not finite: an infinity adds no error, it must match.
+func size(x float64) float64 {
+	if math.IsInf(x, 0) || math.IsNaN(x) {
+		return 0
+	}
+	return math.Abs(x)
+}
+
+// settle is the magnitude of a result v of type d that adds terms to what it carries. Results that are not finite must
+// match unless an operand was unsure; those beyond the range of f32 are unsure there.
+func settle(v, terms, carried float64, d graph.DType) float64 {
+	mag := terms + carried
+	least, most := 0x1p-1022, math.MaxFloat64
+	if d == graph.F32 {
+		least, most = 0x1p-126, math.MaxFloat32
+	}
+	switch {
+	case math.IsNaN(mag) || math.IsInf(mag, 0):
+		return unsure
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return 0
+	case math.Abs(v) > most:
+		return unsure
+	case terms > 0:
+		return mag + least/epsilon(d)
+	}
+	return mag
+}
+
+// deviation is |w−v|; 0 for equal infinities and two NaNs, +Inf if only one is finite.
+func deviation(v, w float64) float64 {
+	if v == w || math.IsNaN(v) && math.IsNaN(w) {
+		return 0
+	}
+	if d := math.Abs(w - v); !math.IsNaN(d) {
+		return d
+	}
+	return unsure
+}
+
+func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64 {
+	mag := make([]float64, v.Len())
+	for i := range v.I {
+		mag[i] = x.mag(i)
+	}
+	for i := range v.F {
+		terms := size(v.F[i])
+		switch fn {
+		case graph.GeluTanh, graph.GeluErf:
+			terms = size(x.F[i])
+		case graph.Neg, graph.Abs, graph.Sign, graph.Ceil, graph.Floor, graph.Round, graph.Relu:
+			terms = 0
+		}
+		d := x.off(i)
+		carried := 0.0
+		if d > 0 {
+			carried = max(deviation(v.F[i], f(x.F[i]-d)), deviation(v.F[i], f(x.F[i]+d)))
+		}
+		// Where the corners do not show the extremes: a pole inside the interval, a wave.
+		switch {
+		case fn == graph.Recip && d > 0 && math.Abs(x.F[i]) <= d:
+			carried = unsure
+		case fn == graph.Sin || fn == graph.Cos:
+			carried = max(carried, min(d, 2))
+		}
+		mag[i] = settle(v.F[i], terms, carried/epsilon(v.Type.DType), v.Type.DType)
+	}
+	return mag
+}
+
+func binaryBound(fn graph.BinaryFn, x, y, v Value) []float64 {
+	mag := make([]float64, v.Len())
+	for i := range mag {
+		j, k := x.at(i), y.at(i)
+		switch {
+		case x.F == nil:
+			mag[i] = max(x.mag(j), y.mag(k))
+			// A sure operand that decides alone outweighs an unsure one.
+			if decides := truth(fn == graph.Or); fn == graph.And || fn == graph.Or {
+				if x.mag(j) == 0 && x.I[j] == decides || y.mag(k) == 0 && y.I[k] == decides {
+					mag[i] = 0
+				}
+			}
+		case fn.Compares():
+			if d := x.off(j) + y.off(k); d > 0 && deviation(x.F[j], y.F[k]) <= d {
+				mag[i] = unsure
+			}
+		default:
+			mag[i] = arithmeticBound(fn, x.F[j], x.off(j), y.F[k], y.off(k), v.F[i], v.Type.DType)
+		}
+	}
+	return mag
+}
+
+// arithmeticBound is the magnitude of v = f(x, y), with x off by dx and y by dy.
+func arithmeticBound(fn graph.BinaryFn, x, dx, y, dy, v float64, d graph.DType) float64 {
+	terms := size(v)
+	switch fn {
+	case graph.Add, graph.Sub:
+		terms = size(x) + size(y)
+	case graph.Max, graph.Min:
+		terms = 0
+	}
+	carried := 0.0
+	for _, a := range [...]float64{x - dx, x, x + dx} {
+		for _, b := range [...]float64{y - dy, y, y + dy} {
+			carried = max(carried, deviation(v, fn.Eval(a, b)))
+		}
+	}
+	if fn == graph.Div && dy > 0 && math.Abs(y) <= dy {
+		carried = unsure
+	}
+	return settle(v, terms, carried/epsilon(d), d)
+}
+
+func chooseBound(cond, a, b, v Value) []float64 {
+	mag := make([]float64, v.Len())
+	for i := range mag {
+		c, j, k := cond.at(i), a.at(i), b.at(i)
+		switch {
+		case cond.mag(c) != 0:
+			if v.F == nil {
+				mag[i] = max(a.mag(j), b.mag(k))
+				if a.I[j] != b.I[k] {
+					mag[i] = unsure
+				}
+				continue
+			}
+			mag[i] = size(v.F[i]) + max(a.mag(j), b.mag(k)) + deviation(a.F[j], b.F[k])/epsilon(v.Type.DType)
+		case cond.I[c] != 0:
+			mag[i] = a.mag(j)
+		default:
+			mag[i] = b.mag(k)
+		}
+	}
+	return mag
+}
+
+func castBound(x, v Value) []float64 {
+	mag := make([]float64, v.Len())
+	d := v.Type.DType
+	for i := range mag {
+		switch off := x.off(i); {
+		case x.F != nil && v.F != nil:
+			terms := 0.0
+			if d == graph.F32 && x.Type.DType == graph.F64 {
+				terms = size(v.F[i])
+			}
+			mag[i] = settle(v.F[i], terms, x.mag(i)*epsilon(x.Type.DType)/epsilon(d), d)
+		case v.F != nil && x.Type.DType == graph.Bool && x.mag(i) != 0:
+			mag[i] = 1/epsilon(d) + 1 // 0 or 1
+		case v.F != nil:
+			terms := size(v.F[i])
+			if terms <= 1<<24 { // exact in f32
+				terms = 0
+			}
+			mag[i] = settle(v.F[i], terms, x.mag(i), d)
+		case x.F == nil:
+			mag[i] = x.mag(i)
+		case d == graph.Bool:
+			if off > 0 && size(x.F[i]) <= off {
+				mag[i] = unsure
+			}
+		case truncate(d, x.F[i]-off) != truncate(d, x.F[i]+off):
+			mag[i] = unsure
+		}
+	}
+	return mag
+}
+
+func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
+	mag := make([]float64, v.Len())
+	if v.F == nil {
+		for i, j := range index {
+			mag[j] = max(mag[j], x.mag(i))
+		}
+		return mag
+	}
+	switch fn {
+	case graph.Prod:
+		// Multiplying the sizes, and the sizes and what they are off, gives how far the product may be off.
+		exact, wide := make([]float64, len(mag)), make([]float64, len(mag))
+		for j := range mag {
+			exact[j], wide[j] = 1, 1
+		}
+		for i, j := range index {
+			exact[j] *= size(x.F[i])
+			wide[j] *= size(x.F[i]) + x.off(i)
+		}
+		for j := range mag {
+			mag[j] = (wide[j]-exact[j])/epsilon(v.Type.DType) + exact[j]
+		}
+	case graph.MaxOf, graph.MinOf:
+		for i, j := range index {
+			mag[j] = max(mag[j], x.mag(i))
+		}
+	default:
+		for i, j := range index {
+			mag[j] += size(x.F[i]) + x.mag(i)
+		}
+		if fn == graph.Mean {
+			n := float64(x.Len()) / float64(v.Len())
+			for j := range mag {
+				mag[j] /= n
+			}
+		}
+	}
+	for j := range mag {
+		if fn == graph.MaxOf || fn == graph.MinOf {
+			mag[j] = settle(v.F[j], 0, mag[j], v.Type.DType)
+		} else {
+			mag[j] = settle(v.F[j], mag[j], 0, v.Type.DType)
+		}
+	}
+	return mag
+}
+
+// bilinear computes f(a, b), linear in both, and its magnitude, by f itself: |a|·(m_b + |b|) + m_a·(|b| + ε·m_b).
+func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
+	v := f(a, b)
+	if !bound {
+		return v
+	}
+	// part makes a value of the elements' sizes times s plus their magnitudes times m.
+	part := func(x Value, s, m float64) Value {
+		p := zeros(x.Type)
+		for i := range p.F {
+			p.F[i] = s*size(x.F[i]) + m*x.mag(i)
+			if m == 0 {
+				p.F[i] = s * size(x.F[i])
+			}
+		}
+		return p
+	}
+	eps := epsilon(v.Type.DType)
+	x := f(part(a, 1, 0), part(b, 1, 1))
+	y := f(part(a, 0, 1), part(b, 1, eps))
+	v.Mag = x.F
+	for i := range v.Mag {
+		v.Mag[i] = settle(v.F[i], v.Mag[i]+y.F[i], 0, v.Type.DType)
+	}
+	return v
+}

@@ -1,0 +1,44 @@
+package cases
+
+import "fusec/graph"
+
+// attention has rows with something to attend only: the log-sum-exp of others is −Inf, which has no differences.
+func (m *maker) attention() {
+	op := graph.Attention{Scale: 0.5}
+	seed := integer(graph.I64, -1000, 1000)
+	m.add("2d", op, m.real(3, 4), m.real(5, 4), m.real(5, 2))
+	m.add("3d", op, m.real(2, 3, 4), m.real(2, 5, 4), m.real(2, 5, 3))
+	m.add("one_key", op, m.real(2, 3, 4), m.real(2, 1, 4), m.real(2, 1, 3))
+	m.add("no_queries", op, m.real(2, 0, 4), m.real(2, 3, 4), m.real(2, 3, 3))
+	m.add("no_depth", op, m.real(1, 2, 0), m.real(1, 3, 0), m.real(1, 3, 2))
+	m.add("no_width", op, m.real(1, 2, 3), m.real(1, 3, 3), m.real(1, 3, 0))
+
+	qkv := func(h, hk, sq, sk int) []Arg {
+		return []Arg{m.real(2, h, sq, 3), m.real(2, hk, sk, 3), m.real(2, hk, sk, 2)}
+	}
+	add := func(name string, op graph.Attention, args []Arg, more ...Arg) {
+		op.Scale = 0.7
+		m.add(name, op, append(args, more...)...)
+	}
+	add("grouped", graph.Attention{}, qkv(4, 2, 3, 4))
+	add("multi_query", graph.Attention{Causal: true}, qkv(3, 1, 3, 4))
+	for _, c := range []struct {
+		name   string
+		sq, sk int
+	}{{"", 4, 4}, {"_longer", 3, 5}} {
+		add("causal"+c.name, graph.Attention{Causal: true}, qkv(2, 2, c.sq, c.sk))
+		add("window"+c.name, graph.Attention{Window: 2}, qkv(2, 2, c.sq, c.sk))
+		add("causal_window"+c.name, graph.Attention{Causal: true, Window: 2}, qkv(2, 2, c.sq, c.sk))
+	}
+	add("mask", graph.Attention{HasMask: true}, qkv(2, 2, 3, 4), m.real(2, 2, 3, 4))
+	add("mask_rows", graph.Attention{HasMask: true}, qkv(2, 1, 3, 4), m.real(3, 4))
+	add("mask_keys", graph.Attention{HasMask: true, Causal: true}, qkv(2, 1, 3, 4), m.real(2, 1, 1, 4))
+	add("mask_bool", graph.Attention{HasMask: true}, qkv(2, 2, 3, 12), boolean(2, 1, 3, 12))
+	add("lengths", graph.Attention{HasLengths: true}, qkv(2, 2, 3, 4), integer(graph.I32, 1, 6, 2))
+	add("lengths_causal", graph.Attention{HasLengths: true, Causal: true, Window: 3}, qkv(2, 2, 3, 4), integer(graph.I64, 2, 5, 2))
+	add("tail", graph.Attention{HasLengths: true, Tail: true, Causal: true}, qkv(2, 1, 2, 5), integer(graph.I32, 2, 6, 2))
+	add("tail_window", graph.Attention{HasLengths: true, Tail: true, Window: 2}, qkv(2, 1, 2, 5), integer(graph.I32, 1, 6, 2))
+	add("dropout", graph.Attention{Dropout: 0.5}, qkv(2, 1, 3, 4), seed)
+	add("everything", graph.Attention{Causal: true, Window: 3, HasMask: true, HasLengths: true, Dropout: 0.25}, qkv(4, 2, 3, 4),
+		m.real(1, 4, 1, 4), integer(graph.I32, 2, 5, 2), seed)
+}

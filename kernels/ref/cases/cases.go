@@ -1,0 +1,115 @@
+// Package cases holds examples of every operation of the table: every attribute, odd sizes, axes of size 1, scalar
+// operands. Tests of the reference, of gradients and of the targets run over them, so that none forgets an operation.
+package cases
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"fusec/graph"
+)
+
+// Case is one operation with operands that fit it.
+type Case struct {
+	Name string
+	Op   graph.Op
+	Args []Arg
+}
+
+// Arg is an operand: a type, and the range [Lo,Hi) that its values are drawn from. Integers are drawn from it too;
+// Bools are true half of the time.
+type Arg struct {
+	Type   graph.Type
+	Lo, Hi float64
+}
+
+// Graph makes a graph of the one operation: operands x0, x1, … and an output y0, y1, … for each result.
+func (c Case) Graph() (*graph.Graph, error) {
+	b := graph.NewBuilder(c.Name)
+	args := make([]*graph.Node, len(c.Args))
+	for i, a := range c.Args {
+		args[i] = b.Input(fmt.Sprintf("x%d", i), a.Type)
+	}
+	y := b.Add(c.Op, args...)
+	if graph.IsSource(c.Op) {
+		b.Named(y, "source")
+	}
+	b.Output("y0", y)
+	for i := 1; i < y.Results(); i++ {
+		b.Output(fmt.Sprintf("y%d", i), b.Add(graph.Result{Index: i}, y))
+	}
+	return b.Graph()
+}
+
+// Inputs draws values for the graph's sources.
+func (c Case) Inputs(r *rand.Rand) map[string]*graph.Tensor {
+	in := make(map[string]*graph.Tensor, len(c.Args))
+	for i, a := range c.Args {
+		in[fmt.Sprintf("x%d", i)] = a.Draw(r)
+	}
+	if graph.IsSource(c.Op) {
+		info := graph.InfoOf(c.Op)
+		if t, err := info.Infer(c.Op, nil); err == nil {
+			in["source"] = Arg{t[0], -2, 2}.Draw(r)
+		}
+	}
+	return in
+}
+
+// Draw makes a tensor of the operand's type and range.
+func (a Arg) Draw(r *rand.Rand) *graph.Tensor {
+	t := graph.NewTensor(a.Type)
+	for i := range a.Type.Shape.Elems() {
+		switch {
+		case a.Type.DType == graph.Bool:
+			t.SetFloat(i, float64(r.IntN(2)))
+		case a.Type.DType.IsInt():
+			t.SetFloat(i, a.Lo+float64(r.IntN(int(a.Hi-a.Lo))))
+		default:
+			t.SetFloat(i, a.Lo+(a.Hi-a.Lo)*r.Float64())
+		}
+	}
+	return t
+}
+
+// All lists the examples, with floats of type d.
+func All(d graph.DType) []Case {
+	m := maker{d: d}
+	m.sources()
+	m.elementwise()
+	m.contraction()
+	m.reduction()
+	m.movement()
+	m.indexing()
+	m.random()
+	m.composites()
+	m.attention()
+	m.structure()
+	return m.cases
+}
+
+// maker collects cases.
+type maker struct {
+	d     graph.DType
+	cases []Case
+}
+
+func (m *maker) add(name string, op graph.Op, args ...Arg) {
+	m.cases = append(m.cases, Case{op.OpName() + "/" + name, op, args})
+}
+
+// real is a float operand in [−2,2).
+func (m *maker) real(dims ...int) Arg { return m.between(-2, 2, dims...) }
+
+// between is a float operand in [lo,hi).
+func (m *maker) between(lo, hi float64, dims ...int) Arg {
+	return Arg{graph.TypeOf(m.d, dims...), lo, hi}
+}
+
+// integer is an operand in [lo,hi).
+func integer(d graph.DType, lo, hi int, dims ...int) Arg {
+	return Arg{graph.TypeOf(d, dims...), float64(lo), float64(hi)}
+}
+
+// boolean is a Bool operand.
+func boolean(dims ...int) Arg { return Arg{Type: graph.TypeOf(graph.Bool, dims...)} }

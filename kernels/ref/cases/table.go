@@ -1,0 +1,231 @@
+package cases
+
+import "fusec/graph"
+
+func (m *maker) sources() {
+	t := graph.TypeOf(m.d, 3, 1)
+	m.add("f", graph.Input{Type: t})
+	m.add("i64", graph.Input{Type: graph.TypeOf(graph.I64)})
+	m.add("f", graph.Param{Type: t})
+	m.add("f", graph.State{Type: t})
+	m.add("f", graph.Const{Value: graph.Filled(t, 0.1)})
+	m.add("bool", graph.Const{Value: graph.Filled(graph.TypeOf(graph.Bool, 2), 1)})
+}
+
+func (m *maker) elementwise() {
+	for f := graph.Neg; f <= graph.Silu; f++ {
+		lo, hi := -2.0, 2.0
+		switch f {
+		case graph.Log, graph.Log2, graph.Sqrt, graph.Rsqrt, graph.Recip:
+			lo = 0.3
+		case graph.Log1p:
+			lo = -0.7
+		}
+		m.add(f.String(), graph.Unary{Fn: f, Alpha: 0.3}, m.between(lo, hi, 3, 1, 5))
+	}
+	m.add("scalar", graph.Unary{Fn: graph.Exp}, m.real())
+	m.add("empty", graph.Unary{Fn: graph.Exp}, m.real(3, 0))
+	m.add("not", graph.Unary{Fn: graph.Not}, boolean(5))
+	for _, f := range []graph.UnaryFn{graph.Neg, graph.Abs, graph.Sign, graph.Square, graph.Cube, graph.Relu} {
+		m.add(f.String()+"_i32", graph.Unary{Fn: f}, integer(graph.I32, -9, 10, 7))
+	}
+
+	for f := graph.Add; f <= graph.Ne; f++ {
+		if f == graph.And || f == graph.Or {
+			m.add(f.String(), graph.Binary{Fn: f}, boolean(7), boolean(7))
+			continue
+		}
+		x, y := m.real(3, 5), m.real(3, 5)
+		s, u := m.real(), m.real()
+		switch f {
+		case graph.Div:
+			y, s, u = m.between(0.5, 2, 3, 5), m.between(0.5, 2), m.between(0.5, 2)
+		case graph.Pow:
+			x, s, u = m.between(0.3, 2, 3, 5), m.between(0.3, 2), m.between(0.3, 2)
+		}
+		m.add(f.String(), graph.Binary{Fn: f}, x, y)
+		m.add(f.String()+"_scalar_right", graph.Binary{Fn: f}, x, s)
+		m.add(f.String()+"_scalar_left", graph.Binary{Fn: f}, s, y)
+		m.add(f.String()+"_scalars", graph.Binary{Fn: f}, s, u)
+		m.add(f.String()+"_i64", graph.Binary{Fn: f}, integer(graph.I64, -6, 7, 8), integer(graph.I64, 1, 5, 8))
+	}
+	m.add("eq_bool", graph.Binary{Fn: graph.Eq}, boolean(7), boolean(7))
+
+	m.add("full", graph.Select{}, boolean(3, 5), m.real(3, 5), m.real(3, 5))
+	m.add("scalar_cond", graph.Select{}, boolean(), m.real(3, 5), m.real(3, 5))
+	m.add("scalar_a", graph.Select{}, boolean(3, 5), m.real(), m.real(3, 5))
+	m.add("scalar_b", graph.Select{}, boolean(3, 5), m.real(3, 5), m.real())
+	m.add("scalars", graph.Select{}, boolean(3, 5), m.real(), m.real())
+	m.add("i32", graph.Select{}, boolean(4), integer(graph.I32, -9, 9, 4), integer(graph.I32, -9, 9, 4))
+
+	for _, to := range []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool} {
+		m.add("float_to_"+to.String(), graph.Cast{To: to}, m.between(-9, 9, 3, 2))
+		m.add("i32_to_"+to.String(), graph.Cast{To: to}, integer(graph.I32, -9, 9, 5))
+		m.add("bool_to_"+to.String(), graph.Cast{To: to}, boolean(5))
+	}
+}
+
+func (m *maker) contraction() {
+	m.add("vectors", graph.MatMul{}, m.real(1, 7), m.real(7, 1))
+	m.add("outer", graph.MatMul{}, m.real(3, 1), m.real(1, 5))
+	m.add("inner_empty", graph.MatMul{}, m.real(3, 0), m.real(0, 5))
+	for _, ta := range []bool{false, true} {
+		for _, tb := range []bool{false, true} {
+			name := map[bool]string{false: "n", true: "t"}
+			op, label := graph.MatMul{TransA: ta, TransB: tb}, name[ta]+name[tb]
+			matrices := func(batchA, batchB []int) (a, b Arg) {
+				ra, rb := []int{3, 5}, []int{5, 7}
+				if ta {
+					ra = []int{5, 3}
+				}
+				if tb {
+					rb = []int{7, 5}
+				}
+				return m.real(append(batchA, ra...)...), m.real(append(batchB, rb...)...)
+			}
+			for _, k := range []struct {
+				name string
+				a, b []int
+			}{
+				{"", nil, nil},
+				{"_batched", []int{2, 3}, []int{2, 3}},
+				{"_batch_left", []int{2, 3}, nil},
+				{"_batch_right", nil, []int{2}},
+				{"_broadcast", []int{2, 1}, []int{1, 3}},
+				{"_shorter", []int{2, 3}, []int{3}},
+			} {
+				a, b := matrices(k.a, k.b)
+				m.add(label+k.name, op, a, b)
+			}
+		}
+	}
+	conv := func(name string, groups, sy, sx, dy, dx int, pad [4]int, x, w Arg) {
+		m.add(name, graph.Conv2D{Stride: graph.IntsOf(sy, sx), Dilation: graph.IntsOf(dy, dx),
+			Pad: graph.IntsOf(pad[:]...), Groups: groups}, x, w)
+	}
+	conv("plain", 1, 1, 1, 1, 1, [4]int{}, m.real(2, 3, 5, 4), m.real(4, 3, 3, 2))
+	conv("pointwise", 1, 1, 1, 1, 1, [4]int{}, m.real(1, 3, 2, 3), m.real(2, 3, 1, 1))
+	conv("padded", 1, 1, 1, 1, 1, [4]int{1, 0, 2, 1}, m.real(2, 2, 4, 3), m.real(3, 2, 3, 3))
+	conv("strided", 1, 2, 3, 1, 1, [4]int{1, 1, 1, 1}, m.real(1, 2, 6, 5), m.real(3, 2, 3, 2))
+	conv("dilated", 1, 1, 1, 2, 3, [4]int{0, 1, 0, 1}, m.real(1, 2, 6, 5), m.real(2, 2, 2, 2))
+	conv("grouped", 2, 1, 2, 1, 1, [4]int{1, 1, 1, 1}, m.real(2, 4, 3, 5), m.real(6, 2, 3, 3))
+	conv("depthwise", 3, 1, 1, 1, 1, [4]int{1, 1, 1, 1}, m.real(2, 3, 3, 3), m.real(3, 1, 3, 3))
+}
+
+func (m *maker) reduction() {
+	for f := graph.Sum; f <= graph.MinOf; f++ {
+		for _, keep := range []bool{false, true} {
+			label := f.String()
+			if keep {
+				label += "_keep"
+			}
+			reduce := func(axes ...int) graph.Reduce {
+				return graph.Reduce{Fn: f, Axes: graph.IntsOf(axes...), Keep: keep}
+			}
+			m.add(label+"_last", reduce(2), m.real(2, 3, 5))
+			m.add(label+"_first", reduce(0), m.real(2, 3, 5))
+			m.add(label+"_middle", reduce(1), m.real(2, 3, 5))
+			m.add(label+"_outer", reduce(2, 0), m.real(2, 3, 5))
+			m.add(label+"_all", reduce(0, 1, 2), m.real(2, 3, 1))
+			m.add(label+"_none", reduce(), m.real(2, 3))
+		}
+		if f != graph.Mean {
+			m.add(f.String()+"_i32", graph.Reduce{Fn: f, Axes: graph.IntsOf(1)}, integer(graph.I32, -4, 5, 3, 4))
+		}
+	}
+	for f := graph.MaxPool; f <= graph.AvgPool; f++ {
+		for _, count := range []bool{false, true} {
+			label := f.String()
+			if count {
+				label += "_count"
+			}
+			two := func(name string, ky, kx, sy, sx int, pad [4]int, oh, ow int, x Arg) {
+				p := graph.Pool{Fn: f, Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Pad: graph.IntsOf(pad[:]...), CountPad: count}
+				m.add(label+name, p, x)
+				s := x.Type.Shape
+				m.add(label+name, graph.PoolGrad(p), x, m.real(s.At(0), s.At(1), oh, ow))
+			}
+			two("_plain", 2, 2, 2, 2, [4]int{}, 2, 2, m.real(2, 3, 5, 4))
+			two("_overlapping", 3, 2, 1, 1, [4]int{}, 3, 3, m.real(1, 2, 5, 4))
+			two("_padded", 3, 3, 2, 1, [4]int{1, 1, 1, 0}, 3, 3, m.real(1, 2, 5, 4))
+		}
+	}
+}
+
+func (m *maker) movement() {
+	m.add("flat", graph.Reshape{Shape: graph.ShapeOf(15)}, m.real(3, 5))
+	m.add("to_scalar", graph.Reshape{}, m.real(1, 1))
+	m.add("i32", graph.Reshape{Shape: graph.ShapeOf(2, 3)}, integer(graph.I32, -9, 9, 6))
+	m.add("2d", graph.Transpose{Perm: graph.IntsOf(1, 0)}, m.real(3, 5))
+	m.add("4d", graph.Transpose{Perm: graph.IntsOf(2, 0, 3, 1)}, m.real(2, 3, 1, 5))
+	m.add("scalar", graph.Broadcast{Shape: graph.ShapeOf(2, 3)}, m.real())
+	m.add("rows", graph.Broadcast{Shape: graph.ShapeOf(4, 3)}, m.real(3))
+	m.add("inner", graph.Broadcast{Shape: graph.ShapeOf(2, 3, 4)}, m.real(3, 1))
+	m.add("bool", graph.Broadcast{Shape: graph.ShapeOf(2, 3)}, boolean(2, 1))
+	m.add("first", graph.Slice{Axis: 0, Size: 2, Step: 1}, m.real(4, 3), integer(graph.I64, 0, 3))
+	m.add("steps", graph.Slice{Axis: 1, Size: 2, Step: 3}, m.real(2, 7), integer(graph.I64, 0, 4))
+	m.add("i64", graph.Slice{Axis: 0, Size: 1, Step: 1}, integer(graph.I64, -5, 5, 3), integer(graph.I64, 0, 3))
+	m.add("first", graph.Unslice{Axis: 0, Size: 4, Step: 1}, m.real(2, 3), integer(graph.I64, 0, 3))
+	m.add("steps", graph.Unslice{Axis: 1, Size: 7, Step: 3}, m.real(2, 2), integer(graph.I64, 0, 4))
+	m.add("one", graph.Concat{Axis: 0}, m.real(2, 3))
+	m.add("rows", graph.Concat{Axis: 0}, m.real(2, 3), m.real(1, 3), m.real(3, 3))
+	m.add("columns", graph.Concat{Axis: 1}, m.real(2, 3, 2), m.real(2, 1, 2))
+	m.add("zeros", graph.Pad{Lo: graph.IntsOf(1, 0), Hi: graph.IntsOf(0, 2)}, m.real(2, 3))
+	m.add("value", graph.Pad{Lo: graph.IntsOf(0, 2, 1), Hi: graph.IntsOf(1, 0, 1), Value: -1.5}, m.real(2, 1, 3))
+	m.add("f", graph.Copy{}, m.real(3, 5))
+
+	patches := func(name string, ky, kx, sy, sx, dy, dx int, pad [4]int, oh, ow int, x Arg) {
+		o := graph.Im2Col{Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Dilation: graph.IntsOf(dy, dx), Pad: graph.IntsOf(pad[:]...)}
+		s := x.Type.Shape
+		m.add(name, o, x)
+		m.add(name, graph.Col2Im{Kernel: o.Kernel, Stride: o.Stride, Dilation: o.Dilation, Pad: o.Pad, H: s.At(2), W: s.At(3)},
+			m.real(s.At(0), oh, ow, s.At(1)*ky*kx))
+	}
+	patches("plain", 3, 2, 1, 1, 1, 1, [4]int{}, 3, 3, m.real(2, 3, 5, 4))
+	patches("padded", 3, 3, 2, 1, 1, 1, [4]int{1, 2, 1, 0}, 2, 4, m.real(1, 2, 4, 4))
+	patches("dilated", 2, 2, 1, 2, 3, 1, [4]int{0, 1, 0, 1}, 2, 3, m.real(1, 2, 5, 4))
+}
+
+func (m *maker) indexing() {
+	m.add("rows", graph.Gather{Axis: 0}, m.real(5, 3), integer(graph.I64, 0, 5, 7))
+	m.add("scalar", graph.Gather{Axis: 1}, m.real(2, 3), integer(graph.I32, 0, 3))
+	m.add("middle", graph.Gather{Axis: 1}, m.real(2, 4, 3), integer(graph.I32, 0, 4, 2, 3))
+	m.add("i32", graph.Gather{Axis: 0}, integer(graph.I32, -9, 9, 5), integer(graph.I32, 0, 5, 4))
+	m.add("rows", graph.ScatterAdd{Axis: 0, Size: 5}, integer(graph.I64, 0, 5, 7), m.real(7, 3))
+	m.add("scalar", graph.ScatterAdd{Axis: 1, Size: 3}, integer(graph.I32, 0, 3), m.real(2))
+	m.add("middle", graph.ScatterAdd{Axis: 1, Size: 4}, integer(graph.I32, 0, 4, 2, 3), m.real(2, 2, 3, 3))
+	m.add("i32", graph.ScatterAdd{Axis: 0, Size: 3}, integer(graph.I32, 0, 3, 6), integer(graph.I32, -9, 9, 6))
+}
+
+func (m *maker) random() {
+	seed := integer(graph.I64, -1000, 1000)
+	m.add("half", graph.Dropout{P: 0.5}, m.real(3, 7), seed)
+	m.add("none", graph.Dropout{}, m.real(5), seed)
+	for d := graph.Uniform; d <= graph.Bernoulli; d++ {
+		m.add(d.String(), graph.Random{Dist: d, A: 0.25, B: 2, Type: graph.TypeOf(m.d, 3, 5)}, seed)
+	}
+}
+
+func (m *maker) composites() {
+	for axis := range 3 {
+		m.add(string(rune('0'+axis)), graph.Softmax{Axis: axis}, m.between(-4, 4, 2, 3, 5))
+		m.add(string(rune('0'+axis)), graph.LogSoftmax{Axis: axis}, m.between(-4, 4, 2, 3, 5))
+	}
+	m.add("one", graph.Softmax{Axis: 1}, m.real(3, 1))
+	m.add("one", graph.LogSoftmax{Axis: 1}, m.real(3, 1))
+	m.add("2d", graph.LayerNorm{Eps: 1e-5}, m.real(3, 7), m.real(7), m.real(7))
+	m.add("3d", graph.LayerNorm{Eps: 0.1}, m.real(2, 1, 5), m.real(5), m.real(5))
+	m.add("2d", graph.RMSNorm{Eps: 1e-5}, m.real(3, 7), m.real(7))
+	m.add("3d", graph.RMSNorm{Eps: 0.1}, m.real(2, 1, 5), m.real(5))
+	for _, train := range []bool{true, false} {
+		label := map[bool]string{true: "train", false: "eval"}[train]
+		op := graph.BatchNorm{Eps: 1e-3, Momentum: 0.9, Train: train}
+		vector := func(n int) []Arg { return []Arg{m.real(n), m.real(n), m.real(n), m.between(0.5, 2, n)} }
+		m.add(label+"_4d", op, append([]Arg{m.real(2, 3, 2, 3)}, vector(3)...)...)
+		m.add(label+"_2d", op, append([]Arg{m.real(5, 3)}, vector(3)...)...)
+		m.add(label+"_one_channel", op, append([]Arg{m.real(4, 1, 3)}, vector(1)...)...)
+	}
+	m.add("two", graph.GroupNorm{Groups: 2, Eps: 1e-3}, m.real(2, 4, 3, 1), m.real(4), m.real(4))
+	m.add("instance", graph.GroupNorm{Groups: 3, Eps: 1e-3}, m.real(2, 3, 5), m.real(3), m.real(3))
+	m.add("layer", graph.GroupNorm{Groups: 1, Eps: 1e-3}, m.real(2, 3), m.real(3), m.real(3))
+}

@@ -1,0 +1,205 @@
+package ref
+
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+)
+
+// Eval computes a graph from the values of its inputs, parameters and states, by name, each of its declared type. It
+// returns the outputs by name and the updates' new values by their target's name: floats as F64 tensors.
+func Eval(g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates map[string]*graph.Tensor, err error) {
+	values, err := Nodes(g, in, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	outputs, updates = map[string]*graph.Tensor{}, map[string]*graph.Tensor{}
+	for _, o := range g.Outputs {
+		outputs[o.Name] = values[o.Node][0].Tensor()
+	}
+	for _, u := range g.Updates {
+		updates[u.Target.Name] = values[u.Value][0].Tensor()
+	}
+	return outputs, updates, nil
+}
+
+// EvalBound is [Eval] with magnitudes; what it returns is made for [Check].
+func EvalBound(g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates map[string]Value, err error) {
+	values, err := Nodes(g, in, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	outputs, updates = map[string]Value{}, map[string]Value{}
+	for _, o := range g.Outputs {
+		outputs[o.Name] = values[o.Node][0]
+	}
+	for _, u := range g.Updates {
+		updates[u.Target.Name] = values[u.Value][0]
+	}
+	return outputs, updates, nil
+}
+
+// Nodes computes the results of every node of a graph, with magnitudes if bound is true.
+func Nodes(g *graph.Graph, in map[string]*graph.Tensor, bound bool) (map[*graph.Node][]Value, error) {
+	return run(g, bound, func(n *graph.Node) (Value, error) {
+		t := in[n.Name]
+		if t == nil {
+			return Value{}, fmt.Errorf("no value is given")
+		}
+		if t.Type != n.Type {
+			return Value{}, fmt.Errorf("a value of type %v is given, not %v", t.Type, n.Type)
+		}
+		return FromTensor(t), nil
+	})
+}
+
+// evalArgs computes the outputs of a graph whose i-th Input has the value args[i].
+func evalArgs(g *graph.Graph, args []Value, bound bool) ([]Value, error) {
+	next := 0
+	values, err := run(g, bound, func(*graph.Node) (Value, error) {
+		next++
+		return args[next-1], nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Value, len(g.Outputs))
+	for i, o := range g.Outputs {
+		out[i] = values[o.Node][0]
+	}
+	return out, nil
+}
+
+func run(g *graph.Graph, bound bool, source func(*graph.Node) (Value, error)) (map[*graph.Node][]Value, error) {
+	values := make(map[*graph.Node][]Value, len(g.Nodes))
+	for _, n := range g.Nodes {
+		var err error
+		switch op := n.Op.(type) {
+		case graph.Input, graph.Param, graph.State:
+			var v Value
+			v, err = source(n)
+			values[n] = []Value{v}
+		case graph.Result:
+			values[n] = values[n.Args[0]][op.Index:]
+		default:
+			args := make([]Value, len(n.Args))
+			for i, a := range n.Args {
+				args[i] = values[a][0]
+			}
+			values[n], err = apply(n.Op, args, bound)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", n.Where(), err)
+		}
+	}
+	return values, nil
+}
+
+// Op computes the results of one operation, without magnitudes. Sources other than Const, and Result, have no value
+// of their own and are errors.
+func Op(op graph.Op, args []Value) ([]Value, error) { return apply(op, args, false) }
+
+// OpBound is [Op] with magnitudes.
+func OpBound(op graph.Op, args []Value) ([]Value, error) { return apply(op, args, true) }
+
+func apply(op graph.Op, args []Value, bound bool) ([]Value, error) {
+	info := graph.InfoOf(op)
+	if info == nil {
+		return nil, fmt.Errorf("operation %T is not in the table", op)
+	}
+	if len(args) < info.MinArgs || info.MaxArgs >= 0 && len(args) > info.MaxArgs {
+		return nil, fmt.Errorf("%s of %d operands", info.Name, len(args))
+	}
+	args = slices.Clone(args)
+	in := make([]graph.Type, len(args))
+	for i, a := range args {
+		in[i] = a.Type
+		if bound && a.Mag == nil {
+			args[i].Mag = make([]float64, a.Len())
+		}
+	}
+	types, err := info.Infer(op, in)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", info.Name, err)
+	}
+	out, err := compute(op, args, types, bound)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		switch {
+		case !bound:
+			out[i].Mag = nil
+		case out[i].Mag == nil:
+			out[i].Mag = make([]float64, out[i].Len())
+		}
+	}
+	return out, nil
+}
+
+// compute is the reference of every operation: one case each.
+func compute(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value, error) {
+	t := types[0]
+	var v Value
+	var err error
+	switch op := op.(type) {
+	case graph.Input, graph.Param, graph.State:
+		err = fmt.Errorf("%s has no value of its own", op.OpName())
+	case graph.Const:
+		v = FromTensor(op.Value)
+	case graph.Unary:
+		v = unary(op, args[0], t, bound)
+	case graph.Binary:
+		v, err = binary(op, args[0], args[1], t, bound)
+	case graph.Select:
+		v = choose(args[0], args[1], args[2], t, bound)
+	case graph.Cast:
+		v = cast(args[0], t, bound)
+	case graph.MatMul:
+		v = bilinear(args[0], args[1], bound, func(a, b Value) Value { return matMul(op, a, b, t) })
+	case graph.Conv2D:
+		v = bilinear(args[0], args[1], bound, func(x, w Value) Value { return conv2D(op, x, w, t) })
+	case graph.Reduce:
+		v = reduce(op, args[0], t, bound)
+	case graph.Reshape, graph.Copy:
+		v = args[0]
+		v.Type = t
+	case graph.Transpose:
+		v = pick(args[0], t, transposeIndex(op, args[0].Type.Shape, t.Shape))
+	case graph.Broadcast:
+		v = pick(args[0], t, broadcastIndex(args[0].Type.Shape, t.Shape))
+	case graph.Slice:
+		v, err = slice(op, args[0], args[1], t)
+	case graph.Unslice:
+		v, err = unslice(op, args[0], args[1], t)
+	case graph.Concat:
+		v = concat(op, args, t)
+	case graph.Pad:
+		v = pad(op, args[0], t)
+	case graph.Im2Col:
+		v = pick(args[0], t, im2colIndex(op, args[0].Type.Shape, t.Shape))
+	case graph.Col2Im:
+		patches := graph.Im2Col{Kernel: op.Kernel, Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad}
+		v = spread(args[0], t, im2colIndex(patches, t.Shape, args[0].Type.Shape))
+	case graph.Gather:
+		v, err = gather(op, args[0], args[1], t)
+	case graph.ScatterAdd:
+		v, err = scatterAdd(op, args[0], args[1], t)
+	case graph.Dropout:
+		v = dropout(op, args[0], args[1], t)
+	case graph.Random:
+		v = random(op, args[0], t)
+	case graph.Pool:
+		v = pool(op, args[0], t)
+	case graph.PoolGrad:
+		v = poolGrad(op, args[0], args[1], t)
+	case graph.Fusion:
+		return evalArgs(op.Body, args, bound)
+	case graph.Host:
+		v, err = host(op, args, t)
+	default:
+		return composite(op, args, types, bound)
+	}
+	return []Value{v}, err
+}

@@ -1,0 +1,36 @@
+package ref
+
+import (
+	"math"
+
+	"fusec/graph"
+)
+
+func dropout(op graph.Dropout, x, seed Value, t graph.Type) Value {
+	v := zeros(t)
+	v.Mag = make([]float64, v.Len())
+	for i := range v.F {
+		if graph.DropoutKeep(uint64(seed.I[0]), uint64(i), op.P) {
+			v.F[i] = x.F[i] / (1 - op.P)
+			v.Mag[i] = settle(v.F[i], size(v.F[i]), x.mag(i)/(1-op.P), t.DType)
+		}
+	}
+	return v.doubt(seed)
+}
+
+// random gives uniform numbers the magnitude |A|+|B| and normal ones |A|+6|B|: r of the Box–Muller transform is less
+// than 6, and the angle is rounded.
+func random(op graph.Random, seed Value, t graph.Type) Value {
+	v := zeros(t)
+	v.Mag = make([]float64, v.Len())
+	for i := range v.F {
+		v.F[i] = graph.RandomAt(op.Dist, op.A, op.B, uint64(seed.I[0]), uint64(i))
+		switch op.Dist {
+		case graph.Uniform:
+			v.Mag[i] = math.Abs(op.A) + math.Abs(op.B)
+		case graph.Normal:
+			v.Mag[i] = math.Abs(op.A) + 6*math.Abs(op.B)
+		}
+	}
+	return v.doubt(seed)
+}

@@ -1,0 +1,144 @@
+package ref
+
+import (
+	"math"
+
+	"fusec/graph"
+)
+
+// Value is a value of the reference. Floats are float64, whatever Type says; integers are int64; a Bool is the integer
+// 0 or 1.
+type Value struct {
+	Type graph.Type
+	F    []float64 // the elements of a float type, row-major
+	I    []int64   // the elements of any other type
+	// Mag holds each element's magnitude, as the package comment defines it; nil if none was asked for. Those of
+	// integers and Bools are 0, or +Inf where the element is unsure.
+	Mag []float64
+}
+
+// FromTensor converts a tensor. Its magnitudes are 0: the elements are exact.
+func FromTensor(t *graph.Tensor) Value {
+	v := zeros(t.Type)
+	for i := range v.F {
+		v.F[i] = t.Float(i)
+	}
+	for i := range v.I {
+		switch d := t.Data.(type) {
+		case []int32:
+			v.I[i] = int64(d[i])
+		case []int64:
+			v.I[i] = d[i]
+		case []bool:
+			v.I[i] = truth(d[i])
+		}
+	}
+	v.Mag = make([]float64, v.Len())
+	return v
+}
+
+// Tensor converts to a tensor of F64 for floats, and else of the value's own type.
+func (v Value) Tensor() *graph.Tensor {
+	if v.Type.DType == graph.F32 {
+		v.Type.DType = graph.F64
+	}
+	return v.Rounded()
+}
+
+// Rounded converts to a tensor of the value's own type.
+func (v Value) Rounded() *graph.Tensor {
+	t := graph.NewTensor(v.Type)
+	for i, x := range v.F {
+		t.SetFloat(i, x)
+	}
+	for i, x := range v.I {
+		switch d := t.Data.(type) {
+		case []int32:
+			d[i] = int32(x)
+		case []int64:
+			d[i] = x
+		case []bool:
+			d[i] = x != 0
+		}
+	}
+	return t
+}
+
+// Len is the number of elements.
+func (v Value) Len() int { return v.Type.Shape.Elems() }
+
+// zeros makes a value of zeros without magnitudes.
+func zeros(t graph.Type) Value {
+	v := Value{Type: t}
+	if t.DType.IsFloat() {
+		v.F = make([]float64, t.Shape.Elems())
+	} else {
+		v.I = make([]int64, t.Shape.Elems())
+	}
+	return v
+}
+
+// float is element i as a float64.
+func (v Value) float(i int) float64 {
+	if v.F != nil {
+		return v.F[i]
+	}
+	return float64(v.I[i])
+}
+
+// at is the place in v of element i of an elementwise result: a scalar stands for all elements.
+func (v Value) at(i int) int {
+	if v.Type.Shape.Rank() == 0 {
+		return 0
+	}
+	return i
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// wrap reduces an integer to the range of its type, as Go's conversions do.
+func wrap(d graph.DType, x int64) int64 {
+	if d == graph.I32 {
+		return int64(int32(x))
+	}
+	return x
+}
+
+// each calls f for the row-major indices of a shape, with the element's number.
+func each(s graph.Shape, f func(i int, at []int)) {
+	at := make([]int, s.Rank())
+	for i := range s.Elems() {
+		f(i, at)
+		for k := len(at) - 1; k >= 0; k-- {
+			if at[k]++; at[k] < s.At(k) {
+				break
+			}
+			at[k] = 0
+		}
+	}
+}
+
+// offset is the number of the element at the given indices of a shape.
+func offset(s graph.Shape, at []int) int {
+	o := 0
+	for k, i := range at {
+		o = o*s.At(k) + i
+	}
+	return o
+}
+
+// epsilon is ε for results of type d.
+func epsilon(d graph.DType) float64 {
+	if d == graph.F64 {
+		return 1e-12
+	}
+	return 1e-5
+}
+
+// unsure is the magnitude of what is not checked.
+var unsure = math.Inf(1)
