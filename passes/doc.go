@@ -1,0 +1,23 @@
+// Package passes turns the graph that a user wrote into the graph that a target runs.
+//
+// A pass is a row of one table ([All]): its name, what it does in one line, its function, and what it must come after
+// and why. [Run] clones the graph, runs the passes in order, and writes down in a [trace.Trace] what each of them did:
+// a snapshot of the graph, the rewrites, the near misses, what stayed as it was and why.
+//
+//	         strip-grad   simplify     raise        differentiate  fuse-regions
+//	                                                               ┌──────────┐
+//	x  w      x  w         x  w         x  w         x  w          │ x  w     │
+//	│  │      │  │         │  │         │  │         │  │ ╲        │ │  │  ╲  │
+//	matmul    matmul       matmul       matmul       matmul  …     │ matmul … │
+//	│ ╲       │ ╲          │ ╲          │            │     ╲       │ │        │
+//	│  ≥ 0    │  ≥ 0       │  ≥ 0       relu         relu   ∇      │ relu     │
+//	│ ╱       │ ╱          │ ╱          │            │     ╱       └──────────┘
+//	⊙  …∇     ⊙ ─ d/dw     ⊙ ─ d/dw     └─ d/dw
+//
+// Passes know the graph and nobody else. What a target can do they ask of a [Target].
+//
+// Two of the passes, simplify and raise, are lists of local rewrites. They share a driver ([rewriter]) that walks the
+// graph once from operands to users, so that a rewrite sees its operands in final form, and repeats until nothing
+// changes. A rewrite is pure: it makes a new value for a node and the readers are led to it; what nothing reads any
+// more is dropped. A value with further readers therefore simply stays.
+package passes

@@ -1,0 +1,69 @@
+package passes
+
+import (
+	"testing"
+
+	"fusec/graph"
+)
+
+// TestFuseAttentionRegion says what stands in the launch of an attention.
+func TestFuseAttentionRegion(t *testing.T) {
+	tests := []struct {
+		name  string
+		build func(b *graph.Builder)
+		want  string
+	}{
+		{"heads split and merged", func(b *graph.Builder) {
+			x := b.Input("x", dt(2, 5, 12))
+			h := b.Transpose(b.Reshape(x, 2, 5, 3, 4), 0, 2, 1, 3)
+			b.Output("y", b.Reshape(b.Transpose(attend(b, h, h, h), 0, 2, 1, 3), 2, 5, 12))
+		}, "attention{reshape[2,5,3,4] transpose[0,2,1,3] attention transpose[0,2,1,3] reshape[2,5,12]}"},
+		{"elementwise work before and after", func(b *graph.Builder) {
+			q, k, v := qkv(b, f64, 5, 5)
+			b.Output("y", b.Unary(graph.Tanh, attend(b, b.Unary(graph.Exp, q), k, v)))
+		}, "elementwise{exp} attention{attention} elementwise{tanh}"},
+		{"mask, lengths and seed are operands", func(b *graph.Builder) {
+			q, k, v := qkv(b, f64, 5, 5)
+			n, seed := b.Scalar(graph.I64, 3), b.Scalar(graph.I64, 7)
+			m := b.Scalar(f64, 1)
+			b.Output("y", b.Add(graph.Attention{Scale: 1, HasMask: true, HasLengths: true, Dropout: 0.5}, q, k, v, m, n, seed))
+		}, "attention{attention}"},
+		{"both results", func(b *graph.Builder) {
+			q, k, v := qkv(b, f64, 5, 5, 3)
+			y := b.Add(graph.Attention{Scale: 1}, q, k, v)
+			b.Output("y", y)
+			b.Output("lse", b.Unary(graph.Exp, b.Add(graph.Result{Index: 1}, y)))
+		}, "attention{attention result} elementwise{exp}"},
+		{"the second result alone", func(b *graph.Builder) {
+			q, k, v := qkv(b, f64, 5, 5, 3)
+			b.Output("lse", b.Add(graph.Result{Index: 1}, b.Add(graph.Attention{Scale: 1}, q, k, v)))
+		}, "attention{attention result}"},
+		{"attention of attention", func(b *graph.Builder) {
+			q, k, v := qkv(b, f64, 5, 5)
+			y := attend(b, q, k, v)
+			b.Output("y", attend(b, y, y, y))
+		}, "attention{attention} attention{attention}"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h, _ := run(t, made(t, tt.build), Config{})
+			if got := launches(h); got != tt.want {
+				t.Errorf("launches:\n\t%s\nwant:\n\t%s", got, tt.want)
+			}
+			for _, n := range h.Nodes {
+				f, ok := n.Op.(graph.Fusion)
+				if !ok || f.Kind != graph.KindAttention {
+					continue
+				}
+				if f.Body.Outputs[0].Node.Op != f.Anchored().Op && !graph.IsView(f.Body.Outputs[0].Node.Op) {
+					t.Errorf("the first result of the launch is %s", f.Body.Outputs[0].Node.Where())
+				}
+				for _, in := range f.Anchored().Args {
+					if _, ok := in.Op.(graph.Const); ok {
+						t.Errorf("the operand %s is inside the launch", in.Where())
+					}
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,427 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+)
+
+// fuse-regions moves elementwise work into the launch that produces or reads it. It rewrites
+//
+//	x ─► MatMul ─► Add ─► Gelu ─► Add ─►            x, w, b, r ─► Fusion{matmul, linear} ─►
+//	w ─┘    b ─────┘       r ─────┘           to
+//
+// in three rounds: first the contractions take the elementwise work after them, and what only that work reads; then the
+// reductions over rows take the elementwise work before, between and after them; and then what is left is gathered into
+// elementwise regions.
+// A region is convex: no path leaves it and comes back, not even through other regions. Views on the way into a
+// region become part of its body, where they are strides; views on the way out do where the reader cannot take them.
+func fuseRegions(c *Context) error {
+	g := c.Graph
+	sinkReshapes(g)
+	copyFilters(g)
+	if err := g.Tidy(); err != nil {
+		return err
+	}
+	f := newFuser(c)
+	for _, n := range g.Nodes {
+		switch n.Op.(type) {
+		case graph.MatMul:
+			f.start(graph.AnchorMatMul, n, n.Type.Shape)
+		case graph.Conv2D:
+			f.start(graph.AnchorConv, n, n.Type.Shape)
+		case graph.Attention:
+			f.startAttention(n)
+		}
+	}
+	f.growAll(f.regions)
+	contractions := len(f.regions)
+	for _, n := range g.Nodes {
+		if axes, ok := rowAxes(n); ok && f.in[n.ID] == nil {
+			r := f.start(graph.AnchorRow, n, n.Args[0].Type.Shape)
+			r.setAxes(axes)
+			f.grow(r, false)
+		}
+	}
+	f.growAll(f.regions[contractions:])
+	for _, n := range g.Nodes {
+		if isElementwise(n) && f.in[n.ID] == nil {
+			f.grow(f.start(graph.AnchorNone, n, n.Type.Shape), true)
+		}
+	}
+	f.report()
+	return f.build()
+}
+
+// maxRegion bounds the nodes of a region, so that its registers stay in the first-level cache.
+const maxRegion = 96
+
+// A region is a set of nodes that becomes one Fusion.
+type region struct {
+	anchor graph.Anchor
+	root   *graph.Node // the node it was started for
+	nodes  []*graph.Node
+	shape  graph.Shape // of the elementwise work, the iteration space
+	lane   graph.DType // in which all of it is computed
+	// For AnchorRow: the reduced axes, and the reduced shape with and without them.
+	axes          graph.Ints
+	keep, dropped graph.Shape
+	trailing      bool // the reduced axes are the innermost: values may lead back to shape
+}
+
+func (r *region) setAxes(axes graph.Ints) {
+	r.axes = axes
+	r.keep = r.shape
+	for i := range axes.Len() {
+		r.keep = r.keep.With(axes.At(i), 1)
+	}
+	r.dropped = r.shape.Drop(axes)
+	r.trailing = innermost(r.shape, axes)
+}
+
+// rowAxes returns the axes along which n combines elements, if n can anchor a row. Along axes of one element there is
+// nothing to combine, and only along the innermost ones can the result lead back.
+func rowAxes(n *graph.Node) (axes graph.Ints, ok bool) {
+	if axes, ok = graph.RowAxes(n); !ok {
+		return axes, false
+	}
+	if _, reduces := n.Op.(graph.Reduce); reduces {
+		return axes, n.Type.DType.IsFloat() && extent(n.Args[0].Type.Shape, axes) != 1
+	}
+	return axes, extent(n.Type.Shape, axes) != 1 && innermost(n.Type.Shape, axes)
+}
+
+// extent is the number of elements along the given axes.
+func extent(s graph.Shape, axes graph.Ints) int {
+	n := 1
+	for i := range axes.Len() {
+		n *= s.At(axes.At(i))
+	}
+	return n
+}
+
+// innermost reports whether no axis of more than one element follows one of the given, sorted, ones.
+func innermost(s graph.Shape, axes graph.Ints) bool {
+	for i := axes.At(0); i < s.Rank(); i++ {
+		if !axes.Has(i) && s.At(i) != 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// isElementwise reports whether n's elements each depend on one element of its operands, and its index.
+func isElementwise(n *graph.Node) bool { return graph.Elementwise(n.Op) || isDropout(n) }
+
+func isDropout(n *graph.Node) bool {
+	_, ok := n.Op.(graph.Dropout)
+	return ok
+}
+
+// A fuser grows regions. What it keeps of each node is indexed by the node's ID.
+type fuser struct {
+	ctx     *Context
+	g       *graph.Graph
+	at      []int // place in the graph
+	users   [][]*graph.Node
+	escapes []bool
+	in      []*region // nil for a node in none
+	stored  []bool    // what a region hands out; known when all have grown
+	regions []*region
+	order   launchOrder
+}
+
+func newFuser(c *Context) *fuser {
+	g := c.Graph
+	size := 0
+	for _, n := range g.Nodes {
+		size = max(size, n.ID+1)
+	}
+	f := &fuser{ctx: c, g: g, at: make([]int, size), users: make([][]*graph.Node, size), escapes: make([]bool, size),
+		in: make([]*region, size), stored: make([]bool, size), order: newLaunchOrder(g, size)}
+	for i, n := range g.Nodes {
+		f.at[n.ID] = i
+		for _, a := range n.Args {
+			f.users[a.ID] = append(f.users[a.ID], n)
+		}
+	}
+	for n := range g.Escapes() {
+		f.escapes[n.ID] = true
+	}
+	return f
+}
+
+func (f *fuser) start(a graph.Anchor, n *graph.Node, shape graph.Shape) *region {
+	r := &region{anchor: a, root: n, nodes: []*graph.Node{n}, shape: shape, lane: graph.LaneOf(n)}
+	f.regions = append(f.regions, r)
+	f.in[n.ID] = r
+	return r
+}
+
+// growAll grows regions: first each takes what follows it, then what only it reads, so that the work after one anchor
+// does not go to another that reads its result.
+func (f *fuser) growAll(regions []*region) {
+	for _, before := range []bool{false, true} {
+		for _, r := range regions {
+			f.grow(r, before)
+		}
+	}
+}
+
+// grow adds neighbours to the region until none fits: those that read it and, if before is set, those that only it
+// reads. One that does not fit may do so later, when another of its readers is inside.
+func (f *fuser) grow(r *region, before bool) {
+	take := func(n *graph.Node) {
+		if f.in[n.ID] == nil && len(r.nodes) < maxRegion && f.fits(r, n) == "" {
+			f.order.join(r.root, n)
+			f.in[n.ID] = r
+			r.nodes = append(r.nodes, n)
+		}
+	}
+	for had := 0; had < len(r.nodes); {
+		had = len(r.nodes)
+		for i := 0; i < len(r.nodes); i++ {
+			n := r.nodes[i]
+			for _, u := range f.users[n.ID] {
+				take(u)
+			}
+			for _, a := range n.Args {
+				if before && f.onlyFor(r, a) {
+					take(a)
+				}
+				if r.anchor == graph.AnchorRow { // other reductions of what this one reads
+					for _, u := range f.users[a.ID] {
+						if _, ok := rowAxes(u); ok {
+							take(u)
+						}
+					}
+				}
+			}
+		}
+	}
+	slices.SortFunc(r.nodes, func(a, b *graph.Node) int { return f.at[a.ID] - f.at[b.ID] })
+}
+
+// onlyFor reports whether a is elementwise work in the region's shape that nothing but the region reads.
+func (f *fuser) onlyFor(r *region, a *graph.Node) bool {
+	if f.in[a.ID] != nil || f.escapes[a.ID] || a.Type.Shape != r.shape || !isElementwise(a) {
+		return false
+	}
+	for _, u := range f.users[a.ID] {
+		if f.in[u.ID] != r {
+			return false
+		}
+	}
+	return true
+}
+
+// fits returns why n may not join the region, or "".
+func (f *fuser) fits(r *region, n *graph.Node) string {
+	if reason := f.suits(r, n); reason != "" {
+		return reason
+	}
+	for _, a := range n.Args {
+		if f.in[a.ID] == r && !r.takes(n, a) {
+			return fmt.Sprintf("its operand %s has to be finished first", a.Where())
+		}
+	}
+	for _, u := range f.users[n.ID] {
+		if f.in[u.ID] == r && !r.takes(u, n) {
+			return fmt.Sprintf("%s needs it finished first", u.Where())
+		}
+	}
+	if by := f.order.between(r.root, n); by != nil {
+		return fmt.Sprintf("its operand %s depends on this launch by another way", by.Where())
+	}
+	return ""
+}
+
+// suits returns why n's operation, shape or type has no place in the region, or "".
+func (f *fuser) suits(r *region, n *graph.Node) string {
+	s := n.Type.Shape
+	full := s == r.shape
+	reduced := r.anchor == graph.AnchorRow && r.isReduced(s)
+	inside := func(a *graph.Node) bool { return f.in[a.ID] == r }
+	if r.anchor == graph.AnchorAttention {
+		return "an attention takes views only"
+	}
+	switch op := n.Op.(type) {
+	case graph.Reshape:
+		if a := n.Args[0]; !reduced || !inside(a) || !r.isReduced(a.Type.Shape) {
+			return "it is a reshape"
+		}
+		return ""
+	case graph.Broadcast:
+		if a := n.Args[0]; r.anchor != graph.AnchorRow || !full || !inside(a) || !r.leadsBack(a.Type.Shape) {
+			return "it is a broadcast to another shape"
+		}
+		if !r.trailing {
+			return "the reduced axes are not the innermost"
+		}
+		return ""
+	case graph.Reduce, graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
+		axes, ok := rowAxes(n)
+		if r.anchor != graph.AnchorRow || !ok || axes != r.axes || n.Args[0].Type.Shape != r.shape {
+			return fmt.Sprintf("it is a %s over other rows", op.OpName())
+		}
+	default:
+		switch {
+		case !isElementwise(n):
+			return fmt.Sprintf("%s is not elementwise", op.OpName())
+		case !full && !reduced:
+			return fmt.Sprintf("its shape %v differs from %v", s, r.shape)
+		case isDropout(n) && !full:
+			return "dropout of a reduced value"
+		case isDropout(n) && r.anchor == graph.AnchorRow && !r.trailing:
+			return "it draws in the order of the elements, which is not that of the rows"
+		}
+	}
+	if l := graph.LaneOf(n); l != r.lane {
+		return fmt.Sprintf("it computes in %v lanes, the launch in %v", l, r.lane)
+	}
+	return ""
+}
+
+// contracts reports whether the region is anchored on a contraction, whose operands come from memory.
+func (r *region) contracts() bool {
+	return r.anchor == graph.AnchorMatMul || r.anchor == graph.AnchorConv || r.anchor == graph.AnchorAttention
+}
+
+func (r *region) isReduced(s graph.Shape) bool { return s == r.keep || s == r.dropped }
+
+// leadsBack reports whether a Broadcast of a reduced value of shape s, aligned at the last axis, repeats it along the
+// reduced axes alone.
+func (r *region) leadsBack(s graph.Shape) bool {
+	lead := r.keep.Rank() - s.Rank()
+	for i := range r.keep.Rank() {
+		d := 1
+		if i >= lead {
+			d = s.At(i - lead)
+		}
+		if d != r.keep.At(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// takes reports whether n can read its operand a while the launch computes it. A contraction reads all of its operands
+// many times, a norm its weights along the row, and Dropout's seed is one number for all.
+func (r *region) takes(n, a *graph.Node) bool {
+	switch n.Op.(type) {
+	case graph.MatMul, graph.Conv2D:
+		return false
+	case graph.Dropout:
+		return a != n.Args[1]
+	case graph.LayerNorm, graph.RMSNorm:
+		return !slices.Contains(n.Args[1:], a) || a.Type.Shape == r.shape
+	}
+	return true
+}
+
+// sinkReshapes moves a Reshape after a contraction below the elementwise work that follows it,
+//
+//	MatMul ─► Reshape ─► Add ─►   to   MatMul ─► Add ─► Reshape ─►
+//
+// where the other operands can be read in the contraction's shape, so that the work can join the contraction's launch.
+func sinkReshapes(g *graph.Graph) {
+	hot := map[*graph.Node]bool{} // contractions and the elementwise work on them
+	readers := map[*graph.Node]int{}
+	for _, n := range g.Nodes {
+		for _, a := range n.Args {
+			readers[a]++
+		}
+	}
+	for n := range g.Escapes() {
+		readers[n]++
+	}
+	with := map[*graph.Node]*graph.Node{}
+	for _, n := range slices.Clone(g.Nodes) {
+		for i, a := range n.Args {
+			if k := with[a]; k != nil {
+				n.Args[i] = k
+			}
+		}
+		switch n.Op.(type) {
+		case graph.MatMul, graph.Conv2D:
+			hot[n] = true
+			continue
+		}
+		if !graph.Elementwise(n.Op) {
+			continue
+		}
+		var from *graph.Node
+		for _, a := range n.Args {
+			_, isReshape := a.Op.(graph.Reshape)
+			switch {
+			case hot[a]:
+				hot[n] = true
+			case isReshape && hot[a.Args[0]] && readers[a] == 1 && a.Type.Shape == n.Type.Shape:
+				from = a.Args[0]
+			}
+		}
+		if from == nil || hot[n] {
+			continue
+		}
+		b := graph.Extend(g).From(n)
+		args := make([]*graph.Node, len(n.Args))
+		for i, a := range n.Args {
+			args[i] = reshapedTo(b, a, from.Type.Shape)
+		}
+		if slices.Contains(args, nil) {
+			continue
+		}
+		k := b.Add(n.Op, args...)
+		k.Name = n.Name
+		hot[k] = true
+		back := b.Reshape(k, n.Type.Shape.Slice()...)
+		with[n], readers[back] = back, readers[n]
+	}
+	g.Replace(with)
+}
+
+// copyFilters puts a Copy before the filters of a convolution that are seen through views which part the weights of one
+// filter: the convolution reads each filter as one row of a matrix.
+func copyFilters(g *graph.Graph) {
+	for _, n := range slices.Clone(g.Nodes) {
+		if _, ok := n.Op.(graph.Conv2D); !ok {
+			continue
+		}
+		w := n.Args[1]
+		s := w.Type.Shape
+		if _, ok := layoutOf(w).Reshape(graph.ShapeOf(s.At(0), s.At(1)*s.At(2)*s.At(3))); !ok {
+			n.Args[1] = graph.Extend(g).From(w).Add(graph.Copy{}, w)
+		}
+	}
+}
+
+// layoutOf is where n's elements stand after the views that lead to it; a view that strides cannot say starts anew.
+func layoutOf(n *graph.Node) graph.Layout {
+	if graph.IsView(n.Op) {
+		if l, ok := layoutOf(n.Args[0]).View(n); ok {
+			return l
+		}
+	}
+	return graph.Contiguous(n.Type.Shape)
+}
+
+// reshapedTo is the node a in shape s, or nil if reading it so would need a copy.
+func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape) *graph.Node {
+	if a.Type.Shape.Rank() == 0 {
+		return a
+	}
+	switch a.Op.(type) {
+	case graph.Reshape:
+		if a.Args[0].Type.Shape == s {
+			return a.Args[0]
+		}
+	case graph.Broadcast:
+		if _, ok := graph.Contiguous(a.Args[0].Type.Shape).Broadcast(a.Type.Shape).Reshape(s); !ok {
+			return nil
+		}
+	case graph.Transpose, graph.Slice:
+		return nil
+	}
+	return b.Reshape(a, s.Slice()...)
+}

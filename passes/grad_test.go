@@ -1,0 +1,307 @@
+package passes
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/trace"
+	"fusec/kernels/ref"
+)
+
+// gradientsOf compiles g and compares each output named "d NAME" with the finite difference of the output "cost" by
+// the source NAME.
+func gradientsOf(t *testing.T, g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace) {
+	t.Helper()
+	cfg.Verify = true
+	h, tr, err := Run(g, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
+	eval := func(g *graph.Graph) map[string]*graph.Tensor {
+		out, _, err := ref.Eval(g, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	got := eval(h)
+	checked := 0
+	for name, d := range got {
+		of := in[strings.TrimPrefix(name, "d ")]
+		if of == nil || !strings.HasPrefix(name, "d ") {
+			continue
+		}
+		checked++
+		for i := range of.Type.Shape.Elems() {
+			const step = 1e-5
+			v := of.Float(i)
+			of.SetFloat(i, v+step)
+			up := eval(g)["cost"].Float(0)
+			of.SetFloat(i, v-step)
+			down := eval(g)["cost"].Float(0)
+			of.SetFloat(i, v)
+			if want := (up - down) / (2 * step); math.Abs(d.Float(i)-want) > 1e-5*(1+math.Abs(want)) {
+				t.Errorf("%s[%d] is %v, by finite differences %v", name, i, d.Float(i), want)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Errorf("no gradient is handed out")
+	}
+	return h, tr
+}
+
+// gMLP is the graph that Gorgonia makes of a small network, with its own backward pass.
+func gMLP(b *graph.Builder) (cost, w, bias, dw, dbias *graph.Node) {
+	x := b.Input("x", dt(4, 8))
+	w, bias = b.Param("w", dt(8, 3)), b.Param("b", dt(1, 3))
+	h := gBias(b, b.MatMul(x, w, false, false), bias)
+	mask := b.Add(graph.Cast{To: f64}, b.BinaryScalar(graph.Ge, h, 0))
+	cost = gMean(b, times(b, h, mask), 0, 1)
+	one := b.Scalar(f64, 1)
+	up := b.Broadcast(b.Reshape(b.Binary(graph.Div, one, b.Scalar(f64, 12)), 1, 1), graph.ShapeOf(4, 3))
+	dh := b.Named(times(b, mask, up), "dh")
+	dw = b.MatMul(x, dh, true, false)
+	dbias = b.Reshape(b.Reduce(graph.Sum, dh, false, 0), 1, 3)
+	return
+}
+
+func TestGradients(t *testing.T) {
+	var gs []Gradient
+	g := made(t, func(b *graph.Builder) {
+		cost, w, bias, dw, dbias := gMLP(b)
+		b.Output("cost", cost)
+		b.Output("d w", dw)
+		b.Output("new b", b.Binary(graph.Sub, bias, scale(b, dbias, 0.1)))
+		b.Update(w, b.Binary(graph.Sub, w, scale(b, dw, 0.1)))
+		gs = []Gradient{{Cost: cost, Of: w, Value: dw}, {Cost: cost, Of: bias, Value: dbias, Output: "d b"}}
+	})
+	h, tr := gradientsOf(t, g, Config{Gradients: gs})
+	_ = h
+	strip := stageOf(t, tr, "strip-grad")
+	if got, want := opsOf(strip.Graph), "matmul reshape[1,3] broadcast[4,3] add ge cast f64 mul mul sum[0,1] div host mul sub host mul sub"; got != want {
+		t.Errorf("strip-grad left: %s\nwant: %s", got, want)
+	}
+	if len(strip.Notes) != 0 {
+		t.Errorf("notes: %+v", strip.Notes)
+	}
+	if got := opsOf(stageOf(t, tr, "raise").Graph); !strings.Contains(got, "relu") || !strings.Contains(got, "mean") {
+		t.Errorf("raise left: %s", got)
+	}
+	if got := opsOf(stageOf(t, tr, "simplify-again").Graph); strings.Contains(got, "host") || strings.Contains(got, "copy") {
+		t.Errorf("left: %s", got)
+	}
+	if n := len(stageOf(t, tr, "differentiate").Matches); n != 2 {
+		t.Errorf("%d gradients were made", n)
+	}
+	in := graphtest.Values(rand.New(rand.NewPCG(3, 2)), g)
+	_, want, err := ref.Eval(g, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, got, err := ref.Eval(h, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range want["w"].Type.Shape.Elems() {
+		if math.Abs(want["w"].Float(i)-got["w"].Float(i)) > 1e-12 {
+			t.Fatalf("update of w: %v became %v", want["w"].Float(i), got["w"].Float(i))
+		}
+	}
+}
+
+// TestGradientsKept checks what stays of a backward pass, and why.
+func TestGradientsKept(t *testing.T) {
+	tests := []struct {
+		name  string
+		build func(b *graph.Builder) []Gradient
+		note  string
+		host  bool // a request was made
+	}{
+		{"cost unknown", func(b *graph.Builder) []Gradient {
+			_, w, _, dw, _ := gMLP(b)
+			b.Output("d", dw)
+			return []Gradient{{Of: w, Value: dw}}
+		}, `the gradient with respect to "w" stays as the graph computes it: it is not known of what`, false},
+		{"host on the way", func(b *graph.Builder) []Gradient {
+			x := b.Param("x", dt(3))
+			y := b.Add(graph.Host{Name: "mine", Type: dt(3)}, x)
+			cost := b.Named(b.Reduce(graph.Sum, y, false, 0), "cost")
+			d := b.Add(graph.Host{Name: "mine'", Type: dt(3)}, x, y)
+			b.Output("d", d)
+			return []Gradient{{Cost: cost, Of: x, Value: d}}
+		}, `the backward pass of "cost" stays as the graph computes it: host %1`, false},
+		{"not a scalar", func(b *graph.Builder) []Gradient {
+			x := b.Param("x", dt(3))
+			d := scale(b, x, 2)
+			b.Output("d", d)
+			return []Gradient{{Cost: b.Named(b.Unary(graph.Square, x), "sq"), Of: x, Value: d}}
+		}, `the backward pass of "sq" stays as the graph computes it: it is f64[3] and not a scalar`, false},
+		{"another shape", func(b *graph.Builder) []Gradient {
+			x := b.Param("x", dt(3))
+			d := b.Slice(x, 0, 0, 2, 1)
+			b.Output("d", d)
+			return []Gradient{{Cost: b.Named(b.Reduce(graph.Sum, x, false, 0), "sum"), Of: x, Value: d}}
+		}, `the backward pass of "sum" stays as the graph computes it: the gradient with respect to "x" is f64[2], which does not fit f64[3]`, false},
+		{"integers", func(b *graph.Builder) []Gradient {
+			x := b.Param("x", graph.TypeOf(graph.I64))
+			b.Output("d", x)
+			return []Gradient{{Cost: x, Of: x, Value: x}}
+		}, `the backward pass of "x" stays as the graph computes it: "x" is i64[] and "x" is i64[]`, false},
+		{"bad seed", func(b *graph.Builder) []Gradient {
+			x, c := b.Param("x", dt(3)), b.Scalar(f64, 2)
+			d := times(b, x, c)
+			b.Output("d", d)
+			return []Gradient{{Cost: b.Named(b.Unary(graph.Square, x), "sq"), Seed: c, Of: x, Value: d}}
+		}, `the backward pass of "sq" stays as the graph computes it: it is seeded with %1 of type f64[], not f64[3]`, false},
+		{"inside the backward", func(b *graph.Builder) []Gradient {
+			cost, w, _, dw, dbias := gMLP(b)
+			b.Output("d", dw)
+			b.Output("other", dbias)
+			return []Gradient{{Cost: cost, Of: w, Value: dw}}
+		}, `binary "dh" of the backward pass stays: reduce`, true},
+		{"handed out", func(b *graph.Builder) []Gradient {
+			cost, w, _, dw, _ := gMLP(b)
+			b.Output("d", dw)
+			b.Output("dh", dw.Args[1])
+			return []Gradient{{Cost: cost, Of: w, Value: dw}}
+		}, `binary "dh" of the backward pass stays: it is handed out`, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var gs []Gradient
+			g := made(t, func(b *graph.Builder) {
+				gs = tt.build(b)
+				if gs[0].Cost != nil {
+					b.Output("cost", gs[0].Cost)
+				}
+			})
+			_, tr, err := Run(g, Config{Gradients: gs, Verify: true, Stop: "strip-grad"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := stageOf(t, tr, "strip-grad")
+			var notes []string
+			for _, n := range s.Notes {
+				notes = append(notes, withoutLines(n.Text))
+			}
+			if len(notes) != 1 || !strings.HasPrefix(notes[0], tt.note) {
+				t.Errorf("notes %q\nwant %q", notes, tt.note)
+			}
+			asked := false
+			for _, n := range s.Graph.Nodes {
+				asked = asked || isRequest(n)
+			}
+			if asked != tt.host {
+				t.Errorf("requests: %v, want %v", asked, tt.host)
+			}
+		})
+	}
+}
+
+// TestGradientPenalty differentiates a cost that holds a gradient, with respect to a computed value too.
+func TestGradientPenalty(t *testing.T) {
+	var gs []Gradient
+	g := made(t, func(b *graph.Builder) {
+		x, w := b.Input("x", dt(2, 3)), b.Param("w", dt(3, 2))
+		h := b.Named(b.MatMul(x, w, false, false), "h")
+		a := b.Unary(graph.Tanh, h)
+		inner := b.Reduce(graph.Sum, a, false, 0, 1)
+		// d inner/dh, as a user's own backward has it
+		dh := b.Binary(graph.Sub, b.Scalar(f64, 1), b.Unary(graph.Square, a))
+		cost := plus(b, inner, b.Reduce(graph.Sum, b.Unary(graph.Square, dh), false, 0, 1))
+		b.Output("cost", cost)
+		gs = []Gradient{{Cost: inner, Of: h, Value: dh}, {Cost: cost, Of: w, Output: "d w"}, {Cost: cost, Of: x, Output: "d x"}}
+	})
+	h, tr := gradientsOf(t, g, Config{Gradients: gs})
+	for _, n := range h.Nodes {
+		if _, ok := n.Op.(graph.Copy); ok {
+			t.Errorf("the copy %s is left", n.Where())
+		}
+	}
+	if s := opsOf(stageOf(t, tr, "strip-grad").Graph); !strings.Contains(s, "copy") {
+		t.Errorf("strip-grad left %s", s)
+	}
+}
+
+// TestGradientsOfValuesBetween asks for gradients of values that rewrites would otherwise merge or take apart.
+func TestGradientsOfValuesBetween(t *testing.T) {
+	var gs []Gradient
+	g := made(t, func(b *graph.Builder) {
+		x := b.Param("x", dt(3))
+		y := b.Named(shift(b, x, 0), "y") // x itself, but what is behind it is not all of x's influence
+		cost := b.Reduce(graph.Sum, plus(b, b.Unary(graph.Exp, y), b.Unary(graph.Sin, x)), false, 0)
+		b.Output("cost", cost)
+		b.Output("want dy", b.Unary(graph.Exp, x))
+		gs = []Gradient{{Cost: cost, Of: y, Output: "dy"}, {Cost: cost, Of: x, Output: "d x"}}
+	})
+	h, _ := gradientsOf(t, g, Config{Gradients: gs})
+	out, _, err := ref.Eval(h, graphtest.Values(rand.New(rand.NewPCG(1, 1)), g))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if out["dy"].Float(i) != out["want dy"].Float(i) {
+			t.Errorf("dy[%d] is %v, want %v", i, out["dy"].Float(i), out["want dy"].Float(i))
+		}
+	}
+}
+
+// TestGradientsSeeded weighs a cost that is not a scalar, and shares a constant between forward and backward.
+func TestGradientsSeeded(t *testing.T) {
+	var gs []Gradient
+	g := made(t, func(b *graph.Builder) {
+		x, seed := b.Param("x", dt(3)), b.Input("seed", dt(3))
+		one := b.Scalar(f64, 1)
+		y := plus(b, b.Unary(graph.Square, x), one)
+		b.Output("cost", b.Reduce(graph.Sum, times(b, y, seed), false, 0))
+		b.Output("one", one)
+		far := b.Param("far", dt(2))
+		gs = []Gradient{
+			{Cost: y, Seed: seed, Of: x, Output: "d x"},
+			{Cost: y, Seed: seed, Of: far, Output: "d far"},
+		}
+		sum := b.Reduce(graph.Sum, y, false, 0)
+		b.Output("sum", sum)
+		gs = append(gs, Gradient{Cost: sum, Of: b.Param("z", dt()), Value: one})
+	})
+	gradientsOf(t, g, Config{Gradients: gs})
+}
+
+func TestGradientErrors(t *testing.T) {
+	var gs []Gradient
+	other := graph.NewBuilder("other").Input("o", dt())
+	g := made(t, func(b *graph.Builder) {
+		x := b.Param("x", dt())
+		b.Output("y", x)
+		gs = []Gradient{
+			{Cost: x, Of: other, Output: "d"},
+			{Cost: x, Output: "d"},
+			{Cost: x, Of: x},
+			{Of: x, Output: "d"},
+		}
+	})
+	for i, want := range []string{
+		`a gradient was asked for in terms of input "o"`,
+		"a gradient was asked for without saying of what",
+		`the gradient with respect to "x" was asked for without a cost and an output`,
+		`the gradient with respect to "x" was asked for without a cost and an output`,
+	} {
+		_, _, err := Run(g, Config{Gradients: gs[i : i+1]})
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("request %d: %v, want %s", i, err, want)
+		}
+	}
+	_, _, err := Run(g, Config{Gradients: []Gradient{{Cost: g.Nodes[0], Of: g.Nodes[0], Output: "d"}}, Disable: map[string]bool{"differentiate": true}})
+	if want := `the gradient of "x" by "x" was asked for, but differentiate is disabled`; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err := request.Do(nil); err == nil {
+		t.Errorf("a request was run")
+	}
+}

@@ -1,0 +1,188 @@
+package passes
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/trace"
+)
+
+// made builds a graph.
+func made(t testing.TB, build func(b *graph.Builder)) *graph.Graph {
+	t.Helper()
+	b := graph.NewBuilder("test")
+	build(b)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// run compiles g, checks that its values stay, and returns the result.
+func run(t testing.TB, g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace) {
+	t.Helper()
+	cfg.Verify = true
+	h, tr, err := Run(g, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(3) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		if err := same(g, h, graphtest.Values(r, g)); err != nil {
+			t.Fatalf("%v\nbefore: %s\nafter:  %s", err, opsOf(g), opsOf(h))
+		}
+	}
+	return h, tr
+}
+
+// opsOf lists the operations of a graph, sources and constants left out.
+func opsOf(g *graph.Graph) string {
+	var s []string
+	for _, n := range g.Nodes {
+		if graph.ClassOf(n.Op) != graph.ClassSource {
+			s = append(s, opOf(n))
+		}
+	}
+	return strings.Join(s, " ")
+}
+
+func opOf(n *graph.Node) string {
+	switch op := n.Op.(type) {
+	case graph.Unary:
+		if op.Alpha != 0 {
+			return fmt.Sprintf("%v(%.4g)", op.Fn, op.Alpha)
+		}
+		return op.Fn.String()
+	case graph.Binary:
+		return op.Fn.String()
+	case graph.Reduce:
+		return fmt.Sprintf("%v%v", op.Fn, op.Axes)
+	case graph.MatMul:
+		s := "matmul"
+		if op.TransA {
+			s += "ᵀA"
+		}
+		if op.TransB {
+			s += "ᵀB"
+		}
+		return s
+	case graph.Reshape, graph.Broadcast, graph.Slice:
+		return n.Op.OpName() + n.Type.Shape.String()
+	case graph.Transpose:
+		return "transpose" + op.Perm.String()
+	case graph.Cast:
+		return "cast " + op.To.String()
+	case graph.Softmax:
+		return fmt.Sprintf("softmax[%d]", op.Axis)
+	case graph.LogSoftmax:
+		return fmt.Sprintf("log_softmax[%d]", op.Axis)
+	}
+	return n.Op.OpName()
+}
+
+// stageOf finds a stage by name.
+func stageOf(t testing.TB, tr *trace.Trace, name string) *trace.Stage {
+	t.Helper()
+	for i := range tr.Stages {
+		if tr.Stages[i].Name == name {
+			return &tr.Stages[i]
+		}
+	}
+	t.Fatalf("no stage %q", name)
+	return nil
+}
+
+var line = regexp.MustCompile(` \([^ ]*\.go:\d+\)`)
+
+// withoutLines is a message without the user's file and line, which change with the tests.
+func withoutLines(s string) string { return line.ReplaceAllString(s, "") }
+
+// matched lists the patterns or rules that a stage applied.
+func matched(s *trace.Stage) string {
+	var names []string
+	for _, m := range s.Matches {
+		names = append(names, m.Pattern)
+	}
+	return strings.Join(names, " ")
+}
+
+var (
+	f64 = graph.F64
+	dt  = func(dims ...int) graph.Type { return graph.TypeOf(f64, dims...) }
+)
+
+// The spellings that Gorgonia's functions give, as the importer writes them.
+
+// gBias is x plus a bias row: Reshape and Repeat.
+func gBias(b *graph.Builder, x, bias *graph.Node) *graph.Node {
+	n := x.Type.Shape.At(1)
+	return b.Binary(graph.Add, x, b.Broadcast(b.Add(graph.Reshape{Shape: graph.ShapeOf(1, n)}, bias), x.Type.Shape))
+}
+
+// gRelu is Rectify.
+func gRelu(b *graph.Builder, x *graph.Node) *graph.Node {
+	return b.Binary(graph.Mul, x, b.Add(graph.Cast{To: x.Type.DType}, b.BinaryScalar(graph.Ge, x, 0)))
+}
+
+// gLeaky is LeakyRelu.
+func gLeaky(b *graph.Builder, x *graph.Node, alpha float64) *graph.Node {
+	ge := b.Add(graph.Cast{To: x.Type.DType}, b.BinaryScalar(graph.Ge, x, 0))
+	lt := b.Add(graph.Cast{To: x.Type.DType}, b.BinaryScalar(graph.Lt, x, 0))
+	return b.Binary(graph.Add, b.Binary(graph.Mul, x, ge), b.BinaryScalar(graph.Mul, b.Binary(graph.Mul, x, lt), alpha))
+}
+
+// gMean is a sum over the given axes divided by the product of their sizes, each a constant.
+func gMean(b *graph.Builder, x *graph.Node, axes ...int) *graph.Node {
+	var size *graph.Node
+	for _, a := range axes {
+		d := b.Scalar(x.Type.DType, float64(x.Type.Shape.At(a)))
+		if size == nil {
+			size = d
+		} else {
+			size = b.Binary(graph.Mul, size, d)
+		}
+	}
+	return b.Binary(graph.Div, b.Reduce(graph.Sum, x, false, axes...), size)
+}
+
+// gSpread gives a row statistic of x the shape of x: Reshape and Repeat.
+func gSpread(b *graph.Builder, s, x *graph.Node) *graph.Node {
+	sh := x.Type.Shape
+	return b.Broadcast(b.Add(graph.Reshape{Shape: sh.With(sh.Rank()-1, 1)}, s), sh)
+}
+
+// gLayerNorm is the norm that people write by hand.
+func gLayerNorm(b *graph.Builder, x, gamma, beta *graph.Node) *graph.Node {
+	last := x.Type.Shape.Rank() - 1
+	d := b.Binary(graph.Sub, x, gSpread(b, gMean(b, x, last), x))
+	v := gMean(b, b.Unary(graph.Square, d), last)
+	std := b.Unary(graph.Sqrt, b.BinaryScalar(graph.Add, v, 1e-5))
+	y := b.Binary(graph.Div, d, gSpread(b, std, x))
+	if gamma != nil {
+		y = b.Binary(graph.Mul, y, b.Broadcast(gamma, x.Type.Shape))
+	}
+	if beta != nil {
+		y = b.Binary(graph.Add, y, b.Broadcast(beta, x.Type.Shape))
+	}
+	return y
+}
+
+// gConv is Conv2d.
+func gConv(b *graph.Builder, x, f *graph.Node, stride, pad, dilation int) *graph.Node {
+	s := f.Type.Shape
+	o, z := s.At(0), s.At(1)*s.At(2)*s.At(3)
+	col := b.Add(graph.Im2Col{Kernel: graph.IntsOf(s.At(2), s.At(3)), Stride: graph.IntsOf(stride, stride),
+		Dilation: graph.IntsOf(dilation, dilation), Pad: graph.IntsOf(pad, pad, pad, pad)}, x)
+	flat := b.Add(graph.Reshape{Shape: graph.ShapeOf(o, z)}, f)
+	c := col.Type.Shape
+	patch := b.Add(graph.Reshape{Shape: graph.ShapeOf(c.At(0)*c.At(1)*c.At(2), z)}, col)
+	y := b.MatMul(patch, flat, false, true)
+	y = b.Add(graph.Reshape{Shape: graph.ShapeOf(c.At(0), c.At(1), c.At(2), o)}, y)
+	return b.Transpose(y, 0, 3, 1, 2)
+}

@@ -1,0 +1,188 @@
+package passes
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+)
+
+// Target is what a pass asks about the machine that will run the graph.
+type Target interface {
+	Name() string
+	// Accepts reports, as an error that carries the reason, that the target has no kernel for the operation.
+	Accepts(op graph.Op, args, results []graph.Type) error
+}
+
+// Gradient asks for d(Cost)/d(Of). The nodes belong to the graph given to [Run].
+type Gradient struct {
+	Cost *graph.Node // nil if unknown: then Value stays as it is
+	Of   *graph.Node
+	Seed *graph.Node // d(Cost)/d(Cost); nil for 1. It counts as constant
+	// Value is the node that the graph already has for it; it gives way to a new one. Nil if there is none.
+	Value *graph.Node
+	// Output names the output under which the gradient is handed out. If empty, only what reads Value gets it.
+	Output string
+}
+
+// Config says how to compile.
+type Config struct {
+	Target    Target // nil accepts everything
+	Verify    bool   // check the graph after each pass
+	Gradients []Gradient
+	Disable   map[string]bool // passes to leave out
+	Stop      string          // the last pass to run; empty for all
+}
+
+func (cfg Config) check() error {
+	names := map[string]bool{"": true}
+	for _, p := range table {
+		names[p.Name] = true
+	}
+	if !names[cfg.Stop] {
+		return fmt.Errorf("no pass %q to stop after", cfg.Stop)
+	}
+	for name := range cfg.Disable {
+		if !names[name] || name == "" {
+			return fmt.Errorf("no pass %q to disable", name)
+		}
+	}
+	return nil
+}
+
+// Context is what a pass works on.
+type Context struct {
+	Graph  *graph.Graph
+	Target Target
+
+	gradients []Gradient // in terms of Graph's nodes as they were before the first pass
+	stage     *trace.Stage
+}
+
+// Match records a rewrite: the pattern or rule, what it made, and the nodes that the new one stands for.
+func (c *Context) Match(pattern, kind string, made *graph.Node, covered ...*graph.Node) {
+	c.stage.Matches = append(c.stage.Matches, trace.Match{
+		Pattern: pattern, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(append(covered, made)...)})
+}
+
+// Miss records a near miss of a pattern that stopped at node at, after it had matched the covered nodes.
+func (c *Context) Miss(pattern string, at *graph.Node, reason string, covered ...*graph.Node) {
+	c.stage.Misses = append(c.stage.Misses, trace.Miss{
+		Pattern: pattern, Node: at.ID, At: at.Where(), Reason: reason, Origin: graph.MergeOrigins(covered...)})
+}
+
+// Note records anything else; n may be nil.
+func (c *Context) Note(n *graph.Node, format string, args ...any) {
+	note := trace.Note{Node: -1, Text: fmt.Sprintf(format, args...)}
+	if n != nil {
+		note.Node, note.Origin = n.ID, n.Origin
+	}
+	c.stage.Notes = append(c.stage.Notes, note)
+}
+
+// Accepts asks the target whether it has a kernel for the operation; without a target everything is accepted.
+func (c *Context) Accepts(op graph.Op, args ...*graph.Node) error {
+	if c.Target == nil {
+		return nil
+	}
+	results, err := graph.ResultTypes(op, args)
+	if err != nil {
+		return err
+	}
+	types := make([]graph.Type, len(args))
+	for i, a := range args {
+		types[i] = a.Type
+	}
+	return c.Target.Accepts(op, types, results)
+}
+
+// Run compiles a graph. It leaves g as it is and returns the graph after the last pass and a record of every stage.
+// After an error the Trace holds the stages until then.
+func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
+	tr := &trace.Trace{}
+	if err := cfg.check(); err != nil {
+		return nil, tr, err
+	}
+	if cfg.Target != nil {
+		tr.Target = cfg.Target.Name()
+	}
+	if cfg.Verify {
+		if err := graph.Verify(g); err != nil {
+			return nil, tr, fmt.Errorf("the graph as it came: %w", err)
+		}
+	}
+	work, to := g.Clone()
+	c := &Context{Graph: work, Target: cfg.Target}
+	for _, r := range cfg.Gradients {
+		r, err := r.in(to)
+		if err != nil {
+			return nil, tr, err
+		}
+		c.gradients = append(c.gradients, r)
+	}
+	snapshot := func(s trace.Stage) {
+		s.Graph, _ = c.Graph.Clone()
+		tr.Stages = append(tr.Stages, s)
+	}
+	snapshot(trace.Stage{Name: "import", Doc: "the graph as it came"})
+	for _, p := range table {
+		if cfg.Disable[p.Name] {
+			continue
+		}
+		s := trace.Stage{Name: p.Name, Doc: p.Doc}
+		c.stage = &s
+		start := time.Now()
+		if err := c.run(p); err != nil {
+			return nil, tr, fmt.Errorf("pass %s: %w", p.Name, err)
+		}
+		s.Took = time.Since(start)
+		if cfg.Verify {
+			if err := graph.Verify(c.Graph); err != nil {
+				return nil, tr, fmt.Errorf("pass %s left a malformed graph: %w", p.Name, err)
+			}
+		}
+		snapshot(s)
+		if p.Name == cfg.Stop {
+			return c.Graph, tr, nil
+		}
+	}
+	for _, n := range c.Graph.Nodes {
+		if isRequest(n) {
+			return nil, tr, fmt.Errorf("the %v was asked for, but differentiate is disabled", n.Op.(graph.Host).Name)
+		}
+	}
+	return c.Graph, tr, nil
+}
+
+// run calls the pass and turns a panic, which would be a mistake in it, into an error.
+func (c *Context) run(p Pass) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("internal error: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return p.Run(c)
+}
+
+// in translates the request to the nodes of a cloned graph.
+func (r Gradient) in(to map[*graph.Node]*graph.Node) (Gradient, error) {
+	for _, n := range []**graph.Node{&r.Cost, &r.Of, &r.Value, &r.Seed} {
+		if *n == nil {
+			continue
+		}
+		m, ok := to[*n]
+		if !ok {
+			return r, fmt.Errorf("a gradient was asked for in terms of %s, which is not a node of the graph", (*n).Where())
+		}
+		*n = m
+	}
+	if r.Of == nil {
+		return r, fmt.Errorf("a gradient was asked for without saying of what")
+	}
+	if r.Value == nil && (r.Cost == nil || r.Output == "") {
+		return r, fmt.Errorf("the gradient with respect to %v was asked for without a cost and an output, and the graph has no value for it", r.Of)
+	}
+	return r, nil
+}

@@ -1,0 +1,136 @@
+package pattern
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"fusec/graph"
+)
+
+// state is one attempt. Its lists are stacks: an expression pushes before it calls next and pops if next says no.
+type state struct {
+	m      Match
+	uses   *Uses
+	single []*graph.Node // nodes that nothing outside the match may read
+	key    *graph.Node
+	miss   *Miss
+}
+
+// explainer is an expression that can say what it wanted of a node.
+type explainer interface {
+	why(s *state, n *graph.Node) string
+}
+
+// fail notes that e did not accept n, if no attempt got farther, and returns false.
+func (s *state) fail(n *graph.Node, e explainer) bool {
+	if s.key == nil || s.miss != nil && len(s.m.Covered) <= len(s.miss.Covered) {
+		return false
+	}
+	s.miss = &Miss{Key: s.key, At: n, Reason: e.why(s, n), Covered: slices.Clone(s.m.Covered)}
+	return false
+}
+
+// cover accounts for n while next runs.
+func (s *state) cover(n *graph.Node, next func() bool) bool {
+	s.m.Covered = append(s.m.Covered, n)
+	if next() {
+		return true
+	}
+	s.m.Covered = s.m.Covered[:len(s.m.Covered)-1]
+	return false
+}
+
+// accept is the last continuation: it checks the conditions that depend on the whole match.
+func (s *state) accept() bool {
+	for _, n := range s.single {
+		if other, ok := s.outsider(n); ok {
+			return s.fail(n, alsoRead{other})
+		}
+	}
+	return true
+}
+
+// outsider finds a reader of n that the match does not cover; nil stands for one outside the graph.
+func (s *state) outsider(n *graph.Node) (*graph.Node, bool) {
+	if s.uses.Escapes[n] {
+		return nil, true
+	}
+	for _, r := range s.uses.Readers[n] {
+		if !slices.Contains(s.m.Covered, r) {
+			return r, true
+		}
+	}
+	return nil, false
+}
+
+type alsoRead struct{ by *graph.Node }
+
+func (a alsoRead) why(_ *state, n *graph.Node) string {
+	if a.by == nil {
+		return fmt.Sprintf("%s is also handed out", Describe(n))
+	}
+	return fmt.Sprintf("%s is also read by %s%s", Describe(n), Describe(a.by), position(a.by))
+}
+
+// position is where the user built n, in brackets, or empty.
+func position(n *graph.Node) string {
+	for _, o := range n.Origin {
+		if o.Pos != "" {
+			return " (" + o.Pos + ")"
+		}
+	}
+	return ""
+}
+
+// Describe names a node by what it computes, for the reason of a miss: `exp %4`, `matmul "scores"`.
+func Describe(n *graph.Node) string {
+	switch op := n.Op.(type) {
+	case graph.Const:
+		if v, ok := Uniform(n); ok {
+			return fmt.Sprintf("the constant %.6g", v)
+		}
+	case graph.Unary:
+		return fmt.Sprintf("%v %v", op.Fn, n)
+	case graph.Binary:
+		return fmt.Sprintf("%v %v", op.Fn, n)
+	case graph.Reduce:
+		return fmt.Sprintf("%v over axes %v %v", op.Fn, op.Axes, n)
+	}
+	return fmt.Sprintf("%s %v", n.Op.OpName(), n)
+}
+
+// Uniform returns the value of n if it is a constant all of whose elements are equal, looking through views and casts.
+// The value is as n's element type holds it.
+func Uniform(n *graph.Node) (float64, bool) {
+	switch op := n.Op.(type) {
+	case graph.Reshape, graph.Broadcast, graph.Transpose:
+		return Uniform(n.Args[0])
+	case graph.Cast:
+		v, ok := Uniform(n.Args[0])
+		if !ok {
+			return 0, false
+		}
+		return graph.Scalar(op.To, v).Float(0), true
+	case graph.Const:
+		e := op.Value.Type.Shape.Elems()
+		if e == 0 {
+			return 0, false
+		}
+		v := op.Value.Float(0)
+		for i := 1; i < e; i++ {
+			if op.Value.Float(i) != v {
+				return 0, false
+			}
+		}
+		return v, true
+	}
+	return 0, false
+}
+
+func article(s string) string {
+	if strings.ContainsRune("aeiou", rune(s[0])) {
+		return "an " + s
+	}
+	return "a " + s
+}

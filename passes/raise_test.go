@@ -1,0 +1,589 @@
+package passes
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+)
+
+// spelling is one way to write an operation of x, and what raise leaves of it.
+type spelling struct {
+	name  string
+	build func(b *graph.Builder, x *graph.Node) *graph.Node
+	want  string // operations left; empty: whatever, but not the pattern's
+}
+
+var (
+
+	// scale and shift are x⊙c and x+c.
+	scale = func(b *graph.Builder, x *graph.Node, c float64) *graph.Node { return b.BinaryScalar(graph.Mul, x, c) }
+	shift = func(b *graph.Builder, x *graph.Node, c float64) *graph.Node { return b.BinaryScalar(graph.Add, x, c) }
+	times = func(b *graph.Builder, x, y *graph.Node) *graph.Node { return b.Binary(graph.Mul, x, y) }
+	plus  = func(b *graph.Builder, x, y *graph.Node) *graph.Node { return b.Binary(graph.Add, x, y) }
+	test0 = func(b *graph.Builder, f graph.BinaryFn, x *graph.Node) *graph.Node {
+		return b.Add(graph.Cast{To: f64}, b.BinaryScalar(f, x, 0))
+	}
+)
+
+const (
+	sqrt2Pi = 0.7978845608028654
+	cubicC  = 0.044715
+)
+
+// perRow is a row statistic of x, along the last axis, in x's shape.
+func perRow(b *graph.Builder, f graph.ReduceFn, x, like *graph.Node) *graph.Node {
+	last := like.Type.Shape.Rank() - 1
+	return b.Broadcast(b.Reduce(f, x, true, last), like.Type.Shape)
+}
+
+var spellings = map[string][]spelling{
+	"relu": {
+		{"ge", func(b *graph.Builder, x *graph.Node) *graph.Node { return times(b, x, test0(b, graph.Ge, x)) }, "relu"},
+		{"gt, mask first", func(b *graph.Builder, x *graph.Node) *graph.Node { return times(b, test0(b, graph.Gt, x), x) }, "relu"},
+		{"0 ≤ x", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, x, b.Add(graph.Cast{To: f64}, b.Binary(graph.Le, b.Scalar(f64, 0), x)))
+		}, "relu"},
+		{"max", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Binary(graph.Max, b.Scalar(f64, 0), x) }, "relu"},
+		{"mask of something else", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, x, test0(b, graph.Ge, b.Unary(graph.Exp, x)))
+		}, "exp ge cast f64 mul"},
+		{"compared with 1", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, x, b.Add(graph.Cast{To: f64}, b.BinaryScalar(graph.Ge, x, 1)))
+		}, "ge cast f64 mul"},
+		{"negative part", func(b *graph.Builder, x *graph.Node) *graph.Node { return times(b, x, test0(b, graph.Lt, x)) }, "lt cast f64 mul"},
+	},
+	"leaky-relu": {
+		{"gorgonia", func(b *graph.Builder, x *graph.Node) *graph.Node { return gLeaky(b, x, 0.1) }, "leaky_relu(0.1)"},
+		{"other brackets", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return plus(b, times(b, scale(b, x, 0.2), test0(b, graph.Lt, x)), times(b, test0(b, graph.Gt, x), x))
+		}, "leaky_relu(0.2)"},
+		{"two masks of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.Unary(graph.Sin, x)
+			return plus(b, gRelu(b, x), scale(b, times(b, y, test0(b, graph.Lt, y)), 0.1))
+		}, ""},
+	},
+	"leaky-relu-two": {
+		{"two rectifiers", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Sub, b.Unary(graph.Relu, x), scale(b, b.Unary(graph.Relu, b.Unary(graph.Neg, x)), 0.3))
+		}, "leaky_relu(0.3)"},
+		{"of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Sub, b.Unary(graph.Relu, x), scale(b, b.Unary(graph.Relu, b.Unary(graph.Sin, x)), 0.3))
+		}, "relu sin relu mul sub"},
+	},
+	"leaky-relu-max": {
+		{"slope 0.1", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Binary(graph.Max, scale(b, x, 0.1), x) }, "leaky_relu(0.1)"},
+		{"slope 2", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Binary(graph.Max, scale(b, x, 2), x) }, "mul max"},
+	},
+	"sigmoid": {
+		{"1/(1+exp(-x))", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Div, b.Scalar(f64, 1), shift(b, b.Unary(graph.Exp, b.Unary(graph.Neg, x)), 1))
+		}, "sigmoid"},
+		{"exp(x·−1)", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Recip, shift(b, b.Unary(graph.Exp, scale(b, x, -1)), 1))
+		}, "sigmoid"},
+		{"e/(1+e)", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, x)
+			return b.Binary(graph.Div, e, shift(b, e, 1))
+		}, "sigmoid"},
+		{"tanh", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return scale(b, shift(b, b.Unary(graph.Tanh, b.BinaryScalar(graph.Div, x, 2)), 1), 0.5)
+		}, "sigmoid"},
+		{"1/(2+exp(-x))", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Recip, shift(b, b.Unary(graph.Exp, b.Unary(graph.Neg, x)), 2))
+		}, "neg exp add recip"},
+	},
+	"softplus": {
+		{"log", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Log, shift(b, b.Unary(graph.Exp, x), 1))
+		}, "softplus"},
+		{"log1p", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Log1p, b.Unary(graph.Exp, x))
+		}, "softplus"},
+		{"log(2+exp)", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Log, shift(b, b.Unary(graph.Exp, x), 2))
+		}, "exp add log"},
+	},
+	"silu": {
+		{"x·sigmoid", func(b *graph.Builder, x *graph.Node) *graph.Node { return times(b, b.Unary(graph.Sigmoid, x), x) }, "silu"},
+		{"x/(1+exp(-x))", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Div, x, shift(b, b.Unary(graph.Exp, b.Unary(graph.Neg, x)), 1))
+		}, "silu"},
+		{"x·sigmoid by hand", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, x, b.Unary(graph.Recip, shift(b, b.Unary(graph.Exp, b.Unary(graph.Neg, x)), 1)))
+		}, "silu"},
+		{"gate of something else", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, x, b.Unary(graph.Sigmoid, b.Unary(graph.Sin, x)))
+		}, "sin sigmoid mul"},
+	},
+	"rsqrt": {
+		{"1/sqrt", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Div, b.Scalar(f64, 1), b.Unary(graph.Sqrt, x))
+		}, "rsqrt"},
+		{"sqrt", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Sqrt, b.Unary(graph.Abs, x)) }, "abs sqrt"},
+	},
+	"gelu-tanh": append(geluSpellings(),
+		spelling{"multiplied out", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			u := plus(b, scale(b, x, sqrt2Pi), scale(b, b.Unary(graph.Cube, x), sqrt2Pi*cubicC))
+			return times(b, scale(b, x, 0.5), shift(b, b.Unary(graph.Tanh, u), 1))
+		}, "gelu_tanh"},
+		spelling{"factored", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			u := times(b, scale(b, x, sqrt2Pi), shift(b, scale(b, times(b, x, x), cubicC), 1))
+			return scale(b, times(b, shift(b, b.Unary(graph.Tanh, u), 1), x), 0.5)
+		}, "gelu_tanh"},
+		spelling{"another constant", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			u := scale(b, plus(b, x, scale(b, b.Unary(graph.Cube, x), 0.05)), sqrt2Pi)
+			return times(b, scale(b, x, 0.5), shift(b, b.Unary(graph.Tanh, u), 1))
+		}, "cube mul add mul mul tanh add mul"},
+		spelling{"another x", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			u := scale(b, plus(b, x, scale(b, b.Unary(graph.Cube, x), cubicC)), sqrt2Pi)
+			return times(b, scale(b, b.Unary(graph.Sin, x), 0.5), shift(b, b.Unary(graph.Tanh, u), 1))
+		}, ""}),
+	"gelu-erf": {
+		{"x/√2", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := shift(b, b.Unary(graph.Erf, b.BinaryScalar(graph.Div, x, math.Sqrt2)), 1)
+			return scale(b, times(b, x, e), 0.5)
+		}, "gelu_erf"},
+		{"x·0.70711", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := shift(b, b.Unary(graph.Erf, scale(b, x, 0.7071068)), 1)
+			return times(b, scale(b, x, 0.5), e)
+		}, "gelu_erf"},
+		{"erf(x)", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, scale(b, x, 0.5), shift(b, b.Unary(graph.Erf, x), 1))
+		}, "mul erf add mul"},
+	},
+	"mean": {
+		{"÷n", func(b *graph.Builder, x *graph.Node) *graph.Node { return gMean(b, x, 0, 1) }, "mean[0,1]"},
+		{"·1/n", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return scale(b, b.Reduce(graph.Sum, x, true, 1), 1/float64(x.Type.Shape.At(1)))
+		}, "mean[1]"},
+		{"two sums", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			s := b.Reduce(graph.Sum, b.Reduce(graph.Sum, x, false, 1), false, 0)
+			return b.BinaryScalar(graph.Div, s, float64(x.Type.Shape.Elems()))
+		}, "mean[0,1]"},
+		{"another count", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.BinaryScalar(graph.Div, b.Reduce(graph.Sum, x, false, 1), 11)
+		}, "sum[1] div"},
+	},
+	"softmax": {
+		{"with maximum", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, b.Binary(graph.Sub, x, perRow(b, graph.MaxOf, x, x)))
+			return b.Binary(graph.Div, e, perRow(b, graph.Sum, e, x))
+		}, "softmax[1]"},
+		{"without", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, x)
+			return b.Binary(graph.Div, e, gSpread(b, b.Reduce(graph.Sum, e, false, 1), x))
+		}, "softmax[1]"},
+		{"reciprocal", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, x)
+			return times(b, b.Broadcast(b.Unary(graph.Recip, b.Reduce(graph.Sum, e, true, 1)), x.Type.Shape), e)
+		}, "softmax[1]"},
+		{"first axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, x)
+			return b.Binary(graph.Div, e, b.Broadcast(b.Reduce(graph.Sum, e, false, 0), x.Type.Shape))
+		}, "softmax[0]"},
+		{"global maximum", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, b.Binary(graph.Sub, x, b.Reduce(graph.MaxOf, x, false, 0, 1)))
+			return b.Binary(graph.Div, e, perRow(b, graph.Sum, e, x))
+		}, "softmax[1]"},
+		{"maximum of the other axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.MaxOf, x, true, 0), x.Type.Shape)))
+			return b.Binary(graph.Div, e, perRow(b, graph.Sum, e, x))
+		}, ""},
+		{"over everything", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, x)
+			return b.Binary(graph.Div, e, b.Reduce(graph.Sum, e, false, 0, 1))
+		}, "exp sum[0,1] div"},
+		{"sum of other values", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, x)
+			return b.Binary(graph.Div, e, perRow(b, graph.Sum, b.Unary(graph.Square, e), x))
+		}, "exp square sum[1] broadcast[5,5] div"},
+		{"sums of rows along columns", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			e := b.Unary(graph.Exp, x)
+			return b.Binary(graph.Div, e, b.Broadcast(b.Reduce(graph.Sum, e, false, 1), x.Type.Shape))
+		}, "exp sum[1] broadcast[5,5] div"},
+	},
+	"log-of-softmax": {
+		{"log", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Log, b.Add(graph.Softmax{Axis: 0}, x))
+		}, "log_softmax[0]"},
+		{"log(softmax + ε)", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Unary(graph.Log, shift(b, b.Add(graph.Softmax{Axis: 0}, x), 1e-9))
+		}, "softmax[0] add log"},
+	},
+	"log-softmax": {
+		{"d − log Σ exp d", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			d := b.Binary(graph.Sub, x, perRow(b, graph.MaxOf, x, x))
+			return b.Binary(graph.Sub, d, b.Broadcast(b.Unary(graph.Log, b.Reduce(graph.Sum, b.Unary(graph.Exp, d), true, 1)), x.Type.Shape))
+		}, "log_softmax[1]"},
+		{"x − (m + log Σ exp d)", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			m := b.Reduce(graph.MaxOf, x, true, 1)
+			d := b.Binary(graph.Sub, x, b.Broadcast(m, x.Type.Shape))
+			l := b.Unary(graph.Log, b.Reduce(graph.Sum, b.Unary(graph.Exp, d), true, 1))
+			return b.Binary(graph.Sub, x, b.Broadcast(plus(b, m, l), x.Type.Shape))
+		}, "log_softmax[1]"},
+		{"x − log Σ exp x", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			l := b.Unary(graph.Log, b.Reduce(graph.Sum, b.Unary(graph.Exp, x), false, 1))
+			return b.Binary(graph.Sub, x, gSpread(b, l, x))
+		}, "log_softmax[1]"},
+		{"x − log Σ x", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Sub, x, gSpread(b, b.Unary(graph.Log, b.Reduce(graph.Sum, b.Unary(graph.Square, x), false, 1)), x))
+		}, "square sum[1] log reshape[5,1] broadcast[5,5] sub"},
+	},
+	"layer-norm": {
+		{"gorgonia", func(b *graph.Builder, x *graph.Node) *graph.Node { return gLayerNorm(b, x, nil, nil) }, "layer_norm"},
+		{"rsqrt", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			d := b.Binary(graph.Sub, x, perRow(b, graph.Mean, x, x))
+			v := b.Reduce(graph.Mean, b.Unary(graph.Square, d), true, 1)
+			return times(b, d, b.Broadcast(b.Unary(graph.Rsqrt, shift(b, v, 1e-6)), x.Type.Shape))
+		}, "layer_norm"},
+		{"root after the broadcast, power, no eps", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			d := b.Binary(graph.Sub, x, perRow(b, graph.Mean, x, x))
+			v := perRow(b, graph.Mean, times(b, d, d), x)
+			return b.Binary(graph.Div, d, b.BinaryScalar(graph.Pow, v, 0.5))
+		}, "layer_norm"},
+		{"power −½", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			d := b.Binary(graph.Sub, x, perRow(b, graph.Mean, x, x))
+			v := perRow(b, graph.Mean, times(b, d, d), x)
+			return times(b, d, b.BinaryScalar(graph.Pow, shift(b, v, 1e-5), -0.5))
+		}, "layer_norm"},
+		{"mean of squares less square of mean", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			m := b.Reduce(graph.Mean, x, true, 1)
+			v := b.Binary(graph.Sub, b.Reduce(graph.Mean, b.Unary(graph.Square, x), true, 1), b.Unary(graph.Square, m))
+			d := b.Binary(graph.Sub, x, b.Broadcast(m, x.Type.Shape))
+			return b.Binary(graph.Div, d, b.Broadcast(b.Unary(graph.Sqrt, shift(b, v, 1e-2)), x.Type.Shape))
+		}, "layer_norm"},
+		{"first axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			d := b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.Mean, x, false, 0), x.Type.Shape))
+			v := b.Reduce(graph.Mean, b.Unary(graph.Square, d), false, 0)
+			return b.Binary(graph.Div, d, b.Broadcast(b.Unary(graph.Sqrt, shift(b, v, 1e-5)), x.Type.Shape))
+		}, "mean[0] broadcast[5,5] sub square mean[0] add sqrt broadcast[5,5] div"},
+		{"eps outside the root", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			d := b.Binary(graph.Sub, x, perRow(b, graph.Mean, x, x))
+			v := b.Reduce(graph.Mean, b.Unary(graph.Square, d), true, 1)
+			return b.Binary(graph.Div, d, b.Broadcast(shift(b, b.Unary(graph.Sqrt, v), 1e-5), x.Type.Shape))
+		}, "mean[1] broadcast[5,5] sub square mean[1] sqrt add broadcast[5,5] div"},
+	},
+	"rms-norm": {
+		{"÷ root", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			v := b.Reduce(graph.Mean, b.Unary(graph.Square, x), true, 1)
+			return b.Binary(graph.Div, x, b.Broadcast(b.Unary(graph.Sqrt, shift(b, v, 1e-6)), x.Type.Shape))
+		}, "rms_norm"},
+		{"· rsqrt", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			v := gMean(b, b.Unary(graph.Square, x), 1)
+			return times(b, gSpread(b, b.Unary(graph.Rsqrt, shift(b, v, 1e-6)), x), x)
+		}, "rms_norm"},
+		{"sum of squares", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			v := b.Reduce(graph.Sum, b.Unary(graph.Square, x), true, 1)
+			return b.Binary(graph.Div, x, b.Broadcast(b.Unary(graph.Sqrt, v), x.Type.Shape))
+		}, "square sum[1] sqrt broadcast[5,5] div"},
+	},
+	"norm-gamma": {
+		{"vector", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return gLayerNorm(b, x, b.Param("gamma", dt(1, 5)), nil)
+		}, "reshape[5] layer_norm"},
+		{"rms", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			n := b.Add(graph.RMSNorm{Eps: 1e-5}, x, b.Const(graph.Filled(dt(5), 1)))
+			return times(b, b.Broadcast(b.Param("gamma", dt(5)), x.Type.Shape), n)
+		}, "rms_norm"},
+		{"column", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, gLayerNorm(b, x, nil, nil), b.Broadcast(b.Param("gamma", dt(5, 1)), x.Type.Shape))
+		}, "layer_norm broadcast[5,5] mul"},
+		{"read by others", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			n := gLayerNorm(b, x, nil, nil)
+			return plus(b, n, times(b, n, b.Broadcast(b.Param("gamma", dt(5)), x.Type.Shape)))
+		}, "layer_norm broadcast[5,5] mul add"},
+	},
+	"norm-beta": {
+		{"both", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return gLayerNorm(b, x, b.Param("gamma", dt(5)), b.Param("beta", dt(5)))
+		}, "layer_norm"},
+		{"alone", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return gLayerNorm(b, x, nil, b.Param("beta", dt(5)))
+		}, "layer_norm"},
+		{"residual", func(b *graph.Builder, x *graph.Node) *graph.Node { return plus(b, gLayerNorm(b, x, nil, nil), x) }, "layer_norm add"},
+	},
+	"conv2d": {
+		{"gorgonia", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return gConv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", dt(3, 1, 2, 2)), 2, 1, 1)
+		}, "reshape[1,1,5,5] conv2d"},
+		{"one filter", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return gConv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", dt(1, 1, 3, 3)), 1, 0, 2)
+		}, "reshape[1,1,5,5] conv2d"},
+		{"one position", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return gConv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", dt(3, 1, 5, 5)), 1, 0, 1)
+		}, "reshape[1,1,5,5] conv2d"},
+		{"rows left as they are", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := gConv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", dt(3, 1, 2, 2)), 1, 0, 1)
+			return b.Transpose(y, 0, 2, 3, 1)
+		}, ""},
+		{"another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := gConv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", dt(3, 1, 2, 2)), 1, 0, 1)
+			return b.Transpose(y, 0, 1, 3, 2)
+		}, "reshape[1,1,5,5] im2col reshape[3,4] reshape[16,4] matmulᵀB reshape[1,4,4,3] transpose[0,3,2,1]"},
+	},
+}
+
+// geluSpellings writes the cubic form with every bracketing and order of the outer product, and the cube in every way.
+func geluSpellings() []spelling {
+	cubes := map[string]func(b *graph.Builder, x *graph.Node) *graph.Node{
+		"cube": func(b *graph.Builder, x *graph.Node) *graph.Node { return scale(b, b.Unary(graph.Cube, x), cubicC) },
+		"x·x·x": func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return scale(b, times(b, times(b, x, x), x), cubicC)
+		},
+		"pow": func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return scale(b, b.BinaryScalar(graph.Pow, x, 3), 0.0447150)
+		},
+		"c·x·x·x": func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, times(b, scale(b, x, cubicC), x), x)
+		},
+		"x²·cx": func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return times(b, b.Unary(graph.Square, x), scale(b, x, cubicC))
+		},
+	}
+	outers := map[string]func(b *graph.Builder, x, u *graph.Node) *graph.Node{
+		"(½x)u": func(b *graph.Builder, x, u *graph.Node) *graph.Node { return times(b, scale(b, x, 0.5), u) },
+		"½(xu)": func(b *graph.Builder, x, u *graph.Node) *graph.Node { return scale(b, times(b, u, x), 0.5) },
+		"x(½u)": func(b *graph.Builder, x, u *graph.Node) *graph.Node { return times(b, x, scale(b, u, 0.5)) },
+		"xu÷2": func(b *graph.Builder, x, u *graph.Node) *graph.Node {
+			return b.BinaryScalar(graph.Div, times(b, x, u), 2)
+		},
+	}
+	var out []spelling
+	for cn, cube := range cubes {
+		for on, outer := range outers {
+			for _, swap := range []bool{false, true} {
+				out = append(out, spelling{fmt.Sprintf("%s, %s, %v", cn, on, swap), func(b *graph.Builder, x *graph.Node) *graph.Node {
+					l, r := x, cube(b, x)
+					if swap {
+						l, r = r, l
+					}
+					u := shift(b, b.Unary(graph.Tanh, scale(b, plus(b, l, r), 0.7978846)), 1)
+					return outer(b, x, u)
+				}, "gelu_tanh"})
+			}
+		}
+	}
+	return out
+}
+
+// TestRaise runs every spelling on square values, and checks the others' values on odd shapes.
+func TestRaise(t *testing.T) {
+	for _, p := range Patterns() {
+		if len(spellings[p.Name]) == 0 {
+			t.Errorf("pattern %s has no test", p.Name)
+		}
+		matches := 0
+		for _, s := range spellings[p.Name] {
+			t.Run(p.Name+"/"+s.name, func(t *testing.T) {
+				g := made(t, func(b *graph.Builder) { b.Output("y", s.build(b, b.Input("x", dt(5, 5)))) })
+				h, tr := run(t, g, Config{Stop: "raise"})
+				if got := opsOf(h); s.want != "" && got != s.want {
+					t.Errorf("left: %s\nwant: %s", got, s.want)
+				}
+				did := strings.Contains(" "+matched(stageOf(t, tr, "raise"))+" ", " "+p.Name+" ")
+				if did {
+					matches++
+				}
+				if did && s.want == "" {
+					t.Errorf("matched, and must not")
+				}
+			})
+		}
+		if matches == 0 || matches == len(spellings[p.Name]) {
+			t.Errorf("pattern %s: %d of %d spellings match; want some that do and some that do not", p.Name, matches, len(spellings[p.Name]))
+		}
+	}
+}
+
+// TestRaiseOddShapes checks values where axes have size 1 and others.
+func TestRaiseOddShapes(t *testing.T) {
+	for name, list := range spellings {
+		if strings.HasPrefix(name, "norm-") || name == "conv2d" {
+			continue // their parameters have the size of the square
+		}
+		for _, s := range list {
+			for _, d := range [][2]int{{1, 1}, {1, 7}, {7, 1}, {3, 5}, {2, 2}} {
+				b := graph.NewBuilder("test")
+				b.Output("y", s.build(b, b.Input("x", dt(d[0], d[1]))))
+				g, err := b.Graph()
+				if err != nil {
+					continue // a spelling of square values
+				}
+				t.Run(fmt.Sprint(name, "/", s.name, d), func(t *testing.T) { run(t, g, Config{}) })
+			}
+		}
+	}
+}
+
+// TestRaiseComposed stacks spellings at random and checks values, and gradients against those of the graph as written.
+func TestRaiseComposed(t *testing.T) {
+	var all []spelling
+	for _, p := range Patterns() {
+		if p.Name != "conv2d" {
+			all = append(all, spellings[p.Name]...)
+		}
+	}
+	n := uint64(200)
+	if testing.Short() {
+		n = 30
+	}
+	for seed := range n {
+		r := rand.New(rand.NewPCG(seed, 3))
+		var names []string
+		var cost, x *graph.Node
+		b := graph.NewBuilder("composed")
+		x = b.Input("x", dt(5, 5))
+		y := x
+		for range 1 + r.IntN(5) {
+			s := all[r.IntN(len(all))]
+			z := s.build(b, y)
+			if b.Err() != nil || z.Type.Shape.Rank() > 0 && z.Type != y.Type {
+				continue
+			}
+			if r.IntN(3) == 0 {
+				z = plus(b, y, z)
+			}
+			if z.Type == y.Type {
+				y = z
+				names = append(names, s.name)
+			}
+		}
+		cost = b.Reduce(graph.Sum, b.Unary(graph.Sin, y), false, 0, 1)
+		b.Output("y", y)
+		b.Output("cost", cost)
+		g, err := b.Graph()
+		if err != nil {
+			continue // two parameters of one name
+		}
+		h, _, err := Run(g, Config{Verify: true, Gradients: []Gradient{{Cost: cost, Of: x, Output: "dx"}}})
+		if err != nil {
+			t.Fatalf("%q: %v", names, err)
+		}
+		plain, to := g.Clone()
+		ds, err := graph.Gradients(plain, to[cost], []*graph.Node{to[x]})
+		if err != nil {
+			t.Fatalf("%q: %v", names, err)
+		}
+		plain.Outputs = append(plain.Outputs, graph.Output{Name: "dx", Node: ds[0]})
+		if err := same(plain, h, graphtest.Values(r, g)); err != nil {
+			t.Errorf("seed %d, %q: %v", seed, names, err)
+		}
+	}
+}
+
+// TestRaiseF32 checks that attributes are what the user wrote, not what f32 made of it.
+func TestRaiseF32(t *testing.T) {
+	g := made(t, func(b *graph.Builder) {
+		x := b.Input("x", graph.TypeOf(graph.F32, 3, 5))
+		b.Output("y", gLayerNorm(b, gLeaky(b, x, 0.1), nil, nil))
+	})
+	h, _ := run(t, g, Config{Stop: "raise"})
+	norm := h.Outputs[0].Node
+	if norm.Op != (graph.LayerNorm{Eps: 1e-5}) || norm.Args[0].Op != (graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1}) {
+		t.Errorf("%+v of %+v", norm.Op, norm.Args[0].Op)
+	}
+}
+
+// TestRaiseKeepsReaders checks that values inside a match stay for those that read them.
+func TestRaiseKeepsReaders(t *testing.T) {
+	g := made(t, func(b *graph.Builder) {
+		x := b.Input("x", dt(3, 5))
+		e := b.Unary(graph.Exp, x)
+		b.Output("y", b.Binary(graph.Div, e, perRow(b, graph.Sum, e, x)))
+		b.Output("e", e)
+		d := b.Binary(graph.Sub, x, perRow(b, graph.Mean, x, x))
+		b.Output("d", d)
+		v := perRow(b, graph.Mean, b.Unary(graph.Square, d), x)
+		b.Output("n", b.Binary(graph.Div, d, b.Unary(graph.Sqrt, shift(b, v, 1e-3))))
+	})
+	h, _ := run(t, g, Config{Stop: "raise"})
+	if got, want := opsOf(h), "exp softmax[1] mean[1] broadcast[3,5] sub layer_norm"; got != want {
+		t.Errorf("left: %s\nwant: %s", got, want)
+	}
+}
+
+type refusing string
+
+func (refusing) Name() string { return "picky" }
+
+func (r refusing) Accepts(op graph.Op, _, _ []graph.Type) error {
+	if op.OpName() == string(r) {
+		return errors.New("picky has no kernel for " + string(r))
+	}
+	return nil
+}
+
+func TestRaiseRefused(t *testing.T) {
+	g := made(t, func(b *graph.Builder) {
+		e := b.Unary(graph.Exp, b.Input("x", dt(3, 5)))
+		b.Output("y", b.Binary(graph.Div, e, perRow(b, graph.Sum, e, e)))
+	})
+	h, tr := run(t, g, Config{Stop: "raise", Target: refusing("softmax")})
+	if got, want := opsOf(h), "exp sum[1] broadcast[3,5] div"; got != want {
+		t.Errorf("left: %s\nwant: %s", got, want)
+	}
+	misses := stageOf(t, tr, "raise").Misses
+	if len(misses) != 1 || misses[0].Reason != "picky has no kernel for softmax" || misses[0].Pattern != "softmax" {
+		t.Errorf("misses: %+v", misses)
+	}
+	if tr.Target != "picky" {
+		t.Errorf("target %q", tr.Target)
+	}
+}
+
+// TestMisses holds the words of near misses.
+func TestMisses(t *testing.T) {
+	pick := func(name, spelling string) func(b *graph.Builder, x *graph.Node) *graph.Node {
+		for _, s := range spellings[name] {
+			if s.name == spelling {
+				return s.build
+			}
+		}
+		t.Fatalf("no spelling %s/%s", name, spelling)
+		return nil
+	}
+	tests := []struct {
+		pattern, spelling string
+		want              []string
+	}{
+		{"gelu-tanh", "another constant", []string{
+			"gelu-tanh: wanted the constant 0.044715, found 0.05"}},
+		{"gelu-tanh", "another x", []string{
+			`gelu-tanh: wanted input "x" again, found sin %7`}},
+		{"gelu-erf", "erf(x)", nil},
+		{"softmax", "over everything", []string{
+			"softmax: wanted a sum along one axis, found sum over axes [0,1] %2 of f64[]"}},
+		{"softmax", "sums of rows along columns", []string{
+			"softmax: wanted a statistic repeated along the axes that it was taken over, found broadcast %3 of f64[5,5]"}},
+		{"layer-norm", "first axis", []string{
+			"layer-norm: wanted a mean over the last axis, found mean over axes [0] %5 of f64[5]"}},
+		{"norm-gamma", "read by others", []string{
+			"norm-gamma: layer_norm %25 is also read by add %20"}},
+		{"relu", "compared with 1", nil},
+		{"mean", "another count", nil},
+	}
+	for _, tt := range tests {
+		build := pick(tt.pattern, tt.spelling)
+		g := made(t, func(b *graph.Builder) { b.Output("y", build(b, b.Input("x", dt(5, 5)))) })
+		_, tr := run(t, g, Config{Stop: "raise"})
+		var got []string
+		for _, m := range stageOf(t, tr, "raise").Misses {
+			got = append(got, m.Pattern+": "+withoutLines(m.Reason))
+			if len(m.Origin) == 0 {
+				t.Errorf("%s/%s: the miss has no origin", tt.pattern, tt.spelling)
+			}
+			if !strings.Contains(m.At, "raise_test.go:") && !strings.Contains(m.At, "helpers_test.go:") {
+				t.Errorf("%s/%s: the miss is at %q, without a line", tt.pattern, tt.spelling, m.At)
+			}
+		}
+		if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
+			t.Errorf("%s/%s:\n\t%s\nwant:\n\t%s", tt.pattern, tt.spelling, strings.Join(got, "\n\t"), strings.Join(tt.want, "\n\t"))
+		}
+	}
+}

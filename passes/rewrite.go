@@ -1,0 +1,193 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+	"fusec/passes/pattern"
+)
+
+// rewriter replaces nodes one by one, from operands to users:
+//
+//	before   a ─► b ─► c ─► d          visit(c) = e, made of f and b
+//	after    a ─► b ─► f ─► e ─► d     c is dropped if nothing else keeps it
+//
+// While it walks, it keeps count of who reads what, so that a rewrite can ask. A node made by a rewrite is visited in
+// its turn before its reader.
+type rewriter struct {
+	ctx *Context
+	g   *graph.Graph
+	// visit returns the value to use in place of n, or n itself. It may add nodes to g.
+	visit func(n *graph.Node) (*graph.Node, error)
+
+	uses    *pattern.Uses
+	with    map[*graph.Node]*graph.Node
+	dead    map[*graph.Node]bool
+	changed int
+	limit   int // rewrites until it is clear that the rules go in circles
+	made    []rewrite
+}
+
+// rewrite is a record for the trace, kept until it is known what became of the node it made.
+type rewrite struct {
+	rule, kind string
+	node       *graph.Node
+	covered    []*graph.Node
+}
+
+// maxRounds bounds how often the graph is walked; each round costs one walk, and few graphs need more than three.
+const maxRounds = 32
+
+// fixpoint walks the graph until a walk changes nothing. begin is called before each walk.
+func (r *rewriter) fixpoint(begin func()) error {
+	r.g = r.ctx.Graph
+	r.limit = 1000 + 50*len(r.g.Nodes)
+	for range maxRounds {
+		begin()
+		if err := r.walk(); err != nil {
+			return err
+		}
+		if r.changed == 0 {
+			break
+		}
+	}
+	r.report()
+	return nil
+}
+
+// report records the rewrites whose result is in the graph; the others were steps on the way.
+func (r *rewriter) report() {
+	live := make(map[*graph.Node]bool, len(r.g.Nodes))
+	for _, n := range r.g.Nodes {
+		live[n] = true
+	}
+	for _, m := range r.made {
+		if live[m.node] {
+			r.ctx.Match(m.rule, m.kind, m.node, m.covered...)
+		}
+	}
+}
+
+// note keeps a record of a rewrite.
+func (r *rewriter) note(rule, kind string, made *graph.Node, covered ...*graph.Node) {
+	r.made = append(r.made, rewrite{rule, kind, made, covered})
+}
+
+func (r *rewriter) walk() error {
+	g := r.g
+	r.uses, r.changed = pattern.UsesOf(g), 0
+	r.with, r.dead = map[*graph.Node]*graph.Node{}, map[*graph.Node]bool{}
+	nodes := g.Nodes
+	g.Nodes = make([]*graph.Node, 0, len(nodes)+len(nodes)/4)
+	for _, n := range nodes {
+		if err := r.emit(n); err != nil {
+			return err
+		}
+	}
+	g.Replace(r.with)
+	for i := range r.made {
+		r.made[i].node = r.now(r.made[i].node)
+	}
+	return g.Tidy()
+}
+
+// now follows replacements.
+func (r *rewriter) now(n *graph.Node) *graph.Node {
+	for {
+		m, ok := r.with[n]
+		if !ok {
+			return n
+		}
+		n = m
+	}
+}
+
+// emit brings n's operands up to date, visits it, and appends it or what replaces it to the graph.
+func (r *rewriter) emit(n *graph.Node) error {
+	for i, a := range n.Args {
+		n.Args[i] = r.now(a)
+	}
+	g := r.g
+	mark := len(g.Nodes)
+	m, err := r.visit(n)
+	if err != nil {
+		return err
+	}
+	if m == n {
+		g.Nodes = append(g.Nodes[:mark], n)
+		return nil
+	}
+	if r.changed++; r.changed > r.limit {
+		return fmt.Errorf("the rules do not settle; the last rewrite was of %s", n.Where())
+	}
+	made := slices.Clone(g.Nodes[mark:])
+	g.Nodes = g.Nodes[:mark]
+	for _, k := range made {
+		for _, a := range k.Args {
+			r.uses.Readers[a] = append(r.uses.Readers[a], k)
+		}
+		if err := r.emit(k); err != nil {
+			return err
+		}
+	}
+	r.replace(n, r.now(m))
+	return nil
+}
+
+// replace leads the readers of n to m.
+func (r *rewriter) replace(n, m *graph.Node) {
+	if m == n {
+		return
+	}
+	r.with[n] = m
+	if m.Name == "" && !graph.IsSource(m.Op) {
+		m.Name = n.Name
+	}
+	if _, isConst := m.Op.(graph.Const); !graph.IsSource(m.Op) && !isConst {
+		m.Origin = graph.MergeOrigins(m, n)
+	}
+	if r.dead[m] {
+		r.revive(m)
+	}
+	r.uses.Readers[m] = append(r.uses.Readers[m], r.uses.Readers[n]...)
+	if r.uses.Escapes[n] {
+		r.uses.Escapes[m] = true
+	}
+	delete(r.uses.Readers, n)
+	delete(r.uses.Escapes, n)
+	r.release(n)
+}
+
+// release marks n as dead and takes it off its operands' readers, and so on for those that nothing reads any more.
+func (r *rewriter) release(n *graph.Node) {
+	if r.dead[n] || graph.IsSource(n.Op) {
+		return
+	}
+	r.dead[n] = true
+	for _, a := range n.Args {
+		rs := r.uses.Readers[a]
+		if i := slices.Index(rs, n); i >= 0 {
+			r.uses.Readers[a] = slices.Delete(rs, i, i+1)
+		}
+		if len(r.uses.Readers[a]) == 0 && !r.uses.Escapes[a] {
+			r.release(a)
+		}
+	}
+}
+
+// revive undoes release for a node that a rewrite found use for.
+func (r *rewriter) revive(n *graph.Node) {
+	delete(r.dead, n)
+	for _, a := range n.Args {
+		if r.dead[a] {
+			r.revive(a)
+		}
+		r.uses.Readers[a] = append(r.uses.Readers[a], n)
+	}
+}
+
+// builder returns a builder that appends to the graph nodes standing for the given ones.
+func (r *rewriter) builder(from ...*graph.Node) *graph.Builder {
+	return graph.Extend(r.g).From(from...)
+}

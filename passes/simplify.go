@@ -1,0 +1,102 @@
+package passes
+
+import (
+	"reflect"
+
+	"fusec/graph"
+)
+
+// simplify brings the graph into normal form by the rules of one table, [Rules], until none applies, and then merges
+// equal values and drops dead ones:
+//
+//	b ─ reshape[1,n] ─ broadcast ─┐            b ─ broadcast ─┐
+//	              x ─ transpose ─ matmul ─ +         x ─ matmul(transA) ─ +
+//
+// What the normal form is:
+//
+//   - A constant operand of a commutative operation stands on the right.
+//   - An operand of an elementwise operation that is one value repeated is a scalar.
+//   - Elementwise work on a repeated value is done before it is repeated.
+//   - No two Reshapes, Transposes or Broadcasts of the same sort follow each other; none is the identity.
+//   - A matrix product transposes its operands by its flags and broadcasts its batch axes itself.
+//   - x⊙x is a square, a cube is a cube, 1÷x is a reciprocal.
+//   - No two nodes compute the same, randomness and host code excepted.
+//
+// Values are kept to the last bit except where a rule says otherwise. The sign of a zero is not kept.
+func simplify(c *Context) error { return newSimplifier(c).run() }
+
+// Rule is one local rewrite of simplify.
+type Rule struct {
+	Name string // such as "reshape-reshape"
+	Doc  string // left-hand side → right-hand side
+	ops  []graph.Op
+	// apply returns what to use in place of n, or nil.
+	apply func(s *simplifier, n *graph.Node) *graph.Node
+}
+
+type simplifier struct {
+	rewriter
+	values valueTable
+	b      *graph.Builder // of the rule that runs
+}
+
+func newSimplifier(c *Context) *simplifier {
+	s := &simplifier{}
+	s.rewriter = rewriter{ctx: c, visit: s.visit}
+	return s
+}
+
+func (s *simplifier) run() error {
+	return s.fixpoint(func() { s.values = valueTable{} })
+}
+
+// rules is the table, in the order in which rules of one operation are tried.
+var rules = concat(foldRules, algebraRules, scalarRules, viewRules, moveRules, reduceRules, matmulRules)
+
+// rulesOf indexes rules by the type of the operation that they apply to.
+var rulesOf = func() map[reflect.Type][]*Rule {
+	m := map[reflect.Type][]*Rule{}
+	for i := range rules {
+		for _, op := range rules[i].ops {
+			t := reflect.TypeOf(op)
+			m[t] = append(m[t], &rules[i])
+		}
+	}
+	return m
+}()
+
+func concat(lists ...[]Rule) []Rule {
+	var r []Rule
+	for _, l := range lists {
+		r = append(r, l...)
+	}
+	return r
+}
+
+// Rules lists the rules of simplify, for documentation.
+func Rules() []Rule { return append([]Rule(nil), rules...) }
+
+// visit applies the first rule that fits, or else merges n with an equal value.
+func (s *simplifier) visit(n *graph.Node) (*graph.Node, error) {
+	for _, r := range rulesOf[reflect.TypeOf(n.Op)] {
+		s.b = s.builder(n)
+		mark := len(s.g.Nodes)
+		m := r.apply(s, n)
+		if err := s.b.Err(); err != nil {
+			return nil, err
+		}
+		if m != nil {
+			s.note(r.Name, "", m, n)
+			return m, nil
+		}
+		s.g.Nodes = s.g.Nodes[:mark]
+	}
+	if m := s.values.find(n); m != n {
+		s.note("equal", "", m, n)
+		return m, nil
+	}
+	return n, nil
+}
+
+// oneUse reports whether only one operand of one node reads n.
+func (s *simplifier) oneUse(n *graph.Node) bool { return s.uses.One(n) }

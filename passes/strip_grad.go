@@ -1,0 +1,334 @@
+package passes
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/graph"
+)
+
+// stripGrad puts a request in the place of each gradient that somebody reads, so that the backward nodes that computed
+// it are dropped:
+//
+//	x ─ forward ─ cost                    x ─ forward ─ cost ─┐
+//	│      │                              │                   │
+//	└── backward ─ d(cost)/d(x) ─ sgd     └─────────── gradient of cost by x ─ sgd
+//
+// A request is an ordinary node with the cost and what to differentiate by as its operands, so that it follows them
+// through every rewrite; differentiate answers it. It must be a value that still exists then: if it is computed within
+// the graph, a Copy is put behind it, which no pass takes apart.
+//
+// Where the cost is unknown, or something on the way to it has no gradient, the gradients stay as the graph computes
+// them, and a note says why. A note also tells of backward nodes that stay because something else reads them.
+func stripGrad(c *Context) error {
+	if len(c.gradients) == 0 {
+		return nil
+	}
+	s := &stripper{c: c, kept: map[*graph.Node]string{}, asked: map[[3]*graph.Node]*graph.Node{}}
+	s.choose()
+	forward := s.forward()
+	if err := s.ask(); err != nil {
+		return err
+	}
+	if err := c.Graph.Tidy(); err != nil {
+		return err
+	}
+	s.tellKept(forward)
+	return nil
+}
+
+type stripper struct {
+	c      *Context
+	kept   map[*graph.Node]string         // costs whose backward stays, with the reason
+	chosen []Gradient                     // gradients to request
+	asked  map[[3]*graph.Node]*graph.Node // by cost, what to differentiate by, and seed
+}
+
+// choose sorts the gradients into those that can be made anew and are read, and those whose backward stays.
+func (s *stripper) choose() {
+	all := s.c.gradients
+	users := s.c.Graph.Users()
+	for _, r := range all {
+		if r.Cost == nil {
+			s.c.Note(r.Value, "the gradient with respect to %v stays as the graph computes it: it is not known of what", r.Of)
+			continue
+		}
+		if s.kept[r.Cost] != "" {
+			continue
+		}
+		if why := obstacle(r, users); why != "" {
+			s.kept[r.Cost] = why
+			s.c.Note(r.Cost, "the backward pass of %v stays as the graph computes it: %s", r.Cost, why)
+		}
+	}
+	ofValue := map[*graph.Node]Gradient{}
+	for _, r := range all {
+		if r.Cost != nil && s.kept[r.Cost] == "" && r.Value != nil {
+			if _, ok := ofValue[r.Value]; !ok {
+				ofValue[r.Value] = r
+			}
+		}
+	}
+	read := s.read(ofValue)
+	for _, r := range all {
+		if r.Cost == nil || s.kept[r.Cost] != "" {
+			continue
+		}
+		if r.Output != "" || read[r.Value] {
+			s.chosen = append(s.chosen, r)
+		}
+	}
+}
+
+// read tells which gradients something else than a dropped backward pass reads.
+func (s *stripper) read(ofValue map[*graph.Node]Gradient) map[*graph.Node]bool {
+	read, seen := map[*graph.Node]bool{}, map[*graph.Node]bool{}
+	var visit func(n *graph.Node)
+	visit = func(n *graph.Node) {
+		if n == nil || seen[n] {
+			return
+		}
+		seen[n] = true
+		if r, ok := ofValue[n]; ok {
+			read[n] = true
+			visit(r.Cost)
+			visit(r.Of)
+			visit(r.Seed)
+			return
+		}
+		for _, a := range n.Args {
+			visit(a)
+		}
+	}
+	for n := range s.c.Graph.Escapes() {
+		visit(n)
+	}
+	for _, r := range s.c.gradients {
+		if r.Output != "" {
+			visit(r.Cost)
+			visit(r.Of)
+			visit(r.Seed)
+		}
+	}
+	return read
+}
+
+// obstacle says why the gradient cannot be made anew; it is empty if it can.
+func obstacle(r Gradient, users map[*graph.Node][]*graph.Node) string {
+	cost := r.Cost
+	if r.Seed != nil {
+		if r.Seed.Type != cost.Type {
+			return fmt.Sprintf("it is seeded with %v of type %v, not %v", r.Seed, r.Seed.Type, cost.Type)
+		}
+	} else if cost.Type.Shape.Elems() != 1 {
+		return fmt.Sprintf("it is %v and not a scalar", cost.Type)
+	}
+	if !cost.Type.DType.IsFloat() || !r.Of.Type.DType.IsFloat() {
+		return fmt.Sprintf("%v is %v and %v is %v", cost, cost.Type, r.Of, r.Of.Type)
+	}
+	if v := r.Value; v != nil && (v.Type.DType != r.Of.Type.DType || v.Type.Shape.Elems() != r.Of.Type.Shape.Elems()) {
+		return fmt.Sprintf("the gradient with respect to %v is %v, which does not fit %v", r.Of, v.Type, r.Of.Type)
+	}
+	before := ancestors(cost)
+	if !before[r.Of] {
+		return "" // no way from one to the other: the gradient is zero
+	}
+	// Walk from Of towards the cost.
+	seen := map[*graph.Node]bool{r.Of: true}
+	stack := []*graph.Node{r.Of}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, u := range users[n] {
+			if seen[u] || !before[u] || !u.Type.DType.IsFloat() {
+				continue
+			}
+			seen[u] = true
+			if !differentiable(u) {
+				return fmt.Sprintf("%s, between %v and it, has no gradient", u.Where(), r.Of)
+			}
+			stack = append(stack, u)
+		}
+	}
+	return ""
+}
+
+// differentiable reports whether a gradient can be taken through n.
+func differentiable(n *graph.Node) bool {
+	if _, ok := n.Op.(graph.Result); ok {
+		n = n.Args[0]
+	}
+	if _, ok := n.Op.(graph.Fusion); ok {
+		return true // by its body
+	}
+	info := graph.InfoOf(n.Op)
+	return info != nil && (info.Grad != nil || info.Decompose != nil)
+}
+
+// ancestors lists what n is computed from, n included.
+func ancestors(n *graph.Node) map[*graph.Node]bool {
+	seen := map[*graph.Node]bool{n: true}
+	stack := []*graph.Node{n}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, a := range n.Args {
+			if !seen[a] {
+				seen[a] = true
+				stack = append(stack, a)
+			}
+		}
+	}
+	return seen
+}
+
+// forward lists what the costs are computed from.
+func (s *stripper) forward() map[*graph.Node]bool {
+	f := map[*graph.Node]bool{}
+	for _, r := range s.chosen {
+		for n := range ancestors(r.Cost) {
+			f[n] = true
+		}
+	}
+	return f
+}
+
+// ask puts the requests into the graph.
+func (s *stripper) ask() error {
+	g := s.c.Graph
+	with := map[*graph.Node]*graph.Node{}
+	behind := map[*graph.Node]*graph.Node{}
+	// Readers are led to the copies first, so that the requests' own operands come out right.
+	for _, r := range s.chosen {
+		if graph.IsSource(r.Of.Op) || behind[r.Of] != nil {
+			continue
+		}
+		b := graph.Extend(g).From(r.Of)
+		k := b.Add(graph.Copy{}, r.Of)
+		if b.Err() != nil {
+			return b.Err()
+		}
+		k.Name = r.Of.Name
+		behind[r.Of] = k
+	}
+	if len(behind) > 0 {
+		g.Replace(behind)
+		for of, k := range behind {
+			k.Args[0] = of
+		}
+	}
+	now := func(n *graph.Node) *graph.Node {
+		if k := behind[n]; k != nil {
+			return k
+		}
+		return n
+	}
+	for _, r := range s.chosen {
+		cost, value := now(r.Cost), r.Value
+		req, err := s.request(cost, now(r.Of), now(r.Seed))
+		if err != nil {
+			return err
+		}
+		if value != nil {
+			value = now(value)
+			// What the cost itself is computed from is no backward node: a constant 1, say, that is also a gradient.
+			if !ancestors(r.Cost)[r.Value] && with[value] == nil {
+				b := graph.Extend(g).From(r.Value)
+				made := b.Reshape(req, value.Type.Shape.Slice()...)
+				if b.Err() != nil {
+					return b.Err()
+				}
+				if made.Name == "" {
+					made.Name = r.Value.Name
+				}
+				with[value] = made
+			}
+		}
+		if r.Output != "" {
+			s.output(r.Output, req)
+		}
+	}
+	g.Replace(with)
+	return nil
+}
+
+// output hands n out under a name, in place of what had it.
+func (s *stripper) output(name string, n *graph.Node) {
+	g := s.c.Graph
+	for i, o := range g.Outputs {
+		if o.Name == name {
+			g.Outputs[i].Node = n
+			return
+		}
+	}
+	g.Outputs = append(g.Outputs, graph.Output{Name: name, Node: n})
+}
+
+// request makes the node that stands for d(cost)/d(of) until differentiate. Its operands are the cost, what to
+// differentiate by, and the seed if there is one.
+func (s *stripper) request(cost, of, seed *graph.Node) (*graph.Node, error) {
+	args := []*graph.Node{cost, of}
+	if seed != nil {
+		args = append(args, seed)
+	}
+	k := [3]*graph.Node{cost, of, seed}
+	b := graph.Extend(s.c.Graph).From(of)
+	if s.asked[k] == nil {
+		s.asked[k] = b.Add(graph.Host{Name: fmt.Sprintf("gradient of %v by %v", cost, of), Type: of.Type, Impl: request}, args...)
+	}
+	return s.asked[k], b.Err()
+}
+
+// request marks the Host nodes that differentiate answers.
+var request graph.HostImpl = &unanswered{}
+
+type unanswered struct{ _ byte }
+
+// Do implements graph.HostImpl.
+func (*unanswered) Do([]*graph.Tensor) (*graph.Tensor, error) {
+	return nil, errors.New("a gradient was asked for and not made")
+}
+
+func isRequest(n *graph.Node) bool {
+	h, ok := n.Op.(graph.Host)
+	return ok && h.Impl == request
+}
+
+// tellKept notes what is left of the backward passes that were to go.
+func (s *stripper) tellKept(forward map[*graph.Node]bool) {
+	live := map[*graph.Node]bool{}
+	for _, n := range s.c.Graph.Nodes {
+		live[n] = true
+	}
+	backward := map[*graph.Node]bool{}
+	for _, r := range s.chosen {
+		if r.Value == nil || forward[r.Value] {
+			continue
+		}
+		for n := range ancestors(r.Value) {
+			if !forward[n] && graph.ClassOf(n.Op) != graph.ClassSource {
+				backward[n] = true
+			}
+		}
+	}
+	users := s.c.Graph.Users()
+	escapes := s.c.Graph.Escapes()
+	for _, n := range s.c.Graph.Nodes {
+		if !backward[n] || isRequest(n) {
+			continue
+		}
+		by := "it is handed out"
+		if !escapes[n] {
+			by = ""
+			for _, u := range users[n] {
+				if !backward[u] {
+					by = u.Where() + " reads it"
+					break
+				}
+			}
+		}
+		if by != "" {
+			s.c.Note(n, "%s of the backward pass stays: %s", n.Where(), by)
+		}
+	}
+}

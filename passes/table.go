@@ -1,0 +1,83 @@
+package passes
+
+import "fmt"
+
+// Pass is a row of the table.
+type Pass struct {
+	Name  string
+	Doc   string // one line
+	Run   func(*Context) error
+	After []After
+}
+
+// After says that a pass must come after another, and why.
+type After struct{ Pass, Why string }
+
+// rewriting lists the passes that bring the graph into the form in which a target can fuse it.
+var rewriting = []Pass{
+	{Name: "strip-grad", Doc: "gradients that can be made anew become requests, and their backward nodes go", Run: stripGrad},
+	{Name: "simplify", Doc: "constants folded, equal values merged, algebra, views in normal form", Run: simplify, After: []After{
+		{"strip-grad", "it merges and moves the nodes that the gradients are named by"},
+	}},
+	{Name: "raise", Doc: "operations written out by hand recognised: relu, gelu, mean, softmax, norms, convolution", Run: raise, After: []After{
+		{"simplify", "its patterns are written for the normal form"},
+		{"strip-grad", "a backward that reads every intermediate hides what the forward is"},
+	}},
+	{Name: "fuse-attention", Doc: "two contractions around a softmax become one attention: scale, masks, dropout, shared heads", Run: fuseAttention, After: []After{
+		{"raise", "it looks for the softmax, which may be written out by hand"},
+		{"strip-grad", "a backward that reads scores and probabilities would keep them in memory"},
+	}},
+	{Name: "differentiate", Doc: "requested gradients made from the graph as it now stands", Run: differentiate, After: []After{
+		{"strip-grad", "it answers the requests that strip-grad leaves"},
+		{"raise", "the gradient of a raised operation is better than that of its parts"},
+		{"fuse-attention", "the gradient of an attention needs no probabilities, that of its parts does"},
+	}},
+	{Name: "simplify-again", Doc: "the same rules, now over the backward as well", Run: simplify, After: []After{
+		{"differentiate", "gradient rules write constants, sums and views without regard to what stands around them"},
+	}},
+}
+
+// table is all passes in order. Passes that group nodes and give them to devices follow those that rewrite.
+var table = append(append([]Pass(nil), rewriting...), lowering...)
+
+// lowering lists the passes that group nodes and prepare them for a target.
+var lowering = []Pass{
+	{Name: "fuse-regions", Doc: "elementwise work moved into the launch that produces or reads it", Run: fuseRegions, After: []After{
+		{"raise", "an operation written out by hand would be fused as its parts"},
+		{"simplify-again", "regions are grown over views and constants in normal form"},
+	}},
+	{Name: "place", Doc: "views as strides where they can be, copies where they cannot", Run: place, After: []After{
+		{"fuse-regions", "a view inside a region needs no copy"},
+	}},
+	{Name: "check-lowered", Doc: "nothing is left that the target has no kernel for", Run: checkLowered, After: []After{
+		{"place", "it checks the last graph"},
+	}},
+}
+
+func init() { mustOrder(table) }
+
+func mustOrder(t []Pass) {
+	if err := checkOrder(t); err != nil {
+		panic("passes: " + err.Error())
+	}
+}
+
+// checkOrder reports a pass that comes before one that it must come after, and names that are missing or not unique.
+func checkOrder(t []Pass) error {
+	at := map[string]bool{}
+	for _, p := range t {
+		if p.Name == "" || p.Doc == "" || p.Run == nil || at[p.Name] {
+			return fmt.Errorf("pass %q has no name, doc or function, or is there twice", p.Name)
+		}
+		for _, a := range p.After {
+			if !at[a.Pass] {
+				return fmt.Errorf("pass %q must come after %q: %s", p.Name, a.Pass, a.Why)
+			}
+		}
+		at[p.Name] = true
+	}
+	return nil
+}
+
+// All lists the passes in order.
+func All() []Pass { return append([]Pass(nil), table...) }
