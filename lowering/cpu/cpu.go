@@ -1,0 +1,265 @@
+// Package cpu makes programs executable on the processor's cores, with the kernels of package kernels/cpu.
+package cpu
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"fusec/graph"
+	kernels "fusec/kernels/cpu"
+	"fusec/kernels/cpu/pool"
+	"fusec/lowering"
+)
+
+// Device is the CPU.
+type Device struct {
+	workers int
+	frozen  bool
+}
+
+// Option configures a Device.
+type Option func(*Device)
+
+// Workers sets the number of cores to use; the default is GOMAXPROCS.
+func Workers(n int) Option { return func(d *Device) { d.workers = n } }
+
+// Frozen declares that parameters change only through Bind, so that weights are packed once.
+func Frozen() Option { return func(d *Device) { d.frozen = true } }
+
+// New makes a device.
+func New(opts ...Option) *Device {
+	d := &Device{workers: runtime.GOMAXPROCS(0)}
+	for _, o := range opts {
+		o(d)
+	}
+	return d
+}
+
+// Name implements lowering.Device.
+func (d *Device) Name() string { return "cpu" }
+
+// Accepts implements lowering.Device: the CPU has a kernel for every operation.
+func (d *Device) Accepts(op graph.Op, _, _ []graph.Type) error {
+	if graph.InfoOf(op) == nil {
+		return fmt.Errorf("the CPU does not know %s", op.OpName())
+	}
+	return nil
+}
+
+// Compile implements lowering.Device.
+func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
+	e := &executable{p: p, pool: pool.New(d.workers), memory: make([]kernels.Memory, len(p.Buffers)),
+		tensors: make([]*graph.Tensor, len(p.Buffers)), times: make([]time.Duration, len(p.Launches))}
+	env := kernels.NewEnv(e.pool)
+	e.env = env
+	for i := range p.Launches {
+		l, err := e.compile(&p.Launches[i], d.frozen)
+		if err != nil {
+			e.pool.Close()
+			return nil, fmt.Errorf("launch %d, %s: %w", i, p.Launches[i].Node.Where(), err)
+		}
+		e.launches = append(e.launches, l)
+	}
+	e.place()
+	return e, nil
+}
+
+type launch struct {
+	kernel        kernels.Kernel
+	args, results []int // buffers
+	argMem        []kernels.Memory
+	resultMem     []kernels.Memory
+}
+
+type executable struct {
+	p        *lowering.Program
+	pool     *pool.Pool
+	env      *kernels.Env
+	launches []launch
+	memory   []kernels.Memory // of each buffer
+	tensors  []*graph.Tensor  // of each buffer that is not in the arena
+	arena    []uint64
+	outputs  int64
+	profile  bool
+	times    []time.Duration
+	stale    bool // memory has changed since the launches' lists were filled
+	closed   bool
+}
+
+func (e *executable) compile(l *lowering.Launch, frozen bool) (launch, error) {
+	operands := func(views []lowering.View) (ops []kernels.Operand, buffers []int) {
+		for _, v := range views {
+			b := e.p.Buffers[v.Buffer]
+			constant := b.Role == lowering.Const || frozen && b.Role == lowering.Param && !e.updated(v.Buffer)
+			ops = append(ops, kernels.Operand{DType: v.DType, Layout: v.Layout, Frozen: constant})
+			buffers = append(buffers, v.Buffer)
+		}
+		return
+	}
+	args, argBuffers := operands(l.Args)
+	results, resultBuffers := operands(l.Results)
+	k, err := kernels.Compile(l.Op, args, results, e.env)
+	return launch{k, argBuffers, resultBuffers, make([]kernels.Memory, len(args)), make([]kernels.Memory, len(results))}, err
+}
+
+func (e *executable) updated(buffer int) bool {
+	for _, u := range e.p.Updates {
+		if u.Target == buffer {
+			return true
+		}
+	}
+	return false
+}
+
+// place gives memory to the buffers that the program owns.
+func (e *executable) place() {
+	const line = 64
+	e.arena = make([]uint64, e.p.ArenaBytes/8+line/8)
+	base := unsafe.Pointer(unsafe.SliceData(e.arena))
+	base = unsafe.Add(base, int(-uintptr(base)%line))
+	bytes := unsafe.Slice((*byte)(base), e.p.ArenaBytes)
+	for i, b := range e.p.Buffers {
+		switch b.Role {
+		case lowering.Temp:
+			n := b.Type.Shape.Elems()
+			e.memory[i] = kernels.MemoryAt(bytes[b.Offset:], b.Type.DType, n)
+		case lowering.Const:
+			e.set(i, b.Value)
+		case lowering.Output:
+			e.set(i, graph.NewTensor(b.Type))
+			e.outputs += b.Type.Bytes()
+		}
+	}
+	e.stale = true
+}
+
+func (e *executable) set(buffer int, t *graph.Tensor) {
+	e.tensors[buffer] = t
+	e.memory[buffer] = kernels.MemoryOf(t)
+	e.stale = true
+}
+
+// Bind implements lowering.Executable.
+func (e *executable) Bind(buffer int, t *graph.Tensor) error {
+	b := e.p.Buffers[buffer]
+	if t == nil {
+		return fmt.Errorf("%s %q was given no value", b.Role, b.Name)
+	}
+	if t.Type != b.Type {
+		return fmt.Errorf("%s %q is %v; it was given a value of type %v", b.Role, b.Name, b.Type, t.Type)
+	}
+	switch b.Role {
+	case lowering.Input, lowering.Param, lowering.State:
+	default:
+		return fmt.Errorf("buffer %q cannot be bound: its role is %s", b.Name, b.Role)
+	}
+	if e.tensors[buffer] != t {
+		e.set(buffer, t)
+	}
+	if b.Role == lowering.Param {
+		for _, l := range e.launches {
+			for _, a := range l.args {
+				if a == buffer {
+					kernels.Thaw(l.kernel)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Run implements lowering.Executable.
+func (e *executable) Run() error {
+	if e.closed {
+		return errors.New("the program is closed")
+	}
+	if e.stale {
+		if err := e.refresh(); err != nil {
+			return err
+		}
+	}
+	for i := range e.launches {
+		if err := e.run(i); err != nil {
+			return fmt.Errorf("launch %d, %s: %w", i, e.p.Launches[i].Node.Where(), err)
+		}
+	}
+	for _, u := range e.p.Updates {
+		e.tensors[u.Target].CopyFrom(e.tensors[u.Value])
+	}
+	return nil
+}
+
+// run executes one launch. A panic in it becomes an error.
+func (e *executable) run(i int) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("kernel failed: %v", r)
+		}
+	}()
+	l := &e.launches[i]
+	if !e.profile {
+		return l.kernel.Run(l.argMem, l.resultMem)
+	}
+	start := time.Now()
+	err = l.kernel.Run(l.argMem, l.resultMem)
+	e.times[i] = time.Since(start)
+	return err
+}
+
+// refresh fills the launches' lists of memory.
+func (e *executable) refresh() error {
+	bound := func(buffer int) error {
+		if b := e.p.Buffers[buffer]; b.Role != lowering.Temp && e.tensors[buffer] == nil {
+			return fmt.Errorf("%s %q has no value", b.Role, b.Name)
+		}
+		return nil
+	}
+	for _, u := range e.p.Updates {
+		if err := bound(u.Target); err != nil {
+			return err
+		}
+	}
+	for _, l := range e.launches {
+		for i, b := range l.args {
+			if err := bound(b); err != nil {
+				return err
+			}
+			l.argMem[i] = e.memory[b]
+		}
+		for i, b := range l.results {
+			l.resultMem[i] = e.memory[b]
+		}
+	}
+	e.stale = false
+	return nil
+}
+
+// Output implements lowering.Executable.
+func (e *executable) Output(buffer int) *graph.Tensor { return e.tensors[buffer] }
+
+// Profile implements lowering.Executable.
+func (e *executable) Profile(on bool) { e.profile = on }
+
+// Times implements lowering.Executable.
+func (e *executable) Times() []time.Duration { return e.times }
+
+// Bytes implements lowering.Executable.
+func (e *executable) Bytes() int64 {
+	n := e.p.ArenaBytes + e.outputs + e.env.WorkspaceBytes()
+	for _, l := range e.launches {
+		n += kernels.Bytes(l.kernel)
+	}
+	return n
+}
+
+// Close implements lowering.Executable.
+func (e *executable) Close() error {
+	if !e.closed {
+		e.closed = true
+		e.pool.Close()
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+package lowering
+
+import (
+	"time"
+
+	"fusec/graph"
+)
+
+// Device makes programs executable on one kind of hardware.
+type Device interface {
+	// Name is the target's name, such as "cpu".
+	Name() string
+	// Accepts reports whether the device has a kernel for op with operands and results of these types. The error says
+	// what it lacks.
+	Accepts(op graph.Op, args, results []graph.Type) error
+	// Compile makes an executable. The error names the launch that cannot be compiled.
+	Compile(p *Program) (Executable, error)
+}
+
+// Executable is a program ready to run. One goroutine uses it at a time.
+type Executable interface {
+	// Bind gives an Input, Param or State buffer its memory. The tensor is read in place by each run, and written in
+	// place by an update.
+	Bind(buffer int, t *graph.Tensor) error
+	// Run executes all launches, and then, if none failed, the updates. The error names the launch and the user's
+	// node. After the first run it allocates nothing, the user's own operations aside.
+	Run() error
+	// Output is the value of an Output buffer after a run, valid until the next one.
+	Output(buffer int) *graph.Tensor
+	// Profile makes runs measure every launch from now on, or stop doing so; Times are those of the last run.
+	Profile(on bool)
+	Times() []time.Duration
+	// Bytes is the memory that the executable holds: arena, outputs, packed weights and scratch.
+	Bytes() int64
+	Close() error
+}

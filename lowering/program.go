@@ -1,0 +1,162 @@
+package lowering
+
+import (
+	"fmt"
+	"strings"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+)
+
+// Program is a lowered graph, as plain data.
+type Program struct {
+	Name     string
+	Target   string
+	Buffers  []Buffer
+	Launches []Launch
+	Outputs  []Binding
+	Updates  []Update
+	// ArenaBytes is the size of the arena in which temporary buffers have their places; BufferBytes is the sum of
+	// their sizes.
+	ArenaBytes, BufferBytes int64
+}
+
+// Role says whose a buffer is and how long it lives.
+type Role uint8
+
+// The roles.
+const (
+	Input  Role = iota // bound anew for each run
+	Param              // bound by the owner of the weights
+	State              // kept between runs
+	Const              // part of the program
+	Temp               // in the arena, between its first and last launch
+	Output             // handed out after a run
+)
+
+var roles = [...]string{"input", "param", "state", "const", "temp", "output"}
+
+// String gives the role's name.
+func (r Role) String() string { return roles[r] }
+
+// Buffer is memory for one contiguous value.
+type Buffer struct {
+	Name   string // of the source or output; of a Temp the node's, for reading
+	Role   Role
+	Type   graph.Type
+	Value  *graph.Tensor // of a Const
+	Offset int64         // of a Temp, in the arena
+	// First and Last are the launches between which a Temp holds its value.
+	First, Last int
+}
+
+// View is a value in a buffer, seen through a layout.
+type View struct {
+	Buffer int
+	DType  graph.DType
+	Layout graph.Layout
+}
+
+// Launch computes one operation.
+type Launch struct {
+	Op      graph.Op
+	Node    *graph.Node // of the lowered graph
+	Args    []View
+	Results []View
+	FLOPs   int64
+	Bytes   int64 // of the buffers read and written, each part once
+}
+
+// Binding names a buffer that is handed out.
+type Binding struct {
+	Name   string
+	Buffer int
+}
+
+// Update copies the value in buffer Value to the State or Param in buffer Target when a run has succeeded.
+type Update struct{ Target, Value int }
+
+// Sources lists the buffers of a role with their names.
+func (p *Program) Sources(r Role) []Binding {
+	var s []Binding
+	for i, b := range p.Buffers {
+		if b.Role == r {
+			s = append(s, Binding{b.Name, i})
+		}
+	}
+	return s
+}
+
+// Trace describes the program for reports and drawings.
+func (p *Program) Trace() *trace.Program {
+	t := &trace.Program{Target: p.Target, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes}
+	for _, b := range p.Buffers {
+		if b.Role == Param || b.Role == Const {
+			t.ParamBytes += b.Type.Bytes()
+		}
+	}
+	for _, l := range p.Launches {
+		r := trace.Launch{Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name, Device: p.Target,
+			FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
+		for _, v := range l.Args {
+			r.Reads = append(r.Reads, p.bufferName(v.Buffer))
+		}
+		for _, v := range l.Results {
+			r.Writes = append(r.Writes, p.bufferName(v.Buffer))
+		}
+		t.Launches = append(t.Launches, r)
+	}
+	return t
+}
+
+// Kind says what the launch is to the user: a fusion's kind, or the operation's name.
+func (l *Launch) Kind() string {
+	if f, ok := l.Op.(graph.Fusion); ok {
+		return f.Kind.String()
+	}
+	return l.Op.OpName()
+}
+
+func (p *Program) bufferName(i int) string {
+	if b := p.Buffers[i]; b.Name != "" {
+		return b.Name
+	}
+	return fmt.Sprintf("b%d", i)
+}
+
+// String lists the buffers and launches.
+func (p *Program) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "program %q for %s: %d launches, arena %d bytes (%d without sharing)\n", p.Name, p.Target, len(p.Launches), p.ArenaBytes, p.BufferBytes)
+	for i, u := range p.Buffers {
+		fmt.Fprintf(&b, "  b%-4d %-7s %-18v", i, u.Role, u.Type)
+		if u.Role == Temp {
+			fmt.Fprintf(&b, " @%-9d launches %d to %d", u.Offset, u.First, u.Last)
+		}
+		if u.Name != "" {
+			fmt.Fprintf(&b, "  %q", u.Name)
+		}
+		b.WriteByte('\n')
+	}
+	for i, l := range p.Launches {
+		fmt.Fprintf(&b, "  %3d: %-12s", i, l.Kind())
+		for _, v := range l.Args {
+			fmt.Fprintf(&b, " %s", v)
+		}
+		b.WriteString(" →")
+		for _, v := range l.Results {
+			fmt.Fprintf(&b, " %s", v)
+		}
+		fmt.Fprintf(&b, "  # %s, %d flops, %d bytes\n", l.Node, l.FLOPs, l.Bytes)
+	}
+	return b.String()
+}
+
+// String gives the view as b3[2,4], with its strides where the value is not contiguous.
+func (v View) String() string {
+	s := fmt.Sprintf("b%d%v", v.Buffer, v.Layout.Shape)
+	if !v.Layout.IsContiguous() || v.Layout.Offset != 0 {
+		s += fmt.Sprintf("+%d/%v", v.Layout.Offset, v.Layout.Stride[:v.Layout.Shape.Rank()])
+	}
+	return s
+}
