@@ -1,0 +1,40 @@
+package fusec_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestArrows holds the direction in which rooms may know each other: graph knows nobody, passes and kernels know graph,
+// lowering knows graph and kernels, the root package ties them, and nothing but drawings knows Graphviz.
+func TestArrows(t *testing.T) {
+	const (
+		gorgonia = "gorgonia.org/gorgonia"
+		graphviz = "github.com/goccy/go-graphviz"
+		dotted   = "github.com/emicklei/dot"
+	)
+	forbidden := map[string][]string{
+		"fusec/graph":          {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/graph/trace":    {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/graph/gorgonia": {"fusec/passes", "fusec/kernels", "fusec/lowering", graphviz, dotted},
+		"fusec/graph/dot":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia},
+		"fusec/passes/...":     {"fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/kernels/...":    {"fusec/passes", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/lowering/...":   {"fusec/passes", gorgonia, graphviz, dotted},
+		"fusec":                {graphviz, dotted, "fusec/cmd"},
+	}
+	for packages, not := range forbidden {
+		out, err := exec.Command("go", "list", "-deps", packages).CombinedOutput()
+		if err != nil {
+			t.Fatalf("go list -deps %s: %v\n%s", packages, err, out)
+		}
+		for _, dep := range strings.Fields(string(out)) {
+			for _, n := range not {
+				if dep == n || strings.HasPrefix(dep, n+"/") {
+					t.Errorf("%s depends on %s", packages, dep)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,303 @@
+// Package fusec compiles a model's computation graph into a program of few fused launches and runs it.
+//
+// Training code that uses Gorgonia changes one line, and keeps its solvers, inputs and reads:
+//
+//	vm := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(w, b))
+//	vm := fusec.NewMachine(g, gorgonia.BindDualValues(w, b))
+//
+// [Machine.Fusions] lists what was fused, and [Machine.Trace] holds every stage of the compilation. [Compile] does the
+// same for a [graph.Graph] without Gorgonia, and [Save] writes a Gorgonia graph and its weights to a file that the
+// fusec command draws, runs, explains and times.
+package fusec
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+	"fusec/lowering"
+	"fusec/lowering/cpu"
+	"fusec/passes"
+)
+
+// Fusion is one launch that stands for several of the user's nodes, or for one that is a kernel of its own.
+type Fusion struct {
+	Kind  string         // "linear", "softmax", "norm", "elementwise", …
+	Name  string         // the user's name for the value it makes, or empty
+	Nodes []graph.Origin // the user's nodes that it covers, with file and line where they are known
+	FLOPs int64
+	Bytes int64 // of memory traffic
+}
+
+// Program is a compiled graph. One goroutine uses it at a time.
+type Program struct {
+	cfg     config
+	final   *graph.Graph
+	trace   *trace.Trace
+	program *lowering.Program
+	exe     lowering.Executable
+	took    time.Duration
+	named   map[string]int        // Input, Param and State buffers by name
+	unread  map[string]graph.Type // sources of the graph that no output needs
+	own     map[int]*graph.Tensor // what a run may change: state, and parameters that the graph updates; nil until set
+}
+
+// Compile makes a program of a graph. Parameters are frozen: they are given with [Program.Set], stay as they are
+// between runs and are packed once.
+func Compile(g *graph.Graph, opts ...Option) (*Program, error) {
+	cfg, _, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(g); err != nil {
+		return nil, err
+	}
+	cfg.frozen = true
+	p, err := compile(g, cfg, nil)
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// check refuses a graph that the passes could not work on.
+func check(g *graph.Graph) error {
+	if g == nil {
+		return errors.New("the graph is nil")
+	}
+	return graph.Verify(g)
+}
+
+// Plan compiles a graph for drawings and reports only. It takes no memory for values, so that a graph can be looked at
+// that this machine could not run. It returns the record of the compilation, which after an error has the stages until
+// then, and the lowered program.
+func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, error) {
+	cfg, _, err := newConfig(opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := check(g); err != nil {
+		return nil, nil, err
+	}
+	device, err := cfg.device()
+	if err != nil {
+		return nil, nil, err
+	}
+	_, tr, program, err := plan(g, cfg, device, nil)
+	return tr, program, err
+}
+
+func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes.Gradient) (*graph.Graph, *trace.Trace, *lowering.Program, error) {
+	final, tr, err := passes.Run(g, passes.Config{Target: device, Verify: cfg.verify, Gradients: gradients, Disable: cfg.disable})
+	if err != nil {
+		return nil, tr, nil, err
+	}
+	program, err := lowering.Lower(final, device.Name())
+	if err != nil {
+		return final, tr, nil, err
+	}
+	tr.Program = program.Trace()
+	return final, tr, program, nil
+}
+
+func compile(g *graph.Graph, cfg config, gradients []passes.Gradient) (*Program, error) {
+	start := time.Now()
+	device, err := cfg.device()
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{cfg: cfg, named: map[string]int{}, unread: map[string]graph.Type{}, own: map[int]*graph.Tensor{}}
+	if p.final, p.trace, p.program, err = plan(g, cfg, device, gradients); err != nil {
+		return p, err
+	}
+	if p.exe, err = device.Compile(p.program); err != nil {
+		return p, err
+	}
+	read := map[int]bool{}
+	for _, l := range p.program.Launches {
+		for _, v := range l.Args {
+			read[v.Buffer] = true
+		}
+	}
+	for _, u := range p.program.Updates {
+		read[u.Target] = true
+	}
+	for i, b := range p.program.Buffers {
+		switch b.Role {
+		case lowering.Input, lowering.Param:
+			if read[i] {
+				p.named[b.Name] = i
+			}
+		case lowering.State:
+			p.named[b.Name] = i
+			p.own[i] = graph.NewTensor(b.Type)
+			if err := p.exe.Bind(i, p.own[i]); err != nil {
+				return p, err
+			}
+		}
+	}
+	for _, u := range p.program.Updates {
+		if _, ok := p.own[u.Target]; !ok {
+			p.own[u.Target] = nil
+		}
+	}
+	for _, n := range g.Nodes {
+		if _, ok := p.named[n.Name]; !ok && graph.IsSource(n.Op) {
+			p.unread[n.Name] = n.Type
+		}
+	}
+	p.took = time.Since(start)
+	return p, nil
+}
+
+// Set gives an input, parameter or state its value. Inputs and parameters are read in place, without a copy, until
+// they are set again; a parameter that has changed in place has to be set again to be seen. State, which is zero until
+// it is set, and parameters that the graph updates are copied, so that a run never writes to t.
+func (p *Program) Set(name string, t *graph.Tensor) error {
+	if t == nil {
+		return fmt.Errorf("no value was given for %q", name)
+	}
+	if err := t.Check(); err != nil {
+		return fmt.Errorf("value of %q: %w", name, err)
+	}
+	i, ok := p.named[name]
+	if !ok {
+		want, ok := p.unread[name]
+		switch {
+		case !ok:
+			return fmt.Errorf("the program has no input, parameter or state %q", name)
+		case t.Type != want:
+			return fmt.Errorf("%q is %v; it was given a value of type %v", name, want, t.Type)
+		}
+		return nil
+	}
+	own, changes := p.own[i]
+	switch {
+	case !changes:
+		return p.exe.Bind(i, t)
+	case own == nil || own.Type != t.Type:
+		own = t.Clone()
+		if err := p.exe.Bind(i, own); err != nil {
+			return err
+		}
+		p.own[i] = own
+		return nil
+	}
+	own.CopyFrom(t)
+	return nil
+}
+
+// State is the present value of a state, or of a parameter that the graph updates. The tensor is the program's and
+// holds until the next run.
+func (p *Program) State(name string) (*graph.Tensor, error) {
+	if i, ok := p.named[name]; ok {
+		if t := p.own[i]; t != nil {
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("the program keeps no state %q", name)
+}
+
+// Exec runs the program on what has been set. It allocates nothing after the first time.
+func (p *Program) Exec() error { return p.exe.Run() }
+
+// Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone
+// it to keep it.
+func (p *Program) Output(name string) (*graph.Tensor, error) {
+	for _, o := range p.program.Outputs {
+		if o.Name == name {
+			return p.exe.Output(o.Buffer), nil
+		}
+	}
+	return nil, fmt.Errorf("the program has no output %q", name)
+}
+
+// Run sets the given values, runs the program and returns all outputs in memory of their own.
+func (p *Program) Run(in map[string]*graph.Tensor) (map[string]*graph.Tensor, error) {
+	for name, t := range in {
+		if err := p.Set(name, t); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.Exec(); err != nil {
+		return nil, err
+	}
+	out := make(map[string]*graph.Tensor, len(p.program.Outputs))
+	for _, o := range p.program.Outputs {
+		out[o.Name] = p.exe.Output(o.Buffer).Clone()
+	}
+	return out, nil
+}
+
+// Fusions lists the launches, in order.
+func (p *Program) Fusions() []Fusion { return fusions(p.program) }
+
+func fusions(p *lowering.Program) []Fusion {
+	if p == nil {
+		return nil
+	}
+	list := make([]Fusion, len(p.Launches))
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		list[i] = Fusion{Kind: l.Kind(), Name: l.Node.Name, Nodes: l.Node.Origin, FLOPs: l.FLOPs, Bytes: l.Bytes}
+	}
+	return list
+}
+
+// Trace is the record of the compilation.
+func (p *Program) Trace() *trace.Trace { return p.trace }
+
+// CompileTime is how long compiling took.
+func (p *Program) CompileTime() time.Duration { return p.took }
+
+// Bytes is the memory that the program holds besides inputs and parameters.
+func (p *Program) Bytes() int64 { return p.exe.Bytes() }
+
+// Lowered is the program as plain data: buffers and launches.
+func (p *Program) Lowered() *lowering.Program { return p.program }
+
+// Profile makes runs measure each launch, or stop doing so; [Program.Times] are those of the last run, in launch order.
+func (p *Program) Profile(on bool) { p.exe.Profile(on) }
+
+// Times are the launches' times of the last run; see [Program.Profile].
+func (p *Program) Times() []time.Duration { return p.exe.Times() }
+
+// Close lets go of the program's goroutines and memory.
+func (p *Program) Close() error {
+	if p == nil || p.exe == nil {
+		return nil
+	}
+	return p.exe.Close()
+}
+
+// Targets lists the targets that programs can be compiled for, the default first.
+func Targets() []string { return []string{"cpu"} }
+
+// Passes lists the names of the passes in order, as [WithoutPass] takes them and [Program.Trace] has them.
+func Passes() []string {
+	var names []string
+	for _, p := range passes.All() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// device makes the target that the configuration names.
+func (c *config) device() (lowering.Device, error) {
+	if c.target != "cpu" {
+		return nil, fmt.Errorf("target %q is not known; this version compiles for cpu", c.target)
+	}
+	var opts []cpu.Option
+	if c.workers > 0 {
+		opts = append(opts, cpu.Workers(c.workers))
+	}
+	if c.frozen {
+		opts = append(opts, cpu.Frozen())
+	}
+	return cpu.New(opts...), nil
+}
+
+// errClosed is returned by a machine that has been closed.
+var errClosed = errors.New("the machine is closed")

@@ -1,0 +1,201 @@
+package fusec_test
+
+import (
+	"errors"
+	"fmt"
+	"hash"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"fusec"
+	"fusec/graph"
+)
+
+// sine is an operation of the user's own on float64 tensors of any shape.
+type sine struct{ fail string }
+
+func (s *sine) Arity() int { return 1 }
+func (s *sine) Type() hm.Type {
+	a := hm.TypeVariable('a')
+	return hm.NewFnType(a, a)
+}
+func (s *sine) InferShape(in ...gorgonia.DimSizer) (tensor.Shape, error) {
+	return in[0].(tensor.Shape).Clone(), nil
+}
+func (s *sine) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	switch s.fail {
+	case "panic":
+		panic("the user's mistake")
+	case "error":
+		return nil, errors.New("the user's error")
+	case "type":
+		return tensor.New(tensor.Of(tensor.Float32), tensor.WithShape(in[0].Shape()...)), nil
+	case "nil":
+		return nil, nil
+	case "in place": // what it is given is its own
+		in[0].(*tensor.Dense).Zero()
+	}
+	return in[0].(*tensor.Dense).Apply(math.Sin)
+}
+func (s *sine) ReturnsPtr() bool      { return false }
+func (s *sine) CallsExtern() bool     { return false }
+func (s *sine) OverwritesInput() int  { return -1 }
+func (s *sine) WriteHash(h hash.Hash) { fmt.Fprint(h, s.String()) }
+func (s *sine) Hashcode() uint32      { return 4711 }
+func (s *sine) String() string        { return "userSine" }
+
+// sineWithGradient can also be differentiated.
+type sineWithGradient struct{ sine }
+
+func (s *sineWithGradient) String() string            { return "userSineD" }
+func (s *sineWithGradient) DiffWRT(inputs int) []bool { return []bool{true} }
+func (s *sineWithGradient) SymDiff(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	cos, err := gorgonia.Cos(in[0])
+	if err != nil {
+		return nil, err
+	}
+	d, err := gorgonia.HadamardProd(cos, grad)
+	return gorgonia.Nodes{d}, err
+}
+
+// TestUserOp runs an operation of the user's own between two that are fusec's.
+func TestUserOp(t *testing.T) {
+	b := newNet(tensor.Float64)
+	x := b.in("x", 3, 4)
+	y := must(gorgonia.Square(must(gorgonia.ApplyOp(&sine{}, must(gorgonia.Tanh(x))))))
+	m := machine(t, b.g)
+	for range 2 {
+		run(t, m)
+		agrees(t, y, reference(t, b.g)(y))
+	}
+	found := false
+	for _, f := range m.Fusions() {
+		for _, n := range f.Nodes {
+			found = found || f.Kind == "host" && strings.Contains(n.Name, "userSine")
+		}
+	}
+	if !found {
+		t.Errorf("the fusions do not show the operation on the host: %+v", m.Fusions())
+	}
+	found = false
+	for _, s := range m.Trace().Stages {
+		for _, n := range s.Notes {
+			found = found || strings.Contains(n.Text, "userSine") && strings.Contains(n.Text, "host")
+		}
+	}
+	if !found {
+		t.Error("no note says that the operation stays on the host")
+	}
+}
+
+func TestUserOpGradient(t *testing.T) {
+	build := func(b *net) task {
+		x, w := b.in("x", 3, 4), b.in("w", 4, 2)
+		y := must(gorgonia.ApplyOp(&sineWithGradient{}, must(gorgonia.Mul(x, w))))
+		return task{must(gorgonia.Sum(must(gorgonia.Square(y)))), gorgonia.Nodes{x, w}}
+	}
+	b := newNet(tensor.Float64)
+	made := build(b)
+	if _, err := gorgonia.Grad(made.cost, made.wrt...); err != nil {
+		t.Fatal(err)
+	}
+	run(t, machine(t, b.g, gorgonia.BindDualValues(made.wrt...)))
+	plain := newNet(tensor.Float64)
+	same := build(plain)
+	d := newDifferences(t, plain.g, same.cost)
+	for i, w := range made.wrt {
+		g, err := w.Grad()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameFloats(t, "the gradient of "+w.Name(), floats(t, g), d.gradient(same.wrt[i]), 1e-7)
+	}
+}
+
+// What goes wrong in the user's code is an error that names the operation, and the machine goes on.
+func TestUserOpFails(t *testing.T) {
+	for _, c := range []struct{ fail, want string }{
+		{"panic", "the user's mistake"}, {"error", "the user's error"}, {"type", "f32"}, {"nil", "no value"},
+	} {
+		t.Run(c.fail, func(t *testing.T) {
+			op := &sine{}
+			b := newNet(tensor.Float64)
+			x := b.in("x", 3, 4)
+			y := must(gorgonia.ApplyOp(op, x))
+			m := machine(t, b.g)
+			run(t, m)
+			good, first := floats(t, y.Value()), floats(t, x.Value())
+			if err := gorgonia.Let(x, b.value(0, 1, 3, 4)); err != nil {
+				t.Fatal(err)
+			}
+			op.fail = c.fail
+			m.Reset()
+			wantError(t, m.RunAll(), "userSine", c.want)
+			sameFloats(t, "the value after a failed run", floats(t, y.Value()), good, 0)
+			op.fail = ""
+			run(t, m)
+			if floats(t, y.Value())[0] == good[0] {
+				t.Errorf("the run after a failed one gave the old value of x = %v", first)
+			}
+		})
+	}
+	b := newNet(tensor.Float64)
+	x := b.in("x", 3, 4)
+	before := floats(t, x.Value())
+	must(gorgonia.ApplyOp(&sine{fail: "in place"}, x))
+	run(t, machine(t, b.g))
+	sameFloats(t, "x, which the operation overwrote", floats(t, x.Value()), before, 0)
+}
+
+// A graph with an operation of the user's own can be saved and looked at; to run it is an error that names it.
+func TestUserOpSaved(t *testing.T) {
+	b := newNet(tensor.Float64)
+	must(gorgonia.ApplyOp(&sine{}, b.in("x", 3, 4)))
+	path := t.TempDir() + "/model.graph"
+	if err := fusec.Save(path, b.g); err != nil {
+		t.Fatal(err)
+	}
+	g, err := graph.LoadGraph(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, program, err := fusec.Plan(g); err != nil || len(program.Launches) != 1 {
+		t.Errorf("planning gives %v, %v", program, err)
+	}
+	p, err := fusec.Compile(g)
+	wantError(t, err, "userSine", "no implementation")
+	if p != nil {
+		t.Error("a program came with the error")
+	}
+}
+
+// A run that fails leaves state as it was: the next one draws what the failed one would have drawn.
+func TestFailedRunKeepsState(t *testing.T) {
+	draws := func(failing bool) [][]float64 {
+		op := &sine{}
+		b := newNet(tensor.Float64)
+		y := must(gorgonia.ApplyOp(op, must(gorgonia.Dropout(b.near("x", 1, 0.1, 6, 8), 0.5))))
+		m := machine(t, b.g, fusec.WithSeed(5))
+		var drawn [][]float64
+		for i := range 3 {
+			if failing && i == 1 {
+				op.fail = "error"
+				m.Reset()
+				wantError(t, m.RunAll(), "userSine")
+				op.fail = ""
+			}
+			run(t, m)
+			drawn = append(drawn, floats(t, y.Value()))
+		}
+		return drawn
+	}
+	smooth, failing := draws(false), draws(true)
+	for i := range smooth {
+		sameFloats(t, "the values of a run", failing[i], smooth[i], 0)
+	}
+}

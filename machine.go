@@ -1,0 +1,323 @@
+package fusec
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gorgonia.org/gorgonia"
+
+	"fusec/graph"
+	fgorgonia "fusec/graph/gorgonia"
+	"fusec/graph/trace"
+	"fusec/passes"
+)
+
+// Machine runs a Gorgonia graph as a compiled program. It implements gorgonia.VM.
+//
+// After a run these hold their values: the graph's roots, the targets of gorgonia.Read, the gradients that gorgonia.Grad
+// was asked for, bound to their nodes or not, nodes on a watch list, and, if their gradients are bound, nodes inside the
+// graph; with gorgonia.TraceExec, all nodes. The machine writes the next run's values into the same memory. Weights and
+// inputs are read from their nodes before each run; they are never written.
+type Machine struct {
+	cfg     config
+	vm      fgorgonia.VMConfig
+	g       *gorgonia.ExprGraph
+	im      *fgorgonia.Imported
+	program *Program
+	err     error
+	ran     bool
+	closed  bool
+
+	inputs  []machineInput
+	fills   []machineFill
+	states  []machineState
+	results []machineResult
+	logged  []*gorgonia.Node
+}
+
+var _ gorgonia.VM = (*Machine)(nil)
+
+// NewMachine compiles a graph, to be run in place of what gorgonia.NewTapeMachine gives. Options are Gorgonia's and
+// fusec's own. An error is kept: [Machine.Err] gives it, and [Machine.RunAll] returns it.
+func NewMachine(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) *Machine {
+	m := &Machine{g: g, cfg: config{target: "cpu"}}
+	m.vm, m.err = fgorgonia.ReadOptions(m, opts...)
+	if m.err = errors.Join(m.err, m.cfg.err); m.err == nil {
+		m.err = m.start()
+	}
+	return m
+}
+
+// start sets the graph's training mode, as Gorgonia's machines do, and compiles it.
+func (m *Machine) start() error {
+	if m.g == nil {
+		return errors.New("the Gorgonia graph is nil")
+	}
+	if err := fgorgonia.SetTraining(m.g, !m.vm.Eval); err != nil {
+		return err
+	}
+	return m.compile()
+}
+
+// recompile takes up what has changed in the graph since it was compiled.
+func (m *Machine) recompile() error {
+	err := m.program.Close()
+	m.inputs, m.fills, m.states, m.results, m.logged = nil, nil, nil, nil, nil
+	return errors.Join(err, m.compile())
+}
+
+func (m *Machine) compile() (err error) {
+	if m.im, err = fgorgonia.Import(m.g, fgorgonia.Options{DynamicSlices: m.cfg.dynamicSlices, Counter: &m.cfg.seed}); err != nil {
+		return err
+	}
+	gradients := m.declareResults()
+	if m.program, err = compile(m.im.Graph, m.cfg, gradients); err != nil {
+		return err
+	}
+	notes := &m.program.trace.Stages[0].Notes
+	*notes = append(*notes, m.im.Notes...)
+	for i := range m.results {
+		r := &m.results[i]
+		if r.tensor, err = m.program.Output(r.output); err != nil {
+			return err
+		}
+	}
+	return m.declareInputs()
+}
+
+// declareResults makes outputs of everything that the machine hands out, and returns the gradients to ask for.
+func (m *Machine) declareResults() []passes.Gradient {
+	g := m.im.Graph
+	g.Outputs = nil
+	add := func(r machineResult, what string, v *graph.Node) {
+		r.output = fmt.Sprintf("%s %d", what, len(m.results))
+		if v != nil {
+			g.Outputs = append(g.Outputs, graph.Output{Name: r.output, Node: v})
+		}
+		m.results = append(m.results, r)
+	}
+	for _, n := range m.g.AllNodes() {
+		if m.inspects() {
+			if v := m.im.Node(n); v != nil && computed(v) {
+				add(machineResult{inspect: true, what: "value of " + v.Where()}, "inspected", v)
+			}
+		}
+		if m.watches(n) {
+			m.logged = append(m.logged, n)
+		}
+	}
+	for _, r := range m.im.Reads {
+		add(machineResult{into: r.Into, what: "value read of " + r.Value.Where()}, "read", r.Value)
+	}
+	for _, n := range m.handedOut() {
+		v := m.im.Node(n)
+		if v == nil || n.Op() == nil {
+			continue
+		}
+		if _, constant := v.Op.(graph.Const); !constant || n.Value() == nil {
+			add(machineResult{node: n, what: "value of " + v.Where()}, "value", v)
+		}
+	}
+	known := map[*gorgonia.Node]fgorgonia.Grad{}
+	for _, k := range m.im.Grads {
+		known[k.Node] = k
+	}
+	var gradients []passes.Gradient
+	for _, n := range m.boundTo() {
+		if k, ok := known[n]; ok {
+			add(machineResult{node: n, grad: true, what: "gradient of " + k.Of.Where()}, "gradient", k.Value)
+		}
+	}
+	for _, k := range m.im.Grads {
+		gradients = append(gradients, passes.Gradient{Cost: k.Cost, Of: k.Of, Seed: k.Seed, Value: k.Value})
+	}
+	return gradients
+}
+
+// inspects reports whether every value is looked at for NaN or Inf.
+func (m *Machine) inspects() bool { return m.vm.WatchNaN || m.vm.WatchInf }
+
+// watches reports whether n is on the watch list.
+func (m *Machine) watches(n *gorgonia.Node) bool {
+	return m.vm.WatchAll || slices.Contains(m.vm.Watch, n) || slices.Contains(m.vm.WatchIDs, n.ID())
+}
+
+// computed reports whether the program computes v.
+func computed(v *graph.Node) bool {
+	_, constant := v.Op.(graph.Const)
+	return !constant && !graph.IsSource(v.Op)
+}
+
+// handedOut lists the nodes whose values are to be right after a run, without those that are read.
+func (m *Machine) handedOut() []*gorgonia.Node {
+	var nodes []*gorgonia.Node
+	seen := map[*gorgonia.Node]bool{}
+	add := func(n *gorgonia.Node) {
+		if n != nil && !seen[n] {
+			seen[n] = true
+			nodes = append(nodes, n)
+		}
+	}
+	for _, r := range m.im.Roots {
+		add(r.Node)
+	}
+	for _, n := range m.g.AllNodes() {
+		if m.vm.Trace || m.watches(n) {
+			add(n)
+		}
+	}
+	for _, n := range m.boundTo() {
+		add(n)
+	}
+	for _, k := range m.im.Grads {
+		if k.Wanted && !m.cfg.noGradients {
+			add(k.Node.Deriv())
+		}
+	}
+	return nodes
+}
+
+// boundTo lists the nodes whose gradients are to be bound to them.
+func (m *Machine) boundTo() []*gorgonia.Node {
+	if !m.vm.BindDual {
+		return nil
+	}
+	nodes := m.vm.BindNodes
+	if len(nodes) == 0 {
+		nodes = slices.Clone(m.g.AllNodes())
+	}
+	var with []*gorgonia.Node
+	for _, n := range nodes {
+		if n != nil && n.Deriv() != nil && !slices.Contains(with, n) {
+			with = append(with, n)
+		}
+	}
+	return with
+}
+
+// Err is the error of compiling, or nil.
+func (m *Machine) Err() error { return m.err }
+
+// RunAll runs the program. As on Gorgonia's machines, a second call without Reset in between does nothing.
+func (m *Machine) RunAll() error {
+	switch {
+	case m.err != nil:
+		return m.err
+	case m.closed:
+		return errClosed
+	case m.ran:
+		return nil
+	}
+	if err := m.bind(); err != nil {
+		return err
+	}
+	if err := m.program.Exec(); err != nil {
+		return err
+	}
+	if err := m.inspect(); err != nil {
+		return err
+	}
+	m.ran = true
+	for _, s := range m.states {
+		if err := s.store(s.tensor); err != nil {
+			return err
+		}
+	}
+	for i := range m.results {
+		if err := m.results[i].handOut(); err != nil {
+			return err
+		}
+	}
+	m.log()
+	return nil
+}
+
+// Reset makes the machine ready for another run.
+func (m *Machine) Reset() { m.ran = false }
+
+// Close lets go of the machine's goroutines and memory. The values of the graph's nodes stay.
+func (m *Machine) Close() error {
+	m.closed = true
+	return m.program.Close()
+}
+
+// Let gives node n a value, as gorgonia.Let does.
+func (m *Machine) Let(n *gorgonia.Node, be any) error {
+	if err := m.has(n); err != nil {
+		return err
+	}
+	if be == nil {
+		return fmt.Errorf("no value was given for %v", n)
+	}
+	return gorgonia.Let(n, be)
+}
+
+// Set gives node a the value of node b.
+func (m *Machine) Set(a, b *gorgonia.Node) error {
+	if err := errors.Join(m.has(a), m.has(b)); err != nil {
+		return err
+	}
+	if b.Value() == nil {
+		return fmt.Errorf("%v has no value to give to %v", b, a)
+	}
+	return gorgonia.Let(a, b.Value())
+}
+
+// has refuses nodes that are not in the machine's graph.
+func (m *Machine) has(n *gorgonia.Node) error {
+	switch {
+	case n == nil:
+		return errors.New("the node is nil")
+	case m.g == nil || !slices.Contains(m.g.AllNodes(), n):
+		return fmt.Errorf("node %v is not in this graph", n)
+	}
+	return nil
+}
+
+// Fusions lists the launches, in order; nil if the graph did not compile.
+func (m *Machine) Fusions() []Fusion {
+	if m.program == nil {
+		return nil
+	}
+	return m.program.Fusions()
+}
+
+// Trace is the record of the compilation, as far as it went; nil if the graph could not be imported.
+func (m *Machine) Trace() *trace.Trace {
+	if m.program == nil {
+		return nil
+	}
+	return m.program.Trace()
+}
+
+// Program is the compiled program; nil if the graph did not compile.
+func (m *Machine) Program() *Program {
+	if m.err != nil {
+		return nil
+	}
+	return m.program
+}
+
+// Save writes a Gorgonia graph at path, which also names it, and the values of its weights beside it; see [graph.Save].
+// Gorgonia does not tell weights from data: nodes that hold floating-point numbers are saved as weights, except the given
+// inputs.
+func Save(path string, g *gorgonia.ExprGraph, inputs ...*gorgonia.Node) error {
+	im, err := fgorgonia.Import(g, fgorgonia.Options{Kind: func(n *gorgonia.Node) fgorgonia.Kind {
+		if slices.Contains(inputs, n) {
+			return fgorgonia.AsInput
+		}
+		return fgorgonia.Auto
+	}})
+	if err != nil {
+		return err
+	}
+	weights, err := im.Weights()
+	if err != nil {
+		return err
+	}
+	im.Graph.Name = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+	return graph.Save(path, im.Graph, weights)
+}

@@ -1,0 +1,219 @@
+package fusec
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"fusec/graph"
+	fgorgonia "fusec/graph/gorgonia"
+)
+
+// A machineInput is a source of the program that is read from a node before each run.
+type machineInput struct {
+	node   *gorgonia.Node
+	name   string // of the source
+	tensor *graph.Tensor
+	shared *tensor.Dense // whose memory tensor is, or nil: then it is a copy
+	at     uintptr       // where that memory starts
+	shape  tensor.Shape  // and how it was laid out
+	stride []int
+	copied *tensor.Dense // whose elements tensor has, or nil
+	frozen bool          // a weight that is declared not to change
+}
+
+// A machineFill is an input that is computed before each run.
+type machineFill struct {
+	name   string
+	tensor *graph.Tensor
+	fill   func(*graph.Tensor) error
+}
+
+// A machineState is state whose owner is Gorgonia's operation.
+type machineState struct {
+	tensor      *graph.Tensor
+	load, store func(*graph.Tensor) error
+}
+
+// declareInputs lists the program's sources with the nodes that they are read from. Sources that no result needs are
+// left out.
+func (m *Machine) declareInputs() error {
+	for _, s := range m.im.Sources {
+		if _, ok := m.program.named[s.Value.Name]; ok {
+			_, param := s.Value.Op.(graph.Param)
+			m.inputs = append(m.inputs, machineInput{node: s.Node, name: s.Value.Name, frozen: param && m.cfg.frozen})
+		}
+	}
+	for _, f := range m.im.Fills {
+		if _, ok := m.program.named[f.Value.Name]; ok {
+			m.fills = append(m.fills, machineFill{f.Value.Name, graph.NewTensor(f.Value.Type), f.Fill})
+		}
+	}
+	for _, s := range m.im.States {
+		if i, ok := m.program.named[s.Value.Name]; ok {
+			m.states = append(m.states, machineState{m.program.own[i], s.Load, s.Store})
+		}
+	}
+	return nil
+}
+
+// bind gives the program all that it reads.
+func (m *Machine) bind() error {
+	if m.im.Stale() != nil {
+		if m.err = m.recompile(); m.err != nil {
+			return m.err
+		}
+	}
+	for i := range m.inputs {
+		if err := m.inputs[i].bind(m.program); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.fills {
+		if err := f.fill(f.tensor); err != nil {
+			return err
+		}
+		if err := m.program.Set(f.name, f.tensor); err != nil {
+			return err
+		}
+	}
+	for _, s := range m.states {
+		if err := s.load(s.tensor); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bind gives the program the node's present value: its memory where its elements stand in row-major order, else a
+// copy. It allocates nothing if the value stands where it stood in the run before.
+func (in *machineInput) bind(p *Program) error {
+	v := in.node.Value()
+	if v == nil {
+		return fmt.Errorf("node %q has no value: give it one with gorgonia.Let before RunAll", in.name)
+	}
+	if d, ok := v.(*tensor.Dense); ok {
+		if in.shares(d) {
+			if in.frozen {
+				return nil
+			}
+			return p.Set(in.name, in.tensor)
+		}
+		if t, ok := fgorgonia.Alias(v); ok {
+			in.tensor, in.shared, in.at, in.copied = t, d, d.Uintptr(), nil
+			in.shape, in.stride = d.Shape().Clone(), slices.Clone(d.Strides())
+			return p.Set(in.name, t)
+		}
+		if in.frozen && in.copied == d {
+			return nil
+		}
+		in.copied = d
+	}
+	if in.tensor == nil || in.shared != nil || !sameShape(in.tensor, v) {
+		t, err := fgorgonia.ToTensor(v)
+		if err != nil {
+			return fmt.Errorf("node %q: %w", in.name, err)
+		}
+		in.tensor, in.shared = t, nil
+	} else if err := fgorgonia.Load(in.tensor, v); err != nil {
+		return fmt.Errorf("node %q: %w", in.name, err)
+	}
+	return p.Set(in.name, in.tensor)
+}
+
+// shares reports whether d is the value that the input shares its memory with, laid out as it was then.
+func (in *machineInput) shares(d *tensor.Dense) bool {
+	return in.shared == d && in.at == d.Uintptr() && slices.Equal(in.shape, d.Shape()) && slices.Equal(in.stride, d.Strides())
+}
+
+// sameShape reports whether v has t's element type and shape.
+func sameShape(t *graph.Tensor, v gorgonia.Value) bool {
+	d, err := fgorgonia.DTypeOf(v.Dtype())
+	s := v.Shape()
+	if err != nil || d != t.Type.DType || len(s) != t.Type.Shape.Rank() {
+		return false
+	}
+	for i, n := range s {
+		if n != t.Type.Shape.At(i) {
+			return false
+		}
+	}
+	return true
+}
+
+// A machineResult is what is done with an output of the program after a run.
+type machineResult struct {
+	output  string
+	tensor  *graph.Tensor
+	what    string          // for messages
+	inspect bool            // it is looked at for NaN and Inf, and nothing else
+	node    *gorgonia.Node  // whose value or gradient it becomes
+	grad    bool            // it is the gradient
+	into    *gorgonia.Value // or the target of a Read
+	value   gorgonia.Value  // that the machine made for the node
+}
+
+// handOut writes the value where the user looks for it, in memory that is the user's, never the program's.
+func (r *machineResult) handOut() (err error) {
+	switch {
+	case r.inspect:
+		return nil
+	case r.grad:
+		return fgorgonia.BindGrad(r.node, r.tensor, true)
+	case r.into != nil:
+		if *r.into != nil && sameShape(r.tensor, *r.into) {
+			return fgorgonia.Store(*r.into, r.tensor)
+		}
+		*r.into = fgorgonia.FromTensor(r.tensor)
+		return nil
+	}
+	if r.value == nil {
+		if r.value, err = fgorgonia.NewValue(r.node, r.tensor); err != nil {
+			return err
+		}
+	} else if err := fgorgonia.Store(r.value, r.tensor); err != nil {
+		return err
+	}
+	if r.node.Value() == r.value {
+		return nil
+	}
+	return fgorgonia.Bind(r.node, r.value)
+}
+
+// inspect reports NaN and Inf, where that was asked for, before anything of the run is committed or handed out.
+func (m *Machine) inspect() error {
+	if !m.inspects() {
+		return nil
+	}
+	for i := range m.results {
+		r := &m.results[i]
+		for j := range r.tensor.Type.Shape.Elems() {
+			switch v := r.tensor.Float(j); {
+			case m.vm.WatchNaN && math.IsNaN(v):
+				return fmt.Errorf("the %s holds NaN", r.what)
+			case m.vm.WatchInf && math.IsInf(v, 0):
+				return fmt.Errorf("the %s holds Inf", r.what)
+			}
+		}
+	}
+	return nil
+}
+
+// log prints the values of watched nodes.
+func (m *Machine) log() {
+	if m.vm.Logger == nil {
+		return
+	}
+	format := m.vm.ValueFmt
+	if format == "" {
+		format = "%v"
+	}
+	for _, n := range m.logged {
+		if v := n.Value(); v != nil {
+			m.vm.Logger.Printf("%v: "+format, n, v)
+		}
+	}
+}

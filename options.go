@@ -1,0 +1,84 @@
+package fusec
+
+import (
+	"errors"
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+
+	fgorgonia "fusec/graph/gorgonia"
+)
+
+// Option configures [NewMachine] and [Compile]. It has the type of Gorgonia's own options, so that both kinds can be
+// given to NewMachine; on a machine of Gorgonia's, fusec's options do nothing.
+type Option = gorgonia.VMOpt
+
+type config struct {
+	target  string
+	workers int
+	verify  bool
+	frozen  bool
+	disable map[string]bool
+
+	dynamicSlices bool
+	noGradients   bool
+	seed          int64
+	err           error
+}
+
+// own makes an option that changes a Machine's configuration.
+func own(set func(*config)) Option {
+	return func(vm gorgonia.VM) {
+		if m, ok := vm.(*Machine); ok {
+			set(&m.cfg)
+		}
+	}
+}
+
+// WithTarget compiles for the named target; the default is "cpu".
+func WithTarget(name string) Option { return own(func(c *config) { c.target = name }) }
+
+// WithWorkers sets the number of cores that run the program; the default is GOMAXPROCS.
+func WithWorkers(n int) Option {
+	return own(func(c *config) {
+		if n < 1 && c.err == nil {
+			c.err = fmt.Errorf("WithWorkers(%d): want at least 1", n)
+		}
+		c.workers = n
+	})
+}
+
+// WithVerify checks the graph after each pass.
+func WithVerify() Option { return own(func(c *config) { c.verify = true }) }
+
+// WithFrozenParams declares that weights do not change while the machine lives, so that they are packed once. Without
+// it they are read again before each run, since Gorgonia's solvers change them in place.
+func WithFrozenParams() Option { return own(func(c *config) { c.frozen = true }) }
+
+// WithDynamicSlices reads where slices start before each run, for programs that change a slice of a graph that is
+// already compiled. Without it the run after such a change compiles the graph anew.
+func WithDynamicSlices() Option { return own(func(c *config) { c.dynamicSlices = true }) }
+
+// WithoutGradients leaves out the gradients that gorgonia.Grad was asked for, except those that BindDualValues names: for
+// a machine that only evaluates a graph that another one trains. Where a gradient is part of another result, it stays.
+func WithoutGradients() Option { return own(func(c *config) { c.noGradients = true }) }
+
+// WithSeed sets the seed of random operations: dropout and noise. The default is 0; the same seed draws the same.
+func WithSeed(seed int64) Option { return own(func(c *config) { c.seed = seed }) }
+
+// WithoutPass leaves out a pass of the table, to see what it does or to work around it.
+func WithoutPass(name string) Option {
+	return own(func(c *config) {
+		if c.disable == nil {
+			c.disable = map[string]bool{}
+		}
+		c.disable[name] = true
+	})
+}
+
+// newConfig applies options: fusec's own fill the first result, Gorgonia's the second.
+func newConfig(opts []Option) (config, fgorgonia.VMConfig, error) {
+	m := &Machine{cfg: config{target: "cpu"}}
+	vm, err := fgorgonia.ReadOptions(m, opts...)
+	return m.cfg, vm, errors.Join(err, m.cfg.err)
+}

@@ -1,0 +1,350 @@
+package fusec_test
+
+import (
+	"bytes"
+	"log"
+	"math"
+	"strings"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"fusec"
+	fgorgonia "fusec/graph/gorgonia"
+)
+
+func TestBindDualValues(t *testing.T) {
+	t.Run("some", func(t *testing.T) {
+		n := newMLP(tensor.Float64).withGrad(t)
+		stray := newNet(tensor.Float64).in("stray", 2)
+		w := n.params[0]
+		m := machine(t, n.g, gorgonia.BindDualValues(w, w, n.x, stray))
+		run(t, m)
+		for _, p := range n.params {
+			if got, want := fgorgonia.HasDual(p), p == w; got != want {
+				t.Errorf("%v: a gradient is bound: %v, want %v", p, got, want)
+			}
+		}
+		g, err := w.Grad()
+		if err != nil {
+			t.Fatal(err)
+		}
+		once := floats(t, g)
+		im := reference(t, n.g)
+		sameFloats(t, "the gradient of "+w.Name(), once, im(w.Deriv()).F, 1e-12)
+	})
+	t.Run("all", func(t *testing.T) {
+		n := newMLP(tensor.Float64).withGrad(t)
+		run(t, machine(t, n.g, gorgonia.BindDualValues()))
+		want := reference(t, n.g)
+		bound := 0
+		for _, v := range n.g.AllNodes() {
+			if v.Deriv() == nil {
+				continue
+			}
+			g, err := v.Grad()
+			if err != nil {
+				t.Errorf("%v: %v", v, err)
+				continue
+			}
+			bound++
+			sameFloats(t, "the gradient of "+v.Name(), floats(t, g), want(v.Deriv()).F, 1e-12)
+		}
+		if bound < 10 {
+			t.Errorf("only %d gradients are bound", bound)
+		}
+	})
+	// As on a TapeMachine, gradients that were asked for are right without being bound, and do not add up.
+	t.Run("none", func(t *testing.T) {
+		n := newMLP(tensor.Float64)
+		with := append(gorgonia.Nodes{n.x}, n.params...)
+		grads, err := gorgonia.Grad(n.cost, with...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := machine(t, n.g)
+		for range 2 {
+			run(t, m)
+			want := reference(t, n.g)
+			for i, p := range with {
+				g, err := p.Grad()
+				if err != nil || g == nil {
+					t.Fatalf("%v has no gradient: %v", p, err)
+				}
+				if g != grads[i].Value() || fgorgonia.HasDual(p) {
+					t.Errorf("the gradient of %v is bound though nobody asked", p)
+				}
+				sameFloats(t, "the gradient of "+p.Name(), floats(t, g), want(grads[i]).F, 1e-12)
+			}
+		}
+	})
+	t.Run("without", func(t *testing.T) {
+		n := newMLP(tensor.Float64).withGrad(t)
+		plain := newMLP(tensor.Float64)
+		m, want := machine(t, n.g, fusec.WithoutGradients()), machine(t, plain.g)
+		run(t, m)
+		if g, _ := n.params[0].Grad(); g != nil {
+			t.Error("a gradient was computed")
+		}
+		if got, want := len(m.Fusions()), len(want.Fusions()); got != want {
+			t.Errorf("%d launches, %d on the graph without gradients", got, want)
+		}
+		run(t, machine(t, n.g, fusec.WithoutGradients(), gorgonia.BindDualValues(n.params[0])))
+		if g, _ := n.params[0].Grad(); g == nil {
+			t.Error("a gradient that was to be bound was left out")
+		}
+	})
+}
+
+// Gradients add up until the solver has zeroed them.
+func TestGradientsAccumulate(t *testing.T) {
+	n := newMLP(tensor.Float64).withGrad(t)
+	m := machine(t, n.g, gorgonia.BindDualValues(n.params...))
+	w := n.params[2]
+	var once []float64
+	for i := range 3 {
+		run(t, m)
+		g, err := w.Grad()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := floats(t, g)
+		if i == 0 {
+			once = got
+		}
+		for j := range got {
+			got[j] /= float64(i + 1)
+		}
+		sameFloats(t, "the gradient per run", got, once, 1e-14)
+	}
+	if err := gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0)).Step(gorgonia.NodesToValueGrads(n.params)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, m)
+	g, _ := w.Grad()
+	sameFloats(t, "the gradient after the solver", floats(t, g), once, 1e-14)
+}
+
+func TestEvalMode(t *testing.T) {
+	build := func() (*net, *gorgonia.Node, *gorgonia.Node) {
+		b := newNet(tensor.Float64)
+		x := b.near("x", 3, 2, 4, 2, 3, 3)
+		norm, _, _, _, err := gorgonia.BatchNorm(x, b.near("scale", 1, 0.1, 1, 2, 1, 1), b.near("shift", 0, 0.1, 1, 2, 1, 1), 0.9, 1e-5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b, norm, must(gorgonia.Dropout(norm, 0.5))
+	}
+	b, norm, drop := build()
+	train := machine(t, b.g, gorgonia.TraceExec(), fusec.WithSeed(3))
+	for range 4 {
+		run(t, train)
+	}
+	mean := 0.0
+	for _, v := range floats(t, norm.Value()) {
+		mean += v / 72
+	}
+	if math.Abs(mean) > 0.3 {
+		t.Errorf("batch normalisation in training leaves a mean of %v", mean)
+	}
+	zeros := 0
+	for _, v := range floats(t, drop.Value()) {
+		if v == 0 {
+			zeros++
+		}
+	}
+	if zeros < 15 || zeros > 57 {
+		t.Errorf("dropout of one half dropped %d of 72", zeros)
+	}
+	trained := floats(t, norm.Value())
+
+	eval := machine(t, b.g, gorgonia.EvalMode(), gorgonia.TraceExec())
+	run(t, eval)
+	sameFloats(t, "dropout in evaluation", floats(t, drop.Value()), floats(t, norm.Value()), 0)
+	agrees(t, norm, reference(t, b.g)(norm))
+	if got := floats(t, norm.Value()); got[0] == trained[0] {
+		t.Error("batch normalisation in evaluation uses the batch's statistics")
+	}
+	first := floats(t, norm.Value())
+	run(t, eval)
+	sameFloats(t, "a second evaluation", floats(t, norm.Value()), first, 0)
+}
+
+func TestTraceExec(t *testing.T) {
+	n := newMLP(tensor.Float64).withGrad(t)
+	run(t, machine(t, n.g, gorgonia.TraceExec()))
+	want := reference(t, n.g)
+	for _, v := range n.g.AllNodes() {
+		if v.Op() == nil {
+			continue
+		}
+		if v.Value() == nil {
+			t.Errorf("%v has no value", v)
+			continue
+		}
+		agrees(t, v, want(v))
+	}
+}
+
+func TestWatchlist(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		list      func(n *mlp) []any
+		lines     int
+		want, not []string
+	}{
+		{"a node and an input", func(n *mlp) []any { return []any{n.y, n.x} }, 2, []string{"logits", "x"}, []string{"weight"}},
+		{"all", func(n *mlp) []any { return nil }, 0, []string{"logits", "x", "first.weight", "second.bias"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newMLP(tensor.Float64)
+			var out bytes.Buffer
+			m := machine(t, n.g, gorgonia.WithLogger(log.New(&out, "", 0)), gorgonia.WithWatchlist(c.list(n)...), gorgonia.WithValueFmt("%1.1s|"))
+			run(t, m)
+			if got := strings.Count(out.String(), "|\n"); c.lines > 0 && got != c.lines {
+				t.Errorf("%d values are logged, want %d:\n%s", got, c.lines, out.String())
+			}
+			for _, w := range c.want {
+				if !strings.Contains(out.String(), w) {
+					t.Errorf("%s is not in the log:\n%s", w, out.String())
+				}
+			}
+			for _, w := range c.not {
+				if strings.Contains(out.String(), w) {
+					t.Errorf("%s is in the log:\n%s", w, out.String())
+				}
+			}
+		})
+	}
+	var out bytes.Buffer
+	run(t, machine(t, newMLP(tensor.Float64).g, gorgonia.WithLogger(log.New(&out, "", 0))))
+	if out.Len() > 0 {
+		t.Errorf("nothing is watched, but this was logged:\n%s", out.String())
+	}
+}
+
+// A watch finds NaN and Inf in every value, also in one that no result depends on.
+func TestNaNAndInfWatch(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		x    float64
+		opt  gorgonia.VMOpt
+		want string
+	}{
+		{"NaN", -1, gorgonia.WithNaNWatch(), "NaN"},
+		{"Inf", 0, gorgonia.WithInfWatch(), "Inf"},
+		{"only NaN is watched", 0, gorgonia.WithNaNWatch(), ""},
+		{"only Inf is watched", -1, gorgonia.WithInfWatch(), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newNet(tensor.Float64)
+			x := gorgonia.NewVector(b.g, tensor.Float64, gorgonia.WithShape(3), gorgonia.WithName("x"),
+				gorgonia.WithValue(tensor.New(tensor.WithBacking([]float64{1, c.x, 2}))))
+			logs := must(gorgonia.Log(x))
+			gorgonia.WithName("log of x")(logs)
+			y := must(gorgonia.Square(must(gorgonia.Slice(logs, gorgonia.S(2)))))
+			m := machine(t, b.g, c.opt)
+			m.Reset()
+			err := m.RunAll()
+			if c.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			wantError(t, err, c.want, "log of x")
+			wantError(t, m.RunAll(), c.want)
+			if y.Value() != nil {
+				t.Error("a run that found what was watched for handed out a value")
+			}
+			x.Value().(*tensor.Dense).Float64s()[1] = 1
+			run(t, m)
+			agrees(t, y, reference(t, b.g)(y))
+		})
+	}
+}
+
+func TestOwnOptionsOnForeignMachines(t *testing.T) {
+	own := []gorgonia.VMOpt{fusec.WithTarget("abacus"), fusec.WithWorkers(-1), fusec.WithVerify(), fusec.WithFrozenParams(),
+		fusec.WithDynamicSlices(), fusec.WithoutGradients(), fusec.WithSeed(1), fusec.WithoutPass("x")}
+	n := newMLP(tensor.Float64)
+	tape := gorgonia.NewTapeMachine(n.g, own...)
+	defer tape.Close()
+	run(t, tape)
+	agrees(t, n.cost, reference(t, n.g)(n.cost))
+	for _, o := range own {
+		o(nil)
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		opts []gorgonia.VMOpt
+		want string
+	}{
+		{"nil", []gorgonia.VMOpt{nil}, "option 0 is nil"},
+		{"panics", []gorgonia.VMOpt{fusec.WithVerify(), func(gorgonia.VM) { panic("boo") }}, "option 1"},
+		{"no workers", []gorgonia.VMOpt{fusec.WithWorkers(0)}, "WithWorkers(0)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := fusec.NewMachine(newMLP(tensor.Float64).g, c.opts...)
+			defer m.Close()
+			wantError(t, m.Err(), c.want)
+			wantError(t, m.RunAll(), c.want)
+		})
+	}
+}
+
+// Every order and number of passes that a user may leave out gives the same values.
+func TestWithoutPass(t *testing.T) {
+	n := newMLP(tensor.Float64).withGrad(t)
+	want := reference(t, n.g)(n.cost)
+	for _, pass := range []string{"simplify", "raise", "fuse-regions"} {
+		run(t, machine(t, n.g, fusec.WithoutPass(pass), gorgonia.BindDualValues(n.params...)))
+		agrees(t, n.cost, want)
+	}
+}
+
+func TestDynamicSlices(t *testing.T) {
+	for _, opts := range [][]gorgonia.VMOpt{nil, {fusec.WithDynamicSlices()}} {
+		b := newNet(tensor.Float64)
+		x := b.in("x", 5, 3)
+		y := must(gorgonia.Slice(x, gorgonia.S(0, 2)))
+		z := must(gorgonia.Tanh(y))
+		m := machine(t, b.g, opts...)
+		all := floats(t, x.Value())
+		for start := range 4 {
+			if start > 0 {
+				if err := gorgonia.UnsafeLet(y, gorgonia.S(start, start+2)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			run(t, m)
+			var want []float64
+			for _, v := range all[start*3 : (start+2)*3] {
+				want = append(want, math.Tanh(v))
+			}
+			sameFloats(t, "the slice's tanh", floats(t, z.Value()), want, 1e-14)
+		}
+	}
+}
+
+// Frozen weights keep the value of the first run or take the present one, and a new value is always seen.
+func TestFrozenParams(t *testing.T) {
+	n := newMLP(tensor.Float64)
+	bind(t, n.params[2], colMajor(n.params[2].Value().(*tensor.Dense)))
+	m := machine(t, n.g, fusec.WithFrozenParams())
+	run(t, m)
+	run(t, m)
+	agrees(t, n.cost, reference(t, n.g)(n.cost))
+	bind(t, n.params[2], colMajor(n.value(0, 1, 7, 3)))
+	run(t, m)
+	agrees(t, n.cost, reference(t, n.g)(n.cost))
+	if err := gorgonia.Let(n.params[0], n.value(0, 1, 5, 7)); err != nil {
+		t.Fatal(err)
+	}
+	run(t, m)
+	agrees(t, n.cost, reference(t, n.g)(n.cost))
+}
