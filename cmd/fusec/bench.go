@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+)
+
+var benchCommand = &command{
+	name:    "bench",
+	args:    "[flags] model.graph | matmul | --peer-protocol WORKLOAD THREADS SECONDS",
+	summary: "time a model against Gorgonia, or matrix multiplication",
+	doc: `
+fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
+prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic.
+
+fusec bench matmul times the product of square or other matrices in float32 against gonum, which is what Gorgonia
+multiplies with. With --ladder it climbs from the definition to fusec's own way, rung by rung.
+
+--baseline FILE is a gate for speed. It keeps, for each thing measured, how many times as fast as its rival it was:
+both slow down on a slow machine, so the ratio stays. When FILE has a ratio already, the new one is compared, and the
+exit code is 1 if it is lower by more than the two measurements' noise allows: three times the standard error of both
+medians, which the rounds show; at least 5 %, at most 50 %; at least 30 % where the kept ratio is from another kind of
+machine. More rounds make a finer gate. --update keeps the new ratios instead.
+
+--peer-protocol makes fusec a contestant of the program peers, which times it beside other libraries.`,
+	examples: []example{
+		{"fusec bench model.graph", "against the TapeMachine"},
+		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
+		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each rung"},
+		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
+		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
+		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
+	},
+	setup: func(f *flagSet) action {
+		b := &bencher{rounds: 7, seconds: 2}
+		b.compile.declare(f)
+		b.values.declare(f)
+		f.count(&b.rounds, "rounds", 3, "take turns in `N` rounds (default 7)")
+		f.seconds(&b.seconds, "seconds", "measure each contestant for `S` seconds in all (default 2)")
+		f.BoolVar(&b.alone, "no-gorgonia", false, "measure fusec alone")
+		f.BoolVar(&b.json, "json", false, "print the report as JSON")
+		f.StringVar(&b.baseline, "baseline", "", "compare the ratios with those kept in `FILE`; keep them there if it has none")
+		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
+		f.BoolVar(&b.ladder, "ladder", false, "matmul: every rung of the ladder")
+		f.Func("sizes", "matmul: `SIZES` such as 256,512 or 512x768x3072 (default 256,512,1024,2048)", func(s string) (err error) {
+			b.sizes, err = parseSizes(s)
+			return err
+		})
+		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
+		return b.run
+	},
+}
+
+// bencher is fusec bench with its flags.
+type bencher struct {
+	compile compileFlags
+	values  valueFlags
+
+	rounds      int
+	seconds     float64
+	alone, json bool
+	baseline    string
+	update      bool
+	ladder      bool
+	sizes       []size
+	protocol    bool
+}
+
+// matmulName is the argument that asks for matrix multiplication.
+const matmulName = "matmul"
+
+func (b *bencher) run(e *env, args []string) error {
+	if b.protocol {
+		return peerProtocol(e, args)
+	}
+	path, err := modelArgument(args)
+	if err != nil {
+		return err
+	}
+	if path != matmulName && (b.ladder || b.sizes != nil) {
+		return usage("--ladder and --sizes are for fusec bench matmul")
+	}
+	if b.update && b.baseline == "" {
+		return usage("--update needs --baseline FILE")
+	}
+	if b.baseline != "" && b.alone {
+		return usage("--baseline needs a rival: it contradicts --no-gorgonia")
+	}
+	if b.compile.threads == 0 {
+		b.compile.threads = runtime.GOMAXPROCS(0)
+	}
+	// What is wrong with the baseline is said before minutes of measuring.
+	var gate *gate
+	if b.baseline != "" {
+		if gate, err = openGate(b.baseline, b.update); err != nil {
+			return err
+		}
+	}
+	// Gorgonia and gonum use as many cores as Go does.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.threads))
+	var kept []entry
+	if path == matmulName {
+		kept, err = b.matmul(e)
+	} else {
+		kept, err = b.model(e, path)
+	}
+	if err != nil || gate == nil {
+		return err
+	}
+	return b.judge(e, gate, kept)
+}
+
+// judge compares new ratios with the baseline and brings it up to date.
+func (b *bencher) judge(e *env, g *gate, now []entry) error {
+	verdicts, err := g.judge(now)
+	if err != nil {
+		return err
+	}
+	var lost []string
+	for _, v := range verdicts {
+		if b.json {
+			e.note("%v", v)
+		} else {
+			fmt.Fprintln(e.out, v)
+		}
+		if v.state == lower {
+			lost = append(lost, v.String())
+		}
+	}
+	if len(lost) > 0 {
+		return fmt.Errorf("slower than the baseline %s:\n%s", b.baseline, strings.Join(lost, "\n"))
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"fusec"
+	"fusec/graph"
+)
+
+// benchReport is what fusec bench found out about a model, and its JSON form. Times are in nanoseconds.
+type benchReport struct {
+	Schema    string         `json:"schema"` // fusec.bench/1
+	Model     string         `json:"model"`
+	Target    string         `json:"target"`
+	Threads   int            `json:"threads"`
+	Rounds    int            `json:"rounds"`
+	Machine   machine        `json:"machine"`
+	CompileNS int64          `json:"compile_ns"`
+	Results   []benchResult  `json:"results"`                // fusec first
+	Ratio     *benchRatio    `json:"ratio,omitempty"`        // absent without a rival
+	Missing   string         `json:"peer_missing,omitempty"` // why there is no rival
+	Launches  []launchReport `json:"launches"`
+}
+
+type benchResult struct {
+	Name      string  `json:"name"`
+	MedianNS  int64   `json:"median_ns"`
+	BestNS    int64   `json:"best_ns"`
+	Spread    float64 `json:"spread"` // (slowest − fastest round) ÷ median
+	Runs      int     `json:"runs"`
+	HeldBytes int64   `json:"held_bytes,omitempty"` // memory that it keeps, besides inputs and weights; of fusec
+	RunBytes  int64   `json:"run_bytes"`            // allocated anew by each run
+}
+
+// benchRatio is how many times as fast fusec is.
+type benchRatio struct {
+	Peer       string  `json:"peer"`
+	Median     float64 `json:"median"`
+	Noise      float64 `json:"noise"`      // standard error of the median over the rounds, as a part of it
+	Difference number  `json:"difference"` // of the outputs, as a part of their largest value
+}
+
+type launchReport struct {
+	Index    int      `json:"index"` // from 1
+	Kind     string   `json:"kind"`
+	Name     string   `json:"name"`
+	Kernel   string   `json:"kernel"`
+	Device   string   `json:"device"`
+	MedianNS int64    `json:"median_ns"`
+	Share    float64  `json:"share"` // of the sum
+	FLOPs    int64    `json:"flops"`
+	Bytes    int64    `json:"bytes"`
+	GFLOPs   float64  `json:"gflops"` // per second
+	GBs      float64  `json:"gbs"`    // per second
+	Origin   []origin `json:"origin"`
+}
+
+// tapeName is the rival's name.
+const tapeName = "TapeMachine"
+
+// model times a model and prints the report.
+func (b *bencher) model(e *env, path string) ([]entry, error) {
+	g, vals, err := b.values.load(e, path, false)
+	if err != nil {
+		return nil, err
+	}
+	p, err := b.compile.compile(g, vals)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	rep := &benchReport{Schema: "fusec.bench/1", Model: modelName(path), Target: b.compile.target, Threads: b.compile.threads, Rounds: b.rounds,
+		Machine: thisMachine(), CompileNS: p.CompileTime().Nanoseconds()}
+	field := []contestant{{"fusec", p.Exec}}
+	if !b.alone {
+		t, err := newTape(g, vals)
+		switch {
+		case err == nil:
+			defer t.close()
+			field = append(field, contestant{tapeName, t.run})
+			difference, err := compareOutputs(g, p, t)
+			if err != nil {
+				return nil, err
+			}
+			rep.Ratio = &benchRatio{Peer: tapeName, Difference: number(difference)}
+		case b.baseline != "":
+			return nil, fmt.Errorf("no ratio for the baseline: %w", err)
+		default:
+			rep.Missing = err.Error()
+		}
+	}
+	entries, err := b.measure(e, rep, field, p)
+	if err != nil {
+		return nil, err
+	}
+	if b.json {
+		return entries, writeJSON(e.out, rep)
+	}
+	_, err = io.WriteString(e.out, rep.text())
+	return entries, err
+}
+
+// measure fills the report with times.
+func (b *bencher) measure(e *env, rep *benchReport, field []contestant, p *fusec.Program) ([]entry, error) {
+	show := newProgress(e.stderr)
+	defer show.done()
+	times, err := race(e.ctx, field, b.rounds, b.seconds, func(round int) { show.show("%s: round %d of %d", rep.Model, round+1, b.rounds) })
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range times {
+		r := benchResult{Name: field[i].name, MedianNS: t.duration().Nanoseconds(), BestNS: int64(t.best * 1e9), Spread: t.spread(), Runs: t.runs}
+		if r.RunBytes, err = allocated(field[i]); err != nil {
+			return nil, err
+		}
+		rep.Results = append(rep.Results, r)
+	}
+	rep.Results[0].HeldBytes = p.Bytes()
+	launches, err := profile(e.ctx, p, profileSeconds)
+	if err != nil {
+		return nil, err
+	}
+	rep.Launches = launchReports(p, launches)
+	if len(times) < 2 {
+		return nil, nil
+	}
+	each := ratios(times[1], times[0])
+	rep.Ratio.Median, rep.Ratio.Noise = median(each), uncertainty(each)
+	return []entry{newEntry("model "+rep.Model, tapeName, b.compile.threads, each)}, nil
+}
+
+// launchReports combines what each launch does with its time.
+func launchReports(p *fusec.Program, times []time.Duration) []launchReport {
+	var sum time.Duration
+	for _, t := range times {
+		sum += t
+	}
+	list := []launchReport{}
+	for i, l := range p.Trace().Program.Launches {
+		ns := times[i].Nanoseconds()
+		r := launchReport{Index: i + 1, Kind: l.Kind, Name: l.Name, Kernel: l.Kernel, Device: l.Device, MedianNS: ns, FLOPs: l.FLOPs, Bytes: l.Bytes,
+			Origin: originsJSON(l.Origin)}
+		if ns > 0 {
+			r.Share = float64(times[i]) / float64(sum)
+			r.GFLOPs, r.GBs = float64(l.FLOPs)/float64(ns), float64(l.Bytes)/float64(ns)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// compareOutputs runs both once and gives the largest difference between their outputs, as a part of the largest value
+// of that output.
+func compareOutputs(g *graph.Graph, p *fusec.Program, t *tape) (float64, error) {
+	if err := p.Exec(); err != nil {
+		return 0, err
+	}
+	if err := t.run(); err != nil {
+		return 0, fmt.Errorf("%s: %w", tapeName, err)
+	}
+	worst := 0.0
+	for _, o := range g.Outputs {
+		ours, err := p.Output(o.Name)
+		if err != nil {
+			return 0, err
+		}
+		theirs, err := t.output(o.Name)
+		if err != nil {
+			return 0, fmt.Errorf("%s: output %s: %w", tapeName, o.Name, err)
+		}
+		worst = max(worst, difference(ours.Floats(), theirs.Floats())) // NaN wins
+	}
+	return worst, nil
+}
+
+// difference is the largest |x−y| as a part of the largest |y|. Equal infinities, and NaN at the same place, agree.
+func difference(x, y []float64) float64 {
+	if len(x) != len(y) {
+		return math.Inf(1)
+	}
+	far, size := 0.0, 0.0
+	for i := range x {
+		if x[i] == y[i] || math.IsNaN(x[i]) && math.IsNaN(y[i]) {
+			if !math.IsInf(y[i], 0) && !math.IsNaN(y[i]) {
+				size = max(size, math.Abs(y[i]))
+			}
+			continue
+		}
+		far, size = max(far, math.Abs(x[i]-y[i])), max(size, math.Abs(y[i]))
+	}
+	if far == 0 {
+		return 0
+	}
+	return far / size
+}
+
+// disagreement is the difference above which a ratio is said to compare different results.
+const disagreement = 1e-3
+
+// text prints the report for people.
+func (rep *benchReport) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s on %s, %s (%s); compiled in %s\n\n", rep.Model, rep.Target, plural(rep.Threads, "thread", "threads"), rep.Machine,
+		humanTime(time.Duration(rep.CompileNS)))
+	t := newTable("", ">median", ">best", ">± rounds", ">runs", ">memory held", ">allocated per run")
+	for _, r := range rep.Results {
+		held := ""
+		if r.HeldBytes > 0 {
+			held = humanBytes(r.HeldBytes)
+		}
+		t.row(r.Name, humanTime(time.Duration(r.MedianNS)), humanTime(time.Duration(r.BestNS)), percent(r.Spread/2), fmt.Sprint(r.Runs), held,
+			humanBytes(r.RunBytes))
+	}
+	b.WriteString(t.String())
+	switch r := rep.Ratio; {
+	case r != nil:
+		fmt.Fprintf(&b, "\nfusec is %s times as fast as the %s (± %s); outputs differ by %.1e\n", digits(r.Median), r.Peer, percent(r.Noise), float64(r.Difference))
+		if !(float64(r.Difference) <= disagreement) {
+			fmt.Fprintf(&b, "the %s computed something else: the ratio does not compare like with like\n", r.Peer)
+		}
+	case rep.Missing != "":
+		fmt.Fprintf(&b, "\nnot compared with the %s: %s\n", tapeName, rep.Missing)
+	}
+	b.WriteString("\n" + launchTable(rep.Launches))
+	return b.String()
+}
+
+// launchTable lists launches with their times.
+func launchTable(list []launchReport) string {
+	t := newTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", "stands for", "built at")
+	for _, l := range list {
+		var own []graph.Origin
+		for _, o := range l.Origin {
+			own = append(own, graph.Origin(o))
+		}
+		names, pos := origins(own)
+		t.row(fmt.Sprint(l.Index), l.Kind, l.Name, l.Kernel, humanTime(time.Duration(l.MedianNS)), percent(l.Share), digits(l.GFLOPs), digits(l.GBs), names, pos)
+	}
+	return t.String()
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"fusec"
+	"fusec/cmd/peers/workload"
+)
+
+var doctorCommand = &command{
+	name:    "doctor",
+	summary: "tell what this machine offers, and what is missing for what",
+	doc: `
+Lists the processor and the kernels in use for it, runs a small model and checks its result, and looks for the tools
+that other targets and the benchmarks need. Only a wrong result is a failure: what is missing is needed for nothing
+but what the last column says.`,
+	examples: []example{
+		{"fusec doctor", "the report"},
+		{"fusec doctor --json", "for programs and bug reports"},
+	},
+	setup: func(f *flagSet) action {
+		json := f.Bool("json", false, "print the report as JSON")
+		return func(e *env, args []string) error {
+			if err := noArguments(args); err != nil {
+				return err
+			}
+			return doctor(e, *json)
+		}
+	},
+}
+
+// doctorReport is what fusec doctor found, and its JSON form.
+type doctorReport struct {
+	Schema  string   `json:"schema"` // fusec.doctor/1
+	Version string   `json:"version"`
+	Targets []string `json:"targets"` // that this version compiles for
+	Machine machine  `json:"machine"`
+	Checks  []check  `json:"checks"`
+}
+
+// check is one thing that is there or not.
+type check struct {
+	Name   string `json:"name"`
+	State  string `json:"state"` // ok, missing or wrong
+	Detail string `json:"detail"`
+	For    string `json:"for"` // what it is good for
+}
+
+// The states of a check.
+const (
+	stateOK      = "ok"
+	stateMissing = "missing"
+	stateWrong   = "wrong"
+)
+
+func doctor(e *env, json bool) error {
+	rep := &doctorReport{Schema: "fusec.doctor/1", Version: version(), Targets: fusec.Targets(), Machine: thisMachine()}
+	rep.Checks = append(rep.Checks, vectorCheck(rep.Machine), selfCheck())
+	rep.Checks = append(rep.Checks, cudaChecks("/proc", libraryFolders)...)
+	for _, t := range tools {
+		rep.Checks = append(rep.Checks, t.check(e.ctx))
+	}
+	var err error
+	if json {
+		err = writeJSON(e.out, rep)
+	} else {
+		_, err = io.WriteString(e.out, rep.text())
+	}
+	if i := slices.IndexFunc(rep.Checks, func(c check) bool { return c.State == stateWrong }); err == nil && i >= 0 {
+		err = fmt.Errorf("%s: %s", rep.Checks[i].Name, rep.Checks[i].Detail)
+	}
+	return err
+}
+
+// vectorCheck tells whether the kernels in assembly are in use.
+func vectorCheck(m machine) check {
+	c := check{Name: "vector kernels", State: stateOK, Detail: m.GEMM, For: "target cpu at full speed"}
+	if m.GEMM == "portable" {
+		c.State, c.Detail = stateMissing, "portable Go is in use; the kernels in assembly want AVX2 and FMA"
+	}
+	return c
+}
+
+// selfCheck runs a small model and checks its result.
+func selfCheck() check {
+	const name = "mlp"
+	c := check{Name: "self-test", State: stateWrong, For: "target cpu"}
+	rec := peerRecord{Threads: runtime.GOMAXPROCS(0)}
+	w, _ := workload.ByName(name)
+	if err := rec.measure(&env{ctx: context.Background()}, w, 1e-3); err != nil {
+		c.Detail = err.Error()
+	} else if !w.Right(rec.Checksum) {
+		c.Detail = fmt.Sprintf("%s gives the checksum %v, not %v", w.Name, rec.Checksum, w.Checksum)
+	} else {
+		c.State, c.Detail = stateOK, fmt.Sprintf("%s (%s): right, %s", w.Name, w.Meaning, humanTime(time.Duration(rec.MedianMS*1e6)))
+	}
+	return c
+}
+
+// needs is what a check is good for that a target needs.
+func needs(target string) string {
+	if slices.Contains(fusec.Targets(), target) {
+		return "target " + target
+	}
+	return "target " + target + " (not in this version)"
+}
+
+// libraryFolders are where shared libraries lie.
+var libraryFolders = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib",
+	"/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"}
+
+// cudaChecks looks for what the cuda target needs: the driver and the run-time compiler.
+func cudaChecks(proc string, folders []string) []check {
+	cuda := needs("cuda")
+	driver := check{Name: "NVIDIA driver", State: stateMissing, Detail: "no driver is loaded", For: cuda}
+	if src, err := os.ReadFile(filepath.Join(proc, "driver/nvidia/version")); err == nil {
+		driver.State = stateOK
+		driver.Detail, _, _ = strings.Cut(strings.TrimSpace(string(src)), "\n")
+	}
+	library := func(name, pattern, use string) check {
+		c := check{Name: name, State: stateMissing, Detail: pattern + " was not found", For: use}
+		for _, dir := range append(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), folders...) {
+			if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
+				c.State, c.Detail = stateOK, found[0]
+				break
+			}
+		}
+		return c
+	}
+	return []check{driver, library("CUDA driver library", "libcuda.so*", cuda),
+		library("CUDA run-time compiler", "libnvrtc.so*", cuda)}
+}
+
+// tool is a program that something needs.
+type tool struct {
+	name, use string
+	version   []string // the arguments that make it print its version
+}
+
+var tools = []tool{
+	{"nvcc", "developing CUDA kernels; running them does without", []string{"--version"}},
+	{"verilator", needs("fpga") + ", simulated", []string{"--version"}},
+	{"yosys", "resource reports of " + needs("fpga"), []string{"--version"}},
+	{"gcc", "the OpenBLAS rival of cmd/peers", []string{"--version"}},
+	{"python3", "the Python rivals of cmd/peers", []string{"--version"}},
+	{"dot", "nothing: pictures need no Graphviz", []string{"-V"}},
+}
+
+// versionTime bounds how long a tool may take to print its version.
+const versionTime = 5 * time.Second
+
+// check looks for the tool.
+func (t tool) check(ctx context.Context) check {
+	c := check{Name: t.name, State: stateMissing, Detail: "was not found on the path", For: t.use}
+	path, err := exec.LookPath(t.name)
+	if err != nil {
+		return c
+	}
+	c.State, c.Detail = stateOK, path
+	ctx, cancel := context.WithTimeout(ctx, versionTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, t.version...).CombinedOutput()
+	if line := versionLine(string(out)); err == nil && line != "" {
+		c.Detail = line
+	}
+	return c
+}
+
+// versionLine is the line of a tool's output that has its version: the first that says release, or else the first.
+func versionLine(out string) string {
+	first := ""
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if strings.Contains(line, "release") {
+			return line
+		}
+		if first == "" {
+			first = line
+		}
+	}
+	return first
+}
+
+// text prints the report for people.
+func (rep *doctorReport) text() string {
+	m := rep.Machine
+	has := strings.Join(m.Features, " ")
+	if has == "" {
+		has = "none that matter"
+	}
+	t := newTable("", "")
+	t.row("fusec", rep.Version+", targets: "+strings.Join(rep.Targets, ", "))
+	t.row("processor", fmt.Sprintf("%s, %s", m.CPU, plural(m.Cores, "core", "cores")))
+	t.row("instructions", has)
+	if m.Memory > 0 {
+		t.row("memory", fmt.Sprintf("%s, %s available", humanBytes(m.Memory), humanBytes(m.Free)))
+	}
+	t.row("platform", fmt.Sprintf("%s/%s, %s", m.OS, m.Arch, m.Go))
+	c := newTable("state", "what", "found", "needed for")
+	for _, k := range rep.Checks {
+		c.row(k.State, k.Name, k.Detail, k.For)
+	}
+	_, machine, _ := strings.Cut(t.String(), "\n") // without the empty head
+	return machine + "\n" + c.String()
+}

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+	"fusec/lowering"
+)
+
+var explainCommand = &command{
+	name:    "explain",
+	args:    "[flags] model.graph",
+	summary: "tell what was fused, what it saves, and what nearly was",
+	doc: `
+Compiles the model and reports: how many launches it takes and which of your nodes each stands for, with the file and
+line that built them; arithmetic and memory traffic before and after; the memory that a run needs; what stayed on the
+host, and why; and every near miss: a pattern that matched in part, and the condition that failed.
+
+Before means one launch for each operation, each operand read and each result written once. Weights are not needed.`,
+	examples: []example{
+		{"fusec explain model.graph", "the whole report"},
+		{"fusec explain model.graph --disable raise", "what a pass is worth"},
+		{"fusec explain model.graph --json", "for programs"},
+	},
+	setup: func(f *flagSet) action {
+		x := &explainer{}
+		x.compile.declare(f)
+		f.BoolVar(&x.json, "json", false, "print the report as JSON")
+		return x.run
+	},
+}
+
+// explainer is fusec explain with its flags.
+type explainer struct {
+	compile compileFlags
+	json    bool
+}
+
+func (x *explainer) run(e *env, args []string) error {
+	path, err := modelArgument(args)
+	if err != nil {
+		return err
+	}
+	g, err := e.loadGraph(path)
+	if err != nil {
+		return err
+	}
+	tr, program, err := x.compile.plan(g)
+	if err != nil {
+		return err
+	}
+	rep := explain(modelName(path), tr, program)
+	if x.json {
+		return writeJSON(e.out, rep)
+	}
+	_, err = io.WriteString(e.out, rep.text())
+	return err
+}
+
+// explainReport is what fusec explain tells, and its JSON form.
+type explainReport struct {
+	Schema   string          `json:"schema"` // fusec.explain/1
+	Model    string          `json:"model"`
+	Target   string          `json:"target"`
+	Before   work            `json:"before"`
+	After    work            `json:"after"`
+	Memory   memoryReport    `json:"memory"`
+	Kinds    []kindReport    `json:"kinds"`
+	Launches []explainLaunch `json:"launches"`
+	Host     []hostReport    `json:"host"`
+	Misses   []missReport    `json:"misses"`
+	Notes    []noteReport    `json:"notes"`
+}
+
+// work is what a program does.
+type work struct {
+	Launches int   `json:"launches"`
+	FLOPs    int64 `json:"flops"`
+	Bytes    int64 `json:"bytes"` // of memory traffic
+}
+
+func (w *work) add(flops, bytes int64) {
+	w.Launches++
+	w.FLOPs += flops
+	w.Bytes += bytes
+}
+
+type memoryReport struct {
+	ArenaBytes    int64 `json:"arena_bytes"`    // for intermediate values, which share it
+	UnsharedBytes int64 `json:"unshared_bytes"` // what they would take without sharing
+	ParamBytes    int64 `json:"param_bytes"`    // weights and constants
+}
+
+type kindReport struct {
+	Kind string `json:"kind"`
+	work
+}
+
+type explainLaunch struct {
+	Index  int      `json:"index"` // from 1
+	Kind   string   `json:"kind"`
+	Name   string   `json:"name"`
+	Kernel string   `json:"kernel"`
+	Device string   `json:"device"`
+	FLOPs  int64    `json:"flops"`
+	Bytes  int64    `json:"bytes"`
+	Nodes  []origin `json:"nodes"` // the user's, that it stands for
+
+	origin []graph.Origin
+}
+
+type hostReport struct {
+	Launch int    `json:"launch"` // from 1
+	Op     string `json:"op"`
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
+type missReport struct {
+	Stage   string   `json:"stage"`
+	Pattern string   `json:"pattern"`
+	At      string   `json:"at"`
+	Reason  string   `json:"reason"`
+	Nodes   []origin `json:"nodes"` // the user's, that it had matched
+}
+
+type noteReport struct {
+	Stage string   `json:"stage"`
+	Text  string   `json:"text"`
+	Nodes []origin `json:"nodes"`
+}
+
+// explain gathers the report.
+func explain(name string, tr *trace.Trace, program *lowering.Program) *explainReport {
+	rep := &explainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Before: unfused(tr.Stages[0].Graph),
+		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
+		Kinds:  []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}}
+	for i, l := range tr.Program.Launches {
+		rep.After.add(l.FLOPs, l.Bytes)
+		at := slices.IndexFunc(rep.Kinds, func(k kindReport) bool { return k.Kind == l.Kind })
+		if at < 0 {
+			at = len(rep.Kinds)
+			rep.Kinds = append(rep.Kinds, kindReport{Kind: l.Kind})
+		}
+		rep.Kinds[at].add(l.FLOPs, l.Bytes)
+		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, originsJSON(l.Origin), l.Origin})
+	}
+	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
+	for i, l := range program.Launches {
+		if h, ok := hosted(tr, l); ok {
+			h.Launch = i + 1
+			rep.Host = append(rep.Host, h)
+		}
+	}
+	for _, s := range tr.Stages {
+		for _, m := range s.Misses {
+			rep.Misses = append(rep.Misses, missReport{s.Name, m.Pattern, m.At, m.Reason, originsJSON(m.Origin)})
+		}
+		for _, n := range s.Notes {
+			rep.Notes = append(rep.Notes, noteReport{s.Name, n.Text, originsJSON(n.Origin)})
+		}
+	}
+	return rep
+}
+
+// unfused is the work of a graph if each operation is a launch of its own.
+func unfused(g *graph.Graph) work {
+	var w work
+	for _, n := range g.Nodes {
+		class := graph.ClassOf(n.Op)
+		if _, result := n.Op.(graph.Result); result || class == graph.ClassSource || class == graph.ClassView {
+			continue
+		}
+		c := graph.CostOf(n)
+		w.add(c.FLOPs, c.Bytes())
+	}
+	return w
+}
+
+// hosted describes a launch that runs on the host by the user's own code. The reason is the note that a pass left.
+func hosted(tr *trace.Trace, l lowering.Launch) (hostReport, bool) {
+	op, ok := l.Op.(graph.Host)
+	if !ok {
+		return hostReport{}, false
+	}
+	h := hostReport{Op: op.Name, Node: l.Node.Where(), Reason: "it is opaque and runs by its own code"}
+	for _, s := range tr.Stages {
+		for _, n := range s.Notes {
+			if n.Node == l.Node.ID && strings.Contains(n.Text, op.Name) {
+				h.Reason = n.Text
+			}
+		}
+	}
+	return h, true
+}
+
+// text prints the report for people.
+func (rep *explainReport) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s for %s: %s where one for each operation would be %d\n\n", rep.Model, rep.Target,
+		plural(rep.After.Launches, "launch", "launches"), rep.Before.Launches)
+	t := newTable("", ">unfused", ">fused", ">saved")
+	t.row("launches", fmt.Sprint(rep.Before.Launches), fmt.Sprint(rep.After.Launches), saved(int64(rep.Before.Launches), int64(rep.After.Launches)))
+	t.row("memory traffic", humanBytes(rep.Before.Bytes), humanBytes(rep.After.Bytes), saved(rep.Before.Bytes, rep.After.Bytes))
+	t.row("arithmetic", humanFLOPs(rep.Before.FLOPs), humanFLOPs(rep.After.FLOPs), saved(rep.Before.FLOPs, rep.After.FLOPs))
+	t.row("memory for values", humanBytes(rep.Memory.UnsharedBytes), humanBytes(rep.Memory.ArenaBytes), saved(rep.Memory.UnsharedBytes, rep.Memory.ArenaBytes))
+	fmt.Fprintf(&b, "%sweights and constants: %s\n", t, humanBytes(rep.Memory.ParamBytes))
+
+	t = newTable("kind", ">launches", ">arithmetic", ">traffic")
+	for _, k := range rep.Kinds {
+		t.row(k.Kind, fmt.Sprint(k.Launches), humanFLOPs(k.FLOPs), humanBytes(k.Bytes))
+	}
+	if len(rep.Kinds) > 0 {
+		fmt.Fprintf(&b, "\n%s", t)
+	}
+
+	t = newTable(">#", "kind", "name", ">arithmetic", ">traffic", ">nodes", "stands for", "built at")
+	for _, l := range rep.Launches {
+		names, pos := origins(l.origin)
+		t.row(fmt.Sprint(l.Index), l.Kind, l.Name, humanFLOPs(l.FLOPs), humanBytes(l.Bytes), fmt.Sprint(len(l.Nodes)), names, pos)
+	}
+	if len(rep.Launches) > 0 {
+		fmt.Fprintf(&b, "\n%s", t)
+	}
+
+	b.WriteString("\non the host: ")
+	if len(rep.Host) == 0 {
+		b.WriteString("nothing\n")
+	} else {
+		fmt.Fprintf(&b, "%s\n", plural(len(rep.Host), "operation", "operations"))
+	}
+	for _, h := range rep.Host {
+		fmt.Fprintf(&b, "  launch %d, %s: %s\n", h.Launch, h.Node, h.Reason)
+	}
+	b.WriteString("\nnear misses: ")
+	if len(rep.Misses) == 0 {
+		b.WriteString("none\n")
+	} else {
+		fmt.Fprintf(&b, "%d\n", len(rep.Misses))
+	}
+	for _, m := range rep.Misses {
+		fmt.Fprintf(&b, "  %s (%s) stopped at %s: %s\n", m.Pattern, m.Stage, m.At, m.Reason)
+	}
+	if len(rep.Notes) > 0 {
+		b.WriteString("\nnotes\n")
+	}
+	for _, n := range rep.Notes {
+		fmt.Fprintf(&b, "  %s: %s\n", n.Stage, n.Text)
+	}
+	return b.String()
+}
+
+// saved is how much smaller after is than before.
+func saved(before, after int64) string {
+	if before == 0 {
+		return ""
+	}
+	return percent(1 - float64(after)/float64(before))
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"fusec/graph"
+)
+
+// humanBytes prints a size with three digits that mean something.
+func humanBytes(n int64) string {
+	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB")
+}
+
+// humanFLOPs prints an amount of arithmetic.
+func humanFLOPs(n int64) string {
+	return scaled(float64(n), 1000, "FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP")
+}
+
+// humanTime prints a duration.
+func humanTime(d time.Duration) string {
+	return scaled(float64(d.Nanoseconds()), 1000, "ns", "µs", "ms", "s")
+}
+
+// scaled prints v in the largest unit of which there is one.
+func scaled(v, step float64, units ...string) string {
+	i := 0
+	for i < len(units)-1 && v >= 0.9995*step {
+		v /= step
+		i++
+	}
+	if i == 0 {
+		return fmt.Sprintf("%.0f %s", v, units[0])
+	}
+	return digits(v) + " " + units[i]
+}
+
+// digits prints a positive number with three digits.
+func digits(v float64) string {
+	switch {
+	case v >= 99.95:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 9.995:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// percent prints a part of 1.
+func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+
+// plural counts things.
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// origins is the user's names and the first position of what a launch stands for.
+func origins(list []graph.Origin) (names, pos string) {
+	var all []string
+	places := map[string]bool{}
+	for _, o := range list {
+		if o.Name != "" {
+			all = append(all, o.Name)
+		}
+		if o.Pos == "" {
+			continue
+		}
+		if pos == "" {
+			pos = o.Pos
+		}
+		places[o.Pos] = true
+	}
+	if len(places) > 1 {
+		pos += fmt.Sprintf(" (+%d)", len(places)-1)
+	}
+	return strings.Join(firstOf(all, 4), ", "), pos
+}
+
+// table is text in columns, two spaces apart. A column whose head begins with > is aligned to the right.
+type table struct {
+	head []string
+	rows [][]string
+}
+
+func newTable(head ...string) *table { return &table{head: head} }
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// String prints the table. Columns without any cell are left out.
+func (t *table) String() string {
+	width := make([]int, len(t.head))
+	for i, h := range t.head {
+		used := false
+		width[i] = utf8.RuneCountInString(strings.TrimPrefix(h, ">"))
+		for _, r := range t.rows {
+			width[i] = max(width[i], utf8.RuneCountInString(r[i]))
+			used = used || r[i] != ""
+		}
+		if !used {
+			width[i] = -1
+		}
+	}
+	var b strings.Builder
+	line := func(cells []string, head bool) {
+		var l strings.Builder
+		for i, c := range cells {
+			if width[i] < 0 {
+				continue
+			}
+			if head {
+				c = strings.TrimPrefix(c, ">")
+			}
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if strings.HasPrefix(t.head[i], ">") {
+				c = pad + c
+			} else {
+				c += pad
+			}
+			l.WriteString(c + "  ")
+		}
+		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
+	}
+	line(t.head, true)
+	for _, r := range t.rows {
+		line(r, false)
+	}
+	return b.String()
+}

@@ -1,0 +1,46 @@
+// Command fusec draws, runs, explains and times computation graphs as fusec compiles them.
+//
+//	fusec dump model.graph > model.dot          the compiled graph, or any stage on the way to it, as a picture
+//	fusec explain model.graph                   what was fused, what nearly was, and what it saves
+//	fusec run model.graph --in x=x.npy          run it
+//	fusec bench model.graph                     time it against Gorgonia's TapeMachine on the same graph
+//	fusec bench matmul --ladder                 time matrix multiplication, rung by rung
+//	fusec doctor                                what this machine offers
+//
+// A model is a file model.graph with its weights beside it in model.safetensors, as fusec.Save writes them. Each
+// command explains itself with --help.
+//
+// Results go to standard output, errors to standard error. The exit code is 0 if all went well, 1 for a failure and 2
+// for wrong usage. Files are replaced whole or left alone.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// grace is how long an interrupted command may take to come to a clean end.
+const grace = time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	done := make(chan int, 1)
+	go func() { done <- run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr) }()
+	select {
+	case code := <-done:
+		os.Exit(code)
+	case <-ctx.Done():
+	}
+	stop() // a second signal ends the process at once
+	select {
+	case code := <-done:
+		os.Exit(code)
+	case <-time.After(grace):
+		fmt.Fprintln(os.Stderr, "fusec: interrupted")
+		os.Exit(exitFailure)
+	}
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"fusec"
+	"fusec/graph"
+	"fusec/graph/trace"
+	"fusec/lowering"
+)
+
+// stdinName is the argument that stands for standard input.
+const stdinName = "-"
+
+// modelArgument takes the one argument of a command that works on a model.
+func modelArgument(args []string) (string, error) {
+	switch len(args) {
+	case 1:
+		return args[0], nil
+	case 0:
+		return "", usage("which model? Give the path of a .graph file, or - for standard input")
+	}
+	return "", usage("one model at a time, not %d: %s", len(args), strings.Join(args, ", "))
+}
+
+// modelName is a model's short name: its file's, without folder and extension.
+func modelName(path string) string {
+	if path == stdinName {
+		return "stdin"
+	}
+	base := filepath.Base(path)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+// loadGraph reads a graph without weights.
+func (e *env) loadGraph(path string) (*graph.Graph, error) {
+	if path != stdinName {
+		return graph.LoadGraph(path)
+	}
+	src, err := io.ReadAll(io.LimitReader(e.stdin, graph.MaxText+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading standard input: %w", err)
+	}
+	return graph.Parse(modelName(path), src, nil)
+}
+
+// compileFlags are the flags of every command that compiles.
+type compileFlags struct {
+	target  string
+	threads int
+	verify  bool
+	disable []string
+}
+
+func (c *compileFlags) declare(f *flagSet) {
+	c.target = fusec.Targets()[0]
+	f.choice(&c.target, "target", fusec.Targets(), fmt.Sprintf("compile for the `TARGET` %s", strings.Join(fusec.Targets(), ", ")))
+	f.count(&c.threads, "threads", 1, "run on `N` cores (default: all)")
+	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
+	f.names(&c.disable, "disable", fusec.Passes, "leave out the pass `NAME`; may be repeated")
+}
+
+// options are those for the root package.
+func (c *compileFlags) options() []fusec.Option {
+	opts := []fusec.Option{fusec.WithTarget(c.target)}
+	if c.threads > 0 {
+		opts = append(opts, fusec.WithWorkers(c.threads))
+	}
+	if c.verify {
+		opts = append(opts, fusec.WithVerify())
+	}
+	for _, name := range c.disable {
+		opts = append(opts, fusec.WithoutPass(name))
+	}
+	return opts
+}
+
+// plan compiles a graph to be looked at. After an error the trace, if there is one, has the stages until then.
+func (c *compileFlags) plan(g *graph.Graph) (*trace.Trace, *lowering.Program, error) {
+	return fusec.Plan(g, c.options()...)
+}
+
+// compile compiles a graph to be run with the given values. What this machine has not the memory for is an error.
+func (c *compileFlags) compile(g *graph.Graph, vals *values) (*fusec.Program, error) {
+	_, program, err := c.plan(g)
+	if err != nil {
+		return nil, err
+	}
+	need := program.ArenaBytes
+	for _, b := range program.Buffers {
+		if b.Role != lowering.Temp {
+			need += b.Type.Bytes()
+		}
+	}
+	if err := fits(need); err != nil {
+		return nil, err
+	}
+	p, err := fusec.Compile(g, c.options()...)
+	if err != nil {
+		return nil, err
+	}
+	if err := vals.bind(p); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// valueFlags are the flags of every command that runs a model.
+type valueFlags struct {
+	seed     uint64
+	random   bool
+	allowNaN bool
+}
+
+func (v *valueFlags) declare(f *flagSet) {
+	f.Uint64Var(&v.seed, "seed", 1, "`N` decides the random values (default 1)")
+	f.BoolVar(&v.random, "random-weights", false, "give the weights random values too, whether or not they are there")
+	f.BoolVar(&v.allowNaN, "allow-nan", false, "run although weights hold NaN")
+}
+
+// values are what a graph's inputs, parameters and state are given.
+type values struct {
+	weights map[string]*graph.Tensor // of Param and State nodes
+	inputs  map[string]*graph.Tensor
+	random  map[string]bool // which of them are random
+}
+
+// load reads a graph and the values for it: weights from the file beside it, the rest random. If lenient, weights that
+// are missing become random.
+func (v *valueFlags) load(e *env, path string, lenient bool) (*graph.Graph, *values, error) {
+	vals := &values{weights: map[string]*graph.Tensor{}, inputs: map[string]*graph.Tensor{}, random: map[string]bool{}}
+	g, err := v.weights(e, path, lenient, vals)
+	if err != nil {
+		return nil, nil, err
+	}
+	var need int64
+	for _, n := range g.Sources() {
+		need += n.Type.Bytes()
+	}
+	if err := fits(need); err != nil {
+		return nil, nil, err
+	}
+	limits := indexLimits(g)
+	for _, n := range g.Sources() {
+		to := vals.weights
+		if _, input := n.Op.(graph.Input); input {
+			to = vals.inputs
+		}
+		if to[n.Name] == nil {
+			to[n.Name] = randomTensor(n, v.seed, limits[n])
+			vals.random[n.Name] = true
+		}
+	}
+	return g, vals, nil
+}
+
+// weights reads the graph, and its weights into vals.
+func (v *valueFlags) weights(e *env, path string, lenient bool, vals *values) (*graph.Graph, error) {
+	if v.random || path == stdinName {
+		g, err := e.loadGraph(path)
+		if err == nil && !v.random && !lenient && hasWeights(g) {
+			err = errors.New("a graph on standard input comes without weights; --random-weights runs it with random ones")
+		}
+		return g, err
+	}
+	g, w, err := graph.Load(path)
+	if err != nil && onlyMissing(err) {
+		if lenient {
+			return graph.LoadGraph(path)
+		}
+		return nil, fmt.Errorf("%w\n--random-weights runs the model without them", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(w.Unused) > 0 {
+		e.note("%s holds tensors that the graph does not name: %s", graph.WeightsPath(path), strings.Join(firstOf(w.Unused, 5), ", "))
+	}
+	if !v.allowNaN {
+		for _, n := range g.Sources() {
+			if err := checkNaN(n, w.Tensors[n.Name]); err != nil {
+				return nil, fmt.Errorf("%s: %w; --allow-nan runs the model as it is", graph.WeightsPath(path), err)
+			}
+		}
+	}
+	vals.weights = w.Tensors
+	return g, nil
+}
+
+// hasWeights reports whether a graph has parameters or state.
+func hasWeights(g *graph.Graph) bool {
+	for _, n := range g.Sources() {
+		if _, input := n.Op.(graph.Input); !input {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyMissing reports whether nothing is wrong but that weights are missing.
+func onlyMissing(err error) bool {
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range list.Unwrap() {
+			if !onlyMissing(err) {
+				return false
+			}
+		}
+		return true
+	}
+	_, ok := err.(*graph.MissingWeightsError)
+	return ok
+}
+
+// firstOf is at most n of the names, and how many more there are.
+func firstOf(names []string, n int) []string {
+	if len(names) <= n {
+		return names
+	}
+	return append(append([]string(nil), names[:n]...), fmt.Sprintf("and %d more", len(names)-n))
+}
+
+// bind gives a program its values.
+func (v *values) bind(p *fusec.Program) error {
+	for _, m := range []map[string]*graph.Tensor{v.weights, v.inputs} {
+		for _, name := range sortedKeys(m) {
+			if err := p.Set(name, m[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

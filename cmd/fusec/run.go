@@ -1,0 +1,254 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"fusec/graph"
+	"fusec/graph/npy"
+)
+
+var runCommand = &command{
+	name:    "run",
+	args:    "[flags] model.graph",
+	summary: "run a model and show its outputs",
+	doc: `
+Compiles the model and runs it once on the inputs given with --in. Inputs that are not given are random, decided by
+--seed. Weights come from the .safetensors file beside the graph. State starts as that file has it; what a run does to
+it is not written back.`,
+	examples: []example{
+		{"fusec run model.graph", "on random inputs"},
+		{"fusec run model.graph --in x=batch.npy --out results", "on an input of your own; each output becomes results/NAME.npy"},
+		{"fusec run model.graph --random-weights --json", "without the weights; for programs"},
+	},
+	setup: func(f *flagSet) action {
+		r := &runner{in: map[string]string{}}
+		r.compile.declare(f)
+		r.values.declare(f)
+		f.Func("in", "the value of an input from a .npy file, as `NAME=FILE`; may be repeated", func(s string) error {
+			name, file, ok := strings.Cut(s, "=")
+			if !ok || name == "" || file == "" {
+				return errors.New("want NAME=FILE")
+			}
+			if _, twice := r.in[name]; twice {
+				return fmt.Errorf("%s is given twice", name)
+			}
+			r.in[name] = file
+			return nil
+		})
+		f.StringVar(&r.out, "out", "", "write the outputs to the folder `DIR`, as .npy")
+		f.BoolVar(&r.json, "json", false, "print the report as JSON")
+		return r.run
+	},
+}
+
+// runner is fusec run with its flags.
+type runner struct {
+	compile compileFlags
+	values  valueFlags
+	in      map[string]string // file by name
+	out     string
+	json    bool
+}
+
+// runReport is what fusec run found, and its JSON form.
+type runReport struct {
+	Schema      string      `json:"schema"` // fusec.run/1
+	Model       string      `json:"model"`
+	Target      string      `json:"target"`
+	Seed        uint64      `json:"seed"`
+	Launches    int         `json:"launches"`
+	CompileNS   int64       `json:"compile_ns"`
+	RunNS       int64       `json:"run_ns"`
+	MemoryBytes int64       `json:"memory_bytes"` // besides inputs and weights
+	Sources     []runSource `json:"sources"`
+	Outputs     []runOutput `json:"outputs"`
+}
+
+type runSource struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"` // input, param or state
+	Type string `json:"type"`
+	From string `json:"from"` // random, weights or the file's path
+}
+
+type runOutput struct {
+	Name  string   `json:"name"`
+	Type  string   `json:"type"`
+	Mean  number   `json:"mean"` // these four without NaN; nan if there is nothing else
+	Min   number   `json:"min"`
+	Max   number   `json:"max"`
+	NaN   int      `json:"nan"` // elements
+	First []number `json:"first"`
+	File  string   `json:"file,omitempty"`
+}
+
+func (r *runner) run(e *env, args []string) error {
+	path, err := modelArgument(args)
+	if err != nil {
+		return err
+	}
+	g, vals, err := r.values.load(e, path, false)
+	if err != nil {
+		return err
+	}
+	if err := r.readInputs(g, vals); err != nil {
+		return err
+	}
+	p, err := r.compile.compile(g, vals)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	start := time.Now()
+	if err := p.Exec(); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	if e.ctx.Err() != nil {
+		return e.ctx.Err()
+	}
+	rep := &runReport{Schema: "fusec.run/1", Model: modelName(path), Target: r.compile.target, Seed: r.values.seed, Launches: len(p.Fusions()),
+		CompileNS: p.CompileTime().Nanoseconds(), RunNS: took.Nanoseconds(), MemoryBytes: p.Bytes(), Sources: r.sources(g, vals), Outputs: []runOutput{}}
+	var files []output
+	for _, o := range g.Outputs {
+		t, err := p.Output(o.Name)
+		if err != nil {
+			return err
+		}
+		out := summarise(o.Name, t)
+		if r.out != "" {
+			out.File = fileName(o.Name)
+			files = append(files, output{out.File, func(w io.Writer) error { return npy.Write(w, t) }})
+		}
+		rep.Outputs = append(rep.Outputs, out)
+	}
+	if r.out != "" {
+		if err := writeFolder(r.out, files); err != nil {
+			return err
+		}
+	}
+	if r.json {
+		return writeJSON(e.out, rep)
+	}
+	_, err = io.WriteString(e.out, rep.text(r.out))
+	return err
+}
+
+// readInputs replaces random values by those of the files given.
+func (r *runner) readInputs(g *graph.Graph, vals *values) error {
+	var known []string
+	for _, n := range g.Sources() {
+		known = append(known, n.Name)
+	}
+	for _, name := range sortedKeys(r.in) {
+		n := g.Lookup(name)
+		if n == nil {
+			return fmt.Errorf("the model has no input %q: it has %s%s", name, strings.Join(firstOf(known, 8), ", "), suggest(name, known))
+		}
+		t, err := readInput(n, r.in[name])
+		if err != nil {
+			return err
+		}
+		to := vals.weights
+		if _, input := n.Op.(graph.Input); input {
+			to = vals.inputs
+		}
+		to[name] = t
+		delete(vals.random, name)
+	}
+	return nil
+}
+
+// sources tells where each value came from.
+func (r *runner) sources(g *graph.Graph, vals *values) []runSource {
+	list := []runSource{}
+	for _, n := range g.Sources() {
+		s := runSource{n.Name, n.Op.OpName(), n.Type.String(), "weights"}
+		if file, ok := r.in[n.Name]; ok {
+			s.From = file
+		} else if vals.random[n.Name] {
+			s.From = "random"
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// summarise describes an output.
+func summarise(name string, t *graph.Tensor) runOutput {
+	const first = 6
+	o := runOutput{Name: name, Type: t.Type.String(), Min: number(math.Inf(1)), Max: number(math.Inf(-1)), First: []number{}}
+	n, sum := t.Type.Shape.Elems(), 0.0
+	for i := range n {
+		v := t.Float(i)
+		if i < first {
+			o.First = append(o.First, number(v))
+		}
+		if math.IsNaN(v) {
+			o.NaN++
+			continue
+		}
+		sum += v
+		o.Min, o.Max = min(o.Min, number(v)), max(o.Max, number(v))
+	}
+	o.Mean = number(sum / float64(n-o.NaN))
+	if n == o.NaN {
+		o.Min, o.Max = number(math.NaN()), number(math.NaN())
+	}
+	return o
+}
+
+// fileName is the file of an output; different outputs have different files.
+func fileName(output string) string {
+	s := url.PathEscape(output) // escapes slashes
+	if strings.HasPrefix(s, ".") {
+		s = "%2E" + s[1:]
+	}
+	if s == "" {
+		s = "%" // no escaped name
+	}
+	return s + ".npy"
+}
+
+// text prints the report for people; dir is where the outputs went.
+func (rep *runReport) text(dir string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s on %s: %s in %s, compiled in %s, memory %s\n", rep.Model, rep.Target, plural(rep.Launches, "launch", "launches"),
+		humanTime(time.Duration(rep.RunNS)), humanTime(time.Duration(rep.CompileNS)), humanBytes(rep.MemoryBytes))
+	var random []string
+	for _, s := range rep.Sources {
+		if s.From == "random" {
+			random = append(random, s.Name)
+		}
+	}
+	if len(random) > 0 {
+		fmt.Fprintf(&b, "random, seed %d: %s\n", rep.Seed, strings.Join(firstOf(random, 8), ", "))
+	}
+	t := newTable("output", "type", ">mean", ">min", ">max", ">nan", "first values", "file")
+	for _, o := range rep.Outputs {
+		var first []string
+		for _, v := range o.First {
+			first = append(first, short(v))
+		}
+		nan := ""
+		if o.NaN > 0 {
+			nan = strconv.Itoa(o.NaN)
+		}
+		t.row(o.Name, o.Type, short(o.Mean), short(o.Min), short(o.Max), nan, strings.Join(first, " "), o.File)
+	}
+	b.WriteString("\n" + t.String())
+	if dir != "" {
+		fmt.Fprintf(&b, "\n%s in %s\n", plural(len(rep.Outputs), "file", "files"), dir)
+	}
+	return b.String()
+}
+
+// short prints a value with five digits.
+func short(v number) string { return strconv.FormatFloat(float64(v), 'g', 5, 64) }

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"fusec/graph"
+	"fusec/graph/npy"
+)
+
+// fits reports, as an error, that the values of a graph take more memory than this machine has.
+func fits(need int64) error {
+	if have := thisMachine().Memory; have > 0 && need > have {
+		return fmt.Errorf("the model needs %s of memory to run; this machine has %s", humanBytes(need), humanBytes(have))
+	}
+	return nil
+}
+
+// randomTensor makes the value of an input, parameter or state. It depends on the seed and the node's name and type
+// alone. Numbers of inputs lie in [−1,1), those of weight matrices and filters in a range that keeps the scale of what
+// they multiply, those of state (running variances among them) in [0.5,1.5). Integers lie below limit.
+func randomTensor(n *graph.Node, seed uint64, limit int) *graph.Tensor {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %v", n.Name, n.Type)
+	r := rand.New(rand.NewPCG(seed, h.Sum64()))
+	t := graph.NewTensor(n.Type)
+	elems := n.Type.Shape.Elems()
+	if !n.Type.DType.IsFloat() {
+		if n.Type.DType == graph.Bool {
+			limit = 2
+		}
+		for i := range elems {
+			t.SetFloat(i, float64(r.IntN(limit)))
+		}
+		return t
+	}
+	low, high := -1.0, 1.0
+	switch n.Op.(type) {
+	case graph.Param:
+		if rank := n.Type.Shape.Rank(); rank > 1 {
+			out := n.Type.Shape.At(rank - 1)
+			if rank == 4 { // filters
+				out = n.Type.Shape.At(0)
+			}
+			high = math.Sqrt(3 * float64(out) / float64(max(elems, 1)))
+			low = -high
+		}
+	case graph.State:
+		low, high = 0.5, 1.5
+	}
+	for i := range elems {
+		t.SetFloat(i, low+(high-low)*r.Float64())
+	}
+	return t
+}
+
+// defaultLimit bounds random integers of which nothing is known.
+const defaultLimit = 8
+
+// indexLimits finds, for each integer source that is used as an index, the number that it must stay below: the size of
+// the axis that it picks from.
+func indexLimits(g *graph.Graph) map[*graph.Node]int {
+	limit := make(map[*graph.Node]int)
+	for _, n := range g.Sources() {
+		limit[n] = defaultLimit
+	}
+	for _, n := range g.Nodes {
+		var index *graph.Node
+		below := 0
+		switch op := n.Op.(type) {
+		case graph.Gather:
+			index, below = n.Args[1], n.Args[0].Type.Shape.At(op.Axis)
+		case graph.ScatterAdd:
+			index, below = n.Args[0], op.Size
+		case graph.Slice:
+			index, below = n.Args[1], n.Args[0].Type.Shape.At(op.Axis)-(op.Size-1)*op.Step
+		case graph.Unslice:
+			index, below = n.Args[1], op.Size-(n.Args[0].Type.Shape.At(op.Axis)-1)*op.Step
+		default:
+			continue
+		}
+		for len(index.Args) > 0 && (graph.IsView(index.Op) || index.Op.OpName() == "cast") {
+			index = index.Args[0]
+		}
+		if old, ok := limit[index]; ok {
+			limit[index] = max(1, min(old, below))
+		}
+	}
+	return limit
+}
+
+// checkNaN reports a weight that holds NaN.
+func checkNaN(n *graph.Node, t *graph.Tensor) error {
+	if t == nil || !t.Type.DType.IsFloat() {
+		return nil
+	}
+	count, first := 0, 0
+	for i := range t.Type.Shape.Elems() {
+		if math.IsNaN(t.Float(i)) {
+			if count == 0 {
+				first = i
+			}
+			count++
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: NaN in %d of %d elements, the first at %v", n.Where(), count, t.Type.Shape.Elems(), indexAt(t.Type.Shape, first))
+}
+
+// indexAt is the index, by axes, of element i.
+func indexAt(s graph.Shape, i int) []int {
+	at := make([]int, s.Rank())
+	for axis, stride := range s.Strides() {
+		at[axis], i = i/stride, i%stride
+	}
+	return at
+}
+
+// readInput reads the value of a source from a .npy file.
+func readInput(n *graph.Node, path string) (*graph.Tensor, error) {
+	t, err := npy.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if t.Type.Shape != n.Type.Shape {
+		return nil, fmt.Errorf("%s holds %v; %s is %v", path, t.Type, n.Where(), n.Type)
+	}
+	if t, err = convert(t, n.Type.DType); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", path, n.Where(), err)
+	}
+	return t, nil
+}
+
+// convert changes the element type between floats, which rounds, and between integers, which must fit.
+func convert(t *graph.Tensor, to graph.DType) (*graph.Tensor, error) {
+	from := t.Type.DType
+	switch {
+	case from == to:
+		return t, nil
+	case from.IsFloat() && to.IsFloat(), from == graph.I32 && to == graph.I64:
+	case from == graph.I64 && to == graph.I32:
+		for i, v := range t.Data.([]int64) {
+			if int64(int32(v)) != v {
+				return nil, fmt.Errorf("%d at %v does not fit %v", v, indexAt(t.Type.Shape, i), to)
+			}
+		}
+	default:
+		return nil, fmt.Errorf("elements of %v cannot stand for %v", from, to)
+	}
+	r := graph.NewTensor(t.Type.With(to))
+	for i := range t.Type.Shape.Elems() {
+		r.SetFloat(i, t.Float(i))
+	}
+	return r, nil
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"fusec/cmd/peers/workload"
+	"fusec/graph"
+)
+
+// workloadOutput is the name of a workload's result.
+const workloadOutput = "y"
+
+// workloadGraph builds a workload as a user would write it. Its first tensor is an input and the others are weights,
+// except that both operands of a bare product are inputs.
+func workloadGraph(w workload.Workload) (*graph.Graph, error) {
+	b := graph.NewBuilder(w.Name)
+	bare := strings.HasPrefix(w.Name, "gemm-")
+	t := map[string]*graph.Node{}
+	for i, x := range w.Tensors {
+		declare := b.Param
+		if i == 0 || bare {
+			declare = b.Input
+		}
+		t[x.Name] = declare(x.Name, graph.TypeOf(graph.F32, x.Shape...))
+	}
+	var y *graph.Node
+	switch {
+	case bare:
+		y = b.MatMul(t["a"], t["b"], false, false)
+	case w.Name == "linear-plain":
+		y = b.MatMul(t["x"], t["w"], false, false)
+	case w.Name == "linear-gelu":
+		y = b.Unary(graph.GeluTanh, linear(b, t["x"], t["w"], t["b"]))
+	case w.Name == "mlp":
+		h := b.Unary(graph.Relu, linear(b, t["x"], t["w1"], t["b1"]))
+		h = b.Unary(graph.Relu, linear(b, h, t["w2"], t["b2"]))
+		y = linear(b, h, t["w3"], t["b3"])
+	case w.Name == "block":
+		y = block(b, t)
+	default:
+		return nil, fmt.Errorf("the workload %q has no graph here", w.Name)
+	}
+	b.Output(workloadOutput, y)
+	return b.Graph()
+}
+
+// linear is x·w + bias.
+func linear(b *graph.Builder, x, w, bias *graph.Node) *graph.Node {
+	y := b.MatMul(x, w, false, false)
+	return b.Binary(graph.Add, y, b.Broadcast(bias, y.Type.Shape))
+}
+
+// block is the transformer block: attention over the heads and a feed-forward layer, each added to its input and
+// normalised.
+func block(b *graph.Builder, t map[string]*graph.Node) *graph.Node {
+	const batch, seq, dim, heads = workload.Batch, workload.Seq, workload.Dim, workload.Heads
+	const width = dim / heads
+	norm := graph.LayerNorm{Eps: workload.Eps}
+	qkv := b.Reshape(linear(b, t["x"], t["wqkv"], t["bqkv"]), batch, seq, 3, heads, width)
+	qkv = b.Transpose(qkv, 2, 0, 3, 1, 4)
+	part := func(i int) *graph.Node { return b.Reshape(b.Slice(qkv, 0, i, 1, 1), batch, heads, seq, width) }
+	scores := b.BinaryScalar(graph.Mul, b.MatMul(part(0), part(1), false, true), 1/math.Sqrt(width))
+	o := b.MatMul(b.Add(graph.Softmax{Axis: 3}, scores), part(2), false, false)
+	o = b.Reshape(b.Transpose(o, 0, 2, 1, 3), batch*seq, dim)
+	x := b.Add(norm, b.Binary(graph.Add, t["x"], linear(b, o, t["wo"], t["bo"])), t["gamma1"], t["beta1"])
+	h := b.Unary(graph.GeluTanh, linear(b, x, t["w1"], t["b1"]))
+	return b.Add(norm, b.Binary(graph.Add, x, linear(b, h, t["w2"], t["b2"])), t["gamma2"], t["beta2"])
+}

@@ -1,0 +1,63 @@
+"""JAX on the CPU, under jax.jit: PROGRAM workload threads seconds.
+
+XLA's CPU client has no call that sets its threads: it takes the environment variable NPROC, and is pinned to one core
+besides when one thread is asked for. More threads than the process may use are not possible.
+"""
+import math
+import os
+import sys
+
+threads = int(sys.argv[2])
+os.environ["NPROC"] = str(threads)
+os.environ["JAX_PLATFORMS"] = "cpu"
+cores = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, cores[-threads:])
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import common
+from common import B, D, EPS, H, S
+
+
+def gelu(x):
+    return jax.nn.gelu(x, approximate=True)
+
+
+def norm(x, gamma, beta):
+    m = jnp.mean(x, -1, keepdims=True)
+    v = jnp.mean(jnp.square(x - m), -1, keepdims=True)
+    return (x - m) * jax.lax.rsqrt(v + EPS) * gamma + beta
+
+
+def mlp(x, w1, b1, w2, b2, w3, b3):
+    return jax.nn.relu(jax.nn.relu(x @ w1 + b1) @ w2 + b2) @ w3 + b3
+
+
+def block(x, wqkv, bqkv, wo, bo, gamma1, beta1, w1, b1, w2, b2, gamma2, beta2):
+    q, k, v = (x @ wqkv + bqkv).reshape(B, S, 3, H, D // H).transpose(2, 0, 3, 1, 4)
+    p = jax.nn.softmax(q @ k.swapaxes(-1, -2) * (1 / math.sqrt(D // H)), -1)
+    o = (p @ v).transpose(0, 2, 1, 3).reshape(B * S, D)
+    y = norm(x + o @ wo + bo, gamma1, beta1)
+    return norm(y + gelu(y @ w1 + b1) @ w2 + b2, gamma2, beta2)
+
+
+def build(name, threads):
+    if threads > len(cores):
+        raise common.Unsupported("%d threads asked for, %d cores to use" % (threads, len(cores)))
+    t = [jnp.asarray(v) for v in common.tensors(name).values()]
+    f = {"mlp": mlp, "block": block, "linear-gelu": lambda x, w, b: gelu(x @ w + b)}.get(name, lambda a, b: a @ b)
+
+    def prepare():
+        g, kept = jax.jit(f), [None]
+
+        def once():
+            kept[0] = g(*t).block_until_ready()
+
+        return once, lambda: np.asarray(kept[0])
+
+    return {"jit": prepare}
+
+
+common.main("jax", jax.__version__, build)

@@ -1,0 +1,106 @@
+"""PyTorch on the CPU: PROGRAM workload threads seconds.
+
+PEER=torch          eager, no gradients; the block with plain attention and with scaled_dot_product_attention, the
+                    faster counts
+PEER=torch-compile  torch.compile (inductor), with and without weight freezing, the faster counts; not for gemm, where
+                    it calls the same kernel as eager
+"""
+import math
+import os
+
+import torch
+import torch.nn.functional as fn
+
+import common
+from common import B, D, EPS, H, S
+
+COMPILE = os.environ.get("PEER") == "torch-compile"
+
+
+def linear(x, w, b=None):
+    return fn.linear(x, w, b)
+
+
+def mlp(x, w1, b1, w2, b2, w3, b3):
+    return linear(fn.relu(linear(fn.relu(linear(x, w1, b1)), w2, b2)), w3, b3)
+
+
+def attention(q, k, v):
+    return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-1, -2)) * (1 / math.sqrt(D // H)), -1), v)
+
+
+def block(attend):
+    def f(x, wqkv, bqkv, wo, bo, gamma1, beta1, w1, b1, w2, b2, gamma2, beta2):
+        q, k, v = linear(x, wqkv, bqkv).reshape(B, S, 3, H, D // H).permute(2, 0, 3, 1, 4).unbind(0)
+        o = attend(q, k, v).transpose(1, 2).reshape(B * S, D)
+        y = fn.layer_norm(x + linear(o, wo, bo), (D,), gamma1, beta1, EPS)
+        h = fn.gelu(linear(y, w1, b1), approximate="tanh")
+        return fn.layer_norm(y + linear(h, w2, b2), (D,), gamma2, beta2, EPS)
+
+    return f
+
+
+class Model(torch.nn.Module):
+    """f with its parameters inside, so that freezing sees them."""
+
+    def __init__(self, f, params):
+        super().__init__()
+        self.f, self.n = f, len(params)
+        for i, p in enumerate(params):
+            self.register_parameter("p%d" % i, torch.nn.Parameter(p, requires_grad=False))
+
+    def forward(self, x):
+        return self.f(x, *[getattr(self, "p%d" % i) for i in range(self.n)])
+
+
+def prepared(f, x, params, freeze=None):
+    def prepare():
+        run = lambda: f(x, *params)
+        if freeze is not None:
+            import torch._dynamo
+            import torch._inductor.config as config
+
+            torch._dynamo.reset()
+            config.freezing = freeze
+            model = torch.compile(Model(f, params).eval())
+            run = lambda: model(x)
+        kept = [None]
+
+        def once():
+            kept[0] = run()
+
+        return once, lambda: kept[0].numpy()
+
+    return prepare
+
+
+def build(name, threads):
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    t = [torch.from_numpy(v) for v in common.tensors(name).values()]
+    if name.startswith("gemm-"):
+        if COMPILE:
+            raise common.Unsupported("calls the same kernel as eager torch")
+        out = torch.empty(t[0].shape[0], t[1].shape[1])
+        return {"mm": lambda: (lambda: torch.mm(t[0], t[1], out=out), out.numpy)}
+    # Linear layers keep their weights as torch.nn.Linear does: [out, in].
+    x, params = t[0], [p.t().contiguous() if p.dim() == 2 else p for p in t[1:]]
+    if name == "linear-plain":
+        makes = {"eager": linear}
+    elif name == "linear-gelu":
+        makes = {"eager": lambda x, w, b: fn.gelu(linear(x, w, b), approximate="tanh")}
+    elif name == "mlp":
+        makes = {"eager": mlp}
+    else:
+        makes = {"eager": block(attention)}
+        if hasattr(fn, "scaled_dot_product_attention"):
+            makes["eager-sdpa"] = block(fn.scaled_dot_product_attention)
+    if not COMPILE:
+        return {k: prepared(f, x, params) for k, f in makes.items()}
+    if not hasattr(torch, "compile"):
+        raise common.Unsupported("this torch has no torch.compile")
+    return {k.replace("eager", "compile") + tail: prepared(f, x, params, freeze)
+            for k, f in makes.items() for freeze, tail in ((False, ""), (True, "-frozen"))}
+
+
+common.main(os.environ.get("PEER", "torch"), torch.__version__, build)

@@ -1,0 +1,151 @@
+// Package workload holds the work that fusec and its rivals are timed on: names, shapes, numbers and the right answers.
+//
+// Every tensor comes from one formula (Gen), written again in rivals/common.py and rivals/openblas_gemm.c, so that all
+// contestants multiply the same numbers and their outputs can be compared through Checksum.
+package workload
+
+import (
+	"fmt"
+	"math"
+)
+
+// Tensor is one operand of a workload: the input (always the first) or a parameter.
+type Tensor struct {
+	Name  string
+	Seed  int     // ignored where Ones is set
+	Scale float32 // the values lie in [-Scale/2, Scale/2)
+	Shape []int   // row-major
+	Ones  bool    // all ones: the gains of layer norm
+}
+
+// Workload is one piece of work. Out is the shape of its result.
+type Workload struct {
+	Name    string
+	Meaning string
+	Tensors []Tensor
+	Out     []int
+	FLOPs   float64 // multiplications and additions of the contractions alone
+
+	// Checksum and AbsSum are those of the result computed in float64 from the float32 operands.
+	Checksum, AbsSum float64
+}
+
+// The transformer block's sizes.
+const (
+	Batch, Seq, Dim, Heads, FFN = 4, 128, 256, 8, 1024
+	Eps                         = 1e-5
+)
+
+// Tolerance is the largest |checksum − Checksum| that passes, as a part of AbsSum.
+const Tolerance = 1e-6
+
+// All lists the workloads in the order in which they are measured.
+func All() []Workload {
+	return []Workload{
+		gemm("gemm-256", 256, 256, 256, 28.195848743298804, 26544.786087113265),
+		gemm("gemm-512", 512, 512, 512, 129.07308556499055, 207921.37464091816),
+		gemm("gemm-1024", 1024, 1024, 1024, 144.04541823762804, 1486958.9541373376),
+		gemm("gemm-2048", 2048, 2048, 2048, 1129.0395823311326, 6111127.924800505),
+		gemm("gemm-512x768x3072", 512, 768, 3072, 73.68662543396327, 1538131.9480684476),
+		{
+			Name: "linear-plain", Meaning: "x·w, w a constant",
+			Tensors: []Tensor{{Name: "x", Seed: 1, Scale: 1, Shape: []int{512, 768}}, {Name: "w", Seed: 2, Scale: 0.1, Shape: []int{768, 3072}}},
+			Out:     []int{512, 3072}, FLOPs: 2 * 512 * 768 * 3072,
+			Checksum: 7.3686647913598895, AbsSum: 153813.19744149144,
+		},
+		{
+			Name: "linear-gelu", Meaning: "gelu(x·w + b), tanh form",
+			Tensors: []Tensor{
+				{Name: "x", Seed: 1, Scale: 1, Shape: []int{512, 768}},
+				{Name: "w", Seed: 2, Scale: 0.1, Shape: []int{768, 3072}}, {Name: "b", Seed: 3, Scale: 0.1, Shape: []int{3072}},
+			},
+			Out: []int{512, 3072}, FLOPs: 2 * 512 * 768 * 3072,
+			Checksum: 4783.955796501779, AbsSum: 79010.75621593032,
+		},
+		{
+			Name: "mlp", Meaning: "64×784 → 512 → 512 → 10, relu after the first two",
+			Tensors: []Tensor{
+				{Name: "x", Seed: 1, Scale: 2, Shape: []int{64, 784}},
+				{Name: "w1", Seed: 2, Scale: 0.1, Shape: []int{784, 512}}, {Name: "b1", Seed: 3, Scale: 0.1, Shape: []int{512}},
+				{Name: "w2", Seed: 4, Scale: 0.1, Shape: []int{512, 512}}, {Name: "b2", Seed: 5, Scale: 0.1, Shape: []int{512}},
+				{Name: "w3", Seed: 6, Scale: 0.1, Shape: []int{512, 10}}, {Name: "b3", Seed: 7, Scale: 0.1, Shape: []int{10}},
+			},
+			Out: []int{64, 10}, FLOPs: 2 * 64 * (784*512 + 512*512 + 512*10),
+			Checksum: 0.47557204557399696, AbsSum: 14.415510021553317,
+		},
+		{
+			Name: "block", Meaning: "transformer block, post-norm: batch 4, sequence 128, width 256, 8 heads, feed-forward 1024",
+			Tensors: []Tensor{
+				{Name: "x", Seed: 1, Scale: 2, Shape: []int{Batch * Seq, Dim}},
+				{Name: "wqkv", Seed: 2, Scale: 0.1, Shape: []int{Dim, 3 * Dim}}, {Name: "bqkv", Seed: 3, Scale: 0.1, Shape: []int{3 * Dim}},
+				{Name: "wo", Seed: 4, Scale: 0.1, Shape: []int{Dim, Dim}}, {Name: "bo", Seed: 5, Scale: 0.1, Shape: []int{Dim}},
+				{Name: "gamma1", Shape: []int{Dim}, Ones: true}, {Name: "beta1", Seed: 6, Scale: 0.1, Shape: []int{Dim}},
+				{Name: "w1", Seed: 7, Scale: 0.1, Shape: []int{Dim, FFN}}, {Name: "b1", Seed: 8, Scale: 0.1, Shape: []int{FFN}},
+				{Name: "w2", Seed: 9, Scale: 0.1, Shape: []int{FFN, Dim}}, {Name: "b2", Seed: 10, Scale: 0.1, Shape: []int{Dim}},
+				{Name: "gamma2", Shape: []int{Dim}, Ones: true}, {Name: "beta2", Seed: 11, Scale: 0.1, Shape: []int{Dim}},
+			},
+			Out:      []int{Batch * Seq, Dim},
+			FLOPs:    2*512*256*768 + 4*4*128*128*256 + 2*512*256*256 + 4*512*256*1024,
+			Checksum: 36.676196341450755, AbsSum: 113497.0973677611,
+		},
+	}
+}
+
+func gemm(name string, m, k, n int, sum, abs float64) Workload {
+	return Workload{
+		Name: name, Meaning: fmt.Sprintf("a·b, %d×%d×%d", m, k, n),
+		Tensors: []Tensor{{Name: "a", Seed: 1, Scale: 1, Shape: []int{m, k}}, {Name: "b", Seed: 2, Scale: 1, Shape: []int{k, n}}},
+		Out:     []int{m, n}, FLOPs: 2 * float64(m) * float64(k) * float64(n), Checksum: sum, AbsSum: abs,
+	}
+}
+
+// ByName finds a workload.
+func ByName(name string) (Workload, bool) {
+	for _, w := range All() {
+		if w.Name == name {
+			return w, true
+		}
+	}
+	return Workload{}, false
+}
+
+// Data makes the tensor's numbers.
+func (t Tensor) Data() []float32 {
+	n := 1
+	for _, d := range t.Shape {
+		n *= d
+	}
+	if !t.Ones {
+		return Gen(t.Seed, t.Scale, n)
+	}
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = 1
+	}
+	return x
+}
+
+// Gen makes n numbers: ((i·7919 + seed·104729 + 13) mod 1000)/1000 − 1/2, times scale, each step rounded to float32.
+func Gen(seed int, scale float32, n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		u := float32((int64(i)*7919+int64(seed)*104729+13)%1000) / 1000
+		c := float32(u - 0.5)
+		x[i] = float32(c * scale)
+	}
+	return x
+}
+
+// Checksum is Σ y[i]·((31i + 7) mod 101)/101 and Σ |y[i]|, in float64. The weights make a permuted output differ.
+func Checksum[F float32 | float64](y []F) (sum, abs float64) {
+	for i, v := range y {
+		sum += float64(v) * (float64((int64(i)*31+7)%101) / 101)
+		abs += math.Abs(float64(v))
+	}
+	return sum, abs
+}
+
+// Right reports whether a checksum is that of the right answer, up to the rounding of float32 arithmetic.
+func (w Workload) Right(sum float64) bool {
+	return math.Abs(sum-w.Checksum) <= Tolerance*w.AbsSum // false for NaN
+}
