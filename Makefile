@@ -1,0 +1,48 @@
+# The commands that a developer needs. `make test` is what continuous integration runs, too.
+
+GO ?= go
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.6.1
+
+.PHONY: build test lint cover race fuzz arm64 smoke models peers clean
+
+build: ## bin/fusec
+	$(GO) build -o bin/fusec ./cmd/fusec
+
+test: ## all tests; they need nothing but Go
+	$(GO) test ./...
+
+lint: ## formatting, vet, staticcheck
+	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+cover: ## coverage of the compiler's rooms, at least 90 % each
+	$(GO) run ./cmd/internal/cover -min 90 graph passes lowering kernels
+
+race: ## the race detector on what is concurrent
+	$(GO) test -race -short ./kernels/cpu/pool ./kernels/cpu/gemm ./lowering/cpu .
+
+fuzz: ## a short run of every fuzzer
+	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime 5s ./graph
+	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/safetensors
+	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/npy
+
+arm64: ## the portable kernels, under qemu-user where the machine is another
+	GOARCH=arm64 $(GO) vet ./...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -exec qemu-aarch64-static ./kernels/cpu/pool ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./lowering/cpu
+
+smoke: ## the commands of the README on the models that come with it
+	$(GO) run ./cmd/fusec dump testdata/models/transformer-block.graph >/dev/null
+	$(GO) run ./cmd/fusec run testdata/models/digits-mlp.graph --in pixels=testdata/models/digits-mlp.pixels.npy
+	$(GO) run ./cmd/fusec explain testdata/models/moe-block.graph >/dev/null
+	$(GO) run ./cmd/fusec run testdata/models/lenet.graph >/dev/null
+
+models: ## make testdata/models anew
+	$(GO) run ./cmd/models -o testdata/models
+
+peers: ## time the rivals and fusec in turn
+	$(GO) run ./cmd/peers setup
+	$(GO) run ./cmd/peers run --with '$(GO) run ./cmd/fusec bench --peer-protocol'
+
+clean:
+	rm -rf bin out
