@@ -7,7 +7,8 @@ import (
 )
 
 // TestArrows holds the direction in which rooms may know each other: graph knows nobody, passes and kernels know graph,
-// lowering knows graph and kernels, the root package ties them, and nothing but drawings knows Graphviz.
+// lowering knows graph and kernels, the root package ties them, and nothing but drawings knows Graphviz. Of what
+// stands under graph, nn alone knows the reference, which its operations run on Gorgonia's machines.
 func TestArrows(t *testing.T) {
 	const (
 		gorgonia = "gorgonia.org/gorgonia"
@@ -18,6 +19,7 @@ func TestArrows(t *testing.T) {
 		"fusec/graph":          {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/trace":    {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/gorgonia": {"fusec/passes", "fusec/kernels", "fusec/lowering", graphviz, dotted},
+		"fusec/graph/nn":       {"fusec/passes", "fusec/lowering", "fusec/kernels/cpu", graphviz, dotted},
 		"fusec/graph/dot":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia},
 		"fusec/passes/...":     {"fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/kernels/...":    {"fusec/passes", "fusec/lowering", gorgonia, graphviz, dotted},

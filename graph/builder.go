@@ -219,7 +219,8 @@ func (b *Builder) Expand(x *Node, axes Ints, s Shape) *Node {
 	return b.Broadcast(b.Reshape(x, keep.Slice()...), s)
 }
 
-// Inline appends the nodes of body, with its i-th Input replaced by args[i], and returns its outputs.
+// Inline appends the nodes of body, with its i-th Input replaced by args[i], and returns its outputs. Nodes of body
+// without an origin get the builder's.
 func (b *Builder) Inline(body *Graph, args []*Node) []*Node {
 	m := make(map[*Node]*Node, len(body.Nodes))
 	next := 0
@@ -239,7 +240,10 @@ func (b *Builder) Inline(body *Graph, args []*Node) []*Node {
 		}
 		k := b.add(n.Op, in)
 		if k != b.bad {
-			k.Name, k.Origin = n.Name, n.Origin
+			k.Name = n.Name
+			if len(n.Origin) > 0 {
+				k.Origin = n.Origin
+			}
 		}
 		m[n] = k
 	}

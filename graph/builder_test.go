@@ -97,6 +97,18 @@ func TestInline(t *testing.T) {
 	}
 }
 
+// TestInlineGivesOrigins to nodes of a body that has none of its own.
+func TestInlineGivesOrigins(t *testing.T) {
+	body := graph.New("body")
+	e := graph.Extend(body)
+	e.Output("y", e.Unary(graph.Exp, e.Add(graph.Input{Type: vec})))
+	b := graph.Extend(graph.New("g"), graph.Origin{Name: "mine"})
+	out := b.Inline(body, []*graph.Node{b.Input("x", vec)})
+	if o := out[0].Origin; len(o) != 1 || o[0].Name != "mine" {
+		t.Errorf("origin %v", o)
+	}
+}
+
 func TestShortcuts(t *testing.T) {
 	b := graph.NewBuilder("g")
 	x := b.Input("x", graph.TypeOf(graph.F32, 2, 3))

@@ -108,6 +108,16 @@ func Elementwise(op Op) bool { return ClassOf(op) == ClassElementwise }
 // IsView reports whether op only renames the indices of its first operand's elements.
 func IsView(op Op) bool { return ClassOf(op) == ClassView }
 
+// ReadsStrides reports whether op, as a launch of its own, reads its operands through any strides; others want their
+// elements side by side.
+func ReadsStrides(op Op) bool {
+	switch op.(type) {
+	case Fusion, Copy, RoPE:
+		return true
+	}
+	return false
+}
+
 // ---- sources ----
 
 // Input is a value given anew for each run.

@@ -89,11 +89,7 @@ func (l *lowerer) launch(n *graph.Node) error {
 		return err
 	}
 	la := Launch{Op: n.Op, Node: n, FLOPs: graph.CostOf(n).FLOPs}
-	strided := false
-	switch n.Op.(type) {
-	case graph.Fusion, graph.Copy:
-		strided = true
-	}
+	strided := graph.ReadsStrides(n.Op)
 	seen := map[View]bool{}
 	for _, a := range n.Args {
 		v := l.at[a]

@@ -51,12 +51,11 @@ func (p *placer) node(n *graph.Node) {
 		p.at[n], p.base[n] = l, p.base[n.Args[0]]
 		return
 	}
-	switch n.Op.(type) {
-	case graph.Fusion, graph.Copy, graph.Result: // read any strides
-	default:
-		for i := range n.Args {
-			p.contiguous(n, i)
-		}
+	if _, ok := n.Op.(graph.Result); ok || graph.ReadsStrides(n.Op) {
+		return
+	}
+	for i := range n.Args {
+		p.contiguous(n, i)
 	}
 }
 

@@ -90,6 +90,9 @@ func (c *call) decode() (*graph.Node, error) {
 	name := typeName(c.op)
 	reason := hosted[name]
 	d, known := decoders[name]
+	if _, ok := c.op.(Builder); ok {
+		d, known = decoder{-1, (*call).build}, true
+	}
 	switch {
 	case known:
 		v, err := c.attempt(d)

@@ -320,8 +320,11 @@ func originOf(n *gorg.Node) graph.Origin {
 	return graph.Origin{Name: fmt.Sprintf("input %d", n.ID())}
 }
 
-// typeOf is the type of a node's value.
-func typeOf(n *gorg.Node) (graph.Type, error) {
+// Called is what messages call a node: the user's name for it, or else its operation.
+func Called(n *gorg.Node) string { return originOf(n).Name }
+
+// TypeOf is the type of a node's value.
+func TypeOf(n *gorg.Node) (graph.Type, error) {
 	var t graph.Type
 	d, err := nodeDtype(n)
 	if err == nil {
@@ -360,7 +363,7 @@ func (im *importer) node(n *gorg.Node) error {
 		im.note(nil, "%s: gorgonia.Set has no effect, as on a TapeMachine", originOf(n).Name)
 		return nil
 	}
-	want, err := typeOf(n)
+	want, err := TypeOf(n)
 	if err != nil {
 		return err
 	}
@@ -387,7 +390,7 @@ func (im *importer) node(n *gorg.Node) error {
 
 // input imports a node without an operation.
 func (im *importer) input(n *gorg.Node) error {
-	t, err := typeOf(n)
+	t, err := TypeOf(n)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func TestMalformed(t *testing.T) {
 			}
 			for count := range 4 {
 				for _, typ := range types {
-					want, err := typeOf(n)
+					want, err := TypeOf(n)
 					if err != nil {
 						t.Fatal(err)
 					}

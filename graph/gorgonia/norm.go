@@ -50,9 +50,15 @@ func (c *call) batchStats() (mean, variance *graph.Node, err error) {
 
 // mode reads the training flag and sees to it that a later change is noticed.
 func (c *call) mode(flag string) bool {
-	f, was := c.f, c.f.bool(flag)
+	f := c.f
+	return c.staleMode(func() bool { return f.bool(flag) })
+}
+
+// staleMode is the training mode that now tells, whose change will be noticed.
+func (c *call) staleMode(now func() bool) bool {
+	was := now()
 	c.stale = append(c.stale, func() error {
-		if f.bool(flag) != was {
+		if now() != was {
 			return fmt.Errorf("%s: the training mode was switched", originOf(c.n).Name)
 		}
 		return nil
@@ -150,22 +156,11 @@ func (c *call) groupNormDiff() (*graph.Node, error) {
 // draw is the seed of one random operation: a counter that advances from run to run, plus the operation's number.
 func (c *call) draw() *graph.Node {
 	if c.seed == nil {
-		c.seed = c.b.State(c.unique("seed"), graph.Type{DType: graph.I64})
 		counter := c.opts.Counter
 		if counter == nil {
 			counter = new(int64)
 		}
-		c.States = append(c.States, State{
-			Value: c.seed,
-			Load: func(t *graph.Tensor) error {
-				t.Data.([]int64)[0] = *counter
-				return nil
-			},
-			Store: func(t *graph.Tensor) error {
-				*counter = t.Data.([]int64)[0]
-				return nil
-			},
-		})
+		c.seed = c.counter("seed", counter)
 	}
 	c.draws++
 	if c.draws == 1 {

@@ -25,6 +25,7 @@ func init() {
 		"log_softmax": func(g *generator) { x := g.ofRank(1, 5); g.op(graph.LogSoftmax{Axis: g.axis(x)}, x) },
 		"layer_norm":  makeLayerNorm, "rms_norm": makeRMSNorm, "batch_norm": makeBatchNorm, "group_norm": makeGroupNorm,
 		"attention": makeAttention,
+		"rope":      makeRoPE,
 		"pool":      makePool, "pool_grad": makePoolGrad,
 		"result": makeBatchNorm, // which hands its further results out
 		"fusion": makeFusion, "host": makeHost,
@@ -296,6 +297,15 @@ func makeAttention(g *generator) {
 		args = append(args, g.of(graph.TypeOf(d, s.At(s.Rank()-2), keys)))
 	}
 	g.op(op, args...)
+}
+
+func makeRoPE(g *generator) {
+	x := g.ofRank(2, 4)
+	if last(x)%2 != 0 {
+		x = g.of(x.Type.Reshaped(x.Type.Shape.With(x.Type.Shape.Rank()-1, 2*last(x))))
+	}
+	op := graph.RoPE{Base: 1 + 100*g.r.Float64(), Interleaved: g.coin(), Inverse: g.coin()}
+	g.op(op, x, g.i64(g.r.IntN(100)))
 }
 
 func makeRMSNorm(g *generator) {

@@ -56,6 +56,8 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 		return fused(op, graph.AnchorMatMul, args, results, env)
 	case graph.Attention:
 		return compileAttention(op, args, results, env)
+	case graph.RoPE:
+		return byFloat(args[0].DType, newRoPE[float32], newRoPE[float64])(op, args, results, env)
 	case graph.Conv2D:
 		return fused(op, graph.AnchorConv, args, results, env)
 	case graph.Softmax:
@@ -71,7 +73,7 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 }
 
 // checkOperands reports operands and results that do not fit the operation's type rule, or whose elements do not stand
-// side by side; only Copy reads through strides.
+// side by side, where the operation wants that.
 func checkOperands(op graph.Op, args, results []Operand) error {
 	info := graph.InfoOf(op)
 	if info == nil {
@@ -81,7 +83,7 @@ func checkOperands(op graph.Op, args, results []Operand) error {
 		return fmt.Errorf("%s of %d operands", info.Name, len(args))
 	}
 	in := make([]graph.Type, len(args))
-	_, strided := op.(graph.Copy)
+	strided := graph.ReadsStrides(op)
 	for i, a := range args {
 		in[i] = a.Type()
 		if !strided && !a.Layout.IsContiguous() {

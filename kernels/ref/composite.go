@@ -30,6 +30,8 @@ func composite(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Val
 		out = []Value{affine(y, args[1], args[2], 1)}
 	case graph.Attention:
 		out = attention(op, args, types)
+	case graph.RoPE:
+		out = []Value{rope(op, x, args[1].I[0])}
 	default:
 		return nil, fmt.Errorf("%s has no reference", op.OpName())
 	}

@@ -84,6 +84,7 @@ func All(d graph.DType) []Case {
 	m.random()
 	m.composites()
 	m.attention()
+	m.rope()
 	m.structure()
 	return m.cases
 }

@@ -1,0 +1,117 @@
+package gorgonia
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"fusec/graph"
+
+	gorg "gorgonia.org/gorgonia"
+)
+
+// A built is an operation of the user's own that says what it computes.
+type built struct {
+	gorg.Op // negation
+	build   func(b *graph.Builder, x *graph.Node) (*graph.Node, error)
+	train   bool
+	steps   *int64
+	operand int // how many Build was given
+}
+
+func (o *built) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
+	o.operand = len(args)
+	return o.build(b, args[0])
+}
+
+func (o *built) SetTraining(train bool) error {
+	o.train = train
+	return nil
+}
+
+func (o *built) Training() bool { return o.train }
+func (o *built) Steps() *int64  { return o.steps }
+
+// tanh builds another function than that whose Do the operation has.
+func tanh(b *graph.Builder, x *graph.Node) (*graph.Node, error) { return b.Unary(graph.Tanh, x), nil }
+
+// builtGraph is a graph of the one operation, and its node.
+func builtGraph(t *testing.T, o *built) (*builder, *gorg.Node) {
+	t.Helper()
+	b := newBuilder()
+	x := b.in("x", 2, 3)
+	o.Op = must(gorg.Neg(newBuilder().in("x", 2, 3))).Op()
+	y := must(gorg.ApplyOp(o, x))
+	gorg.WithName("mine")(y)
+	return b, y
+}
+
+// TestBuilder imports what the operation builds, under the user's name.
+func TestBuilder(t *testing.T) {
+	o := &built{build: tanh}
+	b, y := builtGraph(t, o)
+	im := mustImport(t, b.ExprGraph, Options{})
+	v := im.Node(y)
+	if v.Op != (graph.Unary{Fn: graph.Tanh}) || v.Name != "mine" || len(v.Origin) != 1 || v.Origin[0].Name != "mine" {
+		t.Errorf("imported as %v, %v of %v", v.Op, v, v.Origin)
+	}
+	if o.operand != 1 || len(im.States) != 0 {
+		t.Errorf("Build was given %d operands; there are %d states", o.operand, len(im.States))
+	}
+}
+
+// TestBuilderFails runs by its own Do what cannot be built, and says why. Nothing is left of the attempt.
+func TestBuilderFails(t *testing.T) {
+	for want, build := range map[string]func(*graph.Builder, *graph.Node) (*graph.Node, error){
+		"not today": func(b *graph.Builder, x *graph.Node) (*graph.Node, error) {
+			return b.Unary(graph.Tanh, x), errors.New("not today")
+		},
+		"built nothing":    func(*graph.Builder, *graph.Node) (*graph.Node, error) { return nil, nil },
+		"panicked over it": func(*graph.Builder, *graph.Node) (*graph.Node, error) { panic("panicked over it") },
+		"Gorgonia inferred f64[2,3]": func(b *graph.Builder, x *graph.Node) (*graph.Node, error) {
+			return b.Transpose(b.Slice(x, 0, 0, 1, 1), 1, 0), nil
+		},
+		"wants rank 4": func(b *graph.Builder, x *graph.Node) (*graph.Node, error) { return b.Add(graph.Pool{}, x), nil },
+	} {
+		b, y := builtGraph(t, &built{build: build})
+		im := mustImport(t, b.ExprGraph, Options{})
+		if !hasNote(im, want) {
+			t.Errorf("no note says %q: %v", want, im.Notes)
+		}
+		if n := len(im.Graph.Nodes); hostCount(im) != 1 || n != 2 {
+			t.Errorf("%s: %d nodes, %d on the host", want, n, hostCount(im))
+		}
+		in := im.inputs(t)
+		if got, want := im.eval(t, in)[im.Node(y)][0].F[0], -in["x"].Float(0); math.Abs(got-want) > 0 {
+			t.Errorf("value %v, want %v", got, want)
+		}
+	}
+}
+
+// TestBuilderMode notices a switch of mode, and keeps a count where the operation does.
+func TestBuilderMode(t *testing.T) {
+	count := int64(7)
+	o := &built{steps: &count, build: tanh}
+	b, _ := builtGraph(t, o)
+	im := mustImport(t, b.ExprGraph, Options{})
+	if o.operand != 2 || len(im.States) != 1 || im.States[0].Value.Name != "mine.steps" {
+		t.Fatalf("Build was given %d operands; the states are %v", o.operand, im.States)
+	}
+	s, x := im.States[0], graph.Scalar(graph.I64, 0)
+	if err := s.Load(x); err != nil || x.Float(0) != 7 {
+		t.Errorf("the count is %v, %v", x.Float(0), err)
+	}
+	values := im.eval(t, im.inputs(t))
+	if err := s.Store(values[im.Graph.Updates[0].Value][0].Rounded()); err != nil || count != 8 {
+		t.Errorf("after a run the count is %d, %v", count, err)
+	}
+	if err := im.Stale(); err != nil {
+		t.Error(err)
+	}
+	if err := o.SetTraining(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := im.Stale(); err == nil {
+		t.Error("a switch of mode was not noticed")
+	}
+}

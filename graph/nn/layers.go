@@ -1,0 +1,148 @@
+package nn
+
+import (
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+)
+
+// MultiHeadAttention is a layer of attention with projections of its own (Vaswani et al., arXiv 1706.03762). Its
+// fields may be changed between making it and using it.
+type MultiHeadAttention struct {
+	Heads, KVHeads int            // of queries; of keys and values, of which Heads is a multiple
+	Wq, Wk, Wv     *gorgonia.Node // [dim, Heads·depth], and twice [dim, KVHeads·depth]
+	Wo             *gorgonia.Node // [Heads·depth, dim]
+	Bq, Bk, Bv, Bo *gorgonia.Node // biases to go with them, or nil
+	// Options are those of the attention itself.
+	Options AttentionOptions
+	// Rotary, if not nil, turns queries and keys by their positions.
+	Rotary *RoPEOptions
+}
+
+// NewMultiHeadAttention makes the layer's weights, as nodes of g with names that begin with name: matrices by Glorot
+// and Bengio's uniform initialisation, biases of 0. dim, the features of a position, is a multiple of heads, and
+// heads of kvHeads.
+func NewMultiHeadAttention(g *gorgonia.ExprGraph, of tensor.Dtype, name string, dim, heads, kvHeads int) (
+	*MultiHeadAttention, error) {
+	if dim < 1 || heads < 1 || kvHeads < 1 || dim%heads != 0 || heads%kvHeads != 0 {
+		return nil, fmt.Errorf("MultiHeadAttention %s: %d features, %d heads, %d of keys and values: "+
+			"each should divide the one before", name, dim, heads, kvHeads)
+	}
+	if err := wantFloat(of); err != nil {
+		return nil, fmt.Errorf("MultiHeadAttention %s: %w", name, err)
+	}
+	m := &MultiHeadAttention{Heads: heads, KVHeads: kvHeads}
+	kv := dim / heads * kvHeads
+	m.Wq, m.Bq = weights(g, of, name+".q", dim, dim)
+	m.Wk, m.Bk = weights(g, of, name+".k", dim, kv)
+	m.Wv, m.Bv = weights(g, of, name+".v", dim, kv)
+	m.Wo, m.Bo = weights(g, of, name+".o", dim, dim)
+	return m, nil
+}
+
+func wantFloat(of tensor.Dtype) error {
+	if of != tensor.Float32 && of != tensor.Float64 {
+		return fmt.Errorf("weights are float32 or float64, not %v", of)
+	}
+	return nil
+}
+
+// weights makes the parameters of a linear layer.
+func weights(g *gorgonia.ExprGraph, of tensor.Dtype, name string, in, out int) (w, bias *gorgonia.Node) {
+	w = gorgonia.NewMatrix(g, of, gorgonia.WithShape(in, out), gorgonia.WithName(name+".weight"),
+		gorgonia.WithInit(gorgonia.GlorotU(1)))
+	bias = gorgonia.NewVector(g, of, gorgonia.WithShape(out), gorgonia.WithName(name+".bias"),
+		gorgonia.WithInit(gorgonia.Zeroes()))
+	return w, bias
+}
+
+// Params lists the weights, as solvers and gorgonia.Grad want them.
+func (m *MultiHeadAttention) Params() gorgonia.Nodes {
+	var p gorgonia.Nodes
+	for _, n := range []*gorgonia.Node{m.Wq, m.Bq, m.Wk, m.Bk, m.Wv, m.Bv, m.Wo, m.Bo} {
+		if n != nil {
+			p = append(p, n)
+		}
+	}
+	return p
+}
+
+// Forward attends within x [..., s, dim].
+func (m *MultiHeadAttention) Forward(x *gorgonia.Node) (*gorgonia.Node, error) { return m.Cross(x, x) }
+
+// Cross attends from x [..., s, dim] to memory [..., t, dim].
+func (m *MultiHeadAttention) Cross(x, memory *gorgonia.Node) (*gorgonia.Node, error) {
+	q, err := m.project(x, m.Wq, m.Bq, m.Heads, m.Rotary)
+	if err != nil {
+		return nil, err
+	}
+	k, err := m.project(memory, m.Wk, m.Bk, m.KVHeads, m.Rotary)
+	if err != nil {
+		return nil, err
+	}
+	v, err := m.project(memory, m.Wv, m.Bv, m.KVHeads, nil)
+	if err != nil {
+		return nil, err
+	}
+	y, err := Attention(q, k, v, m.Options)
+	if err != nil {
+		return nil, err
+	}
+	if y, err = MergeHeads(y); err != nil {
+		return nil, err
+	}
+	return Linear(y, m.Wo, m.Bo)
+}
+
+// project gives x's heads of queries, keys or values.
+func (m *MultiHeadAttention) project(x, w, bias *gorgonia.Node, heads int, turn *RoPEOptions) (*gorgonia.Node, error) {
+	y, err := Linear(x, w, bias)
+	if err != nil {
+		return nil, err
+	}
+	if y, err = SplitHeads(y, heads); err != nil || turn == nil {
+		return y, err
+	}
+	return RoPE(y, *turn)
+}
+
+// GraphConv is a layer of a graph convolutional network (Kipf and Welling, arXiv 1609.02907).
+type GraphConv struct {
+	W    *gorgonia.Node // [in, out]
+	Bias *gorgonia.Node // [out], or nil
+}
+
+// NewGraphConv makes the layer's weights as [NewMultiHeadAttention] does.
+func NewGraphConv(g *gorgonia.ExprGraph, of tensor.Dtype, name string, in, out int) (*GraphConv, error) {
+	err := wantFloat(of)
+	if err == nil && (in < 1 || out < 1) {
+		err = fmt.Errorf("%d features to %d", in, out)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("GraphConv %s: %w", name, err)
+	}
+	w, bias := weights(g, of, name, in, out)
+	return &GraphConv{w, bias}, nil
+}
+
+// Params lists the weights.
+func (c *GraphConv) Params() gorgonia.Nodes {
+	if c.Bias == nil {
+		return gorgonia.Nodes{c.W}
+	}
+	return gorgonia.Nodes{c.W, c.Bias}
+}
+
+// Forward is [Propagate] of x·W, plus the bias, for features x [n, in] of a graph's vertices and the sources and
+// targets [e] of its edges.
+func (c *GraphConv) Forward(x, source, target *gorgonia.Node) (*gorgonia.Node, error) {
+	h, err := Linear(x, c.W, nil)
+	if err != nil {
+		return nil, err
+	}
+	if h, err = Propagate(h, source, target); err != nil || c.Bias == nil {
+		return h, err
+	}
+	return addBias(h, c.Bias)
+}

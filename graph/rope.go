@@ -1,0 +1,105 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+)
+
+// RoPE is the rotary position embedding (Su et al., arXiv 2104.09864): row i of x [..., s, d] stands at position
+// p = start + i, and its pair number j of elements is turned by the angle p·Base^(−2j/d), so that the product of two
+// rows depends on the distance of their positions alone. Pair j is elements j and j + d/2 or, if Interleaved, 2j and
+// 2j+1; d is even. Inverse turns the other way, which is also the gradient. The operand start is an I64 scalar.
+type RoPE struct {
+	Base        float64
+	Interleaved bool
+	Inverse     bool
+}
+
+// OpName implements Op.
+func (RoPE) OpName() string { return "rope" }
+
+// Angle is by how much pair j of d/2 is turned at position p. Inverse does not change it.
+func (r RoPE) Angle(p int64, j, d int) float64 { return float64(p) * r.frequency(j, d) }
+
+// frequency is the angle of pair j from one position to the next.
+func (r RoPE) frequency(j, d int) float64 { return math.Pow(r.Base, -2*float64(j)/float64(d)) }
+
+// Pairs tells where the pairs of a row of d elements stand: the first elements step apart from 0 on, the second ones
+// from second on.
+func (r RoPE) Pairs(d int) (second, step int) {
+	if r.Interleaved {
+		return 1, 2
+	}
+	return d / 2, 1
+}
+
+func inferRoPE(op Op, args []Type) ([]Type, error) {
+	x, start := args[0], args[1]
+	if err := wantFloat(x); err != nil {
+		return nil, err
+	}
+	r := x.Shape.Rank()
+	if r < 2 {
+		return nil, fmt.Errorf("wants positions and their elements as the last two axes, not shape %v", x.Shape)
+	}
+	if d := x.Shape.At(r - 1); d%2 != 0 {
+		return nil, fmt.Errorf("turns pairs of elements, but the last axis of %v has %d", x.Shape, d)
+	}
+	if start.DType != I64 || start.Shape.Rank() != 0 {
+		return nil, fmt.Errorf("start is %v, not an i64 scalar", start)
+	}
+	if b := op.(RoPE).Base; !(b > 0) || math.IsInf(b, 1) {
+		return nil, fmt.Errorf("the base %v is not a positive number", b)
+	}
+	return args[:1], nil
+}
+
+// flopsRoPE counts three operations for each element; the angles are the same for all batches and heads.
+func flopsRoPE(_ Op, args, _ []Type) int64 {
+	const sincos = 28 // as a Sin and a Cos
+	s := args[0].Shape
+	angles := int64(s.At(s.Rank()-2)) * int64(s.At(s.Rank()-1)/2)
+	return 3*elems(args[0]) + sincos*angles
+}
+
+// decomposeRoPE computes the angles in f64, whatever the type of x: at position 10⁵ one of f32 is off by 0.004.
+func decomposeRoPE(b *Builder, op Op, args []*Node) []*Node {
+	r, x, start := op.(RoPE), args[0], args[1]
+	s := x.Type.Shape
+	last := s.Rank() - 1
+	n, d := s.At(last-1), s.At(last)
+	if d == 0 {
+		return []*Node{x}
+	}
+	freq := NewTensor(TypeOf(F64, d/2))
+	for j := range d / 2 {
+		freq.SetFloat(j, r.frequency(j, d))
+	}
+	table := ShapeOf(n, d/2)
+	at := b.Binary(Add, b.Const(indices(I64, n, n, 1)), start)
+	angle := b.Binary(Mul, b.Broadcast(b.Add(Cast{F64}, at), table), b.Broadcast(b.Const(freq), table))
+	if r.Inverse {
+		angle = b.Unary(Neg, angle)
+	}
+	half := s.With(last, d/2)
+	factor := func(f UnaryFn) *Node {
+		return b.Broadcast(b.Add(Cast{x.Type.DType}, b.Unary(f, angle)), half)
+	}
+	sin, cos := factor(Sin), factor(Cos)
+
+	second, step := r.Pairs(d)
+	u, v := b.Slice(x, last, 0, d/2, step), b.Slice(x, last, second, d/2, step)
+	put := func(x *Node, start int) *Node {
+		return b.Add(Unslice{Axis: last, Size: d, Step: step}, x, b.Scalar(I64, float64(start)))
+	}
+	return []*Node{b.Binary(Add,
+		put(b.Binary(Sub, b.Binary(Mul, u, cos), b.Binary(Mul, v, sin)), 0),
+		put(b.Binary(Add, b.Binary(Mul, v, cos), b.Binary(Mul, u, sin)), second))}
+}
+
+// gradRoPE turns the gradient back: a rotation's transpose is its inverse.
+func gradRoPE(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+	op := n.Op.(RoPE)
+	op.Inverse = !op.Inverse
+	return []*Node{b.Add(op, dys[0], n.Args[1]), nil}, nil
+}

@@ -1,0 +1,28 @@
+package ref
+
+import (
+	"math"
+
+	"fusec/graph"
+)
+
+// rope turns each pair of elements by its angle.
+func rope(op graph.RoPE, x Value, start int64) Value {
+	v := zeros(x.Type)
+	s := x.Type.Shape
+	n, d := s.At(s.Rank()-2), s.At(s.Rank()-1)
+	second, step := op.Pairs(d)
+	for at := 0; at < v.Len(); at += d {
+		position := start + int64(at/d%n)
+		for j := range d / 2 {
+			sin, cos := math.Sincos(op.Angle(position, j, d))
+			if op.Inverse {
+				sin = -sin
+			}
+			a, b := at+j*step, at+second+j*step
+			v.F[a] = x.F[a]*cos - x.F[b]*sin
+			v.F[b] = x.F[b]*cos + x.F[a]*sin
+		}
+	}
+	return v
+}
