@@ -37,6 +37,11 @@ func (a Attention) SeedArg() int {
 	return attentionOptional + count(a.HasMask, a.HasLengths)
 }
 
+// operands is how many operands there are.
+func (a Attention) operands() int {
+	return attentionOptional + count(a.HasMask, a.HasLengths, a.Dropout != 0)
+}
+
 func count(flags ...bool) int {
 	n := 0
 	for _, f := range flags {
@@ -95,7 +100,7 @@ func (a Attention) Range(d AttentionDims, i, valid int) (lo, hi int) {
 
 func inferAttention(op Op, args []Type) ([]Type, error) {
 	a := op.(Attention)
-	if want := attentionOptional + count(a.HasMask, a.HasLengths, a.Dropout != 0); len(args) != want {
+	if want := a.operands(); len(args) != want {
 		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", want, len(args))
 	}
 	q, k, v := args[attentionQ], args[attentionK], args[attentionV]
@@ -157,8 +162,10 @@ func checkAttentionShapes(q, k, v Shape) error {
 		}
 	}
 	if r > 2 {
-		if h, hk := q.At(r-3), k.At(r-3); hk == 0 && h > 0 || hk > 0 && h%hk != 0 {
+		if h, hk := q.At(r-3), k.At(r-3); h > 0 && hk == 0 || hk > 0 && h%hk != 0 {
 			return fmt.Errorf("%d heads of queries are not a multiple of %d of keys and values", h, hk)
+		} else if h == 0 && hk > 0 {
+			return fmt.Errorf("no head of queries reads the %d of keys and values", hk)
 		}
 	}
 	return nil
@@ -167,10 +174,15 @@ func checkAttentionShapes(q, k, v Shape) error {
 // flopsAttention counts what position allows: two products and a softmax for each pair of a query and a key that it
 // may attend. Lengths and masks, known at run time only, save nothing here.
 func flopsAttention(op Op, args, _ []Type) int64 {
-	const softmax = 16 // as a Softmax per element
 	a := op.(Attention)
 	d := a.Dims(args[0].Shape, args[1].Shape, args[2].Shape)
-	n := a.pairs(d) * float64(d.Batch.Elems()) * float64(d.Heads) * float64(2*d.Depth+2*d.Width+softmax)
+	return a.work(d, 2*d.Depth+2*d.Width)
+}
+
+// work is the cost of a softmax and of so many more operations for each pair of a query and a key that position allows.
+func (a Attention) work(d AttentionDims, products int) int64 {
+	const softmax = 16 // as a Softmax per element
+	n := a.pairs(d) * float64(d.Batch.Elems()) * float64(d.Heads) * float64(products+softmax)
 	if n >= math.MaxInt64 {
 		return math.MaxInt64
 	}

@@ -142,6 +142,7 @@ func TestAttentionShapes(t *testing.T) {
 		{f(4, 3, 4), f(2, 5, 4), f(2, 5, 7), ""},
 		{f(3, 3, 4), f(2, 5, 4), f(2, 5, 4), "not a multiple of 2"},
 		{f(3, 3, 4), f(0, 5, 4), f(0, 5, 4), "not a multiple of 0"},
+		{f(0, 3, 4), f(2, 5, 4), f(2, 5, 4), "no head of queries"},
 		{f(2, 3, 3, 4), f(1, 3, 5, 4), f(1, 3, 5, 4), "batch axes"},
 	} {
 		out, err := graph.InfoOf(graph.Attention{}).Infer(graph.Attention{}, []graph.Type{c.q, c.k, c.v})

@@ -31,7 +31,7 @@ func Attrs(op Op) []Attr {
 	v := reflect.ValueOf(op)
 	var attrs []Attr
 	for _, f := range attrFields(v.Type()) {
-		x := v.Field(f.index)
+		x := v.FieldByIndex(f.index)
 		if f.optional && isZero(x) {
 			continue
 		}
@@ -43,15 +43,17 @@ func Attrs(op Op) []Attr {
 // attrField is a field of an operation that is an attribute.
 type attrField struct {
 	name     string
-	index    int
+	index    []int
 	optional bool // absent means the zero value
 }
 
-// attrFields lists the attributes of an operation's type.
+// attrFields lists the attributes of an operation's type. Those of an embedded operation are its own.
 func attrFields(t reflect.Type) []attrField {
 	var fields []attrField
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(t) {
+		if f.Anonymous {
+			continue
+		}
 		switch f.Type {
 		case reflect.TypeFor[Type](), reflect.TypeFor[*Graph](), reflect.TypeFor[*Tensor](), reflect.TypeFor[HostImpl]():
 			continue
@@ -59,7 +61,7 @@ func attrFields(t reflect.Type) []attrField {
 		k := f.Type.Kind()
 		fields = append(fields, attrField{
 			name:     snakeCase(f.Name),
-			index:    i,
+			index:    f.Index,
 			optional: k == reflect.Bool || k == reflect.Float64 || k == reflect.String,
 		})
 	}
@@ -115,7 +117,7 @@ func makeOp(info *OpInfo, t Type, attrs []Attr) (Op, int, error) {
 			return nil, i, fmt.Errorf("attribute %q is given twice", a.Name)
 		}
 		given[a.Name] = true
-		if err := parseAttr(v.Field(fields[at].index), a.Value); err != nil {
+		if err := parseAttr(v.FieldByIndex(fields[at].index), a.Value); err != nil {
 			return nil, i, fmt.Errorf("attribute %q of %s: %w", a.Name, info.Name, err)
 		}
 	}

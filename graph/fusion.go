@@ -23,13 +23,13 @@ import "slices"
 //     also the elementwise work has; or of the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
 //     that); Reshape and Broadcast lead from R back to S. If the axes are not the innermost ones, nothing leads back.
 //     Elementwise work may come first. Gamma and beta of a norm are load views.
-//   - AnchorAttention: one Attention, whose operands are load views; scale, masks and dropout are its own. Outputs are
-//     its results, through store views.
+//   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are its
+//     own. Outputs are its results, through store views.
 //
 // Dropout counts as elementwise where it has the shape of the work around it; its seed is an input or a constant.
 
-// Anchored returns the body's anchor operation's node: the MatMul, Conv2D or Attention, or for AnchorRow the first
-// reduction; nil for AnchorNone.
+// Anchored returns the body's anchor operation's node: the MatMul, Conv2D, Attention or AttentionGrad, or for
+// AnchorRow the first reduction; nil for AnchorNone.
 func (f Fusion) Anchored() *Node {
 	for _, n := range f.Body.Nodes {
 		switch n.Op.(type) {
@@ -41,7 +41,7 @@ func (f Fusion) Anchored() *Node {
 			if f.Anchor == AnchorConv {
 				return n
 			}
-		case Attention:
+		case Attention, AttentionGrad:
 			if f.Anchor == AnchorAttention {
 				return n
 			}

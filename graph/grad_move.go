@@ -6,13 +6,17 @@ func gradReshape(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	return []*Node{b.Reshape(dys[0], n.Args[0].Type.Shape.Slice()...)}, nil
 }
 
-func gradTranspose(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
-	perm := n.Op.(Transpose).Perm
-	inverse := make([]int, perm.Len())
+// Inverse is the permutation that undoes t.
+func (t Transpose) Inverse() []int {
+	inverse := make([]int, t.Perm.Len())
 	for i := range inverse {
-		inverse[perm.At(i)] = i
+		inverse[t.Perm.At(i)] = i
 	}
-	return []*Node{b.Transpose(dys[0], inverse...)}, nil
+	return inverse
+}
+
+func gradTranspose(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+	return []*Node{b.Transpose(dys[0], n.Op.(Transpose).Inverse()...)}, nil
 }
 
 func gradBroadcast(b *Builder, n *Node, dys []*Node) ([]*Node, error) {

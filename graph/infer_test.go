@@ -28,6 +28,7 @@ batch = input : f32[5,1,2,3]
 
 func TestTypeRules(t *testing.T) {
 	const window = "kernel=[3,2] stride=[2,1] pad=[1,0,1,0]"
+	const forward = "attention[window=0] m m m\n%14 = result[index=1] %13\n%15 = " // out, lse
 	tested := map[string]bool{}
 	for _, c := range []struct{ expr, want string }{
 		{"input : f32[2]", "f32[2]"},
@@ -194,6 +195,17 @@ func TestTypeRules(t *testing.T) {
 		{"reshape[shape=[3,2]] m\n%98 = rope[base=10] %13 s", "! start is f32[], not an i64 scalar"},
 		{"reshape[shape=[3,2]] m\n%98 = rope %13 i", "! the base 0 is not a positive number"},
 		{"reshape[shape=[3,2]] m\n%98 = rope[base=inf] %13 i", "! the base +Inf is not a positive number"},
+		{forward + "attention_grad[window=0] m m m %13 %14 m", "f32[2,3]"},
+		{forward + "attention_grad[window=0 has_dlse=true] m m m %13 %14 m %14", "f32[2,3]"},
+		{forward + "attention_grad[window=0] m m m %13 %14 m\n%16 = result[index=2] %15", "f32[2,3]"},
+		{forward + "attention_grad[window=0] m m m %13 %14", "! takes 6 to 10 operands"},
+		{forward + "attention_grad[window=0 has_mask=true] m m m %13 %14 m", "! wants 7 operands"},
+		{forward + "attention_grad[window=0 has_dlse=true] m m m %13 %14 m", "! wants 7 operands"},
+		{forward + "attention_grad[window=-1] m m m %13 %14 m", "! window -1 is negative"},
+		{forward + "attention_grad[window=0] m m m n %14 m", "! out is f32[3,5], not f32[2,3]"},
+		{forward + "attention_grad[window=0] m m m %13 m m", "! lse is f32[2,3], not f32[2]"},
+		{forward + "attention_grad[window=0] m m m %13 %14 d", "! dout is f64[2,3], not f32[2,3]"},
+		{forward + "attention_grad[window=0 has_dlse=true] m m m %13 %14 m v", "! dlse is f32[3], not f32[2]"},
 		{"pool[fn=max " + window + "] c", "f32[2,4,3,6]"},
 		{"pool[fn=max " + window + "] m", "! wants rank 4"},
 		{"pool[fn=max kernel=[9,9] stride=[1,1] pad=[0,0,0,0]] c", "! does not fit"},

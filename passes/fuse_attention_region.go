@@ -2,7 +2,7 @@ package passes
 
 import "fusec/graph"
 
-// startAttention makes a region of an Attention and its further results:
+// startAttention makes a region of an Attention, or of its gradient, and its further results:
 //
 //	x ─ views ─ q ─┐
 //	x ─ views ─ k ─ attention ─ views ─►        to    x, mask ─ Fusion{attention} ─►

@@ -8,6 +8,11 @@ import (
 
 // TestFuseAttentionRegion says what stands in the launch of an attention.
 func TestFuseAttentionRegion(t *testing.T) {
+	const (
+		split  = "reshape[2,5,3,4] transpose[0,2,1,3] "
+		split3 = split + split + split
+		merge  = " transpose[0,2,1,3] reshape[10,12]"
+	)
 	tests := []struct {
 		name  string
 		build func(b *graph.Builder)
@@ -43,6 +48,26 @@ func TestFuseAttentionRegion(t *testing.T) {
 			y := attend(b, q, k, v)
 			b.Output("y", attend(b, y, y, y))
 		}, "attention{attention} attention{attention}"},
+		{"its gradient, which reads the result that is stored with merged heads", func(b *graph.Builder) {
+			heads := func(name string) *graph.Node {
+				return b.Transpose(b.Reshape(b.Input(name, dt(2, 5, 12)), 2, 5, 3, 4), 0, 2, 1, 3)
+			}
+			merged := func(x *graph.Node) *graph.Node { return b.Reshape(b.Transpose(x, 0, 2, 1, 3), 10, 12) }
+			q, k, v := heads("q"), heads("k"), heads("v")
+			y := b.Add(graph.Attention{Scale: 1}, q, k, v)
+			lse := b.Add(graph.Result{Index: 1}, y)
+			b.Output("z", b.MatMul(merged(y), b.Input("w", dt(12, 6)), false, false))
+			dq := b.Add(graph.AttentionGrad{}, q, k, v, y, lse, heads("d"))
+			b.Output("dq", merged(dq))
+			b.Output("dk", merged(b.Add(graph.Result{Index: 1}, dq)))
+		}, "attention{" + split3 + "attention result" + merge + "} matmul{matmul} " +
+			"attention{" + split3 + split + "attention_grad result" + merge + merge + "}"},
+		{"results of a gradient that nobody reads", func(b *graph.Builder) {
+			q, k, v := qkv(b, f64, 5, 5, 3)
+			y := b.Add(graph.Attention{Scale: 1}, q, k, v)
+			dq := b.Add(graph.AttentionGrad{}, q, k, v, y, b.Add(graph.Result{Index: 1}, y), y)
+			b.Output("dv", b.Add(graph.Result{Index: 2}, dq))
+		}, "attention{attention result} attention{attention_grad result}"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -49,18 +49,17 @@ func (f *fuser) outputs(r *region) []output {
 }
 
 // storeViews follows the only reader of value v as long as it is a Reshape or Transpose, and stores v through as much
-// of the chain as it can, unless the readers at the end can take v through strides.
+// of the chain as it can, unless the readers at the end can take v through strides. Contractions and attentions that
+// read v itself do not count: they take it from where it is stored, through the views' inverses.
 func (f *fuser) storeViews(r *region, v *graph.Node) output {
 	plain := output{value: v, stored: v}
 	load, free := graph.Contiguous(v.Type.Shape), true
 	var views []*graph.Node
 	var strided []bool // whether v, stored as it is, has strides when seen from there
 	end := v
-	for !f.escapes[end.ID] && len(f.users[end.ID]) == 1 {
-		u := f.users[end.ID][0]
-		_, isReshape := u.Op.(graph.Reshape)
-		_, isTranspose := u.Op.(graph.Transpose)
-		if !isReshape && !isTranspose || f.in[u.ID] != nil {
+	for !f.escapes[end.ID] {
+		u := f.storeView(r, end, end == v)
+		if u == nil {
 			break
 		}
 		if free {
@@ -81,6 +80,30 @@ func (f *fuser) storeViews(r *region, v *graph.Node) output {
 		}
 	}
 	return plain
+}
+
+// storeView returns the Reshape or Transpose that alone reads n, or nil. Further results of the region's operations are
+// no readers; others may read n through strides if strided is set.
+func (f *fuser) storeView(r *region, n *graph.Node, strided bool) *graph.Node {
+	var view *graph.Node
+	for _, u := range f.users[n.ID] {
+		q := f.in[u.ID]
+		switch u.Op.(type) {
+		case graph.Result:
+			if q == r {
+				continue
+			}
+		case graph.Reshape, graph.Transpose:
+			if q == nil && view == nil {
+				view = u
+				continue
+			}
+		}
+		if !strided || q == nil || q == r || q.anchor != graph.AnchorMatMul && q.anchor != graph.AnchorAttention {
+			return nil
+		}
+	}
+	return view
 }
 
 // storable reports whether the buffer of the last of the views has strides when seen as v.
@@ -177,11 +200,33 @@ func (f *fuser) emit(r *region, outs []output, with map[*graph.Node]*graph.Node)
 			v.Name = o.stored.Name
 		}
 		with[o.stored] = v
+		if o.stored != o.value && f.alsoRead(r, o) {
+			with[o.value] = undo(gb, v, o.views)
+		}
 	}
 	if len(r.nodes) > 1 || r.anchor != graph.AnchorNone {
 		f.ctx.Match("fuse-regions", f.kind(r).String(), fusion)
 	}
 	return gb.Err()
+}
+
+// alsoRead reports whether a value has readers outside its region beside the views that it is stored through.
+func (f *fuser) alsoRead(r *region, o output) bool {
+	return slices.ContainsFunc(f.users[o.value.ID], func(u *graph.Node) bool {
+		return f.in[u.ID] != r && u != o.views[0]
+	})
+}
+
+// undo sees n, the end of a chain of store views, as the value that the chain starts at.
+func undo(b *graph.Builder, n *graph.Node, views []*graph.Node) *graph.Node {
+	for _, v := range slices.Backward(views) {
+		if t, ok := v.Op.(graph.Transpose); ok {
+			n = b.Transpose(n, t.Inverse()...)
+		} else {
+			n = b.Reshape(n, v.Args[0].Type.Shape.Slice()...)
+		}
+	}
+	return n
 }
 
 // constScalar returns the tensor of a scalar constant, which a body holds itself.

@@ -31,7 +31,7 @@ func fuseRegions(c *Context) error {
 			f.start(graph.AnchorMatMul, n, n.Type.Shape)
 		case graph.Conv2D:
 			f.start(graph.AnchorConv, n, n.Type.Shape)
-		case graph.Attention:
+		case graph.Attention, graph.AttentionGrad:
 			f.startAttention(n)
 		}
 	}

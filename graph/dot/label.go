@@ -41,10 +41,12 @@ type attribute struct {
 func attributes(op graph.Op) []attribute {
 	v := reflect.ValueOf(op)
 	var list []attribute
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if f.Anonymous {
+			continue // its fields follow
+		}
 		key := snakeCase(f.Name)
-		switch x := v.Field(i).Interface().(type) {
+		switch x := v.FieldByIndex(f.Index).Interface().(type) {
 		case *graph.Tensor, *graph.Graph, graph.HostImpl, nil:
 		case bool, int, float64, string, graph.Ints, graph.Shape, graph.Type:
 			list = append(list, attribute{key, x})

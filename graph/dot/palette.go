@@ -87,7 +87,7 @@ func lookOf(op graph.Op) look {
 		return lookView
 	case graph.Conv2D:
 		return lookConv
-	case graph.Attention:
+	case graph.Attention, graph.AttentionGrad:
 		return lookAttention
 	case graph.Pool, graph.PoolGrad:
 		return lookPool

@@ -1,6 +1,10 @@
 package graphtest
 
-import "fusec/graph"
+import (
+	"slices"
+
+	"fusec/graph"
+)
 
 // makers has a function for every operation of the table that appends one of that kind with attributes and operands
 // that fit. Input and Const come about by themselves.
@@ -24,9 +28,10 @@ func init() {
 		"softmax":     func(g *generator) { x := g.ofRank(1, 5); g.op(graph.Softmax{Axis: g.axis(x)}, x) },
 		"log_softmax": func(g *generator) { x := g.ofRank(1, 5); g.op(graph.LogSoftmax{Axis: g.axis(x)}, x) },
 		"layer_norm":  makeLayerNorm, "rms_norm": makeRMSNorm, "batch_norm": makeBatchNorm, "group_norm": makeGroupNorm,
-		"attention": makeAttention,
-		"rope":      makeRoPE,
-		"pool":      makePool, "pool_grad": makePoolGrad,
+		"rope":           makeRoPE,
+		"attention":      func(g *generator) { g.attention() },
+		"attention_grad": makeAttentionGrad,
+		"pool":           makePool, "pool_grad": makePoolGrad,
 		"result": makeBatchNorm, // which hands its further results out
 		"fusion": makeFusion, "host": makeHost,
 	}
@@ -281,8 +286,8 @@ func makeLayerNorm(g *generator) {
 	g.op(graph.LayerNorm{Eps: 1e-5}, x, g.vector(x, last(x)), g.vector(x, last(x)))
 }
 
-// makeAttention attends from any value of at least two axes to new keys, of one head in two now and then.
-func makeAttention(g *generator) {
+// attention attends from any value of at least two axes to new keys, of one head in two now and then.
+func (g *generator) attention() *graph.Node {
 	q := g.ofRank(2, 4)
 	d, s := q.Type.DType, q.Type.Shape
 	op := graph.Attention{Scale: 0.5, Causal: g.coin(), Window: g.r.IntN(4)}
@@ -296,7 +301,19 @@ func makeAttention(g *generator) {
 	if op.HasMask = g.coin(); op.HasMask {
 		args = append(args, g.of(graph.TypeOf(d, s.At(s.Rank()-2), keys)))
 	}
-	g.op(op, args...)
+	return g.op(op, args...)
+}
+
+func makeAttentionGrad(g *generator) {
+	y := g.attention()
+	lse := g.op(graph.Result{Index: 1}, y)
+	args := append(slices.Clone(y.Args), y, lse, g.of(y.Type))
+	op := graph.AttentionGrad{Attention: y.Op.(graph.Attention), HasDlse: g.coin()}
+	if op.HasDlse {
+		args = append(args, g.of(lse.Type))
+	}
+	dq := g.op(op, args...)
+	g.op(graph.Result{Index: 1 + g.r.IntN(2)}, dq)
 }
 
 func makeRoPE(g *generator) {

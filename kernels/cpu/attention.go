@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"maps"
 
 	"fusec/graph"
 	"fusec/kernels/cpu/attention"
@@ -9,14 +10,23 @@ import (
 
 // An attend kernel computes an Attention whose operands and results are seen through views. Package attention says how.
 type attend[T float] struct {
-	env  *Env
-	plan *attention.Plan[T]
+	attendInputs[T]
+	plan     *attention.Plan[T]
+	out, lse int // results, -1 where there is none
+}
+
+// attendInputs are the operands of an attention, which its gradient reads as well.
+type attendInputs[T float] struct {
+	env *Env
 
 	q, k, v, mask, lengths, seed attentionView
-	out, lse                     int // results, -1 where there is none
 	lengthAt                     []int
 	perBatch                     []int
 	scratch                      [][]T // of each worker
+}
+
+func newAttendInputs[T float](env *Env) attendInputs[T] {
+	return attendInputs[T]{env: env, scratch: make([][]T, env.Pool.Workers())}
 }
 
 // An attentionView is how an operand of the anchor is read: through a layout of an argument, or as a constant number.
@@ -27,16 +37,18 @@ type attentionView struct {
 	number uint64
 }
 
-// compileAttention makes the kernel of an Attention that stands alone.
-func compileAttention(op graph.Attention, args, results []Operand, env *Env) (Kernel, error) {
+// compileAttention makes the kernel of an Attention or its gradient that stands alone.
+func compileAttention(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	b := graph.NewBuilder(op.OpName())
 	in := make([]*graph.Node, len(args))
 	for i, a := range args {
 		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
 	}
 	y := b.Add(op, in...)
-	b.Output("y", y)
-	b.Output("lse", b.Add(graph.Result{Index: 1}, y))
+	b.Output("0", y)
+	for i := 1; i < len(results); i++ {
+		b.Output(fmt.Sprint(i), b.Add(graph.Result{Index: i}, y))
+	}
 	return compileBody(b, graph.AnchorAttention, args, results, env)
 }
 
@@ -46,14 +58,38 @@ func newAttention(f graph.Fusion, args, results []Operand, env *Env) (Kernel, er
 	if anchor == nil {
 		return nil, fmt.Errorf("an attention fusion without an attention")
 	}
+	if _, ok := anchor.Op.(graph.AttentionGrad); ok {
+		compile := byFloat(anchor.Type.DType, newAttendGrad[float32], newAttendGrad[float64])
+		return compile(f.Body, anchor, args, results, env)
+	}
 	return byFloat(anchor.Type.DType, newAttend[float32], newAttend[float64])(f.Body, anchor, args, results, env)
 }
 
 func newAttend[T float](body *graph.Graph, anchor *graph.Node, args, results []Operand, env *Env) (Kernel, error) {
-	op := anchor.Op.(graph.Attention)
-	k := &attend[T]{env: env, scratch: make([][]T, env.Pool.Workers())}
-	if err := k.operands(op, body, anchor, args); err != nil {
+	k := &attend[T]{attendInputs: newAttendInputs[T](env)}
+	cfg, err := k.config(anchor.Op.(graph.Attention), body, anchor, args, nil)
+	if err != nil {
 		return nil, err
+	}
+	if err := k.outputs(body, anchor, results, &cfg); err != nil {
+		return nil, err
+	}
+	if k.plan, err = attention.New[T](cfg, env.Pool); err != nil {
+		return nil, err
+	}
+	env.reserve(k.plan.Room() * anchor.Type.DType.Size())
+	return k, nil
+}
+
+// config finds the operands of the anchor, further ones beside those of the attention op, and describes the attention.
+func (k *attendInputs[T]) config(op graph.Attention, body *graph.Graph, anchor *graph.Node, args []Operand,
+	further map[*attentionView]int) (attention.Config, error) {
+	want := map[*attentionView]int{
+		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.seed: op.SeedArg(),
+	}
+	maps.Copy(want, further)
+	if err := k.operands(want, body, anchor, args); err != nil {
+		return attention.Config{}, err
 	}
 	q := anchor.Args[0].Type.Shape
 	d := op.Dims(q, anchor.Args[1].Type.Shape, anchor.Args[2].Type.Shape)
@@ -68,28 +104,19 @@ func newAttend[T float](body *graph.Graph, anchor *graph.Node, args, results []O
 		k.lengthAt = offsets(k.lengths.layout, d.Batch.Rank())
 		k.perBatch = make([]int, len(k.lengthAt))
 	}
-	if err := k.outputs(body, anchor, results, &cfg); err != nil {
-		return nil, err
-	}
-	var err error
-	if k.plan, err = attention.New[T](cfg, env.Pool); err != nil {
-		return nil, err
-	}
-	env.reserve(k.plan.Room() * anchor.Type.DType.Size())
-	return k, nil
+	return cfg, nil
 }
 
-// operands finds what each operand of the anchor is.
-func (k *attend[T]) operands(op graph.Attention, body *graph.Graph, anchor *graph.Node, args []Operand) error {
+// operands finds what each operand of the anchor is; want has the operand's number, or −1 for one that is not there.
+func (k *attendInputs[T]) operands(want map[*attentionView]int, body *graph.Graph, anchor *graph.Node,
+	args []Operand) error {
 	inputs := map[*graph.Node]int{}
 	for _, n := range body.Nodes {
 		if _, ok := n.Op.(graph.Input); ok {
 			inputs[n] = len(inputs)
 		}
 	}
-	for to, i := range map[*attentionView]int{
-		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.seed: op.SeedArg(),
-	} {
+	for to, i := range want {
 		if to.arg = -1; i < 0 {
 			continue
 		}
@@ -126,26 +153,32 @@ func viewOf(n *graph.Node, inputs map[*graph.Node]int, args []Operand) (attentio
 	return v, nil
 }
 
+// storedBy follows store views up to the value they store, which is laid out so.
+func storedBy(n *graph.Node, l graph.Layout) (*graph.Node, graph.Layout, error) {
+	for isStoreView(n) {
+		var ok bool
+		if l, ok = l.Invert(n); !ok {
+			return nil, l, fmt.Errorf("%s cannot be stored through strides", n.Where())
+		}
+		n = n.Args[0]
+	}
+	return n, l, nil
+}
+
 // outputs finds where the results of the anchor go.
 func (k *attend[T]) outputs(body *graph.Graph, anchor *graph.Node, results []Operand, cfg *attention.Config) error {
 	k.out, k.lse = -1, -1
 	for i, o := range body.Outputs {
-		n, l := o.Node, results[i].Layout
-		for isStoreView(n) {
-			var ok bool
-			if l, ok = l.Invert(n); !ok {
-				return fmt.Errorf("%s cannot be stored through strides", n.Where())
-			}
-			n = n.Args[0]
+		n, l, err := storedBy(o.Node, results[i].Layout)
+		if err != nil {
+			return err
 		}
 		_, further := n.Op.(graph.Result)
 		switch {
 		case n == anchor && k.out < 0:
 			k.out, cfg.Out = i, matrices(l, 1)
 		case further && n.Args[0] == anchor && k.lse < 0:
-			column := n.Type.Shape.Slice()
-			l, _ = l.Reshape(graph.ShapeOf(append(column, 1)...)) // an axis of 1 never fails
-			k.lse, cfg.LSE = i, matrices(l, 1)
+			k.lse, cfg.LSE = i, columns(l)
 		default:
 			return fmt.Errorf("output %q is not a result of the attention", o.Name)
 		}
@@ -158,9 +191,27 @@ func (k *attend[T]) outputs(body *graph.Graph, anchor *graph.Node, results []Ope
 
 // Run implements [Kernel].
 func (k *attend[T]) Run(args, results []Memory) error {
+	run := k.inputs(args)
+	run.Out = lanes[T](&results[k.out])
+	if k.lse >= 0 {
+		run.LSE = lanes[T](&results[k.lse])
+	}
+	k.share(k.plan.Room())
+	k.plan.Run(run, k.scratch)
+	return nil
+}
+
+// share gives every worker room for so many elements.
+func (k *attendInputs[T]) share(room int) {
+	for w := range k.scratch {
+		k.scratch[w] = scratchOf[T](k.env, w, 0, room)
+	}
+}
+
+// inputs are the operands of the attention for a run.
+func (k *attendInputs[T]) inputs(args []Memory) attention.Args[T] {
 	run := attention.Args[T]{
-		Q: lanes[T](&args[k.q.arg]), K: lanes[T](&args[k.k.arg]), V: lanes[T](&args[k.v.arg]),
-		Out: lanes[T](&results[k.out]), Seed: k.seed.number,
+		Q: lanes[T](&args[k.q.arg]), K: lanes[T](&args[k.k.arg]), V: lanes[T](&args[k.v.arg]), Seed: k.seed.number,
 	}
 	if k.mask.arg >= 0 {
 		run.Mask, run.Keep = lanes[T](&args[k.mask.arg]), args[k.mask.arg].Bool
@@ -179,14 +230,7 @@ func (k *attend[T]) Run(args, results []Memory) error {
 	if k.seed.arg >= 0 {
 		run.Seed = uint64(args[k.seed.arg].I64[k.seed.layout.Offset])
 	}
-	if k.lse >= 0 {
-		run.LSE = lanes[T](&results[k.lse])
-	}
-	for w := range k.scratch {
-		k.scratch[w] = scratchOf[T](k.env, w, 0, k.plan.Room())
-	}
-	k.plan.Run(run, k.scratch)
-	return nil
+	return run
 }
 
 func (k *attend[T]) bytes() int64 { return k.plan.Bytes() }

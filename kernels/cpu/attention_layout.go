@@ -36,3 +36,9 @@ func matrices(l graph.Layout, times int) gemm.Layout {
 	}
 	return m
 }
+
+// columns is the layout of the columns that the last axis of a layout holds.
+func columns(l graph.Layout) gemm.Layout {
+	l, _ = l.Reshape(graph.ShapeOf(append(l.Shape.Slice(), 1)...)) // an axis of 1 never fails
+	return matrices(l, 1)
+}

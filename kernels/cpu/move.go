@@ -54,7 +54,7 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 		return fused(op, graph.AnchorNone, args, results, env)
 	case graph.MatMul:
 		return fused(op, graph.AnchorMatMul, args, results, env)
-	case graph.Attention:
+	case graph.Attention, graph.AttentionGrad:
 		return compileAttention(op, args, results, env)
 	case graph.RoPE:
 		return byFloat(args[0].DType, newRoPE[float32], newRoPE[float64])(op, args, results, env)

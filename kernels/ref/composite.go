@@ -32,6 +32,8 @@ func composite(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Val
 		out = attention(op, args, types)
 	case graph.RoPE:
 		out = []Value{rope(op, x, args[1].I[0])}
+	case graph.AttentionGrad:
+		out = attentionGrad(op, args, types)
 	default:
 		return nil, fmt.Errorf("%s has no reference", op.OpName())
 	}
@@ -44,6 +46,12 @@ func composite(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Val
 	}
 	for i := range out {
 		out[i].Mag = meaning[i].Mag
+		// What has no weight and is not finite may be left out, or be multiplied by 0.
+		for j, v := range out[i].F {
+			if deviation(v, meaning[i].F[j]) == unsure {
+				out[i].Mag[j] = unsure
+			}
+		}
 	}
 	return out, nil
 }

@@ -85,7 +85,7 @@ func (b *block[T]) step(p int) {
 	if lo >= hi {
 		return
 	}
-	if b.Op.HasMask && !b.attends(row, rows, lo, hi) {
+	if b.Op.HasMask && !b.attends(b.head, row, rows, lo, hi) {
 		return
 	}
 	if !b.packed {
@@ -201,15 +201,19 @@ func (b *block[T]) finish(p int) {
 	} else {
 		vec.PanelScale(o, b.c)
 	}
-	at, to := b.Out.Offsets[b.head]+row*b.Out.RowStride, &b.Out
+	storePanel(b.args.Out, b.Out.Offsets[b.head]+row*b.Out.RowStride, &b.Out, o, nr, d.Width, rows)
+}
+
+// storePanel writes a panel [width][nr] as rows of width elements, the first of which starts at dst[at].
+func storePanel[T Float](dst []T, at int, to *gemm.Layout, panel []T, nr, width, rows int) {
 	switch {
-	case d.Width == 0:
+	case width == 0:
 	case to.ColStride == 1:
-		opcodes[T]().Transpose(b.args.Out[at:], to.RowStride, o, nr, d.Width, rows)
+		opcodes[T]().Transpose(dst[at:], to.RowStride, panel, nr, width, rows)
 	default:
 		for i := range rows {
-			for c := range d.Width {
-				b.args.Out[at+i*to.RowStride+c*to.ColStride] = o[c*nr+i]
+			for c := range width {
+				dst[at+i*to.RowStride+c*to.ColStride] = panel[c*nr+i]
 			}
 		}
 	}

@@ -26,6 +26,11 @@
 // A few queries against many keys (decoding) stream keys and values once, in fixed chunks that are combined in order
 // at the end, as in flash-decoding; heads that share keys and values do so together.
 //
+// # Gradient
+//
+// A [Backward] computes the probabilities again from the log-sum-exp, block by block: see backward.go. Its memory beside
+// the gradients is one number a query.
+//
 // # Determinism
 //
 // Blocks and chunks depend on the shape and the processor's vector width only, so results are the same bits for every

@@ -140,13 +140,16 @@ func Rows(op graph.Attention, heads, queries, keys, depth int) Config {
 }
 
 // Scratch makes the scratch that a plan needs to run on some workers.
-func Scratch[T Float](plan *Plan[T], workers int) [][]T {
+func Scratch[T Float](plan *Plan[T], workers int) [][]T { return scratch[T](plan.Room(), workers) }
+
+// scratch is room for each of some workers, aligned to cache lines.
+func scratch[T Float](room, workers int) [][]T {
 	s := make([][]T, workers)
 	line := 64 / int(unsafe.Sizeof(*new(T)))
 	for i := range s {
-		x := make([]T, plan.Room()+line)
+		x := make([]T, room+line)
 		skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(x)))%64) * line / 64
-		s[i] = x[skip:][:plan.Room()]
+		s[i] = x[skip:][:room]
 	}
 	return s
 }

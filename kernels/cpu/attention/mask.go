@@ -17,12 +17,12 @@ func (k *Plan[T]) maskAt(head, row, key int) int {
 
 // attends reports whether the mask lets any of some queries attend any of the keys lo to hi−1. A mask that does is
 // seldom read beyond the first query.
-func (b *block[T]) attends(row, rows, lo, hi int) bool {
+func (k *Plan[T]) attends(head, row, rows, lo, hi int) bool {
 	for i := range rows {
-		if b.rowAttends(b.head, row+i, lo, hi) {
+		if k.rowAttends(head, row+i, lo, hi) {
 			return true
 		}
-		if b.Mask.RowStride == 0 {
+		if k.Mask.RowStride == 0 {
 			break
 		}
 	}

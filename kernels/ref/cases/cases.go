@@ -85,6 +85,7 @@ func All(d graph.DType) []Case {
 	m.composites()
 	m.attention()
 	m.rope()
+	m.attentionGrad()
 	m.structure()
 	return m.cases
 }

@@ -1,0 +1,126 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+)
+
+// AttentionGrad is the gradient of an Attention of the same attributes: results 0, 1 and 2 are those for q, k and v.
+// Its operands are the attention's own, as [Attention] lists them; then out and lse, the attention's results; dout, the
+// gradient of out; and if HasDlse is set dlse, the gradient of lse.
+//
+// It needs no scores or probabilities: they are computed again from lse. With s the masked scores (Dao et al.,
+// arXiv 2205.14135, appendix B.4)
+//
+//	P = exp(s − lse),  Δ = Σ dout⊙out by rows
+//	dv = drop(P)ᵀ·dout
+//	ds = P ⊙ (drop(dout·vᵀ) − Δ + dlse)
+//	dq = Scale·ds·k,  dk = Scale·dsᵀ·q
+//
+// It never passes through the maximum, whose gradient cancels, nor through the logarithm of an empty sum: a query with
+// nothing to attend, whose lse is −Inf, adds nothing to any gradient. Heads that share keys and values add to the same
+// dk and dv. The gradient of a mask is ds itself, which is as large as the scores; it is no result of this operation.
+//
+// lse has to have room for what it tells apart: of a row of f32 scores that a finite mask moves to −1e9, all but the
+// mask is lost, as in any sum of f32.
+type AttentionGrad struct {
+	Attention
+	HasDlse bool
+}
+
+// OpName implements Op.
+func (AttentionGrad) OpName() string { return "attention_grad" }
+
+// Indices of the operands after the attention's own, counted from [AttentionGrad.OutArg].
+const (
+	gradOut = iota
+	gradLSE
+	gradDOut
+	gradDLSE
+)
+
+// OutArg is the index of the operand out.
+func (a AttentionGrad) OutArg() int { return a.Attention.operands() + gradOut }
+
+// LSEArg is the index of the operand lse.
+func (a AttentionGrad) LSEArg() int { return a.OutArg() + gradLSE }
+
+// DOutArg is the index of the operand dout.
+func (a AttentionGrad) DOutArg() int { return a.OutArg() + gradDOut }
+
+// DLSEArg is the index of the operand dlse, -1 if there is none.
+func (a AttentionGrad) DLSEArg() int {
+	if !a.HasDlse {
+		return -1
+	}
+	return a.OutArg() + gradDLSE
+}
+
+func inferAttentionGrad(op Op, args []Type) ([]Type, error) {
+	a := op.(AttentionGrad)
+	first := a.OutArg()
+	if want := first + gradDLSE + count(a.HasDlse); len(args) != want {
+		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", want, len(args))
+	}
+	results, err := inferAttention(a.Attention, args[:first])
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range []string{"out", "lse", "dout", "dlse"}[:len(args)-first] {
+		if want := results[i%2]; args[first+i] != want {
+			return nil, fmt.Errorf("%s is %v, not %v", name, args[first+i], want)
+		}
+	}
+	return args[:attentionOptional], nil
+}
+
+// flopsAttentionGrad counts what position allows, as for an Attention: scores and probabilities once more, and four
+// further products.
+func flopsAttentionGrad(op Op, args, _ []Type) int64 {
+	a := op.(AttentionGrad)
+	d := a.Dims(args[attentionQ].Shape, args[attentionK].Shape, args[attentionV].Shape)
+	return a.work(d, 6*d.Depth+4*d.Width)
+}
+
+func decomposeAttentionGrad(b *Builder, op Op, args []*Node) []*Node {
+	a := op.(AttentionGrad)
+	p := partsOf(b, a.Attention, args)
+	var dlse *Node
+	if i := a.DLSEArg(); i >= 0 {
+		dlse = args[i]
+	}
+	lse, dout := args[a.LSEArg()], args[a.DOutArg()]
+	prob := p.probabilities(lse)
+	dv := b.MatMul(p.grouped(p.dropped(prob)), p.grouped(dout), true, false)
+	ds := p.grouped(b.BinaryScalar(Mul, p.gradScores(prob, args[a.OutArg()], lse, dout, dlse), a.Scale))
+	dq := p.heads(b.MatMul(ds, args[attentionK], false, false))
+	return []*Node{dq, b.MatMul(ds, p.grouped(args[attentionQ]), true, false), dv}
+}
+
+// column repeats x, which has an element for each query, along the keys.
+func (p attentionParts) column(x *Node) *Node {
+	rows := p.s.With(p.s.Rank()-1, 1).Slice()
+	return p.b.Broadcast(p.b.Reshape(x, rows...), p.s)
+}
+
+// attending is x, of each query, with 0 for those that have nothing to attend.
+func (p attentionParts) attending(lse, x *Node) *Node {
+	b := p.b
+	return b.Add(Select{}, b.BinaryScalar(Eq, lse, math.Inf(-1)), b.Scalar(x.Type.DType, 0), x)
+}
+
+// probabilities are exp(scores − lse), before dropout.
+func (p attentionParts) probabilities(lse *Node) *Node {
+	return p.b.Unary(Exp, p.b.Binary(Sub, p.scores(), p.column(p.attending(lse, lse))))
+}
+
+// gradScores is the gradient of the masked scores. dlse may be nil.
+func (p attentionParts) gradScores(prob, out, lse, dout, dlse *Node) *Node {
+	b := p.b
+	delta := b.Reduce(Sum, b.Binary(Mul, dout, out), false, p.s.Rank()-1)
+	if dlse != nil {
+		delta = b.Binary(Sub, delta, dlse)
+	}
+	d := p.dropped(p.heads(b.MatMul(p.grouped(dout), p.args[attentionV], false, true)))
+	return b.Binary(Mul, prob, b.Binary(Sub, d, p.column(p.attending(lse, delta))))
+}

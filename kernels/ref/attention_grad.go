@@ -1,0 +1,46 @@
+package ref
+
+import (
+	"math"
+
+	"fusec/graph"
+)
+
+// attentionGrad goes through the pairs of a query and a key that may attend it, and adds what each gives to the
+// gradients by the formulas at [graph.AttentionGrad].
+func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) []Value {
+	q, k, v := args[0], args[1], args[2]
+	out, lse, dout := args[op.OutArg()], args[op.LSEArg()], args[op.DOutArg()]
+	d := op.Dims(q.Type.Shape, k.Type.Shape, v.Type.Shape)
+	dq, dk, dv := zeros(types[0]), zeros(types[1]), zeros(types[2])
+	scores := newScorer(op.Attention, args)
+	for row := range lse.F {
+		lo, s := scores.of(row)
+		delta := 0.0
+		for c := range d.Width {
+			delta += dout.F[row*d.Width+c] * out.F[row*d.Width+c]
+		}
+		if op.HasDlse {
+			delta -= args[op.DLSEArg()].F[row]
+		}
+		at := lse.F[row]
+		if math.IsInf(at, -1) {
+			at, delta = 0, 0 // all scores are −Inf as well
+		}
+		for n, x := range s {
+			key := row/d.Queries/d.Group*d.Keys + lo + n
+			keep := scores.kept(row, lo+n)
+			p, dp := math.Exp(x-at), 0.0
+			for c := range d.Width {
+				dp += dout.F[row*d.Width+c] * v.F[key*d.Width+c]
+				dv.F[key*d.Width+c] += p * keep * dout.F[row*d.Width+c]
+			}
+			ds := op.Scale * p * (dp*keep - delta)
+			for c := range d.Depth {
+				dq.F[row*d.Depth+c] += ds * k.F[key*d.Depth+c]
+				dk.F[key*d.Depth+c] += ds * q.F[row*d.Depth+c]
+			}
+		}
+	}
+	return []Value{dq, dk, dv}
+}

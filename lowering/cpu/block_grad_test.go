@@ -1,0 +1,119 @@
+package cpu_test
+
+import (
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/ref"
+	"fusec/lowering"
+	"fusec/lowering/cpu"
+	"fusec/passes"
+)
+
+// withCost appends the sum of the first output's squares, as the output "cost".
+func withCost(g *graph.Graph) *graph.Node {
+	b := graph.Extend(g)
+	cost := b.Reduce(graph.Sum, b.Unary(graph.Square, g.Outputs[0].Node), false, 0, 1)
+	b.Output("cost", cost)
+	return cost
+}
+
+// trained is the program of a graph, its cost and the gradients by all sources.
+func trained(t testing.TB, g *graph.Graph, d *cpu.Device) *lowering.Program {
+	t.Helper()
+	cost := withCost(g)
+	var gs []passes.Gradient
+	for _, n := range g.Sources() {
+		gs = append(gs, passes.Gradient{Cost: cost, Of: n, Output: "d " + n.Name})
+	}
+	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true, Gradients: gs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lowering.Lower(final, d.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// checkAttentions looks for the two attentions of a block that is trained, forward and backward, and for no copy.
+func checkAttentions(t *testing.T, p *lowering.Program) {
+	t.Helper()
+	attentions, softmaxes, copies := 0, 0, 0
+	for _, l := range p.Launches {
+		switch op := l.Op.(type) {
+		case graph.Copy:
+			copies++
+		case graph.Fusion:
+			switch op.Kind {
+			case graph.KindAttention:
+				attentions++
+			case graph.KindSoftmax:
+				softmaxes++
+			}
+		}
+	}
+	if attentions != 2 || softmaxes != 0 || copies != 0 {
+		t.Errorf("%d attentions, %d softmaxes and %d copies, want 2, 0 and 0:\n%v", attentions, softmaxes, copies, p)
+	}
+}
+
+// TestTrainedModel looks at the launches of the transformer block that Gorgonia built.
+func TestTrainedModel(t *testing.T) {
+	g, err := graph.LoadGraph("../../testdata/models/transformer-block.graph")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := trained(t, g, cpu.New())
+	checkAttentions(t, p)
+	if len(p.Launches) != 35 {
+		t.Errorf("%d launches, want 35:\n%v", len(p.Launches), p)
+	}
+}
+
+// TestTrainedBlock compares the gradients of a block with those of the graph as it was written.
+func TestTrainedBlock(t *testing.T) {
+	plain := block(2, 9, 24, 3, 40)
+	in := values(plain)
+	cost := withCost(plain)
+	grads, err := graph.Gradients(plain, cost, plain.Sources())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := graph.Extend(plain)
+	for i, n := range plain.Sources() {
+		b.Output("d "+n.Name, grads[i])
+	}
+	want, _, err := ref.EvalBound(plain, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	d := cpu.New(cpu.Workers(2))
+	p := trained(t, block(2, 9, 24, 3, 40), d)
+	checkAttentions(t, p)
+	e, err := d.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for i, b := range p.Buffers {
+		if b.Role == lowering.Input || b.Role == lowering.Param {
+			if err := e.Bind(i, in[b.Name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := e.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Outputs) != len(want) {
+		t.Errorf("%d outputs, want %d", len(p.Outputs), len(want))
+	}
+	for _, o := range p.Outputs {
+		if err := ref.Check(e.Output(o.Buffer), want[o.Name]); err != nil {
+			t.Errorf("output %q: %v", o.Name, err)
+		}
+	}
+}
