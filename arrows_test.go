@@ -25,6 +25,10 @@ func TestArrows(t *testing.T) {
 		"fusec/kernels/...":    {"fusec/passes", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/lowering/...":   {"fusec/passes", gorgonia, graphviz, dotted},
 		"fusec":                {graphviz, dotted, "fusec/cmd"},
+
+		"fusec/graph/atomicfile": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/graph/checkpoint": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/graph/loader":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 	}
 	for packages, not := range forbidden {
 		out, err := exec.Command("go", "list", "-deps", packages).CombinedOutput()

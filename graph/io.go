@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"fusec/graph/internal/atomicfile"
+	"fusec/graph/atomicfile"
 	"fusec/graph/safetensors"
 )
 

@@ -8,14 +8,19 @@ import (
 
 var benchCommand = &command{
 	name:    "bench",
-	args:    "[flags] model.graph | matmul | --peer-protocol WORKLOAD THREADS SECONDS",
-	summary: "time a model against Gorgonia, or matrix multiplication",
+	args:    "[flags] model.graph | matmul | loader [FILE] | --peer-protocol WORKLOAD THREADS SECONDS",
+	summary: "time a model against Gorgonia, matrix multiplication, or the loader of mini-batches",
 	doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
 prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic.
 
 fusec bench matmul times the product of square or other matrices in float32 against gonum, which is what Gorgonia
 multiplies with. With --ladder it climbs from the definition to fusec's own way, rung by rung.
+
+fusec bench loader times how fast mini-batches come from a file: read in order and shuffled, against a plain loop of
+reads of the same file from the page cache, and past the page cache against the disk. FILE is an .npy file, a
+safetensors file of one tensor, or any other of 4-byte elements; without it one of --size is made among the temporary
+files (see TMPDIR) and removed afterwards.
 
 --baseline FILE is a gate for speed. It keeps, for each thing measured, how many times as fast as its rival it was:
 both slow down on a slow machine, so the ratio stays. When FILE has a ratio already, the new one is compared, and the
@@ -29,6 +34,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
 		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each rung"},
 		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
+		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
 		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
 	},
@@ -45,6 +51,10 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		f.BoolVar(&b.ladder, "ladder", false, "matmul: every rung of the ladder")
 		f.Func("sizes", "matmul: `SIZES` such as 256,512 or 512x768x3072 (default 256,512,1024,2048)", func(s string) (err error) {
 			b.sizes, err = parseSizes(s)
+			return err
+		})
+		f.Func("size", "loader: make a file of `SIZE` such as 512MiB or 4GiB (default 512MiB)", func(s string) (err error) {
+			b.size, err = parseBytes(s)
 			return err
 		})
 		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
@@ -64,6 +74,7 @@ type bencher struct {
 	update      bool
 	ladder      bool
 	sizes       []size
+	size        int64 // of the loader's file
 	protocol    bool
 }
 
@@ -74,9 +85,16 @@ func (b *bencher) run(e *env, args []string) error {
 	if b.protocol {
 		return peerProtocol(e, args)
 	}
+	data := ""
+	if len(args) == 2 && args[0] == loaderName {
+		data, args = args[1], args[:1]
+	}
 	path, err := modelArgument(args)
 	if err != nil {
 		return err
+	}
+	if path != loaderName && b.size != 0 {
+		return usage("--size is for fusec bench loader")
 	}
 	if path != matmulName && (b.ladder || b.sizes != nil) {
 		return usage("--ladder and --sizes are for fusec bench matmul")
@@ -100,9 +118,12 @@ func (b *bencher) run(e *env, args []string) error {
 	// Gorgonia and gonum use as many cores as Go does.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.threads))
 	var kept []entry
-	if path == matmulName {
+	switch path {
+	case matmulName:
 		kept, err = b.matmul(e)
-	} else {
+	case loaderName:
+		kept, err = b.loader(e, data)
+	default:
 		kept, err = b.model(e, path)
 	}
 	if err != nil || gate == nil {

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+
+	"fusec/graph/atomicfile"
 )
 
 // output is a file to be written.
@@ -23,65 +23,31 @@ func fixed(path string, data []byte) output {
 
 // writeFiles writes all files or none: every one is on the disk in full, beside its place, before the first takes it.
 func writeFiles(files ...output) error {
-	var made []string
+	var made []*atomicfile.File
 	defer func() {
-		for _, tmp := range made {
-			os.Remove(tmp) // those that took their place are gone
+		for _, f := range made {
+			f.Abort() // those that took their place stay
 		}
 	}()
 	for _, o := range files {
-		tmp, err := writeBeside(o)
-		if tmp != "" {
-			made = append(made, tmp)
+		f, err := atomicfile.Create(o.path)
+		if err == nil {
+			made = append(made, f)
+			err = o.write(f)
+		}
+		if err == nil {
+			err = f.Sync()
 		}
 		if err != nil {
 			return fmt.Errorf("writing %s: %w", o.path, cause(err))
 		}
 	}
-	for i, o := range files {
-		if err := os.Rename(made[i], o.path); err != nil {
-			return fmt.Errorf("writing %s: %w", o.path, cause(err))
+	for i, f := range made {
+		if err := f.Commit(); err != nil {
+			return fmt.Errorf("writing %s: %w", files[i].path, cause(err))
 		}
 	}
 	return nil
-}
-
-// writeBeside writes a file's contents to a temporary one in its folder, and gives that one's path.
-func writeBeside(o output) (tmp string, err error) {
-	f, err := createBeside(o.path)
-	if err != nil {
-		return "", err
-	}
-	b := bufio.NewWriter(f)
-	err = o.write(b)
-	for _, step := range []func() error{b.Flush, f.Sync} {
-		if err == nil {
-			err = step()
-		}
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return f.Name(), err
-}
-
-// createBeside makes a new file in the folder of path, with path's permissions if there is such a file already.
-func createBeside(path string) (*os.File, error) {
-	mode := fs.FileMode(0o666)
-	switch info, err := os.Stat(path); {
-	case err == nil && !info.Mode().IsRegular():
-		return nil, errors.New("it is there and not a regular file")
-	case err == nil:
-		mode = info.Mode().Perm()
-	}
-	dir, base := filepath.Split(path)
-	for i := 0; ; i++ {
-		name := filepath.Join(dir, fmt.Sprintf(".%s.%d-%d.tmp", base, os.Getpid(), i))
-		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		if !errors.Is(err, fs.ErrExist) {
-			return f, err
-		}
-	}
 }
 
 // writeFile replaces one file whole, or the file that a link leads to. A device or pipe is written as it is.
@@ -91,9 +57,6 @@ func writeFile(path string, data []byte) error {
 			return fmt.Errorf("writing %s: %w", path, cause(err))
 		}
 		return nil
-	}
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		path = to
 	}
 	return writeFiles(fixed(path, data))
 }

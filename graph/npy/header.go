@@ -66,6 +66,41 @@ func truncated(err error) error {
 	return err
 }
 
+// Info is what the header of a file says of its array.
+type Info struct {
+	Kind      string // of the elements, as NumPy abbreviates it: b1, f2, f4, f8, i1, i2, …, u8
+	BigEndian bool
+	Fortran   bool // the first index runs fastest
+	Shape     graph.Shape
+	Data      int64 // the byte at which the elements begin
+	Bytes     int64 // that the elements take
+}
+
+// Stat reads the header of a file and none of its elements, which may or may not all be there.
+func Stat(r io.Reader) (Info, error) {
+	c := &counter{r: r}
+	h, err := readHeader(c)
+	if err != nil {
+		return Info{}, err
+	}
+	return Info{
+		Kind: h.descr.kind, BigEndian: h.descr.size() > 1 && h.descr.order.Uint16([]byte{0, 1}) == 1, Fortran: h.fortran,
+		Shape: h.shape, Data: c.n, Bytes: int64(h.shape.Elems()) * int64(h.descr.size()),
+	}, nil
+}
+
+// counter counts what is read.
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
+}
+
 // scanner reads the Python literal that a header is: a dictionary of strings, booleans and tuples of integers.
 type scanner struct{ rest string }
 

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"fusec/graph"
-	"fusec/graph/internal/atomicfile"
+	"fusec/graph/atomicfile"
 )
 
 // chunk is how many bytes of data are read or written at a time: a file that promises more than it holds makes no

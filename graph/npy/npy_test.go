@@ -250,3 +250,25 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+func TestStat(t *testing.T) {
+	var b bytes.Buffer
+	if err := Write(&b, must(t, []float64{1, 2, 3, 4, 5, 6}, 3, 2)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		file []byte
+		want Info
+	}{
+		{b.Bytes(), Info{"f8", false, false, graph.ShapeOf(3, 2), 128, 48}},
+		{file(2, dict(">u2", "True", "(5,)")), Info{"u2", true, true, graph.ShapeOf(5), 12 + 57, 10}},
+		{file(1, dict("|u1", "False", "()")), Info{"u1", false, false, graph.ShapeOf(), 10 + 56, 1}},
+	} {
+		if got, err := Stat(bytes.NewReader(c.file)); err != nil || got != c.want {
+			t.Errorf("%q: got %+v (%v), want %+v", c.file, got, err, c.want)
+		}
+	}
+	if _, err := Stat(strings.NewReader("no")); err == nil || !strings.Contains(err.Error(), "not an .npy") {
+		t.Errorf("error %v", err)
+	}
+}

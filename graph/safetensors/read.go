@@ -192,6 +192,12 @@ func (f *Reader) Lookup(name string) (Info, bool) {
 	return f.infos[i], true
 }
 
+// Place tells where the elements of a tensor of this file stand in it: size bytes from the byte at begin on, row-major
+// and little-endian.
+func (f *Reader) Place(info Info) (begin, size int64) {
+	return f.data + info.begin, info.end - info.begin
+}
+
 // Metadata is the user's strings, or nil.
 func (f *Reader) Metadata() map[string]string { return f.metadata }
 

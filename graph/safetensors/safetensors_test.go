@@ -106,8 +106,12 @@ func TestDeterministicAndAligned(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, info := range r.Tensors() {
-		if at := r.data + info.begin; at%int64(dtypeBytes[info.DType]) != 0 {
+		at, size := r.Place(info)
+		if at%int64(dtypeBytes[info.DType]) != 0 {
 			t.Errorf("%q stands at byte %d", info.Name, at)
+		}
+		if data, err := r.Read(info.Name); err != nil || !bytes.Equal(bits(data), want[at:at+size]) {
+			t.Errorf("%q does not stand at byte %d (%v)", info.Name, at, err)
 		}
 	}
 }

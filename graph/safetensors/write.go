@@ -10,7 +10,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"fusec/graph/internal/atomicfile"
+	"fusec/graph/atomicfile"
 )
 
 // Tensor is a tensor to write. Data is a []float32, []float64, []int32, []int64 or []bool, row-major.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 )
 
 // File collects the new contents of a file in a temporary one in the same folder. Either [File.Commit] puts it in
@@ -64,6 +65,18 @@ func createTemp(path string, mode fs.FileMode) (*os.File, error) {
 	}
 	return nil, fmt.Errorf("%s: too many temporary files beside it", path)
 }
+
+// Temporary reports whether name is that of a temporary file of this package, which only a process that was killed
+// leaves behind, and gives the name of the file that it was to replace. Both are without their folder.
+func Temporary(name string) (base string, ok bool) {
+	m := temporary.FindStringSubmatch(name)
+	if m == nil {
+		return "", false
+	}
+	return m[1], true
+}
+
+var temporary = regexp.MustCompile(`^\.(.+)\.\d+-\d+\.tmp$`)
 
 // Write implements io.Writer.
 func (f *File) Write(b []byte) (int, error) { return f.buf.Write(b) }

@@ -132,3 +132,24 @@ func TestCommitReportsRename(t *testing.T) {
 		t.Fatalf("left behind: %v", entries)
 	}
 }
+
+func TestTemporary(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Create(filepath.Join(dir, "a.1.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Abort()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("the folder holds %v (%v)", entries, err)
+	}
+	if base, ok := Temporary(entries[0].Name()); !ok || base != "a.1.txt" {
+		t.Errorf("%s is of %q, %v", entries[0].Name(), base, ok)
+	}
+	for _, name := range []string{"a.1.txt", ".a.tmp", ".a.1.tmp", "a.1-2.tmp", ".1-2.tmp", ".a.1-2.tmp2"} {
+		if base, ok := Temporary(name); ok {
+			t.Errorf("%s is taken for a temporary file of %q", name, base)
+		}
+	}
+}

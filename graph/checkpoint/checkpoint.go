@@ -1,0 +1,133 @@
+// Package checkpoint keeps what a training run needs to go on after it has ended, or was killed at any moment: weights,
+// optimiser state, step, seed, the loader's position and notes of the user's, in one safetensors file.
+//
+// [Save] writes the file in one step: a reader sees the old file or the new one, both whole. A checksum over the whole
+// file tells [Load] of every damage that came later. Values keep their bits, NaN and f64 and i64 included, so that a
+// resumed run computes what the run without a break would have computed.
+//
+// [Dir] numbers the checkpoints of a run in a folder, keeps the newest few and finds the newest one that is intact.
+//
+// The tensors of a file are named param/NAME and state/NAME, everything else stands in its metadata; other programs
+// read them as any safetensors file.
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"fusec/graph"
+)
+
+// State is what a checkpoint holds.
+type State struct {
+	Params map[string]*graph.Tensor // the weights by the names of their Param nodes
+	State  map[string]*graph.Tensor // State nodes: moments of the optimiser, running statistics
+	Step   int64                    // how many steps have been done
+	Seed   uint64                   // of dropout, shuffling and whatever else is random
+	// Position is where the data go on: what the loader's Position gave when Step steps were done.
+	Position int64
+	Meta     map[string]string // the user's, such as the learning rate; UTF-8
+}
+
+// role is a kind of tensors in a checkpoint.
+type role struct {
+	name, prefix string
+	of           func(*State) *map[string]*graph.Tensor
+}
+
+var roles = []role{
+	{"parameter", "param/", func(s *State) *map[string]*graph.Tensor { return &s.Params }},
+	{"state", "state/", func(s *State) *map[string]*graph.Tensor { return &s.State }},
+}
+
+// maxErrors bounds how many misfits are listed.
+const maxErrors = 20
+
+// Fits checks that the checkpoint holds the parameters and the state of g, in their types, and nothing else. The error
+// names each tensor that is missing, has another type or is too many, up to 20 of them.
+func (s *State) Fits(g *graph.Graph) error {
+	var want [2]map[string]place
+	for i := range want {
+		want[i] = map[string]place{}
+	}
+	for _, n := range g.Sources() {
+		switch n.Op.(type) {
+		case graph.Param:
+			want[0][n.Name] = place{n.Type, n.Where()}
+		case graph.State:
+			want[1][n.Name] = place{n.Type, n.Where()}
+		}
+	}
+	return s.compare(want)
+}
+
+// Restore copies the checkpoint's values into the tensors of a model. The two maps must hold exactly the names of the
+// checkpoint, each with its type: what does not fit is an error as of [State.Fits], and then nothing was changed.
+func (s *State) Restore(params, state map[string]*graph.Tensor) error {
+	to := [2]map[string]*graph.Tensor{params, state}
+	var want [2]map[string]place
+	for i, tensors := range to {
+		want[i] = map[string]place{}
+		for name, t := range tensors {
+			if err := check(t); err != nil {
+				return fmt.Errorf("%s %q of the model: %w", roles[i].name, name, err)
+			}
+			want[i][name] = place{t.Type, fmt.Sprintf("%s %q", roles[i].name, name)}
+		}
+	}
+	if err := s.compare(want); err != nil {
+		return err
+	}
+	for i, tensors := range to {
+		for name, t := range tensors {
+			t.CopyFrom((*roles[i].of(s))[name])
+		}
+	}
+	return nil
+}
+
+// place is what a model wants of a tensor, and what to call it in an error.
+type place struct {
+	t     graph.Type
+	where string
+}
+
+// compare lists how the checkpoint differs from what a model wants, role by role and name by name.
+func (s *State) compare(want [2]map[string]place) error {
+	var errs []error
+	for i, r := range roles {
+		have := *r.of(s)
+		for _, name := range slices.Sorted(maps.Keys(want[i])) {
+			p := want[i][name]
+			switch t := have[name]; {
+			case t == nil:
+				errs = append(errs, fmt.Errorf("%s is missing from the checkpoint", p.where))
+			case t.Type != p.t:
+				errs = append(errs, fmt.Errorf("%s is %v, in the checkpoint %v", p.where, p.t, t.Type))
+			default:
+				if err := check(t); err != nil {
+					errs = append(errs, fmt.Errorf("%s %q of the checkpoint: %w", r.name, name, err))
+				}
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(have)) {
+			if _, ok := want[i][name]; !ok {
+				errs = append(errs, fmt.Errorf("the checkpoint has a %s %q that the model lacks", r.name, name))
+			}
+		}
+	}
+	if more := len(errs) - maxErrors; more > 0 {
+		errs = append(errs[:maxErrors], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(errs...)
+}
+
+// check refuses a tensor that is nil or does not hold what its type says.
+func check(t *graph.Tensor) error {
+	if t == nil {
+		return errors.New("the tensor is nil")
+	}
+	return t.Check()
+}

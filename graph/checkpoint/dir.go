@@ -1,0 +1,139 @@
+package checkpoint
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"fusec/graph/atomicfile"
+)
+
+// Dir is the folder of a run's checkpoints. They are numbered in the order in which they were saved; the number, not
+// the step, says which is the newest, for a run may have been resumed from an older one. Only one run at a time may
+// save in a folder; any number may read.
+type Dir struct {
+	Path  string // made by the first Save if it is missing
+	Keep  int    // how many of the newest stay; 0 keeps all
+	Every int64  // how many steps lie between two checkpoints; see Due
+}
+
+// ErrNone is the error of [Dir.Latest] for a folder that is missing or has no checkpoint: the run is to begin.
+var ErrNone = errors.New("there is no checkpoint")
+
+// Found is a checkpoint of a folder.
+type Found struct {
+	*State
+	Path string
+	// Skipped tells of newer checkpoints that are damaged; each error names the file.
+	Skipped []error
+}
+
+// Due reports whether a checkpoint is to be saved when step steps have been done.
+func (d Dir) Due(step int64) bool { return d.Every > 0 && step > 0 && step%d.Every == 0 }
+
+// Save writes the next checkpoint and, once it is on the disk, removes those before the newest Keep, and what killed
+// processes left behind. If writing fails nothing is removed. The path is the new file's, "" if it was not written: an
+// error beside a path is one of removing.
+func (d Dir) Save(s *State) (path string, err error) {
+	if err := os.MkdirAll(d.Path, 0o777); err != nil {
+		return "", err
+	}
+	files, _, err := d.list()
+	if err != nil {
+		return "", err
+	}
+	number := uint64(1)
+	if len(files) > 0 {
+		number = files[0].number + 1
+	}
+	path = filepath.Join(d.Path, fmt.Sprintf("%06d-step-%d%s", number, s.Step, extension))
+	if err := Save(path, s); err != nil {
+		return "", err
+	}
+	return path, d.prune()
+}
+
+// Latest loads the newest checkpoint that is intact. Newer ones that are damaged are skipped and reported in Skipped. A
+// folder without any gives [ErrNone], one with nothing but damaged ones [ErrDamaged] with the reason of each; what
+// cannot be read for another reason, such as missing permission, is an error and not skipped.
+func (d Dir) Latest() (*Found, error) {
+	files, _, err := d.list()
+	if err != nil {
+		return nil, err
+	}
+	f := &Found{}
+	for _, file := range files {
+		f.Path = filepath.Join(d.Path, file.name)
+		f.State, err = Load(f.Path)
+		switch {
+		case err == nil:
+			return f, nil
+		case !errors.Is(err, ErrDamaged):
+			return nil, err
+		}
+		f.Skipped = append(f.Skipped, err)
+	}
+	if len(f.Skipped) > 0 {
+		return nil, errors.Join(f.Skipped...)
+	}
+	return nil, fmt.Errorf("%s: %w", d.Path, ErrNone)
+}
+
+const extension = ".safetensors"
+
+var fileName = regexp.MustCompile(`^(\d{6,19})-step-\d+\` + extension + `$`)
+
+// numbered is a checkpoint in a folder.
+type numbered struct {
+	name   string
+	number uint64
+}
+
+// list gives the checkpoints, newest first, and the temporary files of checkpoints, and passes over other files.
+func (d Dir) list() (files []numbered, temporary []string, err error) {
+	entries, err := os.ReadDir(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if base, ok := atomicfile.Temporary(name); ok && fileName.MatchString(base) {
+			temporary = append(temporary, name)
+		}
+		if m := fileName.FindStringSubmatch(name); m != nil {
+			n, _ := strconv.ParseUint(m[1], 10, 64) // 19 digits fit
+			files = append(files, numbered{name, n})
+		}
+	}
+	slices.SortFunc(files, func(a, b numbered) int {
+		return cmp.Or(cmp.Compare(b.number, a.number), cmp.Compare(b.name, a.name))
+	})
+	return files, temporary, nil
+}
+
+// prune removes what is no longer wanted.
+func (d Dir) prune() error {
+	files, remove, err := d.list()
+	if err != nil {
+		return err
+	}
+	if d.Keep > 0 {
+		for _, f := range files[min(d.Keep, len(files)):] {
+			remove = append(remove, f.name)
+		}
+	}
+	var errs []error
+	for _, name := range remove {
+		errs = append(errs, os.Remove(filepath.Join(d.Path, name)))
+	}
+	return errors.Join(errs...)
+}

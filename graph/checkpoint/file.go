@@ -1,0 +1,236 @@
+package checkpoint
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"fusec/graph"
+	"fusec/graph/atomicfile"
+	"fusec/graph/safetensors"
+)
+
+// Keys of the file's metadata. The user's have metaPrefix before them.
+const (
+	formatKey   = "format"
+	stepKey     = "step"
+	seedKey     = "seed"
+	positionKey = "position"
+	checksumKey = "checksum"
+	metaPrefix  = "meta/"
+)
+
+// format names the layout that is written and read.
+const format = "fusec.checkpoint/1"
+
+// ErrDamaged is in the error of [Load] for a file that is truncated or whose contents have changed since it was saved.
+var ErrDamaged = errors.New("the checkpoint is damaged")
+
+// Save writes a checkpoint to path, in one step: if anything fails, or the process is killed, a file that was there
+// before stays as it was. When Save returns nil the file is on the disk. The same state gives the same bytes.
+func Save(path string, s *State) error {
+	err := atomicfile.Write(path, func(w io.Writer) error { return s.write(w) })
+	if err != nil {
+		return fmt.Errorf("saving the checkpoint %s: %w", path, err)
+	}
+	return nil
+}
+
+// The checksum is the CRC-32C of the file as it is while zeros stand in the checksum's place. It finds accidents, not
+// forgeries: every burst of up to 32 bits, and all but one in 2³² of the others.
+const (
+	crcPrefix = "crc32c:"
+	crcZeros  = "00000000"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// write writes the file, after a first round that writes it to the checksum.
+func (s *State) write(w io.Writer) error {
+	tensors, meta, err := s.contents()
+	if err != nil {
+		return err
+	}
+	sum := crc32.New(castagnoli)
+	if err := safetensors.Write(sum, tensors, meta); err != nil {
+		return err
+	}
+	meta[checksumKey] = crcPrefix + fmt.Sprintf("%08x", sum.Sum32())
+	return safetensors.Write(w, tensors, meta)
+}
+
+// contents is what stands in the file, with zeros for the checksum.
+func (s *State) contents() (tensors []safetensors.Tensor, meta map[string]string, err error) {
+	for _, r := range roles {
+		for name, t := range *r.of(s) {
+			if err := check(t); err != nil {
+				return nil, nil, fmt.Errorf("%s %q: %w", r.name, name, err)
+			}
+			tensors = append(tensors, safetensors.Tensor{Name: r.prefix + name, Shape: t.Type.Shape.Slice(), Data: t.Data})
+		}
+	}
+	if s.Step < 0 || s.Position < 0 {
+		return nil, nil, fmt.Errorf("step %d and position %d must not be negative", s.Step, s.Position)
+	}
+	meta = map[string]string{
+		formatKey:   format,
+		stepKey:     strconv.FormatInt(s.Step, 10),
+		seedKey:     strconv.FormatUint(s.Seed, 10),
+		positionKey: strconv.FormatInt(s.Position, 10),
+		checksumKey: crcPrefix + crcZeros,
+	}
+	for k, v := range s.Meta {
+		meta[metaPrefix+k] = v
+	}
+	return tensors, meta, nil
+}
+
+// Load reads a checkpoint and checks every byte of it. Errors name the file; [ErrDamaged] is among them if the file was
+// cut or changed.
+func Load(path string) (*State, error) {
+	s, err := load(path)
+	if err != nil {
+		return nil, fmt.Errorf("loading the checkpoint %s: %w", path, err)
+	}
+	return s, nil
+}
+
+func load(path string) (*State, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	return read(f, info.Size())
+}
+
+// read reads a checkpoint of size bytes.
+func read(r io.ReaderAt, size int64) (*State, error) {
+	f, err := safetensors.NewReader(r, size)
+	if err != nil {
+		return nil, damaged(err)
+	}
+	meta := f.Metadata()
+	if err := verify(r, size, meta[checksumKey]); err != nil {
+		return nil, damaged(err)
+	}
+	// From here on the file is as it was written.
+	if meta[formatKey] != format {
+		return nil, fmt.Errorf("its format is %q, not %q", meta[formatKey], format)
+	}
+	s := &State{}
+	var errs [3]error
+	s.Step, errs[0] = strconv.ParseInt(meta[stepKey], 10, 64)
+	s.Seed, errs[1] = strconv.ParseUint(meta[seedKey], 10, 64)
+	s.Position, errs[2] = strconv.ParseInt(meta[positionKey], 10, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	s.Meta = map[string]string{}
+	for k, v := range meta {
+		if name, ok := strings.CutPrefix(k, metaPrefix); ok {
+			s.Meta[name] = v
+		}
+	}
+	return s, s.readTensors(f)
+}
+
+// readTensors reads all tensors of the file.
+func (s *State) readTensors(f *safetensors.Reader) error {
+	for _, r := range roles {
+		*r.of(s) = map[string]*graph.Tensor{}
+	}
+	for _, info := range f.Tensors() {
+		var to map[string]*graph.Tensor
+		name := ""
+		for _, r := range roles {
+			if rest, ok := strings.CutPrefix(info.Name, r.prefix); ok {
+				to, name = *r.of(s), rest
+			}
+		}
+		switch {
+		case to == nil:
+			return fmt.Errorf("tensor %q is neither a parameter nor state", info.Name)
+		case len(info.Shape) > graph.MaxRank:
+			return fmt.Errorf("tensor %q has %d axes, more than %d", info.Name, len(info.Shape), graph.MaxRank)
+		}
+		d, ok := dtypes[info.DType]
+		if !ok {
+			return fmt.Errorf("tensor %q has elements of dtype %s, which no checkpoint has", info.Name, info.DType)
+		}
+		t := graph.TypeOf(d, info.Shape...)
+		if err := t.Shape.Check(); err != nil {
+			return fmt.Errorf("tensor %q: %w", info.Name, err)
+		}
+		data, err := f.Read(info.Name)
+		if err != nil {
+			return err
+		}
+		to[name] = &graph.Tensor{Type: t, Data: data}
+	}
+	return nil
+}
+
+// dtypes are the dtypes of the file that hold a tensor's elements as they are.
+var dtypes = map[string]graph.DType{
+	"F32": graph.F32, "F64": graph.F64, "I32": graph.I32, "I64": graph.I64, "BOOL": graph.Bool,
+}
+
+// verify compares the file with its checksum.
+func verify(r io.ReaderAt, size int64, checksum string) error {
+	want, ok := strings.CutPrefix(checksum, crcPrefix)
+	if !ok || len(want) != len(crcZeros) {
+		return fmt.Errorf("it has no checksum: is it a checkpoint?")
+	}
+	var length [8]byte
+	if _, err := r.ReadAt(length[:], 0); err != nil {
+		return err
+	}
+	header := make([]byte, 8+int64(binary.LittleEndian.Uint64(length[:]))) // which NewReader found to be sound
+	if _, err := r.ReadAt(header, 0); err != nil && err != io.EOF {
+		return err
+	}
+	// In the header's JSON every quote inside a string is escaped: only the checksum itself matches this.
+	entry := []byte(strconv.Quote(checksumKey) + ":" + `"` + crcPrefix)
+	i := bytes.Index(header, entry)
+	if i < 0 || !bytes.HasPrefix(header[i+len(entry):], []byte(want)) {
+		return fmt.Errorf("its checksum is not where it was written")
+	}
+	copy(header[i+len(entry):], crcZeros)
+	sum := crc32.New(castagnoli)
+	sum.Write(header)
+	rest := io.NewSectionReader(r, int64(len(header)), size-int64(len(header)))
+	n, err := io.CopyBuffer(sum, rest, make([]byte, 1<<18))
+	if err == nil && n < size-int64(len(header)) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	if got := fmt.Sprintf("%08x", sum.Sum32()); got != want {
+		return fmt.Errorf("its checksum is %s, that of its contents %s", want, got)
+	}
+	return nil
+}
+
+// damaged marks an error as one of the file's contents, unless the system could not read it.
+func damaged(err error) error {
+	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
+}

@@ -1,0 +1,135 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Access is a way to read files.
+type Access uint8
+
+// The ways to read. Where one is not to be had, the next in the order Direct, Mapped, Plain is taken; [Loader.Stats]
+// says which it was, and why.
+const (
+	// Mapped reads through a mapping of the file: of what is in the page cache nothing is copied but into the batch.
+	Mapped Access = iota
+	// Direct reads with O_DIRECT into aligned buffers, as many reads at a time as there are workers. Large files that are
+	// read in order do not push everything else out of the page cache, and are not copied by the kernel. It reads from
+	// the disk in every epoch: a file that fits into memory is read faster by Mapped.
+	Direct
+	// Plain reads with ordinary system calls.
+	Plain
+)
+
+var accesses = [...]string{"mapped", "direct", "plain"}
+
+// String names the access: mapped, direct, plain.
+func (a Access) String() string { return accesses[a] }
+
+// file is an open file. Its methods may be called by several goroutines, each with its own scratch.
+type file struct {
+	path   string
+	f      *os.File
+	size   int64
+	access Access
+	reason string // why not the access that was asked for
+
+	mem     []byte   // all of it, if Mapped
+	past    *os.File // the same file, read past the page cache, if Direct
+	align   int64    // of offsets, sizes and buffers, if Direct
+	shuffle bool     // rows are read in no order
+	large   bool     // it will not stay in the page cache
+	touched atomic.Int64
+}
+
+// openFile opens a file, which counts as large if it has more bytes than large.
+func openFile(path string, want Access, shuffle bool, large int64) (*file, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: it is not a regular file", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	r := &file{path: path, f: f, size: info.Size(), access: Plain, shuffle: shuffle, large: info.Size() > large}
+	var reasons []string
+	if want == Direct {
+		if err := r.direct(); err != nil {
+			reasons = append(reasons, fmt.Sprintf("no O_DIRECT: %v", err))
+			want = Mapped
+		}
+	}
+	if want == Mapped {
+		if err := r.mapped(); err != nil {
+			reasons = append(reasons, fmt.Sprintf("not mapped: %v", err))
+		}
+	}
+	r.reason = strings.Join(reasons, "; ")
+	return r, nil
+}
+
+// scratch is a worker's buffer for what is not mapped.
+type scratch struct{ buf []byte }
+
+// aligned gives n bytes whose address is a multiple of align, a power of two.
+func (s *scratch) aligned(n, align int64) []byte {
+	if int64(len(s.buf)) < n+align {
+		s.buf = make([]byte, n+align)
+	}
+	at := int64(uintptr(unsafe.Pointer(unsafe.SliceData(s.buf))) & uintptr(align-1))
+	return s.buf[(align-at)&(align-1):][:n]
+}
+
+// span gives n bytes from off on, valid until buf is used again. A file that ends before is an error.
+func (f *file) span(buf *scratch, off, n int64) ([]byte, error) {
+	var raw []byte
+	var got int64
+	var err error
+	switch f.access {
+	case Mapped:
+		return f.mem[off:][:n:n], nil
+	case Direct:
+		begin := off &^ (f.align - 1)
+		end := (off + n + f.align - 1) &^ (f.align - 1)
+		raw = buf.aligned(end-begin, f.align)
+		got, err = f.readDirect(raw, begin)
+		got -= off - begin
+		raw = raw[off-begin:]
+	default:
+		raw = buf.aligned(n, 1)
+		var m int
+		m, err = f.f.ReadAt(raw, off)
+		got = int64(m)
+	}
+	switch {
+	case got >= n:
+		return raw[:n], nil
+	case err == nil || err == io.EOF:
+		return nil, fmt.Errorf("the file was cut while it was in use: %w", io.ErrUnexpectedEOF)
+	}
+	return nil, err
+}
+
+// offset tells which byte of the file is mapped to an address.
+func (f *file) offset(addr uintptr) (int64, bool) {
+	off := addr - uintptr(unsafe.Pointer(unsafe.SliceData(f.mem)))
+	return int64(off), off < uintptr(len(f.mem))
+}
+
+// close unmaps and closes the file. Nobody may be reading it.
+func (f *file) close() error {
+	err := errors.Join(f.unmap(), f.f.Close())
+	if f.past != nil {
+		err = errors.Join(err, f.past.Close())
+	}
+	return err
+}

@@ -1,0 +1,138 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// physicalMemory is the size of the memory in bytes.
+func physicalMemory() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return math.MaxInt64
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}
+
+// mapped maps the file into memory. The kernel is told in which order it will be read.
+func (f *file) mapped() (err error) {
+	if f.size == 0 {
+		return errors.New("it is empty")
+	}
+	if f.size > math.MaxInt {
+		return errors.New("it is larger than the address space")
+	}
+	if f.mem, err = unix.Mmap(int(f.f.Fd()), 0, int(f.size), unix.PROT_READ, unix.MAP_SHARED); err != nil {
+		return err
+	}
+	f.access = Mapped
+	switch {
+	case !f.shuffle:
+		_ = unix.Madvise(f.mem, unix.MADV_SEQUENTIAL) // all advice may be refused: it changes no result
+	case f.large: // what is around a row would be gone before it is wanted; announce says what will be
+		_ = unix.Madvise(f.mem, unix.MADV_RANDOM)
+	}
+	return nil
+}
+
+func (f *file) unmap() error {
+	if f.mem == nil {
+		return nil
+	}
+	err := unix.Munmap(f.mem)
+	f.mem = nil
+	return err
+}
+
+// pageStart is the beginning of the page that holds a byte.
+func pageStart(off int64) int64 { return off &^ int64(os.Getpagesize()-1) }
+
+// announce lets the kernel read rows that lie scattered in a large file, all at a time.
+func (f *file) announce(c *column, rows []int64) {
+	if f.access != Mapped || !f.shuffle || !f.large {
+		return
+	}
+	for _, row := range rows {
+		off := c.begin + row*c.stride
+		_ = unix.Madvise(f.mem[pageStart(off):off+c.size], unix.MADV_WILLNEED)
+	}
+}
+
+// How much of a large file stays mapped in.
+const (
+	keepMapped  = 64 << 20 // if its rows are shuffled
+	faultAround = 64 << 10 // that the kernel maps in, if it has them at hand, around a byte that is read
+	keepBehind  = 32 << 20 // of the reader, if rows are read in order: other workers are still there
+	dropAtATime = 4 << 20  // so that there are whole folios in it
+)
+
+// release lets go of what has been read of a large file, so that the process does not grow with it. If it is read in
+// order it leaves the page cache, too, where it would only push out what others need. What another worker is reading
+// at the moment just comes back in.
+func (f *file) release(off, n int64) {
+	if f.access != Mapped || !f.large {
+		return
+	}
+	if f.shuffle {
+		if t := f.touched.Add(n + faultAround); t >= keepMapped && f.touched.CompareAndSwap(t, 0) {
+			_ = unix.Madvise(f.mem, unix.MADV_DONTNEED)
+		}
+		return
+	}
+	from, to := off/dropAtATime*dropAtATime-keepBehind, (off+n)/dropAtATime*dropAtATime-keepBehind
+	if from == to || to <= 0 {
+		return
+	}
+	from = max(0, from-dropAtATime) // a folio at the end of the last part could not go with it
+	_ = unix.Madvise(f.mem[from:to], unix.MADV_DONTNEED)
+	_ = unix.Fadvise(int(f.f.Fd()), from, to-from, unix.FADV_DONTNEED)
+}
+
+// direct opens the file for reads past the page cache, and tries one.
+func (f *file) direct() error {
+	align := int64(4096)
+	var st unix.Statx_t
+	err := unix.Statx(int(f.f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
+	if err == nil && st.Mask&unix.STATX_DIOALIGN != 0 { // older kernels do not tell
+		if st.Dio_offset_align == 0 {
+			return errors.New("the file system has none for this file")
+		}
+		align = int64(max(st.Dio_offset_align, st.Dio_mem_align, 4096))
+	}
+	d, err := os.OpenFile(f.path, os.O_RDONLY|unix.O_DIRECT, 0)
+	if err != nil {
+		return err
+	}
+	f.past, f.align = d, align
+	if _, err := f.readDirect((&scratch{}).aligned(align, align), 0); err != nil && err != io.EOF {
+		f.past = nil
+		return errors.Join(err, d.Close())
+	}
+	f.access = Direct
+	return nil
+}
+
+// readDirect fills buf from off on, or up to the end of the file.
+func (f *file) readDirect(buf []byte, off int64) (n int64, err error) {
+	for n < int64(len(buf)) {
+		m, err := unix.Pread(int(f.past.Fd()), buf[n:], off+n)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return n, fmt.Errorf("reading %d bytes at byte %d: %w", len(buf), off, err)
+		case m == 0:
+			return n, io.EOF
+		default:
+			n += int64(m)
+			if n%f.align != 0 { // only the end of a file is not aligned
+				return n, nil
+			}
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,23 @@
+//go:build !linux
+
+package loader
+
+import (
+	"errors"
+	"math"
+	"runtime"
+)
+
+// Elsewhere than on Linux files are read plainly.
+
+var errSystem = errors.New("not on " + runtime.GOOS)
+
+// physicalMemory is not known: no file counts as large.
+func physicalMemory() int64 { return math.MaxInt64 }
+
+func (f *file) mapped() error                           { return errSystem }
+func (f *file) unmap() error                            { return nil }
+func (f *file) announce(*column, []int64)               {}
+func (f *file) release(off, n int64)                    {}
+func (f *file) direct() error                           { return errSystem }
+func (f *file) readDirect([]byte, int64) (int64, error) { return 0, errSystem }
