@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"fusec"
+	"fusec/graph/optim"
 )
 
 // mlp784 is 64×784 → 512 → 512 → 10 with ReLU in between, and with a cost and its gradients if train is set.
@@ -74,4 +75,34 @@ func BenchmarkMLP(b *testing.B) {
 		b.Run(name+"TapeMachine", run(t))
 		t.Close()
 	}
+}
+
+// BenchmarkStep is a training step of the network with Adam: compiled into the run, and by Gorgonia's solver after it.
+// The rate is too small to learn anything: gradients that vanish would make numbers that are slow to compute with.
+func BenchmarkStep(b *testing.B) {
+	step := func(solver gorgonia.Solver, opts ...gorgonia.VMOpt) func(b *testing.B) {
+		return func(b *testing.B) {
+			g, params := mlp784(b, true)
+			if solver != nil {
+				opts = []gorgonia.VMOpt{gorgonia.BindDualValues(params...)}
+			}
+			vm := fusec.NewMachine(g, opts...)
+			defer vm.Close()
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := vm.RunAll(); err != nil {
+					b.Fatal(err)
+				}
+				if solver != nil {
+					if err := solver.Step(gorgonia.NodesToValueGrads(params)); err != nil {
+						b.Fatal(err)
+					}
+				}
+				vm.Reset()
+			}
+		}
+	}
+	b.Run("WithOptimizer", step(nil, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(1e-9), Clip: 1})))
+	b.Run("AdamSolver", step(gorgonia.NewAdamSolver(gorgonia.WithLearnRate(1e-9))))
+	b.Run("gradients alone", step(nil))
 }

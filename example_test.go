@@ -9,6 +9,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/optim"
 )
 
 // A graph built without Gorgonia: two rows through a linear layer with ReLU.
@@ -72,4 +73,29 @@ func ExampleNewMachine() {
 	}
 	fmt.Println(cost.Value(), gradient.Data())
 	// Output: 1 [-6 -8]
+}
+
+// The optimiser's step as part of every run: the weight goes to where 3w₀ + 4w₁ is 0.
+func ExampleWithOptimizer() {
+	g := gorgonia.NewGraph()
+	x := gorgonia.NewMatrix(g, tensor.Float64, gorgonia.WithShape(1, 2), gorgonia.WithName("x"),
+		gorgonia.WithValue(tensor.New(tensor.WithShape(1, 2), tensor.WithBacking([]float64{3, 4}))))
+	w := gorgonia.NewMatrix(g, tensor.Float64, gorgonia.WithShape(2, 1), gorgonia.WithName("w"),
+		gorgonia.WithValue(tensor.New(tensor.WithShape(2, 1), tensor.WithBacking([]float64{1, -1}))))
+	cost := gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(gorgonia.Must(gorgonia.Mul(x, w))))))
+	if _, err := gorgonia.Grad(cost, w); err != nil {
+		log.Fatal(err)
+	}
+
+	vm := fusec.NewMachine(g, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.01)}))
+	defer vm.Close()
+	for range 50 {
+		if err := vm.RunAll(); err != nil {
+			log.Fatal(err)
+		}
+		vm.Reset()
+	}
+	s := vm.StepStats()
+	fmt.Printf("%.3f after %d steps, %d skipped\n", w.Value().Data(), s.Steps, s.Skipped)
+	// Output: [1.120 -0.840] after 50 steps, 0 skipped
 }

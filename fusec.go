@@ -42,6 +42,7 @@ type Program struct {
 	named   map[string]int        // Input, Param and State buffers by name
 	unread  map[string]graph.Type // sources of the graph that no output needs
 	own     map[int]*graph.Tensor // what a run may change: state, and parameters that the graph updates; nil until set
+	stepper *stepper              // of a program with an optimiser
 }
 
 // Compile makes a program of a graph. Parameters are frozen: they are given with [Program.Set], stay as they are
@@ -55,7 +56,11 @@ func Compile(g *graph.Graph, opts ...Option) (*Program, error) {
 		return nil, err
 	}
 	cfg.frozen = true
-	p, err := compile(g, cfg, nil)
+	steps, err := cfg.stepsOf(g)
+	if err != nil {
+		return nil, err
+	}
+	p, err := compile(g, cfg, nil, steps)
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -85,16 +90,26 @@ func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	_, tr, program, err := plan(g, cfg, device, nil)
+	steps, err := cfg.stepsOf(g)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, tr, program, err := plan(g, cfg, device, nil, steps)
 	return tr, program, err
 }
 
-func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes.Gradient) (*graph.Graph, *trace.Trace, *lowering.Program, error) {
-	final, tr, err := passes.Run(g, passes.Config{Target: device, Verify: cfg.verify, Gradients: gradients, Disable: cfg.disable})
+func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes.Gradient,
+	steps []passes.Step) (*graph.Graph, *trace.Trace, *lowering.Program, error) {
+	final, tr, err := passes.Run(g, passes.Config{Target: device, Verify: cfg.verify, Gradients: gradients,
+		Optimizer: cfg.optimizer, Steps: steps, Disable: cfg.disable})
 	if err != nil {
 		return nil, tr, nil, err
 	}
-	program, err := lowering.Lower(final, device.Name())
+	var opts []lowering.Option
+	if cfg.watchNonFinite {
+		opts = append(opts, lowering.CopyUpdates())
+	}
+	program, err := lowering.Lower(final, device.Name(), opts...)
 	if err != nil {
 		return final, tr, nil, err
 	}
@@ -102,14 +117,14 @@ func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes
 	return final, tr, program, nil
 }
 
-func compile(g *graph.Graph, cfg config, gradients []passes.Gradient) (*Program, error) {
+func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []passes.Step) (*Program, error) {
 	start := time.Now()
 	device, err := cfg.device()
 	if err != nil {
 		return nil, err
 	}
 	p := &Program{cfg: cfg, named: map[string]int{}, unread: map[string]graph.Type{}, own: map[int]*graph.Tensor{}}
-	if p.final, p.trace, p.program, err = plan(g, cfg, device, gradients); err != nil {
+	if p.final, p.trace, p.program, err = plan(g, cfg, device, gradients, steps); err != nil {
 		return p, err
 	}
 	if p.exe, err = device.Compile(p.program); err != nil {
@@ -147,6 +162,14 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient) (*Program,
 		if _, ok := p.named[n.Name]; !ok && graph.IsSource(n.Op) {
 			p.unread[n.Name] = n.Type
 		}
+	}
+	if cfg.optimizer != nil {
+		if err := p.startStepper(); err != nil {
+			return p, err
+		}
+	}
+	if cfg.watchNonFinite {
+		p.exe.Watch(p.watch)
 	}
 	p.took = time.Since(start)
 	return p, nil
@@ -201,7 +224,14 @@ func (p *Program) State(name string) (*graph.Tensor, error) {
 }
 
 // Exec runs the program on what has been set. It allocates nothing after the first time.
-func (p *Program) Exec() error { return p.exe.Run() }
+func (p *Program) Exec() error {
+	if p.stepper != nil {
+		if err := p.stepper.setRate(); err != nil {
+			return err
+		}
+	}
+	return p.exe.Run()
+}
 
 // Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone
 // it to keep it.

@@ -20,7 +20,7 @@ import (
 // After a run these hold their values: the graph's roots, the targets of gorgonia.Read, the gradients that gorgonia.Grad
 // was asked for, bound to their nodes or not, nodes on a watch list, and, if their gradients are bound, nodes inside the
 // graph; with gorgonia.TraceExec, all nodes. The machine writes the next run's values into the same memory. Weights and
-// inputs are read from their nodes before each run; they are never written.
+// inputs are read from their nodes before each run; only [WithOptimizer] writes weights.
 type Machine struct {
 	cfg     config
 	vm      fgorgonia.VMConfig
@@ -74,7 +74,15 @@ func (m *Machine) compile() (err error) {
 		return err
 	}
 	gradients := m.declareResults()
-	if m.program, err = compile(m.im.Graph, m.cfg, gradients); err != nil {
+	steps, err := m.steps()
+	if err != nil {
+		return err
+	}
+	kept := m.program
+	if m.program, err = compile(m.im.Graph, m.cfg, gradients, steps); err != nil {
+		return err
+	}
+	if err := m.program.inherit(kept); err != nil {
 		return err
 	}
 	notes := &m.program.trace.Stages[0].Notes
@@ -85,7 +93,7 @@ func (m *Machine) compile() (err error) {
 			return err
 		}
 	}
-	return m.declareInputs()
+	return m.declareInputs(steps)
 }
 
 // declareResults makes outputs of everything that the machine hands out, and returns the gradients to ask for.
@@ -173,7 +181,7 @@ func (m *Machine) handedOut() []*gorgonia.Node {
 		add(n)
 	}
 	for _, k := range m.im.Grads {
-		if k.Wanted && !m.cfg.noGradients {
+		if k.Wanted && !m.cfg.noGradients && m.cfg.optimizer == nil {
 			add(k.Node.Deriv())
 		}
 	}
@@ -221,6 +229,11 @@ func (m *Machine) RunAll() error {
 		return err
 	}
 	m.ran = true
+	for i := range m.inputs {
+		if err := m.inputs[i].giveBack(); err != nil {
+			return err
+		}
+	}
 	for _, s := range m.states {
 		if err := s.store(s.tensor); err != nil {
 			return err

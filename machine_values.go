@@ -10,6 +10,7 @@ import (
 
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
+	"fusec/passes"
 )
 
 // A machineInput is a source of the program that is read from a node before each run.
@@ -23,6 +24,7 @@ type machineInput struct {
 	stride []int
 	copied *tensor.Dense // whose elements tensor has, or nil
 	frozen bool          // a weight that is declared not to change
+	steps  bool          // a weight that the optimiser changes
 }
 
 // A machineFill is an input that is computed before each run.
@@ -34,17 +36,24 @@ type machineFill struct {
 
 // A machineState is state whose owner is Gorgonia's operation.
 type machineState struct {
+	name        string
 	tensor      *graph.Tensor
 	load, store func(*graph.Tensor) error
 }
 
 // declareInputs lists the program's sources with the nodes that they are read from. Sources that no result needs are
 // left out.
-func (m *Machine) declareInputs() error {
+func (m *Machine) declareInputs(steps []passes.Step) error {
+	changes := map[*graph.Node]bool{}
+	for _, s := range steps {
+		changes[s.Param] = true
+	}
 	for _, s := range m.im.Sources {
 		if _, ok := m.program.named[s.Value.Name]; ok {
 			_, param := s.Value.Op.(graph.Param)
-			m.inputs = append(m.inputs, machineInput{node: s.Node, name: s.Value.Name, frozen: param && m.cfg.frozen})
+			in := machineInput{node: s.Node, name: s.Value.Name, steps: changes[s.Value]}
+			in.frozen = param && m.cfg.frozen && !in.steps
+			m.inputs = append(m.inputs, in)
 		}
 	}
 	for _, f := range m.im.Fills {
@@ -54,7 +63,7 @@ func (m *Machine) declareInputs() error {
 	}
 	for _, s := range m.im.States {
 		if i, ok := m.program.named[s.Value.Name]; ok {
-			m.states = append(m.states, machineState{m.program.own[i], s.Load, s.Store})
+			m.states = append(m.states, machineState{s.Value.Name, m.program.own[i], s.Load, s.Store})
 		}
 	}
 	return nil
@@ -67,8 +76,17 @@ func (m *Machine) bind() error {
 			return m.err
 		}
 	}
+	moved := false
 	for i := range m.inputs {
-		if err := m.inputs[i].bind(m.program); err != nil {
+		in := &m.inputs[i]
+		before := in.at
+		if err := in.bind(m.program); err != nil {
+			return err
+		}
+		moved = moved || in.steps && in.at != before
+	}
+	if moved {
+		if err := m.checkApart(); err != nil {
 			return err
 		}
 	}
@@ -88,6 +106,38 @@ func (m *Machine) bind() error {
 	return nil
 }
 
+// checkApart refuses two weights in one memory: the optimiser would change it twice at once.
+func (m *Machine) checkApart() error {
+	for i := range m.inputs {
+		for j := range m.inputs[:i] {
+			a, b := &m.inputs[i], &m.inputs[j]
+			if a.steps && b.steps && a.shared != nil && b.shared != nil &&
+				a.at < b.at+uintptr(b.tensor.Type.Bytes()) && b.at < a.at+uintptr(a.tensor.Type.Bytes()) {
+				b.at = 0 // so that the next run looks again
+				return fmt.Errorf("%q and %q share the memory of their values, and the optimiser is to change both: "+
+					"use one node", b.name, a.name)
+			}
+		}
+	}
+	return nil
+}
+
+// set hands the program the value: one that the optimiser changes is changed where it stands.
+func (in *machineInput) set(p *Program) error {
+	if in.steps {
+		return p.lend(in.name, in.tensor)
+	}
+	return p.Set(in.name, in.tensor)
+}
+
+// giveBack stores a weight that the optimiser has changed in a copy.
+func (in *machineInput) giveBack() error {
+	if !in.steps || in.shared != nil {
+		return nil
+	}
+	return fgorgonia.Store(in.node.Value(), in.tensor)
+}
+
 // bind gives the program the node's present value: its memory where its elements stand in row-major order, else a
 // copy. It allocates nothing if the value stands where it stood in the run before.
 func (in *machineInput) bind(p *Program) error {
@@ -100,12 +150,12 @@ func (in *machineInput) bind(p *Program) error {
 			if in.frozen {
 				return nil
 			}
-			return p.Set(in.name, in.tensor)
+			return in.set(p)
 		}
 		if t, ok := fgorgonia.Alias(v); ok {
 			in.tensor, in.shared, in.at, in.copied = t, d, d.Uintptr(), nil
 			in.shape, in.stride = d.Shape().Clone(), slices.Clone(d.Strides())
-			return p.Set(in.name, t)
+			return in.set(p)
 		}
 		if in.frozen && in.copied == d {
 			return nil
@@ -117,11 +167,11 @@ func (in *machineInput) bind(p *Program) error {
 		if err != nil {
 			return fmt.Errorf("node %q: %w", in.name, err)
 		}
-		in.tensor, in.shared = t, nil
+		in.tensor, in.shared, in.at = t, nil, 0
 	} else if err := fgorgonia.Load(in.tensor, v); err != nil {
 		return fmt.Errorf("node %q: %w", in.name, err)
 	}
-	return p.Set(in.name, in.tensor)
+	return in.set(p)
 }
 
 // shares reports whether d is the value that the input shares its memory with, laid out as it was then.

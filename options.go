@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	fgorgonia "fusec/graph/gorgonia"
+	"fusec/graph/optim"
 )
 
 // Option configures [NewMachine] and [Compile]. It has the type of Gorgonia's own options, so that both kinds can be
@@ -19,6 +20,9 @@ type config struct {
 	verify  bool
 	frozen  bool
 	disable map[string]bool
+
+	optimizer      *optim.Optimizer
+	watchNonFinite bool
 
 	dynamicSlices bool
 	noGradients   bool

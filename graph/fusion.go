@@ -16,7 +16,9 @@ import "slices"
 //
 // By anchor:
 //
-//   - AnchorNone: elementwise only; every value has the one shape of the outputs, before store views, or is a scalar.
+//   - AnchorNone: elementwise only; every value has the one shape of the outputs, before store views, or is a scalar. The
+//     body may fall into segments ([Fusion.Segments]) that share nothing but inputs, each with a shape of its own: one
+//     launch that does the same to many values, as an optimiser does to its parameters.
 //   - AnchorMatMul: one MatMul, whose operands are load views.
 //   - AnchorConv: one Conv2D, whose operands are load views.
 //   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S, which

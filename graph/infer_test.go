@@ -155,6 +155,8 @@ func TestTypeRules(t *testing.T) {
 		{"softmax[axis=0] ints", "! wants f32 or f64"},
 		{"log_softmax[axis=0] m", "f32[2,3]"},
 		{"log_softmax[axis=-1] m", "! axis -1"},
+		{"squared_norm m s d", "f64[]"},
+		{"squared_norm m ints", "! operand 1 is i32 and not a float"},
 		{"layer_norm[eps=1e-5] m v v", "f32[2,3]"},
 		{"layer_norm m v v4", "! wants f32[3], not f32[4]"},
 		{"layer_norm s v v", "! at least one axis"},

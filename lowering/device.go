@@ -25,6 +25,10 @@ type Executable interface {
 	// Run executes all launches, and then, if none failed, the updates. The error names the launch and the user's
 	// node. After the first run it allocates nothing, the user's own operations aside.
 	Run() error
+	// Watch makes runs call check after every launch, with a function that reads what the launch read and wrote; the
+	// tensors hold until check returns. Its error ends the run before any update, if the program was lowered with
+	// [CopyUpdates]. Nil stops it. A run that is watched allocates.
+	Watch(check func(l *Launch, value func(View) (*graph.Tensor, error)) error)
 	// Output is the value of an Output buffer after a run, valid until the next one.
 	Output(buffer int) *graph.Tensor
 	// Profile makes runs measure every launch from now on, or stop doing so; Times are those of the last run.

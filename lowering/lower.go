@@ -6,11 +6,26 @@ import (
 	"fusec/graph"
 )
 
+// Option configures [Lower].
+type Option func(*lowerer)
+
+// CopyUpdates lets no launch write into a State or Param: all updates are copied when the run has succeeded, so that a
+// run can still be given up after its last launch.
+func CopyUpdates() Option { return func(l *lowerer) { l.copyUpdates = true } }
+
 // Lower makes the program of a graph, in which every computation is an operation that the target can launch. The
 // graph's nodes stay referenced by the launches.
-func Lower(g *graph.Graph, target string) (*Program, error) {
+func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 	l := &lowerer{p: &Program{Name: g.Name, Target: target}, at: map[*graph.Node]View{}, results: map[*graph.Node][]View{}}
-	for _, n := range g.Nodes {
+	for _, o := range opts {
+		o(l)
+	}
+	nodes := g.Nodes
+	if !l.copyUpdates {
+		l.inPlace = findInPlace(g)
+		nodes = l.inPlace.order(g)
+	}
+	for _, n := range nodes {
 		if err := l.node(n); err != nil {
 			return nil, fmt.Errorf("lowering %s: %w", n.Where(), err)
 		}
@@ -24,6 +39,10 @@ func Lower(g *graph.Graph, target string) (*Program, error) {
 		l.p.Outputs = append(l.p.Outputs, Binding{o.Name, b})
 	}
 	for _, u := range g.Updates {
+		if t := l.at[u.Target].Buffer; l.at[u.Value].Buffer == t && !graph.IsSource(u.Value.Op) {
+			l.p.Updates = append(l.p.Updates, Update{t, t})
+			continue
+		}
 		b, err := l.keep(u.Value)
 		if err != nil {
 			return nil, err
@@ -38,6 +57,9 @@ type lowerer struct {
 	p       *Program
 	at      map[*graph.Node]View   // of every node
 	results map[*graph.Node][]View // of a node that is launched, all results
+
+	copyUpdates bool
+	inPlace     inPlace
 }
 
 func (l *lowerer) buffer(role Role, name string, t graph.Type) View {
@@ -58,7 +80,9 @@ func (l *lowerer) node(n *graph.Node) error {
 		l.p.Buffers[l.at[n].Buffer].Value = op.Value
 	case graph.Result:
 		l.at[n] = l.results[n.Args[0]][op.Index]
-		l.p.Buffers[l.at[n].Buffer].Name = n.Name
+		if b := &l.p.Buffers[l.at[n].Buffer]; b.Role == Temp {
+			b.Name = n.Name
+		}
 	default:
 		if graph.IsView(n.Op) {
 			return l.view(n)
@@ -103,8 +127,13 @@ func (l *lowerer) launch(n *graph.Node) error {
 		}
 	}
 	name := n.Name
-	for _, t := range types {
-		la.Results = append(la.Results, l.buffer(Temp, name, t))
+	targets := l.inPlace.target[n]
+	for i, t := range types {
+		if targets != nil && targets[i] != nil {
+			la.Results = append(la.Results, l.at[targets[i]])
+		} else {
+			la.Results = append(la.Results, l.buffer(Temp, name, t))
+		}
 		name = "" // of a further result, until its node comes
 		la.Bytes += t.Bytes()
 	}

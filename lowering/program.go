@@ -73,7 +73,9 @@ type Binding struct {
 	Buffer int
 }
 
-// Update copies the value in buffer Value to the State or Param in buffer Target when a run has succeeded.
+// Update copies the value in buffer Value to the State or Param in buffer Target when a run has succeeded. Where both are
+// the same buffer, its launch has written it in place: such launches come last, cannot fail, and are elementwise
+// fusions that read an element only to write the one in its place.
 type Update struct{ Target, Value int }
 
 // Sources lists the buffers of a role with their names.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/optim"
 	"fusec/graph/trace"
 )
 
@@ -32,6 +33,9 @@ type Config struct {
 	Target    Target // nil accepts everything
 	Verify    bool   // check the graph after each pass
 	Gradients []Gradient
+	// Optimizer makes the update of parameters part of the graph; Steps says of which, and by which gradients.
+	Optimizer *optim.Optimizer
+	Steps     []Step
 	Disable   map[string]bool // passes to leave out
 	Stop      string          // the last pass to run; empty for all
 }
@@ -49,7 +53,7 @@ func (cfg Config) check() error {
 			return fmt.Errorf("no pass %q to disable", name)
 		}
 	}
-	return nil
+	return cfg.checkSteps()
 }
 
 // Context is what a pass works on.
@@ -58,6 +62,8 @@ type Context struct {
 	Target Target
 
 	gradients []Gradient // in terms of Graph's nodes as they were before the first pass
+	optimizer *optim.Optimizer
+	steps     []Step
 	stage     *trace.Stage
 }
 
@@ -121,6 +127,20 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 			return nil, tr, err
 		}
 		c.gradients = append(c.gradients, r)
+	}
+	if cfg.Optimizer != nil {
+		c.optimizer = cfg.Optimizer
+		var steps []Step
+		for _, s := range cfg.Steps {
+			s, err := s.in(to)
+			if err != nil {
+				return nil, tr, err
+			}
+			steps = append(steps, s)
+		}
+		if err := c.askSteps(steps); err != nil {
+			return nil, tr, err
+		}
 	}
 	snapshot := func(s trace.Stage) {
 		s.Graph, _ = c.Graph.Clone()

@@ -14,7 +14,8 @@ import (
 //	v ─ broadcast ─ sqrt ─►      v ─ sqrt ─ broadcast ─►
 //
 // The same holds for a statistic, what is computed from a reduction alone, and the Reshape that gives it back the
-// reduced axes: the Reshape follows the arithmetic.
+// reduced axes: the Reshape follows the arithmetic, unless it stays because something that is neither arithmetic nor a
+// view reads it, as the norm of all gradients does.
 var scalarRules = []Rule{
 	{"scalar-operand", "a repeated single value beside another operand → the value as a scalar", elementwiseOps, scalarOperand},
 	{"broadcast-late", "f(broadcast x, …) → broadcast f(x, …)", elementwiseOps, broadcastLate},
@@ -134,7 +135,7 @@ func reshapeLate(s *simplifier, n *graph.Node) *graph.Node {
 		if a.Type.Shape.Rank() == 0 {
 			continue
 		}
-		if _, ok := a.Op.(graph.Reshape); !ok || !isStatistic(a.Args[0]) {
+		if _, ok := a.Op.(graph.Reshape); !ok || !isStatistic(a.Args[0]) || s.staysAnyway(a) {
 			return nil
 		}
 		args[i] = a.Args[0]
@@ -147,4 +148,14 @@ func reshapeLate(s *simplifier, n *graph.Node) *graph.Node {
 		return nil
 	}
 	return s.b.Reshape(s.b.Add(n.Op, args...), n.Type.Shape.Slice()...)
+}
+
+// staysAnyway reports whether something reads n that no rule moves n past.
+func (s *simplifier) staysAnyway(n *graph.Node) bool {
+	for _, r := range s.uses.Readers[n] {
+		if !graph.Elementwise(r.Op) && !graph.IsView(r.Op) {
+			return true
+		}
+	}
+	return false
 }

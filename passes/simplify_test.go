@@ -241,6 +241,11 @@ var simplifications = map[string][]spelling{
 		{"two statistics", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return plus(b, b.Reshape(b.Reduce(graph.Sum, x, false, 1), 3, 1), b.Reshape(b.Reduce(graph.MaxOf, x, false, 1), 3, 1))
 		}, "sum[1] max[1] add reshape[3,1]"},
+		{"of a statistic that something else reads in that shape", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			s := b.Reshape(b.Reduce(graph.Sum, x, false, 1), 3, 1)
+			b.Output("norm", b.Add(graph.SquaredNorm{}, s))
+			return b.Unary(graph.Sqrt, s)
+		}, "sum[1] reshape[3,1] squared_norm sqrt"},
 		{"no statistic", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Exp, b.Reshape(x, 5, 3)) }, "reshape[5,3] exp"},
 	},
 	"identity-view": {

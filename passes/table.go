@@ -32,7 +32,11 @@ var rewriting = []Pass{
 		{"raise", "the gradient of a raised operation is better than that of its parts"},
 		{"fuse-attention", "the gradient of an attention needs no probabilities, that of its parts does"},
 	}},
+	{Name: "optimise-step", Doc: "clipping, loss scale and the optimiser's update as ordinary nodes, where asked for", Run: optimiseStep, After: []After{
+		{"differentiate", "it steps by the gradients"},
+	}},
 	{Name: "simplify-again", Doc: "the same rules, now over the backward as well", Run: simplify, After: []After{
+		{"optimise-step", "parameters share scalars, such as Adam's corrections, that are written for each"},
 		{"differentiate", "gradient rules write constants, sums and views without regard to what stands around them"},
 	}},
 }
@@ -46,8 +50,12 @@ var lowering = []Pass{
 		{"raise", "an operation written out by hand would be fused as its parts"},
 		{"simplify-again", "regions are grown over views and constants in normal form"},
 	}},
+	{Name: "merge-launches", Doc: "elementwise launches at the end that do the same to different values become one", Run: mergeLaunches, After: []After{
+		{"fuse-regions", "it merges the launches that fuse-regions makes"},
+	}},
 	{Name: "place", Doc: "views as strides where they can be, copies where they cannot", Run: place, After: []After{
 		{"fuse-regions", "a view inside a region needs no copy"},
+		{"merge-launches", "it counts who owns the values that are handed out"},
 	}},
 	{Name: "check-lowered", Doc: "nothing is left that the target has no kernel for", Run: checkLowered, After: []After{
 		{"place", "it checks the last graph"},

@@ -164,13 +164,21 @@ func formulaLines(p part) []textLine {
 	return lines
 }
 
-// outlineBody draws a body as one box.
+// outlineBody draws a body as one box; of a body of several segments the first, and how many there are besides.
 func (b *builder) outlineBody(n *graph.Node, f graph.Fusion, c *cluster) {
 	x := b.scene.box(&box{key: fmt.Sprintf("node%d.body", n.ID), look: look(f.Kind), inside: c, tooltip: b.tooltip(n)})
-	for _, p := range condense(f.Body, b.operandNames(n)) {
+	segments, all := f.Segments(), b.operandNames(n)
+	var names []string
+	for _, a := range segments[0].Args {
+		names = append(names, all[a])
+	}
+	for _, p := range condense(segments[0].Body, names) {
 		x.lines = append(x.lines, formulaLines(p)...)
 	}
 	x.lines = append(x.lines, textLine{n.Type.String(), roleType})
+	if more := len(segments) - 1; more > 0 {
+		x.lines = append(x.lines, textLine{fmt.Sprintf("and %d more segments", more), roleType})
+	}
 	b.connect(n, x)
 	if own := b.ownParams(n); len(own) > 1 {
 		b.bundle(n, own, x)

@@ -89,6 +89,8 @@ func lookOf(op graph.Op) look {
 		return lookConv
 	case graph.Attention, graph.AttentionGrad:
 		return lookAttention
+	case graph.SquaredNorm:
+		return lookReduce
 	case graph.Pool, graph.PoolGrad:
 		return lookPool
 	case graph.Softmax, graph.LogSoftmax:

@@ -32,8 +32,9 @@ func init() {
 		"attention":      func(g *generator) { g.attention() },
 		"attention_grad": makeAttentionGrad,
 		"pool":           makePool, "pool_grad": makePoolGrad,
-		"result": makeBatchNorm, // which hands its further results out
-		"fusion": makeFusion, "host": makeHost,
+		"squared_norm": makeSquaredNorm,
+		"result":       makeBatchNorm, // which hands its further results out
+		"fusion":       makeFusion, "host": makeHost,
 	}
 }
 
@@ -381,6 +382,8 @@ func makeFusion(g *generator) {
 	n := g.op(graph.Fusion{Anchor: graph.AnchorNone, Kind: graph.KindElementwise, Body: body}, x, y)
 	g.op(graph.Result{Index: 1}, n)
 }
+
+func makeSquaredNorm(g *generator) { g.op(graph.SquaredNorm{}, g.any(), g.any(), g.any()) }
 
 func makeHost(g *generator) {
 	g.op(graph.Host{Name: g.name("op"), Type: g.float()}, g.any(), g.any())

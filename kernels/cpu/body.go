@@ -337,7 +337,7 @@ func (c *compiler[T]) output(i int, n *graph.Node, o Operand) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", n.Where(), err)
 	}
-	w := &write{access: access{buf: i, dtype: o.DType, layout: full}, vector: -1, scalar: -1}
+	w := &write{access: access{buf: i, dtype: o.DType, layout: full}, vector: -1, scalar: -1, over: o.Over - 1}
 	if v.kind != vector && c.perRow(full) {
 		w.scalar = c.scalarSlot(v)
 	} else {
@@ -399,6 +399,11 @@ func (c *compiler[T]) direct(taken, takenBy int) {
 				w.direct = true // it lies where it belongs
 			} else if lastRead[taken] > at {
 				w.direct = false // the vector that lies there is still read
+			}
+		}
+		for _, r := range p.args { // what is overwritten must not be read any more
+			if w.direct && r.buf == w.over && r.vector >= 0 && lastRead[r.vector] > at {
+				w.direct = false
 			}
 		}
 		if w.direct {

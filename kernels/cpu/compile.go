@@ -33,7 +33,7 @@ func compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 func compileFusion[T float](f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
 	switch f.Anchor {
 	case graph.AnchorNone:
-		return newElementwise[T](f.Body, args, results, env)
+		return newElementwises[T](f, args, results, env)
 	case graph.AnchorRow:
 		return newRow[T](f, args, results, env)
 	case graph.AnchorMatMul:

@@ -19,6 +19,26 @@ type elementwise[T float] struct {
 	args, results []Memory
 }
 
+// newElementwises compiles a fusion without an anchor: a kernel, or one that joins those of its segments.
+func newElementwises[T float](f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
+	segments := f.Segments()
+	if len(segments) == 1 {
+		return newElementwise[T](f.Body, args, results, env)
+	}
+	if err := checkOver(segments, results); err != nil {
+		return nil, err
+	}
+	j := &joined{env: env}
+	for _, s := range segments {
+		k, err := newElementwise[T](s.Body, picked(args, s.Args), overWithin(picked(results, s.Results), s.Args), env)
+		if err != nil {
+			return nil, err
+		}
+		j.add(k, s)
+	}
+	return j, nil
+}
+
 func newElementwise[T float](body *graph.Graph, args, results []Operand, env *Env) (*elementwise[T], error) {
 	var space graph.Shape
 	for _, n := range body.Nodes {
@@ -77,13 +97,23 @@ func failed[T float](frames []*frame[T]) error {
 }
 
 func (e *elementwise[T]) Run(args, results []Memory) error {
+	e.env.Pool.Run(e.begin(args, results), e)
+	return e.end()
+}
+
+// begin prepares a run and returns the number of its items.
+func (e *elementwise[T]) begin(args, results []Memory) (items int) {
 	d := &e.p.dom
 	if d.rows == 0 || d.n == 0 {
-		return nil
+		return 0
 	}
 	e.args, e.results = args, results
 	e.p.beginAll(e.env, e.frames, e.width)
-	e.env.Pool.Run(chunks(d.rows, e.rowsPer)*e.parts, e)
+	return chunks(d.rows, e.rowsPer) * e.parts
+}
+
+// end closes a run and returns its error.
+func (e *elementwise[T]) end() error {
 	e.args, e.results = nil, nil
 	return failed(e.frames)
 }

@@ -72,3 +72,16 @@ func tensorIn(m *Memory, o Operand) *graph.Tensor {
 	}
 	return t
 }
+
+// TensorOf is the value that stands in a buffer as operand o: shared if its elements stand side by side, else a copy.
+func TensorOf(m *Memory, o Operand, env *Env) (*graph.Tensor, error) {
+	if o.Layout.IsContiguous() {
+		return tensorIn(m, o), nil
+	}
+	t := graph.NewTensor(o.Type())
+	k, err := Compile(graph.Copy{}, []Operand{o}, []Operand{Contiguous(t.Type)}, env)
+	if err != nil {
+		return nil, err
+	}
+	return t, k.Run([]Memory{*m}, []Memory{MemoryOf(t)})
+}

@@ -74,6 +74,9 @@ type Operand struct {
 	DType  graph.DType
 	Layout graph.Layout
 	Frozen bool // an argument that changes only when the caller says so, by Thaw
+	// Over is, of a result of elementwise work, 1 + the index of the argument in whose memory it is written, element
+	// over element; 0 for memory of its own.
+	Over int
 }
 
 // Contiguous is the operand of a value that fills its buffer.

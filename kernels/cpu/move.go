@@ -66,6 +66,8 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 		return compileSoftmax(op, op.Axis, true, args, results, env)
 	case graph.LayerNorm, graph.RMSNorm:
 		return fused(op, graph.AnchorRow, args, results, env)
+	case graph.SquaredNorm:
+		return newSquaredNorm(args, results[0], env), nil
 	case graph.Host:
 		return newHost(op, args, results)
 	}

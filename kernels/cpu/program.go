@@ -47,6 +47,7 @@ type write struct {
 	vector int  // slot, or -1
 	scalar int  // scalar slot, written once per row, or -1
 	direct bool // the step that makes the vector writes it where it belongs
+	over   int  // argument in whose memory it is written, or -1
 }
 
 // A seedRead is a seed: an integer in an argument, or a constant.

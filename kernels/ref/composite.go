@@ -34,6 +34,8 @@ func composite(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Val
 		out = []Value{rope(op, x, args[1].I[0])}
 	case graph.AttentionGrad:
 		out = attentionGrad(op, args, types)
+	case graph.SquaredNorm:
+		out = []Value{squaredNorm(args)}
 	default:
 		return nil, fmt.Errorf("%s has no reference", op.OpName())
 	}

@@ -77,3 +77,13 @@ func combine[T int64 | float64](f graph.ReduceFn, x, y T) T {
 	}
 	return x + y
 }
+
+func squaredNorm(args []Value) Value {
+	v := zeros(graph.TypeOf(graph.F64))
+	for _, x := range args {
+		for _, f := range x.F {
+			v.F[0] += f * f
+		}
+	}
+	return v
+}

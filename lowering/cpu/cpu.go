@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -87,6 +88,7 @@ type executable struct {
 	times    []time.Duration
 	stale    bool // memory has changed since the launches' lists were filled
 	closed   bool
+	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
 }
 
 func (e *executable) compile(l *lowering.Launch, frozen bool) (launch, error) {
@@ -101,6 +103,9 @@ func (e *executable) compile(l *lowering.Launch, frozen bool) (launch, error) {
 	}
 	args, argBuffers := operands(l.Args)
 	results, resultBuffers := operands(l.Results)
+	for i, b := range resultBuffers {
+		results[i].Over = 1 + slices.Index(argBuffers, b)
+	}
 	k, err := kernels.Compile(l.Op, args, results, e.env)
 	return launch{k, argBuffers, resultBuffers, make([]kernels.Memory, len(args)), make([]kernels.Memory, len(results))}, err
 }
@@ -185,8 +190,16 @@ func (e *executable) Run() error {
 		if err := e.run(i); err != nil {
 			return fmt.Errorf("launch %d, %s: %w", i, e.p.Launches[i].Node.Where(), err)
 		}
+		if e.watch != nil {
+			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
+				return err
+			}
+		}
 	}
 	for _, u := range e.p.Updates {
+		if u.Target == u.Value {
+			continue // its launch has written it
+		}
 		e.tensors[u.Target].CopyFrom(e.tensors[u.Value])
 	}
 	return nil
@@ -235,6 +248,16 @@ func (e *executable) refresh() error {
 	}
 	e.stale = false
 	return nil
+}
+
+// Watch implements lowering.Executable.
+func (e *executable) Watch(check func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error) {
+	e.watch = check
+}
+
+// value is what stands in a view, in row-major order.
+func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
+	return kernels.TensorOf(&e.memory[v.Buffer], kernels.Operand{DType: v.DType, Layout: v.Layout}, e.env)
 }
 
 // Output implements lowering.Executable.

@@ -86,6 +86,7 @@ func All(d graph.DType) []Case {
 	m.attention()
 	m.rope()
 	m.attentionGrad()
+	m.squaredNorm()
 	m.structure()
 	return m.cases
 }

@@ -1,0 +1,228 @@
+package optim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"fusec/graph"
+)
+
+// The names of what [Optimizer.Append] adds to a graph besides the moments.
+const (
+	RateInput    = "optim/rate"    // Input, F64: the learning rate, to be given before each run
+	NormOutput   = "optim/norm"    // Output, F64: the norm of all gradients before clipping
+	StepState    = "optim/step"    // State, I64: steps done
+	SkippedState = "optim/skipped" // State, I64: steps left out because a gradient or a cost was not finite
+	ScaleState   = "optim/scale"   // State, F64: the loss scale; [Optimizer.LossScale] has its first value
+	goodState    = "optim/good"    // State, I64: steps since the scale changed
+	runState     = "optim/run"     // State, I64: runs accumulated so far
+	doubtState   = "optim/doubt"   // State, F64: accumulated runs whose cost was not finite
+)
+
+// MomentState is the name of the state that holds a moment of a parameter.
+func MomentState(moment, param string) string { return "optim/" + moment + "/" + param }
+
+// Pair is a parameter and its gradient.
+type Pair struct{ Param, Grad *graph.Node }
+
+// Seed returns what to differentiate the cost with: d(cost)/d(cost), nil for 1, times the loss scale.
+func (o *Optimizer) Seed(g *graph.Graph, cost, seed *graph.Node) (*graph.Node, error) {
+	if o.LossScale.Initial == 0 {
+		return seed, nil
+	}
+	b := graph.Extend(g)
+	scale := g.Lookup(ScaleState)
+	if scale == nil {
+		scale = b.State(ScaleState, graph.TypeOf(graph.F64))
+	}
+	s := b.Broadcast(as(b, scale, cost), cost.Type.Shape)
+	if seed != nil {
+		s = b.Binary(graph.Mul, s, seed)
+	}
+	return s, b.Err()
+}
+
+// Append adds a step to a graph that computes gradients: an update for every parameter and state. Gradients have the
+// number of elements and the element type of their parameters. With loss scaling they are those of what [Optimizer.Seed]
+// gave. A step is also skipped if one of the costs is not finite.
+func (o *Optimizer) Append(g *graph.Graph, pairs []Pair, costs []*graph.Node) error {
+	if err := o.Check(); err != nil {
+		return err
+	}
+	if len(pairs) == 0 {
+		return errors.New("the optimiser has no parameter to change")
+	}
+	w := &writer{o: o, g: g, b: graph.Extend(g)}
+	return w.write(pairs, costs)
+}
+
+// A writer appends the nodes of a step.
+type writer struct {
+	o *Optimizer
+	g *graph.Graph
+	b *graph.Builder
+
+	apply *graph.Node // Bool: this run makes a step
+	due   *graph.Node // Bool: this run is the last of those that make a step; nil if each is
+	coef  *graph.Node // F64: what gradients are multiplied by
+	now   Now
+}
+
+func (w *writer) write(pairs []Pair, costs []*graph.Node) error {
+	w.mine(RateInput)
+	sums := make([]*graph.Node, len(pairs))
+	for i, p := range pairs {
+		if p.Grad.Type.DType != p.Param.Type.DType || p.Grad.Type.Shape.Elems() != p.Param.Type.Shape.Elems() {
+			return fmt.Errorf("the gradient of %s is %v, which does not fit %v", p.Param.Where(), p.Grad.Type,
+				p.Param.Type)
+		}
+		sums[i] = w.sum(p)
+	}
+	w.scalars(sums, costs)
+	if err := w.b.Err(); err != nil {
+		return err
+	}
+	for i, p := range pairs {
+		if err := w.step(p.Param, sums[i]); err != nil {
+			return err
+		}
+	}
+	return w.b.Err()
+}
+
+// mine reports a source of the user's with a name that the step needs.
+func (w *writer) mine(name string) {
+	if w.g.Lookup(name) != nil {
+		w.b.Fail(fmt.Errorf("the graph has a source named %q, which the optimiser needs for itself", name))
+	}
+}
+
+func (w *writer) state(name string, t graph.Type) *graph.Node {
+	w.mine(name)
+	return w.b.State(name, t)
+}
+
+// sum is a parameter's gradient, with those of the runs before it that belong to the same step.
+func (w *writer) sum(p Pair) *graph.Node {
+	w.b.From(p.Param)
+	g := w.b.Reshape(p.Grad, p.Param.Type.Shape.Slice()...)
+	if w.o.runs() == 1 {
+		return g
+	}
+	return w.b.Binary(graph.Add, w.state(MomentState("sum", p.Param.Name), p.Param.Type), g)
+}
+
+// scalars decides what this run does, in float64: a flag is 1 or 0.
+func (w *writer) scalars(sums, costs []*graph.Node) {
+	b := w.b.From()
+	number := func(v float64) *graph.Node { return b.Scalar(graph.F64, v) }
+	mul := func(x, y *graph.Node) *graph.Node { return b.Binary(graph.Mul, x, y) }
+	not := func(x *graph.Node) *graph.Node { return b.Binary(graph.Sub, number(1), x) }
+	flag := func(x *graph.Node) *graph.Node { return b.Add(graph.Cast{To: graph.F64}, x) }
+	finite := func(x *graph.Node) *graph.Node { return flag(b.Binary(graph.Lt, x, number(math.Inf(1)))) }
+	count := func(name string) (state, value *graph.Node) {
+		state = w.state(name, graph.TypeOf(graph.I64))
+		return state, b.Add(graph.Cast{To: graph.F64}, state)
+	}
+	update := func(state, value *graph.Node) {
+		b.Update(state, b.Add(graph.Cast{To: state.Type.DType}, value))
+	}
+
+	// Everything follows from the norm, so that it becomes one launch.
+	norm := b.Unary(graph.Sqrt, b.Add(graph.SquaredNorm{}, sums...))
+	inverse := number(1 / float64(w.o.runs()))
+	scale := w.g.Lookup(ScaleState)
+	if w.o.LossScale.Initial > 0 {
+		if scale == nil {
+			b.Fail(errors.New("the gradients were made without the loss scale"))
+			return
+		}
+		inverse = b.Binary(graph.Div, inverse, scale)
+	}
+	norm = mul(norm, inverse)
+	good := finite(norm)
+	if len(costs) > 0 {
+		good = mul(good, finite(b.Add(graph.SquaredNorm{}, costs...)))
+	}
+	due := number(1)
+	if k := w.o.runs(); k > 1 {
+		state, runs := count(runState)
+		runs = b.BinaryScalar(graph.Add, runs, 1)
+		due = flag(b.BinaryScalar(graph.Ge, runs, float64(k)))
+		update(state, mul(runs, not(due)))
+		doubt := w.state(doubtState, graph.TypeOf(graph.F64))
+		bad := b.Binary(graph.Add, doubt, not(good))
+		good = flag(b.BinaryScalar(graph.Eq, bad, 0))
+		b.Update(doubt, mul(bad, not(due)))
+	}
+	step, skip := mul(good, due), mul(not(good), due)
+	w.apply = b.BinaryScalar(graph.Gt, step, 0)
+	if w.o.runs() > 1 { // as due, but waiting for the norm, so that the sums are changed in place with the parameters
+		w.due = b.BinaryScalar(graph.Gt, b.Binary(graph.Add, step, skip), 0)
+	}
+
+	state, steps := count(StepState)
+	steps = b.Binary(graph.Add, steps, step)
+	update(state, steps)
+	state, skipped := count(SkippedState)
+	update(state, b.Binary(graph.Add, skipped, skip))
+	w.now.Count = b.BinaryScalar(graph.Max, steps, 1)
+	w.now.Rate = mul(b.Input(RateInput, graph.TypeOf(graph.F64)), step)
+
+	w.coef = mul(inverse, step)
+	if w.o.Clip > 0 {
+		w.coef = mul(w.coef, b.Binary(graph.Div, number(w.o.Clip), b.BinaryScalar(graph.Max, norm, w.o.Clip)))
+	}
+	b.Output(NormOutput, norm)
+	if grow := w.o.LossScale.GrowAfter; scale != nil {
+		next := b.Binary(graph.Sub, scale, mul(b.BinaryScalar(graph.Mul, scale, 0.5), skip))
+		if grow > 0 {
+			state, held := count(goodState)
+			held = b.Binary(graph.Add, held, step)
+			double := mul(step, flag(b.BinaryScalar(graph.Ge, held, float64(grow))))
+			next = b.Binary(graph.Add, next, mul(scale, double))
+			update(state, mul(held, not(b.Binary(graph.Add, skip, double))))
+		}
+		next = b.BinaryScalar(graph.Max, next, min(leastScale, w.o.LossScale.Initial))
+		b.Update(scale, b.BinaryScalar(graph.Min, next, greatestScale))
+	}
+}
+
+// The scale stays between these; if its first value is less than 1, that is the least.
+const leastScale, greatestScale = 1, 0x1p126
+
+// step appends the update of one parameter.
+func (w *writer) step(param, sum *graph.Node) error {
+	b := w.b.From(param)
+	group, err := w.o.Of(param.Name, param.Type)
+	if err != nil {
+		return err
+	}
+	// In a run that makes no step, the factor is 0, and what comes of it is not taken. That it waits for the norm keeps
+	// the update out of the launches that make the gradients, in which half of it would be done.
+	g := b.Binary(graph.Mul, sum, as(b, w.coef, sum))
+	now := w.now
+	now.Decay = !group.NoDecay
+	if group.Rate != 1 {
+		now.Rate = b.BinaryScalar(graph.Mul, now.Rate, group.Rate)
+	}
+	var moments []*graph.Node
+	for _, m := range w.o.Rule.Moments() {
+		moments = append(moments, w.state(MomentState(m, param.Name), param.Type))
+	}
+	value, next := w.o.Rule.Step(b, now, param, g, moments)
+	if b.Err() == nil && len(next) != len(moments) {
+		return fmt.Errorf("%T gives %d new moments for %d", w.o.Rule, len(next), len(moments))
+	}
+	commit := func(old, new *graph.Node) { b.Update(old, b.Add(graph.Select{}, w.apply, new, old)) }
+	commit(param, value)
+	for i, m := range moments {
+		commit(m, next[i])
+	}
+	if w.due != nil {
+		zero := b.Scalar(sum.Type.DType, 0)
+		b.Update(w.g.Lookup(MomentState("sum", param.Name)), b.Add(graph.Select{}, w.due, zero, sum))
+	}
+	return b.Err()
+}

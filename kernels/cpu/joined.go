@@ -1,0 +1,100 @@
+package cpu
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/pool"
+)
+
+// A part of a launch is a kernel whose items can run together with those of others.
+type partKernel interface {
+	pool.Task
+	begin(args, results []Memory) (items int)
+	end() error
+}
+
+// A joined kernel runs the kernels of a body's segments at once: their items, one after the other, are the items of one
+// run over the pool.
+type joined struct {
+	env   *Env
+	parts []joinedPart
+	first []int // by part: its first item; then the number of all
+}
+
+type joinedPart struct {
+	kernel        partKernel
+	segment       graph.Segment
+	args, results []Memory
+}
+
+func (j *joined) add(k partKernel, s graph.Segment) {
+	j.parts = append(j.parts, joinedPart{k, s, make([]Memory, len(s.Args)), make([]Memory, len(s.Results))})
+	j.first = make([]int, len(j.parts)+1)
+}
+
+// Run implements [Kernel].
+func (j *joined) Run(args, results []Memory) error {
+	for i := range j.parts {
+		p := &j.parts[i]
+		for k, a := range p.segment.Args {
+			p.args[k] = args[a]
+		}
+		for k, r := range p.segment.Results {
+			p.results[k] = results[r]
+		}
+		j.first[i+1] = j.first[i] + p.kernel.begin(p.args, p.results)
+	}
+	j.env.Pool.Run(j.first[len(j.parts)], j)
+	var first error
+	for i := range j.parts {
+		p := &j.parts[i]
+		if err := p.kernel.end(); err != nil && first == nil {
+			first = err
+		}
+		clear(p.args)
+		clear(p.results)
+	}
+	return first
+}
+
+// Do runs one item of one part; see pool.Task.
+func (j *joined) Do(worker, item int) {
+	i := sort.SearchInts(j.first, item+1) - 1
+	j.parts[i].kernel.Do(worker, item-j.first[i])
+}
+
+// picked lists the operands with the given numbers.
+func picked(all []Operand, which []int) []Operand {
+	o := make([]Operand, len(which))
+	for i, k := range which {
+		o[i] = all[k]
+	}
+	return o
+}
+
+// checkOver refuses results that are written over an argument of another segment, which may run at any time.
+func checkOver(segments []graph.Segment, results []Operand) error {
+	for i, s := range segments {
+		for _, r := range s.Results {
+			for k, other := range segments {
+				if o := results[r].Over - 1; o >= 0 && k != i && slices.Contains(other.Args, o) {
+					return fmt.Errorf("result %d is written over operand %d, which another segment reads", r, o)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// overWithin renumbers the arguments that results are written over: by their place among args.
+func overWithin(results []Operand, args []int) []Operand {
+	for i := range results {
+		if o := results[i].Over; o > 0 {
+			results[i].Over = 1 + slices.Index(args, o-1)
+		}
+	}
+	return results
+}

@@ -1,0 +1,175 @@
+package lowering
+
+import (
+	"slices"
+
+	"fusec/graph"
+)
+
+// An inPlace says which updates their launches may write straight into the State or Param, and not into memory that is
+// copied there when the run has succeeded. It proves three things:
+//
+//   - Nothing that can fail runs once a launch has begun to write: such launches only feed updates, so they run after
+//     all others, and none of them has an operation that can fail.
+//   - Nobody reads the old value after it has been overwritten: no other of these launches reads it, and the launch
+//     itself reads each element only to compute the element that takes its place.
+//   - Segments of a launch run in any order, so only the segment that writes a value reads it.
+//
+// An update of which this cannot be shown is copied.
+type inPlace struct {
+	late   map[*graph.Node]bool          // launches that run last
+	target map[*graph.Node][]*graph.Node // of a late launch: by result, what it is written into, or nil
+}
+
+func findInPlace(g *graph.Graph) inPlace {
+	p := inPlace{late: map[*graph.Node]bool{}, target: map[*graph.Node][]*graph.Node{}}
+	into, out := map[*graph.Node]*graph.Node{}, map[*graph.Node]bool{}
+	for _, u := range g.Updates {
+		into[u.Value] = u.Target
+	}
+	for _, o := range g.Outputs {
+		out[o.Node] = true
+	}
+	users := g.Users()
+	readers := map[*graph.Node]int{} // late launches that read a source, perhaps through views
+	for _, n := range g.Nodes {
+		f, ok := n.Op.(graph.Fusion)
+		if !ok || f.Anchor != graph.AnchorNone || !cannotFail(f.Body) {
+			continue
+		}
+		results := append([]*graph.Node{n}, users[n]...)
+		onlyUpdates := func(r *graph.Node) bool {
+			_, further := r.Op.(graph.Result)
+			return !out[r] && into[r] != nil && (r == n || further && len(users[r]) == 0)
+		}
+		if !allOf(results, onlyUpdates) {
+			continue
+		}
+		p.late[n] = true
+		p.target[n] = make([]*graph.Node, len(f.Body.Outputs))
+		for _, r := range results {
+			i := 0
+			if further, ok := r.Op.(graph.Result); ok {
+				i = further.Index
+			}
+			p.target[n][i] = into[r]
+		}
+		for _, a := range slices.Compact(sortedBases(n)) {
+			readers[a]++
+		}
+	}
+	for n, targets := range p.target {
+		f := n.Op.(graph.Fusion)
+		segments := f.Segments()
+		for _, s := range segments {
+			for k, i := range s.Results {
+				t := targets[i]
+				if t == nil {
+					continue
+				}
+				reads := 0
+				if slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return baseOf(a) == t }) {
+					reads = 1
+				}
+				if readers[t] > reads || graph.IsView(s.Body.Outputs[k].Node.Op) || !overwritable(n, s, segments, t) {
+					targets[i] = nil
+				}
+			}
+		}
+	}
+	return p
+}
+
+// allOf reports whether f holds for all nodes.
+func allOf(nodes []*graph.Node, f func(*graph.Node) bool) bool {
+	return !slices.ContainsFunc(nodes, func(n *graph.Node) bool { return !f(n) })
+}
+
+// baseOf is the node whose memory a value stands in.
+func baseOf(n *graph.Node) *graph.Node {
+	for graph.IsView(n.Op) {
+		n = n.Args[0]
+	}
+	return n
+}
+
+// sortedBases lists what n's operands stand in, equal ones side by side.
+func sortedBases(n *graph.Node) []*graph.Node {
+	var b []*graph.Node
+	for _, a := range n.Args {
+		b = append(b, baseOf(a))
+	}
+	slices.SortFunc(b, func(x, y *graph.Node) int { return x.ID - y.ID })
+	return b
+}
+
+// overwritable reports whether segment s of launch n may write a result over t: no other segment reads t, and s reads
+// it as it stands.
+func overwritable(n *graph.Node, s graph.Segment, segments []graph.Segment, t *graph.Node) bool {
+	for i, a := range n.Args {
+		if baseOf(a) != t {
+			continue
+		}
+		if a != t {
+			return false
+		}
+		for _, other := range segments {
+			if slices.Contains(other.Args, i) && other.Body != s.Body {
+				return false
+			}
+		}
+		if k := slices.Index(s.Args, i); k >= 0 && viewed(s.Body, k) {
+			return false
+		}
+	}
+	return true
+}
+
+// viewed reports whether a view is taken of the body's k-th input.
+func viewed(body *graph.Graph, k int) bool {
+	var input *graph.Node
+	for _, n := range body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			if k == 0 {
+				input = n
+			}
+			k--
+		}
+		if graph.IsView(n.Op) && n.Args[0] == input {
+			return true
+		}
+	}
+	return false
+}
+
+// cannotFail reports whether all of a body's operations give a value whatever their operands are.
+func cannotFail(body *graph.Graph) bool {
+	for _, n := range body.Nodes {
+		switch op := n.Op.(type) {
+		case graph.Input, graph.Const, graph.Unary, graph.Select, graph.Cast:
+		case graph.Binary:
+			if (op.Fn == graph.Div || op.Fn == graph.Pow) && n.Type.DType.IsInt() {
+				return false
+			}
+		default:
+			if !graph.IsView(n.Op) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// order is g's nodes with the late launches last.
+func (p *inPlace) order(g *graph.Graph) []*graph.Node {
+	var first, last []*graph.Node
+	for _, n := range g.Nodes {
+		_, further := n.Op.(graph.Result)
+		if p.late[n] || further && p.late[n.Args[0]] {
+			last = append(last, n)
+		} else {
+			first = append(first, n)
+		}
+	}
+	return append(first, last...)
+}

@@ -1,0 +1,142 @@
+package passes
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/graph"
+	"fusec/graph/optim"
+)
+
+// Step asks the optimiser to change a parameter by the gradient of a cost.
+type Step struct {
+	Param *graph.Node
+	Cost  *graph.Node // nil if unknown: then Value is taken as it is
+	Seed  *graph.Node // d(Cost)/d(Cost); nil for 1
+	Value *graph.Node // the gradient, if the graph has it already
+}
+
+// stepOutput names the output under which a gradient waits for optimise-step, and costOutput a cost.
+func stepOutput(i int) string { return fmt.Sprintf("optim/gradient %d", i) }
+func costOutput(i int) string { return fmt.Sprintf("optim/cost %d", i) }
+
+// askSteps prepares a graph for optimise-step before the first pass: the gradients and costs become outputs, so that
+// every pass keeps them. A gradient that the graph has is taken as it is, and shared with what else reads it; with loss
+// scaling, or if there is none, it is asked for anew.
+func (c *Context) askSteps(steps []Step) error {
+	g := c.Graph
+	for i, s := range steps {
+		seed, err := s.Seed, error(nil)
+		if s.Cost != nil {
+			if seed, err = c.optimizer.Seed(g, s.Cost, s.Seed); err != nil {
+				return err
+			}
+		}
+		switch {
+		case s.Value != nil && c.optimizer.LossScale.Initial == 0:
+			g.Outputs = append(g.Outputs, graph.Output{Name: stepOutput(i), Node: s.Value})
+		case s.Cost == nil:
+			return fmt.Errorf("the gradient of %s cannot be made anew, as loss scaling needs: its cost is not known",
+				s.Param.Where())
+		default:
+			c.gradients = append(c.gradients, Gradient{Cost: s.Cost, Of: s.Param, Seed: seed, Output: stepOutput(i)})
+		}
+	}
+	costs := map[*graph.Node]bool{}
+	for _, s := range steps {
+		if s.Cost != nil && !costs[s.Cost] {
+			g.Outputs = append(g.Outputs, graph.Output{Name: costOutput(len(costs)), Node: s.Cost})
+			costs[s.Cost] = true
+		}
+	}
+	c.steps = steps
+	return g.Tidy()
+}
+
+// optimiseStep appends the optimiser's step as ordinary nodes:
+//
+//	w ─ forward ─ cost                     w ─ forward ─ cost ─────────┐
+//	│                │                     │                │          ▼
+//	└─ backward ─────┴─ d(cost)/d(w)       └─ backward ─ gradient ─► step ─► update of w, moments
+//
+// What the step is, [optim.Optimizer.Append] says.
+func optimiseStep(c *Context) error {
+	if c.optimizer == nil {
+		return nil
+	}
+	g := c.Graph
+	waiting := map[string]*graph.Node{}
+	for _, o := range g.Outputs {
+		waiting[o.Name] = o.Node
+	}
+	var pairs []optim.Pair
+	mine := map[string]bool{}
+	for i, s := range c.steps {
+		param, name := g.Lookup(s.Param.Name), stepOutput(i)
+		if param == nil || waiting[name] == nil {
+			return fmt.Errorf("%s has no gradient that could be made anew; the notes of strip-grad say why", s.Param.Where())
+		}
+		mine[name] = true
+		pairs = append(pairs, optim.Pair{Param: param, Grad: waiting[name]})
+	}
+	var costs []*graph.Node
+	for i := 0; waiting[costOutput(i)] != nil; i++ {
+		mine[costOutput(i)] = true
+		costs = append(costs, waiting[costOutput(i)])
+	}
+	outputs := g.Outputs
+	g.Outputs = nil
+	for _, o := range outputs {
+		if !mine[o.Name] {
+			g.Outputs = append(g.Outputs, o)
+		}
+	}
+	before := len(g.Nodes)
+	if err := c.optimizer.Append(g, pairs, costs); err != nil {
+		return err
+	}
+	if err := g.Tidy(); err != nil {
+		return err
+	}
+	c.Note(nil, "%T changes %d parameters in each run: %d nodes", c.optimizer.Rule, len(pairs), len(g.Nodes)-before)
+	return nil
+}
+
+// checkSteps refuses an optimiser without parameters to change, and the reverse.
+func (cfg Config) checkSteps() error {
+	switch {
+	case cfg.Optimizer == nil && len(cfg.Steps) > 0:
+		return errors.New("parameters are to be changed, but there is no optimiser")
+	case cfg.Optimizer == nil:
+		return nil
+	case len(cfg.Steps) == 0:
+		return errors.New("the optimiser has no parameter to change")
+	case cfg.Disable["optimise-step"]:
+		return errors.New("the optimiser needs the pass optimise-step, which is disabled")
+	}
+	return cfg.Optimizer.Check()
+}
+
+// in translates the request to the nodes of a cloned graph.
+func (s Step) in(to map[*graph.Node]*graph.Node) (Step, error) {
+	for _, n := range []**graph.Node{&s.Param, &s.Cost, &s.Seed, &s.Value} {
+		if *n == nil {
+			continue
+		}
+		m, ok := to[*n]
+		if !ok {
+			return s, fmt.Errorf("a step was asked for in terms of %s, which is not a node of the graph", (*n).Where())
+		}
+		*n = m
+	}
+	switch {
+	case s.Param == nil:
+		return s, errors.New("a step was asked for without saying of what")
+	case s.Cost == nil && s.Value == nil:
+		return s, fmt.Errorf("a step of %v was asked for without a cost or a gradient", s.Param)
+	}
+	if _, ok := s.Param.Op.(graph.Param); !ok {
+		return s, fmt.Errorf("a step of %s was asked for, which is not a parameter", s.Param.Where())
+	}
+	return s, nil
+}

@@ -1,0 +1,174 @@
+package fusec
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"fusec/graph"
+	"fusec/kernels/ref"
+	"fusec/lowering"
+)
+
+// WithWatchNonFinite looks at what every launch makes. The first operation that makes NaN of operands without NaN, or an
+// infinity of finite ones, ends the run with a [NonFiniteError], and so does a source that holds NaN; no parameter or
+// state is changed then. A run that is watched is slower and allocates.
+func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite = true }) }
+
+// NonFiniteError tells where a value that is not finite came from.
+type NonFiniteError struct {
+	Node   string         // the operation, the user's name of it and, where known, the file and line that built it
+	Origin []graph.Origin // the user's nodes that it stands for
+	Value  string         // NaN or Inf
+	Source bool           // it is an input, parameter or state that was given with it
+}
+
+// Error implements error.
+func (e *NonFiniteError) Error() string {
+	if e.Source {
+		return fmt.Sprintf("%s holds %s", e.Node, e.Value)
+	}
+	of := "finite operands"
+	if e.Value == "NaN" {
+		of = "operands without NaN"
+	}
+	s := fmt.Sprintf("%s made %s of %s", e.Node, e.Value, of)
+	var names []string
+	for _, o := range e.Origin {
+		if o.Name != "" && len(names) < 4 {
+			names = append(names, o.Name)
+		}
+	}
+	if len(names) > 0 {
+		s += "; it stands for " + strings.Join(names, ", ")
+	}
+	return s
+}
+
+// faults says what a value holds that is not finite.
+type faults struct{ nan, inf bool }
+
+func (f faults) or(g faults) faults { return faults{f.nan || g.nan, f.inf || g.inf} }
+
+// madeOf is what an operation makes that its operands did not bring: "NaN", "Inf" or "".
+func (f faults) madeOf(operands faults) string {
+	switch {
+	case f.nan && !operands.nan:
+		return "NaN"
+	case f.inf && !operands.nan && !operands.inf:
+		return "Inf"
+	}
+	return ""
+}
+
+func faultsOf[T float32 | float64](x []T) (f faults) {
+	for _, v := range x {
+		if v-v != 0 { // neither NaN nor Inf is equal to itself less itself
+			f.nan = f.nan || v != v
+			f.inf = f.inf || v == v
+		}
+	}
+	return f
+}
+
+func faultsIn(t *graph.Tensor) faults {
+	switch d := t.Data.(type) {
+	case []float32:
+		return faultsOf(d)
+	case []float64:
+		return faultsOf(d)
+	}
+	return faults{}
+}
+
+// watch looks at what a launch has made.
+func (p *Program) watch(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+	var made faults
+	for i, v := range l.Results {
+		t, err := value(v)
+		if err != nil {
+			return err
+		}
+		f := faultsIn(t)
+		if i > 0 && isAttention(l.Op) {
+			f.inf = false // the log-sum-exp of a query with nothing to attend
+		}
+		made = made.or(f)
+	}
+	if made == (faults{}) {
+		return nil
+	}
+	args := make([]*graph.Tensor, len(l.Args))
+	var had faults
+	for i, v := range l.Args {
+		var err error
+		if args[i], err = value(v); err != nil {
+			return err
+		}
+		f := faultsIn(args[i])
+		if b := p.program.Buffers[v.Buffer]; f.nan && b.Role <= lowering.State {
+			return &NonFiniteError{Node: fmt.Sprintf("%s %q", b.Role, b.Name), Value: "NaN", Source: true}
+		}
+		had = had.or(f)
+	}
+	what := made.madeOf(had)
+	if what == "" {
+		return nil
+	}
+	n := l.Node
+	if f, ok := l.Op.(graph.Fusion); ok {
+		if k, v := firstFault(f.Body, args); k != nil {
+			n, what = k, v
+		}
+	}
+	return &NonFiniteError{Node: n.Where(), Origin: n.Origin, Value: what}
+}
+
+func isAttention(op graph.Op) bool {
+	f, ok := op.(graph.Fusion)
+	_, bare := op.(graph.Attention)
+	return bare || ok && f.Anchor == graph.AnchorAttention
+}
+
+// firstFault computes a body with the reference and returns its first node that makes NaN or Inf, and which, or nil if
+// rounding between the nodes hides it.
+func firstFault(body *graph.Graph, args []*graph.Tensor) (*graph.Node, string) {
+	body, _ = body.Clone()
+	in := map[string]*graph.Tensor{}
+	for _, n := range body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			n.Name = "operand " + strconv.Itoa(len(in))
+			in[n.Name] = args[len(in)]
+		}
+	}
+	values, err := ref.Nodes(body, in, false)
+	if err != nil {
+		return nil, ""
+	}
+	found := map[*graph.Node]faults{}
+	for _, n := range body.Nodes {
+		f := faultsOf(rounded(values[n][0]))
+		var had faults
+		for _, a := range n.Args {
+			had = had.or(found[a])
+		}
+		found[n] = f
+		if what := f.madeOf(had); what != "" && graph.ClassOf(n.Op) != graph.ClassSource {
+			return n, what
+		}
+	}
+	return nil, ""
+}
+
+// rounded is a value as its element type holds it: beyond the range of float32 is an infinity.
+func rounded(v ref.Value) []float64 {
+	if v.Type.DType == graph.F32 {
+		for i, x := range v.F {
+			if math.Abs(x) > math.MaxFloat32 {
+				v.F[i] = math.Copysign(math.Inf(1), x)
+			}
+		}
+	}
+	return v.F
+}

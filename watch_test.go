@@ -1,0 +1,141 @@
+package fusec_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"fusec"
+	"fusec/graph"
+	"fusec/graph/optim"
+)
+
+// The watch names the first operation that made a value which is not finite, inside of a fusion too.
+func TestWatchNonFinite(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		build  func(b *graph.Builder, x *graph.Node) *graph.Node
+		x      float32
+		want   []string
+		source bool
+	}{
+		{"logarithm in an epilogue", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(x, b.Param("w", f32(3, 2)), false, false)
+			return b.Unary(graph.Tanh, b.Named(b.Unary(graph.Log, b.BinaryScalar(graph.Sub, y, 1)), "depth"))
+		}, 0, []string{`unary "depth" (watch_test.go:`, "made NaN of operands without NaN"}, false},
+		{"overflow of float32", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.BinaryScalar(graph.Mul, b.Named(b.Unary(graph.Exp, x), "power"), 0.5)
+		}, 100, []string{`"power"`, "made Inf of finite operands"}, false},
+		{"in a launch of its own", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Add(graph.Concat{Axis: 0}, b.Named(b.Unary(graph.Recip, x), "inverse"), x)
+		}, 0, []string{`"inverse"`, "made Inf"}, false},
+		{"infinity less infinity", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			low := b.Const(graph.Filled(x.Type, math.Inf(-1)))
+			return b.Named(b.Binary(graph.Sub, b.Binary(graph.Add, x, low), low), "difference")
+		}, 0, []string{`"difference"`, "made NaN"}, false},
+		{"an input", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Tanh, x) },
+			float32(math.NaN()), []string{`input "x" holds NaN`}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := graph.NewBuilder("watched")
+			count := b.State("count", f32())
+			b.Update(count, b.BinaryScalar(graph.Add, count, 1))
+			b.Output("y", c.build(b, b.Input("x", f32(2, 3))))
+			p := compiled(t, b, fusec.WithWatchNonFinite())
+			x := tensorOf(t, []float32{1, 1, 1, 1, 1, 1}, 2, 3)
+			in := map[string]*graph.Tensor{"x": x}
+			for _, s := range p.Lowered().Buffers {
+				if s.Name == "w" {
+					in["w"] = graph.Filled(f32(3, 2), 1)
+				}
+			}
+			if c.name != "infinity less infinity" {
+				if _, err := p.Run(in); err != nil {
+					t.Fatalf("finite values: %v", err)
+				}
+			}
+			before, err := p.State("count")
+			if err != nil {
+				t.Fatal(err)
+			}
+			had := before.Float(0)
+			for i := range x.Data.([]float32)[:3] {
+				x.Data.([]float32)[i] = c.x
+			}
+			_, err = p.Run(in)
+			wantError(t, err, c.want...)
+			var fault *fusec.NonFiniteError
+			if !errors.As(err, &fault) || fault.Source != c.source {
+				t.Errorf("the error is %#v", err)
+			}
+			if before.Float(0) != had {
+				t.Error("the run that was ended counted")
+			}
+		})
+	}
+}
+
+// What is not finite on purpose is not reported: masks of −Inf, and a query with nothing to attend.
+func TestWatchLetsMasksPass(t *testing.T) {
+	b := graph.NewBuilder("masked")
+	q := b.Input("q", f32(1, 4, 8))
+	scores := b.BinaryScalar(graph.Mul, b.MatMul(q, q, false, true), 0.3)
+	low := graph.Filled(f32(1, 4, 4), math.Inf(-1))
+	for i := range 3 {
+		low.SetFloat(5*i, 0) // the last query attends nothing
+	}
+	scores = b.Binary(graph.Add, scores, b.Const(low))
+	b.Output("y", b.MatMul(b.Add(graph.Softmax{Axis: 2}, scores), q, false, false))
+	p := compiled(t, b, fusec.WithWatchNonFinite())
+	if _, err := p.Run(map[string]*graph.Tensor{"q": graph.Filled(f32(1, 4, 8), 0.1)}); err != nil {
+		t.Error(err)
+	}
+}
+
+// In training the watch ends the run before weights, moments and counters change.
+func TestWatchInTraining(t *testing.T) {
+	var x *gorgonia.Node
+	o := optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1)}
+	_, made, m := trained(t, batches(0, 4, &x), 3, &o, fusec.WithWatchNonFinite())
+	before := bits(t, made, m)
+	w := made.wrt[0].Value().Data().([]float64)
+	good := w[0]
+	w[0] = math.NaN()
+	m.Reset()
+	wantError(t, m.RunAll(), `param "out.weight" holds NaN`)
+	w[0] = good
+	x.Value().Data().([]float64)[0] = math.Inf(1) // whose tanh has the gradient 0
+	m.Reset()
+	wantError(t, m.RunAll(), "made NaN of operands without NaN")
+	if d := changed(before, bits(t, made, m)); d != nil {
+		t.Errorf("the runs that were ended changed %v", d)
+	}
+	if s := m.StepStats(); s.Steps != 3 || s.Skipped != 0 {
+		t.Errorf("the statistics are %+v", s)
+	}
+}
+
+// An operation that fails leaves weights and moments as they are.
+func TestFailedRunLeavesWeights(t *testing.T) {
+	b := newNet(tensor.Float64)
+	table := b.in("table", 5, 3)
+	rows := gorgonia.NewVector(b.g, tensor.Int, gorgonia.WithShape(2), gorgonia.WithName("rows"),
+		gorgonia.WithValue(tensor.New(tensor.WithBacking([]int{1, 2}))))
+	cost := must(gorgonia.Sum(must(gorgonia.Square(must(gorgonia.ByIndices(table, rows, 0))))))
+	if _, err := gorgonia.Grad(cost, table); err != nil {
+		t.Fatal(err)
+	}
+	m := machine(t, b.g, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1)}))
+	run(t, m)
+	made := task{cost, gorgonia.Nodes{table}}
+	before := bits(t, made, m)
+	rows.Value().Data().([]int)[1] = 7
+	m.Reset()
+	wantError(t, m.RunAll(), "7")
+	if d := changed(before, bits(t, made, m)); d != nil {
+		t.Errorf("the run that failed changed %v", d)
+	}
+}
