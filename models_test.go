@@ -131,6 +131,7 @@ func TestModelsAreCurrent(t *testing.T) {
 		"digits-mlp":        zoo.DigitsMLP(360),
 		"transformer-block": zoo.TransformerBlock(4, 128, 256, 8, 1024),
 		"moe-block":         zoo.MoEBlock(64, 64, 128, 4),
+		"moe-top2":          zoo.MoETop2(64, 32, 64, 8),
 		"lenet":             zoo.LeNet(8),
 	} {
 		path := filepath.Join(t.TempDir(), name+".graph")
@@ -207,6 +208,7 @@ func TestModels(t *testing.T) {
 		"transformer-block": func() *zoo.Model { return zoo.TransformerBlock(2, 5, 12, 3, 20) },
 		"transformer":       func() *zoo.Model { return zoo.Transformer(3, 1, 6, 8, 2, 16) },
 		"moe-block":         func() *zoo.Model { return zoo.MoEBlock(9, 6, 10, 3) },
+		"moe-top2":          func() *zoo.Model { return zoo.MoETop2(9, 6, 10, 5) },
 		"lenet":             func() *zoo.Model { return zoo.LeNet(2) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,6 +235,7 @@ func TestModelGradients(t *testing.T) {
 		"digits-mlp":        zoo.DigitsMLP(7),
 		"transformer-block": zoo.TransformerBlock(2, 5, 12, 3, 20),
 		"moe-block":         zoo.MoEBlock(9, 6, 10, 3),
+		"moe-top2":          zoo.MoETop2(9, 6, 10, 5),
 		"lenet":             zoo.LeNet(1),
 	} {
 		t.Run(name, func(t *testing.T) {

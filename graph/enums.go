@@ -276,9 +276,10 @@ const (
 	AnchorConv                    // slot: out; in for views
 	AnchorRow                     // reductions in a chain over one row, the input re-readable
 	AnchorAttention               // slots: q, k, v, out, for views
+	AnchorMoE                     // slots: the operands and results, for views
 )
 
-var anchors = [...]string{"none", "matmul", "conv", "row", "attention"}
+var anchors = [...]string{"none", "matmul", "conv", "row", "attention", "moe"}
 
 // String gives the anchor's name in the text form.
 func (a Anchor) String() string { return anchors[a] }
@@ -296,9 +297,10 @@ const (
 	KindNorm
 	KindReduce
 	KindAttention
+	KindMoE
 )
 
-var kinds = [...]string{"elementwise", "linear", "matmul", "conv", "softmax", "norm", "reduce", "attention"}
+var kinds = [...]string{"elementwise", "linear", "matmul", "conv", "softmax", "norm", "reduce", "attention", "moe"}
 
 // String gives the kind's name, as reports and drawings show it.
 func (k Kind) String() string { return kinds[k] }

@@ -27,11 +27,13 @@ import "slices"
 //     Elementwise work may come first. Gamma and beta of a norm are load views.
 //   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are its
 //     own. Outputs are its results, through store views.
+//   - AnchorMoE: one MoE or MoEGrad, whose operands are load views. Outputs are its results, through store views: the
+//     first always, others where they are read.
 //
 // Dropout counts as elementwise where it has the shape of the work around it; its seed is an input or a constant.
 
-// Anchored returns the body's anchor operation's node: the MatMul, Conv2D, Attention or AttentionGrad, or for
-// AnchorRow the first reduction; nil for AnchorNone.
+// Anchored returns the body's anchor operation's node: the MatMul, Conv2D, Attention, AttentionGrad, MoE or MoEGrad, or
+// for AnchorRow the first reduction; nil for AnchorNone.
 func (f Fusion) Anchored() *Node {
 	for _, n := range f.Body.Nodes {
 		switch n.Op.(type) {
@@ -45,6 +47,10 @@ func (f Fusion) Anchored() *Node {
 			}
 		case Attention, AttentionGrad:
 			if f.Anchor == AnchorAttention {
+				return n
+			}
+		case MoE, MoEGrad:
+			if f.Anchor == AnchorMoE {
 				return n
 			}
 		case Reduce, Softmax, LogSoftmax, LayerNorm, RMSNorm:

@@ -29,6 +29,7 @@ batch = input : f32[5,1,2,3]
 func TestTypeRules(t *testing.T) {
 	const window = "kernel=[3,2] stride=[2,1] pad=[1,0,1,0]"
 	const forward = "attention[window=0] m m m\n%14 = result[index=1] %13\n%15 = " // out, lse
+	const back = "reshape[shape=[5,3]] n\n%98 = "                                  // a weight to go from 5 to 3
 	tested := map[string]bool{}
 	for _, c := range []struct{ expr, want string }{
 		{"input : f32[2]", "f32[2]"},
@@ -140,6 +141,42 @@ func TestTypeRules(t *testing.T) {
 		{"scatter_add[axis=0 size=9] ix m", "! do not hold indices"},
 		{"scatter_add[axis=1 size=9] ix m", "! do not hold indices"},
 		{"scatter_add[axis=0 size=9] m m", "! indices are f32"},
+
+		{"top_k[k=2] batch", "f32[5,1,2,2]"},
+		{"top_k[k=0] m\n%97 = result[index=1] %13", "i64[2,0]"},
+		{"top_k[k=4] m", "! k = 4 is outside 0..3"},
+		{"top_k[k=-1] m", "! k = -1 is outside 0..3"},
+		{"top_k[k=1] ints", "! wants f32 or f64"},
+		{"top_k[k=1] s", "! rank 1 or more"},
+		{"route[k=2 capacity=0] m", "bool[2,3]"},
+		{"route[k=0 expert_choice=true capacity=2] m\n%97 = result[index=1] %13", "i64[3]"},
+		{"route[k=0 capacity=0] m", "! k = 0 is outside 1..3"},
+		{"route[k=4 capacity=0] m", "! k = 4 is outside 1..3"},
+		{"route[k=1 capacity=-1] m", "! capacity -1 is negative"},
+		{"route[k=0 capacity=0 expert_choice=true] m", "! wants a capacity"},
+		{"route[k=1 capacity=0] b", "! wants f32 or f64"},
+		{"route[k=1 capacity=0] s", "! rank 1 or more"},
+		{back + "moe[top_k=2 experts=3 activation=relu] m m n n n %13 %13 %13", "f32[2,3]"},
+		{back + "moe[top_k=0 experts=3 activation=relu] v v n n n %13 %13 %13", "f32[3]"},
+		{back + "moe[top_k=0 experts=3 activation=relu] m m n n n %13 %13 %13\n%97 = result[index=1] %98", "i64[3]"},
+		{back + "moe[top_k=0 experts=3 activation=relu gated=true] m m n n n n n n %13 %13 %13", "f32[2,3]"},
+		{"moe[top_k=0 experts=0 activation=relu] m m n n", "! 0 experts"},
+		{"moe[top_k=-1 experts=3 activation=relu] m m n n", "! of which a token takes -1"},
+		{"moe[top_k=0 experts=3 activation=not] m m n n", "! not is no activation"},
+		{"moe[top_k=0 experts=3 activation=relu] m m n n", "! wants 8 operands with these attributes, not 4"},
+		{"moe[top_k=0 experts=4611686018427387904 activation=relu bias=true] m m n n", "! operands with these attributes, not 4"},
+		{"moe[top_k=0 experts=1 activation=relu] m m n n", "! the gates are f32[2,3], not f32[2,1]"},
+		{"moe[top_k=0 experts=1 activation=relu] m s n n", "! the gates are f32[], not f32[2,1]"},
+		{back + "moe[top_k=0 experts=3 activation=relu] m m v n n %13 %13 %13", "! w1 has shape [3], not 2 axes"},
+		{back + "moe[top_k=0 experts=3 activation=relu stacked=true] m m n %13", "! w1 has shape [3,5], not 3 axes"},
+		{back + "moe[top_k=0 experts=3 activation=relu] m m n n n %13 n %13", "! w2 of expert 1 is f32[3,5], not f32[5,3]"},
+		{back + "moe[top_k=0 experts=3 activation=relu] m m n n %13 %13 %13 %13", "! w1 of expert 2 is f32[5,3], not f32[3,5]"},
+		{"moe[top_k=0 experts=1 activation=relu] ints m n n", "! wants f32 or f64"},
+		{"moe[top_k=0 experts=1 activation=relu] s m n n", "! rank 1 or more"},
+		{back + "moe_grad[top_k=0 experts=3 activation=relu] m m n n n %13 %13 %13 m", "f32[2,3]"},
+		{back + "moe_grad[top_k=0 experts=3 activation=relu] m m n n n %13 %13 %13 m\n%97 = result[index=2] %98", "f32[3,5]"},
+		{back + "moe_grad[top_k=0 experts=3 activation=relu] m m n n n %13 %13 %13 n", "! dy is f32[3,5], not f32[2,3]"},
+		{"moe_grad[top_k=0 experts=3 activation=relu] m m n n m", "! wants 8 operands"},
 
 		{"dropout[p=0.5] m i", "f32[2,3]"},
 		{"dropout[p=1] m i", "! probability 1 is outside [0,1)"},

@@ -58,6 +58,11 @@ var opTable = []OpInfo{
 	{Name: "scatter_add", Doc: "updates added where indices say", Operands: "indices, updates", Proto: ScatterAdd{}, Class: ClassIndex,
 		MinArgs: 2, MaxArgs: 2, Infer: inferScatterAdd, FLOPs: perUpdate, Grad: gradScatterAdd},
 
+	{Name: "top_k", Doc: "the largest elements of each row; results values, indices", Operands: "x", Proto: TopK{}, Class: ClassIndex,
+		MinArgs: 1, MaxArgs: 1, Infer: inferTopK, FLOPs: perOperand, Grad: gradTopK},
+	{Name: "route", Doc: "which token goes to which expert; results mask, dropped choices", Operands: "scores", Proto: Route{},
+		Class: ClassIndex, MinArgs: 1, MaxArgs: 1, Infer: inferRoute, FLOPs: perOperand, Grad: gradRoute},
+
 	{Name: "dropout", Doc: "elements zeroed at random, the others scaled", Operands: "x, seed", Proto: Dropout{}, Class: ClassRandom,
 		MinArgs: 2, MaxArgs: 2, Infer: inferDropout, Grad: gradDropout},
 	{Name: "random", Doc: "a tensor drawn from a distribution", Operands: "seed", Proto: Random{}, Class: ClassRandom,
@@ -90,6 +95,11 @@ var opTable = []OpInfo{
 	{Name: "squared_norm", Doc: "sum of the squares of all operands' elements, in f64", Operands: "x...", Proto: SquaredNorm{},
 		Class: ClassComposite, MinArgs: 1, MaxArgs: -1, Infer: inferSquaredNorm, FLOPs: flopsSquaredNorm, Decompose: decomposeSquaredNorm,
 		Grad: gradSquaredNorm},
+	{Name: "moe", Doc: "a mixture of experts: the tokens of each expert through its feed-forward network, weighted; results y, loads",
+		Operands: "x, gates, weights...", Proto: MoE{}, Class: ClassComposite, MinArgs: 4, MaxArgs: -1,
+		Infer: inferMoE, FLOPs: flopsMoE, Decompose: decomposeMoE, Grad: gradMoE},
+	{Name: "moe_grad", Doc: "gradient of moe; results those of its operands", Operands: "x, gates, weights..., dy", Proto: MoEGrad{},
+		Class: ClassComposite, MinArgs: 5, MaxArgs: -1, Infer: inferMoEGrad, FLOPs: flopsMoEGrad, Decompose: decomposeMoEGrad},
 	{Name: "pool", Doc: "maximum or mean of each window", Operands: "x", Proto: Pool{}, Class: ClassReduce,
 		MinArgs: 1, MaxArgs: 1, Infer: inferPool, FLOPs: flopsPool, Grad: gradPool},
 	{Name: "pool_grad", Doc: "gradient of pool", Operands: "x, dy", Proto: PoolGrad{}, Class: ClassMove,

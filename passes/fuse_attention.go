@@ -56,7 +56,7 @@ func (f *attentionFuser) visit(n *graph.Node) (*graph.Node, error) {
 		}
 		mark := len(f.g.Nodes)
 		to, err := f.fuse(n, side, softmax)
-		var stop *attentionStop
+		var stop *stopped
 		switch {
 		case err == nil:
 			return to, nil
@@ -71,7 +71,7 @@ func (f *attentionFuser) visit(n *graph.Node) (*graph.Node, error) {
 }
 
 // fuse makes the Attention that ends in the contraction second, whose operand on the given side is the probabilities,
-// and returns the value that takes second's place. An error of type attentionStop tells why there is none.
+// and returns the value that takes second's place. An error of type stopped tells why there is none.
 func (f *attentionFuser) fuse(second *graph.Node, side int, softmax *graph.Node) (*graph.Node, error) {
 	a := attention{uses: f.uses, second: second, side: side, softmax: softmax, dtype: second.Type.DType, scale: 1}
 	if err := a.above(); err != nil {
@@ -96,15 +96,15 @@ func (f *attentionFuser) fuse(second *graph.Node, side int, softmax *graph.Node)
 	return to, nil
 }
 
-// attentionStop is the first condition that failed.
-type attentionStop struct {
+// stopped is the first condition that failed.
+type stopped struct {
 	at      *graph.Node
 	reason  string
 	covered []*graph.Node
 }
 
 // Error implements error.
-func (s *attentionStop) Error() string { return s.at.Where() + ": " + s.reason }
+func (s *stopped) Error() string { return s.at.Where() + ": " + s.reason }
 
 // softmaxUnder finds a softmax from which n follows element by element, however that may be written, or nil.
 func softmaxUnder(n *graph.Node) *graph.Node {

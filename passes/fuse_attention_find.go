@@ -38,7 +38,7 @@ type factor struct {
 }
 
 func (a *attention) stop(at *graph.Node, format string, args ...any) error {
-	return &attentionStop{at, fmt.Sprintf(format, args...), slices.Clone(a.covered)}
+	return &stopped{at, fmt.Sprintf(format, args...), slices.Clone(a.covered)}
 }
 
 // enter accounts for node n on the way from reader, which must be all that reads it. what names its value.
@@ -190,7 +190,7 @@ func (a attention) sum(n *graph.Node) (attention, error) {
 		if err == nil {
 			return next, nil
 		}
-		if far == nil || len(err.(*attentionStop).covered) > len(far.(*attentionStop).covered) {
+		if far == nil || len(err.(*stopped).covered) > len(far.(*stopped).covered) {
 			far = err
 		}
 	}

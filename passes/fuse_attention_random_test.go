@@ -179,7 +179,7 @@ func sameOnCPU(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
 	}
 	defer e.Close()
 	for i, b := range p.Buffers {
-		if b.Role == program.Input {
+		if b.Role == program.Input || b.Role == program.Param {
 			if err := e.Bind(i, in[b.Name]); err != nil {
 				t.Fatal(err)
 			}

@@ -37,7 +37,7 @@ type output struct {
 func (f *fuser) outputs(r *region) []output {
 	var out []output
 	for _, n := range r.nodes {
-		outside := f.escapes[n.ID] || n == r.root && r.anchor == graph.AnchorAttention // which always has its result
+		outside := f.escapes[n.ID] || n == r.root && r.whole() // whose operation always has its result
 		for _, u := range f.users[n.ID] {
 			outside = outside || f.in[u.ID] != r
 		}
@@ -269,6 +269,8 @@ func (f *fuser) kind(r *region) graph.Kind {
 		return graph.KindConv
 	case graph.AnchorAttention:
 		return graph.KindAttention
+	case graph.AnchorMoE:
+		return graph.KindMoE
 	case graph.AnchorMatMul:
 		for _, n := range r.nodes {
 			if slices.ContainsFunc(n.Args, f.isWeight) {

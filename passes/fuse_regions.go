@@ -32,7 +32,9 @@ func fuseRegions(c *Context) error {
 		case graph.Conv2D:
 			f.start(graph.AnchorConv, n, n.Type.Shape)
 		case graph.Attention, graph.AttentionGrad:
-			f.startAttention(n)
+			f.startWhole(graph.AnchorAttention, n)
+		case graph.MoE, graph.MoEGrad:
+			f.startWhole(graph.AnchorMoE, n)
 		}
 	}
 	f.growAll(f.regions)
@@ -243,8 +245,8 @@ func (f *fuser) suits(r *region, n *graph.Node) string {
 	full := s == r.shape
 	reduced := r.anchor == graph.AnchorRow && r.isReduced(s)
 	inside := func(a *graph.Node) bool { return f.in[a.ID] == r }
-	if r.anchor == graph.AnchorAttention {
-		return "an attention takes views only"
+	if r.whole() {
+		return fmt.Sprintf("%s takes views only", r.root.Op.OpName())
 	}
 	switch op := n.Op.(type) {
 	case graph.Reshape:
@@ -285,7 +287,12 @@ func (f *fuser) suits(r *region, n *graph.Node) string {
 
 // contracts reports whether the region is anchored on a contraction, whose operands come from memory.
 func (r *region) contracts() bool {
-	return r.anchor == graph.AnchorMatMul || r.anchor == graph.AnchorConv || r.anchor == graph.AnchorAttention
+	return r.anchor == graph.AnchorMatMul || r.anchor == graph.AnchorConv || r.whole()
+}
+
+// whole reports whether the region is one operation with kernels of its own, which takes no elementwise work in.
+func (r *region) whole() bool {
+	return r.anchor == graph.AnchorAttention || r.anchor == graph.AnchorMoE
 }
 
 func (r *region) isReduced(s graph.Shape) bool { return s == r.keep || s == r.dropped }

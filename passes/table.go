@@ -27,10 +27,16 @@ var rewriting = []Pass{
 		{"raise", "it looks for the softmax, which may be written out by hand"},
 		{"strip-grad", "a backward that reads scores and probabilities would keep them in memory"},
 	}},
+	{Name: "fuse-moe", Doc: "a sum of feed-forward networks, each weighted by a gate, becomes a mixture that skips closed gates", Run: fuseMoE, After: []After{
+		{"raise", "it looks for activations, which may be written out by hand"},
+		{"strip-grad", "a backward that reads hidden values would keep them in memory"},
+		{"fuse-attention", "an attention written as a sum of values is none of its business"},
+	}},
 	{Name: "differentiate", Doc: "requested gradients made from the graph as it now stands", Run: differentiate, After: []After{
 		{"strip-grad", "it answers the requests that strip-grad leaves"},
 		{"raise", "the gradient of a raised operation is better than that of its parts"},
 		{"fuse-attention", "the gradient of an attention needs no probabilities, that of its parts does"},
+		{"fuse-moe", "the gradient of a mixture skips closed gates, that of its parts does not"},
 	}},
 	{Name: "optimise-step", Doc: "clipping, loss scale and the optimiser's update as ordinary nodes, where asked for", Run: optimiseStep, After: []After{
 		{"differentiate", "it steps by the gradients"},

@@ -51,6 +51,7 @@ func run(out, data string, epochs int, log io.Writer) error {
 		{"digits-mlp", mlp},
 		{"transformer-block", zoo.TransformerBlock(4, 128, 256, 8, 1024)},
 		{"moe-block", zoo.MoEBlock(64, 64, 128, 4)},
+		{"moe-top2", zoo.MoETop2(64, 32, 64, 8)},
 		{"lenet", zoo.LeNet(8)},
 	}
 	for _, m := range models {

@@ -28,7 +28,7 @@ func TestRun(t *testing.T) {
 	if share < 80 {
 		t.Errorf("after three epochs %.2f %% of the test images are classified right:\n%s", share, &log)
 	}
-	for _, name := range []string{"digits-mlp", "transformer-block", "moe-block", "lenet"} {
+	for _, name := range []string{"digits-mlp", "transformer-block", "moe-block", "moe-top2", "lenet"} {
 		g, weights, err := graph.Load(filepath.Join(out, name+".graph"))
 		if err != nil {
 			t.Error(err)

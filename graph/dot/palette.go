@@ -17,11 +17,12 @@ const (
 	lookNorm        look = look(graph.KindNorm)
 	lookReduce      look = look(graph.KindReduce)
 	lookAttention   look = look(graph.KindAttention)
+	lookMoE         look = look(graph.KindMoE)
 )
 
 // The looks of what is not a fusion.
 const (
-	lookPool look = lookAttention + 1 + iota
+	lookPool look = lookMoE + 1 + iota
 	lookGather
 	lookMove
 	lookHost
@@ -44,6 +45,7 @@ var looks = [...]struct{ name, colour string }{
 	graph.KindNorm:        {"norm", "#009E73"},
 	graph.KindReduce:      {"reduce", "#999933"},
 	graph.KindAttention:   {"attention", "#AA4499"},
+	graph.KindMoE:         {"moe", "#882255"},
 	lookPool:              {"pool", "#44AA99"},
 	lookGather:            {"gather", "#332288"},
 	lookMove:              {"data movement", "#6B7280"},
@@ -91,6 +93,8 @@ func lookOf(op graph.Op) look {
 		return lookAttention
 	case graph.SquaredNorm:
 		return lookReduce
+	case graph.MoE, graph.MoEGrad:
+		return lookMoE
 	case graph.Pool, graph.PoolGrad:
 		return lookPool
 	case graph.Softmax, graph.LogSoftmax:

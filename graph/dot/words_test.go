@@ -102,7 +102,7 @@ func TestEveryOperationHasALook(t *testing.T) {
 			t.Errorf("%s has no label", info.Name)
 		}
 	}
-	for k := graph.KindElementwise; k <= graph.KindAttention; k++ {
+	for k := graph.KindElementwise; k <= graph.KindMoE; k++ {
 		if looks[k].name == "" || look(k) >= lookMove {
 			t.Errorf("kind %s has no look of its own", k)
 		}

@@ -33,8 +33,9 @@ func init() {
 		"attention_grad": makeAttentionGrad,
 		"pool":           makePool, "pool_grad": makePoolGrad,
 		"squared_norm": makeSquaredNorm,
-		"result":       makeBatchNorm, // which hands its further results out
-		"fusion":       makeFusion, "host": makeHost,
+		"top_k":        makeTopK, "route": makeRoute, "moe": makeMoE, "moe_grad": makeMoEGrad,
+		"result": makeBatchNorm, // which hands its further results out
+		"fusion": makeFusion, "host": makeHost,
 	}
 }
 

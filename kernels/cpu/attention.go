@@ -139,7 +139,7 @@ func viewOf(n *graph.Node, inputs map[*graph.Node]int, args []Operand) (attentio
 		return attentionView{arg: i, layout: args[i].Layout}, nil
 	}
 	if !graph.IsView(n.Op) {
-		return attentionView{}, fmt.Errorf("%s is computed in the same launch as the attention that reads it", n.Where())
+		return attentionView{}, fmt.Errorf("%s is computed in the same launch as what reads it", n.Where())
 	}
 	v, err := viewOf(n.Args[0], inputs, args)
 	if err != nil {

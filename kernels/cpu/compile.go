@@ -21,8 +21,11 @@ func compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	if !ok {
 		return compileMove(op, args, results, env)
 	}
-	if f.Anchor == graph.AnchorAttention {
+	switch f.Anchor {
+	case graph.AnchorAttention:
 		return newAttention(f, args, results, env)
+	case graph.AnchorMoE:
+		return newMoE(f, args, results, env)
 	}
 	if laneType(f.Body) == graph.F64 {
 		return compileFusion[float64](f, args, results, env)

@@ -9,5 +9,9 @@
 // (rows.go), over blocks that are reduced (reduce.go), or over each tile of a matrix product as soon as it is finished
 // (matmul.go). Operands are read through their strides; what is contiguous is read in place.
 //
+// Attention and mixtures of experts have packages of their own, which know nothing of graphs' bodies; the kernels here
+// bring them the views of operands and results (attention.go, moe.go), and a mixture its activation as a vector program
+// (moe_hidden.go).
+//
 // Work is cut by shape alone and every sum has one order, so results are the same bits for any number of workers.
 package cpu

@@ -117,6 +117,7 @@ type Env struct {
 	gemm    *gemm.Workspace
 	scratch []uint64 // of all workers
 	each    int      // bytes of one worker
+	shared  []uint64 // of the workers together
 }
 
 // NewEnv makes an environment on a pool of workers.
@@ -124,7 +125,7 @@ func NewEnv(p *pool.Pool) *Env { return &Env{Pool: p, gemm: gemm.NewWorkspace()}
 
 // WorkspaceBytes is the memory that the kernels compiled so far share as scratch.
 func (e *Env) WorkspaceBytes() int64 {
-	return int64(e.gemm.Bytes()) + int64(e.each)*int64(e.Pool.Workers())
+	return int64(e.gemm.Bytes()) + int64(e.each)*int64(e.Pool.Workers()) + int64(len(e.shared))*8
 }
 
 // reserve makes sure that every worker has so many bytes of scratch.
@@ -144,6 +145,19 @@ func scratchOf[T float](e *Env, worker, at, n int) []T {
 	align := int(-uintptr(p) % 64)
 	p = unsafe.Add(p, align+worker*e.each+at*size)
 	return unsafe.Slice((*T)(p), n)
+}
+
+// reserveShared makes sure that the workers have so many bytes of scratch together.
+func (e *Env) reserveShared(bytes int) {
+	if n := bytes/8 + 8; n > len(e.shared) { // room to start at a cache line
+		e.shared = make([]uint64, n)
+	}
+}
+
+// sharedOf is n elements of the scratch that the workers share. It starts at a cache line.
+func sharedOf[T float](e *Env, n int) []T {
+	p := unsafe.Pointer(unsafe.SliceData(e.shared))
+	return unsafe.Slice((*T)(unsafe.Add(p, int(-uintptr(p)%64))), n)
 }
 
 // checkLen reports a buffer too short for its layout, so that kernels may index without looking.

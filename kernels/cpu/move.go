@@ -31,6 +31,10 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 		return newGather(op, args, results, env), nil
 	case graph.ScatterAdd:
 		return newScatterAdd(op, args, results, env)
+	case graph.TopK:
+		return byFloat(args[0].DType, newTopK[float32], newTopK[float64])(op, args, results, env)
+	case graph.Route:
+		return byFloat(args[0].DType, newRoute[float32], newRoute[float64])(op, args, results, env)
 	case graph.Dropout:
 		return byFloat(args[0].DType, newDropout[float32], newDropout[float64])(op, args, results, env)
 	case graph.Random:
@@ -58,6 +62,8 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 		return compileAttention(op, args, results, env)
 	case graph.RoPE:
 		return byFloat(args[0].DType, newRoPE[float32], newRoPE[float64])(op, args, results, env)
+	case graph.MoE, graph.MoEGrad:
+		return compileMoE(op, args, results, env)
 	case graph.Conv2D:
 		return fused(op, graph.AnchorConv, args, results, env)
 	case graph.Softmax:

@@ -36,6 +36,10 @@ func composite(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Val
 		out = attentionGrad(op, args, types)
 	case graph.SquaredNorm:
 		out = []Value{squaredNorm(args)}
+	case graph.MoE:
+		out = moe(op, args, types)
+	case graph.MoEGrad: // the gradient of a decomposition, which finite differences check
+		return Decomposed(op, args)
 	default:
 		return nil, fmt.Errorf("%s has no reference", op.OpName())
 	}

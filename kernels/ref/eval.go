@@ -186,6 +186,10 @@ func compute(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value
 		v, err = gather(op, args[0], args[1], t)
 	case graph.ScatterAdd:
 		v, err = scatterAdd(op, args[0], args[1], t)
+	case graph.TopK:
+		return topK(op, args[0], types, bound), nil
+	case graph.Route:
+		return route(op, args[0], types, bound), nil
 	case graph.Dropout:
 		v = dropout(op, args[0], args[1], t)
 	case graph.Random:

@@ -130,6 +130,26 @@ func MoEBlock(tokens, dim, hidden, experts int) *Model {
 	b := newBuilder(4)
 	x := b.input("x", tokens, dim)
 	gate := must(gorgonia.SoftMax(b.linear("gate", x, dim, experts), 1))
+	return b.model(x, b.experts(x, gate, tokens, dim, hidden, experts))
+}
+
+// MoETop2 is a mixture of experts on x [tokens, dim] of which each token takes two: the two largest weights of the gate
+// are found by two maxima, those below the second become zero, and the two are made to sum to 1 again.
+func MoETop2(tokens, dim, hidden, experts int) *Model {
+	b := newBuilder(6)
+	x := b.input("x", tokens, dim)
+	gate := must(gorgonia.SoftMax(b.linear("gate", x, dim, experts), 1))
+	column := func(n *gorgonia.Node) *gorgonia.Node { return must(gorgonia.Reshape(n, tensor.Shape{tokens, 1})) }
+	first := column(must(gorgonia.Max(gate, 1)))
+	rest := must(gorgonia.HadamardProd(gate, must(gorgonia.BroadcastLt(gate, first, true, nil, []byte{1}))))
+	second := column(must(gorgonia.Max(rest, 1)))
+	kept := must(gorgonia.HadamardProd(gate, must(gorgonia.BroadcastGte(gate, second, true, nil, []byte{1}))))
+	kept = must(gorgonia.BroadcastHadamardDiv(kept, column(must(gorgonia.Sum(kept, 1))), nil, []byte{1}))
+	return b.model(x, b.experts(x, kept, tokens, dim, hidden, experts))
+}
+
+// experts is the sum of feed-forward networks of x, each weighted by a column of the gate.
+func (b *builder) experts(x, gate *gorgonia.Node, tokens, dim, hidden, experts int) *gorgonia.Node {
 	var sum *gorgonia.Node
 	for e := range experts {
 		name := "expert" + string(rune('0'+e))
@@ -142,7 +162,7 @@ func MoEBlock(tokens, dim, hidden, experts int) *Model {
 			sum = must(gorgonia.Add(sum, y))
 		}
 	}
-	return b.model(x, sum)
+	return sum
 }
 
 // LeNet classifies images of 28×28: two convolutions with ReLU and max-pooling, three linear layers.

@@ -17,10 +17,11 @@ type Case struct {
 }
 
 // Arg is an operand: a type, and the range [Lo,Hi) that its values are drawn from. Integers are drawn from it too;
-// Bools are true half of the time.
+// Bools are true half of the time. Half of the elements of a Sparse operand are zero instead.
 type Arg struct {
 	Type   graph.Type
 	Lo, Hi float64
+	Sparse bool
 }
 
 // Graph makes a graph of the one operation: operands x0, x1, … and an output y0, y1, … for each result.
@@ -50,7 +51,7 @@ func (c Case) Inputs(r *rand.Rand) map[string]*graph.Tensor {
 	if graph.IsSource(c.Op) {
 		info := graph.InfoOf(c.Op)
 		if t, err := info.Infer(c.Op, nil); err == nil {
-			in["source"] = Arg{t[0], -2, 2}.Draw(r)
+			in["source"] = Arg{Type: t[0], Lo: -2, Hi: 2}.Draw(r)
 		}
 	}
 	return in
@@ -61,6 +62,7 @@ func (a Arg) Draw(r *rand.Rand) *graph.Tensor {
 	t := graph.NewTensor(a.Type)
 	for i := range a.Type.Shape.Elems() {
 		switch {
+		case a.Sparse && r.IntN(2) == 0:
 		case a.Type.DType == graph.Bool:
 			t.SetFloat(i, float64(r.IntN(2)))
 		case a.Type.DType.IsInt():
@@ -87,6 +89,8 @@ func All(d graph.DType) []Case {
 	m.rope()
 	m.attentionGrad()
 	m.squaredNorm()
+	m.routing()
+	m.moe()
 	m.structure()
 	return m.cases
 }
@@ -106,12 +110,12 @@ func (m *maker) real(dims ...int) Arg { return m.between(-2, 2, dims...) }
 
 // between is a float operand in [lo,hi).
 func (m *maker) between(lo, hi float64, dims ...int) Arg {
-	return Arg{graph.TypeOf(m.d, dims...), lo, hi}
+	return Arg{Type: graph.TypeOf(m.d, dims...), Lo: lo, Hi: hi}
 }
 
 // integer is an operand in [lo,hi).
 func integer(d graph.DType, lo, hi int, dims ...int) Arg {
-	return Arg{graph.TypeOf(d, dims...), float64(lo), float64(hi)}
+	return Arg{Type: graph.TypeOf(d, dims...), Lo: float64(lo), Hi: float64(hi)}
 }
 
 // boolean is a Bool operand.

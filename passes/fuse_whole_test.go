@@ -6,8 +6,14 @@ import (
 	"fusec/graph"
 )
 
-// TestFuseAttentionRegion says what stands in the launch of an attention.
-func TestFuseAttentionRegion(t *testing.T) {
+// twoExperts is a mixture of two experts.
+func twoExperts(b *graph.Builder) *graph.Node {
+	op := graph.MoE{Experts: 2, Activation: graph.Relu, Stacked: true}
+	return b.Add(op, b.Input("x", dt(5, 4)), b.Input("gates", dt(5, 2)), b.Param("w", dt(2, 4, 6)), b.Param("v", dt(2, 6, 3)))
+}
+
+// TestFuseWhole says what stands in the launch of an attention or a mixture of experts.
+func TestFuseWhole(t *testing.T) {
 	const (
 		split  = "reshape[2,5,3,4] transpose[0,2,1,3] "
 		split3 = split + split + split
@@ -68,6 +74,26 @@ func TestFuseAttentionRegion(t *testing.T) {
 			dq := b.Add(graph.AttentionGrad{}, q, k, v, y, b.Add(graph.Result{Index: 1}, y), y)
 			b.Output("dv", b.Add(graph.Result{Index: 2}, dq))
 		}, "attention{attention result} attention{attention_grad result}"},
+		{"mixture, views of its operands and its result", func(b *graph.Builder) {
+			x, gates := b.Input("x", dt(6, 4)), b.Input("gates", dt(2, 2, 3))
+			w := b.Transpose(b.Param("w", dt(5, 4)), 1, 0)
+			v := b.Slice(b.Param("v", dt(3, 5, 3)), 0, 1, 1, 1)
+			y := b.Add(graph.MoE{Experts: 2, Activation: graph.Relu}, b.Reshape(x, 2, 3, 4), b.Transpose(gates, 0, 2, 1),
+				w, w, b.Reshape(v, 5, 3), b.Param("u", dt(5, 3)))
+			b.Output("y", b.Reshape(b.Transpose(y, 1, 0, 2), 6, 3))
+		}, "moe{reshape[2,3,4] transpose[0,2,1] transpose[1,0] slice[1,5,3] reshape[5,3] moe transpose[1,0,2] reshape[6,3]}"},
+		{"loads alone", func(b *graph.Builder) {
+			b.Output("loads", b.Add(graph.Result{Index: 1}, twoExperts(b)))
+		}, "moe{moe result}"},
+		{"residual after a mixture", func(b *graph.Builder) {
+			b.Output("y", b.Binary(graph.Add, twoExperts(b), b.Input("r", dt(5, 3))))
+		}, "moe{moe} elementwise{add}"},
+		{"gradient, of which some results are read", func(b *graph.Builder) {
+			y := twoExperts(b)
+			g := b.Add(graph.MoEGrad(y.Op.(graph.MoE)), append(y.Args, b.Input("dy", dt(5, 3)))...)
+			b.Output("dgates", b.Add(graph.Result{Index: 1}, g))
+			b.Output("dw", b.Unary(graph.Neg, b.Add(graph.Result{Index: 3}, g)))
+		}, "moe{moe_grad result result} elementwise{neg}"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,7 +103,7 @@ func TestFuseAttentionRegion(t *testing.T) {
 			}
 			for _, n := range h.Nodes {
 				f, ok := n.Op.(graph.Fusion)
-				if !ok || f.Kind != graph.KindAttention {
+				if !ok || f.Kind != graph.KindAttention && f.Kind != graph.KindMoE {
 					continue
 				}
 				if f.Body.Outputs[0].Node.Op != f.Anchored().Op && !graph.IsView(f.Body.Outputs[0].Node.Op) {

@@ -2,16 +2,18 @@ package passes
 
 import "fusec/graph"
 
-// startAttention makes a region of an Attention, or of its gradient, and its further results:
+// startWhole makes a region of an operation that has kernels of its own, an Attention, a mixture of experts or the
+// gradient of one, and its further results:
 //
 //	x ─ views ─ q ─┐
 //	x ─ views ─ k ─ attention ─ views ─►        to    x, mask ─ Fusion{attention} ─►
 //	x ─ views ─ v ─┘   │                                           └─ result[1] ─►
 //	mask ──────────────┴─ result[1] ─►
 //
-// It takes views and no elementwise work: scale, masks and dropout are its own.
-func (f *fuser) startAttention(n *graph.Node) {
-	r := f.start(graph.AnchorAttention, n, n.Type.Shape)
+// It takes views and no elementwise work: scale, masks and dropout of an attention are its own, and so are biases,
+// activations and gates of a mixture.
+func (f *fuser) startWhole(anchor graph.Anchor, n *graph.Node) {
+	r := f.start(anchor, n, n.Type.Shape)
 	for _, u := range f.users[n.ID] {
 		if _, ok := u.Op.(graph.Result); ok {
 			f.order.join(n, u)

@@ -1,0 +1,55 @@
+package graphtest
+
+import "fusec/graph"
+
+func makeTopK(g *generator) {
+	x := g.ofRank(1, 4)
+	y := g.op(graph.TopK{K: 1 + g.r.IntN(last(x))}, x)
+	g.op(graph.Result{Index: 1}, y)
+}
+
+func makeRoute(g *generator) {
+	x := g.ofRank(1, 4)
+	op := graph.Route{K: 1 + g.r.IntN(last(x)), Capacity: g.r.IntN(3), ExpertChoice: g.coin()}
+	if op.ExpertChoice {
+		op.Capacity++
+	}
+	g.op(graph.Result{Index: 1}, g.op(op, x))
+}
+
+// mixture makes attributes and operands of a mixture of experts over any value of at least one axis, with a gate closed
+// now and then.
+func (g *generator) mixture() (graph.MoE, []*graph.Node) {
+	x := g.ofRank(1, 3)
+	d, s := x.Type.DType, x.Type.Shape
+	op := graph.MoE{Experts: 1 + g.r.IntN(3), Activation: graph.UnaryFn(g.r.IntN(int(graph.Silu) + 1)),
+		Alpha: g.r.Float64(), Gated: g.coin(), Bias: g.coin(), Stacked: g.coin(), Dense: g.coin()}
+	gates := g.of(graph.Type{DType: d, Shape: s.With(s.Rank()-1, op.Experts)})
+	if g.coin() {
+		gates = g.op(graph.Unary{Fn: graph.Relu}, gates)
+	}
+	args := []*graph.Node{x, gates}
+	sizes := graph.MoEDims{Width: last(x), Hidden: g.dim(), Result: g.dim()}
+	for _, w := range op.Weights() {
+		n := 1
+		if !op.Stacked {
+			n = op.Experts
+		}
+		for range n {
+			args = append(args, g.of(graph.Type{DType: d, Shape: op.WeightShape(sizes, w)}))
+		}
+	}
+	return op, args
+}
+
+func makeMoE(g *generator) {
+	op, args := g.mixture()
+	g.op(graph.Result{Index: 1}, g.op(op, args...))
+}
+
+func makeMoEGrad(g *generator) {
+	op, args := g.mixture()
+	dy := g.of(g.b.Add(op, args...).Type)
+	dx := g.op(graph.MoEGrad(op), append(args, dy)...)
+	g.op(graph.Result{Index: 1 + g.r.IntN(len(args)-1)}, dx)
+}

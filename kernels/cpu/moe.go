@@ -1,0 +1,257 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/moe"
+)
+
+// A mixture kernel computes a MoE, or its gradient, whose operands and results are seen through views. Package moe says
+// how.
+type mixture[T float] struct {
+	env    *Env
+	plan   *moe.Plan[T]
+	hidden *hidden[T]
+	cfg    moe.Config
+
+	x, gates, y, dx, dgates int // arguments and results, −1 where there is none; y is dy of a gradient
+	weights, dweights       []expertPart
+	load                    int // result
+	loads                   graph.Layout
+
+	run     moe.Args[T]
+	scratch [][]T
+}
+
+// An expertPart says where a weight of an expert lies: in which argument or result, from which element on.
+type expertPart struct {
+	weight      graph.MoEWeight
+	expert      int
+	buf, offset int
+}
+
+// compileMoE makes the kernel of a MoE or a MoEGrad that stands alone.
+func compileMoE(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
+	b := graph.NewBuilder(op.OpName())
+	in := make([]*graph.Node, len(args))
+	for i, a := range args {
+		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
+	}
+	y := b.Add(op, in...)
+	b.Output("0", y)
+	for i := 1; i < len(results); i++ {
+		b.Output(fmt.Sprint(i), b.Add(graph.Result{Index: i}, y))
+	}
+	return compileBody(b, graph.AnchorMoE, args, results, env)
+}
+
+// newMoE compiles a Fusion anchored on a MoE or a MoEGrad.
+func newMoE(f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
+	anchor := f.Anchored()
+	if anchor == nil {
+		return nil, fmt.Errorf("a fusion of experts without a mixture of them")
+	}
+	return byFloat(anchor.Type.DType, newMixture[float32], newMixture[float64])(f.Body, anchor, args, results, env)
+}
+
+func newMixture[T float](body *graph.Graph, anchor *graph.Node, args, results []Operand, env *Env) (Kernel, error) {
+	k := &mixture[T]{env: env, y: -1, dx: -1, dgates: -1, load: -1, scratch: make([][]T, env.Pool.Workers())}
+	op, forward := anchor.Op.(graph.MoE)
+	if !forward {
+		op = anchor.Op.(graph.MoEGrad).MoE()
+	}
+	types := make([]graph.Type, len(anchor.Args))
+	for i, a := range anchor.Args {
+		types[i] = a.Type
+	}
+	k.cfg = moe.Config{Op: op, Dims: op.Dims(types), Backward: !forward, Frozen: forward}
+	if err := k.operands(body, anchor, args); err != nil {
+		return nil, err
+	}
+	if err := k.outputs(body, anchor, results); err != nil {
+		return nil, err
+	}
+	var err error
+	if k.hidden, err = newHidden[T](op, !forward, env); err != nil {
+		return nil, err
+	}
+	elementwise := moe.Hidden[T]{Forward: k.hidden.forward, Backward: k.hidden.backward}
+	if k.plan, err = moe.New(k.cfg, elementwise, env.Pool); err != nil {
+		return nil, err
+	}
+	k.hidden.at = roundLine[T](k.plan.Room())
+	size := dtypeOf[T]().Size()
+	env.reserve(k.hidden.at*size + k.hidden.p.scratchBytes(segment))
+	env.reserveShared(k.plan.Shared() * size)
+	return k, nil
+}
+
+// operands finds where the operands of the anchor are.
+func (k *mixture[T]) operands(body *graph.Graph, anchor *graph.Node, args []Operand) error {
+	inputs := map[*graph.Node]int{}
+	for _, n := range body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			inputs[n] = len(inputs)
+		}
+	}
+	views := make([]attentionView, len(anchor.Args))
+	for i, a := range anchor.Args {
+		var err error
+		if views[i], err = viewOf(a, inputs, args); err != nil {
+			return err
+		}
+	}
+	k.x, k.cfg.X = views[0].arg, rowsOf(views[0].layout)
+	k.gates, k.cfg.Gates = views[1].arg, rowsOf(views[1].layout)
+	if last := len(views) - 1; k.cfg.Backward {
+		k.y, k.cfg.Y = views[last].arg, rowsOf(views[last].layout)
+	}
+	for _, w := range k.cfg.Op.Weights() {
+		for e := range k.cfg.Op.Experts {
+			v := views[k.cfg.Op.Weight(w, e)]
+			at, l := expertOf(k.cfg.Op, v.layout, e)
+			k.cfg.Weights[w] = append(k.cfg.Weights[w], l)
+			k.weights = append(k.weights, expertPart{w, e, v.arg, at})
+			bias := w == graph.MoEB1 || w == graph.MoEB2 || w == graph.MoEB3
+			k.cfg.Frozen = k.cfg.Frozen && (bias || args[v.arg].Frozen)
+		}
+		k.run.Weights[w] = make([][]T, k.cfg.Op.Experts)
+	}
+	return nil
+}
+
+// outputs finds where the results of the anchor go.
+func (k *mixture[T]) outputs(body *graph.Graph, anchor *graph.Node, results []Operand) error {
+	seen := map[int]bool{}
+	for i, o := range body.Outputs {
+		n, l, err := storedBy(o.Node, results[i].Layout)
+		if err != nil {
+			return err
+		}
+		index := -1
+		if r, ok := n.Op.(graph.Result); ok && n.Args[0] == anchor {
+			index = r.Index
+		} else if n == anchor {
+			index = 0
+		}
+		if index < 0 || seen[index] {
+			return fmt.Errorf("output %q is not a result of the mixture of experts, or one twice", o.Name)
+		}
+		seen[index] = true
+		switch {
+		case index == 0 && k.cfg.Backward:
+			k.dx, k.cfg.DX = i, rowsOf(l)
+		case index == 0:
+			k.y, k.cfg.Y = i, rowsOf(l)
+		case !k.cfg.Backward:
+			k.load, k.loads = i, l
+		case index == 1:
+			k.dgates, k.cfg.DGates = i, rowsOf(l)
+		default:
+			k.gradient(index, i, l)
+		}
+	}
+	if !seen[0] {
+		return fmt.Errorf("%s: its first result is not handed out", anchor.Where())
+	}
+	return nil
+}
+
+// gradient notes that the gradient of an operand, which is a weight, is a result.
+func (k *mixture[T]) gradient(operand, result int, l graph.Layout) {
+	op := k.cfg.Op
+	for _, w := range op.Weights() {
+		for e := range op.Experts {
+			if op.Weight(w, e) != operand {
+				continue
+			}
+			if k.cfg.DWeights[w] == nil {
+				k.cfg.DWeights[w] = make([]gemm.Layout, op.Experts)
+				k.run.DWeights[w] = make([][]T, op.Experts)
+			}
+			var at int
+			at, k.cfg.DWeights[w][e] = expertOf(op, l, e)
+			k.dweights = append(k.dweights, expertPart{w, e, result, at})
+		}
+	}
+}
+
+// rowsOf is the layout of the rows in the last axis.
+func rowsOf(l graph.Layout) gemm.Layout {
+	r := l.Shape.Rank()
+	rows := gemm.Layout{ColStride: l.Stride[r-1], Offsets: offsets(l, r-1)}
+	if l.Shape.At(r-1) == 1 {
+		rows.ColStride = 1
+	}
+	if l.Shape.Elems() == 0 {
+		clear(rows.Offsets) // they stand nowhere
+	}
+	return rows
+}
+
+// expertOf is where an expert's weight begins, and the distances of its rows and columns.
+func expertOf(op graph.MoE, l graph.Layout, e int) (at int, m gemm.Layout) {
+	stride := l.Stride[:l.Shape.Rank()]
+	at = l.Offset
+	if op.Stacked {
+		at += e * stride[0]
+		stride = stride[1:]
+	}
+	if l.Shape.Elems() == 0 {
+		at = 0
+	}
+	m.ColStride = stride[len(stride)-1]
+	if len(stride) == 2 {
+		m.RowStride = stride[0]
+	}
+	return at, m
+}
+
+// Run implements [Kernel].
+func (k *mixture[T]) Run(args, results []Memory) error {
+	run := &k.run
+	run.X, run.Gates = lanes[T](&args[k.x]), lanes[T](&args[k.gates])
+	for _, p := range k.weights {
+		run.Weights[p.weight][p.expert] = lanes[T](&args[p.buf])[p.offset:]
+	}
+	if k.cfg.Backward {
+		run.Y, run.DX = lanes[T](&args[k.y]), lanes[T](&results[k.dx])
+		if k.dgates >= 0 {
+			run.DGates = lanes[T](&results[k.dgates])
+		}
+		for _, p := range k.dweights {
+			run.DWeights[p.weight][p.expert] = lanes[T](&results[p.buf])[p.offset:]
+		}
+	} else {
+		run.Y = lanes[T](&results[k.y])
+	}
+	for w := range k.scratch {
+		k.scratch[w] = scratchOf[T](k.env, w, 0, k.plan.Room())
+	}
+	k.hidden.begin(k.env)
+	k.plan.Run(*run, sharedOf[T](k.env, k.plan.Shared()), k.scratch)
+	if k.load >= 0 {
+		for e, n := range k.plan.Loads() {
+			results[k.load].I64[k.loads.Offset+e*k.loads.Stride[0]] = int64(n)
+		}
+	}
+	k.done()
+	return nil
+}
+
+// done lets go of the caller's memory.
+func (k *mixture[T]) done() {
+	for _, p := range k.weights {
+		k.run.Weights[p.weight][p.expert] = nil
+	}
+	for _, p := range k.dweights {
+		k.run.DWeights[p.weight][p.expert] = nil
+	}
+	k.run.X, k.run.Gates, k.run.Y, k.run.DX, k.run.DGates = nil, nil, nil, nil, nil
+}
+
+func (k *mixture[T]) thaw() { k.plan.Thaw() }
+
+func (k *mixture[T]) bytes() int64 { return k.plan.Bytes() }

@@ -1,0 +1,118 @@
+package moe
+
+import (
+	"fusec/graph"
+	"fusec/kernels/cpu/vec"
+)
+
+// The hidden values that are kept for the weights' gradients.
+const (
+	keptH = iota
+	keptDU
+	keptDV
+)
+
+// keep is where a segment keeps the hidden values of a chunk, a matrix of rows×width.
+func (k *Plan[T]) keep(which int, s *segment, chunk, width int) []T {
+	return k.h[which][s.row*k.padded+s.rows*chunk*k.chunk:][:s.rows*width]
+}
+
+// backward computes a part of dx and of the gate's gradient for each token, and the hidden values' gradients.
+func (b *block[T]) backward() {
+	d := b.Dims
+	x, dy := b.mem[b.room.x:][:b.rows*d.Width], b.mem[b.room.dy:][:b.rows*d.Result]
+	b.gather(x, b.args.X, b.X.Offsets, b.X.ColStride, d.Width, b.operands[inU].kc)
+	b.gather(dy, b.args.Y, b.Y.Offsets, b.Y.ColStride, d.Result, b.operands[inDA].kc)
+	dgate := b.dgate[b.slot:][:len(b.tokens)]
+	b.biasGate(dgate)
+	for c := b.c0; c < b.c1; c++ {
+		b.turnTo(c)
+		w := b.width()
+		kept := func(which int) []T { return b.keep(which, b.s, c, w)[b.at*w:][:b.rows*w] }
+		u := b.linear(b.room.u, x, inU, graph.MoEB1)
+		h, du := kept(keptH), kept(keptDU)
+		var v, dv []T
+		if b.Op.Gated {
+			v, dv = b.linear(b.room.v, x, inV, graph.MoEB3), kept(keptDV)
+		}
+		da := b.mem[b.room.da:][:b.rows*w]
+		b.into(da, dy, inDA, false)
+		b.hidden.Backward(b.worker, u, v, da, h, du, dv)
+		b.weigh(dgate, w, h, da, du, dv)
+		b.project(outDU, du, c > b.c0)
+		if b.Op.Gated {
+			b.project(outDV, dv, true)
+		}
+	}
+	if b.c0 == b.c1 {
+		clear(b.y)
+	}
+}
+
+// biasGate begins the gates' gradients with dy·b2.
+func (b *block[T]) biasGate(dgate []T) {
+	clear(dgate)
+	n := b.Dims.Result
+	if !b.Op.Bias || b.part > 0 || n == 0 {
+		return
+	}
+	bias, row := b.mem[b.room.stage:][:n], b.mem[b.room.stage+n:][:n]
+	vec.Gather(bias, b.args.Weights[graph.MoEB2][b.s.expert], b.Weights[graph.MoEB2][b.s.expert].ColStride)
+	for i, t := range b.tokens {
+		vec.Gather(row, b.args.Y[b.Y.Offsets[t]:], b.Y.ColStride)
+		dgate[i] = b.code.Dot()(row, bias)
+	}
+}
+
+// weigh adds h·da to the gates' gradients, and multiplies du and dv by the gates.
+func (b *block[T]) weigh(dgate []T, w int, h, da, du, dv []T) {
+	dot, mul, n := b.code.Dot(), b.code.BinaryVS(vec.Mul), b.end-b.first
+	for i, t := range b.tokens {
+		dgate[i] += dot(h[i*w:][:n], da[i*w:][:n])
+		g := b.gate(t, b.s.expert)
+		row := du[i*w:][:n]
+		mul(row, row, g)
+		if dv != nil {
+			row = dv[i*w:][:n]
+			mul(row, row, g)
+		}
+	}
+}
+
+// wanted reports whether there is anything to write of a weight's gradient.
+func (k *Plan[T]) wanted(w graph.MoEWeight, expert int) bool {
+	return len(k.DWeights[w]) > 0 && len(k.args.DWeights[w][expert]) > 0
+}
+
+// clearUnused adds the clearing of the gradients of experts without tokens.
+func (k *Plan[T]) clearUnused() {
+	for e, n := range k.routes.counts {
+		for w := graph.MoEW1; w <= graph.MoEB2; w++ {
+			if n == 0 && k.wanted(w, e) {
+				k.jobs = append(k.jobs, job{kind: jobClear, weight: w, expert: e})
+			}
+		}
+	}
+}
+
+func (k *Plan[T]) clear(j *job) {
+	l, dst := k.DWeights[j.weight][j.expert], k.args.DWeights[j.weight][j.expert]
+	rows, cols := k.sizeOf(j.weight)
+	for i := range rows {
+		clearRow(dst[i*l.RowStride:], l.ColStride, cols)
+	}
+}
+
+// sizeOf is the rows and columns of a weight, or one row of a bias.
+func (k *Plan[T]) sizeOf(w graph.MoEWeight) (rows, cols int) {
+	switch d := k.Dims; w {
+	case graph.MoEW1, graph.MoEW3:
+		return d.Width, d.Hidden
+	case graph.MoEB1, graph.MoEB3:
+		return 1, d.Hidden
+	case graph.MoEW2:
+		return d.Hidden, d.Result
+	default:
+		return 1, d.Result
+	}
+}

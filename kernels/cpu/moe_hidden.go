@@ -1,0 +1,117 @@
+package cpu
+
+import "fusec/graph"
+
+// A hidden is the elementwise part of an expert, or of its gradient, as a vector program; see moe.Hidden.
+type hidden[T float] struct {
+	p       *program[T]
+	at      int // where its registers start in a worker's scratch
+	workers []hiddenWorker[T]
+}
+
+type hiddenWorker[T float] struct {
+	frame         *frame[T]
+	args, results []Memory
+}
+
+// newHidden compiles the activation of a mixture: of u, and v if it is gated. The gradient follows from the graph's own
+// rule.
+func newHidden[T float](op graph.MoE, backward bool, env *Env) (*hidden[T], error) {
+	t := graph.TypeOf(dtypeOf[T](), segment)
+	b := graph.NewBuilder("hidden")
+	u := b.Input("u", t)
+	in := []*graph.Node{u}
+	h := b.Add(graph.Unary{Fn: op.Activation, Alpha: op.Alpha}, u)
+	if op.Gated {
+		in = append(in, b.Input("v", t))
+		h = b.Binary(graph.Mul, h, in[1])
+	}
+	wrt := in
+	if backward {
+		in = append(in, b.Input("da", t))
+	}
+	b.Output("h", h)
+	body, err := b.Graph()
+	if err != nil {
+		return nil, err
+	}
+	if backward {
+		grads, err := graph.VJP(body, []*graph.Node{h}, in[len(wrt):], wrt)
+		if err != nil {
+			return nil, err
+		}
+		for i, d := range grads {
+			graph.Extend(body).Output([]string{"du", "dv"}[i], d)
+		}
+	}
+	args, results := make([]Operand, len(in)), make([]Operand, len(body.Outputs))
+	for i := range args {
+		args[i] = Contiguous(t)
+	}
+	for i := range results {
+		results[i] = Contiguous(t)
+	}
+	c := newCompiler[T](body, t.Shape, args)
+	if err := c.outputs(body, results); err != nil {
+		return nil, err
+	}
+	c.p.dom = newDomain(c.space, 0, c.p.accesses())
+	if backward {
+		c.direct(-1, -1)
+	} else { // h takes u's place
+		x, err := c.operand(u)
+		if err != nil {
+			return nil, err
+		}
+		c.direct(x.slot, 0)
+	}
+	k := &hidden[T]{p: c.p, workers: make([]hiddenWorker[T], env.Pool.Workers())}
+	for i := range k.workers {
+		k.workers[i] = hiddenWorker[T]{c.p.newFrame(), make([]Memory, len(in)), make([]Memory, len(results))}
+	}
+	return k, nil
+}
+
+// begin takes registers for a run.
+func (k *hidden[T]) begin(env *Env) {
+	for w := range k.workers {
+		k.p.begin(k.workers[w].frame, scratchOf[T](env, w, k.at, k.p.regs*roundLine[T](segment)), segment)
+	}
+}
+
+// forward is the Forward of moe.Hidden.
+func (k *hidden[T]) forward(worker int, u, v []T) {
+	w := &k.workers[worker]
+	for at := 0; at < len(u); at += segment {
+		n := min(segment, len(u)-at)
+		w.args[0] = memoryOf(u[at:][:n])
+		if v != nil {
+			w.args[1] = memoryOf(v[at:][:n])
+		}
+		w.results[0] = w.args[0]
+		k.p.exec(w.frame, 0, 0, n, w.args, w.results)
+	}
+	w.release()
+}
+
+// backward is the Backward of moe.Hidden.
+func (k *hidden[T]) backward(worker int, u, v, da, h, du, dv []T) {
+	w := &k.workers[worker]
+	last := len(w.args) - 1
+	for at := 0; at < len(u); at += segment {
+		n := min(segment, len(u)-at)
+		w.args[0], w.args[last] = memoryOf(u[at:][:n]), memoryOf(da[at:][:n])
+		w.results[0], w.results[1] = memoryOf(h[at:][:n]), memoryOf(du[at:][:n])
+		if v != nil {
+			w.args[1], w.results[2] = memoryOf(v[at:][:n]), memoryOf(dv[at:][:n])
+		}
+		k.p.exec(w.frame, 0, 0, n, w.args, w.results)
+	}
+	w.release()
+}
+
+// release lets go of the memory that the program ran on.
+func (w *hiddenWorker[T]) release() {
+	clear(w.args)
+	clear(w.results)
+}

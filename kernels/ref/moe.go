@@ -1,0 +1,75 @@
+package ref
+
+import "fusec/graph"
+
+// moe sends each token to its experts one by one, by the definition.
+func moe(op graph.MoE, args []Value, types []graph.Type) []Value {
+	in := make([]graph.Type, len(args))
+	for i, a := range args {
+		in[i] = a.Type
+	}
+	d := op.Dims(in)
+	x, gates := args[0], args[1]
+	y, load := zeros(types[0]), zeros(types[1])
+	for t := range d.Tokens {
+		for e := range op.Experts {
+			g := gates.F[t*op.Experts+e]
+			if g == 0 && !op.Dense {
+				continue
+			}
+			load.I[e]++
+			f := expert{op, args, e}.apply(x.F[t*d.Width:][:d.Width])
+			for c, v := range f {
+				y.F[t*d.Result+c] += g * v
+			}
+		}
+	}
+	return []Value{y, load}
+}
+
+// expert is one of a mixture's feed-forward networks.
+type expert struct {
+	op   graph.MoE
+	args []Value
+	e    int
+}
+
+// apply is the network's value for one token.
+func (n expert) apply(x []float64) []float64 {
+	h := n.linear(x, graph.MoEW1, graph.MoEB1)
+	for i := range h {
+		h[i] = n.op.Activation.Eval(h[i], n.op.Alpha)
+	}
+	if n.op.Gated {
+		for i, v := range n.linear(x, graph.MoEW3, graph.MoEB3) {
+			h[i] *= v
+		}
+	}
+	return n.linear(h, graph.MoEW2, graph.MoEB2)
+}
+
+// weight is the elements of one of the expert's weights.
+func (n expert) weight(w graph.MoEWeight) []float64 {
+	v := n.args[n.op.Weight(w, n.e)]
+	if !n.op.Stacked {
+		return v.F
+	}
+	size := v.Len() / n.op.Experts
+	return v.F[n.e*size:][:size]
+}
+
+// linear is x·w + bias.
+func (n expert) linear(x []float64, w, bias graph.MoEWeight) []float64 {
+	s := n.args[n.op.Weight(w, n.e)].Type.Shape
+	y := make([]float64, s.At(s.Rank()-1))
+	if n.op.Bias {
+		copy(y, n.weight(bias))
+	}
+	m := n.weight(w)
+	for i, v := range x {
+		for j := range y {
+			y[j] += v * m[i*len(y)+j]
+		}
+	}
+	return y
+}

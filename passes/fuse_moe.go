@@ -1,0 +1,161 @@
+package passes
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/graph"
+	"fusec/passes/pattern"
+)
+
+// fuse-moe recognises a mixture of experts by its sum of feed-forward networks of the same tokens, each weighted by one
+// column of gates, and puts one MoE in its place:
+//
+//	gates ─ slice 0 ─ [views] ─┐
+//	x ─ linear ─ act ─ linear ─ ⊙ ─┐                          x ─────┐
+//	gates ─ slice 1 ─ [views] ─┐   + ─►                       gates ─ moe ─►
+//	x ─ linear ─ act ─ linear ─ ⊙ ─┘                          weights ┘
+//
+// The sum decides that it is one; how the gates came about is their own affair, and stays as it is:
+//
+//   - The sum is a chain or tree of +, in which other terms, residuals, may stand and stay; or a Reduce over an axis of
+//     experts, of networks that are computed one by one and joined, or all at once by batched products.
+//   - A network is linear, activation, linear, or has a second linear layer as the factor of the activation, with
+//     biases or without. Experts that differ in form are refused. Their weights are operands one by one, or stacked
+//     where they are slices of one tensor, in order.
+//   - Gates are slices of one tensor, or else columns that are joined into one. Several factors that say nothing but
+//     how much a token counts are multiplied first; constants go to the sum.
+//
+// Tokens are sent to the experts whose gates are not zero. That saves work where gates are zero by construction (see
+// [moeFuser.closes]); where they are not, every expert sees every token, which a note says.
+//
+// A closed gate keeps out whatever its expert would make of the token, even infinities, which a product with zero lets
+// through as NaN.
+//
+// Nothing but the sum may read what the experts make, for a MoE never has it in memory. What prevents a fusion is told
+// as a near miss for each tensor whose slices weigh the terms of a sum.
+func fuseMoE(c *Context) error {
+	f := &moeFuser{wanted: map[*graph.Node]bool{}}
+	f.rewriter = rewriter{ctx: c, visit: f.visit}
+	for _, n := range c.Graph.Nodes {
+		if isRequest(n) {
+			f.wanted[n.Args[1]] = true
+		}
+	}
+	if err := f.fixpoint(func() { f.missed = nil }); err != nil {
+		return err
+	}
+	f.tell()
+	for _, n := range c.Graph.Nodes {
+		if op, ok := n.Op.(graph.MoE); ok && op.Dense {
+			c.Note(n, "%s drops no work: %s", n.Where(), whyDense(n.Args[1]))
+		}
+	}
+	return nil
+}
+
+// whyDense says why no expert is spared any token.
+func whyDense(gates *graph.Node) string {
+	for graph.IsView(gates.Op) {
+		gates = gates.Args[0]
+	}
+	const advice = "every expert sees every token; mask it with a top-k to send each token to k of them"
+	if _, ok := gates.Op.(graph.Softmax); ok {
+		return fmt.Sprintf("the gate, %s, is a softmax over all experts: %s", named(gates), advice)
+	}
+	return fmt.Sprintf("the gate, %s, is not zero by construction: %s", named(gates), advice)
+}
+
+// moePattern names what the pass looks for in its records.
+var moePattern = &pattern.Pattern{Name: "moe",
+	Doc: "a sum of feed-forward networks of the same tokens, each weighted by a gate"}
+
+// moeFuser rewrites as raise does, with a search of its own in place of a table of patterns.
+type moeFuser struct {
+	raiser
+	wanted map[*graph.Node]bool // that somebody asks a gradient by
+	inner  []*graph.Node        // the sums within the sum that is looked at
+}
+
+func (f *moeFuser) visit(n *graph.Node) (*graph.Node, error) {
+	if !n.Type.DType.IsFloat() || n.Type.Shape.Rank() == 0 || n.Type.Shape.Elems() == 0 {
+		return n, nil
+	}
+	var found []*mixture
+	var rest []term
+	switch op := n.Op.(type) {
+	case graph.Binary:
+		if isSum(n) && !f.inSum(n) {
+			found, rest = f.mixtures(n)
+		}
+	case graph.Reduce:
+		if m := f.stacked(n, op); m != nil {
+			found = []*mixture{m}
+		}
+	}
+	if len(found) == 0 {
+		return n, nil
+	}
+	mark := len(f.g.Nodes)
+	b := f.builder(n)
+	var sum *graph.Node
+	for _, m := range found {
+		at := len(f.g.Nodes)
+		y, err := f.fuse(m)
+		var stop *stopped
+		switch {
+		case err == nil:
+			sum = plusTerm(b, sum, b.Reshape(y, n.Type.Shape.Slice()...), 1)
+		case !errors.As(err, &stop):
+			return nil, err
+		default:
+			f.g.Nodes = f.g.Nodes[:at]
+			if m.key != nil {
+				f.missed = append(f.missed, missed{moePattern,
+					&pattern.Miss{Key: m.key, At: stop.at, Reason: stop.reason, Covered: stop.covered}})
+			}
+			rest = append(rest, m.terms...)
+		}
+	}
+	if sum == nil {
+		f.g.Nodes = f.g.Nodes[:mark]
+		return n, nil
+	}
+	for _, t := range rest {
+		sum = plusTerm(b, sum, b.Reshape(t.node, n.Type.Shape.Slice()...), t.factor)
+	}
+	return sum, b.Err()
+}
+
+// plusTerm is sum + factor·x, where a sum that is nil counts as nothing.
+func plusTerm(b *graph.Builder, sum, x *graph.Node, factor float64) *graph.Node {
+	switch {
+	case sum == nil && factor == 1:
+		return x
+	case sum == nil:
+		return b.BinaryScalar(graph.Mul, x, factor)
+	case factor == 1:
+		return b.Binary(graph.Add, sum, x)
+	case factor == -1:
+		return b.Binary(graph.Sub, sum, x)
+	}
+	return b.Binary(graph.Add, sum, b.BinaryScalar(graph.Mul, x, factor))
+}
+
+// fuse makes the MoE of what was found and returns the value that it adds to the sum. An error of type
+// stopped tells why there is none.
+func (f *moeFuser) fuse(m *mixture) (*graph.Node, error) {
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	b := f.builder(m.covered...)
+	y, to := m.build(b, f)
+	if b.Err() != nil {
+		return nil, b.Err()
+	}
+	if refusal := f.ctx.Accepts(y.Op, y.Args...); refusal != nil {
+		return nil, m.stop(m.sum, "%v", refusal)
+	}
+	f.note(moePattern.Name, graph.KindMoE.String(), y, m.covered...)
+	return to, nil
+}

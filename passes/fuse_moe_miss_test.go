@@ -1,0 +1,231 @@
+package passes
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+)
+
+// moeMisses lists the near misses of fuse-moe in g, whose values must stay.
+func moeMisses(t *testing.T, g *graph.Graph, target Target) []string {
+	t.Helper()
+	h, tr := run(t, g, Config{Target: target, Stop: "simplify-again"})
+	if got := moeOf(h); got != "" {
+		t.Errorf("made %s", got)
+	}
+	var s []string
+	for _, m := range stageOf(t, tr, "fuse-moe").Misses {
+		if m.Pattern != "moe" {
+			t.Errorf("pattern %q", m.Pattern)
+		}
+		s = append(s, withoutLines(m.At+": "+m.Reason))
+	}
+	return s
+}
+
+// TestMoEMisses says what is no mixture of experts, and in which words that is told.
+func TestMoEMisses(t *testing.T) {
+	// with is a mixture of which expert 1 is another.
+	with := func(second func(w *moeWriter) *graph.Node) func(w *moeWriter) *graph.Node {
+		return func(w *moeWriter) *graph.Node {
+			return w.sum(w.softmax(w.logits()), func(e int) *graph.Node {
+				if e == 1 {
+					return w.b.Named(second(w), "odd")
+				}
+				return w.relu(e)
+			})
+		}
+	}
+	net := func(w *moeWriter, x *graph.Node, hidden func(h *graph.Node) *graph.Node) *graph.Node {
+		h := w.b.Named(w.b.MatMul(x, w.param("up", lastOf(x.Type.Shape), 5), false, false), "first")
+		return w.b.MatMul(hidden(h), w.param("down", 5, 3), false, false)
+	}
+	relu := func(w *moeWriter) func(h *graph.Node) *graph.Node {
+		return func(h *graph.Node) *graph.Node { return w.b.Named(w.b.Unary(graph.Relu, h), "hidden") }
+	}
+	tests := []struct {
+		name  string
+		build func(w *moeWriter) *graph.Node
+		want  string
+	}{
+		{"result is handed out", with(func(w *moeWriter) *graph.Node {
+			y := net(w, w.x, relu(w))
+			w.b.Output("z", y)
+			return y
+		}), `matmul "odd": the result of an expert, matmul "odd", is also handed out`},
+		{"result is read", with(func(w *moeWriter) *graph.Node {
+			y := net(w, w.x, relu(w))
+			w.b.Output("z", w.b.Named(w.b.Unary(graph.Tanh, y), "z"))
+			return y
+		}), `matmul "odd": the result of an expert, matmul "odd", is also read by tanh "z"`},
+		{"hidden values are read", with(func(w *moeWriter) *graph.Node {
+			return net(w, w.x, func(h *graph.Node) *graph.Node {
+				h = relu(w)(h)
+				w.b.Output("z", w.b.Named(w.b.Unary(graph.Tanh, h), "z"))
+				return h
+			})
+		}), `unary "hidden": a hidden value of an expert, relu "hidden", is also read by tanh "z"`},
+		{"weighted result is read", func(w *moeWriter) *graph.Node {
+			p := w.softmax(w.logits())
+			term := w.b.Named(w.b.Binary(graph.Mul, w.relu(0), w.column(p, 0)), "weighted")
+			w.b.Output("z", w.b.Named(w.b.Unary(graph.Tanh, term), "z"))
+			return w.b.Binary(graph.Add, term, w.b.Binary(graph.Mul, w.relu(1), w.column(p, 1)))
+		}, `binary "weighted": the weighted result of an expert, mul "weighted", is also read by tanh "z"`},
+		{"another activation", with(func(w *moeWriter) *graph.Node {
+			return net(w, w.x, func(h *graph.Node) *graph.Node { return w.b.Add(graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1}, h) })
+		}), `matmul "odd": expert 1, matmul "odd", has the activation leaky_relu(0.1), and expert 0 relu`},
+		{"another width", with(func(w *moeWriter) *graph.Node {
+			h := w.b.Unary(graph.Relu, w.b.MatMul(w.x, w.param("up", 4, 6), false, false))
+			return w.b.MatMul(h, w.param("down", 6, 3), false, false)
+		}), `matmul "odd": expert 1, matmul "odd", has 6 hidden values, and expert 0 has 5`},
+		{"other tokens", with(func(w *moeWriter) *graph.Node { return net(w, w.b.Input("v", dt(5, 4)), relu(w)) }),
+			`matmul "odd": expert 1, matmul "odd", is computed from input "v", and expert 0 from input "x"`},
+		{"tokens of another width", with(func(w *moeWriter) *graph.Node { return net(w, w.b.Input("v", dt(5, 2)), relu(w)) }),
+			`matmul "odd": expert 1, matmul "odd", has tokens of 2 elements, and expert 0 of 4`},
+		{"one expert is gated", with(func(w *moeWriter) *graph.Node {
+			return net(w, w.x, func(h *graph.Node) *graph.Node {
+				return w.b.Binary(graph.Mul, w.b.Unary(graph.Relu, h), w.b.MatMul(w.x, w.param("more", 4, 5), false, false))
+			})
+		}), `matmul "odd": expert 1, matmul "odd", has a second factor in its hidden values, and expert 0 no second factor`},
+		{"a product of activations", with(func(w *moeWriter) *graph.Node {
+			return net(w, w.x, func(h *graph.Node) *graph.Node {
+				more := w.b.MatMul(w.x, w.param("more", 4, 5), false, false)
+				return w.b.Named(w.b.Binary(graph.Mul, w.b.Unary(graph.Relu, h), w.b.Unary(graph.Tanh, more)), "both")
+			})
+		}), `unary %18: the second factor of an expert's hidden values, tanh %18, is no linear layer`},
+		{"no activation", with(func(w *moeWriter) *graph.Node {
+			return net(w, w.x, func(h *graph.Node) *graph.Node { return h })
+		}), `matmul "first": matmul "first" stands before the last linear layer of an expert; wanted an activation of another linear layer`},
+		{"dropout", with(func(w *moeWriter) *graph.Node {
+			return net(w, w.x, func(h *graph.Node) *graph.Node {
+				return w.b.Named(w.b.Add(graph.Dropout{P: 0.5}, w.b.Unary(graph.Relu, h), w.b.Input("seed", graph.TypeOf(graph.I64))), "drop")
+			})
+		}), `dropout "drop": dropout "drop" stands before the last linear layer of an expert; wanted an activation of another linear layer`},
+		{"one linear layer", with(func(w *moeWriter) *graph.Node { return w.b.MatMul(w.x, w.param("one", 4, 3), false, false) }),
+			`input "x": input "x" stands before the last linear layer of an expert; wanted an activation of another linear layer`},
+		{"an expert that is the tokens", with(func(w *moeWriter) *graph.Node { return w.b.Slice(w.x, 1, 0, 3, 1) }),
+			`slice "odd": the result of an expert, slice "odd", is no linear layer`},
+		{"a residual in the expert", with(func(w *moeWriter) *graph.Node {
+			return w.b.Binary(graph.Add, net(w, w.x, relu(w)), w.b.Input("r", dt(5, 3)))
+		}), `binary "odd": to the result of an expert is added input "r", which is no bias: it is not the same for all tokens`},
+		{"weights of each token", with(func(w *moeWriter) *graph.Node {
+			h := w.b.Unary(graph.Relu, w.b.MatMul(w.b.Reshape(w.x, 5, 1, 4), w.b.Input("each", dt(5, 4, 5)), false, false))
+			return w.b.MatMul(w.b.Reshape(h, 5, 5), w.param("down", 5, 3), false, false)
+		}), `matmul %15: the weights input "each" are f64[5,4,5], not one matrix`},
+		{"tokens as columns", with(func(w *moeWriter) *graph.Node {
+			h := w.b.Unary(graph.Relu, w.b.Named(w.b.MatMul(w.b.Input("t", dt(4, 5)), w.param("up", 4, 5), true, false), "first"))
+			return w.b.MatMul(h, w.param("down", 5, 3), false, false)
+		}), `matmul "first": matmul "first" reads its tokens as columns`},
+		{"stacked, tokens of their own", func(w *moeWriter) *graph.Node {
+			b := w.b
+			h := b.Unary(graph.Relu, b.MatMul(b.Input("own", dt(3, 5, 4)), w.param("up", 3, 4, 5), false, false))
+			y := b.MatMul(h, w.param("down", 3, 5, 3), false, false)
+			p := b.Reshape(b.Transpose(w.softmax(w.logits()), 1, 0), 3, 5, 1)
+			return b.Reduce(graph.Sum, b.Binary(graph.Mul, y, b.Broadcast(p, y.Type.Shape)), false, 0)
+		}, `input "own": input "own" has tokens of its own for each expert, or not 5 of them`},
+		{"stacked, one matrix for all", func(w *moeWriter) *graph.Node {
+			b := w.b
+			h := b.Unary(graph.Relu, b.MatMul(w.x, w.param("up", 3, 4, 5), false, false))
+			y := b.Named(b.MatMul(h, w.param("down", 5, 3), false, false), "last")
+			p := b.Reshape(b.Transpose(w.softmax(w.logits()), 1, 0), 3, 5, 1)
+			return b.Reduce(graph.Sum, b.Binary(graph.Mul, y, b.Broadcast(p, y.Type.Shape)), false, 0)
+		}, `matmul "last": the weights param "down2" are f64[5,3], not one matrix for each of 3 experts`},
+		{"experts share their first layer's product", func(w *moeWriter) *graph.Node {
+			up := w.param("up", 4, 5)
+			return w.sum(w.softmax(w.logits()), func(e int) *graph.Node {
+				h := w.b.Named(w.b.MatMul(w.x, up, false, false), "shared")
+				bias := w.b.Broadcast(w.param("bias", 5), graph.ShapeOf(5, 5))
+				h = w.b.Unary(graph.Relu, w.b.Named(w.b.Binary(graph.Add, h, bias), "biased"))
+				return w.b.MatMul(h, w.param("down", 5, 3), false, false)
+			})
+		}, `matmul "shared": a hidden value of an expert, matmul "shared", is also read by add "biased"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := made(t, func(b *graph.Builder) { b.Output("y", tt.build(newMoEWriter(b, 3, 5))) })
+			got := moeMisses(t, g, nil)
+			if len(got) != 1 || got[0] != tt.want {
+				t.Errorf("near misses %q\nwant %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// noMoE is a target without a kernel for mixtures of experts.
+type noMoE struct{}
+
+func (noMoE) Name() string { return "bare" }
+
+func (noMoE) Accepts(op graph.Op, _, _ []graph.Type) error {
+	if _, ok := op.(graph.MoE); ok {
+		return errors.New("bare has no mixtures")
+	}
+	return nil
+}
+
+func TestMoERefused(t *testing.T) {
+	g := made(t, func(b *graph.Builder) {
+		w := newMoEWriter(b, 3, 5)
+		b.Output("y", b.Named(w.sum(w.softmax(w.logits()), w.relu), "y"))
+	})
+	if got := moeMisses(t, g, noMoE{}); len(got) != 1 || got[0] != `binary "y": bare has no mixtures` {
+		t.Errorf("near misses %q", got)
+	}
+}
+
+// TestMoENoMisses checks that a sum of products of which nothing is a gate of experts is not worth telling.
+func TestMoENoMisses(t *testing.T) {
+	for name, build := range map[string]func(w *moeWriter) *graph.Node{
+		"one expert": func(w *moeWriter) *graph.Node {
+			y := w.b.Binary(graph.Mul, w.relu(0), w.column(w.softmax(w.logits()), 0))
+			return w.b.Binary(graph.Add, y, w.b.Input("r", dt(5, 3)))
+		},
+		"a highway": func(w *moeWriter) *graph.Node {
+			b, t := w.b, w.b.Broadcast(w.b.Input("t", dt(5, 1)), graph.ShapeOf(5, 3))
+			return b.Binary(graph.Add, b.Binary(graph.Mul, w.relu(0), t), b.Binary(graph.Mul, b.Input("r", dt(5, 3)), t))
+		},
+		"gates of elements": func(w *moeWriter) *graph.Node {
+			b, p := w.b, w.b.Unary(graph.Sigmoid, w.b.MatMul(w.x, w.param("gate", 4, 6), false, false))
+			y := b.Binary(graph.Mul, w.relu(0), b.Slice(p, 1, 0, 3, 1))
+			return b.Binary(graph.Add, y, b.Binary(graph.Mul, w.relu(1), b.Slice(p, 1, 3, 3, 1)))
+		},
+		"a weighted sum over tokens": func(w *moeWriter) *graph.Node {
+			t := w.b.Broadcast(w.b.Input("t", dt(5, 1)), graph.ShapeOf(5, 3))
+			return w.b.Reduce(graph.Sum, w.b.Binary(graph.Mul, w.relu(0), t), false, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := made(t, func(b *graph.Builder) { b.Output("y", build(newMoEWriter(b, 3, 5))) })
+			if got := moeMisses(t, g, nil); len(got) != 0 {
+				t.Errorf("near misses %q", got)
+			}
+		})
+	}
+}
+
+// TestMoENotes reads what is said of a gate that drops no work, and of whose lines.
+func TestMoENotes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gates func(w *moeWriter) *graph.Node
+		want  string
+	}{
+		"softmax": {func(w *moeWriter) *graph.Node { return w.softmax(w.logits()) },
+			"drops no work: the gate, softmax \"gates\" (fuse_attention_test.go:"},
+		"sigmoid": {func(w *moeWriter) *graph.Node { return w.b.Named(w.b.Unary(graph.Sigmoid, w.logits()), "s") },
+			"drops no work: the gate, sigmoid \"s\" (fuse_moe_miss_test.go:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := made(t, func(b *graph.Builder) {
+				w := newMoEWriter(b, 3, 5)
+				b.Output("y", w.sum(tt.gates(w), w.relu))
+			})
+			_, tr := run(t, g, Config{Stop: "fuse-moe"})
+			n := stageOf(t, tr, "fuse-moe").Notes
+			if len(n) != 1 || !strings.Contains(n[0].Text, tt.want) || !strings.Contains(n[0].Text, "mask it with a top-k") {
+				t.Errorf("notes %+v", n)
+			}
+		})
+	}
+}
