@@ -34,12 +34,12 @@ func (a Attention) SeedArg() int {
 	if a.Dropout == 0 {
 		return -1
 	}
-	return attentionOptional + count(a.HasMask, a.HasLengths)
+	return attentionOptional + count(a.HasMask, a.HasLengths, a.Page != 0)
 }
 
 // operands is how many operands there are.
 func (a Attention) operands() int {
-	return attentionOptional + count(a.HasMask, a.HasLengths, a.Dropout != 0)
+	return attentionOptional + count(a.HasMask, a.HasLengths, a.Page != 0, a.Dropout != 0)
 }
 
 func count(flags ...bool) int {
@@ -60,7 +60,16 @@ type AttentionDims struct {
 	Depth, Width  int // of a query and key; of a value and result
 }
 
-// Dims returns the sizes for operands q, k and v. It is meaningful only for shapes that the type rule accepts.
+// DimsOf returns the sizes for operands of these types. It is meaningful only for those that the type rule accepts.
+func (a Attention) DimsOf(args []Type) AttentionDims {
+	q, k, v := args[attentionQ].Shape, args[attentionK].Shape, args[attentionV].Shape
+	if a.Page != 0 {
+		return a.pagedDims(q, k, v, args[a.TableArg()].Shape)
+	}
+	return a.Dims(q, k, v)
+}
+
+// Dims is DimsOf for an attention without pages.
 func (a Attention) Dims(q, k, v Shape) AttentionDims {
 	r := q.Rank()
 	d := AttentionDims{Heads: 1, Group: 1, Queries: q.At(r - 2), Keys: k.At(r - 2), Depth: q.At(r - 1), Width: v.At(r - 1)}
@@ -110,7 +119,13 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 	if k.DType != q.DType || v.DType != q.DType {
 		return nil, fmt.Errorf("element types %v, %v and %v differ", q.DType, k.DType, v.DType)
 	}
-	if err := checkAttentionShapes(q.Shape, k.Shape, v.Shape); err != nil {
+	var err error
+	if a.Page != 0 {
+		err = a.checkPages(q.Shape, k.Shape, v.Shape, args[a.TableArg()])
+	} else {
+		err = checkAttentionShapes(q.Shape, k.Shape, v.Shape)
+	}
+	if err != nil {
 		return nil, err
 	}
 	switch {
@@ -121,7 +136,7 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 	case a.Tail && !a.HasLengths:
 		return nil, fmt.Errorf("the tail of the valid keys wants lengths")
 	}
-	d := a.Dims(q.Shape, k.Shape, v.Shape)
+	d := a.DimsOf(args)
 	if a.HasMask {
 		m := args[a.MaskArg()]
 		if m.DType != Bool && m.DType != q.DType {
@@ -175,7 +190,7 @@ func checkAttentionShapes(q, k, v Shape) error {
 // may attend. Lengths and masks, known at run time only, save nothing here.
 func flopsAttention(op Op, args, _ []Type) int64 {
 	a := op.(Attention)
-	d := a.Dims(args[0].Shape, args[1].Shape, args[2].Shape)
+	d := a.DimsOf(args)
 	return a.work(d, 2*d.Depth+2*d.Width)
 }
 
@@ -331,6 +346,9 @@ func (p attentionParts) dropped(x *Node) *Node {
 }
 
 func decomposeAttention(b *Builder, op Op, args []*Node) []*Node {
+	if a := op.(Attention); a.Page != 0 {
+		op, args = a.gathered(b, args)
+	}
 	p := partsOf(b, op, args)
 	last := p.s.Rank() - 1
 	scores := p.scores()

@@ -58,6 +58,9 @@ func (a AttentionGrad) DLSEArg() int {
 
 func inferAttentionGrad(op Op, args []Type) ([]Type, error) {
 	a := op.(AttentionGrad)
+	if a.Page != 0 {
+		return nil, fmt.Errorf("keys in pages have no gradient of their own, but through gather")
+	}
 	first := a.OutArg()
 	if want := first + gradDLSE + count(a.HasDlse); len(args) != want {
 		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", want, len(args))

@@ -17,8 +17,9 @@ type Attr struct {
 	Value string
 }
 
-// Attrs lists the attributes of op in the order of its fields. An attribute that is false, 0.0 or "" is left out; all
-// others are always there, zero or not, so that axis=0 and fn=neg can be seen. What is not an attribute: the Type of a
+// Attrs lists the attributes of op in the order of its fields. An attribute that is false, 0.0 or "" is left out, or 0
+// if the field's tag says attr:"optional"; all others are always there, zero or not, so that axis=0 and fn=neg can be
+// seen. What is not an attribute: the Type of a
 // source, Random or Host, which is the node's type; the Body of a Fusion; the Impl of a Host; and the Value of a Const
 // of more than [MaxInline] elements.
 func Attrs(op Op) []Attr {
@@ -62,7 +63,7 @@ func attrFields(t reflect.Type) []attrField {
 		fields = append(fields, attrField{
 			name:     snakeCase(f.Name),
 			index:    f.Index,
-			optional: k == reflect.Bool || k == reflect.Float64 || k == reflect.String,
+			optional: k == reflect.Bool || k == reflect.Float64 || k == reflect.String || f.Tag.Get("attr") == "optional",
 		})
 	}
 	return fields

@@ -4,6 +4,9 @@ package graph
 // primitives, which go if nobody reads them.
 func gradAttention(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op := n.Op.(Attention)
+	if op.Page != 0 {
+		return gradPaged(b, n, dys)
+	}
 	lse, dout, dlse := b.Add(Result{Index: 1}, n), dys[0], dys[1]
 	if dout == nil {
 		dout = b.Broadcast(b.Scalar(n.Type.DType, 0), n.Type.Shape)

@@ -23,8 +23,6 @@ var withoutGradient = map[string]string{
 	"result": "is routed to its node by the driver",
 	"fusion": "has that of its body",
 	"host":   "is opaque",
-
-	"attention_grad": "has that of its decomposition",
 }
 
 func TestEveryOpHasAGradient(t *testing.T) {
@@ -156,7 +154,7 @@ func compareWithDifferences(t *testing.T, g *graph.Graph, in map[string]*graph.T
 func TestGradients(t *testing.T) {
 	for _, c := range cases.All(graph.F64) {
 		name := c.Op.OpName()
-		if _, none := withoutGradient[name]; none && name != "fusion" && name != "attention_grad" {
+		if _, none := withoutGradient[name]; none && name != "fusion" {
 			continue
 		}
 		for _, order := range []string{"first", "second"} {

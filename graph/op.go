@@ -286,14 +286,19 @@ type PoolGrad struct {
 //
 // Optional operands follow in this order: mask if HasMask, broadcast to [..., h, sq, sk] and added to the scores, or if
 // it is a Bool, keeping those where it is true; lengths if HasLengths, the number of valid keys of each batch [...],
-// clamped to 0..sk; and for Dropout > 0 a seed: probability (..., i, j) is dropped as element number (..., i, j) of
-// [..., h, sq, sk] by [Dropout]. Result 1 is that before dropout.
+// clamped to 0..sk; a table if Page > 0; and for Dropout > 0 a seed: probability (..., i, j) is dropped as element
+// number (..., i, j) of [..., h, sq, sk] by [Dropout]. Result 1 is that before dropout.
+//
+// With Page > 0, k and v are pools of pages, [pages, hk, Page, d] and [pages, hk, Page, dv], and the table (I64,
+// [..., n]) lists the pages of each batch in order, so that sk = n·Page; lengths are required. An entry that is no page
+// of the pool is an error at run time unless all its keys are beyond the valid ones.
 type Attention struct {
 	Scale               float64
 	Causal              bool
 	Window              int
 	Dropout             float64
 	HasMask, HasLengths bool
+	Page                int  `attr:"optional"` // keys of a page, 0 without pages
 	Tail                bool // with lengths: queries stand at the end of the valid keys, as with a cache of keys
 }
 

@@ -20,9 +20,9 @@ type Device interface {
 // Executable is a program ready to run. One goroutine uses it at a time.
 type Executable interface {
 	// Bind gives an Input, Param or State buffer its memory. The tensor is read in place by each run, and written in
-	// place by an update.
+	// place by an update; one that is updated may not be bound to another buffer as well.
 	Bind(buffer int, t *graph.Tensor) error
-	// Run executes all launches, and then, if none failed, the updates. The error names the launch and the user's
+	// Run executes all launches, and then, if none failed, the updates; if one failed, all state is as it was. The error names the launch and the user's
 	// node. After the first run it allocates nothing, the user's own operations aside.
 	Run() error
 	// Watch makes runs call check after every launch, with a function that reads what the launch read and wrote; the

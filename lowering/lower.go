@@ -49,6 +49,7 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 		}
 		l.p.Updates = append(l.p.Updates, Update{l.at[u.Target].Buffer, b})
 	}
+	updateInPlace(l.p)
 	plan(l.p)
 	return l.p, nil
 }
@@ -111,6 +112,11 @@ func (l *lowerer) launch(n *graph.Node) error {
 	types, err := graph.ResultTypes(n.Op, n.Args)
 	if err != nil {
 		return err
+	}
+	if op, ok := n.Op.(graph.UpdateSlice); ok {
+		if err := op.CheckStart(n); err != nil {
+			return err
+		}
 	}
 	la := Launch{Op: n.Op, Node: n, FLOPs: graph.CostOf(n).FLOPs}
 	strided := graph.ReadsStrides(n.Op)

@@ -74,8 +74,8 @@ type Binding struct {
 }
 
 // Update copies the value in buffer Value to the State or Param in buffer Target when a run has succeeded. Where both are
-// the same buffer, its launch has written it in place: such launches come last, cannot fail, and are elementwise
-// fusions that read an element only to write the one in its place.
+// the same buffer, launches write the value in place. Those that are elementwise fusions come last, cannot fail, and read
+// an element only to write the one in its place; what an UpdateSlice wrote is taken back if the run fails.
 type Update struct{ Target, Value int }
 
 // Sources lists the buffers of a role with their names.

@@ -8,14 +8,18 @@ import (
 
 var benchCommand = &command{
 	name:    "bench",
-	args:    "[flags] model.graph | matmul | loader [FILE] | --peer-protocol WORKLOAD THREADS SECONDS",
-	summary: "time a model against Gorgonia, matrix multiplication, or the loader of mini-batches",
+	args:    "[flags] model.graph | matmul | attention | loader [FILE] | --peer-protocol WORKLOAD THREADS SECONDS",
+	summary: "time a model against Gorgonia, matrix multiplication, attention, or the loader of mini-batches",
 	doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
 prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic.
 
 fusec bench matmul times the product of square or other matrices in float32 against gonum, which is what Gorgonia
 multiplies with. With --ladder it climbs from the definition to fusec's own way, rung by rung.
+
+fusec bench attention times attention in float32, --heads heads of --dim for sequences of each length in --seq, and in
+the same rounds a matrix product of 1024×1024×1024, of whose speed it should reach a good part; then its scratch. FLOPs
+are those of the two products. With --ladder it climbs from the definition to pages of keys, rung by rung.
 
 fusec bench loader times how fast mini-batches come from a file: read in order and shuffled, against a plain loop of
 reads of the same file from the page cache, and past the page cache against the disk. FILE is an .npy file, a
@@ -34,6 +38,8 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
 		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each rung"},
 		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
+		{"fusec bench attention --seq 1024,4096 --causal", "time, GFLOP/s, share of the matrix product's speed, scratch"},
+		{"fusec bench attention --ladder", "GFLOP/s of each rung"},
 		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
 		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
@@ -48,11 +54,18 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		f.BoolVar(&b.json, "json", false, "print the report as JSON")
 		f.StringVar(&b.baseline, "baseline", "", "compare the ratios with those kept in `FILE`; keep them there if it has none")
 		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
-		f.BoolVar(&b.ladder, "ladder", false, "matmul: every rung of the ladder")
+		f.BoolVar(&b.ladder, "ladder", false, "matmul, attention: every rung of the ladder")
 		f.Func("sizes", "matmul: `SIZES` such as 256,512 or 512x768x3072 (default 256,512,1024,2048)", func(s string) (err error) {
 			b.sizes, err = parseSizes(s)
 			return err
 		})
+		f.Func("seq", "attention: `LENGTHS` of the sequences (default 512,1024,2048,4096)", func(s string) (err error) {
+			b.attends.seqs, err = parseSeqs(s)
+			return err
+		})
+		f.count(&b.attends.heads, "heads", 1, "attention: `N` heads (default 8)")
+		f.count(&b.attends.dim, "dim", 1, "attention: heads of depth `N` (default 64)")
+		f.BoolVar(&b.attends.causal, "causal", false, "attention: queries attend keys up to their own")
 		f.Func("size", "loader: make a file of `SIZE` such as 512MiB or 4GiB (default 512MiB)", func(s string) (err error) {
 			b.size, err = parseBytes(s)
 			return err
@@ -74,12 +87,13 @@ type bencher struct {
 	update      bool
 	ladder      bool
 	sizes       []size
+	attends     attentionShape
 	size        int64 // of the loader's file
 	protocol    bool
 }
 
-// matmulName is the argument that asks for matrix multiplication.
-const matmulName = "matmul"
+// The arguments that ask for matrix multiplication and for attention.
+const matmulName, attentionName = "matmul", "attention"
 
 func (b *bencher) run(e *env, args []string) error {
 	if b.protocol {
@@ -93,11 +107,15 @@ func (b *bencher) run(e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	if path != loaderName && b.size != 0 {
+	switch {
+	case path != loaderName && b.size != 0:
 		return usage("--size is for fusec bench loader")
-	}
-	if path != matmulName && (b.ladder || b.sizes != nil) {
-		return usage("--ladder and --sizes are for fusec bench matmul")
+	case path != matmulName && b.sizes != nil:
+		return usage("--sizes is for fusec bench matmul")
+	case path != attentionName && b.attends.given():
+		return usage("--seq, --heads, --dim and --causal are for fusec bench attention")
+	case path != matmulName && path != attentionName && b.ladder:
+		return usage("--ladder is for fusec bench matmul and fusec bench attention")
 	}
 	if b.update && b.baseline == "" {
 		return usage("--update needs --baseline FILE")
@@ -121,6 +139,8 @@ func (b *bencher) run(e *env, args []string) error {
 	switch path {
 	case matmulName:
 		kept, err = b.matmul(e)
+	case attentionName:
+		kept, err = b.attention(e)
 	case loaderName:
 		kept, err = b.loader(e, data)
 	default:

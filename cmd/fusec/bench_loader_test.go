@@ -70,7 +70,7 @@ func TestBenchLoaderRefuses(t *testing.T) {
 		{"loader " + path + " --size 1MiB", exitUsage, "--size is for the file that is made"},
 		{"loader --size 1MB", exitUsage, "want a number of bytes"},
 		{"loader --size 0", exitUsage, "want a number of bytes"},
-		{"loader --ladder", exitUsage, "--ladder and --sizes are for fusec bench matmul"},
+		{"loader --ladder", exitUsage, "--ladder is for fusec bench matmul and fusec bench attention"},
 		{"matmul --size 1MiB", exitUsage, "--size is for fusec bench loader"},
 		{"loader a b", exitUsage, "one model at a time"},
 	} {

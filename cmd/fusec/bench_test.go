@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"fusec/cmd/peers/workload"
+	"fusec/kernels/cpu/attention"
 )
 
 // quick are the flags of a benchmark that need not be exact.
@@ -180,6 +181,54 @@ func TestRaceStopsAtErrors(t *testing.T) {
 		if _, err := race(context.Background(), []contestant{late}, 3, 0.01, func(int) {}); err == nil || err.Error() != "late: no more" {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+func TestBenchAttention(t *testing.T) {
+	out := bench(t, "attention", "--seq", "40,8", "--heads", "2", "--dim", "8", "--causal")
+	for _, want := range []string{"causal attention, 2 heads of 8, float32 on ", "of the GEMM's", "scratch"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("lacks %q:\n%s", want, out)
+		}
+	}
+	if eight, forty := strings.Index(out, "\n     8 "), strings.Index(out, "\n    40 "); eight < 0 || forty < eight {
+		t.Errorf("the lengths are not listed in order:\n%s", out)
+	}
+	var rep attentionReport
+	if err := json.Unmarshal([]byte(bench(t, "attention", "--seq", "16", "--json", "--threads", "2")), &rep); err != nil {
+		t.Fatal(err)
+	}
+	if rep.Schema != "fusec.attention/1" || rep.Heads != 8 || rep.Dim != 64 || rep.Causal || len(rep.Results) != 1 {
+		t.Fatalf("%+v", rep)
+	}
+	if r := rep.Results[0]; r.Seq != 16 || r.Name != "fusec" || r.Threads != 2 || r.GFLOPs <= 0 || r.GEMM <= 0 || r.Share <= 0 ||
+		r.Scratch <= 0 || r.BestNS <= 0 || r.BestNS > r.MedianNS {
+		t.Errorf("%+v", r)
+	}
+	out = bench(t, "attention", "--seq", "30", "--heads", "1", "--dim", "4", "--ladder")
+	for _, rung := range attention.Ladder {
+		if !strings.Contains(out, rung.Name) || !strings.Contains(out, rung.Doc) {
+			t.Errorf("lacks the rung %s:\n%s", rung.Name, out)
+		}
+	}
+}
+
+// A rung that would take too long is left out, and the reader told.
+func TestAttentionLadderText(t *testing.T) {
+	rep := &attentionReport{Rounds: 3, Results: []attentionResult{{Seq: 8, Name: "naive", GFLOPs: 1}, {Seq: 8, Name: "fusec", GFLOPs: 2}, {Seq: 9, Name: "fusec", GFLOPs: 3}}}
+	out := rep.ladder([]*attender{{name: "naive", threads: 1, doc: "slow"}, {name: "fusec", threads: 2, doc: "fast"}})
+	if !strings.Contains(out, "would take more than 1 s each") || !strings.Contains(out, "3.00") || strings.Count(out, "–") != 2 {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestAttentionFLOPs(t *testing.T) {
+	a := attentionShape{heads: 3, dim: 5}
+	if got := a.flops(7); got != 4*49*15 {
+		t.Errorf("full: %v", got)
+	}
+	if a.causal = true; a.flops(7) != 4*28*15 || a.subject(7) != "attention 7x3x5 causal" {
+		t.Errorf("causal: %v, %s", a.flops(7), a.subject(7))
 	}
 }
 

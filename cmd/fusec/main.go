@@ -5,6 +5,7 @@
 //	fusec run model.graph --in x=x.npy          run it
 //	fusec bench model.graph                     time it against Gorgonia's TapeMachine on the same graph
 //	fusec bench matmul --ladder                 time matrix multiplication, rung by rung
+//	fusec bench attention --ladder              time attention, rung by rung
 //	fusec bench loader                          time the loader of mini-batches
 //	fusec doctor                                what this machine offers
 //

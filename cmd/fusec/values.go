@@ -80,6 +80,8 @@ func indexLimits(g *graph.Graph) map[*graph.Node]int {
 			index, below = n.Args[1], n.Args[0].Type.Shape.At(op.Axis)-(op.Size-1)*op.Step
 		case graph.Unslice:
 			index, below = n.Args[1], op.Size-(n.Args[0].Type.Shape.At(op.Axis)-1)*op.Step
+		case graph.UpdateSlice:
+			index, below = n.Args[2], n.Type.Shape.At(op.Axis)-n.Args[1].Type.Shape.At(op.Axis)+1
 		default:
 			continue
 		}

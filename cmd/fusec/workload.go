@@ -13,10 +13,11 @@ import (
 const workloadOutput = "y"
 
 // workloadGraph builds a workload as a user would write it. Its first tensor is an input and the others are weights,
-// except that both operands of a bare product are inputs.
+// except that all operands of a bare product or attention are inputs.
 func workloadGraph(w workload.Workload) (*graph.Graph, error) {
 	b := graph.NewBuilder(w.Name)
-	bare := strings.HasPrefix(w.Name, "gemm-")
+	attends := strings.HasPrefix(w.Name, "attention-")
+	bare := attends || strings.HasPrefix(w.Name, "gemm-")
 	t := map[string]*graph.Node{}
 	for i, x := range w.Tensors {
 		declare := b.Param
@@ -27,6 +28,8 @@ func workloadGraph(w workload.Workload) (*graph.Graph, error) {
 	}
 	var y *graph.Node
 	switch {
+	case attends:
+		y = attend(b, t, strings.HasSuffix(w.Name, "-causal"))
 	case bare:
 		y = b.MatMul(t["a"], t["b"], false, false)
 	case w.Name == "linear-plain":
@@ -44,6 +47,17 @@ func workloadGraph(w workload.Workload) (*graph.Graph, error) {
 	}
 	b.Output(workloadOutput, y)
 	return b.Graph()
+}
+
+// attend is attention over tokens whose heads stand side by side.
+func attend(b *graph.Builder, t map[string]*graph.Node, causal bool) *graph.Node {
+	seq := t["q"].Type.Shape.At(0)
+	heads := func(x *graph.Node) *graph.Node {
+		return b.Transpose(b.Reshape(x, seq, workload.AttentionHeads, workload.AttentionDim), 1, 0, 2)
+	}
+	op := graph.Attention{Scale: workload.AttentionScale, Causal: causal}
+	y := b.Add(op, heads(t["q"]), heads(t["k"]), heads(t["v"]))
+	return b.Reshape(b.Transpose(y, 1, 0, 2), seq, workload.AttentionHeads*workload.AttentionDim)
 }
 
 // linear is x·w + bias.

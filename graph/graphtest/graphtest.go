@@ -216,7 +216,7 @@ func (g *generator) finish() *graph.Graph {
 			g.b.Output(g.name("y"), n)
 		}
 		if _, ok := n.Op.(graph.State); ok {
-			g.b.Update(n, g.of(n.Type))
+			g.b.Update(n, g.update(n))
 		}
 	}
 	got, err := g.b.Graph()
@@ -224,6 +224,16 @@ func (g *generator) finish() *graph.Graph {
 	line := 0
 	setOrigins(got, &line)
 	return got
+}
+
+// update is a new value for a state: itself with a part overwritten if there is such a value, else any.
+func (g *generator) update(state *graph.Node) *graph.Node {
+	for _, n := range g.nodes {
+		if _, ok := n.Op.(graph.UpdateSlice); ok && n.Args[0] == state {
+			return n
+		}
+	}
+	return g.of(state.Type)
 }
 
 // setOrigins gives every node a position of its own.

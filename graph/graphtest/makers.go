@@ -20,7 +20,7 @@ func init() {
 		"unary": makeUnary, "binary": makeBinary, "select": makeSelect, "cast": makeCast,
 		"matmul": makeMatMul, "conv2d": makeConv2D, "reduce": makeReduce,
 		"reshape": makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
-		"slice": makeSlice, "unslice": makeUnslice, "concat": makeConcat, "pad": makePad,
+		"slice": makeSlice, "unslice": makeUnslice, "update_slice": makeUpdateSlice, "concat": makeConcat, "pad": makePad,
 		"im2col": makeIm2Col, "col2im": makeCol2Im,
 		"copy":   func(g *generator) { g.op(graph.Copy{}, g.any()) },
 		"gather": makeGather, "scatter_add": makeScatterAdd,
@@ -29,7 +29,7 @@ func init() {
 		"log_softmax": func(g *generator) { x := g.ofRank(1, 5); g.op(graph.LogSoftmax{Axis: g.axis(x)}, x) },
 		"layer_norm":  makeLayerNorm, "rms_norm": makeRMSNorm, "batch_norm": makeBatchNorm, "group_norm": makeGroupNorm,
 		"rope":           makeRoPE,
-		"attention":      func(g *generator) { g.attention() },
+		"attention":      func(g *generator) { g.attention(true) },
 		"attention_grad": makeAttentionGrad,
 		"pool":           makePool, "pool_grad": makePoolGrad,
 		"squared_norm": makeSquaredNorm,
@@ -201,6 +201,18 @@ func makeUnslice(g *generator) {
 	}
 }
 
+// makeUpdateSlice overwrites part of a value, or of a state, whose update it becomes.
+func makeUpdateSlice(g *generator) {
+	x := g.ofRank(1, 5)
+	if g.coin() {
+		x = g.add(g.b.State(g.name("cache"), x.Type))
+	}
+	axis := g.axis(x)
+	size := 1 + g.r.IntN(x.Type.Shape.At(axis))
+	update := g.of(x.Type.Reshaped(x.Type.Shape.With(axis, size)))
+	g.op(graph.UpdateSlice{Axis: axis}, x, update, g.i64(g.r.IntN(x.Type.Shape.At(axis)-size+1)))
+}
+
 func makeConcat(g *generator) {
 	x := g.ofRank(1, 5)
 	axis := g.axis(x)
@@ -288,8 +300,8 @@ func makeLayerNorm(g *generator) {
 	g.op(graph.LayerNorm{Eps: 1e-5}, x, g.vector(x, last(x)), g.vector(x, last(x)))
 }
 
-// attention attends from any value of at least two axes to new keys, of one head in two now and then.
-func (g *generator) attention() *graph.Node {
+// attention attends from any value of at least two axes to new keys, of one head in two now and then, or to pages of keys.
+func (g *generator) attention(pages bool) *graph.Node {
 	q := g.ofRank(2, 4)
 	d, s := q.Type.DType, q.Type.Shape
 	op := graph.Attention{Scale: 0.5, Causal: g.coin(), Window: g.r.IntN(4)}
@@ -303,11 +315,14 @@ func (g *generator) attention() *graph.Node {
 	if op.HasMask = g.coin(); op.HasMask {
 		args = append(args, g.of(graph.TypeOf(d, s.At(s.Rank()-2), keys)))
 	}
+	if pages && len(lead) > 0 && g.coin() {
+		op, args = g.paged(op, q, lead[len(lead)-1])
+	}
 	return g.op(op, args...)
 }
 
 func makeAttentionGrad(g *generator) {
-	y := g.attention()
+	y := g.attention(false)
 	lse := g.op(graph.Result{Index: 1}, y)
 	args := append(slices.Clone(y.Args), y, lse, g.of(y.Type))
 	op := graph.AttentionGrad{Attention: y.Op.(graph.Attention), HasDlse: g.coin()}
@@ -325,6 +340,24 @@ func makeRoPE(g *generator) {
 	}
 	op := graph.RoPE{Base: 1 + 100*g.r.Float64(), Interleaved: g.coin(), Inverse: g.coin()}
 	g.op(op, x, g.i64(g.r.IntN(100)))
+}
+
+// paged makes the operands of an attention from q to keys of some heads in pages of a pool.
+func (g *generator) paged(op graph.Attention, q *graph.Node, heads int) (graph.Attention, []*graph.Node) {
+	op.Page, op.HasLengths, op.HasMask, op.Tail = g.dim(), true, false, g.coin()
+	d, s := q.Type.DType, q.Type.Shape
+	batch := s.Slice()[:s.Rank()-3]
+	pages, n := g.dim(), 1+g.r.IntN(3)
+	integers := func(limit int, dims ...int) *graph.Node {
+		t := graph.NewTensor(graph.TypeOf(graph.I64, dims...))
+		for i := range t.Type.Shape.Elems() {
+			t.SetFloat(i, float64(g.r.IntN(limit)))
+		}
+		return g.b.Const(t)
+	}
+	pool := func(depth int) *graph.Node { return g.of(graph.TypeOf(d, pages, heads, op.Page, depth)) }
+	return op, []*graph.Node{q, pool(last(q)), pool(g.dim()),
+		integers(n*op.Page+1, batch...), integers(pages, append(batch, n)...)}
 }
 
 func makeRMSNorm(g *generator) {

@@ -19,10 +19,11 @@ type attend[T float] struct {
 type attendInputs[T float] struct {
 	env *Env
 
-	q, k, v, mask, lengths, seed attentionView
-	lengthAt                     []int
-	perBatch                     []int
-	scratch                      [][]T // of each worker
+	q, k, v, mask, lengths, table, seed attentionView
+
+	lengthAt, tableAt []int
+	perBatch, entries []int
+	scratch           [][]T // of each worker
 }
 
 func newAttendInputs[T float](env *Env) attendInputs[T] {
@@ -85,17 +86,28 @@ func newAttend[T float](body *graph.Graph, anchor *graph.Node, args, results []O
 func (k *attendInputs[T]) config(op graph.Attention, body *graph.Graph, anchor *graph.Node, args []Operand,
 	further map[*attentionView]int) (attention.Config, error) {
 	want := map[*attentionView]int{
-		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.seed: op.SeedArg(),
+		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.table: op.TableArg(),
+		&k.seed: op.SeedArg(),
 	}
 	maps.Copy(want, further)
 	if err := k.operands(want, body, anchor, args); err != nil {
 		return attention.Config{}, err
 	}
-	q := anchor.Args[0].Type.Shape
-	d := op.Dims(q, anchor.Args[1].Type.Shape, anchor.Args[2].Type.Shape)
+	types := make([]graph.Type, len(anchor.Args))
+	for i, a := range anchor.Args {
+		types[i] = a.Type
+	}
+	q, d := types[0].Shape, op.DimsOf(types)
 	cfg := attention.Config{Op: op, Dims: d}
 	cfg.Q = matrices(k.q.layout, 1)
-	cfg.K, cfg.V = matrices(k.k.layout, d.Group), matrices(k.v.layout, d.Group)
+	if op.Page > 0 {
+		cfg.K, cfg.KPages = pooled(k.k.layout, d)
+		cfg.V, cfg.VPages = pooled(k.v.layout, d)
+		k.tableAt = offsets(k.table.layout, d.Batch.Rank()+1)
+		k.entries = make([]int, len(k.tableAt))
+	} else {
+		cfg.K, cfg.V = matrices(k.k.layout, d.Group), matrices(k.v.layout, d.Group)
+	}
 	if op.HasMask {
 		cfg.Mask = matrices(k.mask.layout.Broadcast(d.Scores(q)), 1)
 		cfg.Bool = args[k.mask.arg].DType == graph.Bool
@@ -193,6 +205,12 @@ func (k *attend[T]) outputs(body *graph.Graph, anchor *graph.Node, results []Ope
 func (k *attend[T]) Run(args, results []Memory) error {
 	run := k.inputs(args)
 	run.Out = lanes[T](&results[k.out])
+	if k.table.arg >= 0 {
+		if err := k.readTable(args[k.table.arg].I64); err != nil {
+			return err
+		}
+		run.Table = k.entries
+	}
 	if k.lse >= 0 {
 		run.LSE = lanes[T](&results[k.lse])
 	}
@@ -231,6 +249,23 @@ func (k *attendInputs[T]) inputs(args []Memory) attention.Args[T] {
 		run.Seed = uint64(args[k.seed.arg].I64[k.seed.layout.Offset])
 	}
 	return run
+}
+
+// readTable takes over the entries of the table that count and checks that they are pages of the pool.
+func (k *attend[T]) readTable(table []int64) error {
+	op, pages := k.plan.Op, k.k.layout.Shape.At(0)
+	n := len(k.entries) / max(len(k.perBatch), 1)
+	for batch, valid := range k.perBatch {
+		for i := range op.Entries(n, valid) {
+			page := table[k.tableAt[batch*n+i]]
+			if page < 0 || page >= int64(pages) {
+				return fmt.Errorf("attention: page %d, entry %d of the table of batch %d, is outside 0..%d",
+					page, i, batch, pages-1)
+			}
+			k.entries[batch*n+i] = int(page)
+		}
+	}
+	return nil
 }
 
 func (k *attend[T]) bytes() int64 { return k.plan.Bytes() }

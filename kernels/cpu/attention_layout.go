@@ -42,3 +42,18 @@ func columns(l graph.Layout) gemm.Layout {
 	l, _ = l.Reshape(graph.ShapeOf(append(l.Shape.Slice(), 1)...)) // an axis of 1 never fails
 	return matrices(l, 1)
 }
+
+// pooled is the layout of one page of a pool [pages, heads, page, depth], an offset for each head of queries of every
+// batch, and the distance of the pages.
+func pooled(l graph.Layout, d graph.AttentionDims) (gemm.Layout, int) {
+	page := l.Slice(0, 0, 1, 1)
+	m := matrices(page, d.Group)
+	each := m.Offsets
+	for range d.Batch.Elems() - 1 {
+		m.Offsets = append(m.Offsets, each...)
+	}
+	if d.Batch.Elems() == 0 {
+		m.Offsets = nil
+	}
+	return m, l.Stride[0]
+}

@@ -58,11 +58,20 @@ func drawAttention(r *rand.Rand, d graph.DType) (graph.Attention, []*graph.Tenso
 		batch = 1
 	}
 	op := graph.Attention{Scale: 0.3, Causal: coin(), HasMask: coin(), HasLengths: coin()}
+	pages := 0
+	if rank > 2 && r.IntN(3) == 0 {
+		op.Page, op.HasLengths = 1+r.IntN(40), true
+		pages = 1 + r.IntN(20)
+		sk = ceilTo(sk, op.Page)
+	}
 	if coin() {
 		op.Window = 1 + r.IntN(sk+2)
 	}
 	args := []*graph.Tensor{drawTensor(r, d, -2, 2, dims(heads*group, sq, depth)...),
 		drawTensor(r, d, -2, 2, dims(heads, sk, depth)...), drawTensor(r, d, -2, 2, dims(heads, sk, width)...)}
+	if op.Page > 0 {
+		args[1], args[2] = drawTensor(r, d, -2, 2, pages, heads, op.Page, depth), drawTensor(r, d, -2, 2, pages, heads, op.Page, width)
+	}
 	if op.HasMask {
 		args = append(args, drawMask(r, d, dims(heads*group, sq, sk)))
 	}
@@ -70,12 +79,18 @@ func drawAttention(r *rand.Rand, d graph.DType) (graph.Attention, []*graph.Tenso
 		op.Tail = coin()
 		args = append(args, drawTensor(r, []graph.DType{graph.I32, graph.I64}[r.IntN(2)], -3, float64(sk+3), dims(0, 0, 0)[:max(rank-3, 0)]...))
 	}
+	if op.Page > 0 {
+		args = append(args, drawTensor(r, graph.I64, 0, float64(pages), append(dims(0, 0, 0)[:rank-3], sk/op.Page)...))
+	}
 	if r.IntN(3) == 0 {
 		op.Dropout = 0.3
 		args = append(args, drawTensor(r, graph.I64, -9, 9))
 	}
 	return op, args
 }
+
+// ceilTo is the multiple of step that is not below n.
+func ceilTo(n, step int) int { return (n + step - 1) / step * step }
 
 // drawMask draws a mask for scores of the given dimensions, broadcast along some, with whole blocks masked.
 func drawMask(r *rand.Rand, d graph.DType, dims []int) *graph.Tensor {
@@ -219,6 +234,47 @@ func TestAttentionGarbage(t *testing.T) {
 				args[1].SetFloat(i, math.NaN())
 				args[2].SetFloat(i, math.NaN())
 			}
+		}
+	}
+}
+
+// TestAttentionPages has pages that several sequences share, in any order, entries of the table that do not count, and
+// a pool seen through strides.
+func TestAttentionPages(t *testing.T) {
+	r := rand.New(rand.NewPCG(17, 18))
+	table := graph.NewTensor(graph.TypeOf(graph.I64, 2, 30))
+	for i := range 60 {
+		table.SetFloat(i, float64(r.IntN(9)))
+	}
+	lengths := drawTensor(r, graph.I64, 0, 1, 2)
+	lengths.SetFloat(0, 333)
+	lengths.SetFloat(1, 5)
+	for i := range 29 {
+		table.SetFloat(31+i, []float64{-1, 9, 1 << 40}[i%3])
+	}
+	for _, sq := range []int{1, 5, 70} {
+		op := graph.Attention{Scale: 0.4, HasLengths: true, Tail: true, Causal: true, Page: 12}
+		q := drawTensor(r, graph.F32, -1, 1, 2, 4, sq, 8)
+		k, v := drawTensor(r, graph.F32, -1, 1, 9, 2, 12, 8), drawTensor(r, graph.F32, -1, 1, 9, 2, 12, 6)
+		checkOp(t, op, q, k, v, lengths, table)
+
+		body := graph.NewBuilder("pages")
+		rows, columns := drawTensor(r, graph.F32, -1, 1, 9, 12, 2, 8), drawTensor(r, graph.F32, -1, 1, 6, 9, 2, 12)
+		keys := body.Transpose(body.Input("k", rows.Type), 0, 2, 1, 3) // a token's heads side by side
+		values := body.Transpose(body.Input("v", columns.Type), 1, 2, 3, 0)
+		y := body.Add(op, body.Input("q", q.Type), keys, values, body.Input("l", lengths.Type), body.Input("t", table.Type))
+		body.Output("y", y)
+		body.Output("lse", body.Add(graph.Result{Index: 1}, y))
+		g, err := body.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkOp(t, graph.Fusion{Anchor: graph.AnchorAttention, Body: g}, rows, columns, q, lengths, table)
+
+		for entry, want := range map[int]string{0: "page 9, entry 0 of the table of batch 0, is outside 0..8", 30: "entry 0 of the table of batch 1"} {
+			bad := table.Clone()
+			bad.SetFloat(entry, 9)
+			wantError(t, op, []*graph.Tensor{q, k, v, lengths, bad}, want)
 		}
 	}
 }

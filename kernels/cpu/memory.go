@@ -100,6 +100,17 @@ func Thaw(k Kernel) {
 	}
 }
 
+// Undo takes back what the last run of a kernel, which has not failed, wrote into an argument's memory where a result
+// stands in it. A second time does nothing.
+func Undo(k Kernel) {
+	if c, ok := k.(*checked); ok {
+		k = c.Kernel
+	}
+	if u, ok := k.(interface{ undo() }); ok {
+		u.undo()
+	}
+}
+
 // Bytes is the memory that a kernel keeps for itself: packed weights, partial sums.
 func Bytes(k Kernel) int64 {
 	if c, ok := k.(*checked); ok {

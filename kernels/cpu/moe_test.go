@@ -226,7 +226,7 @@ func mixtureBody(t *testing.T, op graph.MoE, backward bool) (graph.Fusion, []*gr
 	if err != nil {
 		t.Fatal(err)
 	}
-	return graph.Fusion{Body: g}, in
+	return graph.Fusion{Anchor: graph.AnchorMoE, Kind: graph.KindMoE, Body: g}, in
 }
 
 func TestMoEViews(t *testing.T) {
@@ -410,7 +410,7 @@ func TestMoEErrors(t *testing.T) {
 			out[i].Layout.Stride = [graph.MaxRank]int{1, o.Node.Type.Shape.At(0)} // columns side by side
 		}
 		in := []Operand{Contiguous(x), Contiguous(graph.TypeOf(graph.F32, 6, 1))}
-		_, err = Compile(graph.Fusion{Body: g}, in, out, NewEnv(p))
+		_, err = Compile(graph.Fusion{Anchor: graph.AnchorMoE, Kind: graph.KindMoE, Body: g}, in, out, NewEnv(p))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}

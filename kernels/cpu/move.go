@@ -19,6 +19,8 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 		return newSlice(op, args, results, env), nil
 	case graph.Unslice:
 		return newUnslice(op, args, results, env), nil
+	case graph.UpdateSlice:
+		return newUpdateSlice(op, args, results, env), nil
 	case graph.Concat:
 		return newConcat(op, args, results, env), nil
 	case graph.Pad:

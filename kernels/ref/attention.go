@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"fmt"
 	"math"
 
 	"fusec/graph"
@@ -8,15 +9,16 @@ import (
 
 // attention computes each query's row by the definition: the scores of the keys that it may attend, their softmax,
 // and the sum of the values weighted by it.
-func attention(op graph.Attention, args []Value, types []graph.Type) []Value {
-	q, k, v := args[0], args[1], args[2]
-	d := op.Dims(q.Type.Shape, k.Type.Shape, v.Type.Shape)
-	y, lse := zeros(types[0]), zeros(types[1])
+func attention(op graph.Attention, args []Value, types []graph.Type) ([]Value, error) {
 	scores := newScorer(op, args)
+	if err := scores.checkPages(); err != nil {
+		return nil, err
+	}
+	d, v := scores.d, args[2]
+	y, lse := zeros(types[0]), zeros(types[1])
 	for row := range lse.F {
 		lo, s := scores.of(row)
 		lse.F[row] = normaliseScores(s)
-		key := row/d.Queries/d.Group*d.Keys + lo
 		for n, p := range s {
 			kept := scores.kept(row, lo+n)
 			if kept == 0 {
@@ -24,11 +26,40 @@ func attention(op graph.Attention, args []Value, types []graph.Type) []Value {
 			}
 			p *= kept
 			for c := range d.Width {
-				y.F[row*d.Width+c] += p * v.F[(key+n)*d.Width+c]
+				y.F[row*d.Width+c] += p * v.F[scores.keyRow(row/d.Queries, lo+n)*d.Width+c]
 			}
 		}
 	}
-	return []Value{y, lse}
+	return []Value{y, lse}, nil
+}
+
+// keyRow is the row of k and v, whatever their leading axes, in which a head of queries finds its key j.
+func (s scorer) keyRow(head, j int) int {
+	op, d := s.op, s.d
+	if op.Page == 0 {
+		return head/d.Group*d.Keys + j
+	}
+	table := s.args[op.TableArg()].I
+	page := int(table[head/d.Heads*(d.Keys/op.Page)+j/op.Page])
+	return (page*(d.Heads/d.Group)+head%d.Heads/d.Group)*op.Page + j%op.Page
+}
+
+// checkPages reports an entry of a batch's table that counts and is no page of the pool.
+func (s scorer) checkPages() error {
+	op := s.op
+	if op.Page == 0 {
+		return nil
+	}
+	table, pages := s.args[op.TableArg()], s.args[1].Type.Shape.At(0)
+	n := table.Type.Shape.At(table.Type.Shape.Rank() - 1)
+	for batch := range s.d.Batch.Elems() {
+		for i := range op.Entries(n, s.valid(batch)) {
+			if page := table.I[batch*n+i]; page < 0 || page >= int64(pages) {
+				return fmt.Errorf("page %d, entry %d of the table of batch %d, is outside 0..%d", page, i, batch, pages-1)
+			}
+		}
+	}
+	return nil
 }
 
 // A scorer computes the masked scores of an attention, a query at a time.
@@ -40,8 +71,12 @@ type scorer struct {
 }
 
 func newScorer(op graph.Attention, args []Value) scorer {
-	q := args[0].Type.Shape
-	s := scorer{op: op, args: args, d: op.Dims(q, args[1].Type.Shape, args[2].Type.Shape)}
+	types := make([]graph.Type, len(args))
+	for i, a := range args {
+		types[i] = a.Type
+	}
+	q := types[0].Shape
+	s := scorer{op: op, args: args, d: op.DimsOf(types)}
 	if op.HasMask {
 		s.mask = broadcastIndex(args[op.MaskArg()].Type.Shape, s.d.Scores(q))
 	}
@@ -52,16 +87,11 @@ func newScorer(op graph.Attention, args []Value) scorer {
 func (s scorer) of(row int) (lo int, scores []float64) {
 	d, q, k := s.d, s.args[0], s.args[1]
 	i, head := row%d.Queries, row/d.Queries
-	valid := d.Keys
-	if s.op.HasLengths {
-		valid = int(min(max(s.args[s.op.LengthsArg()].I[head/d.Heads], 0), int64(d.Keys)))
-	}
-	lo, hi := s.op.Range(d, i, valid)
-	key := head/d.Group*d.Keys + lo
+	lo, hi := s.op.Range(d, i, s.valid(head/d.Heads))
 	scores = make([]float64, hi-lo)
 	for n := range scores {
 		for c := range d.Depth {
-			scores[n] += q.F[row*d.Depth+c] * k.F[(key+n)*d.Depth+c]
+			scores[n] += q.F[row*d.Depth+c] * k.F[s.keyRow(head, lo+n)*d.Depth+c]
 		}
 		scores[n] *= s.op.Scale
 		if s.op.HasMask {
@@ -69,6 +99,14 @@ func (s scorer) of(row int) (lo int, scores []float64) {
 		}
 	}
 	return lo, scores
+}
+
+// valid is how many keys of a batch count.
+func (s scorer) valid(batch int) int {
+	if !s.op.HasLengths {
+		return s.d.Keys
+	}
+	return int(min(max(s.args[s.op.LengthsArg()].I[batch], 0), int64(s.d.Keys)))
 }
 
 // kept is what dropout multiplies the probability of a row and a key by.

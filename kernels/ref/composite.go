@@ -29,7 +29,10 @@ func composite(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Val
 		y, _, _ := normalise(x, op.Eps, groups(x.Type.Shape, op.Groups))
 		out = []Value{affine(y, args[1], args[2], 1)}
 	case graph.Attention:
-		out = attention(op, args, types)
+		var err error
+		if out, err = attention(op, args, types); err != nil {
+			return nil, err
+		}
 	case graph.RoPE:
 		out = []Value{rope(op, x, args[1].I[0])}
 	case graph.AttentionGrad:

@@ -173,6 +173,8 @@ func compute(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value
 		v, err = slice(op, args[0], args[1], t)
 	case graph.Unslice:
 		v, err = unslice(op, args[0], args[1], t)
+	case graph.UpdateSlice:
+		v, err = updateSlice(op, args[0], args[1], args[2])
 	case graph.Concat:
 		v = concat(op, args, t)
 	case graph.Pad:

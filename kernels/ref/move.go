@@ -127,6 +127,22 @@ func unslice(op graph.Unslice, x, start Value, t graph.Type) (Value, error) {
 	return spread(x, t, index).doubt(start), nil
 }
 
+func updateSlice(op graph.UpdateSlice, x, update, start Value) (Value, error) {
+	index, err := stepIndex(op.Axis, 1, start.I[0], update.Type.Shape, x.Type.Shape)
+	if err != nil {
+		return Value{}, err
+	}
+	v := zeros(x.Type)
+	v.Mag = make([]float64, v.Len())
+	for i := range v.Len() {
+		v.move(i, x, i)
+	}
+	for i, j := range index {
+		v.move(j, update, i)
+	}
+	return v.doubt(start), nil
+}
+
 func concat(op graph.Concat, args []Value, t graph.Type) Value {
 	v := zeros(t)
 	v.Mag = make([]float64, v.Len())

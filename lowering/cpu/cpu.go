@@ -188,6 +188,9 @@ func (e *executable) Run() error {
 	}
 	for i := range e.launches {
 		if err := e.run(i); err != nil {
+			for j := i - 1; j >= 0; j-- { // what was written in place, the last first
+				kernels.Undo(e.launches[j].kernel)
+			}
 			return fmt.Errorf("launch %d, %s: %w", i, e.p.Launches[i].Node.Where(), err)
 		}
 		if e.watch != nil {
@@ -197,10 +200,9 @@ func (e *executable) Run() error {
 		}
 	}
 	for _, u := range e.p.Updates {
-		if u.Target == u.Value {
-			continue // its launch has written it
+		if u.Target != u.Value {
+			e.tensors[u.Target].CopyFrom(e.tensors[u.Value])
 		}
-		e.tensors[u.Target].CopyFrom(e.tensors[u.Value])
 	}
 	return nil
 }

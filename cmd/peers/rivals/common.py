@@ -29,8 +29,20 @@ def gemm_shape(name):
     return tuple(d * 3) if len(d) == 1 else tuple(d)
 
 
+AH, AD = 8, 64  # the heads of the attention workloads, side by side in a token's row, and their depth
+
+
+def attention_shape(name):
+    """(tokens, causal) of an attention workload, None for the others."""
+    d = name.split("-")
+    return (int(d[1]), len(d) > 2) if d[0] == "attention" else None
+
+
 def tensors(name):
     """The workload's tensors by name, the input first, the rest parameters."""
+    a = attention_shape(name)
+    if a:
+        return {x: gen(i + 1, 4, a[0], AH * AD) for i, x in enumerate("qkv")}
     g = gemm_shape(name)
     if g:
         m, k, n = g
@@ -59,6 +71,9 @@ def tensors(name):
 
 def flops(name):
     """Multiplications and additions of the contractions alone."""
+    a = attention_shape(name)
+    if a:
+        return (2 * a[0] * (a[0] + 1) if a[1] else 4 * a[0] * a[0]) * AH * AD
     g = gemm_shape(name)
     if g:
         return 2 * g[0] * g[1] * g[2]

@@ -46,8 +46,16 @@ def block(x, wqkv, bqkv, wo, bo, gamma1, beta1, w1, b1, w2, b2, gamma2, beta2):
 def build(name, threads):
     if threads > len(cores):
         raise common.Unsupported("%d threads asked for, %d cores to use" % (threads, len(cores)))
+    a = common.attention_shape(name)
+    if a and a[0] > 4096:
+        raise common.Unsupported("holds all scores: %d GB" % (4 * common.AH * a[0] ** 2 >> 30))
     t = [jnp.asarray(v) for v in common.tensors(name).values()]
     f = {"mlp": mlp, "block": block, "linear-gelu": lambda x, w, b: gelu(x @ w + b)}.get(name, lambda a, b: a @ b)
+
+    if a:
+        n, causal = a
+        heads = lambda x: x.reshape(1, n, common.AH, common.AD)
+        f = lambda q, k, v: jax.nn.dot_product_attention(heads(q), heads(k), heads(v), is_causal=causal).reshape(n, -1)
 
     def prepare():
         g, kept = jax.jit(f), [None]

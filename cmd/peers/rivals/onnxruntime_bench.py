@@ -2,6 +2,7 @@
 
 PEER=onnxruntime      weights, and the second operand of a gemm, are constants of the model: packed once
 PEER=onnxruntime-varb both operands of a gemm are inputs
+Attention is measured as MultiHeadAttention, causal attention as GroupQueryAttention, too; the faster counts.
 The block and linear-gelu are measured as plain ONNX operators with all graph optimisations and with Microsoft's
 contributed operators; the faster counts.
 """
@@ -116,6 +117,21 @@ def block(t, kind):
     return g, z, (B * S, D)
 
 
+def attention(t, causal, kind):
+    g, width = Graph(), common.AH * common.AD
+    n = len(t["q"])
+    rows = [g.op("Reshape", [g.input(k, t[k].shape), g.const(np.array([1, n, width], np.int64))]) for k in "qkv"]
+    scale = 1 / math.sqrt(common.AD)
+    if kind == "gqa":
+        past = [g.const(np.zeros((1, common.AH, 0, common.AD), np.float32)) for _ in "kv"]
+        lengths = [g.const(np.array([n - 1], np.int32)), g.const(np.array(n, np.int32))]
+        y = g.op("GroupQueryAttention", rows + past + lengths, 3, domain=MS, num_heads=common.AH,
+                 kv_num_heads=common.AH, scale=scale)[0]
+    else:
+        y = g.op("MultiHeadAttention", rows, domain=MS, num_heads=common.AH, scale=scale, unidirectional=int(causal))
+    return g, g.op("Reshape", [y, g.const(np.array([n, width], np.int64))]), (n, width)
+
+
 def prepared(make, threads, t):
     def prepare():
         g, y, shape = make()
@@ -138,6 +154,10 @@ def build(name, threads):
         makes = {"variable B" if varb else "constant B": lambda: gemm(t, not varb)}
     elif varb:
         raise common.Unsupported("variable B is a question for gemm only")
+    elif common.attention_shape(name):
+        causal = common.attention_shape(name)[1]
+        kinds = ("mha", "gqa") if causal else ("mha",)
+        makes = {k: (lambda k=k: attention(t, causal, k)) for k in kinds}
     elif name == "linear-plain":
         makes = {"ops": lambda: linear(t, False)}
     elif name == "linear-gelu":

@@ -83,6 +83,14 @@ def build(name, threads):
             raise common.Unsupported("calls the same kernel as eager torch")
         out = torch.empty(t[0].shape[0], t[1].shape[1])
         return {"mm": lambda: (lambda: torch.mm(t[0], t[1], out=out), out.numpy)}
+    if common.attention_shape(name):
+        n, causal = common.attention_shape(name)
+        if COMPILE:
+            raise common.Unsupported("calls the same kernel as eager torch")
+        heads = [x.view(1, n, common.AH, common.AD).transpose(1, 2) for x in t]
+        attend = lambda q, k, v: fn.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        rows = lambda *x: attend(*x).transpose(1, 2).reshape(n, common.AH * common.AD)
+        return {"sdpa": prepared(rows, heads[0], heads[1:])}
     # Linear layers keep their weights as torch.nn.Linear does: [out, in].
     x, params = t[0], [p.t().contiguous() if p.dim() == 2 else p for p in t[1:]]
     if name == "linear-plain":

@@ -41,7 +41,7 @@ const Tolerance = 1e-6
 
 // All lists the workloads in the order in which they are measured.
 func All() []Workload {
-	return []Workload{
+	return append([]Workload{
 		gemm("gemm-256", 256, 256, 256, 28.195848743298804, 26544.786087113265),
 		gemm("gemm-512", 512, 512, 512, 129.07308556499055, 207921.37464091816),
 		gemm("gemm-1024", 1024, 1024, 1024, 144.04541823762804, 1486958.9541373376),
@@ -88,7 +88,7 @@ func All() []Workload {
 			FLOPs:    2*512*256*768 + 4*4*128*128*256 + 2*512*256*256 + 4*512*256*1024,
 			Checksum: 36.676196341450755, AbsSum: 113497.0973677611,
 		},
-	}
+	}, attentions()...)
 }
 
 func gemm(name string, m, k, n int, sum, abs float64) Workload {

@@ -3,6 +3,7 @@ package workload
 import (
 	"flag"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -109,6 +110,9 @@ func attention(qkv []float64) []float64 {
 // reference computes a workload in float64.
 func reference(w Workload) []float64 {
 	t := f64(w)
+	if strings.HasPrefix(w.Name, "attention-") {
+		return attend(t["q"], t["k"], t["v"], w.Out[0], strings.HasSuffix(w.Name, "-causal"))
+	}
 	switch w.Name {
 	case "linear-plain":
 		return mul(t["x"], t["w"], nil, 512)
@@ -133,7 +137,11 @@ var answers = flag.Bool("answers", false, "compute the right answers of the larg
 // TestAnswers computes the right answers anew; those of the large products only with -answers.
 func TestAnswers(t *testing.T) {
 	for _, w := range All() {
-		if !*answers && w.FLOPs > 1e9 {
+		large := 1e9
+		if strings.HasPrefix(w.Name, "attention-") {
+			large = 1e11 // see attend
+		}
+		if !*answers && w.FLOPs > large {
 			continue
 		}
 		y := reference(w)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 )
 
@@ -44,14 +45,76 @@ func TestLadder(t *testing.T) {
 	}
 }
 
+// TestInstructionSets computes by the routines of each instruction set that the processor has, on rows side by side,
+// which some read in place, and on spread ones, and in pages.
+func TestInstructionSets(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, s := range [][4]int{{2, 33, 48, 8}, {1, 70, 400, 64}, {3, 200, 206, 24}, {1, 97, 211, 96}, {2, 40, 60, 9}} {
+		heads, queries, keys, depth := s[0], s[1], s[2], s[3]
+		for _, causal := range []bool{false, true} {
+			q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
+			want := make([]float32, heads*queries*depth)
+			naive(heads, queries, keys, depth, causal, q, k, v, want)
+			op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth)), Causal: causal}
+			check := func(name string, micro gemm.Micro[float32], cfg Config, args Args[float32]) {
+				t.Helper()
+				plan, err := newPlan(cfg, onlyCaller(), micro)
+				if err != nil {
+					t.Fatal(err)
+				}
+				args.Q, args.Out = q, make([]float32, len(want))
+				plan.Run(args, Scratch(plan, 1))
+				for i, w := range want {
+					if d := math.Abs(float64(args.Out[i] - w)); !(d < 1e-5) {
+						t.Fatalf("%d×%d panels, %s, %v, causal %v: element %d is %v, want %v", micro.MR, micro.NR, name, s, causal, i, args.Out[i], w)
+					}
+				}
+			}
+			const gap = 3
+			spread := Rows(op, heads, queries, keys, depth)
+			for _, l := range []*gemm.Layout{&spread.K, &spread.V} {
+				l.RowStride = gap * depth
+				for h := range l.Offsets {
+					l.Offsets[h] *= gap
+				}
+			}
+			for _, micro := range gemm.Micros[float32]() {
+				check("side by side", micro, Rows(op, heads, queries, keys, depth), Args[float32]{K: k, V: v})
+				check("spread", micro, spread, Args[float32]{K: spreadRows(k, depth, gap), V: spreadRows(v, depth, gap)})
+				for _, page := range []int{1, 2, keys} {
+					if keys%page != 0 {
+						continue
+					}
+					op := op
+					op.Page, op.HasLengths = page, true
+					cfg, args := Pages(Rows(op, heads, queries, keys, depth))
+					args.K, args.V = k, v
+					check(fmt.Sprintf("pages of %d", page), micro, cfg, args)
+				}
+			}
+		}
+	}
+}
+
+// spreadRows puts rows of width elements gap rows apart.
+func spreadRows(x []float32, width, gap int) []float32 {
+	y := make([]float32, len(x)*gap)
+	for i := 0; i < len(x); i += width {
+		copy(y[i*gap:], x[i:i+width])
+	}
+	return y
+}
+
 func TestErrors(t *testing.T) {
 	p := pool.New(1)
 	good := Rows(graph.Attention{}, 2, 3, 4, 5)
-	short, negative, blocks := good, good, good
+	short, negative, blocks, pages := good, good, good, good
+	pages.Op.Page = 3
 	short.K.Offsets = short.K.Offsets[:1]
 	negative.Out.RowStride = -1
 	blocks.Blocking.Keys = -1
-	for want, cfg := range map[string]Config{"k has 1 offsets for 2 heads": short, "out has": negative, "blocks of 0 queries and -1 keys": blocks} {
+	for want, cfg := range map[string]Config{"k has 1 offsets for 2 heads": short, "out has": negative, "blocks of 0 queries and -1 keys": blocks,
+		"4 keys in pages of 3": pages} {
 		if _, err := New[float32](cfg, p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}

@@ -10,6 +10,7 @@ import (
 // A block is a work item at work: some queries of one head against all their keys.
 type block[T Float] struct {
 	*Plan[T]
+	worker          int
 	head, row, rows int // the queries
 	valid           int // keys of the head
 	width           int // of a value, rounded up to whole panels
@@ -20,9 +21,13 @@ type block[T Float] struct {
 	m, l, c, alpha, sum []T
 	started             []T
 
-	// The block of keys in hand.
+	// The block of keys in hand: packed, but for those that are read in place.
 	key, keys int
 	packed    bool
+	inPlace   int // keys, whole panels
+	keyRows   []T
+	valueRows []T
+	ldk, ldv  int // distances of the rows
 }
 
 // blockTask computes a block of queries of a head.
@@ -38,8 +43,8 @@ func (t *blockTask[T]) Do(worker, item int) {
 	}
 	mem, r := k.scratch[worker], &k.room
 	b := block[T]{
-		Plan: k, head: head, row: row, rows: min(k.queries, k.Dims.Queries-row), valid: k.valid(head),
-		width: roundUp(k.Dims.Width, k.micro.MR),
+		Plan: k, worker: worker, head: head, row: row, rows: min(k.queries, k.Dims.Queries-row), valid: k.valid(head),
+		width: roundUp(k.Dims.Width, k.wide.MR),
 		q:     mem[r.q:r.o], o: mem[r.o:r.k], k: mem[r.k:r.v], v: mem[r.v:r.s], s: mem[r.s:r.mask], mask: mem[r.mask:r.m],
 		m: mem[r.m:r.l], l: mem[r.l:r.c], c: mem[r.c:][:k.micro.NR], alpha: mem[r.alpha:][:k.micro.NR],
 		sum: mem[r.sum:][:k.micro.NR], started: mem[r.started:r.total],
@@ -95,11 +100,7 @@ func (b *block[T]) step(p int) {
 	from := (lo - b.key) / mr * mr
 	first, n := b.key+from, hi-b.key-from
 	s := b.s[:n*nr]
-	if d.Depth == 0 {
-		clear(s)
-	} else {
-		b.micro.Tile(ceilDiv(n, mr), d.Depth, &b.k[from*d.Depth], &b.q[p*nr*d.Depth], &b.s[0], nr, false)
-	}
+	b.score(s, p, from, n)
 	if b.Op.HasMask {
 		b.applyMask(s, row, rows, first, n)
 	}
@@ -116,37 +117,97 @@ func (b *block[T]) step(p int) {
 	again := b.started[p] != 0
 	b.started[p] = 1
 	o := b.o[p*nr*b.width:][:nr*b.width]
-	if n == b.keys {
-		b.micro.Tile(b.width/mr, n, &b.v[0], &s[0], &o[0], nr, again)
-		return
-	}
-	for c := 0; c < b.width; c += mr {
-		b.micro.Tile(1, n, &b.v[c*b.keys+from*mr], &s[0], &o[c*nr], nr, again)
+	mr = b.wide.MR
+	switch {
+	case b.valuesInPlace:
+		b.wide.TileColumns(b.width/mr, n, b.ldv, &b.valueRows[from*b.ldv], &s[0], &o[0], nr, again)
+	case n == b.keys:
+		b.wide.Tile(b.width/mr, n, &b.v[0], &s[0], &o[0], nr, again)
+	default:
+		for c := 0; c < b.width; c += mr {
+			b.wide.Tile(1, n, &b.v[c*b.keys+from*mr], &s[0], &o[c*nr], nr, again)
+		}
 	}
 }
 
-// pack brings the block's keys, and its values transposed, into panels of A.
+// score multiplies the n keys of the block from number from on, where a panel starts, by panel p of the queries.
+func (b *block[T]) score(s []T, p, from, n int) {
+	d, mr, nr := b.Dims.Depth, b.micro.MR, b.micro.NR
+	if d == 0 {
+		clear(s)
+		return
+	}
+	q, tiles := &b.q[p*nr*d], ceilDiv(n, mr)
+	whole := min(max(b.inPlace-from, 0)/mr, tiles)
+	if whole > 0 {
+		b.micro.TileRows(whole, d, b.ldk, &b.keyRows[from*b.ldk], q, &b.s[0], nr, false)
+	}
+	if whole < tiles {
+		at := whole * mr
+		b.micro.Tile(tiles-whole, d, &b.k[(from+at)*d], q, &b.s[at*nr], nr, false)
+	}
+}
+
+// pack brings the block's keys, and its values transposed, into panels of A, but for those that are read in place.
 func (b *block[T]) pack() {
 	d, mr := b.Dims, b.micro.MR
 	b.packed = true
 	if d.Depth > 0 {
-		gemm.Pack(b.k, mr, d.Depth, b.keys, b.args.K[b.K.Offsets[b.head]+b.key*b.K.RowStride:], b.K.ColStride, b.K.RowStride)
+		src, there, row, col := b.source(b.args.K, &b.K, b.KPages, d.Depth, b.keysInPlace, b.room.keyRows)
+		b.inPlace, b.keyRows, b.ldk = 0, src, row
+		if b.keysInPlace {
+			b.inPlace = there / mr * mr // which may be more than the block's
+		}
+		if from := b.inPlace; from < b.keys {
+			gemm.Pack(b.k[from*d.Depth:], mr, d.Depth, b.keys-from, src[from*row:], col, row)
+		}
 	}
 	if d.Width > 0 {
-		gemm.Pack(b.v, mr, b.keys, d.Width, b.args.V[b.V.Offsets[b.head]+b.key*b.V.RowStride:], b.V.RowStride, b.V.ColStride)
+		src, _, row, col := b.source(b.args.V, &b.V, b.VPages, d.Width, b.valuesInPlace, b.room.valueRows)
+		b.valueRows, b.ldv = src, row
+		if !b.valuesInPlace {
+			gemm.Pack(b.v, b.wide.MR, b.keys, d.Width, src, row, col)
+		}
 	}
 }
 
-// cutOff sets the scores of keys out of each query's reach to −Inf; s has n keys from first on.
+// source is where the rows of the block's keys or values stand, with strides, and how many there are, the block's or
+// more: where they lie; or copied side by side into the scratch, if they are spread over pages, or spread and read in
+// place.
+func (b *block[T]) source(x []T, l *gemm.Layout, pages, width int, inPlace bool, room int) (
+	src []T, there, row, col int) {
+	src, there = b.rowsAt(x, l, pages, b.head, b.key, b.Dims.Keys-b.key)
+	if there >= b.keys && (!inPlace || dense(l, width)) {
+		return src, there, l.RowStride, l.ColStride
+	}
+	src = b.scratch[b.worker][room:]
+	b.copyRows(src, x, l, pages, b.head, b.key, b.keys, width)
+	return src, b.keys, width, 1
+}
+
+// cutOff sets the scores of keys out of each query's reach to −Inf; s has n keys from first on. Neither end of the
+// reach falls from one query to the next, so a key is beyond that of the first few queries and before that of the last.
 func (b *block[T]) cutOff(s []T, row, rows, first, n int) {
 	nr, low := b.micro.NR, T(math.Inf(-1))
-	for i := range rows {
-		lo, hi := b.Op.Range(b.Dims, row+i, b.valid)
-		for j := range min(max(lo-first, 0), n) {
-			s[j*nr+i] = low
+	ended, begun := 0, 0 // queries whose keys end before, or begin at or before, the key in hand
+	lo, end := b.Op.Range(b.Dims, row, b.valid)
+	for j := range n {
+		for ended < rows && end <= first+j {
+			if ended++; ended < rows {
+				_, end = b.Op.Range(b.Dims, row+ended, b.valid)
+			}
 		}
-		for j := max(hi-first, 0); j < n; j++ {
-			s[j*nr+i] = low
+		for begun < rows && lo <= first+j {
+			if begun++; begun < rows {
+				lo, _ = b.Op.Range(b.Dims, row+begun, b.valid)
+			}
+		}
+		scores := s[j*nr:][:rows]
+		for i := range scores[:ended] {
+			scores[i] = low
+		}
+		for i := begun; i < rows; i++ {
+			scores[i] = low
 		}
 	}
 }

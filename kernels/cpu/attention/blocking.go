@@ -30,6 +30,7 @@ const (
 // room says where the parts of a worker's scratch start, in elements.
 type room struct {
 	q, o, k, v, s, mask int
+	keyRows, valueRows  int
 	m, l, c, alpha, sum int
 	started             int
 	total               int
@@ -51,11 +52,11 @@ func ceilDiv(n, d int) int { return (n + d - 1) / d }
 func (k *Plan[T]) cut() {
 	d := k.Dims
 	size := int(unsafe.Sizeof(*new(T)))
-	mr, nr := k.micro.MR, k.micro.NR
+	mr, nr, width := k.micro.MR, k.micro.NR, roundUp(d.Width, k.wide.MR)
 	rows := d.Group * d.Queries
 	k.few = rows <= fewQueries && k.Blocking.Queries == 0
 
-	each := max((d.Depth+roundUp(d.Width, mr))*size, 1) // bytes of a key and value, or of a query and result
+	each := max((d.Depth+width)*size, 1) // bytes of a key and value, or of a query and result
 	k.keys = min(blockKeys, max(keyBytes/each/blockKeysMin*blockKeysMin, blockKeysMin))
 	if k.Blocking.Keys > 0 {
 		k.keys = k.Blocking.Keys
@@ -79,11 +80,17 @@ func (k *Plan[T]) cut() {
 	panels := k.queries / nr
 	r := &k.room
 	r.q = take[T](r, gemm.PackedLen(nr, d.Depth, k.queries))
-	r.o = take[T](r, panels*nr*roundUp(d.Width, mr))
+	r.o = take[T](r, panels*nr*width)
 	r.k = take[T](r, gemm.PackedLen(mr, d.Depth, k.keys))
-	r.v = take[T](r, gemm.PackedLen(mr, k.keys, d.Width))
+	r.v = take[T](r, gemm.PackedLen(k.wide.MR, k.keys, d.Width))
 	r.s = take[T](r, nr*roundUp(k.keys+mr, mr))
 	r.mask = take[T](r, nr*(k.keys+mr))
+	if k.copiesKeys {
+		r.keyRows = take[T](r, k.keys*d.Depth)
+	}
+	if k.copiesValues {
+		r.valueRows = take[T](r, k.keys*d.Width)
+	}
 	r.m, r.l = take[T](r, panels*nr), take[T](r, panels*nr)
 	r.c, r.alpha, r.sum = take[T](r, nr), take[T](r, nr), take[T](r, nr)
 	r.started = take[T](r, panels)

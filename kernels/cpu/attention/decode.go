@@ -51,10 +51,11 @@ func (t *chunkTask[T]) Do(worker, item int) {
 
 // stream takes n keys into account for all rows of a group.
 func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
-	d := k.Dims
-	at := func(x []T, l *gemm.Layout) []T { return x[min(l.Offsets[group*d.Group]+key*l.RowStride, len(x)):] }
-	keys, ldk := rowsOf(at(k.args.K, &k.K), &k.K, n, d.Depth, mem[k.room.k:])
-	values, ldv := rowsOf(at(k.args.V, &k.V), &k.V, n, d.Width, mem[k.room.v:])
+	d, first := k.Dims, group*k.Dims.Group
+	keys := stretch[T]{x: k.args.K, l: &k.K, pages: k.KPages, head: first, key: key, width: d.Depth}
+	values := stretch[T]{x: k.args.V, l: &k.V, pages: k.VPages, head: first, key: key, width: d.Width}
+	k.open(&keys, n, mem[k.room.k:])
+	k.open(&values, n, mem[k.room.v:])
 	for r := range d.Group * d.Queries {
 		head, query := k.place(group, r)
 		lo, hi := k.Op.Range(d, query, k.valid(head))
@@ -63,12 +64,10 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 			continue
 		}
 		s := mem[k.room.s:][lo:hi]
-		clear(s)
 		if d.Depth > 0 {
-			q := &mem[k.room.q+r*d.Depth]
-			for j := range s {
-				s[j] = k.micro.Dot(d.Depth, q, &keys[(lo+j)*ldk])
-			}
+			k.score(s, &mem[k.room.q+r*d.Depth], &keys, lo)
+		} else {
+			clear(s)
 		}
 		k.maskRow(s, mem[k.room.mask:], head, query, key+lo)
 		p := k.partial(group, chunk, r)
@@ -77,21 +76,48 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 			k.dropRow(s, 1, head, query, key+lo, len(s))
 		}
 		if d.Width > 0 {
-			k.gather(p[partialHead:], s, values[lo*ldv:], ldv)
+			k.gather(p[partialHead:], s, &values, lo)
 		}
 	}
 }
 
-// rowsOf returns n rows of width elements that stand side by side, and the distance of the rows: where they lie in
-// src, or copied to room.
-func rowsOf[T Float](src []T, l *gemm.Layout, n, width int, room []T) ([]T, int) {
-	if l.ColStride == 1 || width <= 1 {
-		return src, l.RowStride
+// A stretch is the keys, or the values, that a step reads: in place, page by page, or copied where their elements do
+// not stand side by side.
+type stretch[T Float] struct {
+	x          []T
+	l          *gemm.Layout
+	pages      int
+	head, key  int
+	width      int
+	sideBySide []T // the copy
+}
+
+// open copies the n rows of a stretch to room if it has to.
+func (k *Plan[T]) open(x *stretch[T], n int, room []T) {
+	if x.l.ColStride != 1 && x.width > 1 {
+		x.sideBySide = room
+		k.copyRows(room, x.x, x.l, x.pages, x.head, x.key, n, x.width)
 	}
-	for i := range n {
-		vec.Gather(room[i*width:][:width], src[i*l.RowStride:], l.ColStride)
+}
+
+// read returns the rows of a stretch from row i on, their distance, and how many of n follow one another.
+func (k *Plan[T]) read(x *stretch[T], i, n int) (rows []T, ld, run int) {
+	if x.sideBySide != nil {
+		return x.sideBySide[i*x.width:], x.width, n
 	}
-	return room, width
+	rows, run = k.rowsAt(x.x, x.l, x.pages, x.head, x.key+i, n)
+	return rows, x.l.RowStride, run
+}
+
+// score sets s to the products of a query with the keys from row i on.
+func (k *Plan[T]) score(s []T, q *T, keys *stretch[T], i int) {
+	for len(s) > 0 {
+		rows, ld, run := k.read(keys, i, len(s))
+		for j := range run {
+			s[j] = k.micro.Dot(keys.width, q, &rows[j*ld])
+		}
+		s, i = s[run:], i+run
+	}
 }
 
 // maskRow applies the mask to the scores of one query for the keys from first on.
@@ -129,14 +155,18 @@ func (k *Plan[T]) weigh(p, s []T) {
 	p[partialSum] += opcodes[T]().ExpSubSum()(s, s, c)
 }
 
-// gather adds the rows of values, ld apart, weighted by p, to o.
-func (k *Plan[T]) gather(o, p, values []T, ld int) {
-	j := 0
-	for ; j+4 <= len(p); j += 4 {
-		k.micro.Axpy4(len(o), &p[j], &values[j*ld], ld, &o[0])
-	}
-	for ; j < len(p); j++ {
-		opcodes[T]().Axpy(o, values[j*ld:][:len(o)], p[j])
+// gather adds the values from row i on, weighted by p, to o.
+func (k *Plan[T]) gather(o, p []T, values *stretch[T], i int) {
+	for len(p) > 0 {
+		rows, ld, run := k.read(values, i, len(p))
+		j := 0
+		for ; j+4 <= run; j += 4 {
+			k.micro.Axpy4(len(o), &p[j], &rows[j*ld], ld, &o[0])
+		}
+		for ; j < run; j++ {
+			opcodes[T]().Axpy(o, rows[j*ld:][:len(o)], p[j])
+		}
+		p, i = p[run:], i+run
 	}
 }
 

@@ -9,11 +9,14 @@
 //
 //	for each block of queries of a head, in parallel          q, o: L2
 //	  for each block of keys that they may attend
-//	    pack k and v                                          k, v: L2
+//	    pack k and v, if need be                              k, v: L2
 //	    for each panel of NR queries                          q: L1
 //	      s = k·qᵀ, a panel [keys][NR]                        s: L1
 //	      mask s; raise m; s = e^(s−m); l += Σ s, down the columns
 //	      oᵀ += vᵀ·s                                          oᵀ: a panel [width][NR]
+//
+// With AVX-512 the matrix kernels read k and v row by row as they are, without packing; rows that lie far apart are
+// copied side by side first.
 //
 // Everything is computed transposed: scores come out of the matrix kernel as the panel that the second product reads,
 // so that probabilities are never moved, and a softmax of NR rows goes down the columns, vertically. Scale is folded
@@ -30,6 +33,12 @@
 //
 // A [Backward] computes the probabilities again from the log-sum-exp, block by block: see backward.go. Its memory beside
 // the gradients is one number a query.
+//
+// # Pages
+//
+// Keys and values that stand in pages of a pool (paged attention, Kwon et al., arXiv 2309.06180) are found through the
+// sequence's table. Decoding reads them where they lie, a page at a time; blocks that reach over several pages are
+// copied side by side before they are packed.
 //
 // # Determinism
 //

@@ -20,11 +20,12 @@ type Rung struct {
 }
 
 // Ladder climbs from the definition to this package's way of computing it, on one core, so that each step's worth can
-// be measured. Only the last rung is meant for use.
+// be measured. The last two are meant for use.
 var Ladder = []Rung{
 	{"naive", "The definition: all scores of a head are stored, then their softmax, then its product with the values.", naive},
 	{"blocked", "Blocks of keys with the online softmax, so that no score is stored for long; a query at a time, by vector opcodes.", blocked},
 	{"flash", "Packed panels of queries through the matrix kernels, blocks out of reach left out: this package's plans.", flash},
+	{"paged", "The same, with keys and values in pages of up to 16 that a table lists.", paged},
 }
 
 // reachOf is how many keys query i may attend.
@@ -118,11 +119,51 @@ var onlyCaller = sync.OnceValue(func() *pool.Pool { return pool.New(1) })
 
 func flash(heads, queries, keys, depth int, causal bool, q, k, v, out []float32) {
 	op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth)), Causal: causal}
-	plan, err := New[float32](Rows(op, heads, queries, keys, depth), onlyCaller())
+	run(Rows(op, heads, queries, keys, depth), Args[float32]{Q: q, K: k, V: v, Out: out})
+}
+
+// run computes on the caller's core.
+func run(cfg Config, args Args[float32]) {
+	plan, err := New[float32](cfg, onlyCaller())
 	if err != nil {
 		panic(err) // as an index out of range does in the other rungs
 	}
-	plan.Run(Args[float32]{Q: q, K: k, V: v, Out: out}, Scratch(plan, 1))
+	plan.Run(args, Scratch(plan, 1))
+}
+
+// rungPage is how many keys a page of the rung has at most.
+const rungPage = 16
+
+// paged finds the heads' keys in pages that follow one another, each head a sequence of its own.
+func paged(heads, queries, keys, depth int, causal bool, q, k, v, out []float32) {
+	page := min(rungPage, keys)
+	for keys%page != 0 {
+		page--
+	}
+	op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth)), Causal: causal, HasLengths: true, Page: page}
+	cfg, args := Pages(Rows(op, heads, queries, keys, depth))
+	args.Q, args.K, args.V, args.Out = q, k, v, out
+	run(cfg, args)
+}
+
+// Pages makes each head of a configuration from [Rows] a sequence whose keys are cut into pages, with the lengths and
+// the table that say so. Its Op has the size of a page, which divides the keys.
+func Pages(cfg Config) (Config, Args[float32]) {
+	d := &cfg.Dims
+	d.Batch, d.Heads = graph.ShapeOf(d.Heads), 1
+	sequences := d.Batch.At(0)
+	args := Args[float32]{Lengths: make([]int, sequences), Table: make([]int, sequences*d.Keys/cfg.Op.Page)}
+	for i := range args.Lengths {
+		args.Lengths[i] = d.Keys
+	}
+	for i := range args.Table {
+		args.Table[i] = i
+	}
+	for _, l := range []*gemm.Layout{&cfg.K, &cfg.V} {
+		l.Offsets = make([]int, sequences)
+	}
+	cfg.KPages, cfg.VPages = cfg.Op.Page*d.Depth, cfg.Op.Page*d.Width
+	return cfg, args
 }
 
 // Rows is the configuration of heads that follow one another, each with keys and values of its own, row-major.

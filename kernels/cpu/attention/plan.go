@@ -7,17 +7,22 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/vec"
 )
 
 // A Config describes an attention over Heads heads in all, those of all batches one after another. Offsets of a layout
 // say where a head's matrix starts: Q and Out have Queries rows, K and V Keys rows (an offset for each head of queries,
 // whether they share keys or not), Mask Queries rows of Keys columns, and LSE Queries rows of one column. Strides may
 // be anything not negative.
+//
+// With pages, rows and strides of K and V are those of a page, offsets lead to the head in the first page of the pool,
+// and KPages and VPages are the distances of the pages.
 type Config struct {
 	Op   graph.Attention
 	Dims graph.AttentionDims
 
 	Q, K, V, Mask, Out, LSE gemm.Layout
+	KPages, VPages          int
 	Bool                    bool // the mask is one of Bools
 
 	Blocking Blocking
@@ -29,12 +34,14 @@ type Blocking struct {
 	Keys    int // per step
 }
 
-// Args are the operands of a run. Mask or Keep, Lengths (one for each batch) and Seed are there if the operation has
-// them; LSE may be nil.
+// Args are the operands of a run. Mask or Keep, Lengths (one for each batch), Table (Keys÷Page entries for each batch;
+// those that [graph.Attention.Entries] counts are pages of the pool) and Seed are there if the operation has them; LSE
+// may be nil.
 type Args[T Float] struct {
 	Q, K, V, Mask []T
 	Keep          []bool
 	Lengths       []int
+	Table         []int
 	Seed          uint64
 	Out, LSE      []T
 }
@@ -43,8 +50,13 @@ type Args[T Float] struct {
 type Plan[T Float] struct {
 	Config
 	micro gemm.Micro[T]
-	pool  *pool.Pool
-	heads int
+	wide  gemm.Micro[T] // micro with the panels of A that fit the width of a value
+	// Whether the matrix kernels read rows of keys and values, without packing; and whether there is room for a copy of
+	// the rows of a block side by side.
+	keysInPlace, valuesInPlace bool
+	copiesKeys, copiesValues   bool
+	pool                       *pool.Pool
+	heads                      int
 
 	queries, keys int // of a block
 	blocks        int // of queries in a head
@@ -62,13 +74,29 @@ type Plan[T Float] struct {
 
 // New makes a plan that runs on the workers of p.
 func New[T Float](cfg Config, p *pool.Pool) (*Plan[T], error) {
+	return newPlan(cfg, p, gemm.MicroOf[T]())
+}
+
+// newPlan is New with the routines of some instruction set.
+func newPlan[T Float](cfg Config, p *pool.Pool, micro gemm.Micro[T]) (*Plan[T], error) {
 	d := cfg.Dims
-	k := &Plan[T]{Config: cfg, micro: gemm.MicroOf[T](), pool: p, heads: d.Batch.Elems() * d.Heads}
+	k := &Plan[T]{Config: cfg, micro: micro, wide: micro.Fit(d.Width), pool: p, heads: d.Batch.Elems() * d.Heads}
+	k.keysInPlace = micro.TileRows != nil && cfg.K.ColStride == 1
+	k.valuesInPlace = micro.TileColumns != nil && cfg.V.ColStride == 1 && d.Width%micro.ColumnsMR == 0
+	if k.valuesInPlace {
+		k.wide.MR = micro.ColumnsMR
+	}
+	k.copiesKeys = cfg.Op.Page > 0 || k.keysInPlace && !dense(&cfg.K, d.Depth)
+	k.copiesValues = cfg.Op.Page > 0 || k.valuesInPlace && !dense(&cfg.V, d.Width)
 	for name, l := range map[string]gemm.Layout{"q": cfg.Q, "k": cfg.K, "v": cfg.V, "out": cfg.Out} {
 		if len(l.Offsets) != k.heads || l.RowStride < 0 || l.ColStride < 0 {
 			return nil, fmt.Errorf("attention: %s has %d offsets for %d heads, strides %d and %d",
 				name, len(l.Offsets), k.heads, l.RowStride, l.ColStride)
 		}
+	}
+	if cfg.Op.Page < 0 || cfg.KPages < 0 || cfg.VPages < 0 || cfg.Op.Page > 0 && d.Keys%cfg.Op.Page != 0 {
+		return nil, fmt.Errorf("attention: %d keys in pages of %d, strides %d and %d",
+			d.Keys, cfg.Op.Page, cfg.KPages, cfg.VPages)
 	}
 	if cfg.Blocking.Queries < 0 || cfg.Blocking.Keys < 0 {
 		return nil, fmt.Errorf("attention: blocks of %d queries and %d keys", cfg.Blocking.Queries, cfg.Blocking.Keys)
@@ -76,6 +104,10 @@ func New[T Float](cfg Config, p *pool.Pool) (*Plan[T], error) {
 	k.cut()
 	return k, nil
 }
+
+// dense reports whether rows lie close enough to be read in place time and again: spread ones drive one another out of
+// a cache whose lines are chosen by the address, so that a block of them is copied first.
+func dense(l *gemm.Layout, width int) bool { return l.RowStride <= 2*width }
 
 // Room is how many elements of scratch each worker needs.
 func (k *Plan[T]) Room() int { return k.room.total }
@@ -109,6 +141,30 @@ func (k *Plan[T]) valid(head int) int {
 		return k.Dims.Keys
 	}
 	return min(max(k.args.Lengths[head/k.Dims.Heads], 0), k.Dims.Keys)
+}
+
+// rowsAt returns the rows of x, keys or values, from a key of a head on, and how many of the n wanted follow one
+// another: those of one page.
+func (k *Plan[T]) rowsAt(x []T, l *gemm.Layout, pages, head, key, n int) ([]T, int) {
+	at := l.Offsets[head]
+	if page := k.Op.Page; page > 0 {
+		n = min(n, page-key%page)
+		at += k.args.Table[head/k.Dims.Heads*(k.Dims.Keys/page)+key/page] * pages
+		key %= page
+	}
+	return x[min(at+key*l.RowStride, len(x)):], n
+}
+
+// copyRows is rowsAt for all n, of width elements each, put side by side.
+func (k *Plan[T]) copyRows(dst, x []T, l *gemm.Layout, pages, head, key, n, width int) {
+	for end := key + n; key < end; {
+		rows, run := k.rowsAt(x, l, pages, head, key, end-key)
+		for i := range run {
+			vec.Gather(dst[:width], rows[i*l.RowStride:], l.ColStride)
+			dst = dst[width:]
+		}
+		key += run
+	}
 }
 
 // reach returns the keys that queries i to j−1 of a head may attend: those that any may, and those that all may.

@@ -13,6 +13,13 @@ type kernel[T Float] struct {
 	// block; b to a panel of B, [kc][nr]; rows of c are ldc elements apart.
 	// Neither tiles nor kc is 0.
 	tile func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
+	// narrow is tile with panels of A of narrowRows, fewer than mr; 0 and nil
+	// if there is no such routine.
+	narrowRows int
+	narrow     func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
+	// tileRows is tile, and tileColumns narrow, with A in place: rows or columns
+	// of A lie lda elements apart. Nil where there are none.
+	tileRows, tileColumns func(tiles, kc, lda int, a, b, c *T, ldc int, accumulate bool)
 	// pack is as the function Pack, whose arguments have been checked.
 	pack func(dst []T, width, k, n int, src []T, kStride, nStride int)
 	// dot returns the dot product of n elements.

@@ -30,11 +30,59 @@ func tileAVX512F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc in
 //go:noescape
 func tileAVX512F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
 
+// tile8AVX512F32 computes a column of tiles, each 8×32: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][8], one after another; b to one panel of B, [kc][32];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+//
+//go:noescape
+func tile8AVX512F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
+
+// tile8AVX512F64 computes a column of tiles, each 8×16: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][8], one after another; b to one panel of B, [kc][16];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+//
+//go:noescape
+func tile8AVX512F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
+
+// tileRowsAVX512F32 computes a column of tiles, each 12×32: C = A·B, or C += A·B if accumulate.
+// a points to the rows of A, 12 for each tile, lda elements apart; b to one panel of B, [kc][32];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+//
+//go:noescape
+func tileRowsAVX512F32(tiles int, kc int, lda int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
+
+// tileRowsAVX512F64 computes a column of tiles, each 12×16: C = A·B, or C += A·B if accumulate.
+// a points to the rows of A, 12 for each tile, lda elements apart; b to one panel of B, [kc][16];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+//
+//go:noescape
+func tileRowsAVX512F64(tiles int, kc int, lda int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
+
+// tileColumnsAVX512F32 computes a column of tiles, each 8×32: C = A·B, or C += A·B if accumulate.
+// a points to the columns of A, 8 for each tile, whose elements are lda apart; b to one panel of B, [kc][32];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+//
+//go:noescape
+func tileColumnsAVX512F32(tiles int, kc int, lda int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
+
+// tileColumnsAVX512F64 computes a column of tiles, each 8×16: C = A·B, or C += A·B if accumulate.
+// a points to the columns of A, 8 for each tile, whose elements are lda apart; b to one panel of B, [kc][16];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+//
+//go:noescape
+func tileColumnsAVX512F64(tiles int, kc int, lda int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
+
 // copyRows24 cuts rows of panels·24 bytes, srcStride bytes apart, into pieces of 24 bytes;
 // piece j of row i goes to dst + j·panelStride + i·24. Neither rows nor panels may be 0.
 //
 //go:noescape
 func copyRows24(rows int, panels int, src *byte, srcStride int, dst *byte, panelStride int)
+
+// copyRows32 cuts rows of panels·32 bytes, srcStride bytes apart, into pieces of 32 bytes;
+// piece j of row i goes to dst + j·panelStride + i·32. Neither rows nor panels may be 0.
+//
+//go:noescape
+func copyRows32(rows int, panels int, src *byte, srcStride int, dst *byte, panelStride int)
 
 // copyRows48 cuts rows of panels·48 bytes, srcStride bytes apart, into pieces of 48 bytes;
 // piece j of row i goes to dst + j·panelStride + i·48. Neither rows nor panels may be 0.

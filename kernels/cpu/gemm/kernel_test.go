@@ -50,6 +50,90 @@ func TestStreamingKernels(t *testing.T) {
 	t.Run("float64", testStreaming[float64])
 }
 
+// testTiles compares the matrix kernels of each instruction set, with A in panels and in place, with the definition.
+func testTiles[T Float](t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	random := func(n int) []T {
+		x := make([]T, n)
+		for i := range x {
+			x[i] = T(rng.NormFloat64())
+		}
+		return x
+	}
+	const gap = 3
+	for _, k := range kernels[T]() {
+		// check runs one kernel; a has element (i, p) at place(i, p), n of them.
+		check := func(name string, mr, tiles, kc, n int, place func(i, p int) int, run func(a, b, c *T, ldc int, accumulate bool)) {
+			t.Helper()
+			ldc := k.nr + gap
+			a, b := random(n), random(kc*k.nr)
+			for _, accumulate := range []bool{false, true} {
+				c := random(tiles * mr * ldc)
+				before := append([]T(nil), c...)
+				run(&a[0], &b[0], &c[0], ldc, accumulate)
+				for at, got := range c {
+					i, j := at/ldc, at%ldc
+					want, terms := float64(before[at]), math.Abs(float64(before[at]))
+					if j < k.nr {
+						if !accumulate {
+							want, terms = 0, 0
+						}
+						for p := range kc {
+							v := float64(a[place(i, p)]) * float64(b[p*k.nr+j])
+							want, terms = want+v, terms+math.Abs(v)
+						}
+					}
+					if !(math.Abs(float64(got)-want) <= tolerance[T]()*terms) {
+						t.Fatalf("%s %s, %d tiles, k %d, accumulate %v: element %d,%d is %v, want %v", k.name, name, tiles, kc, accumulate, i, j, got, want)
+					}
+				}
+			}
+		}
+		for _, tiles := range []int{1, 3} {
+			for _, kc := range []int{1, 3, 4, 9, 64} {
+				panels := func(mr int) func(i, p int) int {
+					return func(i, p int) int { return (i/mr*kc+p)*mr + i%mr }
+				}
+				check("tile", k.mr, tiles, kc, tiles*k.mr*kc, panels(k.mr), func(a, b, c *T, ldc int, accumulate bool) {
+					k.tile(tiles, kc, a, b, c, ldc, accumulate)
+				})
+				if k.narrow == nil {
+					continue
+				}
+				n := k.narrowRows
+				check("narrow", n, tiles, kc, tiles*n*kc, panels(n), func(a, b, c *T, ldc int, accumulate bool) {
+					k.narrow(tiles, kc, a, b, c, ldc, accumulate)
+				})
+				lda := kc + gap
+				check("rows", k.mr, tiles, kc, tiles*k.mr*lda-gap, func(i, p int) int { return i*lda + p }, func(a, b, c *T, ldc int, accumulate bool) {
+					k.tileRows(tiles, kc, lda, a, b, c, ldc, accumulate)
+				})
+				across := tiles*n + gap
+				check("columns", n, tiles, kc, kc*across-gap, func(i, p int) int { return p*across + i }, func(a, b, c *T, ldc int, accumulate bool) {
+					k.tileColumns(tiles, kc, across, a, b, c, ldc, accumulate)
+				})
+			}
+		}
+	}
+}
+
+func TestTiles(t *testing.T) {
+	t.Run("float32", testTiles[float32])
+	t.Run("float64", testTiles[float64])
+}
+
+// TestFit picks the panels that waste the fewest rows.
+func TestFit(t *testing.T) {
+	for _, m := range Micros[float32]() {
+		for rows := 1; rows < 100; rows++ {
+			fit := m.Fit(rows)
+			if roundUp(rows, fit.MR) > roundUp(rows, m.MR) || fit.NR != m.NR || m.MR == 12 && rows == 64 && fit.MR != 8 {
+				t.Errorf("panels of %d for %d rows, by default %d", fit.MR, rows, m.MR)
+			}
+		}
+	}
+}
+
 func TestKernelNames(t *testing.T) {
 	if Kernel[float32]() != kernels32[0].name || Kernel[float64]() != kernels64[0].name {
 		t.Error("Kernel does not name the preferred kernel")

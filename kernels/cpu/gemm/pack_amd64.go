@@ -52,6 +52,8 @@ func rowCopier(bytes int) func(rows, panels int, src *byte, srcStride int, dst *
 	switch bytes {
 	case 24:
 		return copyRows24
+	case 32:
+		return copyRows32
 	case 48:
 		return copyRows48
 	case 64:

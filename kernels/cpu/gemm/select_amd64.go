@@ -11,6 +11,8 @@ func native32() []*kernel[float32] {
 	}
 	avx512 := avx2
 	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 32, tileAVX512F32
+	avx512.narrowRows, avx512.narrow = 8, tile8AVX512F32
+	avx512.tileRows, avx512.tileColumns = tileRowsAVX512F32, tileColumnsAVX512F32
 	return supported(avx512, avx2)
 }
 
@@ -22,6 +24,8 @@ func native64() []*kernel[float64] {
 	}
 	avx512 := avx2
 	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 16, tileAVX512F64
+	avx512.narrowRows, avx512.narrow = 8, tile8AVX512F64
+	avx512.tileRows, avx512.tileColumns = tileRowsAVX512F64, tileColumnsAVX512F64
 	return supported(avx512, avx2)
 }
 

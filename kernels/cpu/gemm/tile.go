@@ -13,10 +13,37 @@ type Micro[T Float] struct {
 	Dot func(n int, x, y *T) T
 	// Axpy4 adds alpha[0]·x₀ + … + alpha[3]·x₃ to y, n elements each; row xᵢ starts i·stride elements after x.
 	Axpy4 func(n int, alpha, x *T, stride int, y *T)
+
+	// TileRows is Tile with A in place: element (i, k) of the blocks' rows, MR for each, is a[i·lda + k]. TileColumns
+	// is that with a[i + k·lda], and ColumnsMR rows for each block. They are nil where there are none.
+	TileRows, TileColumns func(tiles, kc, lda int, a, b, c *T, ldc int, accumulate bool)
+	ColumnsMR             int
+
+	narrowRows int
+	narrow     func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
+}
+
+// Fit returns m with the panels of A in which a product of so many rows computes the fewest that it does not need.
+func (m Micro[T]) Fit(rows int) Micro[T] {
+	if n := m.narrow; n != nil && roundUp(rows, m.narrowRows) < roundUp(rows, m.MR) {
+		m.MR, m.Tile = m.narrowRows, n
+	}
+	return m
 }
 
 // MicroOf returns the routines that this processor runs fastest.
-func MicroOf[T Float]() Micro[T] {
-	k := kernels[T]()[0]
-	return Micro[T]{MR: k.mr, NR: k.nr, Tile: k.tile, Dot: k.dot, Axpy4: k.axpy4}
+func MicroOf[T Float]() Micro[T] { return kernels[T]()[0].micro() }
+
+func (k *kernel[T]) micro() Micro[T] {
+	return Micro[T]{MR: k.mr, NR: k.nr, Tile: k.tile, Dot: k.dot, Axpy4: k.axpy4,
+		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, narrowRows: k.narrowRows, narrow: k.narrow}
+}
+
+// Micros returns the routines of every instruction set that this processor runs, the fastest first, for tests.
+func Micros[T Float]() []Micro[T] {
+	var list []Micro[T]
+	for _, k := range kernels[T]() {
+		list = append(list, k.micro())
+	}
+	return list
 }

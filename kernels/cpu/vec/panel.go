@@ -11,20 +11,30 @@ import (
 // opcodes here go down its columns, with one number for each: a softmax of as many rows of scores at once as there are
 // columns, without a sum across a vector.
 
-// stripColumns is how many columns the assembly handles at a time.
-const stripColumns = 16
+// stripKernels are the assembly kernels of one instruction set for float32. They handle a strip of so many columns at a
+// time: x points to one of rows rows, stride elements apart.
+type stripKernels struct {
+	name    string
+	columns int
+	max     func(rows, stride int, x, top *float32)
+	exp     func(rows, stride int, x, c, sum *float32)
+	scale   func(rows, stride int, x, by *float32)
+}
 
-// The kernels of float32, nil where there are none. x points to a strip of stripColumns columns of rows rows, stride
-// elements apart.
-var (
-	maxStrip   func(rows, stride int, x, top *float32)
-	expStrip   func(rows, stride int, x, c, sum *float32)
-	scaleStrip func(rows, stride int, x, by *float32)
-)
+// strips lists what this processor can run, the fastest first.
+var strips []stripKernels
 
-// strips reports whether panels of so many columns of T go through the assembly.
-func strips[T Float](columns int) bool {
-	return maxStrip != nil && unsafe.Sizeof(*new(T)) == 4 && columns%stripColumns == 0
+// stripsOf returns the kernels for panels of so many columns of T, nil if there are none.
+func stripsOf[T Float](columns int) *stripKernels {
+	if unsafe.Sizeof(*new(T)) != 4 {
+		return nil
+	}
+	for i := range strips {
+		if columns%strips[i].columns == 0 {
+			return &strips[i]
+		}
+	}
+	return nil
 }
 
 func single[T Float](x []T, at int) *float32 { return (*float32)(unsafe.Pointer(&x[at])) }
@@ -35,9 +45,9 @@ func PanelMax[T Float](x, top []T) {
 	if len(x) == 0 {
 		return
 	}
-	if strips[T](width) {
-		for j := 0; j < width; j += stripColumns {
-			maxStrip(len(x)/width, width, single(x, j), single(top, j))
+	if k := stripsOf[T](width); k != nil {
+		for j := 0; j < width; j += k.columns {
+			k.max(len(x)/width, width, single(x, j), single(top, j))
 		}
 		return
 	}
@@ -57,9 +67,9 @@ func PanelExp[T Float](x, c, sum []T) {
 	if len(x) == 0 {
 		return
 	}
-	if strips[T](width) {
-		for j := 0; j < width; j += stripColumns {
-			expStrip(len(x)/width, width, single(x, j), single(c, j), single(sum, j))
+	if k := stripsOf[T](width); k != nil {
+		for j := 0; j < width; j += k.columns {
+			k.exp(len(x)/width, width, single(x, j), single(c, j), single(sum, j))
 		}
 		return
 	}
@@ -78,9 +88,9 @@ func PanelScale[T Float](x, by []T) {
 	if len(x) == 0 {
 		return
 	}
-	if strips[T](width) {
-		for j := 0; j < width; j += stripColumns {
-			scaleStrip(len(x)/width, width, single(x, j), single(by, j))
+	if k := stripsOf[T](width); k != nil {
+		for j := 0; j < width; j += k.columns {
+			k.scale(len(x)/width, width, single(x, j), single(by, j))
 		}
 		return
 	}

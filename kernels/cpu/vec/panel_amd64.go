@@ -19,3 +19,19 @@ func expColumnsF32(rows int, stride int, x *float32, c *float32, sum *float32)
 //
 //go:noescape
 func scaleColumnsF32(rows int, stride int, x *float32, by *float32)
+
+// maxColumnsAVX512F32 raises top[j] to the greatest x[i·stride + j] for j < 32. NaN is passed over.
+//
+//go:noescape
+func maxColumnsAVX512F32(rows int, stride int, x *float32, top *float32)
+
+// expColumnsAVX512F32 sets x[i·stride + j] to e^(x[i·stride + j] − c[j]), which may not be above 1, for j < 32, and adds
+// the results to sum[j].
+//
+//go:noescape
+func expColumnsAVX512F32(rows int, stride int, x *float32, c *float32, sum *float32)
+
+// scaleColumnsAVX512F32 multiplies x[i·stride + j] by by[j] for j < 32.
+//
+//go:noescape
+func scaleColumnsAVX512F32(rows int, stride int, x *float32, by *float32)

@@ -532,8 +532,9 @@ func testNoAllocation[T Float](t *testing.T, k *Kernels[T]) {
 	}
 }
 
-// TestRegisters checks that the assembly keeps to the sixteen registers of AVX2:
-// the generator's register allocator knows the others, too.
+// TestRegisters checks that the assembly keeps to the sixteen registers of AVX2,
+// but for functions named after AVX-512: the generator's register allocator
+// knows the others, too.
 func TestRegisters(t *testing.T) {
 	files, err := filepath.Glob("*_amd64.s")
 	if err != nil || len(files) == 0 {
@@ -544,6 +545,7 @@ func TestRegisters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		text = regexp.MustCompile(`(?ms)^TEXT ·\w*AVX512.*?(^// func|^DATA|\z)`).ReplaceAll(text, nil)
 		if at := regexp.MustCompile(`\b([XYZ](1[6-9]|2[0-9]|3[01])|Z[0-9]+|K[0-7])\b`).Find(text); at != nil {
 			t.Errorf("%s uses %s", file, at)
 		}

@@ -41,4 +41,21 @@ func (m *maker) attention() {
 	add("dropout", graph.Attention{Dropout: 0.5}, qkv(2, 1, 3, 4), seed)
 	add("everything", graph.Attention{Causal: true, Window: 3, HasMask: true, HasLengths: true, Dropout: 0.25}, qkv(4, 2, 3, 4),
 		m.real(1, 4, 1, 4), integer(graph.I32, 2, 5, 2), seed)
+	m.paged(add)
+}
+
+// paged has pools of 4 pages for 2 sequences of up to 3 pages.
+func (m *maker) paged(add func(name string, op graph.Attention, args []Arg, more ...Arg)) {
+	table := integer(graph.I64, 0, 4, 2, 3)
+	qkv := func(h, hk, sq, page int) []Arg {
+		return []Arg{m.real(2, h, sq, 3), m.real(4, hk, page, 3), m.real(4, hk, page, 2)}
+	}
+	op := graph.Attention{HasLengths: true, Page: 2}
+	add("paged", op, qkv(2, 2, 3, 2), integer(graph.I32, 1, 7, 2), table)
+	op.Causal, op.Tail = true, true
+	add("paged_tail", op, qkv(4, 2, 2, 2), integer(graph.I64, 2, 7, 2), table)
+	op.Page, op.Window, op.HasMask, op.Dropout = 1, 2, true, 0.25
+	add("paged_everything", op, qkv(2, 1, 2, 1), m.real(2, 1, 1, 3), integer(graph.I64, 2, 4, 2), table, integer(graph.I64, -9, 9))
+	one := []Arg{m.real(2, 1, 3), m.real(3, 1, 5, 3), m.real(3, 1, 5, 2)}
+	add("paged_one", graph.Attention{HasLengths: true, Page: 5}, one, integer(graph.I64, 3, 12), integer(graph.I64, 0, 3, 2))
 }

@@ -11,7 +11,7 @@ import (
 func (m *maker) attentionGrad() {
 	for i, c := range m.cases {
 		op, ok := c.Op.(graph.Attention)
-		if !ok {
+		if !ok || op.Page != 0 { // whose gradient is that of gathered keys
 			continue
 		}
 		types := make([]graph.Type, len(c.Args))

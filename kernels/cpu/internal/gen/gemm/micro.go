@@ -12,23 +12,40 @@ import (
 // with the mr×nr block of C in registers: per k it loads nr elements of B,
 // broadcasts mr elements of A and issues mr·nr/lanes multiply-adds. The shape
 // follows from the register file: with 16 registers 12 accumulators, two of B
-// and two broadcasts; with 32 registers 24 accumulators.
+// and two broadcasts; with 32 registers 24 accumulators, or 16 where fewer rows
+// fit the product better.
 type microKernel struct {
 	name string
 	element
 	width
 	mr     int
 	unroll int
+	from   source
 }
+
+// A source is how a micro-kernel finds the elements of A.
+type source uint8
+
+const (
+	panels  source = iota // packed, [k][mr]
+	rows                  // in place, [mr][k], rows lda elements apart
+	columns               // in place, [k][mr], rows of all tiles lda elements apart
+)
 
 // vectorsB is the number of vector registers that one row of a B panel fills.
 const vectorsB = 2
 
 var microKernels = []microKernel{
-	{"tileAVX2F32", float32s, avx2, 6, 8},
-	{"tileAVX2F64", float64s, avx2, 6, 8},
-	{"tileAVX512F32", float32s, avx512, 12, 4},
-	{"tileAVX512F64", float64s, avx512, 12, 4},
+	{"tileAVX2F32", float32s, avx2, 6, 8, panels},
+	{"tileAVX2F64", float64s, avx2, 6, 8, panels},
+	{"tileAVX512F32", float32s, avx512, 12, 4, panels},
+	{"tileAVX512F64", float64s, avx512, 12, 4, panels},
+	{"tile8AVX512F32", float32s, avx512, 8, 4, panels},
+	{"tile8AVX512F64", float64s, avx512, 8, 4, panels},
+	{"tileRowsAVX512F32", float32s, avx512, 12, 4, rows},
+	{"tileRowsAVX512F64", float64s, avx512, 12, 4, rows},
+	{"tileColumnsAVX512F32", float32s, avx512, 8, 4, columns},
+	{"tileColumnsAVX512F64", float64s, avx512, 8, 4, columns},
 }
 
 func (k microKernel) nr() int { return vectorsB * k.width.bytes / k.element.bytes }
@@ -38,13 +55,21 @@ func (k microKernel) aRow() int { return k.mr * k.element.bytes }
 func (k microKernel) bRow() int { return vectorsB * k.width.bytes }
 
 func (k microKernel) generate() {
+	lda, operandA := "", fmt.Sprintf("tiles panels of A, each [kc][%d], one after another", k.mr)
+	switch k.from {
+	case rows:
+		lda, operandA = "lda int, ", fmt.Sprintf("the rows of A, %d for each tile, lda elements apart", k.mr)
+	case columns:
+		lda, operandA = "lda int, ", fmt.Sprintf("the columns of A, %d for each tile, whose elements are lda apart", k.mr)
+	}
 	begin(k.name,
-		fmt.Sprintf("func(tiles, kc int, a, b, c *%s, ldc int, accumulate bool)", k.goType),
+		fmt.Sprintf("func(tiles, kc int, %sa, b, c *%s, ldc int, accumulate bool)", lda, k.goType),
 		fmt.Sprintf("%s computes a column of tiles, each %d×%d: C = A·B, or C += A·B if accumulate.", k.name, k.mr, k.nr()),
-		fmt.Sprintf("a points to tiles panels of A, each [kc][%d], one after another; b to one panel of B, [kc][%d];", k.mr, k.nr()),
+		fmt.Sprintf("a points to %s; b to one panel of B, [kc][%d];", operandA, k.nr()),
 		"c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.")
 	tiles, kc := param("tiles"), param("kc")
 	a, bStart, c := param("a"), param("b"), param("c")
+	at := k.operandA(a)
 	ldc := strideParam("ldc", k.element)
 	accumulate := Load(Param("accumulate"), GP8())
 
@@ -68,20 +93,21 @@ func (k microKernel) generate() {
 	}
 	MOVQ(bStart, b)
 	MOVQ(kc, left)
+	at.start()
 
 	step := func(i int) {
 		for j := range bv {
 			k.load(Mem{Base: b, Disp: i*k.bRow() + j*k.width.bytes}, bv[j])
 		}
 		for r := range acc {
-			k.splat(Mem{Base: a, Disp: i*k.aRow() + r*k.element.bytes}, av[r%2])
+			k.splat(at.element(i, r), av[r%2])
 			for j := range bv {
 				k.fma(av[r%2], bv[j], acc[r][j])
 			}
 		}
 	}
 	advance := func(steps int) {
-		ADDQ(U32(steps*k.aRow()), a)
+		at.advance(steps)
 		ADDQ(U32(steps*k.bRow()), b)
 		SUBQ(U32(steps), left)
 	}
@@ -102,6 +128,7 @@ func (k microKernel) generate() {
 	JMP(LabelRef("rest"))
 
 	Label("finish")
+	at.next()
 	TESTB(accumulate, accumulate)
 	JE(LabelRef("store"))
 	MOVQ(c, row)

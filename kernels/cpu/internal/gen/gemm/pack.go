@@ -9,8 +9,8 @@ import (
 )
 
 // panelBytes are the panel widths of the micro-kernels, A's and B's:
-// 6 and 12 elements, and two vector registers.
-var panelBytes = []int{24, 48, 64, 96, 128}
+// 6, 8 and 12 elements, and two vector registers.
+var panelBytes = []int{24, 32, 48, 64, 96, 128}
 
 // copyRows generates the packing of an operand that is contiguous across its
 // panels: every row is cut into pieces of the panel's width.

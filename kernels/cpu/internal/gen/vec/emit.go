@@ -9,7 +9,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// vec is a value of a kernel's body: one YMM register for each vector that an
+// vec is a value of a kernel's body: one register for each vector that an
 // iteration works on. Instructions on a vec are emitted for all of them in
 // turn, so an unrolled body is interleaved by construction.
 type vec []reg.VecVirtual
@@ -36,7 +36,7 @@ func newGenerator() *generator {
 	return &generator{pool: map[string]Mem{}}
 }
 
-// constant returns 32 bytes of read-only data that repeat a bit pattern.
+// constant returns a register's width of read-only data that repeat a bit pattern.
 func (g *generator) constant(w *width, bits uint64) Mem {
 	name := fmt.Sprintf("splat%s_%0*x", w.suffix, 2*w.size, bits)
 	m, ok := g.pool[name]
@@ -87,8 +87,11 @@ type emitter struct {
 // hoist loads constants into registers that stay theirs for the whole kernel.
 func (e *emitter) hoist(values []float64) {
 	for _, v := range values {
-		r := YMM()
 		b := e.w.bits(v)
+		if _, ok := e.hoisted[b]; ok {
+			continue
+		}
+		r := e.w.register()
 		if b == 0 {
 			VXORPS(r, r, r)
 		} else {
@@ -122,7 +125,7 @@ func (e *emitter) shared(a arg) arg {
 // inRegister returns a itself, or a register holding it if it is in memory.
 func (e *emitter) inRegister(a arg) arg {
 	if s, ok := a.(splat); ok && s.memory() {
-		r := YMM()
+		r := e.w.register()
 		e.w.load(s.op, r)
 		return splat{r}
 	}
@@ -133,7 +136,7 @@ func (e *emitter) inRegister(a arg) arg {
 func (e *emitter) new() vec {
 	v := make(vec, e.u)
 	for i := range v {
-		v[i] = YMM()
+		v[i] = e.w.register()
 	}
 	return v
 }

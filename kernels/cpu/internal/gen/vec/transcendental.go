@@ -50,10 +50,11 @@ const (
 	exp2Min, exp2Max = -151, 129
 )
 
+// expCoefficients are those of expPoly, highest power first.
+var expCoefficients = []float64{1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1, 1}
+
 // expPoly approximates e^r for |r| ≤ ln 2/2 (Juffa).
-func expPoly(e *emitter, r vec) vec {
-	return e.poly(r, 1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1, 1)
-}
+func expPoly(e *emitter, r vec) vec { return e.poly(r, expCoefficients...) }
 
 // reduceExp splits x = n·ln 2 + r, |r| ≤ ln 2/2. It returns n + offset, whose low
 // bits are an integer, and leaves r in x.

@@ -5,6 +5,7 @@ import (
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
 )
 
 // instr emits one instruction, operands in the order of Go's assembler.
@@ -15,9 +16,10 @@ type width struct {
 	goType string // float32 or float64
 	suffix string // F32 or F64, the end of every kernel's name
 	size   int    // bytes an element
-	lanes  int    // elements in one YMM register
+	lanes  int    // elements in one register
 	shift  uint64 // log2(size)
 
+	register                           func() reg.VecVirtual
 	load, broadcast                    instr
 	add, sub, mul, div, max, min, sqrt instr
 	and, or, xor, andn                 instr
@@ -32,7 +34,7 @@ type width struct {
 }
 
 var f32 = &width{
-	goType: "float32", suffix: "F32", size: 4, lanes: 8, shift: 2,
+	goType: "float32", suffix: "F32", size: 4, lanes: 8, shift: 2, register: YMM,
 	load: VMOVUPS, broadcast: VBROADCASTSS,
 	add: VADDPS, sub: VSUBPS, mul: VMULPS, div: VDIVPS, max: VMAXPS, min: VMINPS, sqrt: VSQRTPS,
 	and: VANDPS, or: VORPS, xor: VXORPS, andn: VANDNPS,
@@ -43,7 +45,7 @@ var f32 = &width{
 }
 
 var f64 = &width{
-	goType: "float64", suffix: "F64", size: 8, lanes: 4, shift: 3,
+	goType: "float64", suffix: "F64", size: 8, lanes: 4, shift: 3, register: YMM,
 	load: VMOVUPD, broadcast: VBROADCASTSD,
 	add: VADDPD, sub: VSUBPD, mul: VMULPD, div: VDIVPD, max: VMAXPD, min: VMINPD, sqrt: VSQRTPD,
 	and: VANDPD, or: VORPD, xor: VXORPD, andn: VANDNPD,
@@ -52,5 +54,12 @@ var f64 = &width{
 	bits: math.Float64bits,
 	sign: 1 << 63, one: 0x3ff0000000000000,
 }
+
+// f32x16 is f32 in ZMM registers, for what AVX-512 F has under the same names.
+var f32x16 = func() *width {
+	w := *f32
+	w.suffix, w.lanes, w.register = "AVX512F32", 16, ZMM
+	return &w
+}()
 
 var bothWidths = []*width{f32, f64}

@@ -1,0 +1,51 @@
+package graph
+
+import "fmt"
+
+// UpdateSlice gives x with update [..., n, ...] written along Axis from the index that the operand start (an I64
+// scalar) gives; the other axes are those of x (XLA's dynamic-update-slice, without its clamping). A start outside
+// what fits is an error at run time, or when compiling if it is constant. As the update of the State that it reads,
+// it is written in place where the plan finds that safe: a step of decoding then costs its tokens, not the cache.
+type UpdateSlice struct{ Axis int }
+
+// OpName implements Op.
+func (UpdateSlice) OpName() string { return "update_slice" }
+
+// CheckStart reports a constant start of n, an UpdateSlice, that does not fit.
+func (o UpdateSlice) CheckStart(n *Node) error {
+	c, ok := n.Args[2].Op.(Const)
+	if !ok {
+		return nil
+	}
+	start, size, dim := c.Value.Float(0), n.Args[1].Type.Shape.At(o.Axis), n.Args[0].Type.Shape.At(o.Axis)
+	if start < 0 || start > float64(dim-size) {
+		return fmt.Errorf("start %v is out of range: %d elements into axis %d of %d", start, size, o.Axis, dim)
+	}
+	return nil
+}
+
+func inferUpdateSlice(op Op, args []Type) ([]Type, error) {
+	axis, x, u := op.(UpdateSlice).Axis, args[0], args[1]
+	dim, size := 0, 0
+	if axis >= 0 && axis < x.Shape.Rank() {
+		if u.DType != x.DType || u.Shape.Rank() != x.Shape.Rank() || u.Shape.With(axis, 0) != x.Shape.With(axis, 0) {
+			return nil, fmt.Errorf("%v and its update %v differ elsewhere than in axis %d", x, u, axis)
+		}
+		dim, size = x.Shape.At(axis), u.Shape.At(axis)
+	}
+	if err := checkSlice(axis, size, 1, dim, x.Shape, args[2]); err != nil {
+		return nil, err
+	}
+	return one(x)
+}
+
+// gradUpdateSlice passes to x what is not overwritten, and to the update its part.
+func gradUpdateSlice(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+	axis, u, start := n.Op.(UpdateSlice).Axis, n.Args[1].Type, n.Args[2]
+	zero := b.Broadcast(b.Scalar(u.DType, 0), u.Shape)
+	return []*Node{
+		b.Add(UpdateSlice{axis}, dys[0], zero, start),
+		b.Add(Slice{Axis: axis, Size: u.Shape.At(axis), Step: 1}, dys[0], start),
+		nil,
+	}, nil
+}

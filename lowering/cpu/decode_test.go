@@ -1,0 +1,134 @@
+package cpu_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/ref"
+	"fusec/lowering"
+	"fusec/lowering/cpu"
+)
+
+const decodeHeads, decodeDepth, decodePage, decodePages = 2, 4, 3, 4
+
+// cached appends a token to a cache of keys or values, as rows of one buffer.
+func cached(b *graph.Builder, name string) *graph.Node {
+	cache := b.State(name, graph.TypeOf(graph.F32, decodeHeads, decodePages*decodePage, decodeDepth))
+	x := b.Input("new_"+name, graph.TypeOf(graph.F32, 1, decodeHeads*decodeDepth))
+	x = b.Reshape(x, decodeHeads, 1, decodeDepth)
+	y := b.Add(graph.UpdateSlice{Axis: 1}, cache, x, b.Input("at_"+name, graph.TypeOf(graph.I64)))
+	b.Update(cache, y)
+	return y
+}
+
+// pooled appends a token to a page of a pool.
+func pooled(b *graph.Builder, name string, page, slot *graph.Node) *graph.Node {
+	pool := b.State(name, graph.TypeOf(graph.F32, decodePages+1, decodeHeads, decodePage, decodeDepth))
+	x := b.Reshape(b.Input("new_"+name, graph.TypeOf(graph.F32, 1, decodeHeads*decodeDepth)), 1, decodeHeads, 1, decodeDepth)
+	old := b.Add(graph.Slice{Axis: 0, Size: 1, Step: 1}, pool, page)
+	y := b.Add(graph.UpdateSlice{Axis: 0}, pool, b.Add(graph.UpdateSlice{Axis: 2}, old, x, slot), page)
+	b.Update(pool, y)
+	return y
+}
+
+// TestDecode feeds a sequence to a cache token by token, in one buffer and in pages, and compares each step with the
+// attention of the whole sequence so far.
+func TestDecode(t *testing.T) {
+	const n = decodePages * decodePage
+	r := rand.New(rand.NewPCG(1, 2))
+	tokens := map[string]*graph.Tensor{}
+	for _, name := range []string{"q", "k", "v"} {
+		tokens[name] = graphtest.Tensor(r, graph.TypeOf(graph.F32, n, decodeHeads*decodeDepth))
+	}
+	order := r.Perm(decodePages + 1)
+	op := graph.Attention{Scale: 0.5, Causal: true, HasLengths: true, Tail: true}
+	query := func(b *graph.Builder) *graph.Node {
+		return b.Reshape(b.Input("q", graph.TypeOf(graph.F32, 1, decodeHeads*decodeDepth)), decodeHeads, 1, decodeDepth)
+	}
+	plain := built(t, func(b *graph.Builder) {
+		y := b.Add(op, query(b), cached(b, "k"), cached(b, "v"), b.Input("length", graph.TypeOf(graph.I64)))
+		b.Output("y", b.Reshape(y, 1, decodeHeads*decodeDepth))
+	})
+	paged := built(t, func(b *graph.Builder) {
+		op := op
+		op.Page = decodePage
+		page, slot := b.Input("page", graph.TypeOf(graph.I64)), b.Input("slot", graph.TypeOf(graph.I64))
+		table := b.Input("table", graph.TypeOf(graph.I64, decodePages))
+		y := b.Add(op, query(b), pooled(b, "k", page, slot), pooled(b, "v", page, slot), b.Input("length", graph.TypeOf(graph.I64)), table)
+		b.Output("y", b.Reshape(y, 1, decodeHeads*decodeDepth))
+	})
+	for name, g := range map[string]*graph.Graph{"one buffer": plain, "pages": paged} {
+		t.Run(name, func(t *testing.T) {
+			in := values(g)
+			e, p := compiled(t, g, in, cpu.Workers(2))
+			defer e.Close()
+			inPlace := 0
+			for _, l := range p.Launches {
+				if p.Buffers[l.Results[0].Buffer].Role == lowering.State {
+					inPlace++
+				}
+				if l.Op.OpName() == "copy" {
+					t.Errorf("a copy in\n%v", p)
+				}
+			}
+			if inPlace != 2 {
+				t.Errorf("%d updates in place, want 2\n%v", inPlace, p)
+			}
+			set := func(name string, i, v int) {
+				if x := in[name]; x != nil {
+					x.SetFloat(i, float64(v))
+				}
+			}
+			for i := range decodePages {
+				set("table", i, -5) // until it counts
+			}
+			for i := range n {
+				set("table", i/decodePage, order[i/decodePage])
+				set("page", 0, order[i/decodePage])
+				set("slot", 0, i%decodePage)
+				set("at_k", 0, i)
+				set("at_v", 0, i)
+				set("length", 0, i+1)
+				for j := range decodeHeads * decodeDepth {
+					for name, to := range map[string]string{"q": "q", "k": "new_k", "v": "new_v"} {
+						in[to].SetFloat(j, tokens[name].Float(i*decodeHeads*decodeDepth+j))
+					}
+				}
+				step(t, g, e, p, in)
+				whole := wholeAttention(t, op, tokens, i+1)
+				y := e.Output(p.Outputs[0].Buffer)
+				for j := range decodeHeads * decodeDepth {
+					if d := y.Float(j) - whole[j]; !(d < 1e-5 && d > -1e-5) {
+						t.Fatalf("token %d, element %d: %v, want %v", i, j, y.Float(j), whole[j])
+					}
+				}
+			}
+		})
+	}
+}
+
+// wholeAttention is the last row of the attention of n tokens, by the reference.
+func wholeAttention(t *testing.T, op graph.Attention, tokens map[string]*graph.Tensor, n int) []float64 {
+	t.Helper()
+	op.HasLengths, op.Tail = false, false
+	var args []ref.Value
+	for _, name := range []string{"q", "k", "v"} {
+		x := ref.FromTensor(graph.NewTensor(graph.TypeOf(graph.F32, decodeHeads, n, decodeDepth)))
+		for i := range x.F {
+			h, row, c := i/(n*decodeDepth), i/decodeDepth%n, i%decodeDepth
+			x.F[i] = tokens[name].Float((row*decodeHeads+h)*decodeDepth + c)
+		}
+		args = append(args, x)
+	}
+	out, err := ref.Op(op, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last []float64
+	for h := range decodeHeads {
+		last = append(last, out[0].F[(h*n+n-1)*decodeDepth:][:decodeDepth]...)
+	}
+	return last
+}

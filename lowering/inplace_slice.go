@@ -1,0 +1,160 @@
+package lowering
+
+import (
+	"slices"
+
+	"fusec/graph"
+)
+
+// updateInPlace lets updates of the form State ← UpdateSlice(… UpdateSlice(State, …) …, …) write into the State's own
+// buffer, so that they cost what they write and not what the State holds. That is safe for a launch if nobody reads
+// the value that it overwrites after it, and nobody is handed the new one; where need be it is put off until the last
+// reader is done. A device takes back what such launches wrote when a later one fails.
+func updateInPlace(p *Program) {
+	unused := map[int]bool{}
+	for i := range p.Updates {
+		u := &p.Updates[i]
+		values := p.overwrites(u)
+		for _, v := range values {
+			unused[v] = true
+			at := p.maker(v)
+			l := &p.Launches[at]
+			l.Bytes = 2*l.Node.Args[1].Type.Bytes() + l.Node.Args[2].Type.Bytes()
+			p.renumber(func(b int) int {
+				if b == v {
+					return u.Target
+				}
+				return b
+			})
+		}
+		if values != nil {
+			u.Value = u.Target
+		}
+	}
+	if len(unused) > 0 {
+		p.drop(unused)
+	}
+}
+
+// overwrites lists the buffers of the values that lead from an update's target to its value, each by overwriting part
+// of the one before, the last first; nil if they cannot all stand in the target.
+func (p *Program) overwrites(u *Update) (values []int) {
+	if p.Buffers[u.Target].Role != State {
+		return nil
+	}
+	for _, o := range p.Outputs {
+		if o.Buffer == u.Value {
+			return nil
+		}
+	}
+	for value := u.Value; value != u.Target; {
+		at := p.maker(value)
+		if at < 0 || value != u.Value && p.Buffers[value].Role != Temp {
+			return nil // made in another State, or handed out
+		}
+		if _, ok := p.Launches[at].Op.(graph.UpdateSlice); !ok {
+			return nil
+		}
+		values = append(values, value)
+		args := p.Launches[at].Args
+		old := args[0].Buffer
+		for _, v := range args[1:] {
+			if v.Buffer == old {
+				return nil
+			}
+		}
+		if at = p.putOff(at, old); p.reads(old, at+1, len(p.Launches)) {
+			return nil
+		}
+		value = old
+	}
+	return values
+}
+
+// maker is the launch whose first result is in a buffer, −1 if there is none.
+func (p *Program) maker(buffer int) int {
+	for i, l := range p.Launches {
+		if l.Results[0].Buffer == buffer {
+			return i
+		}
+	}
+	return -1
+}
+
+// reads reports whether any of the launches from to end−1 reads a buffer.
+func (p *Program) reads(buffer, from, end int) bool {
+	for _, l := range p.Launches[from:end] {
+		for _, v := range l.Args {
+			if v.Buffer == buffer {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// putOff moves a launch of one result behind all readers of a buffer, if its own readers come after them and what it
+// reads still stands there. It returns where the launch is then.
+func (p *Program) putOff(at, buffer int) int {
+	last := len(p.Launches) - 1
+	for last > at && !p.reads(buffer, last, last+1) {
+		last--
+	}
+	if p.reads(p.Launches[at].Results[0].Buffer, at+1, last+1) {
+		return at
+	}
+	l := p.Launches[at]
+	for _, between := range p.Launches[at+1 : last+1] {
+		if _, undone := between.Op.(graph.UpdateSlice); !undone && p.overwritesState(&between) {
+			return at // nothing that can fail may follow it
+		}
+		for _, v := range l.Args {
+			if v.Buffer == between.Results[0].Buffer { // written in place
+				return at
+			}
+		}
+	}
+	copy(p.Launches[at:], p.Launches[at+1:last+1])
+	p.Launches[last] = l
+	return last
+}
+
+// overwritesState reports whether a launch writes a result straight into a State or Param.
+func (p *Program) overwritesState(l *Launch) bool {
+	return slices.ContainsFunc(l.Results, func(v View) bool {
+		r := p.Buffers[v.Buffer].Role
+		return r == State || r == Param
+	})
+}
+
+// renumber changes which buffers the launches read and write.
+func (p *Program) renumber(number func(int) int) {
+	for _, l := range p.Launches {
+		for _, views := range [][]View{l.Args, l.Results} {
+			for j := range views {
+				views[j].Buffer = number(views[j].Buffer)
+			}
+		}
+	}
+}
+
+// drop removes buffers that nothing refers to.
+func (p *Program) drop(unused map[int]bool) {
+	number := make([]int, len(p.Buffers))
+	kept := 0
+	for i, b := range p.Buffers {
+		number[i] = kept
+		if !unused[i] {
+			p.Buffers[kept] = b
+			kept++
+		}
+	}
+	p.Buffers = p.Buffers[:kept]
+	p.renumber(func(b int) int { return number[b] })
+	for i := range p.Outputs {
+		p.Outputs[i].Buffer = number[p.Outputs[i].Buffer]
+	}
+	for i, u := range p.Updates {
+		p.Updates[i] = Update{number[u.Target], number[u.Value]}
+	}
+}
