@@ -7,6 +7,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"fusec"
+	"fusec/cmd/models/zoo"
 	"fusec/graph/optim"
 )
 
@@ -41,39 +42,47 @@ func mlp784(b *testing.B, train bool) (*gorgonia.ExprGraph, gorgonia.Nodes) {
 	return g, params
 }
 
-// BenchmarkMLP runs the network on fusec and on Gorgonia's own machine.
-func BenchmarkMLP(b *testing.B) {
-	for _, train := range []bool{false, true} {
-		name := "forward/"
-		if train {
-			name = "training/"
-		}
-		run := func(vm gorgonia.VM) func(b *testing.B) {
-			return func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := vm.RunAll(); err != nil {
-						b.Fatal(err)
-					}
-					vm.Reset()
+// race runs a network on fusec and on Gorgonia's own machine. build gives its graph and the parameters whose gradients
+// are bound, if any.
+func race(b *testing.B, name string, build func() (*gorgonia.ExprGraph, gorgonia.Nodes)) {
+	run := func(vm gorgonia.VM) func(b *testing.B) {
+		return func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := vm.RunAll(); err != nil {
+					b.Fatal(err)
 				}
+				vm.Reset()
 			}
 		}
-		var opts []gorgonia.VMOpt
-		g, params := mlp784(b, train)
+	}
+	g, params := build()
+	f := fusec.NewMachine(g, gorgonia.BindDualValues(params...))
+	b.Run(name+"/fusec", func(b *testing.B) {
+		run(f)(b)
+		b.ReportMetric(float64(f.Program().Bytes())/1e6, "MB-held")
+	})
+	f.Close()
+	g, params = build()
+	t := gorgonia.NewTapeMachine(g, gorgonia.BindDualValues(params...))
+	b.Run(name+"/TapeMachine", run(t))
+	t.Close()
+}
+
+// BenchmarkMLP is the forward pass, and forward and backward.
+func BenchmarkMLP(b *testing.B) {
+	for _, train := range []bool{false, true} {
+		name := "forward"
 		if train {
-			opts = append(opts, gorgonia.BindDualValues(params...))
+			name = "training"
 		}
-		f := fusec.NewMachine(g, opts...)
-		b.Run(name+"fusec", run(f))
-		f.Close()
-		g, params = mlp784(b, train)
-		if train {
-			opts = []gorgonia.VMOpt{gorgonia.BindDualValues(params...)}
-		}
-		t := gorgonia.NewTapeMachine(g, opts...)
-		b.Run(name+"TapeMachine", run(t))
-		t.Close()
+		race(b, name, func() (*gorgonia.ExprGraph, gorgonia.Nodes) {
+			g, params := mlp784(b, train)
+			if !train {
+				params = nil
+			}
+			return g, params
+		})
 	}
 }
 
@@ -105,4 +114,25 @@ func BenchmarkStep(b *testing.B) {
 	b.Run("WithOptimizer", step(nil, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(1e-9), Clip: 1})))
 	b.Run("AdamSolver", step(gorgonia.NewAdamSolver(gorgonia.WithLearnRate(1e-9))))
 	b.Run("gradients alone", step(nil))
+}
+
+// BenchmarkBlockTraining is forward and backward of a transformer block: batch 4, sequence 128, width 256, 8 heads,
+// feed-forward 1024.
+func BenchmarkBlockTraining(b *testing.B) {
+	race(b, "training", func() (*gorgonia.ExprGraph, gorgonia.Nodes) {
+		m := zoo.TransformerBlock(4, 128, 256, 8, 1024)
+		data := make([]float32, 4*128*256)
+		for i := range data {
+			data[i] = float32((i*7919)%1000)/500 - 1
+		}
+		x := tensor.New(tensor.WithShape(4*128, 256), tensor.WithBacking(data))
+		if err := gorgonia.Let(m.Input, x); err != nil {
+			b.Fatal(err)
+		}
+		cost := gorgonia.Must(gorgonia.Mean(gorgonia.Must(gorgonia.Square(m.Output))))
+		if _, err := gorgonia.Grad(cost, m.Params...); err != nil {
+			b.Fatal(err)
+		}
+		return m.Graph, m.Params
+	})
 }

@@ -52,7 +52,7 @@ func Compile(g *graph.Graph, opts ...Option) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := check(g); err != nil {
+	if err := check(g, cfg.gradients); err != nil {
 		return nil, err
 	}
 	cfg.frozen = true
@@ -60,7 +60,7 @@ func Compile(g *graph.Graph, opts ...Option) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := compile(g, cfg, nil, steps)
+	p, err := compile(g, cfg, cfg.gradients, steps)
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -68,9 +68,19 @@ func Compile(g *graph.Graph, opts ...Option) (*Program, error) {
 }
 
 // check refuses a graph that the passes could not work on.
-func check(g *graph.Graph) error {
+func check(g *graph.Graph, gradients []passes.Gradient) error {
 	if g == nil {
 		return errors.New("the graph is nil")
+	}
+	named := map[string]bool{}
+	for _, o := range g.Outputs {
+		named[o.Name] = true
+	}
+	for _, d := range gradients {
+		if named[d.Output] {
+			return fmt.Errorf("WithGradient(%q): the graph has another output of that name", d.Output)
+		}
+		named[d.Output] = true
 	}
 	return graph.Verify(g)
 }
@@ -83,7 +93,7 @@ func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := check(g); err != nil {
+	if err := check(g, cfg.gradients); err != nil {
 		return nil, nil, err
 	}
 	device, err := cfg.device()
@@ -94,7 +104,7 @@ func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	_, tr, program, err := plan(g, cfg, device, nil, steps)
+	_, tr, program, err := plan(g, cfg, device, cfg.gradients, steps)
 	return tr, program, err
 }
 

@@ -100,10 +100,15 @@ func (m *Machine) compile() (err error) {
 func (m *Machine) declareResults() []passes.Gradient {
 	g := m.im.Graph
 	g.Outputs = nil
+	outputs := map[*graph.Node]string{} // a value that is handed out in several places is one output
 	add := func(r machineResult, what string, v *graph.Node) {
-		r.output = fmt.Sprintf("%s %d", what, len(m.results))
-		if v != nil {
-			g.Outputs = append(g.Outputs, graph.Output{Name: r.output, Node: v})
+		r.output = outputs[v]
+		if r.output == "" {
+			r.output = fmt.Sprintf("%s %d", what, len(m.results))
+			if v != nil {
+				outputs[v] = r.output
+				g.Outputs = append(g.Outputs, graph.Output{Name: r.output, Node: v})
+			}
 		}
 		m.results = append(m.results, r)
 	}

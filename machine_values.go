@@ -10,6 +10,7 @@ import (
 
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
+	"fusec/kernels/cpu/vec"
 	"fusec/passes"
 )
 
@@ -212,6 +213,9 @@ func (r *machineResult) handOut() (err error) {
 	case r.inspect:
 		return nil
 	case r.grad:
+		if accumulate(r.node, r.tensor) {
+			return nil
+		}
 		return fgorgonia.BindGrad(r.node, r.tensor, true)
 	case r.into != nil:
 		if *r.into != nil && sameShape(r.tensor, *r.into) {
@@ -231,6 +235,24 @@ func (r *machineResult) handOut() (err error) {
 		return nil
 	}
 	return fgorgonia.Bind(r.node, r.value)
+}
+
+// accumulate adds t to the gradient that n holds, with vector instructions; it reports whether n holds one that allows
+// it.
+func accumulate(n *gorgonia.Node, t *graph.Tensor) bool {
+	switch src := t.Data.(type) {
+	case []float32:
+		if dst := fgorgonia.GradMemory[float32](n); len(dst) == len(src) {
+			vec.F32().AddTo(dst, src)
+			return true
+		}
+	case []float64:
+		if dst := fgorgonia.GradMemory[float64](n); len(dst) == len(src) {
+			vec.F64().AddTo(dst, src)
+			return true
+		}
+	}
+	return false
 }
 
 // inspect reports NaN and Inf, where that was asked for, before anything of the run is committed or handed out.

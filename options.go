@@ -6,8 +6,10 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
+	"fusec/passes"
 )
 
 // Option configures [NewMachine] and [Compile]. It has the type of Gorgonia's own options, so that both kinds can be
@@ -27,6 +29,7 @@ type config struct {
 	dynamicSlices bool
 	noGradients   bool
 	seed          int64
+	gradients     []passes.Gradient
 	err           error
 }
 
@@ -66,6 +69,22 @@ func WithDynamicSlices() Option { return own(func(c *config) { c.dynamicSlices =
 // WithoutGradients leaves out the gradients that gorgonia.Grad was asked for, except those that BindDualValues names: for
 // a machine that only evaluates a graph that another one trains. Where a gradient is part of another result, it stays.
 func WithoutGradients() Option { return own(func(c *config) { c.noGradients = true }) }
+
+// WithGradient makes [Compile] hand out, as an output of the given name, the gradient of the scalar cost for the node of;
+// both are nodes of the graph that is compiled. The backward pass is made from the graph as fused. Machines take the
+// gradients that gorgonia.Grad asked for.
+func WithGradient(output string, cost, of *graph.Node) Option {
+	return own(func(c *config) {
+		switch {
+		case c.err != nil:
+		case cost == nil || of == nil:
+			c.err = fmt.Errorf("WithGradient(%q): the cost or the node is nil", output)
+		case cost.Type.Shape.Elems() != 1:
+			c.err = fmt.Errorf("WithGradient(%q): the cost %s has type %v: a gradient wants a scalar", output, cost.Where(), cost.Type)
+		}
+		c.gradients = append(c.gradients, passes.Gradient{Cost: cost, Of: of, Output: output})
+	})
+}
 
 // WithSeed sets the seed of random operations: dropout and noise. The default is 0; the same seed draws the same.
 func WithSeed(seed int64) Option { return own(func(c *config) { c.seed = seed }) }

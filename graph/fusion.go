@@ -25,6 +25,9 @@ import "slices"
 //     also the elementwise work has; or of the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
 //     that); Reshape and Broadcast lead from R back to S. If the axes are not the innermost ones, nothing leads back.
 //     Elementwise work may come first. Gamma and beta of a norm are load views.
+//   - Column sums: next to its elements, a launch of AnchorMatMul, or of AnchorRow over the innermost axes, may hand out
+//     their sums over all other axes: a Reduce of Sum, of a value of full shape, to the last axis of the product or to
+//     the axes of the rows. Nothing in the body but store views reads it. See [Fusion.ColumnSum].
 //   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are its
 //     own. Outputs are its results, through store views.
 //   - AnchorMoE: one MoE or MoEGrad, whose operands are load views. Outputs are its results, through store views: the
@@ -33,8 +36,9 @@ import "slices"
 // Dropout counts as elementwise where it has the shape of the work around it; its seed is an input or a constant.
 
 // Anchored returns the body's anchor operation's node: the MatMul, Conv2D, Attention, AttentionGrad, MoE or MoEGrad, or
-// for AnchorRow the first reduction; nil for AnchorNone.
+// for AnchorRow the first reduction that is not a column sum; nil for AnchorNone.
 func (f Fusion) Anchored() *Node {
+	var first *Node
 	for _, n := range f.Body.Nodes {
 		switch n.Op.(type) {
 		case MatMul:
@@ -54,12 +58,51 @@ func (f Fusion) Anchored() *Node {
 				return n
 			}
 		case Reduce, Softmax, LogSoftmax, LayerNorm, RMSNorm:
-			if f.Anchor == AnchorRow {
-				return n
+			if f.Anchor != AnchorRow {
+				continue
+			}
+			if first == nil {
+				first = n
+			}
+			if axes, _ := RowAxes(n); SumsColumns(first) && !Leading(n.Args[0].Type.Shape, axes) {
+				return n // and the first was a column sum beside it
 			}
 		}
 	}
-	return nil
+	return first
+}
+
+// ColumnSum reports whether n, a node of the body, is a column sum: not the anchor's way of combining elements, but a
+// sum across the rows that the anchor makes.
+func (f Fusion) ColumnSum(n *Node) bool {
+	switch f.Anchor {
+	case AnchorMatMul:
+		return SumsColumns(n)
+	case AnchorRow:
+		a := f.Anchored()
+		return n != a && SumsColumns(n) && !SumsColumns(a)
+	}
+	return false
+}
+
+// SumsColumns reports whether n is a sum over leading axes, of a value that has further ones.
+func SumsColumns(n *Node) bool {
+	op, ok := n.Op.(Reduce)
+	if !ok || op.Fn != Sum {
+		return false
+	}
+	axes, _ := RowAxes(n)
+	return Leading(n.Args[0].Type.Shape, axes)
+}
+
+// Leading reports whether the given, sorted, axes are the first ones of s, and not all.
+func Leading(s Shape, axes Ints) bool {
+	for i := range axes.Len() {
+		if axes.At(i) != i {
+			return false
+		}
+	}
+	return axes.Len() > 0 && axes.Len() < s.Rank()
 }
 
 // LaneOf is the element type that a computing node of a body needs: f32 where only f32 and masks meet, else f64, which

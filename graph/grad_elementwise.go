@@ -50,7 +50,8 @@ func gradUnary(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	case Erf:
 		dx = mul(dy, times(b.Unary(Exp, b.Unary(Neg, b.Unary(Square, x))), 2/math.Sqrt(math.Pi)))
 	case Relu:
-		dx = where(dy, b.Scalar(dy.Type.DType, 0))
+		// By y, which is > 0 where x is: then x need not be kept.
+		dx = b.Add(Select{}, b.BinaryScalar(Gt, y, 0), dy, b.Scalar(dy.Type.DType, 0))
 	case LeakyRelu:
 		dx = where(dy, times(dy, op.Alpha))
 	case Elu:
@@ -58,7 +59,7 @@ func gradUnary(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 		e := b.Unary(Exp, b.BinaryScalar(Min, x, 0))
 		dx = where(dy, mul(dy, times(e, op.Alpha)))
 	case GeluTanh:
-		dx = mul(dy, geluTanhSlope(b, x))
+		dx = mul(dy, geluTanhSlope(b, x, y))
 	case GeluErf:
 		// Φ(x) + x·φ(x), with the normal distribution's Φ and φ
 		phi := times(plus(b.Unary(Erf, times(x, 1/math.Sqrt2)), 1), 0.5)
@@ -75,15 +76,15 @@ func gradUnary(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 // oneMinus is 1 − x.
 func oneMinus(b *Builder, x *Node) *Node { return b.Binary(Sub, b.Scalar(x.Type.DType, 1), x) }
 
-// geluTanhSlope is ½(1+t) + ½x(1−t²)·u′ with t = tanh u, u = √(2/π)(x+0.044715x³).
-func geluTanhSlope(b *Builder, x *Node) *Node {
-	k := math.Sqrt(2 / math.Pi)
+// geluTanhSlope is s + y(1−s)·2u′ with s = ½(1+tanh u) = σ(2u), y = x·s and u = √(2/π)(x+0.044715x³). Unlike 1+tanh,
+// the sigmoid does not cancel.
+func geluTanhSlope(b *Builder, x, y *Node) *Node {
+	k := 2 * math.Sqrt(2/math.Pi)
 	sq := b.Unary(Square, x)
 	u := b.Binary(Mul, x, b.BinaryScalar(Add, b.BinaryScalar(Mul, sq, k*0.044715), k))
-	t := b.Unary(Tanh, u)
+	s := b.Unary(Sigmoid, u)
 	slope := b.BinaryScalar(Add, b.BinaryScalar(Mul, sq, 3*k*0.044715), k)
-	inner := b.Binary(Mul, b.Binary(Mul, x, oneMinus(b, b.Unary(Square, t))), slope)
-	return b.BinaryScalar(Mul, b.Binary(Add, b.BinaryScalar(Add, t, 1), inner), 0.5)
+	return b.Binary(Add, s, b.Binary(Mul, b.Binary(Mul, y, oneMinus(b, s)), slope))
 }
 
 // gradBinary sums the gradient of an operand that stood for all elements. Comparisons give Bools and are never asked.

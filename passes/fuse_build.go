@@ -309,6 +309,10 @@ func (f *fuser) report() {
 		}
 		for _, n := range r.nodes {
 			for _, u := range f.users[n.ID] {
+				if graph.SumsColumns(u) && f.in[u.ID] != r && r.anchor != graph.AnchorAttention {
+					f.missColumns(r, u)
+					continue
+				}
 				if q := f.in[u.ID]; q == r || q != nil && q.anchor != graph.AnchorNone || !isElementwise(u) {
 					continue // it has found a launch
 				}

@@ -15,12 +15,16 @@ import (
 // in three rounds: first the contractions take the elementwise work after them, and what only that work reads; then the
 // reductions over rows take the elementwise work before, between and after them; and then what is left is gathered into
 // elementwise regions.
+// Between the rounds, a contraction gives up what is cheaper to do again where it is read, and launches that make a value
+// take on its column sums; see fuse_columns.go.
+//
 // A region is convex: no path leaves it and comes back, not even through other regions. Views on the way into a
 // region become part of its body, where they are strides; views on the way out do where the reader cannot take them.
 func fuseRegions(c *Context) error {
 	g := c.Graph
 	sinkReshapes(g)
 	copyFilters(g)
+	liftTransposes(g)
 	if err := g.Tidy(); err != nil {
 		return err
 	}
@@ -38,15 +42,22 @@ func fuseRegions(c *Context) error {
 		}
 	}
 	f.growAll(f.regions)
-	contractions := len(f.regions)
-	for _, n := range g.Nodes {
-		if axes, ok := rowAxes(n); ok && f.in[n.ID] == nil {
-			r := f.start(graph.AnchorRow, n, n.Args[0].Type.Shape)
-			r.setAxes(axes)
-			f.grow(r, false)
+	f.recompute()
+	f.sumColumns()
+	// Rows of side by side elements come first: what sums across them can join them.
+	for _, trailing := range []bool{true, false} {
+		before := len(f.regions)
+		for _, n := range g.Nodes {
+			if axes, ok := rowAxes(n); ok && f.in[n.ID] == nil && innermost(n.Args[0].Type.Shape, axes) == trailing {
+				r := f.start(graph.AnchorRow, n, n.Args[0].Type.Shape)
+				r.setAxes(axes)
+				f.grow(r, false)
+				f.part(r)
+			}
 		}
+		f.growAll(f.regions[before:])
+		f.sumColumns()
 	}
-	f.growAll(f.regions[contractions:])
 	for _, n := range g.Nodes {
 		if isElementwise(n) && f.in[n.ID] == nil {
 			f.grow(f.start(graph.AnchorNone, n, n.Type.Shape), true)
@@ -70,6 +81,8 @@ type region struct {
 	axes          graph.Ints
 	keep, dropped graph.Shape
 	trailing      bool // the reduced axes are the innermost: values may lead back to shape
+	// columns are the sums across the rows that it hands out besides.
+	columns map[*graph.Node]bool
 }
 
 func (r *region) setAxes(axes graph.Ints) {
@@ -192,6 +205,9 @@ func (f *fuser) grow(r *region, before bool) {
 				if before && f.onlyFor(r, a) {
 					take(a)
 				}
+				for _, x := range f.leadingInto(r, a) {
+					take(x)
+				}
 				if r.anchor == graph.AnchorRow { // other reductions of what this one reads
 					for _, u := range f.users[a.ID] {
 						if _, ok := rowAxes(u); ok {
@@ -205,17 +221,62 @@ func (f *fuser) grow(r *region, before bool) {
 	slices.SortFunc(r.nodes, func(a, b *graph.Node) int { return f.at[a.ID] - f.at[b.ID] })
 }
 
-// onlyFor reports whether a is elementwise work in the region's shape that nothing but the region reads.
-func (f *fuser) onlyFor(r *region, a *graph.Node) bool {
-	if f.in[a.ID] != nil || f.escapes[a.ID] || a.Type.Shape != r.shape || !isElementwise(a) {
-		return false
+// leadingInto lists the reduction along rows, or work on reduced values, that row region r alone reads as its operand a,
+// and the views from there to a.
+func (f *fuser) leadingInto(r *region, a *graph.Node) []*graph.Node {
+	if r.anchor != graph.AnchorRow || !r.trailing || !f.readOnlyBy(r, a) {
+		return nil
 	}
-	for _, u := range f.users[a.ID] {
-		if f.in[u.ID] != r {
-			return false
+	chain := []*graph.Node{a}
+	for graph.IsView(a.Op) {
+		v := a
+		a = a.Args[0]
+		switch v.Op.(type) {
+		case graph.Broadcast:
+			if v.Type.Shape != r.shape || !r.leadsBack(a.Type.Shape) {
+				return nil
+			}
+		case graph.Reshape:
+			if !r.isReduced(v.Type.Shape) || !r.isReduced(a.Type.Shape) {
+				return nil
+			}
+		default:
+			return nil
+		}
+		if f.in[a.ID] != nil || f.escapes[a.ID] || len(f.users[a.ID]) != 1 {
+			return nil
+		}
+		chain = append(chain, a)
+	}
+	if _, isRow := rowAxes(a); !isRow && (!r.isReduced(a.Type.Shape) || !isElementwise(a)) ||
+		f.suits(r, a) != "" || len(r.nodes)+len(chain) > maxRegion {
+		return nil
+	}
+	for _, x := range a.Args {
+		if f.in[x.ID] == r && !r.takes(a, x) {
+			return nil
 		}
 	}
-	return true
+	// No one of the chain can join before the others. They can together if nothing leads from the region to its end.
+	if f.order.between(r.root, chain[0]) != nil {
+		return nil
+	}
+	for _, v := range chain[:len(chain)-1] {
+		f.order.join(r.root, v)
+	}
+	slices.Reverse(chain)
+	return chain
+}
+
+// readOnlyBy reports whether nothing but the region reads a, which is in none.
+func (f *fuser) readOnlyBy(r *region, a *graph.Node) bool {
+	return f.in[a.ID] == nil && !f.escapes[a.ID] &&
+		!slices.ContainsFunc(f.users[a.ID], func(u *graph.Node) bool { return f.in[u.ID] != r })
+}
+
+// onlyFor reports whether a is elementwise work in the region's shape that nothing but the region reads.
+func (f *fuser) onlyFor(r *region, a *graph.Node) bool {
+	return a.Type.Shape == r.shape && isElementwise(a) && f.readOnlyBy(r, a)
 }
 
 // fits returns why n may not join the region, or "".
@@ -316,6 +377,9 @@ func (r *region) leadsBack(s graph.Shape) bool {
 // takes reports whether n can read its operand a while the launch computes it. A contraction reads all of its operands
 // many times, a norm its weights along the row, and Dropout's seed is one number for all.
 func (r *region) takes(n, a *graph.Node) bool {
+	if r.columns[a] {
+		return false
+	}
 	switch n.Op.(type) {
 	case graph.MatMul, graph.Conv2D:
 		return false
@@ -401,6 +465,50 @@ func copyFilters(g *graph.Graph) {
 			n.Args[1] = graph.Extend(g).From(w).Add(graph.Copy{}, w)
 		}
 	}
+}
+
+// liftTransposes moves a Transpose of joined values to what is joined,
+//
+//	a ─► Concat ─► Transpose ─►      a ─► Transpose ─► Concat ─►
+//	b ──┘                        to  b ─► Transpose ──┘
+//
+// where the launches that make them can store them so.
+func liftTransposes(g *graph.Graph) {
+	readers := map[*graph.Node]int{}
+	for _, n := range g.Nodes {
+		for _, a := range n.Args {
+			readers[a]++
+		}
+	}
+	for n := range g.Escapes() {
+		readers[n]++
+	}
+	with := map[*graph.Node]*graph.Node{}
+	for _, n := range slices.Clone(g.Nodes) {
+		for i, a := range n.Args {
+			if k := with[a]; k != nil {
+				n.Args[i] = k
+			}
+		}
+		t, ok := n.Op.(graph.Transpose)
+		if !ok || readers[n.Args[0]] != 1 {
+			continue
+		}
+		cat := n.Args[0]
+		op, ok := cat.Op.(graph.Concat)
+		if !ok {
+			continue
+		}
+		b := graph.Extend(g).From(cat, n)
+		args := make([]*graph.Node, len(cat.Args))
+		for i, a := range cat.Args {
+			args[i] = b.Transpose(a, t.Perm.Slice()...)
+		}
+		k := b.Add(graph.Concat{Axis: slices.Index(t.Perm.Slice(), op.Axis)}, args...)
+		k.Name = n.Name
+		with[n] = k
+	}
+	g.Replace(with)
 }
 
 // layoutOf is where n's elements stand after the views that lead to it; a view that strides cannot say starts anew.

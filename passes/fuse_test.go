@@ -208,6 +208,16 @@ func TestFuse(t *testing.T) {
 			b.Output("y", b.Unary(graph.Tanh, b.Slice(z, 0, 0, 2, 1)))
 			b.Output("z", b.Reduce(graph.Sum, z, false, 0))
 		}, "matmul{matmul transpose[0,2,1,3] reshape[8,15]} reduce{transpose[1,0] sum[0]} elementwise{transpose[1,0] slice[2,8] tanh}", nil},
+		{"a transpose of joined values, stored so by what makes them", func(b *graph.Builder) {
+			part := func(name string) *graph.Node { return b.Unary(graph.Exp, b.Input(name, dt(2, 3, 4))) }
+			b.Output("y", b.Transpose(b.Add(graph.Concat{Axis: 0}, part("x"), part("y")), 1, 0, 2))
+		}, "elementwise{exp transpose[1,0,2]} elementwise{exp transpose[1,0,2]} concat", nil},
+		{"a transpose of joined values that are read as they are, too", func(b *graph.Builder) {
+			part := func(name string) *graph.Node { return b.Unary(graph.Exp, b.Input(name, dt(2, 3, 4))) }
+			c := b.Add(graph.Concat{Axis: 0}, part("x"), part("y"))
+			b.Output("y", b.Unary(graph.Tanh, b.Transpose(c, 1, 0, 2)))
+			b.Output("z", c)
+		}, "elementwise{exp} elementwise{exp} concat elementwise{transpose[1,0,2] tanh}", nil},
 		{"views that cannot be stored through", func(b *graph.Builder) {
 			y := b.Unary(graph.Exp, b.Input("x", dt(4, 6)))
 			z := b.Reshape(b.Transpose(b.Reshape(y, 2, 2, 6), 1, 0, 2), 4, 6)

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -344,6 +345,21 @@ var simplifications = map[string][]spelling{
 			return b.Add(graph.Concat{Axis: 0}, b.Add(graph.Concat{Axis: 1}, x, x), b.Add(graph.Concat{Axis: 1}, x, b.Unary(graph.Exp, x)))
 		}, "concat exp concat concat"},
 	},
+	"sum-unslice": {
+		{"all parts", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return plus(b, columns(b, 2, 3), plus(b, columns(b, 0, 2), columns(b, 5, 1)))
+		}, "concat"},
+		{"a gap", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return plus(b, columns(b, 3, 3), columns(b, 0, 2))
+		}, "unslice unslice add"},
+		{"an overlap", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return plus(b, columns(b, 1, 5), columns(b, 0, 2))
+		}, "unslice unslice add"},
+		{"something else", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.Input("y", dt(3, 6))
+			return plus(b, y, columns(b, 0, 6))
+		}, "unslice add"},
+	},
 	"pad-nothing": {
 		{"nothing", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Add(graph.Pad{Lo: graph.IntsOf(0, 0), Hi: graph.IntsOf(0, 0)}, x)
@@ -419,6 +435,12 @@ var simplifications = map[string][]spelling{
 			return plus(b, d(), d())
 		}, "dropout dropout add"},
 	},
+}
+
+// columns is an input as size of 6 columns from start on, and zeros.
+func columns(b *graph.Builder, start, size int) *graph.Node {
+	x := b.Input(fmt.Sprint("part", start), dt(3, size))
+	return b.Add(graph.Unslice{Axis: 1, Size: 6, Step: 1}, x, b.Scalar(graph.I64, float64(start)))
 }
 
 // iota64 is the constant 0.1, 0.2, …

@@ -281,7 +281,7 @@ func TestPeerProtocol(t *testing.T) {
 	if out := good(t, "bench", "--peer-protocol", "juggling", "1", "1"); !strings.Contains(out, `"unsupported":"fusec does not know the workload \"juggling\""`) {
 		t.Errorf("record %s", out)
 	}
-	if _, err := workloadGraph(workload.Workload{Name: "juggling"}); err == nil {
+	if _, _, _, err := workloadGraph(workload.Workload{Name: "juggling"}); err == nil {
 		t.Error("an unknown workload has a graph")
 	}
 }

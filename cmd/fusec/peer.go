@@ -76,11 +76,11 @@ func (rec *peerRecord) measure(e *env, w workload.Workload, seconds float64) err
 		tensors[t.Name] = v
 	}
 	start := time.Now()
-	g, err := workloadGraph(w)
+	g, opts, outputs, err := workloadGraph(w)
 	if err != nil {
 		return err
 	}
-	p, err := fusec.Compile(g, fusec.WithWorkers(rec.Threads))
+	p, err := fusec.Compile(g, append(opts, fusec.WithWorkers(rec.Threads))...)
 	if p != nil {
 		defer p.Close()
 	}
@@ -103,11 +103,15 @@ func (rec *peerRecord) measure(e *env, w workload.Workload, seconds float64) err
 	if err != nil {
 		return err
 	}
-	y, err := p.Output(workloadOutput)
-	if err != nil {
-		return err
+	var y []float32
+	for _, o := range outputs {
+		part, err := p.Output(o)
+		if err != nil {
+			return err
+		}
+		y = append(y, part.Data.([]float32)...)
 	}
-	rec.Checksum, rec.AbsSum = workload.Checksum(y.Data.([]float32))
+	rec.Checksum, rec.AbsSum = workload.Checksum(y)
 	rec.MedianMS, rec.BestMS, rec.Reps = median(times)*1e3, slices.Min(times)*1e3, len(times)
 	rec.GFLOPs = w.FLOPs / rec.MedianMS / 1e6
 	rec.RSSMB = peakMB()

@@ -5,48 +5,73 @@ import (
 	"math"
 	"strings"
 
+	"fusec"
 	"fusec/cmd/peers/workload"
 	"fusec/graph"
 )
 
-// workloadOutput is the name of a workload's result.
+// workloadOutput is the name of a workload's result, or of the first part of it.
 const workloadOutput = "y"
 
 // workloadGraph builds a workload as a user would write it. Its first tensor is an input and the others are weights,
-// except that all operands of a bare product or attention are inputs.
-func workloadGraph(w workload.Workload) (*graph.Graph, error) {
+// except that all operands of a bare product or attention are inputs, and all tensors where they change from step to step. Its
+// outputs, those that the options ask for included, are one after another the workload's result.
+func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.Option, outputs []string, err error) {
 	b := graph.NewBuilder(w.Name)
 	attends := strings.HasPrefix(w.Name, "attention-")
 	bare := attends || strings.HasPrefix(w.Name, "gemm-")
 	t := map[string]*graph.Node{}
+	var nodes []*graph.Node
 	for i, x := range w.Tensors {
 		declare := b.Param
-		if i == 0 || bare {
+		if i == 0 || bare || w.Base != "" {
 			declare = b.Input
 		}
 		t[x.Name] = declare(x.Name, graph.TypeOf(graph.F32, x.Shape...))
+		nodes = append(nodes, t[x.Name])
 	}
-	var y *graph.Node
+	name := w.Name
+	if w.Base != "" {
+		name = w.Base
+	}
+	outputs = []string{workloadOutput}
+	y, err := forward(b, name, t)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if w.Base != "" {
+		y = b.Reduce(graph.Mean, b.Unary(graph.Square, b.Binary(graph.Sub, y, t["target"])), false, 0, 1)
+		for _, n := range nodes[1 : len(nodes)-1] {
+			outputs = append(outputs, "gradient of "+n.Name)
+			gradients = append(gradients, fusec.WithGradient(outputs[len(outputs)-1], y, n))
+		}
+	}
+	b.Output(workloadOutput, y)
+	g, err = b.Graph()
+	return g, gradients, outputs, err
+}
+
+// forward is a workload's value.
+func forward(b *graph.Builder, name string, t map[string]*graph.Node) (y *graph.Node, err error) {
 	switch {
-	case attends:
-		y = attend(b, t, strings.HasSuffix(w.Name, "-causal"))
-	case bare:
+	case strings.HasPrefix(name, "attention-"):
+		y = attend(b, t, strings.HasSuffix(name, "-causal"))
+	case strings.HasPrefix(name, "gemm-"):
 		y = b.MatMul(t["a"], t["b"], false, false)
-	case w.Name == "linear-plain":
+	case name == "linear-plain":
 		y = b.MatMul(t["x"], t["w"], false, false)
-	case w.Name == "linear-gelu":
+	case name == "linear-gelu":
 		y = b.Unary(graph.GeluTanh, linear(b, t["x"], t["w"], t["b"]))
-	case w.Name == "mlp":
+	case name == "mlp":
 		h := b.Unary(graph.Relu, linear(b, t["x"], t["w1"], t["b1"]))
 		h = b.Unary(graph.Relu, linear(b, h, t["w2"], t["b2"]))
 		y = linear(b, h, t["w3"], t["b3"])
-	case w.Name == "block":
+	case name == "block":
 		y = block(b, t)
 	default:
-		return nil, fmt.Errorf("the workload %q has no graph here", w.Name)
+		err = fmt.Errorf("the workload %q has no graph here", name)
 	}
-	b.Output(workloadOutput, y)
-	return b.Graph()
+	return y, err
 }
 
 // attend is attention over tokens whose heads stand side by side.

@@ -76,6 +76,23 @@ func BindGrad(n *gorg.Node, t *graph.Tensor, accumulate bool) error {
 	return nil
 }
 
+// GradMemory is the memory of the gradient that n holds, in row-major order; nil if it holds none of this type and
+// order. What is added to it is accumulated, as BindGrad does it.
+func GradMemory[T float32 | float64](n *gorg.Node) []T {
+	d, ok := boundGrad(n).(*tensor.Dense)
+	if !ok || !contiguous(d) {
+		return nil
+	}
+	var memory []T
+	switch d.Dtype() {
+	case tensor.Float32:
+		memory, _ = any(d.Float32s()).([]T)
+	case tensor.Float64:
+		memory, _ = any(d.Float64s()).([]T)
+	}
+	return memory
+}
+
 // boundGrad is the gradient that n holds beside its value, or nil. It allocates nothing once there is one.
 func boundGrad(n *gorg.Node) gorg.Value {
 	g, err := n.Grad()

@@ -32,6 +32,7 @@ type compiler[T float] struct {
 	space   graph.Shape // the iteration space
 	inner   graph.Ints  // the axes that a segment runs over
 	reduced graph.Ints  // the axes that values of a reduced shape lack
+	fusion  graph.Fusion
 	values  map[*graph.Node]value
 	loaded  map[loadKey]value
 }
@@ -329,6 +330,9 @@ func (c *compiler[T]) output(i int, n *graph.Node, o Operand) error {
 		}
 		n = n.Args[0]
 	}
+	if c.sums(n) {
+		return c.columnSum(i, n, o.DType, l)
+	}
 	v, err := c.operand(n)
 	if err != nil {
 		return err
@@ -346,6 +350,9 @@ func (c *compiler[T]) output(i int, n *graph.Node, o Operand) error {
 	c.p.outs = append(c.p.outs, w)
 	return nil
 }
+
+// sums reports whether n is a column sum.
+func (c *compiler[T]) sums(n *graph.Node) bool { return c.fusion.Body != nil && c.fusion.ColumnSum(n) }
 
 // isStoreView reports whether n is a view on the way from a computed value to an output.
 func isStoreView(n *graph.Node) bool {
@@ -389,6 +396,9 @@ func (c *compiler[T]) direct(taken, takenBy int) {
 		if w.buf != takenBy && w.vector >= 0 {
 			lastRead[w.vector] = len(p.steps)
 		}
+	}
+	for _, s := range p.columns {
+		lastRead[s.slot] = len(p.steps)
 	}
 	used := map[int]bool{}
 	for _, w := range p.outs {

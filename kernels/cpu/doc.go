@@ -13,5 +13,8 @@
 // bring them the views of operands and results (attention.go, moe.go), and a mixture its activation as a vector program
 // (moe_hidden.go).
 //
+// Sums over the rows of a product or of a row kernel are further results of it (columns.go): each block of rows has its
+// own, and they are added up when all are done.
+//
 // Work is cut by shape alone and every sum has one order, so results are the same bits for any number of workers.
 package cpu

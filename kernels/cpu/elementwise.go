@@ -81,8 +81,13 @@ func (p *program[T]) newFrames(env *Env) []*frame[T] {
 
 // beginAll prepares the frames of all workers for a run.
 func (p *program[T]) beginAll(env *Env, frames []*frame[T], width int) {
+	p.beginRegs(env, frames, width, p.regs)
+}
+
+// beginRegs is beginAll with more registers than the program itself needs.
+func (p *program[T]) beginRegs(env *Env, frames []*frame[T], width, regs int) {
 	for w, f := range frames {
-		p.begin(f, scratchOf[T](env, w, 0, p.regs*roundLine[T](width)), width)
+		p.begin(f, scratchOf[T](env, w, 0, regs*roundLine[T](width)), width)
 	}
 }
 

@@ -44,6 +44,49 @@ func TestFusions(t *testing.T) {
 		anchor graph.Anchor
 		build  func(b *graph.Builder, in inputs)
 	}{
+		{"matmul: column sums of the product, of what follows and of an operand", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(f32, 301, 70), in(f32, 70, 130), false, false)
+			z := b.Binary(graph.Mul, y, in(f32, 301, 130))
+			b.Output("", z)
+			b.Output("", b.Reduce(graph.Sum, y, false, 0))
+			b.Output("", b.Reshape(b.Reduce(graph.Sum, z, true, 0), 130))
+		}},
+		{"matmul: column sums alone, wide rows", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Reduce(graph.Sum, b.MatMul(in(f32, 40, 20), in(f32, 20, 2100), false, false), false, 0))
+		}},
+		{"matmul: column sums over batches, with a mask", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(f64, 3, 2, 33, 9), in(f64, 3, 2, 9, 17), false, false)
+			y = b.Add(graph.Select{}, in(boolean, 3, 2, 33, 17), y, b.Scalar(f64, 0))
+			b.Output("", y)
+			b.Output("", b.Reduce(graph.Sum, y, false, 2, 0, 1))
+		}},
+		{"matmul: column sums of few rows", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.Unary(graph.Tanh, b.MatMul(in(f32, 3, 90), in(f32, 90, 500), false, false))
+			b.Output("", b.Reduce(graph.Sum, y, false, 0))
+		}},
+		{"matmul: column sums of few columns", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.Unary(graph.Tanh, b.MatMul(in(f32, 5000, 30), in(f32, 30, 2), false, false))
+			b.Output("", y)
+			b.Output("", b.Reduce(graph.Sum, y, false, 0))
+		}},
+		{"matmul: column sums of nothing", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			b.Output("", b.Reduce(graph.Sum, b.MatMul(in(f32, 0, 3), in(f32, 3, 4), false, false), false, 0))
+		}},
+		{"matmul: column sums where nothing is multiplied", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.BinaryScalar(graph.Add, b.MatMul(in(f32, 5, 0), in(f32, 0, 4), false, false), 1)
+			b.Output("", b.Reduce(graph.Sum, y, false, 0))
+		}},
+		{"row: a norm's backward with its column sums", graph.AnchorRow, func(b *graph.Builder, in inputs) {
+			x, dy, gamma := in(f32, 7, 50, 65), in(f32, 7, 50, 65), in(f32, 65)
+			s := x.Type.Shape
+			b.Output("", b.Reduce(graph.Sum, dy, false, 0, 1))
+			g := b.Binary(graph.Mul, dy, b.Broadcast(gamma, s))
+			mean := b.Reduce(graph.Mean, b.Binary(graph.Mul, g, x), true, 2)
+			dx := b.Binary(graph.Sub, g, b.Binary(graph.Mul, x, b.Broadcast(mean, s)))
+			b.Output("", dx)
+			b.Output("", b.Reshape(b.Reduce(graph.Sum, b.Binary(graph.Mul, dy, x), false, 0, 1), 1, 65))
+			b.Output("", b.Reduce(graph.Sum, dx, false, 0, 1))
+		}},
 		{"elementwise: a row, a column, a number and what is seen through views", graph.AnchorNone, func(b *graph.Builder, in inputs) {
 			s := graph.ShapeOf(5, 7, 300)
 			x := b.Binary(graph.Mul, in(f32, 5, 7, 300), b.Broadcast(in(f32, 300), s))
@@ -544,10 +587,10 @@ func TestMemory(t *testing.T) {
 	if m := MemoryOf(&graph.Tensor{}); m.F32 != nil || m.Bool != nil {
 		t.Error("a tensor without data has memory")
 	}
-	if Bytes(&checked{Kernel: &rows[float32]{}}) != 0 {
+	if Bytes(&checked{Kernel: &elementwise[float32]{}}) != 0 {
 		t.Error("a kernel that keeps nothing has bytes")
 	}
-	Thaw(&checked{Kernel: &rows[float32]{}}) // keeps nothing either
+	Thaw(&checked{Kernel: &elementwise[float32]{}}) // keeps nothing either
 }
 
 // TestShortBuffers is an error before anything is written.

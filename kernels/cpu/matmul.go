@@ -25,6 +25,9 @@ type product[T float] struct {
 	cRead  access       // the same as an access of the domain
 	m      int          // rows per matrix of the plan
 	width  int
+	// tileRows is the number of rows of a tile, those at the edge excepted.
+	tileRows int
+	regs     int // registers of width elements that a worker needs
 
 	cfg    gemm.Config[T]
 	frozen bool // B is packed once
@@ -64,7 +67,7 @@ func newMatMul[T float](f graph.Fusion, args, results []Operand, env *Env) (*pro
 // compileEpilogue compiles what follows the anchor and decides where the product lies: in a result's memory if it can
 // be written there. The axes of the result from split on are the columns of the product.
 func (k *product[T]) compileEpilogue(c *compiler[T], f graph.Fusion, split int, results []Operand, writable func(graph.Layout) bool) error {
-	c.inner = axesFrom(split, c.space.Rank())
+	c.inner, c.fusion = axesFrom(split, c.space.Rank()), f
 	k.acc = c.newVector()
 	c.values[f.Anchored()] = value{kind: vector, slot: k.acc}
 	if err := c.outputs(f.Body, results); err != nil {
@@ -88,7 +91,7 @@ func (k *product[T]) compileEpilogue(c *compiler[T], f graph.Fusion, split int, 
 	p.dom = newDomain(c.space, split, append(p.accesses(), &k.cRead))
 	c.direct(k.acc, k.home)
 	p.plain = p.isPlain()
-	if len(p.steps) == 0 && len(p.outs) == 1 && home != nil {
+	if len(p.steps) == 0 && len(p.outs) == 1 && home != nil && len(p.columns) == 0 {
 		return nil // the product itself
 	}
 	k.p = p
@@ -185,12 +188,26 @@ func (k *product[T]) finish(cfg gemm.Config[T]) (err error) {
 		return err
 	}
 	if k.p != nil {
-		k.width = min(max(cfg.N, 1), segment)
-		k.env.reserve(k.p.scratchBytes(k.width))
+		k.width = segment
+		k.regs = k.p.regs
+		if k.p.plain {
+			k.regs = k.p.tileRegs()
+		}
+		k.env.reserve(k.regs * roundLine[T](k.width) * dtypeOf[T]().Size())
 		k.frames = k.p.newFrames(k.env)
+		k.cutColumns()
 	}
 	return nil
 }
+
+// cutColumns makes room for the column sums of each block of rows that the plan hands to Tile.
+func (k *product[T]) cutColumns() {
+	k.tileRows = max(k.plan.TileRows(), 1)
+	k.p.cutColumns(k.cfg.Batch * chunksOf(k.cfg.M, k.tileRows))
+}
+
+// chunksOf is the number of pieces of a size that n elements make; of none, none.
+func chunksOf(n, size int) int { return (n + size - 1) / size }
 
 func (k *product[T]) Run(args, results []Memory) error {
 	c := k.own
@@ -212,10 +229,11 @@ func (k *product[T]) Run(args, results []Memory) error {
 	if k.p == nil {
 		return k.plan.Run(a, b, c[k.c.Offset:], nil)
 	}
-	k.p.beginAll(k.env, k.frames, k.width)
+	k.p.beginRegs(k.env, k.frames, k.width, k.regs)
 	if err := k.plan.Run(a, b, c[k.c.Offset:], k); err != nil {
 		return err
 	}
+	k.p.finishColumns(results)
 	return failed(k.frames)
 }
 
@@ -229,7 +247,9 @@ func (k *product[T]) pack(b []T) (err error) {
 		return err
 	}
 	k.cfg.Prepacked = k.packed
-	k.plan, err = gemm.New(k.cfg, k.env.Pool, k.env.gemm)
+	if k.plan, err = gemm.New(k.cfg, k.env.Pool, k.env.gemm); err == nil && k.p != nil {
+		k.cutColumns()
+	}
 	return err
 }
 
@@ -239,6 +259,9 @@ func (k *product[T]) bytes() int64 {
 	n := int64(len(k.own)) * int64(dtypeOf[T]().Size())
 	if k.packed != nil {
 		n += int64(k.packed.Bytes())
+	}
+	if k.p != nil {
+		n += k.p.columnBytes()
 	}
 	return n
 }
@@ -252,8 +275,10 @@ func (k *product[T]) Tile(worker, batch, row, col, rows, cols int) {
 	if k.home >= 0 {
 		c = lanes[T](&k.results[k.home])
 	}
+	f.block = batch*chunksOf(k.cfg.M, k.tileRows) + row/k.tileRows
 	row += batch * k.m
 	for from := col; from < col+cols; from += k.width {
+		f.fresh = true
 		n := min(k.width, col+cols-from)
 		if k.p.plain {
 			k.p.execTile(f, row, rows, from, n, k.acc, &k.cRead, c, k.args, k.results)

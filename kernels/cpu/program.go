@@ -18,6 +18,7 @@ type program[T float] struct {
 	args    []*read  // what is read
 	outs    []*write // what is written
 	seeds   []seedRead
+	columns []columnSum[T]
 	regs    int  // registers in use at most
 	plain   bool // rows follow one another at fixed distances, and all vectors but the registers stand in buffers
 }
@@ -64,18 +65,26 @@ type frame[T float] struct {
 	seeds []int64
 	off   []int // of reads, then of writes: the row's offset
 	n     int   // length for which the registers in v are cut
+	width int   // and the most that they hold
 	row   int
 	base  int   // linear index of the segment's first element in the iteration space
 	err   error // of a step that cannot go on
+	block int   // of rows, to whose column sums the frame adds
+	fresh bool  // there is nothing in them yet
 	walks []walk[T]
+	// Further registers, one for each walk, line elements apart.
+	blocks []T
+	line   int
 }
 
-// A walk is a vector in a buffer as a tile's rows are run one after another.
+// A walk is a vector in a buffer as a tile's rows are run one after another, or some at a time.
 type walk[T float] struct {
-	slot int
-	mem  []T
-	at   int // of the next row's segment
-	step int // from row to row
+	slot  int
+	mem   []T
+	at    int  // of the next row's segment
+	step  int  // from row to row
+	out   bool // it is written
+	block []T  // where the rows of several stand side by side
 }
 
 func (p *program[T]) newFrame() *frame[T] {
@@ -96,7 +105,8 @@ func roundLine[T float](n int) int {
 	return (n + per - 1) / per * per
 }
 
-// begin cuts the registers from a worker's scratch; width is the greatest length of a segment.
+// begin cuts the registers from a worker's scratch; width is the greatest length of a segment. What is left of the scratch
+// is for execTile.
 func (p *program[T]) begin(f *frame[T], mem []T, width int) {
 	w := roundLine[T](width)
 	for i, s := range p.slots {
@@ -104,7 +114,8 @@ func (p *program[T]) begin(f *frame[T], mem []T, width int) {
 			f.v[i] = mem[s.reg*w:][:width]
 		}
 	}
-	f.n, f.row, f.err = width, -1, nil
+	f.n, f.width, f.row, f.err = width, width, -1, nil
+	f.blocks, f.line = mem[p.regs*w:], w
 }
 
 // seek computes the offsets of a row and loads its scalars.
@@ -151,6 +162,7 @@ func (p *program[T]) exec(f *frame[T], row, start, n int, args, results []Memory
 	for i := range p.steps {
 		p.steps[i].run(f)
 	}
+	p.addColumns(f, start, 1, n) // before a result is stored where a vector stands
 	for i, w := range p.outs {
 		off := f.off[len(p.args)+i]
 		switch {
@@ -197,29 +209,42 @@ func (p *program[T]) isPlain() bool {
 }
 
 // walk adds a vector in a buffer to those that execTile steps along.
-func (f *frame[T]) walk(slot int, mem []T, at int, a *access) {
-	w := walk[T]{slot: slot, mem: mem, at: at}
+func (f *frame[T]) walk(slot int, mem []T, at int, a *access, out bool) {
+	w := walk[T]{slot: slot, mem: mem, at: at, out: out}
 	if len(a.outer) > 0 {
 		w.step = a.outer[0]
 	}
 	f.walks = append(f.walks, w)
 }
 
+// maxBlockRow is the longest segment of which execTile gathers several rows: calling each step once for all of them
+// then saves more than the gathering costs.
+const maxBlockRow = 256
+
+// tileRegs is the number of registers that execTile needs: those of the program, and one for each walk.
+func (p *program[T]) tileRegs() int { return p.regs + cap(p.newFrame().walks) }
+
 // execTile runs a plain program over elements start to start+n of several rows. The vector acc is read through the
-// access at, in mem.
+// access at, in mem. Where rows are short, several are gathered in registers, so that a step runs over all of them.
 func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *access, mem []T, args, results []Memory) {
 	p.seek(f, row, args)
-	p.resize(f, n)
 	f.walks = f.walks[:0]
-	f.walk(acc, mem, at.at(&p.dom, row)+start, at)
+	f.walk(acc, mem, at.at(&p.dom, row)+start, at, false)
 	for i, r := range p.args {
 		if r.vector >= 0 {
-			f.walk(r.vector, lanes[T](&args[r.buf]), f.off[i]+start, &r.access)
+			f.walk(r.vector, lanes[T](&args[r.buf]), f.off[i]+start, &r.access, false)
 		}
 	}
 	for i, w := range p.outs {
-		f.walk(w.vector, lanes[T](&results[w.buf]), f.off[len(p.args)+i]+start, &w.access)
+		if w.vector != acc { // which stands where it belongs
+			f.walk(w.vector, lanes[T](&results[w.buf]), f.off[len(p.args)+i]+start, &w.access, true)
+		}
 	}
+	if n <= maxBlockRow && rows > 1 && len(p.seeds) == 0 { // a draw goes by the place in the row
+		p.execBlocks(f, rows, start, n)
+		return
+	}
+	p.resize(f, n)
 	for r := range rows {
 		f.base = (row+r)*p.dom.n + start
 		for i := range f.walks {
@@ -229,6 +254,44 @@ func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *acc
 		}
 		for i := range p.steps {
 			p.steps[i].run(f)
+		}
+		p.addColumns(f, start, 1, n)
+	}
+}
+
+// execBlocks runs the program along the walks, as many rows of n elements at a time as a register holds.
+func (p *program[T]) execBlocks(f *frame[T], rows, start, n int) {
+	per := min(f.width/n, rows)
+	for i := range f.walks {
+		f.walks[i].block = f.blocks[i*f.line:][:per*n]
+	}
+	for done := 0; done < rows; done += per {
+		count := min(per, rows-done)
+		p.resize(f, count*n)
+		for i := range f.walks {
+			w := &f.walks[i]
+			f.v[w.slot] = w.block[:count*n]
+			if w.out || w.step == 0 && done > 0 {
+				continue
+			}
+			for r := range count {
+				copy(w.block[r*n:][:n], w.mem[w.at+r*w.step:])
+			}
+			w.at += count * w.step
+		}
+		for i := range p.steps {
+			p.steps[i].run(f)
+		}
+		p.addColumns(f, start, count, n)
+		for i := range f.walks {
+			w := &f.walks[i]
+			if !w.out {
+				continue
+			}
+			for r := range count {
+				copy(w.mem[w.at+r*w.step:][:n], w.block[r*n:])
+			}
+			w.at += count * w.step
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 )
@@ -16,11 +17,14 @@ func newRow[T float](f graph.Fusion, args, results []Operand, env *Env) (Kernel,
 	space := anchor.Args[0].Type.Shape
 	axes, _ := graph.RowAxes(anchor)
 	n := rowLength(space, axes)
-	if n != 1 && (n > longRow || !innermost(space, axes)) && !leadsBack(f.Body, space) {
+	if n != 1 && !sumsColumns(f) && (n > longRow || !innermost(space, axes)) && !leadsBack(f.Body, space) {
 		return newReduction[T](f.Body, space, axes, args, results, env)
 	}
-	return newRows[T](f.Body, space, axes, args, results, env)
+	return newRows[T](f, space, axes, args, results, env)
 }
+
+// sumsColumns reports whether a result is a column sum.
+func sumsColumns(f graph.Fusion) bool { return slices.ContainsFunc(f.Body.Nodes, f.ColumnSum) }
 
 // longRow is the length from which a row that is only reduced is cut into blocks.
 const longRow = 1 << 12
@@ -81,10 +85,10 @@ type rows[T float] struct {
 	args, results []Memory
 }
 
-func newRows[T float](body *graph.Graph, space graph.Shape, axes graph.Ints, args, results []Operand, env *Env) (*rows[T], error) {
-	c := newCompiler[T](body, space, args)
-	c.inner, c.reduced = axes, axes
-	if err := c.outputs(body, results); err != nil {
+func newRows[T float](f graph.Fusion, space graph.Shape, axes graph.Ints, args, results []Operand, env *Env) (*rows[T], error) {
+	c := newCompiler[T](f.Body, space, args)
+	c.inner, c.reduced, c.fusion = axes, axes, f
+	if err := c.outputs(f.Body, results); err != nil {
 		return nil, err
 	}
 	p := c.p
@@ -98,8 +102,11 @@ func newRows[T float](body *graph.Graph, space graph.Shape, axes graph.Ints, arg
 	r := &rows[T]{p: p, env: env, rowsPer: max(grain/4/max(p.dom.n, 1), 1)}
 	env.reserve(p.scratchBytes(p.dom.n))
 	r.frames = p.newFrames(env)
+	p.cutColumns(chunksOf(p.dom.rows, r.rowsPer))
 	return r, nil
 }
+
+func (r *rows[T]) bytes() int64 { return r.p.columnBytes() }
 
 // keptFirst is the permutation that puts the axes that are not reduced first, and their number.
 func keptFirst(s graph.Shape, axes graph.Ints) (perm graph.Ints, kept int) {
@@ -129,19 +136,22 @@ func permuted(s graph.Shape, perm graph.Ints) graph.Shape {
 func (r *rows[T]) Run(args, results []Memory) error {
 	d := &r.p.dom
 	if d.rows == 0 {
+		r.p.finishColumns(results)
 		return nil
 	}
 	r.args, r.results = args, results
 	r.p.beginAll(r.env, r.frames, d.n)
 	r.env.Pool.Run(chunks(d.rows, r.rowsPer), r)
 	r.args, r.results = nil, nil
+	r.p.finishColumns(results)
 	return failed(r.frames)
 }
 
 // Do runs one item; see pool.Task.
 func (r *rows[T]) Do(worker, item int) {
-	d := &r.p.dom
+	d, f := &r.p.dom, r.frames[worker]
+	f.block, f.fresh = item, true
 	for row := item * r.rowsPer; row < min((item+1)*r.rowsPer, d.rows); row++ {
-		r.p.exec(r.frames[worker], row, 0, d.n, r.args, r.results)
+		r.p.exec(f, row, 0, d.n, r.args, r.results)
 	}
 }

@@ -67,8 +67,8 @@ func TestTrainedModel(t *testing.T) {
 	}
 	p := trained(t, g, cpu.New())
 	checkAttentions(t, p)
-	if len(p.Launches) != 35 {
-		t.Errorf("%d launches, want 35:\n%v", len(p.Launches), p)
+	if len(p.Launches) != 27 {
+		t.Errorf("%d launches, want 27:\n%v", len(p.Launches), p)
 	}
 }
 

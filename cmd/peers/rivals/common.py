@@ -38,11 +38,28 @@ def attention_shape(name):
     return (int(d[1]), len(d) > 2) if d[0] == "attention" else None
 
 
+def trains(name):
+    """Whether the workload is forward and backward: the loss is the mean of (y - target)², target the last tensor.
+
+    The result is the loss and its gradients for the parameters, in their order; see flat.
+    """
+    return name.endswith("-train")
+
+
+def flat(parts):
+    """Numbers of several arrays, one after another, each row-major."""
+    return np.concatenate([np.asarray(p, np.float32).ravel() for p in parts])
+
+
 def tensors(name):
     """The workload's tensors by name, the input first, the rest parameters."""
     a = attention_shape(name)
     if a:
         return {x: gen(i + 1, 4, a[0], AH * AD) for i, x in enumerate("qkv")}
+    if trains(name):
+        t = tensors(name[:-len("-train")])
+        shape = (64, 10) if name == "mlp-train" else (B * S, D)
+        return {**t, "target": gen(99, 2, *shape)}
     g = gemm_shape(name)
     if g:
         m, k, n = g
@@ -74,6 +91,10 @@ def flops(name):
     a = attention_shape(name)
     if a:
         return (2 * a[0] * (a[0] + 1) if a[1] else 4 * a[0] * a[0]) * AH * AD
+    if name == "mlp-train":
+        return 3 * flops("mlp") - 2 * 64 * 784 * 512
+    if name == "block-train":
+        return 3 * flops("block") - 2 * B * S * D * 3 * D
     g = gemm_shape(name)
     if g:
         return 2 * g[0] * g[1] * g[2]

@@ -50,7 +50,12 @@ def build(name, threads):
     if a and a[0] > 4096:
         raise common.Unsupported("holds all scores: %d GB" % (4 * common.AH * a[0] ** 2 >> 30))
     t = [jnp.asarray(v) for v in common.tensors(name).values()]
-    f = {"mlp": mlp, "block": block, "linear-gelu": lambda x, w, b: gelu(x @ w + b)}.get(name, lambda a, b: a @ b)
+    f = {"mlp": mlp, "block": block, "linear-gelu": lambda x, w, b: gelu(x @ w + b)}.get(
+        name.removesuffix("-train"), lambda a, b: a @ b)
+    train = common.trains(name)
+    if train:
+        loss = lambda x, target, params: jnp.mean(jnp.square(forward(x, *params) - target))
+        forward, f = f, lambda x, *rest: jax.value_and_grad(loss, argnums=2)(x, rest[-1], rest[:-1])
 
     if a:
         n, causal = a
@@ -61,8 +66,10 @@ def build(name, threads):
         g, kept = jax.jit(f), [None]
 
         def once():
-            kept[0] = g(*t).block_until_ready()
+            kept[0] = jax.block_until_ready(g(*t))
 
+        if train:
+            return once, lambda: common.flat(jax.tree.leaves(kept[0]))
         return once, lambda: np.asarray(kept[0])
 
     return {"jit": prepare}

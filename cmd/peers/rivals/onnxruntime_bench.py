@@ -148,6 +148,8 @@ def prepared(make, threads, t):
 
 
 def build(name, threads):
+    if common.trains(name):
+        raise common.Unsupported("ONNX Runtime's inference package has no gradients")
     t = common.tensors(name)
     varb = os.environ.get("PEER") == "onnxruntime-varb"
     if name.startswith("gemm-"):

@@ -1,6 +1,6 @@
 """PyTorch on the CPU: PROGRAM workload threads seconds.
 
-PEER=torch          eager, no gradients; the block with plain attention and with scaled_dot_product_attention, the
+PEER=torch          eager, gradients only where the workload trains; the block with plain attention and with scaled_dot_product_attention, the
                     faster counts
 PEER=torch-compile  torch.compile (inductor), with and without weight freezing, the faster counts; not for gemm, where
                     it calls the same kernel as eager
@@ -53,14 +53,20 @@ class Model(torch.nn.Module):
         return self.f(x, *[getattr(self, "p%d" % i) for i in range(self.n)])
 
 
+def forget_compiled():
+    """Makes the next torch.compile start anew."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+
+
 def prepared(f, x, params, freeze=None):
     def prepare():
         run = lambda: f(x, *params)
         if freeze is not None:
-            import torch._dynamo
             import torch._inductor.config as config
 
-            torch._dynamo.reset()
+            forget_compiled()
             config.freezing = freeze
             model = torch.compile(Model(f, params).eval())
             run = lambda: model(x)
@@ -74,9 +80,32 @@ def prepared(f, x, params, freeze=None):
     return prepare
 
 
+def trained(f, x, params, target, compiled):
+    """Forward and backward of the mean square distance to the target, by all parameters."""
+    def prepare():
+        weights = [p.clone().requires_grad_() for p in params]
+        loss = lambda *w: torch.mean(torch.square(f(x, *w) - target))
+        if compiled:
+            forget_compiled()
+            loss = torch.compile(loss)
+        kept = [None]
+
+        def once():
+            y = loss(*weights)
+            kept[0] = y, torch.autograd.grad(y, weights)
+
+        def result():
+            y, grads = kept[0]
+            return common.flat([y.detach().numpy()] + [(g.t() if g.dim() == 2 else g).numpy() for g in grads])
+
+        return once, result
+
+    return prepare
+
+
 def build(name, threads):
     torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
+    torch.set_grad_enabled(common.trains(name))
     t = [torch.from_numpy(v) for v in common.tensors(name).values()]
     if name.startswith("gemm-"):
         if COMPILE:
@@ -93,20 +122,24 @@ def build(name, threads):
         return {"sdpa": prepared(rows, heads[0], heads[1:])}
     # Linear layers keep their weights as torch.nn.Linear does: [out, in].
     x, params = t[0], [p.t().contiguous() if p.dim() == 2 else p for p in t[1:]]
+    base = name.removesuffix("-train")
     if name == "linear-plain":
         makes = {"eager": linear}
     elif name == "linear-gelu":
         makes = {"eager": lambda x, w, b: fn.gelu(linear(x, w, b), approximate="tanh")}
-    elif name == "mlp":
+    elif base == "mlp":
         makes = {"eager": mlp}
     else:
         makes = {"eager": block(attention)}
         if hasattr(fn, "scaled_dot_product_attention"):
             makes["eager-sdpa"] = block(fn.scaled_dot_product_attention)
+    if COMPILE and not hasattr(torch, "compile"):
+        raise common.Unsupported("this torch has no torch.compile")
+    if common.trains(name):
+        return {k.replace("eager", "compile") if COMPILE else k: trained(f, x, params[:-1], t[-1], COMPILE)
+                for k, f in makes.items()}
     if not COMPILE:
         return {k: prepared(f, x, params) for k, f in makes.items()}
-    if not hasattr(torch, "compile"):
-        raise common.Unsupported("this torch has no torch.compile")
     return {k.replace("eager", "compile") + tail: prepared(f, x, params, freeze)
             for k, f in makes.items() for freeze, tail in ((False, ""), (True, "-frozen"))}
 

@@ -7,6 +7,7 @@ package workload
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Tensor is one operand of a workload: the input (always the first) or a parameter.
@@ -19,10 +20,14 @@ type Tensor struct {
 }
 
 // Workload is one piece of work. Out is the shape of its result.
+//
+// One that trains is the forward pass of Base and the backward pass: its result is the loss, the mean of (y − target)²,
+// and then the loss's gradients for all tensors of Base but the first, in their order, one after another.
 type Workload struct {
 	Name    string
 	Meaning string
-	Tensors []Tensor
+	Base    string   // the workload whose forward pass is trained, or ""
+	Tensors []Tensor // of one that trains: those of Base, then the target
 	Out     []int
 	FLOPs   float64 // multiplications and additions of the contractions alone
 
@@ -41,7 +46,7 @@ const Tolerance = 1e-6
 
 // All lists the workloads in the order in which they are measured.
 func All() []Workload {
-	return append([]Workload{
+	list := append([]Workload{
 		gemm("gemm-256", 256, 256, 256, 28.195848743298804, 26544.786087113265),
 		gemm("gemm-512", 512, 512, 512, 129.07308556499055, 207921.37464091816),
 		gemm("gemm-1024", 1024, 1024, 1024, 144.04541823762804, 1486958.9541373376),
@@ -89,6 +94,26 @@ func All() []Workload {
 			Checksum: 36.676196341450755, AbsSum: 113497.0973677611,
 		},
 	}, attentions()...)
+	for _, w := range list {
+		switch w.Name {
+		case "mlp": // the input needs no gradient, so its layer has two products, not three
+			list = append(list, train(w, 3*w.FLOPs-2*64*784*512, 0.43537854947647231, 170.49640054559279))
+		case "block":
+			list = append(list, train(w, 3*w.FLOPs-2*512*256*768, 1.4192376745223523, 633.64377647349102))
+		}
+	}
+	return list
+}
+
+// train is the workload that trains base.
+func train(base Workload, flops, sum, abs float64) Workload {
+	w := Workload{Name: base.Name + "-train", Meaning: "forward and backward of " + base.Name, Base: base.Name,
+		Tensors: append(slices.Clone(base.Tensors), Tensor{Name: "target", Seed: 99, Scale: 2, Shape: base.Out}),
+		Out:     []int{1}, FLOPs: flops, Checksum: sum, AbsSum: abs}
+	for _, t := range base.Tensors[1:] {
+		w.Out[0] += t.elems()
+	}
+	return w
 }
 
 func gemm(name string, m, k, n int, sum, abs float64) Workload {
@@ -109,12 +134,17 @@ func ByName(name string) (Workload, bool) {
 	return Workload{}, false
 }
 
-// Data makes the tensor's numbers.
-func (t Tensor) Data() []float32 {
+func (t Tensor) elems() int {
 	n := 1
 	for _, d := range t.Shape {
 		n *= d
 	}
+	return n
+}
+
+// Data makes the tensor's numbers.
+func (t Tensor) Data() []float32 {
+	n := t.elems()
 	if !t.Ones {
 		return Gen(t.Seed, t.Scale, n)
 	}

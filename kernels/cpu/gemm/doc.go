@@ -24,6 +24,9 @@
 //	          mr×nr block of C += panel·panel         C block: registers
 //	    after the last k0: the caller's Epilogue, tile by tile
 //
+// Where A and B, packed, fit into a few megabytes together, they are packed once and the loop over k0 is inside the
+// tile, which stays in the first-level cache (whole.go).
+//
 // Packing makes every inner access contiguous, so operands may have any
 // strides: transposed and permuted views cost no more than plain ones.
 // Products too small for this are computed whole by one work item each, and

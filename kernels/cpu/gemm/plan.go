@@ -32,6 +32,7 @@ type Plan[T Float] struct {
 	ws     *Workspace
 	method method
 	blocking
+	whole bool // tiled: the operands are packed whole, see whole.go
 	scratch
 	thin thin
 
@@ -153,6 +154,7 @@ func (p *Plan[T]) choose() {
 	} else {
 		p.scratch.sharedA = p.chunk * p.mc * p.kc
 	}
+	p.packWhole()
 }
 
 // Run computes C = A·B for every matrix of the batch and calls the epilogue, if
@@ -181,7 +183,11 @@ func (p *Plan[T]) Run(a, b, c []T, epilogue Epilogue) error {
 	case perMatrix:
 		p.pool.Run(p.cfg.Batch, (*localTask[T])(p))
 	case tiled:
-		p.runTiled()
+		if p.whole {
+			p.runWhole()
+		} else {
+			p.runTiled()
+		}
 	}
 	return nil
 }
@@ -214,6 +220,17 @@ func (p *Plan[T]) private(worker int) (a, b, edge []T) {
 func (p *Plan[T]) tooShort(a, b, c int) error {
 	return fmt.Errorf("gemm: operands too short for %d×%d×%d, batch %d: a has %d elements of %d, b %d of %d, c %d of %d",
 		p.cfg.M, p.cfg.N, p.cfg.K, p.cfg.Batch, a, p.lenA, b, p.lenB, c, p.lenC)
+}
+
+// TileRows is the number of rows of the tiles that an Epilogue is given: all start at a multiple of it.
+func (p *Plan[T]) TileRows() int {
+	switch {
+	case p.method != streamed:
+		return p.mc
+	case p.thin.alongRows:
+		return p.cfg.M
+	}
+	return p.thin.block
 }
 
 // finish hands a finished tile to the epilogue.

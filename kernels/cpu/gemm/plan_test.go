@@ -272,12 +272,22 @@ func TestLargeShapes(t *testing.T) {
 	for _, s := range [][3]int{{300, 700, 520}, {33, 9000, 260}, {9000, 20, 300}, {9000, 530, 17}, {7, 4200, 300}, {700, 5, 1100}} {
 		newProblem(t, rng, plain[float32](s[0], s[1], s[2])).solve(t, p, nil, kernels32[0])
 	}
-	cfg := plain[float32](1500, 600, 270) // several chunks of A in one matrix, with several matrices
+	cfg := plain[float32](1500, 600, 270) // packed whole, with several matrices
 	cfg.Batch = 2
 	cfg.A.Offsets, cfg.C.Offsets = []int{0, 1500 * 270}, []int{1500 * 600, 0}
-	newProblem(t, rng, cfg).solve(t, p, nil, kernels32[0])
+	if plan := newProblem(t, rng, cfg).solve(t, p, nil, kernels32[0]); !plan.whole {
+		t.Errorf("%s is not packed whole", describe(plan))
+	}
 	cfg.B.Offsets = []int{5, 9}
-	newProblem(t, rng, cfg).solve(t, p, nil, kernels32[0])
+	if plan := newProblem(t, rng, cfg).solve(t, p, nil, kernels32[0]); plan.whole {
+		t.Errorf("%s, of several B, is packed whole", describe(plan))
+	}
+	cfg = plain[float32](3500, 600, 600) // several chunks of A in one matrix
+	cfg.Batch = 2
+	cfg.A.Offsets, cfg.C.Offsets = []int{0, 3500 * 600}, []int{3500 * 600, 0}
+	if plan := newProblem(t, rng, cfg).solve(t, p, nil, kernels32[0]); plan.whole || plan.chunk >= 2*plan.rowBlocks {
+		t.Errorf("%s is not packed in chunks", describe(plan))
+	}
 }
 
 // A thin product streams whichever operand is large.

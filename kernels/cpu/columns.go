@@ -1,0 +1,94 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// A columnSum is a result that sums a vector over all rows; see [graph.Fusion.ColumnSum]. Rows are cut into blocks by
+// shape alone. A block's rows are summed one after another by the worker that computes them, and the blocks, in the
+// end, two by two: the sums do not depend on which worker did what.
+type columnSum[T float] struct {
+	slot    int // the vector
+	buf     int // result
+	offset  int // in it
+	n       int // columns
+	partial []T // [blocks][n]
+}
+
+// columnSum declares that n of the body is a column sum that result number i takes at layout l.
+func (c *compiler[T]) columnSum(i int, n *graph.Node, d graph.DType, l graph.Layout) error {
+	v, err := c.operand(n.Args[0])
+	if err != nil {
+		return err
+	}
+	if !l.IsContiguous() || d != dtypeOf[T]() {
+		return fmt.Errorf("%s cannot be summed into memory of type %v with gaps", n.Where(), d)
+	}
+	s := columnSum[T]{slot: c.asVector(v).slot, buf: i, offset: l.Offset, n: l.Shape.Elems()}
+	c.p.slots[s.slot].pinned = true
+	c.p.columns = append(c.p.columns, s)
+	return nil
+}
+
+// cutColumns makes room for the sums of a number of blocks of rows.
+func (p *program[T]) cutColumns(blocks int) {
+	for i := range p.columns {
+		s := &p.columns[i]
+		s.partial = make([]T, blocks*s.n)
+	}
+}
+
+// addColumns adds to the frame's block the rows that the program has just computed, side by side: n elements of each,
+// from column start on.
+func (p *program[T]) addColumns(f *frame[T], start, rows, n int) {
+	if len(p.columns) == 0 {
+		return
+	}
+	add := opcodes[T]().AddTo
+	for i := range p.columns {
+		s := &p.columns[i]
+		sum, v := s.partial[f.block*s.n+start:][:n], f.v[s.slot]
+		for r := range rows {
+			if r == 0 && f.fresh {
+				copy(sum, v)
+			} else {
+				add(sum, v[r*n:][:n])
+			}
+		}
+	}
+	f.fresh = false
+}
+
+// finishColumns adds the blocks up.
+func (p *program[T]) finishColumns(results []Memory) {
+	add := opcodes[T]().AddTo
+	for i := range p.columns {
+		s := &p.columns[i]
+		if s.n == 0 {
+			continue
+		}
+		total := lanes[T](&results[s.buf])[s.offset:][:s.n]
+		blocks := len(s.partial) / s.n
+		block := func(b int) []T { return s.partial[b*s.n:][:s.n] }
+		if blocks == 0 {
+			clear(total)
+			continue
+		}
+		for step := 1; step < blocks; step *= 2 {
+			for b := 0; b+step < blocks; b += 2 * step {
+				add(block(b), block(b+step))
+			}
+		}
+		copy(total, block(0))
+	}
+}
+
+func (p *program[T]) columnBytes() int64 {
+	n := 0
+	for _, s := range p.columns {
+		n += len(s.partial)
+	}
+	return int64(n) * int64(dtypeOf[T]().Size())
+}
