@@ -61,7 +61,7 @@ func attrFields(t reflect.Type) []attrField {
 		}
 		k := f.Type.Kind()
 		fields = append(fields, attrField{
-			name:     snakeCase(f.Name),
+			name:     AttrName(f.Name),
 			index:    f.Index,
 			optional: k == reflect.Bool || k == reflect.Float64 || k == reflect.String || f.Tag.Get("attr") == "optional",
 		})
@@ -77,8 +77,8 @@ func isZero(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// snakeCase turns CountPad into count_pad.
-func snakeCase(s string) string {
+// AttrName is the attribute that a field of an operation is: CountPad becomes count_pad.
+func AttrName(s string) string {
 	var b strings.Builder
 	for i, r := range s {
 		if unicode.IsUpper(r) && i > 0 {

@@ -5,7 +5,6 @@ import (
 	"math"
 	"reflect"
 	"strings"
-	"unicode"
 
 	"fusec/graph"
 )
@@ -45,7 +44,7 @@ func attributes(op graph.Op) []attribute {
 		if f.Anonymous {
 			continue // its fields follow
 		}
-		key := snakeCase(f.Name)
+		key := graph.AttrName(f.Name)
 		switch x := v.FieldByIndex(f.Index).Interface().(type) {
 		case *graph.Tensor, *graph.Graph, graph.HostImpl, nil:
 		case bool, int, float64, string, graph.Ints, graph.Shape, graph.Type:
@@ -55,18 +54,6 @@ func attributes(op graph.Op) []attribute {
 		}
 	}
 	return list
-}
-
-// snakeCase turns CountPad into count_pad.
-func snakeCase(s string) string {
-	var b strings.Builder
-	for i, r := range s {
-		if unicode.IsUpper(r) && i > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
 }
 
 // finite is v, or its name where JSON has no number for it.

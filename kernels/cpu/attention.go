@@ -38,21 +38,6 @@ type attentionView struct {
 	number uint64
 }
 
-// compileAttention makes the kernel of an Attention or its gradient that stands alone.
-func compileAttention(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
-	b := graph.NewBuilder(op.OpName())
-	in := make([]*graph.Node, len(args))
-	for i, a := range args {
-		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
-	}
-	y := b.Add(op, in...)
-	b.Output("0", y)
-	for i := 1; i < len(results); i++ {
-		b.Output(fmt.Sprint(i), b.Add(graph.Result{Index: i}, y))
-	}
-	return compileBody(b, graph.AnchorAttention, args, results, env)
-}
-
 // newAttention compiles a Fusion anchored on an Attention, in the element type of its queries.
 func newAttention(f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
 	anchor := f.Anchored()

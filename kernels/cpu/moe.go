@@ -32,21 +32,6 @@ type expertPart struct {
 	buf, offset int
 }
 
-// compileMoE makes the kernel of a MoE or a MoEGrad that stands alone.
-func compileMoE(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
-	b := graph.NewBuilder(op.OpName())
-	in := make([]*graph.Node, len(args))
-	for i, a := range args {
-		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
-	}
-	y := b.Add(op, in...)
-	b.Output("0", y)
-	for i := 1; i < len(results); i++ {
-		b.Output(fmt.Sprint(i), b.Add(graph.Result{Index: i}, y))
-	}
-	return compileBody(b, graph.AnchorMoE, args, results, env)
-}
-
 // newMoE compiles a Fusion anchored on a MoE or a MoEGrad.
 func newMoE(f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
 	anchor := f.Anchored()

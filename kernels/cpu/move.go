@@ -61,11 +61,11 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 	case graph.MatMul:
 		return fused(op, graph.AnchorMatMul, args, results, env)
 	case graph.Attention, graph.AttentionGrad:
-		return compileAttention(op, args, results, env)
+		return fused(op, graph.AnchorAttention, args, results, env)
 	case graph.RoPE:
 		return byFloat(args[0].DType, newRoPE[float32], newRoPE[float64])(op, args, results, env)
 	case graph.MoE, graph.MoEGrad:
-		return compileMoE(op, args, results, env)
+		return fused(op, graph.AnchorMoE, args, results, env)
 	case graph.Conv2D:
 		return fused(op, graph.AnchorConv, args, results, env)
 	case graph.Softmax:
@@ -129,14 +129,18 @@ func byFloat[F any](d graph.DType, f32, f64 F) F {
 	return f32
 }
 
-// fused compiles a body of the one operation.
+// fused compiles a body of the one operation, which hands out all its results.
 func fused(op graph.Op, anchor graph.Anchor, args, results []Operand, env *Env) (Kernel, error) {
 	b := graph.NewBuilder(op.OpName())
 	in := make([]*graph.Node, len(args))
 	for i, a := range args {
 		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
 	}
-	b.Output("y", b.Add(op, in...))
+	y := b.Add(op, in...)
+	b.Output("0", y)
+	for i := 1; i < len(results); i++ {
+		b.Output(fmt.Sprint(i), b.Add(graph.Result{Index: i}, y))
+	}
 	return compileBody(b, anchor, args, results, env)
 }
 
