@@ -26,6 +26,7 @@ func TestArrows(t *testing.T) {
 		"fusec/lowering/...":   {"fusec/passes", gorgonia, graphviz, dotted},
 		"fusec":                {graphviz, dotted, "fusec/cmd"},
 
+		"fusec/graph/arena":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/atomicfile": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/checkpoint": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/loader":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},

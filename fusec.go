@@ -111,7 +111,7 @@ func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, erro
 func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes.Gradient,
 	steps []passes.Step) (*graph.Graph, *trace.Trace, *lowering.Program, error) {
 	final, tr, err := passes.Run(g, passes.Config{Target: device, Verify: cfg.verify, Gradients: gradients,
-		Optimizer: cfg.optimizer, Steps: steps, Disable: cfg.disable})
+		Optimizer: cfg.optimizer, Steps: steps, Disable: cfg.disable, Budget: cfg.budget})
 	if err != nil {
 		return nil, tr, nil, err
 	}

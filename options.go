@@ -22,6 +22,7 @@ type config struct {
 	verify  bool
 	frozen  bool
 	disable map[string]bool
+	budget  int64 // bytes for temporary values; 0 is no limit
 
 	optimizer      *optim.Optimizer
 	watchNonFinite bool
@@ -96,6 +97,20 @@ func WithoutPass(name string) Option {
 			c.disable = map[string]bool{}
 		}
 		c.disable[name] = true
+	})
+}
+
+// MemoryBudget limits the memory for temporary values, [lowering.Program.ArenaBytes], to the given number of bytes: what
+// does not fit is dropped and computed again when it is needed (gradient checkpointing). Results are the same bits, and
+// a smaller budget takes no less work. Inputs, parameters, state, outputs and what kernels set aside for themselves, such
+// as packed weights, do not count. If nothing is found that meets the budget, the program takes as little memory as was
+// found, and a note in the trace says how much that is. `fusec explain --memory-budget` shows what is computed again.
+func MemoryBudget(bytes int64) Option {
+	return own(func(c *config) {
+		if bytes < 1 && c.err == nil {
+			c.err = fmt.Errorf("MemoryBudget(%d): want at least 1 byte", bytes)
+		}
+		c.budget = bytes
 	})
 }
 

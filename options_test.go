@@ -2,6 +2,7 @@ package fusec_test
 
 import (
 	"bytes"
+	"fmt"
 	"log"
 	"math"
 	"strings"
@@ -267,7 +268,7 @@ func TestNaNAndInfWatch(t *testing.T) {
 
 func TestOwnOptionsOnForeignMachines(t *testing.T) {
 	own := []gorgonia.VMOpt{fusec.WithTarget("abacus"), fusec.WithWorkers(-1), fusec.WithVerify(), fusec.WithFrozenParams(),
-		fusec.WithDynamicSlices(), fusec.WithoutGradients(), fusec.WithSeed(1), fusec.WithoutPass("x")}
+		fusec.WithDynamicSlices(), fusec.WithoutGradients(), fusec.WithSeed(1), fusec.WithoutPass("x"), fusec.MemoryBudget(1)}
 	n := newMLP(tensor.Float64)
 	tape := gorgonia.NewTapeMachine(n.g, own...)
 	defer tape.Close()
@@ -287,6 +288,8 @@ func TestBadOptions(t *testing.T) {
 		{"nil", []gorgonia.VMOpt{nil}, "option 0 is nil"},
 		{"panics", []gorgonia.VMOpt{fusec.WithVerify(), func(gorgonia.VM) { panic("boo") }}, "option 1"},
 		{"no workers", []gorgonia.VMOpt{fusec.WithWorkers(0)}, "WithWorkers(0)"},
+		{"no memory", []gorgonia.VMOpt{fusec.MemoryBudget(0)}, "MemoryBudget(0): want at least 1 byte"},
+		{"less memory", []gorgonia.VMOpt{fusec.MemoryBudget(-5)}, "MemoryBudget(-5): want at least 1 byte"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := fusec.NewMachine(newMLP(tensor.Float64).g, c.opts...)
@@ -304,6 +307,39 @@ func TestWithoutPass(t *testing.T) {
 	for _, pass := range []string{"simplify", "raise", "fuse-regions"} {
 		run(t, machine(t, n.g, fusec.WithoutPass(pass), gorgonia.BindDualValues(n.params...)))
 		agrees(t, n.cost, want)
+	}
+}
+
+// A machine with a memory budget trains with less memory, to the same bits.
+func TestMemoryBudget(t *testing.T) {
+	b := newNet(tensor.Float32)
+	x := b.in("x", 16, 24)
+	var params gorgonia.Nodes
+	for i := range 12 {
+		y, w, bias := b.linear(fmt.Sprintf("layer%d", i), x, 24, 24)
+		x = must(gorgonia.Tanh(y))
+		params = append(params, w, bias)
+	}
+	cost := must(gorgonia.Mean(must(gorgonia.Square(x))))
+	grads, err := gorgonia.Grad(cost, params...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trained := func(opts ...gorgonia.VMOpt) (values [][]float64, arena int64) {
+		m := machine(t, b.g, opts...)
+		run(t, m)
+		for _, g := range grads {
+			values = append(values, floats(t, g.Value()))
+		}
+		return append(values, floats(t, cost.Value())), m.Trace().Program.ArenaBytes
+	}
+	want, all := trained()
+	got, less := trained(fusec.MemoryBudget(all / 2))
+	if less > all/2 || less == 0 {
+		t.Errorf("the values take %d bytes, without a budget %d", less, all)
+	}
+	for i := range want {
+		sameFloats(t, fmt.Sprintf("value %d", i), got[i], want[i], 0)
 	}
 }
 

@@ -79,8 +79,9 @@ func (f Fusion) ColumnSum(n *Node) bool {
 	case AnchorMatMul:
 		return SumsColumns(n)
 	case AnchorRow:
-		a := f.Anchored()
-		return n != a && SumsColumns(n) && !SumsColumns(a)
+		along, _ := RowAxes(f.Anchored())
+		across, _ := RowAxes(n)
+		return SumsColumns(n) && across != along
 	}
 	return false
 }

@@ -173,7 +173,7 @@ func TestPlan(t *testing.T) {
 		}
 		plan(p)
 		for i, a := range p.Buffers {
-			if a.Offset%arenaAlign != 0 || a.Offset+a.Type.Bytes() > p.ArenaBytes {
+			if a.Offset%64 != 0 || a.Offset+a.Type.Bytes() > p.ArenaBytes {
 				t.Fatalf("seed %d: buffer %d of %d bytes at %d of %d", seed, i, a.Type.Bytes(), a.Offset, p.ArenaBytes)
 			}
 			for j, b := range p.Buffers[:i] {

@@ -38,12 +38,17 @@ type Config struct {
 	Steps     []Step
 	Disable   map[string]bool // passes to leave out
 	Stop      string          // the last pass to run; empty for all
+	// Budget is the number of bytes that temporary values may take; see [recompute]. 0 is no limit.
+	Budget int64
 }
 
 func (cfg Config) check() error {
 	names := map[string]bool{"": true}
 	for _, p := range table {
 		names[p.Name] = true
+	}
+	if cfg.Budget < 0 {
+		return fmt.Errorf("a memory budget of %d bytes", cfg.Budget)
 	}
 	if !names[cfg.Stop] {
 		return fmt.Errorf("no pass %q to stop after", cfg.Stop)
@@ -61,6 +66,7 @@ type Context struct {
 	Graph  *graph.Graph
 	Target Target
 
+	budget    int64      // bytes for temporary values, or 0
 	gradients []Gradient // in terms of Graph's nodes as they were before the first pass
 	optimizer *optim.Optimizer
 	steps     []Step
@@ -120,7 +126,7 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		}
 	}
 	work, to := g.Clone()
-	c := &Context{Graph: work, Target: cfg.Target}
+	c := &Context{Graph: work, Target: cfg.Target, budget: cfg.Budget}
 	for _, r := range cfg.Gradients {
 		r, err := r.in(to)
 		if err != nil {

@@ -63,8 +63,13 @@ var lowering = []Pass{
 		{"fuse-regions", "a view inside a region needs no copy"},
 		{"merge-launches", "it counts who owns the values that are handed out"},
 	}},
+	{Name: "recompute", Doc: "values computed again where keeping them would exceed the memory budget", Run: recompute, After: []After{
+		{"fuse-regions", "what is stored and what a launch costs is known when launches are formed"},
+		{"place", "copies take memory, too, and each value has the memory in which it stays"},
+	}},
 	{Name: "check-lowered", Doc: "nothing is left that the target has no kernel for", Run: checkLowered, After: []After{
 		{"place", "it checks the last graph"},
+		{"recompute", "it checks the last graph"},
 	}},
 }
 

@@ -73,6 +73,8 @@ func TestUsage(t *testing.T) {
 		{"run " + bare + " --in x=a --in x=b", "x is given twice"},
 		{"run " + bare + " --seed -1", "--seed -1: "},
 		{"explain", "which model?"},
+		{"explain " + bare + " --memory-budget 0", "--memory-budget 0: want a number of bytes"},
+		{"run " + bare + " --memory-budget 3MB", "--memory-budget 3MB: want a number of bytes"},
 		{"bench", "which model?"},
 		{"bench " + bare + " --rounds 2", "want a whole number of at least 3"},
 		{"bench " + bare + " --seconds nan", "want a number of seconds"},

@@ -24,6 +24,7 @@ Before means one launch for each operation, each operand read and each result wr
 	examples: []example{
 		{"fusec explain model.graph", "the whole report"},
 		{"fusec explain model.graph --disable raise", "what a pass is worth"},
+		{"fusec explain model.graph --memory-budget 64MiB", "what is computed again where values may take no more"},
 		{"fusec explain model.graph --json", "for programs"},
 	},
 	setup: func(f *flagSet) action {
@@ -69,6 +70,7 @@ type explainReport struct {
 	Before   work            `json:"before"`
 	After    work            `json:"after"`
 	Memory   memoryReport    `json:"memory"`
+	Budget   *budgetReport   `json:"memory_budget,omitempty"`
 	Kinds    []kindReport    `json:"kinds"`
 	Launches []explainLaunch `json:"launches"`
 	Host     []hostReport    `json:"host"`
@@ -138,6 +140,7 @@ type noteReport struct {
 func explain(name string, tr *trace.Trace, program *lowering.Program) *explainReport {
 	rep := &explainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Before: unfused(tr.Stages[0].Graph),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
+		Budget: explainBudget(tr),
 		Kinds:  []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}}
 	for i, l := range tr.Program.Launches {
 		rep.After.add(l.FLOPs, l.Bytes)
@@ -209,6 +212,10 @@ func (rep *explainReport) text() string {
 	t.row("arithmetic", humanFLOPs(rep.Before.FLOPs), humanFLOPs(rep.After.FLOPs), saved(rep.Before.FLOPs, rep.After.FLOPs))
 	t.row("memory for values", humanBytes(rep.Memory.UnsharedBytes), humanBytes(rep.Memory.ArenaBytes), saved(rep.Memory.UnsharedBytes, rep.Memory.ArenaBytes))
 	fmt.Fprintf(&b, "%sweights and constants: %s\n", t, humanBytes(rep.Memory.ParamBytes))
+
+	if rep.Budget != nil {
+		fmt.Fprintf(&b, "\n%s", rep.Budget.text())
+	}
 
 	t = newTable("kind", ">launches", ">arithmetic", ">traffic")
 	for _, k := range rep.Kinds {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"fusec/graph"
@@ -46,6 +47,73 @@ func TestExplainJSON(t *testing.T) {
 		if !covered[name] {
 			t.Errorf("no launch stands for %s", name)
 		}
+	}
+}
+
+// Under a memory budget the report says what is computed again, and what that costs.
+func TestExplainBudget(t *testing.T) {
+	path := write(t, "late.graph", `fusec graph 1 "late" {
+  x = input : f32[32,32]
+  w = param : f32[32,32]
+  a = matmul x w
+  b = matmul a w
+  c = matmul b w
+  y = matmul c a
+  output y = y
+}
+`)
+	text := good(t, "explain", path, "--memory-budget", "8KiB")
+	want := `
+memory budget of 8.00 KiB for values, met: 12.0 KiB without recomputation, 8.00 KiB with it
+computed again: 1 launch, 65.5 kFLOP (+25.0 %), 12.0 KiB of traffic (+25.0 %)
+#  repeats  kind    name  arithmetic   traffic
+4        1  linear  a     65.5 kFLOP  12.0 KiB
+
+`
+	if !strings.Contains(text, want) {
+		t.Errorf("the report lacks\n%s\n%s", want, text)
+	}
+	text = good(t, "explain", path, "--memory-budget", "1KiB")
+	want = `
+memory budget of 1.00 KiB for values, not met: 12.0 KiB without recomputation, 8.00 KiB with it
+`
+	note := "  recompute: the memory budget of 1024 bytes is not met: the fewest that were found are 8192, without recomputation 12288\n"
+	if !strings.Contains(text, want) || !strings.Contains(text, note) {
+		t.Errorf("the report lacks\n%s\n%s\n%s", want, note, text)
+	}
+	text = good(t, "explain", path, "--memory-budget", "1MiB")
+	if !strings.Contains(text, "12.0 KiB without recomputation, 12.0 KiB with it\nnothing is computed again\n") {
+		t.Errorf("the report is\n%s", text)
+	}
+	early := write(t, "early.graph", `fusec graph 1 "early" {
+  x = input : f32[32,32]
+  w = param : f32[32,32]
+  a = matmul x w
+  b = matmul x x
+  c = matmul b w
+  y = matmul c w
+  z = matmul a w
+  output y = y
+  output z = z
+}
+`)
+	text = good(t, "explain", early, "--memory-budget", "8KiB")
+	want = "12.0 KiB without recomputation, 8.00 KiB with it\nnothing is computed again; launches in another order take less memory\n"
+	if !strings.Contains(text, want) {
+		t.Errorf("the report lacks\n%s\n%s", want, text)
+	}
+
+	var rep explainReport
+	if err := json.Unmarshal([]byte(good(t, "explain", "--json", path, "--memory-budget", "8192")), &rep); err != nil {
+		t.Fatal(err)
+	}
+	b := rep.Budget
+	if b == nil || b.BudgetBytes != 8192 || b.BeforeBytes != 12288 || b.AfterBytes != 8192 || rep.Memory.ArenaBytes != 8192 {
+		t.Fatalf("%+v, %+v", b, rep.Memory)
+	}
+	repeat := repeatReport{Launch: 4, Repeats: 1, Kind: "linear", Name: "a", FLOPs: 65536, Bytes: 12288}
+	if len(b.Launches) != 1 || b.Launches[0] != repeat || b.FLOPs != 65536 || b.FLOPsShare != 0.25 || b.BytesShare != 0.25 {
+		t.Errorf("%+v", b)
 	}
 }
 

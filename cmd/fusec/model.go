@@ -54,6 +54,7 @@ type compileFlags struct {
 	threads int
 	verify  bool
 	disable []string
+	budget  int64 // bytes, or 0
 }
 
 func (c *compileFlags) declare(f *flagSet) {
@@ -61,6 +62,10 @@ func (c *compileFlags) declare(f *flagSet) {
 	f.choice(&c.target, "target", fusec.Targets(), fmt.Sprintf("compile for the `TARGET` %s", strings.Join(fusec.Targets(), ", ")))
 	f.count(&c.threads, "threads", 1, "run on `N` cores (default: all)")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
+	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB", func(s string) (err error) {
+		c.budget, err = parseBytes(s)
+		return err
+	})
 	f.names(&c.disable, "disable", fusec.Passes, "leave out the pass `NAME`; may be repeated")
 }
 
@@ -72,6 +77,9 @@ func (c *compileFlags) options() []fusec.Option {
 	}
 	if c.verify {
 		opts = append(opts, fusec.WithVerify())
+	}
+	if c.budget > 0 {
+		opts = append(opts, fusec.MemoryBudget(c.budget))
 	}
 	for _, name := range c.disable {
 		opts = append(opts, fusec.WithoutPass(name))

@@ -25,6 +25,8 @@ type Stage struct {
 	Matches []Match
 	Misses  []Miss
 	Notes   []Note
+
+	Recompute *Recompute // of the pass of this name, if the program has a memory budget
 }
 
 // Match is one rewrite.
@@ -49,6 +51,23 @@ type Note struct {
 	Node   int // or -1
 	Text   string
 	Origin []graph.Origin
+}
+
+// Recompute is what was done to meet a memory budget. All sizes are in bytes.
+type Recompute struct {
+	Budget int64
+	// Before and After are the arena's size without and with recomputation. After is more than Budget if nothing was
+	// found that meets it; then a note says so.
+	Before, After int64
+	Launches      []Repeated // what is computed again, in the order in which it runs
+}
+
+// Repeated is a launch that computes again what an earlier one has computed.
+type Repeated struct {
+	Node  int   // ID in the stage's graph
+	Of    int   // ID of the launch that computes it first
+	FLOPs int64 // that the repetition takes
+	Bytes int64 // operands and results, read and written once
 }
 
 // Program is a lowered graph.

@@ -333,3 +333,22 @@ func checkPlan(t *testing.T, p *lowering.Program) {
 		}
 	}
 }
+
+// A sum along the rows of a launch is no column sum, even where the rows' axis comes first because the others have one
+// element.
+func TestSumAlongLeadingRows(t *testing.T) {
+	for _, d := range []graph.DType{graph.F32, graph.F64} {
+		b := graph.NewBuilder("leading")
+		x := b.Input("x", graph.TypeOf(d, 5, 1))
+		y := b.Add(graph.Softmax{Axis: 0}, x)
+		b.Output("y", y)
+		b.Output("sum", b.Reduce(graph.Sum, b.Binary(graph.Mul, y, x), true, 0))
+		g, err := b.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := check(t, g, values(g), 2); len(p.Launches) != 1 {
+			t.Errorf("%d launches, want 1:\n%v", len(p.Launches), p)
+		}
+	}
+}
