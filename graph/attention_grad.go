@@ -9,20 +9,21 @@ import (
 // Its operands are the attention's own, as [Attention] lists them; then out and lse, the attention's results; dout, the
 // gradient of out; and if HasDlse is set dlse, the gradient of lse.
 //
-// It needs no scores or probabilities: they are computed again from lse. With s the masked scores (Dao et al.,
-// arXiv 2205.14135, appendix B.4)
+// It needs no scores or probabilities: they are computed again. With s the masked scores (Dao et al., arXiv 2205.14135,
+// appendix B.4)
 //
-//	P = exp(s − lse),  Δ = Σ dout⊙out by rows
+//	P = softmax(s),  Δ = Σ dout⊙out by rows
 //	dv = drop(P)ᵀ·dout
 //	ds = P ⊙ (drop(dout·vᵀ) − Δ + dlse)
 //	dq = Scale·ds·k,  dk = Scale·dsᵀ·q
 //
-// It never passes through the maximum, whose gradient cancels, nor through the logarithm of an empty sum: a query with
-// nothing to attend, whose lse is −Inf, adds nothing to any gradient. Heads that share keys and values add to the same
-// dk and dv. The gradient of a mask is ds itself, which is as large as the scores; it is no result of this operation.
+// A query with nothing to attend, whose lse is −Inf, adds nothing to any gradient. Heads that share keys and values add
+// to the same dk and dv. The gradient of a mask is ds itself, which is as large as the scores; it is no result of this
+// operation.
 //
-// lse has to have room for what it tells apart: of a row of f32 scores that a finite mask moves to −1e9, all but the
-// mask is lost, as in any sum of f32.
+// lse, being the attention's own, adds nothing that the scores do not tell: it spares a kernel their sum, since P is
+// exp(s − lse). Where lse is large, as that of a row that a finite mask moves to −1e9, it has no room for the logarithm
+// of the sum: P is the softmax nevertheless.
 type AttentionGrad struct {
 	Attention
 	HasDlse bool
@@ -93,7 +94,7 @@ func decomposeAttentionGrad(b *Builder, op Op, args []*Node) []*Node {
 		dlse = args[i]
 	}
 	lse, dout := args[a.LSEArg()], args[a.DOutArg()]
-	prob := p.probabilities(lse)
+	prob := p.probabilities()
 	dv := b.MatMul(p.grouped(p.dropped(prob)), p.grouped(dout), true, false)
 	ds := p.grouped(b.BinaryScalar(Mul, p.gradScores(prob, args[a.OutArg()], lse, dout, dlse), a.Scale))
 	dq := p.heads(b.MatMul(ds, args[attentionK], false, false))
@@ -112,9 +113,9 @@ func (p attentionParts) attending(lse, x *Node) *Node {
 	return b.Add(Select{}, b.BinaryScalar(Eq, lse, math.Inf(-1)), b.Scalar(x.Type.DType, 0), x)
 }
 
-// probabilities are exp(scores − lse), before dropout.
-func (p attentionParts) probabilities(lse *Node) *Node {
-	return p.b.Unary(Exp, p.b.Binary(Sub, p.scores(), p.column(p.attending(lse, lse))))
+// probabilities are the softmax of the scores, before dropout.
+func (p attentionParts) probabilities() *Node {
+	return p.b.Add(Softmax{Axis: p.s.Rank() - 1}, p.scores())
 }
 
 // gradScores is the gradient of the masked scores. dlse may be nil.

@@ -22,7 +22,7 @@ func gradAttention(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	if op.HasMask {
 		if m := n.Args[op.MaskArg()]; m.Type.DType.IsFloat() {
 			p := partsOf(b, op, n.Args)
-			ds := p.gradScores(p.probabilities(lse), n, lse, dout, dlse)
+			ds := p.gradScores(p.probabilities(), n, lse, dout, dlse)
 			grads[op.MaskArg()] = b.SumTo(ds, m.Type.Shape)
 		}
 	}

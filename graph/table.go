@@ -113,7 +113,8 @@ var opTable = []OpInfo{
 	{Name: "fusion", Doc: "a body computed in one launch", Operands: "x...", Proto: Fusion{}, Class: ClassFusion,
 		MaxArgs: -1, Infer: inferFusion, FLOPs: flopsFusion},
 	{Name: "host", Doc: "an opaque operation run by its own code", Operands: "x...", Proto: Host{}, Class: ClassFusion,
-		MaxArgs: -1, Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(Host).Type) }, FLOPs: free},
+		MaxArgs: -1, Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(Host).Type) }, FLOPs: free,
+		Grad: gradHost},
 }
 
 // ---- cost rules ----

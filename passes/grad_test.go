@@ -150,8 +150,9 @@ func TestGradientsKept(t *testing.T) {
 		}, `the backward pass of "sum" stays as the graph computes it: the gradient with respect to "x" is f64[2], which does not fit f64[3]`, false},
 		{"integers", func(b *graph.Builder) []Gradient {
 			x := b.Param("x", graph.TypeOf(graph.I64))
-			b.Output("d", x)
-			return []Gradient{{Cost: x, Of: x, Value: x}}
+			d := b.Unary(graph.Neg, x)
+			b.Output("d", d)
+			return []Gradient{{Cost: x, Of: x, Value: d}}
 		}, `the backward pass of "x" stays as the graph computes it: "x" is i64[] and "x" is i64[]`, false},
 		{"bad seed", func(b *graph.Builder) []Gradient {
 			x, c := b.Param("x", dt(3)), b.Scalar(f64, 2)

@@ -51,7 +51,7 @@ func (s *simplifier) run() error {
 }
 
 // rules is the table, in the order in which rules of one operation are tried.
-var rules = concat(foldRules, algebraRules, scalarRules, viewRules, moveRules, reduceRules, matmulRules)
+var rules = concat(foldRules, algebraRules, scalarRules, viewRules, moveRules, partRules, reduceRules, matmulRules)
 
 // rulesOf indexes rules by the type of the operation that they apply to.
 var rulesOf = func() map[reflect.Type][]*Rule {

@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -345,20 +344,37 @@ var simplifications = map[string][]spelling{
 			return b.Add(graph.Concat{Axis: 0}, b.Add(graph.Concat{Axis: 1}, x, x), b.Add(graph.Concat{Axis: 1}, x, b.Unary(graph.Exp, x)))
 		}, "concat exp concat concat"},
 	},
-	"sum-unslice": {
-		{"all parts", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return plus(b, columns(b, 2, 3), plus(b, columns(b, 0, 2), columns(b, 5, 1)))
-		}, "concat"},
-		{"a gap", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return plus(b, columns(b, 3, 3), columns(b, 0, 2))
+	"unslice-sum": {
+		{"three in order", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return plus(b, plus(b, unslice(b, x, 0, 9, 0), unslice(b, b.Unary(graph.Exp, x), 0, 9, 3)), unslice(b, x, 0, 9, 6))
+		}, "exp concat"},
+		{"out of order, of two sizes, with other terms", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.Broadcast(b.Reduce(graph.Sum, x, true, 1), graph.ShapeOf(3, 11))
+			first := plus(b, unslice(b, x, 1, 11, 6), unslice(b, b.Slice(x, 1, 0, 1, 1), 1, 11, 5))
+			return plus(b, first, plus(b, y, unslice(b, b.Unary(graph.Exp, x), 1, 11, 0)))
+		}, "sum[1] broadcast[3,11] slice[3,1] exp concat add"},
+		{"overlapping", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return plus(b, unslice(b, x, 0, 4, 0), unslice(b, x, 0, 4, 1))
 		}, "unslice unslice add"},
-		{"an overlap", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return plus(b, columns(b, 1, 5), columns(b, 0, 2))
+		{"with a gap", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return plus(b, unslice(b, x, 0, 7, 0), unslice(b, x, 0, 7, 4))
 		}, "unslice unslice add"},
-		{"something else", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			y := b.Input("y", dt(3, 6))
-			return plus(b, y, columns(b, 0, 6))
-		}, "unslice add"},
+		{"of two axes", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.Add(graph.Concat{Axis: 1}, x, x)
+			return plus(b, unslice(b, y, 0, 6, 0), unslice(b, b.Add(graph.Concat{Axis: 0}, x, x), 1, 10, 5))
+		}, "concat unslice concat unslice add"},
+		{"steps", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			odd := b.Add(graph.Unslice{Axis: 1, Size: 10, Step: 2}, x, b.Scalar(graph.I64, 1))
+			return plus(b, b.Add(graph.Unslice{Axis: 1, Size: 10, Step: 2}, x, b.Scalar(graph.I64, 0)), odd)
+		}, "unslice unslice add"},
+		{"where an input says", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			at := b.Add(graph.Cast{To: graph.I64}, b.Unary(graph.Tanh, b.Input("at", dt())))
+			return plus(b, unslice(b, x, 0, 6, 3), b.Add(graph.Unslice{Axis: 0, Size: 6, Step: 1}, x, at))
+		}, "tanh cast i64 unslice unslice add"},
+		{"a sum that is read elsewhere", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			two := plus(b, unslice(b, x, 0, 9, 0), unslice(b, x, 0, 9, 3))
+			return b.Add(graph.Concat{Axis: 0}, plus(b, two, unslice(b, x, 0, 9, 6)), two)
+		}, "unslice unslice add unslice add concat"},
 	},
 	"pad-nothing": {
 		{"nothing", func(b *graph.Builder, x *graph.Node) *graph.Node {
@@ -437,10 +453,9 @@ var simplifications = map[string][]spelling{
 	},
 }
 
-// columns is an input as size of 6 columns from start on, and zeros.
-func columns(b *graph.Builder, start, size int) *graph.Node {
-	x := b.Input(fmt.Sprint("part", start), dt(3, size))
-	return b.Add(graph.Unslice{Axis: 1, Size: 6, Step: 1}, x, b.Scalar(graph.I64, float64(start)))
+// unslice puts x into zeros of size elements along an axis.
+func unslice(b *graph.Builder, x *graph.Node, axis, size, start int) *graph.Node {
+	return b.Add(graph.Unslice{Axis: axis, Size: size, Step: 1}, x, b.Scalar(graph.I64, float64(start)))
 }
 
 // iota64 is the constant 0.1, 0.2, …

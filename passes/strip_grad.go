@@ -3,6 +3,7 @@ package passes
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 )
@@ -19,12 +20,14 @@ import (
 // the graph, a Copy is put behind it, which no pass takes apart.
 //
 // Where the cost is unknown, or something on the way to it has no gradient, the gradients stay as the graph computes
-// them, and a note says why. A note also tells of backward nodes that stay because something else reads them.
+// them, and a note says why. Opaque operations are asked for the rule that they bring. A note also tells of backward
+// nodes that stay because something else reads them.
 func stripGrad(c *Context) error {
 	if len(c.gradients) == 0 {
 		return nil
 	}
-	s := &stripper{c: c, kept: map[*graph.Node]string{}, asked: map[[3]*graph.Node]*graph.Node{}}
+	s := &stripper{c: c, kept: map[*graph.Node]string{}, opaque: map[*graph.Node]bool{},
+		asked: map[[3]*graph.Node]*graph.Node{}}
 	s.choose()
 	forward := s.forward()
 	if err := s.ask(); err != nil {
@@ -40,13 +43,14 @@ func stripGrad(c *Context) error {
 type stripper struct {
 	c      *Context
 	kept   map[*graph.Node]string         // costs whose backward stays, with the reason
+	opaque map[*graph.Node]bool           // operations that are differentiated by their own rule
 	chosen []Gradient                     // gradients to request
 	asked  map[[3]*graph.Node]*graph.Node // by cost, what to differentiate by, and seed
 }
 
 // choose sorts the gradients into those that can be made anew and are read, and those whose backward stays.
 func (s *stripper) choose() {
-	all := s.c.gradients
+	all := slices.DeleteFunc(slices.Clone(s.c.gradients), outside)
 	users := s.c.Graph.Users()
 	for _, r := range all {
 		if r.Cost == nil {
@@ -56,7 +60,7 @@ func (s *stripper) choose() {
 		if s.kept[r.Cost] != "" {
 			continue
 		}
-		if why := obstacle(r, users); why != "" {
+		if why := s.obstacle(r, users); why != "" {
 			s.kept[r.Cost] = why
 			s.c.Note(r.Cost, "the backward pass of %v stays as the graph computes it: %s", r.Cost, why)
 		}
@@ -79,6 +83,10 @@ func (s *stripper) choose() {
 		}
 	}
 }
+
+// outside reports whether a gradient is a constant or comes from outside, as that of a cost by itself, and nothing asks
+// for it by name: there is nothing to make anew.
+func outside(r Gradient) bool { return r.Value != nil && graph.IsSource(r.Value.Op) && r.Output == "" }
 
 // read tells which gradients something else than a dropped backward pass reads.
 func (s *stripper) read(ofValue map[*graph.Node]Gradient) map[*graph.Node]bool {
@@ -114,7 +122,7 @@ func (s *stripper) read(ofValue map[*graph.Node]Gradient) map[*graph.Node]bool {
 }
 
 // obstacle says why the gradient cannot be made anew; it is empty if it can.
-func obstacle(r Gradient, users map[*graph.Node][]*graph.Node) string {
+func (s *stripper) obstacle(r Gradient, users map[*graph.Node][]*graph.Node) string {
 	cost := r.Cost
 	if r.Seed != nil {
 		if r.Seed.Type != cost.Type {
@@ -144,8 +152,12 @@ func obstacle(r Gradient, users map[*graph.Node][]*graph.Node) string {
 				continue
 			}
 			seen[u] = true
-			if !differentiable(u) {
-				return fmt.Sprintf("%s, between %v and it, has no gradient", u.Where(), r.Of)
+			if err := differentiable(u); err != nil {
+				return fmt.Sprintf("%s, between %v and it, has no gradient: %v", u.Where(), r.Of, err)
+			}
+			if _, ok := u.Op.(graph.Host); ok && !s.opaque[u] {
+				s.opaque[u] = true
+				s.c.Note(u, "%s is differentiated by the rule that it brings", u.Where())
 			}
 			stack = append(stack, u)
 		}
@@ -153,16 +165,39 @@ func obstacle(r Gradient, users map[*graph.Node][]*graph.Node) string {
 	return ""
 }
 
-// differentiable reports whether a gradient can be taken through n.
-func differentiable(n *graph.Node) bool {
+// differentiable reports, as an error that carries the reason, that no gradient can be taken through n.
+func differentiable(n *graph.Node) error {
 	if _, ok := n.Op.(graph.Result); ok {
 		n = n.Args[0]
 	}
-	if _, ok := n.Op.(graph.Fusion); ok {
-		return true // by its body
+	switch n.Op.(type) {
+	case graph.Fusion:
+		return nil // by its body
+	case graph.Host:
+		return tryGradient(n)
 	}
-	info := graph.InfoOf(n.Op)
-	return info != nil && (info.Grad != nil || info.Decompose != nil)
+	if info := graph.InfoOf(n.Op); info == nil || info.Grad == nil && info.Decompose == nil {
+		return fmt.Errorf("the operation %s has none", n.Op.OpName())
+	}
+	return nil
+}
+
+// tryGradient asks an opaque operation for its gradient, in a graph of its own: whether it has one is known only when
+// asked.
+func tryGradient(n *graph.Node) error {
+	b := graph.Extend(graph.New("trial"))
+	args := make([]*graph.Node, len(n.Args))
+	for i, a := range n.Args {
+		args[i] = b.Input(fmt.Sprintf("operand %d", i), a.Type)
+	}
+	y, dy := b.Add(n.Op, args...), b.Input("gradient", n.Type)
+	if b.Err() != nil {
+		return b.Err()
+	}
+	if _, err := graph.InfoOf(n.Op).Grad(b, y, []*graph.Node{dy}); err != nil {
+		return err
+	}
+	return b.Err()
 }
 
 // ancestors lists what n is computed from, n included.
@@ -231,8 +266,9 @@ func (s *stripper) ask() error {
 		}
 		if value != nil {
 			value = now(value)
-			// What the cost itself is computed from is no backward node: a constant 1, say, that is also a gradient.
-			if !ancestors(r.Cost)[r.Value] && with[value] == nil {
+			// What the cost itself or its seed is computed from is no backward node: a constant 1, say, that is also a
+			// gradient.
+			if !ancestors(r.Cost)[r.Value] && (r.Seed == nil || !ancestors(r.Seed)[r.Value]) && with[value] == nil {
 				b := graph.Extend(g).From(r.Value)
 				made := b.Reshape(req, value.Type.Shape.Slice()...)
 				if b.Err() != nil {

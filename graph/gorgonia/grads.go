@@ -1,6 +1,9 @@
 package gorgonia
 
 import (
+	"fmt"
+	"slices"
+
 	"fusec/graph"
 
 	gorg "gorgonia.org/gorgonia"
@@ -21,34 +24,33 @@ func (im *importer) isBackward(n *gorg.Node) bool {
 	return false
 }
 
-// grads lists what Gorgonia knows about derivatives. A node whose derivative is known lies on a way from a cost to
-// something the user wants a gradient for. The cost is where these ways begin: no reader of it has a derivative. With
-// several costs whose ways meet, Gorgonia keeps the first one's derivatives only.
+// grads lists what Gorgonia knows about derivatives. Gorgonia keeps one derivative a node, that of the first call of
+// gorgonia.Grad whose cost depends on it; a later call goes round the nodes that have one.
 func (im *importer) grads(order []*gorg.Node) {
+	f := costFinder{im: im, candidates: map[*gorg.Node][]*gorg.Node{}, behind: map[*gorg.Node]map[*gorg.Node]bool{}}
 	costs := map[*gorg.Node]*gorg.Node{} // by node; nil where there are several
+	told := map[[2]*gorg.Node]bool{}
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]
 		if n.Deriv() == nil {
 			continue
 		}
-		cost, above := (*gorg.Node)(nil), false
-		for _, u := range im.users[n] {
-			if u.Deriv() == nil {
+		cost, later := f.find(n)
+		costs[n] = cost
+		times := map[*gorg.Node]int{}
+		for _, u := range later {
+			times[costs[u]]++
+		}
+		for _, u := range later {
+			c := costs[u]
+			if cost == nil || c == nil || c == cost || told[[2]*gorg.Node{cost, c}] {
 				continue
 			}
-			c := costs[u]
-			if above && c != cost {
-				c = nil
-			}
-			cost, above = c, true
-			if c == nil {
-				break
-			}
+			told[[2]*gorg.Node{cost, c}] = true
+			im.note(im.nodes[n], "the costs %s and %s both depend on %s: its derivative, and those of what it is computed "+
+				"from, are of the first, for which gorgonia.Grad was called before; for them the later call returned %s",
+				numbered(cost), numbered(c), numbered(n), returned(n, times[c]))
 		}
-		if !above {
-			cost = n
-		}
-		costs[n] = cost
 	}
 	ambiguous := 0
 	for _, n := range order {
@@ -56,7 +58,8 @@ func (im *importer) grads(order []*gorg.Node) {
 		if d == nil || of == nil || im.nodes[d] == nil {
 			continue
 		}
-		g := Grad{Node: n, GradMark: graph.GradMark{Of: of, Value: im.nodes[d], Wanted: n.Op() == nil || typeName(n.Op()) == "randomOp"}}
+		wanted := n.Op() == nil || typeName(n.Op()) == "randomOp"
+		g := Grad{Node: n, GradMark: graph.GradMark{Of: of, Value: im.nodes[d], Wanted: wanted}}
 		if c := costs[n]; c != nil {
 			g.Cost = im.nodes[c]
 			if s := im.nodes[c.Deriv()]; s != nil {
@@ -70,6 +73,141 @@ func (im *importer) grads(order []*gorg.Node) {
 		im.Grads = append(im.Grads, g)
 	}
 	if ambiguous > 0 {
-		im.note(nil, "several costs depend on the same nodes: Gorgonia keeps the derivatives of the first only; %d of them are taken as it computes them", ambiguous)
+		im.note(nil, "several costs depend on the same nodes, and the graph does not say of which of them Gorgonia kept the "+
+			"derivatives: %d are taken as it computes them", ambiguous)
 	}
+}
+
+// returned says what a later call of gorgonia.Grad returned for a node that had a derivative already, and that its cost
+// reads so many times.
+func returned(n *gorg.Node, times int) string {
+	switch {
+	case n.Op() != nil:
+		return "the same"
+	case times > 1:
+		return fmt.Sprintf("the first of the %d terms of its own", times)
+	}
+	return "its own"
+}
+
+// numbered is what notes call a node, told from others of its operation if it has no name.
+func numbered(n *gorg.Node) string {
+	if nameOf(n) != "" {
+		return Called(n)
+	}
+	return fmt.Sprintf("%s (node %d)", Called(n), n.ID())
+}
+
+// A costFinder tells of which cost a derivative is.
+type costFinder struct {
+	im         *importer
+	candidates map[*gorg.Node][]*gorg.Node        // costs that a node lies on a way to
+	behind     map[*gorg.Node]map[*gorg.Node]bool // what a cost is computed from
+}
+
+// find returns the cost whose derivative n has, or nil if several may be it, and those readers of n that got their
+// derivatives in a later call. A node is a cost if no reader of it has a derivative, or if its own is the 1 that
+// gorgonia.Grad starts from. Nodes are numbered as they are made, and from that it follows:
+//
+//   - A reader whose derivative is younger than that of n has got it in a later call.
+//   - A derivative that is older than a cost is not of that cost, which may well depend on it, as a gradient penalty
+//     does.
+//
+// Of the costs that are left, it is the one that all others, or their derivatives, are part of. Readers of n come
+// before n.
+func (f *costFinder) find(n *gorg.Node) (cost *gorg.Node, later []*gorg.Node) {
+	d := n.Deriv()
+	fixed := f.constant(d)
+	var readers []*gorg.Node
+	for _, u := range f.im.users[n] {
+		switch r := u.Deriv(); {
+		case r == nil || slices.Contains(readers, u) || slices.Contains(later, u):
+		case !fixed && !f.constant(r) && r.ID() > d.ID():
+			later = append(later, u)
+		default:
+			readers = append(readers, u)
+		}
+	}
+	if len(readers) == 0 { // it is a cost; or its derivative is a node that was there before
+		readers, later = later, nil
+	}
+	var all []*gorg.Node
+	for _, u := range readers {
+		for _, c := range f.candidates[u] {
+			if !slices.Contains(all, c) {
+				all = append(all, c)
+			}
+		}
+	}
+	if one, ok := f.im.scalar(d); len(readers) == 0 || n.IsScalar() && ok && one == 1 {
+		all = append(all, n)
+	}
+	f.candidates[n] = all
+	younger := keep(all, func(c *gorg.Node) bool { return c == n || fixed || d.ID() > c.ID() })
+	if len(younger) == 0 {
+		younger = keep(all, func(c *gorg.Node) bool { return !f.before(d, c) })
+	}
+	whole := keep(younger, func(c *gorg.Node) bool {
+		return !slices.ContainsFunc(younger, func(o *gorg.Node) bool { return o != c && f.within(c, o) })
+	})
+	if len(whole) != 1 {
+		return nil, later
+	}
+	return whole[0], later
+}
+
+func keep(nodes []*gorg.Node, ok func(*gorg.Node) bool) (r []*gorg.Node) {
+	for _, n := range nodes {
+		if ok(n) {
+			r = append(r, n)
+		}
+	}
+	return r
+}
+
+func (f *costFinder) constant(n *gorg.Node) bool {
+	v := f.im.nodes[n]
+	if v == nil {
+		return false
+	}
+	_, ok := v.Op.(graph.Const)
+	return ok
+}
+
+// within reports whether cost is computed from c or from a derivative that can only be of c: then c was differentiated
+// before cost was made.
+func (f *costFinder) within(c, cost *gorg.Node) bool {
+	return f.before(c, cost) || slices.ContainsFunc(f.im.children(c), func(k *gorg.Node) bool {
+		d, of := k.Deriv(), f.candidates[k]
+		return d != nil && !f.constant(d) && len(of) == 1 && of[0] == c && f.before(d, cost)
+	})
+}
+
+// before reports whether cost is computed from n.
+func (f *costFinder) before(n, cost *gorg.Node) bool {
+	set := f.behind[cost]
+	if set == nil {
+		set = map[*gorg.Node]bool{}
+		f.behind[cost] = set
+		stack := []*gorg.Node{cost}
+		for len(stack) > 0 {
+			m := stack[len(stack)-1]
+			stack = stack[:len(stack)-1]
+			for _, c := range f.im.children(m) {
+				if !set[c] {
+					set[c] = true
+					stack = append(stack, c)
+				}
+			}
+		}
+	}
+	return set[n]
+}
+
+// scalar is the value of n if it is a constant scalar.
+func (im *importer) scalar(n *gorg.Node) (float64, bool) {
+	if v := im.nodes[n]; v != nil {
+		return v.ConstScalar()
+	}
+	return 0, false
 }

@@ -3,9 +3,11 @@ package gorgonia
 import (
 	"fmt"
 	"reflect"
+	"sync"
 
 	"fusec/graph"
 
+	"github.com/chewxy/hm"
 	gorg "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
@@ -17,12 +19,16 @@ type hostOp struct {
 	out graph.Type
 	// before is the operation whose hidden state op reads, to be run on the first operands; or nil.
 	before gorg.Op
+
+	once sync.Once // makes grad
+	grad hostGradient
 }
 
 // hostArg is the Gorgonia type of an operand.
 type hostArg struct {
 	dtype tensor.Dtype
 	shape tensor.Shape
+	typ   hm.Type
 }
 
 // host keeps the operation whole.
@@ -33,7 +39,7 @@ func (c *call) host() (*graph.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.in = append(h.in, hostArg{d, k.Shape()})
+		h.in = append(h.in, hostArg{d, k.Shape(), k.Type()})
 	}
 	if typeName(c.op) == "ctcLossDiffOp" {
 		v := c.f.v.FieldByName("ctcLossOp")

@@ -310,12 +310,46 @@ func TestSeveralCosts(t *testing.T) {
 		}
 	}
 	im = mustImport(t, b.ExprGraph, Options{})
-	if !hasNote(im, "several costs") {
+	if !hasNote(im, "both depend on square") {
 		t.Errorf("notes are %v", im.Notes)
 	}
 	for _, g := range im.Grads {
-		if g.Node == x && g.Cost != nil {
+		if g.Node == x && g.Cost != im.Node(c1) {
 			t.Errorf("the cost for x is %v", g.Cost)
+		}
+	}
+	rightGrads(t, im)
+}
+
+// Where the derivatives from which two costs start are one node, the graph does not tell which came first.
+func TestUnknownCost(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		b := newBuilder()
+		x := b.in("x", 3)
+		h := must(gorg.Square(x))
+		c1, c2 := must(gorg.Sum(must(gorg.Exp(h)))), must(gorg.Sum(h))
+		if together {
+			one := gorg.NewConstant(1.0)
+			s := gorg.NewScalar(b.ExprGraph, tensor.Float64, gorg.WithName("s"), gorg.WithValue(2.0))
+			one = b.AddNode(one)
+			if _, err := gorg.Backpropagate(gorg.Nodes{c1, c2}, gorg.Nodes{one, s}, gorg.Nodes{x}); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			for _, c := range []*gorg.Node{c1, c2} {
+				if _, err := gorg.Grad(c, x); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		im := mustImport(t, b.ExprGraph, Options{})
+		if !hasNote(im, "does not say of which") {
+			t.Errorf("notes are %v", im.Notes)
+		}
+		for _, g := range im.Grads {
+			if g.Node == x && g.Cost != nil {
+				t.Errorf("the cost for x is %v", g.Cost)
+			}
 		}
 	}
 }

@@ -51,21 +51,7 @@ func TestAttentionGradRandom(t *testing.T) {
 			if op.Page > 0 {
 				continue // the gradient is that of gathered keys
 			}
-			if op.HasMask {
-				if m := args[op.MaskArg()]; m.Type.DType != graph.Bool {
-					soften(m)
-				}
-			}
 			checkGradient(t, r, op, args...)
-		}
-	}
-}
-
-// soften takes finite masks of −1e9 back: beside them a log-sum-exp of f32 has no room for a sum of exponentials.
-func soften(m *graph.Tensor) {
-	for i := range m.Type.Shape.Elems() {
-		if m.Float(i) == -1e9 {
-			m.SetFloat(i, -30)
 		}
 	}
 }
@@ -193,15 +179,41 @@ func TestAttentionGradGarbage(t *testing.T) {
 	}
 }
 
+// viewed is the attention of the tests of views.
+var viewed = graph.Attention{Scale: 0.5, Causal: true}
+
+// headsOf is an input [b, s, h·d] seen as [b, h, s, d].
+func headsOf(g *graph.Builder, name string, b, s, h, d int) *graph.Node {
+	return g.Transpose(g.Reshape(g.Input(name, graph.TypeOf(graph.F32, b, s, h*d)), b, s, h, d), 0, 2, 1, 3)
+}
+
+// viewedLSE is the log-sum-exp [b, s, h] of the attention of q, k and v [b, s, h·d].
+func viewedLSE(t *testing.T, b, s, h, d int, q, k, v *graph.Tensor) *graph.Tensor {
+	t.Helper()
+	f := graph.NewBuilder("forward")
+	y := f.Add(viewed, headsOf(f, "q", b, s, h, d), headsOf(f, "k", b, s, h, d), headsOf(f, "v", b, s, h, d))
+	f.Output("lse", f.Transpose(f.Add(graph.Result{Index: 1}, y), 0, 2, 1))
+	g, err := f.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := ref.Eval(g, map[string]*graph.Tensor{"q": q, "k": k, "v": v})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lse := graph.NewTensor(graph.TypeOf(graph.F32, b, s, h))
+	for i := range b * s * h {
+		lse.SetFloat(i, out["lse"].Float(i))
+	}
+	return lse
+}
+
 // attentionGradBody is the fusion of an attention's gradient in a model whose q, k, v and out are [b, s, h·d]: all of
 // it strides. Further results are handed out as want says.
 func attentionGradBody(t *testing.T, b, s, h, d int, wantK, wantV bool) graph.Fusion {
 	t.Helper()
 	body := graph.NewBuilder("gradient")
-	heads := func(name string) *graph.Node {
-		x := body.Input(name, graph.TypeOf(graph.F32, b, s, h*d))
-		return body.Transpose(body.Reshape(x, b, s, h, d), 0, 2, 1, 3)
-	}
+	heads := func(name string) *graph.Node { return headsOf(body, name, b, s, h, d) }
 	merged := func(x *graph.Node) *graph.Node {
 		return body.Reshape(body.Transpose(x, 0, 2, 1, 3), b, s, h*d)
 	}
@@ -209,8 +221,7 @@ func attentionGradBody(t *testing.T, b, s, h, d int, wantK, wantV bool) graph.Fu
 	lse := body.Transpose(body.Input("lse", graph.TypeOf(graph.F32, b, s, h)), 0, 2, 1)
 	dout := body.Broadcast(body.Input("dout", graph.TypeOf(graph.F32, b, h, 1, d)), out.Type.Shape)
 	dlse := body.Transpose(body.Input("dlse", graph.TypeOf(graph.F32, b, s, h)), 0, 2, 1)
-	op := graph.AttentionGrad{Attention: graph.Attention{Scale: 0.5, Causal: true}, HasDlse: true}
-	dq := body.Add(op, q, k, v, out, lse, dout, dlse)
+	dq := body.Add(graph.AttentionGrad{Attention: viewed, HasDlse: true}, q, k, v, out, lse, dout, dlse)
 	if wantV {
 		body.Output("dv", body.Transpose(body.Add(graph.Result{Index: 2}, dq), 0, 1, 3, 2))
 	}
@@ -233,13 +244,13 @@ func TestAttentionGradViews(t *testing.T) {
 			all := []int{b, s, h * d}
 			f := attentionGradBody(t, b, s, h, d, i%2 == 0, i/2%2 == 0)
 			x := func(dims ...int) *graph.Tensor { return drawTensor(r, graph.F32, -2, 2, dims...) }
-			lse := drawTensor(r, graph.F32, 2, 4, b, s, h)
-			checkOp(t, f, x(all...), x(all...), x(all...), x(all...), lse, x(b, h, 1, d), x(b, s, h))
+			q, k, v := x(all...), x(all...), x(all...)
+			checkOp(t, f, q, k, v, x(all...), viewedLSE(t, b, s, h, d, q, k, v), x(b, h, 1, d), x(b, s, h))
 		}
 	}
 }
 
-// TestAttentionGradMemory checks that the memory of a kernel grows by one number a query.
+// TestAttentionGradMemory checks that the memory of a kernel grows by three numbers a query, and a flag a block.
 func TestAttentionGradMemory(t *testing.T) {
 	p := pool.New(2)
 	defer p.Close()
@@ -252,7 +263,7 @@ func TestAttentionGradMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := Bytes(kernel); n != int64(4*c.heads*c.s) {
+		if n := Bytes(kernel); n < int64(12*c.heads*c.s) || n > int64(12*c.heads*c.s+c.heads*c.s/48+c.heads) {
 			t.Errorf("%+v: the kernel keeps %d bytes", c, n)
 		}
 		if n := env.WorkspaceBytes(); n > 2<<20 {

@@ -10,11 +10,11 @@ import (
 // gradients by the formulas at [graph.AttentionGrad].
 func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) []Value {
 	q, k, v := args[0], args[1], args[2]
-	out, lse, dout := args[op.OutArg()], args[op.LSEArg()], args[op.DOutArg()]
+	out, dout := args[op.OutArg()], args[op.DOutArg()]
 	d := op.Dims(q.Type.Shape, k.Type.Shape, v.Type.Shape)
 	dq, dk, dv := zeros(types[0]), zeros(types[1]), zeros(types[2])
 	scores := newScorer(op.Attention, args)
-	for row := range lse.F {
+	for row := range args[op.LSEArg()].F {
 		lo, s := scores.of(row)
 		delta := 0.0
 		for c := range d.Width {
@@ -23,14 +23,13 @@ func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) []V
 		if op.HasDlse {
 			delta -= args[op.DLSEArg()].F[row]
 		}
-		at := lse.F[row]
-		if math.IsInf(at, -1) {
-			at, delta = 0, 0 // all scores are −Inf as well
+		if math.IsInf(normaliseScores(s), -1) {
+			delta = 0 // nothing is attended
 		}
-		for n, x := range s {
+		for n, p := range s {
 			key := row/d.Queries/d.Group*d.Keys + lo + n
 			keep := scores.kept(row, lo+n)
-			p, dp := math.Exp(x-at), 0.0
+			dp := 0.0
 			for c := range d.Width {
 				dp += dout.F[row*d.Width+c] * v.F[key*d.Width+c]
 				dv.F[key*d.Width+c] += p * keep * dout.F[row*d.Width+c]

@@ -10,7 +10,7 @@ import (
 )
 
 // The backward pass computes the probabilities again from the log-sum-exp, block by block (Dao et al., arXiv
-// 2205.14135, appendix B.4, and 2307.08691), so that its memory beside the gradients is one number a query:
+// 2205.14135, appendix B.4, and 2307.08691), so that its memory beside the gradients is three numbers a query:
 //
 //	Δ = Σ dout⊙out − dlse, by rows
 //	for each block of keys of a head                          k, v, dk, dv: L2
@@ -21,7 +21,8 @@ import (
 //	    dq += ds·k
 //
 // The subtractions cost nothing: −lse and −Δ are one more column of q and dout, against a column of ones of k and v.
-// Where dropout stands between dout·vᵀ and Δ, Δ is subtracted after it.
+// Where dropout stands between dout·vᵀ and Δ, Δ is subtracted after it. Queries whose log-sum-exp is so large that it
+// rounds its logarithm away get their maxima and sums anew, in a pass of their own: see backward_far.go.
 //
 // Heads that share keys and values add to the same dk and dv, in order. If there are many heads of keys, each is a work
 // item, which adds to its dq in place; if there are few, blocks of keys are the items for dk and dv, and then blocks of
@@ -54,8 +55,9 @@ type Backward[T Float] struct {
 	single  bool
 	room    backwardRoom
 	delta   []T // of each query
-	scale   T   // of dq and dk
-	inverse T   // of the share of probabilities that dropout keeps
+	far     far[T]
+	scale   T // of dq and dk
+	inverse T // of the share of probabilities that dropout keeps
 
 	// The run in progress.
 	args BackwardArgs[T]
@@ -100,6 +102,7 @@ func NewBackward[T Float](cfg BackwardConfig, p *pool.Pool) (*Backward[T], error
 	k.scale = T(cfg.Op.Scale / (1 - cfg.Op.Dropout))
 	k.delta = make([]T, k.heads*d.Queries)
 	k.cutBackward()
+	k.far = newFar[T](k.heads*d.Queries, k.heads*k.blocks)
 	return k, nil
 }
 
@@ -107,7 +110,9 @@ func NewBackward[T Float](cfg BackwardConfig, p *pool.Pool) (*Backward[T], error
 func (k *Backward[T]) Room() int { return k.room.total }
 
 // Bytes is the memory that the plan keeps.
-func (k *Backward[T]) Bytes() int64 { return int64(len(k.delta)) * int64(unsafe.Sizeof(*new(T))) }
+func (k *Backward[T]) Bytes() int64 {
+	return int64(len(k.delta)+len(k.far.top)+len(k.far.share))*int64(unsafe.Sizeof(*new(T))) + int64(len(k.far.blocks))
+}
 
 // Run computes the gradients. scratch has Room elements for each worker of the pool, aligned to cache lines. The slices
 // are as long as the layouts need. It allocates nothing.
@@ -129,11 +134,12 @@ func (k *Backward[T]) release() {
 	k.Plan.release()
 }
 
-// deltaTask computes Δ for a block of queries of a head, and starts their dq at 0.
+// deltaTask computes Δ for a block of queries of a head, starts their dq at 0, and finds what their exponentials are to
+// be taken from.
 type deltaTask[T Float] Backward[T]
 
 // Do implements pool.Task.
-func (t *deltaTask[T]) Do(_, item int) {
+func (t *deltaTask[T]) Do(worker, item int) {
 	k := (*Backward[T])(t)
 	d, out, dout := k.Dims, &k.Out, &k.dOut
 	head, first := item/k.blocks, item%k.blocks*k.queries
@@ -158,6 +164,7 @@ func (t *deltaTask[T]) Do(_, item int) {
 		k.delta[head*d.Queries+i] = sum
 		k.addQuery(head, i, nil)
 	}
+	k.findFar(worker, head, item%k.blocks)
 }
 
 // addQuery adds Scale·x to dq of a query; without x it makes it 0.
@@ -182,9 +189,9 @@ func (k *Backward[T]) addQuery(head, query int, x []T) {
 }
 
 // negativeLSE is what a score is raised by before its exponential; a query with nothing to attend has no finite
-// log-sum-exp, and only scores of −Inf.
+// log-sum-exp, and only scores of −Inf. Those of a far query are not raised.
 func (k *Backward[T]) negativeLSE(head, query int) T {
-	if lse := k.lse(head, query); lse != T(math.Inf(-1)) {
+	if lse := k.lse(head, query); lse != T(math.Inf(-1)) && !k.far.is(head*k.Dims.Queries+query) {
 		return -lse
 	}
 	return 0

@@ -10,10 +10,12 @@ import (
 type pair[T Float] struct {
 	*Backward[T]
 	wantQ, wantK, wantV bool
+	sums                bool // only the sums of far queries are computed
 
 	group, key, keys int // keys of a head; those beyond the valid ones are left out
 	head, row, rows  int // queries of a head
 	valid            int // keys of the head
+	hasFar           bool
 	packed           struct{ keys, queries bool }
 
 	// Scratch. With panels of A as wide as the matrix kernel's rows, and panels of B as wide as its columns:
@@ -50,6 +52,7 @@ func (b *pair[T]) queriesAt(head, block int) {
 	b.head, b.row = head, block*b.queries
 	b.rows = min(b.queries, b.Dims.Queries-b.row)
 	b.packed.queries = false
+	b.hasFar = b.far.blocks[head*b.blocks+block]
 }
 
 // alongQueries computes dk and dv of a block of keys, and adds to dq what it gives to every query.
@@ -115,7 +118,11 @@ func (b *pair[T]) meet() {
 				clear(b.ds[:roundUp(b.rows, b.micro.MR)*b.keys])
 			}
 		}
-		b.panel(first, n, from, to, whole)
+		if b.sums {
+			b.sumPanel(first, n, from, to, whole)
+		} else {
+			b.panel(first, n, from, to, whole)
+		}
 	}
 	if found && b.wantQ && b.Dims.Depth > 0 {
 		b.addQueries(whole)
@@ -189,22 +196,36 @@ func withColumn[T Float](dst []T, width, depth, n int, src []T, at int, l *gemm.
 // columnAt is where the further column of row i stands.
 func columnAt(width, depth, i int) int { return (i/width*(depth+1)+depth)*width + i%width }
 
+// scores are the masked scores of the n keys from first on and the queries from to to−1 of the block, less what the
+// queries' columns hold. They start with the first query of a tile, at or before from, which is returned too.
+func (b *pair[T]) scores(first, n, from, to int, whole bool) (s []T, start, tiles int) {
+	depth, mr, nr := b.Dims.Depth, b.micro.MR, b.micro.NR
+	start = from / mr * mr
+	tiles = ceilDiv(to-start, mr)
+	s = b.p[:tiles*mr*nr]
+	b.micro.Tile(tiles, depth+1, &b.q[start*(depth+1)], &b.k[(first-b.key)*(depth+1)], &s[0], nr, false)
+	for i := start; i < to && b.Op.HasMask; i++ {
+		b.maskRow(s[(i-start)*nr:][:n], b.line, b.head, b.row+i, first)
+	}
+	if !whole {
+		b.cutOff(s, start, min(start+tiles*mr, b.rows), first, n)
+	}
+	return s, start, tiles
+}
+
 // panel takes the n keys from first on into account, for the queries from to to−1 of the block.
 func (b *pair[T]) panel(first, n, from, to int, whole bool) {
 	d, mr, nr := b.Dims, b.micro.MR, b.micro.NR
-	from = from / mr * mr // from the tile on that it is in
-	tiles := ceilDiv(to-from, mr)
-	end := min(from+tiles*mr, b.rows)
-	p, dp := b.p[:tiles*mr*nr], b.dp[:tiles*mr*nr]
+	p, from, tiles := b.scores(first, n, from, to, whole)
+	end, dp := min(from+tiles*mr, b.rows), b.dp[:len(p)]
 	at := first - b.key
-	b.micro.Tile(tiles, d.Depth+1, &b.q[from*(d.Depth+1)], &b.k[at*(d.Depth+1)], &p[0], nr, false)
-	for i := from; i < to && b.Op.HasMask; i++ {
-		b.maskRow(p[(i-from)*nr:][:n], b.line, b.head, b.row+i, first)
-	}
-	if !whole {
-		b.cutOff(p, from, end, first, n)
+	if b.hasFar {
+		b.lowerFar(p, from, to, n)
 	}
 	exponentials(p)
+	if b.hasFar {
+		b.shareFar(p, from, to, n)
+	}
 	b.micro.Tile(tiles, d.Width+1, &b.dout[from*(d.Width+1)], &b.v[at*(d.Width+1)], &dp[0], nr, false)
 	if b.Op.Dropout > 0 {
 		b.dropPanel(p, dp, from, end, first, n)

@@ -32,7 +32,7 @@
 // # Gradient
 //
 // A [Backward] computes the probabilities again from the log-sum-exp, block by block: see backward.go. Its memory beside
-// the gradients is one number a query.
+// the gradients is three numbers a query.
 //
 // # Pages
 //

@@ -7,7 +7,8 @@ import (
 )
 
 // attentionGrad has the gradient of every example of an attention, with that of the log-sum-exp every other time. The
-// log-sum-exp need not be the attention's: what is computed from it is smooth in it.
+// log-sum-exp is not the attention's, as the meaning of the operation allows; to a kernel that makes use of it the
+// attention's own has to be given.
 func (m *maker) attentionGrad() {
 	for i, c := range m.cases {
 		op, ok := c.Op.(graph.Attention)

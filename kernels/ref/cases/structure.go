@@ -32,3 +32,8 @@ func (*reversal) Do(args []*graph.Tensor) (*graph.Tensor, error) {
 	}
 	return y, nil
 }
+
+// Gradient implements graph.HostGradient.
+func (*reversal) Gradient(b *graph.Builder, n, dy *graph.Node) ([]*graph.Node, error) {
+	return []*graph.Node{b.Add(n.Op, dy)}, nil
+}

@@ -1,0 +1,32 @@
+package graph
+
+import "fmt"
+
+// A HostGradient is a HostImpl that knows the gradient of its operation.
+type HostGradient interface {
+	HostImpl
+	// Gradient appends to b the gradient of the operands of n, a Host of this implementation, given the gradient dy of
+	// its result. It returns one node per operand, of the operand's type, nil where no gradient flows. It does so each
+	// time in the same way, or always fails.
+	Gradient(b *Builder, n, dy *Node) ([]*Node, error)
+}
+
+func gradHost(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+	h, ok := n.Op.(Host).Impl.(HostGradient)
+	if !ok {
+		return nil, fmt.Errorf("%q is opaque and has no gradient of its own", n.Op.(Host).Name)
+	}
+	d, err := h.Gradient(b, n, dys[0])
+	if err == nil && len(d) != len(n.Args) {
+		err = fmt.Errorf("%d gradients of %d operands", len(d), len(n.Args))
+	}
+	for i := 0; err == nil && i < len(d); i++ {
+		if x := n.Args[i].Type; d[i] != nil && d[i].Type != x {
+			err = fmt.Errorf("the gradient of operand %d is %v, not %v", i, d[i].Type, x)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", n.Op.(Host).Name, err)
+	}
+	return d, nil
+}
