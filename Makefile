@@ -20,16 +20,18 @@ cover: ## coverage of the compiler's rooms, at least 90 % each
 	$(GO) run ./cmd/internal/cover -min 90 graph passes lowering kernels
 
 race: ## the race detector on what is concurrent
-	$(GO) test -race -short ./kernels/cpu/pool ./kernels/cpu/gemm ./lowering/cpu .
+	$(GO) test -race -short ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/moe ./graph/loader ./lowering/cpu .
 
 fuzz: ## a short run of every fuzzer
 	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime 5s ./graph
 	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/safetensors
 	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/npy
+	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/checkpoint
+	$(GO) test -run '^$$' -fuzz FuzzRegions -fuzztime 5s ./lowering/cpu
 
 arm64: ## the portable kernels, under qemu-user where the machine is another
 	GOARCH=arm64 $(GO) vet ./...
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -exec qemu-aarch64-static ./kernels/cpu/pool ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./lowering/cpu
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -exec qemu-aarch64-static ./kernels/cpu/pool ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./kernels/cpu/moe ./lowering/cpu
 
 smoke: ## the commands of the README on the models that come with it
 	$(GO) run ./cmd/fusec dump testdata/models/transformer-block.graph >/dev/null

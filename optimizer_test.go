@@ -3,6 +3,7 @@ package fusec_test
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -430,6 +431,33 @@ func TestStepAllocatesNothing(t *testing.T) {
 		}
 	}); n > 0 {
 		t.Errorf("a step makes %v allocations", n)
+	}
+}
+
+// Ten thousand steps neither allocate nor leave goroutines behind.
+func TestLongTrainingDoesNotGrow(t *testing.T) {
+	steps := 10_000
+	if testing.Short() {
+		steps = 1_000
+	}
+	o := optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(1e-3), Clip: 1}
+	_, _, m := trained(t, crossEntropyTask, 2, &o)
+	var before, after runtime.MemStats
+	held, goroutines := m.Program().Bytes(), runtime.NumGoroutine()
+	runtime.ReadMemStats(&before)
+	for range steps {
+		run(t, m)
+	}
+	runtime.ReadMemStats(&after)
+	// The runtime itself allocates a little, now and then; an allocation a step would make as many as there are steps.
+	if n := after.Mallocs - before.Mallocs; n > uint64(steps/10) {
+		t.Errorf("%d steps made %d allocations", steps, n)
+	}
+	if n := m.Program().Bytes(); n != held {
+		t.Errorf("the program held %d bytes and holds %d", held, n)
+	}
+	if n := runtime.NumGoroutine(); n > goroutines {
+		t.Errorf("there were %d goroutines and there are %d", goroutines, n)
 	}
 }
 
