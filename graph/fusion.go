@@ -142,3 +142,34 @@ func RowAxes(n *Node) (axes Ints, ok bool) {
 	}
 	return Ints{}, false
 }
+
+// Reads is how many elements of each operand the body reads: all, or where it reads only slices of one, those of the
+// slices, which are taken to be disjoint.
+func (f Fusion) Reads() []int64 {
+	users, out := f.Body.Users(), f.Body.Escapes()
+	var read func(n *Node) int64
+	read = func(n *Node) int64 {
+		all, parts := elems(n.Type), int64(0)
+		if out[n] {
+			return all
+		}
+		for _, u := range users[n] {
+			switch u.Op.(type) {
+			case Slice, Reshape, Transpose:
+				if u.Args[0] == n {
+					parts += read(u)
+					continue
+				}
+			}
+			return all
+		}
+		return min(all, parts)
+	}
+	var reads []int64
+	for _, n := range f.Body.Nodes {
+		if _, ok := n.Op.(Input); ok {
+			reads = append(reads, read(n))
+		}
+	}
+	return reads
+}

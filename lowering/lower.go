@@ -120,18 +120,14 @@ func (l *lowerer) launch(n *graph.Node) error {
 	}
 	la := Launch{Op: n.Op, Node: n, FLOPs: graph.CostOf(n).FLOPs}
 	strided := graph.ReadsStrides(n.Op)
-	seen := map[View]bool{}
 	for _, a := range n.Args {
 		v := l.at[a]
 		if !strided && (!v.Layout.IsContiguous() || v.Layout.Offset != 0) {
 			return fmt.Errorf("operand %v is not contiguous; pass place should have inserted a copy", a)
 		}
 		la.Args = append(la.Args, v)
-		if !seen[v] {
-			seen[v] = true
-			la.Bytes += l.touched(v)
-		}
 	}
+	la.Bytes = traffic(n.Op, la.Args)
 	name := n.Name
 	targets := l.inPlace.target[n]
 	for i, t := range types {
@@ -146,17 +142,6 @@ func (l *lowerer) launch(n *graph.Node) error {
 	l.at[n], l.results[n] = la.Results[0], la.Results
 	l.p.Launches = append(l.p.Launches, la)
 	return nil
-}
-
-// touched is the number of bytes that reading v touches: repeated elements count once.
-func (l *lowerer) touched(v View) int64 {
-	n := int64(v.DType.Size())
-	for i := range v.Layout.Shape.Rank() {
-		if v.Layout.Stride[i] != 0 || v.Layout.Shape.At(i) == 0 {
-			n *= int64(v.Layout.Shape.At(i))
-		}
-	}
-	return n
 }
 
 // keep returns a buffer of role Output that holds n's value when the run is over.

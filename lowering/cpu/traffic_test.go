@@ -32,7 +32,9 @@ func TestTrafficIsWhatLaunchesTouch(t *testing.T) {
 		}
 		return g
 	}
-	for _, g := range []*graph.Graph{block(2, 3, 8, 2, 12), convolution()} {
+	training := withGradients(t, block(2, 3, 8, 2, 12))
+	training.Name = "training"
+	for _, g := range []*graph.Graph{block(2, 3, 8, 2, 12), training, convolution()} {
 		t.Run(g.Name, func(t *testing.T) {
 			p := lowered(t, g, cpu.New())
 			workers := pool.New(1)
