@@ -64,7 +64,8 @@ type builder struct {
 	readers  map[*graph.Node][]*graph.Node
 	escapes  map[*graph.Node]bool
 	edges    map[edge]bool
-	inside   map[*graph.Node][]*box // per operand of a fusion, the first box in its body that reads it
+	inside   map[*graph.Node][]*box        // per operand of a fusion, the first box in its body that reads it
+	alike    map[*graph.Node][]*graph.Node // families of parameters
 }
 
 // numbered is a launch with its place in the program.
@@ -77,6 +78,9 @@ func newBuilder(d drawing, detail Detail, consts folds, reps *repeats) *builder 
 	b := &builder{drawing: d, scene: &scene{}, detail: detail, consts: consts, reps: reps, frames: make(map[*block]*cluster),
 		values: make(map[*graph.Node][]value), launches: make(map[int]numbered), readers: d.graph.Users(),
 		escapes: d.graph.Escapes(), edges: make(map[edge]bool), inside: make(map[*graph.Node][]*box)}
+	if detail == Compact {
+		b.alike = b.families()
+	}
 	if d.program != nil {
 		for i := range d.program.Launches {
 			l := &d.program.Launches[i]
@@ -197,6 +201,10 @@ func (b *builder) launchNotes(n *graph.Node) []string {
 // node draws one node that is in sight.
 func (b *builder) node(n *graph.Node) {
 	if b.skipParam(n) {
+		return
+	}
+	if all := b.alike[n]; all != nil {
+		b.family(n, all)
 		return
 	}
 	if f, ok := n.Op.(graph.Fusion); ok {

@@ -51,7 +51,7 @@ func golden(t *testing.T, name string, f func(w io.Writer) error) {
 }
 
 func TestGolden(t *testing.T) {
-	small, large := mlpTrace(t), transformerTrace(t, 12)
+	small, large, mixture := mlpTrace(t), transformerTrace(t, 12), mixtureTrace(t)
 	for _, c := range []struct {
 		name  string
 		tr    *trace.Trace
@@ -68,6 +68,7 @@ func TestGolden(t *testing.T) {
 		{"mlp-final.json", small, 1, Options{Format: FormatJSON}},
 		{"transformer-import.dot", large, 0, Options{}},
 		{"transformer-final.dot", large, 1, Options{}},
+		{"mixture-final.dot", mixture, 1, Options{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			golden(t, c.name, func(w io.Writer) error { return Stage(w, c.tr, c.stage, c.opts) })

@@ -212,6 +212,10 @@ func (c *condenser) write(n *graph.Node, around int) string {
 		return op.Fn.String() + args()
 	case graph.MatMul:
 		return c.matmul(op, n)
+	case graph.MoE:
+		return c.mixture(op, n)
+	case graph.MoEGrad:
+		return c.mixture(op.MoE(), n)
 	}
 	return opName(n.Op) + args(attrWords(n.Op)...)
 }
@@ -226,6 +230,28 @@ func (c *condenser) matmul(op graph.MatMul, n *graph.Node) string {
 		b += "'"
 	}
 	return a + " @ " + b
+}
+
+// mixture writes a mixture of experts, or its gradient, with what it does in place of its many weights.
+func (c *condenser) mixture(op graph.MoE, n *graph.Node) string {
+	var names []string
+	for i, a := range n.Args {
+		if name := c.operand(a, bindLoose); i < 2 {
+			names = append(names, name)
+		}
+	}
+	words := append(names, plural(op.Experts, "expert"))
+	switch {
+	case op.Dense:
+		words = append(words, "all open")
+	case op.TopK > 0:
+		words = append(words, fmt.Sprintf("top %d", op.TopK))
+	}
+	words = append(words, op.Activation.String())
+	if op.Gated {
+		words = append(words, "gated")
+	}
+	return opName(n.Op) + "(" + strings.Join(words, ", ") + ")"
 }
 
 // binding gives how strongly f binds and what its operands need.

@@ -248,3 +248,36 @@ func transformerTrace(t testing.TB, layers int) *trace.Trace {
 	}
 	return &trace.Trace{Target: "cpu", Program: p, Stages: []trace.Stage{{Name: "import", Graph: transformer(t, layers, false)}, {Name: "fuse-regions", Graph: last}}}
 }
+
+// mixtureTrace is a mixture of experts with weights of their own, before and after fusion.
+func mixtureTrace(t testing.TB) *trace.Trace {
+	op := graph.MoE{Experts: 4, Activation: graph.Relu, Bias: true, TopK: 2}
+	types := []graph.Type{graph.TypeOf(graph.F32, 6, 8), graph.TypeOf(graph.F32, 6, 4)}
+	for _, dims := range [][]int{{8, 16}, {16}, {16, 8}, {8}} {
+		for range op.Experts {
+			types = append(types, graph.TypeOf(graph.F32, dims...))
+		}
+	}
+	names := []string{"up.weight", "up.bias", "down.weight", "down.bias"}
+	sources := func(b *graph.Builder) []*graph.Node {
+		args := []*graph.Node{b.Input("x", types[0]), b.Input("gates", types[1])}
+		for i, typ := range types[2:] {
+			args = append(args, b.Param(fmt.Sprintf("expert%d.%s", i%op.Experts, names[i/op.Experts]), typ))
+		}
+		return args
+	}
+	plain := graph.NewBuilder("mixture")
+	plain.Output("y", plain.Add(op, sources(plain)...))
+	fused := graph.NewBuilder("mixture")
+	in := sources(fused)
+	inner := body(t, func(b *graph.Builder, input func(dims ...int) *graph.Node) []*graph.Node {
+		var args []*graph.Node
+		for _, typ := range types {
+			args = append(args, input(typ.Shape.Slice()...))
+		}
+		return []*graph.Node{b.Add(op, args...)}
+	})
+	fused.Output("y", fused.Add(graph.Fusion{Anchor: graph.AnchorMoE, Kind: graph.KindMoE, Body: inner}, in...))
+	return &trace.Trace{Target: "cpu", Stages: []trace.Stage{
+		{Name: "import", Graph: finish(t, plain)}, {Name: "check-lowered", Graph: finish(t, fused)}}}
+}
