@@ -38,6 +38,7 @@ smoke: ## the commands of the README on the models that come with it
 	$(GO) run ./cmd/fusec run testdata/models/digits-mlp.graph --in pixels=testdata/models/digits-mlp.pixels.npy
 	$(GO) run ./cmd/fusec explain testdata/models/moe-block.graph >/dev/null
 	$(GO) run ./cmd/fusec run testdata/models/lenet.graph >/dev/null
+	$(GO) run ./cmd/fusec train karate
 
 models: ## make testdata/models anew
 	$(GO) run ./cmd/models -o testdata/models

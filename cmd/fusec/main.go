@@ -3,6 +3,8 @@
 //	fusec dump model.graph > model.dot          the compiled graph, or any stage on the way to it, as a picture
 //	fusec explain model.graph                   what was fused, what nearly was, and what it saves
 //	fusec run model.graph --in x=x.npy          run it
+//	fusec train language --save novel.graph     train one of the examples
+//	fusec generate novel.graph                  let a language model write
 //	fusec bench model.graph                     time it against Gorgonia's TapeMachine on the same graph
 //	fusec bench matmul --ladder                 time matrix multiplication, rung by rung
 //	fusec bench attention --ladder              time attention, rung by rung
@@ -25,8 +27,8 @@ import (
 	"time"
 )
 
-// grace is how long an interrupted command may take to come to a clean end.
-const grace = time.Second
+// grace is how long an interrupted command may take to come to a clean end: a step of training and its checkpoint.
+const grace = 10 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -13,42 +13,39 @@ import (
 
 	"fusec"
 	"fusec/cmd/models/zoo"
+	"fusec/examples"
 	"fusec/graph"
 	"fusec/graph/npy"
 )
 
 func main() {
 	out := flag.String("o", "testdata/models", "the folder to write to")
-	data := flag.String("digits", "testdata/digits/digits.csv.gz", "the images of digits")
-	epochs := flag.Int("epochs", 60, "how often to train on all digits")
+	steps := flag.Int("steps", 0, "how many steps to train on digits; 0 for the example's")
 	flag.Parse()
-	if err := run(*out, *data, *epochs, os.Stderr); err != nil {
+	if err := run(*out, *steps, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "models:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, data string, epochs int, log io.Writer) error {
+func run(out string, steps int, log io.Writer) error {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	d, err := readDigits(data)
+	_, test, err := examples.LoadDigits()
 	if err != nil {
 		return err
 	}
-	if d.count() <= trainCount {
-		return fmt.Errorf("%s holds %d images; %d are needed to train", data, d.count(), trainCount)
-	}
-	mlp, share, err := digitsMLP(d, epochs, log)
+	mlp, share, err := digitsMLP(steps, log)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "digits-mlp: %.2f %% of %d test images are classified right\n", 100*share, d.count()-trainCount)
+	fmt.Fprintf(log, "digits-mlp: %.2f %% of %d test images are classified right\n", 100*share, test.Count())
 	models := []struct {
 		name  string
 		model *zoo.Model
 	}{
-		{"digits-mlp", mlp},
+		{"digits-mlp", &zoo.Model{Graph: mlp.Graph, Input: mlp.Inputs[0]}},
 		{"transformer-block", zoo.TransformerBlock(4, 128, 256, 8, 1024)},
 		{"moe-block", zoo.MoEBlock(64, 64, 128, 4)},
 		{"moe-top2", zoo.MoETop2(64, 32, 64, 8)},
@@ -61,12 +58,12 @@ func run(out, data string, epochs int, log io.Writer) error {
 		}
 		fmt.Fprintln(log, "wrote", path)
 	}
-	return saveImages(filepath.Join(out, "digits-mlp.pixels.npy"), d.part(trainCount, d.count()))
+	return saveImages(filepath.Join(out, "digits-mlp.pixels.npy"), test)
 }
 
 // saveImages writes the test images as the input of digits-mlp.
-func saveImages(path string, d digits) error {
-	t, err := graph.TensorOf(d.images, d.count(), pixels)
+func saveImages(path string, d examples.Digits) error {
+	t, err := graph.TensorOf(d.Images, d.Count(), examples.DigitPixels)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+	"unicode"
+
+	"fusec"
+	"fusec/examples"
+	"fusec/graph"
+)
+
+var generateCommand = &command{
+	name:    "generate",
+	args:    "[flags] model.graph",
+	summary: "let a language model write",
+	doc: `
+Goes on from a prompt with a model that fusec train language --save has saved, and prints the text as it comes. Each
+character is one run of a program of its own, whose state is a cache of the keys and values of all characters so far;
+each attends as many as the model was trained on.`,
+	examples: []example{
+		{"fusec generate novel.graph", "from a prompt of its time"},
+		{`fusec generate novel.graph --prompt "Mr. Tilney" --tokens 1000 --temperature 0.6`, "more of it, and tamer"},
+		{"fusec generate novel.graph --temperature 0", "always the likeliest character"},
+	},
+	setup: func(f *flagSet) action {
+		g := &generator{prompt: "Catherine ", tokens: 500, temperature: 0.8, topK: 20}
+		f.StringVar(&g.prompt, "prompt", g.prompt, "go on from `TEXT`, in ASCII (default \"Catherine \")")
+		f.count(&g.tokens, "tokens", 1, "write `N` characters (default 500)")
+		f.Func("temperature", "divide the logits by `T`: 0 always picks the likeliest (default 0.8)", func(s string) error {
+			v, err := strconv.ParseFloat(s, 64)
+			if err != nil || !(v >= 0) || math.IsInf(v, 0) {
+				return errors.New("want 0 or a positive number")
+			}
+			g.temperature = v
+			return nil
+		})
+		f.count(&g.topK, "top-k", 0, "pick among the `K` likeliest; 0 among all (default 20)")
+		f.Uint64Var(&g.seed, "seed", 1, "`N` decides the picks (default 1)")
+		f.count(&g.threads, "threads", 1, "run on `N` cores (default 1: a character has little for more)")
+		return g.run
+	},
+}
+
+// generator is fusec generate with its flags.
+type generator struct {
+	prompt      string
+	tokens      int
+	temperature float64
+	topK        int
+	seed        uint64
+	threads     int
+}
+
+func (g *generator) run(e *env, args []string) error {
+	path, err := modelArgument(args)
+	if err != nil {
+		return err
+	}
+	model, weights, err := graph.Load(path)
+	if err != nil {
+		return err
+	}
+	size, window, err := examples.SizeOf(model)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if g.prompt == "" {
+		return usage("--prompt is empty: the model goes on from something")
+	}
+	sampler, err := examples.NewSampler(g.temperature, g.topK, g.seed)
+	if err != nil {
+		return err
+	}
+	p, err := examples.NewGenerator(weights.Tensors, size, window, len(g.prompt)+g.tokens,
+		fusec.WithWorkers(max(g.threads, 1)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer p.Close()
+	fmt.Fprint(e.out, g.prompt)
+	start := time.Now()
+	err = p.Generate([]byte(g.prompt), g.tokens, sampler, func(c byte) error {
+		if e.ctx.Err() != nil {
+			return e.ctx.Err()
+		}
+		r := rune(c)
+		if r != '\n' && !unicode.IsPrint(r) { // which a terminal would obey
+			r = unicode.ReplacementChar
+		}
+		e.out.WriteRune(r)
+		return e.out.Flush()
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(e.out)
+	if isTerminal(e.stderr) {
+		n := len(g.prompt) + g.tokens
+		e.note("%s characters/s", digits(float64(n)/time.Since(start).Seconds()))
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package train
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+
+	"fusec/graph/atomicfile"
+)
+
+// Journal is a file of records, a JSON object on each line.
+type Journal struct {
+	f *os.File
+}
+
+// OpenJournal begins a journal at path. Of a file that is there already the records of the first steps stay, as many as
+// were done when the run is resumed; they are returned, too.
+func OpenJournal(path string, steps int) (*Journal, []Record, error) {
+	var kept []Record
+	if steps > 0 {
+		var err error
+		if kept, err = readJournal(path, steps); err != nil {
+			return nil, nil, err
+		}
+	}
+	err := atomicfile.Write(path, func(w io.Writer) error {
+		for _, r := range kept {
+			if err := json.NewEncoder(w).Encode(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("writing %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	return &Journal{f}, kept, err
+}
+
+// readJournal reads the records of the first steps; none if there is no file. A last line that was cut off is left out:
+// the run that wrote it was killed.
+func readJournal(path string, steps int) ([]Record, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var list []Record
+	in := bufio.NewReader(f)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			return list, nil
+		}
+		var r Record
+		if err == nil {
+			err = json.Unmarshal(line, &r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, len(list)+1, err)
+		}
+		if r.Step > steps {
+			return list, nil
+		}
+		list = append(list, r)
+	}
+}
+
+// Write appends a record.
+func (j *Journal) Write(r Record) error { return json.NewEncoder(j.f).Encode(r) }
+
+// Close ends the journal.
+func (j *Journal) Close() error { return j.f.Close() }
+
+// finite is a number that JSON can hold: null stands for the others.
+func finite(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+// bare is a record without its methods.
+type bare Record
+
+// MarshalJSON implements json.Marshaler: a loss that is not finite becomes null.
+func (r Record) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Step int      `json:"step"` // once more, to come first
+		Loss *float64 `json:"loss"`
+		bare
+	}{r.Step, finite(r.Loss), bare(r)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler: a loss of null becomes NaN.
+func (r *Record) UnmarshalJSON(src []byte) error {
+	v := struct {
+		*bare
+		Loss *float64 `json:"loss"`
+	}{bare: (*bare)(r)}
+	if err := json.Unmarshal(src, &v); err != nil {
+		return err
+	}
+	r.Loss = math.NaN()
+	if v.Loss != nil {
+		r.Loss = *v.Loss
+	}
+	return nil
+}

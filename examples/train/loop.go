@@ -1,0 +1,61 @@
+package train
+
+import (
+	"context"
+	"errors"
+
+	"fusec/graph/checkpoint"
+)
+
+// Plan is what [Run.Loop] does besides steps.
+type Plan struct {
+	Name        string         // of the task, for checkpoints
+	Checkpoints checkpoint.Dir // no Path, no checkpoints
+	Evaluate    int            // every so many steps, and after the last; 0 only then
+	// Each, if not nil, gets the record of every step.
+	Each func(Record) error
+}
+
+// Loop does the steps that are left, and saves checkpoints when they are due and after the last step. When ctx is
+// cancelled it ends after the step that it is doing, saves a checkpoint, and returns the context's error.
+func (r *Run) Loop(ctx context.Context, p Plan) error {
+	for r.step < r.settings.Steps {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(err, r.save(p))
+		}
+		record, err := r.Next()
+		if err != nil {
+			return err
+		}
+		last := r.step == r.settings.Steps
+		if r.task.Evaluate != nil && (last || p.Evaluate > 0 && r.step%p.Evaluate == 0) {
+			if record.Scores, err = r.task.Evaluate(); err != nil {
+				return err
+			}
+		}
+		if p.Each != nil {
+			if err := p.Each(record); err != nil {
+				return err
+			}
+		}
+		if last || p.Checkpoints.Due(int64(r.step)) {
+			if err := r.save(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// save writes a checkpoint if there is a folder for them.
+func (r *Run) save(p Plan) error {
+	if p.Checkpoints.Path == "" {
+		return nil
+	}
+	s, err := r.Checkpoint(p.Name)
+	if err != nil {
+		return err
+	}
+	_, err = p.Checkpoints.Save(s)
+	return err
+}

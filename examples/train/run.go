@@ -1,0 +1,174 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"gorgonia.org/gorgonia"
+
+	"fusec"
+	"fusec/graph"
+	"fusec/graph/checkpoint"
+	fgorgonia "fusec/graph/gorgonia"
+)
+
+// Run is a task in training. One goroutine uses it at a time.
+type Run struct {
+	task     *Task
+	settings Settings
+	vm       *fusec.Machine
+	cost     gorgonia.Value
+	step     int
+	began    time.Time
+}
+
+// Record tells of one step.
+type Record struct {
+	Step    int     `json:"step"` // counted from 1
+	Loss    float64 `json:"loss"` // of the batch, before the step
+	Rate    float64 `json:"lr"`
+	Speed   float64 `json:"samples_per_s"` // of this step
+	Seconds float64 `json:"time_s"`        // since the run, or what was left of it, began
+	Scores  []Score `json:"eval,omitempty"`
+}
+
+// Start differentiates the task's cost and compiles it, with the optimiser's step, into one program. The learnables
+// change in place from then on.
+func Start(t *Task, s Settings) (*Run, error) {
+	if err := errors.Join(t.check(), s.Check()); err != nil {
+		return nil, err
+	}
+	r := &Run{task: t, settings: s}
+	gorgonia.Read(t.Model.Cost, &r.cost)
+	if _, err := gorgonia.Grad(t.Model.Cost, t.Model.Learnables...); err != nil {
+		return nil, err
+	}
+	opts := []gorgonia.VMOpt{fusec.WithOptimizer(t.Optimizer), fusec.WithSeed(int64(s.Seed))}
+	if s.Workers > 0 {
+		opts = append(opts, fusec.WithWorkers(s.Workers))
+	}
+	r.vm = fusec.NewMachine(t.Model.Graph, opts...)
+	if err := r.vm.Err(); err != nil {
+		return nil, errors.Join(err, r.vm.Close())
+	}
+	return r, nil
+}
+
+// Machine is the compiled program, for drawings and reports.
+func (r *Run) Machine() *fusec.Machine { return r.vm }
+
+// Step is the number of steps done.
+func (r *Run) Step() int { return r.step }
+
+// Next does one step. A step whose loss or gradients are not finite changes no weight; [fusec.Machine.StepStats] counts
+// it.
+func (r *Run) Next() (Record, error) {
+	start := time.Now()
+	if r.began.IsZero() {
+		r.began = start
+	}
+	if err := r.task.Fill(r.step); err != nil {
+		return Record{}, fmt.Errorf("the batch of step %d: %w", r.step+1, err)
+	}
+	if err := r.vm.RunAll(); err != nil {
+		return Record{}, fmt.Errorf("step %d: %w", r.step+1, err)
+	}
+	r.vm.Reset()
+	r.step++
+	loss, err := scalar(r.cost)
+	now := time.Now()
+	return Record{
+		Step: r.step, Loss: loss, Rate: r.vm.StepStats().Rate,
+		Speed: float64(r.settings.Batch) / now.Sub(start).Seconds(), Seconds: now.Sub(r.began).Seconds(),
+	}, err
+}
+
+// scalar is the one number that a value holds.
+func scalar(v gorgonia.Value) (float64, error) {
+	t, err := fgorgonia.ToTensor(v)
+	if err != nil {
+		return 0, err
+	}
+	if n := t.Type.Shape.Elems(); n != 1 {
+		return 0, fmt.Errorf("the cost has %d elements, not one", n)
+	}
+	return t.Float(0), nil
+}
+
+// Close lets go of the program. The weights stay in the model's nodes.
+func (r *Run) Close() error { return r.vm.Close() }
+
+// Checkpoint is all that the run needs to go on: weights, optimiser, step, seed and settings. Name is the task's.
+func (r *Run) Checkpoint(name string) (*checkpoint.State, error) {
+	s := &checkpoint.State{Params: map[string]*graph.Tensor{}, Step: int64(r.step), Position: int64(r.step),
+		Seed: r.settings.Seed, Meta: r.settings.meta(name)}
+	for _, n := range r.task.Model.Learnables {
+		t, err := fgorgonia.ToTensor(n.Value())
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", n.Name(), err)
+		}
+		s.Params[n.Name()] = t
+	}
+	var err error
+	s.State, err = r.vm.State()
+	return s, err
+}
+
+// Restore puts the run where [Run.Checkpoint] was taken. If something does not fit, nothing has changed.
+func (r *Run) Restore(s *checkpoint.State) error {
+	now, err := r.Checkpoint("")
+	if err != nil {
+		return err
+	}
+	if err := s.Restore(now.Params, now.State); err != nil {
+		return err
+	}
+	if err := r.vm.SetState(now.State); err != nil {
+		return err
+	}
+	for _, n := range r.task.Model.Learnables {
+		if err := fgorgonia.Store(n.Value(), now.Params[n.Name()]); err != nil {
+			return err
+		}
+	}
+	r.step = int(s.Step)
+	return nil
+}
+
+// Keys of a checkpoint's notes.
+const (
+	metaName  = "example"
+	metaSteps = "steps"
+	metaBatch = "batch"
+	metaRate  = "lr"
+)
+
+// meta are the settings that decide the result, as a checkpoint has them beside the seed.
+func (s Settings) meta(name string) map[string]string {
+	return map[string]string{
+		metaName: name, metaSteps: strconv.Itoa(s.Steps), metaBatch: strconv.Itoa(s.Batch),
+		metaRate: strconv.FormatFloat(s.Rate, 'g', -1, 64),
+	}
+}
+
+// SettingsOf reads from a checkpoint what task and settings it was made with. The number of workers is not among them:
+// it changes no bit.
+func SettingsOf(c *checkpoint.State) (name string, s Settings, err error) {
+	number := func(key string) int {
+		n, e := strconv.Atoi(c.Meta[key])
+		err = errors.Join(err, e)
+		return n
+	}
+	s = Settings{Steps: number(metaSteps), Batch: number(metaBatch), Seed: c.Seed}
+	rate, e := strconv.ParseFloat(c.Meta[metaRate], 64)
+	s.Rate = rate
+	if err = errors.Join(err, e); err != nil {
+		return "", s, fmt.Errorf("it is no checkpoint of a training run like this: its notes are %v: %w",
+			slices.Sorted(maps.Keys(c.Meta)), err)
+	}
+	return c.Meta[metaName], s, nil
+}
