@@ -35,7 +35,7 @@ type machineFill struct {
 	fill   func(*graph.Tensor) error
 }
 
-// A machineState is state whose owner is Gorgonia's operation.
+// A machineState is state whose owner is Gorgonia's operation and that is copied from and to it.
 type machineState struct {
 	name        string
 	tensor      *graph.Tensor
@@ -63,7 +63,14 @@ func (m *Machine) declareInputs(steps []passes.Step) error {
 		}
 	}
 	for _, s := range m.im.States {
-		if i, ok := m.program.named[s.Value.Name]; ok {
+		i, ok := m.program.named[s.Value.Name]
+		switch {
+		case !ok:
+		case s.Held != nil && !m.inspects(): // what is inspected may yet be refused after the run
+			if err := m.program.lend(s.Value.Name, s.Held); err != nil {
+				return err
+			}
+		default:
 			m.states = append(m.states, machineState{s.Value.Name, m.program.own[i], s.Load, s.Store})
 		}
 	}

@@ -113,7 +113,7 @@ func (p *Program) States() []string {
 	return names
 }
 
-// lend is [Program.Set] for a parameter that the program may change where it stands.
+// lend is [Program.Set] for a parameter or state that the program may change where it stands.
 func (p *Program) lend(name string, t *graph.Tensor) error {
 	i := p.named[name]
 	if err := p.exe.Bind(i, t); err != nil {

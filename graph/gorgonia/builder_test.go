@@ -16,11 +16,15 @@ type built struct {
 	build   func(b *graph.Builder, x *graph.Node) (*graph.Node, error)
 	train   bool
 	steps   *int64
+	held    *graph.Tensor
 	operand int // how many Build was given
 }
 
 func (o *built) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
 	o.operand = len(args)
+	if o.held != nil {
+		return b.Binary(graph.Add, args[0], args[len(args)-1]), b.Err()
+	}
 	return o.build(b, args[0])
 }
 
@@ -31,6 +35,8 @@ func (o *built) SetTraining(train bool) error {
 
 func (o *built) Training() bool { return o.train }
 func (o *built) Steps() *int64  { return o.steps }
+
+func (o *built) Held() *graph.Tensor { return o.held }
 
 // tanh builds another function than that whose Do the operation has.
 func tanh(b *graph.Builder, x *graph.Node) (*graph.Node, error) { return b.Unary(graph.Tanh, x), nil }
@@ -113,5 +119,38 @@ func TestBuilderMode(t *testing.T) {
 	}
 	if err := im.Stale(); err == nil {
 		t.Error("a switch of mode was not noticed")
+	}
+}
+
+// TestBuilderHolds imports what an operation holds as a state, in its own memory, that its value replaces.
+func TestBuilderHolds(t *testing.T) {
+	o := &built{held: graph.Filled(graph.TypeOf(graph.F64, 2, 3), 7)}
+	b, y := builtGraph(t, o)
+	im := mustImport(t, b.ExprGraph, Options{})
+	if o.operand != 2 || len(im.States) != 1 || len(im.Graph.Updates) != 1 {
+		t.Fatalf("Build was given %d operands; there are %d states and %d updates", o.operand, len(im.States),
+			len(im.Graph.Updates))
+	}
+	s, u := im.States[0], im.Graph.Updates[0]
+	if s.Held != o.held || s.Value.Name != "mine.held" || u.Target != s.Value || u.Value != im.Node(y) {
+		t.Errorf("state %v holds %p, not %p; %v is updated with %v", s.Value, s.Held, o.held, u.Target, u.Value)
+	}
+	x := graph.NewTensor(o.held.Type)
+	if err := s.Load(x); err != nil || !x.Equal(o.held) {
+		t.Errorf("loaded %v, %v", x.Floats(), err)
+	}
+	x.SetFloat(5, -1)
+	if err := s.Store(x); err != nil || o.held.Float(5) != -1 || o.held.Float(4) != 7 {
+		t.Errorf("stored %v, %v", o.held.Floats(), err)
+	}
+}
+
+// TestBuilderHoldsAnotherType runs by its own Do an operation whose value does not fit what it holds.
+func TestBuilderHoldsAnotherType(t *testing.T) {
+	b, _ := builtGraph(t, &built{held: graph.Scalar(graph.F64, 7)})
+	im := mustImport(t, b.ExprGraph, Options{})
+	if !hasNote(im, "of what it holds") || hostCount(im) != 1 || len(im.States) != 0 || len(im.Graph.Updates) != 0 {
+		t.Errorf("%d on the host, states %v, updates %v, notes %v", hostCount(im), im.States, im.Graph.Updates,
+			im.Notes)
 	}
 }

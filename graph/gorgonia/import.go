@@ -88,9 +88,11 @@ type Fill struct {
 	Fill  func(*graph.Tensor) error
 }
 
-// State is a state node. Load gives its value before a run; Store takes the new one when the run has succeeded.
+// State is a state node. Load gives its value before a run; Store takes the new one when the run has succeeded. Where
+// Held is not nil it is the value itself, for runs to read and change in its place.
 type State struct {
 	Value *graph.Node
+	Held  *graph.Tensor
 	Load  func(*graph.Tensor) error
 	Store func(*graph.Tensor) error
 }

@@ -21,10 +21,7 @@ func (c *call) batchStats() (mean, variance *graph.Node, err error) {
 		return s[0], s[1], nil
 	}
 	var s [2]*graph.Node
-	base := nameOf(c.n)
-	if base == "" {
-		base = fmt.Sprintf("batchnorm%d", c.n.ID())
-	}
+	base := c.base("batchnorm")
 	for i, stat := range []struct{ field, name string }{{"runningMean", "mean"}, {"runningVariance", "variance"}} {
 		d := value[*tensor.Dense](c.f, stat.field)
 		if c.f.err != nil {

@@ -1,6 +1,7 @@
 // Package nn has the operations of today's networks that Gorgonia lacks, for use in Gorgonia code: attention, rotary
-// positions, layer and RMS normalisation, GELU, SiLU, SwiGLU, embeddings, cross-entropy, dropout from a seed, and
-// message passing on graphs. Each is one node of Gorgonia's graph with a right gradient:
+// positions, layer and RMS normalisation, GELU, SiLU, SwiGLU, embeddings, cross-entropy, dropout from a seed, top-k,
+// mixtures of experts with their router, and message passing on graphs. Each is one node of Gorgonia's graph with a
+// right gradient:
 //
 //	g := gorgonia.NewGraph()
 //	x := gorgonia.NewTensor(g, gorgonia.Float32, 3, gorgonia.WithShape(4, 128, 256), gorgonia.WithName("x"))
@@ -23,7 +24,15 @@
 // slow, as the reference is never optimised: for checking a model, not for training one. Gorgonia's LispMachine,
 // which differentiates in another way, cannot differentiate these operations.
 //
+// A mixture of experts is routed by [Route], or by a layer made with [NewMoE]. What there is to know of a routing
+// beside its gates, the losses that keep the experts in balance and the counts to watch, are methods of [Routing]: a
+// node that is not asked for is not in the graph.
+//
+// For decoding, a [KVCache] keeps the keys and values of the tokens before, in memory of its own that fusec's machines
+// write in place. What it keeps is state, as the count of [Seeds] is: fusec's machines change it when a run has
+// succeeded, Gorgonia's when they come by.
+//
 // Functions return an error, not a panic, for operands that do not fit; it names the operation, the operand and the
-// user's node. Gorgonia's node holds one value, so results beside the first, such as attention's log-sum-exp, are not
-// handed out.
+// user's node. Gorgonia's node holds one value, so results beside the first are nodes of their own, as the indices of
+// [TopK] are, or are not handed out, as attention's log-sum-exp is not.
 package nn

@@ -88,3 +88,97 @@ func ExampleSeeds() {
 	// [2  2  0  2  2  0  0  2]
 	// [0  2  0  2  2  0  2  0]
 }
+
+// A layer of eight experts, of which each token goes to two, with the losses that train its router and a count to
+// watch. The mixture and its gradient are one launch each.
+func ExampleNewMoE() {
+	g := gorgonia.NewGraph()
+	x := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(256, 16), gorgonia.WithName("x"),
+		gorgonia.WithInit(gorgonia.Gaussian(0, 1)))
+	layer, err := nn.NewMoE(g, tensor.Float32, "moe", 16, 8, 32, nn.MoEOptions{
+		Route:     nn.RouteOptions{K: 2, Capacity: 1.25, Gate: nn.GateOfChosen},
+		NoiseSeed: nn.NewSeeds(g, 2026).Next(),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	y, routing, err := layer.Forward(x)
+	if err != nil {
+		log.Fatal(err)
+	}
+	must := gorgonia.Must
+	cost := must(gorgonia.Mean(must(gorgonia.Square(must(gorgonia.Sub(y, x))))))
+	small := gorgonia.NewConstant(float32(0.01))
+	cost = must(gorgonia.Add(cost, must(gorgonia.Mul(small, must(routing.LoadBalance())))))
+	cost = must(gorgonia.Add(cost, must(gorgonia.Mul(small, must(routing.ZLoss())))))
+	var load gorgonia.Value
+	gorgonia.Read(must(routing.Load()), &load)
+	if _, err := gorgonia.Grad(cost, layer.Params()...); err != nil {
+		log.Fatal(err)
+	}
+
+	vm := fusec.NewMachine(g, gorgonia.BindDualValues(layer.Params()...))
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		log.Fatal(err)
+	}
+	most := 0
+	for _, n := range load.Data().([]int) {
+		most = max(most, n)
+	}
+	fmt.Println("no expert has more than ⌈1.25·2·256/8⌉ tokens:", most <= 80)
+	for _, f := range vm.Fusions() {
+		if f.Kind == "moe" {
+			fmt.Println(f.Kind)
+		}
+	}
+	// Output:
+	// no expert has more than ⌈1.25·2·256/8⌉ tokens: true
+	// moe
+	// moe
+}
+
+// Decoding token by token: a run appends its token to the cache in place and attends all before it.
+func ExampleKVCache() {
+	g := gorgonia.NewGraph()
+	x := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(1, 64), gorgonia.WithName("x"),
+		gorgonia.WithInit(gorgonia.Gaussian(0, 1)))
+	layer, err := nn.NewMultiHeadAttention(g, tensor.Float32, "attn", 64, 8, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	layer.Rotary = &nn.RoPEOptions{}
+	cache, err := nn.NewKVCache(g, 1024, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	y, err := layer.Decode(x, cache, "attn")
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	vm := fusec.NewMachine(g)
+	defer vm.Close()
+	for range 3 {
+		if err := vm.RunAll(); err != nil {
+			log.Fatal(err)
+		}
+		if err := gorgonia.Let(x, y.Value()); err != nil { // in place of what a model would make of it
+			log.Fatal(err)
+		}
+		vm.Reset()
+	}
+	fmt.Println(cache.Len(), "tokens of", cache.Max())
+	for _, f := range vm.Fusions() {
+		if f.Kind == "update_slice" {
+			fmt.Println(f.Kind, f.Name, f.Bytes, "bytes")
+		}
+	}
+	cache.Reset() // for another sequence
+	fmt.Println(cache.Len(), "tokens")
+	// Output:
+	// 3 tokens of 1024
+	// update_slice attn.keys 136 bytes
+	// update_slice attn.values 136 bytes
+	// 0 tokens
+}

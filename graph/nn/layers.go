@@ -73,19 +73,58 @@ func (m *MultiHeadAttention) Forward(x *gorgonia.Node) (*gorgonia.Node, error) {
 
 // Cross attends from x [..., s, dim] to memory [..., t, dim].
 func (m *MultiHeadAttention) Cross(x, memory *gorgonia.Node) (*gorgonia.Node, error) {
-	q, err := m.project(x, m.Wq, m.Bq, m.Heads, m.Rotary)
+	q, k, v, err := m.projected(x, memory, m.Rotary)
 	if err != nil {
 		return nil, err
 	}
-	k, err := m.project(memory, m.Wk, m.Bk, m.KVHeads, m.Rotary)
+	return m.attend(q, k, v, m.Options)
+}
+
+// Decode attends from x [..., n, dim], the tokens of a run, to those that a cache keeps and to each other up to its
+// own, whatever Options say about that, and appends them to the cache under names that begin with name. Positions are
+// those of the cache.
+func (m *MultiHeadAttention) Decode(x *gorgonia.Node, c *KVCache, name string) (*gorgonia.Node, error) {
+	if m.Options.Lengths != nil {
+		return nil, fmt.Errorf("MultiHeadAttention %s: the lengths of a cache are its own", name)
+	}
+	turn := m.Rotary
+	if turn != nil {
+		turn = &RoPEOptions{Base: turn.Base, Interleaved: turn.Interleaved, Start: c.Position()}
+	}
+	q, k, v, err := m.projected(x, x, turn)
 	if err != nil {
 		return nil, err
 	}
-	v, err := m.project(memory, m.Wv, m.Bv, m.KVHeads, nil)
-	if err != nil {
+	if k, err = c.Append(name+".keys", k); err != nil {
 		return nil, err
 	}
-	y, err := Attention(q, k, v, m.Options)
+	if v, err = c.Append(name+".values", v); err != nil {
+		return nil, err
+	}
+	o := m.Options
+	o.Causal, o.Tail = true, true
+	if o.Lengths, err = c.Lengths(k); err != nil {
+		return nil, err
+	}
+	return m.attend(q, k, v, o)
+}
+
+// projected gives the heads of x's queries and of memory's keys and values.
+func (m *MultiHeadAttention) projected(x, memory *gorgonia.Node, turn *RoPEOptions) (
+	q, k, v *gorgonia.Node, err error) {
+	if q, err = m.project(x, m.Wq, m.Bq, m.Heads, turn); err != nil {
+		return nil, nil, nil, err
+	}
+	if k, err = m.project(memory, m.Wk, m.Bk, m.KVHeads, turn); err != nil {
+		return nil, nil, nil, err
+	}
+	v, err = m.project(memory, m.Wv, m.Bv, m.KVHeads, nil)
+	return q, k, v, err
+}
+
+// attend attends and puts the heads together again.
+func (m *MultiHeadAttention) attend(q, k, v *gorgonia.Node, o AttentionOptions) (*gorgonia.Node, error) {
+	y, err := Attention(q, k, v, o)
 	if err != nil {
 		return nil, err
 	}

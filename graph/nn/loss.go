@@ -54,13 +54,10 @@ func (d crossEntropy) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	}
 	label = classOf(b, label, dtype)
 	zero := b.Scalar(dtype, 0)
-	spread := func(v *graph.Node) *graph.Node { return b.Broadcast(b.Reshape(v, s.With(last, 1).Slice()...), s) }
-
-	// With t the maximum, log Σ exp x − x[label] is log Σ exp(x−t) − (x−t)[label]. The maximum is rounded up: what is
-	// rounded has no gradient, and the shift needs none, since it changes nothing.
-	low := b.Binary(graph.Sub, x, spread(b.Unary(graph.Ceil, b.Reduce(graph.MaxOf, x, false, last))))
+	// With t the shift, log Σ exp x − x[label] is log Σ exp(x−t) − (x−t)[label].
+	low, _ := shifted(b, x)
 	sum := b.Reduce(graph.Sum, b.Unary(graph.Exp, low), false, last)
-	is := b.Binary(graph.Eq, b.Broadcast(b.Const(numbers), s), spread(label))
+	is := b.Binary(graph.Eq, b.Broadcast(b.Const(numbers), s), perLine(b, label, s))
 	picked := b.Reduce(graph.Sum, b.Add(graph.Select{}, is, b.Unary(graph.Neg, low), zero), false, last)
 	loss := b.Binary(graph.Add, b.Unary(graph.Log, sum), picked)
 
@@ -78,6 +75,20 @@ func (d crossEntropy) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	}
 	count := b.BinaryScalar(graph.Max, b.Reduce(graph.Sum, b.Add(graph.Cast{To: dtype}, known), false, all...), 1)
 	return b.Binary(graph.Div, b.Reduce(graph.Sum, loss, false, all...), count)
+}
+
+// shifted is x [..., n] less the largest element of each row, so that exponentials do not overflow, and what was taken
+// off, [...]. The maximum is rounded up: what is rounded has no gradient, and the shift needs none, since it changes
+// nothing.
+func shifted(b *graph.Builder, x *graph.Node) (low, by *graph.Node) {
+	s := x.Type.Shape
+	by = b.Unary(graph.Ceil, b.Reduce(graph.MaxOf, x, false, s.Rank()-1))
+	return b.Binary(graph.Sub, x, perLine(b, by, s)), by
+}
+
+// perLine spreads v [...] over the rows of s, [..., n].
+func perLine(b *graph.Builder, v *graph.Node, s graph.Shape) *graph.Node {
+	return b.Broadcast(b.Reshape(v, s.With(s.Rank()-1, 1).Slice()...), s)
 }
 
 // classOf is a label as a whole number of type d.

@@ -21,6 +21,14 @@ func TestHashes(t *testing.T) {
 	x, y, k := b.in("x", 2, 4, 6), b.in("y", 2, 4, 6), b.in("k", 2, 8, 6)
 	gain, i, seed := b.in("gain", 6), b.ints("i", 0, 1), b.int("seed", 1)
 	attention := func(o nn.AttentionOptions) (*gorgonia.Node, error) { return nn.Attention(x, x, x, o) }
+	top := func(k int) [2]*gorgonia.Node {
+		v, i, err := nn.TopK(x, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return [2]*gorgonia.Node{v, i}
+	}
+	routing, w := route(t, x, nn.RouteOptions{K: 1}), b.in("experts", 6, 6, 6)
 	made := func() []*gorgonia.Node {
 		s := nn.NewSeeds(b.g, 1)
 		return []*gorgonia.Node{
@@ -46,6 +54,12 @@ func TestHashes(t *testing.T) {
 			must(nn.ScatterMean(x, i, 4)),
 			must(nn.CrossEntropy(gain, seed)), must(nn.CrossEntropyRows(gain, seed)),
 			must(nn.Linear(gain, must(nn.MergeHeads(b.in("w", 1, 6, 3))), nil)),
+			top(1)[0], top(1)[1], top(2)[0], top(2)[1], routing.Gates, must(routing.LoadBalance()),
+			must(routing.ZLoss()), must(routing.Load()), must(routing.Dropped()), route(t, x, nn.RouteOptions{K: 2}).Gates,
+			route(t, x, nn.RouteOptions{K: 1, Gate: nn.GateOfChosen}).Gates,
+			route(t, x, nn.RouteOptions{K: 1, Capacity: 1}).Gates,
+			must(nn.MoE(y, routing.Gates, nn.Experts{W1: w, W2: w})),
+			must(nn.MoE(y, routing.Gates, nn.Experts{W1: w, W2: w, Activation: graph.Relu})),
 		}
 	}
 	first := made()
@@ -375,6 +389,13 @@ func TestSecondDerivative(t *testing.T) {
 		}},
 		{"CrossEntropy", func(b *net, x *gorgonia.Node) *gorgonia.Node {
 			return must(nn.CrossEntropyRows(x, b.ints("l", 0, 3, 1)))
+		}},
+		{"Gates", func(_ *net, x *gorgonia.Node) *gorgonia.Node {
+			return route(t, x, nn.RouteOptions{K: 3, Capacity: 1, Gate: nn.GateOfChosen}).Gates
+		}},
+		{"MoE", func(b *net, x *gorgonia.Node) *gorgonia.Node {
+			gates := route(t, b.in("logits", 3, 2), nn.RouteOptions{K: 1}).Gates
+			return must(nn.MoE(x, gates, nn.Experts{W1: b.in("w1", 2, 4, 3), W2: b.in("w2", 2, 3, 2)}))
 		}},
 	} {
 		var first []float64

@@ -56,41 +56,57 @@ type op struct {
 	draws bool                  // random numbers, in training
 	still bool                  // in evaluation: draws nothing
 	body  map[bool]*graph.Graph // what Do evaluates, by still
+	// held is what the operation keeps between runs, or nil. The definition takes it as one operand more, behind the
+	// others, and what it makes of it is the node's value and is kept in its place.
+	held *graph.Tensor
 }
 
 var (
-	_ gorgonia.SDOp   = (*op)(nil)
-	_ fgorgonia.Modal = (*op)(nil)
+	_ gorgonia.SDOp    = (*op)(nil)
+	_ fgorgonia.Modal  = (*op)(nil)
+	_ fgorgonia.Holder = (*op)(nil)
 )
 
 // apply makes the node of a definition. Errors name the operation and the operand at fault.
 func apply(def definition, operands ...operand) (*gorgonia.Node, error) {
-	o := &op{def: def, draws: still(def) != def, body: map[bool]*graph.Graph{}}
-	nodes := make([]*gorgonia.Node, len(operands))
-	b := graph.Extend(graph.New(def.name()))
-	in := make([]*graph.Node, len(operands))
-	for i, a := range operands {
-		if a.node == nil {
-			return nil, fmt.Errorf("%s: %s is nil", def.name(), a.what)
-		}
-		t, err := fgorgonia.TypeOf(a.node)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", def.name(), a.what, err)
-		}
-		in[i] = b.Input(called(a), t)
-		nodes[i] = a.node
-		o.what, o.args, o.types = append(o.what, a.what), append(o.args, t), append(o.types, a.node.Type())
+	o, nodes, err := newOp(def, nil, operands...)
+	if err != nil {
+		return nil, err
 	}
-	y := def.build(b, in)
-	if err := b.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", def.name(), err)
-	}
-	o.out = y.Type
 	n, err := gorgonia.ApplyOp(o, nodes...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", def.name(), err)
 	}
 	return n, nil
+}
+
+// newOp makes the operation of a definition that holds a value, or nil, and lists the nodes to apply it to.
+func newOp(def definition, held *graph.Tensor, operands ...operand) (*op, []*gorgonia.Node, error) {
+	o := &op{def: def, draws: still(def) != def, body: map[bool]*graph.Graph{}, held: held}
+	nodes := make([]*gorgonia.Node, len(operands))
+	b := graph.Extend(graph.New(def.name()))
+	in := make([]*graph.Node, len(operands))
+	for i, a := range operands {
+		if a.node == nil {
+			return nil, nil, fmt.Errorf("%s: %s is nil", def.name(), a.what)
+		}
+		t, err := fgorgonia.TypeOf(a.node)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %s: %w", def.name(), a.what, err)
+		}
+		in[i] = b.Input(called(a), t)
+		nodes[i] = a.node
+		o.what, o.args, o.types = append(o.what, a.what), append(o.args, t), append(o.types, a.node.Type())
+	}
+	if held != nil {
+		in = append(in, b.State("what is held", held.Type))
+	}
+	y := def.build(b, in)
+	if err := b.Err(); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", def.name(), err)
+	}
+	o.out = y.Type
+	return o, nodes, nil
 }
 
 // called is an operand's name in messages: what it is and the user's name for it.
@@ -131,11 +147,19 @@ func (o *op) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
 	return o.active().build(b, args), b.Err()
 }
 
+// Held implements the importer's Holder.
+func (o *op) Held() *graph.Tensor { return o.held }
+
 // Arity implements gorgonia.Op.
 func (o *op) Arity() int { return len(o.args) }
 
 // Type implements gorgonia.Op.
-func (o *op) Type() hm.Type { return hm.NewFnType(append(slices.Clone(o.types), typeOf(o.out))...) }
+func (o *op) Type() hm.Type {
+	if len(o.types) == 0 {
+		return typeOf(o.out)
+	}
+	return hm.NewFnType(append(slices.Clone(o.types), typeOf(o.out))...)
+}
 
 // typeOf is Gorgonia's type for values of type t.
 func typeOf(t graph.Type) hm.Type {
@@ -182,11 +206,18 @@ func (o *op) Do(values ...gorgonia.Value) (gorgonia.Value, error) {
 		}
 		in[argument(i)] = t
 	}
+	if o.held != nil {
+		in[argument(len(values))] = o.held
+	}
 	all, err := ref.Nodes(g, in, false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o, err)
 	}
-	return fgorgonia.FromTensor(all[g.Outputs[0].Node][0].Rounded()), nil
+	y := all[g.Outputs[0].Node][0].Rounded()
+	if o.held != nil {
+		o.held.CopyFrom(y)
+	}
+	return fgorgonia.FromTensor(y), nil
 }
 
 // graph is what the operation computes in the present mode as a graph of its own.
@@ -194,7 +225,11 @@ func (o *op) graph() (*graph.Graph, error) {
 	if g := o.body[o.still]; g != nil {
 		return g, nil
 	}
-	g, err := bodyOf(o.active(), o.args)
+	args := o.args
+	if o.held != nil {
+		args = append(args[:len(args):len(args)], o.held.Type)
+	}
+	g, err := bodyOf(o.active(), args)
 	if err == nil {
 		o.body[o.still] = g
 	}
@@ -227,8 +262,9 @@ func (o *op) CallsExtern() bool { return false }
 // OverwritesInput implements gorgonia.Op: it never does.
 func (o *op) OverwritesInput() int { return -1 }
 
-// WriteHash implements gorgonia.Op. What it writes differs where the definitions or the operands' types do.
-func (o *op) WriteHash(h hash.Hash) { fmt.Fprintf(h, "fusec/graph/nn %#v%v", o.def, o.args) }
+// WriteHash implements gorgonia.Op. What it writes differs where the definitions, the operands' types or what is held
+// do.
+func (o *op) WriteHash(h hash.Hash) { fmt.Fprintf(h, "fusec/graph/nn %#v%v%p", o.def, o.args, o.held) }
 
 // Hashcode implements gorgonia.Op.
 func (o *op) Hashcode() uint32 { return hashOf(o) }
@@ -242,9 +278,12 @@ func hashOf(o gorgonia.Op) uint32 {
 // String implements gorgonia.Op.
 func (o *op) String() string { return o.def.name() }
 
-// DiffWRT implements gorgonia.SDOp.
+// DiffWRT implements gorgonia.SDOp. No gradient flows into integers, nor back through what runs keep.
 func (o *op) DiffWRT(inputs int) []bool {
 	diff := make([]bool, inputs)
+	if o.held != nil || !o.out.DType.IsFloat() {
+		return diff
+	}
 	for i := range min(inputs, len(o.args)) {
 		diff[i] = differentiable(o.def, i, o.args[i])
 	}

@@ -368,7 +368,7 @@ func examples() []example {
 			return y
 		}},
 	}
-	return list
+	return append(list, routingExamples()...)
 }
 
 // TestValues compares the values on both machines with the definitions.

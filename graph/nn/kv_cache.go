@@ -1,0 +1,188 @@
+package nn
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/graph"
+	fgorgonia "fusec/graph/gorgonia"
+
+	"gorgonia.org/gorgonia"
+)
+
+// KVCache keeps the keys and values of the tokens before, for decoding: a run appends those of its own tokens, and
+// attends all. It has one length, which all that it keeps shares, and grows by a number of tokens with each run:
+//
+//	c, err := nn.NewKVCache(g, 1024, 1)                      // up to 1024 tokens, of which a run brings one
+//	q, err := nn.RoPE(q, nn.RoPEOptions{Start: c.Position()})
+//	k, err = c.Append("layer 0 keys", k)                     // [..., h, 1, d] becomes [..., h, 1024, d]
+//	v, err = c.Append("layer 0 values", v)
+//	n, err := c.Lengths(k)
+//	y, err := nn.Attention(q, k, v, nn.AttentionOptions{Causal: true, Lengths: n, Tail: true})
+//
+// On fusec's machine a run writes what is new into the cache's own memory and copies nothing else, as long as what
+// Append gives is read by operations alone; a run that fails, as one does for which there is no room, changes nothing.
+// Gorgonia's machine copies the cache, and counts the tokens of a run that fails; Truncate takes them back. No gradient
+// flows back into what a cache keeps.
+type KVCache struct {
+	tokens int             // that a run appends
+	length *gorgonia.Node  // after the run
+	start  *gorgonia.Node  // before it
+	names  map[string]bool // under which the graph appends
+	kept   *kept
+}
+
+// kept is the memory of a cache, which several graphs may share.
+type kept struct {
+	most   int
+	length *graph.Tensor                // how many tokens are valid, an I64
+	values map[string]*graph.Tensor     // [..., most, d]
+	graphs map[*gorgonia.ExprGraph]bool // that have the cache
+}
+
+// NewKVCache makes an empty cache for graph g, of up to most tokens, to which each run appends the given number.
+func NewKVCache(g *gorgonia.ExprGraph, most, tokens int) (*KVCache, error) {
+	k := &kept{most, graph.Scalar(graph.I64, 0), map[string]*graph.Tensor{}, map[*gorgonia.ExprGraph]bool{}}
+	return (&KVCache{kept: k}).Share(g, tokens)
+}
+
+// Share is the same cache for another graph, g, whose runs append another number of tokens: one graph may take in a
+// whole prompt, and another the tokens after it, one by one. Machines of both use the one memory in turn. A
+// graph has a cache once.
+func (c *KVCache) Share(g *gorgonia.ExprGraph, tokens int) (*KVCache, error) {
+	if g == nil {
+		return nil, errors.New("KVCache: the graph is nil")
+	}
+	if c.kept.graphs[g] {
+		return nil, errors.New("KVCache: the graph has this cache already")
+	}
+	if tokens < 1 || tokens > c.kept.most {
+		return nil, fmt.Errorf("KVCache: a run appends %d tokens, and there is room for %d", tokens, c.kept.most)
+	}
+	d := &KVCache{tokens: tokens, names: map[string]bool{}, kept: c.kept}
+	o, _, err := newOp(plus{tokens}, c.kept.length)
+	if err != nil {
+		return nil, err
+	}
+	d.length = gorgonia.NewUniqueNode(gorgonia.WithType(o.Type()), gorgonia.WithOp(o), gorgonia.In(g),
+		gorgonia.WithShape(), gorgonia.WithName("length of cache"))
+	if d.start, err = apply(plus{-tokens}, operand{"length", d.length}); err != nil {
+		return nil, err
+	}
+	c.kept.graphs[g] = true
+	return d, nil
+}
+
+// Position is how many tokens came before those of the run, a scalar int: where the first of these stands.
+func (c *KVCache) Position() *gorgonia.Node { return c.start }
+
+// Append writes x [..., n, d] behind what is kept under the name, for the n tokens of a run, and gives all of it,
+// [..., most, d]. What lies beyond the length, which [KVCache.Lengths] gives, is left over from before and means
+// nothing. A graph appends once under each name. It is an error of the run if there is no room.
+func (c *KVCache) Append(name string, x *gorgonia.Node) (*gorgonia.Node, error) {
+	if x == nil {
+		return nil, fmt.Errorf("KVCache.Append(%q): x is nil", name)
+	}
+	held, err := c.memory(name, x)
+	if err != nil {
+		return nil, fmt.Errorf("KVCache.Append(%q): %w", name, err)
+	}
+	o, nodes, err := newOp(write{name}, held, operand{"x", x}, operand{"position", c.start})
+	if err != nil {
+		return nil, err
+	}
+	n, err := gorgonia.ApplyOp(o, nodes...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o, err)
+	}
+	c.names[name], c.kept.values[name] = true, held
+	gorgonia.WithName(name)(n)
+	return n, nil
+}
+
+// memory is what is kept under a name, or fresh, for x to be appended.
+func (c *KVCache) memory(name string, x *gorgonia.Node) (*graph.Tensor, error) {
+	t, err := fgorgonia.TypeOf(x)
+	if err != nil {
+		return nil, err
+	}
+	if c.names[name] {
+		return nil, errors.New("the graph appends under that name already")
+	}
+	r := t.Shape.Rank()
+	if !t.DType.IsFloat() || r < 2 || t.Shape.At(r-2) != c.tokens {
+		return nil, fmt.Errorf("x of type %v: want floats [..., %d, d], of the tokens of a run", t, c.tokens)
+	}
+	t.Shape = t.Shape.With(r-2, c.kept.most)
+	held := c.kept.values[name]
+	switch {
+	case held == nil:
+		held = graph.NewTensor(t)
+	case held.Type != t:
+		return nil, fmt.Errorf("%v is kept under that name, not %v", held.Type, t)
+	}
+	return held, nil
+}
+
+// Lengths is the number of valid tokens after the run as [Attention] takes it: for keys [..., h, most, d], as Append
+// gives them, one int for each of the leading axes.
+func (c *KVCache) Lengths(keys *gorgonia.Node) (*gorgonia.Node, error) {
+	if keys == nil {
+		return nil, errors.New("KVCache.Lengths: keys is nil")
+	}
+	t, err := fgorgonia.TypeOf(keys)
+	if err != nil {
+		return nil, fmt.Errorf("KVCache.Lengths: %w", err)
+	}
+	batch := t.Shape.Slice()[:max(t.Shape.Rank()-3, 0)]
+	if len(batch) == 0 {
+		return c.length, nil
+	}
+	return apply(spread{graph.ShapeOf(batch...)}, operand{"length", c.length})
+}
+
+// Len is how many tokens are kept.
+func (c *KVCache) Len() int { return int(c.kept.length.Data.([]int64)[0]) }
+
+// Max is how many tokens there is room for.
+func (c *KVCache) Max() int { return c.kept.most }
+
+// Truncate forgets all tokens but the first n, between runs.
+func (c *KVCache) Truncate(n int) error {
+	if n < 0 || n > c.Len() {
+		return fmt.Errorf("KVCache.Truncate: %d tokens of %d", n, c.Len())
+	}
+	c.kept.length.Data.([]int64)[0] = int64(n)
+	return nil
+}
+
+// Reset forgets all tokens, for another sequence.
+func (c *KVCache) Reset() { c.kept.length.Data.([]int64)[0] = 0 }
+
+// plus adds a constant to an int.
+type plus struct{ n int }
+
+func (d plus) name() string { return fmt.Sprintf("Plus(%d)", d.n) }
+
+func (d plus) build(b *graph.Builder, args []*graph.Node) *graph.Node {
+	return b.BinaryScalar(graph.Add, args[0], float64(d.n))
+}
+
+// write overwrites rows of what is held under a name: its operands are the rows, where they go, and what is held.
+type write struct{ to string }
+
+func (d write) name() string { return fmt.Sprintf("Append(%s)", d.to) }
+
+func (d write) build(b *graph.Builder, args []*graph.Node) *graph.Node {
+	x, at, held := args[0], args[1], args[2]
+	return b.Add(graph.UpdateSlice{Axis: x.Type.Shape.Rank() - 2}, held, x, at)
+}
+
+// spread repeats a scalar.
+type spread struct{ to graph.Shape }
+
+func (d spread) name() string { return fmt.Sprintf("Spread(%v)", d.to) }
+
+func (d spread) build(b *graph.Builder, args []*graph.Node) *graph.Node {
+	return b.Broadcast(args[0], d.to)
+}
