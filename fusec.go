@@ -293,7 +293,10 @@ func (p *Program) Trace() *trace.Trace { return p.trace }
 func (p *Program) CompileTime() time.Duration { return p.took }
 
 // Bytes is the memory that the program holds besides inputs and parameters.
-func (p *Program) Bytes() int64 { return p.exe.Bytes() }
+func (p *Program) Bytes() int64 { return p.exe.Memory().Bytes() }
+
+// Memory tells the parts of [Program.Bytes].
+func (p *Program) Memory() lowering.Memory { return p.exe.Memory() }
 
 // Lowered is the program as plain data: buffers and launches.
 func (p *Program) Lowered() *lowering.Program { return p.program }
@@ -335,6 +338,9 @@ func (c *config) device() (lowering.Device, error) {
 	}
 	if c.frozen {
 		opts = append(opts, cpu.Frozen())
+	}
+	if c.attentionBlock > 0 {
+		opts = append(opts, cpu.AttentionBlock(c.attentionBlock))
 	}
 	return cpu.New(opts...), nil
 }

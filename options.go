@@ -27,6 +27,8 @@ type config struct {
 	optimizer      *optim.Optimizer
 	watchNonFinite bool
 
+	attentionBlock int
+
 	dynamicSlices bool
 	noGradients   bool
 	seed          int64
@@ -53,6 +55,18 @@ func WithWorkers(n int) Option {
 			c.err = fmt.Errorf("WithWorkers(%d): want at least 1", n)
 		}
 		c.workers = n
+	})
+}
+
+// WithAttentionBlock has attentions, and their gradients, take n queries in a work item and n keys in a step, rounded up
+// to what the matrix kernels take at once. The default, 0, chooses both by the shape, for speed. Smaller blocks need less
+// scratch. Results differ by rounding.
+func WithAttentionBlock(n int) Option {
+	return own(func(c *config) {
+		if n < 0 && c.err == nil {
+			c.err = fmt.Errorf("WithAttentionBlock(%d): want at least 1, or 0 to choose by the shape", n)
+		}
+		c.attentionBlock = n
 	})
 }
 

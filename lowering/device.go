@@ -34,7 +34,18 @@ type Executable interface {
 	// Profile makes runs measure every launch from now on, or stop doing so; Times are those of the last run.
 	Profile(on bool)
 	Times() []time.Duration
-	// Bytes is the memory that the executable holds: arena, outputs, packed weights and scratch.
-	Bytes() int64
+	// Memory is what the executable holds besides what is bound to it.
+	Memory() Memory
 	Close() error
 }
+
+// Memory is the memory that an executable holds, in bytes.
+type Memory struct {
+	Arena   int64 // of intermediate values, which share it
+	Outputs int64
+	Scratch int64 // of the kernels, which share it
+	Kernels int64 // what they keep between runs: packed weights, partial sums
+}
+
+// Bytes is all of it.
+func (m Memory) Bytes() int64 { return m.Arena + m.Outputs + m.Scratch + m.Kernels }

@@ -44,7 +44,7 @@ func (a *attention) stop(at *graph.Node, format string, args ...any) error {
 // enter accounts for node n on the way from reader, which must be all that reads it. what names its value.
 func (a *attention) enter(n, reader *graph.Node, what string) error {
 	if a.uses.Escapes[n] {
-		return a.stop(n, "the %s, %s, are also handed out", what, pattern.Describe(n))
+		return a.stop(n, "the %s, %s, are also handed out as an output", what, pattern.Describe(n))
 	}
 	for _, r := range a.uses.Readers[n] {
 		if r != reader {

@@ -55,7 +55,7 @@ func TestAttentionMisses(t *testing.T) {
 		{"scores are handed out", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			b.Output("z", s)
 			return s
-		}, nil), `matmul "scores": the scores, matmul "scores", are also handed out`},
+		}, nil), `matmul "scores": the scores, matmul "scores", are also handed out as an output`},
 		{"scaled scores are read", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			s = b.Named(b.BinaryScalar(graph.Mul, s, 0.3), "scaled")
 			b.Output("z", b.Named(b.Reduce(graph.MaxOf, s, false, 1), "z"))
@@ -68,7 +68,7 @@ func TestAttentionMisses(t *testing.T) {
 		{"probabilities are handed out", with(nil, func(b *graph.Builder, p *graph.Node) *graph.Node {
 			b.Output("z", p)
 			return p
-		}), `softmax "probabilities": the probabilities, softmax "probabilities", are also handed out`},
+		}), `softmax "probabilities": the probabilities, softmax "probabilities", are also handed out as an output`},
 		{"probabilities are squared", with(nil, func(b *graph.Builder, p *graph.Node) *graph.Node {
 			return b.Named(b.Unary(graph.Square, p), "p2")
 		}), `unary "p2": between the softmax and the product with the values stands square "p2", which is no dropout, cast or reshape`},

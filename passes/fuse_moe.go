@@ -59,11 +59,11 @@ func whyDense(gates *graph.Node) string {
 	for graph.IsView(gates.Op) {
 		gates = gates.Args[0]
 	}
-	const advice = "every expert sees every token; mask it with a top-k to send each token to k of them"
+	const advice = "every expert computes every token; a top-k mask on the gate would send each token to its k best only"
 	if _, ok := gates.Op.(graph.Softmax); ok {
-		return fmt.Sprintf("the gate, %s, is a softmax over all experts: %s", named(gates), advice)
+		return fmt.Sprintf("the gate, %s, is a softmax over all experts and so zero for none: %s", named(gates), advice)
 	}
-	return fmt.Sprintf("the gate, %s, is not zero by construction: %s", named(gates), advice)
+	return fmt.Sprintf("the gate, %s, is zero for no expert for certain: %s", named(gates), advice)
 }
 
 // moePattern names what the pass looks for in its records.

@@ -58,7 +58,7 @@ func (m *mixture) stop(at *graph.Node, format string, args ...any) error {
 // enter accounts for node n on the way from reader, which must be all that reads it. what names its value.
 func (m *mixture) enter(n, reader *graph.Node, what string) error {
 	if m.uses.Escapes[n] {
-		return m.stop(n, "%s, %s, is also handed out", what, pattern.Describe(n))
+		return m.stop(n, "%s, %s, is also handed out as an output", what, pattern.Describe(n))
 	}
 	for _, r := range m.uses.Readers[n] {
 		if r != reader {

@@ -54,7 +54,7 @@ func TestMoEMisses(t *testing.T) {
 			y := net(w, w.x, relu(w))
 			w.b.Output("z", y)
 			return y
-		}), `matmul "odd": the result of an expert, matmul "odd", is also handed out`},
+		}), `matmul "odd": the result of an expert, matmul "odd", is also handed out as an output`},
 		{"result is read", with(func(w *moeWriter) *graph.Node {
 			y := net(w, w.x, relu(w))
 			w.b.Output("z", w.b.Named(w.b.Unary(graph.Tanh, y), "z"))
@@ -223,7 +223,7 @@ func TestMoENotes(t *testing.T) {
 			})
 			_, tr := run(t, g, Config{Stop: "fuse-moe"})
 			n := stageOf(t, tr, "fuse-moe").Notes
-			if len(n) != 1 || !strings.Contains(n[0].Text, tt.want) || !strings.Contains(n[0].Text, "mask it with a top-k") {
+			if len(n) != 1 || !strings.Contains(n[0].Text, tt.want) || !strings.Contains(n[0].Text, "a top-k mask on the gate would") {
 				t.Errorf("notes %+v", n)
 			}
 		})

@@ -8,8 +8,8 @@ import (
 
 var benchCommand = &command{
 	name:    "bench",
-	args:    "[flags] model.graph | matmul | attention | loader [FILE] | --peer-protocol WORKLOAD THREADS SECONDS",
-	summary: "time a model against Gorgonia, matrix multiplication, attention, or the loader of mini-batches",
+	args:    "[flags] model.graph | matmul | attention | moe | loader [FILE] | --peer-protocol WORKLOAD THREADS SECONDS",
+	summary: "time a model against Gorgonia, matrix multiplication, attention, mixtures of experts, or the loader",
 	doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
 prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic.
@@ -20,6 +20,11 @@ multiplies with. With --ladder it climbs from the definition to fusec's own way,
 fusec bench attention times attention in float32, --heads heads of --dim for sequences of each length in --seq, and in
 the same rounds a matrix product of 1024×1024×1024, of whose speed it should reach a good part; then its scratch. FLOPs
 are those of the two products. With --ladder it climbs from the definition to pages of keys, rung by rung.
+
+fusec bench moe times mixtures of experts in float32 whose tokens go to --top-k experts each, chosen evenly, for each
+number of experts in --experts; in the same rounds the dense form of 8 experts, where every expert computes every token,
+and plain matrix products of as many FLOPs as the mixtures need. The time should grow with --top-k and not with the
+number of experts, which --plot FILE draws.
 
 fusec bench loader times how fast mini-batches come from a file: read in order and shuffled, against a plain loop of
 reads of the same file from the page cache, and past the page cache against the disk. FILE is an .npy file, a
@@ -40,6 +45,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
 		{"fusec bench attention --seq 1024,4096 --causal", "time, GFLOP/s, share of the matrix product's speed, scratch"},
 		{"fusec bench attention --ladder", "GFLOP/s of each rung"},
+		{"fusec bench moe --plot moe.svg", "mixtures of 4 to 64 experts, and the curve of their times"},
 		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
 		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
@@ -66,6 +72,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		f.count(&b.attends.heads, "heads", 1, "attention: `N` heads (default 8)")
 		f.count(&b.attends.dim, "dim", 1, "attention: heads of depth `N` (default 64)")
 		f.BoolVar(&b.attends.causal, "causal", false, "attention: queries attend keys up to their own")
+		b.mixes.declare(f)
 		f.Func("size", "loader: make a file of `SIZE` such as 512MiB or 4GiB (default 512MiB)", func(s string) (err error) {
 			b.size, err = parseBytes(s)
 			return err
@@ -88,12 +95,13 @@ type bencher struct {
 	ladder      bool
 	sizes       []size
 	attends     attentionShape
+	mixes       mixtureShape
 	size        int64 // of the loader's file
 	protocol    bool
 }
 
-// The arguments that ask for matrix multiplication and for attention.
-const matmulName, attentionName = "matmul", "attention"
+// The arguments that ask for matrix multiplication, attention and mixtures of experts.
+const matmulName, attentionName, moeName = "matmul", "attention", "moe"
 
 func (b *bencher) run(e *env, args []string) error {
 	if b.protocol {
@@ -114,6 +122,8 @@ func (b *bencher) run(e *env, args []string) error {
 		return usage("--sizes is for fusec bench matmul")
 	case path != attentionName && b.attends.given():
 		return usage("--seq, --heads, --dim and --causal are for fusec bench attention")
+	case path != moeName && b.mixes.given():
+		return usage("--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe")
 	case path != matmulName && path != attentionName && b.ladder:
 		return usage("--ladder is for fusec bench matmul and fusec bench attention")
 	}
@@ -141,6 +151,8 @@ func (b *bencher) run(e *env, args []string) error {
 		kept, err = b.matmul(e)
 	case attentionName:
 		kept, err = b.attention(e)
+	case moeName:
+		kept, err = b.moe(e)
 	case loaderName:
 		kept, err = b.loader(e, data)
 	default:

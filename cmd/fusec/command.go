@@ -27,7 +27,8 @@ type action func(e *env, args []string) error
 
 // commands lists the subcommands in the order of the help.
 func commands() []*command {
-	return []*command{dumpCommand, explainCommand, runCommand, trainCommand, generateCommand, benchCommand, doctorCommand, versionCommand, helpCommand()}
+	return []*command{dumpCommand, explainCommand, runCommand, demoCommand, trainCommand, generateCommand, benchCommand, doctorCommand,
+		versionCommand, helpCommand()}
 }
 
 // find returns the subcommand of a name.

@@ -51,6 +51,8 @@ examples:
   fusec explain testdata/models/transformer-block.graph
   # run it on an input of your own
   fusec run testdata/models/digits-mlp.graph --in pixels=testdata/models/digits-mlp.pixels.npy --out results
+  # what fusion is worth, on this machine
+  fusec demo
   # train a small network, as one compiled program
   fusec train karate --curve karate.svg
   # how much faster than Gorgonia's TapeMachine

@@ -3,11 +3,13 @@
 //	fusec dump model.graph > model.dot          the compiled graph, or any stage on the way to it, as a picture
 //	fusec explain model.graph                   what was fused, what nearly was, and what it saves
 //	fusec run model.graph --in x=x.npy          run it
+//	fusec demo                                  what attention, mixture of experts and fusion are worth, side by side
 //	fusec train language --save novel.graph     train one of the examples
 //	fusec generate novel.graph                  let a language model write
 //	fusec bench model.graph                     time it against Gorgonia's TapeMachine on the same graph
 //	fusec bench matmul --ladder                 time matrix multiplication, rung by rung
 //	fusec bench attention --ladder              time attention, rung by rung
+//	fusec bench moe                             time mixtures of experts over their number
 //	fusec bench loader                          time the loader of mini-batches
 //	fusec doctor                                what this machine offers
 //

@@ -83,7 +83,7 @@ func (k *attendInputs[T]) config(op graph.Attention, body *graph.Graph, anchor *
 		types[i] = a.Type
 	}
 	q, d := types[0].Shape, op.DimsOf(types)
-	cfg := attention.Config{Op: op, Dims: d}
+	cfg := attention.Config{Op: op, Dims: d, Blocking: k.env.Attention}
 	cfg.Q = matrices(k.q.layout, 1)
 	if op.Page > 0 {
 		cfg.K, cfg.KPages = pooled(k.k.layout, d)

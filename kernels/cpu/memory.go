@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"fusec/graph"
+	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 )
@@ -124,7 +125,10 @@ func Bytes(k Kernel) int64 {
 
 // Env is what the kernels of one program share.
 type Env struct {
-	Pool    *pool.Pool
+	Pool *pool.Pool
+	// Attention is how attentions and their gradients are cut; zeros are chosen by the shape.
+	Attention attention.Blocking
+
 	gemm    *gemm.Workspace
 	scratch []uint64 // of all workers
 	each    int      // bytes of one worker

@@ -11,14 +11,16 @@ import (
 
 	"fusec/graph"
 	kernels "fusec/kernels/cpu"
+	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/pool"
 	"fusec/lowering"
 )
 
 // Device is the CPU.
 type Device struct {
-	workers int
-	frozen  bool
+	workers   int
+	frozen    bool
+	attention attention.Blocking
 }
 
 // Option configures a Device.
@@ -29,6 +31,12 @@ func Workers(n int) Option { return func(d *Device) { d.workers = n } }
 
 // Frozen declares that parameters change only through Bind, so that weights are packed once.
 func Frozen() Option { return func(d *Device) { d.frozen = true } }
+
+// AttentionBlock has attentions take n queries in a work item and n keys in a step; 0, the default, leaves both to the
+// shape. Gradients of attentions are cut alike.
+func AttentionBlock(n int) Option {
+	return func(d *Device) { d.attention = attention.Blocking{Queries: n, Keys: n} }
+}
 
 // New makes a device.
 func New(opts ...Option) *Device {
@@ -55,6 +63,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, pool: pool.New(d.workers), memory: make([]kernels.Memory, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), times: make([]time.Duration, len(p.Launches))}
 	env := kernels.NewEnv(e.pool)
+	env.Attention = d.attention
 	e.env = env
 	for i := range p.Launches {
 		l, err := e.compile(&p.Launches[i], d.frozen)
@@ -271,13 +280,13 @@ func (e *executable) Profile(on bool) { e.profile = on }
 // Times implements lowering.Executable.
 func (e *executable) Times() []time.Duration { return e.times }
 
-// Bytes implements lowering.Executable.
-func (e *executable) Bytes() int64 {
-	n := e.p.ArenaBytes + e.outputs + e.env.WorkspaceBytes()
+// Memory implements lowering.Executable.
+func (e *executable) Memory() lowering.Memory {
+	m := lowering.Memory{Arena: e.p.ArenaBytes, Outputs: e.outputs, Scratch: e.env.WorkspaceBytes()}
 	for _, l := range e.launches {
-		n += kernels.Bytes(l.kernel)
+		m.Kernels += kernels.Bytes(l.kernel)
 	}
-	return n
+	return m
 }
 
 // Close implements lowering.Executable.

@@ -68,8 +68,8 @@ func TestNoAllocations(t *testing.T) {
 		}); n > 0 {
 			t.Errorf("%v allocations per run", n)
 		}
-		if e.Bytes() <= 0 {
-			t.Errorf("an executable of %d bytes", e.Bytes())
+		if e.Memory().Bytes() <= 0 {
+			t.Errorf("an executable of %d bytes", e.Memory().Bytes())
 		}
 		e.Close()
 	}

@@ -149,7 +149,7 @@ func TestMiss(t *testing.T) {
 			u := e.Unary(graph.Exp, e.x)
 			e.Output("u", u)
 			return e.Binary(graph.Mul, e.Binary(graph.Mul, e.Unary(graph.Sigmoid, u), e.c(2)), u)
-		}, "exp %2 is also handed out"},
+		}, "exp %2 is also handed out as an output"},
 		{"operation", Binary(graph.Sub, Key(Unary(graph.Exp, Any())), Op("matmul", Any(), Any())), func(e env) *graph.Node {
 			return e.Binary(graph.Sub, e.Unary(graph.Exp, e.x), e.Const(graph.Filled(e.x.Type, 4)))
 		}, "wanted a matmul, found the constant 4"},

@@ -68,7 +68,7 @@ type alsoRead struct{ by *graph.Node }
 
 func (a alsoRead) why(_ *state, n *graph.Node) string {
 	if a.by == nil {
-		return fmt.Sprintf("%s is also handed out", Describe(n))
+		return fmt.Sprintf("%s is also handed out as an output", Describe(n))
 	}
 	return fmt.Sprintf("%s is also read by %s%s", Describe(n), Describe(a.by), position(a.by))
 }

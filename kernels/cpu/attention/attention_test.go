@@ -139,6 +139,10 @@ func TestBlocking(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			nr := plan.micro.NR
+			if b := plan.Blocks(); b.Queries != roundUp(min(cut.Queries, queries), nr) || b.Keys != min(cut.Keys, keys) {
+				t.Errorf("%+v is cut into %+v", cut, b)
+			}
 			got := make([]float32, len(want))
 			plan.Run(Args[float32]{Q: q, K: k, V: v, Out: got}, Scratch(plan, 1))
 			for i, w := range want {

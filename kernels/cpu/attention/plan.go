@@ -112,6 +112,15 @@ func dense(l *gemm.Layout, width int) bool { return l.RowStride <= 2*width }
 // Room is how many elements of scratch each worker needs.
 func (k *Plan[T]) Room() int { return k.room.total }
 
+// Blocks is how the attention is cut: queries of a work item, rounded to what the matrix kernels take at once, and keys
+// of a step. Few queries are not cut.
+func (k *Plan[T]) Blocks() Blocking {
+	if k.few {
+		return Blocking{Queries: k.Dims.Queries, Keys: min(k.keys, k.chunk)}
+	}
+	return Blocking{Queries: k.queries, Keys: k.keys}
+}
+
 // Bytes is the memory that the plan keeps.
 func (k *Plan[T]) Bytes() int64 { return int64(len(k.partials)) * int64(unsafe.Sizeof(*new(T))) }
 
