@@ -38,6 +38,8 @@ smoke: ## the commands of the README on the models that come with it
 	$(GO) run ./cmd/fusec run testdata/models/digits-mlp.graph --in pixels=testdata/models/digits-mlp.pixels.npy
 	$(GO) run ./cmd/fusec explain testdata/models/moe-block.graph >/dev/null
 	$(GO) run ./cmd/fusec run testdata/models/lenet.graph >/dev/null
+	$(GO) run ./cmd/fusec explain testdata/models/moe-top2.graph >/dev/null
+	$(GO) run ./cmd/fusec demo --seq-len 64 --d-model 64 --seconds 0.2 >/dev/null
 	$(GO) run ./cmd/fusec train karate
 
 models: ## make testdata/models anew
