@@ -45,6 +45,7 @@ func TestWithGradientErrors(t *testing.T) {
 		{fusec.WithGradient("dw", x, w), "wants a scalar"},
 		{fusec.WithGradient("dw", stranger, w), "stranger"},
 		{fusec.WithGradient("cost", cost, w), "cost"},
+		{fusec.WithGradient("dw", cost, &graph.Node{}), "%0 without an operation, which is not a node of the graph"},
 	} {
 		p, err := fusec.Compile(g, c.opt, fusec.WithVerify())
 		if err == nil || !strings.Contains(err.Error(), c.want) {

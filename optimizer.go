@@ -25,6 +25,9 @@ import (
 // that the optimiser keeps is state of the program; see [Machine.State].
 func WithOptimizer(o *optim.Optimizer) Option {
 	return own(func(c *config) {
+		if c.optimizer != nil && c.err == nil {
+			c.err = errors.New("WithOptimizer is given twice")
+		}
 		if err := o.Check(); err != nil && c.err == nil {
 			c.err = fmt.Errorf("WithOptimizer: %w", err)
 		}

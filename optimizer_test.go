@@ -697,6 +697,8 @@ func TestOptimizerErrors(t *testing.T) {
 	} {
 		wantError(t, fusec.NewMachine(m.g, fusec.WithOptimizer(c.o)).Err(), c.want)
 	}
+	wantError(t, fusec.NewMachine(m.g, fusec.WithOptimizer(sgd), fusec.WithOptimizer(sgd)).Err(),
+		"WithOptimizer is given twice")
 	wantError(t, fusec.NewMachine(m.g, fusec.WithOptimizer(sgd), fusec.WithoutPass("optimise-step")).Err(),
 		"optimise-step")
 

@@ -48,11 +48,14 @@ func own(set func(*config)) Option {
 // WithTarget compiles for the named target; the default is "cpu".
 func WithTarget(name string) Option { return own(func(c *config) { c.target = name }) }
 
+// MaxWorkers is the most that [WithWorkers] takes: more than any machine has cores, for each takes memory.
+const MaxWorkers = 1 << 14
+
 // WithWorkers sets the number of cores that run the program; the default is GOMAXPROCS.
 func WithWorkers(n int) Option {
 	return own(func(c *config) {
-		if n < 1 && c.err == nil {
-			c.err = fmt.Errorf("WithWorkers(%d): want at least 1", n)
+		if (n < 1 || n > MaxWorkers) && c.err == nil {
+			c.err = fmt.Errorf("WithWorkers(%d): want at least 1 and at most %d", n, MaxWorkers)
 		}
 		c.workers = n
 	})

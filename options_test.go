@@ -288,6 +288,7 @@ func TestBadOptions(t *testing.T) {
 		{"nil", []gorgonia.VMOpt{nil}, "option 0 is nil"},
 		{"panics", []gorgonia.VMOpt{fusec.WithVerify(), func(gorgonia.VM) { panic("boo") }}, "option 1"},
 		{"no workers", []gorgonia.VMOpt{fusec.WithWorkers(0)}, "WithWorkers(0)"},
+		{"too many workers", []gorgonia.VMOpt{fusec.WithWorkers(1 << 40)}, "at most 16384"},
 		{"no memory", []gorgonia.VMOpt{fusec.MemoryBudget(0)}, "MemoryBudget(0): want at least 1 byte"},
 		{"less memory", []gorgonia.VMOpt{fusec.MemoryBudget(-5)}, "MemoryBudget(-5): want at least 1 byte"},
 	} {

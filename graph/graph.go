@@ -61,6 +61,9 @@ func (n *Node) String() string {
 
 // Where describes the node for an error message: its operation, its name and where the user built it.
 func (n *Node) Where() string {
+	if n == nil || n.Op == nil {
+		return fmt.Sprintf("%v without an operation", n)
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %v", n.Op.OpName(), n)
 	for _, o := range n.Origin {

@@ -62,6 +62,13 @@ func Load(path string) (*Graph, *Weights, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if f.err != nil && !f.missing {
+		for _, n := range g.Sources() {
+			if _, ok := n.Op.(Input); !ok {
+				return nil, nil, f.err // once, not for each weight; it names the file
+			}
+		}
+	}
 	w := &Weights{Tensors: map[string]*Tensor{}}
 	missing := &MissingWeightsError{Path: f.path, NoFile: f.missing}
 	var errs []error

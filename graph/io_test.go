@@ -155,6 +155,16 @@ func TestLoadErrors(t *testing.T) {
 	if _, _, err := graph.Load(path); err == nil || !strings.Contains(err.Error(), "truncated") {
 		t.Errorf("truncated weights: %v", err)
 	}
+	plain := filepath.Join(dir, "plain.graph") // two weights, one file, one error
+	text := "fusec graph 1 \"plain\" {\n  a = param : f32[2]\n" +
+		"  b = param : f32[2]\n  output a = a\n  output b = b\n}\n"
+	if err := errors.Join(os.WriteFile(plain, []byte(text), 0o666),
+		os.WriteFile(graph.WeightsPath(plain), nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := graph.Load(plain); err == nil || strings.Count(err.Error(), "plain.safetensors") != 1 {
+		t.Errorf("empty weights: %v", err)
+	}
 	if err := os.Remove(wpath); err != nil {
 		t.Fatal(err)
 	}

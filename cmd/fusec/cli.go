@@ -37,7 +37,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	e := &env{ctx: ctx, stdin: stdin, out: bufio.NewWriter(stdout), stderr: stderr}
 	err := guarded(e, args)
 	if ctx.Err() != nil {
-		err = errors.New("interrupted")
+		if errors.Is(err, ctx.Err()) {
+			err = nil
+		}
+		err = errors.Join(err, errors.New("interrupted"))
 	}
 	if failed := e.out.Flush(); failed != nil {
 		if errors.Is(err, failed) { // the command met it too

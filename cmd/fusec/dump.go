@@ -46,6 +46,9 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 
 var details = map[string]dot.Detail{"auto": dot.Auto, "full": dot.Full, "compact": dot.Compact, "outline": dot.Outline}
 
+// pictures are extensions of pictures that dot does not draw: DOT in such a file would be a surprise.
+var pictures = []string{".bmp", ".eps", ".gif", ".jpeg", ".jpg", ".pdf", ".ps", ".tif", ".tiff", ".webp"}
+
 func formatNames() []string {
 	var names []string
 	for _, f := range dot.Formats() {
@@ -97,6 +100,8 @@ func (d *dumper) options() (dot.Options, error) {
 	case d.out != "":
 		if i := slices.IndexFunc(dot.Formats(), func(f dot.Format) bool { return f.Ext() == filepath.Ext(d.out) }); i >= 0 {
 			opts.Format = dot.Formats()[i]
+		} else if ext := filepath.Ext(d.out); slices.Contains(pictures, strings.ToLower(ext)) {
+			return opts, usage("-o %s: no format writes %s: want one of %s", d.out, ext, strings.Join(formatNames(), ", "))
 		}
 	}
 	if d.all && d.stage != "" {

@@ -50,6 +50,16 @@ func writeFiles(files ...output) error {
 	return nil
 }
 
+// canWrite reports, as writing would, that a file cannot be made or replaced at path. What is there stays as it is.
+func canWrite(path string) error {
+	f, err := atomicfile.Create(path)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, cause(err))
+	}
+	f.Abort()
+	return nil
+}
+
 // writeFile replaces one file whole, or the file that a link leads to. A device or pipe is written as it is.
 func writeFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {

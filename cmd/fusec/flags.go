@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"fusec"
 )
 
 // flagSet is a flag.FlagSet whose flags may follow arguments and whose errors help.
@@ -86,6 +88,32 @@ func (f *flagSet) count(p *int, name string, least int, help string) {
 		*p = n
 		return nil
 	})
+}
+
+// cores declares a flag that is a number of cores.
+func (f *flagSet) cores(p *int, name, help string) {
+	f.Func(name, help, func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > fusec.MaxWorkers {
+			return fmt.Errorf("want a whole number of at least 1 and at most %d", fusec.MaxWorkers)
+		}
+		*p = n
+		return nil
+	})
+}
+
+// seed declares a flag that is a seed. It returns whether the flag was given.
+func (f *flagSet) seed(p *uint64, help string) *bool {
+	given := new(bool)
+	f.Func("seed", help, func(s string) error {
+		v, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return errors.New("want a whole number from 0 to 18446744073709551615")
+		}
+		*p, *given = v, true
+		return nil
+	})
+	return given
 }
 
 // seconds declares a flag that is a positive number of seconds.

@@ -27,7 +27,7 @@ each attends as many as the model was trained on.`,
 		{"fusec generate novel.graph --temperature 0", "always the likeliest character"},
 	},
 	setup: func(f *flagSet) action {
-		g := &generator{prompt: "Catherine ", tokens: 500, temperature: 0.8, topK: 20}
+		g := &generator{prompt: "Catherine ", tokens: 500, seed: 1, temperature: 0.8, topK: 20}
 		f.StringVar(&g.prompt, "prompt", g.prompt, "go on from `TEXT`, in ASCII (default \"Catherine \")")
 		f.count(&g.tokens, "tokens", 1, "write `N` characters (default 500)")
 		f.Func("temperature", "divide the logits by `T`: 0 always picks the likeliest (default 0.8)", func(s string) error {
@@ -39,8 +39,8 @@ each attends as many as the model was trained on.`,
 			return nil
 		})
 		f.count(&g.topK, "top-k", 0, "pick among the `K` likeliest; 0 among all (default 20)")
-		f.Uint64Var(&g.seed, "seed", 1, "`N` decides the picks (default 1)")
-		f.count(&g.threads, "threads", 1, "run on `N` cores (default 1: a character has little for more)")
+		f.seed(&g.seed, "`N` decides the picks (default 1)")
+		f.cores(&g.threads, "threads", "run on `N` cores (default 1: a character has little for more)")
 		return g.run
 	},
 }
@@ -55,10 +55,16 @@ type generator struct {
 	threads     int
 }
 
+// maxWritten bounds how much a model may be asked to write: the cache grows with it.
+const maxWritten = 1 << 30
+
 func (g *generator) run(e *env, args []string) error {
 	path, err := modelArgument(args)
 	if err != nil {
 		return err
+	}
+	if path == stdinName {
+		return usage("a graph on standard input comes without weights: give the path of a model.graph")
 	}
 	model, weights, err := graph.Load(path)
 	if err != nil {
@@ -71,6 +77,13 @@ func (g *generator) run(e *env, args []string) error {
 	if g.prompt == "" {
 		return usage("--prompt is empty: the model goes on from something")
 	}
+	if g.tokens > maxWritten {
+		return usage("--tokens %d: at most %d", g.tokens, maxWritten)
+	}
+	elems := 2 * size.Layers * size.KVHeads * size.Dim / max(size.Heads, 1) // of a character's keys and values
+	if err := fits(int64(len(g.prompt)+g.tokens) * int64(elems) * int64(graph.F32.Size())); err != nil {
+		return err
+	}
 	sampler, err := examples.NewSampler(g.temperature, g.topK, g.seed)
 	if err != nil {
 		return err
@@ -81,12 +94,13 @@ func (g *generator) run(e *env, args []string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer p.Close()
-	fmt.Fprint(e.out, g.prompt)
-	start := time.Now()
+	start, prompt := time.Now(), g.prompt
 	err = p.Generate([]byte(g.prompt), g.tokens, sampler, func(c byte) error {
 		if e.ctx.Err() != nil {
 			return e.ctx.Err()
 		}
+		e.out.WriteString(prompt) // once the model has taken it
+		prompt = ""
 		r := rune(c)
 		if r != '\n' && !unicode.IsPrint(r) { // which a terminal would obey
 			r = unicode.ReplacementChar

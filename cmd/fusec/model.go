@@ -60,7 +60,7 @@ type compileFlags struct {
 func (c *compileFlags) declare(f *flagSet) {
 	c.target = fusec.Targets()[0]
 	f.choice(&c.target, "target", fusec.Targets(), fmt.Sprintf("compile for the `TARGET` %s", strings.Join(fusec.Targets(), ", ")))
-	f.count(&c.threads, "threads", 1, "run on `N` cores (default: all)")
+	f.cores(&c.threads, "threads", "run on `N` cores (default: all)")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
 	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB", func(s string) (err error) {
 		c.budget, err = parseBytes(s)
@@ -126,7 +126,8 @@ type valueFlags struct {
 }
 
 func (v *valueFlags) declare(f *flagSet) {
-	f.Uint64Var(&v.seed, "seed", 1, "`N` decides the random values (default 1)")
+	v.seed = 1
+	f.seed(&v.seed, "`N` decides the random values (default 1)")
 	f.BoolVar(&v.random, "random-weights", false, "give the weights random values too, whether or not they are there")
 	f.BoolVar(&v.allowNaN, "allow-nan", false, "run although weights hold NaN")
 }

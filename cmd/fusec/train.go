@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"fusec"
 	"fusec/examples"
 	"fusec/examples/train"
+	"fusec/graph"
 	"fusec/graph/checkpoint"
 	"fusec/graph/dot"
 )
@@ -52,15 +55,8 @@ comes to the same bits as one that never stopped; where there is none yet, it be
 			t.set.Rate = v
 			return nil
 		})
-		f.Func("seed", "`N` decides the first weights and the batches (default 1)", func(s string) error {
-			v, err := strconv.ParseUint(s, 10, 64)
-			if err != nil {
-				return errors.New("want a whole number, 0 or more")
-			}
-			t.set.Seed, t.seeded = v, true
-			return nil
-		})
-		f.count(&t.set.Workers, "workers", 1, "run on `N` cores (default: all)")
+		t.seeded = f.seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")
+		f.cores(&t.set.Workers, "workers", "run on `N` cores (default: all)")
 		f.StringVar(&t.metrics, "metrics", "", "write a line of JSON for each step to `FILE`")
 		f.StringVar(&t.curve, "curve", "", "draw the loss and the scores into `FILE`.svg or .png")
 		f.StringVar(&t.checkpoint, "checkpoint", "", "save checkpoints in the folder `DIR`")
@@ -76,7 +72,7 @@ comes to the same bits as one that never stopped; where there is none yet, it be
 // trainer is fusec train with its flags. Settings that are not given are zero, and the seed is not seeded.
 type trainer struct {
 	set    train.Settings
-	seeded bool
+	seeded *bool
 	epochs int
 
 	metrics, curve   string
@@ -103,6 +99,9 @@ func (t *trainer) run(e *env, args []string) (err error) {
 	}
 	from, err := t.settle(e)
 	if err != nil {
+		return err
+	}
+	if err := t.places(); err != nil {
 		return err
 	}
 	if t.task, err = t.example.Open(t.set); err != nil {
@@ -212,7 +211,11 @@ func (t *trainer) settle(e *env) (*checkpoint.Found, error) {
 		t.set.Batch = defaults.Batch
 	}
 	if t.epochs > 0 {
-		t.set.Steps = t.epochs * max(t.example.Samples/t.set.Batch, 1)
+		each := max(t.example.Samples/t.set.Batch, 1)
+		if t.epochs > math.MaxInt/each {
+			return nil, usage("--epochs %d: that many epochs of %d steps cannot be counted", t.epochs, each)
+		}
+		t.set.Steps = t.epochs * each
 	}
 	if t.set.Steps == 0 {
 		t.set.Steps = defaults.Steps
@@ -220,7 +223,7 @@ func (t *trainer) settle(e *env) (*checkpoint.Found, error) {
 	if t.set.Rate == 0 {
 		t.set.Rate = defaults.Rate
 	}
-	if !t.seeded {
+	if !*t.seeded {
 		t.set.Seed = defaults.Seed
 	}
 	if defaults.Workers = given.Workers; from != nil && t.set != defaults {
@@ -239,6 +242,8 @@ func (t *trainer) latest(e *env) (*checkpoint.Found, error) {
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		return nil, nil
+	case err != nil && !errors.Is(err, checkpoint.ErrDamaged):
+		return nil, fmt.Errorf("--checkpoint %s: %w", t.checkpoint, err)
 	case !t.resume:
 		return nil, fmt.Errorf("%s has the checkpoints of another run: --resume goes on with it, or name another folder",
 			t.checkpoint)
@@ -249,6 +254,35 @@ func (t *trainer) latest(e *env) (*checkpoint.Found, error) {
 		e.note("%v", err)
 	}
 	return found, nil
+}
+
+// places reports an output that could not be written, before time is spent on what would be lost.
+func (t *trainer) places() error {
+	if t.save != "" && t.save == graph.WeightsPath(t.save) {
+		return usage("--save %s: that is the name of a weights file; a graph is named like model.graph", t.save)
+	}
+	var files []string
+	if t.save != "" {
+		files = append(files, t.save, graph.WeightsPath(t.save))
+	}
+	for _, path := range append(files, t.curve) {
+		if path == "" {
+			continue
+		}
+		if err := canWrite(path); err != nil {
+			return err
+		}
+	}
+	if t.checkpoint == "" {
+		return nil
+	}
+	if err := os.MkdirAll(t.checkpoint, 0o777); err != nil {
+		return fmt.Errorf("--checkpoint: making the folder %s: %w", t.checkpoint, cause(err))
+	}
+	if err := canWrite(filepath.Join(t.checkpoint, "checkpoint")); err != nil {
+		return fmt.Errorf("--checkpoint: %w", err)
+	}
+	return nil
 }
 
 // drawing draws the compiled step if asked to.

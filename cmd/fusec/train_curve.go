@@ -74,7 +74,7 @@ func curvePanels(title string, records []train.Record) ([]*plot.Plot, error) {
 		}
 	}
 	if len(loss) == 0 {
-		return nil, errors.New("there is no loss to draw a curve of")
+		return nil, errors.New("there is no loss to draw a curve of: no step was done, or none had a finite loss")
 	}
 	first := plot.New()
 	first.Title.Text, first.Y.Label.Text = title, "loss"

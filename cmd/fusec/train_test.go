@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -199,6 +200,9 @@ func TestTrainUsage(t *testing.T) {
 		{"train karate --steps 0", "--steps 0: want a whole number of at least 1"},
 		{"train karate --lr nan", "--lr nan: want a positive number"},
 		{"train karate --seed x", "--seed x: want a whole number"},
+		{"train digits-mlp --epochs 9223372036854775807", "that many epochs of 44 steps cannot be counted"},
+		{"train karate --save k.safetensors", "--save k.safetensors: that is the name of a weights file"},
+		{"generate -", "a graph on standard input comes without weights"},
 		{"train karate --steps 2 --epochs 2", "--steps and --epochs contradict"},
 		{"train karate --resume", "--resume needs the folder of the checkpoints"},
 		{"train karate --every 3", "--every needs the folder of the checkpoints"},
@@ -218,6 +222,37 @@ func TestTrainUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad(t, fusecRun(t, "train", "karate", "--resume", "--checkpoint", filepath.Dir(damaged)), exitFailure, damaged, "damaged")
+}
+
+// What could not be written is told before the first step, and leaves no trace.
+func TestTrainPlaces(t *testing.T) {
+	dir := t.TempDir()
+	file := write(t, "notes.jsonl", "mine\n")
+	no := filepath.Join(dir, "no")
+	for _, c := range []struct{ flag, path, want string }{
+		{"--save", filepath.Join(no, "k.graph"), "k.graph: no such file or directory"},
+		{"--save", dir, "not a regular file"},
+		{"--curve", filepath.Join(no, "c.svg"), "c.svg: no such file or directory"},
+		{"--checkpoint", file, "--checkpoint " + file + ": "},
+		{"--checkpoint", filepath.Join(file, "run"), "not a directory"},
+		{"--metrics", file, file + ":1: this is no record of a step"},
+	} {
+		r := fusecRun(t, "train", "karate", "--steps", "2", c.flag, c.path)
+		bad(t, r, exitFailure, c.want)
+		if r.out != "" {
+			t.Errorf("%s %s: it trained: %s", c.flag, c.path, r.out)
+		}
+	}
+	bad(t, fusecRun(t, "train", "karate", "--steps", "2", "--metrics", fullDisk(t)), exitFailure, "not a regular file")
+	if text, err := os.ReadFile(file); err != nil || string(text) != "mine\n" {
+		t.Errorf("the file is now %q, %v", text, err)
+	}
+	good(t, "train", "karate", "--steps", "2", "--save", filepath.Join(dir, "k.graph"),
+		"--checkpoint", filepath.Join(dir, "run"))
+	want := []string{"k.graph", "k.safetensors", "run"}
+	if names := fileNames(t, dir); !slices.Equal(names, want) {
+		t.Errorf("there are %v, want %v", names, want)
+	}
 }
 
 // A curve leaves out what is not finite, and needs something to draw.
@@ -262,7 +297,11 @@ func TestGenerate(t *testing.T) {
 		t.Errorf("another seed writes the same, %q", text)
 	}
 	bad(t, fusecRun(t, "generate", path, "--prompt", ""), exitUsage, "--prompt is empty")
-	bad(t, fusecRun(t, "generate", path, "--prompt", "é"), exitFailure, "the prompt: byte 0")
+	r := fusecRun(t, "generate", path, "--prompt", "é")
+	if bad(t, r, exitFailure, "the prompt: byte 0"); r.out != "" {
+		t.Errorf("it printed %q", r.out)
+	}
+	bad(t, fusecRun(t, "generate", path, "--tokens", "9223372036854775807"), exitUsage, "at most 1073741824")
 	bad(t, fusecRun(t, "generate", "../../testdata/models/moe-block.graph"), exitFailure, "moe-block.graph",
 		"is it a model of fusec train language?")
 	bad(t, fusecRun(t, "generate", "none.graph"), exitFailure, "none.graph")

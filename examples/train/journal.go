@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"strings"
 
 	"fusec/graph/atomicfile"
 )
@@ -18,17 +19,14 @@ type Journal struct {
 	f *os.File
 }
 
-// OpenJournal begins a journal at path. Of a file that is there already the records of the first steps stay, as many as
-// were done when the run is resumed; they are returned, too.
+// OpenJournal begins a journal at path. Of a journal that is there already the records of the first steps stay, as many
+// as were done when the run is resumed; they are returned, too. Any other file is refused, and stays as it is.
 func OpenJournal(path string, steps int) (*Journal, []Record, error) {
-	var kept []Record
-	if steps > 0 {
-		var err error
-		if kept, err = readJournal(path, steps); err != nil {
-			return nil, nil, err
-		}
+	kept, err := readJournal(path, steps)
+	if err != nil {
+		return nil, nil, err
 	}
-	err := atomicfile.Write(path, func(w io.Writer) error {
+	err = atomicfile.Write(path, func(w io.Writer) error {
 		for _, r := range kept {
 			if err := json.NewEncoder(w).Encode(r); err != nil {
 				return err
@@ -54,25 +52,38 @@ func readJournal(path string, steps int) ([]Record, error) {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, err // a device may have no end; writing refuses it
+	}
 	var list []Record
 	in := bufio.NewReader(f)
 	for {
 		line, err := in.ReadBytes('\n')
-		if err == io.EOF {
+		if err == io.EOF && (len(line) == 0 || cutOff(line)) {
 			return list, nil
 		}
 		var r Record
-		if err == nil {
+		if err == nil || err == io.EOF {
 			err = json.Unmarshal(line, &r)
 		}
+		if err == nil && r.Step < 1 {
+			err = errors.New("there is no step")
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, len(list)+1, err)
+			return nil, fmt.Errorf("%s:%d: this is no record of a step, and the file no journal of a run: %w", path,
+				len(list)+1, err)
 		}
 		if r.Step > steps {
 			return list, nil
 		}
 		list = append(list, r)
 	}
+}
+
+// cutOff reports whether a line without an end can be the beginning of a record.
+func cutOff(line []byte) bool {
+	const begin = `{"step":`
+	return strings.HasPrefix(begin, string(line)) || strings.HasPrefix(string(line), begin)
 }
 
 // Write appends a record.

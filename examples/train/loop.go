@@ -2,7 +2,7 @@ package train
 
 import (
 	"context"
-	"errors"
+	"fmt"
 
 	"fusec/graph/checkpoint"
 )
@@ -17,11 +17,15 @@ type Plan struct {
 }
 
 // Loop does the steps that are left, and saves checkpoints when they are due and after the last step. When ctx is
-// cancelled it ends after the step that it is doing, saves a checkpoint, and returns the context's error.
+// cancelled it ends after the step that it is doing, saves a checkpoint, and returns the context's error, or
+// that of saving.
 func (r *Run) Loop(ctx context.Context, p Plan) error {
 	for r.step < r.settings.Steps {
 		if err := ctx.Err(); err != nil {
-			return errors.Join(err, r.save(p))
+			if failed := r.save(p); failed != nil {
+				return fmt.Errorf("the checkpoint after step %d: %w", r.step, failed)
+			}
+			return err
 		}
 		record, err := r.Next()
 		if err != nil {

@@ -3,6 +3,7 @@ package train_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -295,17 +296,42 @@ func TestJournal(t *testing.T) {
 	if again, _ := os.ReadFile(path); string(again) != string(text) {
 		t.Errorf("the file is now\n%s", again)
 	}
-	if err := os.WriteFile(path, []byte("{}\n[]\n"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := train.OpenJournal(path, 1); err == nil || !strings.Contains(err.Error(), path+":2: ") {
-		t.Errorf("error %v", err)
+	for text, line := range map[string]int{first + "\n[]\n": 2, "{}\n": 1, "notes\n": 1, "notes": 1} {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("%s:%d: this is no record of a step", path, line)
+		for _, steps := range []int{0, 1} {
+			if steps < line-1 {
+				continue // it ends before that line
+			}
+			if _, _, err := train.OpenJournal(path, steps); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: error %v", text, err)
+			}
+		}
+		if now, _ := os.ReadFile(path); string(now) != text {
+			t.Errorf("%q became %q", text, now)
+		}
 	}
 	if _, kept, err = train.OpenJournal(filepath.Join(t.TempDir(), "new"), 5); err != nil || kept != nil {
 		t.Errorf("kept %v, %v", kept, err)
 	}
 	if _, _, err := train.OpenJournal(filepath.Join(t.TempDir(), "no", "m"), 0); err == nil {
 		t.Error("a journal in a folder that is not there")
+	}
+}
+
+// A run that is stopped says so if its checkpoint could not be saved.
+func TestStopWithoutRoom(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := start(t, task(t), settings).Loop(ctx, train.Plan{Checkpoints: checkpoint.Dir{Path: file}})
+	if err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the checkpoint after step 0: ") {
+		t.Errorf("error %v", err)
 	}
 }
 

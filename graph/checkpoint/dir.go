@@ -41,6 +41,9 @@ func (d Dir) Due(step int64) bool { return d.Every > 0 && step > 0 && step%d.Eve
 // processes left behind. If writing fails nothing is removed. The path is the new file's, "" if it was not written: an
 // error beside a path is one of removing.
 func (d Dir) Save(s *State) (path string, err error) {
+	if s == nil {
+		return "", fmt.Errorf("saving a checkpoint in %s: the state is nil", d.Path)
+	}
 	if err := os.MkdirAll(d.Path, 0o777); err != nil {
 		return "", err
 	}

@@ -131,6 +131,12 @@ func TestFailedSaveRemovesNothing(t *testing.T) {
 	if path, err := d.Save(&State{Step: -1}); err == nil || path != "" {
 		t.Errorf("saved %q, %v", path, err)
 	}
+	if path, err := d.Save(nil); err == nil || path != "" {
+		t.Errorf("saved %q, %v", path, err)
+	}
+	if err := Save(filepath.Join(d.Path, "x"), nil); err == nil {
+		t.Error("saved nothing")
+	}
 	if got := names(t, d.Path); !slices.Equal(got, before) {
 		t.Errorf("the folder holds %v, before %v", got, before)
 	}

@@ -36,6 +36,9 @@ var ErrDamaged = errors.New("the checkpoint is damaged")
 // Save writes a checkpoint to path, in one step: if anything fails, or the process is killed, a file that was there
 // before stays as it was. When Save returns nil the file is on the disk. The same state gives the same bytes.
 func Save(path string, s *State) error {
+	if s == nil {
+		return fmt.Errorf("saving the checkpoint %s: the state is nil", path)
+	}
 	err := atomicfile.Write(path, func(w io.Writer) error { return s.write(w) })
 	if err != nil {
 		return fmt.Errorf("saving the checkpoint %s: %w", path, err)

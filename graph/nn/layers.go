@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"errors"
 	"fmt"
 
 	"gorgonia.org/gorgonia"
@@ -29,7 +30,7 @@ func NewMultiHeadAttention(g *gorgonia.ExprGraph, of tensor.Dtype, name string, 
 		return nil, fmt.Errorf("MultiHeadAttention %s: %d features, %d heads, %d of keys and values: "+
 			"each should divide the one before", name, dim, heads, kvHeads)
 	}
-	if err := wantFloat(of); err != nil {
+	if err := wantWeights(g, of); err != nil {
 		return nil, fmt.Errorf("MultiHeadAttention %s: %w", name, err)
 	}
 	m := &MultiHeadAttention{Heads: heads, KVHeads: kvHeads}
@@ -41,7 +42,11 @@ func NewMultiHeadAttention(g *gorgonia.ExprGraph, of tensor.Dtype, name string, 
 	return m, nil
 }
 
-func wantFloat(of tensor.Dtype) error {
+// wantWeights reports a graph or an element type in which a layer can have no weights.
+func wantWeights(g *gorgonia.ExprGraph, of tensor.Dtype) error {
+	if g == nil {
+		return errors.New("the graph is nil")
+	}
 	if of != tensor.Float32 && of != tensor.Float64 {
 		return fmt.Errorf("weights are float32 or float64, not %v", of)
 	}
@@ -154,7 +159,7 @@ type GraphConv struct {
 
 // NewGraphConv makes the layer's weights as [NewMultiHeadAttention] does.
 func NewGraphConv(g *gorgonia.ExprGraph, of tensor.Dtype, name string, in, out int) (*GraphConv, error) {
-	err := wantFloat(of)
+	err := wantWeights(g, of)
 	if err == nil && (in < 1 || out < 1) {
 		err = fmt.Errorf("%d features to %d", in, out)
 	}

@@ -109,7 +109,7 @@ type MixtureOfExperts struct {
 // and the router's noise, of 0.
 func NewMoE(g *gorgonia.ExprGraph, of tensor.Dtype, name string, dim, experts, hidden int, o MoEOptions) (
 	*MixtureOfExperts, error) {
-	err := wantFloat(of)
+	err := wantWeights(g, of)
 	switch {
 	case err != nil:
 	case dim < 1 || experts < 1 || hidden < 1:

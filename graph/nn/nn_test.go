@@ -141,6 +141,8 @@ func TestErrors(t *testing.T) {
 			return nil, second(nn.NewMultiHeadAttention(b.g, tensor.Int, "m", 8, 2, 1))
 		},
 			[]string{"MultiHeadAttention m", "not int"}},
+		{func() (node, error) { return nil, second(nn.NewGraphConv(nil, tensor.Float32, "c", 1, 1)) },
+			[]string{"GraphConv c: the graph is nil"}},
 		{func() (node, error) { return nil, second(nn.NewGraphConv(b.g, tensor.Float32, "c", 0, 1)) },
 			[]string{"GraphConv c", "0 features"}},
 	} {
