@@ -88,7 +88,7 @@ func attrWords(op graph.Op) []string {
 				words = append(words, a.key+" "+number(v))
 			}
 		case int:
-			if v != 0 || a.key != "window" { // elsewhere 0 is a place or a size
+			if v != 0 || a.key != "window" && a.key != "page" { // elsewhere 0 is a place or a size
 				words = append(words, fmt.Sprintf("%s %d", a.key, v))
 			}
 		case graph.Ints:
