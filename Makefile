@@ -3,7 +3,7 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.6.1
 
-.PHONY: build test lint cover race fuzz arm64 smoke models peers clean
+.PHONY: build test lint cover race fuzz avx2 arm64 smoke models peers clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -28,6 +28,9 @@ fuzz: ## a short run of every fuzzer
 	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/npy
 	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/checkpoint
 	$(GO) test -run '^$$' -fuzz FuzzRegions -fuzztime 5s ./lowering/cpu
+
+avx2: ## the AVX2 kernels, on a processor that has AVX-512 as well
+	GODEBUG=cpu.avx512f=off $(GO) test -short ./kernels/cpu/... ./lowering/cpu
 
 arm64: ## the portable kernels, under qemu-user where the machine is another
 	GOARCH=arm64 $(GO) vet ./...
