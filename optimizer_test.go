@@ -776,3 +776,32 @@ func TestOptimizerOfSeveralCosts(t *testing.T) {
 	}
 	sameFloats(t, "the weights", append(slices.Clone(floats(t, u.Value())), floats(t, v.Value())...), want, 1e-15)
 }
+
+// A memory budget is kept by a program that takes the optimiser's step, too, whose launches come last.
+func TestStepWithinMemoryBudget(t *testing.T) {
+	const layers, rows, width = 16, 64, 32
+	b := graph.NewBuilder("deep")
+	h := b.Input("x", graph.TypeOf(graph.F32, rows, width))
+	for i := range layers {
+		h = b.Unary(graph.Tanh, b.MatMul(h, b.Param(fmt.Sprint("w", i), graph.TypeOf(graph.F32, width, width)), false, false))
+	}
+	b.Output("cost", b.Reduce(graph.Sum, h, false, 0, 1))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	arena := func(budget int64) int64 {
+		o := &optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(1e-3), Clip: 1}
+		_, p, err := fusec.Plan(g, fusec.WithOptimizer(o), fusec.MemoryBudget(budget))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.ArenaBytes
+	}
+	all := arena(1 << 40)
+	for _, percent := range []int64{75, 50} {
+		if budget := all * percent / 100; arena(budget) > budget {
+			t.Errorf("with a budget of %d of %d bytes the arena has %d", budget, all, arena(budget))
+		}
+	}
+}
