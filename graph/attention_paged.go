@@ -100,22 +100,5 @@ func gradPaged(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	if b.Err() != nil {
 		return nil, b.Err()
 	}
-	var wrt []*Node
-	var place []int
-	for i, x := range n.Args {
-		again := i == attentionV && x == n.Args[attentionK] // one pool for both has its whole gradient at the first
-		if x.Type.DType.IsFloat() && !again {
-			wrt, place = append(wrt, x), append(place, i)
-		}
-	}
-	end := len(b.g.Nodes)
-	grads, err := backward(b, b.g.Nodes[first:end:end], []*Node{y, lse}, dys, wrt)
-	if err != nil {
-		return nil, err
-	}
-	r := make([]*Node, len(n.Args))
-	for i, p := range place {
-		r[p] = grads[i]
-	}
-	return r, nil
+	return throughNodes(b, n, first, []*Node{y, lse}, dys, func(a *Node) bool { return a.Type.DType.IsFloat() })
 }

@@ -198,11 +198,16 @@ func operandGradients(b *Builder, n *Node, dys []*Node, needed map[*Node]bool) (
 	if b.Err() != nil {
 		return nil, b.Err()
 	}
-	// An operand that is given twice has its whole gradient at its first place.
+	return throughNodes(b, n, first, results, dys, func(a *Node) bool { return needed[a] })
+}
+
+// throughNodes takes the gradients of n's operands through the nodes from number first on, which compute n's results in
+// other terms, where wanted. An operand that is given twice has its whole gradient at its first place.
+func throughNodes(b *Builder, n *Node, first int, results, dys []*Node, wanted func(*Node) bool) ([]*Node, error) {
 	var wrt []*Node
 	var place []int
 	for i, a := range n.Args {
-		if needed[a] && !slices.Contains(wrt, a) {
+		if wanted(a) && !slices.Contains(wrt, a) {
 			wrt, place = append(wrt, a), append(place, i)
 		}
 	}
