@@ -1,0 +1,183 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// A Kernel is what one launch of a program becomes: CUDA C++ and how to start it. It is plain data, made without a GPU.
+type Kernel struct {
+	// Source is one translation unit, complete: NVRTC compiles it with no file beside it.
+	Source string
+	// Steps are executed in order, one after another.
+	Steps []Step
+	// Scratch is how many bytes of memory the steps share. What is in it before the first step is undefined.
+	Scratch int64
+}
+
+// A Step is one start of a __global__ function, or a fill of memory.
+type Step struct {
+	Entry  string // the function's name; empty for a fill
+	Grid   [3]int
+	Block  int // threads
+	Shared int // bytes of dynamic shared memory
+	// Params are the fields of the function's one parameter, a struct, in order, each aligned to its size (a tensor map to
+	// 64 bytes). For a fill, Params[0] is where it begins.
+	Params []Param
+	Bytes  int64 // of a fill: how many
+	Value  byte  // of a fill: with what
+}
+
+// A Param is one field of a function's parameter.
+type Param struct {
+	Kind  ParamKind
+	Index int    // of the argument or result
+	Byte  int64  // offset from the start of the buffer or the scratch memory
+	Bits  uint64 // of a number
+	Map   *TensorMap
+}
+
+// ParamKind says what a field holds.
+type ParamKind uint8
+
+// The kinds of fields. Pointers take 8 bytes.
+const (
+	ArgPtr     ParamKind = iota // the address of argument Index
+	ResultPtr                   // the address of result Index
+	ScratchPtr                  // an address in the scratch memory
+	StatusPtr                   // the address of the program's [Status]
+	Int32                       // Bits, 4 bytes
+	Int64                       // Bits, 8 bytes
+	Float32                     // Bits, 4 bytes
+	MapParam                    // a tensor map of 128 bytes, of the buffer that Map names
+)
+
+// Arg, Result and Scratch make the fields that are addresses, byte bytes into the buffer.
+func Arg(i int, byte int64) Param    { return Param{Kind: ArgPtr, Index: i, Byte: byte} }
+func Result(i int, byte int64) Param { return Param{Kind: ResultPtr, Index: i, Byte: byte} }
+func Scratch(byte int64) Param       { return Param{Kind: ScratchPtr, Byte: byte} }
+
+// A TensorMap describes a tensor to the copy engine of Hopper and later chips; see cuTensorMapEncodeTiled. Dims, Strides
+// and Box count from the innermost axis, as there.
+type TensorMap struct {
+	Base    Param // ArgPtr, ResultPtr or ScratchPtr; 16-byte aligned
+	DType   graph.DType
+	Dims    []uint64
+	Strides []uint64 // bytes, of axes 1 and further; multiples of 16
+	Box     []uint32
+	Swizzle int // bytes: 0, 32, 64 or 128
+}
+
+// Size and Align are the field's size and alignment in bytes.
+func (p Param) Size() int {
+	switch p.Kind {
+	case Int32, Float32:
+		return 4
+	case MapParam:
+		return 128
+	}
+	return 8
+}
+
+func (p Param) Align() int { return min(p.Size(), 64) }
+
+// Offsets gives the place of each field in the parameter, and the parameter's size.
+func (s *Step) Offsets() (at []int, size int) {
+	align := 1
+	for _, p := range s.Params {
+		size = roundUp(size, p.Align())
+		at = append(at, size)
+		size += p.Size()
+		align = max(align, p.Align())
+	}
+	return at, roundUp(size, align)
+}
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// MaxParams is the size of the largest parameter, in bytes.
+const MaxParams = 4096
+
+// A Status is what the steps of a program's run report, in device memory: all zero if nothing went wrong. The first step
+// that finds something sets it; steps that write to State or Param check it first and do nothing if it is set.
+type Status struct {
+	Code  int32 // a [StatusCode]
+	_     int32
+	Where int64 // which element of the indices, for example
+	Value int64 // what was found there
+	Limit int64 // and what it should have been below
+}
+
+// StatusCode says what went wrong.
+type StatusCode = int32
+
+// The codes.
+const (
+	StatusOK     StatusCode = iota
+	StatusIndex             // an index outside 0..Limit-1
+	StatusStart             // a start of a slice from which Limit elements do not fit
+	StatusLength            // a number of valid keys outside 0..Limit
+)
+
+// Operand describes an argument or a result: its element type and where its elements stand in its buffer. Buffers begin
+// at multiples of 256 bytes.
+type Operand struct {
+	DType  graph.DType
+	Layout graph.Layout
+	// Over is, of a result that is written in the memory of an argument, element over element, 1 + that argument's index.
+	Over int
+	// Update says of a result that the buffer is a State or Param: its step checks the [Status] first.
+	Update bool
+}
+
+// Precision names what the contractions of f32 values may be rounded to. Types of 16 bits are what they are.
+type Precision uint8
+
+// The precisions. With F16 and BF16 pass precision has made casts of 16 bits; what f32 is left is treated as with TF32.
+const (
+	F32  Precision = iota // as accurate as f32
+	TF32                  // operands rounded to 10 bits after the point, sums in f32
+	BF16
+	F16
+)
+
+// A Chip is what kernels are made for.
+type Chip struct {
+	Name   string
+	Arch   int // compute capability, 10·major + minor
+	SMs    int
+	Shared int // bytes of shared memory that a block can have at most
+	L2     int // bytes
+}
+
+// H200 is the chip that plans without a GPU are made for.
+var H200 = Chip{Name: "NVIDIA H200", Arch: 90, SMs: 132, Shared: 232448, L2: 60 << 20}
+
+// ChipOf is a chip of the architecture, for compiling where there is none.
+func ChipOf(arch int) Chip {
+	c := H200
+	if arch != c.Arch {
+		c = Chip{Name: fmt.Sprintf("sm_%d", arch), Arch: arch, SMs: 108, Shared: 101376, L2: 40 << 20}
+	}
+	return c
+}
+
+// Target is the chip's name to a compiler: sm_90a for Hopper, whose own instructions need the a.
+func (c Chip) Target() string {
+	if c.Arch >= 90 {
+		return fmt.Sprintf("sm_%da", c.Arch)
+	}
+	return fmt.Sprintf("sm_%d", c.Arch)
+}
+
+// Config says what kernels are made for.
+type Config struct {
+	Chip      Chip
+	Precision Precision
+	// Portable leaves out what only Hopper has, to test the other path on it.
+	Portable bool
+}
+
+// hopper reports whether TMA and wgmma may be used.
+func (c *Config) hopper() bool { return c.Chip.Arch == 90 && !c.Portable }
