@@ -1,0 +1,458 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"fusec/graph"
+)
+
+// A body writes a Fusion's elementwise work as straight-line code over W elements that stand side by side along one axis
+// of the iteration space. It makes each value when it is first asked for, and every value once.
+//
+// Values over the axis are Vec<T, W>; those that are the same for all W elements are plain T.
+type body struct {
+	u      *unit
+	space  graph.Shape
+	coords []string // of the first of the W elements: a C++ expression per axis, of type int
+	wide   int      // the axis along which the elements stand, or -1: there is none, W is 1
+	// multiple is a number that the coordinate of axis wide is a multiple of, and W divides.
+	multiple int
+	reduced  graph.Ints // axes that values of a reduced shape lack
+
+	values map[*graph.Node]value
+	loaded map[loadKey]value
+	lines  []string
+	next   int
+}
+
+// A value is what a node is to the text.
+type value struct {
+	kind   valueKind
+	expr   string       // of a vector, scalar or constant
+	lane   string       // its type
+	arg    int          // of a source
+	layout graph.Layout // of a source
+}
+
+type valueKind uint8
+
+const (
+	source   valueKind = iota // an argument, perhaps seen through views; not loaded yet
+	constant                  // one number for all elements
+	vector                    // W elements
+	scalar                    // one number for the W elements
+)
+
+type loadKey struct {
+	arg    int
+	layout graph.Layout
+}
+
+// newBody starts on a body whose inputs are the unit's arguments at the given indices.
+func newBody(u *unit, g *graph.Graph, inputs []int, space graph.Shape, coords []string, wide, multiple int) *body {
+	b := &body{u: u, space: space, coords: coords, wide: wide, multiple: multiple,
+		values: map[*graph.Node]value{}, loaded: map[loadKey]value{}}
+	next := 0
+	for _, n := range g.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			b.values[n] = value{kind: source, arg: inputs[next], layout: u.args[inputs[next]].Layout}
+			next++
+		}
+	}
+	return b
+}
+
+// all lists the indices 0 to n.
+func all(n int) []int {
+	l := make([]int, n)
+	for i := range l {
+		l[i] = i
+	}
+	return l
+}
+
+// define gives a node, the anchor, a value that the template has made.
+func (b *body) define(n *graph.Node, kind valueKind, expr string) {
+	b.values[n] = value{kind: kind, expr: expr, lane: lane(n.Type.DType)}
+}
+
+// text is what has been written so far, indented.
+func (b *body) text(indent string) string {
+	var s strings.Builder
+	for _, l := range b.lines {
+		s.WriteString(indent + l + "\n")
+	}
+	return s.String()
+}
+
+func (b *body) line(format string, args ...any) {
+	b.lines = append(b.lines, fmt.Sprintf(format, args...))
+}
+
+// bind writes the statement that makes a value, and returns the value.
+func (b *body) bind(kind valueKind, lane, expr string, n *graph.Node) value {
+	name := fmt.Sprintf("v%d", b.next)
+	b.next++
+	comment := ""
+	if n != nil {
+		comment = remark(n)
+	}
+	b.line("const auto %s = %s;%s", name, expr, comment)
+	return value{kind: kind, expr: name, lane: lane}
+}
+
+// value returns what n is, writing it and what it needs first.
+func (b *body) value(n *graph.Node) (v value, err error) {
+	if v, ok := b.values[n]; ok {
+		return v, nil
+	}
+	switch {
+	case isConst(n):
+		v, err = b.constant(n)
+	case graph.IsView(n.Op):
+		v, err = b.view(n)
+	default:
+		v, err = b.compute(n)
+	}
+	if err != nil {
+		return v, err
+	}
+	b.values[n] = v
+	return v, nil
+}
+
+func isConst(n *graph.Node) bool { _, ok := n.Op.(graph.Const); return ok }
+
+func (b *body) constant(n *graph.Node) (value, error) {
+	x, ok := n.ConstScalar()
+	if !ok {
+		return value{}, fmt.Errorf("%s is not one number", n.Where())
+	}
+	return value{kind: constant, expr: literal(n.Type.DType, x, n.Op.(graph.Const).Value), lane: lane(n.Type.DType)}, nil
+}
+
+// literal writes a number so that the compiler reads the same bits.
+func literal(d graph.DType, x float64, t *graph.Tensor) string {
+	switch d {
+	case graph.Bool:
+		return fmt.Sprint(x != 0)
+	case graph.I32:
+		return fmt.Sprintf("i32(%d)", int64(x))
+	case graph.I64:
+		v := int64(x)
+		if t != nil {
+			v = t.Data.([]int64)[0]
+		}
+		if v == math.MinInt64 {
+			return "i64(1ull << 63)"
+		}
+		return fmt.Sprintf("i64(%dll)", v)
+	case graph.F64:
+		return floatLiteral(x, "double", "0x7ff8000000000000ull", "")
+	}
+	return floatLiteral(float64(float32(x)), "float", "", "f")
+}
+
+func floatLiteral(x float64, typ, _, suffix string) string {
+	switch {
+	case math.IsNaN(x):
+		return typ + "(__builtin_nan(\"\"))"
+	case math.IsInf(x, 1):
+		return typ + "(__builtin_huge_val())"
+	case math.IsInf(x, -1):
+		return typ + "(-__builtin_huge_val())"
+	}
+	s := fmt.Sprintf("%.17g", x)
+	if typ == "float" {
+		s = fmt.Sprintf("%.9g", x)
+	}
+	if !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return s + suffix
+}
+
+// view changes the layout of an argument; of one number, or between the forms of a reduced value, it changes nothing.
+func (b *body) view(n *graph.Node) (value, error) {
+	v, err := b.value(n.Args[0])
+	if err != nil || v.kind == constant || v.kind == scalar {
+		return v, err
+	}
+	if v.kind == source {
+		l, ok := v.layout.View(n)
+		if !ok {
+			return v, fmt.Errorf("%s cannot be read through strides", n.Where())
+		}
+		v.layout = l
+		return v, nil
+	}
+	if _, ok := n.Op.(graph.Reshape); !ok || b.reduced.Len() == 0 || n.Type.Shape.Elems() != b.space.Elems() {
+		return v, fmt.Errorf("%s of a computed vector inside a body", n.Where())
+	}
+	return v, nil
+}
+
+// over extends a layout to the iteration space: repeated where it is a scalar, a vector aligned at the last axis, or a
+// reduced value.
+func (b *body) over(l graph.Layout) (graph.Layout, error) {
+	s := l.Shape
+	if s == b.space {
+		return l, nil
+	}
+	if b.reduced.Len() > 0 && s == b.space.Drop(b.reduced) && s.Rank() > 0 {
+		r := graph.Layout{Shape: b.space, Offset: l.Offset}
+		j := 0
+		for i := range b.space.Rank() {
+			if !b.reduced.Has(i) {
+				r.Stride[i] = l.Stride[j]
+				j++
+			}
+		}
+		return r, nil
+	}
+	lead := b.space.Rank() - s.Rank()
+	for i := range s.Rank() {
+		if lead < 0 || s.At(i) != 1 && s.At(i) != b.space.At(lead+i) {
+			return l, fmt.Errorf("a value of shape %v has no place in an iteration space of %v", s, b.space)
+		}
+	}
+	return l.Broadcast(b.space), nil
+}
+
+// operand returns n's value as a vector, scalar or constant, loading it if it is a source.
+func (b *body) operand(n *graph.Node) (value, error) {
+	v, err := b.value(n)
+	if err != nil || v.kind != source {
+		return v, err
+	}
+	l, err := b.over(v.layout)
+	if err != nil {
+		return v, fmt.Errorf("%s: %w", n.Where(), err)
+	}
+	return b.load(v.arg, l, n), nil
+}
+
+// load reads an argument through a layout over the iteration space, once.
+func (b *body) load(arg int, l graph.Layout, n *graph.Node) value {
+	key := loadKey{arg, l}
+	if v, ok := b.loaded[key]; ok {
+		return v
+	}
+	kind, stride := scalar, 0
+	if b.wide >= 0 && l.Stride[b.wide] != 0 && l.Shape.At(b.wide) != 1 {
+		kind, stride = vector, l.Stride[b.wide]
+	}
+	d := b.u.args[arg].DType
+	var v value
+	at := b.u.arg(arg) + " + " + b.offset(l)
+	if kind == vector {
+		v = b.bind(kind, lane(d), fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), at), n)
+	} else {
+		v = b.bind(kind, lane(d), fmt.Sprintf("convert<%s>(*(%s))", lane(d), at), n)
+	}
+	b.loaded[key] = v
+	return v
+}
+
+// offset is the place of the first of the W elements, in elements.
+func (b *body) offset(l graph.Layout) string {
+	var terms []string
+	wide := l.Shape.Elems() > math.MaxInt32 || span(l) > math.MaxInt32
+	for i := range l.Shape.Rank() {
+		if l.Stride[i] == 0 || l.Shape.At(i) == 1 || b.coords[i] == "0" {
+			continue
+		}
+		t := b.coords[i]
+		if wide {
+			t = "i64(" + t + ")"
+		}
+		if l.Stride[i] != 1 {
+			t += fmt.Sprintf(" * %d", l.Stride[i])
+		}
+		terms = append(terms, t)
+	}
+	if l.Offset != 0 || len(terms) == 0 {
+		s := fmt.Sprint(l.Offset)
+		if l.Offset > math.MaxInt32 {
+			s += "ll"
+		}
+		terms = append(terms, s)
+	}
+	return "(" + strings.Join(terms, " + ") + ")"
+}
+
+// span is the distance from a layout's first element to its last.
+func span(l graph.Layout) int {
+	n := l.Offset
+	for i := range l.Shape.Rank() {
+		n += max(l.Shape.At(i)-1, 0) * max(l.Stride[i], -l.Stride[i])
+	}
+	return n
+}
+
+// align is the greatest power of two, up to 16, that divides the address of the first of the W elements, in bytes.
+func (b *body) align(l graph.Layout, d graph.DType) int {
+	size := d.Size()
+	a := 16 | l.Offset*size
+	for i := range l.Shape.Rank() {
+		if l.Shape.At(i) == 1 {
+			continue
+		}
+		step := l.Stride[i] * size
+		if i == b.wide {
+			step *= b.multiple
+		}
+		a |= step
+	}
+	return a & -a
+}
+
+// compute writes a node that computes.
+func (b *body) compute(n *graph.Node) (value, error) {
+	if op, ok := n.Op.(graph.Dropout); ok {
+		return b.dropout(n, op)
+	}
+	if !graph.Elementwise(n.Op) {
+		return value{}, fmt.Errorf("%s has no place in a body", n.Where())
+	}
+	in := make([]value, len(n.Args))
+	kind := scalar
+	for i, a := range n.Args {
+		v, err := b.operand(a)
+		if err != nil {
+			return v, err
+		}
+		if v.kind == vector {
+			kind = vector
+		}
+		in[i] = v
+	}
+	expr, err := b.expression(n, in)
+	if err != nil {
+		return value{}, err
+	}
+	return b.bind(kind, lane(n.Type.DType), expr, n), nil
+}
+
+// expression is the C++ of an elementwise operation.
+func (b *body) expression(n *graph.Node, in []value) (string, error) {
+	switch op := n.Op.(type) {
+	case graph.Unary:
+		switch op.Fn {
+		case graph.LeakyRelu, graph.Elu:
+			return fmt.Sprintf("op::%v(%s, %s)", op.Fn, in[0].expr, literal(n.Type.DType, op.Alpha, nil)), nil
+		case graph.Not:
+			return fmt.Sprintf("op::logical_not(%s)", in[0].expr), nil
+		}
+		return fmt.Sprintf("op::%v(%s)", op.Fn, in[0].expr), nil
+	case graph.Binary:
+		name := op.Fn.String()
+		if op.Fn == graph.And || op.Fn == graph.Or {
+			name = "logical_" + name
+		}
+		if op.Fn == graph.Div && n.Type.DType.IsInt() {
+			return fmt.Sprintf("op::divide(%s, %s, %s)", in[0].expr, in[1].expr, b.u.status()), nil
+		}
+		return fmt.Sprintf("op::%s(%s, %s)", name, in[0].expr, in[1].expr), nil
+	case graph.Select:
+		return fmt.Sprintf("op::select(%s, %s, %s)", b.alike(in[0], in), b.alike(in[1], in), b.alike(in[2], in)), nil
+	case graph.Cast:
+		if op.To.Size() == 2 {
+			return fmt.Sprintf("op::rounded<%s>(%s)", ctype(op.To), b.floats(in[0])), nil
+		}
+		return fmt.Sprintf("op::cast<%s>(%s)", lane(op.To), in[0].expr), nil
+	}
+	return "", fmt.Errorf("%s has no place in a body", n.Where())
+}
+
+// floats is a value in f32 lanes.
+func (b *body) floats(v value) string {
+	if v.lane == "float" {
+		return v.expr
+	}
+	return "op::cast<float>(" + v.expr + ")"
+}
+
+// alike widens a value if one of the operands is a vector.
+func (b *body) alike(v value, in []value) string {
+	for _, o := range in {
+		if o.kind == vector && v.kind != vector {
+			return "splat<W>(" + v.expr + ")"
+		}
+	}
+	return v.expr
+}
+
+// dropout draws by the element's index in the value.
+func (b *body) dropout(n *graph.Node, op graph.Dropout) (value, error) {
+	x, err := b.operand(n.Args[0])
+	if err != nil {
+		return x, err
+	}
+	seed, err := b.operand(n.Args[1])
+	if err != nil {
+		return x, err
+	}
+	expr := fmt.Sprintf("dropout(widen<W>(%s), i64(%s), u64(%s), %du, %s)", x.expr, seed.expr,
+		b.offset(graph.Contiguous(b.space)), graph.RandomThreshold(op.P), literal(n.Type.DType, 1/(1-op.P), nil))
+	return b.bind(vector, x.lane, expr, n), nil
+}
+
+// isStoreView reports whether n is a view on the way from a computed value to an output.
+func isStoreView(n *graph.Node) bool {
+	switch n.Op.(type) {
+	case graph.Reshape, graph.Transpose:
+		return isComputed(n.Args[0])
+	}
+	return false
+}
+
+// isComputed reports whether n is neither an input or constant nor a view of one.
+func isComputed(n *graph.Node) bool {
+	for graph.IsView(n.Op) {
+		n = n.Args[0]
+	}
+	switch n.Op.(type) {
+	case graph.Input, graph.Const:
+		return false
+	}
+	return true
+}
+
+// stored finds the node of the body that an output's store views lead from, and the layout of its elements in the
+// result's buffer.
+func stored(n *graph.Node, l graph.Layout) (*graph.Node, graph.Layout, error) {
+	for isStoreView(n) {
+		var ok bool
+		if l, ok = l.Invert(n); !ok {
+			return n, l, fmt.Errorf("%s cannot be stored through strides", n.Where())
+		}
+		n = n.Args[0]
+	}
+	return n, l, nil
+}
+
+// store writes the statement that stores node n, an output of the body, as result i.
+func (b *body) store(i int, n *graph.Node) error {
+	n, l, err := stored(n, b.u.results[i].Layout)
+	if err != nil {
+		return err
+	}
+	v, err := b.operand(n)
+	if err != nil {
+		return err
+	}
+	if l, err = b.over(l); err != nil {
+		return fmt.Errorf("%s: %w", n.Where(), err)
+	}
+	d := b.u.results[i].DType
+	at := b.u.result(i) + " + " + b.offset(l)
+	if b.wide >= 0 && l.Shape.At(b.wide) != 1 {
+		b.line("store<%d, %d>(%s, widen<W>(%s));", l.Stride[b.wide], b.align(l, d), at, v.expr)
+	} else {
+		b.line("*(%s) = convert<%s>(%s);", at, ctype(d), v.expr)
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// Compile makes the kernel of one operation. The error is a refusal: which operation has no kernel here, and why.
+// Fusions and Copy take operands of any layout; other operations want them contiguous.
+func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
+	f, ok := op.(graph.Fusion)
+	if !ok {
+		return nil, fmt.Errorf("CUDA has no kernel for %s", op.OpName())
+	}
+	switch f.Anchor {
+	case graph.AnchorNone:
+		return compileElementwise(f, args, results, cfg)
+	}
+	return nil, fmt.Errorf("CUDA has no kernel for a fusion of anchor %v", f.Anchor)
+}
+
+// ceilDiv is n ÷ d, rounded up.
+func ceilDiv(n, d int) int { return (n + d - 1) / d }

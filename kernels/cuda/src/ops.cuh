@@ -1,0 +1,178 @@
+// The functions of graph.UnaryFn and graph.BinaryFn, of f32, f64 and integers, and over Vec. Their meaning is that of
+// package graph; what is written here is the form that is accurate in f32.
+
+namespace op {
+
+
+template <class T> DEVICE T neg(T x) { return -x; }
+DEVICE i32 neg(i32 x) { return i32(0u - u32(x)); }
+DEVICE i64 neg(i64 x) { return i64(u64(0) - u64(x)); }
+template <class T> DEVICE T abs(T x) { return x < T(0) ? neg(x) : x == T(0) ? T(0) : x; }
+template <class T> DEVICE T sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }
+DEVICE float ceil(float x) { return ceilf(x); }
+DEVICE double ceil(double x) { return ::ceil(x); }
+DEVICE float floor(float x) { return floorf(x); }
+DEVICE double floor(double x) { return ::floor(x); }
+DEVICE float round(float x) { return rintf(x); }
+DEVICE double round(double x) { return rint(x); }
+DEVICE float exp(float x) { return expf(x); }
+DEVICE double exp(double x) { return ::exp(x); }
+DEVICE float expm1(float x) { return expm1f(x); }
+DEVICE double expm1(double x) { return ::expm1(x); }
+DEVICE float log(float x) { return logf(x); }
+DEVICE double log(double x) { return ::log(x); }
+DEVICE float log1p(float x) { return log1pf(x); }
+DEVICE double log1p(double x) { return ::log1p(x); }
+DEVICE float log2(float x) { return log2f(x); }
+DEVICE double log2(double x) { return ::log2(x); }
+DEVICE float sqrt(float x) { return sqrtf(x); }
+DEVICE double sqrt(double x) { return ::sqrt(x); }
+DEVICE float rsqrt(float x) { return 1.0f / sqrtf(x); }
+DEVICE double rsqrt(double x) { return 1.0 / ::sqrt(x); }
+template <class T> DEVICE T recip(T x) { return T(1) / x; }
+template <class T> DEVICE T square(T x) { return x * x; }
+template <class T> DEVICE T cube(T x) { return x * x * x; }
+DEVICE float sin(float x) { return sinf(x); }
+DEVICE double sin(double x) { return ::sin(x); }
+DEVICE float cos(float x) { return cosf(x); }
+DEVICE double cos(double x) { return ::cos(x); }
+DEVICE float tanh(float x) { return tanhf(x); }
+DEVICE double tanh(double x) { return ::tanh(x); }
+DEVICE float erf(float x) { return erff(x); }
+DEVICE double erf(double x) { return ::erf(x); }
+DEVICE float erfc(float x) { return erfcf(x); }
+DEVICE double erfc(double x) { return ::erfc(x); }
+DEVICE float pow(float x, float y) { return powf(x, y); }
+DEVICE double pow(double x, double y) { return ::pow(x, y); }
+template <class T> DEVICE T sigmoid(T x) {
+  const T e = exp(-abs(x));
+  return (x >= T(0) ? T(1) : e) / (T(1) + e);
+}
+template <class T> DEVICE T softplus(T x) { return x != x ? x : (x > T(0) ? x : T(0)) + log1p(exp(-abs(x))); }
+template <class T> DEVICE T relu(T x) { return x < T(0) ? T(0) : x; }
+template <class T> DEVICE T leaky_relu(T x, T alpha) { return x < T(0) ? (alpha == T(0) ? T(0) : alpha * x) : x; }
+template <class T> DEVICE T elu(T x, T alpha) { return x < T(0) ? alpha * expm1(x) : x; }
+// 0.5·(1 + tanh z) is sigmoid(2z), which does not cancel where z is far below 0. −Inf gives 0.
+template <class T> DEVICE T gelu_tanh(T x) {
+  const T g = x * sigmoid(T(1.5957691216057308) * (x + T(0.044715) * x * x * x));
+  return g != g && x < T(0) ? T(0) : g;
+}
+template <class T> DEVICE T gelu_erf(T x) {
+  const T g = T(0.5) * x * erfc(T(-0.70710678118654752) * x);
+  return g != g && x < T(0) ? T(0) : g;
+}
+template <class T> DEVICE T silu(T x) {
+  const T g = x * sigmoid(x);
+  return g != g && x < T(0) ? T(0) : g;
+}
+DEVICE bool logical_not(bool x) { return !x; }
+
+template <class T> DEVICE T add(T x, T y) { return x + y; }
+template <class T> DEVICE T sub(T x, T y) { return x - y; }
+template <class T> DEVICE T mul(T x, T y) { return x * y; }
+DEVICE i32 add(i32 x, i32 y) { return i32(u32(x) + u32(y)); }
+DEVICE i64 add(i64 x, i64 y) { return i64(u64(x) + u64(y)); }
+DEVICE i32 sub(i32 x, i32 y) { return i32(u32(x) - u32(y)); }
+DEVICE i64 sub(i64 x, i64 y) { return i64(u64(x) - u64(y)); }
+DEVICE i32 mul(i32 x, i32 y) { return i32(u32(x) * u32(y)); }
+DEVICE i64 mul(i64 x, i64 y) { return i64(u64(x) * u64(y)); }
+template <class T> DEVICE T div(T x, T y) { return x / y; }
+template <class T> DEVICE T max(T x, T y) { return x != x ? x : y != y ? y : x > y ? x : y; }
+template <class T> DEVICE T min(T x, T y) { return x != x ? x : y != y ? y : x < y ? x : y; }
+DEVICE bool logical_and(bool x, bool y) { return x && y; }
+DEVICE bool logical_or(bool x, bool y) { return x || y; }
+template <class T> DEVICE bool lt(T x, T y) { return x < y; }
+template <class T> DEVICE bool gt(T x, T y) { return x > y; }
+template <class T> DEVICE bool le(T x, T y) { return x <= y; }
+template <class T> DEVICE bool ge(T x, T y) { return x >= y; }
+template <class T> DEVICE bool eq(T x, T y) { return x == y; }
+template <class T> DEVICE bool ne(T x, T y) { return x != y; }
+template <class T> DEVICE T select(bool c, T x, T y) { return c ? x : y; }
+
+
+// The same over vectors.
+#define UNARY(f) \
+  template <class T, int W> DEVICE auto f(Vec<T, W> x) { return map([](T a) { return f(a); }, x); }
+#define UNARY_ALPHA(f) \
+  template <class T, int W> DEVICE auto f(Vec<T, W> x, T alpha) { return map([=](T a) { return f(a, alpha); }, x); }
+#define BINARY(f) \
+  template <class T, int W> DEVICE auto f(Vec<T, W> x, Vec<T, W> y) { return map([](T a, T b) { return f(a, b); }, x, y); } \
+  template <class T, int W> DEVICE auto f(Vec<T, W> x, T y) { return f(x, splat<W>(y)); } \
+  template <class T, int W> DEVICE auto f(T x, Vec<T, W> y) { return f(splat<W>(x), y); }
+UNARY(neg) UNARY(abs) UNARY(sign) UNARY(ceil) UNARY(floor) UNARY(round) UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p)
+UNARY(log2) UNARY(sqrt) UNARY(rsqrt) UNARY(recip) UNARY(square) UNARY(cube) UNARY(sin) UNARY(cos) UNARY(tanh)
+UNARY(sigmoid) UNARY(softplus) UNARY(erf) UNARY(relu) UNARY(gelu_tanh) UNARY(gelu_erf) UNARY(silu) UNARY(logical_not)
+UNARY_ALPHA(leaky_relu) UNARY_ALPHA(elu)
+BINARY(add) BINARY(sub) BINARY(mul) BINARY(div) BINARY(pow) BINARY(max) BINARY(min) BINARY(logical_and)
+BINARY(logical_or) BINARY(lt) BINARY(gt) BINARY(le) BINARY(ge) BINARY(eq) BINARY(ne)
+#undef UNARY
+#undef UNARY_ALPHA
+#undef BINARY
+
+// select over vectors: each operand a vector or a scalar, at least one a vector.
+template <class T, int W> DEVICE Vec<T, W> select(Vec<bool, W> c, Vec<T, W> x, Vec<T, W> y) {
+  Vec<T, W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r[i] = c[i] ? x[i] : y[i];
+  return r;
+}
+
+template <class To, class T, int W> DEVICE Vec<To, W> cast(Vec<T, W> x) {
+  return map([](T a) { return convert<To>(a); }, x);
+}
+template <class To, class T> DEVICE To cast(T x) { return convert<To>(x); }
+
+}  // namespace op
+
+// Vectors are widened where the form of a value is not known when the text is written.
+template <int W, class T> DEVICE Vec<T, W> widen(T x) { return splat<W>(x); }
+template <int W, class T> DEVICE Vec<T, W> widen(Vec<T, W> x) { return x; }
+
+// Philox-4×32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); see graph.Philox.
+DEVICE uint4 philox(u64 seed, u64 counter) {
+  uint4 c = {u32(counter), u32(counter >> 32), 0, 0};
+  u32 k0 = u32(seed), k1 = u32(seed >> 32);
+#pragma unroll
+  for (int i = 0; i < 10; i++) {
+    const u64 p0 = u64(0xD2511F53u) * c.x, p1 = u64(0xCD9E8D57u) * c.z;
+    c = {u32(p1 >> 32) ^ c.y ^ k0, u32(p1), u32(p0 >> 32) ^ c.w ^ k1, u32(p0)};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return c;
+}
+DEVICE u32 word_of(uint4 b, u64 i) { return i % 4 == 0 ? b.x : i % 4 == 1 ? b.y : i % 4 == 2 ? b.z : b.w; }
+
+// dropout keeps element i + j of the value, with probability 1−P, scaled; threshold is P·2³².
+template <class T, int W> DEVICE Vec<T, W> dropout(Vec<T, W> x, i64 seed, u64 i, u32 threshold, T scale) {
+  Vec<T, W> r;
+  uint4 b;
+#pragma unroll
+  for (int j = 0; j < W; j++) {
+    if (j == 0 || (i + j) % 4 == 0) b = philox(u64(seed), (i + j) / 4);
+    r[j] = word_of(b, i + j) >= threshold ? x[j] * scale : T(0);
+  }
+  return r;
+}
+
+namespace op {
+// rounded<bf16>(x) is x as a 16-bit type holds it, still in f32 lanes.
+template <class T> DEVICE float rounded(float x) { return to_float(convert<T>(x)); }
+template <class T, int W> DEVICE Vec<float, W> rounded(Vec<float, W> x) { return map([](float a) { return rounded<T>(a); }, x); }
+}  // namespace op
+
+namespace op {
+// divide is the quotient of integers, truncated; a divisor of zero is reported and gives 0.
+template <class T> DEVICE T divide(T x, T y, Status *status) {
+  if (y == 0) {
+    fail(status, STATUS_DIVISION, 0, 0, 0);
+    return 0;
+  }
+  return y == T(-1) ? neg(x) : x / y;
+}
+template <class T, int W> DEVICE Vec<T, W> divide(Vec<T, W> x, Vec<T, W> y, Status *status) {
+  return map([=](T a, T b) { return divide(a, b, status); }, x, y);
+}
+template <class T, int W> DEVICE Vec<T, W> divide(Vec<T, W> x, T y, Status *status) { return divide(x, splat<W>(y), status); }
+template <class T, int W> DEVICE Vec<T, W> divide(T x, Vec<T, W> y, Status *status) { return divide(splat<W>(x), y, status); }
+}  // namespace op

@@ -1,0 +1,177 @@
+// What every translation unit begins with: number types, vectors of elements, and access to memory. It needs no file of
+// the toolkit. Compiled with FUSEC_HOST, the parts that are instructions of the GPU come from host.h instead.
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+
+#ifndef FUSEC_HOST
+#define DEVICE __device__ __forceinline__
+// An entry with one parameter p, of type Params of the namespace around it: KERNEL(name, threads, blocks) { … }, with at
+// least so many blocks to a multiprocessor.
+#define KERNEL(name, threads, blocks) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Params p)
+#define SHARED extern __shared__ __align__(1024) u8 shared[]  // the dynamic shared memory
+#endif
+
+// The 16-bit types are their bits; arithmetic on them is done in f32.
+struct bf16 { u16 bits; };
+struct f16 { u16 bits; };
+
+#ifndef FUSEC_HOST
+DEVICE float bits_to_float(u32 x) { return __uint_as_float(x); }
+DEVICE u32 float_to_bits(float x) { return __float_as_uint(x); }
+DEVICE float to_float(f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
+DEVICE u16 to_f16_bits(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+// Two numbers in one word, the first in the low half.
+DEVICE u32 pack_f16(float x, float y) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r; }
+#if __CUDA_ARCH__ >= 800
+DEVICE u16 to_bf16_bits(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+DEVICE u32 pack_bf16(float x, float y) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r; }
+#define HAVE_CVT_BF16
+#endif
+#endif
+#ifndef HAVE_CVT_BF16
+// Rounding to nearest, ties to even, of the upper half; a NaN stays one.
+DEVICE u16 to_bf16_bits(float x) {
+  u32 u = float_to_bits(x);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return u16(u >> 16 | 0x40);
+  return u16((u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+DEVICE u32 pack_bf16(float x, float y) { return to_bf16_bits(x) | u32(to_bf16_bits(y)) << 16; }
+#endif
+DEVICE float to_float(bf16 x) { return bits_to_float(u32(x.bits) << 16); }
+
+// convert<To>(x) is x as another type, as graph.Cast defines it: to an integer by truncation, saturating, NaN to 0; to
+// bool whether it is not zero.
+template <class To, class From> struct Convert { static DEVICE To of(From x) { return To(x); } };
+template <class T> struct Convert<T, T> { static DEVICE T of(T x) { return x; } };
+template <class To> struct Convert<To, bf16> { static DEVICE To of(bf16 x) { return To(to_float(x)); } };
+template <class To> struct Convert<To, f16> { static DEVICE To of(f16 x) { return To(to_float(x)); } };
+template <> struct Convert<bf16, bf16> { static DEVICE bf16 of(bf16 x) { return x; } };
+template <> struct Convert<f16, f16> { static DEVICE f16 of(f16 x) { return x; } };
+template <class From> struct Convert<bf16, From> { static DEVICE bf16 of(From x) { return bf16{to_bf16_bits(float(x))}; } };
+template <class From> struct Convert<f16, From> { static DEVICE f16 of(From x) { return f16{to_f16_bits(float(x))}; } };
+template <class From> struct Convert<bool, From> { static DEVICE bool of(From x) { return x != From(0); } };
+template <> struct Convert<bool, bool> { static DEVICE bool of(bool x) { return x; } };
+template <class To, class From> DEVICE To truncated(From x) {
+  const From limit = From(u64(1) << (8 * sizeof(To) - 1));  // a power of two: exact
+  if (x != x) return 0;
+  if (x >= limit) return To((u64(1) << (8 * sizeof(To) - 1)) - 1);
+  if (x < -limit) return To(u64(1) << (8 * sizeof(To) - 1));
+  return To(x);
+}
+template <> struct Convert<i32, float> { static DEVICE i32 of(float x) { return truncated<i32>(x); } };
+template <> struct Convert<i64, float> { static DEVICE i64 of(float x) { return truncated<i64>(x); } };
+template <> struct Convert<i32, double> { static DEVICE i32 of(double x) { return truncated<i32>(x); } };
+template <> struct Convert<i64, double> { static DEVICE i64 of(double x) { return truncated<i64>(x); } };
+template <class To, class From> DEVICE To convert(From x) { return Convert<To, From>::of(x); }
+DEVICE u32 pack2(bf16, float x, float y) { return pack_bf16(x, y); }
+DEVICE u32 pack2(f16, float x, float y) { return pack_f16(x, y); }
+
+// Vec is W elements that stand side by side in the iteration space, in registers.
+template <class T, int W> struct Vec {
+  T v[W];
+  DEVICE T &operator[](int i) { return v[i]; }
+  DEVICE const T &operator[](int i) const { return v[i]; }
+};
+
+template <int W, class T> DEVICE Vec<T, W> splat(T x) {
+  Vec<T, W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r[i] = x;
+  return r;
+}
+
+// map applies f to each element, or to pairs of elements; a scalar stands for W equal ones.
+template <class F, class T, int W> DEVICE auto map(F f, Vec<T, W> x) {
+  Vec<decltype(f(x[0])), W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r[i] = f(x[i]);
+  return r;
+}
+template <class F, class T, class U, int W> DEVICE auto map(F f, Vec<T, W> x, Vec<U, W> y) {
+  Vec<decltype(f(x[0], y[0])), W> r;
+#pragma unroll
+  for (int i = 0; i < W; i++) r[i] = f(x[i], y[i]);
+  return r;
+}
+template <class F, class T, class U, int W> DEVICE auto map(F f, Vec<T, W> x, U y) { return map(f, x, splat<W>(y)); }
+template <class F, class T, class U, int W> DEVICE auto map(F f, T x, Vec<U, W> y) { return map(f, splat<W>(x), y); }
+
+// Words are moved between memory and registers 16, 8, 4, 2 or 1 bytes at a time.
+template <int BYTES> struct Word;
+template <> struct Word<1> { typedef u8 type; };
+template <> struct Word<2> { typedef u16 type; };
+template <> struct Word<4> { typedef u32 type; };
+template <> struct Word<8> { typedef uint2 type; };
+template <> struct Word<16> { typedef uint4 type; };
+
+constexpr DEVICE int least(int a, int b) { return a < b ? a : b; }
+
+// load reads W elements, STRIDE apart, that begin at p, into lanes of type L. ALIGN is a power of two of which p is known
+// to be a multiple, in bytes.
+template <class L, int W, int STRIDE, int ALIGN, class T> DEVICE Vec<L, W> load(const T *p) {
+  Vec<L, W> r;
+  if constexpr (STRIDE == 0) {
+    r = splat<W>(convert<L>(*p));
+  } else if constexpr (STRIDE == 1 && W > 1 && ALIGN > int(sizeof(T))) {
+    constexpr int bytes = least(least(ALIGN, 16), W * int(sizeof(T)));
+    constexpr int n = bytes / int(sizeof(T));
+    typedef typename Word<bytes>::type word;
+#pragma unroll
+    for (int i = 0; i < W / n; i++) {
+      union { word w; T t[n]; } u;
+      u.w = reinterpret_cast<const word *>(p)[i];
+#pragma unroll
+      for (int j = 0; j < n; j++) r[i * n + j] = convert<L>(u.t[j]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < W; i++) r[i] = convert<L>(p[i64(i) * STRIDE]);
+  }
+  return r;
+}
+
+// store writes W elements, STRIDE apart, from p on; see load.
+template <int STRIDE, int ALIGN, class T, class L, int W> DEVICE void store(T *p, const Vec<L, W> &x) {
+  if constexpr (STRIDE == 1 && W > 1 && ALIGN > int(sizeof(T))) {
+    constexpr int bytes = least(least(ALIGN, 16), W * int(sizeof(T)));
+    constexpr int n = bytes / int(sizeof(T));
+    typedef typename Word<bytes>::type word;
+#pragma unroll
+    for (int i = 0; i < W / n; i++) {
+      union { word w; T t[n]; } u;
+      if constexpr (sizeof(T) == 2 && n > 1 && sizeof(L) == 4) {
+        u32 *pairs = reinterpret_cast<u32 *>(&u.w);
+#pragma unroll
+        for (int j = 0; j < n / 2; j++) pairs[j] = pack2(T{}, x[i * n + 2 * j], x[i * n + 2 * j + 1]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < n; j++) u.t[j] = convert<T>(x[i * n + j]);
+      }
+      reinterpret_cast<word *>(p)[i] = u.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < W; i++) p[i64(i) * STRIDE] = convert<T>(x[i]);
+  }
+}
+
+// Status is what a run reports; see kernels.Status. The first to find something wins.
+struct Status {
+  i32 code, unused;
+  i64 where, value, limit;
+};
+enum { STATUS_INDEX = 1, STATUS_START = 2, STATUS_LENGTH = 3, STATUS_DIVISION = 4 };
+DEVICE void fail(Status *s, i32 code, i64 where, i64 value, i64 limit) {
+  if (atomicCAS(&s->code, 0, code) == 0) {
+    s->where = where;
+    s->value = value;
+    s->limit = limit;
+  }
+}

@@ -1,0 +1,128 @@
+package cuda
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	"fusec/graph"
+)
+
+//go:embed src/*.cuh
+var sources embed.FS
+
+// include returns a template's text.
+func include(name string) string {
+	text, err := sources.ReadFile("src/" + name + ".cuh")
+	if err != nil {
+		panic(err) // the name is a constant of this package
+	}
+	return string(text)
+}
+
+// A unit is a translation unit in the making: the text, and the fields of the parameter that its entries share.
+type unit struct {
+	args, results []Operand
+	text          strings.Builder
+	fields        []Param
+	decls         []string // of the fields
+	names         map[Param]string
+}
+
+func newUnit(args, results []Operand) *unit {
+	return &unit{args: args, results: results, names: map[Param]string{}}
+}
+
+// ctype is the C++ type that holds an element in memory.
+func ctype(d graph.DType) string {
+	switch d {
+	case graph.F32:
+		return "float"
+	case graph.F64:
+		return "double"
+	case graph.I32:
+		return "i32"
+	case graph.I64:
+		return "i64"
+	}
+	return d.String() // bool, bf16, f16
+}
+
+// lane is the C++ type that an element is computed in.
+func lane(d graph.DType) string {
+	switch d {
+	case graph.F64, graph.I32, graph.I64, graph.Bool:
+		return ctype(d)
+	}
+	return "float"
+}
+
+// arg is the field that points to an argument's buffer; result to a result's. What a launch writes is never const.
+func (u *unit) arg(i int) string {
+	return u.field(Arg(i, 0), "const "+ctype(u.args[i].DType)+" *", fmt.Sprintf("a%d", i))
+}
+
+func (u *unit) result(i int) string {
+	return u.field(Result(i, 0), ctype(u.results[i].DType)+" *", fmt.Sprintf("r%d", i))
+}
+
+// scratch is the field that points to the scratch memory from a byte on.
+func (u *unit) scratch(typ, name string, byte int64) string {
+	return u.field(Scratch(byte), typ+" *", name)
+}
+
+func (u *unit) status() string { return u.field(Param{Kind: StatusPtr}, "Status *", "status") }
+
+// field declares a field once and returns what reads it in an entry.
+func (u *unit) field(p Param, typ, name string) string {
+	if had, ok := u.names[p]; ok {
+		return had
+	}
+	u.fields = append(u.fields, p)
+	u.decls = append(u.decls, typ+name+";")
+	u.names[p] = "p." + name
+	return "p." + name
+}
+
+// printf appends to the text.
+func (u *unit) printf(format string, args ...any) { fmt.Fprintf(&u.text, format, args...) }
+
+// source puts the unit together: prelude, templates, Params, text.
+func (u *unit) source(templates ...string) string {
+	var b strings.Builder
+	for _, t := range append([]string{"prelude", "ops"}, templates...) {
+		b.WriteString(include(t))
+		b.WriteByte('\n')
+	}
+	b.WriteString("struct Params {\n")
+	for _, d := range u.decls {
+		b.WriteString("  " + d + "\n")
+	}
+	b.WriteString("};\n\n")
+	b.WriteString(u.text.String())
+	return b.String()
+}
+
+// remark is what a comment says of a node: the user's name and place.
+func remark(n *graph.Node) string {
+	var parts []string
+	if n.Name != "" {
+		parts = append(parts, fmt.Sprintf("%q", n.Name))
+	}
+	for _, o := range n.Origin {
+		if o.Pos != "" {
+			parts = append(parts, o.Pos)
+			break
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	text := strings.Map(func(r rune) rune {
+		if r < ' ' || r == '\\' || r == 0x7f {
+			return ' ' // a backslash at the end of a line would continue the comment
+		}
+		return r
+	}, strings.Join(parts, " "))
+	return "  // " + text
+}
