@@ -17,6 +17,14 @@ type Device interface {
 	Compile(p *Program) (Executable, error)
 }
 
+// A Placer is a device that has not got a kernel for everything.
+type Placer interface {
+	// Place says of each launch of the program, in its Device and Reason, whether it runs elsewhere.
+	Place(p *Program)
+	// Fallback runs the launches that are placed elsewhere.
+	Fallback() Device
+}
+
 // Executable is a program ready to run. One goroutine uses it at a time.
 type Executable interface {
 	// Bind gives an Input, Param or State buffer its memory. The tensor is read in place by each run, and written in

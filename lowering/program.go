@@ -1,6 +1,7 @@
 package lowering
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -65,6 +66,8 @@ type Launch struct {
 	Results []View
 	FLOPs   int64
 	Bytes   int64 // of the buffers read and written, each part once
+	// Device is where the launch runs, if that is not the program's target, and Reason why it does not run there.
+	Device, Reason string
 }
 
 // Binding names a buffer that is handed out.
@@ -98,8 +101,8 @@ func (p *Program) Trace() *trace.Program {
 		}
 	}
 	for _, l := range p.Launches {
-		r := trace.Launch{Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name, Device: p.Target,
-			FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
+		r := trace.Launch{Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name,
+			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
 		for _, v := range l.Args {
 			r.Reads = append(r.Reads, p.bufferName(v.Buffer))
 		}

@@ -87,6 +87,7 @@ type Launch struct {
 	Kind     string // such as "linear"
 	Name     string // the user's name for the value it makes
 	Device   string
+	Reason   string // why it does not run on the program's target
 	Reads    []string // buffers
 	Writes   []string
 	FLOPs    int64

@@ -102,11 +102,11 @@ const MaxParams = 4096
 // A Status is what the steps of a program's run report, in device memory: all zero if nothing went wrong. The first step
 // that finds something sets it; steps that write to State or Param check it first and do nothing if it is set.
 type Status struct {
-	Code  int32 // a [StatusCode]
-	_     int32
-	Where int64 // which element of the indices, for example
-	Value int64 // what was found there
-	Limit int64 // and what it should have been below
+	Code   int32 // a [StatusCode]
+	Launch int32 // the number of the launch, once the reports have been collected
+	Where  int64 // which element of the indices, for example
+	Value  int64 // what was found there
+	Limit  int64 // and what it should have been below
 }
 
 // StatusCode says what went wrong.
@@ -114,14 +114,15 @@ type StatusCode = int32
 
 // The codes.
 const (
-	StatusOK     StatusCode = iota
-	StatusIndex             // an index outside 0..Limit-1
-	StatusStart             // a start of a slice from which Limit elements do not fit
-	StatusLength            // a number of valid keys outside 0..Limit
+	StatusOK       StatusCode = iota
+	StatusIndex               // an index outside 0..Limit-1
+	StatusStart               // a start of a slice from which Limit elements do not fit
+	StatusLength              // a number of valid keys outside 0..Limit
+	StatusDivision            // an integer by zero
 )
 
 // Operand describes an argument or a result: its element type and where its elements stand in its buffer. Buffers begin
-// at multiples of 256 bytes.
+// at multiples of 64 bytes.
 type Operand struct {
 	DType  graph.DType
 	Layout graph.Layout

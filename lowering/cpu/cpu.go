@@ -50,6 +50,9 @@ func New(opts ...Option) *Device {
 // Name implements lowering.Device.
 func (d *Device) Name() string { return "cpu" }
 
+// Workers is the number of cores that programs use.
+func (d *Device) Workers() int { return d.workers }
+
 // Accepts implements lowering.Device: the CPU has a kernel for every operation.
 func (d *Device) Accepts(op graph.Op, _, _ []graph.Type) error {
 	if graph.InfoOf(op) == nil {

@@ -1,0 +1,39 @@
+package cuda
+
+import "fusec/graph"
+
+// Collect makes the kernel that brings the reports of n launches together: a [Status] for each stands behind the one
+// that StatusPtr points to, which takes the first that is not zero, with the launch's number in Launch.
+func Collect(n int) *Kernel {
+	u := newUnit(nil, nil)
+	status := u.status()
+	launches := u.field(Param{Kind: Int32, Bits: uint64(n)}, "i32 ", "launches")
+	u.printf("KERNEL(collect, 1, 1) { collect_status(%s, %s); }\n", status, launches)
+	return &Kernel{Source: u.source("commit"), Steps: []Step{{Entry: "collect", Grid: [3]int{1, 1, 1}, Block: 1, Params: u.fields}}}
+}
+
+// commitPairs is the number of copies that one step makes: what the parameter has room for.
+const commitPairs = 64
+
+// Commit makes the kernel that copies each argument to the result of the same index, contiguous values of the given
+// types, unless the run has reported something.
+func Commit(types []graph.Type) *Kernel {
+	k := &Kernel{}
+	for first := 0; first < len(types); first += commitPairs {
+		part := types[first:min(first+commitPairs, len(types))]
+		params := []Param{{Kind: StatusPtr}}
+		most := int64(0)
+		for i, t := range part {
+			params = append(params, Result(first+i, 0), Arg(first+i, 0), Param{Kind: Int64, Bits: uint64(t.Bytes())})
+			most = max(most, t.Bytes())
+		}
+		blocks := min(max(ceilDiv(int(most), 16*4*blockThreads), 1), 1024)
+		k.Steps = append(k.Steps, Step{Entry: "commit", Grid: [3]int{blocks, len(part), 1}, Block: blockThreads, Params: params})
+	}
+	u := &unit{}
+	u.decls = []string{"Status *status;", "struct { u8 *to; const u8 *from; i64 bytes; } pair[64];"}
+	u.printf("KERNEL(commit, %d, 1) {\n  if (p.status->code != 0) return;\n  const auto &c = p.pair[blockIdx.y];\n", blockThreads)
+	u.printf("  commit_copy(c.to, c.from, c.bytes, i64(blockIdx.x) * %d + threadIdx.x, i64(gridDim.x) * %d);\n}\n", blockThreads, blockThreads)
+	k.Source = u.source("commit")
+	return k
+}

@@ -1,0 +1,24 @@
+// The end of a run: what the launches reported is brought together, and updates that were computed beside their targets
+// are copied there if nothing was.
+
+// collect finds the first of n launches that reported something, and leaves its report in all[0], with the number of
+// the launch in the field that is free. The reports of the launches follow all[0].
+DEVICE void collect_status(Status *all, int n) {
+  for (int i = 1; i <= n; i++) {
+    if (all[i].code != 0) {
+      all[0] = all[i];
+      all[0].unused = i - 1;
+      return;
+    }
+  }
+  all[0].code = 0;
+}
+
+// commit_copy copies bytes, 16 at a time where both ends allow it.
+DEVICE void commit_copy(u8 *to, const u8 *from, i64 bytes, i64 thread, i64 threads) {
+  const bool aligned = ((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from)) & 15) == 0;
+  const i64 words = aligned ? bytes / 16 : 0;
+  for (i64 i = thread; i < words; i += threads)
+    reinterpret_cast<uint4 *>(to)[i] = reinterpret_cast<const uint4 *>(from)[i];
+  for (i64 i = words * 16 + thread; i < bytes; i += threads) to[i] = from[i];
+}

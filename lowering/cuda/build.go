@@ -1,0 +1,401 @@
+package cuda
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"fusec/graph"
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering"
+	"fusec/lowering/cuda/driver"
+)
+
+// align is what every buffer's place in the block is a multiple of, in bytes.
+const align = 256
+
+const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
+
+// newExecutable compiles the kernels of a program that has been placed, and takes its memory.
+func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
+	gpu, compiler, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	e := &executable{p: p, gpu: gpu, frozen: d.frozen, changed: map[int]bool{},
+		buffers: make([]driver.Ptr, len(p.Buffers)), staged: make([]unsafe.Pointer, len(p.Buffers)),
+		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
+		times: make([]time.Duration, len(p.Launches))}
+	for _, u := range p.Updates {
+		e.changed[u.Target] = true
+	}
+	if err := e.build(d, compiler); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
+	if e.stream, err = e.gpu.NewStream(); err != nil {
+		return err
+	}
+	list := d.Kernels(e.p)
+	var types []graph.Type
+	for _, u := range e.p.Updates {
+		if u.Target != u.Value {
+			types = append(types, e.p.Buffers[u.Target].Type)
+		}
+	}
+	extra := []*kernels.Kernel{kernels.Collect(len(e.p.Launches)), kernels.Commit(types)}
+	modules, err := e.load(append(list, extra...), compiler, d.cfg.Chip)
+	if err != nil {
+		return err
+	}
+	if err := e.takeMemory(list); err != nil {
+		return err
+	}
+	if err := e.takeHostMemory(); err != nil {
+		return err
+	}
+	e.launches = make([]launch, len(list))
+	for i, k := range list {
+		if k == nil {
+			continue
+		}
+		l := &e.p.Launches[i]
+		at := func(views []lowering.View) (p []driver.Ptr) {
+			for _, v := range views {
+				p = append(p, e.buffers[v.Buffer])
+			}
+			return
+		}
+		status := e.status + driver.Ptr(int64(1+i)*statusBytes)
+		if e.updates(l) {
+			status = e.status
+		}
+		if e.launches[i], err = e.bindLaunch(k, modules[i], at(l.Args), at(l.Results), status); err != nil {
+			return e.inLaunch(i, err)
+		}
+	}
+	n := len(list)
+	if e.collect, err = e.bindLaunch(extra[0], modules[n], nil, nil, e.status); err != nil {
+		return err
+	}
+	var from, to []driver.Ptr
+	for _, u := range e.p.Updates {
+		if u.Target != u.Value {
+			from, to = append(from, e.buffers[u.Value]), append(to, e.buffers[u.Target])
+		}
+	}
+	if e.commit, err = e.bindLaunch(extra[1], modules[n+1], from, to, e.status); err != nil {
+		return err
+	}
+	for i := 0; i < len(e.p.Launches); i++ {
+		if e.p.Launches[i].Device != "" {
+			e.parts = append(e.parts, part{from: i, to: i + 1, host: true})
+			continue
+		}
+		if n := len(e.parts); n == 0 || e.parts[n-1].host {
+			e.parts = append(e.parts, part{from: i, to: i})
+		}
+		e.parts[len(e.parts)-1].to = i + 1
+	}
+	if n := len(e.parts); n == 0 || e.parts[n-1].host {
+		e.parts = append(e.parts, part{from: len(list), to: len(list)}) // for what comes at the end
+	}
+	if e.parts[0].host {
+		e.parts = append([]part{{}}, e.parts...) // and at the beginning
+	}
+	if err := e.newEvents(); err != nil {
+		return err
+	}
+	e.host, err = e.newHostLaunches(d)
+	return err
+}
+
+// newEvents makes those between which launches are measured.
+func (e *executable) newEvents() error {
+	for range 2 * len(e.p.Launches) {
+		v, err := e.gpu.NewEvent()
+		if err != nil {
+			return err
+		}
+		e.events = append(e.events, v)
+	}
+	return nil
+}
+
+// load compiles the kernels' sources, each text once, several at a time, and loads the images.
+func (e *executable) load(list []*kernels.Kernel, compiler driver.Compiler, chip kernels.Chip) ([]driver.Module, error) {
+	of := make([]driver.Module, len(list))
+	users := map[string][]int{}
+	var order []string
+	for i, k := range list {
+		if k == nil || len(k.Steps) == 0 || k.Source == "" {
+			continue
+		}
+		if users[k.Source] == nil {
+			order = append(order, k.Source)
+		}
+		users[k.Source] = append(users[k.Source], i)
+	}
+	images, errs := make([][]byte, len(order)), make([]error, len(order))
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for j, source := range order {
+		wait.Add(1)
+		slots <- struct{}{}
+		go func() {
+			defer wait.Done()
+			images[j], _, errs[j] = compiler.Compile(source, chip)
+			<-slots
+		}()
+	}
+	wait.Wait()
+	for j, source := range order {
+		first := users[source][0]
+		name := func(err error) error {
+			if first < len(e.p.Launches) {
+				return e.inLaunch(first, err)
+			}
+			return err
+		}
+		if errs[j] != nil {
+			return nil, name(errs[j])
+		}
+		m, err := e.gpu.Load(images[j])
+		if err != nil {
+			return nil, name(err)
+		}
+		e.modules = append(e.modules, m)
+		for _, i := range users[source] {
+			of[i] = m
+		}
+	}
+	return of, nil
+}
+
+// takeMemory takes one block on the GPU, and gives each buffer its place.
+func (e *executable) takeMemory(list []*kernels.Kernel) error {
+	up := func(n int64) int64 { return (n + align - 1) / align * align }
+	at := up(e.p.ArenaBytes)
+	offsets := make([]int64, len(e.p.Buffers))
+	for i, b := range e.p.Buffers {
+		if b.Role == lowering.Temp {
+			offsets[i] = b.Offset
+			continue
+		}
+		offsets[i] = at
+		at += up(b.Type.Bytes())
+	}
+	for _, k := range list {
+		if k != nil {
+			e.scratchN = max(e.scratchN, up(k.Scratch))
+		}
+	}
+	status := at + e.scratchN
+	e.bytes = status + up(int64(len(e.p.Launches)+1)*statusBytes)
+	block, err := e.gpu.Alloc(e.bytes)
+	if err != nil {
+		return fmt.Errorf("taking %d bytes for program %q (%d of intermediate values, %d of scratch): %w", e.bytes, e.p.Name,
+			e.p.ArenaBytes, e.scratchN, err)
+	}
+	e.block = block
+	for i := range offsets {
+		e.buffers[i] = block + driver.Ptr(offsets[i])
+	}
+	e.scratch, e.status = block+driver.Ptr(at), block+driver.Ptr(status)
+	for i, b := range e.p.Buffers {
+		if b.Role != lowering.Const || b.Type.Shape.Elems() == 0 {
+			continue
+		}
+		from, n, err := bytesOf(b.Value)
+		if err != nil {
+			return fmt.Errorf("constant %q: %w", b.Name, err)
+		}
+		e.tensors[i] = b.Value
+		if err := e.stream.CopyIn(e.buffers[i], from, n); err != nil {
+			return err
+		}
+	}
+	return e.stream.Sync()
+}
+
+// takeHostMemory takes the pinned memory from and to which each run copies.
+func (e *executable) takeHostMemory() error {
+	var places []int64
+	var buffers []int
+	n := (statusBytes + align - 1) / align * align
+	for i, b := range e.p.Buffers {
+		if b.Role != lowering.Output && !e.eachRun(i) {
+			continue
+		}
+		if b.Type.Shape.Elems() == 0 {
+			if b.Role == lowering.Output {
+				e.tensors[i] = graph.NewTensor(b.Type)
+			}
+			continue
+		}
+		buffers, places = append(buffers, i), append(places, n)
+		n += (b.Type.Bytes() + align - 1) / align * align
+	}
+	p, err := e.gpu.AllocHost(n)
+	if err != nil {
+		return fmt.Errorf("taking %d bytes of host memory for copies: %w", n, err)
+	}
+	e.report, e.pinned = (*kernels.Status)(p), n
+	for j, i := range buffers {
+		b := e.p.Buffers[i]
+		e.staged[i] = unsafe.Add(p, places[j])
+		if b.Role == lowering.Output {
+			if e.tensors[i], err = tensorAt(e.staged[i], b.Type); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// bindLaunch resolves a kernel's entries and fills their parameters.
+func (e *executable) bindLaunch(k *kernels.Kernel, m driver.Module, args, results []driver.Ptr, status driver.Ptr) (launch, error) {
+	l := launch{kernel: k}
+	for i := range k.Steps {
+		s := step{Step: &k.Steps[i]}
+		address := func(p kernels.Param) driver.Ptr {
+			switch p.Kind {
+			case kernels.ArgPtr:
+				return args[p.Index] + driver.Ptr(p.Byte)
+			case kernels.ResultPtr:
+				return results[p.Index] + driver.Ptr(p.Byte)
+			case kernels.ScratchPtr:
+				return e.scratch + driver.Ptr(p.Byte)
+			}
+			return status
+		}
+		if s.Entry == "" {
+			s.fill = address(s.Params[0])
+			l.steps = append(l.steps, s)
+			continue
+		}
+		at, size := s.Offsets()
+		s.params = make([]byte, size)
+		for j, p := range s.Params {
+			to := s.params[at[j]:]
+			switch p.Kind {
+			case kernels.Int32, kernels.Float32:
+				binary.LittleEndian.PutUint32(to, uint32(p.Bits))
+			case kernels.Int64:
+				binary.LittleEndian.PutUint64(to, p.Bits)
+			case kernels.MapParam:
+				if err := e.gpu.EncodeMap(p.Map, address(p.Map.Base), (*[128]byte)(to)); err != nil {
+					return l, err
+				}
+			default:
+				binary.LittleEndian.PutUint64(to, uint64(address(p)))
+			}
+		}
+		var err error
+		if s.function, err = m.Function(s.Entry); err != nil {
+			return l, err
+		}
+		l.steps = append(l.steps, s)
+	}
+	return l, nil
+}
+
+// Close implements lowering.Executable. What updates have written comes back first.
+func (e *executable) Close() error {
+	if e.closed {
+		return nil
+	}
+	var errs []error
+	if e.lost == nil {
+		errs = append(errs, e.Sync())
+	}
+	e.closed = true
+	for _, t := range e.parts {
+		if t.graph != nil {
+			errs = append(errs, t.graph.Close())
+		}
+	}
+	for _, v := range e.events {
+		errs = append(errs, v.Close())
+	}
+	for _, m := range e.modules {
+		errs = append(errs, m.Unload())
+	}
+	if e.stream != nil {
+		errs = append(errs, e.stream.Close())
+	}
+	if e.block != 0 {
+		errs = append(errs, e.gpu.Free(e.block))
+	}
+	if e.report != nil {
+		for i := range e.p.Buffers { // outputs stay readable
+			if e.staged[i] != nil && e.p.Buffers[i].Role == lowering.Output {
+				e.tensors[i].Data = e.tensors[i].Clone().Data
+			}
+		}
+		errs = append(errs, e.gpu.FreeHost(unsafe.Pointer(e.report)))
+	}
+	if e.host != nil {
+		e.host.close()
+	}
+	errs = append(errs, e.gpu.Close())
+	if e.lost != nil {
+		return nil // all of it went with the context
+	}
+	return errors.Join(errs...)
+}
+
+// bytesOf is where a tensor's elements lie, and how many bytes they are.
+func bytesOf(t *graph.Tensor) (unsafe.Pointer, int64, error) {
+	if err := t.Check(); err != nil {
+		return nil, 0, err
+	}
+	n := t.Type.Bytes()
+	switch d := t.Data.(type) {
+	case []float32:
+		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
+	case []float64:
+		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
+	case []int32:
+		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
+	case []int64:
+		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
+	case []bool:
+		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
+	case []uint16:
+		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
+	}
+	return nil, 0, fmt.Errorf("elements of Go type %T", t.Data)
+}
+
+// tensorAt is a tensor on memory that Go does not manage.
+func tensorAt(p unsafe.Pointer, t graph.Type) (*graph.Tensor, error) {
+	n := t.Shape.Elems()
+	r := &graph.Tensor{Type: t}
+	switch t.DType {
+	case graph.F32:
+		r.Data = unsafe.Slice((*float32)(p), n)
+	case graph.F64:
+		r.Data = unsafe.Slice((*float64)(p), n)
+	case graph.I32:
+		r.Data = unsafe.Slice((*int32)(p), n)
+	case graph.I64:
+		r.Data = unsafe.Slice((*int64)(p), n)
+	case graph.Bool:
+		r.Data = unsafe.Slice((*bool)(p), n)
+	default:
+		if t.DType.Size() != 2 || n > math.MaxInt32 {
+			return nil, fmt.Errorf("a value of type %v", t)
+		}
+		r.Data = unsafe.Slice((*uint16)(p), n)
+	}
+	return r, nil
+}

@@ -1,0 +1,454 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"fusec/graph"
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering"
+	"fusec/lowering/cuda/driver"
+)
+
+// An executable is a program on a GPU. All its memory there is one block: the arena, a place for each other buffer, the
+// scratch memory that the launches share, and the reports of the launches.
+type executable struct {
+	p        *lowering.Program
+	gpu      driver.GPU
+	stream   driver.Stream
+	frozen   bool
+	modules  []driver.Module
+	launches []launch
+	collect  launch
+	commit   launch
+	parts    []part
+
+	block    driver.Ptr // all memory on the GPU
+	bytes    int64      // of it
+	buffers  []driver.Ptr
+	scratch  driver.Ptr
+	scratchN int64
+	status   driver.Ptr
+	report   *kernels.Status // pinned
+	staged   []unsafe.Pointer
+	pinned   int64
+
+	tensors []*graph.Tensor // bound, constant, or on pinned memory for outputs
+	stale   []bool          // of each buffer: the bound tensor has not been copied to the GPU
+	changed map[int]bool    // sources that updates write
+	ahead   bool            // the GPU's values of those are newer than the bound tensors
+	host    *hostLaunches
+	profile bool
+	events  []driver.Event
+	times   []time.Duration
+	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
+	closed  bool
+	lost    error
+}
+
+// A launch is a kernel that is loaded; without steps it runs on the processor.
+type launch struct {
+	kernel *kernels.Kernel
+	steps  []step
+}
+
+type step struct {
+	*kernels.Step
+	function driver.Function
+	params   []byte
+	fill     driver.Ptr
+}
+
+// A part is a stretch of launches that are replayed as one graph, or one launch on the processor.
+type part struct {
+	from, to int
+	host     bool
+	graph    driver.Graph
+}
+
+// Watch implements lowering.Executable.
+func (e *executable) Watch(check func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error) {
+	e.watch = check
+}
+
+// Output implements lowering.Executable.
+func (e *executable) Output(buffer int) *graph.Tensor { return e.tensors[buffer] }
+
+// Times implements lowering.Executable.
+func (e *executable) Times() []time.Duration { return e.times }
+
+// Memory implements lowering.Executable.
+func (e *executable) Memory() lowering.Memory {
+	m := lowering.Memory{Arena: e.p.ArenaBytes, Scratch: e.scratchN}
+	for _, b := range e.p.Buffers {
+		if b.Role == lowering.Output {
+			m.Outputs += b.Type.Bytes()
+		}
+	}
+	m.Kernels = e.bytes - m.Arena - m.Outputs - m.Scratch
+	return m
+}
+
+// Bind implements lowering.Executable.
+func (e *executable) Bind(buffer int, t *graph.Tensor) error {
+	b := e.p.Buffers[buffer]
+	switch {
+	case t == nil:
+		return fmt.Errorf("%s %q was given no value", b.Role, b.Name)
+	case t.Type != b.Type:
+		return fmt.Errorf("%s %q is %v; it was given a value of type %v", b.Role, b.Name, b.Type, t.Type)
+	case b.Role != lowering.Input && b.Role != lowering.Param && b.Role != lowering.State:
+		return fmt.Errorf("buffer %q cannot be bound: its role is %s", b.Name, b.Role)
+	}
+	e.tensors[buffer] = t
+	e.stale[buffer] = true
+	return nil
+}
+
+// eachRun reports whether a buffer is copied to the GPU before each run.
+func (e *executable) eachRun(buffer int) bool {
+	switch e.p.Buffers[buffer].Role {
+	case lowering.Input:
+		return true
+	case lowering.Param:
+		return !e.frozen && !e.changed[buffer]
+	}
+	return false
+}
+
+// Run implements lowering.Executable.
+func (e *executable) Run() error {
+	switch {
+	case e.closed:
+		return errors.New("the program is closed")
+	case e.lost != nil:
+		return e.lost
+	}
+	if err := e.upload(); err != nil {
+		return e.broken(err)
+	}
+	var err error
+	if e.profile || e.watch != nil {
+		err = e.runEach()
+	} else {
+		err = e.replay()
+	}
+	if err != nil {
+		return e.broken(err)
+	}
+	e.ahead = e.ahead || len(e.p.Updates) > 0
+	return nil
+}
+
+// broken remembers that the GPU is gone.
+func (e *executable) broken(err error) error {
+	if errors.Is(err, driver.ErrLost) {
+		e.lost = fmt.Errorf("%w; compile the program again to go on", err)
+		return e.lost
+	}
+	return err
+}
+
+// upload copies what has been bound since the last run, and puts what changes from run to run where the graph's copies
+// find it.
+func (e *executable) upload() error {
+	waits := false
+	for i, b := range e.p.Buffers {
+		switch b.Role {
+		case lowering.Input, lowering.Param, lowering.State:
+		default:
+			continue
+		}
+		t := e.tensors[i]
+		if t == nil {
+			if e.needs(i) {
+				return fmt.Errorf("%s %q has no value", b.Role, b.Name)
+			}
+			continue
+		}
+		if t.Type.Shape.Elems() == 0 {
+			continue
+		}
+		from, n, err := bytesOf(t)
+		if err != nil {
+			return fmt.Errorf("%s %q: %w", b.Role, b.Name, err)
+		}
+		if e.staged[i] != nil {
+			copy(unsafe.Slice((*byte)(e.staged[i]), n), unsafe.Slice((*byte)(from), n))
+			continue
+		}
+		if e.stale[i] {
+			if err := e.stream.CopyIn(e.buffers[i], from, n); err != nil {
+				return fmt.Errorf("copying %s %q to the GPU: %w", b.Role, b.Name, err)
+			}
+			waits = true
+			e.stale[i] = false
+		}
+	}
+	if waits {
+		return e.stream.Sync()
+	}
+	return nil
+}
+
+// needs reports whether a launch or an update reads or writes a buffer.
+func (e *executable) needs(buffer int) bool {
+	return e.p.Buffers[buffer].Last >= 0 || e.changed[buffer]
+}
+
+// begin queues what comes before the first launch.
+func (e *executable) begin() error {
+	if err := e.stream.Fill(e.status, 0, int64(len(e.p.Launches)+1)*statusBytes); err != nil {
+		return err
+	}
+	for i, b := range e.p.Buffers {
+		if e.staged[i] != nil && b.Role != lowering.Output {
+			if err := e.stream.CopyIn(e.buffers[i], e.staged[i], b.Type.Bytes()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// end queues what comes after the last launch: the updates that are copied, the outputs and the report.
+func (e *executable) end() error {
+	if err := e.queue(&e.collect); err != nil {
+		return err
+	}
+	if err := e.queue(&e.commit); err != nil {
+		return err
+	}
+	for i, b := range e.p.Buffers {
+		if e.staged[i] != nil && b.Role == lowering.Output {
+			if err := e.stream.CopyOut(e.staged[i], e.buffers[i], b.Type.Bytes()); err != nil {
+				return err
+			}
+		}
+	}
+	return e.stream.CopyOut(unsafe.Pointer(e.report), e.status, statusBytes)
+}
+
+// queue starts the steps of a launch.
+func (e *executable) queue(l *launch) error {
+	for i := range l.steps {
+		s := &l.steps[i]
+		var err error
+		if s.Entry == "" {
+			err = e.stream.Fill(s.fill, s.Value, s.Bytes)
+		} else {
+			err = e.stream.Launch(s.function, s.Grid, s.Block, s.Shared, s.params)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replay runs the parts, recording each stretch on the GPU the first time.
+func (e *executable) replay() error {
+	for i := range e.parts {
+		t := &e.parts[i]
+		if t.host {
+			if err := e.runHost(t.from); err != nil {
+				return e.inLaunch(t.from, err)
+			}
+			continue
+		}
+		if t.graph == nil {
+			if err := e.record(t, i == 0, i == len(e.parts)-1); err != nil {
+				return err
+			}
+		}
+		if err := t.graph.Launch(e.stream); err != nil {
+			return err
+		}
+	}
+	return e.finish()
+}
+
+// record makes the graph of a stretch of launches.
+func (e *executable) record(t *part, first, last bool) (err error) {
+	if err := e.stream.BeginCapture(); err != nil {
+		return err
+	}
+	defer func() {
+		g, end := e.stream.EndCapture()
+		if err = errors.Join(err, end); err == nil {
+			t.graph = g
+		} else if g != nil {
+			g.Close()
+		}
+	}()
+	if first {
+		if err := e.begin(); err != nil {
+			return err
+		}
+	}
+	for i := t.from; i < t.to; i++ {
+		if err := e.launch(i); err != nil {
+			return e.inLaunch(i, err)
+		}
+	}
+	if last {
+		return e.end()
+	}
+	return nil
+}
+
+// launch queues launch i; before the first one that writes an update, the reports of those before it are collected.
+func (e *executable) launch(i int) error {
+	if e.p.Updates != nil && i == e.firstUpdate() {
+		if err := e.queue(&e.collect); err != nil {
+			return err
+		}
+	}
+	return e.queue(&e.launches[i])
+}
+
+// firstUpdate is the first launch that writes a State or Param in place, or −1.
+func (e *executable) firstUpdate() int {
+	for i := range e.p.Launches {
+		if e.updates(&e.p.Launches[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// updates reports whether a launch writes a State or Param in place.
+func (e *executable) updates(l *lowering.Launch) bool {
+	for _, v := range l.Results {
+		if r := e.p.Buffers[v.Buffer].Role; r == lowering.State || r == lowering.Param {
+			return true
+		}
+	}
+	return false
+}
+
+// runEach runs launch by launch, to measure or to look at values.
+func (e *executable) runEach() error {
+	if err := e.begin(); err != nil {
+		return err
+	}
+	for i := range e.p.Launches {
+		var err error
+		switch {
+		case e.p.Launches[i].Device != "":
+			start := time.Now()
+			err = e.runHost(i)
+			e.times[i] = time.Since(start)
+		case e.profile:
+			err = e.measure(i)
+		default:
+			err = e.launch(i)
+		}
+		if err != nil {
+			return e.inLaunch(i, err)
+		}
+		if e.watch != nil {
+			if err := e.stream.Sync(); err != nil {
+				return e.inLaunch(i, err)
+			}
+			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
+				return err
+			}
+		}
+	}
+	if err := e.end(); err != nil {
+		return err
+	}
+	if err := e.finish(); err != nil {
+		return err
+	}
+	for i := range e.p.Launches {
+		if e.profile && e.p.Launches[i].Device == "" {
+			var err error
+			if e.times[i], err = e.events[2*i+1].Since(e.events[2*i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// measure queues a launch between two events.
+func (e *executable) measure(i int) error {
+	if err := e.stream.Record(e.events[2*i]); err != nil {
+		return err
+	}
+	if err := e.launch(i); err != nil {
+		return err
+	}
+	return e.stream.Record(e.events[2*i+1])
+}
+
+// finish waits for the run and makes an error of its report.
+func (e *executable) finish() error {
+	if err := e.stream.Sync(); err != nil {
+		return err
+	}
+	return e.reported()
+}
+
+func (e *executable) reported() error {
+	r := e.report
+	if r.Code == kernels.StatusOK {
+		return nil
+	}
+	return e.inLaunch(int(r.Launch), r.Err(e.p.Launches[r.Launch].Op.OpName()))
+}
+
+// inLaunch names the launch in which an error came.
+func (e *executable) inLaunch(i int, err error) error {
+	return fmt.Errorf("launch %d, %s: %w", i, e.p.Launches[i].Node.Where(), err)
+}
+
+// Profile implements lowering.Executable.
+func (e *executable) Profile(on bool) { e.profile = on }
+
+// value copies what stands in a view from the GPU.
+func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
+	whole := graph.NewTensor(graph.Type{DType: v.DType, Shape: graph.ShapeOf(e.p.Buffers[v.Buffer].Type.Shape.Elems())})
+	if err := e.download(v.Buffer, whole); err != nil {
+		return nil, err
+	}
+	return e.host.contiguous(whole, v)
+}
+
+// download copies a buffer into a tensor and waits for it.
+func (e *executable) download(buffer int, t *graph.Tensor) error {
+	if t.Type.Shape.Elems() == 0 {
+		return nil
+	}
+	to, n, err := bytesOf(t)
+	if err != nil {
+		return err
+	}
+	if err := e.stream.CopyOut(to, e.buffers[buffer], n); err != nil {
+		return err
+	}
+	return e.stream.Sync()
+}
+
+// Sync brings the values of State and Params that updates have written back to the tensors that are bound to them.
+func (e *executable) Sync() error {
+	if !e.ahead || e.closed {
+		return nil
+	}
+	if e.lost != nil {
+		return e.lost
+	}
+	for i := range e.p.Buffers {
+		if e.changed[i] && !e.stale[i] && e.tensors[i] != nil {
+			if err := e.download(i, e.tensors[i]); err != nil {
+				return fmt.Errorf("copying %q from the GPU: %w", e.p.Buffers[i].Name, err)
+			}
+		}
+	}
+	e.ahead = false
+	return nil
+}
