@@ -119,9 +119,16 @@ func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes
 	if cfg.watchNonFinite {
 		opts = append(opts, lowering.CopyUpdates())
 	}
+	placer, places := device.(lowering.Placer)
+	if places {
+		opts = append(opts, lowering.CannotUndo())
+	}
 	program, err := lowering.Lower(final, device.Name(), opts...)
 	if err != nil {
 		return final, tr, nil, err
+	}
+	if places {
+		placer.Place(program)
 	}
 	tr.Program = program.Trace()
 	return final, tr, program, nil

@@ -21,8 +21,6 @@ type Device interface {
 type Placer interface {
 	// Place says of each launch of the program, in its Device and Reason, whether it runs elsewhere.
 	Place(p *Program)
-	// Fallback runs the launches that are placed elsewhere.
-	Fallback() Device
 }
 
 // Executable is a program ready to run. One goroutine uses it at a time.

@@ -13,6 +13,10 @@ type Option func(*lowerer)
 // run can still be given up after its last launch.
 func CopyUpdates() Option { return func(l *lowerer) { l.copyUpdates = true } }
 
+// CannotUndo is for a device that cannot take back what a launch has written: only launches that run after all that can
+// fail write into a State or Param.
+func CannotUndo() Option { return func(l *lowerer) { l.cannotUndo = true } }
+
 // Lower makes the program of a graph, in which every computation is an operation that the target can launch. The
 // graph's nodes stay referenced by the launches.
 func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
@@ -49,7 +53,9 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 		}
 		l.p.Updates = append(l.p.Updates, Update{l.at[u.Target].Buffer, b})
 	}
-	updateInPlace(l.p)
+	if !l.cannotUndo {
+		updateInPlace(l.p)
+	}
 	plan(l.p)
 	return l.p, nil
 }
@@ -60,6 +66,7 @@ type lowerer struct {
 	results map[*graph.Node][]View // of a node that is launched, all results
 
 	copyUpdates bool
+	cannotUndo  bool
 	inPlace     inPlace
 }
 

@@ -99,6 +99,11 @@ func (c *Context) Accepts(op graph.Op, args ...*graph.Node) error {
 	if c.Target == nil {
 		return nil
 	}
+	return c.ask(c.Target.Accepts, op, args)
+}
+
+// ask puts the question of [Target.Accepts] with the types of an operation's operands and results.
+func (c *Context) ask(accepts func(graph.Op, []graph.Type, []graph.Type) error, op graph.Op, args []*graph.Node) error {
 	results, err := graph.ResultTypes(op, args)
 	if err != nil {
 		return err
@@ -107,7 +112,7 @@ func (c *Context) Accepts(op graph.Op, args ...*graph.Node) error {
 	for i, a := range args {
 		types[i] = a.Type
 	}
-	return c.Target.Accepts(op, types, results)
+	return accepts(op, types, results)
 }
 
 // Run compiles a graph. It leaves g as it is and returns the graph after the last pass and a record of every stage.

@@ -73,8 +73,10 @@ func New(opts ...Option) *Device {
 // Name implements lowering.Device.
 func (d *Device) Name() string { return "cuda" }
 
-// Fallback is what runs the launches that have no kernel on the GPU.
-func (d *Device) Fallback() lowering.Device { return d.host }
+// FallbackAccepts says whether the processor has the kernel that the GPU lacks.
+func (d *Device) FallbackAccepts(op graph.Op, args, results []graph.Type) error {
+	return d.host.Accepts(op, args, results)
+}
 
 // Accepts implements lowering.Device: the error says why there is no kernel.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
