@@ -3,10 +3,28 @@
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.6.1
 
-.PHONY: build test lint cover race fuzz avx2 arm64 smoke models peers clean
+WITH_CUDA = lowering/cuda/driver/gpu/with-cuda.sh
+CUDA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-cuda/pip
+
+.PHONY: build gpu gpu-test-binaries cuda-tools test lint cover race fuzz avx2 arm64 smoke models peers clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
+
+gpu: ## bin/fusec with CUDA, where the headers of CUDA 12 or 13 are installed; it says what is missing
+	$(WITH_CUDA) $(GO) build -tags gpu -o bin/fusec ./cmd/fusec
+
+gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package with tests that need a GPU, to be run where there is one
+	@mkdir -p bin
+	for dir in $$(grep -rl --include='*_test.go' '^//go:build gpu$$' . | xargs -n 1 dirname | sort -u); do \
+		$(WITH_CUDA) $(GO) test -c -tags gpu -o bin/$$(echo $${dir#./} | tr / -).gpu.test $$dir || exit 1; \
+	done
+
+cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user's cache folder; they need no GPU
+	python3 -m pip install --quiet --no-deps --upgrade --target '$(CUDA_TOOLS)' \
+		nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
+	@ls '$(CUDA_TOOLS)/nvidia/cu13/lib/libnvrtc.so.13' '$(CUDA_TOOLS)/nvidia/cu13/include/cuda.h' \
+		'$(CUDA_TOOLS)/nvidia/cu13/bin/cuobjdump' '$(CUDA_TOOLS)/nvidia/cu13/bin/nvdisasm'
 
 test: ## all tests; they need nothing but Go
 	$(GO) test ./...

@@ -4,6 +4,7 @@ go 1.26
 
 require (
 	github.com/chewxy/hm v1.0.0
+	github.com/ebitengine/purego v0.10.2
 	github.com/emicklei/dot v1.8.0
 	github.com/fogleman/gg v1.3.0
 	github.com/goccy/go-graphviz v0.2.9
@@ -12,6 +13,7 @@ require (
 	golang.org/x/sys v0.44.0
 	gonum.org/v1/gonum v0.11.0
 	gonum.org/v1/plot v0.11.0
+	gorgonia.org/cu v0.9.6
 	gorgonia.org/gorgonia v0.9.18
 	gorgonia.org/tensor v0.9.24
 )
@@ -39,7 +41,6 @@ require (
 	golang.org/x/text v0.19.0 // indirect
 	golang.org/x/xerrors v0.0.0-20200804184101-5ec99f83aff1 // indirect
 	google.golang.org/protobuf v1.28.0 // indirect
-	gorgonia.org/cu v0.9.6 // indirect
 	gorgonia.org/dawson v1.2.0 // indirect
 	gorgonia.org/vecf32 v0.9.0 // indirect
 	gorgonia.org/vecf64 v0.9.0 // indirect

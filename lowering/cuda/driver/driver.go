@@ -2,7 +2,7 @@
 // gorgonia.org/cu, package emulator on the processor, for tests without a GPU.
 //
 // All methods may be called from any goroutine; calls on one Stream are ordered by the caller. Errors name the call and
-// what the driver said; [Lost] tells those after which the GPU's memory is gone.
+// what the driver said; [ErrLost] tells those after which the GPU's memory is gone.
 package driver
 
 import (
@@ -19,8 +19,8 @@ type Ptr uint64
 // GPU is one device, opened: a context of its own.
 type GPU interface {
 	Chip() kernels.Chip
-	// Alloc gives memory that begins at a multiple of 256 bytes. The error of a GPU that has too little wraps
-	// [ErrOutOfMemory].
+	// Alloc gives memory that begins at a multiple of 256 bytes; for no bytes the address 0. The error of a GPU that has
+	// too little wraps [ErrOutOfMemory].
 	Alloc(bytes int64) (Ptr, error)
 	Free(Ptr) error
 	// AllocHost gives host memory that the GPU can copy from and to while the processor does something else.

@@ -1,0 +1,128 @@
+// Package cache keeps what a CUDA compiler makes on disk, so that each kernel is compiled once per machine. Processes
+// may share a folder.
+package cache
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"fusec/graph/atomicfile"
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver"
+)
+
+// Variable is the environment variable that names the folder of images.
+const Variable = "FUSEC_CACHE"
+
+// Limit is how many bytes of images are kept unless [Compiler.Limit] says otherwise.
+const Limit = 1 << 30
+
+// Folder is $FUSEC_CACHE or, if that is not set, fusec/cuda in the user's cache folder.
+func Folder() (string, error) {
+	if dir := os.Getenv(Variable); dir != "" {
+		return dir, nil
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no folder for compiled kernels: %w; set %s", err, Variable)
+	}
+	return filepath.Join(dir, "fusec", "cuda"), nil
+}
+
+// Compiler gives the images of another compiler, from disk where they are there. An image is found by the source
+// without its comments ([kernels.Key]), the chip's target, and the compiler's version, which holds its options.
+// Images that were damaged on the disk are made anew. A folder that cannot be written costs time and nothing else.
+type Compiler struct {
+	// Limit is how many bytes of images the folder keeps: those that were not used for longest are removed when one is
+	// added. It may be changed before the first call.
+	Limit int64
+
+	of  driver.Compiler
+	dir string
+
+	mu      sync.Mutex
+	running map[string]*compilation
+}
+
+var _ driver.Compiler = (*Compiler)(nil)
+
+// compilation is one that some goroutine has begun and others may wait for.
+type compilation struct {
+	done  chan struct{}
+	image []byte
+	log   string
+	err   error
+}
+
+// New keeps the images of a compiler in the folder, which is made when the first image is.
+func New(of driver.Compiler, dir string) *Compiler {
+	return &Compiler{Limit: Limit, of: of, dir: dir, running: map[string]*compilation{}}
+}
+
+// Version is that of the compiler.
+func (c *Compiler) Version() string { return c.of.Version() }
+
+// Compile implements [driver.Compiler]. The log is what the compiler said when it made the image. Goroutines that ask
+// for one image at the same time wait for one compilation; the image is theirs to share, not to change.
+func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log string, err error) {
+	key := c.key(source, chip)
+	c.mu.Lock()
+	if r := c.running[key]; r != nil {
+		c.mu.Unlock()
+		<-r.done
+		return r.image, r.log, r.err
+	}
+	r := &compilation{done: make(chan struct{}), err: errors.New("the compiler panicked")}
+	c.running[key] = r
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.running, key)
+		c.mu.Unlock()
+		close(r.done)
+	}()
+	r.image, r.log, r.err = c.compile(source, chip, filepath.Join(c.dir, key+suffix))
+	return r.image, r.log, r.err
+}
+
+// compile reads the image at path, or makes it and writes it there.
+func (c *Compiler) compile(source string, chip kernels.Chip, path string) ([]byte, string, error) {
+	if image, log, ok := read(path); ok {
+		now := time.Now()
+		_ = os.Chtimes(path, now, now) // when it was last used
+		return image, log, nil
+	}
+	image, log, err := c.of.Compile(source, chip)
+	if err != nil {
+		return nil, log, err
+	}
+	if c.store(path, image, log) == nil {
+		trim(c.dir, c.Limit, path)
+	}
+	return image, log, nil
+}
+
+// key is the name of an image's file.
+func (c *Compiler) key(source string, chip kernels.Chip) string {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\n%s\n%s", kernels.Key(source), chip.Target(), c.of.Version())
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// store writes an image whole, or not at all.
+func (c *Compiler) store(path string, image []byte, log string) error {
+	if err := os.MkdirAll(c.dir, 0o777); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(encode(image, log))
+		return err
+	})
+}

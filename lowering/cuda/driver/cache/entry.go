@@ -1,0 +1,100 @@
+package cache
+
+// One file of the folder: what it holds, and which files go when there are too many.
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"fusec/graph/atomicfile"
+)
+
+const suffix = ".image"
+
+// magic begins every entry. After it come the SHA-256 of all that follows that, the length of the log in eight bytes,
+// the log and the image.
+var magic = []byte("fusec CUDA image 1\n")
+
+func encode(image []byte, log string) []byte {
+	body := binary.LittleEndian.AppendUint64(nil, uint64(len(log)))
+	body = append(append(body, log...), image...)
+	sum := sha256.Sum256(body)
+	return slices.Concat(magic, sum[:], body)
+}
+
+// read gives the image and the log at path, and whether they are there and as they were written.
+func read(path string) (image []byte, log string, ok bool) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, "", false
+	}
+	b, ok = bytes.CutPrefix(b, magic)
+	if !ok || len(b) < sha256.Size+8 {
+		return nil, "", false
+	}
+	body := b[sha256.Size:]
+	if sha256.Sum256(body) != [sha256.Size]byte(b) {
+		return nil, "", false
+	}
+	n := binary.LittleEndian.Uint64(body)
+	body = body[8:]
+	if n > uint64(len(body)) {
+		return nil, "", false
+	}
+	return body[n:], string(body[:n]), true
+}
+
+// abandoned is the age at which a temporary file can only be one of a process that was killed.
+const abandoned = time.Hour
+
+// trim removes entries from the folder until no more than limit bytes are left, those that were not used for longest
+// first, and never keep; and the temporary files of processes that were killed. What it cannot remove stays: the next
+// one may.
+func trim(dir string, limit int64, keep string) {
+	type entry struct {
+		path string
+		size int64
+		used time.Time
+	}
+	var entries []entry
+	total := int64(0)
+	files, _ := os.ReadDir(dir)
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil || !info.Mode().IsRegular() {
+			continue // another process has removed it, or it is none of ours
+		}
+		path := filepath.Join(dir, f.Name())
+		if base, ok := atomicfile.Temporary(f.Name()); ok && strings.HasSuffix(base, suffix) {
+			if time.Since(info.ModTime()) > abandoned {
+				os.Remove(path)
+			}
+			continue
+		}
+		if !strings.HasSuffix(f.Name(), suffix) {
+			continue
+		}
+		total += info.Size()
+		if path != keep {
+			entries = append(entries, entry{path, info.Size(), info.ModTime()})
+		}
+	}
+	slices.SortFunc(entries, func(a, b entry) int {
+		return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.path, b.path))
+	})
+	for _, e := range entries {
+		if total <= limit {
+			return
+		}
+		if os.Remove(e.path) == nil {
+			total -= e.size
+		}
+	}
+}

@@ -1,0 +1,223 @@
+//go:build gpu
+
+package gpu
+
+// A device and its memory.
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver"
+)
+
+// load loads and initialises the driver, once.
+var load = sync.OnceValue(func() error {
+	var message *C.char
+	switch r := C.fusec_cuda_load(&message); r {
+	case C.CUDA_SUCCESS:
+	case -1:
+		return fmt.Errorf("there is no CUDA driver on this machine: %s", C.GoString(message))
+	case C.CUDA_ERROR_NO_DEVICE:
+		return errors.New("this machine has no GPU that CUDA can use (CUDA_ERROR_NO_DEVICE)")
+	default:
+		return failure("cuInit", C.CUresult(r))
+	}
+	if has, want := cu.Version(), int(C.CUDA_VERSION); has/1000 < want/1000 {
+		return fmt.Errorf("the driver is of CUDA %d.%d, and this program was built for CUDA %d: install a newer driver, "+
+			"or build with CUDA %[1]d", has/1000, has%1000/10, want/1000)
+	}
+	return nil
+})
+
+// Count is how many GPUs there are.
+func Count() (int, error) {
+	if err := load(); err != nil {
+		return 0, err
+	}
+	n, err := cu.NumDevices()
+	return n, failed("cuDeviceGetCount", err)
+}
+
+// device is an opened GPU.
+type device struct {
+	chip    kernels.Chip
+	context cu.CUContext
+
+	mu     sync.RWMutex // Close waits for the calls that run
+	closed bool
+}
+
+var _ driver.GPU = (*device)(nil)
+
+// Open opens the GPU of an index, from 0, for which it makes a context.
+func Open(index int) (driver.GPU, error) {
+	n, err := Count()
+	if err != nil {
+		return nil, err
+	}
+	if index < 0 || index >= n {
+		return nil, fmt.Errorf("there is no GPU %d: this machine has %d, counted from 0", index, n)
+	}
+	dev, err := cu.GetDevice(index)
+	if err != nil {
+		return nil, failed("cuDeviceGet", err)
+	}
+	g := &device{}
+	if g.chip, err = chipOf(dev); err != nil {
+		return nil, err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if g.context, err = dev.MakeContext(cu.SchedAuto); err != nil {
+		return nil, failed("cuCtxCreate", err)
+	}
+	_, err = cu.PopCurrentCtx() // a new context is current
+	if err != nil {
+		return nil, failed("cuCtxPopCurrent", err)
+	}
+	return g, nil
+}
+
+// chipOf asks the driver for what kernels are made for.
+func chipOf(dev cu.Device) (kernels.Chip, error) {
+	var c kernels.Chip
+	var err error
+	if c.Name, err = dev.Name(); err != nil {
+		return c, failed("cuDeviceGetName", err)
+	}
+	var major, minor int
+	for _, a := range []struct {
+		to   *int
+		what cu.DeviceAttribute
+	}{
+		{&major, C.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR},
+		{&minor, C.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},
+		{&c.SMs, C.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT},
+		{&c.Shared, C.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN},
+		{&c.L2, C.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE},
+	} {
+		if *a.to, err = dev.Attribute(a.what); err != nil {
+			return c, failed("cuDeviceGetAttribute", err)
+		}
+	}
+	c.Arch = 10*major + minor
+	return c, nil
+}
+
+func (g *device) Chip() kernels.Chip { return g.chip }
+
+var errClosed = errors.New("the GPU is closed")
+
+// do calls the driver through cu: fn runs on one thread, on which the context is current.
+func (g *device) do(call string, fn func() error) error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return fmt.Errorf("%s: %w", call, errClosed)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.PushCurrentCtx(g.context); err != nil {
+		return failed("cuCtxPushCurrent", err)
+	}
+	err := failed(call, fn())
+	if _, e := cu.PopCurrentCtx(); err == nil {
+		err = failed("cuCtxPopCurrent", e)
+	}
+	return err
+}
+
+// native calls a function of native.h, which makes the context current itself.
+func (g *device) native(call string, fn func(C.CUcontext) C.CUresult) error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return fmt.Errorf("%s: %w", call, errClosed)
+	}
+	return failure(call, fn(*(*C.CUcontext)(unsafe.Pointer(&g.context))))
+}
+
+// release is do for what is freed with the context: once that is closed, there is nothing left to do.
+func (g *device) release(call string, fn func() error) error {
+	err := g.do(call, fn)
+	if errors.Is(err, errClosed) {
+		return nil
+	}
+	return err
+}
+
+// Alloc gives no memory for no bytes: the address 0.
+func (g *device) Alloc(bytes int64) (driver.Ptr, error) {
+	if bytes < 0 {
+		return 0, fmt.Errorf("cuMemAlloc: %d bytes", bytes)
+	}
+	if bytes == 0 {
+		return 0, nil
+	}
+	var p cu.DevicePtr
+	err := g.do("cuMemAlloc", func() (err error) { p, err = cu.MemAlloc(bytes); return err })
+	if err != nil {
+		return 0, fmt.Errorf("%d bytes: %w", bytes, err)
+	}
+	return driver.Ptr(p), nil
+}
+
+func (g *device) Free(p driver.Ptr) error {
+	if p == 0 {
+		return nil
+	}
+	return g.release("cuMemFree", func() error { return cu.MemFree(cu.DevicePtr(p)) })
+}
+
+func (g *device) AllocHost(bytes int64) (unsafe.Pointer, error) {
+	if bytes <= 0 {
+		return nil, fmt.Errorf("cuMemHostAlloc: %d bytes", bytes)
+	}
+	var p unsafe.Pointer
+	err := g.native("cuMemHostAlloc", func(c C.CUcontext) C.CUresult {
+		return C.fusec_alloc_host(c, C.size_t(bytes), &p)
+	})
+	if errors.Is(err, driver.ErrOutOfMemory) { // not the GPU's
+		return nil, fmt.Errorf("cuMemHostAlloc: the host has no %d bytes of memory to pin", bytes)
+	}
+	return p, err
+}
+
+func (g *device) FreeHost(p unsafe.Pointer) error {
+	if p == nil {
+		return nil
+	}
+	return g.release("cuMemFreeHost", func() error { return cu.MemFreeHost(p) })
+}
+
+func (g *device) Memory() (free, total int64, err error) {
+	err = g.do("cuMemGetInfo", func() (err error) { free, total, err = cu.MemInfo(); return err })
+	return free, total, err
+}
+
+// Close waits for the calls that run, and for what they have queued. Closing twice does nothing.
+func (g *device) Close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	err := failed("cuCtxDestroy", g.context.Destroy())
+	if errors.Is(err, driver.ErrLost) {
+		return nil // its user knows already, and it is closed
+	}
+	return err
+}

@@ -1,0 +1,58 @@
+//go:build gpu
+
+#include "native.h"
+#include <string.h>
+
+// WITH runs one call of the driver with the context current, and then makes current what was.
+#define WITH(context, call) \
+	CUresult result = cuCtxPushCurrent(context); \
+	if (result != CUDA_SUCCESS) return result; \
+	result = (call); \
+	cuCtxPopCurrent(&(context)); \
+	return result
+
+CUresult fusec_launch(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                      unsigned shared, CUstream stream, void *params, size_t size) {
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+	WITH(context, cuLaunchKernel(f, gx, gy, gz, block, 1, 1, shared, stream, NULL, size ? extra : NULL));
+}
+
+CUresult fusec_shared(CUcontext context, CUfunction f, int bytes) {
+	WITH(context, cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes));
+}
+
+CUresult fusec_alloc_host(CUcontext context, size_t bytes, void **to) {
+	WITH(context, cuMemHostAlloc(to, bytes, CU_MEMHOSTALLOC_PORTABLE));
+}
+
+CUresult fusec_begin_capture(CUcontext context, CUstream stream) {
+	// Relaxed: goroutines move between threads, and other streams go on with what they do.
+	WITH(context, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+static CUresult end_capture(CUstream stream, CUgraphExec *to) {
+	CUgraph graph = NULL;
+	CUresult result = cuStreamEndCapture(stream, &graph);
+	if (result == CUDA_SUCCESS) result = cuGraphInstantiateWithFlags(to, graph, 0);
+	if (graph) cuGraphDestroy(graph);
+	return result;
+}
+
+CUresult fusec_end_capture(CUcontext context, CUstream stream, CUgraphExec *to) {
+	WITH(context, end_capture(stream, to));
+}
+
+CUresult fusec_launch_graph(CUcontext context, CUgraphExec graph, CUstream stream) {
+	WITH(context, cuGraphLaunch(graph, stream));
+}
+
+CUresult fusec_encode(int type, int rank, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
+                      const cuuint32_t *box, int swizzle, void *to) {
+	static const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+	CUtensorMap map; // aligned to 64 bytes, as `to` need not be
+	CUresult result = cuTensorMapEncodeTiled(
+	    &map, (CUtensorMapDataType)type, rank, (void *)base, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+	    (CUtensorMapSwizzle)swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	if (result == CUDA_SUCCESS) memcpy(to, &map, sizeof map);
+	return result;
+}

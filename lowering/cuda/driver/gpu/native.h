@@ -1,0 +1,18 @@
+// What gorgonia.org/cu lacks. Each function makes the context current on the calling thread while it runs.
+
+#include <cuda.h>
+#include <stddef.h>
+
+int fusec_cuda_load(const char **message); // see forward/forward.c
+
+CUresult fusec_launch(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                      unsigned shared, CUstream stream, void *params, size_t size);
+CUresult fusec_shared(CUcontext context, CUfunction f, int bytes);
+CUresult fusec_alloc_host(CUcontext context, size_t bytes, void **to);
+CUresult fusec_begin_capture(CUcontext context, CUstream stream);
+CUresult fusec_end_capture(CUcontext context, CUstream stream, CUgraphExec *to);
+CUresult fusec_launch_graph(CUcontext context, CUgraphExec graph, CUstream stream);
+
+// fusec_encode fills 128 bytes with a tensor map; it needs no context. Strides has rank-1 elements.
+CUresult fusec_encode(int type, int rank, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
+                      const cuuint32_t *box, int swizzle, void *to);

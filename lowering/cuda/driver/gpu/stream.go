@@ -1,0 +1,181 @@
+//go:build gpu
+
+package gpu
+
+// Streams, events and graphs.
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"time"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"fusec/lowering/cuda/driver"
+)
+
+type stream struct {
+	g *device
+	s cu.Stream
+}
+
+func (g *device) NewStream() (driver.Stream, error) {
+	s := &stream{g: g}
+	err := g.do("cuStreamCreate", func() (err error) { s.s, err = cu.MakeStream(cu.NonBlocking); return err })
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *stream) native() C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s.s)) }
+
+func (s *stream) CopyIn(dst driver.Ptr, src unsafe.Pointer, bytes int64) error {
+	if bytes == 0 {
+		return nil
+	}
+	return s.g.do("cuMemcpyHtoDAsync", func() error {
+		return cu.MemcpyHtoDAsync(cu.DevicePtr(dst), src, bytes, s.s)
+	})
+}
+
+func (s *stream) CopyOut(dst unsafe.Pointer, src driver.Ptr, bytes int64) error {
+	if bytes == 0 {
+		return nil
+	}
+	return s.g.do("cuMemcpyDtoHAsync", func() error {
+		return cu.MemcpyDtoHAsync(dst, cu.DevicePtr(src), bytes, s.s)
+	})
+}
+
+func (s *stream) Copy(dst, src driver.Ptr, bytes int64) error {
+	if bytes == 0 {
+		return nil
+	}
+	return s.g.do("cuMemcpyDtoDAsync", func() error {
+		return cu.MemcpyDtoDAsync(cu.DevicePtr(dst), cu.DevicePtr(src), bytes, s.s)
+	})
+}
+
+func (s *stream) Fill(dst driver.Ptr, value byte, bytes int64) error {
+	if bytes == 0 {
+		return nil
+	}
+	return s.g.do("cuMemsetD8Async", func() error {
+		return cu.MemsetD8Async(cu.DevicePtr(dst), value, bytes, s.s)
+	})
+}
+
+func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, params []byte) error {
+	f, ok := fn.(*function)
+	if !ok || f.g != s.g {
+		return fmt.Errorf("cuLaunchKernel: the function is not of this GPU")
+	}
+	if err := f.allow(shared); err != nil {
+		return err
+	}
+	err := s.g.native("cuLaunchKernel", func(c C.CUcontext) C.CUresult {
+		return C.fusec_launch(c, f.native(), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(block),
+			C.uint(shared), s.native(), unsafe.Pointer(unsafe.SliceData(params)), C.size_t(len(params)))
+	})
+	if err != nil {
+		return fmt.Errorf("%s, %v blocks of %d threads, %d bytes of shared memory: %w", f.entry, grid, block, shared, err)
+	}
+	return nil
+}
+
+func (s *stream) BeginCapture() error {
+	return s.g.native("cuStreamBeginCapture", func(c C.CUcontext) C.CUresult {
+		return C.fusec_begin_capture(c, s.native())
+	})
+}
+
+func (s *stream) EndCapture() (driver.Graph, error) {
+	r := &recorded{g: s.g}
+	err := s.g.native("cuStreamEndCapture and cuGraphInstantiate", func(c C.CUcontext) C.CUresult {
+		return C.fusec_end_capture(c, s.native(), &r.exec)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (s *stream) Record(e driver.Event) error {
+	ev, ok := e.(*event)
+	if !ok {
+		return fmt.Errorf("cuEventRecord: the event is not of a GPU")
+	}
+	return s.g.do("cuEventRecord", func() error { return ev.e.Record(s.s) })
+}
+
+func (s *stream) Wait(e driver.Event) error {
+	ev, ok := e.(*event)
+	if !ok {
+		return fmt.Errorf("cuStreamWaitEvent: the event is not of a GPU")
+	}
+	return s.g.do("cuStreamWaitEvent", func() error { return s.s.Wait(ev.e, 0) })
+}
+
+func (s *stream) Sync() error {
+	return s.g.do("cuStreamSynchronize", func() error { return s.s.Synchronize() })
+}
+
+func (s *stream) Close() error {
+	return s.g.release("cuStreamDestroy", func() error { return s.s.Destroy() })
+}
+
+// recorded is a graph, ready to be launched.
+type recorded struct {
+	g    *device
+	exec C.CUgraphExec
+}
+
+func (r *recorded) Launch(on driver.Stream) error {
+	s, ok := on.(*stream)
+	if !ok || s.g != r.g {
+		return fmt.Errorf("cuGraphLaunch: the stream is not of this GPU")
+	}
+	return r.g.native("cuGraphLaunch", func(c C.CUcontext) C.CUresult {
+		return C.fusec_launch_graph(c, r.exec, s.native())
+	})
+}
+
+func (r *recorded) Close() error {
+	return r.g.release("cuGraphExecDestroy", func() error {
+		return (*(*cu.ExecGraph)(unsafe.Pointer(&r.exec))).Destroy()
+	})
+}
+
+type event struct {
+	g *device
+	e cu.Event
+}
+
+func (g *device) NewEvent() (driver.Event, error) {
+	e := &event{g: g}
+	err := g.do("cuEventCreate", func() (err error) { e.e, err = cu.MakeEvent(cu.DefaultEvent); return err })
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *event) Since(earlier driver.Event) (time.Duration, error) {
+	from, ok := earlier.(*event)
+	if !ok {
+		return 0, fmt.Errorf("cuEventElapsedTime: the event is not of a GPU")
+	}
+	var ms float64
+	err := e.g.do("cuEventElapsedTime", func() (err error) { ms, err = from.e.Elapsed(e.e); return err })
+	return time.Duration(ms * float64(time.Millisecond)), err
+}
+
+func (e *event) Close() error {
+	return e.g.release("cuEventDestroy", func() error { return cu.DestroyEvent(&e.e) })
+}

@@ -1,0 +1,65 @@
+//go:build gpu
+
+package gpu
+
+// Tensor maps: how the copy engine finds a tile of a tensor.
+
+/*
+#include "native.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver"
+)
+
+// mapTypes are the element types that the copy engine knows, by the names of [graph.DType].
+var mapTypes = map[string]C.int{
+	"f32":  C.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+	"f64":  C.CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+	"f16":  C.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+	"bf16": C.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+	"i32":  C.CU_TENSOR_MAP_DATA_TYPE_INT32,
+	"i64":  C.CU_TENSOR_MAP_DATA_TYPE_INT64,
+	"bool": C.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+}
+
+var swizzles = map[int]C.int{
+	0:   C.CU_TENSOR_MAP_SWIZZLE_NONE,
+	32:  C.CU_TENSOR_MAP_SWIZZLE_32B,
+	64:  C.CU_TENSOR_MAP_SWIZZLE_64B,
+	128: C.CU_TENSOR_MAP_SWIZZLE_128B,
+}
+
+func (g *device) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) error {
+	const call = "cuTensorMapEncodeTiled"
+	rank := len(m.Dims)
+	if rank < 1 || rank > 5 || len(m.Strides) != rank-1 || len(m.Box) != rank {
+		return fmt.Errorf("%s: %d dims (want 1 to 5), %d strides (want one less), %d sides of the box (want as many)",
+			call, rank, len(m.Strides), len(m.Box))
+	}
+	kind, ok := mapTypes[m.DType.String()]
+	if !ok {
+		return fmt.Errorf("%s: no tensor maps of %s", call, m.DType)
+	}
+	swizzle, ok := swizzles[m.Swizzle]
+	if !ok {
+		return fmt.Errorf("%s: a swizzle of %d bytes (want 0, 32, 64 or 128)", call, m.Swizzle)
+	}
+	strides := append([]uint64{}, m.Strides...)
+	strides = append(strides, 0) // so that there is a first one
+	err := g.native(call, func(C.CUcontext) C.CUresult {
+		return C.fusec_encode(kind, C.int(rank), C.CUdeviceptr(base), (*C.cuuint64_t)(unsafe.Pointer(&m.Dims[0])),
+			(*C.cuuint64_t)(unsafe.Pointer(&strides[0])), (*C.cuuint32_t)(unsafe.Pointer(&m.Box[0])), swizzle,
+			unsafe.Pointer(to))
+	})
+	if err != nil {
+		return fmt.Errorf("%s, dims %d, strides %d bytes, box %d, swizzle %d, at %#x: %w", m.DType, m.Dims, m.Strides,
+			m.Box, m.Swizzle, base, err)
+	}
+	return nil
+}

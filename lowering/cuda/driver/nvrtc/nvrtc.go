@@ -1,0 +1,103 @@
+// Package nvrtc compiles CUDA C++ with NVRTC, NVIDIA's run-time compiler. The library is loaded when it is first asked
+// for, so that a program is built without CUDA, and compiles for any chip on a machine without a GPU.
+//
+// Kernels bring their own prelude, so that nothing but the library is needed: no headers.
+package nvrtc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver"
+)
+
+// Compiler is a loaded NVRTC. Its methods may be called from any goroutine.
+type Compiler struct {
+	lib     *library
+	options []string
+}
+
+var _ driver.Compiler = (*Compiler)(nil)
+
+// base are the options of every compilation: the language, functions without __device__ being meant for the GPU, and
+// the assembler's report of registers and spills, which [Usages] reads.
+var base = []string{"--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v"}
+
+// Open finds and loads NVRTC. It is looked for in $FUSEC_NVRTC (a file or a folder) if that is set, else in the
+// loader's path, $CUDA_PATH/lib64, /usr/local/cuda*/lib64, where `make cuda-tools` puts it, and among Python's
+// packages. The options are added to those of every compilation.
+func Open(options ...string) (*Compiler, error) {
+	lib, err := open()
+	if err != nil {
+		return nil, err
+	}
+	return &Compiler{lib, slices.Concat(base, options)}, nil
+}
+
+// Version names the compiler and its options.
+func (c *Compiler) Version() string {
+	return fmt.Sprintf("NVRTC %d.%d %s", c.lib.major, c.lib.minor, strings.Join(c.options, " "))
+}
+
+// Path is the library's file, or its name if the loader found it.
+func (c *Compiler) Path() string { return c.lib.path }
+
+// Compile returns the machine code of a source for the chip (a cubin), and the compiler's messages, of which [Usages]
+// and [Losses] read the assembler's.
+func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log string, err error) {
+	if err := c.knows(chip); err != nil {
+		return nil, "", err
+	}
+	return c.compile(source, chip.Target(), chip.Target())
+}
+
+// PTX returns the assembly of the virtual machine that a source becomes on its way to the chip's machine code.
+func (c *Compiler) PTX(source string, chip kernels.Chip) (ptx, log string, err error) {
+	if err := c.knows(chip); err != nil {
+		return "", "", err
+	}
+	text, log, err := c.compile(source, strings.Replace(chip.Target(), "sm_", "compute_", 1), chip.Target())
+	return strings.TrimRight(string(text), "\x00"), log, err
+}
+
+// compile makes machine code, or PTX if the architecture is a virtual one.
+func (c *Compiler) compile(source, architecture, target string) ([]byte, string, error) {
+	if strings.ContainsRune(source, 0) {
+		return nil, "", fmt.Errorf("the CUDA source has a zero byte at %d", strings.IndexByte(source, 0))
+	}
+	out, log, result := c.lib.compile(source, append([]string{"--gpu-architecture=" + architecture}, c.options...))
+	switch result {
+	case success:
+		return out, log, nil
+	case refused:
+		if ptxLine.MatchString(log) {
+			virtual := strings.Replace(architecture, "sm_", "compute_", 1)
+			ptx, _, _ := c.lib.compile(source, append([]string{"--gpu-architecture=" + virtual}, c.options...))
+			log = quotePTX(log, string(ptx))
+		}
+		return nil, log, fmt.Errorf("the CUDA compiler refused the source for %s:\n%s", target, strings.TrimSpace(log))
+	}
+	return nil, log, fmt.Errorf("NVRTC %d.%d (%s): compiling for %s: %s\n%s", c.lib.major, c.lib.minor, c.lib.path, target,
+		c.lib.name(result), strings.TrimSpace(log))
+}
+
+// knows returns an error if the compiler makes no code for the chip.
+func (c *Compiler) knows(chip kernels.Chip) error {
+	if slices.Contains(c.lib.chips, chip.Arch) {
+		return nil
+	}
+	if len(c.lib.chips) == 0 {
+		return fmt.Errorf("NVRTC %d.%d (%s) lists no chips", c.lib.major, c.lib.minor, c.lib.path)
+	}
+	advice := "a newer CUDA may"
+	if chip.Arch < slices.Min(c.lib.chips) {
+		advice = "an older one may"
+		if c.lib.major == 13 && chip.Arch >= 50 {
+			advice = "CUDA 12's does"
+		}
+	}
+	return fmt.Errorf("NVRTC %d.%d (%s) compiles for sm_%d to sm_%d, not for sm_%d; %s: set %s to its path", c.lib.major,
+		c.lib.minor, c.lib.path, slices.Min(c.lib.chips), slices.Max(c.lib.chips), chip.Arch, advice, Variable)
+}
