@@ -13,12 +13,12 @@ package fusec
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"fusec/graph"
 	"fusec/graph/trace"
 	"fusec/lowering"
-	"fusec/lowering/cpu"
 	"fusec/passes"
 )
 
@@ -96,7 +96,7 @@ func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, erro
 	if err := check(g, cfg.gradients); err != nil {
 		return nil, nil, err
 	}
-	device, err := cfg.device()
+	device, err := cfg.device(false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -134,11 +134,14 @@ func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes
 	return final, tr, program, nil
 }
 
-func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []passes.Step) (*Program, error) {
+func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []passes.Step) (_ *Program, err error) {
 	start := time.Now()
-	device, err := cfg.device()
+	device, err := cfg.device(true)
 	if err != nil {
 		return nil, err
+	}
+	if d, ok := device.(io.Closer); ok {
+		defer func() { err = errors.Join(err, d.Close()) }()
 	}
 	p := &Program{cfg: cfg, named: map[string]int{}, unread: map[string]graph.Type{}, own: map[int]*graph.Tensor{}}
 	if p.final, p.trace, p.program, err = plan(g, cfg, device, gradients, steps); err != nil {
@@ -322,9 +325,6 @@ func (p *Program) Close() error {
 	return p.exe.Close()
 }
 
-// Targets lists the targets that programs can be compiled for, the default first.
-func Targets() []string { return []string{"cpu"} }
-
 // Passes lists the names of the passes in order, as [WithoutPass] takes them and [Program.Trace] has them.
 func Passes() []string {
 	var names []string
@@ -332,24 +332,6 @@ func Passes() []string {
 		names = append(names, p.Name)
 	}
 	return names
-}
-
-// device makes the target that the configuration names.
-func (c *config) device() (lowering.Device, error) {
-	if c.target != "cpu" {
-		return nil, fmt.Errorf("target %q is not known; this version compiles for cpu", c.target)
-	}
-	var opts []cpu.Option
-	if c.workers > 0 {
-		opts = append(opts, cpu.Workers(c.workers))
-	}
-	if c.frozen {
-		opts = append(opts, cpu.Frozen())
-	}
-	if c.attentionBlock > 0 {
-		opts = append(opts, cpu.AttentionBlock(c.attentionBlock))
-	}
-	return cpu.New(opts...), nil
 }
 
 // errClosed is returned by a machine that has been closed.

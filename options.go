@@ -9,6 +9,7 @@ import (
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
+	kernels "fusec/kernels/cuda"
 	"fusec/passes"
 )
 
@@ -28,6 +29,8 @@ type config struct {
 	watchNonFinite bool
 
 	attentionBlock int
+	chip           kernels.Chip // to plan for; without an architecture it is the default
+	ahead          *Ahead
 
 	dynamicSlices bool
 	noGradients   bool
@@ -45,8 +48,20 @@ func own(set func(*config)) Option {
 	}
 }
 
-// WithTarget compiles for the named target; the default is "cpu".
+// WithTarget compiles for the named target; the default is "cpu". [Targets] lists them.
 func WithTarget(name string) Option { return own(func(c *config) { c.target = name }) }
+
+// WithArch plans for a CUDA chip of the architecture, such as "sm_80", where there is no GPU to ask; the default is that
+// of an H200. Programs that run are made for the GPU that they run on.
+func WithArch(name string) Option {
+	return own(func(c *config) {
+		chip, err := kernels.ChipNamed(name)
+		if err != nil && c.err == nil {
+			c.err = fmt.Errorf("WithArch: %w", err)
+		}
+		c.chip = chip
+	})
+}
 
 // MaxWorkers is the most that [WithWorkers] takes: more than any machine has cores, for each takes memory.
 const MaxWorkers = 1 << 14

@@ -68,6 +68,8 @@ type Launch struct {
 	Bytes   int64 // of the buffers read and written, each part once
 	// Device is where the launch runs, if that is not the program's target, and Reason why it does not run there.
 	Device, Reason string
+	// Source is the text that was generated for the launch, on targets that compile it.
+	Source string
 }
 
 // Binding names a buffer that is handed out.
@@ -102,7 +104,7 @@ func (p *Program) Trace() *trace.Program {
 	}
 	for _, l := range p.Launches {
 		r := trace.Launch{Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name,
-			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
+			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
 		for _, v := range l.Args {
 			r.Reads = append(r.Reads, p.bufferName(v.Buffer))
 		}

@@ -8,7 +8,9 @@ import (
 )
 
 // A Placer is a target that sends what it has no kernel for to another.
-type Placer interface{ FallbackAccepts(op graph.Op, args, results []graph.Type) error }
+type Placer interface {
+	FallbackAccepts(op graph.Op, args, results []graph.Type) error
+}
 
 // checkLowered makes sure that nothing is left that neither the target nor, if it has one, its fallback has a kernel
 // for. A refusal names the node and the target's reason.

@@ -27,16 +27,18 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		{"fusec dump model.graph | dot -Tpdf > model.pdf", "the same through Graphviz"},
 		{"fusec dump model.graph --all -o stages", "every stage: stages/01-import.svg, stages/02-strip-grad.svg, ..."},
 		{"fusec dump model.graph --stage raise --format text", "one stage as text, with what its pass matched and nearly matched"},
+		{"fusec dump model.graph --stage cuda", "the CUDA C++ of its kernels, with your names beside it"},
 		{"fusec dump model.graph --measured -o model.svg", "run it and write each launch's time beside it"},
 	},
 	setup: func(f *flagSet) action {
 		d := &dumper{}
 		d.compile.declare(f)
 		d.values.declare(f)
-		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default: the last)")
+		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default: the last); cuda: the kernels' CUDA C++")
 		f.BoolVar(&d.all, "all", false, "every stage")
 		f.StringVar(&d.out, "o", "", "write to `FILE`, or with --all to this folder")
-		f.choice(&d.format, "format", formatNames(), "`FORMAT` "+strings.Join(formatNames(), ", ")+" (default: by the file's extension, or dot)")
+		f.choice(&d.format, "format", append(formatNames(), ptxFormat),
+			"`FORMAT` "+strings.Join(formatNames(), ", ")+" (default: by the file's extension, or dot); of the stage cuda also "+ptxFormat)
 		f.BoolVar(&d.measured, "measured", false, "run the model and print times; without weights beside it, on random ones")
 		f.BoolVar(&d.expand, "expand", false, "draw every repetition of a repeated layer")
 		f.choice(&d.detail, "detail", sortedKeys(details), "`LEVEL` "+strings.Join(sortedKeys(details), ", ")+" (default auto: what keeps the picture readable)")
@@ -70,6 +72,12 @@ func (d *dumper) run(e *env, args []string) error {
 	path, err := modelArgument(args)
 	if err != nil {
 		return err
+	}
+	if d.stage == cudaStage {
+		return d.dumpCUDA(e, path)
+	}
+	if d.format == ptxFormat {
+		return usage("--format %s is of --stage %s", ptxFormat, cudaStage)
 	}
 	opts, err := d.options()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"fusec"
@@ -55,11 +56,23 @@ type compileFlags struct {
 	verify  bool
 	disable []string
 	budget  int64 // bytes, or 0
+	arch    string
+	ahead   *fusec.Ahead // that the model came with, or nil
 }
 
 func (c *compileFlags) declare(f *flagSet) {
 	c.target = fusec.Targets()[0]
-	f.choice(&c.target, "target", fusec.Targets(), fmt.Sprintf("compile for the `TARGET` %s", strings.Join(fusec.Targets(), ", ")))
+	f.Func("target", fmt.Sprintf("compile for the `TARGET` %s (default %s); cuda:1 is the second GPU", strings.Join(fusec.Targets(), ", "), c.target),
+		func(s string) error {
+			name, _, _ := strings.Cut(s, ":")
+			if !slices.Contains(fusec.Targets(), name) {
+				return fmt.Errorf("want one of %s%s", strings.Join(fusec.Targets(), ", "), suggest(s, fusec.Targets()))
+			}
+			c.target = s
+			return nil
+		})
+	c.arch = "sm_90a"
+	f.StringVar(&c.arch, "arch", c.arch, "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)")
 	f.cores(&c.threads, "threads", "run on `N` cores (default: all)")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
 	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB", func(s string) (err error) {
@@ -71,7 +84,10 @@ func (c *compileFlags) declare(f *flagSet) {
 
 // options are those for the root package.
 func (c *compileFlags) options() []fusec.Option {
-	opts := []fusec.Option{fusec.WithTarget(c.target)}
+	opts := []fusec.Option{fusec.WithTarget(c.target), fusec.WithArch(c.arch)}
+	if c.ahead != nil {
+		opts = append(opts, fusec.WithAhead(c.ahead))
+	}
 	if c.threads > 0 {
 		opts = append(opts, fusec.WithWorkers(c.threads))
 	}

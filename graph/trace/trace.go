@@ -87,7 +87,8 @@ type Launch struct {
 	Kind     string // such as "linear"
 	Name     string // the user's name for the value it makes
 	Device   string
-	Reason   string // why it does not run on the program's target
+	Reason   string   // why it does not run on the program's target
+	Source   string   // the text that was generated for it, on targets that compile it
 	Reads    []string // buffers
 	Writes   []string
 	FLOPs    int64

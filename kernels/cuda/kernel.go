@@ -2,6 +2,8 @@ package cuda
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"fusec/graph"
 )
@@ -163,6 +165,19 @@ func ChipOf(arch int) Chip {
 	}
 	return c
 }
+
+// ChipNamed is the chip of an architecture's name, such as sm_80 or sm_90a.
+func ChipNamed(name string) (Chip, error) {
+	digits := strings.TrimSuffix(strings.TrimPrefix(name, "sm_"), "a")
+	arch, err := strconv.Atoi(digits)
+	if err != nil || !strings.HasPrefix(name, "sm_") || arch < leastArch || arch > 1000 {
+		return Chip{}, fmt.Errorf("%q is no architecture: want sm_%d or later, such as sm_80 or sm_90a", name, leastArch)
+	}
+	return ChipOf(arch), nil
+}
+
+// leastArch is the oldest architecture that kernels are made for.
+const leastArch = 70
 
 // Target is the chip's name to a compiler: sm_90a for Hopper, whose own instructions need the a.
 func (c Chip) Target() string {

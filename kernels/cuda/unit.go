@@ -87,6 +87,17 @@ func (u *unit) field(p Param, typ, name string) string {
 // printf appends to the text.
 func (u *unit) printf(format string, args ...any) { fmt.Fprintf(&u.text, format, args...) }
 
+// ownText begins what is generated in a translation unit, after the prelude and the templates.
+const ownText = "// ---- generated ----\n\n"
+
+// Generated is the part of the source that was generated for this launch: without the prelude and the templates.
+func (k *Kernel) Generated() string {
+	if _, own, ok := strings.Cut(k.Source, ownText); ok {
+		return own
+	}
+	return k.Source
+}
+
 // source puts the unit together: prelude, templates, Params, text.
 func (u *unit) source(templates ...string) string {
 	var b strings.Builder
@@ -94,6 +105,7 @@ func (u *unit) source(templates ...string) string {
 		b.WriteString(include(t))
 		b.WriteByte('\n')
 	}
+	b.WriteString(ownText)
 	b.WriteString("struct Params {\n")
 	for _, d := range u.decls {
 		b.WriteString("  " + d + "\n")

@@ -23,18 +23,14 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 
 // newExecutable compiles the kernels of a program that has been placed, and takes its memory.
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
-	gpu, compiler, err := d.open()
-	if err != nil {
-		return nil, err
-	}
-	e := &executable{p: p, gpu: gpu, frozen: d.frozen, changed: map[int]bool{},
+	e := &executable{p: p, gpu: d.gpu, frozen: d.frozen, changed: map[int]bool{},
 		buffers: make([]driver.Ptr, len(p.Buffers)), staged: make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
 		times: make([]time.Duration, len(p.Launches))}
 	for _, u := range p.Updates {
 		e.changed[u.Target] = true
 	}
-	if err := e.build(d, compiler); err != nil {
+	if err := e.build(d, d.compiler); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
@@ -45,13 +41,8 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		return err
 	}
 	list := d.Kernels(e.p)
-	var types []graph.Type
-	for _, u := range e.p.Updates {
-		if u.Target != u.Value {
-			types = append(types, e.p.Buffers[u.Target].Type)
-		}
-	}
-	extra := []*kernels.Kernel{kernels.Collect(len(e.p.Launches)), kernels.Commit(types)}
+	collect, commit := ending(e.p)
+	extra := []*kernels.Kernel{collect, commit}
 	modules, err := e.load(append(list, extra...), compiler, d.cfg.Chip)
 	if err != nil {
 		return err

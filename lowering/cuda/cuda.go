@@ -11,6 +11,7 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
 
 	"fusec/graph"
@@ -24,8 +25,10 @@ import (
 type Device struct {
 	cfg    kernels.Config
 	frozen bool
-	open   func() (driver.GPU, driver.Compiler, error)
 	host   *cpu.Device
+
+	gpu      driver.GPU
+	compiler driver.Compiler
 
 	made map[made]generated
 }
@@ -56,9 +59,10 @@ func Frozen() Option { return func(d *Device) { d.frozen = true } }
 // Portable leaves out the kernels that only one generation of chips can run.
 func Portable() Option { return func(d *Device) { d.cfg.Portable = true } }
 
-// On opens the GPU, and its compiler, when the first program is compiled. Each executable closes what it was given.
-func On(open func() (driver.GPU, driver.Compiler, error)) Option {
-	return func(d *Device) { d.open = open }
+// On runs programs on a GPU that has been opened, and plans for its chip. The first executable closes it; so does
+// [Device.Close] if there is none.
+func On(gpu driver.GPU, compiler driver.Compiler) Option {
+	return func(d *Device) { d.gpu, d.compiler, d.cfg.Chip = gpu, compiler, gpu.Chip() }
 }
 
 // New makes a device. Without [On] it only plans.
@@ -78,18 +82,6 @@ func (d *Device) FallbackAccepts(op graph.Op, args, results []graph.Type) error 
 	return d.host.Accepts(op, args, results)
 }
 
-// Accepts implements lowering.Device: the error says why there is no kernel.
-func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
-	operands := func(types []graph.Type) (o []kernels.Operand) {
-		for _, t := range types {
-			o = append(o, kernels.Operand{DType: t.DType, Layout: graph.Contiguous(t.Shape)})
-		}
-		return
-	}
-	_, err := d.generate(op, operands(args), operands(results))
-	return err
-}
-
 // generate makes the kernel of an operation, once.
 func (d *Device) generate(op graph.Op, args, results []kernels.Operand) (*kernels.Kernel, error) {
 	key := made{op, fmt.Sprint(args, results)}
@@ -105,9 +97,12 @@ func (d *Device) generate(op graph.Op, args, results []kernels.Operand) (*kernel
 func (d *Device) Place(p *lowering.Program) {
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		if _, err := d.kernel(p, l); err != nil {
+		k, err := d.kernel(p, l)
+		if err != nil {
 			l.Device, l.Reason = d.host.Name(), err.Error()
+			continue
 		}
+		l.Source = k.Generated()
 	}
 }
 
@@ -144,11 +139,57 @@ func (d *Device) Kernels(p *lowering.Program) []*kernels.Kernel {
 	return list
 }
 
+// A Source is a text that a program's kernels are compiled from, and the first launch that it is for. Generated is the
+// part of the text that was made for the launch; the rest are templates.
+type Source struct{ Where, Text, Generated string }
+
+// Sources lists what has to be compiled for a program, each text once.
+func (d *Device) Sources(p *lowering.Program) []Source {
+	var list []Source
+	seen := map[string]bool{}
+	add := func(where string, k *kernels.Kernel) {
+		if k != nil && len(k.Steps) > 0 && k.Source != "" && !seen[k.Source] {
+			seen[k.Source] = true
+			list = append(list, Source{where, k.Source, k.Generated()})
+		}
+	}
+	for i, k := range d.Kernels(p) {
+		add(fmt.Sprintf("launch %d, %s", i, p.Launches[i].Node.Where()), k)
+	}
+	collect, commit := ending(p)
+	add("the end of the run", collect)
+	add("the end of the run", commit)
+	return list
+}
+
+// ending makes the kernels that end a run: one collects the launches' reports, the other copies updates.
+func ending(p *lowering.Program) (collect, commit *kernels.Kernel) {
+	var types []graph.Type
+	for _, u := range p.Updates {
+		if u.Target != u.Value {
+			types = append(types, p.Buffers[u.Target].Type)
+		}
+	}
+	return kernels.Collect(len(p.Launches)), kernels.Commit(types)
+}
+
 // Compile implements lowering.Device.
 func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
-	if d.open == nil {
-		return nil, fmt.Errorf("this device plans programs and cannot run them")
+	if d.gpu == nil {
+		return nil, errors.New("the device has no GPU open: it plans programs, or has compiled one already")
 	}
 	d.Place(p)
-	return d.newExecutable(p)
+	e, err := d.newExecutable(p)
+	d.gpu = nil // the executable's now
+	return e, err
+}
+
+// Close lets go of the GPU if no executable has taken it.
+func (d *Device) Close() error {
+	if d.gpu == nil {
+		return nil
+	}
+	gpu := d.gpu
+	d.gpu = nil
+	return gpu.Close()
 }

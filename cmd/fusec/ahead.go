@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"fusec"
+)
+
+// aheadExt is the extension of a model that was compiled ahead of time.
+const aheadExt = ".fuse"
+
+var compileCommand = &command{
+	name:    "compile",
+	args:    "[flags] model.graph",
+	summary: "compile a model ahead of time for a CUDA chip",
+	doc: `
+Makes the machine code of the model's kernels for a chip, which need not be in this machine, and writes it with the
+graph and its weights into one file. fusec run and fusec bench take that file in place of a model; where they run it,
+the GPU's driver is all that is needed. Compiling needs NVIDIA's run-time compiler: fusec doctor tells whether it is
+there, and make cuda-tools fetches it.`,
+	examples: []example{
+		{"fusec compile model.graph --arch sm_90a -o model.fuse", "for an H100 or H200"},
+		{"fusec run model.fuse --in x=x.npy", "run it there"},
+	},
+	setup: func(f *flagSet) action {
+		c := &aheadCompiler{}
+		c.compile.declare(f)
+		c.values.declare(f)
+		f.StringVar(&c.out, "o", "", "write `FILE` (default: the model's name with the extension .fuse)")
+		return c.run
+	},
+}
+
+// aheadCompiler is fusec compile with its flags.
+type aheadCompiler struct {
+	compile compileFlags
+	values  valueFlags
+	out     string
+}
+
+func (c *aheadCompiler) run(e *env, args []string) error {
+	path, err := modelArgument(args)
+	if err != nil {
+		return err
+	}
+	g, vals, err := c.values.load(e, path, false)
+	if err != nil {
+		return err
+	}
+	out := c.out
+	if out == "" {
+		out = modelName(path) + aheadExt
+	}
+	if filepath.Ext(out) != aheadExt {
+		return usage("-o %s: a compiled model is named like model%s", out, aheadExt)
+	}
+	if len(vals.weights) == 0 {
+		vals.weights = nil
+	}
+	show := newProgress(e.stderr)
+	defer show.done()
+	c.compile.target = "cuda"
+	err = fusec.CompileAhead(out, g, vals.weights, c.compile.arch, func(done, all int) {
+		show.show("compiled %d of %s", done, plural(all, "kernel", "kernels"))
+	}, c.compile.options()...)
+	if err != nil {
+		return err
+	}
+	show.done()
+	_, err = fmt.Fprintf(e.out, "%s: %s for %s\n", out, modelName(path), c.compile.arch)
+	return err
+}

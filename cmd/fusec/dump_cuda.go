@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"fusec"
+)
+
+// cudaStage is the stage of dump that is behind the last pass: the text that the kernels are compiled from.
+const cudaStage = "cuda"
+
+// ptxFormat is the format that shows what that text compiles to.
+const ptxFormat = "ptx"
+
+// cudaText is the CUDA C++ of the kernels, or their PTX.
+func (d *dumper) cudaText(e *env, path string) (string, error) {
+	g, err := e.loadGraph(path)
+	if err != nil {
+		return "", err
+	}
+	d.compile.target = cudaStage
+	sources, err := fusec.CUDASources(g, d.compile.options()...)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "// %s for %s: %s, after their templates (kernels/cuda/src), which are left out here\n", modelName(path), d.compile.arch,
+		plural(len(sources), "kernel", "kernels"))
+	for _, s := range sources {
+		text := s.Generated
+		if d.format == ptxFormat {
+			if text, err = fusec.PTX(s, d.compile.arch); err != nil {
+				return "", fmt.Errorf("%s: %w", s.Where, err)
+			}
+		}
+		fmt.Fprintf(&b, "\n// ==== %s ====\n\n%s\n", s.Where, strings.TrimSpace(text))
+	}
+	return b.String(), nil
+}
+
+// dumpCUDA writes that text where it was asked for.
+func (d *dumper) dumpCUDA(e *env, path string) error {
+	if d.format != "" && d.format != ptxFormat {
+		return usage("--stage cuda is text: --format %s shows what it compiles to, and no other format is for it", ptxFormat)
+	}
+	text, err := d.cudaText(e, path)
+	if err != nil {
+		return err
+	}
+	if d.out != "" && d.out != "-" {
+		return writeFile(d.out, []byte(text))
+	}
+	_, err = fmt.Fprint(e.out, text)
+	return err
+}

@@ -1,0 +1,114 @@
+package fusec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering"
+	"fusec/lowering/cpu"
+	"fusec/lowering/cuda"
+	"fusec/lowering/cuda/driver"
+	"fusec/lowering/cuda/driver/cache"
+	"fusec/lowering/cuda/driver/gpu"
+	"fusec/lowering/cuda/driver/nvrtc"
+)
+
+// Targets lists the targets that programs can be compiled for, the default first. "cuda" takes the number of a GPU:
+// "cuda:1" is the second.
+func Targets() []string { return []string{"cpu", "cuda"} }
+
+// device makes the target that the configuration names: to run programs, or only to plan them.
+func (c *config) device(run bool) (lowering.Device, error) {
+	name, number, numbered := strings.Cut(c.target, ":")
+	switch {
+	case name == "cpu" && !numbered:
+		return c.cpuDevice(), nil
+	case name == "cuda":
+		index := 0
+		if numbered {
+			var err error
+			if index, err = strconv.Atoi(number); err != nil || index < 0 {
+				return nil, fmt.Errorf("target %q: want cuda, or cuda:N for GPU number N, from 0 on", c.target)
+			}
+		}
+		return c.cudaDevice(index, run)
+	}
+	return nil, fmt.Errorf("target %q is not known; this version compiles for %s", c.target, strings.Join(Targets(), ", "))
+}
+
+func (c *config) cpuDevice() *cpu.Device {
+	var opts []cpu.Option
+	if c.workers > 0 {
+		opts = append(opts, cpu.Workers(c.workers))
+	}
+	if c.frozen {
+		opts = append(opts, cpu.Frozen())
+	}
+	if c.attentionBlock > 0 {
+		opts = append(opts, cpu.AttentionBlock(c.attentionBlock))
+	}
+	return cpu.New(opts...)
+}
+
+func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
+	var opts []cuda.Option
+	if c.frozen {
+		opts = append(opts, cuda.Frozen())
+	}
+	if c.chip.Arch != 0 {
+		opts = append(opts, cuda.For(c.chip))
+	}
+	if run {
+		g, compiler, err := openGPU(index, c.ahead)
+		if err != nil {
+			return nil, fmt.Errorf("target %q: %w", c.target, err)
+		}
+		opts = append(opts, cuda.On(g, compiler))
+	}
+	return cuda.New(opts...), nil
+}
+
+// openGPU opens a GPU and what makes images for it: what was compiled ahead of time, or the compiler. Tests put an
+// emulator in its place.
+var openGPU = func(index int, ahead *Ahead) (driver.GPU, driver.Compiler, error) {
+	g, err := gpu.Open(index)
+	if err != nil {
+		return nil, nil, err
+	}
+	if ahead != nil {
+		if got := g.Chip(); got.Arch != ahead.chip.Arch {
+			g.Close()
+			return nil, nil, fmt.Errorf("the model was compiled for %s, and GPU %d, %s, is %s", ahead.Chip, index, got.Name, got.Target())
+		}
+		return plannedFor{g, ahead.chip}, ahead, nil
+	}
+	compiler, err := cudaCompiler()
+	if err != nil {
+		g.Close()
+		return nil, nil, err
+	}
+	return g, compiler, nil
+}
+
+// cudaCompiler is NVIDIA's run-time compiler behind a cache on disk.
+func cudaCompiler() (driver.Compiler, error) {
+	c, err := nvrtc.Open()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := cache.Folder()
+	if err != nil {
+		return nil, err
+	}
+	return cache.New(c, folder), nil
+}
+
+// plannedFor is a GPU for which kernels were made as the plan said, not as it is.
+type plannedFor struct {
+	driver.GPU
+	chip kernels.Chip
+}
+
+func (p plannedFor) Chip() kernels.Chip { return p.chip }
