@@ -113,7 +113,7 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", want, len(args))
 	}
 	q, k, v := args[attentionQ], args[attentionK], args[attentionV]
-	if err := wantFloat(q); err != nil {
+	if err := wantContracted(q); err != nil {
 		return nil, err
 	}
 	if k.DType != q.DType || v.DType != q.DType {
@@ -139,8 +139,8 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 	d := a.DimsOf(args)
 	if a.HasMask {
 		m := args[a.MaskArg()]
-		if m.DType != Bool && m.DType != q.DType {
-			return nil, fmt.Errorf("the mask is %v, not bool or %v", m.DType, q.DType)
+		if want := q.DType.Accumulator(); m.DType != Bool && m.DType != want {
+			return nil, fmt.Errorf("the mask is %v, not bool or %v", m.DType, want)
 		}
 		if _, err := inferBroadcast(Broadcast{d.Scores(q.Shape)}, []Type{m}); err != nil {
 			return nil, fmt.Errorf("mask %w", err)
@@ -157,7 +157,8 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 		}
 	}
 	r := q.Shape.Rank()
-	return []Type{q.Reshaped(q.Shape.With(r-1, d.Width)), q.Reshaped(q.Shape.Drop(IntsOf(r - 1)))}, nil
+	y := q.Accumulator()
+	return []Type{y.Reshaped(q.Shape.With(r-1, d.Width)), y.Reshaped(q.Shape.Drop(IntsOf(r - 1)))}, nil
 }
 
 func checkAttentionShapes(q, k, v Shape) error {
@@ -259,7 +260,7 @@ func (p attentionParts) heads(x *Node) *Node {
 
 // scores are Scale·q·kᵀ with every mask applied: −Inf where nothing is attended.
 func (p attentionParts) scores() *Node {
-	b, d := p.b, p.args[0].Type.DType
+	b, d := p.b, p.args[0].Type.DType.Accumulator()
 	s := p.heads(b.MatMul(p.grouped(p.args[attentionQ]), p.args[attentionK], false, true))
 	s = b.BinaryScalar(Mul, s, p.op.Scale)
 	low := b.Scalar(d, math.Inf(-1))
@@ -337,6 +338,9 @@ func indices(d DType, n int, dims ...int) *Tensor {
 	return t
 }
 
+// operand rounds x to the element type of the queries, to be contracted with what has it.
+func (p attentionParts) operand(x *Node) *Node { return p.b.CastTo(p.args[attentionQ].Type.DType, x) }
+
 // dropped applies the dropout of the probabilities.
 func (p attentionParts) dropped(x *Node) *Node {
 	if p.op.Dropout == 0 {
@@ -362,6 +366,6 @@ func decomposeAttention(b *Builder, op Op, args []*Node) []*Node {
 
 	some := b.Add(Select{}, b.BinaryScalar(Eq, sum, 0), b.Scalar(scores.Type.DType, 1), sum)
 	prob := p.dropped(b.Binary(Div, e, b.Broadcast(some, p.s)))
-	y := p.heads(b.MatMul(p.grouped(prob), args[attentionV], false, false))
+	y := p.heads(b.MatMul(p.grouped(p.operand(prob)), args[attentionV], false, false))
 	return []*Node{y, b.Reshape(lse, p.s.Drop(IntsOf(last)).Slice()...)}
 }

@@ -24,6 +24,8 @@ import (
 // lse, being the attention's own, adds nothing that the scores do not tell: it spares a kernel their sum, since P is
 // exp(s − lse). Where lse is large, as that of a row that a finite mask moves to −1e9, it has no room for the logarithm
 // of the sum: P is the softmax nevertheless.
+//
+// Where q, k and v are of a 16-bit type, so are out and dout; lse, dlse and the results are F32.
 type AttentionGrad struct {
 	Attention
 	HasDlse bool
@@ -71,11 +73,15 @@ func inferAttentionGrad(op Op, args []Type) ([]Type, error) {
 		return nil, err
 	}
 	for i, name := range []string{"out", "lse", "dout", "dlse"}[:len(args)-first] {
-		if want := results[i%2]; args[first+i] != want {
+		want := results[i%2]
+		if i%2 == 0 {
+			want.DType = args[attentionQ].DType
+		}
+		if args[first+i] != want {
 			return nil, fmt.Errorf("%s is %v, not %v", name, args[first+i], want)
 		}
 	}
-	return args[:attentionOptional], nil
+	return accumulators(args[:attentionOptional]), nil
 }
 
 // flopsAttentionGrad counts what position allows, as for an Attention: scores and probabilities once more, and four
@@ -95,8 +101,9 @@ func decomposeAttentionGrad(b *Builder, op Op, args []*Node) []*Node {
 	}
 	lse, dout := args[a.LSEArg()], args[a.DOutArg()]
 	prob := p.probabilities()
-	dv := b.MatMul(p.grouped(p.dropped(prob)), p.grouped(dout), true, false)
-	ds := p.grouped(b.BinaryScalar(Mul, p.gradScores(prob, args[a.OutArg()], lse, dout, dlse), a.Scale))
+	dv := b.MatMul(p.grouped(p.operand(p.dropped(prob))), p.grouped(dout), true, false)
+	ds := p.gradScores(prob, args[a.OutArg()], lse, dout, dlse)
+	ds = p.grouped(p.operand(b.BinaryScalar(Mul, ds, a.Scale)))
 	dq := p.heads(b.MatMul(ds, args[attentionK], false, false))
 	return []*Node{dq, b.MatMul(ds, p.grouped(args[attentionQ]), true, false), dv}
 }
@@ -121,7 +128,8 @@ func (p attentionParts) probabilities() *Node {
 // gradScores is the gradient of the masked scores. dlse may be nil.
 func (p attentionParts) gradScores(prob, out, lse, dout, dlse *Node) *Node {
 	b := p.b
-	delta := b.Reduce(Sum, b.Binary(Mul, dout, out), false, p.s.Rank()-1)
+	wide := lse.Type.DType
+	delta := b.Reduce(Sum, b.Binary(Mul, b.CastTo(wide, dout), b.CastTo(wide, out)), false, p.s.Rank()-1)
 	if dlse != nil {
 		delta = b.Binary(Sub, delta, dlse)
 	}

@@ -100,5 +100,5 @@ func gradPaged(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	if b.Err() != nil {
 		return nil, b.Err()
 	}
-	return throughNodes(b, n, first, []*Node{y, lse}, dys, func(a *Node) bool { return a.Type.DType.IsFloat() })
+	return throughNodes(b, n, first, []*Node{y, lse}, dys, func(a *Node) bool { return a.Type.DType.IsReal() })
 }

@@ -275,6 +275,28 @@ func parseFloat32(s string) (float32, error) {
 	return float32(v), err
 }
 
+// format16 writes an element of a 16-bit type as the shortest number that f32 tells from others.
+func format16(d DType, bits uint16) string {
+	v := d.From16(bits)
+	if v != v && bits != d.Bits16(math.NaN()) {
+		return fmt.Sprintf("nan.%04x", bits)
+	}
+	return formatBits(float64(v), 32)
+}
+
+// parse16 is the inverse of format16; a number of more digits is rounded.
+func parse16(d DType, s string) (uint16, error) {
+	if hex, ok := strings.CutPrefix(s, "nan."); ok {
+		b, err := strconv.ParseUint(hex, 16, 16)
+		if v := d.From16(uint16(b)); err == nil && v != v {
+			return uint16(b), nil
+		}
+		return 0, fmt.Errorf("expected the bits of a NaN, found %s", s)
+	}
+	v, err := parseNumber(s, 64)
+	return d.Bits16(v), err
+}
+
 func parseNumber(s string, size int) (float64, error) {
 	v, err := strconv.ParseFloat(s, size)
 	switch {
@@ -304,6 +326,8 @@ func formatTensor(t *Tensor) string {
 		elems = formatAll(d, func(v int64) string { return strconv.FormatInt(v, 10) })
 	case []bool:
 		elems = formatAll(d, strconv.FormatBool)
+	case []uint16:
+		elems = formatAll(d, func(v uint16) string { return format16(t.Type.DType, v) })
 	}
 	if t.Type.Shape.Rank() == 0 && len(elems) == 1 {
 		return elems[0]
@@ -311,7 +335,7 @@ func formatTensor(t *Tensor) string {
 	return "[" + strings.Join(elems, ",") + "]"
 }
 
-func formatAll[T Elem](d []T, format func(T) string) []string {
+func formatAll[T any](d []T, format func(T) string) []string {
 	s := make([]string, len(d))
 	for i, v := range d {
 		s[i] = format(v)
@@ -349,6 +373,8 @@ func parseTensor(t Type, s string) (*Tensor, error) {
 		err = parseAll(d, elems, func(s string) (b bool, err error) {
 			return b, parseAttr(reflect.ValueOf(&b).Elem(), s)
 		})
+	case []uint16:
+		err = parseAll(d, elems, func(s string) (uint16, error) { return parse16(t.DType, s) })
 	}
 	return r, err
 }
@@ -361,7 +387,7 @@ func parseInteger(s string, size int) (int64, error) {
 	return n, nil
 }
 
-func parseAll[T Elem](d []T, elems []string, parse func(string) (T, error)) error {
+func parseAll[T any](d []T, elems []string, parse func(string) (T, error)) error {
 	for i, e := range elems {
 		v, err := parse(e)
 		if err != nil {

@@ -149,6 +149,14 @@ func (b *Builder) BinaryScalar(f BinaryFn, x *Node, v float64) *Node {
 	return b.add(Binary{f}, []*Node{x, b.Scalar(x.Type.DType, v)})
 }
 
+// CastTo converts x to an element type; it returns x itself if it has that already.
+func (b *Builder) CastTo(d DType, x *Node) *Node {
+	if x.Type.DType == d {
+		return x
+	}
+	return b.add(Cast{d}, []*Node{x})
+}
+
 // MatMul adds a·b over the last two axes, after the transposes asked for.
 func (b *Builder) MatMul(x, y *Node, transX, transY bool) *Node {
 	return b.add(MatMul{transX, transY}, []*Node{x, y})

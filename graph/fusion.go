@@ -106,7 +106,7 @@ func Leading(s Shape, axes Ints) bool {
 	return axes.Len() > 0 && axes.Len() < s.Rank()
 }
 
-// LaneOf is the element type that a computing node of a body needs: f32 where only f32 and masks meet, else f64, which
+// LaneOf is the element type that a computing node of a body needs: f32 where only f32, 16 bits and masks meet, else f64, which
 // has room for integers too. Fusions gather nodes of one lane type, and kernels compute a body in it.
 func LaneOf(n *Node) DType {
 	if n.Type.DType == F64 || n.Type.DType.IsInt() {

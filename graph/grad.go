@@ -11,7 +11,8 @@ import (
 // What holds for all rules:
 //
 //   - Gradients are built from operations of the table, so that they can be differentiated again.
-//   - Only f32 and f64 values have gradients; indices, seeds and Bools have none.
+//   - Only floating-point values have gradients; indices, seeds and Bools have none. The gradient of a value of 16 bits is
+//     F32; where a contraction takes it up with operands of 16 bits it is rounded to them.
 //   - Functions that are constant between jumps (sign, ceil, floor, round, comparisons, casts to integers) pass no
 //     gradient, as in PyTorch.
 //   - At ties, Max, Min, MaxOf and MinOf share the gradient evenly among those that reach the value; max-pools pass it
@@ -55,8 +56,8 @@ func VJP(g *Graph, outputs, dys, wrt []*Node) ([]*Node, error) {
 		}
 	}
 	for _, n := range wrt {
-		if !n.Type.DType.IsFloat() {
-			return nil, fmt.Errorf("%s of type %v has no gradient: only f32 and f64 have", n.Where(), n.Type)
+		if !n.Type.DType.IsReal() {
+			return nil, fmt.Errorf("%s of type %v has no gradient: only floats have", n.Where(), n.Type)
 		}
 	}
 	before := len(g.Nodes)
@@ -66,7 +67,7 @@ func VJP(g *Graph, outputs, dys, wrt []*Node) ([]*Node, error) {
 		for i, n := range wrt {
 			if grads[i] == nil {
 				b.From(n)
-				grads[i] = b.Broadcast(b.Scalar(n.Type.DType, 0), n.Type.Shape)
+				grads[i] = b.Broadcast(b.Scalar(n.Type.DType.Accumulator(), 0), n.Type.Shape)
 			}
 		}
 		err = b.Err()
@@ -140,7 +141,7 @@ func backward(b *Builder, nodes, outputs, dys, wrt []*Node) ([]*Node, error) {
 		}
 		for j, dx := range args {
 			if a := n.Args[j]; dx != nil && needed[a] {
-				if dx.Type != a.Type {
+				if dx.Type != a.Type.Accumulator() {
 					return nil, fmt.Errorf("gradient of %s: operand %d has type %v, its gradient %v", n.Where(), j, a.Type, dx.Type)
 				}
 				accumulate(a, 0, dx)
@@ -164,7 +165,7 @@ func dependants(nodes, wrt []*Node) map[*Node]bool {
 	}
 	for _, n := range nodes {
 		if !needed[n] && anyNeeded(n.Args, needed) {
-			needed[n] = n.Type.DType.IsFloat() || n.Results() > 1
+			needed[n] = n.Type.DType.IsReal() || n.Results() > 1
 		}
 	}
 	return needed

@@ -11,7 +11,10 @@ func gradAttention(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	if dout == nil {
 		dout = b.Broadcast(b.Scalar(n.Type.DType, 0), n.Type.Shape)
 	}
-	args := append(append([]*Node(nil), n.Args...), n, lse, dout)
+	p := partsOf(b, op, n.Args)
+	out := p.operand(n)
+	dout = p.operand(dout)
+	args := append(append([]*Node(nil), n.Args...), out, lse, dout)
 	if dlse != nil {
 		args = append(args, dlse)
 	}
@@ -21,8 +24,7 @@ func gradAttention(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	grads[attentionK], grads[attentionV] = b.Add(Result{Index: attentionK}, dq), b.Add(Result{Index: attentionV}, dq)
 	if op.HasMask {
 		if m := n.Args[op.MaskArg()]; m.Type.DType.IsFloat() {
-			p := partsOf(b, op, n.Args)
-			ds := p.gradScores(p.probabilities(), n, lse, dout, dlse)
+			ds := p.gradScores(p.probabilities(), out, lse, dout, dlse)
 			grads[op.MaskArg()] = b.SumTo(ds, m.Type.Shape)
 		}
 	}

@@ -3,7 +3,8 @@ package graph
 // gradMatMul gives, for y = a·b, da = dy·bᵀ and db = aᵀ·dy, each transposed if the operand was, and summed over the
 // batches that an operand stood for.
 func gradMatMul(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
-	op, x, y, dy := n.Op.(MatMul), n.Args[0], n.Args[1], dys[0]
+	op, x, y := n.Op.(MatMul), n.Args[0], n.Args[1]
+	dy := b.CastTo(x.Type.DType, dys[0])
 	if s := x.Type.Shape; y.Type.Shape.Rank() == 2 && s.Rank() > 2 && !op.TransA {
 		return gradLinear(b, op, x, y, dy), nil
 	}
@@ -56,7 +57,7 @@ func gradConv2D(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	ungrouped := func(t *Node, c int) *Node {
 		return b.Reshape(b.Transpose(t, 1, 0, 2), ys.At(0), ys.At(2), ys.At(3), g*c)
 	}
-	dy := grouped(b.Transpose(dys[0], 0, 2, 3, 1), o)
+	dy := grouped(b.Transpose(b.CastTo(x.Type.DType, dys[0]), 0, 2, 3, 1), o)
 	cols := grouped(b.Add(Im2Col{kernel, op.Stride, op.Dilation, op.Pad}, x), k)
 	dw := b.Reshape(b.MatMul(dy, cols, true, false), ws.Slice()...)
 	dcols := ungrouped(b.MatMul(dy, b.Reshape(w, g, o, k), false, false), k)

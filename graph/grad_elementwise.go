@@ -154,9 +154,5 @@ func gradSelect(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 }
 
 func gradCast(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
-	x := n.Args[0].Type.DType
-	if dys[0].Type.DType == x {
-		return dys, nil
-	}
-	return []*Node{b.Add(Cast{x}, dys[0])}, nil
+	return []*Node{b.CastTo(n.Args[0].Type.DType.Accumulator(), dys[0])}, nil
 }

@@ -16,6 +16,15 @@ func declared(t Type) ([]Type, error) {
 	return one(t)
 }
 
+// accumulators are the types of the gradients of values of the given ones.
+func accumulators(types []Type) []Type {
+	out := make([]Type, len(types))
+	for i, t := range types {
+		out[i] = t.Accumulator()
+	}
+	return out
+}
+
 func inferConst(op Op, _ []Type) ([]Type, error) {
 	v := op.(Const).Value
 	if v == nil {
@@ -26,9 +35,26 @@ func inferConst(op Op, _ []Type) ([]Type, error) {
 
 func inferSame(_ Op, args []Type) ([]Type, error) { return one(args[0]) }
 
+// wantFloat refuses what nothing computes in.
 func wantFloat(t Type) error {
 	if !t.DType.IsFloat() {
 		return fmt.Errorf("wants f32 or f64, not %v", t.DType)
+	}
+	return nil
+}
+
+// wantComputed refuses 16-bit types, which are only moved, converted and contracted.
+func wantComputed(t Type) error {
+	if t.DType.Is16() {
+		return fmt.Errorf("of %v: only casts, moves and contractions take 16-bit elements; cast to f32 first", t.DType)
+	}
+	return nil
+}
+
+// wantContracted refuses what contractions do not read.
+func wantContracted(t Type) error {
+	if !t.DType.IsReal() {
+		return fmt.Errorf("wants f32, f64, bf16 or f16, not %v", t.DType)
 	}
 	return nil
 }
@@ -46,6 +72,9 @@ func inferUnary(op Op, args []Type) ([]Type, error) {
 	case Neg, Abs, Sign, Square, Cube, Relu:
 		if t.DType == Bool {
 			return nil, fmt.Errorf("%v wants numbers, not bool", f)
+		}
+		if err := wantComputed(t); err != nil {
+			return nil, fmt.Errorf("%v %w", f, err)
 		}
 	default:
 		if err := wantFloat(t); err != nil {
@@ -83,6 +112,9 @@ func inferBinary(op Op, args []Type) ([]Type, error) {
 	if d != args[1].DType {
 		return nil, fmt.Errorf("element types %v and %v differ", d, args[1].DType)
 	}
+	if err := wantComputed(args[0]); err != nil {
+		return nil, fmt.Errorf("%v %w", f, err)
+	}
 	switch {
 	case f == And || f == Or:
 		if d != Bool {
@@ -104,6 +136,9 @@ func inferSelect(_ Op, args []Type) ([]Type, error) {
 	}
 	if args[1].DType != args[2].DType {
 		return nil, fmt.Errorf("element types %v and %v differ", args[1].DType, args[2].DType)
+	}
+	if err := wantComputed(args[1]); err != nil {
+		return nil, err
 	}
 	s, err := elementwiseShape(args...)
 	if err != nil {
@@ -157,7 +192,7 @@ func inferMatMul(op Op, args []Type) ([]Type, error) {
 	if args[0].DType != args[1].DType {
 		return nil, fmt.Errorf("element types %v and %v differ", args[0].DType, args[1].DType)
 	}
-	if err := wantFloat(args[0]); err != nil {
+	if err := wantContracted(args[0]); err != nil {
 		return nil, err
 	}
 	batch, rows, inner, cols := m.Dims(a, b)
@@ -176,7 +211,7 @@ func inferMatMul(op Op, args []Type) ([]Type, error) {
 			}
 		}
 	}
-	return one(Type{args[0].DType, ShapeOf(append(batch, rows, cols)...)})
+	return one(Type{args[0].DType.Accumulator(), ShapeOf(append(batch, rows, cols)...)})
 }
 
 // maxWindow bounds the attributes of windows, so that no product of two of them overflows.
@@ -236,7 +271,7 @@ func inferConv2D(op Op, args []Type) ([]Type, error) {
 	if args[0].DType != args[1].DType {
 		return nil, fmt.Errorf("element types %v and %v differ", args[0].DType, args[1].DType)
 	}
-	if err := wantFloat(args[0]); err != nil {
+	if err := wantContracted(args[0]); err != nil {
 		return nil, err
 	}
 	if c.Groups < 1 || x.At(1)%c.Groups != 0 || w.At(0)%c.Groups != 0 || w.At(1) != x.At(1)/c.Groups {
@@ -246,7 +281,7 @@ func inferConv2D(op Op, args []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(TypeOf(args[0].DType, x.At(0), w.At(0), oh, ow))
+	return one(TypeOf(args[0].DType.Accumulator(), x.At(0), w.At(0), oh, ow))
 }
 
 func checkAxes(axes Ints, rank int) error {
@@ -272,6 +307,9 @@ func inferReduce(op Op, args []Type) ([]Type, error) {
 	}
 	if args[0].DType == Bool || r.Fn == Mean && !args[0].DType.IsFloat() {
 		return nil, fmt.Errorf("%v of %v", r.Fn, args[0].DType)
+	}
+	if err := wantComputed(args[0]); err != nil {
+		return nil, fmt.Errorf("%v %w", r.Fn, err)
 	}
 	if err := checkAxes(r.Axes, s.Rank()); err != nil {
 		return nil, err
@@ -420,6 +458,9 @@ func inferCol2Im(op Op, args []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := wantComputed(args[0]); err != nil {
+		return nil, fmt.Errorf("sums %w", err)
+	}
 	k := o.Kernel.At(0) * o.Kernel.At(1)
 	if s.At(1) != oh || s.At(2) != ow || s.At(3)%k != 0 {
 		return nil, fmt.Errorf("patches %v are not those of an image of %d×%d (want [n,%d,%d,%d·c])", s, o.H, o.W, oh, ow, k)
@@ -454,6 +495,9 @@ func inferScatterAdd(op Op, args []Type) ([]Type, error) {
 	o, ix, u := op.(ScatterAdd), args[0].Shape, args[1].Shape
 	if err := wantIndices(args[0]); err != nil {
 		return nil, err
+	}
+	if err := wantComputed(args[1]); err != nil {
+		return nil, fmt.Errorf("sums %w", err)
 	}
 	if o.Axis < 0 || o.Size < 0 || o.Axis+ix.Rank() > u.Rank() || u.Rank()-ix.Rank()+1 > MaxRank {
 		return nil, fmt.Errorf("updates %v do not hold indices %v at axis %d", u, ix, o.Axis)

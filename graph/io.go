@@ -129,7 +129,7 @@ func (f *weightsFile) close() {
 // errNoTensor tells that there is no tensor of a name.
 var errNoTensor = errors.New("no such tensor")
 
-// tensor reads the tensor of a name and checks its type. F16 and BF16 are read as f32.
+// tensor reads the tensor of a name and checks its type. F16 and BF16 are read as what t asks for: themselves, or f32.
 func (f *weightsFile) tensor(name string, t Type) (*Tensor, error) {
 	switch {
 	case f.missing:
@@ -145,7 +145,7 @@ func (f *weightsFile) tensor(name string, t Type) (*Tensor, error) {
 	if !slices.Equal(info.Shape, t.Shape.Slice()) {
 		return nil, fmt.Errorf("weight %q has the shape %v, not that of %v", name, info.Shape, t)
 	}
-	data, err := f.file.Read(name)
+	data, err := readTensor(f.file, info, t.DType)
 	if err != nil {
 		return nil, err
 	}
@@ -154,6 +154,26 @@ func (f *weightsFile) tensor(name string, t Type) (*Tensor, error) {
 		return nil, fmt.Errorf("weight %q has elements of dtype %s, not those of %v", name, info.DType, t)
 	}
 	return r, nil
+}
+
+// readTensor reads the elements of a tensor: of 16 bits as they stand in the file if that is the type wanted.
+func readTensor(f *safetensors.File, info safetensors.Info, want DType) (any, error) {
+	if info.DType == "BF16" && want == BF16 || info.DType == "F16" && want == F16 {
+		return f.ReadBits(info.Name)
+	}
+	return f.Read(info.Name)
+}
+
+// Safetensor is the tensor under a name, to be written to a file of weights.
+func (t *Tensor) Safetensor(name string) safetensors.Tensor {
+	r := safetensors.Tensor{Name: name, Shape: t.Type.Shape.Slice(), Data: t.Data}
+	if bits, ok := t.Data.([]uint16); ok {
+		r.Data = safetensors.F16(bits)
+		if t.Type.DType == BF16 {
+			r.Data = safetensors.BF16(bits)
+		}
+	}
+	return r
 }
 
 // graph reads the text form at path.
@@ -235,7 +255,7 @@ func save(path string, g *Graph, weights map[string]*Tensor) error {
 		}
 	}
 	for name, t := range consts {
-		tensors = append(tensors, safetensors.Tensor{Name: name, Shape: t.Type.Shape.Slice(), Data: t.Data})
+		tensors = append(tensors, t.Safetensor(name))
 	}
 	out, err := atomicfile.Create(path)
 	if err != nil {
@@ -278,7 +298,7 @@ func collect(g *Graph, weights map[string]*Tensor) ([]safetensors.Tensor, error)
 		if err := t.Check(); err != nil {
 			return nil, fmt.Errorf("%s: %w", n.Where(), err)
 		}
-		tensors = append(tensors, safetensors.Tensor{Name: n.Name, Shape: t.Type.Shape.Slice(), Data: t.Data})
+		tensors = append(tensors, t.Safetensor(n.Name))
 	}
 	if len(tensors) < len(weights) {
 		for name := range weights {

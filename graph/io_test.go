@@ -38,7 +38,7 @@ func TestSaveAndLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.graph")
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		g := graphtest.Random(r, graphtest.Options{Nodes: 40})
+		g := graphtest.Random(r, graphtest.Options{Nodes: 40, Halves: true})
 		weights := graphtest.Weights(r, g)
 		if err := os.RemoveAll(graph.WeightsPath(path)); err != nil {
 			t.Fatal(err)

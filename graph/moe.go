@@ -22,6 +22,9 @@ import (
 // if Bias, w3 and b3 if Gated. If Stacked each of these is one operand with a leading axis of Experts; else each is
 // Experts operands, one for each expert in turn.
 //
+// With x and w1, w3 and w2 of a 16-bit type, gates, biases and y are F32, and hidden values are rounded before they
+// meet w2.
+//
 // Result 0 is y [..., o]; result 1 the load [Experts] of each expert, the number of tokens sent to it, as I64.
 type MoE struct {
 	Experts     int
@@ -51,6 +54,9 @@ const (
 
 var moeWeights = [...]string{"w1", "b1", "w3", "b3", "w2", "b2"}
 
+// Bias reports whether w is a bias, which is added and not contracted.
+func (w MoEWeight) Bias() bool { return w == MoEB1 || w == MoEB3 || w == MoEB2 }
+
 // String gives the weight's name.
 func (w MoEWeight) String() string { return moeWeights[w] }
 
@@ -65,8 +71,8 @@ const (
 func (m MoE) Weights() []MoEWeight {
 	var list []MoEWeight
 	for w := MoEW1; w <= MoEB2; w++ {
-		bias, gate := w == MoEB1 || w == MoEB3 || w == MoEB2, w == MoEW3 || w == MoEB3
-		if (m.Bias || !bias) && (m.Gated || !gate) {
+		gate := w == MoEW3 || w == MoEB3
+		if (m.Bias || !w.Bias()) && (m.Gated || !gate) {
 			list = append(list, w)
 		}
 	}
@@ -92,6 +98,15 @@ func (m MoE) Operands() int {
 		n *= m.Experts
 	}
 	return moeFirst + n
+}
+
+// Contracts reports whether operand i meets another in a product, so that it may have 16 bits: x, w1, w3 or w2.
+func (m MoE) Contracts(i int) bool {
+	if i < moeFirst {
+		return i == moeX
+	}
+	w, _ := m.weightAt(i - moeFirst)
+	return !w.Bias()
 }
 
 // MoEDims are the sizes of a mixture of experts.
@@ -120,14 +135,14 @@ func inferMoE(op Op, args []Type) ([]Type, error) {
 		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", m.Operands(), len(args))
 	}
 	x, gates := args[moeX], args[moeGates]
-	if err := wantFloat(x); err != nil {
+	if err := wantContracted(x); err != nil {
 		return nil, err
 	}
 	r := x.Shape.Rank()
 	if r < 1 {
 		return nil, fmt.Errorf("wants x of rank 1 or more, not %v", x)
 	}
-	if want := x.Reshaped(x.Shape.With(r-1, m.Experts)); gates != want {
+	if want := x.Accumulator().Reshaped(x.Shape.With(r-1, m.Experts)); gates != want {
 		return nil, fmt.Errorf("the gates are %v, not %v", gates, want)
 	}
 	rank := 2
@@ -142,11 +157,15 @@ func inferMoE(op Op, args []Type) ([]Type, error) {
 	d := m.Dims(args)
 	for i, got := range args[moeFirst:] {
 		w, of := m.weightAt(i)
-		if want := x.Reshaped(m.WeightShape(d, w)); got != want {
+		want := x.Reshaped(m.WeightShape(d, w))
+		if w.Bias() {
+			want = want.Accumulator()
+		}
+		if got != want {
 			return nil, fmt.Errorf("%v of %s is %v, not %v", w, of, got, want)
 		}
 	}
-	y := x.Reshaped(x.Shape.With(r-1, d.Result))
+	y := x.Accumulator().Reshaped(x.Shape.With(r-1, d.Result))
 	return []Type{y, TypeOf(I64, m.Experts)}, nil
 }
 
@@ -179,7 +198,7 @@ func (m MoE) WeightShape(d MoEDims, w MoEWeight) Shape {
 
 // MoEGrad is the gradient of a MoE of the same attributes. Its operands are those of the MoE and then dy, the gradient
 // of its result 0; its results are the gradients of the MoE's operands, in their order. Tokens are grouped as in the
-// MoE, and hidden values are computed again. A gate that is zero gets no gradient, unless Dense.
+// MoE, and hidden values are computed again. With x of a 16-bit type so is dy; the results are F32. A gate that is zero gets no gradient, unless Dense.
 type MoEGrad struct {
 	Experts     int
 	Activation  UnaryFn
@@ -203,10 +222,10 @@ func inferMoEGrad(op Op, args []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	if args[n] != out[0] {
-		return nil, fmt.Errorf("dy is %v, not %v", args[n], out[0])
+	if want := out[0].With(args[moeX].DType); args[n] != want {
+		return nil, fmt.Errorf("dy is %v, not %v", args[n], want)
 	}
-	return slices.Clone(args[:n]), nil
+	return accumulators(args[:n]), nil
 }
 
 // decomposeMoE sends every token to every expert, and takes what the gates are zero for out afterwards.
@@ -216,7 +235,7 @@ func decomposeMoE(b *Builder, op Op, args []*Node) []*Node {
 	for i, a := range args {
 		types[i] = a.Type
 	}
-	d, dtype := m.Dims(types), args[moeX].Type.DType
+	d, dtype := m.Dims(types), args[moeX].Type.DType.Accumulator()
 	x := b.Reshape(args[moeX], d.Tokens, d.Width)
 	gates := b.Reshape(args[moeGates], d.Tokens, m.Experts)
 	open := b.Binary(Ne, gates, b.Broadcast(b.Scalar(dtype, 0), gates.Type.Shape))
@@ -253,7 +272,7 @@ func (m MoE) expert(b *Builder, d MoEDims, args []*Node, e int, x *Node) *Node {
 		return n
 	}
 	linear := func(x *Node, w, bias MoEWeight) *Node {
-		y := b.MatMul(x, weight(w), false, false)
+		y := b.MatMul(b.CastTo(weight(w).Type.DType, x), weight(w), false, false)
 		if m.Bias {
 			y = b.Binary(Add, y, b.Broadcast(weight(bias), y.Type.Shape))
 		}
@@ -271,7 +290,8 @@ func gradMoE(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	if dys[0] == nil {
 		return make([]*Node, len(n.Args)), nil
 	}
-	dx := b.Add(MoEGrad(n.Op.(MoE)), slices.Concat(n.Args, dys[:1])...)
+	dy := b.CastTo(n.Args[moeX].Type.DType, dys[0])
+	dx := b.Add(MoEGrad(n.Op.(MoE)), append(slices.Clone(n.Args), dy)...)
 	grads := []*Node{dx}
 	for i := 1; i < len(n.Args); i++ {
 		grads = append(grads, b.Add(Result{i}, dx))
@@ -290,7 +310,7 @@ func decomposeMoEGrad(b *Builder, op Op, args []*Node) []*Node {
 	}
 	last := len(args) - 1
 	y := decomposeMoE(body, m, in[:last])
-	grads, err := VJP(g, y[:1], in[last:], in[:last])
+	grads, err := VJP(g, y[:1], []*Node{body.CastTo(y[0].Type.DType, in[last])}, in[:last])
 	if err != nil {
 		b.Fail(err)
 		return nil

@@ -146,13 +146,15 @@ type Binary struct{ Fn BinaryFn }
 // Select is cond ? a : b.
 type Select struct{}
 
-// Cast converts to another element type: float to integer truncates, to Bool is x ≠ 0.
+// Cast converts to another element type: float to integer truncates, to Bool is x ≠ 0; to a 16-bit type rounds to
+// nearest, ties to even.
 type Cast struct{ To DType }
 
 // ---- contraction ----
 
 // MatMul multiplies matrices: a [..., m, k] by b [..., k, n]. TransA and TransB swap the last two axes of an operand
-// first. Leading axes are batches and broadcast as in NumPy.
+// first. Leading axes are batches and broadcast as in NumPy. Operands of a 16-bit type are summed up in F32, the type of
+// the result, as of every contraction's.
 type MatMul struct{ TransA, TransB bool }
 
 // Conv2D convolves x [N,C,H,W] with w [O,C/Groups,KH,KW] (cross-correlation, as is the custom). Pad is top, left,
@@ -288,6 +290,8 @@ type PoolGrad struct {
 // it is a Bool, keeping those where it is true; lengths if HasLengths, the number of valid keys of each batch [...],
 // clamped to 0..sk; a table if Page > 0; and for Dropout > 0 a seed: probability (..., i, j) is dropped as element
 // number (..., i, j) of [..., h, sq, sk] by [Dropout]. Result 1 is that before dropout.
+//
+// With q, k and v of a 16-bit type, masks and results are F32; probabilities are rounded before they meet v.
 //
 // With Page > 0, k and v are pools of pages, [pages, hk, Page, d] and [pages, hk, Page, dv], and the table (I64,
 // [..., n]) lists the pages of each batch in order, so that sk = n·Page; lengths are required. An entry that is no page

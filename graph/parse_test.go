@@ -50,7 +50,7 @@ func TestParseErrors(t *testing.T) {
 		{"h = copy x : f32[2,3] y", "5:23: expected the end of the line, found y"},
 
 		{"h = copy x : f32[2,4]", `5:14: "h" is f32[2,3] by its operands, not f32[2,4]`},
-		{"h = copy x : f16", `5:14: unknown element type "f16"`},
+		{"h = copy x : f8", `5:14: unknown element type "f8"`},
 		{"h = copy x :", "5:13: expected a type such as f32[2,3], found the end of the line"},
 		{"h = copy x : f32[2 3]", "5:20: expected ',', found 3"},
 		{"h = copy x : f32[2,:]", "5:20: expected a number, found ':'"},

@@ -7,7 +7,7 @@ import (
 )
 
 // Tensor is a contiguous row-major value. Data is a []float32, []float64, []int32, []int64 or []bool that matches
-// Type and has Type.Shape.Elems() elements.
+// Type, or for BF16 and F16 a []uint16 of their bits, and has Type.Shape.Elems() elements.
 type Tensor struct {
 	Type Type
 	Data any
@@ -48,6 +48,8 @@ func NewTensor(t Type) *Tensor {
 		r.Data = make([]int64, n)
 	case Bool:
 		r.Data = make([]bool, n)
+	case BF16, F16:
+		r.Data = make([]uint16, n)
 	default:
 		panic("graph: NewTensor of an invalid type")
 	}
@@ -96,6 +98,8 @@ func (t *Tensor) Float(i int) float64 {
 		if d[i] {
 			return 1
 		}
+	case []uint16:
+		return float64(t.Type.DType.From16(d[i]))
 	}
 	return 0
 }
@@ -113,6 +117,8 @@ func (t *Tensor) SetFloat(i int, v float64) {
 		d[i] = int64(v)
 	case []bool:
 		d[i] = v != 0
+	case []uint16:
+		d[i] = t.Type.DType.Bits16(v)
 	}
 }
 
@@ -145,6 +151,8 @@ func (t *Tensor) CopyFrom(u *Tensor) {
 		copy(d, u.Data.([]int64))
 	case []bool:
 		copy(d, u.Data.([]bool))
+	case []uint16:
+		copy(d, u.Data.([]uint16))
 	}
 }
 
@@ -174,6 +182,8 @@ func (t *Tensor) Equal(u *Tensor) bool {
 		return slices.Equal(d, u.Data.([]int64))
 	case []bool:
 		return slices.Equal(d, u.Data.([]bool))
+	case []uint16:
+		return slices.Equal(d, u.Data.([]uint16))
 	}
 	return true
 }
@@ -192,6 +202,10 @@ func (t *Tensor) Check() error {
 		n, d = len(x), I64
 	case []bool:
 		n, d = len(x), Bool
+	case []uint16:
+		if n = len(x); t.Type.DType.Is16() {
+			d = t.Type.DType
+		}
 	}
 	if d != t.Type.DType || n != t.Type.Shape.Elems() {
 		return fmt.Errorf("tensor of type %v holds %d elements of %v", t.Type, n, d)

@@ -31,7 +31,7 @@ func roundTrip(t testing.TB, g *graph.Graph) *graph.Graph {
 
 func TestRandomGraphsRoundTrip(t *testing.T) {
 	for seed := range uint64(300) {
-		g := graphtest.Random(rand.New(rand.NewPCG(seed, 5)), graphtest.Options{Nodes: 1 + int(seed)%60})
+		g := graphtest.Random(rand.New(rand.NewPCG(seed, 5)), graphtest.Options{Nodes: 1 + int(seed)%60, Halves: true})
 		h := roundTrip(t, g)
 		for i, n := range g.Nodes {
 			if got, want := h.Nodes[i].Origin, n.Origin; len(got) != 1 || got[0] != want[0] {
@@ -129,13 +129,18 @@ func TestConstantsKeepTheirBits(t *testing.T) {
 	b.Output("ints", b.Const(tensor(t, ints, 2)))
 	b.Output("bools", b.Const(tensor(t, []bool{true, false}, 2)))
 	b.Output("empty", b.Const(tensor(t, []float32{}, 0, 3)))
+	for _, d := range []graph.DType{graph.BF16, graph.F16} {
+		bits := []uint16{0, 0x8000, 1, 0x3f81, 0x7b80, d.Bits16(math.Inf(1)), d.Bits16(math.Inf(-1)), d.Bits16(math.NaN()),
+			d.Bits16(math.Inf(1)) + 1, d.Bits16(math.Inf(-1)) + 3}
+		b.Output(d.String(), b.Const(&graph.Tensor{Type: graph.TypeOf(d, len(bits)), Data: bits}))
+	}
 	b.Output("large", b.Const(graph.NewTensor(graph.TypeOf(graph.F32, graph.MaxInline+1))))
 	g, err := b.Graph()
 	if err != nil {
 		t.Fatal(err)
 	}
 	roundTrip(t, g)
-	if c := graph.Constants(g); len(c) != 1 || c["fusec.const/7"] == nil {
+	if c := graph.Constants(g); len(c) != 1 || c["fusec.const/9"] == nil {
 		t.Errorf("constants beside the text: %v", c)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // DType is the type of one element.
 type DType uint8
 
-// The element types. Bool is stored as one byte, 0 or 1.
+// The element types. Bool is stored as one byte, 0 or 1. BF16 and F16 hold operands of contractions; see half.go.
 const (
 	Invalid DType = iota
 	F32
@@ -17,21 +17,38 @@ const (
 	I32
 	I64
 	Bool
+	BF16
+	F16
 )
 
 var dtypes = [...]struct {
 	name string
 	size int
-}{{"invalid", 0}, {"f32", 4}, {"f64", 8}, {"i32", 4}, {"i64", 8}, {"bool", 1}}
+}{{"invalid", 0}, {"f32", 4}, {"f64", 8}, {"i32", 4}, {"i64", 8}, {"bool", 1}, {"bf16", 2}, {"f16", 2}}
 
-// String gives the name used in the text form: f32, f64, i32, i64, bool.
+// String gives the name used in the text form: f32, f64, i32, i64, bool, bf16, f16.
 func (d DType) String() string { return dtypes[d].name }
 
 // Size is the number of bytes of one element.
 func (d DType) Size() int { return dtypes[d].size }
 
-// IsFloat reports whether d is F32 or F64.
+// IsFloat reports whether d is F32 or F64, the floating-point types that are computed in.
 func (d DType) IsFloat() bool { return d == F32 || d == F64 }
+
+// Is16 reports whether d is BF16 or F16, which contractions read and nothing computes in.
+func (d DType) Is16() bool { return d == BF16 || d == F16 }
+
+// IsReal reports whether d is a floating-point type of any size.
+func (d DType) IsReal() bool { return d.IsFloat() || d.Is16() }
+
+// Accumulator is the element type of what is summed up from values of d: F32 for 16-bit types, and else d. It is that
+// of a contraction's result, and of the gradient of a value.
+func (d DType) Accumulator() DType {
+	if d.Is16() {
+		return F32
+	}
+	return d
+}
 
 // IsInt reports whether d is I32 or I64.
 func (d DType) IsInt() bool { return d == I32 || d == I64 }
@@ -43,7 +60,7 @@ func ParseDType(s string) (DType, error) {
 			return DType(i + 1), nil
 		}
 	}
-	return Invalid, fmt.Errorf("unknown element type %q (want f32, f64, i32, i64 or bool)", s)
+	return Invalid, fmt.Errorf("unknown element type %q (want f32, f64, i32, i64, bool, bf16 or f16)", s)
 }
 
 // MaxRank bounds the number of axes of a tensor.
@@ -174,6 +191,9 @@ func (t Type) String() string { return t.DType.String() + t.Shape.String() }
 
 // Bytes is the size of a contiguous value of this type.
 func (t Type) Bytes() int64 { return int64(t.Shape.Elems()) * int64(t.DType.Size()) }
+
+// Accumulator is the type with the element type of what is summed up; see [DType.Accumulator].
+func (t Type) Accumulator() Type { return t.With(t.DType.Accumulator()) }
 
 // With returns the type with another element type.
 func (t Type) With(d DType) Type { t.DType = d; return t }

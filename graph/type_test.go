@@ -16,15 +16,19 @@ func TestDType(t *testing.T) {
 	}{
 		graph.F32: {"f32", 4, true, false}, graph.F64: {"f64", 8, true, false},
 		graph.I32: {"i32", 4, false, true}, graph.I64: {"i64", 8, false, true}, graph.Bool: {"bool", 1, false, false},
+		graph.BF16: {"bf16", 2, false, false}, graph.F16: {"f16", 2, false, false},
 	} {
 		if d.String() != want.name || d.Size() != want.size || d.IsFloat() != want.float || d.IsInt() != want.int {
 			t.Errorf("%v: size %d, float %v, int %v", d, d.Size(), d.IsFloat(), d.IsInt())
+		}
+		if d.Is16() != (want.size == 2) || d.IsReal() != (want.float || want.size == 2) {
+			t.Errorf("%v: 16 bits %v, real %v", d, d.Is16(), d.IsReal())
 		}
 		if got, err := graph.ParseDType(want.name); got != d || err != nil {
 			t.Errorf("ParseDType(%s) = %v, %v", want.name, got, err)
 		}
 	}
-	for _, s := range []string{"", "invalid", "f16"} {
+	for _, s := range []string{"", "invalid", "f8"} {
 		if _, err := graph.ParseDType(s); err == nil {
 			t.Errorf("ParseDType(%q) succeeded", s)
 		}

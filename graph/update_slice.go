@@ -42,7 +42,7 @@ func inferUpdateSlice(op Op, args []Type) ([]Type, error) {
 // gradUpdateSlice passes to x what is not overwritten, and to the update its part.
 func gradUpdateSlice(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	axis, u, start := n.Op.(UpdateSlice).Axis, n.Args[1].Type, n.Args[2]
-	zero := b.Broadcast(b.Scalar(u.DType, 0), u.Shape)
+	zero := b.Broadcast(b.Scalar(dys[0].Type.DType, 0), u.Shape)
 	return []*Node{
 		b.Add(UpdateSlice{axis}, dys[0], zero, start),
 		b.Add(Slice{Axis: axis, Size: u.Shape.At(axis), Step: 1}, dys[0], start),

@@ -239,6 +239,8 @@ func holds(b, a graph.DType) bool {
 		return true
 	case graph.F32:
 		return b == graph.F32 || b == graph.F64
+	case graph.BF16, graph.F16:
+		return b == a || b.IsFloat()
 	case graph.I32:
 		return b == graph.I32 || b == graph.I64 || b == graph.F64
 	}

@@ -29,7 +29,7 @@ func randomTensor(n *graph.Node, seed uint64, limit int) *graph.Tensor {
 	r := rand.New(rand.NewPCG(seed, h.Sum64()))
 	t := graph.NewTensor(n.Type)
 	elems := n.Type.Shape.Elems()
-	if !n.Type.DType.IsFloat() {
+	if !n.Type.DType.IsReal() {
 		if n.Type.DType == graph.Bool {
 			limit = 2
 		}
@@ -97,7 +97,7 @@ func indexLimits(g *graph.Graph) map[*graph.Node]int {
 
 // checkNaN reports a weight that holds NaN.
 func checkNaN(n *graph.Node, t *graph.Tensor) error {
-	if t == nil || !t.Type.DType.IsFloat() {
+	if t == nil || !t.Type.DType.IsReal() {
 		return nil
 	}
 	count, first := 0, 0
@@ -145,7 +145,7 @@ func convert(t *graph.Tensor, to graph.DType) (*graph.Tensor, error) {
 	switch {
 	case from == to:
 		return t, nil
-	case from.IsFloat() && to.IsFloat(), from == graph.I32 && to == graph.I64:
+	case from.IsReal() && to.IsReal(), from == graph.I32 && to == graph.I64:
 	case from == graph.I64 && to == graph.I32:
 		for i, v := range t.Data.([]int64) {
 			if int64(int32(v)) != v {

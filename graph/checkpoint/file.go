@@ -76,7 +76,7 @@ func (s *State) contents() (tensors []safetensors.Tensor, meta map[string]string
 			if err := check(t); err != nil {
 				return nil, nil, fmt.Errorf("%s %q: %w", r.name, name, err)
 			}
-			tensors = append(tensors, safetensors.Tensor{Name: r.prefix + name, Shape: t.Type.Shape.Slice(), Data: t.Data})
+			tensors = append(tensors, t.Safetensor(r.prefix+name))
 		}
 	}
 	if s.Step < 0 || s.Position < 0 {
@@ -180,6 +180,9 @@ func (s *State) readTensors(f *safetensors.Reader) error {
 			return fmt.Errorf("tensor %q: %w", info.Name, err)
 		}
 		data, err := f.Read(info.Name)
+		if d.Is16() {
+			data, err = f.ReadBits(info.Name)
+		}
 		if err != nil {
 			return err
 		}
@@ -191,6 +194,7 @@ func (s *State) readTensors(f *safetensors.Reader) error {
 // dtypes are the dtypes of the file that hold a tensor's elements as they are.
 var dtypes = map[string]graph.DType{
 	"F32": graph.F32, "F64": graph.F64, "I32": graph.I32, "I64": graph.I64, "BOOL": graph.Bool,
+	"BF16": graph.BF16, "F16": graph.F16,
 }
 
 // verify compares the file with its checksum.

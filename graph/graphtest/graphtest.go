@@ -16,6 +16,8 @@ type Options struct {
 	Allow func(name string) bool
 	// Floats, if set, is the one floating-point type of the graph; else f32 and f64 both appear.
 	Floats graph.DType
+	// Halves lets values of 16 bits appear: as sources, cast, moved and contracted.
+	Halves bool
 }
 
 // Random makes a valid graph. The same state of r gives the same graph. Axes have sizes from 1 to 7, odd ones for the
@@ -66,7 +68,7 @@ func Weights(r *rand.Rand, g *graph.Graph) map[string]*graph.Tensor {
 func Tensor(r *rand.Rand, t graph.Type) *graph.Tensor {
 	x := graph.NewTensor(t)
 	for i := range t.Shape.Elems() {
-		if t.DType.IsFloat() {
+		if t.DType.IsReal() {
 			x.SetFloat(i, r.NormFloat64())
 		} else {
 			x.SetFloat(i, float64(r.IntN(3)))
@@ -137,6 +139,15 @@ func (g *generator) floatType() graph.DType {
 // float is a floating-point type of some rank up to 4.
 func (g *generator) float() graph.Type { return graph.TypeOf(g.floatType(), g.dims(g.r.IntN(5))...) }
 
+// source is the type of a source: of floats, or now and then of 16 bits.
+func (g *generator) source() graph.Type {
+	t := g.float()
+	if g.o.Halves && g.coin() {
+		t.DType = g.halfType()
+	}
+	return t
+}
+
 func (g *generator) input(t graph.Type) *graph.Node {
 	return g.add(g.b.Input(g.name("x"), t))
 }
@@ -173,6 +184,21 @@ func (g *generator) ofRank(lo, hi int) *graph.Node {
 	return g.find(func(t graph.Type) bool {
 		return t.DType.IsFloat() && t.Shape.Rank() >= lo && t.Shape.Rank() <= hi
 	}, graph.TypeOf(g.floatType(), g.dims(rank)...))
+}
+
+// half returns x, or if the graph may have them now and then its value in 16 bits.
+func (g *generator) half(x *graph.Node) *graph.Node {
+	if !g.o.Halves || !g.coin() {
+		return x
+	}
+	return g.op(graph.Cast{To: g.halfType()}, x)
+}
+
+func (g *generator) halfType() graph.DType {
+	if g.coin() {
+		return graph.BF16
+	}
+	return graph.F16
 }
 
 // any returns a node of numbers of any rank.

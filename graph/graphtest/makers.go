@@ -12,9 +12,9 @@ var makers map[string]func(*generator)
 
 func init() {
 	makers = map[string]func(*generator){
-		"input": func(g *generator) { g.input(g.float()) },
-		"param": func(g *generator) { g.param(g.float()) },
-		"state": func(g *generator) { g.add(g.b.State(g.name("s"), g.float())) },
+		"input": func(g *generator) { g.input(g.source()) },
+		"param": func(g *generator) { g.param(g.source()) },
+		"state": func(g *generator) { g.add(g.b.State(g.name("s"), g.source())) },
 		"const": makeConst,
 
 		"unary": makeUnary, "binary": makeBinary, "select": makeSelect, "cast": makeCast,
@@ -22,7 +22,7 @@ func init() {
 		"reshape": makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
 		"slice": makeSlice, "unslice": makeUnslice, "update_slice": makeUpdateSlice, "concat": makeConcat, "pad": makePad,
 		"im2col": makeIm2Col, "col2im": makeCol2Im,
-		"copy":   func(g *generator) { g.op(graph.Copy{}, g.any()) },
+		"copy":   func(g *generator) { g.op(graph.Copy{}, g.half(g.any())) },
 		"gather": makeGather, "scatter_add": makeScatterAdd,
 		"dropout": makeDropout, "random": makeRandom,
 		"softmax":     func(g *generator) { x := g.ofRank(1, 5); g.op(graph.Softmax{Axis: g.axis(x)}, x) },
@@ -40,7 +40,7 @@ func init() {
 }
 
 func makeConst(g *generator) {
-	t := g.float()
+	t := g.source()
 	switch g.r.IntN(4) {
 	case 0:
 		t = t.With(graph.I32)
@@ -86,6 +86,9 @@ func makeSelect(g *generator) {
 
 func makeCast(g *generator) {
 	to := []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool}[g.r.IntN(5)]
+	if g.o.Halves && g.coin() {
+		to = g.halfType()
+	}
 	if to.IsFloat() && g.o.Floats != graph.Invalid {
 		to = g.o.Floats
 	}
@@ -93,7 +96,7 @@ func makeCast(g *generator) {
 }
 
 func makeMatMul(g *generator) {
-	x := g.ofRank(2, 4)
+	x := g.half(g.ofRank(2, 4))
 	s := x.Type.Shape
 	op := graph.MatMul{TransA: g.coin(), TransB: g.coin()}
 	inner := s.At(s.Rank() - 1)
@@ -152,7 +155,7 @@ func makeReduce(g *generator) {
 }
 
 func makeReshape(g *generator) {
-	x := g.any()
+	x := g.half(g.any())
 	dims := x.Type.Shape.Slice()
 	switch {
 	case len(dims) > 1 && g.coin():
@@ -164,12 +167,12 @@ func makeReshape(g *generator) {
 }
 
 func makeTranspose(g *generator) {
-	x := g.any()
+	x := g.half(g.any())
 	g.op(graph.Transpose{Perm: graph.IntsOf(g.r.Perm(x.Type.Shape.Rank())...)}, x)
 }
 
 func makeBroadcast(g *generator) {
-	x := g.ofRank(0, 4)
+	x := g.half(g.ofRank(0, 4))
 	dims := x.Type.Shape.Slice()
 	for i, d := range dims {
 		if d == 1 {
@@ -183,7 +186,7 @@ func makeBroadcast(g *generator) {
 }
 
 func makeSlice(g *generator) {
-	x := g.ofRank(1, 5)
+	x := g.half(g.ofRank(1, 5))
 	axis := g.axis(x)
 	dim := x.Type.Shape.At(axis)
 	step := 1 + g.r.IntN(2)
@@ -262,7 +265,7 @@ func (g *generator) indices(n int) *graph.Node {
 }
 
 func makeGather(g *generator) {
-	x := g.ofRank(1, 4)
+	x := g.half(g.ofRank(1, 4))
 	axis := g.axis(x)
 	ix := g.indices(x.Type.Shape.At(axis))
 	if x.Type.Shape.Elems()*ix.Type.Shape.Elems() <= maxElems {

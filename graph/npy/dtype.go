@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"fusec/graph"
-	"fusec/graph/safetensors"
 )
 
 // descr is an element type as the header spells it: byte order, kind, size.
@@ -23,11 +22,12 @@ var kinds = map[string]struct {
 	"b1": {1, graph.Bool},
 	"i1": {1, graph.I32}, "u1": {1, graph.I32}, "i2": {2, graph.I32}, "u2": {2, graph.I32},
 	"i4": {4, graph.I32}, "u4": {4, graph.I64}, "i8": {8, graph.I64}, "u8": {8, graph.I64},
-	"f2": {2, graph.F32}, "f4": {4, graph.F32}, "f8": {8, graph.F64},
+	"f2": {2, graph.F16}, "f4": {4, graph.F32}, "f8": {8, graph.F64},
 }
 
-// descrs gives the spelling in which each element type is written.
-var descrs = map[graph.DType]string{graph.F32: "<f4", graph.F64: "<f8", graph.I32: "<i4", graph.I64: "<i8", graph.Bool: "|b1"}
+// descrs gives the spelling in which each element type is written. The format has none for bf16.
+var descrs = map[graph.DType]string{graph.F32: "<f4", graph.F64: "<f8", graph.I32: "<i4", graph.I64: "<i8", graph.Bool: "|b1",
+	graph.F16: "<f2"}
 
 func parseDescr(s string) (d descr, err error) {
 	if len(s) < 2 {
@@ -56,12 +56,13 @@ func (d descr) size() int { return kinds[d.kind].size }
 func (d descr) appendTo(data any, raw []byte) (any, error) {
 	switch s := data.(type) {
 	case []float32:
-		for ; len(raw) > 0; raw = raw[d.size():] {
-			if d.kind == "f2" {
-				s = append(s, safetensors.Float16(d.order.Uint16(raw)))
-			} else {
-				s = append(s, math.Float32frombits(d.order.Uint32(raw)))
-			}
+		for ; len(raw) > 0; raw = raw[4:] {
+			s = append(s, math.Float32frombits(d.order.Uint32(raw)))
+		}
+		return s, nil
+	case []uint16:
+		for ; len(raw) > 0; raw = raw[2:] {
+			s = append(s, d.order.Uint16(raw))
 		}
 		return s, nil
 	case []float64:

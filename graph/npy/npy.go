@@ -52,11 +52,13 @@ func fromFortran(x *graph.Tensor) *graph.Tensor {
 		return reorder(x.Type, d)
 	case []int64:
 		return reorder(x.Type, d)
+	case []uint16:
+		return reorder(x.Type, d)
 	}
 	return reorder(x.Type, x.Data.([]bool))
 }
 
-func reorder[T graph.Elem](t graph.Type, from []T) *graph.Tensor {
+func reorder[T any](t graph.Type, from []T) *graph.Tensor {
 	to := make([]T, len(from))
 	strides := t.Shape.Strides()
 	index := make([]int, t.Shape.Rank())
@@ -76,7 +78,7 @@ func reorder[T graph.Elem](t graph.Type, from []T) *graph.Tensor {
 	return &graph.Tensor{Type: t, Data: to}
 }
 
-// Write writes one array.
+// Write writes one array. The format has no bf16: such a tensor is refused, and wants a cast to f32.
 func Write(w io.Writer, t *graph.Tensor) error {
 	if _, ok := descrs[t.Type.DType]; !ok {
 		return fmt.Errorf("a tensor of type %v cannot be written", t.Type)
@@ -98,11 +100,13 @@ func writeData(w io.Writer, data any) error {
 		return writeChunks(w, d)
 	case []int64:
 		return writeChunks(w, d)
+	case []uint16:
+		return writeChunks(w, d)
 	}
 	return writeChunks(w, data.([]bool))
 }
 
-func writeChunks[T graph.Elem](w io.Writer, data []T) error {
+func writeChunks[T any](w io.Writer, data []T) error {
 	for part := range slices.Chunk(data, chunk/8) {
 		if err := binary.Write(w, binary.LittleEndian, part); err != nil {
 			return err

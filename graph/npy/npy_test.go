@@ -34,6 +34,7 @@ func samples(t testing.TB) []*graph.Tensor {
 		must(t, []int32{-1, math.MaxInt32}, 2),
 		must(t, []int64{math.MinInt64, 0, 1}, 3, 1, 1),
 		must(t, []bool{true, false}, 1, 2),
+		{Type: graph.TypeOf(graph.F16, 3), Data: []uint16{0x3c00, 0x7e01, 0x8001}},
 		must(t, []float32{}, 2, 0, 3),
 		must(t, long, len(long)),
 	}
@@ -85,11 +86,14 @@ func dict(descr, fortran, shape string) string {
 }
 
 func TestConverts(t *testing.T) {
+	halves := func(dims ...int) *graph.Tensor {
+		return &graph.Tensor{Type: graph.TypeOf(graph.F16, dims...), Data: []uint16{0x3c00, 0xc000}} // 1, −2
+	}
 	for _, c := range []struct {
 		file []byte
 		want *graph.Tensor
 	}{
-		{file(1, dict("<f2", "False", "(2,)"), 0, 0x3c, 0, 0xc0), must(t, []float32{1, -2}, 2)},
+		{file(1, dict("<f2", "False", "(2,)"), 0, 0x3c, 0, 0xc0), halves(2)},
 		{file(2, dict(">f4", "False", "()"), 0x3f, 0x80, 0, 0), must(t, []float32{1})},
 		{file(3, dict(">f8", "False", "(1L,)"), 0x3f, 0xf0, 0, 0, 0, 0, 0, 0), must(t, []float64{1}, 1)},
 		{file(1, dict("|i1", "False", "(2,)"), 0xff, 1), must(t, []int32{-1, 1}, 2)},
@@ -103,7 +107,7 @@ func TestConverts(t *testing.T) {
 		{file(1, `{"shape": (1,), "descr": "|b1", "fortran_order": False}`, 1), must(t, []bool{true}, 1)},
 		{file(1, dict("|u1", "True", "(2, 3)"), 0, 3, 1, 4, 2, 5), must(t, []int32{0, 1, 2, 3, 4, 5}, 2, 3)},
 		{file(1, dict("|b1", "True", "(2, 2)"), 0, 1, 0, 1), must(t, []bool{false, false, true, true}, 2, 2)},
-		{file(1, dict("<f2", "True", "(1, 2)"), 0, 0x3c, 0, 0xc0), must(t, []float32{1, -2}, 1, 2)},
+		{file(1, dict("<f2", "True", "(1, 2)"), 0, 0x3c, 0, 0xc0), halves(1, 2)},
 		{file(1, dict("<u4", "True", "(0, 2)")), must(t, []int64{}, 0, 2)},
 		{file(1, dict("<f8", "True", "(1,)"), 0, 0, 0, 0, 0, 0, 0xf0, 0x3f), must(t, []float64{1}, 1)},
 	} {
@@ -180,6 +184,9 @@ func TestErrorsOfReaderAndWriter(t *testing.T) {
 		if err := Write(&failing{n}, x); err == nil {
 			t.Errorf("no error with room for %d bytes", n)
 		}
+	}
+	if err := Write(io.Discard, graph.Scalar(graph.BF16, 1)); err == nil || !strings.Contains(err.Error(), "bf16[] cannot be written") {
+		t.Errorf("bf16: error %v", err)
 	}
 	if err := Write(io.Discard, &graph.Tensor{}); err == nil {
 		t.Error("a tensor without a type was written")

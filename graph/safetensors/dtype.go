@@ -62,6 +62,10 @@ func decode(data any, at int, dtype string, raw []byte) error {
 		for i := range len(raw) / 8 {
 			d[at+i] = int64(le.Uint64(raw[8*i:]))
 		}
+	case []uint16:
+		for i := range len(raw) / 2 {
+			d[at+i] = le.Uint16(raw[2*i:])
+		}
 	case []bool:
 		for i, b := range raw {
 			if b > 1 {
@@ -100,6 +104,10 @@ func dtypeOf(data any) (dtype string, n int) {
 		return "I64", len(d)
 	case []bool:
 		return "BOOL", len(d)
+	case F16:
+		return "F16", len(d)
+	case BF16:
+		return "BF16", len(d)
 	}
 	return "", 0
 }
@@ -124,6 +132,10 @@ func encode(raw []byte, data any, from, to int) []byte {
 		for _, v := range d[from:to] {
 			raw = le.AppendUint64(raw, uint64(v))
 		}
+	case F16:
+		raw = encode16(raw, d[from:to])
+	case BF16:
+		raw = encode16(raw, d[from:to])
 	case []bool:
 		for _, v := range d[from:to] {
 			b := byte(0)
@@ -132,6 +144,13 @@ func encode(raw []byte, data any, from, to int) []byte {
 			}
 			raw = append(raw, b)
 		}
+	}
+	return raw
+}
+
+func encode16(raw []byte, data []uint16) []byte {
+	for _, v := range data {
+		raw = binary.LittleEndian.AppendUint16(raw, v)
 	}
 	return raw
 }

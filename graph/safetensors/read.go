@@ -215,18 +215,36 @@ func (f *Reader) Read(name string) (any, error) {
 	if data == nil {
 		return nil, fmt.Errorf("tensor %q: values of dtype %s cannot be read", name, info.DType)
 	}
+	return data, f.read(info, data)
+}
+
+// ReadBits reads the elements of the named tensor, of dtype F16 or BF16, as they stand in the file.
+func (f *Reader) ReadBits(name string) ([]uint16, error) {
+	info, ok := f.Lookup(name)
+	if !ok {
+		return nil, fmt.Errorf("no tensor %q", name)
+	}
+	if info.DType != "F16" && info.DType != "BF16" {
+		return nil, fmt.Errorf("tensor %q: values of dtype %s have no 16 bits", name, info.DType)
+	}
+	data := make([]uint16, info.Elems)
+	return data, f.read(info, data)
+}
+
+// read fills data, which has room for the elements.
+func (f *Reader) read(info Info, data any) error {
 	size := int64(dtypeBytes[info.DType])
 	raw := make([]byte, min(chunk, info.end-info.begin))
 	for off := info.begin; off < info.end; off += int64(len(raw)) {
 		raw = raw[:min(int64(len(raw)), info.end-off)]
 		if err := readFull(f.r, raw, f.data+off); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, err)
+			return fmt.Errorf("tensor %q: %w", info.Name, err)
 		}
 		if err := decode(data, int((off-info.begin)/size), info.DType, raw); err != nil {
-			return nil, fmt.Errorf("tensor %q: %w", name, err)
+			return fmt.Errorf("tensor %q: %w", info.Name, err)
 		}
 	}
-	return data, nil
+	return nil
 }
 
 // File is a Reader of an open file.

@@ -26,6 +26,32 @@ func sample() []Tensor {
 	}
 }
 
+// TestBits writes 16-bit numbers and reads them as they stand, and as f32.
+func TestBits(t *testing.T) {
+	file := encodeAll(t, []Tensor{{"h", []int{1, 2}, F16{0x3c00, 0x7e01}}, {"b", []int{1}, BF16{0x3fc0}},
+		{"f", nil, []float32{1}}}, nil)
+	r, err := NewReader(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := r.ReadBits("h")
+	if err != nil || !slices.Equal(h, []uint16{0x3c00, 0x7e01}) {
+		t.Errorf("h is %#x, %v", h, err)
+	}
+	b, err := r.ReadBits("b")
+	if err != nil || !slices.Equal(b, []uint16{0x3fc0}) {
+		t.Errorf("b is %#x, %v", b, err)
+	}
+	if v, err := r.Read("b"); err != nil || !reflect.DeepEqual(v, []float32{1.5}) {
+		t.Errorf("b is %v, %v", v, err)
+	}
+	for name, want := range map[string]string{"f": "values of dtype F32 have no 16 bits", "x": `no tensor "x"`} {
+		if _, err := r.ReadBits(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want one with %q", name, err, want)
+		}
+	}
+}
+
 func encodeAll(t *testing.T, tensors []Tensor, meta map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer

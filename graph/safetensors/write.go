@@ -13,12 +13,18 @@ import (
 	"fusec/graph/atomicfile"
 )
 
-// Tensor is a tensor to write. Data is a []float32, []float64, []int32, []int64 or []bool, row-major.
+// Tensor is a tensor to write. Data is a []float32, []float64, []int32, []int64, []bool, [F16] or [BF16], row-major.
 type Tensor struct {
 	Name  string
 	Shape []int
 	Data  any
 }
+
+// F16 is elements of half precision and BF16 of bfloat16, as bits.
+type (
+	F16  []uint16
+	BF16 []uint16
+)
 
 // Write writes a file. The same tensors, in whatever order, and the same metadata give the same bytes: wider elements
 // stand before narrower ones, so that all are aligned, and names decide between those.

@@ -44,8 +44,11 @@ func size(x float64) float64 {
 func settle(v, terms, carried float64, d graph.DType) float64 {
 	mag := terms + carried
 	least, most := 0x1p-1022, math.MaxFloat64
-	if d == graph.F32 {
+	switch d {
+	case graph.F32, graph.BF16:
 		least, most = 0x1p-126, math.MaxFloat32
+	case graph.F16:
+		least, most = 0x1p-14, 65504
 	}
 	switch {
 	case math.IsNaN(mag) || math.IsInf(mag, 0):
@@ -174,6 +177,8 @@ func castBound(x, v Value) []float64 {
 	d := v.Type.DType
 	for i := range mag {
 		switch off := x.off(i); {
+		case d.Is16():
+			mag[i] = roundingBound(x.float(i), off, v.F[i], d)
 		case x.F != nil && v.F != nil:
 			terms := 0.0
 			if d == graph.F32 && x.Type.DType == graph.F64 {
@@ -199,6 +204,17 @@ func castBound(x, v Value) []float64 {
 		}
 	}
 	return mag
+}
+
+// roundingBound is the magnitude of v, x rounded to a 16-bit type d, where x may be off by so much: 0 if it is not off.
+// Else another number may be rounded, either way, and not only where the interval of x spans a tie: a kernel that rounds
+// within a composite may round x up to a factor that it divides by later.
+func roundingBound(x, off, v float64, d graph.DType) float64 {
+	if off == 0 {
+		return 0
+	}
+	carried := max(deviation(v, d.Round(x-off)), deviation(v, d.Round(x+off)), off+2*epsilon(d)*size(v))
+	return settle(v, 1, carried/epsilon(d), d)
 }
 
 func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
@@ -248,7 +264,8 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 	return mag
 }
 
-// bilinear computes f(a, b), linear in both, and its magnitude, by f itself: |a|·(m_b + |b|) + m_a·(|b| + ε·m_b).
+// bilinear computes f(a, b), linear in both, and its magnitude, by f itself: |a|·(m_b + |b|) + m_a·(|b| + ε·m_b). The
+// magnitudes of operands of another ε, those of 16 bits, are put in units of the result's.
 func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 	v := f(a, b)
 	if !bound {
@@ -266,11 +283,26 @@ func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 		return p
 	}
 	eps := epsilon(v.Type.DType)
+	a, b = a.inUnits(eps), b.inUnits(eps)
 	x := f(part(a, 1, 0), part(b, 1, 1))
 	y := f(part(a, 0, 1), part(b, 1, eps))
 	v.Mag = x.F
 	for i := range v.Mag {
 		v.Mag[i] = settle(v.F[i], v.Mag[i]+y.F[i], 0, v.Type.DType)
 	}
+	return v
+}
+
+// inUnits is v with its magnitudes in units of eps, whatever its own type's.
+func (v Value) inUnits(eps float64) Value {
+	own := epsilon(v.Type.DType)
+	if own == eps || v.Mag == nil {
+		return v
+	}
+	mag := make([]float64, len(v.Mag))
+	for i, m := range v.Mag {
+		mag[i] = m * own / eps
+	}
+	v.Mag = mag
 	return v
 }

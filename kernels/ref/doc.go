@@ -19,6 +19,9 @@
 //     it is still right. The forms of GELU add |x|, since their formula is a sum of terms of that size; additions and
 //     subtractions add |x| + |y|. Functions that need no rounding (negation, absolute value, sign, ceil, floor, round,
 //     ReLU, maximum, minimum) add nothing.
+//   - A cast to 16 bits rounds, here as there: of an operand that is not off it must match to the bit. Else it carries
+//     where the corners of the operand's interval are rounded to, and a unit of its last place at least. Magnitudes of
+//     values of 16 bits are in units of theirs, ε = 2⁻⁸ for bf16 and 2⁻¹¹ for f16.
 //   - A reduction to the maximum or minimum adds nothing and carries the largest error among its candidates.
 //   - A composite has the magnitude of its decomposition. A host operation is taken to magnify no error.
 //

@@ -144,7 +144,7 @@ func choose(cond, a, b Value, t graph.Type, bound bool) Value {
 func cast(x Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	for i := range v.F {
-		v.F[i] = x.float(i)
+		v.F[i] = t.DType.Round(x.float(i))
 	}
 	for i := range v.I {
 		switch {

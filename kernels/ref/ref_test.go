@@ -3,6 +3,7 @@ package ref
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,8 +15,11 @@ import (
 // are finite and cover the rounding of the result.
 func TestEveryOp(t *testing.T) {
 	seen := map[string]bool{"result": true} // every operation with several results reads them through Result
-	for _, d := range []graph.DType{graph.F32, graph.F64} {
-		for _, c := range cases.All(d) {
+	for d, list := range map[graph.DType][]cases.Case{
+		graph.F32: cases.All(graph.F32), graph.F64: cases.All(graph.F64),
+		graph.BF16: cases.Half(graph.BF16), graph.F16: cases.Half(graph.F16),
+	} {
+		for _, c := range list {
 			seen[c.Op.OpName()] = true
 			t.Run(d.String()+"/"+c.Name, func(t *testing.T) {
 				g, err := c.Graph()
@@ -71,7 +75,7 @@ func TestEveryOp(t *testing.T) {
 // TestMagnitudes moves every float operand within its error and checks that the result stays within its own.
 func TestMagnitudes(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	for _, c := range cases.All(graph.F64) {
+	for _, c := range slices.Concat(cases.All(graph.F64), cases.Half(graph.BF16), cases.Half(graph.F16)) {
 		if graph.IsSource(c.Op) || c.Op.OpName() == "host" {
 			continue
 		}
@@ -84,6 +88,10 @@ func TestMagnitudes(t *testing.T) {
 				for j, x := range in[i].F {
 					in[i].Mag[j] = 2 * r.Float64()
 					moved[i].F[j] = x + in[i].off(j)*(2*r.Float64()-1)
+					if d := a.Type.DType; d.Is16() { // by whole units of the last place
+						moved[i].F[j] = d.Round(moved[i].F[j])
+						in[i].Mag[j] = math.Abs(moved[i].F[j]-x) / epsilon(d)
+					}
 				}
 			}
 			want, err := OpBound(c.Op, in)

@@ -39,7 +39,7 @@ func FromTensor(t *graph.Tensor) Value {
 
 // Tensor converts to a tensor of F64 for floats, and else of the value's own type.
 func (v Value) Tensor() *graph.Tensor {
-	if v.Type.DType == graph.F32 {
+	if v.Type.DType.IsReal() {
 		v.Type.DType = graph.F64
 	}
 	return v.Rounded()
@@ -70,7 +70,7 @@ func (v Value) Len() int { return v.Type.Shape.Elems() }
 // zeros makes a value of zeros without magnitudes.
 func zeros(t graph.Type) Value {
 	v := Value{Type: t}
-	if t.DType.IsFloat() {
+	if t.DType.IsReal() {
 		v.F = make([]float64, t.Shape.Elems())
 	} else {
 		v.I = make([]int64, t.Shape.Elems())
@@ -134,8 +134,13 @@ func offset(s graph.Shape, at []int) int {
 
 // epsilon is ε for results of type d.
 func epsilon(d graph.DType) float64 {
-	if d == graph.F64 {
+	switch d {
+	case graph.F64:
 		return 1e-12
+	case graph.BF16: // half a unit of the last place, relative to the number
+		return 0x1p-8
+	case graph.F16:
+		return 0x1p-11
 	}
 	return 1e-5
 }

@@ -53,12 +53,30 @@ func (d *Device) Name() string { return "cpu" }
 // Workers is the number of cores that programs use.
 func (d *Device) Workers() int { return d.workers }
 
-// Accepts implements lowering.Device: the CPU has a kernel for every operation.
-func (d *Device) Accepts(op graph.Op, _, _ []graph.Type) error {
+// Accepts implements lowering.Device: the CPU has a kernel for every operation, but none for elements of 16 bits.
+func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	if graph.InfoOf(op) == nil {
 		return fmt.Errorf("the CPU does not know %s", op.OpName())
 	}
+	for _, t := range slices.Concat(args, results, bodyTypes(op)) {
+		if t.DType.Is16() {
+			return fmt.Errorf("the CPU has no kernels for %v; it computes in f32 and f64", t.DType)
+		}
+	}
 	return nil
+}
+
+// bodyTypes are the types of the values within a fusion.
+func bodyTypes(op graph.Op) []graph.Type {
+	f, ok := op.(graph.Fusion)
+	if !ok {
+		return nil
+	}
+	types := make([]graph.Type, len(f.Body.Nodes))
+	for i, n := range f.Body.Nodes {
+		types[i] = n.Type
+	}
+	return types
 }
 
 // Compile implements lowering.Device.

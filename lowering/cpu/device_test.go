@@ -152,6 +152,22 @@ func TestAccepts(t *testing.T) {
 	if err := d.Accepts(unknown{}, nil, nil); err == nil || err.Error() != "the CPU does not know unknown" {
 		t.Errorf("error %v", err)
 	}
+	half := []graph.Type{graph.TypeOf(graph.BF16, 2, 2), graph.TypeOf(graph.BF16, 2, 2)}
+	b := graph.NewBuilder("body")
+	x := b.Input("x", graph.TypeOf(graph.F32, 2))
+	b.Output("y", b.CastTo(graph.F32, b.CastTo(graph.F16, x)))
+	body, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, err := range map[string]error{
+		"no kernels for bf16": d.Accepts(graph.MatMul{}, half, []graph.Type{graph.TypeOf(graph.F32, 2, 2)}),
+		"no kernels for f16":  d.Accepts(graph.Fusion{Body: body}, []graph.Type{x.Type}, []graph.Type{x.Type}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+	}
 	if err := d.Accepts(graph.MatMul{}, nil, nil); err != nil {
 		t.Error(err)
 	}

@@ -29,7 +29,7 @@ func (c Case) Graph() (*graph.Graph, error) {
 	b := graph.NewBuilder(c.Name)
 	args := make([]*graph.Node, len(c.Args))
 	for i, a := range c.Args {
-		args[i] = b.Input(fmt.Sprintf("x%d", i), a.Type)
+		args[i] = b.Input(c.Names()[i], a.Type)
 	}
 	y := b.Add(c.Op, args...)
 	if graph.IsSource(c.Op) {
@@ -42,11 +42,20 @@ func (c Case) Graph() (*graph.Graph, error) {
 	return b.Graph()
 }
 
+// Names are those of the operands in the graph.
+func (c Case) Names() []string {
+	names := make([]string, len(c.Args))
+	for i := range names {
+		names[i] = fmt.Sprintf("x%d", i)
+	}
+	return names
+}
+
 // Inputs draws values for the graph's sources.
 func (c Case) Inputs(r *rand.Rand) map[string]*graph.Tensor {
 	in := make(map[string]*graph.Tensor, len(c.Args))
 	for i, a := range c.Args {
-		in[fmt.Sprintf("x%d", i)] = a.Draw(r)
+		in[c.Names()[i]] = a.Draw(r)
 	}
 	if graph.IsSource(c.Op) {
 		info := graph.InfoOf(c.Op)

@@ -1,0 +1,77 @@
+package graph
+
+import (
+	"math"
+
+	"fusec/graph/safetensors"
+)
+
+// The 16-bit element types. F16 is IEEE 754 binary16: 11 significant bits, up to 65504. BF16 is the upper half of an
+// F32: 8 significant bits and the range of an F32. Both hold what contractions read; sums, and all else that computes,
+// are in F32 (see [DType.Accumulator]). A Tensor of them holds their bits as []uint16.
+
+// halfFormat is how a 16-bit type spends its bits.
+type halfFormat struct {
+	fraction int // stored bits of the significand
+	least    int // exponent of the smallest normal number
+}
+
+var halfFormats = map[DType]halfFormat{BF16: {7, -126}, F16: {10, -14}}
+
+// bits rounds v to the format, to nearest and ties to even, in one step. What is too large becomes an infinity; a NaN
+// stays one and keeps the upper bits of its payload.
+func (f halfFormat) bits(v float64) uint16 {
+	b := math.Float64bits(v)
+	sign, inf := uint16(b>>63)<<15, uint16(1<<15-1<<f.fraction)
+	if math.IsNaN(v) {
+		quiet := uint16(1) << (f.fraction - 1)
+		return sign | inf | quiet | uint16(b>>(52-f.fraction))&(quiet-1)
+	}
+	v = math.Abs(v)
+	if math.IsInf(v, 0) {
+		return sign | inf
+	}
+	e := f.least
+	if v >= math.Ldexp(1, f.least) {
+		e = math.Ilogb(v)
+	}
+	units := math.RoundToEven(math.Ldexp(v, f.fraction-e)) // of the last place; the leading bit adds 1 to the exponent
+	return sign | uint16(min(uint64(e-f.least)<<f.fraction+uint64(units), uint64(inf)))
+}
+
+// BF16FromFloat32 is the bits of the BF16 nearest to x, ties to even.
+func BF16FromFloat32(x float32) uint16 {
+	b := math.Float32bits(x)
+	if x != x {
+		return uint16(b>>16) | 1<<6 // quiet, so that dropping bits cannot make it an infinity
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// BF16ToFloat32 is the value of a BF16 given by its bits.
+func BF16ToFloat32(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
+
+// F16FromFloat32 is the bits of the F16 nearest to x, ties to even; infinite from 65520 on.
+func F16FromFloat32(x float32) uint16 { return halfFormats[F16].bits(float64(x)) }
+
+// F16ToFloat32 is the value of an F16 given by its bits.
+func F16ToFloat32(h uint16) float32 { return safetensors.Float16(h) }
+
+// Bits16 is the bits of the value of a 16-bit type nearest to v, ties to even, in one rounding.
+func (d DType) Bits16(v float64) uint16 { return halfFormats[d].bits(v) }
+
+// From16 is the value that 16 bits stand for in a 16-bit type.
+func (d DType) From16(bits uint16) float32 {
+	if d == BF16 {
+		return BF16ToFloat32(bits)
+	}
+	return F16ToFloat32(bits)
+}
+
+// Round is v rounded to a 16-bit type, and v itself for other types.
+func (d DType) Round(v float64) float64 {
+	if !d.Is16() {
+		return v
+	}
+	return float64(d.From16(d.Bits16(v)))
+}
