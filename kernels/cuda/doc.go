@@ -13,6 +13,6 @@
 //	KERNEL(linear, 384, 1) { gemm<Problem, Body>(p); }      // the entry
 //
 // A Body is straight-line code over values Vec<float, W>, one statement a node, with the user's names beside them. The
-// same text compiles for the processor against src/host.h, which stands in for the GPU in tests (package
+// same text compiles for the processor against a header that stands in for the GPU in tests (package
 // lowering/cuda/emulator).
 package cuda

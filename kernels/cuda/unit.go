@@ -138,3 +138,6 @@ func remark(n *graph.Node) string {
 	}, strings.Join(parts, " "))
 	return "  // " + text
 }
+
+// Prelude is the text that every translation unit begins with.
+func Prelude() string { return include("prelude") + "\n" + include("ops") }

@@ -34,6 +34,12 @@ DEVICE u16 to_bf16_bits(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y
 DEVICE u32 pack_bf16(float x, float y) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r; }
 #define HAVE_CVT_BF16
 #endif
+#else
+DEVICE float bits_to_float(u32 x) { return host::float_of(x); }
+DEVICE u32 float_to_bits(float x) { return host::bits_of(x); }
+DEVICE float to_float(f16 x) { return host::f16_to_float(x.bits); }
+DEVICE u16 to_f16_bits(float x) { return host::float_to_f16(x); }
+DEVICE u32 pack_f16(float x, float y) { return to_f16_bits(x) | u32(to_f16_bits(y)) << 16; }
 #endif
 #ifndef HAVE_CVT_BF16
 // Rounding to nearest, ties to even, of the upper half; a NaN stays one.

@@ -1,0 +1,180 @@
+package cudatest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	kernels "fusec/kernels/cuda"
+	"fusec/kernels/ref"
+)
+
+// A Check is one operation with operands, to be compared with the reference.
+type Check struct {
+	Name string
+	Op   graph.Op
+	Args []*graph.Tensor
+	// Layouts of the operands and results in their buffers, row-major where they are left out. Elements of an operand
+	// that share a place hold what was put there last.
+	ArgLayouts, ResultLayouts []graph.Layout
+	// Config is what the kernel is made for; its chip is the device's.
+	Config kernels.Config
+	// Want are the results, if the reference is not to be asked.
+	Want []ref.Value
+	// Compare compares one result; [ref.Check] if it is nil.
+	Compare func(got *graph.Tensor, want ref.Value) error
+	// Status is what the kernel must report. Results are compared only if that is nothing.
+	Status kernels.StatusCode
+}
+
+// prepared is a check on its way.
+type prepared struct {
+	Check
+	kernel        *kernels.Kernel
+	args, results []Buffer
+}
+
+// at is layout i of a list, or the row-major one.
+func at(list []graph.Layout, i int, s graph.Shape) graph.Layout {
+	if i < len(list) && list[i].Shape == s {
+		return list[i]
+	}
+	return graph.Contiguous(s)
+}
+
+func (c Check) prepare(chip kernels.Chip) (*prepared, error) {
+	p := &prepared{Check: c}
+	types := make([]graph.Type, len(c.Args))
+	for i, a := range c.Args {
+		types[i] = a.Type
+		b := Buffer{kernels.Operand{DType: a.Type.DType, Layout: at(c.ArgLayouts, i, a.Type.Shape)}, a}
+		b.Value = seen(b)
+		p.args = append(p.args, b)
+	}
+	results, err := graph.InfoOf(c.Op).Infer(c.Op, types)
+	if err != nil {
+		return nil, err
+	}
+	for i, u := range results {
+		p.results = append(p.results, Buffer{Operand: kernels.Operand{DType: u.DType, Layout: at(c.ResultLayouts, i, u.Shape)}})
+	}
+	if p.Want == nil {
+		in := make([]ref.Value, len(p.args))
+		for i := range p.args {
+			in[i] = ref.FromTensor(p.args[i].Value)
+		}
+		if p.Want, err = ref.OpBound(c.Op, in); err != nil && c.Status == 0 {
+			return nil, fmt.Errorf("the reference: %w", err)
+		}
+	}
+	if p.Compare == nil {
+		p.Compare = ref.Check
+	}
+	p.Config.Chip = chip
+	p.kernel, err = kernels.Compile(c.Op, operands(p.args), operands(p.results), p.Config)
+	return p, err
+}
+
+// seen is a buffer's value as it reads through the layout: elements that share a place are the same.
+func seen(b Buffer) *graph.Tensor {
+	m := b.image()
+	r := Buffer{Operand: b.Operand}
+	_ = r.read(m, m) // nothing was written
+	return r.Value
+}
+
+func operands(list []Buffer) []kernels.Operand {
+	r := make([]kernels.Operand, len(list))
+	for i, b := range list {
+		r[i] = b.Operand
+	}
+	return r
+}
+
+// Run makes the kernels of all checks, compiles them together, and runs each twice: both must give the same bits.
+func Run(t *testing.T, d Device, checks ...Check) {
+	t.Helper()
+	list := make([]*prepared, len(checks))
+	sources := make([]string, len(checks))
+	for i, c := range checks {
+		p, err := c.prepare(d.GPU.Chip())
+		if err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+			continue
+		}
+		list[i], sources[i] = p, p.kernel.Source
+	}
+	images, err := d.compile(sources)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range list {
+		if p == nil {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			if err := p.check(d, images[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func (p *prepared) check(d Device, image []byte) error {
+	var first []*graph.Tensor
+	for range 2 {
+		status, err := d.run(p.kernel, image, p.args, p.results)
+		if err != nil {
+			return err
+		}
+		if status.Code != p.Status {
+			return fmt.Errorf("the kernel reports %+v, want code %d", status, p.Status)
+		}
+		if p.Status != 0 {
+			return nil
+		}
+		for i, r := range p.results {
+			if len(first) <= i {
+				first = append(first, r.Value)
+				if err := p.Compare(r.Value, p.Want[i]); err != nil {
+					return fmt.Errorf("result %d: %w", i, err)
+				}
+			}
+			if !r.Value.Equal(first[i]) {
+				return fmt.Errorf("result %d differs from run to run", i)
+			}
+		}
+	}
+	return nil
+}
+
+// Layout draws a way for a value to lie in a buffer: row-major, behind an offset, with gaps between rows or elements,
+// with axes in another order, or, if repeats, with elements that stand for several.
+func Layout(r *rand.Rand, s graph.Shape, repeats bool) graph.Layout {
+	n := s.Rank()
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	if r.IntN(2) == 0 {
+		order = r.Perm(n)
+	}
+	l := graph.Layout{Shape: s}
+	if r.IntN(2) == 0 {
+		l.Offset = 1 + r.IntN(20)
+	}
+	step := 1 + r.IntN(4)/3
+	for i := n - 1; i >= 0; i-- {
+		axis := order[i]
+		l.Stride[axis] = step
+		step *= s.At(axis)
+		if r.IntN(4) == 0 {
+			step += r.IntN(5)
+		}
+	}
+	if repeats && n > 0 && r.IntN(4) == 0 {
+		l.Stride[r.IntN(n)] = 0
+	}
+	return l
+}

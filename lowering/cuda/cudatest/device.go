@@ -1,0 +1,369 @@
+// Package cudatest runs generated kernels in tests, on the emulator or on a GPU, and compares what they compute with the
+// reference:
+//
+//	d := cudatest.Emulator(t)
+//	cudatest.Run(t, d, cudatest.Check{Name: "exp", Op: op, Args: args})
+//
+// All checks of one call are compiled together. Results and scratch memory are poisoned first, and what a kernel writes
+// beside its results' elements is found.
+package cudatest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"reflect"
+	"testing"
+	"unsafe"
+
+	"fusec/graph"
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver"
+	"fusec/lowering/cuda/emulator"
+)
+
+// A Device is a GPU, or what stands in for one, and the compiler for it.
+type Device struct {
+	GPU      driver.GPU
+	Compiler driver.Compiler
+}
+
+// Emulator is the processor in place of a GPU. Without a C++ compiler the test fails. It is closed when the test ends.
+func Emulator(t testing.TB) Device {
+	t.Helper()
+	return EmulatorOf(t, emulator.Options{})
+}
+
+// EmulatorOf is an Emulator with options.
+func EmulatorOf(t testing.TB, o emulator.Options) Device {
+	t.Helper()
+	gpu, compiler, err := emulator.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := gpu.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return Device{gpu, compiler}
+}
+
+// compile makes images of sources, together if the compiler can; an empty source has none.
+func (d Device) compile(sources []string) ([][]byte, error) {
+	images := make([][]byte, len(sources))
+	var list []string
+	var at []int
+	for i, s := range sources {
+		if s != "" {
+			list, at = append(list, s), append(at, i)
+		}
+	}
+	if c, ok := d.Compiler.(interface {
+		CompileAll([]string, kernels.Chip) ([][]byte, error)
+	}); ok {
+		made, err := c.CompileAll(list, d.GPU.Chip())
+		for i, m := range made {
+			images[at[i]] = m
+		}
+		return images, err
+	}
+	for i, s := range list {
+		image, _, err := d.Compiler.Compile(s, d.GPU.Chip())
+		if err != nil {
+			return nil, err
+		}
+		images[at[i]] = image
+	}
+	return images, nil
+}
+
+// A Buffer is a value in the device's memory. Bytes beside its elements hold poison.
+type Buffer struct {
+	Operand kernels.Operand
+	Value   *graph.Tensor // of an argument: what it holds; of a result: filled by [Device.Run]
+}
+
+// poison is what memory is filled with that nothing was written to: NaNs, and −1 as an integer.
+const poison = 0xff
+
+// bytes are a tensor's elements.
+func bytes(t *graph.Tensor) []byte {
+	n := t.Type.Bytes()
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(reflect.ValueOf(t.Data).UnsafePointer()), n)
+}
+
+// extent is how many elements the buffer of a layout has at least.
+func extent(l graph.Layout) int {
+	if l.Shape.Elems() == 0 {
+		return 0
+	}
+	n := l.Offset + 1
+	for i := range l.Shape.Rank() {
+		n += (l.Shape.At(i) - 1) * max(l.Stride[i], 0)
+	}
+	return n
+}
+
+// each calls f with the place of every element, in row-major order.
+func each(l graph.Layout, f func(i, at int)) {
+	index := make([]int, l.Shape.Rank())
+	for i := range l.Shape.Elems() {
+		at := l.Offset
+		for k, x := range index {
+			at += x * l.Stride[k]
+		}
+		f(i, at)
+		for k := len(index) - 1; k >= 0; k-- {
+			if index[k]++; index[k] < l.Shape.At(k) {
+				break
+			}
+			index[k] = 0
+		}
+	}
+}
+
+// image is the buffer's memory with the value in its place.
+func (b *Buffer) image() []byte {
+	size := b.Operand.DType.Size()
+	m := make([]byte, extent(b.Operand.Layout)*size)
+	for i := range m {
+		m[i] = poison
+	}
+	if b.Value != nil {
+		from := bytes(b.Value)
+		each(b.Operand.Layout, func(i, at int) { copy(m[at*size:(at+1)*size], from[i*size:]) })
+	}
+	return m
+}
+
+// read takes the value from the buffer's memory, and tells what was written beside it; had is what it held before.
+func (b *Buffer) read(m, had []byte) error {
+	l, size := b.Operand.Layout, b.Operand.DType.Size()
+	b.Value = graph.NewTensor(graph.Type{DType: b.Operand.DType, Shape: l.Shape})
+	to := bytes(b.Value)
+	mine := make([]bool, len(m)/max(size, 1))
+	each(l, func(i, at int) {
+		copy(to[i*size:(i+1)*size], m[at*size:])
+		mine[at] = true
+	})
+	for i, x := range m {
+		if !mine[i/size] && x != had[i] {
+			return fmt.Errorf("element %d of the buffer was written, which is none of the layout %+v", i/size, l)
+		}
+	}
+	return nil
+}
+
+// memory is a buffer on the device.
+type memory struct {
+	ptr   driver.Ptr
+	image []byte // what it held when the run began
+}
+
+// Run executes a kernel once and fills in the results' values. The status is what its steps reported.
+func (d Device) Run(k *kernels.Kernel, args, results []Buffer) (kernels.Status, error) {
+	images, err := d.compile([]string{k.Source})
+	if err != nil {
+		return kernels.Status{}, err
+	}
+	return d.run(k, images[0], args, results)
+}
+
+func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (status kernels.Status, err error) {
+	r := runner{Device: d}
+	defer func() {
+		if e := r.close(); err == nil {
+			err = e
+		}
+	}()
+	if r.stream, err = d.GPU.NewStream(); err != nil {
+		return status, err
+	}
+	for i := range args {
+		if err := r.upload(&r.args, args[i].image(), true); err != nil {
+			return status, err
+		}
+	}
+	for i := range results {
+		if over := results[i].Operand.Over; over > 0 {
+			r.results = append(r.results, r.args[over-1])
+			continue
+		}
+		if err := r.upload(&r.results, results[i].image(), false); err != nil {
+			return status, err
+		}
+	}
+	if r.scratch, err = r.alloc(k.Scratch); err != nil {
+		return status, err
+	}
+	if r.status, err = r.alloc(int64(unsafe.Sizeof(status))); err != nil {
+		return status, err
+	}
+	if err := r.stream.Fill(r.status, 0, int64(unsafe.Sizeof(status))); err != nil {
+		return status, err
+	}
+	if image != nil {
+		if r.module, err = d.GPU.Load(image); err != nil {
+			return status, err
+		}
+	}
+	for i := range k.Steps {
+		if err := r.step(&k.Steps[i]); err != nil {
+			return status, err
+		}
+	}
+	for i := range results {
+		m := make([]byte, len(r.results[i].image))
+		if len(m) > 0 {
+			if err := r.stream.CopyOut(unsafe.Pointer(&m[0]), r.results[i].ptr, int64(len(m))); err != nil {
+				return status, err
+			}
+		}
+		if err := r.stream.Sync(); err != nil {
+			return status, err
+		}
+		if err := results[i].read(m, r.results[i].image); err != nil {
+			return status, fmt.Errorf("result %d: %w", i, err)
+		}
+	}
+	for i := range args {
+		if err := r.unchanged(i, results); err != nil {
+			return status, err
+		}
+	}
+	if err := r.stream.CopyOut(unsafe.Pointer(&status), r.status, int64(unsafe.Sizeof(status))); err != nil {
+		return status, err
+	}
+	return status, r.stream.Sync()
+}
+
+// runner is a run under way, and what it has to give back.
+type runner struct {
+	Device
+	stream          driver.Stream
+	module          driver.Module
+	args, results   []memory
+	scratch, status driver.Ptr
+	allocated       []driver.Ptr
+}
+
+func (r *runner) close() (first error) {
+	keep := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	if r.module != nil {
+		keep(r.module.Unload())
+	}
+	for _, p := range r.allocated {
+		keep(r.GPU.Free(p))
+	}
+	if r.stream != nil {
+		keep(r.stream.Close())
+	}
+	return first
+}
+
+// alloc gives poisoned memory. The emulator's is poisoned from the beginning; it knows, too, that nothing was written.
+func (r *runner) alloc(n int64) (driver.Ptr, error) {
+	if n == 0 {
+		return 0, nil
+	}
+	p, err := r.GPU.Alloc(n)
+	if err != nil {
+		return 0, err
+	}
+	r.allocated = append(r.allocated, p)
+	if _, ok := r.Compiler.(*emulator.Compiler); ok {
+		return p, nil
+	}
+	return p, r.stream.Fill(p, poison, n)
+}
+
+// upload makes a buffer. If it has no value, its poison need not be copied.
+func (r *runner) upload(list *[]memory, image []byte, value bool) error {
+	m := memory{image: image}
+	var err error
+	if m.ptr, err = r.alloc(int64(len(image))); err != nil {
+		return err
+	}
+	if value && len(image) > 0 {
+		if err := r.stream.CopyIn(m.ptr, unsafe.Pointer(&image[0]), int64(len(image))); err != nil {
+			return err
+		}
+	}
+	*list = append(*list, m)
+	return nil
+}
+
+// unchanged tells whether an argument is what it was, unless a result is written over it.
+func (r *runner) unchanged(i int, results []Buffer) error {
+	for _, b := range results {
+		if b.Operand.Over == i+1 {
+			return nil
+		}
+	}
+	m := make([]byte, len(r.args[i].image))
+	if len(m) == 0 {
+		return nil
+	}
+	if err := r.stream.CopyOut(unsafe.Pointer(&m[0]), r.args[i].ptr, int64(len(m))); err != nil {
+		return err
+	}
+	if err := r.stream.Sync(); err != nil {
+		return err
+	}
+	if string(m) != string(r.args[i].image) {
+		return fmt.Errorf("argument %d was written", i)
+	}
+	return nil
+}
+
+// address is what a field that is an address holds.
+func (r *runner) address(p kernels.Param) driver.Ptr {
+	switch p.Kind {
+	case kernels.ArgPtr:
+		return r.args[p.Index].ptr + driver.Ptr(p.Byte)
+	case kernels.ResultPtr:
+		return r.results[p.Index].ptr + driver.Ptr(p.Byte)
+	case kernels.ScratchPtr:
+		return r.scratch + driver.Ptr(p.Byte)
+	}
+	return r.status
+}
+
+// step executes one step of a kernel.
+func (r *runner) step(s *kernels.Step) error {
+	if s.Entry == "" {
+		return r.stream.Fill(r.address(s.Params[0]), s.Value, s.Bytes)
+	}
+	f, err := r.module.Function(s.Entry)
+	if err != nil {
+		return err
+	}
+	offsets, size := s.Offsets()
+	params := make([]byte, size)
+	for i, p := range s.Params {
+		to := params[offsets[i]:]
+		switch p.Kind {
+		case kernels.Int32, kernels.Float32:
+			binary.LittleEndian.PutUint32(to, uint32(p.Bits))
+		case kernels.Int64:
+			binary.LittleEndian.PutUint64(to, p.Bits)
+		case kernels.MapParam:
+			if err := r.GPU.EncodeMap(p.Map, r.address(p.Map.Base), (*[128]byte)(to)); err != nil {
+				return err
+			}
+		default:
+			binary.LittleEndian.PutUint64(to, uint64(r.address(p)))
+		}
+	}
+	if err := r.stream.Launch(f, s.Grid, s.Block, s.Shared, params); err != nil {
+		return err
+	}
+	return r.stream.Sync()
+}

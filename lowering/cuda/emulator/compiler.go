@@ -1,0 +1,298 @@
+package emulator
+
+// Compiling kernels for the processor.
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"fusec/graph/atomicfile"
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver"
+)
+
+//go:embed src
+var sources embed.FS
+
+// Compiler makes libraries of kernels. They are kept in the user's cache folder, by what they are made of.
+type Compiler struct {
+	command string // of the C++ compiler
+	version string // of the compiler and of what it is given with every kernel
+	dir     string // of the libraries
+	headers string // where src lies on the disk
+
+	mu sync.Mutex // one compilation at a time in a process
+}
+
+var _ driver.Compiler = (*Compiler)(nil)
+
+// flags are the options for kernels. The calls before loads and stores are those that a finder of races wants; the
+// runtime answers them. Signed overflow and aliasing are what the GPU's compiler makes of them: nothing.
+var flags = []string{"-std=c++17", "-O1", "-fPIC", "-fwrapv", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
+	"-fvisibility=hidden", "-ffp-contract=off", "-fsanitize=thread", "-Wno-unknown-pragmas", "-DFUSEC_HOST"}
+
+// idle is how long a library is kept that nothing uses.
+const idle = 14 * 24 * time.Hour
+
+var newCompiler = sync.OnceValues(func() (*Compiler, error) {
+	c := &Compiler{}
+	names := []string{"g++", "clang++"}
+	if s := os.Getenv("CXX"); s != "" {
+		names = []string{s}
+	}
+	for _, n := range names {
+		if p, err := exec.LookPath(n); err == nil {
+			c.command = p
+			break
+		}
+	}
+	if c.command == "" {
+		return nil, fmt.Errorf("no C++ compiler was found (%s): install g++, or set CXX", strings.Join(names, ", "))
+	}
+	said, err := exec.Command(c.command, "--version").Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s --version: %w", c.command, err)
+	}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\n%q\n", said, flags)
+	files, err := fs.Glob(sources, "src/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		text, err := sources.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", f, len(text), text)
+	}
+	line, _, _ := strings.Cut(string(said), "\n")
+	key := hex.EncodeToString(sum.Sum(nil))[:16]
+	c.version = fmt.Sprintf("emulator %s %s", line, key)
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	root := filepath.Join(cache, "fusec", "emulator")
+	c.dir = filepath.Join(root, key)
+	c.headers = filepath.Join(c.dir, "src")
+	if err := os.MkdirAll(c.headers, 0o777); err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		text, _ := sources.ReadFile(f)
+		if err := writeOnce(filepath.Join(c.headers, filepath.Base(f)), text); err != nil {
+			return nil, err
+		}
+	}
+	tidy(root)
+	return c, nil
+})
+
+// writeOnce writes a file whose name stands for what it holds.
+func writeOnce(path string, text []byte) error {
+	if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, text) {
+		return nil
+	}
+	return atomicfile.Write(path, func(w io.Writer) error { _, err := w.Write(text); return err })
+}
+
+// tidy removes what was not used for long. What cannot be removed stays.
+func tidy(root string) {
+	versions, _ := filepath.Glob(filepath.Join(root, "*"))
+	for _, v := range versions {
+		files, _ := filepath.Glob(filepath.Join(v, "*.so"))
+		left := len(files)
+		for _, f := range files {
+			if info, err := os.Stat(f); err != nil || time.Since(info.ModTime()) > idle {
+				os.Remove(f)
+				left--
+			}
+		}
+		if info, err := os.Stat(v); err == nil && left == 0 && time.Since(info.ModTime()) > idle {
+			os.RemoveAll(v)
+		}
+	}
+}
+
+// Version names the compiler, the runtime and the options.
+func (c *Compiler) Version() string { return c.version }
+
+// An image is this line, the architecture and the source: what it is compiled to is found by that.
+const header = "fusec emulator image\n"
+
+func imageOf(source string, chip kernels.Chip) []byte {
+	return fmt.Appendf(nil, "%s%d\n%s", header, chip.Arch, source)
+}
+
+// A unit is a source on its way into a library.
+type unit struct {
+	name   string // unique to the source and the architecture
+	source string
+	arch   int
+}
+
+func unitOf(image []byte) (unit, error) {
+	text, ok := strings.CutPrefix(string(image), header)
+	if !ok {
+		return unit{}, errors.New("the image was not made by the emulator's compiler")
+	}
+	u := unit{}
+	n, err := fmt.Sscanf(text, "%d\n", &u.arch)
+	_, source, ok := strings.Cut(text, "\n")
+	if n != 1 || err != nil || !ok {
+		return unit{}, errors.New("the emulator's image is damaged")
+	}
+	u.source = source
+	sum := sha256.Sum256([]byte(text))
+	u.name = "unit_" + hex.EncodeToString(sum[:12])
+	return u, nil
+}
+
+// Compile makes the library of a source. The image names it by the source itself.
+func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log string, err error) {
+	images, err := c.CompileAll([]string{source}, chip)
+	if err != nil {
+		return nil, "", err
+	}
+	return images[0], "", nil
+}
+
+// batch is how many sources make one library: the compiler's start and the headers cost as much as several sources.
+const batch = 24
+
+// CompileAll makes libraries of many sources at the price of few starts of the compiler. The error is of the first source
+// that does not compile.
+func (c *Compiler) CompileAll(list []string, chip kernels.Chip) (images [][]byte, err error) {
+	var units []unit
+	seen := map[string]bool{}
+	for _, s := range list {
+		image := imageOf(s, chip)
+		images = append(images, image)
+		u, err := unitOf(image)
+		if err != nil {
+			return nil, err
+		}
+		if !seen[u.name] && !c.has(u) {
+			seen[u.name] = true
+			units = append(units, u)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(units) > 0 {
+		n := min(batch, len(units))
+		if err := c.build(units[:n]); err != nil {
+			if n == 1 {
+				return nil, err
+			}
+			for _, u := range units[:n] { // whose error it is
+				if err := c.build([]unit{u}); err != nil {
+					return nil, err
+				}
+			}
+		}
+		units = units[n:]
+	}
+	return images, nil
+}
+
+// path is where a unit's library is found.
+func (c *Compiler) path(u unit) string { return filepath.Join(c.dir, u.name+".so") }
+
+func (c *Compiler) has(u unit) bool {
+	now := time.Now()
+	return os.Chtimes(c.path(u), now, now) == nil
+}
+
+// build makes one library of units, which is found under the name of each.
+func (c *Compiler) build(units []unit) error {
+	dir, err := os.MkdirTemp("", "fusec-emulator-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var text strings.Builder
+	for _, u := range units {
+		name := filepath.Join(dir, u.name+".cu")
+		if err := os.WriteFile(name, []byte(u.source), 0o666); err != nil {
+			return err
+		}
+		fmt.Fprintf(&text, "#define FUSEC_UNIT \"%s\"\nnamespace %s {\n#include \"%s.cu\"\n}\n#undef FUSEC_UNIT\n",
+			u.name, u.name, u.name)
+	}
+	main := filepath.Join(dir, "batch.cpp")
+	if err := os.WriteFile(main, []byte(text.String()), 0o666); err != nil {
+		return err
+	}
+	object, library := filepath.Join(dir, "batch.o"), filepath.Join(dir, "batch.so")
+	args := append([]string{"-c", main, "-o", object, "-include", filepath.Join(c.headers, "host.h"),
+		fmt.Sprintf("-D__CUDA_ARCH__=%d", 10*units[0].arch)}, flags...)
+	if err := c.run(dir, args...); err != nil {
+		return err
+	}
+	if err := c.run(dir, "-shared", object, "-o", library); err != nil {
+		return err
+	}
+	so, err := os.ReadFile(library)
+	if err != nil {
+		return err
+	}
+	first := c.path(units[0])
+	if err := writeOnce(first, so); err != nil {
+		return err
+	}
+	for _, u := range units[1:] {
+		os.Remove(c.path(u))
+		if err := os.Link(first, c.path(u)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// run starts the compiler. Its messages name the folder's files without the folder.
+func (c *Compiler) run(dir string, args ...string) error {
+	cmd := exec.Command(c.command, args...)
+	said, err := cmd.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	text := strings.ReplaceAll(string(said), dir+string(filepath.Separator), "")
+	if len(text) > 8<<10 {
+		text = text[:8<<10] + "…"
+	}
+	return fmt.Errorf("%s: %w\n%s", filepath.Base(c.command), err, text)
+}
+
+// buildRuntime makes the library that runs kernels.
+func (c *Compiler) buildRuntime(path string) error {
+	dir, err := os.MkdirTemp("", "fusec-emulator-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	library := filepath.Join(dir, "runtime.so")
+	err = c.run(dir, "-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-ffp-contract=off", "-fno-exceptions",
+		filepath.Join(c.headers, "runtime.cpp"), "-o", library)
+	if err != nil {
+		return err
+	}
+	so, err := os.ReadFile(library)
+	if err != nil {
+		return err
+	}
+	return writeOnce(path, so)
+}

@@ -1,0 +1,91 @@
+// Memory accesses: the compiler puts a call before each load and store of a kernel, as it does for a tool that finds
+// races (-fsanitize=thread), and the calls are answered here. An access has to lie in memory that was allocated, or in the
+// block's shared memory, and what is read has to have been written before.
+
+#pragma once
+#include <stdio.h>
+
+#include "runtime.h"
+
+namespace memory {
+
+inline Range shared;      // the block's shared memory
+inline const Range *last;  // the range that was found last
+
+inline const Range *find(uint64_t p) {
+  if (p - shared.base < shared.bytes) return &shared;
+  if (last && p - last->base < last->bytes) return last;
+  size_t lo = 0, hi = launch->count;
+  while (lo < hi) {
+    const size_t mid = (lo + hi) / 2;
+    const Range &r = launch->ranges[mid];
+    if (p - r.base < r.bytes) return last = &r;
+    if (p < r.base) hi = mid;
+    else lo = mid + 1;
+  }
+  return nullptr;
+}
+
+// Memory around each range belongs to nobody: within so many bytes an address is taken for a miss of it, and elsewhere for
+// memory that is no device's, such as the stack.
+constexpr uint64_t near = 1 << 16;
+
+// label names a range by the field of the kernel's parameter that points into it.
+inline void label(char *to, size_t size, const Range &r) {
+  if (&r == &shared) {
+    snprintf(to, size, "shared memory of %llu bytes", (unsigned long long)r.bytes);
+    return;
+  }
+  int n = snprintf(to, size, "the memory of %llu bytes", (unsigned long long)r.bytes);
+  for (size_t i = 0; i + 8 <= launch->entry->params; i += 8) {
+    uint64_t p;
+    memcpy(&p, static_cast<const uint8_t *>(launch->params) + i, 8);
+    if (p - r.base >= r.bytes) continue;
+    snprintf(to + n, size - n, " at byte %zu of Params", i);
+    return;
+  }
+}
+
+inline void miss(uint64_t p, size_t bytes, bool write) {
+  const char *verb = write ? "writes" : "reads";
+  auto tell = [&](const Range &r) {
+    const bool after = p >= r.base;
+    const uint64_t far = after ? p - (r.base + r.bytes) : r.base - p;
+    char name[128];
+    label(name, sizeof name, r);
+    fail("%s %zu bytes, %llu bytes %s %s", verb, bytes, (unsigned long long)far,
+         after ? "behind the end of" : "before the beginning of", name);
+  };
+  if (shared.base && p + near > shared.base && p < shared.base + shared.bytes + near) tell(shared);
+  const Range *nearest = nullptr;
+  uint64_t least = near;
+  for (uint64_t i = 0; i < launch->count; i++) {
+    const Range &r = launch->ranges[i];
+    const uint64_t d = p < r.base ? r.base - p : p - (r.base + r.bytes);
+    if (d < least) least = d, nearest = &r;
+  }
+  if (nearest) tell(*nearest);
+}
+
+inline void access(const void *at, size_t bytes, bool write) {
+  if (!launch || !current || bytes == 0) return;
+  const uint64_t p = reinterpret_cast<uint64_t>(at);
+  const Range *r = find(p);
+  if (!r) {
+    const Stack &s = current->stack;
+    if (at < s.base || at >= s.top()) miss(p, bytes, write);
+    return;
+  }
+  if (bytes > r->base + r->bytes - p) miss(r->base + r->bytes, p + bytes - r->base - r->bytes, write);
+  uint8_t *known = r->known + (p - r->base);
+  if (write) {
+    memset(known, 1, bytes);
+  } else if (const void *hole = memchr(known, 0, bytes)) {
+    const unsigned long long offset = p - r->base + (static_cast<const uint8_t *>(hole) - known);
+    char name[128];
+    label(name, sizeof name, *r);
+    fail("reads byte %llu of %s, which was never written", offset, name);
+  }
+}
+
+}  // namespace memory

@@ -1,0 +1,446 @@
+// The runtime: runs the blocks of a launch one after another, in an order that the seed says, and the threads of a block
+// in turn, each to the next point where it waits for others.
+
+#include "runtime.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "memory.h"
+
+uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+Thread *current, *threads;
+Launch *launch;
+
+static void *scheduler;       // the stack from which threads are started
+static bool failed;           // the launch
+static Thread *first, *last;  // the queue of threads that can go on
+static unsigned *order;       // in which the threads of a block begin
+static unsigned started, ended;
+static Stack spare[1024];
+static unsigned spares;
+
+struct Barrier {
+  unsigned expected, arrived;
+} static barriers[16];
+
+// A Random is the generator of Steele and others, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
+struct Random {
+  uint64_t state;
+  uint64_t next() {
+    uint64_t z = state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+  }
+  unsigned below(unsigned n) { return uint64_t(uint32_t(next())) * n >> 32; }
+} static chance;
+
+// where begins an error with the kernel and the block.
+static int where(char *to, size_t size) {
+  return snprintf(to, size, "kernel %s, block (%u, %u, %u)", launch->entry->name, blockIdx.x, blockIdx.y, blockIdx.z);
+}
+
+void fail(const char *format, ...) {
+  int n = where(launch->error, sizeof launch->error);
+  n += snprintf(launch->error + n, sizeof launch->error - n, ", thread %u: ", current->index);
+  va_list args;
+  va_start(args, format);
+  vsnprintf(launch->error + n, sizeof launch->error - n, format, args);
+  va_end(args);
+  failed = true;
+  void *abandoned;
+  fusec_switch(&abandoned, scheduler);
+  __builtin_unreachable();
+}
+void fusec_fail(const char *message) { fail("%s", message); }
+
+void ready(Thread *t) {
+  t->state = READY;
+  t->next = nullptr;
+  if (last) last->next = t;
+  else first = t;
+  last = t;
+}
+
+void pause(State state) {
+  current->state = state;
+  fusec_switch(&current->sp, scheduler);
+}
+
+static void enter(Thread *t) {
+  current = t;
+  threadIdx = {t->index, 0, 0};
+}
+
+// fresh takes the next thread that has not begun.
+static Thread *fresh() { return started < launch->block ? &threads[order[started++]] : nullptr; }
+
+// A stack goes from thread to thread as long as they end without having to wait.
+static void begin() {
+  for (;;) {
+    launch->entry->run(launch->params);
+    current->state = DONE;
+    ended++;
+    Thread *t = fresh();
+    if (!t) break;
+    t->stack = current->stack;
+    current->stack.base = nullptr;
+    enter(t);
+  }
+  fusec_switch(&current->sp, scheduler);
+}
+
+// list writes the threads that are as one is, as ranges.
+template <class F> static int list(char *to, size_t size, F like) {
+  int n = 0;
+  for (unsigned i = 0; i < launch->block; i++) {
+    if (!like(threads[i])) continue;
+    unsigned j = i;
+    while (j + 1 < launch->block && like(threads[j + 1])) j++;
+    if (n < int(size)) n += snprintf(to + n, size - n, j > i ? "%s%u–%u" : "%s%u", n ? ", " : "", i, j);
+    i = j;
+  }
+  return n < int(size) ? n : int(size) - 1;
+}
+
+// stuck reports what the threads of a block wait for when none can go on.
+static void stuck() {
+  static bool told[1024];
+  memset(told, 0, sizeof told);
+  char *to = launch->error;
+  const size_t size = sizeof launch->error;
+  size_t n = where(to, size);
+  n += snprintf(to + n, size - n, ": the threads wait for each other");
+  for (unsigned i = 0; i < launch->block && n < size - 200; i++) {
+    const Thread &t = threads[i];
+    if (told[i]) continue;
+    auto like = [&](const Thread &u) {
+      const bool same = u.state == t.state && (t.state != AT_BARRIER || u.barrier == t.barrier) &&
+                        (t.state != IN_COLLECTIVE || (u.kind == t.kind && u.mask == t.mask)) &&
+                        (t.state != WAITING || !strcmp(u.what, t.what));
+      if (same) told[u.index] = true;
+      return same;
+    };
+    n += snprintf(to + n, size - n, "; ");
+    n += list(to + n, size - n - 120, like);
+    switch (t.state) {
+      case AT_BARRIER:
+        n += snprintf(to + n, size - n, " at barrier %d (%u of %u came)", t.barrier, barriers[t.barrier].arrived,
+                      barriers[t.barrier].expected);
+        break;
+      case IN_COLLECTIVE:
+        n += snprintf(to + n, size - n, " in a collective of the lanes %08x of their warp", t.mask);
+        break;
+      case WAITING: n += snprintf(to + n, size - n, " for %s", t.what); break;
+      default: n += snprintf(to + n, size - n, " have returned");
+    }
+  }
+  failed = true;
+}
+
+unsigned char *fusec_shared() { return reinterpret_cast<unsigned char *>(memory::shared.base); }
+
+void fusec_barrier(int id, int count, bool wait) {
+  const unsigned all = launch->block;
+  if (id < 0 || id > 15) fail("barrier %d: there are 16", id);
+  if (count < 0 || unsigned(count) > all || (count % 32 && unsigned(count) != all))
+    fail("barrier %d: %d is no number of whole warps of a block of %u", id, count, all);
+  Barrier &b = barriers[id];
+  const unsigned expected = count ? count : all;
+  if (b.arrived && b.expected != expected)
+    fail("comes to barrier %d for %u threads, others came for %u", id, expected, b.expected);
+  b.expected = expected;
+  if (++b.arrived < expected) {
+    if (wait) {
+      current->barrier = id;
+      pause(AT_BARRIER);
+    }
+    return;
+  }
+  b.arrived = 0;
+  const unsigned from = chance.below(all);
+  for (unsigned i = 0; i < all; i++) {
+    Thread &t = threads[order[(from + i) % all]];
+    if (t.state == AT_BARRIER && t.barrier == id) ready(&t);
+  }
+}
+
+// combine gives every lane its result when all have come.
+static void combine(Thread *lanes, unsigned mask, host::Collective kind) {
+  using namespace host;
+  uint64_t all = 0;
+  bool begun = false;
+  uint64_t value[32];
+  for (int i = 0; i < 32; i++) {
+    if (!(mask >> i & 1)) continue;
+    const uint64_t v = value[i] = lanes[i].value;
+    const uint32_t x = v, y = all;
+    switch (kind) {
+      case BALLOT: all |= v << i; break;
+      case ANY: all |= v; break;
+      case ALL: all = begun ? all & v : v; break;
+      case ADD: all = x + y; break;
+      case MIN: all = begun && int32_t(y) < int32_t(x) ? y : x; break;
+      case MAX: all = begun && int32_t(y) > int32_t(x) ? y : x; break;
+      case UMIN: all = begun && y < x ? y : x; break;
+      case UMAX: all = begun && y > x ? y : x; break;
+      case AND: all = begun ? x & y : x; break;
+      case OR: all = x | y; break;
+      case XOR: all = x ^ y; break;
+      default: break;
+    }
+    begun = true;
+  }
+  for (int i = 0; i < 32; i++) {
+    if (!(mask >> i & 1)) continue;
+    Thread &t = lanes[i];
+    t.value = all;
+    if (kind == SHUFFLE) {
+      if (t.from < 0 || t.from > 31 || !(mask >> t.from & 1))
+        fail("a shuffle with the mask %08x: lane %d reads lane %d, which takes no part", mask, i, t.from);
+      t.value = value[t.from];
+    } else if (kind == MATCH) {
+      t.value = 0;
+      for (int j = 0; j < 32; j++)
+        if (mask >> j & 1 && value[j] == value[i]) t.value |= 1ull << j;
+    }
+  }
+}
+
+uint64_t fusec_collective(host::Collective kind, unsigned mask, uint64_t value, int from) {
+  const unsigned lane = current->index % 32, warp = current->index - lane;
+  Thread *lanes = threads + warp;
+  if (launch->block - warp < 32 && mask == 0xffffffffu) mask >>= 32 - (launch->block - warp);
+  if (!(mask >> lane & 1)) fail("a collective with the mask %08x, of which lane %u is no part", mask, lane);
+  current->kind = kind;
+  current->mask = mask;
+  current->value = value;
+  current->from = from;
+  for (int i = 0; i < 32; i++) {
+    if (!(mask >> i & 1) || unsigned(i) == lane) continue;
+    if (warp + i >= launch->block || lanes[i].state == DONE)
+      fail("a collective with the mask %08x: lane %d has returned", mask, i);
+    if (lanes[i].state != IN_COLLECTIVE) return pause(IN_COLLECTIVE), current->value;
+    if (lanes[i].kind != kind || lanes[i].mask != mask)
+      fail("a collective with the mask %08x: lane %d is in another, with the mask %08x", mask, i, lanes[i].mask);
+  }
+  combine(lanes, mask, kind);
+  for (int i = 0; i < 32; i++)
+    if (mask >> i & 1 && unsigned(i) != lane) ready(&lanes[i]);
+  return current->value;
+}
+
+void fusec_access(const void *p, size_t bytes, bool write) { memory::access(p, bytes, write); }
+
+// The calls that the compiler puts before loads and stores.
+extern "C" {
+void __tsan_init() {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+void __tsan_vptr_read(void **) {}
+void __tsan_vptr_update(void **, void *) {}
+void __tsan_read_range(void *p, unsigned long n) { memory::access(p, n, false); }
+void __tsan_write_range(void *p, unsigned long n) { memory::access(p, n, true); }
+#define ACCESS(n)                                                                \
+  void __tsan_read##n(void *p) { memory::access(p, n, false); }                  \
+  void __tsan_write##n(void *p) { memory::access(p, n, true); }                  \
+  void __tsan_unaligned_read##n(void *p) { memory::access(p, n, false); }        \
+  void __tsan_unaligned_write##n(void *p) { memory::access(p, n, true); }        \
+  void __tsan_volatile_read##n(void *p) { memory::access(p, n, false); }         \
+  void __tsan_volatile_write##n(void *p) { memory::access(p, n, true); }         \
+  void __tsan_unaligned_volatile_read##n(void *p) { memory::access(p, n, false); } \
+  void __tsan_unaligned_volatile_write##n(void *p) { memory::access(p, n, true); }
+ACCESS(1)
+ACCESS(2)
+ACCESS(4)
+ACCESS(8)
+ACCESS(16)
+#undef ACCESS
+}
+
+// Signals: what the processor refuses ends the launch, not the process.
+static const int caught[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+static struct sigaction before[4];
+static long runner;  // the thread of the process that runs the launch
+static int caughtSignal;
+static void *faultAddress;
+
+static void handle(int signal, siginfo_t *info, void *context) {
+  int i = 0;
+  while (caught[i] != signal) i++;
+  if (!current || syscall(SYS_gettid) != runner) {  // somebody else's
+    if (before[i].sa_flags & SA_SIGINFO) {
+      before[i].sa_sigaction(signal, info, context);
+    } else if (before[i].sa_handler != SIG_IGN && before[i].sa_handler != SIG_DFL) {
+      before[i].sa_handler(signal);
+    } else {
+      sigaction(signal, &before[i], nullptr);
+    }
+    return;
+  }
+  caughtSignal = signal;
+  faultAddress = info->si_addr;
+  // The thread goes on in the scheduler, on the scheduler's stack.
+  ucontext_t *c = static_cast<ucontext_t *>(context);
+#if defined(__x86_64__)
+  c->uc_mcontext.gregs[REG_RSP] = reinterpret_cast<greg_t>(scheduler);
+  c->uc_mcontext.gregs[REG_RIP] = reinterpret_cast<greg_t>(fusec_restore);
+#else
+  c->uc_mcontext.sp = reinterpret_cast<uint64_t>(scheduler);
+  c->uc_mcontext.pc = reinterpret_cast<uint64_t>(fusec_restore);
+#endif
+}
+
+// fault reports what a signal said.
+static void fault() {
+  int n = where(launch->error, sizeof launch->error);
+  char *to = launch->error + n;
+  const size_t size = sizeof launch->error - n;
+  if (caughtSignal == SIGFPE) snprintf(to, size, ", thread %u: an integer is divided by zero", current->index);
+  else if (caughtSignal == SIGILL) snprintf(to, size, ", thread %u: an instruction that cannot be executed", current->index);
+  else if (current->stack.guarded(faultAddress)) snprintf(to, size, ", thread %u: more than %zu bytes of local variables", current->index, Stack::size);
+  else snprintf(to, size, ", thread %u: accesses the address %p, where no memory is", current->index, faultAddress);
+  failed = true;
+}
+
+// block runs one block.
+static void block() {
+  const unsigned n = launch->block;
+  memset(reinterpret_cast<void *>(memory::shared.base), 0xff, memory::shared.bytes);
+  memset(memory::shared.known, 0, memory::shared.bytes);
+  memset(barriers, 0, sizeof barriers);
+  first = last = nullptr;
+  started = ended = 0;
+  // Warps begin in any order, and their lanes upwards or downwards.
+  const unsigned warps = (n + 31) / 32;
+  unsigned warp[32];
+  for (unsigned i = 0; i < warps; i++) {
+    const unsigned j = chance.below(i + 1);
+    warp[i] = warp[j];
+    warp[j] = i;
+  }
+  unsigned at = 0;
+  for (unsigned i = 0; i < warps; i++) {
+    const unsigned lanes = n - warp[i] * 32 < 32 ? n - warp[i] * 32 : 32;
+    const bool down = chance.below(2);
+    for (unsigned l = 0; l < lanes; l++) order[at++] = warp[i] * 32 + (down ? lanes - 1 - l : l);
+  }
+  for (unsigned i = 0; i < n; i++) {
+    threads[i].index = i;
+    threads[i].state = FRESH;
+    threads[i].stack.base = nullptr;
+  }
+  while (ended < n && !failed) {
+    Thread *t = first;
+    if (t) {
+      first = t->next;
+      if (!first) last = nullptr;
+    } else if ((t = fresh())) {
+      if (spares) t->stack = spare[--spares];
+      else if (!t->stack.make()) abort();
+      t->sp = prepare(t->stack.top(), begin);
+    } else {
+      stuck();
+      break;
+    }
+    enter(t);
+    t->state = READY;
+    fusec_switch(&scheduler, t->sp);
+    if (caughtSignal) fault();
+    if (current->state == DONE && current->stack.base) {
+      spare[spares++] = current->stack;
+      current->stack.base = nullptr;
+    }
+  }
+  for (unsigned i = 0; i < n; i++)
+    if (threads[i].stack.base) spare[spares++] = threads[i].stack;
+  current = nullptr;
+}
+
+// sharedMemory makes room for the block's shared memory, which ends at a page that cannot be touched.
+static bool sharedMemory(size_t bytes) {
+  static uint8_t *room, *known;
+  constexpr size_t most = 256 << 10, guard = 64 << 10;
+  if (!room) {
+    void *p = mmap(nullptr, most + 2 * guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    known = static_cast<uint8_t *>(malloc(most));
+    threads = static_cast<Thread *>(calloc(1024, sizeof(Thread)));
+    order = static_cast<unsigned *>(malloc(1024 * sizeof(unsigned)));
+    if (p == MAP_FAILED || !known || !threads || !order) return false;
+    room = static_cast<uint8_t *>(p);
+    mprotect(room, guard, PROT_NONE);
+    mprotect(room + guard + most, guard, PROT_NONE);
+  }
+  const size_t rounded = (bytes + 1023) / 1024 * 1024;
+  memory::shared = {reinterpret_cast<uint64_t>(room + guard + most - rounded), bytes, known};
+  return true;
+}
+
+// fusec_launch runs all blocks and returns whether none failed.
+extern "C" bool fusec_launch(Launch *l) {
+  l->error[0] = 0;
+  if (!sharedMemory(l->shared)) {
+    snprintf(l->error, sizeof l->error, "no memory for a block");
+    return false;
+  }
+  launch = l;
+  memory::last = nullptr;
+  failed = false;
+  caughtSignal = 0;
+  chance.state = l->seed;
+  runner = syscall(SYS_gettid);
+  struct sigaction action = {};
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  for (int i = 0; i < 4; i++) sigaction(caught[i], &action, &before[i]);
+  gridDim = {unsigned(l->grid[0]), unsigned(l->grid[1]), unsigned(l->grid[2])};
+  blockDim = {unsigned(l->block), 1, 1};
+  // A walk over all blocks with a stride that has no divisor in common with their number.
+  const uint64_t n = l->grid[0] * l->grid[1] * l->grid[2];
+  uint64_t step = n > 1 ? chance.next() % n : 1, at = n > 1 ? chance.next() % n : 0;
+  for (;; step++) {
+    uint64_t a = n, b = step;
+    while (b) {
+      const uint64_t r = a % b;
+      a = b;
+      b = r;
+    }
+    if (a == 1) break;
+  }
+  for (uint64_t i = 0; i < n && !failed; i++) {
+    blockIdx = {unsigned(at % l->grid[0]), unsigned(at / l->grid[0] % l->grid[1]), unsigned(at / l->grid[0] / l->grid[1])};
+    block();
+    at = (at + step) % n;
+  }
+  for (int i = 0; i < 4; i++) sigaction(caught[i], &before[i], nullptr);
+  launch = nullptr;
+  return !failed;
+}
+
+namespace host {
+
+float f16_to_float(unsigned short x) {
+  const int e = x >> 10 & 31, m = x & 1023;
+  const float y = e == 31 ? (m ? __builtin_nanf("") : __builtin_huge_valf()) : e ? ldexpf(m + 1024, e - 25) : ldexpf(m, -24);
+  return x & 0x8000 ? -y : y;
+}
+
+unsigned short float_to_f16(float x) {
+  const unsigned short sign = bits_of(x) >> 16 & 0x8000;
+  const float a = fabsf(x);
+  if (a != a) return sign | 0x7e00;
+  if (a >= 65520.0f) return sign | 0x7c00;
+  if (a < 0x1p-14f) return sign | (unsigned short)rintf(a * 0x1p24f);
+  int e;
+  const float f = frexpf(a, &e);  // in [0.5, 1)
+  return sign | (unsigned short)(((e + 14) << 10) + int(rintf(f * 2048.0f)) - 1024);
+}
+
+}  // namespace host
