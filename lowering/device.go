@@ -37,6 +37,9 @@ type Executable interface {
 	Watch(check func(l *Launch, value func(View) (*graph.Tensor, error)) error)
 	// Output is the value of an Output buffer after a run, valid until the next one.
 	Output(buffer int) *graph.Tensor
+	// Sync brings the values of State and Params that updates have written to the tensors that are bound to them, where
+	// the device keeps its own.
+	Sync() error
 	// Profile makes runs measure every launch from now on, or stop doing so; Times are those of the last run.
 	Profile(on bool)
 	Times() []time.Duration

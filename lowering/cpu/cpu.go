@@ -295,6 +295,9 @@ func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
 // Output implements lowering.Executable.
 func (e *executable) Output(buffer int) *graph.Tensor { return e.tensors[buffer] }
 
+// Sync implements lowering.Executable: updates have written to the tensors themselves.
+func (e *executable) Sync() error { return nil }
+
 // Profile implements lowering.Executable.
 func (e *executable) Profile(on bool) { e.profile = on }
 
