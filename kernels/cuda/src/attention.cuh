@@ -1,0 +1,112 @@
+// What the templates of attention share. A problem P, which is generated, holds an attention's sizes and attributes as
+// constants, and says where its operands stand:
+//
+//	T, L                              an element of q, k, v and dout; what is computed in
+//	BATCH, HEADS, GROUP               batches; heads of queries in each; how many of them share keys and values
+//	QUERIES, KEYS, DEPTH, WIDTH       of a head; of a query and key, of a value
+//	SCALE, CAUSAL, WINDOW, TAIL       as in graph.Attention; a WINDOW of 0 is none
+//	HAS_MASK, HAS_LENGTHS, PAGE       which optional operands there are
+//	DROP, KEEP                        threshold of graph.RandomThreshold, 0 without dropout; 1÷(1−probability)
+//	q, k, v, mask, out, lse, …        the matrix of a head: a Strided or Paged
+//	length, seed                      of a batch; of the attention
+//
+// Heads are counted through all batches: head h belongs to batch h÷HEADS and reads keys and values of head h÷GROUP.
+
+// A matrix whose rows stand ROW elements apart, and the elements of a row COL. Each row begins at a multiple of ALIGN
+// bytes.
+template <class T, i64 ROW_, i64 COL_, int ALIGN_> struct Strided {
+  typedef T Element;
+  static constexpr i64 ROW = ROW_, COL = COL_;
+  static constexpr int ALIGN = ALIGN_;
+  T *at;
+  DEVICE T *row(int i) const { return at + i * ROW; }
+};
+
+// A matrix whose rows stand in pages of PAGE rows, STEP elements apart in a pool of PAGES; table lists the pages, its
+// entries ENTRY apart. What the table has beside pages is reported by check_table; here it reads page 0.
+template <class T, i64 ROW_, i64 COL_, int ALIGN_, int PAGE, i64 STEP, int PAGES, i64 ENTRY> struct Paged {
+  typedef T Element;
+  static constexpr i64 ROW = ROW_, COL = COL_;
+  static constexpr int ALIGN = ALIGN_;
+  T *at;
+  const i64 *table;
+  DEVICE T *row(int i) const {
+    i64 page = table[i / PAGE * ENTRY];
+    if (page < 0 || page >= PAGES) page = 0;
+    return at + page * STEP + i % PAGE * ROW;
+  }
+};
+
+// Stores an element of a matrix.
+template <class M, class X> DEVICE void put(const M &m, int row, int c, X x) {
+  m.row(row)[c * M::COL] = convert<typename M::Element>(x);
+}
+
+template <class L> DEVICE L minus_infinity() { return L(bits_to_float(0xff800000u)); }
+DEVICE int smaller(int a, int b) { return a < b ? a : b; }
+DEVICE int larger(int a, int b) { return a > b ? a : b; }
+
+// How many keys of a batch count.
+template <class P, class Args> DEVICE int valid_keys(const Args &p, int batch) {
+  if constexpr (P::HAS_LENGTHS) {
+    const i64 n = P::length(p, batch);
+    return n < 0 ? 0 : n > P::KEYS ? P::KEYS : int(n);
+  } else {
+    return P::KEYS;
+  }
+}
+
+struct Span { int lo, hi; };
+
+// The keys [lo, hi) that query i may attend as far as position decides; see graph.Attention.Range. Neither end falls as
+// i grows.
+template <class P> DEVICE Span reach(int i, int valid) {
+  const int at = i + (P::TAIL ? valid : P::KEYS) - P::QUERIES;
+  int lo = 0, hi = valid;
+  if constexpr (P::CAUSAL) hi = smaller(hi, at + 1);
+  if constexpr (P::WINDOW > 0) {
+    lo = larger(lo, at - P::WINDOW + 1);
+    hi = smaller(hi, at + P::WINDOW);
+  }
+  hi = larger(hi, 0);
+  return {smaller(lo, hi), hi};
+}
+
+// The score of query i and key j, of which product is q·k: scaled and masked.
+template <class P, class Args>
+DEVICE typename P::L score(const Args &p, int head, int i, int j, Span keys, typename P::L product) {
+  typedef typename P::L L;
+  if (j < keys.lo || j >= keys.hi) return minus_infinity<L>();
+  const L x = product * L(P::SCALE);
+  if constexpr (P::HAS_MASK) {
+    const auto m = P::mask(p, head);
+    const auto e = m.row(i)[j * m.COL];
+    if constexpr (P::BOOL) return e ? x : minus_infinity<L>();
+    else return x + convert<L>(e);
+  } else {
+    return x;
+  }
+}
+
+// Which probabilities of query i and the keys j to j+3 dropout keeps: a bit each, from the lowest.
+template <class P> DEVICE u32 kept4(i64 seed, int head, int i, int j) {
+  const u64 first = (u64(head) * P::QUERIES + i) * P::KEYS + j;
+  uint4 words = philox(u64(seed), first / 4);
+  u32 kept = 0;
+#pragma unroll
+  for (int c = 0; c < 4; c++) {
+    if (c > 0 && (first + c) % 4 == 0) words = philox(u64(seed), (first + c) / 4);
+    kept |= u32(word_of(words, first + c) >= P::DROP) << c;
+  }
+  return kept;
+}
+
+// Reports entries of the batch's table that are no pages though some of their keys count.
+template <class P, class Args> DEVICE void check_table(const Args &p, int batch, int valid, int thread, int threads) {
+  if constexpr (P::PAGE > 0) {
+    for (int e = thread; e < (valid + P::PAGE - 1) / P::PAGE; e += threads) {
+      const i64 page = P::entry(p, batch, e);
+      if (page < 0 || page >= P::PAGES) fail(p.status, STATUS_INDEX, i64(batch) * (P::KEYS / P::PAGE) + e, page, P::PAGES);
+    }
+  }
+}

@@ -1,0 +1,429 @@
+// Attention on the tensor cores of sm_80 and later chips (mma.sync), for queries, keys and values of 16 bits or f32, in
+// the manner of FlashAttention-2 (Dao, arXiv 2307.08691): a warp holds 16 or 32 queries with their scores and results in
+// registers; blocks of keys and values pass through shared memory, the next values while the scores are computed, the
+// next keys while the values are summed. f32 is multiplied as tf32: as three products of the numbers' high and low
+// parts, which is as accurate as f32 (Ootomo and Yokota, arXiv 2203.03341), or as one where that is asked for.
+//
+// Where there are few queries, the keys are cut into chunks (flash-decoding): each block computes the maximum, the sum
+// and the weighted values of one chunk, for the queries of all heads that share the keys, and a second launch combines
+// them in the order of the chunks.
+
+// A tile of MMA attention: WARPS warps of 16·MT queries each, KEYS_ keys at a time. STRICT takes three products for f32.
+// With CHUNK, keys are cut into chunks of so many.
+template <class P, int WARPS_, int MT_, int KEYS_, bool STRICT_, int CHUNK_> struct MmaTile {
+  static constexpr int WARPS = WARPS_, MT = MT_, KEYS = KEYS_, CHUNK = CHUNK_, THREADS = 32 * WARPS;
+  static constexpr bool HALF = sizeof(typename P::T) == 2, STRICT = STRICT_;
+  static constexpr int ROWS = 16 * MT * WARPS;
+  static constexpr int STEP = HALF ? 16 : 8;  // elements that a product takes at once: 32 bytes
+  static constexpr int DEPTH = (P::DEPTH + STEP - 1) / STEP * STEP, WIDTH = (P::WIDTH + 15) / 16 * 16;
+  // Rows in shared memory are 16 bytes longer than an even number of 16 bytes, so that 8 rows meet all banks.
+  static constexpr int PAD = 16 / int(sizeof(typename P::T)), QK_LD = DEPTH + PAD, V_LD = WIDTH + PAD;
+  // Queries of the heads that share keys stand together if there are chunks.
+  static constexpr bool PACKED = CHUNK > 0;
+  static constexpr int ALL = PACKED ? P::GROUP * P::QUERIES : P::QUERIES, TILES = (ALL + ROWS - 1) / ROWS;
+  static constexpr int CHUNKS = PACKED ? (P::KEYS + CHUNK - 1) / CHUNK : 1;
+  static constexpr int SHARED_BYTES = int(sizeof(typename P::T)) * ((ROWS + KEYS) * QK_LD + KEYS * V_LD);
+  // Without a mask, scores are scaled as late as in the exponent.
+  static constexpr bool LATE = !P::HAS_MASK && P::SCALE > 0;
+};
+
+// The head and query that a row of a tile is.
+struct Place { int head, i; };
+template <class P, bool PACKED> DEVICE Place place(int head, int row) {
+  if constexpr (PACKED) return {head * P::GROUP + row / P::QUERIES, row % P::QUERIES};
+  return {head, row};
+}
+
+// The queries of a tile as a matrix.
+template <class P, bool PACKED, class Args> struct TileQueries {
+  typedef decltype(P::q(*static_cast<const Args *>(nullptr), 0)) Matrix;
+  typedef typename Matrix::Element Element;
+  static constexpr i64 ROW = Matrix::ROW, COL = Matrix::COL;
+  static constexpr int ALIGN = Matrix::ALIGN;
+  const Args &p;
+  int head;
+  DEVICE auto row(int r) const {
+    const Place at = place<P, PACKED>(head, r);
+    return P::q(p, at.head).row(at.i);
+  }
+};
+
+// Copies rows first … first+ROWS−1 of a matrix with COLUMNS columns to shared memory, LD elements apart: at once, or, if
+// the rows are whole pieces of 16 bytes, until the thread waits. Rows at end and beyond are 0.
+template <int ROWS, int THREADS, int COLUMNS, int LD, class E, class M>
+DEVICE void stage_tile(E *to, const M &m, int first, int end) {
+  constexpr int N = 16 / sizeof(E);
+  if constexpr (M::COL == 1 && M::ALIGN == 16 && COLUMNS % N == 0 && COLUMNS > 0) {
+    constexpr int PIECES = COLUMNS / N;
+#pragma unroll 4
+    for (int e0 = 0; e0 < ROWS * PIECES; e0 += THREADS) {
+      const int e = e0 + threadIdx.x, r = e / PIECES, c = e % PIECES * N;
+      if (ROWS * PIECES % THREADS != 0 && e >= ROWS * PIECES) break;
+      const bool there = first + r < end;
+      copy_async<16>(to + r * LD + c, there ? m.row(first + r) + c : m.row(0), there);
+    }
+  } else {
+    for (int e = threadIdx.x; e < ROWS * COLUMNS; e += THREADS) {
+      const int r = M::COL <= M::ROW ? e / COLUMNS : e % ROWS, c = M::COL <= M::ROW ? e % COLUMNS : e / ROWS;
+      to[r * LD + c] = first + r < end ? m.row(first + r)[c * M::COL] : E{};
+    }
+  }
+}
+
+// Clears the columns of a tile that stand beyond those of its matrix.
+template <int ROWS, int THREADS, int COLUMNS, int PADDED, int LD, class E> DEVICE void clear_padding(E *to) {
+  if constexpr (PADDED > COLUMNS) {
+    for (int e = threadIdx.x; e < ROWS * (PADDED - COLUMNS); e += THREADS)
+      to[e / (PADDED - COLUMNS) * LD + COLUMNS + e % (PADDED - COLUMNS)] = E{};
+  }
+}
+
+// Operands of a product: words of two 16-bit numbers, or of one f32 with its high and, if STRICT, low part.
+template <class T, bool STRICT, int N> struct Fragment {
+  u32 high[N], low[STRICT && sizeof(T) == 4 ? N : 1];
+  DEVICE void take(const u32 (&x)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++) take(i, x[i]);
+  }
+  DEVICE void take(int i, u32 x) {
+    if constexpr (sizeof(T) == 4) {
+      high[i] = to_tf32(x);
+      if constexpr (STRICT) low[i] = float_to_bits(bits_to_float(x) - bits_to_float(high[i]));
+    } else {
+      high[i] = x;
+    }
+  }
+};
+
+// d += a·b.
+template <class T, bool STRICT>
+DEVICE void multiply(float (&d)[4], const Fragment<T, STRICT, 4> &a, const Fragment<T, STRICT, 2> &b) {
+  if constexpr (STRICT && sizeof(T) == 4) {
+    mma(T{}, d, a.low, b.high);
+    mma(T{}, d, a.high, b.low);
+  }
+  mma(T{}, d, a.high, b.high);
+}
+
+// The four 8×16-byte matrices of 16 rows and 32 bytes: rows 0–7 and 8–15 of the first half, then of the second.
+template <class E> DEVICE void load_rows(u32 (&r)[4], const E *at, int ld) {
+  const int lane = threadIdx.x % 32;
+  load_matrices<false>(r, at + lane % 16 * ld + lane / 16 * (16 / int(sizeof(E))));
+}
+// The same with the two halves of rows 0–7 first: the second operand for 16 columns.
+template <class E> DEVICE void load_columns(u32 (&r)[4], const E *at, int ld) {
+  const int lane = threadIdx.x % 32;
+  load_matrices<false>(r, at + (lane % 8 + lane / 16 * 8) * ld + lane / 8 % 2 * (16 / int(sizeof(E))));
+}
+
+// scores of MT·16 rows of x, DEPTH long, and KEYS rows of y, both in shared memory, of which x begins at this warp's.
+template <class T, bool STRICT, int MT, int KEYS, int DEPTH, int LD>
+DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) s[m][n][e] = 0;
+  constexpr int STEP = 32 / sizeof(T);
+#pragma unroll
+  for (int d = 0; d < DEPTH; d += STEP) {
+    Fragment<T, STRICT, 4> a[MT];
+    u32 r[4];
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+      load_rows(r, x + 16 * m * LD + d, LD);
+      a[m].take(r);
+    }
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n += 2) {
+      load_columns(r, y + n * 8 * LD + d, LD);
+      Fragment<T, STRICT, 2> b[2];
+#pragma unroll
+      for (int e = 0; e < 4; e++) b[e / 2].take(e % 2, r[e]);
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        multiply(s[m][n], a[m], b[0]);
+        multiply(s[m][n + 1], a[m], b[1]);
+      }
+    }
+  }
+}
+
+// sum += weights · KEYS rows of y, WIDTH long, in shared memory. The weights are scores in registers, whose places in
+// the accumulators of one product are those in the first operand of the next: for 16-bit types as they stand, for f32 with
+// the keys 0 to 7 of a step taken in the order 0, 2, 4, 6, 1, 3, 5, 7.
+template <class T, bool STRICT, int MT, int KEYS, int WIDTH, int LD>
+DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KEYS / 8][4], const T *y) {
+  const int lane = threadIdx.x % 32;
+  constexpr int STEP = 32 / sizeof(T);
+#pragma unroll
+  for (int k = 0; k < KEYS; k += STEP) {
+    Fragment<T, STRICT, 4> a[MT];
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+      const float(&first)[4] = w[m][k / 8];
+      if constexpr (sizeof(T) == 2) {
+        const float(&second)[4] = w[m][k / 8 + 1];
+        a[m].take({pack2(T{}, first[0], first[1]), pack2(T{}, first[2], first[3]), pack2(T{}, second[0], second[1]),
+                   pack2(T{}, second[2], second[3])});
+      } else {
+        a[m].take({float_to_bits(first[0]), float_to_bits(first[2]), float_to_bits(first[1]), float_to_bits(first[3])});
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < WIDTH / 8; n += 2) {
+      u32 r[4];
+      if constexpr (sizeof(T) == 2) {
+        load_matrices<true>(r, y + (k + lane % 16) * LD + n * 8 + lane / 16 * 8);
+      } else {
+        const T *at = y + (k + lane % 4 * 2) * LD + n * 8 + lane / 4;
+        r[0] = float_to_bits(at[0]), r[1] = float_to_bits(at[LD]);
+        r[2] = float_to_bits(at[8]), r[3] = float_to_bits(at[LD + 8]);
+      }
+      Fragment<T, STRICT, 2> b[2];
+#pragma unroll
+      for (int e = 0; e < 4; e++) b[e / 2].take(e % 2, r[e]);
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+        multiply(sum[m][n], a[m], b[0]);
+        multiply(sum[m][n + 1], a[m], b[1]);
+      }
+    }
+  }
+}
+
+// Which of the four elements of an accumulator dropout keeps: bits 0 and 1 of query i and keys j, j+1, bits 2 and 3 of
+// query i+8. Where a block of the generator is not cut by the end of a row, two neighbours share its work.
+template <class P> DEVICE u32 kept_accumulator(i64 seed, Place first, Place second, int j) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (P::KEYS % 4 == 0) {
+    const Place mine = lane % 2 ? second : first;
+    const u32 four = kept4<P>(seed, mine.head, mine.i, j & ~3);
+    const u32 other = __shfl_xor_sync(~0u, four, 1);
+    return lane % 2 ? (other >> 2 & 3) | (four & 12) : (four & 3) | (other & 3) << 2;
+  }
+  return (kept4<P>(seed, first.head, first.i, j) & 3) | (kept4<P>(seed, second.head, second.i, j) & 3) << 2;
+}
+
+// The greatest of 4 neighbours' numbers, and their sum.
+DEVICE float max_of4(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+DEVICE float sum_of4(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+// Stores columns c and c+1 of a row, as far as there are so many.
+template <int COLUMNS, class M> DEVICE void store_pair(const M &m, int row, int c, float x, float y) {
+  typedef typename M::Element E;
+  if constexpr (M::COL == 1 && COLUMNS % 2 == 0 && M::ALIGN % (2 * sizeof(E)) == 0) {
+    if (c < COLUMNS) store<1, 2 * sizeof(E)>(m.row(row) + c, Vec<float, 2>{x, y});
+  } else {
+    if (c < COLUMNS) put(m, row, c, x);
+    if (c + 1 < COLUMNS) put(m, row, c + 1, y);
+  }
+}
+
+// 2 to the power of x, off by two units in the last place at most; 0 where the result is subnormal.
+DEVICE float exp2_approximate(float x) {
+#ifdef FUSEC_HOST
+  return exp2f(x);
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
+// A Partial is the result of a query over a chunk of keys: the greatest score, the sum of exponentials, in units of
+// exponents of 2, then the values summed. It is stored as WIDTH+2 floats.
+template <class P, class Tile> DEVICE float *partial(float *partials, int head, int chunk, int row) {
+  return partials + ((i64(head) * Tile::CHUNKS + chunk) * Tile::ALL + row) * (P::WIDTH + 2);
+}
+
+// attention_mma computes ROWS queries of a head; with chunks, those of all heads that share keys, over one chunk.
+template <class P, class Tile, class Args> DEVICE void attention_mma(const Args &p) {
+  typedef typename P::T T;
+  constexpr int MT = Tile::MT, KEYS = Tile::KEYS, ROWS = Tile::ROWS, THREADS = Tile::THREADS;
+  constexpr float LOG2E = 1.4426950408889634f;
+  SHARED;
+  T *const q_tile = reinterpret_cast<T *>(shared), *const k_tile = q_tile + ROWS * Tile::QK_LD;
+  T *const v_tile = k_tile + KEYS * Tile::QK_LD;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int head = blockIdx.x / Tile::TILES, tile = Tile::TILES - 1 - blockIdx.x % Tile::TILES;
+  const int group = Tile::PACKED ? head : head / P::GROUP, batch = group / (P::HEADS / P::GROUP);
+  const int r0 = tile * ROWS, valid = valid_keys<P>(p, batch);
+  if (head % (Tile::PACKED ? P::HEADS / P::GROUP : P::HEADS) == 0 && tile == 0 && blockIdx.y == 0)
+    check_table<P>(p, batch, valid, threadIdx.x, THREADS);
+  const TileQueries<P, Tile::PACKED, Args> q{p, head};
+  const auto k = P::k(p, group);
+  const auto v = P::v(p, group);
+  i64 seed = 0;
+  if constexpr (P::DROP > 0) seed = P::seed(p);
+
+  // The keys that any row may attend, and those that all may.
+  const Span first = reach<P>(Tile::PACKED ? 0 : r0, valid);
+  const Span last = reach<P>(Tile::PACKED ? P::QUERIES - 1 : smaller(r0 + ROWS, P::QUERIES) - 1, valid);
+  int from = first.lo, to = last.hi;
+  if constexpr (Tile::PACKED) {
+    from = larger(from, int(blockIdx.y) * Tile::CHUNK);
+    to = smaller(to, (int(blockIdx.y) + 1) * Tile::CHUNK);
+  }
+  from = from / KEYS * KEYS;
+
+  clear_padding<ROWS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(q_tile);
+  clear_padding<KEYS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(k_tile);
+  clear_padding<KEYS, THREADS, P::WIDTH, Tile::WIDTH, Tile::V_LD>(v_tile);
+  if (from < to) {
+    stage_tile<ROWS, THREADS, P::DEPTH, Tile::QK_LD>(q_tile, q, r0, Tile::ALL);
+    stage_tile<KEYS, THREADS, P::DEPTH, Tile::QK_LD>(k_tile, k, from, valid);
+  }
+  copy_commit();
+
+  // A thread's rows are base, base+8, base+16, …; row 2·m+h is that of elements 2h and 2h+1 of accumulator m.
+  const int base = r0 + warp * 16 * MT + lane / 4;
+  float sum[MT][Tile::WIDTH / 8][4], top[2 * MT], total[2 * MT];
+#pragma unroll
+  for (int r = 0; r < 2 * MT; r++) top[r] = minus_infinity<float>(), total[r] = 0;
+#pragma unroll
+  for (int m = 0; m < MT; m++)
+#pragma unroll
+    for (int n = 0; n < Tile::WIDTH / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) sum[m][n][e] = 0;
+
+  constexpr float UNIT = Tile::LATE ? float(P::SCALE) * LOG2E : LOG2E;
+  for (int j0 = from; j0 < to; j0 += KEYS) {
+    copy_wait<0>();
+    __syncthreads();
+    stage_tile<KEYS, THREADS, P::WIDTH, Tile::V_LD>(v_tile, v, j0, valid);
+    copy_commit();
+    float s[MT][KEYS / 8][4];
+    mma_scores<T, Tile::STRICT, MT, KEYS, Tile::DEPTH, Tile::QK_LD>(s, q_tile + warp * 16 * MT * Tile::QK_LD, k_tile);
+    if (P::HAS_MASK || !Tile::LATE || j0 < last.lo || j0 + KEYS > first.hi || Tile::PACKED && j0 + KEYS > to) {
+#pragma unroll
+      for (int r = 0; r < 2 * MT; r++) {
+        const int row = base + r / 2 * 16 + r % 2 * 8;
+        const Place at = place<P, Tile::PACKED>(head, row);
+        Span keys = row < Tile::ALL ? reach<P>(at.i, valid) : Span{0, 0};
+        if constexpr (Tile::PACKED) keys.hi = smaller(keys.hi, to);
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+          for (int c = 0; c < 2; c++) {
+            float &x = s[r / 2][n][r % 2 * 2 + c];
+            const int j = j0 + n * 8 + lane % 4 * 2 + c;
+            if constexpr (Tile::LATE) x = j < keys.lo || j >= keys.hi ? minus_infinity<float>() : x;
+            else x = score<P>(p, at.head, at.i, j, keys, x);
+          }
+      }
+    }
+    copy_wait<0>();
+    __syncthreads();
+    if (j0 + KEYS < to) stage_tile<KEYS, THREADS, P::DEPTH, Tile::QK_LD>(k_tile, k, j0 + KEYS, valid);
+    copy_commit();
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) {
+      float most = s[r / 2][0][r % 2 * 2];
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) most = fmaxf(most, s[r / 2][n][r % 2 * 2 + c]);
+      most = fmaxf(max_of4(most), top[r]);
+      const float low = most == minus_infinity<float>() ? 0.0f : most * UNIT;
+      const float shrink = exp2_approximate(top[r] * UNIT - low);
+      top[r] = most;
+      float part = 0;
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+          float &x = s[r / 2][n][r % 2 * 2 + c];
+          x = exp2_approximate(x * UNIT - low);
+          part += x;
+        }
+      total[r] = total[r] * shrink + part;
+#pragma unroll
+      for (int n = 0; n < Tile::WIDTH / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) sum[r / 2][n][r % 2 * 2 + c] *= shrink;
+    }
+    if constexpr (P::DROP > 0) {
+#pragma unroll
+      for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+          const u32 kept = kept_accumulator<P>(seed, place<P, Tile::PACKED>(head, base + 16 * m),
+                                               place<P, Tile::PACKED>(head, base + 16 * m + 8), j0 + n * 8 + lane % 4 * 2);
+#pragma unroll
+          for (int e = 0; e < 4; e++) s[m][n][e] = kept >> e & 1 ? s[m][n][e] : 0.0f;
+        }
+    }
+    mma_weighted<T, Tile::STRICT, MT, KEYS, Tile::WIDTH, Tile::V_LD>(sum, s, v_tile);
+  }
+  copy_wait<0>();
+
+#pragma unroll
+  for (int r = 0; r < 2 * MT; r++) {
+    const int row = base + r / 2 * 16 + r % 2 * 8;
+    total[r] = sum_of4(total[r]);
+    if (row >= Tile::ALL) continue;
+    const Place at = place<P, Tile::PACKED>(head, row);
+    if constexpr (Tile::PACKED) {
+      float *const to = partial<P, Tile>(P::partials(p), head, blockIdx.y, row);
+      if (lane % 4 == 0) to[0] = top[r] * UNIT, to[1] = total[r];
+#pragma unroll
+      for (int n = 0; n < Tile::WIDTH / 8; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+          const int column = n * 8 + lane % 4 * 2 + c;
+          if (column < P::WIDTH) to[2 + column] = sum[r / 2][n][r % 2 * 2 + c];
+        }
+    } else {
+      const auto out = P::out(p, at.head);
+      const float share = total[r] == 0.0f ? 0.0f : float(P::KEEP) / total[r];
+#pragma unroll
+      for (int n = 0; n < Tile::WIDTH / 8; n++) {
+        const int column = n * 8 + lane % 4 * 2;
+        store_pair<P::WIDTH>(out, at.i, column, sum[r / 2][n][r % 2 * 2] * share, sum[r / 2][n][r % 2 * 2 + 1] * share);
+      }
+      if constexpr (P::HAS_LSE) {
+        if (lane % 4 == 0)
+          put(P::lse(p, at.head), at.i, 0, top[r] * (Tile::LATE ? float(P::SCALE) : 1.0f) + logf(total[r]));
+      }
+    }
+  }
+}
+
+// combine_chunks puts the partial results of a query together, a warp for each, in the order of the chunks.
+template <class P, class Tile, class Args> DEVICE void combine_chunks(const Args &p) {
+  const int lane = threadIdx.x % 32;
+  const i64 index = i64(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  if (index >= i64(P::BATCH) * (P::HEADS / P::GROUP) * Tile::ALL) return;
+  const int head = int(index / Tile::ALL), row = int(index % Tile::ALL);
+  float *const partials = P::partials(p);
+  float top = minus_infinity<float>(), total = 0;
+  for (int c = 0; c < Tile::CHUNKS; c++) top = fmaxf(top, partial<P, Tile>(partials, head, c, row)[0]);
+  const float low = top == minus_infinity<float>() ? 0.0f : top;
+  for (int c = 0; c < Tile::CHUNKS; c++) {
+    const float *from = partial<P, Tile>(partials, head, c, row);
+    total += from[1] * exp2f(from[0] - low);
+  }
+  const Place at = place<P, true>(head, row);
+  const auto out = P::out(p, at.head);
+  const float share = total == 0.0f ? 0.0f : float(P::KEEP) / total;
+  for (int column = lane; column < P::WIDTH; column += 32) {
+    float y = 0;
+    for (int c = 0; c < Tile::CHUNKS; c++) {
+      const float *from = partial<P, Tile>(partials, head, c, row);
+      y += from[2 + column] * exp2f(from[0] - low);
+    }
+    put(out, at.i, column, y * share);
+  }
+  if constexpr (P::HAS_LSE) {
+    if (lane == 0) put(P::lse(p, at.head), at.i, 0, top * 0.69314718055994531f + logf(total));
+  }
+}
