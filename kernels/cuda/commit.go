@@ -27,6 +27,9 @@ func Commit(types []graph.Type) *Kernel {
 			params = append(params, Result(first+i, 0), Arg(first+i, 0), Param{Kind: Int64, Bits: uint64(t.Bytes())})
 			most = max(most, t.Bytes())
 		}
+		for range 3 * (commitPairs - len(part)) { // the parameter has room for all
+			params = append(params, Param{Kind: Int64})
+		}
 		blocks := min(max(ceilDiv(int(most), 16*4*blockThreads), 1), 1024)
 		k.Steps = append(k.Steps, Step{Entry: "commit", Grid: [3]int{blocks, len(part), 1}, Block: blockThreads, Params: params})
 	}
