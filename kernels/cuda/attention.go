@@ -350,8 +350,8 @@ func rowAlign(l graph.Layout, rows int, d graph.DType) int {
 	return a & -a
 }
 
-// simtTile and simtThreads are SIMT_TILE and SIMT_THREADS of src/attention_simt.cuh.
-const simtTile, simtThreads = 64, 256
+// simtEdge and simtThreads are SIMT_TILE and SIMT_THREADS of src/attention_simt.cuh.
+const simtEdge, simtThreads = 64, 256
 
 // simtShared is the size of its SimtShared.
 func simtShared(d graph.DType, chunk int) int {
@@ -359,7 +359,7 @@ func simtShared(d graph.DType, chunk int) int {
 	if d == graph.F64 {
 		step = 8
 	}
-	return d.Size() * (2*step*(simtTile+4) + simtTile*(simtTile+1) + step*chunk)
+	return d.Size() * (2*step*(simtEdge+4) + simtEdge*(simtEdge+1) + step*chunk)
 }
 
 // simtChunk is how many columns of a result with so many a block computes, most at most.
@@ -379,7 +379,7 @@ func (a *attentionProblem) forwardSIMT() (*Kernel, bool) {
 	u.printf("KERNEL(attention, %d, 1) { attention_simt<Problem, %d>(p); }\n", simtThreads, chunk)
 	step := Step{
 		Entry:  "attention",
-		Grid:   [3]int{a.heads() * ceilDiv(a.dims.Queries, simtTile), ceilDiv(max(a.dims.Width, 1), chunk), 1},
+		Grid:   [3]int{a.heads() * ceilDiv(a.dims.Queries, simtEdge), ceilDiv(max(a.dims.Width, 1), chunk), 1},
 		Block:  simtThreads,
 		Shared: simtShared(a.lane(), chunk),
 		Params: u.fields,
@@ -403,13 +403,13 @@ func (a *attentionProblem) gradSIMT() (*Kernel, bool) {
 	if rows > 0 {
 		add("rows", "attention_rows<Problem>", [3]int{ceilDiv(rows, simtThreads/32), 1, 1}, 0)
 	}
-	if blocks := a.groups() * ceilDiv(d.Keys, simtTile); blocks > 0 && (a.dk.there() || a.dv.there()) {
+	if blocks := a.groups() * ceilDiv(d.Keys, simtEdge); blocks > 0 && (a.dk.there() || a.dv.there()) {
 		add("dkdv", fmt.Sprintf("attention_dkdv_simt<Problem, %d>", chunk),
 			[3]int{blocks, ceilDiv(max(d.Depth, d.Width, 1), chunk), 1}, shared)
 	}
 	if rows > 0 && d.Depth > 0 && a.dq.there() {
 		add("dq", fmt.Sprintf("attention_dq_simt<Problem, %d>", chunk),
-			[3]int{a.heads() * ceilDiv(d.Queries, simtTile), ceilDiv(d.Depth, chunk), 1}, shared)
+			[3]int{a.heads() * ceilDiv(d.Queries, simtEdge), ceilDiv(d.Depth, chunk), 1}, shared)
 	}
 	for i := range kernel.Steps {
 		kernel.Steps[i].Params = u.fields

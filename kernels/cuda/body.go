@@ -449,7 +449,7 @@ func (b *body) store(i int, n *graph.Node) error {
 	}
 	d := b.u.results[i].DType
 	at := b.u.result(i) + " + " + b.offset(l)
-	if b.wide >= 0 && l.Shape.At(b.wide) != 1 {
+	if b.wide >= 0 {
 		b.line("store<%d, %d>(%s, widen<W>(%s));", l.Stride[b.wide], b.align(l, d), at, v.expr)
 	} else {
 		b.line("*(%s) = convert<%s>(%s);", at, ctype(d), v.expr)

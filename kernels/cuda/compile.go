@@ -18,6 +18,8 @@ func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) 
 		return compileElementwise(f, args, results, cfg)
 	case graph.AnchorAttention:
 		return compileAttention(f, args, results, cfg)
+	case graph.AnchorMatMul:
+		return compileMatMul(f, args, results, cfg)
 	}
 	return nil, fmt.Errorf("CUDA has no kernel for a fusion of anchor %v", f.Anchor)
 }

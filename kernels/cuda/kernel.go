@@ -193,6 +193,8 @@ type Config struct {
 	Precision Precision
 	// Portable leaves out what only Hopper has, to test the other path on it.
 	Portable bool
+	// Tuning holds choices that were measured; where it has none, and if nil, the choice goes by rules.
+	Tuning *Tuning
 }
 
 // hopper reports whether TMA and wgmma may be used.

@@ -1,0 +1,188 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// compileMatMul makes the kernel of a fusion anchored on a MatMul: the product, with the body run over each tile while
+// it is in registers. If the product is split along k, a second step adds the parts and runs the body; if there are
+// column sums, a last step adds those of the blocks of rows.
+func compileMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, error) {
+	u := newUnit(args, results)
+	b := newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1)
+	p, err := newProduct(b, f)
+	if err != nil {
+		return nil, err
+	}
+	m := &matmul{unit: u, product: p, fusion: f, cfg: cfg}
+	limit := 16 / elementBytes(results)
+	if m.math() == "" {
+		limit = min(limit, simtColumns)
+	}
+	p.columns(limit)
+	if err := m.writeBody(b); err != nil {
+		return nil, err
+	}
+	return m.kernel(), nil
+}
+
+// elementBytes is the size of the largest of the results' elements, as far as it decides how many columns go at once.
+func elementBytes(results []Operand) int {
+	size := 2
+	for _, r := range results {
+		size = max(size, r.DType.Size())
+	}
+	return size
+}
+
+// A matmul is a kernel in the making.
+type matmul struct {
+	*unit
+	*product
+	fusion graph.Fusion
+	cfg    Config
+	sums   []columnSum
+	sum    string // C++ type of the column sums
+	update bool   // a result is a State or Param
+}
+
+// A columnSum is a result that sums a value over all rows.
+type columnSum struct {
+	result         int
+	stride, offset int
+}
+
+// writeBody prints Problem and Body.
+func (m *matmul) writeBody(b *body) error {
+	p := m.product
+	coords, lines := p.coords()
+	b.space, b.coords, b.wide, b.multiple = p.space, coords, p.column, p.w
+	b.define(m.fusion.Anchored(), vector, "acc")
+	var summed []value
+	m.sum = "float"
+	for i, o := range m.fusion.Body.Outputs {
+		m.update = m.update || m.results[i].Update
+		n, l, err := stored(o.Node, m.results[i].Layout)
+		if err != nil {
+			return err
+		}
+		if !m.fusion.ColumnSum(n) {
+			if err := b.store(i, o.Node); err != nil {
+				return err
+			}
+			continue
+		}
+		v, err := b.operand(n.Args[0])
+		if err != nil {
+			return err
+		}
+		if v.lane != "float" {
+			m.sum = "double"
+		}
+		summed = append(summed, v)
+		m.sums = append(m.sums, columnSum{i, l.Stride[l.Shape.Rank()-1], l.Offset})
+	}
+	for i, v := range summed {
+		b.line("sums[%d] = op::add(sums[%d], op::cast<%s>(widen<W>(%s)));", i, i, m.sum, v.expr)
+	}
+	if m.update {
+		m.status()
+	}
+	p.write(m.unit)
+	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  typedef %s Sum;\n  const Params &p;\n",
+		len(m.sums), m.sum)
+	m.printf("  template <int W>\n  DEVICE void operator()(int batch, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *sums) const {\n",
+		lane(p.acc))
+	for _, l := range lines {
+		m.printf("    %s\n", l)
+	}
+	m.printf("%s  }\n};\n\n", b.text("    "))
+	return nil
+}
+
+// sumBytes is the scratch memory that the sums of blocks of rows take.
+func (m *matmul) sumBytes(blocks int) int64 {
+	return roundUp64(int64(len(m.sums))*int64(blocks)*int64(m.n)*8, 256)
+}
+
+func roundUp64(n, to int64) int64 { return (n + to - 1) / to * to }
+
+// finishRows is the number of rows that a block takes in the second step of a split product.
+const finishRows = 16
+
+// A cut is how a template divides a product among blocks of threads.
+type cut struct {
+	bm, bn  int    // the tile of a block
+	splits  int    // parts that k is cut into
+	threads int    // of a block
+	blocks  int    // on a multiprocessor at once, at least
+	shared  int    // bytes for a body with the column sums
+	call    string // the template with its arguments; %s are the Body, its value and where column sums go
+	source  []string
+}
+
+// kernel chooses a tile and puts the steps together.
+func (m *matmul) kernel() *Kernel {
+	c := m.cut()
+	k := &Kernel{}
+	rows := c.bm
+	if c.splits > 1 {
+		rows = finishRows
+	}
+	blocks := m.batch * ceilDiv(m.m, rows)
+	partial := fmt.Sprintf("(%s *)nullptr", m.sum)
+	if len(m.sums) > 0 {
+		partial = m.scratch(m.sum, "partial", 0)
+		k.Scratch = m.sumBytes(blocks)
+	}
+	check := ""
+	if m.update {
+		check = fmt.Sprintf("  if (%s->code != 0) return;\n", m.status())
+	}
+	tiles := m.batch * ceilDiv(m.m, c.bm) * ceilDiv(m.n, c.bn)
+	m.printf("KERNEL(matmul, %d, %d) {\n%s", c.threads, c.blocks, check)
+	m.printf("  const Spot spot = spot_of<Problem, %d, %d, %d>(blockIdx.x);\n  ", c.bm, c.bn, c.splits)
+	if c.splits == 1 {
+		m.printf(c.call+";\n}\n", "Body", "Body{p}", partial)
+	} else {
+		parts := m.scratch(lane(m.acc), "parts", k.Scratch)
+		k.Scratch += int64(c.splits) * int64(m.batch) * int64(m.m) * int64(m.n) * int64(m.acc.Size())
+		m.printf(c.call+";\n}\n", "Partial<Problem>", fmt.Sprintf("Partial<Problem>{%s, spot.split}", parts), "(float *)nullptr")
+		m.printf("\nKERNEL(finish, 256, 1) {\n%s  finish_split<Problem, Body, %d, %d>(Body{p}, %s, %s);\n}\n",
+			check, c.splits, finishRows, parts, partial)
+	}
+	if tiles > 0 {
+		k.Steps = append(k.Steps, Step{Entry: "matmul", Grid: [3]int{tiles * c.splits, 1, 1}, Block: c.threads, Shared: c.shared})
+		if c.splits > 1 {
+			grid := blocks * ceilDiv(m.n, 32*m.w)
+			k.Steps = append(k.Steps, Step{Entry: "finish", Grid: [3]int{grid, 1, 1}, Block: 256, Shared: 8 * 32 * m.w * 8})
+		}
+	}
+	if len(m.sums) > 0 && m.n > 0 {
+		m.printf("\nKERNEL(columns, 256, 1) {\n%s", check)
+		for i, s := range m.sums {
+			m.printf("  if (blockIdx.y == %d) add_blocks<%s, %d, %d, %d>(%s + %d, %s + %d);\n", i, m.sum, blocks, m.n, s.stride,
+				m.result(s.result), s.offset, partial, i*blocks*m.n)
+		}
+		m.printf("}\n")
+		k.Steps = append(k.Steps, Step{Entry: "columns", Grid: [3]int{ceilDiv(m.n, 32), len(m.sums), 1}, Block: 256, Shared: 8 * 32 * 8})
+	}
+	if len(k.Steps) == 0 {
+		return &Kernel{}
+	}
+	for i := range k.Steps {
+		k.Steps[i].Params = m.fields
+	}
+	k.Source = m.source(append([]string{"gemm"}, c.source...)...)
+	return k
+}
+
+// cut chooses the template and the tile.
+func (m *matmul) cut() cut {
+	if math := m.math(); math != "" {
+		return m.mmaCut(math)
+	}
+	return m.simtCut()
+}

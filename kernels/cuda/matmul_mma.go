@@ -1,0 +1,117 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// A Tile is how gemm_mma cuts a product: a block of WarpsM·WarpsN·WarpsK warps computes M×N, K steps at a time, of which
+// Stages are held in shared memory. K is cut into Splits parts, whose sums a second step adds.
+type Tile struct {
+	M, N, K                int
+	WarpsM, WarpsN, WarpsK int
+	Stages, Splits         int
+	Blocks                 int // on a multiprocessor at once, at least
+}
+
+func (t Tile) threads() int { return 32 * t.WarpsM * t.WarpsN * t.WarpsK }
+
+// A Product is what a tile is chosen for.
+type Product struct {
+	Math           string // bf16, f16, tf32 or split: see src/gemm_mma.cuh
+	Batch, M, N, K int
+}
+
+// Tuning holds the tiles that were measured to be best. Its products are those of one chip.
+type Tuning struct {
+	Tiles map[Product]Tile
+}
+
+// math names how tensor cores multiply the operands; it is empty if they do not.
+func (m *matmul) math() string {
+	switch {
+	case m.cfg.Chip.Arch < 80 || m.a.dtype != m.b.dtype:
+		return ""
+	case m.a.dtype.Size() == 2:
+		return ctype(m.a.dtype)
+	case m.a.dtype != graph.F32:
+		return ""
+	case m.cfg.Precision == F32:
+		return "Split"
+	}
+	return "Tf32"
+}
+
+// mmaTiles are the tiles to choose from, for elements of 2 and of 4 bytes.
+var mmaTiles = map[int][]Tile{
+	2: {
+		{M: 128, N: 128, K: 64, WarpsM: 2, WarpsN: 4, WarpsK: 1, Stages: 3, Blocks: 1},
+		{M: 128, N: 64, K: 64, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
+		{M: 64, N: 64, K: 64, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
+		{M: 64, N: 32, K: 64, WarpsM: 2, WarpsN: 1, WarpsK: 2, Stages: 4, Blocks: 2},
+		{M: 32, N: 32, K: 64, WarpsM: 1, WarpsN: 1, WarpsK: 4, Stages: 4, Blocks: 2},
+	},
+	4: {
+		{M: 128, N: 128, K: 32, WarpsM: 2, WarpsN: 4, WarpsK: 1, Stages: 3, Blocks: 1},
+		{M: 128, N: 64, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
+		{M: 64, N: 64, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
+		{M: 64, N: 32, K: 32, WarpsM: 2, WarpsN: 1, WarpsK: 2, Stages: 4, Blocks: 2},
+		{M: 32, N: 32, K: 32, WarpsM: 1, WarpsN: 1, WarpsK: 4, Stages: 4, Blocks: 2},
+	},
+}
+
+// tile chooses a tile: one that was measured, or the largest of which there are enough for all multiprocessors.
+func (m *matmul) tile(math string) Tile {
+	if tuned := m.cfg.Tuning; tuned != nil {
+		if t, ok := tuned.Tiles[Product{math, m.batch, m.m, m.n, m.k}]; ok {
+			return t
+		}
+	}
+	count := func(t Tile) int { return m.batch * ceilDiv(m.m, t.M) * ceilDiv(m.n, t.N) }
+	var fit []Tile
+	for _, t := range mmaTiles[m.a.dtype.Size()] {
+		if m.mmaShared(t) <= m.cfg.Chip.Shared {
+			fit = append(fit, t)
+		}
+	}
+	for len(fit) > 1 && count(fit[0]) < m.cfg.Chip.SMs {
+		fit = fit[1:]
+	}
+	t := fit[0]
+	t.Splits = 1
+	if n := count(t); n > 0 && n < m.cfg.Chip.SMs {
+		t.Splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, maxSplits))
+	}
+	return t
+}
+
+// mmaShared is the shared memory that a tile wants, in bytes: for the stages, then for the accumulators, then for the
+// column sums.
+func (m *matmul) mmaShared(t Tile) int {
+	size := m.a.dtype.Size()
+	stage := func(kInner bool, outer int) int {
+		if kInner {
+			return outer * (t.K + 16/size)
+		}
+		return t.K * (outer + 8)
+	}
+	aInner, _ := m.pieces(m.a, m.m)
+	bInner, _ := m.pieces(m.b, m.n)
+	stages := t.Stages * (stage(aInner, t.M) + stage(bInner, t.N)) * size
+	sums := 0
+	if len(m.sums) > 0 {
+		sums = t.threads() * m.w * 8
+	}
+	return max(stages, t.WarpsK*t.M*(t.N+8)*4, sums)
+}
+
+// mmaCut is the cut by gemm_mma.
+func (m *matmul) mmaCut(math string) cut {
+	t := m.tile(math)
+	c := cut{bm: t.M, bn: t.N, splits: max(t.Splits, 1), threads: t.threads(), blocks: max(t.Blocks, 1), shared: m.mmaShared(t),
+		source: []string{"mma", "gemm_mma"}}
+	c.call = fmt.Sprintf("gemm_mma<Problem, %%s, %s, MmaTile<%d, %d, %d, %d, %d, %d, %d, %d>>(%%s, %s, %s, spot, %%s)",
+		math, t.M, t.N, t.K, t.WarpsM, t.WarpsN, t.WarpsK, t.Stages, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
+	return c
+}

@@ -1,0 +1,50 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// A simtTile is how gemm_simt cuts a product: a block computes bm×bn, a thread tm×tn, bk steps along k at a time.
+type simtTile struct{ bm, bn, bk, tm, tn int }
+
+// simtTiles are the tiles to choose from, from the largest.
+var simtTiles = []simtTile{
+	{128, 128, 8, 8, 8},
+	{64, 64, 16, 4, 4},
+	{32, 32, 16, 4, 4},
+}
+
+// simtColumns bounds the columns that go to the body at once: those that a thread has side by side.
+const simtColumns = 4
+
+// simtCut takes the largest tile of which there are enough for all multiprocessors, or else the smallest, split along k.
+func (m *matmul) simtCut() cut {
+	tiles := simtTiles
+	if m.acc == graph.F64 {
+		tiles = tiles[1:] // the largest would want too many registers
+	}
+	count := func(t simtTile) int { return m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, t.bn) }
+	for len(tiles) > 1 && count(tiles[0]) < m.cfg.Chip.SMs {
+		tiles = tiles[1:]
+	}
+	t := tiles[0]
+	c := cut{bm: t.bm, bn: t.bn, splits: 1, threads: t.bm / t.tm * (t.bn / t.tn), blocks: 1, source: []string{"gemm_simt"}}
+	if n := count(t); n > 0 && n < m.cfg.Chip.SMs {
+		c.splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, maxSplits))
+	}
+	c.shared = 2 * t.bk * (t.bm + 4 + t.bn + 4) * m.acc.Size()
+	if len(m.sums) > 0 {
+		c.shared = max(c.shared, t.bm/t.tm*t.bn*8)
+	}
+	c.call = fmt.Sprintf("gemm_simt<Problem, %%s, %d, %d, %d, %d, %d, %d>(%%s, %s, %s, spot, %%s)",
+		t.bm, t.bn, t.bk, t.tm, t.tn, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
+	return c
+}
+
+// A product is split along k into at most maxSplits parts of at least minSplit steps.
+const (
+	minSplit  = 256
+	maxSplits = 16
+)
