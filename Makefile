@@ -5,6 +5,8 @@ STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.6.1
 
 WITH_CUDA = lowering/cuda/driver/gpu/with-cuda.sh
 CUDA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-cuda/pip
+CUDA_PACKAGES = nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 \
+	nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
 
 .PHONY: build gpu gpu-test-binaries cuda-tools test lint cover race fuzz avx2 arm64 smoke models peers clean
 
@@ -21,10 +23,10 @@ gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package with tests that need
 	done
 
 cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user's cache folder; they need no GPU
-	python3 -m pip install --quiet --no-deps --upgrade --target '$(CUDA_TOOLS)' \
-		nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
-	@ls '$(CUDA_TOOLS)/nvidia/cu13/lib/libnvrtc.so.13' '$(CUDA_TOOLS)/nvidia/cu13/include/cuda.h' \
-		'$(CUDA_TOOLS)/nvidia/cu13/bin/cuobjdump' '$(CUDA_TOOLS)/nvidia/cu13/bin/nvdisasm'
+	@[ "$$(cat '$(CUDA_TOOLS)/fusec-packages' 2>/dev/null)" = '$(CUDA_PACKAGES)' ] || { \
+		python3 -m pip install --quiet --no-deps --upgrade --target '$(CUDA_TOOLS)' $(CUDA_PACKAGES) && \
+		echo '$(CUDA_PACKAGES)' >'$(CUDA_TOOLS)/fusec-packages'; }
+	@ls $(foreach f,lib/libnvrtc.so.13 include/cuda.h bin/cuobjdump bin/nvdisasm,'$(CUDA_TOOLS)/nvidia/cu13/$f')
 
 test: ## all tests; they need nothing but Go
 	$(GO) test ./...

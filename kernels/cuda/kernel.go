@@ -69,6 +69,9 @@ type TensorMap struct {
 	Strides []uint64 // bytes, of axes 1 and further; multiples of 16
 	Box     []uint32
 	Swizzle int // bytes: 0, 32, 64 or 128
+	// Round makes the copy engine round f32 to tf32, to the nearest and ties to even, as it loads: wgmma by itself cuts
+	// bits off, which is twice as far and always towards zero. Values beyond the largest of tf32 become infinite.
+	Round bool
 }
 
 // Size and Align are the field's size and alignment in bytes.

@@ -23,6 +23,7 @@ import (
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
+	"fusec/lowering/cuda/pool"
 )
 
 // TestStarts holds that a program with CUDA starts where there is no GPU, and says what is missing.
@@ -244,8 +245,11 @@ extern "C" __global__ void sum(const __grid_constant__ Params p) {
 	if got := read[int32](t, s, to, 1)[0]; got != want {
 		t.Errorf("got %d, want %d", got, want)
 	}
-	if err := s.Launch(f, [3]int{1, 1, 1}, 1, 0, make([]byte, 2*kernels.MaxParams)); err == nil {
-		t.Error("a parameter longer than the function's was accepted")
+	for _, size := range []int{0, 8, kernels.MaxParams - 4, 2 * kernels.MaxParams} {
+		err := s.Launch(f, [3]int{1, 1, 1}, 1, 0, make([]byte, size))
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("sum: %d bytes of parameters, want 4096", size)) {
+			t.Errorf("a parameter of %d bytes: %v", size, err)
+		}
 	}
 	ok(t, s.Sync())
 }
@@ -253,7 +257,7 @@ extern "C" __global__ void sum(const __grid_constant__ Params p) {
 // boxes copies each box of a matrix through shared memory with the copy engine of Hopper, and writes it out as it lies
 // there.
 const boxes = `struct alignas(64) Map { char bytes[128]; };
-struct Params { int rows; Map map; float *to; float add; };
+struct Params { int before; Map map; float *to; int after; };
 extern "C" __global__ void boxes(const __grid_constant__ Params p) {
   __shared__ alignas(1024) float tile[8 * 32];
   __shared__ alignas(8) unsigned long long barrier;
@@ -272,7 +276,7 @@ extern "C" __global__ void boxes(const __grid_constant__ Params p) {
   asm volatile("{ .reg .pred done; again: mbarrier.try_wait.parity.shared.b64 done, [%0], 0; @!done bra again; }"
                ::"r"(barrierAt) : "memory");
   float *to = p.to + (blockIdx.y * gridDim.x + blockIdx.x) * 256;
-  for (int i = threadIdx.x; i < 256; i += blockDim.x) to[i] = tile[i] + p.add * p.rows;
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) to[i] = p.before + 1 == p.after ? tile[i] : -1;
 }`
 
 func TestTensorMap(t *testing.T) {
@@ -286,34 +290,41 @@ func TestTensorMap(t *testing.T) {
 	x := alloc(t, g, s, in)
 	across, down := (cols+31)/32, (rows+7)/8
 	to := must(g.Alloc(int64(across * down * 1024)))(t)
-	for _, swizzle := range []int{0, 128} {
+	for _, c := range []struct {
+		swizzle int
+		round   bool
+	}{{0, false}, {128, false}, {128, true}} {
 		m := &kernels.TensorMap{Base: kernels.Arg(0, 0), DType: graph.F32, Dims: []uint64{cols, rows},
-			Strides: []uint64{4 * pitch}, Box: []uint32{32, 8}, Swizzle: swizzle}
+			Strides: []uint64{4 * pitch}, Box: []uint32{32, 8}, Swizzle: c.swizzle, Round: c.round}
 		var encoded [128]byte
 		ok(t, g.EncodeMap(m, x, &encoded))
 		step := kernels.Step{Params: []kernels.Param{{Kind: kernels.Int32}, {Kind: kernels.MapParam, Map: m},
-			kernels.Result(0, 0), {Kind: kernels.Float32}}}
+			kernels.Result(0, 0), {Kind: kernels.Int32}}}
 		at, size := step.Offsets()
 		params := make([]byte, size)
-		binary.LittleEndian.PutUint32(params[at[0]:], rows)
+		binary.LittleEndian.PutUint32(params[at[0]:], 7)
 		copy(params[at[1]:], encoded[:])
 		binary.LittleEndian.PutUint64(params[at[2]:], uint64(to))
-		binary.LittleEndian.PutUint32(params[at[3]:], math.Float32bits(0.5))
+		binary.LittleEndian.PutUint32(params[at[3]:], 8)
 		ok(t, s.Fill(to, 0xff, int64(across*down*1024)))
 		ok(t, s.Launch(f, [3]int{across, down, 1}, 64, 0, params))
 		out := read[float32](t, s, to, across*down*256)
 		for i, got := range out {
-			box, r, c := i/256, i%256/32, i%32
-			if swizzle == 128 { // the rows of 128 bytes have their 16-byte parts at part ^ row%8
-				c = (c/4^r%8)*4 + c%4
+			box, r, k := i/256, i%256/32, i%32
+			if c.swizzle == 128 { // the rows of 128 bytes have their 16-byte parts at part ^ row%8
+				k = (k/4^r%8)*4 + k%4
 			}
-			row, col := box/across*8+r, box%across*32+c
+			row, col := box/across*8+r, box%across*32+k
 			want := float32(0) // beyond the matrix
 			if row < rows && col < cols {
 				want = in[row*pitch+col]
 			}
-			if want += 0.5 * rows; got != want {
-				t.Fatalf("swizzle %d: row %d, column %d is %g, want %g", swizzle, row, col, got, want)
+			if c.round { // tf32 has 13 bits less
+				b := math.Float32bits(want)
+				want = math.Float32frombits((b + 0xfff + b>>13&1) &^ 0x1fff)
+			}
+			if got != want {
+				t.Fatalf("%+v: row %d, column %d is %g, want %g", c, row, col, got, want)
 			}
 		}
 	}
@@ -325,6 +336,7 @@ func TestTensorMap(t *testing.T) {
 		"no dims":     func(m *kernels.TensorMap) { m.Dims, m.Strides, m.Box = nil, nil, nil },
 		"large box":   func(m *kernels.TensorMap) { m.Box = []uint32{512, 8} },
 		"element":     func(m *kernels.TensorMap) { m.DType = graph.Invalid },
+		"rounding":    func(m *kernels.TensorMap) { m.Round, m.DType = true, graph.I32 },
 		"odd swizzle": func(m *kernels.TensorMap) { m.Swizzle = 17 },
 	} {
 		m := base
@@ -570,6 +582,44 @@ func TestRounds(t *testing.T) {
 	})
 }
 
+// TestPool holds that a pool's peak is what the driver says.
+func TestPool(t *testing.T) {
+	g, s := open(t)
+	p := pool.New(g)
+	before, _, err := g.Memory()
+	ok(t, err)
+	least := before
+	r := rand.New(rand.NewPCG(11, 1))
+	var blocks []driver.Ptr
+	for range 300 {
+		if len(blocks) < 20 && r.IntN(3) > 0 {
+			bytes := 1<<20 + r.Int64N(64<<20)
+			at := must(p.Alloc(bytes))(t)
+			ok(t, s.Fill(at, 1, bytes))
+			blocks = append(blocks, at)
+		} else if len(blocks) > 0 {
+			ok(t, p.Free(blocks[0]))
+			blocks = blocks[1:]
+		}
+		free, _, err := g.Memory()
+		ok(t, err)
+		least = min(least, free)
+	}
+	ok(t, s.Sync())
+	use := p.Device()
+	t.Logf("%+v; the driver says %d", use, before-least)
+	if use.PeakHeld != before-least {
+		t.Errorf("the pool held %d bytes at most, and the driver gave %d", use.PeakHeld, before-least)
+	}
+	for _, at := range blocks {
+		ok(t, p.Free(at))
+	}
+	ok(t, p.Trim())
+	if after, _, err := g.Memory(); err != nil || after != before {
+		t.Errorf("%d bytes were free, and are %d after Trim: %v", before, after, err)
+	}
+}
+
 func TestGoroutines(t *testing.T) {
 	g1, _ := open(t)
 	g2, _ := open(t)
@@ -629,12 +679,21 @@ func TestAllocatesNothing(t *testing.T) {
 	}
 }
 
+// BenchmarkLaunch measures what a launch costs the processor: the GPU's queue, which holds about a thousand, is never
+// full.
 func BenchmarkLaunch(b *testing.B) {
 	g, s := open(b)
 	f := must(loaded(b, g, scale).Function("scale"))(b)
 	params := scaleParams(must(g.Alloc(4000))(b), 1, 1000)
-	for b.Loop() {
-		ok(b, s.Launch(f, [3]int{8, 1, 1}, 128, 0, params))
+	for i := 0; b.Loop(); i++ {
+		if i%500 == 0 {
+			b.StopTimer()
+			ok(b, s.Sync())
+			b.StartTimer()
+		}
+		if err := s.Launch(f, [3]int{8, 1, 1}, 128, 0, params); err != nil {
+			b.Fatal(err)
+		}
 	}
 	ok(b, s.Sync())
 }

@@ -45,6 +45,7 @@ type function struct {
 	f         cu.Function
 	entry     string
 	resources driver.Resources
+	params    int // bytes of its one parameter; -1 if not known
 
 	mu      sync.Mutex
 	dynamic int // bytes of dynamic shared memory that launches may ask for
@@ -74,6 +75,14 @@ func (m *module) Function(entry string) (driver.Function, error) {
 			return nil, fmt.Errorf("%s: %w", entry, err)
 		}
 	}
+	var params C.int
+	err = m.g.native("cuFuncGetParamInfo", func(c C.CUcontext) C.CUresult {
+		return C.fusec_params(c, f.native(), &params)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", entry, err)
+	}
+	f.params = int(params)
 	f.dynamic = usualShared - r.Shared
 	return f, nil
 }

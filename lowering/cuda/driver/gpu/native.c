@@ -46,8 +46,28 @@ CUresult fusec_launch_graph(CUcontext context, CUgraphExec graph, CUstream strea
 	WITH(context, cuGraphLaunch(graph, stream));
 }
 
-CUresult fusec_encode(int type, int rank, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
-                      const cuuint32_t *box, int swizzle, void *to) {
+static CUresult params(CUfunction f, int *size) {
+	size_t at, bytes;
+	*size = -1;
+#if CUDA_VERSION >= 12040
+	CUresult result = cuFuncGetParamInfo(f, 0, &at, &bytes);
+	if (result == CUDA_ERROR_NOT_FOUND) return CUDA_SUCCESS; // not in this driver
+	if (result == CUDA_ERROR_INVALID_VALUE) {                // there is no first parameter
+		*size = 0;
+		return CUDA_SUCCESS;
+	}
+	if (result != CUDA_SUCCESS) return result;
+	if (cuFuncGetParamInfo(f, 1, &at, &bytes) == CUDA_ERROR_INVALID_VALUE) *size = (int)bytes; // nor a second
+#endif
+	return CUDA_SUCCESS;
+}
+
+CUresult fusec_params(CUcontext context, CUfunction f, int *size) {
+	WITH(context, params(f, size));
+}
+
+static CUresult encode(int type, int rank, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
+                       const cuuint32_t *box, int swizzle, void *to) {
 	static const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
 	CUtensorMap map; // aligned to 64 bytes, as `to` need not be
 	CUresult result = cuTensorMapEncodeTiled(
@@ -55,4 +75,9 @@ CUresult fusec_encode(int type, int rank, CUdeviceptr base, const cuuint64_t *di
 	    (CUtensorMapSwizzle)swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
 	if (result == CUDA_SUCCESS) memcpy(to, &map, sizeof map);
 	return result;
+}
+
+CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, const cuuint64_t *dims,
+                      const cuuint64_t *strides, const cuuint32_t *box, int swizzle, void *to) {
+	WITH(context, encode(type, rank, base, dims, strides, box, swizzle, to));
 }

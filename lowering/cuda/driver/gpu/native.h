@@ -13,6 +13,10 @@ CUresult fusec_begin_capture(CUcontext context, CUstream stream);
 CUresult fusec_end_capture(CUcontext context, CUstream stream, CUgraphExec *to);
 CUresult fusec_launch_graph(CUcontext context, CUgraphExec graph, CUstream stream);
 
-// fusec_encode fills 128 bytes with a tensor map; it needs no context. Strides has rank-1 elements.
-CUresult fusec_encode(int type, int rank, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
-                      const cuuint32_t *box, int swizzle, void *to);
+// fusec_params gives the size of a function's one parameter: 0 if it has none; -1 if it has more, or if the driver is
+// older than CUDA 12.4 and cannot tell.
+CUresult fusec_params(CUcontext context, CUfunction f, int *size);
+
+// fusec_encode fills 128 bytes with a tensor map. Strides has rank-1 elements.
+CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, const cuuint64_t *dims,
+                      const cuuint64_t *strides, const cuuint32_t *box, int swizzle, void *to);

@@ -76,6 +76,9 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 	if !ok || f.g != s.g {
 		return fmt.Errorf("cuLaunchKernel: the function is not of this GPU")
 	}
+	if f.params >= 0 && f.params != len(params) { // the driver would take fewer bytes, too
+		return fmt.Errorf("cuLaunchKernel: %s: %d bytes of parameters, want %d", f.entry, len(params), f.params)
+	}
 	if err := f.allow(shared); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"fusec/graph"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda/driver"
 )
@@ -46,14 +47,20 @@ func (g *device) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte)
 	if !ok {
 		return fmt.Errorf("%s: no tensor maps of %s", call, m.DType)
 	}
+	if m.Round {
+		if m.DType != graph.F32 {
+			return fmt.Errorf("%s: only f32 is rounded to tf32, not %s", call, m.DType)
+		}
+		kind = C.CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+	}
 	swizzle, ok := swizzles[m.Swizzle]
 	if !ok {
 		return fmt.Errorf("%s: a swizzle of %d bytes (want 0, 32, 64 or 128)", call, m.Swizzle)
 	}
 	strides := append([]uint64{}, m.Strides...)
 	strides = append(strides, 0) // so that there is a first one
-	err := g.native(call, func(C.CUcontext) C.CUresult {
-		return C.fusec_encode(kind, C.int(rank), C.CUdeviceptr(base), (*C.cuuint64_t)(unsafe.Pointer(&m.Dims[0])),
+	err := g.native(call, func(c C.CUcontext) C.CUresult {
+		return C.fusec_encode(c, kind, C.int(rank), C.CUdeviceptr(base), (*C.cuuint64_t)(unsafe.Pointer(&m.Dims[0])),
 			(*C.cuuint64_t)(unsafe.Pointer(&strides[0])), (*C.cuuint32_t)(unsafe.Pointer(&m.Box[0])), swizzle,
 			unsafe.Pointer(to))
 	})
