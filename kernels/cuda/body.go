@@ -21,10 +21,37 @@ type body struct {
 	multiple int
 	reduced  graph.Ints // axes that values of a reduced shape lack
 
+	// A thread that computes several units of W elements does so in loops, one for each stage. What is the same along
+	// the axes that the units differ in stands before the loop.
+	stage int
+	loops graph.Ints
+
 	values map[*graph.Node]value
 	loaded map[loadKey]value
-	lines  []string
+	reads  []read // what loaded holds, in order
+	stmts  []stmt
 	next   int
+	quiet  bool   // without the user's names
+	guard  string // before a statement that stores
+	// instead, if set, may say how an argument is read or a result is written, where not straight from memory.
+	instead func(arg, result int, l graph.Layout) (place string, ok bool)
+}
+
+// A stmt is a statement of a body.
+type stmt struct {
+	text  string
+	name  string   // of the value that it makes, or empty
+	typ   string   // of the value
+	uses  []string // names
+	stage int
+	fixed bool // the same for all units of a thread
+	store bool
+}
+
+// A read is a load of an argument, and the node that asked for it first.
+type read struct {
+	loadKey
+	node *graph.Node
 }
 
 // A value is what a node is to the text.
@@ -32,6 +59,7 @@ type value struct {
 	kind   valueKind
 	expr   string       // of a vector, scalar or constant
 	lane   string       // its type
+	fixed  bool         // of a vector or scalar: the same for all units of a thread
 	arg    int          // of a source
 	layout graph.Layout // of a source
 }
@@ -81,26 +109,51 @@ func (b *body) define(n *graph.Node, kind valueKind, expr string) {
 // text is what has been written so far, indented.
 func (b *body) text(indent string) string {
 	var s strings.Builder
-	for _, l := range b.lines {
-		s.WriteString(indent + l + "\n")
+	for _, l := range b.stmts {
+		s.WriteString(indent + l.text + "\n")
 	}
 	return s.String()
 }
 
-func (b *body) line(format string, args ...any) {
-	b.lines = append(b.lines, fmt.Sprintf(format, args...))
+// line writes a statement that reads a value and makes none.
+func (b *body) line(reads value, format string, args ...any) {
+	b.stmts = append(b.stmts, stmt{text: fmt.Sprintf(format, args...), uses: names([]value{reads}), stage: b.stage})
 }
 
-// bind writes the statement that makes a value, and returns the value.
-func (b *body) bind(kind valueKind, lane, expr string, n *graph.Node) value {
+// names lists the variables among the values.
+func names(values []value) []string {
+	var l []string
+	for _, v := range values {
+		if v.kind == vector || v.kind == scalar {
+			l = append(l, v.expr)
+		}
+	}
+	return l
+}
+
+// bind writes the statement that makes a value of others, and returns the value.
+func (b *body) bind(kind valueKind, lane, expr string, n *graph.Node, of ...value) value {
+	fixed := true
+	for _, v := range of {
+		fixed = fixed && (v.fixed || v.kind == constant)
+	}
+	return b.bindFixed(kind, lane, expr, n, fixed, of...)
+}
+
+func (b *body) bindFixed(kind valueKind, lane, expr string, n *graph.Node, fixed bool, of ...value) value {
 	name := fmt.Sprintf("v%d", b.next)
 	b.next++
 	comment := ""
-	if n != nil {
+	if n != nil && !b.quiet {
 		comment = remark(n)
 	}
-	b.line("const auto %s = %s;%s", name, expr, comment)
-	return value{kind: kind, expr: name, lane: lane}
+	typ := lane
+	if kind == vector {
+		typ = "Vec<" + lane + ", W>"
+	}
+	b.stmts = append(b.stmts, stmt{text: fmt.Sprintf("const auto %s = %s;%s", name, expr, comment), name: name, typ: typ,
+		uses: names(of), stage: b.stage, fixed: fixed})
+	return value{kind: kind, expr: name, lane: lane, fixed: fixed}
 }
 
 // value returns what n is, writing it and what it needs first.
@@ -150,24 +203,21 @@ func literal(d graph.DType, x float64, t *graph.Tensor) string {
 		}
 		return fmt.Sprintf("i64(%dll)", v)
 	case graph.F64:
-		return floatLiteral(x, "double", "0x7ff8000000000000ull", "")
+		return floatLiteral(x, "double", "%.17g", "")
 	}
-	return floatLiteral(float64(float32(x)), "float", "", "f")
+	return floatLiteral(float64(float32(x)), "float", "%.9g", "f")
 }
 
-func floatLiteral(x float64, typ, _, suffix string) string {
+func floatLiteral(x float64, typ, format, suffix string) string {
 	switch {
 	case math.IsNaN(x):
-		return typ + "(__builtin_nan(\"\"))"
+		return typ + "(bits_to_float(0x7fc00000u))"
 	case math.IsInf(x, 1):
-		return typ + "(__builtin_huge_val())"
+		return typ + "(bits_to_float(0x7f800000u))"
 	case math.IsInf(x, -1):
-		return typ + "(-__builtin_huge_val())"
+		return typ + "(bits_to_float(0xff800000u))"
 	}
-	s := fmt.Sprintf("%.17g", x)
-	if typ == "float" {
-		s = fmt.Sprintf("%.9g", x)
-	}
+	s := fmt.Sprintf(format, x)
 	if !strings.ContainsAny(s, ".e") {
 		s += ".0"
 	}
@@ -187,6 +237,9 @@ func (b *body) view(n *graph.Node) (value, error) {
 		}
 		v.layout = l
 		return v, nil
+	}
+	if b.reduced.Len() > 0 && n.Args[0].Type.Shape != b.space {
+		return v, nil // of one number for each row
 	}
 	if _, ok := n.Op.(graph.Reshape); !ok || b.reduced.Len() == 0 || n.Type.Shape.Elems() != b.space.Elems() {
 		return v, fmt.Errorf("%s of a computed vector inside a body", n.Where())
@@ -245,15 +298,36 @@ func (b *body) load(arg int, l graph.Layout, n *graph.Node) value {
 		kind, stride = vector, l.Stride[b.wide]
 	}
 	d := b.u.args[arg].DType
-	var v value
-	at := b.u.arg(arg) + " + " + b.offset(l)
-	if kind == vector {
-		v = b.bind(kind, lane(d), fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), at), n)
+	expr := ""
+	if place, ok := b.elsewhere(arg, -1, l); ok {
+		expr = fmt.Sprintf("convert<%s>(%s)", lane(d), place)
+	} else if at := b.u.arg(arg) + " + " + b.offset(l); kind == vector {
+		expr = fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), at)
 	} else {
-		v = b.bind(kind, lane(d), fmt.Sprintf("convert<%s>(*(%s))", lane(d), at), n)
+		expr = fmt.Sprintf("convert<%s>(*(%s))", lane(d), at)
 	}
+	v := b.bindFixed(kind, lane(d), expr, n, b.fixed(l))
 	b.loaded[key] = v
+	b.reads = append(b.reads, read{key, n})
 	return v
+}
+
+// elsewhere is where an argument is read from, or a result written to, if not straight from memory.
+func (b *body) elsewhere(arg, result int, l graph.Layout) (string, bool) {
+	if b.instead == nil {
+		return "", false
+	}
+	return b.instead(arg, result, l)
+}
+
+// fixed reports whether what is read through a layout is the same for all units of a thread.
+func (b *body) fixed(l graph.Layout) bool {
+	for i := range b.loops.Len() {
+		if axis := b.loops.At(i); l.Stride[axis] != 0 && l.Shape.At(axis) != 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // offset is the place of the first of the W elements, in elements.
@@ -297,7 +371,7 @@ func (b *body) align(l graph.Layout, d graph.DType) int {
 	size := d.Size()
 	a := 16 | l.Offset*size
 	for i := range l.Shape.Rank() {
-		if l.Shape.At(i) == 1 {
+		if l.Shape.At(i) == 1 || b.coords[i] == "0" {
 			continue
 		}
 		step := l.Stride[i] * size
@@ -333,7 +407,7 @@ func (b *body) compute(n *graph.Node) (value, error) {
 	if err != nil {
 		return value{}, err
 	}
-	return b.bind(kind, lane(n.Type.DType), expr, n), nil
+	return b.bind(kind, lane(n.Type.DType), expr, n, in...), nil
 }
 
 // expression is the C++ of an elementwise operation.
@@ -352,8 +426,8 @@ func (b *body) expression(n *graph.Node, in []value) (string, error) {
 		if op.Fn == graph.And || op.Fn == graph.Or {
 			name = "logical_" + name
 		}
-		if op.Fn == graph.Div && n.Type.DType.IsInt() {
-			return fmt.Sprintf("op::divide(%s, %s, %s)", in[0].expr, in[1].expr, b.u.status()), nil
+		if checked := map[graph.BinaryFn]string{graph.Div: "divide", graph.Pow: "power"}[op.Fn]; checked != "" && n.Type.DType.IsInt() {
+			return fmt.Sprintf("op::%s(%s, %s, %s)", checked, in[0].expr, in[1].expr, b.u.status()), nil
 		}
 		return fmt.Sprintf("op::%s(%s, %s)", name, in[0].expr, in[1].expr), nil
 	case graph.Select:
@@ -397,7 +471,7 @@ func (b *body) dropout(n *graph.Node, op graph.Dropout) (value, error) {
 	}
 	expr := fmt.Sprintf("dropout(widen<W>(%s), i64(%s), u64(%s), %du, %s)", x.expr, seed.expr,
 		b.offset(graph.Contiguous(b.space)), graph.RandomThreshold(op.P), literal(n.Type.DType, 1/(1-op.P), nil))
-	return b.bind(vector, x.lane, expr, n), nil
+	return b.bindFixed(vector, x.lane, expr, n, b.loops.Len() == 0, x, seed), nil
 }
 
 // isStoreView reports whether n is a view on the way from a computed value to an output.
@@ -449,10 +523,14 @@ func (b *body) store(i int, n *graph.Node) error {
 	}
 	d := b.u.results[i].DType
 	at := b.u.result(i) + " + " + b.offset(l)
-	if b.wide >= 0 {
-		b.line("store<%d, %d>(%s, widen<W>(%s));", l.Stride[b.wide], b.align(l, d), at, v.expr)
+	if place, ok := b.elsewhere(-1, i, l); ok {
+		b.line(v, b.guard+"%s = convert<%s>(%s);", place, ctype(d), v.expr)
+	} else if b.wide >= 0 && (v.kind == vector || l.Shape.At(b.wide) != 1 && l.Stride[b.wide] != 0) {
+		b.line(v, b.guard+"store<%d, %d>(%s, widen<W>(%s));", l.Stride[b.wide], b.align(l, d), at, v.expr)
 	} else {
-		b.line("*(%s) = convert<%s>(%s);", at, ctype(d), v.expr)
+		b.line(v, b.guard+"*(%s) = convert<%s>(%s);", at, ctype(d), v.expr)
 	}
+	last := &b.stmts[len(b.stmts)-1]
+	last.store, last.fixed = true, b.fixed(l)
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 	f, ok := op.(graph.Fusion)
 	if !ok {
-		return nil, fmt.Errorf("CUDA has no kernel for %s", op.OpName())
+		return compileAlone(op, args, results, cfg)
 	}
 	switch f.Anchor {
 	case graph.AnchorNone:
@@ -20,6 +20,8 @@ func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) 
 		return compileAttention(f, args, results, cfg)
 	case graph.AnchorMatMul:
 		return compileMatMul(f, args, results, cfg)
+	case graph.AnchorRow:
+		return compileRows(f, args, results, cfg)
 	}
 	return nil, fmt.Errorf("CUDA has no kernel for a fusion of anchor %v", f.Anchor)
 }

@@ -85,7 +85,7 @@ func (m *matmul) writeBody(b *body) error {
 		m.sums = append(m.sums, columnSum{i, l.Stride[l.Shape.Rank()-1], l.Offset})
 	}
 	for i, v := range summed {
-		b.line("sums[%d] = op::add(sums[%d], op::cast<%s>(widen<W>(%s)));", i, i, m.sum, v.expr)
+		b.line(v, "sums[%d] = op::add(sums[%d], op::cast<%s>(widen<W>(%s)));", i, i, m.sum, v.expr)
 	}
 	if m.update {
 		m.status()

@@ -27,10 +27,11 @@ type unit struct {
 	fields        []Param
 	decls         []string // of the fields
 	names         map[Param]string
+	prefix        string // of what reads a field
 }
 
 func newUnit(args, results []Operand) *unit {
-	return &unit{args: args, results: results, names: map[Param]string{}}
+	return &unit{args: args, results: results, names: map[Param]string{}, prefix: "p."}
 }
 
 // ctype is the C++ type that holds an element in memory.
@@ -80,8 +81,8 @@ func (u *unit) field(p Param, typ, name string) string {
 	}
 	u.fields = append(u.fields, p)
 	u.decls = append(u.decls, typ+name+";")
-	u.names[p] = "p." + name
-	return "p." + name
+	u.names[p] = u.prefix + name
+	return u.names[p]
 }
 
 // printf appends to the text.
@@ -98,14 +99,21 @@ func (k *Kernel) Generated() string {
 	return k.Source
 }
 
-// source puts the unit together: prelude, templates, Params, text.
-func (u *unit) source(templates ...string) string {
+// preamble is the prelude and templates.
+func preamble(templates ...string) string {
 	var b strings.Builder
 	for _, t := range append([]string{"prelude", "ops"}, templates...) {
 		b.WriteString(include(t))
 		b.WriteByte('\n')
 	}
 	b.WriteString(ownText)
+	return b.String()
+}
+
+// source puts the unit together: prelude, templates, Params, text.
+func (u *unit) source(templates ...string) string {
+	var b strings.Builder
+	b.WriteString(preamble(templates...))
 	b.WriteString("struct Params {\n")
 	for _, d := range u.decls {
 		b.WriteString("  " + d + "\n")

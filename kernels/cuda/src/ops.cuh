@@ -31,7 +31,11 @@ DEVICE float rsqrt(float x) { return 1.0f / sqrtf(x); }
 DEVICE double rsqrt(double x) { return 1.0 / ::sqrt(x); }
 template <class T> DEVICE T recip(T x) { return T(1) / x; }
 template <class T> DEVICE T square(T x) { return x * x; }
+DEVICE i32 square(i32 x) { return i32(u32(x) * u32(x)); }
+DEVICE i64 square(i64 x) { return i64(u64(x) * u64(x)); }
 template <class T> DEVICE T cube(T x) { return x * x * x; }
+DEVICE i32 cube(i32 x) { return i32(u32(x) * u32(x) * u32(x)); }
+DEVICE i64 cube(i64 x) { return i64(u64(x) * u64(x) * u64(x)); }
 DEVICE float sin(float x) { return sinf(x); }
 DEVICE double sin(double x) { return ::sin(x); }
 DEVICE float cos(float x) { return cosf(x); }
@@ -170,9 +174,29 @@ template <class T> DEVICE T divide(T x, T y, Status *status) {
   }
   return y == T(-1) ? neg(x) : x / y;
 }
-template <class T, int W> DEVICE Vec<T, W> divide(Vec<T, W> x, Vec<T, W> y, Status *status) {
-  return map([=](T a, T b) { return divide(a, b, status); }, x, y);
+
+// power is x to the power y of integers, truncated where y is negative; zero to a negative power is reported.
+template <class T> DEVICE T power(T x, T y, Status *status) {
+  if (y < 0) {
+    if (x == 0) fail(status, STATUS_DIVISION, 0, 0, 0);
+    if (x != 1 && x != -1) return 0;
+    y = -(y % 2);  // to any power they depend on its parity alone
+  }
+  T r = 1;
+  for (; y > 0; y >>= 1) {
+    if (y & 1) r = mul(r, x);
+    x = mul(x, x);
+  }
+  return r;
 }
-template <class T, int W> DEVICE Vec<T, W> divide(Vec<T, W> x, T y, Status *status) { return divide(x, splat<W>(y), status); }
-template <class T, int W> DEVICE Vec<T, W> divide(T x, Vec<T, W> y, Status *status) { return divide(splat<W>(x), y, status); }
+
+// The same over vectors.
+#define CHECKED(f) \
+  template <class T, int W> DEVICE Vec<T, W> f(Vec<T, W> x, Vec<T, W> y, Status *status) { \
+    return map([=](T a, T b) { return f(a, b, status); }, x, y); \
+  } \
+  template <class T, int W> DEVICE Vec<T, W> f(Vec<T, W> x, T y, Status *status) { return f(x, splat<W>(y), status); } \
+  template <class T, int W> DEVICE Vec<T, W> f(T x, Vec<T, W> y, Status *status) { return f(splat<W>(x), y, status); }
+CHECKED(divide) CHECKED(power)
+#undef CHECKED
 }  // namespace op

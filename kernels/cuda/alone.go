@@ -1,0 +1,105 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// compileAlone makes the kernel of an operation that stands alone: one that moves elements, indexes, draws or pools by a
+// kernel of its own, any other as a fusion of one.
+func compileAlone(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
+	if err := checkOperands(op, args, results); err != nil {
+		return nil, err
+	}
+	switch op := op.(type) {
+	case graph.Copy:
+		return copied(args, results, cfg)
+	case graph.Cast:
+		if op.To == args[0].DType {
+			return copied(args, results, cfg)
+		}
+		return fused(op, graph.AnchorNone, args, results, cfg)
+	case graph.Unary, graph.Binary, graph.Select, graph.Dropout:
+		return fused(op, graph.AnchorNone, args, results, cfg)
+	case graph.Reduce:
+		if op.Axes.Len() == 0 {
+			return copied(args, results, cfg)
+		}
+		return fused(op, graph.AnchorRow, args, results, cfg)
+	case graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
+		return fused(op, graph.AnchorRow, args, results, cfg)
+	}
+	return nil, fmt.Errorf("CUDA has no kernel for %s", op.OpName())
+}
+
+// checkOperands reports operands and results that do not fit the operation's type rule, or whose elements do not stand
+// side by side, where the operation wants that.
+func checkOperands(op graph.Op, args, results []Operand) error {
+	info := graph.InfoOf(op)
+	if info == nil {
+		return fmt.Errorf("operation %T is not in the table", op)
+	}
+	if len(args) < info.MinArgs || info.MaxArgs >= 0 && len(args) > info.MaxArgs {
+		return fmt.Errorf("%s of %d operands", info.Name, len(args))
+	}
+	in := make([]graph.Type, len(args))
+	for i, a := range args {
+		in[i] = a.Type()
+		if !graph.ReadsStrides(op) && !a.Layout.IsContiguous() {
+			return fmt.Errorf("%s: operand %d of type %v is not contiguous", info.Name, i, in[i])
+		}
+	}
+	out, err := info.Infer(op, in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", info.Name, err)
+	}
+	if len(results) != len(out) {
+		return fmt.Errorf("%s: %d results, not %d", info.Name, len(results), len(out))
+	}
+	for i, r := range results {
+		if r.Type() != out[i] {
+			return fmt.Errorf("%s: result %d has type %v, not %v", info.Name, i, r.Type(), out[i])
+		}
+		if !r.Layout.IsContiguous() {
+			return fmt.Errorf("%s: result %d of type %v is not contiguous", info.Name, i, out[i])
+		}
+	}
+	return nil
+}
+
+// Type is the type of the operand's value.
+func (o Operand) Type() graph.Type { return graph.Type{DType: o.DType, Shape: o.Layout.Shape} }
+
+// fused compiles a body of the one operation, which hands out all its results.
+func fused(op graph.Op, anchor graph.Anchor, args, results []Operand, cfg Config) (*Kernel, error) {
+	return compileBody(anchor, args, results, cfg, func(b *graph.Builder, in []*graph.Node) {
+		y := b.Add(op, in...)
+		b.Output("0", y)
+		for i := 1; i < len(results); i++ {
+			b.Output(fmt.Sprint(i), b.Add(graph.Result{Index: i}, y))
+		}
+	})
+}
+
+// copied compiles a copy of the first operand, whatever the layouts are.
+func copied(args, results []Operand, cfg Config) (*Kernel, error) {
+	return compileBody(graph.AnchorNone, args[:1], results, cfg, func(b *graph.Builder, in []*graph.Node) {
+		b.Output("0", b.Reshape(in[0], results[0].Layout.Shape.Slice()...))
+	})
+}
+
+// compileBody compiles the body that build makes of inputs for the operands.
+func compileBody(anchor graph.Anchor, args, results []Operand, cfg Config, build func(*graph.Builder, []*graph.Node)) (*Kernel, error) {
+	b := graph.Extend(graph.New(""))
+	in := make([]*graph.Node, len(args))
+	for i, a := range args {
+		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
+	}
+	build(b, in)
+	body, err := b.Graph()
+	if err != nil {
+		return nil, err
+	}
+	return Compile(graph.Fusion{Anchor: anchor, Body: body}, args, results, cfg)
+}

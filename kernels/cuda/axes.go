@@ -1,0 +1,158 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"fusec/graph"
+)
+
+// A run is a number of axes that every access of a kernel walks through with one stride. Its coordinate stands for that
+// of the innermost of them; those of the others are 0.
+type run struct {
+	size, axis int
+	name       string // of the coordinate
+}
+
+// mergeAxes makes runs of the given axes of s, outermost first. Axes of one element fall away.
+func mergeAxes(s graph.Shape, axes []int, layouts []graph.Layout) []run {
+	var runs []run
+	for _, axis := range axes {
+		size := s.At(axis)
+		if size == 1 {
+			continue
+		}
+		last := len(runs) - 1
+		merge := last >= 0
+		for i := range layouts {
+			l := &layouts[i]
+			merge = merge && l.Stride[runs[last].axis] == l.Stride[axis]*size
+		}
+		if merge {
+			runs[last].size *= size
+			runs[last].axis = axis
+		} else {
+			runs = append(runs, run{size, axis, ""})
+		}
+	}
+	name(runs, "c")
+	return runs
+}
+
+// name gives the coordinates of runs names.
+func name(runs []run, prefix string) {
+	for i := range runs {
+		runs[i].name = fmt.Sprint(prefix, i)
+	}
+}
+
+// axisList lists the axes of a shape that are, or are not, among the given ones.
+func axisList(s graph.Shape, of graph.Ints, in bool) []int {
+	var l []int
+	for i := range s.Rank() {
+		if of.Has(i) == in {
+			l = append(l, i)
+		}
+	}
+	return l
+}
+
+func elemsOf(runs []run) int {
+	n := 1
+	for _, r := range runs {
+		n *= r.size
+	}
+	return n
+}
+
+// coordinates names the coordinates of all axes, where the runs have some and 0 elsewhere.
+func coordinates(rank int, runs ...[]run) []string {
+	c := make([]string, rank)
+	for i := range c {
+		c[i] = "0"
+	}
+	for _, list := range runs {
+		for _, r := range list {
+			c[r.axis] = r.name
+		}
+	}
+	return c
+}
+
+// split writes how the coordinates of runs follow from an index, of units of W elements of the last run if wide is set.
+func split(index, typ string, runs []run, wide bool, indent string) string {
+	var b strings.Builder
+	rest := index
+	for i := len(runs) - 1; i >= 0; i-- {
+		size, times := fmt.Sprint(max(runs[i].size, 1)), ""
+		if wide && i == len(runs)-1 {
+			size, times = fmt.Sprintf("(%s / W)", size), " * W"
+		}
+		name := runs[i].name
+		if i == 0 {
+			fmt.Fprintf(&b, "%sconst %s %s = %s%s;\n", indent, typ, name, rest, times)
+			break
+		}
+		fmt.Fprintf(&b, "%sconst %s %s = %s %% %s%s;\n", indent, typ, name, rest, size, times)
+		next := fmt.Sprintf("%s / %s", rest, size)
+		rest = name + "_"
+		fmt.Fprintf(&b, "%sconst %s %s = %s;\n", indent, typ, rest, next)
+	}
+	return b.String()
+}
+
+// indexType is the C++ type that counts elements.
+func indexType(n int) string {
+	if n > math.MaxInt32 {
+		return "i64"
+	}
+	return "int"
+}
+
+// layoutsOf lists the layouts that a body, written for trial, reads and writes through.
+func (b *body) layoutsOf(outputs []graph.Output) ([]graph.Layout, error) {
+	var l []graph.Layout
+	for _, r := range b.reads {
+		l = append(l, r.layout)
+	}
+	for i, o := range outputs {
+		_, at, err := stored(o.Node, b.u.results[i].Layout)
+		if err != nil {
+			return nil, err
+		}
+		if at, err = b.over(at); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Node.Where(), err)
+		}
+		l = append(l, at)
+	}
+	return l, nil
+}
+
+// vectorWidth is how many elements a thread handles side by side: as many as fill 16 bytes of the narrowest type of two
+// bytes or more that is accessed along the axis, if size allows; 0 asks for no divisor.
+func (b *body) vectorWidth(axis, size int, outputs []graph.Layout) int {
+	narrow := 16
+	see := func(d graph.DType, l graph.Layout) {
+		if l.Stride[axis] == 1 || l.Stride[axis] == -1 {
+			narrow = min(narrow, max(d.Size(), 2))
+		}
+	}
+	bytes := true
+	for _, r := range b.reads {
+		see(b.u.args[r.arg].DType, r.layout)
+		bytes = bytes && b.u.args[r.arg].DType.Size() == 1
+	}
+	for i, l := range outputs {
+		see(b.u.results[i].DType, l)
+		bytes = bytes && b.u.results[i].DType.Size() == 1
+	}
+	w := 16 / narrow
+	if bytes && narrow == 2 {
+		w = 16
+	}
+	for size != 0 && size%w != 0 {
+		w /= 2
+	}
+	return w
+}

@@ -1,0 +1,40 @@
+package cuda_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/ref/cases"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// draw makes a tensor of numbers of ordinary size.
+func draw(r *rand.Rand, t graph.Type) *graph.Tensor {
+	lo, hi := -1.5, 1.5
+	if t.DType.IsInt() {
+		lo, hi = -20, 20
+	}
+	return cases.Arg{Type: t, Lo: lo, Hi: hi}.Draw(r)
+}
+
+// TestFusions computes bodies of every form without a contraction.
+func TestFusions(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var checks []cudatest.Check
+	for _, f := range cases.Fusions() {
+		if f.Anchor != graph.AnchorNone && f.Anchor != graph.AnchorRow {
+			continue
+		}
+		op, types, err := f.Op()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := cudatest.Check{Name: f.Name, Op: op}
+		for _, u := range types {
+			c.Args = append(c.Args, draw(r, u))
+		}
+		checks = append(checks, c)
+	}
+	cudatest.Run(t, cudatest.Emulator(t), checks...)
+}

@@ -1,0 +1,278 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"fusec/graph"
+)
+
+// addColumns adds a unit to column sum k: in registers if the row stays there, else in scratch memory, where each
+// thread has its own columns.
+func (r *rows) addColumns(k int) error {
+	b, s := r.b, &r.sums[k]
+	v, err := b.operand(s.node.Args[0])
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%sy%d[u] = join<Sum>(y%d[u], widen<W>(%s));", b.guard, k, k, v.expr)
+	if !r.hold {
+		text = fmt.Sprintf("add_columns<W>(y%d + e * W, widen<W>(%s), first);", k, v.expr)
+	}
+	b.stmts = append(b.stmts, stmt{text: text, uses: names([]value{v}), stage: b.stage})
+	return nil
+}
+
+// slots is how many rows of column sums there are in scratch memory.
+func (r *rows) slots() int { return r.persist * (r.block / r.threads) }
+
+// keepPart stores a part of a reduction in scratch memory.
+func (r *rows) keepPart(n *graph.Node, expr, typ string) {
+	p := partial{n, r.reserve(r.parts * elemsOf(r.kept) * n.Type.DType.Size())}
+	name := fmt.Sprintf("partial%d", len(r.partial))
+	r.partial = append(r.partial, p)
+	at := fmt.Sprintf("%s + i64(part) * %d + index", r.u.scratch(typ, name, p.at), elemsOf(r.kept))
+	if r.across {
+		r.after("if (writes) store<1, %d>(%s * W, %s);", min(r.w*laneBytes(typ), 16), at, expr)
+	} else {
+		r.after("if (writes) *(%s) = %s;", at, expr)
+	}
+}
+
+// reserve gives bytes of scratch memory.
+func (r *rows) reserve(bytes int) int64 {
+	at := r.scratch
+	r.scratch += int64(roundUp(bytes, 256))
+	return at
+}
+
+// kernel writes the entries.
+func (r *rows) kernel() (*Kernel, error) {
+	u, b := r.u, r.b
+	for i := range r.sums {
+		s := &r.sums[i]
+		s.at = r.reserve(r.slots() * elemsOf(r.inner) * s.node.Type.DType.Size())
+		u.scratch(s.lane, fmt.Sprintf("columns%d", i), s.at)
+	}
+	units := elemsOf(r.kept) // that are numbered by index
+	share, rowsPerBlock := "lane", r.block/r.threads
+	if r.across {
+		units /= r.w
+		rowsPerBlock = r.columns
+	}
+	blocks := ceilDiv(units, rowsPerBlock)
+	u.printf("KERNEL(rows, %d, 1) {\n", r.block)
+	if r.shared > 0 {
+		u.printf("  SHARED;\n")
+	}
+	u.printf("  constexpr int W = %d;\n", r.w)
+	if r.across {
+		u.printf("  const int lane = int(threadIdx.x) / %d, place = int(threadIdx.x) %% %d;\n", r.columns, r.columns)
+	} else {
+		u.printf("  const int lane = int(threadIdx.x) %% %d, place = int(threadIdx.x) / %d;\n", r.threads, r.threads)
+	}
+	if r.hold {
+		u.printf("  constexpr int U = %d;\n", r.perRow)
+	}
+	r.beginColumns()
+	indent := "  "
+	switch {
+	case r.persist > 0:
+		u.printf("  for (%s base = blockIdx.x * %d; base < %d; base += %d) {\n", r.typ, rowsPerBlock, units, r.persist*rowsPerBlock)
+		indent = "    "
+		if r.shared > 0 {
+			u.printf("%s__syncthreads();\n", indent)
+		}
+		if !r.hold {
+			u.printf("%sconst bool first = base == blockIdx.x * %d;\n", indent, rowsPerBlock)
+		}
+		blocks = r.persist
+	case r.parts > 1:
+		u.printf("  const %s base = %s(blockIdx.x %% %d) * %d;\n  const int part = int(blockIdx.x / %d);\n", r.typ, r.typ, blocks,
+			rowsPerBlock, blocks)
+		blocks *= r.parts
+	default:
+		u.printf("  const %s base = %s(blockIdx.x) * %d;\n", r.typ, r.typ, rowsPerBlock)
+	}
+	if units%rowsPerBlock != 0 || r.persist > 0 {
+		u.printf("%sconst bool live = base + place < %d;\n%sconst %s index = live ? base + place : %d;\n", indent, units, indent,
+			r.typ, max(units-1, 0))
+	} else {
+		u.printf("%sconst bool live = true;\n%sconst %s index = base + place;\n", indent, indent, r.typ)
+	}
+	u.printf("%sconst bool writes = live && %s == 0;\n", indent, share)
+	u.printf("%s", split("index", r.typ, r.kept, r.across, indent))
+	kept, _ := b.kept()
+	if r.hold {
+		u.printf("%s", arrays(kept, indent))
+	} else {
+		kept = nil
+	}
+	for stage := range b.stage + 1 {
+		u.printf("%s", b.before(stage, indent))
+		u.lines(r.pre, stage, indent)
+		u.printf("%s", r.loop(b.unit(stage, kept, indent+"    "), indent))
+		u.lines(r.post, stage, indent)
+	}
+	if once := b.once(b.stage, indent+"  "); once != "" {
+		u.printf("%sif (writes) {\n%s%s}\n", indent, once, indent)
+	}
+	if r.persist > 0 {
+		u.printf("  }\n")
+	}
+	r.endColumns()
+	u.printf("}\n")
+	steps := []Step{{Entry: "rows", Grid: [3]int{blocks, 1, 1}, Block: r.block, Shared: r.shared}}
+	for i := range r.sums {
+		step, err := r.sumStep(i)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	if r.parts > 1 {
+		step, err := r.finishStep()
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, step)
+	}
+	for i := range steps {
+		steps[i].Params = u.fields
+	}
+	return &Kernel{Source: u.source("rows"), Steps: steps, Scratch: r.scratch}, nil
+}
+
+func (u *unit) lines(lists [][]string, i int, indent string) {
+	if i < len(lists) {
+		for _, l := range lists[i] {
+			u.printf("%s%s\n", indent, l)
+		}
+	}
+}
+
+// loop is the text of a stage's loop over the units of a row.
+func (r *rows) loop(text, indent string) string {
+	if text == "" {
+		return ""
+	}
+	units := elemsOf(r.inner)
+	if !r.across {
+		units /= r.w
+	}
+	inner := split("e", r.typ, r.inner, !r.across, indent+"    ")
+	if r.hold {
+		guard := ""
+		if r.perRow*r.threads != units {
+			guard = fmt.Sprintf("if (e < %d) ", units)
+		}
+		return fmt.Sprintf("#pragma unroll\n%sfor (int u = 0; u < U; u++) {\n%s  const %s e = lane + u * %d;\n%s  %s{\n%s%s%s  }\n%s}\n",
+			indent, indent, r.typ, r.threads, indent, guard, inner, text, indent, indent)
+	}
+	first, end := "lane", fmt.Sprint(units)
+	if r.parts > 1 {
+		size := ceilDiv(units, r.parts)
+		first = fmt.Sprintf("%s(part) * %d + lane", r.typ, size)
+		end = fmt.Sprintf("least(%d, (part + 1) * %d)", units, size)
+		if r.typ == "i64" {
+			end = fmt.Sprintf("(part + 1) * %dll < %dll ? (part + 1) * %dll : %dll", size, units, size, units)
+		}
+	}
+	return fmt.Sprintf("#pragma unroll 4\n%sfor (%s e = %s, end = %s; e < end; e += %d) {\n%s%s%s}\n",
+		indent, r.typ, first, end, r.threads, strings.TrimPrefix(inner, ""), text, indent)
+}
+
+// beginColumns declares the column sums of a block's rows; endColumns stores those that are in registers.
+func (r *rows) beginColumns() {
+	n := elemsOf(r.inner)
+	for i, s := range r.sums {
+		if r.hold {
+			r.u.printf("  Vec<%s, W> y%d[U];\n#pragma unroll\n  for (int u = 0; u < U; u++) y%d[u] = splat<W>(%s(0));\n", s.lane, i, i, s.lane)
+		} else {
+			r.u.printf("  %s *const y%d = p.columns%d + (i64(blockIdx.x) * %d + place) * %d;\n", s.lane, i, i, r.block/r.threads, n)
+		}
+	}
+}
+
+func (r *rows) endColumns() {
+	n := elemsOf(r.inner)
+	for i, s := range r.sums {
+		if !r.hold {
+			continue
+		}
+		r.u.printf("#pragma unroll\n  for (int u = 0; u < U; u++) {\n    const int e = lane + u * %d;\n    if (e < %d) store<1, %d>"+
+			"(p.columns%d + (i64(blockIdx.x) * %d + place) * %d + e * W, y%d[u]);\n  }\n", r.threads, n/r.w,
+			min(r.w*laneBytes(s.lane), 16), i, r.block/r.threads, n, i)
+	}
+}
+
+// gatherGeometry is how a block combines parts of n numbers: columns side by side, and threads that share one.
+func gatherGeometry(n, parts int) (columns, threads int) {
+	columns, threads = 1, 1
+	for columns < 32 && columns < n {
+		columns *= 2
+	}
+	for threads*columns < blockThreads && threads < parts {
+		threads *= 2
+	}
+	return columns, threads
+}
+
+// gather writes how the entry finds its column, and returns the start of an expression that combines parts.
+func (r *rows) gather(entry string, n, parts int) (Step, string) {
+	columns, threads := gatherGeometry(n, parts)
+	r.u.printf("\nKERNEL(%s, %d, 1) {\n  SHARED;\n  constexpr int W = 1;\n  const %s column = %s(blockIdx.x) * %d + int(threadIdx.x) %% %d;\n"+
+		"  const bool live = column < %d;\n  const %s index = live ? column : 0;\n", entry, columns*threads, r.typ, r.typ, columns, columns, n, r.typ)
+	step := Step{Entry: entry, Grid: [3]int{max(ceilDiv(n, columns), 1), 1, 1}, Block: columns * threads, Shared: columns * threads * 8}
+	return step, fmt.Sprintf("%d, %d, %d", columns, threads, parts)
+}
+
+// sumStep adds the blocks' column sums.
+func (r *rows) sumStep(i int) (Step, error) {
+	u, s := r.u, r.sums[i]
+	n := elemsOf(r.inner)
+	step, shape := r.gather(fmt.Sprintf("sums%d", i), n, r.slots())
+	_, l, err := stored(r.f.Body.Outputs[s.result].Node, u.results[s.result].Layout)
+	if err != nil {
+		return step, err
+	}
+	u.printf("  const %s sum = gather_parts<Sum, %s>(p.columns%d, %d, index, live, reinterpret_cast<%s *>(shared));\n",
+		s.lane, shape, i, n, s.lane)
+	u.printf("  if (live && threadIdx.x < %s) %s[%d + index] = convert<%s>(sum);\n}\n", strings.Split(shape, ",")[0],
+		u.result(s.result), l.Offset, ctype(u.results[s.result].DType))
+	return step, nil
+}
+
+// finishStep combines the parts of rows and computes what follows.
+func (r *rows) finishStep() (Step, error) {
+	u := r.u
+	n := elemsOf(r.kept)
+	step, shape := r.gather("finish", n, r.parts)
+	u.printf("%s", split("index", r.typ, r.kept, false, "  "))
+	b := r.newBody(-1, 1)
+	for i, p := range r.partial {
+		op, typ := p.node.Op.(graph.Reduce), lane(p.node.Type.DType)
+		u.printf("  const %s r%d_ = gather_parts<%s, %s>(p.partial%d, %d, index, live, reinterpret_cast<%s *>(shared));\n", typ, i,
+			reducer(op.Fn), shape, i, n, typ)
+		expr := fmt.Sprintf("r%d_", i)
+		if op.Fn == graph.Mean {
+			expr = fmt.Sprintf("op::div(%s, %s)", expr, literal(p.node.Type.DType, float64(elemsOf(r.inner)), nil))
+		}
+		b.values[p.node] = value{kind: scalar, expr: expr, lane: typ, fixed: true}
+	}
+	for i, o := range r.f.Body.Outputs {
+		node, _, err := stored(o.Node, u.results[i].Layout)
+		if err != nil {
+			return step, err
+		}
+		if r.full(node) || slices.ContainsFunc(r.sums, func(s sumAcross) bool { return s.result == i }) {
+			continue
+		}
+		if err := b.store(i, o.Node); err != nil {
+			return step, err
+		}
+	}
+	u.printf("  if (live && threadIdx.x < %s) {\n%s  }\n}\n", strings.Split(shape, ",")[0], b.text("    "))
+	return step, nil
+}

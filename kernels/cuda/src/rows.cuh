@@ -1,0 +1,98 @@
+// Reductions by the threads of a block, in an order that depends on nothing but sizes.
+
+struct Sum {
+  template <class T> static DEVICE T identity() { return T(0); }
+  template <class T> static DEVICE T join(T x, T y) { return op::add(x, y); }
+};
+struct Prod {
+  template <class T> static DEVICE T identity() { return T(1); }
+  template <class T> static DEVICE T join(T x, T y) { return op::mul(x, y); }
+};
+
+template <class T> struct Limits {
+  static DEVICE T least() { return T(bits_to_float(0xff800000u)); }
+  static DEVICE T greatest() { return T(bits_to_float(0x7f800000u)); }
+};
+template <> struct Limits<i32> {
+  static DEVICE i32 least() { return i32(1u << 31); }
+  static DEVICE i32 greatest() { return 0x7fffffff; }
+};
+template <> struct Limits<i64> {
+  static DEVICE i64 least() { return i64(1ull << 63); }
+  static DEVICE i64 greatest() { return 0x7fffffffffffffffll; }
+};
+struct MaxOf {
+  template <class T> static DEVICE T identity() { return Limits<T>::least(); }
+  template <class T> static DEVICE T join(T x, T y) { return op::max(x, y); }
+};
+struct MinOf {
+  template <class T> static DEVICE T identity() { return Limits<T>::greatest(); }
+  template <class T> static DEVICE T join(T x, T y) { return op::min(x, y); }
+};
+
+// join combines vectors element by element.
+template <class F, class T, int W> DEVICE Vec<T, W> join(Vec<T, W> x, Vec<T, W> y) {
+#pragma unroll
+  for (int i = 0; i < W; i++) x[i] = F::join(x[i], y[i]);
+  return x;
+}
+
+// joined combines the elements of a vector, two by two.
+template <class F, class T, int W> DEVICE T joined(Vec<T, W> x) {
+#pragma unroll
+  for (int step = W / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (int i = 0; i < step; i++) x[i] = F::join(x[i], x[i + step]);
+  }
+  return x[0];
+}
+
+// row_reduce combines a number of each of THREADS threads that stand side by side, a power of two; all of them get the
+// result. More threads than a warp's are the whole block; they need room for one number per warp, used once between
+// barriers.
+template <class F, int THREADS, class T> DEVICE T row_reduce(T x, T *room) {
+#pragma unroll
+  for (int step = least(THREADS, 32) / 2; step > 0; step /= 2) x = F::join(x, __shfl_xor_sync(0xffffffffu, x, step));
+  if constexpr (THREADS > 32) {
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = room[threadIdx.x % (THREADS / 32)];
+#pragma unroll
+    for (int step = THREADS / 64; step > 0; step /= 2) x = F::join(x, __shfl_xor_sync(0xffffffffu, x, step));
+  }
+  return x;
+}
+
+// column_reduce combines the values of TY threads of a block of TX·TY that have the same place among TX; all get it.
+// The room is one value per thread.
+template <class F, int TX, int TY, class V> DEVICE V column_reduce(V x, V *room) {
+  if constexpr (TY > 1) {
+    const int tx = int(threadIdx.x) % TX, ty = int(threadIdx.x) / TX;
+    room[threadIdx.x] = x;
+    __syncthreads();
+#pragma unroll
+    for (int step = TY / 2; step > 0; step /= 2) {
+      if (ty < step) room[threadIdx.x] = x = join<F>(x, room[threadIdx.x + step * TX]);
+      __syncthreads();
+    }
+    x = room[tx];
+    __syncthreads();
+  }
+  return x;
+}
+
+// gather_parts combines number column of PARTS rows of n numbers, as the TX·TY threads of a block do for TX columns.
+template <class F, int TX, int TY, int PARTS, class T> DEVICE T gather_parts(const T *p, i64 n, i64 column, bool live, T *room) {
+  Vec<T, 1> x = splat<1>(F::template identity<T>());
+  if (live) {
+#pragma unroll 8
+    for (int i = int(threadIdx.x) / TX; i < PARTS; i += TY) x[0] = F::join(x[0], p[i * n + column]);
+  }
+  return column_reduce<F, TX, TY>(x, reinterpret_cast<Vec<T, 1> *>(room))[0];
+}
+
+// add_columns adds to column sums in memory, or begins them.
+template <int W, class T> DEVICE void add_columns(T *sums, Vec<T, W> x, bool first) {
+#pragma unroll
+  for (int i = 0; i < W; i++) sums[i] = first ? x[i] : op::add(sums[i], x[i]);
+}
