@@ -471,7 +471,11 @@ func (b *body) dropout(n *graph.Node, op graph.Dropout) (value, error) {
 	}
 	expr := fmt.Sprintf("dropout(widen<W>(%s), i64(%s), u64(%s), %du, %s)", x.expr, seed.expr,
 		b.offset(graph.Contiguous(b.space)), graph.RandomThreshold(op.P), literal(n.Type.DType, 1/(1-op.P), nil))
-	return b.bindFixed(vector, x.lane, expr, n, b.loops.Len() == 0, x, seed), nil
+	kind := vector
+	if b.wide < 0 {
+		kind, expr = scalar, expr+"[0]"
+	}
+	return b.bindFixed(kind, x.lane, expr, n, b.fixed(graph.Contiguous(b.space)), x, seed), nil
 }
 
 // isStoreView reports whether n is a view on the way from a computed value to an output.
