@@ -31,15 +31,17 @@ type Executable interface {
 	// Run executes all launches, and then, if none failed, the updates; if one failed, all state is as it was. The error names the launch and the user's
 	// node. After the first run it allocates nothing, the user's own operations aside.
 	Run() error
+	// Sync brings what updates have written to the given State and Param buffers, to all of them if none is given, back to
+	// the tensors that are bound to them. Until then an executable that keeps values in memory of its own may leave the
+	// tensors as they are; on the CPU they are always current. Binding a buffer again gives it the tensor's value. Close
+	// syncs, and after it Sync does nothing.
+	Sync(buffers ...int) error
 	// Watch makes runs call check after every launch, with a function that reads what the launch read and wrote; the
 	// tensors hold until check returns. Its error ends the run before any update, if the program was lowered with
 	// [CopyUpdates]. Nil stops it. A run that is watched allocates.
 	Watch(check func(l *Launch, value func(View) (*graph.Tensor, error)) error)
 	// Output is the value of an Output buffer after a run, valid until the next one.
 	Output(buffer int) *graph.Tensor
-	// Sync brings the values of State and Params that updates have written to the tensors that are bound to them, where
-	// the device keeps its own.
-	Sync() error
 	// Profile makes runs measure every launch from now on, or stop doing so; Times are those of the last run.
 	Profile(on bool)
 	Times() []time.Duration

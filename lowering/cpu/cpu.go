@@ -296,7 +296,7 @@ func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
 func (e *executable) Output(buffer int) *graph.Tensor { return e.tensors[buffer] }
 
 // Sync implements lowering.Executable: updates have written to the tensors themselves.
-func (e *executable) Sync() error { return nil }
+func (e *executable) Sync(...int) error { return nil }
 
 // Profile implements lowering.Executable.
 func (e *executable) Profile(on bool) { e.profile = on }

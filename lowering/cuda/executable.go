@@ -38,7 +38,7 @@ type executable struct {
 	tensors []*graph.Tensor // bound, constant, or on pinned memory for outputs
 	stale   []bool          // of each buffer: the bound tensor has not been copied to the GPU
 	changed map[int]bool    // sources that updates write
-	ahead   bool            // the GPU's values of those are newer than the bound tensors
+	ahead   map[int]bool    // those of them whose values on the GPU are newer than the bound tensors
 	host    *hostLaunches
 	profile bool
 	events  []driver.Event
@@ -104,6 +104,7 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	}
 	e.tensors[buffer] = t
 	e.stale[buffer] = true
+	delete(e.ahead, buffer)
 	return nil
 }
 
@@ -138,7 +139,9 @@ func (e *executable) Run() error {
 	if err != nil {
 		return e.broken(err)
 	}
-	e.ahead = e.ahead || len(e.p.Updates) > 0
+	for i := range e.changed {
+		e.ahead[i] = true
+	}
 	return nil
 }
 
@@ -434,21 +437,27 @@ func (e *executable) download(buffer int, t *graph.Tensor) error {
 	return e.stream.Sync()
 }
 
-// Sync brings the values of State and Params that updates have written back to the tensors that are bound to them.
-func (e *executable) Sync() error {
-	if !e.ahead || e.closed {
+// Sync implements lowering.Executable.
+func (e *executable) Sync(buffers ...int) error {
+	if e.closed {
 		return nil
 	}
 	if e.lost != nil {
 		return e.lost
 	}
-	for i := range e.p.Buffers {
-		if e.changed[i] && !e.stale[i] && e.tensors[i] != nil {
-			if err := e.download(i, e.tensors[i]); err != nil {
-				return fmt.Errorf("copying %q from the GPU: %w", e.p.Buffers[i].Name, err)
-			}
+	if len(buffers) == 0 {
+		for i := range e.p.Buffers {
+			buffers = append(buffers, i)
 		}
 	}
-	e.ahead = false
+	for _, i := range buffers {
+		if !e.ahead[i] {
+			continue
+		}
+		if err := e.download(i, e.tensors[i]); err != nil {
+			return fmt.Errorf("copying %q from the GPU: %w", e.p.Buffers[i].Name, err)
+		}
+		e.ahead[i] = false
+	}
 	return nil
 }
