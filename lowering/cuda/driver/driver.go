@@ -100,6 +100,7 @@ type Compiler interface {
 // Errors that callers ask for.
 var (
 	ErrOutOfMemory = errors.New("the GPU has no memory left")
-	// ErrLost says that the context is gone: a kernel accessed memory that it may not, or the GPU has failed.
+	// ErrLost says that the context is gone: a kernel accessed memory that it may not, or the GPU has failed. NVIDIA's
+	// driver then serves the process no more, in no context: only a new process can use the GPU again.
 	ErrLost = errors.New("the GPU's context is lost")
 )

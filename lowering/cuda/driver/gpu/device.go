@@ -81,11 +81,13 @@ func Open(index int) (driver.GPU, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if g.context, err = dev.MakeContext(cu.SchedAuto); err != nil {
-		return nil, failed("cuCtxCreate", err)
+		if err = failed("cuCtxCreate", err); errors.Is(err, driver.ErrLost) {
+			err = fmt.Errorf("%w; after a kernel has gone wrong the driver serves its process no more: start it anew", err)
+		}
+		return nil, err
 	}
-	_, err = cu.PopCurrentCtx() // a new context is current
-	if err != nil {
-		return nil, failed("cuCtxPopCurrent", err)
+	if err := failure("cuCtxPopCurrent", C.fusec_pop()); err != nil { // a new context is current
+		return nil, err
 	}
 	return g, nil
 }
@@ -133,8 +135,8 @@ func (g *device) do(call string, fn func() error) error {
 		return failed("cuCtxPushCurrent", err)
 	}
 	err := failed(call, fn())
-	if _, e := cu.PopCurrentCtx(); err == nil {
-		err = failed("cuCtxPopCurrent", e)
+	if r := C.fusec_pop(); err == nil {
+		err = failure("cuCtxPopCurrent", r)
 	}
 	return err
 }

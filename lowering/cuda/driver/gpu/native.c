@@ -11,10 +11,15 @@
 	cuCtxPopCurrent(&(context)); \
 	return result
 
+CUresult fusec_pop(void) {
+	CUcontext popped;
+	return cuCtxPopCurrent(&popped);
+}
+
 CUresult fusec_launch(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
-                      unsigned shared, CUstream stream, void *params, size_t size) {
-	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
-	WITH(context, cuLaunchKernel(f, gx, gy, gz, block, 1, 1, shared, stream, NULL, size ? extra : NULL));
+                      unsigned shared, CUstream stream, void *params) {
+	// Not as CU_LAUNCH_PARAM_BUFFER_POINTER: there a parameter that is aligned to 64 bytes does not begin at 0.
+	WITH(context, cuLaunchKernel(f, gx, gy, gz, block, 1, 1, shared, stream, params ? &params : NULL, NULL));
 }
 
 CUresult fusec_shared(CUcontext context, CUfunction f, int bytes) {

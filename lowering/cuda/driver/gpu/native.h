@@ -1,12 +1,16 @@
-// What gorgonia.org/cu lacks. Each function makes the context current on the calling thread while it runs.
+// What gorgonia.org/cu lacks. Each function with a context makes it current on the calling thread while it runs.
 
 #include <cuda.h>
 #include <stddef.h>
 
 int fusec_cuda_load(const char **message); // see forward/forward.c
 
+// fusec_pop takes the current context away again; gorgonia.org/cu allocates memory to say which one that was.
+CUresult fusec_pop(void);
+
+// fusec_launch launches a function whose one parameter stands in params; NULL if it has none.
 CUresult fusec_launch(CUcontext context, CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned block,
-                      unsigned shared, CUstream stream, void *params, size_t size);
+                      unsigned shared, CUstream stream, void *params);
 CUresult fusec_shared(CUcontext context, CUfunction f, int bytes);
 CUresult fusec_alloc_host(CUcontext context, size_t bytes, void **to);
 CUresult fusec_begin_capture(CUcontext context, CUstream stream);

@@ -11,11 +11,13 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
 	"gorgonia.org/cu"
 
+	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda/driver"
 )
 
@@ -76,15 +78,22 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 	if !ok || f.g != s.g {
 		return fmt.Errorf("cuLaunchKernel: the function is not of this GPU")
 	}
-	if f.params >= 0 && f.params != len(params) { // the driver would take fewer bytes, too
+	switch { // the driver reads as many bytes as the function wants
+	case f.params < 0:
+		params = append(slices.Clip(params), make([]byte, kernels.MaxParams)...)
+	case f.params != len(params):
 		return fmt.Errorf("cuLaunchKernel: %s: %d bytes of parameters, want %d", f.entry, len(params), f.params)
 	}
 	if err := f.allow(shared); err != nil {
 		return err
 	}
+	var at unsafe.Pointer
+	if len(params) > 0 {
+		at = unsafe.Pointer(&params[0])
+	}
 	err := s.g.native("cuLaunchKernel", func(c C.CUcontext) C.CUresult {
 		return C.fusec_launch(c, f.native(), C.uint(grid[0]), C.uint(grid[1]), C.uint(grid[2]), C.uint(block),
-			C.uint(shared), s.native(), unsafe.Pointer(unsafe.SliceData(params)), C.size_t(len(params)))
+			C.uint(shared), s.native(), at)
 	})
 	if err != nil {
 		return fmt.Errorf("%s, %v blocks of %d threads, %d bytes of shared memory: %w", f.entry, grid, block, shared, err)
