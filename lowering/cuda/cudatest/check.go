@@ -18,7 +18,7 @@ type Check struct {
 	// Layouts of the operands and results in their buffers, row-major where they are left out. Elements of an operand
 	// that share a place hold what was put there last.
 	ArgLayouts, ResultLayouts []graph.Layout
-	// Config is what the kernel is made for; its chip is the device's.
+	// Config is what the kernel is made for; its chip is the device's, or what the device is to be taken for.
 	Config kernels.Config
 	// Want are the results, if the reference is not to be asked.
 	Want []ref.Value
@@ -98,7 +98,7 @@ func Run(t *testing.T, d Device, checks ...Check) {
 	list := make([]*prepared, len(checks))
 	sources := make([]string, len(checks))
 	for i, c := range checks {
-		p, err := c.prepare(d.GPU.Chip())
+		p, err := c.prepare(d.chip())
 		if err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 			continue

@@ -1,7 +1,7 @@
 // Package cudatest runs generated kernels in tests, on the emulator or on a GPU, and compares what they compute with the
 // reference:
 //
-//	d := cudatest.Emulator(t)
+//	d := cudatest.Open(t)
 //	cudatest.Run(t, d, cudatest.Check{Name: "exp", Op: op, Args: args})
 //
 // All checks of one call are compiled together. Results and scratch memory are poisoned first, and what a kernel writes
@@ -10,8 +10,11 @@ package cudatest
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -25,6 +28,16 @@ import (
 type Device struct {
 	GPU      driver.GPU
 	Compiler driver.Compiler
+	// Chip is what kernels are made for, if not for the GPU's own: an older one, whose kernels run on it, too.
+	Chip kernels.Chip
+}
+
+// chip is what kernels are made for.
+func (d Device) chip() kernels.Chip {
+	if d.Chip == (kernels.Chip{}) {
+		return d.GPU.Chip()
+	}
+	return d.Chip
 }
 
 // Emulator is the processor in place of a GPU. Without a C++ compiler the test fails. It is closed when the test ends.
@@ -40,12 +53,17 @@ func EmulatorOf(t testing.TB, o emulator.Options) Device {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return closed(t, Device{GPU: gpu, Compiler: compiler})
+}
+
+// closed closes a device when the test ends.
+func closed(t testing.TB, d Device) Device {
 	t.Cleanup(func() {
-		if err := gpu.Close(); err != nil {
+		if err := d.GPU.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return Device{gpu, compiler}
+	return d
 }
 
 // compile makes images of sources, together if the compiler can; an empty source has none.
@@ -67,14 +85,18 @@ func (d Device) compile(sources []string) ([][]byte, error) {
 		}
 		return images, err
 	}
+	errs := make([]error, len(list))
+	var wait sync.WaitGroup
+	turns := make(chan bool, runtime.GOMAXPROCS(0))
 	for i, s := range list {
-		image, _, err := d.Compiler.Compile(s, d.GPU.Chip())
-		if err != nil {
-			return nil, err
-		}
-		images[at[i]] = image
+		wait.Go(func() {
+			turns <- true
+			images[at[i]], _, errs[i] = d.Compiler.Compile(s, d.GPU.Chip())
+			<-turns
+		})
 	}
-	return images, nil
+	wait.Wait()
+	return images, errors.Join(errs...)
 }
 
 // A Buffer is a value in the device's memory. Bytes beside its elements hold poison.

@@ -217,6 +217,17 @@ func (c *Compiler) has(u unit) bool {
 	return os.Chtimes(c.path(u), now, now) == nil
 }
 
+// wrapping is what stands around a unit's text. The linker gives the ends of sections their names.
+const wrapping = `#define FUSEC_UNIT "%[1]s"
+#define FUSEC_FIXED __start_%[1]s, __stop_%[1]s
+extern "C" __attribute__((weak, visibility("hidden"))) unsigned char __start_%[1]s[], __stop_%[1]s[];
+namespace %[1]s {
+#include "%[1]s.cu"
+}
+#undef FUSEC_UNIT
+#undef FUSEC_FIXED
+`
+
 // build makes one library of units, which is found under the name of each.
 func (c *Compiler) build(units []unit) error {
 	dir, err := os.MkdirTemp("", "fusec-emulator-")
@@ -230,8 +241,7 @@ func (c *Compiler) build(units []unit) error {
 		if err := os.WriteFile(name, []byte(u.source), 0o666); err != nil {
 			return err
 		}
-		fmt.Fprintf(&text, "#define FUSEC_UNIT \"%s\"\nnamespace %s {\n#include \"%s.cu\"\n}\n#undef FUSEC_UNIT\n",
-			u.name, u.name, u.name)
+		fmt.Fprintf(&text, wrapping, u.name)
 	}
 	main := filepath.Join(dir, "batch.cpp")
 	if err := os.WriteFile(main, []byte(text.String()), 0o666); err != nil {

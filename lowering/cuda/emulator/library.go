@@ -31,6 +31,8 @@ type entryRecord struct {
 	unit, name      *byte
 	run             uintptr
 	params, threads uint64
+	cluster         uint64  // blocks
+	fixed, fixedEnd uintptr // shared memory of a fixed size
 	next            *entryRecord
 }
 

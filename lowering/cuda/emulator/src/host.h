@@ -1,19 +1,23 @@
 // What stands in for the GPU when a kernel's text is compiled for the processor: the words of CUDA C++ that the text
 // uses, as calls of the runtime (runtime.cpp), which runs the threads of a block in turn. It is included before the text,
-// with FUSEC_HOST defined; the text itself stands in a namespace of its own, with FUSEC_UNIT its name.
+// with FUSEC_HOST defined; the text itself stands in a namespace of its own, with FUSEC_UNIT its name and FUSEC_FIXED where
+// its shared memory of a fixed size begins and ends.
 
 #pragma once
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
+#ifdef FUSEC_HOST
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __noinline__ __attribute__((noinline))
 #define __restrict__ __restrict
 #define __align__(n) __attribute__((aligned(n)))
 #define DEVICE inline
+// Shared memory of a fixed size stands side by side, so that it can be poisoned. Blocks of a cluster would have it together.
+#define __shared__ static __attribute__((section(FUSEC_UNIT)))
+#endif
 
 struct uint2 { unsigned x, y; };
 struct uint3 { unsigned x, y, z; };
@@ -36,7 +40,7 @@ extern "C" uint3 threadIdx, blockIdx, blockDim, gridDim;
 constexpr int warpSize = 32;
 
 namespace host {
-enum Collective : int { SYNC, SHUFFLE, BALLOT, ANY, ALL, MATCH, ADD, MIN, MAX, UMIN, UMAX, AND, OR, XOR };
+enum Collective : int { SYNC, SHUFFLE, BALLOT, ANY, ALL, MATCH, ADD, MIN, MAX, UMIN, UMAX, AND, OR, XOR, TOGETHER };
 }
 
 // The runtime. Its functions may let other threads run before they return.
@@ -66,7 +70,8 @@ unsigned short float_to_f16(float x);  // to nearest, ties to even
 struct Entry {
   const char *unit, *name;
   void (*run)(const void *params);
-  uint64_t params, threads;
+  uint64_t params, threads, cluster;
+  unsigned char *fixed, *fixed_end;  // shared memory of a fixed size
   Entry *next;
 };
 static Entry *entries __attribute__((unused));
@@ -93,10 +98,12 @@ inline int lane() { return threadIdx.x % 32; }
 extern "C" __attribute__((visibility("default"))) const host::Entry *fusec_entries() { return host::entries; }
 #endif
 
-#define KERNEL(name, threads, blocks)                                                                                  \
+#define KERNEL(name, threads, blocks) CLUSTER_KERNEL(name, threads, 1)
+// The same in clusters of so many blocks, side by side in x; see hopper.cuh.
+#define CLUSTER_KERNEL(name, threads, cluster)                                                                         \
   static void name(const Params &p);                                                                                   \
   static ::host::Entry name##_entry = {FUSEC_UNIT, #name, [](const void *p) { name(*(const Params *)p); },             \
-                                       sizeof(Params), threads, 0};                                                    \
+                                       sizeof(Params), threads, cluster, FUSEC_FIXED, 0};                              \
   static ::host::Register name##_register(name##_entry);                                                               \
   static void name(const Params &p)
 #define SHARED unsigned char *const shared = fusec_shared()
@@ -228,3 +235,5 @@ inline double min(double x, double y) { return fmin(x, y); }
 inline size_t __cvta_generic_to_shared(const void *p) { return (const unsigned char *)p - fusec_shared(); }
 inline void __nanosleep(unsigned) { fusec_collective(host::SYNC, 1u << host::lane(), 0, 0); }
 inline void __trap() { fusec_fail("__trap"); }
+
+#include "instructions.h"

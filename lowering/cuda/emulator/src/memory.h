@@ -9,11 +9,13 @@
 
 namespace memory {
 
-inline Range shared;      // the block's shared memory
 inline const Range *last;  // the range that was found last
+inline Range fixed;        // the shared memory of a fixed size of all kernels of the library
 
 inline const Range *find(uint64_t p) {
+  const Range &shared = current->block->shared;
   if (p - shared.base < shared.bytes) return &shared;
+  if (p - fixed.base < fixed.bytes) return &fixed;
   if (last && p - last->base < last->bytes) return last;
   size_t lo = 0, hi = launch->count;
   while (lo < hi) {
@@ -32,8 +34,8 @@ constexpr uint64_t near = 1 << 16;
 
 // label names a range by the field of the kernel's parameter that points into it.
 inline void label(char *to, size_t size, const Range &r) {
-  if (&r == &shared) {
-    snprintf(to, size, "shared memory of %llu bytes", (unsigned long long)r.bytes);
+  if (&r == &current->block->shared || &r == &fixed) {
+    snprintf(to, size, "%sshared memory of %llu bytes", &r == &fixed ? "fixed " : "", (unsigned long long)r.bytes);
     return;
   }
   int n = snprintf(to, size, "the memory of %llu bytes", (unsigned long long)r.bytes);
@@ -56,7 +58,8 @@ inline void miss(uint64_t p, size_t bytes, bool write) {
     fail("%s %zu bytes, %llu bytes %s %s", verb, bytes, (unsigned long long)far,
          after ? "behind the end of" : "before the beginning of", name);
   };
-  if (shared.base && p + near > shared.base && p < shared.base + shared.bytes + near) tell(shared);
+  const Range &shared = current->block->shared;
+  if (p + near > shared.base && p < shared.base + shared.bytes + near) tell(shared);
   const Range *nearest = nullptr;
   uint64_t least = near;
   for (uint64_t i = 0; i < launch->count; i++) {

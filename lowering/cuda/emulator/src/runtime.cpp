@@ -11,36 +11,31 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <numeric>
+
+#include "async.h"
 #include "memory.h"
+#include "products.h"
 
 uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 Thread *current, *threads;
+unsigned running;
 Launch *launch;
+Random chance;
 
 static void *scheduler;       // the stack from which threads are started
 static bool failed;           // the launch
 static Thread *first, *last;  // the queue of threads that can go on
-static unsigned *order;       // in which the threads of a block begin
+static unsigned *order;       // in which the threads of the blocks begin
 static unsigned started, ended;
-static Stack spare[1024];
+constexpr unsigned mostThreads = 1024, mostBlocks = 16;  // of a block, of a cluster
+static Stack spare[mostThreads * mostBlocks];
 static unsigned spares;
+static Block blocks[mostBlocks];
+static Barrier clusterBarrier;
 
-struct Barrier {
-  unsigned expected, arrived;
-} static barriers[16];
-
-// A Random is the generator of Steele and others, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
-struct Random {
-  uint64_t state;
-  uint64_t next() {
-    uint64_t z = state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-  }
-  unsigned below(unsigned n) { return uint64_t(uint32_t(next())) * n >> 32; }
-} static chance;
+Block *blockOf(unsigned rank) { return rank < running / launch->block ? &blocks[rank] : nullptr; }
 
 // where begins an error with the kernel and the block.
 static int where(char *to, size_t size) {
@@ -76,17 +71,19 @@ void pause(State state) {
 
 static void enter(Thread *t) {
   current = t;
+  blockIdx = t->block->index;
   threadIdx = {t->index, 0, 0};
 }
 
 // fresh takes the next thread that has not begun.
-static Thread *fresh() { return started < launch->block ? &threads[order[started++]] : nullptr; }
+static Thread *fresh() { return started < running ? &threads[order[started++]] : nullptr; }
 
 // A stack goes from thread to thread as long as they end without having to wait.
 static void begin() {
   for (;;) {
     launch->entry->run(launch->params);
     current->state = DONE;
+    current->block->ended++;
     ended++;
     Thread *t = fresh();
     if (!t) break;
@@ -97,13 +94,13 @@ static void begin() {
   fusec_switch(&current->sp, scheduler);
 }
 
-// list writes the threads that are as one is, as ranges.
-template <class F> static int list(char *to, size_t size, F like) {
+// list writes the threads of a block that are as one is, as ranges.
+template <class F> static int list(char *to, size_t size, const Thread *of, F like) {
   int n = 0;
   for (unsigned i = 0; i < launch->block; i++) {
-    if (!like(threads[i])) continue;
+    if (!like(of[i])) continue;
     unsigned j = i;
-    while (j + 1 < launch->block && like(threads[j + 1])) j++;
+    while (j + 1 < launch->block && like(of[j + 1])) j++;
     if (n < int(size)) n += snprintf(to + n, size - n, j > i ? "%s%u–%u" : "%s%u", n ? ", " : "", i, j);
     i = j;
   }
@@ -112,47 +109,63 @@ template <class F> static int list(char *to, size_t size, F like) {
 
 // stuck reports what the threads of a block wait for when none can go on.
 static void stuck() {
-  static bool told[1024];
+  static bool told[mostThreads];
   memset(told, 0, sizeof told);
+  Block *block = blocks;
+  while (block->ended == launch->block) block++;
+  const Thread *of = threads + block->rank * launch->block;
+  blockIdx = block->index;
   char *to = launch->error;
   const size_t size = sizeof launch->error;
   size_t n = where(to, size);
   n += snprintf(to + n, size - n, ": the threads wait for each other");
   for (unsigned i = 0; i < launch->block && n < size - 200; i++) {
-    const Thread &t = threads[i];
+    const Thread &t = of[i];
     if (told[i]) continue;
     auto like = [&](const Thread &u) {
       const bool same = u.state == t.state && (t.state != AT_BARRIER || u.barrier == t.barrier) &&
                         (t.state != IN_COLLECTIVE || (u.kind == t.kind && u.mask == t.mask)) &&
-                        (t.state != WAITING || !strcmp(u.what, t.what));
+                        (t.state != AT_COUNTER || u.counter == t.counter);
       if (same) told[u.index] = true;
       return same;
     };
     n += snprintf(to + n, size - n, "; ");
-    n += list(to + n, size - n - 120, like);
+    n += list(to + n, size - n - 160, of, like);
+    const Barrier &b = block->barriers[t.barrier];
     switch (t.state) {
-      case AT_BARRIER:
-        n += snprintf(to + n, size - n, " at barrier %d (%u of %u came)", t.barrier, barriers[t.barrier].arrived,
-                      barriers[t.barrier].expected);
+      case AT_BARRIER: n += snprintf(to + n, size - n, " at barrier %d (%u of %u came)", t.barrier, b.arrived, b.expected); break;
+      case AT_CLUSTER: n += snprintf(to + n, size - n, " at the cluster's barrier (%u of %u came)", clusterBarrier.arrived, running); break;
+      case IN_COLLECTIVE: n += snprintf(to + n, size - n, " in a collective of the lanes %08x of their warp", t.mask); break;
+      case IN_PRODUCT: n += snprintf(to + n, size - n, " for a product of their warpgroup"); break;
+      case AT_COUNTER: {
+        const Counter &c = *static_cast<const Counter *>(t.counter);
+        n += snprintf(to + n, size - n, " at the mbarrier at byte %llu of shared memory (%d arrivals, %d bytes missing)",
+                      (unsigned long long)(reinterpret_cast<uint64_t>(t.counter) - block->shared.base), int(c.missing), int(c.bytes));
         break;
-      case IN_COLLECTIVE:
-        n += snprintf(to + n, size - n, " in a collective of the lanes %08x of their warp", t.mask);
-        break;
-      case WAITING: n += snprintf(to + n, size - n, " for %s", t.what); break;
+      }
       default: n += snprintf(to + n, size - n, " have returned");
     }
   }
   failed = true;
 }
 
-unsigned char *fusec_shared() { return reinterpret_cast<unsigned char *>(memory::shared.base); }
+unsigned char *fusec_shared() { return reinterpret_cast<unsigned char *>(current->block->shared.base); }
+
+// release lets threads go on, in some order.
+template <class F> static void release(F waits) {
+  const unsigned from = chance.below(running);
+  for (unsigned i = 0; i < running; i++) {
+    Thread &t = threads[order[(from + i) % running]];
+    if (waits(t)) ready(&t);
+  }
+}
 
 void fusec_barrier(int id, int count, bool wait) {
   const unsigned all = launch->block;
   if (id < 0 || id > 15) fail("barrier %d: there are 16", id);
   if (count < 0 || unsigned(count) > all || (count % 32 && unsigned(count) != all))
     fail("barrier %d: %d is no number of whole warps of a block of %u", id, count, all);
-  Barrier &b = barriers[id];
+  Barrier &b = current->block->barriers[id];
   const unsigned expected = count ? count : all;
   if (b.arrived && b.expected != expected)
     fail("comes to barrier %d for %u threads, others came for %u", id, expected, b.expected);
@@ -165,16 +178,36 @@ void fusec_barrier(int id, int count, bool wait) {
     return;
   }
   b.arrived = 0;
-  const unsigned from = chance.below(all);
-  for (unsigned i = 0; i < all; i++) {
-    Thread &t = threads[order[(from + i) % all]];
-    if (t.state == AT_BARRIER && t.barrier == id) ready(&t);
+  release([&](const Thread &t) { return t.state == AT_BARRIER && t.block == current->block && t.barrier == id; });
+}
+
+int fusec_rank() { return current->block->rank; }
+
+void fusec_cluster_barrier() {
+  if (++clusterBarrier.arrived < running) return pause(AT_CLUSTER);
+  clusterBarrier.arrived = 0;
+  release([](const Thread &t) { return t.state == AT_CLUSTER; });
+}
+
+// A Call is what a lane brings to an instruction that is the whole warp's.
+struct Call {
+  void (*f)(void *const *lanes);
+  void *mine;
+};
+static void call(Thread *lanes) {
+  void *all[32];
+  auto of = [&](int i) { return reinterpret_cast<Call *>(lanes[i].value); };
+  for (int i = 0; i < 32; i++) {
+    if (of(i)->f != of(0)->f) fail("lane %d of the warp is at another instruction than lane 0", i);
+    all[i] = of(i)->mine;
   }
+  of(0)->f(all);
 }
 
 // combine gives every lane its result when all have come.
 static void combine(Thread *lanes, unsigned mask, host::Collective kind) {
   using namespace host;
+  if (kind == TOGETHER) return call(lanes);
   uint64_t all = 0;
   bool begun = false;
   uint64_t value[32];
@@ -216,7 +249,7 @@ static void combine(Thread *lanes, unsigned mask, host::Collective kind) {
 
 uint64_t fusec_collective(host::Collective kind, unsigned mask, uint64_t value, int from) {
   const unsigned lane = current->index % 32, warp = current->index - lane;
-  Thread *lanes = threads + warp;
+  Thread *lanes = current - lane;
   if (launch->block - warp < 32 && mask == 0xffffffffu) mask >>= 32 - (launch->block - warp);
   if (!(mask >> lane & 1)) fail("a collective with the mask %08x, of which lane %u is no part", mask, lane);
   current->kind = kind;
@@ -237,6 +270,12 @@ uint64_t fusec_collective(host::Collective kind, unsigned mask, uint64_t value, 
   return current->value;
 }
 
+void fusec_together(void (*f)(void *const *lanes), void *mine) {
+  if (launch->block - current->index / 32 * 32 < 32) fail("an instruction of a warp that is not whole");
+  Call c = {f, mine};
+  fusec_collective(host::TOGETHER, 0xffffffffu, reinterpret_cast<uint64_t>(&c), 0);
+}
+
 void fusec_access(const void *p, size_t bytes, bool write) { memory::access(p, bytes, write); }
 
 // The calls that the compiler puts before loads and stores.
@@ -248,6 +287,20 @@ void __tsan_vptr_read(void **) {}
 void __tsan_vptr_update(void **, void *) {}
 void __tsan_read_range(void *p, unsigned long n) { memory::access(p, n, false); }
 void __tsan_write_range(void *p, unsigned long n) { memory::access(p, n, true); }
+void *__tsan_memcpy(void *to, const void *from, unsigned long n) {
+  memory::access(from, n, false);
+  memory::access(to, n, true);
+  return memcpy(to, from, n);
+}
+void *__tsan_memmove(void *to, const void *from, unsigned long n) {
+  memory::access(from, n, false);
+  memory::access(to, n, true);
+  return memmove(to, from, n);
+}
+void *__tsan_memset(void *to, int x, unsigned long n) {
+  memory::access(to, n, true);
+  return memset(to, x, n);
+}
 #define ACCESS(n)                                                                \
   void __tsan_read##n(void *p) { memory::access(p, n, false); }                  \
   void __tsan_write##n(void *p) { memory::access(p, n, true); }                  \
@@ -310,17 +363,44 @@ static void fault() {
   failed = true;
 }
 
-// block runs one block.
-static void block() {
-  const unsigned n = launch->block;
-  memset(reinterpret_cast<void *>(memory::shared.base), 0xff, memory::shared.bytes);
-  memset(memory::shared.known, 0, memory::shared.bytes);
-  memset(barriers, 0, sizeof barriers);
-  first = last = nullptr;
-  started = ended = 0;
-  // Warps begin in any order, and their lanes upwards or downwards.
-  const unsigned warps = (n + 31) / 32;
-  unsigned warp[32];
+// provide makes a block ready to run. Its shared memory ends at a page that cannot be touched.
+static bool provide(Block *b) {
+  static uint8_t *room[mostBlocks], *known[mostBlocks];
+  constexpr size_t most = 256 << 10, guard = 64 << 10;
+  if (!threads) {
+    threads = static_cast<Thread *>(calloc(mostThreads * mostBlocks, sizeof(Thread)));
+    order = static_cast<unsigned *>(malloc(mostThreads * mostBlocks * sizeof(unsigned)));
+  }
+  uint8_t *&memory = room[b->rank];
+  if (!memory) {
+    void *p = mmap(nullptr, most + 2 * guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    known[b->rank] = static_cast<uint8_t *>(malloc(most));
+    if (p == MAP_FAILED || !known[b->rank] || !threads || !order) return false;
+    memory = static_cast<uint8_t *>(p);
+    mprotect(memory, guard, PROT_NONE);
+    mprotect(memory + guard + most, guard, PROT_NONE);
+  }
+  if (b->rank == 0) {
+    static uint8_t knownFixed[256 << 10];
+    const uint64_t fixed = launch->entry->fixed_end - launch->entry->fixed;
+    if (fixed > sizeof knownFixed) return false;
+    memory::fixed = {reinterpret_cast<uint64_t>(launch->entry->fixed), fixed, knownFixed};
+    memset(launch->entry->fixed, 0xff, fixed);
+    memset(knownFixed, 0, fixed);
+  }
+  const size_t bytes = launch->shared, rounded = (bytes + 1023) / 1024 * 1024;
+  b->shared = {reinterpret_cast<uint64_t>(memory + guard + most - rounded), bytes, known[b->rank]};
+  memset(reinterpret_cast<void *>(b->shared.base), 0xff, bytes);
+  memset(b->shared.known, 0, bytes);
+  memset(b->barriers, 0, sizeof b->barriers);
+  b->ended = 0;
+  return true;
+}
+
+// arrange puts the threads in the order in which they begin: warps in any, their lanes upwards or downwards.
+static void arrange() {
+  const unsigned n = launch->block, each = (n + 31) / 32, warps = running / n * each;
+  static unsigned warp[mostThreads / 32 * mostBlocks];
   for (unsigned i = 0; i < warps; i++) {
     const unsigned j = chance.below(i + 1);
     warp[i] = warp[j];
@@ -328,16 +408,42 @@ static void block() {
   }
   unsigned at = 0;
   for (unsigned i = 0; i < warps; i++) {
-    const unsigned lanes = n - warp[i] * 32 < 32 ? n - warp[i] * 32 : 32;
+    const unsigned from = warp[i] / each * n + warp[i] % each * 32, left = n - warp[i] % each * 32;
+    const unsigned lanes = left < 32 ? left : 32;
     const bool down = chance.below(2);
-    for (unsigned l = 0; l < lanes; l++) order[at++] = warp[i] * 32 + (down ? lanes - 1 - l : l);
+    for (unsigned l = 0; l < lanes; l++) order[at++] = from + (down ? lanes - 1 - l : l);
   }
-  for (unsigned i = 0; i < n; i++) {
-    threads[i].index = i;
-    threads[i].state = FRESH;
-    threads[i].stack.base = nullptr;
+}
+
+// finished looks for work that was begun and that nobody waited for.
+static void finished() {
+  const char *what = nullptr;
+  for (const async::Copy &c : async::copies)
+    if (c.counter) what = "copies to shared memory are under way";
+  for (const products::Group &g : products::groups)
+    if (!g.queue.empty()) what = "products of a warpgroup are under way";
+  if (!what) return;
+  const int n = where(launch->error, sizeof launch->error);
+  snprintf(launch->error + n, sizeof launch->error - n, ": the block ends while %s", what);
+  failed = true;
+}
+
+// run runs the blocks of a cluster, of which there may be one, to their end.
+static void run() {
+  const unsigned n = launch->block;
+  first = last = nullptr;
+  started = ended = 0;
+  clusterBarrier = {};
+  async::copies.clear();
+  for (products::Group &g : products::groups) g.queue.clear(), g.done = 0;
+  arrange();
+  for (unsigned i = 0; i < running; i++) {
+    threads[i] = {};
+    threads[i].index = i % n;
+    threads[i].block = &blocks[i / n];
   }
-  while (ended < n && !failed) {
+  while (ended < running && !failed) {
+    if (!async::copies.empty() && chance.below(4) == 0) async::some();
     Thread *t = first;
     if (t) {
       first = t->next;
@@ -346,6 +452,8 @@ static void block() {
       if (spares) t->stack = spare[--spares];
       else if (!t->stack.make()) abort();
       t->sp = prepare(t->stack.top(), begin);
+    } else if (async::some()) {
+      continue;
     } else {
       stuck();
       break;
@@ -359,37 +467,15 @@ static void block() {
       current->stack.base = nullptr;
     }
   }
-  for (unsigned i = 0; i < n; i++)
+  if (!failed) finished();
+  for (unsigned i = 0; i < running; i++)
     if (threads[i].stack.base) spare[spares++] = threads[i].stack;
   current = nullptr;
-}
-
-// sharedMemory makes room for the block's shared memory, which ends at a page that cannot be touched.
-static bool sharedMemory(size_t bytes) {
-  static uint8_t *room, *known;
-  constexpr size_t most = 256 << 10, guard = 64 << 10;
-  if (!room) {
-    void *p = mmap(nullptr, most + 2 * guard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    known = static_cast<uint8_t *>(malloc(most));
-    threads = static_cast<Thread *>(calloc(1024, sizeof(Thread)));
-    order = static_cast<unsigned *>(malloc(1024 * sizeof(unsigned)));
-    if (p == MAP_FAILED || !known || !threads || !order) return false;
-    room = static_cast<uint8_t *>(p);
-    mprotect(room, guard, PROT_NONE);
-    mprotect(room + guard + most, guard, PROT_NONE);
-  }
-  const size_t rounded = (bytes + 1023) / 1024 * 1024;
-  memory::shared = {reinterpret_cast<uint64_t>(room + guard + most - rounded), bytes, known};
-  return true;
 }
 
 // fusec_launch runs all blocks and returns whether none failed.
 extern "C" bool fusec_launch(Launch *l) {
   l->error[0] = 0;
-  if (!sharedMemory(l->shared)) {
-    snprintf(l->error, sizeof l->error, "no memory for a block");
-    return false;
-  }
   launch = l;
   memory::last = nullptr;
   failed = false;
@@ -402,22 +488,23 @@ extern "C" bool fusec_launch(Launch *l) {
   for (int i = 0; i < 4; i++) sigaction(caught[i], &action, &before[i]);
   gridDim = {unsigned(l->grid[0]), unsigned(l->grid[1]), unsigned(l->grid[2])};
   blockDim = {unsigned(l->block), 1, 1};
-  // A walk over all blocks with a stride that has no divisor in common with their number.
-  const uint64_t n = l->grid[0] * l->grid[1] * l->grid[2];
+  // A walk over all clusters with a stride that has no divisor in common with their number.
+  const unsigned together = l->entry->cluster;
+  running = together * l->block;
+  const uint64_t wide = l->grid[0] / together, n = wide * l->grid[1] * l->grid[2];
   uint64_t step = n > 1 ? chance.next() % n : 1, at = n > 1 ? chance.next() % n : 0;
-  for (;; step++) {
-    uint64_t a = n, b = step;
-    while (b) {
-      const uint64_t r = a % b;
-      a = b;
-      b = r;
+  while (std::gcd(step, n) != 1) step++;
+  for (uint64_t i = 0; i < n && !failed; i++, at = (at + step) % n) {
+    for (unsigned k = 0; k < together; k++) {
+      Block &b = blocks[k];
+      b.rank = k;
+      b.index = {unsigned(at % wide * together + k), unsigned(at / wide % l->grid[1]), unsigned(at / wide / l->grid[1])};
+      if (!provide(&b)) {
+        snprintf(l->error, sizeof l->error, "no memory for a block");
+        failed = true;
+      }
     }
-    if (a == 1) break;
-  }
-  for (uint64_t i = 0; i < n && !failed; i++) {
-    blockIdx = {unsigned(at % l->grid[0]), unsigned(at / l->grid[0] % l->grid[1]), unsigned(at / l->grid[0] / l->grid[1])};
-    block();
-    at = (at + step) % n;
+    if (!failed) run();
   }
   for (int i = 0; i < 4; i++) sigaction(caught[i], &before[i], nullptr);
   launch = nullptr;

@@ -22,27 +22,61 @@ struct Launch {
   char error[1024];
 };
 
-enum State : uint8_t { FRESH, READY, AT_BARRIER, IN_COLLECTIVE, WAITING, DONE };
+enum State : uint8_t { FRESH, READY, AT_BARRIER, AT_CLUSTER, IN_COLLECTIVE, AT_COUNTER, IN_PRODUCT, DONE };
 
-// A Thread of the block.
+struct Barrier {
+  unsigned expected, arrived;
+};
+
+// A Block and its shared memory. The blocks of a cluster run together.
+struct Block {
+  unsigned rank;
+  uint3 index;
+  Range shared;
+  Barrier barriers[16];
+  unsigned ended;  // threads
+};
+
+// A Thread of a block.
 struct Thread {
   unsigned index;
   State state;
+  Block *block;
   void *sp;
   Stack stack;
   Thread *next;  // in the queue of those that can go on
-  // Where it waits: at a barrier, in a collective of its warp, or for something with a name.
+  // Where it waits: at a barrier, in a collective of its warp, at a counter (mbarrier) in shared memory.
   int barrier;
   host::Collective kind;
   unsigned mask;
   uint64_t value;
   int from;
-  const char *what;
+  const void *counter;
+  // Groups of asynchronous work that it began, and of products of its warpgroup.
+  unsigned group;
+  unsigned products, committed, productGroups[8];
 };
 
 extern Thread *current;
-extern Thread *threads;
+extern Thread *threads;  // of all blocks that run together, block after block
+extern unsigned running;  // how many that are
 extern Launch *launch;
+
+// blockOf is a block of the cluster that runs, null if it has no such block.
+Block *blockOf(unsigned rank);
+
+// A Random is the generator of Steele and others, "Fast splittable pseudorandom number generators" (OOPSLA 2014).
+struct Random {
+  uint64_t state;
+  uint64_t next() {
+    uint64_t z = state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+  }
+  unsigned below(unsigned n) { return uint64_t(uint32_t(next())) * n >> 32; }
+};
+extern Random chance;
 
 // fail ends the launch with an error that names the kernel, the block and the thread that runs.
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char *format, ...);

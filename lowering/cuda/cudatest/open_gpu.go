@@ -1,0 +1,33 @@
+//go:build gpu
+
+package cudatest
+
+import (
+	"testing"
+
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver/gpu"
+	"fusec/lowering/cuda/driver/nvrtc"
+)
+
+// Open gives the device that tests run on: the first GPU, or without the tag gpu the emulator.
+func Open(t testing.TB) Device {
+	t.Helper()
+	c, err := nvrtc.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gpu.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return closed(t, Device{GPU: g, Compiler: c})
+}
+
+// OpenFor is Open for kernels that are made for another chip than the device's own.
+func OpenFor(t testing.TB, chip kernels.Chip) Device {
+	t.Helper()
+	d := Open(t)
+	d.Chip = chip
+	return d
+}

@@ -1,0 +1,232 @@
+// Copies to shared memory in the background, and the counters (mbarrier) that tell when they have come.
+//
+// A copy is checked when it begins, and done at some later time: at the latest when a thread waits for it, or when
+// nothing else can go on. Until then its destination counts as never written, so that who reads too early is found.
+
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "memory.h"
+
+namespace async {
+
+// A Map is what EncodeMap writes into the 128 bytes of a tensor map.
+struct Map {
+  char mark[8];
+  uint64_t base;
+  struct { uint32_t last, box; } axes[5];
+  uint64_t strides[4];
+  uint32_t rank, size, swizzle, dtype;
+};
+static_assert(sizeof(Map) == 104, "as EncodeMap writes it");
+
+// A Counter is the meaning of the 8 bytes of an mbarrier: a phase is over when no arrival and no byte is missing.
+struct Counter {
+  uint64_t all : 20, missing : 20, phase : 1;
+  int64_t bytes : 23;
+};
+static_assert(sizeof(Counter) == 8, "an mbarrier");
+
+inline Counter *counter(void *p) {
+  if (reinterpret_cast<uint64_t>(p) % 8) fail("an mbarrier at %p, which is no multiple of 8", p);
+  memory::access(p, 8, false);
+  return static_cast<Counter *>(p);
+}
+
+inline void settle(Counter *c) {
+  if (c->missing != 0 || c->bytes != 0) return;
+  c->missing = c->all;
+  c->phase ^= 1;
+  for (unsigned i = 0; i < running; i++)
+    if (threads[i].state == AT_COUNTER && threads[i].counter == c) ready(&threads[i]);
+}
+
+// A Copy that is under way.
+struct Copy {
+  Thread *owner;
+  unsigned group;
+  Block *block;  // whose shared memory it is to
+  uint8_t *to;
+  const uint8_t *from;
+  uint32_t bytes;
+  bool there;        // or zeros
+  Counter *counter;  // or null
+  Map map;           // of a box; rank is 0 if it is none
+  int64_t at[5];
+};
+inline std::vector<Copy> copies;
+
+// forget says that bytes of a block's shared memory are not there yet; known that they are.
+inline void note(const Copy &c, uint8_t known) {
+  memset(c.block->shared.known + (reinterpret_cast<uint64_t>(c.to) - c.block->shared.base), known, c.bytes);
+}
+
+// box copies a box of a tensor; what lies outside of the tensor is zero.
+inline void box(const Copy &c) {
+  const Map &m = c.map;
+  const uint32_t width = m.axes[0].box * m.size;
+  uint32_t rows = 1;
+  for (uint32_t i = 1; i < m.rank; i++) rows *= m.axes[i].box;
+  const uint64_t begin = reinterpret_cast<uint64_t>(c.to);
+  for (uint32_t r = 0; r < rows; r++) {
+    bool inside = true;
+    const uint8_t *row = reinterpret_cast<const uint8_t *>(m.base);
+    for (uint32_t i = 1, rest = r; i < m.rank; i++) {
+      const int64_t x = c.at[i] + rest % m.axes[i].box;
+      rest /= m.axes[i].box;
+      inside = inside && x >= 0 && x <= m.axes[i].last;
+      row += x * int64_t(m.strides[i - 1]);
+    }
+    for (uint32_t e = 0; e < m.axes[0].box; e++) {
+      // The swizzle permutes pieces of 16 bytes by bits of the address.
+      uint64_t p = begin + uint64_t(r) * width + e * m.size;
+      if (m.swizzle) p ^= (p >> 7 & (m.swizzle / 16 - 1)) << 4;
+      const int64_t x = c.at[0] + e;
+      if (inside && x >= 0 && x <= m.axes[0].last) memcpy(reinterpret_cast<void *>(p), row + x * m.size, m.size);
+      else memset(reinterpret_cast<void *>(p), 0, m.size);
+    }
+  }
+}
+
+// finish does copy number i.
+inline void finish(size_t i) {
+  const Copy c = copies[i];
+  copies.erase(copies.begin() + i);
+  if (c.map.rank) box(c);
+  else if (c.there) memcpy(c.to, c.from, c.bytes);
+  else memset(c.to, 0, c.bytes);
+  note(c, 1);
+  if (c.counter) {
+    c.counter->bytes -= c.bytes;
+    settle(c.counter);
+  }
+}
+
+// some finishes any copy; false if there is none.
+inline bool some() {
+  if (copies.empty()) return false;
+  finish(chance.below(copies.size()));
+  return true;
+}
+
+inline void start(Copy c) {
+  c.owner = current;
+  memory::access(c.to, c.bytes, true);
+  note(c, 0);
+  copies.push_back(c);
+}
+
+// elsewhere is the place in the shared memory of another block of the cluster that p is in this one's.
+inline void *elsewhere(const void *p, const Block *b) {
+  return reinterpret_cast<void *>(reinterpret_cast<uint64_t>(p) - current->block->shared.base + b->shared.base);
+}
+
+}  // namespace async
+
+using async::counter;
+using async::Counter;
+
+extern "C" {
+
+void fusec_copy_async(void *to, const void *from, int bytes, bool there) {
+  const uint64_t low = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from);
+  if (low % bytes) fail("an asynchronous copy of %d bytes from %p to %p, which are not aligned to it", bytes, from, to);
+  if (there) memory::access(from, bytes, false);
+  async::Copy c = {};
+  c.group = current->group;
+  c.block = current->block;
+  c.to = static_cast<uint8_t *>(to);
+  c.from = static_cast<const uint8_t *>(from);
+  c.bytes = bytes;
+  c.there = there;
+  async::start(c);
+}
+void fusec_copy_commit() { current->group++; }
+void fusec_copy_wait(int left) {
+  for (size_t i = 0; i < async::copies.size();) {
+    const async::Copy &c = async::copies[i];
+    if (c.owner == current && !c.counter && c.group + left < current->group) async::finish(i);
+    else i++;
+  }
+}
+
+void fusec_counter_init(unsigned long long *p, int count) {
+  if (count < 1 || count >= 1 << 20) fail("an mbarrier for %d arrivals", count);
+  memory::access(p, 8, true);
+  Counter *c = counter(p);
+  *c = {};
+  c->all = c->missing = count;
+}
+// rank names a block of the cluster, −1 this one.
+void fusec_counter_arrive(unsigned long long *p, int rank, int bytes) {
+  if (rank >= 0) {
+    const Block *b = blockOf(rank);
+    if (!b) fail("arrives at an mbarrier of block %d of its cluster, which there is not", rank);
+    if (b->ended == launch->block) fail("arrives at an mbarrier of block %d of its cluster, which has ended", rank);
+    p = static_cast<unsigned long long *>(async::elsewhere(p, b));
+  }
+  Counter *c = rank >= 0 ? reinterpret_cast<Counter *>(p) : counter(p);
+  if (bytes < 0 || bytes >= 1 << 20) fail("an mbarrier is to expect %d bytes", bytes);
+  c->bytes += bytes;
+  c->missing--;
+  async::settle(c);
+}
+void fusec_counter_wait(unsigned long long *p, unsigned phase) {
+  Counter *c = counter(p);
+  if (c->phase != (phase & 1)) return;
+  current->counter = c;
+  pause(AT_COUNTER);
+}
+
+void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, unsigned mask) {
+  async::Copy c = {};
+  memcpy(&c.map, map, sizeof c.map);
+  const async::Map &m = c.map;
+  if (reinterpret_cast<uint64_t>(map) % 64) fail("a tensor map at %p, which is no multiple of 64", map);
+  if (memcmp(m.mark, "fusecmap", 8)) fail("a tensor map that nobody has encoded");
+  if (int(m.rank) != rank) fail("%d coordinates for a tensor map of %u axes", rank, m.rank);
+  if (reinterpret_cast<uint64_t>(to) % 128) fail("a box is copied to %p, which is no multiple of 128", to);
+  c.bytes = m.size;
+  for (int i = 0; i < rank; i++) {
+    c.at[i] = at[i];
+    c.bytes *= m.axes[i].box;
+  }
+  // The parts of the tensor that the box meets have to be memory with something in it.
+  for (uint32_t r = 0, rows = c.bytes / (m.axes[0].box * m.size); r < rows; r++) {
+    uint64_t row = m.base;
+    bool inside = true;
+    for (uint32_t i = 1, rest = r; i < m.rank; i++) {
+      const int64_t x = c.at[i] + rest % m.axes[i].box;
+      rest /= m.axes[i].box;
+      inside = inside && x >= 0 && x <= m.axes[i].last;
+      row += x * int64_t(m.strides[i - 1]);
+    }
+    const int64_t lo = std::max<int64_t>(c.at[0], 0), hi = std::min<int64_t>(c.at[0] + m.axes[0].box, int64_t(m.axes[0].last) + 1);
+    if (inside && lo < hi) memory::access(reinterpret_cast<void *>(row + lo * m.size), (hi - lo) * m.size, false);
+  }
+  counter(bar);
+  for (int k = 0; k < (mask ? 16 : 1); k++) {
+    if (mask && !(mask >> k & 1)) continue;
+    Block *b = mask ? blockOf(k) : current->block;
+    if (!b) fail("a box is copied to block %d of its cluster, which there is not", k);
+    c.block = b;
+    c.to = static_cast<uint8_t *>(async::elsewhere(to, b));
+    c.counter = static_cast<Counter *>(async::elsewhere(bar, b));
+    async::start(c);
+  }
+}
+void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *bar) {
+  const uint64_t low = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | uint64_t(bytes);
+  if (bytes < 16 || low % 16) fail("a copy of %d bytes from %p to %p, which are no multiples of 16", bytes, from, to);
+  memory::access(from, bytes, false);
+  async::Copy c = {};
+  c.block = current->block;
+  c.to = static_cast<uint8_t *>(to);
+  c.from = static_cast<const uint8_t *>(from);
+  c.bytes = bytes;
+  c.there = true;
+  c.counter = counter(bar);
+  async::start(c);
+}
+}

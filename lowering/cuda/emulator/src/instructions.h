@@ -1,0 +1,96 @@
+// The instructions of tensor cores and of the copy engine, by the names that the kernels' mma.cuh and hopper.cuh give
+// them; see there for what they mean.
+
+#pragma once
+
+extern "C" {
+// All lanes of the warp come with what f is given; f is called once.
+void fusec_together(void (*f)(void *const *lanes), void *mine);
+void fusec_mma(int kind, float *d, const unsigned *a, const unsigned *b);
+void fusec_load_matrices(unsigned *r, const void *row, bool transposed);
+void fusec_copy_async(void *to, const void *from, int bytes, bool there);
+void fusec_copy_commit();
+void fusec_copy_wait(int left);
+void fusec_counter_init(unsigned long long *p, int count);
+void fusec_counter_arrive(unsigned long long *p, int rank, int bytes);
+void fusec_counter_wait(unsigned long long *p, unsigned phase);
+void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, unsigned mask);
+void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *bar);
+int fusec_rank();
+void fusec_cluster_barrier();
+// A product of a warpgroup; words are the left operand's if it is in registers.
+void fusec_product(int kind, int n, float *d, const unsigned *words, unsigned long long a, unsigned long long b,
+                   bool transA, bool transB, bool add);
+void fusec_product_commit();
+void fusec_product_wait(int left);
+}
+
+namespace host {
+// kind tells the types of 16 bits by what the bits of 1 mean, and f32, which stands for tf32, by its size.
+template <class T> inline int kind() {
+  if constexpr (sizeof(T) == 2) return to_float(T{0x3f80}) == 1.0f ? 0 : 1;
+  else return 2;
+}
+}  // namespace host
+
+// mma.cuh
+template <int BYTES> inline void copy_async(void *to, const void *from, bool there) {
+  fusec_copy_async(to, from, BYTES, there);
+}
+inline void copy_commit() { fusec_copy_commit(); }
+template <int N> inline void copy_wait() { fusec_copy_wait(N); }
+template <bool TRANS> inline void load_matrices(unsigned (&r)[4], const void *row) { fusec_load_matrices(r, row, TRANS); }
+template <class T> inline void mma(T, float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  fusec_mma(host::kind<T>(), d, a, b);
+}
+inline unsigned to_tf32(unsigned x) { return (x & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (x + 0x1000u) & 0xffffe000u; }
+
+// hopper.cuh
+struct alignas(64) TensorMap { unsigned long long words[16]; };
+struct tf32 { float value; };
+inline unsigned shared_address(const void *p) { return __cvta_generic_to_shared(p); }
+inline void barrier_init(unsigned long long *bar, int arrivals) { fusec_counter_init(bar, arrivals); }
+inline void barrier_init_done() {}
+inline void barrier_arrive(unsigned long long *bar) { fusec_counter_arrive(bar, -1, 0); }
+inline void barrier_expect(unsigned long long *bar, int bytes) { fusec_counter_arrive(bar, -1, bytes); }
+inline void barrier_wait(unsigned long long *bar, unsigned phase) { fusec_counter_wait(bar, phase); }
+inline int cluster_rank() { return fusec_rank(); }
+inline void barrier_arrive_at(unsigned long long *bar, int rank) { fusec_counter_arrive(bar, rank, 0); }
+inline void cluster_sync() { fusec_cluster_barrier(); }
+inline void named_sync(int id, int threads) { fusec_barrier(id, threads, true); }
+inline void named_arrive(int id, int threads) { fusec_barrier(id, threads, false); }
+template <class Map, class... Int> inline void tma_load(void *to, const Map *map, unsigned long long *bar, Int... at) {
+  const int c[] = {int(at)...};
+  fusec_tma_load(to, map, bar, c, sizeof...(at), 0);
+}
+template <class Map>
+inline void tma_multicast(void *to, const Map *map, unsigned long long *bar, int c0, int c1, int c2, int c3, unsigned mask) {
+  const int c[] = {c0, c1, c2, c3};
+  fusec_tma_load(to, map, bar, c, 4, mask);
+}
+inline void bulk_load(void *to, const void *from, int bytes, unsigned long long *bar) { fusec_bulk_load(to, from, bytes, bar); }
+template <class Map> inline void tma_prefetch(const Map *) {}
+template <int N> inline void more_registers() {}
+template <int N> inline void fewer_registers() {}
+inline void wgmma_fence() {}
+inline void wgmma_commit() { fusec_product_commit(); }
+template <int N> inline void wgmma_wait() { fusec_product_wait(N); }
+template <int N> inline void pin(float (&)[N]) {}
+inline unsigned long long wgmma_operand(const void *p, int lead, int stride) {
+  typedef unsigned long long u;
+  return u((shared_address(p) & 0x3ffff) >> 4) | u(lead >> 4) << 16 | u(stride >> 4) << 32 | u(1) << 62;
+}
+template <class T, int N> struct Wgmma {
+  template <bool TRANS, bool TRANS_A = false, int R>
+  static void multiply(float (&d)[R], unsigned long long a, unsigned long long b, int add) {
+    static_assert(R == N / 2, "a thread's part of [64, N]");
+    fusec_product(host::kind<T>(), N, d, nullptr, a, b, TRANS_A, TRANS, add);
+  }
+  template <bool TRANS, int R> static void multiply(float (&d)[R], const unsigned *a, unsigned long long b, int add) {
+    static_assert(R == N / 2, "a thread's part of [64, N]");
+    fusec_product(host::kind<T>(), N, d, a, 0, b, false, TRANS, add);
+  }
+};
+inline float round_tf32(float x) { return host::float_of(to_tf32(host::bits_of(x))); }
+inline float exp2_approx(float x) { return exp2f(x); }
+inline float recip_approx(float x) { return 1.0f / x; }

@@ -1,0 +1,223 @@
+// The matrix instructions: loads of fragments, products of a warp (mma.sync) and of a warpgroup (wgmma). Products are
+// summed in f64 and rounded to f32 once for each instruction; tensor cores add in another order and with fewer bits.
+
+#pragma once
+#include <deque>
+
+#include "memory.h"
+
+namespace products {
+
+enum Kind : int { BF16, F16, TF32 };
+
+inline float element(Kind k, uint32_t x) {
+  switch (k) {
+    case BF16: return host::float_of(x << 16);
+    case F16: return host::f16_to_float(x);
+    default: return host::float_of(x & 0xffffe000u);  // the hardware reads the upper 19 bits
+  }
+}
+// part is element i of 16 bits in a word.
+inline float part(Kind k, uint32_t word, int i) { return element(k, word >> 16 * i & 0xffff); }
+
+// unpack makes of the registers of a warp the rows [16, K] of a left operand.
+inline void unpack(Kind k, int lane, const uint32_t *a, float (*to)[16]) {
+  const int g = lane / 4, t = lane % 4;
+  for (int i = 0; i < 4; i++) {
+    const int row = g + i % 2 * 8;
+    if (k == TF32) {
+      to[row][t + i / 2 * 4] = element(k, a[i]);
+    } else {
+      for (int e = 0; e < 2; e++) to[row][2 * t + i / 2 * 8 + e] = part(k, a[i], e);
+    }
+  }
+}
+
+// A Warp is what a thread brings to a product of its warp.
+struct Warp {
+  Kind kind;
+  float *d;
+  const uint32_t *a, *b;
+};
+inline void warp(void *const *lanes) {
+  float a[16][16], b[16][8];
+  const Kind kind = static_cast<Warp *>(lanes[0])->kind;
+  const int depth = kind == TF32 ? 8 : 16;
+  for (int l = 0; l < 32; l++) {
+    const Warp &w = *static_cast<Warp *>(lanes[l]);
+    const int g = l / 4, t = l % 4;
+    unpack(kind, l, w.a, a);
+    for (int i = 0; i < 2; i++) {
+      if (kind == TF32) b[t + 4 * i][g] = element(kind, w.b[i]);
+      else
+        for (int e = 0; e < 2; e++) b[2 * t + 8 * i + e][g] = part(kind, w.b[i], e);
+    }
+  }
+  for (int l = 0; l < 32; l++) {
+    float *d = static_cast<Warp *>(lanes[l])->d;
+    for (int i = 0; i < 4; i++) {
+      const int row = l / 4 + i / 2 * 8, col = l % 4 * 2 + i % 2;
+      double sum = d[i];
+      for (int k = 0; k < depth; k++) sum += double(a[row][k]) * b[k][col];
+      d[i] = float(sum);
+    }
+  }
+}
+
+// Matrices is what a thread brings to a load of four matrices of eight rows of 16 bytes.
+struct Matrices {
+  uint32_t *r;
+  const uint8_t *row;
+  bool transposed;
+};
+inline void load(void *const *lanes) {
+  uint16_t m[4][8][8];
+  for (int l = 0; l < 32; l++) memcpy(m[l / 8][l % 8], static_cast<Matrices *>(lanes[l])->row, 16);
+  for (int l = 0; l < 32; l++) {
+    const Matrices &to = *static_cast<Matrices *>(lanes[l]);
+    const int g = l / 4, t = l % 4;
+    for (int j = 0; j < 4; j++)
+      to.r[j] = to.transposed ? m[j][2 * t][g] | uint32_t(m[j][2 * t + 1][g]) << 16
+                              : m[j][g][2 * t] | uint32_t(m[j][g][2 * t + 1]) << 16;
+  }
+}
+
+// A Product of a warpgroup, [64, N], that is under way. It is done when all threads have come to it, at some time until
+// one waits for it.
+struct Product {
+  Kind kind;
+  int n;
+  uint64_t a, b;
+  bool registers, transA, transB, add;
+  unsigned came;
+  float *d[128];
+  uint32_t words[128][4];  // of a, if it is in registers
+};
+struct Group {
+  std::deque<Product> queue;
+  unsigned done;  // products that are done
+};
+inline Group groups[8 * 16];  // of each block of a cluster
+inline Group &group() { return groups[current->block->rank * 8 + current->index / 128]; }
+
+// An Operand reads a matrix [outer, k] in shared memory through its descriptor: addresses and distances in units of 16
+// bytes, and how the pieces of 16 bytes are permuted.
+struct Operand {
+  uint64_t start, lead, stride, span;  // span is the swizzle's bytes
+  Kind kind;
+  bool transposed;
+
+  Operand(uint64_t d, Kind k, bool t) : kind(k), transposed(t) {
+    static const uint64_t spans[] = {16, 128, 64, 32};
+    start = current->block->shared.base + ((d & 0x3fff) << 4);
+    lead = (d >> 16 & 0x3fff) << 4;
+    stride = (d >> 32 & 0x3fff) << 4;
+    span = spans[d >> 62];
+    if (d >> 49 & 7) fail("a matrix descriptor with a base offset");
+    if (transposed && span == 16) fail("a transposed operand without a swizzle");
+  }
+  float at(int outer, int k) const {
+    const uint64_t size = kind == TF32 ? 4 : 2;
+    uint64_t p = start;
+    if (transposed) {
+      const uint64_t x = outer * size;
+      p += x / span * lead + x % span + k / 8 * stride + k % 8 * span;
+    } else if (span == 16) {
+      const uint64_t x = k * size;
+      p += outer / 8 * stride + outer % 8 * 16 + x / 16 * lead + x % 16;
+    } else {
+      p += outer / 8 * stride + outer % 8 * span + k * size;
+    }
+    p ^= (p >> 7 & (span / 16 - 1)) << 4;
+    memory::access(reinterpret_cast<void *>(p), size, false);
+    uint32_t x = 0;
+    memcpy(&x, reinterpret_cast<void *>(p), size);
+    return element(kind, x);
+  }
+};
+
+inline void run(const Product &p) {
+  static float a[64][16], b[256][16];
+  const int depth = p.kind == TF32 ? 8 : 16;
+  if (p.registers) {
+    for (int t = 0; t < 128; t++) unpack(p.kind, t % 32, p.words[t], a + t / 32 * 16);
+  } else {
+    const Operand x(p.a, p.kind, p.transA);
+    for (int i = 0; i < 64; i++)
+      for (int k = 0; k < depth; k++) a[i][k] = x.at(i, k);
+  }
+  const Operand y(p.b, p.kind, p.transB);
+  for (int j = 0; j < p.n; j++)
+    for (int k = 0; k < depth; k++) b[j][k] = y.at(j, k);
+  for (int t = 0; t < 128; t++) {
+    for (int i = 0; i < p.n / 2; i++) {
+      const int row = t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + t % 4 * 2 + i % 2;
+      double sum = p.add ? p.d[t][i] : 0;
+      for (int k = 0; k < depth; k++) sum += double(a[row][k]) * b[col][k];
+      p.d[t][i] = float(sum);
+    }
+  }
+}
+
+// step does the oldest product if all have come to it.
+inline bool step(Group &g) {
+  if (g.queue.empty() || g.queue.front().came < 128) return false;
+  run(g.queue.front());
+  g.queue.pop_front();
+  g.done++;
+  return true;
+}
+
+}  // namespace products
+
+extern "C" {
+
+void fusec_mma(int kind, float *d, const unsigned *a, const unsigned *b) {
+  products::Warp w = {products::Kind(kind), d, a, b};
+  fusec_together(products::warp, &w);
+}
+
+void fusec_load_matrices(unsigned *r, const void *row, bool transposed) {
+  if (reinterpret_cast<uint64_t>(row) % 16) fail("a row of a matrix at %p, which is no multiple of 16", row);
+  memory::access(row, 16, false);
+  products::Matrices m = {r, static_cast<const uint8_t *>(row), transposed};
+  fusec_together(products::load, &m);
+}
+
+void fusec_product(int kind, int n, float *d, const unsigned *words, unsigned long long a, unsigned long long b,
+                   bool transA, bool transB, bool add) {
+  using namespace products;
+  Group &g = group();
+  if (current->index / 128 * 128 + 128 > launch->block) fail("a product of a warpgroup that is not whole");
+  const unsigned at = current->products++ - g.done;
+  if (at >= g.queue.size()) g.queue.emplace_back();
+  Product &p = g.queue[at];
+  const int t = current->index % 128;
+  if (p.came == 0) {
+    p.kind = Kind(kind), p.n = n, p.a = a, p.b = b;
+    p.registers = words, p.transA = transA, p.transB = transB, p.add = add;
+  } else if (p.kind != kind || p.n != n || p.a != a || p.b != b || p.registers != !!words || p.transA != transA ||
+             p.transB != transB || p.add != add) {
+    fail("a product of a warpgroup for which its threads bring different operands");
+  }
+  p.d[t] = d;
+  if (words) memcpy(p.words[t], words, sizeof p.words[t]);
+  if (++p.came < 128) return;
+  while (chance.below(2) && step(g)) {}
+  for (unsigned i = current->index / 128 * 128, end = i + 128; i < end; i++) {
+    Thread &o = threads[current->block->rank * launch->block + i];
+    if (o.state == IN_PRODUCT) ready(&o);
+  }
+}
+void fusec_product_commit() {
+  current->productGroups[current->committed++ % 8] = current->products;
+}
+void fusec_product_wait(int left) {
+  products::Group &g = products::group();
+  if (left >= 8) fail("a wait that leaves %d groups of products", left);
+  if (current->committed <= unsigned(left)) return;
+  const unsigned need = current->productGroups[(current->committed - 1 - left) % 8];
+  while (g.done < need)
+    if (!products::step(g)) pause(IN_PRODUCT);
+}
+}
