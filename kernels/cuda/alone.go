@@ -27,8 +27,52 @@ func compileAlone(op graph.Op, args, results []Operand, cfg Config) (*Kernel, er
 			return copied(args, results, cfg)
 		}
 		return fused(op, graph.AnchorRow, args, results, cfg)
+	case graph.Slice:
+		return compileSlice(op, args, results)
+	case graph.Unslice:
+		return compileUnslice(op, args, results)
+	case graph.UpdateSlice:
+		return compileUpdateSlice(op, args, results)
+	case graph.Gather:
+		return compileGather(op, args, results)
+	case graph.Pad:
+		return compilePad(op, args, results)
+	case graph.Concat:
+		return compileConcat(op, args, results, cfg)
+	case graph.Im2Col:
+		return compileIm2Col(op, args, results), nil
+	case graph.Col2Im:
+		return compileCol2Im(op, args, results), nil
+	case graph.Pool:
+		return compilePool(op, args, results), nil
+	case graph.PoolGrad:
+		return compilePoolGrad(op, args, results), nil
+	case graph.Random:
+		return compileRandom(op, args, results), nil
+	case graph.RoPE:
+		return compileRoPE(op, args, results), nil
+	case graph.BatchNorm:
+		return compileBatchNorm(op, args, results, cfg)
+	case graph.GroupNorm:
+		return compileGroupNorm(op, args, results, cfg)
+	case graph.ScatterAdd:
+		return compileScatterAdd(op, args, results)
+	case graph.TopK:
+		return compileTopK(op, args, results), nil
+	case graph.Route:
+		return compileRoute(op, args, results), nil
+	case graph.SquaredNorm:
+		return compileSquaredNorm(args, results), nil
 	case graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
 		return fused(op, graph.AnchorRow, args, results, cfg)
+	case graph.MatMul:
+		return fused(op, graph.AnchorMatMul, args, results, cfg)
+	case graph.Conv2D:
+		return fused(op, graph.AnchorConv, args, results, cfg)
+	case graph.Attention, graph.AttentionGrad:
+		return fused(op, graph.AnchorAttention, args, results, cfg)
+	case graph.MoE, graph.MoEGrad:
+		return fused(op, graph.AnchorMoE, args, results, cfg)
 	}
 	return nil, fmt.Errorf("CUDA has no kernel for %s", op.OpName())
 }

@@ -20,6 +20,8 @@ func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) 
 		return compileAttention(f, args, results, cfg)
 	case graph.AnchorMatMul:
 		return compileMatMul(f, args, results, cfg)
+	case graph.AnchorConv:
+		return compileConv(f, args, results, cfg)
 	case graph.AnchorRow:
 		return compileRows(f, args, results, cfg)
 	}

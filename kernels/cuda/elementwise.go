@@ -16,7 +16,7 @@ func compileElementwise(f graph.Fusion, args, results []Operand, cfg Config) (*K
 		return compileSegments(segments, args, results, cfg)
 	}
 	u := newUnit(args, results)
-	e, err := newElementwise(u, f.Body, cfg, true)
+	e, err := newElementwise(u, f.Body, cfg, true, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +52,16 @@ func spaceOf(body *graph.Graph) graph.Shape {
 	return space
 }
 
-// newElementwise plans the work of a body. Segments of a launch have no tiles, and name no names.
-func newElementwise(u *unit, g *graph.Graph, cfg Config, tiles bool) (*elementwise, error) {
+// newElementwise plans the work of a body. Segments of a launch have no tiles. What is not elementwise is defined by
+// anchor, if there is such.
+func newElementwise(u *unit, g *graph.Graph, cfg Config, tiles bool, anchor func(*body)) (*elementwise, error) {
 	space := spaceOf(g)
 	rank := space.Rank()
 	every := axisList(space, graph.Ints{}, false)
 	trial := newBody(u, g, all(len(u.args)), space, coordinates(rank), rank-1, 1)
+	if anchor != nil {
+		anchor(trial)
+	}
 	for i, o := range g.Outputs {
 		if err := trial.store(i, o.Node); err != nil {
 			return nil, err
@@ -69,7 +73,7 @@ func newElementwise(u *unit, g *graph.Graph, cfg Config, tiles bool) (*elementwi
 	}
 	e := &elementwise{u: u, outputs: g.Outputs, n: space.Elems(), typ: indexType(space.Elems()), w: 1, units: 1}
 	e.runs = mergeAxes(space, every, append(layouts, graph.Contiguous(space)))
-	if !draws(g) {
+	if !draws(g) && anchor == nil {
 		e.runs = mergeAxes(space, every, layouts)
 	}
 	if tiles {
@@ -91,11 +95,14 @@ func newElementwise(u *unit, g *graph.Graph, cfg Config, tiles bool) (*elementwi
 	e.units = unitsPerThread(len(trial.reads), e.w, e.n, cfg)
 	e.b = newBody(u, g, all(len(u.args)), space, coordinates(rank, e.runs), wide, e.w)
 	e.b.loops = graph.IntsOf(every...)
-	e.b.quiet = !tiles
+	e.b.quiet = u.prefix != "p."
 	for _, r := range trial.reads {
 		e.b.load(r.arg, r.layout, r.node)
 	}
 	e.b.stage = 1
+	if anchor != nil {
+		anchor(e.b)
+	}
 	if err := e.b.stores(g); err != nil {
 		return nil, err
 	}
@@ -127,7 +134,7 @@ func (b *body) stores(g *graph.Graph) error {
 }
 
 // inFlight is how many elements of its operands a thread reads before it computes the first.
-const inFlight = 32
+const inFlight = 8
 
 // unitsPerThread is how many units a thread computes: so many that some loads are under way at once, if that leaves
 // work for all multiprocessors.
@@ -165,12 +172,12 @@ func (e *elementwise) function(name, parameter string) string {
 }
 
 // kernel puts the kernel of one such work together.
-func (e *elementwise) kernel() (*Kernel, error) {
+func (e *elementwise) kernel(templates ...string) (*Kernel, error) {
 	if e.n == 0 {
 		return &Kernel{}, nil
 	}
 	if e.tile != nil {
-		return e.tileKernel()
+		return e.tileKernel(templates)
 	}
 	block := blockThreads * e.units
 	u := e.u
@@ -181,7 +188,7 @@ func (e *elementwise) kernel() (*Kernel, error) {
 	}
 	u.printf("}\n")
 	step := Step{Entry: "elementwise", Grid: [3]int{max(ceilDiv(e.n/e.w, block), 1), 1, 1}, Block: blockThreads, Params: u.fields}
-	return &Kernel{Source: u.source(), Steps: []Step{step}}, nil
+	return &Kernel{Source: u.source(templates...), Steps: []Step{step}}, nil
 }
 
 // guard is what an entry that writes to State or Param begins with.

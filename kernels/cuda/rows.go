@@ -27,6 +27,7 @@ type rows struct {
 
 	across  bool
 	hold    bool // rows stay in registers
+	early   bool // and are read before anything is computed
 	kept    []run
 	inner   []run // reduced
 	w       int
@@ -244,23 +245,31 @@ func (r *rows) cut(blocks, units int) int {
 	return max(parts, ceilDiv(units, longSum), 1)
 }
 
-// registers is how many bytes of a row a thread may hold.
-const registers = 128
+// registers is how many bytes of a row a thread holds, and held how many at most: a block of 1024 threads has 64
+// registers of 4 bytes for each.
+const (
+	registers = 64
+	held      = 144
+)
 
 // planInner chooses how many threads share a row.
 func (r *rows) planInner(trial *body) {
 	units, count := elemsOf(r.inner)/r.w, elemsOf(r.kept)
-	r.hold = true
-	bytes := r.heldBytes() * r.w
-	r.threads = 1
-	for r.threads < 1024 && (r.threads < min(units, 32) || ceilDiv(units, r.threads)*bytes > registers) {
-		r.threads *= 2
+	for _, r.early = range []bool{true, false} {
+		r.hold = true
+		bytes := r.heldBytes() * r.w
+		r.threads = 1
+		for r.threads < 1024 && (r.threads < min(units, 32) || ceilDiv(units, r.threads)*bytes > registers) {
+			r.threads *= 2
+		}
+		for r.threads < 1024 && count*r.threads < 512*r.cfg.Chip.SMs && units >= 2*r.threads {
+			r.threads *= 2 // few rows
+		}
+		r.perRow = max(ceilDiv(units, r.threads), 1)
+		if r.hold = r.perRow*bytes <= held; r.hold {
+			break
+		}
 	}
-	for r.threads < 1024 && count*r.threads < 512*r.cfg.Chip.SMs && units >= 2*r.threads {
-		r.threads *= 2 // few rows
-	}
-	r.perRow = max(ceilDiv(units, r.threads), 1)
-	r.hold = r.perRow*bytes <= registers
 	r.block = max(r.threads, blockThreads)
 	if r.threads > 32 {
 		r.block = r.threads
@@ -296,7 +305,7 @@ func (r *rows) write() error {
 	r.pre, r.post = nil, nil
 	r.partial, r.scratch, r.shared = nil, 0, 0
 	first := 0
-	if r.hold { // the first stage is loads
+	if r.hold && r.early { // the first stage is loads
 		first = 1
 		trial := r.newBody(b.wide, b.multiple)
 		for _, n := range r.reductions(1) {

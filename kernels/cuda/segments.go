@@ -18,16 +18,31 @@ type table struct {
 	rows [][]Param // the fields of each: addresses, elements, and the first of its blocks
 }
 
-// compileSegments makes the kernel of a body of several segments. Tables take as many steps as their rows need.
+// compileSegments makes the kernel of a body of several segments.
 func compileSegments(segments []graph.Segment, args, results []Operand, cfg Config) (*Kernel, error) {
 	if err := checkOver(segments, results); err != nil {
 		return nil, err
 	}
-	var tables []*table
+	var pieces []piece
 	for _, s := range segments {
-		u := newUnit(picked(args, s.Args), picked(results, s.Results))
+		pieces = append(pieces, piece{s, picked(args, s.Args), picked(results, s.Results)})
+	}
+	return compilePieces(pieces, cfg)
+}
+
+// A piece is a body that is computed in one launch with others, and where its operands are.
+type piece struct {
+	graph.Segment
+	args, results []Operand
+}
+
+// compilePieces makes the kernel of pieces that may run in any order. Tables take as many steps as their rows need.
+func compilePieces(pieces []piece, cfg Config) (*Kernel, error) {
+	var tables []*table
+	for _, s := range pieces {
+		u := newUnit(s.args, s.results)
 		u.prefix = "s."
-		e, err := newElementwise(u, s.Body, cfg, false)
+		e, err := newElementwise(u, s.Body, cfg, false, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +59,7 @@ func compileSegments(segments []graph.Segment, args, results []Operand, cfg Conf
 			i = len(tables)
 			tables = append(tables, &table{work: e, text: text})
 		}
-		tables[i].add(e, s)
+		tables[i].add(e, s.Segment)
 	}
 	k := &Kernel{}
 	var text strings.Builder

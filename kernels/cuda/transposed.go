@@ -110,7 +110,7 @@ func (e *elementwise) compileTile(g *graph.Graph, space graph.Shape, trial *body
 // tileRows is the number of rows of a tile that a block computes at once.
 const tileRows = blockThreads / tileSide
 
-func (e *elementwise) tileKernel() (*Kernel, error) {
+func (e *elementwise) tileKernel(templates []string) (*Kernel, error) {
 	t, b, u := e.tile, e.b, e.u
 	rowRun, colRun := e.runs[t.row], e.runs[t.col]
 	rows, cols := ceilDiv(rowRun.size, tileSide), ceilDiv(colRun.size, tileSide)
@@ -179,7 +179,7 @@ func (e *elementwise) tileKernel() (*Kernel, error) {
 	}
 	u.printf("}\n")
 	step := Step{Entry: "elementwise", Grid: [3]int{rows * cols * outer, 1, 1}, Block: blockThreads, Shared: offset, Params: u.fields}
-	return &Kernel{Source: u.source(), Steps: []Step{step}}, nil
+	return &Kernel{Source: u.source(templates...), Steps: []Step{step}}, nil
 }
 
 // resultLayout is the layout of a result over the iteration space.

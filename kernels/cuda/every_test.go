@@ -1,0 +1,35 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/ref/cases"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// TestEveryOperation runs all operations that may stand alone, contractions aside, on the common examples.
+func TestEveryOperation(t *testing.T) {
+	var checks []cudatest.Check
+	for _, d := range []graph.DType{graph.F32, graph.F64} {
+		r := rand.New(rand.NewPCG(1, uint64(d)))
+		for _, c := range cases.All(d) {
+			switch c.Op.(type) {
+			case graph.Fusion, graph.Host, graph.MatMul, graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
+				continue
+			}
+			_, slice := c.Op.(graph.Slice)
+			if graph.ClassOf(c.Op) == graph.ClassSource || graph.IsView(c.Op) && !slice {
+				continue
+			}
+			check := cudatest.Check{Name: fmt.Sprintf("%s_%v", c.Name, d), Op: c.Op}
+			for _, a := range c.Args {
+				check.Args = append(check.Args, a.Draw(r))
+			}
+			checks = append(checks, check)
+		}
+	}
+	cudatest.Run(t, cudatest.Emulator(t), checks...)
+}

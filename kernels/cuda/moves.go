@@ -1,0 +1,246 @@
+package cuda
+
+import (
+	"fmt"
+	"strings"
+
+	"fusec/graph"
+)
+
+// around gives the products of the axes before, of, and after n axes from axis on.
+func around(s graph.Shape, axis, n int) (outer, dim, inner int) {
+	outer, dim, inner = 1, 1, 1
+	for i := range s.Rank() {
+		switch {
+		case i < axis:
+			outer *= s.At(i)
+		case i < axis+n:
+			dim *= s.At(i)
+		default:
+			inner *= s.At(i)
+		}
+	}
+	return
+}
+
+// A mover is a kernel that finds what belongs into each row of a result [outer, rows, inner]: a row of a source
+// [outer, dim, inner], or a value. Rows are moved W elements at a time.
+type mover struct {
+	u     *unit
+	entry string
+	typ   string
+	outer int
+	rows  int
+	inner int
+	w     int
+	head  strings.Builder // what the entry begins with
+}
+
+// newMover is of an operation whose sources and result have inner elements side by side.
+func newMover(entry string, u *unit, d graph.DType, outer, rows, inner, elems int) *mover {
+	m := &mover{u: u, entry: entry, typ: indexType(elems), outer: outer, rows: rows, inner: inner, w: 16 / d.Size()}
+	for inner%m.w != 0 || inner == 0 && m.w > 1 {
+		m.w /= 2
+	}
+	m.head.WriteString(u.guard())
+	return m
+}
+
+// load is the W elements of row row of an argument, whose axis has dim elements.
+func (m *mover) load(arg, dim int, row string) string {
+	o := m.u.args[arg]
+	return fmt.Sprintf("load<%s, W, 1, %d>(%s + ((%s(o) * %d + %s) * %d + i))", lane(o.DType), m.align(o), m.u.arg(arg)+offsetOf(o),
+		m.typ, dim, row, m.inner)
+}
+
+// store writes the W elements of row row of the result, whose axis has dim elements.
+func (m *mover) store(dim int, row, value string) string {
+	o := m.u.results[0]
+	return fmt.Sprintf("store<1, %d>(%s + ((%s(o) * %d + %s) * %d + i), %s);", m.align(o), m.u.result(0)+offsetOf(o), m.typ, dim, row,
+		m.inner, value)
+}
+
+// align is what divides the addresses of units in an operand, in bytes.
+func (m *mover) align(o Operand) int {
+	a := 16 | m.w*o.DType.Size() | o.Layout.Offset*o.DType.Size()
+	return a & -a
+}
+
+func offsetOf(o Operand) string {
+	if o.Layout.Offset == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" + %d", o.Layout.Offset)
+}
+
+// start reads where a slice begins from an argument and reports it if it is outside 0..last.
+func (m *mover) start(arg, last int) {
+	fmt.Fprintf(&m.head, "  i64 start;\n  if (!slice_start(%s%s, %d, %s, &start)) return;\n", m.u.arg(arg), offsetOf(m.u.args[arg]), last,
+		m.u.status())
+}
+
+// step writes the entry, whose lines are executed for each unit: row j and element i of it, of outer o.
+func (m *mover) step(lines ...string) Step {
+	units := m.outer * m.rows * m.inner / m.w
+	runs := []run{{m.outer, 0, "o"}, {m.rows, 1, "j"}, {m.inner, 2, "i"}}
+	m.u.printf("KERNEL(%s, %d, 1) {\n  constexpr int W = %d;\n%s  const %s e = %s(blockIdx.x) * %d + int(threadIdx.x);\n"+
+		"  if (e >= %d) return;\n%s", m.entry, blockThreads, m.w, m.head.String(), m.typ, m.typ, blockThreads, units,
+		split("e", m.typ, runs, true, "  "))
+	for _, l := range lines {
+		m.u.printf("  %s\n", l)
+	}
+	m.u.printf("}\n\n")
+	return Step{Entry: m.entry, Grid: [3]int{max(ceilDiv(units, blockThreads), 1), 1, 1}, Block: blockThreads}
+}
+
+// kernel puts a unit and its steps together. All entries take the same parameter.
+func (u *unit) kernel(scratch int64, steps []Step, templates ...string) *Kernel {
+	for i := range steps {
+		if steps[i].Entry != "" {
+			steps[i].Params = u.fields
+		}
+	}
+	return &Kernel{Source: u.source(templates...), Steps: steps, Scratch: scratch}
+}
+
+// lastStart is the greatest start of size elements, step apart, in an axis of dim.
+func lastStart(dim, size, step int) int {
+	if size == 0 {
+		return dim
+	}
+	return dim - (size-1)*step - 1
+}
+
+// elemsOfAll is the largest number of elements of the operands.
+func elemsOfAll(lists ...[]Operand) int {
+	n := 0
+	for _, l := range lists {
+		for _, o := range l {
+			n = max(n, o.Layout.Shape.Elems())
+		}
+	}
+	return n
+}
+
+// compileSlice takes part of an axis from where an operand says.
+func compileSlice(op graph.Slice, args, results []Operand) (*Kernel, error) {
+	u := newUnit(args, results)
+	outer, dim, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	m := newMover("slice", u, args[0].DType, outer, op.Size, inner, elemsOfAll(args, results))
+	m.start(1, lastStart(dim, op.Size, op.Step))
+	step := m.step(m.store(op.Size, "j", m.load(0, dim, fmt.Sprintf("%s(start) + j * %d", m.typ, op.Step))))
+	return u.kernel(0, []Step{step}, "moves"), nil
+}
+
+// compileUnslice puts the operand into zeros where another operand says.
+func compileUnslice(op graph.Unslice, args, results []Operand) (*Kernel, error) {
+	u := newUnit(args, results)
+	outer, size, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	m := newMover("unslice", u, args[0].DType, outer, op.Size, inner, elemsOfAll(args, results))
+	m.start(1, lastStart(op.Size, size, op.Step))
+	step := m.step(fmt.Sprintf("const %s k = j - %s(start);", m.typ, m.typ),
+		fmt.Sprintf("const bool inside = k >= 0 && k %% %d == 0 && k / %d < %d;", op.Step, op.Step, size),
+		m.store(op.Size, "j", "inside ? "+m.load(0, size, fmt.Sprintf("k / %d", op.Step))+" : "+m.value(args[0].DType, 0)))
+	return u.kernel(0, []Step{step}, "moves"), nil
+}
+
+// value is W times a number.
+func (m *mover) value(d graph.DType, x float64) string { return "splat<W>(" + literal(d, x, nil) + ")" }
+
+// compileUpdateSlice writes an operand over part of an axis of another; in place, that part alone.
+func compileUpdateSlice(op graph.UpdateSlice, args, results []Operand) (*Kernel, error) {
+	u := newUnit(args, results)
+	outer, dim, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	size := args[1].Layout.Shape.At(op.Axis)
+	rows := dim
+	if results[0].Over == 1 {
+		rows = size
+	}
+	m := newMover("update_slice", u, args[0].DType, outer, rows, inner, elemsOfAll(args, results))
+	m.start(2, dim-size)
+	var step Step
+	if results[0].Over == 1 {
+		step = m.step(m.store(dim, fmt.Sprintf("(%s(start) + j)", m.typ), m.load(1, size, "j")))
+	} else {
+		step = m.step(fmt.Sprintf("const %s k = j - %s(start);", m.typ, m.typ), fmt.Sprintf("const bool inside = k >= 0 && k < %d;", size),
+			m.store(dim, "j", "inside ? "+m.load(1, size, "k")+" : "+m.load(0, dim, "j")))
+	}
+	return u.kernel(0, []Step{step}, "moves"), nil
+}
+
+// compileGather copies the rows that indices name.
+func compileGather(op graph.Gather, args, results []Operand) (*Kernel, error) {
+	u := newUnit(args, results)
+	outer, dim, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	count := args[1].Layout.Shape.Elems()
+	m := newMover("gather", u, args[0].DType, outer, count, inner, elemsOfAll(args, results))
+	at := fmt.Sprintf("const i64 k = checked_index(%s%s, j, %d, %s);", u.arg(1), offsetOf(args[1]), dim, u.status())
+	step := m.step(at, m.store(count, "j", "k < 0 ? "+m.value(args[0].DType, 0)+" : "+m.load(0, dim, m.typ+"(k)")))
+	if outer*inner == 0 && count > 0 { // indices are checked even where there is nothing to copy
+		u.text.Reset()
+		m.outer, m.inner, m.w = 1, 1, 1
+		step = m.step(at, "(void)k;")
+	}
+	return u.kernel(0, []Step{step}, "moves"), nil
+}
+
+// compilePad puts the operand into the middle of a value.
+func compilePad(op graph.Pad, args, results []Operand) (*Kernel, error) {
+	u := newUnit(args, results)
+	s, t := args[0].Layout.Shape, results[0].Layout.Shape
+	if t.Elems() == 0 {
+		return &Kernel{}, nil
+	}
+	typ := indexType(t.Elems())
+	var runs []run
+	at, inside := []string{}, []string{"true"}
+	for i, stride := range s.Strides() {
+		runs = append(runs, run{t.At(i), i, fmt.Sprint("c", i)})
+		k := fmt.Sprintf("(c%d - %d)", i, op.Lo.At(i))
+		if s.At(i) != t.At(i) {
+			inside = append(inside, fmt.Sprintf("%s >= 0 && %s < %d", k, k, s.At(i)))
+		}
+		at = append(at, fmt.Sprintf("%s * %s(%d)", k, typ, stride))
+	}
+	at = append(at, fmt.Sprint(args[0].Layout.Offset))
+	d := args[0].DType
+	u.elements("pad", typ, t.Elems(), split("e", typ, runs, false, "  "),
+		fmt.Sprintf("const bool inside = %s;", strings.Join(inside, " && ")),
+		fmt.Sprintf("%s[%d + e] = inside ? %s[%s] : convert<%s>(%s);", u.result(0), results[0].Layout.Offset, u.arg(0),
+			strings.Join(at, " + "), ctype(d), literal(d, op.Value, nil)))
+	return u.kernel(0, []Step{u.elementStep("pad", t.Elems())}), nil
+}
+
+// elements writes an entry that does something for each of n elements e.
+func (u *unit) elements(entry, typ string, n int, coordinates string, lines ...string) {
+	u.printf("KERNEL(%s, %d, 1) {\n  const %s e = %s(blockIdx.x) * %d + int(threadIdx.x);\n  if (e >= %d) return;\n%s", entry, blockThreads,
+		typ, typ, blockThreads, n, coordinates)
+	for _, l := range lines {
+		u.printf("  %s\n", l)
+	}
+	u.printf("}\n\n")
+}
+
+// elementStep is the start of such an entry.
+func (u *unit) elementStep(entry string, n int) Step {
+	return Step{Entry: entry, Grid: [3]int{ceilDiv(n, blockThreads), 1, 1}, Block: blockThreads}
+}
+
+// compileConcat copies each operand to its place.
+func compileConcat(op graph.Concat, args, results []Operand, cfg Config) (*Kernel, error) {
+	var pieces []piece
+	start := 0
+	for i, a := range args {
+		to, size := results[0], a.Layout.Shape.At(op.Axis)
+		to.Layout = to.Layout.Slice(op.Axis, start, size, 1)
+		start += size
+		b := graph.NewBuilder("copy")
+		b.Output("y", b.Input("x", a.Type()))
+		body, err := b.Graph()
+		if err != nil {
+			return nil, err
+		}
+		pieces = append(pieces, piece{graph.Segment{Body: body, Args: []int{i}, Results: []int{0}}, []Operand{a}, []Operand{to}})
+	}
+	return compilePieces(pieces, cfg)
+}

@@ -1,0 +1,282 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"fusec/graph"
+	kernels "fusec/kernels/cuda"
+	"fusec/kernels/ref"
+	"fusec/kernels/ref/cases"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// pick draws 1 to n.
+func (l *list) pick(n int) int { return 1 + l.r.IntN(n) }
+
+// dims draws a shape of the given rank, at times with sizes of one.
+func (l *list) dims(rank int) []int {
+	d := make([]int, rank)
+	for i := range d {
+		d[i] = []int{1, 2, 3, 4, 5, 7, 8, 12, 16, 33}[l.r.IntN(10)]
+	}
+	return d
+}
+
+func number(v int) *graph.Tensor {
+	t := graph.NewTensor(graph.TypeOf(graph.I64))
+	t.Data.([]int64)[0] = int64(v)
+	return t
+}
+
+// below draws indices below n.
+func (l *list) below(n int, d graph.DType, dims ...int) *graph.Tensor {
+	return cases.Arg{Type: graph.TypeOf(d, dims...), Lo: 0, Hi: float64(n)}.Draw(l.r)
+}
+
+var everyType = []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool, graph.BF16, graph.F16}
+
+// TestMoves moves elements of all types.
+func TestMoves(t *testing.T) {
+	l := newList(30)
+	for i := range 42 {
+		d := everyType[i%len(everyType)]
+		rank := l.pick(4)
+		axis := l.r.IntN(rank)
+		s := l.dims(rank)
+		with := func(n int) []int {
+			c := append([]int(nil), s...)
+			c[axis] = n
+			return c
+		}
+		x := l.tensor(d, s...)
+		size, step := l.r.IntN(s[axis]+1), l.pick(2)
+		for size > 0 && (size-1)*step >= s[axis] {
+			size--
+		}
+		start := number(l.r.IntN(max(s[axis]-max(size-1, 0)*step, 1)))
+		l.add(graph.Slice{Axis: axis, Size: size, Step: step}, x, start)
+		l.add(graph.Unslice{Axis: axis, Size: s[axis], Step: step}, l.tensor(d, with(size)...), start)
+		part := l.r.IntN(s[axis] + 1)
+		l.add(graph.UpdateSlice{Axis: axis}, x, l.tensor(d, with(part)...), number(l.r.IntN(s[axis]-part+1)))
+		l.add(graph.Concat{Axis: axis}, x, l.tensor(d, with(l.r.IntN(6))...), l.tensor(d, with(3)...))
+		var lo, hi []int
+		for range rank {
+			lo, hi = append(lo, l.r.IntN(4)), append(hi, l.r.IntN(4))
+		}
+		l.add(graph.Pad{Lo: graph.IntsOf(lo...), Hi: graph.IntsOf(hi...), Value: 1}, x)
+		index := []graph.DType{graph.I32, graph.I64}[i%2]
+		l.add(graph.Gather{Axis: axis}, x, l.below(s[axis], index, l.pick(5), l.pick(40)))
+	}
+	l.run(t)
+}
+
+// TestScatterAdd adds many updates to few rows, and few to many.
+func TestScatterAdd(t *testing.T) {
+	l := newList(31)
+	for i := range 24 {
+		d := everyType[i%4]
+		count, size := []int{0, 1, 5, 300, 700}[l.r.IntN(5)], []int{1, 3, 40, 600}[l.r.IntN(4)]
+		s := []int{count, l.pick(9)}
+		axis := l.r.IntN(2)
+		if axis == 1 {
+			s = []int{l.pick(3), count, l.pick(9)}
+		}
+		index := []graph.DType{graph.I32, graph.I64}[i%2]
+		l.add(graph.ScatterAdd{Axis: axis, Size: size}, l.below(size, index, count), l.tensor(d, s...))
+	}
+	l.run(t)
+}
+
+// TestWindows slides over images.
+func TestWindows(t *testing.T) {
+	l := newList(32)
+	for i := range 24 {
+		d := everyType[i%2]
+		n, c, h, w := l.pick(2), l.pick(3), 6+l.r.IntN(9), 6+l.r.IntN(9)
+		x := l.tensor(d, n, c, h, w)
+		pair := func(n int) graph.Ints { return graph.IntsOf(l.pick(n), l.pick(n)) }
+		pad := graph.IntsOf(l.r.IntN(3), l.r.IntN(3), l.r.IntN(3), l.r.IntN(3))
+		p := graph.Im2Col{Kernel: pair(3), Stride: pair(3), Dilation: pair(2), Pad: pad}
+		l.add(p, x)
+		patches, err := graph.InfoOf(p).Infer(p, []graph.Type{x.Type})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.add(graph.Col2Im{Kernel: p.Kernel, Stride: p.Stride, Dilation: p.Dilation, Pad: pad, H: h, W: w},
+			l.tensor(d, patches[0].Shape.Slice()...))
+		pool := graph.Pool{Fn: graph.PoolFn(i / 2 % 2), CountPad: i/4%2 == 0, Kernel: pair(4), Stride: pair(4), Pad: pad}
+		l.add(pool, x)
+		y, err := graph.InfoOf(pool).Infer(pool, []graph.Type{x.Type})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.add(graph.PoolGrad(pool), x, l.tensor(d, y[0].Shape.Slice()...))
+		groups := l.pick(2)
+		conv := graph.Conv2D{Stride: p.Stride, Dilation: p.Dilation, Pad: pad, Groups: groups}
+		l.add(conv, l.tensor(d, n, 2*groups, h, w), l.tensor(d, 3*groups, 2, p.Kernel.At(0), p.Kernel.At(1)))
+	}
+	l.run(t)
+}
+
+// TestPoolSpecial has windows with ties, infinities and NaN, and windows that lie wholly in the padding.
+func TestPoolSpecial(t *testing.T) {
+	l := newList(33)
+	x := l.tensor(graph.F32, 2, 2, 9, 9)
+	for i := range 2 * 2 * 9 * 9 {
+		x.SetFloat(i, []float64{0, 1, 1, math.Inf(-1), math.Inf(1), math.NaN(), -1, 2, 2}[l.r.IntN(9)])
+	}
+	for _, pad := range []int{0, 3} {
+		op := graph.Pool{Kernel: graph.IntsOf(2, 3), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(pad, pad, pad, pad)}
+		l.add(op, x)
+		y, err := graph.InfoOf(op).Infer(op, []graph.Type{x.Type})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.add(graph.PoolGrad(op), x, l.tensor(graph.F32, y[0].Shape.Slice()...))
+	}
+	l.run(t)
+}
+
+// TestRoutes chooses among scores with ties and numbers that are never chosen.
+func TestRoutes(t *testing.T) {
+	l := newList(34)
+	for i := range 30 {
+		d := everyType[i%2]
+		tokens, experts := []int{1, 5, 40, 300}[l.r.IntN(4)], l.pick(70)
+		x := l.tensor(d, tokens, experts)
+		if i%3 > 0 {
+			for k := range tokens * experts {
+				if l.r.IntN(3) == 0 {
+					x.SetFloat(k, []float64{0, math.Copysign(0, -1), 1, math.Inf(-1), math.Inf(1), math.NaN(), -2}[l.r.IntN(7)])
+				}
+			}
+		}
+		l.add(graph.TopK{K: l.r.IntN(min(experts, 6) + 1)}, x)
+		l.add(graph.Route{K: l.pick(min(experts, 4)), Capacity: l.r.IntN(20)}, x)
+		l.add(graph.Route{ExpertChoice: true, Capacity: l.pick(20)}, x)
+	}
+	l.run(t)
+}
+
+// TestNorms normalises channels and groups of them.
+func TestNorms(t *testing.T) {
+	l := newList(35)
+	for i, s := range [][]int{{1, 1}, {5, 3}, {64, 30}, {3, 5, 7}, {2, 3, 7, 40}, {1, 2, 3, 4, 5}, {4, 0, 3}} {
+		d := everyType[i%2]
+		v := func(lo, hi float64) *graph.Tensor {
+			return cases.Arg{Type: graph.TypeOf(d, s[1]), Lo: lo, Hi: hi}.Draw(l.r)
+		}
+		for _, train := range []bool{true, false} {
+			l.add(graph.BatchNorm{Eps: 1e-3, Momentum: 0.9, Train: train}, l.tensor(d, s...), v(-2, 2), v(-2, 2), v(-2, 2), v(0.5, 2))
+		}
+	}
+	for i, c := range []struct {
+		groups int
+		shape  []int
+	}{{1, []int{1, 1}}, {2, []int{3, 8}}, {4, []int{2, 4, 9}}, {1, []int{3, 5, 17, 19}}, {3, []int{7, 6, 5}}, {2, []int{2, 4, 0}}, {2, []int{0, 4, 3}}} {
+		d := everyType[i%2]
+		l.add(graph.GroupNorm{Groups: c.groups, Eps: 1e-3}, l.tensor(d, c.shape...), l.tensor(d, c.shape[1]), l.tensor(d, c.shape[1]))
+	}
+	l.run(t)
+}
+
+// TestRowLengths has rows that stay in a few threads' registers, in a block's, and none.
+func TestRowLengths(t *testing.T) {
+	l := newList(36)
+	for i, n := range []int{1, 2, 3, 31, 32, 33, 63, 64, 100, 128, 129, 500, 512, 1000, 1027, 4096, 4100, 20000, 70001} {
+		rows := []int{1, 3, 40}[i%3]
+		if n > 5000 {
+			rows = 2
+		}
+		op, types, err := cases.Bodied(graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+			x := b.Add(graph.Cast{To: graph.F32}, in(graph.BF16, rows, n))
+			h := b.Unary(graph.GeluTanh, b.Binary(graph.Add, x, in(graph.F32, rows, n)))
+			y := b.Add(graph.LayerNorm{Eps: 1e-2}, h, in(graph.F32, n), in(graph.F32, n))
+			b.Output("", b.Add(graph.Cast{To: graph.BF16}, h))
+			b.Output("", y)
+			if rows > 1 && n > 1 {
+				b.Output("", b.Reduce(graph.Sum, b.Binary(graph.Mul, h, y), false, 0))
+			}
+			b.Output("", b.Add(graph.Softmax{Axis: 1}, y))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := l.add(op)
+		c.Name = fmt.Sprint(rows, "x", n)
+		for _, u := range types {
+			c.Args = append(c.Args, draw(l.r, u))
+		}
+	}
+	l.run(t)
+}
+
+// TestLayouts reads operands through any strides, in elementwise work and along rows.
+func TestLayouts(t *testing.T) {
+	l := newList(37)
+	for i := range 40 {
+		s := l.dims(l.pick(4))
+		d := everyType[i%2]
+		anchor := []graph.Anchor{graph.AnchorNone, graph.AnchorRow}[i/2%2]
+		op, types, err := cases.Bodied(anchor, func(b *graph.Builder, in cases.Inputs) {
+			x, y := in(d, s...), in(d, s...)
+			z := b.Binary(graph.Add, b.Binary(graph.Mul, x, y), in(d, s...))
+			b.Output("", z)
+			if anchor == graph.AnchorRow {
+				axis := l.r.IntN(len(s))
+				b.Output("", b.Binary(graph.Sub, z, b.Broadcast(b.Reduce(graph.Sum, z, true, axis), z.Type.Shape)))
+			} else {
+				perm := l.r.Perm(len(s))
+				b.Output("", b.Transpose(b.Unary(graph.Tanh, z), perm...))
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := l.add(op)
+		for _, u := range types {
+			c.Args = append(c.Args, draw(l.r, u))
+			c.ArgLayouts = append(c.ArgLayouts, cudatest.Layout(l.r, u.Shape, true))
+		}
+	}
+	l.run(t)
+}
+
+// TestRoPE reads heads through strides.
+func TestRoPE(t *testing.T) {
+	l := newList(38)
+	for i := range 12 {
+		x := l.tensor(everyType[i%2], l.pick(2), l.pick(3), l.pick(9), 2*l.pick(9))
+		c := l.add(graph.RoPE{Base: 10000, Interleaved: i%3 == 0, Inverse: i%5 == 0}, x, number(l.r.IntN(100000)))
+		c.ArgLayouts = []graph.Layout{cudatest.Layout(l.r, x.Type.Shape, false)}
+	}
+	l.run(t)
+}
+
+// TestReports finds what kernels cannot do.
+func TestReports(t *testing.T) {
+	l := newList(39)
+	x := l.tensor(graph.F32, 5, 7)
+	nothing := []ref.Value{} // is compared
+	fails := func(status kernels.StatusCode, op graph.Op, args ...*graph.Tensor) {
+		c := l.add(op, args...)
+		c.Status, c.Want = status, nothing
+	}
+	for _, start := range []int{-1, 4} {
+		fails(kernels.StatusStart, graph.Slice{Axis: 1, Size: 4, Step: 1}, x, number(start))
+		fails(kernels.StatusStart, graph.Unslice{Axis: 1, Size: 10, Step: 1}, x, number(start))
+		fails(kernels.StatusStart, graph.UpdateSlice{Axis: 0}, x, l.tensor(graph.F32, 2, 7), number(start))
+	}
+	fails(kernels.StatusStart, graph.Slice{Axis: 1, Size: 0, Step: 1}, x, number(8))
+	bad := l.below(5, graph.I64, 40)
+	bad.Data.([]int64)[17] = 5
+	fails(kernels.StatusIndex, graph.Gather{Axis: 0}, x, bad)
+	fails(kernels.StatusIndex, graph.Gather{Axis: 0}, l.tensor(graph.F32, 5, 0), bad)
+	fails(kernels.StatusIndex, graph.ScatterAdd{Axis: 0, Size: 5}, bad, l.tensor(graph.F32, 40, 3))
+	zero := graph.NewTensor(graph.TypeOf(graph.I32, 300))
+	fails(kernels.StatusDivision, graph.Binary{Fn: graph.Div}, zero, zero)
+	fails(kernels.StatusDivision, graph.Binary{Fn: graph.Pow}, zero, graph.Filled(graph.TypeOf(graph.I32), -1))
+	l.run(t)
+}

@@ -1,0 +1,51 @@
+// Random numbers, in the arithmetic of graph.RandomAt, and the rotations of graph.RoPE.
+
+// fraction maps a word to [0,1) by its 24 high bits.
+DEVICE double fraction(u32 w) { return double(w >> 8) * (1.0 / 16777216.0); }
+
+DEVICE Vec<double, 4> uniform_block(uint4 w, double a, double b) {
+  const u32 words[4] = {w.x, w.y, w.z, w.w};
+  Vec<double, 4> r;
+#pragma unroll
+  for (int i = 0; i < 4; i++) r[i] = a + (b - a) * fraction(words[i]);
+  return r;
+}
+
+// normal_block is two pairs by the transform of Box and Muller.
+DEVICE Vec<double, 4> normal_block(uint4 w, double a, double b) {
+  const u32 words[4] = {w.x, w.y, w.z, w.w};
+  Vec<double, 4> r;
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const double radius = op::sqrt(-2.0 * op::log(fraction(words[i]) + 1.0 / 16777216.0));
+    const double angle = 6.283185307179586 * fraction(words[i + 1]);
+    r[i] = a + b * radius * op::cos(angle);
+    r[i + 1] = a + b * radius * op::sin(angle);
+  }
+  return r;
+}
+
+// bernoulli_block is 1 where a word is below the threshold, or always.
+DEVICE Vec<double, 4> bernoulli_block(uint4 w, double, double, u32 threshold, bool always) {
+  const u32 words[4] = {w.x, w.y, w.z, w.w};
+  Vec<double, 4> r;
+#pragma unroll
+  for (int i = 0; i < 4; i++) r[i] = always || words[i] < threshold ? 1.0 : 0.0;
+  return r;
+}
+
+// rope_angle puts the cosine and sine of pair e % (d/2) at position start + e / (d/2) into a table.
+template <class T> DEVICE void rope_angle(T *table, i64 e, int d, double base, i64 start, bool inverse) {
+  const int j = int(e % (d / 2));
+  const double angle = double(start + e / (d / 2)) * op::pow(base, -2.0 * j / d);
+  const double s = op::sin(angle);
+  table[2 * e] = T(op::cos(angle));
+  table[2 * e + 1] = T(inverse ? -s : s);
+}
+
+// rope_turn turns the pair that stands at x and second elements behind it.
+template <class T, class L> DEVICE void rope_turn(const T *x, i64 second, T *y, i64 to, const L *angle) {
+  const L u = convert<L>(x[0]), v = convert<L>(x[second]), c = angle[0], s = angle[1];
+  y[0] = convert<T>(u * c - v * s);
+  y[to] = convert<T>(v * c + u * s);
+}

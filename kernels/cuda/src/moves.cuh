@@ -1,0 +1,17 @@
+// What operations share that read or write where an operand says.
+
+// slice_start reads where a slice begins, and reports it if that is outside 0..last.
+DEVICE bool slice_start(const i64 *p, i64 last, Status *status, i64 *start) {
+  *start = *p;
+  if (*start >= 0 && *start <= last) return true;
+  if (blockIdx.x == 0 && threadIdx.x == 0) fail(status, STATUS_START, 0, *start, last);
+  return false;
+}
+
+// checked_index is index number i, or −1 if it is outside 0..dim−1, which is reported.
+template <class I> DEVICE i64 checked_index(const I *indices, i64 i, i64 dim, Status *status) {
+  const i64 k = indices[i];
+  if (k >= 0 && k < dim) return k;
+  fail(status, STATUS_INDEX, i, k, dim);
+  return -1;
+}

@@ -1,0 +1,165 @@
+// Choices of the largest: of a row, by tokens of experts, and by experts of tokens.
+
+// ahead reports whether x at i comes before y at j in falling order: of equal ones the first comes first, NaN last.
+template <class T> DEVICE bool ahead(T x, i64 i, T y, i64 j) {
+  if (x > y || (y != y && x == x)) return true;
+  if (x < y || (x != x && y == y)) return false;
+  return i < j;
+}
+
+// top_k has a warp find the K largest of n elements, and its first thread hand them to f, in falling order.
+template <int K, class T, class F> DEVICE void top_k(const T *x, i64 n, F f) {
+  const int lane = int(threadIdx.x) % 32;
+  T last = 0;
+  i64 at = -1;
+  for (int k = 0; k < K; k++) {
+    T best = 0;
+    i64 where = -1;
+    for (i64 i = lane; i < n; i += 32) {
+      const T v = x[i];
+      if (k > 0 && !ahead(last, at, v, i)) continue;  // had already
+      if (where < 0 || ahead(v, i, best, where)) {
+        best = v;
+        where = i;
+      }
+    }
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      const T v = __shfl_xor_sync(0xffffffffu, best, step);
+      const i64 i = __shfl_xor_sync(0xffffffffu, where, step);
+      if (i >= 0 && (where < 0 || ahead(v, i, best, where))) {
+        best = v;
+        where = i;
+      }
+    }
+    last = best;
+    at = where;
+    if (lane == 0) f(k, best, where);
+  }
+}
+
+// Ranked takes what top_k finds as the values and indices of a row; Chosen as the experts of a token.
+template <class T> struct Ranked {
+  T *values;
+  i64 *indices;
+  DEVICE void operator()(int k, T x, i64 i) const {
+    values[k] = x;
+    indices[k] = i;
+  }
+};
+
+// wanted reports whether a score is neither NaN nor −Inf.
+template <class T> DEVICE bool wanted(T x) { return x - x == T(0) || x > T(0); }
+
+struct Chosen {
+  i32 *experts;  // −1 for none
+  template <class T> DEVICE void operator()(int k, T x, i64 i) const { experts[k] = wanted(x) ? i32(i) : -1; }
+};
+
+// place_among is how many threads before this one have the flag set, and how many in all.
+template <int THREADS> DEVICE i32 place_among(bool flag, i32 *total, i32 *room) {
+  const u32 votes = __ballot_sync(0xffffffffu, flag);
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  __syncthreads();  // of what was read before
+  if (lane == 0) room[warp] = __popc(votes);
+  __syncthreads();
+  i32 before = 0, sum = 0;
+  for (int i = 0; i < THREADS / 32; i++) {
+    if (i == warp) before = sum;
+    sum += room[i];
+  }
+  *total = sum;
+  return before + __popc(votes & ((1u << lane) - 1));
+}
+
+// send_first sends to a block's expert the tokens that chose it first, in their order, then those that chose it second,
+// and so on; beyond CAPACITY, if that is not 0, they are dropped.
+template <int THREADS, int K, int CAPACITY>
+DEVICE void send_first(const i32 *choice, i64 tokens, i64 experts, bool *sent, i64 *dropped, i32 *room) {
+  const i64 expert = blockIdx.x;
+  i64 load = 0;
+  for (int k = 0; k < K; k++) {
+    for (i64 base = 0; base < tokens; base += THREADS) {
+      const i64 token = base + threadIdx.x;
+      const bool mine = token < tokens && choice[token * K + k] == expert;
+      i32 total;
+      const i64 place = load + place_among<THREADS>(mine, &total, room);
+      if (mine && (CAPACITY == 0 || place < CAPACITY)) sent[token * experts + expert] = true;
+      load += total;
+    }
+  }
+  if (CAPACITY > 0 && load > CAPACITY && threadIdx.x == 0) dropped[expert] = load - CAPACITY;
+}
+
+// Key<T>::of maps scores to integers in the same order; of what is not wanted it is 0.
+template <class T> struct Key;
+template <> struct Key<float> {
+  typedef u32 type;
+  static DEVICE u32 of(float x) {
+    if (!wanted(x)) return 0;
+    const u32 u = float_to_bits(x == 0.0f ? 0.0f : x);
+    return u >> 31 ? ~u : u | 0x80000000u;
+  }
+};
+template <> struct Key<double> {
+  typedef u64 type;
+  static DEVICE u64 of(double x) {
+    if (!wanted(x)) return 0;
+    union { double d; u64 u; } v;
+    v.d = x == 0.0 ? 0.0 : x;
+    return v.u >> 63 ? ~v.u : v.u | 1ull << 63;
+  }
+};
+
+// count_all adds up the numbers of a block's threads; all get the sum.
+template <int THREADS> DEVICE i32 count_all(i32 n, i32 *room) {
+  room[threadIdx.x] = n;
+  __syncthreads();
+  for (int step = THREADS / 2; step > 0; step /= 2) {
+    if (int(threadIdx.x) < step) room[threadIdx.x] += room[threadIdx.x + step];
+    __syncthreads();
+  }
+  n = room[0];
+  __syncthreads();
+  return n;
+}
+
+// take_best has a block's expert take the CAPACITY tokens that score it highest, of equal ones the first. The least key
+// that is taken is found bit by bit.
+template <int THREADS, class T>
+DEVICE void take_best(const T *scores, i64 tokens, i64 experts, i64 capacity, bool *sent, i32 *room) {
+  typedef typename Key<T>::type key;
+  const i64 expert = blockIdx.x;
+  key least_key = 0;
+  i64 above = 0;  // with greater keys than the least
+  for (int bit = int(sizeof(key)) * 8 - 1; bit >= -1; bit--) {
+    const key tried = bit < 0 ? least_key + 1 : least_key | key(1) << bit;
+    i32 n = 0;
+    for (i64 t = threadIdx.x; t < tokens; t += THREADS) n += Key<T>::of(scores[t * experts + expert]) >= tried;
+    n = count_all<THREADS>(n, room);
+    if (bit < 0) above = n;
+    else if (n >= capacity) least_key = tried;
+  }
+  i64 ties = 0;
+  for (i64 base = 0; base < tokens; base += THREADS) {
+    const i64 t = base + threadIdx.x;
+    const key k = t < tokens ? Key<T>::of(scores[t * experts + expert]) : 0;
+    const bool tie = k == least_key && k != 0;
+    i32 total;
+    const i64 place = ties + place_among<THREADS>(tie, &total, room);
+    if (k > least_key || (tie && above + place < capacity)) sent[t * experts + expert] = true;
+    ties += total;
+  }
+}
+
+// count_lost counts the tokens that no expert took.
+template <int THREADS> DEVICE void count_lost(const bool *sent, i64 tokens, i64 experts, i64 *dropped, i32 *room) {
+  i32 n = 0;
+  for (i64 t = threadIdx.x; t < tokens; t += THREADS) {
+    bool taken = false;
+    for (i64 e = 0; e < experts; e++) taken = taken || sent[t * experts + e];
+    n += !taken;
+  }
+  n = count_all<THREADS>(n, room);
+  if (threadIdx.x == 0) dropped[0] = n;
+}

@@ -1,0 +1,145 @@
+// Windows that slide over images [N, C, H, WIDTH]: patches and their sums, pools and their gradients. Each function
+// computes element e of the result. P says how the KH·KW taps of a window stand: at position (oy, ox) of OH·OW the first
+// at row oy·SY − TOP, the others DY and DX apart.
+
+// im2col is an element of patches [N, OH, OW, C·KH·KW].
+template <class P, class T> DEVICE T im2col(const T *x, i64 e) {
+  const int kx = int(e % P::KW), ky = int(e / P::KW % P::KH);
+  i64 q = e / (P::KW * P::KH);
+  const int c = int(q % P::C);
+  q /= P::C;
+  const int ox = int(q % P::OW), oy = int(q / P::OW % P::OH);
+  const i64 n = q / (P::OW * P::OH);
+  const int row = oy * P::SY - P::TOP + ky * P::DY, col = ox * P::SX - P::LEFT + kx * P::DX;
+  if (row < 0 || row >= P::H || col < 0 || col >= P::WIDTH) return T{};
+  return x[((n * P::C + c) * P::H + row) * P::WIDTH + col];
+}
+
+// Spot is an element of an image [N, C, H, WIDTH].
+template <class P> struct Spot {
+  i64 plane;
+  int row, col;
+  DEVICE explicit Spot(i64 e) : plane(e / (i64(P::H) * P::WIDTH)), row(int(e / P::WIDTH % P::H)), col(int(e % P::WIDTH)) {}
+};
+
+// col2im is the sum of an element's places in patches.
+template <class P, class L, class T> DEVICE L col2im(const T *y, i64 e) {
+  const Spot<P> at(e);
+  const i64 n = at.plane / P::C, c = at.plane % P::C;
+  L sum = 0;
+  for (int ky = 0; ky < P::KH; ky++) {
+    const int top = at.row + P::TOP - ky * P::DY, oy = top / P::SY;
+    if (top < 0 || top % P::SY != 0 || oy >= P::OH) continue;
+    for (int kx = 0; kx < P::KW; kx++) {
+      const int left = at.col + P::LEFT - kx * P::DX, ox = left / P::SX;
+      if (left < 0 || left % P::SX != 0 || ox >= P::OW) continue;
+      sum = op::add(sum, convert<L>(y[((n * P::OH + oy) * P::OW + ox) * (i64(P::C) * P::KH * P::KW) + (c * P::KH + ky) * P::KW + kx]));
+    }
+  }
+  return sum;
+}
+
+// View is the part of a window that lies inside the image: rows top to bottom−1, columns left to right−1.
+template <class P> struct View {
+  int top, bottom, left, right;
+  DEVICE View(int oy, int ox) {
+    const int y = oy * P::SY - P::TOP, x = ox * P::SX - P::LEFT;
+    top = y < 0 ? 0 : y;
+    left = x < 0 ? 0 : x;
+    bottom = least(y + P::KH, P::H);
+    right = least(x + P::KW, P::WIDTH);
+  }
+  // count is the number of elements that a mean is taken of.
+  template <bool PADDED> DEVICE int count() const {
+    if (PADDED) return P::KH * P::KW;
+    return bottom > top && right > left ? (bottom - top) * (right - left) : 0;
+  }
+};
+
+// largest is the place in a plane of the first of the largest elements of a view, or of the first NaN; −1 of nothing.
+template <class P, class T> DEVICE int largest(const T *plane, View<P> v) {
+  int best = -1;
+  T most = T(0);
+  for (int row = v.top; row < v.bottom; row++) {
+    for (int col = v.left; col < v.right; col++) {
+      const T x = plane[row * P::WIDTH + col];
+      if (best < 0 || x > most || (x != x && most == most)) {
+        best = row * P::WIDTH + col;
+        most = x;
+      }
+    }
+  }
+  return best;
+}
+
+// max_pool and avg_pool are elements of pools [N, C, OH, OW].
+template <class P, class T> DEVICE T max_pool(const T *x, i64 e) {
+  const T *plane = x + e / (i64(P::OH) * P::OW) * (i64(P::H) * P::WIDTH);
+  const int k = largest<P>(plane, View<P>(int(e / P::OW % P::OH), int(e % P::OW)));
+  return k < 0 ? T(bits_to_float(0xff800000u)) : plane[k];
+}
+template <class P, bool PADDED, class T> DEVICE T avg_pool(const T *x, i64 e) {
+  const T *plane = x + e / (i64(P::OH) * P::OW) * (i64(P::H) * P::WIDTH);
+  const View<P> v(int(e / P::OW % P::OH), int(e % P::OW));
+  T sum = 0;
+  for (int row = v.top; row < v.bottom; row++) {
+    for (int col = v.left; col < v.right; col++) sum += plane[row * P::WIDTH + col];
+  }
+  return sum / T(v.template count<PADDED>());
+}
+
+// each_window calls f with the position of every window that an element lies in.
+template <class P, class F> DEVICE void each_window(Spot<P> at, F f) {
+  const int y = at.row + P::TOP, x = at.col + P::LEFT;
+  const int top = y < P::KH ? 0 : (y - P::KH) / P::SY + 1, left = x < P::KW ? 0 : (x - P::KW) / P::SX + 1;
+  for (int oy = top; oy * P::SY <= y && oy < P::OH; oy++) {
+    for (int ox = left; ox * P::SX <= x && ox < P::OW; ox++) f(oy, ox);
+  }
+}
+
+template <class P, class T> DEVICE T max_pool_grad(const T *x, const T *dy, i64 e) {
+  const Spot<P> at(e);
+  const T *plane = x + at.plane * (i64(P::H) * P::WIDTH);
+  T sum = 0;
+  each_window<P>(at, [&](int oy, int ox) {
+    if (largest<P>(plane, View<P>(oy, ox)) == at.row * P::WIDTH + at.col) sum += dy[(at.plane * P::OH + oy) * P::OW + ox];
+  });
+  return sum;
+}
+template <class P, bool PADDED, class T> DEVICE T avg_pool_grad(const T *, const T *dy, i64 e) {
+  const Spot<P> at(e);
+  T sum = 0;
+  each_window<P>(at, [&](int oy, int ox) {
+    sum += dy[(at.plane * P::OH + oy) * P::OW + ox] / T(View<P>(oy, ox).template count<PADDED>());
+  });
+  return sum;
+}
+
+// Strides are those of a value of four axes, in elements.
+template <i64 A, i64 B, i64 C, i64 D> struct Strides {
+  static DEVICE i64 at(i64 a, i64 b, i64 c, i64 d) { return a * A + b * B + c * C + d * D; }
+};
+
+// conv is elements e to e+W−1 of a convolution's result [N, O, OH, OW], of images x and filters w, in L.
+template <class P, int W, class L, int O, int G, class XS, class WS, class T> DEVICE Vec<L, W> conv(const T *x, const T *w, i64 e) {
+  constexpr int per = P::C / G;
+  Vec<L, W> r;
+  for (int i = 0; i < W; i++, e++) {
+    const int ox = int(e % P::OW), oy = int(e / P::OW % P::OH), o = int(e / (i64(P::OW) * P::OH) % O);
+    const i64 n = e / (i64(P::OW) * P::OH * O);
+    L sum = 0;
+    for (int c = 0; c < per; c++) {
+      for (int ky = 0; ky < P::KH; ky++) {
+        const int row = oy * P::SY - P::TOP + ky * P::DY;
+        if (row < 0 || row >= P::H) continue;
+        for (int kx = 0; kx < P::KW; kx++) {
+          const int col = ox * P::SX - P::LEFT + kx * P::DX;
+          if (col < 0 || col >= P::WIDTH) continue;
+          sum += convert<L>(x[XS::at(n, o / (O / G) * per + c, row, col)]) * convert<L>(w[WS::at(o, c, ky, kx)]);
+        }
+      }
+    }
+    r[i] = sum;
+  }
+  return r;
+}

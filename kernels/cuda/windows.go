@@ -1,0 +1,68 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// window writes the constants of how a kernel slides over images [images, channels, height, width]. It has
+// [outHeight, outWidth] positions.
+func (u *unit) window(kernel, stride, dilation, pad graph.Ints, image graph.Shape, outHeight, outWidth int) {
+	u.printf("struct Problem {\n  static constexpr int KH = %d, KW = %d, SY = %d, SX = %d, DY = %d, DX = %d, TOP = %d, LEFT = %d;\n",
+		kernel.At(0), kernel.At(1), stride.At(0), stride.At(1), dilation.At(0), dilation.At(1), pad.At(0), pad.At(1))
+	u.printf("  static constexpr int C = %d, H = %d, WIDTH = %d, OH = %d, OW = %d;\n};\n\n", image.At(1), image.At(2), image.At(3),
+		outHeight, outWidth)
+}
+
+// compileWindows makes a kernel that computes each of n elements by a function of windows.cuh.
+func compileWindows(u *unit, entry string, n int, call string) *Kernel {
+	if n == 0 {
+		return &Kernel{}
+	}
+	u.elements(entry, "i64", n, "", fmt.Sprintf("%s[%d + e] = %s;", u.result(0), u.results[0].Layout.Offset, call))
+	return u.kernel(0, []Step{u.elementStep(entry, n)}, "windows")
+}
+
+func (u *unit) at(arg int) string { return u.arg(arg) + offsetOf(u.args[arg]) }
+
+// compileIm2Col turns images into patches.
+func compileIm2Col(op graph.Im2Col, args, results []Operand) *Kernel {
+	u := newUnit(args, results)
+	t := results[0].Layout.Shape
+	u.window(op.Kernel, op.Stride, op.Dilation, op.Pad, args[0].Layout.Shape, t.At(1), t.At(2))
+	return compileWindows(u, "im2col", t.Elems(), fmt.Sprintf("im2col<Problem>(%s, e)", u.at(0)))
+}
+
+// compileCol2Im sums patches into images.
+func compileCol2Im(op graph.Col2Im, args, results []Operand) *Kernel {
+	u := newUnit(args, results)
+	s, t := args[0].Layout.Shape, results[0].Layout.Shape
+	u.window(op.Kernel, op.Stride, op.Dilation, op.Pad, t, s.At(1), s.At(2))
+	d := ctype(args[0].DType)
+	return compileWindows(u, "col2im", t.Elems(), fmt.Sprintf("convert<%s>(col2im<Problem, %s>(%s, e))", d, lane(args[0].DType), u.at(0)))
+}
+
+// compilePool takes the maximum or mean of each window.
+func compilePool(op graph.Pool, args, results []Operand) *Kernel {
+	u := newUnit(args, results)
+	t := results[0].Layout.Shape
+	u.window(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, args[0].Layout.Shape, t.At(2), t.At(3))
+	return compileWindows(u, "pool", t.Elems(), fmt.Sprintf("%s_pool<Problem%s>(%s, e)", op.Fn, countPad(op), u.at(0)))
+}
+
+func countPad(op graph.Pool) string {
+	if op.Fn == graph.AvgPool {
+		return fmt.Sprintf(", %v", op.CountPad)
+	}
+	return ""
+}
+
+// compilePoolGrad gives each element what the windows that it lies in hand to it.
+func compilePoolGrad(op graph.PoolGrad, args, results []Operand) *Kernel {
+	u := newUnit(args, results)
+	s, t := args[1].Layout.Shape, results[0].Layout.Shape
+	u.window(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, t, s.At(2), s.At(3))
+	return compileWindows(u, "pool_grad", t.Elems(), fmt.Sprintf("%s_pool_grad<Problem%s>(%s, %s, e)", op.Fn, countPad(graph.Pool(op)),
+		u.at(0), u.at(1)))
+}
