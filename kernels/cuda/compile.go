@@ -16,12 +16,14 @@ func Compile(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) 
 	switch f.Anchor {
 	case graph.AnchorNone:
 		return compileElementwise(f, args, results, cfg)
-	case graph.AnchorAttention:
-		return compileAttention(f, args, results, cfg)
 	case graph.AnchorMatMul:
 		return compileMatMul(f, args, results, cfg)
 	case graph.AnchorConv:
 		return compileConv(f, args, results, cfg)
+	case graph.AnchorMoE:
+		return compileMoE(f, args, results, cfg)
+	case graph.AnchorAttention:
+		return compileAttention(f, args, results, cfg)
 	case graph.AnchorRow:
 		return compileRows(f, args, results, cfg)
 	}

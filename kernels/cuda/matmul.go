@@ -46,6 +46,7 @@ type matmul struct {
 	sums   []columnSum
 	sum    string // C++ type of the column sums
 	update bool   // a result is a State or Param
+	rows   int    // of the tile, where that is settled; such products are not split
 }
 
 // A columnSum is a result that sums a value over all rows.
@@ -115,11 +116,12 @@ const finishRows = 16
 // A cut is how a template divides a product among blocks of threads.
 type cut struct {
 	bm, bn  int    // the tile of a block
+	bk      int    // steps along k at a time
 	splits  int    // parts that k is cut into
 	threads int    // of a block
 	blocks  int    // on a multiprocessor at once, at least
 	shared  int    // bytes for a body with the column sums
-	call    string // the template with its arguments; %s are the Body, its value and where column sums go
+	call    string // the template with its arguments; %s are the Body, its value, the Piece and where column sums go
 	source  []string
 }
 
@@ -144,12 +146,13 @@ func (m *matmul) kernel() *Kernel {
 	tiles := m.batch * ceilDiv(m.m, c.bm) * ceilDiv(m.n, c.bn)
 	m.printf("KERNEL(matmul, %d, %d) {\n%s", c.threads, c.blocks, check)
 	m.printf("  const Spot spot = spot_of<Problem, %d, %d, %d>(blockIdx.x);\n  ", c.bm, c.bn, c.splits)
+	piece := fmt.Sprintf("piece_of<Problem, %d, %d>(%s, %s, spot)", c.bk, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
 	if c.splits == 1 {
-		m.printf(c.call+";\n}\n", "Body", "Body{p}", partial)
+		m.printf(c.call+";\n}\n", "Body", "Body{p}", piece, partial)
 	} else {
 		parts := m.scratch(lane(m.acc), "parts", k.Scratch)
 		k.Scratch += int64(c.splits) * int64(m.batch) * int64(m.m) * int64(m.n) * int64(m.acc.Size())
-		m.printf(c.call+";\n}\n", "Partial<Problem>", fmt.Sprintf("Partial<Problem>{%s, spot.split}", parts), "(float *)nullptr")
+		m.printf(c.call+";\n}\n", "Partial<Problem>", fmt.Sprintf("Partial<Problem>{%s, spot.split}", parts), piece, "(float *)nullptr")
 		m.printf("\nKERNEL(finish, 256, 1) {\n%s  finish_split<Problem, Body, %d, %d>(Body{p}, %s, %s);\n}\n",
 			check, c.splits, finishRows, parts, partial)
 	}

@@ -38,7 +38,7 @@ func (m *matmul) math() string {
 	case m.a.dtype != graph.F32:
 		return ""
 	case m.cfg.Precision == F32:
-		return "Split"
+		return "Split<>"
 	}
 	return "Tf32"
 }
@@ -46,7 +46,7 @@ func (m *matmul) math() string {
 // mmaTiles are the tiles to choose from, for elements of 2 and of 4 bytes.
 var mmaTiles = map[int][]Tile{
 	2: {
-		{M: 128, N: 128, K: 64, WarpsM: 2, WarpsN: 4, WarpsK: 1, Stages: 3, Blocks: 1},
+		{M: 128, N: 128, K: 32, WarpsM: 2, WarpsN: 4, WarpsK: 1, Stages: 4, Blocks: 2},
 		{M: 128, N: 64, K: 64, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
 		{M: 64, N: 64, K: 64, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
 		{M: 64, N: 32, K: 64, WarpsM: 2, WarpsN: 1, WarpsK: 2, Stages: 4, Blocks: 2},
@@ -54,14 +54,15 @@ var mmaTiles = map[int][]Tile{
 	},
 	4: {
 		{M: 128, N: 128, K: 32, WarpsM: 2, WarpsN: 4, WarpsK: 1, Stages: 3, Blocks: 1},
-		{M: 128, N: 64, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
+		{M: 64, N: 128, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
 		{M: 64, N: 64, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
 		{M: 64, N: 32, K: 32, WarpsM: 2, WarpsN: 1, WarpsK: 2, Stages: 4, Blocks: 2},
-		{M: 32, N: 32, K: 32, WarpsM: 1, WarpsN: 1, WarpsK: 4, Stages: 4, Blocks: 2},
+		{M: 32, N: 32, K: 32, WarpsM: 1, WarpsN: 2, WarpsK: 4, Stages: 4, Blocks: 2},
 	},
 }
 
-// tile chooses a tile: one that was measured, or the largest of which there are enough for all multiprocessors.
+// tile chooses a tile: one that was measured, or the largest of which there are enough for
+// seven in ten multiprocessors.
 func (m *matmul) tile(math string) Tile {
 	if tuned := m.cfg.Tuning; tuned != nil {
 		if t, ok := tuned.Tiles[Product{math, m.batch, m.m, m.n, m.k}]; ok {
@@ -71,16 +72,16 @@ func (m *matmul) tile(math string) Tile {
 	count := func(t Tile) int { return m.batch * ceilDiv(m.m, t.M) * ceilDiv(m.n, t.N) }
 	var fit []Tile
 	for _, t := range mmaTiles[m.a.dtype.Size()] {
-		if m.mmaShared(t) <= m.cfg.Chip.Shared {
+		if m.mmaShared(t) <= m.cfg.Chip.Shared && (m.rows == 0 || t.M == m.rows) {
 			fit = append(fit, t)
 		}
 	}
-	for len(fit) > 1 && count(fit[0]) < m.cfg.Chip.SMs {
+	for len(fit) > 1 && count(fit[0])*10 < m.cfg.Chip.SMs*7 {
 		fit = fit[1:]
 	}
 	t := fit[0]
 	t.Splits = 1
-	if n := count(t); n > 0 && n < m.cfg.Chip.SMs {
+	if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 {
 		t.Splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, maxSplits))
 	}
 	return t
@@ -109,9 +110,9 @@ func (m *matmul) mmaShared(t Tile) int {
 // mmaCut is the cut by gemm_mma.
 func (m *matmul) mmaCut(math string) cut {
 	t := m.tile(math)
-	c := cut{bm: t.M, bn: t.N, splits: max(t.Splits, 1), threads: t.threads(), blocks: max(t.Blocks, 1), shared: m.mmaShared(t),
+	c := cut{bm: t.M, bn: t.N, bk: t.K, splits: max(t.Splits, 1), threads: t.threads(), blocks: max(t.Blocks, 1), shared: m.mmaShared(t),
 		source: []string{"mma", "gemm_mma"}}
-	c.call = fmt.Sprintf("gemm_mma<Problem, %%s, %s, MmaTile<%d, %d, %d, %d, %d, %d, %d, %d>>(%%s, %s, %s, spot, %%s)",
-		math, t.M, t.N, t.K, t.WarpsM, t.WarpsN, t.WarpsK, t.Stages, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
+	c.call = fmt.Sprintf("gemm_mma<%s, %%s, %s, MmaTile<%d, %d, %d, %d, %d, %d, %d>>(%%s, %%s, spot, %%s)",
+		m.name, math, t.M, t.N, t.K, t.WarpsM, t.WarpsN, t.WarpsK, t.Stages)
 	return c
 }

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 )
@@ -25,21 +26,24 @@ func (m *matmul) simtCut() cut {
 	if m.acc == graph.F64 {
 		tiles = tiles[1:] // the largest would want too many registers
 	}
+	if m.rows > 0 {
+		tiles = slices.DeleteFunc(slices.Clone(tiles), func(t simtTile) bool { return t.bm != m.rows })
+	}
 	count := func(t simtTile) int { return m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, t.bn) }
 	for len(tiles) > 1 && count(tiles[0]) < m.cfg.Chip.SMs {
 		tiles = tiles[1:]
 	}
 	t := tiles[0]
-	c := cut{bm: t.bm, bn: t.bn, splits: 1, threads: t.bm / t.tm * (t.bn / t.tn), blocks: 1, source: []string{"gemm_simt"}}
-	if n := count(t); n > 0 && n < m.cfg.Chip.SMs {
+	c := cut{bm: t.bm, bn: t.bn, bk: t.bk, splits: 1, threads: t.bm / t.tm * (t.bn / t.tn), blocks: 1, source: []string{"gemm_simt"}}
+	if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 {
 		c.splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, maxSplits))
 	}
 	c.shared = 2 * t.bk * (t.bm + 4 + t.bn + 4) * m.acc.Size()
 	if len(m.sums) > 0 {
 		c.shared = max(c.shared, t.bm/t.tm*t.bn*8)
 	}
-	c.call = fmt.Sprintf("gemm_simt<Problem, %%s, %d, %d, %d, %d, %d, %d>(%%s, %s, %s, spot, %%s)",
-		t.bm, t.bn, t.bk, t.tm, t.tn, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
+	c.call = fmt.Sprintf("gemm_simt<%s, %%s, %d, %d, %d, %d, %d>(%%s, %%s, spot, %%s)",
+		m.name, t.bm, t.bn, t.bk, t.tm, t.tn)
 	return c
 }
 

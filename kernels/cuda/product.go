@@ -12,11 +12,13 @@ import (
 // batch. Batch axes that only A has, and that follow its rows in memory, are taken as further rows: a batch of sequences
 // times one matrix of weights is one product.
 type product struct {
-	batch   int // matrices
+	name    string // of the Problem in the text
+	batch   int    // matrices
 	m, n, k int
 	a, b    factor
 	acc     graph.DType // F32 or F64
 	w       int         // columns that the body takes at once
+	gather  bool        // rows of A are those that a list names
 
 	space     graph.Shape // of the anchor's result
 	rows      []int       // its axes that make up m, outermost first
@@ -42,7 +44,7 @@ func newProduct(b *body, f graph.Fusion) (*product, error) {
 		return nil, fmt.Errorf("a fusion of matrix products without one")
 	}
 	op := anchor.Op.(graph.MatMul)
-	p := &product{space: anchor.Type.Shape, acc: graph.F32}
+	p := &product{name: "Problem", space: anchor.Type.Shape, acc: graph.F32}
 	if anchor.Type.DType == graph.F64 {
 		p.acc = graph.F64
 	}
@@ -74,12 +76,15 @@ func newProduct(b *body, f graph.Fusion) (*product, error) {
 
 // newFactor finds the operand n of a product of shape space; last says that its last axis is k.
 func newFactor(b *body, n *graph.Node, space graph.Shape, last bool) (f factor, k int, err error) {
+	if isComputed(n) {
+		return f, 0, fmt.Errorf("%s, an operand of a matrix product, is computed inside its fusion", n.Where())
+	}
 	v, err := b.value(n)
 	if err != nil {
 		return f, 0, err
 	}
 	if v.kind != source {
-		return f, 0, fmt.Errorf("%s, an operand of a matrix product, is computed inside its fusion", n.Where())
+		return f, 0, fmt.Errorf("%s: a constant is multiplied inside a fusion", n.Where())
 	}
 	l := v.layout
 	r := l.Shape.Rank()
@@ -228,12 +233,12 @@ func allOnes(s graph.Shape, axes []int) bool {
 func (p *product) write(u *unit) {
 	aInner, aVec := p.pieces(p.a, p.m)
 	bInner, bVec := p.pieces(p.b, p.n)
-	u.printf("struct Problem {\n  typedef %s A;\n  typedef %s B;\n  typedef %s Acc;\n",
+	u.printf("struct %s {\n  typedef %s A;\n  typedef %s B;\n  typedef %s Acc;\n", p.name,
 		ctype(p.a.dtype), ctype(p.b.dtype), lane(p.acc))
 	u.printf("  static constexpr int BATCH = %d, M = %d, N = %d, K = %d, W = %d, A_VEC = %d, B_VEC = %d;\n",
 		p.batch, p.m, p.n, p.k, p.w, aVec, bVec)
 	u.printf("  static constexpr i64 A_M = %d, A_K = %d, B_K = %d, B_N = %d;\n", p.a.outer, p.a.k, p.b.k, p.b.outer)
-	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v;\n", aInner, bInner)
+	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, GATHER = %v;\n", aInner, bInner, p.gather)
 	u.printf("  DEVICE static i64 a_at(int batch) { return %s; }\n", p.place(p.a))
 	u.printf("  DEVICE static i64 b_at(int batch) { return %s; }\n};\n\n", p.place(p.b))
 }

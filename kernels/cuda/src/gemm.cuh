@@ -10,6 +10,8 @@
 //	                                       whole pieces of which make up the axis: powers of two
 //	bool A_KINNER, B_KINNER;               whether k is the inner axis, along which pieces are read, or m (n)
 //	int W;                                 columns that the body takes at once; divides N
+//	bool GATHER;                           whether rows of A in memory (along m if k is the inner axis, else along k) are
+//	                                       those that a list names
 //	i64 a_at(int batch), b_at(int batch);  where a matrix begins
 //
 // A Body finishes W columns of one row from the accumulators, and adds what it has computed to its column sums:
@@ -37,16 +39,25 @@ template <class P, int BM, int BN, int SPLITS> DEVICE Spot spot_of(int i) {
   return s;
 }
 
-// KRange is the part of k that a split takes: whole steps of BK, all splits as many, the last ones perhaps fewer.
-template <class P, int BK, int SPLITS> struct KRange {
-  static constexpr int STEPS = (P::K + BK - 1) / BK, EACH = (STEPS + SPLITS - 1) / SPLITS;
-  int begin, end, steps;
-  DEVICE KRange(int split) {
-    begin = least(split * EACH * BK, P::K);
-    end = least(begin + EACH * BK, P::K);
-    steps = (end - begin + BK - 1) / BK;
-  }
+// A Piece is what a block multiplies: rows × k elements of A and k × cols of B, of which the tile takes what it has room
+// for. If A is gathered, list names its rows in memory.
+template <class P> struct Piece {
+  const typename P::A *a;
+  const typename P::B *b;
+  int rows, cols, k;
+  const i32 *list;
 };
+
+// piece_of cuts it out of whole matrices. A split takes whole steps of BK along k, all as many, the last ones perhaps
+// fewer.
+template <class P, int BK, int SPLITS>
+DEVICE Piece<P> piece_of(const typename P::A *a, const typename P::B *b, const Spot &spot) {
+  constexpr int EACH = ((P::K + BK - 1) / BK + SPLITS - 1) / SPLITS * BK;
+  const int begin = least(spot.split * EACH, P::K);
+  return {a + P::a_at(spot.batch) + spot.m * P::A_M + begin * P::A_K,
+          b + P::b_at(spot.batch) + spot.n * P::B_N + begin * P::B_K,
+          P::M - spot.m, P::N - spot.n, least(P::K - begin, EACH), nullptr};
+}
 
 // Partial is the Body of a product split along k: the accumulators go to memory [SPLITS][BATCH][M][N].
 template <class P> struct Partial {

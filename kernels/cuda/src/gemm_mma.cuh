@@ -12,25 +12,33 @@ struct Tf32 {};
 
 // Split writes x as big + small of tf32 each and drops only small·small (Markidis et al., arXiv 1803.04014). Tensor cores
 // truncate when they add, so sums longer than BK are added outside of them (Ootomo and Yokota, arXiv 2203.03341).
-struct Split {};
+template <bool CAREFUL = false> struct Split {};
 
-template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int WARPS_K_, int STAGES_, int SPLITS_> struct MmaTile {
+template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int WARPS_K_, int STAGES_> struct MmaTile {
   static constexpr int BM = BM_, BN = BN_, BK = BK_, WARPS_M = WARPS_M_, WARPS_N = WARPS_N_, WARPS_K = WARPS_K_,
-                       STAGES = STAGES_, SPLITS = SPLITS_;
+                       STAGES = STAGES_;
   static constexpr int THREADS = 32 * WARPS_M * WARPS_N * WARPS_K;
   static constexpr int WM = BM / WARPS_M, WN = BN / WARPS_N;  // of a warp
 };
 
 // An MmaOperand is how pieces of a factor stand in shared memory, and get there: OUTER rows of A, or columns of B, by BK.
-template <class T, bool KINNER, int OUTER, int BK, int VEC, i64 S_OUTER, i64 S_K, int THREADS> struct MmaOperand {
+template <class T, bool KINNER, int OUTER, int BK, int VEC, i64 S_OUTER, i64 S_K, int THREADS, bool GATHER>
+struct MmaOperand {
   static constexpr int UNIT = 16 / int(sizeof(T));  // elements in 16 bytes
   static constexpr int INNER = KINNER ? BK : OUTER, ROWS = KINNER ? OUTER : BK;
   // Rows are an odd number of 16 bytes apart for load_matrices; words [k][m] are read by k%4 and m%8 at once.
   static constexpr int LD = INNER + (KINNER || sizeof(T) == 2 ? UNIT : 8);
   static constexpr int SIZE = ROWS * LD;
 
-  // copy starts copying the piece at p, of which outer×k elements are there; the others are zero.
-  static DEVICE void copy(T *to, const T *p, int outer, int k) {
+  // copy starts copying step number step along k of the piece at p, of which outer×k elements are there; the others are
+  // zero. If GATHER, list has the rows' numbers in memory.
+  static DEVICE void copy(T *to, const T *p, const i32 *list, int step, int outer, int k) {
+    k -= step * BK;
+    if constexpr (GATHER && !KINNER) {
+      list += step * BK;
+    } else {
+      p += step * (BK * S_K);
+    }
     constexpr int ROW = INNER / VEC, ALL = ROWS * ROW, BYTES = VEC * int(sizeof(T));
     constexpr i64 S_ROW = KINNER ? S_OUTER : S_K, S_COL = KINNER ? S_K : S_OUTER;
     const int rows = KINNER ? outer : k, cols = KINNER ? k : outer;
@@ -39,7 +47,7 @@ template <class T, bool KINNER, int OUTER, int BK, int VEC, i64 S_OUTER, i64 S_K
       const int e = threadIdx.x + i * THREADS, r = e / ROW, c = e % ROW * VEC;
       if (ALL % THREADS != 0 && e >= ALL) break;
       const bool there = r < rows && c < cols;
-      const T *const from = there ? p + r * S_ROW + c * S_COL : p;
+      const T *const from = there ? p + (GATHER ? list[r] : r) * S_ROW + c * S_COL : p;
       if constexpr (BYTES >= 4) {
         copy_async<BYTES>(to + r * LD + c, from, there);
       } else {
@@ -98,43 +106,47 @@ template <int MT, int NT> DEVICE void multiply(Tf32, float (&d)[MT][NT][4], u32 
   }
   multiply(float{}, d, a, b);
 }
-// cut takes from x what tf32 does not hold; x is cut off, not rounded. Both parts have the sign of x, so that products of
-// them do not cancel. Of an infinity the largest number stays in x, and all four products are infinite or finite of one
-// sign; a NaN is in what is taken.
-DEVICE u32 cut(u32 &x) {
+// cut takes from x what tf32 does not hold; x is cut off, not rounded. What an infinity leaves is NaN; a careful cut
+// leaves the largest number in x and takes the infinity. Then all products that it is in are infinite or finite of one
+// sign, as both parts of any number have its sign, and their sum is what it should be.
+template <bool CAREFUL> DEVICE u32 cut(u32 &x) {
   const float all = bits_to_float(x), most = bits_to_float(0x7f7fe000u);
-  const float big = fminf(fmaxf(bits_to_float(x & 0xffffe000u), -most), most);
-  x = float_to_bits(big);
-  return float_to_bits(all - big);
+  x &= 0xffffe000u;
+  if constexpr (CAREFUL) x = float_to_bits(fminf(fmaxf(bits_to_float(x), -most), most));
+  return float_to_bits(all - bits_to_float(x));
 }
-template <int MT, int NT> DEVICE void multiply(Split, float (&d)[MT][NT][4], u32 (&a)[MT][4], u32 (&b)[NT][2]) {
+template <bool CAREFUL, int MT, int NT>
+DEVICE void multiply(Split<CAREFUL>, float (&d)[MT][NT][4], u32 (&a)[MT][4], u32 (&b)[NT][2]) {
   u32 small_b[NT][2];
 #pragma unroll
   for (int i = 0; i < NT; i++) {
 #pragma unroll
-    for (int j = 0; j < 2; j++) small_b[i][j] = cut(b[i][j]);
+    for (int j = 0; j < 2; j++) small_b[i][j] = cut<CAREFUL>(b[i][j]);
   }
+  // Two rows of fragments at a time, so that products which add to the same place are some way apart.
 #pragma unroll
-  for (int i = 0; i < MT; i++) {
-    u32 small_a[4];
+  for (int i = 0; i < MT; i += 2) {
+    constexpr int TWO = least(MT, 2);
+    u32 small_a[TWO][4];
 #pragma unroll
-    for (int j = 0; j < 4; j++) small_a[j] = cut(a[i][j]);
+    for (int e = 0; e < TWO * 4; e++) small_a[e / 4][e % 4] = cut<CAREFUL>(a[i + e / 4][e % 4]);
 #pragma unroll
-    for (int j = 0; j < NT; j++) mma(float{}, d[i][j], small_a, b[j]);
+    for (int e = 0; e < TWO * NT; e++) mma(float{}, d[i + e / NT][e % NT], small_a[e / NT], b[e % NT]);
 #pragma unroll
-    for (int j = 0; j < NT; j++) mma(float{}, d[i][j], a[i], small_b[j]);
+    for (int e = 0; e < TWO * NT; e++) mma(float{}, d[i + e / NT][e % NT], a[i + e / NT], small_b[e % NT]);
 #pragma unroll
-    for (int j = 0; j < NT; j++) mma(float{}, d[i][j], a[i], b[j]);
+    for (int e = 0; e < TWO * NT; e++) mma(float{}, d[i + e / NT][e % NT], a[i + e / NT], b[e % NT]);
   }
 }
 
 template <class T> constexpr bool is_split = false;
-template <> constexpr bool is_split<Split> = true;
+template <bool CAREFUL> constexpr bool is_split<Split<CAREFUL>> = true;
 
 // mma_epilogue gives the accumulators of a tile to the body, through the block's shared memory, all of which is free:
 // [WARPS_K][BM][BN + 8]. LANES threads, one below another, have the same columns.
 template <class P, class Body, class Tile, int MT, int NT>
-DEVICE void mma_epilogue(const Body &body, const Spot &spot, const float (&acc)[MT][NT][4], typename Body::Sum *partial) {
+DEVICE void mma_epilogue(const Body &body, const Spot &spot, int rows, int cols,
+                         const float (&acc)[MT][NT][4], typename Body::Sum *partial) {
   constexpr int W = P::W, LD = Tile::BN + 8, ROW = Tile::BN / W, LANES = Tile::THREADS / ROW;
   SHARED;
   float *const c = reinterpret_cast<float *>(shared);
@@ -150,11 +162,10 @@ DEVICE void mma_epilogue(const Body &body, const Spot &spot, const float (&acc)[
     }
   }
   __syncthreads();
-  const int group = threadIdx.x / ROW, col = threadIdx.x % ROW * W, n = spot.n + col;
+  const int group = threadIdx.x / ROW, col = threadIdx.x % ROW * W;
   Vec<typename Body::Sum, W> sums[Body::SUMS + 1][1] = {};
-  if (group < LANES && n < P::N) {
-    const int rows = least(Tile::BM, P::M - spot.m);
-    for (int r = group; r < rows; r += LANES) {
+  if (group < LANES && col < cols) {
+    for (int r = group; r < least(Tile::BM, rows); r += LANES) {
       constexpr int align = least(16, 4 * W);
       Vec<float, W> v = load<float, W, 1, align>(c + r * LD + col);
 #pragma unroll
@@ -162,7 +173,7 @@ DEVICE void mma_epilogue(const Body &body, const Spot &spot, const float (&acc)[
       Vec<typename Body::Sum, W> s[Body::SUMS + 1];
 #pragma unroll
       for (int j = 0; j < Body::SUMS; j++) s[j] = sums[j][0];
-      body(spot.batch, spot.m + r, n, v, s);
+      body(spot.batch, spot.m + r, spot.n + col, v, s);
 #pragma unroll
       for (int j = 0; j < Body::SUMS; j++) sums[j][0] = s[j];
     }
@@ -174,13 +185,14 @@ DEVICE void mma_epilogue(const Body &body, const Spot &spot, const float (&acc)[
   }
 }
 
-template <class P, class Body, class Math, class Tile>
-DEVICE void gemm_mma(Body body, const typename P::A *a, const typename P::B *b, const Spot &spot,
-                     typename Body::Sum *partial) {
+// mma_accumulate computes the accumulators of a tile.
+template <class P, class Math, class Tile, int MT, int NT>
+DEVICE void mma_accumulate(float (&acc)[MT][NT][4], const Piece<P> &piece) {
   typedef typename P::A T;
-  constexpr int BK = Tile::BK, STAGES = Tile::STAGES, MT = Tile::WM / 16, NT = Tile::WN / 8;
-  typedef MmaOperand<T, P::A_KINNER, Tile::BM, BK, P::A_VEC, P::A_M, P::A_K, Tile::THREADS> OpA;
-  typedef MmaOperand<T, P::B_KINNER, Tile::BN, BK, P::B_VEC, P::B_N, P::B_K, Tile::THREADS> OpB;
+  constexpr int BK = Tile::BK, STAGES = Tile::STAGES;
+  typedef MmaOperand<T, P::A_KINNER, Tile::BM, BK, P::A_VEC, P::A_M, P::A_K, Tile::THREADS, P::GATHER>
+      OpA;
+  typedef MmaOperand<T, P::B_KINNER, Tile::BN, BK, P::B_VEC, P::B_N, P::B_K, Tile::THREADS, false> OpB;
   constexpr int STAGE = OpA::SIZE + OpB::SIZE, KSTEP = 2 * OpA::UNIT;
   static_assert(NT % 2 == 0, "fragments of B are read in pairs");
   SHARED;
@@ -189,24 +201,24 @@ DEVICE void gemm_mma(Body body, const typename P::A *a, const typename P::B *b, 
   const int m0 = warp / Tile::WARPS_N % Tile::WARPS_M * Tile::WM, n0 = warp % Tile::WARPS_N * Tile::WN;
   const int k0 = warp / Tile::WARPS_N / Tile::WARPS_M * KSTEP;
 
-  const KRange<P, BK, Tile::SPLITS> range(spot.split);
-  a += P::a_at(spot.batch) + spot.m * P::A_M + range.begin * P::A_K;
-  b += P::b_at(spot.batch) + spot.n * P::B_N + range.begin * P::B_K;
-  const int rows = P::M - spot.m, cols = P::N - spot.n;
+  const int steps = (piece.k + BK - 1) / BK;
   auto copy = [&](int step) {
-    if (step < range.steps) {
+    if (step < steps) {
       T *const to = stages + step % STAGES * STAGE;
-      const int left = range.end - range.begin - step * BK;
-      OpA::copy(to, a + step * (BK * P::A_K), rows, left);
-      OpB::copy(to + OpA::SIZE, b + step * (BK * P::B_K), cols, left);
+      OpA::copy(to, piece.a, piece.list, step, piece.rows, piece.k);
+      OpB::copy(to + OpA::SIZE, piece.b, nullptr, step, piece.cols, piece.k);
     }
     copy_commit();
   };
 
-  float acc[MT][NT][4] = {};
+#pragma unroll
+  for (int i = 0; i < MT; i++) {
+#pragma unroll
+    for (int j = 0; j < NT; j++) acc[i][j][0] = acc[i][j][1] = acc[i][j][2] = acc[i][j][3] = 0;
+  }
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) copy(s);
-  for (int step = 0; step < range.steps; step++) {
+  for (int step = 0; step < steps; step++) {
     copy_wait<STAGES - 2>();
     __syncthreads();
     copy(step + STAGES - 1);
@@ -238,5 +250,32 @@ DEVICE void gemm_mma(Body body, const typename P::A *a, const typename P::B *b, 
   }
   copy_wait<0>();
   __syncthreads();
-  mma_epilogue<P, Body, Tile>(body, spot, acc, partial);
+}
+
+template <class P, class Body, class Math, class Tile>
+DEVICE void gemm_mma(Body body, const Piece<P> &piece, const Spot &spot, typename Body::Sum *partial) {
+  float acc[Tile::WM / 16][Tile::WN / 8][4];
+  mma_accumulate<P, Math, Tile>(acc, piece);
+  if constexpr (is_split<Math>) {
+    // Where a NaN came out, perhaps of an infinity, the tile is computed again with care.
+    SHARED;
+    int *const again = reinterpret_cast<int *>(shared);
+    if (threadIdx.x == 0) *again = 0;
+    __syncthreads();
+    bool nan = false;
+#pragma unroll
+    for (auto &row : acc) {
+#pragma unroll
+      for (auto &fragment : row) {
+#pragma unroll
+        for (float x : fragment) nan = nan || x != x;
+      }
+    }
+    if (nan) *again = 1;
+    __syncthreads();
+    const bool careful = *again != 0;
+    __syncthreads();
+    if (careful) mma_accumulate<P, Split<true>, Tile>(acc, piece);
+  }
+  mma_epilogue<P, Body, Tile>(body, spot, piece.rows, piece.cols, acc, partial);
 }

@@ -6,16 +6,18 @@
 
 // A Carrier moves a piece of a matrix of OUTER×INNER elements from memory to shared memory through the registers of
 // THREADS threads. SO and SI are the strides in memory, TO and TI those in shared memory; VEC elements go at once.
-template <class T, class L, int OUTER, int INNER, i64 SO, i64 SI, int TO, int TI, int VEC, int THREADS> struct Carrier {
+template <class T, class L, int OUTER, int INNER, i64 SO, i64 SI, int TO, int TI, int VEC, int THREADS, bool GATHER>
+struct Carrier {
   static constexpr int ROW = INNER / VEC, ALL = OUTER * ROW, EACH = (ALL + THREADS - 1) / THREADS;
   Vec<L, VEC> held[EACH];
-  // fetch reads the piece at p, of which rows × cols elements are there; the others are zero.
-  DEVICE void fetch(const T *p, int rows, int cols) {
+  // fetch reads the piece at p, of which rows × cols elements are there; the others are zero. If GATHER, list has the
+  // rows' numbers.
+  DEVICE void fetch(const T *p, int rows, int cols, const i32 *list) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
       const int e = threadIdx.x + i * THREADS, o = e / ROW, c = e % ROW * VEC;
       if (o < rows && c < cols && (ALL % THREADS == 0 || e < ALL)) {
-        held[i] = load<L, VEC, 1, VEC * int(sizeof(T))>(p + o * SO + c * SI);
+        held[i] = load<L, VEC, 1, VEC * int(sizeof(T))>(p + (GATHER ? list[o] : o) * SO + c * SI);
       } else {
         held[i] = splat<VEC>(L(0));
       }
@@ -32,9 +34,8 @@ template <class T, class L, int OUTER, int INNER, i64 SO, i64 SI, int TO, int TI
   }
 };
 
-template <class P, class Body, int BM, int BN, int BK, int TM, int TN, int SPLITS>
-DEVICE void gemm_simt(Body body, const typename P::A *a, const typename P::B *b, const Spot &spot,
-                      typename Body::Sum *partial) {
+template <class P, class Body, int BM, int BN, int BK, int TM, int TN>
+DEVICE void gemm_simt(Body body, const Piece<P> &piece, const Spot &spot, typename Body::Sum *partial) {
   typedef typename P::Acc T;
   constexpr int W = P::W, TX = BN / TN, THREADS = TX * (BM / TM);
   constexpr int GM = least(TM, 4), GROUPS = TN / W;
@@ -46,17 +47,16 @@ DEVICE void gemm_simt(Body body, const typename P::A *a, const typename P::B *b,
 
   constexpr bool AK = P::A_KINNER, BKI = P::B_KINNER;
   Carrier<typename P::A, T, AK ? BM : BK, AK ? BK : BM, AK ? P::A_M : P::A_K, AK ? P::A_K : P::A_M, AK ? 1 : LDA,
-          AK ? LDA : 1, AV, THREADS> ca;
+          AK ? LDA : 1, AV, THREADS, P::GATHER> ca;
   Carrier<typename P::B, T, BKI ? BN : BK, BKI ? BK : BN, BKI ? P::B_N : P::B_K, BKI ? P::B_K : P::B_N, BKI ? 1 : LDB,
-          BKI ? LDB : 1, BV, THREADS> cb;
-  const KRange<P, BK, SPLITS> range(spot.split);
-  a += P::a_at(spot.batch) + spot.m * P::A_M;
-  b += P::b_at(spot.batch) + spot.n * P::B_N;
-  const int rows = P::M - spot.m, cols = P::N - spot.n;
+          BKI ? LDB : 1, BV, THREADS, false> cb;
+  const int steps = (piece.k + BK - 1) / BK;
   auto fetch = [&](int step) {
-    const int k = range.begin + step * BK, left = range.end - k;
-    ca.fetch(a + k * P::A_K, AK ? rows : left, AK ? left : rows);
-    cb.fetch(b + k * P::B_K, BKI ? cols : left, BKI ? left : cols);
+    const int k = step * BK, left = piece.k - k;
+    constexpr bool gather_k = P::GATHER && !AK;
+    ca.fetch(piece.a + (gather_k ? 0 : k * P::A_K), AK ? piece.rows : left, AK ? left : piece.rows,
+             piece.list + (gather_k ? k : 0));
+    cb.fetch(piece.b + k * P::B_K, BKI ? piece.cols : left, BKI ? left : piece.cols, nullptr);
   };
   auto put = [&](int step) {
     T *const to = buffer + step % 2 * BUFFER;
@@ -65,13 +65,13 @@ DEVICE void gemm_simt(Body body, const typename P::A *a, const typename P::B *b,
   };
 
   T acc[TM][TN] = {};
-  if (range.steps > 0) {
+  if (steps > 0) {
     fetch(0);
     put(0);
   }
   __syncthreads();
-  for (int step = 0; step < range.steps; step++) {
-    const bool more = step + 1 < range.steps;
+  for (int step = 0; step < steps; step++) {
+    const bool more = step + 1 < steps;
     if (more) fetch(step + 1);
     const T *const as = buffer + step % 2 * BUFFER, *const bs = as + BK * LDA;
 #pragma unroll
@@ -102,18 +102,18 @@ DEVICE void gemm_simt(Body body, const typename P::A *a, const typename P::B *b,
   Vec<typename Body::Sum, W> sums[Body::SUMS + 1][GROUPS] = {};
 #pragma unroll
   for (int i = 0; i < TM; i++) {
-    const int m = spot.m + i / GM * (BM / TM * GM) + ty * GM + i % GM;
+    const int row = i / GM * (BM / TM * GM) + ty * GM + i % GM;
 #pragma unroll
     for (int g = 0; g < GROUPS; g++) {
-      const int n = spot.n + g * (TX * W) + tx * W;
-      if (m >= P::M || n >= P::N) continue;
+      const int col = g * (TX * W) + tx * W;
+      if (row >= piece.rows || col >= piece.cols) continue;
       Vec<T, W> v;
 #pragma unroll
       for (int j = 0; j < W; j++) v[j] = acc[i][g * W + j];
       Vec<typename Body::Sum, W> s[Body::SUMS + 1];
 #pragma unroll
       for (int j = 0; j < Body::SUMS; j++) s[j] = sums[j][g];
-      body(spot.batch, m, n, v, s);
+      body(spot.batch, spot.m + row, spot.n + col, v, s);
 #pragma unroll
       for (int j = 0; j < Body::SUMS; j++) sums[j][g] = s[j];
     }

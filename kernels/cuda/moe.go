@@ -1,0 +1,451 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"fusec/graph"
+)
+
+// A mixture makes the kernel of a fusion anchored on a MoE. Tokens are grouped by expert (Shazeer et al., arXiv
+// 1701.06538), and each product of all experts is one launch, whose blocks find their expert in a list of tiles (Gale et
+// al., arXiv 2211.15841). Its steps are
+//
+//	count, list    which tokens each expert gets: see below
+//	load           the counts, as a result
+//	gate           u = x·w1 + b1, rows of x gathered while they are read; only if the mixture is gated
+//	hidden         h = act(u) ⊙ (x·w3 + b3), or act(x·w1 + b1)
+//	expert         a row h·w2 + b2 for each slot
+//	sum            y, the rows of each token times their gates, in the order of experts
+//
+// A slot is a pair of a token and an expert that it is sent to. Where the number of slots is not bounded well by the
+// shapes, memory is kept for as many as TopK promises, and the steps from gate on run in waves, each over the next of the
+// slots; waves that find none end at once.
+//
+// The first two steps leave in the scratch memory, all of i32 but for the tiles:
+//
+//	counts [E], starts [E]     of each expert, the number of slots and the first
+//	order [slots]              the token of each slot
+//	place [T, E]               the slot of each token with each expert that it is sent to
+//	tiles [waves, tiles] int4  expert, first slot and number of slots of each tile of rows; −1 behind the last
+type mixture struct {
+	*unit
+	cfg    Config
+	op     graph.MoE
+	dims   graph.MoEDims
+	body   *body
+	anchor *graph.Node
+	elem   graph.DType // of x and the matrices
+	acc    graph.DType // of sums, gates and biases
+
+	rows            int // of a tile
+	capacity, waves int
+	tiles           int // that a wave may have
+
+	at     scratchPlaces
+	k      *Kernel
+	source []string // the template of the products
+}
+
+// scratchPlaces are where things lie in the scratch memory, in bytes.
+type scratchPlaces struct {
+	counts, starts, partial, order, place, tiles int64
+	u, h, out                                    int64
+}
+
+// A rowsView is a value [..., n] whose rows stand at one distance.
+type rowsView struct {
+	arg      int
+	row, col int
+	offset   int
+}
+
+// routeTokens is ROUTE_TOKENS of src/moe.cuh.
+const routeTokens = 256
+
+// freeSlots bounds the memory, in bytes, that is kept for all pairs of tokens and experts before waves are made.
+var freeSlots = 256 << 20
+
+// compileMoE makes the kernel of a MoE.
+func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, error) {
+	anchor := f.Anchored()
+	if anchor == nil {
+		return nil, fmt.Errorf("a fusion of experts without a mixture of them")
+	}
+	op, ok := anchor.Op.(graph.MoE)
+	if !ok {
+		return nil, fmt.Errorf("CUDA has no kernel for %s", anchor.Op.OpName())
+	}
+	types := make([]graph.Type, len(anchor.Args))
+	for i, a := range anchor.Args {
+		types[i] = a.Type
+	}
+	u := newUnit(args, results)
+	x := &mixture{unit: u, cfg: cfg, op: op, dims: op.Dims(types), anchor: anchor, elem: types[0].DType, acc: types[1].DType,
+		body: newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1), k: &Kernel{}}
+	x.plan()
+	if err := x.route(); err != nil {
+		return nil, err
+	}
+	if err := x.forward(f); err != nil {
+		return nil, err
+	}
+	if len(x.k.Steps) == 0 {
+		return &Kernel{}, nil
+	}
+	for _, s := range x.k.Steps {
+		if _, size := s.Offsets(); size > MaxParams {
+			return nil, fmt.Errorf("%s: %d experts have more weights than a kernel has parameters for", anchor.Where(), op.Experts)
+		}
+	}
+	x.k.Source = u.source(slices.Concat([]string{"gemm"}, x.source, []string{"moe"})...)
+	return x.k, nil
+}
+
+// plan sizes tiles, waves and memory.
+func (x *mixture) plan() {
+	t, e := x.dims.Tokens, x.op.Experts
+	size, acc := x.elem.Size(), x.acc.Size()
+	slot := x.dims.Hidden*size + x.dims.Result*acc
+	if x.op.Gated {
+		slot += x.dims.Hidden * acc
+	}
+	promised := t * e
+	if k := x.op.TopK; k > 0 && k < e && !x.op.Dense {
+		promised = t * k
+	}
+	x.capacity = t * e
+	if x.capacity*slot > freeSlots {
+		x.capacity = promised
+	}
+	x.waves = max(ceilDiv(t*e, max(x.capacity, 1)), 1)
+	x.rows = 32
+	for _, rows := range []int{64, 128} {
+		if promised >= e*rows*3/4 && (rows < 128 || x.acc != graph.F64) {
+			x.rows = rows
+		}
+	}
+	x.tiles = x.capacity/x.rows + e
+	at := int64(0)
+	take := func(bytes int) int64 {
+		had := at
+		at += roundUp64(max(int64(bytes), 1), 256) // no two at one place
+		return had
+	}
+	x.at.counts, x.at.starts = take(4*e), take(4*e)
+	x.at.partial = take(4 * e * ceilDiv(t, routeTokens))
+	x.at.order, x.at.place = take(4*t*e), take(4*t*e)
+	x.at.tiles = take(16 * x.waves * x.tiles)
+	if x.op.Gated {
+		x.at.u = take(x.capacity * x.dims.Hidden * acc)
+	}
+	x.at.h = take(x.capacity * x.dims.Hidden * size)
+	x.at.out = take(x.capacity * x.dims.Result * acc)
+	x.k.Scratch = at
+}
+
+// view finds the rows of operand i of the anchor.
+func (x *mixture) view(i int) (r rowsView, err error) {
+	n := x.anchor.Args[i]
+	if isComputed(n) {
+		return r, fmt.Errorf("%s, an operand of a mixture of experts, is computed inside its fusion", n.Where())
+	}
+	v, err := x.body.value(n)
+	if err != nil {
+		return r, err
+	}
+	if v.kind != source {
+		return r, fmt.Errorf("%s: a constant inside a fusion of a mixture of experts", n.Where())
+	}
+	r, err = rowsOf(v.layout)
+	r.arg = v.arg
+	if err != nil {
+		err = fmt.Errorf("%s: %w", n.Where(), err)
+	}
+	return r, err
+}
+
+// rowsOf are the rows of a layout.
+func rowsOf(l graph.Layout) (r rowsView, err error) {
+	last := l.Shape.Rank() - 1
+	n := l.Shape.At(last)
+	rows := l.Shape.Drop(graph.IntsOf(last)).Elems()
+	flat, ok := l.Reshape(graph.ShapeOf(rows, n))
+	if !ok {
+		return r, fmt.Errorf("the rows of layout %v do not stand at one distance", l)
+	}
+	r = rowsView{row: flat.Stride[0], col: flat.Stride[1], offset: flat.Offset}
+	if rows == 1 {
+		r.row = 0
+	}
+	if n == 1 {
+		r.col = 1
+	}
+	return r, nil
+}
+
+// A weightView is how the weights of one kind lie, those of all experts alike.
+type weightView struct {
+	name     string // the field, an array of pointers to the experts' first elements
+	row, col int
+	align    int // what divides all first elements
+}
+
+// weight declares the pointers to the weights of one kind.
+func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
+	v.name = "p." + w.String()
+	for e := range x.op.Experts {
+		n := x.anchor.Args[x.op.Weight(w, e)]
+		if isComputed(n) {
+			return v, fmt.Errorf("%s, an operand of a mixture of experts, is computed inside its fusion", n.Where())
+		}
+		s, err := x.body.value(n)
+		if err != nil {
+			return v, err
+		}
+		if s.kind != source {
+			return v, fmt.Errorf("%s: a constant inside a fusion of a mixture of experts", n.Where())
+		}
+		l, offset := s.layout, s.layout.Offset
+		stride := l.Stride[:l.Shape.Rank()]
+		if x.op.Stacked {
+			offset += e * stride[0]
+			stride = stride[1:]
+		}
+		if l.Shape.Elems() == 0 {
+			offset = 0
+		}
+		col := stride[len(stride)-1]
+		row := 0
+		if len(stride) == 2 {
+			row = stride[0]
+		}
+		if e == 0 {
+			v.row, v.col = row, col
+			x.decls = append(x.decls, fmt.Sprintf("const %s *%v[%d];", ctype(x.args[s.arg].DType), w, x.op.Experts))
+		} else if row != v.row || col != v.col {
+			return v, fmt.Errorf("%s: %v of expert %d lies in another order than that of expert 0", n.Where(), w, e)
+		}
+		v.align |= offset
+		x.fields = append(x.fields, Arg(s.arg, int64(offset)*int64(x.args[s.arg].DType.Size())))
+	}
+	return v, nil
+}
+
+// step appends a step that runs once, or in each wave.
+func (x *mixture) step(s Step, inWaves bool) {
+	if s.Grid[0] == 0 {
+		return
+	}
+	n := 1
+	if inWaves {
+		n = x.waves
+	}
+	for w := range n {
+		s := s
+		s.Bytes = int64(w) // until the parameters are known
+		x.k.Steps = append(x.k.Steps, s)
+	}
+}
+
+// finish puts the steps in order, wave after wave, and gives them their parameters.
+func (x *mixture) finish() {
+	slices.SortStableFunc(x.k.Steps, func(a, b Step) int { return int(a.Bytes - b.Bytes) })
+	for i := range x.k.Steps {
+		s := &x.k.Steps[i]
+		s.Params = slices.Clone(x.fields)
+		s.Params[0].Bits = uint64(s.Bytes)
+		s.Bytes = 0
+	}
+}
+
+// route writes the steps count and list.
+func (x *mixture) route() error {
+	gates, err := x.view(1)
+	if err != nil {
+		return err
+	}
+	t, e := x.dims.Tokens, x.op.Experts
+	x.field(Param{Kind: Int32}, "i32 ", "wave") // first: finish sets it
+	x.printf("struct Mixture {\n  typedef %s Gate;\n", ctype(x.acc))
+	x.printf("  static constexpr int TOKENS = %d, EXPERTS = %d, CAPACITY = %d, WAVES = %d, ROWS = %d, TILES = %d;\n",
+		t, e, x.capacity, x.waves, x.rows, x.tiles)
+	x.printf("  static constexpr i64 GATE_T = %d, GATE_E = %d;\n  static constexpr bool DENSE = %v;\n};\n\n", gates.row, gates.col, x.op.Dense)
+	g := fmt.Sprintf("%s + %d", x.arg(gates.arg), gates.offset)
+	partial := x.scratch("i32", "partial", x.at.partial)
+	x.printf("KERNEL(count, %d, 1) { count_tokens<Mixture>(%s, %s); }\n", routeTokens, g, partial)
+	x.printf("KERNEL(list, %d, 1) {\n  list_tokens<Mixture>(%s, %s, %s, %s, %s, %s, %s);\n}\n\n", routeTokens, g, partial,
+		x.scratch("i32", "counts", x.at.counts), x.scratch("i32", "starts", x.at.starts), x.scratch("i32", "order", x.at.order),
+		x.scratch("i32", "place", x.at.place), x.scratch("int4", "tiles", x.at.tiles))
+	// With no tokens there still is one block, which writes that all experts have none.
+	grid := [3]int{max(ceilDiv(t, routeTokens), 1), 1, 1}
+	x.step(Step{Entry: "count", Grid: grid, Block: routeTokens, Shared: 8 * 4 * e}, false)
+	x.step(Step{Entry: "list", Grid: grid, Block: routeTokens, Shared: 10 * 4 * e}, false)
+	return nil
+}
+
+// forward writes the steps that follow.
+func (x *mixture) forward(f graph.Fusion) error {
+	y, load := -1, -1
+	var out rowsView
+	for i, o := range f.Body.Outputs {
+		n, l, err := stored(o.Node, x.results[i].Layout)
+		if err != nil {
+			return err
+		}
+		r, isResult := n.Op.(graph.Result)
+		switch {
+		case n == x.anchor && y < 0:
+			y = i
+			if out, err = rowsOf(l); err != nil {
+				return fmt.Errorf("%s: %w", n.Where(), err)
+			}
+		case isResult && r.Index == 1 && n.Args[0] == x.anchor && load < 0:
+			load = i
+			x.printf("KERNEL(load, 256, 1) { load_counts<%d, %d>(%s + %d, %s); }\n\n", x.op.Experts, l.Stride[0], x.result(i),
+				l.Offset, x.scratch("i32", "counts", x.at.counts))
+			x.step(Step{Entry: "load", Grid: [3]int{ceilDiv(x.op.Experts, 256), 1, 1}, Block: 256}, false)
+		default:
+			return fmt.Errorf("output %q is not a result of the mixture of experts, or one twice", o.Name)
+		}
+	}
+	in, err := x.view(0)
+	if err != nil {
+		return err
+	}
+	weights := map[graph.MoEWeight]weightView{}
+	for _, w := range x.op.Weights() {
+		if weights[w], err = x.weight(w); err != nil {
+			return err
+		}
+	}
+	d := x.dims
+	acc := lane(x.acc)
+	hidden := x.scratch(ctype(x.elem), "h", x.at.h)
+	rows := x.scratch(acc, "rows", x.at.out)
+	gathered := factor{arg: in.arg, dtype: x.elem, outer: in.row, k: in.col, offset: in.offset}
+	source := fmt.Sprintf("%s + %d", x.arg(in.arg), in.offset)
+	if x.op.Gated {
+		u := x.scratch(acc, "u", x.at.u)
+		err := x.grouped("gate", gathered, source, weights[graph.MoEW1], d.Hidden, d.Width, func(w int) (string, error) {
+			return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	matrix, bias := graph.MoEW1, graph.MoEB1
+	if x.op.Gated {
+		matrix, bias = graph.MoEW3, graph.MoEB3
+	}
+	err = x.grouped("hidden", gathered, source, weights[matrix], d.Hidden, d.Width, func(w int) (string, error) {
+		text, in := x.biased(weights[bias]), []string{"value"}
+		if x.op.Gated {
+			text += fmt.Sprintf("    const auto u = load<%s, W, 1, %d>(%s + at);\n", acc, min(w*x.acc.Size(), 16), x.scratch(acc, "u", x.at.u))
+			in = []string{"u", "value"}
+		}
+		lines, h, err := x.activation(in)
+		return text + lines + x.keep(x.elem, w, hidden, h), err
+	})
+	if err != nil {
+		return err
+	}
+	own := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}
+	err = x.grouped("expert", own, hidden, weights[graph.MoEW2], d.Result, d.Hidden, func(w int) (string, error) {
+		return x.biased(weights[graph.MoEB2]) + x.keep(x.acc, w, rows, "value"), nil
+	})
+	if err != nil {
+		return err
+	}
+	gates, err := x.view(1)
+	if err != nil {
+		return err
+	}
+	if y >= 0 && d.Tokens > 0 && d.Result > 0 {
+		w := 1
+		for w < 4 && d.Result%(2*w) == 0 {
+			w *= 2
+		}
+		x.printf("KERNEL(sum, 128, 1) {\n  sum_experts<Mixture, %d, %d, %d, true>(%s + %d + i64(blockIdx.x) * %d, %s, %s + %d, %s, p.wave);\n}\n",
+			d.Result, w, out.col, x.result(y), out.offset, out.row, rows, x.arg(gates.arg), gates.offset,
+			x.scratch("i32", "place", x.at.place))
+		x.step(Step{Entry: "sum", Grid: [3]int{d.Tokens, 1, 1}, Block: 128, Shared: x.op.Experts*(x.acc.Size()+4) + 16}, true)
+	}
+	x.finish()
+	return nil
+}
+
+// grouped writes the product of all experts: rows of a, at source, times each expert's matrix. A is gathered if it is an
+// operand, else its rows are those of the slots of the wave. The text that the body is made of knows the expert e, the
+// first column n, acc, and the place at of the element in a row for each slot.
+func (x *mixture) grouped(name string, a factor, source string, b weightView, n, k int, body func(w int) (string, error)) error {
+	title := strings.ToUpper(name[:1]) + name[1:]
+	gather := a.arg >= 0
+	p := &product{name: title + "Problem", batch: x.op.Experts, m: max(x.capacity/x.op.Experts, 1), n: n, k: k, a: a,
+		b: factor{dtype: x.elem, outer: b.col, k: b.row, offset: b.align}, acc: x.acc, gather: gather}
+	p.columns(min(16/x.acc.Size(), simtColumns))
+	m := &matmul{unit: x.unit, product: p, cfg: x.cfg, rows: x.rows}
+	c := m.cut()
+	x.source = c.source
+	text, err := body(p.w)
+	if err != nil {
+		return err
+	}
+	p.write(x.unit)
+	acc := lane(x.acc)
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  typedef float Sum;\n  const Params &p;\n", title)
+	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n", acc)
+	x.printf("    const i64 at = i64(m - p.wave * %d) * %d + n;\n%s  }\n};\n\n", x.capacity, n, text)
+	x.printf("KERNEL(%s, %d, %d) {\n  Spot spot;\n  int rows;\n", name, c.threads, c.blocks)
+	x.printf("  if (!tile_of<Mixture, %s, %d>(p.tiles, p.wave, spot, rows)) return;\n", p.name, c.bn)
+	list := "nullptr"
+	if gather {
+		list = "p.order + spot.m"
+	} else {
+		source += fmt.Sprintf(" + i64(spot.m - p.wave * %d) * %d", x.capacity, a.outer)
+	}
+	x.printf("  const Piece<%s> piece = {%s, %s[spot.batch] + i64(spot.n) * %d, rows, %d - spot.n, %d, %s};\n  ", p.name, source,
+		b.name, b.col, n, k, list)
+	x.printf(c.call+";\n}\n\n", title+"Body", title+"Body{p}", "piece", "(float *)nullptr")
+	x.step(Step{Entry: name, Grid: [3]int{x.tiles * ceilDiv(n, c.bn), 1, 1}, Block: c.threads, Shared: c.shared}, true)
+	return nil
+}
+
+// biased is the text that makes value of acc and the expert's bias, if there are biases.
+func (x *mixture) biased(b weightView) string {
+	if !x.op.Bias {
+		return "    const auto value = acc;\n"
+	}
+	return fmt.Sprintf("    const auto value = op::add(acc, load<%s, W, %d, %d>(%s[e] + i64(n) * %d));\n", lane(x.acc), b.col,
+		x.acc.Size(), b.name, b.col)
+}
+
+// keep is the text that stores a value of each slot.
+func (x *mixture) keep(d graph.DType, w int, to, value string) string {
+	return fmt.Sprintf("    store<1, %d>(%s + at, widen<W>(%s));\n", min(w*d.Size(), 16), to, value)
+}
+
+// activation is the text that makes h of the values of the given names, u and, if gated, v, and h's name.
+func (x *mixture) activation(in []string) (text, h string, err error) {
+	b := graph.NewBuilder("hidden")
+	t := graph.TypeOf(x.acc, 8)
+	u := b.Input("u", t)
+	nodes := []*graph.Node{u}
+	out := b.Add(graph.Unary{Fn: x.op.Activation, Alpha: x.op.Alpha}, u)
+	if x.op.Gated {
+		nodes = append(nodes, b.Input("v", t))
+		out = b.Binary(graph.Mul, out, nodes[1])
+	}
+	b.Output("h", out)
+	g, err := b.Graph()
+	if err != nil {
+		return "", "", err
+	}
+	made := newBody(x.unit, g, make([]int, len(nodes)), t.Shape, []string{"n"}, 0, 1)
+	for i, n := range nodes {
+		made.define(n, vector, in[i])
+	}
+	v, err := made.operand(out)
+	return made.text("    "), v.expr, err
+}

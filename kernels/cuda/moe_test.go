@@ -1,0 +1,70 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/cuda"
+	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/emulator"
+)
+
+// mixtures draws checks of mixtures of experts whose gates send a token to some of the experts, to all or to none.
+func mixtures(t *testing.T, r *rand.Rand, n int) []cudatest.Check {
+	pick := func(list ...int) int { return list[r.IntN(len(list))] }
+	var checks []cudatest.Check
+	for i := range n {
+		op := graph.MoE{Experts: pick(1, 2, 3, 8, 33), Activation: graph.GeluTanh, Gated: r.IntN(2) == 0, Bias: r.IntN(2) == 0,
+			Stacked: r.IntN(2) == 0, Dense: r.IntN(6) == 0, TopK: r.IntN(3)}
+		d := graph.MoEDims{Width: pick(1, 3, 16, 40), Hidden: pick(1, 5, 24, 64), Result: pick(1, 7, 32)}
+		lead := []int{pick(0, 1, 5, 70, 300), pick(1, 2)}
+		elem := []graph.DType{graph.F32, graph.F64}[i%2]
+		f, types := fused(t, graph.AnchorMoE, func(b *graph.Builder, in inputs) {
+			args := []*graph.Node{in(elem, append(lead, d.Width)...), in(elem, append(lead, op.Experts)...)}
+			for _, w := range op.Weights() {
+				copies := op.Experts
+				if op.Stacked {
+					copies = 1
+				}
+				for range copies {
+					args = append(args, in(elem, op.WeightShape(d, w).Slice()...))
+				}
+			}
+			y := b.Add(op, args...)
+			b.Output("", y)
+			if r.IntN(2) == 0 {
+				b.Output("", b.Add(graph.Result{Index: 1}, y))
+			}
+		})
+		c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %v", i, elem, op, lead), Op: f}
+		for j, u := range types {
+			x := graphtest.Tensor(r, u)
+			if j == 1 {
+				for e := range u.Shape.Elems() {
+					if r.IntN(3) > 0 {
+						x.SetFloat(e, 0)
+					}
+				}
+			}
+			c.Args = append(c.Args, x)
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+// TestMoE computes mixtures of experts as chips without tensor cores do.
+func TestMoE(t *testing.T) {
+	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
+	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(3, 70)), 24)...)
+}
+
+// TestMoEWaves sends tokens to more experts than TopK promises.
+func TestMoEWaves(t *testing.T) {
+	defer cuda.SetFreeSlots(cuda.SetFreeSlots(0))
+	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
+	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(4, 70)), 8)...)
+}
