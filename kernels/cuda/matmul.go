@@ -123,41 +123,62 @@ type cut struct {
 	shared  int    // bytes for a body with the column sums
 	call    string // the template with its arguments; %s are the Body, its value, the Piece and where column sums go
 	source  []string
+
+	// Of a template whose blocks take one tile after another:
+	grid      int    // blocks; 0: one for each tile
+	cluster   int    // blocks of a cluster
+	sumBlocks int    // blocks of rows that column sums come from
+	before    []Step // that prepare operands
+	scratch   int64  // bytes that those use
+	fast      bool   // functions of the body may be as inaccurate as the operands
 }
 
 // kernel chooses a tile and puts the steps together.
 func (m *matmul) kernel() *Kernel {
 	c := m.cut()
-	k := &Kernel{}
+	k := &Kernel{Steps: c.before, Scratch: roundUp64(c.scratch, 256)}
 	rows := c.bm
 	if c.splits > 1 {
 		rows = finishRows
 	}
 	blocks := m.batch * ceilDiv(m.m, rows)
+	if c.grid > 0 && c.splits == 1 {
+		blocks = c.sumBlocks
+	}
 	partial := fmt.Sprintf("(%s *)nullptr", m.sum)
 	if len(m.sums) > 0 {
-		partial = m.scratch(m.sum, "partial", 0)
-		k.Scratch = m.sumBytes(blocks)
+		partial = m.scratch(m.sum, "partial", k.Scratch)
+		k.Scratch += m.sumBytes(blocks)
 	}
 	check := ""
 	if m.update {
 		check = fmt.Sprintf("  if (%s->code != 0) return;\n", m.status())
 	}
 	tiles := m.batch * ceilDiv(m.m, c.bm) * ceilDiv(m.n, c.bn)
-	m.printf("KERNEL(matmul, %d, %d) {\n%s", c.threads, c.blocks, check)
-	m.printf("  const Spot spot = spot_of<Problem, %d, %d, %d>(blockIdx.x);\n  ", c.bm, c.bn, c.splits)
-	piece := fmt.Sprintf("piece_of<Problem, %d, %d>(%s, %s, spot)", c.bk, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
+	grid, split, piece := tiles*c.splits, "spot.split", ""
+	if c.grid > 0 {
+		grid, split = c.grid, "0" // the template sets it
+	}
+	if c.cluster > 1 {
+		m.printf("CLUSTER_KERNEL(matmul, %d, %d) {\n%s  ", c.threads, c.cluster, check)
+	} else {
+		m.printf("KERNEL(matmul, %d, %d) {\n%s  ", c.threads, c.blocks, check)
+	}
+	if c.grid == 0 {
+		m.printf("const Spot spot = spot_of<Problem, %d, %d, %d>(blockIdx.x);\n  ", c.bm, c.bn, c.splits)
+		piece = fmt.Sprintf("piece_of<Problem, %d, %d>(%s, %s, spot)", c.bk, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
+	}
 	if c.splits == 1 {
 		m.printf(c.call+";\n}\n", "Body", "Body{p}", piece, partial)
 	} else {
 		parts := m.scratch(lane(m.acc), "parts", k.Scratch)
 		k.Scratch += int64(c.splits) * int64(m.batch) * int64(m.m) * int64(m.n) * int64(m.acc.Size())
-		m.printf(c.call+";\n}\n", "Partial<Problem>", fmt.Sprintf("Partial<Problem>{%s, spot.split}", parts), piece, "(float *)nullptr")
+		m.printf(c.call+";\n}\n", "Partial<Problem>", fmt.Sprintf("Partial<Problem>{%s, %s}", parts, split), piece, "(float *)nullptr")
 		m.printf("\nKERNEL(finish, 256, 1) {\n%s  finish_split<Problem, Body, %d, %d>(Body{p}, %s, %s);\n}\n",
 			check, c.splits, finishRows, parts, partial)
 	}
 	if tiles > 0 {
-		k.Steps = append(k.Steps, Step{Entry: "matmul", Grid: [3]int{tiles * c.splits, 1, 1}, Block: c.threads, Shared: c.shared})
+		k.Steps = append(k.Steps, Step{Entry: "matmul", Grid: [3]int{grid, 1, 1}, Block: c.threads, Shared: c.shared})
 		if c.splits > 1 {
 			grid := blocks * ceilDiv(m.n, 32*m.w)
 			k.Steps = append(k.Steps, Step{Entry: "finish", Grid: [3]int{grid, 1, 1}, Block: 256, Shared: 8 * 32 * m.w * 8})
@@ -179,11 +200,17 @@ func (m *matmul) kernel() *Kernel {
 		k.Steps[i].Params = m.fields
 	}
 	k.Source = m.source(append([]string{"gemm"}, c.source...)...)
+	if c.fast {
+		k.Source = "#define FUSEC_FAST\n" + k.Source
+	}
 	return k
 }
 
 // cut chooses the template and the tile.
 func (m *matmul) cut() cut {
+	if h, _ := m.hopperPlan(); h != nil {
+		return m.hopperCut(h)
+	}
 	if math := m.math(); math != "" {
 		return m.mmaCut(math)
 	}

@@ -52,6 +52,10 @@ template <class T> DEVICE T sigmoid(T x) {
   const T e = exp(-abs(x));
   return (x >= T(0) ? T(1) : e) / (T(1) + e);
 }
+#ifdef FUSEC_FAST
+// Where values were or will be rounded to 16 bits or tf32: a relative error of 2⁻²⁰ in a third of the instructions.
+DEVICE float sigmoid(float x) { return recip_approx(1.0f + exp2_approx(-1.4426950408889634f * x)); }
+#endif
 template <class T> DEVICE T softplus(T x) { return x != x ? x : (x > T(0) ? x : T(0)) + log1p(exp(-abs(x))); }
 template <class T> DEVICE T relu(T x) { return x < T(0) ? T(0) : x; }
 template <class T> DEVICE T leaky_relu(T x, T alpha) { return x < T(0) ? (alpha == T(0) ? T(0) : alpha * x) : x; }
@@ -61,6 +65,20 @@ template <class T> DEVICE T gelu_tanh(T x) {
   const T g = x * sigmoid(T(1.5957691216057308) * (x + T(0.044715) * x * x * x));
   return g != g && x < T(0) ? T(0) : g;
 }
+#ifdef FUSEC_FAST
+// x/2·(1 + t) for the approximation t of a hyperbolic tangent: an error below 2⁻¹²·|x|.
+DEVICE float gated(float x, float t) {
+  const float h = fmaxf(0.5f * x, -1e30f);
+  return h * t + h;
+}
+DEVICE float gelu_tanh(float x) { return gated(x, tanh_approx(x * (0.7978845608f + 0.0356774081f * (x * x)))); }
+DEVICE float silu(float x) { return gated(x, tanh_approx(0.5f * x)); }
+// A fit of artanh(erf(x/√2))/x over |x| ≤ 6 by least greatest error of the whole: 3·10⁻⁵.
+DEVICE float gelu_erf(float x) {
+  const float s = fminf(x * x, 36.0f);
+  return gated(x, tanh_approx(x * (0.797507878f + s * (0.0370056510f - 0.000351517557f * s))));
+}
+#endif
 template <class T> DEVICE T gelu_erf(T x) {
   const T g = T(0.5) * x * erfc(T(-0.70710678118654752) * x);
   return g != g && x < T(0) ? T(0) : g;

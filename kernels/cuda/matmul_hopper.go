@@ -1,0 +1,266 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+)
+
+// A hopperTile is how gemm_hopper cuts a product; see src/gemm_hopper.cuh.
+type hopperTile struct {
+	bm, bn   int // of a block
+	stages   int
+	cm, cn   int // blocks of a cluster
+	pingpong bool
+	splits   int // parts that k is cut into
+}
+
+// shared is the shared memory of a block in bytes: the stages, 4096 bytes for each of eight warps, two barriers a stage.
+func (t hopperTile) shared() int { return (t.bm+t.bn)*sliceBytes*t.stages + 8*4096 + 2*8*t.stages }
+
+const (
+	// sliceBytes is how much of each row a stage holds.
+	sliceBytes = 128
+	// hopperThreads are a warpgroup that loads and two that multiply.
+	hopperThreads = 3 * 128
+	// relayoutReuse is how many rows or columns must meet an operand for it to be worth copying to where the copy engine
+	// can read it.
+	relayoutReuse = 1024
+)
+
+// A hopperPlan is a product on Hopper's own instructions.
+type hopperPlan struct {
+	tile    hopperTile
+	math    string // bf16, f16 or tf32
+	batches batches
+	a, b    hopperFactor
+}
+
+// A hopperFactor is an operand as the copy engine reads it.
+type hopperFactor struct {
+	factor
+	rows   int    // along m (n)
+	pitch  int    // if it is first copied to rows of that many elements along k, else 0
+	stride [2]int // along the axes of batches, in elements; 0: all have the same matrix
+	kInner bool
+}
+
+// batches are the two axes, inner and outer, that batch axes are merged to.
+type batches [2]int
+
+// hopperPlan plans a product for the tensor cores of Hopper; reason says why it cannot.
+func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
+	h = &hopperPlan{}
+	switch {
+	case !m.cfg.hopper():
+		return nil, "the chip has no wgmma"
+	case m.a.dtype != m.b.dtype:
+		return nil, "the operands differ in type"
+	case m.a.dtype.Is16():
+		h.math = ctype(m.a.dtype)
+	case m.a.dtype == graph.F32 && m.cfg.Precision != F32:
+		h.math = "tf32"
+	default:
+		return nil, fmt.Sprintf("no product of %v in this precision", m.a.dtype)
+	}
+	if min(m.batch, m.m, m.n, m.k) == 0 {
+		return nil, "it is empty"
+	}
+	var ok bool
+	if h.batches, h.a.stride, h.b.stride, ok = m.mergeBatches(); !ok {
+		return nil, "more than two axes of batches"
+	}
+	h.a.factor, h.a.rows = m.a, m.m
+	h.b.factor, h.b.rows = m.b, m.n
+	for _, f := range []struct {
+		*hopperFactor
+		name  string
+		reuse int
+	}{{&h.a, "A", m.n}, {&h.b, "B", m.m}} {
+		f.kInner, _ = m.pieces(f.factor, f.rows)
+		if f.readable(m.k) {
+			continue
+		}
+		if f.reuse < relayoutReuse {
+			return nil, "the copy engine cannot read " + f.name + " as it lies"
+		}
+		f.pitch = roundUp(m.k, 16/f.dtype.Size())
+		f.kInner = true
+	}
+	if h.tile, ok = m.hopperTile(); !ok {
+		return nil, "it is too small"
+	}
+	return h, ""
+}
+
+// mergeBatches merges the batch axes to two, where their strides in both operands allow.
+func (p *product) mergeBatches() (size batches, a, b [2]int, ok bool) {
+	size = batches{1, 1}
+	at := 0
+	for i := len(p.batchAxes) - 1; i >= 0; i-- {
+		axis := p.batchAxes[i]
+		x, y := p.a.batch[axis], p.b.batch[axis]
+		if size[at] > 1 && (x != a[at]*size[at] || y != b[at]*size[at]) {
+			if at++; at == len(size) {
+				return size, a, b, false
+			}
+		}
+		if size[at] == 1 {
+			a[at], b[at] = x, y
+		}
+		size[at] *= p.space.At(axis)
+	}
+	return size, a, b, true
+}
+
+// readable reports whether the copy engine can read the factor as it lies: elements side by side, everything else at
+// multiples of 16 bytes. The tensor cores want tf32 with k as the inner axis.
+func (f *hopperFactor) readable(k int) bool {
+	size := f.dtype.Size()
+	inner, side, other, n := k, f.k, f.outer, f.rows
+	if !f.kInner {
+		inner, side, other, n = f.rows, f.outer, f.k, k
+	}
+	if inner > 1 && side != 1 || !f.kInner && size != 2 || f.offset*size%16 != 0 {
+		return false
+	}
+	steps := f.stride[:]
+	if n > 1 {
+		steps = append(steps, other)
+		if other == 0 {
+			return false
+		}
+	}
+	for _, s := range steps {
+		if s < 0 || s*size%16 != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// tensorMap describes the factor to the copy engine: the inner axis, the other, two axes of batches. Boxes are `box`
+// rows by a slice of k, or where k is not the inner axis 64 by 64.
+func (f *hopperFactor) tensorMap(k, box int, size batches, scratch int64) *TensorMap {
+	bytes := f.dtype.Size()
+	slice := sliceBytes / bytes
+	t := &TensorMap{Base: Arg(f.arg, int64(f.offset*bytes)), DType: f.dtype, Swizzle: sliceBytes}
+	var steps [3]int
+	if f.kInner {
+		t.Dims = []uint64{uint64(k), uint64(f.rows)}
+		t.Box = []uint32{uint32(slice), uint32(box), 1, 1}
+		steps[0] = f.outer
+	} else {
+		t.Dims = []uint64{uint64(f.rows), uint64(k)}
+		t.Box = []uint32{uint32(slice), uint32(slice), 1, 1}
+		steps[0] = f.k
+	}
+	steps[1], steps[2] = f.stride[0], f.stride[1]
+	if f.pitch > 0 {
+		t.Base = Scratch(scratch)
+		steps[0] = f.pitch
+		each := f.pitch * f.rows
+		for i := range size {
+			if f.stride[i] != 0 {
+				steps[1+i] = each
+				each *= size[i]
+			}
+		}
+	}
+	for i, s := range steps {
+		if i > 0 {
+			n := 1
+			if s != 0 {
+				n = size[i-1]
+			}
+			t.Dims = append(t.Dims, uint64(n))
+		}
+		if t.Dims[1+i] == 1 {
+			s = 16 // any multiple of 16 bytes: it is never taken
+		}
+		t.Strides = append(t.Strides, uint64(s*bytes))
+	}
+	return t
+}
+
+// axes tells the template which axes of batches the factor has: bit 0 the inner, bit 1 the outer.
+func (f *hopperFactor) axes() (bits int) {
+	for i, s := range f.stride {
+		if s != 0 {
+			bits |= 1 << i
+		}
+	}
+	return bits
+}
+
+// copies is how many matrices are copied if the factor is.
+func (f *hopperFactor) copies(size batches) int {
+	n := 1
+	for i, s := range f.stride {
+		if s != 0 {
+			n *= size[i]
+		}
+	}
+	return n
+}
+
+// hopperCut is the cut by gemm_hopper.
+func (m *matmul) hopperCut(h *hopperPlan) cut {
+	t := h.tile
+	cluster := t.cm * t.cn
+	tilesM, tilesN := ceilDiv(m.m, t.bm*t.cm), ceilDiv(m.n, t.bn*t.cn)
+	spots := m.batch * tilesM * tilesN * t.splits
+	warps := 8
+	if t.pingpong {
+		warps = 4
+	}
+	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
+		cluster: cluster, grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
+		fast: m.cfg.Precision != F32, source: []string{"hopper", "gemm_hopper"}}
+	maps := [2]string{}
+	for i, f := range []*hopperFactor{&h.a, &h.b} {
+		name := string("ab"[i])
+		box := t.bm / t.cn
+		if i == 1 {
+			box = t.bn / t.cm
+		}
+		at := roundUp64(c.scratch, 256)
+		if f.pitch > 0 {
+			m.relayout(&c, f, h, name, at)
+		}
+		maps[i] = m.field(Param{Kind: MapParam, Map: f.tensorMap(m.k, box, h.batches, at)}, "TensorMap ", "map_"+name)
+	}
+	m.printf("struct Tile {\n  typedef %s T;\n", h.math)
+	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, SPLITS = %d;\n", t.bm, t.bn, t.stages,
+		t.cm, t.cn, t.splits)
+	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", h.batches[0], h.a.axes(), h.b.axes())
+	m.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v;\n};\n\n", h.a.kInner, h.b.kInner, t.pingpong)
+	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, &%s, &%s, %%[4]s, Whole<Problem, Tile>{})", maps[0], maps[1])
+	return c
+}
+
+// relayout adds the step that copies a factor to rows along k in the scratch memory from byte at on.
+func (m *matmul) relayout(c *cut, f *hopperFactor, h *hopperPlan, name string, at int64) {
+	typ := ctype(f.dtype)
+	n := f.copies(h.batches)
+	entry := "relayout_" + name
+	m.printf("KERNEL(%s, 256, 1) {\n", entry)
+	from, to := m.arg(f.arg), m.scratch(typ, "rows_"+name, at)
+	inner := 1
+	if f.stride[0] != 0 {
+		inner = h.batches[0]
+	}
+	m.printf("  const int b0 = blockIdx.z %% %d, b1 = blockIdx.z / %d;\n", inner, inner)
+	m.printf("  relayout<%d, %d, %d, %d, %d, %v>(%s + i64(blockIdx.z) * %d, %s + %d + i64(b0) * %d + i64(b1) * %d);\n}\n\n",
+		f.rows, m.k, f.pitch, f.outer, f.k, f.dtype == graph.F32, to, f.pitch*f.rows, from, f.offset, f.stride[0], f.stride[1])
+	c.before = append(c.before, Step{Entry: entry, Grid: [3]int{ceilDiv(m.k, 32), ceilDiv(f.rows, 32), n}, Block: 256})
+	c.scratch = at + int64(n)*int64(f.rows)*int64(f.pitch)*int64(f.dtype.Size())
+}
+
+// hopperTile chooses a tile.
+func (m *matmul) hopperTile() (hopperTile, bool) {
+	if min(m.m, m.n) < 64 || m.k < 64 {
+		return hopperTile{}, false
+	}
+	return hopperTile{bm: 128, bn: 256, stages: 4, cm: 2, cn: 1, splits: 1}, true
+}

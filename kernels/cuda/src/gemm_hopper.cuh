@@ -1,0 +1,287 @@
+// Matrix products on Hopper's own instructions; see gemm.cuh for Problem and Body. A block has a producer, one thread that
+// starts the copies of slices of A and B into a ring of stages, and two warpgroups that multiply them and finish the tile.
+// Blocks stay and take tile after tile, so the producer loads the next tile while this one is finished.
+//
+// A Tile says how the work is cut:
+//
+//	typedef … T;           the elements as the tensor cores read them: bf16, f16 or tf32
+//	bool A_KINNER, B_KINNER;
+//	int INNER;             matrix `batch` stands at coordinates batch % INNER and batch / INNER of the tensor maps;
+//	int A_AXES, B_AXES;    bits 0 and 1: whether the operand has these axes
+//	int BM, BN;            the tile of one block
+//	int STAGES;
+//	int CM, CN;            blocks of a cluster along m and n, which share what they load: each loads a part for all
+//	bool PINGPONG;         each warpgroup has tiles of its own, one multiplies while the other finishes; else each takes
+//	                       one half of the rows of every tile
+//	int SPLITS;            shares of k
+
+// A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for each
+// 64 of them 64 rows of 128 bytes along m (n): either way 128 bytes for each m (n).
+template <class P, class Tile> struct Ring {
+  typedef typename Tile::T T;
+  static constexpr int BK = 128 / int(sizeof(T)), A_BYTES = Tile::BM * 128, B_BYTES = Tile::BN * 128;
+  static constexpr int STAGE = A_BYTES + B_BYTES, CLUSTER = Tile::CM * Tile::CN;
+  static constexpr int WARP_ROWS = 16, CHUNK = 64;  // of the tile that a warp turns at once, see finish_tile
+  static constexpr int TURN = WARP_ROWS * CHUNK * 4;
+  static constexpr int TURNS = STAGE * Tile::STAGES, BARRIERS = TURNS + 8 * TURN;
+};
+
+// load_slice starts this block's part of copying the slice of ROWS of an operand from row `row` and column k on, to all
+// SHARERS blocks of the cluster that need it, this one being number `part` of them; mask names them.
+template <int ROWS, int SHARERS, bool KINNER, int AXES, int INNER>
+DEVICE void load_slice(u8 *to, const TensorMap *map, u64 *full, int row, int k, int batch, int part, u32 mask) {
+  constexpr int EACH = ROWS / SHARERS, BOX = KINNER ? EACH : 64;
+  static_assert(ROWS % SHARERS == 0 && EACH % BOX == 0, "a slice is divided into whole boxes");
+  const int b0 = AXES & 1 ? batch % INNER : 0, b1 = AXES & 2 ? batch / INNER : 0;
+#pragma unroll
+  for (int i = 0; i < EACH; i += BOX) {
+    const int at = part * EACH + i;
+    const int x = KINNER ? k : row + at, y = KINNER ? row + at : k;
+    if constexpr (SHARERS == 1) {
+      tma_load(to + at * 128, map, full, x, y, b0, b1);
+    } else {
+      tma_multicast(to + at * 128, map, full, x, y, b0, b1, mask);
+    }
+  }
+}
+
+// multiply_slice adds the product of the slices of a stage to the accumulators of a warpgroup, 64 rows each.
+template <class T, bool A_KINNER, bool B_KINNER, int BN, int PARTS>
+DEVICE void multiply_slice(float (&acc)[PARTS][BN / 2], u64 a, u64 b, bool add) {
+#pragma unroll
+  for (int k = 0; k < 4; k++) {  // 32 bytes or 16 rows of the slice
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+      Wgmma<T, BN>::template multiply<!B_KINNER, !A_KINNER>(acc[i], a + (i * 8192 + k * (A_KINNER ? 32 : 2048)) / 16,
+                                                            b + k * (B_KINNER ? 32 : 2048) / 16, add || k > 0);
+    }
+  }
+}
+
+// finish_tile gives a warp's accumulators to the body. The warp's threads exchange them through its own shared memory, 16
+// rows by 64 columns at a time, so that each gets W columns of a row and neighbours stand side by side. Pieces of 16
+// bytes are permuted within a row so that neither writing nor reading meets a bank twice. Rows from `end` on are left
+// out; WHOLE: the tile has none, nor columns too many. The warp's column sums become row `block` of partial
+// [SUMS][BLOCKS][N].
+template <class P, bool WHOLE, int BN, int BLOCKS, int PARTS, class Body>
+DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn, int batch, int m, int n, int end,
+                        typename Body::Sum *partial, int block) {
+  constexpr int W = P::W, PIECE = least(W, 4);
+  const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = lane * W % 64;
+  u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
+#pragma unroll
+  for (int c = 0; c < BN; c += 64) {
+    const int at_n = n + c + col;
+    Vec<typename Body::Sum, W> sums[Body::SUMS + 1] = {};
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) {
+#pragma unroll
+      for (int j = 0; j < 8; j++) {
+        const float *x = acc[i] + (c / 8 + j) * 4;
+        u8 *const at = to + (j ^ (row & 3) ^ odd * 4) * 16;
+        *reinterpret_cast<float2 *>(at) = {x[0], x[1]};
+        *reinterpret_cast<float2 *>(at + 8 * 256) = {x[2], x[3]};
+      }
+      __syncwarp();
+#pragma unroll
+      for (int e = 0; e < 32 / W; e++) {
+        const int r = (e * 32 + lane) * W / 64;
+        Vec<float, W> v;
+#pragma unroll
+        for (int w = 0; w < W; w += PIECE) {
+          const int p = (col + w) / 4;
+          const u8 *at = turn + r * 256 + p % 2 * 128 + (p / 2 ^ (r & 3) ^ p % 2 * 4) * 16 + (col + w) % 4 * 4;
+          const auto part = load<float, PIECE, 1, PIECE * 4>(reinterpret_cast<const float *>(at));
+#pragma unroll
+          for (int q = 0; q < PIECE; q++) v[w + q] = part[q];
+        }
+        const int at_m = m + i * 64 + r;
+        if (WHOLE || at_m < end && at_n < P::N) body(batch, at_m, at_n, v, sums);
+      }
+      __syncwarp();
+    }
+#pragma unroll
+    for (int s = 0; s < Body::SUMS; s++) {
+#pragma unroll
+      for (int far = 64 / W; far < 32; far *= 2) {  // lanes that have taken other rows of the same columns
+#pragma unroll
+        for (int w = 0; w < W; w++) sums[s][w] += __shfl_xor_sync(0xffffffffu, sums[s][w], far);
+      }
+      if (lane < 64 / W && at_n < P::N) store<1, W * 4>(partial + (s * BLOCKS + block) * i64(P::N) + at_n, sums[s]);
+    }
+  }
+}
+
+// Whole is the work on whole matrices, Listed on tiles of rows that a list in memory names, {batch, first row, rows} with
+// batch −1 where there is none: rows of A and of the result from row `base` on, times matrix `batch` of B.
+template <class P, class Tile> struct Whole {
+  static constexpr int ROWS = Tile::BM * Tile::CM, COLS = Tile::BN * Tile::CN;
+  static constexpr int TM = (P::M + ROWS - 1) / ROWS, TN = (P::N + COLS - 1) / COLS;
+  static constexpr int SPOTS = TM * TN * P::BATCH * Tile::SPLITS;
+  static constexpr bool EXACT = P::M % ROWS == 0 && P::N % COLS == 0;
+  DEVICE bool find(int i, Spot &spot, int &end) const {
+    spot = spot_of<P, ROWS, COLS, Tile::SPLITS>(i);
+    end = P::M;
+    return true;
+  }
+};
+template <class P, class Tile, int TILES> struct Listed {
+  static_assert(Tile::CM == 1 && Tile::SPLITS == 1 && !Tile::PINGPONG, "tiles of a list stand alone");
+  static constexpr int COLS = Tile::BN * Tile::CN, TM = TILES, TN = (P::N + COLS - 1) / COLS, SPOTS = TM * TN, GROUP = 8;
+  static constexpr bool EXACT = false;
+  const int4 *tiles;
+  int base;
+  DEVICE bool find(int i, Spot &spot, int &end) const {
+    const int first = i / (GROUP * TN) * GROUP, rows = least(GROUP, TILES - first);
+    i %= GROUP * TN;
+    const int4 t = tiles[first + i % rows];
+    spot = {t.x, t.y - base, i / rows * COLS, 0, 0};
+    end = spot.m + t.z;
+    return t.x >= 0;
+  }
+};
+
+// gemm_hopper computes a product. A Body that takes shares of k is told which in its field split. Column sums go to
+// partial [SUMS][BATCH · tiles · warps of a tile][N].
+template <class P, class Body, class Tile, class Work>
+DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, typename Body::Sum *partial, Work work) {
+  typedef Ring<P, Tile> R;
+  typedef typename Tile::T T;
+  constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
+  constexpr int ROWS = Tile::PINGPONG ? BM : BM / 2, PARTS = ROWS / 64;
+  constexpr int STEPS = (P::K + R::BK - 1) / R::BK, EACH = (STEPS + Tile::SPLITS - 1) / Tile::SPLITS;
+  static_assert((Tile::SPLITS - 1) * EACH < STEPS, "every share of k has a step");
+  SHARED;
+  u64 *const full = reinterpret_cast<u64 *>(shared + R::BARRIERS), *const empty = full + STAGES;
+  const int rank = R::CLUSTER > 1 ? cluster_rank() : 0, rank_m = rank % CM, rank_n = rank / CM;
+  const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    tma_prefetch(map_a);
+    tma_prefetch(map_b);
+    for (int i = 0; i < STAGES; i++) {
+      barrier_init(full + i, 1);
+      barrier_init(empty + i, (CM + CN - 1) * (Tile::PINGPONG ? 4 : 8));
+    }
+    barrier_init_done();
+  }
+  if constexpr (R::CLUSTER > 1) {
+    cluster_sync();
+  } else {
+    __syncthreads();
+  }
+  if (group == 0) {
+    fewer_registers<40>();
+    if (threadIdx.x == 0) {
+      u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
+      for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM);
+      for (int i = 0; i < CM; i++) mask_b |= 1u << (i + rank_n * CM);
+      int stage = 0;
+      u32 phase = 0;
+      for (int i = blockIdx.x / R::CLUSTER; i < Work::SPOTS; i += gridDim.x / R::CLUSTER) {
+        Spot spot;
+        int end;
+        if (!work.find(i, spot, end)) continue;
+        const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN, first = spot.split * EACH;
+        for (int step = first; step < least(first + EACH, STEPS); step++) {
+          const int k = step * R::BK;
+          barrier_wait(empty + stage, phase ^ 1);
+          barrier_expect(full + stage, R::STAGE);
+          u8 *const to = shared + stage * R::STAGE;
+          load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(to, map_a, full + stage, m, k, spot.batch, rank_n,
+                                                                        mask_a);
+          load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(to + R::A_BYTES, map_b, full + stage, n, k,
+                                                                        spot.batch, rank_m, mask_b);
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+      }
+    }
+    if constexpr (R::CLUSTER > 1) cluster_sync();  // until nobody sends here any more
+  } else {
+    more_registers<232>();
+    // Whether the block number lane of the cluster sends to this one, and is told when a stage is free.
+    const bool tell = lane < R::CLUSTER && (lane % CM == rank_m || lane / CM == rank_n);
+    const u64 a0 = wgmma_operand(shared + (Tile::PINGPONG ? 0 : (group - 1) * ROWS * 128), 8192, 1024);
+    const u64 b0 = wgmma_operand(shared + R::A_BYTES, 8192, 1024);
+    u8 *const turn = shared + R::TURNS + (warp - 4) * R::TURN;
+    int stage = 0;
+    u32 phase = 0;
+    const auto release = [&](int s) {
+      if constexpr (R::CLUSTER > 1) {
+        if (tell) barrier_arrive_at(empty + s, lane);
+      } else {
+        if (lane == 0) barrier_arrive(empty + s);
+      }
+    };
+    int mine = 0;  // tiles so far
+    for (int i = blockIdx.x / R::CLUSTER; i < Work::SPOTS; i += gridDim.x / R::CLUSTER) {
+      Spot spot;
+      int end;
+      if (!work.find(i, spot, end)) continue;
+      const int number = mine++;
+      const int steps = least(EACH, STEPS - spot.split * EACH);
+      if constexpr (Tile::PINGPONG) {
+        static_assert(Tile::SPLITS == 1, "all tiles have as many steps");
+        if (number % 2 != group - 1) {
+          const int skipped = stage + steps;
+          stage = skipped % STAGES;
+          phase ^= skipped / STAGES & 1;
+          continue;
+        }
+        if (number > 0) named_sync(group, 256);  // until the other has seen its last stage filled
+      }
+      float acc[PARTS][BN / 2];
+      int last = 0;
+      for (int k = 0; k < steps; k++) {
+        barrier_wait(full + stage, phase);
+        wgmma_fence();
+        const u64 at = u64(stage * (R::STAGE / 16));
+        multiply_slice<T, Tile::A_KINNER, Tile::B_KINNER, BN, PARTS>(acc, a0 + at, b0 + at, k > 0);
+        wgmma_commit();
+        if (k > 0) {
+          wgmma_wait<1>();
+          release(last);
+        }
+        last = stage;
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+      }
+      if constexpr (Tile::PINGPONG) {
+        if (i + int(gridDim.x) / R::CLUSTER < Work::SPOTS) named_arrive(3 - group, 256);
+      }
+      wgmma_wait<0>();
+      release(last);
+#pragma unroll
+      for (int j = 0; j < PARTS; j++) pin(acc[j]);
+      const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN, w = Tile::PINGPONG ? warp % 4 : warp - 4;
+      constexpr int WARPS = Tile::PINGPONG ? 4 : 8, BLOCKS = P::BATCH * Work::TM * CM * WARPS;
+      const int block = (spot.batch * Work::TM * CM + m / BM) * WARPS + w, row = m + w / 4 * ROWS + w % 4 * 16;
+      if constexpr (Tile::SPLITS > 1) body.split = spot.split;
+      if (Work::EXACT || m + BM <= end && n + BN <= P::N) {
+        finish_tile<P, true, BN, BLOCKS>(body, acc, turn, spot.batch, row, n, end, partial, block);
+      } else {
+        finish_tile<P, false, BN, BLOCKS>(body, acc, turn, spot.batch, row, n, end, partial, block);
+      }
+    }
+    if constexpr (R::CLUSTER > 1) cluster_sync();
+  }
+}
+
+// relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. ROUND: to the nearest
+// numbers of tf32. A block of 256 threads takes 32 rows of 32.
+template <int ROWS, int K, int PITCH, i64 ROW_STRIDE, i64 K_STRIDE, bool ROUND, class T>
+DEVICE void relayout(T *to, const T *from) {
+  __shared__ T turn[32][33];
+  const int row = blockIdx.y * 32, k = blockIdx.x * 32, x = threadIdx.x % 32;
+#pragma unroll
+  for (int y = threadIdx.x / 32; y < 32; y += 8) {
+    const int r = K_STRIDE == 1 ? y : x, c = K_STRIDE == 1 ? x : y;
+    if (row + r < ROWS && k + c < K) turn[r][c] = from[(row + r) * ROW_STRIDE + (k + c) * K_STRIDE];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int y = threadIdx.x / 32; y < 32; y += 8) {
+    if (row + y >= ROWS || k + x >= K) continue;
+    T v = turn[y][x];
+    if constexpr (ROUND) v = round_tf32(v);
+    to[i64(row + y) * PITCH + k + x] = v;
+  }
+}
