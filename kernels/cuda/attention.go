@@ -63,6 +63,8 @@ func compileAttention(f graph.Fusion, args, results []Operand, cfg Config) (*Ker
 // attentionKernels are the ways to compute an attention or its gradient, the fastest first. Each says whether it serves
 // a problem; the last serves all.
 var attentionKernels = []func(*attentionProblem) (*Kernel, bool){
+	(*attentionProblem).forwardHopper,
+	(*attentionProblem).gradHopper,
 	(*attentionProblem).forwardSIMT,
 	(*attentionProblem).gradSIMT,
 }

@@ -199,4 +199,16 @@ WGMMA_TF32(128, 64, 64, 65, 66)
 WGMMA_TF32(192, 96, 96, 97, 98)
 WGMMA_TF32(256, 128, 128, 129, 130)
 
+// Copies bytes, a multiple of 16 as both addresses are, out of shared memory, where they were written before a
+// shared_fence of the threads that wrote them. bulk_commit ends a thread's group of copies, and bulk_read_wait waits
+// until all its groups have been read.
+DEVICE void bulk_store(void *to, const void *from, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+DEVICE void bulk_read_wait() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+DEVICE void shared_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+DEVICE float exp2_approx(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 #endif

@@ -1,0 +1,257 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+
+	"fusec/graph"
+)
+
+// Attention by the copy engine and the warpgroups of Hopper: src/attention_hopper.cuh, src/attention_grad_hopper.cuh.
+
+// hopperTiles are the sizes that attention's kernels for Hopper work in.
+type hopperTiles struct {
+	groups       int // warpgroups of 64 queries
+	keys, stages int // of a tile of keys and values, and how many are under way
+	// The same two of the gradient's kernels: queries that pass by keys, and keys that pass by queries.
+	gradQueries, gradKeys [2]int
+}
+
+// hopperGradRows are the rows of keys, or of queries, that stay in a block of the gradient's kernels: two warpgroups'.
+const hopperGradRows = 128
+
+// hopperTiles chooses the sizes, which were measured.
+func (a *attentionProblem) hopperTiles() hopperTiles {
+	if max(a.dims.Depth, a.dims.Width) <= 64 {
+		return hopperTiles{groups: 3, keys: 128, stages: 4, gradQueries: [2]int{64, 4}, gradKeys: [2]int{128, 2}}
+	}
+	return hopperTiles{groups: 2, keys: 128, stages: 2, gradQueries: [2]int{64, 3}, gradKeys: [2]int{96, 2}}
+}
+
+// hopperFits reports whether Hopper's kernels serve a problem: 16-bit elements, position as the only mask, rows that
+// the copy engine reads and writes, and enough queries to fill a warpgroup's tile.
+func (a *attentionProblem) hopperFits() bool {
+	d, op := a.dims, a.op
+	if !a.cfg.hopper() || a.dtype.Size() != 2 || op.HasMask || op.HasLengths || op.Page > 0 || op.Dropout > 0 ||
+		!(float32(op.Scale) > 0) || d.Queries < 64 || d.Keys == 0 || a.heads() == 0 ||
+		a.heads()*roundUp(d.Queries, 128) > math.MaxInt32 {
+		return false
+	}
+	if min(d.Depth, d.Width) < 16 || max(d.Depth, d.Width) > 128 || d.Depth%8 != 0 || d.Width%8 != 0 {
+		return false
+	}
+	for _, v := range []attentionView{a.q, a.k, a.v} {
+		if !a.copied(v) {
+			return false
+		}
+	}
+	for _, v := range []attentionView{a.out, a.dout, a.dq, a.dk, a.dv} {
+		if l, ok := a.rows(v); v.there() && (!ok || l.Stride[3] != 1 || rowAlign(l, 3, a.operand(v).DType) < 16) {
+			return false
+		}
+	}
+	for _, v := range []attentionView{a.lse, a.dlse} {
+		if _, ok := a.numbers(v); v.there() && !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// copied reports whether the copy engine can read the rows of a view: side by side, each at a multiple of 16 bytes.
+func (a *attentionProblem) copied(v attentionView) bool {
+	l, ok := a.rows(v)
+	if !ok || v.kind != viewArg || l.Stride[3] != 1 || rowAlign(l, 3, a.operand(v).DType) < 16 {
+		return false
+	}
+	for i := range 3 {
+		if l.Shape.At(i) > 1 && l.Stride[i] <= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// rows is a view's layout as [batch, heads, rows, columns].
+func (a *attentionProblem) rows(v attentionView) (graph.Layout, bool) {
+	r := v.layout.Shape.Rank()
+	if r < 2 {
+		return graph.Layout{}, false
+	}
+	heads := 1
+	if r > 2 {
+		heads = v.layout.Shape.At(r - 3)
+	}
+	return v.layout.Reshape(graph.ShapeOf(a.dims.Batch.Elems(), heads, v.layout.Shape.At(r-2), v.layout.Shape.At(r-1)))
+}
+
+// numbers is the layout of a view that has one number for each query, as [batch, heads, queries].
+func (a *attentionProblem) numbers(v attentionView) (graph.Layout, bool) {
+	if !v.there() {
+		return graph.Layout{}, false
+	}
+	return v.layout.Reshape(graph.ShapeOf(a.dims.Batch.Elems(), a.dims.Heads, a.dims.Queries))
+}
+
+// tensorMap is the field that describes to the copy engine a tensor [batch, heads, rows, columns], of which it copies
+// boxes of so many rows and 64 columns.
+func (u *unit) tensorMap(name string, base Param, d graph.DType, l graph.Layout, rows int) string {
+	base.Byte += int64(l.Offset * d.Size())
+	m := &TensorMap{Base: base, DType: d, Box: []uint32{64, uint32(rows), 1, 1}, Swizzle: 128}
+	for i := 3; i >= 0; i-- {
+		m.Dims = append(m.Dims, uint64(l.Shape.At(i)))
+		if i == 3 {
+			continue
+		}
+		stride := l.Stride[i]
+		if l.Shape.At(i) == 1 {
+			stride = roundUp(l.Shape.At(3), 8) // never walked
+		}
+		m.Strides = append(m.Strides, uint64(stride*d.Size()))
+	}
+	return "&" + u.field(Param{Kind: MapParam, Map: m}, "TensorMap ", name)
+}
+
+// mapOf is the tensor map of an operand.
+func (a *attentionProblem) mapOf(u *unit, name string, v attentionView, rows int) string {
+	l, _ := a.rows(v) // as hopperFits has seen
+	return u.tensorMap(name, Arg(v.index, 0), a.operand(v).DType, l, rows)
+}
+
+// place writes the strides of a view, and returns the address of its first element.
+func (a *attentionProblem) place(u *unit, name string, v attentionView, l graph.Layout) string {
+	u.printf("  static constexpr i64 %s_BATCH = %d, %s_HEAD = %d, %s_ROW = %d;\n",
+		name, l.Stride[0], name, l.Stride[1], name, l.Stride[2])
+	p := a.pointer(u, v)
+	if l.Offset != 0 {
+		p += fmt.Sprintf(" + %d", l.Offset)
+	}
+	return p
+}
+
+// placeRows and placeNumbers do so for rows and for numbers; a view that is not there is a null pointer of the type.
+func (a *attentionProblem) placeRows(u *unit, name string, v attentionView) string {
+	l, ok := a.rows(v)
+	if !v.there() || !ok {
+		return "(" + ctype(a.dtype) + " *)nullptr"
+	}
+	return a.place(u, name, v, l)
+}
+
+func (a *attentionProblem) placeNumbers(u *unit, name string, v attentionView) string {
+	l, ok := a.numbers(v)
+	if !ok {
+		u.printf("  static constexpr i64 %s_BATCH = 0, %s_HEAD = 0, %s_ROW = 0;\n", name, name, name)
+		return "nullptr"
+	}
+	return a.place(u, name, v, l)
+}
+
+// hopperProblem begins the struct Problem of src/attention_hopper.cuh.
+func (a *attentionProblem) hopperProblem(u *unit, groups, keys, stages int) {
+	d, op := a.dims, a.op
+	// As many heads at a time as have their keys and values in half the cache.
+	head := 2 * d.Keys * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
+	together := min(max(a.cfg.Chip.L2/2/head, 1)*d.Group, a.heads())
+	u.printf("struct Problem {\n  typedef %s T;\n  typedef %s Out;\n", ctype(a.dtype), ctype(a.operand(a.out).DType))
+	u.printf("  static constexpr int BATCH = %d, HEADS = %d, GROUP = %d;\n", d.Batch.Elems(), d.Heads, d.Group)
+	u.printf("  static constexpr int QUERIES = %d, KEYS = %d, DEPTH = %d, WIDTH = %d;\n", d.Queries, d.Keys, d.Depth, d.Width)
+	u.printf("  static constexpr bool CAUSAL = %t;\n", op.Causal)
+	u.printf("  static constexpr float SCALE = %s;\n", literal(graph.F32, op.Scale, nil))
+	// A window larger than all there is restricts nothing; the bound keeps sums from overflowing.
+	u.printf("  static constexpr int WINDOW = %d, WARPGROUPS = %d, KEY_TILE = %d, STAGES = %d, TOGETHER = %d;\n",
+		min(op.Window, d.Keys+d.Queries), groups, keys, stages, together)
+}
+
+// forwardHopper is attention on Hopper.
+func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
+	if a.grad || !a.out.there() || !a.hopperFits() {
+		return nil, false
+	}
+	d, t := a.dims, a.hopperTiles()
+	u := newUnit(a.args, a.results)
+	q := a.mapOf(u, "q", a.q, 64*t.groups)
+	k, v := a.mapOf(u, "k", a.k, t.keys), a.mapOf(u, "v", a.v, t.keys)
+	counter := u.scratch("int", "counter", 0)
+	a.hopperProblem(u, t.groups, t.keys, t.stages)
+	out, lse := a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse)
+	threads := 128 * (t.groups + 1)
+	u.printf("};\n\nKERNEL(attention, %d, 1) {\n  attention_hopper<Problem>(%s, %s, %s, %s, %s, %s);\n}\n", threads,
+		q, k, v, counter, out, lse)
+	depth, width := roundUp(d.Depth, 64), roundUp(d.Width, 64)
+	step := Step{
+		Entry: "attention",
+		Grid:  [3]int{min(a.cfg.Chip.SMs, a.heads()*ceilDiv(d.Queries, 64*t.groups)), 1, 1},
+		Block: threads,
+		// AttentionShared: tiles, results on their way out, barriers, and two numbers of tiles.
+		Shared: 2*(64*t.groups*depth+t.stages*t.keys*(depth+width)) +
+			64*t.groups*(d.Width*a.operand(a.out).DType.Size()+16) + 8*(6+4*t.stages) + 8,
+		Params: u.fields,
+	}
+	zero := Step{Params: []Param{Scratch(0)}, Bytes: 4}
+	return &Kernel{Source: u.source("hopper", "attention_hopper"), Steps: []Step{zero, step}, Scratch: 4}, true
+}
+
+// gradHopper is the gradient of attention on Hopper.
+func (a *attentionProblem) gradHopper() (*Kernel, bool) {
+	if !a.grad || !a.hopperFits() {
+		return nil, false
+	}
+	d, t := a.dims, a.hopperTiles()
+	u := newUnit(a.args, a.results)
+	padded := roundUp(d.Queries, 128)
+	kernel := &Kernel{Scratch: int64(8 * a.heads() * padded)}
+	base, delta := u.scratch("float", "base", 0), u.scratch("float", "delta", kernel.Scratch/2)
+
+	// What the products read of dout: itself, or a copy.
+	twin := "(" + ctype(a.dtype) + " *)nullptr"
+	dout := func(name string, rows int) string { return a.mapOf(u, name, a.dout, rows) }
+	if !a.copied(a.dout) {
+		at := kernel.Scratch
+		l := graph.Contiguous(graph.ShapeOf(d.Batch.Elems(), d.Heads, d.Queries, d.Width))
+		kernel.Scratch += int64(2 * l.Shape.Elems())
+		twin = u.scratch(ctype(a.dtype), "twin", at)
+		dout = func(name string, rows int) string { return u.tensorMap(name, Scratch(at), a.dtype, l, rows) }
+	}
+	a.hopperProblem(u, hopperGradRows/64, t.gradKeys[0], t.gradKeys[1])
+	u.printf("  static constexpr int QUERY_TILE = %d, QUERY_STAGES = %d, PADDED = %d;\n",
+		t.gradQueries[0], t.gradQueries[1], padded)
+	rows := fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s", a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse),
+		a.placeRows(u, "DOUT", a.dout), a.placeNumbers(u, "DLSE", a.dlse), twin, base, delta)
+	dq, dk, dv := a.placeRows(u, "DQ", a.dq), a.placeRows(u, "DK", a.dk), a.placeRows(u, "DV", a.dv)
+	u.printf("};\n\n")
+
+	add := func(entry, template string, threads, blocks, shared int, args string) {
+		u.printf("KERNEL(%s, %d, 1) {\n  %s<Problem>(%s);\n}\n", entry, threads, template, args)
+		kernel.Steps = append(kernel.Steps,
+			Step{Entry: entry, Grid: [3]int{blocks, 1, 1}, Block: threads, Shared: shared})
+	}
+	lanes := 16 // ROW_LANES
+	if d.Width <= 64 {
+		lanes = 8
+	}
+	add("rows", "attention_grad_rows", 256, ceilDiv(a.heads()*padded, 256/lanes), 0, rows)
+	const threads = 128 + 2*hopperGradRows
+	shared := func(tile [2]int) int { // GradShared
+		row := 2 * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
+		return hopperGradRows*row + tile[1]*tile[0]*(row+8) + 8*(1+2*tile[1])
+	}
+	maps := func(suffix string, queries, keys int) string {
+		return fmt.Sprintf("%s, %s, %s, %s, %s, %s", a.mapOf(u, "q"+suffix, a.q, queries),
+			a.mapOf(u, "k"+suffix, a.k, keys), a.mapOf(u, "v"+suffix, a.v, keys), dout("dout"+suffix, queries), base, delta)
+	}
+	if a.dk.there() || a.dv.there() {
+		add("keys", "attention_grad_keys", threads, a.groups()*ceilDiv(d.Keys, hopperGradRows), shared(t.gradQueries),
+			maps("_keys", t.gradQueries[0], hopperGradRows)+fmt.Sprintf(", %s, %s", dk, dv))
+	}
+	if a.dq.there() {
+		blocks := a.heads() * ceilDiv(d.Queries, hopperGradRows)
+		add("queries", "attention_grad_queries", threads, blocks, shared(t.gradKeys),
+			maps("_queries", hopperGradRows, t.gradKeys[0])+", "+dq)
+	}
+	for i := range kernel.Steps {
+		kernel.Steps[i].Params = u.fields
+	}
+	kernel.Source = u.source("hopper", "attention_hopper", "attention_grad_hopper")
+	return kernel, true
+}

@@ -1,0 +1,377 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cuda"
+	"fusec/kernels/ref"
+	"fusec/kernels/ref/cases"
+	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/driver/nvrtc"
+	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
+)
+
+// A hopperCase is an attention, and its gradient, in the shapes that Hopper's kernels serve.
+type hopperCase struct {
+	name          string
+	d             graph.DType
+	b, h, group   int
+	queries, keys int
+	depth, width  int
+	op            graph.Attention
+	joint         bool // operands in one tensor [b, s, 3, h, d]
+	half          bool // the result has 16 bits, too
+	repeated      bool // dout is one row, repeated, which the copy engine cannot read
+}
+
+var hopperCases = []hopperCase{
+	{name: "causal", d: graph.BF16, b: 1, h: 2, group: 1, queries: 200, keys: 200, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Causal: true}},
+	{name: "joint", d: graph.F16, b: 2, h: 2, group: 1, queries: 70, keys: 70, depth: 128, width: 128,
+		op: graph.Attention{Scale: 0.1}, joint: true, half: true},
+	{name: "groups", d: graph.BF16, b: 1, h: 4, group: 2, queries: 65, keys: 150, depth: 96, width: 80,
+		op: graph.Attention{Scale: 0.1, Causal: true}},
+	{name: "nothing to attend", d: graph.BF16, b: 1, h: 1, group: 1, queries: 210, keys: 66, depth: 64, width: 128,
+		op: graph.Attention{Scale: 0.125, Causal: true}, repeated: true},
+	{name: "window", d: graph.F16, b: 1, h: 1, group: 1, queries: 300, keys: 310, depth: 64, width: 64,
+		op: graph.Attention{Scale: 0.125, Window: 40}},
+	{name: "causal window", d: graph.BF16, b: 1, h: 1, group: 1, queries: 290, keys: 270, depth: 128, width: 64,
+		op: graph.Attention{Scale: 0.1, Causal: true, Window: 30}},
+}
+
+// fusions are the case's forward and backward fusions.
+func (c hopperCase) fusions(t *testing.T) (forward, backward hopperFusion) {
+	t.Helper()
+	operands := func(b *graph.Builder, in hopperInput) (q, k, v *graph.Node) {
+		if c.joint {
+			x := in(c.d, c.b, c.queries, 3, c.h, c.depth)
+			var part [3]*graph.Node
+			for i := range part {
+				part[i] = b.Transpose(b.Reshape(b.Slice(x, 2, i, 1, 1), c.b, c.queries, c.h, c.depth), 0, 2, 1, 3)
+			}
+			return part[0], part[1], part[2]
+		}
+		kv := c.h / c.group
+		q, k = in(c.d, c.b, c.h, c.queries, c.depth), in(c.d, c.b, kv, c.keys, c.depth)
+		return q, k, in(c.d, c.b, kv, c.keys, c.width)
+	}
+	forward = fuseHopper(t, func(b *graph.Builder, in hopperInput) {
+		q, k, v := operands(b, in)
+		y := b.Add(c.op, q, k, v)
+		out := b.Transpose(y, 0, 2, 1, 3)
+		if c.half {
+			out = b.Add(graph.Cast{To: c.d}, out)
+		}
+		b.Output("y", out)
+		b.Output("lse", b.Add(graph.Result{Index: 1}, y))
+	})
+	backward = fuseHopper(t, func(b *graph.Builder, in hopperInput) {
+		q, k, v := operands(b, in)
+		out := b.Transpose(in(c.d, c.b, c.queries, c.h, c.width), 0, 2, 1, 3)
+		lse := in(graph.F32, c.b, c.h, c.queries)
+		dout := in(c.d, c.b, c.h, c.queries, c.width)
+		if c.repeated {
+			dout = b.Broadcast(in(c.d, c.b, c.h, 1, c.width), dout.Type.Shape)
+		}
+		dlse := in(graph.F32, c.b, c.h, c.queries)
+		dq := b.Add(graph.AttentionGrad{Attention: c.op, HasDlse: true}, q, k, v, out, lse, dout, dlse)
+		b.Output("dq", b.Transpose(dq, 0, 2, 1, 3))
+		b.Output("dk", b.Add(graph.Result{Index: 1}, dq))
+		b.Output("dv", b.Add(graph.Result{Index: 2}, dq))
+	})
+	return forward, backward
+}
+
+// A hopperFusion is a fusion and the types of its operands; a hopperInput declares one of them.
+type hopperFusion struct {
+	graph.Fusion
+	types []graph.Type
+}
+
+type hopperInput = func(d graph.DType, dims ...int) *graph.Node
+
+func fuseHopper(t *testing.T, build func(*graph.Builder, hopperInput)) hopperFusion {
+	t.Helper()
+	b := graph.NewBuilder("attention")
+	var types []graph.Type
+	build(b, func(d graph.DType, dims ...int) *graph.Node {
+		types = append(types, graph.TypeOf(d, dims...))
+		return b.Input(fmt.Sprint("x", len(types)), types[len(types)-1])
+	})
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hopperFusion{graph.Fusion{Anchor: graph.AnchorAttention, Kind: graph.KindAttention, Body: g}, types}
+}
+
+// compile makes the fusion's kernel for a chip, with operands and results in row-major order.
+func (f hopperFusion) compile(t *testing.T, cfg cuda.Config) *cuda.Kernel {
+	t.Helper()
+	results, err := graph.InfoOf(f.Fusion).Infer(f.Fusion, f.types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operands := func(types []graph.Type) (list []cuda.Operand) {
+		for _, u := range types {
+			list = append(list, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
+		}
+		return list
+	}
+	k, err := cuda.Compile(f.Fusion, operands(f.types), operands(results), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// byHopper reports whether a kernel is one of Hopper's own.
+func byHopper(k *cuda.Kernel) bool {
+	return strings.Contains(k.Source, "attention_hopper<") || strings.Contains(k.Source, "attention_grad_rows<")
+}
+
+// nearHalf compares sums of terms that were rounded to 16 bits, several times each, and added up in f32.
+func nearHalf(d graph.DType) func(*graph.Tensor, ref.Value) error {
+	of := map[graph.DType]float64{graph.BF16: 8e-3, graph.F16: 1.2e-3}[d] // of the terms
+	return func(got *graph.Tensor, want ref.Value) error {
+		bound := map[graph.DType]float64{graph.F32: 1e-5, graph.BF16: 0x1p-8, graph.F16: 0x1p-11}[got.Type.DType]
+		scaled := want
+		scaled.Mag = make([]float64, len(want.F))
+		for i, w := range want.F {
+			m := math.Abs(w)
+			if want.Mag != nil {
+				m = want.Mag[i]
+			}
+			scaled.Mag[i] = m * (1 + of/bound)
+		}
+		return ref.Check(got, scaled)
+	}
+}
+
+// TestAttentionHopper computes attentions and their gradients by Hopper's instructions, on the emulator.
+func TestAttentionHopper(t *testing.T) {
+	r := rand.New(rand.NewPCG(90, 1))
+	d := cudatest.Emulator(t)
+	var checks []cudatest.Check
+	for _, c := range hopperCases {
+		forward, backward := c.fusions(t)
+		for _, f := range []hopperFusion{forward, backward} {
+			if !byHopper(f.compile(t, cuda.Config{Chip: cuda.H200})) {
+				t.Errorf("%s: not by Hopper's kernels", c.name)
+			}
+		}
+		args := drawAll(r, forward.types)
+		checks = append(checks, cudatest.Check{Name: c.name, Op: forward.Fusion, Args: args, Compare: nearHalf(c.d)})
+		back := drawAll(r, backward.types)
+		copy(back, args)
+		// The gradient wants the log-sum-exp of these very operands.
+		in := make([]ref.Value, len(args))
+		for i, a := range args {
+			in[i] = ref.FromTensor(a)
+		}
+		results, err := ref.OpBound(forward.Fusion, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range results[1].F {
+			back[len(args)+1].SetFloat(i, x)
+		}
+		checks = append(checks,
+			cudatest.Check{Name: c.name + ", gradient", Op: backward.Fusion, Args: back, Compare: nearHalf(c.d)})
+	}
+	cudatest.Run(t, d, checks...)
+}
+
+func drawAll(r *rand.Rand, types []graph.Type) (list []*graph.Tensor) {
+	for _, u := range types {
+		list = append(list, cases.Arg{Type: u, Lo: -1.5, Hi: 1.5}.Draw(r))
+	}
+	return list
+}
+
+// TestAttentionHopperCompiled looks at what NVRTC makes of the kernels: products of warpgroups, none of which waits for
+// another without need, and nothing spilled.
+func TestAttentionHopperCompiled(t *testing.T) {
+	compiler := nvrtctest.Open(t)
+	for _, c := range []hopperCase{
+		{name: "causal d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088, Causal: true}, half: true},
+		{name: "full d128", d: graph.BF16, b: 4, h: 16, group: 1, queries: 4096, keys: 4096, depth: 128, width: 128,
+			op: graph.Attention{Scale: 0.088}},
+		{name: "causal d64", d: graph.F16, b: 2, h: 16, group: 1, queries: 8192, keys: 8192, depth: 64, width: 64,
+			op: graph.Attention{Scale: 0.125, Causal: true}},
+	} {
+		forward, backward := c.fusions(t)
+		for i, f := range []hopperFusion{forward, backward} {
+			name := c.name + []string{"", ", gradient"}[i]
+			k := f.compile(t, cuda.Config{Chip: cuda.H200})
+			ptx, _, err := compiler.PTX(k.Source, cuda.H200)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for _, want := range []string{"wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc"} {
+				if !strings.Contains(ptx, want) {
+					t.Errorf("%s: no %s", name, want)
+				}
+			}
+			_, log, err := compiler.Compile(k.Source, cuda.H200)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for _, loss := range nvrtc.Losses(log) {
+				t.Errorf("%s: %s", name, loss)
+			}
+			for entry, u := range nvrtc.Usages(log) {
+				if u.Spills > 16 || u.Stack > 16 {
+					t.Errorf("%s: %s spills %d bytes, stack %d", name, entry, u.Spills, u.Stack)
+				}
+			}
+		}
+	}
+}
+
+// TestAttentionHopperRefuses checks that what Hopper's kernels do not serve is left to others.
+func TestAttentionHopperRefuses(t *testing.T) {
+	base := hopperCases[0]
+	h200 := cuda.Config{Chip: cuda.H200}
+	for _, c := range []struct {
+		name   string
+		cfg    cuda.Config
+		change func(*hopperCase)
+	}{
+		{"f32", h200, func(c *hopperCase) { c.d = graph.F32 }},
+		{"another chip", cuda.Config{Chip: cuda.ChipOf(80)}, func(*hopperCase) {}},
+		{"portable", cuda.Config{Chip: cuda.H200, Portable: true}, func(*hopperCase) {}},
+		{"few queries", h200, func(c *hopperCase) { c.queries = 8 }},
+		{"wide heads", h200, func(c *hopperCase) { c.depth = 256 }},
+		{"rows not of 16 bytes", h200, func(c *hopperCase) { c.depth = 60 }},
+		{"a scale below 0", h200, func(c *hopperCase) { c.op.Scale = -1 }},
+	} {
+		changed := base
+		c.change(&changed)
+		forward, backward := changed.fusions(t)
+		for _, f := range []hopperFusion{forward, backward} {
+			if byHopper(f.compile(t, c.cfg)) {
+				t.Errorf("%s: taken by Hopper's kernels", c.name)
+			}
+		}
+	}
+}
+
+// TestAttentionHopperText shows what is generated beside the templates.
+func TestAttentionHopperText(t *testing.T) {
+	forward, backward := hopperCases[2].fusions(t)
+	for _, c := range []struct {
+		f    hopperFusion
+		want string
+	}{
+		{forward, `struct Params {
+  TensorMap q;
+  TensorMap k;
+  TensorMap v;
+  int *counter;
+  float *r0;
+  float *r1;
+};
+
+struct Problem {
+  typedef bf16 T;
+  typedef float Out;
+  static constexpr int BATCH = 1, HEADS = 4, GROUP = 2;
+  static constexpr int QUERIES = 65, KEYS = 150, DEPTH = 96, WIDTH = 80;
+  static constexpr bool CAUSAL = true;
+  static constexpr float SCALE = 0.100000001f;
+  static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 128, STAGES = 2, TOGETHER = 4;
+  static constexpr i64 OUT_BATCH = 0, OUT_HEAD = 80, OUT_ROW = 320;
+  static constexpr i64 LSE_BATCH = 0, LSE_HEAD = 65, LSE_ROW = 1;
+};
+
+KERNEL(attention, 384, 1) {
+  attention_hopper<Problem>(&p.q, &p.k, &p.v, p.counter, p.r0, p.r1);
+}
+ 0 0 0 4
+attention 4 384 206968 0
+0 0 bf16 [96 65 4 1] [192 12480 192] [64 128 1 1]
+1 0 bf16 [96 150 2 1] [192 28800 192] [64 128 1 1]
+2 0 bf16 [80 150 2 1] [160 24000 160] [64 128 1 1]
+`},
+		{backward, `struct Params {
+  float *base;
+  float *delta;
+  const bf16 *a3;
+  const float *a4;
+  const bf16 *a5;
+  const float *a6;
+  float *r0;
+  float *r1;
+  float *r2;
+  TensorMap q_keys;
+  TensorMap k_keys;
+  TensorMap v_keys;
+  TensorMap dout_keys;
+  TensorMap q_queries;
+  TensorMap k_queries;
+  TensorMap v_queries;
+  TensorMap dout_queries;
+};
+
+struct Problem {
+  typedef bf16 T;
+  typedef bf16 Out;
+  static constexpr int BATCH = 1, HEADS = 4, GROUP = 2;
+  static constexpr int QUERIES = 65, KEYS = 150, DEPTH = 96, WIDTH = 80;
+  static constexpr bool CAUSAL = true;
+  static constexpr float SCALE = 0.100000001f;
+  static constexpr int WINDOW = 0, WARPGROUPS = 2, KEY_TILE = 96, STAGES = 2, TOGETHER = 4;
+  static constexpr int QUERY_TILE = 64, QUERY_STAGES = 3, PADDED = 128;
+  static constexpr i64 OUT_BATCH = 0, OUT_HEAD = 80, OUT_ROW = 320;
+  static constexpr i64 LSE_BATCH = 0, LSE_HEAD = 65, LSE_ROW = 1;
+  static constexpr i64 DOUT_BATCH = 0, DOUT_HEAD = 5200, DOUT_ROW = 80;
+  static constexpr i64 DLSE_BATCH = 0, DLSE_HEAD = 65, DLSE_ROW = 1;
+  static constexpr i64 DQ_BATCH = 0, DQ_HEAD = 96, DQ_ROW = 384;
+  static constexpr i64 DK_BATCH = 0, DK_HEAD = 14400, DK_ROW = 96;
+  static constexpr i64 DV_BATCH = 0, DV_HEAD = 12000, DV_ROW = 80;
+};
+
+KERNEL(rows, 256, 1) {
+  attention_grad_rows<Problem>(p.a3, p.a4, p.a5, p.a6, (bf16 *)nullptr, p.base, p.delta);
+}
+KERNEL(keys, 384, 1) {
+  attention_grad_keys<Problem>(&p.q_keys, &p.k_keys, &p.v_keys, &p.dout_keys, p.base, p.delta, p.r1, p.r2);
+}
+KERNEL(queries, 384, 1) {
+  attention_grad_queries<Problem>(&p.q_queries, &p.k_queries, &p.v_queries, &p.dout_queries, p.base, p.delta, p.r0);
+}
+rows 32 256 0 0
+keys 4 384 165432 0
+queries 4 384 165416 0
+0 0 bf16 [96 65 4 1] [192 12480 192] [64 64 1 1]
+1 0 bf16 [96 150 2 1] [192 28800 192] [64 128 1 1]
+2 0 bf16 [80 150 2 1] [160 24000 160] [64 128 1 1]
+5 0 bf16 [80 65 4 1] [160 10400 160] [64 64 1 1]
+0 0 bf16 [96 65 4 1] [192 12480 192] [64 128 1 1]
+1 0 bf16 [96 150 2 1] [192 28800 192] [64 96 1 1]
+2 0 bf16 [80 150 2 1] [160 24000 160] [64 96 1 1]
+5 0 bf16 [80 65 4 1] [160 10400 160] [64 128 1 1]
+`},
+	} {
+		k := c.f.compile(t, cuda.Config{Chip: cuda.H200})
+		got := k.Source[strings.LastIndex(k.Source, "struct Params {"):]
+		for _, s := range k.Steps {
+			got += fmt.Sprintln(s.Entry, s.Grid[0], s.Block, s.Shared, s.Bytes)
+		}
+		for _, p := range k.Steps[len(k.Steps)-1].Params {
+			if m := p.Map; m != nil {
+				got += fmt.Sprintln(m.Base.Index, m.Base.Byte, m.DType, m.Dims, m.Strides, m.Box)
+			}
+		}
+		if got != c.want {
+			t.Errorf("got:\n%s\nwant:\n%s", got, c.want)
+		}
+	}
+}

@@ -1,0 +1,306 @@
+// The gradient of an attention for Hopper, of 16-bit operands with sums in f32: the same bits each time, since every
+// sum belongs to one thread. A block of attention_grad_keys has 128 keys and values and goes over the queries; one of
+// attention_grad_queries has 128 queries and goes over the keys. Both compute the probabilities anew, which is two
+// products of seven; no partial sum is exchanged (compare Dao, arXiv 2307.08691, section 3.1).
+//
+// In both, the probabilities leave a product in the registers in which the next one wants them: the scores are those of
+// keys by queries in the one and of queries by keys in the other.
+//
+// Problem P has, besides what attention_hopper.cuh lists (WARPGROUPS, KEY_TILE and STAGES of attention_grad_queries),
+//	QUERY_TILE, QUERY_STAGES   of attention_grad_keys
+//	PADDED                     QUERIES, rounded up to a multiple of 128
+//	DOUT_…, DLSE_…, DQ_…, DK_…, DV_… strides
+
+// attention_grad_rows makes for each row what both kernels add to its products: −lse÷SCALE to the scores, −Inf for rows
+// that add nothing; and −Δ = dlse − Σ dout⊙out. Rows beyond the queries get −Inf and 0. If copy is not null, it gets
+// the rows of dout side by side, for the copy engine. ROW_LANES threads share a row, each with 8 elements.
+template <class P> constexpr int ROW_LANES = P::WIDTH <= 64 ? 8 : 16;
+template <class P>
+DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, const typename P::T *dout,
+                                const float *dlse, typename P::T *copy, float *base, float *delta) {
+  constexpr int lanes = ROW_LANES<P>;
+  const int i = (blockIdx.x * blockDim.x + threadIdx.x) / lanes, c = threadIdx.x % lanes * 8;
+  const int row = i % P::PADDED, all = i / P::PADDED, head = all % P::HEADS, batch = all / P::HEADS;
+  const bool there = row < P::QUERIES && all < P::BATCH * P::HEADS;
+  float sum = 0;
+  if (there && c < P::WIDTH) {
+    out += i64(P::OUT_BATCH) * batch + i64(P::OUT_HEAD) * head + i64(P::OUT_ROW) * row;
+    dout += i64(P::DOUT_BATCH) * batch + i64(P::DOUT_HEAD) * head + i64(P::DOUT_ROW) * row;
+    const auto x = load<float, 8, 1, 16>(out + c), y = load<float, 8, 1, 16>(dout + c);
+#pragma unroll
+    for (int e = 0; e < 8; e++) sum += x[e] * y[e];
+    if (copy) store<1, 16>(copy + (i64(all) * P::QUERIES + row) * P::WIDTH + c, y);
+  }
+#pragma unroll
+  for (int d = lanes / 2; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+  if (c > 0 || all >= P::BATCH * P::HEADS) return;
+  float top = -infinity();
+  if (there) top = lse[i64(P::LSE_BATCH) * batch + i64(P::LSE_HEAD) * head + i64(P::LSE_ROW) * row];
+  if (top == -infinity()) {
+    base[i] = top;
+    delta[i] = 0;
+    return;
+  }
+  if (dlse) sum -= dlse[i64(P::DLSE_BATCH) * batch + i64(P::DLSE_HEAD) * head + i64(P::DLSE_ROW) * row];
+  base[i] = -top / P::SCALE;
+  delta[i] = -sum;
+}
+
+constexpr int KEY_GROUPS = 2;  // warpgroups of 64 keys in a block of attention_grad_keys
+
+// The tiles of keys: which, and which tiles of queries attend some of its keys.
+template <class P> struct KeyTile {
+  static constexpr int ROWS = 64 * KEY_GROUPS;
+  static constexpr int TILES = (P::KEYS + ROWS - 1) / ROWS, HEADS = P::BATCH * P::HEADS / P::GROUP, ALL = TILES * HEADS;
+  static constexpr int SHIFT = P::KEYS - P::QUERIES;
+  int head, row, first, end;
+
+  // Key j is attended by the queries [lo, hi).
+  static DEVICE int lo(int j) {
+    if (P::CAUSAL) return j - SHIFT;
+    return P::WINDOW > 0 ? j - SHIFT - P::WINDOW + 1 : 0;
+  }
+  static DEVICE int hi(int j) { return P::WINDOW > 0 ? least(P::QUERIES, j - SHIFT + P::WINDOW) : P::QUERIES; }
+
+  DEVICE KeyTile(int i) {
+    constexpr int together = P::TOGETHER / P::GROUP > 0 ? P::TOGETHER / P::GROUP : 1;
+    const int group = i / (together * TILES), rest = i % (together * TILES);
+    const int size = least(together, HEADS - group * together);
+    head = group * together + rest % size;
+    row = rest / size * ROWS;
+    const int bottom = lo(row), top = hi(least(row + ROWS, P::KEYS) - 1);
+    first = bottom > 0 ? bottom / P::QUERY_TILE : 0;
+    end = top > 0 ? (top + P::QUERY_TILE - 1) / P::QUERY_TILE : 0;
+    if (end < first) end = first;
+  }
+  DEVICE bool masked(int m) const {
+    return m * P::QUERY_TILE < lo(row + ROWS - 1) || P::WINDOW > 0 && (m + 1) * P::QUERY_TILE > hi(row);
+  }
+};
+
+// The shared memory of both kernels: two tiles that stay, and stages of two tiles that pass by, with two numbers for
+// each of their rows.
+template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShared {
+  static constexpr int DEEP = (DEPTH + 63) / 64 * 64, WIDE = (WIDTH + 63) / 64 * 64;
+  static constexpr int STAGE = PASS * (DEEP + WIDE) * 2, NUMBERS = STAY * (DEEP + WIDE) * 2 + STAGES * STAGE;
+  static constexpr int BARRIERS = NUMBERS + STAGES * PASS * 8, BYTES = BARRIERS + 8 * (1 + 2 * STAGES);
+  u8 *shared;
+  DEVICE u8 *deep() const { return shared; }
+  DEVICE u8 *wide() const { return shared + STAY * DEEP * 2; }
+  DEVICE u8 *deep(int stage) const { return shared + STAY * (DEEP + WIDE) * 2 + stage * STAGE; }
+  DEVICE u8 *wide(int stage) const { return deep(stage) + PASS * DEEP * 2; }
+  DEVICE float *base(int stage) const { return reinterpret_cast<float *>(shared + NUMBERS) + stage * 2 * PASS; }
+  DEVICE float *delta(int stage) const { return base(stage) + PASS; }
+  DEVICE u64 *stay() const { return reinterpret_cast<u64 *>(shared + BARRIERS); }
+  DEVICE u64 *full(int stage) const { return stay() + 1 + stage; }
+  DEVICE u64 *free(int stage) const { return stay() + 1 + STAGES + stage; }
+  DEVICE void init(int warps) const {
+    if (threadIdx.x == 0) {
+      barrier_init(stay(), 1);
+      for (int i = 0; i < STAGES; i++) {
+        barrier_init(full(i), 1);
+        barrier_init(free(i), warps);
+      }
+      barrier_init_done();
+    }
+    __syncthreads();
+  }
+};
+
+// attention_grad_keys is the whole entry for dk and dv, of 128·(KEY_GROUPS + 1) threads: block i has key tile i.
+template <class P, class DK, class DV>
+DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const TensorMap *v, const TensorMap *dout,
+                                const float *base, const float *delta, DK *dk, DV *dv) {
+  typedef typename P::T T;
+  constexpr int M = P::QUERY_TILE, ROWS = 64 * KEY_GROUPS;
+  typedef GradShared<P::DEPTH, P::WIDTH, ROWS, M, P::QUERY_STAGES> Shared;
+  SHARED;
+  const Shared sh{shared};
+  sh.init(4 * KEY_GROUPS);
+  const KeyTile<P> t(blockIdx.x);
+  constexpr int kv_heads = P::HEADS / P::GROUP;
+  const int batch = t.head / kv_heads, kv = t.head % kv_heads;
+  Stage<P::QUERY_STAGES> st;
+  if (threadIdx.x < 128) {
+    fewer_registers<24>();
+    if (threadIdx.x != 0 || t.first == t.end) return;
+    barrier_expect(sh.stay(), ROWS * (Shared::DEEP + Shared::WIDE) * 2);
+    copy_rows<ROWS, Shared::DEEP>(sh.deep(), k, sh.stay(), t.row, kv, batch);
+    copy_rows<ROWS, Shared::WIDE>(sh.wide(), v, sh.stay(), t.row, kv, batch);
+    for (int head = kv * P::GROUP; head < (kv + 1) * P::GROUP; head++) {
+      for (int m = t.first; m < t.end; m++) {
+        u64 *full = sh.full(st.at);
+        barrier_wait(sh.free(st.at), st.parity ^ 1);
+        barrier_expect(full, Shared::STAGE + M * 8);
+        copy_rows<M, Shared::DEEP>(sh.deep(st.at), q, full, m * M, head, batch);
+        copy_rows<M, Shared::WIDE>(sh.wide(st.at), dout, full, m * M, head, batch);
+        const i64 at = i64(batch * P::HEADS + head) * P::PADDED + m * M;
+        bulk_load(sh.base(st.at), base + at, M * 4, full);
+        bulk_load(sh.delta(st.at), delta + at, M * 4, full);
+        st.next();
+      }
+    }
+    return;
+  }
+  more_registers<240>();
+  constexpr float scale = P::SCALE * 1.4426950408889634f;
+  const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const int row = t.row + 64 * group + 16 * warp + lane / 4, column = 2 * (lane % 4);
+  const u8 *deep = sh.deep() + group * 64 * 128, *wide = sh.wide() + group * 64 * 128;
+  float gk[Shared::DEEP / 2] = {}, gv[Shared::WIDE / 2] = {};
+  u32 prob[M / 4], ds[M / 4];
+  int before = -1;  // the stage whose buffers a product may still read
+  if (t.first < t.end) barrier_wait(sh.stay(), 0);
+  for (int head = 0; head < P::GROUP; head++) {
+    for (int m = t.first; m < t.end; m++) {
+      float s[M / 2], d[M / 2];
+      barrier_wait(sh.full(st.at), st.parity);
+      const float *base = sh.base(st.at) + column, *delta = sh.delta(st.at) + column;
+#pragma unroll
+      for (int i = 0; i < M / 2; i += 2) {
+        s[i] = base[i / 4 * 8];
+        s[i + 1] = base[i / 4 * 8 + 1];
+        d[i] = delta[i / 4 * 8];
+        d[i + 1] = delta[i / 4 * 8 + 1];
+      }
+      pin(s);
+      pin(d);
+      wgmma_fence();
+      multiply_rows<T, P::DEPTH, M, ROWS, M>(s, deep, sh.deep(st.at), true);
+      wgmma_commit();
+      multiply_rows<T, P::WIDTH, M, ROWS, M>(d, wide, sh.wide(st.at), true);
+      wgmma_commit();
+      wgmma_wait<1>();
+      pin(s);
+      if (before >= 0 && lane == 0) barrier_arrive(sh.free(before));
+      before = st.at;
+      if (t.masked(m)) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const int first = m * M + column, j = row + 8 * h;
+          mask_row(s, h, KeyTile<P>::lo(j) - first, KeyTile<P>::hi(j) - first);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < M / 2; i++) s[i] = exp2_approx(s[i] * scale);
+      pack_operand<T>(prob, s);
+      wgmma_fence();
+      multiply_columns<T, M, Shared::WIDE>(gv, prob, sh.wide(st.at));
+      wgmma_commit();
+      wgmma_wait<1>();
+      pin(d);
+#pragma unroll
+      for (int i = 0; i < M / 2; i++) d[i] *= s[i];
+      pack_operand<T>(ds, d);
+      wgmma_fence();
+      multiply_columns<T, M, Shared::DEEP>(gk, ds, sh.deep(st.at));
+      wgmma_commit();
+      wgmma_wait<1>();
+      pin(gv);
+      st.next();
+    }
+  }
+  wgmma_wait<0>();
+  pin(gk);
+  pin(gv);
+  // The consumers have the shared memory for themselves now.
+  named_sync(1, 128 * KEY_GROUPS);
+  constexpr int staged_k = 16 * staged_row<DK>(P::DEPTH), staged_v = 16 * staged_row<DV>(P::WIDTH);
+  static_assert(4 * KEY_GROUPS * (staged_k + staged_v) <= Shared::BARRIERS, "");
+  u8 *staged = shared + (4 * group + warp) * (staged_k + staged_v);
+  const int top = t.row + 64 * group + 16 * warp;
+  if (dk) {
+    store_rows<P::DEPTH>(dk + i64(P::DK_BATCH) * batch + i64(P::DK_HEAD) * kv + i64(P::DK_ROW) * top, P::DK_ROW,
+                         P::KEYS - top, staged, gk, P::SCALE, P::SCALE);
+  }
+  if (dv) {
+    store_rows<P::WIDTH>(dv + i64(P::DV_BATCH) * batch + i64(P::DV_HEAD) * kv + i64(P::DV_ROW) * top, P::DV_ROW,
+                         P::KEYS - top, staged + staged_k, gv, 1.0f, 1.0f);
+  }
+  bulk_read_wait();
+}
+
+// attention_grad_queries is the whole entry for dq, of 128·(WARPGROUPS + 1) threads: block i has query tile i.
+template <class P, class DQ>
+DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const TensorMap *v, const TensorMap *dout,
+                                   const float *base, const float *delta, DQ *dq) {
+  typedef typename P::T T;
+  constexpr int N = P::KEY_TILE, ROWS = 64 * P::WARPGROUPS;
+  typedef GradShared<P::DEPTH, P::WIDTH, ROWS, N, P::STAGES> Shared;
+  SHARED;
+  const Shared sh{shared};
+  sh.init(4 * P::WARPGROUPS);
+  const AttentionTile<P> t(blockIdx.x);
+  const int batch = t.head / P::HEADS, head = t.head % P::HEADS;
+  Stage<P::STAGES> st;
+  if (threadIdx.x < 128) {
+    fewer_registers<P::WARPGROUPS == 2 ? 24 : 32>();
+    if (threadIdx.x != 0 || t.first == t.end) return;
+    const int kv = head / P::GROUP;
+    barrier_expect(sh.stay(), ROWS * (Shared::DEEP + Shared::WIDE) * 2);
+    copy_rows<ROWS, Shared::DEEP>(sh.deep(), q, sh.stay(), t.row, head, batch);
+    copy_rows<ROWS, Shared::WIDE>(sh.wide(), dout, sh.stay(), t.row, head, batch);
+    for (int n = t.first; n < t.end; n++) {
+      u64 *full = sh.full(st.at);
+      barrier_wait(sh.free(st.at), st.parity ^ 1);
+      barrier_expect(full, Shared::STAGE);
+      copy_rows<N, Shared::DEEP>(sh.deep(st.at), k, full, n * N, kv, batch);
+      copy_rows<N, Shared::WIDE>(sh.wide(st.at), v, full, n * N, kv, batch);
+      st.next();
+    }
+    return;
+  }
+  more_registers<P::WARPGROUPS == 2 ? 240 : 160>();
+  constexpr float scale = P::SCALE * 1.4426950408889634f;
+  const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const int row = t.row + 64 * group + 16 * warp + lane / 4, column = 2 * (lane % 4);
+  const u8 *deep = sh.deep() + group * 64 * 128, *wide = sh.wide() + group * 64 * 128;
+  float top[2], sub[2];
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    const i64 at = i64(t.head) * P::PADDED + row + 8 * h;
+    const bool there = row + 8 * h < P::PADDED;
+    top[h] = there ? base[at] * scale : -infinity();
+    sub[h] = there ? delta[at] : 0;
+  }
+  float g[Shared::DEEP / 2] = {};
+  u32 ds[N / 4];
+  int before = -1;  // the stage whose buffers a product may still read
+  if (t.first < t.end) barrier_wait(sh.stay(), 0);
+  for (int n = t.first; n < t.end; n++) {
+    float s[N / 2], d[N / 2];
+    barrier_wait(sh.full(st.at), st.parity);
+    pin(s);
+    pin(d);
+    wgmma_fence();
+    multiply_rows<T, P::DEPTH, N, ROWS, N>(s, deep, sh.deep(st.at));
+    wgmma_commit();
+    multiply_rows<T, P::WIDTH, N, ROWS, N>(d, wide, sh.wide(st.at));
+    wgmma_commit();
+    wgmma_wait<1>();
+    pin(s);
+    if (before >= 0 && lane == 0) barrier_arrive(sh.free(before));
+    before = st.at;
+    if (t.masked(n)) mask_scores<P>(s, row, n * N + column);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) s[i] = exp2_approx(s[i] * scale + top[i / 2 % 2]);
+    wgmma_wait<0>();
+    pin(d);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) d[i] = s[i] * (d[i] + sub[i / 2 % 2]);
+    pack_operand<T>(ds, d);
+    wgmma_fence();
+    multiply_columns<T, N, Shared::DEEP>(g, ds, sh.deep(st.at));
+    wgmma_commit();
+    st.next();
+  }
+  wgmma_wait<0>();
+  pin(g);
+  named_sync(1, 128 * P::WARPGROUPS);  // the consumers have the shared memory for themselves now
+  constexpr int staged = 16 * staged_row<DQ>(P::DEPTH);
+  static_assert(4 * P::WARPGROUPS * staged <= Shared::BARRIERS, "");
+  const int first = t.row + 64 * group + 16 * warp;
+  store_rows<P::DEPTH>(dq + i64(P::DQ_BATCH) * batch + i64(P::DQ_HEAD) * head + i64(P::DQ_ROW) * first, P::DQ_ROW,
+                       P::QUERIES - first, shared + (4 * group + warp) * staged, g, P::SCALE, P::SCALE);
+  bulk_read_wait();
+}

@@ -1,0 +1,399 @@
+// Attention for Hopper, of 16-bit operands with sums in f32, after FlashAttention-3 (Shah et al., arXiv 2407.08608).
+//
+// A block takes tiles of ROWS queries of one head; in each, a producer warp copies the queries and then tile after tile
+// of keys and values into shared memory, from the last keys that count to the first, while WARPGROUPS consumers of 64
+// queries each multiply. A consumer starts the scores of the next keys before the product with the present values, and
+// the softmax of the former hides under the latter; the consumers take turns at starting products, so that the softmax
+// of one hides under the products of another, too.
+//
+// Problem P has
+//	T, Out                       the type of the operands, and of the result in memory
+//	BATCH, HEADS, GROUP          heads of queries, and how many of them share a head of keys
+//	QUERIES, KEYS, DEPTH, WIDTH
+//	CAUSAL, WINDOW, SCALE        as in graph.Attention; the scale is above 0
+//	WARPGROUPS, KEY_TILE, STAGES
+//	TOGETHER                     heads of queries whose tiles are near in time, so that their keys stay in L2
+//	OUT_BATCH, OUT_HEAD, OUT_ROW, LSE_BATCH, LSE_HEAD, LSE_ROW    strides, in elements; the columns are side by side
+
+DEVICE float infinity() { return bits_to_float(0x7f800000u); }
+
+// AttentionTile is what both kinds of warps know of the tiles.
+template <class P> struct AttentionTile {
+  static constexpr int ROWS = 64 * P::WARPGROUPS;
+  static constexpr int TILES = (P::QUERIES + ROWS - 1) / ROWS;  // of a head
+  static constexpr int HEADS = P::BATCH * P::HEADS;
+  static constexpr int ALL = TILES * HEADS;
+  static constexpr int SHIFT = P::KEYS - P::QUERIES;  // query i stands where key i + SHIFT does
+
+  int head, row, first, end;  // head of all batches, first query, tiles of keys
+
+  // Row i attends the keys [lo, hi).
+  static DEVICE int hi(int i) {
+    if (P::CAUSAL) return least(P::KEYS, i + SHIFT + 1);
+    return P::WINDOW > 0 ? least(P::KEYS, i + SHIFT + P::WINDOW) : P::KEYS;
+  }
+  static DEVICE int lo(int i) { return P::WINDOW > 0 ? i + SHIFT - P::WINDOW + 1 : 0; }
+
+  // Tile number i of ALL. The tiles of a group of heads follow one another, those with the most keys first.
+  DEVICE AttentionTile(int i) {
+    const int group = i / (P::TOGETHER * TILES), rest = i % (P::TOGETHER * TILES);
+    const int size = least(P::TOGETHER, HEADS - group * P::TOGETHER);
+    head = group * P::TOGETHER + rest % size;
+    row = (TILES - 1 - rest / size) * ROWS;
+    const int top = hi(least(row + ROWS, P::QUERIES) - 1), bottom = lo(row);
+    first = bottom > 0 ? bottom / P::KEY_TILE : 0;
+    end = top > 0 ? (top + P::KEY_TILE - 1) / P::KEY_TILE : 0;
+    if (end < first) end = first;
+  }
+  // Whether some row of the tile lacks some key of tile n.
+  DEVICE bool masked(int n) const {
+    return (n + 1) * P::KEY_TILE > hi(row) || P::WINDOW > 0 && n * P::KEY_TILE < lo(row + ROWS - 1);
+  }
+};
+
+// A row of a result stands in shared memory with 16 bytes behind it, which spreads rows over the banks.
+template <class T> constexpr DEVICE int staged_row(int width) { return width * int(sizeof(T)) + 16; }
+
+// The shared memory of a block. A tile of rows of COLUMNS elements stands as chunks of 64 columns, rows of 128 bytes.
+template <class P> struct AttentionShared {
+  static constexpr int DEPTH = (P::DEPTH + 63) / 64 * 64, WIDTH = (P::WIDTH + 63) / 64 * 64;
+  static constexpr int Q = 64 * P::WARPGROUPS * DEPTH * 2, K = P::KEY_TILE * DEPTH * 2, V = P::KEY_TILE * WIDTH * 2;
+  static constexpr int STAGED = Q + P::STAGES * (K + V), ROW = staged_row<typename P::Out>(P::WIDTH);
+  static constexpr int BARRIERS = STAGED + 64 * P::WARPGROUPS * ROW;
+  static constexpr int NEXT = BARRIERS + 8 * (6 + 4 * P::STAGES), BYTES = NEXT + 8;
+  u8 *base;
+  DEVICE u8 *q() const { return base; }
+  DEVICE u8 *k(int stage) const { return base + Q + stage * K; }
+  DEVICE u8 *v(int stage) const { return base + Q + P::STAGES * K + stage * V; }
+  DEVICE u8 *staged(int warp) const { return base + STAGED + warp * 16 * ROW; }
+  DEVICE u64 *barrier(int i) const { return reinterpret_cast<u64 *>(base + BARRIERS) + i; }
+  DEVICE u64 *q_full() const { return barrier(0); }
+  DEVICE u64 *q_free() const { return barrier(1); }
+  DEVICE u64 *next_full(int i) const { return barrier(2 + i); }
+  DEVICE u64 *next_free(int i) const { return barrier(4 + i); }
+  DEVICE u64 *k_full(int stage) const { return barrier(6 + stage); }
+  DEVICE u64 *k_free(int stage) const { return barrier(6 + P::STAGES + stage); }
+  DEVICE u64 *v_full(int stage) const { return barrier(6 + 2 * P::STAGES + stage); }
+  DEVICE u64 *v_free(int stage) const { return barrier(6 + 3 * P::STAGES + stage); }
+  DEVICE int *next(int i) const { return reinterpret_cast<int *>(base + NEXT) + i; }
+};
+
+// Stage is a place in a ring of buffers and the parity of its round.
+template <int STAGES> struct Stage {
+  int at = 0;
+  u32 parity = 0;
+  DEVICE void next() {
+    if (++at == STAGES) {
+      at = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Copies rows of a head, all columns; load_rows announces their bytes as well.
+template <int ROWS, int COLUMNS>
+DEVICE void copy_rows(u8 *to, const TensorMap *map, u64 *bar, int row, int head, int batch) {
+#pragma unroll
+  for (int c = 0; c < COLUMNS; c += 64) tma_load(to + c * ROWS * 2, map, bar, c, row, head, batch);
+}
+template <int ROWS, int COLUMNS>
+DEVICE void load_rows(u8 *to, const TensorMap *map, u64 *bar, int row, int head, int batch) {
+  barrier_expect(bar, ROWS * COLUMNS * 2);
+  copy_rows<ROWS, COLUMNS>(to, map, bar, row, head, batch);
+}
+
+// The producer takes tiles from a counter in device memory, which begins at 0, and tells the consumers.
+template <class P>
+DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter) {
+  typedef AttentionShared<P> Shared;
+  SHARED;
+  const Shared s{shared};
+  Stage<P::STAGES> ks, vs;
+  Stage<2> next;
+  u32 q_parity = 1;  // the barrier of a buffer that was never used is in its first phase: the one before is over
+  for (int i = blockIdx.x, after;; i = after) {
+    barrier_wait(s.next_free(next.at), next.parity ^ 1);
+    *s.next(next.at) = i;
+    barrier_arrive(s.next_full(next.at));
+    next.next();
+    if (i >= AttentionTile<P>::ALL) break;
+    after = gridDim.x + atomicAdd(counter, 1);
+    const AttentionTile<P> t(i);
+    if (t.first == t.end) continue;
+    const int batch = t.head / P::HEADS, head = t.head % P::HEADS, kv = head / P::GROUP;
+    for (int n = t.end - 1; n >= t.first; n--) {
+      barrier_wait(s.k_free(ks.at), ks.parity ^ 1);
+      load_rows<P::KEY_TILE, Shared::DEPTH>(s.k(ks.at), k, s.k_full(ks.at), n * P::KEY_TILE, kv, batch);
+      ks.next();
+      if (n == t.end - 1) {
+        barrier_wait(s.q_free(), q_parity);
+        q_parity ^= 1;
+        load_rows<64 * P::WARPGROUPS, Shared::DEPTH>(s.q(), q, s.q_full(), t.row, head, batch);
+      } else {
+        barrier_wait(s.v_free(vs.at), vs.parity ^ 1);
+        load_rows<P::KEY_TILE, Shared::WIDTH>(s.v(vs.at), v, s.v_full(vs.at), (n + 1) * P::KEY_TILE, kv, batch);
+        vs.next();
+      }
+    }
+    barrier_wait(s.v_free(vs.at), vs.parity ^ 1);
+    load_rows<P::KEY_TILE, Shared::WIDTH>(s.v(vs.at), v, s.v_full(vs.at), t.first * P::KEY_TILE, kv, batch);
+    vs.next();
+  }
+}
+
+// In the accumulators of a product [64, N] of a warpgroup, a thread has of rows r and r + 8, r = 16·warp + lane÷4, the
+// columns 8j + 2(lane mod 4) and the next: elements 4j and 4j + 1, and 4j + 2 and 4j + 3.
+
+// d = a·bᵀ, or with add d += a·bᵀ, for a [64, DEPTH] and b [N, DEPTH] in shared memory, of chunks of so many rows.
+template <class T, int DEPTH, int N, int A_ROWS, int B_ROWS, int R>
+DEVICE void multiply_rows(float (&d)[R], const u8 *a, const u8 *b, bool add = false) {
+  const u64 da = wgmma_operand(a, 16, 1024), db = wgmma_operand(b, 16, 1024);
+#pragma unroll
+  for (int k = 0; k < DEPTH; k += 16) {
+    const int chunk = k / 64, in = k % 64 * 2;
+    const int a_at = chunk * A_ROWS * 128 + in, b_at = chunk * B_ROWS * 128 + in;
+    Wgmma<T, N>::template multiply<false>(d, da + (a_at >> 4), db + (b_at >> 4), add || k > 0);
+  }
+}
+
+// d += a·b for a [64, K] in registers, packed, and b [K, N] in shared memory.
+template <class T, int K, int N, int R, int A>
+DEVICE void multiply_columns(float (&d)[R], const u32 (&a)[A], const u8 *b) {
+  const u64 db = wgmma_operand(b, K * 128, 1024);
+#pragma unroll
+  for (int k = 0; k < K; k += 16) Wgmma<T, N>::template multiply<true>(d, a + k / 4, db + (k * 128 >> 4), 1);
+}
+
+// Accumulators become the operand a of the next product.
+template <class T, int R> DEVICE void pack_operand(u32 (&a)[R / 2], const float (&s)[R]) {
+#pragma unroll
+  for (int i = 0; i < R / 2; i++) a[i] = pack2(T{}, s[2 * i], s[2 * i + 1]);
+}
+
+// The greatest and the sum over the four threads that share a row.
+DEVICE float row_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+DEVICE float row_sum(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+// Scores of one of the thread's two rows outside the columns [lo, hi) become −Inf; they count from the thread's first.
+template <int R> DEVICE void mask_row(float (&s)[R], int h, int lo, int hi) {
+#pragma unroll
+  for (int i = 0; i < R; i += 4) {
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const int c = 2 * i + e;
+      if (c >= hi || c < lo) s[i + 2 * h + e] = -infinity();
+    }
+  }
+}
+// The same for both rows of queries; key is that of the thread's first column.
+template <class P, int R> DEVICE void mask_scores(float (&s)[R], int row, int key) {
+  typedef AttentionTile<P> Tile;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    mask_row(s, h, P::WINDOW > 0 ? Tile::lo(row + 8 * h) - key : 0, Tile::hi(row + 8 * h) - key);
+  }
+}
+
+// The online softmax of a thread's two rows.
+struct RowState {
+  float top[2], sum[2];  // the greatest score, of all columns; and the sum, of the thread's columns
+};
+template <class P, int R> DEVICE void softmax_step(RowState &r, float (&s)[R], float (&fade)[2]) {
+  constexpr float scale = P::SCALE * 1.4426950408889634f;
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    float top = s[2 * h];
+#pragma unroll
+    for (int i = 0; i < R; i += 4) top = fmaxf(top, fmaxf(s[i + 2 * h], s[i + 2 * h + 1]));
+    top = fmaxf(r.top[h], row_max(top));
+    const float base = top == -infinity() ? 0.0f : top * scale;
+    fade[h] = exp2_approx(r.top[h] * scale - base);
+    r.top[h] = top;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < R; i += 4) {
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        float &x = s[i + 2 * h + e];
+        x = exp2_approx(x * scale - base);
+        sum += x;
+      }
+    }
+    r.sum[h] = r.sum[h] * fade[h] + sum;
+  }
+}
+
+// Two neighbouring elements of a row.
+DEVICE void store2(float *p, float x, float y) { *reinterpret_cast<float2 *>(p) = float2{x, y}; }
+DEVICE void store2(bf16 *p, float x, float y) { *reinterpret_cast<u32 *>(p) = pack_bf16(x, y); }
+DEVICE void store2(f16 *p, float x, float y) { *reinterpret_cast<u32 *>(p) = pack_f16(x, y); }
+
+// Stores a warp's 16 rows of accumulators, times a factor of each, by way of its own shared memory; so many rows there
+// are, the others are left out. The copies go on while the warp does: bulk_read_wait before what is staged is written
+// or given up.
+template <int WIDTH, class T, int R>
+DEVICE void store_rows(T *to, i64 stride, int there, u8 *staged, const float (&d)[R], float factor0, float factor1) {
+  constexpr int pitch = staged_row<T>(WIDTH);
+  const int lane = threadIdx.x % 32, column = 2 * (lane % 4);
+#pragma unroll
+  for (int h = 0; h < 2; h++) {
+    T *row = reinterpret_cast<T *>(staged + (lane / 4 + 8 * h) * pitch) + column;
+    const float factor = h ? factor1 : factor0;
+#pragma unroll
+    for (int i = 0; i < R; i += 4) {
+      if (2 * i < WIDTH) store2(row + 2 * i, d[i + 2 * h] * factor, d[i + 2 * h + 1] * factor);
+    }
+  }
+  shared_fence();
+  __syncwarp();
+  if (lane < least(there, 16)) bulk_store(to + stride * lane, staged + lane * pitch, WIDTH * int(sizeof(T)));
+  bulk_commit();
+}
+
+template <class P> DEVICE void attention_consume(typename P::Out *out, float *lse) {
+  typedef AttentionShared<P> Shared;
+  typedef typename P::T T;
+  constexpr int N = P::KEY_TILE;
+  SHARED;
+  const Shared sh{shared};
+  const int group = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+  const int in_row = 64 * group + 16 * warp + lane / 4, column = 2 * (lane % 4);
+  const u8 *q = sh.q() + group * 64 * 128;
+  const auto release = [&](u64 *bar) {
+    if (lane == 0) barrier_arrive(bar);
+  };
+  const auto take_turn = [&]() {
+    if (P::WARPGROUPS > 1) named_sync(1 + group, 256);
+  };
+  const auto pass_turn = [&]() {
+    if (P::WARPGROUPS > 1) named_arrive(1 + (group + 1) % P::WARPGROUPS, 256);
+  };
+  if (group == P::WARPGROUPS - 1) pass_turn();
+  Stage<P::STAGES> ks, vs;
+  Stage<2> next;
+  u32 q_parity = 0;
+  for (;;) {
+    barrier_wait(sh.next_full(next.at), next.parity);
+    const int tile = __shfl_sync(~0u, *sh.next(next.at), 0);  // the compiler sees that it is the same for all
+    __syncwarp();
+    release(sh.next_free(next.at));
+    next.next();
+    if (tile >= AttentionTile<P>::ALL) break;
+    const AttentionTile<P> t(tile);
+    float o[Shared::WIDTH / 2];
+#pragma unroll
+    for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] = 0;
+    RowState r = {{-infinity(), -infinity()}, {0, 0}};
+    if (t.first < t.end) {
+      float s[N / 2] = {}, fade[2];
+      u32 prob[N / 4];
+      int n = t.end - 1;
+      barrier_wait(sh.q_full(), q_parity);
+      q_parity ^= 1;
+      barrier_wait(sh.k_full(ks.at), ks.parity);
+      pin(s);
+      wgmma_fence();
+      multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
+      wgmma_commit();
+      wgmma_wait<0>();
+      pin(s);
+      release(sh.k_free(ks.at));
+      ks.next();
+      if (t.masked(n)) mask_scores<P>(s, t.row + in_row, n * N + column);
+      softmax_step<P>(r, s, fade);
+      pack_operand<T>(prob, s);
+      for (n--; n >= t.first; n--) {
+        barrier_wait(sh.k_full(ks.at), ks.parity);
+        take_turn();
+        pin(s);
+        pin(o);
+        wgmma_fence();
+        multiply_rows<T, P::DEPTH, N, 64 * P::WARPGROUPS, N>(s, q, sh.k(ks.at));
+        wgmma_commit();
+        barrier_wait(sh.v_full(vs.at), vs.parity);
+        wgmma_fence();
+        multiply_columns<T, N, Shared::WIDTH>(o, prob, sh.v(vs.at));
+        wgmma_commit();
+        pass_turn();
+        wgmma_wait<1>();
+        pin(s);
+        release(sh.k_free(ks.at));
+        ks.next();
+        if (t.masked(n)) mask_scores<P>(s, t.row + in_row, n * N + column);
+        softmax_step<P>(r, s, fade);
+        wgmma_wait<0>();
+        pin(o);
+        release(sh.v_free(vs.at));
+        vs.next();
+#pragma unroll
+        for (int i = 0; i < Shared::WIDTH / 2; i++) o[i] *= fade[i / 2 % 2];
+        pack_operand<T>(prob, s);
+      }
+      release(sh.q_free());
+      barrier_wait(sh.v_full(vs.at), vs.parity);
+      pin(o);
+      wgmma_fence();
+      multiply_columns<T, N, Shared::WIDTH>(o, prob, sh.v(vs.at));
+      wgmma_commit();
+      wgmma_wait<0>();
+      pin(o);
+      release(sh.v_free(vs.at));
+      vs.next();
+    }
+    const int batch = t.head / P::HEADS, head = t.head % P::HEADS, top = t.row + 64 * group + 16 * warp;
+    const float sum[2] = {row_sum(r.sum[0]), row_sum(r.sum[1])};
+    bulk_read_wait();  // of the last tile's
+    __syncwarp();
+    store_rows<P::WIDTH>(out + i64(P::OUT_BATCH) * batch + i64(P::OUT_HEAD) * head + i64(P::OUT_ROW) * top, P::OUT_ROW,
+                         P::QUERIES - top, sh.staged(4 * group + warp), o, sum[0] == 0 ? 0.0f : 1 / sum[0],
+                         sum[1] == 0 ? 0.0f : 1 / sum[1]);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      const int row = t.row + in_row + 8 * h;
+      if (lse && lane % 4 == 0 && row < P::QUERIES) {
+        lse[i64(P::LSE_BATCH) * batch + i64(P::LSE_HEAD) * head + i64(P::LSE_ROW) * row] =
+            r.top[h] == -infinity() ? -infinity() : r.top[h] * P::SCALE + logf(sum[h]);
+      }
+    }
+  }
+  bulk_read_wait();
+}
+
+// attention_hopper is the whole entry, of 128·(WARPGROUPS + 1) threads.
+template <class P>
+DEVICE void attention_hopper(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter,
+                             typename P::Out *out, float *lse) {
+  typedef AttentionShared<P> Shared;
+  SHARED;
+  const Shared s{shared};
+  if (threadIdx.x == 0) {
+    constexpr int warps = 4 * P::WARPGROUPS;
+    barrier_init(s.q_full(), 1);
+    barrier_init(s.q_free(), warps);
+    for (int i = 0; i < 2; i++) {
+      barrier_init(s.next_full(i), 1);
+      barrier_init(s.next_free(i), warps);
+    }
+    for (int i = 0; i < P::STAGES; i++) {
+      barrier_init(s.k_full(i), 1);
+      barrier_init(s.k_free(i), warps);
+      barrier_init(s.v_full(i), 1);
+      barrier_init(s.v_free(i), warps);
+    }
+    barrier_init_done();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    fewer_registers<P::WARPGROUPS == 2 ? 24 : 32>();
+    if (threadIdx.x == 0) attention_produce<P>(q, k, v, counter);
+  } else {
+    more_registers<P::WARPGROUPS == 2 ? 240 : 160>();
+    attention_consume<P>(out, lse);
+  }
+}
