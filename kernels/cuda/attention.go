@@ -8,8 +8,8 @@ import (
 	"fusec/graph"
 )
 
-// An attentionProblem describes an Attention or AttentionGrad to the templates that compute it: its sizes, and where its
-// operands and results stand.
+// An attentionProblem describes an Attention or AttentionGrad to the templates that compute it: its sizes, and where
+// its operands and results stand.
 type attentionProblem struct {
 	op    graph.Attention
 	grad  bool
@@ -52,6 +52,11 @@ func compileAttention(f graph.Fusion, args, results []Operand, cfg Config) (*Ker
 	if err != nil {
 		return nil, err
 	}
+	return a.compile()
+}
+
+// compile makes the fastest kernel that serves the problem.
+func (a *attentionProblem) compile() (*Kernel, error) {
 	for _, compile := range attentionKernels {
 		if k, ok := compile(a); ok {
 			return k, nil
@@ -65,6 +70,8 @@ func compileAttention(f graph.Fusion, args, results []Operand, cfg Config) (*Ker
 var attentionKernels = []func(*attentionProblem) (*Kernel, bool){
 	(*attentionProblem).forwardHopper,
 	(*attentionProblem).gradHopper,
+	(*attentionProblem).forwardMMA,
+	(*attentionProblem).gradMMA,
 	(*attentionProblem).forwardSIMT,
 	(*attentionProblem).gradSIMT,
 }
@@ -195,8 +202,8 @@ func (a *attentionProblem) problem(u *unit) {
 	d, op := a.dims, a.op
 	u.printf("struct Problem {\n")
 	u.printf("  typedef %s T;\n  typedef %s L;\n", ctype(a.dtype), ctype(a.lane()))
-	u.printf("  static constexpr int BATCH = %d, HEADS = %d, GROUP = %d, QUERIES = %d, KEYS = %d, DEPTH = %d, WIDTH = %d;\n",
-		d.Batch.Elems(), d.Heads, d.Group, d.Queries, d.Keys, d.Depth, d.Width)
+	u.printf("  static constexpr int BATCH = %d, HEADS = %d, GROUP = %d;\n", d.Batch.Elems(), d.Heads, d.Group)
+	u.printf("  static constexpr int QUERIES = %d, KEYS = %d, DEPTH = %d, WIDTH = %d;\n", d.Queries, d.Keys, d.Depth, d.Width)
 	// A window larger than all there is restricts nothing; the bound keeps sums from overflowing.
 	u.printf("  static constexpr int WINDOW = %d, PAGE = %d;\n", min(op.Window, d.Keys+d.Queries), op.Page)
 	u.printf("  static constexpr bool CAUSAL = %t, TAIL = %t, HAS_MASK = %t, HAS_LENGTHS = %t;\n",
@@ -235,10 +242,11 @@ func (a *attentionProblem) problem(u *unit) {
 	case viewNumber:
 		u.printf("  static DEVICE i64 seed(const Params &) { return %s; }\n", int64Literal(a.seed.number))
 	case viewArg:
-		u.printf("  static DEVICE i64 seed(const Params &p) { return %s[%d]; }\n", a.pointer(u, a.seed), a.seed.layout.Offset)
+		u.printf("  static DEVICE i64 seed(const Params &p) { return %s[%d]; }\n", a.pointer(u, a.seed),
+			a.seed.layout.Offset)
 	}
 	if !a.grad {
-		u.printf("  static DEVICE float *partials(const Params &p) { return %s; }\n", u.scratch("float", "partials", 0))
+		u.printf("  static DEVICE float *scratch(const Params &p) { return %s; }\n", u.scratch("float", "scratch", 0))
 	} else {
 		typ := fmt.Sprintf("AttentionRow<%s>", ctype(a.lane()))
 		u.printf("  static DEVICE %s *rows(const Params &p) { return %s; }\n", typ, u.scratch(typ, "rows", 0))
@@ -270,8 +278,9 @@ func (a *attentionProblem) matrix(u *unit, name string, v attentionView, axes in
 		col = l.Stride[lead+1]
 	}
 	o := a.operand(v)
-	u.printf("  static DEVICE auto %s(const Params &p, int h) {\n    return Strided<%s, %d, %d, %d>{%s + %s};\n  }\n", name,
-		elementType(v, o.DType), l.Stride[lead], col, rowAlign(l, lead+1, o.DType), a.pointer(u, v), flatOffset(l, lead, "h"))
+	u.printf("  static DEVICE auto %s(const Params &p, int h) {\n", name)
+	u.printf("    return Strided<%s, %d, %d, %d>{%s + %s};\n  }\n", elementType(v, o.DType), l.Stride[lead], col,
+		rowAlign(l, lead+1, o.DType), a.pointer(u, v), flatOffset(l, lead, "h"))
 }
 
 // elementType is the C++ type of an element in a view's buffer.

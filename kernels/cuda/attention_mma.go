@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"slices"
+
 	"fusec/graph"
 )
 
@@ -25,13 +27,22 @@ func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 		// Enough chunks to fill the chip four times over, of whole tiles.
 		chunks := max(4*a.cfg.Chip.SMs/a.groups(), 1)
 		t.chunk = roundUp(max(ceilDiv(d.Keys, chunks), 128), t.keys)
-		return t, a.mmaShared(t) <= a.cfg.Chip.Shared
+		if a.mmaShared(t) <= a.cfg.Chip.Shared {
+			return t, true
+		}
 	}
-	tiles := []attentionTile{{warps: 8, height: 1, keys: 64}, {warps: 8, height: 1, keys: 32}, {warps: 4, height: 1, keys: 32},
-		{warps: 2, height: 1, keys: 16}}
-	if a.dtype.Size() == 2 && max(d.Depth, d.Width) <= 128 {
-		// A key that is read serves two products in a warp, which the ports of shared memory are else too slow for.
-		tiles[0] = attentionTile{warps: 4, height: 2, keys: 64}
+	tiles := []attentionTile{{8, 1, 64, 0}, {8, 1, 32, 0}, {4, 1, 32, 0}, {2, 1, 16, 0}}
+	// What fits in registers.
+	switch half, most := a.dtype.Size() == 2, max(d.Depth, d.Width); {
+	case half && most <= 128 && a.plain():
+		// A key that is read serves two products in a warp: the ports of shared memory are else too slow for them.
+		tiles[0] = attentionTile{4, 2, 48, 0}
+	case half && most <= 128:
+		tiles[0] = attentionTile{4, 1, 64, 0}
+	case !half && most > 128:
+		tiles[0].keys = 16
+	case most > 64 && !a.plain():
+		tiles[0].keys = 32
 	}
 	for _, t = range tiles {
 		if a.mmaShared(t) > a.cfg.Chip.Shared {
@@ -48,6 +59,13 @@ func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 		return t, true
 	}
 	return t, false
+}
+
+// plain reports whether scores are masked by causality at most, keys stand in order, and nothing is dropped: what takes
+// the fewest registers.
+func (a *attentionProblem) plain() bool {
+	o := a.op
+	return !o.HasMask && !o.HasLengths && o.Window == 0 && o.Page == 0 && o.Dropout == 0
 }
 
 // decodes reports whether the keys are to be cut into chunks, for rows queries that share them.
@@ -74,10 +92,11 @@ func (a *attentionProblem) forwardMMA() (*Kernel, bool) {
 	a.problem(u)
 	shared := a.mmaShared(t)
 	resident := 1
-	if t.height == 2 {
+	if a.dtype.Size() == 2 && t.warps == 4 {
 		resident = 2
 	}
-	u.printf("typedef MmaTile<Problem, %d, %d, %d, %t, %d> Tile;\n", t.warps, t.height, t.keys, a.cfg.Precision == F32, t.chunk)
+	u.printf("typedef MmaTile<Problem, %d, %d, %d, %t, %d> Tile;\n", t.warps, t.height, t.keys, a.cfg.Precision == F32,
+		t.chunk)
 	u.printf("KERNEL(attention, %d, %d) { attention_mma<Problem, Tile>(p); }\n", 32*t.warps, resident)
 	step := Step{Entry: "attention", Block: 32 * t.warps, Shared: shared,
 		Grid: [3]int{a.heads() * ceilDiv(d.Queries, t.rows()), 1, 1}}
@@ -95,5 +114,85 @@ func (a *attentionProblem) forwardMMA() (*Kernel, bool) {
 		k.Steps[i].Params = u.fields
 	}
 	k.Source = u.source("mma", "attention", "attention_mma")
+	return k, true
+}
+
+// A gradTile is a MmaGradTile of src/attention_grad_mma.cuh.
+type gradTile struct {
+	warps, height int // rows are 16·height·warps
+	stream        int // rows of the other side at a time
+}
+
+func (t gradTile) rows() int { return 16 * t.height * t.warps }
+
+// gradShared is the size of the tile's MmaGradShared.
+func (a *attentionProblem) gradShared(t gradTile) int {
+	d, size, parts := a.dims, a.dtype.Size(), a.gradParts()
+	line := (roundUp(d.Depth, 16*parts)+roundUp(d.Width, 16*parts))*size + 32
+	return (t.rows()+2*t.stream)*line + 2*t.stream*3*4
+}
+
+// gradParts is CHUNKS of MmaGradTile.
+func (a *attentionProblem) gradParts() int { return ceilDiv(max(a.dims.Depth, a.dims.Width), 128) }
+
+// gradTile chooses the largest tile of some that fits in shared memory; smaller where the chip has more multiprocessors
+// than there would be blocks, for heads of so many rows.
+func (a *attentionProblem) gradTile(heads, rows int, tiles []gradTile) (t gradTile, ok bool) {
+	for _, t = range tiles {
+		if a.gradShared(t) > a.cfg.Chip.Shared {
+			continue
+		}
+		for t.warps > 1 && heads*ceilDiv(rows, t.rows()) < a.cfg.Chip.SMs && rows > 16 {
+			t.warps /= 2
+		}
+		return t, true
+	}
+	return t, false
+}
+
+// gradMMA is the gradient of attention on tensor cores.
+func (a *attentionProblem) gradMMA() (*Kernel, bool) {
+	d := a.dims
+	if !a.grad || a.cfg.Chip.Arch < 80 || a.dtype == graph.F64 || min(d.Depth, d.Width) < 1 ||
+		max(d.Depth, d.Width) > 256 || d.Queries == 0 || d.Keys == 0 || a.heads() == 0 {
+		return nil, false
+	}
+	tiles := []gradTile{{8, 1, 32}, {4, 1, 32}, {4, 1, 16}, {2, 1, 16}}
+	switch half, most := a.dtype.Size() == 2, max(d.Depth, d.Width); {
+	case half && most <= 128 && a.plain():
+		tiles = slices.Insert(tiles, 0, gradTile{4, 1, 64})
+	case half || most <= 64:
+		tiles = tiles[1:]
+	case !a.plain():
+		tiles[0].stream = 16
+	}
+	keys, fit := a.gradTile(a.groups(), d.Keys, tiles)
+	queries, fits := a.gradTile(a.heads(), d.Queries, tiles)
+	if !fit || !fits {
+		return nil, false
+	}
+	u := newUnit(a.args, a.results)
+	a.problem(u)
+	k := &Kernel{Scratch: int64(3 * 4 * a.heads() * d.Queries)}
+	const warps = 8
+	u.printf("KERNEL(rows, %d, 1) { attention_rows<Problem>(p); }\n", 32*warps)
+	k.Steps = append(k.Steps, Step{Entry: "rows", Block: 32 * warps,
+		Grid: [3]int{ceilDiv(a.heads()*d.Queries, warps), 1, 1}})
+	add := func(entry string, t gradTile, blocks, parts int) {
+		u.printf("KERNEL(%s, %d, 1) { attention_%s_mma<Problem, MmaGradTile<Problem, %d, %d, %d, %t>>(p); }\n", entry,
+			32*t.warps, entry, t.warps, t.height, t.stream, a.cfg.Precision == F32)
+		k.Steps = append(k.Steps, Step{Entry: entry, Block: 32 * t.warps, Grid: [3]int{blocks, parts, 1},
+			Shared: a.gradShared(t)})
+	}
+	if a.dk.there() || a.dv.there() {
+		add("dkdv", keys, a.groups()*ceilDiv(d.Keys, keys.rows()), a.gradParts())
+	}
+	if a.dq.there() {
+		add("dq", queries, a.heads()*ceilDiv(d.Queries, queries.rows()), 1)
+	}
+	for i := range k.Steps {
+		k.Steps[i].Params = u.fields
+	}
+	k.Source = u.source("mma", "attention", "attention_mma", "attention_grad", "attention_grad_mma")
 	return k, true
 }

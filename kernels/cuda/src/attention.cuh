@@ -13,11 +13,11 @@
 // Heads are counted through all batches: head h belongs to batch h÷HEADS and reads keys and values of head h÷GROUP.
 
 // A matrix whose rows stand ROW elements apart, and the elements of a row COL. Each row begins at a multiple of ALIGN
-// bytes.
+// bytes. AHEAD is how many rows a thread looks up before it waits for any.
 template <class T, i64 ROW_, i64 COL_, int ALIGN_> struct Strided {
   typedef T Element;
   static constexpr i64 ROW = ROW_, COL = COL_;
-  static constexpr int ALIGN = ALIGN_;
+  static constexpr int ALIGN = ALIGN_, AHEAD = 4;
   T *at;
   DEVICE T *row(int i) const { return at + i * ROW; }
 };
@@ -27,7 +27,7 @@ template <class T, i64 ROW_, i64 COL_, int ALIGN_> struct Strided {
 template <class T, i64 ROW_, i64 COL_, int ALIGN_, int PAGE, i64 STEP, int PAGES, i64 ENTRY> struct Paged {
   typedef T Element;
   static constexpr i64 ROW = ROW_, COL = COL_;
-  static constexpr int ALIGN = ALIGN_;
+  static constexpr int ALIGN = ALIGN_, AHEAD = 16;
   T *at;
   const i64 *table;
   DEVICE T *row(int i) const {
@@ -72,6 +72,19 @@ template <class P> DEVICE Span reach(int i, int valid) {
   return {smaller(lo, hi), hi};
 }
 
+// The queries [lo, hi) that may attend any of the keys first … end−1 as far as position decides.
+template <class P> DEVICE Span askers(int first, int end, int valid) {
+  if (first >= valid) return {0, 0};
+  const int shift = (P::TAIL ? valid : P::KEYS) - P::QUERIES;  // query i stands at key i + shift
+  int lo = 0, hi = P::QUERIES;
+  if constexpr (P::WINDOW > 0) {
+    lo = larger(lo, first - shift - P::WINDOW + 1);
+    hi = smaller(hi, smaller(end, valid) - shift + P::WINDOW - 1);
+  }
+  if constexpr (P::CAUSAL) lo = larger(lo, first - shift);
+  return {lo, larger(lo, hi)};
+}
+
 // The score of query i and key j, of which product is q·k: scaled and masked.
 template <class P, class Args>
 DEVICE typename P::L score(const Args &p, int head, int i, int j, Span keys, typename P::L product) {
@@ -106,7 +119,8 @@ template <class P, class Args> DEVICE void check_table(const Args &p, int batch,
   if constexpr (P::PAGE > 0) {
     for (int e = thread; e < (valid + P::PAGE - 1) / P::PAGE; e += threads) {
       const i64 page = P::entry(p, batch, e);
-      if (page < 0 || page >= P::PAGES) fail(p.status, STATUS_INDEX, i64(batch) * (P::KEYS / P::PAGE) + e, page, P::PAGES);
+      const i64 where = i64(batch) * (P::KEYS / P::PAGE) + e;
+      if (page < 0 || page >= P::PAGES) fail(p.status, STATUS_INDEX, where, page, P::PAGES);
     }
   }
 }

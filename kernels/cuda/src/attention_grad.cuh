@@ -10,8 +10,8 @@
 // An AttentionRow is these numbers of a query.
 template <class L> struct AttentionRow { L top, share, delta; };
 
-// attention_rows finds the AttentionRow of each query, a warp for each. Where a query has nothing to attend, all are such that it
-// adds nothing.
+// attention_rows finds the AttentionRow of each query, a warp for each. Where a query has nothing to attend, all are
+// such that it adds nothing.
 template <class P, class Args> DEVICE void attention_rows(const Args &p) {
   typedef typename P::L L;
   const int lane = threadIdx.x % 32;

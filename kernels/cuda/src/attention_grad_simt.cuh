@@ -3,8 +3,8 @@
 // blocks hold 64 queries and pass over the keys. Probabilities are computed in both, so that nothing is added to by two
 // blocks. Columns beyond CHUNK are other blocks' work.
 
-// Probabilities of a tile, and whether dropout kept each: from products of queries and keys. Rows of a thread's tile are
-// keys if TRANSPOSED, else queries.
+// Probabilities of a tile, and whether dropout kept each: from products of queries and keys. Rows of a thread's tile
+// are keys if TRANSPOSED, else queries.
 template <class P, bool TRANSPOSED, class Args>
 DEVICE void probabilities(const Args &p, int head, int i0, int j0, int valid, typename P::L (&x)[4][4]) {
   typedef typename P::L L;

@@ -1,15 +1,16 @@
-// Attention on the tensor cores of sm_80 and later chips (mma.sync), for queries, keys and values of 16 bits or f32, in
-// the manner of FlashAttention-2 (Dao, arXiv 2307.08691): a warp holds 16 or 32 queries with their scores and results in
-// registers; blocks of keys and values pass through shared memory, the next values while the scores are computed, the
-// next keys while the values are summed. f32 is multiplied as tf32: as three products of the numbers' high and low
-// parts, which is as accurate as f32 (Ootomo and Yokota, arXiv 2203.03341), or as one where that is asked for.
+// Attention on the tensor cores of sm_80 and later chips (mma.sync), for queries, keys and values of 16 bits or f32,
+// in the manner of FlashAttention-2 (Dao, arXiv 2307.08691): a warp holds 16 or 32 queries with their scores and
+// results in registers; blocks of keys and values pass through shared memory, the next values while the scores are
+// computed, the next keys while the values are summed. f32 is multiplied as tf32: as three products of the numbers'
+// high and low parts, which is as accurate as f32 (Ootomo and Yokota, arXiv 2203.03341), or as one where that is
+// asked for.
 //
 // Where there are few queries, the keys are cut into chunks (flash-decoding): each block computes the maximum, the sum
 // and the weighted values of one chunk, for the queries of all heads that share the keys, and a second launch combines
 // them in the order of the chunks.
 
-// A tile of MMA attention: WARPS warps of 16·MT queries each, KEYS_ keys at a time. STRICT takes three products for f32.
-// With CHUNK, keys are cut into chunks of so many.
+// A tile of MMA attention: WARPS warps of 16·MT queries each, KEYS_ keys at a time. STRICT takes three products for
+// f32. With CHUNK, keys are cut into chunks of so many.
 template <class P, int WARPS_, int MT_, int KEYS_, bool STRICT_, int CHUNK_> struct MmaTile {
   static constexpr int WARPS = WARPS_, MT = MT_, KEYS = KEYS_, CHUNK = CHUNK_, THREADS = 32 * WARPS;
   static constexpr bool HALF = sizeof(typename P::T) == 2, STRICT = STRICT_;
@@ -39,7 +40,7 @@ template <class P, bool PACKED, class Args> struct TileQueries {
   typedef decltype(P::q(*static_cast<const Args *>(nullptr), 0)) Matrix;
   typedef typename Matrix::Element Element;
   static constexpr i64 ROW = Matrix::ROW, COL = Matrix::COL;
-  static constexpr int ALIGN = Matrix::ALIGN;
+  static constexpr int ALIGN = Matrix::ALIGN, AHEAD = Matrix::AHEAD;
   const Args &p;
   int head;
   DEVICE auto row(int r) const {
@@ -48,14 +49,14 @@ template <class P, bool PACKED, class Args> struct TileQueries {
   }
 };
 
-// Copies rows first … first+ROWS−1 of a matrix with COLUMNS columns to shared memory, LD elements apart: at once, or, if
-// the rows are whole pieces of 16 bytes, until the thread waits. Rows at end and beyond are 0.
+// Copies rows first … first+ROWS−1 of a matrix with COLUMNS columns to shared memory, LD elements apart: at once, or,
+// if the rows are whole pieces of 16 bytes, until the thread waits. Rows at end and beyond are 0.
 template <int ROWS, int THREADS, int COLUMNS, int LD, class E, class M>
 DEVICE void stage_tile(E *to, const M &m, int first, int end) {
   constexpr int N = 16 / sizeof(E);
   if constexpr (M::COL == 1 && M::ALIGN == 16 && COLUMNS % N == 0 && COLUMNS > 0) {
     constexpr int PIECES = COLUMNS / N;
-#pragma unroll 4
+#pragma unroll M::AHEAD
     for (int e0 = 0; e0 < ROWS * PIECES; e0 += THREADS) {
       const int e = e0 + threadIdx.x, r = e / PIECES, c = e % PIECES * N;
       if (ROWS * PIECES % THREADS != 0 && e >= ROWS * PIECES) break;
@@ -116,17 +117,21 @@ template <class E> DEVICE void load_columns(u32 (&r)[4], const E *at, int ld) {
   load_matrices<false>(r, at + (lane % 8 + lane / 16 * 8) * ld + lane / 8 % 2 * (16 / int(sizeof(E))));
 }
 
-// scores of MT·16 rows of x, DEPTH long, and KEYS rows of y, both in shared memory, of which x begins at this warp's.
-template <class T, bool STRICT, int MT, int KEYS, int DEPTH, int LD>
-DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
+template <int MT, int N> DEVICE void clear_sums(float (&sum)[MT][N][4]) {
 #pragma unroll
   for (int m = 0; m < MT; m++)
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
+    for (int n = 0; n < N; n++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) s[m][n][e] = 0;
-  constexpr int STEP = 32 / sizeof(T);
-#pragma unroll
+      for (int e = 0; e < 4; e++) sum[m][n][e] = 0;
+}
+
+// scores of MT·16 rows of x, DEPTH long, and KEYS rows of y, both in shared memory, of which x begins at this warp's.
+template <class T, bool STRICT, int MT, int KEYS, int DEPTH, int LD>
+DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
+  clear_sums(s);
+  constexpr int STEP = 32 / sizeof(T), AHEAD = sizeof(T) == 4 ? 2 : DEPTH;
+#pragma unroll AHEAD
   for (int d = 0; d < DEPTH; d += STEP) {
     Fragment<T, STRICT, 4> a[MT];
     u32 r[4];
@@ -150,44 +155,88 @@ DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
   }
 }
 
-// sum += weights · KEYS rows of y, WIDTH long, in shared memory. The weights are scores in registers, whose places in
-// the accumulators of one product are those in the first operand of the next: for 16-bit types as they stand, for f32 with
-// the keys 0 to 7 of a step taken in the order 0, 2, 4, 6, 1, 3, 5, 7.
+// The weights of a step from key k on, which stand as scores in registers: their places in the accumulators of one
+// product are those in the first operand of the next, for 16-bit types as they are, for f32 with the keys 0 to 7 of a
+// step taken in the order 0, 2, 4, 6, 1, 3, 5, 7.
+template <class T, bool STRICT, int N>
+DEVICE Fragment<T, STRICT, 4> weights_at(const float (&w)[N][4], int k) {
+  Fragment<T, STRICT, 4> a;
+  const float(&first)[4] = w[k / 8];
+  if constexpr (sizeof(T) == 2) {
+    const float(&second)[4] = w[k / 8 + 1];
+    a.take({pack2(T{}, first[0], first[1]), pack2(T{}, first[2], first[3]), pack2(T{}, second[0], second[1]),
+            pack2(T{}, second[2], second[3])});
+  } else {
+    a.take({float_to_bits(first[0]), float_to_bits(first[2]), float_to_bits(first[1]), float_to_bits(first[3])});
+  }
+  return a;
+}
+
+// The rows of a step from k on that those weights meet, columns c to c+15.
+template <class T, bool STRICT, int LD>
+DEVICE void rows_at(Fragment<T, STRICT, 2> (&b)[2], const T *y, int k, int c) {
+  const int lane = threadIdx.x % 32;
+  u32 r[4];
+  if constexpr (sizeof(T) == 2) {
+    load_matrices<true>(r, y + (k + lane % 16) * LD + c + lane / 16 * 8);
+  } else {
+    const T *at = y + (k + lane % 4 * 2) * LD + c + lane / 4;
+    r[0] = float_to_bits(at[0]), r[1] = float_to_bits(at[LD]);
+    r[2] = float_to_bits(at[8]), r[3] = float_to_bits(at[LD + 8]);
+  }
+#pragma unroll
+  for (int e = 0; e < 4; e++) b[e / 2].take(e % 2, r[e]);
+}
+
+// sum += weights · KEYS rows of y, WIDTH long, in shared memory. Tensor cores cut off what does not fit when they
+// add, which in a long sum of numbers of one sign goes beyond the accuracy of f32: if STRICT, they sum KEYS terms at
+// most, and these sums are added with rounding.
 template <class T, bool STRICT, int MT, int KEYS, int WIDTH, int LD>
 DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KEYS / 8][4], const T *y) {
-  const int lane = threadIdx.x % 32;
   constexpr int STEP = 32 / sizeof(T);
+  if constexpr (STRICT && sizeof(T) == 4) {
+    Fragment<T, STRICT, 4> a[MT][KEYS / STEP];
 #pragma unroll
-  for (int k = 0; k < KEYS; k += STEP) {
-    Fragment<T, STRICT, 4> a[MT];
+    for (int m = 0; m < MT; m++)
 #pragma unroll
-    for (int m = 0; m < MT; m++) {
-      const float(&first)[4] = w[m][k / 8];
-      if constexpr (sizeof(T) == 2) {
-        const float(&second)[4] = w[m][k / 8 + 1];
-        a[m].take({pack2(T{}, first[0], first[1]), pack2(T{}, first[2], first[3]), pack2(T{}, second[0], second[1]),
-                   pack2(T{}, second[2], second[3])});
-      } else {
-        a[m].take({float_to_bits(first[0]), float_to_bits(first[2]), float_to_bits(first[1]), float_to_bits(first[3])});
-      }
-    }
+      for (int k = 0; k < KEYS / STEP; k++) a[m][k] = weights_at<T, STRICT>(w[m], k * STEP);
 #pragma unroll
     for (int n = 0; n < WIDTH / 8; n += 2) {
-      u32 r[4];
-      if constexpr (sizeof(T) == 2) {
-        load_matrices<true>(r, y + (k + lane % 16) * LD + n * 8 + lane / 16 * 8);
-      } else {
-        const T *at = y + (k + lane % 4 * 2) * LD + n * 8 + lane / 4;
-        r[0] = float_to_bits(at[0]), r[1] = float_to_bits(at[LD]);
-        r[2] = float_to_bits(at[8]), r[3] = float_to_bits(at[LD + 8]);
+      float part[MT][2][4];
+      clear_sums(part);
+#pragma unroll
+      for (int k = 0; k < KEYS / STEP; k++) {
+        Fragment<T, STRICT, 2> b[2];
+        rows_at<T, STRICT, LD>(b, y, k * STEP, n * 8);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+          multiply(part[m][0], a[m][k], b[0]);
+          multiply(part[m][1], a[m][k], b[1]);
+        }
       }
-      Fragment<T, STRICT, 2> b[2];
 #pragma unroll
-      for (int e = 0; e < 4; e++) b[e / 2].take(e % 2, r[e]);
+      for (int m = 0; m < MT; m++)
 #pragma unroll
-      for (int m = 0; m < MT; m++) {
-        multiply(sum[m][n], a[m], b[0]);
-        multiply(sum[m][n + 1], a[m], b[1]);
+        for (int e = 0; e < 4; e++) {
+          sum[m][n][e] += part[m][0][e];
+          sum[m][n + 1][e] += part[m][1][e];
+        }
+    }
+  } else {
+#pragma unroll
+    for (int k = 0; k < KEYS; k += STEP) {
+      Fragment<T, STRICT, 4> a[MT];
+#pragma unroll
+      for (int m = 0; m < MT; m++) a[m] = weights_at<T, STRICT>(w[m], k);
+#pragma unroll
+      for (int n = 0; n < WIDTH / 8; n += 2) {
+        Fragment<T, STRICT, 2> b[2];
+        rows_at<T, STRICT, LD>(b, y, k, n * 8);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+          multiply(sum[m][n], a[m], b[0]);
+          multiply(sum[m][n + 1], a[m], b[1]);
+        }
       }
     }
   }
@@ -214,6 +263,15 @@ DEVICE float max_of4(float x) {
 DEVICE float sum_of4(float x) {
   x += __shfl_xor_sync(~0u, x, 1);
   return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+// Which elements of a thread's N accumulators dropout keeps: kept(n) are the four bits of the n-th. A loop that is not
+// unrolled keeps the code small.
+template <int N, class F> DEVICE u32 kept_bits(F kept) {
+  u32 bits = 0;
+#pragma unroll 1
+  for (int n = 0; n < N; n++) bits |= kept(n) << 4 * n;
+  return bits;
 }
 
 // Stores columns c and c+1 of a row, as far as there are so many.
@@ -288,12 +346,7 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
   float sum[MT][Tile::WIDTH / 8][4], top[2 * MT], total[2 * MT];
 #pragma unroll
   for (int r = 0; r < 2 * MT; r++) top[r] = minus_infinity<float>(), total[r] = 0;
-#pragma unroll
-  for (int m = 0; m < MT; m++)
-#pragma unroll
-    for (int n = 0; n < Tile::WIDTH / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) sum[m][n][e] = 0;
+  clear_sums(sum);
 
   constexpr float UNIT = Tile::LATE ? float(P::SCALE) * LOG2E : LOG2E;
   for (int j0 = from; j0 < to; j0 += KEYS) {
@@ -353,14 +406,16 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
     }
     if constexpr (P::DROP > 0) {
 #pragma unroll
-      for (int m = 0; m < MT; m++)
+      for (int m = 0; m < MT; m++) {
+        const Place upper = place<P, Tile::PACKED>(head, base + 16 * m);
+        const Place lower = place<P, Tile::PACKED>(head, base + 16 * m + 8);
+        const u32 kept = kept_bits<KEYS / 8>(
+            [&](int n) { return kept_accumulator<P>(seed, upper, lower, j0 + n * 8 + lane % 4 * 2); });
 #pragma unroll
-        for (int n = 0; n < KEYS / 8; n++) {
-          const u32 kept = kept_accumulator<P>(seed, place<P, Tile::PACKED>(head, base + 16 * m),
-                                               place<P, Tile::PACKED>(head, base + 16 * m + 8), j0 + n * 8 + lane % 4 * 2);
+        for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-          for (int e = 0; e < 4; e++) s[m][n][e] = kept >> e & 1 ? s[m][n][e] : 0.0f;
-        }
+          for (int e = 0; e < 4; e++) s[m][n][e] = kept >> (4 * n + e) & 1 ? s[m][n][e] : 0.0f;
+      }
     }
     mma_weighted<T, Tile::STRICT, MT, KEYS, Tile::WIDTH, Tile::V_LD>(sum, s, v_tile);
   }
@@ -373,7 +428,7 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
     if (row >= Tile::ALL) continue;
     const Place at = place<P, Tile::PACKED>(head, row);
     if constexpr (Tile::PACKED) {
-      float *const to = partial<P, Tile>(P::partials(p), head, blockIdx.y, row);
+      float *const to = partial<P, Tile>(P::scratch(p), head, blockIdx.y, row);
       if (lane % 4 == 0) to[0] = top[r] * UNIT, to[1] = total[r];
 #pragma unroll
       for (int n = 0; n < Tile::WIDTH / 8; n++)
@@ -404,7 +459,7 @@ template <class P, class Tile, class Args> DEVICE void combine_chunks(const Args
   const i64 index = i64(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
   if (index >= i64(P::BATCH) * (P::HEADS / P::GROUP) * Tile::ALL) return;
   const int head = int(index / Tile::ALL), row = int(index % Tile::ALL);
-  float *const partials = P::partials(p);
+  float *const partials = P::scratch(p);
   float top = minus_infinity<float>(), total = 0;
   for (int c = 0; c < Tile::CHUNKS; c++) top = fmaxf(top, partial<P, Tile>(partials, head, c, row)[0]);
   const float low = top == minus_infinity<float>() ? 0.0f : top;

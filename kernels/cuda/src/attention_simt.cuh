@@ -14,7 +14,8 @@ template <class L, int CHUNK> struct SimtShared {
   L rows[STEP][CHUNK];
 };
 
-// Copies columns c0 … c0+STEP−1 of rows first … first+63 of a matrix with so many columns; what is at end or beyond is 0.
+// Copies columns c0 … c0+STEP−1 of rows first … first+63 of a matrix with so many columns; what is at end or beyond
+// is 0.
 template <int STEP, class L, class M>
 DEVICE void stage_columns(L (*to)[SIMT_TILE + 4], const M &m, int first, int end, int c0, int columns) {
   for (int e = threadIdx.x; e < SIMT_TILE * STEP; e += SIMT_THREADS) {
@@ -35,7 +36,8 @@ DEVICE void stage_rows(L (*to)[CHUNK], const M &m, int first, int end, int c0, i
 // The products of 64 rows of x, from i on, with 64 rows of y, from j on. A thread's are of rows 4·(thread÷16) and
 // further of x, and 4·(thread mod 16) and further of y.
 template <class S, class L, class X, class Y>
-DEVICE void multiply_tiles(S &s, L (&product)[4][4], const X &x, int i, int iend, const Y &y, int j, int jend, int columns) {
+DEVICE void multiply_tiles(S &s, L (&product)[4][4], const X &x, int i, int iend, const Y &y, int j, int jend,
+                           int columns) {
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
   for (int r = 0; r < 4; r++)

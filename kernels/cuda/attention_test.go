@@ -1,0 +1,345 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cuda"
+	"fusec/kernels/ref"
+	"fusec/kernels/ref/cases"
+	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/emulator"
+)
+
+// attending is a fusion of an Attention or AttentionGrad alone.
+func attending(t *testing.T, op graph.Op, args []*graph.Tensor) graph.Fusion {
+	t.Helper()
+	b := graph.NewBuilder("")
+	var in []*graph.Node
+	types := make([]graph.Type, len(args))
+	for i, a := range args {
+		types[i] = a.Type
+		in = append(in, b.Input(fmt.Sprint(i), a.Type))
+	}
+	results, err := graph.InfoOf(op).Infer(op, types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := b.Add(op, in...)
+	for i := range results {
+		n := y
+		if i > 0 {
+			n = b.Add(graph.Result{Index: i}, y)
+		}
+		b.Output(fmt.Sprint(i), n)
+	}
+	body, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return graph.Fusion{Anchor: graph.AnchorAttention, Body: body}
+}
+
+func drawReals(r *rand.Rand, d graph.DType, lo, hi float64, dims ...int) *graph.Tensor {
+	return cases.Arg{Type: graph.TypeOf(d, dims...), Lo: lo, Hi: hi}.Draw(r)
+}
+
+// drawAttention draws an attention of any attributes, and operands of any shapes that fit it, of element type d.
+func drawAttention(r *rand.Rand, d graph.DType) (graph.Attention, []*graph.Tensor) {
+	size := func(most int) int {
+		switch r.IntN(12) {
+		case 0:
+			return 0
+		case 1:
+			return 1
+		case 2:
+			return most
+		}
+		return 1 + r.IntN(most)
+	}
+	coin := func() bool { return r.IntN(2) == 0 }
+	columns := []int{8, 16, 20, 33, 64}
+	sq, sk, depth, width := size(90), size(170), size(columns[r.IntN(5)]), size(columns[r.IntN(5)])
+	if r.IntN(3) == 0 {
+		sq = 1 + r.IntN(3)
+		sk = size(400)
+	}
+	rank := 2 + r.IntN(3)
+	heads, group, batch := 1+r.IntN(2), 1+r.IntN(3), 1+r.IntN(2)
+	if rank == 2 {
+		heads, group = 1, 1
+	}
+	if rank < 4 {
+		batch = 1
+	}
+	dims := func(h, rows, cols int) []int { return []int{batch, h, rows, cols}[4-rank:] }
+	op := graph.Attention{Scale: 0.3, Causal: coin(), HasMask: coin(), HasLengths: coin()}
+	if r.IntN(8) == 0 {
+		op.Scale = -0.2
+	}
+	pages := 0
+	if rank > 2 && r.IntN(3) == 0 {
+		op.Page, op.HasLengths = 1+r.IntN(40), true
+		pages = 1 + r.IntN(20)
+		sk = (sk + op.Page - 1) / op.Page * op.Page
+	}
+	if coin() {
+		op.Window = 1 + r.IntN(sk+2)
+	}
+	args := []*graph.Tensor{drawReals(r, d, -2, 2, dims(heads*group, sq, depth)...),
+		drawReals(r, d, -2, 2, dims(heads, sk, depth)...), drawReals(r, d, -2, 2, dims(heads, sk, width)...)}
+	if op.Page > 0 {
+		args[1] = drawReals(r, d, -2, 2, pages, heads, op.Page, depth)
+		args[2] = drawReals(r, d, -2, 2, pages, heads, op.Page, width)
+	}
+	if op.HasMask {
+		args = append(args, drawScoreMask(r, graph.TypeOf(d).Accumulator().DType, dims(heads*group, sq, sk)))
+	}
+	batches := dims(0, 0, 0)[:max(rank-3, 0)]
+	if op.HasLengths {
+		op.Tail = coin()
+		args = append(args, drawReals(r, []graph.DType{graph.I32, graph.I64}[r.IntN(2)], -3, float64(sk+3), batches...))
+	}
+	if op.Page > 0 {
+		args = append(args, drawReals(r, graph.I64, 0, float64(pages), append(batches, sk/op.Page)...))
+	}
+	if r.IntN(3) == 0 {
+		op.Dropout = 0.3
+		args = append(args, drawReals(r, graph.I64, -9, 9))
+	}
+	return op, args
+}
+
+// drawScoreMask draws a mask for scores of the given dimensions, broadcast along some, with blocks of keys and whole
+// rows masked.
+func drawScoreMask(r *rand.Rand, d graph.DType, dims []int) *graph.Tensor {
+	for i := range dims {
+		if r.IntN(4) == 0 {
+			dims[i] = 1
+		}
+	}
+	dims = dims[r.IntN(len(dims)):]
+	kind := r.IntN(4)
+	if kind == 0 {
+		d = graph.Bool
+	}
+	m := drawReals(r, d, -3, 3, dims...)
+	cols := max(dims[len(dims)-1], 1)
+	lo, hi := r.IntN(cols+1), r.IntN(cols+1)
+	for i := range m.Type.Shape.Elems() {
+		masked := i%cols >= lo && i%cols < hi || i/cols%5 == 3
+		switch {
+		case kind == 0 && masked:
+			m.SetFloat(i, 0)
+		case kind == 0 && r.IntN(3) > 0:
+			m.SetFloat(i, 1)
+		case kind == 1 && masked:
+			m.SetFloat(i, -1e9)
+		case kind == 2 && masked:
+			m.SetFloat(i, math.Inf(-1))
+		}
+	}
+	return m
+}
+
+// attentionGradient is the gradient of an attention, with the operands that it has beside the attention's own.
+func attentionGradient(t *testing.T, r *rand.Rand, op graph.Attention, args []*graph.Tensor) (graph.Op,
+	[]*graph.Tensor) {
+	t.Helper()
+	in := make([]ref.Value, len(args))
+	for i, a := range args {
+		in[i] = ref.FromTensor(a)
+	}
+	results, err := ref.Op(op, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := args[0].Type.DType
+	out, lse := graph.NewTensor(graph.Type{DType: d, Shape: results[0].Type.Shape}), results[1].Rounded()
+	for i, x := range results[0].F {
+		out.SetFloat(i, x)
+	}
+	grad := graph.AttentionGrad{Attention: op, HasDlse: r.IntN(2) == 0}
+	args = append(append([]*graph.Tensor(nil), args...), out, lse, drawReals(r, d, -1, 1, out.Type.Shape.Slice()...))
+	if grad.HasDlse {
+		args = append(args, drawReals(r, lse.Type.DType, -1, 1, lse.Type.Shape.Slice()...))
+	}
+	return grad, args
+}
+
+// attentionChecks are checks of an attention and its gradient, operands and results laid out at random every other
+// time.
+func attentionChecks(t *testing.T, r *rand.Rand, name string, op graph.Attention, args []*graph.Tensor,
+	precision cuda.Precision) []cudatest.Check {
+	t.Helper()
+	check := func(name string, op graph.Op, args []*graph.Tensor) cudatest.Check {
+		f := attending(t, op, args)
+		c := cudatest.Check{Name: name, Op: f, Args: args}
+		c.Config.Precision = precision
+		c.Compare = attentionNear(args[0].Type.DType, precision)
+		if r.IntN(2) == 0 {
+			for _, a := range args {
+				c.ArgLayouts = append(c.ArgLayouts, cudatest.Layout(r, a.Type.Shape, false))
+			}
+			for _, o := range f.Body.Outputs {
+				c.ResultLayouts = append(c.ResultLayouts, cudatest.Layout(r, o.Node.Type.Shape, false))
+			}
+		}
+		return c
+	}
+	checks := []cudatest.Check{check(name, op, args)}
+	if op.Page == 0 { // with pages, the gradient is that of gathered keys
+		grad, args := attentionGradient(t, r, op, args)
+		checks = append(checks, check(name+" grad", grad, args))
+	}
+	return checks
+}
+
+// attentionNear compares with the reference as the element type and the precision allow: probabilities of 16 bits, or
+// of tf32, meet the values.
+func attentionNear(d graph.DType, p cuda.Precision) func(got *graph.Tensor, want ref.Value) error {
+	more := 1.0
+	switch {
+	case d.Size() == 2:
+		more = 2000 // 2e-2 of the terms
+	case d == graph.F32 && p != cuda.F32:
+		more = 200 // 2e-3
+	}
+	return func(got *graph.Tensor, want ref.Value) error {
+		for i := range want.Mag {
+			want.Mag[i] *= more
+		}
+		return ref.Check(got, want)
+	}
+}
+
+// drawnAttentions are checks of n attentions drawn at random, of element types in turn.
+func drawnAttentions(t *testing.T, seed uint64, n int, precision cuda.Precision,
+	types ...graph.DType) (checks []cudatest.Check) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range n {
+		d := types[i%len(types)]
+		op, args := drawAttention(r, d)
+		checks = append(checks, attentionChecks(t, r, fmt.Sprintf("%v %d", d, i), op, args, precision)...)
+	}
+	return checks
+}
+
+// TestAttentionPlain is attention as chips without tensor cores compute it.
+func TestAttentionPlain(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	checks := drawnAttentions(t, 2, 8, cuda.F32, graph.F32, graph.F64, graph.BF16, graph.F16)
+	for _, c := range cases.All(graph.F32) {
+		if op, ok := c.Op.(graph.Attention); ok {
+			args := make([]*graph.Tensor, len(c.Args))
+			for i, a := range c.Args {
+				args[i] = a.Draw(r)
+			}
+			checks = append(checks, attentionChecks(t, r, c.Name, op, args, cuda.F32)...)
+		}
+	}
+	cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)}), checks...)
+}
+
+// TestAttentionMMA is attention on the tensor cores of sm_80: 16-bit types, and f32 as accurate as f32 and as tf32. A
+// chip of one multiprocessor gets the largest tiles, one of many the smallest, and keys cut into chunks.
+func TestAttentionMMA(t *testing.T) {
+	for _, multiprocessors := range []int{1, 108} {
+		chip := cuda.ChipOf(80)
+		chip.SMs = multiprocessors
+		seed := uint64(multiprocessors)
+		checks := drawnAttentions(t, seed, 6, cuda.F32, graph.F32, graph.BF16, graph.F16)
+		checks = append(checks, drawnAttentions(t, seed+1, 2, cuda.TF32, graph.F32)...)
+		cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: chip}), checks...)
+	}
+}
+
+// TestAttentionDecode has few queries, alone or sharing keys, and keys of several chunks, the last of them not whole.
+func TestAttentionDecode(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 1))
+	lengths := func(values ...float64) *graph.Tensor {
+		x := graph.NewTensor(graph.TypeOf(graph.I32, len(values)))
+		for i, v := range values {
+			x.SetFloat(i, v)
+		}
+		return x
+	}
+	var checks []cudatest.Check
+	for i, c := range []struct {
+		op                                  graph.Attention
+		batch, heads, group, sq, keys, d, w int
+		lengths                             []float64
+	}{
+		{graph.Attention{}, 1, 1, 1, 1, 700, 64, 64, nil},
+		{graph.Attention{Causal: true}, 2, 1, 4, 3, 515, 40, 72, nil},
+		{graph.Attention{HasLengths: true, Tail: true, Causal: true, Window: 300}, 3, 2, 5, 4, 600, 24, 8,
+			[]float64{600, 257, 0}},
+		{graph.Attention{Dropout: 0.3}, 1, 2, 2, 9, 512, 16, 16, nil},
+	} {
+		c.op.Scale = 0.2
+		for _, d := range []graph.DType{graph.F32, graph.BF16} {
+			args := []*graph.Tensor{drawReals(r, d, -2, 2, c.batch, c.heads*c.group, c.sq, c.d),
+				drawReals(r, d, -2, 2, c.batch, c.heads, c.keys, c.d),
+				drawReals(r, d, -2, 2, c.batch, c.heads, c.keys, c.w)}
+			if c.lengths != nil {
+				args = append(args, lengths(c.lengths...))
+			}
+			if c.op.Dropout > 0 {
+				args = append(args, drawReals(r, graph.I64, -9, 9))
+			}
+			checks = append(checks, attentionChecks(t, r, fmt.Sprint(d, " ", i), c.op, args, cuda.F32)[0])
+		}
+	}
+	cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(80)}), checks...)
+}
+
+// TestAttentionTable reports entries of a table that are no pages, unless their keys do not count.
+func TestAttentionTable(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	op := graph.Attention{Scale: 1, HasLengths: true, Page: 4}
+	table := graph.NewTensor(graph.TypeOf(graph.I64, 2, 3))
+	lengths := graph.NewTensor(graph.TypeOf(graph.I32, 2))
+	lengths.SetFloat(0, 9)
+	lengths.SetFloat(1, 4)
+	args := []*graph.Tensor{drawReals(r, graph.F32, -1, 1, 2, 1, 2, 8), drawReals(r, graph.F32, -1, 1, 5, 1, 4, 8),
+		drawReals(r, graph.F32, -1, 1, 5, 1, 4, 8), lengths, table}
+	var checks []cudatest.Check
+	for _, c := range []struct {
+		name   string
+		entry  int
+		page   float64
+		status cuda.StatusCode
+	}{
+		{"too large", 2, 5, cuda.StatusIndex}, {"negative", 0, -1, cuda.StatusIndex},
+		{"not counted", 4, 99, cuda.StatusOK},
+	} {
+		of := append([]*graph.Tensor(nil), args...)
+		of[4] = graph.NewTensor(table.Type)
+		of[4].SetFloat(c.entry, c.page)
+		checks = append(checks, cudatest.Check{Name: c.name, Op: attending(t, op, of), Args: of, Status: c.status})
+	}
+	cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)}), checks...)
+}
+
+// TestAttentionRefused names what an attention cannot be made of.
+func TestAttentionRefused(t *testing.T) {
+	x := graph.TypeOf(graph.F32, 2, 4)
+	b := graph.NewBuilder("")
+	q := b.Input("q", x)
+	b.Output("y", b.Add(graph.Attention{Scale: 1}, b.Unary(graph.Relu, q), q, q))
+	body, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := cuda.Operand{DType: graph.F32, Layout: graph.Contiguous(x.Shape)}
+	f := graph.Fusion{Anchor: graph.AnchorAttention, Body: body}
+	_, err = cuda.Compile(f, []cuda.Operand{o}, []cuda.Operand{o}, cuda.Config{Chip: cuda.H200})
+	if err == nil || !strings.Contains(err.Error(), "is computed in the same launch as what reads it") {
+		t.Error(err)
+	}
+}
