@@ -127,15 +127,32 @@ type cut struct {
 	// Of a template whose blocks take one tile after another:
 	grid      int    // blocks; 0: one for each tile
 	cluster   int    // blocks of a cluster
+	work      string // what takes the place of the Piece
 	sumBlocks int    // blocks of rows that column sums come from
 	before    []Step // that prepare operands
 	scratch   int64  // bytes that those use
 	fast      bool   // functions of the body may be as inaccurate as the operands
 }
 
+// entry begins the function of that name.
+func (c *cut) entry(name string) string {
+	if c.cluster > 1 {
+		return fmt.Sprintf("CLUSTER_KERNEL(%s, %d, %d)", name, c.threads, c.cluster)
+	}
+	return fmt.Sprintf("KERNEL(%s, %d, %d)", name, c.threads, c.blocks)
+}
+
+// fastText begins a translation unit whose functions may be as inaccurate as 16 bits or tf32; see src/ops.cuh.
+const fastText = "#define FUSEC_FAST\n"
+
 // kernel chooses a tile and puts the steps together.
 func (m *matmul) kernel() *Kernel {
-	c := m.cut()
+	var c cut
+	if h, _ := m.hopperPlan(); h != nil {
+		c = m.hopperCut(h)
+	} else {
+		c = m.cut()
+	}
 	k := &Kernel{Steps: c.before, Scratch: roundUp64(c.scratch, 256)}
 	rows := c.bm
 	if c.splits > 1 {
@@ -155,16 +172,10 @@ func (m *matmul) kernel() *Kernel {
 		check = fmt.Sprintf("  if (%s->code != 0) return;\n", m.status())
 	}
 	tiles := m.batch * ceilDiv(m.m, c.bm) * ceilDiv(m.n, c.bn)
-	grid, split, piece := tiles*c.splits, "spot.split", ""
-	if c.grid > 0 {
-		grid, split = c.grid, "0" // the template sets it
-	}
-	if c.cluster > 1 {
-		m.printf("CLUSTER_KERNEL(matmul, %d, %d) {\n%s  ", c.threads, c.cluster, check)
-	} else {
-		m.printf("KERNEL(matmul, %d, %d) {\n%s  ", c.threads, c.blocks, check)
-	}
-	if c.grid == 0 {
+	m.printf("%s {\n%s  ", c.entry("matmul"), check)
+	grid, piece, split := c.grid, c.work, "0" // the template sets it
+	if grid == 0 {
+		grid, split = tiles*c.splits, "spot.split"
 		m.printf("const Spot spot = spot_of<Problem, %d, %d, %d>(blockIdx.x);\n  ", c.bm, c.bn, c.splits)
 		piece = fmt.Sprintf("piece_of<Problem, %d, %d>(%s, %s, spot)", c.bk, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
 	}
@@ -201,16 +212,13 @@ func (m *matmul) kernel() *Kernel {
 	}
 	k.Source = m.source(append([]string{"gemm"}, c.source...)...)
 	if c.fast {
-		k.Source = "#define FUSEC_FAST\n" + k.Source
+		k.Source = fastText + k.Source
 	}
 	return k
 }
 
 // cut chooses the template and the tile.
 func (m *matmul) cut() cut {
-	if h, _ := m.hopperPlan(); h != nil {
-		return m.hopperCut(h)
-	}
 	if math := m.math(); math != "" {
 		return m.mmaCut(math)
 	}

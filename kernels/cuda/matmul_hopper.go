@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 
 	"fusec/graph"
 )
@@ -31,7 +32,7 @@ const (
 // A hopperPlan is a product on Hopper's own instructions.
 type hopperPlan struct {
 	tile    hopperTile
-	math    string // bf16, f16 or tf32
+	kind    string // bf16, f16 or tf32
 	batches batches
 	a, b    hopperFactor
 }
@@ -57,9 +58,9 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 	case m.a.dtype != m.b.dtype:
 		return nil, "the operands differ in type"
 	case m.a.dtype.Is16():
-		h.math = ctype(m.a.dtype)
+		h.kind = ctype(m.a.dtype)
 	case m.a.dtype == graph.F32 && m.cfg.Precision != F32:
-		h.math = "tf32"
+		h.kind = "tf32"
 	default:
 		return nil, fmt.Sprintf("no product of %v in this precision", m.a.dtype)
 	}
@@ -167,6 +168,7 @@ func (f *hopperFactor) tensorMap(k, box int, size batches, scratch int64) *Tenso
 			}
 		}
 	}
+	whole := t.Dims[0] * uint64(bytes) // bytes that the axes so far take
 	for i, s := range steps {
 		if i > 0 {
 			n := 1
@@ -175,10 +177,12 @@ func (f *hopperFactor) tensorMap(k, box int, size batches, scratch int64) *Tenso
 			}
 			t.Dims = append(t.Dims, uint64(n))
 		}
-		if t.Dims[1+i] == 1 {
-			s = 16 // any multiple of 16 bytes: it is never taken
+		step := uint64(s * bytes)
+		if t.Dims[1+i] == 1 { // never taken, but must be right
+			step = (whole + 15) / 16 * 16
 		}
-		t.Strides = append(t.Strides, uint64(s*bytes))
+		t.Strides = append(t.Strides, step)
+		whole = step * t.Dims[1+i]
 	}
 	return t
 }
@@ -216,7 +220,8 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	}
 	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
 		cluster: cluster, grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
-		fast: m.cfg.Precision != F32, source: []string{"hopper", "gemm_hopper"}}
+		fast: m.cfg.Precision != F32, work: "Whole<Problem, Tile>{}",
+		source: []string{"hopper", "gemm_hopper"}}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
 		name := string("ab"[i])
@@ -230,13 +235,18 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		}
 		maps[i] = m.field(Param{Kind: MapParam, Map: f.tensorMap(m.k, box, h.batches, at)}, "TensorMap ", "map_"+name)
 	}
-	m.printf("struct Tile {\n  typedef %s T;\n", h.math)
-	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, SPLITS = %d;\n", t.bm, t.bn, t.stages,
-		t.cm, t.cn, t.splits)
-	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", h.batches[0], h.a.axes(), h.b.axes())
-	m.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v;\n};\n\n", h.a.kInner, h.b.kInner, t.pingpong)
-	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, &%s, &%s, %%[4]s, Whole<Problem, Tile>{})", maps[0], maps[1])
+	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches)
+	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, &%s, &%s, %%s, %%s)", maps[0], maps[1])
 	return c
+}
+
+// write prints the tile as the Tile of the template.
+func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size batches) {
+	u.printf("struct %s {\n  typedef %s T;\n", name, kind)
+	u.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, SPLITS = %d;\n", t.bm, t.bn, t.stages,
+		t.cm, t.cn, t.splits)
+	u.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", size[0], a.axes(), b.axes())
+	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v;\n};\n\n", a.kInner, b.kInner, t.pingpong)
 }
 
 // relayout adds the step that copies a factor to rows along k in the scratch memory from byte at on.
@@ -257,10 +267,52 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, h *hopperPlan, name string, a
 	c.scratch = at + int64(n)*int64(f.rows)*int64(f.pitch)*int64(f.dtype.Size())
 }
 
-// hopperTile chooses a tile.
-func (m *matmul) hopperTile() (hopperTile, bool) {
-	if min(m.m, m.n) < 64 || m.k < 64 {
-		return hopperTile{}, false
+// hopperTiles are the tiles to choose from, with what they were measured to take on an H200, in cycles: a step of k, and
+// what a tile takes beside its steps.
+var hopperTiles = []struct {
+	hopperTile
+	step, fixed int
+}{
+	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 2, cn: 1}, 1100, 5000},
+	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, 1150, 5000},
+	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, 620, 800},
+	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, 600, 3000},
+	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, 350, 2000},
+}
+
+const (
+	// hopperLeast is the least size of a product for which the tiles are not too large.
+	hopperLeast = 64
+	// finishCycles is what a second step costs to start, and finishBytes what it moves in a cycle.
+	finishCycles, finishBytes = 5000, 1500
+	// leastSteps are the steps of k that a share has at least.
+	leastSteps = 4
+)
+
+// hopperTile chooses the tile that should take the least time, and the shares of k that go with it.
+func (m *matmul) hopperTile() (best hopperTile, ok bool) {
+	if min(m.m, m.n, m.k) < hopperLeast {
+		return best, false
 	}
-	return hopperTile{bm: 128, bn: 256, stages: 4, cm: 2, cn: 1, splits: 1}, true
+	least := math.MaxInt
+	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
+	for _, c := range hopperTiles {
+		t := c.hopperTile
+		slots := m.cfg.Chip.SMs / (t.cm * t.cn) // clusters that run at once
+		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)
+		for t.splits = 1; ; t.splits++ {
+			each := ceilDiv(steps, t.splits)
+			cost := ceilDiv(tiles*t.splits, slots) * (each*c.step + c.fixed)
+			if t.splits > 1 {
+				cost += finishCycles + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
+			}
+			if (t.splits-1)*each < steps && cost < least {
+				least, best = cost, t
+			}
+			if t.pingpong || tiles*(t.splits+1) > slots || each <= leastSteps {
+				break
+			}
+		}
+	}
+	return best, true
 }

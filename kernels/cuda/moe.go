@@ -45,13 +45,16 @@ type mixture struct {
 
 	at     scratchPlaces
 	k      *Kernel
-	source []string // the template of the products
+	source []string // the templates of the products
+
+	gathered bool // there is a step gather
+	fast     bool // activations may be as inaccurate as 16 bits
 }
 
 // scratchPlaces are where things lie in the scratch memory, in bytes.
 type scratchPlaces struct {
 	counts, starts, partial, order, place, tiles int64
-	u, h, out                                    int64
+	x, u, h, out                                 int64
 }
 
 // A rowsView is a value [..., n] whose rows stand at one distance.
@@ -100,6 +103,9 @@ func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, e
 		}
 	}
 	x.k.Source = u.source(slices.Concat([]string{"gemm"}, x.source, []string{"moe"})...)
+	if x.fast {
+		x.k.Source = fastText + x.k.Source
+	}
 	return x.k, nil
 }
 
@@ -137,6 +143,9 @@ func (x *mixture) plan() {
 	x.at.partial = take(4 * e * ceilDiv(t, routeTokens))
 	x.at.order, x.at.place = take(4*t*e), take(4*t*e)
 	x.at.tiles = take(16 * x.waves * x.tiles)
+	if x.cfg.hopper() && x.elem.Is16() {
+		x.at.x = take(x.capacity * x.dims.Width * size)
+	}
 	if x.op.Gated {
 		x.at.u = take(x.capacity * x.dims.Hidden * acc)
 	}
@@ -190,6 +199,8 @@ type weightView struct {
 	name     string // the field, an array of pointers to the experts' first elements
 	row, col int
 	align    int // what divides all first elements
+
+	arg, offset, expert int // where the first lies, and the distance of experts in one operand, or 0
 }
 
 // weight declares the pointers to the weights of one kind.
@@ -211,6 +222,7 @@ func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 		stride := l.Stride[:l.Shape.Rank()]
 		if x.op.Stacked {
 			offset += e * stride[0]
+			v.expert = stride[0]
 			stride = stride[1:]
 		}
 		if l.Shape.Elems() == 0 {
@@ -222,7 +234,7 @@ func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 			row = stride[0]
 		}
 		if e == 0 {
-			v.row, v.col = row, col
+			v.row, v.col, v.arg, v.offset = row, col, s.arg, offset
 			x.decls = append(x.decls, fmt.Sprintf("const %s *%v[%d];", ctype(x.args[s.arg].DType), w, x.op.Experts))
 		} else if row != v.row || col != v.col {
 			return v, fmt.Errorf("%s: %v of expert %d lies in another order than that of expert 0", n.Where(), w, e)
@@ -380,6 +392,9 @@ func (x *mixture) forward(f graph.Fusion) error {
 // operand, else its rows are those of the slots of the wave. The text that the body is made of knows the expert e, the
 // first column n, acc, and the place at of the element in a row for each slot.
 func (x *mixture) grouped(name string, a factor, source string, b weightView, n, k int, body func(w int) (string, error)) error {
+	if done, err := x.groupedHopper(name, a, source, b, n, k, body); done || err != nil {
+		return err
+	}
 	title := strings.ToUpper(name[:1]) + name[1:]
 	gather := a.arg >= 0
 	p := &product{name: title + "Problem", batch: x.op.Experts, m: max(x.capacity/x.op.Experts, 1), n: n, k: k, a: a,
@@ -387,16 +402,13 @@ func (x *mixture) grouped(name string, a factor, source string, b weightView, n,
 	p.columns(min(16/x.acc.Size(), simtColumns))
 	m := &matmul{unit: x.unit, product: p, cfg: x.cfg, rows: x.rows}
 	c := m.cut()
-	x.source = c.source
+	x.use(c.source)
 	text, err := body(p.w)
 	if err != nil {
 		return err
 	}
 	p.write(x.unit)
-	acc := lane(x.acc)
-	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  typedef float Sum;\n  const Params &p;\n", title)
-	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n", acc)
-	x.printf("    const i64 at = i64(m - p.wave * %d) * %d + n;\n%s  }\n};\n\n", x.capacity, n, text)
+	x.writeBody(title, n, text)
 	x.printf("KERNEL(%s, %d, %d) {\n  Spot spot;\n  int rows;\n", name, c.threads, c.blocks)
 	x.printf("  if (!tile_of<Mixture, %s, %d>(p.tiles, p.wave, spot, rows)) return;\n", p.name, c.bn)
 	list := "nullptr"
@@ -410,6 +422,22 @@ func (x *mixture) grouped(name string, a factor, source string, b weightView, n,
 	x.printf(c.call+";\n}\n\n", title+"Body", title+"Body{p}", "piece", "(float *)nullptr")
 	x.step(Step{Entry: name, Grid: [3]int{x.tiles * ceilDiv(n, c.bn), 1, 1}, Block: c.threads, Shared: c.shared}, true)
 	return nil
+}
+
+// writeBody prints the body of a product of n columns.
+func (x *mixture) writeBody(title string, n int, text string) {
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  typedef float Sum;\n  const Params &p;\n", title)
+	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n", lane(x.acc))
+	x.printf("    const i64 at = i64(m - p.wave * %d) * %d + n;\n%s  }\n};\n\n", x.capacity, n, text)
+}
+
+// use adds templates to the translation unit.
+func (x *mixture) use(source []string) {
+	for _, s := range source {
+		if !slices.Contains(x.source, s) {
+			x.source = append(x.source, s)
+		}
+	}
 }
 
 // biased is the text that makes value of acc and the expert's bias, if there are biases.

@@ -112,17 +112,21 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   }
 }
 
+// Work is where the spots of a block are: find tells whether number i is one, and behind which row it ends.
+enum Found { FOUND, NOT_HERE, AT_END };
+
 // Whole is the work on whole matrices, Listed on tiles of rows that a list in memory names, {batch, first row, rows} with
-// batch −1 where there is none: rows of A and of the result from row `base` on, times matrix `batch` of B.
+// batch −1 where there is none, times matrix `batch` of B. A begins with row `base` of those.
 template <class P, class Tile> struct Whole {
   static constexpr int ROWS = Tile::BM * Tile::CM, COLS = Tile::BN * Tile::CN;
   static constexpr int TM = (P::M + ROWS - 1) / ROWS, TN = (P::N + COLS - 1) / COLS;
   static constexpr int SPOTS = TM * TN * P::BATCH * Tile::SPLITS;
   static constexpr bool EXACT = P::M % ROWS == 0 && P::N % COLS == 0;
-  DEVICE bool find(int i, Spot &spot, int &end) const {
+  static constexpr int base = 0;
+  DEVICE Found find(int i, Spot &spot, int &end) const {
     spot = spot_of<P, ROWS, COLS, Tile::SPLITS>(i);
     end = P::M;
-    return true;
+    return FOUND;
   }
 };
 template <class P, class Tile, int TILES> struct Listed {
@@ -131,20 +135,20 @@ template <class P, class Tile, int TILES> struct Listed {
   static constexpr bool EXACT = false;
   const int4 *tiles;
   int base;
-  DEVICE bool find(int i, Spot &spot, int &end) const {
+  DEVICE Found find(int i, Spot &spot, int &end) const {
     const int first = i / (GROUP * TN) * GROUP, rows = least(GROUP, TILES - first);
     i %= GROUP * TN;
     const int4 t = tiles[first + i % rows];
-    spot = {t.x, t.y - base, i / rows * COLS, 0, 0};
+    spot = {t.x, t.y, i / rows * COLS, 0, 0};
     end = spot.m + t.z;
-    return t.x >= 0;
+    return t.x >= 0 ? FOUND : tiles[first].x >= 0 ? NOT_HERE : AT_END;
   }
 };
 
 // gemm_hopper computes a product. A Body that takes shares of k is told which in its field split. Column sums go to
 // partial [SUMS][BATCH · tiles · warps of a tile][N].
 template <class P, class Body, class Tile, class Work>
-DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, typename Body::Sum *partial, Work work) {
+DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, Work work, typename Body::Sum *partial) {
   typedef Ring<P, Tile> R;
   typedef typename Tile::T T;
   constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
@@ -180,8 +184,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       for (int i = blockIdx.x / R::CLUSTER; i < Work::SPOTS; i += gridDim.x / R::CLUSTER) {
         Spot spot;
         int end;
-        if (!work.find(i, spot, end)) continue;
-        const int m = spot.m + rank_m * BM, n = spot.n + rank_n * BN, first = spot.split * EACH;
+        const Found found = work.find(i, spot, end);
+        if (found == AT_END) break;
+        if (found == NOT_HERE) continue;
+        const int m = spot.m - work.base + rank_m * BM, n = spot.n + rank_n * BN, first = spot.split * EACH;
         for (int step = first; step < least(first + EACH, STEPS); step++) {
           const int k = step * R::BK;
           barrier_wait(empty + stage, phase ^ 1);
@@ -216,7 +222,9 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     for (int i = blockIdx.x / R::CLUSTER; i < Work::SPOTS; i += gridDim.x / R::CLUSTER) {
       Spot spot;
       int end;
-      if (!work.find(i, spot, end)) continue;
+      const Found found = work.find(i, spot, end);
+      if (found == AT_END) break;
+      if (found == NOT_HERE) continue;
       const int number = mine++;
       const int steps = least(EACH, STEPS - spot.split * EACH);
       if constexpr (Tile::PINGPONG) {
@@ -284,4 +292,24 @@ DEVICE void relayout(T *to, const T *from) {
     if constexpr (ROUND) v = round_tf32(v);
     to[i64(row + y) * PITCH + k + x] = v;
   }
+}
+
+// gather_rows copies the rows [CAPACITY, WIDTH] of a wave's slots from those of their tokens, a warp to a row. Tiles of
+// ROWS may reach over the last: what they find there and in next [CAPACITY, NEXT], whose rows the products write, is 0.
+template <class X, int WIDTH, int NEXT, i64 STRIDE, class T>
+DEVICE void gather_rows(T *to, T *next, const T *from, const i32 *order, const i32 *starts, const i32 *counts, int wave) {
+  constexpr int W = 16 / int(sizeof(T));
+  static_assert(WIDTH % W == 0 && NEXT % W == 0 && STRIDE % W == 0, "rows are whole words");
+  const int i = blockIdx.x * 8 + threadIdx.x / 32, slot = wave * X::CAPACITY + i, lane = threadIdx.x % 32;
+  const int slots = starts[X::EXPERTS - 1] + counts[X::EXPERTS - 1];
+  if (i >= X::CAPACITY || slot >= slots + X::ROWS) return;
+  uint4 *const at = reinterpret_cast<uint4 *>(to + i64(i) * WIDTH), *const there = reinterpret_cast<uint4 *>(next + i64(i) * NEXT);
+  if (slot >= slots) {
+    for (int c = lane; c < WIDTH / W; c += 32) at[c] = uint4{0, 0, 0, 0};
+    for (int c = lane; c < NEXT / W; c += 32) there[c] = uint4{0, 0, 0, 0};
+    return;
+  }
+  const uint4 *const row = reinterpret_cast<const uint4 *>(from + order[slot] * STRIDE);
+#pragma unroll 4
+  for (int c = lane; c < WIDTH / W; c += 32) at[c] = row[c];
 }

@@ -1,0 +1,105 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/cuda"
+	"fusec/kernels/ref"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// drawLinear draws a product that Hopper's own instructions can take, with an epilogue and perhaps column sums.
+func drawLinear(r *rand.Rand, d graph.DType) (graph.Fusion, []graph.Type) {
+	b := graph.NewBuilder("linear")
+	var types []graph.Type
+	in := func(d graph.DType, dims ...int) *graph.Node {
+		types = append(types, graph.TypeOf(d, dims...))
+		return b.Input(fmt.Sprint("a", len(types)), types[len(types)-1])
+	}
+	m, n, k := 64+8*r.IntN(30), 64+8*r.IntN(40), 64+8*r.IntN(20)
+	var batch []int
+	for range r.IntN(3) {
+		batch = append(batch, 1+r.IntN(3))
+	}
+	operand := func(rows, cols int, trans bool) *graph.Node {
+		if trans {
+			rows, cols = cols, rows
+		}
+		return in(d, append(append([]int(nil), batch[r.IntN(len(batch)+1):]...), rows, cols)...)
+	}
+	transA, transB := r.IntN(2) == 0, r.IntN(2) == 0
+	if d == graph.F32 {
+		transA, transB = false, true
+	}
+	y := b.MatMul(operand(m, k, transA), operand(k, n, transB), transA, transB)
+	v := b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, n), y.Type.Shape))
+	switch r.IntN(4) {
+	case 0:
+		v = b.Unary(graph.GeluTanh, v)
+	case 1:
+		v = b.Unary(graph.GeluErf, v)
+	case 2:
+		v = b.Binary(graph.Add, v, in(graph.F32, y.Type.Shape.Slice()...))
+	}
+	if r.IntN(2) == 0 && d != graph.F32 {
+		b.Output("y", b.CastTo(d, v))
+	} else {
+		b.Output("y", v)
+	}
+	if r.IntN(3) == 0 {
+		var axes []int
+		for i := range y.Type.Shape.Rank() - 1 {
+			axes = append(axes, i)
+		}
+		b.Output("sums", b.Reduce(graph.Sum, v, false, axes...))
+	}
+	g, err := b.Graph()
+	if err != nil {
+		panic(err)
+	}
+	return graph.Fusion{Anchor: graph.AnchorMatMul, Body: g}, types
+}
+
+// TestMatMulHopper computes random products with wgmma, in the emulator.
+func TestMatMulHopper(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 90))
+	var checks []cudatest.Check
+	hopper := 0
+	for i := range 24 {
+		op, types := drawLinear(r, []graph.DType{graph.BF16, graph.F16, graph.F32}[i%3])
+		c := cudatest.Check{Name: fmt.Sprint(i), Op: op, Config: cuda.Config{Chip: cuda.H200, Precision: cuda.TF32}}
+		var args, results []cuda.Operand
+		for _, u := range types {
+			c.Args = append(c.Args, graphtest.Tensor(r, u))
+			args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
+		}
+		for _, o := range op.Body.Outputs {
+			results = append(results, cuda.Operand{DType: o.Node.Type.DType, Layout: graph.Contiguous(o.Node.Type.Shape)})
+		}
+		c.Compare = func(got *graph.Tensor, want ref.Value) error {
+			if got.Type.DType == graph.F32 {
+				for i := range want.Mag {
+					want.Mag[i] *= 200 // 2e-3 of the terms
+				}
+			}
+			return ref.Check(got, want)
+		}
+		k, err := cuda.Compile(op, args, results, c.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(k.Generated(), "gemm_hopper<") {
+			hopper++
+		}
+		checks = append(checks, c)
+	}
+	if hopper < 20 {
+		t.Errorf("only %d of %d products take the path", hopper, len(checks))
+	}
+	cudatest.Run(t, cudatest.Emulator(t), checks...)
+}

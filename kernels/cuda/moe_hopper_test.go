@@ -1,0 +1,74 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/cuda"
+	"fusec/kernels/ref"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// TestMoEHopper computes mixtures of experts with wgmma, in the emulator: full tiles and short ones, experts that get
+// nothing, several waves.
+func TestMoEHopper(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 90))
+	for _, slots := range []int{256 << 20, 0} {
+		func() {
+			defer cuda.SetFreeSlots(cuda.SetFreeSlots(slots))
+			var checks []cudatest.Check
+			for i := range 4 {
+				op := graph.MoE{Experts: 2 + r.IntN(3), Activation: []graph.UnaryFn{graph.GeluErf, graph.Silu}[i%2], Gated: i >= 2,
+					Bias: r.IntN(2) == 0, Stacked: true, TopK: 1}
+				d := graph.MoEDims{Width: 64 + 8*r.IntN(5), Hidden: 64 + 8*r.IntN(30), Result: 64 + 8*r.IntN(9)}
+				elem := []graph.DType{graph.BF16, graph.F16}[r.IntN(2)]
+				tokens := 96*op.Experts + r.IntN(100)
+				f, types := fused(t, graph.AnchorMoE, func(b *graph.Builder, in inputs) {
+					args := []*graph.Node{in(elem, tokens, d.Width), in(graph.F32, tokens, op.Experts)}
+					for _, w := range op.Weights() {
+						e := elem
+						if w.Bias() {
+							e = graph.F32
+						}
+						args = append(args, in(e, op.WeightShape(d, w).Slice()...))
+					}
+					b.Output("", b.Add(op, args...))
+				})
+				c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %+v", i, elem, op, d), Op: f, Config: cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}}
+				var args []cuda.Operand
+				for j, u := range types {
+					x := graphtest.Tensor(r, u)
+					if j == 1 { // the last expert gets nothing in every other mixture
+						for e := range u.Shape.Elems() {
+							if r.IntN(3) == 0 || i%2 == 0 && e%op.Experts == op.Experts-1 {
+								x.SetFloat(e, 0)
+							}
+						}
+					}
+					c.Args = append(c.Args, x)
+					args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
+				}
+				c.Compare = func(got *graph.Tensor, want ref.Value) error {
+					for i := range want.Mag {
+						want.Mag[i] *= 2000 // 2e-2 of the terms
+					}
+					return ref.Check(got, want)
+				}
+				y := cuda.Operand{DType: graph.F32, Layout: graph.Contiguous(graph.ShapeOf(tokens, d.Result))}
+				k, err := cuda.Compile(f, args, []cuda.Operand{y}, c.Config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n := strings.Count(k.Generated(), "gemm_hopper<"); n < 2 {
+					t.Errorf("%s: %d products take the path", c.Name, n)
+				}
+				checks = append(checks, c)
+			}
+			cudatest.Run(t, cudatest.Emulator(t), checks...)
+		}()
+	}
+}
