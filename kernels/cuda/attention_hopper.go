@@ -9,23 +9,26 @@ import (
 
 // Attention by the copy engine and the warpgroups of Hopper: src/attention_hopper.cuh, src/attention_grad_hopper.cuh.
 
-// hopperTiles are the sizes that attention's kernels for Hopper work in.
-type hopperTiles struct {
+// attentionTiling are the sizes that attention's kernels for Hopper work in.
+type attentionTiling struct {
 	groups       int // warpgroups of 64 queries
 	keys, stages int // of a tile of keys and values, and how many are under way
-	// The same two of the gradient's kernels: queries that pass by keys, and keys that pass by queries.
-	gradQueries, gradKeys [2]int
+	// Of the gradient's kernels: a tile of queries that passes by keys, and how many are under way; warpgroups of queries,
+	// and the same two of the keys that pass by these.
+	gradQueries [2]int
+	gradGroups  int
+	gradKeys    [2]int
 }
 
-// hopperGradRows are the rows of keys, or of queries, that stay in a block of the gradient's kernels: two warpgroups'.
-const hopperGradRows = 128
+// hopperKeyRows is 64·KEY_GROUPS of src/attention_grad_hopper.cuh.
+const hopperKeyRows = 128
 
-// hopperTiles chooses the sizes, which were measured.
-func (a *attentionProblem) hopperTiles() hopperTiles {
+// attentionTiling chooses the sizes, which were measured.
+func (a *attentionProblem) attentionTiling() attentionTiling {
 	if max(a.dims.Depth, a.dims.Width) <= 64 {
-		return hopperTiles{groups: 3, keys: 128, stages: 4, gradQueries: [2]int{64, 4}, gradKeys: [2]int{128, 2}}
+		return attentionTiling{groups: 3, keys: 128, stages: 4, gradQueries: [2]int{64, 6}, gradGroups: 3, gradKeys: [2]int{64, 6}}
 	}
-	return hopperTiles{groups: 2, keys: 128, stages: 2, gradQueries: [2]int{64, 3}, gradKeys: [2]int{96, 2}}
+	return attentionTiling{groups: 2, keys: 128, stages: 2, gradQueries: [2]int{64, 3}, gradGroups: 2, gradKeys: [2]int{96, 2}}
 }
 
 // hopperFits reports whether Hopper's kernels serve a problem: 16-bit elements, position as the only mask, rows that
@@ -168,7 +171,7 @@ func (a *attentionProblem) forwardHopper() (*Kernel, bool) {
 	if a.grad || !a.out.there() || !a.hopperFits() {
 		return nil, false
 	}
-	d, t := a.dims, a.hopperTiles()
+	d, t := a.dims, a.attentionTiling()
 	u := newUnit(a.args, a.results)
 	q := a.mapOf(u, "q", a.q, 64*t.groups)
 	k, v := a.mapOf(u, "k", a.k, t.keys), a.mapOf(u, "v", a.v, t.keys)
@@ -197,7 +200,7 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 	if !a.grad || !a.hopperFits() {
 		return nil, false
 	}
-	d, t := a.dims, a.hopperTiles()
+	d, t := a.dims, a.attentionTiling()
 	u := newUnit(a.args, a.results)
 	padded := roundUp(d.Queries, 128)
 	kernel := &Kernel{Scratch: int64(8 * a.heads() * padded)}
@@ -213,7 +216,7 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 		twin = u.scratch(ctype(a.dtype), "twin", at)
 		dout = func(name string, rows int) string { return u.tensorMap(name, Scratch(at), a.dtype, l, rows) }
 	}
-	a.hopperProblem(u, hopperGradRows/64, t.gradKeys[0], t.gradKeys[1])
+	a.hopperProblem(u, t.gradGroups, t.gradKeys[0], t.gradKeys[1])
 	u.printf("  static constexpr int QUERY_TILE = %d, QUERY_STAGES = %d, PADDED = %d;\n",
 		t.gradQueries[0], t.gradQueries[1], padded)
 	rows := fmt.Sprintf("%s, %s, %s, %s, %s, %s, %s", a.placeRows(u, "OUT", a.out), a.placeNumbers(u, "LSE", a.lse),
@@ -231,23 +234,23 @@ func (a *attentionProblem) gradHopper() (*Kernel, bool) {
 		lanes = 8
 	}
 	add("rows", "attention_grad_rows", 256, ceilDiv(a.heads()*padded, 256/lanes), 0, rows)
-	const threads = 128 + 2*hopperGradRows
-	shared := func(tile [2]int) int { // GradShared
+	shared := func(stay int, pass [2]int) int { // GradShared
 		row := 2 * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
-		return hopperGradRows*row + tile[1]*tile[0]*(row+8) + 8*(1+2*tile[1])
+		return stay*row + pass[1]*pass[0]*(row+8) + 8*(1+2*pass[1])
 	}
 	maps := func(suffix string, queries, keys int) string {
 		return fmt.Sprintf("%s, %s, %s, %s, %s, %s", a.mapOf(u, "q"+suffix, a.q, queries),
 			a.mapOf(u, "k"+suffix, a.k, keys), a.mapOf(u, "v"+suffix, a.v, keys), dout("dout"+suffix, queries), base, delta)
 	}
 	if a.dk.there() || a.dv.there() {
-		add("keys", "attention_grad_keys", threads, a.groups()*ceilDiv(d.Keys, hopperGradRows), shared(t.gradQueries),
-			maps("_keys", t.gradQueries[0], hopperGradRows)+fmt.Sprintf(", %s, %s", dk, dv))
+		blocks := a.groups() * ceilDiv(d.Keys, hopperKeyRows)
+		add("keys", "attention_grad_keys", 128+2*hopperKeyRows, blocks, shared(hopperKeyRows, t.gradQueries),
+			maps("_keys", t.gradQueries[0], hopperKeyRows)+fmt.Sprintf(", %s, %s", dk, dv))
 	}
 	if a.dq.there() {
-		blocks := a.heads() * ceilDiv(d.Queries, hopperGradRows)
-		add("queries", "attention_grad_queries", threads, blocks, shared(t.gradKeys),
-			maps("_queries", hopperGradRows, t.gradKeys[0])+", "+dq)
+		rows := 64 * t.gradGroups
+		add("queries", "attention_grad_queries", 128+2*rows, a.heads()*ceilDiv(d.Queries, rows), shared(rows, t.gradKeys),
+			maps("_queries", rows, t.gradKeys[0])+", "+dq)
 	}
 	for i := range kernel.Steps {
 		kernel.Steps[i].Params = u.fields

@@ -1,6 +1,6 @@
 // The gradient of an attention for Hopper, of 16-bit operands with sums in f32: the same bits each time, since every
 // sum belongs to one thread. A block of attention_grad_keys has 128 keys and values and goes over the queries; one of
-// attention_grad_queries has 128 queries and goes over the keys. Both compute the probabilities anew, which is two
+// attention_grad_queries has 128 or 192 queries and goes over the keys. Both compute the probabilities anew, which is two
 // products of seven; no partial sum is exchanged (compare Dao, arXiv 2307.08691, section 3.1).
 //
 // In both, the probabilities leave a product in the registers in which the next one wants them: the scores are those of
