@@ -47,6 +47,7 @@ type matmul struct {
 	sum    string // C++ type of the column sums
 	update bool   // a result is a State or Param
 	rows   int    // of the tile, where that is settled; such products are not split
+	whole  bool   // not split
 }
 
 // A columnSum is a result that sums a value over all rows.
@@ -94,8 +95,8 @@ func (m *matmul) writeBody(b *body) error {
 	p.write(m.unit)
 	m.printf("struct Body {\n  static constexpr int SUMS = %d;\n  typedef %s Sum;\n  const Params &p;\n",
 		len(m.sums), m.sum)
-	m.printf("  template <int W>\n  DEVICE void operator()(int batch, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *sums) const {\n",
-		lane(p.acc))
+	m.printf("  template <int W>\n  DEVICE void operator()(int batch, int m, int n, const Vec<%s, W> &acc, "+
+		"Vec<Sum, W> *sums) const {\n", lane(p.acc))
 	for _, l := range lines {
 		m.printf("    %s\n", l)
 	}
@@ -184,25 +185,28 @@ func (m *matmul) kernel() *Kernel {
 	} else {
 		parts := m.scratch(lane(m.acc), "parts", k.Scratch)
 		k.Scratch += int64(c.splits) * int64(m.batch) * int64(m.m) * int64(m.n) * int64(m.acc.Size())
-		m.printf(c.call+";\n}\n", "Partial<Problem>", fmt.Sprintf("Partial<Problem>{%s, %s}", parts, split), piece, "(float *)nullptr")
+		body := fmt.Sprintf("Partial<Problem>{%s, %s}", parts, split)
+		m.printf(c.call+";\n}\n", "Partial<Problem>", body, piece, "(float *)nullptr")
 		m.printf("\nKERNEL(finish, 256, 1) {\n%s  finish_split<Problem, Body, %d, %d>(Body{p}, %s, %s);\n}\n",
 			check, c.splits, finishRows, parts, partial)
 	}
 	if tiles > 0 {
-		k.Steps = append(k.Steps, Step{Entry: "matmul", Grid: [3]int{grid, 1, 1}, Block: c.threads, Shared: c.shared})
+		grid := [3]int{grid, 1, 1}
+		k.Steps = append(k.Steps, Step{Entry: "matmul", Grid: grid, Block: c.threads, Shared: c.shared})
 		if c.splits > 1 {
-			grid := blocks * ceilDiv(m.n, 32*m.w)
-			k.Steps = append(k.Steps, Step{Entry: "finish", Grid: [3]int{grid, 1, 1}, Block: 256, Shared: 8 * 32 * m.w * 8})
+			grid[0] = blocks * ceilDiv(m.n, 32*m.w)
+			k.Steps = append(k.Steps, Step{Entry: "finish", Grid: grid, Block: 256, Shared: 8 * 32 * m.w * 8})
 		}
 	}
 	if len(m.sums) > 0 && m.n > 0 {
 		m.printf("\nKERNEL(columns, 256, 1) {\n%s", check)
 		for i, s := range m.sums {
-			m.printf("  if (blockIdx.y == %d) add_blocks<%s, %d, %d, %d>(%s + %d, %s + %d);\n", i, m.sum, blocks, m.n, s.stride,
-				m.result(s.result), s.offset, partial, i*blocks*m.n)
+			m.printf("  if (blockIdx.y == %d) add_blocks<%s, %d, %d, %d>(%s + %d, %s + %d);\n", i, m.sum, blocks, m.n,
+				s.stride, m.result(s.result), s.offset, partial, i*blocks*m.n)
 		}
 		m.printf("}\n")
-		k.Steps = append(k.Steps, Step{Entry: "columns", Grid: [3]int{ceilDiv(m.n, 32), len(m.sums), 1}, Block: 256, Shared: 8 * 32 * 8})
+		grid := [3]int{ceilDiv(m.n, 32), len(m.sums), 1}
+		k.Steps = append(k.Steps, Step{Entry: "columns", Grid: grid, Block: 256, Shared: 8 * 32 * 8})
 	}
 	if len(k.Steps) == 0 {
 		return &Kernel{}

@@ -19,7 +19,7 @@ func (t Tile) threads() int { return 32 * t.WarpsM * t.WarpsN * t.WarpsK }
 
 // A Product is what a tile is chosen for.
 type Product struct {
-	Math           string // bf16, f16, tf32 or split: see src/gemm_mma.cuh
+	Math           string // bf16, f16, Tf32 or Split<>: see src/gemm_mma.cuh
 	Batch, M, N, K int
 }
 
@@ -46,15 +46,15 @@ func (m *matmul) math() string {
 // mmaTiles are the tiles to choose from, for elements of 2 and of 4 bytes.
 var mmaTiles = map[int][]Tile{
 	2: {
-		{M: 128, N: 128, K: 32, WarpsM: 2, WarpsN: 4, WarpsK: 1, Stages: 4, Blocks: 2},
+		{M: 128, N: 128, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
 		{M: 128, N: 64, K: 64, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
 		{M: 64, N: 64, K: 64, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
 		{M: 64, N: 32, K: 64, WarpsM: 2, WarpsN: 1, WarpsK: 2, Stages: 4, Blocks: 2},
 		{M: 32, N: 32, K: 64, WarpsM: 1, WarpsN: 1, WarpsK: 4, Stages: 4, Blocks: 2},
 	},
 	4: {
-		{M: 128, N: 128, K: 32, WarpsM: 2, WarpsN: 4, WarpsK: 1, Stages: 3, Blocks: 1},
 		{M: 64, N: 128, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
+		{M: 128, N: 64, K: 32, WarpsM: 4, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
 		{M: 64, N: 64, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
 		{M: 64, N: 32, K: 32, WarpsM: 2, WarpsN: 1, WarpsK: 2, Stages: 4, Blocks: 2},
 		{M: 32, N: 32, K: 32, WarpsM: 1, WarpsN: 2, WarpsK: 4, Stages: 4, Blocks: 2},
@@ -65,7 +65,7 @@ var mmaTiles = map[int][]Tile{
 // seven in ten multiprocessors.
 func (m *matmul) tile(math string) Tile {
 	if tuned := m.cfg.Tuning; tuned != nil {
-		if t, ok := tuned.Tiles[Product{math, m.batch, m.m, m.n, m.k}]; ok {
+		if t, ok := tuned.Tiles[Product{math, m.batch, m.m, m.n, m.k}]; ok && m.rows == 0 && !m.whole {
 			return t
 		}
 	}
@@ -81,7 +81,7 @@ func (m *matmul) tile(math string) Tile {
 	}
 	t := fit[0]
 	t.Splits = 1
-	if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 {
+	if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 && !m.whole {
 		t.Splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, maxSplits))
 	}
 	return t
@@ -110,8 +110,8 @@ func (m *matmul) mmaShared(t Tile) int {
 // mmaCut is the cut by gemm_mma.
 func (m *matmul) mmaCut(math string) cut {
 	t := m.tile(math)
-	c := cut{bm: t.M, bn: t.N, bk: t.K, splits: max(t.Splits, 1), threads: t.threads(), blocks: max(t.Blocks, 1), shared: m.mmaShared(t),
-		source: []string{"mma", "gemm_mma"}}
+	c := cut{bm: t.M, bn: t.N, bk: t.K, splits: max(t.Splits, 1),
+		threads: t.threads(), blocks: max(t.Blocks, 1), shared: m.mmaShared(t), source: []string{"mma", "gemm_mma"}}
 	c.call = fmt.Sprintf("gemm_mma<%s, %%s, %s, MmaTile<%d, %d, %d, %d, %d, %d, %d>>(%%s, %%s, spot, %%s)",
 		m.name, math, t.M, t.N, t.K, t.WarpsM, t.WarpsN, t.WarpsK, t.Stages)
 	return c

@@ -34,8 +34,9 @@ func (m *matmul) simtCut() cut {
 		tiles = tiles[1:]
 	}
 	t := tiles[0]
-	c := cut{bm: t.bm, bn: t.bn, bk: t.bk, splits: 1, threads: t.bm / t.tm * (t.bn / t.tn), blocks: 1, source: []string{"gemm_simt"}}
-	if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 {
+	c := cut{bm: t.bm, bn: t.bn, bk: t.bk, splits: 1,
+		threads: t.bm / t.tm * (t.bn / t.tn), blocks: 1, source: []string{"gemm_simt"}}
+	if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 && !m.whole {
 		c.splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, maxSplits))
 	}
 	c.shared = 2 * t.bk * (t.bm + 4 + t.bn + 4) * m.acc.Size()

@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -165,9 +166,13 @@ func isReshaped(n *graph.Node) bool { _, ok := n.Op.(graph.Reshape); return ok }
 // within compares with the reference as the precision allows.
 func within(p cuda.Precision) func(got *graph.Tensor, want ref.Value) error {
 	return func(got *graph.Tensor, want ref.Value) error {
-		if p != cuda.F32 && got.Type.DType == graph.F32 {
+		if p != cuda.F32 && got.Type.DType != graph.F64 {
+			scale := 200.0 // 2e-3 of the terms
+			if got.Type.DType.Is16() {
+				scale = 2
+			}
 			for i := range want.Mag {
-				want.Mag[i] *= 200 // 2e-3 of the terms
+				want.Mag[i] *= scale
 			}
 		}
 		return ref.Check(got, want)
@@ -177,7 +182,33 @@ func within(p cuda.Precision) func(got *graph.Tensor, want ref.Value) error {
 // TestMatMulPlain computes random products as chips without tensor cores do.
 func TestMatMulPlain(t *testing.T) {
 	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
-	cudatest.Run(t, d, products(t, rand.New(rand.NewPCG(1, 70)), 60, cuda.F32)...)
+	cudatest.Run(t, d, products(t, rand.New(rand.NewPCG(1, 70)), 25, cuda.F32)...)
+}
+
+// TestMatMulTensor computes random products on tensor cores.
+func TestMatMulTensor(t *testing.T) {
+	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(80)})
+	r := rand.New(rand.NewPCG(1, 80))
+	t.Run("f32", func(t *testing.T) { cudatest.Run(t, d, products(t, r, 12, cuda.F32)...) })
+	t.Run("tf32", func(t *testing.T) { cudatest.Run(t, d, products(t, r, 5, cuda.TF32)...) })
+}
+
+// TestMatMulInfinite keeps infinities and NaNs where they belong, although split products see them in parts.
+func TestMatMulInfinite(t *testing.T) {
+	op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		b.Output("", b.MatMul(in(graph.F32, 5, 9), in(graph.F32, 9, 6), false, false))
+	})
+	r := rand.New(rand.NewPCG(5, 5))
+	c := cudatest.Check{Name: "infinite", Op: op}
+	for _, u := range types {
+		c.Args = append(c.Args, graphtest.Tensor(r, u))
+	}
+	c.Args[0].SetFloat(3, math.Inf(1))
+	c.Args[0].SetFloat(12, math.Inf(-1))
+	c.Args[0].SetFloat(20, math.NaN())
+	c.Args[1].SetFloat(2, math.Inf(1))
+	c.Args[1].SetFloat(8, 0.5) // exact: nothing is left of it
+	cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(80)}), c)
 }
 
 // TestMatMulRefused names what a product cannot be made of.

@@ -33,6 +33,7 @@ type mixture struct {
 	*unit
 	cfg    Config
 	op     graph.MoE
+	grad   bool
 	dims   graph.MoEDims
 	body   *body
 	anchor *graph.Node
@@ -45,6 +46,7 @@ type mixture struct {
 
 	at     scratchPlaces
 	k      *Kernel
+	gates  string   // C++ of where they begin
 	source []string // the templates of the products
 
 	gathered bool // there is a step gather
@@ -54,7 +56,7 @@ type mixture struct {
 // scratchPlaces are where things lie in the scratch memory, in bytes.
 type scratchPlaces struct {
 	counts, starts, partial, order, place, tiles int64
-	x, u, h, out                                 int64
+	x, u, v, h, du, dv, out                      int64 // a row for each slot of a wave
 }
 
 // A rowsView is a value [..., n] whose rows stand at one distance.
@@ -78,20 +80,25 @@ func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, e
 	}
 	op, ok := anchor.Op.(graph.MoE)
 	if !ok {
-		return nil, fmt.Errorf("CUDA has no kernel for %s", anchor.Op.OpName())
+		op = anchor.Op.(graph.MoEGrad).MoE()
 	}
 	types := make([]graph.Type, len(anchor.Args))
 	for i, a := range anchor.Args {
 		types[i] = a.Type
 	}
 	u := newUnit(args, results)
-	x := &mixture{unit: u, cfg: cfg, op: op, dims: op.Dims(types), anchor: anchor, elem: types[0].DType, acc: types[1].DType,
-		body: newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1), k: &Kernel{}}
+	x := &mixture{unit: u, cfg: cfg, op: op, grad: !ok, dims: op.Dims(types), anchor: anchor, k: &Kernel{},
+		elem: types[0].DType, acc: types[1].DType,
+		body: newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1)}
 	x.plan()
 	if err := x.route(); err != nil {
 		return nil, err
 	}
-	if err := x.forward(f); err != nil {
+	steps, templates := x.forward, []string{"moe"}
+	if x.grad {
+		steps, templates = x.backward, []string{"moe", "moe_grad"}
+	}
+	if err := steps(f); err != nil {
 		return nil, err
 	}
 	if len(x.k.Steps) == 0 {
@@ -99,10 +106,11 @@ func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, e
 	}
 	for _, s := range x.k.Steps {
 		if _, size := s.Offsets(); size > MaxParams {
-			return nil, fmt.Errorf("%s: %d experts have more weights than a kernel has parameters for", anchor.Where(), op.Experts)
+			return nil, fmt.Errorf("%s: the weights of %d experts are more than a kernel has parameters for", anchor.Where(),
+				op.Experts)
 		}
 	}
-	x.k.Source = u.source(slices.Concat([]string{"gemm"}, x.source, []string{"moe"})...)
+	x.k.Source = u.source(slices.Concat([]string{"gemm"}, x.source, templates)...)
 	if x.fast {
 		x.k.Source = fastText + x.k.Source
 	}
@@ -113,9 +121,17 @@ func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, e
 func (x *mixture) plan() {
 	t, e := x.dims.Tokens, x.op.Experts
 	size, acc := x.elem.Size(), x.acc.Size()
-	slot := x.dims.Hidden*size + x.dims.Result*acc
+	f, out := x.dims.Hidden, x.dims.Result
+	us, vs, ds := 0, 0, 0 // how many rows of u, v and dv
 	if x.op.Gated {
-		slot += x.dims.Hidden * acc
+		us = 1
+	}
+	if x.grad {
+		us, vs, ds, out = 1, us, us, x.dims.Width
+	}
+	slot := f*size*(1+ds) + f*acc*(us+vs) + out*acc
+	if x.grad {
+		slot += f * size
 	}
 	promised := t * e
 	if k := x.op.TopK; k > 0 && k < e && !x.op.Dense {
@@ -146,11 +162,12 @@ func (x *mixture) plan() {
 	if x.cfg.hopper() && x.elem.Is16() {
 		x.at.x = take(x.capacity * x.dims.Width * size)
 	}
-	if x.op.Gated {
-		x.at.u = take(x.capacity * x.dims.Hidden * acc)
+	x.at.u, x.at.v = take(us*x.capacity*f*acc), take(vs*x.capacity*f*acc)
+	x.at.h = take(x.capacity * f * size)
+	if x.grad {
+		x.at.du, x.at.dv = take(x.capacity*f*size), take(ds*x.capacity*f*size)
 	}
-	x.at.h = take(x.capacity * x.dims.Hidden * size)
-	x.at.out = take(x.capacity * x.dims.Result * acc)
+	x.at.out = take(x.capacity * out * acc)
 	x.k.Scratch = at
 }
 
@@ -218,20 +235,9 @@ func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 		if s.kind != source {
 			return v, fmt.Errorf("%s: a constant inside a fusion of a mixture of experts", n.Where())
 		}
-		l, offset := s.layout, s.layout.Offset
-		stride := l.Stride[:l.Shape.Rank()]
+		offset, row, col := expertOf(x.op, s.layout, e)
 		if x.op.Stacked {
-			offset += e * stride[0]
-			v.expert = stride[0]
-			stride = stride[1:]
-		}
-		if l.Shape.Elems() == 0 {
-			offset = 0
-		}
-		col := stride[len(stride)-1]
-		row := 0
-		if len(stride) == 2 {
-			row = stride[0]
+			v.expert = s.layout.Stride[0]
 		}
 		if e == 0 {
 			v.row, v.col, v.arg, v.offset = row, col, s.arg, offset
@@ -243,6 +249,23 @@ func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 		x.fields = append(x.fields, Arg(s.arg, int64(offset)*int64(x.args[s.arg].DType.Size())))
 	}
 	return v, nil
+}
+
+// expertOf is where an expert's weight begins, and the distances of its rows and columns.
+func expertOf(op graph.MoE, l graph.Layout, e int) (at, row, col int) {
+	stride := l.Stride[:l.Shape.Rank()]
+	at = l.Offset
+	if op.Stacked {
+		at += e * stride[0]
+		stride = stride[1:]
+	}
+	if l.Shape.Elems() == 0 { // stands nowhere
+		at = 0
+	}
+	if len(stride) == 2 {
+		row = stride[0]
+	}
+	return at, row, stride[len(stride)-1]
 }
 
 // step appends a step that runs once, or in each wave.
@@ -283,13 +306,15 @@ func (x *mixture) route() error {
 	x.printf("struct Mixture {\n  typedef %s Gate;\n", ctype(x.acc))
 	x.printf("  static constexpr int TOKENS = %d, EXPERTS = %d, CAPACITY = %d, WAVES = %d, ROWS = %d, TILES = %d;\n",
 		t, e, x.capacity, x.waves, x.rows, x.tiles)
-	x.printf("  static constexpr i64 GATE_T = %d, GATE_E = %d;\n  static constexpr bool DENSE = %v;\n};\n\n", gates.row, gates.col, x.op.Dense)
+	x.printf("  static constexpr i64 GATE_T = %d, GATE_E = %d;\n", gates.row, gates.col)
+	x.printf("  static constexpr bool DENSE = %v;\n};\n\n", x.op.Dense)
 	g := fmt.Sprintf("%s + %d", x.arg(gates.arg), gates.offset)
+	x.gates = g
 	partial := x.scratch("i32", "partial", x.at.partial)
 	x.printf("KERNEL(count, %d, 1) { count_tokens<Mixture>(%s, %s); }\n", routeTokens, g, partial)
-	x.printf("KERNEL(list, %d, 1) {\n  list_tokens<Mixture>(%s, %s, %s, %s, %s, %s, %s);\n}\n\n", routeTokens, g, partial,
-		x.scratch("i32", "counts", x.at.counts), x.scratch("i32", "starts", x.at.starts), x.scratch("i32", "order", x.at.order),
-		x.scratch("i32", "place", x.at.place), x.scratch("int4", "tiles", x.at.tiles))
+	x.printf("KERNEL(list, %d, 1) {\n  list_tokens<Mixture>(%s, %s, %s, %s, %s, %s, %s);\n}\n\n", routeTokens, g,
+		partial, x.scratch("i32", "counts", x.at.counts), x.scratch("i32", "starts", x.at.starts),
+		x.scratch("i32", "order", x.at.order), x.scratch("i32", "place", x.at.place), x.scratch("int4", "tiles", x.at.tiles))
 	// With no tokens there still is one block, which writes that all experts have none.
 	grid := [3]int{max(ceilDiv(t, routeTokens), 1), 1, 1}
 	x.step(Step{Entry: "count", Grid: grid, Block: routeTokens, Shared: 8 * 4 * e}, false)
@@ -315,8 +340,8 @@ func (x *mixture) forward(f graph.Fusion) error {
 			}
 		case isResult && r.Index == 1 && n.Args[0] == x.anchor && load < 0:
 			load = i
-			x.printf("KERNEL(load, 256, 1) { load_counts<%d, %d>(%s + %d, %s); }\n\n", x.op.Experts, l.Stride[0], x.result(i),
-				l.Offset, x.scratch("i32", "counts", x.at.counts))
+			x.printf("KERNEL(load, 256, 1) { load_counts<%d, %d>(%s + %d, %s); }\n\n", x.op.Experts, l.Stride[0],
+				x.result(i), l.Offset, x.scratch("i32", "counts", x.at.counts))
 			x.step(Step{Entry: "load", Grid: [3]int{ceilDiv(x.op.Experts, 256), 1, 1}, Block: 256}, false)
 		default:
 			return fmt.Errorf("output %q is not a result of the mixture of experts, or one twice", o.Name)
@@ -354,7 +379,7 @@ func (x *mixture) forward(f graph.Fusion) error {
 	err = x.grouped("hidden", gathered, source, weights[matrix], d.Hidden, d.Width, func(w int) (string, error) {
 		text, in := x.biased(weights[bias]), []string{"value"}
 		if x.op.Gated {
-			text += fmt.Sprintf("    const auto u = load<%s, W, 1, %d>(%s + at);\n", acc, min(w*x.acc.Size(), 16), x.scratch(acc, "u", x.at.u))
+			text += x.kept("u", w, x.scratch(acc, "u", x.at.u))
 			in = []string{"u", "value"}
 		}
 		lines, h, err := x.activation(in)
@@ -370,28 +395,34 @@ func (x *mixture) forward(f graph.Fusion) error {
 	if err != nil {
 		return err
 	}
-	gates, err := x.view(1)
-	if err != nil {
-		return err
-	}
-	if y >= 0 && d.Tokens > 0 && d.Result > 0 {
-		w := 1
-		for w < 4 && d.Result%(2*w) == 0 {
-			w *= 2
-		}
-		x.printf("KERNEL(sum, 128, 1) {\n  sum_experts<Mixture, %d, %d, %d, true>(%s + %d + i64(blockIdx.x) * %d, %s, %s + %d, %s, p.wave);\n}\n",
-			d.Result, w, out.col, x.result(y), out.offset, out.row, rows, x.arg(gates.arg), gates.offset,
-			x.scratch("i32", "place", x.at.place))
-		x.step(Step{Entry: "sum", Grid: [3]int{d.Tokens, 1, 1}, Block: 128, Shared: x.op.Experts*(x.acc.Size()+4) + 16}, true)
+	if y >= 0 {
+		x.sum(y, out, rows, d.Result, true)
 	}
 	x.finish()
 	return nil
 }
 
+// sum writes the step that adds up, for each token, the rows of n elements of its slots, as a result.
+func (x *mixture) sum(result int, to rowsView, rows string, n int, weighted bool) {
+	if x.dims.Tokens == 0 || n == 0 {
+		return
+	}
+	w := 1
+	for w < 4 && n%(2*w) == 0 {
+		w *= 2
+	}
+	x.printf("KERNEL(sum, 128, 1) {\n  sum_experts<Mixture, %d, %d, %d, %v>(", n, w, to.col, weighted)
+	x.printf("%s + %d + i64(blockIdx.x) * %d, %s, %s, %s, p.wave);\n}\n\n", x.result(result), to.offset, to.row, rows,
+		x.gates, x.scratch("i32", "place", x.at.place))
+	shared := x.op.Experts*(x.acc.Size()+4) + 16
+	x.step(Step{Entry: "sum", Grid: [3]int{x.dims.Tokens, 1, 1}, Block: 128, Shared: shared}, true)
+}
+
 // grouped writes the product of all experts: rows of a, at source, times each expert's matrix. A is gathered if it is an
 // operand, else its rows are those of the slots of the wave. The text that the body is made of knows the expert e, the
 // first column n, acc, and the place at of the element in a row for each slot.
-func (x *mixture) grouped(name string, a factor, source string, b weightView, n, k int, body func(w int) (string, error)) error {
+func (x *mixture) grouped(name string, a factor, source string, b weightView, n, k int,
+	body func(w int) (string, error)) error {
 	if done, err := x.groupedHopper(name, a, source, b, n, k, body); done || err != nil {
 		return err
 	}
@@ -417,8 +448,8 @@ func (x *mixture) grouped(name string, a factor, source string, b weightView, n,
 	} else {
 		source += fmt.Sprintf(" + i64(spot.m - p.wave * %d) * %d", x.capacity, a.outer)
 	}
-	x.printf("  const Piece<%s> piece = {%s, %s[spot.batch] + i64(spot.n) * %d, rows, %d - spot.n, %d, %s};\n  ", p.name, source,
-		b.name, b.col, n, k, list)
+	x.printf("  const Piece<%s> piece = {%s, %s[spot.batch] + i64(spot.n) * %d, rows, %d - spot.n, %d, %s};\n  ", p.name,
+		source, b.name, b.col, n, k, list)
 	x.printf(c.call+";\n}\n\n", title+"Body", title+"Body{p}", "piece", "(float *)nullptr")
 	x.step(Step{Entry: name, Grid: [3]int{x.tiles * ceilDiv(n, c.bn), 1, 1}, Block: c.threads, Shared: c.shared}, true)
 	return nil
@@ -426,8 +457,7 @@ func (x *mixture) grouped(name string, a factor, source string, b weightView, n,
 
 // writeBody prints the body of a product of n columns.
 func (x *mixture) writeBody(title string, n int, text string) {
-	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  typedef float Sum;\n  const Params &p;\n", title)
-	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n", lane(x.acc))
+	x.openBody(title)
 	x.printf("    const i64 at = i64(m - p.wave * %d) * %d + n;\n%s  }\n};\n\n", x.capacity, n, text)
 }
 
@@ -440,13 +470,25 @@ func (x *mixture) use(source []string) {
 	}
 }
 
+// openBody begins the body of the product of a title.
+func (x *mixture) openBody(title string) {
+	x.printf("struct %sBody {\n  static constexpr int SUMS = 0;\n  typedef float Sum;\n  const Params &p;\n", title)
+	x.printf("  template <int W>\n  DEVICE void operator()(int e, int m, int n, const Vec<%s, W> &acc, Vec<Sum, W> *) const {\n",
+		lane(x.acc))
+}
+
+// kept is the text that reads a value of each slot, of the accumulators' type, that keep stored.
+func (x *mixture) kept(name string, w int, from string) string {
+	return fmt.Sprintf("    const auto %s = load<%s, W, 1, %d>(%s + at);\n", name, lane(x.acc), min(w*x.acc.Size(), 16), from)
+}
+
 // biased is the text that makes value of acc and the expert's bias, if there are biases.
 func (x *mixture) biased(b weightView) string {
 	if !x.op.Bias {
 		return "    const auto value = acc;\n"
 	}
-	return fmt.Sprintf("    const auto value = op::add(acc, load<%s, W, %d, %d>(%s[e] + i64(n) * %d));\n", lane(x.acc), b.col,
-		x.acc.Size(), b.name, b.col)
+	return fmt.Sprintf("    const auto value = op::add(acc, load<%s, W, %d, %d>(%s[e] + i64(n) * %d));\n", lane(x.acc),
+		b.col, x.acc.Size(), b.name, b.col)
 }
 
 // keep is the text that stores a value of each slot.
@@ -456,24 +498,45 @@ func (x *mixture) keep(d graph.DType, w int, to, value string) string {
 
 // activation is the text that makes h of the values of the given names, u and, if gated, v, and h's name.
 func (x *mixture) activation(in []string) (text, h string, err error) {
-	b := graph.NewBuilder("hidden")
-	t := graph.TypeOf(x.acc, 8)
-	u := b.Input("u", t)
-	nodes := []*graph.Node{u}
-	out := b.Add(graph.Unary{Fn: x.op.Activation, Alpha: x.op.Alpha}, u)
-	if x.op.Gated {
-		nodes = append(nodes, b.Input("v", t))
-		out = b.Binary(graph.Mul, out, nodes[1])
-	}
-	b.Output("h", out)
-	g, err := b.Graph()
+	g, nodes, out, err := x.hiddenGraph()
 	if err != nil {
 		return "", "", err
 	}
-	made := newBody(x.unit, g, make([]int, len(nodes)), t.Shape, []string{"n"}, 0, 1)
-	for i, n := range nodes {
-		made.define(n, vector, in[i])
+	text, names, err := x.elementwise(g, nodes, in, []*graph.Node{out})
+	if err != nil {
+		return "", "", err
 	}
-	v, err := made.operand(out)
-	return made.text("    "), v.expr, err
+	return text, names[0], nil
+}
+
+// hiddenGraph computes h of u and, if gated, v.
+func (x *mixture) hiddenGraph() (g *graph.Graph, in []*graph.Node, h *graph.Node, err error) {
+	b := graph.NewBuilder("hidden")
+	t := graph.TypeOf(x.acc, 8)
+	in = []*graph.Node{b.Input("u", t)}
+	h = b.Add(graph.Unary{Fn: x.op.Activation, Alpha: x.op.Alpha}, in[0])
+	if x.op.Gated {
+		in = append(in, b.Input("v", t))
+		h = b.Binary(graph.Mul, h, in[1])
+	}
+	b.Output("h", h)
+	g, err = b.Graph()
+	return g, in, h, err
+}
+
+// elementwise is the text that makes the nodes out of a graph of the inputs of the given names, and the names of out.
+func (x *mixture) elementwise(g *graph.Graph, in []*graph.Node, names []string, out []*graph.Node) (string, []string, error) {
+	var made []string
+	b := newBody(x.unit, g, make([]int, len(in)), in[0].Type.Shape, []string{"n"}, 0, 1)
+	for i, n := range in {
+		b.define(n, vector, names[i])
+	}
+	for _, n := range out {
+		v, err := b.operand(n)
+		if err != nil {
+			return "", nil, err
+		}
+		made = append(made, "widen<W>("+v.expr+")")
+	}
+	return b.text("    "), made, nil
 }

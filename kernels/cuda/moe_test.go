@@ -8,30 +8,46 @@ import (
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/kernels/cuda"
+	"fusec/kernels/ref"
 	"fusec/lowering/cuda/cudatest"
 	"fusec/lowering/cuda/emulator"
 )
 
-// mixtures draws checks of mixtures of experts whose gates send a token to some of the experts, to all or to none.
-func mixtures(t *testing.T, r *rand.Rand, n int) []cudatest.Check {
+// mixtures draws checks of mixtures of experts, or of their gradients, whose gates send a token to some of the experts,
+// to all or to none.
+func mixtures(t *testing.T, r *rand.Rand, n int, grad bool, elems ...graph.DType) []cudatest.Check {
 	pick := func(list ...int) int { return list[r.IntN(len(list))] }
 	var checks []cudatest.Check
 	for i := range n {
-		op := graph.MoE{Experts: pick(1, 2, 3, 8, 33), Activation: graph.GeluTanh, Gated: r.IntN(2) == 0, Bias: r.IntN(2) == 0,
+		op := graph.MoE{Experts: pick(1, 2, 3, 8, 33), Activation: graph.GeluTanh,
+			Gated: r.IntN(2) == 0, Bias: r.IntN(2) == 0,
 			Stacked: r.IntN(2) == 0, Dense: r.IntN(6) == 0, TopK: r.IntN(3)}
 		d := graph.MoEDims{Width: pick(1, 3, 16, 40), Hidden: pick(1, 5, 24, 64), Result: pick(1, 7, 32)}
 		lead := []int{pick(0, 1, 5, 70, 300), pick(1, 2)}
-		elem := []graph.DType{graph.F32, graph.F64}[i%2]
+		elem := elems[i%len(elems)]
+		acc := elem.Accumulator()
 		f, types := fused(t, graph.AnchorMoE, func(b *graph.Builder, in inputs) {
-			args := []*graph.Node{in(elem, append(lead, d.Width)...), in(elem, append(lead, op.Experts)...)}
+			args := []*graph.Node{in(elem, append(lead, d.Width)...), in(acc, append(lead, op.Experts)...)}
 			for _, w := range op.Weights() {
 				copies := op.Experts
 				if op.Stacked {
 					copies = 1
 				}
-				for range copies {
-					args = append(args, in(elem, op.WeightShape(d, w).Slice()...))
+				of := elem
+				if w.Bias() {
+					of = acc
 				}
+				for range copies {
+					args = append(args, in(of, op.WeightShape(d, w).Slice()...))
+				}
+			}
+			if grad {
+				dx := b.Add(graph.MoEGrad(op), append(args, in(elem, append(lead, d.Result)...))...)
+				b.Output("", dx)
+				for j := 1; j < len(args); j++ {
+					b.Output("", b.Add(graph.Result{Index: j}, dx))
+				}
+				return
 			}
 			y := b.Add(op, args...)
 			b.Output("", y)
@@ -40,6 +56,9 @@ func mixtures(t *testing.T, r *rand.Rand, n int) []cudatest.Check {
 			}
 		})
 		c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %v", i, elem, op, lead), Op: f}
+		if elem.Is16() {
+			c.Compare = roughly
+		}
 		for j, u := range types {
 			x := graphtest.Tensor(r, u)
 			if j == 1 {
@@ -56,15 +75,38 @@ func mixtures(t *testing.T, r *rand.Rand, n int) []cudatest.Check {
 	return checks
 }
 
+// roughly compares with the reference where hidden values are rounded to 16 bits: within 2e-2 of the terms.
+func roughly(got *graph.Tensor, want ref.Value) error {
+	for i := range want.Mag {
+		want.Mag[i] *= 2000
+	}
+	return ref.Check(got, want)
+}
+
+// TestMoETensor computes mixtures of experts and their gradients on tensor cores.
+func TestMoETensor(t *testing.T) {
+	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(80)})
+	r := rand.New(rand.NewPCG(3, 80))
+	cudatest.Run(t, d, mixtures(t, r, 2, false, graph.F32, graph.BF16)...)
+	cudatest.Run(t, d, mixtures(t, r, 2, true, graph.F32, graph.F16)...)
+}
+
 // TestMoE computes mixtures of experts as chips without tensor cores do.
 func TestMoE(t *testing.T) {
 	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
-	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(3, 70)), 24)...)
+	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(3, 70)), 8, false, graph.F32, graph.F64)...)
+}
+
+// TestMoEGrad computes gradients of mixtures of experts.
+func TestMoEGrad(t *testing.T) {
+	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
+	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(5, 70)), 6, true, graph.F32, graph.F64)...)
 }
 
 // TestMoEWaves sends tokens to more experts than TopK promises.
 func TestMoEWaves(t *testing.T) {
 	defer cuda.SetFreeSlots(cuda.SetFreeSlots(0))
 	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
-	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(4, 70)), 8)...)
+	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(4, 70)), 3, false, graph.F32)...)
+	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(4, 71)), 2, true, graph.F32)...)
 }

@@ -19,6 +19,7 @@ type product struct {
 	acc     graph.DType // F32 or F64
 	w       int         // columns that the body takes at once
 	gather  bool        // rows of A are those that a list names
+	gatherK bool        // and they stand along k
 
 	space     graph.Shape // of the anchor's result
 	rows      []int       // its axes that make up m, outermost first
@@ -163,7 +164,7 @@ func (p *product) mergeRows() {
 // how many elements, a power of two of at most 16 bytes, make up an aligned piece of them.
 func (p *product) pieces(f factor, outer int) (kInner bool, vec int) {
 	abs := func(x int) int { return max(x, -x) }
-	kInner = f.k == 1 || f.outer != 1 && (abs(f.k) < abs(f.outer) || outer == 1)
+	kInner = !p.gatherK && f.k == 1 || f.outer != 1 && (abs(f.k) < abs(f.outer) || outer == 1)
 	inner, side, other := outer, f.outer, f.k
 	if kInner {
 		inner, side, other = p.k, f.k, f.outer

@@ -1,0 +1,269 @@
+package cuda
+
+import (
+	"fmt"
+	"strings"
+
+	"fusec/graph"
+)
+
+// backward writes the steps of a gradient, which follow count and list; see mixture. The hidden values are computed
+// again. With da = dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, the steps are
+//
+//	gate, linear       u = x·w1 + b1 and, if gated, v = x·w3 + b3
+//	hidden             da, and of it gate·h, gate·du, gate·dv, and h⊙da in place of u
+//	inner, second      a row gate·du·w1ᵀ, plus gate·dv·w3ᵀ, for each slot
+//	sum                dx, the rows of each token, in the order of experts
+//	gates              the gradients of the gates, rows h⊙da summed, plus dy·b2
+//	dw1, dw3, dw2      products over the slots of each expert
+//	db1, db3, db2      sums over them
+func (x *mixture) backward(f graph.Fusion) error {
+	results, err := x.gradients(f)
+	if err != nil {
+		return err
+	}
+	in, err := x.view(0)
+	if err != nil {
+		return err
+	}
+	gates, err := x.view(1)
+	if err != nil {
+		return err
+	}
+	dy, err := x.view(len(x.anchor.Args) - 1)
+	if err != nil {
+		return err
+	}
+	weights := map[graph.MoEWeight]weightView{}
+	for _, w := range x.op.Weights() {
+		if weights[w], err = x.weight(w); err != nil {
+			return err
+		}
+	}
+	d := x.dims
+	acc, elem := lane(x.acc), ctype(x.elem)
+	u, h := x.scratch(acc, "u", x.at.u), x.scratch(elem, "h", x.at.h)
+	du, rows := x.scratch(elem, "du", x.at.du), x.scratch(acc, "rows", x.at.out)
+	v, dv := "", ""
+	if x.op.Gated {
+		v, dv = x.scratch(acc, "v", x.at.v), x.scratch(elem, "dv", x.at.dv)
+	}
+	read := func(r rowsView) (factor, string) {
+		f := factor{arg: r.arg, dtype: x.elem, outer: r.row, k: r.col, offset: r.offset}
+		return f, fmt.Sprintf("%s + %d", x.arg(r.arg), r.offset)
+	}
+	xf, xs := read(in)
+	df, ds := read(dy)
+	gate := fmt.Sprintf("(%s)[p.order[m] * i64(%d) + e * i64(%d)]", x.gates, gates.row, gates.col)
+
+	type product struct {
+		name   string
+		a      factor
+		source string
+		b      weightView
+		n, k   int
+		body   func(w int) (string, error)
+	}
+	turned := func(w weightView) weightView { w.row, w.col = w.col, w.row; return w }
+	own := factor{arg: -1, dtype: x.elem, outer: d.Hidden, k: 1}
+	products := []product{
+		{"gate", xf, xs, weights[graph.MoEW1], d.Hidden, d.Width, func(w int) (string, error) {
+			return x.biased(weights[graph.MoEB1]) + x.keep(x.acc, w, u, "value"), nil
+		}},
+		{"hidden", df, ds, turned(weights[graph.MoEW2]), d.Hidden, d.Result, func(w int) (string, error) {
+			text, wrt := x.kept("u", w, u), []string{"u"}
+			if x.op.Gated {
+				text, wrt = text+x.kept("v", w, v), append(wrt, "v")
+			}
+			lines, made, err := x.derivatives(wrt, "acc")
+			if err != nil {
+				return "", err
+			}
+			text += lines + fmt.Sprintf("    const %s gate = %s;\n", acc, gate)
+			for i, to := range []string{h, du, dv}[:len(made)] {
+				text += x.keep(x.elem, w, to, fmt.Sprintf("op::mul(%s, gate)", made[i]))
+			}
+			return text + x.keep(x.acc, w, u, fmt.Sprintf("op::mul(%s, acc)", made[0])), nil
+		}},
+		{"inner", own, du, turned(weights[graph.MoEW1]), d.Width, d.Hidden, func(w int) (string, error) {
+			return x.keep(x.acc, w, rows, "acc"), nil
+		}},
+	}
+	if x.op.Gated {
+		linear := product{"linear", xf, xs, weights[graph.MoEW3], d.Hidden, d.Width, func(w int) (string, error) {
+			return x.biased(weights[graph.MoEB3]) + x.keep(x.acc, w, v, "value"), nil
+		}}
+		w3 := turned(weights[graph.MoEW3])
+		second := product{"second", own, dv, w3, d.Width, d.Hidden, func(w int) (string, error) {
+			return x.kept("had", w, rows) + x.keep(x.acc, w, rows, "op::add(had, acc)"), nil
+		}}
+		products = []product{products[0], linear, products[1], products[2], second}
+	}
+	for _, p := range products {
+		if err := x.grouped(p.name, p.a, p.source, p.b, p.n, p.k, p.body); err != nil {
+			return err
+		}
+	}
+	x.sum(results[0].result, results[0].rows, rows, d.Width, false)
+	if r := results[1]; r.result >= 0 && d.Tokens > 0 {
+		b2 := fmt.Sprintf("(const %s *const *)nullptr", acc)
+		if x.op.Bias {
+			b2 = weights[graph.MoEB2].name
+		}
+		x.printf("KERNEL(gates, 128, 1) {\n  gate_gradients<Mixture, %d, %d, %d, %d, %d, %d, %d>(", d.Hidden, d.Result, dy.row,
+			dy.col, weights[graph.MoEB2].col, r.rows.row, r.rows.col)
+		x.printf("%s + %d, %s, %s, %s, %s, %s, p.wave);\n}\n\n", x.result(r.result), r.rows.offset, u, ds, b2, x.gates,
+			x.scratch("i32", "place", x.at.place))
+		x.step(Step{Entry: "gates", Grid: [3]int{d.Tokens, 1, 1}, Block: 128}, true)
+	}
+	across := func(f factor) factor { f.outer, f.k = f.k, f.outer; return f }
+	for _, w := range x.op.Weights() {
+		wanted := results[x.op.Weight(w, 0)].weight
+		if wanted == nil {
+			continue
+		}
+		value := du
+		switch w {
+		case graph.MoEW3, graph.MoEB3:
+			value = dv
+		case graph.MoEW2:
+			value = h
+		}
+		switch {
+		case w == graph.MoEB2:
+			at := fmt.Sprintf("(%s)[p.order[m] * i64(%d) + n * i64(%d)]", ds, dy.row, dy.col)
+			x.biasGradient(w, *wanted, d.Result, fmt.Sprintf("%s * convert<%s>(%s)", gate, acc, at))
+		case w.Bias():
+			at := fmt.Sprintf("%s[i64(m - p.wave * %d) * %d + n]", value, x.capacity, d.Hidden)
+			x.biasGradient(w, *wanted, d.Hidden, fmt.Sprintf("convert<%s>(%s)", acc, at))
+		case w == graph.MoEW2:
+			x.weightGradient(w, across(df), ds, value, turned(*wanted), d.Result)
+		default:
+			x.weightGradient(w, across(xf), xs, value, *wanted, d.Width)
+		}
+	}
+	x.finish()
+	return nil
+}
+
+// A gradient is where the gradient of an operand goes: result −1 if it is not wanted.
+type gradient struct {
+	result int
+	rows   rowsView    // of x and gates
+	weight *weightView // of a weight, at its first expert
+}
+
+// gradients finds the results, by operand of the mixture.
+func (x *mixture) gradients(f graph.Fusion) ([]gradient, error) {
+	list := make([]gradient, len(x.anchor.Args)-1)
+	layouts := make([]graph.Layout, len(list))
+	for i := range list {
+		list[i].result = -1
+	}
+	for i, o := range f.Body.Outputs {
+		n, l, err := stored(o.Node, x.results[i].Layout)
+		if err != nil {
+			return nil, err
+		}
+		index := -1
+		if r, ok := n.Op.(graph.Result); ok && n.Args[0] == x.anchor {
+			index = r.Index
+		} else if n == x.anchor {
+			index = 0
+		}
+		if index < 0 || list[index].result >= 0 {
+			return nil, fmt.Errorf("output %q is not a result of the mixture of experts, or one twice", o.Name)
+		}
+		list[index].result, layouts[index] = i, l
+		if index < 2 {
+			if list[index].rows, err = rowsOf(l); err != nil {
+				return nil, fmt.Errorf("%s: %w", n.Where(), err)
+			}
+		}
+	}
+	if list[0].result < 0 {
+		return nil, fmt.Errorf("%s: its first result is not handed out", x.anchor.Where())
+	}
+	for _, w := range x.op.Weights() {
+		v := weightView{name: "p.d" + w.String()}
+		decl := len(x.decls)
+		for e := range x.op.Experts {
+			i := x.op.Weight(w, e)
+			first := list[x.op.Weight(w, 0)].result
+			if list[i].result < 0 || first < 0 {
+				if list[i].result != first {
+					return nil, fmt.Errorf("%s: the gradients of %v are wanted of some experts only", x.anchor.Where(), w)
+				}
+				continue
+			}
+			at, row, col := expertOf(x.op, layouts[i], e)
+			d := x.results[list[i].result].DType
+			if e == 0 {
+				v.row, v.col = row, col
+				x.decls = append(x.decls, fmt.Sprintf("%s *d%v[%d];", ctype(d), w, x.op.Experts))
+			} else if row != v.row || col != v.col {
+				return nil, fmt.Errorf("%s: the gradient of %v of expert %d lies in another order than that of expert 0",
+					x.anchor.Where(), w, e)
+			}
+			x.fields = append(x.fields, Result(list[i].result, int64(at)*int64(d.Size())))
+		}
+		if len(x.decls) > decl {
+			list[x.op.Weight(w, 0)].weight = &v
+		}
+	}
+	return list, nil
+}
+
+// derivatives is the text that makes h, du and, if gated, dv of u, v and da, and their names.
+func (x *mixture) derivatives(in []string, da string) (text string, names []string, err error) {
+	g, nodes, h, err := x.hiddenGraph()
+	if err != nil {
+		return "", nil, err
+	}
+	b := graph.Extend(g)
+	dh := b.Input("da", h.Type)
+	grads, err := graph.VJP(g, []*graph.Node{h}, []*graph.Node{dh}, nodes)
+	if err != nil {
+		return "", nil, err
+	}
+	return x.elementwise(g, append(nodes, dh), append(in, da), append([]*graph.Node{h}, grads...))
+}
+
+// weightGradient writes the product over the slots of each expert, Σ a[m, token]·value[slot, n], as the gradient of w;
+// to is where its elements [m, n] go.
+func (x *mixture) weightGradient(w graph.MoEWeight, a factor, source, value string, to weightView, rows int) {
+	name := "d" + w.String()
+	title := strings.ToUpper(name)
+	d := x.dims
+	p := &product{name: title + "Problem", batch: x.op.Experts, m: rows, n: d.Hidden, k: max(x.capacity/x.op.Experts, 1),
+		a: a, b: factor{arg: -1, dtype: x.elem, outer: 1, k: d.Hidden}, acc: x.acc, gather: true, gatherK: true}
+	p.columns(min(16/x.acc.Size(), simtColumns))
+	m := &matmul{unit: x.unit, product: p, cfg: x.cfg, whole: true}
+	c := m.cut()
+	x.source = c.source
+	p.write(x.unit)
+	x.openBody(title)
+	x.printf("    auto *const at = %s[e] + m * i64(%d) + n * i64(%d);\n", to.name, to.row, to.col)
+	x.printf("    if (p.wave == 0) {\n      store<%d, %d>(at, acc);\n    } else {\n", to.col, x.acc.Size())
+	x.printf("      store<%d, %d>(at, op::add(load<%s, W, %d, %d>(at), acc));\n    }\n  }\n};\n\n", to.col, x.acc.Size(),
+		lane(x.acc), to.col, x.acc.Size())
+	x.printf("KERNEL(%s, %d, %d) {\n", name, c.threads, c.blocks)
+	x.printf("  const Spot spot = spot_of<%s, %d, %d, 1>(blockIdx.x);\n  int first;\n", p.name, c.bm, c.bn)
+	x.printf("  const int count = slots_of<Mixture>(p.counts, p.starts, spot.batch, p.wave, first);\n")
+	x.printf("  if (count == 0 && p.wave > 0) return;\n")
+	x.printf("  const Piece<%s> piece = {%s + spot.m * i64(%d), ", p.name, source, a.outer)
+	x.printf("%s + i64(first - p.wave * %d) * %d + spot.n,\n    %d - spot.m, %d - spot.n, count, p.order + first};\n  ", value,
+		x.capacity, d.Hidden, rows, d.Hidden)
+	x.printf(c.call+";\n}\n\n", title+"Body", title+"Body{p}", "piece", "(float *)nullptr")
+	grid := x.op.Experts * ceilDiv(rows, c.bm) * ceilDiv(d.Hidden, c.bn)
+	x.step(Step{Entry: name, Grid: [3]int{grid, 1, 1}, Block: c.threads, Shared: c.shared}, true)
+}
+
+// biasGradient writes the sum over the slots of each expert of a value, which the text makes of e, the slot m and n.
+func (x *mixture) biasGradient(w graph.MoEWeight, to weightView, n int, value string) {
+	name := "d" + w.String()
+	x.printf("KERNEL(%s, 256, 1) {\n  bias_gradients<Mixture, %d, %d>(%s, p.counts, p.starts, p.wave,\n", name, n, to.col, to.name)
+	x.printf("    [&](int e, int m, int n) { return %s; });\n}\n\n", value)
+	grid := [3]int{x.op.Experts * ceilDiv(n, 32), 1, 1}
+	x.step(Step{Entry: name, Grid: grid, Block: 256, Shared: 256 * x.acc.Size()}, true)
+}

@@ -1,0 +1,56 @@
+// What the gradient of a mixture of experts has beside its products; see moe_grad.go and, for Mixture, moe.cuh.
+
+// gate_gradients writes the gradient of one token's gates: for an expert that it is sent to, the sum of row h⊙da of its
+// slot and of dy·b2. A gate that is zero gets zero. A warp takes an expert; waves add to what was written first.
+template <class X, int HIDDEN, int RESULT, i64 DY_T, i64 DY_C, i64 B_C, i64 D_T, i64 D_E, class T, class L>
+DEVICE void gate_gradients(L *to, const L *products, const T *dy, const L *const *b2, const L *gates, const i32 *place,
+                           int wave) {
+  const int token = blockIdx.x, lane = threadIdx.x % 32;
+  for (int e = threadIdx.x / 32; e < X::EXPERTS; e += blockDim.x / 32) {
+    L sum = 0;
+    bool mine = gate_open<X>(gates, token, e);
+    if (mine) {
+      const i32 slot = place[i64(token) * X::EXPERTS + e] - wave * X::CAPACITY;
+      mine = slot >= 0 && slot < X::CAPACITY;
+      if (mine) {
+        for (int c = lane; c < HIDDEN; c += 32) sum += products[i64(slot) * HIDDEN + c];
+        if (b2) {
+          for (int c = lane; c < RESULT; c += 32) sum += convert<L>(dy[token * DY_T + c * DY_C]) * b2[e][c * B_C];
+        }
+      }
+    }
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (lane == 0 && (wave == 0 || mine)) to[token * D_T + e * D_E] = sum;
+  }
+}
+
+// slots_of is the part of an expert's slots that is in a wave: the first, and how many.
+template <class X> DEVICE int slots_of(const i32 *counts, const i32 *starts, int expert, int wave, int &first) {
+  const i64 begin = i64(wave) * X::CAPACITY, from = starts[expert], to = from + counts[expert];
+  const i64 lo = from > begin ? from : begin, hi = to < begin + X::CAPACITY ? to : begin + X::CAPACITY;
+  first = int(lo);
+  return hi > lo ? int(hi - lo) : 0;
+}
+
+// bias_gradients adds up a value of each slot of an expert, for 32 of N columns: eight threads to a column take every
+// eighth slot, and the eight are added in order. value(slot, column) reads it; waves add to what was written first.
+template <class X, int N, int STRIDE, class L, class F>
+DEVICE void bias_gradients(L *const *to, const i32 *counts, const i32 *starts, int wave, F value) {
+  constexpr int TN = (N + 31) / 32;
+  SHARED;
+  L *const s = reinterpret_cast<L *>(shared);
+  const int expert = blockIdx.x / TN, lane = threadIdx.x / 32, c = threadIdx.x % 32, n = blockIdx.x % TN * 32 + c;
+  int first;
+  const int count = slots_of<X>(counts, starts, expert, wave, first);
+  L sum = 0;
+  if (n < N) {
+    for (int i = lane; i < count; i += 8) sum += value(expert, first + i, n);
+  }
+  s[lane * 32 + c] = sum;
+  __syncthreads();
+  if (lane != 0 || n >= N) return;
+  for (int l = 1; l < 8; l++) sum += s[l * 32 + c];
+  L *const at = to[expert] + i64(n) * STRIDE;
+  *at = wave == 0 ? sum : *at + sum;
+}
