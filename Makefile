@@ -28,7 +28,7 @@ cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user
 		echo '$(CUDA_PACKAGES)' >'$(CUDA_TOOLS)/fusec-packages'; }
 	@ls $(foreach f,lib/libnvrtc.so.13 include/cuda.h bin/cuobjdump bin/nvdisasm,'$(CUDA_TOOLS)/nvidia/cu13/$f')
 
-test: ## all tests; they need nothing but Go
+test: ## all tests; they need nothing but Go and g++, by which CUDA kernels run without a GPU
 	$(GO) test ./...
 
 lint: ## formatting, vet, staticcheck

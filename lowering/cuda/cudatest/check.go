@@ -57,7 +57,8 @@ func (c Check) prepare(chip kernels.Chip) (*prepared, error) {
 		return nil, err
 	}
 	for i, u := range results {
-		p.results = append(p.results, Buffer{Operand: kernels.Operand{DType: u.DType, Layout: at(c.ResultLayouts, i, u.Shape)}})
+		o := kernels.Operand{DType: u.DType, Layout: at(c.ResultLayouts, i, u.Shape)}
+		p.results = append(p.results, Buffer{Operand: o})
 	}
 	if p.Want == nil {
 		in := make([]ref.Value, len(p.args))

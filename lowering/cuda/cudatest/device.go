@@ -1,5 +1,5 @@
-// Package cudatest runs generated kernels in tests, on the emulator or on a GPU, and compares what they compute with the
-// reference:
+// Package cudatest runs generated kernels in tests, on the emulator or on a GPU, and compares what they compute with
+// the reference:
 //
 //	d := cudatest.Open(t)
 //	cudatest.Run(t, d, cudatest.Check{Name: "exp", Op: op, Args: args})

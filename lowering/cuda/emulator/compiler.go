@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -47,20 +48,11 @@ var flags = []string{"-std=c++17", "-O1", "-fPIC", "-fwrapv", "-fno-strict-alias
 const idle = 14 * 24 * time.Hour
 
 var newCompiler = sync.OnceValues(func() (*Compiler, error) {
-	c := &Compiler{}
-	names := []string{"g++", "clang++"}
-	if s := os.Getenv("CXX"); s != "" {
-		names = []string{s}
+	command, err := findCompiler()
+	if err != nil {
+		return nil, err
 	}
-	for _, n := range names {
-		if p, err := exec.LookPath(n); err == nil {
-			c.command = p
-			break
-		}
-	}
-	if c.command == "" {
-		return nil, fmt.Errorf("no C++ compiler was found (%s): install g++, or set CXX", strings.Join(names, ", "))
-	}
+	c := &Compiler{command: command}
 	said, err := exec.Command(c.command, "--version").Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s --version: %w", c.command, err)
@@ -101,12 +93,35 @@ var newCompiler = sync.OnceValues(func() (*Compiler, error) {
 	return c, nil
 })
 
+// findCompiler gives the path of a C++ compiler.
+func findCompiler() (string, error) {
+	names := []string{"g++", "clang++"}
+	if s := os.Getenv("CXX"); s != "" {
+		names = []string{s}
+	}
+	for _, n := range names {
+		if p, err := exec.LookPath(n); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("no C++ compiler was found (%s): install g++, or set CXX", strings.Join(names, ", "))
+}
+
 // writeOnce writes a file whose name stands for what it holds.
 func writeOnce(path string, text []byte) error {
 	if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, text) {
 		return nil
 	}
 	return atomicfile.Write(path, func(w io.Writer) error { _, err := w.Write(text); return err })
+}
+
+// copyOnce copies a file to where such a name stands for what it holds.
+func copyOnce(path, from string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return writeOnce(path, text)
 }
 
 // tidy removes what was not used for long. What cannot be removed stays.
@@ -173,8 +188,8 @@ func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log 
 // batch is how many sources make one library: the compiler's start and the headers cost as much as several sources.
 const batch = 24
 
-// CompileAll makes libraries of many sources at the price of few starts of the compiler. The error is of the first source
-// that does not compile.
+// CompileAll makes libraries of many sources at the price of few starts of the compiler. The error is of the first
+// source that does not compile.
 func (c *Compiler) CompileAll(list []string, chip kernels.Chip) (images [][]byte, err error) {
 	var units []unit
 	seen := map[string]bool{}
@@ -192,21 +207,45 @@ func (c *Compiler) CompileAll(list []string, chip kernels.Chip) (images [][]byte
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(units) > 0 {
-		n := min(batch, len(units))
-		if err := c.build(units[:n]); err != nil {
-			if n == 1 {
-				return nil, err
-			}
-			for _, u := range units[:n] { // whose error it is
-				if err := c.build([]unit{u}); err != nil {
-					return nil, err
-				}
-			}
+	if len(units) == 0 {
+		return images, nil
+	}
+	if err := c.header(); err != nil {
+		return nil, err
+	}
+	workers := runtime.GOMAXPROCS(0)
+	size := min(batch, (len(units)+workers-1)/workers)
+	errs := make([]error, (len(units)+size-1)/size)
+	turns := make(chan bool, workers)
+	var wait sync.WaitGroup
+	for i := range errs {
+		wait.Go(func() {
+			turns <- true
+			errs[i] = c.buildAll(units[i*size : min(len(units), (i+1)*size)])
+			<-turns
+		})
+	}
+	wait.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
 		}
-		units = units[n:]
 	}
 	return images, nil
+}
+
+// buildAll is build, with the error of the unit whose it is.
+func (c *Compiler) buildAll(units []unit) error {
+	err := c.build(units)
+	if err == nil || len(units) == 1 {
+		return err
+	}
+	for _, u := range units {
+		if err := c.build([]unit{u}); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // path is where a unit's library is found.
@@ -236,6 +275,7 @@ func (c *Compiler) build(units []unit) error {
 	}
 	defer os.RemoveAll(dir)
 	var text strings.Builder
+	fmt.Fprintf(&text, "#define __CUDA_ARCH__ %d\n", 10*units[0].arch)
 	for _, u := range units {
 		name := filepath.Join(dir, u.name+".cu")
 		if err := os.WriteFile(name, []byte(u.source), 0o666); err != nil {
@@ -248,29 +288,46 @@ func (c *Compiler) build(units []unit) error {
 		return err
 	}
 	object, library := filepath.Join(dir, "batch.o"), filepath.Join(dir, "batch.so")
-	args := append([]string{"-c", main, "-o", object, "-include", filepath.Join(c.headers, "host.h"),
-		fmt.Sprintf("-D__CUDA_ARCH__=%d", 10*units[0].arch)}, flags...)
-	if err := c.run(dir, args...); err != nil {
+	args := []string{"-c", main, "-o", object, "-include", filepath.Join(c.headers, "host.h")}
+	if err := c.run(dir, append(args, flags...)...); err != nil {
 		return err
 	}
 	if err := c.run(dir, "-shared", object, "-o", library); err != nil {
 		return err
 	}
-	so, err := os.ReadFile(library)
+	first := c.path(units[0])
+	if err := copyOnce(first, library); err != nil {
+		return err
+	}
+	for _, u := range units[1:] { // put in place at once, since other processes may be loading
+		link := filepath.Join(c.dir, fmt.Sprintf("%s.%d", u.name, os.Getpid()))
+		if err := os.Link(first, link); err != nil {
+			return err
+		}
+		if err := os.Rename(link, c.path(u)); err != nil {
+			return err
+		}
+		os.Remove(link) // is left where both were the same file
+	}
+	return nil
+}
+
+// header keeps what the compiler read in host.h beside it, which spares it two thirds of the work.
+func (c *Compiler) header() error {
+	header := filepath.Join(c.headers, "host.h")
+	if _, err := os.Stat(header + ".gch"); err == nil {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "fusec-emulator-")
 	if err != nil {
 		return err
 	}
-	first := c.path(units[0])
-	if err := writeOnce(first, so); err != nil {
+	defer os.RemoveAll(dir)
+	read := filepath.Join(dir, "host.h.gch")
+	if err := c.run(dir, append([]string{"-x", "c++-header", header, "-o", read}, flags...)...); err != nil {
 		return err
 	}
-	for _, u := range units[1:] {
-		os.Remove(c.path(u))
-		if err := os.Link(first, c.path(u)); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	return nil
+	return copyOnce(header+".gch", read)
 }
 
 // run starts the compiler. Its messages name the folder's files without the folder.
@@ -295,14 +352,10 @@ func (c *Compiler) buildRuntime(path string) error {
 	}
 	defer os.RemoveAll(dir)
 	library := filepath.Join(dir, "runtime.so")
-	err = c.run(dir, "-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-ffp-contract=off", "-fno-exceptions",
-		filepath.Join(c.headers, "runtime.cpp"), "-o", library)
+	err = c.run(dir, "-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-ffp-contract=off",
+		"-fno-exceptions", filepath.Join(c.headers, "runtime.cpp"), "-o", library)
 	if err != nil {
 		return err
 	}
-	so, err := os.ReadFile(library)
-	if err != nil {
-		return err
-	}
-	return writeOnce(path, so)
+	return copyOnce(path, library)
 }

@@ -2,13 +2,13 @@
 // them, are tested without a GPU.
 //
 // A kernel's text, the same that a GPU's compiler gets, is compiled by g++ (or clang++, or what $CXX names) against
-// src/host.h into a shared library. Blocks run one after another in a shuffled order; the threads of a block run in turn,
-// each to where it waits for others. [Open] gives a device and a compiler that stand in for those of package driver:
+// src/host.h into a shared library. Blocks run one after another in a shuffled order; the threads of a block run in
+// turn, each to where it waits for others. [Open] gives a device and a compiler that stand in for those of package driver:
 //
 //	gpu, compiler, err := emulator.Open(emulator.Options{})
 //
-// What would be undefined, or merely not looked at, on a GPU ends a launch here with an error that names the kernel, the
-// block and the thread:
+// What would be undefined, or merely not looked at, on a GPU ends a launch here with an error that names the kernel,
+// the block and the thread:
 //
 //   - an access outside of memory that was allocated, and of shared memory beyond what the launch gave;
 //   - a read of memory, shared or not, that was never written;

@@ -42,7 +42,8 @@ type gpu struct {
 var _ driver.GPU = (*gpu)(nil)
 
 func newGPU(o Options, c *Compiler, e *engine) driver.GPU {
-	return &gpu{options: o, compiler: c, engine: e, pinned: map[unsafe.Pointer]*allocation{}, modules: map[*module]bool{}}
+	return &gpu{options: o, compiler: c, engine: e,
+		pinned: map[unsafe.Pointer]*allocation{}, modules: map[*module]bool{}}
 }
 
 // alive is the error of a device that cannot be used any more; call names what was asked of it.
@@ -77,7 +78,7 @@ func (g *gpu) Alloc(n int64) (driver.Ptr, error) {
 		return 0, fmt.Errorf("Alloc of %d bytes, %d of %d are free: %w", n, g.options.Memory-g.used, g.options.Memory,
 			driver.ErrOutOfMemory)
 	}
-	a, err := allocate(int(n), g.options.GuardBefore)
+	a, err := allocate(int(n))
 	if err != nil {
 		return 0, fmt.Errorf("Alloc of %d bytes: %w: %w", n, driver.ErrOutOfMemory, err)
 	}
@@ -119,7 +120,7 @@ func (g *gpu) AllocHost(n int64) (unsafe.Pointer, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("AllocHost: %d bytes", n)
 	}
-	a, err := allocate(int(n), false)
+	a, err := allocate(int(n))
 	if err != nil {
 		return nil, fmt.Errorf("AllocHost of %d bytes: %w", n, err)
 	}
@@ -279,12 +280,6 @@ func (g *gpu) launch(f *function, grid [3]int, block, shared int, params []byte)
 		message, _, _ := bytes.Cut(r.message[:], []byte{0})
 		g.lost = fmt.Errorf("%w: %s", driver.ErrLost, message)
 		return g.alive(call)
-	}
-	for _, a := range g.memory {
-		if !a.intact() {
-			g.lost = fmt.Errorf("%w: kernel %s writes around an allocation of %d bytes", driver.ErrLost, f.name, len(a.data))
-			return g.alive(call)
-		}
 	}
 	return nil
 }

@@ -14,15 +14,15 @@ import (
 
 // A rig is a device with a stream.
 type rig struct {
-	*testing.T
+	testing.TB
 	gpu      driver.GPU
 	compiler driver.Compiler
 	stream   driver.Stream
 }
 
-func newRig(t *testing.T, o emulator.Options) *rig {
+func newRig(t testing.TB, o emulator.Options) *rig {
 	t.Helper()
-	r := &rig{T: t}
+	r := &rig{TB: t}
 	var err error
 	r.gpu, r.compiler, err = emulator.Open(o)
 	r.must(err)
@@ -64,12 +64,6 @@ func download[T any](r *rig, p driver.Ptr, n int) []T {
 	return x
 }
 
-// prelude is what kernels begin with.
-func prelude(t testing.TB) string {
-	t.Helper()
-	return kernels.Prelude()
-}
-
 // launch compiles a kernel named k, whose Params are pointers, and runs it.
 func (r *rig) launch(fields, body string, grid, block, shared int, pointers ...driver.Ptr) error {
 	r.Helper()
@@ -81,10 +75,21 @@ func (r *rig) launch(fields, body string, grid, block, shared int, pointers ...d
 	return r.stream.Launch(f, [3]int{grid, 1, 1}, block, shared, params)
 }
 
+// source is the text of a kernel named k.
+func source(fields, body string) string {
+	return fmt.Sprintf("%s\nstruct Params { %s };\nKERNEL(k, 1024, 1) {\n%s\n}\n", kernels.Prelude(), fields, body)
+}
+
+// compile makes kernels together that are going to be launched.
+func (r *rig) compile(sources []string) {
+	r.Helper()
+	_, err := r.compiler.(*emulator.Compiler).CompileAll(sources, r.gpu.Chip())
+	r.must(err)
+}
+
 func (r *rig) function(fields, body string) driver.Function {
 	r.Helper()
-	source := fmt.Sprintf("%s\nstruct Params { %s };\nKERNEL(k, 1024, 1) {\n%s\n}\n", prelude(r), fields, body)
-	image, _, err := r.compiler.Compile(source, r.gpu.Chip())
+	image, _, err := r.compiler.Compile(source(fields, body), r.gpu.Chip())
 	r.must(err)
 	m, err := r.gpu.Load(image)
 	r.must(err)
@@ -95,32 +100,48 @@ func (r *rig) function(fields, body string) driver.Function {
 
 // TestFound runs kernels that must not work, and looks for what is said of them.
 func TestFound(t *testing.T) {
-	for _, tt := range []struct {
+	const fields = "const float *x; float *y; float *x2;"
+	tests := []struct {
 		name, body string
 		block      int
 		want       string
 	}{
-		{"read behind", "p.y[0] = p.x[64];", 1, "block (0, 0, 0), thread 0: reads 4 bytes, 0 bytes behind the end of the memory of 256 bytes at byte 0 of Params"},
-		{"read before", "p.y[0] = p.x[-1];", 1, "reads 4 bytes, 4 bytes before the beginning of the memory of 256 bytes at byte 0"},
+		{"read behind", "p.y[0] = p.x[64];", 1,
+			"block (0, 0, 0), thread 0: reads 4 bytes, 0 bytes behind the end of the memory of 256 bytes at byte 0 of Params"},
+		{"read before", "p.y[0] = p.x[-1];", 1,
+			"reads 4 bytes, 4 bytes before the beginning of the memory of 256 bytes at byte 0"},
 		{"read across", "p.y[0] = *(const i64 *)(p.x + 63) + 1;", 1, "reads 4 bytes, 0 bytes behind the end"},
-		{"write behind", "p.y[64 + threadIdx.x] = 1;", 1, "writes 4 bytes, 0 bytes behind the end of the memory of 256 bytes at byte 8"},
+		{"write behind", "p.y[64 + threadIdx.x] = 1;", 1,
+			"writes 4 bytes, 0 bytes behind the end of the memory of 256 bytes at byte 8"},
 		{"a thread", "if (threadIdx.x == 37) p.y[70] = 1;", 64, "thread 37: writes 4 bytes, 24 bytes behind"},
 		{"far away", "*(float *)12345 = 1;", 1, "accesses the address 0x3039, where no memory is"},
-		{"never written", "p.x2[1] = p.y[3];", 1, "reads byte 12 of the memory of 256 bytes at byte 8 of Params, which was never written"},
-		{"shared, never written", "SHARED; shared[4] = 1; p.y[0] = *(u32 *)(shared + 4);", 1, "reads byte 5 of shared memory of 1024 bytes, which was never written"},
+		{"never written", "p.x2[1] = p.y[3];", 1,
+			"reads byte 12 of the memory of 256 bytes at byte 8 of Params, which was never written"},
+		{"shared, never written", "SHARED; shared[4] = 1; p.y[0] = *(u32 *)(shared + 4);", 1,
+			"reads byte 5 of shared memory of 1024 bytes, which was never written"},
 		{"shared, behind", "SHARED; shared[1024] = 1;", 1, "writes 1 bytes, 0 bytes behind the end of shared memory"},
-		{"barrier", "if (threadIdx.x < 40) __syncthreads();", 64, "the threads wait for each other; 0–39 at barrier 0 (40 of 64 came); 40–63 have returned"},
-		{"warp", "if (threadIdx.x < 5) p.y[threadIdx.x] = __shfl_sync(~0u, threadIdx.x, 0);", 32, "0–4 in a collective of the lanes ffffffff of their warp; 5–31 have returned"},
-		{"waits", "if (threadIdx.x == 3) __syncthreads(); else __syncwarp();", 32, "0–2, 4–31 in a collective of the lanes ffffffff of their warp; 3 at barrier 0 (1 of 32 came)"},
+		{"barrier", "if (threadIdx.x < 40) __syncthreads();", 64,
+			"the threads wait for each other; 0–39 at barrier 0 (40 of 64 came); 40–63 have returned"},
+		{"warp", "if (threadIdx.x < 5) p.y[threadIdx.x] = __shfl_sync(~0u, threadIdx.x, 0);", 32,
+			"0–4 in a collective of the lanes ffffffff of their warp; 5–31 have returned"},
+		{"waits", "if (threadIdx.x == 3) __syncthreads(); else __syncwarp();", 32,
+			"0–2, 4–31 in a collective of the lanes ffffffff of their warp; 3 at barrier 0 (1 of 32 came)"},
 		{"mask", "if (threadIdx.x < 4) __syncwarp(1);", 32, "of which lane 1 is no part"},
 		{"shuffle", "if (threadIdx.x < 4) __shfl_sync(15u, 1, 9);", 32, "lane 0 reads lane 9, which takes no part"},
 		{"division", "p.y[0] = 7 / int(threadIdx.x);", 1, "an integer is divided by zero"},
-		{"stack", "volatile char big[1 << 20]; for (int i = 1 << 20; i-- > 0;) big[i] = 1;", 1, "bytes of local variables"},
-	} {
+		{"stack", "volatile char big[1 << 20]; for (int i = 1 << 20; i-- > 0;) big[i] = 1;", 1,
+			"bytes of local variables"},
+	}
+	var sources []string
+	for _, tt := range tests {
+		sources = append(sources, source(fields, tt.body))
+	}
+	newRig(t, emulator.Options{}).compile(sources)
+	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, emulator.Options{})
 			x, y := upload(r, make([]float32, 64)), r.alloc(256)
-			err := r.launch("const float *x; float *y; float *x2;", tt.body, 1, tt.block, 1024, x, y, x)
+			err := r.launch(fields, tt.body, 1, tt.block, 1024, x, y, x)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "kernel k") {
 				t.Fatalf("error %v\nwant %s", err, tt.want)
 			}

@@ -36,7 +36,8 @@ func (g *gpu) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) er
 	case int(m.Box[0])*size%16 != 0:
 		return refuse("a box %d elements of %v wide, which are no multiple of 16 bytes", m.Box[0], m.DType)
 	case m.Swizzle != 0 && int(m.Box[0])*size > m.Swizzle:
-		return refuse("a box %d elements of %v wide, which is more than the swizzle of %d bytes", m.Box[0], m.DType, m.Swizzle)
+		return refuse("a box %d elements of %v wide, which is more than the swizzle of %d bytes", m.Box[0], m.DType,
+			m.Swizzle)
 	}
 	for i, s := range m.Strides {
 		if s%16 != 0 || s >= 1<<40 {

@@ -108,7 +108,10 @@ func TestMMA(t *testing.T) {
 }
 
 const halves = `for (int i = 0; i < 4; i++) a[i] = *(const u32 *)(p.a + (g + i % 2 * 8) * 16 + 2 * t + i / 2 * 8);
-  for (int i = 0; i < 2; i++) b[i] = p.b[(2 * t + 8 * i) * 8 + g].bits | u32(p.b[(2 * t + 8 * i + 1) * 8 + g].bits) << 16;`
+  for (int i = 0; i < 2; i++) {
+    const bf16 *const at = (const bf16 *)p.b + (2 * t + 8 * i) * 8 + g;
+    b[i] = at[0].bits | u32(at[8].bits) << 16;
+  }`
 
 // TestLoads passes both operands through shared memory, copied there asynchronously, and load_matrices.
 func TestLoads(t *testing.T) {
@@ -142,9 +145,7 @@ func TestLoads(t *testing.T) {
 
 	early := strings.Replace(body, "copy_wait<0>();", "", 1)
 	err := r.launch(fields, early, 1, 32, 1024, elements(r, "bf16", a), elements(r, "bf16", b), y)
-	if err == nil || !strings.Contains(err.Error(), "of shared memory of 1024 bytes, which was never written") {
-		t.Errorf("a read before the copy has come: %v", err)
-	}
+	refused(t, err, "of shared memory of 1024 bytes, which was never written")
 }
 
 // TestZeroFill copies what is there, and zeros.
@@ -297,7 +298,8 @@ func TestWarpgroup(t *testing.T) {
 				}
 				d := dtype[tt.typ]
 				return &kernels.TensorMap{DType: d, Dims: []uint64{uint64(cols), uint64(rows)},
-					Strides: []uint64{uint64(cols * d.Size())}, Box: []uint32{uint32(128 / d.Size()), uint32(rows)}, Swizzle: 128}, elements(r, tt.typ, x)
+					Strides: []uint64{uint64(cols * d.Size())}, Box: []uint32{uint32(128 / d.Size()), uint32(rows)},
+					Swizzle: 128}, elements(r, tt.typ, x)
 			}
 			am, ap := place(a, 64, false)
 			if tt.ta {
@@ -321,11 +323,13 @@ func TestWarpgroup(t *testing.T) {
 				}
 				return 32
 			}
-			multiply := fmt.Sprintf("Wgmma<%s, %d>::multiply<%v, %v>(d, wgmma_operand(as + %d * k, 8192, 1024), bd, k > 0);",
+			multiply := fmt.Sprintf(`const u64 ad = wgmma_operand(as + %[5]d * k, 8192, 1024);
+    Wgmma<%[1]s, %[2]d>::multiply<%[3]v, %[4]v>(d, ad, bd, k > 0);`,
 				tt.typ, tt.n, tt.tb, tt.ta, step(tt.ta))
 			if tt.registers {
 				multiply = fmt.Sprintf(`u32 a[4];
-    for (int i = 0; i < 4; i++) a[i] = *(const u32 *)(p.a + (w * 16 + g + i %% 2 * 8) * 64 + k * 16 + 2 * t + i / 2 * 8);
+    for (int i = 0; i < 4; i++)
+      a[i] = *(const u32 *)(p.a + (w * 16 + g + i %% 2 * 8) * 64 + k * 16 + 2 * t + i / 2 * 8);
     Wgmma<%s, %d>::multiply<%v>(d, a, bd, k > 0);`, tt.typ, tt.n, tt.tb)
 			}
 			bytes := 128 * (64 + tt.n)
@@ -367,8 +371,8 @@ func TestWarpgroup(t *testing.T) {
 	}
 }
 
-// ring is a pipeline: thread 0 of the second warp fills two stages of a ring with rows of x by the copy engine, the first
-// warp adds them up.
+// ring is a pipeline: thread 0 of the second warp fills two stages of a ring with rows of x by the copy engine, the
+// first warp adds them up.
 const ring = `
   SHARED;
   constexpr int STAGES = 2, STEPS = 7;
@@ -414,20 +418,28 @@ func TestRing(t *testing.T) {
 	for i := range blocks {
 		same(t, got[i*32:(i+1)*32], want, 32)
 	}
-	for _, tt := range []struct{ from, to, want string }{
+	const fields = "const float *x; float *y;"
+	tests := []struct{ from, to, want string }{
 		{"barrier_wait(full + s, i / STAGES % 2);", "", "which was never written"},
-		{"i / STAGES % 2 ^ 1", "i / STAGES % 2", "32 at the mbarrier at byte 272 of shared memory (32 arrivals, 0 bytes missing)"},
+		{"i / STAGES % 2 ^ 1", "i / STAGES % 2",
+			"32 at the mbarrier at byte 272 of shared memory (32 arrivals, 0 bytes missing)"},
 		{"barrier_arrive(empty + s);", "if (threadIdx.x) barrier_arrive(empty + s);", "(1 arrivals, 0 bytes missing)"},
 		{"barrier_expect(full + s, 128);", "barrier_expect(full + s, 144);", "(0 arrivals, 16 bytes missing)"},
-		{"i < STEPS; i++) {\n      const int s = i % STAGES;\n      barrier_wait(e", "i < STEPS + 1; i++) {\n      const int s = i % STAGES;\n      barrier_wait(e", "the memory of 896 bytes"},
+		{"i < STEPS; i++) {", "i < STEPS + 1; i++) {", "the memory of 896 bytes"},
 		{"p.x + i * 32, 128", "p.x + i * 32 + 1, 128", "no multiples of 16"},
 		{"barrier_init(full + i, 1);", "", "which was never written"},
-	} {
+	}
+	var sources []string
+	for _, tt := range tests {
+		sources = append(sources, source(fields, strings.Replace(ring, tt.from, tt.to, 1)))
+	}
+	r.compile(sources)
+	for _, tt := range tests {
 		r := newRig(t, emulator.Options{})
 		if !strings.Contains(ring, tt.from) {
 			t.Fatalf("nothing to break: %s", tt.from)
 		}
-		err := r.launch("const float *x; float *y;", strings.Replace(ring, tt.from, tt.to, 1), 1, 64, 300, upload(r, x), r.alloc(128))
+		err := r.launch(fields, strings.Replace(ring, tt.from, tt.to, 1), 1, 64, 300, upload(r, x), r.alloc(128))
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("with %q for %q: %v\nwant %s", tt.to, tt.from, err, tt.want)
 		}
@@ -438,10 +450,11 @@ func TestRing(t *testing.T) {
 func TestCluster(t *testing.T) {
 	r := newRig(t, emulator.Options{})
 	x := small(rand.New(rand.NewPCG(6, 1)), 64*32)
-	m := &kernels.TensorMap{DType: graph.F32, Dims: []uint64{32, 64, 1, 1}, Strides: []uint64{128, 8192, 8192}, Box: []uint32{32, 8, 1, 1}}
+	m := &kernels.TensorMap{DType: graph.F32, Dims: []uint64{32, 64, 1, 1}, Strides: []uint64{128, 8192, 8192},
+		Box: []uint32{32, 8, 1, 1}}
 	const blocks = 4
 	y := r.alloc(blocks * 512 * 4)
-	source := prelude(t) + `
+	text := kernels.Prelude() + `
 struct Params { TensorMap map; float *y; };
 CLUSTER_KERNEL(k, 64, 2) {
   SHARED;
@@ -470,16 +483,14 @@ CLUSTER_KERNEL(k, 64, 2) {
   cluster_sync();
 }
 `
-	image, _, err := r.compiler.Compile(source, r.gpu.Chip())
+	image, _, err := r.compiler.Compile(text, r.gpu.Chip())
 	r.must(err)
 	module, err := r.gpu.Load(image)
 	r.must(err)
 	f, err := module.Function("k")
 	r.must(err)
 	params := mapParams(r, m, upload(r, x), y)
-	if err := r.stream.Launch(f, [3]int{3, 1, 1}, 64, 2064, params); err == nil || !strings.Contains(err.Error(), "clusters of 2") {
-		t.Errorf("a cluster that is not whole: %v", err)
-	}
+	refused(t, r.stream.Launch(f, [3]int{3, 1, 1}, 64, 2064, params), "in clusters of 2")
 	r.must(r.stream.Launch(f, [3]int{blocks, 1, 1}, 64, 2064, params))
 	got := download[float32](r, y, blocks*512)
 	for i := range blocks {
@@ -501,7 +512,31 @@ func TestFixed(t *testing.T) {
 	r.must(r.launch(fields, body, 3, 1024, 0, x, y))
 	same(t, download[float32](r, y, 1024), transposed(download[float32](r, x, 1024), 32, 32), 32)
 	err := r.launch(fields, strings.Replace(body, "s[j][i] =", "if (i) s[j][i] =", 1), 1, 1024, 0, x, y)
-	if err == nil || !strings.Contains(err.Error(), "of fixed shared memory") {
-		t.Errorf("a read of what was never written: %v", err)
-	}
+	refused(t, err, "of fixed shared memory")
+}
+
+// TestBulkStore copies a block's part out of shared memory, and writes there before it has been read.
+func TestBulkStore(t *testing.T) {
+	r := newRig(t, emulator.Options{})
+	x := small(rand.New(rand.NewPCG(8, 1)), 8*64)
+	body := `
+  SHARED;
+  float *const s = (float *)shared;
+  for (int k = 0; k < 4; k++) {
+    s[threadIdx.x] = p.x[(blockIdx.x * 4 + k) * 64 + threadIdx.x];
+    shared_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      bulk_store(p.y + (blockIdx.x * 4 + k) * 64, shared, 256);
+      bulk_commit();
+      bulk_read_wait();
+    }
+    __syncthreads();
+  }`
+	fields := "const float *x; float *y;"
+	y := r.alloc(len(x) * 4)
+	r.must(r.launch(fields, body, 2, 64, 256, upload(r, x), y))
+	same(t, download[float32](r, y, len(x)), x, 64)
+	err := r.launch(fields, strings.Replace(body, "bulk_read_wait();", "", 1), 2, 64, 256, upload(r, x), y)
+	refused(t, err, "thread 0: returns while copies from shared memory are under way")
 }

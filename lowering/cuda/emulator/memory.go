@@ -2,10 +2,11 @@
 
 package emulator
 
-// The device's memory: each allocation between pages that cannot be touched.
+// The device's memory: each allocation between pages that cannot be touched. Loads and stores of kernels are checked to
+// the byte; the pages keep allocations apart, so that an address tells which one it misses.
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -18,64 +19,40 @@ import (
 // guard is how many bytes before and behind an allocation belong to nobody; see near in src/memory.h.
 const guard = 64 << 10
 
-// align is what addresses of allocations are multiples of.
-const align = 256
-
-// Poison is what fresh memory is filled with: NaNs of every width, −1 as an integer.
-const Poison = 0xff
-
-// slack is what the bytes are filled with that alignment leaves between an allocation and a guarded page.
-const slack = 0xc5
-
-// An allocation is [guard][room][guard][known]: a byte of known is 1 if the byte of the room was written.
+// An allocation is [guard][data][guard][known], in whole pages: a byte of known is 1 if the byte of data was written.
 type allocation struct {
 	mapped unsafe.Pointer
 	whole  uintptr // bytes mapped
-	room   []byte  // its pages
-	at     int     // where the allocation begins in the room
 	data   []byte
-	known  []byte // as long as data
+	known  []byte
 }
 
-func (a *allocation) ptr() driver.Ptr { return driver.Ptr(uintptr(unsafe.Pointer(&a.room[a.at]))) }
+func (a *allocation) ptr() driver.Ptr { return driver.Ptr(uintptr(unsafe.Pointer(&a.data[0]))) }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-// allocate maps memory for n bytes, more than none, whose end or beginning lies at a guarded page.
-func allocate(n int, before bool) (*allocation, error) {
-	page := unix.Getpagesize()
-	room := roundUp(n, page)
+// allocate maps memory for n bytes, more than none.
+func allocate(n int) (*allocation, error) {
+	room := roundUp(n, unix.Getpagesize())
 	a := &allocation{whole: uintptr(2*guard + 2*room)}
 	p, err := unix.MmapPtr(-1, 0, nil, a.whole, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, err
 	}
 	a.mapped = p
-	a.room = unsafe.Slice((*byte)(unsafe.Add(p, guard)), room)
-	known := unsafe.Slice((*byte)(unsafe.Add(p, 2*guard+room)), room)
-	for _, part := range [][]byte{a.room, known} {
-		if err := unix.Mprotect(part, unix.PROT_READ|unix.PROT_WRITE); err != nil {
-			a.free()
-			return nil, err
+	parts := [2][]byte{}
+	for i, at := range []int{guard, 2*guard + room} {
+		parts[i] = unsafe.Slice((*byte)(unsafe.Add(p, at)), room)
+		if err := unix.Mprotect(parts[i], unix.PROT_READ|unix.PROT_WRITE); err != nil {
+			return nil, errors.Join(err, a.free())
 		}
 	}
-	if !before {
-		a.at = room - roundUp(n, align)
-	}
-	fill(a.room, slack)
-	a.data, a.known = a.room[a.at:a.at+n:a.at+n], known[:n]
+	a.data, a.known = parts[0][:n:n], parts[1][:n:n]
 	fill(a.data, Poison)
 	return a, nil
 }
 
 func (a *allocation) free() error { return unix.MunmapPtr(a.mapped, a.whole) }
-
-// intact tells whether nothing was written around the allocation.
-func (a *allocation) intact() bool {
-	near := func(b []byte) bool { return len(bytes.Trim(b, string([]byte{slack}))) == 0 }
-	end := a.at + len(a.data)
-	return near(a.room[max(0, a.at-align):a.at]) && near(a.room[end:min(len(a.room), end+align)])
-}
 
 func fill(b []byte, x byte) {
 	if len(b) == 0 {

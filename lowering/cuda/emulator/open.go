@@ -15,13 +15,13 @@ type Options struct {
 	Memory int64
 	// Seed chooses the order of blocks and threads.
 	Seed uint64
-	// GuardBefore lays the page that must not be touched before each allocation instead of behind it. Loads and stores
-	// of kernels are checked to the byte either way.
-	GuardBefore bool
 }
 
-// Open gives a device that is the processor, and the compiler for it. The error says what is missing: a C++ compiler, or
-// a system that the emulator knows (Linux on amd64 or arm64).
+// Poison is what fresh memory is filled with: NaNs of every width, −1 as an integer.
+const Poison = 0xff
+
+// Open gives a device that is the processor, and the compiler for it. The error says what is missing: a C++ compiler,
+// or a system that the emulator knows (Linux on amd64 or arm64).
 func Open(o Options) (driver.GPU, driver.Compiler, error) {
 	if o.Chip == (kernels.Chip{}) {
 		o.Chip = kernels.H200

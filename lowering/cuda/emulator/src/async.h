@@ -1,4 +1,4 @@
-// Copies to shared memory in the background, and the counters (mbarrier) that tell when they have come.
+// Copies to and from shared memory in the background, and the counters (mbarrier) that tell when they have come.
 //
 // A copy is checked when it begins, and done at some later time: at the latest when a thread waits for it, or when
 // nothing else can go on. Until then its destination counts as never written, so that who reads too early is found.
@@ -46,6 +46,7 @@ inline void settle(Counter *c) {
 struct Copy {
   Thread *owner;
   unsigned group;
+  bool out;      // from shared memory to the device's, else the other way
   Block *block;  // whose shared memory it is to
   uint8_t *to;
   const uint8_t *from;
@@ -57,8 +58,9 @@ struct Copy {
 };
 inline std::vector<Copy> copies;
 
-// forget says that bytes of a block's shared memory are not there yet; known that they are.
+// note says whether what a copy brings to shared memory is there.
 inline void note(const Copy &c, uint8_t known) {
+  if (c.out) return;
   memset(c.block->shared.known + (reinterpret_cast<uint64_t>(c.to) - c.block->shared.base), known, c.bytes);
 }
 
@@ -146,7 +148,7 @@ void fusec_copy_commit() { current->group++; }
 void fusec_copy_wait(int left) {
   for (size_t i = 0; i < async::copies.size();) {
     const async::Copy &c = async::copies[i];
-    if (c.owner == current && !c.counter && c.group + left < current->group) async::finish(i);
+    if (c.owner == current && !c.out && !c.counter && c.group + left < current->group) async::finish(i);
     else i++;
   }
 }
@@ -202,7 +204,8 @@ void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const in
       inside = inside && x >= 0 && x <= m.axes[i].last;
       row += x * int64_t(m.strides[i - 1]);
     }
-    const int64_t lo = std::max<int64_t>(c.at[0], 0), hi = std::min<int64_t>(c.at[0] + m.axes[0].box, int64_t(m.axes[0].last) + 1);
+    const int64_t end = int64_t(m.axes[0].last) + 1;
+    const int64_t lo = std::max<int64_t>(c.at[0], 0), hi = std::min<int64_t>(c.at[0] + m.axes[0].box, end);
     if (inside && lo < hi) memory::access(reinterpret_cast<void *>(row + lo * m.size), (hi - lo) * m.size, false);
   }
   counter(bar);
@@ -228,5 +231,30 @@ void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *
   c.there = true;
   c.counter = counter(bar);
   async::start(c);
+}
+void fusec_bulk_store(void *to, const void *from, int bytes) {
+  const uint64_t low = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from) | uint64_t(bytes);
+  if (bytes < 16 || low % 16) fail("a copy of %d bytes from %p to %p, which are no multiples of 16", bytes, from, to);
+  memory::access(from, bytes, false);
+  async::Copy c = {};
+  c.group = current->bulkGroup;
+  c.out = current->unread = current->open = true;
+  c.to = static_cast<uint8_t *>(to);
+  c.from = static_cast<const uint8_t *>(from);
+  c.bytes = bytes;
+  c.there = true;
+  async::start(c);
+}
+void fusec_bulk_commit() {
+  current->bulkGroup++;
+  current->open = false;
+}
+void fusec_bulk_wait() {
+  current->unread = current->open;
+  for (size_t i = 0; i < async::copies.size();) {
+    const async::Copy &c = async::copies[i];
+    if (c.owner == current && c.out && c.group < current->bulkGroup) async::finish(i);
+    else i++;
+  }
 }
 }

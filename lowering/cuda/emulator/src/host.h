@@ -1,7 +1,7 @@
 // What stands in for the GPU when a kernel's text is compiled for the processor: the words of CUDA C++ that the text
-// uses, as calls of the runtime (runtime.cpp), which runs the threads of a block in turn. It is included before the text,
-// with FUSEC_HOST defined; the text itself stands in a namespace of its own, with FUSEC_UNIT its name and FUSEC_FIXED where
-// its shared memory of a fixed size begins and ends.
+// uses, as calls of the runtime (runtime.cpp), which runs the threads of a block in turn. It is included before the
+// text, with FUSEC_HOST defined; the text itself stands in a namespace of its own, with FUSEC_UNIT its name and
+// FUSEC_FIXED where its shared memory of a fixed size begins and ends.
 
 #pragma once
 #include <math.h>
@@ -15,7 +15,8 @@
 #define __restrict__ __restrict
 #define __align__(n) __attribute__((aligned(n)))
 #define DEVICE inline
-// Shared memory of a fixed size stands side by side, so that it can be poisoned. Blocks of a cluster would have it together.
+// Shared memory of a fixed size stands side by side, so that it can be poisoned. Blocks of a cluster have it together,
+// so that they must not use it.
 #define __shared__ static __attribute__((section(FUSEC_UNIT)))
 #endif
 
@@ -202,7 +203,9 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
   return r;
 }
 inline unsigned __umulhi(unsigned x, unsigned y) { return uint64_t(x) * y >> 32; }
-inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) { return (unsigned __int128)x * y >> 64; }
+inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
+  return (unsigned __int128)x * y >> 64;
+}
 inline int __float_as_int(float x) { return host::bits<int>(x); }
 inline unsigned __float_as_uint(float x) { return host::bits<unsigned>(x); }
 inline float __int_as_float(int x) { return host::bits<float>(x); }

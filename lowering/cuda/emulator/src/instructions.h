@@ -16,6 +16,9 @@ void fusec_counter_arrive(unsigned long long *p, int rank, int bytes);
 void fusec_counter_wait(unsigned long long *p, unsigned phase);
 void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, unsigned mask);
 void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *bar);
+void fusec_bulk_store(void *to, const void *from, int bytes);
+void fusec_bulk_commit();
+void fusec_bulk_wait();
 int fusec_rank();
 void fusec_cluster_barrier();
 // A product of a warpgroup; words are the left operand's if it is in registers.
@@ -39,11 +42,15 @@ template <int BYTES> inline void copy_async(void *to, const void *from, bool the
 }
 inline void copy_commit() { fusec_copy_commit(); }
 template <int N> inline void copy_wait() { fusec_copy_wait(N); }
-template <bool TRANS> inline void load_matrices(unsigned (&r)[4], const void *row) { fusec_load_matrices(r, row, TRANS); }
+template <bool TRANS> inline void load_matrices(unsigned (&r)[4], const void *row) {
+  fusec_load_matrices(r, row, TRANS);
+}
 template <class T> inline void mma(T, float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   fusec_mma(host::kind<T>(), d, a, b);
 }
-inline unsigned to_tf32(unsigned x) { return (x & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (x + 0x1000u) & 0xffffe000u; }
+inline unsigned to_tf32(unsigned x) {
+  return (x & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : (x + 0x1000u) & 0xffffe000u;
+}
 
 // hopper.cuh
 struct alignas(64) TensorMap { unsigned long long words[16]; };
@@ -64,11 +71,18 @@ template <class Map, class... Int> inline void tma_load(void *to, const Map *map
   fusec_tma_load(to, map, bar, c, sizeof...(at), 0);
 }
 template <class Map>
-inline void tma_multicast(void *to, const Map *map, unsigned long long *bar, int c0, int c1, int c2, int c3, unsigned mask) {
+inline void tma_multicast(void *to, const Map *map, unsigned long long *bar, int c0, int c1, int c2, int c3,
+                          unsigned mask) {
   const int c[] = {c0, c1, c2, c3};
   fusec_tma_load(to, map, bar, c, 4, mask);
 }
-inline void bulk_load(void *to, const void *from, int bytes, unsigned long long *bar) { fusec_bulk_load(to, from, bytes, bar); }
+inline void bulk_load(void *to, const void *from, int bytes, unsigned long long *bar) {
+  fusec_bulk_load(to, from, bytes, bar);
+}
+inline void bulk_store(void *to, const void *from, int bytes) { fusec_bulk_store(to, from, bytes); }
+inline void bulk_commit() { fusec_bulk_commit(); }
+inline void bulk_read_wait() { fusec_bulk_wait(); }
+inline void shared_fence() {}
 template <class Map> inline void tma_prefetch(const Map *) {}
 template <int N> inline void more_registers() {}
 template <int N> inline void fewer_registers() {}

@@ -1,6 +1,6 @@
 // Memory accesses: the compiler puts a call before each load and store of a kernel, as it does for a tool that finds
-// races (-fsanitize=thread), and the calls are answered here. An access has to lie in memory that was allocated, or in the
-// block's shared memory, and what is read has to have been written before.
+// races (-fsanitize=thread), and the calls are answered here. An access has to lie in memory that was allocated, or in
+// the block's shared memory, and what is read has to have been written before.
 
 #pragma once
 #include <stdio.h>
@@ -28,8 +28,8 @@ inline const Range *find(uint64_t p) {
   return nullptr;
 }
 
-// Memory around each range belongs to nobody: within so many bytes an address is taken for a miss of it, and elsewhere for
-// memory that is no device's, such as the stack.
+// Memory around each range belongs to nobody: within so many bytes an address is taken for a miss of it, and elsewhere
+// for memory that is no device's, such as the stack.
 constexpr uint64_t near = 1 << 16;
 
 // label names a range by the field of the kernel's parameter that points into it.

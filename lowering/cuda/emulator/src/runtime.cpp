@@ -1,5 +1,5 @@
-// The runtime: runs the blocks of a launch one after another, in an order that the seed says, and the threads of a block
-// in turn, each to the next point where it waits for others.
+// The runtime: runs the blocks of a launch one after another, in an order that the seed says, and the threads of a
+// block in turn, each to the next point where it waits for others.
 
 #include "runtime.h"
 
@@ -26,6 +26,7 @@ Random chance;
 
 static void *scheduler;       // the stack from which threads are started
 static bool failed;           // the launch
+static bool lazy;             // copies are done when nothing else is left to do, in three launches of four
 static Thread *first, *last;  // the queue of threads that can go on
 static unsigned *order;       // in which the threads of the blocks begin
 static unsigned started, ended;
@@ -82,6 +83,7 @@ static Thread *fresh() { return started < running ? &threads[order[started++]] :
 static void begin() {
   for (;;) {
     launch->entry->run(launch->params);
+    if (current->unread) fail("returns while copies from shared memory are under way");
     current->state = DONE;
     current->block->ended++;
     ended++;
@@ -132,18 +134,20 @@ static void stuck() {
     n += snprintf(to + n, size - n, "; ");
     n += list(to + n, size - n - 160, of, like);
     const Barrier &b = block->barriers[t.barrier];
+    auto say = [&](const char *format, auto... what) { n += snprintf(to + n, size - n, format, what...); };
     switch (t.state) {
-      case AT_BARRIER: n += snprintf(to + n, size - n, " at barrier %d (%u of %u came)", t.barrier, b.arrived, b.expected); break;
-      case AT_CLUSTER: n += snprintf(to + n, size - n, " at the cluster's barrier (%u of %u came)", clusterBarrier.arrived, running); break;
-      case IN_COLLECTIVE: n += snprintf(to + n, size - n, " in a collective of the lanes %08x of their warp", t.mask); break;
-      case IN_PRODUCT: n += snprintf(to + n, size - n, " for a product of their warpgroup"); break;
+      case AT_BARRIER: say(" at barrier %d (%u of %u came)", t.barrier, b.arrived, b.expected); break;
+      case AT_CLUSTER: say(" at the cluster's barrier (%u of %u came)", clusterBarrier.arrived, running); break;
+      case IN_COLLECTIVE: say(" in a collective of the lanes %08x of their warp", t.mask); break;
+      case IN_PRODUCT: say(" for a product of their warpgroup"); break;
       case AT_COUNTER: {
         const Counter &c = *static_cast<const Counter *>(t.counter);
-        n += snprintf(to + n, size - n, " at the mbarrier at byte %llu of shared memory (%d arrivals, %d bytes missing)",
-                      (unsigned long long)(reinterpret_cast<uint64_t>(t.counter) - block->shared.base), int(c.missing), int(c.bytes));
+        const unsigned long long at = reinterpret_cast<uint64_t>(t.counter) - block->shared.base;
+        say(" at the mbarrier at byte %llu of shared memory (%d arrivals, %d bytes missing)", at, int(c.missing),
+            int(c.bytes));
         break;
       }
-      default: n += snprintf(to + n, size - n, " have returned");
+      default: say(" have returned");
     }
   }
   failed = true;
@@ -154,9 +158,10 @@ unsigned char *fusec_shared() { return reinterpret_cast<unsigned char *>(current
 // release lets threads go on, in some order.
 template <class F> static void release(F waits) {
   const unsigned from = chance.below(running);
-  for (unsigned i = 0; i < running; i++) {
-    Thread &t = threads[order[(from + i) % running]];
+  for (unsigned i = 0, at = from; i < running; i++) {
+    Thread &t = threads[order[at]];
     if (waits(t)) ready(&t);
+    if (++at == running) at = 0;
   }
 }
 
@@ -354,12 +359,13 @@ static void handle(int signal, siginfo_t *info, void *context) {
 // fault reports what a signal said.
 static void fault() {
   int n = where(launch->error, sizeof launch->error);
+  n += snprintf(launch->error + n, sizeof launch->error - n, ", thread %u: ", current->index);
   char *to = launch->error + n;
   const size_t size = sizeof launch->error - n;
-  if (caughtSignal == SIGFPE) snprintf(to, size, ", thread %u: an integer is divided by zero", current->index);
-  else if (caughtSignal == SIGILL) snprintf(to, size, ", thread %u: an instruction that cannot be executed", current->index);
-  else if (current->stack.guarded(faultAddress)) snprintf(to, size, ", thread %u: more than %zu bytes of local variables", current->index, Stack::size);
-  else snprintf(to, size, ", thread %u: accesses the address %p, where no memory is", current->index, faultAddress);
+  if (caughtSignal == SIGFPE) snprintf(to, size, "an integer is divided by zero");
+  else if (caughtSignal == SIGILL) snprintf(to, size, "an instruction that cannot be executed");
+  else if (!current->stack.guarded(faultAddress)) snprintf(to, size, "accesses the address %p, where no memory is", faultAddress);
+  else snprintf(to, size, "more than %zu bytes of local variables", Stack::size);
   failed = true;
 }
 
@@ -443,7 +449,7 @@ static void run() {
     threads[i].block = &blocks[i / n];
   }
   while (ended < running && !failed) {
-    if (!async::copies.empty() && chance.below(4) == 0) async::some();
+    if (!async::copies.empty() && !lazy && chance.below(4) == 0) async::some();
     Thread *t = first;
     if (t) {
       first = t->next;
@@ -481,6 +487,7 @@ extern "C" bool fusec_launch(Launch *l) {
   failed = false;
   caughtSignal = 0;
   chance.state = l->seed;
+  lazy = chance.below(4) != 0;
   runner = syscall(SYS_gettid);
   struct sigaction action = {};
   action.sa_sigaction = handle;
@@ -498,7 +505,8 @@ extern "C" bool fusec_launch(Launch *l) {
     for (unsigned k = 0; k < together; k++) {
       Block &b = blocks[k];
       b.rank = k;
-      b.index = {unsigned(at % wide * together + k), unsigned(at / wide % l->grid[1]), unsigned(at / wide / l->grid[1])};
+      const uint64_t yz = at / wide;
+      b.index = {unsigned(at % wide * together + k), unsigned(yz % l->grid[1]), unsigned(yz / l->grid[1])};
       if (!provide(&b)) {
         snprintf(l->error, sizeof l->error, "no memory for a block");
         failed = true;
@@ -515,7 +523,8 @@ namespace host {
 
 float f16_to_float(unsigned short x) {
   const int e = x >> 10 & 31, m = x & 1023;
-  const float y = e == 31 ? (m ? __builtin_nanf("") : __builtin_huge_valf()) : e ? ldexpf(m + 1024, e - 25) : ldexpf(m, -24);
+  float y = e ? ldexpf(m + 1024, e - 25) : ldexpf(m, -24);
+  if (e == 31) y = m ? __builtin_nanf("") : __builtin_huge_valf();
   return x & 0x8000 ? -y : y;
 }
 

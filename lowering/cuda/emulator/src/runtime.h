@@ -53,7 +53,8 @@ struct Thread {
   int from;
   const void *counter;
   // Groups of asynchronous work that it began, and of products of its warpgroup.
-  unsigned group;
+  unsigned group, bulkGroup;
+  bool open, unread;  // copies from shared memory that are in no group yet, or that were not waited for
   unsigned products, committed, productGroups[8];
 };
 
