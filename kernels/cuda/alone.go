@@ -6,8 +6,8 @@ import (
 	"fusec/graph"
 )
 
-// compileAlone makes the kernel of an operation that stands alone: one that moves elements, indexes, draws or pools by a
-// kernel of its own, any other as a fusion of one.
+// compileAlone makes the kernel of an operation that stands alone: one that moves elements, indexes, draws or pools by
+// a kernel of its own, any other as a fusion of one.
 func compileAlone(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 	if err := checkOperands(op, args, results); err != nil {
 		return nil, err
@@ -134,7 +134,8 @@ func copied(args, results []Operand, cfg Config) (*Kernel, error) {
 }
 
 // compileBody compiles the body that build makes of inputs for the operands.
-func compileBody(anchor graph.Anchor, args, results []Operand, cfg Config, build func(*graph.Builder, []*graph.Node)) (*Kernel, error) {
+func compileBody(anchor graph.Anchor, args, results []Operand, cfg Config,
+	build func(*graph.Builder, []*graph.Node)) (*Kernel, error) {
 	b := graph.Extend(graph.New(""))
 	in := make([]*graph.Node, len(args))
 	for i, a := range args {

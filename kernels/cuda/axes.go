@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 
 	"fusec/graph"
@@ -100,6 +101,27 @@ func split(index, typ string, runs []run, wide bool, indent string) string {
 		fmt.Fprintf(&b, "%sconst %s %s = %s;\n", indent, typ, rest, next)
 	}
 	return b.String()
+}
+
+// needed leaves out of declarations, a line each, those of constants that neither the text nor what is left reads.
+func needed(declarations, text string) string {
+	lines := strings.SplitAfter(declarations, "\n")
+	kept := ""
+	for i := len(lines) - 1; i >= 0; i-- {
+		if m := declaration.FindStringSubmatch(lines[i]); m == nil || strings.Contains(kept, m[1]) || strings.Contains(text, m[1]) {
+			kept = lines[i] + kept
+		}
+	}
+	return kept
+}
+
+var declaration = regexp.MustCompile(`^ *const \w+ (\w+) =`)
+
+// prune leaves out of the unit's text between two places what is not needed after them.
+func (u *unit) prune(from, to int) {
+	s := u.text.String()
+	u.text.Reset()
+	u.printf("%s", s[:from]+needed(s[from:to], s[to:])+s[to:])
 }
 
 // indexType is the C++ type that counts elements.

@@ -426,7 +426,8 @@ func (b *body) expression(n *graph.Node, in []value) (string, error) {
 		if op.Fn == graph.And || op.Fn == graph.Or {
 			name = "logical_" + name
 		}
-		if checked := map[graph.BinaryFn]string{graph.Div: "divide", graph.Pow: "power"}[op.Fn]; checked != "" && n.Type.DType.IsInt() {
+		checked := map[graph.BinaryFn]string{graph.Div: "divide", graph.Pow: "power"}[op.Fn]
+		if checked != "" && n.Type.DType.IsInt() {
 			return fmt.Sprintf("op::%s(%s, %s, %s)", checked, in[0].expr, in[1].expr, b.u.status()), nil
 		}
 		return fmt.Sprintf("op::%s(%s, %s)", name, in[0].expr, in[1].expr), nil

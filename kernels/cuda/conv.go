@@ -16,14 +16,17 @@ func compileConv(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 	op := n.Op.(graph.Conv2D)
 	u := newUnit(args, results)
 	places := make([]value, 2)
-	b := newBody(u, f.Body, all(len(args)), n.Type.Shape, nil, -1, 1)
+	b := newBody(u, f.Body, all(len(args)), n.Type.Shape, coordinates(n.Type.Shape.Rank()), -1, 1)
 	for i, a := range n.Args {
+		if isComputed(a) {
+			return nil, fmt.Errorf("%s is made in the launch that multiplies it", a.Where())
+		}
 		v, err := b.value(a)
 		if err != nil {
 			return nil, err
 		}
 		if v.kind != source {
-			return nil, fmt.Errorf("%s is made in the launch that multiplies it", a.Where())
+			return nil, fmt.Errorf("%s is no operand of the launch that multiplies it", a.Where())
 		}
 		places[i] = v
 	}
@@ -33,8 +36,9 @@ func compileConv(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 		return fmt.Sprintf("Strides<%d, %d, %d, %d>", l.Stride[0], l.Stride[1], l.Stride[2], l.Stride[3])
 	}
 	e, err := newElementwise(u, f.Body, cfg, false, func(b *body) {
-		expr := fmt.Sprintf("conv<Problem, W, %s, %d, %d, %s, %s>(%s + %d, %s + %d, i64(%s))", lane(n.Type.DType), y.At(1), op.Groups,
-			strides(x), strides(w), u.arg(places[0].arg), x.Offset, u.arg(places[1].arg), w.Offset, b.offset(graph.Contiguous(y)))
+		expr := fmt.Sprintf("conv<Problem, W, %s, %d, %d, %s, %s>", lane(n.Type.DType), y.At(1), op.Groups, strides(x), strides(w))
+		expr += fmt.Sprintf("(%s + %d, %s + %d, %s)", u.arg(places[0].arg), x.Offset, u.arg(places[1].arg), w.Offset,
+			b.offset(graph.Contiguous(y)))
 		b.values[n] = b.bindFixed(vector, lane(n.Type.DType), expr, n, false)
 	})
 	if err != nil {

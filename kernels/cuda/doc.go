@@ -12,6 +12,10 @@
 //	struct Body { template <int W> … };                     // the fusion's elementwise work over W elements at once
 //	KERNEL(linear, 384, 1) { gemm<Problem, Body>(p); }      // the entry
 //
+// Work that moves more than it computes has its entries generated whole. Elementwise work is a function of units of W
+// elements, which a thread loads before it computes them (elementwise.go); many small pieces share a launch and a table
+// (segments.go). Rows with reductions go through stages that keep what they need in registers (rows.go, stages.go).
+//
 // A Body is straight-line code over values Vec<float, W>, one statement a node, with the user's names beside them. The
 // same text compiles for the processor against a header that stands in for the GPU in tests (package
 // lowering/cuda/emulator).

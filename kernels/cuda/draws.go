@@ -19,11 +19,10 @@ func compileRandom(op graph.Random, args, results []Operand) *Kernel {
 		more = fmt.Sprintf(", %du, %v", graph.RandomThreshold(min(max(op.A, 0), 1-0x1p-32)), op.A >= 1)
 	}
 	blocks := ceilDiv(n, 4)
-	u.elements("random", "i64", blocks, "",
-		fmt.Sprintf("const auto x = %s_block(philox(u64(*(%s)), u64(e)), %s, %s%s);", op.Dist, u.at(0),
-			literal(graph.F64, op.A, nil), literal(graph.F64, op.B, nil), more),
-		fmt.Sprintf("for (int i = 0; i < 4 && e * 4 + i < %dll; i++) %s[%d + e * 4 + i] = convert<%s>(x[i]);", n, u.result(0),
-			results[0].Layout.Offset, ctype(d)))
+	block := fmt.Sprintf("const auto x = %s_block(philox(u64(*(%s)), u64(e)), %s, %s%s);", op.Dist, u.at(0),
+		literal(graph.F64, op.A, nil), literal(graph.F64, op.B, nil), more)
+	u.elements("random", "i64", blocks, "", block, fmt.Sprintf("for (int i = 0; i < 4 && e * 4 + i < %dll; i++)", n),
+		fmt.Sprintf("  %s[%d + e * 4 + i] = convert<%s>(x[i]);", u.result(0), results[0].Layout.Offset, ctype(d)))
 	return u.kernel(0, []Step{u.elementStep("random", blocks)}, "draws")
 }
 
@@ -51,11 +50,11 @@ func compileRoPE(op graph.RoPE, args, results []Operand) *Kernel {
 	}
 	runs = append(runs, run{d / 2, last, fmt.Sprint("c", last)})
 	at += fmt.Sprintf(" + i64(c%d) * %d", last, l.Stride[last]*step)
-	pos := fmt.Sprintf("c%d", last-1)
-	row := fmt.Sprintf("e / %d * %d + c%d * %d", d/2, d, last, step)
-	u.elements("turn", "i64", pairs, split("e", "i64", runs, false, "  "),
-		fmt.Sprintf("rope_turn(%s + %s, %d, %s%s + %s, %d, %s + (i64(%s) * %d + c%d) * 2);", u.arg(0), at, second*l.Stride[last],
-			u.result(0), offsetOf(results[0]), row, second, angles, pos, d/2, last))
+	row := fmt.Sprintf("i64(e / %d) * %d + c%d * %d", d/2, d, last, step)
+	angle := fmt.Sprintf("%s + (i64(c%d) * %d + c%d) * 2", angles, last-1, d/2, last)
+	turn := fmt.Sprintf("rope_turn(%s + %s, %d, %s + %s, %d, %s);", u.arg(0), at, second*l.Stride[last], u.to(0), row, second, angle)
+	index := indexType(pairs)
+	u.elements("turn", index, pairs, split("e", index, runs, false, ""), turn)
 	steps := []Step{u.elementStep("angles", n*d/2), u.elementStep("turn", pairs)}
 	return u.kernel(int64(n*d*args[0].DType.Size()), steps, "draws")
 }

@@ -157,7 +157,7 @@ func (e *elementwise) function(name, parameter string) string {
 			return ""
 		}
 		return fmt.Sprintf("#pragma unroll\n  for (int u = 0; u < U; u++) {\n    const %s e = first + u * %d;\n"+
-			"    if (e < end) {\n%s%s    }\n  }\n", e.typ, blockThreads, split("e", e.typ, e.runs, true, "      "), text)
+			"    if (e < end) {\n%s%s    }\n  }\n", e.typ, blockThreads, needed(split("e", e.typ, e.runs, true, "      "), text), text)
 	}
 	text := fmt.Sprintf("// %s computes U units of W elements, %d apart, from unit first on, of those before end.\n"+
 		"template <int W, int U> DEVICE void %s(%s, %s first, %s end) {\n%s", name, blockThreads, name,
@@ -187,7 +187,8 @@ func (e *elementwise) kernel(templates ...string) (*Kernel, error) {
 		u.printf("  if (blockIdx.x == 0) units<1, 1>(p, %d + int(threadIdx.x), %d);\n", e.n-rest, e.n)
 	}
 	u.printf("}\n")
-	step := Step{Entry: "elementwise", Grid: [3]int{max(ceilDiv(e.n/e.w, block), 1), 1, 1}, Block: blockThreads, Params: u.fields}
+	grid := [3]int{max(ceilDiv(e.n/e.w, block), 1), 1, 1}
+	step := Step{Entry: "elementwise", Grid: grid, Block: blockThreads, Params: u.fields}
 	return &Kernel{Source: u.source(templates...), Steps: []Step{step}}, nil
 }
 

@@ -17,27 +17,28 @@ func compileScatterAdd(op graph.ScatterAdd, args, results []Operand) (*Kernel, e
 	outer, dim, inner := around(results[0].Layout.Shape, op.Axis, 1)
 	count := args[0].Layout.Shape.Elems()
 	at := int64(roundUp(4*(dim+1), 256))
-	first, cursor, order := u.scratch("i32", "first", 0), u.scratch("i32", "cursor", at), u.scratch("i32", "order", 2*at)
+	first, cursor := u.scratch("i32", "first", 0), u.scratch("i32", "cursor", at)
+	order := u.scratch("i32", "order", 2*at)
 	var steps []Step
 	if count > 0 {
 		steps = append(steps, Step{Params: []Param{Scratch(0)}, Bytes: int64(4 * (dim + 1))})
-		u.elements("count", "i64", count, "", fmt.Sprintf("const i64 k = checked_index(%s, e, %d, %s);", u.at(0), dim, u.status()),
-			fmt.Sprintf("if (k >= 0) atomicAdd(%s + k + 1, 1);", first))
-		steps = append(steps, u.elementStep("count", count))
-		u.printf("KERNEL(scan, %d, 1) {\n  SHARED;\n  scan_counts<%d>(%s, %s, %d, reinterpret_cast<i32 *>(shared));\n}\n\n", blockThreads,
-			blockThreads, first, cursor, dim+1)
-		u.printf("KERNEL(list, %d, 1) {\n  SHARED;\n  list_by_row<%d>(%s, %d, %d, %s, %s, reinterpret_cast<i64 *>(shared));\n}\n\n", blockThreads,
-			blockThreads, u.at(0), count, dim, cursor, order)
-		steps = append(steps, Step{Entry: "scan", Grid: [3]int{1, 1, 1}, Block: blockThreads, Shared: blockThreads * 4},
-			Step{Entry: "list", Grid: [3]int{1, 1, 1}, Block: blockThreads, Shared: blockThreads * 8})
+		check := fmt.Sprintf("const i64 k = checked_index(%s, e, %d, %s);", u.at(0), dim, u.status())
+		u.elements("count", "i64", count, "", check, fmt.Sprintf("if (k >= 0) atomicAdd(%s + k + 1, 1);", first))
+		u.sharing("scan", "i32", fmt.Sprintf("scan_counts<%d>", blockThreads), first, cursor, dim+1)
+		u.sharing("list", "i64", fmt.Sprintf("list_by_row<%d>", blockThreads), u.at(0), count, dim, cursor, order)
+		one := [3]int{1, 1, 1}
+		steps = append(steps, u.elementStep("count", count),
+			Step{Entry: "scan", Grid: one, Block: blockThreads, Shared: blockThreads * 4},
+			Step{Entry: "list", Grid: one, Block: blockThreads, Shared: blockThreads * 8})
 	}
 	m := newMover("scatter_add", u, d, outer, dim, inner, elemsOfAll(args, results))
 	zero := fmt.Sprintf("auto sum = splat<W>(%s(0));", lane(d))
 	if count == 0 {
 		steps = append(steps, m.step(zero, m.store(dim, "j", "sum")))
 	} else {
-		steps = append(steps, m.step(zero, fmt.Sprintf("for (int q = %s[j]; q < %s[j + 1]; q++) sum = op::add(sum, %s);", first, first,
-			m.load(1, count, order+"[q]")), m.store(dim, "j", "sum")))
+		loop := fmt.Sprintf("for (int q = %s[j]; q < %s[j + 1]; q++)", first, first)
+		steps = append(steps, m.step(zero, "#pragma unroll 4", loop, "  sum = op::add(sum, "+m.load(1, count, order+"[q]")+");",
+			m.store(dim, "j", "sum")))
 	}
 	if outer*dim*inner == 0 {
 		steps = steps[:len(steps)-1]
@@ -51,6 +52,12 @@ func compileScatterAdd(op graph.ScatterAdd, args, results []Operand) (*Kernel, e
 // warpRows is the number of rows that a block handles with a warp for each.
 const warpRows = blockThreads / 32
 
+// warps writes an entry that does something for each of n rows, with a warp.
+func (u *unit) warps(entry, name string, n int, line string) {
+	index := fmt.Sprintf("const i64 %s = i64(blockIdx.x) * %d + threadIdx.x / 32;", name, warpRows)
+	u.entry(entry, blockThreads, index, fmt.Sprintf("if (%s >= %d) return;", name, n), line)
+}
+
 // compileTopK takes the largest of each row: a warp finds one after another.
 func compileTopK(op graph.TopK, args, results []Operand) *Kernel {
 	u := newUnit(args, results)
@@ -59,10 +66,9 @@ func compileTopK(op graph.TopK, args, results []Operand) *Kernel {
 	if rows == 0 || op.K == 0 {
 		return &Kernel{}
 	}
-	u.printf("KERNEL(top_k, %d, 1) {\n  const i64 row = i64(blockIdx.x) * %d + threadIdx.x / 32;\n  if (row >= %d) return;\n", blockThreads,
-		warpRows, rows)
-	u.printf("  top_k<%d>(%s + row * %d, %d, Ranked<%s>{%s + %d + row * %d, %s + %d + row * %d});\n}\n", op.K, u.at(0), n, n,
-		ctype(args[0].DType), u.result(0), results[0].Layout.Offset, op.K, u.result(1), results[1].Layout.Offset, op.K)
+	at := func(result int) string { return fmt.Sprintf("%s + row * %d", u.to(result), op.K) }
+	u.warps("top_k", "row", rows, fmt.Sprintf("top_k<%d>(%s + row * %d, %d, Ranked<%s>{%s, %s});", op.K, u.at(0), n, n,
+		ctype(args[0].DType), at(0), at(1)))
 	step := Step{Entry: "top_k", Grid: [3]int{ceilDiv(rows, warpRows), 1, 1}, Block: blockThreads}
 	return u.kernel(0, []Step{step}, "route")
 }
@@ -82,24 +88,22 @@ func compileRoute(op graph.Route, args, results []Operand) *Kernel {
 		return &Kernel{Steps: steps}
 	}
 	steps = append(steps, Step{Params: []Param{Result(0, int64(sent.Layout.Offset))}, Bytes: int64(tokens * experts)})
-	to := fmt.Sprintf("%s + %d", u.result(0), sent.Layout.Offset)
-	drop := fmt.Sprintf("%s + %d", u.result(1), lost.Layout.Offset)
 	perExpert := Step{Entry: "route", Grid: [3]int{experts, 1, 1}, Block: blockThreads, Shared: blockThreads * 4}
 	scratch := int64(0)
 	if op.ExpertChoice {
-		u.printf("KERNEL(route, %d, 1) {\n  SHARED;\n  take_best<%d>(%s, %d, %d, %d, %s, reinterpret_cast<i32 *>(shared));\n}\n\n", blockThreads,
-			blockThreads, u.at(0), tokens, experts, min(op.Capacity, tokens), to)
-		u.printf("KERNEL(lost, %d, 1) {\n  SHARED;\n  count_lost<%d>(%s, %d, %d, %s, reinterpret_cast<i32 *>(shared));\n}\n", blockThreads,
-			blockThreads, to, tokens, experts, drop)
-		steps = append(steps, perExpert, Step{Entry: "lost", Grid: [3]int{1, 1, 1}, Block: blockThreads, Shared: blockThreads * 4})
+		take, count := fmt.Sprintf("take_best<%d>", blockThreads), fmt.Sprintf("count_lost<%d>", blockThreads)
+		u.sharing("route", "i32", take, u.at(0), tokens, experts, min(op.Capacity, tokens), u.to(0))
+		u.sharing("lost", "i32", count, u.to(0), tokens, experts, u.to(1))
+		lost := perExpert
+		lost.Entry, lost.Grid[0] = "lost", 1
+		steps = append(steps, perExpert, lost)
 	} else {
 		choice := u.scratch("i32", "choice", 0)
 		scratch = int64(4 * tokens * op.K)
-		u.printf("KERNEL(choose, %d, 1) {\n  const i64 token = i64(blockIdx.x) * %d + threadIdx.x / 32;\n  if (token >= %d) return;\n", blockThreads,
-			warpRows, tokens)
-		u.printf("  top_k<%d>(%s + token * %d, %d, Chosen{%s + token * %d});\n}\n\n", op.K, u.at(0), experts, experts, choice, op.K)
-		u.printf("KERNEL(route, %d, 1) {\n  SHARED;\n  send_first<%d, %d, %d>(%s, %d, %d, %s, %s, reinterpret_cast<i32 *>(shared));\n}\n",
-			blockThreads, blockThreads, op.K, op.Capacity, choice, tokens, experts, to, drop)
+		u.warps("choose", "token", tokens, fmt.Sprintf("top_k<%d>(%s + token * %d, %d, Chosen{%s + token * %d});", op.K,
+			u.at(0), experts, experts, choice, op.K))
+		send := fmt.Sprintf("send_first<%d, %d, %d>", blockThreads, op.K, op.Capacity)
+		u.sharing("route", "i32", send, choice, tokens, experts, u.to(0), u.to(1))
 		steps = append(steps, Step{Entry: "choose", Grid: [3]int{ceilDiv(tokens, warpRows), 1, 1}, Block: blockThreads}, perExpert)
 	}
 	return u.kernel(scratch, steps, "route")

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"fusec/graph"
@@ -33,7 +34,7 @@ type mover struct {
 	rows  int
 	inner int
 	w     int
-	head  strings.Builder // what the entry begins with
+	head  []string // what the entry begins with
 }
 
 // newMover is of an operation whose sources and result have inner elements side by side.
@@ -42,22 +43,22 @@ func newMover(entry string, u *unit, d graph.DType, outer, rows, inner, elems in
 	for inner%m.w != 0 || inner == 0 && m.w > 1 {
 		m.w /= 2
 	}
-	m.head.WriteString(u.guard())
+	m.head = []string{fmt.Sprintf("constexpr int W = %d;", m.w)}
 	return m
 }
 
 // load is the W elements of row row of an argument, whose axis has dim elements.
 func (m *mover) load(arg, dim int, row string) string {
 	o := m.u.args[arg]
-	return fmt.Sprintf("load<%s, W, 1, %d>(%s + ((%s(o) * %d + %s) * %d + i))", lane(o.DType), m.align(o), m.u.arg(arg)+offsetOf(o),
+	return fmt.Sprintf("load<%s, W, 1, %d>(%s + ((%s(o) * %d + %s) * %d + i))", lane(o.DType), m.align(o), m.u.at(arg),
 		m.typ, dim, row, m.inner)
 }
 
 // store writes the W elements of row row of the result, whose axis has dim elements.
 func (m *mover) store(dim int, row, value string) string {
 	o := m.u.results[0]
-	return fmt.Sprintf("store<1, %d>(%s + ((%s(o) * %d + %s) * %d + i), %s);", m.align(o), m.u.result(0)+offsetOf(o), m.typ, dim, row,
-		m.inner, value)
+	return fmt.Sprintf("store<1, %d>(%s + ((%s(o) * %d + %s) * %d + i), %s);", m.align(o), m.u.to(0), m.typ, dim, row, m.inner,
+		value)
 }
 
 // align is what divides the addresses of units in an operand, in bytes.
@@ -66,7 +67,12 @@ func (m *mover) align(o Operand) int {
 	return a & -a
 }
 
-func offsetOf(o Operand) string {
+// at is where an argument's first element stands; to is that of a result.
+func (u *unit) at(arg int) string { return u.arg(arg) + behind(u.args[arg]) }
+
+func (u *unit) to(result int) string { return u.result(result) + behind(u.results[result]) }
+
+func behind(o Operand) string {
 	if o.Layout.Offset == 0 {
 		return ""
 	}
@@ -75,21 +81,15 @@ func offsetOf(o Operand) string {
 
 // start reads where a slice begins from an argument and reports it if it is outside 0..last.
 func (m *mover) start(arg, last int) {
-	fmt.Fprintf(&m.head, "  i64 start;\n  if (!slice_start(%s%s, %d, %s, &start)) return;\n", m.u.arg(arg), offsetOf(m.u.args[arg]), last,
-		m.u.status())
+	m.head = append(m.head, "i64 start;", fmt.Sprintf("if (!slice_start(%s, %d, %s, &start)) return;", m.u.at(arg), last, m.u.status()))
 }
 
 // step writes the entry, whose lines are executed for each unit: row j and element i of it, of outer o.
 func (m *mover) step(lines ...string) Step {
 	units := m.outer * m.rows * m.inner / m.w
 	runs := []run{{m.outer, 0, "o"}, {m.rows, 1, "j"}, {m.inner, 2, "i"}}
-	m.u.printf("KERNEL(%s, %d, 1) {\n  constexpr int W = %d;\n%s  const %s e = %s(blockIdx.x) * %d + int(threadIdx.x);\n"+
-		"  if (e >= %d) return;\n%s", m.entry, blockThreads, m.w, m.head.String(), m.typ, m.typ, blockThreads, units,
-		split("e", m.typ, runs, true, "  "))
-	for _, l := range lines {
-		m.u.printf("  %s\n", l)
-	}
-	m.u.printf("}\n\n")
+	text := append(slices.Clone(m.head), indexed(m.typ, units, split("e", m.typ, runs, true, ""))...)
+	m.u.entry(m.entry, blockThreads, append(text, lines...)...)
 	return Step{Entry: m.entry, Grid: [3]int{max(ceilDiv(units, blockThreads), 1), 1, 1}, Block: blockThreads}
 }
 
@@ -162,7 +162,8 @@ func compileUpdateSlice(op graph.UpdateSlice, args, results []Operand) (*Kernel,
 	if results[0].Over == 1 {
 		step = m.step(m.store(dim, fmt.Sprintf("(%s(start) + j)", m.typ), m.load(1, size, "j")))
 	} else {
-		step = m.step(fmt.Sprintf("const %s k = j - %s(start);", m.typ, m.typ), fmt.Sprintf("const bool inside = k >= 0 && k < %d;", size),
+		step = m.step(fmt.Sprintf("const %s k = j - %s(start);", m.typ, m.typ),
+			fmt.Sprintf("const bool inside = k >= 0 && k < %d;", size),
 			m.store(dim, "j", "inside ? "+m.load(1, size, "k")+" : "+m.load(0, dim, "j")))
 	}
 	return u.kernel(0, []Step{step}, "moves"), nil
@@ -174,11 +175,11 @@ func compileGather(op graph.Gather, args, results []Operand) (*Kernel, error) {
 	outer, dim, inner := around(args[0].Layout.Shape, op.Axis, 1)
 	count := args[1].Layout.Shape.Elems()
 	m := newMover("gather", u, args[0].DType, outer, count, inner, elemsOfAll(args, results))
-	at := fmt.Sprintf("const i64 k = checked_index(%s%s, j, %d, %s);", u.arg(1), offsetOf(args[1]), dim, u.status())
+	at := fmt.Sprintf("const i64 k = checked_index(%s, j, %d, %s);", u.at(1), dim, u.status())
 	step := m.step(at, m.store(count, "j", "k < 0 ? "+m.value(args[0].DType, 0)+" : "+m.load(0, dim, m.typ+"(k)")))
 	if outer*inner == 0 && count > 0 { // indices are checked even where there is nothing to copy
 		u.text.Reset()
-		m.outer, m.inner, m.w = 1, 1, 1
+		m = newMover("gather", u, args[0].DType, 1, count, 1, count)
 		step = m.step(at, "(void)k;")
 	}
 	return u.kernel(0, []Step{step}, "moves"), nil
@@ -204,21 +205,45 @@ func compilePad(op graph.Pad, args, results []Operand) (*Kernel, error) {
 	}
 	at = append(at, fmt.Sprint(args[0].Layout.Offset))
 	d := args[0].DType
-	u.elements("pad", typ, t.Elems(), split("e", typ, runs, false, "  "),
+	u.elements("pad", typ, t.Elems(), split("e", typ, runs, false, ""),
 		fmt.Sprintf("const bool inside = %s;", strings.Join(inside, " && ")),
 		fmt.Sprintf("%s[%d + e] = inside ? %s[%s] : convert<%s>(%s);", u.result(0), results[0].Layout.Offset, u.arg(0),
 			strings.Join(at, " + "), ctype(d), literal(d, op.Value, nil)))
 	return u.kernel(0, []Step{u.elementStep("pad", t.Elems())}), nil
 }
 
-// elements writes an entry that does something for each of n elements e.
-func (u *unit) elements(entry, typ string, n int, coordinates string, lines ...string) {
-	u.printf("KERNEL(%s, %d, 1) {\n  const %s e = %s(blockIdx.x) * %d + int(threadIdx.x);\n  if (e >= %d) return;\n%s", entry, blockThreads,
-		typ, typ, blockThreads, n, coordinates)
+// entry writes an entry of some lines.
+func (u *unit) entry(name string, threads int, lines ...string) {
+	u.printf("KERNEL(%s, %d, 1) {\n%s", name, threads, u.guard())
 	for _, l := range lines {
 		u.printf("  %s\n", l)
 	}
 	u.printf("}\n\n")
+}
+
+// sharing writes an entry that calls a function with the block's shared memory, as elements of a type, behind the arguments.
+func (u *unit) sharing(name, typ, function string, args ...any) {
+	list := make([]string, len(args))
+	for i, a := range args {
+		list[i] = fmt.Sprint(a)
+	}
+	u.entry(name, blockThreads, "SHARED;",
+		fmt.Sprintf("%s(%s, reinterpret_cast<%s *>(shared));", function, strings.Join(list, ", "), typ))
+}
+
+// elements writes an entry that does something for each of n elements e.
+func (u *unit) elements(entry, typ string, n int, coordinates string, lines ...string) {
+	u.entry(entry, blockThreads, append(indexed(typ, n, coordinates), lines...)...)
+}
+
+// indexed is how the entry of elements finds its element and coordinates.
+func indexed(typ string, n int, coordinates string) []string {
+	lines := []string{fmt.Sprintf("const %s e = %s(blockIdx.x) * %d + int(threadIdx.x);", typ, typ, blockThreads),
+		fmt.Sprintf("if (e >= %d) return;", n)}
+	for l := range strings.Lines(coordinates) {
+		lines = append(lines, strings.TrimSpace(l))
+	}
+	return lines
 }
 
 // elementStep is the start of such an entry.
@@ -240,7 +265,8 @@ func compileConcat(op graph.Concat, args, results []Operand, cfg Config) (*Kerne
 		if err != nil {
 			return nil, err
 		}
-		pieces = append(pieces, piece{graph.Segment{Body: body, Args: []int{i}, Results: []int{0}}, []Operand{a}, []Operand{to}})
+		whole := graph.Segment{Body: body, Args: []int{i}, Results: []int{0}}
+		pieces = append(pieces, piece{whole, []Operand{a}, []Operand{to}})
 	}
 	return compilePieces(pieces, cfg)
 }

@@ -40,7 +40,7 @@ var everyType = []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.
 // TestMoves moves elements of all types.
 func TestMoves(t *testing.T) {
 	l := newList(30)
-	for i := range 42 {
+	for i := range 14 {
 		d := everyType[i%len(everyType)]
 		rank := l.pick(4)
 		axis := l.r.IntN(rank)
@@ -75,7 +75,7 @@ func TestMoves(t *testing.T) {
 // TestScatterAdd adds many updates to few rows, and few to many.
 func TestScatterAdd(t *testing.T) {
 	l := newList(31)
-	for i := range 24 {
+	for i := range 12 {
 		d := everyType[i%4]
 		count, size := []int{0, 1, 5, 300, 700}[l.r.IntN(5)], []int{1, 3, 40, 600}[l.r.IntN(4)]
 		s := []int{count, l.pick(9)}
@@ -92,7 +92,7 @@ func TestScatterAdd(t *testing.T) {
 // TestWindows slides over images.
 func TestWindows(t *testing.T) {
 	l := newList(32)
-	for i := range 24 {
+	for i := range 8 {
 		d := everyType[i%2]
 		n, c, h, w := l.pick(2), l.pick(3), 6+l.r.IntN(9), 6+l.r.IntN(9)
 		x := l.tensor(d, n, c, h, w)
@@ -142,7 +142,7 @@ func TestPoolSpecial(t *testing.T) {
 // TestRoutes chooses among scores with ties and numbers that are never chosen.
 func TestRoutes(t *testing.T) {
 	l := newList(34)
-	for i := range 30 {
+	for i := range 12 {
 		d := everyType[i%2]
 		tokens, experts := []int{1, 5, 40, 300}[l.r.IntN(4)], l.pick(70)
 		x := l.tensor(d, tokens, experts)
@@ -163,7 +163,7 @@ func TestRoutes(t *testing.T) {
 // TestNorms normalises channels and groups of them.
 func TestNorms(t *testing.T) {
 	l := newList(35)
-	for i, s := range [][]int{{1, 1}, {5, 3}, {64, 30}, {3, 5, 7}, {2, 3, 7, 40}, {1, 2, 3, 4, 5}, {4, 0, 3}} {
+	for i, s := range [][]int{{1, 1}, {64, 30}, {2, 3, 7, 40}, {4, 0, 3}} {
 		d := everyType[i%2]
 		v := func(lo, hi float64) *graph.Tensor {
 			return cases.Arg{Type: graph.TypeOf(d, s[1]), Lo: lo, Hi: hi}.Draw(l.r)
@@ -216,7 +216,7 @@ func TestRowLengths(t *testing.T) {
 // TestLayouts reads operands through any strides, in elementwise work and along rows.
 func TestLayouts(t *testing.T) {
 	l := newList(37)
-	for i := range 40 {
+	for i := range 16 {
 		s := l.dims(l.pick(4))
 		d := everyType[i%2]
 		anchor := []graph.Anchor{graph.AnchorNone, graph.AnchorRow}[i/2%2]
@@ -247,7 +247,7 @@ func TestLayouts(t *testing.T) {
 // TestRoPE reads heads through strides.
 func TestRoPE(t *testing.T) {
 	l := newList(38)
-	for i := range 12 {
+	for i := range 6 {
 		x := l.tensor(everyType[i%2], l.pick(2), l.pick(3), l.pick(9), 2*l.pick(9))
 		c := l.add(graph.RoPE{Base: 10000, Interleaved: i%3 == 0, Inverse: i%5 == 0}, x, number(l.r.IntN(100000)))
 		c.ArgLayouts = []graph.Layout{cudatest.Layout(l.r, x.Type.Shape, false)}

@@ -62,7 +62,8 @@ func (r *rows) kernel() (*Kernel, error) {
 		rowsPerBlock = r.columns
 	}
 	blocks := ceilDiv(units, rowsPerBlock)
-	u.printf("KERNEL(rows, %d, 1) {\n", r.block)
+	var head [2]int // where the declarations of a row's place stand
+	u.printf("KERNEL(rows, %d, 1) {\n%s", r.block, u.guard())
 	if r.shared > 0 {
 		u.printf("  SHARED;\n")
 	}
@@ -79,7 +80,8 @@ func (r *rows) kernel() (*Kernel, error) {
 	indent := "  "
 	switch {
 	case r.persist > 0:
-		u.printf("  for (%s base = blockIdx.x * %d; base < %d; base += %d) {\n", r.typ, rowsPerBlock, units, r.persist*rowsPerBlock)
+		u.printf("  for (%s base = blockIdx.x * %d; base < %d; base += %d) {\n", r.typ, rowsPerBlock, units,
+			r.persist*rowsPerBlock)
 		indent = "    "
 		if r.shared > 0 {
 			u.printf("%s__syncthreads();\n", indent)
@@ -89,20 +91,22 @@ func (r *rows) kernel() (*Kernel, error) {
 		}
 		blocks = r.persist
 	case r.parts > 1:
-		u.printf("  const %s base = %s(blockIdx.x %% %d) * %d;\n  const int part = int(blockIdx.x / %d);\n", r.typ, r.typ, blocks,
-			rowsPerBlock, blocks)
+		u.printf("  const %s base = %s(blockIdx.x %% %d) * %d;\n", r.typ, r.typ, blocks, rowsPerBlock)
+		u.printf("  const int part = int(blockIdx.x / %d);\n", blocks)
 		blocks *= r.parts
 	default:
 		u.printf("  const %s base = %s(blockIdx.x) * %d;\n", r.typ, r.typ, rowsPerBlock)
 	}
+	head[0] = u.text.Len()
 	if units%rowsPerBlock != 0 || r.persist > 0 {
-		u.printf("%sconst bool live = base + place < %d;\n%sconst %s index = live ? base + place : %d;\n", indent, units, indent,
-			r.typ, max(units-1, 0))
+		u.printf("%sconst bool live = base + place < %d;\n", indent, units)
+		u.printf("%sconst %s index = live ? base + place : %d;\n", indent, r.typ, max(units-1, 0))
 	} else {
 		u.printf("%sconst bool live = true;\n%sconst %s index = base + place;\n", indent, indent, r.typ)
 	}
 	u.printf("%sconst bool writes = live && %s == 0;\n", indent, share)
 	u.printf("%s", split("index", r.typ, r.kept, r.across, indent))
+	head[1] = u.text.Len()
 	kept, _ := b.kept()
 	if r.hold {
 		u.printf("%s", arrays(kept, indent))
@@ -123,6 +127,7 @@ func (r *rows) kernel() (*Kernel, error) {
 	}
 	r.endColumns()
 	u.printf("}\n")
+	u.prune(head[0], head[1])
 	steps := []Step{{Entry: "rows", Grid: [3]int{blocks, 1, 1}, Block: r.block, Shared: r.shared}}
 	for i := range r.sums {
 		step, err := r.sumStep(i)
@@ -161,14 +166,15 @@ func (r *rows) loop(text, indent string) string {
 	if !r.across {
 		units /= r.w
 	}
-	inner := split("e", r.typ, r.inner, !r.across, indent+"    ")
+	inner := needed(split("e", r.typ, r.inner, !r.across, indent+"    "), text)
 	if r.hold {
 		guard := ""
 		if r.perRow*r.threads != units {
 			guard = fmt.Sprintf("if (e < %d) ", units)
 		}
-		return fmt.Sprintf("#pragma unroll\n%sfor (int u = 0; u < U; u++) {\n%s  const %s e = lane + u * %d;\n%s  %s{\n%s%s%s  }\n%s}\n",
-			indent, indent, r.typ, r.threads, indent, guard, inner, text, indent, indent)
+		index := fmt.Sprintf("%s  const %s e = lane + u * %d;\n", indent, r.typ, r.threads)
+		return fmt.Sprintf("#pragma unroll\n%sfor (int u = 0; u < U; u++) {\n%s%s  %s{\n%s%s%s  }\n%s}\n", indent, index, indent,
+			guard, inner, text, indent, indent)
 	}
 	first, end := "lane", fmt.Sprint(units)
 	if r.parts > 1 {
@@ -179,8 +185,8 @@ func (r *rows) loop(text, indent string) string {
 			end = fmt.Sprintf("(part + 1) * %dll < %dll ? (part + 1) * %dll : %dll", size, units, size, units)
 		}
 	}
-	return fmt.Sprintf("#pragma unroll 4\n%sfor (%s e = %s, end = %s; e < end; e += %d) {\n%s%s%s}\n",
-		indent, r.typ, first, end, r.threads, strings.TrimPrefix(inner, ""), text, indent)
+	return fmt.Sprintf("#pragma unroll 8\n%sfor (%s e = %s, end = %s; e < end; e += %d) {\n%s%s%s}\n",
+		indent, r.typ, first, end, r.threads, inner, text, indent)
 }
 
 // beginColumns declares the column sums of a block's rows; endColumns stores those that are in registers.
@@ -188,9 +194,11 @@ func (r *rows) beginColumns() {
 	n := elemsOf(r.inner)
 	for i, s := range r.sums {
 		if r.hold {
-			r.u.printf("  Vec<%s, W> y%d[U];\n#pragma unroll\n  for (int u = 0; u < U; u++) y%d[u] = splat<W>(%s(0));\n", s.lane, i, i, s.lane)
+			r.u.printf("  Vec<%s, W> y%d[U];\n#pragma unroll\n", s.lane, i)
+			r.u.printf("  for (int u = 0; u < U; u++) y%d[u] = splat<W>(%s(0));\n", i, s.lane)
 		} else {
-			r.u.printf("  %s *const y%d = p.columns%d + (i64(blockIdx.x) * %d + place) * %d;\n", s.lane, i, i, r.block/r.threads, n)
+			r.u.printf("  %s *const y%d = p.columns%d + (i64(blockIdx.x) * %d + place) * %d;\n", s.lane, i, i,
+				r.block/r.threads, n)
 		}
 	}
 }
@@ -222,9 +230,11 @@ func gatherGeometry(n, parts int) (columns, threads int) {
 // gather writes how the entry finds its column, and returns the start of an expression that combines parts.
 func (r *rows) gather(entry string, n, parts int) (Step, string) {
 	columns, threads := gatherGeometry(n, parts)
-	r.u.printf("\nKERNEL(%s, %d, 1) {\n  SHARED;\n  constexpr int W = 1;\n  const %s column = %s(blockIdx.x) * %d + int(threadIdx.x) %% %d;\n"+
-		"  const bool live = column < %d;\n  const %s index = live ? column : 0;\n", entry, columns*threads, r.typ, r.typ, columns, columns, n, r.typ)
-	step := Step{Entry: entry, Grid: [3]int{max(ceilDiv(n, columns), 1), 1, 1}, Block: columns * threads, Shared: columns * threads * 8}
+	block := columns * threads
+	r.u.printf("\nKERNEL(%s, %d, 1) {\n%s  SHARED;\n  constexpr int W = 1;\n", entry, block, r.u.guard())
+	r.u.printf("  const %s column = %s(blockIdx.x) * %d + int(threadIdx.x) %% %d;\n", r.typ, r.typ, columns, columns)
+	r.u.printf("  const bool live = column < %d;\n  const %s index = live ? column : 0;\n", n, r.typ)
+	step := Step{Entry: entry, Grid: [3]int{max(ceilDiv(n, columns), 1), 1, 1}, Block: block, Shared: 8 * block}
 	return step, fmt.Sprintf("%d, %d, %d", columns, threads, parts)
 }
 
@@ -253,8 +263,8 @@ func (r *rows) finishStep() (Step, error) {
 	b := r.newBody(-1, 1)
 	for i, p := range r.partial {
 		op, typ := p.node.Op.(graph.Reduce), lane(p.node.Type.DType)
-		u.printf("  const %s r%d_ = gather_parts<%s, %s>(p.partial%d, %d, index, live, reinterpret_cast<%s *>(shared));\n", typ, i,
-			reducer(op.Fn), shape, i, n, typ)
+		u.printf("  const %s r%d_ = gather_parts<%s, %s>(p.partial%d, %d, index, live, reinterpret_cast<%s *>(shared));\n",
+			typ, i, reducer(op.Fn), shape, i, n, typ)
 		expr := fmt.Sprintf("r%d_", i)
 		if op.Fn == graph.Mean {
 			expr = fmt.Sprintf("op::div(%s, %s)", expr, literal(p.node.Type.DType, float64(elemsOf(r.inner)), nil))

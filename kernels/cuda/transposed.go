@@ -178,7 +178,8 @@ func (e *elementwise) tileKernel(templates []string) (*Kernel, error) {
 		u.printf("  __syncthreads();\n%s", loop(true, drain))
 	}
 	u.printf("}\n")
-	step := Step{Entry: "elementwise", Grid: [3]int{rows * cols * outer, 1, 1}, Block: blockThreads, Shared: offset, Params: u.fields}
+	grid := [3]int{rows * cols * outer, 1, 1}
+	step := Step{Entry: "elementwise", Grid: grid, Block: blockThreads, Shared: offset, Params: u.fields}
 	return &Kernel{Source: u.source(templates...), Steps: []Step{step}}, nil
 }
 

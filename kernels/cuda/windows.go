@@ -9,10 +9,10 @@ import (
 // window writes the constants of how a kernel slides over images [images, channels, height, width]. It has
 // [outHeight, outWidth] positions.
 func (u *unit) window(kernel, stride, dilation, pad graph.Ints, image graph.Shape, outHeight, outWidth int) {
-	u.printf("struct Problem {\n  static constexpr int KH = %d, KW = %d, SY = %d, SX = %d, DY = %d, DX = %d, TOP = %d, LEFT = %d;\n",
-		kernel.At(0), kernel.At(1), stride.At(0), stride.At(1), dilation.At(0), dilation.At(1), pad.At(0), pad.At(1))
-	u.printf("  static constexpr int C = %d, H = %d, WIDTH = %d, OH = %d, OW = %d;\n};\n\n", image.At(1), image.At(2), image.At(3),
-		outHeight, outWidth)
+	u.printf("struct Problem {\n  static constexpr int KH = %d, KW = %d, SY = %d, SX = %d, DY = %d, DX = %d;\n",
+		kernel.At(0), kernel.At(1), stride.At(0), stride.At(1), dilation.At(0), dilation.At(1))
+	u.printf("  static constexpr int TOP = %d, LEFT = %d, C = %d, H = %d, WIDTH = %d, OH = %d, OW = %d;\n};\n\n",
+		pad.At(0), pad.At(1), image.At(1), image.At(2), image.At(3), outHeight, outWidth)
 }
 
 // compileWindows makes a kernel that computes each of n elements by a function of windows.cuh.
@@ -20,11 +20,9 @@ func compileWindows(u *unit, entry string, n int, call string) *Kernel {
 	if n == 0 {
 		return &Kernel{}
 	}
-	u.elements(entry, "i64", n, "", fmt.Sprintf("%s[%d + e] = %s;", u.result(0), u.results[0].Layout.Offset, call))
+	u.elements(entry, indexType(n), n, "", fmt.Sprintf("%s[%d + e] = %s;", u.result(0), u.results[0].Layout.Offset, call))
 	return u.kernel(0, []Step{u.elementStep(entry, n)}, "windows")
 }
-
-func (u *unit) at(arg int) string { return u.arg(arg) + offsetOf(u.args[arg]) }
 
 // compileIm2Col turns images into patches.
 func compileIm2Col(op graph.Im2Col, args, results []Operand) *Kernel {
@@ -39,8 +37,9 @@ func compileCol2Im(op graph.Col2Im, args, results []Operand) *Kernel {
 	u := newUnit(args, results)
 	s, t := args[0].Layout.Shape, results[0].Layout.Shape
 	u.window(op.Kernel, op.Stride, op.Dilation, op.Pad, t, s.At(1), s.At(2))
-	d := ctype(args[0].DType)
-	return compileWindows(u, "col2im", t.Elems(), fmt.Sprintf("convert<%s>(col2im<Problem, %s>(%s, e))", d, lane(args[0].DType), u.at(0)))
+	d := args[0].DType
+	call := fmt.Sprintf("convert<%s>(col2im<Problem, %s>(%s, e))", ctype(d), lane(d), u.at(0))
+	return compileWindows(u, "col2im", t.Elems(), call)
 }
 
 // compilePool takes the maximum or mean of each window.
@@ -63,6 +62,6 @@ func compilePoolGrad(op graph.PoolGrad, args, results []Operand) *Kernel {
 	u := newUnit(args, results)
 	s, t := args[1].Layout.Shape, results[0].Layout.Shape
 	u.window(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, t, s.At(2), s.At(3))
-	return compileWindows(u, "pool_grad", t.Elems(), fmt.Sprintf("%s_pool_grad<Problem%s>(%s, %s, e)", op.Fn, countPad(graph.Pool(op)),
-		u.at(0), u.at(1)))
+	call := fmt.Sprintf("%s_pool_grad<Problem%s>(%s, %s, e)", op.Fn, countPad(graph.Pool(op)), u.at(0), u.at(1))
+	return compileWindows(u, "pool_grad", t.Elems(), call)
 }

@@ -1,11 +1,11 @@
-// Windows that slide over images [N, C, H, WIDTH]: patches and their sums, pools and their gradients. Each function
-// computes element e of the result. P says how the KH·KW taps of a window stand: at position (oy, ox) of OH·OW the first
-// at row oy·SY − TOP, the others DY and DX apart.
+// Windows that slide over images [N, C, H, WIDTH]: patches and their sums, pools and their gradients, convolutions. Each
+// function computes element e of the result; I is wide enough to count them. P says how the KH·KW taps of a window
+// stand: at position (oy, ox) of OH·OW the first at row oy·SY − TOP, column ox·SX − LEFT, the others DY and DX apart.
 
 // im2col is an element of patches [N, OH, OW, C·KH·KW].
-template <class P, class T> DEVICE T im2col(const T *x, i64 e) {
+template <class P, class T, class I> DEVICE T im2col(const T *x, I e) {
   const int kx = int(e % P::KW), ky = int(e / P::KW % P::KH);
-  i64 q = e / (P::KW * P::KH);
+  I q = e / (P::KW * P::KH);
   const int c = int(q % P::C);
   q /= P::C;
   const int ox = int(q % P::OW), oy = int(q / P::OW % P::OH);
@@ -19,11 +19,12 @@ template <class P, class T> DEVICE T im2col(const T *x, i64 e) {
 template <class P> struct Spot {
   i64 plane;
   int row, col;
-  DEVICE explicit Spot(i64 e) : plane(e / (i64(P::H) * P::WIDTH)), row(int(e / P::WIDTH % P::H)), col(int(e % P::WIDTH)) {}
+  template <class I> DEVICE explicit Spot(I e)
+      : plane(e / (I(P::H) * P::WIDTH)), row(int(e / P::WIDTH % P::H)), col(int(e % P::WIDTH)) {}
 };
 
 // col2im is the sum of an element's places in patches.
-template <class P, class L, class T> DEVICE L col2im(const T *y, i64 e) {
+template <class P, class L, class T, class I> DEVICE L col2im(const T *y, I e) {
   const Spot<P> at(e);
   const i64 n = at.plane / P::C, c = at.plane % P::C;
   L sum = 0;
@@ -33,7 +34,8 @@ template <class P, class L, class T> DEVICE L col2im(const T *y, i64 e) {
     for (int kx = 0; kx < P::KW; kx++) {
       const int left = at.col + P::LEFT - kx * P::DX, ox = left / P::SX;
       if (left < 0 || left % P::SX != 0 || ox >= P::OW) continue;
-      sum = op::add(sum, convert<L>(y[((n * P::OH + oy) * P::OW + ox) * (i64(P::C) * P::KH * P::KW) + (c * P::KH + ky) * P::KW + kx]));
+      const i64 patch = ((n * P::OH + oy) * P::OW + ox) * (i64(P::C) * P::KH * P::KW);
+      sum = op::add(sum, convert<L>(y[patch + (c * P::KH + ky) * P::KW + kx]));
     }
   }
   return sum;
@@ -73,13 +75,13 @@ template <class P, class T> DEVICE int largest(const T *plane, View<P> v) {
 }
 
 // max_pool and avg_pool are elements of pools [N, C, OH, OW].
-template <class P, class T> DEVICE T max_pool(const T *x, i64 e) {
-  const T *plane = x + e / (i64(P::OH) * P::OW) * (i64(P::H) * P::WIDTH);
+template <class P, class T, class I> DEVICE T max_pool(const T *x, I e) {
+  const T *plane = x + e / (I(P::OH) * P::OW) * (i64(P::H) * P::WIDTH);
   const int k = largest<P>(plane, View<P>(int(e / P::OW % P::OH), int(e % P::OW)));
   return k < 0 ? T(bits_to_float(0xff800000u)) : plane[k];
 }
-template <class P, bool PADDED, class T> DEVICE T avg_pool(const T *x, i64 e) {
-  const T *plane = x + e / (i64(P::OH) * P::OW) * (i64(P::H) * P::WIDTH);
+template <class P, bool PADDED, class T, class I> DEVICE T avg_pool(const T *x, I e) {
+  const T *plane = x + e / (I(P::OH) * P::OW) * (i64(P::H) * P::WIDTH);
   const View<P> v(int(e / P::OW % P::OH), int(e % P::OW));
   T sum = 0;
   for (int row = v.top; row < v.bottom; row++) {
@@ -97,7 +99,7 @@ template <class P, class F> DEVICE void each_window(Spot<P> at, F f) {
   }
 }
 
-template <class P, class T> DEVICE T max_pool_grad(const T *x, const T *dy, i64 e) {
+template <class P, class T, class I> DEVICE T max_pool_grad(const T *x, const T *dy, I e) {
   const Spot<P> at(e);
   const T *plane = x + at.plane * (i64(P::H) * P::WIDTH);
   T sum = 0;
@@ -106,7 +108,7 @@ template <class P, class T> DEVICE T max_pool_grad(const T *x, const T *dy, i64 
   });
   return sum;
 }
-template <class P, bool PADDED, class T> DEVICE T avg_pool_grad(const T *, const T *dy, i64 e) {
+template <class P, bool PADDED, class T, class I> DEVICE T avg_pool_grad(const T *, const T *dy, I e) {
   const Spot<P> at(e);
   T sum = 0;
   each_window<P>(at, [&](int oy, int ox) {
@@ -121,12 +123,13 @@ template <i64 A, i64 B, i64 C, i64 D> struct Strides {
 };
 
 // conv is elements e to e+W−1 of a convolution's result [N, O, OH, OW], of images x and filters w, in L.
-template <class P, int W, class L, int O, int G, class XS, class WS, class T> DEVICE Vec<L, W> conv(const T *x, const T *w, i64 e) {
+template <class P, int W, class L, int O, int G, class XS, class WS, class T, class I>
+DEVICE Vec<L, W> conv(const T *x, const T *w, I e) {
   constexpr int per = P::C / G;
   Vec<L, W> r;
   for (int i = 0; i < W; i++, e++) {
-    const int ox = int(e % P::OW), oy = int(e / P::OW % P::OH), o = int(e / (i64(P::OW) * P::OH) % O);
-    const i64 n = e / (i64(P::OW) * P::OH * O);
+    const int ox = int(e % P::OW), oy = int(e / P::OW % P::OH), o = int(e / (I(P::OW) * P::OH) % O);
+    const i64 n = e / (I(P::OW) * P::OH * O);
     L sum = 0;
     for (int c = 0; c < per; c++) {
       for (int ky = 0; ky < P::KH; ky++) {
