@@ -43,7 +43,8 @@ func (m *matmul) math() string {
 	return "Tf32"
 }
 
-// mmaTiles are the tiles to choose from, for elements of 2 and of 4 bytes.
+// mmaTiles are the tiles to choose from, for elements of 2 and of 4 bytes: the fastest that want no more registers than
+// there are.
 var mmaTiles = map[int][]Tile{
 	2: {
 		{M: 128, N: 128, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
@@ -53,11 +54,11 @@ var mmaTiles = map[int][]Tile{
 		{M: 32, N: 32, K: 64, WarpsM: 1, WarpsN: 1, WarpsK: 4, Stages: 4, Blocks: 2},
 	},
 	4: {
-		{M: 64, N: 128, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
-		{M: 128, N: 64, K: 32, WarpsM: 4, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 2},
+		{M: 128, N: 128, K: 32, WarpsM: 4, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 1},
+		{M: 128, N: 64, K: 32, WarpsM: 4, WarpsN: 2, WarpsK: 1, Stages: 3, Blocks: 1},
 		{M: 64, N: 64, K: 32, WarpsM: 2, WarpsN: 2, WarpsK: 1, Stages: 4, Blocks: 2},
 		{M: 64, N: 32, K: 32, WarpsM: 2, WarpsN: 1, WarpsK: 2, Stages: 4, Blocks: 2},
-		{M: 32, N: 32, K: 32, WarpsM: 1, WarpsN: 2, WarpsK: 4, Stages: 4, Blocks: 2},
+		{M: 32, N: 32, K: 32, WarpsM: 1, WarpsN: 2, WarpsK: 4, Stages: 4, Blocks: 1},
 	},
 }
 
