@@ -111,7 +111,8 @@ func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, erro
 func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes.Gradient,
 	steps []passes.Step) (*graph.Graph, *trace.Trace, *lowering.Program, error) {
 	final, tr, err := passes.Run(g, passes.Config{Target: device, Verify: cfg.verify, Gradients: gradients,
-		Optimizer: cfg.optimizer, Steps: steps, Disable: cfg.disable, Budget: cfg.budget})
+		Optimizer: cfg.optimizer, Steps: steps, Disable: cfg.disable, Budget: cfg.budget,
+		Precision: cfg.precision})
 	if err != nil {
 		return nil, tr, nil, err
 	}
@@ -229,14 +230,17 @@ func (p *Program) Set(name string, t *graph.Tensor) error {
 		return nil
 	}
 	own.CopyFrom(t)
-	return nil
+	return p.exe.Bind(i, own)
 }
 
-// State is the present value of a state, or of a parameter that the graph updates. The tensor is the program's and
-// holds until the next run.
+// State is the present value of a state, or of a parameter that the graph updates, brought back from the device if it
+// stands there. The tensor is the program's and holds until the next run.
 func (p *Program) State(name string) (*graph.Tensor, error) {
 	if i, ok := p.named[name]; ok {
 		if t := p.own[i]; t != nil {
+			if err := p.exe.Sync(i); err != nil {
+				return nil, err
+			}
 			return t, nil
 		}
 	}
@@ -250,7 +254,34 @@ func (p *Program) Exec() error {
 			return err
 		}
 	}
-	return p.exe.Run()
+	if err := p.exe.Run(); err != nil {
+		return err
+	}
+	if p.stepper != nil {
+		return p.exe.Sync(p.stepper.counters...)
+	}
+	return nil
+}
+
+// Sync brings what runs have changed, state and parameters that the graph updates, back from the device: on the CPU it
+// is always there. [Program.State] does so for one value, and [Program.Close] for all.
+func (p *Program) Sync() error {
+	if p == nil || p.exe == nil {
+		return nil
+	}
+	return p.exe.Sync()
+}
+
+// sync is Sync for sources of the given names.
+func (p *Program) sync(names ...string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	buffers := make([]int, len(names))
+	for i, name := range names {
+		buffers[i] = p.named[name]
+	}
+	return p.exe.Sync(buffers...)
 }
 
 // Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone
@@ -317,12 +348,12 @@ func (p *Program) Profile(on bool) { p.exe.Profile(on) }
 // Times are the launches' times of the last run; see [Program.Profile].
 func (p *Program) Times() []time.Duration { return p.exe.Times() }
 
-// Close lets go of the program's goroutines and memory.
+// Close brings state back, as [Program.Sync] does, and lets go of the program's goroutines and memory.
 func (p *Program) Close() error {
 	if p == nil || p.exe == nil {
 		return nil
 	}
-	return p.exe.Close()
+	return errors.Join(p.exe.Sync(), p.exe.Close())
 }
 
 // Passes lists the names of the passes in order, as [WithoutPass] takes them and [Program.Trace] has them.

@@ -34,6 +34,8 @@ type Machine struct {
 	inputs  []machineInput
 	fills   []machineFill
 	states  []machineState
+	held    map[string]*graph.Tensor // state in whose memory of Gorgonia's operations runs change it
+	synced  bool                     // held may have been changed since the last run
 	results []machineResult
 	logged  []*gorgonia.Node
 }
@@ -65,7 +67,7 @@ func (m *Machine) start() error {
 // recompile takes up what has changed in the graph since it was compiled.
 func (m *Machine) recompile() error {
 	err := m.program.Close()
-	m.inputs, m.fills, m.states, m.results, m.logged = nil, nil, nil, nil, nil
+	m.inputs, m.fills, m.states, m.held, m.results, m.logged = nil, nil, nil, nil, nil, nil
 	return errors.Join(err, m.compile())
 }
 
@@ -235,11 +237,14 @@ func (m *Machine) RunAll() error {
 	}
 	m.ran = true
 	for i := range m.inputs {
-		if err := m.inputs[i].giveBack(); err != nil {
+		if err := m.inputs[i].giveBack(m.program); err != nil {
 			return err
 		}
 	}
 	for _, s := range m.states {
+		if err := m.program.sync(s.name); err != nil {
+			return err
+		}
 		if err := s.store(s.tensor); err != nil {
 			return err
 		}
@@ -256,7 +261,8 @@ func (m *Machine) RunAll() error {
 // Reset makes the machine ready for another run.
 func (m *Machine) Reset() { m.ran = false }
 
-// Close lets go of the machine's goroutines and memory. The values of the graph's nodes stay.
+// Close lets go of the machine's goroutines and memory. The values of the graph's nodes stay; those of weights that a
+// device has changed are brought back first.
 func (m *Machine) Close() error {
 	m.closed = true
 	return m.program.Close()
@@ -319,9 +325,17 @@ func (m *Machine) Program() *Program {
 	return m.program
 }
 
+// Save is [Save] for the machine's graph, with the weights as they are after the last run, on a device as well.
+func (m *Machine) Save(path string, inputs ...*gorgonia.Node) error {
+	if err := m.Sync(); err != nil {
+		return err
+	}
+	return Save(path, m.g, inputs...)
+}
+
 // Save writes a Gorgonia graph at path, which also names it, and the values of its weights beside it; see [graph.Save].
 // Gorgonia does not tell weights from data: nodes that hold floating-point numbers are saved as weights, except the given
-// inputs.
+// inputs. Weights that a machine trains on a device want its [Machine.Save].
 func Save(path string, g *gorgonia.ExprGraph, inputs ...*gorgonia.Node) error {
 	im, err := fgorgonia.Import(g, fgorgonia.Options{Kind: func(n *gorgonia.Node) fgorgonia.Kind {
 		if slices.Contains(inputs, n) {

@@ -26,6 +26,7 @@ type machineInput struct {
 	copied *tensor.Dense // whose elements tensor has, or nil
 	frozen bool          // a weight that is declared not to change
 	steps  bool          // a weight that the optimiser changes
+	synced bool          // and that has been brought back since the last run, so that it may have changed since
 }
 
 // A machineFill is an input that is computed before each run.
@@ -70,6 +71,10 @@ func (m *Machine) declareInputs(steps []passes.Step) error {
 			if err := m.program.lend(s.Value.Name, s.Held); err != nil {
 				return err
 			}
+			if m.held == nil {
+				m.held = map[string]*graph.Tensor{}
+			}
+			m.held[s.Value.Name] = s.Held
 		default:
 			m.states = append(m.states, machineState{s.Value.Name, m.program.own[i], s.Load, s.Store})
 		}
@@ -110,8 +115,11 @@ func (m *Machine) bind() error {
 		if err := s.load(s.tensor); err != nil {
 			return err
 		}
+		if err := m.program.lend(s.name, s.tensor); err != nil {
+			return err
+		}
 	}
-	return nil
+	return m.bindHeld()
 }
 
 // checkApart refuses two weights in one memory: the optimiser would change it twice at once.
@@ -132,6 +140,7 @@ func (m *Machine) checkApart() error {
 
 // set hands the program the value: one that the optimiser changes is changed where it stands.
 func (in *machineInput) set(p *Program) error {
+	in.synced = false
 	if in.steps {
 		return p.lend(in.name, in.tensor)
 	}
@@ -139,9 +148,12 @@ func (in *machineInput) set(p *Program) error {
 }
 
 // giveBack stores a weight that the optimiser has changed in a copy.
-func (in *machineInput) giveBack() error {
+func (in *machineInput) giveBack(p *Program) error {
 	if !in.steps || in.shared != nil {
 		return nil
+	}
+	if err := p.sync(in.name); err != nil {
+		return err
 	}
 	return fgorgonia.Store(in.node.Value(), in.tensor)
 }
@@ -155,8 +167,8 @@ func (in *machineInput) bind(p *Program) error {
 	}
 	if d, ok := v.(*tensor.Dense); ok {
 		if in.shares(d) {
-			if in.frozen {
-				return nil
+			if in.frozen || in.steps && !in.synced {
+				return nil // the program has what counts
 			}
 			return in.set(p)
 		}

@@ -15,8 +15,10 @@ import (
 // WithOptimizer makes the update of the parameters part of every run: clipping, loss scale and the optimiser's step are
 // compiled with the forward and backward pass, and parameters that are treated alike are updated in one launch.
 //
-// On a [Machine] these are the nodes that gorgonia.Grad was asked for. A run changes their values in place, in the
-// memory of the nodes themselves, so Node.Value is always current and may be set between runs. Their gradients are
+// On a [Machine] these are the nodes that gorgonia.Grad was asked for. On the CPU a run changes their values in place, in
+// the memory of the nodes themselves, so Node.Value is always current and may be set between runs. On a device they stay
+// on the device: Node.Value is current after [Machine.Sync], and after what syncs by itself, and may be changed in place
+// from then until the next run; a new value, as gorgonia.Let gives, is taken up at any time. Their gradients are
 // handed out only where gorgonia.BindDualValues, a Read or a watch asks for them. With [Compile] they are all parameters
 // that the graph's one output of a single number, the cost, depends on; give their first values with [Program.Set] and
 // read them with [Program.State].
@@ -51,6 +53,7 @@ type StepStats struct {
 type stepper struct {
 	optimizer                         *optim.Optimizer
 	rate, steps, skipped, scale, norm *graph.Tensor
+	counters                          []int // the buffers of steps, skipped and scale, which every run brings back
 }
 
 // startStepper finds the sources that the optimiser added, and gives them their first values.
@@ -74,6 +77,11 @@ func (p *Program) startStepper() (err error) {
 			return err
 		}
 		s.scale.SetFloat(0, first)
+	}
+	for _, name := range []string{optim.StepState, optim.SkippedState, optim.ScaleState} {
+		if i, ok := p.named[name]; ok {
+			s.counters = append(s.counters, i)
+		}
 	}
 	p.stepper = s
 	return nil
@@ -228,10 +236,10 @@ func (m *Machine) StepStats() StepStats {
 
 // State copies all that the machine keeps between runs besides the values of nodes, by name: an optimiser's moments and
 // counters, running statistics, the counter of random draws. With the weights, and the same program, inputs and options,
-// it is all that training needs to go on to the same bits.
+// it is all that training needs to go on to the same bits. It syncs, as [Machine.Sync] does.
 func (m *Machine) State() (map[string]*graph.Tensor, error) {
-	if m.err != nil {
-		return nil, m.err
+	if err := m.Sync(); err != nil {
+		return nil, err
 	}
 	all := map[string]*graph.Tensor{}
 	for _, name := range m.program.States() {

@@ -10,6 +10,7 @@ import (
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
 	kernels "fusec/kernels/cuda"
+	"fusec/lowering"
 	"fusec/passes"
 )
 
@@ -24,6 +25,9 @@ type config struct {
 	frozen  bool
 	disable map[string]bool
 	budget  int64 // bytes for temporary values; 0 is no limit
+
+	precision Precision
+	on        lowering.Device // in place of the target; tests put one of their own here
 
 	optimizer      *optim.Optimizer
 	watchNonFinite bool

@@ -21,9 +21,15 @@ func Targets() []string { return []string{"cpu", "cuda"} }
 
 // device makes the target that the configuration names: to run programs, or only to plan them.
 func (c *config) device(run bool) (lowering.Device, error) {
+	if c.on != nil {
+		return c.on, nil
+	}
 	name, number, numbered := strings.Cut(c.target, ":")
 	switch {
 	case name == "cpu" && !numbered:
+		if c.precision != F32 {
+			return nil, fmt.Errorf("target %q computes in f32; precision %v wants target cuda", c.target, c.precision)
+		}
 		return c.cpuDevice(), nil
 	case name == "cuda":
 		index := 0
@@ -53,7 +59,7 @@ func (c *config) cpuDevice() *cpu.Device {
 }
 
 func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
-	var opts []cuda.Option
+	opts := []cuda.Option{cuda.Precision(kernelPrecisions[c.precision])}
 	if c.frozen {
 		opts = append(opts, cuda.Frozen())
 	}

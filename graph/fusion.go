@@ -29,9 +29,12 @@ import "slices"
 //     their sums over all other axes: a Reduce of Sum, of a value of full shape, to the last axis of the product or to
 //     the axes of the rows. Nothing in the body but store views reads it. See [Fusion.ColumnSum].
 //   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are its
-//     own. Outputs are its results, through store views.
-//   - AnchorMoE: one MoE or MoEGrad, whose operands are load views. Outputs are its results, through store views: the
-//     first always, others where they are read.
+//     own. Outputs are its results, through store views, each cast to 16 bits first where it is kept so.
+//   - AnchorMoE: one MoE or MoEGrad, whose operands are load views. Outputs are its results, as for an attention: the first
+//     always, others where they are read.
+//
+// A Cast counts as elementwise, and stands where elementwise work does: an operand of 16 bits is cast after its load views,
+// and what is kept in 16 bits before its store views. Operands of contractions have their types as they come.
 //
 // Dropout counts as elementwise where it has the shape of the work around it; its seed is an input or a constant.
 

@@ -68,10 +68,36 @@ func (d DType) From16(bits uint16) float32 {
 	return F16ToFloat32(bits)
 }
 
+// Epsilon is how far rounding to a 16-bit type may take a number, relative to it: half a unit of the last place. It is 0
+// for other types.
+func (d DType) Epsilon() float64 {
+	if !d.Is16() {
+		return 0
+	}
+	return math.Ldexp(1, -1-halfFormats[d].fraction)
+}
+
 // Round is v rounded to a 16-bit type, and v itself for other types.
 func (d DType) Round(v float64) float64 {
 	if !d.Is16() {
 		return v
 	}
 	return float64(d.From16(d.Bits16(v)))
+}
+
+// Contracts reports whether operand i of op meets another one in products, so that it may have 16 bits.
+func Contracts(op Op, i int) bool {
+	switch op := op.(type) {
+	case MatMul, Conv2D:
+		return true
+	case Attention:
+		return i < attentionOptional
+	case AttentionGrad:
+		return i < attentionOptional || i == op.OutArg() || i == op.DOutArg()
+	case MoE:
+		return op.contracts(i)
+	case MoEGrad:
+		return i == op.MoE().Operands() || op.MoE().contracts(i)
+	}
+	return false
 }

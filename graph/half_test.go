@@ -116,6 +116,7 @@ filter = input : bf16[3,2,3,3]
 		{"reduce[fn=sum axes=[0]] h", "! sum of bf16: only casts"},
 		{"softmax[axis=0] h", "! wants f32 or f64, not bf16"},
 		{"dropout[p=0.5] h i", "! wants f32 or f64, not bf16"},
+		{"all_reduce[fn=sum] h", "! sum of bf16: only casts"},
 		{"squared_norm h", "! operand 0 is bf16 and not a float"},
 	} {
 		g, err := graph.Parse("m.graph", []byte(head+"y = "+c.expr+"\n}"), nil)

@@ -57,6 +57,11 @@ func TestTypeRules(t *testing.T) {
 		{"select b m v", "! shapes [2,3] and [3] differ"},
 		{"cast[to=i32] m", "i32[2,3]"},
 		{"cast[to=f8] m", "! unknown element type"},
+		{"all_reduce[fn=mean] m", "f32[2,3]"},
+		{"all_reduce[fn=max] ints", "i32[2,3]"},
+		{"all_reduce[fn=mean] ints", "! mean of i32"},
+		{"all_reduce[fn=sum] b", "! sum of bool"},
+		{"all_reduce[fn=prod] m", "! prod is nothing that a group computes: want sum, mean, max or min"},
 
 		{"matmul m n", "f32[2,5]"},
 		{"matmul[trans_a=true trans_b=true] n m", "f32[5,2]"},

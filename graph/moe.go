@@ -100,8 +100,8 @@ func (m MoE) Operands() int {
 	return moeFirst + n
 }
 
-// Contracts reports whether operand i meets another in a product, so that it may have 16 bits: x, w1, w3 or w2.
-func (m MoE) Contracts(i int) bool {
+// contracts reports whether operand i is x, w1, w3 or w2; see [Contracts].
+func (m MoE) contracts(i int) bool {
 	if i < moeFirst {
 		return i == moeX
 	}

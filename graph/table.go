@@ -56,6 +56,9 @@ var opTable = []OpInfo{
 	{Name: "copy", Doc: "a contiguous copy", Operands: "x", Proto: Copy{}, Class: ClassMove,
 		MinArgs: 1, MaxArgs: 1, Infer: inferSame, FLOPs: free, Grad: gradCopy},
 
+	{Name: "all_reduce", Doc: "values of all participants combined; of one, the operand", Operands: "x", Proto: AllReduce{},
+		Class: ClassMove, MinArgs: 1, MaxArgs: 1, Infer: inferAllReduce, FLOPs: free, Grad: gradAllReduce},
+
 	{Name: "gather", Doc: "slices of x picked by indices", Operands: "x, indices", Proto: Gather{}, Class: ClassIndex,
 		MinArgs: 2, MaxArgs: 2, Infer: inferGather, FLOPs: free, Grad: gradGather},
 	{Name: "scatter_add", Doc: "updates added where indices say", Operands: "indices, updates", Proto: ScatterAdd{}, Class: ClassIndex,

@@ -54,7 +54,9 @@ func (a *attention) enter(n, reader *graph.Node, what string) error {
 	if len(a.uses.Readers[n]) > 1 {
 		return a.stop(n, "the %s, %s, are read twice by %s", what, pattern.Describe(n), named(reader))
 	}
-	if !n.Type.DType.IsFloat() || !holds(n.Type.DType, a.dtype) {
+	d := n.Type.DType
+	rounded := d.Is16() && d == a.second.Args[a.side].Type.DType // as an attention in 16 bits does
+	if !rounded && (!d.IsFloat() || !holds(d, a.dtype)) {
 		return a.stop(n, "the %s are %v, which is narrower than the %v of the products", what, n.Type.DType, a.dtype)
 	}
 	a.covered = append(slices.Clip(a.covered), n)
@@ -233,6 +235,9 @@ func constantFactor(f graph.BinaryFn, y *graph.Node) (float64, bool) {
 func (a *attention) products(n *graph.Node, turned bool) error {
 	if n.Type.DType != a.dtype {
 		return a.stop(n, "the product of queries and keys is %v, that with the values %v", n.Type.DType, a.dtype)
+	}
+	if q, v := n.Args[0].Type.DType, a.second.Args[a.side].Type.DType; q != v {
+		return a.stop(n, "the queries and keys are %v, the values and the probabilities %v", q, v)
 	}
 	if n.Type.Shape.Elems() == 0 || a.second.Type.Shape.Elems() == 0 || n.Args[0].Type.Shape.Elems() == 0 {
 		return a.stop(n, "there is nothing to compute: its operands are %v and %v", n.Args[0].Type, n.Args[1].Type)

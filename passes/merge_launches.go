@@ -14,7 +14,8 @@ import (
 //
 // Their bodies are the same but for shapes, and become the segments of one body. Only fusions are merged whose results
 // nothing reads within the graph, such as an optimiser's updates: they depend on each other in no way, and nothing waits
-// for one of them while the others are computed.
+// for one of them while the others are computed. So are those that round parameters to 16 bits, which depend on nothing:
+// the rounded parameters are all there before the first of them is read.
 func mergeLaunches(c *Context) error {
 	g := c.Graph
 	users, escapes := g.Users(), g.Escapes()
@@ -22,10 +23,17 @@ func mergeLaunches(c *Context) error {
 	var order []string
 	for _, n := range g.Nodes {
 		f, ok := n.Op.(graph.Fusion)
-		if !ok || f.Anchor != graph.AnchorNone || !isLast(n, users, escapes) {
+		if !ok || f.Anchor != graph.AnchorNone {
 			continue
 		}
 		s := signature(f)
+		switch {
+		case isLast(n, users, escapes):
+		case roundsParams(n, f):
+			s = "first: " + s
+		default:
+			continue
+		}
 		if groups[s] == nil {
 			order = append(order, s)
 		}
@@ -51,6 +59,23 @@ func isLast(n *graph.Node, users map[*graph.Node][]*graph.Node, escapes map[*gra
 		}
 	}
 	return escapes[n] || len(users[n]) > 0
+}
+
+// roundsParams reports whether a fusion does nothing but cast parameters to 16 bits.
+func roundsParams(n *graph.Node, f graph.Fusion) bool {
+	for _, a := range n.Args {
+		if _, ok := a.Op.(graph.Param); !ok {
+			return false
+		}
+	}
+	for _, m := range f.Body.Nodes {
+		_, input := m.Op.(graph.Input)
+		op, cast := m.Op.(graph.Cast)
+		if !input && !(cast && op.To.Is16()) {
+			return false
+		}
+	}
+	return true
 }
 
 // signature tells what a body computes of each element: its operations in order, with what they read. Shapes, and the
@@ -139,7 +164,9 @@ func mergeGroup(c *Context, group []*graph.Node, users map[*graph.Node][]*graph.
 	for i, n := range group {
 		replace(n, first[i])
 		for _, r := range users[n] {
-			replace(r, first[i]+r.Op.(graph.Result).Index)
+			if further, ok := r.Op.(graph.Result); ok {
+				replace(r, first[i]+further.Index)
+			}
 		}
 	}
 	c.Match("merge-launches", merged.Kind.String(), one, group...)

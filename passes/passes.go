@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"cmp"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -38,8 +39,12 @@ type Config struct {
 	Steps     []Step
 	Disable   map[string]bool // passes to leave out
 	Stop      string          // the last pass to run; empty for all
+	// Precision is what contractions may be rounded to.
+	Precision Precision
 	// Budget is the number of bytes that temporary values may take; see [recompute]. 0 is no limit.
 	Budget int64
+
+	leastHalf int // for tests; 0 is [leastHalf]
 }
 
 func (cfg Config) check() error {
@@ -49,6 +54,9 @@ func (cfg Config) check() error {
 	}
 	if cfg.Budget < 0 {
 		return fmt.Errorf("a memory budget of %d bytes", cfg.Budget)
+	}
+	if int(cfg.Precision) >= len(precisions) {
+		return fmt.Errorf("%v is not known", cfg.Precision)
 	}
 	if !names[cfg.Stop] {
 		return fmt.Errorf("no pass %q to stop after", cfg.Stop)
@@ -66,7 +74,9 @@ type Context struct {
 	Graph  *graph.Graph
 	Target Target
 
-	budget    int64      // bytes for temporary values, or 0
+	budget    int64 // bytes for temporary values, or 0
+	precision Precision
+	leastHalf int        // elements of values that are worth rounding
 	gradients []Gradient // in terms of Graph's nodes as they were before the first pass
 	optimizer *optim.Optimizer
 	steps     []Step
@@ -131,7 +141,9 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		}
 	}
 	work, to := g.Clone()
-	c := &Context{Graph: work, Target: cfg.Target, budget: cfg.Budget}
+	c := &Context{Graph: work, Target: cfg.Target, budget: cfg.Budget, precision: cfg.Precision,
+		leastHalf: cmp.Or(cfg.leastHalf, leastHalf)}
+	tr.Precision = cfg.Precision.String()
 	for _, r := range cfg.Gradients {
 		r, err := r.in(to)
 		if err != nil {

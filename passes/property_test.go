@@ -51,8 +51,11 @@ func sameValue(want, got ref.Value) error {
 		}
 	}
 	eps := 1e-5
-	if want.Type.DType == graph.F64 {
+	switch want.Type.DType {
+	case graph.F64:
 		eps = 1e-6 // constants written to six digits
+	case graph.BF16, graph.F16:
+		eps = want.Type.DType.Epsilon()
 	}
 	for i, w := range want.F {
 		v := got.F[i]

@@ -52,12 +52,23 @@ var table = append(append([]Pass(nil), rewriting...), lowering...)
 
 // lowering lists the passes that group nodes and prepare them for a target.
 var lowering = []Pass{
+	{Name: "precision", Doc: "operands of contractions rounded to 16 bits, where the caller chose so", Run: precision, After: []After{
+		{"differentiate", "gradients are taken of the graph in f32, and their contractions are rounded as well"},
+		{"optimise-step", "parameters and what an optimiser keeps stay in f32"},
+		{"simplify-again", "it casts a value once that equal nodes stand for, and knows a cast of a constant from a cast of a value"},
+	}},
 	{Name: "fuse-regions", Doc: "elementwise work moved into the launch that produces or reads it", Run: fuseRegions, After: []After{
 		{"raise", "an operation written out by hand would be fused as its parts"},
 		{"simplify-again", "regions are grown over views and constants in normal form"},
+		{"precision", "a cast joins the launch that makes the value"},
+	}},
+	{Name: "narrow", Doc: "what contractions hand to later launches kept in 16 bits, where the caller chose so", Run: narrow, After: []After{
+		{"precision", "it shares the casts that contractions read"},
+		{"fuse-regions", "which values are kept between launches is known when launches are formed"},
 	}},
 	{Name: "merge-launches", Doc: "elementwise launches at the end that do the same to different values become one", Run: mergeLaunches, After: []After{
 		{"fuse-regions", "it merges the launches that fuse-regions makes"},
+		{"narrow", "launches that do the same to values of one type are alike"},
 	}},
 	{Name: "place", Doc: "views as strides where they can be, copies where they cannot", Run: place, After: []After{
 		{"fuse-regions", "a view inside a region needs no copy"},

@@ -16,6 +16,7 @@ type benchReport struct {
 	Schema    string         `json:"schema"` // fusec.bench/1
 	Model     string         `json:"model"`
 	Target    string         `json:"target"`
+	Precision string         `json:"precision"`
 	Threads   int            `json:"threads"`
 	Rounds    int            `json:"rounds"`
 	Machine   machine        `json:"machine"`
@@ -73,7 +74,7 @@ func (b *bencher) model(e *env, path string) ([]entry, error) {
 		return nil, err
 	}
 	defer p.Close()
-	rep := &benchReport{Schema: "fusec.bench/1", Model: modelName(path), Target: b.compile.target, Threads: b.compile.threads, Rounds: b.rounds,
+	rep := &benchReport{Schema: "fusec.bench/1", Model: modelName(path), Target: b.compile.target, Precision: b.compile.precision.String(), Threads: b.compile.threads, Rounds: b.rounds,
 		Machine: thisMachine(), CompileNS: p.CompileTime().Nanoseconds()}
 	field := []contestant{{"fusec", p.Exec}}
 	if !b.alone {
@@ -204,7 +205,7 @@ const disagreement = 1e-3
 // text prints the report for people.
 func (rep *benchReport) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s, %s (%s); compiled in %s\n\n", rep.Model, rep.Target, plural(rep.Threads, "thread", "threads"), rep.Machine,
+	fmt.Fprintf(&b, "%s on %s, %s (%s); compiled in %s\n\n", rep.Model, on(rep.Target, rep.Precision), plural(rep.Threads, "thread", "threads"), rep.Machine,
 		humanTime(time.Duration(rep.CompileNS)))
 	t := newTable("", ">median", ">best", ">± rounds", ">runs", ">memory held", ">allocated per run")
 	for _, r := range rep.Results {

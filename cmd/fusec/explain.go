@@ -76,6 +76,8 @@ type explainReport struct {
 	Host     []hostReport    `json:"host"`
 	Misses   []missReport    `json:"misses"`
 	Notes    []noteReport    `json:"notes"`
+
+	Precision string `json:"precision"`
 }
 
 // work is what a program does.
@@ -138,7 +140,7 @@ type noteReport struct {
 
 // explain gathers the report.
 func explain(name string, tr *trace.Trace, program *lowering.Program) *explainReport {
-	rep := &explainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Before: unfused(tr.Stages[0].Graph),
+	rep := &explainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: unfused(tr.Stages[0].Graph),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
 		Budget: explainBudget(tr),
 		Kinds:  []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}}
@@ -204,7 +206,7 @@ func hosted(tr *trace.Trace, l lowering.Launch) (hostReport, bool) {
 // text prints the report for people.
 func (rep *explainReport) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s for %s: %s where one for each operation would be %d\n\n", rep.Model, rep.Target,
+	fmt.Fprintf(&b, "%s for %s: %s where one for each operation would be %d\n\n", rep.Model, on(rep.Target, rep.Precision),
 		plural(rep.After.Launches, "launch", "launches"), rep.Before.Launches)
 	t := newTable("", ">unfused", ">fused", ">saved")
 	t.row("launches", fmt.Sprint(rep.Before.Launches), fmt.Sprint(rep.After.Launches), saved(int64(rep.Before.Launches), int64(rep.After.Launches)))

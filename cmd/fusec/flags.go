@@ -135,6 +135,32 @@ func parseSeconds(s string) (float64, error) {
 	return v, nil
 }
 
+// target declares the flag that names a target.
+func (f *flagSet) target(p *string) {
+	all := fusec.Targets()
+	help := fmt.Sprintf("compile for the `TARGET` %s (default %s); cuda:1 is the second GPU", strings.Join(all, ", "), all[0])
+	f.Func("target", help, func(s string) error {
+		name, _, _ := strings.Cut(s, ":")
+		if !slices.Contains(all, name) {
+			return fmt.Errorf("want one of %s%s", strings.Join(all, ", "), suggest(s, all))
+		}
+		*p = s
+		return nil
+	})
+}
+
+// precision declares the flag that names a precision.
+func (f *flagSet) precision(p *fusec.Precision) {
+	f.Func("precision", "let contractions round to `NAME`: f32, tf32, bf16 or f16 (default f32)", func(s string) error {
+		v, err := fusec.ParsePrecision(s)
+		if err != nil {
+			return errors.New("want f32, tf32, bf16 or f16")
+		}
+		*p = v
+		return nil
+	})
+}
+
 // names declares a flag that may be repeated and takes names separated by commas.
 func (f *flagSet) names(p *[]string, name string, known func() []string, help string) {
 	f.Func(name, help, func(s string) error {

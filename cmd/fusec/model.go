@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"fusec"
@@ -57,22 +56,17 @@ type compileFlags struct {
 	disable []string
 	budget  int64 // bytes, or 0
 	arch    string
-	ahead   *fusec.Ahead // that the model came with, or nil
+
+	precision fusec.Precision
+	ahead     *fusec.Ahead // that the model came with, or nil
 }
 
 func (c *compileFlags) declare(f *flagSet) {
 	c.target = fusec.Targets()[0]
-	f.Func("target", fmt.Sprintf("compile for the `TARGET` %s (default %s); cuda:1 is the second GPU", strings.Join(fusec.Targets(), ", "), c.target),
-		func(s string) error {
-			name, _, _ := strings.Cut(s, ":")
-			if !slices.Contains(fusec.Targets(), name) {
-				return fmt.Errorf("want one of %s%s", strings.Join(fusec.Targets(), ", "), suggest(s, fusec.Targets()))
-			}
-			c.target = s
-			return nil
-		})
+	f.target(&c.target)
 	c.arch = "sm_90a"
 	f.StringVar(&c.arch, "arch", c.arch, "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)")
+	f.precision(&c.precision)
 	f.cores(&c.threads, "threads", "run on `N` cores (default: all)")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
 	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB", func(s string) (err error) {
@@ -82,9 +76,17 @@ func (c *compileFlags) declare(f *flagSet) {
 	f.names(&c.disable, "disable", fusec.Passes, "leave out the pass `NAME`; may be repeated")
 }
 
+// on says for reports where, and in what precision if not in f32, a program runs.
+func on(target, precision string) string {
+	if precision == "" || precision == fusec.F32.String() {
+		return target
+	}
+	return target + " in " + precision
+}
+
 // options are those for the root package.
 func (c *compileFlags) options() []fusec.Option {
-	opts := []fusec.Option{fusec.WithTarget(c.target), fusec.WithArch(c.arch)}
+	opts := []fusec.Option{fusec.WithTarget(c.target), fusec.WithArch(c.arch), fusec.WithPrecision(c.precision)}
 	if c.ahead != nil {
 		opts = append(opts, fusec.WithAhead(c.ahead))
 	}

@@ -62,6 +62,7 @@ type runReport struct {
 	Schema      string      `json:"schema"` // fusec.run/1
 	Model       string      `json:"model"`
 	Target      string      `json:"target"`
+	Precision   string      `json:"precision"`
 	Seed        uint64      `json:"seed"`
 	Launches    int         `json:"launches"`
 	CompileNS   int64       `json:"compile_ns"`
@@ -114,7 +115,7 @@ func (r *runner) run(e *env, args []string) error {
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
 	}
-	rep := &runReport{Schema: "fusec.run/1", Model: modelName(path), Target: r.compile.target, Seed: r.values.seed, Launches: len(p.Fusions()),
+	rep := &runReport{Schema: "fusec.run/1", Model: modelName(path), Target: r.compile.target, Precision: r.compile.precision.String(), Seed: r.values.seed, Launches: len(p.Fusions()),
 		CompileNS: p.CompileTime().Nanoseconds(), RunNS: took.Nanoseconds(), MemoryBytes: p.Bytes(), Sources: r.sources(g, vals), Outputs: []runOutput{}}
 	var files []output
 	for _, o := range g.Outputs {
@@ -220,7 +221,7 @@ func fileName(output string) string {
 // text prints the report for people; dir is where the outputs went.
 func (rep *runReport) text(dir string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s: %s in %s, compiled in %s, memory %s\n", rep.Model, rep.Target, plural(rep.Launches, "launch", "launches"),
+	fmt.Fprintf(&b, "%s on %s: %s in %s, compiled in %s, memory %s\n", rep.Model, on(rep.Target, rep.Precision), plural(rep.Launches, "launch", "launches"),
 		humanTime(time.Duration(rep.RunNS)), humanTime(time.Duration(rep.CompileNS)), humanBytes(rep.MemoryBytes))
 	var random []string
 	for _, s := range rep.Sources {

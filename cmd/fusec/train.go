@@ -57,6 +57,8 @@ comes to the same bits as one that never stopped; where there is none yet, it be
 		})
 		t.seeded = f.seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")
 		f.cores(&t.set.Workers, "workers", "run on `N` cores (default: all)")
+		f.target(&t.set.Target)
+		f.precision(&t.set.Precision)
 		f.StringVar(&t.metrics, "metrics", "", "write a line of JSON for each step to `FILE`")
 		f.StringVar(&t.curve, "curve", "", "draw the loss and the scores into `FILE`.svg or .png")
 		f.StringVar(&t.checkpoint, "checkpoint", "", "save checkpoints in the folder `DIR`")
@@ -226,9 +228,16 @@ func (t *trainer) settle(e *env) (*checkpoint.Found, error) {
 	if !*t.seeded {
 		t.set.Seed = defaults.Seed
 	}
-	if defaults.Workers = given.Workers; from != nil && t.set != defaults {
-		return nil, fmt.Errorf("%s was made with --steps %d --batch %d --lr %v --seed %d: leave these flags out", from.Path,
-			defaults.Steps, defaults.Batch, defaults.Rate, defaults.Seed)
+	if t.set.Precision == fusec.F32 {
+		t.set.Precision = defaults.Precision
+	}
+	defaults.Workers, defaults.Target = given.Workers, given.Target
+	if from != nil && t.set != defaults {
+		flags := fmt.Sprintf("--steps %d --batch %d --lr %v --seed %d", defaults.Steps, defaults.Batch, defaults.Rate, defaults.Seed)
+		if p := defaults.Precision; p != fusec.F32 {
+			flags += fmt.Sprintf(" --precision %v", p)
+		}
+		return nil, fmt.Errorf("%s was made with %s: leave these flags out", from.Path, flags)
 	}
 	return from, nil
 }

@@ -32,7 +32,13 @@ func (r *Run) Loop(ctx context.Context, p Plan) error {
 			return err
 		}
 		last := r.step == r.settings.Steps
-		if r.task.Evaluate != nil && (last || p.Evaluate > 0 && r.step%p.Evaluate == 0) {
+		evaluates := r.task.Evaluate != nil && (last || p.Evaluate > 0 && r.step%p.Evaluate == 0)
+		if last || evaluates {
+			if err := r.vm.Sync(); err != nil {
+				return err
+			}
+		}
+		if evaluates {
 			if record.Scores, err = r.task.Evaluate(); err != nil {
 				return err
 			}

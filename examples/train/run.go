@@ -47,7 +47,10 @@ func Start(t *Task, s Settings) (*Run, error) {
 	if _, err := gorgonia.Grad(t.Model.Cost, t.Model.Learnables...); err != nil {
 		return nil, err
 	}
-	opts := []gorgonia.VMOpt{fusec.WithOptimizer(t.Optimizer), fusec.WithSeed(int64(s.Seed))}
+	opts := []gorgonia.VMOpt{fusec.WithOptimizer(t.Optimizer), fusec.WithSeed(int64(s.Seed)), fusec.WithPrecision(s.Precision)}
+	if s.Target != "" {
+		opts = append(opts, fusec.WithTarget(s.Target))
+	}
 	if s.Workers > 0 {
 		opts = append(opts, fusec.WithWorkers(s.Workers))
 	}
@@ -106,6 +109,9 @@ func (r *Run) Close() error { return r.vm.Close() }
 func (r *Run) Checkpoint(name string) (*checkpoint.State, error) {
 	s := &checkpoint.State{Params: map[string]*graph.Tensor{}, Step: int64(r.step), Position: int64(r.step),
 		Seed: r.settings.Seed, Meta: r.settings.meta(name)}
+	if err := r.vm.Sync(); err != nil {
+		return nil, err
+	}
 	for _, n := range r.task.Model.Learnables {
 		t, err := fgorgonia.ToTensor(n.Value())
 		if err != nil {
@@ -145,18 +151,24 @@ const (
 	metaSteps = "steps"
 	metaBatch = "batch"
 	metaRate  = "lr"
+
+	metaPrecision = "precision" // absent in f32
 )
 
 // meta are the settings that decide the result, as a checkpoint has them beside the seed.
 func (s Settings) meta(name string) map[string]string {
-	return map[string]string{
+	m := map[string]string{
 		metaName: name, metaSteps: strconv.Itoa(s.Steps), metaBatch: strconv.Itoa(s.Batch),
 		metaRate: strconv.FormatFloat(s.Rate, 'g', -1, 64),
 	}
+	if s.Precision != fusec.F32 {
+		m[metaPrecision] = s.Precision.String()
+	}
+	return m
 }
 
-// SettingsOf reads from a checkpoint what task and settings it was made with. The number of workers is not among them:
-// it changes no bit.
+// SettingsOf reads from a checkpoint what task and settings it was made with. The number of workers, which changes no bit,
+// and the target are not among them.
 func SettingsOf(c *checkpoint.State) (name string, s Settings, err error) {
 	number := func(key string) int {
 		n, e := strconv.Atoi(c.Meta[key])
@@ -166,6 +178,11 @@ func SettingsOf(c *checkpoint.State) (name string, s Settings, err error) {
 	s = Settings{Steps: number(metaSteps), Batch: number(metaBatch), Seed: c.Seed}
 	rate, e := strconv.ParseFloat(c.Meta[metaRate], 64)
 	s.Rate = rate
+	if p, ok := c.Meta[metaPrecision]; ok {
+		var e error
+		s.Precision, e = fusec.ParsePrecision(p)
+		err = errors.Join(err, e)
+	}
 	if err = errors.Join(err, e); err != nil {
 		return "", s, fmt.Errorf("it is no checkpoint of a training run like this: its notes are %v: %w",
 			slices.Sorted(maps.Keys(c.Meta)), err)

@@ -8,16 +8,20 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
+	"fusec"
 	"fusec/graph/optim"
 )
 
-// Settings are what a user chooses for a run. All but Workers decide the result, bit for bit.
+// Settings are what a user chooses for a run. All but Workers and Target decide the result, bit for bit.
 type Settings struct {
 	Steps   int
 	Batch   int     // samples of a step
 	Rate    float64 // the learning rate's maximum
 	Seed    uint64  // of the first weights, the batches and dropout
 	Workers int     // cores; 0 for all
+	Target  string  // that fusec compiles for; empty for the CPU
+	// Precision is what contractions may be rounded to.
+	Precision fusec.Precision
 }
 
 // Check reports settings that make no sense.

@@ -14,6 +14,7 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
+	"fusec"
 	"fusec/examples/train"
 	"fusec/graph/checkpoint"
 	"fusec/graph/nn"
@@ -342,5 +343,26 @@ func TestEachFails(t *testing.T) {
 	err := r.Loop(context.Background(), train.Plan{Each: func(train.Record) error { return want }})
 	if !errors.Is(err, want) || r.Step() != 1 {
 		t.Errorf("error %v after step %d", err, r.Step())
+	}
+}
+
+// TestPrecisionOfSettings is kept with a checkpoint, and refused where it is none.
+func TestPrecisionOfSettings(t *testing.T) {
+	meta := map[string]string{"example": "tiny", "steps": "3", "batch": "2", "lr": "0.1", "precision": "bf16"}
+	_, s, err := train.SettingsOf(&checkpoint.State{Meta: meta})
+	if err != nil || s.Precision != fusec.BF16 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	meta["precision"] = "f8"
+	if _, _, err := train.SettingsOf(&checkpoint.State{Meta: meta}); err == nil || !strings.Contains(err.Error(), `precision "f8" is not known`) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := train.Start(task(t), train.Settings{Steps: 1, Batch: 1, Rate: 1, Precision: fusec.BF16}); err == nil ||
+		!strings.Contains(err.Error(), "precision bf16 wants target cuda") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := train.Start(task(t), train.Settings{Steps: 1, Batch: 1, Rate: 1, Target: "none"}); err == nil ||
+		!strings.Contains(err.Error(), `target "none" is not known`) {
+		t.Errorf("error %v", err)
 	}
 }

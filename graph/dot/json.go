@@ -17,10 +17,11 @@ const Schema = "fusec.trace/1"
 // in attributes are the strings "inf", "-inf" and "nan".
 type (
 	jsonTrace struct {
-		Schema  string       `json:"schema"`
-		Target  string       `json:"target"`
-		Stages  []jsonStage  `json:"stages"`
-		Program *jsonProgram `json:"program,omitempty"`
+		Schema    string       `json:"schema"`
+		Target    string       `json:"target"`
+		Precision string       `json:"precision,omitempty"`
+		Stages    []jsonStage  `json:"stages"`
+		Program   *jsonProgram `json:"program,omitempty"`
 	}
 	jsonStage struct {
 		Name     string      `json:"name"`
@@ -110,7 +111,7 @@ type (
 
 // writeJSON prints stages from ≤ i < to, and the program with the last stage.
 func writeJSON(w io.Writer, tr *trace.Trace, from, to int, opts Options) error {
-	t := jsonTrace{Schema: Schema, Target: tr.Target, Stages: []jsonStage{}}
+	t := jsonTrace{Schema: Schema, Target: tr.Target, Precision: tr.Precision, Stages: []jsonStage{}}
 	for i := from; i < to; i++ {
 		t.Stages = append(t.Stages, stageJSON(tr, i, opts))
 	}

@@ -48,6 +48,9 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, opts Options) {
 	if tr.Target != "" {
 		fmt.Fprintf(b, " for %s", clean(tr.Target))
 	}
+	if tr.Precision != "" && tr.Precision != "f32" {
+		fmt.Fprintf(b, " in %s", clean(tr.Precision))
+	}
 	fmt.Fprintf(b, ": %s, %s, %s, %s of traffic\n\n", plural(sum.nodes, "node"), plural(sum.launches, "launch"),
 		humanFLOPs(sum.flops), humanBytes(sum.bytes))
 	t := table{head: []string{"id", "name", "op", "operands", "type", "origin"}}

@@ -42,6 +42,9 @@ func Export(g *graph.Graph, weights map[string]*graph.Tensor) (*Exported, error)
 		bare:    map[*gorg.Node]bool{},
 	}
 	for _, n := range flat.Nodes {
+		if n.Type.DType.Is16() {
+			return nil, fmt.Errorf("exporting %s: Gorgonia has no %v", n.Where(), n.Type.DType)
+		}
 		if e.nodes[n], err = e.export(n); err != nil {
 			return nil, fmt.Errorf("exporting %s: %w", n.Where(), err)
 		}

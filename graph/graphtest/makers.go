@@ -22,7 +22,10 @@ func init() {
 		"reshape": makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
 		"slice": makeSlice, "unslice": makeUnslice, "update_slice": makeUpdateSlice, "concat": makeConcat, "pad": makePad,
 		"im2col": makeIm2Col, "col2im": makeCol2Im,
-		"copy":   func(g *generator) { g.op(graph.Copy{}, g.half(g.any())) },
+		"copy": func(g *generator) { g.op(graph.Copy{}, g.half(g.any())) },
+		"all_reduce": func(g *generator) {
+			g.op(graph.AllReduce{Fn: []graph.ReduceFn{graph.Sum, graph.Mean, graph.MaxOf, graph.MinOf}[g.r.IntN(4)]}, g.any())
+		},
 		"gather": makeGather, "scatter_add": makeScatterAdd,
 		"dropout": makeDropout, "random": makeRandom,
 		"softmax":     func(g *generator) { x := g.ofRank(1, 5); g.op(graph.Softmax{Axis: g.axis(x)}, x) },

@@ -11,9 +11,10 @@ import (
 
 // Trace is one compilation, stage by stage.
 type Trace struct {
-	Target  string // named target, such as "cpu"
-	Stages  []Stage
-	Program *Program // nil until lowered
+	Target    string // named target, such as "cpu"
+	Precision string // what contractions were allowed to round to: "f32", "tf32", "bf16" or "f16"
+	Stages    []Stage
+	Program   *Program // nil until lowered
 }
 
 // Stage is the graph after one pass and what the pass did.

@@ -161,6 +161,11 @@ func get[T float](dst []T, d graph.DType, m *Memory, at, stride int) {
 				dst[i] = 1
 			}
 		}
+	case graph.BF16, graph.F16:
+		src := m.Half[at:]
+		for i := range dst {
+			dst[i] = T(d.From16(src[i*stride]))
+		}
 	}
 }
 
@@ -208,6 +213,11 @@ func put[T float](src []T, d graph.DType, m *Memory, at, stride int) {
 		dst := m.Bool[at:]
 		for i, v := range src {
 			dst[i*stride] = v != 0
+		}
+	case graph.BF16, graph.F16: // of which the lanes hold numbers already
+		dst := m.Half[at:]
+		for i, v := range src {
+			dst[i*stride] = d.Bits16(float64(v))
 		}
 	}
 }

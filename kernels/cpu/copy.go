@@ -8,7 +8,9 @@ import (
 )
 
 // A unit is what an element is to code that only moves it: so many bytes.
-type unit interface{ uint8 | uint32 | uint64 }
+type unit interface {
+	uint8 | uint16 | uint32 | uint64
+}
 
 // unitsOf is a memory of element type d, whose elements have the size of E.
 func unitsOf[E unit](m *Memory, d graph.DType) []E {
@@ -21,6 +23,8 @@ func unitsOf[E unit](m *Memory, d graph.DType) []E {
 		return recast[E](m.I32)
 	case graph.I64:
 		return recast[E](m.I64)
+	case graph.BF16, graph.F16:
+		return recast[E](m.Half)
 	}
 	return recast[E](m.Bool)
 }

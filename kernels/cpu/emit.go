@@ -140,6 +140,10 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 		return c.binaryInt(graph.Ne, to, x, value{kind: constant})
 	case to == graph.Bool:
 		return c.binary(vec.Ne, x, value{kind: constant})
+	case to.Is16() && whole:
+		return each(func(v T) T { return T(to.Round(float64(toInt(v)))) })
+	case to.Is16():
+		return each(func(v T) T { return T(to.Round(float64(v))) })
 	case to == graph.F32 && whole:
 		return each(func(v T) T { return T(float32(toInt(v))) })
 	case whole:

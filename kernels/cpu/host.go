@@ -69,6 +69,8 @@ func tensorIn(m *Memory, o Operand) *graph.Tensor {
 		t.Data = m.I64[lo:hi:hi]
 	case graph.Bool:
 		t.Data = m.Bool[lo:hi:hi]
+	case graph.BF16, graph.F16:
+		t.Data = m.Half[lo:hi:hi]
 	}
 	return t
 }

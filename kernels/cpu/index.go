@@ -68,6 +68,8 @@ func newGather(op graph.Gather, args, results []Operand, env *Env) Kernel {
 	switch args[0].DType.Size() {
 	case 1:
 		return makeGather[uint8](op, args, results, env)
+	case 2:
+		return makeGather[uint16](op, args, results, env)
 	case 4:
 		return makeGather[uint32](op, args, results, env)
 	}

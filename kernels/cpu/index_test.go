@@ -38,6 +38,9 @@ func TestIndexing(t *testing.T) {
 					wantError(t, op, []*graph.Tensor{ix, updates}, "no sum of bool")
 					continue
 				}
+				if d.Is16() { // which the type rule does not sum
+					continue
+				}
 				checkOp(t, op, ix, updates)
 			}
 		}

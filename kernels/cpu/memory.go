@@ -17,6 +17,7 @@ type Memory struct {
 	I32  []int32
 	I64  []int64
 	Bool []bool
+	Half []uint16 // the bits of bf16 or f16
 }
 
 // MemoryOf is the memory of a tensor, shared.
@@ -32,6 +33,8 @@ func MemoryOf(t *graph.Tensor) Memory {
 		return Memory{I64: d}
 	case []bool:
 		return Memory{Bool: d}
+	case []uint16:
+		return Memory{Half: d}
 	}
 	return Memory{}
 }
@@ -39,7 +42,7 @@ func MemoryOf(t *graph.Tensor) Memory {
 // MemoryAt is n elements of type d that start at the first byte of b. b is long enough and aligned to the element.
 func MemoryAt(b []byte, d graph.DType, n int) Memory {
 	if n == 0 {
-		return Memory{F32: []float32{}, F64: []float64{}, I32: []int32{}, I64: []int64{}, Bool: []bool{}}
+		return Memory{F32: []float32{}, F64: []float64{}, I32: []int32{}, I64: []int64{}, Bool: []bool{}, Half: []uint16{}}
 	}
 	p := unsafe.Pointer(unsafe.SliceData(b[:n*d.Size()]))
 	switch d {
@@ -51,6 +54,8 @@ func MemoryAt(b []byte, d graph.DType, n int) Memory {
 		return Memory{I32: unsafe.Slice((*int32)(p), n)}
 	case graph.I64:
 		return Memory{I64: unsafe.Slice((*int64)(p), n)}
+	case graph.BF16, graph.F16:
+		return Memory{Half: unsafe.Slice((*uint16)(p), n)}
 	}
 	return Memory{Bool: unsafe.Slice((*bool)(p), n)}
 }
@@ -196,6 +201,8 @@ func checkLen(name string, i int, o Operand, m *Memory) error {
 		have = len(m.I64)
 	case graph.Bool:
 		have = len(m.Bool)
+	case graph.BF16, graph.F16:
+		have = len(m.Half)
 	}
 	if have < need {
 		return fmt.Errorf("%s %d holds %d elements of %v; its layout needs %d", name, i, have, o.DType, need)

@@ -13,7 +13,7 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 		return nil, err
 	}
 	switch op := op.(type) {
-	case graph.Copy:
+	case graph.Copy, graph.AllReduce: // a program on the CPU is a group of one
 		return newMove(results[0], env, []part{copyPart(0, args[0], results[0])}), nil
 	case graph.Slice:
 		return newSlice(op, args, results, env), nil

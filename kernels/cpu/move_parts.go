@@ -69,6 +69,8 @@ func newMover(result Operand, env *Env, parts []part, s *slide, value *graph.Ten
 	switch result.DType.Size() {
 	case 1:
 		return makeMover[uint8](result, env, parts, s, value)
+	case 2:
+		return makeMover[uint16](result, env, parts, s, value)
 	case 4:
 		return makeMover[uint32](result, env, parts, s, value)
 	}

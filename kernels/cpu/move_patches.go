@@ -77,6 +77,8 @@ func newIm2Col(op graph.Im2Col, args, results []Operand, env *Env) Kernel {
 	switch args[0].DType.Size() {
 	case 1:
 		return makeIm2Col[uint8](op, args, results, env)
+	case 2:
+		return makeIm2Col[uint16](op, args, results, env)
 	case 4:
 		return makeIm2Col[uint32](op, args, results, env)
 	}

@@ -100,6 +100,8 @@ func sameMemory(a, b *Memory, d graph.DType) bool {
 	switch d.Size() {
 	case 1:
 		return first[uint8](a, d) == first[uint8](b, d)
+	case 2:
+		return first[uint16](a, d) == first[uint16](b, d)
 	case 4:
 		return first[uint32](a, d) == first[uint32](b, d)
 	}

@@ -42,7 +42,7 @@ func composite(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Val
 	case graph.MoE:
 		out = moe(op, args, types)
 	case graph.MoEGrad: // the gradient of a decomposition, which finite differences check
-		return Decomposed(op, args)
+		return moeGrad(op, args)
 	default:
 		return nil, fmt.Errorf("%s has no reference", op.OpName())
 	}

@@ -162,7 +162,7 @@ func compute(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value
 		v = bilinear(args[0], args[1], bound, func(x, w Value) Value { return conv2D(op, x, w, t) })
 	case graph.Reduce:
 		v = reduce(op, args[0], t, bound)
-	case graph.Reshape, graph.Copy:
+	case graph.Reshape, graph.Copy, graph.AllReduce: // a run is a group of one
 		v = args[0]
 		v.Type = t
 	case graph.Transpose:

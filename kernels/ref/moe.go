@@ -1,6 +1,10 @@
 package ref
 
-import "fusec/graph"
+import (
+	"math"
+
+	"fusec/graph"
+)
 
 // moe sends each token to its experts one by one, by the definition.
 func moe(op graph.MoE, args []Value, types []graph.Type) []Value {
@@ -72,4 +76,18 @@ func (n expert) linear(x []float64, w, bias graph.MoEWeight) []float64 {
 		}
 	}
 	return y
+}
+
+// moeGrad is the gradient by the decomposition, which sends every token to every expert and multiplies by 0 what is not
+// wanted. Where that gives NaN, of an expert that is not finite for a token which it is not sent, nothing is checked.
+func moeGrad(op graph.MoEGrad, args []Value) ([]Value, error) {
+	out, err := Decomposed(op, args)
+	for _, v := range out {
+		for i, x := range v.F {
+			if math.IsNaN(x) {
+				v.Mag[i] = unsure
+			}
+		}
+	}
+	return out, err
 }

@@ -137,10 +137,8 @@ func epsilon(d graph.DType) float64 {
 	switch d {
 	case graph.F64:
 		return 1e-12
-	case graph.BF16: // half a unit of the last place, relative to the number
-		return 0x1p-8
-	case graph.F16:
-		return 0x1p-11
+	case graph.BF16, graph.F16:
+		return d.Epsilon()
 	}
 	return 1e-5
 }

@@ -53,30 +53,27 @@ func (d *Device) Name() string { return "cpu" }
 // Workers is the number of cores that programs use.
 func (d *Device) Workers() int { return d.workers }
 
-// Accepts implements lowering.Device: the CPU has a kernel for every operation, but none for elements of 16 bits.
+// Accepts implements lowering.Device: the CPU has a kernel for every operation. Of 16 bits it takes what moves, converts
+// and computes in f32 in between, but no contractions, nor launches around one.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	if graph.InfoOf(op) == nil {
 		return fmt.Errorf("the CPU does not know %s", op.OpName())
 	}
-	for _, t := range slices.Concat(args, results, bodyTypes(op)) {
+	var types []graph.Type
+	switch f, fused := op.(graph.Fusion); {
+	case fused && f.Anchor != graph.AnchorNone && f.Anchor != graph.AnchorRow:
+		for _, n := range f.Body.Nodes {
+			types = append(types, n.Type)
+		}
+	case graph.Contracts(op, 0):
+		types = slices.Concat(args, results)
+	}
+	for _, t := range types {
 		if t.DType.Is16() {
-			return fmt.Errorf("the CPU has no kernels for %v; it computes in f32 and f64", t.DType)
+			return fmt.Errorf("the CPU has no contractions with %v: it computes in f32 and f64", t.DType)
 		}
 	}
 	return nil
-}
-
-// bodyTypes are the types of the values within a fusion.
-func bodyTypes(op graph.Op) []graph.Type {
-	f, ok := op.(graph.Fusion)
-	if !ok {
-		return nil
-	}
-	types := make([]graph.Type, len(f.Body.Nodes))
-	for i, n := range f.Body.Nodes {
-		types[i] = n.Type
-	}
-	return types
 }
 
 // Compile implements lowering.Device.
@@ -282,6 +279,9 @@ func (e *executable) refresh() error {
 	return nil
 }
 
+// Sync implements lowering.Executable: updates write into the tensors themselves.
+func (e *executable) Sync(...int) error { return nil }
+
 // Watch implements lowering.Executable.
 func (e *executable) Watch(check func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error) {
 	e.watch = check
@@ -294,9 +294,6 @@ func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
 
 // Output implements lowering.Executable.
 func (e *executable) Output(buffer int) *graph.Tensor { return e.tensors[buffer] }
-
-// Sync implements lowering.Executable: updates have written to the tensors themselves.
-func (e *executable) Sync(...int) error { return nil }
 
 // Profile implements lowering.Executable.
 func (e *executable) Profile(on bool) { e.profile = on }

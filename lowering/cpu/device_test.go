@@ -161,12 +161,16 @@ func TestAccepts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, err := range map[string]error{
-		"no kernels for bf16": d.Accepts(graph.MatMul{}, half, []graph.Type{graph.TypeOf(graph.F32, 2, 2)}),
-		"no kernels for f16":  d.Accepts(graph.Fusion{Body: body}, []graph.Type{x.Type}, []graph.Type{x.Type}),
+		"no contractions with bf16": d.Accepts(graph.MatMul{}, half, []graph.Type{graph.TypeOf(graph.F32, 2, 2)}),
+		"no contractions with f16": d.Accepts(graph.Fusion{Anchor: graph.AnchorMatMul, Body: body}, []graph.Type{x.Type},
+			[]graph.Type{x.Type}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
+	}
+	if err := d.Accepts(graph.Fusion{Body: body}, []graph.Type{x.Type}, []graph.Type{x.Type}); err != nil {
+		t.Error(err)
 	}
 	if err := d.Accepts(graph.MatMul{}, nil, nil); err != nil {
 		t.Error(err)

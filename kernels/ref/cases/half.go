@@ -23,28 +23,19 @@ func Half(d graph.DType) []Case {
 
 // halve turns the operands that may have 16 bits to type d. It reports whether the operation has any.
 func (c *Case) halve(d graph.DType) bool {
-	operand := func(int) bool { return true } // of a float
+	moves := false
 	switch op := c.Op.(type) {
-	case graph.MatMul, graph.Conv2D, graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice, graph.Unslice,
+	case graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice, graph.Unslice,
 		graph.UpdateSlice, graph.Concat, graph.Pad, graph.Im2Col, graph.Copy, graph.Gather:
+		moves = true
 	case graph.Input:
 		c.Op = graph.Input{Type: op.Type.With(d)}
 		return true
-	case graph.Attention:
-		operand = func(i int) bool { return i < 3 }
-	case graph.AttentionGrad:
-		operand = func(i int) bool { return i < 3 || i == op.OutArg() || i == op.DOutArg() }
-	case graph.MoE:
-		operand = op.Contracts
-	case graph.MoEGrad:
-		operand = func(i int) bool { return i == op.MoE().Operands() || op.MoE().Contracts(i) }
-	default:
-		return false
 	}
 	args := append([]Arg(nil), c.Args...)
 	found := false
 	for i := range args {
-		if args[i].Type.DType == graph.F32 && operand(i) {
+		if args[i].Type.DType == graph.F32 && (moves || graph.Contracts(c.Op, i)) {
 			args[i].Type.DType = d
 			found = true
 		}

@@ -177,6 +177,10 @@ func (m *maker) movement() {
 	m.add("zeros", graph.Pad{Lo: graph.IntsOf(1, 0), Hi: graph.IntsOf(0, 2)}, m.real(2, 3))
 	m.add("value", graph.Pad{Lo: graph.IntsOf(0, 2, 1), Hi: graph.IntsOf(1, 0, 1), Value: -1.5}, m.real(2, 1, 3))
 	m.add("f", graph.Copy{}, m.real(3, 5))
+	for _, f := range []graph.ReduceFn{graph.Sum, graph.Mean, graph.MaxOf, graph.MinOf} {
+		m.add(f.String(), graph.AllReduce{Fn: f}, m.real(3, 5))
+	}
+	m.add("i32", graph.AllReduce{Fn: graph.Sum}, integer(graph.I32, -9, 9, 4))
 
 	patches := func(name string, ky, kx, sy, sx, dy, dx int, pad [4]int, oh, ow int, x Arg) {
 		o := graph.Im2Col{Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Dilation: graph.IntsOf(dy, dx), Pad: graph.IntsOf(pad[:]...)}

@@ -1,0 +1,39 @@
+package graph
+
+import "fmt"
+
+// AllReduce combines the values that the participants of a group, one program each, have of x, element by element, and
+// gives all of them the result, as MPI_Allreduce does. Fn is Sum, Mean, MaxOf or MinOf. A program that runs by itself is
+// a group of one, in which the result is x. No target forms larger groups yet.
+type AllReduce struct{ Fn ReduceFn }
+
+// OpName implements Op.
+func (AllReduce) OpName() string { return "all_reduce" }
+
+func inferAllReduce(op Op, args []Type) ([]Type, error) {
+	f, t := op.(AllReduce).Fn, args[0]
+	switch f {
+	case Sum, Mean, MaxOf, MinOf:
+	default:
+		return nil, fmt.Errorf("%v is nothing that a group computes: want sum, mean, max or min", f)
+	}
+	if t.DType == Bool || f == Mean && !t.DType.IsReal() {
+		return nil, fmt.Errorf("%v of %v", f, t.DType)
+	}
+	if err := wantComputed(t); err != nil {
+		return nil, fmt.Errorf("%v %w", f, err)
+	}
+	return one(t)
+}
+
+// gradAllReduce combines the gradients of all participants as the values were; a maximum or minimum shares theirs among
+// those that reach it.
+func gradAllReduce(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+	f, x, dy := n.Op.(AllReduce).Fn, n.Args[0], dys[0]
+	if f == Sum || f == Mean {
+		return []*Node{b.Add(AllReduce{f}, dy)}, nil
+	}
+	hit := b.Add(Cast{x.Type.DType}, b.Binary(Eq, x, n))
+	share := b.Binary(Div, hit, b.Add(AllReduce{Sum}, hit))
+	return []*Node{b.Binary(Mul, b.Add(AllReduce{Sum}, dy), share)}, nil
+}

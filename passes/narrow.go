@@ -1,0 +1,279 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+)
+
+// narrow keeps in 16 bits what contractions hand to later launches:
+//
+//	Fusion{matmul ─► Add ─► u, Gelu ─► Cast ─► h}      Fusion{matmul ─► Add ─► Cast ─► u, Gelu ─► Cast ─► h}
+//	u ─► Fusion{Gelu′ ⊙ matmul}                    to  u ─► Fusion{Cast ─► Gelu′ ⊙ matmul}
+//
+// It is the rounding that a layer's result in 16 bits has, after its epilogue in f32. A cast that reads such a value
+// comes to nothing, and a launch that did nothing else goes.
+//
+// In f32 stay: outputs of the graph, and what updates of parameters and state are made of, as the gradients of weights;
+// sums with another value of full size, as residual streams and gradients that meet; sums over rows; the log-sum-exp of
+// an attention, what a mixture hands out besides its result; and what is read by anything but a fusion, or by one that
+// cannot convert it on the way, as a contraction in f32.
+func narrow(c *Context) error {
+	to := c.precision.half()
+	if to == graph.Invalid {
+		return nil
+	}
+	w := narrower{c: c, to: to, users: c.Graph.Users(), narrow: map[*graph.Node]bool{}}
+	w.choose()
+	if len(w.narrow) == 0 {
+		return nil
+	}
+	return w.rebuild()
+}
+
+// narrower changes the types of some of the values between launches.
+type narrower struct {
+	c      *Context
+	to     graph.DType
+	users  map[*graph.Node][]*graph.Node
+	narrow map[*graph.Node]bool // fusions and their results that are to have 16 bits
+}
+
+// choose fills narrow.
+func (w *narrower) choose() {
+	kept := w.kept()
+	for _, n := range w.c.Graph.Nodes {
+		f, index, ok := contraction(n)
+		if !ok || n.Type.DType != graph.F32 || n.Type.Shape.Elems() < w.c.leastHalf {
+			continue
+		}
+		reason := narrowable(f, index)
+		if reason == "" {
+			reason = w.refused(n)
+		}
+		if reason == "" && kept[n] {
+			reason = "it is handed out, or updates are made of it"
+		}
+		if reason == "" {
+			w.narrow[n] = true
+		} else if reason != notValue {
+			w.c.Note(n, "the result %v stays in f32: %s", n.Type, reason)
+		}
+	}
+	w.joinAlike()
+}
+
+// joinAlike leaves in f32 what is joined with values that stay so.
+func (w *narrower) joinAlike() {
+	for changed := true; changed; {
+		changed = false
+		for _, n := range w.c.Graph.Nodes {
+			if _, ok := n.Op.(graph.Concat); !ok || !slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return !w.narrowed(a) }) {
+				continue
+			}
+			for _, v := range w.c.Graph.Nodes {
+				if w.narrow[v] && shows(n, v) {
+					w.c.Note(v, "the result %v stays in f32: it is joined with values that do", v.Type)
+					delete(w.narrow, v)
+					changed = true
+				}
+			}
+		}
+	}
+}
+
+// moves reports whether op hands its operands' elements on, whatever their type.
+func moves(op graph.Op) bool {
+	switch op.(type) {
+	case graph.Concat, graph.Copy:
+		return true
+	}
+	return graph.IsView(op)
+}
+
+// shows reports whether elements of v are seen in a, itself or through what moves them.
+func shows(a, v *graph.Node) bool {
+	if a == v || !moves(a.Op) {
+		return a == v
+	}
+	return slices.ContainsFunc(a.Args, func(x *graph.Node) bool { return shows(x, v) })
+}
+
+// narrowed reports whether all that is seen in a is to have 16 bits.
+func (w *narrower) narrowed(a *graph.Node) bool {
+	switch a.Op.(type) {
+	case graph.Concat:
+		return !slices.ContainsFunc(a.Args, func(x *graph.Node) bool { return !w.narrowed(x) })
+	}
+	if moves(a.Op) {
+		return w.narrowed(a.Args[0])
+	}
+	return w.narrow[a]
+}
+
+// contraction tells whether n is a result of a fusion around a contraction, and which.
+func contraction(n *graph.Node) (f graph.Fusion, index int, ok bool) {
+	if r, isResult := n.Op.(graph.Result); isResult {
+		n, index = n.Args[0], r.Index
+	}
+	f, ok = n.Op.(graph.Fusion)
+	switch f.Anchor {
+	case graph.AnchorNone, graph.AnchorRow:
+		ok = false
+	}
+	return f, index, ok
+}
+
+// kept finds the results of contractions that outputs and updates are made of, by other than contractions and rows.
+func (w *narrower) kept() map[*graph.Node]bool {
+	g := w.c.Graph
+	kept := g.Escapes()
+	for _, n := range slices.Backward(g.Nodes) {
+		if !kept[n] {
+			continue
+		}
+		if _, _, ok := contraction(n); ok {
+			continue
+		}
+		if f, ok := n.Op.(graph.Fusion); ok && f.Anchor == graph.AnchorRow {
+			continue
+		}
+		for _, a := range n.Args {
+			kept[a] = true
+		}
+	}
+	return kept
+}
+
+// notValue is why results that are no values of full shape stay as they are; nobody asks.
+const notValue = "it is a sum or a statistic"
+
+// narrowable returns why result number index of a fusion should keep its type, or "".
+func narrowable(f graph.Fusion, index int) string {
+	n := unstored(f.Body.Outputs[index].Node)
+	switch n.Op.(type) {
+	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
+		return ""
+	case graph.Result:
+		if _, ok := n.Args[0].Op.(graph.AttentionGrad); !ok {
+			return notValue
+		}
+		return ""
+	case graph.Reduce:
+		return notValue
+	}
+	if residual(f, n) {
+		return "it is a sum with another value of its size"
+	}
+	return ""
+}
+
+// unstored is the value that is stored through views as n.
+func unstored(n *graph.Node) *graph.Node {
+	for graph.IsView(n.Op) {
+		n = n.Args[0]
+	}
+	return n
+}
+
+// residual reports whether a sum on the way from the anchor to n has a term of full size that is not made of the anchor.
+func residual(f graph.Fusion, n *graph.Node) bool {
+	size := n.Type.Shape.Elems()
+	of := map[*graph.Node]bool{f.Anchored(): true}
+	whole := map[*graph.Node]bool{} // as many elements as n, each read once
+	sum := map[*graph.Node]bool{}
+	for _, m := range f.Body.Nodes {
+		_, repeats := m.Op.(graph.Broadcast)
+		_, input := m.Op.(graph.Input)
+		whole[m] = (input || !repeats && slices.ContainsFunc(m.Args, func(a *graph.Node) bool { return whole[a] })) &&
+			m.Type.Shape.Elems() == size
+		for _, a := range m.Args {
+			of[m] = of[m] || of[a]
+			sum[m] = sum[m] || sum[a]
+		}
+		if op, ok := m.Op.(graph.Binary); ok && (op.Fn == graph.Add || op.Fn == graph.Sub) {
+			x, y := m.Args[0], m.Args[1]
+			sum[m] = sum[m] || of[x] && !of[y] && whole[y] || of[y] && !of[x] && whole[x]
+		}
+	}
+	return sum[n]
+}
+
+// refused returns why a reader of n or the target wants it in f32, or "".
+func (w *narrower) refused(n *graph.Node) string {
+	fusion, index := n, 0
+	if r, ok := n.Op.(graph.Result); ok {
+		fusion, index = n.Args[0], r.Index
+	}
+	k := w.convert(fusion.Op.(graph.Fusion), nil, map[int]bool{index: true})
+	if err := w.c.Accepts(k.op, fusion.Args...); err != nil {
+		return err.Error()
+	}
+	for _, r := range w.readers(n) {
+		f, ok := r.Op.(graph.Fusion)
+		if !ok {
+			return fmt.Sprintf("%s reads it", r.Op.OpName())
+		}
+		at := map[int]bool{}
+		args := slices.Clone(r.Args)
+		for i, a := range r.Args {
+			if shows(a, n) {
+				at[i] = true
+				args[i] = &graph.Node{ID: -1, Op: graph.Input{Type: a.Type.With(w.to)}, Type: a.Type.With(w.to)}
+			}
+		}
+		if !w.converts(f, at) {
+			return fmt.Sprintf("%s reads it as it stands", r.Where())
+		}
+		if k := w.convert(f, at, nil); k.launches() && w.c.Accepts(k.op, k.args(args)...) != nil {
+			return fmt.Sprintf("%s cannot convert it", r.Where())
+		}
+	}
+	return ""
+}
+
+// readers lists what reads n, itself or through what moves it.
+func (w *narrower) readers(n *graph.Node) []*graph.Node {
+	var list []*graph.Node
+	for _, u := range w.users[n] {
+		if _, ok := u.Op.(graph.Result); ok {
+			continue // another result of the same fusion
+		}
+		if moves(u.Op) {
+			list = append(list, w.readers(u)...)
+		} else {
+			list = append(list, u)
+		}
+	}
+	return list
+}
+
+// converts reports whether the fusion reads the given operands by elementwise work and by reductions alone, which a
+// conversion can stand before.
+func (w *narrower) converts(f graph.Fusion, operands map[int]bool) bool {
+	raw := map[*graph.Node]bool{} // the operands, and views of them
+	input := 0
+	for _, n := range f.Body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			raw[n] = operands[input]
+			input++
+			continue
+		}
+		for i, a := range n.Args {
+			if !raw[a] {
+				continue
+			}
+			_, isReduce := n.Op.(graph.Reduce)
+			switch {
+			case graph.IsView(n.Op):
+				raw[n] = true
+			case isElementwise(n) || isReduce:
+			case f.Anchor == graph.AnchorRow && i == 0: // of a softmax or a norm
+			default:
+				return false
+			}
+		}
+	}
+	return !slices.ContainsFunc(f.Body.Outputs, func(o graph.Output) bool { return raw[o.Node] })
+}

@@ -1,0 +1,234 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+)
+
+// Precision names what contractions may be rounded to. It is the caller's choice: nothing is rounded unasked.
+type Precision uint8
+
+// The precisions. Sums are in f32 in each of them.
+const (
+	F32  Precision = iota // as accurate as f32, the default
+	TF32                  // operands of products rounded to 10 bits after the point by the target
+	BF16                  // operands of products, and what they give to later launches, in bf16
+	F16                   // the same in f16, whose small numbers end at 6e-8: gradients want a loss scale
+)
+
+var precisions = [...]string{"f32", "tf32", "bf16", "f16"}
+
+// String gives the name: f32, tf32, bf16 or f16.
+func (p Precision) String() string {
+	if int(p) < len(precisions) {
+		return precisions[p]
+	}
+	return fmt.Sprintf("precision %d", uint8(p))
+}
+
+// ParsePrecision is the inverse of [Precision.String].
+func ParsePrecision(s string) (Precision, error) {
+	if i := slices.Index(precisions[:], s); i >= 0 {
+		return Precision(i), nil
+	}
+	return F32, fmt.Errorf("precision %q is not known: want f32, tf32, bf16 or f16", s)
+}
+
+// half is the 16-bit type that operands are rounded to; Invalid if they stay as they are.
+func (p Precision) half() graph.DType {
+	switch p {
+	case BF16:
+		return graph.BF16
+	case F16:
+		return graph.F16
+	}
+	return graph.Invalid
+}
+
+// leastHalf is how many elements make 16 bits worth a conversion. Smaller values cost a launch, not memory traffic.
+const leastHalf = 4096
+
+// precision rounds what contractions read to 16 bits, as mixed precision does (Micikevicius et al., arXiv 1710.03740):
+//
+//	x ─► LayerNorm ─┬─► MatMul ─►           x ─► LayerNorm ─► Cast ─┬─► MatMul ─►
+//	                ├─► MatMul ─►     to                            ├─► MatMul ─►
+//	w ──────────────┘                       w ─► Cast ──────────────┘
+//
+// A value is rounded once, before the views through which it is read, so that the cast can join the launch that makes
+// it. Sums stay in f32, and so do elementwise work, reductions, norms, losses, parameters and their updates. What
+// contractions hand to later launches is narrow's business.
+//
+// Contractions stay in f32 where all operands are small; where they decide which experts a token goes to, since close
+// choices would fall the other way; and where an attention reads keys from state, which would be cast anew in each run.
+func precision(c *Context) error {
+	if c.precision == TF32 {
+		c.Note(nil, "products of f32 round their operands to tf32 on the target; no values are cast")
+	}
+	to := c.precision.half()
+	if to == graph.Invalid {
+		return nil
+	}
+	a := autocast{c: c, to: to, users: c.Graph.Users(), halves: map[*graph.Node]*graph.Node{}}
+	routing := contractionsBehind(c.Graph, routes)
+	cached := attendsState(c.Graph)
+	nodes := slices.Clone(c.Graph.Nodes)
+	for _, n := range nodes {
+		reason := ""
+		switch {
+		case !contracts(n) || contracted(n)[0].Type.DType != graph.F32:
+			continue
+		case routing[n]:
+			reason = "it decides which experts a token goes to"
+		case cached[n]:
+			reason = "its keys are state, which would be cast anew in each run"
+		case !slices.ContainsFunc(contracted(n), func(x *graph.Node) bool { return x.Type.Shape.Elems() >= c.leastHalf }):
+			reason = fmt.Sprintf("its operands have less than %d elements", c.leastHalf)
+		default:
+			reason = a.cast(n)
+		}
+		if reason != "" {
+			c.Note(n, "%s stays in f32: %s", n.Op.OpName(), reason)
+		}
+	}
+	if err := c.Graph.Tidy(); err != nil {
+		return err
+	}
+	a.report(nodes)
+	return nil
+}
+
+// contracts reports whether n multiplies operands with one another.
+func contracts(n *graph.Node) bool { return len(n.Args) > 0 && graph.Contracts(n.Op, 0) }
+
+// contracted are the operands of a contraction that meet others in products.
+func contracted(n *graph.Node) []*graph.Node {
+	var args []*graph.Node
+	for i, a := range n.Args {
+		if graph.Contracts(n.Op, i) {
+			args = append(args, a)
+		}
+	}
+	return args
+}
+
+// autocast places casts to one type.
+type autocast struct {
+	c      *Context
+	to     graph.DType
+	users  map[*graph.Node][]*graph.Node
+	halves map[*graph.Node]*graph.Node // of a value, its rounded one
+}
+
+// cast leads n's operands through casts. If the target does not take them it leaves n alone and returns why.
+func (a *autocast) cast(n *graph.Node) string {
+	args := slices.Clone(n.Args)
+	for i, x := range args {
+		if graph.Contracts(n.Op, i) {
+			args[i] = a.half(x)
+		}
+	}
+	if err := a.c.Accepts(n.Op, args...); err != nil {
+		return err.Error()
+	}
+	n.Args = args
+	return ""
+}
+
+// half is x rounded: before the views that lead to it, and before copies of it that nothing else reads.
+func (a *autocast) half(x *graph.Node) *graph.Node {
+	if k := a.halves[x]; k != nil {
+		return k
+	}
+	b := graph.Extend(a.c.Graph).From(x)
+	var k *graph.Node
+	switch op := x.Op.(type) {
+	case graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice:
+		k = a.through(b, x)
+	case graph.Copy, graph.Im2Col:
+		if len(a.users[x]) == 1 {
+			k = a.through(b, x)
+		}
+	case graph.Cast:
+		if x.Args[0].Type.DType == a.to {
+			k = x.Args[0]
+		}
+	case graph.Const:
+		t := graph.NewTensor(x.Type.With(a.to))
+		for i := range x.Type.Shape.Elems() {
+			t.SetFloat(i, op.Value.Float(i))
+		}
+		k = b.Const(t)
+	}
+	if k == nil {
+		k = b.Add(graph.Cast{To: a.to}, x)
+	}
+	a.halves[x] = k
+	return k
+}
+
+// through is the operation x, which moves elements, on its rounded operand.
+func (a *autocast) through(b *graph.Builder, x *graph.Node) *graph.Node {
+	return b.Add(x.Op, append([]*graph.Node{a.half(x.Args[0])}, x.Args[1:]...)...)
+}
+
+// report records the casts that are in the graph, in the order of the values that they round.
+func (a *autocast) report(nodes []*graph.Node) {
+	live := map[*graph.Node]bool{}
+	for _, n := range a.c.Graph.Nodes {
+		live[n] = true
+	}
+	for _, n := range nodes {
+		if k := a.halves[n]; k != nil && live[k] {
+			if _, ok := k.Op.(graph.Cast); ok {
+				a.c.Match("cast", a.to.String(), k, n)
+			}
+		}
+	}
+}
+
+// routes lists the operands of n that decide where tokens go.
+func routes(n *graph.Node) []*graph.Node {
+	switch n.Op.(type) {
+	case graph.MoE, graph.MoEGrad:
+		return n.Args[1:2]
+	case graph.TopK, graph.Route:
+		return n.Args
+	}
+	return nil
+}
+
+// contractionsBehind finds the contractions that the given operands are made of, without going through them.
+func contractionsBehind(g *graph.Graph, from func(*graph.Node) []*graph.Node) map[*graph.Node]bool {
+	behind, found := map[*graph.Node]bool{}, map[*graph.Node]bool{}
+	for _, n := range slices.Backward(g.Nodes) {
+		for _, a := range from(n) {
+			behind[a] = true
+		}
+		switch {
+		case !behind[n]:
+		case contracts(n):
+			found[n] = true
+		default:
+			for _, a := range n.Args {
+				behind[a] = true
+			}
+		}
+	}
+	return found
+}
+
+// attendsState finds the attentions that read keys or values from state, as it was or with new ones written into it.
+func attendsState(g *graph.Graph) map[*graph.Node]bool {
+	state, found := map[*graph.Node]bool{}, map[*graph.Node]bool{}
+	for _, n := range g.Nodes {
+		_, source := n.Op.(graph.State)
+		_, update := n.Op.(graph.UpdateSlice)
+		state[n] = source || (update || graph.IsView(n.Op)) && state[n.Args[0]]
+		if _, ok := n.Op.(graph.Attention); ok {
+			found[n] = state[n.Args[1]] || state[n.Args[2]]
+		}
+	}
+	return found
+}
