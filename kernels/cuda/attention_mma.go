@@ -32,11 +32,15 @@ func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 		}
 	}
 	tiles := []attentionTile{{8, 1, 64, 0}, {8, 1, 32, 0}, {4, 1, 32, 0}, {2, 1, 16, 0}}
-	// What fits in registers.
+	// What fits in registers. With a height of 2, a key that is read serves two products in a warp: the ports of
+	// shared memory are else too slow for them.
 	switch half, most := a.dtype.Size() == 2, max(d.Depth, d.Width); {
+	case half && most <= 64 && a.plain():
+		tiles[0] = attentionTile{4, 2, 64, 0}
 	case half && most <= 128 && a.plain():
-		// A key that is read serves two products in a warp: the ports of shared memory are else too slow for them.
 		tiles[0] = attentionTile{4, 2, 48, 0}
+	case most <= 64 && a.plain():
+		tiles[0] = attentionTile{4, 2, 32, 0}
 	case half && most <= 128:
 		tiles[0] = attentionTile{4, 1, 64, 0}
 	case !half && most > 128:
