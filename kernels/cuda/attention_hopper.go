@@ -26,9 +26,15 @@ const hopperKeyRows = 128
 // attentionTiling chooses the sizes, which were measured.
 func (a *attentionProblem) attentionTiling() attentionTiling {
 	if max(a.dims.Depth, a.dims.Width) <= 64 {
-		return attentionTiling{groups: 3, keys: 128, stages: 4, gradQueries: [2]int{64, 6}, gradGroups: 3, gradKeys: [2]int{64, 6}}
+		return attentionTiling{
+			groups: 3, keys: 128, stages: 4,
+			gradQueries: [2]int{64, 6}, gradGroups: 3, gradKeys: [2]int{64, 6},
+		}
 	}
-	return attentionTiling{groups: 2, keys: 128, stages: 2, gradQueries: [2]int{64, 3}, gradGroups: 2, gradKeys: [2]int{96, 2}}
+	return attentionTiling{
+		groups: 2, keys: 128, stages: 2,
+		gradQueries: [2]int{64, 3}, gradGroups: 2, gradKeys: [2]int{96, 2},
+	}
 }
 
 // hopperFits reports whether Hopper's kernels serve a problem: 16-bit elements, position as the only mask, rows that
@@ -153,9 +159,10 @@ func (a *attentionProblem) placeNumbers(u *unit, name string, v attentionView) s
 // hopperProblem begins the struct Problem of src/attention_hopper.cuh.
 func (a *attentionProblem) hopperProblem(u *unit, groups, keys, stages int) {
 	d, op := a.dims, a.op
-	// As many heads at a time as have their keys and values in half the cache.
+	// Even rounds of as many heads as have their keys and values in the cache, with room beside them.
 	head := 2 * d.Keys * (roundUp(d.Depth, 64) + roundUp(d.Width, 64))
-	together := min(max(a.cfg.Chip.L2/2/head, 1)*d.Group, a.heads())
+	rounds := ceilDiv(a.groups(), max(a.cfg.Chip.L2*5/8/head, 1))
+	together := ceilDiv(a.groups(), rounds) * d.Group
 	u.printf("struct Problem {\n  typedef %s T;\n  typedef %s Out;\n", ctype(a.dtype), ctype(a.operand(a.out).DType))
 	u.printf("  static constexpr int BATCH = %d, HEADS = %d, GROUP = %d;\n", d.Batch.Elems(), d.Heads, d.Group)
 	u.printf("  static constexpr int QUERIES = %d, KEYS = %d, DEPTH = %d, WIDTH = %d;\n", d.Queries, d.Keys, d.Depth, d.Width)

@@ -381,10 +381,10 @@ DEVICE void attention_hopper(const TensorMap *q, const TensorMap *k, const Tenso
   }
   __syncthreads();
   if (threadIdx.x < 128) {
-    fewer_registers<P::WARPGROUPS == 2 ? 24 : 32>();
+    fewer_registers<P::WARPGROUPS == 2 ? 40 : 32>();
     if (threadIdx.x == 0) attention_produce<P>(q, k, v, counter);
   } else {
-    more_registers<P::WARPGROUPS == 2 ? 240 : 160>();
+    more_registers<P::WARPGROUPS == 2 ? 232 : 160>();
     attention_consume<P>(out, lse);
   }
 }
