@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"fusec/graph"
@@ -33,6 +34,8 @@ type body struct {
 	next   int
 	quiet  bool   // without the user's names
 	guard  string // before a statement that stores
+	// overtake lets reads of arguments move before stores: where a thread runs the body more than once.
+	overtake bool
 	// instead, if set, may say how an argument is read or a result is written, where not straight from memory.
 	instead func(arg, result int, l graph.Layout) (place string, ok bool)
 }
@@ -302,7 +305,7 @@ func (b *body) load(arg int, l graph.Layout, n *graph.Node) value {
 	if place, ok := b.elsewhere(arg, -1, l); ok {
 		expr = fmt.Sprintf("convert<%s>(%s)", lane(d), place)
 	} else if at := b.u.arg(arg) + " + " + b.offset(l); kind == vector {
-		expr = fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), at)
+		expr = fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), b.still(arg, at))
 	} else {
 		expr = fmt.Sprintf("convert<%s>(*(%s))", lane(d), at)
 	}
@@ -310,6 +313,14 @@ func (b *body) load(arg int, l graph.Layout, n *graph.Node) value {
 	b.loaded[key] = v
 	b.reads = append(b.reads, read{key, n})
 	return v
+}
+
+// still marks a place in an argument that no result lies over, if reads shall overtake stores.
+func (b *body) still(arg int, at string) string {
+	if !b.overtake || slices.ContainsFunc(b.u.results, func(r Operand) bool { return r.Over == 1+arg || r.Update }) {
+		return at
+	}
+	return "fixed(" + at + ")"
 }
 
 // elsewhere is where an argument is read from, or a result written to, if not straight from memory.

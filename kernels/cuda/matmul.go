@@ -60,7 +60,7 @@ type columnSum struct {
 func (m *matmul) writeBody(b *body) error {
 	p := m.product
 	coords, lines := p.coords()
-	b.space, b.coords, b.wide, b.multiple = p.space, coords, p.column, p.w
+	b.space, b.coords, b.wide, b.multiple, b.overtake = p.space, coords, p.column, p.w, true
 	b.define(m.fusion.Anchored(), vector, "acc")
 	var summed []value
 	m.sum = "float"

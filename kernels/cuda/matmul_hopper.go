@@ -24,8 +24,8 @@ const (
 	sliceBytes = 128
 	// hopperThreads are a warpgroup that loads and two that multiply.
 	hopperThreads = 3 * 128
-	// relayoutReuse is how many rows or columns must meet an operand for it to be worth copying to where the copy engine
-	// can read it.
+	// relayoutReuse, over the size of an element, is how many rows or columns must meet an operand for it to be worth
+	// copying to where the copy engine can read it.
 	relayoutReuse = 1024
 )
 
@@ -82,7 +82,7 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		if f.readable(m.k) {
 			continue
 		}
-		if f.reuse < relayoutReuse {
+		if f.reuse < relayoutReuse/f.dtype.Size() {
 			return nil, "the copy engine cannot read " + f.name + " as it lies"
 		}
 		f.pitch = roundUp(m.k, 16/f.dtype.Size())
@@ -267,24 +267,24 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, h *hopperPlan, name string, a
 	c.scratch = at + int64(n)*int64(f.rows)*int64(f.pitch)*int64(f.dtype.Size())
 }
 
-// hopperTiles are the tiles to choose from, with what they were measured to take on an H200, in cycles: a step of k, and
-// what a tile takes beside its steps.
+// hopperTiles are the tiles to choose from, with what they were measured to take on an H200, in ns: a step of k, what a
+// tile takes beside its steps, and what the last one takes beside that.
 var hopperTiles = []struct {
 	hopperTile
-	step, fixed int
+	step, fixed, last int
 }{
-	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 2, cn: 1}, 1100, 5000},
-	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, 1150, 5000},
-	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, 620, 800},
-	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, 600, 3000},
-	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, 350, 2000},
+	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, 667, 3500, 0},
+	{hopperTile{bm: 128, bn: 192, stages: 4, cm: 1, cn: 1}, 515, 2300, 0},
+	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, 353, 1650, 0},
+	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, 205, 450, 0},
+	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, 406, 200, 3000},
 }
 
 const (
 	// hopperLeast is the least size of a product for which the tiles are not too large.
 	hopperLeast = 64
-	// finishCycles is what a second step costs to start, and finishBytes what it moves in a cycle.
-	finishCycles, finishBytes = 5000, 1500
+	// finishTime is what a second step takes to start, in ns, and finishBytes what it moves in one.
+	finishTime, finishBytes = 2500, 3000
 	// leastSteps are the steps of k that a share has at least.
 	leastSteps = 4
 )
@@ -302,14 +302,14 @@ func (m *matmul) hopperTile() (best hopperTile, ok bool) {
 		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)
 		for t.splits = 1; ; t.splits++ {
 			each := ceilDiv(steps, t.splits)
-			cost := ceilDiv(tiles*t.splits, slots) * (each*c.step + c.fixed)
+			time := ceilDiv(tiles*t.splits, slots)*(each*c.step+c.fixed) + c.last
 			if t.splits > 1 {
-				cost += finishCycles + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
+				time += finishTime + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
 			}
-			if (t.splits-1)*each < steps && cost < least {
-				least, best = cost, t
+			if (t.splits-1)*each < steps && time < least {
+				least, best = time, t
 			}
-			if t.pingpong || tiles*(t.splits+1) > slots || each <= leastSteps {
+			if t.pingpong || tiles*t.splits >= 2*slots || each <= leastSteps {
 				break
 			}
 		}

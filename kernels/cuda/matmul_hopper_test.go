@@ -84,9 +84,9 @@ func TestHopperPlan(t *testing.T) {
 			kInA: true, kInB: true},
 		{name: "tf32, w across", cfg: tf32, linear: linearCase{d: graph.F32, out: graph.F32, m: 2048, k: 250, n: 1024},
 			kInA: true, kInB: true, pitchA: 252, pitchB: 252},
-		{name: "tf32, w across and few rows", cfg: tf32, linear: linearCase{d: graph.F32, out: graph.F32, m: 512, k: 256, n: 1024},
+		{name: "tf32, w across and few rows", cfg: tf32, linear: linearCase{d: graph.F32, out: graph.F32, m: 128, k: 256, n: 1024},
 			reason: "cannot read B"},
-		{name: "odd rows", cfg: hopper, linear: linearCase{d: graph.BF16, out: graph.F32, m: 512, k: 250, n: 512, transB: true},
+		{name: "odd rows", cfg: hopper, linear: linearCase{d: graph.BF16, out: graph.F32, m: 256, k: 250, n: 256, transB: true},
 			reason: "cannot read A"},
 		{name: "odd rows, many", cfg: hopper,
 			linear: linearCase{d: graph.BF16, out: graph.F32, m: 2048, k: 250, n: 2048, transB: true},
@@ -118,6 +118,30 @@ func TestHopperPlan(t *testing.T) {
 				t.Errorf("%+v wants %d bytes of shared memory", h.tile, s)
 			}
 		})
+	}
+}
+
+// TestHopperTiles tells which tile is chosen for which size.
+func TestHopperTiles(t *testing.T) {
+	for _, c := range []struct {
+		m, k, n, bm, bn, splits int
+		why                     string
+	}{
+		{8192, 4096, 16384, 128, 256, 1, "the least is read for each product"},
+		{16384, 1024, 4096, 64, 256, 1, "finishing is hidden behind the other warpgroup's products"},
+		{512, 4096, 4096, 128, 128, 1, "128 tiles for 132 multiprocessors"},
+		{8192, 768, 3072, 64, 256, 1, "with few steps finishing is hidden behind the other warpgroup's products"},
+		{1024, 1024, 1024, 128, 64, 1, "128 tiles again"},
+		{768, 8192, 768, 128, 128, 3, "36 tiles, in three shares of k"},
+	} {
+		f, args, results := linearCase{d: graph.BF16, out: graph.BF16, m: c.m, k: c.k, n: c.n}.fusion(t)
+		_, h, reason := planned(t, f, args, results, Config{Chip: H200})
+		if h == nil {
+			t.Fatal(reason)
+		}
+		if got := h.tile; got.bm != c.bm || got.bn != c.bn || got.splits != c.splits {
+			t.Errorf("%d×%d×%d takes %+v, want %d×%d in %d shares: %s", c.m, c.k, c.n, got, c.bm, c.bn, c.splits, c.why)
+		}
 	}
 }
 

@@ -9,12 +9,14 @@ const hopperRows = 128
 
 // groupedHopper writes the product of all experts on Hopper's own instructions, if the copy engine can read the operands:
 // x after a step gather, which puts the rows of the wave's slots side by side. ok is false if it cannot.
-func (x *mixture) groupedHopper(name string, a factor, source string, b weightView, n, k int, body func(w int) (string, error)) (ok bool, err error) {
+func (x *mixture) groupedHopper(name string, a factor, source string, b weightView, n, k int,
+	body func(w int) (string, error)) (ok bool, err error) {
 	cols := 8 // 16 bytes of a result of 16 bits
 	if name != "hidden" {
 		cols = 16 / x.acc.Size()
 	}
-	if !x.cfg.hopper() || !x.elem.Is16() || x.rows != hopperRows || b.expert == 0 || n%cols != 0 || n < 64 || k%8 != 0 || k < 64 {
+	if !x.cfg.hopper() || !x.elem.Is16() || x.rows != hopperRows || b.expert == 0 || n%cols != 0 || k%8 != 0 ||
+		min(n, k) < hopperLeast {
 		return false, nil
 	}
 	fa := hopperFactor{factor: factor{dtype: x.elem, outer: k, k: 1}, rows: x.capacity, pitch: k, kInner: true}
@@ -42,7 +44,8 @@ func (x *mixture) groupedHopper(name string, a factor, source string, b weightVi
 	mapA := x.field(Param{Kind: MapParam, Map: fa.tensorMap(k, t.bm, each, at)}, "TensorMap ", name+"_a")
 	mapB := x.field(Param{Kind: MapParam, Map: fb.tensorMap(k, t.bn, each, 0)}, "TensorMap ", name+"_b")
 	title := strings.ToUpper(name[:1]) + name[1:]
-	p := &product{name: title + "Problem", batch: x.op.Experts, m: x.capacity, n: n, k: k, a: fa.factor, b: fb.factor, acc: x.acc, w: cols}
+	p := &product{name: title + "Problem", batch: x.op.Experts, m: x.capacity, n: n, k: k, a: fa.factor, b: fb.factor,
+		acc: x.acc, w: cols}
 	text, err := body(p.w)
 	if err != nil {
 		return false, err

@@ -1,6 +1,6 @@
-// Matrix products on Hopper's own instructions; see gemm.cuh for Problem and Body. A block has a producer, one thread that
-// starts the copies of slices of A and B into a ring of stages, and two warpgroups that multiply them and finish the tile.
-// Blocks stay and take tile after tile, so the producer loads the next tile while this one is finished.
+// Matrix products on Hopper's own instructions; see gemm.cuh for Problem and Body. A block has a producer, one thread
+// that starts the copies of slices of A and B into a ring of stages, and two warpgroups that multiply them and finish
+// the tile. Blocks stay and take tile after tile, so the producer loads the next tile while this one is finished.
 //
 // A Tile says how the work is cut:
 //
@@ -15,8 +15,8 @@
 //	                       one half of the rows of every tile
 //	int SPLITS;            shares of k
 
-// A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for each
-// 64 of them 64 rows of 128 bytes along m (n): either way 128 bytes for each m (n).
+// A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for
+// each 64 of them 64 rows of 128 bytes along m (n): either way 128 bytes for each m (n).
 template <class P, class Tile> struct Ring {
   typedef typename Tile::T T;
   static constexpr int BK = 128 / int(sizeof(T)), A_BYTES = Tile::BM * 128, B_BYTES = Tile::BN * 128;
@@ -58,8 +58,8 @@ DEVICE void multiply_slice(float (&acc)[PARTS][BN / 2], u64 a, u64 b, bool add) 
   }
 }
 
-// finish_tile gives a warp's accumulators to the body. The warp's threads exchange them through its own shared memory, 16
-// rows by 64 columns at a time, so that each gets W columns of a row and neighbours stand side by side. Pieces of 16
+// finish_tile gives a warp's accumulators to the body. The warp's threads exchange them through its own shared memory,
+// 16 rows by 64 columns at a time, so that each gets W columns of a row and neighbours stand side by side. Pieces of 16
 // bytes are permuted within a row so that neither writing nor reading meets a bank twice. Rows from `end` on are left
 // out; WHOLE: the tile has none, nor columns too many. The warp's column sums become row `block` of partial
 // [SUMS][BLOCKS][N].
@@ -115,8 +115,8 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
 // Work is where the spots of a block are: find tells whether number i is one, and behind which row it ends.
 enum Found { FOUND, NOT_HERE, AT_END };
 
-// Whole is the work on whole matrices, Listed on tiles of rows that a list in memory names, {batch, first row, rows} with
-// batch −1 where there is none, times matrix `batch` of B. A begins with row `base` of those.
+// Whole is the work on whole matrices, Listed on tiles of rows that a list in memory names, {batch, first row, rows}
+// with batch −1 where there is none, times matrix `batch` of B. A begins with row `base` of those.
 template <class P, class Tile> struct Whole {
   static constexpr int ROWS = Tile::BM * Tile::CM, COLS = Tile::BN * Tile::CN;
   static constexpr int TM = (P::M + ROWS - 1) / ROWS, TN = (P::N + COLS - 1) / COLS;
@@ -131,7 +131,8 @@ template <class P, class Tile> struct Whole {
 };
 template <class P, class Tile, int TILES> struct Listed {
   static_assert(Tile::CM == 1 && Tile::SPLITS == 1 && !Tile::PINGPONG, "tiles of a list stand alone");
-  static constexpr int COLS = Tile::BN * Tile::CN, TM = TILES, TN = (P::N + COLS - 1) / COLS, SPOTS = TM * TN, GROUP = 8;
+  static constexpr int COLS = Tile::BN * Tile::CN, TM = TILES, TN = (P::N + COLS - 1) / COLS, SPOTS = TM * TN;
+  static constexpr int GROUP = 8;
   static constexpr bool EXACT = false;
   const int4 *tiles;
   int base;
@@ -148,7 +149,8 @@ template <class P, class Tile, int TILES> struct Listed {
 // gemm_hopper computes a product. A Body that takes shares of k is told which in its field split. Column sums go to
 // partial [SUMS][BATCH · tiles · warps of a tile][N].
 template <class P, class Body, class Tile, class Work>
-DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, Work work, typename Body::Sum *partial) {
+DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, Work work,
+                        typename Body::Sum *partial) {
   typedef Ring<P, Tile> R;
   typedef typename Tile::T T;
   constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
@@ -174,7 +176,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     __syncthreads();
   }
   if (group == 0) {
-    fewer_registers<40>();
+    fewer_registers<56>();  // 56 and twice 224 are the three times 168 that the warpgroups begin with
     if (threadIdx.x == 0) {
       u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
       for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM);
@@ -193,17 +195,17 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
           barrier_wait(empty + stage, phase ^ 1);
           barrier_expect(full + stage, R::STAGE);
           u8 *const to = shared + stage * R::STAGE;
-          load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(to, map_a, full + stage, m, k, spot.batch, rank_n,
-                                                                        mask_a);
-          load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(to + R::A_BYTES, map_b, full + stage, n, k,
-                                                                        spot.batch, rank_m, mask_b);
+          load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(
+              to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
+          load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(
+              to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }
     }
     if constexpr (R::CLUSTER > 1) cluster_sync();  // until nobody sends here any more
   } else {
-    more_registers<232>();
+    more_registers<224>();
     // Whether the block number lane of the cluster sends to this one, and is told when a stage is free.
     const bool tell = lane < R::CLUSTER && (lane % CM == rank_m || lane / CM == rank_n);
     const u64 a0 = wgmma_operand(shared + (Tile::PINGPONG ? 0 : (group - 1) * ROWS * 128), 8192, 1024);
@@ -273,8 +275,8 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   }
 }
 
-// relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. ROUND: to the nearest
-// numbers of tf32. A block of 256 threads takes 32 rows of 32.
+// relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. ROUND: to the
+// nearest numbers of tf32. A block of 256 threads takes 32 rows of 32.
 template <int ROWS, int K, int PITCH, i64 ROW_STRIDE, i64 K_STRIDE, bool ROUND, class T>
 DEVICE void relayout(T *to, const T *from) {
   __shared__ T turn[32][33];
@@ -297,13 +299,15 @@ DEVICE void relayout(T *to, const T *from) {
 // gather_rows copies the rows [CAPACITY, WIDTH] of a wave's slots from those of their tokens, a warp to a row. Tiles of
 // ROWS may reach over the last: what they find there and in next [CAPACITY, NEXT], whose rows the products write, is 0.
 template <class X, int WIDTH, int NEXT, i64 STRIDE, class T>
-DEVICE void gather_rows(T *to, T *next, const T *from, const i32 *order, const i32 *starts, const i32 *counts, int wave) {
+DEVICE void gather_rows(T *to, T *next, const T *from, const i32 *order, const i32 *starts, const i32 *counts,
+                        int wave) {
   constexpr int W = 16 / int(sizeof(T));
   static_assert(WIDTH % W == 0 && NEXT % W == 0 && STRIDE % W == 0, "rows are whole words");
   const int i = blockIdx.x * 8 + threadIdx.x / 32, slot = wave * X::CAPACITY + i, lane = threadIdx.x % 32;
   const int slots = starts[X::EXPERTS - 1] + counts[X::EXPERTS - 1];
   if (i >= X::CAPACITY || slot >= slots + X::ROWS) return;
-  uint4 *const at = reinterpret_cast<uint4 *>(to + i64(i) * WIDTH), *const there = reinterpret_cast<uint4 *>(next + i64(i) * NEXT);
+  uint4 *const at = reinterpret_cast<uint4 *>(to + i64(i) * WIDTH);
+  uint4 *const there = reinterpret_cast<uint4 *>(next + i64(i) * NEXT);
   if (slot >= slots) {
     for (int c = lane; c < WIDTH / W; c += 32) at[c] = uint4{0, 0, 0, 0};
     for (int c = lane; c < NEXT / W; c += 32) there[c] = uint4{0, 0, 0, 0};

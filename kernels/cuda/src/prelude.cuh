@@ -126,12 +126,33 @@ template <> struct Word<16> { typedef uint4 type; };
 
 constexpr DEVICE int least(int a, int b) { return a < b ? a : b; }
 
+// A Fixed is a pointer to memory that nothing writes during the launch: what is read there may be read before stores
+// that come first.
+template <class T> struct Fixed { const T *p; };
+template <class T> DEVICE Fixed<T> fixed(const T *p) { return {p}; }
+template <class V, class T> DEVICE V read(const T *p, i64 i) { return reinterpret_cast<const V *>(p)[i]; }
+template <class V, class T> DEVICE V read(Fixed<T> p, i64 i) {
+  typedef typename Word<sizeof(V)>::type word;
+  union { word w; V v; } u;
+#ifndef FUSEC_HOST
+  u.w = __ldg(reinterpret_cast<const word *>(p.p) + i);
+#else
+  u.w = reinterpret_cast<const word *>(p.p)[i];
+#endif
+  return u.v;
+}
+template <class T> struct Pointed;
+template <class T> struct Pointed<const T *> { typedef T type; };
+template <class T> struct Pointed<T *> { typedef T type; };
+template <class T> struct Pointed<Fixed<T>> { typedef T type; };
+
 // load reads W elements, STRIDE apart, that begin at p, into lanes of type L. ALIGN is a power of two of which p is known
 // to be a multiple, in bytes.
-template <class L, int W, int STRIDE, int ALIGN, class T> DEVICE Vec<L, W> load(const T *p) {
+template <class L, int W, int STRIDE, int ALIGN, class P> DEVICE Vec<L, W> load(P p) {
+  typedef typename Pointed<P>::type T;
   Vec<L, W> r;
   if constexpr (STRIDE == 0) {
-    r = splat<W>(convert<L>(*p));
+    r = splat<W>(convert<L>(read<T>(p, 0)));
   } else if constexpr (STRIDE == 1 && W > 1 && ALIGN > int(sizeof(T))) {
     constexpr int bytes = least(least(ALIGN, 16), W * int(sizeof(T)));
     constexpr int n = bytes / int(sizeof(T));
@@ -139,13 +160,13 @@ template <class L, int W, int STRIDE, int ALIGN, class T> DEVICE Vec<L, W> load(
 #pragma unroll
     for (int i = 0; i < W / n; i++) {
       union { word w; T t[n]; } u;
-      u.w = reinterpret_cast<const word *>(p)[i];
+      u.w = read<word>(p, i);
 #pragma unroll
       for (int j = 0; j < n; j++) r[i * n + j] = convert<L>(u.t[j]);
     }
   } else {
 #pragma unroll
-    for (int i = 0; i < W; i++) r[i] = convert<L>(p[i64(i) * STRIDE]);
+    for (int i = 0; i < W; i++) r[i] = convert<L>(read<T>(p, i64(i) * STRIDE));
   }
   return r;
 }
