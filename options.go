@@ -11,6 +11,7 @@ import (
 	"fusec/graph/optim"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
+	"fusec/lowering/cuda/driver"
 	"fusec/passes"
 )
 
@@ -35,6 +36,7 @@ type config struct {
 	attentionBlock int
 	chip           kernels.Chip // to plan for; without an architecture it is the default
 	ahead          *Ahead
+	open           func(index int) (driver.GPU, driver.Compiler, error) // nil for NVIDIA's driver
 
 	dynamicSlices bool
 	noGradients   bool
@@ -65,6 +67,12 @@ func WithArch(name string) Option {
 		}
 		c.chip = chip
 	})
+}
+
+// WithDriver opens GPUs, and what compiles for them, by a function instead of NVIDIA's driver: the emulator's, for
+// example, which needs no GPU. The index is that of the target. The program closes what it was given.
+func WithDriver(open func(index int) (driver.GPU, driver.Compiler, error)) Option {
+	return own(func(c *config) { c.open = open })
 }
 
 // MaxWorkers is the most that [WithWorkers] takes: more than any machine has cores, for each takes memory.

@@ -67,7 +67,11 @@ func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
 		opts = append(opts, cuda.For(c.chip))
 	}
 	if run {
-		g, compiler, err := openGPU(index, c.ahead)
+		open := c.open
+		if open == nil {
+			open = func(index int) (driver.GPU, driver.Compiler, error) { return openGPU(index, c.ahead) }
+		}
+		g, compiler, err := open(index)
 		if err != nil {
 			return nil, fmt.Errorf("target %q: %w", c.target, err)
 		}

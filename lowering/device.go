@@ -50,6 +50,13 @@ type Executable interface {
 	Close() error
 }
 
+// A Measurer is an Executable on a device that has memory and a clock of its own.
+type Measurer interface {
+	// Measure runs the launches and updates n times on the values that the device holds, without the copies from and to
+	// the host that Run makes, and returns the time of each by the device's clock. A Run has to come before.
+	Measure(n int) ([]time.Duration, error)
+}
+
 // Memory is the memory that an executable holds, in bytes.
 type Memory struct {
 	Arena   int64 // of intermediate values, which share it

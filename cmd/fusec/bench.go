@@ -8,8 +8,8 @@ import (
 
 var benchCommand = &command{
 	name:    "bench",
-	args:    "[flags] model.graph | matmul | attention | moe | loader [FILE] | --peer-protocol WORKLOAD THREADS SECONDS",
-	summary: "time a model against Gorgonia, matrix multiplication, attention, mixtures of experts, or the loader",
+	args:    "[flags] model.graph | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | --peer-protocol WORKLOAD THREADS SECONDS",
+	summary: "time a model against Gorgonia, matrix multiplication, attention, mixtures of experts, the loader, or a GPU",
 	doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
 prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic.
@@ -31,6 +31,12 @@ reads of the same file from the page cache, and past the page cache against the 
 safetensors file of one tensor, or any other of 4-byte elements; without it one of --size is made among the temporary
 files (see TMPDIR) and removed afterwards.
 
+fusec bench gpu times fusec on a GPU on the workloads of cmd/peers/gpu, under the same names: products, attention, mixtures
+of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
+should be. Times are medians by the GPU's clock with all values on the GPU; then those of the host's clock, with the
+copies of inputs and outputs. WORKLOAD is memory_bound, linear, attention, moe, training or a part of a workload's name.
+With --json there is a line of JSON for each.
+
 --baseline FILE is a gate for speed. It keeps, for each thing measured, how many times as fast as its rival it was:
 both slow down on a slow machine, so the ratio stays. When FILE has a ratio already, the new one is compared, and the
 exit code is 1 if it is lower by more than the two measurements' noise allows: three times the standard error of both
@@ -47,6 +53,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench attention --ladder", "GFLOP/s of each rung"},
 		{"fusec bench moe --plot moe.svg", "mixtures of 4 to 64 experts, and the curve of their times"},
 		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
+		{"fusec bench gpu linear --json", "products of each precision on the GPU, lines of JSON"},
 		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
 	},
@@ -77,6 +84,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 			b.size, err = parseBytes(s)
 			return err
 		})
+		f.BoolVar(&b.small, "small", false, "gpu: workloads of a few numbers, which try all paths")
 		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
 		return b.run
 	},
@@ -97,15 +105,22 @@ type bencher struct {
 	attends     attentionShape
 	mixes       mixtureShape
 	size        int64 // of the loader's file
+	small       bool  // of the GPU's workloads
 	protocol    bool
 }
 
-// The arguments that ask for matrix multiplication, attention and mixtures of experts.
-const matmulName, attentionName, moeName = "matmul", "attention", "moe"
+// The arguments that ask for matrix multiplication, attention, mixtures of experts and the workloads on a GPU.
+const matmulName, attentionName, moeName, gpuName = "matmul", "attention", "moe", "gpu"
 
 func (b *bencher) run(e *env, args []string) error {
 	if b.protocol {
 		return peerProtocol(e, args)
+	}
+	if len(args) > 0 && args[0] == gpuName {
+		if b.baseline != "" || b.ladder {
+			return usage("--baseline and --ladder are not for fusec bench gpu")
+		}
+		return b.gpu(e, args[1:])
 	}
 	data := ""
 	if len(args) == 2 && args[0] == loaderName {
@@ -124,6 +139,8 @@ func (b *bencher) run(e *env, args []string) error {
 		return usage("--seq, --heads, --dim and --causal are for fusec bench attention")
 	case path != moeName && b.mixes.given():
 		return usage("--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe")
+	case b.small:
+		return usage("--small is for fusec bench gpu")
 	case path != matmulName && path != attentionName && b.ladder:
 		return usage("--ladder is for fusec bench matmul and fusec bench attention")
 	}

@@ -102,8 +102,11 @@ func (c *compileFlags) options() []fusec.Option {
 	for _, name := range c.disable {
 		opts = append(opts, fusec.WithoutPass(name))
 	}
-	return opts
+	return append(opts, extraOptions...)
 }
+
+// extraOptions are given to every compilation. Tests have GPUs emulated by them.
+var extraOptions []fusec.Option
 
 // plan compiles a graph to be looked at. After an error the trace, if there is one, has the stages until then.
 func (c *compileFlags) plan(g *graph.Graph) (*trace.Trace, *lowering.Program, error) {

@@ -1,8 +1,9 @@
-// Command peers times fusec's rivals on the CPU, and fusec beside them, on the same work in one run.
+// Command peers times fusec's rivals, and fusec beside them, on the same work in one run: on the CPU, and on a GPU.
 //
 //	peers setup                                 install the rivals (pinned versions) in a cache folder
 //	peers run                                   measure all of them, one after another, in turn
 //	peers run --with 'fusec bench --peer-protocol'   … and another contestant beside them
+//	peers gpu                                   measure fusec and its rivals on a GPU
 //	peers list                                  the workloads and the rivals
 //
 // Every contestant is a program that is run as
@@ -48,6 +49,8 @@ const help = `peers times fusec's rivals on the CPU, and fusec beside them, on t
 usage:
   peers setup [--dir DIR] [--only NAMES]     install the rivals in DIR (PyTorch takes 5 GB, the rest 1 GB)
   peers run   [flags]                        measure, and print a table
+  peers gpu   [flags] [PART...]              measure on a GPU, and print a table: memory_bound, linear, attention, moe,
+                                             training or all of them
   peers list                                 the workloads and the rivals
 
 flags of run:
@@ -63,6 +66,13 @@ flags of run:
   --json FILE        write all records and results as JSON, "-" for standard output instead of the table
   --python-torch P   a Python with PyTorch, instead of the installed one (Debian's python3-torch: /usr/bin/python3)
   --quiet            no progress on standard error
+
+flags of gpu:
+  --python P         a Python with PyTorch for CUDA (default: python3)
+  --fusec COMMAND    fusec, built for GPUs, as it is run by sh (default: fusec bench gpu --json)
+  --only TEXT        only the part's workloads with TEXT in their names
+  --raw FILE         write the contestants' lines of JSON to FILE
+  --timeout D        longest time for one contestant at one part (default 10m)
 
 exit code: 0 all well, 1 a failure, 2 wrong usage, 3 nothing was measured (or installed), 4 a result was wrong
 `
@@ -86,6 +96,17 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case "list":
 		list(stdout)
 		return exitOK
+	case "gpu":
+		o, err := gpuOptions(args[1:])
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(stdout, help)
+			return exitOK
+		}
+		if err != nil {
+			fmt.Fprintf(stderr, "peers: %v; see peers --help\n", err)
+			return exitUsage
+		}
+		return gpu(ctx, o, stdout, stderr)
 	case "setup", "run":
 	default:
 		fmt.Fprintf(stderr, "peers: unknown command %q; see peers --help\n", args[0])

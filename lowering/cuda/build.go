@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -73,6 +74,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 			return e.inLaunch(i, err)
 		}
 	}
+	e.reports = slices.ContainsFunc(append(list[:len(list):len(list)], commit), asksStatus)
 	n := len(list)
 	if e.collect, err = e.bindLaunch(extra[0], modules[n], nil, nil, e.status); err != nil {
 		return err
@@ -107,6 +109,12 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	}
 	e.host, err = e.newHostLaunches(d)
 	return err
+}
+
+// asksStatus reports whether a kernel is given the place of a report.
+func asksStatus(k *kernels.Kernel) bool {
+	status := func(p kernels.Param) bool { return p.Kind == kernels.StatusPtr }
+	return k != nil && slices.ContainsFunc(k.Steps, func(s kernels.Step) bool { return slices.ContainsFunc(s.Params, status) })
 }
 
 // newEvents makes those between which launches are measured.
@@ -213,6 +221,9 @@ func (e *executable) takeMemory(list []*kernels.Kernel) error {
 		if err := e.stream.CopyIn(e.buffers[i], from, n); err != nil {
 			return err
 		}
+	}
+	if err := e.stream.Fill(e.status, 0, int64(len(e.p.Launches)+1)*statusBytes); err != nil {
+		return err
 	}
 	return e.stream.Sync()
 }

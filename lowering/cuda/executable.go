@@ -31,6 +31,7 @@ type executable struct {
 	scratch  driver.Ptr
 	scratchN int64
 	status   driver.Ptr
+	reports  bool            // some launch may report, or asks whether one has
 	report   *kernels.Status // pinned
 	staged   []unsafe.Pointer
 	pinned   int64
@@ -44,6 +45,7 @@ type executable struct {
 	events  []driver.Event
 	times   []time.Duration
 	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
+	ran     bool // at least once
 	closed  bool
 	lost    error
 }
@@ -139,6 +141,7 @@ func (e *executable) Run() error {
 	if err != nil {
 		return e.broken(err)
 	}
+	e.ran = true
 	for i := range e.changed {
 		e.ahead[i] = true
 	}
@@ -201,10 +204,15 @@ func (e *executable) needs(buffer int) bool {
 	return e.p.Buffers[buffer].Last >= 0 || e.changed[buffer]
 }
 
-// begin queues what comes before the first launch.
-func (e *executable) begin() error {
-	if err := e.stream.Fill(e.status, 0, int64(len(e.p.Launches)+1)*statusBytes); err != nil {
-		return err
+// begin queues what comes before the first launch; without the copies what is on the GPU stays there.
+func (e *executable) begin(copies bool) error {
+	if e.reports {
+		if err := e.stream.Fill(e.status, 0, int64(len(e.p.Launches)+1)*statusBytes); err != nil {
+			return err
+		}
+	}
+	if !copies {
+		return nil
 	}
 	for i, b := range e.p.Buffers {
 		if e.staged[i] != nil && b.Role != lowering.Output {
@@ -216,13 +224,19 @@ func (e *executable) begin() error {
 	return nil
 }
 
-// end queues what comes after the last launch: the updates that are copied, the outputs and the report.
-func (e *executable) end() error {
-	if err := e.queue(&e.collect); err != nil {
-		return err
+// end queues what comes after the last launch: the updates that are copied, and with the copies the outputs and the
+// report.
+func (e *executable) end(copies bool) error {
+	if e.reports {
+		if err := e.queue(&e.collect); err != nil {
+			return err
+		}
 	}
 	if err := e.queue(&e.commit); err != nil {
 		return err
+	}
+	if !copies {
+		return nil
 	}
 	for i, b := range e.p.Buffers {
 		if e.staged[i] != nil && b.Role == lowering.Output {
@@ -262,9 +276,11 @@ func (e *executable) replay() error {
 			continue
 		}
 		if t.graph == nil {
-			if err := e.record(t, i == 0, i == len(e.parts)-1); err != nil {
+			g, err := e.record(i, true)
+			if err != nil {
 				return err
 			}
+			t.graph = g
 		}
 		if err := t.graph.Launch(e.stream); err != nil {
 			return err
@@ -273,33 +289,32 @@ func (e *executable) replay() error {
 	return e.finish()
 }
 
-// record makes the graph of a stretch of launches.
-func (e *executable) record(t *part, first, last bool) (err error) {
+// record makes the graph of part i, a stretch of launches, with or without the copies from and to the host.
+func (e *executable) record(i int, copies bool) (g driver.Graph, err error) {
 	if err := e.stream.BeginCapture(); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() {
-		g, end := e.stream.EndCapture()
-		if err = errors.Join(err, end); err == nil {
-			t.graph = g
-		} else if g != nil {
+		var end error
+		g, end = e.stream.EndCapture()
+		if err = errors.Join(err, end); err != nil && g != nil {
 			g.Close()
 		}
 	}()
-	if first {
-		if err := e.begin(); err != nil {
-			return err
+	if i == 0 {
+		if err := e.begin(copies); err != nil {
+			return nil, err
 		}
 	}
-	for i := t.from; i < t.to; i++ {
-		if err := e.launch(i); err != nil {
-			return e.inLaunch(i, err)
+	for j := e.parts[i].from; j < e.parts[i].to; j++ {
+		if err := e.launch(j); err != nil {
+			return nil, e.inLaunch(j, err)
 		}
 	}
-	if last {
-		return e.end()
+	if i == len(e.parts)-1 {
+		return nil, e.end(copies)
 	}
-	return nil
+	return nil, nil
 }
 
 // launch queues launch i; before the first one that writes an update, the reports of those before it are collected.
@@ -334,7 +349,7 @@ func (e *executable) updates(l *lowering.Launch) bool {
 
 // runEach runs launch by launch, to measure or to look at values.
 func (e *executable) runEach() error {
-	if err := e.begin(); err != nil {
+	if err := e.begin(true); err != nil {
 		return err
 	}
 	for i := range e.p.Launches {
@@ -361,7 +376,7 @@ func (e *executable) runEach() error {
 			}
 		}
 	}
-	if err := e.end(); err != nil {
+	if err := e.end(true); err != nil {
 		return err
 	}
 	if err := e.finish(); err != nil {

@@ -1,0 +1,241 @@
+"""The rivals on a GPU: cuBLAS, cuDNN, FlashAttention and torch.compile, as PyTorch reaches them.
+
+    python3 gpu_bench.py [--only TEXT] [memory_bound | linear | attention | moe | training]...
+
+prints a line of JSON for each figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of
+single runs in milliseconds by CUDA events, and the rate. FLOPs are those of the products; those of causal attention count
+half the pairs. What does not run here is a line with an error instead.
+"""
+import json
+import math
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+GPU = "cuda"
+only = ""  # what the names of the workloads that are measured have in them
+
+
+def milliseconds(step, runs, warm):
+    """Medians of single runs, each waited for."""
+    for _ in range(warm):
+        step()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(runs):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    return sorted(times)[len(times) // 2]
+
+
+def figure(workload, peer, make, work, unit="TFLOP/s", runs=20, warm=5):
+    """Measures what make() gives, and prints its line."""
+    if only not in workload:
+        return
+    line = {"workload": workload, "peer": peer}
+    try:
+        ms = milliseconds(make(), runs, warm)
+        line |= {"ms": round(ms, 5), "rate": round(work / ms / (1e9 if unit == "TFLOP/s" else 1e6), 2), "unit": unit}
+    except Exception as e:  # a rival that cannot do this must not end the others
+        line["error"] = (str(e) or type(e).__name__).split("\n")[0][:200]
+    print(json.dumps(line), flush=True)
+    torch._dynamo.reset()
+
+
+def normal(*shape, dtype=torch.float32, scale=1.0):
+    return torch.randn(*shape, device=GPU, dtype=dtype) * scale
+
+
+def tf32(on):
+    torch.backends.cuda.matmul.allow_tf32 = on
+    torch.backends.cudnn.allow_tf32 = on
+
+
+def memory_bound():
+    rows, width = 16384, 4096
+    x, r, gain, bias = normal(rows, width), normal(rows, width), normal(width), normal(width)
+    size, to = 4 * rows * width, torch.empty(rows, width, device=GPU)
+    figure("copy f32 256MiB", "device copy", lambda: lambda: to.copy_(x), 2 * size, "GB/s")
+
+    def layernorm(x, r, gain, bias):
+        return F.layer_norm(F.gelu(x + r), (width,), gain, bias)
+
+    def rmsnorm(x, gain):
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * gain
+
+    for name, f, args, moved in [("add+gelu+layernorm", layernorm, (x, r, gain, bias), 3 * size), ("rmsnorm", rmsnorm, (x, gain), 2 * size)]:
+        def compiled():
+            c = torch.compile(f)
+            return lambda: c(*args)
+
+        figure(f"{name} f32 {rows}x{width}", "torch eager", lambda: lambda: f(*args), moved, "GB/s")
+        figure(f"{name} f32 {rows}x{width}", "torch.compile", compiled, moved, "GB/s")
+
+
+def linear():
+    for m, k, n in [(8192, 4096, 16384), (16384, 1024, 4096), (512, 4096, 4096)]:
+        for precision in ["bf16", "tf32", "f32"]:
+            tf32(precision == "tf32")
+            dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+            x, w, b = normal(m, k, dtype=dtype), normal(k, n, dtype=dtype, scale=1 / math.sqrt(k)), normal(n, dtype=dtype)
+            name, flops = f"linear {precision} {m}x{k}x{n}", 2.0 * m * k * n
+
+            def layer(x, w, b):
+                return F.gelu(torch.addmm(b, x, w), approximate="tanh")
+
+            def compiled():
+                c = torch.compile(layer)
+                return lambda: c(x, w, b)
+
+            figure(name, "cuBLAS", lambda: lambda: x @ w, flops)
+            figure(name + " +bias+gelu", "torch eager", lambda: lambda: layer(x, w, b), flops)
+            figure(name + " +bias+gelu", "cuBLASLt epilogue", lambda: lambda: torch._addmm_activation(b, x, w, use_gelu=True), flops)
+            figure(name + " +bias+gelu", "torch.compile", compiled, flops)
+
+
+def attention():
+    tf32(False)
+    cases = [(4, 16, 4096, 128, True), (4, 16, 4096, 128, False), (2, 16, 8192, 64, True), (1, 16, 16384, 128, True), (1, 8, 1024, 64, True)]
+    backends = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION), ("naive", SDPBackend.MATH)]
+    for batch, heads, seq, dim, causal in cases:
+        q, k, v = (normal(batch, heads, seq, dim, dtype=torch.bfloat16).requires_grad_() for _ in "qkv")
+        dout = normal(batch, heads, seq, dim, dtype=torch.bfloat16)
+        flops = 4.0 * batch * heads * seq * seq * dim / (2 if causal else 1)
+        name = f"b{batch}h{heads}s{seq}d{dim}" + (" causal" if causal else "")
+        for peer, backend in backends:
+            if backend == SDPBackend.MATH and seq > 8192:
+                continue  # the scores alone are more than there is memory for
+
+            def attend():
+                with sdpa_kernel(backend):
+                    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+            def forward():
+                with torch.no_grad():
+                    attend()
+
+            def backward():
+                out = attend()
+                return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+
+            figure(f"attention bf16 {name} fwd", peer, lambda: forward, flops)
+            figure(f"attention bf16 {name} bwd", peer, backward, 2.5 * flops)
+        if seq <= 8192:
+            wide = [x.detach().float() for x in (q, k, v)]
+
+            def efficient():
+                with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION), torch.no_grad():
+                    F.scaled_dot_product_attention(*wide, is_causal=causal)
+
+            figure(f"attention f32 {name} fwd", "memory-efficient", lambda: efficient, flops, runs=5, warm=2)
+
+
+def moe():
+    dtype = torch.bfloat16
+    for tokens, width, hidden, experts, k in [(8192, 2048, 5632, 8, 2), (16384, 2048, 1408, 64, 6)]:
+        x, router = normal(tokens, width, dtype=dtype), normal(width, experts, dtype=dtype, scale=1 / math.sqrt(width))
+        up = normal(experts, width, hidden, dtype=dtype, scale=1 / math.sqrt(width))
+        down = normal(experts, hidden, width, dtype=dtype, scale=1 / math.sqrt(hidden))
+        name, flops = f"moe bf16 T{tokens}d{width}f{hidden}E{experts}k{k} fwd", 4.0 * tokens * k * width * hidden
+
+        def chosen():
+            return torch.topk(torch.softmax((x @ router).float(), -1), k, dim=-1)
+
+        def loop():
+            gates, picks = chosen()
+            y = torch.zeros_like(x)
+            for e in range(experts):
+                rows, place = torch.where(picks == e)
+                y.index_add_(0, rows, F.gelu(x[rows] @ up[e]) @ down[e] * gates[rows, place, None].to(dtype))
+            return y
+
+        def grouped():
+            gates, picks = chosen()
+            order = torch.argsort(picks.flatten())
+            ends = torch.cumsum(torch.bincount(picks.flatten(), minlength=experts), 0).to(torch.int32)
+            rows = order // k
+            h = F.gelu(torch._grouped_mm(x[rows], up, offs=ends))
+            y = torch._grouped_mm(h, down, offs=ends) * gates.flatten()[order, None].to(dtype)
+            return torch.zeros_like(x).index_add_(0, rows, y)
+
+        figure(name, "loop over experts", lambda: loop, flops)
+        figure(name, "grouped_mm", lambda: grouped, flops)
+        figure(name, "grouped_mm compiled", lambda: torch.compile(grouped), flops)
+
+
+class Block(torch.nn.Module):
+    """A transformer block with the norms before what they feed."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.n1, self.n2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.qkv, self.o = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+        self.f1, self.f2 = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, seq, width = x.shape
+        q, k, v = self.qkv(self.n1(x)).view(batch, seq, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o(a.transpose(1, 2).reshape(batch, seq, width))
+        return x + self.f2(F.gelu(self.f1(self.n2(x)), approximate="tanh"))
+
+
+def training():
+    for layers, width, heads, batch, seq in [(12, 768, 12, 8, 1024), (4, 256, 8, 4, 128)]:
+        tokens = batch * seq
+        flops = 72.0 * tokens * layers * width * width + 6.0 * layers * tokens * seq * width
+        for mode in ["f32", "tf32", "bf16 autocast"]:
+            tf32(mode != "f32")
+
+            def step(compiler):
+                net = torch.nn.Sequential(*[Block(width, heads) for _ in range(layers)]).to(GPU)
+                x, target = normal(batch, seq, width), normal(batch, seq, width)
+                # The graphs of reduce-overhead hold the update too only if the optimiser can be captured.
+                opt = torch.optim.AdamW(net.parameters(), lr=1e-4, weight_decay=0.01, fused=True, capturable=True)
+                model = compiler(net)
+
+                def run():
+                    with torch.autocast(GPU, torch.bfloat16, enabled=mode.startswith("bf16")):
+                        loss = F.mse_loss(model(x), target)
+                    loss.backward()
+                    opt.step()
+                    opt.zero_grad(set_to_none=True)
+
+                return run
+
+            name = f"training step {mode} L{layers}d{width}b{batch}s{seq}"
+            figure(name, "torch eager", lambda: step(lambda m: m), flops, warm=3)
+            figure(name, "torch.compile", lambda: step(torch.compile), flops, warm=3)
+            if layers < 12:
+                figure(name, "torch.compile reduce-overhead", lambda: step(lambda m: torch.compile(m, mode="reduce-overhead")), flops, warm=6)
+                figure(name, "torch whole-step CUDA graph", lambda: captured(step(torch.compile)), flops, warm=6)
+
+
+def captured(run):
+    """A step recorded once as a CUDA graph, the update included."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(4):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    print(f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}", file=sys.stderr)
+    parts = sys.argv[1:]
+    if parts[:1] == ["--only"]:
+        only, parts = parts[1], parts[2:]
+    for part in parts or ["memory_bound", "linear", "attention", "moe", "training"]:
+        globals()[part]()
