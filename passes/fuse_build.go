@@ -37,7 +37,7 @@ type output struct {
 func (f *fuser) outputs(r *region) []output {
 	var out []output
 	for _, n := range r.nodes {
-		outside := f.escapes[n.ID] || n == r.root && r.whole() // whose operation always has its result
+		outside := f.escapes[n.ID] || n == r.root && r.whole() && !f.rounded(r) // whose operation always has its result
 		for _, u := range f.users[n.ID] {
 			outside = outside || f.in[u.ID] != r
 		}

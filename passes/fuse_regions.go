@@ -307,6 +307,9 @@ func (f *fuser) suits(r *region, n *graph.Node) string {
 	reduced := r.anchor == graph.AnchorRow && r.isReduced(s)
 	inside := func(a *graph.Node) bool { return f.in[a.ID] == r }
 	if r.whole() {
+		if f.roundsOnly(r, n) {
+			return ""
+		}
 		return fmt.Sprintf("%s takes views only", r.root.Op.OpName())
 	}
 	switch op := n.Op.(type) {

@@ -71,8 +71,12 @@ func scalarOperand(s *simplifier, n *graph.Node) *graph.Node {
 	return s.b.Add(n.Op, args...)
 }
 
-// broadcastLate applies where every operand is a scalar or repeats a value of one and the same smaller shape.
+// broadcastLate applies where every operand is a scalar or repeats a value of one and the same smaller shape. A widened
+// value of 16 bits is repeated first: launches widen what they read, and would not take in work of another shape.
 func broadcastLate(s *simplifier, n *graph.Node) *graph.Node {
+	if _, cast := n.Op.(graph.Cast); cast && n.Args[0].Type.DType.Is16() {
+		return nil
+	}
 	args := make([]*graph.Node, len(n.Args))
 	var from *graph.Shape
 	for i, a := range n.Args {

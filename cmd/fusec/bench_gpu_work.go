@@ -142,8 +142,8 @@ func linearWork(s size, p fusec.Precision, bare bool) *gpuWork {
 		x, weight := b.Input("x", graph.TypeOf(d, s.m, s.k)), b.Param("w", graph.TypeOf(d, s.k, s.n))
 		y := b.MatMul(x, weight, false, false)
 		if !bare {
-			bias := b.CastTo(graph.F32, b.Param("b", graph.TypeOf(d, s.n)))
-			y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(bias, y.Type.Shape)))
+			bias := b.CastTo(graph.F32, b.Broadcast(b.Param("b", graph.TypeOf(d, s.n)), y.Type.Shape))
+			y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, bias))
 		}
 		b.Output("y", b.CastTo(d, y))
 	}
@@ -195,7 +195,11 @@ func (c attentionCase) work(d graph.DType, pass string, flops float64) *gpuWork 
 		flops /= 2
 	}
 	flops *= float64(c.batch) * float64(c.heads) * float64(c.seq) * float64(c.seq) * float64(c.dim)
-	return &gpuWork{name: name + " " + pass, work: flops, unit: teraFLOPs}
+	w := &gpuWork{name: name + " " + pass, work: flops, unit: teraFLOPs}
+	if d == graph.BF16 {
+		w.precision = fusec.BF16 // so that results are written in 16 bits
+	}
+	return w
 }
 
 func (c attentionCase) forward(d graph.DType) *gpuWork {
@@ -240,6 +244,7 @@ func mixtureWorks(small bool) []*gpuWork {
 			name: fmt.Sprintf("moe bf16 T%dd%df%dE%dk%d fwd", c.tokens, c.width, c.hidden, c.experts, c.topK), unit: teraFLOPs,
 			work:  4 * float64(c.tokens) * float64(c.topK) * float64(c.width) * float64(c.hidden),
 			scale: map[string]float64{"router": in, "up": in, "down": mid}, build: c.build, check: c.check,
+			precision: fusec.BF16,
 		})
 	}
 	return list

@@ -8,8 +8,8 @@ func Collect(n int) *Kernel {
 	u := newUnit(nil, nil)
 	status := u.status()
 	launches := u.field(Param{Kind: Int32, Bits: uint64(n)}, "i32 ", "launches")
-	u.printf("KERNEL(collect, 1, 1) { collect_status(%s, %s); }\n", status, launches)
-	return &Kernel{Source: u.source("commit"), Steps: []Step{{Entry: "collect", Grid: [3]int{1, 1, 1}, Block: 1, Params: u.fields}}}
+	u.printf("KERNEL(collect, 32, 1) { collect_status(%s, %s); }\n", status, launches)
+	return &Kernel{Source: u.source("commit"), Steps: []Step{{Entry: "collect", Grid: [3]int{1, 1, 1}, Block: 32, Params: u.fields}}}
 }
 
 // commitPairs is the number of copies that one step makes: what the parameter has room for.

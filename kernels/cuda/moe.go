@@ -331,6 +331,9 @@ func (x *mixture) forward(f graph.Fusion) error {
 		if err != nil {
 			return err
 		}
+		if _, ok := n.Op.(graph.Cast); ok { // converted as it is stored
+			n = n.Args[0]
+		}
 		r, isResult := n.Op.(graph.Result)
 		switch {
 		case n == x.anchor && y < 0:

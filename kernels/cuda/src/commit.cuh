@@ -2,16 +2,23 @@
 // are copied there if nothing was.
 
 // collect finds the first of n launches that reported something, and leaves its report in all[0], with the number of
-// the launch in the field that is free. The reports of the launches follow all[0].
+// the launch in the field that is free. The reports of the launches follow all[0]. One warp does it, so that the reports
+// are read side by side.
 DEVICE void collect_status(Status *all, int n) {
-  for (int i = 1; i <= n; i++) {
-    if (all[i].code != 0) {
-      all[0] = all[i];
-      all[0].unused = i - 1;
+  const int lane = threadIdx.x;
+  for (int first = 1; first <= n; first += 32) {
+    const int i = first + lane;
+    const u32 found = __ballot_sync(0xffffffffu, i <= n && all[i].code != 0);
+    if (found != 0) {
+      if (lane == 0) {
+        const int which = first + __ffs(int(found)) - 1;
+        all[0] = all[which];
+        all[0].unused = which - 1;
+      }
       return;
     }
   }
-  all[0].code = 0;
+  if (lane == 0) all[0].code = 0;
 }
 
 // commit_copy copies bytes, 16 at a time where both ends allow it.
