@@ -18,3 +18,28 @@ func (p *Program) Measure(n int) ([]time.Duration, error) {
 	}
 	return m.Measure(n)
 }
+
+// Inspect describes the device that the program is on, and what the program and each of its launches take of it; nil for
+// devices without memory of their own.
+func (p *Program) Inspect() (*lowering.Inspection, error) {
+	i, ok := p.exe.(lowering.Inspector)
+	if !ok {
+		return nil, nil
+	}
+	return i.Inspect()
+}
+
+// Timeline is what the last profiled run did and when, by the device's clock; see [Program.Profile]. Where the device
+// tells no more, the launches follow one another without a gap.
+func (p *Program) Timeline() []lowering.Span {
+	if i, ok := p.exe.(lowering.Inspector); ok {
+		return i.Timeline()
+	}
+	var list []lowering.Span
+	at := time.Duration(0)
+	for i, t := range p.Times() {
+		list = append(list, lowering.Span{What: lowering.SpanHost, Launch: i, Start: at, Length: t})
+		at += t
+	}
+	return list
+}

@@ -15,27 +15,32 @@ import (
 // It is the rounding that a layer's result in 16 bits has, after its epilogue in f32. A cast that reads such a value
 // comes to nothing, and a launch that did nothing else goes.
 //
+// A value that is cast to 16 bits and nothing else, by the user's own wish, is kept so in any precision: the cast joins
+// the launch that makes it.
+//
 // In f32 stay: outputs of the graph, and what updates of parameters and state are made of, as the gradients of weights;
 // sums with another value of full size, as residual streams and gradients that meet; sums over rows; the log-sum-exp of
 // an attention, what a mixture hands out besides its result; and what is read by anything but a fusion, or by one that
 // cannot convert it on the way, as a contraction in f32.
 func narrow(c *Context) error {
-	to := c.precision.half()
-	if to == graph.Invalid {
-		return nil
+	for _, to := range []graph.DType{graph.BF16, graph.F16} {
+		w := narrower{c: c, to: to, free: to == c.precision.half(), users: c.Graph.Users(), narrow: map[*graph.Node]bool{}}
+		w.choose()
+		if len(w.narrow) == 0 {
+			continue
+		}
+		if err := w.rebuild(); err != nil {
+			return err
+		}
 	}
-	w := narrower{c: c, to: to, users: c.Graph.Users(), narrow: map[*graph.Node]bool{}}
-	w.choose()
-	if len(w.narrow) == 0 {
-		return nil
-	}
-	return w.rebuild()
+	return nil
 }
 
 // narrower changes the types of some of the values between launches.
 type narrower struct {
 	c      *Context
 	to     graph.DType
+	free   bool // the precision lets values be rounded that are not cast already
 	users  map[*graph.Node][]*graph.Node
 	narrow map[*graph.Node]bool // fusions and their results that are to have 16 bits
 }
@@ -45,14 +50,18 @@ func (w *narrower) choose() {
 	kept := w.kept()
 	for _, n := range w.c.Graph.Nodes {
 		f, index, ok := contraction(n)
-		if !ok || n.Type.DType != graph.F32 || n.Type.Shape.Elems() < w.c.leastHalf {
+		if !ok || n.Type.DType != graph.F32 {
+			continue
+		}
+		cast := w.cast(n)
+		if !cast && (!w.free || n.Type.Shape.Elems() < w.c.leastHalf) {
 			continue
 		}
 		reason := narrowable(f, index)
 		if reason == "" {
 			reason = w.refused(n)
 		}
-		if reason == "" && kept[n] {
+		if reason == "" && kept[n] && !cast {
 			reason = "it is handed out, or updates are made of it"
 		}
 		if reason == "" {
@@ -62,6 +71,56 @@ func (w *narrower) choose() {
 		}
 	}
 	w.joinAlike()
+}
+
+// cast reports whether nothing is made of n but its cast to 16 bits.
+func (w *narrower) cast(n *graph.Node) bool {
+	shown := func(a *graph.Node) bool { return shows(a, n) }
+	for _, o := range w.c.Graph.Outputs {
+		if shown(o.Node) {
+			return false
+		}
+	}
+	for _, u := range w.c.Graph.Updates {
+		if shown(u.Value) {
+			return false
+		}
+	}
+	readers := w.readers(n)
+	for _, r := range readers {
+		f, ok := r.Op.(graph.Fusion)
+		if !ok || !w.onlyCasts(f, r.Args, shown) {
+			return false
+		}
+	}
+	return len(readers) > 0
+}
+
+// onlyCasts reports whether a fusion hands out casts, perhaps through views, of those operands that are asked for, and
+// makes nothing else of them.
+func (w *narrower) onlyCasts(f graph.Fusion, args []*graph.Node, asked func(*graph.Node) bool) bool {
+	wide, done := map[*graph.Node]bool{}, map[*graph.Node]bool{} // what shows an operand, and its cast
+	input := 0
+	for _, n := range f.Body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			wide[n] = asked(args[input])
+			input++
+			continue
+		}
+		for _, a := range n.Args {
+			cast, isCast := n.Op.(graph.Cast)
+			switch {
+			case !wide[a] && !done[a]:
+			case graph.IsView(n.Op):
+				wide[n], done[n] = wide[a], done[a]
+			case wide[a] && isCast && cast.To == w.to:
+				done[n] = true
+			default:
+				return false
+			}
+		}
+	}
+	return !slices.ContainsFunc(f.Body.Outputs, func(o graph.Output) bool { return wide[o.Node] })
 }
 
 // joinAlike leaves in f32 what is joined with values that stay so.

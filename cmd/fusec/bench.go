@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -12,7 +13,11 @@ var benchCommand = &command{
 	summary: "time a model against Gorgonia, matrix multiplication, attention, mixtures of experts, the loader, or a GPU",
 	doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
-prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic.
+prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic. On a GPU it
+tells also what part each launch reaches of what a copy and a matrix product were measured to reach, once for each chip;
+registers, shared memory and occupancy of each kernel; the copies between host and device; what a run takes beside its
+launches; and the memory by the driver's account. --trace FILE writes one run as a timeline that chrome://tracing and
+Perfetto show.
 
 fusec bench matmul times the product of square or other matrices in float32 against gonum, which is what Gorgonia
 multiplies with. With --ladder it climbs from the definition to fusec's own way, rung by rung.
@@ -47,6 +52,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 	examples: []example{
 		{"fusec bench model.graph", "against the TapeMachine"},
 		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
+		{"fusec bench model.graph --target cuda --precision bf16 --trace run.json", "on a GPU, and the timeline of a run"},
 		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each rung"},
 		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
 		{"fusec bench attention --seq 1024,4096 --causal", "time, GFLOP/s, share of the matrix product's speed, scratch"},
@@ -67,6 +73,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		f.BoolVar(&b.json, "json", false, "print the report as JSON")
 		f.StringVar(&b.baseline, "baseline", "", "compare the ratios with those kept in `FILE`; keep them there if it has none")
 		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
+		f.StringVar(&b.trace, "trace", "", "a model: write the timeline of a run to `FILE`, in Chrome's trace format")
 		f.BoolVar(&b.ladder, "ladder", false, "matmul, attention: every rung of the ladder")
 		f.Func("sizes", "matmul: `SIZES` such as 256,512 or 512x768x3072 (default 256,512,1024,2048)", func(s string) (err error) {
 			b.sizes, err = parseSizes(s)
@@ -105,7 +112,8 @@ type bencher struct {
 	attends     attentionShape
 	mixes       mixtureShape
 	size        int64 // of the loader's file
-	small       bool  // of the GPU's workloads
+	trace       string
+	small       bool // of the GPU's workloads
 	protocol    bool
 }
 
@@ -117,8 +125,8 @@ func (b *bencher) run(e *env, args []string) error {
 		return peerProtocol(e, args)
 	}
 	if len(args) > 0 && args[0] == gpuName {
-		if b.baseline != "" || b.ladder {
-			return usage("--baseline and --ladder are not for fusec bench gpu")
+		if b.baseline != "" || b.ladder || b.trace != "" {
+			return usage("--baseline, --ladder and --trace are not for fusec bench gpu")
 		}
 		return b.gpu(e, args[1:])
 	}
@@ -139,6 +147,8 @@ func (b *bencher) run(e *env, args []string) error {
 		return usage("--seq, --heads, --dim and --causal are for fusec bench attention")
 	case path != moeName && b.mixes.given():
 		return usage("--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe")
+	case b.trace != "" && slices.Contains([]string{matmulName, attentionName, moeName, loaderName}, path):
+		return usage("--trace is for models")
 	case b.small:
 		return usage("--small is for fusec bench gpu")
 	case path != matmulName && path != attentionName && b.ladder:

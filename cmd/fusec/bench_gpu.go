@@ -17,12 +17,10 @@ import (
 	"fusec/graph"
 )
 
-// How often a work is run on the GPU: as its rivals are.
+// How often a work is run on the GPU: as its rivals are, since a GPU at work for longer is slower.
 const (
 	gpuWarmRuns = 5
-	gpuRuns     = 20 // at least; more as long as they take less than gpuTime
-	gpuMostRuns = 200
-	gpuTime     = 300 * time.Millisecond
+	gpuRuns     = 20
 	gpuHostRuns = 5 // that are timed with their copies from and to the host
 )
 
@@ -35,7 +33,6 @@ type gpuLine struct {
 	Unit     string  `json:"unit,omitempty"`
 	BestMS   float64 `json:"best_ms,omitempty"`
 	HostMS   float64 `json:"host_ms,omitempty"` // by the host's clock, with the copies of inputs and outputs
-	Runs     int     `json:"runs,omitempty"`
 	Launches int     `json:"launches,omitempty"`
 	OnHost   int     `json:"on_host,omitempty"` // launches for which the GPU has no kernel
 	Error    string  `json:"error,omitempty"`
@@ -123,15 +120,11 @@ func (w *gpuWork) measure(target string) (line gpuLine, err error) {
 			line.OnHost++
 		}
 	}
-	warm, err := p.Measure(gpuWarmRuns)
+	times, err := p.Measure(gpuWarmRuns + gpuRuns)
 	if err != nil {
 		return line, err
 	}
-	line.Runs = min(max(gpuRuns, int(gpuTime/max(warm[gpuWarmRuns-1], 1))), gpuMostRuns)
-	times, err := p.Measure(line.Runs)
-	if err != nil {
-		return line, err
-	}
+	times = times[gpuWarmRuns:]
 	ms := make([]float64, len(times))
 	line.BestMS = math.Inf(1)
 	for i, t := range times {

@@ -25,6 +25,7 @@ type benchReport struct {
 	Ratio     *benchRatio    `json:"ratio,omitempty"`        // absent without a rival
 	Missing   string         `json:"peer_missing,omitempty"` // why there is no rival
 	Launches  []launchReport `json:"launches"`
+	Device    *deviceReport  `json:"device,omitempty"` // of targets with memory of their own
 }
 
 type benchResult struct {
@@ -55,8 +56,10 @@ type launchReport struct {
 	Share    float64  `json:"share"` // of the sum
 	FLOPs    int64    `json:"flops"`
 	Bytes    int64    `json:"bytes"`
-	GFLOPs   float64  `json:"gflops"` // per second
-	GBs      float64  `json:"gbs"`    // per second
+	GFLOPs   float64  `json:"gflops"`            // per second
+	GBs      float64  `json:"gbs"`               // per second
+	OfGEMM   float64  `json:"of_gemm,omitempty"` // of the device's ceilings: the part of a matrix product's rate,
+	OfCopy   float64  `json:"of_copy,omitempty"` // and of a copy's
 	Origin   []origin `json:"origin"`
 }
 
@@ -121,11 +124,25 @@ func (b *bencher) measure(e *env, rep *benchReport, field []contestant, p *fusec
 		rep.Results = append(rep.Results, r)
 	}
 	rep.Results[0].HeldBytes = p.Bytes()
-	launches, err := profile(e.ctx, p, profileSeconds)
+	launches, spans, err := profile(e.ctx, p, profileSeconds)
 	if err != nil {
 		return nil, err
 	}
 	rep.Launches = launchReports(p, launches)
+	show.show("%s: what the device does", rep.Model)
+	if rep.Device, err = b.describe(p, rep, spans); err != nil {
+		return nil, err
+	}
+	if rep.Device != nil {
+		for i := range rep.Launches {
+			rep.Device.share(&p.Lowered().Launches[i], &rep.Launches[i])
+		}
+	}
+	if b.trace != "" {
+		if err := newChromeTrace(rep, spans[len(spans)-1]).save(b.trace); err != nil {
+			return nil, err
+		}
+	}
 	if len(times) < 2 {
 		return nil, nil
 	}
@@ -227,19 +244,30 @@ func (rep *benchReport) text() string {
 		fmt.Fprintf(&b, "\nnot compared with the %s: %s\n", tapeName, rep.Missing)
 	}
 	b.WriteString("\n" + launchTable(rep.Launches))
+	if rep.Device != nil {
+		b.WriteString("\n" + rep.Device.text())
+	}
 	return b.String()
 }
 
 // launchTable lists launches with their times.
 func launchTable(list []launchReport) string {
-	t := newTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", "stands for", "built at")
+	t := newTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", ">of GEMM", ">of copy", "stands for", "built at")
 	for _, l := range list {
 		var own []graph.Origin
 		for _, o := range l.Origin {
 			own = append(own, graph.Origin(o))
 		}
 		names, pos := origins(own)
-		t.row(fmt.Sprint(l.Index), l.Kind, l.Name, l.Kernel, humanTime(time.Duration(l.MedianNS)), percent(l.Share), digits(l.GFLOPs), digits(l.GBs), names, pos)
+		gemm, copied := "", ""
+		if l.OfGEMM > 0 {
+			gemm = percent(l.OfGEMM)
+		}
+		if l.OfCopy > 0 {
+			copied = percent(l.OfCopy)
+		}
+		t.row(fmt.Sprint(l.Index), l.Kind, l.Name, l.Kernel, humanTime(time.Duration(l.MedianNS)), percent(l.Share), digits(l.GFLOPs), digits(l.GBs), gemm, copied,
+			names, pos)
 	}
 	return t.String()
 }

@@ -141,7 +141,7 @@ func (d *dumper) trace(e *env, path string) (*trace.Trace, error) {
 		return nil, err
 	}
 	defer p.Close()
-	times, err := profile(e.ctx, p, profileSeconds)
+	times, _, err := profile(e.ctx, p, profileSeconds)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fusec"
+	"fusec/lowering"
 )
 
 // contestant is something to be timed.
@@ -98,11 +99,11 @@ func runs(ctx context.Context, c contestant, n int, d time.Duration) ([]float64,
 // profileSeconds is how long a program is profiled.
 const profileSeconds = 0.3
 
-// profile runs a program and gives the median time of each launch.
-func profile(ctx context.Context, p *fusec.Program, seconds float64) ([]time.Duration, error) {
+// profile runs a program and gives the median time of each launch, and the timelines of all runs.
+func profile(ctx context.Context, p *fusec.Program, seconds float64) (times []time.Duration, lines [][]lowering.Span, err error) {
 	c := contestant{"fusec", p.Exec}
 	if _, err := runs(ctx, c, warmRuns, 0); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p.Profile(true)
 	defer p.Profile(false)
@@ -112,16 +113,17 @@ func profile(ctx context.Context, p *fusec.Program, seconds float64) ([]time.Dur
 		for i, t := range p.Times() {
 			samples[i] = append(samples[i], t.Seconds())
 		}
+		lines = append(lines, slices.Clone(p.Timeline()))
 		return err
 	}
 	if _, err := runs(ctx, c, leastRuns, time.Duration(seconds*1e9)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	times := make([]time.Duration, len(samples))
+	times = make([]time.Duration, len(samples))
 	for i, s := range samples {
 		times[i] = time.Duration(median(s) * 1e9)
 	}
-	return times, nil
+	return times, lines, nil
 }
 
 // allocated is how many bytes one run allocates.

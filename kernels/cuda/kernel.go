@@ -190,6 +190,17 @@ func (c Chip) Target() string {
 	return fmt.Sprintf("sm_%d", c.Arch)
 }
 
+// Threads is how many threads a multiprocessor runs at most.
+func (c Chip) Threads() int {
+	switch c.Arch {
+	case 75:
+		return 1024
+	case 86, 87, 89, 120, 121:
+		return 1536
+	}
+	return 2048
+}
+
 // Config says what kernels are made for.
 type Config struct {
 	Chip      Chip

@@ -38,6 +38,9 @@ func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error)
 }
 
 func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
+	if e.free, _, err = e.gpu.Memory(); err != nil {
+		return err
+	}
 	if e.stream, err = e.gpu.NewStream(); err != nil {
 		return err
 	}
@@ -125,6 +128,12 @@ func (e *executable) newEvents() error {
 			return err
 		}
 		e.events = append(e.events, v)
+	}
+	for _, v := range e.marks.all() {
+		var err error
+		if *v, err = e.gpu.NewEvent(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -327,6 +336,11 @@ func (e *executable) Close() error {
 	}
 	for _, v := range e.events {
 		errs = append(errs, v.Close())
+	}
+	for _, v := range e.marks.all() {
+		if *v != nil {
+			errs = append(errs, (*v).Close())
+		}
 	}
 	for _, m := range e.modules {
 		errs = append(errs, m.Unload())

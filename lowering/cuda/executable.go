@@ -43,6 +43,9 @@ type executable struct {
 	host    *hostLaunches
 	profile bool
 	events  []driver.Event
+	marks   marks
+	spans   []lowering.Span
+	free    int64 // bytes that the driver had left before the executable took any
 	times   []time.Duration
 	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
 	ran     bool // at least once
@@ -349,21 +352,19 @@ func (e *executable) updates(l *lowering.Launch) bool {
 
 // runEach runs launch by launch, to measure or to look at values.
 func (e *executable) runEach() error {
-	if err := e.begin(true); err != nil {
+	if err := e.marked(e.marks.begin, e.marks.begun, func() error { return e.begin(true) }); err != nil {
 		return err
 	}
 	for i := range e.p.Launches {
-		var err error
-		switch {
-		case e.p.Launches[i].Device != "":
+		err := e.marked(e.events[2*i], e.events[2*i+1], func() error {
+			if e.p.Launches[i].Device == "" {
+				return e.launch(i)
+			}
 			start := time.Now()
-			err = e.runHost(i)
+			err := e.runHost(i)
 			e.times[i] = time.Since(start)
-		case e.profile:
-			err = e.measure(i)
-		default:
-			err = e.launch(i)
-		}
+			return err
+		})
 		if err != nil {
 			return e.inLaunch(i, err)
 		}
@@ -376,32 +377,13 @@ func (e *executable) runEach() error {
 			}
 		}
 	}
-	if err := e.end(true); err != nil {
+	if err := e.marked(e.marks.end, e.marks.ended, func() error { return e.end(true) }); err != nil {
 		return err
 	}
-	if err := e.finish(); err != nil {
+	if err := e.finish(); err != nil || !e.profile {
 		return err
 	}
-	for i := range e.p.Launches {
-		if e.profile && e.p.Launches[i].Device == "" {
-			var err error
-			if e.times[i], err = e.events[2*i+1].Since(e.events[2*i]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// measure queues a launch between two events.
-func (e *executable) measure(i int) error {
-	if err := e.stream.Record(e.events[2*i]); err != nil {
-		return err
-	}
-	if err := e.launch(i); err != nil {
-		return err
-	}
-	return e.stream.Record(e.events[2*i+1])
+	return e.readTimes()
 }
 
 // finish waits for the run and makes an error of its report.

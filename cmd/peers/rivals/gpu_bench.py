@@ -9,6 +9,7 @@ half the pairs. What does not run here is a line with an error instead.
 import json
 import math
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,8 @@ only = ""  # what the names of the workloads that are measured have in them
 
 
 def milliseconds(step, runs, warm):
-    """Medians of single runs, each waited for."""
+    """Medians of single runs, each waited for, on a GPU that has rested: one that has not is slower."""
+    time.sleep(0.3)
     for _ in range(warm):
         step()
     torch.cuda.synchronize()
