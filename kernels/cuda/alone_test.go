@@ -30,7 +30,7 @@ func (l *list) tensor(d graph.DType, dims ...int) *graph.Tensor {
 
 func (l *list) run(t *testing.T) {
 	t.Helper()
-	cudatest.Run(t, cudatest.Emulator(t), l.checks...)
+	cudatest.Run(t, cudatest.Open(t), l.checks...)
 }
 
 // shapes with odd sizes, sizes of one, and nothing.

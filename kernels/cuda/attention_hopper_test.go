@@ -156,7 +156,7 @@ func nearHalf(d graph.DType) func(*graph.Tensor, ref.Value) error {
 // TestAttentionHopper computes attentions and their gradients by Hopper's instructions, on the emulator.
 func TestAttentionHopper(t *testing.T) {
 	r := rand.New(rand.NewPCG(90, 1))
-	d := cudatest.Emulator(t)
+	d := cudatest.Open(t)
 	var checks []cudatest.Check
 	for _, c := range hopperCases {
 		forward, backward := c.fusions(t)

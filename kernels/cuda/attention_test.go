@@ -12,7 +12,6 @@ import (
 	"fusec/kernels/ref"
 	"fusec/kernels/ref/cases"
 	"fusec/lowering/cuda/cudatest"
-	"fusec/lowering/cuda/emulator"
 )
 
 // attending is a fusion of an Attention or AttentionGrad alone.
@@ -243,7 +242,7 @@ func TestAttentionPlain(t *testing.T) {
 			checks = append(checks, attentionChecks(t, r, c.Name, op, args, cuda.F32)...)
 		}
 	}
-	cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)}), checks...)
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(70)), checks...)
 }
 
 // TestAttentionMMA is attention on the tensor cores of sm_80: 16-bit types, and f32 as accurate as f32 and as tf32. A
@@ -255,7 +254,7 @@ func TestAttentionMMA(t *testing.T) {
 		seed := uint64(multiprocessors)
 		checks := drawnAttentions(t, seed, 6, cuda.F32, graph.F32, graph.BF16, graph.F16)
 		checks = append(checks, drawnAttentions(t, seed+1, 2, cuda.TF32, graph.F32)...)
-		cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: chip}), checks...)
+		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
 	}
 }
 
@@ -295,7 +294,7 @@ func TestAttentionDecode(t *testing.T) {
 			checks = append(checks, attentionChecks(t, r, fmt.Sprint(d, " ", i), c.op, args, cuda.F32)[0])
 		}
 	}
-	cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(80)}), checks...)
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(80)), checks...)
 }
 
 // TestAttentionTable reports entries of a table that are no pages, unless their keys do not count.
@@ -323,7 +322,7 @@ func TestAttentionTable(t *testing.T) {
 		of[4].SetFloat(c.entry, c.page)
 		checks = append(checks, cudatest.Check{Name: c.name, Op: attending(t, op, of), Args: of, Status: c.status})
 	}
-	cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)}), checks...)
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(70)), checks...)
 }
 
 // TestAttentionRefused names what an attention cannot be made of.

@@ -31,5 +31,5 @@ func TestEveryOperation(t *testing.T) {
 			checks = append(checks, check)
 		}
 	}
-	cudatest.Run(t, cudatest.Emulator(t), checks...)
+	cudatest.Run(t, cudatest.Open(t), checks...)
 }

@@ -38,5 +38,5 @@ func TestFusions(t *testing.T) {
 		}
 		checks = append(checks, c)
 	}
-	cudatest.Run(t, cudatest.Emulator(t), checks...)
+	cudatest.Run(t, cudatest.Open(t), checks...)
 }

@@ -15,7 +15,7 @@ import (
 // inPlace runs an operation whose result i stands over operand over[i] and compares it with the reference.
 func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []int) *kernels.Kernel {
 	t.Helper()
-	d := cudatest.Emulator(t)
+	d := cudatest.Open(t)
 	in := make([]ref.Value, len(args))
 	types := make([]graph.Type, len(args))
 	var from, to []cudatest.Buffer

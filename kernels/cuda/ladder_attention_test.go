@@ -9,13 +9,12 @@ import (
 	"fusec/kernels/cuda"
 	"fusec/kernels/ref"
 	"fusec/lowering/cuda/cudatest"
-	"fusec/lowering/cuda/emulator"
 )
 
 // TestLadderAttention checks that all rungs compute the same.
 func TestLadderAttention(t *testing.T) {
 	const heads = 2
-	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
+	d := cudatest.OpenFor(t, cuda.ChipOf(70))
 	r := rand.New(rand.NewPCG(9, 1))
 	for _, s := range []struct {
 		queries, keys, depth int

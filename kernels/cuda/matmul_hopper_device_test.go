@@ -108,7 +108,7 @@ func TestMatMulHopper(t *testing.T) {
 	if hopper < 12 {
 		t.Errorf("only %d of %d products take the path", hopper, len(checks))
 	}
-	cudatest.Run(t, cudatest.Emulator(t), checks...)
+	cudatest.Run(t, cudatest.Open(t), checks...)
 }
 
 // TestMatMulHopperCompiled looks at what NVRTC makes of the kernels of every tile: products of warpgroups, none of which

@@ -12,7 +12,6 @@ import (
 	"fusec/kernels/cuda"
 	"fusec/kernels/ref"
 	"fusec/lowering/cuda/cudatest"
-	"fusec/lowering/cuda/emulator"
 )
 
 // inputs declares an input of a body.
@@ -181,13 +180,13 @@ func within(p cuda.Precision) func(got *graph.Tensor, want ref.Value) error {
 
 // TestMatMulPlain computes random products as chips without tensor cores do.
 func TestMatMulPlain(t *testing.T) {
-	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
+	d := cudatest.OpenFor(t, cuda.ChipOf(70))
 	cudatest.Run(t, d, products(t, rand.New(rand.NewPCG(1, 70)), 25, cuda.F32)...)
 }
 
 // TestMatMulTensor computes random products on tensor cores.
 func TestMatMulTensor(t *testing.T) {
-	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(80)})
+	d := cudatest.OpenFor(t, cuda.ChipOf(80))
 	r := rand.New(rand.NewPCG(1, 80))
 	t.Run("f32", func(t *testing.T) { cudatest.Run(t, d, products(t, r, 12, cuda.F32)...) })
 	t.Run("tf32", func(t *testing.T) { cudatest.Run(t, d, products(t, r, 5, cuda.TF32)...) })
@@ -208,7 +207,7 @@ func TestMatMulInfinite(t *testing.T) {
 	c.Args[0].SetFloat(20, math.NaN())
 	c.Args[1].SetFloat(2, math.Inf(1))
 	c.Args[1].SetFloat(8, 0.5) // exact: nothing is left of it
-	cudatest.Run(t, cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(80)}), c)
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(80)), c)
 }
 
 // TestMatMulRefused names what a product cannot be made of.

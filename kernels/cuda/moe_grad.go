@@ -240,7 +240,7 @@ func (x *mixture) weightGradient(w graph.MoEWeight, a factor, source, value stri
 	p.columns(min(16/x.acc.Size(), simtColumns))
 	m := &matmul{unit: x.unit, product: p, cfg: x.cfg, whole: true}
 	c := m.cut()
-	x.source = c.source
+	x.use(c.source)
 	p.write(x.unit)
 	x.openBody(title)
 	x.printf("    auto *const at = %s[e] + m * i64(%d) + n * i64(%d);\n", to.name, to.row, to.col)

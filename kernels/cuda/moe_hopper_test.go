@@ -68,7 +68,7 @@ func TestMoEHopper(t *testing.T) {
 				}
 				checks = append(checks, c)
 			}
-			cudatest.Run(t, cudatest.Emulator(t), checks...)
+			cudatest.Run(t, cudatest.Open(t), checks...)
 		}()
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fusec/kernels/cuda"
 	"fusec/kernels/ref"
 	"fusec/lowering/cuda/cudatest"
-	"fusec/lowering/cuda/emulator"
 )
 
 // mixtures draws checks of mixtures of experts, or of their gradients, whose gates send a token to some of the experts,
@@ -85,7 +84,7 @@ func roughly(got *graph.Tensor, want ref.Value) error {
 
 // TestMoETensor computes mixtures of experts and their gradients on tensor cores.
 func TestMoETensor(t *testing.T) {
-	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(80)})
+	d := cudatest.OpenFor(t, cuda.ChipOf(80))
 	r := rand.New(rand.NewPCG(3, 80))
 	cudatest.Run(t, d, mixtures(t, r, 2, false, graph.F32, graph.BF16)...)
 	cudatest.Run(t, d, mixtures(t, r, 2, true, graph.F32, graph.F16)...)
@@ -93,20 +92,20 @@ func TestMoETensor(t *testing.T) {
 
 // TestMoE computes mixtures of experts as chips without tensor cores do.
 func TestMoE(t *testing.T) {
-	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
+	d := cudatest.OpenFor(t, cuda.ChipOf(70))
 	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(3, 70)), 8, false, graph.F32, graph.F64)...)
 }
 
 // TestMoEGrad computes gradients of mixtures of experts.
 func TestMoEGrad(t *testing.T) {
-	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
+	d := cudatest.OpenFor(t, cuda.ChipOf(70))
 	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(5, 70)), 6, true, graph.F32, graph.F64)...)
 }
 
 // TestMoEWaves sends tokens to more experts than TopK promises.
 func TestMoEWaves(t *testing.T) {
 	defer cuda.SetFreeSlots(cuda.SetFreeSlots(0))
-	d := cudatest.EmulatorOf(t, emulator.Options{Chip: cuda.ChipOf(70)})
+	d := cudatest.OpenFor(t, cuda.ChipOf(70))
 	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(4, 70)), 3, false, graph.F32)...)
 	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(4, 71)), 2, true, graph.F32)...)
 }

@@ -43,8 +43,14 @@ func lowered(t testing.TB, g *graph.Graph, d *cuda.Device) *lowering.Program {
 // compiled is g as an executable with values bound to its sources.
 func compiled(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, opts ...cuda.Option) (lowering.Executable, *lowering.Program) {
 	t.Helper()
-	d := cuda.New(append(opts, cuda.On(open(t)))...)
+	gpu, compiler := open(t)
+	d := cuda.New(append(opts, cuda.On(gpu, compiler))...)
 	p := lowered(t, g, d)
+	var sources []string
+	for _, s := range d.Sources(p) {
+		sources = append(sources, s.Text)
+	}
+	ready(t, compiler, sources, gpu.Chip())
 	e, err := d.Compile(p)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, graph.Print(g))

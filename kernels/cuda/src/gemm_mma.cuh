@@ -41,9 +41,11 @@ struct MmaOperand {
     }
     constexpr int ROW = INNER / VEC, ALL = ROWS * ROW, BYTES = VEC * int(sizeof(T));
     constexpr i64 S_ROW = KINNER ? S_OUTER : S_K, S_COL = KINNER ? S_K : S_OUTER;
+    constexpr int EACH = (ALL + THREADS - 1) / THREADS;
+    constexpr int AT_ONCE = BYTES >= 4 ? EACH : least(EACH, 4);  // what does not go by copy_async waits in registers
     const int rows = KINNER ? outer : k, cols = KINNER ? k : outer;
-#pragma unroll
-    for (int i = 0; i < (ALL + THREADS - 1) / THREADS; i++) {
+#pragma unroll AT_ONCE
+    for (int i = 0; i < EACH; i++) {
       const int e = threadIdx.x + i * THREADS, r = e / ROW, c = e % ROW * VEC;
       if (ALL % THREADS != 0 && e >= ALL) break;
       const bool there = r < rows && c < cols;

@@ -3,6 +3,8 @@ package cudatest
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 
 	"fusec/graph"
@@ -43,14 +45,14 @@ func at(list []graph.Layout, i int, s graph.Shape) graph.Layout {
 	return graph.Contiguous(s)
 }
 
-func (c Check) prepare(chip kernels.Chip) (*prepared, error) {
+// generate makes a check's kernel, with the buffers of operands and results. It does not look at the operands' elements.
+func (c Check) generate(chip kernels.Chip) (*prepared, error) {
 	p := &prepared{Check: c}
 	types := make([]graph.Type, len(c.Args))
 	for i, a := range c.Args {
 		types[i] = a.Type
-		b := Buffer{kernels.Operand{DType: a.Type.DType, Layout: at(c.ArgLayouts, i, a.Type.Shape)}, a}
-		b.Value = seen(b)
-		p.args = append(p.args, b)
+		o := kernels.Operand{DType: a.Type.DType, Layout: at(c.ArgLayouts, i, a.Type.Shape)}
+		p.args = append(p.args, Buffer{o, a})
 	}
 	results, err := graph.InfoOf(c.Op).Infer(c.Op, types)
 	if err != nil {
@@ -59,6 +61,20 @@ func (c Check) prepare(chip kernels.Chip) (*prepared, error) {
 	for i, u := range results {
 		o := kernels.Operand{DType: u.DType, Layout: at(c.ResultLayouts, i, u.Shape)}
 		p.results = append(p.results, Buffer{Operand: o})
+	}
+	p.Config.Chip = chip
+	p.kernel, err = kernels.Compile(c.Op, operands(p.args), operands(p.results), p.Config)
+	return p, err
+}
+
+// prepare is generate, with what the results should be.
+func (c Check) prepare(chip kernels.Chip) (*prepared, error) {
+	p, err := c.generate(chip)
+	if err != nil {
+		return nil, err
+	}
+	for i := range p.args {
+		p.args[i].Value = seen(p.args[i])
 	}
 	if p.Want == nil {
 		in := make([]ref.Value, len(p.args))
@@ -72,9 +88,7 @@ func (c Check) prepare(chip kernels.Chip) (*prepared, error) {
 	if p.Compare == nil {
 		p.Compare = ref.Check
 	}
-	p.Config.Chip = chip
-	p.kernel, err = kernels.Compile(c.Op, operands(p.args), operands(p.results), p.Config)
-	return p, err
+	return p, nil
 }
 
 // seen is a buffer's value as it reads through the layout: elements that share a place are the same.
@@ -93,9 +107,22 @@ func operands(list []Buffer) []kernels.Operand {
 	return r
 }
 
-// Run makes the kernels of all checks, compiles them together, and runs each twice: both must give the same bits.
+// Run makes the kernels of all checks, compiles them together, and runs each twice: both must give the same bits. With
+// $FUSEC_MACHINE_CODE it looks at their machine code instead; see [MachineCode].
 func Run(t *testing.T, d Device, checks ...Check) {
 	t.Helper()
+	if list := os.Getenv(Variable); list != "" {
+		var chips []kernels.Chip
+		for _, name := range strings.Fields(list) {
+			c, err := kernels.ChipNamed(name)
+			if err != nil {
+				t.Fatalf("%s: %v", Variable, err)
+			}
+			chips = append(chips, c)
+		}
+		MachineCode(t, d.chip(), chips, checks...)
+		return
+	}
 	list := make([]*prepared, len(checks))
 	sources := make([]string, len(checks))
 	for i, c := range checks {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver/cache"
 	"fusec/lowering/cuda/driver/gpu"
 	"fusec/lowering/cuda/driver/nvrtc"
 )
@@ -21,7 +22,11 @@ func Open(t testing.TB) Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return closed(t, Device{GPU: g, Compiler: c})
+	dir, err := cache.Folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return closed(t, Device{GPU: g, Compiler: cache.New(c, dir)})
 }
 
 // OpenFor is Open for kernels that are made for another chip than the device's own.

@@ -1,0 +1,171 @@
+package cuda_test
+
+import (
+	"fmt"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cuda"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// A machineList collects fusions whose machine code is looked at. Their operands have types and no elements.
+type machineList struct {
+	t      *testing.T
+	checks []cudatest.Check
+}
+
+func (l *machineList) add(name string, p cuda.Precision, op graph.Op, types []graph.Type) {
+	c := cudatest.Check{Name: name, Op: op, Config: cuda.Config{Precision: p}}
+	for _, u := range types {
+		c.Args = append(c.Args, &graph.Tensor{Type: u})
+	}
+	l.checks = append(l.checks, c)
+}
+
+// products adds linear layers of a type, of sizes for which each tile is chosen, and all transposes, as forward and
+// backward passes have them: with a bias and GELU, with a residual, with column sums.
+func (l *machineList) products(d graph.DType, p cuda.Precision) {
+	l.t.Helper()
+	for i, s := range [][3]int{{8192, 4096, 1024}, {1024, 768, 768}, {512, 1024, 1024}, {256, 256, 512}, {16, 512, 4096},
+		{1030, 771, 259}} {
+		for trans := range 4 {
+			if (i > 0 || d == graph.F16) && trans != i%4 {
+				continue
+			}
+			f, types := fused(l.t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+				m, n, k := s[0], s[1], s[2]
+				x, w := [2]int{m, k}, [2]int{k, n}
+				if trans&1 != 0 {
+					x = [2]int{k, m}
+				}
+				if trans&2 != 0 {
+					w = [2]int{n, k}
+				}
+				y := b.MatMul(in(d, x[:]...), in(d, w[:]...), trans&1 != 0, trans&2 != 0)
+				v := b.Binary(graph.Add, y, b.Broadcast(in(y.Type.DType, n), y.Type.Shape))
+				if i%2 == 0 {
+					v = b.Unary(graph.GeluTanh, v)
+				} else {
+					v = b.Binary(graph.Add, v, in(y.Type.DType, m, n))
+				}
+				b.Output("sums", b.Reduce(graph.Sum, v, false, 0))
+				if d != v.Type.DType {
+					v = b.CastTo(d, v)
+				}
+				b.Output("y", v)
+			})
+			l.add(fmt.Sprint("product ", d, p, s, trans), p, f, types)
+		}
+	}
+}
+
+// attentions adds attentions and their gradients of a type: one head size, or all head sizes and each of the other
+// properties.
+func (l *machineList) attentions(d graph.DType, p cuda.Precision, all bool) {
+	type form struct {
+		op                graph.Attention
+		queries, kv, head int
+	}
+	var forms []form
+	heads := []int{64}
+	if all {
+		heads = []int{32, 64, 96, 128, 192, 256}
+	}
+	for _, head := range heads {
+		forms = append(forms, form{graph.Attention{Causal: head%64 == 0}, 1024, 8, head})
+	}
+	if all {
+		forms = append(forms,
+			form{graph.Attention{}, 1024, 8, 128},
+			form{graph.Attention{Causal: true, Window: 256}, 1024, 8, 64},
+			form{graph.Attention{HasMask: true}, 1024, 2, 64},
+			form{graph.Attention{Dropout: 0.1, Causal: true}, 1024, 8, 64},
+			form{graph.Attention{HasLengths: true, Tail: true, Causal: true}, 1, 2, 128})
+	}
+	for _, f := range forms {
+		f.op.Scale = 0.125
+		q, kv := graph.TypeOf(d, 2, 8, f.queries, f.head), graph.TypeOf(d, 2, f.kv, 1024, f.head)
+		args := []graph.Type{q, kv, kv}
+		if f.op.HasMask {
+			args = append(args, graph.TypeOf(graph.Bool, 2, 1, f.queries, 1024))
+		}
+		if f.op.HasLengths {
+			args = append(args, graph.TypeOf(graph.I32, 2))
+		}
+		if f.op.Dropout > 0 {
+			args = append(args, graph.TypeOf(graph.I64))
+		}
+		name := fmt.Sprintf("attention %v %v %+v", d, f.head, f.op)
+		l.attention(name, p, f.op, args)
+		results, err := graph.InfoOf(f.op).Infer(f.op, args)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		back := append(append([]graph.Type(nil), args...), graph.Type{DType: d, Shape: results[0].Shape}, results[1],
+			graph.Type{DType: d, Shape: results[0].Shape})
+		l.attention("gradient of "+name, p, graph.AttentionGrad{Attention: f.op}, back)
+	}
+	pages := graph.TypeOf(d, 64, 2, 64, 128)
+	l.attention(fmt.Sprintf("attention %v by pages", d), p, graph.Attention{Scale: 0.1, HasLengths: true, Page: 64},
+		[]graph.Type{graph.TypeOf(d, 4, 8, 1, 128), pages, pages, graph.TypeOf(graph.I32, 4), graph.TypeOf(graph.I64, 4, 16)})
+}
+
+func (l *machineList) attention(name string, p cuda.Precision, op graph.Op, types []graph.Type) {
+	var args []*graph.Tensor
+	for _, u := range types {
+		args = append(args, &graph.Tensor{Type: u})
+	}
+	l.add(name, p, attending(l.t, op, args), types)
+}
+
+// mixtures adds a mixture of experts of a type and its gradient.
+func (l *machineList) mixtures(d graph.DType, p cuda.Precision) {
+	op := graph.MoE{Experts: 8, Activation: graph.Silu, Gated: true, Stacked: true, TopK: 2}
+	dims := graph.MoEDims{Width: 512, Hidden: 1024, Result: 512}
+	acc := d.Accumulator()
+	for _, grad := range []bool{false, true} {
+		f, types := fused(l.t, graph.AnchorMoE, func(b *graph.Builder, in inputs) {
+			args := []*graph.Node{in(d, 2048, dims.Width), in(acc, 2048, op.Experts)}
+			for _, w := range op.Weights() {
+				args = append(args, in(d, op.WeightShape(dims, w).Slice()...))
+			}
+			if !grad {
+				b.Output("y", b.Add(op, args...))
+				return
+			}
+			dx := b.Add(graph.MoEGrad(op), append(args, in(d, 2048, dims.Result))...)
+			b.Output("dx", dx)
+			for j := 1; j < len(args); j++ {
+				b.Output(fmt.Sprint("d", j), b.Add(graph.Result{Index: j}, dx))
+			}
+		})
+		l.add(fmt.Sprintf("mixture %v %v, gradient: %t", d, p, grad), p, f, types)
+	}
+}
+
+// TestMachineCode compiles kernels of the sizes that models have, which no emulator could run.
+func TestMachineCode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiling takes minutes")
+	}
+	l := &machineList{t: t}
+	for _, c := range []struct {
+		d graph.DType
+		p cuda.Precision
+	}{{graph.F32, cuda.F32}, {graph.F32, cuda.TF32}, {graph.BF16, cuda.BF16}, {graph.F16, cuda.F16}} {
+		l.products(c.d, c.p)
+		l.attentions(c.d, c.p, c.p == cuda.F32 || c.p == cuda.BF16)
+		if c.d != graph.F16 {
+			l.mixtures(c.d, c.p)
+		}
+	}
+	for _, s := range [][]int{{4096, 256}, {4096, 4096}, {64, 50257}, {8, 1 << 20}} {
+		x := graph.TypeOf(graph.F32, s...)
+		w := graph.TypeOf(graph.F32, s[1])
+		l.add(fmt.Sprint("softmax ", s), cuda.F32, graph.Softmax{Axis: 1}, []graph.Type{x})
+		l.add(fmt.Sprint("layer norm ", s), cuda.F32, graph.LayerNorm{Eps: 1e-5}, []graph.Type{x, w, w})
+		l.add(fmt.Sprint("rms norm ", s), cuda.F32, graph.RMSNorm{Eps: 1e-5}, []graph.Type{x, w})
+	}
+	cudatest.MachineCode(t, cuda.H200, []cuda.Chip{cuda.ChipOf(80), cuda.H200}, l.checks...)
+}

@@ -1,0 +1,138 @@
+package cuda_test
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"fusec/lowering/cuda/driver"
+)
+
+// A counted GPU counts what is taken from a GPU and not given back. Closing it leaves the GPU open.
+type counted struct {
+	driver.GPU
+	held map[string]int
+}
+
+func countedGPU(g driver.GPU) *counted { return &counted{g, map[string]int{}} }
+
+// count notes that something was taken or, if by is negative, given back.
+func (c *counted) count(what string, by int, err error) {
+	if err == nil {
+		c.held[what] += by
+	}
+}
+
+// none fails the test if something is held.
+func (c *counted) none(t testing.TB) {
+	t.Helper()
+	for what, n := range c.held {
+		if n != 0 {
+			t.Errorf("%d %s are held", n, what)
+		}
+	}
+}
+
+func (c *counted) Close() error { return nil }
+
+func (c *counted) Alloc(n int64) (driver.Ptr, error) {
+	p, err := c.GPU.Alloc(n)
+	c.count("blocks of memory", 1, err)
+	return p, err
+}
+
+func (c *counted) Free(p driver.Ptr) error {
+	err := c.GPU.Free(p)
+	c.count("blocks of memory", -1, err)
+	return err
+}
+
+func (c *counted) AllocHost(n int64) (unsafe.Pointer, error) {
+	p, err := c.GPU.AllocHost(n)
+	c.count("blocks of host memory", 1, err)
+	return p, err
+}
+
+func (c *counted) FreeHost(p unsafe.Pointer) error {
+	err := c.GPU.FreeHost(p)
+	c.count("blocks of host memory", -1, err)
+	return err
+}
+
+func (c *counted) Load(image []byte) (driver.Module, error) {
+	m, err := c.GPU.Load(image)
+	c.count("modules", 1, err)
+	return countedModule{m, c}, err
+}
+
+func (c *counted) NewStream() (driver.Stream, error) {
+	s, err := c.GPU.NewStream()
+	c.count("streams", 1, err)
+	return countedStream{s, c}, err
+}
+
+func (c *counted) NewEvent() (driver.Event, error) {
+	e, err := c.GPU.NewEvent()
+	c.count("events", 1, err)
+	return countedEvent{e, c}, err
+}
+
+type countedModule struct {
+	driver.Module
+	of *counted
+}
+
+func (m countedModule) Unload() error {
+	err := m.Module.Unload()
+	m.of.count("modules", -1, err)
+	return err
+}
+
+type countedEvent struct {
+	driver.Event
+	of *counted
+}
+
+func (e countedEvent) Close() error {
+	err := e.Event.Close()
+	e.of.count("events", -1, err)
+	return err
+}
+
+func (e countedEvent) Since(earlier driver.Event) (time.Duration, error) {
+	return e.Event.Since(earlier.(countedEvent).Event)
+}
+
+type countedStream struct {
+	driver.Stream
+	of *counted
+}
+
+func (s countedStream) Record(e driver.Event) error { return s.Stream.Record(e.(countedEvent).Event) }
+
+func (s countedStream) Wait(e driver.Event) error { return s.Stream.Wait(e.(countedEvent).Event) }
+
+func (s countedStream) EndCapture() (driver.Graph, error) {
+	g, err := s.Stream.EndCapture()
+	s.of.count("graphs", 1, err)
+	return countedGraph{g, s.of}, err
+}
+
+func (s countedStream) Close() error {
+	err := s.Stream.Close()
+	s.of.count("streams", -1, err)
+	return err
+}
+
+type countedGraph struct {
+	driver.Graph
+	of *counted
+}
+
+func (g countedGraph) Launch(s driver.Stream) error { return g.Graph.Launch(s.(countedStream).Stream) }
+
+func (g countedGraph) Close() error {
+	err := g.Graph.Close()
+	g.of.count("graphs", -1, err)
+	return err
+}
