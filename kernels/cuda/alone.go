@@ -13,7 +13,7 @@ func compileAlone(op graph.Op, args, results []Operand, cfg Config) (*Kernel, er
 		return nil, err
 	}
 	switch op := op.(type) {
-	case graph.Copy:
+	case graph.Copy, graph.AllReduce: // of one participant
 		return copied(args, results, cfg)
 	case graph.Cast:
 		if op.To == args[0].DType {
