@@ -5,3 +5,9 @@ func SetFreeSlots(bytes int) (was int) {
 	was, freeSlots = freeSlots, bytes
 	return was
 }
+
+// SetPortableTime changes what products of f32 are taken to need beside their operations, in ns, and returns what it was.
+func SetPortableTime(ns int) (was int) {
+	was, portableTime = portableTime, ns
+	return was
+}

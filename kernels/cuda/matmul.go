@@ -21,6 +21,9 @@ func compileMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel
 	if m.math() == "" {
 		limit = min(limit, simtColumns)
 	}
+	if _, across := m.hopperPlans(); across != nil {
+		limit = min(limit, across.tile.columns())
+	}
 	p.columns(limit)
 	if err := m.writeBody(b); err != nil {
 		return nil, err
@@ -149,8 +152,10 @@ const fastText = "#define FUSEC_FAST\n"
 // kernel chooses a tile and puts the steps together.
 func (m *matmul) kernel() *Kernel {
 	var c cut
-	if h, _ := m.hopperPlan(); h != nil {
+	if h, a := m.hopperPlans(); h != nil {
 		c = m.hopperCut(h)
+	} else if a != nil {
+		c = m.acrossCut(a)
 	} else {
 		c = m.cut()
 	}

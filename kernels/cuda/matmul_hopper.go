@@ -35,6 +35,7 @@ type hopperPlan struct {
 	kind    string // bf16, f16 or tf32
 	batches batches
 	a, b    hopperFactor
+	time    int // that it should take, in ns
 }
 
 // A hopperFactor is an operand as the copy engine reads it.
@@ -88,10 +89,29 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		f.pitch = roundUp(m.k, 16/f.dtype.Size())
 		f.kInner = true
 	}
-	if h.tile, ok = m.hopperTile(); !ok {
+	if h.tile, h.time, ok = m.hopperTile(); !ok {
 		return nil, "it is too small"
 	}
+	for _, f := range []*hopperFactor{&h.a, &h.b} {
+		if f.pitch > 0 {
+			h.time += f.relayoutTime(m.k, h.batches)
+		}
+	}
 	return h, ""
+}
+
+// hopperPlans gives the plan on Hopper's own instructions that should take the least time; where there is none, both are
+// nil.
+func (m *matmul) hopperPlans() (*hopperPlan, *acrossPlan) {
+	h, _ := m.hopperPlan()
+	a, _ := m.acrossPlan()
+	if h != nil && a != nil && a.time <= h.time {
+		h = nil
+	}
+	if h != nil {
+		a = nil
+	}
+	return h, a
 }
 
 // mergeBatches merges the batch axes to two, where their strides in both operands allow.
@@ -117,12 +137,17 @@ func (p *product) mergeBatches() (size batches, a, b [2]int, ok bool) {
 // readable reports whether the copy engine can read the factor as it lies: elements side by side, everything else at
 // multiples of 16 bytes. The tensor cores want tf32 with k as the inner axis.
 func (f *hopperFactor) readable(k int) bool {
+	return (f.kInner || f.dtype.Size() == 2) && f.aligned(k)
+}
+
+// aligned reports the same of the copy engine alone.
+func (f *hopperFactor) aligned(k int) bool {
 	size := f.dtype.Size()
 	inner, side, other, n := k, f.k, f.outer, f.rows
 	if !f.kInner {
 		inner, side, other, n = f.rows, f.outer, f.k, k
 	}
-	if inner > 1 && side != 1 || !f.kInner && size != 2 || f.offset*size%16 != 0 {
+	if inner > 1 && side != 1 || f.offset*size%16 != 0 {
 		return false
 	}
 	steps := f.stride[:]
@@ -161,6 +186,9 @@ func (f *hopperFactor) tensorMap(k, box int, size batches, scratch int64) *Tenso
 		t.Base = Scratch(scratch)
 		steps[0] = f.pitch
 		each := f.pitch * f.rows
+		if !f.kInner {
+			each = f.pitch * k
+		}
 		for i := range size {
 			if f.stride[i] != 0 {
 				steps[1+i] = each
@@ -231,7 +259,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		}
 		at := roundUp64(c.scratch, 256)
 		if f.pitch > 0 {
-			m.relayout(&c, f, h, name, at)
+			m.relayout(&c, f, h.batches, name, at, f.nearest())
 		}
 		maps[i] = m.field(Param{Kind: MapParam, Map: f.tensorMap(m.k, box, h.batches, at)}, "TensorMap ", "map_"+name)
 	}
@@ -249,22 +277,40 @@ func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size b
 	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v;\n};\n\n", a.kInner, b.kInner, t.pingpong)
 }
 
-// relayout adds the step that copies a factor to rows along k in the scratch memory from byte at on.
-func (m *matmul) relayout(c *cut, f *hopperFactor, h *hopperPlan, name string, at int64) {
+// nearest is what a relayout copies of the elements, as a Copied of the template, for a product of one pass.
+func (f *hopperFactor) nearest() string {
+	if f.dtype == graph.F32 {
+		return "NEAREST"
+	}
+	return "ALL"
+}
+
+// relayoutTime is what a relayout takes, in ns.
+func (f *hopperFactor) relayoutTime(k int, size batches) int {
+	return finishTime + 2*f.copies(size)*f.rows*k*f.dtype.Size()/finishBytes
+}
+
+// relayout adds the step that copies a factor to rows of f.pitch in the scratch memory from byte at on, along k or, if k
+// is not to be the inner axis, along n; what is a Copied of the template.
+func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at int64, what string) {
 	typ := ctype(f.dtype)
-	n := f.copies(h.batches)
+	n := f.copies(size)
+	rows, cols, outer, side := f.rows, m.k, f.outer, f.k
+	if !f.kInner {
+		rows, cols, outer, side = cols, rows, side, outer
+	}
 	entry := "relayout_" + name
 	m.printf("KERNEL(%s, 256, 1) {\n", entry)
 	from, to := m.arg(f.arg), m.scratch(typ, "rows_"+name, at)
 	inner := 1
 	if f.stride[0] != 0 {
-		inner = h.batches[0]
+		inner = size[0]
 	}
 	m.printf("  const int b0 = blockIdx.z %% %d, b1 = blockIdx.z / %d;\n", inner, inner)
-	m.printf("  relayout<%d, %d, %d, %d, %d, %v>(%s + i64(blockIdx.z) * %d, %s + %d + i64(b0) * %d + i64(b1) * %d);\n}\n\n",
-		f.rows, m.k, f.pitch, f.outer, f.k, f.dtype == graph.F32, to, f.pitch*f.rows, from, f.offset, f.stride[0], f.stride[1])
-	c.before = append(c.before, Step{Entry: entry, Grid: [3]int{ceilDiv(m.k, 32), ceilDiv(f.rows, 32), n}, Block: 256})
-	c.scratch = at + int64(n)*int64(f.rows)*int64(f.pitch)*int64(f.dtype.Size())
+	m.printf("  relayout<%d, %d, %d, %d, %d, %s>(%s + i64(blockIdx.z) * %d, %s + %d + i64(b0) * %d + i64(b1) * %d);\n}\n\n",
+		rows, cols, f.pitch, outer, side, what, to, f.pitch*rows, from, f.offset, f.stride[0], f.stride[1])
+	c.before = append(c.before, Step{Entry: entry, Grid: [3]int{ceilDiv(cols, 32), ceilDiv(rows, 32), n}, Block: 256})
+	c.scratch = at + int64(n)*int64(rows)*int64(f.pitch)*int64(f.dtype.Size())
 }
 
 // hopperTiles are the tiles to choose from, with what they were measured to take on an H200, in ns: a step of k, what a
@@ -289,12 +335,12 @@ const (
 	leastSteps = 4
 )
 
-// hopperTile chooses the tile that should take the least time, and the shares of k that go with it.
-func (m *matmul) hopperTile() (best hopperTile, ok bool) {
+// hopperTile chooses the tile that should take the least time, in ns, and the shares of k that go with it.
+func (m *matmul) hopperTile() (best hopperTile, least int, ok bool) {
 	if min(m.m, m.n, m.k) < hopperLeast {
-		return best, false
+		return best, 0, false
 	}
-	least := math.MaxInt
+	least = math.MaxInt
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	for _, c := range hopperTiles {
 		t := c.hopperTile
@@ -314,5 +360,5 @@ func (m *matmul) hopperTile() (best hopperTile, ok bool) {
 			}
 		}
 	}
-	return best, true
+	return best, least, true
 }

@@ -27,10 +27,11 @@ template <class P, class Tile> struct Ring {
 };
 
 // load_slice starts this block's part of copying the slice of ROWS of an operand from row `row` and column k on, to all
-// SHARERS blocks of the cluster that need it, this one being number `part` of them; mask names them.
-template <int ROWS, int SHARERS, bool KINNER, int AXES, int INNER>
+// SHARERS blocks of the cluster that need it, this one being number `part` of them; mask names them. A box holds ACROSS
+// rows where k is not the inner axis.
+template <int ROWS, int SHARERS, bool KINNER, int AXES, int INNER, int ACROSS = 64>
 DEVICE void load_slice(u8 *to, const TensorMap *map, u64 *full, int row, int k, int batch, int part, u32 mask) {
-  constexpr int EACH = ROWS / SHARERS, BOX = KINNER ? EACH : 64;
+  constexpr int EACH = ROWS / SHARERS, BOX = KINNER ? EACH : ACROSS;
   static_assert(ROWS % SHARERS == 0 && EACH % BOX == 0, "a slice is divided into whole boxes");
   const int b0 = AXES & 1 ? batch % INNER : 0, b1 = AXES & 2 ? batch / INNER : 0;
 #pragma unroll
@@ -275,9 +276,13 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   }
 }
 
-// relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. ROUND: to the
-// nearest numbers of tf32. A block of 256 threads takes 32 rows of 32.
-template <int ROWS, int K, int PITCH, i64 ROW_STRIDE, i64 K_STRIDE, bool ROUND, class T>
+// What relayout copies of an element: all, the nearest number of tf32, or what tf32 does not hold when it is cut off; of an
+// infinity that is 0.
+enum Copied { ALL, NEAREST, REST };
+
+// relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. A block of 256 threads
+// takes 32 rows of 32.
+template <int ROWS, int K, int PITCH, i64 ROW_STRIDE, i64 K_STRIDE, Copied WHAT, class T>
 DEVICE void relayout(T *to, const T *from) {
   __shared__ T turn[32][33];
   const int row = blockIdx.y * 32, k = blockIdx.x * 32, x = threadIdx.x % 32;
@@ -291,7 +296,11 @@ DEVICE void relayout(T *to, const T *from) {
   for (int y = threadIdx.x / 32; y < 32; y += 8) {
     if (row + y >= ROWS || k + x >= K) continue;
     T v = turn[y][x];
-    if constexpr (ROUND) v = round_tf32(v);
+    if constexpr (WHAT == NEAREST) v = round_tf32(v);
+    if constexpr (WHAT == REST) {
+      const float cut = bits_to_float(float_to_bits(v) & 0xffffe000u);
+      v = v == cut ? 0.0f : v - cut;
+    }
     to[i64(row + y) * PITCH + k + x] = v;
   }
 }

@@ -183,7 +183,7 @@ WGMMA_OF(f16)
 // f32 in memory, of which the product reads the upper 19 bits.
 struct tf32 { float value; };
 DEVICE float round_tf32(float x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return bits_to_float(r); }
-#define WGMMA_TF32(N, R, I0, I1, I2)                                                                                   \
+#define WGMMA_TF32(N, R, I0, I1, I2, I3, I4, I5)                                                                       \
   template <> struct Wgmma<tf32, N> {                                                                                  \
     template <bool TRANS, bool TRANS_A = false> static DEVICE void multiply(float (&d)[R], u64 a, u64 b, int add) {    \
       static_assert(!TRANS && !TRANS_A, "tf32 has no transposes");                                                     \
@@ -193,11 +193,19 @@ DEVICE float round_tf32(float x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(
                    : REGS_##R                                                                                          \
                    : "l"(a), "l"(b), "r"(add));                                                                        \
     }                                                                                                                  \
+    template <bool TRANS> static DEVICE void multiply(float (&d)[R], const u32 *a, u64 b, int add) {                   \
+      static_assert(!TRANS, "tf32 has no transposes");                                                                 \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #I5 ", 0;\n"                                                   \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32 {" NAMES_##R "}, {%" #I0 ", %" #I1         \
+                   ", %" #I2 ", %" #I3 "}, %" #I4 ", p, 1, 1;\n}"                                                      \
+                   : REGS_##R                                                                                          \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));                                    \
+    }                                                                                                                  \
   };
-WGMMA_TF32(64, 32, 32, 33, 34)
-WGMMA_TF32(128, 64, 64, 65, 66)
-WGMMA_TF32(192, 96, 96, 97, 98)
-WGMMA_TF32(256, 128, 128, 129, 130)
+WGMMA_TF32(64, 32, 32, 33, 34, 35, 36, 37)
+WGMMA_TF32(128, 64, 64, 65, 66, 67, 68, 69)
+WGMMA_TF32(192, 96, 96, 97, 98, 99, 100, 101)
+WGMMA_TF32(256, 128, 128, 129, 130, 131, 132, 133)
 
 // Copies bytes, a multiple of 16 as both addresses are, out of shared memory, where they were written before a
 // shared_fence of the threads that wrote them. bulk_commit ends a thread's group of copies, and bulk_read_wait waits

@@ -1,0 +1,163 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/cuda"
+	"fusec/kernels/ref"
+	"fusec/lowering/cuda/cudatest"
+	"fusec/lowering/cuda/driver/nvrtc"
+	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
+)
+
+// acrossCase is a product of f32 whose B stands along n, with bias, GELU and perhaps column sums.
+type acrossCase struct {
+	batch          []int
+	m, k, n        int
+	sms            int // a chip with few multiprocessors gets large tiles
+	out            graph.DType
+	transA, transB bool
+	sums           bool
+}
+
+func (c acrossCase) config(p cuda.Precision) cuda.Config {
+	chip := cuda.H200
+	if c.sms > 0 {
+		chip.SMs = c.sms
+	}
+	return cuda.Config{Chip: chip, Precision: p}
+}
+
+// fusion gives the case with its operands' types.
+func (c acrossCase) fusion(t *testing.T) (graph.Fusion, []graph.Type) {
+	return fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		matrix := func(rows, cols int, trans bool) *graph.Node {
+			if trans {
+				rows, cols = cols, rows
+			}
+			return in(graph.F32, append(append([]int(nil), c.batch...), rows, cols)...)
+		}
+		y := b.MatMul(matrix(c.m, c.k, c.transA), matrix(c.k, c.n, c.transB), c.transA, c.transB)
+		y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, c.n), y.Type.Shape)))
+		if c.out == graph.F32 {
+			b.Output("y", y)
+		} else {
+			b.Output("y", b.CastTo(c.out, y))
+		}
+		if c.sums {
+			var axes []int
+			for i := range y.Type.Shape.Rank() - 1 {
+				axes = append(axes, i)
+			}
+			b.Output("sums", b.Reduce(graph.Sum, y, false, axes...))
+		}
+	})
+}
+
+// TestMatMulAcross computes products of f32 with operands in registers, in the emulator: both ways in which warpgroups
+// share the work, shares of k, edges of tiles, operands that are copied first, and infinities.
+func TestMatMulAcross(t *testing.T) {
+	was := cuda.SetPortableTime(math.MaxInt / 2) // small products, too
+	defer cuda.SetPortableTime(was)
+	r := rand.New(rand.NewPCG(4, 32))
+	for _, p := range []cuda.Precision{cuda.TF32, cuda.F32} {
+		var checks []cudatest.Check
+		for i, c := range []acrossCase{
+			{m: 130, k: 70, n: 260, out: graph.F32, sums: true},
+			{m: 70, k: 64, n: 264, sms: 1, out: graph.F32, sums: true},
+			{m: 129, k: 100, n: 300, sms: 1, out: graph.BF16, sums: true},
+			{m: 64, k: 600, n: 256, out: graph.F32, sums: true},
+			{batch: []int{2, 3}, m: 64, k: 64, n: 256, sms: 2, out: graph.F32, sums: true},
+			{m: 80, k: 90, n: 256, transA: true, out: graph.F32},
+			{batch: []int{2}, m: 256, k: 66, n: 258, transB: p == cuda.F32, sms: 2, out: graph.F32},
+		} {
+			if p == cuda.TF32 && c.n%4 != 0 {
+				c.n += 4 - c.n%4
+			}
+			op, types := c.fusion(t)
+			check := cudatest.Check{Name: fmt.Sprint(p, " ", i), Op: op, Config: c.config(p)}
+			var args, results []cuda.Operand
+			for _, u := range types {
+				check.Args = append(check.Args, graphtest.Tensor(r, u))
+				args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
+			}
+			for _, o := range op.Body.Outputs {
+				u := o.Node.Type
+				results = append(results, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
+			}
+			if i == 0 && p == cuda.F32 {
+				check.Args[0].SetFloat(3, math.Inf(1))
+				check.Args[0].SetFloat(2*c.k+12, math.Inf(-1))
+				check.Args[0].SetFloat(5*c.k, math.NaN())
+				check.Args[1].SetFloat(3*c.n+2, 0.5) // exact: nothing is left of it
+				check.Args[1].SetFloat(9*c.n+7, math.Inf(1))
+			}
+			check.Compare = func(got *graph.Tensor, want ref.Value) error {
+				if p == cuda.TF32 {
+					for i := range want.Mag {
+						want.Mag[i] *= 200 // 2e-3 of the terms
+					}
+				}
+				return ref.Check(got, want)
+			}
+			k, err := cuda.Compile(op, args, results, check.Config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(k.Generated(), "gemm_across<") {
+				t.Errorf("%v %d takes another path", p, i)
+			}
+			checks = append(checks, check)
+		}
+		cudatest.Run(t, cudatest.Emulator(t), checks...)
+	}
+}
+
+// TestMatMulAcrossCompiled looks at what NVRTC makes of every tile: products of warpgroups and nothing spilled.
+func TestMatMulAcrossCompiled(t *testing.T) {
+	compiler := nvrtctest.Open(t)
+	was := cuda.SetPortableTime(math.MaxInt / 2)
+	defer cuda.SetPortableTime(was)
+	for _, p := range []cuda.Precision{cuda.TF32, cuda.F32} {
+		for _, sms := range []int{1, 132} {
+			c := acrossCase{m: 512, k: 1024, n: 1024, sms: sms, out: graph.F32, sums: true}
+			op, types := c.fusion(t)
+			var args, results []cuda.Operand
+			for _, u := range types {
+				args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
+			}
+			for _, o := range op.Body.Outputs {
+				results = append(results, cuda.Operand{DType: o.Node.Type.DType, Layout: graph.Contiguous(o.Node.Type.Shape)})
+			}
+			k, err := cuda.Compile(op, args, results, c.config(p))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ptx, log, err := compiler.PTX(k.Source, cuda.H200)
+			if err != nil {
+				t.Fatal(err, log)
+			}
+			if !strings.Contains(ptx, "k8.f32.tf32.tf32") {
+				t.Errorf("%v, %d multiprocessors: no wgmma", p, sms)
+			}
+			_, log, err = compiler.Compile(k.Source, cuda.H200)
+			if err != nil {
+				t.Fatal(err, log)
+			}
+			for _, loss := range nvrtc.Losses(log) {
+				t.Errorf("%v, %d multiprocessors: %s", p, sms, loss)
+			}
+			for entry, u := range nvrtc.Usages(log) {
+				if u.Spills > 0 || u.Stack > 0 {
+					t.Errorf("%v, %d multiprocessors: %s spills %d bytes, stack %d", p, sms, entry, u.Spills, u.Stack)
+				}
+			}
+		}
+	}
+}
