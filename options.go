@@ -37,6 +37,7 @@ type config struct {
 	chip           kernels.Chip // to plan for; without an architecture it is the default
 	ahead          *Ahead
 	open           func(index int) (driver.GPU, driver.Compiler, error) // nil for NVIDIA's driver
+	kernels        KernelCompiler                                       // nil for fusec's own
 
 	dynamicSlices bool
 	noGradients   bool
@@ -74,6 +75,12 @@ func WithArch(name string) Option {
 func WithDriver(open func(index int) (driver.GPU, driver.Compiler, error)) Option {
 	return own(func(c *config) { c.open = open })
 }
+
+// A KernelCompiler makes a CUDA kernel of a launch. Its error is a refusal, after which the processor does the launch.
+type KernelCompiler = func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)
+
+// WithKernels makes CUDA kernels by another function than [kernels.Compile]: a rung of a ladder, or a kernel of one's own.
+func WithKernels(compile KernelCompiler) Option { return own(func(c *config) { c.kernels = compile }) }
 
 // MaxWorkers is the most that [WithWorkers] takes: more than any machine has cores, for each takes memory.
 const MaxWorkers = 1 << 14

@@ -66,6 +66,9 @@ func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
 	if c.chip.Arch != 0 {
 		opts = append(opts, cuda.For(c.chip))
 	}
+	if c.kernels != nil {
+		opts = append(opts, cuda.By(c.kernels))
+	}
 	if run {
 		open := c.open
 		if open == nil {
@@ -75,7 +78,12 @@ func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
 		if err != nil {
 			return nil, fmt.Errorf("target %q: %w", c.target, err)
 		}
-		opts = append(opts, cuda.On(g, compiler))
+		tuning, err := readTuning(g.Chip().Name)
+		if err != nil {
+			g.Close()
+			return nil, fmt.Errorf("target %q: %w", c.target, err)
+		}
+		opts = append(opts, cuda.On(g, compiler), cuda.Tuned(tuning))
 	}
 	return cuda.New(opts...), nil
 }

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"fusec"
 )
 
 var benchCommand = &command{
@@ -36,6 +38,9 @@ reads of the same file from the page cache, and past the page cache against the 
 safetensors file of one tensor, or any other of 4-byte elements; without it one of --size is made among the temporary
 files (see TMPDIR) and removed afterwards.
 
+With --target cuda the ladders are those of the GPU: the product in each precision and a linear layer, and attention,
+with registers, shared memory and occupancy of each rung, and the bytes that have to be moved.
+
 fusec bench gpu times fusec on a GPU on the workloads of cmd/peers/gpu, under the same names: products, attention, mixtures
 of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
 should be. Times are medians by the GPU's clock with all values on the GPU; then those of the host's clock, with the
@@ -59,6 +64,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench attention --ladder", "GFLOP/s of each rung"},
 		{"fusec bench moe --plot moe.svg", "mixtures of 4 to 64 experts, and the curve of their times"},
 		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
+		{"fusec bench matmul --target cuda --ladder", "from a thread for each element to the copy engine's tiles"},
 		{"fusec bench gpu linear --json", "products of each precision on the GPU, lines of JSON"},
 		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
@@ -173,6 +179,19 @@ func (b *bencher) run(e *env, args []string) error {
 	// Gorgonia and gonum use as many cores as Go does.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.threads))
 	var kept []entry
+	onGPU := b.compile.target != fusec.Targets()[0]
+	switch {
+	case onGPU && (path == matmulName || path == attentionName) && !b.ladder:
+		return usage("on a GPU fusec bench %s has a --ladder; fusec bench gpu times the rest", path)
+	case onGPU && (path == moeName || path == loaderName):
+		return usage("fusec bench %s is for the CPU; fusec bench gpu times mixtures of experts on a GPU", path)
+	case onGPU && b.ladder && gate != nil:
+		return usage("--baseline is not for a ladder on a GPU")
+	case onGPU && path == matmulName:
+		return b.matmulLadderGPU(e)
+	case onGPU && path == attentionName:
+		return b.attentionLadderGPU(e)
+	}
 	switch path {
 	case matmulName:
 		kept, err = b.matmul(e)

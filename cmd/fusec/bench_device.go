@@ -17,9 +17,9 @@ type deviceReport struct {
 	Precision  string    `json:"precision"`
 	Ceilings   ceilings  `json:"ceilings"`
 	RunNS      int64     `json:"run_ns"`      // median by the host's clock, copies included
-	DeviceNS   int64     `json:"device_ns"`   // by the device's clock with all values there
-	LaunchesNS int64     `json:"launches_ns"` // sum of the launches' own times
-	OverheadNS int64     `json:"overhead_ns"` // what of a run is neither a launch nor a copy
+	DeviceNS   int64     `json:"device_ns"`   // by the device's clock, replayed with all values there
+	LaunchesNS int64     `json:"launches_ns"` // sum of the launches' times, each started by itself between two events
+	OverheadNS int64     `json:"overhead_ns"` // what of a run is neither the device's work nor a copy: starting it, waiting for it
 	CopyIn     transfer  `json:"copy_in"`
 	CopyOut    transfer  `json:"copy_out"`
 	UsedBytes  int64     `json:"used_bytes"`   // of the device's memory, by the program's own account
@@ -47,6 +47,11 @@ type useLine struct {
 	Occupancy  float64 `json:"occupancy"`
 }
 
+// useLineOf is the line of a kernel of launch n, from 0.
+func useLineOf(n int, u lowering.KernelUse) useLine {
+	return useLine{n + 1, u.Entry, u.Blocks, u.Threads, u.Registers, u.Spilled, u.Shared, u.Resident, u.Occupancy}
+}
+
 // deviceRuns is how many runs the device's own clock times.
 const deviceRuns = 20
 
@@ -68,10 +73,10 @@ func (b *bencher) describe(p *fusec.Program, rep *benchReport, spans [][]lowerin
 	for _, l := range rep.Launches {
 		d.LaunchesNS += l.MedianNS
 	}
-	d.OverheadNS = max(0, d.RunNS-d.LaunchesNS-d.CopyIn.MedianNS-d.CopyOut.MedianNS)
+	d.OverheadNS = max(0, d.RunNS-d.DeviceNS-d.CopyIn.MedianNS-d.CopyOut.MedianNS)
 	for n, list := range i.Kernels {
 		for _, u := range list {
-			d.Kernels = append(d.Kernels, useLine{n + 1, u.Entry, u.Blocks, u.Threads, u.Registers, u.Spilled, u.Shared, u.Resident, u.Occupancy})
+			d.Kernels = append(d.Kernels, useLineOf(n, u))
 		}
 	}
 	d.Ceilings, err = b.ceilings(i.Device)
@@ -124,9 +129,9 @@ func (d *deviceReport) text() string {
 	var b strings.Builder
 	ns := func(n int64) string { return humanTime(time.Duration(n)) }
 	fmt.Fprintf(&b, "%s, %s: %s\n", d.Device, d.Precision, d.Ceilings)
-	fmt.Fprintf(&b, "a run takes %s by the host's clock: launches %s, copies to the device %s (%s) and back %s (%s), the rest %s\n", ns(d.RunNS),
-		ns(d.LaunchesNS), ns(d.CopyIn.MedianNS), humanBytes(d.CopyIn.Bytes), ns(d.CopyOut.MedianNS), humanBytes(d.CopyOut.Bytes), ns(d.OverheadNS))
-	fmt.Fprintf(&b, "replayed on the device with all values there it takes %s\n", ns(d.DeviceNS))
+	fmt.Fprintf(&b, "a run takes %s by the host's clock: %s on the device, copies to it %s (%s) and back %s (%s), the rest %s\n", ns(d.RunNS),
+		ns(d.DeviceNS), ns(d.CopyIn.MedianNS), humanBytes(d.CopyIn.Bytes), ns(d.CopyOut.MedianNS), humanBytes(d.CopyOut.Bytes), ns(d.OverheadNS))
+	fmt.Fprintf(&b, "its launches, each started by itself between two events, take %s\n", ns(d.LaunchesNS))
 	fmt.Fprintf(&b, "memory on the device %s, by the driver's account %s with the code; pinned on the host %s\n\n", humanBytes(d.UsedBytes),
 		humanBytes(d.TakenBytes), humanBytes(d.Pinned))
 	t := newTable(">#", "entry", ">blocks", ">threads", ">registers", ">local bytes", ">shared memory", ">blocks at once", ">occupancy")

@@ -9,12 +9,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"fusec"
 	"fusec/graph"
+	"fusec/lowering"
 )
 
 // How often a work is run on the GPU: as its rivals are, since a GPU at work for longer is slower.
@@ -36,6 +38,9 @@ type gpuLine struct {
 	Launches int     `json:"launches,omitempty"`
 	OnHost   int     `json:"on_host,omitempty"` // launches for which the GPU has no kernel
 	Error    string  `json:"error,omitempty"`
+
+	kernels []lowering.KernelUse
+	bytes   int64 // that have to be moved
 }
 
 // gpu times the works that the words ask for on the GPU, each checked first.
@@ -114,12 +119,19 @@ func (w *gpuWork) measure(target string) (line gpuLine, err error) {
 	if err := w.check(v); err != nil {
 		return line, fmt.Errorf("the result is wrong: %w", err)
 	}
+	line.bytes = 2 * p.Memory().Scratch // written, and read
 	for _, l := range p.Lowered().Launches {
+		line.bytes += l.Bytes
 		line.Launches++
 		if l.Device != "" {
 			line.OnHost++
 		}
 	}
+	found, err := p.Inspect()
+	if err != nil {
+		return line, err
+	}
+	line.kernels = slices.Concat(found.Kernels...)
 	times, err := p.Measure(gpuWarmRuns + gpuRuns)
 	if err != nil {
 		return line, err
@@ -165,6 +177,11 @@ func (w *gpuWork) values() (*gpuValues, error) {
 		if !ok {
 			scale = 1
 		}
+		if fill := w.fill[n.Name]; fill != nil {
+			v.in[n.Name] = graph.NewTensor(n.Type)
+			fill(v.in[n.Name])
+			continue
+		}
 		v.in[n.Name] = normal(n.Name, n.Type, scale)
 	}
 	return v, nil
@@ -196,7 +213,7 @@ func (v *gpuValues) compile(target string, precision fusec.Precision) (*fusec.Pr
 	if v.work.optimizer != nil {
 		opts = append(opts, fusec.WithOptimizer(v.work.optimizer))
 	}
-	p, err := fusec.Compile(v.graph, opts...)
+	p, err := fusec.Compile(v.graph, append(opts, v.work.options...)...)
 	if err != nil {
 		return nil, err
 	}

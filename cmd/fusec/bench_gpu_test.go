@@ -142,7 +142,7 @@ func TestBenchDevice(t *testing.T) {
 		t.Errorf("%d of %d launches are drawn", launches, len(rep.Launches))
 	}
 	out := bench(t, path, "--target", "cuda", "--no-gorgonia")
-	for _, want := range []string{"of GEMM", "by the driver's account", "registers", "replayed on the device", "TFLOP/s in tf32"} {
+	for _, want := range []string{"of GEMM", "by the driver's account", "registers", "by the host's clock", "TFLOP/s in tf32"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
@@ -158,4 +158,32 @@ func TestTraceOnCPU(t *testing.T) {
 	if err != nil || !strings.Contains(string(src), `"cat": "processor"`) {
 		t.Errorf("%v: %s", err, src)
 	}
+}
+
+// TestLaddersOnGPU computes by every rung; each result is compared with what it should be.
+func TestLaddersOnGPU(t *testing.T) {
+	emulated(t)
+	for _, args := range [][]string{{"matmul", "--sizes", "40x36x44"}, {"attention", "--seq", "40", "--heads", "2", "--dim", "16", "--causal"}} {
+		args = append(append([]string{"bench"}, args...), "--ladder", "--target", "cuda")
+		var rep gpuLadderReport
+		if err := json.Unmarshal([]byte(good(t, append(args, "--json")...)), &rep); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rep.Rungs {
+			if r.Error != "" || r.MedianNS <= 0 || r.TFLOPs <= 0 || r.Bytes <= 0 || r.GBs <= 0 || len(r.Kernels) == 0 {
+				t.Errorf("%+v", r)
+			}
+		}
+		if want := map[string]int{"matmul": 5 + 2 + 2 + 3, "attention": 4}[args[1]]; len(rep.Rungs) != want {
+			t.Errorf("%s has %d rungs, want %d", args[1], len(rep.Rungs), want)
+		}
+		out := good(t, args...)
+		for _, r := range rep.Rungs {
+			if !strings.Contains(out, r.Rung) || !strings.Contains(out, "occupancy") {
+				t.Errorf("lacks %q:\n%s", r.Rung, out)
+			}
+		}
+	}
+	bad(t, fusecRun(t, "bench", "matmul", "--target", "cuda"), exitUsage, "has a --ladder")
+	bad(t, fusecRun(t, "bench", "moe", "--target", "cuda"), exitUsage, "is for the CPU")
 }

@@ -20,7 +20,9 @@ type gpuWork struct {
 	precision fusec.Precision
 	optimizer *optim.Optimizer
 	build     func(b *graph.Builder)
-	scale     map[string]float64 // standard deviations of random sources, 1 where there is none
+	options   []fusec.Option
+	fill      map[string]func(t *graph.Tensor) // sources that are not random
+	scale     map[string]float64               // standard deviations of random sources, 1 where there is none
 	// before makes values that this work reads, as outputs of the names of its inputs.
 	before *gpuWork
 	// check compares outputs with what they should be, computed in another way.

@@ -114,7 +114,7 @@ func (c *compileFlags) plan(g *graph.Graph) (*trace.Trace, *lowering.Program, er
 }
 
 // compile compiles a graph to be run with the given values. What this machine has not the memory for is an error.
-func (c *compileFlags) compile(g *graph.Graph, vals *values) (*fusec.Program, error) {
+func (c *compileFlags) compile(g *graph.Graph, vals *values, more ...fusec.Option) (*fusec.Program, error) {
 	_, program, err := c.plan(g)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (c *compileFlags) compile(g *graph.Graph, vals *values) (*fusec.Program, er
 	if err := fits(need); err != nil {
 		return nil, err
 	}
-	p, err := fusec.Compile(g, c.options()...)
+	p, err := fusec.Compile(g, append(c.options(), more...)...)
 	if err != nil {
 		return nil, err
 	}

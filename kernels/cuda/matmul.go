@@ -10,6 +10,15 @@ import (
 // it is in registers. If the product is split along k, a second step adds the parts and runs the body; if there are
 // column sums, a last step adds those of the blocks of rows.
 func compileMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, error) {
+	m, err := newMatMul(f, args, results, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return m.kernel(), nil
+}
+
+// newMatMul prints Problem and Body.
+func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, error) {
 	u := newUnit(args, results)
 	b := newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1)
 	p, err := newProduct(b, f)
@@ -25,10 +34,7 @@ func compileMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel
 		limit = min(limit, across.tile.columns())
 	}
 	p.columns(limit)
-	if err := m.writeBody(b); err != nil {
-		return nil, err
-	}
-	return m.kernel(), nil
+	return m, m.writeBody(b)
 }
 
 // elementBytes is the size of the largest of the results' elements, as far as it decides how many columns go at once.
@@ -51,6 +57,7 @@ type matmul struct {
 	update bool   // a result is a State or Param
 	rows   int    // of the tile, where that is settled; such products are not split
 	whole  bool   // not split
+	rung   *cut   // of the ladder, in place of the best
 }
 
 // A columnSum is a result that sums a value over all rows.
@@ -152,7 +159,9 @@ const fastText = "#define FUSEC_FAST\n"
 // kernel chooses a tile and puts the steps together.
 func (m *matmul) kernel() *Kernel {
 	var c cut
-	if h, a := m.hopperPlans(); h != nil {
+	if m.rung != nil {
+		c = *m.rung
+	} else if h, a := m.hopperPlans(); h != nil {
 		c = m.hopperCut(h)
 	} else if a != nil {
 		c = m.acrossCut(a)

@@ -89,7 +89,7 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		f.pitch = roundUp(m.k, 16/f.dtype.Size())
 		f.kInner = true
 	}
-	if h.tile, h.time, ok = m.hopperTile(); !ok {
+	if h.tile, h.time, ok = m.hopperTile(h.kind); !ok {
 		return nil, "it is too small"
 	}
 	for _, f := range []*hopperFactor{&h.a, &h.b} {
@@ -335,12 +335,14 @@ const (
 	leastSteps = 4
 )
 
-// hopperTile chooses the tile that should take the least time, in ns, and the shares of k that go with it.
-func (m *matmul) hopperTile() (best hopperTile, least int, ok bool) {
-	if min(m.m, m.n, m.k) < hopperLeast {
-		return best, 0, false
-	}
-	least = math.MaxInt
+// A hopperCandidate is a tile, and the time in ns that it should take.
+type hopperCandidate struct {
+	tile hopperTile
+	time int
+}
+
+// hopperCandidates are the tiles to choose from with the shares of k that may go with them.
+func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	for _, c := range hopperTiles {
 		t := c.hopperTile
@@ -352,12 +354,30 @@ func (m *matmul) hopperTile() (best hopperTile, least int, ok bool) {
 			if t.splits > 1 {
 				time += finishTime + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
 			}
-			if (t.splits-1)*each < steps && time < least {
-				least, best = time, t
+			if (t.splits-1)*each < steps {
+				list = append(list, hopperCandidate{t, time})
 			}
 			if t.pingpong || tiles*t.splits >= 2*slots || each <= leastSteps {
 				break
 			}
+		}
+	}
+	return list
+}
+
+// hopperTile chooses the tile that was measured to take the least time, or else should, and says how long it should take.
+func (m *matmul) hopperTile(kind string) (best hopperTile, least int, ok bool) {
+	if min(m.m, m.n, m.k) < hopperLeast {
+		return best, 0, false
+	}
+	least = math.MaxInt
+	way := m.way(kind)
+	for _, c := range m.hopperCandidates() {
+		if way != "" && c.tile.String() == way {
+			return c.tile, c.time, true
+		}
+		if c.time < least {
+			least, best = c.time, c.tile
 		}
 	}
 	return best, least, true

@@ -17,17 +17,6 @@ type Tile struct {
 
 func (t Tile) threads() int { return 32 * t.WarpsM * t.WarpsN * t.WarpsK }
 
-// A Product is what a tile is chosen for.
-type Product struct {
-	Math           string // bf16, f16, Tf32 or Split<>: see src/gemm_mma.cuh
-	Batch, M, N, K int
-}
-
-// Tuning holds the tiles that were measured to be best. Its products are those of one chip.
-type Tuning struct {
-	Tiles map[Product]Tile
-}
-
 // math names how tensor cores multiply the operands; it is empty if they do not.
 func (m *matmul) math() string {
 	switch {
@@ -65,9 +54,11 @@ var mmaTiles = map[int][]Tile{
 // tile chooses a tile: one that was measured, or the largest of which there are enough for
 // seven in ten multiprocessors.
 func (m *matmul) tile(math string) Tile {
-	if tuned := m.cfg.Tuning; tuned != nil {
-		if t, ok := tuned.Tiles[Product{math, m.batch, m.m, m.n, m.k}]; ok && m.rows == 0 && !m.whole {
-			return t
+	if way := m.way(math); way != "" {
+		for _, t := range m.mmaCandidates() {
+			if t.String() == way {
+				return t
+			}
 		}
 	}
 	count := func(t Tile) int { return m.batch * ceilDiv(m.m, t.M) * ceilDiv(m.n, t.N) }

@@ -26,7 +26,7 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 		}
 		return
 	}
-	_, err := kernels.Compile(op, operands(args), operands(results), d.cfg)
+	_, err := d.compile(op, operands(args), operands(results), d.cfg)
 	return err
 }
 

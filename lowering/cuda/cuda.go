@@ -30,7 +30,9 @@ type Device struct {
 	gpu      driver.GPU
 	compiler driver.Compiler
 
-	made map[made]generated
+	// compile makes the kernels.
+	compile func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)
+	made    map[made]generated
 }
 
 // made is what a kernel was generated from; operands are compared as they are printed.
@@ -59,6 +61,14 @@ func Frozen() Option { return func(d *Device) { d.frozen = true } }
 // Portable leaves out the kernels that only one generation of chips can run.
 func Portable() Option { return func(d *Device) { d.cfg.Portable = true } }
 
+// Tuned chooses ways that were measured on the chip.
+func Tuned(t *kernels.Tuning) Option { return func(d *Device) { d.cfg.Tuning = t } }
+
+// By makes the kernels by another function than [kernels.Compile], such as a rung of a ladder.
+func By(compile func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)) Option {
+	return func(d *Device) { d.compile = compile }
+}
+
 // On runs programs on a GPU that has been opened, and plans for its chip. The first executable closes it; so does
 // [Device.Close] if there is none.
 func On(gpu driver.GPU, compiler driver.Compiler) Option {
@@ -67,7 +77,7 @@ func On(gpu driver.GPU, compiler driver.Compiler) Option {
 
 // New makes a device. Without [On] it only plans.
 func New(opts ...Option) *Device {
-	d := &Device{cfg: kernels.Config{Chip: kernels.H200}, host: cpu.New(), made: map[made]generated{}}
+	d := &Device{cfg: kernels.Config{Chip: kernels.H200}, host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
 	for _, o := range opts {
 		o(d)
 	}
@@ -88,7 +98,7 @@ func (d *Device) generate(op graph.Op, args, results []kernels.Operand) (*kernel
 	if g, ok := d.made[key]; ok {
 		return g.kernel, g.err
 	}
-	k, err := kernels.Compile(op, args, results, d.cfg)
+	k, err := d.compile(op, args, results, d.cfg)
 	d.made[key] = generated{k, err}
 	return k, err
 }

@@ -22,6 +22,8 @@ type Check struct {
 	ArgLayouts, ResultLayouts []graph.Layout
 	// Config is what the kernel is made for; its chip is the device's, or what the device is to be taken for.
 	Config kernels.Config
+	// Compile makes the kernel; [kernels.Compile] if it is nil.
+	Compile func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)
 	// Want are the results, if the reference is not to be asked.
 	Want []ref.Value
 	// Compare compares one result; [ref.Check] if it is nil.
@@ -63,7 +65,11 @@ func (c Check) generate(chip kernels.Chip) (*prepared, error) {
 		p.results = append(p.results, Buffer{Operand: o})
 	}
 	p.Config.Chip = chip
-	p.kernel, err = kernels.Compile(c.Op, operands(p.args), operands(p.results), p.Config)
+	compile := c.Compile
+	if compile == nil {
+		compile = kernels.Compile
+	}
+	p.kernel, err = compile(c.Op, operands(p.args), operands(p.results), p.Config)
 	return p, err
 }
 
