@@ -36,6 +36,9 @@ type body struct {
 	guard  string // before a statement that stores
 	// overtake lets reads of arguments move before stores: where a thread runs the body more than once.
 	overtake bool
+	// again, if set, says of what is read through a layout that a thread reads it more than once: it may not overtake,
+	// lest the compiler read it once and keep it in registers that it has not.
+	again func(graph.Layout) bool
 	// instead, if set, may say how an argument is read or a result is written, where not straight from memory.
 	instead func(arg, result int, l graph.Layout) (place string, ok bool)
 }
@@ -305,7 +308,7 @@ func (b *body) load(arg int, l graph.Layout, n *graph.Node) value {
 	if place, ok := b.elsewhere(arg, -1, l); ok {
 		expr = fmt.Sprintf("convert<%s>(%s)", lane(d), place)
 	} else if at := b.u.arg(arg) + " + " + b.offset(l); kind == vector {
-		expr = fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), b.still(arg, at))
+		expr = fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), b.still(arg, l, at))
 	} else {
 		expr = fmt.Sprintf("convert<%s>(*(%s))", lane(d), at)
 	}
@@ -316,8 +319,8 @@ func (b *body) load(arg int, l graph.Layout, n *graph.Node) value {
 }
 
 // still marks a place in an argument that no result lies over, if reads shall overtake stores.
-func (b *body) still(arg int, at string) string {
-	if !b.overtake || slices.ContainsFunc(b.u.results, func(r Operand) bool { return r.Over == 1+arg || r.Update }) {
+func (b *body) still(arg int, l graph.Layout, at string) string {
+	if !b.overtake || b.again != nil && b.again(l) || slices.ContainsFunc(b.u.results, func(r Operand) bool { return r.Over == 1+arg || r.Update }) {
 		return at
 	}
 	return "fixed(" + at + ")"
@@ -413,6 +416,9 @@ func (b *body) compute(n *graph.Node) (value, error) {
 			kind = vector
 		}
 		in[i] = v
+	}
+	if c, ok := n.Op.(graph.Cast); ok && c.To.Size() != 2 && in[0].lane == lane(c.To) {
+		return in[0], nil // of 16 bits: as it was loaded
 	}
 	expr, err := b.expression(n, in)
 	if err != nil {

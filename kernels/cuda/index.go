@@ -73,8 +73,9 @@ func compileTopK(op graph.TopK, args, results []Operand) *Kernel {
 	return u.kernel(0, []Step{step}, "route")
 }
 
-// compileRoute decides which tokens go to which experts. By tokens, a warp finds the choices of each, and a block for
-// each expert counts who comes first; by experts, a block for each finds its least score that is taken.
+// compileRoute decides which tokens go to which experts. By tokens, some threads find the choices of each, and where
+// experts take only so many, a block for each expert counts who comes first; by experts, a block for each finds its least
+// score that is taken.
 func compileRoute(op graph.Route, args, results []Operand) *Kernel {
 	u := newUnit(args, results)
 	s := args[0].Layout.Shape
@@ -83,28 +84,41 @@ func compileRoute(op graph.Route, args, results []Operand) *Kernel {
 		return &Kernel{}
 	}
 	sent, lost := results[0], results[1]
-	steps := []Step{{Params: []Param{Result(1, int64(8*lost.Layout.Offset))}, Bytes: int64(8 * experts)}}
+	fillLost := Step{Params: []Param{Result(1, int64(8*lost.Layout.Offset))}, Bytes: int64(8 * experts)}
 	if tokens == 0 {
-		return &Kernel{Steps: steps}
+		return &Kernel{Steps: []Step{fillLost}}
 	}
-	steps = append(steps, Step{Params: []Param{Result(0, int64(sent.Layout.Offset))}, Bytes: int64(tokens * experts)})
-	perExpert := Step{Entry: "route", Grid: [3]int{experts, 1, 1}, Block: blockThreads, Shared: blockThreads * 4}
-	scratch := int64(0)
 	if op.ExpertChoice {
+		fillSent := Step{Params: []Param{Result(0, int64(sent.Layout.Offset))}, Bytes: int64(tokens * experts)}
+		perExpert := Step{Entry: "route", Grid: [3]int{experts, 1, 1}, Block: blockThreads, Shared: blockThreads * 4}
 		take, count := fmt.Sprintf("take_best<%d>", blockThreads), fmt.Sprintf("count_lost<%d>", blockThreads)
 		u.sharing("route", "i32", take, u.at(0), tokens, experts, min(op.Capacity, tokens), u.to(0))
 		u.sharing("lost", "i32", count, u.to(0), tokens, experts, u.to(1))
 		lost := perExpert
 		lost.Entry, lost.Grid[0] = "lost", 1
-		steps = append(steps, perExpert, lost)
-	} else {
-		choice := u.scratch("i32", "choice", 0)
-		scratch = int64(4 * tokens * op.K)
-		u.warps("choose", "token", tokens, fmt.Sprintf("top_k<%d>(%s + token * %d, %d, Chosen{%s + token * %d});", op.K,
-			u.at(0), experts, experts, choice, op.K))
-		send := fmt.Sprintf("send_first<%d, %d, %d>", blockThreads, op.K, op.Capacity)
-		u.sharing("route", "i32", send, choice, tokens, experts, u.to(0), u.to(1))
-		steps = append(steps, Step{Entry: "choose", Grid: [3]int{ceilDiv(tokens, warpRows), 1, 1}, Block: blockThreads}, perExpert)
+		return u.kernel(0, []Step{fillLost, fillSent, perExpert, lost}, "route")
+	}
+	threads := 1 // of a token
+	for threads < 32 && threads < experts {
+		threads *= 2
+	}
+	send, choice, scratch := op.Capacity == 0 || op.Capacity >= tokens, "nullptr", int64(0)
+	if !send {
+		choice, scratch = u.scratch("i32", "choice", 0), int64(4*tokens*op.K)
+	}
+	u.entry("choose", blockThreads, fmt.Sprintf("choose_experts<%d, %d, %d, %d, %v>(%s, %d, %s, %s, %s);", threads,
+		ceilDiv(experts, threads), experts, op.K, send, u.at(0), tokens, u.to(0), u.to(1), choice))
+	// There is a thread for each expert, too.
+	blocks := ceilDiv(max(tokens*threads, experts), blockThreads)
+	steps := []Step{{Entry: "choose", Grid: [3]int{blocks, 1, 1}, Block: blockThreads}}
+	if !send {
+		warps := 32
+		for warps > 1 && 4*op.K*warps > 32<<10 {
+			warps /= 2
+		}
+		u.entry("route", 32*warps, "SHARED;", fmt.Sprintf("send_first<%d, %d, %d>(%s, %d, %d, %s, %s, reinterpret_cast<i32 *>(shared));",
+			32*warps, op.K, op.Capacity, choice, tokens, experts, u.to(0), u.to(1)))
+		steps = append(steps, Step{Entry: "route", Grid: [3]int{experts, 1, 1}, Block: 32 * warps, Shared: 4 * op.K * warps})
 	}
 	return u.kernel(scratch, steps, "route")
 }

@@ -36,7 +36,9 @@ type rows struct {
 	block   int // threads
 	columns int // across: threads side by side
 	parts   int
+	holding int // bytes of a row and of column sums in a thread's registers, if hold
 	persist int // blocks, if each runs over several rows; else 0
+	atOnce  int // of them that a multiprocessor runs at once
 
 	b       *body
 	typ     string
@@ -131,6 +133,8 @@ func (r *rows) leadsBack() bool {
 func (r *rows) newBody(wide, w int) *body {
 	b := newBody(r.u, r.f.Body, all(len(r.u.args)), r.space, coordinates(r.space.Rank(), r.kept, r.inner), wide, w)
 	b.reduced, b.loops, b.guard = r.axes, r.axes, "if (live) "
+	b.overtake = len(r.sums) > 0
+	b.again = r.again
 	return b
 }
 
@@ -252,25 +256,48 @@ const (
 	held      = 144
 )
 
+// roomOfSums is how many bytes of a row and of its column sums together a thread holds. Column sums want few blocks that
+// run for long, so their threads may take as many registers as there are.
+func roomOfSums(threads int) int {
+	switch {
+	case threads <= 256:
+		return 640
+	case threads <= 512:
+		return 320
+	}
+	return 192
+}
+
 // planInner chooses how many threads share a row.
 func (r *rows) planInner(trial *body) {
 	units, count := elemsOf(r.inner)/r.w, elemsOf(r.kept)
 	for _, r.early = range []bool{true, false} {
 		r.hold = true
 		bytes := r.heldBytes() * r.w
+		for _, s := range r.sums {
+			bytes += laneBytes(s.lane) * r.w
+		}
+		few := 512 * r.cfg.Chip.SMs
+		if len(r.sums) > 0 {
+			few = 64 * r.cfg.Chip.SMs // what a block has to add up costs more than a warp that waits
+		}
 		r.threads = 1
-		for r.threads < 1024 && (r.threads < min(units, 32) || ceilDiv(units, r.threads)*bytes > registers) {
+		for r.threads < 1024 && (r.threads < min(units, 32) || ceilDiv(units, r.threads)*bytes > r.room()) {
 			r.threads *= 2
 		}
-		for r.threads < 1024 && count*r.threads < 512*r.cfg.Chip.SMs && units >= 2*r.threads {
+		for r.threads < 1024 && count*r.threads < few && units >= 2*r.threads {
 			r.threads *= 2 // few rows
 		}
 		r.perRow = max(ceilDiv(units, r.threads), 1)
-		if r.hold = r.perRow*bytes <= held; r.hold {
+		r.holding = r.perRow * bytes
+		if r.hold = r.holding <= max(r.room(), held); r.hold {
 			break
 		}
 	}
-	r.block = max(r.threads, blockThreads)
+	r.block = blockThreads
+	if r.hold && len(r.sums) > 0 {
+		r.block /= 2
+	}
 	if r.threads > 32 {
 		r.block = r.threads
 	}
@@ -281,9 +308,28 @@ func (r *rows) planInner(trial *body) {
 		r.parts = r.cut(ceilDiv(count*r.threads, r.block), ceilDiv(units, r.threads))
 	}
 	if len(r.sums) > 0 {
-		perBlock := r.block / r.threads
-		r.persist = max(min(ceilDiv(count, perBlock), 1024*r.cfg.Chip.SMs/r.block), 1)
+		r.planSums(count)
 	}
+}
+
+// room is how many bytes a thread should hold.
+func (r *rows) room() int {
+	if len(r.sums) > 0 {
+		return roomOfSums(r.threads)
+	}
+	return registers
+}
+
+// planSums gives the chip as many blocks as it runs at once, each of which goes over rows far apart: the fewer blocks,
+// the fewer sums of theirs there are to add.
+func (r *rows) planSums(count int) {
+	r.atOnce = max(1024/r.block, 1)
+	if r.hold {
+		// A thread's registers, about: 48 besides what it holds. A multiprocessor has 65536.
+		each := r.holding/4 + 48
+		r.atOnce = max(min(65536/each, 512)/r.block, 1)
+	}
+	r.persist = max(min(ceilDiv(count, r.block/r.threads), r.atOnce*r.cfg.Chip.SMs), 1)
 }
 
 // heldBytes is what a row that stays in registers takes there, by element.
@@ -314,7 +360,9 @@ func (r *rows) write() error {
 			}
 		}
 		for _, l := range trial.reads {
-			b.load(l.arg, l.layout, l.node)
+			if !r.again(l.layout) {
+				b.load(l.arg, l.layout, l.node)
+			}
 		}
 	}
 	for level := range r.last + 1 {
@@ -328,8 +376,20 @@ func (r *rows) write() error {
 		if err := r.writeLevel(level); err != nil {
 			return err
 		}
+		for k, v := range b.loaded {
+			if !v.fixed && r.again(k.layout) {
+				delete(b.loaded, k) // a later stage finds it in the cache
+			}
+		}
 	}
 	return nil
+}
+
+// again reports whether other rows read the same through a layout.
+func (r *rows) again(l graph.Layout) bool {
+	return elemsOf(r.kept) > 1 && !slices.ContainsFunc(axisList(r.space, r.axes, false), func(axis int) bool {
+		return l.Stride[axis] != 0 && l.Shape.At(axis) != 1
+	})
 }
 
 // writeLevel writes the stage of a level: results and column sums that it can store, and the reductions that end it.

@@ -24,8 +24,13 @@ func (r *rows) addColumns(k int) error {
 	return nil
 }
 
-// slots is how many rows of column sums there are in scratch memory.
-func (r *rows) slots() int { return r.persist * (r.block / r.threads) }
+// slots is how many rows of column sums there are in scratch memory: of blocks, or of threads with columns of their own.
+func (r *rows) slots() int {
+	if r.hold {
+		return r.persist
+	}
+	return r.persist * (r.block / r.threads)
+}
 
 // keepPart stores a part of a reduction in scratch memory.
 func (r *rows) keepPart(n *graph.Node, expr, typ string) {
@@ -63,7 +68,12 @@ func (r *rows) kernel() (*Kernel, error) {
 	}
 	blocks := ceilDiv(units, rowsPerBlock)
 	var head [2]int // where the declarations of a row's place stand
-	u.printf("KERNEL(rows, %d, 1) {\n%s", r.block, u.guard())
+	if places := r.block / r.threads; r.hold && len(r.sums) > 0 && places > 1 {
+		for _, s := range r.sums {
+			r.shared = max(r.shared, places*elemsOf(r.inner)*laneBytes(s.lane))
+		}
+	}
+	u.printf("KERNEL(rows, %d, %d) {\n%s", r.block, max(r.atOnce, 1), u.guard())
 	if r.shared > 0 {
 		u.printf("  SHARED;\n")
 	}
@@ -83,7 +93,7 @@ func (r *rows) kernel() (*Kernel, error) {
 		u.printf("  for (%s base = blockIdx.x * %d; base < %d; base += %d) {\n", r.typ, rowsPerBlock, units,
 			r.persist*rowsPerBlock)
 		indent = "    "
-		if r.shared > 0 {
+		if r.threads > 32 {
 			u.printf("%s__syncthreads();\n", indent)
 		}
 		if !r.hold {
@@ -129,8 +139,8 @@ func (r *rows) kernel() (*Kernel, error) {
 	u.printf("}\n")
 	u.prune(head[0], head[1])
 	steps := []Step{{Entry: "rows", Grid: [3]int{blocks, 1, 1}, Block: r.block, Shared: r.shared}}
-	for i := range r.sums {
-		step, err := r.sumStep(i)
+	if len(r.sums) > 0 {
+		step, err := r.sumStep()
 		if err != nil {
 			return nil, err
 		}
@@ -206,51 +216,71 @@ func (r *rows) beginColumns() {
 func (r *rows) endColumns() {
 	n := elemsOf(r.inner)
 	for i, s := range r.sums {
-		if !r.hold {
-			continue
+		if r.hold {
+			r.u.printf("  store_columns<%d, %d, %d, %d>(p.columns%d + i64(blockIdx.x) * %d, y%d, lane, place, %s);\n",
+				r.block/r.threads, r.threads, n, r.block, i, n, i, r.columnRoom(s))
 		}
-		r.u.printf("#pragma unroll\n  for (int u = 0; u < U; u++) {\n    const int e = lane + u * %d;\n    if (e < %d) store<1, %d>"+
-			"(p.columns%d + (i64(blockIdx.x) * %d + place) * %d + e * W, y%d[u]);\n  }\n", r.threads, n/r.w,
-			min(r.w*laneBytes(s.lane), 16), i, r.block/r.threads, n, i)
 	}
 }
 
-// gatherGeometry is how a block combines parts of n numbers: columns side by side, and threads that share one.
-func gatherGeometry(n, parts int) (columns, threads int) {
+// columnRoom is the expression of shared memory in which the rows of a block add their column sums.
+func (r *rows) columnRoom(s sumAcross) string {
+	if r.block == r.threads {
+		return fmt.Sprintf("static_cast<%s *>(nullptr)", s.lane)
+	}
+	return fmt.Sprintf("reinterpret_cast<%s *>(shared)", s.lane)
+}
+
+// gatherGeometry is how a block combines parts of n numbers: columns side by side, and threads that share one. The more
+// parts and the fewer columns of all sums there are, the more threads.
+func (r *rows) gatherGeometry(n, parts int) (columns, threads int) {
 	columns, threads = 1, 1
 	for columns < 32 && columns < n {
 		columns *= 2
 	}
-	for threads*columns < blockThreads && threads < parts {
+	all := n * max(len(r.sums), 1)
+	for threads < parts && (threads*columns < blockThreads ||
+		threads*columns < 1024 && 8*threads < parts && 2*threads*all <= 512*r.cfg.Chip.SMs) {
 		threads *= 2
 	}
 	return columns, threads
 }
 
 // gather writes how the entry finds its column, and returns the start of an expression that combines parts.
-func (r *rows) gather(entry string, n, parts int) (Step, string) {
-	columns, threads := gatherGeometry(n, parts)
+func (r *rows) gather(entry, among string, n, parts int) (Step, string) {
+	columns, threads := r.gatherGeometry(n, parts)
 	block := columns * threads
 	r.u.printf("\nKERNEL(%s, %d, 1) {\n%s  SHARED;\n  constexpr int W = 1;\n", entry, block, r.u.guard())
-	r.u.printf("  const %s column = %s(blockIdx.x) * %d + int(threadIdx.x) %% %d;\n", r.typ, r.typ, columns, columns)
+	r.u.printf("  const %s column = %s(%s) * %d + int(threadIdx.x) %% %d;\n", r.typ, r.typ, among, columns, columns)
 	r.u.printf("  const bool live = column < %d;\n  const %s index = live ? column : 0;\n", n, r.typ)
 	step := Step{Entry: entry, Grid: [3]int{max(ceilDiv(n, columns), 1), 1, 1}, Block: block, Shared: 8 * block}
 	return step, fmt.Sprintf("%d, %d, %d", columns, threads, parts)
 }
 
-// sumStep adds the blocks' column sums.
-func (r *rows) sumStep(i int) (Step, error) {
-	u, s := r.u, r.sums[i]
+// sumStep adds the blocks' column sums: a row of blocks for each sum.
+func (r *rows) sumStep() (Step, error) {
+	u := r.u
 	n := elemsOf(r.inner)
-	step, shape := r.gather(fmt.Sprintf("sums%d", i), n, r.slots())
-	_, l, err := stored(r.f.Body.Outputs[s.result].Node, u.results[s.result].Layout)
-	if err != nil {
-		return step, err
+	columns, _ := r.gatherGeometry(n, r.slots())
+	blocks := max(ceilDiv(n, columns), 1)
+	step, shape := r.gather("sums", fmt.Sprintf("blockIdx.x %% %d", blocks), n, r.slots())
+	step.Grid[0] = blocks * len(r.sums)
+	for i, s := range r.sums {
+		_, l, err := stored(r.f.Body.Outputs[s.result].Node, u.results[s.result].Layout)
+		if err != nil {
+			return step, err
+		}
+		if len(r.sums) > 1 {
+			u.printf("  if (blockIdx.x / %d == %d) {\n", blocks, i)
+		} else {
+			u.printf("  {\n")
+		}
+		u.printf("    const %s sum = gather_parts<Sum, %s>(p.columns%d, %d, index, live, reinterpret_cast<%s *>(shared));\n",
+			s.lane, shape, i, n, s.lane)
+		u.printf("    if (live && threadIdx.x < %d) %s[%d + index] = convert<%s>(sum);\n  }\n", columns,
+			u.result(s.result), l.Offset, ctype(u.results[s.result].DType))
 	}
-	u.printf("  const %s sum = gather_parts<Sum, %s>(p.columns%d, %d, index, live, reinterpret_cast<%s *>(shared));\n",
-		s.lane, shape, i, n, s.lane)
-	u.printf("  if (live && threadIdx.x < %s) %s[%d + index] = convert<%s>(sum);\n}\n", strings.Split(shape, ",")[0],
-		u.result(s.result), l.Offset, ctype(u.results[s.result].DType))
+	u.printf("}\n")
 	return step, nil
 }
 
@@ -258,7 +288,7 @@ func (r *rows) sumStep(i int) (Step, error) {
 func (r *rows) finishStep() (Step, error) {
 	u := r.u
 	n := elemsOf(r.kept)
-	step, shape := r.gather("finish", n, r.parts)
+	step, shape := r.gather("finish", "blockIdx.x", n, r.parts)
 	u.printf("%s", split("index", r.typ, r.kept, false, "  "))
 	b := r.newBody(-1, 1)
 	for i, p := range r.partial {

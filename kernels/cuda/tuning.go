@@ -15,7 +15,9 @@ type Product struct {
 }
 
 // String is one word.
-func (p Product) String() string { return fmt.Sprintf("%s:%dx%dx%dx%d", p.Math, p.Batch, p.M, p.N, p.K) }
+func (p Product) String() string {
+	return fmt.Sprintf("%s:%dx%dx%dx%d", p.Math, p.Batch, p.M, p.N, p.K)
+}
 
 // Tuning holds for products the ways that were measured to be best on one chip; see [MatMulWays]. Products that it lacks
 // go by rules. Ways may differ in the order of sums, and so in rounding.

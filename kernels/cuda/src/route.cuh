@@ -38,7 +38,7 @@ template <int K, class T, class F> DEVICE void top_k(const T *x, i64 n, F f) {
   }
 }
 
-// Ranked takes what top_k finds as the values and indices of a row; Chosen as the experts of a token.
+// Ranked takes what top_k finds as the values and indices of a row.
 template <class T> struct Ranked {
   T *values;
   i64 *indices;
@@ -50,11 +50,6 @@ template <class T> struct Ranked {
 
 // wanted reports whether a score is neither NaN nor −Inf.
 template <class T> DEVICE bool wanted(T x) { return x - x == T(0) || x > T(0); }
-
-struct Chosen {
-  i32 *experts;  // −1 for none
-  template <class T> DEVICE void operator()(int k, T x, i64 i) const { experts[k] = wanted(x) ? i32(i) : -1; }
-};
 
 // place_among is how many threads before this one have the flag set, and how many in all.
 template <int THREADS> DEVICE i32 place_among(bool flag, i32 *total, i32 *room) {
@@ -70,25 +65,6 @@ template <int THREADS> DEVICE i32 place_among(bool flag, i32 *total, i32 *room) 
   }
   *total = sum;
   return before + __popc(votes & ((1u << lane) - 1));
-}
-
-// send_first sends to a block's expert the tokens that chose it first, in their order, then those that chose it second,
-// and so on; beyond CAPACITY, if that is not 0, they are dropped.
-template <int THREADS, int K, int CAPACITY>
-DEVICE void send_first(const i32 *choice, i64 tokens, i64 experts, bool *sent, i64 *dropped, i32 *room) {
-  const i64 expert = blockIdx.x;
-  i64 load = 0;
-  for (int k = 0; k < K; k++) {
-    for (i64 base = 0; base < tokens; base += THREADS) {
-      const i64 token = base + threadIdx.x;
-      const bool mine = token < tokens && choice[token * K + k] == expert;
-      i32 total;
-      const i64 place = load + place_among<THREADS>(mine, &total, room);
-      if (mine && (CAPACITY == 0 || place < CAPACITY)) sent[token * experts + expert] = true;
-      load += total;
-    }
-  }
-  if (CAPACITY > 0 && load > CAPACITY && threadIdx.x == 0) dropped[expert] = load - CAPACITY;
 }
 
 // Key<T>::of maps scores to integers in the same order; of what is not wanted it is 0.
@@ -110,6 +86,96 @@ template <> struct Key<double> {
     return v.u >> 63 ? ~v.u : v.u | 1ull << 63;
   }
 };
+
+// choose_experts has G threads side by side find the K of EXPERTS experts that a token scores highest, U of which each
+// thread compares. If SEND the token is sent to all of them; else to none, and choice [K][tokens] says which they are, −1
+// for none.
+template <int G, int U, int EXPERTS, int K, bool SEND, class T>
+DEVICE void choose_experts(const T *scores, i64 tokens, bool *sent, i64 *dropped, i32 *choice) {
+  typedef typename Key<T>::type key;
+  const i64 thread = i64(blockIdx.x) * blockDim.x + threadIdx.x, token = thread / G;
+  const int lane = int(threadIdx.x) % G, first = int(threadIdx.x) % 32 / G * G;
+  const u32 before = (1u << (first + lane)) - (1u << first);  // threads of the token before this one
+  const bool live = token < tokens;
+  key keys[U];
+  bool chosen[U];
+#pragma unroll
+  for (int u = 0; u < U; u++) {
+    const int e = lane * U + u;
+    keys[u] = live && e < EXPERTS ? Key<T>::of(scores[token * EXPERTS + e]) : 0;
+    chosen[u] = false;
+  }
+  for (int k = 0; k < K; k++) {
+    key mine = 0;
+#pragma unroll
+    for (int u = 0; u < U; u++) mine = keys[u] > mine ? keys[u] : mine;
+    key best = mine;
+#pragma unroll
+    for (int step = G / 2; step > 0; step /= 2) {
+      const key other = __shfl_xor_sync(0xffffffffu, best, step);
+      best = other > best ? other : best;
+    }
+    const u32 votes = __ballot_sync(0xffffffffu, mine == best);
+    if (best == 0) {
+      if (!SEND && live && lane == 0) choice[k * tokens + token] = -1;
+      continue;
+    }
+    bool wins = mine == best && (votes & before) == 0;
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      if (!wins || keys[u] != best) continue;
+      keys[u] = 0;
+      chosen[u] = true;
+      wins = false;
+      if (!SEND) choice[k * tokens + token] = lane * U + u;
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < U; u++) {
+    const int e = lane * U + u;
+    if (live && e < EXPERTS) sent[token * EXPERTS + e] = SEND && chosen[u];
+  }
+  if (SEND && thread < EXPERTS) dropped[thread] = 0;
+}
+
+// send_first sends to a block's expert the tokens that chose it first, in their order, then those that chose it second,
+// and so on, CAPACITY in all; the rest are dropped. Each warp has tokens that follow each other. The room is K numbers
+// for each warp.
+template <int THREADS, int K, int CAPACITY>
+DEVICE void send_first(const i32 *choice, i64 tokens, i64 experts, bool *sent, i64 *dropped, i32 *room) {
+  constexpr int WARPS = THREADS / 32;
+  const i64 expert = blockIdx.x, share = (tokens + THREADS - 1) / THREADS * 32;
+  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+  const i64 begin = warp * share, end = begin + share < tokens ? begin + share : tokens;
+  for (int k = 0; k < K; k++) {
+    i32 n = 0;
+#pragma unroll 8
+    for (i64 base = begin; base < end; base += 32) {
+      const i64 token = base + lane;
+      n += __popc(__ballot_sync(0xffffffffu, token < end && choice[k * tokens + token] == expert));
+    }
+    if (lane == 0) room[k * WARPS + warp] = n;
+  }
+  __syncthreads();
+  i64 load = 0;
+  for (int k = 0; k < K; k++) {
+    i64 place = load;
+    for (int i = 0; i < WARPS; i++) {
+      const i32 n = room[k * WARPS + i];
+      load += n;
+      if (i < warp) place += n;
+    }
+#pragma unroll 8
+    for (i64 base = begin; base < end; base += 32) {
+      const i64 token = base + lane;
+      const bool mine = token < end && choice[k * tokens + token] == expert;
+      const u32 votes = __ballot_sync(0xffffffffu, mine);
+      if (mine && place + __popc(votes & ((1u << lane) - 1)) < CAPACITY) sent[token * experts + expert] = true;
+      place += __popc(votes);
+    }
+  }
+  if (threadIdx.x == 0) dropped[expert] = load > CAPACITY ? load - CAPACITY : 0;
+}
 
 // count_all adds up the numbers of a block's threads; all get the sum.
 template <int THREADS> DEVICE i32 count_all(i32 n, i32 *room) {

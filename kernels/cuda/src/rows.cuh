@@ -96,3 +96,26 @@ template <int W, class T> DEVICE void add_columns(T *sums, Vec<T, W> x, bool fir
 #pragma unroll
   for (int i = 0; i < W; i++) sums[i] = first ? x[i] : op::add(sums[i], x[i]);
 }
+
+// store_columns adds the column sums of the PLACES rows that a block of THREADS has at once, in order, and stores those of
+// the block. SHARE threads have a row of N, W elements side by side each. The room is PLACES·N numbers.
+template <int PLACES, int SHARE, int N, int THREADS, class T, int W, int U>
+DEVICE void store_columns(T *to, const Vec<T, W> (&sums)[U], int lane, int place, T *room) {
+  constexpr int align = least(W * int(sizeof(T)), 16);
+  T *const mine = PLACES > 1 ? room + place * N : to;
+  if constexpr (PLACES > 1) __syncthreads();  // of what was read before
+#pragma unroll
+  for (int u = 0; u < U; u++) {
+    const int e = lane + u * SHARE;
+    if (e < N / W) store<1, align>(mine + e * W, sums[u]);
+  }
+  if constexpr (PLACES > 1) {
+    __syncthreads();
+    for (int c = threadIdx.x; c < N; c += THREADS) {
+      T sum = room[c];
+#pragma unroll
+      for (int i = 1; i < PLACES; i++) sum = op::add(sum, room[i * N + c]);
+      to[c] = sum;
+    }
+  }
+}

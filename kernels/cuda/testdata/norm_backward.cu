@@ -6,16 +6,15 @@ struct Params {
   float *r0;
 };
 
-KERNEL(rows, 128, 1) {
+KERNEL(rows, 128, 4) {
   SHARED;
   constexpr int W = 4;
-  const int lane = int(threadIdx.x) % 128, place = int(threadIdx.x) / 128;
-  constexpr int U = 2;
+  const int lane = int(threadIdx.x) % 32, place = int(threadIdx.x) / 32;
+  constexpr int U = 6;
   Vec<float, W> y0[U];
 #pragma unroll
   for (int u = 0; u < U; u++) y0[u] = splat<W>(float(0));
-  for (int base = blockIdx.x * 1; base < 4096; base += 1056) {
-    __syncthreads();
+  for (int base = blockIdx.x * 4; base < 4096; base += 2112) {
     const bool live = base + place < 4096;
     const int index = live ? base + place : 4095;
     const int c0 = index;
@@ -23,11 +22,11 @@ KERNEL(rows, 128, 1) {
     Vec<float, W> k1[U];
 #pragma unroll
     for (int u = 0; u < U; u++) {
-      const int e = lane + u * 128;
-      if (e < 192) {
+      const int e = lane + u * 32;
+      {
         const int i0 = e * W;
-        const auto v0 = load<float, W, 1, 16>(p.a0 + (c0 * 768 + i0));
-        const auto v1 = load<float, W, 1, 16>(p.a1 + (c0 * 768 + i0));
+        const auto v0 = load<float, W, 1, 16>(fixed(p.a0 + (c0 * 768 + i0)));
+        const auto v1 = load<float, W, 1, 16>(fixed(p.a1 + (c0 * 768 + i0)));
         k0[u] = v0;
         k1[u] = v1;
       }
@@ -35,8 +34,8 @@ KERNEL(rows, 128, 1) {
     Vec<float, W> x4 = splat<W>(Sum::identity<float>());
 #pragma unroll
     for (int u = 0; u < U; u++) {
-      const int e = lane + u * 128;
-      if (e < 192) {
+      const int e = lane + u * 32;
+      {
         const auto v0 = k0[u];
         const auto v1 = k1[u];
         const auto v2 = op::mul(v0, v1);
@@ -45,12 +44,12 @@ KERNEL(rows, 128, 1) {
         x4 = join<Sum>(x4, widen<W>(v3));
       }
     }
-    const auto r4_ = row_reduce<Sum, 128>(joined<Sum>(x4), reinterpret_cast<float *>(shared + 0));
+    const auto r4_ = row_reduce<Sum, 32>(joined<Sum>(x4), static_cast<float *>(nullptr));
     const auto r4 = op::div(r4_, 768.0f);
 #pragma unroll
     for (int u = 0; u < U; u++) {
-      const int e = lane + u * 128;
-      if (e < 192) {
+      const int e = lane + u * 32;
+      {
         const int i0 = e * W;
         const auto v0 = k0[u];
         const auto v1 = k1[u];
@@ -60,22 +59,20 @@ KERNEL(rows, 128, 1) {
       }
     }
   }
-#pragma unroll
-  for (int u = 0; u < U; u++) {
-    const int e = lane + u * 128;
-    if (e < 192) store<1, 16>(p.columns0 + (i64(blockIdx.x) * 1 + place) * 768 + e * W, y0[u]);
+  store_columns<4, 32, 768, 128>(p.columns0 + i64(blockIdx.x) * 768, y0, lane, place, reinterpret_cast<float *>(shared));
+}
+
+KERNEL(sums, 1024, 1) {
+  SHARED;
+  constexpr int W = 1;
+  const int column = int(blockIdx.x % 24) * 32 + int(threadIdx.x) % 32;
+  const bool live = column < 768;
+  const int index = live ? column : 0;
+  {
+    const float sum = gather_parts<Sum, 32, 32, 528>(p.columns0, 768, index, live, reinterpret_cast<float *>(shared));
+    if (live && threadIdx.x < 32) p.r0[0 + index] = convert<float>(sum);
   }
 }
 
-KERNEL(sums0, 256, 1) {
-  SHARED;
-  constexpr int W = 1;
-  const int column = int(blockIdx.x) * 32 + int(threadIdx.x) % 32;
-  const bool live = column < 768;
-  const int index = live ? column : 0;
-  const float sum = gather_parts<Sum, 32, 8, 1056>(p.columns0, 768, index, live, reinterpret_cast<float *>(shared));
-  if (live && threadIdx.x < 32) p.r0[0 + index] = convert<float>(sum);
-}
-
-// rows: 1056 blocks of 128 threads, 256 bytes of shared memory
-// sums0: 24 blocks of 256 threads, 2048 bytes of shared memory
+// rows: 528 blocks of 128 threads, 12288 bytes of shared memory
+// sums: 24 blocks of 1024 threads, 8192 bytes of shared memory
