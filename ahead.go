@@ -55,16 +55,15 @@ type Ahead struct {
 // Progress, if not nil, is told how many kernels are done.
 func CompileAhead(path string, g *graph.Graph, weights map[string]*graph.Tensor, arch string, progress func(done, all int),
 	opts ...Option) error {
-	compiler, err := cudaCompiler()
+	chip, err := kernels.ChipNamed(arch)
 	if err != nil {
 		return err
 	}
-	return compileAhead(path, g, weights, arch, progress, compiler, opts...)
-}
-
-func compileAhead(path string, g *graph.Graph, weights map[string]*graph.Tensor, arch string, progress func(done, all int),
-	compiler driver.Compiler, opts ...Option) error {
-	chip, err := kernels.ChipNamed(arch)
+	cfg, _, err := newConfig(opts)
+	if err != nil {
+		return err
+	}
+	compiler, err := cfg.compilerAhead()
 	if err != nil {
 		return err
 	}
@@ -77,6 +76,18 @@ func compileAhead(path string, g *graph.Graph, weights map[string]*graph.Tensor,
 		return err
 	}
 	return atomicfile.Write(path, func(w io.Writer) error { return writeAhead(w, g, weights, chip, images) })
+}
+
+// compilerAhead is the compiler, without a GPU that it would be for.
+func (c *config) compilerAhead() (driver.Compiler, error) {
+	if c.open == nil {
+		return cudaCompiler()
+	}
+	g, compiler, err := c.open(0)
+	if err != nil {
+		return nil, err
+	}
+	return compiler, g.Close()
 }
 
 // sourcesFor lists what has to be compiled for a graph.

@@ -69,40 +69,45 @@ func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
 	if c.kernels != nil {
 		opts = append(opts, cuda.By(c.kernels))
 	}
-	if run {
-		open := c.open
-		if open == nil {
-			open = func(index int) (driver.GPU, driver.Compiler, error) { return openGPU(index, c.ahead) }
-		}
-		g, compiler, err := open(index)
-		if err != nil {
-			return nil, fmt.Errorf("target %q: %w", c.target, err)
-		}
+	if !run {
+		return cuda.New(opts...), nil
+	}
+	g, compiler, err := c.openGPU(index)
+	if err != nil {
+		return nil, fmt.Errorf("target %q: %w", c.target, err)
+	}
+	if c.ahead == nil { // what was compiled ahead of time knows no measurements of this machine
 		tuning, err := readTuning(g.Chip().Name)
 		if err != nil {
 			g.Close()
 			return nil, fmt.Errorf("target %q: %w", c.target, err)
 		}
-		opts = append(opts, cuda.On(g, compiler), cuda.Tuned(tuning))
+		opts = append(opts, cuda.Tuned(tuning))
 	}
-	return cuda.New(opts...), nil
+	return cuda.New(append(opts, cuda.On(g, compiler))...), nil
 }
 
-// openGPU opens a GPU and what makes images for it: what was compiled ahead of time, or the compiler. Tests put an
-// emulator in its place.
-var openGPU = func(index int, ahead *Ahead) (driver.GPU, driver.Compiler, error) {
-	g, err := gpu.Open(index)
-	if err != nil {
-		return nil, nil, err
-	}
-	if ahead != nil {
-		if got := g.Chip(); got.Arch != ahead.chip.Arch {
-			g.Close()
-			return nil, nil, fmt.Errorf("the model was compiled for %s, and GPU %d, %s, is %s", ahead.Chip, index, got.Name, got.Target())
+// openGPU opens a GPU and what makes images for it: what was compiled ahead of time, or the compiler.
+func (c *config) openGPU(index int) (driver.GPU, driver.Compiler, error) {
+	open := c.open
+	if open == nil {
+		open = func(index int) (driver.GPU, driver.Compiler, error) {
+			g, err := gpu.Open(index)
+			return g, nil, err
 		}
-		return plannedFor{g, ahead.chip}, ahead, nil
 	}
-	compiler, err := cudaCompiler()
+	g, compiler, err := open(index)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case c.ahead != nil:
+		if got := g.Chip(); got.Arch != c.ahead.chip.Arch {
+			err = fmt.Errorf("the model was compiled for %s, and GPU %d, %s, is %s", c.ahead.Chip, index, got.Name, got.Target())
+		}
+		g, compiler = plannedFor{g, c.ahead.chip}, c.ahead
+	case compiler == nil:
+		compiler, err = cudaCompiler()
+	}
 	if err != nil {
 		g.Close()
 		return nil, nil, err

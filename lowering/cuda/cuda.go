@@ -13,6 +13,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"fusec/graph"
 	kernels "fusec/kernels/cuda"
@@ -112,7 +113,7 @@ func (d *Device) Place(p *lowering.Program) {
 			l.Device, l.Reason = d.host.Name(), err.Error()
 			continue
 		}
-		l.Source = k.Generated()
+		l.Source = legend(p, l) + k.Generated()
 	}
 }
 
@@ -150,26 +151,46 @@ func (d *Device) Kernels(p *lowering.Program) []*kernels.Kernel {
 }
 
 // A Source is a text that a program's kernels are compiled from, and the first launch that it is for. Generated is the
-// part of the text that was made for the launch; the rest are templates.
+// part of the text that was made for the launch, behind a legend of its operands; the rest are templates.
 type Source struct{ Where, Text, Generated string }
 
 // Sources lists what has to be compiled for a program, each text once.
 func (d *Device) Sources(p *lowering.Program) []Source {
 	var list []Source
 	seen := map[string]bool{}
-	add := func(where string, k *kernels.Kernel) {
+	add := func(where, head string, k *kernels.Kernel) {
 		if k != nil && len(k.Steps) > 0 && k.Source != "" && !seen[k.Source] {
 			seen[k.Source] = true
-			list = append(list, Source{where, k.Source, k.Generated()})
+			list = append(list, Source{where, k.Source, head + k.Generated()})
 		}
 	}
 	for i, k := range d.Kernels(p) {
-		add(fmt.Sprintf("launch %d, %s", i, p.Launches[i].Node.Where()), k)
+		l := &p.Launches[i]
+		add(fmt.Sprintf("launch %d, %s", i, l.Node.Where()), legend(p, l), k)
 	}
 	collect, commit := ending(p)
-	add("the end of the run", collect)
-	add("the end of the run", commit)
+	add("the end of the run", "", collect)
+	add("the end of the run", "", commit)
 	return list
+}
+
+// legend is a comment that says which values of the program a launch's operands and results are.
+func legend(p *lowering.Program, l *lowering.Launch) string {
+	var b strings.Builder
+	say := func(what string, views []lowering.View) {
+		for i, v := range views {
+			u := p.Buffers[v.Buffer]
+			fmt.Fprintf(&b, "// %s%d is %s %v", what, i, u.Role, u.Type)
+			if u.Name != "" {
+				fmt.Fprintf(&b, " %q", u.Name)
+			}
+			b.WriteByte('\n')
+		}
+	}
+	say("a", l.Args)
+	say("r", l.Results)
+	b.WriteByte('\n')
+	return b.String()
 }
 
 // ending makes the kernels that end a run: one collects the launches' reports, the other copies updates.

@@ -1,0 +1,178 @@
+package fusec_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fusec"
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/lowering/cuda/driver"
+	"fusec/lowering/cuda/emulator"
+)
+
+// emulated has the target cuda run on the emulator, taken for a chip of the architecture.
+func emulated(t testing.TB) fusec.Option {
+	t.Helper()
+	return fusec.WithDriver(func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) })
+}
+
+// smallMLP is a model with weights, and its values.
+func smallMLP(t testing.TB) (g *graph.Graph, in, weights map[string]*graph.Tensor) {
+	t.Helper()
+	b := graph.NewBuilder("small")
+	x := b.Input("x", f32(5, 7))
+	h := b.MatMul(x, b.Param("w1", f32(7, 9)), false, false)
+	h = b.Unary(graph.GeluTanh, b.Binary(graph.Add, h, b.Broadcast(b.Param("b1", f32(9)), h.Type.Shape)))
+	b.Output("y", b.Add(graph.Softmax{Axis: 1}, b.MatMul(h, b.Param("w2", f32(9, 4)), false, false)))
+	g = built(t, b)
+	r := rand.New(rand.NewPCG(3, 4))
+	return g, graphtest.Values(r, g), graphtest.Weights(r, g)
+}
+
+// output runs a program on the values and returns its one output.
+func output(t testing.TB, p *fusec.Program, name string, values ...map[string]*graph.Tensor) *graph.Tensor {
+	t.Helper()
+	defer p.Close()
+	for _, m := range values {
+		for n, v := range m {
+			if err := p.Set(n, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := p.Exec(); err != nil {
+		t.Fatal(err)
+	}
+	y, err := p.Output(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return y.Clone()
+}
+
+// TestAhead compiles a model ahead of time, and runs it from the file alone to the same bits as one that is compiled
+// where it runs.
+func TestAhead(t *testing.T) {
+	g, in, weights := smallMLP(t)
+	path := filepath.Join(t.TempDir(), "small.fuse")
+	last := 0
+	progress := func(done, all int) {
+		if done != last+1 || done > all {
+			t.Errorf("progress %d of %d after %d", done, all, last)
+		}
+		last = done
+	}
+	if err := fusec.CompileAhead(path, g, weights, "sm_90a", progress, emulated(t)); err != nil {
+		t.Fatal(err)
+	}
+	if last == 0 {
+		t.Error("no progress was told")
+	}
+	a, err := fusec.OpenAhead(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Chip != "sm_90a" || graph.Print(a.Graph) != graph.Print(g) || len(a.Weights) != len(weights) {
+		t.Fatalf("for %s, with %d weights, the graph\n%s", a.Chip, len(a.Weights), graph.Print(a.Graph))
+	}
+	p, err := fusec.Compile(a.Graph, fusec.WithAhead(a), emulated(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := output(t, p, "y", in, a.Weights)
+	if p, err = fusec.Compile(g, fusec.WithTarget("cuda"), emulated(t)); err != nil {
+		t.Fatal(err)
+	}
+	if want := output(t, p, "y", in, weights); !got.Equal(want) {
+		t.Error("the file's kernels give other bits")
+	}
+	if _, err := fusec.Compile(a.Graph, fusec.WithAhead(a), fusec.WithPrecision(fusec.TF32), emulated(t)); err == nil ||
+		!strings.Contains(err.Error(), "compiled with other options") {
+		t.Errorf("other options gave the error %v", err)
+	}
+}
+
+// TestAheadRefuses names what is wrong with a file, a chip or a GPU.
+func TestAheadRefuses(t *testing.T) {
+	g, _, weights := smallMLP(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "small.fuse")
+	wants := func(err error, text string) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("error %v, want %q", err, text)
+		}
+	}
+	wants(fusec.CompileAhead(path, g, weights, "sm_9", nil, emulated(t)), `"sm_9" is no architecture`)
+	wants(fusec.CompileAhead(path, nil, weights, "sm_80", nil, emulated(t)), "the graph is nil")
+	if err := fusec.CompileAhead(path, g, nil, "sm_80", nil, emulated(t)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := fusec.OpenAhead(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Weights != nil {
+		t.Errorf("%d weights of a file that was written without", len(a.Weights))
+	}
+	_, err = fusec.Compile(a.Graph, fusec.WithAhead(a), emulated(t)) // which is taken for an H200
+	wants(err, "the model was compiled for sm_80, and GPU 0, NVIDIA H200, is sm_90a")
+	if err := os.WriteFile(filepath.Join(dir, "not.fuse"), []byte("no archive"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fusec.OpenAhead(filepath.Join(dir, "not.fuse"))
+	wants(err, "not.fuse: not a compiled model")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, len(whole) / 2, len(whole) - 1} {
+		if err := os.WriteFile(path, whole[:n], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fusec.OpenAhead(path); err == nil {
+			t.Errorf("%d of %d bytes were taken for a model", n, len(whole))
+		}
+	}
+}
+
+// TestCUDASources lists the kernels' texts, with the user's names beside them, and no compiler or GPU.
+func TestCUDASources(t *testing.T) {
+	g, _, _ := smallMLP(t)
+	list, err := fusec.CUDASources(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, s := range list {
+		if len(s.Generated) >= len(s.Text) || !strings.Contains(s.Generated, "KERNEL(") {
+			t.Errorf("%s: the generated part is no part of the text:\n%s", s.Where, s.Generated)
+		}
+		found = found || strings.Contains(s.Generated, `a2 is param f32[9] "b1"`) && strings.Contains(s.Generated, "gelu_tanh")
+	}
+	if !found {
+		t.Error("no kernel names the bias and the activation")
+	}
+	if _, err := fusec.PTX(list[0], "sm_1"); err == nil {
+		t.Error("sm_1 was taken for an architecture")
+	}
+}
+
+// TestTargets refuses targets that are not there, by name.
+func TestTargets(t *testing.T) {
+	g, _, _ := smallMLP(t)
+	for target, text := range map[string]string{"tpu": `target "tpu" is not known`, "cuda:x": "want cuda, or cuda:N", "cuda:-1": "want cuda, or cuda:N",
+		"cpu:0": `target "cpu:0" is not known`, "cuda": "CUDA"} {
+		_, err := fusec.Compile(g, fusec.WithTarget(target))
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("target %s gave the error %v, want %q", target, err, text)
+		}
+	}
+	if _, _, err := fusec.Plan(g, fusec.WithTarget("cuda"), fusec.WithArch("sm_1")); err == nil || !strings.Contains(err.Error(), "no architecture") {
+		t.Errorf("sm_1 gave the error %v", err)
+	}
+}
