@@ -7,8 +7,9 @@ WITH_CUDA = lowering/cuda/driver/gpu/with-cuda.sh
 CUDA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-cuda/pip
 CUDA_PACKAGES = nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 \
 	nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
+GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries cuda-tools test lint cover race fuzz avx2 arm64 smoke models peers clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code cuda-tools test lint lint-gpu cover race fuzz avx2 arm64 smoke models peers clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -16,11 +17,18 @@ build: ## bin/fusec
 gpu: ## bin/fusec with CUDA, where the headers of CUDA 12 or 13 are installed; it says what is missing
 	$(WITH_CUDA) $(GO) build -tags gpu -o bin/fusec ./cmd/fusec
 
-gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package with tests that need a GPU, to be run where there is one
+gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package whose tests use a GPU with the tag, to be run where there is one
 	@mkdir -p bin
-	for dir in $$(grep -rl --include='*_test.go' '^//go:build gpu$$' . | xargs -n 1 dirname | sort -u); do \
-		$(WITH_CUDA) $(GO) test -c -tags gpu -o bin/$$(echo $${dir#./} | tr / -).gpu.test $$dir || exit 1; \
+	for dir in $(GPU_TESTED); do \
+		$(WITH_CUDA) $(GO) test -c -tags gpu -o bin/$$(echo $$dir | tr / -).gpu.test ./$$dir || exit 1; \
 	done
+
+gpu-sanitize: gpu-test-binaries ## compute-sanitizer over what the tests run on a GPU
+	.ci/sanitize bin
+
+machine-code: ## the machine code of the kernels that tests run, those aside whose templates TestMachineCode compiles
+	FUSEC_MACHINE_CODE='sm_80 sm_90a' $(GO) test -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|MachineCode' ./kernels/cuda
+	FUSEC_MACHINE_CODE='sm_75' $(GO) test -run '^Test(Fusions|MatMulPlain|AttentionTable|MoEWaves)$$' ./kernels/cuda
 
 cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user's cache folder; they need no GPU
 	@[ "$$(cat '$(CUDA_TOOLS)/fusec-packages' 2>/dev/null)" = '$(CUDA_PACKAGES)' ] || { \
@@ -36,11 +44,16 @@ lint: ## formatting, vet, staticcheck
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 
+lint-gpu: ## the same of what is built for a GPU
+	$(WITH_CUDA) $(GO) vet -tags gpu ./...
+	$(WITH_CUDA) $(GO) run $(STATICCHECK) -tags gpu ./lowering/cuda/... ./kernels/cuda ./cmd/...
+
 cover: ## coverage of the compiler's rooms, at least 90 % each
 	$(GO) run ./cmd/internal/cover -min 90 graph passes lowering kernels
 
 race: ## the race detector on what is concurrent
 	$(GO) test -race -short ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/moe ./graph/loader ./lowering/cpu .
+	$(GO) test -race -short ./lowering/cuda ./lowering/cuda/pool ./lowering/cuda/driver/...
 
 fuzz: ## a short run of every fuzzer
 	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime 5s ./graph

@@ -167,5 +167,6 @@ func TestMachineCode(t *testing.T) {
 		l.add(fmt.Sprint("layer norm ", s), cuda.F32, graph.LayerNorm{Eps: 1e-5}, []graph.Type{x, w, w})
 		l.add(fmt.Sprint("rms norm ", s), cuda.F32, graph.RMSNorm{Eps: 1e-5}, []graph.Type{x, w})
 	}
-	cudatest.MachineCode(t, cuda.H200, []cuda.Chip{cuda.ChipOf(80), cuda.H200}, l.checks...)
+	chips := []cuda.Chip{cuda.ChipOf(80), cuda.H200}
+	cudatest.MachineCode(t, chips, chips, l.checks...)
 }

@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 	"unsafe"
@@ -12,9 +13,24 @@ import (
 type counted struct {
 	driver.GPU
 	held map[string]int
+	left int // calls that succeed before one fails; below 0: all do
 }
 
-func countedGPU(g driver.GPU) *counted { return &counted{g, map[string]int{}} }
+func countedGPU(g driver.GPU) *counted { return &counted{g, map[string]int{}, -1} }
+
+var errDriver = errors.New("the driver's error")
+
+// next is the error of a call that is to fail.
+func (c *counted) next() error {
+	if c.left < 0 {
+		return nil
+	}
+	c.left--
+	if c.left < 0 {
+		return errDriver
+	}
+	return nil
+}
 
 // count notes that something was taken or, if by is negative, given back.
 func (c *counted) count(what string, by int, err error) {
@@ -36,6 +52,9 @@ func (c *counted) none(t testing.TB) {
 func (c *counted) Close() error { return nil }
 
 func (c *counted) Alloc(n int64) (driver.Ptr, error) {
+	if err := c.next(); err != nil {
+		return 0, err
+	}
 	p, err := c.GPU.Alloc(n)
 	c.count("blocks of memory", 1, err)
 	return p, err
@@ -48,6 +67,9 @@ func (c *counted) Free(p driver.Ptr) error {
 }
 
 func (c *counted) AllocHost(n int64) (unsafe.Pointer, error) {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
 	p, err := c.GPU.AllocHost(n)
 	c.count("blocks of host memory", 1, err)
 	return p, err
@@ -60,18 +82,27 @@ func (c *counted) FreeHost(p unsafe.Pointer) error {
 }
 
 func (c *counted) Load(image []byte) (driver.Module, error) {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
 	m, err := c.GPU.Load(image)
 	c.count("modules", 1, err)
 	return countedModule{m, c}, err
 }
 
 func (c *counted) NewStream() (driver.Stream, error) {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
 	s, err := c.GPU.NewStream()
 	c.count("streams", 1, err)
 	return countedStream{s, c}, err
 }
 
 func (c *counted) NewEvent() (driver.Event, error) {
+	if err := c.next(); err != nil {
+		return nil, err
+	}
 	e, err := c.GPU.NewEvent()
 	c.count("events", 1, err)
 	return countedEvent{e, c}, err
@@ -111,6 +142,41 @@ type countedStream struct {
 func (s countedStream) Record(e driver.Event) error { return s.Stream.Record(e.(countedEvent).Event) }
 
 func (s countedStream) Wait(e driver.Event) error { return s.Stream.Wait(e.(countedEvent).Event) }
+
+func (s countedStream) CopyIn(dst driver.Ptr, src unsafe.Pointer, n int64) error {
+	if err := s.of.next(); err != nil {
+		return err
+	}
+	return s.Stream.CopyIn(dst, src, n)
+}
+
+func (s countedStream) CopyOut(dst unsafe.Pointer, src driver.Ptr, n int64) error {
+	if err := s.of.next(); err != nil {
+		return err
+	}
+	return s.Stream.CopyOut(dst, src, n)
+}
+
+func (s countedStream) Fill(dst driver.Ptr, value byte, n int64) error {
+	if err := s.of.next(); err != nil {
+		return err
+	}
+	return s.Stream.Fill(dst, value, n)
+}
+
+func (s countedStream) Launch(f driver.Function, grid [3]int, block, shared int, params []byte) error {
+	if err := s.of.next(); err != nil {
+		return err
+	}
+	return s.Stream.Launch(f, grid, block, shared, params)
+}
+
+func (s countedStream) Sync() error {
+	if err := s.of.next(); err != nil {
+		return err
+	}
+	return s.Stream.Sync()
+}
 
 func (s countedStream) EndCapture() (driver.Graph, error) {
 	g, err := s.Stream.EndCapture()

@@ -172,7 +172,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
       wgmma_commit();
       wgmma_wait<1>();
       pin(s);
-      __syncwarp();  // all lanes have read the numbers of that stage
+      __syncwarp();  // all lanes have read base and delta
       if (before >= 0 && lane == 0) barrier_arrive(sh.free(before));
       before = st.at;
       if (t.masked(m)) {

@@ -126,7 +126,7 @@ func Run(t *testing.T, d Device, checks ...Check) {
 			}
 			chips = append(chips, c)
 		}
-		MachineCode(t, d.chip(), chips, checks...)
+		MachineCode(t, []kernels.Chip{d.chip()}, chips, checks...)
 		return
 	}
 	list := make([]*prepared, len(checks))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -32,21 +33,22 @@ var compiled = struct {
 	keys map[string]bool
 }{keys: map[string]bool{}}
 
-// MachineCode compiles the kernels of checks for chips and fails if one is refused, if registers are spilled
-// ([nvrtc.Usages]) or instructions are put one after another that were written to overlap ([nvrtc.Losses]), and if a
-// product or an attention that was written for Hopper has no wgmma in its machine code. The kernels are those made for
-// each chip, and those made for the first one, which a newer chip runs, too. Without NVRTC the test is skipped, unless
-// it is required; see [nvrtctest.Open].
-func MachineCode(t *testing.T, first kernels.Chip, chips []kernels.Chip, checks ...Check) {
+// MachineCode compiles the kernels of checks, as they are made for some chips, and fails if one is refused, if registers
+// are spilled ([nvrtc.Usages]) or instructions are put one after another that were written to overlap ([nvrtc.Losses]),
+// and if a product or an attention that was written for Hopper has no wgmma in its machine code. A kernel with
+// instructions of tensor cores is compiled for the first target that has them. Others would be the same text for all
+// targets: each is compiled for one, by its key. Without NVRTC the test is skipped, unless it is required; see
+// [nvrtctest.Open].
+func MachineCode(t *testing.T, made, targets []kernels.Chip, checks ...Check) {
 	t.Helper()
 	compiler := nvrtctest.Open(t)
 	var tasks []task
 	for _, c := range checks {
-		made, err := c.tasks(first, chips)
+		list, err := c.tasks(made, targets)
 		if err != nil {
 			t.Errorf("%s: %v", c.Name, err)
 		}
-		tasks = append(tasks, made...)
+		tasks = append(tasks, list...)
 	}
 	errs := make([]error, len(tasks))
 	var wait sync.WaitGroup
@@ -67,30 +69,31 @@ func MachineCode(t *testing.T, first kernels.Chip, chips []kernels.Chip, checks 
 	}
 }
 
-// tasks lists what has to be compiled for a check and was not yet. What is written for no chip's own instructions is
-// the same text for all: it is compiled for one of them, by its key.
-func (c Check) tasks(first kernels.Chip, chips []kernels.Chip) (list []task, err error) {
+// tasks lists what has to be compiled for a check and was not yet.
+func (c Check) tasks(made, targets []kernels.Chip) (list []task, err error) {
 	compiled.Lock()
 	defer compiled.Unlock()
-	for i, chip := range chips {
-		made := []kernels.Chip{chip}
-		if first.Arch <= chip.Arch && first != chip {
-			made = append(made, first)
+	for _, chip := range made {
+		p, err := c.generate(chip)
+		if err != nil {
+			return list, err
 		}
-		for _, of := range made {
-			p, err := c.generate(of)
-			if err != nil {
-				return list, err
-			}
-			source := p.kernel.Source
-			key := kernels.Key(source)
-			if source == "" || !ownInstructions.MatchString(source) && int(key[0])%len(chips) != i {
+		source := p.kernel.Source
+		if source == "" {
+			continue
+		}
+		key := kernels.Key(source)
+		target := targets[int(key[0])%len(targets)]
+		if ownInstructions.MatchString(source) {
+			i := slices.IndexFunc(targets, func(t kernels.Chip) bool { return t.Arch >= chip.Arch })
+			if i < 0 {
 				continue
 			}
-			if key += chip.Target(); !compiled.keys[key] {
-				compiled.keys[key] = true
-				list = append(list, task{c.Name, source, p.kernel.Generated(), chip})
-			}
+			target = targets[i]
+		}
+		if key += target.Target(); !compiled.keys[key] {
+			compiled.keys[key] = true
+			list = append(list, task{c.Name, source, p.kernel.Generated(), target})
 		}
 	}
 	return list, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // Disassemble gives the instructions of each entry of an image, by CUDA's nvdisasm. That is looked for in bin beside the
-// library's folder, then in $CUDA_PATH/bin, /usr/local/cuda/bin and the path.
+// library's folder, then beside the other folders in which a library may be, and in the path.
 func (c *Compiler) Disassemble(image []byte) (map[string]string, error) {
 	tool, err := c.tool("nvdisasm")
 	if err != nil {
@@ -52,15 +52,12 @@ func entriesOf(text string) map[string]string {
 
 // tool finds a program of CUDA.
 func (c *Compiler) tool(name string) (string, error) {
-	folders := []string{"/usr/local/cuda/bin"}
-	if p := os.Getenv("CUDA_PATH"); p != "" {
-		folders = append([]string{filepath.Join(p, "bin")}, folders...)
+	libraries := folders()
+	if dir := filepath.Dir(c.lib.path); dir != "." {
+		libraries = append([]string{dir}, libraries...)
 	}
-	if filepath.Base(c.lib.path) != c.lib.path {
-		folders = append([]string{filepath.Join(filepath.Dir(c.lib.path), "..", "bin")}, folders...)
-	}
-	for _, f := range folders {
-		path := filepath.Join(f, name)
+	for _, f := range libraries {
+		path := filepath.Join(f, "..", "bin", name)
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {
 			return path, nil
 		}
@@ -68,6 +65,6 @@ func (c *Compiler) tool(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
-	return "", fmt.Errorf("CUDA's %s was not found in %s or in the path: install CUDA 12 or 13, or run `make cuda-tools`",
-		name, strings.Join(folders, ", "))
+	return "", fmt.Errorf("CUDA's %s was found neither in ../bin of %s nor in the path: install CUDA 12 or 13, or run "+
+		"`make cuda-tools`", name, strings.Join(libraries, ", "))
 }
