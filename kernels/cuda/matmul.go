@@ -31,7 +31,7 @@ func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, er
 		limit = min(limit, simtColumns)
 	}
 	if _, across := m.hopperPlans(); across != nil {
-		limit = min(limit, across.tile.columns())
+		limit = min(limit, acrossColumns)
 	}
 	p.columns(limit)
 	return m, m.writeBody(b)

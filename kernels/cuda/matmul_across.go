@@ -9,33 +9,23 @@ import (
 
 // An acrossTile is how gemm_across cuts a product; see src/gemm_across.cuh.
 type acrossTile struct {
-	bm, parts, stages, splits int
-	turns, strict             bool
+	bm, stages, splits int
+	strict             bool
 }
 
-// shared is the shared memory of a block in bytes: the stages, what warpgroups that take turns along k pass each other,
-// two barriers a stage.
+const (
+	// acrossWidth are the columns of a tile, acrossColumns those that a thread has side by side.
+	acrossWidth, acrossColumns = 128, 4
+)
+
+// shared is the shared memory of a block in bytes: the stages, two barriers a stage.
 func (t acrossTile) shared() int {
-	rows, pass := t.bm+t.bn(), 0
+	rows := t.bm + acrossWidth
 	if t.strict {
 		rows += t.bm
 	}
-	if t.turns {
-		pass = 2 * 128 * 32 * 4
-	}
-	return rows*sliceBytes*t.stages + pass + 2*8*t.stages
+	return rows*sliceBytes*t.stages + 2*8*t.stages
 }
-
-// bn is the number of columns of a block.
-func (t acrossTile) bn() int {
-	if t.turns {
-		return 64 * t.parts
-	}
-	return 128 * t.parts
-}
-
-// columns are those that a thread has side by side.
-func (t acrossTile) columns() int { return 2 * t.parts }
 
 // An acrossPlan is a product of f32 on Hopper's own instructions whose B has n as its inner axis.
 type acrossPlan struct {
@@ -98,13 +88,9 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 // acrossCut is the cut by gemm_across.
 func (m *matmul) acrossCut(p *acrossPlan) cut {
 	t := p.tile
-	tilesM, tilesN := ceilDiv(m.m, t.bm), ceilDiv(m.n, t.bn())
-	ways := 1
-	if t.turns {
-		ways = 2
-	}
-	c := cut{bm: t.bm, bn: t.bn(), splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
-		grid: min(m.cfg.Chip.SMs, m.batch*tilesM*tilesN*t.splits), sumBlocks: m.batch * tilesM * ways,
+	tilesM, tilesN := ceilDiv(m.m, t.bm), ceilDiv(m.n, acrossWidth)
+	c := cut{bm: t.bm, bn: acrossWidth, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
+		grid: min(m.cfg.Chip.SMs, m.batch*tilesM*tilesN*t.splits), sumBlocks: m.batch * tilesM,
 		fast: !t.strict, work: "Whole<Problem, Tile>{}", source: []string{"hopper", "gemm_hopper", "gemm_across"}}
 	field := func(f *hopperFactor, name string, at int64) string {
 		tm := f.tensorMap(m.k, t.bm, p.batches, at)
@@ -131,10 +117,9 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	}
 	mapB := field(&p.b, "map_b", at)
 	m.printf("struct Tile {\n  typedef tf32 T;\n")
-	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = 1, CN = 1, SPLITS = %d;\n", t.bm, t.bn(), t.stages, t.splits)
+	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = 1, CN = 1, SPLITS = %d;\n", t.bm, acrossWidth, t.stages, t.splits)
 	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", p.batches[0], p.a.axes(), p.b.axes())
-	m.printf("  static constexpr int PARTS = %d;\n  static constexpr bool TURNS = %v, STRICT = %v;\n};\n\n", t.parts, t.turns,
-		t.strict)
+	m.printf("  static constexpr bool STRICT = %v;\n};\n\n", t.strict)
 	c.call = fmt.Sprintf("gemm_across<Problem, %%s, Tile>(%%s, %s, %s, %s, %s, %s, %%s, %%s)", mapA, small, mapB,
 		m.arg(m.a.arg), m.arg(m.b.arg))
 	return c
@@ -145,9 +130,9 @@ var acrossTiles = []struct {
 	acrossTile
 	step, fixed int
 }{
-	{acrossTile{bm: 256, parts: 1, stages: 4}, 667, 3500},
-	{acrossTile{bm: 128, parts: 2, stages: 5, turns: true}, 353, 2000},
-	{acrossTile{bm: 128, parts: 1, stages: 4, strict: true}, 950, 2000},
+	{acrossTile{bm: 256, stages: 4}, 690, 5000},
+	{acrossTile{bm: 128, stages: 6}, 365, 2500},
+	{acrossTile{bm: 128, stages: 4, strict: true}, 1030, 5000},
 }
 
 // portableFlops is what gemm_mma does in a ns in products of f32.
@@ -168,7 +153,7 @@ func (m *matmul) acrossTile() (best acrossTile, least int, ok bool) {
 		if t.strict != (m.cfg.Precision == F32) {
 			continue
 		}
-		tiles := m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, t.bn())
+		tiles := m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, acrossWidth)
 		for t.splits = 1; ; t.splits++ {
 			each := ceilDiv(steps, t.splits)
 			time := ceilDiv(tiles*t.splits, m.cfg.Chip.SMs) * (each*c.step + c.fixed)

@@ -75,10 +75,10 @@ func TestMatMulAcross(t *testing.T) {
 			{m: 64, k: 600, n: 256, out: graph.F32, sums: true},
 			{batch: []int{2, 3}, m: 64, k: 64, n: 256, sms: 2, out: graph.F32, sums: true},
 			{m: 80, k: 90, n: 256, transA: true, out: graph.F32},
-			{batch: []int{2}, m: 256, k: 66, n: 258, transB: p == cuda.F32, sms: 2, out: graph.F32},
+			{batch: []int{2}, m: 256, k: 66, n: 258, transB: true, sms: 2, out: graph.F32},
 		} {
-			if p == cuda.TF32 && c.n%4 != 0 {
-				c.n += 4 - c.n%4
+			if p == cuda.TF32 && c.transB {
+				continue // this is what the other path is for
 			}
 			op, types := c.fusion(t)
 			check := cudatest.Check{Name: fmt.Sprint(p, " ", i), Op: op, Config: c.config(p)}
@@ -126,7 +126,7 @@ func TestMatMulAcrossCompiled(t *testing.T) {
 	defer cuda.SetPortableTime(was)
 	for _, p := range []cuda.Precision{cuda.TF32, cuda.F32} {
 		for _, sms := range []int{1, 132} {
-			c := acrossCase{m: 512, k: 1024, n: 1024, sms: sms, out: graph.F32, sums: true}
+			c := acrossCase{m: 200, k: 1024, n: 1024, sms: sms, out: graph.F32, sums: true}
 			op, types := c.fusion(t)
 			var args, results []cuda.Operand
 			for _, u := range types {

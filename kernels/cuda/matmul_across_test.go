@@ -16,20 +16,20 @@ func TestAcrossPlan(t *testing.T) {
 		linear         linearCase
 		reason         string
 		pitchA, pitchB int
-		bn, splits     int
+		bm, splits     int
 	}{
-		{name: "tf32", cfg: tf32, linear: linearCase{m: 512, k: 4096, n: 4096}, bn: 128, splits: 1},
-		{name: "tf32, large", cfg: tf32, linear: linearCase{m: 8192, k: 4096, n: 16384}, bn: 256, splits: 1},
-		{name: "tf32, long", cfg: tf32, linear: linearCase{m: 256, k: 8192, n: 512}, bn: 128, splits: 16},
-		{name: "tf32, A across", cfg: tf32, linear: linearCase{m: 1024, k: 514, n: 1024, transA: true}, pitchA: 516, bn: 128,
-			splits: 2},
+		{name: "tf32", cfg: tf32, linear: linearCase{m: 512, k: 4096, n: 4096}, bm: 128, splits: 1},
+		{name: "tf32, large", cfg: tf32, linear: linearCase{m: 8192, k: 4096, n: 16384}, bm: 256, splits: 1},
+		{name: "tf32, long", cfg: tf32, linear: linearCase{m: 256, k: 8192, n: 512}, bm: 128, splits: 16},
+		{name: "tf32, A across", cfg: tf32, linear: linearCase{m: 1024, k: 514, n: 1024, transA: true}, pitchA: 516, bm: 128,
+			splits: 1},
 		{name: "tf32, A across and few columns", cfg: tf32, linear: linearCase{m: 1024, k: 512, n: 128, transA: true},
 			reason: "too long"},
 		{name: "tf32, B along k", cfg: tf32, linear: linearCase{m: 512, k: 256, n: 1024, transB: true},
 			reason: "cannot read B"},
-		{name: "f32", cfg: strict, linear: linearCase{m: 512, k: 4096, n: 4096}, bn: 256, splits: 1},
+		{name: "f32", cfg: strict, linear: linearCase{m: 512, k: 4096, n: 4096}, bm: 128, splits: 1},
 		{name: "f32, both across", cfg: strict, linear: linearCase{m: 2048, k: 1026, n: 4098, transA: true, transB: true},
-			pitchA: 1028, pitchB: 4100, bn: 256, splits: 1},
+			pitchA: 1028, pitchB: 4100, bm: 128, splits: 1},
 		{name: "f32, few columns", cfg: strict, linear: linearCase{m: 8192, k: 512, n: 128}, reason: "too long"},
 		{name: "few rows", cfg: tf32, linear: linearCase{m: 32, k: 256, n: 512}, reason: "too small"},
 		{name: "empty", cfg: tf32, linear: linearCase{m: 512, k: 0, n: 256}, reason: "empty"},
@@ -56,8 +56,8 @@ func TestAcrossPlan(t *testing.T) {
 			if !p.a.kInner || p.b.kInner {
 				t.Error("k must be the inner axis of A and not of B")
 			}
-			if p.tile.bn() != c.bn || p.tile.splits != c.splits {
-				t.Errorf("takes %+v, want %d columns and %d shares of k", p.tile, c.bn, c.splits)
+			if p.tile.bm != c.bm || p.tile.splits != c.splits {
+				t.Errorf("takes %+v, want %d rows and %d shares of k", p.tile, c.bm, c.splits)
 			}
 			if s := p.tile.shared(); s > c.cfg.Chip.Shared {
 				t.Errorf("%+v wants %d bytes of shared memory", p.tile, s)

@@ -261,7 +261,9 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		if f.pitch > 0 {
 			m.relayout(&c, f, h.batches, name, at, f.nearest())
 		}
-		maps[i] = m.field(Param{Kind: MapParam, Map: f.tensorMap(m.k, box, h.batches, at)}, "TensorMap ", "map_"+name)
+		tm := f.tensorMap(m.k, box, h.batches, at)
+		tm.Round = h.kind == "tf32" && f.pitch == 0
+		maps[i] = m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+name)
 	}
 	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches)
 	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, &%s, &%s, %%s, %%s)", maps[0], maps[1])
@@ -347,6 +349,9 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 	for _, c := range hopperTiles {
 		t := c.hopperTile
 		slots := m.cfg.Chip.SMs / (t.cm * t.cn) // clusters that run at once
+		if slots == 0 {
+			continue
+		}
 		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)
 		for t.splits = 1; ; t.splits++ {
 			each := ceilDiv(steps, t.splits)
