@@ -113,7 +113,7 @@ func compileRoute(op graph.Route, args, results []Operand) *Kernel {
 	steps := []Step{{Entry: "choose", Grid: [3]int{blocks, 1, 1}, Block: blockThreads}}
 	if !send {
 		warps := 32
-		for warps > 1 && 4*op.K*warps > 32<<10 {
+		for warps > 1 && (16*warps >= tokens || 4*op.K*warps > 32<<10) {
 			warps /= 2
 		}
 		u.entry("route", 32*warps, "SHARED;", fmt.Sprintf("send_first<%d, %d, %d>(%s, %d, %d, %s, %s, reinterpret_cast<i32 *>(shared));",

@@ -138,6 +138,25 @@ DEVICE void choose_experts(const T *scores, i64 tokens, bool *sent, i64 *dropped
   if (SEND && thread < EXPERTS) dropped[thread] = 0;
 }
 
+// chosen_by hands f the votes of the tokens begin to end of a list, 32 at a time: who chose an expert. It reads many
+// before it asks, since a warp has nothing else to do while it waits.
+template <class F> DEVICE void chosen_by(const i32 *choice, i64 begin, i64 end, i64 expert, F f) {
+  constexpr int AHEAD = 16;
+  const int lane = int(threadIdx.x) % 32;
+  for (i64 base = begin; base < end; base += 32 * AHEAD) {
+    i32 c[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+      const i64 token = base + 32 * i + lane;
+      c[i] = token < end ? choice[token] : -1;
+    }
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+      if (base + 32 * i < end) f(base + 32 * i + lane, __ballot_sync(0xffffffffu, c[i] == expert));
+    }
+  }
+}
+
 // send_first sends to a block's expert the tokens that chose it first, in their order, then those that chose it second,
 // and so on, CAPACITY in all; the rest are dropped. Each warp has tokens that follow each other. The room is K numbers
 // for each warp.
@@ -149,30 +168,27 @@ DEVICE void send_first(const i32 *choice, i64 tokens, i64 experts, bool *sent, i
   const i64 begin = warp * share, end = begin + share < tokens ? begin + share : tokens;
   for (int k = 0; k < K; k++) {
     i32 n = 0;
-#pragma unroll 8
-    for (i64 base = begin; base < end; base += 32) {
-      const i64 token = base + lane;
-      n += __popc(__ballot_sync(0xffffffffu, token < end && choice[k * tokens + token] == expert));
-    }
+    chosen_by(choice + k * tokens, begin, end, expert, [&](i64, u32 votes) { n += __popc(votes); });
     if (lane == 0) room[k * WARPS + warp] = n;
   }
   __syncthreads();
   i64 load = 0;
   for (int k = 0; k < K; k++) {
-    i64 place = load;
-    for (int i = 0; i < WARPS; i++) {
-      const i32 n = room[k * WARPS + i];
-      load += n;
-      if (i < warp) place += n;
+    const i32 n = lane < WARPS ? room[k * WARPS + lane] : 0;
+    i32 all = n, before = lane < warp ? n : 0;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      all += __shfl_xor_sync(0xffffffffu, all, step);
+      before += __shfl_xor_sync(0xffffffffu, before, step);
     }
-#pragma unroll 8
-    for (i64 base = begin; base < end; base += 32) {
-      const i64 token = base + lane;
-      const bool mine = token < end && choice[k * tokens + token] == expert;
-      const u32 votes = __ballot_sync(0xffffffffu, mine);
+    i64 place = load + before;
+    load += all;
+    if (room[k * WARPS + warp] == 0 || place >= CAPACITY) continue;
+    chosen_by(choice + k * tokens, begin, end, expert, [&](i64 token, u32 votes) {
+      const bool mine = votes >> lane & 1;
       if (mine && place + __popc(votes & ((1u << lane) - 1)) < CAPACITY) sent[token * experts + expert] = true;
       place += __popc(votes);
-    }
+    });
   }
   if (threadIdx.x == 0) dropped[expert] = load > CAPACITY ? load - CAPACITY : 0;
 }
