@@ -9,7 +9,7 @@ CUDA_PACKAGES = nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 \
 	nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code cuda-tools test lint lint-gpu cover race fuzz avx2 arm64 smoke models peers clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code cuda-tools test lint lint-gpu cover race fuzz avx2 arm64 smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -84,6 +84,9 @@ models: ## make testdata/models anew
 peers: ## time the rivals and fusec in turn
 	$(GO) run ./cmd/peers setup
 	$(GO) run ./cmd/peers run --with '$(GO) run ./cmd/fusec bench --peer-protocol'
+
+peers-gpu: gpu ## time fusec and its rivals on a GPU; it needs a Python with PyTorch for CUDA
+	$(GO) run ./cmd/peers gpu --fusec 'bin/fusec bench gpu --json'
 
 clean:
 	rm -rf bin out

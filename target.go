@@ -1,6 +1,7 @@
 package fusec
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -79,8 +80,7 @@ func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
 	if c.ahead == nil { // what was compiled ahead of time knows no measurements of this machine
 		tuning, err := readTuning(g.Chip().Name)
 		if err != nil {
-			g.Close()
-			return nil, fmt.Errorf("target %q: %w", c.target, err)
+			return nil, errors.Join(fmt.Errorf("target %q: %w", c.target, err), g.Close())
 		}
 		opts = append(opts, cuda.Tuned(tuning))
 	}

@@ -28,7 +28,7 @@ type KernelUse struct {
 	Blocks    int
 	Threads   int     // of a block
 	Registers int     // of a thread
-	Spilled   int     // bytes of a thread's variables that are kept in memory for want of registers, or because they are indexed
+	Spilled   int     // bytes of a thread's variables that are in memory, for want of registers or being indexed
 	Shared    int     // bytes of a block
 	Resident  int     // blocks that run on a multiprocessor at once
 	Occupancy float64 // their threads, as a part of the most that a multiprocessor runs

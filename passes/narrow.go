@@ -24,7 +24,8 @@ import (
 // cannot convert it on the way, as a contraction in f32.
 func narrow(c *Context) error {
 	for _, to := range []graph.DType{graph.BF16, graph.F16} {
-		w := narrower{c: c, to: to, free: to == c.precision.half(), users: c.Graph.Users(), narrow: map[*graph.Node]bool{}}
+		w := narrower{c: c, to: to, free: to == c.precision.half(), users: c.Graph.Users(),
+			narrow: map[*graph.Node]bool{}}
 		w.choose()
 		if len(w.narrow) == 0 {
 			continue

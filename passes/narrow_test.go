@@ -14,7 +14,8 @@ import (
 func TestCastsJoin(t *testing.T) {
 	bf := func(dims ...int) graph.Type { return graph.TypeOf(graph.BF16, dims...) }
 	attend := func(b *graph.Builder) *graph.Node {
-		return b.Add(graph.Attention{Scale: 0.5}, b.Input("q", bf(2, 5, 4)), b.Input("k", bf(2, 5, 4)), b.Input("v", bf(2, 5, 4)))
+		q, k, v := b.Input("q", bf(2, 5, 4)), b.Input("k", bf(2, 5, 4)), b.Input("v", bf(2, 5, 4))
+		return b.Add(graph.Attention{Scale: 0.5}, q, k, v)
 	}
 	for _, c := range []struct {
 		name  string

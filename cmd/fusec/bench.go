@@ -41,7 +41,7 @@ files (see TMPDIR) and removed afterwards.
 With --target cuda the ladders are those of the GPU: the product in each precision and a linear layer, and attention,
 with registers, shared memory and occupancy of each rung, and the bytes that have to be moved.
 
-fusec bench gpu times fusec on a GPU on the workloads of cmd/peers/gpu, under the same names: products, attention, mixtures
+fusec bench gpu times fusec on the workloads on which peers gpu times its rivals, under the same names: products, attention, mixtures
 of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
 should be. Times are medians by the GPU's clock with all values on the GPU; then those of the host's clock, with the
 copies of inputs and outputs. WORKLOAD is memory_bound, linear, attention, moe, training or a part of a workload's name.

@@ -19,7 +19,7 @@ type deviceReport struct {
 	RunNS      int64     `json:"run_ns"`      // median by the host's clock, copies included
 	DeviceNS   int64     `json:"device_ns"`   // by the device's clock, replayed with all values there
 	LaunchesNS int64     `json:"launches_ns"` // sum of the launches' times, each started by itself between two events
-	OverheadNS int64     `json:"overhead_ns"` // what of a run is neither the device's work nor a copy: starting it, waiting for it
+	OverheadNS int64     `json:"overhead_ns"` // what of a run is neither that nor a copy
 	CopyIn     transfer  `json:"copy_in"`
 	CopyOut    transfer  `json:"copy_out"`
 	UsedBytes  int64     `json:"used_bytes"`   // of the device's memory, by the program's own account
@@ -129,15 +129,17 @@ func (d *deviceReport) text() string {
 	var b strings.Builder
 	ns := func(n int64) string { return humanTime(time.Duration(n)) }
 	fmt.Fprintf(&b, "%s, %s: %s\n", d.Device, d.Precision, d.Ceilings)
-	fmt.Fprintf(&b, "a run takes %s by the host's clock: %s on the device, copies to it %s (%s) and back %s (%s), the rest %s\n", ns(d.RunNS),
-		ns(d.DeviceNS), ns(d.CopyIn.MedianNS), humanBytes(d.CopyIn.Bytes), ns(d.CopyOut.MedianNS), humanBytes(d.CopyOut.Bytes), ns(d.OverheadNS))
+	copied := func(t transfer) string { return fmt.Sprintf("%s (%s)", ns(t.MedianNS), humanBytes(t.Bytes)) }
+	fmt.Fprintf(&b, "a run takes %s by the host's clock: %s on the device, copies to it %s and back %s, the rest %s\n",
+		ns(d.RunNS), ns(d.DeviceNS), copied(d.CopyIn), copied(d.CopyOut), ns(d.OverheadNS))
 	fmt.Fprintf(&b, "its launches, each started by itself between two events, take %s\n", ns(d.LaunchesNS))
-	fmt.Fprintf(&b, "memory on the device %s, by the driver's account %s with the code; pinned on the host %s\n\n", humanBytes(d.UsedBytes),
-		humanBytes(d.TakenBytes), humanBytes(d.Pinned))
-	t := newTable(">#", "entry", ">blocks", ">threads", ">registers", ">local bytes", ">shared memory", ">blocks at once", ">occupancy")
+	fmt.Fprintf(&b, "memory on the device %s, by the driver's account %s with the code; pinned on the host %s\n\n",
+		humanBytes(d.UsedBytes), humanBytes(d.TakenBytes), humanBytes(d.Pinned))
+	t := newTable(">#", "entry", ">blocks", ">threads", ">registers", ">local bytes", ">shared memory", ">blocks at once",
+		">occupancy")
 	for _, k := range d.Kernels {
-		t.row(fmt.Sprint(k.Launch), k.Entry, fmt.Sprint(k.Blocks), fmt.Sprint(k.Threads), fmt.Sprint(k.Registers), fmt.Sprint(k.LocalBytes),
-			humanBytes(int64(k.Shared)), fmt.Sprint(k.Resident), percent(k.Occupancy))
+		t.row(fmt.Sprint(k.Launch), k.Entry, fmt.Sprint(k.Blocks), fmt.Sprint(k.Threads), fmt.Sprint(k.Registers),
+			fmt.Sprint(k.LocalBytes), humanBytes(int64(k.Shared)), fmt.Sprint(k.Resident), percent(k.Occupancy))
 	}
 	return b.String() + t.String()
 }

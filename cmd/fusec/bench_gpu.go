@@ -82,7 +82,8 @@ func (b *bencher) gpu(e *env, words []string) error {
 			note = fmt.Sprintf("%d on the processor", line.OnHost)
 		}
 		ms := func(v float64) string { return humanTime(time.Duration(v * 1e6)) }
-		t.row(w.name, ms(line.MS), ms(line.BestMS), digits(line.Rate), line.Unit, ms(line.HostMS), fmt.Sprint(line.Launches), note)
+		t.row(w.name, ms(line.MS), ms(line.BestMS), digits(line.Rate), line.Unit, ms(line.HostMS),
+			fmt.Sprint(line.Launches), note)
 	}
 	show.done()
 	if !b.json {

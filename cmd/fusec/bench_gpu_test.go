@@ -32,7 +32,8 @@ func TestBenchGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimSpace(good(t, append([]string{"bench", "gpu", "--small", "--json"}, words...)...)), "\n")
+	out := good(t, append([]string{"bench", "gpu", "--small", "--json"}, words...)...)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) != len(all) {
 		t.Fatalf("%d lines for %d workloads", len(lines), len(all))
 	}
@@ -41,7 +42,8 @@ func TestBenchGPU(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			t.Fatalf("%v: %s", err, text)
 		}
-		if l.Workload != all[i].name || l.Peer != "fusec" || l.MS <= 0 || l.BestMS > l.MS || l.Rate <= 0 || l.Unit != all[i].unit ||
+		if l.Workload != all[i].name || l.Peer != "fusec" || l.MS <= 0 || l.BestMS > l.MS || l.Rate <= 0 ||
+			l.Unit != all[i].unit ||
 			l.HostMS <= 0 || l.Launches < 1 || l.OnHost > 0 {
 			t.Errorf("%+v", l)
 		}
@@ -76,7 +78,8 @@ func TestGPUChecks(t *testing.T) {
 			}
 			return check(v)
 		}
-		if _, err := w.measure("cuda"); err == nil || !strings.Contains(err.Error(), "the result is wrong: element 0 of ") {
+		_, err := w.measure("cuda")
+		if err == nil || !strings.Contains(err.Error(), "the result is wrong: element 0 of ") {
 			t.Errorf("%s: error %v", w.name, err)
 		}
 	}
@@ -91,14 +94,16 @@ func TestBenchDevice(t *testing.T) {
 	t.Cleanup(func() { ceilingSizes = sizes })
 	path, file := model(t, nil), filepath.Join(t.TempDir(), "trace.json")
 	var rep benchReport
-	if err := json.Unmarshal([]byte(bench(t, path, "--target", "cuda", "--no-gorgonia", "--json", "--trace", file)), &rep); err != nil {
+	text := bench(t, path, "--target", "cuda", "--no-gorgonia", "--json", "--trace", file)
+	if err := json.Unmarshal([]byte(text), &rep); err != nil {
 		t.Fatal(err)
 	}
 	d := rep.Device
 	if d == nil || d.Device == "" || d.Precision != "f32" || d.Ceilings.Copy <= 0 || len(d.Ceilings.GEMM) != 3 {
 		t.Fatalf("%+v", d)
 	}
-	if d.RunNS <= 0 || d.DeviceNS <= 0 || d.LaunchesNS <= 0 || d.CopyIn.Bytes <= 0 || d.CopyOut.Bytes <= 0 || d.CopyIn.MedianNS <= 0 {
+	if d.RunNS <= 0 || d.DeviceNS <= 0 || d.LaunchesNS <= 0 || d.CopyIn.Bytes <= 0 || d.CopyOut.Bytes <= 0 ||
+		d.CopyIn.MedianNS <= 0 {
 		t.Errorf("%+v", d)
 	}
 	if d.UsedBytes <= 0 || d.TakenBytes < d.UsedBytes || d.Pinned < d.CopyIn.Bytes+d.CopyOut.Bytes {
@@ -109,7 +114,8 @@ func TestBenchDevice(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 		if !slices.ContainsFunc(d.Kernels, func(k useLine) bool {
-			return k.Launch == l.Index && k.Blocks > 0 && k.Threads > 0 && k.Resident > 0 && k.Occupancy > 0 && k.Occupancy <= 1
+			return k.Launch == l.Index && k.Blocks > 0 && k.Threads > 0 && k.Resident > 0 &&
+				k.Occupancy > 0 && k.Occupancy <= 1
 		}) {
 			t.Errorf("launch %d has no kernel in %+v", l.Index, d.Kernels)
 		}
@@ -142,7 +148,8 @@ func TestBenchDevice(t *testing.T) {
 		t.Errorf("%d of %d launches are drawn", launches, len(rep.Launches))
 	}
 	out := bench(t, path, "--target", "cuda", "--no-gorgonia")
-	for _, want := range []string{"of GEMM", "by the driver's account", "registers", "by the host's clock", "TFLOP/s in tf32"} {
+	for _, want := range []string{"of GEMM", "by the driver's account", "registers", "by the host's clock",
+		"TFLOP/s in tf32"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
@@ -163,7 +170,8 @@ func TestTraceOnCPU(t *testing.T) {
 // TestLaddersOnGPU computes by every rung; each result is compared with what it should be.
 func TestLaddersOnGPU(t *testing.T) {
 	emulated(t)
-	for _, args := range [][]string{{"matmul", "--sizes", "40x36x44"}, {"attention", "--seq", "40", "--heads", "2", "--dim", "16", "--causal"}} {
+	for _, args := range [][]string{{"matmul", "--sizes", "40x36x44"},
+		{"attention", "--seq", "40", "--heads", "2", "--dim", "16", "--causal"}} {
 		args = append(append([]string{"bench"}, args...), "--ladder", "--target", "cuda")
 		var rep gpuLadderReport
 		if err := json.Unmarshal([]byte(good(t, append(args, "--json")...)), &rep); err != nil {

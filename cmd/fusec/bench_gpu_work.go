@@ -11,8 +11,8 @@ import (
 	"fusec/graph/optim"
 )
 
-// gpuWork is one workload of fusec bench gpu. The rivals' program, cmd/peers/rivals/gpu_peers.py, has the same ones under
-// the same names, with the same arithmetic counted.
+// gpuWork is one workload of fusec bench gpu. The rivals' program, cmd/peers/rivals/gpu_bench.py, has the same ones
+// under the same names, with the same arithmetic counted.
 type gpuWork struct {
 	name      string
 	work      float64 // FLOPs or bytes
@@ -74,7 +74,8 @@ func gpuWorks(words []string, small bool) ([]*gpuWork, error) {
 	asks := func(w *gpuWork, word string) bool { return groups[w] == word || strings.Contains(w.name, word) }
 	for _, word := range words {
 		if !slices.ContainsFunc(all, func(w *gpuWork) bool { return asks(w, word) }) {
-			return nil, usage("no workload is called %q: want memory_bound, linear, attention, moe, training, or a part of a name", word)
+			return nil, usage("no workload is called %q: want memory_bound, linear, attention, moe, training, or a part of a name",
+				word)
 		}
 	}
 	for _, w := range all {
@@ -136,7 +137,8 @@ func linearWork(s size, p fusec.Precision, bare bool) *gpuWork {
 		d = graph.BF16
 	}
 	w := &gpuWork{name: fmt.Sprintf("linear %v %dx%dx%d", p, s.m, s.k, s.n), unit: teraFLOPs, precision: p,
-		work: 2 * float64(s.m) * float64(s.k) * float64(s.n), scale: map[string]float64{"w": 1 / math.Sqrt(float64(s.k))}}
+		work:  2 * float64(s.m) * float64(s.k) * float64(s.n),
+		scale: map[string]float64{"w": 1 / math.Sqrt(float64(s.k))}}
 	if !bare {
 		w.name += " +bias+gelu"
 	}
@@ -243,7 +245,8 @@ func mixtureWorks(small bool) []*gpuWork {
 	for _, c := range cases {
 		in, mid := 1/math.Sqrt(float64(c.width)), 1/math.Sqrt(float64(c.hidden))
 		list = append(list, &gpuWork{
-			name: fmt.Sprintf("moe bf16 T%dd%df%dE%dk%d fwd", c.tokens, c.width, c.hidden, c.experts, c.topK), unit: teraFLOPs,
+			name:  fmt.Sprintf("moe bf16 T%dd%df%dE%dk%d fwd", c.tokens, c.width, c.hidden, c.experts, c.topK),
+			unit:  teraFLOPs,
 			work:  4 * float64(c.tokens) * float64(c.topK) * float64(c.width) * float64(c.hidden),
 			scale: map[string]float64{"router": in, "up": in, "down": mid}, build: c.build, check: c.check,
 			precision: fusec.BF16,
@@ -256,10 +259,12 @@ func mixtureWorks(small bool) []*gpuWork {
 func (c mixtureCase) build(b *graph.Builder) {
 	const d = graph.BF16
 	x := b.Input("x", graph.TypeOf(d, c.tokens, c.width))
-	scores := b.Add(graph.Softmax{Axis: 1}, b.MatMul(x, b.Param("router", graph.TypeOf(d, c.width, c.experts)), false, false))
+	router := b.Param("router", graph.TypeOf(d, c.width, c.experts))
+	scores := b.Add(graph.Softmax{Axis: 1}, b.MatMul(x, router, false, false))
 	gates := b.Add(graph.Select{}, b.Add(graph.Route{K: c.topK}, scores), scores, b.Scalar(graph.F32, 0))
 	y := b.Add(graph.MoE{Experts: c.experts, Activation: graph.GeluErf, Stacked: true, TopK: c.topK}, x, gates,
-		b.Param("up", graph.TypeOf(d, c.experts, c.width, c.hidden)), b.Param("down", graph.TypeOf(d, c.experts, c.hidden, c.width)))
+		b.Param("up", graph.TypeOf(d, c.experts, c.width, c.hidden)),
+		b.Param("down", graph.TypeOf(d, c.experts, c.hidden, c.width)))
 	b.Output("y", b.CastTo(d, y))
 }
 

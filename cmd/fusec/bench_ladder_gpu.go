@@ -68,7 +68,8 @@ func linearRungs(s size, p fusec.Precision) []gpuRung {
 		return checkEach(v, func(i int) float64 { return v.in["x"].Float(i) + v.in["b"].Float(i%s.n) })
 	}}
 	bias.build = func(b *graph.Builder) {
-		b.Output("y", b.Binary(graph.Add, b.Input("x", y), b.Broadcast(b.Input("b", graph.TypeOf(graph.F32, s.n)), y.Shape)))
+		x, add := b.Input("x", y), b.Input("b", graph.TypeOf(graph.F32, s.n))
+		b.Output("y", b.Binary(graph.Add, x, b.Broadcast(add, y.Shape)))
 	}
 	activation := &gpuWork{name: name + "GELU", work: 2 * bytes, unit: gigabytes, check: func(v *gpuValues) error {
 		return checkEach(v, func(i int) float64 { return gelu(graph.GeluTanh, v.in["x"].Float(i)) })
@@ -79,7 +80,7 @@ func linearRungs(s size, p fusec.Precision) []gpuRung {
 			[]*gpuWork{linearWork(s, p, true).by(kernels.Portably), bias, activation}, p},
 		{"linear fused", "One launch: bias and GELU on the product's sums while they are in registers.",
 			[]*gpuWork{linearWork(s, p, false).by(kernels.Portably)}, p},
-		{"linear persistent", "The same by as many blocks as fit, which take one tile after another where the chip has the means.",
+		{"linear persistent", "The same by as many blocks as fit, each taking tile after tile, where the chip has the means.",
 			[]*gpuWork{linearWork(s, p, false)}, p},
 	}
 }
@@ -202,20 +203,23 @@ func (r *gpuRungReport) measure(works []*gpuWork, target string) error {
 
 // text prints the report for people.
 func (rep *gpuLadderReport) text(list []gpuRung) string {
-	t := newTable("rung", "precision", "of", ">time", ">TFLOP/s", ">moved", ">GB/s", ">registers", ">local bytes", ">shared memory", ">occupancy", "what it does")
+	t := newTable("rung", "precision", "of", ">time", ">TFLOP/s", ">moved", ">GB/s", ">registers", ">local bytes",
+		">shared memory", ">occupancy", "what it does")
 	for i, r := range rep.Rungs {
 		if r.Error != "" {
-			t.row(r.Rung, r.Precision, r.Subject, "", "", "", "", "", "", "", "", "failed: "+strings.ReplaceAll(r.Error, "\n", "; "))
+			why := "failed: " + strings.ReplaceAll(r.Error, "\n", "; ")
+			t.row(r.Rung, r.Precision, r.Subject, "", "", "", "", "", "", "", "", why)
 			continue
 		}
 		var registers, local, shared, occupancy []string
 		for _, k := range r.Kernels {
 			registers, local = append(registers, fmt.Sprint(k.Registers)), append(local, fmt.Sprint(k.LocalBytes))
-			shared, occupancy = append(shared, humanBytes(int64(k.Shared))), append(occupancy, fmt.Sprintf("%.0f %%", 100*k.Occupancy))
+			shared = append(shared, humanBytes(int64(k.Shared)))
+			occupancy = append(occupancy, fmt.Sprintf("%.0f %%", 100*k.Occupancy))
 		}
 		all := func(s []string) string { return strings.Join(s, ", ") }
-		t.row(r.Rung, r.Precision, r.Subject, humanTime(time.Duration(r.MedianNS)), digits(r.TFLOPs), humanBytes(r.Bytes), digits(r.GBs),
-			all(registers), all(local), all(shared), all(occupancy), list[i].doc)
+		t.row(r.Rung, r.Precision, r.Subject, humanTime(time.Duration(r.MedianNS)), digits(r.TFLOPs),
+			humanBytes(r.Bytes), digits(r.GBs), all(registers), all(local), all(shared), all(occupancy), list[i].doc)
 	}
 	return t.String()
 }

@@ -8,8 +8,8 @@ import (
 	"fusec/lowering"
 )
 
-// chromeTrace is a timeline in the trace event format that chrome://tracing and Perfetto show: complete events ("X"), with
-// times in microseconds, on the threads of one process, and metadata events ("M") that name those.
+// chromeTrace is a timeline in the trace event format that chrome://tracing and Perfetto show: complete events ("X"),
+// with times in microseconds, on the threads of one process, and metadata events ("M") that name those.
 type chromeTrace struct {
 	Unit   string        `json:"displayTimeUnit"`
 	Events []chromeEvent `json:"traceEvents"`
@@ -30,18 +30,22 @@ type chromeEvent struct {
 var chromeRows = []string{"launches", "copies", "processor"}
 
 // rowOf is the row on which a span stands.
-var rowOf = map[lowering.SpanKind]int{lowering.SpanLaunch: 0, lowering.SpanCopyIn: 1, lowering.SpanCopyOut: 1, lowering.SpanHost: 2}
+var rowOf = map[lowering.SpanKind]int{lowering.SpanLaunch: 0, lowering.SpanCopyIn: 1, lowering.SpanCopyOut: 1,
+	lowering.SpanHost: 2}
 
 // newChromeTrace draws a run of a program: its spans, with what each launch does.
 func newChromeTrace(rep *benchReport, spans []lowering.Span) *chromeTrace {
 	t := &chromeTrace{Unit: "ns"}
-	t.Events = append(t.Events, chromeEvent{Name: "process_name", Phase: "M", Process: 1, Args: map[string]any{"name": rep.Model + " on " + rep.Target}})
+	names := func(what string, row int, name string) {
+		t.Events = append(t.Events, chromeEvent{Name: what, Phase: "M", Process: 1, Thread: row, Args: map[string]any{"name": name}})
+	}
+	names("process_name", 0, rep.Model+" on "+rep.Target)
 	for i, row := range chromeRows {
-		t.Events = append(t.Events, chromeEvent{Name: "thread_name", Phase: "M", Process: 1, Thread: i, Args: map[string]any{"name": row}})
+		names("thread_name", i, row)
 	}
 	for _, s := range spans {
-		e := chromeEvent{Phase: "X", Start: float64(s.Start.Nanoseconds()) / 1e3, Length: float64(s.Length.Nanoseconds()) / 1e3,
-			Process: 1, Thread: rowOf[s.What], Category: chromeRows[rowOf[s.What]]}
+		e := chromeEvent{Phase: "X", Start: float64(s.Start.Nanoseconds()) / 1e3,
+			Length: float64(s.Length.Nanoseconds()) / 1e3, Process: 1, Thread: rowOf[s.What], Category: chromeRows[rowOf[s.What]]}
 		switch s.What {
 		case lowering.SpanCopyIn:
 			e.Name = "to the device"
@@ -66,7 +70,8 @@ func (e *chromeEvent) launch(l *launchReport) {
 	if l.Name != "" {
 		e.Name += " " + l.Name
 	}
-	e.Args = map[string]any{"launch": l.Index, "kernel": l.Kernel, "flops": l.FLOPs, "bytes": l.Bytes, "stands for": names, "built at": pos}
+	e.Args = map[string]any{"launch": l.Index, "kernel": l.Kernel, "flops": l.FLOPs, "bytes": l.Bytes, "stands for": names,
+		"built at": pos}
 }
 
 // save writes the trace to a file.

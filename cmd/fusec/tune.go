@@ -84,7 +84,8 @@ func (t *tuner) run(e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	t.ways, t.of, t.times = map[kernels.Product][]string{}, map[graph.Op]kernels.Product{}, map[kernels.Product][]float64{}
+	t.ways, t.times = map[kernels.Product][]string{}, map[kernels.Product][]float64{}
+	t.of = map[graph.Op]kernels.Product{}
 	show := newProgress(e.stderr)
 	defer show.done()
 	most := 0
@@ -193,7 +194,8 @@ func (rep *tuneReport) text() string {
 		if way == "" {
 			way = "as the rules choose"
 		}
-		t.row(r.Product, fmt.Sprint(r.Ways), humanTime(time.Duration(r.RulesNS)), humanTime(time.Duration(r.BestNS)), way)
+		ns := func(n int64) string { return humanTime(time.Duration(n)) }
+		t.row(r.Product, fmt.Sprint(r.Ways), ns(r.RulesNS), ns(r.BestNS), way)
 	}
 	return fmt.Sprintf("%s; kept in %s\n\n%s", rep.Chip, rep.File, t)
 }

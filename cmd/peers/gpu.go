@@ -93,7 +93,9 @@ func gpu(ctx context.Context, o *gpuOpts, stdout, stderr io.Writer) int {
 		if o.only != "" {
 			word = o.only
 		}
-		for _, argv := range [][]string{{"sh", "-c", o.fusec + ` "$@"`, "sh", word}, {o.python, script, "--only", o.only, part}} {
+		ours := []string{"sh", "-c", o.fusec + ` "$@"`, "sh", word}
+		theirs := []string{o.python, script, "--only", o.only, part}
+		for _, argv := range [][]string{ours, theirs} {
 			lines, err := gpuLines(ctx, argv, o.timeout, raw, stderr)
 			if err != nil {
 				fmt.Fprintf(stderr, "peers: %s: %v\n", part, err)

@@ -21,11 +21,13 @@ func TestGPU(t *testing.T) {
 	if err := os.WriteFile(python, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := peers(t, "gpu", "--python", python, "--raw", raw, "--fusec", "echo '"+line("fusec", "80")+"' #", "linear")
+	ours := "echo '" + line("fusec", "80") + "' #"
+	code, out, errs := peers(t, "gpu", "--python", python, "--raw", raw, "--fusec", ours, "linear")
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
-	for _, want := range []string{"w         80 TFLOP/s (2 ms)  0.80", "fast 100 TFLOP/s (2 ms); slow 50", "none failed: not here"} {
+	for _, want := range []string{"w         80 TFLOP/s (2 ms)  0.80", "fast 100 TFLOP/s (2 ms); slow 50",
+		"none failed: not here"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the table has no %q:\n%s", want, out)
 		}

@@ -19,9 +19,12 @@ type Rung struct {
 // be measured. The rungs below the tensor cores take f32 and no column sums.
 func MatMulLadder() []Rung {
 	return []Rung{
-		{"naive", "The definition: a thread for each element, its row and column read from memory.", ladderRung("naive", 16, 0)},
-		{"tiled", "Tiles of both operands in shared memory, each element read once for 32 products.", ladderRung("tiled", 32, 2*32*32*4)},
-		{"vectorised", "Blocks of 8×8 in each thread's registers, 16 bytes at a time, the next tile under way.", vectorised},
+		{"naive", "The definition: a thread for each element, its row and column read from memory.",
+			ladderRung("naive", 16, 0)},
+		{"tiled", "Tiles of both operands in shared memory, each element read once for 32 products.",
+			ladderRung("tiled", 32, 2*32*32*4)},
+		{"vectorised", "Blocks of 8×8 in each thread's registers, 16 bytes at a time, the next tile under way.",
+			vectorised},
 		{"tensor core", "Products of 16×8 by each warp's tensor core, asynchronous copies in several stages.", Portably},
 		{"fusec", "As every compiled model multiplies: on Hopper tiles by the copy engine, blocks that stay.", Compile},
 	}
@@ -61,8 +64,8 @@ func ladderRung(name string, side, shared int) func(op graph.Op, args, results [
 		if p.a.dtype != graph.F32 || p.b.dtype != graph.F32 || len(m.sums) > 0 {
 			return nil, errors.New("the rung " + name + " is for f32, without column sums")
 		}
-		m.rung = &cut{bm: side, bn: side, bk: side, splits: 1, threads: side * side, blocks: 1, shared: shared, source: []string{"ladder_matmul"},
-			call: fmt.Sprintf("ladder_%s<%s, %%s>(%%s, %%s, spot, %%s)", name, m.name)}
+		m.rung = &cut{bm: side, bn: side, bk: side, splits: 1, threads: side * side, blocks: 1, shared: shared,
+			source: []string{"ladder_matmul"}, call: fmt.Sprintf("ladder_%s<%s, %%s>(%%s, %%s, spot, %%s)", name, m.name)}
 		return m.kernel(), nil
 	}
 }

@@ -28,9 +28,10 @@ func TestMatMulLadder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			checks = append(checks, cudatest.Check{Name: fmt.Sprint(rung.Name, s), Op: graph.Fusion{Anchor: graph.AnchorMatMul, Body: body},
-				Args:    []*graph.Tensor{drawReals(r, graph.F32, -1, 1, x.Shape.Slice()...), drawReals(r, graph.F32, -1, 1, y.Shape.Slice()...)},
-				Compile: rung.Compile})
+			checks = append(checks, cudatest.Check{Name: fmt.Sprint(rung.Name, s), Compile: rung.Compile,
+				Op: graph.Fusion{Anchor: graph.AnchorMatMul, Body: body},
+				Args: []*graph.Tensor{drawReals(r, graph.F32, -1, 1, x.Shape.Slice()...),
+					drawReals(r, graph.F32, -1, 1, y.Shape.Slice()...)}})
 		}
 	}
 	cudatest.Run(t, d, checks...)
@@ -39,7 +40,9 @@ func TestMatMulLadder(t *testing.T) {
 // TestMatMulLadderRefuses what a rung is not for.
 func TestMatMulLadderRefuses(t *testing.T) {
 	naive := cuda.MatMulLadder()[0]
-	if _, err := naive.Compile(graph.Copy{}, nil, nil, cuda.Config{Chip: cuda.H200}); err == nil || err.Error() != "the rung naive is for matrix products" {
+	cfg := cuda.Config{Chip: cuda.H200}
+	_, err := naive.Compile(graph.Copy{}, nil, nil, cfg)
+	if err == nil || err.Error() != "the rung naive is for matrix products" {
 		t.Errorf("error %v", err)
 	}
 	b := graph.NewBuilder("half")
@@ -51,7 +54,8 @@ func TestMatMulLadderRefuses(t *testing.T) {
 	}
 	o := cuda.Operand{DType: graph.BF16, Layout: graph.Contiguous(h.Shape)}
 	y := cuda.Operand{DType: graph.F32, Layout: graph.Contiguous(h.Shape)}
-	_, err = naive.Compile(graph.Fusion{Anchor: graph.AnchorMatMul, Body: body}, []cuda.Operand{o, o}, []cuda.Operand{y}, cuda.Config{Chip: cuda.H200})
+	op := graph.Fusion{Anchor: graph.AnchorMatMul, Body: body}
+	_, err = naive.Compile(op, []cuda.Operand{o, o}, []cuda.Operand{y}, cfg)
 	if err == nil || !strings.Contains(err.Error(), "is for f32") {
 		t.Errorf("error %v", err)
 	}

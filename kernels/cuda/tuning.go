@@ -51,7 +51,8 @@ func ParseTuning(text string) (*Tuning, error) {
 		word, way, _ := strings.Cut(l, " ")
 		math, sizes, _ := strings.Cut(word, ":")
 		p := Product{Math: math}
-		if _, err := fmt.Sscanf(sizes, "%dx%dx%dx%d", &p.Batch, &p.M, &p.N, &p.K); err != nil || p.String() != word || way == "" {
+		_, err := fmt.Sscanf(sizes, "%dx%dx%dx%d", &p.Batch, &p.M, &p.N, &p.K)
+		if err != nil || p.String() != word || way == "" {
 			return nil, fmt.Errorf("line %d is no product and its way: %q", i+2, l)
 		}
 		t.Ways[p] = way
@@ -97,8 +98,8 @@ func MatMulWays(op graph.Op, args, results []Operand, cfg Config) (p Product, wa
 
 // String names the tile.
 func (t Tile) String() string {
-	return fmt.Sprintf("mma tile %dx%dx%d warps %dx%dx%d stages %d blocks %d splits %d", t.M, t.N, t.K, t.WarpsM, t.WarpsN, t.WarpsK,
-		t.Stages, t.Blocks, t.Splits)
+	return fmt.Sprintf("mma tile %dx%dx%d warps %dx%dx%d stages %d blocks %d splits %d", t.M, t.N, t.K,
+		t.WarpsM, t.WarpsN, t.WarpsK, t.Stages, t.Blocks, t.Splits)
 }
 
 // String names the tile.
@@ -119,7 +120,8 @@ func (m *matmul) mmaCandidates() []Tile {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.M) * ceilDiv(m.n, t.N)
-		for t.Splits = 1; t.Splits == 1 || t.Splits <= maxSplits && m.k/t.Splits >= minSplit && tiles*t.Splits <= 2*m.cfg.Chip.SMs; t.Splits *= 2 {
+		most := min(maxSplits, m.k/minSplit, 2*m.cfg.Chip.SMs/tiles)
+		for t.Splits = 1; t.Splits <= max(most, 1); t.Splits *= 2 {
 			list = append(list, t)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 // Inspect implements lowering.Inspector.
 func (e *executable) Inspect() (*lowering.Inspection, error) {
 	chip := e.gpu.Chip()
-	r := &lowering.Inspection{Device: chip.Name, Used: e.bytes, Pinned: e.pinned, Kernels: make([][]lowering.KernelUse, len(e.launches))}
+	r := &lowering.Inspection{Device: chip.Name, Used: e.bytes, Pinned: e.pinned,
+		Kernels: make([][]lowering.KernelUse, len(e.launches))}
 	free, _, err := e.gpu.Memory()
 	if err != nil {
 		return nil, e.broken(err)

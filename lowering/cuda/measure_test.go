@@ -49,10 +49,11 @@ func TestMeasure(t *testing.T) {
 
 // TestMeasureReports keeps the reports of launches that may report.
 func TestMeasureReports(t *testing.T) {
+	x, at := graph.TypeOf(graph.F32, 4, 3), graph.TypeOf(graph.I64, 2)
 	g := built(t, func(b *graph.Builder) {
-		b.Output("y", b.Add(graph.Gather{}, b.Input("x", graph.TypeOf(graph.F32, 4, 3)), b.Input("at", graph.TypeOf(graph.I64, 2))))
+		b.Output("y", b.Add(graph.Gather{}, b.Input("x", x), b.Input("at", at)))
 	})
-	in := map[string]*graph.Tensor{"x": graph.NewTensor(graph.TypeOf(graph.F32, 4, 3)), "at": graph.Filled(graph.TypeOf(graph.I64, 2), 3)}
+	in := map[string]*graph.Tensor{"x": graph.NewTensor(x), "at": graph.Filled(at, 3)}
 	e, _ := compiled(t, g, in)
 	if err := e.Run(); err != nil {
 		t.Fatal(err)
@@ -64,11 +65,11 @@ func TestMeasureReports(t *testing.T) {
 
 // TestInspect compares the program's account of memory and copies with the driver's.
 func TestInspect(t *testing.T) {
+	x, w := graph.TypeOf(graph.F32, 64, 48), graph.TypeOf(graph.F32, 48, 40)
 	g := built(t, func(b *graph.Builder) {
-		x := b.Input("x", graph.TypeOf(graph.F32, 64, 48))
-		b.Output("y", b.Add(graph.Softmax{Axis: 1}, b.MatMul(x, b.Param("w", graph.TypeOf(graph.F32, 48, 40)), false, false)))
+		b.Output("y", b.Add(graph.Softmax{Axis: 1}, b.MatMul(b.Input("x", x), b.Param("w", w), false, false)))
 	})
-	in := map[string]*graph.Tensor{"x": graph.NewTensor(graph.TypeOf(graph.F32, 64, 48)), "w": graph.NewTensor(graph.TypeOf(graph.F32, 48, 40))}
+	in := map[string]*graph.Tensor{"x": graph.NewTensor(x), "w": graph.NewTensor(w)}
 	e, p := compiled(t, g, in)
 	e.Profile(true)
 	if err := e.Run(); err != nil {
@@ -86,7 +87,8 @@ func TestInspect(t *testing.T) {
 	}
 	for i, list := range r.Kernels {
 		for _, k := range list {
-			if k.Entry == "" || k.Blocks < 1 || k.Threads < 1 || k.Resident < 1 || !(k.Occupancy > 0 && k.Occupancy <= 1) {
+			if k.Entry == "" || k.Blocks < 1 || k.Threads < 1 || k.Resident < 1 ||
+				!(k.Occupancy > 0 && k.Occupancy <= 1) {
 				t.Errorf("launch %d: %+v", i, k)
 			}
 		}
@@ -95,7 +97,8 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	spans := e.(lowering.Inspector).Timeline()
-	if len(spans) != 2+len(p.Launches) || spans[0].What != lowering.SpanCopyIn || spans[len(spans)-1].What != lowering.SpanCopyOut {
+	if len(spans) != 2+len(p.Launches) || spans[0].What != lowering.SpanCopyIn ||
+		spans[len(spans)-1].What != lowering.SpanCopyOut {
 		t.Fatalf("spans %+v", spans)
 	}
 	for i, s := range spans[1:] {

@@ -71,7 +71,11 @@ def memory_bound():
     def rmsnorm(x, gain):
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * gain
 
-    for name, f, args, moved in [("add+gelu+layernorm", layernorm, (x, r, gain, bias), 3 * size), ("rmsnorm", rmsnorm, (x, gain), 2 * size)]:
+    for name, f, args, moved in [
+        ("add+gelu+layernorm", layernorm, (x, r, gain, bias), 3 * size),
+        ("rmsnorm", rmsnorm, (x, gain), 2 * size),
+    ]:
+
         def compiled():
             c = torch.compile(f)
             return lambda: c(*args)
@@ -85,7 +89,8 @@ def linear():
         for precision in ["bf16", "tf32", "f32"]:
             tf32(precision == "tf32")
             dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-            x, w, b = normal(m, k, dtype=dtype), normal(k, n, dtype=dtype, scale=1 / math.sqrt(k)), normal(n, dtype=dtype)
+            x, b = normal(m, k, dtype=dtype), normal(n, dtype=dtype)
+            w = normal(k, n, dtype=dtype, scale=1 / math.sqrt(k))
             name, flops = f"linear {precision} {m}x{k}x{n}", 2.0 * m * k * n
 
             def layer(x, w, b):
@@ -97,14 +102,20 @@ def linear():
 
             figure(name, "cuBLAS", lambda: lambda: x @ w, flops)
             figure(name + " +bias+gelu", "torch eager", lambda: lambda: layer(x, w, b), flops)
-            figure(name + " +bias+gelu", "cuBLASLt epilogue", lambda: lambda: torch._addmm_activation(b, x, w, use_gelu=True), flops)
+
+            def epilogue():
+                return torch._addmm_activation(b, x, w, use_gelu=True)
+
+            figure(name + " +bias+gelu", "cuBLASLt epilogue", lambda: epilogue, flops)
             figure(name + " +bias+gelu", "torch.compile", compiled, flops)
 
 
 def attention():
     tf32(False)
-    cases = [(4, 16, 4096, 128, True), (4, 16, 4096, 128, False), (2, 16, 8192, 64, True), (1, 16, 16384, 128, True), (1, 8, 1024, 64, True)]
-    backends = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION), ("naive", SDPBackend.MATH)]
+    cases = [(4, 16, 4096, 128, True), (4, 16, 4096, 128, False), (2, 16, 8192, 64, True), (1, 16, 16384, 128, True),
+             (1, 8, 1024, 64, True)]
+    backends = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION),
+                ("naive", SDPBackend.MATH)]
     for batch, heads, seq, dim, causal in cases:
         q, k, v = (normal(batch, heads, seq, dim, dtype=torch.bfloat16).requires_grad_() for _ in "qkv")
         dout = normal(batch, heads, seq, dim, dtype=torch.bfloat16)
@@ -216,7 +227,11 @@ def training():
             figure(name, "torch eager", lambda: step(lambda m: m), flops, warm=3)
             figure(name, "torch.compile", lambda: step(torch.compile), flops, warm=3)
             if layers < 12:
-                figure(name, "torch.compile reduce-overhead", lambda: step(lambda m: torch.compile(m, mode="reduce-overhead")), flops, warm=6)
+
+                def replayed(m):
+                    return torch.compile(m, mode="reduce-overhead")
+
+                figure(name, "torch.compile reduce-overhead", lambda: step(replayed), flops, warm=6)
                 figure(name, "torch whole-step CUDA graph", lambda: captured(step(torch.compile)), flops, warm=6)
 
 
