@@ -117,7 +117,8 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	}
 	mapB := field(&p.b, "map_b", at)
 	m.printf("struct Tile {\n  typedef tf32 T;\n")
-	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = 1, CN = 1, SPLITS = %d;\n", t.bm, acrossWidth, t.stages, t.splits)
+	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = 1, CN = 1, SPLITS = %d;\n", t.bm,
+		acrossWidth, t.stages, t.splits)
 	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", p.batches[0], p.a.axes(), p.b.axes())
 	m.printf("  static constexpr bool STRICT = %v;\n};\n\n", t.strict)
 	c.call = fmt.Sprintf("gemm_across<Problem, %%s, Tile>(%%s, %s, %s, %s, %s, %s, %%s, %%s)", mapA, small, mapB,

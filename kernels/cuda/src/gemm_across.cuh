@@ -1,9 +1,10 @@
-// Products of f32 on Hopper where B stands in memory with n, not k, as its inner axis; see gemm.cuh for Problem and Body
-// and gemm_hopper.cuh for the ring of stages. The tensor cores of a warpgroup read f32 from shared memory along k only, so
-// here Cᵀ = Bᵀ·Aᵀ is computed: Bᵀ comes to them from registers, which threads load in any order, and A, with k as its
-// inner axis, from shared memory.
+// Products of f32 on Hopper where B stands in memory with n, not k, as its inner axis; see gemm.cuh for Problem and
+// Body and gemm_hopper.cuh for the ring of stages. The tensor cores of a warpgroup read f32 from shared memory along k
+// only, so here Cᵀ = Bᵀ·Aᵀ is computed: Bᵀ comes to them from registers, which threads load in any order, and A, with
+// k as its inner axis, from shared memory.
 //
-// A Tile says how the work is cut: T, INNER, A_AXES, B_AXES, BM, BN, STAGES, CM, CN and SPLITS as in gemm_hopper.cuh, and
+// A Tile says how the work is cut: T, INNER, A_AXES, B_AXES, BM, BN = 128, STAGES, CM = CN = 1 and SPLITS as in
+// gemm_hopper.cuh, and
 //
 //	bool STRICT;  nearly as accurate as f32: each operand is a big and a small number of tf32, and only small·small is
 //	              left out (Markidis et al., arXiv 1803.04014). The big one of A is A itself, of which the tensor cores
@@ -59,7 +60,8 @@ DEVICE void finish_across(const Body &body, const float (&acc)[BM / 2], const fl
       for (int w = 0; w < W; w++) {
         columns[w] = v[c + w];
         if (STRICT && columns[w] != columns[w]) {
-          columns[w] = plain_sum<P>(a + P::a_at(batch) + m * P::A_M, b + P::b_at(batch) + (n + c + w) * P::B_N, begin, end);
+          columns[w] = plain_sum<P>(a + P::a_at(batch) + m * P::A_M, b + P::b_at(batch) + (n + c + w) * P::B_N, begin,
+                                    end);
         }
       }
       body(batch, m, n + c, columns, sums[c / W]);
@@ -131,8 +133,8 @@ DEVICE void gemm_across(Body body, const TensorMap *map_a, const TensorMap *map_
     }
   } else {
     more_registers<224>();
-    // A warp has 16 columns of 32, which are 128 bytes of each step of k; the copy engine has permuted pieces of 16 bytes.
-    // Lane 4g+t reads two words of steps t and t+4 of eight; which ones spreads neighbours over all banks.
+    // A warp has 16 columns of 32, which are 128 bytes of each step of k; the copy engine has permuted pieces of 16
+    // bytes. Lane 4g+t reads two words of steps t and t+4 of eight; which ones spreads neighbours over all banks.
     const int g = lane / 4, t = lane % 4, box = (group - 1) * 2 + warp / 2;
     const int piece = warp % 2 * 2 + g / 4 | g / 2 % 2 * 4, half = g % 2;
     const u8 *const words = shared + R::B_AT + box * 4096 + t * 128 + half * 8;

@@ -276,8 +276,8 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   }
 }
 
-// What relayout copies of an element: all, the nearest number of tf32, or what tf32 does not hold when it is cut off; of an
-// infinity that is 0.
+// What relayout copies of an element: all, the nearest number of tf32, or what tf32 does not hold when it is cut off; of
+// an infinity that is 0.
 enum Copied { ALL, NEAREST, REST };
 
 // relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. A block of 256 threads
