@@ -10,16 +10,17 @@ import (
 	"fusec/lowering/cuda/cudatest"
 )
 
-// normGradient is the gradient of a norm of x [n,c] whose own gradient dy may have 16 bits, with the sums of gamma and of
-// the result: what a training step has between two products.
+// normGradient is the gradient of a norm of x [n,c] whose own gradient dy may have 16 bits, with the sums of gamma and
+// of the result: what a training step has between two products.
 func normGradient(d graph.DType, n, c int) func(*graph.Builder, cases.Inputs) {
 	return func(b *graph.Builder, in cases.Inputs) {
-		x := in(d, n, c)
-		dy := in(d, n, c)
+		x, gamma, rest := in(d, n, c), in(d, c), in(d, n, c)
+		var dy *graph.Node
 		if d == graph.F32 && c%2 == 0 {
 			dy = b.Add(graph.Cast{To: d}, in(graph.BF16, n, c))
+		} else {
+			dy = in(d, n, c)
 		}
-		gamma, rest := in(d, c), in(d, n, c)
 		wide := func(v *graph.Node) *graph.Node { return b.Broadcast(v, x.Type.Shape) }
 		mean := func(v *graph.Node) *graph.Node { return wide(b.Reduce(graph.Mean, v, true, 1)) }
 		centred := b.Binary(graph.Sub, x, mean(x))

@@ -74,8 +74,8 @@ func compileTopK(op graph.TopK, args, results []Operand) *Kernel {
 }
 
 // compileRoute decides which tokens go to which experts. By tokens, some threads find the choices of each, and where
-// experts take only so many, a block for each expert counts who comes first; by experts, a block for each finds its least
-// score that is taken.
+// experts take only so many, a block for each expert counts who comes first; by experts, a block for each finds its
+// least score that is taken.
 func compileRoute(op graph.Route, args, results []Operand) *Kernel {
 	u := newUnit(args, results)
 	s := args[0].Layout.Shape
@@ -116,8 +116,9 @@ func compileRoute(op graph.Route, args, results []Operand) *Kernel {
 		for warps > 1 && (16*warps >= tokens || 4*op.K*warps > 32<<10) {
 			warps /= 2
 		}
-		u.entry("route", 32*warps, "SHARED;", fmt.Sprintf("send_first<%d, %d, %d>(%s, %d, %d, %s, %s, reinterpret_cast<i32 *>(shared));",
-			32*warps, op.K, op.Capacity, choice, tokens, experts, u.to(0), u.to(1)))
+		first := fmt.Sprintf("send_first<%d, %d, %d>", 32*warps, op.K, op.Capacity)
+		u.entry("route", 32*warps, "SHARED;", fmt.Sprintf("%s(%s, %d, %d, %s, %s, reinterpret_cast<i32 *>(shared));",
+			first, choice, tokens, experts, u.to(0), u.to(1)))
 		steps = append(steps, Step{Entry: "route", Grid: [3]int{experts, 1, 1}, Block: 32 * warps, Shared: 4 * op.K * warps})
 	}
 	return u.kernel(scratch, steps, "route")

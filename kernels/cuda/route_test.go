@@ -7,8 +7,8 @@ import (
 	"fusec/graph"
 )
 
-// TestRouteGeometry sends tokens to experts of which there are fewer than threads in a warp, more, and very many, with scores
-// that are equal, NaN and infinite, and experts that take all, some, one or more than there are.
+// TestRouteGeometry sends tokens to experts of which there are fewer than threads in a warp, more, and very many, with
+// scores that are equal, NaN and infinite, and experts that take all, some, one or more than there are.
 func TestRouteGeometry(t *testing.T) {
 	l := newList(77)
 	for i, s := range []struct{ tokens, experts, k int }{

@@ -16,6 +16,10 @@ import (
 //
 // If nothing leads back from the results into the rows, a row may be cut into parts, each reduced by its own block into
 // scratch memory; a second step combines them in a fixed order and goes on from there.
+//
+// Where there are sums across the rows, as of the gradients of a norm's weights, there are no more blocks than run at
+// once. Each goes over many rows, a warp or all its threads a row, with its column sums in registers; a second step adds
+// those of the blocks.
 type rows struct {
 	u     *unit
 	cfg   Config
@@ -256,8 +260,8 @@ const (
 	held      = 144
 )
 
-// roomOfSums is how many bytes of a row and of its column sums together a thread holds. Column sums want few blocks that
-// run for long, so their threads may take as many registers as there are.
+// roomOfSums is how many bytes of a row and of its column sums together a thread holds. Column sums want few blocks
+// that run for long, so their threads may take as many registers as there are.
 func roomOfSums(threads int) int {
 	switch {
 	case threads <= 256:

@@ -24,7 +24,8 @@ func (r *rows) addColumns(k int) error {
 	return nil
 }
 
-// slots is how many rows of column sums there are in scratch memory: of blocks, or of threads with columns of their own.
+// slots is how many rows of column sums there are in scratch memory: one of each block, or of each row that a block has
+// at once, if its threads add to memory.
 func (r *rows) slots() int {
 	if r.hold {
 		return r.persist

@@ -88,8 +88,8 @@ template <> struct Key<double> {
 };
 
 // choose_experts has G threads side by side find the K of EXPERTS experts that a token scores highest, U of which each
-// thread compares. If SEND the token is sent to all of them; else to none, and choice [K][tokens] says which they are, −1
-// for none.
+// thread compares. If SEND the token is sent to all of them; else to none, and choice [K][tokens] says which they are,
+// −1 for none.
 template <int G, int U, int EXPERTS, int K, bool SEND, class T>
 DEVICE void choose_experts(const T *scores, i64 tokens, bool *sent, i64 *dropped, i32 *choice) {
   typedef typename Key<T>::type key;

@@ -97,8 +97,8 @@ template <int W, class T> DEVICE void add_columns(T *sums, Vec<T, W> x, bool fir
   for (int i = 0; i < W; i++) sums[i] = first ? x[i] : op::add(sums[i], x[i]);
 }
 
-// store_columns adds the column sums of the PLACES rows that a block of THREADS has at once, in order, and stores those of
-// the block. SHARE threads have a row of N, W elements side by side each. The room is PLACES·N numbers.
+// store_columns adds the column sums of the PLACES rows that a block of THREADS has at once, in order, and stores those
+// of the block. SHARE threads have a row of N, W elements side by side each. The room is PLACES·N numbers.
 template <int PLACES, int SHARE, int N, int THREADS, class T, int W, int U>
 DEVICE void store_columns(T *to, const Vec<T, W> (&sums)[U], int lane, int place, T *room) {
   constexpr int align = least(W * int(sizeof(T)), 16);
