@@ -135,3 +135,17 @@ type plannedFor struct {
 }
 
 func (p plannedFor) Chip() kernels.Chip { return p.chip }
+
+// GPUs is how many GPUs there are. The error says why they cannot be asked for: fusec was built without CUDA, or there
+// is no driver.
+func GPUs() (int, error) { return gpu.Count() }
+
+// CUDACompiler names the run-time compiler that kernels are compiled with; the error says where it was looked for.
+func CUDACompiler() (string, error) {
+	c, err := nvrtc.Open()
+	if err != nil {
+		return "", err
+	}
+	version, _, _ := strings.Cut(c.Version(), " --")
+	return version + ", " + c.Path(), nil
+}

@@ -66,6 +66,7 @@ func doctor(e *env, json bool) error {
 	rep := &doctorReport{Schema: "fusec.doctor/1", Version: version(), Targets: fusec.Targets(), Machine: thisMachine()}
 	rep.Checks = append(rep.Checks, vectorCheck(rep.Machine), selfCheck())
 	rep.Checks = append(rep.Checks, cudaChecks("/proc", libraryFolders)...)
+	rep.Checks = append(rep.Checks, gpuChecks()...)
 	for _, t := range tools {
 		rep.Checks = append(rep.Checks, t.check(e.ctx))
 	}
@@ -118,7 +119,7 @@ func needs(target string) string {
 var libraryFolders = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib",
 	"/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"}
 
-// cudaChecks looks for what the cuda target needs: the driver and the run-time compiler.
+// cudaChecks looks for what the cuda target needs of the system: the driver.
 func cudaChecks(proc string, folders []string) []check {
 	cuda := needs("cuda")
 	driver := check{Name: "NVIDIA driver", State: stateMissing, Detail: "no driver is loaded", For: cuda}
@@ -136,8 +137,25 @@ func cudaChecks(proc string, folders []string) []check {
 		}
 		return c
 	}
-	return []check{driver, library("CUDA driver library", "libcuda.so*", cuda),
-		library("CUDA run-time compiler", "libnvrtc.so*", cuda)}
+	return []check{driver, library("CUDA driver library", "libcuda.so*", cuda)}
+}
+
+// gpuChecks asks fusec itself: whether it was built for GPUs and finds any, and for the compiler of their kernels.
+func gpuChecks() []check {
+	gpus := check{Name: "GPUs", State: stateMissing, For: needs("cuda")}
+	if n, err := fusec.GPUs(); err != nil {
+		gpus.Detail = err.Error()
+	} else if gpus.Detail = plural(n, "GPU", "GPUs"); n > 0 {
+		gpus.State = stateOK
+	}
+	compiler := check{Name: "CUDA run-time compiler", State: stateMissing,
+		For: needs("cuda") + ", compiling for it ahead of time, and dump --format ptx"}
+	if name, err := fusec.CUDACompiler(); err != nil {
+		compiler.Detail, _, _ = strings.Cut(err.Error(), "\n")
+	} else {
+		compiler.State, compiler.Detail = stateOK, name
+	}
+	return []check{gpus, compiler}
 }
 
 // tool is a program that something needs.

@@ -38,6 +38,13 @@ func modelName(path string) string {
 
 // loadGraph reads a graph without weights.
 func (e *env) loadGraph(path string) (*graph.Graph, error) {
+	if filepath.Ext(path) == aheadExt {
+		a, err := fusec.OpenAhead(path)
+		if err != nil {
+			return nil, err
+		}
+		return a.Graph, nil
+	}
 	if path != stdinName {
 		return graph.LoadGraph(path)
 	}
@@ -115,6 +122,7 @@ func (c *compileFlags) plan(g *graph.Graph) (*trace.Trace, *lowering.Program, er
 
 // compile compiles a graph to be run with the given values. What this machine has not the memory for is an error.
 func (c *compileFlags) compile(g *graph.Graph, vals *values, more ...fusec.Option) (*fusec.Program, error) {
+	c.ahead = vals.ahead
 	_, program, err := c.plan(g)
 	if err != nil {
 		return nil, err
@@ -158,6 +166,7 @@ type values struct {
 	weights map[string]*graph.Tensor // of Param and State nodes
 	inputs  map[string]*graph.Tensor
 	random  map[string]bool // which of them are random
+	ahead   *fusec.Ahead    // that the graph came with, or nil
 }
 
 // load reads a graph and the values for it: weights from the file beside it, the rest random. If lenient, weights that
@@ -191,12 +200,20 @@ func (v *valueFlags) load(e *env, path string, lenient bool) (*graph.Graph, *val
 
 // weights reads the graph, and its weights into vals.
 func (v *valueFlags) weights(e *env, path string, lenient bool, vals *values) (*graph.Graph, error) {
+	if filepath.Ext(path) == aheadExt && v.random {
+		g, err := v.compiledWeights(path, true, vals)
+		vals.weights = map[string]*graph.Tensor{}
+		return g, err
+	}
 	if v.random || path == stdinName {
 		g, err := e.loadGraph(path)
 		if err == nil && !v.random && !lenient && hasWeights(g) {
 			err = errors.New("a graph on standard input comes without weights; --random-weights runs it with random ones")
 		}
 		return g, err
+	}
+	if filepath.Ext(path) == aheadExt {
+		return v.compiledWeights(path, lenient, vals)
 	}
 	g, w, err := graph.Load(path)
 	if err != nil && onlyMissing(err) {
@@ -220,6 +237,22 @@ func (v *valueFlags) weights(e *env, path string, lenient bool, vals *values) (*
 	}
 	vals.weights = w.Tensors
 	return g, nil
+}
+
+// compiledWeights is weights for a model that was compiled ahead of time.
+func (v *valueFlags) compiledWeights(path string, lenient bool, vals *values) (*graph.Graph, error) {
+	a, err := fusec.OpenAhead(path)
+	if err != nil {
+		return nil, err
+	}
+	if a.Weights == nil && !lenient && hasWeights(a.Graph) {
+		return nil, fmt.Errorf("%s: the model was compiled without weights; --random-weights runs it with random ones", path)
+	}
+	vals.ahead = a
+	if vals.weights = a.Weights; vals.weights == nil {
+		vals.weights = map[string]*graph.Tensor{}
+	}
+	return a.Graph, nil
 }
 
 // hasWeights reports whether a graph has parameters or state.

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCompileAhead compiles a model ahead of time and runs the file, as the help says, to what the processor gives.
+func TestCompileAhead(t *testing.T) {
+	emulated(t)
+	out := filepath.Join(t.TempDir(), "mlp.fuse")
+	const model, pixels = "../../testdata/models/digits-mlp.graph", "pixels=../../testdata/models/digits-mlp.pixels.npy"
+	text := good(t, "compile", model, "-o", out)
+	if !strings.Contains(text, "digits-mlp for sm_90a") {
+		t.Errorf("compile says %q", text)
+	}
+	outputs := func(args ...string) string {
+		_, lines, _ := strings.Cut(good(t, append([]string{"run", "--in", pixels}, args...)...), "output")
+		fields := strings.Fields(lines)
+		return strings.Join(fields[len(fields)-3:], " ")
+	}
+	if got, want := outputs(out), outputs(model); got != want {
+		t.Errorf("the compiled model's last values are %s, the processor's %s", got, want)
+	}
+	bad(t, fusecRun(t, "compile", model, "-o", "mlp.so"), exitUsage, "a compiled model is named like model.fuse")
+	bad(t, fusecRun(t, "run", "testdata/not.fuse"), exitFailure, "not a compiled model")
+}
