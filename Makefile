@@ -37,7 +37,7 @@ cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user
 	@ls $(foreach f,lib/libnvrtc.so.13 include/cuda.h bin/cuobjdump bin/nvdisasm,'$(CUDA_TOOLS)/nvidia/cu13/$f')
 
 test: ## all tests; they need nothing but Go and g++, by which CUDA kernels run without a GPU
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
