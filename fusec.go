@@ -43,6 +43,7 @@ type Program struct {
 	unread  map[string]graph.Type // sources of the graph that no output needs
 	own     map[int]*graph.Tensor // what a run may change: state, and parameters that the graph updates; nil until set
 	stepper *stepper              // of a program with an optimiser
+	synced  [1]int                // the buffer that sync asks for
 }
 
 // Compile makes a program of a graph. Parameters are frozen: they are given with [Program.Set], stay as they are
@@ -272,16 +273,10 @@ func (p *Program) Sync() error {
 	return p.exe.Sync()
 }
 
-// sync is Sync for sources of the given names.
-func (p *Program) sync(names ...string) error {
-	if len(names) == 0 {
-		return nil
-	}
-	buffers := make([]int, len(names))
-	for i, name := range names {
-		buffers[i] = p.named[name]
-	}
-	return p.exe.Sync(buffers...)
+// sync is Sync for the source of a name. It allocates nothing.
+func (p *Program) sync(name string) error {
+	p.synced[0] = p.named[name]
+	return p.exe.Sync(p.synced[:]...)
 }
 
 // Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone

@@ -104,6 +104,9 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 // nil.
 func (m *matmul) hopperPlans() (*hopperPlan, *acrossPlan) {
 	h, _ := m.hopperPlan()
+	if m.measured(h) {
+		return h, nil
+	}
 	a, _ := m.acrossPlan()
 	if h != nil && a != nil && a.time <= h.time {
 		h = nil

@@ -68,6 +68,17 @@ func (m *matmul) way(math string) string {
 	return m.cfg.Tuning.Ways[Product{math, m.batch, m.m, m.n, m.k}]
 }
 
+// measured reports whether a way was measured to be best that is still there: one of Hopper's plan, or, if there is none, of
+// the portable tiles.
+func (m *matmul) measured(h *hopperPlan) bool {
+	if h == nil {
+		way := m.way(m.math())
+		return way != "" && slices.ContainsFunc(m.mmaCandidates(), func(t Tile) bool { return t.String() == way })
+	}
+	way := m.way(h.kind)
+	return way != "" && slices.ContainsFunc(m.hopperCandidates(), func(c hopperCandidate) bool { return c.tile.String() == way })
+}
+
 // MatMulWays lists the ways to compute a fusion around a matrix product, from which a [Tuning] chooses; none if there is
 // nothing to choose, or the operation is another.
 func MatMulWays(op graph.Op, args, results []Operand, cfg Config) (p Product, ways []string) {

@@ -33,7 +33,7 @@ func TestTuningText(t *testing.T) {
 	}
 }
 
-// TestWays multiplies in every way, on Hopper and without its own instructions; each makes another kernel.
+// TestWays multiplies in every way that does without Hopper's own instructions; each makes another kernel.
 func TestWays(t *testing.T) {
 	d := cudatest.OpenFor(t, cuda.H200)
 	r := rand.New(rand.NewPCG(5, 6))
@@ -53,7 +53,7 @@ func TestWays(t *testing.T) {
 	}
 	results := []cuda.Operand{{DType: graph.F32, Layout: graph.Contiguous(graph.ShapeOf(70, 72))}}
 	for _, precision := range []cuda.Precision{cuda.F32, cuda.TF32} {
-		cfg := cuda.Config{Chip: cuda.H200, Precision: precision}
+		cfg := cuda.Config{Chip: cuda.H200, Precision: precision, Portable: true}
 		product, ways := cuda.MatMulWays(op, operands, results, cfg)
 		if len(ways) < 5 || product.M != 70 || product.N != 72 || product.K != 520 {
 			t.Fatalf("ways %v of %v", ways, product)
