@@ -107,7 +107,8 @@ func WithAttentionBlock(n int) Option {
 	})
 }
 
-// WithVerify checks the graph after each pass.
+// WithVerify checks the graph after each pass. On a GPU runs wait for each launch, so that an error names the one that
+// went wrong.
 func WithVerify() Option { return own(func(c *config) { c.verify = true }) }
 
 // WithFrozenParams declares that weights do not change while the machine lives, so that they are packed once. Without

@@ -64,6 +64,9 @@ func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
 	if c.frozen {
 		opts = append(opts, cuda.Frozen())
 	}
+	if c.verify {
+		opts = append(opts, cuda.Each())
+	}
 	if c.chip.Arch != 0 {
 		opts = append(opts, cuda.For(c.chip))
 	}

@@ -24,7 +24,7 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 
 // newExecutable compiles the kernels of a program that has been placed, and takes its memory.
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
-	e := &executable{p: p, gpu: d.gpu, frozen: d.frozen, changed: map[int]bool{}, ahead: map[int]bool{},
+	e := &executable{p: p, gpu: d.gpu, frozen: d.frozen, each: d.each, changed: map[int]bool{}, ahead: map[int]bool{},
 		buffers: make([]driver.Ptr, len(p.Buffers)), staged: make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
 		times: make([]time.Duration, len(p.Launches))}

@@ -26,6 +26,7 @@ import (
 type Device struct {
 	cfg    kernels.Config
 	frozen bool
+	each   bool // launches are waited for one by one
 	host   *cpu.Device
 
 	gpu      driver.GPU
@@ -58,6 +59,9 @@ func Precision(p kernels.Precision) Option { return func(d *Device) { d.cfg.Prec
 
 // Frozen declares that parameters change only through Bind, so that they are copied to the GPU once.
 func Frozen() Option { return func(d *Device) { d.frozen = true } }
+
+// Each waits for each launch before the next, so that the error of one that goes wrong names it. It takes longer.
+func Each() Option { return func(d *Device) { d.each = true } }
 
 // Portable leaves out the kernels that only one generation of chips can run.
 func Portable() Option { return func(d *Device) { d.cfg.Portable = true } }

@@ -19,6 +19,7 @@ type executable struct {
 	gpu      driver.GPU
 	stream   driver.Stream
 	frozen   bool
+	each     bool // launches are waited for one by one
 	modules  []driver.Module
 	launches []launch
 	collect  launch
@@ -136,7 +137,7 @@ func (e *executable) Run() error {
 		return e.broken(err)
 	}
 	var err error
-	if e.profile || e.watch != nil {
+	if e.profile || e.watch != nil || e.each {
 		err = e.runEach()
 	} else {
 		err = e.replay()
@@ -154,7 +155,11 @@ func (e *executable) Run() error {
 // broken remembers that the GPU is gone.
 func (e *executable) broken(err error) error {
 	if errors.Is(err, driver.ErrLost) {
-		e.lost = fmt.Errorf("%w; compile the program again to go on", err)
+		hint := "compile the program again to go on"
+		if !e.each {
+			hint += ", with WithVerify if the error is to name the launch"
+		}
+		e.lost = fmt.Errorf("%w; %s", err, hint)
 		return e.lost
 	}
 	return err
@@ -368,10 +373,12 @@ func (e *executable) runEach() error {
 		if err != nil {
 			return e.inLaunch(i, err)
 		}
-		if e.watch != nil {
+		if e.watch != nil || e.each {
 			if err := e.stream.Sync(); err != nil {
 				return e.inLaunch(i, err)
 			}
+		}
+		if e.watch != nil {
 			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
 				return err
 			}
