@@ -107,6 +107,7 @@ func TestUsage(t *testing.T) {
 		{"demo --seq-len 200000", "--seq-len 200000: want at most 131072"},
 		{"demo --capacity -1", "--capacity -1: want a number from 0 to 512"},
 		{"demo --capacity nan", "--capacity nan: want a number"},
+		{"dump --stage cuda --all " + bare, "--all and --measured are not for it"},
 		{"demo --device tpu", "--device tpu: want one of cpu, cuda"},
 		{"demo --device fpga", "--device fpga: want one of cpu"},
 		{"bench " + bare + " --update", "--update needs --baseline"},

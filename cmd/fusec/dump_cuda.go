@@ -41,6 +41,9 @@ func (d *dumper) cudaText(e *env, path string) (string, error) {
 
 // dumpCUDA writes that text where it was asked for.
 func (d *dumper) dumpCUDA(e *env, path string) error {
+	if d.all || d.measured {
+		return usage("--stage cuda is one text, made without running: --all and --measured are not for it")
+	}
 	if d.format != "" && d.format != ptxFormat {
 		return usage("--stage cuda is text: --format %s shows what it compiles to, and no other format is for it", ptxFormat)
 	}
