@@ -1,5 +1,7 @@
 package graph
 
+import "fmt"
+
 // Layout says where the elements of a value stand in a buffer: element (i0, i1, …) at Offset + Σ i·Stride, in
 // elements. Views change the layout and move nothing.
 type Layout struct {
@@ -51,6 +53,33 @@ func (l Layout) Broadcast(s Shape) Layout {
 		}
 	}
 	return r
+}
+
+// Over extends the layout of a value to an iteration space of shape space: repeated where it is a scalar or a vector
+// aligned at the last axis, or, with reduced axes, a value that lacks them.
+func (l Layout) Over(space Shape, reduced Ints) (Layout, error) {
+	s := l.Shape
+	if s == space {
+		return l, nil
+	}
+	if reduced.Len() > 0 && s == space.Drop(reduced) && s.Rank() > 0 {
+		r := Layout{Shape: space, Offset: l.Offset}
+		j := 0
+		for i := range space.Rank() {
+			if !reduced.Has(i) {
+				r.Stride[i] = l.Stride[j]
+				j++
+			}
+		}
+		return r, nil
+	}
+	lead := space.Rank() - s.Rank()
+	for i := range s.Rank() {
+		if lead < 0 || s.At(i) != 1 && s.At(i) != space.At(lead+i) {
+			return l, fmt.Errorf("a value of shape %v has no place in an iteration space of %v", s, space)
+		}
+	}
+	return l.Broadcast(space), nil
 }
 
 // Slice takes size elements, step apart, of an axis.

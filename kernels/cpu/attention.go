@@ -152,7 +152,7 @@ func viewOf(n *graph.Node, inputs map[*graph.Node]int, args []Operand) (attentio
 
 // storedBy follows store views up to the value they store, which is laid out so.
 func storedBy(n *graph.Node, l graph.Layout) (*graph.Node, graph.Layout, error) {
-	for isStoreView(n) {
+	for graph.IsStoreView(n) {
 		var ok bool
 		if l, ok = l.Invert(n); !ok {
 			return nil, l, fmt.Errorf("%s cannot be stored through strides", n.Where())

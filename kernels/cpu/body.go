@@ -142,40 +142,13 @@ func (c *compiler[T]) view(n *graph.Node) (value, error) {
 	return v, nil
 }
 
-// over extends a source's layout to the iteration space: repeated where it is a scalar, a vector aligned at the last
-// axis, or a reduced value.
-func (c *compiler[T]) over(l graph.Layout) (graph.Layout, error) {
-	s := l.Shape
-	if s == c.space {
-		return l, nil
-	}
-	if c.reduced.Len() > 0 && s == c.space.Drop(c.reduced) && s.Rank() > 0 {
-		r := graph.Layout{Shape: c.space, Offset: l.Offset}
-		j := 0
-		for i := range c.space.Rank() {
-			if !c.reduced.Has(i) {
-				r.Stride[i] = l.Stride[j]
-				j++
-			}
-		}
-		return r, nil
-	}
-	lead := c.space.Rank() - s.Rank()
-	for i := range s.Rank() {
-		if lead < 0 || s.At(i) != 1 && s.At(i) != c.space.At(lead+i) {
-			return l, fmt.Errorf("a value of shape %v has no place in an iteration space of %v", s, c.space)
-		}
-	}
-	return l.Broadcast(c.space), nil
-}
-
 // operand returns n's value as a vector, scalar or constant, loading it if it is a source.
 func (c *compiler[T]) operand(n *graph.Node) (value, error) {
 	v, err := c.value(n)
 	if err != nil || v.kind != source {
 		return v, err
 	}
-	l, err := c.over(v.layout)
+	l, err := v.layout.Over(c.space, c.reduced)
 	if err != nil {
 		return v, fmt.Errorf("%s: %w", n.Where(), err)
 	}
@@ -323,7 +296,7 @@ func (c *compiler[T]) outputs(body *graph.Graph, results []Operand) error {
 // output declares that node n of the body is result number i, with the given operand.
 func (c *compiler[T]) output(i int, n *graph.Node, o Operand) error {
 	l := o.Layout
-	for isStoreView(n) {
+	for graph.IsStoreView(n) {
 		var ok bool
 		if l, ok = l.Invert(n); !ok {
 			return fmt.Errorf("%s cannot be stored through strides", n.Where())
@@ -337,7 +310,7 @@ func (c *compiler[T]) output(i int, n *graph.Node, o Operand) error {
 	if err != nil {
 		return err
 	}
-	full, err := c.over(l)
+	full, err := l.Over(c.space, c.reduced)
 	if err != nil {
 		return fmt.Errorf("%s: %w", n.Where(), err)
 	}
@@ -353,27 +326,6 @@ func (c *compiler[T]) output(i int, n *graph.Node, o Operand) error {
 
 // sums reports whether n is a column sum.
 func (c *compiler[T]) sums(n *graph.Node) bool { return c.fusion.Body != nil && c.fusion.ColumnSum(n) }
-
-// isStoreView reports whether n is a view on the way from a computed value to an output.
-func isStoreView(n *graph.Node) bool {
-	switch n.Op.(type) {
-	case graph.Reshape, graph.Transpose:
-		return isComputed(n.Args[0])
-	}
-	return false
-}
-
-// isComputed reports whether n is neither an input or constant nor a view of one.
-func isComputed(n *graph.Node) bool {
-	for graph.IsView(n.Op) {
-		n = n.Args[0]
-	}
-	switch n.Op.(type) {
-	case graph.Input, graph.Const:
-		return false
-	}
-	return true
-}
 
 // direct decides which vectors are read and written in place, and gives registers to the others. taken is a vector
 // that lies in the memory of result number takenBy, or -1.

@@ -42,7 +42,7 @@ func newElementwises[T float](f graph.Fusion, args, results []Operand, env *Env)
 func newElementwise[T float](body *graph.Graph, args, results []Operand, env *Env) (*elementwise[T], error) {
 	var space graph.Shape
 	for _, n := range body.Nodes {
-		if !isStoreView(n) && isComputed(n) && n.Type.Shape.Rank() > 0 {
+		if !graph.IsStoreView(n) && graph.IsComputed(n) && n.Type.Shape.Rank() > 0 {
 			space = n.Type.Shape
 		}
 	}

@@ -92,7 +92,7 @@ func newReduction[T float](body *graph.Graph, space graph.Shape, axes graph.Ints
 	}
 	for i, o := range body.Outputs {
 		c, n := after, o.Node
-		for isStoreView(n) {
+		for graph.IsStoreView(n) {
 			n = n.Args[0]
 		}
 		if n.Type.Shape == space {

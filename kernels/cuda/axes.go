@@ -143,7 +143,7 @@ func (b *body) layoutsOf(outputs []graph.Output) ([]graph.Layout, error) {
 		if err != nil {
 			return nil, err
 		}
-		if at, err = b.over(at); err != nil {
+		if at, err = at.Over(b.space, b.reduced); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Node.Where(), err)
 		}
 		l = append(l, at)

@@ -253,40 +253,13 @@ func (b *body) view(n *graph.Node) (value, error) {
 	return v, nil
 }
 
-// over extends a layout to the iteration space: repeated where it is a scalar, a vector aligned at the last axis, or a
-// reduced value.
-func (b *body) over(l graph.Layout) (graph.Layout, error) {
-	s := l.Shape
-	if s == b.space {
-		return l, nil
-	}
-	if b.reduced.Len() > 0 && s == b.space.Drop(b.reduced) && s.Rank() > 0 {
-		r := graph.Layout{Shape: b.space, Offset: l.Offset}
-		j := 0
-		for i := range b.space.Rank() {
-			if !b.reduced.Has(i) {
-				r.Stride[i] = l.Stride[j]
-				j++
-			}
-		}
-		return r, nil
-	}
-	lead := b.space.Rank() - s.Rank()
-	for i := range s.Rank() {
-		if lead < 0 || s.At(i) != 1 && s.At(i) != b.space.At(lead+i) {
-			return l, fmt.Errorf("a value of shape %v has no place in an iteration space of %v", s, b.space)
-		}
-	}
-	return l.Broadcast(b.space), nil
-}
-
 // operand returns n's value as a vector, scalar or constant, loading it if it is a source.
 func (b *body) operand(n *graph.Node) (value, error) {
 	v, err := b.value(n)
 	if err != nil || v.kind != source {
 		return v, err
 	}
-	l, err := b.over(v.layout)
+	l, err := v.layout.Over(b.space, b.reduced)
 	if err != nil {
 		return v, fmt.Errorf("%s: %w", n.Where(), err)
 	}
@@ -496,31 +469,10 @@ func (b *body) dropout(n *graph.Node, op graph.Dropout) (value, error) {
 	return b.bindFixed(kind, x.lane, expr, n, b.fixed(graph.Contiguous(b.space)), x, seed), nil
 }
 
-// isStoreView reports whether n is a view on the way from a computed value to an output.
-func isStoreView(n *graph.Node) bool {
-	switch n.Op.(type) {
-	case graph.Reshape, graph.Transpose:
-		return isComputed(n.Args[0])
-	}
-	return false
-}
-
-// isComputed reports whether n is neither an input or constant nor a view of one.
-func isComputed(n *graph.Node) bool {
-	for graph.IsView(n.Op) {
-		n = n.Args[0]
-	}
-	switch n.Op.(type) {
-	case graph.Input, graph.Const:
-		return false
-	}
-	return true
-}
-
 // stored finds the node of the body that an output's store views lead from, and the layout of its elements in the
 // result's buffer.
 func stored(n *graph.Node, l graph.Layout) (*graph.Node, graph.Layout, error) {
-	for isStoreView(n) {
+	for graph.IsStoreView(n) {
 		var ok bool
 		if l, ok = l.Invert(n); !ok {
 			return n, l, fmt.Errorf("%s cannot be stored through strides", n.Where())
@@ -540,7 +492,7 @@ func (b *body) store(i int, n *graph.Node) error {
 	if err != nil {
 		return err
 	}
-	if l, err = b.over(l); err != nil {
+	if l, err = l.Over(b.space, b.reduced); err != nil {
 		return fmt.Errorf("%s: %w", n.Where(), err)
 	}
 	d := b.u.results[i].DType

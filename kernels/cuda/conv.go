@@ -18,7 +18,7 @@ func compileConv(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 	places := make([]value, 2)
 	b := newBody(u, f.Body, all(len(args)), n.Type.Shape, coordinates(n.Type.Shape.Rank()), -1, 1)
 	for i, a := range n.Args {
-		if isComputed(a) {
+		if graph.IsComputed(a) {
 			return nil, fmt.Errorf("%s is made in the launch that multiplies it", a.Where())
 		}
 		v, err := b.value(a)

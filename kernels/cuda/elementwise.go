@@ -40,12 +40,12 @@ type elementwise struct {
 func spaceOf(body *graph.Graph) graph.Shape {
 	var space graph.Shape
 	for _, n := range body.Nodes {
-		if !isStoreView(n) && isComputed(n) && n.Type.Shape.Rank() > 0 {
+		if !graph.IsStoreView(n) && graph.IsComputed(n) && n.Type.Shape.Rank() > 0 {
 			space = n.Type.Shape
 		}
 	}
 	for _, o := range body.Outputs { // of a copy
-		if !isComputed(o.Node) && o.Node.Type.Shape.Rank() > 0 {
+		if !graph.IsComputed(o.Node) && o.Node.Type.Shape.Rank() > 0 {
 			space = o.Node.Type.Shape
 		}
 	}

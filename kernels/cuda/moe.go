@@ -174,7 +174,7 @@ func (x *mixture) plan() {
 // view finds the rows of operand i of the anchor.
 func (x *mixture) view(i int) (r rowsView, err error) {
 	n := x.anchor.Args[i]
-	if isComputed(n) {
+	if graph.IsComputed(n) {
 		return r, fmt.Errorf("%s, an operand of a mixture of experts, is computed inside its fusion", n.Where())
 	}
 	v, err := x.body.value(n)
@@ -225,7 +225,7 @@ func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 	v.name = "p." + w.String()
 	for e := range x.op.Experts {
 		n := x.anchor.Args[x.op.Weight(w, e)]
-		if isComputed(n) {
+		if graph.IsComputed(n) {
 			return v, fmt.Errorf("%s, an operand of a mixture of experts, is computed inside its fusion", n.Where())
 		}
 		s, err := x.body.value(n)

@@ -77,7 +77,7 @@ func newProduct(b *body, f graph.Fusion) (*product, error) {
 
 // newFactor finds the operand n of a product of shape space; last says that its last axis is k.
 func newFactor(b *body, n *graph.Node, space graph.Shape, last bool) (f factor, k int, err error) {
-	if isComputed(n) {
+	if graph.IsComputed(n) {
 		return f, 0, fmt.Errorf("%s, an operand of a matrix product, is computed inside its fusion", n.Where())
 	}
 	v, err := b.value(n)

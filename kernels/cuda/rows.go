@@ -129,7 +129,7 @@ func (r *rows) full(n *graph.Node) bool {
 // leadsBack reports whether elements of rows depend on a reduction.
 func (r *rows) leadsBack() bool {
 	return slices.ContainsFunc(r.f.Body.Nodes, func(n *graph.Node) bool {
-		return r.level[n] > 0 && isComputed(n) && !graph.IsView(n.Op) && r.full(n)
+		return r.level[n] > 0 && graph.IsComputed(n) && !graph.IsView(n.Op) && r.full(n)
 	}) || r.last > 1
 }
 
@@ -175,7 +175,7 @@ func (r *rows) trial() (*body, []graph.Layout, error) {
 		if _, err := b.operand(n); err != nil {
 			return nil, nil, err
 		}
-		if l, err = b.over(l); err != nil {
+		if l, err = l.Over(b.space, b.reduced); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", n.Where(), err)
 		}
 		layouts = append(layouts, l)

@@ -189,5 +189,5 @@ func (e *elementwise) resultLayout(i int) (graph.Layout, error) {
 	if err != nil {
 		return l, err
 	}
-	return e.b.over(l)
+	return l.Over(e.b.space, e.b.reduced)
 }
