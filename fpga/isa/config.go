@@ -61,10 +61,10 @@ func (c Config) Check() error {
 			"KeyBlock: want a power of two up to 128, at least WordBytes and Cols"},
 		{c.KeyBlock == 0 || c.Rows == c.Cols && c.AccBits == 32 && !c.SerialMul,
 			"KeyBlock: attention needs a square array, 32 bits of sum and whole multipliers"},
-		{c.KeyBlock == 0 || pow2(c.HeadDim) && c.HeadDim%c.Cols == 0 && c.HeadDim <= 256 && pow2(c.QPanels) && c.QPanels <= 16,
+		{c.KeyBlock == 0 || c.Cols > 0 && pow2(c.HeadDim) && c.HeadDim%c.Cols == 0 && c.HeadDim <= 256 && pow2(c.QPanels) && c.QPanels <= 16,
 			"HeadDim, QPanels: want powers of two up to 256, a multiple of Cols, and up to 16"},
-		{c.Experts == 0 || pow2(c.Experts) && c.Experts <= 256 && pow2(c.ListLen) && pow2(c.Tokens) && c.Tokens <= 65536,
-			"Experts, ListLen, Tokens: want powers of two, at most 256 experts and 65536 tokens"},
+		{c.Experts == 0 || pow2(c.Experts) && c.Experts <= 256 && pow2(c.ListLen) && c.ListLen <= 32768 && pow2(c.Tokens) && c.Tokens <= 65536,
+			"Experts, ListLen, Tokens: want powers of two, at most 256 experts, lists of 32768 and 65536 tokens"},
 		{c.Experts == 0 || c.TopK >= 1 && c.TopK <= 4 && c.TopK <= c.Experts, "TopK: want 1 to 4, at most Experts"},
 		{!(c.SerialMul && (c.Norms || c.Experts > 0)), "SerialMul: norms and the router need whole multipliers"},
 	} {
@@ -116,6 +116,9 @@ func (c Config) Header() string {
 		{"SEMAPHORES", Semaphores},
 	} {
 		def(v.name, v.value)
+	}
+	for i, v := range c.Shape() {
+		def(fmt.Sprint("SHAPE", i), fmt.Sprintf("32'h%08x", v))
 	}
 	header(def)
 	return b.String()

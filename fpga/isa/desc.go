@@ -150,9 +150,15 @@ type Out struct {
 // at W + n·WPanel, results of tile n at Base + m·Panel + n·Cols·b/WordBytes words, b being 1 or with Wide 2.
 // A sum of more elements than the scratchpads hold is made by several Gemms of one panel and tile: all but the first
 // have More, all but the last Hold (Hold: nothing leaves the array).
+//
+// With Listed the rows are those of list List from entry Start·Rows on, as a Load with Gather brought them: panels behind
+// the list's end are left out, all of them if it has no entry there.
 type Gemm struct {
 	Sync
 	Out
+	Listed bool   `at:"0:29:1"`
+	List   uint8  `at:"7:16:8"`
+	Start  uint8  `at:"7:24:8"` // in panels
 	More   bool   `at:"0:27:1"`
 	Hold   bool   `at:"0:28:1"`
 	X      uint16 `at:"1:0:16"`

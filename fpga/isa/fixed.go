@@ -135,8 +135,11 @@ type Norm struct {
 	n         int64
 }
 
-// NewNorm takes a row's statistics over n ≤ 4096 elements. NormShift is the fraction bits of a normalised element.
-const NormShift = 12
+// NormShift is the fraction bits of a normalised element, MaxNorm the most elements that a norm takes together.
+const (
+	NormShift = 12
+	MaxNorm   = 4096
+)
 
 // NewNorm makes the norm of a row with Σx = sum (zero for RMSNorm) and Σx² = squares.
 func NewNorm(n int, sum, squares int64, eps uint32) Norm {
