@@ -1,0 +1,497 @@
+// fx_exec: the engine EXEC. It holds the scratchpads, parameters and tables, the array with its feed, a lane behind each
+// row of the array, and the sequencers of Gemm, Attention, Vector and Route that use them in turn.
+//
+// # Time
+//
+// Lane r does everything r cycles after lane 0: all control enters at lane 0 and goes from lane to lane through one register.
+// Times below are those of lane 0 and of row 0; add r for another one.
+//
+// # Sequencers
+//
+// A sequencer (fx_gemm; at_* attention, ve_* vector, ro_* route) takes {cmd} with its own valid and ready and gives a done pulse for each command, in
+// order, when all that it wrote can be read. It has the machine for itself from its first command until it is idle: a command of another
+// kind waits for that. out_ok says that Out's constants (out_wide, out_relu ...) are those of its last command: they change when no
+// value is on its way in the lanes. A sequencer injects values of tag 0 only while out_ok.
+//
+// # Feed: fd_*
+//
+// fd_valid & fd_ready in cycle t: WORD_BYTES elements of every row and column go into the array, at most one such slot every WORD_BYTES cycles,
+// with any gaps between them.
+//   fd_x_re, fd_x   word of X, X_BITS+1 bits: the highest says that it lies beyond the end (ErrScratch). Without fd_x_re the row operands are zero
+//   fd_w_re, fd_w   word of W. Without fd_w_re the column operands are zero, and the slot does not count as multiplying
+//   fd_probs        the row operands are probabilities that the lanes give (attention), not X
+//   fd_first        the sums begin anew with this slot
+//   fd_last         the sums are the results of a tile, with fd_tag; fd_ready stays low until the array has room for them
+//   fd_slow         an element only every fourth cycle (SERIAL_MUL; operands of Vector); the slot takes 4*WORD_BYTES cycles
+//   fd_dst, fd_res, fd_par   with fd_last and tag 0: word of the results, of the residual, first record; again with one bit more
+// Cycles:
+//   t+3+i  element i is in row_byte (fd_slow: from t+3+4i on, four cycles); with fd_probs the lane gives it in row_prob in this cycle
+//   t+RES  column 0 of the tile is in lane 0 (S below), column j STEP*j cycles later
+//
+// # The scale path
+//
+// A value enters a lane's scale path from the array or from the lane parts of Attention and Vector. S is the cycle in which lane 0 gets it:
+//   S        res_valid (from the array), res_tag, res_col, and of lane r in S+r the sum lane_res; or lane_inj_acc and lane_inj_mul of the lane part
+//   S+T_LAT  t_valid, t_tag, t_col, and of lane r in S+T_LAT+r lane_t: sat24(acc·mul >> shift) + bias, 25 bits. A tag other than 0 ends here
+//   S+PV+10  the word is written, if the value was the last of one
+// To inject, a sequencer raises ij_valid with ij_tag; ij_valid & ij_ready in cycle S-2. ij_ready is low in cycles that the array's results take (and
+// with SERIAL_MUL for three cycles after each value).
+// Multiplier, shift and bias come from the segment's records, one after the other. While attention is active they are alt_mul and alt_shift, which it gives
+// in cycle S-1 for alt_tag, and no bias; with ij_own the multiplier is lane_inj_mul.
+//
+// # Segments
+//
+// Values of tag 0 are finished and go to consecutive words from a segment's start, take consecutive elements of the residual and consecutive
+// records. The array's tiles bring their own (fd_dst ...). For injected values a sequencer raises sg_valid with sg_dst, sg_res and sg_par (sg_one: all take
+// the first record); sg_valid & sg_ready comes before its first value is injected and after the last value of the segment before.
+//
+// # Elements of Y
+//
+// vy_re with vy_at (word, one bit more) and vy_byte in cycle q: the byte of lane r's Y is in lane_y in q+3+r. Not while out_residual.
+//
+// # The central reading of X and Y
+//
+// rd_valid & rd_ready in cycle t with rd_space, rd_lane, rd_at: the word is in st_rdata in t+ST_LATENCY. For Route; it goes before STORE.
+`default_nettype none
+`include "fx_config.svh"
+
+module fx_exec #(
+  parameter ROWS = `FX_ROWS,
+  parameter COLS = `FX_COLS,
+  parameter WORD_BYTES = `FX_WORD_BYTES,
+  parameter X_WORDS = `FX_X_WORDS,
+  parameter W_WORDS = `FX_W_WORDS,
+  parameter Y_WORDS = `FX_Y_WORDS,
+  parameter PARAMS = `FX_PARAMS,
+  parameter TABLES = `FX_TABLES,
+  parameter ACC_BITS = `FX_ACC_BITS,
+  parameter A_BITS = `FX_A_BITS,
+  parameter SERIAL_MUL = `FX_SERIAL_MUL,
+  parameter ATTENTION = `FX_ATTENTION,
+  parameter ROUTER = `FX_ROUTER,
+  localparam ST_LATENCY = 3
+) (
+  input  wire                      clk,
+  input  wire                      rst,
+  // Descriptors: cmd stays as it is from cmd_valid to cmd_ready; at most 7 are under way.
+  input  wire                      cmd_valid,
+  output wire                      cmd_ready,
+  input  wire  [255:0]             cmd,
+  output wire                      done,
+  output logic                     err_valid,   // stays until reset
+  output logic [3:0]               err_code,
+  output wire                      busy,
+  output wire                      multiply,
+  // Writes of LOAD: a word that is taken can be read from the next cycle on; in tables it takes WORD_BYTES cycles.
+  input  wire                      ld_valid,
+  output wire                      ld_ready,
+  input  wire  [2:0]               ld_space,
+  input  wire  [5:0]               ld_lane,
+  input  wire  [15:0]              ld_addr,
+  input  wire  [8*WORD_BYTES-1:0]  ld_data,
+  // Reads of STORE: st_rvalid and st_rdata ST_LATENCY cycles after st_valid and st_ready.
+  input  wire                      st_valid,
+  output wire                      st_ready,
+  input  wire  [2:0]               st_space,
+  input  wire  [5:0]               st_lane,
+  input  wire  [15:0]              st_addr,
+  output wire                      st_rvalid,
+  output wire  [8*WORD_BYTES-1:0]  st_rdata,
+  // Lists, read by LOAD (0) and STORE (1): one cycle later token, rank and the list's count.
+  input  wire  [7:0]               ls0_list,
+  input  wire  [15:0]              ls0_index,
+  output wire  [15:0]              ls0_token,
+  output wire  [2:0]               ls0_rank,
+  output wire  [15:0]              ls0_count,
+  input  wire  [7:0]               ls1_list,
+  input  wire  [15:0]              ls1_index,
+  output wire  [15:0]              ls1_token,
+  output wire  [2:0]               ls1_rank,
+  output wire  [15:0]              ls1_count,
+  // The count for the registers.
+  input  wire  [7:0]               ct_list,
+  output wire  [15:0]              ct_count,
+  output wire  [31:0]              dropped
+);
+  localparam X_BITS = X_WORDS > 1 ? $clog2(X_WORDS) : 1;
+  localparam W_BITS = W_WORDS > 1 ? $clog2(W_WORDS) : 1;
+  localparam Y_BITS = Y_WORDS > 1 ? $clog2(Y_WORDS) : 1;
+  localparam P_BITS = PARAMS > 1 ? $clog2(PARAMS) : 1;
+  localparam D_BITS = X_BITS > W_BITS ? (X_BITS > Y_BITS ? X_BITS : Y_BITS) : (W_BITS > Y_BITS ? W_BITS : Y_BITS);
+  localparam R_BITS = $clog2(ROWS);
+  localparam C_BITS = $clog2(COLS);
+  localparam B_BITS = $clog2(WORD_BYTES);
+  localparam TABLE_BITS = TABLES > 1 ? $clog2(TABLES) : 1;
+  localparam WORD = 8 * WORD_BYTES;
+  localparam TAG_BITS = 2;
+  localparam MUL_BITS = ATTENTION ? 17 : 16;
+  localparam WIDE_A = A_BITS > 8;   // probabilities: one more stage before the array
+  localparam STEP = SERIAL_MUL ? 4 : 2;
+  localparam PV = SERIAL_MUL ? 6 : 3;
+  localparam T_LAT = PV + 5;
+  localparam LATE = SERIAL_MUL && COLS > 4 ? COLS - 4 : 0;
+  localparam RES = WORD_BYTES + 5 + (WIDE_A ? 1 : 0) + (SERIAL_MUL ? 1 : 0) + LATE;
+  // From one tile's last slot to the next one's: the result registers, the segment's registers, the registers of the tile that comes.
+  localparam GAP_0 = STEP * COLS + LATE;
+  localparam GAP_1 = GAP_0 > PV + 10 ? GAP_0 : PV + 10;
+  localparam GAP = GAP_1 > RES ? GAP_1 : RES;
+  localparam DONE_LATENCY = RES + STEP * (COLS - 1) + PV + 10 + ROWS;
+  localparam CTL_BITS = 4 + R_BITS + MUL_BITS + 6 + 1 + Y_BITS + B_BITS + 2 + R_BITS + 24 + 2 + D_BITS;
+
+  genvar r, c;
+
+  // ---------------------------------------------------------------- sequencers
+  localparam [1:0] GEMM = 0, ATTN = 1, VECTOR = 2, ROUTE = 3;
+  wire [3:0] op = cmd[3:0];
+  wire [1:0] wanted = op == `FX_OP_ATTENTION ? ATTN : op == `FX_OP_VECTOR ? VECTOR : op == `FX_OP_ROUTE ? ROUTE : GEMM;
+  logic [1:0] who;
+  logic stopped;
+  wire gm_idle, at_idle, ve_idle, ro_idle, gm_ready, at_ready, ve_ready, ro_ready, gm_done, at_done, ve_done, ro_done;
+  wire all_idle = gm_idle && at_idle && ve_idle && ro_idle;
+  wire mine = who == wanted && !stopped;   // who changes in a cycle of its own
+  wire gm_valid = cmd_valid && mine && who == GEMM;
+  wire at_valid = cmd_valid && mine && who == ATTN;
+  wire ve_valid = cmd_valid && mine && who == VECTOR;
+  wire ro_valid = cmd_valid && mine && who == ROUTE;
+  assign cmd_ready = mine && (who == GEMM ? gm_ready : who == ATTN ? at_ready : who == VECTOR ? ve_ready : ro_ready);
+  assign done = gm_done || at_done || ve_done || ro_done;
+  assign busy = !all_idle;
+  wire take = cmd_valid && cmd_ready;
+  always_ff @(posedge clk) begin
+    if (rst) who <= GEMM;
+    else if (all_idle && cmd_valid) who <= wanted;
+  end
+
+  // Out's constants: next_* of the last command, out_* in the lanes.
+  logic out_new, next_row, next_residual, next_relu, next_wide, next_use_table;
+  wire out_row, out_residual, out_relu, out_wide, out_use_table;
+  logic [2:0] next_space;
+  logic [7:0] next_zero;
+  logic [15:0] next_res_mul;
+  logic [TABLE_BITS-1:0] next_table;
+  wire [2:0] out_space;
+  wire [7:0] out_zero;
+  wire [15:0] out_res_mul;
+  wire [TABLE_BITS-1:0] out_table;
+  wire quiet;
+  wire out_ok = !out_new;
+  localparam OUT_BITS = 5 + TABLE_BITS + 3 + 8 + 16;
+  logic [OUT_BITS-1:0] out_all;
+  wire [OUT_BITS-1:0] next_all = {next_row, next_residual, next_relu, next_wide, next_use_table, next_table, next_space, next_zero, next_res_mul};
+  assign {out_row, out_residual, out_relu, out_wide, out_use_table, out_table, out_space, out_zero, out_res_mul} = out_all;
+  wire same = next_all == out_all;
+  wire has_out = op == `FX_OP_GEMM || op == `FX_OP_VECTOR;
+  always_ff @(posedge clk) begin
+    if (take) begin
+      next_row <= op == `FX_OP_GEMM && cmd[`FX_GEMM_ROWPARAM];
+      next_residual <= has_out && cmd[`FX_GEMM_RESIDUAL];
+      next_relu <= has_out && cmd[`FX_GEMM_RELU];
+      next_wide <= cmd[`FX_GEMM_WIDE];
+      next_use_table <= has_out && cmd[`FX_GEMM_TABLE] != 0 && !cmd[`FX_GEMM_WIDE];
+      next_table <= TABLE_BITS'(cmd[`FX_GEMM_TABLE] - 3'd1);
+      next_space <= cmd[`FX_GEMM_SPACE];
+      next_zero <= has_out ? cmd[`FX_GEMM_ZERO] : 8'd0;
+      next_res_mul <= cmd[`FX_GEMM_RESMUL];
+    end
+    // Constants that stay the same need not wait.
+    out_new <= !rst && (take || (out_new && !quiet && !same));
+    if (out_new && quiet) out_all <= next_all;
+  end
+
+  // What the sequencers ask of the feed, the lanes and the memories.
+  wire fd_ready, ij_ready, sg_ready, rr_busy, rd_ready;
+  wire [TAG_BITS-1:0] alt_tag;
+  wire res_valid, t_valid;
+  wire [TAG_BITS-1:0] res_tag, t_tag;
+  wire [C_BITS-1:0] res_col, t_col;
+
+  wire gm_fd_valid, gm_fd_first, gm_fd_last, rr_valid;
+  wire [X_BITS:0] gm_fd_x;
+  wire [W_BITS:0] gm_fd_w;
+  wire [D_BITS:0] gm_fd_dst;
+  wire [Y_BITS:0] gm_fd_res;
+  wire [P_BITS:0] gm_fd_par, rr_par;
+  wire [7:0] gm_list;
+  wire [15:0] gm_list_count;
+  fx_gemm #(
+    .ROWS(ROWS), .COLS(COLS), .WORD_BYTES(WORD_BYTES), .ROUTER(ROUTER), .X_BITS(X_BITS), .W_BITS(W_BITS), .Y_BITS(Y_BITS),
+    .D_BITS(D_BITS), .P_BITS(P_BITS), .DONE_LATENCY(DONE_LATENCY)
+  ) gemm (
+    .clk(clk), .rst(rst), .cmd_valid(gm_valid), .cmd_ready(gm_ready), .cmd(cmd), .done(gm_done), .idle(gm_idle), .list(gm_list),
+    .list_count(gm_list_count), .fd_valid(gm_fd_valid), .fd_ready(fd_ready && who == GEMM), .fd_x(gm_fd_x), .fd_w(gm_fd_w),
+    .fd_first(gm_fd_first), .fd_last(gm_fd_last), .fd_dst(gm_fd_dst), .fd_res(gm_fd_res), .fd_par(gm_fd_par), .out_ok(out_ok),
+    .quiet(quiet), .by_row(out_row), .rr_valid(rr_valid), .rr_busy(rr_busy), .rr_par(rr_par));
+
+  // Attention's sequencer.
+  wire at_fd_valid, at_fd_x_re, at_fd_w_re, at_fd_probs, at_fd_first, at_fd_last, at_ij_valid, at_ij_own, at_sg_valid;
+  wire [X_BITS:0] at_fd_x;
+  wire [W_BITS:0] at_fd_w;
+  wire [TAG_BITS-1:0] at_fd_tag, at_ij_tag;
+  wire [D_BITS:0] at_sg_dst;
+  wire [MUL_BITS-1:0] alt_mul;
+  wire [5:0] alt_shift;
+  wire at_err;
+  assign at_idle = 1'b1;
+  assign {at_ready, at_done, at_fd_valid, at_fd_x_re, at_fd_w_re, at_fd_probs, at_fd_first, at_fd_last, at_ij_valid, at_ij_own, at_sg_valid,
+          at_fd_x, at_fd_w, at_fd_tag, at_ij_tag, at_sg_dst, alt_mul, alt_shift, at_err} = '0;
+
+  // Vector's sequencer.
+  wire ve_fd_valid, ve_fd_slow, ve_ij_valid, ve_sg_valid, ve_sg_one, vy_re;
+  wire [X_BITS:0] ve_fd_x;
+  wire [D_BITS:0] ve_sg_dst;
+  wire [Y_BITS:0] ve_sg_res, vy_at;
+  wire [P_BITS:0] ve_sg_par;
+  wire [B_BITS-1:0] vy_byte;
+  wire ve_err;
+  assign ve_idle = 1'b1;
+  assign {ve_ready, ve_done, ve_fd_valid, ve_fd_slow, ve_ij_valid, ve_sg_valid, ve_sg_one, vy_re, ve_fd_x, ve_sg_dst, ve_sg_res, vy_at, ve_sg_par,
+          vy_byte, ve_err} = '0;
+
+  // Router.
+  wire rd_valid, ro_err;
+  wire [2:0] rd_space;
+  wire [5:0] rd_lane;
+  wire [15:0] rd_at;
+  assign ro_idle = 1'b1;
+  assign {ro_ready, ro_done, rd_valid, rd_space, rd_lane, rd_at, ro_err} = '0;
+  assign {ls0_token, ls0_rank, ls0_count, ls1_token, ls1_rank, ls1_count, ct_count, dropped, gm_list_count} = '0;
+
+  // ---------------------------------------------------------------- feed
+  wire fd_valid = gm_fd_valid || at_fd_valid || ve_fd_valid;
+  wire fd_x_re = who == GEMM || who == VECTOR || at_fd_x_re;
+  wire fd_w_re = who == GEMM || (who == ATTN && at_fd_w_re);
+  wire fd_probs = who == ATTN && at_fd_probs;
+  wire fd_slow = SERIAL_MUL != 0 && who == VECTOR && ve_fd_slow;
+  wire fd_first = who == GEMM ? gm_fd_first : who == ATTN && at_fd_first;
+  wire fd_last = who == GEMM ? gm_fd_last : who == ATTN && at_fd_last;
+  wire [TAG_BITS-1:0] fd_tag = who == ATTN ? at_fd_tag : '0;
+  wire [X_BITS:0] fd_x = who == GEMM ? gm_fd_x : who == ATTN ? at_fd_x : ve_fd_x;
+  wire [W_BITS:0] fd_w = who == GEMM ? gm_fd_w : at_fd_w;
+
+  localparam S_BITS = SERIAL_MUL ? B_BITS + 2 : B_BITS;
+  logic [S_BITS-1:0] slot, at;       // cycles of the slot that are left; that have gone
+  logic [$clog2(GAP+1)-1:0] gap;     // cycles until a tile may end
+  logic on, slow, first_slot, last_slot, multiplies, feed_ld, feed_x_re, feed_w_re, feed_probs;
+  logic [X_BITS-1:0] feed_x;
+  logic [W_BITS-1:0] feed_w;
+  logic fd_err;
+  assign fd_ready = slot == 0 && (!fd_last || gap == 0) && !stopped;
+  wire fed = fd_valid && fd_ready;
+  wire tile = fed && fd_last;
+  always_ff @(posedge clk) begin
+    slot <= rst ? '0 : fed ? (fd_slow ? S_BITS'(4 * WORD_BYTES - 1) : S_BITS'(WORD_BYTES - 1)) : slot - S_BITS'(slot != 0);
+    at <= fed ? '0 : at + S_BITS'(1);
+    gap <= rst ? '0 : tile ? ($clog2(GAP+1))'(GAP - 1) : gap - ($clog2(GAP+1))'(gap != 0);
+    on <= !rst && (fed || slot != 0);
+    feed_ld <= fed;
+    if (fed) begin
+      slow <= fd_slow;
+      {first_slot, last_slot, multiplies} <= {fd_first, fd_last, fd_w_re};
+      {feed_x_re, feed_w_re, feed_probs} <= {fd_x_re, fd_w_re, fd_probs};
+      {feed_x, feed_w} <= {fd_x[X_BITS-1:0], fd_w[W_BITS-1:0]};
+    end
+    fd_err <= !rst && fed && ((fd_x_re && fd_x[X_BITS]) || (fd_w_re && fd_w[W_BITS]));
+  end
+  assign multiply = on && multiplies;
+  // `at` counts in the cycles in which `on`; slow elements stay for four of them.
+  wire feed_shift = !on || !slow || 2'(at) == 2'd0;
+
+  // The first and the last element's flags reach row 0 with the operands, two cycles after the word is asked for, and one more for probabilities.
+  localparam FLAGS = WIDE_A ? 3 : 2;
+  logic [FLAGS-1:0] first_d, last_d;
+  always_ff @(posedge clk) begin
+    first_d <= {first_d[FLAGS-2:0], on && first_slot && at == 0};
+    last_d <= {last_d[FLAGS-2:0], on && last_slot && slot == 0 && !rst};
+  end
+
+  // ---------------------------------------------------------------- memories and feeds
+  wire [CTL_BITS-1:0] lane_ctl [0:ROWS];
+  wire [ROWS-1:0] lane_y_re, lane_w_valid;
+  wire [Y_BITS-1:0] lane_y_at [0:ROWS-1];
+  wire [D_BITS-1:0] lane_w_at [0:ROWS-1];
+  wire [WORD-1:0] lane_w_word [0:ROWS-1];
+  wire [WORD-1:0] x_word [0:ROWS-1];
+  wire [WORD-1:0] y_word [0:ROWS-1];
+  wire [ROWS*8-1:0] row_byte, lane_y;
+  wire [ROWS*A_BITS-1:0] row_operand;
+  wire [ROWS*17-1:0] row_prob;
+  wire [COLS*8-1:0] col_operand;
+  wire [ROWS:0] row_ld;
+
+  // STORE and Route read a lane's X or Y when the lane itself does not; LOAD writes when it does not.
+  wire [2:0] rs_space = rd_valid ? rd_space : st_space;
+  wire [5:0] rs_lane = rd_valid ? rd_lane : st_lane;
+  wire [15:0] rs_at = rd_valid ? rd_at : st_addr;
+  wire [ROWS-1:0] row_reads = row_ld[ROWS-1:0];
+  wire rs_ready = rs_space == `FX_SPACE_X ? !row_reads[R_BITS'(rs_lane)] : !lane_y_re[R_BITS'(rs_lane)];
+  assign rd_ready = rs_ready;
+  assign st_ready = rs_ready && !rd_valid;
+  wire own_write = lane_w_valid[R_BITS'(ld_lane)] && ld_space == out_space;
+  logic [B_BITS-1:0] table_byte;
+  wire table_write = TABLES > 0 && ld_valid && ld_space == `FX_SPACE_TABLE;
+  assign ld_ready = ld_space == `FX_SPACE_TABLE ? table_byte == B_BITS'(WORD_BYTES - 1) : !own_write;
+  wire ld_take = ld_valid && ld_ready;
+  logic tw_valid;
+  logic [TABLE_BITS+7:0] tw_at;
+  logic [7:0] tw_data;
+  always_ff @(posedge clk) begin
+    table_byte <= rst ? '0 : table_byte + B_BITS'(table_write);
+    tw_valid <= table_write;
+    tw_at <= (TABLE_BITS+8)'({ld_addr, table_byte});
+    tw_data <= ld_data[8*table_byte +: 8];
+  end
+
+  // What goes from row to row and from column to column: index 0 is what the first gets.
+  wire [ROWS:0] row_re, row_shift, row_probs, row_live;
+  wire [COLS:0] col_ld, col_re;
+  wire [X_BITS-1:0] row_at [0:ROWS];
+  wire [W_BITS-1:0] col_at [0:COLS];
+  assign {row_ld[0], row_re[0], row_shift[0], row_probs[0], row_live[0]} = {feed_ld, feed_x_re, feed_shift, feed_probs, on};
+  assign {col_ld[0], col_re[0]} = {feed_ld, feed_w_re};
+  assign row_at[0] = feed_x;
+  assign col_at[0] = feed_w;
+
+  generate
+    for (r = 0; r < ROWS; r = r + 1) begin : row
+      fx_feed #(.WORD_BYTES(WORD_BYTES), .ADDR_BITS(X_BITS)) feed (
+        .clk(clk), .ld_i(row_ld[r]), .re_i(row_re[r]), .at_i(row_at[r]), .shift_i(row_shift[r]), .ld_o(row_ld[r+1]), .re_o(row_re[r+1]),
+        .at_o(row_at[r+1]), .shift_o(row_shift[r+1]), .word(x_word[r]), .element(row_byte[8*r +: 8]));
+      wire own = lane_w_valid[r] && out_space == `FX_SPACE_X;
+      fx_ram #(.WIDTH(WORD), .DEPTH(X_WORDS)) ram (
+        .clk(clk), .we(own || (ld_valid && ld_space == `FX_SPACE_X && ld_lane == 6'(r))), .waddr(own ? X_BITS'(lane_w_at[r]) : X_BITS'(ld_addr)),
+        .wdata(own ? lane_w_word[r] : ld_data), .raddr(row_ld[r] ? row_at[r] : X_BITS'(rs_at)), .rdata(x_word[r]));
+
+      wire own_y = lane_w_valid[r] && out_space == `FX_SPACE_Y;
+      fx_ram #(.WIDTH(WORD), .DEPTH(Y_WORDS)) ram_y (
+        .clk(clk), .we(own_y || (ld_valid && ld_space == `FX_SPACE_Y && ld_lane == 6'(r))),
+        .waddr(own_y ? Y_BITS'(lane_w_at[r]) : Y_BITS'(ld_addr)), .wdata(own_y ? lane_w_word[r] : ld_data),
+        .raddr(lane_y_re[r] ? lane_y_at[r] : Y_BITS'(rs_at)), .rdata(y_word[r]));
+
+      if (WIDE_A) begin : operand
+        // row_probs comes with the word's address and row_live with each element's cycle, two cycles before the element.
+        logic probs_1, probs_2, live_1, live_2;
+        logic signed [A_BITS-1:0] a;
+        wire signed [7:0] element = row_byte[8*r +: 8];
+        always_ff @(posedge clk) begin
+          {probs_1, probs_2} <= {row_probs[r], probs_1};
+          {live_1, live_2} <= {row_live[r], live_1};
+          a <= !probs_2 ? A_BITS'(element) : live_2 ? A_BITS'(row_prob[17*r +: 17]) : '0;
+        end
+        assign {row_probs[r+1], row_live[r+1]} = {probs_1, live_1};
+        assign row_operand[A_BITS*r +: A_BITS] = a;
+      end else begin : operand
+        assign row_operand[A_BITS*r +: A_BITS] = row_byte[8*r +: 8];
+        assign {row_probs[r+1], row_live[r+1]} = 2'b0;
+      end
+    end
+
+    for (c = 0; c < COLS; c = c + 1) begin : col
+      wire [WORD-1:0] word;
+      wire [7:0] element;
+      wire shift_next;   // columns shift always
+      fx_feed #(.WORD_BYTES(WORD_BYTES), .ADDR_BITS(W_BITS)) feed (
+        .clk(clk), .ld_i(col_ld[c]), .re_i(col_re[c]), .at_i(col_at[c]), .shift_i(1'b1), .ld_o(col_ld[c+1]), .re_o(col_re[c+1]),
+        .at_o(col_at[c+1]), .shift_o(shift_next), .word(word), .element(element));
+      wire own;
+      wire [W_BITS-1:0] own_at;
+      wire [WORD-1:0] own_word;
+      if (ROWS == COLS) begin : results
+        assign own = lane_w_valid[c] && out_space == `FX_SPACE_W;
+        assign {own_at, own_word} = {W_BITS'(lane_w_at[c]), lane_w_word[c]};
+      end else begin : loads
+        assign {own, own_at, own_word} = '0;
+      end
+      fx_ram #(.WIDTH(WORD), .DEPTH(W_WORDS)) ram (
+        .clk(clk), .we(own || (ld_valid && ld_space == `FX_SPACE_W && ld_lane == 6'(c))), .waddr(own ? own_at : W_BITS'(ld_addr)),
+        .wdata(own ? own_word : ld_data), .raddr(col_at[c]), .rdata(word));
+      if (WIDE_A) begin : operand
+        logic [7:0] w;
+        always_ff @(posedge clk) w <= element;
+        assign col_operand[8*c +: 8] = w;
+      end else begin : operand
+        assign col_operand[8*c +: 8] = element;
+      end
+    end
+  endgenerate
+
+  // ---------------------------------------------------------------- array and lanes
+  wire [ROWS*ACC_BITS-1:0] lane_res, lane_inj_acc;
+  wire [ROWS*MUL_BITS-1:0] lane_inj_mul;
+  wire [ROWS*25-1:0] lane_t;
+  wire array_shift, lane_err;
+  fx_array #(.ROWS(ROWS), .COLS(COLS), .A_BITS(A_BITS), .ACC_BITS(ACC_BITS), .SERIAL_MUL(SERIAL_MUL)) array (
+    .clk(clk), .a(row_operand), .w(col_operand), .first(first_d[FLAGS-1]), .last(last_d[FLAGS-1]), .shift(array_shift), .res(lane_res));
+
+  fx_lane_control #(
+    .ROWS(ROWS), .COLS(COLS), .WORD_BYTES(WORD_BYTES), .MUL_BITS(MUL_BITS), .SERIAL_MUL(SERIAL_MUL), .PARAMS(PARAMS), .TAG_BITS(TAG_BITS),
+    .X_BITS(X_BITS), .W_BITS(W_BITS), .Y_BITS(Y_BITS), .D_BITS(D_BITS), .CTL_BITS(CTL_BITS), .RES(RES), .STEP(STEP), .PV(PV)
+  ) control (
+    .clk(clk), .rst(rst), .tile(tile), .tile_tag(fd_tag), .tile_dst(gm_fd_dst), .tile_res(gm_fd_res), .tile_par(gm_fd_par),
+    .rr_valid(rr_valid), .rr_par(rr_par), .rr_busy(rr_busy),
+    .sg_valid(at_sg_valid || ve_sg_valid), .sg_ready(sg_ready), .sg_dst(who == ATTN ? at_sg_dst : ve_sg_dst), .sg_res(ve_sg_res),
+    .sg_par(ve_sg_par), .sg_one(ve_sg_one), .ij_valid(at_ij_valid || ve_ij_valid), .ij_ready(ij_ready),
+    .ij_tag(who == ATTN ? at_ij_tag : TAG_BITS'(0)), .ij_own(who == ATTN && at_ij_own),
+    .alt(who == ATTN), .alt_tag(alt_tag), .alt_mul(alt_mul), .alt_shift(alt_shift), .vy_re(vy_re), .vy_at(vy_at), .vy_byte(vy_byte),
+    .by_row(out_row), .residual(out_residual), .wide(out_wide), .space(out_space),
+    .pw_valid(ld_take && ld_space == `FX_SPACE_PARAMS), .pw_at(ld_addr), .pw_data(ld_data), .ctl(lane_ctl[0]), .shift(array_shift),
+    .res_valid(res_valid), .res_tag(res_tag), .res_col(res_col), .t_valid(t_valid), .t_tag(t_tag), .t_col(t_col), .quiet(quiet),
+    .err(lane_err));
+
+  assign {lane_inj_acc, lane_inj_mul, row_prob} = '0;
+  generate
+    for (r = 0; r < ROWS; r = r + 1) begin : lanes
+      fx_lane #(
+        .ROWS(ROWS), .WORD_BYTES(WORD_BYTES), .ACC_BITS(ACC_BITS), .MUL_BITS(MUL_BITS), .SERIAL_MUL(SERIAL_MUL), .TABLES(TABLES),
+        .Y_BITS(Y_BITS), .D_BITS(D_BITS)
+      ) lane (
+        .clk(clk), .ctl(lane_ctl[r]), .ctl_next(lane_ctl[r+1]), .res(lane_res[ACC_BITS*r +: ACC_BITS]), .inj_acc(lane_inj_acc[ACC_BITS*r +: ACC_BITS]),
+        .inj_mul(lane_inj_mul[MUL_BITS*r +: MUL_BITS]), .t(lane_t[25*r +: 25]), .by_row(out_row), .residual(out_residual),
+        .relu(out_relu), .wide(out_wide), .zero(out_zero), .res_mul(out_res_mul), .use_table(out_use_table), .table_at(out_table),
+        .tw_valid(tw_valid), .tw_at(tw_at), .tw_data(tw_data), .y_re(lane_y_re[r]), .y_at(lane_y_at[r]), .y_word(y_word[r]),
+        .y(lane_y[8*r +: 8]), .w_valid(lane_w_valid[r]), .w_at(lane_w_at[r]), .w_word(lane_w_word[r]));
+    end
+  endgenerate
+
+  // ---------------------------------------------------------------- words for STORE and Route
+  // A word of a lane, of one of GROUP lanes of X or Y in the first step, then of all.
+  localparam GROUP = ROWS < 4 ? ROWS : 4;
+  localparam GROUPS = ROWS / GROUP;
+  localparam G_BITS = GROUPS > 1 ? $clog2(GROUPS) : 1;
+  logic [2:0] st_d;
+  logic [R_BITS-1:0] lane_1, lane_2;
+  logic of_x;
+  logic [WORD-1:0] of_group [0:GROUPS-1];
+  logic [WORD-1:0] chosen;
+  generate
+    for (r = 0; r < GROUPS; r = r + 1) begin : group
+      logic [WORD-1:0] word;
+      always_comb begin
+        word = '0;
+        for (int i = 0; i < GROUP; i++)
+          if (R_BITS'(i) == (lane_1 & R_BITS'(GROUP - 1))) word = of_x ? x_word[r*GROUP+i] : y_word[r*GROUP+i];
+      end
+      always_ff @(posedge clk) of_group[r] <= word;
+    end
+  endgenerate
+  always_ff @(posedge clk) begin
+    st_d <= rst ? '0 : {st_d[1:0], st_valid && st_ready};
+    of_x <= rs_space == `FX_SPACE_X;
+    {lane_2, lane_1} <= {lane_1, R_BITS'(rs_lane)};
+    chosen <= of_group[G_BITS'(lane_2 >> $clog2(GROUP))];
+  end
+  assign st_rvalid = st_d[2];
+  assign st_rdata = chosen;
+
+  // ---------------------------------------------------------------- errors
+  // An address that a sequencer gave is of its youngest command: it waits until the older ones are done. What a lane finds is of the oldest.
+  logic early;
+  logic [2:0] under_way;
+  wire wrong = fd_err || at_err || ve_err || ro_err;
+  always_ff @(posedge clk) begin
+    under_way <= rst ? 3'd0 : under_way + 3'(take) - 3'(done);
+    early <= !rst && (early || wrong);
+    stopped <= !rst && (stopped || wrong || lane_err);
+    err_valid <= !rst && (err_valid || lane_err || (early && under_way == 3'd1));
+    err_code <= `FX_ERR_SCRATCH;
+  end
+endmodule

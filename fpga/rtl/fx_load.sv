@@ -1,0 +1,157 @@
+// LOAD: rows from memory into the scratchpads. Requests run ahead of the data: what each burst's beats are for waits in a
+// queue, so that as many bursts are under way as it holds, those of the commands behind among them. A command is taken
+// (`cmd_ready`) with its last request, and is done when its last beat is written. A row's fault is told
+// when everything before it is done.
+`include "fx_config.svh"
+`default_nettype none
+module fx_load #(
+  parameter int ADDR_BITS = `FX_ADDR_BITS,
+  parameter int WORD_BYTES = `FX_WORD_BYTES,
+  parameter int ROWS = `FX_ROWS,
+  parameter int COLS = `FX_COLS,
+  parameter int X_WORDS = `FX_X_WORDS,
+  parameter int W_WORDS = `FX_W_WORDS,
+  parameter int Y_WORDS = `FX_Y_WORDS,
+  parameter int PARAMS = `FX_PARAMS,
+  parameter int TABLES = `FX_TABLES,
+  parameter int ROUTER = `FX_ROUTER,
+  parameter int BURSTS = 16  // under way at a time, a power of two
+) (
+  input  wire                     clk,
+  input  wire                     rst,
+  input  wire  [ADDR_BITS:0]      limit,
+  input  wire                     cmd_valid,
+  output logic                    cmd_ready,
+  input  wire  [255:0]            cmd,
+  output logic                    done,
+  output logic                    err_valid,
+  output logic [3:0]              err_code,
+  output logic                    stalled,  // waits for memory
+  output logic [7:0]              ls_list,
+  output logic [15:0]             ls_index,
+  input  wire  [15:0]             ls_token,
+  input  wire  [15:0]             ls_count,
+  output logic                    ar_valid,
+  input  wire                     ar_ready,
+  output logic [ADDR_BITS-1:0]    ar_addr,
+  output logic [7:0]              ar_len,
+  input  wire                     r_valid,
+  output logic                    r_ready,
+  output logic                    r_last,
+  output logic                    ld_valid,
+  input  wire                     ld_ready,
+  output logic [2:0]              ld_space,
+  output logic [5:0]              ld_lane,
+  output logic [15:0]             ld_addr
+);
+  localparam int LG_WORD = $clog2(WORD_BYTES), LG = $clog2(BURSTS);
+  localparam int TABLE_WORDS = 256 / WORD_BYTES;
+
+  // The space: its lanes, its words, and where Base lies.
+  wire [2:0]  space = cmd[`FX_LOAD_SPACE];
+  wire [15:0] base_field = cmd[`FX_LOAD_BASE];
+  logic [5:0] lanes;
+  logic [17:0] base, space_end;
+  always_comb begin
+    lanes = '0;
+    base = {2'b0, base_field};
+    space_end = '0;
+    case (space)
+      `FX_SPACE_Y: begin
+        lanes = 6'(ROWS - 1);
+        space_end = 18'(Y_WORDS);
+      end
+      `FX_SPACE_X: begin
+        lanes = 6'(ROWS - 1);
+        space_end = 18'(X_WORDS);
+      end
+      `FX_SPACE_W: begin
+        lanes = 6'(COLS - 1);
+        space_end = 18'(W_WORDS);
+      end
+      `FX_SPACE_PARAMS: begin
+        base = 18'({base_field, 3'b0} >> LG_WORD);
+        space_end = WORD_BYTES == 16 && base_field[0] ? '0 : 18'(PARAMS * 8 / WORD_BYTES);
+      end
+      `FX_SPACE_TABLE: begin
+        base = 18'(32'(base_field[1:0]) * TABLE_WORDS);
+        space_end = base_field[15:2] != 0 ? '0 : 18'(TABLES * TABLE_WORDS);
+      end
+      default: ;
+    endcase
+  end
+
+  logic row_valid, row_done, row_last, row_none;
+  logic [3:0] row_error;
+  logic [ADDR_BITS-1:0] row_addr;
+  logic [5:0] row_lane;
+  logic [15:0] row_base;
+  assign ls_list = cmd[`FX_LOAD_LIST];
+  fx_rows #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .ROUTER(ROUTER)) rows (
+    .clk, .rst, .limit, .cmd_valid, .cmd_addr(cmd[`FX_LOAD_ADDR]), .cmd_stride(cmd[`FX_LOAD_STRIDE]),
+    .cmd_rows(cmd[`FX_LOAD_ROWS]), .cmd_words(cmd[`FX_LOAD_WORDS]), .cmd_base(base), .cmd_panel(cmd[`FX_LOAD_PANEL]),
+    .cmd_lanes(lanes), .cmd_end(space_end), .cmd_indexed(cmd[`FX_LOAD_GATHER]), .cmd_listed(cmd[`FX_LOAD_GATHER]),
+    .cmd_skip(cmd[`FX_LOAD_SKIP]), .cmd_top_k(3'd1), .cmd_start(cmd[`FX_LOAD_START]), .ls_index, .ls_token,
+    .ls_rank(3'd0), .ls_count, .row_valid, .row_done, .row_last, .row_none, .row_error, .row_addr, .row_lane,
+    .row_base);
+
+  // Bursts: a row is cut into pieces of 256 beats.
+  logic [7:0] chunk;
+  wire [15:0] words = cmd[`FX_LOAD_WORDS];
+  wire [15:0] rest = words - {chunk, 8'b0};
+  wire whole = rest <= 16'd256;  // what is left of the row is one burst
+  logic [LG:0] level;
+  wire room = level != (LG+1)'(BURSTS);
+  wire good = row_valid && row_error == `FX_ERR_NONE;
+  wire send = good && room && (row_none || ar_ready);
+  assign ar_valid = good && !row_none && room;
+  assign ar_addr = row_addr + ADDR_BITS'({chunk, 8'b0, {LG_WORD{1'b0}}});
+  assign ar_len = whole ? rest[7:0] - 8'd1 : 8'd255;
+  assign row_done = send && (row_none || whole);
+  assign cmd_ready = row_done && row_last;
+
+  // What the beats under way are for.
+  logic next_valid, next_pop, next_none, next_last;
+  logic [2:0] next_space;
+  logic [5:0] next_lane;
+  logic [15:0] next_addr;
+  logic [7:0] next_len;
+  fx_fifo #(.WIDTH(3 + 6 + 16 + 8 + 2), .DEPTH(BURSTS)) pending (
+    .clk, .rst, .push(send),
+    .tail({space, row_lane, row_base + {chunk, 8'b0}, ar_len, row_none, row_last && (row_none || whole)}),
+    .valid(next_valid), .head({next_space, next_lane, next_addr, next_len, next_none, next_last}), .pop(next_pop),
+    .level);
+
+  // The burst whose beats come in.
+  logic busy, none, last;
+  logic [7:0] left;
+  wire beat = ld_valid && ld_ready;
+  wire finish = busy && (none || (beat && r_last));
+  assign next_pop = next_valid && (!busy || finish);
+  assign ld_valid = busy && !none && r_valid;
+  assign r_ready = busy && !none && ld_ready;
+  assign r_last = left == 0;
+  assign stalled = busy && !none && !r_valid;
+  assign err_valid = row_valid && row_error != `FX_ERR_NONE && level == 0 && !busy && !done;
+  assign err_code = row_error;
+
+  always_ff @(posedge clk) begin
+    if (send) chunk <= row_done ? '0 : chunk + 1'b1;
+    if (next_pop) {busy, none, last} <= {1'b1, next_none, next_last};
+    else if (finish) busy <= 1'b0;
+    if (next_pop) begin
+      {ld_space, ld_lane} <= {next_space, next_lane};
+      ld_addr <= next_addr;
+      left <= next_len;
+    end else if (beat) begin
+      ld_addr <= ld_addr + 1'b1;
+      left <= left - 1'b1;
+    end
+    done <= finish && last;
+    if (rst) begin
+      chunk <= '0;
+      busy <= 1'b0;
+      done <= 1'b0;
+    end
+  end
+endmodule

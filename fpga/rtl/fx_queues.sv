@@ -1,0 +1,102 @@
+// The queues of the three engines (0: LOAD, 1: EXEC, 2: STORE), QUEUE_DEPTH descriptors each in one memory, beat by beat as
+// they came. A descriptor that is whole goes from there into the register of its engine. Beside them stands
+// the number of each descriptor that is not done yet, for errors: an engine's oldest one is to blame.
+`include "fx_config.svh"
+`default_nettype none
+module fx_queues #(
+  parameter int WORD_BYTES = `FX_WORD_BYTES,
+  parameter int DEPTH = `FX_QUEUE_DEPTH,
+  parameter int NUMBER_BITS = 32,
+  localparam int BEATS = 32 / WORD_BYTES,
+  localparam int LG_BEATS = $clog2(BEATS)
+) (
+  input  wire                     clk,
+  input  wire                     rst,
+  // From fetch: beats of a descriptor, then `commit` with or after the last.
+  output logic [2:0]              room,
+  input  wire                     put,
+  input  wire  [1:0]              put_engine,
+  input  wire  [LG_BEATS-1:0]     put_beat,
+  input  wire  [8*WORD_BYTES-1:0] put_data,
+  input  wire                     commit,
+  input  wire  [NUMBER_BITS-1:0]  number,
+  // To the engines' registers.
+  input  wire  [2:0]              held,
+  output logic [2:0]              loaded,
+  output logic [255:0]            cmd_load,
+  output logic [255:0]            cmd_exec,
+  output logic [255:0]            cmd_store,
+  output logic [2:0]              empty,       // none waits in memory or on the way to the register
+  // The oldest descriptor's number, a cycle after its engine is named.
+  input  wire  [2:0]              done,
+  input  wire  [1:0]              blame,
+  output logic [NUMBER_BITS-1:0]  blamed
+);
+  localparam int LG = $clog2(DEPTH), BITS = 8 * WORD_BYTES;
+  logic [BITS-1:0] store [0:4*DEPTH*BEATS-1];
+  logic [NUMBER_BITS-1:0] numbers [0:8*DEPTH-1];
+  logic [LG-1:0] write_slot [0:2], read_slot [0:2];
+  logic [LG:0]   count [0:2], number_at [0:2], oldest [0:2];  // numbers: twice the queue's depth
+
+  // The descriptor on its way to a register.
+  logic moving, arriving;
+  logic [1:0] engine, arriving_engine;
+  logic [LG_BEATS-1:0] beat, arriving_beat;
+  logic [BITS-1:0] read_data;
+  logic [2:0] ready;
+  logic [1:0] choice;
+  wire last = beat == LG_BEATS'(BEATS - 1);
+  wire arrived = arriving && arriving_beat == LG_BEATS'(BEATS - 1);
+  always_comb for (int e = 0; e < 3; e++) begin
+    room[e] = count[e] != (LG+1)'(DEPTH);
+    ready[e] = count[e] != 0 && !held[e] && !(arriving && arriving_engine == 2'(e));
+    loaded[e] = arrived && arriving_engine == 2'(e);
+    empty[e] = count[e] == 0 && !(arriving && arriving_engine == 2'(e));
+  end
+  assign choice = ready[1] ? 2'd1 : ready[0] ? 2'd0 : 2'd2;
+
+  function automatic logic [255:0] fill(input logic [255:0] old, input logic [LG_BEATS-1:0] at,
+                                        input logic [BITS-1:0] value);
+    for (int b = 0; b < BEATS; b++) fill[b*BITS +: BITS] = at == LG_BEATS'(b) ? value : old[b*BITS +: BITS];
+  endfunction
+
+  always_ff @(posedge clk) begin
+    if (put) store[{put_engine, write_slot[put_engine], put_beat}] <= put_data;
+    read_data <= store[{engine, read_slot[engine], beat}];
+    if (commit) numbers[{put_engine, number_at[put_engine]}] <= number;
+    blamed <= numbers[{blame, oldest[blame]}];
+
+    if (!moving) begin
+      moving <= ready != 0;
+      engine <= choice;
+      beat <= '0;
+    end else begin
+      beat <= beat + 1'b1;
+      if (last) moving <= 1'b0;
+    end
+    arriving <= moving;
+    arriving_engine <= engine;
+    arriving_beat <= beat;
+    if (arriving && arriving_engine == 2'd0) cmd_load <= fill(cmd_load, arriving_beat, read_data);
+    if (arriving && arriving_engine == 2'd1) cmd_exec <= fill(cmd_exec, arriving_beat, read_data);
+    if (arriving && arriving_engine == 2'd2) cmd_store <= fill(cmd_store, arriving_beat, read_data);
+    for (int e = 0; e < 3; e++) begin
+      write_slot[e] <= write_slot[e] + LG'(commit && put_engine == 2'(e));
+      number_at[e] <= number_at[e] + (LG+1)'(commit && put_engine == 2'(e));
+      read_slot[e] <= read_slot[e] + LG'(moving && last && engine == 2'(e));
+      count[e] <= count[e] + (LG+1)'(commit && put_engine == 2'(e)) - (LG+1)'(moving && last && engine == 2'(e));
+      oldest[e] <= oldest[e] + (LG+1)'(done[e]);
+    end
+    if (rst) begin
+      moving <= 1'b0;
+      arriving <= 1'b0;
+      for (int e = 0; e < 3; e++) begin
+        write_slot[e] <= '0;
+        read_slot[e] <= '0;
+        count[e] <= '0;
+        number_at[e] <= '0;
+        oldest[e] <= '0;
+      end
+    end
+  end
+endmodule

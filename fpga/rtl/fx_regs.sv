@@ -1,0 +1,130 @@
+// The registers: control, status, the program's place, the watchdog, the shape of the configuration and the counters. A
+// register is read without waiting; `r_re` says that the value was taken.
+`include "fx_config.svh"
+`default_nettype none
+module fx_regs #(
+  parameter int ADDR_BITS = `FX_ADDR_BITS,
+  parameter int COUNTER_BITS = 64,  // counters read as 64 bits whatever they hold
+  parameter int NUMBER_BITS = 32,
+  localparam int COUNTERS = `FX_COUNTERS
+) (
+  input  wire                     clk,
+  input  wire                     rst,
+  input  wire                     r_we,
+  input  wire                     r_re,
+  input  wire  [7:0]              r_addr,
+  input  wire  [31:0]             r_wdata,
+  output logic [31:0]             r_rdata,
+  output logic                    irq,
+  // The machine.
+  output logic                    reset,       // one cycle, by RegControl
+  output logic                    start,       // one cycle
+  output logic                    stopped,     // by an error
+  output logic [31:0]             program_at,
+  output logic [ADDR_BITS:0]      limit,
+  input  wire                     finished,
+  input  wire                     error_valid,
+  input  wire  [3:0]              error_code,
+  input  wire                     error_counts,  // error_number, else the answer of the queues a cycle later
+  input  wire  [NUMBER_BITS-1:0]  error_number,
+  input  wire  [NUMBER_BITS-1:0]  blamed,
+  input  wire                     progress,
+  output logic                    expired,
+  output logic [7:0]              ct_list,
+  input  wire  [15:0]             ct_count,
+  input  wire  [31:0]             dropped,
+  input  wire  [COUNTERS-1:0]     count,
+  output logic [COUNTER_BITS-1:0] cycles,
+  output logic [COUNTER_BITS-1:0] multiplies
+);
+  localparam logic [31:0] WATCHDOG = 32'h100000;
+  localparam logic [ADDR_BITS:0] TOP = {1'b1, {ADDR_BITS{1'b0}}};
+
+  logic busy, done, asking;
+  logic [3:0] code;
+  logic [NUMBER_BITS-1:0] number;
+  logic [31:0] limit_reg, watchdog, idle;
+  logic [31:0] high;  // of the counter whose low half was read
+  logic [COUNTER_BITS-1:0] counter [0:COUNTERS-1];
+
+  wire control = r_we && r_addr == `FX_REG_CONTROL;
+  assign reset = control && r_wdata[1];
+  assign start = control && r_wdata[0] && !r_wdata[1] && !busy && !stopped;
+  assign irq = done || stopped;
+  assign limit = limit_reg == 0 || (limit_reg >> 1 >> (ADDR_BITS - 1)) != 0 ? TOP : {1'b0, limit_reg[ADDR_BITS-1:0]};
+  assign expired = busy && !stopped && watchdog != 0 && idle == watchdog;
+  assign cycles = counter[`FX_COUNT_CYCLES];
+  assign multiplies = counter[`FX_COUNT_MULTIPLY];
+
+  wire [4:0] counter_at = r_addr[7:3] - 5'(`FX_REG_COUNTERS >> 3);
+  wire counters_read = r_addr >= `FX_REG_COUNTERS && 32'(counter_at) < COUNTERS;
+  logic [63:0] chosen;
+  always_comb begin
+    chosen = '0;
+    for (int i = 0; i < COUNTERS; i++) if (counter_at == 5'(i)) chosen = 64'(counter[i]);
+    case (r_addr)
+      `FX_REG_ID:       r_rdata = `FX_ID;
+      `FX_REG_VERSION:  r_rdata = `FX_VERSION;
+      `FX_REG_STATUS:   r_rdata = {29'b0, stopped, done, busy};
+      `FX_REG_ERROR:    r_rdata = {28'b0, code};
+      `FX_REG_ERROR_AT: r_rdata = 32'(number);
+      `FX_REG_PROGRAM:  r_rdata = program_at;
+      `FX_REG_LIMIT:    r_rdata = limit_reg;
+      `FX_REG_WATCHDOG: r_rdata = watchdog;
+      `FX_REG_EXPERT:   r_rdata = {24'b0, ct_list};
+      `FX_REG_COUNT:    r_rdata = {16'b0, ct_count};
+      `FX_REG_DROPPED:  r_rdata = dropped;
+      `FX_REG_SHAPE0:   r_rdata = `FX_SHAPE0;
+      `FX_REG_SHAPE1:   r_rdata = `FX_SHAPE1;
+      `FX_REG_SHAPE2:   r_rdata = `FX_SHAPE2;
+      `FX_REG_SHAPE3:   r_rdata = `FX_SHAPE3;
+      default:          r_rdata = !counters_read ? '0 : r_addr[2] ? high : chosen[31:0];
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    if (r_re && counters_read && !r_addr[2]) high <= chosen[63:32];
+    if (r_we) case (r_addr)
+      `FX_REG_PROGRAM:  program_at <= r_wdata;
+      `FX_REG_LIMIT:    limit_reg <= r_wdata;
+      `FX_REG_WATCHDOG: watchdog <= r_wdata;
+      `FX_REG_EXPERT:   ct_list <= r_wdata[7:0];
+      `FX_REG_STATUS:   if (r_wdata[1]) done <= 1'b0;
+      default: ;
+    endcase
+    for (int i = 0; i < COUNTERS; i++)
+      counter[i] <= start ? '0 : counter[i] + COUNTER_BITS'(busy && !stopped && count[i]);
+    idle <= progress || !busy ? '0 : idle + 1'b1;
+    if (start) begin
+      busy <= 1'b1;
+      done <= 1'b0;
+    end
+    if (finished) begin
+      busy <= 1'b0;
+      done <= 1'b1;
+    end
+    asking <= 1'b0;
+    if (error_valid && busy && !stopped) begin
+      busy <= 1'b0;
+      stopped <= 1'b1;
+      code <= error_code;
+      number <= error_number;
+      asking <= !error_counts;
+    end
+    if (asking) number <= blamed;
+    if (rst || reset) begin
+      busy <= 1'b0;
+      done <= 1'b0;
+      stopped <= 1'b0;
+      asking <= 1'b0;
+      code <= '0;
+      number <= '0;
+      program_at <= '0;
+      limit_reg <= '0;
+      watchdog <= WATCHDOG;
+      ct_list <= '0;
+      high <= '0;
+      for (int i = 0; i < COUNTERS; i++) counter[i] <= '0;
+    end
+  end
+endmodule
