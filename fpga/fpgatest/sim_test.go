@@ -1,0 +1,102 @@
+package fpgatest
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"fusec/fpga/isa"
+	"fusec/fpga/link"
+	"fusec/fpga/sim"
+)
+
+// built is what a builder built. Where Verilator is missing the test is skipped, unless FUSEC_FPGA=required.
+func built[T any](t testing.TB, build func(context.Context, isa.Config, sim.Options) (T, error), c isa.Config) T {
+	t.Helper()
+	if _, err := exec.LookPath("verilator"); err != nil && os.Getenv("FUSEC_FPGA") != "required" {
+		t.Skip(err)
+	}
+	b, err := build(context.Background(), c, sim.Options{Check: true, Log: func(line string) { t.Log(line) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestSimulator runs the suite over the simulator in its process, for every small overlay.
+func TestSimulator(t *testing.T) {
+	for _, c := range configs {
+		t.Run(c.Name, func(t *testing.T) {
+			b := built(t, sim.Build, c)
+			Suite{Config: c, Programs: 12, Open: func(t testing.TB) link.Link {
+				p, err := link.StartProcess(b.Program, link.Options{Memory: int64(min(1<<c.AddrBits, 1<<20)), Seed: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}}.Run(t)
+		})
+	}
+}
+
+// TestLibrary runs it over the simulator in this process.
+func TestLibrary(t *testing.T) {
+	c := configs[0]
+	b := built(t, sim.Build, c)
+	Suite{Config: c, Programs: 4, Seed: 100, Errors: 20, Open: func(t testing.TB) link.Link {
+		l, err := link.OpenLibrary(b.Library, link.Options{Memory: 1 << 20, Seed: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}}.Run(t)
+}
+
+// TestBoard runs it over a board's top whose serial line is played bit by bit on a pseudo-terminal.
+func TestBoard(t *testing.T) {
+	c, err := isa.Overlay("hx8k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := built(t, sim.BuildBoard, c)
+	Suite{Config: c, Programs: 1, Errors: 4, Options: Options{Commands: 12, MaxWork: 1 << 11}, Open: func(t testing.TB) link.Link {
+		s, err := link.OpenSerial(board(t, program), link.DefaultSpeed, link.Options{Timeout: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}}.Run(t)
+}
+
+// board starts a board's program and gives the path of its line.
+func board(t testing.TB, program string) string {
+	t.Helper()
+	cmd := exec.Command(program)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	path, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(path)
+}
