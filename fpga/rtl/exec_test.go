@@ -298,7 +298,7 @@ func TestGemm(t *testing.T) {
 						for parts := r.IntN(4) - 2; parts > 0; parts-- { // the first parts of a long sum
 							h := m.random(r, read, write, limit/2)
 							h.Hold, h.More, h.Panels, h.Tiles = true, g.More, 1, 1
-							g.More, g.Panels, g.Tiles = true, 1, 1
+							g.More, g.Panels, g.Tiles = r.IntN(6) > 0, 1, 1 // else a sum that nothing finishes
 							m.command(t, h)
 							m.gemm(h)
 							listed = append(listed, isa.Text(h))
@@ -349,6 +349,61 @@ func (m *memories) check(t *testing.T, program string, limit int, listed []strin
 				}
 			}
 		}
+	}
+}
+
+// TestGemmErrors gives the engine descriptors that go beyond the end of a memory: what came before is done, then it stops with
+// ErrScratch; after a reset it works again.
+func TestGemmErrors(t *testing.T) {
+	c := execConfigs()[3]
+	program := buildExec(t, c)
+	good := isa.Gemm{Words: 4, Panels: 2, Tiles: 2, XPanel: 4, WPanel: 4, Out: isa.Out{Base: 100, Panel: 2}}
+	for _, tc := range []struct {
+		name  string
+		wrong func(g *isa.Gemm)
+	}{
+		{"X", func(g *isa.Gemm) { g.X = uint16(c.XWords - 7) }},
+		{"XPanel", func(g *isa.Gemm) { g.XPanel = uint16(c.XWords - 3) }},
+		{"XPanel far", func(g *isa.Gemm) { g.XPanel = 0xffff }},
+		{"W", func(g *isa.Gemm) { g.W = uint16(c.WWords) }},
+		{"WPanel", func(g *isa.Gemm) { g.WPanel = uint16(c.WWords - 2) }},
+		{"Base", func(g *isa.Gemm) { g.Base = uint16(c.YWords - 3) }},
+		{"Base wide", func(g *isa.Gemm) { g.Base, g.Panel, g.Wide = uint16(c.YWords-5), 2, true }},
+		{"Base far", func(g *isa.Gemm) { g.Base = 0x8000 }},
+		{"Panel", func(g *isa.Gemm) { g.Panel = 0xff00 }},
+		{"Res", func(g *isa.Gemm) { g.Residual, g.Res = true, uint16(c.YWords-1) }},
+		{"ResPanel", func(g *isa.Gemm) { g.Residual, g.ResPanel = true, uint16(c.YWords) }},
+		{"Param", func(g *isa.Gemm) { g.Param = uint16(c.Params - 7) }},
+		{"Param of rows", func(g *isa.Gemm) { g.RowParam, g.Param = true, uint16(c.Params-15) }},
+		{"Space", func(g *isa.Gemm) { g.Space = isa.SpaceParams }},
+		{"Space W of an array that is not square", func(g *isa.Gemm) { g.Space = isa.SpaceW }},
+		{"Table", func(g *isa.Gemm) { g.Table = uint8(c.Tables + 1) }},
+	} {
+		for before := range 3 {
+			m := newMemories(c, rand.New(rand.NewPCG(3, 4)))
+			bad := good
+			tc.wrong(&bad)
+			for range before {
+				m.command(t, &good)
+			}
+			m.command(t, &bad)
+			m.command(t, &good)
+			m.script.WriteString("w\nr\n")
+			m.command(t, &good)
+			m.script.WriteString("w\n")
+			out := m.play(t, program)
+			if want := fmt.Sprintf("error %d %d", isa.ErrScratch, before); out[0] != want || !strings.HasPrefix(out[1], "done") {
+				t.Errorf("%s after %d others: %q, want %q and then done", tc.name, before, out, want)
+			}
+		}
+	}
+	// The last words and records themselves are no error.
+	m := newMemories(c, rand.New(rand.NewPCG(5, 6)))
+	m.command(t, &isa.Gemm{X: uint16(c.XWords - 8), W: uint16(c.WWords - 8), Words: 4, Panels: 2, Tiles: 2, XPanel: 4, WPanel: 4,
+		Out: isa.Out{Residual: true, Base: uint16(c.YWords - 4), Panel: 2, Res: uint16(c.YWords - 4), ResPanel: 2, Param: uint16(c.Params - 8)}})
+	m.script.WriteString("w\n")
+	if out := m.play(t, program); !strings.HasPrefix(out[0], "done") {
+		t.Errorf("at the end of all memories: %q", out)
 	}
 }
 

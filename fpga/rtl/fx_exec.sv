@@ -22,10 +22,10 @@
 //   fd_probs        the row operands are probabilities that the lanes give (attention), not X
 //   fd_first        the sums begin anew with this slot
 //   fd_last         the sums are the results of a tile, with fd_tag; fd_ready stays low until the array has room for them
-//   fd_slow         an element only every fourth cycle (SERIAL_MUL; operands of Vector); the slot takes 4*WORD_BYTES cycles
+//   fd_slow         an element only every STEP cycles (SERIAL_MUL; operands of Vector); the slot takes STEP*WORD_BYTES cycles
 //   fd_dst, fd_res, fd_par   with fd_last and tag 0: word of the results, of the residual, first record; again with one bit more
 // Cycles:
-//   t+3+i  element i is in row_byte (fd_slow: from t+3+4i on, four cycles); with fd_probs the lane gives it in row_prob in this cycle
+//   t+3+i  element i is in row_byte (fd_slow: from t+3+STEP*i on, STEP cycles); with fd_probs the lane gives it in row_prob in this cycle
 //   t+RES  column 0 of the tile is in lane 0 (S below), column j STEP*j cycles later
 //
 // # The scale path
@@ -35,7 +35,7 @@
 //   S+T_LAT  t_valid, t_tag, t_col, and of lane r in S+T_LAT+r lane_t: sat24(acc·mul >> shift) + bias, 25 bits. A tag other than 0 ends here
 //   S+PV+10  the word is written, if the value was the last of one
 // To inject, a sequencer raises ij_valid with ij_tag; ij_valid & ij_ready in cycle S-2. ij_ready is low in cycles that the array's results take (and
-// with SERIAL_MUL for three cycles after each value).
+// with SERIAL_MUL for STEP-1 cycles after each value).
 // Multiplier, shift and bias come from the segment's records, one after the other. While attention is active they are alt_mul and alt_shift, which it gives
 // in cycle S-1 for alt_tag, and no bias; with ij_own the multiplier is lane_inj_mul.
 //
@@ -126,10 +126,10 @@ module fx_exec #(
   localparam TAG_BITS = 2;
   localparam MUL_BITS = ATTENTION ? 17 : 16;
   localparam WIDE_A = A_BITS > 8;   // probabilities: one more stage before the array
-  localparam STEP = SERIAL_MUL ? 4 : 2;
-  localparam PV = SERIAL_MUL ? 6 : 3;
+  localparam STEP = SERIAL_MUL ? 17 : 2;
+  localparam PV = SERIAL_MUL ? 17 : 3;
   localparam T_LAT = PV + 5;
-  localparam LATE = SERIAL_MUL && COLS > 4 ? COLS - 4 : 0;
+  localparam LATE = SERIAL_MUL && COLS > 16 ? COLS - 16 : 0;
   localparam RES = WORD_BYTES + 5 + (WIDE_A ? 1 : 0) + (SERIAL_MUL ? 1 : 0) + LATE;
   // From one tile's last slot to the next one's: the result registers, the segment's registers, the registers of the tile that comes.
   localparam GAP_0 = STEP * COLS + LATE;
@@ -148,7 +148,8 @@ module fx_exec #(
   logic stopped;
   wire gm_idle, at_idle, ve_idle, ro_idle, gm_ready, at_ready, ve_ready, ro_ready, gm_done, at_done, ve_done, ro_done;
   wire all_idle = gm_idle && at_idle && ve_idle && ro_idle;
-  wire mine = who == wanted && !stopped;   // who changes in a cycle of its own
+  wire wrong;   // what a sequencer's youngest command asks for, in the cycle before
+  wire mine = who == wanted && !stopped && !wrong;   // who changes in a cycle of its own
   wire gm_valid = cmd_valid && mine && who == GEMM;
   wire at_valid = cmd_valid && mine && who == ATTN;
   wire ve_valid = cmd_valid && mine && who == VECTOR;
@@ -180,6 +181,7 @@ module fx_exec #(
   wire [OUT_BITS-1:0] next_all = {next_row, next_residual, next_relu, next_wide, next_use_table, next_table, next_space, next_zero, next_res_mul};
   assign {out_row, out_residual, out_relu, out_wide, out_use_table, out_table, out_space, out_zero, out_res_mul} = out_all;
   wire same = next_all == out_all;
+  logic out_err;   // Space or Table is none of this overlay's
   wire has_out = op == `FX_OP_GEMM || op == `FX_OP_VECTOR;
   always_ff @(posedge clk) begin
     if (take) begin
@@ -193,6 +195,8 @@ module fx_exec #(
       next_zero <= has_out ? cmd[`FX_GEMM_ZERO] : 8'd0;
       next_res_mul <= cmd[`FX_GEMM_RESMUL];
     end
+    out_err <= !rst && take && ((has_out && !(op == `FX_OP_GEMM && cmd[`FX_GEMM_HOLD])) || op == `FX_OP_ATTENTION) &&
+      (cmd[`FX_GEMM_SPACE] > `FX_SPACE_W || (cmd[`FX_GEMM_SPACE] == `FX_SPACE_W && ROWS != COLS) || (has_out && 32'(cmd[`FX_GEMM_TABLE]) > TABLES));
     // Constants that stay the same need not wait.
     out_new <= !rst && (take || (out_new && !quiet && !same));
     if (out_new && quiet) out_all <= next_all;
@@ -205,7 +209,7 @@ module fx_exec #(
   wire [TAG_BITS-1:0] res_tag, t_tag;
   wire [C_BITS-1:0] res_col, t_col;
 
-  wire gm_fd_valid, gm_fd_first, gm_fd_last, rr_valid;
+  wire gm_fd_valid, gm_fd_first, gm_fd_last, gm_err, rr_valid;
   wire [X_BITS:0] gm_fd_x;
   wire [W_BITS:0] gm_fd_w;
   wire [D_BITS:0] gm_fd_dst;
@@ -215,11 +219,11 @@ module fx_exec #(
   wire [15:0] gm_list_count;
   fx_gemm #(
     .ROWS(ROWS), .COLS(COLS), .WORD_BYTES(WORD_BYTES), .ROUTER(ROUTER), .X_BITS(X_BITS), .W_BITS(W_BITS), .Y_BITS(Y_BITS),
-    .D_BITS(D_BITS), .P_BITS(P_BITS), .DONE_LATENCY(DONE_LATENCY)
+    .D_BITS(D_BITS), .P_BITS(P_BITS), .SERIAL_MUL(SERIAL_MUL), .DONE_LATENCY(DONE_LATENCY)
   ) gemm (
     .clk(clk), .rst(rst), .cmd_valid(gm_valid), .cmd_ready(gm_ready), .cmd(cmd), .done(gm_done), .idle(gm_idle), .list(gm_list),
     .list_count(gm_list_count), .fd_valid(gm_fd_valid), .fd_ready(fd_ready && who == GEMM), .fd_x(gm_fd_x), .fd_w(gm_fd_w),
-    .fd_first(gm_fd_first), .fd_last(gm_fd_last), .fd_dst(gm_fd_dst), .fd_res(gm_fd_res), .fd_par(gm_fd_par), .out_ok(out_ok),
+    .fd_first(gm_fd_first), .fd_last(gm_fd_last), .fd_dst(gm_fd_dst), .fd_res(gm_fd_res), .fd_par(gm_fd_par), .err(gm_err), .out_ok(out_ok),
     .quiet(quiet), .by_row(out_row), .rr_valid(rr_valid), .rr_busy(rr_busy), .rr_par(rr_par));
 
   // Attention's sequencer.
@@ -268,19 +272,21 @@ module fx_exec #(
   wire [X_BITS:0] fd_x = who == GEMM ? gm_fd_x : who == ATTN ? at_fd_x : ve_fd_x;
   wire [W_BITS:0] fd_w = who == GEMM ? gm_fd_w : at_fd_w;
 
-  localparam S_BITS = SERIAL_MUL ? B_BITS + 2 : B_BITS;
-  logic [S_BITS-1:0] slot, at;       // cycles of the slot that are left; that have gone
+  localparam S_BITS = SERIAL_MUL ? B_BITS + 5 : B_BITS;
+  logic [S_BITS-1:0] slot;           // cycles of the slot that are left
+  logic begun;                       // the slot's first
   logic [$clog2(GAP+1)-1:0] gap;     // cycles until a tile may end
   logic on, slow, first_slot, last_slot, multiplies, feed_ld, feed_x_re, feed_w_re, feed_probs;
   logic [X_BITS-1:0] feed_x;
   logic [W_BITS-1:0] feed_w;
   logic fd_err;
-  assign fd_ready = slot == 0 && (!fd_last || gap == 0) && !stopped;
+  wire feed_shift, hold, wiped;
+  assign fd_ready = slot == 0 && (!fd_last || gap == 0) && !stopped && !hold;
   wire fed = fd_valid && fd_ready;
   wire tile = fed && fd_last;
   always_ff @(posedge clk) begin
-    slot <= rst ? '0 : fed ? (fd_slow ? S_BITS'(4 * WORD_BYTES - 1) : S_BITS'(WORD_BYTES - 1)) : slot - S_BITS'(slot != 0);
-    at <= fed ? '0 : at + S_BITS'(1);
+    slot <= rst ? '0 : fed ? (fd_slow ? S_BITS'(STEP * WORD_BYTES - 1) : S_BITS'(WORD_BYTES - 1)) : slot - S_BITS'(slot != 0);
+    begun <= fed;
     gap <= rst ? '0 : tile ? ($clog2(GAP+1))'(GAP - 1) : gap - ($clog2(GAP+1))'(gap != 0);
     on <= !rst && (fed || slot != 0);
     feed_ld <= fed;
@@ -293,15 +299,34 @@ module fx_exec #(
     fd_err <= !rst && fed && ((fd_x_re && fd_x[X_BITS]) || (fd_w_re && fd_w[W_BITS]));
   end
   assign multiply = on && multiplies;
-  // `at` counts in the cycles in which `on`; slow elements stay for four of them.
-  wire feed_shift = !on || !slow || 2'(at) == 2'd0;
+
+  generate
+    if (SERIAL_MUL) begin : serial
+      // Slow elements stay for STEP cycles each.
+      logic [4:0] stay;
+      always_ff @(posedge clk) stay <= fed || stay == 5'd0 ? 5'(STEP - 1) : stay - 5'd1;
+      assign feed_shift = !on || !slow || stay == 5'(STEP - 1);
+      // A tile's last element, which makes the sums zero, is followed by a cycle without one. Sums of a Hold that no More follows
+      // are wiped out as if they were results, when those before have left.
+      logic dirty, wiped_q;
+      wire wipe = fd_valid && fd_first && dirty && slot == 0 && gap == 0 && !on;
+      always_ff @(posedge clk) begin
+        dirty <= !rst && (fed ? !fd_last : dirty && !wipe);
+        wiped_q <= wipe || rst;
+      end
+      assign wiped = wiped_q;
+      assign hold = (on && last_slot) || wiped || (fd_first && dirty);
+    end else begin : whole
+      assign {feed_shift, hold, wiped} = 3'b100;
+    end
+  endgenerate
 
   // The first and the last element's flags reach row 0 with the operands, two cycles after the word is asked for, and one more for probabilities.
   localparam FLAGS = WIDE_A ? 3 : 2;
   logic [FLAGS-1:0] first_d, last_d;
   always_ff @(posedge clk) begin
-    first_d <= {first_d[FLAGS-2:0], on && first_slot && at == 0};
-    last_d <= {last_d[FLAGS-2:0], on && last_slot && slot == 0 && !rst};
+    first_d <= {first_d[FLAGS-2:0], begun && first_slot};
+    last_d <= {last_d[FLAGS-2:0], (on && last_slot && slot == 0) || wiped};
   end
 
   // ---------------------------------------------------------------- memories and feeds
@@ -486,12 +511,14 @@ module fx_exec #(
   // An address that a sequencer gave is of its youngest command: it waits until the older ones are done. What a lane finds is of the oldest.
   logic early;
   logic [2:0] under_way;
-  wire wrong = fd_err || at_err || ve_err || ro_err;
+  // (Those of Gemm are found at a tile's last slot.)
+  assign wrong = fd_err || out_err || gm_err || at_err || ve_err || ro_err;
+  wire lanes_wrong = lane_err && who != GEMM;
   always_ff @(posedge clk) begin
     under_way <= rst ? 3'd0 : under_way + 3'(take) - 3'(done);
     early <= !rst && (early || wrong);
-    stopped <= !rst && (stopped || wrong || lane_err);
-    err_valid <= !rst && (err_valid || lane_err || (early && under_way == 3'd1));
+    stopped <= !rst && (stopped || wrong || lanes_wrong);
+    err_valid <= !rst && (err_valid || lanes_wrong || (early && under_way == 3'd1));
     err_code <= `FX_ERR_SCRATCH;
   end
 endmodule

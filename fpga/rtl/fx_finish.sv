@@ -1,6 +1,6 @@
 // fx_finish: an int8 or int16 result of t, of isa.Finish: with the residual, rounded, ReLU, zero point, saturated, by the table.
 //
-// t comes in cycle T, at most every cycle, with SERIAL_MUL every fourth; the residual's element y in T-2 (SERIAL_MUL: T-7, with
+// t comes in cycle T, at most every cycle, with SERIAL_MUL every 17th; the residual's element y in T-2 (SERIAL_MUL: T-10, with
 // y_load). The result is there in T+4 and stays for a cycle. relu, wide, use_table, zero and res_mul hold meanwhile.
 `default_nettype none
 module fx_finish #(
@@ -25,23 +25,29 @@ module fx_finish #(
   output logic [15:0]           result
 );
   // The residual's product, of 25 bits, then what t gets: it over 16, and one half of a step.
-  logic signed [24:0] product;
+  wire signed [24:0] product;
   generate
     if (SERIAL_MUL) begin : serial
-      logic signed [7:0] x;
-      logic [15:0] m;
-      logic signed [12:0] partial;
-      logic top, top_partial;
+      // One bit of y a cycle, the lowest first, the highest negative.
+      logic [7:0] x;
+      logic signed [16:0] high;
+      logic [7:0] low;
+      logic [2:0] bits;
+      wire sign = &bits;
+      wire [16:0] addend = {17{x[0]}} & ({1'b0, res_mul} ^ {17{sign}});
+      wire signed [17:0] sum = 18'(high) + 18'($signed(addend)) + 18'(x[0] && sign);
       always_ff @(posedge clk) begin
-        if (y_load) x <= y;
-        m <= y_load ? res_mul : {m[11:0], 4'b0};
-        top <= y_load;
-        top_partial <= top;
-        partial <= x * $signed({1'b0, m[15:12]});
-        product <= (top_partial ? 25'sd0 : product <<< 4) + 25'(partial);
+        x <= y_load ? y : x >> 1;
+        bits <= y_load ? 3'd0 : bits + 3'd1;
+        if (y_load) high <= '0;
+        else high <= sum[17:1];
+        low <= {sum[0], low[7:1]};
       end
+      assign product = {high, low};
     end else begin : whole
-      always_ff @(posedge clk) product <= y * $signed({1'b0, res_mul});
+      logic signed [24:0] whole_product;
+      always_ff @(posedge clk) whole_product <= y * $signed({1'b0, res_mul});
+      assign product = whole_product;
     end
   endgenerate
 

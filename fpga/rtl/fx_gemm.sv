@@ -11,6 +11,7 @@ module fx_gemm #(
   parameter Y_BITS = 9,
   parameter D_BITS = 9,
   parameter P_BITS = 8,
+  parameter SERIAL_MUL = 0,
   parameter DONE_LATENCY = 50   // from the last slot of a descriptor to the cycle in which all its results can be read
 ) (
   input  wire              clk,
@@ -33,6 +34,7 @@ module fx_gemm #(
   output wire  [D_BITS:0]  fd_dst,
   output wire  [Y_BITS:0]  fd_res,
   output wire  [P_BITS:0]  fd_par,
+  output logic             err,           // a tile's results, residual or records lie beyond the end: a cycle after its last slot
   // Out's constants are this descriptor's; nothing is on its way; the records of a panel's rows.
   input  wire              out_ok,
   input  wire              quiet,
@@ -47,7 +49,8 @@ module fx_gemm #(
   // A field of 16 bits as an address of BITS bits and whether it lies beyond the end.
   `define FX_CLIP(field, BITS) {32'(cmd[field]) >> BITS != 0, BITS'(cmd[field])}
 
-  logic run, hold, more, wide, by_row_c, listed, look;
+  logic run, hold, more, wide, by_row_c, residual, listed, look;
+  logic [2:0] space;
   logic [15:0] words, left;
   logic [7:0] tiles, tiles_left, panels_left;
   logic words_last;
@@ -76,9 +79,11 @@ module fx_gemm #(
   logic fresh;     // the first slot of a tile
   wire tile_last = tiles_left == 8'd1;
   wire panel_last = panels_left == 8'd1;
+  wire ends = words_last && tile_last && panel_last;
   wire fed = fd_valid && fd_ready;
   wire take = cmd_valid && cmd_ready;
-  assign fd_valid = run && !(words_last && !hold && !(out_ok && rows_ok));
+  wire may_end;    // SERIAL_MUL: a timer is free
+  assign fd_valid = run && !(words_last && !hold && !(out_ok && rows_ok)) && !(ends && !may_end);
   assign {fd_x, fd_w, fd_dst, fd_res, fd_par} = {x, w, dst, res, par};
   assign fd_first = fresh && !more;
   assign fd_last = words_last && !hold;
@@ -108,7 +113,7 @@ module fx_gemm #(
         if (take) panels_left <= cmd[`FX_GEMM_PANELS];
         else if (ranged && rest < 9'(panels_left)) panels_left <= rest[7:0];
         else if (fed && words_last && tile_last) panels_left <= panels_left - 8'd1;
-        run <= !rst && (take ? !listed : ranged ? rest != 0 : run && !(fed && words_last && tile_last && panel_last));
+        run <= !rst && (take ? !listed : ranged ? rest != 0 : run && !(fed && ends));
       end
     end else begin : plain
       assign list = 8'd0;
@@ -118,7 +123,7 @@ module fx_gemm #(
       always_ff @(posedge clk) begin
         if (take) panels_left <= cmd[`FX_GEMM_PANELS];
         else if (fed && words_last && tile_last) panels_left <= panels_left - 8'd1;
-        run <= !rst && (take || (run && !(fed && words_last && tile_last && panel_last)));
+        run <= !rst && (take || (run && !(fed && ends)));
       end
     end
   endgenerate
@@ -126,7 +131,8 @@ module fx_gemm #(
   always_ff @(posedge clk) begin
     if (take) begin
       {hold, more} <= {cmd[`FX_GEMM_HOLD], cmd[`FX_GEMM_MORE]};
-      {wide, by_row_c} <= {cmd[`FX_GEMM_WIDE], cmd[`FX_GEMM_ROWPARAM]};
+      {wide, by_row_c, residual} <= {cmd[`FX_GEMM_WIDE], cmd[`FX_GEMM_ROWPARAM], cmd[`FX_GEMM_RESIDUAL]};
+      space <= cmd[`FX_GEMM_SPACE];
       words <= cmd[`FX_GEMM_WORDS];
       tiles <= cmd[`FX_GEMM_TILES];
       x_panel <= `FX_CLIP(`FX_GEMM_XPANEL, X_BITS);
@@ -182,12 +188,38 @@ module fx_gemm #(
   end
 
   // Descriptors are done in order, each the same time after its last slot.
-  logic [DONE_LATENCY-1:0] done_d;
+  generate
+    if (SERIAL_MUL) begin : timers
+      // Two of them at most, which takes less than a long shift register.
+      localparam T_BITS = $clog2(DONE_LATENCY + 1);
+      logic [T_BITS-1:0] left_0, left_1;
+      logic turn;
+      always_ff @(posedge clk) begin
+        turn <= !rst && (turn ^ (fed && ends));
+        left_0 <= rst ? '0 : fed && ends && !turn ? T_BITS'(DONE_LATENCY) : left_0 - T_BITS'(left_0 != 0);
+        left_1 <= rst ? '0 : fed && ends && turn ? T_BITS'(DONE_LATENCY) : left_1 - T_BITS'(left_1 != 0);
+      end
+      assign may_end = (turn ? left_1 : left_0) == 0;
+      assign done = left_0 == T_BITS'(1) || left_1 == T_BITS'(1);
+    end else begin : delays
+      logic [DONE_LATENCY-1:0] done_d;
+      always_ff @(posedge clk) done_d <= rst ? '0 : {done_d[DONE_LATENCY-2:0], none || (fed && ends)};
+      assign may_end = 1'b1;
+      assign done = done_d[DONE_LATENCY-1];
+    end
+  endgenerate
+  // The last word and record of a tile.
+  wire [D_BITS:0] dst_end;
+  wire [Y_BITS:0] res_end;
+  wire [P_BITS:0] par_end;
+  fx_address #(D_BITS) end_dst (.at(dst), .step((D_BITS+1)'(wide ? (2 << LG_TILE) - 1 : (1 << LG_TILE) - 1)), .next(dst_end));
+  fx_address #(Y_BITS) end_res (.at(res), .step((Y_BITS+1)'((1 << LG_TILE) - 1)), .next(res_end));
+  fx_address #(P_BITS) end_par (.at(par), .step((P_BITS+1)'(by_row_c ? ROWS - 1 : COLS - 1)), .next(par_end));
+  wire [D_BITS:0] dst_high = dst_end >> (space == `FX_SPACE_X ? X_BITS : space == `FX_SPACE_W ? W_BITS : Y_BITS);
+  always_ff @(posedge clk)
+    err <= !rst && fed && fd_last && (dst_high != 0 || (residual && res_end[Y_BITS]) || par_end[P_BITS]);
+
   logic [2:0] under_way;
-  always_ff @(posedge clk) begin
-    done_d <= rst ? '0 : {done_d[DONE_LATENCY-2:0], none || (fed && words_last && tile_last && panel_last)};
-    under_way <= rst ? 3'd0 : under_way + 3'(take) - 3'(done);
-  end
-  assign done = done_d[DONE_LATENCY-1];
+  always_ff @(posedge clk) under_way <= rst ? 3'd0 : under_way + 3'(take) - 3'(done);
   assign idle = under_way == 0;
 endmodule

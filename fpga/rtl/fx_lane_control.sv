@@ -77,7 +77,7 @@ module fx_lane_control #(
 );
   // Stages count from S-2, in which the first record is read; see fx_exec for S. RY, BI, PK and WR are the stages in which the counters of residual, bias,
   // elements of a word and words of results are used.
-  localparam RY = SERIAL_MUL ? 3 : PV + 2;
+  localparam RY = SERIAL_MUL ? PV - 6 : PV + 2;
   localparam BI = PV + 3;
   localparam PK = PV + 10;
   localparam WR = PV + 11;
@@ -94,13 +94,13 @@ module fx_lane_control #(
   logic [P_BITS:0] next_par;
   logic draining;
   logic [C_BITS-1:0] column;
-  logic [1:0] phase;
+  logic [4:0] phase;
   wire begins = tile_d[RES-4];
   wire drain = draining && phase == 0;
   always_ff @(posedge clk) begin
     tile_d <= rst ? '0 : {tile_d[RES-5:0], tile};
     if (tile) {next_tag, next_dst, next_res, next_par} <= {tile_tag, tile_dst, tile_res, tile_par};
-    phase <= begins || phase == 2'(STEP - 1) ? 2'd0 : phase + 2'd1;
+    phase <= begins || phase == 5'(STEP - 1) ? 5'd0 : phase + 5'd1;
     if (drain) column <= column + C_BITS'(1);
     if (begins) {column, drain_tag} <= {{C_BITS{1'b0}}, next_tag};
     if (rst) draining <= 1'b0;
@@ -109,13 +109,13 @@ module fx_lane_control #(
   end
 
   // ---- Stage 0: a column or an injected value, or a row's record.
-  logic [1:0] spacing;   // SERIAL_MUL: cycles in which nothing may follow
+  logic [4:0] spacing;   // SERIAL_MUL: cycles in which nothing may follow
   wire inject = ij_valid && ij_ready;
   wire v = drain || inject;
   wire [TAG_BITS-1:0] tag = drain ? drain_tag : ij_tag;
   wire finish = v && tag == 0;
   assign ij_ready = !drain && spacing == 0;
-  always_ff @(posedge clk) spacing <= SERIAL_MUL == 0 || rst ? 2'd0 : v ? 2'd3 : spacing - 2'(spacing != 0);
+  always_ff @(posedge clk) spacing <= SERIAL_MUL == 0 || rst ? 5'd0 : v ? 5'(STEP - 1) : spacing - 5'(spacing != 0);
 
   logic [R_BITS-1:0] rec_row;
   logic rec;
@@ -162,10 +162,10 @@ module fx_lane_control #(
 
   generate
     if (SERIAL_MUL) begin : serial
-      // The result registers shift three cycles after the lane took a column, but not after the last one.
-      logic [4:0] shift_d;
-      always_ff @(posedge clk) shift_d <= {shift_d[3:0], drain && column != C_BITS'(COLS - 1)};
-      assign shift = shift_d[4];
+      // The result registers shift in the cycle before the lane takes the next column.
+      logic shifts;
+      always_ff @(posedge clk) shifts <= drain && column != 0;
+      assign shift = shifts;
     end else begin : whole
       assign shift = 1'b1;
     end
@@ -177,13 +177,13 @@ module fx_lane_control #(
   logic [Y_BITS:0] res;
   logic [P_BITS:0] par;
   logic one;
-  logic [4:0] hold;
+  logic [5:0] hold;
   assign sg_ready = hold == 0;
   always_ff @(posedge clk) begin
     if (start) {dst, res} <= begins ? {next_dst, next_res} : {sg_dst, sg_res};
     if (start) one <= !begins && sg_one;
     if (param_start) par <= rr_valid ? rr_par : begins ? next_par : sg_par;
-    hold <= rst ? 5'd0 : start ? 5'(HOLD) : hold - 5'(hold != 0);
+    hold <= rst ? 6'd0 : start ? 6'(HOLD) : hold - 6'(hold != 0);
   end
 
   // ---- Records: multiplier and shift at stage 0, the bias at BI.

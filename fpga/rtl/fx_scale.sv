@@ -1,7 +1,7 @@
 // fx_scale: t = sat24(acc·mul >> shift) + bias, of isa.Record.Scale.
 //
-// acc comes with `load` in cycle S, at most every cycle, with SERIAL_MUL every fourth; mul and shift with `load_mul` in S or any time before, and stay
-// until the next load_mul. The product is there in S+PV, PV being 3 or with SERIAL_MUL 6, t in S+PV+5; bias has to be there in S+PV+4.
+// acc comes with `load` in cycle S, at most every cycle, with SERIAL_MUL every 17th; mul and shift with `load_mul` in S or any time before, and stay
+// until the next load_mul. The product is there in S+PV, PV being 3 or with SERIAL_MUL 17, t in S+PV+5; bias has to be there in S+PV+4.
 `default_nettype none
 module fx_scale #(
   parameter ACC_BITS = 32,
@@ -19,43 +19,47 @@ module fx_scale #(
 );
   localparam P = ACC_BITS + MUL_BITS;
   localparam PX = P < 64 ? 64 : P;
-  logic signed [P-1:0] product;
+  wire signed [P-1:0] product;
   logic [5:0] shift_p;   // that of the product
 
   generate
     if (SERIAL_MUL) begin : serial
-      // Four bits of mul a cycle, the highest first; the highest four are signed. After four cycles m has turned round.
+      // One bit of mul a cycle, the lowest first, the highest negative. After 16 cycles m has turned round.
       logic signed [ACC_BITS-1:0] x;
-      logic [15:0] m;
-      logic [5:0] held, held_1;
-      logic signed [ACC_BITS+4:0] partial;
-      logic [3:0] turn;
-      logic top_partial;
+      logic signed [ACC_BITS:0] high;
+      logic [15:0] m, low;
+      logic [3:0] bits;
+      logic busy;
+      wire sign = &bits;
+      wire [ACC_BITS-1:0] addend = {ACC_BITS{m[0]}} & (x ^ {ACC_BITS{sign}});
+      wire signed [ACC_BITS:0] sum = high + (ACC_BITS+1)'($signed(addend)) + (ACC_BITS+1)'(m[0] && sign);
       always_ff @(posedge clk) begin
         if (load) x <= acc;
         if (load_mul) m <= mul[15:0];
-        else if (|turn) m <= {m[11:0], m[15:12]};
-        turn <= {turn[2:0], load};
-        top_partial <= turn[0];
-        partial <= x * $signed({turn[0] & m[15], m[15:12]});
-        product <= (top_partial ? {P{1'b0}} : product <<< 4) + P'(partial);
-        // The next shift comes in S+4 at the earliest.
-        if (load_mul) held <= shift;
-        {shift_p, held_1} <= {held_1, held};
+        else if (busy) m <= {m[0], m[15:1]};
+        if (load) {busy, bits} <= 5'b10000;
+        else if (busy) {busy, bits} <= {!sign, bits + 4'd1};
+        if (load) high <= '0;
+        else if (busy) high <= sum >>> 1;
+        if (busy) low <= {sum[0], low[15:1]};
+        if (load_mul) shift_p <= shift;
       end
+      assign product = {high[ACC_BITS-1:0], low};
     end else begin : whole
       // Two multipliers of 18 bits: the low 17 bits of acc and the rest.
       logic signed [ACC_BITS-1:0] x;
       logic signed [MUL_BITS-1:0] m;
       logic signed [MUL_BITS+17:0] low;
       logic signed [MUL_BITS+ACC_BITS-18:0] high;
+      logic signed [P-1:0] whole_product;
       logic [5:0] shift_1, shift_2;
+      assign product = whole_product;
       always_ff @(posedge clk) begin
         x <= acc;
         if (load_mul) m <= mul;
         low <= m * $signed({1'b0, x[16:0]});
         high <= m * $signed(x[ACC_BITS-1:17]);
-        product <= P'(low) + {high, 17'b0};
+        whole_product <= P'(low) + {high, 17'b0};
         if (load_mul) shift_1 <= shift;
         {shift_p, shift_2} <= {shift_2, shift_1};
       end
