@@ -48,10 +48,6 @@
 // # Elements of Y
 //
 // vy_re with vy_at (word, one bit more) and vy_byte in cycle q: the byte of lane r's Y is in lane_y in q+3+r. Not while out_residual.
-//
-// # The central reading of X and Y
-//
-// rd_valid & rd_ready in cycle t with rd_space, rd_lane, rd_at: the word is in st_rdata in t+ST_LATENCY. For Route; it goes before STORE.
 `default_nettype none
 `include "fx_config.svh"
 
@@ -136,6 +132,11 @@ module fx_exec #(
   localparam GAP_1 = GAP_0 > PV + 10 ? GAP_0 : PV + 10;
   localparam GAP = GAP_1 > RES ? GAP_1 : RES;
   localparam DONE_LATENCY = RES + STEP * (COLS - 1) + PV + 10 + ROWS;
+  localparam GATE_BITS = ROUTER ? $clog2(`FX_TOKENS) + (`FX_TOP_K > 2 ? 2 : 1) : 1;
+  // What goes from lane to lane for Vector and Route: see fx_vector_lane and fx_route_lane.
+  localparam VO_BITS = 32;
+  localparam RO_BITS = 11;
+  localparam RB_BITS = 17 + 24 * `FX_TOP_K;
   localparam CTL_BITS = 4 + R_BITS + MUL_BITS + 6 + 1 + Y_BITS + B_BITS + 2 + R_BITS + 24 + 2 + D_BITS;
 
   genvar r, c;
@@ -203,7 +204,7 @@ module fx_exec #(
   end
 
   // What the sequencers ask of the feed, the lanes and the memories.
-  wire fd_ready, ij_ready, sg_ready, rr_busy, rd_ready;
+  wire fd_ready, ij_ready, sg_ready, rr_busy;
   wire [TAG_BITS-1:0] alt_tag;
   wire res_valid, t_valid;
   wire [TAG_BITS-1:0] res_tag, t_tag;
@@ -247,29 +248,55 @@ module fx_exec #(
   wire [P_BITS:0] ve_sg_par;
   wire [B_BITS-1:0] vy_byte;
   wire ve_err;
-  assign ve_idle = 1'b1;
-  assign {ve_ready, ve_done, ve_fd_valid, ve_fd_slow, ve_ij_valid, ve_sg_valid, ve_sg_one, vy_re, ve_fd_x, ve_sg_dst, ve_sg_res, vy_at, ve_sg_par,
-          vy_byte, ve_err} = '0;
+  wire [3:0] ve_err_code;
+  wire [VO_BITS-1:0] lane_vo [0:ROWS];
+  wire [12:0] ve_count;
+  wire ve_mean;
+  wire [31:0] ve_eps;
+  wire [GATE_BITS-1:0] gate_at;
+  wire [15:0] gate_read;
+  assign ve_fd_slow = SERIAL_MUL != 0;
+  fx_vector #(
+    .ROWS(ROWS), .WORD_BYTES(WORD_BYTES), .ROUTER(ROUTER), .SERIAL_MUL(SERIAL_MUL), .STEP(STEP), .X_BITS(X_BITS), .Y_BITS(Y_BITS),
+    .D_BITS(D_BITS), .P_BITS(P_BITS), .GATE_BITS(GATE_BITS), .DRAIN(PV + 12 + ROWS)
+  ) vector (
+    .clk(clk), .rst(rst), .cmd_valid(ve_valid), .cmd_ready(ve_ready), .cmd(cmd), .out_ok(out_ok), .done(ve_done), .idle(ve_idle),
+    .err_valid(ve_err), .err_code(ve_err_code), .fd_valid(ve_fd_valid), .fd_ready(fd_ready && who == VECTOR), .fd_x(ve_fd_x),
+    .vy_re(vy_re), .vy_at(vy_at), .vy_byte(vy_byte), .ij_valid(ve_ij_valid), .sg_valid(ve_sg_valid), .sg_ready(sg_ready),
+    .sg_dst(ve_sg_dst), .sg_res(ve_sg_res), .sg_par(ve_sg_par), .sg_one(ve_sg_one), .lane(lane_vo[0]), .count(ve_count), .mean(ve_mean),
+    .eps(ve_eps), .gm_addr(gate_at), .gm_gate(gate_read));
 
   // Router.
-  wire rd_valid, ro_err;
-  wire [2:0] rd_space;
-  wire [5:0] rd_lane;
-  wire [15:0] rd_at;
-  assign ro_idle = 1'b1;
-  assign {ro_ready, ro_done, rd_valid, rd_space, rd_lane, rd_at, ro_err} = '0;
-  assign {ls0_token, ls0_rank, ls0_count, ls1_token, ls1_rank, ls1_count, ct_count, dropped, gm_list_count} = '0;
+  wire ro_fd_valid, ro_err;
+  wire [X_BITS:0] ro_fd_x;
+  wire [RO_BITS-1:0] lane_ro [0:ROWS];
+  wire [RB_BITS-1:0] lane_rb [0:ROWS];   // back, from the last lane to the first
+  assign lane_rb[ROWS] = '0;
+  generate
+    if (ROUTER) begin : router
+      fx_route #(.ROWS(ROWS), .WORD_BYTES(WORD_BYTES), .X_BITS(X_BITS), .GATE_BITS(GATE_BITS)) route (
+        .clk(clk), .rst(rst), .cmd_valid(ro_valid), .cmd_ready(ro_ready), .cmd(cmd), .done(ro_done), .idle(ro_idle), .err_valid(ro_err),
+        .fd_valid(ro_fd_valid), .fd_ready(fd_ready && who == ROUTE), .fd_x(ro_fd_x), .lane(lane_ro[0]), .back(lane_rb[0]),
+        .gm_addr(gate_at), .gm_gate(gate_read), .ls_list({ls1_list, ls0_list}), .ls_index({ls1_index, ls0_index}),
+        .ls_token({ls1_token, ls0_token}), .ls_rank({ls1_rank, ls0_rank}), .ls_count({ls1_count, ls0_count}), .ct_list({gm_list, ct_list}),
+        .ct_count({gm_list_count, ct_count}), .dropped(dropped));
+    end else begin : no_router
+      assign ro_idle = 1'b1;
+      assign {ro_ready, ro_done, ro_err, ro_fd_valid, ro_fd_x, lane_ro[0], gate_read} = '0;
+      assign {ls0_token, ls0_rank, ls0_count, ls1_token, ls1_rank, ls1_count, ct_count, dropped, gm_list_count} = '0;
+    end
+  endgenerate
 
   // ---------------------------------------------------------------- feed
-  wire fd_valid = gm_fd_valid || at_fd_valid || ve_fd_valid;
-  wire fd_x_re = who == GEMM || who == VECTOR || at_fd_x_re;
+  wire fd_valid = gm_fd_valid || at_fd_valid || ve_fd_valid || ro_fd_valid;
+  wire fd_x_re = who != ATTN || at_fd_x_re;
   wire fd_w_re = who == GEMM || (who == ATTN && at_fd_w_re);
   wire fd_probs = who == ATTN && at_fd_probs;
   wire fd_slow = SERIAL_MUL != 0 && who == VECTOR && ve_fd_slow;
   wire fd_first = who == GEMM ? gm_fd_first : who == ATTN && at_fd_first;
   wire fd_last = who == GEMM ? gm_fd_last : who == ATTN && at_fd_last;
   wire [TAG_BITS-1:0] fd_tag = who == ATTN ? at_fd_tag : '0;
-  wire [X_BITS:0] fd_x = who == GEMM ? gm_fd_x : who == ATTN ? at_fd_x : ve_fd_x;
+  wire [X_BITS:0] fd_x = who == GEMM ? gm_fd_x : who == ATTN ? at_fd_x : who == VECTOR ? ve_fd_x : ro_fd_x;
   wire [W_BITS:0] fd_w = who == GEMM ? gm_fd_w : at_fd_w;
 
   localparam S_BITS = SERIAL_MUL ? B_BITS + 5 : B_BITS;
@@ -343,14 +370,9 @@ module fx_exec #(
   wire [COLS*8-1:0] col_operand;
   wire [ROWS:0] row_ld;
 
-  // STORE and Route read a lane's X or Y when the lane itself does not; LOAD writes when it does not.
-  wire [2:0] rs_space = rd_valid ? rd_space : st_space;
-  wire [5:0] rs_lane = rd_valid ? rd_lane : st_lane;
-  wire [15:0] rs_at = rd_valid ? rd_at : st_addr;
+  // STORE reads a lane's X or Y when the lane itself does not; LOAD writes when it does not.
   wire [ROWS-1:0] row_reads = row_ld[ROWS-1:0];
-  wire rs_ready = rs_space == `FX_SPACE_X ? !row_reads[R_BITS'(rs_lane)] : !lane_y_re[R_BITS'(rs_lane)];
-  assign rd_ready = rs_ready;
-  assign st_ready = rs_ready && !rd_valid;
+  assign st_ready = st_space == `FX_SPACE_X ? !row_reads[R_BITS'(st_lane)] : !lane_y_re[R_BITS'(st_lane)];
   wire own_write = lane_w_valid[R_BITS'(ld_lane)] && ld_space == out_space;
   logic [B_BITS-1:0] table_byte;
   wire table_write = TABLES > 0 && ld_valid && ld_space == `FX_SPACE_TABLE;
@@ -384,13 +406,13 @@ module fx_exec #(
       wire own = lane_w_valid[r] && out_space == `FX_SPACE_X;
       fx_ram #(.WIDTH(WORD), .DEPTH(X_WORDS)) ram (
         .clk(clk), .we(own || (ld_valid && ld_space == `FX_SPACE_X && ld_lane == 6'(r))), .waddr(own ? X_BITS'(lane_w_at[r]) : X_BITS'(ld_addr)),
-        .wdata(own ? lane_w_word[r] : ld_data), .raddr(row_ld[r] ? row_at[r] : X_BITS'(rs_at)), .rdata(x_word[r]));
+        .wdata(own ? lane_w_word[r] : ld_data), .raddr(row_ld[r] ? row_at[r] : X_BITS'(st_addr)), .rdata(x_word[r]));
 
       wire own_y = lane_w_valid[r] && out_space == `FX_SPACE_Y;
       fx_ram #(.WIDTH(WORD), .DEPTH(Y_WORDS)) ram_y (
         .clk(clk), .we(own_y || (ld_valid && ld_space == `FX_SPACE_Y && ld_lane == 6'(r))),
         .waddr(own_y ? Y_BITS'(lane_w_at[r]) : Y_BITS'(ld_addr)), .wdata(own_y ? lane_w_word[r] : ld_data),
-        .raddr(lane_y_re[r] ? lane_y_at[r] : Y_BITS'(rs_at)), .rdata(y_word[r]));
+        .raddr(lane_y_re[r] ? lane_y_at[r] : Y_BITS'(st_addr)), .rdata(y_word[r]));
 
       if (WIDE_A) begin : operand
         // row_probs comes with the word's address and row_live with each element's cycle, two cycles before the element.
@@ -462,7 +484,24 @@ module fx_exec #(
     .res_valid(res_valid), .res_tag(res_tag), .res_col(res_col), .t_valid(t_valid), .t_tag(t_tag), .t_col(t_col), .quiet(quiet),
     .err(lane_err));
 
-  assign {lane_inj_acc, lane_inj_mul, row_prob} = '0;
+  wire [ROWS*ACC_BITS-1:0] at_inj_acc, ve_inj_acc;
+  assign {at_inj_acc, lane_inj_mul, row_prob} = '0;
+  assign lane_inj_acc = who == VECTOR ? ve_inj_acc : at_inj_acc;
+  generate
+    for (r = 0; r < ROWS; r = r + 1) begin : parts
+      wire signed [31:0] acc;
+      fx_vector_lane #(.ROUTER(ROUTER), .SERIAL_MUL(SERIAL_MUL), .WORD_BYTES(WORD_BYTES)) vector_lane (
+        .clk(clk), .lane_i(lane_vo[r]), .lane_o(lane_vo[r+1]), .count(ve_count), .mean(ve_mean), .eps(ve_eps), .x_i(row_byte[8*r +: 8]),
+        .y(lane_y[8*r +: 8]), .acc(acc));
+      assign ve_inj_acc[ACC_BITS*r +: ACC_BITS] = acc[ACC_BITS-1:0];
+      if (ROUTER) begin : routes
+        fx_route_lane route_lane (
+          .clk(clk), .lane_i(lane_ro[r]), .lane_o(lane_ro[r+1]), .x(row_byte[8*r +: 8]), .back_i(lane_rb[r+1]), .back_o(lane_rb[r]));
+      end else begin : no_routes
+        assign {lane_ro[r+1], lane_rb[r]} = '0;
+      end
+    end
+  endgenerate
   generate
     for (r = 0; r < ROWS; r = r + 1) begin : lanes
       fx_lane #(
@@ -477,7 +516,7 @@ module fx_exec #(
     end
   endgenerate
 
-  // ---------------------------------------------------------------- words for STORE and Route
+  // ---------------------------------------------------------------- words for STORE
   // A word of a lane, of one of GROUP lanes of X or Y in the first step, then of all.
   localparam GROUP = ROWS < 4 ? ROWS : 4;
   localparam GROUPS = ROWS / GROUP;
@@ -500,8 +539,8 @@ module fx_exec #(
   endgenerate
   always_ff @(posedge clk) begin
     st_d <= rst ? '0 : {st_d[1:0], st_valid && st_ready};
-    of_x <= rs_space == `FX_SPACE_X;
-    {lane_2, lane_1} <= {lane_1, R_BITS'(rs_lane)};
+    of_x <= st_space == `FX_SPACE_X;
+    {lane_2, lane_1} <= {lane_1, R_BITS'(st_lane)};
     chosen <= of_group[G_BITS'(lane_2 >> $clog2(GROUP))];
   end
   assign st_rvalid = st_d[2];
@@ -519,6 +558,6 @@ module fx_exec #(
     early <= !rst && (early || wrong);
     stopped <= !rst && (stopped || wrong || lanes_wrong);
     err_valid <= !rst && (err_valid || lanes_wrong || (early && under_way == 3'd1));
-    err_code <= `FX_ERR_SCRATCH;
+    if (!early && !err_valid) err_code <= ve_err && !lanes_wrong ? ve_err_code : `FX_ERR_SCRATCH;
   end
 endmodule
