@@ -22,6 +22,7 @@ gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package whose tests use a GP
 	for dir in $(GPU_TESTED); do \
 		$(WITH_CUDA) $(GO) test -c -tags gpu -o bin/$$(echo $$dir | tr / -).gpu.test ./$$dir || exit 1; \
 	done
+	$(WITH_CUDA) $(GO) test -c -tags gpu -o bin/fusec.gpu.test . # FUSEC_TEST_TARGET=cuda has its machines run there
 
 gpu-sanitize: gpu-test-binaries ## compute-sanitizer over what the tests run on a GPU
 	.ci/sanitize bin

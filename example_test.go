@@ -99,3 +99,33 @@ func ExampleWithOptimizer() {
 	fmt.Printf("%.3f after %d steps, %d skipped\n", w.Value().Data(), s.Steps, s.Skipped)
 	// Output: [1.120 -0.840] after 50 steps, 0 skipped
 }
+
+// A run in two halves: while a GPU computes the one batch, the next is read into the same memory and copied ahead.
+func ExampleMachine_Start() {
+	g := gorgonia.NewGraph()
+	batch := []float64{1, 2}
+	x := gorgonia.NewVector(g, tensor.Float64, gorgonia.WithShape(2), gorgonia.WithName("x"),
+		gorgonia.WithValue(tensor.New(tensor.WithBacking(batch))))
+	sum := gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(x))))
+
+	vm := fusec.NewMachine(g) // fusec.WithTarget("cuda") where there is one
+	defer vm.Close()
+	for step := range 3 {
+		if err := vm.Start(); err != nil {
+			log.Fatal(err)
+		}
+		batch[0], batch[1] = float64(step), 3
+		if err := vm.Prefetch(x); err != nil {
+			log.Fatal(err)
+		}
+		if err := vm.Wait(); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(sum.Value())
+		vm.Reset()
+	}
+	// Output:
+	// 5
+	// 9
+	// 10
+}

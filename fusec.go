@@ -42,6 +42,7 @@ type Program struct {
 	named   map[string]int        // Input, Param and State buffers by name
 	unread  map[string]graph.Type // sources of the graph that no output needs
 	own     map[int]*graph.Tensor // what a run may change: state, and parameters that the graph updates; nil until set
+	ahead   map[int]*graph.Tensor // what Prefetch copied, on devices that do not copy by themselves
 	stepper *stepper              // of a program with an optimiser
 	synced  [1]int                // the buffer that sync asks for
 }
@@ -250,18 +251,10 @@ func (p *Program) State(name string) (*graph.Tensor, error) {
 
 // Exec runs the program on what has been set. It allocates nothing after the first time.
 func (p *Program) Exec() error {
-	if p.stepper != nil {
-		if err := p.stepper.setRate(); err != nil {
-			return err
-		}
-	}
-	if err := p.exe.Run(); err != nil {
+	if err := p.Start(); err != nil {
 		return err
 	}
-	if p.stepper != nil {
-		return p.exe.Sync(p.stepper.counters...)
-	}
-	return nil
+	return p.Wait()
 }
 
 // Sync brings what runs have changed, state and parameters that the graph updates, back from the device: on the CPU it

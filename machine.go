@@ -28,6 +28,7 @@ type Machine struct {
 	im      *fgorgonia.Imported
 	program *Program
 	err     error
+	started bool // a run has been, and was not waited for
 	ran     bool
 	closed  bool
 
@@ -218,20 +219,14 @@ func (m *Machine) Err() error { return m.err }
 
 // RunAll runs the program. As on Gorgonia's machines, a second call without Reset in between does nothing.
 func (m *Machine) RunAll() error {
-	switch {
-	case m.err != nil:
-		return m.err
-	case m.closed:
-		return errClosed
-	case m.ran:
-		return nil
-	}
-	if err := m.bind(); err != nil {
+	if err := m.Start(); err != nil {
 		return err
 	}
-	if err := m.program.Exec(); err != nil {
-		return err
-	}
+	return m.Wait()
+}
+
+// finish looks at what a run has made, and hands it out.
+func (m *Machine) finish() error {
 	if err := m.inspect(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -45,9 +46,25 @@ func (m *mlp) withGrad(t testing.TB) *mlp {
 	return m
 }
 
+// targetVariable names the environment variable that has the machines of tests run elsewhere than on the processor: the
+// name of a target, or "emulator" for the target cuda without a GPU.
+const targetVariable = "FUSEC_TEST_TARGET"
+
+// elsewhere is the target that the environment names, whose runs are as users have them; on the processor all is verified.
+func elsewhere(t testing.TB) []gorgonia.VMOpt {
+	switch name := os.Getenv(targetVariable); name {
+	case "":
+		return []gorgonia.VMOpt{fusec.WithVerify()}
+	case "emulator":
+		return []gorgonia.VMOpt{fusec.WithTarget("cuda"), emulated(t)}
+	default:
+		return []gorgonia.VMOpt{fusec.WithTarget(name)}
+	}
+}
+
 func machine(t testing.TB, g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) *fusec.Machine {
 	t.Helper()
-	m := fusec.NewMachine(g, append(opts, fusec.WithVerify())...)
+	m := fusec.NewMachine(g, append(elsewhere(t), opts...)...)
 	t.Cleanup(func() { m.Close() })
 	if err := m.Err(); err != nil {
 		t.Fatal(err)

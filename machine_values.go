@@ -27,6 +27,7 @@ type machineInput struct {
 	frozen bool          // a weight that is declared not to change
 	steps  bool          // a weight that the optimiser changes
 	synced bool          // and that has been brought back since the last run, so that it may have changed since
+	ahead  *tensor.Dense // the value that was copied ahead for the next run, or nil
 }
 
 // A machineFill is an input that is computed before each run.
@@ -166,6 +167,10 @@ func (in *machineInput) bind(p *Program) error {
 		return fmt.Errorf("node %q has no value: give it one with gorgonia.Let before RunAll", in.name)
 	}
 	if d, ok := v.(*tensor.Dense); ok {
+		if in.ahead == d {
+			return nil
+		}
+		in.ahead = nil
 		if in.shares(d) {
 			if in.frozen || in.steps && !in.synced {
 				return nil // the program has what counts

@@ -32,6 +32,14 @@ func trained(t testing.TB, build func(b *net) task, steps int, o *optim.Optimize
 	return losses, made, m
 }
 
+// synced brings the weights back from where they are trained.
+func synced(t testing.TB, m *fusec.Machine) {
+	t.Helper()
+	if err := m.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // plainly trains by a function that changes weights by their gradients, which a machine without an optimiser makes.
 func plainly(t testing.TB, build func(b *net) task, steps int, step func(t int, w,
 	g [][]float64)) (losses []float64, made task) {
@@ -160,6 +168,7 @@ func TestOptimizers(t *testing.T) {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
 				steps := 40
 				got, made, m := trained(t, build, steps, &c.o)
+				synced(t, m)
 				want, same := plainly(t, build, steps, c.plain)
 				sameFloats(t, "the costs", got, want, 1e-9)
 				for i, w := range made.wrt {
@@ -240,6 +249,7 @@ func TestAccumulate(t *testing.T) {
 		LossScale: optim.LossScale{Initial: 256, GrowAfter: 3}}
 	var x *gorgonia.Node
 	_, large, one := trained(t, batches(0, 12, &x), 10, &o)
+	synced(t, one)
 	parts := make([]gorgonia.Value, 3)
 	for k := range parts {
 		batches(4*k, 4*k+4, &x)(newNet(tensor.Float64))
@@ -254,6 +264,7 @@ func TestAccumulate(t *testing.T) {
 				t.Fatal(err)
 			}
 			run(t, m)
+			synced(t, m)
 			if moved := !slices.Equal(before, floats(t, small.wrt[0].Value())); moved != (k == 2) {
 				t.Fatalf("after run %d of 3 the weights moved: %v", k+1, moved)
 			}
@@ -353,6 +364,7 @@ func TestSkipByCost(t *testing.T) {
 				add.Value().Data().([]float64)[0] = math.Inf(1)
 			}
 			run(t, m)
+			synced(t, m)
 			if k < 2*runs-1 {
 				sameFloats(t, "w", floats(t, w.Value()), before, 0)
 			}
@@ -498,6 +510,7 @@ func TestStateRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, second, again := trained(t, dropoutTask, 2, &o) // other runs come between
+	synced(t, again)
 	for i, w := range second.wrt {
 		copy(w.Value().Data().([]float64), first.wrt[i].Value().Data().([]float64))
 	}
@@ -569,7 +582,8 @@ func TestGroups(t *testing.T) {
 		}
 		return optim.Group{}
 	}}
-	got, made, _ := trained(t, crossEntropyTask, 20, &o)
+	got, made, m := trained(t, crossEntropyTask, 20, &o)
+	synced(t, m)
 	want, same := plainly(t, crossEntropyTask, 20, func(_ int, w, g [][]float64) {
 		for i, rate := range []float64{0.05, 0.1, 0, 0.1} {
 			for j := range w[i] {
@@ -614,6 +628,7 @@ func TestWeightsInCopies(t *testing.T) {
 		for range 5 {
 			run(t, m)
 		}
+		synced(t, m)
 		if made.wrt[0].Value() != value || floats(t, made.wrt[1].Value())[0] == 1.5 {
 			t.Error("the value was replaced or stayed")
 		}
@@ -771,6 +786,7 @@ func TestOptimizerOfSeveralCosts(t *testing.T) {
 	want := append(slices.Clone(floats(t, u.Value())), floats(t, v.Value())...)
 	m := machine(t, b.g, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.25)}))
 	run(t, m)
+	synced(t, m)
 	for i := range want {
 		want[i] /= 2
 	}

@@ -50,6 +50,20 @@ type Executable interface {
 	Close() error
 }
 
+// A Starter is an Executable on a device that computes by itself once it has been told what: the processor is free until
+// the run is waited for.
+type Starter interface {
+	// Start is the first half of Run: it returns when the run is on its way and all that is bound has been read, so that
+	// it may be changed. The Outputs hold nothing until Wait, the second half, which gives the error of the run; without a
+	// run that was started it does nothing. What else asks for values waits, too.
+	Start() error
+	Wait() error
+	// Prefetch copies what a buffer that each run reads anew, such as an Input, is to hold from the next run on, while the
+	// one that was started computes. The tensor may be changed as soon as it returns. Binding the buffer takes it back; so
+	// does another Prefetch.
+	Prefetch(buffer int, t *graph.Tensor) error
+}
+
 // A Measurer is an Executable on a device that has memory and a clock of its own.
 type Measurer interface {
 	// Measure runs the launches and updates n times on the values that the device holds, without the copies from and to

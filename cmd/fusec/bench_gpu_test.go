@@ -44,7 +44,7 @@ func TestBenchGPU(t *testing.T) {
 		}
 		if l.Workload != all[i].name || l.Peer != "fusec" || l.MS <= 0 || l.BestMS > l.MS || l.Rate <= 0 ||
 			l.Unit != all[i].unit ||
-			l.HostMS <= 0 || l.Launches < 1 || l.OnHost > 0 {
+			l.HostMS <= 0 || (l.AheadMS > 0) != (all[i].optimizer != nil) || l.Launches < 1 || l.OnHost > 0 {
 			t.Errorf("%+v", l)
 		}
 	}

@@ -34,9 +34,9 @@ type gpuFigure struct {
 
 // gpuOpts are the flags of peers gpu.
 type gpuOpts struct {
-	python, fusec, raw, only string
-	timeout                  time.Duration
-	parts                    []string
+	python, fusec, raw, only, rival string
+	timeout                         time.Duration
+	parts                           []string
 }
 
 func gpuOptions(args []string) (*gpuOpts, error) {
@@ -47,6 +47,7 @@ func gpuOptions(args []string) (*gpuOpts, error) {
 	f.StringVar(&o.fusec, "fusec", "fusec bench gpu --json", "")
 	f.StringVar(&o.raw, "raw", "", "")
 	f.StringVar(&o.only, "only", "", "")
+	f.StringVar(&o.rival, "rival", "", "")
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -94,7 +95,7 @@ func gpu(ctx context.Context, o *gpuOpts, stdout, stderr io.Writer) int {
 			word = o.only
 		}
 		ours := []string{"sh", "-c", o.fusec + ` "$@"`, "sh", word}
-		theirs := []string{o.python, script, "--only", o.only, part}
+		theirs := []string{o.python, script, "--only", o.only, "--rival", o.rival, part}
 		for _, argv := range [][]string{ours, theirs} {
 			lines, err := gpuLines(ctx, argv, o.timeout, raw, stderr)
 			if err != nil {

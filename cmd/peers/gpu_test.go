@@ -15,14 +15,14 @@ func TestGPU(t *testing.T) {
 		return `{"workload":"w","peer":"` + peer + `","ms":2,"rate":` + rate + `,"unit":"TFLOP/s"}`
 	}
 	python := filepath.Join(dir, "python")
-	script := "#!/bin/sh\n[ -s $1 ] && [ $2 = --only ] && [ -z \"$3\" ] && [ $4 = linear ] || exit 1\n" +
+	script := "#!/bin/sh\n[ -s $1 ] && [ $2 = --only ] && [ -z \"$3\" ] && [ $4$5$6 = --rivalslowlinear ] || exit 1\n" +
 		"echo '" + line("slow", "50") + "'\necho '" + line("fast", "100") + "'\n" +
 		`echo '{"workload":"w","peer":"none","error":"not here"}'` + "\necho noise\n"
 	if err := os.WriteFile(python, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	ours := "echo '" + line("fusec", "80") + "' #"
-	code, out, errs := peers(t, "gpu", "--python", python, "--raw", raw, "--fusec", ours, "linear")
+	code, out, errs := peers(t, "gpu", "--python", python, "--raw", raw, "--fusec", ours, "--rival", "slow", "linear")
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, errs)
 	}

@@ -71,6 +71,7 @@ flags of gpu:
   --python P         a Python with PyTorch for CUDA (default: python3)
   --fusec COMMAND    fusec, built for GPUs, as it is run by sh (default: fusec bench gpu --json)
   --only TEXT        only the part's workloads with TEXT in their names
+  --rival TEXT       only the rivals with TEXT in their names, such as cuDNN
   --raw FILE         write the contestants' lines of JSON to FILE
   --timeout D        longest time for one contestant at one part (default 10m)
 

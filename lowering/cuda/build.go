@@ -326,7 +326,7 @@ func (e *executable) Close() error {
 	}
 	var errs []error
 	if e.lost == nil {
-		errs = append(errs, e.Sync())
+		errs = append(errs, e.Wait(), e.Sync())
 	}
 	e.closed = true
 	for _, t := range e.parts {
@@ -344,6 +344,9 @@ func (e *executable) Close() error {
 	}
 	for _, m := range e.modules {
 		errs = append(errs, m.Unload())
+	}
+	if e.next != nil {
+		errs = append(errs, e.next.close(e.gpu))
 	}
 	if e.stream != nil {
 		errs = append(errs, e.stream.Close())

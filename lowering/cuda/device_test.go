@@ -415,6 +415,9 @@ func TestDriverErrors(t *testing.T) {
 				if err == nil {
 					err = e.Run()
 				}
+				if err == nil {
+					err = e.(lowering.Starter).Prefetch(bufferOf(t, p, "x"), in["x"])
+				}
 			}
 			err = errors.Join(err, e.Close())
 		}

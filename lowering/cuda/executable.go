@@ -49,7 +49,10 @@ type executable struct {
 	free    int64 // bytes that the driver had left before the executable took any
 	times   []time.Duration
 	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
-	ran     bool // at least once
+	next    *prefetcher // nil if no input was ever copied ahead
+	started bool        // a run has been, and was not waited for
+	timed   bool        // its launches are
+	ran     bool        // at least once
 	closed  bool
 	lost    error
 }
@@ -99,6 +102,20 @@ func (e *executable) Memory() lowering.Memory {
 
 // Bind implements lowering.Executable.
 func (e *executable) Bind(buffer int, t *graph.Tensor) error {
+	if err := e.mayBind(buffer, t); err != nil {
+		return err
+	}
+	e.tensors[buffer] = t
+	e.stale[buffer] = true
+	delete(e.ahead, buffer)
+	if p := e.next.find(buffer); p != nil {
+		p.stands = inTensor
+	}
+	return nil
+}
+
+// mayBind refuses a tensor that a buffer cannot be bound to.
+func (e *executable) mayBind(buffer int, t *graph.Tensor) error {
 	b := e.p.Buffers[buffer]
 	switch {
 	case t == nil:
@@ -108,9 +125,6 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	case b.Role != lowering.Input && b.Role != lowering.Param && b.Role != lowering.State:
 		return fmt.Errorf("buffer %q cannot be bound: its role is %s", b.Name, b.Role)
 	}
-	e.tensors[buffer] = t
-	e.stale[buffer] = true
-	delete(e.ahead, buffer)
 	return nil
 }
 
@@ -125,15 +139,31 @@ func (e *executable) eachRun(buffer int) bool {
 	return false
 }
 
+// errClosed is the error of an executable that has been closed.
+var errClosed = errors.New("the program is closed")
+
 // Run implements lowering.Executable.
 func (e *executable) Run() error {
+	if err := e.Start(); err != nil {
+		return err
+	}
+	return e.Wait()
+}
+
+// Start implements lowering.Starter.
+func (e *executable) Start() error {
 	switch {
 	case e.closed:
-		return errors.New("the program is closed")
+		return errClosed
 	case e.lost != nil:
 		return e.lost
+	case e.started:
+		return errors.New("a run has been started already: it has to be waited for first")
 	}
 	if err := e.upload(); err != nil {
+		return e.broken(err)
+	}
+	if err := e.takePrefetched(); err != nil {
 		return e.broken(err)
 	}
 	var err error
@@ -145,9 +175,27 @@ func (e *executable) Run() error {
 	if err != nil {
 		return e.broken(err)
 	}
+	e.started, e.timed = true, e.profile
+	return nil
+}
+
+// Wait implements lowering.Starter.
+func (e *executable) Wait() error {
+	if !e.started {
+		return nil
+	}
+	e.started = false
+	if err := e.finish(); err != nil {
+		return e.broken(err)
+	}
 	e.ran = true
 	for i := range e.changed {
-		e.ahead[i] = true
+		if !e.stale[i] { // it may have been bound anew since the start
+			e.ahead[i] = true
+		}
+	}
+	if e.timed {
+		return e.broken(e.readTimes())
 	}
 	return nil
 }
@@ -176,6 +224,9 @@ func (e *executable) upload() error {
 			continue
 		}
 		t := e.tensors[i]
+		if p := e.next.find(i); p != nil && p.stands != inTensor {
+			continue
+		}
 		if t == nil {
 			if e.needs(i) {
 				return fmt.Errorf("%s %q has no value", b.Role, b.Name)
@@ -223,7 +274,7 @@ func (e *executable) begin(copies bool) error {
 		return nil
 	}
 	for i, b := range e.p.Buffers {
-		if e.staged[i] != nil && b.Role != lowering.Output {
+		if e.staged[i] != nil && b.Role != lowering.Output && e.next.find(i) == nil {
 			if err := e.stream.CopyIn(e.buffers[i], e.staged[i], b.Type.Bytes()); err != nil {
 				return err
 			}
@@ -273,7 +324,7 @@ func (e *executable) queue(l *launch) error {
 	return nil
 }
 
-// replay runs the parts, recording each stretch on the GPU the first time.
+// replay queues the parts, recording each stretch on the GPU the first time. It waits only for what the processor reads.
 func (e *executable) replay() error {
 	for i := range e.parts {
 		t := &e.parts[i]
@@ -294,7 +345,7 @@ func (e *executable) replay() error {
 			return err
 		}
 	}
-	return e.finish()
+	return nil
 }
 
 // record makes the graph of part i, a stretch of launches, with or without the copies from and to the host.
@@ -384,13 +435,7 @@ func (e *executable) runEach() error {
 			}
 		}
 	}
-	if err := e.marked(e.marks.end, e.marks.ended, func() error { return e.end(true) }); err != nil {
-		return err
-	}
-	if err := e.finish(); err != nil || !e.profile {
-		return err
-	}
-	return e.readTimes()
+	return e.marked(e.marks.end, e.marks.ended, func() error { return e.end(true) })
 }
 
 // finish waits for the run and makes an error of its report.
@@ -448,6 +493,9 @@ func (e *executable) Sync(buffers ...int) error {
 	}
 	if e.lost != nil {
 		return e.lost
+	}
+	if err := e.Wait(); err != nil {
+		return err
 	}
 	if len(buffers) == 0 {
 		for i := range e.p.Buffers {

@@ -14,10 +14,14 @@ import (
 func (e *executable) Measure(n int) (_ []time.Duration, err error) {
 	switch {
 	case e.closed:
-		return nil, errors.New("the program is closed")
+		return nil, errClosed
 	case e.lost != nil:
 		return nil, e.lost
-	case !e.ran:
+	}
+	if err := e.Wait(); err != nil {
+		return nil, err
+	}
+	if !e.ran {
 		return nil, errors.New("the program has to run once before it is measured")
 	}
 	if err := e.upload(); err != nil {

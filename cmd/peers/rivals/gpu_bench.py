@@ -1,6 +1,6 @@
 """The rivals on a GPU: cuBLAS, cuDNN, FlashAttention and torch.compile, as PyTorch reaches them.
 
-    python3 gpu_bench.py [--only TEXT] [memory_bound | linear | attention | moe | training]...
+    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | attention | moe | training]...
 
 prints a line of JSON for each figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of
 single runs in milliseconds by CUDA events, and the rate. FLOPs are those of the products; those of causal attention count
@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 GPU = "cuda"
 only = ""  # what the names of the workloads that are measured have in them
+rival = ""  # and those of the rivals
 
 
 def milliseconds(step, runs, warm):
@@ -38,7 +39,7 @@ def milliseconds(step, runs, warm):
 
 def figure(workload, peer, make, work, unit="TFLOP/s", runs=20, warm=5):
     """Measures what make() gives, and prints its line."""
-    if only not in workload:
+    if only not in workload or rival not in peer:
         return
     line = {"workload": workload, "peer": peer}
     try:
@@ -254,5 +255,7 @@ if __name__ == "__main__":
     parts = sys.argv[1:]
     if parts[:1] == ["--only"]:
         only, parts = parts[1], parts[2:]
+    if parts[:1] == ["--rival"]:
+        rival, parts = parts[1], parts[2:]
     for part in parts or ["memory_bound", "linear", "attention", "moe", "training"]:
         globals()[part]()

@@ -94,12 +94,13 @@ template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShare
   DEVICE u64 *stay() const { return reinterpret_cast<u64 *>(shared + BARRIERS); }
   DEVICE u64 *full(int stage) const { return stay() + 1 + stage; }
   DEVICE u64 *free(int stage) const { return stay() + 1 + STAGES + stage; }
-  DEVICE void init(int warps) const {
+  // A stage is free when as many have given it back as read it.
+  DEVICE void init(int readers) const {
     if (threadIdx.x == 0) {
       barrier_init(stay(), 1);
       for (int i = 0; i < STAGES; i++) {
         barrier_init(full(i), 1);
-        barrier_init(free(i), warps);
+        barrier_init(free(i), readers);
       }
       barrier_init_done();
     }
@@ -116,7 +117,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
   typedef GradShared<P::DEPTH, P::WIDTH, ROWS, M, P::QUERY_STAGES> Shared;
   SHARED;
   const Shared sh{shared};
-  sh.init(4 * KEY_GROUPS);
+  sh.init(128 * KEY_GROUPS);  // every lane reads base and delta by itself, so it gives them back by itself
   const KeyTile<P> t(blockIdx.x);
   constexpr int kv_heads = P::HEADS / P::GROUP;
   const int batch = t.head / kv_heads, kv = t.head % kv_heads;
@@ -172,8 +173,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
       wgmma_commit();
       wgmma_wait<1>();
       pin(s);
-      __syncwarp();  // all lanes have read base and delta
-      if (before >= 0 && lane == 0) barrier_arrive(sh.free(before));
+      if (before >= 0) barrier_arrive(sh.free(before));
       before = st.at;
       if (t.masked(m)) {
 #pragma unroll

@@ -1,0 +1,199 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"fusec/graph"
+	"fusec/lowering/cuda/driver"
+)
+
+// A prefetcher copies inputs of the next run to the GPU, on a stream of its own, while the run that was started still
+// reads the present ones: from pinned memory into places beside the program's buffers. The next run begins with a copy
+// from there, at the speed of the GPU's memory.
+type prefetcher struct {
+	stream  driver.Stream
+	copied  driver.Event // the copies into the places that were asked for
+	taken   driver.Event // the last run's copies from them
+	took    bool         // taken has been recorded
+	places  []place      // in the order in which inputs were first prefetched
+	changed bool         // an input was, since the graph of the first stretch of launches was recorded
+}
+
+// A place holds an input's next value.
+type place struct {
+	buffer  int
+	bytes   int64
+	host    unsafe.Pointer
+	device  driver.Ptr
+	stands  standing
+	copying bool // from host, as far as is known
+}
+
+// A standing says where an input's value for the next run is.
+type standing uint8
+
+const (
+	inTensor standing = iota // that is bound
+	inPlace                  // copied ahead
+	inBuffer                 // from an earlier run
+)
+
+// find is the place of a buffer, or nil.
+func (n *prefetcher) find(buffer int) *place {
+	if n != nil {
+		for i := range n.places {
+			if n.places[i].buffer == buffer {
+				return &n.places[i]
+			}
+		}
+	}
+	return nil
+}
+
+// Prefetch implements lowering.Starter.
+func (e *executable) Prefetch(buffer int, t *graph.Tensor) error {
+	b := e.p.Buffers[buffer]
+	switch {
+	case e.closed:
+		return errClosed
+	case e.lost != nil:
+		return e.lost
+	case !e.eachRun(buffer):
+		return fmt.Errorf("%s %q is not copied ahead: that is for what each run reads anew", b.Role, b.Name)
+	}
+	if err := e.mayBind(buffer, t); err != nil {
+		return err
+	}
+	from, bytes, err := bytesOf(t)
+	if err != nil {
+		return fmt.Errorf("%s %q: %w", b.Role, b.Name, err)
+	}
+	if bytes == 0 {
+		return e.Bind(buffer, t)
+	}
+	if err := e.copyAhead(buffer, from, bytes); err != nil {
+		return e.broken(fmt.Errorf("copying %s %q ahead: %w", b.Role, b.Name, err))
+	}
+	return nil
+}
+
+// copyAhead copies the bytes at from, and queues their copy to the GPU.
+func (e *executable) copyAhead(buffer int, from unsafe.Pointer, bytes int64) error {
+	if err := e.startPrefetching(); err != nil {
+		return err
+	}
+	n := e.next
+	p := n.find(buffer)
+	if p == nil {
+		host, err := e.gpu.AllocHost(bytes)
+		if err != nil {
+			return err
+		}
+		device, err := e.gpu.Alloc(bytes)
+		if err != nil {
+			return errors.Join(err, e.gpu.FreeHost(host))
+		}
+		n.places = append(n.places, place{buffer: buffer, bytes: bytes, host: host, device: device})
+		n.changed = true
+		e.bytes, e.pinned = e.bytes+bytes, e.pinned+bytes
+		p = &n.places[len(n.places)-1]
+	}
+	if p.copying { // since a run before: it is long done
+		if err := n.stream.Sync(); err != nil {
+			return err
+		}
+		for i := range n.places {
+			n.places[i].copying = false
+		}
+	}
+	copy(unsafe.Slice((*byte)(p.host), bytes), unsafe.Slice((*byte)(from), bytes))
+	if n.took {
+		if err := n.stream.Wait(n.taken); err != nil {
+			return err
+		}
+	}
+	p.stands, p.copying = inTensor, true // until all is queued
+	if err := n.stream.CopyIn(p.device, p.host, bytes); err != nil {
+		return err
+	}
+	if err := n.stream.Record(n.copied); err != nil {
+		return err
+	}
+	p.stands = inPlace
+	return nil
+}
+
+// startPrefetching makes the prefetcher.
+func (e *executable) startPrefetching() (err error) {
+	if e.next != nil {
+		return nil
+	}
+	n := &prefetcher{}
+	if n.stream, err = e.gpu.NewStream(); err != nil {
+		return err
+	}
+	for _, v := range []*driver.Event{&n.copied, &n.taken} {
+		if *v, err = e.gpu.NewEvent(); err != nil {
+			return errors.Join(err, n.close(e.gpu))
+		}
+	}
+	e.next = n
+	return nil
+}
+
+// close lets go of what the prefetcher took.
+func (n *prefetcher) close(gpu driver.GPU) error {
+	errs := []error{n.stream.Sync(), n.stream.Close()}
+	for _, v := range []driver.Event{n.copied, n.taken} {
+		if v != nil {
+			errs = append(errs, v.Close())
+		}
+	}
+	for _, p := range n.places {
+		errs = append(errs, gpu.Free(p.device), gpu.FreeHost(p.host))
+	}
+	return errors.Join(errs...)
+}
+
+// takePrefetched queues, before a run, the copies of inputs that were ever prefetched; graphs have those of the others.
+func (e *executable) takePrefetched() error {
+	n := e.next
+	if n == nil {
+		return nil
+	}
+	if first := &e.parts[0]; n.changed && first.graph != nil {
+		old := first.graph
+		first.graph = nil
+		if err := old.Close(); err != nil {
+			return err
+		}
+	}
+	n.changed = false
+	took := false
+	for i := range n.places {
+		p := &n.places[i]
+		switch p.stands {
+		case inTensor:
+			if err := e.stream.CopyIn(e.buffers[p.buffer], e.staged[p.buffer], p.bytes); err != nil {
+				return err
+			}
+		case inPlace:
+			if !took {
+				if err := e.stream.Wait(n.copied); err != nil {
+					return err
+				}
+			}
+			if err := e.stream.Copy(e.buffers[p.buffer], p.device, p.bytes); err != nil {
+				return err
+			}
+			took, p.stands = true, inBuffer
+		}
+	}
+	if took {
+		n.took = true
+		return e.stream.Record(n.taken)
+	}
+	return nil
+}
