@@ -64,6 +64,9 @@ module fx_exec #(
   parameter A_BITS = `FX_A_BITS,
   parameter SERIAL_MUL = `FX_SERIAL_MUL,
   parameter ATTENTION = `FX_ATTENTION,
+  parameter KEY_BLOCK = `FX_KEY_BLOCK,
+  parameter HEAD_DIM = `FX_HEAD_DIM,
+  parameter Q_PANELS = `FX_Q_PANELS,
   parameter ROUTER = `FX_ROUTER,
   localparam ST_LATENCY = 3
 ) (
@@ -182,10 +185,11 @@ module fx_exec #(
   wire [OUT_BITS-1:0] next_all = {next_row, next_residual, next_relu, next_wide, next_use_table, next_table, next_space, next_zero, next_res_mul};
   assign {out_row, out_residual, out_relu, out_wide, out_use_table, out_table, out_space, out_zero, out_res_mul} = out_all;
   wire same = next_all == out_all;
+  wire by_row = out_row && who == GEMM;   // attention's scores come before its results, while out_* are still those of a Gemm
   logic out_err;   // Space or Table is none of this overlay's
   wire has_out = op == `FX_OP_GEMM || op == `FX_OP_VECTOR;
   always_ff @(posedge clk) begin
-    if (take) begin
+    if (take && wanted != ATTN) begin
       next_row <= op == `FX_OP_GEMM && cmd[`FX_GEMM_ROWPARAM];
       next_residual <= has_out && cmd[`FX_GEMM_RESIDUAL];
       next_relu <= has_out && cmd[`FX_GEMM_RELU];
@@ -199,8 +203,10 @@ module fx_exec #(
     out_err <= !rst && take && ((has_out && !(op == `FX_OP_GEMM && cmd[`FX_GEMM_HOLD])) || op == `FX_OP_ATTENTION) &&
       (cmd[`FX_GEMM_SPACE] > `FX_SPACE_W || (cmd[`FX_GEMM_SPACE] == `FX_SPACE_W && ROWS != COLS) || (has_out && 32'(cmd[`FX_GEMM_TABLE]) > TABLES));
     // Constants that stay the same need not wait.
-    out_new <= !rst && (take || (out_new && !quiet && !same));
+    out_new <= !rst && ((take && wanted != ATTN) || (out_new && !quiet && !same));
     if (out_new && quiet) out_all <= next_all;
+    // Attention begins a descriptor while it finishes the one before: it says itself when it comes to the results.
+    if (at_out_new) out_all <= {3'b0, at_out_wide, 1'b0, {TABLE_BITS{1'b0}}, at_out_space, 24'b0};
   end
 
   // What the sequencers ask of the feed, the lanes and the memories.
@@ -228,17 +234,41 @@ module fx_exec #(
     .quiet(quiet), .by_row(out_row), .rr_valid(rr_valid), .rr_busy(rr_busy), .rr_par(rr_par));
 
   // Attention's sequencer.
-  wire at_fd_valid, at_fd_x_re, at_fd_w_re, at_fd_probs, at_fd_first, at_fd_last, at_ij_valid, at_ij_own, at_sg_valid;
+  localparam [TAG_BITS-1:0] SCORE = 1, PV_SUM = 2;
+  localparam KEY_BITS = $clog2(KEY_BLOCK) + 1;
+  localparam PANEL_BITS = Q_PANELS > 1 ? $clog2(Q_PANELS) : 1;
+  localparam AT_BITS = 4 * KEY_BITS + 2 * PANEL_BITS + 2 * (PANEL_BITS + $clog2(HEAD_DIM)) + 23;
+  wire at_fd_valid, at_fd_probs, at_fd_first, at_fd_last, at_ij_valid, at_sg_valid, at_out_new, at_out_wide, at_err;
   wire [X_BITS:0] at_fd_x;
   wire [W_BITS:0] at_fd_w;
-  wire [TAG_BITS-1:0] at_fd_tag, at_ij_tag;
   wire [D_BITS:0] at_sg_dst;
+  wire [2:0] at_out_space;
+  wire [15:0] at_out_mul;
   wire [MUL_BITS-1:0] alt_mul;
   wire [5:0] alt_shift;
-  wire at_err;
-  assign at_idle = 1'b1;
-  assign {at_ready, at_done, at_fd_valid, at_fd_x_re, at_fd_w_re, at_fd_probs, at_fd_first, at_fd_last, at_ij_valid, at_ij_own, at_sg_valid,
-          at_fd_x, at_fd_w, at_fd_tag, at_ij_tag, at_sg_dst, alt_mul, alt_shift, at_err} = '0;
+  wire [AT_BITS-1:0] at_ctl;
+  generate
+    if (ATTENTION) begin : attention
+      wire [14:0] score_mul;
+      wire [5:0] score_shift, out_shift;
+      fx_attention #(
+        .ROWS(ROWS), .COLS(COLS), .WORD_BYTES(WORD_BYTES), .KEY_BLOCK(KEY_BLOCK), .HEAD_DIM(HEAD_DIM), .Q_PANELS(Q_PANELS),
+        .X_BITS(X_BITS), .W_BITS(W_BITS), .D_BITS(D_BITS), .RES(RES), .LATENCY(PV + 10 + ROWS)
+      ) sequencer (
+        .clk(clk), .rst(rst), .cmd_valid(at_valid), .cmd_ready(at_ready), .cmd(cmd), .done(at_done), .idle(at_idle), .err(at_err),
+        .fd_valid(at_fd_valid), .fd_ready(fd_ready && who == ATTN), .fd_x(at_fd_x), .fd_w(at_fd_w), .fd_probs(at_fd_probs),
+        .fd_first(at_fd_first), .fd_last(at_fd_last), .res_score(res_valid && res_tag == SCORE), .res_pv(res_valid && res_tag == PV_SUM),
+        .res_last(res_col == C_BITS'(COLS - 1)), .t_score(t_valid && t_tag == SCORE), .score_mul(score_mul), .score_shift(score_shift),
+        .ij_valid(at_ij_valid), .sg_valid(at_sg_valid), .sg_ready(sg_ready), .sg_dst(at_sg_dst), .out_new(at_out_new),
+        .out_wide(at_out_wide), .out_space(at_out_space), .out_mul(at_out_mul), .out_shift(out_shift), .ctl(at_ctl));
+      assign alt_mul = {2'b0, score_mul};
+      assign alt_shift = alt_tag == SCORE ? score_shift : out_shift;
+    end else begin : attention
+      assign at_idle = 1'b1;
+      assign {at_ready, at_done, at_fd_valid, at_fd_probs, at_fd_first, at_fd_last, at_ij_valid, at_sg_valid, at_out_new, at_out_wide,
+              at_err, at_fd_x, at_fd_w, at_sg_dst, at_out_space, at_out_mul, alt_mul, alt_shift, at_ctl} = '0;
+    end
+  endgenerate
 
   // Vector's sequencer.
   wire ve_fd_valid, ve_fd_slow, ve_ij_valid, ve_sg_valid, ve_sg_one, vy_re;
@@ -289,13 +319,13 @@ module fx_exec #(
 
   // ---------------------------------------------------------------- feed
   wire fd_valid = gm_fd_valid || at_fd_valid || ve_fd_valid || ro_fd_valid;
-  wire fd_x_re = who != ATTN || at_fd_x_re;
-  wire fd_w_re = who == GEMM || (who == ATTN && at_fd_w_re);
+  wire fd_x_re = who != ATTN || !at_fd_probs;
+  wire fd_w_re = who == GEMM || who == ATTN;
   wire fd_probs = who == ATTN && at_fd_probs;
   wire fd_slow = SERIAL_MUL != 0 && who == VECTOR && ve_fd_slow;
   wire fd_first = who == GEMM ? gm_fd_first : who == ATTN && at_fd_first;
   wire fd_last = who == GEMM ? gm_fd_last : who == ATTN && at_fd_last;
-  wire [TAG_BITS-1:0] fd_tag = who == ATTN ? at_fd_tag : '0;
+  wire [TAG_BITS-1:0] fd_tag = who != ATTN ? '0 : at_fd_probs ? PV_SUM : SCORE;
   wire [X_BITS:0] fd_x = who == GEMM ? gm_fd_x : who == ATTN ? at_fd_x : who == VECTOR ? ve_fd_x : ro_fd_x;
   wire [W_BITS:0] fd_w = who == GEMM ? gm_fd_w : at_fd_w;
 
@@ -477,16 +507,17 @@ module fx_exec #(
     .rr_valid(rr_valid), .rr_par(rr_par), .rr_busy(rr_busy),
     .sg_valid(at_sg_valid || ve_sg_valid), .sg_ready(sg_ready), .sg_dst(who == ATTN ? at_sg_dst : ve_sg_dst), .sg_res(ve_sg_res),
     .sg_par(ve_sg_par), .sg_one(ve_sg_one), .ij_valid(at_ij_valid || ve_ij_valid), .ij_ready(ij_ready),
-    .ij_tag(who == ATTN ? at_ij_tag : TAG_BITS'(0)), .ij_own(who == ATTN && at_ij_own),
+    .ij_tag('0), .ij_own(at_ij_valid),
     .alt(who == ATTN), .alt_tag(alt_tag), .alt_mul(alt_mul), .alt_shift(alt_shift), .vy_re(vy_re), .vy_at(vy_at), .vy_byte(vy_byte),
-    .by_row(out_row), .residual(out_residual), .wide(out_wide), .space(out_space),
+    .by_row(by_row), .residual(out_residual), .wide(out_wide), .space(out_space),
     .pw_valid(ld_take && ld_space == `FX_SPACE_PARAMS), .pw_at(ld_addr), .pw_data(ld_data), .ctl(lane_ctl[0]), .shift(array_shift),
     .res_valid(res_valid), .res_tag(res_tag), .res_col(res_col), .t_valid(t_valid), .t_tag(t_tag), .t_col(t_col), .quiet(quiet),
     .err(lane_err));
 
   wire [ROWS*ACC_BITS-1:0] at_inj_acc, ve_inj_acc;
-  assign {at_inj_acc, lane_inj_mul, row_prob} = '0;
   assign lane_inj_acc = who == VECTOR ? ve_inj_acc : at_inj_acc;
+  wire [AT_BITS-1:0] lane_at [0:ROWS];
+  assign lane_at[0] = at_ctl;
   generate
     for (r = 0; r < ROWS; r = r + 1) begin : parts
       wire signed [31:0] acc;
@@ -500,6 +531,17 @@ module fx_exec #(
       end else begin : no_routes
         assign {lane_ro[r+1], lane_rb[r]} = '0;
       end
+      if (ATTENTION) begin : softmax
+        wire signed [28:0] q;
+        wire [15:0] f;
+        fx_softmax #(.KEY_BLOCK(KEY_BLOCK), .HEAD_DIM(HEAD_DIM), .Q_PANELS(Q_PANELS)) softmax_lane (
+          .clk(clk), .rst(rst), .ctl(lane_at[r]), .ctl_next(lane_at[r+1]), .score(lane_t[25*r +: 24]), .result(lane_res[ACC_BITS*r +: ACC_BITS]),
+          .out_mul(at_out_mul), .feed(row_prob[17*r +: 17]), .q(q), .f(f));
+        assign at_inj_acc[ACC_BITS*r +: ACC_BITS] = ACC_BITS'(q);
+        assign lane_inj_mul[MUL_BITS*r +: MUL_BITS] = MUL_BITS'(f);
+      end else begin : no_softmax
+        assign {at_inj_acc[ACC_BITS*r +: ACC_BITS], lane_inj_mul[MUL_BITS*r +: MUL_BITS], row_prob[17*r +: 17], lane_at[r+1]} = '0;
+      end
     end
   endgenerate
   generate
@@ -509,7 +551,7 @@ module fx_exec #(
         .Y_BITS(Y_BITS), .D_BITS(D_BITS)
       ) lane (
         .clk(clk), .ctl(lane_ctl[r]), .ctl_next(lane_ctl[r+1]), .res(lane_res[ACC_BITS*r +: ACC_BITS]), .inj_acc(lane_inj_acc[ACC_BITS*r +: ACC_BITS]),
-        .inj_mul(lane_inj_mul[MUL_BITS*r +: MUL_BITS]), .t(lane_t[25*r +: 25]), .by_row(out_row), .residual(out_residual),
+        .inj_mul(lane_inj_mul[MUL_BITS*r +: MUL_BITS]), .t(lane_t[25*r +: 25]), .by_row(by_row), .residual(out_residual),
         .relu(out_relu), .wide(out_wide), .zero(out_zero), .res_mul(out_res_mul), .use_table(out_use_table), .table_at(out_table),
         .tw_valid(tw_valid), .tw_at(tw_at), .tw_data(tw_data), .y_re(lane_y_re[r]), .y_at(lane_y_at[r]), .y_word(y_word[r]),
         .y(lane_y[8*r +: 8]), .w_valid(lane_w_valid[r]), .w_at(lane_w_at[r]), .w_word(lane_w_word[r]));
@@ -547,12 +589,12 @@ module fx_exec #(
   assign st_rdata = chosen;
 
   // ---------------------------------------------------------------- errors
-  // An address that a sequencer gave is of its youngest command: it waits until the older ones are done. What a lane finds is of the oldest.
+  // An address that a sequencer gave is of its youngest command: it waits until the older ones are done. What a lane or attention finds is of the oldest.
   logic early;
   logic [2:0] under_way;
   // (Those of Gemm are found at a tile's last slot.)
-  assign wrong = fd_err || out_err || gm_err || at_err || ve_err || ro_err;
-  wire lanes_wrong = lane_err && who != GEMM;
+  assign wrong = fd_err || out_err || gm_err || ve_err || ro_err;
+  wire lanes_wrong = (lane_err && who != GEMM) || at_err;
   always_ff @(posedge clk) begin
     under_way <= rst ? 3'd0 : under_way + 3'(take) - 3'(done);
     early <= !rst && (early || wrong);

@@ -47,7 +47,7 @@ module fx_gemm #(
   localparam LG_TILE = $clog2(COLS / WORD_BYTES);   // words of a tile's results, int8
 
   // A field of 16 bits as an address of BITS bits and whether it lies beyond the end.
-  `define FX_CLIP(field, BITS) {32'(cmd[field]) >> BITS != 0, BITS'(cmd[field])}
+  `define FX_GEMM_CLIP(field, BITS) {32'(cmd[field]) >> BITS != 0, BITS'(cmd[field])}
 
   logic run, hold, more, wide, by_row_c, residual, listed, look;
   logic [2:0] space;
@@ -135,11 +135,11 @@ module fx_gemm #(
       space <= cmd[`FX_GEMM_SPACE];
       words <= cmd[`FX_GEMM_WORDS];
       tiles <= cmd[`FX_GEMM_TILES];
-      x_panel <= `FX_CLIP(`FX_GEMM_XPANEL, X_BITS);
-      {w_first, w_tile} <= {`FX_CLIP(`FX_GEMM_W, W_BITS), `FX_CLIP(`FX_GEMM_WPANEL, W_BITS)};
-      dst_panel <= `FX_CLIP(`FX_GEMM_PANEL, D_BITS);
-      res_panel <= `FX_CLIP(`FX_GEMM_RESPANEL, Y_BITS);
-      par_first <= `FX_CLIP(`FX_GEMM_PARAM, P_BITS);
+      x_panel <= `FX_GEMM_CLIP(`FX_GEMM_XPANEL, X_BITS);
+      {w_first, w_tile} <= {`FX_GEMM_CLIP(`FX_GEMM_W, W_BITS), `FX_GEMM_CLIP(`FX_GEMM_WPANEL, W_BITS)};
+      dst_panel <= `FX_GEMM_CLIP(`FX_GEMM_PANEL, D_BITS);
+      res_panel <= `FX_GEMM_CLIP(`FX_GEMM_RESPANEL, Y_BITS);
+      par_first <= `FX_GEMM_CLIP(`FX_GEMM_PARAM, P_BITS);
     end
 
     // The words of a tile.
@@ -156,11 +156,11 @@ module fx_gemm #(
     // The tiles of a panel, and the panels.
     if (take) begin
       tiles_left <= cmd[`FX_GEMM_TILES];
-      {x, x_base} <= {2{`FX_CLIP(`FX_GEMM_X, X_BITS)}};
-      {w, w_base} <= {2{`FX_CLIP(`FX_GEMM_W, W_BITS)}};
-      {dst, dst_base} <= {2{`FX_CLIP(`FX_GEMM_BASE, D_BITS)}};
-      {res, res_base} <= {2{`FX_CLIP(`FX_GEMM_RES, Y_BITS)}};
-      par <= `FX_CLIP(`FX_GEMM_PARAM, P_BITS);
+      {x, x_base} <= {2{`FX_GEMM_CLIP(`FX_GEMM_X, X_BITS)}};
+      {w, w_base} <= {2{`FX_GEMM_CLIP(`FX_GEMM_W, W_BITS)}};
+      {dst, dst_base} <= {2{`FX_GEMM_CLIP(`FX_GEMM_BASE, D_BITS)}};
+      {res, res_base} <= {2{`FX_GEMM_CLIP(`FX_GEMM_RES, Y_BITS)}};
+      par <= `FX_GEMM_CLIP(`FX_GEMM_PARAM, P_BITS);
     end else if (fed) begin
       x <= !words_last ? x_next : tile_last ? x_base_next : x_base;
       w <= !words_last ? w_next : tile_last ? w_first : w_base_next;
@@ -175,7 +175,7 @@ module fx_gemm #(
       end
     end
   end
-  `undef FX_CLIP
+  `undef FX_GEMM_CLIP
 
   // Records of the rows go to the lanes when the results of the panel before have left them.
   logic rows_asked;

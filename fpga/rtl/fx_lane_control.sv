@@ -137,7 +137,8 @@ module fx_lane_control #(
   logic [BI*R_BITS+2*R_BITS-1:0] row_d;
   logic [2:1] inject_d, own_d, drain_d;
   wire sg_start = sg_valid && sg_ready;
-  wire start = begins ? next_tag == 0 : sg_start;
+  wire tile_start = begins && next_tag == 0;
+  wire start = tile_start || sg_start;
   wire param_start = rr_valid || (start && !by_row);
   always_ff @(posedge clk) begin
     finish_d <= rst ? '0 : {finish_d[WR-1:1], finish};
@@ -180,9 +181,9 @@ module fx_lane_control #(
   logic [5:0] hold;
   assign sg_ready = hold == 0;
   always_ff @(posedge clk) begin
-    if (start) {dst, res} <= begins ? {next_dst, next_res} : {sg_dst, sg_res};
-    if (start) one <= !begins && sg_one;
-    if (param_start) par <= rr_valid ? rr_par : begins ? next_par : sg_par;
+    if (start) {dst, res} <= tile_start ? {next_dst, next_res} : {sg_dst, sg_res};
+    if (start) one <= !tile_start && sg_one;
+    if (param_start) par <= rr_valid ? rr_par : tile_start ? next_par : sg_par;
     hold <= rst ? 6'd0 : start ? 6'(HOLD) : hold - 6'(hold != 0);
   end
 
@@ -200,7 +201,7 @@ module fx_lane_control #(
     .clk(clk), .we(pw_valid), .waddr(pw_at), .wdata(pw_data), .mul_at(mul_at[P_BITS-1:0]), .mul(mul_q), .shift(shift_q),
     .bias_at(bias_at[P_BITS-1:0]), .bias(bias_q));
   always_ff @(posedge clk) begin
-    if (param_start) mul_at <= rr_valid ? rr_par : begins ? next_par : sg_par;
+    if (param_start) mul_at <= rr_valid ? rr_par : tile_start ? next_par : sg_par;
     else if (step_0) mul_at <= mul_at + (P_BITS+1)'(1);
     if (param_d[BI]) bias_at <= par;
     else if (step_bi) bias_at <= bias_at + (P_BITS+1)'(1);

@@ -1,9 +1,9 @@
 // fx_lists: the router's lists, one for each expert, of tokens and ranks in the order in which they were appended.
 //
-// append takes an entry; one cycle later append_room tells whether the list had room for it, and if so it is in the list
-// from the next cycle on. The same list may be named again three cycles after. clear empties all lists in EXPERTS cycles, in which `clearing` is high
-// and nothing may be appended. Readers name a list and an index; one cycle later the entry and the list's count are there. What an entry behind the
-// list's end reads as is not defined.
+// append takes an entry; one cycle later append_room tells whether the list had room for it, and if so it is in the
+// list from the next cycle on. The same list may be named again three cycles after. clear empties all lists in EXPERTS
+// cycles, in which `clearing` is high and nothing may be appended. Readers name a list and an index; one cycle later
+// the entry and the list's count are there. What an entry behind the list's end reads as is not defined.
 `default_nettype none
 `include "fx_config.svh"
 
@@ -65,9 +65,10 @@ module fx_lists #(
   generate for (i = 0; i < READERS; i = i + 1) begin : reader
     wire [LE-1:0] list = ls_list[8*i +: LE];
     wire [LL:0] count;
-    fx_ram #(.WIDTH(LL+1), .DEPTH(EXPERTS)) counts (.clk(clk), .we(count_we), .waddr(count_at), .wdata(count_to), .raddr(list), .rdata(count));
-    fx_ram #(.WIDTH(18), .DEPTH(EXPERTS * LIST_LEN)) entries (.clk(clk), .we(append1 && room), .waddr({list1, count1[LL-1:0]}),
-      .wdata({token1, rank1}), .raddr({list, ls_index[16*i +: LL]}), .rdata({ls_token[16*i +: 16], ls_rank[3*i +: 2]}));
+    fx_ram #(.WIDTH(LL+1), .DEPTH(EXPERTS)) counts (.clk(clk), .we(count_we), .waddr(count_at), .wdata(count_to),
+      .raddr(list), .rdata(count));
+    fx_ram #(.WIDTH(18), .DEPTH(EXPERTS * LIST_LEN)) entries (.clk(clk), .we(append1 && room),
+      .waddr({list1, count1[LL-1:0]}), .wdata({token1, rank1}), .raddr({list, ls_index[16*i +: LL]}), .rdata({ls_token[16*i +: 16], ls_rank[3*i +: 2]}));
     assign ls_rank[3*i+2] = 1'b0;
     assign ls_count[16*i +: 16] = 16'(count);
   end

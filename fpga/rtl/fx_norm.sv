@@ -1,8 +1,8 @@
-// fx_norm: r = min(⌊2^36/⌊√u⌋⌋, 2^17−1) of a row's variance v, u = v·4^e in [2^38, 2^40), and the shift 24−e that goes
-// with it (isa.NewNorm), for one lane. Both are found digit by digit with one subtractor; v = 0 gives r = 0.
+// fx_norm: r = min(⌊2^36/⌊√u⌋⌋, 2^17−1) of a row's variance v, u = v·4^e in [2^38, 2^40), and the shift 24−e that
+// goes with it (isa.NewNorm), for one lane. Both are found digit by digit with one subtractor; v = 0 gives r = 0.
 //
-// fx_vector says what to do in each cycle: LOAD takes v; FX_NORMALISE_STEPS times NORMALISE; FX_ROOT_STEPS times ROOT;
-// INVERT; FX_DIVIDE_STEPS times DIVIDE. The outputs hold from then to the next LOAD. How long it takes does not depend on v.
+// fx_vector says what to do in each cycle: LOAD takes v; FX_NORMALISE_STEPS times NORMALISE; FX_ROOT_STEPS times
+// ROOT; INVERT; FX_DIVIDE_STEPS times DIVIDE, whatever v is. The outputs hold from then to the next LOAD.
 `default_nettype none
 `include "fx_vector_codes.sv"
 

@@ -1,14 +1,15 @@
 // fx_route: the sequencer of Route, and behind the lanes what makes gates and lists of their choices.
 //
-// Front: each panel of tokens is fed once; every lane keeps its token's best (fx_route_lane), a logit every second cycle. When
-// the panel before has left the lanes' way out, what was chosen goes there, and the next panel may be fed. If all experts count in the sum
-// (no Renormalise), the panel is fed again for each of its tokens, whose logits then come back along the lanes.
+// Front: each panel of tokens is fed once; every lane keeps its token's best (fx_route_lane), a logit every second
+// cycle. When the panel before has left the lanes' way out, what was chosen goes there, and the next panel may be fed.
+// If all experts count in the sum (no Renormalise), the panel is fed again for each of its tokens, whose logits then
+// come back along the lanes.
 //
-// Back: token by token, lane 0's first. Powers of two of what was chosen go through one fx_exp2 into a slot; a slot finds the reciprocal of its
-// sum while other slots are at work; in the order of tokens the slots' gates are multiplied, and tokens appended to lists.
-// A token takes about TopK + 5 cycles, or 26/SLOTS if that is more.
+// Back: token by token, lane 0's first. Powers of two of what was chosen go through one fx_exp2 into a slot; a slot
+// finds the reciprocal of its sum while other slots are at work; in the order of tokens the slots' gates are
+// multiplied, and tokens appended to lists. A token takes TopK + 3 cycles, or about 30/SLOTS if that is more.
 //
-// Gates of a token lie in the gate memory at {token mod TOKENS, rank}. For the ports of commands and of the feed see fx_exec.
+// Gates of a token lie in the gate memory at {token, rank}. For the ports of commands and of the feed see fx_exec.
 `default_nettype none
 `include "fx_config.svh"
 
@@ -32,7 +33,7 @@ module fx_route #(
   input  wire  [255:0]          cmd,
   output logic                  done,
   output wire                   idle,
-  output logic                  err_valid,    // a token behind the last one that has gates
+  output logic                  err_valid,    // words beyond the end, tokens behind the last that has gates
 
   output wire                   fd_valid,
   input  wire                   fd_ready,
@@ -61,7 +62,8 @@ module fx_route #(
   localparam IDLE = 3'd0, PASS = 3'd1, COMMIT = 3'd2, AGAIN = 3'd3, FINISH = 3'd4;
   logic [2:0]  state;
   logic        renormalise;
-  logic [15:0] words, word, left;        // left: tokens not yet committed
+  logic [X_BITS-1:0] word, last;         // the last word of a row
+  logic [15:0] left;                     // tokens not yet committed
   logic [8:0]  experts;
   logic [2:0]  top_k;
   logic [X_BITS:0] at, x_panel;          // the panel, the way to the next
@@ -73,11 +75,12 @@ module fx_route #(
   wire         want;                     // the back wants the logits of way_lane again
   wire         slots_empty, clearing;
   wire         fire = fd_valid && fd_ready;
-  wire         last_word = word + 16'd1 == words;
+  wire         last_word = word == last;
+  wire [9:0]   cmd_words = 10'((32'(cmd[`FX_ROUTE_EXPERTS]) * 2 + WORD_BYTES - 1) >> LW);
   logic        running;
   wire         commits = state == COMMIT && !running && way == 0;
   wire [15:0]  panel_tokens = left > 16'(ROWS) ? 16'(ROWS) : left;
-  wire         beyond = 32'(cmd[`FX_ROUTE_TOKEN]) + 32'(cmd[`FX_ROUTE_ROWS]) > TOKENS;
+  wire         beyond = 32'(cmd[`FX_ROUTE_TOKEN]) + 32'(cmd[`FX_ROUTE_ROWS]) > TOKENS || 32'(cmd_words) > 1 << X_BITS;
   wire         accept = cmd_valid && cmd_ready;
   assign cmd_ready = state == IDLE && !rst;
   assign fd_valid = settled && (state == PASS || pass_again);
@@ -85,17 +88,17 @@ module fx_route #(
   // A field of 16 bits as an address of X and whether it lies beyond the end.
   `define FX_CLIP(field) {32'(field) >> X_BITS != 0, X_BITS'(field)}
   wire [X_BITS:0] at_next;
-  fx_address #(X_BITS) next_x (.at(at), .step(`FX_CLIP(word)), .next(fd_x));
+  fx_address #(X_BITS) next_x (.at(at), .step({1'b0, word}), .next(fd_x));
   fx_address #(X_BITS) next_at (.at(at), .step(x_panel), .next(at_next));
   always_ff @(posedge clk) begin
     done <= 1'b0;
     err_valid <= 1'b0;
     settled <= !fire && (state == PASS || pass_again);
-    if (fire) word <= last_word ? 16'd0 : word + 16'd1;
+    if (fire) word <= last_word ? '0 : word + 1'b1;
     case (state)
       IDLE: if (cmd_valid) begin
         renormalise <= cmd[`FX_ROUTE_RENORMALISE];
-        words <= 16'((32'(cmd[`FX_ROUTE_EXPERTS]) * 2 + WORD_BYTES - 1) >> LW);
+        last <= X_BITS'(cmd_words - 10'd1);
         experts <= cmd[`FX_ROUTE_EXPERTS];
         top_k <= cmd[`FX_ROUTE_TOPK];
         {at, x_panel} <= {`FX_CLIP(cmd[`FX_ROUTE_X]), `FX_CLIP(cmd[`FX_ROUTE_XPANEL])};
@@ -135,7 +138,7 @@ module fx_route #(
   // ---- The logits of a word, in lane 0 four and six and ... cycles after it was fed.
   logic [LW-1:0] element;
   logic [8:0]  expert;                   // of the row, that comes next
-  logic        run_again, row;
+  logic        run_again;
   wire         low = running && !element[0];
   wire         real_logit = low && expert < experts;
   always_ff @(posedge clk) begin
@@ -143,7 +146,6 @@ module fx_route #(
       element <= element + 1'b1;
       if (&element) running <= 1'b0;
       if (low) expert <= expert + 9'd1;
-      if (row && low) row <= 1'b0;
     end
     if (fire) begin
       running <= 1'b1;
@@ -350,9 +352,9 @@ module fx_route #(
   assign slots_empty = used == 0 && v == 0;
 
   fx_lists #(.EXPERTS(EXPERTS), .LIST_LEN(LIST_LEN), .READERS(READERS), .COUNTERS(COUNTERS)) lists (.clk(clk), .rst(rst),
-    .clear(accept && cmd[`FX_ROUTE_FIRST]), .clearing(clearing), .append(v[2]), .append_list(id3), .append_token(token3),
-    .append_rank(2'(rank3)), .append_room(room), .dropped(dropped), .ls_list(ls_list), .ls_index(ls_index), .ls_token(ls_token), .ls_rank(ls_rank),
-    .ls_count(ls_count), .ct_list(ct_list), .ct_count(ct_count));
+    .clear(accept && cmd[`FX_ROUTE_FIRST]), .clearing(clearing), .append(v[2]), .append_list(id3),
+    .append_token(token3), .append_rank(2'(rank3)), .append_room(room), .dropped(dropped), .ls_list(ls_list),
+    .ls_index(ls_index), .ls_token(ls_token), .ls_rank(ls_rank), .ls_count(ls_count), .ct_list(ct_list), .ct_count(ct_count));
 
   fx_ram #(.WIDTH(16), .DEPTH(1 << GATE_BITS)) gates (.clk(clk), .we(v[3]), .waddr(GATE_BITS'({token4, rank4})),
     .wdata(room ? gate4 : 16'd0), .raddr(gm_addr), .rdata(gm_gate));

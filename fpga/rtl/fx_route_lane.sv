@@ -1,13 +1,14 @@
-// fx_route_lane: a lane's part of Route. Logits of one token stream by, expert 0 first; the lane keeps the TOP_K largest and their experts in
-// order, the lower expert first among equals, by insertion.
+// fx_route_lane: a lane's part of Route. Logits of one token stream by, expert 0 first; the lane keeps the TOP_K largest
+// and their experts in order, the lower expert first among equals, by insertion.
 //
-// Control (lane_i) comes from the lane before, from fx_route for lane 0, and goes on a cycle later. When it has come x has to be the high
-// byte of a logit, whose low byte came in the cycle before:
+// Control (lane_i) comes from the lane before, from fx_route for lane 0, and goes on a cycle later. A cycle after it has
+// come x has to be the high byte of a logit, whose low byte came in the cycle before:
 //   valid, first   a logit of the row, the row's first one
-//   commit         the row is complete: what was chosen goes to the way out (back_o), and the next row may begin four cycles later
+//   commit         the row is complete: what was chosen goes to the way out (back_o); the next row may begin three
+//                  cycles later
 //   shift          the way out moves: each lane takes over what the lane behind it has
-//   again, hops    a logit for the sum over all experts, of the lane that many lanes on. It goes along the lanes to fx_route, where logits
-//                  arrive in the order of issue
+//   again, hops    a logit for the sum over all experts, of the lane that many lanes on. It goes along the lanes to
+//                  fx_route, where logits arrive in the order of issue
 // back_o is {valid, logit, TOP_K entries of {expert, logit}, the best lowest}.
 `default_nettype none
 `include "fx_config.svh"

@@ -1,12 +1,13 @@
-// fx_vector: the sequencer of Vector. For each panel it has the feed read X word by word, tells the lanes' vector units
-// (fx_vector_lane) what to do with each element, and injects what they make of it into the scale path, a column a cycle.
+// fx_vector: the sequencer of Vector. For each panel it has the feed read X word by word, tells the lanes' vector
+// units (fx_vector_lane) what to do with each element, and injects what they make of it into the scale path.
 //
 // A panel is, in this order:
 //   Combine       the gates of the panel's tokens are sent to their lanes, ROWS·TopK cycles
-//   norms         its words are fed once for the sums, then come NORM_CYCLES for the root and the division
-//   all           the segment is begun when the results of the panel before are injected; then its words are fed, for Combine
-//                 those of all slots in turn, word by word, and the results injected
-// A command is taken when the one before is done. For the ports see fx_exec.
+//   norms         its words are fed once for the sums, then come NORM_STEPS cycles for the root and the division
+//   all           the segment is begun when the results of the panel before are injected; then its words are fed, for
+//                 Combine those of all slots in turn, word by word, and the results injected
+// Results come a column a cycle, for Combine every TopK cycles, with SERIAL_MUL every STEP cycles. A command is taken
+// when the one before is done. For the ports see fx_exec.
 `default_nettype none
 `include "fx_config.svh"
 `include "fx_vector_codes.sv"
@@ -35,7 +36,7 @@ module fx_vector #(
   output logic         done,
   output wire          idle,
   output logic         err_valid,
-  output logic [3:0]   err_code,         // of Count, which is more than Words hold, or leads behind the last token
+  output logic [3:0]   err_code,         // Count is more than Words hold; words beyond the end, tokens behind the last
 
   output wire          fd_valid,
   input  wire          fd_ready,
@@ -69,7 +70,7 @@ module fx_vector #(
 
   // ---- the command
   logic [2:0]  kind, top_k;
-  logic [15:0] words;
+  logic [X_BITS-1:0] last;               // the last word of a row
   logic [7:0]  panels;                   // left after this one
   logic        norm, combine;
   logic [X_BITS:0] x_panel;
@@ -79,15 +80,18 @@ module fx_vector #(
   wire  [2:0]  cmd_kind = cmd[`FX_VECTOR_KIND];
   wire  [15:0] cmd_words = cmd[`FX_VECTOR_WORDS];
   wire  [15:0] cmd_count = cmd[`FX_VECTOR_COUNT];
-  wire         few = cmd_norm && 32'(cmd_count) > 32'(cmd_words) << LW;
-  wire         beyond = ROUTER && cmd_kind == `FX_VECTOR_COMBINE && 32'(cmd_count) + 32'(cmd[`FX_VECTOR_PANELS]) * ROWS > TOKENS;
   wire         cmd_norm = NORMS && (cmd_kind == `FX_VECTOR_LAYERNORM || cmd_kind == `FX_VECTOR_RMSNORM);
+  wire         cmd_combine = ROUTER && cmd_kind == `FX_VECTOR_COMBINE;
+  wire         few = cmd_norm && 32'(cmd_count) > 32'(cmd_words) << LW;
+  wire         overlong = 32'(cmd_words) > 1 << X_BITS;
+  wire         late = cmd_combine && 32'(cmd_count) + 32'(cmd[`FX_VECTOR_PANELS]) * ROWS > TOKENS;
 
   // ---- the walk over panels, words and slots
-  localparam IDLE = 3'd0, PANEL = 3'd1, GATES = 3'd2, STAT = 3'd3, ROOT = 3'd4, SEGMENT = 3'd5, FEED = 3'd6, LAST = 3'd7;
+  localparam IDLE = 3'd0, PANEL = 3'd1, GATES = 3'd2, STAT = 3'd3, ROOT = 3'd4, SEGMENT = 3'd5, FEED = 3'd6,
+    LAST = 3'd7;
   logic [2:0]  state;
-  logic [X_BITS:0] base, off, at;        // the panel's first word; the slot's way from there; their sum, a cycle late
-  logic [15:0] word;
+  logic [X_BITS:0] base, off, at;        // the panel; the way to the slot; their sum, a cycle late
+  logic [X_BITS-1:0] word;
   logic [1:0]  rank;
   logic        settled;                  // at belongs to base and off
   logic [6:0]  step;
@@ -97,7 +101,7 @@ module fx_vector #(
   wire         busy;                     // … or their results still to be injected
   wire         fire = fd_valid && fd_ready;
   wire         last_rank = !combine || 3'(rank) + 3'd1 == top_k;
-  wire         last_word = word + 16'd1 == words;
+  wire         last_word = word == last;
   wire         fed = fire && last_rank && last_word;
 
   localparam [6:0] NORM_STEPS = 7'd15 + `FX_NORMALISE_STEPS + `FX_ROOT_STEPS + `FX_DIVIDE_STEPS;
@@ -110,7 +114,7 @@ module fx_vector #(
   wire [X_BITS:0] at_next, off_next, base_next;
   wire [D_BITS:0] dst_next;
   wire [Y_BITS:0] res_next, vy_next;
-  fx_address #(X_BITS) next_x (.at(at), .step(`FX_CLIP(word, X_BITS)), .next(fd_x));
+  fx_address #(X_BITS) next_x (.at(at), .step({1'b0, word}), .next(fd_x));
   fx_address #(X_BITS) next_at (.at(base), .step(off), .next(at_next));
   fx_address #(X_BITS) next_off (.at(off), .step(x_panel), .next(off_next));
   fx_address #(X_BITS) next_base (.at(at), .step(x_panel), .next(base_next));
@@ -126,15 +130,15 @@ module fx_vector #(
     if (fire) begin
       rank <= last_rank ? 2'd0 : rank + 2'd1;
       off <= last_rank ? '0 : off_next;
-      if (last_rank) word <= last_word ? 16'd0 : word + 16'd1;
+      if (last_rank) word <= last_word ? '0 : word + 1'b1;
     end
     case (state)
       IDLE: if (cmd_valid) begin
         kind <= cmd_kind;
         norm <= cmd_norm;
-        combine <= ROUTER && cmd_kind == `FX_VECTOR_COMBINE;
+        combine <= cmd_combine;
         top_k <= cmd[`FX_VECTOR_TOPK];
-        words <= cmd_words;
+        last <= X_BITS'(cmd_words - 16'd1);
         panels <= cmd[`FX_VECTOR_PANELS] - 8'd1;
         {base, x_panel} <= {`FX_CLIP(cmd[`FX_VECTOR_X], X_BITS), `FX_CLIP(cmd[`FX_VECTOR_XPANEL], X_BITS)};
         {sg_dst, panel} <= {`FX_CLIP(cmd[`FX_VECTOR_BASE], D_BITS), `FX_CLIP(cmd[`FX_VECTOR_PANEL], D_BITS)};
@@ -145,7 +149,7 @@ module fx_vector #(
         token <= cmd_count;
         mean <= cmd_kind == `FX_VECTOR_LAYERNORM;
         eps <= cmd[`FX_VECTOR_EPS];
-        err_valid <= few || beyond;
+        err_valid <= few || overlong || late;
         err_code <= few ? `FX_ERR_COUNT : `FX_ERR_SCRATCH;
         word <= 0;
         rank <= 0;
@@ -269,7 +273,7 @@ module fx_vector #(
       else if (step == NORM_STEPS - 7'd1) step_op = `FX_V_HOLD;
   end
 
-  // The word's first element is in row_byte three cycles after it was fed, a cycle later in the unit, and there its code has to be.
+  // The word's first element is in row_byte three cycles after it was fed; there its code has to be.
   wire [3:0] op_now = now ? (run_stat && stat_left == 0 ? `FX_V_NONE : run_op) : step_op;
   wire first_now = now ? (run_stat ? stat_first : run_rank == 0) : step_first;
   logic [6:0]  op_next, op;

@@ -1,10 +1,11 @@
-// fx_vector_lane: a lane's part of Vector. It makes the operand of the scale path, the sum acc, from elements x of X and y of Y:
-// x itself, x·y, Σ gate·x, or the normalised x. One multiplier does all of it, and the products of a row's statistics, too.
+// fx_vector_lane: a lane's part of Vector. It makes the operand of the scale path, acc, from elements x of X and y of Y:
+// x itself, x·y, Σ gate·x, or the normalised x. One multiplier does all of it, and the products of a row's statistics,
+// too: an element d·r is (n·x − Σx)·r = x·(n·r) − Σx·r, so that one product an element is enough (isa.Norm).
 //
-// Control (lane_i) comes from the lane before, from fx_vector for lane 0, and goes on to the next a cycle later. x belongs to a code
-// (fx_vector_codes.sv) that comes in the same cycle, y has to be there a cycle later; acc is the result FX_VECTOR_LATENCY + 1 cycles later.
-// A gate travels in the same way, with the number of lanes that it has still to go; the lane that it is for keeps it.
-// count and eps hold while statistics are taken.
+// Control (lane_i) comes from the lane before, from fx_vector for lane 0, and goes on to the next a cycle later. x belongs
+// to a code (fx_vector_codes.sv) that comes in the same cycle, y has to be there a cycle later; acc is the result
+// FX_VECTOR_LATENCY + 1 cycles later. A gate travels in the same way, with the number of lanes that it has still to go;
+// the lane that it is for keeps it. count, mean and eps hold while statistics are taken.
 `default_nettype none
 `include "fx_config.svh"
 `include "fx_vector_codes.sv"
@@ -28,7 +29,7 @@ module fx_vector_lane #(
   input  wire signed [7:0]  y,
   output wire signed [31:0] acc
 );
-  // The code, whether it begins a sum (SCALE: which product), and of COMBINE the gate's rank; a gate, how far it goes, its rank.
+  // The code, whether it begins a sum (SCALE: which product), of COMBINE the gate's rank; a gate, how far it goes, its rank.
   logic [3:0] op;
   logic first;
   logic [1:0] rank;
@@ -46,8 +47,8 @@ module fx_vector_lane #(
 
   generate
     if (SERIAL_MUL) begin : serial
-      // The product bit by bit, lowest first: its upper part, and below it the bits of b that are still to come behind those of the product
-      // that are done. Elements come every tenth cycle at most.
+      // The product bit by bit, lowest first: its upper part, and below it the bits that are done, then those of the other
+      // factor that are still to come. Elements come every tenth cycle at most.
       logic signed [7:0] a;
       logic signed [8:0] high;
       logic [7:0] low_bits;
@@ -93,7 +94,7 @@ module fx_vector_lane #(
         end
         assign part = kept_part;
       end else begin : no_gates
-          assign gate = 0;
+        assign gate = 0;
         assign part = 0;
       end
 
