@@ -14,6 +14,7 @@ import (
 	"fusec/lowering/cuda/driver/cache"
 	"fusec/lowering/cuda/driver/gpu"
 	"fusec/lowering/cuda/driver/nvrtc"
+	"fusec/lowering/cuda/pool"
 )
 
 // Targets lists the targets that programs can be compiled for, the default first. "cuda" takes the number of a GPU:
@@ -90,12 +91,19 @@ func (c *config) cudaDevice(index int, run bool) (*cuda.Device, error) {
 	return cuda.New(append(opts, cuda.On(g, compiler))...), nil
 }
 
+// gpus are the GPUs of this process.
+var gpus = pool.NewShared(gpu.Open)
+
+// ReleaseGPUs gives back what closed programs have left with this process for those to come: their GPU's context, and
+// the memory on it and on the host. Where programs are open, the memory alone.
+func ReleaseGPUs() error { return gpus.Release() }
+
 // openGPU opens a GPU and what makes images for it: what was compiled ahead of time, or the compiler.
 func (c *config) openGPU(index int) (driver.GPU, driver.Compiler, error) {
 	open := c.open
 	if open == nil {
 		open = func(index int) (driver.GPU, driver.Compiler, error) {
-			g, err := gpu.Open(index)
+			g, err := gpus.Open(index)
 			return g, nil, err
 		}
 	}

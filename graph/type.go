@@ -177,6 +177,22 @@ func (s Shape) Strides() []int {
 	return st
 }
 
+// Around gives the products of the axes before, of, and after n axes from axis on.
+func (s Shape) Around(axis, n int) (outer, dim, inner int) {
+	outer, dim, inner = 1, 1, 1
+	for i := range s.Rank() {
+		switch {
+		case i < axis:
+			outer *= s.At(i)
+		case i < axis+n:
+			dim *= s.At(i)
+		default:
+			inner *= s.At(i)
+		}
+	}
+	return
+}
+
 // Type is the element type and shape of a value.
 type Type struct {
 	DType DType

@@ -3,6 +3,7 @@ package lowering
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"fusec/graph"
@@ -70,6 +71,18 @@ type Launch struct {
 	Device, Reason string
 	// Source is the text that was generated for the launch, on targets that compile it.
 	Source string
+}
+
+// Operands describes the launch to kernels: its arguments, and its results, with the arguments that they are written over.
+func (l *Launch) Operands() (args, results []graph.Operand) {
+	for _, v := range l.Args {
+		args = append(args, graph.Operand{DType: v.DType, Layout: v.Layout})
+	}
+	for _, v := range l.Results {
+		over := 1 + slices.IndexFunc(l.Args, func(a View) bool { return a.Buffer == v.Buffer })
+		results = append(results, graph.Operand{DType: v.DType, Layout: v.Layout, Over: over})
+	}
+	return args, results
 }
 
 // Binding names a buffer that is handed out.

@@ -56,6 +56,9 @@ func cached(t *testing.T, path string, size int64) int64 {
 
 // TestDoesNotGrow reads a file of holes that counts as larger than memory, in order and shuffled.
 func TestDoesNotGrow(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a large file, and nothing for a detector of races to find")
+	}
 	const size, row = 320 << 20, 5000
 	path := filepath.Join(t.TempDir(), "holes")
 	f, err := os.Create(path)

@@ -9,6 +9,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/ref"
+	"fusec/kernels/ref/cases"
 )
 
 // gradientOf is the gradient of an attention of the given operands, with drawn gradients of its results.
@@ -47,7 +48,7 @@ func TestAttentionGradRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	for range n {
 		for _, d := range []graph.DType{graph.F32, graph.F64} {
-			op, args := drawAttention(r, d)
+			op, args := cases.RandomAttention(r, d, attentionSizes)
 			if op.Page > 0 {
 				continue // the gradient is that of gathered keys
 			}

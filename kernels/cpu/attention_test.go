@@ -30,98 +30,7 @@ func TestAttentionCases(t *testing.T) {
 	}
 }
 
-// drawAttention draws an attention of any attributes and shapes.
-func drawAttention(r *rand.Rand, d graph.DType) (graph.Attention, []*graph.Tensor) {
-	size := func(most int) int {
-		switch r.IntN(12) {
-		case 0:
-			return 0
-		case 1:
-			return 1
-		case 2:
-			return most
-		}
-		return 1 + r.IntN(most)
-	}
-	coin := func() bool { return r.IntN(2) == 0 }
-	sq, sk, depth, width := size(90), size(450), size(20), size(20)
-	if r.IntN(3) == 0 {
-		sq = 1 + r.IntN(3)
-	}
-	rank := 2 + r.IntN(3)
-	heads, group, batch := 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(2)
-	dims := func(h, rows, cols int) []int { return []int{batch, h, rows, cols}[4-rank:] }
-	if rank == 2 {
-		heads, group = 1, 1
-	}
-	if rank < 4 {
-		batch = 1
-	}
-	op := graph.Attention{Scale: 0.3, Causal: coin(), HasMask: coin(), HasLengths: coin()}
-	pages := 0
-	if rank > 2 && r.IntN(3) == 0 {
-		op.Page, op.HasLengths = 1+r.IntN(40), true
-		pages = 1 + r.IntN(20)
-		sk = ceilTo(sk, op.Page)
-	}
-	if coin() {
-		op.Window = 1 + r.IntN(sk+2)
-	}
-	args := []*graph.Tensor{drawTensor(r, d, -2, 2, dims(heads*group, sq, depth)...),
-		drawTensor(r, d, -2, 2, dims(heads, sk, depth)...), drawTensor(r, d, -2, 2, dims(heads, sk, width)...)}
-	if op.Page > 0 {
-		args[1], args[2] = drawTensor(r, d, -2, 2, pages, heads, op.Page, depth), drawTensor(r, d, -2, 2, pages, heads, op.Page, width)
-	}
-	if op.HasMask {
-		args = append(args, drawMask(r, d, dims(heads*group, sq, sk)))
-	}
-	if op.HasLengths {
-		op.Tail = coin()
-		args = append(args, drawTensor(r, []graph.DType{graph.I32, graph.I64}[r.IntN(2)], -3, float64(sk+3), dims(0, 0, 0)[:max(rank-3, 0)]...))
-	}
-	if op.Page > 0 {
-		args = append(args, drawTensor(r, graph.I64, 0, float64(pages), append(dims(0, 0, 0)[:rank-3], sk/op.Page)...))
-	}
-	if r.IntN(3) == 0 {
-		op.Dropout = 0.3
-		args = append(args, drawTensor(r, graph.I64, -9, 9))
-	}
-	return op, args
-}
-
-// ceilTo is the multiple of step that is not below n.
-func ceilTo(n, step int) int { return (n + step - 1) / step * step }
-
-// drawMask draws a mask for scores of the given dimensions, broadcast along some, with whole blocks masked.
-func drawMask(r *rand.Rand, d graph.DType, dims []int) *graph.Tensor {
-	for i := range dims {
-		if r.IntN(4) == 0 {
-			dims[i] = 1
-		}
-	}
-	dims = dims[r.IntN(len(dims)):]
-	kind := r.IntN(4)
-	if kind == 0 {
-		d = graph.Bool
-	}
-	m := drawTensor(r, d, -3, 3, dims...)
-	cols := dims[len(dims)-1]
-	lo, hi := r.IntN(cols+1), r.IntN(cols+1)
-	for i := range m.Type.Shape.Elems() {
-		masked := i%max(cols, 1) >= lo && i%max(cols, 1) < hi || i/max(cols, 1)%5 == 3
-		switch {
-		case kind == 0 && masked:
-			m.SetFloat(i, 0)
-		case kind == 0 && r.IntN(3) > 0:
-			m.SetFloat(i, 1)
-		case kind == 1 && masked:
-			m.SetFloat(i, -1e9)
-		case kind == 2 && masked:
-			m.SetFloat(i, math.Inf(-1))
-		}
-	}
-	return m
-}
+var attentionSizes = cases.AttentionSizes{Queries: 90, Keys: 450, Few: 450, Columns: []int{20}, Heads: 3}
 
 func TestAttentionRandom(t *testing.T) {
 	n := 60
@@ -131,7 +40,7 @@ func TestAttentionRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range n {
 		for _, d := range []graph.DType{graph.F32, graph.F64} {
-			op, args := drawAttention(r, d)
+			op, args := cases.RandomAttention(r, d, attentionSizes)
 			checkOp(t, op, args...)
 		}
 	}

@@ -25,12 +25,13 @@ func newElementwises[T float](f graph.Fusion, args, results []Operand, env *Env)
 	if len(segments) == 1 {
 		return newElementwise[T](f.Body, args, results, env)
 	}
-	if err := checkOver(segments, results); err != nil {
+	if err := graph.CheckSegments(segments, results); err != nil {
 		return nil, err
 	}
 	j := &joined{env: env}
 	for _, s := range segments {
-		k, err := newElementwise[T](s.Body, picked(args, s.Args), overWithin(picked(results, s.Results), s.Args), env)
+		in, out := s.Operands(args, results)
+		k, err := newElementwise[T](s.Body, in, out, env)
 		if err != nil {
 			return nil, err
 		}

@@ -77,7 +77,7 @@ func newGather(op graph.Gather, args, results []Operand, env *Env) Kernel {
 }
 
 func makeGather[E unit](op graph.Gather, args, results []Operand, env *Env) *gatherer[E] {
-	outer, dim, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	outer, dim, inner := args[0].Layout.Shape.Around(op.Axis, 1)
 	k := &gatherer[E]{env: env, indices: newIndexOperand(op, 1, args[1], dim), x: args[0], y: results[0],
 		count: args[1].Layout.Shape.Elems(), inner: inner}
 	k.rows = outer * k.count
@@ -85,22 +85,6 @@ func makeGather[E unit](op graph.Gather, args, results []Operand, env *Env) *gat
 	k.width = min(max(inner, 1), grain)
 	k.parts = chunks(inner, k.width)
 	return k
-}
-
-// around gives the products of the axes before, of, and after n axes from axis on.
-func around(s graph.Shape, axis, n int) (outer, dim, inner int) {
-	outer, dim, inner = 1, 1, 1
-	for i := range s.Rank() {
-		switch {
-		case i < axis:
-			outer *= s.At(i)
-		case i < axis+n:
-			dim *= s.At(i)
-		default:
-			inner *= s.At(i)
-		}
-	}
-	return
 }
 
 // Run implements [Kernel].

@@ -81,7 +81,7 @@ func newScatterAdd(op graph.ScatterAdd, args, results []Operand, env *Env) (Kern
 }
 
 func makeScatterAdd[T number](op graph.ScatterAdd, args, results []Operand, env *Env) *scatterer[T] {
-	outer, _, inner := around(results[0].Layout.Shape, op.Axis, 1)
+	outer, _, inner := results[0].Layout.Shape.Around(op.Axis, 1)
 	count := args[0].Layout.Shape.Elems()
 	k := &scatterer[T]{env: env, indices: newIndexOperand(op, 0, args[0], op.Size), x: args[1], y: results[0],
 		add: adder[T](), outer: outer, inner: inner, first: make([]int, op.Size+1), order: make([]int, count)}

@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"fmt"
-	"slices"
 	"sort"
 
 	"fusec/graph"
@@ -64,37 +62,4 @@ func (j *joined) Run(args, results []Memory) error {
 func (j *joined) Do(worker, item int) {
 	i := sort.SearchInts(j.first, item+1) - 1
 	j.parts[i].kernel.Do(worker, item-j.first[i])
-}
-
-// picked lists the operands with the given numbers.
-func picked(all []Operand, which []int) []Operand {
-	o := make([]Operand, len(which))
-	for i, k := range which {
-		o[i] = all[k]
-	}
-	return o
-}
-
-// checkOver refuses results that are written over an argument of another segment, which may run at any time.
-func checkOver(segments []graph.Segment, results []Operand) error {
-	for i, s := range segments {
-		for _, r := range s.Results {
-			for k, other := range segments {
-				if o := results[r].Over - 1; o >= 0 && k != i && slices.Contains(other.Args, o) {
-					return fmt.Errorf("result %d is written over operand %d, which another segment reads", r, o)
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// overWithin renumbers the arguments that results are written over: by their place among args.
-func overWithin(results []Operand, args []int) []Operand {
-	for i := range results {
-		if o := results[i].Over; o > 0 {
-			results[i].Over = 1 + slices.Index(args, o-1)
-		}
-	}
-	return results
 }

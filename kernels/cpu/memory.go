@@ -75,15 +75,8 @@ type float interface{ float32 | float64 }
 
 func dtypeOf[T float]() graph.DType { return graph.DTypeOf[T]() }
 
-// Operand describes an argument or a result: its element type and where its elements stand in their buffer.
-type Operand struct {
-	DType  graph.DType
-	Layout graph.Layout
-	Frozen bool // an argument that changes only when the caller says so, by Thaw
-	// Over is, of a result of elementwise work, 1 + the index of the argument in whose memory it is written, element
-	// over element; 0 for memory of its own.
-	Over int
-}
+// Operand describes an argument or a result. Over counts for elementwise work alone.
+type Operand = graph.Operand
 
 // Contiguous is the operand of a value that fills its buffer.
 func Contiguous(t graph.Type) Operand {

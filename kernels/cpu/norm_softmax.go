@@ -41,7 +41,7 @@ func newColumnSoftmax[T float](axis int, log bool, x, y Operand, env *Env) Kerne
 		fill: code.Fill(), max: code.MaxTo, add: code.AddTo, equal: code.BinaryVS(vec.Eq), choose: code.SelectVSV(),
 		sub: code.BinaryVV(vec.Sub), mul: code.BinaryVV(vec.Mul), exp: code.Unary(vec.Exp), ln: code.Unary(vec.Log),
 		flip: code.Unary(vec.Recip)}
-	k.outer, k.count, k.inner = around(x.Layout.Shape, axis, 1)
+	k.outer, k.count, k.inner = x.Layout.Shape.Around(axis, 1)
 	k.width = min(max(k.inner, 1), segment/4)
 	k.parts = chunks(k.inner, k.width)
 	env.reserve(3 * roundLine[T](k.width) * x.DType.Size())

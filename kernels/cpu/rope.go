@@ -28,7 +28,7 @@ type rope[T float] struct {
 
 func newRoPE[T float](op graph.RoPE, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape
-	rows, n, d := around(s, s.Rank()-2, 1)
+	rows, n, d := s.Around(s.Rank()-2, 1)
 	return &rope[T]{env: env, op: op, args: args, result: results[0], n: n, d: d, rows: rows * n,
 		rowsPer: max(grain/4/max(d, 1), 1), cos: make([]T, n*d/2), sin: make([]T, n*d/2)}, nil
 }

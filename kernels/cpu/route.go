@@ -41,7 +41,7 @@ type topK[T float] struct {
 
 func newTopK[T float](op graph.TopK, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape
-	rows, n, _ := around(s, s.Rank()-1, 1)
+	rows, n, _ := s.Around(s.Rank()-1, 1)
 	return &topK[T]{env: env, x: args[0], y: results[0], at: results[1], rows: rows, n: n, k: op.K,
 		group: max(grain/4/max(n, 1), 1)}, nil
 }
@@ -87,7 +87,7 @@ type router[T float] struct {
 
 func newRoute[T float](op graph.Route, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape
-	tokens, experts, _ := around(s, s.Rank()-1, 1)
+	tokens, experts, _ := s.Around(s.Rank()-1, 1)
 	k := &router[T]{env: env, op: op, x: args[0], sent: results[0], lost: results[1], tokens: tokens, experts: experts,
 		choosers: tokens, of: experts, each: op.K, load: make([]int64, experts)}
 	if op.ExpertChoice {

@@ -9,7 +9,7 @@ import (
 // compileAlone makes the kernel of an operation that stands alone: one that moves elements, indexes, draws or pools by
 // a kernel of its own, any other as a fusion of one.
 func compileAlone(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
-	if err := checkOperands(op, args, results); err != nil {
+	if err := graph.CheckOperands(op, args, results); err != nil {
 		return nil, err
 	}
 	switch op := op.(type) {
@@ -77,53 +77,13 @@ func compileAlone(op graph.Op, args, results []Operand, cfg Config) (*Kernel, er
 	return nil, fmt.Errorf("CUDA has no kernel for %s", op.OpName())
 }
 
-// checkOperands reports operands and results that do not fit the operation's type rule, or whose elements do not stand
-// side by side, where the operation wants that.
-func checkOperands(op graph.Op, args, results []Operand) error {
-	info := graph.InfoOf(op)
-	if info == nil {
-		return fmt.Errorf("operation %T is not in the table", op)
-	}
-	if len(args) < info.MinArgs || info.MaxArgs >= 0 && len(args) > info.MaxArgs {
-		return fmt.Errorf("%s of %d operands", info.Name, len(args))
-	}
-	in := make([]graph.Type, len(args))
-	for i, a := range args {
-		in[i] = a.Type()
-		if !graph.ReadsStrides(op) && !a.Layout.IsContiguous() {
-			return fmt.Errorf("%s: operand %d of type %v is not contiguous", info.Name, i, in[i])
-		}
-	}
-	out, err := info.Infer(op, in)
-	if err != nil {
-		return fmt.Errorf("%s: %w", info.Name, err)
-	}
-	if len(results) != len(out) {
-		return fmt.Errorf("%s: %d results, not %d", info.Name, len(results), len(out))
-	}
-	for i, r := range results {
-		if r.Type() != out[i] {
-			return fmt.Errorf("%s: result %d has type %v, not %v", info.Name, i, r.Type(), out[i])
-		}
-		if !r.Layout.IsContiguous() {
-			return fmt.Errorf("%s: result %d of type %v is not contiguous", info.Name, i, out[i])
-		}
-	}
-	return nil
-}
-
-// Type is the type of the operand's value.
-func (o Operand) Type() graph.Type { return graph.Type{DType: o.DType, Shape: o.Layout.Shape} }
-
 // fused compiles a body of the one operation, which hands out all its results.
 func fused(op graph.Op, anchor graph.Anchor, args, results []Operand, cfg Config) (*Kernel, error) {
-	return compileBody(anchor, args, results, cfg, func(b *graph.Builder, in []*graph.Node) {
-		y := b.Add(op, in...)
-		b.Output("0", y)
-		for i := 1; i < len(results); i++ {
-			b.Output(fmt.Sprint(i), b.Add(graph.Result{Index: i}, y))
-		}
-	})
+	f, err := graph.Alone(op, anchor, args, len(results))
+	if err != nil {
+		return nil, err
+	}
+	return Compile(f, args, results, cfg)
 }
 
 // copied compiles a copy of the first operand, whatever the layouts are.

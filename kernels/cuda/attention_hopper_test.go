@@ -12,7 +12,6 @@ import (
 	"fusec/kernels/ref"
 	"fusec/kernels/ref/cases"
 	"fusec/lowering/cuda/cudatest"
-	"fusec/lowering/cuda/driver/nvrtc"
 	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
@@ -113,21 +112,7 @@ func fuseHopper(t *testing.T, build func(*graph.Builder, hopperInput)) hopperFus
 // compile makes the fusion's kernel for a chip, with operands and results in row-major order.
 func (f hopperFusion) compile(t *testing.T, cfg cuda.Config) *cuda.Kernel {
 	t.Helper()
-	results, err := graph.InfoOf(f.Fusion).Infer(f.Fusion, f.types)
-	if err != nil {
-		t.Fatal(err)
-	}
-	operands := func(types []graph.Type) (list []cuda.Operand) {
-		for _, u := range types {
-			list = append(list, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
-		}
-		return list
-	}
-	k, err := cuda.Compile(f.Fusion, operands(f.types), operands(results), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return k
+	return kernelOf(t, f.Fusion, f.types, cfg)
 }
 
 // byHopper reports whether a kernel is one of Hopper's own.
@@ -210,27 +195,7 @@ func TestAttentionHopperCompiled(t *testing.T) {
 		for i, f := range []hopperFusion{forward, backward} {
 			name := c.name + []string{"", ", gradient"}[i]
 			k := f.compile(t, cuda.Config{Chip: cuda.H200})
-			ptx, _, err := compiler.PTX(k.Source, cuda.H200)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			for _, want := range []string{"wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc"} {
-				if !strings.Contains(ptx, want) {
-					t.Errorf("%s: no %s", name, want)
-				}
-			}
-			_, log, err := compiler.Compile(k.Source, cuda.H200)
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			for _, loss := range nvrtc.Losses(log) {
-				t.Errorf("%s: %s", name, loss)
-			}
-			for entry, u := range nvrtc.Usages(log) {
-				if u.Spills > 0 || u.Stack > 0 {
-					t.Errorf("%s: %s spills %d bytes, stack %d", name, entry, u.Spills, u.Stack)
-				}
-			}
+			wellCompiled(t, compiler, name, k, "wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
 		}
 	}
 }

@@ -2,7 +2,6 @@ package cuda_test
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -47,103 +46,7 @@ func drawReals(r *rand.Rand, d graph.DType, lo, hi float64, dims ...int) *graph.
 	return cases.Arg{Type: graph.TypeOf(d, dims...), Lo: lo, Hi: hi}.Draw(r)
 }
 
-// drawAttention draws an attention of any attributes, and operands of any shapes that fit it, of element type d.
-func drawAttention(r *rand.Rand, d graph.DType) (graph.Attention, []*graph.Tensor) {
-	size := func(most int) int {
-		switch r.IntN(12) {
-		case 0:
-			return 0
-		case 1:
-			return 1
-		case 2:
-			return most
-		}
-		return 1 + r.IntN(most)
-	}
-	coin := func() bool { return r.IntN(2) == 0 }
-	columns := []int{8, 16, 20, 33, 64}
-	sq, sk, depth, width := size(90), size(170), size(columns[r.IntN(5)]), size(columns[r.IntN(5)])
-	if r.IntN(3) == 0 {
-		sq = 1 + r.IntN(3)
-		sk = size(400)
-	}
-	rank := 2 + r.IntN(3)
-	heads, group, batch := 1+r.IntN(2), 1+r.IntN(3), 1+r.IntN(2)
-	if rank == 2 {
-		heads, group = 1, 1
-	}
-	if rank < 4 {
-		batch = 1
-	}
-	dims := func(h, rows, cols int) []int { return []int{batch, h, rows, cols}[4-rank:] }
-	op := graph.Attention{Scale: 0.3, Causal: coin(), HasMask: coin(), HasLengths: coin()}
-	if r.IntN(8) == 0 {
-		op.Scale = -0.2
-	}
-	pages := 0
-	if rank > 2 && r.IntN(3) == 0 {
-		op.Page, op.HasLengths = 1+r.IntN(40), true
-		pages = 1 + r.IntN(20)
-		sk = (sk + op.Page - 1) / op.Page * op.Page
-	}
-	if coin() {
-		op.Window = 1 + r.IntN(sk+2)
-	}
-	args := []*graph.Tensor{drawReals(r, d, -2, 2, dims(heads*group, sq, depth)...),
-		drawReals(r, d, -2, 2, dims(heads, sk, depth)...), drawReals(r, d, -2, 2, dims(heads, sk, width)...)}
-	if op.Page > 0 {
-		args[1] = drawReals(r, d, -2, 2, pages, heads, op.Page, depth)
-		args[2] = drawReals(r, d, -2, 2, pages, heads, op.Page, width)
-	}
-	if op.HasMask {
-		args = append(args, drawScoreMask(r, graph.TypeOf(d).Accumulator().DType, dims(heads*group, sq, sk)))
-	}
-	batches := dims(0, 0, 0)[:max(rank-3, 0)]
-	if op.HasLengths {
-		op.Tail = coin()
-		args = append(args, drawReals(r, []graph.DType{graph.I32, graph.I64}[r.IntN(2)], -3, float64(sk+3), batches...))
-	}
-	if op.Page > 0 {
-		args = append(args, drawReals(r, graph.I64, 0, float64(pages), append(batches, sk/op.Page)...))
-	}
-	if r.IntN(3) == 0 {
-		op.Dropout = 0.3
-		args = append(args, drawReals(r, graph.I64, -9, 9))
-	}
-	return op, args
-}
-
-// drawScoreMask draws a mask for scores of the given dimensions, broadcast along some, with blocks of keys and whole
-// rows masked.
-func drawScoreMask(r *rand.Rand, d graph.DType, dims []int) *graph.Tensor {
-	for i := range dims {
-		if r.IntN(4) == 0 {
-			dims[i] = 1
-		}
-	}
-	dims = dims[r.IntN(len(dims)):]
-	kind := r.IntN(4)
-	if kind == 0 {
-		d = graph.Bool
-	}
-	m := drawReals(r, d, -3, 3, dims...)
-	cols := max(dims[len(dims)-1], 1)
-	lo, hi := r.IntN(cols+1), r.IntN(cols+1)
-	for i := range m.Type.Shape.Elems() {
-		masked := i%cols >= lo && i%cols < hi || i/cols%5 == 3
-		switch {
-		case kind == 0 && masked:
-			m.SetFloat(i, 0)
-		case kind == 0 && r.IntN(3) > 0:
-			m.SetFloat(i, 1)
-		case kind == 1 && masked:
-			m.SetFloat(i, -1e9)
-		case kind == 2 && masked:
-			m.SetFloat(i, math.Inf(-1))
-		}
-	}
-	return m
-}
+var attentionSizes = cases.AttentionSizes{Queries: 90, Keys: 170, Few: 400, Columns: []int{8, 16, 20, 33, 64}, Heads: 2}
 
 // attentionGradient is the gradient of an attention, with the operands that it has beside the attention's own.
 func attentionGradient(t *testing.T, r *rand.Rand, op graph.Attention, args []*graph.Tensor) (graph.Op,
@@ -223,7 +126,7 @@ func drawnAttentions(t *testing.T, seed uint64, n int, precision cuda.Precision,
 	r := rand.New(rand.NewPCG(seed, 1))
 	for i := range n {
 		d := types[i%len(types)]
-		op, args := drawAttention(r, d)
+		op, args := cases.RandomAttention(r, d, attentionSizes)
 		checks = append(checks, attentionChecks(t, r, fmt.Sprintf("%v %d", d, i), op, args, precision)...)
 	}
 	return checks

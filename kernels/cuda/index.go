@@ -14,7 +14,7 @@ func compileScatterAdd(op graph.ScatterAdd, args, results []Operand) (*Kernel, e
 	if d == graph.Bool {
 		return nil, fmt.Errorf("scatter_add: CUDA has no sum of %v", d)
 	}
-	outer, dim, inner := around(results[0].Layout.Shape, op.Axis, 1)
+	outer, dim, inner := results[0].Layout.Shape.Around(op.Axis, 1)
 	count := args[0].Layout.Shape.Elems()
 	at := int64(roundUp(4*(dim+1), 256))
 	first, cursor := u.scratch("i32", "first", 0), u.scratch("i32", "cursor", at)
@@ -62,7 +62,7 @@ func (u *unit) warps(entry, name string, n int, line string) {
 func compileTopK(op graph.TopK, args, results []Operand) *Kernel {
 	u := newUnit(args, results)
 	s := args[0].Layout.Shape
-	rows, n, _ := around(s, s.Rank()-1, 1)
+	rows, n, _ := s.Around(s.Rank()-1, 1)
 	if rows == 0 || op.K == 0 {
 		return &Kernel{}
 	}
@@ -79,7 +79,7 @@ func compileTopK(op graph.TopK, args, results []Operand) *Kernel {
 func compileRoute(op graph.Route, args, results []Operand) *Kernel {
 	u := newUnit(args, results)
 	s := args[0].Layout.Shape
-	tokens, experts, _ := around(s, s.Rank()-1, 1)
+	tokens, experts, _ := s.Around(s.Rank()-1, 1)
 	if experts == 0 {
 		return &Kernel{}
 	}

@@ -126,16 +126,9 @@ const (
 	StatusDivision            // an integer by zero
 )
 
-// Operand describes an argument or a result: its element type and where its elements stand in its buffer. Buffers begin
-// at multiples of 64 bytes.
-type Operand struct {
-	DType  graph.DType
-	Layout graph.Layout
-	// Over is, of a result that is written in the memory of an argument, element over element, 1 + that argument's index.
-	Over int
-	// Update says of a result that the buffer is a State or Param: its step checks the [Status] first.
-	Update bool
-}
+// Operand describes an argument or a result. Buffers begin at multiples of 64 bytes. The step that makes a result which
+// is an Update checks the [Status] first.
+type Operand = graph.Operand
 
 // Precision names what the contractions of f32 values may be rounded to. Types of 16 bits are what they are.
 type Precision uint8

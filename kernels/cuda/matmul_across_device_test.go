@@ -10,9 +10,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/kernels/cuda"
-	"fusec/kernels/ref"
 	"fusec/lowering/cuda/cudatest"
-	"fusec/lowering/cuda/driver/nvrtc"
 	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
@@ -82,14 +80,8 @@ func TestMatMulAcross(t *testing.T) {
 			}
 			op, types := c.fusion(t)
 			check := cudatest.Check{Name: fmt.Sprint(p, " ", i), Op: op, Config: c.config(p)}
-			var args, results []cuda.Operand
 			for _, u := range types {
 				check.Args = append(check.Args, graphtest.Tensor(r, u))
-				args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
-			}
-			for _, o := range op.Body.Outputs {
-				u := o.Node.Type
-				results = append(results, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
 			}
 			if i == 0 && p == cuda.F32 {
 				check.Args[0].SetFloat(3, math.Inf(1))
@@ -98,19 +90,8 @@ func TestMatMulAcross(t *testing.T) {
 				check.Args[1].SetFloat(3*c.n+2, 0.5) // exact: nothing is left of it
 				check.Args[1].SetFloat(9*c.n+7, math.Inf(1))
 			}
-			check.Compare = func(got *graph.Tensor, want ref.Value) error {
-				if p == cuda.TF32 {
-					for i := range want.Mag {
-						want.Mag[i] *= 200 // 2e-3 of the terms
-					}
-				}
-				return ref.Check(got, want)
-			}
-			k, err := cuda.Compile(op, args, results, check.Config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(k.Generated(), "gemm_across<") {
+			check.Compare = within(p)
+			if k := kernelOf(t, op, types, check.Config); !strings.Contains(k.Generated(), "gemm_across<") {
 				t.Errorf("%v %d takes another path", p, i)
 			}
 			checks = append(checks, check)
@@ -128,36 +109,8 @@ func TestMatMulAcrossCompiled(t *testing.T) {
 		for _, sms := range []int{1, 132} {
 			c := acrossCase{m: 200, k: 1024, n: 1024, sms: sms, out: graph.F32, sums: true}
 			op, types := c.fusion(t)
-			var args, results []cuda.Operand
-			for _, u := range types {
-				args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
-			}
-			for _, o := range op.Body.Outputs {
-				results = append(results, cuda.Operand{DType: o.Node.Type.DType, Layout: graph.Contiguous(o.Node.Type.Shape)})
-			}
-			k, err := cuda.Compile(op, args, results, c.config(p))
-			if err != nil {
-				t.Fatal(err)
-			}
-			ptx, log, err := compiler.PTX(k.Source, cuda.H200)
-			if err != nil {
-				t.Fatal(err, log)
-			}
-			if !strings.Contains(ptx, "k8.f32.tf32.tf32") {
-				t.Errorf("%v, %d multiprocessors: no wgmma", p, sms)
-			}
-			_, log, err = compiler.Compile(k.Source, cuda.H200)
-			if err != nil {
-				t.Fatal(err, log)
-			}
-			for _, loss := range nvrtc.Losses(log) {
-				t.Errorf("%v, %d multiprocessors: %s", p, sms, loss)
-			}
-			for entry, u := range nvrtc.Usages(log) {
-				if u.Spills > 0 || u.Stack > 0 {
-					t.Errorf("%v, %d multiprocessors: %s spills %d bytes, stack %d", p, sms, entry, u.Spills, u.Stack)
-				}
-			}
+			name := fmt.Sprintf("%v, %d multiprocessors", p, sms)
+			wellCompiled(t, compiler, name, kernelOf(t, op, types, c.config(p)), "k8.f32.tf32.tf32")
 		}
 	}
 }

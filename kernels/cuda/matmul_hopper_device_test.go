@@ -9,9 +9,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/kernels/cuda"
-	"fusec/kernels/ref"
 	"fusec/lowering/cuda/cudatest"
-	"fusec/lowering/cuda/driver/nvrtc"
 	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
@@ -79,28 +77,11 @@ func TestMatMulHopper(t *testing.T) {
 	for i := range 15 {
 		op, types := drawLinear(r, []graph.DType{graph.BF16, graph.F16, graph.F32}[i%3])
 		c := cudatest.Check{Name: fmt.Sprint(i), Op: op, Config: cuda.Config{Chip: cuda.H200, Precision: cuda.TF32}}
-		var args, results []cuda.Operand
 		for _, u := range types {
 			c.Args = append(c.Args, graphtest.Tensor(r, u))
-			args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
 		}
-		for _, o := range op.Body.Outputs {
-			u := o.Node.Type
-			results = append(results, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
-		}
-		c.Compare = func(got *graph.Tensor, want ref.Value) error {
-			if got.Type.DType == graph.F32 {
-				for i := range want.Mag {
-					want.Mag[i] *= 200 // 2e-3 of the terms
-				}
-			}
-			return ref.Check(got, want)
-		}
-		k, err := cuda.Compile(op, args, results, c.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(k.Generated(), "gemm_hopper<") {
+		c.Compare = within(cuda.TF32)
+		if strings.Contains(kernelOf(t, op, types, c.Config).Generated(), "gemm_hopper<") {
 			hopper++
 		}
 		checks = append(checks, c)
@@ -120,46 +101,12 @@ func TestMatMulHopperCompiled(t *testing.T) {
 		m, n, k int
 	}{{graph.BF16, 8192, 16384, 4096}, {graph.BF16, 8192, 3072, 768}, {graph.F16, 512, 4096, 4096}, {graph.F16, 999, 1000, 1000},
 		{graph.BF16, 8192, 768, 3072}, {graph.F32, 2048, 2048, 2048}} {
-		b := graph.NewBuilder("linear")
-		x, w := graph.TypeOf(c.d, c.m, c.k), graph.TypeOf(c.d, c.k, c.n)
-		y := b.MatMul(b.Input("x", x), b.Input("w", w), false, false)
-		bias := graph.TypeOf(graph.F32, c.n)
-		y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(b.Input("bias", bias), y.Type.Shape)))
-		b.Output("y", y)
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var args []cuda.Operand
-		for _, u := range []graph.Type{x, w, bias} {
-			args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
-		}
-		result := cuda.Operand{DType: graph.F32, Layout: graph.Contiguous(y.Type.Shape)}
-		k, err := cuda.Compile(graph.Fusion{Anchor: graph.AnchorMatMul, Body: g}, args, []cuda.Operand{result},
-			cuda.Config{Chip: cuda.H200, Precision: cuda.TF32})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ptx, log, err := compiler.PTX(k.Source, cuda.H200)
-		if err != nil {
-			t.Fatal(err, log)
-		}
-		for _, want := range []string{"wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc"} {
-			if !strings.Contains(ptx, want) {
-				t.Errorf("%v: no %s", c, want)
-			}
-		}
-		_, log, err = compiler.Compile(k.Source, cuda.H200)
-		if err != nil {
-			t.Fatal(err, log)
-		}
-		for _, loss := range nvrtc.Losses(log) {
-			t.Errorf("%v: %s", c, loss)
-		}
-		for entry, u := range nvrtc.Usages(log) {
-			if u.Spills > 0 || u.Stack > 0 {
-				t.Errorf("%v: %s spills %d bytes, stack %d", c, entry, u.Spills, u.Stack)
-			}
-		}
+		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(c.d, c.m, c.k), in(c.d, c.k, c.n), false, false)
+			y = b.Unary(graph.GeluTanh, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, c.n), y.Type.Shape)))
+			b.Output("y", y)
+		})
+		k := kernelOf(t, op, types, cuda.Config{Chip: cuda.H200, Precision: cuda.TF32})
+		wellCompiled(t, compiler, fmt.Sprint(c), k, "wgmma.mma_async", "cp.async.bulk.tensor.4d", "setmaxnreg.inc")
 	}
 }

@@ -215,12 +215,8 @@ func TestMatMulRefused(t *testing.T) {
 	op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 		b.Output("", b.MatMul(b.Unary(graph.Relu, in(graph.F32, 2, 3)), in(graph.F32, 3, 4), false, false))
 	})
-	var args []cuda.Operand
-	for _, u := range types {
-		args = append(args, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
-	}
-	result := cuda.Operand{DType: graph.F32, Layout: graph.Contiguous(graph.ShapeOf(2, 4))}
-	_, err := cuda.Compile(op, args, []cuda.Operand{result}, cuda.Config{Chip: cuda.H200})
+	results := rowMajor([]graph.Type{graph.TypeOf(graph.F32, 2, 4)})
+	_, err := cuda.Compile(op, rowMajor(types), results, cuda.Config{Chip: cuda.H200})
 	if err == nil || !strings.Contains(err.Error(), "relu") && !strings.Contains(err.Error(), "unary") ||
 		!strings.Contains(err.Error(), "computed inside its fusion") {
 		t.Error(err)

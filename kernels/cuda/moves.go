@@ -8,22 +8,6 @@ import (
 	"fusec/graph"
 )
 
-// around gives the products of the axes before, of, and after n axes from axis on.
-func around(s graph.Shape, axis, n int) (outer, dim, inner int) {
-	outer, dim, inner = 1, 1, 1
-	for i := range s.Rank() {
-		switch {
-		case i < axis:
-			outer *= s.At(i)
-		case i < axis+n:
-			dim *= s.At(i)
-		default:
-			inner *= s.At(i)
-		}
-	}
-	return
-}
-
 // A mover is a kernel that finds what belongs into each row of a result [outer, rows, inner]: a row of a source
 // [outer, dim, inner], or a value. Rows are moved W elements at a time.
 type mover struct {
@@ -125,7 +109,7 @@ func elemsOfAll(lists ...[]Operand) int {
 // compileSlice takes part of an axis from where an operand says.
 func compileSlice(op graph.Slice, args, results []Operand) (*Kernel, error) {
 	u := newUnit(args, results)
-	outer, dim, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	outer, dim, inner := args[0].Layout.Shape.Around(op.Axis, 1)
 	m := newMover("slice", u, args[0].DType, outer, op.Size, inner, elemsOfAll(args, results))
 	m.start(1, lastStart(dim, op.Size, op.Step))
 	step := m.step(m.store(op.Size, "j", m.load(0, dim, fmt.Sprintf("%s(start) + j * %d", m.typ, op.Step))))
@@ -135,7 +119,7 @@ func compileSlice(op graph.Slice, args, results []Operand) (*Kernel, error) {
 // compileUnslice puts the operand into zeros where another operand says.
 func compileUnslice(op graph.Unslice, args, results []Operand) (*Kernel, error) {
 	u := newUnit(args, results)
-	outer, size, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	outer, size, inner := args[0].Layout.Shape.Around(op.Axis, 1)
 	m := newMover("unslice", u, args[0].DType, outer, op.Size, inner, elemsOfAll(args, results))
 	m.start(1, lastStart(op.Size, size, op.Step))
 	step := m.step(fmt.Sprintf("const %s k = j - %s(start);", m.typ, m.typ),
@@ -150,7 +134,7 @@ func (m *mover) value(d graph.DType, x float64) string { return "splat<W>(" + li
 // compileUpdateSlice writes an operand over part of an axis of another; in place, that part alone.
 func compileUpdateSlice(op graph.UpdateSlice, args, results []Operand) (*Kernel, error) {
 	u := newUnit(args, results)
-	outer, dim, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	outer, dim, inner := args[0].Layout.Shape.Around(op.Axis, 1)
 	size := args[1].Layout.Shape.At(op.Axis)
 	rows := dim
 	if results[0].Over == 1 {
@@ -172,7 +156,7 @@ func compileUpdateSlice(op graph.UpdateSlice, args, results []Operand) (*Kernel,
 // compileGather copies the rows that indices name.
 func compileGather(op graph.Gather, args, results []Operand) (*Kernel, error) {
 	u := newUnit(args, results)
-	outer, dim, inner := around(args[0].Layout.Shape, op.Axis, 1)
+	outer, dim, inner := args[0].Layout.Shape.Around(op.Axis, 1)
 	count := args[1].Layout.Shape.Elems()
 	m := newMover("gather", u, args[0].DType, outer, count, inner, elemsOfAll(args, results))
 	at := fmt.Sprintf("const i64 k = checked_index(%s, j, %d, %s);", u.at(1), dim, u.status())

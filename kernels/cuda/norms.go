@@ -40,7 +40,7 @@ func decomposed(op graph.Op, args, results []Operand, cfg Config) (*Kernel, erro
 func compileGroupNorm(op graph.GroupNorm, args, results []Operand, cfg Config) (*Kernel, error) {
 	return compileBody(graph.AnchorRow, args, results, cfg, func(b *graph.Builder, in []*graph.Node) {
 		s := args[0].Layout.Shape
-		_, _, plane := around(s, 0, 2)
+		_, _, plane := s.Around(0, 2)
 		channels := s.At(1) / op.Groups
 		x := b.Reshape(in[0], s.At(0), op.Groups, channels, plane)
 		t := x.Type.Shape

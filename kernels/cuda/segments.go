@@ -20,12 +20,13 @@ type table struct {
 
 // compileSegments makes the kernel of a body of several segments.
 func compileSegments(segments []graph.Segment, args, results []Operand, cfg Config) (*Kernel, error) {
-	if err := checkOver(segments, results); err != nil {
+	if err := graph.CheckSegments(segments, results); err != nil {
 		return nil, err
 	}
 	var pieces []piece
 	for _, s := range segments {
-		pieces = append(pieces, piece{s, picked(args, s.Args), picked(results, s.Results)})
+		in, out := s.Operands(args, results)
+		pieces = append(pieces, piece{s, in, out})
 	}
 	return compilePieces(pieces, cfg)
 }
@@ -131,27 +132,4 @@ func (t *table) steps(text *strings.Builder, number int) []Step {
 		steps = append(steps, step)
 	}
 	return steps
-}
-
-// picked lists the operands with the given numbers.
-func picked(all []Operand, which []int) []Operand {
-	o := make([]Operand, len(which))
-	for i, k := range which {
-		o[i] = all[k]
-	}
-	return o
-}
-
-// checkOver refuses results that are written over an argument of another segment, which may run at any time.
-func checkOver(segments []graph.Segment, results []Operand) error {
-	for i, s := range segments {
-		for _, r := range s.Results {
-			for k, other := range segments {
-				if o := results[r].Over - 1; o >= 0 && k != i && slices.Contains(other.Args, o) {
-					return fmt.Errorf("result %d is written over operand %d, which another segment reads", r, o)
-				}
-			}
-		}
-	}
-	return nil
 }

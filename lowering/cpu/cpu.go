@@ -119,19 +119,17 @@ type executable struct {
 }
 
 func (e *executable) compile(l *lowering.Launch, frozen bool) (launch, error) {
-	operands := func(views []lowering.View) (ops []kernels.Operand, buffers []int) {
+	args, results := l.Operands()
+	buffers := func(views []lowering.View) (list []int) {
 		for _, v := range views {
-			b := e.p.Buffers[v.Buffer]
-			constant := b.Role == lowering.Const || frozen && b.Role == lowering.Param && !e.updated(v.Buffer)
-			ops = append(ops, kernels.Operand{DType: v.DType, Layout: v.Layout, Frozen: constant})
-			buffers = append(buffers, v.Buffer)
+			list = append(list, v.Buffer)
 		}
 		return
 	}
-	args, argBuffers := operands(l.Args)
-	results, resultBuffers := operands(l.Results)
-	for i, b := range resultBuffers {
-		results[i].Over = 1 + slices.Index(argBuffers, b)
+	argBuffers, resultBuffers := buffers(l.Args), buffers(l.Results)
+	for i, at := range argBuffers {
+		role := e.p.Buffers[at].Role
+		args[i].Frozen = role == lowering.Const || frozen && role == lowering.Param && !e.updated(at)
 	}
 	k, err := kernels.Compile(l.Op, args, results, e.env)
 	return launch{k, argBuffers, resultBuffers, make([]kernels.Memory, len(args)), make([]kernels.Memory, len(results))}, err

@@ -328,6 +328,9 @@ func (e *executable) Close() error {
 	if e.lost == nil {
 		errs = append(errs, e.Wait(), e.Sync())
 	}
+	if e.stream != nil { // after a run that failed work may be left, and the memory is another's soon
+		errs = append(errs, e.stream.Sync())
+	}
 	e.closed = true
 	for _, t := range e.parts {
 		if t.graph != nil {

@@ -81,6 +81,13 @@ func (c *counted) FreeHost(p unsafe.Pointer) error {
 	return err
 }
 
+func (c *counted) Memory() (free, total int64, err error) {
+	if err := c.next(); err != nil {
+		return 0, 0, err
+	}
+	return c.GPU.Memory()
+}
+
 func (c *counted) Load(image []byte) (driver.Module, error) {
 	if err := c.next(); err != nil {
 		return nil, err
@@ -119,6 +126,26 @@ func (m countedModule) Unload() error {
 	return err
 }
 
+func (m countedModule) Function(entry string) (driver.Function, error) {
+	if err := m.of.next(); err != nil {
+		return nil, err
+	}
+	f, err := m.Module.Function(entry)
+	return countedFunction{f, m.of}, err
+}
+
+type countedFunction struct {
+	driver.Function
+	of *counted
+}
+
+func (f countedFunction) Occupancy(block, shared int) (int, error) {
+	if err := f.of.next(); err != nil {
+		return 0, err
+	}
+	return f.Function.Occupancy(block, shared)
+}
+
 type countedEvent struct {
 	driver.Event
 	of *counted
@@ -131,6 +158,9 @@ func (e countedEvent) Close() error {
 }
 
 func (e countedEvent) Since(earlier driver.Event) (time.Duration, error) {
+	if err := e.of.next(); err != nil {
+		return 0, err
+	}
 	return e.Event.Since(earlier.(countedEvent).Event)
 }
 
@@ -139,7 +169,12 @@ type countedStream struct {
 	of *counted
 }
 
-func (s countedStream) Record(e driver.Event) error { return s.Stream.Record(e.(countedEvent).Event) }
+func (s countedStream) Record(e driver.Event) error {
+	if err := s.of.next(); err != nil {
+		return err
+	}
+	return s.Stream.Record(e.(countedEvent).Event)
+}
 
 func (s countedStream) Wait(e driver.Event) error { return s.Stream.Wait(e.(countedEvent).Event) }
 
@@ -168,7 +203,7 @@ func (s countedStream) Launch(f driver.Function, grid [3]int, block, shared int,
 	if err := s.of.next(); err != nil {
 		return err
 	}
-	return s.Stream.Launch(f, grid, block, shared, params)
+	return s.Stream.Launch(f.(countedFunction).Function, grid, block, shared, params)
 }
 
 func (s countedStream) Sync() error {
@@ -178,10 +213,24 @@ func (s countedStream) Sync() error {
 	return s.Stream.Sync()
 }
 
+func (s countedStream) BeginCapture() error {
+	if err := s.of.next(); err != nil {
+		return err
+	}
+	return s.Stream.BeginCapture()
+}
+
+// EndCapture ends the capture even if it fails.
 func (s countedStream) EndCapture() (driver.Graph, error) {
 	g, err := s.Stream.EndCapture()
-	s.of.count("graphs", 1, err)
-	return countedGraph{g, s.of}, err
+	if err != nil {
+		return nil, err
+	}
+	if err := s.of.next(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	s.of.count("graphs", 1, nil)
+	return countedGraph{g, s.of}, nil
 }
 
 func (s countedStream) Close() error {
@@ -195,7 +244,12 @@ type countedGraph struct {
 	of *counted
 }
 
-func (g countedGraph) Launch(s driver.Stream) error { return g.Graph.Launch(s.(countedStream).Stream) }
+func (g countedGraph) Launch(s driver.Stream) error {
+	if err := g.of.next(); err != nil {
+		return err
+	}
+	return g.Graph.Launch(s.(countedStream).Stream)
+}
 
 func (g countedGraph) Close() error {
 	err := g.Graph.Close()

@@ -123,22 +123,10 @@ func (d *Device) Place(p *lowering.Program) {
 
 // kernel is the kernel of a launch.
 func (d *Device) kernel(p *lowering.Program, l *lowering.Launch) (*kernels.Kernel, error) {
-	args := make([]kernels.Operand, len(l.Args))
-	for i, v := range l.Args {
-		args[i] = kernels.Operand{DType: v.DType, Layout: v.Layout}
-	}
-	results := make([]kernels.Operand, len(l.Results))
+	args, results := l.Operands()
 	for i, v := range l.Results {
-		o := kernels.Operand{DType: v.DType, Layout: v.Layout}
-		for j, a := range l.Args {
-			if a.Buffer == v.Buffer {
-				o.Over = 1 + j
-				break
-			}
-		}
 		role := p.Buffers[v.Buffer].Role
-		o.Update = role == lowering.State || role == lowering.Param
-		results[i] = o
+		results[i].Update = role == lowering.State || role == lowering.Param
 	}
 	return d.generate(l.Op, args, results)
 }

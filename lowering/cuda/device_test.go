@@ -13,6 +13,8 @@ import (
 	"fusec/kernels/ref"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
+	"fusec/lowering/cuda/driver"
+	"fusec/lowering/cuda/pool"
 )
 
 // values draws all that a graph reads.
@@ -349,13 +351,14 @@ func TestMemory(t *testing.T) {
 }
 
 // TestRounds compiles, runs and closes a program many times: nothing is held in the end, by count and as the GPU says.
+// On a GPU that is shared the memory of the first serves all, and is given back when it is asked for.
 func TestRounds(t *testing.T) {
 	g := built(t, layer)
 	in := values(g)
 	gpu, compiler := open(t)
 	c := countedGPU(gpu)
-	round := func(i int) {
-		d := cuda.New(cuda.On(c, compiler))
+	round := func(i int, on driver.GPU) {
+		d := cuda.New(cuda.On(on, compiler))
 		p := lowered(t, g, d)
 		e, err := d.Compile(p)
 		if err != nil {
@@ -375,16 +378,28 @@ func TestRounds(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
-		c.none(t)
 	}
-	round(0)
+	round(0, c)
 	before, _, err := gpu.Memory()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range rounds {
-		round(i)
+		round(i, c)
+		c.none(t)
 	}
+	shared := pool.NewShared(func(int) (driver.GPU, error) { return c, nil })
+	user := sharedGPU(t, shared)
+	for i := range rounds {
+		round(i, sharedGPU(t, shared))
+		if c.held["modules"] != 0 || c.held["blocks of memory"] != 1 || c.held["blocks of host memory"] != 1 {
+			t.Fatalf("after round %d on a shared GPU %v are held", i, c.held)
+		}
+	}
+	if err := errors.Join(shared.Release(), user.Close()); err != nil {
+		t.Error(err)
+	}
+	c.none(t)
 	after, _, err := gpu.Memory()
 	if err := errors.Join(err, gpu.Close()); err != nil {
 		t.Fatal(err)
@@ -394,51 +409,82 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestDriverErrors lets each call of the driver fail in turn: the error comes back, and nothing is held in the end.
+// TestDriverErrors lets each call of the driver fail in turn, in the life of a program of the GPU's launches and of one
+// with a launch on the processor between them: the error comes back, and nothing is held in the end.
 func TestDriverErrors(t *testing.T) {
-	g := built(t, layer)
-	in := values(g)
 	gpu, compiler := open(t)
-	failed := 0
-	for {
-		c := countedGPU(gpu)
-		c.left = failed
-		d := cuda.New(cuda.On(c, compiler))
-		p := lowered(t, g, d)
-		e, err := d.Compile(p)
-		if err == nil {
-			for name, v := range in {
-				err = errors.Join(err, e.Bind(bufferOf(t, p, name), v.Clone()))
+	for name, build := range map[string]func(*graph.Builder){"on the GPU": layer, "on both": onBoth} {
+		g := built(t, build)
+		in := values(g)
+		failed := 0
+		for {
+			c := countedGPU(gpu)
+			c.left = failed
+			err := live(t, g, in, cuda.New(cuda.On(c, compiler)))
+			c.none(t)
+			if err == nil {
+				break
 			}
-			for _, profile := range []bool{false, true} {
-				e.Profile(profile)
-				if err == nil {
-					err = e.Run()
-				}
-				if err == nil {
-					err = e.(lowering.Starter).Prefetch(bufferOf(t, p, "x"), in["x"])
-				}
+			if !errors.Is(err, errDriver) {
+				t.Fatalf("%s, call %d: error %v", name, failed, err)
 			}
-			err = errors.Join(err, e.Close())
+			failed++
 		}
-		c.none(t)
-		if err == nil {
-			break
+		if failed < 60 {
+			t.Errorf("%s, %d calls failed", name, failed)
 		}
-		if !errors.Is(err, errDriver) {
-			t.Fatalf("call %d: error %v", failed, err)
-		}
-		failed++
-	}
-	if failed < 20 {
-		t.Errorf("%d calls failed", failed)
 	}
 	if err := gpu.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestTogether runs programs at the same time, each on a GPU that it opened; each is closed and made again.
+// live does all that is done with a program, up to the first error.
+func live(t *testing.T, g *graph.Graph, in map[string]*graph.Tensor, d *cuda.Device) error {
+	t.Helper()
+	p := lowered(t, g, d)
+	e, err := d.Compile(p)
+	if err != nil {
+		return err
+	}
+	steps := []func() error{
+		e.Run,
+		func() error { return e.(lowering.Starter).Prefetch(bufferOf(t, p, "x"), in["x"]) },
+		e.Run,
+		func() error { e.Profile(true); return e.Run() },
+		func() error { e.Profile(false); _, err := e.(lowering.Measurer).Measure(2); return err },
+		func() error { _, err := e.(lowering.Inspector).Inspect(); return err },
+		func() error {
+			e.Watch(func(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+				_, err := value(l.Results[0])
+				return err
+			})
+			return e.Run()
+		},
+	}
+	for name, v := range in {
+		err = errors.Join(err, e.Bind(bufferOf(t, p, name), v.Clone()))
+	}
+	for _, step := range steps {
+		if err == nil {
+			err = step()
+		}
+	}
+	return errors.Join(err, e.Close())
+}
+
+// sharedGPU opens the GPU that is shared.
+func sharedGPU(t testing.TB, s *pool.Shared) driver.GPU {
+	t.Helper()
+	g, err := s.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestTogether runs programs at the same time, some on a GPU that each opened, some on one that they share; each is
+// closed and made again.
 func TestTogether(t *testing.T) {
 	g := built(t, layer)
 	in := values(g)
@@ -446,11 +492,24 @@ func TestTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 3 {
+	gpu, compiler := open(t)
+	shared := pool.NewShared(func(int) (driver.GPU, error) { return gpu, nil })
+	t.Cleanup(func() {
+		if err := shared.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range 4 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
 			for range 2 {
-				d := cuda.New(cuda.On(open(t)))
+				var on cuda.Option
+				if i%2 == 0 {
+					on = cuda.On(sharedGPU(t, shared), compiler)
+				} else {
+					on = cuda.On(open(t))
+				}
+				d := cuda.New(on)
 				p := lowered(t, g, d)
 				e, err := d.Compile(p)
 				if err != nil {

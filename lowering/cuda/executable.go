@@ -357,7 +357,8 @@ func (e *executable) record(i int, copies bool) (g driver.Graph, err error) {
 		var end error
 		g, end = e.stream.EndCapture()
 		if err = errors.Join(err, end); err != nil && g != nil {
-			g.Close()
+			err = errors.Join(err, g.Close())
+			g = nil
 		}
 	}()
 	if i == 0 {

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"fusec/graph"
@@ -27,23 +28,12 @@ func (e *executable) newHostLaunches(d *Device) (*hostLaunches, error) {
 		if l.Device == "" {
 			continue
 		}
-		operands := func(views []lowering.View) (o []cpukernels.Operand) {
-			for _, v := range views {
-				o = append(o, cpukernels.Operand{DType: v.DType, Layout: v.Layout})
-				if h.copies[v.Buffer] == nil {
-					h.copies[v.Buffer] = graph.NewTensor(e.p.Buffers[v.Buffer].Type)
-				}
-			}
-			return
-		}
-		args, results := operands(l.Args), operands(l.Results)
-		for r := range results {
-			for a := range args {
-				if l.Args[a].Buffer == l.Results[r].Buffer {
-					results[r].Over = 1 + a
-				}
+		for _, v := range slices.Concat(l.Args, l.Results) {
+			if h.copies[v.Buffer] == nil {
+				h.copies[v.Buffer] = graph.NewTensor(e.p.Buffers[v.Buffer].Type)
 			}
 		}
+		args, results := l.Operands()
 		k, err := cpukernels.Compile(l.Op, args, results, h.env)
 		if err != nil {
 			h.close()

@@ -236,7 +236,7 @@ func testRandom[T Float](t *testing.T, cases int) {
 func TestRandom(t *testing.T) {
 	cases := 70
 	if testing.Short() {
-		cases = 10
+		cases = 5
 	}
 	t.Run("float32", func(t *testing.T) { testRandom[float32](t, cases) })
 	t.Run("float64", func(t *testing.T) { testRandom[float64](t, cases) })

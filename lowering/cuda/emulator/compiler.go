@@ -353,7 +353,8 @@ func (c *Compiler) buildRuntime(path string) error {
 	defer os.RemoveAll(dir)
 	library := filepath.Join(dir, "runtime.so")
 	err = c.run(dir, "-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-ffp-contract=off",
-		"-fno-exceptions", filepath.Join(c.headers, "runtime.cpp"), "-o", library)
+		"-fno-exceptions", "-fno-semantic-interposition", "-fvisibility-inlines-hidden",
+		filepath.Join(c.headers, "runtime.cpp"), "-o", library)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,6 @@
 // Package pool keeps memory of a GPU that was freed, and gives it to who asks next: the driver takes long for both, and
-// waits for the GPU where it frees.
+// waits for the GPU where it frees. A program takes one block for all that it has there; the pool is for programs that
+// come after one another in a process, and [Shared] lets them have it.
 package pool
 
 import (
@@ -14,7 +15,7 @@ import (
 
 // Pool is a GPU whose Alloc, Free, AllocHost and FreeHost keep what is freed. Sizes are rounded up to classes, by an
 // eighth at most above 16 MiB; a block serves its class only. If the GPU or the host has no memory left, everything
-// that is kept goes back to the driver, and it is asked once more.
+// that is kept goes back to the driver, and it is asked once more, for no more than is needed.
 //
 // Memory may be given to another as soon as it is freed: free it when the work that uses it is done, or if who gets it
 // queues its work on the same stream.
@@ -71,6 +72,12 @@ func (p *Pool) FreeHost(at unsafe.Pointer) error {
 	return p.host.release(at)
 }
 
+// Memory implements [driver.GPU]: what is kept is free.
+func (p *Pool) Memory() (free, total int64, err error) {
+	free, total, err = p.GPU.Memory()
+	return free + p.device.state().Kept, total, err
+}
+
 // Trim gives back to the driver what is kept.
 func (p *Pool) Trim() error { return errors.Join(p.device.trim(), p.host.trim()) }
 
@@ -122,6 +129,7 @@ func (s *shelf[P]) alloc(bytes int64) (P, error) {
 		if e := s.trim(); e != nil {
 			return at, errors.Join(err, e)
 		}
+		size = bytes
 		if at, err = s.take(size); err != nil {
 			return at, err
 		}

@@ -85,6 +85,15 @@ func (f *fake) FreeHost(at unsafe.Pointer) error {
 	return nil
 }
 
+func (f *fake) Memory() (free, total int64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lost {
+		return 0, 0, driver.ErrLost
+	}
+	return f.left, 1 << 40, nil
+}
+
 func (f *fake) Close() error { f.closed = true; return nil }
 
 func alloc(t *testing.T, p *Pool, bytes int64) driver.Ptr {
@@ -200,6 +209,10 @@ func TestOutOfMemory(t *testing.T) {
 	free(t, p, b)
 	free(t, p, c)
 	if u := p.Device(); u.Used != 0 || u.Kept != 10<<20 {
+		t.Errorf("%+v", u)
+	}
+	free(t, p, alloc(t, p, 9<<20+256)) // of whose class the GPU has none
+	if u := p.Device(); u.Used != 0 || u.Kept != 9<<20+256 {
 		t.Errorf("%+v", u)
 	}
 	f.lost = true

@@ -5,6 +5,7 @@
 
 #pragma once
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "memory.h"
@@ -42,21 +43,26 @@ inline void settle(Counter *c) {
     if (threads[i].state == AT_COUNTER && threads[i].counter == c) ready(&threads[i]);
 }
 
+// A Box of a tensor, at coordinates.
+struct Box {
+  Map map;
+  int64_t at[5];
+};
+
 // A Copy that is under way.
 struct Copy {
   Thread *owner;
   unsigned group;
+  uint32_t bytes;
   bool out;      // from shared memory to the device's, else the other way
+  bool there;    // or zeros
   Block *block;  // whose shared memory it is to
   uint8_t *to;
   const uint8_t *from;
-  uint32_t bytes;
-  bool there;        // or zeros
-  Counter *counter;  // or null
-  Map map;           // of a box; rank is 0 if it is none
-  int64_t at[5];
+  Counter *counter;                // or null
+  std::shared_ptr<const Box> box;  // or null
 };
-inline std::vector<Copy> copies;
+inline std::vector<Copy> copies;  // in no order
 
 // note says whether what a copy brings to shared memory is there.
 inline void note(const Copy &c, uint8_t known) {
@@ -66,7 +72,8 @@ inline void note(const Copy &c, uint8_t known) {
 
 // box copies a box of a tensor; what lies outside of the tensor is zero.
 inline void box(const Copy &c) {
-  const Map &m = c.map;
+  const Map &m = c.box->map;
+  const int64_t *at = c.box->at;
   const uint32_t width = m.axes[0].box * m.size;
   uint32_t rows = 1;
   for (uint32_t i = 1; i < m.rank; i++) rows *= m.axes[i].box;
@@ -75,7 +82,7 @@ inline void box(const Copy &c) {
     bool inside = true;
     const uint8_t *row = reinterpret_cast<const uint8_t *>(m.base);
     for (uint32_t i = 1, rest = r; i < m.rank; i++) {
-      const int64_t x = c.at[i] + rest % m.axes[i].box;
+      const int64_t x = at[i] + rest % m.axes[i].box;
       rest /= m.axes[i].box;
       inside = inside && x >= 0 && x <= m.axes[i].last;
       row += x * int64_t(m.strides[i - 1]);
@@ -84,7 +91,7 @@ inline void box(const Copy &c) {
       // The swizzle permutes pieces of 16 bytes by bits of the address.
       uint64_t p = begin + uint64_t(r) * width + e * m.size;
       if (m.swizzle) p ^= (p >> 7 & (m.swizzle / 16 - 1)) << 4;
-      const int64_t x = c.at[0] + e;
+      const int64_t x = at[0] + e;
       if (inside && x >= 0 && x <= m.axes[0].last) memcpy(reinterpret_cast<void *>(p), row + x * m.size, m.size);
       else memset(reinterpret_cast<void *>(p), 0, m.size);
     }
@@ -93,9 +100,10 @@ inline void box(const Copy &c) {
 
 // finish does copy number i.
 inline void finish(size_t i) {
-  const Copy c = copies[i];
-  copies.erase(copies.begin() + i);
-  if (c.map.rank) box(c);
+  const Copy c = std::move(copies[i]);
+  if (i + 1 < copies.size()) copies[i] = std::move(copies.back());
+  copies.pop_back();
+  if (c.box) box(c);
   else if (c.there) memcpy(c.to, c.from, c.bytes);
   else memset(c.to, 0, c.bytes);
   note(c, 1);
@@ -116,7 +124,7 @@ inline void start(Copy c) {
   c.owner = current;
   memory::access(c.to, c.bytes, true);
   note(c, 0);
-  copies.push_back(c);
+  copies.push_back(std::move(c));
 }
 
 // elsewhere is the place in the shared memory of another block of the cluster that p is in this one's.
@@ -182,16 +190,17 @@ void fusec_counter_wait(unsigned long long *p, unsigned phase) {
 }
 
 void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, unsigned mask) {
-  async::Copy c = {};
-  memcpy(&c.map, map, sizeof c.map);
-  const async::Map &m = c.map;
+  auto box = std::make_shared<async::Box>();
+  memcpy(&box->map, map, sizeof box->map);
+  const async::Map &m = box->map;
   if (reinterpret_cast<uint64_t>(map) % 64) fail("a tensor map at %p, which is no multiple of 64", map);
   if (memcmp(m.mark, "fusecmap", 8)) fail("a tensor map that nobody has encoded");
   if (int(m.rank) != rank) fail("%d coordinates for a tensor map of %u axes", rank, m.rank);
   if (reinterpret_cast<uint64_t>(to) % 128) fail("a box is copied to %p, which is no multiple of 128", to);
+  async::Copy c = {};
   c.bytes = m.size;
   for (int i = 0; i < rank; i++) {
-    c.at[i] = at[i];
+    box->at[i] = at[i];
     c.bytes *= m.axes[i].box;
   }
   // The parts of the tensor that the box meets have to be memory with something in it.
@@ -199,15 +208,16 @@ void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const in
     uint64_t row = m.base;
     bool inside = true;
     for (uint32_t i = 1, rest = r; i < m.rank; i++) {
-      const int64_t x = c.at[i] + rest % m.axes[i].box;
+      const int64_t x = box->at[i] + rest % m.axes[i].box;
       rest /= m.axes[i].box;
       inside = inside && x >= 0 && x <= m.axes[i].last;
       row += x * int64_t(m.strides[i - 1]);
     }
     const int64_t end = int64_t(m.axes[0].last) + 1;
-    const int64_t lo = std::max<int64_t>(c.at[0], 0), hi = std::min<int64_t>(c.at[0] + m.axes[0].box, end);
+    const int64_t lo = std::max<int64_t>(box->at[0], 0), hi = std::min<int64_t>(box->at[0] + m.axes[0].box, end);
     if (inside && lo < hi) memory::access(reinterpret_cast<void *>(row + lo * m.size), (hi - lo) * m.size, false);
   }
+  c.box = std::move(box);
   counter(bar);
   for (int k = 0; k < (mask ? 16 : 1); k++) {
     if (mask && !(mask >> k & 1)) continue;

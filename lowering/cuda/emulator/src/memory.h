@@ -70,25 +70,43 @@ inline void miss(uint64_t p, size_t bytes, bool write) {
   if (nearest) tell(*nearest);
 }
 
-inline void access(const void *at, size_t bytes, bool write) {
+// unwritten reports the first byte from an offset on that was never written.
+inline void unwritten(const Range &r, uint64_t offset) {
+  while (r.known[offset]) offset++;
+  char name[128];
+  label(name, sizeof name, r);
+  fail("reads byte %llu of %s, which was never written", (unsigned long long)offset, name);
+}
+
+template <class T> inline bool ones(const uint8_t *known) {
+  T x;
+  memcpy(&x, known, sizeof x);
+  return x == T(0x0101010101010101ull);
+}
+
+// all tells whether all bytes are known: at once if they are as many as a register has.
+inline bool all(const uint8_t *known, size_t bytes) {
+  switch (bytes) {
+    case 1: return ones<uint8_t>(known);
+    case 2: return ones<uint16_t>(known);
+    case 4: return ones<uint32_t>(known);
+    case 8: return ones<uint64_t>(known);
+    case 16: return ones<uint64_t>(known) && ones<uint64_t>(known + 8);
+  }
+  return !memchr(known, 0, bytes);
+}
+
+__attribute__((always_inline)) inline void access(const void *at, size_t bytes, bool write) {
   if (!launch || !current || bytes == 0) return;
+  const Stack &s = current->stack;
+  if (at >= s.base && at < s.top()) return;
   const uint64_t p = reinterpret_cast<uint64_t>(at);
   const Range *r = find(p);
-  if (!r) {
-    const Stack &s = current->stack;
-    if (at < s.base || at >= s.top()) miss(p, bytes, write);
-    return;
-  }
+  if (!r) return miss(p, bytes, write);
   if (bytes > r->base + r->bytes - p) miss(r->base + r->bytes, p + bytes - r->base - r->bytes, write);
   uint8_t *known = r->known + (p - r->base);
-  if (write) {
-    memset(known, 1, bytes);
-  } else if (const void *hole = memchr(known, 0, bytes)) {
-    const unsigned long long offset = p - r->base + (static_cast<const uint8_t *>(hole) - known);
-    char name[128];
-    label(name, sizeof name, *r);
-    fail("reads byte %llu of %s, which was never written", offset, name);
-  }
+  if (write) memset(known, 1, bytes);
+  else if (!all(known, bytes)) unwritten(*r, p - r->base);
 }
 
 }  // namespace memory

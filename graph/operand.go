@@ -1,0 +1,101 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Operand describes an argument or a result of a launch to the kernels that compute it: its element type, where its
+// elements stand in its buffer, and what is known of the buffer.
+type Operand struct {
+	DType  DType
+	Layout Layout
+	Frozen bool // an argument that changes only when the caller says so
+	// Over is, of a result that is written in the memory of an argument, element over element, 1 + that argument's index.
+	Over int
+	// Update says of a result that the buffer is a State or Param, which a run that fails must not change.
+	Update bool
+}
+
+// Type is the type of the operand's value.
+func (o Operand) Type() Type { return Type{DType: o.DType, Shape: o.Layout.Shape} }
+
+// CheckOperands reports operands and results that do not fit the operation's type rule, or whose elements do not stand
+// side by side, where the operation wants that.
+func CheckOperands(op Op, args, results []Operand) error {
+	info := InfoOf(op)
+	if info == nil {
+		return fmt.Errorf("operation %T is not in the table", op)
+	}
+	if len(args) < info.MinArgs || info.MaxArgs >= 0 && len(args) > info.MaxArgs {
+		return fmt.Errorf("%s of %d operands", info.Name, len(args))
+	}
+	in := make([]Type, len(args))
+	for i, a := range args {
+		in[i] = a.Type()
+		if !ReadsStrides(op) && !a.Layout.IsContiguous() {
+			return fmt.Errorf("%s: operand %d of type %v is not contiguous", info.Name, i, in[i])
+		}
+	}
+	out, err := info.Infer(op, in)
+	if err != nil {
+		return fmt.Errorf("%s: %w", info.Name, err)
+	}
+	if len(results) != len(out) {
+		return fmt.Errorf("%s: %d results, not %d", info.Name, len(results), len(out))
+	}
+	for i, r := range results {
+		if r.Type() != out[i] {
+			return fmt.Errorf("%s: result %d has type %v, not %v", info.Name, i, r.Type(), out[i])
+		}
+		if !r.Layout.IsContiguous() {
+			return fmt.Errorf("%s: result %d of type %v is not contiguous", info.Name, i, out[i])
+		}
+	}
+	return nil
+}
+
+// Alone is the Fusion that is one operation, with the operands as inputs, and hands out all its results.
+func Alone(op Op, anchor Anchor, args []Operand, results int) (Fusion, error) {
+	b := NewBuilder(op.OpName())
+	in := make([]*Node, len(args))
+	for i, a := range args {
+		in[i] = b.Input(fmt.Sprintf("x%d", i), a.Type())
+	}
+	y := b.Add(op, in...)
+	b.Output("0", y)
+	for i := 1; i < results; i++ {
+		b.Output(fmt.Sprint(i), b.Add(Result{Index: i}, y))
+	}
+	body, err := b.Graph()
+	return Fusion{Anchor: anchor, Body: body}, err
+}
+
+// Operands are those of the Fusion's operands that are the segment's, counted by its own.
+func (s Segment) Operands(args, results []Operand) (in, out []Operand) {
+	for _, i := range s.Args {
+		in = append(in, args[i])
+	}
+	for _, i := range s.Results {
+		r := results[i]
+		if r.Over > 0 {
+			r.Over = 1 + slices.Index(s.Args, r.Over-1)
+		}
+		out = append(out, r)
+	}
+	return in, out
+}
+
+// CheckSegments refuses results that are written over an argument of another segment, which may run at any time.
+func CheckSegments(segments []Segment, results []Operand) error {
+	for i, s := range segments {
+		for _, r := range s.Results {
+			for k, other := range segments {
+				if o := results[r].Over - 1; o >= 0 && k != i && slices.Contains(other.Args, o) {
+					return fmt.Errorf("result %d is written over operand %d, which another segment reads", r, o)
+				}
+			}
+		}
+	}
+	return nil
+}

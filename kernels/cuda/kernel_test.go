@@ -1,0 +1,58 @@
+package cuda_test
+
+import (
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cuda"
+	"fusec/lowering/cuda/driver/nvrtc"
+)
+
+// kernelOf makes the kernel of a fusion whose operands and results are row-major.
+func kernelOf(t *testing.T, f graph.Fusion, types []graph.Type, cfg cuda.Config) *cuda.Kernel {
+	t.Helper()
+	results, err := graph.InfoOf(f).Infer(f, types)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := cuda.Compile(f, rowMajor(types), rowMajor(results), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func rowMajor(types []graph.Type) (list []cuda.Operand) {
+	for _, u := range types {
+		list = append(list, cuda.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape)})
+	}
+	return list
+}
+
+// wellCompiled looks at what NVRTC makes of a kernel for Hopper: instructions that it was written for, products none of
+// which waits for another without need, and nothing spilled.
+func wellCompiled(t *testing.T, compiler *nvrtc.Compiler, name string, k *cuda.Kernel, instructions ...string) {
+	t.Helper()
+	ptx, _, err := compiler.PTX(k.Source, cuda.H200)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for _, want := range instructions {
+		if !strings.Contains(ptx, want) {
+			t.Errorf("%s: no %s", name, want)
+		}
+	}
+	_, log, err := compiler.Compile(k.Source, cuda.H200)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	for _, loss := range nvrtc.Losses(log) {
+		t.Errorf("%s: %s", name, loss)
+	}
+	for entry, u := range nvrtc.Usages(log) {
+		if u.Spills > 0 || u.Stack > 0 {
+			t.Errorf("%s: %s spills %d bytes, stack %d", name, entry, u.Spills, u.Stack)
+		}
+	}
+}
