@@ -15,12 +15,14 @@ import (
 	"strings"
 	"sync"
 
+	"fusec/fpga/isa"
 	"fusec/graph"
 	"fusec/graph/atomicfile"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/driver/nvrtc"
+	"fusec/lowering/fpga"
 )
 
 // The parts of a file that CompileAhead writes: a zip archive.
@@ -29,7 +31,8 @@ const (
 	aheadHeader  = "fuse.json"
 	aheadGraph   = "model.graph"
 	aheadWeights = "model.safetensors"
-	aheadImages  = "images/" // one for each kernel, by its key
+	aheadImages  = "images/"     // one for each kernel, by its key
+	aheadProgram = "program.txt" // an overlay's descriptors, for people
 )
 
 // aheadInfo is the header of such a file.
@@ -37,6 +40,9 @@ type aheadInfo struct {
 	Schema  string       `json:"schema"`
 	Chip    kernels.Chip `json:"chip"`
 	Kernels int          `json:"kernels"`
+
+	Overlay *isa.Config  `json:"overlay,omitempty"` // that the model was compiled for, in place of a chip
+	Ranges  []fpga.Range `json:"ranges,omitempty"`  // of its values
 }
 
 // Ahead is a model that was compiled ahead of time for a chip: the graph, its weights, and the machine code of its
@@ -44,10 +50,13 @@ type aheadInfo struct {
 type Ahead struct {
 	Graph   *graph.Graph
 	Weights map[string]*graph.Tensor // by parameter and state; nil if the file holds none
-	Chip    string                   // the architecture it was compiled for, such as "sm_90a"
+	Chip    string                   // what it was compiled for, such as "sm_90a" or "the overlay sim8"
 
 	chip   kernels.Chip
 	images map[string][]byte
+
+	overlay *isa.Config
+	ranges  []fpga.Range
 }
 
 // CompileAhead compiles a graph for a CUDA chip, such as "sm_90a", which need not be there, and writes what a program
@@ -75,7 +84,40 @@ func CompileAhead(path string, g *graph.Graph, weights map[string]*graph.Tensor,
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, func(w io.Writer) error { return writeAhead(w, g, weights, chip, images) })
+	info := aheadInfo{Schema: aheadSchema, Chip: chip, Kernels: len(images)}
+	return atomicfile.Write(path, func(w io.Writer) error { return writeAhead(w, g, weights, info, images, "") })
+}
+
+// CompileOverlay compiles a graph for an overlay, which need not be there, and writes what a program needs to run on one:
+// the graph, its weights, the ranges of its values, which are found on the samples of [WithCalibration], and its descriptors
+// to be read.
+func CompileOverlay(path string, g *graph.Graph, weights map[string]*graph.Tensor, opts ...Option) error {
+	opts = append(slices.Clip(opts), WithTarget("fpga"))
+	cfg, _, err := newConfig(opts)
+	if err != nil {
+		return err
+	}
+	if len(cfg.samples) == 0 {
+		return errors.New("a program for an overlay is compiled with samples of its inputs, on which it is calibrated")
+	}
+	_, program, err := Plan(g, opts...)
+	if err != nil {
+		return err
+	}
+	d, err := cfg.fpgaDevice(false)
+	if err != nil {
+		return err
+	}
+	ranges, err := d.Calibrate(program, weights)
+	if err != nil {
+		return err
+	}
+	list, err := d.Plan(program)
+	if err != nil {
+		return err
+	}
+	info := aheadInfo{Schema: aheadSchema, Overlay: &list.Overlay, Ranges: ranges}
+	return atomicfile.Write(path, func(w io.Writer) error { return writeAhead(w, g, weights, info, nil, list.String()) })
 }
 
 // compilerAhead is the compiler, without a GPU that it would be for.
@@ -167,7 +209,7 @@ func compileImages(sources []cuda.Source, compiler driver.Compiler, chip kernels
 	return images, errors.Join(errs...)
 }
 
-func writeAhead(w io.Writer, g *graph.Graph, weights map[string]*graph.Tensor, chip kernels.Chip, images map[string][]byte) error {
+func writeAhead(w io.Writer, g *graph.Graph, weights map[string]*graph.Tensor, info aheadInfo, images map[string][]byte, program string) error {
 	dir, err := os.MkdirTemp("", "fuse")
 	if err != nil {
 		return err
@@ -184,7 +226,7 @@ func writeAhead(w io.Writer, g *graph.Graph, weights map[string]*graph.Tensor, c
 		}
 		return err
 	}
-	header, err := json.MarshalIndent(aheadInfo{aheadSchema, chip, len(images)}, "", "  ")
+	header, err := json.MarshalIndent(info, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -207,6 +249,11 @@ func writeAhead(w io.Writer, g *graph.Graph, weights map[string]*graph.Tensor, c
 	}
 	for _, key := range slices.Sorted(maps.Keys(images)) {
 		if err := put(aheadImages+key, bytes.NewReader(images[key])); err != nil {
+			return err
+		}
+	}
+	if program != "" {
+		if err := put(aheadProgram, strings.NewReader(program)); err != nil {
 			return err
 		}
 	}
@@ -249,7 +296,14 @@ func openAhead(path string) (*Ahead, error) {
 	case len(a.images) != info.Kernels:
 		return nil, fmt.Errorf("it holds %d kernels of %d", len(a.images), info.Kernels)
 	}
-	a.chip, a.Chip = info.Chip, info.Chip.Target()
+	if a.overlay, a.ranges = info.Overlay, info.Ranges; a.overlay != nil {
+		if err := a.overlay.Check(); err != nil {
+			return nil, err
+		}
+		a.Chip = "the overlay " + a.overlay.Name
+	} else {
+		a.chip, a.Chip = info.Chip, info.Chip.Target()
+	}
 	file := filepath.Join(dir, aheadGraph)
 	g, w, err := graph.Load(file)
 	if missing := (*graph.MissingWeightsError)(nil); errors.As(err, &missing) {
@@ -278,6 +332,8 @@ func (a *Ahead) readPart(f *zip.File, dir string, info *aheadInfo) error {
 		}
 		_, err = io.Copy(to, r)
 		return errors.Join(err, to.Close())
+	case f.Name == aheadProgram:
+		return nil
 	case f.UncompressedSize64 > maxImage:
 		return fmt.Errorf("%d bytes: more than a kernel has", f.UncompressedSize64)
 	}
@@ -299,7 +355,10 @@ func (a *Ahead) readPart(f *zip.File, dir string, info *aheadInfo) error {
 func WithAhead(a *Ahead) Option {
 	return own(func(c *config) {
 		c.ahead = a
-		if c.target == "cpu" {
+		switch {
+		case a.overlay != nil:
+			c.target, c.overlay, c.ranges = "fpga", *a.overlay, a.ranges
+		case c.target == "cpu":
 			c.target = "cuda"
 		}
 	})

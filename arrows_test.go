@@ -24,6 +24,7 @@ func TestArrows(t *testing.T) {
 		"fusec/passes/...":     {"fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/kernels/...":    {"fusec/passes", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/lowering/...":   {"fusec/passes", gorgonia, graphviz, dotted},
+		"fusec/fpga/...":       {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec":                {graphviz, dotted, "gonum.org/v1/plot", "fusec/cmd", "fusec/examples"},
 
 		"fusec/graph/arena":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},

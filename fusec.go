@@ -133,6 +133,12 @@ func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes
 	if places {
 		placer.Place(program)
 	}
+	if n, ok := device.(lowering.Noter); ok {
+		last := &tr.Stages[len(tr.Stages)-1]
+		for _, text := range n.Notes(program) {
+			last.Notes = append(last.Notes, trace.Note{Node: -1, Text: text})
+		}
+	}
 	tr.Program = program.Trace()
 	return final, tr, program, nil
 }

@@ -43,3 +43,12 @@ func (p *Program) Timeline() []lowering.Span {
 	}
 	return list
 }
+
+// Counts are the cycles that the program's device counted in the last run, launch by launch, and once a run was profiled by how
+// much each launch's results depart from the float program's; nil for devices that count none.
+func (p *Program) Counts() []lowering.Count {
+	if c, ok := p.exe.(lowering.Counter); ok {
+		return c.Counts()
+	}
+	return nil
+}

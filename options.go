@@ -6,12 +6,14 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"fusec/fpga/isa"
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
 	"fusec/lowering/cuda/driver"
+	"fusec/lowering/fpga"
 	"fusec/passes"
 )
 
@@ -38,6 +40,12 @@ type config struct {
 	ahead          *Ahead
 	open           func(index int) (driver.GPU, driver.Compiler, error) // nil for NVIDIA's driver
 	kernels        KernelCompiler                                       // nil for fusec's own
+
+	overlay isa.Config                 // without a name it is the default
+	link    string                     // the way to it
+	linkLog func(line string)          // told what opening it does
+	samples []map[string]*graph.Tensor // on which values are calibrated
+	ranges  []fpga.Range               // that were found on samples before
 
 	dynamicSlices bool
 	noGradients   bool

@@ -18,8 +18,8 @@ import (
 )
 
 // Targets lists the targets that programs can be compiled for, the default first. "cuda" takes the number of a GPU:
-// "cuda:1" is the second.
-func Targets() []string { return []string{"cpu", "cuda"} }
+// "cuda:1" is the second. "fpga" is the overlay of package fusec/fpga; see [WithOverlay] and [WithLink].
+func Targets() []string { return []string{"cpu", "cuda", "fpga"} }
 
 // device makes the target that the configuration names: to run programs, or only to plan them.
 func (c *config) device(run bool) (lowering.Device, error) {
@@ -42,6 +42,8 @@ func (c *config) device(run bool) (lowering.Device, error) {
 			}
 		}
 		return c.cudaDevice(index, run)
+	case name == "fpga" && !numbered:
+		return c.fpgaDevice(run)
 	}
 	return nil, fmt.Errorf("target %q is not known; this version compiles for %s", c.target, strings.Join(Targets(), ", "))
 }

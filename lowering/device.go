@@ -23,6 +23,9 @@ type Placer interface {
 	Place(p *Program)
 }
 
+// A Noter is a device with something to tell of a program that it has placed.
+type Noter interface{ Notes(p *Program) []string }
+
 // Executable is a program ready to run. One goroutine uses it at a time.
 type Executable interface {
 	// Bind gives an Input, Param or State buffer its memory. The tensor is read in place by each run, and written in
@@ -69,6 +72,21 @@ type Measurer interface {
 	// Measure runs the launches and updates n times on the values that the device holds, without the copies from and to
 	// the host that Run makes, and returns the time of each by the device's clock. A Run has to come before.
 	Measure(n int) ([]time.Duration, error)
+}
+
+// A Counter is an Executable on a device that counts cycles, and rounds to fewer digits than the program has.
+type Counter interface {
+	// Counts are those of the last run, launch by launch; the errors are known once a run was profiled.
+	Counts() []Count
+}
+
+// Count is what the device counted of a launch.
+type Count struct {
+	Cycles   int64 // that it took, what it did beside the launch before not counted twice
+	Multiply int64 // of them, how many the multipliers worked in
+	// MaxError and RMSError are by how much the results depart from those of the float program: the greatest difference,
+	// and the root of the mean square, both as parts of the range of the values.
+	MaxError, RMSError float64
 }
 
 // Memory is the memory that an executable holds, in bytes.

@@ -71,6 +71,8 @@ type Launch struct {
 	Device, Reason string
 	// Source is the text that was generated for the launch, on targets that compile it.
 	Source string
+	// Cycles is how many the launch is estimated to take, on targets that can tell.
+	Cycles int64
 }
 
 // Operands describes the launch to kernels: its arguments, and its results, with the arguments that they are written over.
@@ -117,7 +119,7 @@ func (p *Program) Trace() *trace.Program {
 	}
 	for _, l := range p.Launches {
 		r := trace.Launch{Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name,
-			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
+			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Cycles: l.Cycles, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
 		for _, v := range l.Args {
 			r.Reads = append(r.Reads, p.bufferName(v.Buffer))
 		}

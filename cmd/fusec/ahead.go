@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 
@@ -13,15 +14,19 @@ const aheadExt = ".fuse"
 var compileCommand = &command{
 	name:    "compile",
 	args:    "[flags] model.graph",
-	summary: "compile a model ahead of time for a CUDA chip",
+	summary: "compile a model ahead of time for a CUDA chip or an overlay",
 	doc: `
 Makes the machine code of the model's kernels for a chip, which need not be in this machine, and writes it with the
 graph and its weights into one file. fusec run and fusec bench take that file in place of a model; where they run it,
 the GPU's driver is all that is needed. Compiling needs NVIDIA's run-time compiler: fusec doctor tells whether it is
-there, and make cuda-tools fetches it.`,
+there, and make cuda-tools fetches it.
+
+With --target fpga the model is compiled for an overlay instead: the file then holds the ranges of its values, found on the
+samples that --calibrate gives, and the overlay's descriptors to be read.`,
 	examples: []example{
 		{"fusec compile model.graph --arch sm_90a -o model.fuse", "for an H100 or H200"},
 		{"fusec run model.fuse --in x=x.npy", "run it there"},
+		{"fusec compile model.graph --target fpga --overlay ecp5 --calibrate samples.npz", "for an overlay"},
 	},
 	setup: func(f *flagSet) action {
 		c := &aheadCompiler{}
@@ -57,6 +62,20 @@ func (c *aheadCompiler) run(e *env, args []string) error {
 	}
 	if len(vals.weights) == 0 {
 		vals.weights = nil
+	}
+	if c.compile.target == overlayTarget {
+		samples, err := c.compile.overlay.samples(g)
+		if err != nil {
+			return err
+		}
+		if samples == nil {
+			return usage("fusec compile --target fpga wants --calibrate FILE: the values' ranges are part of the file")
+		}
+		if err := fusec.CompileOverlay(out, g, vals.weights, append(c.compile.options(), fusec.WithCalibration(samples...))...); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(e.out, "%s: %s for the overlay %s\n", out, modelName(path), cmp.Or(c.compile.overlay.overlay, fusec.Overlays()[0]))
+		return err
 	}
 	show := newProgress(e.stderr)
 	defer show.done()

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"fusec"
@@ -19,7 +21,8 @@ prints medians, their spread over the rounds and the ratio; then each launch's t
 tells also what part each launch reaches of what a copy and a matrix product were measured to reach, once for each chip;
 registers, shared memory and occupancy of each kernel; the copies between host and device; what a run takes beside its
 launches; and the memory by the driver's account. --trace FILE writes one run as a timeline that chrome://tracing and
-Perfetto show.
+Perfetto show. With --target fpga the cycles of each launch are counted in one run, and one table has the model's time on
+the overlay, at the clock that --mhz gives, beside those of the targets that this machine has.
 
 fusec bench matmul times the product of square or other matrices in float32 against gonum, which is what Gorgonia
 multiplies with. With --ladder it climbs from the definition to fusec's own way, rung by rung.
@@ -58,6 +61,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench model.graph", "against the TapeMachine"},
 		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
 		{"fusec bench model.graph --target cuda --precision bf16 --trace run.json", "on a GPU, and the timeline of a run"},
+		{"fusec bench model.graph --target fpga --overlay sim16", "cycles of each launch on an overlay, and its time beside the CPU's"},
 		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each rung"},
 		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
 		{"fusec bench attention --seq 1024,4096 --causal", "time, GFLOP/s, share of the matrix product's speed, scratch"},
@@ -70,7 +74,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
 	},
 	setup: func(f *flagSet) action {
-		b := &bencher{rounds: 7, seconds: 2}
+		b := &bencher{rounds: 7, seconds: 2, mhz: 100}
 		b.compile.declare(f)
 		b.values.declare(f)
 		f.count(&b.rounds, "rounds", 3, "take turns in `N` rounds (default 7)")
@@ -97,6 +101,12 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 			b.size, err = parseBytes(s)
 			return err
 		})
+		f.Func("mhz", "target fpga: the overlay's clock, `N` MHz (default 100)", func(s string) (err error) {
+			if b.mhz, err = strconv.ParseFloat(s, 64); err != nil || !(b.mhz > 0) {
+				return errors.New("want a positive number of MHz")
+			}
+			return nil
+		})
 		f.BoolVar(&b.small, "small", false, "gpu: workloads of a few numbers, which try all paths")
 		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
 		return b.run
@@ -119,7 +129,8 @@ type bencher struct {
 	mixes       mixtureShape
 	size        int64 // of the loader's file
 	trace       string
-	small       bool // of the GPU's workloads
+	mhz         float64 // of an overlay's clock
+	small       bool    // of the GPU's workloads
 	protocol    bool
 }
 
@@ -181,6 +192,8 @@ func (b *bencher) run(e *env, args []string) error {
 	var kept []entry
 	onGPU := b.compile.target != fusec.Targets()[0]
 	switch {
+	case b.compile.target == overlayTarget && (path == matmulName || path == attentionName || path == moeName || path == loaderName):
+		return usage("fusec bench %s is not for an overlay; fusec bench model.graph --target fpga times a model on one", path)
 	case onGPU && (path == matmulName || path == attentionName) && !b.ladder:
 		return usage("on a GPU fusec bench %s has a --ladder; fusec bench gpu times the rest", path)
 	case onGPU && (path == moeName || path == loaderName):
@@ -202,6 +215,9 @@ func (b *bencher) run(e *env, args []string) error {
 	case loaderName:
 		kept, err = b.loader(e, data)
 	default:
+		if b.compile.target == overlayTarget {
+			return b.onOverlay(e, path)
+		}
 		kept, err = b.model(e, path)
 	}
 	if err != nil || gate == nil {

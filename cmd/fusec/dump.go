@@ -28,13 +28,14 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		{"fusec dump model.graph --all -o stages", "every stage: stages/01-import.svg, stages/02-strip-grad.svg, ..."},
 		{"fusec dump model.graph --stage raise --format text", "one stage as text, with what its pass matched and nearly matched"},
 		{"fusec dump model.graph --stage cuda", "the CUDA C++ of its kernels, with your names beside it"},
+		{"fusec dump model.graph --stage fpga --overlay sim16", "the descriptors of its launches on an overlay"},
 		{"fusec dump model.graph --measured -o model.svg", "run it and write each launch's time beside it"},
 	},
 	setup: func(f *flagSet) action {
 		d := &dumper{}
 		d.compile.declare(f)
 		d.values.declare(f)
-		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default: the last); cuda: the kernels' CUDA C++")
+		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default: the last); cuda: the kernels' CUDA C++; fpga: the overlay's descriptors")
 		f.BoolVar(&d.all, "all", false, "every stage")
 		f.StringVar(&d.out, "o", "", "write to `FILE`, or with --all to this folder")
 		f.choice(&d.format, "format", append(formatNames(), ptxFormat),
@@ -75,6 +76,9 @@ func (d *dumper) run(e *env, args []string) error {
 	}
 	if d.stage == cudaStage {
 		return d.dumpCUDA(e, path)
+	}
+	if d.stage == overlayStage {
+		return d.dumpOverlay(e, path)
 	}
 	if d.format == ptxFormat {
 		return usage("--format %s is of --stage %s", ptxFormat, cudaStage)
@@ -148,6 +152,10 @@ func (d *dumper) trace(e *env, path string) (*trace.Trace, error) {
 	tr := p.Trace()
 	for i, t := range times {
 		tr.Program.Launches[i].Measured = t
+	}
+	for i, c := range p.Counts() {
+		l := &tr.Program.Launches[i]
+		l.Counted, l.MaxError, l.RMSError = c.Cycles, c.MaxError, c.RMSError
 	}
 	return tr, nil
 }

@@ -112,7 +112,8 @@ type explainLaunch struct {
 	Device string   `json:"device"`
 	FLOPs  int64    `json:"flops"`
 	Bytes  int64    `json:"bytes"`
-	Nodes  []origin `json:"nodes"` // the user's, that it stands for
+	Cycles int64    `json:"cycles,omitempty"` // estimated, on targets that can tell
+	Nodes  []origin `json:"nodes"`            // the user's, that it stands for
 
 	origin []graph.Origin
 }
@@ -152,7 +153,7 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *explainRe
 			rep.Kinds = append(rep.Kinds, kindReport{Kind: l.Kind})
 		}
 		rep.Kinds[at].add(l.FLOPs, l.Bytes)
-		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, originsJSON(l.Origin), l.Origin})
+		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, originsJSON(l.Origin), l.Origin})
 	}
 	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
 	for i, l := range program.Launches {
@@ -186,11 +187,12 @@ func unfused(g *graph.Graph) work {
 	return w
 }
 
-// hosted describes a launch that runs on the host by the user's own code. The reason is the note that a pass left.
+// hosted describes a launch that runs on the host: by the user's own code, the reason being the note that a pass left, or
+// because the target has nothing for it.
 func hosted(tr *trace.Trace, l lowering.Launch) (hostReport, bool) {
 	op, ok := l.Op.(graph.Host)
 	if !ok {
-		return hostReport{}, false
+		return hostReport{Op: l.Kind(), Node: l.Node.Where(), Reason: l.Reason}, l.Device != ""
 	}
 	h := hostReport{Op: op.Name, Node: l.Node.Where(), Reason: "it is opaque and runs by its own code"}
 	for _, s := range tr.Stages {
@@ -227,10 +229,10 @@ func (rep *explainReport) text() string {
 		fmt.Fprintf(&b, "\n%s", t)
 	}
 
-	t = newTable(">#", "kind", "name", ">arithmetic", ">traffic", ">nodes", "stands for", "built at")
+	t = newTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "stands for", "built at")
 	for _, l := range rep.Launches {
 		names, pos := origins(l.origin)
-		t.row(fmt.Sprint(l.Index), l.Kind, l.Name, humanFLOPs(l.FLOPs), humanBytes(l.Bytes), fmt.Sprint(len(l.Nodes)), names, pos)
+		t.row(fmt.Sprint(l.Index), l.Kind, l.Name, humanFLOPs(l.FLOPs), humanBytes(l.Bytes), cycles(l.Cycles), fmt.Sprint(len(l.Nodes)), names, pos)
 	}
 	if len(rep.Launches) > 0 {
 		fmt.Fprintf(&b, "\n%s", t)
@@ -261,6 +263,14 @@ func (rep *explainReport) text() string {
 		fmt.Fprintf(&b, "  %s: %s\n", n.Stage, n.Text)
 	}
 	return b.String()
+}
+
+// cycles prints a number of cycles, none as nothing.
+func cycles(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
 }
 
 // saved is how much smaller after is than before.

@@ -66,6 +66,7 @@ type compileFlags struct {
 
 	precision fusec.Precision
 	ahead     *fusec.Ahead // that the model came with, or nil
+	overlay   overlayFlags
 }
 
 func (c *compileFlags) declare(f *flagSet) {
@@ -74,6 +75,7 @@ func (c *compileFlags) declare(f *flagSet) {
 	c.arch = "sm_90a"
 	f.StringVar(&c.arch, "arch", c.arch, "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)")
 	f.precision(&c.precision)
+	c.overlay.declare(f)
 	f.cores(&c.threads, "threads", "run on `N` cores (default: all)")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
 	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB", func(s string) (err error) {
@@ -94,6 +96,7 @@ func on(target, precision string) string {
 // options are those for the root package.
 func (c *compileFlags) options() []fusec.Option {
 	opts := []fusec.Option{fusec.WithTarget(c.target), fusec.WithArch(c.arch), fusec.WithPrecision(c.precision)}
+	opts = append(opts, c.overlay.options()...)
 	if c.ahead != nil {
 		opts = append(opts, fusec.WithAhead(c.ahead))
 	}
@@ -136,6 +139,11 @@ func (c *compileFlags) compile(g *graph.Graph, vals *values, more ...fusec.Optio
 	if err := fits(need); err != nil {
 		return nil, err
 	}
+	samples, err := c.overlay.samples(g)
+	if err != nil {
+		return nil, err
+	}
+	more = append(more, fusec.WithCalibration(samples...))
 	p, err := fusec.Compile(g, append(c.options(), more...)...)
 	if err != nil {
 		return nil, err

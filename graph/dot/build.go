@@ -195,6 +195,11 @@ func (b *builder) launchNotes(n *graph.Node) []string {
 	if b.opts.Measured && l.Measured > 0 {
 		second += " · " + humanTime(l.Measured)
 	}
+	if n := l.Counted; b.opts.Measured && n > 0 {
+		second += fmt.Sprintf(" · %d cycles", n)
+	} else if l.Cycles > 0 {
+		second += fmt.Sprintf(" · about %d cycles", l.Cycles)
+	}
 	return []string{first, second}
 }
 

@@ -106,6 +106,11 @@ type (
 		Bytes      int64        `json:"bytes"`
 		Origin     []jsonOrigin `json:"origin"`
 		MeasuredNS int64        `json:"measured_ns,omitempty"`
+		Reason     string       `json:"reason,omitempty"`    // why it does not run on the target
+		Cycles     int64        `json:"cycles,omitempty"`    // estimated
+		Counted    int64        `json:"counted,omitempty"`   // of cycles, in a run
+		MaxError   float64      `json:"max_error,omitempty"` // of the results, as parts of their range
+		RMSError   float64      `json:"rms_error,omitempty"`
 	}
 )
 
@@ -213,9 +218,10 @@ func programJSON(p *trace.Program, opts Options) *jsonProgram {
 	j := &jsonProgram{Target: p.Target, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes, ParamBytes: p.ParamBytes, Launches: []jsonLaunch{}}
 	for _, l := range p.Launches {
 		k := jsonLaunch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Device: l.Device, Reads: append([]string{}, l.Reads...),
-			Writes: append([]string{}, l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: originsJSON(l.Origin)}
+			Writes: append([]string{}, l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: originsJSON(l.Origin), Reason: l.Reason, Cycles: l.Cycles}
 		if opts.Measured {
 			k.MeasuredNS = l.Measured.Nanoseconds()
+			k.Counted, k.MaxError, k.RMSError = l.Counted, l.MaxError, l.RMSError
 		}
 		j.Launches = append(j.Launches, k)
 	}

@@ -176,15 +176,41 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 	if opts.Measured {
 		t.head = append(t.head, "time")
 	}
+	t.head = append(t.head, "cycles")
+	if opts.Measured {
+		t.head = append(t.head, "counted", "error at most", "rms")
+	}
+	t.head = append(t.head, "because")
 	for i, l := range p.Launches {
 		row := []string{fmt.Sprint(i + 1), fmt.Sprintf("%%%d", l.Node), l.Kind, short(l.Name, 40), clean(l.Kernel), clean(l.Device),
 			humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(l.Reads), " "), strings.Join(cleanAll(l.Writes), " "), textOrigin(l.Origin)}
 		if opts.Measured {
 			row = append(row, humanTime(l.Measured))
 		}
+		row = append(row, cycles(l.Cycles))
+		if opts.Measured {
+			row = append(row, cycles(l.Counted), errorPart(l.MaxError), errorPart(l.RMSError))
+		}
+		row = append(row, clean(l.Reason))
 		t.row(row...)
 	}
 	t.write(b)
+}
+
+// cycles prints a number of cycles, none as nothing.
+func cycles(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}
+
+// errorPart prints an error as a part of the values' range.
+func errorPart(x float64) string {
+	if x == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.3g %%", 100*x)
 }
 
 // table is text in aligned columns.

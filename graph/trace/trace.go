@@ -96,4 +96,9 @@ type Launch struct {
 	Bytes    int64 // read and written, by the buffers it touches
 	Origin   []graph.Origin
 	Measured time.Duration // median of the runs; 0 until measured
+
+	// Of targets that count cycles: how many it is estimated to take, and after a run how many it took, and by how much its
+	// results departed from the float program's, at most and by root mean square, as parts of the values' range.
+	Cycles, Counted    int64
+	MaxError, RMSError float64
 }

@@ -366,7 +366,7 @@ func (e *executable) Close() error {
 		errs = append(errs, e.gpu.FreeHost(unsafe.Pointer(e.report)))
 	}
 	if e.host != nil {
-		e.host.close()
+		e.host.Close()
 	}
 	errs = append(errs, e.gpu.Close())
 	if e.lost != nil {

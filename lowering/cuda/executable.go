@@ -10,6 +10,7 @@ import (
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
 	"fusec/lowering/cuda/driver"
+	"fusec/lowering/host"
 )
 
 // An executable is a program on a GPU. All its memory there is one block: the arena, a place for each other buffer, the
@@ -41,7 +42,7 @@ type executable struct {
 	stale   []bool          // of each buffer: the bound tensor has not been copied to the GPU
 	changed map[int]bool    // sources that updates write
 	ahead   map[int]bool    // those of them whose values on the GPU are newer than the bound tensors
-	host    *hostLaunches
+	host    *host.Launches
 	profile bool
 	events  []driver.Event
 	marks   marks
@@ -469,7 +470,7 @@ func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
 	if err := e.download(v.Buffer, whole); err != nil {
 		return nil, err
 	}
-	return e.host.contiguous(whole, v)
+	return e.host.Value(whole, v)
 }
 
 // download copies a buffer into a tensor and waits for it.

@@ -2,44 +2,17 @@ package cuda
 
 import (
 	"fmt"
-	"slices"
 	"unsafe"
 
-	"fusec/graph"
-	cpukernels "fusec/kernels/cpu"
-	"fusec/kernels/cpu/pool"
 	"fusec/lowering"
+	"fusec/lowering/host"
 )
 
-// hostLaunches are the launches of a program that run on the processor, on copies of the GPU's buffers.
-type hostLaunches struct {
-	pool    *pool.Pool
-	env     *cpukernels.Env
-	kernels map[int]cpukernels.Kernel
-	copies  map[int]*graph.Tensor // by buffer
-}
-
 // newHostLaunches compiles what has no kernel on the GPU.
-func (e *executable) newHostLaunches(d *Device) (*hostLaunches, error) {
-	h := &hostLaunches{pool: pool.New(d.host.Workers()), kernels: map[int]cpukernels.Kernel{}, copies: map[int]*graph.Tensor{}}
-	h.env = cpukernels.NewEnv(h.pool)
-	for i := range e.p.Launches {
-		l := &e.p.Launches[i]
-		if l.Device == "" {
-			continue
-		}
-		for _, v := range slices.Concat(l.Args, l.Results) {
-			if h.copies[v.Buffer] == nil {
-				h.copies[v.Buffer] = graph.NewTensor(e.p.Buffers[v.Buffer].Type)
-			}
-		}
-		args, results := l.Operands()
-		k, err := cpukernels.Compile(l.Op, args, results, h.env)
-		if err != nil {
-			h.close()
-			return nil, e.inLaunch(i, fmt.Errorf("%w, and no kernel on the GPU: %s", err, l.Reason))
-		}
-		h.kernels[i] = k
+func (e *executable) newHostLaunches(d *Device) (*host.Launches, error) {
+	h, i, err := host.New(e.p, d.host.Workers(), func(l *lowering.Launch) bool { return l.Device != "" })
+	if err != nil {
+		return nil, e.inLaunch(i, fmt.Errorf("%w, and no kernel on the GPU: %s", err, e.p.Launches[i].Reason))
 	}
 	return h, nil
 }
@@ -53,25 +26,19 @@ func (e *executable) runHost(i int) error {
 		return err
 	}
 	l, h := &e.p.Launches[i], e.host
-	memory := func(views []lowering.View) (m []cpukernels.Memory) {
-		for _, v := range views {
-			m = append(m, cpukernels.MemoryOf(h.copies[v.Buffer]))
-		}
-		return
-	}
 	if err := e.finish(); err != nil {
 		return err
 	}
 	for _, v := range l.Args {
-		if err := e.download(v.Buffer, h.copies[v.Buffer]); err != nil {
+		if err := e.download(v.Buffer, h.Copies[v.Buffer]); err != nil {
 			return err
 		}
 	}
-	if err := h.kernels[i].Run(memory(l.Args), memory(l.Results)); err != nil {
+	if err := h.Run(i); err != nil {
 		return err
 	}
 	for _, v := range l.Results {
-		t := h.copies[v.Buffer]
+		t := h.Copies[v.Buffer]
 		if t.Type.Shape.Elems() == 0 {
 			continue
 		}
@@ -85,11 +52,3 @@ func (e *executable) runHost(i int) error {
 	}
 	return e.stream.Sync()
 }
-
-// contiguous is the value that a view shows of a buffer.
-func (h *hostLaunches) contiguous(whole *graph.Tensor, v lowering.View) (*graph.Tensor, error) {
-	m := cpukernels.MemoryOf(whole)
-	return cpukernels.TensorOf(&m, cpukernels.Operand{DType: v.DType, Layout: v.Layout}, h.env)
-}
-
-func (h *hostLaunches) close() { h.pool.Close() }

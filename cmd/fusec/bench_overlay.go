@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"fusec"
+	"fusec/graph"
+)
+
+// overlayReport is what fusec bench tells of a model on an overlay, and its JSON form. Times are in nanoseconds.
+type overlayReport struct {
+	Schema   string          `json:"schema"` // fusec.bench.overlay/1
+	Model    string          `json:"model"`
+	Overlay  string          `json:"overlay"`
+	MHz      float64         `json:"mhz"`
+	Launches []overlayLaunch `json:"launches"`
+	Targets  []targetLine    `json:"targets"`
+}
+
+// overlayLaunch is a launch on an overlay.
+type overlayLaunch struct {
+	Index    int     `json:"index"` // from 1
+	Kind     string  `json:"kind"`
+	Device   string  `json:"device"`
+	Cycles   int64   `json:"cycles"`    // counted
+	Estimate int64   `json:"estimate"`  // of cycles
+	Ideal    int64   `json:"ideal"`     // cycles if every multiplier worked in each
+	Share    float64 `json:"share"`     // of the cycles, those in which the multipliers worked
+	Bytes    int64   `json:"bytes"`     // of external memory read and written
+	MaxError float64 `json:"max_error"` // against the float program, as parts of the values' range
+	RMSError float64 `json:"rms_error"`
+}
+
+// targetLine is a target beside others.
+type targetLine struct {
+	Target   string `json:"target"`
+	TimeNS   int64  `json:"time_ns"`
+	Launches int    `json:"launches"`
+	Bytes    int64  `json:"bytes"`            // of memory traffic
+	Cycles   int64  `json:"cycles,omitempty"` // of an overlay
+	How      string `json:"how"`              // the time was found
+}
+
+// onOverlay runs a model on an overlay once, counting cycles, and on the other targets that there are.
+func (b *bencher) onOverlay(e *env, path string) error {
+	if b.baseline != "" {
+		return usage("--baseline is not for an overlay: cycles do not vary")
+	}
+	g, vals, err := b.values.load(e, path, false)
+	if err != nil {
+		return err
+	}
+	list, err := fusec.ListFPGA(g, b.compile.options()...)
+	if err != nil {
+		return err
+	}
+	show := newProgress(e.stderr)
+	defer show.done()
+	p, err := b.compile.compile(g, vals, fusec.WithLinkLog(func(line string) { show.show("%s", line) }))
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	show.show("%s on the overlay %s", modelName(path), list.Overlay.Name)
+	times, _, err := profile(e.ctx, p, 0)
+	if err != nil {
+		return err
+	}
+	rep := &overlayReport{Schema: "fusec.bench.overlay/1", Model: modelName(path), Overlay: list.Overlay.Name,
+		MHz: b.mhz, Launches: []overlayLaunch{}}
+	line := targetLine{Target: overlayTarget, Launches: len(times), How: fmt.Sprintf("cycles at %.4g MHz", b.mhz)}
+	host := time.Duration(0)
+	for i, c := range p.Counts() {
+		l, x := &p.Lowered().Launches[i], list.Launches[i]
+		r := overlayLaunch{Index: i + 1, Kind: l.Kind(), Device: overlayTarget, Cycles: c.Cycles,
+			Estimate: x.Estimate, Ideal: x.Ideal, Bytes: x.Moved,
+			MaxError: c.MaxError, RMSError: c.RMSError}
+		if l.Device != "" {
+			r.Device, r.Bytes = l.Device, l.Bytes
+			host += times[i]
+		}
+		if c.Cycles > 0 {
+			r.Share = float64(c.Multiply) / float64(c.Cycles)
+		}
+		line.Cycles += c.Cycles
+		line.Bytes += r.Bytes
+		rep.Launches = append(rep.Launches, r)
+	}
+	line.TimeNS = int64(float64(line.Cycles)/b.mhz*1e3) + host.Nanoseconds()
+	if host > 0 {
+		line.How += ", and the processor's time"
+	}
+	rep.Targets = append(rep.Targets, line)
+	if err := b.others(e, g, vals, rep); err != nil {
+		return err
+	}
+	show.done()
+	if b.json {
+		return writeJSON(e.out, rep)
+	}
+	_, err = io.WriteString(e.out, rep.text())
+	return err
+}
+
+// others times the model on the CPU, and on a GPU if there is one.
+func (b *bencher) others(e *env, g *graph.Graph, vals *values, rep *overlayReport) error {
+	targets := []string{"cpu"}
+	if n, err := fusec.GPUs(); err == nil && n > 0 {
+		targets = append(targets, "cuda")
+	}
+	for _, target := range targets {
+		c := b.compile
+		c.target = target
+		p, err := c.compile(g, vals)
+		if err != nil {
+			return fmt.Errorf("target %s: %w", target, err)
+		}
+		times, err := race(e.ctx, []contestant{{target, p.Exec}}, b.rounds, b.seconds, func(int) {})
+		if err != nil {
+			p.Close()
+			return err
+		}
+		line := targetLine{Target: target, TimeNS: times[0].duration().Nanoseconds(), How: "measured, copies included"}
+		for _, f := range p.Fusions() {
+			line.Launches++
+			line.Bytes += f.Bytes
+		}
+		rep.Targets = append(rep.Targets, line)
+		if err := p.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text prints the report for people.
+func (rep *overlayReport) text() string {
+	var b strings.Builder
+	part := func(x float64) string {
+		if x == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%.3g %%", 100*x)
+	}
+	fmt.Fprintf(&b, "%s on the overlay %s\n\n", rep.Model, rep.Overlay)
+	t := newTable(">#", "kind", "device", ">cycles", ">estimated", ">if all multiply", ">multiplying", ">memory",
+		">error at most", ">rms")
+	for _, l := range rep.Launches {
+		t.row(fmt.Sprint(l.Index), l.Kind, l.Device, cycles(l.Cycles), cycles(l.Estimate), cycles(l.Ideal),
+			part(l.Share), humanBytes(l.Bytes),
+			part(l.MaxError), part(l.RMSError))
+	}
+	fmt.Fprintf(&b, "%s\n", t)
+	t = newTable("target", ">time", ">launches", ">memory traffic", ">cycles", "how")
+	for _, l := range rep.Targets {
+		t.row(l.Target, humanTime(time.Duration(l.TimeNS)), fmt.Sprint(l.Launches), humanBytes(l.Bytes),
+			cycles(l.Cycles), l.How)
+	}
+	fmt.Fprintf(&b, "%s", t)
+	return b.String()
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"fusec"
+	"fusec/fpga/link"
+	"fusec/graph"
+	"fusec/graph/npy"
+	"fusec/graph/safetensors"
+)
+
+// overlayTarget is the target that is an overlay.
+const overlayTarget = "fpga"
+
+// overlayFlags are the flags that say which overlay, where, and how its values are calibrated.
+type overlayFlags struct{ overlay, link, calibrate string }
+
+func (o *overlayFlags) declare(f *flagSet) {
+	f.choice(&o.overlay, "overlay", fusec.Overlays(),
+		fmt.Sprintf("target fpga: the overlay `NAME`, one of %s (default %s)",
+			strings.Join(fusec.Overlays(), ", "), fusec.Overlays()[0]))
+	f.StringVar(&o.link, "link", "", "target fpga: reach it by `LINK`: "+link.Specs+" (default sim)")
+	f.StringVar(&o.calibrate, "calibrate", "",
+		"target fpga: find ranges on the samples of `FILE`, .npz or .safetensors (default: the run's inputs)")
+}
+
+// options are those for the root package.
+func (o *overlayFlags) options() (opts []fusec.Option) {
+	if o.overlay != "" {
+		opts = append(opts, fusec.WithOverlay(o.overlay))
+	}
+	if o.link != "" {
+		opts = append(opts, fusec.WithLink(o.link))
+	}
+	return opts
+}
+
+// samples reads the file of samples. An array named like an input is a value of it, or, with an axis before its own,
+// as many values as that is long; arrays of several inputs have equally many.
+func (o *overlayFlags) samples(g *graph.Graph) ([]map[string]*graph.Tensor, error) {
+	if o.calibrate == "" {
+		return nil, nil
+	}
+	arrays, err := readArrays(o.calibrate)
+	if err != nil {
+		return nil, err
+	}
+	var list []map[string]*graph.Tensor
+	for _, name := range sortedKeys(arrays) {
+		n := g.Lookup(name)
+		if n == nil {
+			return nil, fmt.Errorf("%s: the model has no input %q", o.calibrate, name)
+		}
+		if _, input := n.Op.(graph.Input); !input {
+			return nil, fmt.Errorf("%s: %q is a %s, not an input", o.calibrate, name, n.Op.OpName())
+		}
+		values, err := split(arrays[name], n)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.calibrate, err)
+		}
+		if list == nil {
+			for range values {
+				list = append(list, map[string]*graph.Tensor{})
+			}
+		}
+		if len(values) != len(list) {
+			return nil, fmt.Errorf("%s: %d values of %q where others have %d", o.calibrate, len(values), name,
+				len(list))
+		}
+		for i, v := range values {
+			list[i][name] = v
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s holds no arrays", o.calibrate)
+	}
+	return list, nil
+}
+
+// split cuts an array into values of a node.
+func split(t *graph.Tensor, n *graph.Node) ([]*graph.Tensor, error) {
+	want := n.Type.Shape
+	if s := t.Type.Shape; s != want && (s.Rank() != want.Rank()+1 || s.Drop(graph.IntsOf(0)) != want || s.At(0) == 0) {
+		return nil, fmt.Errorf("%q has shape %v; %s is %v, with or without an axis of samples before it", n.Name,
+			t.Type.Shape, n.Where(), n.Type)
+	}
+	t, err := convert(t, n.Type.DType)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", n.Name, err)
+	}
+	var list []*graph.Tensor
+	for at := 0; at < t.Type.Shape.Elems(); at += want.Elems() {
+		v := graph.NewTensor(n.Type)
+		for i := range want.Elems() {
+			v.SetFloat(i, t.Float(at+i))
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// readArrays reads all arrays of a file by name.
+func readArrays(path string) (map[string]*graph.Tensor, error) {
+	switch filepath.Ext(path) {
+	case ".npz":
+		return readZipped(path)
+	case ".safetensors":
+		f, err := safetensors.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		arrays := map[string]*graph.Tensor{}
+		for _, info := range f.Tensors() {
+			data, err := f.Read(info.Name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			d, ok := dtypeOf(data)
+			if !ok || len(info.Shape) > graph.MaxRank {
+				return nil, fmt.Errorf("%s: %q: %s of shape %v is no value of a model", path, info.Name, info.DType,
+					info.Shape)
+			}
+			arrays[info.Name] = &graph.Tensor{Type: graph.TypeOf(d, info.Shape...), Data: data}
+		}
+		return arrays, nil
+	}
+	return nil, usage("--calibrate %s: want a .npz or .safetensors file", path)
+}
+
+func dtypeOf(data any) (graph.DType, bool) {
+	switch data.(type) {
+	case []float32:
+		return graph.F32, true
+	case []float64:
+		return graph.F64, true
+	case []int32:
+		return graph.I32, true
+	case []int64:
+		return graph.I64, true
+	case []bool:
+		return graph.Bool, true
+	}
+	return 0, false
+}
+
+// readZipped reads the arrays of a .npz file: a zip archive of .npy files.
+func readZipped(path string) (map[string]*graph.Tensor, error) {
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer z.Close()
+	arrays := map[string]*graph.Tensor{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
+		}
+		t, err := npy.Read(r)
+		if err = errors.Join(err, r.Close()); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
+		}
+		arrays[strings.TrimSuffix(f.Name, ".npy")] = t
+	}
+	return arrays, nil
+}
+
+// overlayStage is the stage of dump that is behind the last pass: the overlay's descriptors.
+const overlayStage = "fpga"
+
+// dumpOverlay writes the descriptors.
+func (d *dumper) dumpOverlay(e *env, path string) error {
+	if d.all || d.measured || d.format != "" {
+		return usage("--stage fpga is one text, made without running: --all, --measured and --format are not for it")
+	}
+	g, err := e.loadGraph(path)
+	if err != nil {
+		return err
+	}
+	d.compile.target = overlayTarget
+	list, err := fusec.ListFPGA(g, d.compile.options()...)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s: factors, shifts and zeros come by calibration and are 0 here\n%s", modelName(path), list)
+	if d.out != "" && d.out != "-" {
+		return writeFile(d.out, b.Bytes())
+	}
+	_, err = e.out.Write(b.Bytes())
+	return err
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"archive/zip"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/npy"
+	"fusec/graph/safetensors"
+)
+
+// zipped writes arrays into a .npz file.
+func zipped(t testing.TB, arrays map[string]*graph.Tensor) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "samples.npz")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(f)
+	for _, name := range sortedKeys(arrays) {
+		w, err := z.Create(name + ".npy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := npy.Write(w, arrays[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// digitsModel is the model of digits in the repository, and its images.
+const digitsModel, digitPixels = "../../testdata/models/digits-mlp.graph", "../../testdata/models/digits-mlp.pixels.npy"
+
+// TestOverlayReports explains, draws, lists and times a model on an overlay.
+func TestOverlayReports(t *testing.T) {
+	has := func(text string, words ...string) {
+		t.Helper()
+		for _, w := range words {
+			if !strings.Contains(text, w) {
+				t.Errorf("the text lacks %q:\n%s", w, text)
+			}
+		}
+	}
+	has(good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga: 3 launches", "on the host: nothing",
+		"8 bits from the least to the greatest number that they have on the inputs of the first run", "on the overlay sim8 the launches take about")
+	has(good(t, "explain", "--target", "fpga", "../../testdata/models/lenet.graph"), "on the host: 4 operations",
+		"the overlay has no convolutions")
+	has(good(t, "dump", "--target", "fpga", "--format", "text", digitsModel), "program for fpga", "cycles")
+	has(good(t, "dump", "--target", "fpga", digitsModel), "about", "cycles")
+	has(good(t, "dump", "--stage", "fpga", "--overlay", "sim16", digitsModel), "program for the overlay sim16",
+		"gemm 360×64×64, scale and bias, relu",
+		"load Space=X", "Panels=", "end")
+	has(good(t, "dump", "--target", "fpga", "--link", "model", "--measured", "--format", "text", digitsModel),
+		"counted", "error at most", "rms")
+	has(good(t, "bench", "--target", "fpga", "--link", "model", "--seconds", "0.01", "--rounds", "3", digitsModel),
+		"digits-mlp on the overlay sim8",
+		"multiplying", "cycles at 100 MHz", "cpu")
+	var rep overlayReport
+	if err := json.Unmarshal([]byte(good(t, "bench", "--target", "fpga", "--link", "model", "--seconds", "0.01",
+		"--rounds", "3", "--json", digitsModel)), &rep); err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Launches) != 3 || rep.Launches[0].Cycles == 0 || rep.Launches[0].Share < 0.5 ||
+		rep.Targets[0].Cycles == 0 {
+		t.Errorf("the report is %+v", rep)
+	}
+	bad(t, fusecRun(t, "bench", "matmul", "--target", "fpga"), exitUsage, "is not for an overlay")
+	bad(t, fusecRun(t, "bench", digitsModel, "--target", "fpga", "--mhz", "0"), exitUsage,
+		"want a positive number of MHz")
+	bad(t, fusecRun(t, "dump", "--stage", "fpga", "--all", digitsModel), exitUsage, "--stage fpga is one text")
+	bad(t, fusecRun(t, "run", "--target", "fpga", "--overlay", "huge", digitsModel), exitUsage, "want one of sim8")
+	bad(t, fusecRun(t, "run", "--target", "fpga", "--link", "pigeon", digitsModel), exitFailure, `link "pigeon"`)
+}
+
+// TestOverlayRuns runs a model on the overlay's model, calibrated on samples from files, and from a compiled file.
+func TestOverlayRuns(t *testing.T) {
+	pixels, err := npy.ReadFile(digitPixels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := graph.NewTensor(graph.TypeOf(graph.F32, 2, 360, 64))
+	for i := range two.Type.Shape.Elems() {
+		two.SetFloat(i, pixels.Float(i%(360*64)))
+	}
+	tensors := filepath.Join(t.TempDir(), "samples.safetensors")
+	if err := safetensors.WriteFile(tensors, []safetensors.Tensor{{Name: "pixels", Shape: []int{2, 360, 64},
+		Data: two.Data}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	single, pair := zipped(t, map[string]*graph.Tensor{"pixels": pixels}), zipped(t,
+		map[string]*graph.Tensor{"pixels": two})
+	run := func(args ...string) string {
+		t.Helper()
+		_, table, _ := strings.Cut(good(t, append([]string{"run", "--in", "pixels=" + digitPixels}, args...)...),
+			"output")
+		return table
+	}
+	want := run("--target", "fpga", "--link", "model", digitsModel)
+	for _, file := range []string{single, pair, tensors} {
+		if got := run("--target", "fpga", "--link", "model", "--calibrate", file, digitsModel); got != want {
+			t.Errorf("calibrated on %s the outputs are %s, on the run's inputs %s", file, got, want)
+		}
+	}
+	out := filepath.Join(t.TempDir(), "digits.fuse")
+	if text := good(t, "compile", "--target", "fpga", "--calibrate", single, "-o", out,
+		digitsModel); !strings.Contains(text, "for the overlay sim8") {
+		t.Errorf("compile says %q", text)
+	}
+	if got := run("--link", "model", out); got != want {
+		t.Errorf("the compiled model's outputs are %s, want %s", got, want)
+	}
+	bad(t, fusecRun(t, "compile", "--target", "fpga", digitsModel), exitUsage, "wants --calibrate")
+	for _, c := range []struct{ file, want string }{
+		{zipped(t, map[string]*graph.Tensor{"x": pixels}), `the model has no input "x"`},
+		{zipped(t, map[string]*graph.Tensor{"hidden1.bias": pixels}), `"hidden1.bias" is a param, not an input`},
+		{zipped(t, map[string]*graph.Tensor{"pixels": graph.NewTensor(graph.TypeOf(graph.F32, 3, 64))}),
+			"with or without an axis of samples"},
+		{zipped(t, nil), "holds no arrays"},
+		{"samples.csv", "want a .npz or .safetensors file"},
+	} {
+		r := fusecRun(t, "run", "--target", "fpga", "--link", "model", "--calibrate", c.file, digitsModel)
+		bad(t, r, r.code, c.want)
+		if r.code == exitOK {
+			t.Errorf("samples of %s are taken", c.file)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package fusec_test
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"fusec"
+	"fusec/cmd/models/zoo"
+	"fusec/fpga/isa"
+	"fusec/graph"
+	"fusec/graph/npy"
+)
+
+// onOverlay compiles for the overlay's model.
+func onOverlay(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor, opts ...fusec.Option) *fusec.Program {
+	t.Helper()
+	p, err := fusec.Compile(g, append([]fusec.Option{fusec.WithTarget("fpga"), fusec.WithLink("model")}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, w := range weights {
+		if err := p.Set(name, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// digitImages reads the first n images, which the model was trained on.
+func digitImages(t *testing.T, n int) *graph.Tensor {
+	t.Helper()
+	f, err := os.Open("testdata/digits/digits.csv.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := csv.NewReader(z).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := graph.NewTensor(graph.TypeOf(graph.F32, n, 64))
+	for i, r := range records[:n] {
+		for j := range 64 {
+			v, err := strconv.ParseFloat(r[j], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.SetFloat(i*64+j, v/16)
+		}
+	}
+	return x
+}
+
+// The overlay classifies the test images of digits as well as the float program, calibrated on images that the model
+// was trained on, on the overlay that has everything and, in batches that its memory holds, on the smallest.
+func TestDigitsOnTheOverlay(t *testing.T) {
+	const images, floatRight = 360, 346
+	_, weights, err := graph.Load(filepath.Join(models, "digits-mlp.graph"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pixels, err := npy.ReadFile(filepath.Join(models, "digits-mlp.pixels.npy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := digitLabels(t, images)
+	for overlay, batch := range map[string]int{"sim8": 360, "sim16": 120, "ecp5": 360, "hx8k": 60} {
+		path := filepath.Join(t.TempDir(), "digits.graph")
+		if err := fusec.Save(path, zoo.DigitsMLP(batch).Graph); err != nil {
+			t.Fatal(err)
+		}
+		g, err := graph.LoadGraph(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := onOverlay(t, g, weights.Tensors, fusec.WithOverlay(overlay),
+			fusec.WithCalibration(map[string]*graph.Tensor{"pixels": digitImages(t, batch)}))
+		right := 0
+		for from := 0; from < images; from += batch {
+			part, err := graph.TensorOf(pixels.Data.([]float32)[from*64:(from+batch)*64], batch, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := p.Run(map[string]*graph.Tensor{"pixels": part})
+			if err != nil {
+				t.Fatal(err)
+			}
+			logits := out[g.Outputs[0].Name].Floats()
+			for i, label := range labels[from : from+batch] {
+				row := logits[i*10 : (i+1)*10]
+				if slices.Index(row, slices.Max(row)) == label {
+					right++
+				}
+			}
+		}
+		t.Logf("%s: %d of %d images are classified right, %d in floating point", overlay, right, images, floatRight)
+		if math.Abs(float64(right-floatRight)) > 0.005*images {
+			t.Errorf("%s: %d of %d images are classified right, in floating point %d", overlay, right, images,
+				floatRight)
+		}
+		for i, l := range p.Lowered().Launches {
+			if l.Device != "" || p.Counts()[i].Cycles == 0 || l.Cycles == 0 {
+				t.Errorf("%s: launch %d runs on %q, because %q; %d cycles counted, %d estimated", overlay, i,
+					l.Device, l.Reason,
+					p.Counts()[i].Cycles, l.Cycles)
+			}
+		}
+	}
+}
+
+// The saved models run on the overlay, all of them but convolutions and pools, and say by how much they depart.
+func TestModelsOnTheOverlay(t *testing.T) {
+	for _, m := range []struct {
+		name string
+		host int     // launches on the processor
+		rms  float64 // of the results' range
+	}{
+		{"transformer-block", 0, 0.005},
+		{"moe-block", 0, 0.02},
+		{"moe-top2", 0, 0.02},
+		{"lenet", 4, 0.02},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			g, weights, err := graph.Load(filepath.Join(models, m.name+".graph"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rand.New(rand.NewPCG(3, 4))
+			in := map[string]*graph.Tensor{}
+			for _, n := range g.Sources() {
+				if _, ok := n.Op.(graph.Input); ok {
+					in[n.Name] = graph.NewTensor(n.Type)
+					for i := range n.Type.Shape.Elems() {
+						in[n.Name].SetFloat(i, r.Float64()*2-1)
+					}
+				}
+			}
+			p := onOverlay(t, g, weights.Tensors)
+			p.Profile(true)
+			out, err := p.Run(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			host := 0
+			for i, l := range p.Lowered().Launches {
+				if l.Device != "" {
+					host++
+					if l.Reason == "" {
+						t.Errorf("launch %d runs on the processor without a reason", i)
+					}
+				}
+				c := p.Counts()[i]
+				t.Logf("launch %d, %s: %d cycles, off by %.2f %% at most, %.3f %% rms %s", i, l.Kind(), c.Cycles,
+					100*c.MaxError, 100*c.RMSError, l.Reason)
+			}
+			if host != m.host {
+				t.Errorf("%d launches run on the processor, want %d", host, m.host)
+			}
+			c, err := fusec.Compile(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			for name, w := range weights.Tensors {
+				if err := c.Set(name, w); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := c.Run(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, w := range want {
+				lo, hi, sum := 0.0, 0.0, 0.0
+				for i := range w.Type.Shape.Elems() {
+					d := out[name].Float(i) - w.Float(i)
+					sum += d * d
+					lo, hi = min(lo, w.Float(i)), max(hi, w.Float(i))
+				}
+				if rms := math.Sqrt(sum/float64(w.Type.Shape.Elems())) / (hi - lo); !(rms <= m.rms) {
+					t.Errorf("%s is off by %.3f %% rms of its range, want %.3f %%", name, 100*rms, 100*m.rms)
+				}
+			}
+		})
+	}
+}
+
+// Options that make no sense are refused, and so is what the target does not do.
+func TestOverlayOptions(t *testing.T) {
+	g, _, err := graph.Load(filepath.Join(models, "digits-mlp.graph"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		opts []fusec.Option
+		want string
+	}{
+		{[]fusec.Option{fusec.WithOverlay("big")}, `no overlay is called "big"`},
+		{[]fusec.Option{fusec.WithOverlayConfig(isa.Config{Name: "odd", Rows: 3})}, "Rows: want a power of two"},
+		{[]fusec.Option{fusec.WithLink("carrier-pigeon")}, "carrier-pigeon"},
+		{[]fusec.Option{fusec.WithOverlay("hx8k")}, "addresses of 16 bits reach 65536"},
+		{[]fusec.Option{fusec.WithPrecision(fusec.BF16)}, "integers of 8 bits"},
+		{[]fusec.Option{fusec.WithCalibration(map[string]*graph.Tensor{"pixels": nil})}, `no value for "pixels"`},
+	} {
+		p, err := fusec.Compile(g, append([]fusec.Option{fusec.WithTarget("fpga")}, c.opts...)...)
+		if err == nil { // a link is opened by the first run
+			for _, n := range g.Sources() {
+				if err := p.Set(n.Name, graph.NewTensor(n.Type)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err = p.Exec()
+			p.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want one about %q", err, c.want)
+		}
+	}
+	if _, err := fusec.Compile(g, fusec.WithTarget("fpga:1")); err == nil ||
+		!strings.Contains(err.Error(), "is not known") {
+		t.Errorf("target fpga:1: %v", err)
+	}
+}

@@ -1,0 +1,277 @@
+package fpga
+
+import (
+	"fmt"
+
+	"fusec/fpga/isa"
+)
+
+// engine is one of the overlay's three, each of which does its descriptors in order.
+type engine int
+
+const (
+	load engine = iota
+	exec
+	store
+	engines
+)
+
+// engineOf is the engine of a command.
+func engineOf(c isa.Command) engine {
+	switch c.Op() {
+	case isa.OpLoad:
+		return load
+	case isa.OpStore, isa.OpStamp:
+		return store
+	}
+	return exec
+}
+
+// Spaces that are no scratchpads: external memory, counted in bytes, and the router's lists and gates.
+const (
+	spaceMemory = isa.SpaceTables + 1 + iota
+	spaceLists
+)
+
+// region is a stretch of a space: words of every lane, records, tables or bytes.
+type region struct {
+	space  isa.Space
+	lo, hi int64
+}
+
+func (r region) meets(o region) bool { return r.space == o.space && r.lo < o.hi && o.lo < r.hi }
+
+// Step is a descriptor of a program and the launch that it is part of.
+type Step struct {
+	Launch int
+	Cmd    isa.Command
+
+	reads, writes []region
+}
+
+// assembler gathers descriptors in an order in which they could run one after the other, and gives scratchpads out in
+// turn, round and round. What the engines may do at once follows from what each descriptor reads and writes: see order.
+type assembler struct {
+	cfg    isa.Config
+	launch int
+	steps  []Step
+	rings  [isa.SpaceTables + 1]int // the next free word of each space
+	err    error
+}
+
+// take gives out n words of each lane of a space (or records, or tables), which lie side by side.
+func (a *assembler) take(s isa.Space, n int) int {
+	size := a.size(s)
+	if n > size && a.err == nil {
+		a.err = fmt.Errorf("%d words of %v: the overlay has %d", n, s, size)
+	}
+	if a.rings[s]+n > size {
+		a.rings[s] = 0
+	}
+	at := a.rings[s]
+	a.rings[s] += n
+	return at
+}
+
+// size is how many words, records or tables a space has.
+func (a *assembler) size(s isa.Space) int {
+	switch s {
+	case isa.SpaceX:
+		return a.cfg.XWords
+	case isa.SpaceW:
+		return a.cfg.WWords
+	case isa.SpaceY:
+		return a.cfg.YWords
+	case isa.SpaceParams:
+		return a.cfg.Params
+	}
+	return a.cfg.Tables
+}
+
+// lanes is how many rows a panel of a space has.
+func (a *assembler) lanes(s isa.Space) int {
+	if s == isa.SpaceW {
+		return a.cfg.Cols
+	}
+	return a.cfg.Rows
+}
+
+// emit appends a command. Rows that go by a list touch memory that the command does not tell, which the caller adds.
+func (a *assembler) emit(c isa.Command, memory ...region) {
+	s := Step{Launch: a.launch, Cmd: c}
+	s.reads, s.writes = a.touches(c)
+	for _, m := range memory {
+		if engineOf(c) == load {
+			s.reads = append(s.reads, m)
+		} else {
+			s.writes = append(s.writes, m)
+		}
+	}
+	a.steps = append(a.steps, s)
+}
+
+// touches lists what a command reads and writes.
+func (a *assembler) touches(c isa.Command) (reads, writes []region) {
+	wb := a.cfg.WordBytes
+	panels := func(s isa.Space, base uint16, step uint16, n, words int) region {
+		return region{s, int64(base), int64(base) + int64(n-1)*int64(step) + int64(words)}
+	}
+	memory := func(addr, stride uint32, rows, words uint16) region {
+		return region{spaceMemory, int64(addr), int64(addr) + int64(rows-1)*int64(stride) + int64(int(words)*wb)}
+	}
+	lists := region{spaceLists, 0, 1}
+	out := func(o *isa.Out, n, cols, records int, reads2 bool) {
+		bytes := 1
+		if o.Wide {
+			bytes = 2
+		}
+		writes = append(writes, panels(o.Space, o.Base, o.Panel, n, cols*bytes/wb))
+		if reads2 {
+			reads = append(reads, panels(isa.SpaceY, o.Res, o.ResPanel, n, cols/wb))
+		}
+		if o.Table > 0 {
+			reads = append(reads, region{isa.SpaceTables, int64(o.Table) - 1, int64(o.Table)})
+		}
+		reads = append(reads, region{isa.SpaceParams, int64(o.Param), int64(o.Param) + int64(records)})
+	}
+	switch d := c.(type) {
+	case *isa.Load:
+		switch d.Space {
+		case isa.SpaceTables:
+			writes = append(writes, region{isa.SpaceTables, int64(d.Base), int64(d.Base) + 1})
+		case isa.SpaceParams:
+			writes = append(writes, region{isa.SpaceParams, int64(d.Base), int64(d.Base) +
+				int64(int(d.Words)*wb/isa.RecordBytes)})
+		default:
+			writes = append(writes, panels(d.Space, d.Base, d.Panel, ceil(int(d.Rows), a.lanes(d.Space)), int(d.Words)))
+		}
+		if d.Gather || d.Skip {
+			reads = append(reads, lists)
+		}
+		if !d.Gather {
+			reads = append(reads, memory(d.Addr, d.Stride, d.Rows, d.Words))
+		}
+	case *isa.Store:
+		reads = append(reads, panels(d.Space, d.Base, d.Panel, ceil(int(d.Rows), a.cfg.Rows), int(d.Words)))
+		if d.Scatter {
+			reads = append(reads, lists)
+		} else {
+			writes = append(writes, memory(d.Addr, d.Stride, d.Rows, d.Words))
+		}
+	case *isa.Stamp:
+		writes = append(writes, region{spaceMemory, int64(d.Addr), int64(d.Addr) + 16})
+	case *isa.Gemm:
+		reads = append(reads, panels(isa.SpaceX, d.X, d.XPanel, int(d.Panels), int(d.Words)),
+			panels(isa.SpaceW, d.W, d.WPanel, int(d.Tiles), int(d.Words)))
+		if d.Listed {
+			reads = append(reads, lists)
+		}
+		if !d.Hold {
+			records := int(d.Tiles) * a.cfg.Cols
+			if d.RowParam {
+				records = int(d.Panels) * a.cfg.Rows
+			}
+			out(&d.Out, int(d.Panels), int(d.Tiles)*a.cfg.Cols, records, d.Residual)
+		}
+	case *isa.Attention:
+		dim := int(d.Dim) * wb
+		reads = append(reads, panels(isa.SpaceX, d.X, d.QPanel, int(d.QPanels), int(d.Dim)),
+			panels(isa.SpaceW, d.K, uint16(d.Dim), ceil(int(d.Keys), a.cfg.Cols), int(d.Dim)),
+			panels(isa.SpaceW, d.V, d.VPanel, dim/a.cfg.Cols, ceil(int(d.Keys), wb)))
+		if d.Last {
+			bytes := 1
+			if d.Wide {
+				bytes = 2
+			}
+			writes = append(writes, panels(d.Space, d.Base, d.Panel, int(d.QPanels), dim*bytes/wb))
+		}
+	case *isa.Vector:
+		slots, records := int(d.Panels), int(d.Words)*wb
+		if d.Kind == isa.VectorCombine {
+			slots *= int(d.TopK)
+			reads = append(reads, lists)
+		}
+		if d.OneParam {
+			records = 1
+		}
+		reads = append(reads, panels(isa.SpaceX, d.X, d.XPanel, slots, int(d.Words)))
+		out(&d.Out, int(d.Panels), int(d.Words)*wb, records, d.Residual || d.Kind == isa.VectorMul)
+	case *isa.Route:
+		reads = append(reads, panels(isa.SpaceX, d.X, d.XPanel, ceil(int(d.Rows), a.cfg.Rows),
+			ceil(2*int(d.Experts), wb)))
+		writes = append(writes, lists)
+	}
+	return reads, writes
+}
+
+// semaphore is the one that orders descriptors of an engine after those of another; there are seven pairs that meet:
+// LOAD and STORE meet in external memory, EXEC meets all, itself among them.
+func semaphore(from, to engine) uint8 {
+	for i, p := range [...][2]engine{{load, exec}, {exec, load}, {exec, store}, {store, exec}, {store, load},
+		{load, store}, {exec, exec}} {
+		if p == [2]engine{from, to} {
+			return 1 << i
+		}
+	}
+	return 0
+}
+
+// order gives the steps their semaphores. A descriptor waits for the last earlier one of each other engine that
+// touches what it touches, one of the two writing; of EXEC itself for the last that wrote what it reads. Since
+// engines work in order, that covers all earlier ones, and a wait that an earlier one covers is left out: so posts
+// and waits of a pair of engines come in the same order, one for one, and a semaphore never counts further than the
+// queues are long. Since each waits only for what comes before it in the program, nothing waits for ever.
+func order(steps []Step) {
+	var of [engines][]int           // the steps of each engine
+	var known [engines][engines]int // how many of an engine's steps are known to be done, by engine that knows
+	for i := range steps {
+		s := &steps[i]
+		*s.Cmd.Syncs() = isa.Sync{}
+		e := engineOf(s.Cmd)
+		for f := range engines {
+			for k := len(of[f]) - 1; k >= known[e][f] && (f != e || e == exec); k-- {
+				t := &steps[of[f][k]]
+				if !conflict(t, s, f == e) {
+					continue
+				}
+				t.Cmd.Syncs().Post |= semaphore(f, e)
+				s.Cmd.Syncs().Wait |= semaphore(f, e)
+				known[e][f] = k + 1
+				break
+			}
+		}
+		of[e] = append(of[e], i)
+	}
+}
+
+// conflict reports whether t has to be done before s; on one engine only results that are read matter.
+func conflict(t, s *Step, same bool) bool {
+	for _, w := range t.writes {
+		for _, r := range s.reads {
+			if w.meets(r) {
+				return true
+			}
+		}
+		for _, v := range s.writes {
+			if !same && w.meets(v) {
+				return true
+			}
+		}
+	}
+	if same {
+		return false
+	}
+	for _, r := range t.reads {
+		for _, w := range s.writes {
+			if r.meets(w) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func ceil(a, b int) int { return (a + b - 1) / b }
+
+// up is n rounded up to a multiple of m.
+func up(n, m int) int { return ceil(n, m) * m }

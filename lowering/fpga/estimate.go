@@ -1,0 +1,42 @@
+package fpga
+
+import (
+	"fusec/fpga/isa"
+	"fusec/fpga/plan"
+)
+
+// descriptorCycles is about what EXEC takes for a descriptor beside its work.
+const descriptorCycles = 6
+
+// commands are the steps' descriptors.
+func commands(steps []Step) []isa.Command {
+	list := make([]isa.Command, len(steps))
+	for i, s := range steps {
+		list[i] = s.Cmd
+	}
+	return list
+}
+
+// estimate says how many cycles each launch of a part takes on an overlay with this memory: what passes from the last
+// stamp to its own, so that what launches do at once is counted once.
+func (l *laid) estimate(p part, steps []Step, memory plan.Memory) ([]int64, error) {
+	t, err := plan.Predict(l.cfg, memory, commands(steps))
+	if err != nil {
+		return nil, err
+	}
+	cycles := make([]int64, p.to-p.from)
+	last := 0.0
+	for i, at := range t.Stamps {
+		cycles[i], last = int64(at-last), at
+	}
+	return cycles, nil
+}
+
+// ideal is how many cycles the products of a launch take if every multiplier works in each.
+func (l *laid) ideal(launch int) int64 {
+	var n int64
+	for _, t := range l.launches[launch].tasks {
+		n += t.products()
+	}
+	return n / int64(l.cfg.Rows*l.cfg.Cols)
+}

@@ -1,0 +1,622 @@
+package fpga
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"time"
+	"unsafe"
+
+	"fusec/fpga"
+	"fusec/fpga/isa"
+	"fusec/graph"
+	"fusec/lowering"
+	"fusec/lowering/host"
+)
+
+// executable is a program on an overlay.
+type executable struct {
+	d *Device
+	l *laid
+	p *lowering.Program
+
+	machine *fpga.Machine // nil before the first run and after the link has failed
+	need    int64         // bytes of external memory
+	host    *host.Launches
+	tensors []*graph.Tensor // of every buffer that the host has: bound, constant or of its own
+	weights map[int]uint64  // of each buffer that codes were made of, its contents' hash; empty: codes are to be made
+	bound   map[int]bool    // buffers that were bound since
+
+	parts    []loaded // programs, by part
+	single   []loaded // and by launch, for runs that go launch by launch
+	seed     maphash.Seed
+	counts   []lowering.Count
+	measured bool // departures are known
+	remade   int  // how often codes were made
+	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
+	profile  bool
+	times    []time.Duration
+	image    []byte
+	ran      bool
+	closed   bool
+}
+
+// loaded is a part's descriptors, and what the machine has of them.
+type loaded struct {
+	steps   []Step
+	at      int64
+	program *fpga.Program
+}
+
+func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
+	l := layOut(d.cfg, p)
+	e := &executable{d: d, l: l, p: p, tensors: make([]*graph.Tensor, len(p.Buffers)), weights: map[int]uint64{},
+		bound: map[int]bool{},
+		seed:  maphash.MakeSeed(), counts: make([]lowering.Count, len(p.Launches)), times: make([]time.Duration,
+			len(p.Launches)),
+		single: make([]loaded, len(p.Launches))}
+	h, i, err := host.New(p, d.host.Workers(), func(l *lowering.Launch) bool { return l.Device != "" })
+	if err != nil {
+		return nil, inLaunch(p, i, fmt.Errorf("%w, and nothing for it on the overlay: %s", err, p.Launches[i].Reason))
+	}
+	e.host = h
+	for i, b := range p.Buffers {
+		switch b.Role {
+		case lowering.Const:
+			e.tensors[i] = b.Value
+		case lowering.Temp, lowering.Output:
+			if t := h.Copies[i]; t != nil {
+				e.tensors[i] = t
+			} else if v := l.partition.values[i]; b.Role == lowering.Output || v != nil && v.hosted {
+				e.tensors[i] = graph.NewTensor(b.Type)
+			}
+		case lowering.State:
+			// Nothing writes it: it is an input that is bound by the program.
+		}
+	}
+	at := l.code
+	for _, part := range l.parts {
+		x := loaded{at: at}
+		if !part.host {
+			if x.steps, err = l.assemble(part.from, part.to); err != nil {
+				h.Close()
+				return nil, err
+			}
+			at += int64(len(x.steps) * isa.DescBytes)
+		}
+		e.parts = append(e.parts, x)
+	}
+	e.need = at
+	for i := range p.Launches { // they are loaded one at a time, behind the others
+		if len(l.launches[i].tasks) > 0 {
+			steps, err := l.assemble(i, i+1)
+			if err != nil {
+				h.Close()
+				return nil, err
+			}
+			e.single[i] = loaded{steps: steps, at: at}
+			e.need = max(e.need, at+int64(len(steps)*isa.DescBytes))
+		}
+	}
+	if limit := int64(1) << d.cfg.AddrBits; e.need > limit {
+		h.Close()
+		return nil, fmt.Errorf("program %q takes %d bytes of the overlay's memory: addresses of %d bits reach %d",
+			p.Name, e.need, d.cfg.AddrBits, limit)
+	}
+	if err := e.connect(); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// Bind implements lowering.Executable.
+func (e *executable) Bind(buffer int, t *graph.Tensor) error {
+	b := e.p.Buffers[buffer]
+	switch {
+	case t == nil:
+		return fmt.Errorf("%s %q was given no value", b.Role, b.Name)
+	case t.Type != b.Type:
+		return fmt.Errorf("%s %q is %v; it was given a value of type %v", b.Role, b.Name, b.Type, t.Type)
+	case b.Role != lowering.Input && b.Role != lowering.Param && b.Role != lowering.State:
+		return fmt.Errorf("buffer %q cannot be bound: its role is %s", b.Name, b.Role)
+	}
+	e.tensors[buffer] = t
+	if e.host.Copies[buffer] != nil {
+		e.host.Copies[buffer] = t
+	}
+	e.bound[buffer] = true
+	return nil
+}
+
+// Run implements lowering.Executable.
+func (e *executable) Run() error {
+	if e.closed {
+		return errors.New("the program is closed")
+	}
+	for i, b := range e.p.Buffers {
+		if b.Role <= lowering.State && e.tensors[i] == nil && b.Last >= 0 {
+			return fmt.Errorf("%s %q has no value", b.Role, b.Name)
+		}
+	}
+	if err := e.connect(); err != nil {
+		return err
+	}
+	err := e.codes()
+	if err == nil {
+		if e.watch != nil {
+			err = e.runEach(e.check)
+		} else {
+			err = e.runParts()
+		}
+	}
+	if err == nil && e.profile && !e.measured {
+		err = e.depart()
+	}
+	var stopped *fpga.DescriptorError
+	if err != nil && e.machine != nil && !errors.As(err, &stopped) {
+		// The link may be gone: the next run opens another. What the machine still holds is not worth anything.
+		err = errors.Join(err, e.disconnect())
+	}
+	e.ran = e.ran || err == nil
+	return err
+}
+
+// connect opens the link, if it is not.
+func (e *executable) connect() error {
+	if e.machine != nil {
+		return nil
+	}
+	const page = 1 << 16
+	memory := min(up64(e.need, page), 1<<e.d.cfg.AddrBits)
+	l, err := e.d.open(context.Background(), e.d.cfg, memory)
+	if err != nil {
+		return err
+	}
+	m, err := fpga.Open(l)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	got, want := m.Config(), e.d.cfg
+	got.Name, want.Name = "", ""
+	switch {
+	case got != want:
+		err = fmt.Errorf("%s leads to an overlay of another configuration than %s: %+v", l.Name(), e.d.cfg.Name, got)
+	case m.MemoryBytes() < e.need:
+		err = fmt.Errorf("program %q takes %d bytes of the overlay's memory; %s has %d", e.p.Name, e.need, l.Name(),
+			m.MemoryBytes())
+	}
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	e.machine = m
+	clear(e.weights)
+	return nil
+}
+
+// disconnect closes the link, and what stood behind it counts no more.
+func (e *executable) disconnect() error {
+	m := e.machine
+	e.machine = nil
+	for _, list := range [][]loaded{e.parts, e.single} {
+		for i := range list {
+			list[i].program = nil
+		}
+	}
+	if m == nil {
+		return nil
+	}
+	return m.Close()
+}
+
+// codes makes what depends on weights and ranges, if it has not been made or weights have changed since.
+func (e *executable) codes() error {
+	fresh := len(e.weights) == 0
+	for _, i := range e.constants() {
+		if !fresh && e.d.frozen && !e.bound[i] {
+			continue
+		}
+		h := hash(e.seed, e.tensors[i])
+		if old, ok := e.weights[i]; !ok || old != h {
+			fresh = true
+		}
+		e.weights[i] = h
+	}
+	clear(e.bound)
+	if !fresh {
+		return nil
+	}
+	if err := e.make(); err != nil {
+		clear(e.weights)
+		return err
+	}
+	e.remade++
+	return nil
+}
+
+// constants lists the buffers that codes are made of: all that are bound and no value of the overlay's.
+func (e *executable) constants() (list []int) {
+	for i, b := range e.p.Buffers {
+		if v := e.l.partition.values[i]; (b.Role <= lowering.State) && b.Last >= 0 && e.tensors[i] != nil &&
+			(v == nil || b.Role == lowering.Param) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// hash is that of a tensor's elements.
+func hash(seed maphash.Seed, t *graph.Tensor) uint64 {
+	switch d := t.Data.(type) {
+	case []float32:
+		return maphash.Bytes(seed, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(d))), 4*len(d)))
+	case []float64:
+		return maphash.Bytes(seed, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(d))), 8*len(d)))
+	}
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for i := range t.Type.Shape.Elems() {
+		maphash.WriteComparable(&h, t.Float(i))
+	}
+	return h.Sum64()
+}
+
+// make finds ranges, quantises, and loads constants and programs.
+func (e *executable) make() (err error) {
+	if e.d.ranges != nil {
+		err = e.l.recall(e.d.ranges)
+	} else {
+		err = e.l.calibrate(e.d.host.Workers(), e.tensors, e.d.samples)
+	}
+	if err != nil {
+		return err
+	}
+	if err := e.l.quantise(e.tensors); err != nil {
+		return err
+	}
+	for _, b := range e.l.blobs {
+		if err := e.machine.Write(uint32(b.addr), b.data); err != nil {
+			return err
+		}
+	}
+	for i, p := range e.l.parts {
+		if p.host {
+			continue
+		}
+		if e.parts[i].steps, err = e.l.assemble(p.from, p.to); err != nil {
+			return err
+		}
+		if err := e.loadProgram(&e.parts[i]); err != nil {
+			return err
+		}
+	}
+	for i := range e.single {
+		e.single[i].program = nil
+	}
+	e.measured = false
+	return nil
+}
+
+// loadProgram brings descriptors to the machine.
+func (e *executable) loadProgram(x *loaded) (err error) {
+	x.program, err = e.machine.Load(uint32(x.at), commands(x.steps))
+	return err
+}
+
+// sources brings what the overlay reads of bound buffers and constants.
+func (e *executable) sources() error {
+	for _, v := range e.l.values {
+		if v.buffer < 0 || v.made {
+			continue
+		}
+		switch e.p.Buffers[v.buffer].Role {
+		case lowering.Temp, lowering.Output:
+			continue
+		}
+		if err := e.upload(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runParts runs the program part by part.
+func (e *executable) runParts() error {
+	if err := e.sources(); err != nil {
+		return err
+	}
+	for i, p := range e.l.parts {
+		if p.host {
+			if err := e.runHost(p.from); err != nil {
+				return inLaunch(e.p, p.from, err)
+			}
+			continue
+		}
+		if err := e.runProgram(&e.parts[i]); err != nil {
+			return err
+		}
+		var last uint64
+		for k := p.from; k < p.to; k++ {
+			cycles, multiply, err := e.machine.Stamp(uint32(e.l.stamps[k]))
+			if err != nil {
+				return err
+			}
+			e.counts[k].Cycles, last = int64(cycles-last), cycles
+			e.counts[k].Multiply = int64(multiply)
+			e.times[k] = time.Duration(float64(e.counts[k].Cycles) / e.d.clock * 1e9)
+		}
+		for k := p.to - 1; k > p.from; k-- {
+			e.counts[k].Multiply -= e.counts[k-1].Multiply
+		}
+		if err := e.downloads(p.from, p.to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runProgram runs one stretch of descriptors. An error names the launch whose descriptor it is about.
+func (e *executable) runProgram(x *loaded) error {
+	if x.program == nil {
+		if err := e.loadProgram(x); err != nil {
+			return err
+		}
+	}
+	err := e.machine.Run(context.Background(), x.program)
+	var stopped *fpga.DescriptorError
+	if errors.As(err, &stopped) && stopped.Number < len(x.steps) {
+		return inLaunch(e.p, x.steps[stopped.Number].Launch, err)
+	}
+	return err
+}
+
+// downloads fetches what the host wants of the results of some launches.
+func (e *executable) downloads(from, to int) error {
+	for _, v := range e.l.values {
+		if v.buffer < 0 || !v.made || !v.hosted || v.first < from || v.first >= to {
+			continue
+		}
+		if err := e.download(v, e.tensors[v.buffer]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runHost runs a launch on the processor, and brings what the overlay reads of its results.
+func (e *executable) runHost(i int) error {
+	for _, v := range e.p.Launches[i].Args {
+		e.host.Copies[v.Buffer] = e.tensors[v.Buffer]
+	}
+	start := time.Now()
+	if err := e.host.Run(i); err != nil {
+		return err
+	}
+	e.times[i] = time.Since(start)
+	for _, r := range e.p.Launches[i].Results {
+		if v := e.l.partition.values[r.Buffer]; v != nil && (v.plain || v.turned) {
+			if err := e.upload(v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// runEach runs launch by launch and calls after each.
+func (e *executable) runEach(after func(i int) error) error {
+	if err := e.sources(); err != nil {
+		return err
+	}
+	for i := range e.p.Launches {
+		switch {
+		case e.l.launches[i].refusal != nil:
+			if err := e.runHost(i); err != nil {
+				return inLaunch(e.p, i, err)
+			}
+		case len(e.l.launches[i].tasks) == 0:
+			continue // the router does it
+		default:
+			// Its codes may have changed since it was assembled.
+			x := &e.single[i]
+			var err error
+			if x.steps, err = e.l.assemble(i, i+1); err != nil {
+				return err
+			}
+			x.program = nil
+			if err := e.runProgram(x); err != nil {
+				return err
+			}
+			if err := e.downloads(i, i+1); err != nil {
+				return err
+			}
+		}
+		if err := after(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check shows a launch to the watcher.
+func (e *executable) check(i int) error {
+	l := &e.p.Launches[i]
+	for _, v := range slices.Concat(l.Args, l.Results) {
+		if e.tensors[v.Buffer] == nil && e.l.partition.values[v.Buffer] == nil {
+			return nil // gates that the router keeps to itself
+		}
+	}
+	return e.watch(l, e.value)
+}
+
+// whole is the value of a buffer: what the host has, or what the overlay has.
+func (e *executable) whole(buffer int) (*graph.Tensor, error) {
+	if t := e.tensors[buffer]; t != nil {
+		return t, nil
+	}
+	v := e.l.partition.values[buffer]
+	if v == nil {
+		return nil, fmt.Errorf("the overlay keeps %q to itself", e.p.Buffers[buffer].Name)
+	}
+	t := graph.NewTensor(e.p.Buffers[buffer].Type)
+	return t, e.download(v, t)
+}
+
+func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
+	t, err := e.whole(v.Buffer)
+	if err != nil {
+		return nil, err
+	}
+	return e.host.Value(t, v)
+}
+
+// depart runs the program launch by launch beside the float program, and notes by how much each result departs.
+func (e *executable) depart() error {
+	c, err := newCalibrator(e.l, e.d.host.Workers())
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := c.bind(e.tensors); err != nil {
+		return err
+	}
+	next := 0
+	err = e.runEach(func(i int) error {
+		for ; next <= i; next++ {
+			if err := c.host.Run(next); err != nil {
+				return inLaunch(e.p, next, err)
+			}
+		}
+		for _, r := range e.p.Launches[i].Results {
+			got, err := e.whole(r.Buffer)
+			if err != nil {
+				return err
+			}
+			if want := c.host.Copies[r.Buffer]; want.Type.DType.IsFloat() {
+				d := compare(got, want)
+				e.counts[i].MaxError, e.counts[i].RMSError = d.max, d.rms
+			}
+		}
+		return nil
+	})
+	e.measured = err == nil
+	return err
+}
+
+// upload quantises a value and brings its images to the overlay.
+func (e *executable) upload(v *value) error {
+	t := e.tensors[v.buffer]
+	for kind, on := range []bool{v.plain, v.turned} {
+		if !on {
+			continue
+		}
+		image := e.buffer(v.size(kind, e.l.cfg.WordBytes))
+		clear(image)
+		v.encode(image, kind, e.l.cfg.WordBytes, t)
+		if err := e.machine.Write(uint32(v.addr[kind]), image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// download fetches a value and gives its integers their meaning.
+func (e *executable) download(v *value, t *graph.Tensor) error {
+	kind := plain
+	if !v.plain {
+		kind = turned
+	}
+	image := e.buffer(v.size(kind, e.l.cfg.WordBytes))
+	if err := e.machine.Read(uint32(v.addr[kind]), image); err != nil {
+		return err
+	}
+	v.decode(image, kind, e.l.cfg.WordBytes, t)
+	return nil
+}
+
+// buffer is memory for an image.
+func (e *executable) buffer(n int64) []byte {
+	if int64(cap(e.image)) < n {
+		e.image = make([]byte, n)
+	}
+	return e.image[:n]
+}
+
+// each calls f with the place in an image, in bytes, of every element.
+func (v *value) each(kind, wordBytes int, f func(i, at int)) {
+	stride, b := v.stride(kind, wordBytes), v.bytes()
+	for r := range v.rows {
+		for c := range v.cols {
+			if kind == plain {
+				f(r*v.cols+c, r*stride+c*b)
+			} else {
+				f(r*v.cols+c, c*stride+r*b)
+			}
+		}
+	}
+}
+
+func (v *value) encode(image []byte, kind, wordBytes int, t *graph.Tensor) {
+	v.each(kind, wordBytes, func(i, at int) {
+		if v.wide {
+			binary.LittleEndian.PutUint16(image[at:], uint16(v.quant.of(t.Float(i), 16)))
+		} else {
+			image[at] = byte(v.quant.of(t.Float(i), 8))
+		}
+	})
+}
+
+func (v *value) decode(image []byte, kind, wordBytes int, t *graph.Tensor) {
+	v.each(kind, wordBytes, func(i, at int) {
+		if v.wide {
+			t.SetFloat(i, v.quant.real(int(int16(binary.LittleEndian.Uint16(image[at:])))))
+		} else {
+			t.SetFloat(i, v.quant.real(int(int8(image[at]))))
+		}
+	})
+}
+
+// Sync implements lowering.Executable: nothing is written but outputs.
+func (e *executable) Sync(...int) error { return nil }
+
+// Watch implements lowering.Executable.
+func (e *executable) Watch(check func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error) {
+	e.watch = check
+}
+
+// Output implements lowering.Executable.
+func (e *executable) Output(buffer int) *graph.Tensor { return e.tensors[buffer] }
+
+// Profile implements lowering.Executable. The first run after it also measures by how much each launch departs from the
+// float program, which takes a second run, launch by launch.
+func (e *executable) Profile(on bool) { e.profile = on }
+
+// Times implements lowering.Executable: cycles at the clock that the device was made with.
+func (e *executable) Times() []time.Duration { return e.times }
+
+// Counts implements lowering.Counter.
+func (e *executable) Counts() []lowering.Count { return e.counts }
+
+// Memory implements lowering.Executable.
+func (e *executable) Memory() lowering.Memory {
+	m := lowering.Memory{Arena: e.l.arena, Kernels: e.need - e.l.arena}
+	for _, b := range e.p.Buffers {
+		if b.Role == lowering.Output {
+			m.Outputs += b.Type.Bytes()
+		}
+	}
+	return m
+}
+
+// Close implements lowering.Executable.
+func (e *executable) Close() error {
+	if e.closed {
+		return nil
+	}
+	e.closed = true
+	e.host.Close()
+	return e.disconnect()
+}

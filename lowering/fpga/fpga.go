@@ -1,0 +1,250 @@
+// Package fpga makes programs executable on the overlay of package fusec/fpga, whose multipliers take 8 bits.
+//
+//	lowering.Program ─► partition ─► tasks ─► layout ─► ranges ─► codes ─► descriptors ─► link
+//
+// A launch that the overlay takes becomes tasks, each one of the things that EXEC does: products, rows of elements
+// and norms, attention, mixtures of experts. All others run on the processor in between, and say why. Each value that
+// crosses from one task to another has one step for all its numbers, found by running the program in floating point
+// on samples; each channel of weights has its own. The scratchpads are given out block by block, round and round;
+// which descriptor waits for which follows from what they touch, so that loads, products and stores go on at once,
+// across launches.
+package fpga
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"fusec/fpga/isa"
+	"fusec/fpga/link"
+	"fusec/fpga/plan"
+	"fusec/graph"
+	"fusec/lowering"
+	"fusec/lowering/cpu"
+)
+
+// Device is an overlay, or the plan of one.
+type Device struct {
+	cfg     isa.Config
+	open    func(ctx context.Context, cfg isa.Config, memory int64) (link.Link, error)
+	samples []map[string]*graph.Tensor
+	ranges  []Range // or nil: they are to be found
+	frozen  bool
+	host    *cpu.Device
+	memory  plan.Memory
+	clock   float64
+}
+
+// Option configures a Device.
+type Option func(*Device)
+
+// For plans for an overlay; the default is the first of isa.Overlays.
+func For(c isa.Config) Option { return func(d *Device) { d.cfg = c } }
+
+// Over runs programs on the overlay behind a link, which is opened with at least so many bytes of memory, and again
+// after it has failed.
+func Over(open func(ctx context.Context, cfg isa.Config, memory int64) (link.Link, error)) Option {
+	return func(d *Device) { d.open = open }
+}
+
+// Samples gives values of the inputs, by name, on which ranges are found. Without any, the inputs of the first run are
+// the sample.
+func Samples(s []map[string]*graph.Tensor) Option { return func(d *Device) { d.samples = s } }
+
+// Frozen declares that parameters change only through Bind.
+func Frozen() Option { return func(d *Device) { d.frozen = true } }
+
+// Processor is what runs the launches that the overlay does not take.
+func Processor(c *cpu.Device) Option { return func(d *Device) { d.host = c } }
+
+// Memory is the external memory that estimates count with. The default delivers 8 bytes a cycle, after 40.
+func Memory(m plan.Memory) Option { return func(d *Device) { d.memory = m } }
+
+// New makes a device. Without [Over] it only plans.
+func New(opts ...Option) *Device {
+	d := &Device{host: cpu.New(), memory: plan.Memory{Bytes: 8, Latency: 40}, clock: 100e6}
+	d.cfg, _ = isa.Overlay(isa.Overlays()[0])
+	for _, o := range opts {
+		o(d)
+	}
+	return d
+}
+
+// Name implements lowering.Device.
+func (d *Device) Name() string { return "fpga" }
+
+// Accepts implements lowering.Device: what the overlay has not, the processor has. [Device.Place] tells them apart,
+// launch by launch.
+func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
+	return d.host.Accepts(op, args, results)
+}
+
+// Place implements lowering.Placer.
+func (d *Device) Place(p *lowering.Program) {
+	l := layOut(d.cfg, p)
+	for i := range p.Launches {
+		if err := l.launches[i].refusal; err != nil {
+			p.Launches[i].Device, p.Launches[i].Reason = d.host.Name(), err.Error()
+		}
+	}
+	listing, err := d.program(l)
+	if err != nil {
+		return // Compile says it
+	}
+	for i := range p.Launches {
+		p.Launches[i].Source, p.Launches[i].Cycles = listing.Launches[i].Text, listing.Launches[i].Estimate
+	}
+}
+
+// Notes implements lowering.Noter.
+func (d *Device) Notes(p *lowering.Program) []string {
+	sample := "the inputs of the first run"
+	switch n := len(d.samples); {
+	case d.ranges != nil:
+		sample = "the samples that the program was compiled with"
+	case n > 0:
+		sample = fmt.Sprintf("%d samples of the inputs", n)
+	}
+	notes := []string{fmt.Sprintf("values between launches have 8 bits from the least to the greatest number that "+
+		"they have on %s, weights 8 bits "+
+		"for each channel", sample)}
+	r, err := d.Plan(p)
+	if err != nil {
+		return append(notes, err.Error())
+	}
+	var cycles, ideal int64
+	for _, l := range r.Launches {
+		if l.Refusal == "" {
+			cycles, ideal = cycles+l.Estimate, ideal+l.Ideal
+		}
+	}
+	if cycles > 0 {
+		notes = append(notes,
+			fmt.Sprintf("on the overlay %s the launches take about %d cycles, the multipliers working in %.3g %% of them, "+
+				"and %d bytes of memory",
+				d.cfg.Name, cycles, 100*float64(ideal)/float64(cycles), r.Bytes))
+	}
+	return notes
+}
+
+// Listing is the program of an overlay, for people and for estimates.
+type Listing struct {
+	Overlay  isa.Config
+	Launches []LaunchListing
+	Parts    [][]Step // the descriptors of each stretch of launches
+	Bytes    int64    // of external memory
+}
+
+// LaunchListing is what a launch became.
+type LaunchListing struct {
+	Name     string // as errors name it
+	Tasks    []string
+	Refusal  string // why it runs on the processor
+	Text     string // its tasks and descriptors
+	Estimate int64  // cycles
+	Ideal    int64  // cycles in which its products would be done if every multiplier worked
+	Moved    int64  // bytes that it reads and writes of external memory, at most
+}
+
+// Plan lays out a lowered program for an overlay, which need not be there, and lists its descriptors. What follows from
+// calibration, factors and zeros, is 0 in it.
+func (d *Device) Plan(p *lowering.Program) (*Listing, error) { return d.program(layOut(d.cfg, p)) }
+
+func (d *Device) program(l *laid) (*Listing, error) {
+	r := &Listing{Overlay: d.cfg, Launches: make([]LaunchListing, len(l.p.Launches))}
+	for i := range l.p.Launches {
+		x := &r.Launches[i]
+		x.Name = l.p.Launches[i].Node.Where()
+		x.Ideal = l.ideal(i)
+		if err := l.launches[i].refusal; err != nil {
+			x.Refusal = err.Error()
+		}
+		for _, t := range l.launches[i].tasks {
+			x.Tasks = append(x.Tasks, t.text())
+		}
+		if m := l.launches[i].routes; m > 0 {
+			x.Tasks = append(x.Tasks, fmt.Sprintf("the router of launch %d makes it", m-1))
+		}
+	}
+	bytes := l.code
+	for _, p := range l.parts {
+		if p.host {
+			continue
+		}
+		steps, err := l.assemble(p.from, p.to)
+		if err != nil {
+			return nil, err
+		}
+		cycles, err := l.estimate(p, steps, d.memory)
+		if err != nil {
+			return nil, err
+		}
+		for i, c := range cycles {
+			r.Launches[p.from+i].Estimate = c
+		}
+		for _, s := range steps {
+			switch c := s.Cmd.(type) {
+			case *isa.Load:
+				r.Launches[s.Launch].Moved += int64(c.Rows) * int64(c.Words) * int64(d.cfg.WordBytes)
+			case *isa.Store:
+				r.Launches[s.Launch].Moved += int64(c.Rows) * int64(c.Words) * int64(d.cfg.WordBytes)
+			}
+		}
+		r.Parts = append(r.Parts, steps)
+		bytes += int64(len(steps) * isa.DescBytes)
+	}
+	r.Bytes = bytes
+	for i := range r.Launches {
+		r.Launches[i].Text = r.text(i)
+	}
+	return r, nil
+}
+
+// text lists a launch's tasks as comments, and its descriptors.
+func (r *Listing) text(launch int) string {
+	var b strings.Builder
+	for _, t := range r.Launches[launch].Tasks {
+		fmt.Fprintf(&b, "# %s\n", t)
+	}
+	for _, steps := range r.Parts {
+		for i, s := range steps {
+			if s.Launch == launch {
+				fmt.Fprintf(&b, "%5d  %s\n", i, isa.Text(s.Cmd))
+			}
+		}
+	}
+	return b.String()
+}
+
+// String lists the whole program, launch by launch.
+func (r *Listing) String() string {
+	var b strings.Builder
+	n := 0
+	for _, p := range r.Parts {
+		n += len(p)
+	}
+	fmt.Fprintf(&b, "# program for the overlay %s: %d descriptors, %d bytes of memory\n", r.Overlay.Name, n, r.Bytes)
+	for i, l := range r.Launches {
+		fmt.Fprintf(&b, "\n# launch %d, %s\n", i, l.Name)
+		if l.Refusal != "" {
+			fmt.Fprintf(&b, "# on the processor: %s\n", l.Refusal)
+			continue
+		}
+		fmt.Fprintf(&b, "# estimated %d cycles, %d if every multiplier worked\n%s", l.Estimate, l.Ideal, l.Text)
+	}
+	return b.String()
+}
+
+// Compile implements lowering.Device.
+func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
+	if d.open == nil {
+		return nil, fmt.Errorf("the device has no link to an overlay: it plans programs")
+	}
+	if len(p.Updates) > 0 {
+		return nil, fmt.Errorf("the graph updates %q: the overlay's numbers of 8 bits are for inference; "+
+			"train it on another target",
+			p.Buffers[p.Updates[0].Target].Name)
+	}
+	d.Place(p)
+	return d.newExecutable(p)
+}

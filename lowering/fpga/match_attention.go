@@ -1,0 +1,155 @@
+package fpga
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/graph"
+	"fusec/lowering"
+)
+
+// heads is an attention.
+type heads struct {
+	op           graph.Attention
+	dims         graph.AttentionDims
+	q, k, v, out headed
+}
+
+// headed is a value seen as [batch..., heads, rows, depth].
+type headed struct {
+	v      *value
+	layout graph.Layout
+	turned bool
+}
+
+// part is the matrix of a head: its rows, or if turned their transpose.
+func (h headed) part(batch, head int) matrix {
+	l := h.layout
+	r := l.Shape.Rank()
+	m := matrix{h.v, l.Offset, l.Stride[r-2], l.Shape.At(r - 2), l.Shape.At(r - 1), plain}
+	if m.rows == 1 {
+		m.step = h.v.cols
+	}
+	if r > 2 {
+		m.start += head * l.Stride[r-3]
+	}
+	for i := r - 4; i >= 0; i-- {
+		m.start += batch % l.Shape.At(i) * l.Stride[i]
+		batch /= l.Shape.At(i)
+	}
+	if h.turned {
+		return m.turn()
+	}
+	return m
+}
+
+// operands lists the matrices of the first head.
+func (h *heads) operands() []matrix {
+	return []matrix{h.q.part(0, 0), h.k.part(0, 0), h.v.part(0, 0)}
+}
+
+// matchAttention makes a task of an attention.
+func (m *partition) matchAttention(i int, f graph.Fusion) ([]*task, error) {
+	l := &m.p.Launches[i]
+	n := f.Anchored()
+	a, ok := n.Op.(graph.Attention)
+	switch {
+	case !ok:
+		return nil, errors.New("the overlay has no gradient of attention")
+	case !m.cfg.Attention():
+		return nil, fmt.Errorf("the overlay %s has no attention", m.cfg.Name)
+	case a.HasMask:
+		return nil, errors.New("attention with a mask that is not causal: the overlay has none")
+	case a.Window > 0:
+		return nil, fmt.Errorf("attention with a window of %d keys: the overlay has none", a.Window)
+	case a.HasLengths || a.Page > 0:
+		return nil, errors.New("attention over a number of keys that is known only in a run: " +
+			"the overlay's programs have it fixed")
+	case a.Dropout > 0:
+		return nil, errors.New("attention with dropout: the overlay draws no random numbers")
+	case len(l.Results) > 1:
+		return nil, errors.New("attention that hands out its log-sum-exp: the overlay keeps it")
+	}
+	var types []graph.Type
+	for _, x := range n.Args {
+		if x.Type.DType != graph.F32 && x.Type.DType != graph.F64 {
+			return nil, fmt.Errorf("attention of type %v: the overlay's numbers stand for f32 and f64", x.Type.DType)
+		}
+		types = append(types, x.Type)
+	}
+	h := &heads{op: a, dims: a.DimsOf(types)}
+	d := h.dims
+	switch {
+	case n.Type.Shape.Elems() == 0 || d.Keys == 0:
+		return nil, errors.New("attention without elements")
+	case d.Width != d.Depth:
+		return nil, fmt.Errorf("attention with keys %d wide and values %d wide: the overlay takes one size", d.Depth,
+			d.Width)
+	case d.Depth%m.cfg.Cols != 0 || d.Depth%m.cfg.WordBytes != 0:
+		return nil, fmt.Errorf("head size %d is not a multiple of %d", d.Depth, max(m.cfg.Cols, m.cfg.WordBytes))
+	case d.Depth > m.cfg.HeadDim:
+		return nil, fmt.Errorf("head size %d: the overlay %s takes %d", d.Depth, m.cfg.Name, m.cfg.HeadDim)
+	}
+	input := map[*graph.Node]lowering.View{}
+	next := 0
+	for _, x := range f.Body.Nodes {
+		if _, ok := x.Op.(graph.Input); ok {
+			input[x] = l.Args[next]
+			next++
+		}
+	}
+	for j, to := range []*headed{&h.q, &h.k, &h.v} {
+		layout, buffer, err := loadView(n.Args[j], input)
+		if err != nil {
+			return nil, err
+		}
+		*to = headed{m.value(buffer), layout, j == 2}
+	}
+	layout, x := l.Results[0].Layout, f.Body.Outputs[0].Node
+	for x != n {
+		if !graph.IsView(x.Op) {
+			return nil, fmt.Errorf("%s behind attention", x.Op.OpName())
+		}
+		if layout, ok = layout.Invert(x); !ok {
+			return nil, fmt.Errorf("%s of the result: no distance of rows can say it", x.Op.OpName())
+		}
+		x = x.Args[0]
+	}
+	h.out = headed{m.value(l.Results[0].Buffer), layout, false}
+	for b := range d.Batch.Elems() {
+		for q := range d.Heads {
+			for _, p := range []matrix{h.q.part(b, q), h.k.part(b, q/d.Group), h.v.part(b, q/d.Group),
+				h.out.part(b, q)} {
+				if _, _, err := p.place(m.cfg.WordBytes); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	for _, x := range []headed{h.q, h.k, h.v, h.out} {
+		if r := x.layout.Shape.Rank(); x.layout.Stride[r-1] != 1 {
+			return nil, fmt.Errorf("the elements of a head of %s do not lie side by side", x.v.name)
+		}
+	}
+	return []*task{{launch: i, kind: taskAttention, node: n, heads: h, x: h.q.part(0, 0), out: matrix{v: h.out.v},
+		share: 1}}, nil
+}
+
+// loadView is the layout of a chain of views on an input of a body, and the input's buffer.
+func loadView(n *graph.Node, input map[*graph.Node]lowering.View) (graph.Layout, int, error) {
+	if v, ok := input[n]; ok {
+		return v.Layout, v.Buffer, nil
+	}
+	if !graph.IsView(n.Op) {
+		return graph.Layout{}, 0, fmt.Errorf("%s before the operation", n.Op.OpName())
+	}
+	l, buffer, err := loadView(n.Args[0], input)
+	if err != nil {
+		return l, 0, err
+	}
+	l, ok := l.View(n)
+	if !ok {
+		return l, 0, fmt.Errorf("%s: no distance of rows can say it", n.Op.OpName())
+	}
+	return l, buffer, nil
+}

@@ -1,0 +1,131 @@
+package fpga
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/graph"
+	"fusec/lowering"
+)
+
+// experts is a mixture of experts with its router.
+type experts struct {
+	op     graph.MoE
+	dims   graph.MoEDims
+	topK   int
+	renorm bool   // gates are shared out among the chosen alone
+	logits matrix // what the router reads
+	// The weights of each expert, nil where there are none.
+	weights [6][]source
+	slots   *value // the experts' results, for each token and rank
+
+	pre, acted, up, hidden calibre // of w1's product, behind the activation, of w3's product, and of what meets w2
+	act                    activation
+
+	codes moeCodes
+}
+
+// moeCodes are what the quantisation makes of a mixture, besides its task's.
+type moeCodes struct {
+	of                      [6][]codes // weights and records, by weight and expert
+	table, product, combine *blob
+	preZero, hiddenZero     int8
+}
+
+// matchMoE makes a task of a mixture of experts and of the launches that make its gates.
+func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
+	l := &m.p.Launches[i]
+	n := f.Anchored()
+	op, ok := n.Op.(graph.MoE)
+	switch {
+	case !ok:
+		return nil, errors.New("the overlay has no gradient of a mixture of experts")
+	case !m.cfg.Router():
+		return nil, fmt.Errorf("the overlay %s has no router", m.cfg.Name)
+	case op.Experts > m.cfg.Experts:
+		return nil, fmt.Errorf("%d experts: the overlay %s takes %d", op.Experts, m.cfg.Name, m.cfg.Experts)
+	case len(l.Results) > 1:
+		return nil, errors.New("a mixture that hands out the experts' loads")
+	case n != f.Body.Outputs[0].Node:
+		return nil, errors.New("a mixture whose result is seen through a view")
+	}
+	var types []graph.Type
+	for _, x := range n.Args {
+		if x.Type.DType != graph.F32 && x.Type.DType != graph.F64 {
+			return nil, fmt.Errorf("a mixture of type %v: the overlay's numbers stand for f32 and f64", x.Type.DType)
+		}
+		types = append(types, x.Type)
+	}
+	e := &experts{op: op, dims: op.Dims(types)}
+	d := e.dims
+	if d.Tokens == 0 || d.Width == 0 || d.Hidden == 0 || d.Result == 0 {
+		return nil, errors.New("a mixture without elements")
+	}
+	input := map[*graph.Node]lowering.View{}
+	next := 0
+	for _, x := range f.Body.Nodes {
+		if _, ok := x.Op.(graph.Input); ok {
+			input[x] = l.Args[next]
+			next++
+		}
+	}
+	part := func(arg, rows, cols int) (matrix, error) {
+		layout, buffer, err := loadView(n.Args[arg], input)
+		if err != nil {
+			return matrix{}, err
+		}
+		x, err := matrixOf(m.value(buffer), layout, rows, cols)
+		if err == nil {
+			_, _, err = x.place(m.cfg.WordBytes)
+		}
+		return x, err
+	}
+	x, err := part(0, d.Tokens, d.Width)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range op.Weights() {
+		for k := range op.Experts {
+			layout, buffer, err := loadView(n.Args[op.Weight(w, k)], input)
+			if err != nil {
+				return nil, err
+			}
+			if !m.constant(buffer) {
+				return nil, fmt.Errorf("%v of expert %d is computed: the overlay takes weights that the host knows",
+					w, k)
+			}
+			if op.Stacked {
+				r := layout.Shape.Rank()
+				part := graph.Layout{Shape: graph.ShapeOf(layout.Shape.Slice()[1:]...), Offset: layout.Offset +
+					k*layout.Stride[0]}
+				copy(part.Stride[:], layout.Stride[1:r])
+				layout = part
+			}
+			e.weights[w] = append(e.weights[w], source{buffer, nil, layout})
+		}
+	}
+	routers, err := m.router(i, n, input, e)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.fitsMoE(e); err != nil {
+		return nil, err
+	}
+	name, relu, fn := unary(graph.Unary{Fn: op.Activation, Alpha: op.Alpha})
+	e.act = activation{name, fn, relu}
+	if e.act.table() && m.cfg.Tables == 0 {
+		return nil, fmt.Errorf("%s: the overlay has no tables for activations", name)
+	}
+	out := m.value(l.Results[0].Buffer)
+	e.slots = &value{name: "slots of " + l.Node.String(), buffer: -1, rows: d.Tokens * e.topK, cols: d.Result,
+		plain: true, narrow: true,
+		made: true, symmetric: true, first: i, last: i}
+	if _, err := matrixOf(out, graph.Contiguous(graph.ShapeOf(d.Tokens, d.Result)), d.Tokens, d.Result); err != nil {
+		return nil, err
+	}
+	e.logits.v.logits = true
+	for _, r := range routers {
+		m.launches[r] = placed{routes: i + 1}
+	}
+	return []*task{{launch: i, kind: taskMoE, node: n, x: x, experts: e, out: whole(out), share: 1}}, nil
+}

@@ -1,0 +1,230 @@
+package fpga
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/fpga/isa"
+	"fusec/graph"
+	"fusec/lowering"
+)
+
+// partition says of each launch of a program whether the overlay takes it, as which tasks, or why not.
+type partition struct {
+	cfg      isa.Config
+	p        *lowering.Program
+	values   map[int]*value // by buffer
+	launches []placed
+}
+
+// placed is a launch's place.
+type placed struct {
+	tasks   []*task
+	refusal error
+	routes  int // the mixture that computes the launch in its router, plus one; 0: none
+}
+
+// newPartition looks at every launch of a program.
+func newPartition(cfg isa.Config, p *lowering.Program) *partition {
+	m := &partition{cfg: cfg, p: p, values: map[int]*value{}, launches: make([]placed, len(p.Launches))}
+	for i := range p.Launches { // mixtures first, since their routers take over the launch that makes the gates
+		if f, ok := p.Launches[i].Op.(graph.Fusion); ok && f.Anchor == graph.AnchorMoE {
+			m.launches[i].tasks, m.launches[i].refusal = m.matchMoE(i, f)
+		}
+	}
+	for i := range p.Launches {
+		l := &m.launches[i]
+		if l.tasks == nil && l.refusal == nil && l.routes == 0 {
+			l.tasks, l.refusal = m.match(i)
+		}
+	}
+	m.refuseLogits()
+	m.mark()
+	m.turn()
+	return m
+}
+
+// match lists the tasks of a launch.
+func (m *partition) match(i int) ([]*task, error) {
+	f, ok := m.p.Launches[i].Op.(graph.Fusion)
+	if !ok {
+		return nil, fmt.Errorf("%s: the overlay has no such operation", m.p.Launches[i].Op.OpName())
+	}
+	for _, v := range m.p.Launches[i].Results {
+		if r := m.p.Buffers[v.Buffer].Role; r == lowering.State || r == lowering.Param {
+			return nil, fmt.Errorf("it changes %s %q in place", r, m.p.Buffers[v.Buffer].Name)
+		}
+	}
+	switch f.Anchor {
+	case graph.AnchorConv:
+		return nil, errors.New("the overlay has no convolutions")
+	case graph.AnchorAttention:
+		return m.matchAttention(i, f)
+	}
+	return m.matchFusion(i, f)
+}
+
+// value is that of a buffer.
+func (m *partition) value(buffer int) *value {
+	if m.values[buffer] == nil {
+		m.values[buffer] = newValue(m.p, buffer)
+	}
+	return m.values[buffer]
+}
+
+// inner is a value that a launch keeps to itself.
+func (m *partition) inner(l *lowering.Launch, n *graph.Node, rows, cols int) *value {
+	name := n.Op.OpName()
+	if n.Name != "" {
+		name = n.Name
+	}
+	return &value{name: name + " inside " + l.Node.String(), buffer: -1, rows: rows, cols: cols, first: -1, last: -1}
+}
+
+// constant reports whether a value is known before a run and is no input: a weight.
+func (m *partition) constant(buffer int) bool {
+	return buffer < 0 || m.p.Buffers[buffer].Role == lowering.Param || m.p.Buffers[buffer].Role == lowering.Const
+}
+
+// fitsContraction refuses rows whose sums may not fit the accumulators.
+func (m *partition) fitsContraction(k int) error {
+	if limit := (1<<(m.cfg.AccBits-1) - 1) / (128 * 127); k > limit {
+		return fmt.Errorf("a product over %d elements: sums of %d bits take %d", k, m.cfg.AccBits, limit)
+	}
+	return nil
+}
+
+// refuseLogits sends the launch back that makes a router's logits by a table: those have 8 bits.
+func (m *partition) refuseLogits() {
+	for i := range m.launches {
+		for _, t := range m.launches[i].tasks {
+			if t.out.v != nil && t.out.v.logits && (t.act.table() || t.res != nil) {
+				m.launches[i] = placed{refusal: errors.New("a router's logits behind an activation or a sum: " +
+					"the overlay has 8 bits for those")}
+				break
+			}
+		}
+	}
+}
+
+// operands lists what a task reads of external memory, weights aside.
+func (t *task) operands() (list []matrix) {
+	switch t.kind {
+	case taskAttention:
+		return t.heads.operands()
+	case taskMoE:
+		return []matrix{t.x, t.experts.logits}
+	}
+	list = append(list, t.x)
+	if t.kind == taskGemm && t.weight == nil {
+		list = append(list, t.w)
+	}
+	if t.kind == taskMul {
+		list = append(list, t.y)
+	}
+	if t.res != nil {
+		list = append(list, *t.res)
+	}
+	return list
+}
+
+// mark notes who reads and makes each value.
+func (m *partition) mark() {
+	at := func(v *value, i int) {
+		if v.first < 0 || i < v.first {
+			v.first = i
+		}
+		v.last = max(v.last, i)
+	}
+	wide := map[*value]bool{}
+	for i := range m.launches {
+		for _, t := range m.launches[i].tasks {
+			for _, o := range t.operands() {
+				at(o.v, i)
+				o.v.plain = o.v.plain || o.image == plain
+				o.v.turned = o.v.turned || o.image == turned
+				o.v.narrow = o.v.narrow || !o.v.logits
+			}
+			t.wantSymmetric()
+			at(t.out.v, i)
+			t.out.v.made = true
+			wide[t.out.v] = !t.act.table()
+		}
+	}
+	for i := range m.p.Launches {
+		if m.launches[i].tasks != nil || m.launches[i].routes > 0 {
+			continue
+		}
+		l := &m.p.Launches[i]
+		for _, views := range [][]lowering.View{l.Args, l.Results} {
+			for _, v := range views {
+				if x := m.values[v.Buffer]; x != nil {
+					x.hosted = true
+					at(x, i)
+				}
+			}
+		}
+	}
+	for _, x := range m.values {
+		switch m.p.Buffers[x.buffer].Role {
+		case lowering.Temp:
+		case lowering.Output:
+			x.hosted = true
+			x.last = len(m.p.Launches) - 1
+		default:
+			x.hosted = true
+			x.first = 0
+		}
+		x.plain = x.plain || x.made && (x.hosted || !x.turned)
+		x.wide = x.logits || x.made && !x.narrow && wide[x]
+	}
+}
+
+// wantSymmetric notes of which operands a zero would not vanish.
+func (t *task) wantSymmetric() {
+	switch t.kind {
+	case taskAttention:
+		for _, o := range t.heads.operands() {
+			o.v.symmetric = true
+		}
+		t.out.v.symmetric = true
+	case taskMul:
+		t.x.v.symmetric, t.y.v.symmetric = true, true
+	case taskGemm:
+		if t.weight == nil {
+			t.x.v.symmetric, t.w.v.symmetric = true, true
+		}
+		if t.out.v.logits { // whose range leaves no room for what a zero adds to sums
+			t.x.v.symmetric = true
+		}
+	case taskNorm:
+		if _, rms := t.op.(graph.RMSNorm); rms {
+			t.x.v.symmetric = true
+		}
+	}
+}
+
+// turn sees to the transposes that are read of what the overlay makes: a product with weights makes the transpose
+// itself, its operands changing places, if nobody wants the other; else a product with the unit matrix follows.
+func (m *partition) turn() {
+	for i := range m.launches {
+		l := &m.launches[i]
+		var tasks []*task
+		for _, t := range l.tasks {
+			tasks = append(tasks, t)
+			v := t.out.v
+			if !v.turned {
+				continue
+			}
+			if t.kind == taskGemm && t.weight != nil && t.res == nil && !v.plain && t.out == whole(v) {
+				t.swapped = true
+				t.out = t.out.turn()
+				continue
+			}
+			v.plain = true
+			tasks = append(tasks, &task{launch: i, kind: taskTranspose, x: whole(v), out: whole(v).turn(), share: 1,
+				node: t.node})
+		}
+		l.tasks = tasks
+	}
+}

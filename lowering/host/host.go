@@ -1,0 +1,94 @@
+// Package host runs launches of a program on the processor that another device has no kernel for, on copies of the
+// device's buffers.
+package host
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+	"fusec/kernels/cpu"
+	"fusec/kernels/cpu/pool"
+	"fusec/lowering"
+)
+
+// Launches are the launches of a program that run on the processor.
+type Launches struct {
+	// Copies holds, by buffer, what those launches read and write. The device that the program runs on puts there what
+	// they read, and takes from there what they wrote; a tensor of the same type may be put in another's place.
+	Copies map[int]*graph.Tensor
+
+	p       *lowering.Program
+	pool    *pool.Pool
+	env     *cpu.Env
+	kernels map[int]cpu.Kernel
+}
+
+// New compiles the launches that on chooses, for the given number of cores. After an error, which comes with the
+// number of its launch, nothing has to be closed.
+func New(p *lowering.Program, workers int, on func(l *lowering.Launch) bool) (_ *Launches, launch int, err error) {
+	h := &Launches{p: p, pool: pool.New(workers), kernels: map[int]cpu.Kernel{}, Copies: map[int]*graph.Tensor{}}
+	h.env = cpu.NewEnv(h.pool)
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		if !on(l) {
+			continue
+		}
+		for _, v := range slices.Concat(l.Args, l.Results) {
+			if h.Copies[v.Buffer] == nil {
+				h.Copies[v.Buffer] = graph.NewTensor(p.Buffers[v.Buffer].Type)
+			}
+		}
+		args, results := l.Operands()
+		k, err := cpu.Compile(l.Op, args, results, h.env)
+		if err != nil {
+			h.Close()
+			return nil, i, err
+		}
+		h.kernels[i] = k
+	}
+	return h, 0, nil
+}
+
+func (h *Launches) memory(views []lowering.View) (m []cpu.Memory) {
+	for _, v := range views {
+		m = append(m, cpu.MemoryOf(h.Copies[v.Buffer]))
+	}
+	return m
+}
+
+// Run runs launch i on the copies. A panic in it becomes an error.
+func (h *Launches) Run(i int) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("kernel failed: %v", r)
+		}
+	}()
+	l, k := &h.p.Launches[i], h.kernels[i]
+	if k == nil {
+		return errors.New("the launch was not compiled for the processor")
+	}
+	return k.Run(h.memory(l.Args), h.memory(l.Results))
+}
+
+// Other computes another operation of launch i's operands, such as a part of its body, whose one result has type t.
+func (h *Launches) Other(i int, op graph.Op, t graph.Type) (*graph.Tensor, error) {
+	l := &h.p.Launches[i]
+	args, _ := l.Operands()
+	k, err := cpu.Compile(op, args, []cpu.Operand{cpu.Contiguous(t)}, h.env)
+	if err != nil {
+		return nil, err
+	}
+	y := graph.NewTensor(t)
+	return y, k.Run(h.memory(l.Args), []cpu.Memory{cpu.MemoryOf(y)})
+}
+
+// Value is what a view shows of a whole buffer, side by side.
+func (h *Launches) Value(whole *graph.Tensor, v lowering.View) (*graph.Tensor, error) {
+	m := cpu.MemoryOf(whole)
+	return cpu.TensorOf(&m, cpu.Operand{DType: v.DType, Layout: v.Layout}, h.env)
+}
+
+// Close ends the goroutines.
+func (h *Launches) Close() { h.pool.Close() }
