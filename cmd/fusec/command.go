@@ -27,7 +27,7 @@ type action func(e *env, args []string) error
 
 // commands lists the subcommands in the order of the help.
 func commands() []*command {
-	return []*command{dumpCommand, explainCommand, runCommand, compileCommand, demoCommand, trainCommand, generateCommand, benchCommand, tuneCommand, doctorCommand,
+	return []*command{dumpCommand, explainCommand, runCommand, compileCommand, demoCommand, trainCommand, generateCommand, benchCommand, tuneCommand, fpgaCommand, doctorCommand,
 		versionCommand, helpCommand()}
 }
 

@@ -41,22 +41,21 @@ var pins embed.FS
 func Boards() []Board {
 	return []Board{
 		{Name: "hx8k", Summary: "Lattice iCE40-HX8K breakout board, 7680 cells, no multipliers", Family: ICE40, Device: "hx8k", Package: "ct256",
-			Clock: 12_000_000, Baud: 1_000_000, Pins: "hx8k.pcf", Target: 85, Seed: 1, Config: hx8k},
+			Clock: 12_000_000, Baud: 1_000_000, Pins: "hx8k.pcf", Target: 85, Seed: 1, Config: overlay("hx8k")},
 		{Name: "ecp5-85f", Summary: "Lattice ECP5-85F on a ULX3S, 84k cells, 156 multipliers", Family: ECP5, Device: "85k", Package: "CABGA381", Speed: "6",
-			Clock: 25_000_000, Baud: 1_000_000, Pins: "ulx3s.lpf", Target: 75, Seed: 1, Config: ecp5},
-		{Name: "xc7", Summary: "AMD 7-series: resources by synthesis, no bitstream", Family: Series7, Clock: 100_000_000, Baud: 1_000_000, Config: xc7},
+			Clock: 25_000_000, Baud: 1_000_000, Pins: "ulx3s.lpf", Target: 75, Seed: 1, Config: overlay("ecp5")},
+		{Name: "xc7", Summary: "AMD 7-series: resources by synthesis, no bitstream", Family: Series7, Clock: 100_000_000, Baud: 1_000_000, Config: overlay("sim16")},
 	}
 }
 
-// The boards' overlays.
-var (
-	hx8k = isa.Config{Name: "hx8k", Rows: 4, Cols: 4, WordBytes: 4, XWords: 256, WWords: 256, YWords: 256, Params: 256, AccBits: 24,
-		SerialMul: true, AddrBits: 24}
-	ecp5 = isa.Config{Name: "ecp5-85f", Rows: 8, Cols: 8, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 1024, Tables: 2, AccBits: 32,
-		KeyBlock: 64, HeadDim: 64, QPanels: 4, Norms: true, AddrBits: 32}
-	xc7 = isa.Config{Name: "xc7", Rows: 16, Cols: 16, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 1024, Tables: 2, AccBits: 32,
-		KeyBlock: 64, HeadDim: 64, QPanels: 4, Norms: true, Experts: 16, ListLen: 256, Tokens: 1024, TopK: 2, AddrBits: 32}
-)
+// overlay is a configuration that isa names.
+func overlay(name string) isa.Config {
+	c, err := isa.Overlay(name)
+	if err != nil {
+		panic(err) // the boards' tests find every one
+	}
+	return c
+}
 
 // Find is the board of a name; the error lists those that there are.
 func Find(name string) (Board, error) {

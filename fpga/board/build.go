@@ -168,11 +168,14 @@ func writeSources(dir string, cfg isa.Config, sources fs.FS) (names []string, er
 // top is the module that a board's design begins with.
 const top = "fx_board_uart"
 
+// divisor is the clocks of a bit on the serial line.
+func (b Board) divisor() int { return (b.Clock + b.Baud/2) / b.Baud }
+
 // script is what yosys does.
 func (b Board) script(sources []string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "read_verilog -sv -I. %s\n", strings.Join(sources, " "))
-	fmt.Fprintf(&s, "chparam -set DIVISOR %d %s\n", (b.Clock+b.Baud/2)/b.Baud, top)
+	fmt.Fprintf(&s, "chparam -set DIVISOR %d %s\n", b.divisor(), top)
 	switch b.Family {
 	case ICE40:
 		fmt.Fprintf(&s, "synth_ice40 -abc9 -device hx -top %s\n", top)

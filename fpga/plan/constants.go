@@ -22,3 +22,19 @@ const (
 	maxBurst   = 256 // beats
 	stampBytes = 16
 )
+
+// Multipliers of 18 × 18 bits and cells by what a configuration has, as yosys counted them.
+const (
+	laneMultipliers    = 2
+	normMultipliers    = 2
+	combineMultipliers = 1
+
+	shellCells   = 2500
+	elementCells = 90
+	columnCells  = 30
+	laneCells    = 450
+	softmaxCells = 700
+	normCells    = 400
+	routeCells   = 300
+	routerCells  = 1000
+)

@@ -121,7 +121,9 @@ func Predict(cfg isa.Config, mem Memory, program []isa.Command) (*Timing, error)
 				break
 			}
 			// The descriptor itself is read from memory, and waits for room in its queue.
-			fetched = max(fetched+float64(isa.DescBytes/cfg.WordBytes)/c.beatRate(), c.firstFetch())
+			beats := float64(isa.DescBytes/cfg.WordBytes) / c.beatRate()
+			fetched = max(fetched+beats, c.firstFetch())
+			c.read += beats + float64(mem.Gap)/4
 			if n := len(begun[e]); n >= isa.QueueDepth {
 				fetched = max(fetched, begun[e][n-isa.QueueDepth])
 			}
@@ -253,4 +255,35 @@ func (c *clock) transfer(channel *float64, start float64, rows, words int, laten
 	begin := max(start, *channel)
 	*channel = begin + cycles
 	return begin + cycles, begin + cycles + latency
+}
+
+// Add puts what another program takes behind this one.
+func (t *Timing) Add(o *Timing) {
+	t.Cycles += o.Cycles
+	t.Multiply += o.Multiply
+	for e := range t.Busy {
+		t.Busy[e] += o.Busy[e]
+	}
+	t.Read += o.Read
+	t.Written += o.Written
+}
+
+// Bound says what is busiest: the array, vector work (norms, routing and what else EXEC does without the array), reads or
+// writes of memory. Where none of them is busy for two thirds of the time it is waits: work that cannot overlap.
+func (t *Timing) Bound(cfg isa.Config, mem Memory) string {
+	rate := min(1, mem.Bytes/float64(cfg.WordBytes))
+	read, written := t.Read/rate, t.Written/rate
+	if mem.Shared {
+		read += written
+	}
+	name, most := "waits", t.Cycles*2/3
+	for _, b := range []struct {
+		name   string
+		cycles float64
+	}{{"array", t.Multiply}, {"reads", read}, {"writes", written}, {"vector work", t.Busy[EngineExec] - t.Multiply}} {
+		if b.cycles > most {
+			name, most = b.name, b.cycles
+		}
+	}
+	return name
 }

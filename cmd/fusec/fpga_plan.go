@@ -1,0 +1,207 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"fusec"
+	"fusec/fpga/isa"
+	"fusec/fpga/plan"
+	"fusec/lowering/fpga"
+)
+
+// planner is fusec fpga plan with its flags.
+type planner struct {
+	arrays, memories, clocks string
+	latency                  int
+	plot                     string
+}
+
+func (p *planner) declare(f *flagSet) {
+	f.StringVar(&p.arrays, "arrays", "4,8,16,32", "plan: the `sizes` of square arrays (default 4,8,16,32)")
+	f.StringVar(&p.memories, "memories", "2,4,8,16", "plan: external memory's `bytes` a cycle, each way (default 2,4,8,16)")
+	f.StringVar(&p.clocks, "clocks", "100", "plan: clocks in `MHz` (default 100)")
+	f.IntVar(&p.latency, "latency", 40, "plan: external memory's latency in `cycles` (default 40)")
+	f.StringVar(&p.plot, "plot", "", "plan: draw time against multipliers into an .svg or .png `file`")
+}
+
+// planReport is the JSON form of what fusec fpga plan prints.
+type planReport struct {
+	Schema  string    `json:"schema"` // fusec.fpga.plan/1
+	Model   string    `json:"model"`
+	Latency int       `json:"latency_cycles"`
+	Rows    []planRow `json:"rows"`
+}
+
+// planRow is one piece of hardware and what the model takes on it.
+type planRow struct {
+	Array       int     `json:"array"` // n × n multipliers
+	MemoryBytes int     `json:"memory_bytes_per_cycle"`
+	ClockMHz    float64 `json:"clock_mhz"`
+	Cycles      int64   `json:"cycles"`
+	Utilisation float64 `json:"utilisation"` // of the multipliers
+	Bound       string  `json:"bound"`       // what is busiest: array, reads, writes, vector work, or waits
+	TimeNS      int64   `json:"time_ns"`
+	Multipliers int     `json:"multipliers"`
+	MemoryKiB   float64 `json:"on_chip_kib"`
+	Cells       int     `json:"cells"`
+	Refused     string  `json:"refused,omitempty"` // why the model cannot run there
+}
+
+func (p *planner) run(e *env, args []string, json bool) error {
+	path, err := modelArgument(args)
+	if err != nil {
+		return err
+	}
+	arrays, err := numbers("--arrays", p.arrays)
+	if err != nil {
+		return err
+	}
+	memories, err := numbers("--memories", p.memories)
+	if err != nil {
+		return err
+	}
+	clocks, err := numbers("--clocks", p.clocks)
+	if err != nil {
+		return err
+	}
+	if p.latency < 0 {
+		return usage("--latency %d: want cycles, 0 or more", p.latency)
+	}
+	if p.plot != "" {
+		if err := checkPlot(p.plot); err != nil {
+			return usage("--plot %s: %v", p.plot, err)
+		}
+	}
+	g, err := e.loadGraph(path)
+	if err != nil {
+		return err
+	}
+	rep := &planReport{Schema: "fusec.fpga.plan/1", Model: path, Latency: p.latency}
+	show := newProgress(e.stderr)
+	for _, n := range arrays {
+		for _, bytes := range memories {
+			if err := e.ctx.Err(); err != nil {
+				return err
+			}
+			show.show("%d×%d multipliers, %d bytes a cycle", n, n, bytes)
+			cfg, err := planConfig(n, bytes)
+			if err != nil {
+				show.done()
+				return usage("%v", err)
+			}
+			row := planRow{Array: n, MemoryBytes: bytes}
+			listing, err := fusec.PlanFPGA(g, cfg)
+			if err == nil {
+				err = row.predict(cfg, plan.Memory{Bytes: float64(bytes), Latency: p.latency}, listing)
+			}
+			if err != nil {
+				row.Refused = err.Error()
+			}
+			for _, mhz := range clocks {
+				r := row
+				r.ClockMHz, r.TimeNS = float64(mhz), r.Cycles*1000/int64(mhz)
+				rep.Rows = append(rep.Rows, r)
+			}
+		}
+	}
+	show.done()
+	if p.plot != "" {
+		if err := rep.draw(p.plot); err != nil {
+			return err
+		}
+	}
+	if json {
+		return writeJSON(e.out, rep)
+	}
+	return rep.print(e.out)
+}
+
+// numbers reads a list such as 4,8,16.
+func numbers(flag, list string) (ns []int, err error) {
+	for word := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil || n <= 0 {
+			return nil, usage("%s %s: %q is no positive number", flag, list, word)
+		}
+		ns = append(ns, n)
+	}
+	return ns, nil
+}
+
+// planConfig is the overlay with everything, n × n multipliers large, for a memory of so many bytes a cycle.
+func planConfig(n, bytes int) (isa.Config, error) {
+	c, err := isa.Overlay(isa.Overlays()[0])
+	if err != nil {
+		return c, err
+	}
+	word := 2
+	for word < min(bytes, n, 16) {
+		word *= 2
+	}
+	scale := func(words int) int { return words * c.WordBytes / word } // as many bytes a lane
+	c.Name = fmt.Sprintf("plan %d×%d", n, n)
+	c.XWords, c.WWords, c.YWords = scale(c.XWords), scale(c.WWords), scale(c.YWords)
+	c.Rows, c.Cols, c.WordBytes = n, n, word
+	c.KeyBlock = max(c.KeyBlock, n)
+	return c, c.Check()
+}
+
+// predict fills in what a listing takes.
+func (r *planRow) predict(cfg isa.Config, mem plan.Memory, l *fpga.Listing) error {
+	var sum plan.Timing
+	for _, part := range l.Parts {
+		commands := make([]isa.Command, len(part))
+		for i, s := range part {
+			commands[i] = s.Cmd
+		}
+		t, err := plan.Predict(cfg, mem, commands)
+		if err != nil {
+			return err
+		}
+		sum.Add(t)
+	}
+	res := plan.ResourcesOf(cfg)
+	r.Cycles, r.Utilisation, r.Bound = int64(sum.Cycles), sum.Utilisation(), sum.Bound(cfg, mem)
+	r.Multipliers, r.MemoryKiB, r.Cells = res.Multipliers, float64(res.MemoryBits)/8192, res.Cells
+	return nil
+}
+
+func (rep *planReport) print(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "array\tbytes/cycle\tclock\tcycles\ttime\tutilisation\tbusiest\tmultipliers\ton chip\tcells")
+	for _, r := range rep.Rows {
+		if r.Refused != "" {
+			fmt.Fprintf(t, "%d×%d\t%d\t%g MHz\t%s\n", r.Array, r.Array, r.MemoryBytes, r.ClockMHz, r.Refused)
+			continue
+		}
+		fmt.Fprintf(t, "%d×%d\t%d\t%g MHz\t%d\t%s\t%.0f %%\t%s\t%d\t%.0f KiB\t%d\n", r.Array, r.Array, r.MemoryBytes, r.ClockMHz, r.Cycles,
+			humanTime(time.Duration(r.TimeNS)), 100*r.Utilisation, r.Bound, r.Multipliers, r.MemoryKiB, r.Cells)
+	}
+	return t.Flush()
+}
+
+// draw plots time against multipliers, a curve for each memory and clock.
+func (rep *planReport) draw(path string) error {
+	c := chart{title: rep.Model, x: "multipliers", y: "milliseconds", logX: true, zeroY: true}
+	at := map[string]int{}
+	for _, r := range rep.Rows {
+		if r.Refused != "" {
+			continue
+		}
+		name := fmt.Sprintf("%d bytes a cycle, %g MHz", r.MemoryBytes, r.ClockMHz)
+		i, ok := at[name]
+		if !ok {
+			i = len(c.curves)
+			at[name] = i
+			c.curves = append(c.curves, curve{name: name})
+		}
+		c.curves[i].x = append(c.curves[i].x, float64(r.Multipliers))
+		c.curves[i].y = append(c.curves[i].y, float64(r.TimeNS)/1e6)
+	}
+	return c.save(path)
+}

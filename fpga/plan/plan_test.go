@@ -1,0 +1,131 @@
+package plan_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+
+	"fusec/fpga"
+	"fusec/fpga/isa"
+	"fusec/fpga/link"
+	"fusec/fpga/model"
+	"fusec/fpga/plan"
+	"fusec/fpga/sim"
+)
+
+// ordered places semaphores in a list of commands, as the compiler does.
+func ordered(t *testing.T, cfg isa.Config, commands []isa.Command) []isa.Command {
+	t.Helper()
+	m, err := model.New(cfg, model.Options{Memory: 1 << 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o model.Orderer
+	for i, c := range commands {
+		touched, err := m.Step(c)
+		if err != nil {
+			t.Fatalf("%d: %s: %v", i, isa.Text(c), err)
+		}
+		o.Add(c, touched)
+	}
+	return append(commands, &isa.End{})
+}
+
+// products is a stream of n products of size × size matrices, each from memory and back to it, on scratchpads of two halves.
+func products(cfg isa.Config, size, n int) (commands []isa.Command) {
+	words, panels, tiles := size/cfg.WordBytes, size/cfg.Rows, size/cfg.Cols
+	at := uint32(0)
+	for i := range n {
+		x, w, y := uint16(i%2*cfg.XWords/2), uint16(i%2*cfg.WWords/2), uint16(i%2*cfg.YWords/2)
+		load := func(space isa.Space, base uint16, lanes, panel int, from uint32) {
+			commands = append(commands, &isa.Load{Space: space, Addr: from + uint32(panel*lanes*size), Stride: uint32(size), Rows: uint16(lanes),
+				Words: uint16(words), Base: base + uint16(panel*words), Panel: uint16(words)})
+		}
+		for j := range tiles {
+			load(isa.SpaceW, w, cfg.Cols, j, at+1<<16)
+			if j == 0 {
+				load(isa.SpaceX, x, cfg.Rows, 0, at)
+			}
+		}
+		for p := range panels {
+			if p > 0 {
+				load(isa.SpaceX, x, cfg.Rows, p, at)
+			}
+			first := tiles
+			if p == 0 {
+				first = 1 // the first panel goes on as its weights come
+			}
+			for j := 0; j < tiles; j += first {
+				commands = append(commands, &isa.Gemm{X: x + uint16(p*words), XPanel: uint16(words), W: w + uint16(j*words), WPanel: uint16(words),
+					Words: uint16(words), Panels: 1, Tiles: uint8(first),
+					Out: isa.Out{Base: y + uint16(p*words+j*cfg.Cols/cfg.WordBytes), Panel: uint16(words), Param: uint16(j * cfg.Cols)}})
+			}
+			commands = append(commands, &isa.Store{Space: isa.SpaceY, Addr: at + 2<<16 + uint32(p*cfg.Rows*size), Stride: uint32(size), Rows: uint16(cfg.Rows),
+				Words: uint16(words), Base: y + uint16(p*words), Panel: uint16(words)})
+		}
+	}
+	return commands
+}
+
+// TestPredictProducts compares predictions with simulation on streams of products.
+func TestPredictProducts(t *testing.T) {
+	for _, rows := range []int{8, 16} {
+		cfg := isa.Config{Name: fmt.Sprint("products", rows), Rows: rows, Cols: rows, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 256,
+			AccBits: 32, AddrBits: 28}
+		built, err := sim.Build(context.Background(), cfg, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := link.StartProcess(built.Program, link.Options{Memory: 1 << 24})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for _, mem := range []plan.Memory{{Bytes: 8, Latency: 40}, {Bytes: 8, Latency: 0}, {Bytes: 4, Latency: 40}, {Bytes: 8, Latency: 100, Gap: 4}} {
+			for _, size := range []int{32, 64, 128, 256} {
+				if size*size/rows/8 > cfg.XWords/2 {
+					continue
+				}
+				for _, n := range []int{1, 8} {
+					compare(t, fmt.Sprintf("%d×%d, %+v, %d × %d³", rows, rows, mem, n, size), cfg, l, mem, ordered(t, cfg, products(cfg, size, n)), n*size*size*size)
+				}
+			}
+		}
+	}
+}
+
+// compare runs a program on a simulator and checks the predicted cycles.
+func compare(t *testing.T, name string, cfg isa.Config, l link.Simulator, mem plan.Memory, program []isa.Command, work int) {
+	t.Helper()
+	num := uint32(math.Round(mem.Bytes * 16))
+	if err := l.SetMemory(link.MemoryModel{Num: num, Den: uint32(16 * cfg.WordBytes), Latency: uint32(mem.Latency), Burst: uint32(mem.Gap), Shared: mem.Shared}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := fpga.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.Load(8<<20, program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Run(context.Background(), p); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	counted, err := m.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	predicted, err := plan.Predict(cfg, mem, program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cycles := float64(counted[isa.CountCycles])
+	ratio := predicted.Cycles / cycles
+	t.Logf("%s: %.0f cycles, %.3f of ideal, predicted %.3f of that; multiply %d predicted %.0f", name, cycles, cycles/float64(work/cfg.Rows/cfg.Cols), ratio,
+		counted[isa.CountMultiply], predicted.Multiply)
+	if ratio < 0.95 || ratio > 1.05 {
+		t.Errorf("%s: predicted %.0f cycles, simulated %.0f", name, predicted.Cycles, cycles)
+	}
+}

@@ -1,0 +1,52 @@
+package plan
+
+import "fusec/fpga/isa"
+
+// Resources are what an overlay takes of a device that has multipliers (ECP5's, by the counts of yosys's synth_ecp5).
+type Resources struct {
+	Multipliers int // of 18 × 18 bits
+	MemoryBits  int // of the scratchpads and all that is kept beside them
+	Cells       int // look-up tables of four inputs, carries counted as two: an estimate, see cellsOf
+}
+
+// ResourcesOf counts what a configuration takes.
+func ResourcesOf(c isa.Config) Resources {
+	var r Resources
+	if !c.SerialMul {
+		r.Multipliers = c.Rows*c.Cols + c.Rows*laneMultipliers
+		if c.Norms {
+			r.Multipliers += c.Rows * normMultipliers
+		}
+		if c.Router() {
+			r.Multipliers += c.Rows * combineMultipliers
+		}
+	}
+	word := 8 * c.WordBytes
+	r.MemoryBits = word*(c.Rows*(c.XWords+c.YWords)+c.Cols*c.WWords) + 8*isa.RecordBytes*c.Params + c.Rows*c.Tables*256*8
+	if c.Attention() {
+		r.MemoryBits += c.Rows * (c.KeyBlock*(isa.ScoreBits+2*isa.ProbFrac) + c.QPanels*c.HeadDim*isa.AccumulatorBits)
+	}
+	if c.Router() {
+		r.MemoryBits += c.Experts*c.ListLen*19 + c.Tokens*c.TopK*16
+	}
+	r.Cells = cellsOf(c)
+	return r
+}
+
+// cellsOf estimates cells from what yosys counted on configurations of 4 × 4 to 16 × 16 multipliers: so many for the shell, for each
+// multiplier of the array, and for each lane by what it can do.
+func cellsOf(c isa.Config) int {
+	cells := shellCells + c.Rows*c.Cols*elementCells + c.Cols*columnCells
+	lane := laneCells
+	if c.Attention() {
+		lane += softmaxCells
+	}
+	if c.Norms {
+		lane += normCells
+	}
+	if c.Router() {
+		lane += routeCells
+		cells += routerCells
+	}
+	return cells + c.Rows*lane
+}
