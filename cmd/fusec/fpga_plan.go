@@ -17,29 +17,31 @@ import (
 // planner is fusec fpga plan with its flags.
 type planner struct {
 	arrays, memories, clocks string
-	latency                  int
+	latency, lane            int
 	plot                     string
 }
 
 func (p *planner) declare(f *flagSet) {
-	f.StringVar(&p.arrays, "arrays", "4,8,16,32", "plan: the `sizes` of square arrays (default 4,8,16,32)")
+	f.StringVar(&p.arrays, "arrays", "4,8,16,32", "plan: the `sizes` of arrays: 8 is 8×8, 4x16 has 4 rows and no attention (default 4,8,16,32)")
 	f.StringVar(&p.memories, "memories", "2,4,8,16", "plan: external memory's `bytes` a cycle, each way (default 2,4,8,16)")
 	f.StringVar(&p.clocks, "clocks", "100", "plan: clocks in `MHz` (default 100)")
 	f.IntVar(&p.latency, "latency", 40, "plan: external memory's latency in `cycles` (default 40)")
+	f.IntVar(&p.lane, "lane", 8192, "plan: `bytes` that a lane of each scratchpad holds, a power of two (default 8192)")
 	f.StringVar(&p.plot, "plot", "", "plan: draw time against multipliers into an .svg or .png `file`")
 }
 
 // planReport is the JSON form of what fusec fpga plan prints.
 type planReport struct {
-	Schema  string    `json:"schema"` // fusec.fpga.plan/1
-	Model   string    `json:"model"`
-	Latency int       `json:"latency_cycles"`
-	Rows    []planRow `json:"rows"`
+	Schema    string    `json:"schema"` // fusec.fpga.plan/1
+	Model     string    `json:"model"`
+	Latency   int       `json:"latency_cycles"`
+	LaneBytes int       `json:"lane_bytes"` // of each scratchpad
+	Rows      []planRow `json:"rows"`
 }
 
 // planRow is one piece of hardware and what the model takes on it.
 type planRow struct {
-	Array       int     `json:"array"` // n × n multipliers
+	Array       string  `json:"array"` // rows×columns of multipliers
 	MemoryBytes int     `json:"memory_bytes_per_cycle"`
 	ClockMHz    float64 `json:"clock_mhz"`
 	Cycles      int64   `json:"cycles"`
@@ -57,7 +59,7 @@ func (p *planner) run(e *env, args []string, json bool) error {
 	if err != nil {
 		return err
 	}
-	arrays, err := numbers("--arrays", p.arrays)
+	arrays, err := shapes(p.arrays)
 	if err != nil {
 		return err
 	}
@@ -81,20 +83,20 @@ func (p *planner) run(e *env, args []string, json bool) error {
 	if err != nil {
 		return err
 	}
-	rep := &planReport{Schema: "fusec.fpga.plan/1", Model: path, Latency: p.latency}
+	rep := &planReport{Schema: "fusec.fpga.plan/1", Model: path, Latency: p.latency, LaneBytes: p.lane}
 	show := newProgress(e.stderr)
-	for _, n := range arrays {
+	for _, shape := range arrays {
 		for _, bytes := range memories {
 			if err := e.ctx.Err(); err != nil {
 				return err
 			}
-			show.show("%d×%d multipliers, %d bytes a cycle", n, n, bytes)
-			cfg, err := planConfig(n, bytes)
+			cfg, err := p.config(shape[0], shape[1], bytes)
+			show.show("%s, %d bytes a cycle", cfg.Name, bytes)
 			if err != nil {
 				show.done()
 				return usage("%v", err)
 			}
-			row := planRow{Array: n, MemoryBytes: bytes}
+			row := planRow{Array: cfg.Name, MemoryBytes: bytes}
 			listing, err := fusec.PlanFPGA(g, cfg)
 			if err == nil {
 				err = row.predict(cfg, plan.Memory{Bytes: float64(bytes), Latency: p.latency}, listing)
@@ -133,21 +135,39 @@ func numbers(flag, list string) (ns []int, err error) {
 	return ns, nil
 }
 
-// planConfig is the overlay with everything, n × n multipliers large, for a memory of so many bytes a cycle.
-func planConfig(n, bytes int) (isa.Config, error) {
+// shapes reads a list such as 4,8,4x16 as rows and columns.
+func shapes(list string) (s [][2]int, err error) {
+	for word := range strings.SplitSeq(list, ",") {
+		rows, cols, two := strings.Cut(strings.TrimSpace(word), "x")
+		if !two {
+			cols = rows
+		}
+		r, err1 := strconv.Atoi(rows)
+		c, err2 := strconv.Atoi(cols)
+		if err1 != nil || err2 != nil || r <= 0 || c <= 0 {
+			return nil, usage("--arrays %s: %q is no size: want 8, or 4x16 for rows and columns", list, word)
+		}
+		s = append(s, [2]int{r, c})
+	}
+	return s, nil
+}
+
+// config is the overlay with everything that its array allows, for a memory of so many bytes a cycle.
+func (p *planner) config(rows, cols, bytes int) (isa.Config, error) {
 	c, err := isa.Overlay(isa.Overlays()[0])
 	if err != nil {
 		return c, err
 	}
-	word := 2
-	for word < min(bytes, n, 16) {
-		word *= 2
+	c.Name = fmt.Sprintf("%d×%d", rows, cols)
+	c.Rows, c.Cols, c.WordBytes = rows, cols, 2
+	for c.WordBytes < min(bytes, cols, 16) {
+		c.WordBytes *= 2
 	}
-	scale := func(words int) int { return words * c.WordBytes / word } // as many bytes a lane
-	c.Name = fmt.Sprintf("plan %d×%d", n, n)
-	c.XWords, c.WWords, c.YWords = scale(c.XWords), scale(c.WWords), scale(c.YWords)
-	c.Rows, c.Cols, c.WordBytes = n, n, word
-	c.KeyBlock = max(c.KeyBlock, n)
+	c.XWords, c.WWords, c.YWords = p.lane/c.WordBytes, p.lane/c.WordBytes, p.lane/c.WordBytes
+	c.KeyBlock = max(c.KeyBlock, cols)
+	if rows != cols {
+		c.KeyBlock, c.HeadDim, c.QPanels = 0, 0, 0
+	}
 	return c, c.Check()
 }
 
@@ -176,10 +196,10 @@ func (rep *planReport) print(w io.Writer) error {
 	fmt.Fprintln(t, "array\tbytes/cycle\tclock\tcycles\ttime\tutilisation\tbusiest\tmultipliers\ton chip\tcells")
 	for _, r := range rep.Rows {
 		if r.Refused != "" {
-			fmt.Fprintf(t, "%d×%d\t%d\t%g MHz\t%s\n", r.Array, r.Array, r.MemoryBytes, r.ClockMHz, r.Refused)
+			fmt.Fprintf(t, "%s\t%d\t%g MHz\t%s\n", r.Array, r.MemoryBytes, r.ClockMHz, r.Refused)
 			continue
 		}
-		fmt.Fprintf(t, "%d×%d\t%d\t%g MHz\t%d\t%s\t%.0f %%\t%s\t%d\t%.0f KiB\t%d\n", r.Array, r.Array, r.MemoryBytes, r.ClockMHz, r.Cycles,
+		fmt.Fprintf(t, "%s\t%d\t%g MHz\t%d\t%s\t%.0f %%\t%s\t%d\t%.0f KiB\t%d\n", r.Array, r.MemoryBytes, r.ClockMHz, r.Cycles,
 			humanTime(time.Duration(r.TimeNS)), 100*r.Utilisation, r.Bound, r.Multipliers, r.MemoryKiB, r.Cells)
 	}
 	return t.Flush()

@@ -12,12 +12,13 @@ const (
 	execCycles        = 4  // of EXEC between descriptors
 	finishCycles      = 14 // through scale, finish and packing
 	drainCycles       = 2  // of the result registers beside a tile's columns
-	vectorCycles      = 8  // of a panel of Vector
-	normCycles        = 60 // of a panel's statistics: root and division
+	vectorCycles      = 3  // between panels of Vector
+	normCycles        = 71 // of a panel's statistics: root and division
+	vectorDrain       = 26 // through a lane of Vector, scale, finish and packing
 	softmaxCycles     = 12 // of the exp pass
 	finishPanelCycles = 44 // of a panel's reciprocal
-	routeCycles       = 40 // of a panel of tokens
-	routeTokenCycles  = 4  // of each choice of a token
+	routeDrain        = 60 // until the lists of the last tokens are written
+	serialStep        = 17 // of a result, where multipliers work bit by bit
 
 	maxBurst   = 256 // beats
 	stampBytes = 16

@@ -17,15 +17,14 @@ func (c *clock) exec(cmd isa.Command) (busy, drain, multiply float64) {
 	case *isa.Attention:
 		return c.attention(x)
 	case *isa.Vector:
-		columns := int(x.Words) * c.cfg.WordBytes
-		panel := columns + vectorCycles
+		panel := int(x.Words)*c.cfg.WordBytes*c.step() + vectorCycles
 		switch x.Kind {
 		case isa.VectorLayerNorm, isa.VectorRMSNorm:
-			panel = columns + int(x.Count) + normCycles
+			panel += int(x.Words)*c.cfg.WordBytes + normCycles
 		case isa.VectorCombine:
-			panel = columns*int(x.TopK) + vectorCycles
+			panel = int(x.Words)*c.cfg.WordBytes*int(x.TopK) + c.cfg.Rows*int(x.TopK) + vectorCycles
 		}
-		return float64(int(x.Panels)*panel + execCycles), float64(c.cfg.Rows + finishCycles), 0
+		return float64(int(x.Panels)*panel + execCycles), float64(c.cfg.Rows + vectorDrain), 0
 	case *isa.Route:
 		if x.First {
 			clear(c.lists)
@@ -35,11 +34,12 @@ func (c *clock) exec(cmd isa.Command) (busy, drain, multiply float64) {
 		for e := range min(int(x.Experts), len(c.lists)) {
 			c.lists[e] = min(c.lists[e]+(rows*int(x.TopK)+int(x.Experts)-1)/int(x.Experts), c.cfg.ListLen)
 		}
-		passes := 2
-		if x.Renormalise {
-			passes = 1
+		words := ceil(2*int(x.Experts), c.cfg.WordBytes) * c.cfg.WordBytes
+		panel := max(words+3, lanes*max(int(x.TopK)+3, 8))
+		if !x.Renormalise {
+			panel = words + lanes*(words+24+int(x.TopK)) + 3
 		}
-		return float64(panels*(int(x.Experts)*passes+routeCycles) + rows*routeTokenCycles*int(x.TopK)), float64(finishCycles), 0
+		return float64(panels * panel), routeDrain, 0
 	}
 	return 0, 0, 0
 }
@@ -47,9 +47,17 @@ func (c *clock) exec(cmd isa.Command) (busy, drain, multiply float64) {
 // drain is how many cycles the result registers need for a tile.
 func (c *clock) drain() int {
 	if c.cfg.SerialMul {
-		return 4*c.cfg.Cols + drainCycles
+		return serialStep * c.cfg.Cols
 	}
 	return 2*c.cfg.Cols + drainCycles
+}
+
+// step is the cycles of a result in the scale path.
+func (c *clock) step() int {
+	if c.cfg.SerialMul {
+		return serialStep
+	}
+	return 1
 }
 
 // attention follows the items of fx_attention.sv: scores of the next block before the values of this one.

@@ -75,7 +75,8 @@ func (m *memories) vector(v *isa.Vector, gates [][]uint16) {
 	}
 }
 
-// randomVector makes a Vector that reads words [read, read+span) of X and Y and writes words [write, write+span) of its space.
+// randomVector makes a Vector that reads words [read, read+span) of X and Y and writes words [write, write+span) of its
+// space.
 func (m *memories) randomVector(r *rand.Rand, read, write, span int) *isa.Vector {
 	c := m.c
 	kinds := []isa.VectorOp{isa.VectorAffine, isa.VectorMul}
@@ -130,10 +131,10 @@ func (m *memories) randomVector(r *rand.Rand, read, write, span int) *isa.Vector
 	return v
 }
 
-// TestVectorOnExec runs batches of random Vectors, Routes and Gemms on the whole engine, with noise as in TestGemm. Combines have
-// the gates that the Routes before them left.
+// TestVectorOnExec runs batches of random Vectors, Routes and Gemms on the whole engine, with noise as in TestGemm.
+// Combines have the gates that the Routes before them left.
 func TestVectorOnExec(t *testing.T) {
-	for _, c := range execConfigs() {
+	for _, c := range []isa.Config{execConfigs()[0], execConfigs()[2]} { // fpgatest has others
 		c.Norms = !c.SerialMul
 		if !c.SerialMul {
 			c.Experts, c.ListLen, c.Tokens, c.TopK = 8, 16, 64, 1+c.Rows%3
@@ -144,7 +145,7 @@ func TestVectorOnExec(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			program := buildExec(t, c)
-			for seed := range uint64(6) {
+			for seed := range uint64(3) {
 				r := rand.New(rand.NewPCG(seed, 2))
 				m := newMemories(c, r)
 				state := &routed{config: c, gates: map[[2]int]uint16{}}

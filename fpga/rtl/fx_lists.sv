@@ -68,7 +68,8 @@ module fx_lists #(
     fx_ram #(.WIDTH(LL+1), .DEPTH(EXPERTS)) counts (.clk(clk), .we(count_we), .waddr(count_at), .wdata(count_to),
       .raddr(list), .rdata(count));
     fx_ram #(.WIDTH(18), .DEPTH(EXPERTS * LIST_LEN)) entries (.clk(clk), .we(append1 && room),
-      .waddr({list1, count1[LL-1:0]}), .wdata({token1, rank1}), .raddr({list, ls_index[16*i +: LL]}), .rdata({ls_token[16*i +: 16], ls_rank[3*i +: 2]}));
+      .waddr({list1, count1[LL-1:0]}), .wdata({token1, rank1}),
+      .raddr({list, ls_index[16*i +: LL]}), .rdata({ls_token[16*i +: 16], ls_rank[3*i +: 2]}));
     assign ls_rank[3*i+2] = 1'b0;
     assign ls_count[16*i +: 16] = 16'(count);
   end

@@ -86,7 +86,7 @@ module fx_route #(
   assign fd_valid = settled && (state == PASS || pass_again);
   assign idle = state == IDLE;
   // A field of 16 bits as an address of X and whether it lies beyond the end.
-  `define FX_CLIP(field) {32'(field) >> X_BITS != 0, X_BITS'(field)}
+  `define FX_ROUTE_CLIP(field) {32'(field) >> X_BITS != 0, X_BITS'(field)}
   wire [X_BITS:0] at_next;
   fx_address #(X_BITS) next_x (.at(at), .step({1'b0, word}), .next(fd_x));
   fx_address #(X_BITS) next_at (.at(at), .step(x_panel), .next(at_next));
@@ -101,7 +101,7 @@ module fx_route #(
         last <= X_BITS'(cmd_words - 10'd1);
         experts <= cmd[`FX_ROUTE_EXPERTS];
         top_k <= cmd[`FX_ROUTE_TOPK];
-        {at, x_panel} <= {`FX_CLIP(cmd[`FX_ROUTE_X]), `FX_CLIP(cmd[`FX_ROUTE_XPANEL])};
+        {at, x_panel} <= {`FX_ROUTE_CLIP(cmd[`FX_ROUTE_X]), `FX_ROUTE_CLIP(cmd[`FX_ROUTE_XPANEL])};
         left <= cmd[`FX_ROUTE_ROWS];
         word <= 0;
         err_valid <= beyond;
@@ -133,7 +133,7 @@ module fx_route #(
     if (rst) {state, pass_again} <= 0;
   end
 
-  `undef FX_CLIP
+  `undef FX_ROUTE_CLIP
 
   // ---- The logits of a word, in lane 0 four and six and ... cycles after it was fed.
   logic [LW-1:0] element;
@@ -283,8 +283,8 @@ module fx_route #(
     logic [15:0] number;
     logic full;
     wire finished;
-    fx_reciprocal reciprocal (.clk(clk), .rst(rst), .start(sum_done && sum_slot == LS'(i)), .sum(sum), .bit_valid(), .done(finished),
-      .r(rs[16*i +: 16]), .z(zs[5*i +: 5]));
+    fx_reciprocal reciprocal (.clk(clk), .rst(rst), .start(sum_done && sum_slot == LS'(i)), .sum(sum),
+      .bit_valid(), .done(finished), .r(rs[16*i +: 16]), .z(zs[5*i +: 5]));
     always_ff @(posedge clk) begin
       for (int k = 0; k < TOP_K; k++)
         if (p_chosen && p_slot == LS'(i) && p_rank == KB'(k)) power[17*k +: 17] <= p;
@@ -354,7 +354,8 @@ module fx_route #(
   fx_lists #(.EXPERTS(EXPERTS), .LIST_LEN(LIST_LEN), .READERS(READERS), .COUNTERS(COUNTERS)) lists (.clk(clk), .rst(rst),
     .clear(accept && cmd[`FX_ROUTE_FIRST]), .clearing(clearing), .append(v[2]), .append_list(id3),
     .append_token(token3), .append_rank(2'(rank3)), .append_room(room), .dropped(dropped), .ls_list(ls_list),
-    .ls_index(ls_index), .ls_token(ls_token), .ls_rank(ls_rank), .ls_count(ls_count), .ct_list(ct_list), .ct_count(ct_count));
+    .ls_index(ls_index), .ls_token(ls_token), .ls_rank(ls_rank), .ls_count(ls_count),
+    .ct_list(ct_list), .ct_count(ct_count));
 
   fx_ram #(.WIDTH(16), .DEPTH(1 << GATE_BITS)) gates (.clk(clk), .we(v[3]), .waddr(GATE_BITS'({token4, rank4})),
     .wdata(room ? gate4 : 16'd0), .raddr(gm_addr), .rdata(gm_gate));

@@ -4,8 +4,8 @@
 // A panel is, in this order:
 //   Combine       the gates of the panel's tokens are sent to their lanes, ROWS·TopK cycles
 //   norms         its words are fed once for the sums, then come NORM_STEPS cycles for the root and the division
-//   all           the segment is begun when the results of the panel before are injected; then its words are fed, for
-//                 Combine those of all slots in turn, word by word, and the results injected
+//   all           its words are fed, for Combine those of all slots in turn, word by word, and the results injected,
+//                 the start of the panel's segment before them
 // Results come a column a cycle, for Combine every TopK cycles, with SERIAL_MUL every STEP cycles. A command is taken
 // when the one before is done. For the ports see fx_exec.
 `default_nettype none
@@ -66,7 +66,7 @@ module fx_vector #(
   localparam LINE = `FX_VECTOR_LATENCY + 1;
 
   // A field of 16 bits as an address of BITS bits and whether it lies beyond the end.
-  `define FX_CLIP(field, BITS) {32'(field) >> BITS != 0, BITS'(field)}
+  `define FX_VECTOR_CLIP(field, BITS) {32'(field) >> BITS != 0, BITS'(field)}
 
   // ---- the command
   logic [2:0]  kind, top_k;
@@ -99,16 +99,20 @@ module fx_vector #(
   logic [5:0]  gate_lane;
   wire         run;                      // elements of a fed word are being sent
   wire         busy;                     // … or their results still to be injected
+  logic        fresh;                    // no word of FEED is fed yet
+  logic        pending;                  // the panel's segment is still to be begun
   wire         fire = fd_valid && fd_ready;
   wire         last_rank = !combine || 3'(rank) + 3'd1 == top_k;
   wire         last_word = word == last;
   wire         fed = fire && last_rank && last_word;
 
+  // The segment's start needs a cycle between the results of two panels; sg_ready stays high until then.
+  wire         begins = state == SEGMENT && !run && !pending && sg_ready;
+
   localparam [6:0] NORM_STEPS = 7'd15 + `FX_NORMALISE_STEPS + `FX_ROOT_STEPS + `FX_DIVIDE_STEPS;
 
   assign cmd_ready = state == IDLE && !rst;
   assign fd_valid = settled && (state == STAT || state == FEED);
-  assign sg_valid = state == SEGMENT && !busy;
   assign idle = state == IDLE;
 
   wire [X_BITS:0] at_next, off_next, base_next;
@@ -140,10 +144,13 @@ module fx_vector #(
         top_k <= cmd[`FX_VECTOR_TOPK];
         last <= X_BITS'(cmd_words - 16'd1);
         panels <= cmd[`FX_VECTOR_PANELS] - 8'd1;
-        {base, x_panel} <= {`FX_CLIP(cmd[`FX_VECTOR_X], X_BITS), `FX_CLIP(cmd[`FX_VECTOR_XPANEL], X_BITS)};
-        {sg_dst, panel} <= {`FX_CLIP(cmd[`FX_VECTOR_BASE], D_BITS), `FX_CLIP(cmd[`FX_VECTOR_PANEL], D_BITS)};
-        {sg_res, res_panel} <= {`FX_CLIP(cmd[`FX_VECTOR_RES], Y_BITS), `FX_CLIP(cmd[`FX_VECTOR_RESPANEL], Y_BITS)};
-        sg_par <= `FX_CLIP(cmd[`FX_VECTOR_PARAM], P_BITS);
+        base <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_X], X_BITS);
+        x_panel <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_XPANEL], X_BITS);
+        sg_dst <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_BASE], D_BITS);
+        panel <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_PANEL], D_BITS);
+        sg_res <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_RES], Y_BITS);
+        res_panel <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_RESPANEL], Y_BITS);
+        sg_par <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_PARAM], P_BITS);
         sg_one <= cmd[`FX_VECTOR_ONEPARAM];
         count <= cmd_count[12:0];
         token <= cmd_count;
@@ -162,7 +169,7 @@ module fx_vector #(
         else if (out_ok) begin
           if (norm) state <= STAT;
           else if (!combine) state <= SEGMENT;
-          else if (!busy) state <= GATES;
+          else if (!run) state <= GATES;
         end
       end
       GATES: begin
@@ -181,9 +188,9 @@ module fx_vector #(
         step <= step + 7'd1;
         if (step == NORM_STEPS - 7'd1) state <= SEGMENT;
       end
-      SEGMENT: if (!busy && sg_ready) begin
-        sg_dst <= dst_next;
-        sg_res <= res_next;
+      SEGMENT: if (begins) begin
+        fresh <= 1'b1;
+        pending <= 1'b1;
         state <= FEED;
       end
       FEED: if (fed) begin
@@ -201,7 +208,13 @@ module fx_vector #(
       end
       default: ;
     endcase
-    if (rst) state <= IDLE;
+    if (fire) fresh <= 1'b0;
+    if (sg_valid) begin
+      sg_dst <= dst_next;
+      sg_res <= res_next;
+      pending <= 1'b0;
+    end
+    if (rst) {state, pending} <= '0;
   end
 
   // ---- gates
@@ -286,16 +299,20 @@ module fx_vector #(
   // ---- the element of Y, and the injection of the result
   assign vy_re = now && !run_stat && kind == `FX_VECTOR_MUL;
   always_ff @(posedge clk)
-    if (sg_valid) {vy_at, vy_byte} <= {sg_res, LW'(0)};
+    if (begins) {vy_at, vy_byte} <= {sg_res, LW'(0)};
     else if (vy_re) begin
       vy_byte <= vy_byte + 1'b1;
       if (&vy_byte) vy_at <= vy_next;
     end
 
-  logic [LINE-1:0] line;
-  always_ff @(posedge clk) line <= rst ? '0 : {line[LINE-2:0], now && !run_stat && run_last};
+  logic [LINE-1:0] line, starts;
+  always_ff @(posedge clk) begin
+    line <= rst ? '0 : {line[LINE-2:0], now && !run_stat && run_last};
+    starts <= rst ? '0 : {starts[LINE-2:0], fire && state == FEED && fresh};
+  end
   assign ij_valid = line[LINE-1];
-  assign busy = running || |line;
-  `undef FX_CLIP
+  assign sg_valid = starts[LINE-1];
+  assign busy = running || |line || |starts;
+  `undef FX_VECTOR_CLIP
 endmodule
 `default_nettype wire

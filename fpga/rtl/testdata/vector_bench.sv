@@ -25,16 +25,18 @@ module vector_bench (
     .X_BITS(10), .Y_BITS(10), .D_BITS(10), .P_BITS(6)) sequencer (.clk(clk), .rst(rst), .cmd_valid(cmd_valid), .cmd_ready(cmd_ready),
     .cmd({cmd3, cmd2, cmd1, cmd0}), .out_ok(!stall), .done(done), .idle(idle), .err_valid(err_valid), .err_code(err_code),
     .fd_valid(fd_valid), .fd_ready(fd_ready),
-    .fd_x(fd_x), .vy_re(vy_re), .vy_at(vy_at), .vy_byte(vy_byte), .ij_valid(ij_valid), .sg_valid(sg_valid), .sg_ready(!stall), .sg_dst(dst), .sg_res(res),
+    .fd_x(fd_x), .vy_re(vy_re), .vy_at(vy_at), .vy_byte(vy_byte), .ij_valid(ij_valid), .sg_valid(sg_valid), .sg_ready(hold == 0), .sg_dst(dst), .sg_res(res),
     .sg_par(par), .sg_one(one), .lane(vos[0]), .count(count), .mean(mean), .eps(eps),
     .gm_addr(gm_addr), .gm_gate(gm_gate));
-  assign segment = sg_valid && !stall;
+  logic [3:0] hold;                       // after the start of a segment
+  assign segment = sg_valid && hold == 0;
 
   logic [15:0] gates [0:255];
   logic [31:0] accs [0:ROWS-1];
   always_ff @(posedge clk) begin
     if (wr == 3) gates[wr_addr[7:0]] <= wr_data[15:0];
     gm_gate <= gates[gm_addr];
+    hold <= rst ? 0 : segment ? 13 : hold == 0 ? 0 : hold - 1;
     if (rst) wait_feed <= 0;
     else if (fd_valid && fd_ready) wait_feed <= `FX_SERIAL_MUL ? 67 : 3;
     else if (wait_feed != 0) wait_feed <= wait_feed - 1;
