@@ -57,21 +57,24 @@ func (e *DescriptorError) Error() string {
 // Unwrap gives the isa.Error.
 func (e *DescriptorError) Unwrap() error { return e.Code }
 
-// Open takes a link to an overlay: it has to be one of this version, and of a shape that is known. The machine is reset.
+// Open takes a link to an overlay: it has to be one of this version, and of a shape that is known. The machine is
+// reset.
 func Open(l link.Link) (*Machine, error) {
 	id, err := l.ReadReg(isa.RegID)
 	if err != nil {
 		return nil, err
 	}
 	if id != isa.ID {
-		return nil, fmt.Errorf("%s: no overlay of fusec's answers: its ID reads %#08x and not %#08x", l.Name(), id, uint32(isa.ID))
+		return nil, fmt.Errorf("%s: no overlay of fusec's answers: its ID reads %#08x and not %#08x", l.Name(), id,
+			uint32(isa.ID))
 	}
 	version, err := l.ReadReg(isa.RegVersion)
 	if err != nil {
 		return nil, err
 	}
 	if version != isa.Version {
-		return nil, fmt.Errorf("%s: the overlay is of version %d, this program knows version %d", l.Name(), version, isa.Version)
+		return nil, fmt.Errorf("%s: the overlay is of version %d, this program knows version %d", l.Name(), version,
+			isa.Version)
 	}
 	var shape [4]uint32
 	for i := range shape {
@@ -127,8 +130,8 @@ func (m *Machine) Write(at uint32, p []byte) error {
 	return m.link.Write(at, p)
 }
 
-// Load puts commands as descriptors into memory, from at on, a multiple of isa.DescBytes. The last has to be an End, and only
-// the last. The error names the first command that the overlay would not take.
+// Load puts commands as descriptors into memory, from at on, a multiple of isa.DescBytes. The last has to be an End,
+// and only the last. The error names the first command that the overlay would not take.
 func (m *Machine) Load(at uint32, commands []isa.Command) (*Program, error) {
 	if at%isa.DescBytes != 0 {
 		return nil, fmt.Errorf("a program at %#x: want a multiple of %d", at, isa.DescBytes)
@@ -152,9 +155,9 @@ func (m *Machine) Load(at uint32, commands []isa.Command) (*Program, error) {
 	return &Program{at: at, commands: commands}, m.Write(at, bytes)
 }
 
-// Run starts a program and waits for its end. If a descriptor stops the machine the error is a *DescriptorError, and the machine
-// is reset, so that the program, or another, can be run again; so it is when ctx ends first, whose error is returned. Any other
-// error is the link's, which has to be opened anew.
+// Run starts a program and waits for its end. If a descriptor stops the machine the error is a *DescriptorError, and
+// the machine is reset, so that the program, or another, can be run again; so it is when ctx ends first, whose error is
+// returned. Any other error is the link's, which has to be opened anew.
 func (m *Machine) Run(ctx context.Context, p *Program) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -184,7 +187,8 @@ func (m *Machine) Run(ctx context.Context, p *Program) error {
 	case status&isa.StatusError != 0:
 		return m.stopped(p)
 	case status&(isa.StatusDone|isa.StatusBusy) != isa.StatusDone:
-		return fmt.Errorf("%s: the status register reads %#x after a run: neither done nor error", m.link.Name(), status)
+		return fmt.Errorf("%s: the status register reads %#x after a run: neither done nor error", m.link.Name(),
+			status)
 	}
 	return nil
 }
@@ -203,7 +207,8 @@ func (m *Machine) stopped(p *Program) error {
 		return err
 	}
 	if code == 0 || int64(number) >= int64(len(p.commands)) {
-		return fmt.Errorf("%s: the overlay reports error %d at descriptor %d of %d, which makes no sense", m.link.Name(), code, number,
+		return fmt.Errorf("%s: the overlay reports error %d at descriptor %d of %d, which makes no sense",
+			m.link.Name(), code, number,
 			len(p.commands))
 	}
 	c := p.commands[number]
@@ -231,7 +236,8 @@ func (m *Machine) Counters() (counts [isa.Counters]uint64, err error) {
 	return counts, nil
 }
 
-// Stamp reads what a Stamp command wrote at an address: the cycles of the run so far, and those in which the array multiplied.
+// Stamp reads what a Stamp command wrote at an address: the cycles of the run so far, and those in which the array
+// multiplied.
 func (m *Machine) Stamp(at uint32) (cycles, multiply uint64, err error) {
 	var b [16]byte
 	err = m.Read(at, b[:])

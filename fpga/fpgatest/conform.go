@@ -21,6 +21,9 @@ type Suite struct {
 	Options  Options
 	// Errors is how many of the wrong descriptors are tried; 0: all.
 	Errors int
+	// Watchdog is the cycles after which the tests' deadlocks end, more than the link's memory takes to answer.
+	// Default: 1000.
+	Watchdog uint32
 	// Open opens a link anew; what it costs to close and open is in the suite, too.
 	Open func(t testing.TB) link.Link
 	// Seed is where the random programs begin.
@@ -29,6 +32,9 @@ type Suite struct {
 
 // Run runs the suite.
 func (s Suite) Run(t *testing.T) {
+	if s.Watchdog == 0 {
+		s.Watchdog = 1000
+	}
 	t.Run("registers", s.registers)
 	t.Run("memory", s.memory)
 	t.Run("programs", s.programs)
@@ -44,7 +50,7 @@ func (s Suite) open(t testing.TB) link.Link {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := l.ReadReg(isa.RegID); err == nil && l.Name() != "model" {
+		if _, err := l.ReadReg(isa.RegID); err == nil {
 			t.Error("a closed link still reads registers")
 		}
 	})
@@ -66,7 +72,8 @@ func (s Suite) registers(t *testing.T) {
 	if err := l.WriteReg(isa.RegControl, isa.ControlReset); err != nil {
 		t.Fatal(err)
 	}
-	want := map[uint32]uint32{isa.RegID: isa.ID, isa.RegVersion: isa.Version, isa.RegControl: 0, isa.RegStatus: 0, isa.RegError: 0,
+	want := map[uint32]uint32{isa.RegID: isa.ID, isa.RegVersion: isa.Version, isa.RegControl: 0, isa.RegStatus: 0,
+		isa.RegError:    0,
 		isa.RegWatchdog: 1 << 20, isa.RegDropped: 0}
 	for i, v := range s.Config.Shape() {
 		want[isa.RegShape0+4*uint32(i)] = v
@@ -167,7 +174,8 @@ func RandomMemory(r *rand.Rand) link.MemoryModel {
 	if r.IntN(4) == 0 {
 		return link.MemoryModel{}
 	}
-	m := link.MemoryModel{Num: 1, Den: 1, Latency: uint32(r.IntN(100)), Burst: uint32(r.IntN(8)), Shared: r.IntN(2) == 0, Seed: r.Uint32()}
+	m := link.MemoryModel{Num: 1, Den: 1, Latency: uint32(r.IntN(100)), Burst: uint32(r.IntN(8)),
+		Shared: r.IntN(2) == 0, Seed: r.Uint32()}
 	if r.IntN(2) == 0 {
 		m.Den = uint32(1 + r.IntN(5))
 		m.Num = uint32(1 + r.IntN(int(m.Den)))
@@ -195,10 +203,11 @@ func (s Suite) errors(t *testing.T) {
 			r.Limit = limit
 		}
 		if r.Watchdog == 0 {
-			r.Watchdog = 20000
+			r.Watchdog = 20 * s.Watchdog
 		}
 		if got, err := r.Run(limited(t), l); err != nil || got != want {
-			t.Errorf("%s: %q at descriptor %d, %v, want %q at %d", name, got.Code, got.Number, err, want.Code, want.Number)
+			t.Errorf("%s: %q at descriptor %d, %v, want %q at %d", name, got.Code, got.Number, err, want.Code,
+				want.Number)
 		}
 	}
 	raw := func(commands ...isa.Command) (r Raw) {
@@ -228,13 +237,14 @@ func (s Suite) errors(t *testing.T) {
 	run("a semaphore posted by loads", raw(append(posts, &isa.End{})...), Stop{isa.ErrSemaphore, isa.SemaphoreMax})
 	waits := &isa.Load{Sync: isa.Sync{Wait: 1 << 2}, Space: isa.SpaceX, Rows: 1, Words: 1}
 	for name, c := range map[string]isa.Command{
-		"a semaphore that nothing posts":          waits,
-		"a store that nothing posts for":          &isa.Store{Sync: isa.Sync{Wait: 1}, Addr: limit / 2, Rows: 1, Words: 1},
+		"a semaphore that nothing posts": waits,
+		"a store that nothing posts for": &isa.Store{Sync: isa.Sync{Wait: 1}, Addr: limit / 2, Rows: 1,
+			Words: 1},
 		"a product that nothing posts for":        &isa.Gemm{Sync: isa.Sync{Wait: 128}, Words: 1, Panels: 1, Tiles: 1},
 		"a barrier that waits for what is behind": &isa.Barrier{Sync: isa.Sync{Wait: 2}},
 	} {
 		r := raw(good, c, &isa.End{})
-		r.Watchdog = 1000
+		r.Watchdog = s.Watchdog
 		want := Stop{isa.ErrWatchdog, 2}
 		if c.Op() == isa.OpBarrier {
 			want.Number = 1
@@ -259,7 +269,8 @@ func (s Suite) ends(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fine, err := m.Load(1024, []isa.Command{load(isa.Sync{Post: 1}), load(isa.Sync{Wait: 1}), &isa.Barrier{}, &isa.Stamp{Addr: 4096}, &isa.End{}})
+	fine, err := m.Load(1024, []isa.Command{load(isa.Sync{Post: 1}), load(isa.Sync{Wait: 1}), &isa.Barrier{},
+		&isa.Stamp{Addr: 4096}, &isa.End{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +298,7 @@ func (s Suite) ends(t *testing.T) {
 		if err != nil || cycles == 0 || cycles > counts[isa.CountCycles] {
 			t.Errorf("a stamp at cycle %d of %d, %v", cycles, counts[isa.CountCycles], err)
 		}
-		stuck.Watchdog = 500
+		stuck.Watchdog = s.Watchdog
 		err = m.Run(limited(t), stuck)
 		var stopped *fpga.DescriptorError
 		if !errors.As(err, &stopped) || stopped.Code != isa.ErrWatchdog || stopped.Number != 2 {

@@ -36,6 +36,7 @@ type generator struct {
 	open    *isa.Attention // has no Last: more keys may follow
 	routed  []int          // how many gates of each token are known
 	credit  bool           // the free semaphore has been posted by a Barrier
+	large   bool           // the program makes large sums: long ones, of operands that are mostly the least ones
 	stamped int
 }
 
@@ -57,6 +58,7 @@ func Random(seed uint64, cfg isa.Config, o Options) (*Program, error) {
 		}
 		return first + g.IntN(last-first+1)
 	}
+	g.large = g.IntN(5) == 0
 	g.layout(seed)
 	var err error
 	if g.m, err = model.New(cfg, model.Options{Memory: int64(len(g.p.Memory))}); err != nil {
@@ -106,9 +108,12 @@ func (g *generator) layout(seed uint64) {
 	clear(g.p.Memory[g.p.stamps.at:g.p.stamps.end])
 }
 
-// block fills a block with bytes of one kind: any, extreme, small, or few that are often equal.
+// block fills a block with bytes of one kind: any, extreme, small, few that are often equal, or the least.
 func (g *generator) block(b []byte) {
 	kind := g.IntN(4)
+	if g.large && g.IntN(8) > 0 {
+		kind = 4
+	}
 	for i := range b {
 		switch kind {
 		case 0:
@@ -119,12 +124,18 @@ func (g *generator) block(b []byte) {
 			b[i] = byte(g.IntN(17) - 8)
 		case 3:
 			b[i] = byte(g.IntN(2) * 3)
+		case 4:
+			b[i] = 0x80
 		}
 	}
 }
 
-// record draws a record: mostly of results in range, sometimes extreme.
+// record draws a record: mostly of results in range, sometimes fine, of the last bit of small sums, and sometimes
+// extreme.
 func (g *generator) record() isa.Record {
+	if g.IntN(4) == 0 {
+		return isa.Record{Bias: int32(g.IntN(512) - 256), Mul: int16(g.IntN(128) - 64), Shift: uint8(g.IntN(4))}
+	}
 	r := isa.Record{Bias: int32(g.IntN(1<<16) - 1<<15), Mul: int16(g.Uint32()), Shift: uint8(4 + g.IntN(20))}
 	if g.IntN(4) == 0 {
 		r.Bias = [...]int32{-1 << 23, 1<<23 - 1, 0, int32(g.Uint32()) >> 8}[g.IntN(4)]
@@ -150,19 +161,22 @@ func (g *generator) prologue() {
 			if rows > 1 {
 				stride = min((g.data.end-g.data.at-n*c.WordBytes)/(rows-1)/c.WordBytes, 1+g.IntN(40)) * c.WordBytes
 			}
-			g.must(&isa.Load{Space: s, Addr: uint32(g.data.at), Stride: uint32(stride), Rows: uint16(rows), Words: uint16(n), Base: uint16(base)})
+			g.must(&isa.Load{Space: s, Addr: uint32(g.data.at), Stride: uint32(stride), Rows: uint16(rows),
+				Words: uint16(n), Base: uint16(base)})
 		}
 	}
 	for base := 0; base < c.Params; base += 4096 {
 		n := min(c.Params-base, 4096) * isa.RecordBytes
 		// Parameter memories of one record are smaller than a word of 16 bytes: their record is never loaded.
 		if n >= c.WordBytes {
-			g.must(&isa.Load{Space: isa.SpaceParams, Addr: uint32(g.records.at + base*isa.RecordBytes), Rows: 1, Words: uint16(n / c.WordBytes),
-				Base: uint16(base)})
+			g.must(&isa.Load{Space: isa.SpaceParams, Addr: uint32(g.records.at + base*isa.RecordBytes), Rows: 1,
+				Words: uint16(n / c.WordBytes),
+				Base:  uint16(base)})
 		}
 	}
 	for t := range c.Tables {
-		g.must(&isa.Load{Space: isa.SpaceTables, Addr: uint32(g.source(256)), Rows: 1, Words: uint16(256 / c.WordBytes), Base: uint16(t)})
+		g.must(&isa.Load{Space: isa.SpaceTables, Addr: uint32(g.source(256)), Rows: 1,
+			Words: uint16(256 / c.WordBytes), Base: uint16(t)})
 	}
 }
 

@@ -16,11 +16,12 @@ import (
 type Program struct {
 	Config isa.Config
 	Seed   uint64
-	// Commands are the prologue, which fills every scratchpad, the body, and the epilogue, which stores what can be stored, and
-	// End.
+	// Commands are the prologue, which fills every scratchpad, the body, and the epilogue, which stores what can be
+	// stored, and End.
 	Commands []isa.Command
 	At       uint32
 	Memory   []byte
+	Watchdog uint32 // as fpga.Program's
 
 	body, end int    // where in Commands the body and the epilogue begin
 	stamps    span   // what Stamps write is not compared
@@ -90,6 +91,7 @@ func (p *Program) Run(ctx context.Context, l link.Link) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	loaded.Watchdog = p.Watchdog
 	if err := m.Run(ctx, loaded); err != nil {
 		return nil, err
 	}
@@ -157,17 +159,20 @@ func (p *Program) difference(name string, got, want *Result) error {
 				}
 			}
 		}
-		d.Text = fmt.Sprintf("%s: seed %d: byte %#x (%s) is %#02x, want %#02x; %d bytes differ", name, p.Seed, d.Address, p.place(d.Address),
+		d.Text = fmt.Sprintf("%s: seed %d: byte %#x (%s) is %#02x, want %#02x; %d bytes differ", name, p.Seed,
+			d.Address, p.place(d.Address),
 			d.Got, d.Want, d.Bytes)
 		return d
 	}
 	if fmt.Sprint(got.Tokens, got.Dropped) != fmt.Sprint(want.Tokens, want.Dropped) {
-		d.Text = fmt.Sprintf("%s: seed %d: lists of %v, dropped %d, want %v, %d", name, p.Seed, got.Tokens, got.Dropped, want.Tokens, want.Dropped)
+		d.Text = fmt.Sprintf("%s: seed %d: lists of %v, dropped %d, want %v, %d", name, p.Seed, got.Tokens,
+			got.Dropped, want.Tokens, want.Dropped)
 		return d
 	}
 	for _, c := range []isa.Counter{isa.CountDescriptors, isa.CountWriteBeats} {
 		if got.Counters[c] != want.Counters[c] {
-			d.Text = fmt.Sprintf("%s: seed %d: counter %q is %d, want %d", name, p.Seed, c, got.Counters[c], want.Counters[c])
+			d.Text = fmt.Sprintf("%s: seed %d: counter %q is %d, want %d", name, p.Seed, c, got.Counters[c],
+				want.Counters[c])
 			return d
 		}
 	}
@@ -182,7 +187,8 @@ func (p *Program) place(address int) string {
 		if n := row * p.Config.Lanes(s); at >= n {
 			at -= n
 		} else if at >= 0 {
-			return fmt.Sprintf("%v, lane %d, word %d, byte %d", s, at/row, at%row/p.Config.WordBytes, at%p.Config.WordBytes)
+			return fmt.Sprintf("%v, lane %d, word %d, byte %d", s, at/row, at%row/p.Config.WordBytes,
+				at%p.Config.WordBytes)
 		}
 	}
 	return "stored by the body"

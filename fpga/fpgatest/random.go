@@ -1,6 +1,8 @@
 package fpgatest
 
 import (
+	"slices"
+
 	"fusec/fpga/isa"
 )
 
@@ -27,8 +29,8 @@ func (g *generator) place(size, n int) uint16 {
 	return uint16(g.IntN(min(room, 1<<16-1) + 1))
 }
 
-// panels places n panels of words among size: where the first begins, and the step to the next. Panels of what is only read
-// may overlap.
+// panels places n panels of words among size: where the first begins, and the step to the next. Panels of what is only
+// read may overlap.
 func (g *generator) panels(size, n, words int, apart bool) (base, step uint16) {
 	most := (size - words) / max(n-1, 1)
 	low := 0
@@ -86,9 +88,9 @@ func (g *generator) load() isa.Command {
 	d.Base, d.Panel = g.panels(c.Words(d.Space), panels, words, true)
 	bytes := words * c.WordBytes
 	from := rows
-	if c.Router() && g.some(2) {
+	if c.Router() && !g.some(3) {
 		d.List, d.Start = g.list()
-		d.Gather, d.Skip = g.some(2), g.some(2)
+		d.Gather, d.Skip = !g.some(3), g.some(2)
 		if d.Gather {
 			from = c.Tokens
 		}
@@ -136,8 +138,9 @@ func (g *generator) stamp() isa.Command {
 // out draws where results go: n panels of rows of cols elements. records is how many records there have to be.
 func (g *generator) outOf(n, cols, records int, residual bool) isa.Out {
 	c := g.cfg
-	o := isa.Out{Residual: residual, ReLU: g.some(3), Wide: g.some(3), Space: isa.Space(g.IntN(3)), ResMul: uint16(g.Uint32()),
-		Zero: int8(g.Uint32()), Param: g.place(c.Params, records)}
+	o := isa.Out{Residual: residual, ReLU: g.some(3), Wide: g.some(3), Space: isa.Space(g.IntN(3)),
+		ResMul: uint16(g.Uint32()),
+		Zero:   int8(g.Uint32()), Param: g.place(c.Params, records)}
 	if g.some(3) {
 		o.Zero = [...]int8{-128, 127, 0}[g.IntN(3)]
 	}
@@ -159,7 +162,7 @@ func (g *generator) outOf(n, cols, records int, residual bool) isa.Out {
 	return o
 }
 
-func (g *generator) gemm() isa.Command { return g.product(g.some(5)) }
+func (g *generator) gemm() isa.Command { return g.product(g.some(5) || g.large) }
 
 // product is a Gemm; a single one is of one panel and tile, so that it can have Hold and More.
 func (g *generator) product(single bool) *isa.Gemm {
@@ -173,6 +176,9 @@ func (g *generator) product(single bool) *isa.Gemm {
 	tiles = max(1, min(tiles, g.MaxWork/work/panels))
 	if single {
 		panels, tiles, d.Hold = 1, 1, g.some(2)
+		if g.large {
+			words, d.Hold = min(c.XWords, c.WWords, 128), !g.some(4)
+		}
 	}
 	if c.Router() && !single && g.some(3) {
 		d.Listed, d.List = true, uint8(g.IntN(c.Experts))
@@ -200,21 +206,22 @@ func (g *generator) more() isa.Command {
 
 func (g *generator) attention() isa.Command {
 	c := g.cfg
-	d := &isa.Attention{First: true, Last: !g.some(4), Wide: g.some(2), Causal: g.some(2), ScoreMul: uint16(1 + g.IntN(32767)),
-		OutMul: uint16(g.Uint32()), OutSh: uint8(17 + g.IntN(14)), Space: isa.Space(g.IntN(3))}
+	d := &isa.Attention{First: true, Last: !g.some(4), Wide: g.some(2), Causal: g.some(2),
+		ScoreMul: uint16(1 + g.IntN(32767)),
+		OutMul:   uint16(g.Uint32()), OutSh: uint8(17 + g.IntN(14)), Space: isa.Space(g.IntN(3))}
 	unit := max(1, c.Cols/c.WordBytes)
 	d.Dim, d.QPanels = uint8(unit*g.upTo(c.HeadDim/c.Cols)), uint8(g.upTo(c.QPanels))
 	if g.open != nil && !g.some(6) {
 		d.First, d.Dim, d.QPanels = false, g.open.Dim, g.open.QPanels
 	}
 	dim := int(d.Dim) * c.WordBytes
-	// A dot product is about 2^13·√dim; scores take 20 bits.
-	d.ScoreSh = uint8(8 + g.IntN(16))
-	keys := g.upTo(3 * c.KeyBlock)
+	// A dot product is about 2^13·√dim; scores take 20 bits: from those that saturate to those that are all alike.
+	d.ScoreSh = uint8(8 + g.IntN(12))
+	keys := 1 + g.IntN(4*c.KeyBlock)
 	work := int(d.QPanels) * c.Rows * dim
 	keys = max(1, min(keys, 4*g.MaxWork/work, c.WWords/int(d.Dim)*c.Cols, c.WWords*c.WordBytes))
-	if g.some(3) {
-		keys = min(keys, c.KeyBlock)
+	if g.some(4) {
+		keys = g.upTo(min(keys, c.KeyBlock))
 	}
 	d.Keys = uint16(keys)
 	d.Diagonal = int32(g.IntN(keys+int(d.QPanels)*c.Rows+2) - int(d.QPanels)*c.Rows - 1)
@@ -262,15 +269,11 @@ func (g *generator) vector() isa.Command {
 		}
 		d.Eps = g.Uint32() >> g.IntN(32)
 	case isa.VectorCombine:
-		slots = 1 + g.IntN(c.TopK)
-		d.TopK = uint8(slots)
-		d.Count = uint16(g.IntN(max(1, c.Tokens-panels*c.Rows)))
-		panels = max(1, min(panels, c.Tokens/c.Rows))
-		for t := range panels * c.Rows {
-			if at := int(d.Count) + t; at >= c.Tokens || g.routed[at] < slots {
-				return nil
-			}
+		var first int
+		if first, panels, slots = g.tokens(panels); panels == 0 {
+			return nil
 		}
+		d.Count, d.TopK = uint16(first), uint8(slots)
 	}
 	records := words * c.WordBytes
 	if d.OneParam {
@@ -284,6 +287,28 @@ func (g *generator) vector() isa.Command {
 		d.X, d.XPanel = d.Base, d.Panel
 	}
 	return d
+}
+
+// tokens finds up to n panels of tokens that have gates, and how many each of them has at least; no panel if there are
+// none.
+func (g *generator) tokens(n int) (first, panels, slots int) {
+	rows := g.cfg.Rows
+	start := g.IntN(g.cfg.Tokens)
+	for i := range g.cfg.Tokens {
+		first = (start + i) % g.cfg.Tokens
+		slots = g.cfg.TopK
+		for panels = 0; panels < n && first+(panels+1)*rows <= g.cfg.Tokens; panels++ {
+			least := slices.Min(g.routed[first+panels*rows:][:rows])
+			if least == 0 {
+				break
+			}
+			slots = min(slots, least)
+		}
+		if panels > 0 {
+			break
+		}
+	}
+	return first, panels, 1 + g.IntN(slots)
 }
 
 // vectors are the kinds of Vector to draw from.

@@ -39,7 +39,8 @@ func (r *Raw) Run(ctx context.Context, l link.Link) (s Stop, err error) {
 		return s, err
 	}
 	for _, w := range [...]struct{ at, value uint32 }{
-		{isa.RegControl, isa.ControlReset}, {isa.RegProgram, r.At}, {isa.RegLimit, r.Limit}, {isa.RegWatchdog, r.Watchdog},
+		{isa.RegControl, isa.ControlReset}, {isa.RegProgram, r.At}, {isa.RegLimit, r.Limit}, {isa.RegWatchdog,
+			r.Watchdog},
 		{isa.RegControl, isa.ControlStart},
 	} {
 		if err := l.WriteReg(w.at, w.value); err != nil {

@@ -27,9 +27,13 @@ func built[T any](t testing.TB, build func(context.Context, isa.Config, sim.Opti
 	return b
 }
 
-// TestSimulator runs the suite over the simulator in its process, for every small overlay.
+// TestSimulator runs the suite over the simulator in its process, for every small overlay; with -short for the first
+// and the one whose multipliers are made of logic.
 func TestSimulator(t *testing.T) {
 	for _, c := range configs {
+		if testing.Short() && c.Name != configs[0].Name && !c.SerialMul {
+			continue
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			b := built(t, sim.Build, c)
 			Suite{Config: c, Programs: 12, Open: func(t testing.TB) link.Link {
@@ -63,13 +67,14 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := built(t, sim.BuildBoard, c)
-	Suite{Config: c, Programs: 1, Errors: 4, Options: Options{Commands: 12, MaxWork: 1 << 11}, Open: func(t testing.TB) link.Link {
-		s, err := link.OpenSerial(board(t, program), link.DefaultSpeed, link.Options{Timeout: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}}.Run(t)
+	Suite{Config: c, Programs: 1, Errors: 4, Watchdog: 1 << 16, Options: Options{Commands: 12, MaxWork: 1 << 11},
+		Open: func(t testing.TB) link.Link {
+			s, err := link.OpenSerial(board(t, program), link.DefaultSpeed, link.Options{Timeout: 20 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}}.Run(t)
 }
 
 // board starts a board's program and gives the path of its line.

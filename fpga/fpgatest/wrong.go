@@ -82,9 +82,21 @@ func wrongs(c isa.Config, limit uint32) (ws []wrong) {
 		d.Tiles, d.WPanel = 2, uint16(c.WWords-1)
 		d.W = 1
 	})
-	gemm("results behind a lane", isa.ErrScratch, func(d *isa.Gemm) { d.Panels, d.Panel, d.Base = 2, uint16(c.YWords-1), 1 })
+	gemm("results behind a lane", isa.ErrScratch, func(d *isa.Gemm) {
+		d.Panels, d.Panel, d.Base = 2,
+			uint16(c.YWords-1), 1
+	})
+	if c.YWords < 1<<15 {
+		gemm("a panel far behind a lane", isa.ErrScratch, func(d *isa.Gemm) {
+			d.Panels, d.Panel = 2,
+				-uint16(c.YWords)
+		})
+	}
 	gemm("records behind the last", isa.ErrScratch, func(d *isa.Gemm) { d.Param = uint16(c.Params - c.Cols + 1) })
-	gemm("residuals behind a lane", isa.ErrScratch, func(d *isa.Gemm) { d.Residual, d.Res = true, uint16(c.YWords-c.Cols/c.WordBytes+1) })
+	gemm("residuals behind a lane", isa.ErrScratch, func(d *isa.Gemm) {
+		d.Residual, d.Res = true,
+			uint16(c.YWords-c.Cols/c.WordBytes+1)
+	})
 	vector("no words", isa.ErrCount, func(d *isa.Vector) { d.Words = 0 })
 	vector("no panels", isa.ErrCount, func(d *isa.Vector) { d.Panels = 0 })
 	vector("no such kind", isa.ErrOp, func(d *isa.Vector) { d.Kind = 5 })
@@ -96,18 +108,28 @@ func wrongs(c isa.Config, limit uint32) (ws []wrong) {
 			add("attention with "+name, code, d)
 		}
 		attention("no dim", isa.ErrCount, func(d *isa.Attention) { d.Dim = 0 })
-		attention("heads too large", isa.ErrCount, func(d *isa.Attention) { d.Dim = uint8(2 * c.HeadDim / c.WordBytes) })
+		attention("heads too large", isa.ErrCount,
+			func(d *isa.Attention) { d.Dim = uint8(2 * c.HeadDim / c.WordBytes) })
 		attention("no panels", isa.ErrCount, func(d *isa.Attention) { d.QPanels = 0 })
 		attention("too many panels", isa.ErrCount, func(d *isa.Attention) { d.QPanels = uint8(c.QPanels + 1) })
 		attention("no keys", isa.ErrCount, func(d *isa.Attention) { d.Keys = 0 })
-		attention("keys behind a lane", isa.ErrScratch, func(d *isa.Attention) { d.K, d.Keys = uint16(c.WWords-1), uint16(2*c.Cols) })
-		attention("results behind a lane", isa.ErrScratch, func(d *isa.Attention) { d.Wide, d.Base = true, uint16(c.YWords-1) })
+		attention("keys behind a lane", isa.ErrScratch, func(d *isa.Attention) {
+			d.K, d.Keys = uint16(c.WWords-1),
+				uint16(2*c.Cols)
+		})
+		attention("results behind a lane", isa.ErrScratch, func(d *isa.Attention) {
+			d.Wide, d.Base = true,
+				uint16(c.YWords-1)
+		})
 	} else {
 		add("attention", isa.ErrOp, &isa.Attention{First: true, Last: true, Dim: 1, QPanels: 1, Keys: 1})
 	}
 	if c.Norms {
 		vector("a norm of nothing", isa.ErrCount, func(d *isa.Vector) { d.Kind = isa.VectorLayerNorm })
-		vector("a norm of too much", isa.ErrCount, func(d *isa.Vector) { d.Kind, d.Count = isa.VectorRMSNorm, uint16(c.WordBytes+1) })
+		vector("a norm of too much", isa.ErrCount, func(d *isa.Vector) {
+			d.Kind, d.Count = isa.VectorRMSNorm,
+				uint16(c.WordBytes+1)
+		})
 	} else {
 		vector("a norm", isa.ErrOp, func(d *isa.Vector) { d.Kind, d.Count = isa.VectorLayerNorm, 1 })
 	}
@@ -124,8 +146,14 @@ func wrongs(c isa.Config, limit uint32) (ws []wrong) {
 		route("too many gates", isa.ErrCount, func(d *isa.Route) { d.TopK = uint8(c.TopK + 1) })
 		route("tokens behind the last", isa.ErrScratch, func(d *isa.Route) { d.Token = uint16(min(c.Tokens, 1<<16-1)) })
 		if c.Experts < 256 {
-			load("a list behind the last", isa.ErrScratch, func(d *isa.Load) { d.Gather, d.List = true, uint8(c.Experts) })
-			store("a list behind the last", isa.ErrScratch, func(d *isa.Store) { d.Scatter, d.TopK, d.List = true, 1, uint8(c.Experts) })
+			load("a list behind the last", isa.ErrScratch, func(d *isa.Load) {
+				d.Gather, d.List = true,
+					uint8(c.Experts)
+			})
+			store("a list behind the last", isa.ErrScratch, func(d *isa.Store) {
+				d.Scatter, d.TopK, d.List = true, 1,
+					uint8(c.Experts)
+			})
 		}
 		store("no gates", isa.ErrCount, func(d *isa.Store) { d.Scatter = true })
 		vector("sums of no experts", isa.ErrCount, func(d *isa.Vector) { d.Kind = isa.VectorCombine })

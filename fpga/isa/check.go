@@ -27,10 +27,11 @@ func (v *verifier) want(ok bool, code Error, field string) {
 // Verify says what is wrong with a descriptor on this overlay, nil if nothing is; limit is the first address behind
 // the program's memory. How many rows a list has and where they lie, only the machine can tell.
 //
-// These are the rules that the machine stops by: an operation or a flag that the configuration lacks is ErrOp; a count of zero
-// or beyond what the configuration holds state for is ErrCount; a space that an operation cannot use, and words, records, tables,
-// lists and tokens that are not there are ErrScratch; memory behind the limit and what is not aligned is ErrMemory. Two more the
-// machine does not look for: a table for Wide results, and residuals of a product or a sum of experts, which are ErrOp.
+// These are the rules that the machine stops by: an operation or a flag that the configuration lacks is ErrOp; a count
+// of zero or beyond what the configuration holds state for is ErrCount; a space that an operation cannot use, and
+// words, records, tables, lists and tokens that are not there are ErrScratch; memory behind the limit and what is not
+// aligned is ErrMemory. Two more the machine does not look for: a table for Wide results, and residuals of a product or
+// a sum of experts, which are ErrOp.
 func (c Config) Verify(cmd Command, limit int64) *Fault {
 	v := &verifier{Config: c}
 	switch d := cmd.(type) {
@@ -100,7 +101,8 @@ func (c Config) Words(s Space) int {
 	return c.YWords
 }
 
-// rows wants rows of words, as Load and Store count them, to lie in a scratchpad, unless a list says how many there are.
+// rows wants rows of words, as Load and Store count them, to lie in a scratchpad, unless a list says how many there
+// are.
 func (v *verifier) rows(s Space, base, step, rows, words uint16, listed bool) {
 	if !listed && v.fault == nil {
 		v.panels(s, int(base), int(step), (int(rows)-1)/v.Lanes(s)+1, int(words), "Base")

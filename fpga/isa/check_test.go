@@ -17,10 +17,12 @@ func TestVerify(t *testing.T) {
 	load := Load{Space: SpaceX, Rows: 9, Words: 2, Stride: 16, Panel: 2}
 	store := Store{Rows: 9, Words: 2, Stride: 16, Panel: 2}
 	gemm := Gemm{Words: 4, Panels: 2, Tiles: 3, XPanel: 4, WPanel: 4, Out: Out{Panel: 3}}
-	attention := Attention{First: true, Last: true, Dim: 8, QPanels: 2, QPanel: 8, Keys: 70, VPanel: 9, K: 100, Panel: 8}
+	attention := Attention{First: true, Last: true, Dim: 8, QPanels: 2, QPanel: 8, Keys: 70, VPanel: 9, K: 100,
+		Panel: 8}
 	vector := Vector{Words: 4, Panels: 2, XPanel: 4, Out: Out{Panel: 4}}
 	route := Route{First: true, Rows: 20, Experts: 64, TopK: 2, XPanel: 16}
-	for _, cmd := range []Command{&load, &store, &gemm, &attention, &vector, &route, &End{}, &Barrier{}, &Stamp{Addr: limit - 16}} {
+	for _, cmd := range []Command{&load, &store, &gemm, &attention, &vector, &route, &End{}, &Barrier{}, &Stamp{
+		Addr: limit - 16}} {
 		if fault := c.Verify(cmd, limit); fault != nil {
 			t.Errorf("%s: %v", Text(cmd), fault)
 		}
@@ -76,9 +78,18 @@ func TestVerify(t *testing.T) {
 		{c, "Base", ErrScratch, change(&attention, func(d Command) { d.(*Attention).Base = 1009 })},
 		{c, "Kind", ErrOp, change(&vector, func(d Command) { d.(*Vector).Kind = 5 })},
 		{small, "Kind", ErrOp, change(&vector, func(d Command) { d.(*Vector).Kind = VectorRMSNorm })},
-		{c, "Count", ErrCount, change(&vector, func(d Command) { d.(*Vector).Kind, d.(*Vector).Count = VectorLayerNorm, 33 })},
-		{c, "Count", ErrScratch, change(&vector, func(d Command) { d.(*Vector).Kind, d.(*Vector).TopK, d.(*Vector).Count = VectorCombine, 1, 1009 })},
-		{c, "Residual", ErrOp, change(&vector, func(d Command) { d.(*Vector).Kind, d.(*Vector).Residual = VectorMul, true })},
+		{c, "Count", ErrCount, change(&vector, func(d Command) {
+			d.(*Vector).Kind, d.(*Vector).Count = VectorLayerNorm,
+				33
+		})},
+		{c, "Count", ErrScratch, change(&vector, func(d Command) {
+			d.(*Vector).Kind, d.(*Vector).TopK,
+				d.(*Vector).Count = VectorCombine, 1, 1009
+		})},
+		{c, "Residual", ErrOp, change(&vector, func(d Command) {
+			d.(*Vector).Kind, d.(*Vector).Residual = VectorMul,
+				true
+		})},
 		{c, "Param", ErrScratch, change(&vector, func(d Command) { d.(*Vector).Param = 2017 })},
 		{small, "Route", ErrOp, &route},
 		{c, "TopK", ErrCount, change(&route, func(d Command) { d.(*Route).Experts = 1 })},
@@ -96,7 +107,10 @@ func TestVerify(t *testing.T) {
 	// What a list or Hold leaves out is not looked at; OneParam needs one record.
 	for _, cmd := range []Command{
 		change(&load, func(d Command) { d.(*Load).Gather, d.(*Load).Addr = true, limit-8 }),
-		change(&gemm, func(d Command) { d.(*Gemm).Hold, d.(*Gemm).Panels, d.(*Gemm).Tiles, d.(*Gemm).Base = true, 1, 1, 1024 }),
+		change(&gemm, func(d Command) {
+			d.(*Gemm).Hold, d.(*Gemm).Panels, d.(*Gemm).Tiles, d.(*Gemm).Base = true, 1, 1,
+				1024
+		}),
 		change(&vector, func(d Command) { d.(*Vector).OneParam, d.(*Vector).Param = true, 2047 }),
 		change(&gemm, func(d Command) { d.(*Gemm).RowParam, d.(*Gemm).Param = true, 2032 }),
 	} {

@@ -11,8 +11,10 @@ import (
 func randomConfig(r *rand.Rand) Config {
 	pow := func(low, high int) int { return 1 << (low + r.IntN(high-low+1)) }
 	for {
-		c := Config{Rows: pow(1, 6), Cols: pow(1, 6), WordBytes: pow(1, 4), XWords: pow(0, 16), WWords: pow(0, 16), YWords: pow(0, 16),
-			Params: pow(0, 16), Tables: r.IntN(5), AccBits: 24 + 8*r.IntN(2), SerialMul: r.IntN(2) == 0, Norms: r.IntN(2) == 0,
+		c := Config{Rows: pow(1, 6), Cols: pow(1, 6), WordBytes: pow(1, 4), XWords: pow(0, 16), WWords: pow(0, 16),
+			YWords: pow(0, 16),
+			Params: pow(0, 16), Tables: r.IntN(5), AccBits: 24 + 8*r.IntN(2), SerialMul: r.IntN(2) == 0,
+			Norms:    r.IntN(2) == 0,
 			AddrBits: 16 + r.IntN(17)}
 		if r.IntN(2) == 0 {
 			c.KeyBlock, c.HeadDim, c.QPanels = pow(1, 7), pow(1, 8), pow(0, 4)
@@ -41,7 +43,8 @@ func TestShape(t *testing.T) {
 		}
 	}
 	for range 500 { // what a board that answers nonsense tells: no panic
-		if c, err := FromShape([4]uint32{r.Uint32(), r.Uint32(), r.Uint32(), r.Uint32()}); err == nil && c.Check() != nil {
+		if c, err := FromShape([4]uint32{r.Uint32(), r.Uint32(), r.Uint32(), r.Uint32()}); err == nil &&
+			c.Check() != nil {
 			t.Errorf("%+v is no overlay", c)
 		}
 	}
@@ -81,7 +84,8 @@ func TestCheck(t *testing.T) {
 	} {
 		bad := good
 		c.change(&bad)
-		if err := bad.Check(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("overlay %q: %s", good.Name, c.want)) {
+		if err := bad.Check(); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("overlay %q: %s", good.Name,
+			c.want)) {
 			t.Errorf("error %v, want %q", err, c.want)
 		}
 	}
@@ -94,7 +98,8 @@ func TestOverlays(t *testing.T) {
 			t.Errorf("%s: %+v, %v, %v", name, c, err, c.Check())
 		}
 	}
-	if _, err := Overlay("none"); err == nil || !strings.Contains(err.Error(), `no overlay is called "none": there are sim8`) {
+	if _, err := Overlay("none"); err == nil || !strings.Contains(err.Error(),
+		`no overlay is called "none": there are sim8`) {
 		t.Error(err)
 	}
 }
@@ -114,8 +119,10 @@ func TestHeader(t *testing.T) {
 			}
 			seen[f[1]] = f[2]
 		}
-		for name, want := range map[string]string{"FX_ROWS": fmt.Sprint(c.Rows), "FX_ADDR_BITS": fmt.Sprint(c.AddrBits), "FX_OP_ROUTE": "4'd8",
-			"FX_LOAD_ADDR": "63:32", "FX_GEMM_WORDS": "111:96", "FX_VECTOR_KIND": "122:120", "FX_SPACE_W": "3'd2", "FX_REG_STATUS": "8'h0c",
+		for name, want := range map[string]string{"FX_ROWS": fmt.Sprint(c.Rows),
+			"FX_ADDR_BITS": fmt.Sprint(c.AddrBits), "FX_OP_ROUTE": "4'd8",
+			"FX_LOAD_ADDR": "63:32", "FX_GEMM_WORDS": "111:96", "FX_VECTOR_KIND": "122:120", "FX_SPACE_W": "3'd2",
+			"FX_REG_STATUS":   "8'h0c",
 			"FX_ERR_WATCHDOG": "4'd6", "FX_COUNTERS": fmt.Sprint(int(Counters)), "FX_ID": "32'h66786f31"} {
 			if seen[name] != want {
 				t.Errorf("%s: %s is %q, want %q", c.Name, name, seen[name], want)

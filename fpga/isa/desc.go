@@ -149,7 +149,7 @@ type Out struct {
 // and finishes them by Scale with the record of column n·Cols+j and by Out. Panel m of X lies at X + m·XPanel, tile n of W
 // at W + n·WPanel, results of tile n at Base + m·Panel + n·Cols·b/WordBytes words, b being 1 or with Wide 2.
 // A sum of more elements than the scratchpads hold is made by several Gemms of one panel and tile: all but the first
-// have More, all but the last Hold (Hold: nothing leaves the array).
+// have More, all but the last Hold (Hold: nothing leaves the array). Nothing else may come between them on EXEC.
 //
 // With Listed the rows are those of list List from entry Start·Rows on, as a Load with Gather brought them: panels behind
 // the list's end are left out, all of them if it has no entry there.
@@ -179,7 +179,8 @@ type Gemm struct {
 //	V: its transpose, features are rows of W; tile g (Cols features) at V + g·VPanel, key j being element j
 //
 // With Causal, query row i (counted over the panels) sees key j of the chunk if j ≤ i + Diagonal; blocks that no row of a
-// panel sees are passed over. A row that sees no key at all gives zeros. The results, HeadDim·b bytes a row, go to Base + p·Panel of Space.
+// panel sees are passed over. A row that sees no key at all gives zeros. The results, Dim·WordBytes·b bytes a row, go to Base + p·Panel of
+// Space. A row's maximum rises at most once a block, by all the scores of the block that it sees.
 type Attention struct {
 	Sync
 	First    bool   `at:"0:20:1"`

@@ -39,9 +39,10 @@
 // when all that it wrote is there to be seen, each semaphore in its Post mask gets one more. Nothing else orders the engines: two descriptors
 // of different engines that touch the same words need a semaphore between them. EXEC starts a descriptor while the one
 // before still drains; that a descriptor of EXEC reads what an earlier one of EXEC wrote has to be said with a semaphore, too.
-// Barrier holds fetch until all engines are idle; End does so, too, and then raises Done.
+// Barrier holds fetch until all engines are idle, then takes the semaphores that it waits for, then posts; End does so, too, and then
+// raises Done. A start begins with all semaphores at zero. A descriptor that waits for its semaphores is one of those that its queue holds.
 //
 // A descriptor that is wrong (an engine that the configuration lacks, a count of zero, an address behind the end of a
-// scratchpad or of memory) stops the machine with an error code and the descriptor's number. A machine that makes no progress for as many
+// scratchpad or of memory) stops the machine with an error code and the descriptor's number, counted from 0. A machine that makes no progress for as many
 // cycles as the watchdog register says stops with ErrWatchdog. After an error only a reset goes on.
 package isa

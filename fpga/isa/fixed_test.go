@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestExp2 bounds the error of a probability over all arguments: 3.5 units of 2^-17 where no shift follows, beyond that half a
-// unit, and 3.5 shifted. It never rises.
+// TestExp2 bounds the error of a probability over all arguments: 3.5 units of 2^-17 where no shift follows, beyond that
+// half a unit, and 3.5 shifted. It never rises.
 func TestExp2(t *testing.T) {
 	last := uint32(1 << ProbFrac)
 	worst := 0.0
@@ -30,7 +30,8 @@ func TestExp2(t *testing.T) {
 		}
 	}
 	t.Logf("at most %.3f of 2^-%d", worst, ProbFrac)
-	if Exp2(0) != 1<<ProbFrac-1 || Exp2(1<<ScoreFrac) != 1<<(ProbFrac-1) || Exp2(1<<20) != 0 || Exp2(math.MaxInt32) != 0 {
+	if Exp2(0) != 1<<ProbFrac-1 || Exp2(1<<ScoreFrac) != 1<<(ProbFrac-1) || Exp2(1<<20) != 0 ||
+		Exp2(math.MaxInt32) != 0 {
 		t.Error("the ends")
 	}
 }
@@ -64,8 +65,8 @@ func TestReciprocal(t *testing.T) {
 	}
 }
 
-// TestFinishAttention compares a weighted mean of V's with its real value: with mul = 65535 and shift = 19 in 1/256 of V's step,
-// 8 fraction bits behind that, within 2^-14 of 128 steps and one unit.
+// TestFinishAttention compares a weighted mean of V's with its real value: with mul = 65535 and shift = 19 in 1/256 of
+// V's step, 8 fraction bits behind that, within 2^-14 of 128 steps and one unit.
 func TestFinishAttention(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	worst := 0.0
@@ -125,7 +126,8 @@ func TestNorm(t *testing.T) {
 				d := math.Abs(got - want)
 				worst = max(worst, d-math.Abs(want)/(1<<16))
 				if d > 1+math.Abs(want)/(1<<16) {
-					t.Fatalf("n %d, sum %d, squares %d, eps %d, x %d: %v, want %.2f", n, sum, squares, eps, e, got, want)
+					t.Fatalf("n %d, sum %d, squares %d, eps %d, x %d: %v, want %.2f", n, sum, squares, eps, e, got,
+						want)
 				}
 			}
 		}
@@ -166,7 +168,8 @@ func TestGates(t *testing.T) {
 			}
 			for i, g := range Gates(logits, chosen, renormalise) {
 				if d := math.Abs(float64(g)/65536 - exp(chosen[i])/sum); d > 1.0/(1<<14) {
-					t.Fatalf("%v, chosen %v, renormalise %v: gate %d is %d: off by %g", logits, chosen, renormalise, i, g, d)
+					t.Fatalf("%v, chosen %v, renormalise %v: gate %d is %d: off by %g", logits, chosen, renormalise, i,
+						g, d)
 				}
 			}
 		}
@@ -187,9 +190,11 @@ func TestFinish(t *testing.T) {
 		want  int8
 		wide  int16
 	}{
-		{0, false, 0, nil, 0, 0}, {127, false, 0, nil, 0, 0}, {128, false, 0, nil, 1, 1}, {-128, false, 0, nil, 0, 0}, {-129, false, 0, nil, -1, -1},
+		{0, false, 0, nil, 0, 0}, {127, false, 0, nil, 0, 0}, {128, false, 0, nil, 1, 1}, {-128, false, 0, nil, 0, 0},
+		{-129, false, 0, nil, -1, -1},
 		{300 << 8, false, 0, nil, 127, 300}, {-300 << 8, false, 0, nil, -128, -300}, {-300 << 8, true, -5, nil, -5, -5},
-		{1 << 24, false, 127, nil, 127, 32767}, {-1 << 24, false, -128, nil, -128, -32768}, {100 << 8, false, 100, nil, 127, 200},
+		{1 << 24, false, 127, nil, 127, 32767}, {-1 << 24, false, -128, nil, -128, -32768}, {100 << 8, false, 100, nil,
+			127, 200},
 		{5 << 8, false, 0, &table, -6, 5}, {-1 << 8, false, 0, &table, 0, -1}, {-1 << 8, true, -1, &table, 0, -1},
 	} {
 		if got := Finish(c.t, c.relu, c.zero, c.table); got != c.want {
@@ -204,8 +209,10 @@ func TestFinish(t *testing.T) {
 		r    Record
 		want int32
 	}{
-		{1000, Record{0, 256, 0}, 256000}, {1000, Record{7, 256, 8}, 1007}, {-1, Record{0, 1, 4}, -1}, {math.MaxInt32, Record{0, math.MaxInt16, 0}, 1<<23 - 1},
-		{math.MinInt32, Record{-1 << 23, math.MaxInt16, 0}, -1 << 24}, {math.MinInt32, Record{5, math.MinInt16, 47}, 5}, {math.MaxInt32, Record{0, -1, 31}, -1},
+		{1000, Record{0, 256, 0}, 256000}, {1000, Record{7, 256, 8}, 1007}, {-1, Record{0, 1, 4}, -1}, {math.MaxInt32,
+			Record{0, math.MaxInt16, 0}, 1<<23 - 1},
+		{math.MinInt32, Record{-1 << 23, math.MaxInt16, 0}, -1 << 24}, {math.MinInt32, Record{5, math.MinInt16, 47},
+			5}, {math.MaxInt32, Record{0, -1, 31}, -1},
 	} {
 		if got := c.r.Scale(c.acc); got != c.want {
 			t.Errorf("%+v: %d", c, got)
@@ -217,7 +224,8 @@ func TestFinish(t *testing.T) {
 	if Residual(-128, 65535) != -524280 || Residual(127, 4096) != 127*256 || Residual(-1, 1) != -1 {
 		t.Error("residuals")
 	}
-	if Score(-1<<31, 32767, 0) != -1<<19 || Score(1<<31-1, 1, 0) != 1<<19-1 || Score(-3, 1, 1) != -2 || RowMax(-1<<19) != -255 || RowMax(2047) != 1 {
+	if Score(-1<<31, 32767, 0) != -1<<19 || Score(1<<31-1, 1, 0) != 1<<19-1 || Score(-3, 1, 1) != -2 ||
+		RowMax(-1<<19) != -255 || RowMax(2047) != 1 {
 		t.Error("scores")
 	}
 	if Combine([]uint16{65535, 1}, []int8{-128, 5}) != -128*65535+5 {

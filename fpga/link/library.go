@@ -11,8 +11,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Library is a simulator that was loaded into this process as a shared library: quicker by the way to a process and back, but
-// a crash of it is one of the whole program.
+// Library is a simulator that was loaded into this process as a shared library: quicker by the way to a process and
+// back, but a crash of it is one of the whole program.
 type Library struct {
 	broken
 	pacer
@@ -48,8 +48,10 @@ func OpenLibrary(path string, o Options) (*Library, error) {
 		return nil, l.fail("load "+path, err)
 	}
 	c := l.calls
-	for name, f := range map[string]any{"open": &c.open, "close": &c.close, "memory_bytes": &c.bytes, "read_reg": &c.readReg,
-		"write_reg": &c.writeReg, "read": &c.read, "write": &c.write, "run": &c.run, "set_memory": &c.setMemory, "cycles": &c.cycles} {
+	for name, f := range map[string]any{"open": &c.open, "close": &c.close, "memory_bytes": &c.bytes,
+		"read_reg":  &c.readReg,
+		"write_reg": &c.writeReg, "read": &c.read, "write": &c.write, "run": &c.run, "set_memory": &c.setMemory,
+		"cycles": &c.cycles} {
 		at, err := purego.Dlsym(handle, "fx_sim_"+name)
 		if err != nil {
 			return nil, l.fail("load "+path, err)

@@ -8,5 +8,6 @@ import (
 )
 
 func openLibrary(path string, _ Options) (Link, error) {
-	return nil, fmt.Errorf("sim:lib: %s: libraries are loaded on Linux alone, not on %s/%s: use sim", path, runtime.GOOS, runtime.GOARCH)
+	return nil, fmt.Errorf("sim:lib: %s: libraries are loaded on Linux alone, not on %s/%s: use sim", path,
+		runtime.GOOS, runtime.GOARCH)
 }

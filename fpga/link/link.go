@@ -1,11 +1,12 @@
-// Package link reaches an overlay: one interface over the simulator in a process of its own, the simulator as a shared library,
-// a serial line and a PCIe card's XDMA devices.
+// Package link reaches an overlay: one interface over the simulator in a process of its own, the simulator as a shared
+// library, a serial line and a PCIe card's XDMA devices.
 package link
 
 import "context"
 
 // Link is the way to one overlay: its registers and the external memory that it reads and writes. One goroutine uses it
-// at a time. An error of a Link says which link failed and why; after it the link can only be closed, and another opened.
+// at a time. An error of a Link says which link failed and why; after it the link can only be closed, and another
+// opened.
 type Link interface {
 	// Name says what the link leads to, such as "simulator" or "serial:/dev/ttyUSB1".
 	Name() string
@@ -18,8 +19,8 @@ type Link interface {
 	Write(address uint32, p []byte) error
 	// MemoryBytes is the size of external memory.
 	MemoryBytes() int64
-	// Wait lets the overlay go on until its status says done or error, and returns the status register. It gives up with
-	// an error when the overlay does not answer within the link's time limit, or when ctx ends.
+	// Wait lets the overlay go on until its status says done or error, and returns the status register. It gives up
+	// with an error when the overlay does not answer within the link's time limit, or when ctx ends.
 	Wait(ctx context.Context) (status uint32, err error)
 	// Close releases the link; its process ends, its devices are closed.
 	Close() error

@@ -12,7 +12,8 @@ import (
 )
 
 // Specs are the forms of a link's description, for messages and help.
-const Specs = "sim, sim:lib, model, serial:DEVICE[@SPEED] or xdma:DEVICE; @OVERLAY behind the first three names the overlay"
+const Specs = "sim, sim:lib, model, serial:DEVICE[@SPEED] or xdma:DEVICE; " +
+	"@OVERLAY behind the first three names the overlay"
 
 // DefaultSpeed is a serial line's rate in bit/s where none is given.
 const DefaultSpeed = 115200

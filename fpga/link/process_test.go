@@ -19,8 +19,8 @@ import (
 	"fusec/fpga/model"
 )
 
-// The tests of this package need no hardware and no simulator of it: the other end of each link is played by Go over the model.
-// With simulatorMode in its environment the test itself is a simulator's program, good or bad.
+// The tests of this package need no hardware and no simulator of it: the other end of each link is played by Go over
+// the model. With simulatorMode in its environment the test itself is a simulator's program, good or bad.
 const simulatorMode = "FUSEC_TEST_SIMULATOR"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 }
 
 // overlay is what the played links lead to.
-var overlay = isa.Config{Name: "played", Rows: 4, Cols: 4, WordBytes: 4, XWords: 64, WWords: 64, YWords: 64, Params: 32, Tables: 1, AccBits: 32,
+var overlay = isa.Config{Name: "played", Rows: 4, Cols: 4, WordBytes: 4, XWords: 64, WWords: 64, YWords: 64,
+	Params: 32, Tables: 1, AccBits: 32,
 	KeyBlock: 16, HeadDim: 16, QPanels: 2, Norms: true, Experts: 4, ListLen: 16, Tokens: 32, TopK: 2, AddrBits: 16}
 
 // newModel is a machine of 64 KiB.
@@ -146,8 +147,8 @@ func TestProcess(t *testing.T) {
 	}}.Run(t)
 }
 
-// TestProcessFails has simulators that fail in the middle of a run: the error says how and what they said last, and neither it nor
-// closing takes long; a refusal is no failure.
+// TestProcessFails has simulators that fail in the middle of a run: the error says how and what they said last, and
+// neither it nor closing takes long; a refusal is no failure.
 func TestProcessFails(t *testing.T) {
 	for mode, want := range map[string]string{
 		"crash":    "the process ended: exit status 3; it said last:\nfirst words\nError: array index out of range",
@@ -183,7 +184,8 @@ func TestProcessFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.Wait(context.Background()); err == nil || !strings.Contains(err.Error(), "it closed its output but goes on") {
+		if _, err := p.Wait(context.Background()); err == nil || !strings.Contains(err.Error(),
+			"it closed its output but goes on") {
 			t.Error(err)
 		}
 		p.Close()
@@ -204,8 +206,14 @@ func TestProcessFails(t *testing.T) {
 		p.Close()
 	})
 	for name, open := range map[string]func() (*link.Process, error){
-		`answers "hello, world" and not "fusec-overlay 1"`: func() (*link.Process, error) { return start(t, "stranger", link.Options{}) },
-		"no such file":      func() (*link.Process, error) { return link.StartProcess("/no/such/simulator", link.Options{}) },
+		`answers "hello, world" and not "fusec-overlay 1"`: func() (*link.Process, error) {
+			return start(t, "stranger",
+				link.Options{})
+		},
+		"no such file": func() (*link.Process, error) {
+			return link.StartProcess("/no/such/simulator",
+				link.Options{})
+		},
 		"the process ended": func() (*link.Process, error) { return link.StartProcess("/bin/false", link.Options{}) },
 	} {
 		if _, err := open(); err == nil || !strings.Contains(err.Error(), name) {
@@ -216,10 +224,12 @@ func TestProcessFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.SetMemory(link.MemoryModel{Num: 2, Den: 1}); err == nil || !strings.Contains(err.Error(), "set the memory model: refused: more than a beat") {
+	if err := p.SetMemory(link.MemoryModel{Num: 2, Den: 1}); err == nil || !strings.Contains(err.Error(),
+		"set the memory model: refused: more than a beat") {
 		t.Errorf("a refusal: %v", err)
 	}
-	if err := p.Write(1<<16-2, make([]byte, 3)); err == nil || !strings.Contains(err.Error(), "write memory at 0xfffe: refused") {
+	if err := p.Write(1<<16-2, make([]byte, 3)); err == nil || !strings.Contains(err.Error(),
+		"write memory at 0xfffe: refused") {
 		t.Errorf("a refusal: %v", err)
 	}
 	if n, err := p.Cycles(); n != 12345 || err != nil {

@@ -25,7 +25,6 @@ type Serial struct {
 
 	in       [4096]byte // received and not yet taken: in[from:to]
 	from, to int
-	frame    []byte // the frame being received, without its CRC
 	send     []byte
 }
 
@@ -53,14 +52,16 @@ var crcTable = func() (t [256]byte) {
 	return
 }()
 
-// Frames that only the board sends, and how many bytes follow their letter, the CRC not among them. A beat has WordBytes more.
+// Frames that only the board sends, and how many bytes follow their letter, the CRC not among them. A beat has
+// WordBytes more.
 var serialFrames = map[byte]int{'z': 2, 'r': 4, 'w': 0, 'M': 5, 'S': 4, 'I': 0, 'E': 1}
 
 // A lineError is what a board says of a line that went wrong.
 type lineError byte
 
 func (e lineError) Error() string {
-	texts := [...]string{1: "a frame's check sum was wrong", 2: "a byte came where none belongs", 3: "a frame stopped in its middle",
+	texts := [...]string{1: "a frame's check sum was wrong", 2: "a byte came where none belongs",
+		3: "a frame stopped in its middle",
 		4: "a beat of memory came too early"}
 	if int(e) < len(texts) && texts[e] != "" {
 		return "the board reports: " + texts[e]
@@ -98,7 +99,8 @@ func OpenSerial(path string, speed int, o Options) (*Serial, error) {
 	return s, nil
 }
 
-// begin resets the board and its line. A board in the middle of a frame takes no notice at first, so that it is tried again.
+// begin resets the board and its line. A board in the middle of a frame takes no notice at first, so that it is tried
+// again.
 func (s *Serial) begin() error {
 	const tries = 5
 	for range tries {
@@ -115,8 +117,9 @@ func (s *Serial) begin() error {
 		}
 		s.wordBytes = int(f[2])
 		if f[1] != serialVersion || s.wordBytes < 2 || s.wordBytes > 16 || s.wordBytes&(s.wordBytes-1) != 0 {
-			return s.fail("begin", fmt.Errorf("a board of version %d with words of %d bytes: want version %d and 2, 4, 8 or 16",
-				f[1], f[2], serialVersion))
+			return s.fail("begin",
+				fmt.Errorf("a board of version %d with words of %d bytes: want version %d and 2, 4, 8 or 16",
+					f[1], f[2], serialVersion))
 		}
 		return nil
 	}
@@ -190,8 +193,8 @@ func (s *Serial) receive(deadline time.Time) ([]byte, error) {
 	}
 }
 
-// next takes frames until one of a letter comes, and serves memory meanwhile. The board may be busy with memory for long; it is
-// silent for no longer than the time limit.
+// next takes frames until one of a letter comes, and serves memory meanwhile. The board may be busy with memory for
+// long; it is silent for no longer than the time limit.
 func (s *Serial) next(letter byte) ([]byte, error) {
 	for {
 		f, err := s.receive(time.Now().Add(s.timeout))

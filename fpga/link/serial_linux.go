@@ -9,7 +9,8 @@ import (
 )
 
 // speeds are the rates that a line can have.
-var speeds = map[int]uint32{9600: unix.B9600, 19200: unix.B19200, 38400: unix.B38400, 57600: unix.B57600, 115200: unix.B115200,
+var speeds = map[int]uint32{9600: unix.B9600, 19200: unix.B19200, 38400: unix.B38400, 57600: unix.B57600,
+	115200: unix.B115200,
 	230400: unix.B230400, 460800: unix.B460800, 500000: unix.B500000, 921600: unix.B921600, 1000000: unix.B1000000,
 	1500000: unix.B1500000, 2000000: unix.B2000000, 3000000: unix.B3000000, 4000000: unix.B4000000}
 

@@ -164,7 +164,8 @@ func (b *board) run() error {
 	b.m.Read(0, after)
 	for at := 0; at < len(after); at += overlay.WordBytes {
 		if beat := after[at:][:overlay.WordBytes]; !bytes.Equal(beat, before[at:][:overlay.WordBytes]) {
-			if err := b.send(append(binary.LittleEndian.AppendUint32([]byte{'S'}, uint32(at)), beat...)...); err != nil {
+			if err := b.send(append(binary.LittleEndian.AppendUint32([]byte{'S'}, uint32(at)),
+				beat...)...); err != nil {
 				return err
 			}
 		}
@@ -190,7 +191,8 @@ func TestSerial(t *testing.T) {
 	}}.Run(t)
 }
 
-// TestSerialFails has boards that go wrong: silent, mad, of another version, on a bad line, asking for memory that is not there.
+// TestSerialFails has boards that go wrong: silent, mad, of another version, on a bad line, asking for memory that is
+// not there.
 func TestSerialFails(t *testing.T) {
 	replace := func(letter byte, by ...byte) func([]byte) []byte {
 		return func(f []byte) []byte {
@@ -203,7 +205,8 @@ func TestSerialFails(t *testing.T) {
 			return nil
 		}
 	}
-	program := []isa.Command{&isa.Load{Space: isa.SpaceX, Rows: 1, Words: 1}, &isa.Store{Space: isa.SpaceX, Addr: 4096, Rows: 1, Words: 1}, &isa.End{}}
+	program := []isa.Command{&isa.Load{Space: isa.SpaceX, Rows: 1, Words: 1}, &isa.Store{Space: isa.SpaceX, Addr: 4096,
+		Rows: 1, Words: 1}, &isa.End{}}
 	o := link.Options{Timeout: 500 * time.Millisecond}
 	for _, c := range []struct {
 		want string
@@ -248,10 +251,12 @@ func TestSerialFails(t *testing.T) {
 			t.Errorf("error %v, want %q", err, c.want)
 		}
 	}
-	if _, err := link.OpenSerial("/dev/null", 115200, o); err == nil || !strings.Contains(err.Error(), "/dev/null: no serial line") {
+	if _, err := link.OpenSerial("/dev/null", 115200, o); err == nil || !strings.Contains(err.Error(),
+		"/dev/null: no serial line") {
 		t.Error(err)
 	}
-	if _, err := link.OpenSerial(play(t, nil), 12345, o); err == nil || !strings.Contains(err.Error(), "12345 bit/s: want one of [9600") {
+	if _, err := link.OpenSerial(play(t, nil), 12345, o); err == nil || !strings.Contains(err.Error(),
+		"12345 bit/s: want one of [9600") {
 		t.Error(err)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"fusec/fpga/isa"
 )
 
-// MemoryModel is how a simulator's external memory answers; the zero value is memory that answers at once, a beat a cycle.
+// MemoryModel is how a simulator's external memory answers; the zero value is memory that answers at once, a beat a
+// cycle.
 type MemoryModel struct {
 	// Beats a cycle, Num/Den, at most one; 0/0 is 1.
 	Num, Den uint32
@@ -42,7 +43,8 @@ type Simulator interface {
 	Cycles() (uint64, error)
 }
 
-// pacer runs a simulation until done or error, some cycles at a time, about a fifth of a second, so that the end of ctx is seen.
+// pacer runs a simulation until done or error, some cycles at a time, about a fifth of a second, so that the end of ctx
+// is seen.
 type pacer struct{ cycles uint64 }
 
 func (s *pacer) run(ctx context.Context, run func(cycles uint64) (uint32, error)) (uint32, error) {

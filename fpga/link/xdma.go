@@ -16,8 +16,8 @@ import (
 	"fusec/fpga/isa"
 )
 
-// XDMA is a card behind the character devices of the XDMA driver: PATH_user has the registers, to be mapped into memory,
-// PATH_h2c_0 and PATH_c2h_0 write and read the card's memory at an offset.
+// XDMA is a card behind the character devices of the XDMA driver: PATH_user has the registers, to be mapped into
+// memory, PATH_h2c_0 and PATH_c2h_0 write and read the card's memory at an offset.
 type XDMA struct {
 	broken
 	registers []byte
@@ -117,8 +117,8 @@ func (x *XDMA) ReadReg(address uint32) (uint32, error) {
 	return v, nil
 }
 
-// WriteReg implements Link. RegControl reads as zero when what was written has been taken; reading it also sees to it that
-// no write is still on its way.
+// WriteReg implements Link. RegControl reads as zero when what was written has been taken; reading it also sees to it
+// that no write is still on its way.
 func (x *XDMA) WriteReg(address, value uint32) error {
 	if x.err != nil {
 		return x.err
@@ -129,13 +129,14 @@ func (x *XDMA) WriteReg(address, value uint32) error {
 	}
 	v, ok, err := x.poll(context.Background(), isa.RegControl, func(v uint32) bool { return v == 0 })
 	if err == nil && !ok {
-		err = x.fail(doing(frameWriteReg, address), fmt.Errorf("the register reads %#x for %v and not zero", v, x.timeout))
+		err = x.fail(doing(frameWriteReg, address), fmt.Errorf("the register reads %#x for %v and not zero", v,
+			x.timeout))
 	}
 	return err
 }
 
-// poll reads a register until it is as it should be, with growing sleeps between, or for as long as the time limit: then ok
-// is false.
+// poll reads a register until it is as it should be, with growing sleeps between, or for as long as the time limit:
+// then ok is false.
 func (x *XDMA) poll(ctx context.Context, address uint32, done func(uint32) bool) (v uint32, ok bool, err error) {
 	const most = time.Millisecond
 	deadline := time.Now().Add(x.timeout)
@@ -172,8 +173,8 @@ func (x *XDMA) Write(address uint32, p []byte) error {
 	return nil
 }
 
-// Wait implements Link. The overlay's own watchdog ends a program that does not go on; what it cannot tell is that its clock
-// stands still.
+// Wait implements Link. The overlay's own watchdog ends a program that does not go on; what it cannot tell is that its
+// clock stands still.
 func (x *XDMA) Wait(ctx context.Context) (uint32, error) {
 	for {
 		before, err := x.ReadReg(isa.RegCounters)

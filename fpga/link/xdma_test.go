@@ -23,11 +23,12 @@ import (
 )
 
 // cardOverlay has no router: a file cannot answer the choice of an expert's list.
-var cardOverlay = isa.Config{Name: "card", Rows: 4, Cols: 4, WordBytes: 4, XWords: 64, WWords: 64, YWords: 64, Params: 32, Tables: 1, AccBits: 32,
+var cardOverlay = isa.Config{Name: "card", Rows: 4, Cols: 4, WordBytes: 4, XWords: 64, WWords: 64, YWords: 64,
+	Params: 32, Tables: 1, AccBits: 32,
 	KeyBlock: 16, HeadDim: 16, QPanels: 2, Norms: true, AddrBits: 16}
 
-// card plays a card behind the files of the XDMA driver: the registers are a file that both map, memory is one that they read and
-// write.
+// card plays a card behind the files of the XDMA driver: the registers are a file that both map, memory is one that
+// they read and write.
 type card struct {
 	path      string
 	registers []byte
@@ -40,7 +41,8 @@ type card struct {
 
 // insert makes the files and plays the card until the test ends.
 func insert(t testing.TB, offset int64) *card {
-	c := &card{path: filepath.Join(t.TempDir(), "xdma0"), m: newModel(cardOverlay), offset: offset, stop: make(chan struct{}),
+	c := &card{path: filepath.Join(t.TempDir(), "xdma0"), m: newModel(cardOverlay), offset: offset,
+		stop:    make(chan struct{}),
 		stopped: make(chan struct{})}
 	user, err := os.OpenFile(c.path+"_user", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -50,7 +52,8 @@ func insert(t testing.TB, offset int64) *card {
 	if err := user.Truncate(4096); err != nil {
 		t.Fatal(err)
 	}
-	if c.registers, err = unix.Mmap(int(user.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if c.registers, err = unix.Mmap(int(user.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED); err != nil {
 		t.Fatal(err)
 	}
 	if c.memory, err = os.OpenFile(c.path+"_h2c_0", os.O_RDWR|os.O_CREATE, 0o600); err != nil {

@@ -2,7 +2,8 @@ package model
 
 import "fusec/fpga/isa"
 
-// head is the state of one query row: its running maximum in units of two, its sum of probabilities and its accumulators.
+// head is the state of one query row: its running maximum in units of two, its sum of probabilities and its
+// accumulators.
 type head struct {
 	max int32
 	sum uint32

@@ -48,8 +48,8 @@ func records(t testing.TB, m *Machine, at uint32, r ...isa.Record) {
 	}
 }
 
-// TestGemm computes Y = X·Wᵀ of 10 × 24 by 12 × 24 with a residual, whole and in chunks of the sum, straight to memory and
-// by way of W as the next product's weights.
+// TestGemm computes Y = X·Wᵀ of 10 × 24 by 12 × 24 with a residual, whole and in chunks of the sum, straight to memory
+// and by way of W as the next product's weights.
 func TestGemm(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	m := machine(t, small)
@@ -57,7 +57,8 @@ func TestGemm(t *testing.T) {
 	x, w, y := fill(t, m, r, 0, rows*k, 256), fill(t, m, r, 1024, cols*k, 256), fill(t, m, r, 2048, rows*cols, 256)
 	var scales []isa.Record
 	for range cols {
-		scales = append(scales, isa.Record{Bias: int32(r.IntN(4096) - 2048), Mul: int16(r.IntN(8000) - 4000), Shift: 12})
+		scales = append(scales, isa.Record{Bias: int32(r.IntN(4096) - 2048), Mul: int16(r.IntN(8000) - 4000),
+			Shift: 12})
 	}
 	records(t, m, 3000, scales...)
 	load := []isa.Command{
@@ -67,7 +68,8 @@ func TestGemm(t *testing.T) {
 		&isa.Load{Space: isa.SpaceParams, Addr: 3000, Rows: 1, Words: cols * 2},
 		&isa.Barrier{},
 	}
-	store := []isa.Command{&isa.Barrier{}, &isa.Store{Addr: 4096, Stride: cols, Rows: rows, Words: cols / 4, Base: 50, Panel: cols / 4}}
+	store := []isa.Command{&isa.Barrier{}, &isa.Store{Addr: 4096, Stride: cols, Rows: rows, Words: cols / 4, Base: 50,
+		Panel: cols / 4}}
 	out := isa.Out{Residual: true, ReLU: true, Zero: -7, ResMul: 1000, ResPanel: cols / 4, Base: 50, Panel: cols / 4}
 	whole := []isa.Command{&isa.Gemm{Out: out, Words: k / 4, XPanel: k / 4, WPanel: k / 4, Panels: 3, Tiles: 3}}
 	var parts []isa.Command
@@ -76,7 +78,8 @@ func TestGemm(t *testing.T) {
 			for c := range uint16(3) {
 				o := out
 				o.Base, o.Res, o.Param = 50+p*3+n, p*3+n, n*4
-				parts = append(parts, &isa.Gemm{Out: o, More: c > 0, Hold: c < 2, X: p*6 + c*2, W: n*6 + c*2, Words: 2, Panels: 1, Tiles: 1})
+				parts = append(parts, &isa.Gemm{Out: o, More: c > 0, Hold: c < 2, X: p*6 + c*2, W: n*6 + c*2, Words: 2,
+					Panels: 1, Tiles: 1})
 			}
 		}
 	}
@@ -90,7 +93,8 @@ func TestGemm(t *testing.T) {
 					acc += int(int8(x[i*k+e])) * int(int8(w[j*k+e]))
 				}
 				s := scales[j]
-				v := math.Floor(float64(acc)*float64(s.Mul)/4096) + float64(s.Bias) + math.Floor(float64(int8(y[i*cols+j]))*1000/16)
+				v := math.Floor(float64(acc)*float64(s.Mul)/4096) + float64(s.Bias) +
+					math.Floor(float64(int8(y[i*cols+j]))*1000/16)
 				want := max(0, math.Floor(v/256+0.5)) - 7
 				want = max(-128, min(127, want))
 				if int8(got[i*cols+j]) != int8(want) {
@@ -121,19 +125,25 @@ func attend(t *testing.T, m *Machine, r *rand.Rand, queries, keys, dim, chunk in
 	// The scale 1/√d over int8 of a step of 1/32, in units of log2 with 10 fraction bits.
 	scale := math.Log2E / math.Sqrt(float64(dim)) / 1024
 	mul := uint16(math.Round(scale * (1 << isa.ScoreFrac) * (1 << 14)))
-	cs := []isa.Command{&isa.Load{Space: isa.SpaceX, Stride: uint32(dim), Rows: uint16(queries), Words: words, Panel: words}}
+	cs := []isa.Command{&isa.Load{Space: isa.SpaceX, Stride: uint32(dim), Rows: uint16(queries), Words: words,
+		Panel: words}}
 	for from := 0; from < keys; from += chunk {
 		n := min(chunk, keys-from)
 		valueWords := uint16((n-1)/c.WordBytes + 1)
 		cs = append(cs, &isa.Barrier{},
-			&isa.Load{Space: isa.SpaceW, Addr: uint32(1<<13 + from*dim), Stride: uint32(dim), Rows: uint16(n), Words: words, Panel: words},
-			&isa.Load{Space: isa.SpaceW, Addr: uint32(1<<16 + from), Stride: uint32(valueRow), Rows: uint16(dim), Words: valueWords, Base: 128, Panel: valueWords},
+			&isa.Load{Space: isa.SpaceW, Addr: uint32(1<<13 + from*dim), Stride: uint32(dim), Rows: uint16(n),
+				Words: words, Panel: words},
+			&isa.Load{Space: isa.SpaceW, Addr: uint32(1<<16 + from), Stride: uint32(valueRow), Rows: uint16(dim),
+				Words: valueWords, Base: 128, Panel: valueWords},
 			&isa.Barrier{},
-			&isa.Attention{First: from == 0, Last: from+n == keys, Wide: true, Causal: causal, QPanel: words, V: 128, Dim: uint8(words),
-				QPanels: uint8(panels), Keys: uint16(n), Panel: 2 * words, Diagonal: int32(keys - queries - from), ScoreMul: mul, ScoreSh: 14,
+			&isa.Attention{First: from == 0, Last: from+n == keys, Wide: true, Causal: causal, QPanel: words, V: 128,
+				Dim:     uint8(words),
+				QPanels: uint8(panels), Keys: uint16(n), Panel: 2 * words, Diagonal: int32(keys - queries - from),
+				ScoreMul: mul, ScoreSh: 14,
 				VPanel: valueWords, OutMul: 65535, OutSh: 19})
 	}
-	cs = append(cs, &isa.Barrier{}, &isa.Store{Addr: 1 << 17, Stride: uint32(2 * dim), Rows: uint16(queries), Words: 2 * words, Panel: 2 * words})
+	cs = append(cs, &isa.Barrier{}, &isa.Store{Addr: 1 << 17, Stride: uint32(2 * dim), Rows: uint16(queries),
+		Words: 2 * words, Panel: 2 * words})
 	must(t, m, cs...)
 	b := read(t, m, 1<<17, 2*queries*dim)
 	for i := range queries {
@@ -168,7 +178,8 @@ func TestAttention(t *testing.T) {
 	for _, s := range []struct {
 		queries, keys, dim, chunk int
 		causal                    bool
-	}{{1, 1, 4, 99, false}, {16, 64, 32, 64, false}, {13, 52, 16, 32, true}, {16, 120, 8, 48, true}, {7, 124, 4, 124, false}, {5, 200, 32, 48, false}} {
+	}{{1, 1, 4, 99, false}, {16, 64, 32, 64, false}, {13, 52, 16, 32, true}, {16, 120, 8, 48, true}, {7, 124, 4, 124,
+		false}, {5, 200, 32, 48, false}} {
 		m := machine(t, small)
 		got, want := attend(t, m, r, s.queries, s.keys, s.dim, s.chunk, s.causal)
 		worst, squares, all := 0.0, 0.0, 0.0
@@ -185,7 +196,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestAttentionChunks has one chunk and several of whole blocks, which give the same bits, and rows that see no key, which give zeros.
+// TestAttentionChunks has one chunk and several of whole blocks, which give the same bits, and rows that see no key,
+// which give zeros.
 func TestAttentionChunks(t *testing.T) {
 	var first []float64
 	for _, chunk := range []int{96, 48, 16} {
@@ -219,13 +231,15 @@ func TestVector(t *testing.T) {
 		&isa.Barrier{},
 	}
 	for kind := range isa.VectorCombine {
-		v := &isa.Vector{Out: isa.Out{Wide: true, Base: 100, Panel: 2 * cols / 4, ResPanel: cols / 4}, OneParam: true, XPanel: cols / 4, Words: cols / 4, Panels: 3,
+		v := &isa.Vector{Out: isa.Out{Wide: true, Base: 100, Panel: 2 * cols / 4, ResPanel: cols / 4}, OneParam: true,
+			XPanel: cols / 4, Words: cols / 4, Panels: 3,
 			Kind: kind}
 		if kind >= isa.VectorLayerNorm {
 			v.Count, v.Eps = cols, 400
 		}
 		must(t, m, append(append([]isa.Command(nil), load...), v, &isa.Barrier{},
-			&isa.Store{Addr: 4096, Stride: 2 * cols, Rows: rows, Words: 2 * cols / 4, Base: 100, Panel: 2 * cols / 4})...)
+			&isa.Store{Addr: 4096, Stride: 2 * cols, Rows: rows, Words: 2 * cols / 4, Base: 100,
+				Panel: 2 * cols / 4})...)
 		b := read(t, m, 4096, 2*rows*cols)
 		for i := range rows {
 			mean, squares := 0.0, 0.0
@@ -257,8 +271,8 @@ func TestVector(t *testing.T) {
 	}
 }
 
-// TestMixture routes tokens, multiplies those of each expert by its weights and adds them up by their gates: every token has to
-// come out as its experts' products, those of full lists left out.
+// TestMixture routes tokens, multiplies those of each expert by its weights and adds them up by their gates: every
+// token has to come out as its experts' products, those of full lists left out.
 func TestMixture(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	m := machine(t, small)
@@ -297,19 +311,25 @@ func TestMixture(t *testing.T) {
 	}
 	for e := range experts {
 		cs = append(cs, &isa.Barrier{},
-			&isa.Load{Skip: true, Space: isa.SpaceW, Addr: uint32(512 + e*dim*dim), Stride: dim, Rows: dim, Words: 2, Panel: 2, List: uint8(e)},
-			&isa.Load{Gather: true, Space: isa.SpaceX, Stride: dim, Rows: 16, Words: 2, Base: 100, Panel: 2, List: uint8(e)},
+			&isa.Load{Skip: true, Space: isa.SpaceW, Addr: uint32(512 + e*dim*dim), Stride: dim, Rows: dim, Words: 2,
+				Panel: 2, List: uint8(e)},
+			&isa.Load{Gather: true, Space: isa.SpaceX, Stride: dim, Rows: 16, Words: 2, Base: 100, Panel: 2,
+				List: uint8(e)},
 			&isa.Barrier{},
-			&isa.Gemm{Listed: true, List: uint8(e), Out: isa.Out{Param: 2, Panel: 2}, X: 100, XPanel: 2, WPanel: 2, Words: 2, Panels: 4, Tiles: 2},
+			&isa.Gemm{Listed: true, List: uint8(e), Out: isa.Out{Param: 2, Panel: 2}, X: 100, XPanel: 2, WPanel: 2,
+				Words: 2, Panels: 4, Tiles: 2},
 			&isa.Barrier{},
-			&isa.Store{Scatter: true, Addr: 8192, Stride: dim, Rows: 16, Words: 2, Panel: 2, List: uint8(e), TopK: topK})
+			&isa.Store{Scatter: true, Addr: 8192, Stride: dim, Rows: 16, Words: 2, Panel: 2, List: uint8(e),
+				TopK: topK})
 	}
 	cs = append(cs, &isa.Barrier{})
 	for rank := range uint16(topK) {
-		cs = append(cs, &isa.Load{Space: isa.SpaceX, Addr: uint32(8192 + rank*dim), Stride: topK * dim, Rows: tokens, Words: 2, Base: 2 * rank, Panel: 2 * topK})
+		cs = append(cs, &isa.Load{Space: isa.SpaceX, Addr: uint32(8192 + rank*dim), Stride: topK * dim, Rows: tokens,
+			Words: 2, Base: 2 * rank, Panel: 2 * topK})
 	}
 	cs = append(cs, &isa.Barrier{},
-		&isa.Vector{Out: isa.Out{Wide: true, Param: 1, Base: 64, Panel: 4}, OneParam: true, XPanel: 2, Words: 2, Panels: tokens / 4, Kind: isa.VectorCombine, TopK: topK},
+		&isa.Vector{Out: isa.Out{Wide: true, Param: 1, Base: 64, Panel: 4}, OneParam: true, XPanel: 2, Words: 2,
+			Panels: tokens / 4, Kind: isa.VectorCombine, TopK: topK},
 		&isa.Barrier{}, &isa.Store{Addr: 12288, Stride: 2 * dim, Rows: tokens, Words: 4, Base: 64, Panel: 4})
 	must(t, m, cs...)
 	got := read(t, m, 12288, 2*tokens*dim)
@@ -354,7 +374,8 @@ func TestMixture(t *testing.T) {
 
 // BenchmarkGemm is the products of a transformer block of 256 tokens of 256 elements: 12·256³ of them.
 func BenchmarkGemm(b *testing.B) {
-	c := isa.Config{Name: "bench", Rows: 16, Cols: 16, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 512, AccBits: 32, AddrBits: 20}
+	c := isa.Config{Name: "bench", Rows: 16, Cols: 16, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024,
+		Params: 512, AccBits: 32, AddrBits: 20}
 	m := machine(b, c)
 	g := &isa.Gemm{XPanel: 32, WPanel: 32, Words: 32, Panels: 16, Tiles: 16, Out: isa.Out{Panel: 32}}
 	for b.Loop() {

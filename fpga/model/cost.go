@@ -14,7 +14,8 @@ func (m *Machine) cost(c isa.Command) uint64 {
 	case *isa.Stamp:
 		return latency
 	case *isa.Gemm:
-		return uint64(m.panels(d))*uint64(d.Tiles)*uint64(max(int(d.Words)*m.cfg.WordBytes, 2*m.cfg.Cols)) + uint64(m.cfg.Rows+m.cfg.Cols)
+		return uint64(m.panels(d))*uint64(d.Tiles)*uint64(max(int(d.Words)*m.cfg.WordBytes,
+			2*m.cfg.Cols)) + uint64(m.cfg.Rows+m.cfg.Cols)
 	case *isa.Attention:
 		return m.multiplies(c) + uint64(m.cfg.Rows+2*m.cfg.Cols)
 	case *isa.Vector:

@@ -39,7 +39,8 @@ func (m *Machine) out(o *isa.Out, panel, lane, col int, t int32) {
 	at[col] = byte(isa.Finish(t, o.ReLU, o.Zero, table))
 }
 
-// touchOut tells the tracker what out reads and writes: n panels of rows of cols elements. What reads Y reads factors or residuals.
+// touchOut tells the tracker what out reads and writes: n panels of rows of cols elements. What reads Y reads factors
+// or residuals.
 func (m *Machine) touchOut(t *tracker, o *isa.Out, readsY bool, n, cols int) {
 	if o.Table > 0 {
 		t.touch(Tables, int64(o.Table-1), 1, false)

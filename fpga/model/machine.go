@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"fusec/fpga/isa"
 )
@@ -35,9 +36,10 @@ type Machine struct {
 	counters                                 [isa.Counters]uint64
 	high                                     [isa.Counters]uint32 // what the read of a low half kept
 
-	run   run
-	steps struct{ holding, open bool } // what Step has to know of the steps before
-	race  error
+	closed bool
+	run    run
+	steps  struct{ holding, open bool } // what Step has to know of the steps before
+	race   error
 }
 
 // pad is a scratchpad: its lanes' bytes.
@@ -58,12 +60,14 @@ func New(cfg isa.Config, o Options) (*Machine, error) {
 		o.Memory = min(16<<20, reach)
 	}
 	if o.Memory < 0 || o.Memory > reach {
-		return nil, fmt.Errorf("overlay %q: %d bytes of memory: addresses of %d bits reach %d", cfg.Name, o.Memory, cfg.AddrBits, reach)
+		return nil, fmt.Errorf("overlay %q: %d bytes of memory: addresses of %d bits reach %d", cfg.Name, o.Memory,
+			cfg.AddrBits, reach)
 	}
 	if o.Latency == 0 {
 		o.Latency = 40
 	}
-	m := &Machine{cfg: cfg, options: o, memory: make([]byte, o.Memory), params: make([]byte, cfg.Params*isa.RecordBytes),
+	m := &Machine{cfg: cfg, options: o, memory: make([]byte, o.Memory), params: make([]byte,
+		cfg.Params*isa.RecordBytes),
 		tables: make([][256]int8, cfg.Tables)}
 	for s := range m.spaces {
 		m.spaces[s] = make(pad, cfg.Lanes(isa.Space(s)))
@@ -104,10 +108,19 @@ func (m *Machine) Name() string { return "model" }
 func (m *Machine) MemoryBytes() int64 { return m.options.Memory }
 
 // Close implements link.Link.
-func (m *Machine) Close() error { return nil }
+func (m *Machine) Close() error {
+	m.closed = true
+	return nil
+}
+
+// errClosed is a machine that was closed.
+var errClosed = fmt.Errorf("model: %w", os.ErrClosed)
 
 // place is n bytes of memory.
 func (m *Machine) place(address uint32, n int) ([]byte, error) {
+	if m.closed {
+		return nil, errClosed
+	}
 	if int64(address)+int64(n) > m.options.Memory {
 		return nil, fmt.Errorf("model: %d bytes at %#x: memory has %d", n, address, m.options.Memory)
 	}
@@ -130,6 +143,9 @@ func (m *Machine) Write(address uint32, p []byte) error {
 
 // ReadReg implements link.Link.
 func (m *Machine) ReadReg(address uint32) (uint32, error) {
+	if m.closed {
+		return 0, errClosed
+	}
 	shape := m.cfg.Shape()
 	switch address {
 	case isa.RegID:
@@ -159,7 +175,8 @@ func (m *Machine) ReadReg(address uint32) (uint32, error) {
 	case isa.RegShape0, isa.RegShape1, isa.RegShape2, isa.RegShape3:
 		return shape[(address-isa.RegShape0)/4], nil
 	default:
-		if c := (address - isa.RegCounters) / 8; address >= isa.RegCounters && c < uint32(isa.Counters) && address%4 == 0 {
+		if c := (address - isa.RegCounters) / 8; address >= isa.RegCounters && c < uint32(isa.Counters) &&
+			address%4 == 0 {
 			if address%8 == 4 {
 				return m.high[c], nil
 			}
@@ -172,6 +189,9 @@ func (m *Machine) ReadReg(address uint32) (uint32, error) {
 
 // WriteReg implements link.Link. A start does the whole program.
 func (m *Machine) WriteReg(address, value uint32) error {
+	if m.closed {
+		return errClosed
+	}
 	switch address {
 	case isa.RegControl:
 		if value&isa.ControlReset != 0 {
@@ -194,8 +214,8 @@ func (m *Machine) WriteReg(address, value uint32) error {
 	return nil
 }
 
-// Wait implements link.Link. What a start did is done; a program that goes on no more, its watchdog being off, waits for the end of
-// ctx. With Options.Races the error may be a *Race or a *Misuse.
+// Wait implements link.Link. What a start did is done; a program that goes on no more, its watchdog being off, waits
+// for the end of ctx. With Options.Races the error may be a *Race or a *Misuse.
 func (m *Machine) Wait(ctx context.Context) (uint32, error) {
 	if m.status&isa.StatusBusy != 0 {
 		<-ctx.Done()

@@ -2,9 +2,9 @@ package model
 
 import "fusec/fpga/isa"
 
-// Orderer places semaphores in a list of commands, so that the engines may run ahead of one another and still leave what the
-// commands leave one after the other. Each ordered pair of engines has a semaphore of its own, so that its n-th taking belongs to
-// its n-th post.
+// Orderer places semaphores in a list of commands, so that the engines may run ahead of one another and still leave
+// what the commands leave one after the other. Each ordered pair of engines has a semaphore of its own, so that its
+// n-th taking belongs to its n-th post.
 type Orderer struct {
 	// Late chooses, from the places of an engine's commands at least the first, which posts what another waits for;
 	// nil: the first, whose end comes soonest.

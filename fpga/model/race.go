@@ -26,7 +26,7 @@ func (r *Race) Error() string {
 	if r.First == r.Second {
 		return fmt.Sprintf("race: descriptor %d (%s) writes %s before it has read it", r.First, r.FirstText, r.Where)
 	}
-	return fmt.Sprintf("race: descriptor %d (%s) %s %s and descriptor %d (%s) %s it: no semaphore or barrier orders them",
+	return fmt.Sprintf("race: descriptor %d (%s) %s %s and descriptor %d (%s) %s it: nothing orders them",
 		r.First, r.FirstText, verb(r.firstWrites), r.Where, r.Second, r.SecondText, verb(r.lastWrites))
 }
 
@@ -54,7 +54,8 @@ const (
 	Gates // tokens
 )
 
-var memoryNames = [...]string{"word %d of Y", "word %d of X", "word %d of W", "word %d of memory", "record %d", "table %d",
+var memoryNames = [...]string{"word %d of Y", "word %d of X", "word %d of W", "word %d of memory", "record %d",
+	"table %d",
 	"the list of expert %d", "the gates of token %d"}
 
 // Access is a run of words that a descriptor reads or writes.
@@ -64,7 +65,8 @@ type Access struct {
 	At, N  int64
 
 	event int32
-	// What is read element by element may be overwritten in place: in an access of the same words with the same tag, not 0.
+	// What is read element by element may be overwritten in place: in an access of the same words with the same tag,
+	// not 0.
 	tag int32
 }
 
@@ -192,7 +194,8 @@ func (t *tracker) state(first, last bool) {
 }
 
 // order computes the events' clocks. The j-th taking of a semaphore by an engine comes after as many posts as are
-// missing from the count at the segment's start; if several engines post it, all posts of the others may have come first.
+// missing from the count at the segment's start; if several engines post it, all posts of the others may have come
+// first.
 func (t *tracker) order() {
 	var last [Engines]int32 // the engine's event before, plus one
 	var takes [isa.Semaphores][Engines]int
@@ -296,5 +299,6 @@ func (t *tracker) race(a, b int32, k Memory, at int64, aWrites, bWrites bool) er
 	if x.number > y.number {
 		x, y, aWrites, bWrites = y, x, bWrites, aWrites
 	}
-	return &Race{x.number, y.number, isa.Text(x.cmd), isa.Text(y.cmd), fmt.Sprintf(memoryNames[k], at), aWrites, bWrites}
+	return &Race{x.number, y.number, isa.Text(x.cmd), isa.Text(y.cmd), fmt.Sprintf(memoryNames[k], at), aWrites,
+		bWrites}
 }

@@ -21,9 +21,9 @@ type conflict struct {
 	at      int64
 }
 
-// touch notes that descriptor id of an engine, a number from one that no other of this engine has, touches words, and yields what it conflicts with, until that
-// returns false. What one engine writes twice, or reads and later writes, it does in order; but what EXEC reads has to
-// be there when it begins.
+// touch notes that descriptor id of an engine, a number from one that no other of this engine has, touches words, and
+// yields what it conflicts with, until that returns false. What one engine writes twice, or reads and later writes, it
+// does in order; but what EXEC reads has to be there when it begins.
 func (s shadow) touch(a Access, id int32, on Engine, yield func(conflict) bool) bool {
 	for at := a.At; at < a.At+a.N; at++ {
 		key := int64(a.Memory)<<48 | at/pageWords
@@ -33,7 +33,8 @@ func (s shadow) touch(a Access, id int32, on Engine, yield func(conflict) bool) 
 			s[key] = page
 		}
 		c := &page[at%pageWords]
-		if c.writer > 0 && (c.writer != id || c.by != on) && (c.by != on || !a.Writes) && !yield(conflict{c.writer, c.by, true, at}) {
+		if c.writer > 0 && (c.writer != id || c.by != on) && (c.by != on || !a.Writes) && !yield(conflict{c.writer,
+			c.by, true, at}) {
 			return false
 		}
 		if !a.Writes {

@@ -7,7 +7,8 @@ import (
 )
 
 // Step does one command by itself, whatever it waits for, and tells what it touched. The error is its isa.Fault, its
-// Misuse or a Race with itself: the machine has then done nothing, or where a row of a list is at fault the rows before.
+// Misuse or a Race with itself: the machine has then done nothing, or where a row of a list is at fault the rows
+// before.
 func (m *Machine) Step(c isa.Command) ([]Access, error) {
 	if f := m.cfg.Verify(c, m.end()); f != nil {
 		return nil, f

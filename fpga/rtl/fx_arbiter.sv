@@ -1,14 +1,15 @@
-// The overlay's end of the external memory port. Reads of fetch and of LOAD share it, fetch first, whose reads are few;
-// beats come back in the order of the requests, and each reader says which of its beats is a burst's last. A request
-// or a written beat waits in a register and, once there, stays until memory takes it: `kill`, which stops the
-// machine, does not touch what memory was promised. Beats that were asked for before `kill` are thrown away when they come; until
-// then no new request goes out.
+// The overlay's end of the external memory port. Reads of fetch and of LOAD share it, fetch first, whose reads are
+// few; beats come back in the order of the requests, and each reader says which of its beats is a burst's last. A
+// request or a written beat waits in a register and, once there, stays until memory takes it: `kill`, which stops the
+// machine, does not touch what memory was promised. Beats that were asked for before `kill` are thrown away when they
+// come; until then no new request goes out.
 `include "fx_config.svh"
 `default_nettype none
 module fx_arbiter #(
   parameter int ADDR_BITS = `FX_ADDR_BITS,
   parameter int WORD_BYTES = `FX_WORD_BYTES,
-  parameter int BURSTS = 32  // reads under way at a time, a power of two
+  parameter int BURSTS = 32, // reads under way at a time, a power of two
+  parameter STYLE = "auto"   // of the queue's memory
 ) (
   input  wire                     clk,
   input  wire                     rst,
@@ -56,7 +57,7 @@ module fx_arbiter #(
   assign f_ready = open;
   assign l_ready = open && !f_valid;
   wire  asked = open && (f_valid || l_valid);
-  fx_fifo #(.WIDTH(1), .DEPTH(BURSTS)) order (
+  fx_fifo #(.WIDTH(1), .DEPTH(BURSTS), .STYLE(STYLE)) order (
     .clk, .rst(rst || kill), .push(asked), .tail(!f_valid), .valid(order_valid), .head(order_load), .pop(order_pop),
     .level(order_level));
 
@@ -96,40 +97,40 @@ module fx_arbiter #(
   end
 
 `ifdef FORMAL
-  // Memory is an environment that answers what it was asked for, in order; both readers count their bursts right.
-  logic started = 1'b0;
-  always_ff @(posedge clk) started <= 1'b1;
-  logic [LG+9:0] f_owed = '0, l_owed = '0;
-  logic waiting = 1'b0, writing = 1'b0;
+  // Memory answers what it was asked for and no more. Then: what it was offered stays until it takes it, the beats it
+  // owes are counted right whatever is killed, and beats that were asked for before a kill reach no reader.
+  logic started = 1'b0, waiting = 1'b0, writing = 1'b0;
   logic [ADDR_BITS-1:0] wait_addr, write_addr;
+  logic [8*WORD_BYTES-1:0] write_data;
   logic [7:0] wait_len;
+  logic [LG+10:0] promised = '0;  // beats of requests that memory took
+  logic [LG+10:0] old = '0;       // of those that it owes, the ones asked for before the last kill
+  wire [LG+10:0] in_register = m_ar_valid ? (LG+11)'(m_ar_len) + 1'b1 : '0;
+  wire read = m_r_valid && m_r_ready;
   always_ff @(posedge clk) begin
+    started <= 1'b1;
     waiting <= !rst && m_ar_valid && !m_ar_ready;
     wait_addr <= m_ar_addr;
     wait_len <= m_ar_len;
     writing <= !rst && m_aw_valid && !m_aw_ready;
     write_addr <= m_aw_addr;
-    if (rst || kill) begin
-      f_owed <= '0;
-      l_owed <= '0;
-    end else begin
-      f_owed <= f_owed + (f_valid && f_ready ? (LG+10)'(f_len) + 1'b1 : '0) - (LG+10)'(f_rvalid && f_rready);
-      l_owed <= l_owed + (l_valid && l_ready ? (LG+10)'(l_len) + 1'b1 : '0) - (LG+10)'(l_rvalid && l_rready);
-    end
+    write_data <= m_aw_data;
+    promised <= rst ? '0 : promised + (m_ar_ready ? in_register : '0) - (LG+11)'(read);
+    old <= rst ? '0 : (kill ? promised + in_register : old) - (LG+11)'(read && (kill || old != 0));
   end
   always_comb begin
     if (!started) assume (rst);
-    assume (!(m_r_valid && (owed == 0 || (m_ar_valid && owed == (LG+9)'(m_ar_len) + 1'b1))));
-    assume (!(f_rvalid && f_owed == 0));  // that readers count right is proved by their own `last`
-    assume (!(l_rvalid && l_owed == 0));
+    assume (!(m_r_valid && promised == 0));
     if (started && !rst) begin
-      if (waiting) assert (m_ar_valid && m_ar_addr == wait_addr && m_ar_len == wait_len);  // a request stays
-      if (writing) assert (m_aw_valid && m_aw_addr == write_addr);
-      if (!dead && !kill) assert ((LG+10)'(owed) == f_owed + l_owed || m_r_valid && !order_valid);
-      if (dead) assert (owed != 0 && f_owed == 0 && l_owed == 0);
+      if (waiting) assert (m_ar_valid && m_ar_addr == wait_addr && m_ar_len == wait_len);
+      if (writing) assert (m_aw_valid && m_aw_addr == write_addr && m_aw_data == write_data);
+      // At most a register more than BURSTS, 256 beats each, can be owed; what is dead came before.
+      assume (promised <= (LG+11)'(BURSTS * 256));
+      assert ((LG+11)'(owed) == promised + in_register);
+      assert (old == (dead ? promised + in_register : '0));
+      assert (!(dead && (asked || f_rvalid || l_rvalid)));
       assert (!(f_valid && f_ready && l_valid && l_ready));
       assert (!(f_rvalid && l_rvalid));
-      assert (!(dead && (asked || f_rvalid || l_rvalid)));
     end
   end
 `endif

@@ -1,5 +1,5 @@
-// The sequencer of Attention: it cuts a descriptor into items, a block of keys of a panel of queries each, and leads them through
-// the array and the lanes (fx_softmax). Signals fd_*, res_*, t_*, ij_*, alt_*, sg_* are those of fx_exec.
+// The sequencer of Attention: it cuts a descriptor into items, a block of keys of a panel of queries each, and leads
+// them through the array and the lanes (fx_softmax). Signals fd_*, res_*, t_*, ij_*, alt_*, sg_* are those of fx_exec.
 //
 // An item goes through five steps, each of which is done with one item after the other:
 //
@@ -9,12 +9,12 @@
 //   PV      tiles of COLS features, whose row operands are the probabilities, with tag PV
 //   results they come out of the array and are added to the accumulators
 //
-// On the array QK of the next item comes before PV of this one, so that exp, which takes less time than QK, is never waited for.
-// What an item is stands in a ring of four entries; a pointer for each step tells which of them it is at. The lowest bit of the pointer
-// says which half of the lanes' memories is the item's.
+// On the array QK of the next item comes before PV of this one, so that exp, which takes less time than QK, is never
+// waited for. What an item is stands in a ring of four entries; a pointer for each step tells which of them it is at.
+// The lowest bit of the pointer says which half of the lanes' memories is the item's.
 //
-// The results of a panel are finished (reciprocal, then one feature a cycle) as soon as its last item is done, in cycles in
-// which the array gives none: while other panels' items, or the next descriptor's, are under way.
+// The results of a panel are finished (reciprocal, then one feature a cycle) as soon as its last item is done, in
+// cycles in which the array gives none: while other panels' items, or the next descriptor's, are under way.
 `default_nettype none
 `include "fx_config.svh"
 module fx_attention #(
@@ -63,7 +63,8 @@ module fx_attention #(
 
   output wire  [CTL_BITS-1:0] ctl
 );
-  localparam WORD_LOG = $clog2(WORD_BYTES), COL_LOG = $clog2(COLS), KEY_LOG = $clog2(KEY_BLOCK), DIM_LOG = $clog2(HEAD_DIM);
+  localparam WORD_LOG = $clog2(WORD_BYTES), COL_LOG = $clog2(COLS);
+  localparam KEY_LOG = $clog2(KEY_BLOCK), DIM_LOG = $clog2(HEAD_DIM);
 
   // Addresses stay beyond the end once they are there.
   `define FX_ATTENTION_CLIP(field, BITS) {32'(cmd[field]) >> BITS != 0, BITS'(cmd[field])}
@@ -96,10 +97,11 @@ module fx_attention #(
   logic [5:0]  s_shift, o_shift;
 
   // ---- Items: for each block of keys, for each panel that sees one of them.
-  localparam [2:0] IDLE = 3'd0, CLAMP = 3'd1, EDGE = 3'd2, BLOCK = 3'd3, ITEM = 3'd4;
+  localparam [2:0] IDLE = 3'd0, CLAMP = 3'd1, EDGE = 3'd2, MEASURE = 3'd3, BLOCK = 3'd4, SIZE = 3'd5, ITEM = 3'd6;
   logic [2:0] state;
   logic signed [17:0] diagonal;  // queries and keys count to less than 2^17
-  logic signed [17:0] seen_start, seen;  // keys that the panel's last row sees from the block's first on: of panel 0, of this one
+  // Keys that the panel's last row sees from the block's first on: of panel 0, of this one.
+  logic signed [17:0] seen_start, seen;
   logic [16:0] left;             // keys from the block's first on
   logic [16:0] seen_left;        // of which the last panel sees so many
   logic [PANEL_BITS-1:0] p;
@@ -108,7 +110,7 @@ module fx_attention #(
   logic [Q_PANELS-1:0] empty;    // panels that saw no key yet
   logic        turn;             // a descriptor's items have the other turn than those of the one before
   logic        waits;            // for the finish to take the descriptor
-  wire         final_block = seen_left <= KEY_BLOCK;
+  logic        none, final_block;  // no panel sees a key; none will see one behind this block
   wire [31:0]  cmd_diagonal = cmd[`FX_ATTENTION_DIAGONAL];
   wire signed [17:0] edge_rows = {{(18-PANEL_BITS){1'b0}}, p_last} * ROWS + ROWS;
   wire signed [17:0] reach = diagonal + edge_rows;
@@ -117,28 +119,28 @@ module fx_attention #(
   wire [15:0] block_words = 16'(dim) << (KEY_LOG - COL_LOG);
   wire [W_BITS:0] k_step = {block_words >> W_BITS != 0, W_BITS'(block_words)};
 
-  // The keys of the item.
-  wire [KEY_LOG:0] in_block = left >= KEY_BLOCK ? KEY_BLOCK : left[KEY_LOG:0];
+  // The keys of the item: those of the block, or up to the last one that the panel's last row sees.
+  logic [KEY_LOG:0] in_block;
+  logic [KEY_LOG-1:0] key_last;
+  logic             some;
+  logic signed [8:0] rel;  // keys that the panel's first row sees, at most the block's
   wire             cut = causal && seen < $signed({{(17-KEY_LOG){1'b0}}, in_block});
-  wire [KEY_LOG:0] keys = cut ? seen[KEY_LOG:0] : in_block;
-  wire             some = ~cut || seen > 0;
   wire signed [17:0] seen_row0 = seen - (ROWS - 1);
-  wire signed [8:0] rel = causal && seen_row0 < KEY_BLOCK ? seen_row0[8:0] : KEY_BLOCK;
 
-  // Pointers of the steps into the ring: items made, QK fed, scores entered into the scale path, scores there, probabilities begun and there,
-  // PV fed, results there.
+  // Pointers of the steps into the ring: items made, QK fed, scores entered into the scale path, scores there,
+  // probabilities begun and there, PV fed, results there.
   logic [2:0] made, fed, scaled, scored, begun, ready, used, summed;
   wire full = made[1:0] == summed[1:0] && made[2] != summed[2];
   logic [X_BITS:0] ring_x[0:3];
   logic [W_BITS:0] ring_k[0:3], ring_v[0:3], ring_v_panel[0:3];
   logic [7:0]  ring_dim_qk[0:3], ring_dim_pv[0:3], ring_dim_sum[0:3];
-  logic [KEY_LOG-1:0] ring_last_qk[0:3], ring_last_scaled[0:3], ring_last_score[0:3], ring_last_exp[0:3], ring_last_pv[0:3];
+  logic [KEY_LOG-1:0] ring_last_qk[0:3], ring_last_scaled[0:3], ring_last_score[0:3];
+  logic [KEY_LOG-1:0] ring_last_exp[0:3], ring_last_pv[0:3];
   logic signed [8:0] ring_rel[0:3];
   logic [PANEL_BITS-1:0] ring_panel_exp[0:3], ring_panel_sum[0:3];
   logic        ring_fresh[0:3], ring_turn_qk[0:3], ring_turn_exp[0:3], ring_turn_pv[0:3];
   logic [1:0]  ring_final[0:3];  // of the descriptor's last block, its last item
   logic [20:0] ring_scale[0:3];
-  wire [KEY_LOG-1:0] key_last = KEY_LOG'(keys - 1'b1);
   wire make = state == ITEM && some && ~full;
 
   // The finish's descriptor and panel.
@@ -190,23 +192,34 @@ module fx_attention #(
       end
       EDGE: begin
         seen_left <= ~causal || seen >= $signed({1'b0, left}) ? left : seen < 0 ? 17'd0 : seen[16:0];
+        state <= MEASURE;
+      end
+      MEASURE: begin
+        in_block <= left >= KEY_BLOCK ? KEY_BLOCK : left[KEY_LOG:0];
+        none <= seen_left == 0;
+        final_block <= seen_left <= KEY_BLOCK;
         state <= BLOCK;
       end
       BLOCK: begin
         p <= '0;
         seen <= seen_start;
         x_at <= x;
-        if (seen_left == 0) begin
-          if (~fin_valid) state <= IDLE;
-        end else if (~waits) state <= ITEM;
+        if (~waits) state <= none ? IDLE : SIZE;
+      end
+      SIZE: begin
+        key_last <= KEY_LOG'((cut ? seen[KEY_LOG:0] : in_block) - 1'b1);
+        some <= ~cut || seen > 0;
+        rel <= causal && seen_row0 < KEY_BLOCK ? seen_row0[8:0] : KEY_BLOCK;
+        state <= ITEM;
       end
       default: if (~some || ~full) begin
         p <= p + 1'b1;
         seen <= seen + ROWS;
         x_at <= x_add(x_at, q_panel);
         if (some) empty[p] <= 1'b0;
+        state <= SIZE;
         if (p == p_last) begin
-          state <= final_block ? IDLE : BLOCK;
+          state <= final_block ? IDLE : MEASURE;
           left <= left - KEY_BLOCK;
           seen_left <= seen_left - KEY_BLOCK;
           seen_start <= seen_start - KEY_BLOCK;
@@ -247,8 +260,8 @@ module fx_attention #(
     end
   end
 
-  // ---- The feed: tiles of QK and PV. One item of QK may be ahead of PV, and is, if there will be one. Nothing is fed from beyond the end of
-  // a memory: then no other QK begins, and when what came before is done, there is an error.
+  // ---- The feed: tiles of QK and PV. One item of QK may be ahead of PV, and is, if there will be one. Nothing is
+  // fed from beyond the end of a memory: then no other QK begins, and when what came before is done, there is an error.
   logic feeding, pv, bad, bad_turn;
   logic [X_BITS:0] x_base;
   logic [W_BITS:0] w_base, w_step;
@@ -350,7 +363,8 @@ module fx_attention #(
   logic ex_rest;        // the last probabilities are on their way
   wire  pr_write = ex_late[8];
   wire  sum_write = ex_late[9] & ~ex_late[8];
-  wire  held = fin_valid && fin_last && fin_state != DRAIN && ring_turn_exp[ready[1:0]] != fin_turn && ring_panel_exp[ready[1:0]] >= fin_p;
+  wire  held = fin_valid && fin_last && fin_state != DRAIN && ring_turn_exp[ready[1:0]] != fin_turn &&
+      ring_panel_exp[ready[1:0]] >= fin_p;
   always_ff @(posedge clk) begin
     xb <= 1'b0;
     ex_late <= {ex_late[8:0], ex};
@@ -404,8 +418,8 @@ module fx_attention #(
     end
   end
 
-  // ---- The finish: for each panel a segment, the reciprocal, and the features in cycles in which neither the accumulators are read
-  // nor, four cycles later, the scale path is taken.
+  // ---- The finish: for each panel a segment, the reciprocal, and the features in cycles in which neither the
+  // accumulators are read nor, four cycles later, the scale path is taken.
   logic [D_BITS:0] fin_dst, fin_panel;
   logic [PANEL_BITS-1:0] fin_p_last;
   logic [DIM_LOG-1:0] fin_feature, fin_feature_last;
@@ -466,7 +480,7 @@ module fx_attention #(
       fin_valid <= 1'b1;
       fin_last <= last;
       fin_turn <= turn;
-      fin_ready <= seen_left == 0 ? {1'b0, p_last} + 1'b1 : '0;
+      fin_ready <= none ? {1'b0, p_last} + 1'b1 : '0;
       fin_p <= '0;
       fin_p_last <= p_last;
       fin_dst <= base;

@@ -1,5 +1,5 @@
-// A board with nothing but a clock and a serial line: the overlay, its registers and its external memory on two pins. It resets
-// itself after power-on; the light is on when a program is done or has failed.
+// A board with nothing but a clock and a serial line: the overlay, its registers and its external memory on two pins.
+// It resets itself after power-on; the light is on when a program is done or has failed.
 `include "fx_config.svh"
 `ifndef FX_DIVISOR
 `define FX_DIVISOR 104
@@ -14,8 +14,10 @@ module fx_board_uart #(
   parameter int COUNTER_BITS = 32,
   parameter int NUMBER_BITS = 16,
   parameter int AHEAD = 2,
+  parameter int SPARE = 0,
   parameter int LOAD_BURSTS = 2,
-  parameter int STORE_DEPTH = 4
+  parameter int STORE_DEPTH = 8,
+  parameter STYLE = "block"  // a small chip has more block RAMs than cells
 ) (
   input  wire  clk,
   input  wire  rx,
@@ -46,8 +48,8 @@ module fx_board_uart #(
     .m_aw_ready, .m_aw_addr, .m_aw_data);
   // The host takes writes and serves reads in the order of the line: what was sent can be read.
   fx_overlay #(
-    .COUNTER_BITS(COUNTER_BITS), .NUMBER_BITS(NUMBER_BITS), .AHEAD(AHEAD), .LOAD_BURSTS(LOAD_BURSTS),
-    .STORE_DEPTH(STORE_DEPTH)
+    .COUNTER_BITS(COUNTER_BITS), .NUMBER_BITS(NUMBER_BITS), .AHEAD(AHEAD), .SPARE(SPARE),
+    .LOAD_BURSTS(LOAD_BURSTS), .STORE_DEPTH(STORE_DEPTH), .STYLE(STYLE)
   ) overlay (
     .clk, .rst(o_rst), .r_we, .r_re, .r_addr, .r_wdata, .r_rdata, .irq, .m_ar_valid, .m_ar_ready, .m_ar_addr, .m_ar_len,
     .m_r_valid, .m_r_ready, .m_r_data, .m_aw_valid, .m_aw_ready, .m_aw_addr, .m_aw_data, .m_w_idle(1'b1));

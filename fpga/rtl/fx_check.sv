@@ -30,7 +30,7 @@ module fx_check #(
   logic [2:0]  kind_q;          // of a Vector
 
   // Bits of the flags, and of half 7.
-  localparam int LISTED = 4, SKIP = 5, SPACE = 8, MORE = 11, HOLD = 12, LIST_GEMM = 13;
+  localparam int LISTED = 4, RESIDUAL = 4, SKIP = 5, WIDE = 6, SPACE = 8, MORE = 11, HOLD = 12, LIST_GEMM = 13;
 
   function automatic logic [3:0] count_if(input logic wrong);
     count_if = wrong ? `FX_ERR_COUNT : `FX_ERR_NONE;
@@ -81,7 +81,9 @@ module fx_check #(
             check = count_if(v[7:0] == 0 || v[15:8] == 0 || ((f[MORE] || f[HOLD]) && v != 16'h0101));
           `FX_OP_VECTOR: begin
             no_rank = v[13:11] == 0 || 32'(v[13:11]) > TOP_K;
-            if (v[10:8] > `FX_VECTOR_COMBINE || (v[10:8] == `FX_VECTOR_COMBINE && ROUTER == 0) || (NORMS == 0 &&
+            if (v[10:8] > `FX_VECTOR_COMBINE ||
+                (f[RESIDUAL] && (v[10:8] == `FX_VECTOR_MUL || v[10:8] == `FX_VECTOR_COMBINE)) ||
+                (v[10:8] == `FX_VECTOR_COMBINE && ROUTER == 0) || (NORMS == 0 &&
                 (v[10:8] == `FX_VECTOR_LAYERNORM || v[10:8] == `FX_VECTOR_RMSNORM))) check = `FX_ERR_OP;
             else check = count_if(v[7:0] == 0 || (v[10:8] == `FX_VECTOR_COMBINE && no_rank));
           end
@@ -98,6 +100,8 @@ module fx_check #(
         end
       4'd12:
         if (o == `FX_OP_ATTENTION) check = count_if(v[15]);
+      4'd14:
+        if ((o == `FX_OP_VECTOR || (o == `FX_OP_GEMM && !f[HOLD])) && f[WIDE] && v[10:8] != 0) check = `FX_ERR_OP;
       4'd15:
         if (o == `FX_OP_GEMM && listed && 32'(v[7:0]) >= EXPERTS) check = `FX_ERR_SCRATCH;
         else if (o == `FX_OP_VECTOR && (kind == `FX_VECTOR_LAYERNORM || kind == `FX_VECTOR_RMSNORM))
@@ -119,7 +123,7 @@ module fx_check #(
   always_comb begin
     code = first ? `FX_ERR_NONE : code_q;
     for (int i = 0; i < HALVES; i++)
-      if (code == `FX_ERR_NONE) code = check(op, flags, kind_q, 4'(32'(beat) * HALVES + i), data[16*i +: 16]);
+      if (code == `FX_ERR_NONE) code = check(op, flags, kind_q, 4'(beat) << $clog2(HALVES) | 4'(i), data[16*i +: 16]);
   end
 
   // Half 7 is the last of its beat whatever the width.

@@ -1,5 +1,6 @@
 // Fetch: reads descriptors ahead, one burst each, checks them as they pass (fx_check) and puts them into the queues of
-// their engines. Barrier and End wait here until all engines are idle, then for their semaphores. After End the machine is done.
+// their engines. Barrier and End wait here until all engines are idle, then for their semaphores. After End the
+// machine is done.
 `include "fx_config.svh"
 `default_nettype none
 module fx_fetch #(

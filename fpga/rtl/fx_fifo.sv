@@ -4,7 +4,8 @@
 `default_nettype none
 module fx_fifo #(
   parameter int WIDTH = 8,
-  parameter int DEPTH = 16  // a power of two, at least 2
+  parameter int DEPTH = 16,  // a power of two, at least 2
+  parameter STYLE = "auto"   // "block": in a block RAM, however small
 ) (
   input  wire                        clk,
   input  wire                        rst,
@@ -16,6 +17,7 @@ module fx_fifo #(
   output logic [$clog2(DEPTH):0]     level
 );
   localparam int LG = $clog2(DEPTH);
+  (* no_rw_check, ram_style = STYLE *)  // what is written is read a cycle later at the earliest
   logic [WIDTH-1:0] entries [0:DEPTH-1];
   logic [LG-1:0] read_at, write_at;
   wire  [LG-1:0] read_next = read_at + LG'(pop);
@@ -40,35 +42,39 @@ module fx_fifo #(
   // What is pushed comes out in order: any one entry, followed from its push to its pop, keeps its place and value.
   logic started = 1'b0;
   always_ff @(posedge clk) started <= 1'b1;
+  wire pushed_full = push && level == (LG+1)'(DEPTH) && !pop, popped_empty = pop && !valid;
   always_comb begin
     if (!started) assume (rst);
-    assume (!(push && level == (LG+1)'(DEPTH) && !pop));
-    assume (!(pop && !valid));
+`ifdef FX_PROVE_FIFO
+    assume (!pushed_full && !popped_empty);
+`else
+    if (started && !rst) assert (!pushed_full && !popped_empty);
+`endif
   end
   (* anyseq *) wire watch;
   logic watched = 1'b0;
-  logic [LG:0] ahead;
+  logic [LG:0] before;
   logic [WIDTH-1:0] value;
   always_ff @(posedge clk) begin
     if (rst) watched <= 1'b0;
     else if (!watched && push && watch) begin
       watched <= 1'b1;
-      ahead <= left;
+      before <= left;
       value <= tail;
     end else if (watched && pop) begin
-      watched <= ahead != 0;
-      ahead <= ahead - 1'b1;
+      watched <= before != 0;
+      before <= before - 1'b1;
     end
   end
-  wire [LG-1:0] place = read_at + ahead[LG-1:0];
+  wire [LG-1:0] place = read_at + before[LG-1:0];
   always_comb if (started) begin
     assert (level <= (LG+1)'(DEPTH));
     assert (write_at == LG'(read_at + level[LG-1:0]));
     assert (!valid || level != 0);
     if (watched) begin
-      assert (ahead < level);
+      assert (before < level);
       assert (entries[place] == value);
-      if (valid && ahead == 0) assert (head == value);
+      if (valid && before == 0) assert (head == value);
     end
   end
 `endif

@@ -1,5 +1,5 @@
-// The end of an engine's queue: holds its next descriptor, has its semaphores taken, gives it to the engine, and posts when
-// the engine says that it is done. The engine may have UNDER descriptors under way.
+// The end of an engine's queue: holds its next descriptor, has its semaphores taken, gives it to the engine, and posts
+// when the engine says that it is done. The engine may have UNDER descriptors under way.
 `include "fx_config.svh"
 `default_nettype none
 module fx_issue #(

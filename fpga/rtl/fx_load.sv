@@ -1,7 +1,7 @@
-// LOAD: rows from memory into the scratchpads. Requests run ahead of the data: what each burst's beats are for waits in a
-// queue, so that as many bursts are under way as it holds, those of the commands behind among them. A command is taken
-// (`cmd_ready`) with its last request, and is done when its last beat is written. A row's fault is told
-// when everything before it is done.
+// LOAD: rows from memory into the scratchpads. Requests run ahead of the data: what each burst's beats are for waits
+// in a queue, so that as many bursts are under way as it holds, those of the commands behind among them. A command is
+// taken (`cmd_ready`) with its last request, and is done when its last beat is written. A row's fault is told when
+// everything before it is done.
 `include "fx_config.svh"
 `default_nettype none
 module fx_load #(
@@ -15,7 +15,8 @@ module fx_load #(
   parameter int PARAMS = `FX_PARAMS,
   parameter int TABLES = `FX_TABLES,
   parameter int ROUTER = `FX_ROUTER,
-  parameter int BURSTS = 16  // under way at a time, a power of two
+  parameter int BURSTS = 16, // under way at a time, a power of two
+  parameter STYLE = "auto"   // of the queue's memory
 ) (
   input  wire                     clk,
   input  wire                     rst,
@@ -116,7 +117,7 @@ module fx_load #(
   logic [5:0] next_lane;
   logic [15:0] next_addr;
   logic [7:0] next_len;
-  fx_fifo #(.WIDTH(3 + 6 + 16 + 8 + 2), .DEPTH(BURSTS)) pending (
+  fx_fifo #(.WIDTH(3 + 6 + 16 + 8 + 2), .DEPTH(BURSTS), .STYLE(STYLE)) pending (
     .clk, .rst, .push(send),
     .tail({space, row_lane, row_base + {chunk, 8'b0}, ar_len, row_none, row_last && (row_none || whole)}),
     .valid(next_valid), .head({next_space, next_lane, next_addr, next_len, next_none, next_last}), .pop(next_pop),

@@ -1,15 +1,16 @@
-// fx_overlay: the whole machine, without what a board puts around it. Fetch reads the program and hands descriptors to three
-// engines, which semaphores order: LOAD fills the scratchpads, EXEC computes, STORE writes results out.
+// fx_overlay: the whole machine, without what a board puts around it. Fetch reads the program and hands descriptors to
+// three engines, which semaphores order: LOAD fills the scratchpads, EXEC computes, STORE writes results out.
 //
-// Register port: r_we writes r_wdata to r_addr; r_rdata is the register at r_addr in the same cycle, and r_re says that it was
-// taken. It answers whatever the machine does. irq is high when a program is done or the machine has stopped by an error.
+// Register port: r_we writes r_wdata to r_addr; r_rdata is the register at r_addr in the same cycle, and r_re says
+// that it was taken. It answers whatever the machine does. irq is high when a program is done or the machine has
+// stopped by an error.
 //
-// Memory port: m_ar_* asks for a burst of m_ar_len + 1 beats, at most 256, at a multiple of WORD_BYTES; m_r_* brings the beats
-// in the order of the requests. m_aw_* writes one beat. A valid that is raised stays, its address and data
+// Memory port: m_ar_* asks for a burst of m_ar_len + 1 beats, at most 256, at a multiple of WORD_BYTES; m_r_* brings
+// the beats in the order of the requests. m_aw_* writes one beat. A valid that is raised stays, its address and data
 // with it, until the ready. m_w_idle: every beat written can be read; low from the cycle after a beat is taken.
 //
-// An error stops all engines in the next cycle: they stand in reset until RegControl resets the machine. Memory is left in order:
-// requests that it saw stay, and beats it owes are thrown away (fx_arbiter).
+// An error stops all engines in the next cycle: they stand in reset until RegControl resets the machine. Memory is
+// left in order: requests that it saw stay, and beats it owes are thrown away (fx_arbiter).
 `include "fx_config.svh"
 `default_nettype none
 module fx_overlay #(
@@ -18,8 +19,10 @@ module fx_overlay #(
   parameter int COUNTER_BITS = 64,   // of each performance counter
   parameter int NUMBER_BITS = 32,    // of a descriptor's number
   parameter int AHEAD = 4,           // descriptors read ahead
+  parameter int SPARE = 1,           // whether EXEC's next descriptor waits beside it
   parameter int LOAD_BURSTS = 16,    // reads of LOAD under way
-  parameter int STORE_DEPTH = 16     // words that STORE reads ahead
+  parameter int STORE_DEPTH = 16,    // words that STORE reads ahead
+  parameter STYLE = "auto"           // of the queues' memories: see fx_fifo
 ) (
   input  wire                     clk,
   input  wire                     rst,
@@ -83,7 +86,7 @@ module fx_overlay #(
     .put_beat, .put_data, .commit, .idle(all_idle), .want(want[FETCH]),
     .wait_mask(wait_masks[FETCH*SEMAPHORES +: SEMAPHORES]), .take(take[FETCH]), .post(post[FETCH]),
     .post_mask(post_masks[FETCH*SEMAPHORES +: SEMAPHORES]));
-  fx_queues #(.WORD_BYTES(WORD_BYTES), .NUMBER_BITS(NUMBER_BITS)) queues (
+  fx_queues #(.WORD_BYTES(WORD_BYTES), .NUMBER_BITS(NUMBER_BITS), .SPARE(SPARE)) queues (
     .clk, .rst(stop), .room, .put, .put_engine, .put_beat, .put_data, .commit, .number, .held, .loaded, .cmd_load,
     .cmd_exec, .cmd_store, .empty, .done, .blame, .blamed);
   assign post[3:1] = done;
@@ -121,7 +124,7 @@ module fx_overlay #(
   logic [7:0] ll_list, sl_list;
   logic [15:0] ll_index, ll_token, ll_count, sl_index, sl_token, sl_count;
   logic [2:0] sl_rank;
-  fx_load #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .BURSTS(LOAD_BURSTS)) load (
+  fx_load #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .BURSTS(LOAD_BURSTS), .STYLE(STYLE)) load (
     .clk, .rst(stop), .limit, .cmd_valid(cmd_valid[0]), .cmd_ready(cmd_ready[0]), .cmd(cmd_load), .done(done[0]),
     .err_valid(l_err_valid), .err_code(l_err_code), .stalled(l_stalled), .ls_list(ll_list), .ls_index(ll_index),
     .ls_token(ll_token), .ls_count(ll_count), .ar_valid(l_ar_valid), .ar_ready(l_ar_ready), .ar_addr(l_ar_addr),
@@ -130,7 +133,8 @@ module fx_overlay #(
 
   logic s_stalled, s_err_valid, w_valid, w_ready, w_idle;
   logic [ADDR_BITS-1:0] w_addr;
-  fx_store #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .COUNTER_BITS(COUNTER_BITS), .DEPTH(STORE_DEPTH)) store (
+  fx_store #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .COUNTER_BITS(COUNTER_BITS), .DEPTH(STORE_DEPTH),
+             .STYLE(STYLE)) store (
     .clk, .rst(stop), .limit, .cmd_valid(cmd_valid[2]), .cmd_ready(cmd_ready[2]), .cmd(cmd_store), .done(done[2]),
     .err_valid(s_err_valid), .err_code(s_err_code), .stalled(s_stalled), .ls_list(sl_list), .ls_index(sl_index),
     .ls_token(sl_token), .ls_rank(sl_rank), .ls_count(sl_count), .cycles, .multiplies, .st_valid, .st_ready, .st_space,
@@ -141,13 +145,14 @@ module fx_overlay #(
   logic unused_busy;  // fx_issue knows
   fx_exec exec (
     .clk, .rst(stop), .cmd_valid(cmd_valid[1]), .cmd_ready(cmd_ready[1]), .cmd(cmd_exec), .done(done[1]),
-    .err_valid(e_err_valid), .err_code(e_err_code), .busy(unused_busy), .multiply, .ld_valid, .ld_ready, .ld_space, .ld_lane, .ld_addr,
-    .ld_data(m_r_data), .st_valid, .st_ready, .st_space, .st_lane, .st_addr, .st_rvalid, .st_rdata,
-    .ls0_list(ll_list), .ls0_index(ll_index), .ls0_token(ll_token), .ls0_rank(unused_rank), .ls0_count(ll_count),
-    .ls1_list(sl_list), .ls1_index(sl_index), .ls1_token(sl_token), .ls1_rank(sl_rank), .ls1_count(sl_count),
+    .err_valid(e_err_valid), .err_code(e_err_code), .busy(unused_busy), .multiply, .ld_valid, .ld_ready,
+    .ld_space, .ld_lane, .ld_addr, .ld_data(m_r_data), .st_valid, .st_ready, .st_space, .st_lane, .st_addr, .st_rvalid,
+    .st_rdata, .ls0_list(ll_list), .ls0_index(ll_index), .ls0_token(ll_token), .ls0_rank(unused_rank),
+    .ls0_count(ll_count), .ls1_list(sl_list), .ls1_index(sl_index), .ls1_token(sl_token), .ls1_rank(sl_rank), .ls1_count(sl_count),
     .ct_list, .ct_count, .dropped);
 
-  fx_arbiter #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .BURSTS(2 * LOAD_BURSTS)) arbiter (
+  fx_arbiter #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .BURSTS(2 * LOAD_BURSTS),
+               .STYLE(STYLE)) arbiter (
     .clk, .rst, .kill(stop), .f_valid(f_ar_valid), .f_ready(f_ar_ready), .f_addr(f_ar_addr), .f_len(f_ar_len),
     .f_rvalid(f_r_valid), .f_rready(f_r_ready), .f_rlast(f_r_last), .l_valid(l_ar_valid), .l_ready(l_ar_ready),
     .l_addr(l_ar_addr), .l_len(l_ar_len), .l_rvalid(l_r_valid), .l_rready(l_r_ready), .l_rlast(l_r_last), .w_valid,

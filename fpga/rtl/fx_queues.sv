@@ -1,12 +1,14 @@
-// The queues of the three engines (0: LOAD, 1: EXEC, 2: STORE), QUEUE_DEPTH descriptors each in one memory, beat by beat as
-// they came. A descriptor that is whole goes from there into the register of its engine. Beside them stands
-// the number of each descriptor that is not done yet, for errors: an engine's oldest one is to blame.
+// The queues of the three engines (0: LOAD, 1: EXEC, 2: STORE), QUEUE_DEPTH descriptors each in one memory, beat by
+// beat as they came. A descriptor that is whole goes from there into the register of its engine, to EXEC by way of a
+// spare register, so that one follows the other at once. Beside them stands the number of each descriptor that is not
+// done yet, for errors: an engine's oldest one is to blame.
 `include "fx_config.svh"
 `default_nettype none
 module fx_queues #(
   parameter int WORD_BYTES = `FX_WORD_BYTES,
   parameter int DEPTH = `FX_QUEUE_DEPTH,
   parameter int NUMBER_BITS = 32,
+  parameter int SPARE = 1,  // 0: no spare register
   localparam int BEATS = 32 / WORD_BYTES,
   localparam int LG_BEATS = $clog2(BEATS)
 ) (
@@ -33,7 +35,9 @@ module fx_queues #(
   output logic [NUMBER_BITS-1:0]  blamed
 );
   localparam int LG = $clog2(DEPTH), BITS = 8 * WORD_BYTES;
+  (* no_rw_check *)
   logic [BITS-1:0] store [0:4*DEPTH*BEATS-1];
+  (* no_rw_check *)
   logic [NUMBER_BITS-1:0] numbers [0:8*DEPTH-1];
   logic [LG-1:0] write_slot [0:2], read_slot [0:2];
   logic [LG:0]   count [0:2], number_at [0:2], oldest [0:2];  // numbers: twice the queue's depth
@@ -45,6 +49,8 @@ module fx_queues #(
   logic [BITS-1:0] read_data;
   logic [2:0] ready;
   logic [1:0] choice;
+  logic [255:0] spare;
+  logic spare_full;
   wire last = beat == LG_BEATS'(BEATS - 1);
   wire arrived = arriving && arriving_beat == LG_BEATS'(BEATS - 1);
   always_comb for (int e = 0; e < 3; e++) begin
@@ -52,6 +58,11 @@ module fx_queues #(
     ready[e] = count[e] != 0 && !held[e] && !(arriving && arriving_engine == 2'(e));
     loaded[e] = arrived && arriving_engine == 2'(e);
     empty[e] = count[e] == 0 && !(arriving && arriving_engine == 2'(e));
+    if (e == 1 && SPARE != 0) begin
+      ready[e] = count[e] != 0 && !spare_full && !(arriving && arriving_engine == 2'(e));
+      loaded[e] = spare_full && !held[e];
+      empty[e] = empty[e] && !spare_full;
+    end
   end
   assign choice = ready[1] ? 2'd1 : ready[0] ? 2'd0 : 2'd2;
 
@@ -78,7 +89,11 @@ module fx_queues #(
     arriving_engine <= engine;
     arriving_beat <= beat;
     if (arriving && arriving_engine == 2'd0) cmd_load <= fill(cmd_load, arriving_beat, read_data);
-    if (arriving && arriving_engine == 2'd1) cmd_exec <= fill(cmd_exec, arriving_beat, read_data);
+    if (arriving && arriving_engine == 2'd1)
+      if (SPARE != 0) spare <= fill(spare, arriving_beat, read_data);
+      else cmd_exec <= fill(cmd_exec, arriving_beat, read_data);
+    if (SPARE != 0 && loaded[1]) cmd_exec <= spare;
+    spare_full <= SPARE != 0 && ((spare_full && held[1]) || (arrived && arriving_engine == 2'd1));
     if (arriving && arriving_engine == 2'd2) cmd_store <= fill(cmd_store, arriving_beat, read_data);
     for (int e = 0; e < 3; e++) begin
       write_slot[e] <= write_slot[e] + LG'(commit && put_engine == 2'(e));
@@ -90,6 +105,7 @@ module fx_queues #(
     if (rst) begin
       moving <= 1'b0;
       arriving <= 1'b0;
+      spare_full <= 1'b0;
       for (int e = 0; e < 3; e++) begin
         write_slot[e] <= '0;
         read_slot[e] <= '0;

@@ -43,7 +43,8 @@ module fx_regs #(
   logic busy, done, asking;
   logic [3:0] code;
   logic [NUMBER_BITS-1:0] number;
-  logic [31:0] limit_reg, watchdog, idle;
+  logic [31:0] limit_reg, watchdog, patience;  // patience: cycles without progress that are left
+  logic rewound;  // the watchdog was written
   logic [31:0] high;  // of the counter whose low half was read
   logic [COUNTER_BITS-1:0] counter [0:COUNTERS-1];
 
@@ -52,7 +53,7 @@ module fx_regs #(
   assign start = control && r_wdata[0] && !r_wdata[1] && !busy && !stopped;
   assign irq = done || stopped;
   assign limit = limit_reg == 0 || (limit_reg >> 1 >> (ADDR_BITS - 1)) != 0 ? TOP : {1'b0, limit_reg[ADDR_BITS-1:0]};
-  assign expired = busy && !stopped && watchdog != 0 && idle == watchdog;
+  assign expired = busy && !stopped && watchdog != 0 && patience == 0;
   assign cycles = counter[`FX_COUNT_CYCLES];
   assign multiplies = counter[`FX_COUNT_MULTIPLY];
 
@@ -93,8 +94,10 @@ module fx_regs #(
       default: ;
     endcase
     for (int i = 0; i < COUNTERS; i++)
-      counter[i] <= start ? '0 : counter[i] + COUNTER_BITS'(busy && !stopped && count[i]);
-    idle <= progress || !busy ? '0 : idle + 1'b1;
+      if (start) counter[i] <= '0;
+      else if (busy && !stopped) counter[i] <= counter[i] + COUNTER_BITS'(count[i]);
+    rewound <= r_we && r_addr == `FX_REG_WATCHDOG;
+    patience <= progress || rewound || !busy ? watchdog : patience - 1'b1;
     if (start) begin
       busy <= 1'b1;
       done <= 1'b0;

@@ -1,5 +1,5 @@
-// The rows of a Load or a Store, one a cycle: where each lies in memory and in a scratchpad, by adding. Rows that a list
-// names take an addition for each bit of the token's number. Row i goes to lane i%lanes; each round over the
+// The rows of a Load or a Store, one a cycle: where each lies in memory and in a scratchpad, by adding. Rows that a
+// list names take an addition for each bit of the token's number. Row i goes to lane i%lanes; each round over the
 // lanes is a panel.
 //
 // A command's fields are held from `cmd_valid` until `row_done` takes its last row. A row stands at `row_*` while

@@ -1,6 +1,6 @@
-// The semaphores: counters that descriptors wait for and post. Four clients (fetch, LOAD, EXEC, STORE; a lower number goes
-// first) ask with `want` and a mask; `take` answers one of them a cycle, whose semaphores all stand above zero, and
-// takes one from each. Any number of clients post in one cycle. Posting a full semaphore raises `over` in that
+// The semaphores: counters that descriptors wait for and post. Four clients (fetch, LOAD, EXEC, STORE; a lower number
+// goes first) ask with `want` and a mask; `take` answers one of them a cycle, whose semaphores all stand above zero,
+// and takes one from each. Any number of clients post in one cycle. Posting a full semaphore raises `over` in that
 // cycle, with the client that posted.
 `default_nettype none
 module fx_semaphores #(
@@ -31,15 +31,16 @@ module fx_semaphores #(
       end
   end
 
-  // What each semaphore gets and loses in this cycle.
-  logic [2:0] posts [0:COUNT-1];
-  logic [WIDTH+1:0] next [0:COUNT-1];
+  // What each semaphore gets and loses in this cycle: -1 to 4.
+  logic [3:0] change [0:COUNT-1];
+  logic [WIDTH:0] next [0:COUNT-1];
   always_comb for (int s = 0; s < COUNT; s++) begin
-    posts[s] = '0;
-    for (int c = 0; c < CLIENTS; c++) posts[s] = posts[s] + {2'b0, post[c] & post_masks[c*COUNT + s]};
-    next[s] = (WIDTH+2)'(value[s]) - (WIDTH+2)'(taken[s]) + (WIDTH+2)'(posts[s]);
+    change[s] = {3'b0, post[0] & post_masks[s]} + {3'b0, post[1] & post_masks[COUNT + s]} +
+                {3'b0, post[2] & post_masks[2*COUNT + s]} + {3'b0, post[3] & post_masks[3*COUNT + s]} -
+                {3'b0, taken[s]};
+    next[s] = {1'b0, value[s]} + {{(WIDTH-3){change[s][3]}}, change[s]};
     above[s] = value[s] != 0;
-    full[s] = |next[s][WIDTH+1:WIDTH];
+    full[s] = next[s][WIDTH];
   end
 
   always_comb begin
@@ -73,7 +74,8 @@ module fx_semaphores #(
       assert ((take & ~want) == 0);
       assert ((take & (take - 4'd1)) == 0);
       assert (!(want[0] && (mask0 & ~above) == 0 && !take[0]));  // the first is never passed over
-      assert (want == 0 || take != 0 || (mask0 & ~above) != 0 || !want[0]);
+      assert (take != 0 || (!(want[1] && (mask1 & ~above) == 0) && !(want[2] && (mask2 & ~above) == 0) &&
+                            !(want[3] && (mask3 & ~above) == 0)));
     end
   end
 `endif

@@ -1,5 +1,5 @@
-// The overlay behind a serial line: frames of bytes reach its registers, and its external memory is the host's, which serves
-// reads and takes writes over the same line.
+// The overlay behind a serial line: frames of bytes reach its registers, and its external memory is the host's, which
+// serves reads and takes writes over the same line.
 //
 //	host to board                     board to host
 //	Z crc              begin          z version word_bytes crc
@@ -10,9 +10,10 @@
 //	                                  I crc                     done or error
 //	                                  E code crc                the line is broken
 //
-// crc is a CRC-8 (x^8+x^2+x+1) of the bytes before it. A frame takes effect when its CRC is right, but for the beats of D, which go to
-// the overlay as they come. What breaks the line (1: a wrong CRC, 2: a byte where none belongs or without its stop bit, 3: silence within a
-// frame, 4: a beat before the last was taken) stops the overlay: it stands in reset until Z. One M is open at a time.
+// crc is a CRC-8 (x^8+x^2+x+1) of the bytes before it. A frame takes effect when its CRC is right, but for the beats
+// of D, which go to the overlay as they come. What breaks the line (1: a wrong CRC, 2: a byte where none belongs or
+// without its stop bit, 3: silence within a frame, 4: a beat before the last was taken) stops the overlay: it stands
+// in reset until Z. One M is open at a time.
 `include "fx_config.svh"
 `default_nettype none
 module fx_serial #(

@@ -1,5 +1,6 @@
 // What a lane does for attention: the online softmax of isa's fixed.go for one query of each panel. It has the scores
-// and the probabilities of two items (blocks of keys of a panel) each, and of every panel the maximum, the sum and the accumulators.
+// and the probabilities of two items (blocks of keys of a panel) each, and of every panel the maximum, the sum and
+// the accumulators.
 //
 // ctl is what the sequencer (fx_attention) tells lane 0; a lane hands it on one cycle later, as results come from the
 // array one cycle later a row. Its fields, and when they are to come:
@@ -8,14 +9,15 @@
 //          sc_in and sc_rel > 0; sc_rel is one more in the next lane, whose query comes one later. sc_first and sc_last
 //          are the ends of an item.
 //   feed_at  key whose probability is at feed two cycles later
-//   xb     the item's maximum is taken over and the older sum shifted, for panel xb_panel; with xb_fresh the panel begins. From two cycles
-//          after sc_last. xb_panel and xb_half stay until sum_write.
-//   ex_at  key whose probability is computed, from the cycle of xb on; pr_write and pr_at nine cycles later; sum_write ten
-//          cycles after the last ex_at.
-//   ac_*   accumulator ac_at is read. Without ac_finish result has come from the array in this cycle, and the accumulator is
-//          written by aw_write and aw_at five cycles later. With ac_finish it goes to q four cycles later.
-//   rc     the reciprocal of the sum of panel rc_panel is made, and f with it. rc_zero: of a panel that saw no key. The first
-//          ac_finish comes 24 cycles later, and the next rc not before two cycles after the last.
+//   xb     the item's maximum is taken over and the older sum shifted, for panel xb_panel; with xb_fresh the panel
+//          begins. From two cycles after sc_last. xb_panel and xb_half stay until sum_write.
+//   ex_at  key whose probability is computed, from the cycle of xb on; pr_write and pr_at nine cycles later;
+//          sum_write ten cycles after the last ex_at.
+//   ac_*   accumulator ac_at is read. Without ac_finish result has come from the array in this cycle, and the
+//          accumulator is written by aw_write and aw_at five cycles later. With ac_finish it goes to q four cycles
+//          later.
+//   rc     the reciprocal of the sum of panel rc_panel is made, and f with it. rc_zero: of a panel that saw no key.
+//          The first ac_finish comes 24 cycles later, and the next rc not before two cycles after the last.
 `default_nettype none
 module fx_softmax #(
   parameter KEY_BLOCK = 64, HEAD_DIM = 64, Q_PANELS = 4,
@@ -42,8 +44,8 @@ module fx_softmax #(
   logic [KEY_BITS-1:0] sc_at, ex_at, pr_at, feed_at;
   logic [PANEL_BITS-1:0] xb_panel, rc_panel;
   logic [ACC_BITS-1:0] ac_at, aw_at;
-  assign {feed_at, sc_valid, sc_first, sc_last, sc_in, sc_at, xb, xb_fresh, xb_half, xb_panel, ex_at, pr_write, pr_at, sum_write,
-      ac_half, ac_finish, ac_at, aw_write, aw_at, rc, rc_zero, rc_panel, sc_rel} = ctl;
+  assign {feed_at, sc_valid, sc_first, sc_last, sc_in, sc_at, xb, xb_fresh, xb_half, xb_panel, ex_at, pr_write, pr_at,
+      sum_write, ac_half, ac_finish, ac_at, aw_write, aw_at, rc, rc_zero, rc_panel, sc_rel} = ctl;
   always_ff @(posedge clk) ctl_next <= {ctl[CTL_BITS-1:9], sc_rel + 9'sd1};
 
   // ---- Scores: 20 bits and whether the key is seen. The block's maximum in units of two; -257 is below all.
@@ -53,7 +55,7 @@ module fx_softmax #(
   logic [KEY_BITS-1:0] s_at;
   logic signed [9:0] top;
   logic signed [9:0] tops[0:1];  // of both items
-  wire signed [9:0] unit = {s[19], s[19:11]};
+  wire signed [9:0] level = {s[19], s[19:11]};
   wire over = score[23] ? ~(&score[22:19]) : |score[22:19];
   always_ff @(posedge clk) begin
     s <= over ? {score[23], {19{~score[23]}}} : score[19:0];
@@ -61,7 +63,7 @@ module fx_softmax #(
     s_seen <= sc_in && sc_rel > 0;
     {s_first, s_last, s_at} <= {sc_first, sc_last, sc_at};
     if (s_valid) scores[s_at] <= {s_seen, s};
-    if (s_valid && (s_first || (s_seen && unit > top))) top <= s_seen ? unit : -10'sd257;
+    if (s_valid && (s_first || (s_seen && level > top))) top <= s_seen ? level : -10'sd257;
     top_last <= s_valid & s_last;
     top_half <= s_at[KEY_BITS-1];
     if (top_last) tops[top_half] <= top;

@@ -1,6 +1,6 @@
 // STORE: rows of Y or X to memory, and time stamps. Words are read from the scratchpads as far ahead as the data queue
-// has room; a command is taken (`cmd_ready`) with its last read. When its last beat is written, and memory says that all
-// writes can be seen, it is done; what the next command reads waits meanwhile.
+// has room; a command is taken (`cmd_ready`) with its last read. When its last beat is written, and memory says that
+// all writes can be seen, it is done; what the next command reads waits meanwhile.
 `include "fx_config.svh"
 `default_nettype none
 module fx_store #(
@@ -11,7 +11,8 @@ module fx_store #(
   parameter int Y_WORDS = `FX_Y_WORDS,
   parameter int ROUTER = `FX_ROUTER,
   parameter int COUNTER_BITS = 64,
-  parameter int DEPTH = 16  // of the data queue, a power of two above the scratchpads' latency
+  parameter int DEPTH = 16, // of the data queue, a power of two above the scratchpads' latency
+  parameter STYLE = "auto"  // of the queues' memories
 ) (
   input  wire                     clk,
   input  wire                     rst,
@@ -76,7 +77,7 @@ module fx_store #(
   logic entered;  // the row stands in the queue
   wire good = row_valid && row_error == `FX_ERR_NONE && (entered || go_level != 3'd4);
   wire enter = good && !entered;
-  fx_fifo #(.WIDTH(ADDR_BITS + 16 + 3), .DEPTH(4)) go (
+  fx_fifo #(.WIDTH(ADDR_BITS + 16 + 3), .DEPTH(4), .STYLE(STYLE)) go (
     .clk, .rst, .push(enter), .tail({row_addr, words, row_none, row_last, stamp}), .valid(go_valid),
     .head({go_addr, go_words, go_none, go_last, go_stamp}), .pop(go_pop), .level(go_level));
 
@@ -93,7 +94,7 @@ module fx_store #(
   assign st_addr = row_base + word;
   assign row_done = good && (row_none || stamp || (read && word + 16'd1 == words));
   assign cmd_ready = row_done && row_last;
-  fx_fifo #(.WIDTH(8*WORD_BYTES), .DEPTH(DEPTH)) data_queue (
+  fx_fifo #(.WIDTH(8*WORD_BYTES), .DEPTH(DEPTH), .STYLE(STYLE)) data_queue (
     .clk, .rst, .push(st_rvalid), .tail(st_rdata), .valid(data_valid), .head(data), .pop(data_pop),
     .level(unused_level));
 

@@ -6,5 +6,5 @@ import "embed"
 
 // Files are the sources, in one folder.
 //
-//go:embed *.sv
+//go:embed *.sv*
 var Files embed.FS

@@ -244,7 +244,8 @@ func TestBoard(t *testing.T) {
 			}
 			l.setReg(isa.RegWatchdog, 3000)
 			l.until('I')
-			if s, e := l.reg(isa.RegStatus), isa.Error(l.reg(isa.RegError)); s != isa.StatusError || e != isa.ErrWatchdog {
+			if s, e := l.reg(isa.RegStatus), isa.Error(l.reg(isa.RegError)); s != isa.StatusError ||
+				e != isa.ErrWatchdog {
 				t.Errorf("status %#x, %v", s, e)
 			}
 			l.deaf = false

@@ -12,11 +12,15 @@ import (
 
 // configs are small overlays of every width of a word.
 var configs = []isa.Config{
-	{Name: "2 bytes", Rows: 4, Cols: 4, WordBytes: 2, XWords: 64, WWords: 64, YWords: 64, Params: 16, Tables: 1, AccBits: 24,
+	{Name: "2 bytes", Rows: 4, Cols: 4, WordBytes: 2, XWords: 64, WWords: 64, YWords: 64, Params: 16, Tables: 1,
+		AccBits:   24,
 		SerialMul: true, AddrBits: 17},
-	{Name: "4 bytes", Rows: 2, Cols: 8, WordBytes: 4, XWords: 512, WWords: 64, YWords: 64, Params: 16, Tables: 1, AccBits: 32, AddrBits: 17},
-	{Name: "8 bytes", Rows: 8, Cols: 8, WordBytes: 8, XWords: 1024, WWords: 256, YWords: 128, Params: 64, Tables: 2, AccBits: 32, AddrBits: 20},
-	{Name: "16 bytes", Rows: 4, Cols: 16, WordBytes: 16, XWords: 128, WWords: 64, YWords: 64, Params: 16, Tables: 1, AccBits: 32, AddrBits: 32},
+	{Name: "4 bytes", Rows: 2, Cols: 8, WordBytes: 4, XWords: 512, WWords: 64, YWords: 64, Params: 16,
+		Tables: 1, AccBits: 32, AddrBits: 17},
+	{Name: "8 bytes", Rows: 8, Cols: 8, WordBytes: 8, XWords: 1024, WWords: 256, YWords: 128, Params: 64,
+		Tables: 2, AccBits: 32, AddrBits: 20},
+	{Name: "16 bytes", Rows: 4, Cols: 16, WordBytes: 16, XWords: 128, WWords: 64, YWords: 64, Params: 16,
+		Tables: 1, AccBits: 32, AddrBits: 32},
 }
 
 // around are the options of a simulator whose EXEC is the stand-in in testdata, with busy scratchpads or without.
@@ -82,7 +86,8 @@ func TestCopies(t *testing.T) {
 					for got[i] == memory[i] {
 						i++
 					}
-					t.Fatalf("round %d: byte %#x is %d, want %d after\n%s\n%s", round, i, got[i], memory[i], isa.Text(commands[0]), isa.Text(commands[1]))
+					t.Fatalf("round %d: byte %#x is %d, want %d after\n%s\n%s", round, i, got[i], memory[i],
+						isa.Text(commands[0]), isa.Text(commands[1]))
 				}
 			}
 		})
@@ -108,9 +113,11 @@ func randomCopy(r *rand.Rand, c isa.Config, half int) (*isa.Load, *isa.Store) {
 			continue
 		}
 		room := (half - (rows-1)*stride - words*c.WordBytes) / c.WordBytes
-		load := &isa.Load{Sync: isa.Sync{Post: 1}, Space: space, Addr: uint32(r.IntN(room) * c.WordBytes), Stride: uint32(stride),
-			Rows: uint16(rows), Words: uint16(words), Base: uint16(base), Panel: uint16(panel)}
-		store := &isa.Store{Sync: isa.Sync{Wait: 1, Post: 2}, Space: space, Addr: uint32(half + r.IntN(room)*c.WordBytes), Stride: uint32(stride),
+		load := &isa.Load{Sync: isa.Sync{Post: 1}, Space: space, Addr: uint32(r.IntN(room) * c.WordBytes),
+			Stride: uint32(stride),
+			Rows:   uint16(rows), Words: uint16(words), Base: uint16(base), Panel: uint16(panel)}
+		store := &isa.Store{Sync: isa.Sync{Wait: 1, Post: 2}, Space: space,
+			Addr: uint32(half + r.IntN(room)*c.WordBytes), Stride: uint32(stride),
 			Rows: uint16(rows), Words: uint16(words), Base: uint16(base), Panel: uint16(panel)}
 		return load, store
 	}
@@ -125,8 +132,8 @@ func copyRows(c isa.Config, memory []byte, load *isa.Load, store *isa.Store) {
 	}
 }
 
-// TestStream measures LOAD: rows of 64 bytes at 40 cycles' latency come at a beat a cycle, within one command and from one to
-// the next.
+// TestStream measures LOAD: rows of 64 bytes at 40 cycles' latency come at a beat a cycle, within one command and from
+// one to the next.
 func TestStream(t *testing.T) {
 	c := configs[2]
 	h := startHost(t, c, around(t, false), 1)
@@ -150,14 +157,16 @@ func TestStream(t *testing.T) {
 func TestStamp(t *testing.T) {
 	for _, c := range configs {
 		h := startHost(t, c, around(t, false), 1)
-		cycles := h.good(&isa.Load{Stride: 64, Rows: 4, Words: 8, Panel: 8}, &isa.Barrier{}, &isa.Stamp{Addr: 0x100}, &isa.Stamp{Addr: 0x110}, &isa.End{})
+		cycles := h.good(&isa.Load{Stride: 64, Rows: 4, Words: 8, Panel: 8}, &isa.Barrier{},
+			&isa.Stamp{Addr: 0x100}, &isa.Stamp{Addr: 0x110}, &isa.End{})
 		var at [4]uint64
 		for i, b := 0, h.read(0x100, 32); i < 4; i++ {
 			for j := range 8 {
 				at[i] |= uint64(b[8*i+j]) << (8 * j)
 			}
 		}
-		if at[0] < 32 || at[2] <= at[0] || at[2] > cycles || at[1] != 0 || at[3] != 0 || h.counter(isa.CountCycles) > cycles {
+		if at[0] < 32 || at[2] <= at[0] || at[2] > cycles || at[1] != 0 || at[3] != 0 ||
+			h.counter(isa.CountCycles) > cycles {
 			t.Errorf("%s: stamps %d in a program of %d cycles", c.Name, at, cycles)
 		}
 	}

@@ -153,7 +153,8 @@ func (h *host) good(commands ...isa.Command) (cycles uint64) {
 	h.t.Helper()
 	status, cycles := h.run(1e6, commands...)
 	if status != isa.StatusDone {
-		h.t.Fatalf("status %#x after %d cycles: %v at descriptor %d", status, cycles, isa.Error(h.reg(isa.RegError)), h.reg(isa.RegErrorAt))
+		h.t.Fatalf("status %#x after %d cycles: %v at descriptor %d", status, cycles,
+			isa.Error(h.reg(isa.RegError)), h.reg(isa.RegErrorAt))
 	}
 	return cycles
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lock holds the file at path alone among processes until unlock is called, or the process ends. It waits for the one that
-// holds it.
+// lock holds the file at path alone among processes until unlock is called, or the process ends. It waits for the one
+// that holds it.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {

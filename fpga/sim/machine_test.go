@@ -8,7 +8,8 @@ import (
 )
 
 // routed is an overlay with everything that fetch may check.
-var routed = isa.Config{Name: "routed", Rows: 4, Cols: 4, WordBytes: 4, XWords: 256, WWords: 64, YWords: 64, Params: 16, Tables: 1, AccBits: 32,
+var routed = isa.Config{Name: "routed", Rows: 4, Cols: 4, WordBytes: 4, XWords: 256, WWords: 64, YWords: 64,
+	Params: 16, Tables: 1, AccBits: 32,
 	KeyBlock: 8, HeadDim: 16, QPanels: 2, Norms: true, Experts: 16, ListLen: 64, Tokens: 64, TopK: 2, AddrBits: 20}
 
 // TestGather loads rows that a list names and scatters them again; rows behind the list's end stay where they are.
@@ -24,8 +25,10 @@ func TestGather(t *testing.T) {
 			h.write(0, source)
 			h.write(0x2000, target)
 			h.good(
-				&isa.Load{Sync: isa.Sync{Post: 1}, Gather: true, Space: isa.SpaceX, Stride: stride, Rows: 6, Words: words, Panel: words, List: list, Start: start},
-				&isa.Store{Sync: isa.Sync{Wait: 1}, Scatter: true, Space: isa.SpaceX, Addr: 0x2000, Stride: stride, Rows: 6, Words: words, Panel: words,
+				&isa.Load{Sync: isa.Sync{Post: 1}, Gather: true, Space: isa.SpaceX, Stride: stride, Rows: 6,
+					Words: words, Panel: words, List: list, Start: start},
+				&isa.Store{Sync: isa.Sync{Wait: 1}, Scatter: true, Space: isa.SpaceX, Addr: 0x2000,
+					Stride: stride, Rows: 6, Words: words, Panel: words,
 					List: list, TopK: 2, Start: start},
 				&isa.End{})
 			for i := int(start); i < min(int(start)+6, int(list)); i++ {
@@ -47,7 +50,8 @@ func TestSkip(t *testing.T) {
 	for list, want := range map[uint8]byte{3: 1, 4: 2} {
 		h.good(
 			&isa.Load{Sync: isa.Sync{Post: 1}, Space: isa.SpaceY, Addr: 0, Stride: 16, Rows: 4, Words: 4},
-			&isa.Load{Sync: isa.Sync{Wait: 1, Post: 2}, Skip: true, Space: isa.SpaceY, Addr: 64, Stride: 16, Rows: 4, Words: 4, List: list, Start: 3},
+			&isa.Load{Sync: isa.Sync{Wait: 1, Post: 2}, Skip: true, Space: isa.SpaceY, Addr: 64, Stride: 16,
+				Rows: 4, Words: 4, List: list, Start: 3},
 			&isa.Store{Sync: isa.Sync{Wait: 2}, Space: isa.SpaceY, Addr: 128, Stride: 16, Rows: 4, Words: 4},
 			&isa.End{})
 		if got := h.read(128, 64); !bytes.Equal(got, bytes.Repeat([]byte{want}, 64)) {
@@ -88,20 +92,26 @@ var bad = []struct {
 	{"load of half a word's stride", isa.ErrMemory, with(load(), func(c *isa.Load) { c.Stride += 2 })},
 	{"load behind the limit", isa.ErrMemory, with(load(), func(c *isa.Load) { c.Addr = limitAt - 8*16 + 4 })},
 	{"load behind the address bits", isa.ErrMemory, with(load(), func(c *isa.Load) { c.Addr = 1 << 20 })},
-	{"load with a stride beyond the address bits", isa.ErrMemory, with(load(), func(c *isa.Load) { c.Stride = 0xfffffff0 })},
+	{"load with a stride beyond the address bits", isa.ErrMemory,
+		with(load(), func(c *isa.Load) { c.Stride = 0xfffffff0 })},
 	{"load behind X", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Base = 256 - 7 })},
 	{"load behind X by its panels", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Panel = 253 })},
 	{"load behind Y", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Space, c.Base = isa.SpaceY, 57 })},
 	{"load behind W", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Space, c.Base = isa.SpaceW, 57 })},
-	{"load behind the parameters", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Space, c.Rows, c.Base = isa.SpaceParams, 1, 15 })},
+	{"load behind the parameters", isa.ErrScratch,
+		with(load(), func(c *isa.Load) { c.Space, c.Rows, c.Base = isa.SpaceParams, 1, 15 })},
 	{"load of parameters by rows", isa.ErrCount, with(load(), func(c *isa.Load) { c.Space = isa.SpaceParams })},
-	{"load of half a table", isa.ErrCount, with(load(), func(c *isa.Load) { c.Space, c.Rows, c.Words = isa.SpaceTables, 1, 32 })},
-	{"load of a table too many", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Space, c.Rows, c.Words, c.Base = isa.SpaceTables, 1, 64, 1 })},
-	{"load of a far table", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Space, c.Rows, c.Words, c.Base = isa.SpaceTables, 1, 64, 1024 })},
+	{"load of half a table", isa.ErrCount,
+		with(load(), func(c *isa.Load) { c.Space, c.Rows, c.Words = isa.SpaceTables, 1, 32 })},
+	{"load of a table too many", isa.ErrScratch,
+		with(load(), func(c *isa.Load) { c.Space, c.Rows, c.Words, c.Base = isa.SpaceTables, 1, 64, 1 })},
+	{"load of a far table", isa.ErrScratch,
+		with(load(), func(c *isa.Load) { c.Space, c.Rows, c.Words, c.Base = isa.SpaceTables, 1, 64, 1024 })},
 	{"load to no space", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Space = 6 })},
 	{"gather of no list", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Gather, c.List = true, 16 })},
 	{"skip by no list", isa.ErrScratch, with(load(), func(c *isa.Load) { c.Skip, c.List = true, 255 })},
-	{"gather behind the limit", isa.ErrMemory, with(load(), func(c *isa.Load) { c.Gather, c.List, c.Stride = true, 15, 0x1000 })},
+	{"gather behind the limit", isa.ErrMemory,
+		with(load(), func(c *isa.Load) { c.Gather, c.List, c.Stride = true, 15, 0x1000 })},
 	{"store of no rows", isa.ErrCount, with(store(), func(c *isa.Store) { c.Rows = 0 })},
 	{"store of no words", isa.ErrCount, with(store(), func(c *isa.Store) { c.Words = 0 })},
 	{"store of half a word's address", isa.ErrMemory, with(store(), func(c *isa.Store) { c.Addr += 3 })},
@@ -110,7 +120,8 @@ var bad = []struct {
 	{"store behind X", isa.ErrScratch, with(store(), func(c *isa.Store) { c.Base = 253 })},
 	{"scatter with no ranks", isa.ErrCount, with(store(), func(c *isa.Store) { c.Scatter = true })},
 	{"scatter with too many ranks", isa.ErrCount, with(store(), func(c *isa.Store) { c.Scatter, c.TopK = true, 3 })},
-	{"scatter by no list", isa.ErrScratch, with(store(), func(c *isa.Store) { c.Scatter, c.TopK, c.List = true, 2, 16 })},
+	{"scatter by no list", isa.ErrScratch,
+		with(store(), func(c *isa.Store) { c.Scatter, c.TopK, c.List = true, 2, 16 })},
 	{"stamp at no word", isa.ErrMemory, &isa.Stamp{Addr: 0x4001}},
 	{"stamp behind the limit", isa.ErrMemory, &isa.Stamp{Addr: limitAt - 12}},
 	{"gemm of no words", isa.ErrCount, with(gemm(), func(c *isa.Gemm) { c.Words = 0 })},
@@ -119,6 +130,7 @@ var bad = []struct {
 	{"gemm that holds two tiles", isa.ErrCount, with(gemm(), func(c *isa.Gemm) { c.Hold, c.Tiles = true, 2 })},
 	{"gemm with more of two panels", isa.ErrCount, with(gemm(), func(c *isa.Gemm) { c.More, c.Panels = true, 2 })},
 	{"gemm of no list", isa.ErrScratch, with(gemm(), func(c *isa.Gemm) { c.Listed, c.List = true, 16 })},
+	{"gemm with wide results from a table", isa.ErrOp, with(gemm(), func(c *isa.Gemm) { c.Wide, c.Table = true, 1 })},
 	{"gemm that EXEC refuses", isa.ErrScratch, with(gemm(), func(c *isa.Gemm) { c.Param = 65535 })},
 	{"attention of no width", isa.ErrCount, with(attention(), func(c *isa.Attention) { c.Dim = 0 })},
 	{"attention that is too wide", isa.ErrCount, with(attention(), func(c *isa.Attention) { c.Dim = 5 })},
@@ -129,10 +141,16 @@ var bad = []struct {
 	{"vector of no words", isa.ErrCount, with(vector(), func(c *isa.Vector) { c.Words = 0 })},
 	{"vector of no panels", isa.ErrCount, with(vector(), func(c *isa.Vector) { c.Panels = 0 })},
 	{"vector of no kind", isa.ErrOp, with(vector(), func(c *isa.Vector) { c.Kind = 5 })},
+	{"vector with wide results from a table", isa.ErrOp,
+		with(vector(), func(c *isa.Vector) { c.Wide, c.Table = true, 1 })},
+	{"product with a residual", isa.ErrOp,
+		with(vector(), func(c *isa.Vector) { c.Kind, c.Residual = isa.VectorMul, true })},
 	{"norm of nothing", isa.ErrCount, with(vector(), func(c *isa.Vector) { c.Kind = isa.VectorRMSNorm })},
-	{"norm of too much", isa.ErrCount, with(vector(), func(c *isa.Vector) { c.Kind, c.Count = isa.VectorLayerNorm, 4097 })},
+	{"norm of too much", isa.ErrCount, with(vector(),
+		func(c *isa.Vector) { c.Kind, c.Count = isa.VectorLayerNorm, 4097 })},
 	{"combine of nothing", isa.ErrCount, with(vector(), func(c *isa.Vector) { c.Kind = isa.VectorCombine })},
-	{"combine of too many", isa.ErrCount, with(vector(), func(c *isa.Vector) { c.Kind, c.TopK = isa.VectorCombine, 3 })},
+	{"combine of too many", isa.ErrCount,
+		with(vector(), func(c *isa.Vector) { c.Kind, c.TopK = isa.VectorCombine, 3 })},
 	{"route of no tokens", isa.ErrCount, with(route(), func(c *isa.Route) { c.Rows = 0 })},
 	{"route to nobody", isa.ErrCount, with(route(), func(c *isa.Route) { c.Experts = 0 })},
 	{"route to too many", isa.ErrCount, with(route(), func(c *isa.Route) { c.Experts = 17 })},
@@ -191,9 +209,12 @@ func TestErrors(t *testing.T) {
 func TestLacking(t *testing.T) {
 	h := startHost(t, configs[1], around(t, true), 1)
 	h.setReg(isa.RegWatchdog, 2000)
-	for _, c := range []isa.Command{attention(), route(), with(load(), func(c *isa.Load) { c.Gather = true }), with(load(), func(c *isa.Load) { c.Skip = true }),
-		with(store(), func(c *isa.Store) { c.Scatter, c.TopK = true, 1 }), with(vector(), func(c *isa.Vector) { c.Kind, c.Count = isa.VectorRMSNorm, 4 }),
-		with(vector(), func(c *isa.Vector) { c.Kind, c.Count = isa.VectorLayerNorm, 4 }), with(vector(), func(c *isa.Vector) { c.Kind, c.TopK = isa.VectorCombine, 1 }),
+	for _, c := range []isa.Command{attention(), route(), with(load(), func(c *isa.Load) { c.Gather = true }),
+		with(load(), func(c *isa.Load) { c.Skip = true }),
+		with(store(), func(c *isa.Store) { c.Scatter, c.TopK = true, 1 }),
+		with(vector(), func(c *isa.Vector) { c.Kind, c.Count = isa.VectorRMSNorm, 4 }),
+		with(vector(), func(c *isa.Vector) { c.Kind, c.Count = isa.VectorLayerNorm, 4 }),
+		with(vector(), func(c *isa.Vector) { c.Kind, c.TopK = isa.VectorCombine, 1 }),
 		with(gemm(), func(c *isa.Gemm) { c.Listed = true })} {
 		h.stops(isa.Text(c), isa.ErrOp, 1, gemm(), c, &isa.End{})
 	}
@@ -213,12 +234,15 @@ func TestPrograms(t *testing.T) {
 	}
 	h.stops("too many posts by loads", isa.ErrSemaphore, 255, append(posts, &isa.End{})...)
 	// A semaphore that nothing posts: the watchdog.
-	h.stops("a wait for nothing", isa.ErrWatchdog, 2, load(), with(store(), func(c *isa.Store) { c.Wait = 1 }), &isa.End{})
-	h.stops("a barrier that waits for nothing", isa.ErrWatchdog, 1, load(), &isa.Barrier{Sync: isa.Sync{Wait: 1}}, &isa.End{})
+	h.stops("a wait for nothing", isa.ErrWatchdog, 2, load(), with(store(), func(c *isa.Store) { c.Wait = 1 }),
+		&isa.End{})
+	h.stops("a barrier that waits for nothing", isa.ErrWatchdog, 1, load(),
+		&isa.Barrier{Sync: isa.Sync{Wait: 1}}, &isa.End{})
 	h.setReg(isa.RegProgram, 0x8010)
 	h.setReg(isa.RegControl, isa.ControlStart)
 	h.ask(0, opRun, 0, 100, nil)
-	if s := h.reg(isa.RegStatus); s != isa.StatusError || isa.Error(h.reg(isa.RegError)) != isa.ErrMemory || h.reg(isa.RegErrorAt) != 0 {
+	if s := h.reg(isa.RegStatus); s != isa.StatusError || isa.Error(h.reg(isa.RegError)) != isa.ErrMemory ||
+		h.reg(isa.RegErrorAt) != 0 {
 		t.Errorf("a program at 0x8010: status %#x, error %d", s, h.reg(isa.RegError))
 	}
 	h.setReg(isa.RegControl, isa.ControlReset)
@@ -251,7 +275,8 @@ func TestReset(t *testing.T) {
 		h.setMemory(models[n%uint64(len(models))])
 		l, s := load(), store()
 		l.Post, s.Wait = 1, 1
-		if status, _ := h.run(n, l, load(), s, gemm(), &isa.Barrier{}, &isa.Stamp{Addr: 0x5000}, load(), &isa.End{}); status&isa.StatusError != 0 {
+		if status, _ := h.run(n, l, load(), s, gemm(), &isa.Barrier{}, &isa.Stamp{Addr: 0x5000}, load(),
+			&isa.End{}); status&isa.StatusError != 0 {
 			t.Fatalf("status %#x after %d cycles", status, n)
 		}
 		h.setReg(isa.RegControl, isa.ControlReset)
@@ -298,8 +323,10 @@ func TestOrder(t *testing.T) {
 		counter   isa.Counter
 		low, high uint64
 	}{
-		{isa.CountCycles, cycles - 2, cycles + 2}, {isa.CountMultiply, 5 * rounds, 5 * rounds}, {isa.CountExec, 5 * rounds, 40 * rounds},
-		{isa.CountExecWaits, 1, cycles}, {isa.CountLoad, 32 * rounds, cycles}, {isa.CountLoadStalls, 1, cycles}, {isa.CountStore, 32 * rounds, cycles},
+		{isa.CountCycles, cycles - 2, cycles + 2}, {isa.CountMultiply, 5 * rounds, 5 * rounds},
+		{isa.CountExec, 5 * rounds, 40 * rounds},
+		{isa.CountExecWaits, 1, cycles}, {isa.CountLoad, 32 * rounds, cycles}, {isa.CountLoadStalls, 1, cycles},
+		{isa.CountStore, 32 * rounds, cycles},
 		{isa.CountStoreStalls, 1, cycles}, {isa.CountReadBeats, 32*rounds + 8*(3*rounds+1), 32*rounds + 8*(3*rounds+5)},
 		{isa.CountWriteBeats, 32 * rounds, 32 * rounds}, {isa.CountDescriptors, 3*rounds + 1, 3*rounds + 1},
 	} {
@@ -310,6 +337,20 @@ func TestOrder(t *testing.T) {
 	h.setReg(isa.RegStatus, isa.StatusDone)
 	if s := h.reg(isa.RegStatus); s != 0 {
 		t.Errorf("status %#x when done was cleared", s)
+	}
+}
+
+// TestBackToBack gives EXEC one descriptor after the other.
+func TestBackToBack(t *testing.T) {
+	h := startHost(t, routed, around(t, false), 1)
+	const n, busy = 30, 64
+	program := make([]isa.Command, n, n+1)
+	for i := range program {
+		program[i] = with(gemm(), func(c *isa.Gemm) { c.Words = busy })
+	}
+	cycles := h.good(append(program, &isa.End{})...)
+	if want := uint64(n*(busy+4) + 150); cycles > want {
+		t.Errorf("%d descriptors of %d cycles take %d cycles, more than %d", n, busy, cycles, want)
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package sim builds cycle-exact simulators of an overlay out of its hardware (package rtl) with Verilator: a program
 // that a link talks to over a pipe, the same as a shared library, and a board with a serial line on a pseudo-terminal.
-// What they speak is in PROTOCOL.md. A simulator is built once for each configuration and kept in the user's cache folder.
+// What they speak is in PROTOCOL.md. A simulator is built once for each configuration and kept in the user's cache
+// folder.
 package sim
 
 import (
@@ -38,7 +39,8 @@ type Options struct {
 	// Sources is other hardware than package rtl's: every file *.sv and *.v in it, with the same tops, and what they
 	// include, *.svh.
 	Sources fs.FS
-	// Check makes a simulator for tests: what no reset sets begins with random bits, by the seed that the program is given.
+	// Check makes a simulator for tests: what no reset sets begins with random bits, by the seed that the program is
+	// given.
 	Check bool
 	// Defines are further macros for the hardware, NAME or NAME=VALUE.
 	Defines []string
@@ -64,8 +66,8 @@ func Build(ctx context.Context, c isa.Config, o Options) (Built, error) {
 	return Built{Program: filepath.Join(dir, "simulator"), Library: filepath.Join(dir, "liboverlay.so")}, nil
 }
 
-// BuildBoard gives the program that plays a board's serial line bit by bit on a pseudo-terminal. It prints the terminal's
-// path as a line on standard output, and ends with its standard input.
+// BuildBoard gives the program that plays a board's serial line bit by bit on a pseudo-terminal. It prints the
+// terminal's path as a line on standard output, and ends with its standard input.
 func BuildBoard(ctx context.Context, c isa.Config, o Options) (string, error) {
 	o.Divisor = cmp.Or(o.Divisor, 4)
 	// A simulated clock is slow: a frame that stops is noticed after 2^16 cycles, some tenths of a second.
@@ -100,8 +102,8 @@ var findTools = sync.OnceValues(func() (t tools, err error) {
 				return p
 			}
 		}
-		err = errors.Join(err, fmt.Errorf("the overlay's simulator is built with %s, which was not found: install it, e.g. apt-get install %s",
-			names[0], names[0]))
+		err = errors.Join(err, fmt.Errorf("it is built with %s, which was not found: install it, "+
+			"e.g. apt-get install %s", names[0], names[0]))
 		return ""
 	}
 	t.verilator = find("verilator")
@@ -132,7 +134,8 @@ var findTools = sync.OnceValues(func() (t tools, err error) {
 // Flags of the compiler: for code that runs in every cycle, and for code that runs once. The definitions are those of
 // Verilator's own makefile for a model without traces and coverage.
 var (
-	common = []string{"-std=c++17", "-fPIC", "-fcf-protection=none", "-DVERILATOR=1", "-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0",
+	common = []string{"-std=c++17", "-fPIC", "-fcf-protection=none", "-DVERILATOR=1", "-DVM_COVERAGE=0",
+		"-DVM_SC=0", "-DVM_TRACE=0",
 		"-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0", "-w"}
 	hot  = "-O2"
 	warm = "-O1" // every cycle, in a simulator for tests
@@ -179,12 +182,14 @@ func build(ctx context.Context, c isa.Config, o Options, t target) (dir string, 
 	if o.Check {
 		initial, b.level = "unique", warm
 	}
-	b.verilate = []string{"--cc", "-O3", "--x-assign", "fast", "--x-initial", initial, "--no-timing", "--noassert", "-Wno-fatal",
+	b.verilate = []string{"--cc", "-O3", "--x-assign", "fast", "--x-initial", initial, "--no-timing",
+		"--noassert", "-Wno-fatal",
 		"-Wno-lint", "-Wno-style", "--output-split", "20000", "--top-module", t.top, "--prefix", "V" + t.top}
 	for _, d := range o.Defines {
 		b.verilate = append(b.verilate, "+define+"+d)
 	}
-	b.defines = append([]string{fmt.Sprint("-DFX_WORD_BYTES=", c.WordBytes), fmt.Sprint("-DFX_ADDR_BITS=", c.AddrBits)}, t.flags...)
+	b.defines = append([]string{fmt.Sprint("-DFX_WORD_BYTES=", c.WordBytes),
+		fmt.Sprint("-DFX_ADDR_BITS=", c.AddrBits)}, t.flags...)
 
 	dir = filepath.Join(o.Cache, b.key(t))
 	if exists(dir) {
@@ -316,7 +321,8 @@ func (b *builder) make(ctx context.Context, cache, dir string, t target) (err er
 		}
 	}
 	b.log("verilator: " + t.top)
-	if err := run(ctx, obj, b.verilator, append(append(slices.Clone(b.verilate), "--Mdir", ".", "-I."), verilog...)...); err != nil {
+	if err := run(ctx, obj, b.verilator,
+		append(append(slices.Clone(b.verilate), "--Mdir", ".", "-I."), verilog...)...); err != nil {
 		return err
 	}
 	generated, err := filepath.Glob(filepath.Join(obj, "V*.cpp"))
@@ -344,12 +350,16 @@ func (b *builder) make(ctx context.Context, cache, dir string, t target) (err er
 	if err := os.Mkdir(out, 0o777); err != nil {
 		return err
 	}
-	if err := run(ctx, obj, b.compiler, append([]string{"-o", filepath.Join(out, t.program)}, append(objects, "-lpthread")...)...); err != nil {
+	if err := run(ctx, obj, b.compiler, append([]string{"-o", filepath.Join(out, t.program)},
+		append(objects, "-lpthread")...)...); err != nil {
 		return err
 	}
 	if t.library != "" {
-		library := slices.DeleteFunc(slices.Clone(objects), func(s string) bool { return filepath.Base(s) == "main.cpp.o" })
-		if err := run(ctx, obj, b.compiler, append([]string{"-shared", "-o", filepath.Join(out, t.library)}, append(library, "-lpthread")...)...); err != nil {
+		library := slices.DeleteFunc(slices.Clone(objects),
+			func(s string) bool { return filepath.Base(s) == "main.cpp.o" })
+		if err := run(ctx, obj, b.compiler,
+			append([]string{"-shared", "-o", filepath.Join(out, t.library)},
+				append(library, "-lpthread")...)...); err != nil {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join(out, "overlay.h"), b.harness["overlay.h"], 0o666); err != nil {
@@ -378,7 +388,8 @@ func (b *builder) compile(ctx context.Context, dir string, units []unit) ([]stri
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			objects[i] = filepath.Join(dir, filepath.Base(u.file)+".o")
-			args := append(append(slices.Clone(common), b.defines...), u.level, "-I.", "-I"+b.include, "-I"+filepath.Join(b.include, "vltstd"),
+			args := append(append(slices.Clone(common), b.defines...), u.level, "-I.", "-I"+b.include,
+				"-I"+filepath.Join(b.include, "vltstd"),
 				"-c", u.file, "-o", objects[i])
 			if err := run(ctx, dir, b.compiler, args...); err != nil {
 				cancel(err)
@@ -440,7 +451,8 @@ func run(ctx context.Context, dir, tool string, args ...string) error {
 	lines := strings.Split(strings.TrimSpace(string(said)), "\n")
 	first := lines[len(lines)-1]
 	if i := slices.IndexFunc(lines, func(l string) bool {
-		return strings.HasPrefix(l, "%Error") || strings.Contains(l, "error:") || strings.Contains(l, "undefined reference")
+		return strings.HasPrefix(l, "%Error") || strings.Contains(l, "error:") ||
+			strings.Contains(l, "undefined reference")
 	}); i >= 0 {
 		first = lines[i]
 	}

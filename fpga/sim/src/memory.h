@@ -1,5 +1,5 @@
-// External memory with a price: cycle by cycle, what a burst and a beat have to wait for. Reads come in the order of their
-// requests; a write is seen its latency after it was taken.
+// External memory with a price: cycle by cycle, what a burst and a beat have to wait for. Reads come in the order of
+// their requests; a write is seen its latency after it was taken.
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
@@ -24,10 +24,11 @@ class Memory {
   }
 
   bool set(const uint32_t m[8]) {
-    if (m[0] == 0 || m[1] == 0 || m[0] > m[1] || m[1] > 1u << 20 || m[2] > 1u << 20 || m[3] > 1u << 20 || m[4] > 65535 ||
-        m[6] > 1 || m[7] != 0)
+    if (m[0] == 0 || m[1] == 0 || m[0] > m[1] || m[1] > 1u << 20 || m[2] > 1u << 20 ||
+        m[3] > 1u << 20 || m[4] > 65535 || m[6] > 1 || m[7] != 0)
       return false;
-    beats_ = m[0], cycles_ = m[1], latency_ = m[2], extra_ = m[3], stall_ = m[4], seed_ = m[5] * 2654435761u | 1, shared_ = m[6];
+    beats_ = m[0], cycles_ = m[1], latency_ = m[2], extra_ = m[3];
+    stall_ = m[4], seed_ = m[5] * 2654435761u | 1, shared_ = m[6];
     read_credit_ = write_credit_ = cycles_;
     return true;
   }

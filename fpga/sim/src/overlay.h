@@ -1,4 +1,5 @@
-// The simulated overlay and its external memory, as a C interface: see PROTOCOL.md. One thread uses a simulator at a time.
+// The simulated overlay and its external memory, as a C interface: see PROTOCOL.md. One thread uses a simulator at a
+// time.
 #pragma once
 #include <stdint.h>
 #ifdef __cplusplus
