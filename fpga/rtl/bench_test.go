@@ -116,6 +116,3 @@ func (b *bench) run(t *testing.T, cycles [][]uint64) [][]uint64 {
 	}
 	return results
 }
-
-// signed extends the sign of a value of some bits.
-func signed(v uint64, bits int) int64 { return int64(v<<(64-bits)) >> (64 - bits) }
