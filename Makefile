@@ -13,7 +13,7 @@ COVERED = graph passes lowering kernels
 COUNTING = -coverprofile out/coverage -coverpkg ./graph/...,./passes/...,./lowering/...,./kernels/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code cuda-tools test test-tools fpga-tools fpga-bitstream fpga-mutants lint lint-gpu cover race fuzz avx2 arm64 smoke models peers peers-gpu clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz avx2 arm64 smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -58,8 +58,8 @@ fpga-bitstream: ## the HX8K's bitstream, decoded to gates again, passes random p
 	FUSEC_REQUIRE=1 .ci/need yosys yosys nextpnr-ice40 nextpnr-ice40 icepack fpga-icestorm
 	FUSEC_BITSTREAM=1 $(GO) test -timeout 30m -count=1 -v -run '^TestBitstream$$' ./fpga/board
 
-fpga-mutants: ## every fault that is put into the hardware is found
-	FUSEC_MUTANTS=all $(GO) test -timeout 30m -count=1 -run Mutants ./fpga/fpgatest
+fpga-long: test-tools ## the FPGA's longer tests: every overlay, every fault, arrays of 16 × 16
+	FUSEC_LONG=1 $(GO) test -timeout 60m -p 1 ./fpga/...
 
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }

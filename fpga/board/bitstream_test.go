@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fusec/fpga/fpgatest"
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/fpga/rtl"
@@ -22,6 +23,7 @@ func TestBitstream(t *testing.T) {
 	if os.Getenv("FUSEC_BITSTREAM") == "" {
 		t.Skip("takes minutes: make fpga-bitstream runs it")
 	}
+	testtools.Need(t, "yosys", "nextpnr-ice40", "icepack", "icebox_vlog", "verilator", "g++")
 	ctx := context.Background()
 	b, err := Find("hx8k")
 	if err != nil {

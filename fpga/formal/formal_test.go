@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/rtl"
 )
@@ -31,6 +32,7 @@ func wide() isa.Config {
 
 // TestProofs proves each module: a base case from reset, then the step of the induction over as many cycles.
 func TestProofs(t *testing.T) {
+	testtools.Need(t, "yosys", "yosys-smtbmc", "z3")
 	for _, p := range []struct {
 		name    string
 		config  isa.Config

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/fpga/rtl"
@@ -203,6 +204,9 @@ func TestMutants(t *testing.T) {
 			continue
 		}
 		t.Run(c.Name, func(t *testing.T) {
+			if c.Name != "tall" {
+				testtools.Long(t)
+			}
 			files := faulty(t, ms)
 			program := built(t, func(ctx context.Context, c isa.Config, o sim.Options) (string, error) {
 				o.Sources = files

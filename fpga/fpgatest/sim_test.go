@@ -9,17 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/fpga/sim"
 )
 
-// built is what a builder built. Where Verilator is missing the test is skipped, unless FUSEC_FPGA=required.
+// built is what a builder built.
 func built[T any](t testing.TB, build func(context.Context, isa.Config, sim.Options) (T, error), c isa.Config) T {
 	t.Helper()
-	if _, err := exec.LookPath("verilator"); err != nil && os.Getenv("FUSEC_FPGA") != "required" {
-		t.Skip(err)
-	}
+	testtools.Need(t, "verilator", "g++", "make")
 	b, err := build(context.Background(), c, sim.Options{Check: true, Log: func(line string) { t.Log(line) }})
 	if err != nil {
 		t.Fatal(err)
@@ -27,14 +26,13 @@ func built[T any](t testing.TB, build func(context.Context, isa.Config, sim.Opti
 	return b
 }
 
-// TestSimulator runs the suite over the simulator in its process, for every small overlay; with -short for the first
-// and the one whose multipliers are made of logic.
+// TestSimulator runs the suite over the simulator in its process, for every small overlay.
 func TestSimulator(t *testing.T) {
 	for _, c := range configs {
-		if testing.Short() && c.Name != configs[0].Name && !c.SerialMul {
-			continue
-		}
 		t.Run(c.Name, func(t *testing.T) {
+			if c.Name != configs[0].Name && !c.SerialMul {
+				testtools.Long(t)
+			}
 			b := built(t, sim.Build, c)
 			Suite{Config: c, Programs: 12, Open: func(t testing.TB) link.Link {
 				p, err := link.StartProcess(b.Program, link.Options{Memory: int64(min(1<<c.AddrBits, 1<<20)), Seed: 1})

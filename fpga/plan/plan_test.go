@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"testing"
 
 	"fusec/fpga"
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/fpga/model"
@@ -70,29 +72,49 @@ func products(cfg isa.Config, size, n int) (commands []isa.Command) {
 
 // TestPredictProducts compares predictions with simulation on streams of products.
 func TestPredictProducts(t *testing.T) {
-	for _, rows := range []int{8, 16} {
-		cfg := isa.Config{Name: fmt.Sprint("products", rows), Rows: rows, Cols: rows, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 256,
-			AccBits: 32, AddrBits: 28}
-		built, err := sim.Build(context.Background(), cfg, sim.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := link.StartProcess(built.Program, link.Options{Memory: 1 << 24})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		for _, mem := range []plan.Memory{{Bytes: 8, Latency: 40}, {Bytes: 8, Latency: 0}, {Bytes: 4, Latency: 40}, {Bytes: 8, Latency: 100, Gap: 4}} {
-			for _, size := range []int{32, 64, 128, 256} {
-				if size*size/rows/8 > cfg.XWords/2 {
-					continue
-				}
-				for _, n := range []int{1, 8} {
-					compare(t, fmt.Sprintf("%d×%d, %+v, %d × %d³", rows, rows, mem, n, size), cfg, l, mem, ordered(t, cfg, products(cfg, size, n)), n*size*size*size)
+	for _, name := range []string{"sim8", "sim16"} {
+		t.Run(name, func(t *testing.T) {
+			cfg, l := simulator(t, name)
+			memories, sizes := []plan.Memory{{Bytes: 8, Latency: 40}}, []int{32, 64, 128}
+			if os.Getenv("FUSEC_LONG") != "" {
+				memories = append(memories, plan.Memory{Bytes: 4, Latency: 40}, plan.Memory{Bytes: 8, Latency: 100, Gap: 4})
+				sizes = append(sizes, 256)
+			}
+			for _, mem := range memories {
+				for _, size := range sizes {
+					if size*size/cfg.Rows/cfg.WordBytes > cfg.XWords/2 {
+						continue
+					}
+					for _, n := range []int{1, 8} {
+						compare(t, fmt.Sprintf("%+v, %d × %d³", mem, n, size), cfg, l, mem, ordered(t, cfg, products(cfg, size, n)), n*size*size*size)
+					}
 				}
 			}
-		}
+		})
 	}
+}
+
+// simulator starts the simulator of a named overlay; the large one takes long to build.
+func simulator(t *testing.T, name string) (isa.Config, *link.Process) {
+	t.Helper()
+	testtools.Need(t, "verilator", "g++", "make")
+	cfg, err := isa.Overlay(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name != isa.Overlays()[0] {
+		testtools.Long(t)
+	}
+	built, err := sim.Build(context.Background(), cfg, sim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := link.StartProcess(built.Program, link.Options{Memory: 1 << 24})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return cfg, l
 }
 
 // compare runs a program on a simulator and checks the predicted cycles.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 )
 
@@ -75,6 +76,7 @@ int main() {
 	for name, v := range parameters {
 		args = append(args, fmt.Sprintf("-G%s=%d", name, v))
 	}
+	testtools.Need(t, "verilator", "g++", "make")
 	cmd := exec.Command("verilator", append(args, source, harness)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("verilator: %v\n%s", err, out)

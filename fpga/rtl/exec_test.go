@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 )
 
@@ -43,8 +44,9 @@ func buildExec(t testing.TB, c isa.Config) (program string) {
 	if p := execPrograms.of[c.Name]; p != "" {
 		return p
 	}
-	if _, err := exec.LookPath("verilator"); err != nil {
-		t.Skip("verilator is not installed")
+	testtools.Need(t, "verilator", "g++", "make")
+	if c.Rows*c.Cols > 16 || c.KeyBlock > 0 && c.WWords > 4096 {
+		testtools.Long(t) // to build
 	}
 	if err := c.Check(); err != nil {
 		t.Fatal(err)

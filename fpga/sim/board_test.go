@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 )
 
@@ -28,6 +29,7 @@ type line struct {
 // openBoard starts a simulated board and opens its line.
 func openBoard(t *testing.T, c isa.Config) *line {
 	t.Helper()
+	testtools.Need(t, "verilator", "g++", "make")
 	program, err := BuildBoard(context.Background(), c, around(t, false))
 	if err != nil {
 		t.Fatal(err)

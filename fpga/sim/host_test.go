@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"testing"
 
+	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 )
 
@@ -36,6 +37,7 @@ const (
 // startHost starts a simulator with a seed.
 func startHost(t *testing.T, c isa.Config, o Options, seed int) *host {
 	t.Helper()
+	testtools.Need(t, "verilator", "g++", "make")
 	built, err := Build(context.Background(), c, o)
 	if err != nil {
 		t.Fatal(err)

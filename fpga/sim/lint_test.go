@@ -6,10 +6,13 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"fusec/fpga/internal/testtools"
 )
 
 // TestLint has Verilator look for what is wrong or doubtful in the hardware of every kind of configuration.
 func TestLint(t *testing.T) {
+	testtools.Need(t, "verilator")
 	waivers, err := filepath.Abs("../rtl/lint.vlt")
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package tools is for tests that need programs beside Go's.
-package tools
+// Package testtools is for tests that need programs beside Go's.
+package testtools
 
 import (
 	"os"
