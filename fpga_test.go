@@ -6,11 +6,15 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 
 	"fusec"
 	"fusec/cmd/models/zoo"
@@ -125,6 +129,47 @@ func TestDigitsOnTheOverlay(t *testing.T) {
 	}
 }
 
+// The hardware, simulated, gives the digits the same logits to the bit as its model in Go, and counts cycles.
+func TestDigitsOnTheSimulator(t *testing.T) {
+	if _, err := exec.LookPath("verilator"); err != nil && os.Getenv("FUSEC_FPGA") != "required" {
+		t.Skip(err)
+	}
+	_, weights, err := graph.Load(filepath.Join(models, "digits-mlp.graph"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "digits.graph")
+	if err := fusec.Save(path, zoo.DigitsMLP(60).Graph); err != nil {
+		t.Fatal(err)
+	}
+	g, err := graph.LoadGraph(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := isa.Overlay("hx8k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logits [2][]float64
+	for i, link := range []string{"model", "sim"} {
+		p := onOverlay(t, g, weights.Tensors, fusec.WithOverlay("hx8k"), fusec.WithLink(link))
+		out, err := p.Run(map[string]*graph.Tensor{"pixels": digitImages(t, 60)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits[i] = out[g.Outputs[0].Name].Floats()
+		for k, c := range p.Counts() {
+			ideal := p.Lowered().Launches[k].FLOPs / 2 / int64(cfg.Rows*cfg.Cols)
+			if c.Cycles < c.Multiply || c.Multiply < ideal/2 {
+				t.Errorf("%s: launch %d took %d cycles, %d of them multiplying; %d would do", link, k, c.Cycles, c.Multiply, ideal)
+			}
+		}
+	}
+	if !slices.Equal(logits[0], logits[1]) {
+		t.Error("the simulator and the model differ")
+	}
+}
+
 // The saved models run on the overlay, all of them but convolutions and pools, and say by how much they depart.
 func TestModelsOnTheOverlay(t *testing.T) {
 	for _, m := range []struct {
@@ -233,8 +278,64 @@ func TestOverlayOptions(t *testing.T) {
 			t.Errorf("error %v, want one about %q", err, c.want)
 		}
 	}
+	b := graph.NewBuilder("cost")
+	w := b.Param("w", graph.TypeOf(graph.F32, 4))
+	cost := b.Reduce(graph.Sum, b.Unary(graph.Square, w), false, 0)
+	b.Output("cost", cost)
+	trained, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fusec.Compile(trained, fusec.WithTarget("fpga"), fusec.WithGradient("dw", cost, w))
+	if err == nil || !strings.Contains(err.Error(), "which gradients do not bear") {
+		t.Errorf("gradients on the overlay: %v", err)
+	}
 	if _, err := fusec.Compile(g, fusec.WithTarget("fpga:1")); err == nil ||
 		!strings.Contains(err.Error(), "is not known") {
 		t.Errorf("target fpga:1: %v", err)
 	}
+}
+
+// A machine in place of Gorgonia's runs a graph on the overlay, reads weights again when they change, and refuses to train.
+func TestMachineOnTheOverlay(t *testing.T) {
+	model := zoo.DigitsMLP(16)
+	images := tensor.New(tensor.WithShape(16, 64), tensor.WithBacking(make([]float32, 16*64)))
+	if err := gorgonia.Let(model.Input, images); err != nil {
+		t.Fatal(err)
+	}
+	m := fusec.NewMachine(model.Graph, fusec.WithTarget("fpga"), fusec.WithLink("model"))
+	if m.Err() != nil {
+		t.Fatal(m.Err())
+	}
+	defer m.Close()
+	for _, f := range m.Program().Lowered().Launches {
+		if f.Device != "" {
+			t.Errorf("%s runs on %q: %s", f.Kind(), f.Device, f.Reason)
+		}
+	}
+	if err := m.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	m.Reset()
+	if err := m.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	if n := m.Program().Quantised(); n != 1 {
+		t.Errorf("weights that do not change were made integers %d times", n)
+	}
+	g := gorgonia.NewGraph()
+	w := gorgonia.NewMatrix(g, gorgonia.Float32, gorgonia.WithShape(4, 4), gorgonia.WithName("w"), gorgonia.WithInit(gorgonia.Ones()))
+	cost := gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(w))))
+	if _, err := gorgonia.Grad(cost, w); err != nil {
+		t.Fatal(err)
+	}
+	trainer := fusec.NewMachine(g, gorgonia.BindDualValues(w), fusec.WithTarget("fpga"), fusec.WithLink("model"))
+	if err := trainer.Err(); err == nil || !strings.Contains(err.Error(), "which gradients do not bear") {
+		t.Errorf("training on the overlay: %v", err)
+	}
+	reader := fusec.NewMachine(g, fusec.WithoutGradients(), fusec.WithTarget("fpga"), fusec.WithLink("model"))
+	if err := reader.Err(); err != nil {
+		t.Error(err)
+	}
+	defer reader.Close()
 }

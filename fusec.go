@@ -57,6 +57,9 @@ func Compile(g *graph.Graph, opts ...Option) (*Program, error) {
 	if err := check(g, cfg.gradients); err != nil {
 		return nil, err
 	}
+	if err := cfg.inferenceOnly(len(cfg.gradients) > 0); err != nil {
+		return nil, err
+	}
 	cfg.frozen = true
 	steps, err := cfg.stepsOf(g)
 	if err != nil {

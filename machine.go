@@ -77,6 +77,9 @@ func (m *Machine) compile() (err error) {
 		return err
 	}
 	gradients := m.declareResults()
+	if err := m.cfg.inferenceOnly(m.handsOutGradients()); err != nil {
+		return err
+	}
 	steps, err := m.steps()
 	if err != nil {
 		return err
@@ -194,6 +197,14 @@ func (m *Machine) handedOut() []*gorgonia.Node {
 		}
 	}
 	return nodes
+}
+
+// handsOutGradients reports whether a result is a gradient.
+func (m *Machine) handsOutGradients() bool {
+	return slices.ContainsFunc(m.results, func(r machineResult) bool { return r.grad }) ||
+		slices.ContainsFunc(m.im.Grads, func(k fgorgonia.Grad) bool {
+			return k.Wanted && !m.cfg.noGradients && m.cfg.optimizer == nil
+		})
 }
 
 // boundTo lists the nodes whose gradients are to be bound to them.

@@ -52,3 +52,12 @@ func (p *Program) Counts() []lowering.Count {
 	}
 	return nil
 }
+
+// Quantised is how often the program's weights were made integers: once, and again for each run that found others; 0 for
+// devices that compute in floating point.
+func (p *Program) Quantised() int {
+	if c, ok := p.exe.(lowering.Counter); ok {
+		return c.Quantised()
+	}
+	return 0
+}

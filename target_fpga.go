@@ -90,6 +90,15 @@ func (c *config) fpgaDevice(run bool) (*fpga.Device, error) {
 	return fpga.New(opts...), nil
 }
 
+// inferenceOnly refuses gradients on a target that computes in integers.
+func (c *config) inferenceOnly(gradients bool) error {
+	if c.target == "fpga" && (gradients || c.optimizer != nil) {
+		return fmt.Errorf("target %q computes in integers of 8 bits, which gradients do not bear: train on another target, "+
+			"or leave them out with WithoutGradients", c.target)
+	}
+	return nil
+}
+
 // openLink opens the link to an overlay; without a name the overlay is whatever the link leads to.
 func (c *config) openLink(ctx context.Context, overlay isa.Config, memory int64) (link.Link, error) {
 	return link.Open(ctx, c.linkSpec(), link.Options{Config: overlay, Memory: memory, Log: c.linkLog})

@@ -78,6 +78,8 @@ type Measurer interface {
 type Counter interface {
 	// Counts are those of the last run, launch by launch; the errors are known once a run was profiled.
 	Counts() []Count
+	// Quantised is how often weights were made integers: once, and again for each run that finds others.
+	Quantised() int
 }
 
 // Count is what the device counted of a launch.

@@ -12,12 +12,14 @@ import (
 
 // overlayReport is what fusec bench tells of a model on an overlay, and its JSON form. Times are in nanoseconds.
 type overlayReport struct {
-	Schema   string          `json:"schema"` // fusec.bench.overlay/1
-	Model    string          `json:"model"`
-	Overlay  string          `json:"overlay"`
-	MHz      float64         `json:"mhz"`
-	Launches []overlayLaunch `json:"launches"`
-	Targets  []targetLine    `json:"targets"`
+	Schema  string  `json:"schema"` // fusec.bench.overlay/1
+	Model   string  `json:"model"`
+	Overlay string  `json:"overlay"`
+	MHz     float64 `json:"mhz"`
+	// Quantised is how often weights were made integers: once unless they change from run to run.
+	Quantised int             `json:"quantised"`
+	Launches  []overlayLaunch `json:"launches"`
+	Targets   []targetLine    `json:"targets"`
 }
 
 // overlayLaunch is a launch on an overlay.
@@ -59,7 +61,7 @@ func (b *bencher) onOverlay(e *env, path string) error {
 	}
 	show := newProgress(e.stderr)
 	defer show.done()
-	p, err := b.compile.compile(g, vals, fusec.WithLinkLog(func(line string) { show.show("%s", line) }))
+	p, err := b.compile.compile(g, vals, linkLog(show))
 	if err != nil {
 		return err
 	}
@@ -71,6 +73,7 @@ func (b *bencher) onOverlay(e *env, path string) error {
 	}
 	rep := &overlayReport{Schema: "fusec.bench.overlay/1", Model: modelName(path), Overlay: list.Overlay.Name,
 		MHz: b.mhz, Launches: []overlayLaunch{}}
+	rep.Quantised = p.Quantised()
 	line := targetLine{Target: overlayTarget, Launches: len(times), How: fmt.Sprintf("cycles at %.4g MHz", b.mhz)}
 	host := time.Duration(0)
 	for i, c := range p.Counts() {
@@ -145,7 +148,8 @@ func (rep *overlayReport) text() string {
 		}
 		return fmt.Sprintf("%.3g %%", 100*x)
 	}
-	fmt.Fprintf(&b, "%s on the overlay %s\n\n", rep.Model, rep.Overlay)
+	fmt.Fprintf(&b, "%s on the overlay %s, weights made integers %s\n\n", rep.Model, rep.Overlay,
+		plural(rep.Quantised, "time", "times"))
 	t := newTable(">#", "kind", "device", ">cycles", ">estimated", ">if all multiply", ">multiplying", ">memory",
 		">error at most", ">rms")
 	for _, l := range rep.Launches {

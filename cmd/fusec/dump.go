@@ -140,7 +140,9 @@ func (d *dumper) trace(e *env, path string) (*trace.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := d.compile.compile(g, vals)
+	show := newProgress(e.stderr)
+	p, err := d.compile.compile(g, vals, linkLog(show))
+	show.done()
 	if err != nil {
 		return nil, err
 	}

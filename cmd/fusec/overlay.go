@@ -41,6 +41,11 @@ func (o *overlayFlags) options() (opts []fusec.Option) {
 	return opts
 }
 
+// linkLog shows what opening a link takes its time for.
+func linkLog(show *progress) fusec.Option {
+	return fusec.WithLinkLog(func(line string) { show.show("%s", line) })
+}
+
 // samples reads the file of samples. An array named like an input is a value of it, or, with an axis before its own,
 // as many values as that is long; arrays of several inputs have equally many.
 func (o *overlayFlags) samples(g *graph.Graph) ([]map[string]*graph.Tensor, error) {

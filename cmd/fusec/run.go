@@ -102,7 +102,9 @@ func (r *runner) run(e *env, args []string) error {
 	if err := r.readInputs(g, vals); err != nil {
 		return err
 	}
-	p, err := r.compile.compile(g, vals)
+	show := newProgress(e.stderr)
+	p, err := r.compile.compile(g, vals, linkLog(show))
+	show.done()
 	if err != nil {
 		return err
 	}

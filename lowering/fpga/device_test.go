@@ -40,19 +40,22 @@ func TestRefusals(t *testing.T) {
 		want          string
 	}{
 		{"softmax", "sim8", func(b *graph.Builder) {
-			b.Output("y", b.Add(graph.Softmax{Axis: 1},
-				b.Input("x", f32(4, 8))))
-		},
-			"the overlay has no softmax but that of attention and of the router"},
+			b.Output("y", b.Add(graph.Softmax{Axis: 1}, b.Input("x", f32(4, 8))))
+		}, "the overlay has no softmax but that of attention and of the router"},
 		{"sum", "sim8", func(b *graph.Builder) {
-			b.Output("y", b.Reduce(graph.Sum, b.Input("x", f32(4, 8)), false,
-				1))
-		},
-			"the overlay reduces no axis but in norms"},
+			b.Output("y", b.Reduce(graph.Sum, b.Input("x", f32(4, 8)), false, 1))
+		}, "the overlay reduces no axis but in norms"},
 		{"quotient", "sim8", func(b *graph.Builder) {
 			b.Output("y", b.Binary(graph.Div, b.Input("x", f32(4, 8)),
 				b.BinaryScalar(graph.Add, b.Unary(graph.Square, b.Input("z", f32(4, 8))), 1)))
 		}, "the overlay adds and multiplies"},
+		{"wide rows", "sim8", func(b *graph.Builder) {
+			b.Output("y", b.Binary(graph.Add, b.Input("x", f32(3, 9000)), b.Input("z", f32(3, 9000))))
+		}, "1125 words of X: the overlay has 1024"},
+		{"wide scales", "sim8", func(b *graph.Builder) {
+			x := b.Input("x", f32(3, 2400))
+			b.Output("y", b.Binary(graph.Mul, x, b.Broadcast(b.Param("s", f32(2400)), x.Type.Shape)))
+		}, "2400 words of params: the overlay has 2048"},
 		{"long sums", "hx8k", wide, "a product over 520 elements: sums of 24 bits take 516"},
 		{"no attention", "hx8k", heads(graph.Attention{Scale: 1}, 16), "the overlay hx8k has no attention"},
 		{"no norms", "hx8k", func(b *graph.Builder) {
@@ -353,6 +356,20 @@ func TestLinkErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	wants(t, e.Run(), "the program is closed")
+}
+
+// TestNothingToDo opens no link for a program of which the overlay takes nothing.
+func TestNothingToDo(t *testing.T) {
+	softmax := func(b *graph.Builder) { b.Output("y", b.Add(graph.Softmax{Axis: 1}, b.Input("x", f32(4, 8)))) }
+	e, p := compiled(t, built(t, softmax), Over(func(context.Context, isa.Config, int64) (link.Link, error) {
+		return nil, errBroken
+	}))
+	if err := e.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if y := e.Output(p.Outputs[0].Buffer); !(y.Float(0) > 0) {
+		t.Errorf("the softmax is %v", y.Floats())
+	}
 }
 
 // TestCompileErrors refuses what cannot be compiled.

@@ -27,7 +27,8 @@ type executable struct {
 	need    int64         // bytes of external memory
 	host    *host.Launches
 	tensors []*graph.Tensor // of every buffer that the host has: bound, constant or of its own
-	weights map[int]uint64  // of each buffer that codes were made of, its contents' hash; empty: codes are to be made
+	weights map[int]uint64  // of each buffer that codes were made of, its contents' hash
+	made    bool            // codes, and the machine has them
 	bound   map[int]bool    // buffers that were bound since
 
 	parts    []loaded // programs, by part
@@ -40,7 +41,6 @@ type executable struct {
 	profile  bool
 	times    []time.Duration
 	image    []byte
-	ran      bool
 	closed   bool
 }
 
@@ -53,11 +53,10 @@ type loaded struct {
 
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
 	l := layOut(d.cfg, p)
+	n := len(p.Launches)
 	e := &executable{d: d, l: l, p: p, tensors: make([]*graph.Tensor, len(p.Buffers)), weights: map[int]uint64{},
-		bound: map[int]bool{},
-		seed:  maphash.MakeSeed(), counts: make([]lowering.Count, len(p.Launches)), times: make([]time.Duration,
-			len(p.Launches)),
-		single: make([]loaded, len(p.Launches))}
+		bound: map[int]bool{}, seed: maphash.MakeSeed(), counts: make([]lowering.Count, n), times: make([]time.Duration, n),
+		single: make([]loaded, n)}
 	h, i, err := host.New(p, d.host.Workers(), func(l *lowering.Launch) bool { return l.Device != "" })
 	if err != nil {
 		return nil, inLaunch(p, i, fmt.Errorf("%w, and nothing for it on the overlay: %s", err, p.Launches[i].Reason))
@@ -161,13 +160,12 @@ func (e *executable) Run() error {
 		// The link may be gone: the next run opens another. What the machine still holds is not worth anything.
 		err = errors.Join(err, e.disconnect())
 	}
-	e.ran = e.ran || err == nil
 	return err
 }
 
-// connect opens the link, if it is not.
+// connect opens the link, if it is not and there is something for the overlay to do.
 func (e *executable) connect() error {
-	if e.machine != nil {
+	if e.machine != nil || !slices.ContainsFunc(e.l.parts, func(p part) bool { return !p.host }) {
 		return nil
 	}
 	const page = 1 << 16
@@ -192,8 +190,7 @@ func (e *executable) connect() error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
-	e.machine = m
-	clear(e.weights)
+	e.machine, e.made = m, false
 	return nil
 }
 
@@ -214,7 +211,7 @@ func (e *executable) disconnect() error {
 
 // codes makes what depends on weights and ranges, if it has not been made or weights have changed since.
 func (e *executable) codes() error {
-	fresh := len(e.weights) == 0
+	fresh := !e.made
 	for _, i := range e.constants() {
 		if !fresh && e.d.frozen && !e.bound[i] {
 			continue
@@ -229,20 +226,37 @@ func (e *executable) codes() error {
 	if !fresh {
 		return nil
 	}
+	e.made = false
 	if err := e.make(); err != nil {
-		clear(e.weights)
 		return err
 	}
+	e.made = true
 	e.remade++
 	return nil
 }
 
-// constants lists the buffers that codes are made of: all that are bound and no value of the overlay's.
+// constants lists the buffers that codes are made of: weights, and what scales and biases are read from.
 func (e *executable) constants() (list []int) {
-	for i, b := range e.p.Buffers {
-		if v := e.l.partition.values[i]; (b.Role <= lowering.State) && b.Last >= 0 && e.tensors[i] != nil &&
-			(v == nil || b.Role == lowering.Param) {
-			list = append(list, i)
+	add := func(s source) {
+		if s.buffer >= 0 && e.p.Buffers[s.buffer].Role <= lowering.State && !slices.Contains(list, s.buffer) {
+			list = append(list, s.buffer)
+		}
+	}
+	for i := range e.l.launches {
+		for _, t := range e.l.launches[i].tasks {
+			for _, m := range t.terms {
+				add(m.v)
+			}
+			if t.weight != nil {
+				add(t.weight.from)
+			}
+			if t.experts != nil {
+				for _, w := range t.experts.weights {
+					for _, s := range w {
+						add(s)
+					}
+				}
+			}
 		}
 	}
 	return list
@@ -599,6 +613,9 @@ func (e *executable) Times() []time.Duration { return e.times }
 
 // Counts implements lowering.Counter.
 func (e *executable) Counts() []lowering.Count { return e.counts }
+
+// Quantised implements lowering.Counter.
+func (e *executable) Quantised() int { return e.remade }
 
 // Memory implements lowering.Executable.
 func (e *executable) Memory() lowering.Memory {

@@ -106,8 +106,7 @@ func (d *Device) Notes(p *lowering.Program) []string {
 		sample = fmt.Sprintf("%d samples of the inputs", n)
 	}
 	notes := []string{fmt.Sprintf("values between launches have 8 bits from the least to the greatest number that "+
-		"they have on %s, weights 8 bits "+
-		"for each channel", sample)}
+		"they have on %s, weights 8 bits for each channel", sample)}
 	r, err := d.Plan(p)
 	if err != nil {
 		return append(notes, err.Error())
@@ -119,10 +118,8 @@ func (d *Device) Notes(p *lowering.Program) []string {
 		}
 	}
 	if cycles > 0 {
-		notes = append(notes,
-			fmt.Sprintf("on the overlay %s the launches take about %d cycles, the multipliers working in %.3g %% of them, "+
-				"and %d bytes of memory",
-				d.cfg.Name, cycles, 100*float64(ideal)/float64(cycles), r.Bytes))
+		notes = append(notes, fmt.Sprintf("on the overlay %s the launches take about %d cycles, the multipliers working "+
+			"in %.3g %% of them, and %d bytes of memory", d.cfg.Name, cycles, 100*float64(ideal)/float64(cycles), r.Bytes))
 	}
 	return notes
 }

@@ -32,8 +32,7 @@ func (a *assembler) load(s isa.Space, r rows, from, n, first, words, base, panel
 		step = 0
 	}
 	a.emit(&isa.Load{Space: s, Addr: uint32(r.addr + int64(from)*r.step + int64(first*a.cfg.WordBytes)),
-		Stride: uint32(step), Rows: uint16(n),
-		Words: uint16(words), Base: uint16(base), Panel: uint16(panel)})
+		Stride: uint32(step), Rows: uint16(n), Words: uint16(words), Base: uint16(base), Panel: uint16(panel)})
 }
 
 // store writes a block of results that stands in Y.
@@ -43,8 +42,7 @@ func (a *assembler) store(r rows, from, n, first, words, base, panel int) {
 		step = 0
 	}
 	a.emit(&isa.Store{Space: isa.SpaceY, Addr: uint32(r.addr + int64(from)*r.step + int64(first*a.cfg.WordBytes)),
-		Stride: uint32(step),
-		Rows:   uint16(n), Words: uint16(words), Base: uint16(base), Panel: uint16(panel)})
+		Stride: uint32(step), Rows: uint16(n), Words: uint16(words), Base: uint16(base), Panel: uint16(panel)})
 }
 
 // records brings n records of a blob, from the first-th on, to parameter memory and returns where they stand.
@@ -249,9 +247,8 @@ func (a *assembler) longProduct(p product, s shape) {
 				a.load(isa.SpaceX, p.x, panel*c.Rows, min(c.Rows, p.x.n-panel*c.Rows), at, n, x.base, n)
 				w := block{a.take(isa.SpaceW, n), tile, 1}
 				a.load(isa.SpaceW, p.w, tile*c.Cols, min(c.Cols, p.w.n-tile*c.Cols), at, n, w.base, n)
-				g := isa.Gemm{X: uint16(x.base), XPanel: uint16(n), W: uint16(w.base), WPanel: uint16(n),
-					Words: uint16(n), Panels: 1, Tiles: 1,
-					More: at > 0, Hold: at+n < s.words}
+				g := isa.Gemm{X: uint16(x.base), XPanel: uint16(n), W: uint16(w.base), WPanel: uint16(n), Words: uint16(n),
+					Panels: 1, Tiles: 1, More: at > 0, Hold: at+n < s.words}
 				if g.Hold {
 					a.emit(&g)
 				} else {
@@ -265,8 +262,7 @@ func (a *assembler) longProduct(p product, s shape) {
 // productBlock multiplies a block of X with one of W.
 func (a *assembler) productBlock(p product, s shape, x, w block, records map[int]int) {
 	a.finishBlock(p, s, x, w, records, isa.Gemm{X: uint16(x.base), XPanel: uint16(s.words), W: uint16(w.base),
-		WPanel: uint16(s.words),
-		Words:  uint16(s.words), Panels: uint8(x.n), Tiles: uint8(w.n)})
+		WPanel: uint16(s.words), Words: uint16(s.words), Panels: uint8(x.n), Tiles: uint8(w.n)})
 }
 
 // finishBlock emits the product of a block of X with one of W, with the records and residuals that it wants before it

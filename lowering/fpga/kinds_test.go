@@ -68,10 +68,14 @@ func TestKinds(t *testing.T) {
 		{"product 700×16×300", product(700, 16, 300)},
 		{"product 17×24×1500", product(17, 24, 1500)},
 		{"product 20×9000×24", product(20, 9000, 24)}, // whose rows no scratchpad holds twice
-		{"relu", act(graph.Relu)}, {"gelu", act(graph.GeluTanh)}, {"gelu by erf", act(graph.GeluErf)}, {"silu",
-			act(graph.Silu)},
-		{"tanh", act(graph.Tanh)}, {"sigmoid", act(graph.Sigmoid)}, {"leaky relu", act(graph.LeakyRelu)}, {"square",
-			act(graph.Square)},
+		{"relu", act(graph.Relu)},
+		{"gelu", act(graph.GeluTanh)},
+		{"gelu by erf", act(graph.GeluErf)},
+		{"silu", act(graph.Silu)},
+		{"tanh", act(graph.Tanh)},
+		{"sigmoid", act(graph.Sigmoid)},
+		{"leaky relu", act(graph.LeakyRelu)},
+		{"square", act(graph.Square)},
 		{"residual", func(b *graph.Builder) {
 			x := b.Input("x", f32(20, 48))
 			b.Output("y", b.Unary(graph.Relu, b.Binary(graph.Add, x, linear(b, x, "l", 48))))

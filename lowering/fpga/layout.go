@@ -22,7 +22,6 @@ type laid struct {
 	stamps []int64 // of each launch
 	code   int64   // where the first part's descriptors begin
 	arena  int64   // bytes of values
-	fixed  int64   // bytes of constants
 }
 
 // A part is a stretch of launches that run on the overlay one after the other, or one on the host.
@@ -34,10 +33,39 @@ type part struct {
 // stampBytes is what a Stamp writes.
 const stampBytes = 16
 
-// layOut lays a program out.
+// layOut lays a program out. What the scratchpads turn out not to hold goes to the processor.
 func layOut(cfg isa.Config, p *lowering.Program) *laid {
-	l := &laid{partition: newPartition(cfg, p)}
-	for i := range p.Launches {
+	refused := map[int]error{}
+	for {
+		l := &laid{partition: newPartition(cfg, p, refused)}
+		l.layOut()
+		all := true
+		for i := range p.Launches {
+			if err := l.fits(i); err != nil {
+				refused[i], all = err, false
+			}
+		}
+		if all {
+			return l
+		}
+	}
+}
+
+// fits tries a launch's descriptors.
+func (l *laid) fits(i int) error {
+	a := &assembler{cfg: l.cfg, launch: i}
+	l.emit(a, i)
+	for _, s := range a.steps {
+		if f := l.cfg.Verify(s.Cmd, 1<<32); a.err == nil && f != nil {
+			a.err = fmt.Errorf("%s: %w", isa.Text(s.Cmd), f)
+		}
+	}
+	return a.err
+}
+
+// layOut cuts the program into parts, and gives constants and values their places.
+func (l *laid) layOut() {
+	for i := range l.p.Launches {
 		n := len(l.parts)
 		switch {
 		case l.launches[i].refusal != nil:
@@ -50,21 +78,18 @@ func layOut(cfg isa.Config, p *lowering.Program) *laid {
 	}
 	l.findValues()
 	at := int64(0)
-	for range p.Launches {
+	for range l.p.Launches {
 		l.stamps = append(l.stamps, at)
-		at += up64(stampBytes, int64(cfg.WordBytes))
+		at += up64(stampBytes, int64(l.cfg.WordBytes))
 	}
 	at = arena.Align(at)
-	start := at
 	for i := range l.launches {
 		for _, t := range l.launches[i].tasks {
 			l.constants(t, &at)
 		}
 	}
-	l.fixed = at - start
 	l.place(&at)
 	l.code = up64(at, isa.DescBytes)
-	return l
 }
 
 func up64(n, m int64) int64 { return (n + m - 1) / m * m }
@@ -194,21 +219,8 @@ func (l *laid) assemble(from, to int) ([]Step, error) {
 	}
 	a := &assembler{cfg: l.cfg}
 	for i := from; i < to; i++ {
-		a.launch = i
-		for _, t := range l.launches[i].tasks {
-			switch t.kind {
-			case taskGemm, taskTranspose:
-				a.gemm(t)
-			case taskAttention:
-				a.attention(t)
-			case taskMoE:
-				a.moe(t)
-			default:
-				a.vector(t)
-			}
-			if a.err != nil {
-				return nil, inLaunch(l.p, i, a.err)
-			}
+		if l.emit(a, i); a.err != nil {
+			return nil, inLaunch(l.p, i, a.err)
 		}
 		a.emit(&isa.Stamp{Addr: uint32(l.stamps[i])})
 	}
@@ -221,6 +233,26 @@ func (l *laid) assemble(from, to int) ([]Step, error) {
 		}
 	}
 	return a.steps, nil
+}
+
+// emit makes the descriptors of a launch.
+func (l *laid) emit(a *assembler, i int) {
+	a.launch = i
+	for _, t := range l.launches[i].tasks {
+		switch t.kind {
+		case taskGemm, taskTranspose:
+			a.gemm(t)
+		case taskAttention:
+			a.attention(t)
+		case taskMoE:
+			a.moe(t)
+		default:
+			a.vector(t)
+		}
+		if a.err != nil {
+			return
+		}
+	}
 }
 
 // Encode is the descriptors as the overlay reads them.

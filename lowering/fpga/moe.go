@@ -15,8 +15,9 @@ type moeCut struct{ tokens, panels, up, down int }
 // cutMoE chooses it.
 func cutMoE(c isa.Config, e *experts) (moeCut, error) {
 	d := e.dims
-	kw, hw, ow := ceil(d.Width, c.WordBytes), ceil(up(d.Hidden, c.Cols), c.WordBytes), ceil(up(d.Result, c.Cols),
-		c.WordBytes)
+	// Words of a token, of its values between the products, and of a result.
+	kw, hw := ceil(d.Width, c.WordBytes), ceil(up(d.Hidden, c.Cols), c.WordBytes)
+	ow := ceil(up(d.Result, c.Cols), c.WordBytes)
 	cut := moeCut{tokens: min(up(d.Tokens, c.Rows), c.Tokens, c.ListLen)}
 	hidden := hw
 	if e.op.Gated {
@@ -37,8 +38,8 @@ func cutMoE(c isa.Config, e *experts) (moeCut, error) {
 	// The slots of the last step: topK of them a panel.
 	switch {
 	case cut.panels == 0 || cut.up == 0 || cut.down == 0:
-		return cut, fmt.Errorf("experts of %d×%d×%d: the overlay %s does not hold a panel of such tokens", d.Width,
-			d.Hidden, d.Result, c.Name)
+		return cut, fmt.Errorf("experts of %d×%d×%d: the overlay %s does not hold a panel of such tokens",
+			d.Width, d.Hidden, d.Result, c.Name)
 	case 2*e.topK*ow > c.XWords || 2*ow > c.YWords:
 		return cut, fmt.Errorf("results of %d elements from %d experts: the overlay %s does not hold a panel of them",
 			d.Result, e.topK, c.Name)
@@ -103,11 +104,10 @@ func (a *assembler) expert(t *task, cut moeCut, k, from, start, panels, tokens i
 	first := uint16(start * c.Rows)
 	in := a.in(t.x)
 	x := a.take(isa.SpaceX, panels*kw)
-	tokensAt := region{spaceMemory, in.addr + int64(from)*in.step, in.addr + int64(from+tokens-1)*in.step +
-		int64(kw*wb)}
-	a.emit(&isa.Load{Gather: true, Skip: true, Space: isa.SpaceX, Addr: uint32(in.addr + int64(from)*in.step),
-		Stride: uint32(in.step),
-		Rows:   uint16(panels * c.Rows), Words: uint16(kw), Base: uint16(x), Panel: uint16(kw), List: uint8(k), Start: first}, tokensAt)
+	base := in.addr + int64(from)*in.step
+	a.emit(&isa.Load{Gather: true, Skip: true, Space: isa.SpaceX, Addr: uint32(base), Stride: uint32(in.step),
+		Rows: uint16(panels * c.Rows), Words: uint16(kw), Base: uint16(x), Panel: uint16(kw), List: uint8(k), Start: first},
+		region{spaceMemory, base, base + int64(tokens-1)*in.step + int64(kw*wb)})
 	// stage is one product of the tokens, tile by tile.
 	stage := func(w graph.MoEWeight, x, words, n, tiles int, to func(tile, tiles int) isa.Out,
 		done func(tile, tiles int, o isa.Out)) {
@@ -116,18 +116,16 @@ func (a *assembler) expert(t *task, cut moeCut, k, from, start, panels, tokens i
 		for tile := 0; tile < ceil(n, c.Cols); tile += tiles {
 			nt := min(tiles, ceil(n, c.Cols)-tile)
 			at := a.take(isa.SpaceW, nt*words)
-			a.skipped(&isa.Load{Space: isa.SpaceW, Addr: uint32(m.addr + int64(tile*c.Cols)*m.step),
-				Stride: uint32(m.step),
-				Rows:   uint16(nt * c.Cols), Words: uint16(words), Base: uint16(at), Panel: uint16(words)}, k, first)
+			a.skipped(&isa.Load{Space: isa.SpaceW, Addr: uint32(m.addr + int64(tile*c.Cols)*m.step), Stride: uint32(m.step),
+				Rows: uint16(nt * c.Cols), Words: uint16(words), Base: uint16(at), Panel: uint16(words)}, k, first)
 			records := a.take(isa.SpaceParams, nt*c.Cols)
-			a.skipped(&isa.Load{Space: isa.SpaceParams, Addr: uint32(code.records.addr +
-				int64(tile*c.Cols*isa.RecordBytes)), Rows: 1,
+			from := code.records.addr + int64(tile*c.Cols*isa.RecordBytes)
+			a.skipped(&isa.Load{Space: isa.SpaceParams, Addr: uint32(from), Rows: 1,
 				Words: uint16(nt * c.Cols * isa.RecordBytes / wb), Base: uint16(records)}, k, first)
 			o := to(tile, nt)
 			o.Param = uint16(records)
-			a.emit(&isa.Gemm{Out: o, Listed: true, List: uint8(k), Start: uint8(start), X: uint16(x),
-				XPanel: uint16(words), W: uint16(at),
-				WPanel: uint16(words), Words: uint16(words), Panels: uint8(panels), Tiles: uint8(nt)})
+			a.emit(&isa.Gemm{Out: o, Listed: true, List: uint8(k), Start: uint8(start), X: uint16(x), XPanel: uint16(words),
+				W: uint16(at), WPanel: uint16(words), Words: uint16(words), Panels: uint8(panels), Tiles: uint8(nt)})
 			if done != nil {
 				done(tile, nt, o)
 			}
@@ -146,25 +144,23 @@ func (a *assembler) expert(t *task, cut moeCut, k, from, start, panels, tokens i
 		acted := hidden
 		hidden = a.take(isa.SpaceX, panels*hw)
 		record := a.records(e.codes.product, 0, 1)
-		a.emit(&isa.Vector{Kind: isa.VectorMul, OneParam: true, X: uint16(acted), XPanel: uint16(hw),
-			Words: uint16(hw), Panels: uint8(panels),
-			Out: isa.Out{Space: isa.SpaceX, Base: uint16(hidden), Panel: uint16(hw), Res: uint16(second),
-				ResPanel: uint16(hw),
-				Param:    uint16(record), Zero: e.codes.hiddenZero}})
+		out := isa.Out{Space: isa.SpaceX, Base: uint16(hidden), Panel: uint16(hw), Res: uint16(second), ResPanel: uint16(hw),
+			Param: uint16(record), Zero: e.codes.hiddenZero}
+		a.emit(&isa.Vector{Out: out, Kind: isa.VectorMul, OneParam: true, X: uint16(acted), XPanel: uint16(hw),
+			Words: uint16(hw), Panels: uint8(panels)})
 	}
 	slots := a.in(whole(e.slots))
-	base := slots.addr + int64(from*e.topK)*slots.step
-	slotsAt := region{spaceMemory, base, base + int64(tokens*e.topK)*slots.step}
+	to := slots.addr + int64(from*e.topK)*slots.step
+	slotsAt := region{spaceMemory, to, to + int64(tokens*e.topK)*slots.step}
 	stage(graph.MoEW2, hidden, hw, d.Result, cut.down, func(tile, tiles int) isa.Out {
 		width := tiles * c.Cols / wb
 		return isa.Out{Space: isa.SpaceY, Base: uint16(a.take(isa.SpaceY, panels*width)), Panel: uint16(width)}
 	}, func(tile, tiles int, o isa.Out) {
 		at := tile * c.Cols / wb
-		a.emit(&isa.Store{Scatter: true, Space: isa.SpaceY, Addr: uint32(base + int64(at*wb)),
-			Stride: uint32(slots.step),
-			Rows:   uint16(panels * c.Rows), Words: uint16(min(tiles*c.Cols/wb,
-				a.words(d.Result)-at)), Base: o.Base, Panel: o.Panel,
-			List: uint8(k), TopK: uint8(e.topK), Start: first}, slotsAt)
+		words := min(tiles*c.Cols/wb, a.words(d.Result)-at)
+		a.emit(&isa.Store{Scatter: true, Space: isa.SpaceY, Addr: uint32(to + int64(at*wb)), Stride: uint32(slots.step),
+			Rows: uint16(panels * c.Rows), Words: uint16(words), Base: o.Base, Panel: o.Panel, List: uint8(k),
+			TopK: uint8(e.topK), Start: first}, slotsAt)
 	})
 }
 
@@ -191,11 +187,10 @@ func (a *assembler) combine(t *task, from, n int) {
 			a.load(isa.SpaceX, rank, from+row, rowsN, 0, words, x+r*words, e.topK*words)
 		}
 		y := a.take(isa.SpaceY, panels*words*bytes)
-		a.emit(&isa.Vector{Kind: isa.VectorCombine, OneParam: true, X: uint16(x), XPanel: uint16(words),
-			Words:  uint16(words),
-			Panels: uint8(panels), TopK: uint8(e.topK), Count: uint16(row), Out: isa.Out{Wide: t.out.v.wide,
-				Zero:  t.codes.zero,
-				Space: isa.SpaceY, Base: uint16(y), Panel: uint16(words * bytes), Param: uint16(record)}})
+		out := isa.Out{Wide: t.out.v.wide, Zero: t.codes.zero, Space: isa.SpaceY, Base: uint16(y),
+			Panel: uint16(words * bytes), Param: uint16(record)}
+		a.emit(&isa.Vector{Out: out, Kind: isa.VectorCombine, OneParam: true, X: uint16(x), XPanel: uint16(words),
+			Words: uint16(words), Panels: uint8(panels), TopK: uint8(e.topK), Count: uint16(row)})
 		a.store(to, from+row, rowsN, 0, a.words(e.dims.Result*bytes), y, words*bytes)
 	}
 }

@@ -24,10 +24,16 @@ type placed struct {
 	routes  int // the mixture that computes the launch in its router, plus one; 0: none
 }
 
-// newPartition looks at every launch of a program.
-func newPartition(cfg isa.Config, p *lowering.Program) *partition {
+// newPartition looks at every launch of a program; some are refused already.
+func newPartition(cfg isa.Config, p *lowering.Program, refused map[int]error) *partition {
 	m := &partition{cfg: cfg, p: p, values: map[int]*value{}, launches: make([]placed, len(p.Launches))}
-	for i := range p.Launches { // mixtures first, since their routers take over the launch that makes the gates
+	for i, err := range refused {
+		m.launches[i].refusal = err
+	}
+	for i := range p.Launches { // mixtures first, since their routers take over the launches that make the gates
+		if refused[i] != nil {
+			continue
+		}
 		if f, ok := p.Launches[i].Op.(graph.Fusion); ok && f.Anchor == graph.AnchorMoE {
 			m.launches[i].tasks, m.launches[i].refusal = m.matchMoE(i, f)
 		}

@@ -172,40 +172,56 @@ func (b *blob) fill(act activation, pre, out quant) {
 	}
 }
 
-// target is the quantisation that EXEC's sums are scaled to, before a table if there is one. It sees to it that the
-// residual's factor, which has 16 bits, holds.
-func (t *task) target() quant {
+// target is the quantisation that EXEC's sums are scaled to, before a table if there is one. Its step is at least
+// least, and such that the residual's factor, which has 16 bits, holds.
+func (t *task) target(least float64) quant {
 	out := &t.out.v.quant
-	if !t.act.table() {
-		if t.res != nil {
-			out.step = max(out.step, t.share*t.res.v.quant.step/15.99)
-		}
-		return *out
-	}
-	if t.kind == taskAffine && len(t.terms) == 0 && t.res == nil {
-		return t.x.v.quant
-	}
-	q := preQuant(t.preCalibre, t.act, *out)
 	if t.res != nil {
-		q.step = max(q.step, t.share*t.res.v.quant.step/15.99)
+		least = max(least, t.share*t.res.v.quant.step/15.99)
 	}
-	return q
+	switch {
+	case out.step == logitStep && t.out.v.logits:
+	case !t.act.table():
+		out.step = max(out.step, least)
+	case t.kind == taskAffine && len(t.terms) == 0 && t.res == nil:
+		return t.x.v.quant
+	default:
+		q := preQuant(t.preCalibre, t.act, *out)
+		q.step = max(q.step, least)
+		return q
+	}
+	return *out
 }
 
-// finish fills what all kinds have in common, and returns the target, and the bias that takes the residual's zero away.
-func (t *task) finish() (to quant, bias float64) {
-	to = t.target()
+// scale fills a task's records, n of them, and what else follows from where its sums are scaled to: the real result
+// of column c is line's factor times the sum, and its offset.
+func (t *task) scale(n int, line func(c int) (factor, offset float64)) {
+	factor, offset := 0.0, 0.0
+	for c := range n {
+		f, b := line(c)
+		factor, offset = max(factor, math.Abs(f)), max(offset, math.Abs(b))
+	}
+	if v := t.out.v; v.wide && !v.logits {
+		// Sums have to fit before the offset takes away what the zero of x adds to them.
+		v.quant.step += offset / wideLimit
+	}
+	to := t.target(max(256*factor/math.MaxInt16, offset/(1<<15))) // a record's factor and bias have to hold
 	t.codes.zero = int8(to.zero)
+	bias := 0.0
 	if t.res != nil {
 		r := t.res.v.quant
-		mul := math.Round(4096 * t.share * r.step / to.step)
-		t.codes.resMul = uint16(min(mul, 65535))
+		t.codes.resMul = uint16(min(math.Round(4096*t.share*r.step/to.step), math.MaxUint16))
 		bias = -float64(r.zero) * float64(t.codes.resMul) / 16
 	}
 	if t.act.table() {
 		t.codes.table.fill(t.act, to, t.out.v.quant)
 	}
-	return to, bias
+	records := make([]isa.Record, t.codes.records.count())
+	for c := range n {
+		f, b := line(c)
+		records[c] = recordOf(256*f/to.step, 256*b/to.step+bias)
+	}
+	t.codes.records.put(records)
 }
 
 // quantise fills a task's codes and blobs, the quantisations of its values being chosen.
@@ -225,42 +241,35 @@ func (t *task) quantise(bound []*graph.Tensor) error {
 		return err
 	}
 	x := t.x.v.quant
-	if t.kind == taskGemm {
-		return t.quantiseGemm(bound, chain)
-	}
-	to, bias := t.finish()
 	switch t.kind {
-	case taskAffine, taskMul:
-		f := x.step
-		if t.kind == taskMul {
-			f *= t.y.v.quant.step
-		}
-		n := t.codes.records.count()
-		records := make([]isa.Record, n)
-		if len(t.terms) == 0 {
-			n = 1
-		}
-		for c := range min(n, t.out.cols) {
-			a, b := chain(c)
-			records[c] = recordOf(256*a*f/to.step, 256*(b-a*f*float64(x.zero))/to.step+bias)
-		}
-		t.codes.records.put(records)
+	case taskGemm:
+		return t.quantiseGemm(bound, chain)
 	case taskNorm:
 		n := float64(t.x.cols)
 		_, eps := t.norm()
 		t.codes.eps = uint32(min(math.Round(n*n*eps/(x.step*x.step)), math.MaxUint32))
-		records := make([]isa.Record, t.codes.records.count())
-		for c := range t.x.cols {
-			a, b := chain(c)
-			records[c] = recordOf(256*a/(1<<isa.NormShift)/to.step, 256*b/to.step+bias)
+		t.scale(t.x.cols, func(c int) (float64, float64) {
+			f, b := chain(c)
+			return f / (1 << isa.NormShift), b
+		})
+	default:
+		n, step := 1, x.step
+		if len(t.terms) > 0 {
+			n = t.out.cols
 		}
-		t.codes.records.put(records)
+		if t.kind == taskMul {
+			step *= t.y.v.quant.step
+		}
+		t.scale(n, func(c int) (float64, float64) {
+			f, b := chain(c)
+			return f * step, b - f*step*float64(x.zero)
+		})
 	}
 	return nil
 }
 
-// rows writes a matrix of weights, n rows of k, to a blob, each row with a step of its own, and returns the steps and
-// the rows' sums.
+// weights writes a matrix of weights, n rows of k, to a blob, each row with a step of its own, and returns the steps
+// and the rows' sums.
 func (b *blob) weights(at func(n, k int) float64, n, k int) (step, sum []float64) {
 	stride := b.size / b.rows
 	b.data = make([]byte, b.size)
@@ -287,41 +296,24 @@ func (b *blob) weights(at func(n, k int) float64, n, k int) (step, sum []float64
 
 // quantiseGemm fills the weights and records of a product.
 func (t *task) quantiseGemm(bound []*graph.Tensor, chain func(int) (float64, float64)) error {
-	x, out := t.x.v.quant, &t.out.v.quant
-	records := make([]isa.Record, t.codes.records.count())
-	n := t.w.rows
-	step := func(c int) float64 { return t.w.v.quant.step }
-	sum := func(c int) float64 { return 0 }
-	if t.weight != nil {
-		w, err := t.weight.from.values(bound)
-		if err != nil {
-			return err
-		}
-		n = t.weight.n
-		steps, sums := t.codes.weights.weights(func(n, k int) float64 { return w(k, n) }, n, t.weight.k)
-		step, sum = func(c int) float64 { return steps[c] }, func(c int) float64 { return sums[c] }
+	x := t.x.v.quant
+	if t.weight == nil {
+		t.scale(t.w.rows, func(c int) (float64, float64) {
+			f, b := chain(c)
+			return f * x.step * t.w.v.quant.step, b
+		})
+		return nil
 	}
-	// The result is acc·f + b.
-	line := func(c int) (f, b float64) {
-		f, b = chain(c)
-		f *= x.step * step(c)
-		return f, b - f*float64(x.zero)*sum(c)
+	w, err := t.weight.from.values(bound)
+	if err != nil {
+		return err
 	}
-	if t.out.v.wide && !t.out.v.logits {
-		// Before the bias takes away what the zero of x adds, sums have to fit as well.
-		most := 0.0
-		for c := range n {
-			_, b := line(c)
-			most = max(most, math.Abs(b))
-		}
-		out.step = max(out.step, (most+out.step*wideLimit)/wideLimit)
-	}
-	to, bias := t.finish()
-	for c := range n {
-		f, b := line(c)
-		records[c] = recordOf(256*f/to.step, 256*b/to.step+bias)
-	}
-	t.codes.records.put(records)
+	step, sum := t.codes.weights.weights(func(n, k int) float64 { return w(k, n) }, t.weight.n, t.weight.k)
+	t.scale(t.weight.n, func(c int) (float64, float64) {
+		f, b := chain(c)
+		f *= x.step * step[c]
+		return f, b - f*float64(x.zero)*sum[c]
+	})
 	return nil
 }
 
