@@ -33,15 +33,15 @@ func execConfigs() []isa.Config {
 // execPrograms are the programs that buildExec has made.
 var execPrograms = struct {
 	sync.Mutex
-	of map[string]string
-}{of: map[string]string{}}
+	of map[isa.Config]string
+}{of: map[isa.Config]string{}}
 
 // buildExec makes the program of testdata/exec.cpp for a configuration, once for all tests.
 func buildExec(t testing.TB, c isa.Config) (program string) {
 	t.Helper()
 	execPrograms.Lock()
 	defer execPrograms.Unlock()
-	if p := execPrograms.of[c.Name]; p != "" {
+	if p := execPrograms.of[c]; p != "" {
 		return p
 	}
 	testtools.Need(t, "verilator", "g++", "make")
@@ -71,8 +71,8 @@ func buildExec(t testing.TB, c isa.Config) (program string) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("verilator: %v\n%s", err, out)
 	}
-	execPrograms.of[c.Name] = filepath.Join(dir, "Vfx_exec")
-	return execPrograms.of[c.Name]
+	execPrograms.of[c] = filepath.Join(dir, "Vfx_exec")
+	return execPrograms.of[c]
 }
 
 // execDirs are what TestMain removes at the end.
