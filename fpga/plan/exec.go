@@ -8,7 +8,11 @@ func (c *clock) exec(cmd isa.Command) (busy, drain, multiply float64) {
 	switch x := cmd.(type) {
 	case *isa.Gemm:
 		k := int(x.Words) * c.cfg.WordBytes
-		tiles := int(x.Panels) * int(x.Tiles)
+		panels := int(x.Panels)
+		if x.Listed {
+			panels = min(panels, max(0, ceil(c.listed(x.List)-int(x.Start)*c.cfg.Rows, c.cfg.Rows)))
+		}
+		tiles := panels * int(x.Tiles)
 		period := max(k, c.drain())
 		if x.Hold {
 			period = k
@@ -85,10 +89,13 @@ func (c *clock) attention(x *isa.Attention) (busy, drain, multiply float64) {
 	}
 	busy += float64(execCycles)
 	drain = float64(c.cfg.Rows + c.drain() + finishCycles)
-	if x.Last {
-		busy += float64(c.drain()+finishCycles) + float64(int(x.QPanels)*(dim+finishPanelCycles))
+	if x.Last { // the last panel's finish; those before hide behind the array
+		drain += float64(dim + finishPanelCycles)
 	}
 	return busy, drain, multiply
 }
+
+// listed is how many entries a list is taken to have.
+func (c *clock) listed(list uint8) int { return c.lists[int(list)%len(c.lists)] }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

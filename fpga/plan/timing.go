@@ -76,6 +76,7 @@ type clock struct {
 	read, write float64          // when the channel is free
 	tokens      [isa.Semaphores][]float64
 	lists       []int
+	alone       bool // EXEC's last command was no Gemm
 	timing      Timing
 }
 
@@ -202,7 +203,7 @@ func (c *clock) run(e Engine, i int, cmd isa.Command, start float64) {
 	case *isa.Load:
 		rows := int(x.Rows)
 		if x.Gather || x.Skip {
-			left := c.lists[int(x.List)%len(c.lists)] - int(x.Start)
+			left := c.listed(x.List) - int(x.Start)
 			switch {
 			case x.Gather:
 				rows = max(0, min(rows, left))
@@ -215,7 +216,7 @@ func (c *clock) run(e Engine, i int, cmd isa.Command, start float64) {
 	case *isa.Store:
 		rows := int(x.Rows)
 		if x.Scatter {
-			rows = max(0, min(rows, c.lists[int(x.List)%len(c.lists)]-int(x.Start)))
+			rows = max(0, min(rows, c.listed(x.List)-int(x.Start)))
 		}
 		free, done = c.transfer(&c.write, start, rows, int(x.Words), storeCycles)
 		c.timing.Written += float64(rows) * float64(x.Words)
@@ -224,6 +225,10 @@ func (c *clock) run(e Engine, i int, cmd isa.Command, start float64) {
 		free = done
 		c.timing.Stamps = append(c.timing.Stamps, start)
 	default:
+		if c.alone && cmd.Op() != isa.OpAttention || cmd.Op() == isa.OpVector || cmd.Op() == isa.OpRoute {
+			start = max(start, c.last[e]) // lanes and array change hands when all is written
+		}
+		c.alone = cmd.Op() != isa.OpGemm
 		busy, drain, multiply := c.exec(cmd)
 		free = start + busy
 		done = free + drain
