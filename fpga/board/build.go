@@ -180,7 +180,7 @@ func (b Board) script(sources []string) string {
 	case ICE40:
 		fmt.Fprintf(&s, "synth_ice40 -abc9 -device hx -top %s\n", top)
 	case ECP5:
-		fmt.Fprintf(&s, "synth_ecp5 -top %s\n", top)
+		fmt.Fprintf(&s, "synth_ecp5 -abc9 -top %s\n", top)
 	case Series7:
 		fmt.Fprintf(&s, "synth_xilinx -family xc7 -flatten -top %s\n", top)
 	}
@@ -261,7 +261,7 @@ func (b Board) route(dir string, seed int, r *Report, step func(string, tool, ..
 	case ECP5:
 		r.Bitstream = b.Name + ".bit"
 		if err := step("place and route", nextpnrECP5, append(common, "--"+b.Device, "--speed", b.Speed, "--lpf", b.Pins,
-			"--textcfg", "routed.config")...); err != nil {
+			"--router", "router2", "--textcfg", "routed.config")...); err != nil {
 			return err
 		}
 		if err := step("bitstream", ecppack, "--compress", "routed.config", r.Bitstream); err != nil {

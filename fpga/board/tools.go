@@ -68,17 +68,23 @@ func (t tool) run(ctx context.Context, dir, log string, args ...string) error {
 	if err != nil {
 		return err
 	}
+	file := filepath.Join(dir, log+".log")
+	out, err := os.Create(file) // it can be watched while the tool works
+	if err != nil {
+		return err
+	}
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if werr := os.WriteFile(filepath.Join(dir, log+".log"), out, 0o644); werr != nil {
-		return errors.Join(err, werr)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	err = cmd.Run()
+	if failed := out.Close(); failed != nil {
+		return errors.Join(err, failed)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w; the end of %s:\n%s", t.names[0], err, filepath.Join(dir, log+".log"), tail(string(out), 5))
+		text, failed := os.ReadFile(file)
+		return errors.Join(fmt.Errorf("%s: %w; the end of %s:\n%s", t.names[0], err, file, tail(string(text), 5)), failed)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func ResourcesOf(c isa.Config) Resources {
 			r.Multipliers += c.Rows * normMultipliers
 		}
 		if c.Router() {
-			r.Multipliers += c.Rows * combineMultipliers
+			r.Multipliers += routerMultipliers
 		}
 	}
 	word := 8 * c.WordBytes
@@ -33,10 +33,9 @@ func ResourcesOf(c isa.Config) Resources {
 	return r
 }
 
-// cellsOf estimates cells from what yosys counted on configurations of 4 × 4 to 16 × 16 multipliers: so many for the shell, for each
-// multiplier of the array, and for each lane by what it can do.
+// cellsOf estimates cells: so many for the shell, for each element of the array, and for each lane by what it can do.
 func cellsOf(c isa.Config) int {
-	cells := shellCells + c.Rows*c.Cols*elementCells + c.Cols*columnCells
+	cells := shellCells + c.Rows*c.Cols*elementCells
 	lane := laneCells
 	if c.Attention() {
 		lane += softmaxCells
