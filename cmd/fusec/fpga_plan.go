@@ -207,7 +207,7 @@ func (rep *planReport) print(w io.Writer) error {
 
 // draw plots time against multipliers, a curve for each memory and clock.
 func (rep *planReport) draw(path string) error {
-	c := chart{title: rep.Model, x: "multipliers", y: "milliseconds", logX: true, zeroY: true}
+	c := chart{title: rep.Model, x: "multipliers", y: "milliseconds", logX: true, logY: true}
 	at := map[string]int{}
 	for _, r := range rep.Rows {
 		if r.Refused != "" {

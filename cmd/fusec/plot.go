@@ -21,6 +21,7 @@ type chart struct {
 	title, x, y string
 	logX        bool // x is positive, and each that occurs gets its mark
 	zeroY       bool // the y axis starts at 0
+	logY        bool // y is positive
 	curves      []curve
 }
 
@@ -79,6 +80,10 @@ func (c *chart) save(path string) error {
 		}
 	}
 	p.Y.Tick.Marker = plot.TickerFunc(shortTicks)
+	if c.logY {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{}
+		p.Y.Max *= 10 // room for the legend
+	}
 	if c.zeroY {
 		p.Y.Min, p.Y.Max = 0, 1.25*p.Y.Max // room for the legend
 	}
