@@ -41,8 +41,8 @@ reads of the same file from the page cache, and past the page cache against the 
 safetensors file of one tensor, or any other of 4-byte elements; without it one of --size is made among the temporary
 files (see TMPDIR) and removed afterwards.
 
-With --target cuda the ladders are those of the GPU: the product in each precision and a linear layer, and attention,
-with registers, shared memory and occupancy of each rung, and the bytes that have to be moved.
+With --target cuda the ladders are those of the GPU: the product in each precision, a linear layer and its gradient, and
+attention, with registers, shared memory and occupancy of each rung, and the bytes that have to be moved.
 
 fusec bench gpu times fusec on the workloads on which peers gpu times its rivals, under the same names: products, attention, mixtures
 of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it

@@ -133,6 +133,40 @@ func checkLinear(v *gpuValues) error {
 	})
 }
 
+// checkLinearGrad compares samples of a linear layer's gradients.
+func checkLinearGrad(v *gpuValues) error {
+	x, w, dy := v.in["x"], v.in["w"], v.in["dy"]
+	m, k, n := x.Type.Shape.At(0), x.Type.Shape.At(1), w.Type.Shape.At(1)
+	// compare takes the terms of an element's sum.
+	compare := func(name string, at, terms int, term func(i int) float64) error {
+		sum, size := 0.0, 0.0
+		for i := range terms {
+			t := term(i)
+			sum += t
+			size += math.Abs(t)
+		}
+		return near(name, v.out[name], at, sum, sumError*size)
+	}
+	for _, j := range samples(k) {
+		for _, i := range samples(m) {
+			if err := compare("dx", i*k+j, n, func(c int) float64 { return dy.Float(i*n+c) * w.Float(j*n+c) }); err != nil {
+				return err
+			}
+		}
+		for _, c := range samples(n) {
+			if err := compare("dw", j*n+c, m, func(i int) float64 { return x.Float(i*k+j) * dy.Float(i*n+c) }); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range samples(n) {
+		if err := compare("db", c, m, func(i int) float64 { return dy.Float(i*n + c) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // halfError is how far probabilities, or gradients of scores, are off where a product takes them in 16 bits: rounded
 // once, of sums and exponentials in float32.
 func halfError(d graph.DType) float64 { return 2*d.Epsilon() + 1e-4 }

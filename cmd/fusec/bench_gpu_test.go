@@ -182,7 +182,7 @@ func TestLaddersOnGPU(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		if want := map[string]int{"matmul": 5 + 2 + 2 + 3, "attention": 4}[args[1]]; len(rep.Rungs) != want {
+		if want := map[string]int{"matmul": 5 + 2 + 2 + 3 + 2, "attention": 4}[args[1]]; len(rep.Rungs) != want {
 			t.Errorf("%s has %d rungs, want %d", args[1], len(rep.Rungs), want)
 		}
 		out := good(t, args...)

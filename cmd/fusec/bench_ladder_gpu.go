@@ -38,7 +38,7 @@ type gpuLadderReport struct {
 	Rungs  []gpuRungReport `json:"rungs"`
 }
 
-// matmulLadderGPU measures the product, and a linear layer, by every rung.
+// matmulLadderGPU measures the product, a linear layer, and its gradient, by every rung.
 func (b *bencher) matmulLadderGPU(e *env) error {
 	sizes := b.sizes
 	if sizes == nil {
@@ -55,6 +55,11 @@ func (b *bencher) matmulLadderGPU(e *env) error {
 			}
 		}
 		list = append(list, linearRungs(s, b.compile.precision)...)
+		backward, err := backwardRungs(s)
+		if err != nil {
+			return err
+		}
+		list = append(list, backward...)
 	}
 	return b.ladderGPU(e, list)
 }
@@ -83,6 +88,28 @@ func linearRungs(s size, p fusec.Precision) []gpuRung {
 		{"linear persistent", "The same by as many blocks as fit, each taking tile after tile, where the chip has the means.",
 			[]*gpuWork{linearWork(s, p, false)}, p},
 	}
+}
+
+// backwardRungs are the gradient of a linear layer.
+func backwardRungs(s size) (list []gpuRung, err error) {
+	op, err := kernels.LinearBackward(s.m, s.k, s.n)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range kernels.BackwardLadder() {
+		w := &gpuWork{name: fmt.Sprintf("linear backward %v %v", fusec.F32, s), unit: teraFLOPs, check: checkLinearGrad,
+			work: 4 * float64(s.m) * float64(s.k) * float64(s.n)}
+		w.build = func(b *graph.Builder) {
+			x := b.Input("x", graph.TypeOf(graph.F32, s.m, s.k))
+			weight := b.Param("w", graph.TypeOf(graph.F32, s.k, s.n))
+			n := b.Add(op, x, weight, b.Input("dy", graph.TypeOf(graph.F32, s.m, s.n)))
+			b.Output("dx", n)
+			b.Output("dw", b.Add(graph.Result{Index: 1}, n))
+			b.Output("db", b.Add(graph.Result{Index: 2}, n))
+		}
+		list = append(list, gpuRung{r.Name, r.Doc, []*gpuWork{w.by(r.Compile)}, fusec.F32})
+	}
+	return list, nil
 }
 
 // checkEach compares samples of an elementwise result.
