@@ -38,7 +38,8 @@ func Decode(ctx context.Context, b Board, dir string) (fs.FS, error) {
 	if !chip.Match(text) {
 		return nil, fmt.Errorf("icebox_vlog wrote no module chip")
 	}
-	text = chip.ReplaceAll(text, []byte("module "+top+" (input clk, input rx, output tx, output led);"))
+	// icebox_vlog declares the ports once more as wires, which only a header without directions allows.
+	text = chip.ReplaceAll(text, []byte("module "+top+" (clk, rx, tx, led);\n  input clk, rx;\n  output tx, led;"))
 	cells, err := cellLibrary(ctx)
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ var mutants = map[string][]mutant{
 		{"fx_load.sv", "done <= «finish && last»", "finish"},
 		{"fx_store.sv", "wire settled = «settle && w_idle»", "settle"},
 		{"fx_issue.sv", "post_mask = «posts[first]»", "posts[next]"},
-		{"fx_semaphores.sv", "full[s] = «|next[s][WIDTH+1:WIDTH]»", "1'b0"},
+		{"fx_semaphores.sv", "full[s] = «next[s][WIDTH]»", "1'b0"},
 		{"fx_semaphores.sv", "want[c] && «(wait_masks[c*COUNT +: COUNT] & ~above) == 0»",
 			"wait_masks[c*COUNT +: COUNT] == 0 || (wait_masks[c*COUNT +: COUNT] & above) != 0"},
 		{"fx_arbiter.sv", "dead <= «(dead || kill) && owed_next != 0»", "1'b0"},

@@ -17,7 +17,7 @@ var overlays = []Config{
 	{Name: "ecp5", Rows: 8, Cols: 8, WordBytes: 8, XWords: 512, WWords: 512, YWords: 512, Params: 1024, Tables: 2, AccBits: 32,
 		KeyBlock: 64, HeadDim: 64, QPanels: 2, Norms: true, AddrBits: 24},
 	// What an iCE40 HX8K holds: GEMM alone, with multipliers out of logic.
-	{Name: "hx8k", Rows: 4, Cols: 4, WordBytes: 2, XWords: 256, WWords: 256, YWords: 256, Params: 64, Tables: 1, AccBits: 24,
+	{Name: "hx8k", Rows: 2, Cols: 2, WordBytes: 2, XWords: 256, WWords: 256, YWords: 256, Params: 64, Tables: 1, AccBits: 24,
 		SerialMul: true, AddrBits: 16},
 }
 

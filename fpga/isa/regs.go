@@ -14,7 +14,7 @@ const (
 	RegError    = 0x10 // the error's code, 0: none
 	RegErrorAt  = 0x14 // the number of the descriptor that it belongs to; of the last one fetched, for ErrWatchdog
 	RegProgram  = 0x18 // address of the first descriptor, a multiple of DescBytes
-	RegLimit    = 0x1c // the first address behind the program's memory, 0: there is no limit
+	RegLimit    = 0x1c // the first address behind the program's memory, 0: there is no limit; of both, one above AddrBits reads with all bits above set
 	RegWatchdog = 0x20 // cycles without progress after which the machine stops, 0: never. After reset: 1<<20
 	RegExpert   = 0x24 // selects the list that RegCount shows
 	RegCount    = 0x28 // entries of the selected list
@@ -27,6 +27,7 @@ const (
 	RegShape3 = 0x3c
 
 	// Counters of 64 bits, the low half first. Reading the low half keeps the high half for the read that follows. Start clears them.
+	// A board with a serial line alone counts in 32 bits: the high half reads zero.
 	RegCounters = 0x40
 )
 

@@ -15,6 +15,8 @@ module fx_board_uart #(
   parameter int NUMBER_BITS = 16,
   parameter int AHEAD = 2,
   parameter int SPARE = 0,
+  parameter int UNDER = `FX_SERIAL_MUL ? 1 : 4,
+  parameter int COUNT_IN_RAM = `FX_SERIAL_MUL,
   parameter int LOAD_BURSTS = 2,
   parameter int STORE_DEPTH = 8,
   parameter STYLE = "block"  // a small chip has more block RAMs than cells
@@ -48,8 +50,8 @@ module fx_board_uart #(
     .m_aw_ready, .m_aw_addr, .m_aw_data);
   // The host takes writes and serves reads in the order of the line: what was sent can be read.
   fx_overlay #(
-    .COUNTER_BITS(COUNTER_BITS), .NUMBER_BITS(NUMBER_BITS), .AHEAD(AHEAD), .SPARE(SPARE),
-    .LOAD_BURSTS(LOAD_BURSTS), .STORE_DEPTH(STORE_DEPTH), .STYLE(STYLE)
+    .COUNTER_BITS(COUNTER_BITS), .NUMBER_BITS(NUMBER_BITS), .AHEAD(AHEAD), .SPARE(SPARE), .UNDER(UNDER),
+    .COUNT_IN_RAM(COUNT_IN_RAM), .LOAD_BURSTS(LOAD_BURSTS), .STORE_DEPTH(STORE_DEPTH), .STYLE(STYLE)
   ) overlay (
     .clk, .rst(o_rst), .r_we, .r_re, .r_addr, .r_wdata, .r_rdata, .irq, .m_ar_valid, .m_ar_ready, .m_ar_addr, .m_ar_len,
     .m_r_valid, .m_r_ready, .m_r_data, .m_aw_valid, .m_aw_ready, .m_aw_addr, .m_aw_data, .m_w_idle(1'b1));

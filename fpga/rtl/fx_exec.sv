@@ -68,6 +68,7 @@ module fx_exec #(
   parameter HEAD_DIM = `FX_HEAD_DIM,
   parameter Q_PANELS = `FX_Q_PANELS,
   parameter ROUTER = `FX_ROUTER,
+  parameter ONE = 0,               // cmd stays as it is until its done, one is under way at a time
   localparam ST_LATENCY = 3
 ) (
   input  wire                      clk,
@@ -167,47 +168,46 @@ module fx_exec #(
     else if (all_idle && cmd_valid) who <= wanted;
   end
 
-  // Out's constants: next_* of the last command, out_* in the lanes.
-  logic out_new, next_row, next_residual, next_relu, next_wide, next_use_table;
+  // Out's constants: next_all of the last command, out_* in the lanes.
   wire out_row, out_residual, out_relu, out_wide, out_use_table;
-  logic [2:0] next_space;
-  logic [7:0] next_zero;
-  logic [15:0] next_res_mul;
-  logic [TABLE_BITS-1:0] next_table;
   wire [2:0] out_space;
   wire [7:0] out_zero;
   wire [15:0] out_res_mul;
   wire [TABLE_BITS-1:0] out_table;
-  wire quiet;
-  wire out_ok = !out_new;
+  wire quiet, out_ok, at_out_new, at_out_wide;
+  wire [2:0] at_out_space;
   localparam OUT_BITS = 5 + TABLE_BITS + 3 + 8 + 16;
   logic [OUT_BITS-1:0] out_all;
-  wire [OUT_BITS-1:0] next_all = {next_row, next_residual, next_relu, next_wide, next_use_table, next_table, next_space, next_zero, next_res_mul};
+  wire has_out = op == `FX_OP_GEMM || op == `FX_OP_VECTOR;
+  wire [OUT_BITS-1:0] cmd_all = {op == `FX_OP_GEMM && cmd[`FX_GEMM_ROWPARAM], has_out && cmd[`FX_GEMM_RESIDUAL],
+    has_out && cmd[`FX_GEMM_RELU], cmd[`FX_GEMM_WIDE], has_out && cmd[`FX_GEMM_TABLE] != 0 && !cmd[`FX_GEMM_WIDE],
+    TABLE_BITS'(cmd[`FX_GEMM_TABLE] - 3'd1), cmd[`FX_GEMM_SPACE], has_out ? cmd[`FX_GEMM_ZERO] : 8'd0, cmd[`FX_GEMM_RESMUL]};
   assign {out_row, out_residual, out_relu, out_wide, out_use_table, out_table, out_space, out_zero, out_res_mul} = out_all;
-  wire same = next_all == out_all;
   wire by_row = out_row && who == GEMM;   // attention's scores come before its results, while out_* are still those of a Gemm
   logic out_err;   // Space or Table is none of this overlay's
-  wire has_out = op == `FX_OP_GEMM || op == `FX_OP_VECTOR;
-  always_ff @(posedge clk) begin
-    if (take && wanted != ATTN) begin
-      next_row <= op == `FX_OP_GEMM && cmd[`FX_GEMM_ROWPARAM];
-      next_residual <= has_out && cmd[`FX_GEMM_RESIDUAL];
-      next_relu <= has_out && cmd[`FX_GEMM_RELU];
-      next_wide <= cmd[`FX_GEMM_WIDE];
-      next_use_table <= has_out && cmd[`FX_GEMM_TABLE] != 0 && !cmd[`FX_GEMM_WIDE];
-      next_table <= TABLE_BITS'(cmd[`FX_GEMM_TABLE] - 3'd1);
-      next_space <= cmd[`FX_GEMM_SPACE];
-      next_zero <= has_out ? cmd[`FX_GEMM_ZERO] : 8'd0;
-      next_res_mul <= cmd[`FX_GEMM_RESMUL];
-    end
+  always_ff @(posedge clk)
     out_err <= !rst && take && ((has_out && !(op == `FX_OP_GEMM && cmd[`FX_GEMM_HOLD])) || op == `FX_OP_ATTENTION) &&
       (cmd[`FX_GEMM_SPACE] > `FX_SPACE_W || (cmd[`FX_GEMM_SPACE] == `FX_SPACE_W && ROWS != COLS) || (has_out && 32'(cmd[`FX_GEMM_TABLE]) > TABLES));
-    // Constants that stay the same need not wait.
-    out_new <= !rst && ((take && wanted != ATTN) || (out_new && !quiet && !same));
-    if (out_new && quiet) out_all <= next_all;
-    // Attention begins a descriptor while it finishes the one before: it says itself when it comes to the results.
-    if (at_out_new) out_all <= {3'b0, at_out_wide, 1'b0, {TABLE_BITS{1'b0}}, at_out_space, 24'b0};
-  end
+  generate
+    if (ONE && !ATTENTION) begin : direct
+      // Nothing is on its way when cmd changes.
+      assign out_all = cmd_all;
+      assign out_ok = 1'b1;
+    end else begin : kept
+      logic out_new;
+      logic [OUT_BITS-1:0] next_all;
+      wire same = next_all == out_all;
+      assign out_ok = !out_new;
+      always_ff @(posedge clk) begin
+        if (take && wanted != ATTN) next_all <= cmd_all;
+        // Constants that stay the same need not wait.
+        out_new <= !rst && ((take && wanted != ATTN) || (out_new && !quiet && !same));
+        if (out_new && quiet) out_all <= next_all;
+        // Attention begins a descriptor while it finishes the one before: it says itself when it comes to the results.
+        if (at_out_new) out_all <= {3'b0, at_out_wide, 1'b0, {TABLE_BITS{1'b0}}, at_out_space, 24'b0};
+      end
+    end
+  endgenerate
 
   // What the sequencers ask of the feed, the lanes and the memories.
   wire fd_ready, ij_ready, sg_ready, rr_busy;
@@ -226,7 +226,7 @@ module fx_exec #(
   wire [15:0] gm_list_count;
   fx_gemm #(
     .ROWS(ROWS), .COLS(COLS), .WORD_BYTES(WORD_BYTES), .ROUTER(ROUTER), .X_BITS(X_BITS), .W_BITS(W_BITS), .Y_BITS(Y_BITS),
-    .D_BITS(D_BITS), .P_BITS(P_BITS), .SERIAL_MUL(SERIAL_MUL), .DONE_LATENCY(DONE_LATENCY)
+    .D_BITS(D_BITS), .P_BITS(P_BITS), .SERIAL_MUL(SERIAL_MUL), .ONE(ONE), .DONE_LATENCY(DONE_LATENCY)
   ) gemm (
     .clk(clk), .rst(rst), .cmd_valid(gm_valid), .cmd_ready(gm_ready), .cmd(cmd), .done(gm_done), .idle(gm_idle), .list(gm_list),
     .list_count(gm_list_count), .fd_valid(gm_fd_valid), .fd_ready(fd_ready && who == GEMM), .fd_x(gm_fd_x), .fd_w(gm_fd_w),
@@ -238,11 +238,10 @@ module fx_exec #(
   localparam KEY_BITS = $clog2(KEY_BLOCK) + 1;
   localparam PANEL_BITS = Q_PANELS > 1 ? $clog2(Q_PANELS) : 1;
   localparam AT_BITS = 4 * KEY_BITS + 2 * PANEL_BITS + 2 * (PANEL_BITS + $clog2(HEAD_DIM)) + 23;
-  wire at_fd_valid, at_fd_probs, at_fd_first, at_fd_last, at_ij_valid, at_sg_valid, at_out_new, at_out_wide, at_err;
+  wire at_fd_valid, at_fd_probs, at_fd_first, at_fd_last, at_ij_valid, at_sg_valid, at_err;
   wire [X_BITS:0] at_fd_x;
   wire [W_BITS:0] at_fd_w;
   wire [D_BITS:0] at_sg_dst;
-  wire [2:0] at_out_space;
   wire [15:0] at_out_mul;
   wire [MUL_BITS-1:0] alt_mul;
   wire [5:0] alt_shift;
@@ -288,7 +287,7 @@ module fx_exec #(
   assign ve_fd_slow = SERIAL_MUL != 0;
   fx_vector #(
     .ROWS(ROWS), .WORD_BYTES(WORD_BYTES), .ROUTER(ROUTER), .SERIAL_MUL(SERIAL_MUL), .STEP(STEP), .X_BITS(X_BITS), .Y_BITS(Y_BITS),
-    .D_BITS(D_BITS), .P_BITS(P_BITS), .GATE_BITS(GATE_BITS), .DRAIN(PV + 12 + ROWS)
+    .D_BITS(D_BITS), .P_BITS(P_BITS), .GATE_BITS(GATE_BITS), .ONE(ONE), .DRAIN(PV + 12 + ROWS)
   ) vector (
     .clk(clk), .rst(rst), .cmd_valid(ve_valid), .cmd_ready(ve_ready), .cmd(cmd), .out_ok(out_ok), .done(ve_done), .idle(ve_idle),
     .err_valid(ve_err), .err_code(ve_err_code), .fd_valid(ve_fd_valid), .fd_ready(fd_ready && who == VECTOR), .fd_x(ve_fd_x),
@@ -500,7 +499,7 @@ module fx_exec #(
     .clk(clk), .a(row_operand), .w(col_operand), .first(first_d[FLAGS-1]), .last(last_d[FLAGS-1]), .shift(array_shift), .res(lane_res));
 
   fx_lane_control #(
-    .ROWS(ROWS), .COLS(COLS), .WORD_BYTES(WORD_BYTES), .MUL_BITS(MUL_BITS), .SERIAL_MUL(SERIAL_MUL), .PARAMS(PARAMS), .TAG_BITS(TAG_BITS),
+    .ROWS(ROWS), .COLS(COLS), .WORD_BYTES(WORD_BYTES), .MUL_BITS(MUL_BITS), .SERIAL_MUL(SERIAL_MUL), .PARAMS(PARAMS), .TAG_BITS(TAG_BITS), .TAGGED(ATTENTION),
     .X_BITS(X_BITS), .W_BITS(W_BITS), .Y_BITS(Y_BITS), .D_BITS(D_BITS), .CTL_BITS(CTL_BITS), .RES(RES), .STEP(STEP), .PV(PV)
   ) control (
     .clk(clk), .rst(rst), .tile(tile), .tile_tag(fd_tag), .tile_dst(gm_fd_dst), .tile_res(gm_fd_res), .tile_par(gm_fd_par),

@@ -12,6 +12,7 @@ module fx_gemm #(
   parameter D_BITS = 9,
   parameter P_BITS = 8,
   parameter SERIAL_MUL = 0,
+  parameter ONE = 0,            // cmd stays as it is until done: its fields need no registers
   parameter DONE_LATENCY = 50   // from the last slot of a descriptor to the cycle in which all its results can be read
 ) (
   input  wire              clk,
@@ -128,20 +129,29 @@ module fx_gemm #(
     end
   endgenerate
 
-  always_ff @(posedge clk) begin
-    if (take) begin
-      {hold, more} <= {cmd[`FX_GEMM_HOLD], cmd[`FX_GEMM_MORE]};
-      {wide, by_row_c, residual} <= {cmd[`FX_GEMM_WIDE], cmd[`FX_GEMM_ROWPARAM], cmd[`FX_GEMM_RESIDUAL]};
-      space <= cmd[`FX_GEMM_SPACE];
-      words <= cmd[`FX_GEMM_WORDS];
-      tiles <= cmd[`FX_GEMM_TILES];
-      x_panel <= `FX_GEMM_CLIP(`FX_GEMM_XPANEL, X_BITS);
-      {w_first, w_tile} <= {`FX_GEMM_CLIP(`FX_GEMM_W, W_BITS), `FX_GEMM_CLIP(`FX_GEMM_WPANEL, W_BITS)};
-      dst_panel <= `FX_GEMM_CLIP(`FX_GEMM_PANEL, D_BITS);
-      res_panel <= `FX_GEMM_CLIP(`FX_GEMM_RESPANEL, Y_BITS);
-      par_first <= `FX_GEMM_CLIP(`FX_GEMM_PARAM, P_BITS);
+  // The fields that hold for the whole descriptor.
+  localparam F_BITS = 5 + 3 + 16 + 8 + (X_BITS+1) + 2*(W_BITS+1) + (D_BITS+1) + (Y_BITS+1) + (P_BITS+1);
+  wire [F_BITS-1:0] asked = {cmd[`FX_GEMM_HOLD], cmd[`FX_GEMM_MORE],
+    cmd[`FX_GEMM_WIDE], cmd[`FX_GEMM_ROWPARAM], cmd[`FX_GEMM_RESIDUAL],
+    cmd[`FX_GEMM_SPACE],
+    cmd[`FX_GEMM_WORDS],
+    cmd[`FX_GEMM_TILES],
+    `FX_GEMM_CLIP(`FX_GEMM_XPANEL, X_BITS),
+    `FX_GEMM_CLIP(`FX_GEMM_W, W_BITS),
+    `FX_GEMM_CLIP(`FX_GEMM_WPANEL, W_BITS),
+    `FX_GEMM_CLIP(`FX_GEMM_PANEL, D_BITS),
+    `FX_GEMM_CLIP(`FX_GEMM_RESPANEL, Y_BITS),
+    `FX_GEMM_CLIP(`FX_GEMM_PARAM, P_BITS)};
+  logic [F_BITS-1:0] fields;
+  generate
+    if (ONE) assign fields = asked;
+    else begin : keep
+      always_ff @(posedge clk) if (take) fields <= asked;
     end
+  endgenerate
+  assign {hold, more, wide, by_row_c, residual, space, words, tiles, x_panel, w_first, w_tile, dst_panel, res_panel, par_first} = fields;
 
+  always_ff @(posedge clk) begin
     // The words of a tile.
     if (take || (fed && words_last)) begin
       left <= take ? cmd[`FX_GEMM_WORDS] : words;
@@ -189,7 +199,13 @@ module fx_gemm #(
 
   // Descriptors are done in order, each the same time after its last slot.
   generate
-    if (SERIAL_MUL) begin : timers
+    if (ONE) begin : timer
+      localparam T_BITS = $clog2(DONE_LATENCY + 1);
+      logic [T_BITS-1:0] rest;
+      always_ff @(posedge clk) rest <= rst ? '0 : fed && ends || none ? T_BITS'(DONE_LATENCY) : rest - T_BITS'(rest != 0);
+      assign may_end = 1'b1;
+      assign done = rest == T_BITS'(1);
+    end else if (SERIAL_MUL) begin : timers
       // Two of them at most, which takes less than a long shift register.
       localparam T_BITS = $clog2(DONE_LATENCY + 1);
       logic [T_BITS-1:0] left_0, left_1;

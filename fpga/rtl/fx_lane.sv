@@ -18,7 +18,7 @@ module fx_lane #(
 ) (
   input  wire                      clk,
   input  wire  [CTL_BITS-1:0]      ctl,
-  output logic [CTL_BITS-1:0]      ctl_next,
+  output wire  [CTL_BITS-1:0]      ctl_next,
   // The array's sum; a lane part's value, its multiplier.
   input  wire  [ACC_BITS-1:0]      res,
   input  wire  [ACC_BITS-1:0]      inj_acc,
@@ -56,9 +56,30 @@ module fx_lane #(
   logic [B_BITS-1:0] y_byte, y_byte_1;
   logic signed [23:0] bias, bias_held;
   assign {v, inject, own, rec, rec_at, mul, shift, y_re, y_at, y_byte, bias_v, bias_rec, bias_at, bias, pack, w_valid, w_at} = ctl;
-  always_ff @(posedge clk)
-    ctl_next <= {v, inject, own, rec, rec_at - R_BITS'(1), mul, shift, y_re, y_at, y_byte, bias_v, bias_rec, bias_at - R_BITS'(1), bias,
-                 pack, w_valid, w_at};
+  // With SERIAL_MUL records come to all lanes at once: see fx_lane_control.
+  localparam SHARED = SERIAL_MUL != 0 && ROWS <= 8;
+  localparam REC_BITS = 2 * R_BITS + 2 + MUL_BITS + 6 + 24;
+  wire [REC_BITS-1:0] record = {rec, rec_at - R_BITS'(1), mul, shift, bias_rec, bias_at - R_BITS'(1), bias};
+  logic [REC_BITS-1:0] record_q, record_next;
+  logic [CTL_BITS-REC_BITS-1:0] rest;
+  assign record_next = SHARED ? record : record_q;
+  wire rec_n, bias_rec_n;
+  wire [R_BITS-1:0] rec_at_n, bias_at_n;
+  wire [MUL_BITS-1:0] mul_n;
+  wire [5:0] shift_n;
+  wire [23:0] bias_n;
+  wire v_n, inject_n, own_n, y_re_n, bias_v_n, pack_n, w_valid_n;
+  wire [Y_BITS-1:0] y_at_n;
+  wire [B_BITS-1:0] y_byte_n;
+  wire [D_BITS-1:0] w_at_n;
+  assign {rec_n, rec_at_n, mul_n, shift_n, bias_rec_n, bias_at_n, bias_n} = record_next;
+  assign {v_n, inject_n, own_n, y_re_n, y_at_n, y_byte_n, bias_v_n, pack_n, w_valid_n, w_at_n} = rest;
+  assign ctl_next = {v_n, inject_n, own_n, rec_n, rec_at_n, mul_n, shift_n, y_re_n, y_at_n, y_byte_n, bias_v_n, bias_rec_n, bias_at_n,
+                     bias_n, pack_n, w_valid_n, w_at_n};
+  always_ff @(posedge clk) begin
+    record_q <= record;
+    rest <= {v, inject, own, y_re, y_at, y_byte, bias_v, pack, w_valid, w_at};
+  end
 
   fx_scale #(.ACC_BITS(ACC_BITS), .MUL_BITS(MUL_BITS), .SERIAL_MUL(SERIAL_MUL)) scale (
     .clk(clk), .load(v), .load_mul(by_row ? rec && rec_at == 0 : v), .acc(inject ? inj_acc : res), .mul(own ? inj_mul : mul),

@@ -11,6 +11,7 @@ module fx_lane_control #(
   parameter SERIAL_MUL = 0,
   parameter PARAMS = 256,
   parameter TAG_BITS = 2,
+  parameter TAGGED = 1,          // there are values of a tag other than 0
   parameter X_BITS = 9,
   parameter W_BITS = 9,
   parameter Y_BITS = 9,
@@ -128,13 +129,12 @@ module fx_lane_control #(
 
   // ---- What follows later of a value, and of a segment's start.
   logic [WR:1] finish_d;
-  logic [TV:1] v_d;
-  logic [PK:1] start_d;
-  logic [BI:1] param_d;
-  logic [BI+2:1] rec_d;
+  logic [TV:1] value_d;
+  wire [TV:1] v_d = TAGGED ? value_d : finish_d[TV:1];
+  logic [2:1] rec_d;
   logic [(TV+1)*TAG_BITS-1:0] tag_d;
   logic [(TV+1)*C_BITS-1:0] column_d;
-  logic [BI*R_BITS+2*R_BITS-1:0] row_d;
+  logic [2*R_BITS-1:0] row_d;
   logic [2:1] inject_d, own_d, drain_d;
   wire sg_start = sg_valid && sg_ready;
   wire tile_start = begins && next_tag == 0;
@@ -142,11 +142,9 @@ module fx_lane_control #(
   wire param_start = rr_valid || (start && !by_row);
   always_ff @(posedge clk) begin
     finish_d <= rst ? '0 : {finish_d[WR-1:1], finish};
-    v_d <= rst ? '0 : {v_d[TV-1:1], v};
-    start_d <= rst ? '0 : {start_d[PK-1:1], start};
-    param_d <= {param_d[BI-1:1], param_start};
-    rec_d <= {rec_d[BI+1:1], rec};
-    row_d <= {row_d[BI*R_BITS+R_BITS-1:0], rec_row};
+    value_d <= rst ? '0 : {value_d[TV-1:1], v};
+    rec_d <= {rec_d[1], rec};
+    row_d <= {row_d[R_BITS-1:0], rec_row};
     tag_d <= {tag_d[TV*TAG_BITS-1:0], tag};
     column_d <= {column_d[TV*C_BITS-1:0], column};
     inject_d <= {inject_d[1], inject};
@@ -173,42 +171,66 @@ module fx_lane_control #(
   endgenerate
 
   // ---- The segment: where its records, residual and results begin, until the counters have taken that over.
-  localparam HOLD = PK - 1;
+  // The next one starts PK cycles later at the earliest: `hold`, which counts down from PK, tells the stages of this one.
   logic [D_BITS:0] dst;
   logic [Y_BITS:0] res;
   logic [P_BITS:0] par;
   logic one;
   logic [5:0] hold;
-  assign sg_ready = hold == 0;
+  assign sg_ready = hold <= 6'd1;
+  wire start_ry = hold == 6'(PK + 1 - RY), start_bi = hold == 6'(PK + 1 - BI), start_pk = hold == 6'd1;
   always_ff @(posedge clk) begin
     if (start) {dst, res} <= tile_start ? {next_dst, next_res} : {sg_dst, sg_res};
     if (start) one <= !tile_start && sg_one;
     if (param_start) par <= rr_valid ? rr_par : tile_start ? next_par : sg_par;
-    hold <= rst ? 6'd0 : start ? 6'(HOLD) : hold - 6'(hold != 0);
+    hold <= rst ? 6'd0 : start ? 6'(PK) : hold - 6'(hold != 0);
+  end
+
+  // The rows' records once more, for their biases, BI cycles later.
+  // With SERIAL_MUL values are so far apart that a record stays at its memory's port until the last lane has it (SHARED): it goes to
+  // all lanes at once, with rec and its row, and its address steps ROWS cycles later.
+  localparam SHARED = SERIAL_MUL != 0 && ROWS <= 8;
+  localparam LATER = SHARED ? ROWS : 0;
+  wire [WR:0] finish_s = {finish_d, finish};
+  logic [5:0] rows_left;
+  logic [R_BITS-1:0] bias_row;
+  logic rec_bi;
+  logic [2:1] rec_bi_d;
+  logic [2*R_BITS-1:0] bias_row_d;
+  wire rows_bi = rows_left == 6'd1;
+  wire param_bi = rows_bi || (start_bi && !by_row);
+  always_ff @(posedge clk) begin
+    rows_left <= rst ? 6'd0 : rr_valid ? 6'(BI) : rows_left - 6'(rows_left != 0);
+    if (rows_bi) bias_row <= '0;
+    else if (rec_bi) bias_row <= bias_row + R_BITS'(1);
+    rec_bi <= !rst && (rows_bi || (rec_bi && bias_row != R_BITS'(ROWS - 1)));
+    rec_bi_d <= {rec_bi_d[1], rec_bi};
+    bias_row_d <= {bias_row_d[R_BITS-1:0], bias_row};
   end
 
   // ---- Records: multiplier and shift at stage 0, the bias at BI.
   logic [P_BITS:0] mul_at, bias_at;
-  wire step_0 = rec || (finish && !by_row && !one && !alt);
-  wire step_bi = rec_d[BI] || (finish_d[BI] && !by_row && !one && !alt);
+  wire step_0 = rec || (finish_s[LATER] && !by_row && !one && !alt);
+  wire step_bi = rec_bi || (finish_s[BI+LATER] && !by_row && !one && !alt);
   wire [15:0] mul_q;
   wire [5:0] shift_q;
   wire [23:0] bias_q;
-  logic [MUL_BITS-1:0] mul_c;
-  logic [5:0] shift_c;
-  logic [23:0] bias_c;
+  logic [MUL_BITS-1:0] mul_q1, mul_c;
+  logic [5:0] shift_q1, shift_c;
+  logic [23:0] bias_q1, bias_c;
   fx_params #(.PARAMS(PARAMS), .WORD_BYTES(WORD_BYTES)) params (
     .clk(clk), .we(pw_valid), .waddr(pw_at), .wdata(pw_data), .mul_at(mul_at[P_BITS-1:0]), .mul(mul_q), .shift(shift_q),
     .bias_at(bias_at[P_BITS-1:0]), .bias(bias_q));
   always_ff @(posedge clk) begin
     if (param_start) mul_at <= rr_valid ? rr_par : tile_start ? next_par : sg_par;
     else if (step_0) mul_at <= mul_at + (P_BITS+1)'(1);
-    if (param_d[BI]) bias_at <= par;
+    if (param_bi) bias_at <= par;
     else if (step_bi) bias_at <= bias_at + (P_BITS+1)'(1);
-    mul_c <= alt ? alt_mul : MUL_BITS'($signed(mul_q));
-    shift_c <= alt ? alt_shift : shift_q;
-    bias_c <= alt ? 24'd0 : bias_q;
+    mul_q1 <= alt ? alt_mul : MUL_BITS'($signed(mul_q));
+    shift_q1 <= alt ? alt_shift : shift_q;
+    bias_q1 <= alt ? 24'd0 : bias_q;
   end
+  assign {mul_c, shift_c, bias_c} = SHARED ? {MUL_BITS'($signed(mul_q)), shift_q, bias_q} : {mul_q1, shift_q1, bias_q1};
 
   // ---- The residual's elements.
   logic [Y_BITS:0] res_at;
@@ -218,7 +240,7 @@ module fx_lane_control #(
   logic [B_BITS-1:0] y_byte;
   wire use_res = finish_d[RY] && residual;
   always_ff @(posedge clk) begin
-    if (start_d[RY]) {res_at, res_byte} <= {res, {B_BITS{1'b0}}};
+    if (start_ry) {res_at, res_byte} <= {res, {B_BITS{1'b0}}};
     else if (use_res) {res_at, res_byte} <= {res_at, res_byte} + (Y_BITS+B_BITS+1)'(1);
     y_re <= vy_re || use_res;
     y_at <= vy_re ? vy_at[Y_BITS-1:0] : res_at[Y_BITS-1:0];
@@ -234,10 +256,10 @@ module fx_lane_control #(
   wire [D_BITS:0] high = dst_at >> (space == `FX_SPACE_X ? X_BITS : space == `FX_SPACE_W ? W_BITS : Y_BITS);
   wire beyond = high != 0;
   always_ff @(posedge clk) begin
-    if (start_d[PK]) count <= '0;
+    if (start_pk) count <= '0;
     else if (finish_d[PK]) count <= full ? '0 : count + B_BITS'(1);
     word <= !rst && finish_d[PK] && full;
-    if (start_d[PK]) dst_at <= dst;
+    if (start_pk) dst_at <= dst;
     else if (word) dst_at <= dst_at + (D_BITS+1)'(1);
     w_valid <= word && !beyond && !rst;
     w_at <= dst_at[D_BITS-1:0];
@@ -248,9 +270,10 @@ module fx_lane_control #(
       (beyond && word));
 
   // ---- Lane 0.
-  wire [R_BITS-1:0] row_s = row_d[R_BITS +: R_BITS];
-  wire [R_BITS-1:0] row_bi = row_d[(BI+1)*R_BITS +: R_BITS];
-  assign ctl = {v_d[2], inject_d[2], own_d[2], rec_d[2], row_s, mul_c, shift_c, y_re, y_at, y_byte, v_d[BI+2], rec_d[BI+2], row_bi, bias_c,
+  localparam AT = SHARED ? 1 : 2;
+  wire [R_BITS-1:0] row_s = row_d[(AT-1)*R_BITS +: R_BITS];
+  wire [R_BITS-1:0] row_bi = bias_row_d[(AT-1)*R_BITS +: R_BITS];
+  assign ctl = {v_d[2], inject_d[2], own_d[2], rec_d[AT], row_s, mul_c, shift_c, y_re, y_at, y_byte, v_d[BI+2], rec_bi_d[AT], row_bi, bias_c,
                 finish_d[WR], w_valid, w_at};
 
   // ---- Whether anything is on its way.

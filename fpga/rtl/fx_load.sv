@@ -96,11 +96,13 @@ module fx_load #(
     .ls_rank(3'd0), .ls_count, .row_valid, .row_done, .row_last, .row_none, .row_error, .row_addr, .row_lane,
     .row_base);
 
-  // Bursts: a row is cut into pieces of 256 beats.
-  logic [7:0] chunk;
+  // Bursts: a row is cut into pieces of 256 beats, if a space holds longer ones.
+  localparam logic PIECES = X_WORDS > 256 || W_WORDS > 256 || Y_WORDS > 256 || PARAMS * 8 / WORD_BYTES > 256;
+  logic [7:0] chunk_q;
+  wire [7:0] chunk = PIECES ? chunk_q : '0;
   wire [15:0] words = cmd[`FX_LOAD_WORDS];
   wire [15:0] rest = words - {chunk, 8'b0};
-  wire whole = rest <= 16'd256;  // what is left of the row is one burst
+  wire whole = !PIECES || rest <= 16'd256;  // what is left of the row is one burst
   logic [LG:0] level;
   wire room = level != (LG+1)'(BURSTS);
   wire good = row_valid && row_error == `FX_ERR_NONE;
@@ -137,7 +139,7 @@ module fx_load #(
   assign err_code = row_error;
 
   always_ff @(posedge clk) begin
-    if (send) chunk <= row_done ? '0 : chunk + 1'b1;
+    if (send) chunk_q <= row_done ? '0 : chunk + 1'b1;
     if (next_pop) {busy, none, last} <= {1'b1, next_none, next_last};
     else if (finish) busy <= 1'b0;
     if (next_pop) begin
@@ -150,7 +152,7 @@ module fx_load #(
     end
     done <= finish && last;
     if (rst) begin
-      chunk <= '0;
+      chunk_q <= '0;
       busy <= 1'b0;
       done <= 1'b0;
     end

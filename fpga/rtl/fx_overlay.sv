@@ -20,6 +20,8 @@ module fx_overlay #(
   parameter int NUMBER_BITS = 32,    // of a descriptor's number
   parameter int AHEAD = 4,           // descriptors read ahead
   parameter int SPARE = 1,           // whether EXEC's next descriptor waits beside it
+  parameter int UNDER = 4,           // descriptors of an engine under way: see fx_issue
+  parameter int COUNT_IN_RAM = 0,    // counters: see fx_regs
   parameter int LOAD_BURSTS = 16,    // reads of LOAD under way
   parameter int STORE_DEPTH = 16,    // words that STORE reads ahead
   parameter STYLE = "auto"           // of the queues' memories: see fx_fifo
@@ -46,6 +48,8 @@ module fx_overlay #(
   input  wire                     m_w_idle
 );
   localparam int LG_BEATS = $clog2(32 / WORD_BYTES), SEMAPHORES = `FX_SEMAPHORES;
+  localparam logic NARROW = UNDER == 1 && WORD_BYTES == 2 && ADDR_BITS == 16 && `FX_X_WORDS <= 256 && `FX_W_WORDS <= 256 &&
+    `FX_Y_WORDS <= 256 && `FX_PARAMS <= 256 && `FX_ROUTER == 0 && `FX_NORMS == 0 && `FX_ATTENTION == 0;
   // Clients of the semaphores, and engines of the queues, which are one less.
   localparam int FETCH = 0, LOAD = 1, EXEC = 2, STORE = 3;
 
@@ -61,7 +65,7 @@ module fx_overlay #(
   logic [`FX_COUNTERS-1:0] count;
   logic [COUNTER_BITS-1:0] cycles, multiplies;
   wire stop = rst || reset || stopped;
-  fx_regs #(.ADDR_BITS(ADDR_BITS), .COUNTER_BITS(COUNTER_BITS), .NUMBER_BITS(NUMBER_BITS)) regs (
+  fx_regs #(.ADDR_BITS(ADDR_BITS), .COUNTER_BITS(COUNTER_BITS), .NUMBER_BITS(NUMBER_BITS), .COUNT_IN_RAM(COUNT_IN_RAM)) regs (
     .clk, .rst, .r_we, .r_re, .r_addr, .r_wdata, .r_rdata, .irq, .reset, .start, .stopped, .program_at, .limit,
     .finished, .error_valid, .error_code, .error_counts, .error_number, .blamed, .progress, .expired, .ct_list,
     .ct_count, .dropped, .count, .cycles, .multiplies);
@@ -86,21 +90,21 @@ module fx_overlay #(
     .put_beat, .put_data, .commit, .idle(all_idle), .want(want[FETCH]),
     .wait_mask(wait_masks[FETCH*SEMAPHORES +: SEMAPHORES]), .take(take[FETCH]), .post(post[FETCH]),
     .post_mask(post_masks[FETCH*SEMAPHORES +: SEMAPHORES]));
-  fx_queues #(.WORD_BYTES(WORD_BYTES), .NUMBER_BITS(NUMBER_BITS), .SPARE(SPARE)) queues (
+  fx_queues #(.WORD_BYTES(WORD_BYTES), .NUMBER_BITS(NUMBER_BITS), .SPARE(SPARE), .NARROW(32'(NARROW))) queues (
     .clk, .rst(stop), .room, .put, .put_engine, .put_beat, .put_data, .commit, .number, .held, .loaded, .cmd_load,
     .cmd_exec, .cmd_store, .empty, .done, .blame, .blamed);
   assign post[3:1] = done;
-  fx_issue issue_load (
+  fx_issue #(.UNDER(UNDER)) issue_load (
     .clk, .rst(stop), .loaded(loaded[0]), .cmd(cmd_load), .held(held[0]), .want(want[LOAD]),
     .wait_mask(wait_masks[LOAD*SEMAPHORES +: SEMAPHORES]), .take(take[LOAD]), .cmd_valid(cmd_valid[0]),
     .cmd_ready(cmd_ready[0]), .done(done[0]), .post_mask(post_masks[LOAD*SEMAPHORES +: SEMAPHORES]),
     .busy(under_way[0]));
-  fx_issue issue_exec (
+  fx_issue #(.UNDER(UNDER)) issue_exec (
     .clk, .rst(stop), .loaded(loaded[1]), .cmd(cmd_exec), .held(held[1]), .want(want[EXEC]),
     .wait_mask(wait_masks[EXEC*SEMAPHORES +: SEMAPHORES]), .take(take[EXEC]), .cmd_valid(cmd_valid[1]),
     .cmd_ready(cmd_ready[1]), .done(done[1]), .post_mask(post_masks[EXEC*SEMAPHORES +: SEMAPHORES]),
     .busy(under_way[1]));
-  fx_issue issue_store (
+  fx_issue #(.UNDER(UNDER)) issue_store (
     .clk, .rst(stop), .loaded(loaded[2]), .cmd(cmd_store), .held(held[2]), .want(want[STORE]),
     .wait_mask(wait_masks[STORE*SEMAPHORES +: SEMAPHORES]), .take(take[STORE]), .cmd_valid(cmd_valid[2]),
     .cmd_ready(cmd_ready[2]), .done(done[2]), .post_mask(post_masks[STORE*SEMAPHORES +: SEMAPHORES]),
@@ -143,7 +147,7 @@ module fx_overlay #(
   logic e_err_valid, multiply;
   logic [2:0] unused_rank;
   logic unused_busy;  // fx_issue knows
-  fx_exec exec (
+  fx_exec #(.ONE(UNDER == 1)) exec (
     .clk, .rst(stop), .cmd_valid(cmd_valid[1]), .cmd_ready(cmd_ready[1]), .cmd(cmd_exec), .done(done[1]),
     .err_valid(e_err_valid), .err_code(e_err_code), .busy(unused_busy), .multiply, .ld_valid, .ld_ready,
     .ld_space, .ld_lane, .ld_addr, .ld_data(m_r_data), .st_valid, .st_ready, .st_space, .st_lane, .st_addr, .st_rvalid,

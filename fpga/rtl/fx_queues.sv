@@ -9,6 +9,7 @@ module fx_queues #(
   parameter int DEPTH = `FX_QUEUE_DEPTH,
   parameter int NUMBER_BITS = 32,
   parameter int SPARE = 1,  // 0: no spare register
+  parameter int NARROW = 0, // addresses are held in 9 bits: see below
   localparam int BEATS = 32 / WORD_BYTES,
   localparam int LG_BEATS = $clog2(BEATS)
 ) (
@@ -71,8 +72,43 @@ module fx_queues #(
     for (int b = 0; b < BEATS; b++) fill[b*BITS +: BITS] = at == LG_BEATS'(b) ? value : old[b*BITS +: BITS];
   endfunction
 
+  // With NARROW (words of two bytes, scratchpads of 256 words, memory of 64 KiB; no router, norms or attention) the
+  // registers hold of an address in a scratchpad 9 bits, the highest for all above, and of the upper half of an
+  // address or stride in memory one bit, whether it is zero. The other bits go as they are, and nobody asks for these.
+  function automatic logic in_scratch(input logic exec, input int half);
+    in_scratch = half == 8 || half == 9 || (exec && ((half >= 2 && half <= 5) || (half >= 10 && half <= 12)));
+  endfunction
+  function automatic logic in_memory(input logic exec, input int half);
+    in_memory = !exec && (half == 3 || half == 5);
+  endfunction
+  function automatic logic [255:0] used(input logic exec);
+    for (int h = 0; h < 16; h++)
+      used[16*h +: 16] = NARROW == 0 ? 16'hffff : in_scratch(exec, h) ? 16'h01ff : in_memory(exec, h) ? 16'h0001 : 16'hffff;
+  endfunction
+  localparam logic [255:0] MOVE_USED = used(1'b0), EXEC_USED = used(1'b1);
+  logic [255:0] load, exec, stored;
+  assign cmd_load = load & MOVE_USED;
+  assign cmd_exec = exec & EXEC_USED;
+  assign cmd_store = stored & MOVE_USED;
+  logic [BITS-1:0] put_bits;
+  generate
+    if (NARROW != 0) begin : narrow
+      wire to_exec = put_engine == 2'd1;
+      always_comb begin
+        put_bits = put_data;
+        for (int h = 0; h < 16; h++)
+          if (put_beat == LG_BEATS'(h)) begin
+            if (in_scratch(to_exec, h)) put_bits[8] = |put_data[15:8];
+            if (in_memory(to_exec, h)) put_bits[0] = |put_data;
+          end
+      end
+    end else begin : whole
+      assign put_bits = put_data;
+    end
+  endgenerate
+
   always_ff @(posedge clk) begin
-    if (put) store[{put_engine, write_slot[put_engine], put_beat}] <= put_data;
+    if (put) store[{put_engine, write_slot[put_engine], put_beat}] <= put_bits;
     read_data <= store[{engine, read_slot[engine], beat}];
     if (commit) numbers[{put_engine, number_at[put_engine]}] <= number;
     blamed <= numbers[{blame, oldest[blame]}];
@@ -88,13 +124,13 @@ module fx_queues #(
     arriving <= moving;
     arriving_engine <= engine;
     arriving_beat <= beat;
-    if (arriving && arriving_engine == 2'd0) cmd_load <= fill(cmd_load, arriving_beat, read_data);
+    if (arriving && arriving_engine == 2'd0) load <= fill(load, arriving_beat, read_data);
     if (arriving && arriving_engine == 2'd1)
       if (SPARE != 0) spare <= fill(spare, arriving_beat, read_data);
-      else cmd_exec <= fill(cmd_exec, arriving_beat, read_data);
-    if (SPARE != 0 && loaded[1]) cmd_exec <= spare;
+      else exec <= fill(exec, arriving_beat, read_data);
+    if (SPARE != 0 && loaded[1]) exec <= spare;
     spare_full <= SPARE != 0 && ((spare_full && held[1]) || (arrived && arriving_engine == 2'd1));
-    if (arriving && arriving_engine == 2'd2) cmd_store <= fill(cmd_store, arriving_beat, read_data);
+    if (arriving && arriving_engine == 2'd2) stored <= fill(stored, arriving_beat, read_data);
     for (int e = 0; e < 3; e++) begin
       write_slot[e] <= write_slot[e] + LG'(commit && put_engine == 2'(e));
       number_at[e] <= number_at[e] + (LG+1)'(commit && put_engine == 2'(e));

@@ -1,11 +1,13 @@
 // The registers: control, status, the program's place, the watchdog, the shape of the configuration and the counters. A
-// register is read without waiting; `r_re` says that the value was taken.
+// register is read without waiting; `r_re` says that the value was taken. With COUNT_IN_RAM the counters stand in a
+// memory (fx_counters): r_addr is there a cycle before `r_re`, and they are right a few cycles after the program's end.
 `include "fx_config.svh"
 `default_nettype none
 module fx_regs #(
   parameter int ADDR_BITS = `FX_ADDR_BITS,
   parameter int COUNTER_BITS = 64,  // counters read as 64 bits whatever they hold
   parameter int NUMBER_BITS = 32,
+  parameter int COUNT_IN_RAM = 0,
   localparam int COUNTERS = `FX_COUNTERS
 ) (
   input  wire                     clk,
@@ -43,26 +45,61 @@ module fx_regs #(
   logic busy, done, asking;
   logic [3:0] code;
   logic [NUMBER_BITS-1:0] number;
-  logic [31:0] limit_reg, watchdog, patience;  // patience: cycles without progress that are left
+  logic [31:0] watchdog, patience;  // patience: cycles without progress that are left
+  logic [ADDR_BITS:0] program_reg, limit_reg;  // the highest bit: the address has higher ones
   logic rewound;  // the watchdog was written
   logic [31:0] high;  // of the counter whose low half was read
-  logic [COUNTER_BITS-1:0] counter [0:COUNTERS-1];
 
   wire control = r_we && r_addr == `FX_REG_CONTROL;
   assign reset = control && r_wdata[1];
   assign start = control && r_wdata[0] && !r_wdata[1] && !busy && !stopped;
   assign irq = done || stopped;
-  assign limit = limit_reg == 0 || (limit_reg >> 1 >> (ADDR_BITS - 1)) != 0 ? TOP : {1'b0, limit_reg[ADDR_BITS-1:0]};
+  assign program_at = wide(program_reg);
+  assign limit = limit_reg == 0 || limit_reg[ADDR_BITS] ? TOP : limit_reg;
   assign expired = busy && !stopped && watchdog != 0 && patience == 0;
-  assign cycles = counter[`FX_COUNT_CYCLES];
-  assign multiplies = counter[`FX_COUNT_MULTIPLY];
 
   wire [4:0] counter_at = r_addr[7:3] - 5'(`FX_REG_COUNTERS >> 3);
   wire counters_read = r_addr >= `FX_REG_COUNTERS && 32'(counter_at) < COUNTERS;
   logic [63:0] chosen;
+  wire counts = busy && !stopped;
+
+  // An address of 32 bits as one of ADDR_BITS and whether it has higher bits, and back.
+  function automatic logic [ADDR_BITS:0] narrow(input logic [31:0] at);
+    narrow = {(at >> 1 >> (ADDR_BITS - 1)) != 0, at[ADDR_BITS-1:0]};
+  endfunction
+  function automatic logic [31:0] wide(input logic [ADDR_BITS:0] at);
+    wide = 32'($signed({at[ADDR_BITS], at[ADDR_BITS-1:0]}));
+  endfunction
+
+  generate
+    if (COUNT_IN_RAM != 0) begin : in_ram
+      logic [COUNTER_BITS-1:0] value;
+      fx_counters #(.COUNTERS(COUNTERS), .WIDTH(COUNTER_BITS)) counters (
+        .clk, .clear(rst || reset || start), .count(counts ? count : '0), .at(counter_at[3:0]), .value);
+      assign chosen = 64'(value);
+      always_ff @(posedge clk) begin
+        if (start || rst || reset) {cycles, multiplies} <= '0;
+        else if (counts) begin
+          cycles <= cycles + 1'b1;
+          multiplies <= multiplies + COUNTER_BITS'(count[`FX_COUNT_MULTIPLY]);
+        end
+      end
+    end else begin : in_registers
+      logic [COUNTER_BITS-1:0] counter [0:COUNTERS-1];
+      assign cycles = counter[`FX_COUNT_CYCLES];
+      assign multiplies = counter[`FX_COUNT_MULTIPLY];
+      always_comb begin
+        chosen = '0;
+        for (int i = 0; i < COUNTERS; i++) if (counter_at == 5'(i)) chosen = 64'(counter[i]);
+      end
+      always_ff @(posedge clk)
+        for (int i = 0; i < COUNTERS; i++)
+          if (start || rst || reset) counter[i] <= '0;
+          else if (counts) counter[i] <= counter[i] + COUNTER_BITS'(count[i]);
+    end
+  endgenerate
+
   always_comb begin
-    chosen = '0;
-    for (int i = 0; i < COUNTERS; i++) if (counter_at == 5'(i)) chosen = 64'(counter[i]);
     case (r_addr)
       `FX_REG_ID:       r_rdata = `FX_ID;
       `FX_REG_VERSION:  r_rdata = `FX_VERSION;
@@ -70,7 +107,7 @@ module fx_regs #(
       `FX_REG_ERROR:    r_rdata = {28'b0, code};
       `FX_REG_ERROR_AT: r_rdata = 32'(number);
       `FX_REG_PROGRAM:  r_rdata = program_at;
-      `FX_REG_LIMIT:    r_rdata = limit_reg;
+      `FX_REG_LIMIT:    r_rdata = wide(limit_reg);
       `FX_REG_WATCHDOG: r_rdata = watchdog;
       `FX_REG_EXPERT:   r_rdata = {24'b0, ct_list};
       `FX_REG_COUNT:    r_rdata = {16'b0, ct_count};
@@ -86,16 +123,13 @@ module fx_regs #(
   always_ff @(posedge clk) begin
     if (r_re && counters_read && !r_addr[2]) high <= chosen[63:32];
     if (r_we) case (r_addr)
-      `FX_REG_PROGRAM:  program_at <= r_wdata;
-      `FX_REG_LIMIT:    limit_reg <= r_wdata;
+      `FX_REG_PROGRAM:  program_reg <= narrow(r_wdata);
+      `FX_REG_LIMIT:    limit_reg <= narrow(r_wdata);
       `FX_REG_WATCHDOG: watchdog <= r_wdata;
       `FX_REG_EXPERT:   ct_list <= r_wdata[7:0];
       `FX_REG_STATUS:   if (r_wdata[1]) done <= 1'b0;
       default: ;
     endcase
-    for (int i = 0; i < COUNTERS; i++)
-      if (start) counter[i] <= '0;
-      else if (busy && !stopped) counter[i] <= counter[i] + COUNTER_BITS'(count[i]);
     rewound <= r_we && r_addr == `FX_REG_WATCHDOG;
     patience <= progress || rewound || !busy ? watchdog : patience - 1'b1;
     if (start) begin
@@ -122,12 +156,11 @@ module fx_regs #(
       asking <= 1'b0;
       code <= '0;
       number <= '0;
-      program_at <= '0;
+      program_reg <= '0;
       limit_reg <= '0;
       watchdog <= WATCHDOG;
       ct_list <= '0;
       high <= '0;
-      for (int i = 0; i < COUNTERS; i++) counter[i] <= '0;
     end
   end
 endmodule

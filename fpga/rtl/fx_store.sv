@@ -46,10 +46,14 @@ module fx_store #(
 );
   localparam int LG = $clog2(DEPTH);
   localparam int STAMP_WORDS = 16 / WORD_BYTES;
+  // A row that is right has at most as many words as a lane, or a Stamp.
+  localparam int MOST = X_WORDS > Y_WORDS ? X_WORDS : Y_WORDS;
+  localparam int COUNT = $clog2((MOST > STAMP_WORDS ? MOST : STAMP_WORDS) + 1);
 
   // A Stamp is a row that comes from the counters.
   wire stamp = cmd[3:0] == `FX_OP_STAMP;
   wire [15:0] words = stamp ? 16'(STAMP_WORDS) : cmd[`FX_STORE_WORDS];
+  wire [COUNT-1:0] row_words = COUNT'(words);
   wire [2:0] space = cmd[`FX_STORE_SPACE];
   wire [17:0] space_end = stamp ? 18'(STAMP_WORDS) : space == `FX_SPACE_Y ? 18'(Y_WORDS) :
                           space == `FX_SPACE_X ? 18'(X_WORDS) : '0;
@@ -72,17 +76,17 @@ module fx_store #(
   // Where the data of each row goes to; a row enters this queue before, or with, its first read.
   logic go_valid, go_pop, go_none, go_last, go_stamp;
   logic [ADDR_BITS-1:0] go_addr;
-  logic [15:0] go_words;
+  logic [COUNT-1:0] go_words;
   logic [2:0] go_level;
   logic entered;  // the row stands in the queue
   wire good = row_valid && row_error == `FX_ERR_NONE && (entered || go_level != 3'd4);
   wire enter = good && !entered;
-  fx_fifo #(.WIDTH(ADDR_BITS + 16 + 3), .DEPTH(4), .STYLE(STYLE)) go (
-    .clk, .rst, .push(enter), .tail({row_addr, words, row_none, row_last, stamp}), .valid(go_valid),
+  fx_fifo #(.WIDTH(ADDR_BITS + COUNT + 3), .DEPTH(4), .STYLE(STYLE)) go (
+    .clk, .rst, .push(enter), .tail({row_addr, row_words, row_none, row_last, stamp}), .valid(go_valid),
     .head({go_addr, go_words, go_none, go_last, go_stamp}), .pop(go_pop), .level(go_level));
 
   // Reads, as many as the data queue has room for.
-  logic [15:0] word;
+  logic [COUNT-1:0] word;
   logic [LG:0] room;
   wire read = st_valid && st_ready;
   wire data_valid, data_pop;
@@ -91,8 +95,8 @@ module fx_store #(
   assign st_valid = good && !row_none && !stamp && room != 0;
   assign st_space = space;
   assign st_lane = row_lane;
-  assign st_addr = row_base + word;
-  assign row_done = good && (row_none || stamp || (read && word + 16'd1 == words));
+  assign st_addr = row_base + 16'(word);
+  assign row_done = good && (row_none || stamp || (read && word + 1'b1 == row_words));
   assign cmd_ready = row_done && row_last;
   fx_fifo #(.WIDTH(8*WORD_BYTES), .DEPTH(DEPTH), .STYLE(STYLE)) data_queue (
     .clk, .rst, .push(st_rvalid), .tail(st_rdata), .valid(data_valid), .head(data), .pop(data_pop),
@@ -100,10 +104,10 @@ module fx_store #(
 
   // The row that is written.
   logic busy, none, last, stamping, settle;
-  logic [15:0] left;
+  logic [COUNT-1:0] left;
   logic [127:0] time_stamp;
   wire beat = w_valid && w_ready;
-  wire row_end = busy && (none || (beat && left == 16'd1));
+  wire row_end = busy && (none || (beat && left == COUNT'(1)));
   wire settled = settle && w_idle;
   assign go_pop = go_valid && (!busy || (row_end && !last)) && !settle;
   assign w_valid = busy && !none && (stamping || data_valid);

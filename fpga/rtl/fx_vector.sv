@@ -25,6 +25,7 @@ module fx_vector #(
   parameter D_BITS = 9,
   parameter P_BITS = 8,
   parameter GATE_BITS = 1,               // of an address of the gate memory
+  parameter ONE = 0,                     // cmd stays as it is until done: its fields need no registers
   parameter DRAIN = 20                   // cycles from a value's injection until the last lane's result can be read
 ) (
   input  wire          clk,
@@ -51,12 +52,12 @@ module fx_vector #(
   output logic [D_BITS:0] sg_dst,
   output logic [Y_BITS:0] sg_res,
   output logic [P_BITS:0] sg_par,
-  output logic         sg_one,
+  output wire          sg_one,
 
   output wire  [31:0]  lane,             // to lane 0's unit
-  output logic [12:0]  count,
-  output logic         mean,
-  output logic [31:0]  eps,
+  output wire  [12:0]  count,
+  output wire          mean,
+  output wire  [31:0]  eps,
 
   output wire  [GATE_BITS-1:0] gm_addr,  // gate memory: {token, rank}, the gate is there a cycle later
   input  wire  [15:0]  gm_gate
@@ -126,6 +127,29 @@ module fx_vector #(
   fx_address #(Y_BITS) next_res (.at(sg_res), .step(res_panel), .next(res_next));
   fx_address #(Y_BITS) next_vy (.at(vy_at), .step((Y_BITS+1)'(1)), .next(vy_next));
 
+  // The fields that hold for the whole descriptor.
+  localparam F_BITS = 3 + 2 + 3 + X_BITS + (X_BITS+1) + (D_BITS+1) + (Y_BITS+1) + 1 + 13 + 1 + 32;
+  wire [F_BITS-1:0] asked = {cmd_kind,
+    cmd_norm,
+    cmd_combine,
+    cmd[`FX_VECTOR_TOPK],
+    X_BITS'(cmd_words - 16'd1),
+    `FX_VECTOR_CLIP(cmd[`FX_VECTOR_XPANEL], X_BITS),
+    `FX_VECTOR_CLIP(cmd[`FX_VECTOR_PANEL], D_BITS),
+    `FX_VECTOR_CLIP(cmd[`FX_VECTOR_RESPANEL], Y_BITS),
+    cmd[`FX_VECTOR_ONEPARAM],
+    cmd_count[12:0],
+    cmd_kind == `FX_VECTOR_LAYERNORM,
+    cmd[`FX_VECTOR_EPS]};
+  logic [F_BITS-1:0] fields;
+  generate
+    if (ONE) assign fields = asked;
+    else begin : keep
+      always_ff @(posedge clk) if (cmd_valid && cmd_ready) fields <= asked;
+    end
+  endgenerate
+  assign {kind, norm, combine, top_k, last, x_panel, panel, res_panel, sg_one, count, mean, eps} = fields;
+
   always_ff @(posedge clk) begin
     done <= 1'b0;
     err_valid <= 1'b0;
@@ -138,24 +162,12 @@ module fx_vector #(
     end
     case (state)
       IDLE: if (cmd_valid) begin
-        kind <= cmd_kind;
-        norm <= cmd_norm;
-        combine <= cmd_combine;
-        top_k <= cmd[`FX_VECTOR_TOPK];
-        last <= X_BITS'(cmd_words - 16'd1);
         panels <= cmd[`FX_VECTOR_PANELS] - 8'd1;
         base <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_X], X_BITS);
-        x_panel <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_XPANEL], X_BITS);
         sg_dst <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_BASE], D_BITS);
-        panel <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_PANEL], D_BITS);
         sg_res <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_RES], Y_BITS);
-        res_panel <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_RESPANEL], Y_BITS);
         sg_par <= `FX_VECTOR_CLIP(cmd[`FX_VECTOR_PARAM], P_BITS);
-        sg_one <= cmd[`FX_VECTOR_ONEPARAM];
-        count <= cmd_count[12:0];
         token <= cmd_count;
-        mean <= cmd_kind == `FX_VECTOR_LAYERNORM;
-        eps <= cmd[`FX_VECTOR_EPS];
         err_valid <= few || overlong || late;
         err_code <= few ? `FX_ERR_COUNT : `FX_ERR_SCRATCH;
         word <= 0;
@@ -250,7 +262,7 @@ module fx_vector #(
       element <= 0;
       run_rank <= rank;
       run_last <= last_rank;
-      run_stat <= state == STAT;
+      run_stat <= NORMS != 0 && state == STAT;
       run_op <= state == STAT ? `FX_V_STAT : norm ? `FX_V_ELEMENT : combine ? `FX_V_COMBINE :
         kind == `FX_VECTOR_MUL ? `FX_V_MUL : `FX_V_AFFINE;
     end

@@ -3,7 +3,9 @@
 // With FX_TEST_STALLS the scratchpads are often busy.
 `include "fx_config.svh"
 `default_nettype none
-module fx_exec (
+module fx_exec #(
+  parameter ONE = 0  // as the engine that it stands for
+) (
   input  wire         clk,
   input  wire         rst,
   input  wire         cmd_valid,
