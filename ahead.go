@@ -364,6 +364,14 @@ func WithAhead(a *Ahead) Option {
 	})
 }
 
+// Target is the name of the target that it was compiled for.
+func (a *Ahead) Target() string {
+	if a.overlay != nil {
+		return "fpga"
+	}
+	return "cuda"
+}
+
 // Version implements driver.Compiler.
 func (a *Ahead) Version() string { return "compiled ahead of time for " + a.Chip }
 

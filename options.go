@@ -1,6 +1,7 @@
 package fusec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -41,11 +42,12 @@ type config struct {
 	open           func(index int) (driver.GPU, driver.Compiler, error) // nil for NVIDIA's driver
 	kernels        KernelCompiler                                       // nil for fusec's own
 
-	overlay isa.Config                 // without a name it is the default
-	link    string                     // the way to it
-	linkLog func(line string)          // told what opening it does
-	samples []map[string]*graph.Tensor // on which values are calibrated
-	ranges  []fpga.Range               // that were found on samples before
+	overlay     isa.Config                 // without a name it is the default
+	link        string                     // the way to it
+	linkLog     func(line string)          // told what opening it does
+	linkContext context.Context            // that opening it ends with, or nil
+	samples     []map[string]*graph.Tensor // on which values are calibrated
+	ranges      []fpga.Range               // that were found on samples before
 
 	dynamicSlices bool
 	noGradients   bool

@@ -42,8 +42,11 @@ func WithOverlayConfig(o isa.Config) Option {
 // the hardware in a process of its own, which is built the first time and takes some time to build.
 func WithLink(spec string) Option { return own(func(c *config) { c.link = spec }) }
 
-// WithLinkLog has log told, line by line, what opening a link does that takes long, such as building a simulator.
-func WithLinkLog(log func(line string)) Option { return own(func(c *config) { c.linkLog = log }) }
+// WithLinkLog has log told, line by line, what opening a link does that takes long, such as building a simulator. It
+// is given up when ctx ends.
+func WithLinkLog(ctx context.Context, log func(line string)) Option {
+	return own(func(c *config) { c.linkContext, c.linkLog = ctx, log })
+}
 
 // WithCalibration gives target "fpga" samples of the inputs, by name, an input that a sample lacks being that of the
 // first run. The program is run on them in floating point, and the numbers of each value between two launches are
@@ -101,6 +104,12 @@ func (c *config) inferenceOnly(gradients bool) error {
 
 // openLink opens the link to an overlay; without a name the overlay is whatever the link leads to.
 func (c *config) openLink(ctx context.Context, overlay isa.Config, memory int64) (link.Link, error) {
+	if c.linkContext != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(c.linkContext, cancel)()
+	}
 	return link.Open(ctx, c.linkSpec(), link.Options{Config: overlay, Memory: memory, Log: c.linkLog})
 }
 

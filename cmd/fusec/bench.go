@@ -215,9 +215,6 @@ func (b *bencher) run(e *env, args []string) error {
 	case loaderName:
 		kept, err = b.loader(e, data)
 	default:
-		if b.compile.target == overlayTarget {
-			return b.onOverlay(e, path)
-		}
 		kept, err = b.model(e, path)
 	}
 	if err != nil || gate == nil {

@@ -52,6 +52,9 @@ func (b *bencher) gpu(e *env, words []string) error {
 		return err
 	}
 	target := b.compile.target
+	if target == overlayTarget {
+		return usage("fusec bench gpu is not for an overlay; fusec bench model.graph --target fpga times a model on one")
+	}
 	if !strings.HasPrefix(target, "cuda") {
 		target = "cuda"
 	}

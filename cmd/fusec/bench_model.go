@@ -72,6 +72,12 @@ func (b *bencher) model(e *env, path string) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := b.compile.take(vals.ahead); err != nil {
+		return nil, err
+	}
+	if b.compile.target == overlayTarget {
+		return nil, b.onOverlay(e, path, g, vals)
+	}
 	p, err := b.compile.compile(g, vals)
 	if err != nil {
 		return nil, err

@@ -47,13 +47,9 @@ type targetLine struct {
 }
 
 // onOverlay runs a model on an overlay once, counting cycles, and on the other targets that there are.
-func (b *bencher) onOverlay(e *env, path string) error {
+func (b *bencher) onOverlay(e *env, path string, g *graph.Graph, vals *values) error {
 	if b.baseline != "" {
 		return usage("--baseline is not for an overlay: cycles do not vary")
-	}
-	g, vals, err := b.values.load(e, path, false)
-	if err != nil {
-		return err
 	}
 	list, err := fusec.ListFPGA(g, b.compile.options()...)
 	if err != nil {
@@ -61,7 +57,7 @@ func (b *bencher) onOverlay(e *env, path string) error {
 	}
 	show := newProgress(e.stderr)
 	defer show.done()
-	p, err := b.compile.compile(g, vals, linkLog(show))
+	p, err := b.compile.compile(g, vals, opening(e, show))
 	if err != nil {
 		return err
 	}
@@ -114,10 +110,12 @@ func (b *bencher) others(e *env, g *graph.Graph, vals *values, rep *overlayRepor
 	if n, err := fusec.GPUs(); err == nil && n > 0 {
 		targets = append(targets, "cuda")
 	}
+	plain := *vals
+	plain.ahead = nil
 	for _, target := range targets {
 		c := b.compile
-		c.target = target
-		p, err := c.compile(g, vals)
+		c.target, c.overlay = target, overlayFlags{}
+		p, err := c.compile(g, &plain)
 		if err != nil {
 			return fmt.Errorf("target %s: %w", target, err)
 		}

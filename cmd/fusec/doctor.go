@@ -167,7 +167,10 @@ type tool struct {
 var tools = []tool{
 	{"nvcc", "developing CUDA kernels; running them does without", []string{"--version"}},
 	{"verilator", needs("fpga") + ", simulated", []string{"--version"}},
-	{"yosys", "resource reports of " + needs("fpga"), []string{"--version"}},
+	{"g++", needs("fpga") + ", simulated; clang++ does too", []string{"--version"}},
+	{"yosys", "fusec fpga build", []string{"--version"}},
+	{"nextpnr-ice40", "fusec fpga build for hx8k", []string{"--version"}},
+	{"nextpnr-ecp5", "fusec fpga build for ecp5-85f", []string{"--version"}},
 	{"gcc", "the OpenBLAS rival of cmd/peers", []string{"--version"}},
 	{"python3", "the Python rivals of cmd/peers", []string{"--version"}},
 	{"dot", "nothing: pictures need no Graphviz", []string{"-V"}},

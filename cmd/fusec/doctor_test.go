@@ -10,7 +10,7 @@ import (
 
 func TestDoctor(t *testing.T) {
 	out := good(t, "doctor")
-	for _, want := range []string{"processor", "targets: cpu", "vector kernels", "self-test", "right, ", "NVIDIA driver", "nvcc", "verilator", "yosys"} {
+	for _, want := range []string{"processor", "targets: cpu", "vector kernels", "self-test", "right, ", "NVIDIA driver", "nvcc", "verilator", "g++", "yosys", "nextpnr-ice40", "nextpnr-ecp5"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}

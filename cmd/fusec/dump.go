@@ -141,7 +141,7 @@ func (d *dumper) trace(e *env, path string) (*trace.Trace, error) {
 		return nil, err
 	}
 	show := newProgress(e.stderr)
-	p, err := d.compile.compile(g, vals, linkLog(show))
+	p, err := d.compile.compile(g, vals, opening(e, show))
 	show.done()
 	if err != nil {
 		return nil, err

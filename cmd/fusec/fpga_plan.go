@@ -74,6 +74,9 @@ func (p *planner) run(e *env, args []string, json bool) error {
 	if p.latency < 0 {
 		return usage("--latency %d: want cycles, 0 or more", p.latency)
 	}
+	if p.lane <= 0 || p.lane&(p.lane-1) != 0 {
+		return usage("--lane %d: want bytes, a power of two", p.lane)
+	}
 	if p.plot != "" {
 		if err := checkPlot(p.plot); err != nil {
 			return usage("--plot %s: %v", p.plot, err)
@@ -128,7 +131,7 @@ func numbers(flag, list string) (ns []int, err error) {
 	for word := range strings.SplitSeq(list, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || n <= 0 {
-			return nil, usage("%s %s: %q is no positive number", flag, list, word)
+			return nil, usage("%s %s: %q is no positive whole number", flag, list, word)
 		}
 		ns = append(ns, n)
 	}

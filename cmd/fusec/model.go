@@ -123,9 +123,29 @@ func (c *compileFlags) plan(g *graph.Graph) (*trace.Trace, *lowering.Program, er
 	return fusec.Plan(g, c.options()...)
 }
 
+// take has the program be the one that a model came with, if it came with one, and run where that one does.
+func (c *compileFlags) take(a *fusec.Ahead) error {
+	c.ahead = a
+	if a == nil {
+		return nil
+	}
+	if kind, _, _ := strings.Cut(c.target, ":"); kind != a.Target() {
+		c.target = a.Target()
+	}
+	if name := c.overlay.overlay; name != "" && a.Target() == overlayTarget && a.Chip != "the overlay "+name {
+		return usage("--overlay %s: the model was compiled for %s", name, a.Chip)
+	}
+	if c.overlay.calibrate != "" {
+		return usage("--calibrate %s: the model was compiled for %s, with its ranges", c.overlay.calibrate, a.Chip)
+	}
+	return nil
+}
+
 // compile compiles a graph to be run with the given values. What this machine has not the memory for is an error.
 func (c *compileFlags) compile(g *graph.Graph, vals *values, more ...fusec.Option) (*fusec.Program, error) {
-	c.ahead = vals.ahead
+	if err := c.take(vals.ahead); err != nil {
+		return nil, err
+	}
 	_, program, err := c.plan(g)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -41,9 +42,9 @@ func (o *overlayFlags) options() (opts []fusec.Option) {
 	return opts
 }
 
-// linkLog shows what opening a link takes its time for.
-func linkLog(show *progress) fusec.Option {
-	return fusec.WithLinkLog(func(line string) { show.show("%s", line) })
+// opening shows what opening a link takes its time for, and ends it when the command is interrupted.
+func opening(e *env, show *progress) fusec.Option {
+	return fusec.WithLinkLog(e.ctx, func(line string) { show.show("%s", line) })
 }
 
 // samples reads the file of samples. An array named like an input is a value of it, or, with an axis before its own,
@@ -158,6 +159,9 @@ func dtypeOf(data any) (graph.DType, bool) {
 // readZipped reads the arrays of a .npz file: a zip archive of .npy files.
 func readZipped(path string) (map[string]*graph.Tensor, error) {
 	z, err := zip.OpenReader(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err // which names the file
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

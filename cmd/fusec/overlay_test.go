@@ -3,6 +3,7 @@ package main
 import (
 	"archive/zip"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,6 +78,8 @@ func TestOverlayReports(t *testing.T) {
 		t.Errorf("the report is %+v", rep)
 	}
 	bad(t, fusecRun(t, "bench", "matmul", "--target", "fpga"), exitUsage, "is not for an overlay")
+	bad(t, fusecRun(t, "bench", "gpu", "--target", "fpga"), exitUsage, "is not for an overlay")
+	bad(t, fusecRun(t, "tune", digitsModel, "--target", "fpga"), exitUsage, "fusec tune is for GPUs")
 	bad(t, fusecRun(t, "bench", digitsModel, "--target", "fpga", "--mhz", "0"), exitUsage,
 		"want a positive number of MHz")
 	bad(t, fusecRun(t, "dump", "--stage", "fpga", "--all", digitsModel), exitUsage, "--stage fpga is one text")
@@ -121,13 +124,28 @@ func TestOverlayRuns(t *testing.T) {
 	if got := run("--link", "model", out); got != want {
 		t.Errorf("the compiled model's outputs are %s, want %s", got, want)
 	}
+	for _, args := range [][]string{{"run"}, {"run", "--target", "cpu"}, {"run", "--target", "fpga", "--overlay", "sim8"}} {
+		if text := good(t, append(args, "--link", "model", out)...); !strings.Contains(text, "digits on fpga: 3 launches") {
+			t.Errorf("%v of the compiled model says\n%s", args, text)
+		}
+	}
+	if text := good(t, "bench", "--link", "model", "--seconds", "0.01", "--rounds", "3", out); !strings.Contains(text,
+		"digits on the overlay sim8") || !strings.Contains(text, "cpu") {
+		t.Errorf("bench of the compiled model says\n%s", text)
+	}
+	bad(t, fusecRun(t, "run", "--overlay", "sim16", out), exitUsage, "the model was compiled for the overlay sim8")
+	bad(t, fusecRun(t, "run", "--calibrate", single, out), exitUsage, "the model was compiled for the overlay sim8, with its ranges")
 	bad(t, fusecRun(t, "compile", "--target", "fpga", digitsModel), exitUsage, "wants --calibrate")
+	nan := graph.NewTensor(pixels.Type)
+	nan.SetFloat(100, math.NaN())
 	for _, c := range []struct{ file, want string }{
 		{zipped(t, map[string]*graph.Tensor{"x": pixels}), `the model has no input "x"`},
 		{zipped(t, map[string]*graph.Tensor{"hidden1.bias": pixels}), `"hidden1.bias" is a param, not an input`},
 		{zipped(t, map[string]*graph.Tensor{"pixels": graph.NewTensor(graph.TypeOf(graph.F32, 3, 64))}),
 			"with or without an axis of samples"},
 		{zipped(t, nil), "holds no arrays"},
+		{zipped(t, map[string]*graph.Tensor{"pixels": nan}), `calibration sample 0: input "pixels" holds NaN`},
+		{filepath.Join(t.TempDir(), "none.npz"), "none.npz: no such file"},
 		{"samples.csv", "want a .npz or .safetensors file"},
 	} {
 		r := fusecRun(t, "run", "--target", "fpga", "--link", "model", "--calibrate", c.file, digitsModel)

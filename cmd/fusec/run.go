@@ -103,7 +103,7 @@ func (r *runner) run(e *env, args []string) error {
 		return err
 	}
 	show := newProgress(e.stderr)
-	p, err := r.compile.compile(g, vals, linkLog(show))
+	p, err := r.compile.compile(g, vals, opening(e, show))
 	show.done()
 	if err != nil {
 		return err

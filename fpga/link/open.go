@@ -62,7 +62,7 @@ func Open(ctx context.Context, spec string, o Options) (Link, error) {
 		return opened(openXDMA(device, o))
 	case "sim", "model":
 		if device != "" && (kind != "sim" || device != "lib") {
-			return nil, bad("there is no %q", place)
+			return nil, bad("%s takes no %q", kind, device)
 		}
 	default:
 		return nil, bad("no kind %q", kind)

@@ -14,8 +14,8 @@ func TestOpen(t *testing.T) {
 	for spec, want := range map[string]string{
 		"":                       "no kind",
 		"usb":                    `link "usb": no kind "usb" (want sim, sim:lib, model, serial:DEVICE[@SPEED] or`,
-		"sim:x":                  `there is no "sim:x"`,
-		"model:lib":              `there is no "model:lib"`,
+		"sim:x":                  `sim takes no "x"`,
+		"model:lib":              `model takes no "lib"`,
 		"model@":                 "nothing follows the @",
 		"model@big":              `no overlay is called "big": there are sim8,`,
 		"serial":                 "no device, such as serial:/dev/ttyUSB1",

@@ -197,6 +197,9 @@ func (b *builder) launchNotes(n *graph.Node) []string {
 	}
 	if n := l.Counted; b.opts.Measured && n > 0 {
 		second += fmt.Sprintf(" · %d cycles", n)
+		if e := errorPart(l.MaxError); e != "" {
+			first += " · error at most " + e
+		}
 	} else if l.Cycles > 0 {
 		second += fmt.Sprintf(" · about %d cycles", l.Cycles)
 	}

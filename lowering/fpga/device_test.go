@@ -342,7 +342,7 @@ func TestLinkErrors(t *testing.T) {
 		{func(context.Context, isa.Config, int64) (link.Link, error) { return nil, errBroken }, "the cable is out"},
 		{func(_ context.Context, _ isa.Config, n int64) (link.Link, error) {
 			return model.New(overlay(t, "ecp5"), model.Options{Memory: n})
-		}, "another configuration than sim8"},
+		}, "another configuration than sim8: XWords is 512, not 1024"},
 		{func(_ context.Context, cfg isa.Config, _ int64) (link.Link, error) {
 			return model.New(cfg, model.Options{Memory: 4096})
 		}, "has 4096"},

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -182,7 +184,8 @@ func (e *executable) connect() error {
 	got.Name, want.Name = "", ""
 	switch {
 	case got != want:
-		err = fmt.Errorf("%s leads to an overlay of another configuration than %s: %+v", l.Name(), e.d.cfg.Name, got)
+		err = fmt.Errorf("%s leads to an overlay of another configuration than %s: %s", l.Name(), e.d.cfg.Name,
+			differences(got, want))
 	case m.MemoryBytes() < e.need:
 		err = fmt.Errorf("program %q takes %d bytes of the overlay's memory; %s has %d", e.p.Name, e.need, l.Name(),
 			m.MemoryBytes())
@@ -192,6 +195,18 @@ func (e *executable) connect() error {
 	}
 	e.machine, e.made = m, false
 	return nil
+}
+
+// differences lists what a configuration has another value of than was wanted.
+func differences(got, want isa.Config) string {
+	var list []string
+	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
+	for i := range g.NumField() {
+		if x, y := g.Field(i).Interface(), w.Field(i).Interface(); x != y {
+			list = append(list, fmt.Sprintf("%s is %v, not %v", g.Type().Field(i).Name, x, y))
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // disconnect closes the link, and what stood behind it counts no more.

@@ -112,8 +112,14 @@ func (t *matcher) outputs() error {
 	return nil
 }
 
+// errNoElements is why the overlay does not take values in which there is nothing, results and operands.
+var errNoElements = errors.New("a value without elements")
+
 // matrix is the matrix that a layout of a buffer shows, its shape being that of a value of the body.
 func (t *matcher) matrix(buffer int, l graph.Layout, s graph.Shape) (matrix, error) {
+	if s.Elems() == 0 {
+		return matrix{}, errNoElements
+	}
 	rows, cols := rowsOf(s)
 	m, err := matrixOf(t.m.value(buffer), l, rows, cols)
 	if err != nil {
@@ -135,7 +141,7 @@ func rowsOf(s graph.Shape) (rows, cols int) {
 // compute gives a node's work to a task.
 func (t *matcher) compute(n *graph.Node) error {
 	if n.Type.Shape.Elems() == 0 {
-		return errors.New("a value without elements")
+		return errNoElements
 	}
 	if d := n.Type.DType; d != graph.F32 && d != graph.F64 {
 		return fmt.Errorf("%s of type %v: the overlay's numbers stand for f32 and f64", n.Op.OpName(), d)

@@ -2,6 +2,7 @@ package fpga
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"fusec/graph"
@@ -89,6 +90,11 @@ func (l *laid) calibrate(workers int, bound []*graph.Tensor, samples []map[strin
 			if t.Type != b.Type {
 				return fmt.Errorf("calibration sample %d: input %q is %v; the sample has type %v", k, b.Name, b.Type,
 					t.Type)
+			}
+			for j := range t.Type.Shape.Elems() {
+				if x := t.Float(j); math.IsNaN(x) || math.IsInf(x, 0) {
+					return fmt.Errorf("calibration sample %d: input %q holds %v: ranges are found on finite numbers", k, b.Name, x)
+				}
 			}
 			these[i] = t
 		}
