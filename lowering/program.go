@@ -109,6 +109,20 @@ func (p *Program) Sources(r Role) []Binding {
 	return s
 }
 
+// MayBind refuses a tensor that a buffer cannot be bound to.
+func (p *Program) MayBind(buffer int, t *graph.Tensor) error {
+	b := p.Buffers[buffer]
+	switch {
+	case t == nil:
+		return fmt.Errorf("%s %q was given no value", b.Role, b.Name)
+	case t.Type != b.Type:
+		return fmt.Errorf("%s %q is %v; it was given a value of type %v", b.Role, b.Name, b.Type, t.Type)
+	case b.Role != Input && b.Role != Param && b.Role != State:
+		return fmt.Errorf("buffer %q cannot be bound: its role is %s", b.Name, b.Role)
+	}
+	return nil
+}
+
 // Trace describes the program for reports and drawings.
 func (p *Program) Trace() *trace.Program {
 	t := &trace.Program{Target: p.Target, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes}

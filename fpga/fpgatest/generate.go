@@ -198,7 +198,7 @@ func (g *generator) try(c isa.Command) bool {
 	}
 	g.order.Add(c, touched)
 	if g.credit {
-		if _, engine := model.EngineOf(c.Op()); engine {
+		if _, engine := isa.EngineOf(c.Op()); engine {
 			c.Syncs().Wait |= 1 << free
 			g.credit = false
 		}

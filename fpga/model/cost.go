@@ -48,7 +48,7 @@ func (m *Machine) multiplies(c isa.Command) (n uint64) {
 }
 
 // count adds a command to the counters.
-func (m *Machine) count(e Engine, c isa.Command, busy uint64) {
+func (m *Machine) count(e isa.Engine, c isa.Command, busy uint64) {
 	m.counters[isa.CountMultiply] += m.multiplies(c)
 	m.counters[[...]isa.Counter{isa.CountLoad, isa.CountExec, isa.CountStore}[e]] += busy
 }

@@ -11,25 +11,20 @@ type Orderer struct {
 	Late func(first, last int) int
 
 	shadow   shadow
-	commands [Engines][]ordered
-	known    [Engines][Engines]int // commands of the second engine that are complete when the first begins its next
+	commands [isa.Engines][]ordered
+	known    [isa.Engines][isa.Engines]int // commands of the second engine that are complete when the first begins its next
 }
 
 // ordered is a command, and what is known to be complete when it begins.
 type ordered struct {
 	cmd   isa.Command
-	clock [Engines]int
-}
-
-// SemaphoreOf is the semaphore that one engine posts for another. It is never the last one, 7, which is free.
-func SemaphoreOf(from, to Engine) uint8 {
-	return [Engines][Engines]uint8{{0, 0, 1}, {2, 3, 4}, {5, 6, 0}}[from][to]
+	clock [isa.Engines]int
 }
 
 // Add takes the next command and what it touches (see [Machine.Step]), sets its Wait, and Posts of commands before it.
 // Semaphore counts stay below isa.SemaphoreMax in programs of up to so many commands between barriers.
 func (o *Orderer) Add(c isa.Command, touched []Access) {
-	e, ok := EngineOf(c.Op())
+	e, ok := isa.EngineOf(c.Op())
 	if !ok {
 		for i := range o.known {
 			for j := range o.commands {
@@ -41,7 +36,7 @@ func (o *Orderer) Add(c isa.Command, touched []Access) {
 	if o.shadow == nil {
 		o.shadow = shadow{}
 	}
-	var need [Engines]int
+	var need [isa.Engines]int
 	for _, a := range touched {
 		o.shadow.touch(a, int32(len(o.commands[e])+1), e, func(c conflict) bool {
 			need[c.engine] = max(need[c.engine], int(c.earlier))
@@ -56,7 +51,7 @@ func (o *Orderer) Add(c isa.Command, touched []Access) {
 		if o.Late != nil {
 			n = o.Late(n, len(o.commands[from]))
 		}
-		s := SemaphoreOf(Engine(from), e)
+		s := isa.SemaphoreOf(isa.Engine(from), e)
 		poster := &o.commands[from][n-1]
 		poster.cmd.Syncs().Post |= 1 << s
 		c.Syncs().Wait |= 1 << s

@@ -74,16 +74,16 @@ type Access struct {
 // descriptors are sure to be complete.
 type event struct {
 	entry
-	engine  Engine
+	engine  isa.Engine
 	place   int // in the order of its engine, from one
 	segment int // barriers before it
-	clock   [Engines]int
+	clock   [isa.Engines]int
 }
 
 // segment is what lies between two barriers: the semaphores' counts at its start, and who posts each of them.
 type segment struct {
 	counts [isa.Semaphores]int
-	posts  [isa.Semaphores][Engines][]int32 // events
+	posts  [isa.Semaphores][isa.Engines][]int32 // events
 }
 
 // tracker records what a program's descriptors touch. A nil tracker records nothing.
@@ -105,13 +105,13 @@ func newTracker(m *Machine) *tracker {
 }
 
 // begin notes that a descriptor starts; what is touched then is its.
-func (t *tracker) begin(e entry, on Engine) {
+func (t *tracker) begin(e entry, on isa.Engine) {
 	if t == nil {
 		return
 	}
 	id, seg := int32(len(t.events)), len(t.segments)-1
 	t.events = append(t.events, event{entry: e, engine: on, segment: seg})
-	if t.holding && on == Exec && e.cmd.Op() != isa.OpGemm {
+	if t.holding && on == isa.EngineExec && e.cmd.Op() != isa.OpGemm {
 		t.complain("the array holds the sums of a Gemm with Hold, which its next descriptor has to go on with")
 	}
 	for s := range isa.Semaphores {
@@ -197,13 +197,13 @@ func (t *tracker) state(first, last bool) {
 // missing from the count at the segment's start; if several engines post it, all posts of the others may have come
 // first.
 func (t *tracker) order() {
-	var last [Engines]int32 // the engine's event before, plus one
-	var takes [isa.Semaphores][Engines]int
+	var last [isa.Engines]int32 // the engine's event before, plus one
+	var takes [isa.Semaphores][isa.Engines]int
 	segment := 0
 	for id := range t.events {
 		e := &t.events[id]
 		if e.segment != segment {
-			segment, takes = e.segment, [isa.Semaphores][Engines]int{}
+			segment, takes = e.segment, [isa.Semaphores][isa.Engines]int{}
 		}
 		if p := last[e.engine]; p > 0 {
 			e.clock, e.place = t.events[p-1].clock, t.events[p-1].place
@@ -279,7 +279,7 @@ func (t *tracker) overwrites() error {
 		}
 		of := t.accesses[from:to]
 		from = to
-		if t.events[of[0].event].engine != Exec {
+		if t.events[of[0].event].engine != isa.EngineExec {
 			continue
 		}
 		for _, w := range of {

@@ -15,38 +15,9 @@ type engine struct {
 	until uint64
 }
 
-// Engine is a part of the machine that does descriptors in order.
-type Engine int
-
-// The engines.
-const (
-	Load Engine = iota
-	Exec
-	Store
-	Engines
-)
-
-var engineNames = [...]string{"LOAD", "EXEC", "STORE"}
-
-// String gives the engine's name.
-func (e Engine) String() string { return engineNames[e] }
-
-// EngineOf is the engine of an operation; fetch itself does Barrier and End, for which ok is false.
-func EngineOf(o isa.Op) (e Engine, ok bool) {
-	switch o {
-	case isa.OpLoad:
-		return Load, true
-	case isa.OpStore, isa.OpStamp:
-		return Store, true
-	case isa.OpEnd, isa.OpBarrier:
-		return 0, false
-	}
-	return Exec, true
-}
-
 // run is what the machine knows of a program under way.
 type run struct {
-	engines    [Engines]engine
+	engines    [isa.Engines]engine
 	semaphores [isa.Semaphores]int
 	next       uint32 // number of the descriptor to be fetched next
 	held       *entry // what fetch has and cannot hand on
@@ -117,7 +88,7 @@ func (m *Machine) fetch(t *tracker) bool {
 		r.held = &r.held1
 		return true
 	}
-	e, ok := EngineOf(r.held.cmd.Op())
+	e, ok := isa.EngineOf(r.held.cmd.Op())
 	if ok {
 		if len(r.engines[e].queue) == isa.QueueDepth {
 			return false
@@ -188,10 +159,10 @@ func (m *Machine) begin(t *tracker) (any bool) {
 			m.stop(f.Code, e.now.number)
 			return
 		}
-		t.begin(e.now, Engine(i))
+		t.begin(e.now, isa.Engine(i))
 		m.touch(t, e.now.cmd)
 		busy := m.cost(e.now.cmd)
-		m.count(Engine(i), e.now.cmd, busy)
+		m.count(isa.Engine(i), e.now.cmd, busy)
 		if code := m.do(t, e.now.cmd); code != isa.ErrNone {
 			m.stop(code, e.now.number)
 			return
@@ -212,7 +183,7 @@ func (m *Machine) finish() bool {
 	if at == ^uint64(0) {
 		return false
 	}
-	if x := &m.run.engines[Exec]; x.now.cmd == nil && len(x.queue) > 0 {
+	if x := &m.run.engines[isa.EngineExec]; x.now.cmd == nil && len(x.queue) > 0 {
 		m.counters[isa.CountExecWaits] += at - m.counters[isa.CountCycles]
 	}
 	m.counters[isa.CountCycles] = at

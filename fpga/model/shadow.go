@@ -1,10 +1,12 @@
 package model
 
+import "fusec/fpga/isa"
+
 // cell is what was done to a word: its last writer, and each engine's last reader since, as numbers from one; 0: none.
 type cell struct {
 	writer  int32
-	by      Engine
-	readers [Engines]int32
+	by      isa.Engine
+	readers [isa.Engines]int32
 }
 
 // pageWords is how many cells are made at a time.
@@ -16,7 +18,7 @@ type shadow map[int64]*[pageWords]cell
 // conflict is an earlier descriptor that has to be complete before a word can be touched.
 type conflict struct {
 	earlier int32 // its number
-	engine  Engine
+	engine  isa.Engine
 	writes  bool
 	at      int64
 }
@@ -24,7 +26,7 @@ type conflict struct {
 // touch notes that descriptor id of an engine, a number from one that no other of this engine has, touches words, and
 // yields what it conflicts with, until that returns false. What one engine writes twice, or reads and later writes, it
 // does in order; but what EXEC reads has to be there when it begins.
-func (s shadow) touch(a Access, id int32, on Engine, yield func(conflict) bool) bool {
+func (s shadow) touch(a Access, id int32, on isa.Engine, yield func(conflict) bool) bool {
 	for at := a.At; at < a.At+a.N; at++ {
 		key := int64(a.Memory)<<48 | at/pageWords
 		page := s[key]
@@ -42,7 +44,7 @@ func (s shadow) touch(a Access, id int32, on Engine, yield func(conflict) bool) 
 			continue
 		}
 		for e, r := range c.readers {
-			if r > 0 && Engine(e) != on && !yield(conflict{r, Engine(e), false, at}) {
+			if r > 0 && isa.Engine(e) != on && !yield(conflict{r, isa.Engine(e), false, at}) {
 				return false
 			}
 		}

@@ -13,7 +13,7 @@ func (m *Machine) Step(c isa.Command) ([]Access, error) {
 	if f := m.cfg.Verify(c, m.end()); f != nil {
 		return nil, f
 	}
-	e, ok := EngineOf(c.Op())
+	e, ok := isa.EngineOf(c.Op())
 	if !ok {
 		return nil, nil
 	}

@@ -19,30 +19,6 @@ type Memory struct {
 	Shared bool
 }
 
-// Engine is a part of the overlay that takes descriptors of its own.
-type Engine int
-
-// The engines.
-const (
-	EngineLoad Engine = iota
-	EngineExec
-	EngineStore
-	engines
-)
-
-// engineOf is the engine of an operation; fetch does End and Barrier itself.
-func engineOf(o isa.Op) (Engine, bool) {
-	switch o {
-	case isa.OpLoad:
-		return EngineLoad, true
-	case isa.OpStore, isa.OpStamp:
-		return EngineStore, true
-	case isa.OpEnd, isa.OpBarrier:
-		return 0, false
-	}
-	return EngineExec, true
-}
-
 // Span is when a descriptor was under way, in cycles from the start of the program: it began when its semaphores let it, and
 // what it wrote could be read at Done.
 type Span struct{ Start, Done float64 }
@@ -50,9 +26,9 @@ type Span struct{ Start, Done float64 }
 // Timing is what a program takes.
 type Timing struct {
 	Cycles   float64
-	Multiply float64          // cycles in which the array gets operands
-	Busy     [engines]float64 // cycles in which each engine works, the waits for semaphores left out
-	Read     float64          // beats
+	Multiply float64              // cycles in which the array gets operands
+	Busy     [isa.Engines]float64 // cycles in which each engine works, the waits for semaphores left out
+	Read     float64              // beats
 	Written  float64
 	Spans    []Span // of each descriptor
 	Stamps   []float64
@@ -71,9 +47,9 @@ type clock struct {
 	cfg isa.Config
 	mem Memory
 
-	free        [engines]float64 // when the engine can take its next descriptor
-	last        [engines]float64 // when its last descriptor is done, in order
-	read, write float64          // when the channel is free
+	free        [isa.Engines]float64 // when the engine can take its next descriptor
+	last        [isa.Engines]float64 // when its last descriptor is done, in order
+	read, write float64              // when the channel is free
 	tokens      [isa.Semaphores][]float64
 	lists       []int
 	alone       bool // EXEC's last command was no Gemm
@@ -93,8 +69,8 @@ func Predict(cfg isa.Config, mem Memory, program []isa.Command) (*Timing, error)
 	}
 	c := &clock{cfg: cfg, mem: mem, lists: make([]int, max(cfg.Experts, 1))}
 	c.timing.Spans = make([]Span, len(program))
-	var queues [engines][]int // descriptors fetched and not started
-	var begun [engines][]float64
+	var queues [isa.Engines][]int // descriptors fetched and not started
+	var begun [isa.Engines][]float64
 	fetched := 0.0
 	next := 0
 	for done := false; !done; {
@@ -102,9 +78,9 @@ func Predict(cfg isa.Config, mem Memory, program []isa.Command) (*Timing, error)
 		// Fetch hands out descriptors until a queue is full.
 		for next < len(program) {
 			cmd := program[next]
-			e, queued := engineOf(cmd.Op())
+			e, queued := isa.EngineOf(cmd.Op())
 			if !queued {
-				if len(queues[EngineLoad])+len(queues[EngineExec])+len(queues[EngineStore]) > 0 {
+				if len(queues[isa.EngineLoad])+len(queues[isa.EngineExec])+len(queues[isa.EngineStore]) > 0 {
 					break
 				}
 				fetched = max(fetched, slices.Max(c.last[:])) + barrierCycles
@@ -135,16 +111,16 @@ func Predict(cfg isa.Config, mem Memory, program []isa.Command) (*Timing, error)
 			progress = true
 		}
 		// The engine whose next descriptor starts first goes first, so that memory is shared in the order of time.
-		best, at := engines, 0.0
-		for e := range engines {
+		best, at := isa.Engines, 0.0
+		for e := range isa.Engines {
 			if len(queues[e]) == 0 {
 				continue
 			}
-			if start, ok := c.ready(e, program[queues[e][0]], c.timing.Spans[queues[e][0]].Start); ok && (best == engines || start < at) {
+			if start, ok := c.ready(e, program[queues[e][0]], c.timing.Spans[queues[e][0]].Start); ok && (best == isa.Engines || start < at) {
 				best, at = e, start
 			}
 		}
-		if best < engines {
+		if best < isa.Engines {
 			i := queues[best][0]
 			queues[best] = queues[best][1:]
 			begun[best] = append(begun[best], at)
@@ -162,7 +138,7 @@ func Predict(cfg isa.Config, mem Memory, program []isa.Command) (*Timing, error)
 }
 
 // stuck names the descriptors that wait for ever.
-func (c *clock) stuck(program []isa.Command, queues [engines][]int) error {
+func (c *clock) stuck(program []isa.Command, queues [isa.Engines][]int) error {
 	for _, q := range queues {
 		if len(q) > 0 {
 			return fmt.Errorf("descriptor %d (%s) waits for a semaphore that nothing posts", q[0], isa.Text(program[q[0]]))
@@ -177,7 +153,7 @@ func (c *clock) beatRate() float64 { return min(1, c.mem.Bytes/float64(c.cfg.Wor
 func (c *clock) firstFetch() float64 { return float64(c.mem.Latency) + fetchCycles }
 
 // ready is when a descriptor can start; it cannot while a semaphore of its has no token.
-func (c *clock) ready(e Engine, cmd isa.Command, fetched float64) (float64, bool) {
+func (c *clock) ready(e isa.Engine, cmd isa.Command, fetched float64) (float64, bool) {
 	at := max(fetched+queueCycles, c.free[e])
 	for s := range isa.Semaphores {
 		if cmd.Syncs().Wait>>s&1 == 0 {
@@ -192,7 +168,7 @@ func (c *clock) ready(e Engine, cmd isa.Command, fetched float64) (float64, bool
 }
 
 // run takes a descriptor through its engine.
-func (c *clock) run(e Engine, i int, cmd isa.Command, start float64) {
+func (c *clock) run(e isa.Engine, i int, cmd isa.Command, start float64) {
 	for s := range isa.Semaphores {
 		if cmd.Syncs().Wait>>s&1 != 0 {
 			c.tokens[s] = c.tokens[s][1:]
@@ -285,7 +261,7 @@ func (t *Timing) Bound(cfg isa.Config, mem Memory) string {
 	for _, b := range []struct {
 		name   string
 		cycles float64
-	}{{"array", t.Multiply}, {"reads", read}, {"writes", written}, {"vector work", t.Busy[EngineExec] - t.Multiply}} {
+	}{{"array", t.Multiply}, {"reads", read}, {"writes", written}, {"vector work", t.Busy[isa.EngineExec] - t.Multiply}} {
 		if b.cycles > most {
 			name, most = b.name, b.cycles
 		}

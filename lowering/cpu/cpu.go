@@ -174,22 +174,13 @@ func (e *executable) set(buffer int, t *graph.Tensor) {
 
 // Bind implements lowering.Executable.
 func (e *executable) Bind(buffer int, t *graph.Tensor) error {
-	b := e.p.Buffers[buffer]
-	if t == nil {
-		return fmt.Errorf("%s %q was given no value", b.Role, b.Name)
-	}
-	if t.Type != b.Type {
-		return fmt.Errorf("%s %q is %v; it was given a value of type %v", b.Role, b.Name, b.Type, t.Type)
-	}
-	switch b.Role {
-	case lowering.Input, lowering.Param, lowering.State:
-	default:
-		return fmt.Errorf("buffer %q cannot be bound: its role is %s", b.Name, b.Role)
+	if err := e.p.MayBind(buffer, t); err != nil {
+		return err
 	}
 	if e.tensors[buffer] != t {
 		e.set(buffer, t)
 	}
-	if b.Role == lowering.Param {
+	if e.p.Buffers[buffer].Role == lowering.Param {
 		for _, l := range e.launches {
 			for _, a := range l.args {
 				if a == buffer {

@@ -103,7 +103,7 @@ func (e *executable) Memory() lowering.Memory {
 
 // Bind implements lowering.Executable.
 func (e *executable) Bind(buffer int, t *graph.Tensor) error {
-	if err := e.mayBind(buffer, t); err != nil {
+	if err := e.p.MayBind(buffer, t); err != nil {
 		return err
 	}
 	e.tensors[buffer] = t
@@ -111,20 +111,6 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	delete(e.ahead, buffer)
 	if p := e.next.find(buffer); p != nil {
 		p.stands = inTensor
-	}
-	return nil
-}
-
-// mayBind refuses a tensor that a buffer cannot be bound to.
-func (e *executable) mayBind(buffer int, t *graph.Tensor) error {
-	b := e.p.Buffers[buffer]
-	switch {
-	case t == nil:
-		return fmt.Errorf("%s %q was given no value", b.Role, b.Name)
-	case t.Type != b.Type:
-		return fmt.Errorf("%s %q is %v; it was given a value of type %v", b.Role, b.Name, b.Type, t.Type)
-	case b.Role != lowering.Input && b.Role != lowering.Param && b.Role != lowering.State:
-		return fmt.Errorf("buffer %q cannot be bound: its role is %s", b.Name, b.Role)
 	}
 	return nil
 }

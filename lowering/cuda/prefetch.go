@@ -63,7 +63,7 @@ func (e *executable) Prefetch(buffer int, t *graph.Tensor) error {
 	case !e.eachRun(buffer):
 		return fmt.Errorf("%s %q is not copied ahead: that is for what each run reads anew", b.Role, b.Name)
 	}
-	if err := e.mayBind(buffer, t); err != nil {
+	if err := e.p.MayBind(buffer, t); err != nil {
 		return err
 	}
 	from, bytes, err := bytesOf(t)

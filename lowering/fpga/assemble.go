@@ -6,27 +6,6 @@ import (
 	"fusec/fpga/isa"
 )
 
-// engine is one of the overlay's three, each of which does its descriptors in order.
-type engine int
-
-const (
-	load engine = iota
-	exec
-	store
-	engines
-)
-
-// engineOf is the engine of a command.
-func engineOf(c isa.Command) engine {
-	switch c.Op() {
-	case isa.OpLoad:
-		return load
-	case isa.OpStore, isa.OpStamp:
-		return store
-	}
-	return exec
-}
-
 // Spaces that are no scratchpads: external memory, counted in bytes, and the router's lists and gates.
 const (
 	spaceMemory = isa.SpaceTables + 1 + iota
@@ -76,24 +55,12 @@ func (a *assembler) take(s isa.Space, n int) int {
 // size is how many words, records or tables a space has.
 func (a *assembler) size(s isa.Space) int {
 	switch s {
-	case isa.SpaceX:
-		return a.cfg.XWords
-	case isa.SpaceW:
-		return a.cfg.WWords
-	case isa.SpaceY:
-		return a.cfg.YWords
 	case isa.SpaceParams:
 		return a.cfg.Params
+	case isa.SpaceTables:
+		return a.cfg.Tables
 	}
-	return a.cfg.Tables
-}
-
-// lanes is how many rows a panel of a space has.
-func (a *assembler) lanes(s isa.Space) int {
-	if s == isa.SpaceW {
-		return a.cfg.Cols
-	}
-	return a.cfg.Rows
+	return a.cfg.Words(s)
 }
 
 // emit appends a command. Rows that go by a list touch memory that the command does not tell, which the caller adds.
@@ -101,7 +68,7 @@ func (a *assembler) emit(c isa.Command, memory ...region) {
 	s := Step{Launch: a.launch, Cmd: c}
 	s.reads, s.writes = a.touches(c)
 	for _, m := range memory {
-		if engineOf(c) == load {
+		if e, _ := isa.EngineOf(c.Op()); e == isa.EngineLoad {
 			s.reads = append(s.reads, m)
 		} else {
 			s.writes = append(s.writes, m)
@@ -143,7 +110,7 @@ func (a *assembler) touches(c isa.Command) (reads, writes []region) {
 			writes = append(writes, region{isa.SpaceParams, int64(d.Base), int64(d.Base) +
 				int64(int(d.Words)*wb/isa.RecordBytes)})
 		default:
-			writes = append(writes, panels(d.Space, d.Base, d.Panel, ceil(int(d.Rows), a.lanes(d.Space)), int(d.Words)))
+			writes = append(writes, panels(d.Space, d.Base, d.Panel, ceil(int(d.Rows), a.cfg.Lanes(d.Space)), int(d.Words)))
 		}
 		if d.Gather || d.Skip {
 			reads = append(reads, lists)
@@ -204,38 +171,27 @@ func (a *assembler) touches(c isa.Command) (reads, writes []region) {
 	return reads, writes
 }
 
-// semaphore is the one that orders descriptors of an engine after those of another; there are seven pairs that meet:
-// LOAD and STORE meet in external memory, EXEC meets all, itself among them.
-func semaphore(from, to engine) uint8 {
-	for i, p := range [...][2]engine{{load, exec}, {exec, load}, {exec, store}, {store, exec}, {store, load},
-		{load, store}, {exec, exec}} {
-		if p == [2]engine{from, to} {
-			return 1 << i
-		}
-	}
-	return 0
-}
-
 // order gives the steps their semaphores. A descriptor waits for the last earlier one of each other engine that
 // touches what it touches, one of the two writing; of EXEC itself for the last that wrote what it reads. Since
 // engines work in order, that covers all earlier ones, and a wait that an earlier one covers is left out: so posts
 // and waits of a pair of engines come in the same order, one for one, and a semaphore never counts further than the
 // queues are long. Since each waits only for what comes before it in the program, nothing waits for ever.
 func order(steps []Step) {
-	var of [engines][]int           // the steps of each engine
-	var known [engines][engines]int // how many of an engine's steps are known to be done, by engine that knows
+	var of [isa.Engines][]int               // the steps of each engine
+	var known [isa.Engines][isa.Engines]int // how many of an engine's steps are known to be done, by engine that knows
 	for i := range steps {
 		s := &steps[i]
 		*s.Cmd.Syncs() = isa.Sync{}
-		e := engineOf(s.Cmd)
-		for f := range engines {
-			for k := len(of[f]) - 1; k >= known[e][f] && (f != e || e == exec); k-- {
+		e, _ := isa.EngineOf(s.Cmd.Op())
+		for f := range isa.Engines {
+			for k := len(of[f]) - 1; k >= known[e][f] && (f != e || e == isa.EngineExec); k-- {
 				t := &steps[of[f][k]]
 				if !conflict(t, s, f == e) {
 					continue
 				}
-				t.Cmd.Syncs().Post |= semaphore(f, e)
-				s.Cmd.Syncs().Wait |= semaphore(f, e)
+				mask := uint8(1) << isa.SemaphoreOf(f, e)
+				t.Cmd.Syncs().Post |= mask
+				s.Cmd.Syncs().Wait |= mask
 				known[e][f] = k + 1
 				break
 			}

@@ -116,14 +116,8 @@ func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error)
 
 // Bind implements lowering.Executable.
 func (e *executable) Bind(buffer int, t *graph.Tensor) error {
-	b := e.p.Buffers[buffer]
-	switch {
-	case t == nil:
-		return fmt.Errorf("%s %q was given no value", b.Role, b.Name)
-	case t.Type != b.Type:
-		return fmt.Errorf("%s %q is %v; it was given a value of type %v", b.Role, b.Name, b.Type, t.Type)
-	case b.Role != lowering.Input && b.Role != lowering.Param && b.Role != lowering.State:
-		return fmt.Errorf("buffer %q cannot be bound: its role is %s", b.Name, b.Role)
+	if err := e.p.MayBind(buffer, t); err != nil {
+		return err
 	}
 	e.tensors[buffer] = t
 	if e.host.Copies[buffer] != nil {

@@ -186,7 +186,7 @@ func (a *assembler) product(p product) {
 		return
 	}
 	fill := func(space isa.Space, r rows, base, from, n int) block {
-		lanes := a.lanes(space)
+		lanes := a.cfg.Lanes(space)
 		at := block{base, from, n}
 		if base < 0 {
 			at.base = a.take(space, n*s.words)
