@@ -1,15 +1,10 @@
 package fusec_test
 
 import (
-	"compress/gzip"
-	"encoding/csv"
 	"math"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -18,7 +13,9 @@ import (
 
 	"fusec"
 	"fusec/cmd/models/zoo"
+	"fusec/examples"
 	"fusec/fpga/isa"
+	"fusec/fpga/testtools"
 	"fusec/graph"
 	"fusec/graph/npy"
 )
@@ -43,31 +40,13 @@ func onOverlay(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor, o
 	return p
 }
 
-// digitImages reads the first n images, which the model was trained on.
+// digitImages are the first n images, which the model was trained on.
 func digitImages(t *testing.T, n int) *graph.Tensor {
 	t.Helper()
-	f, err := os.Open("testdata/digits/digits.csv.gz")
+	known, _ := digits(t)
+	x, err := graph.TensorOf(known.Images[:n*examples.DigitPixels], n, examples.DigitPixels)
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	records, err := csv.NewReader(z).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := graph.NewTensor(graph.TypeOf(graph.F32, n, 64))
-	for i, r := range records[:n] {
-		for j := range 64 {
-			v, err := strconv.ParseFloat(r[j], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			x.SetFloat(i*64+j, v/16)
-		}
 	}
 	return x
 }
@@ -84,7 +63,7 @@ func TestDigitsOnTheOverlay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	labels := digitLabels(t, images)
+	_, test := digits(t)
 	for overlay, batch := range map[string]int{"sim8": 360, "sim16": 120, "ecp5": 360, "hx8k": 60} {
 		path := filepath.Join(t.TempDir(), "digits.graph")
 		if err := fusec.Save(path, zoo.DigitsMLP(batch).Graph); err != nil {
@@ -107,7 +86,7 @@ func TestDigitsOnTheOverlay(t *testing.T) {
 				t.Fatal(err)
 			}
 			logits := out[g.Outputs[0].Name].Floats()
-			for i, label := range labels[from : from+batch] {
+			for i, label := range test.Labels[from : from+batch] {
 				row := logits[i*10 : (i+1)*10]
 				if slices.Index(row, slices.Max(row)) == label {
 					right++
@@ -131,9 +110,7 @@ func TestDigitsOnTheOverlay(t *testing.T) {
 
 // The hardware, simulated, gives the digits the same logits to the bit as its model in Go, and counts cycles.
 func TestDigitsOnTheSimulator(t *testing.T) {
-	if _, err := exec.LookPath("verilator"); err != nil && os.Getenv("FUSEC_FPGA") != "required" {
-		t.Skip(err)
-	}
+	testtools.Need(t, "verilator", "g++", "make")
 	_, weights, err := graph.Load(filepath.Join(models, "digits-mlp.graph"))
 	if err != nil {
 		t.Fatal(err)

@@ -2,13 +2,10 @@ package fusec_test
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/csv"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +15,7 @@ import (
 
 	"fusec"
 	"fusec/cmd/models/zoo"
+	"fusec/examples"
 	"fusec/graph"
 	"fusec/graph/dot"
 	"fusec/graph/npy"
@@ -60,31 +58,14 @@ func TestFusionsOfTransformerBlock(t *testing.T) {
 	}
 }
 
-// digitLabels reads the classes of the test images.
-func digitLabels(t *testing.T, last int) []int {
+// digits are the images that the model of digits was trained on, and those that it is tested with.
+func digits(t *testing.T) (known, test examples.Digits) {
 	t.Helper()
-	f, err := os.Open("testdata/digits/digits.csv.gz")
+	known, test, err := examples.LoadDigits()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	records, err := csv.NewReader(z).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var labels []int
-	for _, r := range records[len(records)-last:] {
-		v, err := strconv.ParseFloat(r[len(r)-1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		labels = append(labels, int(v))
-	}
-	return labels
+	return known, test
 }
 
 // The saved model of digits classifies as many images right as when it was trained.
@@ -112,8 +93,12 @@ func TestDigits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, test := digits(t)
+	if test.Count() != images {
+		t.Fatalf("%d test images, want %d", test.Count(), images)
+	}
 	logits, right := out[g.Outputs[0].Name].Floats(), 0
-	for i, label := range digitLabels(t, images) {
+	for i, label := range test.Labels {
 		row := logits[i*10 : (i+1)*10]
 		if slices.Index(row, slices.Max(row)) == label {
 			right++

@@ -13,16 +13,8 @@ import (
 )
 
 // made builds a graph.
-func made(t testing.TB, build func(b *graph.Builder)) *graph.Graph {
-	t.Helper()
-	b := graph.NewBuilder("test")
-	build(b)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
+// made is the graph that a function makes.
+var made = graphtest.Built
 
 // run compiles g, checks that its values stay, and returns the result.
 func run(t testing.TB, g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace) {

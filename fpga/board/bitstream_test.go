@@ -1,20 +1,17 @@
 package board
 
 import (
-	"bufio"
 	"context"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"fusec/fpga/fpgatest"
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/fpga/rtl"
 	"fusec/fpga/sim"
+	"fusec/fpga/testtools"
 )
 
 // TestBitstream builds the bitstream of the HX8K, decodes it to gates, and runs random programs on them over the board's
@@ -46,25 +43,7 @@ func TestBitstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, program)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait()
-	defer in.Close()
-	path, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := link.OpenSerial(strings.TrimSpace(path), b.Baud, link.Options{Timeout: 2 * time.Minute, Memory: 1 << 16})
+	l, err := link.OpenSerial(testtools.Board(t, program), b.Baud, link.Options{Timeout: 2 * time.Minute, Memory: 1 << 16})
 	if err != nil {
 		t.Fatal(err)
 	}

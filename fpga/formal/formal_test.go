@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/rtl"
+	"fusec/fpga/testtools"
 )
 
 // whole has everything that a check may look for, bare nothing.

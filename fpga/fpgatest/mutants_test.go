@@ -11,11 +11,11 @@ import (
 	"testing/fstest"
 	"time"
 
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/fpga/rtl"
 	"fusec/fpga/sim"
+	"fusec/fpga/testtools"
 )
 
 // mutant is a fault in the hardware: in a file, the expression between « and » of a piece of text becomes another.

@@ -1,18 +1,14 @@
 package fpgatest
 
 import (
-	"bufio"
 	"context"
-	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/fpga/sim"
+	"fusec/fpga/testtools"
 )
 
 // built is what a builder built.
@@ -67,39 +63,10 @@ func TestBoard(t *testing.T) {
 	program := built(t, sim.BuildBoard, c)
 	Suite{Config: c, Programs: 1, Errors: 4, Watchdog: 1 << 16, Options: Options{Commands: 12, MaxWork: 1 << 11},
 		Open: func(t testing.TB) link.Link {
-			s, err := link.OpenSerial(board(t, program), link.DefaultSpeed, link.Options{Timeout: 20 * time.Second})
+			s, err := link.OpenSerial(testtools.Board(t, program), link.DefaultSpeed, link.Options{Timeout: 20 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return s
 		}}.Run(t)
-}
-
-// board starts a board's program and gives the path of its line.
-func board(t testing.TB, program string) string {
-	t.Helper()
-	cmd := exec.Command(program)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	path, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(path)
 }

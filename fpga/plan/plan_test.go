@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"fusec/fpga"
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/fpga/model"
 	"fusec/fpga/plan"
 	"fusec/fpga/sim"
+	"fusec/fpga/testtools"
 )
 
 // ordered places semaphores in a list of commands, as the compiler does.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
+	"fusec/fpga/testtools"
 )
 
 // port is an input or output of a module, of at most 64 bits.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"testing"
 
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
+	"fusec/fpga/testtools"
 )
 
 // execConfigs are the overlays whose engine EXEC is tried alone.

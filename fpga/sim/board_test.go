@@ -1,19 +1,16 @@
 package sim
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
+	"fusec/fpga/testtools"
 )
 
 // line is the host's end of a board's serial line, with the external memory that it serves.
@@ -34,30 +31,7 @@ func openBoard(t *testing.T, c isa.Config) *line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	path, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.OpenFile(strings.TrimSpace(path), os.O_RDWR, 0)
+	f, err := os.OpenFile(testtools.Board(t, program), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

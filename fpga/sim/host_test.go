@@ -6,19 +6,16 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"testing"
 
-	"fusec/fpga/internal/testtools"
 	"fusec/fpga/isa"
+	"fusec/fpga/testtools"
 )
 
 // host talks to a simulator frame by frame, as PROTOCOL.md says.
 type host struct {
 	t   *testing.T
-	cmd *exec.Cmd
-	in  io.WriteCloser
+	in  io.Writer
 	out io.Reader
 }
 
@@ -42,27 +39,8 @@ func startHost(t *testing.T, c isa.Config, o Options, seed int) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(built.Program, "-seed", fmt.Sprint(seed), "-memory", fmt.Sprint(1<<20))
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	h := &host{t, cmd, in, out}
-	t.Cleanup(func() {
-		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
-	})
-	return h
+	in, out := testtools.Start(t, built.Program, "-seed", fmt.Sprint(seed), "-memory", fmt.Sprint(1<<20))
+	return &host{t, in, out}
 }
 
 // ask sends a request and gives its answer; the code has to be the one that is wanted.

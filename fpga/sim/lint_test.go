@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"fusec/fpga/internal/testtools"
+	"fusec/fpga/testtools"
 )
 
 // TestLint has Verilator look for what is wrong or doubtful in the hardware of every kind of configuration.

@@ -14,17 +14,8 @@ import (
 	"fusec/passes"
 )
 
-// built is the graph that build makes.
-func built(t testing.TB, build func(b *graph.Builder)) *graph.Graph {
-	t.Helper()
-	b := graph.NewBuilder("test")
-	build(b)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
+// built is the graph that a function makes.
+var built = graphtest.Built
 
 // lowered is the program of a graph.
 func lowered(t testing.TB, g *graph.Graph, d *cuda.Device) *lowering.Program {

@@ -70,12 +70,9 @@ func (m *partition) matchAttention(i int, f graph.Fusion) ([]*task, error) {
 	case len(l.Results) > 1:
 		return nil, errors.New("attention that hands out its log-sum-exp: the overlay keeps it")
 	}
-	var types []graph.Type
-	for _, x := range n.Args {
-		if x.Type.DType != graph.F32 && x.Type.DType != graph.F64 {
-			return nil, fmt.Errorf("attention of type %v: the overlay's numbers stand for f32 and f64", x.Type.DType)
-		}
-		types = append(types, x.Type)
+	types, err := floats("attention", n.Args)
+	if err != nil {
+		return nil, err
 	}
 	h := &heads{op: a, dims: a.DimsOf(types)}
 	d := h.dims
@@ -90,14 +87,7 @@ func (m *partition) matchAttention(i int, f graph.Fusion) ([]*task, error) {
 	case d.Depth > m.cfg.HeadDim:
 		return nil, fmt.Errorf("head size %d: the overlay %s takes %d", d.Depth, m.cfg.Name, m.cfg.HeadDim)
 	}
-	input := map[*graph.Node]lowering.View{}
-	next := 0
-	for _, x := range f.Body.Nodes {
-		if _, ok := x.Op.(graph.Input); ok {
-			input[x] = l.Args[next]
-			next++
-		}
-	}
+	input := inputs(f, l)
 	for j, to := range []*headed{&h.q, &h.k, &h.v} {
 		layout, buffer, err := loadView(n.Args[j], input)
 		if err != nil {
@@ -133,6 +123,28 @@ func (m *partition) matchAttention(i int, f graph.Fusion) ([]*task, error) {
 	}
 	return []*task{{launch: i, kind: taskAttention, node: n, heads: h, x: h.q.part(0, 0), out: matrix{v: h.out.v},
 		share: 1}}, nil
+}
+
+// floats are the types of an operation's operands, which have to be f32 or f64.
+func floats(what string, args []*graph.Node) (types []graph.Type, err error) {
+	for _, x := range args {
+		if x.Type.DType != graph.F32 && x.Type.DType != graph.F64 {
+			return nil, fmt.Errorf("%s of type %v: the overlay's numbers stand for f32 and f64", what, x.Type.DType)
+		}
+		types = append(types, x.Type)
+	}
+	return types, nil
+}
+
+// inputs are the launch's operands by the inputs of its body that stand for them.
+func inputs(f graph.Fusion, l *lowering.Launch) map[*graph.Node]lowering.View {
+	input := map[*graph.Node]lowering.View{}
+	for _, x := range f.Body.Nodes {
+		if _, ok := x.Op.(graph.Input); ok {
+			input[x] = l.Args[len(input)]
+		}
+	}
+	return input
 }
 
 // loadView is the layout of a chain of views on an input of a body, and the input's buffer.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"fusec/graph"
-	"fusec/lowering"
 )
 
 // experts is a mixture of experts with its router.
@@ -49,26 +48,16 @@ func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
 	case n != f.Body.Outputs[0].Node:
 		return nil, errors.New("a mixture whose result is seen through a view")
 	}
-	var types []graph.Type
-	for _, x := range n.Args {
-		if x.Type.DType != graph.F32 && x.Type.DType != graph.F64 {
-			return nil, fmt.Errorf("a mixture of type %v: the overlay's numbers stand for f32 and f64", x.Type.DType)
-		}
-		types = append(types, x.Type)
+	types, err := floats("a mixture", n.Args)
+	if err != nil {
+		return nil, err
 	}
 	e := &experts{op: op, dims: op.Dims(types)}
 	d := e.dims
 	if d.Tokens == 0 || d.Width == 0 || d.Hidden == 0 || d.Result == 0 {
 		return nil, errors.New("a mixture without elements")
 	}
-	input := map[*graph.Node]lowering.View{}
-	next := 0
-	for _, x := range f.Body.Nodes {
-		if _, ok := x.Op.(graph.Input); ok {
-			input[x] = l.Args[next]
-			next++
-		}
-	}
+	input := inputs(f, l)
 	part := func(arg, rows, cols int) (matrix, error) {
 		layout, buffer, err := loadView(n.Args[arg], input)
 		if err != nil {
