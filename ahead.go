@@ -355,10 +355,12 @@ func (a *Ahead) readPart(f *zip.File, dir string, info *aheadInfo) error {
 func WithAhead(a *Ahead) Option {
 	return own(func(c *config) {
 		c.ahead = a
-		switch {
-		case a.overlay != nil:
+		if a.overlay != nil {
 			c.target, c.overlay, c.ranges = "fpga", *a.overlay, a.ranges
-		case c.target == "cpu":
+			return
+		}
+		c.chip = a.chip
+		if c.target == "cpu" {
 			c.target = "cuda"
 		}
 	})

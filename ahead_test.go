@@ -96,6 +96,36 @@ func TestAhead(t *testing.T) {
 	}
 }
 
+// TestAheadPlans plans a model for the chip that it was compiled for.
+func TestAheadPlans(t *testing.T) {
+	b := graph.NewBuilder("product")
+	x := b.Input("x", f32(512, 512))
+	b.Output("y", b.MatMul(x, x, false, false)) // for which generations of chips have kernels of their own
+	path, bf16 := filepath.Join(t.TempDir(), "product.fuse"), fusec.WithPrecision(fusec.BF16)
+	if err := fusec.CompileAhead(path, built(t, b), nil, "sm_80", nil, bf16, emulated(t)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := fusec.OpenAhead(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned := func(opt fusec.Option) (text string) {
+		t.Helper()
+		sources, err := fusec.CUDASources(a.Graph, fusec.WithTarget("cuda"), bf16, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sources {
+			text += s.Text
+		}
+		return text
+	}
+	got, same, other := planned(fusec.WithAhead(a)), planned(fusec.WithArch("sm_80")), planned(fusec.WithArch("sm_90a"))
+	if got != same || got == other {
+		t.Errorf("planned for its chip: %v, for another: %v", got == same, got == other)
+	}
+}
+
 // TestAheadRefuses names what is wrong with a file, a chip or a GPU.
 func TestAheadRefuses(t *testing.T) {
 	g, _, weights := smallMLP(t)

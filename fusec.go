@@ -118,6 +118,7 @@ func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes
 	final, tr, err := passes.Run(g, passes.Config{Target: device, Verify: cfg.verify, Gradients: gradients,
 		Optimizer: cfg.optimizer, Steps: steps, Disable: cfg.disable, Budget: cfg.budget,
 		Precision: cfg.precision})
+	describeOverlay(tr, device)
 	if err != nil {
 		return nil, tr, nil, err
 	}

@@ -19,7 +19,8 @@ type Device interface {
 
 // A Placer is a device that has not got a kernel for everything.
 type Placer interface {
-	// Place says of each launch of the program, in its Device and Reason, whether it runs elsewhere.
+	// Place says of each launch of the program, in its Device and Reason, whether it runs elsewhere, and in Refusal if the
+	// device has not got room for the program.
 	Place(p *Program)
 }
 

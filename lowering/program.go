@@ -21,6 +21,8 @@ type Program struct {
 	// ArenaBytes is the size of the arena in which temporary buffers have their places; BufferBytes is the sum of
 	// their sizes.
 	ArenaBytes, BufferBytes int64
+	// Refusal is why the target cannot run the program, as [Placer] finds it; empty if it can.
+	Refusal string
 }
 
 // Role says whose a buffer is and how long it lives.
@@ -125,7 +127,7 @@ func (p *Program) MayBind(buffer int, t *graph.Tensor) error {
 
 // Trace describes the program for reports and drawings.
 func (p *Program) Trace() *trace.Program {
-	t := &trace.Program{Target: p.Target, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes}
+	t := &trace.Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes}
 	for _, b := range p.Buffers {
 		if b.Role == Param || b.Role == Const {
 			t.ParamBytes += b.Type.Bytes()
@@ -160,14 +162,14 @@ func (p *Program) bufferName(i int) string {
 	return fmt.Sprintf("b%d", i)
 }
 
-// String lists the buffers and launches.
+// String lists the buffers, and the launches, which count from 1 wherever people read of them.
 func (p *Program) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "program %q for %s: %d launches, arena %d bytes (%d without sharing)\n", p.Name, p.Target, len(p.Launches), p.ArenaBytes, p.BufferBytes)
 	for i, u := range p.Buffers {
 		fmt.Fprintf(&b, "  b%-4d %-7s %-18v", i, u.Role, u.Type)
 		if u.Role == Temp {
-			fmt.Fprintf(&b, " @%-9d launches %d to %d", u.Offset, u.First, u.Last)
+			fmt.Fprintf(&b, " @%-9d launches %d to %d", u.Offset, u.First+1, u.Last+1)
 		}
 		if u.Name != "" {
 			fmt.Fprintf(&b, "  %q", u.Name)
@@ -175,7 +177,7 @@ func (p *Program) String() string {
 		b.WriteByte('\n')
 	}
 	for i, l := range p.Launches {
-		fmt.Fprintf(&b, "  %3d: %-12s", i, l.Kind())
+		fmt.Fprintf(&b, "  %3d: %-12s", i+1, l.Kind())
 		for _, v := range l.Args {
 			fmt.Fprintf(&b, " %s", v)
 		}

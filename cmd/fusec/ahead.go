@@ -77,9 +77,12 @@ func (c *aheadCompiler) run(e *env, args []string) error {
 		_, err = fmt.Fprintf(e.out, "%s: %s for the overlay %s\n", out, modelName(path), cmp.Or(c.compile.overlay.overlay, fusec.Overlays()[0]))
 		return err
 	}
+	c.compile.target = "cuda"
+	if err := c.compile.check(); err != nil {
+		return err
+	}
 	show := newProgress(e.stderr)
 	defer show.done()
-	c.compile.target = "cuda"
 	err = fusec.CompileAhead(out, g, vals.weights, c.compile.arch, func(done, all int) {
 		show.show("compiled %d of %s", done, plural(all, "kernel", "kernels"))
 	}, c.compile.options()...)

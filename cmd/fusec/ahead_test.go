@@ -23,6 +23,10 @@ func TestCompileAhead(t *testing.T) {
 	if got, want := outputs(out), outputs(model); got != want {
 		t.Errorf("the compiled model's last values are %s, the processor's %s", got, want)
 	}
+	if text := good(t, "explain", out); !strings.Contains(text, "mlp for cuda: 3 launches") {
+		t.Errorf("explain of the compiled model says\n%s", text)
+	}
+	bad(t, fusecRun(t, "run", "--overlay", "sim8", out), exitUsage, "--overlay sim8 is for --target fpga; the target is cuda")
 	bad(t, fusecRun(t, "compile", model, "-o", "mlp.so"), exitUsage, "a compiled model is named like model.fuse")
 	bad(t, fusecRun(t, "run", "testdata/not.fuse"), exitFailure, "not a compiled model")
 }

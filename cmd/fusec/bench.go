@@ -141,6 +141,12 @@ func (b *bencher) run(e *env, args []string) error {
 	if b.protocol {
 		return peerProtocol(e, args)
 	}
+	noModel := []string{gpuName, matmulName, attentionName, moeName, loaderName}
+	if len(args) > 0 && slices.Contains(noModel, args[0]) {
+		if err := b.compile.check(); err != nil {
+			return err
+		}
+	}
 	if len(args) > 0 && args[0] == gpuName {
 		if b.baseline != "" || b.ladder || b.trace != "" {
 			return usage("--baseline, --ladder and --trace are not for fusec bench gpu")
@@ -164,7 +170,7 @@ func (b *bencher) run(e *env, args []string) error {
 		return usage("--seq, --heads, --dim and --causal are for fusec bench attention")
 	case path != moeName && b.mixes.given():
 		return usage("--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe")
-	case b.trace != "" && slices.Contains([]string{matmulName, attentionName, moeName, loaderName}, path):
+	case b.trace != "" && slices.Contains(noModel, path):
 		return usage("--trace is for models")
 	case b.small:
 		return usage("--small is for fusec bench gpu")
@@ -192,7 +198,7 @@ func (b *bencher) run(e *env, args []string) error {
 	var kept []entry
 	onGPU := b.compile.target != fusec.Targets()[0]
 	switch {
-	case b.compile.target == overlayTarget && (path == matmulName || path == attentionName || path == moeName || path == loaderName):
+	case b.compile.target == overlayTarget && slices.Contains(noModel, path):
 		return usage("fusec bench %s is not for an overlay; fusec bench model.graph --target fpga times a model on one", path)
 	case onGPU && (path == matmulName || path == attentionName) && !b.ladder:
 		return usage("on a GPU fusec bench %s has a --ladder; fusec bench gpu times the rest", path)

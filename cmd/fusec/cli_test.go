@@ -26,6 +26,15 @@ func TestHelp(t *testing.T) {
 			t.Errorf("the help of %s has no examples", name)
 		}
 	}
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range commandNames() {
+		if !strings.Contains(string(source), "\n//\tfusec "+name+" ") && name != "version" && name != "help" {
+			t.Errorf("the program's comment does not tell of fusec %s", name)
+		}
+	}
 	if good(t, "--help") != good(t, "help") {
 		t.Error("fusec --help is not fusec help")
 	}
@@ -59,7 +68,8 @@ func TestUsage(t *testing.T) {
 		{"dump " + bare + " --fromat svg", "dump has no flag --fromat; did you mean --format?"},
 		{"dump " + bare + " --format jpg", "--format jpg: want one of dot, svg, png, text, json"},
 		{"dump " + bare + " --stage", "flag --stage needs a value"},
-		{"dump " + bare + " --stage rase", `there is no stage "rase"`},
+		{"dump " + bare + " --stage rase", `there is no stage "rase": want one of import, `},
+		{"dump " + bare + " --stage nosuch", "check-lowered, cuda, fpga"},
 		{"dump " + bare + " --stage 99", `there is no stage "99"`},
 		{"dump " + bare + " --all", "name their folder with -o"},
 		{"dump " + bare + " --all --stage raise", "contradict"},

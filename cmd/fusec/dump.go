@@ -129,7 +129,7 @@ func (d *dumper) options() (dot.Options, error) {
 // trace compiles the model, and runs it if times are wanted.
 func (d *dumper) trace(e *env, path string) (*trace.Trace, error) {
 	if !d.measured {
-		g, err := e.loadGraph(path)
+		g, err := d.compile.load(e, path)
 		if err != nil {
 			return nil, err
 		}
@@ -214,5 +214,6 @@ func findStage(tr *trace.Trace, name string) (int, error) {
 	if n, err := strconv.Atoi(name); err == nil && n >= 1 && n <= len(tr.Stages) {
 		return n - 1, nil
 	}
+	names = append(names, cudaStage, overlayStage)
 	return 0, usage("there is no stage %q: want one of %s%s", name, strings.Join(names, ", "), suggest(name, names))
 }

@@ -20,6 +20,9 @@ func (d *dumper) cudaText(e *env, path string) (string, error) {
 		return "", err
 	}
 	d.compile.target = cudaStage
+	if err := d.compile.check(); err != nil {
+		return "", err
+	}
 	sources, err := fusec.CUDASources(g, d.compile.options()...)
 	if err != nil {
 		return "", err

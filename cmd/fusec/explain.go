@@ -46,7 +46,7 @@ func (x *explainer) run(e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, err := e.loadGraph(path)
+	g, err := x.compile.load(e, path)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,9 @@ type explainReport struct {
 	Misses   []missReport    `json:"misses"`
 	Notes    []noteReport    `json:"notes"`
 
-	Precision string `json:"precision"`
+	Precision string `json:"precision"`         // as in fusec.run/1
+	Overlay   string `json:"overlay,omitempty"` // of target fpga
+	Refusal   string `json:"refusal,omitempty"` // why it cannot run on the target
 }
 
 // work is what a program does.
@@ -143,8 +145,8 @@ type noteReport struct {
 func explain(name string, tr *trace.Trace, program *lowering.Program) *explainReport {
 	rep := &explainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: unfused(tr.Stages[0].Graph),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
-		Budget: explainBudget(tr),
-		Kinds:  []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}}
+		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
+		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}}
 	for i, l := range tr.Program.Launches {
 		rep.After.add(l.FLOPs, l.Bytes)
 		at := slices.IndexFunc(rep.Kinds, func(k kindReport) bool { return k.Kind == l.Kind })
@@ -205,11 +207,22 @@ func hosted(tr *trace.Trace, l lowering.Launch) (hostReport, bool) {
 	return h, true
 }
 
+// where names the target.
+func (rep *explainReport) where() string {
+	if rep.Overlay != "" {
+		return "the overlay " + rep.Overlay
+	}
+	return rep.Target
+}
+
 // text prints the report for people.
 func (rep *explainReport) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s for %s: %s where one for each operation would be %d\n\n", rep.Model, on(rep.Target, rep.Precision),
 		plural(rep.After.Launches, "launch", "launches"), rep.Before.Launches)
+	if rep.Refusal != "" {
+		fmt.Fprintf(&b, "it cannot run on %s: %s\n\n", rep.where(), rep.Refusal)
+	}
 	t := newTable("", ">unfused", ">fused", ">saved")
 	t.row("launches", fmt.Sprint(rep.Before.Launches), fmt.Sprint(rep.After.Launches), saved(int64(rep.Before.Launches), int64(rep.After.Launches)))
 	t.row("memory traffic", humanBytes(rep.Before.Bytes), humanBytes(rep.After.Bytes), saved(rep.Before.Bytes, rep.After.Bytes))
@@ -238,10 +251,16 @@ func (rep *explainReport) text() string {
 		fmt.Fprintf(&b, "\n%s", t)
 	}
 
+	there := func(l explainLaunch) bool { return l.Device == rep.Target }
 	b.WriteString("\non the host: ")
-	if len(rep.Host) == 0 {
+	switch {
+	case len(rep.Host) == 0 && rep.Refusal != "":
+		b.WriteString("nothing, if it could run\n")
+	case len(rep.Host) == 0:
 		b.WriteString("nothing\n")
-	} else {
+	case !slices.ContainsFunc(rep.Launches, there):
+		fmt.Fprintf(&b, "everything, %s; nothing runs on %s\n", plural(len(rep.Host), "operation", "operations"), rep.where())
+	default:
 		fmt.Fprintf(&b, "%s\n", plural(len(rep.Host), "operation", "operations"))
 	}
 	for _, h := range rep.Host {

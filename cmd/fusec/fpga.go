@@ -26,18 +26,21 @@ var fpgaCommand = &command{
 fusec fpga build turns the overlay of a board into a bitstream by open tools (yosys, nextpnr, icepack or ecppack), in a folder
 of its own with logs and a report; boards are hx8k, ecp5-85f and, by synthesis alone, xc7. fusec fpga report prints the
 reports of such folders. fusec fpga plan predicts what a model takes on arrays, memories and clocks that need not exist,
-and draws the trade-off; it does not simulate. Models run on an overlay by --target fpga.`,
+and draws the trade-off; it does not simulate. With --overlay it begins from that one, and changes what other flags say.
+Models run on an overlay by --target fpga.`,
 	examples: []example{
 		{"fusec fpga build --board ecp5-85f", "a bitstream and report.json in build/ecp5-85f"},
 		{"fusec fpga build --board hx8k --seed 3", "placed from another seed"},
 		{"fusec fpga report", "what the builds below build/ take"},
 		{"fusec fpga plan model.graph --plot plan.svg", "cycles, resources and time for arrays from 4×4 to 32×32"},
+		{"fusec fpga plan model.graph --overlay ecp5 --clocks 50,75", "what it takes on that overlay, at two clocks"},
 	},
 	setup: func(f *flagSet) action {
 		b := &boardBuilder{}
 		names := boardNames()
 		f.StringVar(&b.board, "board", names[0], "build: the `board` (default "+names[0]+"): "+strings.Join(names, ", "))
-		f.StringVar(&b.overlay, "overlay", "", "build: a named `overlay` instead of the board's own: "+strings.Join(isa.Overlays(), ", "))
+		f.StringVar(&b.overlay, "overlay", "",
+			"build: a named `overlay` instead of the board's own; plan: the one to begin from: "+strings.Join(isa.Overlays(), ", "))
 		f.StringVar(&b.dir, "dir", "build", "build: the `folder` that gets one for the board; report: where they lie (default build)")
 		f.IntVar(&b.seed, "seed", 0, "build: the placement's seed; 0 is the one known to be good")
 		f.BoolVar(&b.json, "json", false, "print reports as JSON")
@@ -59,6 +62,7 @@ and draws the trade-off; it does not simulate. Models run on an overlay by --tar
 				}
 				return b.report(e)
 			case "plan":
+				p.overlay = b.overlay
 				return p.run(e, rest, b.json)
 			}
 			return usage("fpga cannot %q%s: build, report or plan", args[0], suggest(args[0], []string{"build", "report", "plan"}))
@@ -129,6 +133,10 @@ func (b *boardBuilder) report(e *env) error {
 		r, err := board.ReadReport(filepath.Join(b.dir, f.Name()))
 		if err != nil {
 			return err
+		}
+		if err := r.Config.Check(); err != nil || r.Board == "" {
+			return fmt.Errorf("%s is no report of a build: it names no board, or no overlay that can be; "+
+				"fusec fpga build makes one anew", filepath.Join(b.dir, f.Name(), "report.json"))
 		}
 		reports = append(reports, r)
 	}

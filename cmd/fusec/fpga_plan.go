@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -16,17 +18,31 @@ import (
 
 // planner is fusec fpga plan with its flags.
 type planner struct {
-	arrays, memories, clocks string
-	latency, lane            int
+	overlay                  string // that the planned ones begin from; empty: the default, in arrays of several sizes
+	arrays, memories, clocks string // empty: as the overlay has it
+	latency                  int
+	lane                     int // 0: as the overlay has it
 	plot                     string
 }
 
+// What is planned where neither an overlay nor these are given.
+const planArrays, planMemories = "4,8,16,32", "2,4,8,16"
+
 func (p *planner) declare(f *flagSet) {
-	f.StringVar(&p.arrays, "arrays", "4,8,16,32", "plan: the `sizes` of arrays: 8 is 8×8, 4x16 has 4 rows and no attention (default 4,8,16,32)")
-	f.StringVar(&p.memories, "memories", "2,4,8,16", "plan: external memory's `bytes` a cycle, each way (default 2,4,8,16)")
+	f.StringVar(&p.arrays, "arrays", "",
+		"plan: the `sizes` of arrays: 8 is 8×8, 4x16 has 4 rows and no attention (default "+planArrays+", or the overlay's)")
+	f.StringVar(&p.memories, "memories", "",
+		"plan: external memory's `bytes` a cycle, each way: 2, 4, 8 or 16; an array takes at most one for each column "+
+			"(default "+planMemories+", or the overlay's)")
 	f.StringVar(&p.clocks, "clocks", "100", "plan: clocks in `MHz` (default 100)")
 	f.IntVar(&p.latency, "latency", 40, "plan: external memory's latency in `cycles` (default 40)")
-	f.IntVar(&p.lane, "lane", 8192, "plan: `bytes` that a lane of each scratchpad holds, a power of two (default 8192)")
+	f.Func("lane", "plan: `bytes` that a lane of each scratchpad holds, a power of two (default 8192, or the overlay's)",
+		func(s string) (err error) {
+			if p.lane, err = strconv.Atoi(s); err != nil || p.lane <= 0 || p.lane&(p.lane-1) != 0 {
+				return errors.New("want bytes, a power of two")
+			}
+			return nil
+		})
 	f.StringVar(&p.plot, "plot", "", "plan: draw time against multipliers into an .svg or .png `file`")
 }
 
@@ -59,13 +75,25 @@ func (p *planner) run(e *env, args []string, json bool) error {
 	if err != nil {
 		return err
 	}
-	arrays, err := shapes(p.arrays)
+	if p.overlay == "" {
+		p.arrays, p.memories = cmp.Or(p.arrays, planArrays), cmp.Or(p.memories, planMemories)
+	}
+	base, err := isa.Overlay(cmp.Or(p.overlay, isa.Overlays()[0]))
+	if err != nil {
+		return usage("%v", err)
+	}
+	arrays, err := shapes(cmp.Or(p.arrays, fmt.Sprintf("%dx%d", base.Rows, base.Cols)))
 	if err != nil {
 		return err
 	}
-	memories, err := numbers("--memories", p.memories)
+	memories, err := numbers("--memories", cmp.Or(p.memories, strconv.Itoa(base.WordBytes)))
 	if err != nil {
 		return err
+	}
+	for _, n := range memories {
+		if n < 2 || n > 16 || n&(n-1) != 0 {
+			return usage("--memories %s: %d bytes a cycle: want 2, 4, 8 or 16", p.memories, n)
+		}
 	}
 	clocks, err := numbers("--clocks", p.clocks)
 	if err != nil {
@@ -73,9 +101,6 @@ func (p *planner) run(e *env, args []string, json bool) error {
 	}
 	if p.latency < 0 {
 		return usage("--latency %d: want cycles, 0 or more", p.latency)
-	}
-	if p.lane <= 0 || p.lane&(p.lane-1) != 0 {
-		return usage("--lane %d: want bytes, a power of two", p.lane)
 	}
 	if p.plot != "" {
 		if err := checkPlot(p.plot); err != nil {
@@ -86,14 +111,15 @@ func (p *planner) run(e *env, args []string, json bool) error {
 	if err != nil {
 		return err
 	}
-	rep := &planReport{Schema: "fusec.fpga.plan/1", Model: path, Latency: p.latency, LaneBytes: p.lane}
+	rep := &planReport{Schema: "fusec.fpga.plan/1", Model: path, Latency: p.latency,
+		LaneBytes: cmp.Or(p.lane, base.XWords*base.WordBytes)}
 	show := newProgress(e.stderr)
 	for _, shape := range arrays {
 		for _, bytes := range memories {
 			if err := e.ctx.Err(); err != nil {
 				return err
 			}
-			cfg, err := p.config(shape[0], shape[1], bytes)
+			cfg, err := p.config(base, shape[0], shape[1], bytes)
 			show.show("%s, %d bytes a cycle", cfg.Name, bytes)
 			if err != nil {
 				show.done()
@@ -155,19 +181,17 @@ func shapes(list string) (s [][2]int, err error) {
 	return s, nil
 }
 
-// config is the overlay with everything that its array allows, for a memory of so many bytes a cycle.
-func (p *planner) config(rows, cols, bytes int) (isa.Config, error) {
-	c, err := isa.Overlay(isa.Overlays()[0])
-	if err != nil {
-		return c, err
+// config is an overlay with an array of another size and all that it allows, for a memory of so many bytes a cycle.
+func (p *planner) config(c isa.Config, rows, cols, bytes int) (isa.Config, error) {
+	word := max(min(bytes, cols), 2)
+	for _, words := range []*int{&c.XWords, &c.WWords, &c.YWords} {
+		*words = cmp.Or(p.lane, *words*c.WordBytes) / word
 	}
 	c.Name = fmt.Sprintf("%d×%d", rows, cols)
-	c.Rows, c.Cols, c.WordBytes = rows, cols, 2
-	for c.WordBytes < min(bytes, cols, 16) {
-		c.WordBytes *= 2
+	c.Rows, c.Cols, c.WordBytes = rows, cols, word
+	if c.Attention() {
+		c.KeyBlock = max(c.KeyBlock, cols)
 	}
-	c.XWords, c.WWords, c.YWords = p.lane/c.WordBytes, p.lane/c.WordBytes, p.lane/c.WordBytes
-	c.KeyBlock = max(c.KeyBlock, cols)
 	if rows != cols {
 		c.KeyBlock, c.HeadDim, c.QPanels = 0, 0, 0
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -28,8 +29,38 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// TestPlanFromOverlay plans for a named overlay, and for others that begin from it.
+func TestPlanFromOverlay(t *testing.T) {
+	plan := func(args ...string) (rep planReport) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(good(t, append([]string{"fpga", "plan", digitsModel, "--json"}, args...)...)), &rep); err != nil {
+			t.Fatal(err)
+		}
+		return rep
+	}
+	rep := plan("--overlay", "ecp5")
+	if len(rep.Rows) != 1 || rep.Rows[0].Array != "8×8" || rep.Rows[0].MemoryBytes != 8 || rep.Rows[0].Multipliers != 104 ||
+		rep.LaneBytes != 4096 {
+		t.Errorf("the plan of ecp5 is %+v", rep)
+	}
+	rep = plan("--overlay", "ecp5", "--arrays", "4,16", "--lane", "8192")
+	if len(rep.Rows) != 2 || rep.Rows[0].MemoryBytes != 8 || rep.Rows[1].Array != "16×16" || rep.LaneBytes != 8192 {
+		t.Errorf("the plan of arrays beside ecp5's is %+v", rep)
+	}
+	if rep = plan("--overlay", "hx8k"); len(rep.Rows) != 1 || !strings.Contains(rep.Rows[0].Refused, "addresses of 16 bits") {
+		t.Errorf("the plan of hx8k is %+v", rep)
+	}
+}
+
 // TestFPGAErrors are wrong words for fusec fpga.
 func TestFPGAErrors(t *testing.T) {
+	empty := t.TempDir()
+	if err := os.Mkdir(filepath.Join(empty, "hx8k"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(empty, "hx8k", "report.json"), []byte("{}"), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		args []string
 		code int
@@ -45,6 +76,10 @@ func TestFPGAErrors(t *testing.T) {
 		{[]string{"plan", digitsModel, "--arrays", "0"}, exitUsage, `"0" is no size`},
 		{[]string{"plan", digitsModel, "--arrays", "3"}, exitUsage, "want a power of two"},
 		{[]string{"plan", digitsModel, "--memories", "x"}, exitUsage, `--memories x: "x" is no positive whole number`},
+		{[]string{"plan", digitsModel, "--memories", "4,3"}, exitUsage, "--memories 4,3: 3 bytes a cycle: want 2, 4, 8 or 16"},
+		{[]string{"plan", digitsModel, "--memories", "32"}, exitUsage, "--memories 32: 32 bytes a cycle: want 2, 4, 8 or 16"},
+		{[]string{"plan", digitsModel, "--overlay", "nosuch"}, exitUsage, `no overlay is called "nosuch"`},
+		{[]string{"report", "--dir", empty}, exitFailure, filepath.Join(empty, "hx8k", "report.json") + " is no report of a build"},
 		{[]string{"plan", digitsModel, "--clocks", "1.5"}, exitUsage, `"1.5" is no positive whole number`},
 		{[]string{"plan", digitsModel, "--latency", "-1"}, exitUsage, "--latency -1"},
 		{[]string{"plan", digitsModel, "--lane", "1000"}, exitUsage, "--lane 1000: want bytes, a power of two"},

@@ -12,6 +12,9 @@
 //	fusec bench attention --ladder              time attention, rung by rung
 //	fusec bench moe                             time mixtures of experts over their number
 //	fusec bench loader                          time the loader of mini-batches
+//	fusec tune model.graph --target cuda        find out by measuring how a GPU's matrix products are best computed
+//	fusec fpga build --board ecp5-85f           build an overlay into a bitstream
+//	fusec fpga plan model.graph                 what a model takes on hardware that need not exist
 //	fusec doctor                                what this machine offers
 //
 // A model is a file model.graph with its weights beside it in model.safetensors, as fusec.Save writes them. Each

@@ -118,10 +118,28 @@ func (c *compileFlags) options() []fusec.Option {
 // extraOptions are given to every compilation. Tests have GPUs emulated by them.
 var extraOptions []fusec.Option
 
+// load reads a graph to be looked at, without weights. One that was compiled ahead of time is looked at where it runs.
+func (c *compileFlags) load(e *env, path string) (*graph.Graph, error) {
+	if filepath.Ext(path) != aheadExt {
+		return e.loadGraph(path)
+	}
+	a, err := fusec.OpenAhead(path)
+	if err != nil {
+		return nil, err
+	}
+	return a.Graph, c.take(a)
+}
+
 // plan compiles a graph to be looked at. After an error the trace, if there is one, has the stages until then.
 func (c *compileFlags) plan(g *graph.Graph) (*trace.Trace, *lowering.Program, error) {
+	if err := c.check(); err != nil {
+		return nil, nil, err
+	}
 	return fusec.Plan(g, c.options()...)
 }
+
+// check refuses flags that are not for the target.
+func (c *compileFlags) check() error { return c.overlay.check(c.target) }
 
 // take has the program be the one that a model came with, if it came with one, and run where that one does.
 func (c *compileFlags) take(a *fusec.Ahead) error {
@@ -135,7 +153,7 @@ func (c *compileFlags) take(a *fusec.Ahead) error {
 	if name := c.overlay.overlay; name != "" && a.Target() == overlayTarget && a.Chip != "the overlay "+name {
 		return usage("--overlay %s: the model was compiled for %s", name, a.Chip)
 	}
-	if c.overlay.calibrate != "" {
+	if c.overlay.calibrate != "" && a.Target() == overlayTarget {
 		return usage("--calibrate %s: the model was compiled for %s, with its ranges", c.overlay.calibrate, a.Chip)
 	}
 	return nil

@@ -31,6 +31,19 @@ func (o *overlayFlags) declare(f *flagSet) {
 		"target fpga: find ranges on the samples of `FILE`, .npz or .safetensors (default: the run's inputs)")
 }
 
+// check refuses the flags on other targets.
+func (o *overlayFlags) check(target string) error {
+	if target == overlayTarget {
+		return nil
+	}
+	for _, f := range []struct{ name, value string }{{"overlay", o.overlay}, {"link", o.link}, {"calibrate", o.calibrate}} {
+		if f.value != "" {
+			return usage("--%s %s is for --target %s; the target is %s", f.name, f.value, overlayTarget, target)
+		}
+	}
+	return nil
+}
+
 // options are those for the root package.
 func (o *overlayFlags) options() (opts []fusec.Option) {
 	if o.overlay != "" {
@@ -189,7 +202,7 @@ func (d *dumper) dumpOverlay(e *env, path string) error {
 	if d.all || d.measured || d.format != "" {
 		return usage("--stage fpga is one text, made without running: --all, --measured and --format are not for it")
 	}
-	g, err := e.loadGraph(path)
+	g, err := d.compile.load(e, path)
 	if err != nil {
 		return err
 	}

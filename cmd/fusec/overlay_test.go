@@ -54,12 +54,18 @@ func TestOverlayReports(t *testing.T) {
 			}
 		}
 	}
-	has(good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga: 3 launches", "on the host: nothing",
+	has(good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga in int8: 3 launches", "on the host: nothing",
 		"8 bits from the least to the greatest number that they have on the inputs of the first run", "on the overlay sim8 the launches take about")
 	has(good(t, "explain", "--target", "fpga", "../../testdata/models/lenet.graph"), "on the host: 4 operations",
 		"the overlay has no convolutions")
 	has(good(t, "dump", "--target", "fpga", "--format", "text", digitsModel), "program for fpga", "cycles")
-	has(good(t, "dump", "--target", "fpga", digitsModel), "about", "cycles")
+	has(good(t, "dump", "--target", "fpga", digitsModel), "about", "cycles",
+		"target fpga · overlay sim8")
+	has(good(t, "explain", "--target", "fpga", "--overlay", "hx8k", digitsModel),
+		"it cannot run on the overlay hx8k: program \"digits-mlp\": values and weights take", "on the host: nothing, if it could run")
+	soft := write(t, "soft.graph", "fusec graph 1 \"soft\" {\n  x = input : f32[8,16]\n  y = softmax[axis=1] x\n  output y = y\n}\n")
+	has(good(t, "explain", "--target", "fpga", "--overlay", "hx8k", soft),
+		"on the host: everything, 1 operation; nothing runs on the overlay hx8k")
 	has(good(t, "dump", "--stage", "fpga", "--overlay", "sim16", digitsModel), "program for the overlay sim16",
 		"gemm 360×64×64, scale and bias, relu",
 		"load Space=X", "Panels=", "end")
@@ -76,6 +82,13 @@ func TestOverlayReports(t *testing.T) {
 	if len(rep.Launches) != 3 || rep.Launches[0].Cycles == 0 || rep.Launches[0].Share < 0.5 ||
 		rep.Targets[0].Cycles == 0 {
 		t.Errorf("the report is %+v", rep)
+	}
+	for _, args := range [][]string{{"explain", soft}, {"dump", soft}, {"dump", "--stage", "cuda", soft}, {"run", soft},
+		{"run", "--target", "cuda", soft}, {"compile", soft}, {"bench", soft}, {"bench", "gpu"}, {"bench", "moe"},
+		{"tune", "--target", "cuda", soft}} {
+		for flag, value := range map[string]string{"--overlay": "sim16", "--link": "model", "--calibrate": "x.npz"} {
+			bad(t, fusecRun(t, append(args, flag, value)...), exitUsage, flag+" "+value+" is for --target fpga; the target is c")
+		}
 	}
 	bad(t, fusecRun(t, "bench", "matmul", "--target", "fpga"), exitUsage, "is not for an overlay")
 	bad(t, fusecRun(t, "bench", "gpu", "--target", "fpga"), exitUsage, "is not for an overlay")
@@ -125,7 +138,7 @@ func TestOverlayRuns(t *testing.T) {
 		t.Errorf("the compiled model's outputs are %s, want %s", got, want)
 	}
 	for _, args := range [][]string{{"run"}, {"run", "--target", "cpu"}, {"run", "--target", "fpga", "--overlay", "sim8"}} {
-		if text := good(t, append(args, "--link", "model", out)...); !strings.Contains(text, "digits on fpga: 3 launches") {
+		if text := good(t, append(args, "--link", "model", out)...); !strings.Contains(text, "digits on fpga in int8: 3 launches") {
 			t.Errorf("%v of the compiled model says\n%s", args, text)
 		}
 	}
@@ -133,7 +146,24 @@ func TestOverlayRuns(t *testing.T) {
 		"digits on the overlay sim8") || !strings.Contains(text, "cpu") {
 		t.Errorf("bench of the compiled model says\n%s", text)
 	}
-	bad(t, fusecRun(t, "run", "--overlay", "sim16", out), exitUsage, "the model was compiled for the overlay sim8")
+	var rep runReport
+	if err := json.Unmarshal([]byte(good(t, "run", "--link", "model", "--json", out)), &rep); err != nil || rep.Target != "fpga" ||
+		rep.Precision != "int8" {
+		t.Errorf("run of the compiled model says target %s, precision %s, %v", rep.Target, rep.Precision, err)
+	}
+	if text := good(t, "explain", out); !strings.Contains(text, "digits for fpga in int8: 3 launches") ||
+		!strings.Contains(text, "on the samples that the program was compiled with") {
+		t.Errorf("explain of the compiled model says\n%s", text)
+	}
+	if text := good(t, "dump", "--format", "text", out); !strings.Contains(text, "for fpga, overlay sim8, in int8") {
+		t.Errorf("dump of the compiled model says\n%s", text)
+	}
+	if text := good(t, "dump", "--stage", "fpga", out); !strings.Contains(text, "program for the overlay sim8") {
+		t.Errorf("the compiled model's descriptors are\n%s", text)
+	}
+	for _, command := range []string{"explain", "dump", "run"} {
+		bad(t, fusecRun(t, command, "--overlay", "sim16", out), exitUsage, "the model was compiled for the overlay sim8")
+	}
 	bad(t, fusecRun(t, "run", "--calibrate", single, out), exitUsage, "the model was compiled for the overlay sim8, with its ranges")
 	bad(t, fusecRun(t, "compile", "--target", "fpga", digitsModel), exitUsage, "wants --calibrate")
 	nan := graph.NewTensor(pixels.Type)

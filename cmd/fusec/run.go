@@ -62,7 +62,7 @@ type runReport struct {
 	Schema      string      `json:"schema"` // fusec.run/1
 	Model       string      `json:"model"`
 	Target      string      `json:"target"`
-	Precision   string      `json:"precision"`
+	Precision   string      `json:"precision"` // f32, tf32, bf16 or f16; int8 on an overlay
 	Seed        uint64      `json:"seed"`
 	Launches    int         `json:"launches"`
 	CompileNS   int64       `json:"compile_ns"`
@@ -117,7 +117,7 @@ func (r *runner) run(e *env, args []string) error {
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
 	}
-	rep := &runReport{Schema: "fusec.run/1", Model: modelName(path), Target: r.compile.target, Precision: r.compile.precision.String(), Seed: r.values.seed, Launches: len(p.Fusions()),
+	rep := &runReport{Schema: "fusec.run/1", Model: modelName(path), Target: r.compile.target, Precision: p.Trace().Precision, Seed: r.values.seed, Launches: len(p.Fusions()),
 		CompileNS: p.CompileTime().Nanoseconds(), RunNS: took.Nanoseconds(), MemoryBytes: p.Bytes(), Sources: r.sources(g, vals), Outputs: []runOutput{}}
 	var files []output
 	for _, o := range g.Outputs {

@@ -97,6 +97,17 @@ func (s Suite) registers(t *testing.T) {
 		want[at] = v
 	}
 	check()
+	// Of an address's bits above AddrBits one is kept for all, by the time that a program starts; none starts there.
+	const far, above = 1<<31 | 0x1220, ^uint32(0)
+	stopped, err := (&Raw{At: far, Limit: far}).start(limited(t), l)
+	if err != nil || stopped != (Stop{isa.ErrMemory, 0}) {
+		t.Errorf("a program at %#x: %q at descriptor %d, %v", uint32(far), stopped.Code, stopped.Number, err)
+	}
+	for _, at := range []uint32{isa.RegProgram, isa.RegLimit} {
+		if got, err := l.ReadReg(at); err != nil || got != far|above<<s.Config.AddrBits {
+			t.Errorf("register %#02x reads %#x, %v, when %#x was written", at, got, err, uint32(far))
+		}
+	}
 }
 
 func (s Suite) memory(t *testing.T) {

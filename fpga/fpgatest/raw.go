@@ -34,10 +34,15 @@ func (r *Raw) Encode(commands ...isa.Command) error {
 }
 
 // Run resets the overlay and runs the descriptors.
-func (r *Raw) Run(ctx context.Context, l link.Link) (s Stop, err error) {
+func (r *Raw) Run(ctx context.Context, l link.Link) (Stop, error) {
 	if err := l.Write(r.At, r.Descriptors); err != nil {
-		return s, err
+		return Stop{}, err
 	}
+	return r.start(ctx, l)
+}
+
+// start is Run with the descriptors that are there.
+func (r *Raw) start(ctx context.Context, l link.Link) (s Stop, err error) {
 	for _, w := range [...]struct{ at, value uint32 }{
 		{isa.RegControl, isa.ControlReset}, {isa.RegProgram, r.At}, {isa.RegLimit, r.Limit}, {isa.RegWatchdog,
 			r.Watchdog},

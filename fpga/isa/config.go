@@ -30,8 +30,9 @@ type Config struct {
 	HeadDim, QPanels int
 	// Norms is whether there are the vector operations LayerNorm and RMSNorm.
 	Norms bool
-	// Experts is the most experts that the router has lists for, a power of two up to 256; 0: no router. ListLen is the
-	// length of each list, Tokens how many tokens have gates, both powers of two; TopK the most experts a token goes to, 1 to 4.
+	// Experts is the most experts that the router has lists for, a power of two from 2 to 256; 0: no router. ListLen is the
+	// length of each list, at least 2, Tokens how many tokens have gates, both powers of two; TopK the most experts a token
+	// goes to, 1 to 4.
 	Experts, ListLen, Tokens, TopK int
 
 	// AddrBits is the width of an address of external memory, 16 to 32.
@@ -63,8 +64,9 @@ func (c Config) Check() error {
 			"KeyBlock: attention needs a square array, 32 bits of sum and whole multipliers"},
 		{c.KeyBlock == 0 || c.Cols > 0 && pow2(c.HeadDim) && c.HeadDim%c.Cols == 0 && c.HeadDim <= 256 && pow2(c.QPanels) && c.QPanels <= 16,
 			"HeadDim, QPanels: want powers of two up to 256, a multiple of Cols, and up to 16"},
-		{c.Experts == 0 || pow2(c.Experts) && c.Experts <= 256 && pow2(c.ListLen) && c.ListLen <= 32768 && pow2(c.Tokens) && c.Tokens <= 65536,
-			"Experts, ListLen, Tokens: want powers of two, at most 256 experts, lists of 32768 and 65536 tokens"},
+		{c.Experts == 0 || pow2(c.Experts) && c.Experts >= 2 && c.Experts <= 256 &&
+			pow2(c.ListLen) && c.ListLen >= 2 && c.ListLen <= 32768 && pow2(c.Tokens) && c.Tokens <= 65536,
+			"Experts, ListLen, Tokens: want powers of two, 2 to 256 experts, lists of 2 to 32768 and up to 65536 tokens"},
 		{c.Experts == 0 || c.TopK >= 1 && c.TopK <= 4 && c.TopK <= c.Experts, "TopK: want 1 to 4, at most Experts"},
 		{!(c.SerialMul && (c.Norms || c.Experts > 0)), "SerialMul: norms and the router need whole multipliers"},
 	} {

@@ -52,8 +52,13 @@ func TestShape(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	good := overlays[0]
-	if err := good.Check(); err != nil {
-		t.Fatal(err)
+	without, least := good, good
+	without.Experts, without.ListLen, without.Tokens, without.TopK = 0, 0, 0, 0
+	least.Experts, least.ListLen, least.Tokens, least.TopK = 2, 2, 1, 1
+	for _, c := range []Config{good, without, least} {
+		if err := c.Check(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, c := range []struct {
 		want   string
@@ -78,6 +83,8 @@ func TestCheck(t *testing.T) {
 		{"HeadDim", func(c *Config) { c.QPanels = 3 }},
 		{"Experts", func(c *Config) { c.ListLen = 1 << 16 }},
 		{"Experts", func(c *Config) { c.Tokens = 100 }},
+		{"Experts", func(c *Config) { c.Experts, c.TopK = 1, 1 }},
+		{"Experts", func(c *Config) { c.ListLen = 1 }},
 		{"TopK", func(c *Config) { c.TopK = 5 }},
 		{"TopK", func(c *Config) { c.Experts, c.TopK = 2, 4 }},
 		{"SerialMul", func(c *Config) { c.KeyBlock, c.SerialMul = 0, true }},

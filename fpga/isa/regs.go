@@ -97,6 +97,14 @@ func (e Error) Error() string {
 	return fmt.Sprintf("error %d", uint32(e))
 }
 
+// Kept is what RegProgram and RegLimit read when v was written: a bit for all above AddrBits is all that is kept of them.
+func (c Config) Kept(v uint32) uint32 {
+	if v>>c.AddrBits != 0 {
+		return v | ^uint32(0)<<c.AddrBits
+	}
+	return v
+}
+
 // Shape packs what the registers RegShape0 to RegShape3 say of a configuration.
 func (c Config) Shape() (regs [4]uint32) {
 	lg := func(n int) (l uint32) {

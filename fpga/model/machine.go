@@ -203,9 +203,9 @@ func (m *Machine) WriteReg(address, value uint32) error {
 	case isa.RegStatus:
 		m.status &^= value & isa.StatusDone
 	case isa.RegProgram:
-		m.program = value
+		m.program = m.cfg.Kept(value)
 	case isa.RegLimit:
-		m.limit = value
+		m.limit = m.cfg.Kept(value)
 	case isa.RegWatchdog:
 		m.watchdog = value
 	case isa.RegExpert:

@@ -13,6 +13,7 @@ type drawing struct {
 	graph    *graph.Graph
 	stage    string         // or empty
 	target   string         // or empty
+	overlay  string         // of the target, or empty
 	program  *trace.Program // of the last stage, or nil
 	imported int            // operations of the first stage, or 0
 	opts     Options
@@ -119,6 +120,9 @@ func (b *builder) heading() {
 	var words []string
 	if b.target != "" {
 		words = append(words, "target "+clean(b.target))
+	}
+	if b.overlay != "" {
+		words = append(words, "overlay "+clean(b.overlay))
 	}
 	sum := summarise(b.graph, b.program)
 	counts := plural(sum.nodes, "operation")

@@ -62,7 +62,7 @@ func Trace(w io.Writer, tr *trace.Trace, opts Options) error {
 
 // stageDrawing gathers what a picture of stage i shows.
 func stageDrawing(tr *trace.Trace, i int, opts Options) drawing {
-	d := drawing{graph: tr.Stages[i].Graph, stage: tr.Stages[i].Name, target: tr.Target, opts: opts}
+	d := drawing{graph: tr.Stages[i].Graph, stage: tr.Stages[i].Name, target: tr.Target, overlay: tr.Overlay, opts: opts}
 	if i == len(tr.Stages)-1 {
 		d.program = tr.Program
 	}

@@ -19,6 +19,7 @@ type (
 	jsonTrace struct {
 		Schema    string       `json:"schema"`
 		Target    string       `json:"target"`
+		Overlay   string       `json:"overlay,omitempty"`
 		Precision string       `json:"precision,omitempty"`
 		Stages    []jsonStage  `json:"stages"`
 		Program   *jsonProgram `json:"program,omitempty"`
@@ -116,7 +117,7 @@ type (
 
 // writeJSON prints stages from ≤ i < to, and the program with the last stage.
 func writeJSON(w io.Writer, tr *trace.Trace, from, to int, opts Options) error {
-	t := jsonTrace{Schema: Schema, Target: tr.Target, Precision: tr.Precision, Stages: []jsonStage{}}
+	t := jsonTrace{Schema: Schema, Target: tr.Target, Overlay: tr.Overlay, Precision: tr.Precision, Stages: []jsonStage{}}
 	for i := from; i < to; i++ {
 		t.Stages = append(t.Stages, stageJSON(tr, i, opts))
 	}

@@ -48,6 +48,9 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, opts Options) {
 	if tr.Target != "" {
 		fmt.Fprintf(b, " for %s", clean(tr.Target))
 	}
+	if tr.Overlay != "" {
+		fmt.Fprintf(b, ", overlay %s,", clean(tr.Overlay))
+	}
 	if tr.Precision != "" && tr.Precision != "f32" {
 		fmt.Fprintf(b, " in %s", clean(tr.Precision))
 	}

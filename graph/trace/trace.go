@@ -12,7 +12,8 @@ import (
 // Trace is one compilation, stage by stage.
 type Trace struct {
 	Target    string // named target, such as "cpu"
-	Precision string // what contractions were allowed to round to: "f32", "tf32", "bf16" or "f16"
+	Overlay   string // of target "fpga" the overlay's name, such as "sim8"; else empty
+	Precision string // what contractions were allowed to round to: "f32", "tf32", "bf16" or "f16"; "int8" on an overlay
 	Stages    []Stage
 	Program   *Program // nil until lowered
 }
@@ -74,6 +75,7 @@ type Repeated struct {
 // Program is a lowered graph.
 type Program struct {
 	Target   string
+	Refusal  string // why the target cannot run it, or empty
 	Launches []Launch
 	// ArenaBytes is the planned memory for intermediate values; BufferBytes what they would take without sharing.
 	ArenaBytes, BufferBytes int64

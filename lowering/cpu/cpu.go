@@ -87,7 +87,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 		l, err := e.compile(&p.Launches[i], d.frozen)
 		if err != nil {
 			e.pool.Close()
-			return nil, fmt.Errorf("launch %d, %s: %w", i, p.Launches[i].Node.Where(), err)
+			return nil, fmt.Errorf("launch %d, %s: %w", i+1, p.Launches[i].Node.Where(), err)
 		}
 		e.launches = append(e.launches, l)
 	}
@@ -207,7 +207,7 @@ func (e *executable) Run() error {
 			for j := i - 1; j >= 0; j-- { // what was written in place, the last first
 				kernels.Undo(e.launches[j].kernel)
 			}
-			return fmt.Errorf("launch %d, %s: %w", i, e.p.Launches[i].Node.Where(), err)
+			return fmt.Errorf("launch %d, %s: %w", i+1, e.p.Launches[i].Node.Where(), err)
 		}
 		if e.watch != nil {
 			if err := e.watch(&e.p.Launches[i], e.value); err != nil {

@@ -6,22 +6,14 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/kernels/ref"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 )
 
-// built is the graph that build makes.
-func built(t testing.TB, build func(b *graph.Builder)) *graph.Graph {
-	t.Helper()
-	b := graph.NewBuilder("test")
-	build(b)
-	g, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
+// built is the graph that a function makes.
+var built = graphtest.Built
 
 // bufferOf finds a buffer by its name.
 func bufferOf(t testing.TB, p *lowering.Program, name string) int {
@@ -177,7 +169,7 @@ func TestAccepts(t *testing.T) {
 	}
 	p := lowered(t, built(t, everything), d)
 	p.Launches[1].Op = unknown{}
-	if _, err := d.Compile(p); err == nil || !strings.HasPrefix(err.Error(), "launch 1, ") || !strings.Contains(err.Error(), "unknown") {
+	if _, err := d.Compile(p); err == nil || !strings.HasPrefix(err.Error(), "launch 2, ") || !strings.Contains(err.Error(), "unknown") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -158,7 +158,7 @@ func (d *Device) Sources(p *lowering.Program) []Source {
 	}
 	for i, k := range d.Kernels(p) {
 		l := &p.Launches[i]
-		add(fmt.Sprintf("launch %d, %s", i, l.Node.Where()), legend(p, l), k)
+		add(fmt.Sprintf("launch %d, %s", i+1, l.Node.Where()), legend(p, l), k)
 	}
 	collect, commit := ending(p)
 	add("the end of the run", "", collect)

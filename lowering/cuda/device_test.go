@@ -554,7 +554,7 @@ func TestDevice(t *testing.T) {
 		t.Error(err)
 	}
 	sources := d.Sources(p)
-	if len(sources) < 2 || !strings.HasPrefix(sources[0].Where, "launch 0, ") ||
+	if len(sources) < 2 || !strings.HasPrefix(sources[0].Where, "launch 1, ") ||
 		len(sources[0].Generated) >= len(sources[0].Text) || !strings.Contains(sources[0].Generated, "KERNEL(") {
 		t.Errorf("%d sources, the first of %q", len(sources), sources[0].Where)
 	}

@@ -56,10 +56,10 @@ func TestEach(t *testing.T) {
 	if made == 0 {
 		t.Fatalf("no launch is the wild one:\n%v", p)
 	}
-	if err := e.Run(); err == nil || !strings.Contains(err.Error(), "launch 1, ") {
+	if err := e.Run(); err == nil || !strings.Contains(err.Error(), "launch 2, ") {
 		t.Errorf("error %v", err)
 	}
-	if err := e.Run(); err == nil || !strings.Contains(err.Error(), "launch 1, ") {
+	if err := e.Run(); err == nil || !strings.Contains(err.Error(), "launch 2, ") {
 		t.Errorf("error %v of a second run", err)
 	}
 }

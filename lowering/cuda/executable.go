@@ -444,7 +444,7 @@ func (e *executable) reported() error {
 
 // inLaunch names the launch in which an error came.
 func (e *executable) inLaunch(i int, err error) error {
-	return fmt.Errorf("launch %d, %s: %w", i, e.p.Launches[i].Node.Where(), err)
+	return fmt.Errorf("launch %d, %s: %w", i+1, e.p.Launches[i].Node.Where(), err)
 }
 
 // Profile implements lowering.Executable.

@@ -81,7 +81,7 @@ func (e *executable) measureRun(graphs []driver.Graph, events [2]driver.Event) (
 			err = graphs[i].Launch(e.stream)
 		}
 		if err != nil {
-			return 0, fmt.Errorf("launch %d: %w", t.from, err)
+			return 0, fmt.Errorf("launch %d: %w", t.from+1, err)
 		}
 	}
 	if err := e.stream.Record(events[1]); err != nil {

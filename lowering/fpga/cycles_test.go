@@ -26,7 +26,8 @@ func transformer(b *graph.Builder, seq, width, heads, hidden int) {
 }
 
 // TestCycles holds the estimated cycles, with memory of 8 bytes a cycle and a latency of 40, against those that the
-// products alone would take: of each product in a stream of them, of attention, and of a whole block.
+// products alone would take: of each product in a stream of them, of attention, of a mixture, which is taken to give its
+// experts equally many tokens, and of a whole block.
 func TestCycles(t *testing.T) {
 	stream := func(n int) func(b *graph.Builder) {
 		return func(b *graph.Builder) {
@@ -51,6 +52,9 @@ func TestCycles(t *testing.T) {
 		{"products 256×256×256", stream(256), "linear", map[string]float64{"sim8": 1.05, "sim16": 1.05}},
 		{"attention over 256", over(256), "attention", map[string]float64{"sim8": 1.15, "sim16": 1.15}},
 		{"attention over 1024", over(1024), "attention", map[string]float64{"sim8": 1.15, "sim16": 1.15}},
+		{"a mixture whose tokens go to 2 of 8 experts", func(b *graph.Builder) {
+			mixture(b, graph.MoE{Experts: 8, Activation: graph.GeluTanh, Bias: true, Stacked: true, TopK: 2}, 64, 32, 64, 2)
+		}, "moe", map[string]float64{"sim8": 1.5, "sim16": 4.2}}, // the larger array waits for weights
 		{"block", func(b *graph.Builder) { transformer(b, 256, 256, 4, 1024) }, "",
 			map[string]float64{"sim8": 1 / 0.7, "sim16": 1 / 0.7}},
 	} {

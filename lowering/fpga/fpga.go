@@ -73,6 +73,9 @@ func New(opts ...Option) *Device {
 // Name implements lowering.Device.
 func (d *Device) Name() string { return "fpga" }
 
+// Overlay is the configuration that programs are made for.
+func (d *Device) Overlay() isa.Config { return d.cfg }
+
 // Accepts implements lowering.Device: what the overlay has not, the processor has. [Device.Place] tells them apart,
 // launch by launch.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
@@ -89,7 +92,8 @@ func (d *Device) Place(p *lowering.Program) {
 	}
 	listing, err := d.program(l)
 	if err != nil {
-		return // Compile says it
+		p.Refusal = err.Error() // Compile says it, too
+		return
 	}
 	for i := range p.Launches {
 		p.Launches[i].Source, p.Launches[i].Cycles = listing.Launches[i].Text, listing.Launches[i].Estimate
@@ -109,7 +113,7 @@ func (d *Device) Notes(p *lowering.Program) []string {
 		"they have on %s, weights 8 bits for each channel", sample)}
 	r, err := d.Plan(p)
 	if err != nil {
-		return append(notes, err.Error())
+		return append(notes, fmt.Sprintf("it cannot run on the overlay %s: %v", d.cfg.Name, err))
 	}
 	var cycles, ideal int64
 	for _, l := range r.Launches {
@@ -160,7 +164,7 @@ func (d *Device) program(l *laid) (*Listing, error) {
 			x.Tasks = append(x.Tasks, t.text())
 		}
 		if m := l.launches[i].routes; m > 0 {
-			x.Tasks = append(x.Tasks, fmt.Sprintf("the router of launch %d makes it", m-1))
+			x.Tasks = append(x.Tasks, fmt.Sprintf("the router of launch %d makes it", m))
 		}
 	}
 	bytes := l.code
@@ -222,7 +226,7 @@ func (r *Listing) String() string {
 	}
 	fmt.Fprintf(&b, "# program for the overlay %s: %d descriptors, %d bytes of memory\n", r.Overlay.Name, n, r.Bytes)
 	for i, l := range r.Launches {
-		fmt.Fprintf(&b, "\n# launch %d, %s\n", i, l.Name)
+		fmt.Fprintf(&b, "\n# launch %d, %s\n", i+1, l.Name)
 		if l.Refusal != "" {
 			fmt.Fprintf(&b, "# on the processor: %s\n", l.Refusal)
 			continue

@@ -203,9 +203,9 @@ func (t *task) products() int64 {
 	return 0
 }
 
-// inLaunch names the launch in an error.
+// inLaunch names a launch in an error, which counts from 1.
 func inLaunch(p *lowering.Program, i int, err error) error {
-	return fmt.Errorf("launch %d, %s: %w", i, p.Launches[i].Node.Where(), err)
+	return fmt.Errorf("launch %d, %s: %w", i+1, p.Launches[i].Node.Where(), err)
 }
 
 // finite reports whether x is a number.
