@@ -2,15 +2,19 @@ package rtl_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"fusec/fpga/isa"
+	"fusec/fpga/rtl"
+	"fusec/fpga/sim"
 	"fusec/fpga/testtools"
 )
 
@@ -27,9 +31,8 @@ type bench struct {
 }
 
 // newBench builds the simulation of a module of this package, or of one of testdata around them. The module may need a configuration.
-func newBench(t *testing.T, top string, parameters map[string]int, in, out []port, configs ...isa.Config) *bench {
+func newBench(t *testing.T, top string, in, out []port, configs ...isa.Config) *bench {
 	t.Helper()
-	dir := t.TempDir()
 	var set, get strings.Builder
 	for _, p := range in {
 		fmt.Fprintf(&set, "    if (scanf(\"%%llx\", &v) != 1) break; top.%s = v;\n", p.name)
@@ -50,38 +53,36 @@ int main() {
   }
 }
 `, top, set.String(), get.String())
-	harness := filepath.Join(dir, "main.cpp")
-	if err := os.WriteFile(harness, []byte(source), 0o644); err != nil {
-		t.Fatal(err)
+	c := unitConfig()
+	if len(configs) > 0 {
+		c = configs[0]
 	}
-	here, err := os.Getwd()
+	return &bench{simulated(t, c, sim.Bench{Top: top, Main: []byte(source)}), in, out}
+}
+
+// simulated builds a bench around a module of this package or of testdata. They are kept in the user's cache folder.
+func simulated(t testing.TB, c isa.Config, b sim.Bench) string {
+	t.Helper()
+	testtools.Need(t, "verilator", "g++")
+	files := fstest.MapFS{}
+	for _, from := range []fs.FS{rtl.Files, os.DirFS("testdata")} {
+		names, err := fs.Glob(from, "*.sv")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			text, err := fs.ReadFile(from, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = &fstest.MapFile{Data: text}
+		}
+	}
+	program, err := sim.BuildBench(context.Background(), c, sim.Options{Sources: files, Check: true}, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--cc", "--exe", "--build", "-O3", "-CFLAGS", "-O1", "--x-initial", "unique", "-y", here, "--Mdir", dir, "--top-module", top,
-		"-Wno-fatal", "-Wno-lint", "-o", "bench"}
-	for _, c := range configs {
-		if err := c.Check(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "fx_config.svh"), []byte(c.Header()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		args = append(args, "-I"+dir)
-	}
-	source = filepath.Join(here, top+".sv")
-	if _, err := os.Stat(source); err != nil {
-		source = filepath.Join(here, "testdata", top+".sv")
-	}
-	for name, v := range parameters {
-		args = append(args, fmt.Sprintf("-G%s=%d", name, v))
-	}
-	testtools.Need(t, "verilator", "g++", "make")
-	cmd := exec.Command("verilator", append(args, source, harness)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("verilator: %v\n%s", err, out)
-	}
-	return &bench{filepath.Join(dir, "bench"), in, out}
+	return program
 }
 
 // run gives the module the inputs, cycle by cycle, and returns its outputs, those of cycle i before the clock's edge that ends it.

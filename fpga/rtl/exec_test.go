@@ -8,11 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"fusec/fpga/isa"
+	"fusec/fpga/sim"
 	"fusec/fpga/testtools"
 )
 
@@ -30,60 +31,23 @@ func execConfigs() []isa.Config {
 	}
 }
 
-// execPrograms are the programs that buildExec has made.
-var execPrograms = struct {
-	sync.Mutex
-	of map[isa.Config]string
-}{of: map[isa.Config]string{}}
-
-// buildExec makes the program of testdata/exec.cpp for a configuration, once for all tests.
+// buildExec makes the program of testdata/exec.cpp for a configuration.
 func buildExec(t testing.TB, c isa.Config) (program string) {
 	t.Helper()
-	execPrograms.Lock()
-	defer execPrograms.Unlock()
-	if p := execPrograms.of[c]; p != "" {
-		return p
-	}
-	testtools.Need(t, "verilator", "g++", "make")
 	if c.Rows*c.Cols > 16 || c.KeyBlock > 0 && c.WWords > 4096 {
 		testtools.Long(t) // to build
 	}
-	if err := c.Check(); err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "fx_exec")
+	source, err := os.ReadFile(filepath.Join("testdata", "exec.cpp"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	execDirs = append(execDirs, dir)
-	if err := os.WriteFile(filepath.Join(dir, "fx_config.svh"), []byte(c.Header()), 0o644); err != nil {
-		t.Fatal(err)
+	b := sim.Bench{Top: "fx_exec", Main: source, Verilator: []string{"--x-assign", "unique"}}
+	for name, v := range map[string]int{"ROWS": c.Rows, "COLS": c.Cols, "WORD_BYTES": c.WordBytes, "X_WORDS": c.XWords,
+		"W_WORDS": c.WWords, "Y_WORDS": c.YWords} {
+		b.Compiler = append(b.Compiler, fmt.Sprintf("-D%s=%d", name, v))
 	}
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	flags := fmt.Sprintf("-O1 -DROWS=%d -DCOLS=%d -DWORD_BYTES=%d -DX_WORDS=%d -DW_WORDS=%d -DY_WORDS=%d",
-		c.Rows, c.Cols, c.WordBytes, c.XWords, c.WWords, c.YWords)
-	cmd := exec.Command("verilator", "--cc", "--exe", "--build", "-O3", "--top-module", "fx_exec", "-Wno-fatal", "-Wno-lint",
-		"--x-initial", "unique", "--x-assign", "unique", "-I"+dir, "-I"+here, "-CFLAGS", flags, "--Mdir", dir,
-		filepath.Join(here, "fx_exec.sv"), filepath.Join(here, "testdata", "exec.cpp"))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("verilator: %v\n%s", err, out)
-	}
-	execPrograms.of[c] = filepath.Join(dir, "Vfx_exec")
-	return execPrograms.of[c]
-}
-
-// execDirs are what TestMain removes at the end.
-var execDirs []string
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, d := range execDirs {
-		os.RemoveAll(d)
-	}
-	os.Exit(code)
+	slices.Sort(b.Compiler)
+	return simulated(t, c, b)
 }
 
 // memories are what EXEC holds, as a model: of each lane its bytes.

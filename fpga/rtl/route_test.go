@@ -66,7 +66,7 @@ func testRoute(t *testing.T, config isa.Config, commands int) {
 	in := []port{{"rst", 1}, {"cmd_valid", 1}, {"cmd0", 64}, {"cmd1", 64}, {"cmd2", 64}, {"cmd3", 64}, {"stall", 1},
 		{"wr", 1}, {"wr_lane", 2}, {"wr_addr", 10}, {"wr_data", 32}, {"of_list", 8}, {"index", 16}, {"gate_at", 16}}
 	out := []port{{"done", 1}, {"token", 16}, {"rank", 3}, {"count", 16}, {"count2", 16}, {"gate", 16}, {"dropped", 32}}
-	bench := newBench(t, "route_bench", nil, in, out, config)
+	bench := newBench(t, "route_bench", in, out, config)
 	rnd := rand.New(rand.NewSource(int64(config.Experts)))
 	var cycles [][]uint64
 	stalls := 0

@@ -185,7 +185,7 @@ func testVector(t *testing.T, config isa.Config, kinds []isa.VectorOp) {
 		{"wr", 2}, {"wr_lane", 2}, {"wr_addr", 10}, {"wr_data", 32}}
 	out := []port{{"done", 1}, {"err_valid", 1}, {"segment", 1}, {"dst", 11}, {"par", 7}, {"one", 1},
 		{"valid", 4}, {"acc01", 64}, {"acc23", 64}}
-	bench := newBench(t, "vector_bench", nil, in, out, config)
+	bench := newBench(t, "vector_bench", in, out, config)
 	b := &vectorBench{rnd: rand.New(rand.NewSource(1))}
 	b.cycle(1, 0, nil)
 	type expectation struct {

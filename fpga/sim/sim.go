@@ -80,13 +80,33 @@ func BuildBoard(ctx context.Context, c isa.Config, o Options) (string, error) {
 	return filepath.Join(dir, "board"), nil
 }
 
+// Bench is a program of a test's own around a module.
+type Bench struct {
+	Top       string   // the module
+	Main      []byte   // C++ with main, which includes VTOP.h
+	Verilator []string // further options of Verilator
+	Compiler  []string // further options of the compiler
+}
+
+// BuildBench gives the program of a bench, of the configuration's header and of package rtl or Options.Sources.
+func BuildBench(ctx context.Context, c isa.Config, o Options, b Bench) (string, error) {
+	dir, err := build(ctx, c, o, target{top: b.Top, main: b.Main, harness: []string{"bench.cpp"}, program: "bench",
+		verilator: b.Verilator, flags: b.Compiler})
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "bench"), nil
+}
+
 // target is what is built: the hardware's top, and the C++ files around it.
 type target struct {
-	top     string
-	harness []string
-	program string
-	library string // "": none
-	flags   []string
+	top       string
+	harness   []string
+	main      []byte // the text of bench.cpp
+	program   string
+	library   string // "": none
+	verilator []string
+	flags     []string
 }
 
 // tools are the programs that a build runs, with what they call themselves.
@@ -177,6 +197,9 @@ func build(ctx context.Context, c isa.Config, o Options, t target) (dir string, 
 	if b.harness, err = readAll(src); err != nil {
 		return fail(err)
 	}
+	if t.main != nil {
+		b.harness = map[string][]byte{"bench.cpp": t.main}
+	}
 	initial := "fast"
 	b.level = hot
 	if o.Check {
@@ -188,6 +211,7 @@ func build(ctx context.Context, c isa.Config, o Options, t target) (dir string, 
 	for _, d := range o.Defines {
 		b.verilate = append(b.verilate, "+define+"+d)
 	}
+	b.verilate = append(b.verilate, t.verilator...)
 	b.defines = append([]string{fmt.Sprint("-DFX_WORD_BYTES=", c.WordBytes),
 		fmt.Sprint("-DFX_ADDR_BITS=", c.AddrBits)}, t.flags...)
 
@@ -272,7 +296,8 @@ type builder struct {
 // key is the name of what is built: a hash of everything that goes into it.
 func (b *builder) key(t target) string {
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\n%q\n%q\n%q\n%q\n%v\n", b.version, b.verilate, b.defines, common, b.level+cold, t)
+	fmt.Fprintf(sum, "%s\n%q\n%q\n%q\n%q\n%d\n%v\n", b.version, b.verilate, b.defines, common, b.level+cold,
+		jointly, t)
 	for _, m := range []map[string][]byte{b.files, b.harness} {
 		for _, name := range sorted(m) {
 			fmt.Fprintf(sum, "%s %d\n%s", name, len(m[name]), m[name])
@@ -325,17 +350,9 @@ func (b *builder) make(ctx context.Context, cache, dir string, t target) (err er
 		append(append(slices.Clone(b.verilate), "--Mdir", ".", "-I."), verilog...)...); err != nil {
 		return err
 	}
-	generated, err := filepath.Glob(filepath.Join(obj, "V*.cpp"))
+	units, err := b.generated(obj)
 	if err != nil {
 		return err
-	}
-	var units []unit
-	for _, g := range generated {
-		level := b.level
-		if strings.Contains(g, "__Slow") || strings.Contains(g, "__Syms") {
-			level = cold
-		}
-		units = append(units, unit{filepath.Base(g), level})
 	}
 	for _, h := range t.harness {
 		units = append(units, unit{h, b.level})
@@ -375,6 +392,46 @@ func (b *builder) make(ctx context.Context, cache, dir string, t target) (err er
 
 // unit is a C++ file and how it is optimised.
 type unit struct{ file, level string }
+
+// jointly is how many bytes of what Verilator wrote are compiled together. Most of its files are short, and each takes
+// 0.6 s to read the headers, as long as 200 kB of its own text take at -O1.
+const jointly = 5 << 18
+
+// generated are the units of what Verilator wrote into a folder: files of one level, put together up to a size.
+func (b *builder) generated(dir string) (units []unit, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "V*.cpp"))
+	if err != nil {
+		return nil, err
+	}
+	var texts []string // of the units
+	var sizes []int64
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			return nil, err
+		}
+		name, level := filepath.Base(f), b.level
+		if strings.Contains(name, "__Slow") || strings.Contains(name, "__Syms") {
+			level = cold
+		}
+		i := 0
+		for i < len(units) && (units[i].level != level || sizes[i]+info.Size() > jointly) {
+			i++
+		}
+		if i == len(units) {
+			units = append(units, unit{fmt.Sprintf("joint%d.cpp", i), level})
+			texts, sizes = append(texts, ""), append(sizes, 0)
+		}
+		texts[i] += fmt.Sprintf("#include %q\n", name)
+		sizes[i] += info.Size()
+	}
+	for i, u := range units {
+		if err := os.WriteFile(filepath.Join(dir, u.file), []byte(texts[i]), 0o666); err != nil {
+			return nil, err
+		}
+	}
+	return units, nil
+}
 
 // compile makes object files in dir, as many at a time as there are processors.
 func (b *builder) compile(ctx context.Context, dir string, units []unit) ([]string, error) {

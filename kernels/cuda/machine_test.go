@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"fusec/graph"
@@ -9,18 +10,39 @@ import (
 	"fusec/lowering/cuda/cudatest"
 )
 
+// machineChips are what kernels are compiled for: the oldest with all instructions of mma_sync, and Hopper.
+var machineChips = []cuda.Chip{cuda.ChipOf(80), cuda.H200}
+
 // A machineList collects fusions whose machine code is looked at. Their operands have types and no elements.
 type machineList struct {
 	t      *testing.T
-	checks []cudatest.Check
+	whole  bool // every form for every chip
+	form   int
+	checks [2][]cudatest.Check // by chip
 }
+
+// next begins a form of a template: a size, or a property. Forms are compiled for one chip and the other in turn, so
+// that each template is compiled for both, in about half the time.
+func (l *machineList) next() { l.form++ }
 
 func (l *machineList) add(name string, p cuda.Precision, op graph.Op, types []graph.Type) {
 	c := cudatest.Check{Name: name, Op: op, Config: cuda.Config{Precision: p}}
 	for _, u := range types {
 		c.Args = append(c.Args, &graph.Tensor{Type: u})
 	}
-	l.checks = append(l.checks, c)
+	for i := range l.checks {
+		if l.whole || l.form%len(l.checks) == i {
+			l.checks[i] = append(l.checks[i], c)
+		}
+	}
+}
+
+// both is add for every chip.
+func (l *machineList) both(name string, p cuda.Precision, op graph.Op, types []graph.Type) {
+	whole := l.whole
+	l.whole = true
+	l.add(name, p, op, types)
+	l.whole = whole
 }
 
 // products adds linear layers of a type, of sizes for which each tile is chosen, and all transposes, as forward and
@@ -33,6 +55,7 @@ func (l *machineList) products(d graph.DType, p cuda.Precision) {
 			if (i > 0 || d == graph.F16) && trans != i%4 {
 				continue
 			}
+			l.next()
 			f, types := fused(l.t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 				m, n, k := s[0], s[1], s[2]
 				x, w := [2]int{m, k}, [2]int{k, n}
@@ -84,6 +107,7 @@ func (l *machineList) attentions(d graph.DType, p cuda.Precision, all bool) {
 			form{graph.Attention{HasLengths: true, Tail: true, Causal: true}, 1, 2, 128})
 	}
 	for _, f := range forms {
+		l.next()
 		f.op.Scale = 0.125
 		q, kv := graph.TypeOf(d, 2, 8, f.queries, f.head), graph.TypeOf(d, 2, f.kv, 1024, f.head)
 		args := []graph.Type{q, kv, kv}
@@ -106,6 +130,7 @@ func (l *machineList) attentions(d graph.DType, p cuda.Precision, all bool) {
 			graph.Type{DType: d, Shape: results[0].Shape})
 		l.attention("gradient of "+name, p, graph.AttentionGrad{Attention: f.op}, back)
 	}
+	l.next()
 	pages := graph.TypeOf(d, 64, 2, 64, 128)
 	l.attention(fmt.Sprintf("attention %v by pages", d), p, graph.Attention{Scale: 0.1, HasLengths: true, Page: 64},
 		[]graph.Type{graph.TypeOf(d, 4, 8, 1, 128), pages, pages, graph.TypeOf(graph.I32, 4), graph.TypeOf(graph.I64, 4, 16)})
@@ -140,21 +165,25 @@ func (l *machineList) mixtures(d graph.DType, p cuda.Precision) {
 				b.Output(fmt.Sprint("d", j), b.Add(graph.Result{Index: j}, dx))
 			}
 		})
-		l.add(fmt.Sprintf("mixture %v %v, gradient: %t", d, p, grad), p, f, types)
+		l.both(fmt.Sprintf("mixture %v %v, gradient: %t", d, p, grad), p, f, types)
 	}
 }
 
-// TestMachineCode compiles kernels of the sizes that models have, which no emulator could run.
+// TestMachineCode compiles kernels of the sizes that models have, which no emulator could run: each form for one chip,
+// or for all with $FUSEC_LONG, as make machine-code-long does.
 func TestMachineCode(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiling takes minutes")
 	}
-	l := &machineList{t: t}
+	l := &machineList{t: t, whole: os.Getenv("FUSEC_LONG") != ""}
 	for _, c := range []struct {
-		d graph.DType
-		p cuda.Precision
-	}{{graph.F32, cuda.F32}, {graph.F32, cuda.TF32}, {graph.BF16, cuda.BF16}, {graph.F16, cuda.F16}} {
+		d     graph.DType
+		p     cuda.Precision
+		first int // whose turn is first: types that share templates begin with other chips
+	}{{graph.F32, cuda.F32, 0}, {graph.F32, cuda.TF32, 1}, {graph.BF16, cuda.BF16, 1}, {graph.F16, cuda.F16, 0}} {
+		l.form = c.first
 		l.products(c.d, c.p)
+		l.form = c.first
 		l.attentions(c.d, c.p, c.p == cuda.F32 || c.p == cuda.BF16)
 		if c.d != graph.F16 {
 			l.mixtures(c.d, c.p)
@@ -163,10 +192,11 @@ func TestMachineCode(t *testing.T) {
 	for _, s := range [][]int{{4096, 256}, {4096, 4096}, {64, 50257}, {8, 1 << 20}} {
 		x := graph.TypeOf(graph.F32, s...)
 		w := graph.TypeOf(graph.F32, s[1])
-		l.add(fmt.Sprint("softmax ", s), cuda.F32, graph.Softmax{Axis: 1}, []graph.Type{x})
-		l.add(fmt.Sprint("layer norm ", s), cuda.F32, graph.LayerNorm{Eps: 1e-5}, []graph.Type{x, w, w})
-		l.add(fmt.Sprint("rms norm ", s), cuda.F32, graph.RMSNorm{Eps: 1e-5}, []graph.Type{x, w})
+		l.both(fmt.Sprint("softmax ", s), cuda.F32, graph.Softmax{Axis: 1}, []graph.Type{x})
+		l.both(fmt.Sprint("layer norm ", s), cuda.F32, graph.LayerNorm{Eps: 1e-5}, []graph.Type{x, w, w})
+		l.both(fmt.Sprint("rms norm ", s), cuda.F32, graph.RMSNorm{Eps: 1e-5}, []graph.Type{x, w})
 	}
-	chips := []cuda.Chip{cuda.ChipOf(80), cuda.H200}
-	cudatest.MachineCode(t, chips, chips, l.checks...)
+	for i, made := range machineChips {
+		cudatest.MachineCode(t, []cuda.Chip{made}, machineChips, l.checks[i]...)
+	}
 }
