@@ -77,12 +77,13 @@ module fx_softmax #(
   logic [4:0] rise;
   logic [4:0] rises[0:1];
   logic xb_1, xb_2, fresh_1;
-  wire signed [9:0] m_block = tops[xb_half] + 10'sd1;
+  logic signed [9:0] m_block;  // of the block, which may have ended just now
   wire signed [10:0] climb = {m_block[9], m_block} - {m_old[9], m_old};
   wire [16:0] p;
   always_ff @(posedge clk) begin
     {xb_1, xb_2, fresh_1} <= {xb, xb_1, xb_fresh};
     m_old <= xb_fresh ? -10'sd256 : maxima[xb_panel];
+    m_block <= (top_last && top_half == xb_half ? top : tops[xb_half]) + 10'sd1;
     sum_old <= sums[xb_panel];
     if (xb_1) begin
       m <= climb > 0 ? m_block : m_old;
