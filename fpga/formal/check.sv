@@ -8,13 +8,14 @@ module check (
   (* anyconst *) wire [255:0] d;
   logic [$clog2(BEATS)-1:0] beat = '0;
   always_ff @(posedge clk) beat <= beat + 1'b1;
-  logic [8*WORD_BYTES-1:0] data;
+  logic [8*WORD_BYTES-1:0] data, next;
   always_comb begin
-    data = '0;
-    for (int i = 0; i < BEATS; i++) if (beat == i) data = d[8*WORD_BYTES*i +: 8*WORD_BYTES];
+    next = '0;
+    for (int i = 0; i < BEATS; i++) if (beat + 1'b1 == ($clog2(BEATS))'(i)) next = d[8*WORD_BYTES*i +: 8*WORD_BYTES];
   end
-  wire [3:0] op, code;
-  fx_check dut (.clk, .take(1'b1), .beat, .data, .op, .code);
+  always_ff @(posedge clk) data <= next;
+  wire [3:0] code;
+  fx_check dut (.clk, .take(1'b1), .data, .next, .next_beat(beat + 1'b1), .op(d[3:0]), .code);
 
   wire load = d[3:0] == `FX_OP_LOAD, store = d[3:0] == `FX_OP_STORE, stamp = d[3:0] == `FX_OP_STAMP,
        gemm = d[3:0] == `FX_OP_GEMM, attention = d[3:0] == `FX_OP_ATTENTION, vector = d[3:0] == `FX_OP_VECTOR,
@@ -53,12 +54,12 @@ module check (
       d[`FX_ROUTE_TOPK] == 0 || 32'(d[`FX_ROUTE_TOPK]) > `FX_TOP_K ||
       32'(d[`FX_ROUTE_TOPK]) > 32'(d[`FX_ROUTE_EXPERTS])));
 
-  // From the second pass on nothing is left of what was before the first.
-  logic [$clog2(BEATS):0] passed = '0;
-  always_ff @(posedge clk) if (!passed[$clog2(BEATS)]) passed <= passed + 1'b1;
+  // The last beat's error stands there in the second cycle after it, from the second pass on without what was before the
+  // first.
+  logic [$clog2(BEATS)+1:0] passed = '0;
+  always_ff @(posedge clk) if (!passed[$clog2(BEATS)+1]) passed <= passed + 1'b1;
   always_comb begin
-    if (passed[$clog2(BEATS)]) assert (op == d[3:0]);
-    if (passed[$clog2(BEATS)] && (&beat)) begin
+    if (passed[$clog2(BEATS)+1] && beat == ($clog2(BEATS))'(1)) begin
       assert ((code != `FX_ERR_NONE) == (bad_op || bad_memory || bad_scratch || bad_count));
       if (code == `FX_ERR_OP) assert (bad_op);
       if (code == `FX_ERR_MEMORY) assert (bad_memory);

@@ -8,8 +8,7 @@
 module fx_arbiter #(
   parameter int ADDR_BITS = `FX_ADDR_BITS,
   parameter int WORD_BYTES = `FX_WORD_BYTES,
-  parameter int BURSTS = 32, // reads under way at a time, a power of two
-  parameter STYLE = "auto"   // of the queue's memory
+  parameter int BURSTS = 32  // reads under way at a time, a power of two
 ) (
   input  wire                     clk,
   input  wire                     rst,
@@ -50,26 +49,23 @@ module fx_arbiter #(
 );
   localparam int LG = $clog2(BURSTS);
 
-  // Whose burst is next, oldest first.
-  logic order_valid, order_load, order_pop;
-  logic [LG:0] order_level;
-  wire  open = (!m_ar_valid || m_ar_ready) && !dead && !kill && order_level != (LG+1)'(BURSTS);
+  // Whose bursts are under way, the oldest lowest.
+  logic [BURSTS-1:0] of_fetch, of_load;
+  logic pop, dead;
+  wire [BURSTS-1:0] full = of_fetch | of_load;
+  wire open = !m_ar_valid && !dead && !kill && !full[BURSTS-1];
   assign f_ready = open;
   assign l_ready = open && !f_valid;
-  wire  asked = open && (f_valid || l_valid);
-  fx_fifo #(.WIDTH(1), .DEPTH(BURSTS), .STYLE(STYLE)) order (
-    .clk, .rst(rst || kill), .push(asked), .tail(!f_valid), .valid(order_valid), .head(order_load), .pop(order_pop),
-    .level(order_level));
+  wire asked = open && (f_valid || l_valid);
 
-  // Beats that memory owes us. Those of a machine that was stopped are dead.
+  // Beats that memory owes us of the requests that it took. Those of a machine that was stopped are dead.
   logic [LG+8:0] owed;
-  logic dead;
-  wire [7:0] len = f_valid ? f_len : l_len;
-  wire [LG+8:0] owed_next = owed + (asked ? (LG+9)'(len) + 1'b1 : '0) - (LG+9)'(m_r_valid && m_r_ready);
-  assign f_rvalid = m_r_valid && order_valid && !order_load && !dead;
-  assign l_rvalid = m_r_valid && order_valid && order_load && !dead;
-  assign m_r_ready = dead || kill || (order_valid && (order_load ? l_rready : f_rready));
-  assign order_pop = !dead && order_valid && m_r_valid && m_r_ready && (order_load ? l_rlast : f_rlast);
+  wire taken = m_ar_valid && m_ar_ready;
+  wire beat = m_r_valid && m_r_ready;
+  assign f_rvalid = m_r_valid && of_fetch[0];
+  assign l_rvalid = m_r_valid && of_load[0];
+  assign m_r_ready = dead || kill || (of_fetch[0] && f_rready) || (of_load[0] && l_rready);
+  assign pop = m_r_valid && ((of_fetch[0] && f_rready && f_rlast) || (of_load[0] && l_rready && l_rlast));
 
   assign w_ready = !m_aw_valid || m_aw_ready;
   assign w_idle = !m_aw_valid && m_w_idle;
@@ -79,10 +75,16 @@ module fx_arbiter #(
     if (asked) begin
       m_ar_valid <= 1'b1;
       m_ar_addr <= f_valid ? f_addr : l_addr;
-      m_ar_len <= len;
+      m_ar_len <= f_valid ? f_len : l_len;
     end
-    owed <= owed_next;
-    dead <= (dead || kill) && owed_next != 0;
+    for (int i = 0; i < BURSTS; i++)
+      if (rst || kill) {of_fetch[i], of_load[i]} <= '0;
+      else if (pop && i + 1 < BURSTS && full[(i + 1) % BURSTS])
+        {of_fetch[i], of_load[i]} <= {of_fetch[(i + 1) % BURSTS], of_load[(i + 1) % BURSTS]};
+      else if (pop ? full[i] : !full[i] && (i == 0 || full[i == 0 ? 0 : i - 1]))
+        {of_fetch[i], of_load[i]} <= {asked && f_valid, asked && !f_valid};
+    owed <= owed + (taken ? (LG+9)'(m_ar_len) + 1'b1 : '0) - (LG+9)'(beat);
+    dead <= kill || (dead && (m_ar_valid || owed != 0));
     if (w_ready) m_aw_valid <= w_valid;
     if (w_ready && w_valid) begin
       m_aw_addr <= w_addr;
@@ -126,9 +128,11 @@ module fx_arbiter #(
       if (writing) assert (m_aw_valid && m_aw_addr == write_addr && m_aw_data == write_data);
       // At most a register more than BURSTS, 256 beats each, can be owed; what is dead came before.
       assume (promised <= (LG+11)'(BURSTS * 256));
-      assert ((LG+11)'(owed) == promised + in_register);
+      assert ((LG+11)'(owed) == promised);
       assert (old == (dead ? promised + in_register : '0));
       assert (!(dead && (asked || f_rvalid || l_rvalid)));
+      assert ((of_fetch & of_load) == 0 && (full & (full + 1'b1)) == 0);
+      if (dead) assert (full == 0);
       assert (!(f_valid && f_ready && l_valid && l_ready));
       assert (!(f_rvalid && l_rvalid));
     end

@@ -14,9 +14,11 @@ module fx_counters #(
   // Up to 16 events come between two turns of a counter.
   logic [4:0] recent [0:15];
   logic [3:0] turn, turn_q;
+  logic [4:0] add;    // what goes to the word that is read
   logic [4:0] fresh;  // words that still hold what was before `clear`
+  logic old;          // the one that is read does
   logic [WIDTH-1:0] word;
-  wire  [WIDTH-1:0] next = (fresh != 0 ? '0 : word) + WIDTH'(recent[turn_q]);
+  wire  [WIDTH-1:0] next = (old ? '0 : word) + WIDTH'(add);
   fx_ram #(.WIDTH(WIDTH), .DEPTH(16)) sums (
     .clk(clk), .we(1'b1), .waddr(turn_q), .wdata(next), .raddr(turn), .rdata(word));
   fx_ram #(.WIDTH(WIDTH), .DEPTH(16)) copy (
@@ -24,9 +26,12 @@ module fx_counters #(
   always_ff @(posedge clk) begin
     turn <= turn + 1'b1;
     turn_q <= turn;
-    fresh <= clear ? 5'd16 : fresh - 5'(fresh != 0);
+    add <= recent[turn];
+    fresh <= clear ? 5'd17 : fresh - 5'(fresh != 0);
+    old <= clear || fresh > 5'd1;
     for (int i = 0; i < 16; i++)
       if (i >= COUNTERS || clear) recent[i] <= '0;
-      else recent[i] <= (turn_q == 4'(i) ? '0 : recent[i]) + 5'(count[i < COUNTERS ? i : 0]);
+      else recent[i] <= (turn == 4'(i) ? '0 : recent[i]) + 5'(count[i < COUNTERS ? i : 0]);
+    if (clear) add <= '0;
   end
 endmodule

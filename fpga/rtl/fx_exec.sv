@@ -73,18 +73,20 @@ module fx_exec #(
 ) (
   input  wire                      clk,
   input  wire                      rst,
-  // Descriptors: cmd stays as it is from cmd_valid to cmd_ready; at most 7 are under way.
+  // Descriptors: cmd stays as it is from two cycles before cmd_valid to cmd_ready; at most 7 are under way.
   input  wire                      cmd_valid,
   output wire                      cmd_ready,
   input  wire  [255:0]             cmd,
-  output wire                      done,
+  output logic                     done,
   output logic                     err_valid,   // stays until reset
   output logic [3:0]               err_code,
   output wire                      busy,
   output wire                      multiply,
-  // Writes of LOAD: a word that is taken can be read from the next cycle on; in tables it takes WORD_BYTES cycles.
+  // Writes of LOAD: a word that is taken can be read from the next cycle on; in tables it takes WORD_BYTES cycles. ld_new says
+  // that ld_space may have been another in the cycle before.
   input  wire                      ld_valid,
   output wire                      ld_ready,
+  input  wire                      ld_new,
   input  wire  [2:0]               ld_space,
   input  wire  [5:0]               ld_lane,
   input  wire  [15:0]              ld_addr,
@@ -154,18 +156,22 @@ module fx_exec #(
   wire gm_idle, at_idle, ve_idle, ro_idle, gm_ready, at_ready, ve_ready, ro_ready, gm_done, at_done, ve_done, ro_done;
   wire all_idle = gm_idle && at_idle && ve_idle && ro_idle;
   wire wrong;   // what a sequencer's youngest command asks for, in the cycle before
-  wire mine = who == wanted && !stopped && !wrong;   // who changes in a cycle of its own
-  wire gm_valid = cmd_valid && mine && who == GEMM;
-  wire at_valid = cmd_valid && mine && who == ATTN;
-  wire ve_valid = cmd_valid && mine && who == VECTOR;
-  wire ro_valid = cmd_valid && mine && who == ROUTE;
-  assign cmd_ready = mine && (who == GEMM ? gm_ready : who == ATTN ? at_ready : who == VECTOR ? ve_ready : ro_ready);
-  assign done = gm_done || at_done || ve_done || ro_done;
+  // A sequencer's turn is known a cycle after the command or `who` has changed: cmd stands longer than that before it is valid.
+  logic [3:0] active, turn;   // one of them
+  wire may = !stopped && (ONE || !wrong);
+  wire gm_valid = cmd_valid && turn[GEMM] && may;
+  wire at_valid = cmd_valid && turn[ATTN] && may;
+  wire ve_valid = cmd_valid && turn[VECTOR] && may;
+  wire ro_valid = cmd_valid && turn[ROUTE] && may;
+  assign cmd_ready = may && |(turn & {ro_ready, ve_ready, at_ready, gm_ready});
+  wire all_done = gm_done || at_done || ve_done || ro_done;
+  always_ff @(posedge clk) done <= all_done && !rst;
   assign busy = !all_idle;
   wire take = cmd_valid && cmd_ready;
   always_ff @(posedge clk) begin
-    if (rst) who <= GEMM;
-    else if (all_idle && cmd_valid) who <= wanted;
+    if (rst) {who, active} <= {GEMM, 4'b1};
+    else if (all_idle && cmd_valid) {who, active} <= {wanted, 4'b1 << wanted};
+    turn <= rst || who != wanted ? '0 : active;
   end
 
   // Out's constants: next_all of the last command, out_* in the lanes.
@@ -229,7 +235,7 @@ module fx_exec #(
     .D_BITS(D_BITS), .P_BITS(P_BITS), .SERIAL_MUL(SERIAL_MUL), .ONE(ONE), .DONE_LATENCY(DONE_LATENCY)
   ) gemm (
     .clk(clk), .rst(rst), .cmd_valid(gm_valid), .cmd_ready(gm_ready), .cmd(cmd), .done(gm_done), .idle(gm_idle), .list(gm_list),
-    .list_count(gm_list_count), .fd_valid(gm_fd_valid), .fd_ready(fd_ready && who == GEMM), .fd_x(gm_fd_x), .fd_w(gm_fd_w),
+    .list_count(gm_list_count), .fd_valid(gm_fd_valid), .fd_ready(fd_ready && active[GEMM]), .fd_x(gm_fd_x), .fd_w(gm_fd_w),
     .fd_first(gm_fd_first), .fd_last(gm_fd_last), .fd_dst(gm_fd_dst), .fd_res(gm_fd_res), .fd_par(gm_fd_par), .err(gm_err), .out_ok(out_ok),
     .quiet(quiet), .by_row(out_row), .rr_valid(rr_valid), .rr_busy(rr_busy), .rr_par(rr_par));
 
@@ -255,7 +261,7 @@ module fx_exec #(
         .X_BITS(X_BITS), .W_BITS(W_BITS), .D_BITS(D_BITS), .RES(RES), .LATENCY(PV + 10 + ROWS)
       ) sequencer (
         .clk(clk), .rst(rst), .cmd_valid(at_valid), .cmd_ready(at_ready), .cmd(cmd), .done(at_done), .idle(at_idle), .err(at_err),
-        .fd_valid(at_fd_valid), .fd_ready(fd_ready && who == ATTN), .fd_x(at_fd_x), .fd_w(at_fd_w), .fd_probs(at_fd_probs),
+        .fd_valid(at_fd_valid), .fd_ready(fd_ready && active[ATTN]), .fd_x(at_fd_x), .fd_w(at_fd_w), .fd_probs(at_fd_probs),
         .fd_first(at_fd_first), .fd_last(at_fd_last), .res_score(res_valid && res_tag == SCORE), .res_pv(res_valid && res_tag == PV_SUM),
         .res_last(res_col == C_BITS'(COLS - 1)), .t_score(t_valid && t_tag == SCORE), .score_mul(score_mul), .score_shift(score_shift),
         .ij_valid(at_ij_valid), .sg_valid(at_sg_valid), .sg_ready(sg_ready), .sg_dst(at_sg_dst), .out_new(at_out_new),
@@ -290,7 +296,7 @@ module fx_exec #(
     .D_BITS(D_BITS), .P_BITS(P_BITS), .GATE_BITS(GATE_BITS), .ONE(ONE), .DRAIN(PV + 12 + ROWS)
   ) vector (
     .clk(clk), .rst(rst), .cmd_valid(ve_valid), .cmd_ready(ve_ready), .cmd(cmd), .out_ok(out_ok), .done(ve_done), .idle(ve_idle),
-    .err_valid(ve_err), .err_code(ve_err_code), .fd_valid(ve_fd_valid), .fd_ready(fd_ready && who == VECTOR), .fd_x(ve_fd_x),
+    .err_valid(ve_err), .err_code(ve_err_code), .fd_valid(ve_fd_valid), .fd_ready(fd_ready && active[VECTOR]), .fd_x(ve_fd_x),
     .vy_re(vy_re), .vy_at(vy_at), .vy_byte(vy_byte), .ij_valid(ve_ij_valid), .sg_valid(ve_sg_valid), .sg_ready(sg_ready),
     .sg_dst(ve_sg_dst), .sg_res(ve_sg_res), .sg_par(ve_sg_par), .sg_one(ve_sg_one), .lane(lane_vo[0]), .count(ve_count), .mean(ve_mean),
     .eps(ve_eps), .gm_addr(gate_at), .gm_gate(gate_read));
@@ -305,7 +311,7 @@ module fx_exec #(
     if (ROUTER) begin : router
       fx_route #(.ROWS(ROWS), .WORD_BYTES(WORD_BYTES), .X_BITS(X_BITS), .GATE_BITS(GATE_BITS)) route (
         .clk(clk), .rst(rst), .cmd_valid(ro_valid), .cmd_ready(ro_ready), .cmd(cmd), .done(ro_done), .idle(ro_idle), .err_valid(ro_err),
-        .fd_valid(ro_fd_valid), .fd_ready(fd_ready && who == ROUTE), .fd_x(ro_fd_x), .lane(lane_ro[0]), .back(lane_rb[0]),
+        .fd_valid(ro_fd_valid), .fd_ready(fd_ready && active[ROUTE]), .fd_x(ro_fd_x), .lane(lane_ro[0]), .back(lane_rb[0]),
         .gm_addr(gate_at), .gm_gate(gate_read), .ls_list({ls1_list, ls0_list}), .ls_index({ls1_index, ls0_index}),
         .ls_token({ls1_token, ls0_token}), .ls_rank({ls1_rank, ls0_rank}), .ls_count({ls1_count, ls0_count}), .ct_list({gm_list, ct_list}),
         .ct_count({gm_list_count, ct_count}), .dropped(dropped));
@@ -322,26 +328,29 @@ module fx_exec #(
   wire fd_w_re = who == GEMM || who == ATTN;
   wire fd_probs = who == ATTN && at_fd_probs;
   wire fd_slow = SERIAL_MUL != 0 && who == VECTOR && ve_fd_slow;
-  wire fd_first = who == GEMM ? gm_fd_first : who == ATTN && at_fd_first;
-  wire fd_last = who == GEMM ? gm_fd_last : who == ATTN && at_fd_last;
+  wire fd_first = (active[GEMM] && gm_fd_first) || (active[ATTN] && at_fd_first);
+  wire fd_last = (active[GEMM] && gm_fd_last) || (active[ATTN] && at_fd_last);
   wire [TAG_BITS-1:0] fd_tag = who != ATTN ? '0 : at_fd_probs ? PV_SUM : SCORE;
   wire [X_BITS:0] fd_x = who == GEMM ? gm_fd_x : who == ATTN ? at_fd_x : who == VECTOR ? ve_fd_x : ro_fd_x;
   wire [W_BITS:0] fd_w = who == GEMM ? gm_fd_w : at_fd_w;
 
   localparam S_BITS = SERIAL_MUL ? B_BITS + 5 : B_BITS;
   logic [S_BITS-1:0] slot;           // cycles of the slot that are left
+  logic gap_ends, open;              // none are; a slot may begin, if it is not the last of a tile and too early
   logic begun;                       // the slot's first
   logic [$clog2(GAP+1)-1:0] gap;     // cycles until a tile may end
   logic on, slow, first_slot, last_slot, multiplies, feed_ld, feed_x_re, feed_w_re, feed_probs;
   logic [X_BITS-1:0] feed_x;
   logic [W_BITS-1:0] feed_w;
   logic fd_err;
-  wire feed_shift, hold, wiped;
-  assign fd_ready = slot == 0 && (!fd_last || gap == 0) && !stopped && !hold;
+  wire feed_shift, wipe, wiped, unclean;
+  assign fd_ready = open && (!fd_last || gap_ends) && !unclean;
   wire fed = fd_valid && fd_ready;
   wire tile = fed && fd_last;
   always_ff @(posedge clk) begin
     slot <= rst ? '0 : fed ? (fd_slow ? S_BITS'(STEP * WORD_BYTES - 1) : S_BITS'(WORD_BYTES - 1)) : slot - S_BITS'(slot != 0);
+    open <= !rst && !fed && slot <= S_BITS'(1) && !stopped && !wipe && !(SERIAL_MUL && slot != 0 && last_slot);
+    gap_ends <= rst || (!tile && gap <= ($clog2(GAP+1))'(1));
     begun <= fed;
     gap <= rst ? '0 : tile ? ($clog2(GAP+1))'(GAP - 1) : gap - ($clog2(GAP+1))'(gap != 0);
     on <= !rst && (fed || slot != 0);
@@ -365,15 +374,15 @@ module fx_exec #(
       // A tile's last element, which makes the sums zero, is followed by a cycle without one. Sums of a Hold that no More follows
       // are wiped out as if they were results, when those before have left.
       logic dirty, wiped_q;
-      wire wipe = fd_valid && fd_first && dirty && slot == 0 && gap == 0 && !on;
+      assign wipe = fd_valid && unclean && slot == 0 && gap_ends && !on;
       always_ff @(posedge clk) begin
         dirty <= !rst && (fed ? !fd_last : dirty && !wipe);
         wiped_q <= wipe || rst;
       end
       assign wiped = wiped_q;
-      assign hold = (on && last_slot) || wiped || (fd_first && dirty);
+      assign unclean = fd_first && dirty;
     end else begin : whole
-      assign {feed_shift, hold, wiped} = 3'b100;
+      assign {feed_shift, wipe, wiped, unclean} = 4'b1000;
     end
   endgenerate
 
@@ -402,7 +411,14 @@ module fx_exec #(
   // STORE reads a lane's X or Y when the lane itself does not; LOAD writes when it does not.
   wire [ROWS-1:0] row_reads = row_ld[ROWS-1:0];
   assign st_ready = st_space == `FX_SPACE_X ? !row_reads[R_BITS'(st_lane)] : !lane_y_re[R_BITS'(st_lane)];
-  wire own_write = lane_w_valid[R_BITS'(ld_lane)] && ld_space == out_space;
+  // LOAD waits for a result of any lane in its space. Lane 0 writes a cycle after lane_writes, each other lane one after its neighbour.
+  logic out_there, some_write;
+  wire lane_writes;
+  always_ff @(posedge clk) begin
+    out_there <= ld_space == out_space;
+    some_write <= !rst && (lane_writes || |lane_w_valid[ROWS-2:0]);
+  end
+  wire own_write = some_write && (out_there || ld_new);
   logic [B_BITS-1:0] table_byte;
   wire table_write = TABLES > 0 && ld_valid && ld_space == `FX_SPACE_TABLE;
   assign ld_ready = ld_space == `FX_SPACE_TABLE ? table_byte == B_BITS'(WORD_BYTES - 1) : !own_write;
@@ -510,7 +526,7 @@ module fx_exec #(
     .alt(who == ATTN), .alt_tag(alt_tag), .alt_mul(alt_mul), .alt_shift(alt_shift), .vy_re(vy_re), .vy_at(vy_at), .vy_byte(vy_byte),
     .by_row(by_row), .residual(out_residual), .wide(out_wide), .space(out_space),
     .pw_valid(ld_take && ld_space == `FX_SPACE_PARAMS), .pw_at(ld_addr), .pw_data(ld_data), .ctl(lane_ctl[0]), .shift(array_shift),
-    .res_valid(res_valid), .res_tag(res_tag), .res_col(res_col), .t_valid(t_valid), .t_tag(t_tag), .t_col(t_col), .quiet(quiet),
+    .res_valid(res_valid), .res_tag(res_tag), .res_col(res_col), .t_valid(t_valid), .t_tag(t_tag), .t_col(t_col), .quiet(quiet), .writes(lane_writes),
     .err(lane_err));
 
   wire [ROWS*ACC_BITS-1:0] at_inj_acc, ve_inj_acc;
@@ -595,7 +611,7 @@ module fx_exec #(
   assign wrong = fd_err || out_err || gm_err || ve_err || ro_err;
   wire lanes_wrong = (lane_err && who != GEMM) || at_err;
   always_ff @(posedge clk) begin
-    under_way <= rst ? 3'd0 : under_way + 3'(take) - 3'(done);
+    under_way <= rst ? 3'd0 : under_way + 3'(take) - 3'(all_done);
     early <= !rst && (early || wrong);
     stopped <= !rst && (stopped || wrong || lanes_wrong);
     err_valid <= !rst && (err_valid || lanes_wrong || (early && under_way == 3'd1));

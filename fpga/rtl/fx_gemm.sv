@@ -188,13 +188,15 @@ module fx_gemm #(
   `undef FX_GEMM_CLIP
 
   // Records of the rows go to the lanes when the results of the panel before have left them.
-  logic rows_asked;
-  assign rr_valid = run && out_ok && by_row && !hold && !rows_asked && quiet;
+  logic rows_asked, ended;   // ended: a cycle ago a panel, or nothing was begun yet
+  wire panel_ends = fed && words_last && tile_last;
+  assign rr_valid = run && out_ok && by_row && !hold && !rows_asked && !ended && quiet;
   assign rr_par = par;
-  assign rows_ok = by_row_c ? rows_asked && !rr_busy : 1'b1;
   always_ff @(posedge clk) begin
-    if (take || (fed && words_last && tile_last)) rows_asked <= 1'b0;
+    ended <= take || panel_ends;
+    if (ended) rows_asked <= 1'b0;
     else if (rr_valid) rows_asked <= 1'b1;
+    rows_ok <= !take && (!by_row_c || (rows_asked && !rr_busy && !ended && !panel_ends));
   end
 
   // Descriptors are done in order, each the same time after its last slot.
@@ -202,7 +204,11 @@ module fx_gemm #(
     if (ONE) begin : timer
       localparam T_BITS = $clog2(DONE_LATENCY + 1);
       logic [T_BITS-1:0] rest;
-      always_ff @(posedge clk) rest <= rst ? '0 : fed && ends || none ? T_BITS'(DONE_LATENCY) : rest - T_BITS'(rest != 0);
+      logic over;
+      always_ff @(posedge clk) begin
+        over <= !rst && ((fed && ends) || none);
+        rest <= rst ? '0 : over ? T_BITS'(DONE_LATENCY - 1) : rest - T_BITS'(rest != 0);
+      end
       assign may_end = 1'b1;
       assign done = rest == T_BITS'(1);
     end else if (SERIAL_MUL) begin : timers

@@ -74,6 +74,7 @@ module fx_lane_control #(
   output wire  [TAG_BITS-1:0]      t_tag,
   output wire  [C_BITS-1:0]        t_col,
   output wire                      quiet,       // no tile and no value is on its way
+  output wire                      writes,      // lane 0 writes a word in the next cycle
   output logic                     err          // an address behind the end of its memory
 );
   // Stages count from S-2, in which the first record is read; see fx_exec for S. RY, BI, PK and WR are the stages in which the counters of residual, bias,
@@ -255,13 +256,14 @@ module fx_lane_control #(
   wire full = count == (wide ? B_BITS'(WORD_BYTES / 2 - 1) : B_BITS'(WORD_BYTES - 1));
   wire [D_BITS:0] high = dst_at >> (space == `FX_SPACE_X ? X_BITS : space == `FX_SPACE_W ? W_BITS : Y_BITS);
   wire beyond = high != 0;
+  assign writes = word && !beyond && !rst;
   always_ff @(posedge clk) begin
     if (start_pk) count <= '0;
     else if (finish_d[PK]) count <= full ? '0 : count + B_BITS'(1);
     word <= !rst && finish_d[PK] && full;
     if (start_pk) dst_at <= dst;
     else if (word) dst_at <= dst_at + (D_BITS+1)'(1);
-    w_valid <= word && !beyond && !rst;
+    w_valid <= writes;
     w_at <= dst_at[D_BITS-1:0];
   end
 

@@ -41,6 +41,7 @@ module fx_load #(
   output logic                    r_last,
   output logic                    ld_valid,
   input  wire                     ld_ready,
+  output logic                    ld_new,     // ld_space came a cycle ago
   output logic [2:0]              ld_space,
   output logic [5:0]              ld_lane,
   output logic [15:0]             ld_addr
@@ -82,7 +83,7 @@ module fx_load #(
     endcase
   end
 
-  logic row_valid, row_done, row_last, row_none;
+  logic row_good, row_bad, row_done, row_last, row_none;
   logic [3:0] row_error;
   logic [ADDR_BITS-1:0] row_addr;
   logic [5:0] row_lane;
@@ -93,8 +94,8 @@ module fx_load #(
     .cmd_rows(cmd[`FX_LOAD_ROWS]), .cmd_words(cmd[`FX_LOAD_WORDS]), .cmd_base(base), .cmd_panel(cmd[`FX_LOAD_PANEL]),
     .cmd_lanes(lanes), .cmd_end(space_end), .cmd_indexed(cmd[`FX_LOAD_GATHER]), .cmd_listed(cmd[`FX_LOAD_GATHER]),
     .cmd_skip(cmd[`FX_LOAD_SKIP]), .cmd_top_k(3'd1), .cmd_start(cmd[`FX_LOAD_START]), .ls_index, .ls_token,
-    .ls_rank(3'd0), .ls_count, .row_valid, .row_done, .row_last, .row_none, .row_error, .row_addr, .row_lane,
-    .row_base);
+    .ls_rank(3'd0), .ls_count, .row_good, .row_bad, .row_done, .row_last, .row_none, .row_error, .row_addr,
+    .row_lane, .row_base);
 
   // Bursts: a row is cut into pieces of 256 beats, if a space holds longer ones.
   localparam logic PIECES = X_WORDS > 256 || W_WORDS > 256 || Y_WORDS > 256 || PARAMS * 8 / WORD_BYTES > 256;
@@ -104,56 +105,62 @@ module fx_load #(
   wire [15:0] rest = words - {chunk, 8'b0};
   wire whole = !PIECES || rest <= 16'd256;  // what is left of the row is one burst
   logic [LG:0] level;
-  wire room = level != (LG+1)'(BURSTS);
-  wire good = row_valid && row_error == `FX_ERR_NONE;
-  wire send = good && room && (row_none || ar_ready);
-  assign ar_valid = good && !row_none && room;
+  wire room = !level[LG];
+  wire send = row_good && room && (row_none || ar_ready);
+  assign ar_valid = row_good && !row_none && room;
   assign ar_addr = row_addr + ADDR_BITS'({chunk, 8'b0, {LG_WORD{1'b0}}});
   assign ar_len = whole ? rest[7:0] - 8'd1 : 8'd255;
   assign row_done = send && (row_none || whole);
   assign cmd_ready = row_done && row_last;
 
-  // What the beats under way are for.
-  logic next_valid, next_pop, next_none, next_last;
+  // What the beats under way are for. The queue is told that its head was taken a cycle later.
+  logic next_valid, next_taken, next_none, next_last, next_single;
   logic [2:0] next_space;
   logic [5:0] next_lane;
   logic [15:0] next_addr;
   logic [7:0] next_len;
-  fx_fifo #(.WIDTH(3 + 6 + 16 + 8 + 2), .DEPTH(BURSTS), .STYLE(STYLE)) pending (
+  fx_fifo #(.WIDTH(3 + 6 + 16 + 8 + 3), .DEPTH(BURSTS), .STYLE(STYLE)) pending (
     .clk, .rst, .push(send),
-    .tail({space, row_lane, row_base + {chunk, 8'b0}, ar_len, row_none, row_last && (row_none || whole)}),
-    .valid(next_valid), .head({next_space, next_lane, next_addr, next_len, next_none, next_last}), .pop(next_pop),
-    .level);
+    .tail({space, row_lane, row_base + {chunk, 8'b0}, ar_len, row_none, row_last && (row_none || whole), ar_len == 0}),
+    .valid(next_valid), .head({next_space, next_lane, next_addr, next_len, next_none, next_last, next_single}),
+    .pop(next_taken), .level);
 
   // The burst whose beats come in.
-  logic busy, none, last;
+  logic moves, none, last;  // beats come; there are none
   logic [7:0] left;
-  wire beat = ld_valid && ld_ready;
-  wire finish = busy && (none || (beat && r_last));
-  assign next_pop = next_valid && (!busy || finish);
-  assign ld_valid = busy && !none && r_valid;
-  assign r_ready = busy && !none && ld_ready;
-  assign r_last = left == 0;
-  assign stalled = busy && !none && !r_valid;
-  assign err_valid = row_valid && row_error != `FX_ERR_NONE && level == 0 && !busy && !done;
+  wire beat = moves && r_valid && ld_ready;
+  wire finish = none || (beat && r_last);
+  wire next_take = next_valid && !next_taken && ((!moves && !none) || finish);
+  assign ld_valid = moves && r_valid;
+  assign ld_new = next_taken;
+  assign r_ready = moves && ld_ready;
+  assign stalled = moves && !r_valid;
+  assign err_valid = row_bad && level == 0 && !moves && !none && !done;
   assign err_code = row_error;
 
   always_ff @(posedge clk) begin
     if (send) chunk_q <= row_done ? '0 : chunk + 1'b1;
-    if (next_pop) {busy, none, last} <= {1'b1, next_none, next_last};
-    else if (finish) busy <= 1'b0;
-    if (next_pop) begin
+    next_taken <= next_take;
+    if (next_take) begin
+      {moves, none, last} <= {!next_none, next_none, next_last};
       {ld_space, ld_lane} <= {next_space, next_lane};
       ld_addr <= next_addr;
       left <= next_len;
-    end else if (beat) begin
-      ld_addr <= ld_addr + 1'b1;
-      left <= left - 1'b1;
+      r_last <= next_single;
+    end else begin
+      if (finish) {moves, none} <= '0;
+      if (beat) begin
+        ld_addr <= ld_addr + 1'b1;
+        left <= left - 1'b1;
+        r_last <= left == 8'd1;
+      end
     end
     done <= finish && last;
     if (rst) begin
       chunk_q <= '0;
-      busy <= 1'b0;
+      moves <= 1'b0;
+      none <= 1'b0;
+      next_taken <= 1'b0;
       done <= 1'b0;
     end
   end

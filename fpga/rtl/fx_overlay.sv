@@ -1,15 +1,15 @@
 // fx_overlay: the whole machine, without what a board puts around it. Fetch reads the program and hands descriptors to
 // three engines, which semaphores order: LOAD fills the scratchpads, EXEC computes, STORE writes results out.
 //
-// Register port: r_we writes r_wdata to r_addr; r_rdata is the register at r_addr in the same cycle, and r_re says
-// that it was taken. It answers whatever the machine does. irq is high when a program is done or the machine has
-// stopped by an error.
+// Register port: r_we writes r_wdata to r_addr, at most every second cycle; r_rdata is the register at what r_addr was
+// a cycle before, and r_re says that it was taken. It answers whatever the machine does. irq is high when a program is
+// done or the machine has stopped by an error.
 //
 // Memory port: m_ar_* asks for a burst of m_ar_len + 1 beats, at most 256, at a multiple of WORD_BYTES; m_r_* brings
 // the beats in the order of the requests. m_aw_* writes one beat. A valid that is raised stays, its address and data
 // with it, until the ready. m_w_idle: every beat written can be read; low from the cycle after a beat is taken.
 //
-// An error stops all engines in the next cycle: they stand in reset until RegControl resets the machine. Memory is
+// An error stops all engines a few cycles later: they stand in reset until RegControl resets the machine. Memory is
 // left in order: requests that it saw stay, and beats it owes are thrown away (fx_arbiter).
 `include "fx_config.svh"
 `default_nettype none
@@ -53,7 +53,7 @@ module fx_overlay #(
   // Clients of the semaphores, and engines of the queues, which are one less.
   localparam int FETCH = 0, LOAD = 1, EXEC = 2, STORE = 3;
 
-  logic reset, start, stopped, finished, expired, progress;
+  logic reset, start, go, stop, stopped, finished, expired, progress;  // go: start, a cycle later
   logic error_valid, error_counts;
   logic [3:0] error_code;
   logic [1:0] blame;
@@ -64,7 +64,10 @@ module fx_overlay #(
   logic [15:0] ct_count;
   logic [`FX_COUNTERS-1:0] count;
   logic [COUNTER_BITS-1:0] cycles, multiplies;
-  wire stop = rst || reset || stopped;
+  always_ff @(posedge clk) begin
+    stop <= rst || reset || stopped;
+    go <= start;
+  end
   fx_regs #(.ADDR_BITS(ADDR_BITS), .COUNTER_BITS(COUNTER_BITS), .NUMBER_BITS(NUMBER_BITS), .COUNT_IN_RAM(COUNT_IN_RAM)) regs (
     .clk, .rst, .r_we, .r_re, .r_addr, .r_wdata, .r_rdata, .irq, .reset, .start, .stopped, .program_at, .limit,
     .finished, .error_valid, .error_code, .error_counts, .error_number, .blamed, .progress, .expired, .ct_list,
@@ -79,12 +82,17 @@ module fx_overlay #(
   logic [LG_BEATS-1:0] put_beat;
   logic [8*WORD_BYTES-1:0] put_data;
   logic [2:0] room, held, loaded, empty, under_way, cmd_valid, cmd_ready, done;
+  logic [2:0] done_1, done_2, done_3;  // done, cycles ago
   logic [255:0] cmd_load, cmd_exec, cmd_store;
   logic [3:0] want, take, post;
   logic [4*SEMAPHORES-1:0] wait_masks, post_masks;
-  wire all_idle = (&empty) && held == 0 && under_way == 0;
+  logic all_idle;
+  always_ff @(posedge clk) begin
+    all_idle <= (&empty) && held == 0 && under_way == 0;
+    {done_3, done_2, done_1} <= stop ? '0 : {done_2, done_1, done};
+  end
   fx_fetch #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .NUMBER_BITS(NUMBER_BITS), .AHEAD(AHEAD)) fetch (
-    .clk, .rst(stop), .start, .program_at, .limit, .finished, .passed, .number, .latest, .err_valid(f_err_valid),
+    .clk, .rst(stop), .start(go), .program_at, .limit, .finished, .passed, .number, .latest, .err_valid(f_err_valid),
     .err_code(f_err_code), .ar_valid(f_ar_valid), .ar_ready(f_ar_ready), .ar_addr(f_ar_addr), .ar_len(f_ar_len),
     .r_valid(f_r_valid), .r_ready(f_r_ready), .r_last(f_r_last), .r_data(m_r_data), .room, .put, .put_engine,
     .put_beat, .put_data, .commit, .idle(all_idle), .want(want[FETCH]),
@@ -92,7 +100,7 @@ module fx_overlay #(
     .post_mask(post_masks[FETCH*SEMAPHORES +: SEMAPHORES]));
   fx_queues #(.WORD_BYTES(WORD_BYTES), .NUMBER_BITS(NUMBER_BITS), .SPARE(SPARE), .NARROW(32'(NARROW))) queues (
     .clk, .rst(stop), .room, .put, .put_engine, .put_beat, .put_data, .commit, .number, .held, .loaded, .cmd_load,
-    .cmd_exec, .cmd_store, .empty, .done, .blame, .blamed);
+    .cmd_exec, .cmd_store, .empty, .done(done_3), .blame, .blamed);
   assign post[3:1] = done;
   fx_issue #(.UNDER(UNDER)) issue_load (
     .clk, .rst(stop), .loaded(loaded[0]), .cmd(cmd_load), .held(held[0]), .want(want[LOAD]),
@@ -113,14 +121,14 @@ module fx_overlay #(
   logic over;
   logic [1:0] over_client;
   fx_semaphores #(.COUNT(SEMAPHORES)) semaphores (
-    .clk, .rst(stop || start), .want, .wait_masks, .take, .post, .post_masks, .over, .over_client);
+    .clk, .rst(stop || go), .want, .wait_masks, .take, .post, .post_masks, .over, .over_client);
 
   // The engines.
   logic l_ar_valid, l_ar_ready, l_r_valid, l_r_ready, l_r_last, l_stalled, l_err_valid;
   logic [ADDR_BITS-1:0] l_ar_addr;
   logic [7:0] l_ar_len;
   logic [3:0] l_err_code, e_err_code, s_err_code;
-  logic ld_valid, ld_ready, st_valid, st_ready, st_rvalid;
+  logic ld_valid, ld_ready, ld_new, st_valid, st_ready, st_rvalid;
   logic [2:0] ld_space, st_space;
   logic [5:0] ld_lane, st_lane;
   logic [15:0] ld_addr, st_addr;
@@ -132,8 +140,8 @@ module fx_overlay #(
     .clk, .rst(stop), .limit, .cmd_valid(cmd_valid[0]), .cmd_ready(cmd_ready[0]), .cmd(cmd_load), .done(done[0]),
     .err_valid(l_err_valid), .err_code(l_err_code), .stalled(l_stalled), .ls_list(ll_list), .ls_index(ll_index),
     .ls_token(ll_token), .ls_count(ll_count), .ar_valid(l_ar_valid), .ar_ready(l_ar_ready), .ar_addr(l_ar_addr),
-    .ar_len(l_ar_len), .r_valid(l_r_valid), .r_ready(l_r_ready), .r_last(l_r_last), .ld_valid, .ld_ready, .ld_space,
-    .ld_lane, .ld_addr);
+    .ar_len(l_ar_len), .r_valid(l_r_valid), .r_ready(l_r_ready), .r_last(l_r_last), .ld_valid, .ld_ready, .ld_new,
+    .ld_space, .ld_lane, .ld_addr);
 
   logic s_stalled, s_err_valid, w_valid, w_ready, w_idle;
   logic [ADDR_BITS-1:0] w_addr;
@@ -150,63 +158,65 @@ module fx_overlay #(
   fx_exec #(.ONE(UNDER == 1)) exec (
     .clk, .rst(stop), .cmd_valid(cmd_valid[1]), .cmd_ready(cmd_ready[1]), .cmd(cmd_exec), .done(done[1]),
     .err_valid(e_err_valid), .err_code(e_err_code), .busy(unused_busy), .multiply, .ld_valid, .ld_ready,
-    .ld_space, .ld_lane, .ld_addr, .ld_data(m_r_data), .st_valid, .st_ready, .st_space, .st_lane, .st_addr, .st_rvalid,
+    .ld_space, .ld_new, .ld_lane, .ld_addr, .ld_data(m_r_data), .st_valid, .st_ready, .st_space, .st_lane, .st_addr, .st_rvalid,
     .st_rdata, .ls0_list(ll_list), .ls0_index(ll_index), .ls0_token(ll_token), .ls0_rank(unused_rank),
     .ls0_count(ll_count), .ls1_list(sl_list), .ls1_index(sl_index), .ls1_token(sl_token), .ls1_rank(sl_rank), .ls1_count(sl_count),
     .ct_list, .ct_count, .dropped);
 
-  fx_arbiter #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .BURSTS(2 * LOAD_BURSTS),
-               .STYLE(STYLE)) arbiter (
+  fx_arbiter #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .BURSTS(2 * LOAD_BURSTS)) arbiter (
     .clk, .rst, .kill(stop), .f_valid(f_ar_valid), .f_ready(f_ar_ready), .f_addr(f_ar_addr), .f_len(f_ar_len),
     .f_rvalid(f_r_valid), .f_rready(f_r_ready), .f_rlast(f_r_last), .l_valid(l_ar_valid), .l_ready(l_ar_ready),
     .l_addr(l_ar_addr), .l_len(l_ar_len), .l_rvalid(l_r_valid), .l_rready(l_r_ready), .l_rlast(l_r_last), .w_valid,
     .w_ready, .w_addr, .w_data, .w_idle, .m_ar_valid, .m_ar_ready, .m_ar_addr, .m_ar_len, .m_r_valid, .m_r_ready,
     .m_aw_valid, .m_aw_ready, .m_aw_addr, .m_aw_data, .m_w_idle);
 
-  // Errors: the oldest descriptor of an engine is to blame; those of fetch and the watchdog bring their number.
-  always_comb begin
-    error_valid = 1'b1;
-    error_code = `FX_ERR_NONE;
-    error_counts = 1'b0;
-    error_number = number;
-    blame = 2'd0;
-    if (e_err_valid) begin
-      error_code = e_err_code;
-      blame = 2'(EXEC - 1);
-    end else if (l_err_valid) begin
-      error_code = l_err_code;
-      blame = 2'(LOAD - 1);
-    end else if (s_err_valid) begin
-      error_code = s_err_code;
-      blame = 2'(STORE - 1);
+  // Errors: the oldest descriptor of an engine is to blame; those of fetch and the watchdog bring their number. That a
+  // semaphore is over is known two cycles after its post, so the queues take what is done off their numbers a cycle later
+  // than that; errors of the engines, which stay, wait for it.
+  wire [2:0] settled = ~(done | done_1 | done_2);
+  always_ff @(posedge clk) begin
+    error_valid <= !stop;
+    error_code <= `FX_ERR_NONE;
+    error_counts <= 1'b0;
+    error_number <= number;
+    blame <= 2'd0;
+    if (e_err_valid && settled[1]) begin
+      error_code <= e_err_code;
+      blame <= 2'(EXEC - 1);
+    end else if (l_err_valid && settled[0]) begin
+      error_code <= l_err_code;
+      blame <= 2'(LOAD - 1);
+    end else if (s_err_valid && settled[2]) begin
+      error_code <= s_err_code;
+      blame <= 2'(STORE - 1);
     end else if (over) begin
-      error_code = `FX_ERR_SEMAPHORE;
-      error_counts = over_client == 2'(FETCH);
-      blame = over_client - 2'd1;
+      error_code <= `FX_ERR_SEMAPHORE;
+      error_counts <= over_client == 2'(FETCH);
+      error_number <= latest;  // Barrier or End, behind which nothing has passed yet
+      blame <= over_client - 2'd1;
     end else if (f_err_valid) begin
-      error_code = f_err_code;
-      error_counts = 1'b1;
+      error_code <= f_err_code;
+      error_counts <= 1'b1;
     end else if (expired) begin
-      error_code = `FX_ERR_WATCHDOG;
-      error_counts = 1'b1;
-      error_number = latest;
-    end else error_valid = 1'b0;
+      error_code <= `FX_ERR_WATCHDOG;
+      error_counts <= 1'b1;
+      error_number <= latest;
+    end else error_valid <= 1'b0;
   end
 
   wire read_beat = m_r_valid && m_r_ready, write_beat = m_aw_valid && m_aw_ready;
-  assign progress = passed || take != 0 || done != 0 || read_beat || write_beat || multiply;
-  always_comb begin
-    count = '0;
-    count[`FX_COUNT_CYCLES] = 1'b1;
-    count[`FX_COUNT_MULTIPLY] = multiply;
-    count[`FX_COUNT_EXEC] = under_way[1];
-    count[`FX_COUNT_EXEC_WAITS] = want[EXEC] && !take[EXEC];
-    count[`FX_COUNT_LOAD] = under_way[0];
-    count[`FX_COUNT_LOAD_STALLS] = l_stalled;
-    count[`FX_COUNT_STORE] = under_way[2];
-    count[`FX_COUNT_STORE_STALLS] = s_stalled;
-    count[`FX_COUNT_READ_BEATS] = read_beat;
-    count[`FX_COUNT_WRITE_BEATS] = write_beat;
-    count[`FX_COUNT_DESCRIPTORS] = passed;
+  always_ff @(posedge clk) begin
+    progress <= passed || take != 0 || done != 0 || read_beat || write_beat || multiply;
+    count[`FX_COUNT_CYCLES] <= 1'b1;
+    count[`FX_COUNT_MULTIPLY] <= multiply;
+    count[`FX_COUNT_EXEC] <= under_way[1];
+    count[`FX_COUNT_EXEC_WAITS] <= want[EXEC] && !take[EXEC];
+    count[`FX_COUNT_LOAD] <= under_way[0];
+    count[`FX_COUNT_LOAD_STALLS] <= l_stalled;
+    count[`FX_COUNT_STORE] <= under_way[2];
+    count[`FX_COUNT_STORE_STALLS] <= s_stalled;
+    count[`FX_COUNT_READ_BEATS] <= read_beat;
+    count[`FX_COUNT_WRITE_BEATS] <= write_beat;
+    count[`FX_COUNT_DESCRIPTORS] <= passed;
   end
 endmodule

@@ -30,7 +30,7 @@ module fx_queues #(
   output logic [255:0]            cmd_exec,
   output logic [255:0]            cmd_store,
   output logic [2:0]              empty,       // none waits in memory or on the way to the register
-  // The oldest descriptor's number, a cycle after its engine is named.
+  // The number of an engine's oldest descriptor, a cycle after the engine is named.
   input  wire  [2:0]              done,
   input  wire  [1:0]              blame,
   output logic [NUMBER_BITS-1:0]  blamed

@@ -1,6 +1,7 @@
 // The registers: control, status, the program's place, the watchdog, the shape of the configuration and the counters. A
-// register is read without waiting; `r_re` says that the value was taken. With COUNT_IN_RAM the counters stand in a
-// memory (fx_counters): r_addr is there a cycle before `r_re`, and they are right a few cycles after the program's end.
+// register's value is there a cycle after its address, with COUNT_IN_RAM that of a counter two; `r_re` says that it was
+// taken. With COUNT_IN_RAM the counters stand in a memory (fx_counters), and are right a few cycles after the program's
+// end.
 `include "fx_config.svh"
 `default_nettype none
 module fx_regs #(
@@ -19,8 +20,8 @@ module fx_regs #(
   output logic [31:0]             r_rdata,
   output logic                    irq,
   // The machine.
-  output logic                    reset,       // one cycle, by RegControl
-  output logic                    start,       // one cycle
+  output logic                    reset,       // one cycle, a cycle after RegControl was written
+  output logic                    start,       // the same
   output logic                    stopped,     // by an error
   output logic [31:0]             program_at,
   output logic [ADDR_BITS:0]      limit,
@@ -46,21 +47,21 @@ module fx_regs #(
   logic [3:0] code;
   logic [NUMBER_BITS-1:0] number;
   logic [31:0] watchdog, patience;  // patience: cycles without progress that are left
+  logic watched, impatient;  // watchdog is not zero; patience was a cycle ago
   logic [ADDR_BITS:0] program_reg, limit_reg;  // the highest bit: the address has higher ones
   logic rewound;  // the watchdog was written
-  logic [31:0] high;  // of the counter whose low half was read
+  logic [31:0] high, high_too;  // of the counter whose low half was read; of the one that stands in r_rdata
 
   wire control = r_we && r_addr == `FX_REG_CONTROL;
-  assign reset = control && r_wdata[1];
-  assign start = control && r_wdata[0] && !r_wdata[1] && !busy && !stopped;
-  assign irq = done || stopped;
+  // What control says is true in the next cycle, and what is read or watched then says so.
+  assign irq = (done && !start) || (stopped && !reset);
+  wire [2:0] status = reset ? '0 : {stopped, done && !start, busy || start};
   assign program_at = wide(program_reg);
-  assign limit = limit_reg == 0 || limit_reg[ADDR_BITS] ? TOP : limit_reg;
-  assign expired = busy && !stopped && watchdog != 0 && patience == 0;
 
   wire [4:0] counter_at = r_addr[7:3] - 5'(`FX_REG_COUNTERS >> 3);
   wire counters_read = r_addr >= `FX_REG_COUNTERS && 32'(counter_at) < COUNTERS;
   logic [63:0] chosen;
+  logic [31:0] value;
   wire counts = busy && !stopped;
 
   // An address of 32 bits as one of ADDR_BITS and whether it has higher bits, and back.
@@ -73,10 +74,10 @@ module fx_regs #(
 
   generate
     if (COUNT_IN_RAM != 0) begin : in_ram
-      logic [COUNTER_BITS-1:0] value;
+      logic [COUNTER_BITS-1:0] counter;
       fx_counters #(.COUNTERS(COUNTERS), .WIDTH(COUNTER_BITS)) counters (
-        .clk, .clear(rst || reset || start), .count(counts ? count : '0), .at(counter_at[3:0]), .value);
-      assign chosen = 64'(value);
+        .clk, .clear(rst || reset || start), .count(counts ? count : '0), .at(counter_at[3:0]), .value(counter));
+      assign chosen = 64'(counter);
       always_ff @(posedge clk) begin
         if (start || rst || reset) {cycles, multiplies} <= '0;
         else if (counts) begin
@@ -101,27 +102,32 @@ module fx_regs #(
 
   always_comb begin
     case (r_addr)
-      `FX_REG_ID:       r_rdata = `FX_ID;
-      `FX_REG_VERSION:  r_rdata = `FX_VERSION;
-      `FX_REG_STATUS:   r_rdata = {29'b0, stopped, done, busy};
-      `FX_REG_ERROR:    r_rdata = {28'b0, code};
-      `FX_REG_ERROR_AT: r_rdata = 32'(number);
-      `FX_REG_PROGRAM:  r_rdata = program_at;
-      `FX_REG_LIMIT:    r_rdata = wide(limit_reg);
-      `FX_REG_WATCHDOG: r_rdata = watchdog;
-      `FX_REG_EXPERT:   r_rdata = {24'b0, ct_list};
-      `FX_REG_COUNT:    r_rdata = {16'b0, ct_count};
-      `FX_REG_DROPPED:  r_rdata = dropped;
-      `FX_REG_SHAPE0:   r_rdata = `FX_SHAPE0;
-      `FX_REG_SHAPE1:   r_rdata = `FX_SHAPE1;
-      `FX_REG_SHAPE2:   r_rdata = `FX_SHAPE2;
-      `FX_REG_SHAPE3:   r_rdata = `FX_SHAPE3;
-      default:          r_rdata = !counters_read ? '0 : r_addr[2] ? high : chosen[31:0];
+      `FX_REG_ID:       value = `FX_ID;
+      `FX_REG_VERSION:  value = `FX_VERSION;
+      `FX_REG_STATUS:   value = {29'b0, status};
+      `FX_REG_ERROR:    value = {28'b0, code};
+      `FX_REG_ERROR_AT: value = 32'(number);
+      `FX_REG_PROGRAM:  value = program_at;
+      `FX_REG_LIMIT:    value = wide(limit_reg);
+      `FX_REG_WATCHDOG: value = watchdog;
+      `FX_REG_EXPERT:   value = {24'b0, ct_list};
+      `FX_REG_COUNT:    value = {16'b0, ct_count};
+      `FX_REG_DROPPED:  value = dropped;
+      `FX_REG_SHAPE0:   value = `FX_SHAPE0;
+      `FX_REG_SHAPE1:   value = `FX_SHAPE1;
+      `FX_REG_SHAPE2:   value = `FX_SHAPE2;
+      `FX_REG_SHAPE3:   value = `FX_SHAPE3;
+      default:          value = !counters_read ? '0 : r_addr[2] ? high : chosen[31:0];
     endcase
   end
 
   always_ff @(posedge clk) begin
-    if (r_re && counters_read && !r_addr[2]) high <= chosen[63:32];
+    r_rdata <= value;
+    high_too <= chosen[63:32];
+    if (r_re && counters_read && !r_addr[2]) high <= high_too;
+    reset <= control && r_wdata[1];
+    start <= control && r_wdata[0] && !r_wdata[1] && !busy && !start && !(stopped && !reset);
+    limit <= limit_reg == 0 || limit_reg[ADDR_BITS] ? TOP : limit_reg;
     if (r_we) case (r_addr)
       `FX_REG_PROGRAM:  program_reg <= narrow(r_wdata);
       `FX_REG_LIMIT:    limit_reg <= narrow(r_wdata);
@@ -132,11 +138,14 @@ module fx_regs #(
     endcase
     rewound <= r_we && r_addr == `FX_REG_WATCHDOG;
     patience <= progress || rewound || !busy ? watchdog : patience - 1'b1;
+    watched <= watchdog != 0;
+    impatient <= patience == 0;
+    expired <= busy && !stopped && watched && impatient && !progress && !rewound;
     if (start) begin
       busy <= 1'b1;
       done <= 1'b0;
     end
-    if (finished) begin
+    if (finished && !stopped) begin
       busy <= 1'b0;
       done <= 1'b1;
     end
@@ -161,6 +170,9 @@ module fx_regs #(
       watchdog <= WATCHDOG;
       ct_list <= '0;
       high <= '0;
+      reset <= 1'b0;
+      start <= 1'b0;
+      expired <= 1'b0;
     end
   end
 endmodule

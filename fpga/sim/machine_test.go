@@ -323,7 +323,7 @@ func TestOrder(t *testing.T) {
 		counter   isa.Counter
 		low, high uint64
 	}{
-		{isa.CountCycles, cycles - 2, cycles + 2}, {isa.CountMultiply, 5 * rounds, 5 * rounds},
+		{isa.CountCycles, cycles - 4, cycles + 2}, {isa.CountMultiply, 5 * rounds, 5 * rounds},
 		{isa.CountExec, 5 * rounds, 40 * rounds},
 		{isa.CountExecWaits, 1, cycles}, {isa.CountLoad, 32 * rounds, cycles}, {isa.CountLoadStalls, 1, cycles},
 		{isa.CountStore, 32 * rounds, cycles},

@@ -45,7 +45,7 @@ static void tick() {
   std::vector<uint8_t> w(WORD_BYTES);
   if (read) memcpy(w.data(), &top->st_rdata, WORD_BYTES);
   top->clk = 1, top->eval();
-  top->clk = 0, top->eval();
+  top->clk = 0, top->ld_new = 0, top->eval();
   if (read) words.push_back(w);
 }
 
@@ -58,7 +58,7 @@ static void bytes(const char *hex, void *to, int n) {
 }
 
 static void load(unsigned space, unsigned lane, unsigned addr, const void *data) {
-  top->ld_valid = 1, top->ld_space = space, top->ld_lane = lane, top->ld_addr = addr;
+  top->ld_valid = top->ld_new = 1, top->ld_space = space, top->ld_lane = lane, top->ld_addr = addr;
   memcpy(&top->ld_data, data, WORD_BYTES);
   for (top->eval(); !top->ld_ready; top->eval()) tick();
   tick();
@@ -96,15 +96,16 @@ int main(int argc, char **argv) {
       cycles = multiplies = last_multiply = 0, done_count = 0, given = unsigned(queue.size());
       words.clear(), expected.clear();
       bool offered = false, reading = false, writing = false;
+      unsigned shown = 0;  // cycles that a command has stood there, two of them before it is valid
       unsigned key = 0, read_key = 0;
       std::vector<uint8_t> wdata(WORD_BYTES);
       uint64_t limit = 2000000;
       while (done_count < given && !top->err_valid && cycles < limit) {
         if (!offered && !queue.empty() && (!noise_limit || noise() % 32 == 0 || noise() % 2)) {
-          offered = true;
+          offered = true, shown = 0;
           memcpy(&top->cmd, queue.front().data(), 32);
         }
-        top->cmd_valid = offered;
+        top->cmd_valid = offered && shown >= 2;
         if (noise_limit && !writing && noise() % 2) {
           writing = true;
           unsigned s = noise() % 3, l = noise() % (s == 2 ? COLS : ROWS), words_of = s == 0 ? Y_WORDS : s == 1 ? X_WORDS : W_WORDS;
@@ -112,7 +113,7 @@ int main(int argc, char **argv) {
           key = s << 24 | l << 16 | a;
           if (reading && key == read_key) key ^= 1, a ^= 1;
           for (auto &b : wdata) b = uint8_t(noise());
-          top->ld_space = s, top->ld_lane = l, top->ld_addr = a;
+          top->ld_new = 1, top->ld_space = s, top->ld_lane = l, top->ld_addr = a;
           memcpy(&top->ld_data, wdata.data(), WORD_BYTES);
         }
         top->ld_valid = writing;
@@ -125,9 +126,10 @@ int main(int argc, char **argv) {
         }
         top->st_valid = reading;
         top->eval();
-        bool taken = offered && top->cmd_ready, written = writing && top->ld_ready, asked = reading && top->st_ready;
+        bool taken = top->cmd_valid && top->cmd_ready, written = writing && top->ld_ready, asked = reading && top->st_ready;
         if (asked) expected.push_back(noted[read_key]);
         tick();
+        shown++;
         if (taken) queue.pop_front(), offered = false;
         if (asked) reading = false;
         if (written) {

@@ -39,8 +39,7 @@ struct fx_sim {
   }
   uint32_t look(uint32_t address) {
     top.r_addr = address;
-    top.clk = 0;
-    top.eval();
+    tick();
     return top.r_rdata;
   }
 };
@@ -70,8 +69,8 @@ void fx_sim_close(fx_sim *s) {
 uint64_t fx_sim_memory_bytes(fx_sim *s) { return s->memory.size(); }
 
 uint32_t fx_sim_read_reg(fx_sim *s, uint32_t address) {
-  s->top.r_re = 1;
   const uint32_t value = s->look(address);
+  s->top.r_re = 1;
   s->tick();
   s->top.r_re = 0;
   return value;

@@ -18,6 +18,7 @@ module fx_exec #(
   output logic        multiply,
   input  wire         ld_valid,
   output logic        ld_ready,
+  input  wire         ld_new,
   input  wire [2:0]   ld_space,
   input  wire [5:0]   ld_lane,
   input  wire [15:0]  ld_addr,
