@@ -171,14 +171,20 @@ const top = "fx_board_uart"
 // divisor is the clocks of a bit on the serial line.
 func (b Board) divisor() int { return (b.Clock + b.Baud/2) / b.Baud }
 
-// script is what yosys does.
+// script is what yosys does. Modules are elaborated from the top alone, so that the netlist, and with it what a seed is
+// worth, does not change with modules that the configuration leaves out.
 func (b Board) script(sources []string) string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "read_verilog -sv -I. %s\n", strings.Join(sources, " "))
-	fmt.Fprintf(&s, "chparam -set DIVISOR %d %s\n", b.divisor(), top)
+	fmt.Fprintf(&s, "read_verilog -sv -defer -I. %s\n", strings.Join(sources, " "))
+	fmt.Fprintf(&s, "hierarchy -top %s -chparam DIVISOR %d\n", top, b.divisor())
 	switch b.Family {
 	case ICE40:
-		fmt.Fprintf(&s, "synth_ice40 -abc9 -device hx -top %s\n", top)
+		// The eight cells of a tile share clock enable and reset: those of fewer registers than four become logic, or a
+		// chip that is nearly full is not placed.
+		fmt.Fprintf(&s, "synth_ice40 -abc9 -device hx -top %s -run begin:map_ffs\n", top)
+		s.WriteString("dfflegalize -cell $_DFF_?_ 0 -cell $_DFFE_?P_ 0 -cell $_DFF_?P?_ 0 -cell $_DFFE_?P?P_ 0 " +
+			"-cell $_SDFF_?P?_ 0 -cell $_SDFFCE_?P?P_ 0 -cell $_DLATCH_?_ x -mince 4 -minsrst 4\n")
+		fmt.Fprintf(&s, "synth_ice40 -abc9 -device hx -top %s -run map_ffs:\n", top)
 	case ECP5:
 		fmt.Fprintf(&s, "synth_ecp5 -abc9 -top %s\n", top)
 	case Series7:
