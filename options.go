@@ -48,6 +48,7 @@ type config struct {
 	linkContext context.Context            // that opening it ends with, or nil
 	samples     []map[string]*graph.Tensor // on which values are calibrated
 	ranges      []fpga.Range               // that were found on samples before
+	routed      map[string]*graph.Tensor   // on which plans for an overlay find where routers send tokens
 
 	dynamicSlices bool
 	noGradients   bool

@@ -71,6 +71,12 @@ func WithCalibration(samples ...map[string]*graph.Tensor) Option {
 	})
 }
 
+// WithRouted gives values of all sources, by name, to [PlanFPGA] and [ListFPGA]: their estimates are for the tokens that a
+// mixture's router sends to each expert on these. Without them all experts are taken to get equally many.
+func WithRouted(values map[string]*graph.Tensor) Option {
+	return own(func(c *config) { c.routed = values })
+}
+
 func (c *config) fpgaDevice(run bool) (*fpga.Device, error) {
 	if c.precision != F32 {
 		return nil, fmt.Errorf("target %q computes in integers of 8 bits; precision %v wants target cuda", c.target,
@@ -83,6 +89,9 @@ func (c *config) fpgaDevice(run bool) (*fpga.Device, error) {
 	host := *c
 	host.target = "cpu"
 	opts := []fpga.Option{fpga.Processor(host.cpuDevice()), fpga.Samples(c.samples), fpga.For(overlay)}
+	if c.routed != nil {
+		opts = append(opts, fpga.Routed(c.routed))
+	}
 	if c.frozen {
 		opts = append(opts, fpga.Frozen())
 	}

@@ -51,7 +51,7 @@ func (b *bencher) onOverlay(e *env, path string, g *graph.Graph, vals *values) e
 	if b.baseline != "" {
 		return usage("--baseline is not for an overlay: cycles do not vary")
 	}
-	list, err := fusec.ListFPGA(g, b.compile.options()...)
+	list, err := fusec.ListFPGA(g, append(b.compile.options(), fusec.WithRouted(vals.all()))...)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type planner struct {
 	latency                  int
 	lane                     int // 0: as the overlay has it
 	plot                     string
+	in                       inputFiles
 }
 
 // What is planned where neither an overlay nor these are given.
@@ -43,6 +44,8 @@ func (p *planner) declare(f *flagSet) {
 			}
 			return nil
 		})
+	p.in = inputFiles{}
+	p.in.declare(f, "plan: ")
 	f.StringVar(&p.plot, "plot", "", "plan: draw time against multipliers into an .svg or .png `file`")
 }
 
@@ -107,8 +110,11 @@ func (p *planner) run(e *env, args []string, json bool) error {
 			return usage("--plot %s: %v", p.plot, err)
 		}
 	}
-	g, err := e.loadGraph(path)
+	g, vals, err := (&valueFlags{seed: defaultSeed, allowNaN: true}).load(e, path, true)
 	if err != nil {
+		return err
+	}
+	if err := p.in.read(g, vals); err != nil {
 		return err
 	}
 	rep := &planReport{Schema: "fusec.fpga.plan/1", Model: path, Latency: p.latency,
@@ -126,7 +132,7 @@ func (p *planner) run(e *env, args []string, json bool) error {
 				return usage("%v", err)
 			}
 			row := planRow{Array: cfg.Name, MemoryBytes: bytes}
-			listing, err := fusec.PlanFPGA(g, cfg)
+			listing, err := fusec.PlanFPGA(g, cfg, fusec.WithRouted(vals.all()))
 			if err == nil {
 				err = row.predict(cfg, plan.Memory{Bytes: float64(bytes), Latency: p.latency}, listing)
 			}
@@ -202,11 +208,7 @@ func (p *planner) config(c isa.Config, rows, cols, bytes int) (isa.Config, error
 func (r *planRow) predict(cfg isa.Config, mem plan.Memory, l *fpga.Listing) error {
 	var sum plan.Timing
 	for _, part := range l.Parts {
-		commands := make([]isa.Command, len(part))
-		for i, s := range part {
-			commands[i] = s.Cmd
-		}
-		t, err := plan.Predict(cfg, mem, commands)
+		t, err := fpga.Predict(cfg, mem, part)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"strings"
 
@@ -200,8 +201,11 @@ type valueFlags struct {
 	allowNaN bool
 }
 
+// defaultSeed decides the random values where no flag does.
+const defaultSeed = 1
+
 func (v *valueFlags) declare(f *flagSet) {
-	v.seed = 1
+	v.seed = defaultSeed
 	f.seed(&v.seed, "`N` decides the random values (default 1)")
 	f.BoolVar(&v.random, "random-weights", false, "give the weights random values too, whether or not they are there")
 	f.BoolVar(&v.allowNaN, "allow-nan", false, "run although weights hold NaN")
@@ -213,6 +217,13 @@ type values struct {
 	inputs  map[string]*graph.Tensor
 	random  map[string]bool // which of them are random
 	ahead   *fusec.Ahead    // that the graph came with, or nil
+}
+
+// all are the values by name.
+func (v *values) all() map[string]*graph.Tensor {
+	all := maps.Clone(v.weights)
+	maps.Copy(all, v.inputs)
+	return all
 }
 
 // load reads a graph and the values for it: weights from the file beside it, the rest random. If lenient, weights that

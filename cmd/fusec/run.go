@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -28,20 +27,10 @@ it is not written back.`,
 		{"fusec run model.graph --random-weights --json", "without the weights; for programs"},
 	},
 	setup: func(f *flagSet) action {
-		r := &runner{in: map[string]string{}}
+		r := &runner{in: inputFiles{}}
 		r.compile.declare(f)
 		r.values.declare(f)
-		f.Func("in", "the value of an input from a .npy file, as `NAME=FILE`; may be repeated", func(s string) error {
-			name, file, ok := strings.Cut(s, "=")
-			if !ok || name == "" || file == "" {
-				return errors.New("want NAME=FILE")
-			}
-			if _, twice := r.in[name]; twice {
-				return fmt.Errorf("%s is given twice", name)
-			}
-			r.in[name] = file
-			return nil
-		})
+		r.in.declare(f, "")
 		f.StringVar(&r.out, "out", "", "write the outputs to the folder `DIR`, as .npy")
 		f.BoolVar(&r.json, "json", false, "print the report as JSON")
 		return r.run
@@ -52,7 +41,7 @@ it is not written back.`,
 type runner struct {
 	compile compileFlags
 	values  valueFlags
-	in      map[string]string // file by name
+	in      inputFiles
 	out     string
 	json    bool
 }
@@ -99,7 +88,7 @@ func (r *runner) run(e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.readInputs(g, vals); err != nil {
+	if err := r.in.read(g, vals); err != nil {
 		return err
 	}
 	show := newProgress(e.stderr)
@@ -142,31 +131,6 @@ func (r *runner) run(e *env, args []string) error {
 	}
 	_, err = io.WriteString(e.out, rep.text(r.out))
 	return err
-}
-
-// readInputs replaces random values by those of the files given.
-func (r *runner) readInputs(g *graph.Graph, vals *values) error {
-	var known []string
-	for _, n := range g.Sources() {
-		known = append(known, n.Name)
-	}
-	for _, name := range sortedKeys(r.in) {
-		n := g.Lookup(name)
-		if n == nil {
-			return fmt.Errorf("the model has no input %q: it has %s%s", name, strings.Join(firstOf(known, 8), ", "), suggest(name, known))
-		}
-		t, err := readInput(n, r.in[name])
-		if err != nil {
-			return err
-		}
-		to := vals.weights
-		if _, input := n.Op.(graph.Input); input {
-			to = vals.inputs
-		}
-		to[name] = t
-		delete(vals.random, name)
-	}
-	return nil
 }
 
 // sources tells where each value came from.

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"fusec/graph"
 	"fusec/graph/npy"
@@ -122,6 +124,49 @@ func indexAt(s graph.Shape, i int) []int {
 		at[axis], i = i/stride, i%stride
 	}
 	return at
+}
+
+// inputFiles are the .npy files that hold values of inputs, by name.
+type inputFiles map[string]string
+
+// declare declares --in, of which the help says for what it is.
+func (in inputFiles) declare(f *flagSet, what string) {
+	f.Func("in", what+"the value of an input from a .npy file, as `NAME=FILE`; may be repeated", func(s string) error {
+		name, file, ok := strings.Cut(s, "=")
+		if !ok || name == "" || file == "" {
+			return errors.New("want NAME=FILE")
+		}
+		if _, twice := in[name]; twice {
+			return fmt.Errorf("%s is given twice", name)
+		}
+		in[name] = file
+		return nil
+	})
+}
+
+// read replaces random values by those of the files.
+func (in inputFiles) read(g *graph.Graph, vals *values) error {
+	var known []string
+	for _, n := range g.Sources() {
+		known = append(known, n.Name)
+	}
+	for _, name := range sortedKeys(in) {
+		n := g.Lookup(name)
+		if n == nil {
+			return fmt.Errorf("the model has no input %q: it has %s%s", name, strings.Join(firstOf(known, 8), ", "), suggest(name, known))
+		}
+		t, err := readInput(n, in[name])
+		if err != nil {
+			return err
+		}
+		to := vals.weights
+		if _, input := n.Op.(graph.Input); input {
+			to = vals.inputs
+		}
+		to[name] = t
+		delete(vals.random, name)
+	}
+	return nil
 }
 
 // readInput reads the value of a source from a .npy file.

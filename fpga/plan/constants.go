@@ -1,26 +1,75 @@
 package plan
 
-// Cycles that the structure of fpga/rtl fixes, as its simulation counts them.
+// Cycles that the structure of fpga/rtl fixes, path by path, from the cycle in which the first thing happens to that in which
+// the second does. A change of the hardware's stages is followed here and nowhere else; TestPredictProducts and
+// TestEstimates print what comes of it beside what simulation counts.
 const (
-	fetchCycles       = 8  // from start to the first descriptor's request and from its last beat to its queue
-	queueCycles       = 2  // through a queue
-	semaphoreCycles   = 2  // from a post to the start of what waits for it
-	barrierCycles     = 3  // until fetch sees that all is idle
-	endCycles         = 2  // from there to done
-	loadCycles        = 6  // of LOAD around a transfer
-	storeCycles       = 6  // of STORE
-	execCycles        = 4  // of EXEC between descriptors
-	finishCycles      = 14 // through scale, finish and packing
-	drainCycles       = 2  // of the result registers beside a tile's columns
-	vectorCycles      = 3  // between panels of Vector
-	normCycles        = 71 // of a panel's statistics: root and division
-	vectorDrain       = 26 // through a lane of Vector, scale, finish and packing
+	// fx_regs, fx_fetch, fx_arbiter.
+	startCycles   = 1 // from the start bit to the first descriptor's request
+	requestCycles = 1 // from a reader's request to memory: the register of fx_arbiter
+	fetchCycles   = 2 // from a descriptor's last beat to the last put into its queue: fx_fifo
+
+	// fx_queues, fx_issue, fx_semaphores. A descriptor takes as many cycles more as it has beats.
+	moveCycles      = 3 // from the last put, or from the register being free, to asking for semaphores
+	spareCycles     = 1 // EXEC's more, by way of the spare register
+	reissueCycles   = 2 // of EXEC, from a descriptor's being taken to the next one's asking, which stood in the spare register
+	semaphoreCycles = 1 // from done, which posts, to what waits for it; also to fx_issue's taking one more
+	issueCycles     = 1 // from the semaphores' being taken to the engine
+
+	// fx_fetch.
+	idleCycles = 2 // from the last done to a Barrier's or End's asking for its semaphores
+	endCycles  = 2 // from there to the machine's being done
+
+	// fx_rows, fx_load.
+	rowCycles     = 2 // from the engine's having a command to its first row
+	listCycles    = 2 // more where a list is looked at
+	indexCycles   = 4 // of a row that a list names, beside one for each bit of its number
+	pendingCycles = 3 // from a row to when its beats can come: fx_fifo
+	loadCycles    = 1 // from the last beat to done
+
+	// fx_store, fx_exec's words for STORE.
+	wordCycles   = 5 // from the read of a scratchpad to the write's offer
+	settleCycles = 2 // from the last beat taken to done, beside the memory's latency
+	reopenCycles = 1 // from there to the next command's first beat
+	stampCycles  = 2 // from a Stamp's row to its counters' being read
+	writeCycles  = 1 // from there to the first beat
+
+	// fx_exec, fx_gemm.
+	switchCycles = 2 // from done to another sequencer's taking a command
+	gemmCycles   = 1 // from a command's being taken to its first slot
+	panelsCycles = 3 // more where a list tells the panels
+	outCycles    = 2 // from the last result to the last slot of a tile whose Out differs
+	recordCycles = 3 // beside one for each row: the records of a panel's rows
+
+	// fx_exec, fx_lane_control, fx_lane: the localparams RES, PV and DONE_LATENCY.
+	operandCycles = 5  // from a tile's last slot to its first result, beside its word
+	scaleCycles   = 13 // from a result's entering the scale path to its word: PV + 10
+	serialScale   = 27 // where multipliers work bit by bit
+	serialStep    = 17 // between results there
+	resultStep    = 2  // elsewhere
+
+	// fx_vector, fx_norm.
+	vectorCycles  = 3  // between panels
+	normCycles    = 71 // of a panel's statistics: root and division
+	vectorLatency = 8  // from an element to its result
+	vectorDone    = 4  // from the last result's word to done
+
+	// fx_attention, fx_softmax.
 	softmaxCycles     = 12 // of the exp pass
 	finishPanelCycles = 44 // of a panel's reciprocal
-	routeDrain        = 60 // until the lists of the last tokens are written
-	serialStep        = 17 // of a result, where multipliers work bit by bit
+	attentionCycles   = 4  // between descriptors
 
-	maxBurst   = 256 // beats
+	// fx_route.
+	routeDrain = 60 // until the lists of the last tokens are written
+)
+
+// What waits in the hardware: parameters of fx_overlay.
+const (
+	readAhead  = 4  // AHEAD: descriptors
+	underWay   = 4  // UNDER: descriptors of an engine
+	loadBursts = 16 // LOAD_BURSTS: reads, beside the one whose beats come
+	storeWords = 16 // STORE_DEPTH: words
+	maxBurst   = 256
 	stampBytes = 16
 )
 

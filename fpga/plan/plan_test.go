@@ -139,7 +139,7 @@ func compare(t *testing.T, name string, cfg isa.Config, l link.Simulator, mem pl
 	if err != nil {
 		t.Fatal(err)
 	}
-	predicted, err := plan.Predict(cfg, mem, program)
+	predicted, err := plan.Predict(cfg, mem, program, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,13 +38,13 @@ func TestUnfinished(t *testing.T) {
 	mem := Memory{Bytes: 8, Latency: 40}
 	load := &isa.Load{Space: isa.SpaceX, Rows: 1, Words: 1}
 	load.Wait = 1
-	if _, err := Predict(c, mem, []isa.Command{load, &isa.End{}}); err == nil {
+	if _, err := Predict(c, mem, []isa.Command{load, &isa.End{}}, nil); err == nil {
 		t.Error("a semaphore that nothing posts: no error")
 	}
-	if _, err := Predict(c, mem, []isa.Command{&isa.Load{Space: isa.SpaceX, Rows: 1, Words: 1}}); err == nil {
+	if _, err := Predict(c, mem, []isa.Command{&isa.Load{Space: isa.SpaceX, Rows: 1, Words: 1}}, nil); err == nil {
 		t.Error("no end: no error")
 	}
-	if _, err := Predict(c, Memory{}, []isa.Command{&isa.End{}}); err == nil {
+	if _, err := Predict(c, Memory{}, []isa.Command{&isa.End{}}, nil); err == nil {
 		t.Error("memory that delivers nothing: no error")
 	}
 }

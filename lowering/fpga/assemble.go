@@ -24,6 +24,7 @@ func (r region) meets(o region) bool { return r.space == o.space && r.lo < o.hi 
 type Step struct {
 	Launch int
 	Cmd    isa.Command
+	Loads  []int // of a Route: how many tokens go to each expert, nil if that is not known
 
 	reads, writes []region
 }

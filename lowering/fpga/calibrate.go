@@ -169,11 +169,8 @@ func (c *calibrator) insideMoE(t *task) error {
 	for i := range bound {
 		bound[i] = c.host.Copies[i]
 	}
-	x, logits := bound[t.x.v.buffer], bound[e.logits.v.buffer]
-	chosen := make([][]bool, d.Tokens)
-	for k := range chosen {
-		chosen[k] = largest(logits, k*e.op.Experts, e.op.Experts, e.topK)
-	}
+	x := bound[t.x.v.buffer]
+	e.choose(bound[e.logits.v.buffer])
 	in, hidden, acted := make([]float32, d.Width), make([]float32, d.Hidden), make([]float32, d.Hidden)
 	product := func(w, b graph.MoEWeight, k int) (func(x, y []float32), error) {
 		at, err := e.weights[w][k].values(bound)
@@ -222,8 +219,8 @@ func (c *calibrator) insideMoE(t *task) error {
 			}
 		}
 		second, out := make([]float32, d.Hidden), make([]float32, d.Result)
-		for token := range chosen {
-			if !chosen[token][k] {
+		for token := range e.chosen {
+			if !e.chosen[token][k] {
 				continue
 			}
 			for j := range in {
@@ -248,6 +245,77 @@ func (c *calibrator) insideMoE(t *task) error {
 		}
 	}
 	return nil
+}
+
+// choose finds out which experts each token goes to.
+func (e *experts) choose(logits *graph.Tensor) {
+	e.chosen = make([][]bool, e.dims.Tokens)
+	for k := range e.chosen {
+		e.chosen[k] = largest(logits, k*e.op.Experts, e.op.Experts, e.topK)
+	}
+}
+
+// loads counts the tokens that some of all send to each expert, nil if that is not known.
+func (e *experts) loads(from, n int) []int {
+	if e.chosen == nil {
+		return nil
+	}
+	loads := make([]int, e.op.Experts)
+	for _, chosen := range e.chosen[from : from+n] {
+		for k, yes := range chosen {
+			if yes {
+				loads[k]++
+			}
+		}
+	}
+	return loads
+}
+
+// choose runs the program on values of its sources, by name, and finds out where its routers send the tokens.
+func (l *laid) choose(workers int, values map[string]*graph.Tensor) error {
+	mixtures := l.mixtures()
+	if len(mixtures) == 0 {
+		return nil
+	}
+	c, err := newCalibrator(l, workers)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := c.bind(l.sources(values)); err != nil {
+		return err
+	}
+	return c.run(func(i int) error {
+		for _, t := range mixtures {
+			if t.launch == i {
+				t.experts.choose(c.host.Copies[t.experts.logits.v.buffer])
+			}
+		}
+		return nil
+	})
+}
+
+// mixtures lists the mixtures of experts.
+func (l *laid) mixtures() (list []*task) {
+	for i := range l.launches {
+		for _, t := range l.launches[i].tasks {
+			if t.kind == taskMoE {
+				list = append(list, t)
+			}
+		}
+	}
+	return list
+}
+
+// sources are the values of the program's sources by buffer.
+func (l *laid) sources(values map[string]*graph.Tensor) []*graph.Tensor {
+	bound := make([]*graph.Tensor, len(l.p.Buffers))
+	for i, b := range l.p.Buffers {
+		if b.Role <= lowering.State {
+			bound[i] = values[b.Name]
+		}
+	}
+	return bound
 }
 
 // largest marks the k largest of n elements, the first of equal ones.

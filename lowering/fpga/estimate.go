@@ -17,10 +17,21 @@ func commands(steps []Step) []isa.Command {
 	return list
 }
 
+// Predict says what a stretch of descriptors takes on an overlay with this memory.
+func Predict(c isa.Config, memory plan.Memory, steps []Step) (*plan.Timing, error) {
+	loads := plan.Loads{}
+	for i, s := range steps {
+		if s.Loads != nil {
+			loads[i] = s.Loads
+		}
+	}
+	return plan.Predict(c, memory, commands(steps), loads)
+}
+
 // estimate says how many cycles each launch of a part takes on an overlay with this memory: what passes from the last
 // stamp to its own, so that what launches do at once is counted once.
 func (l *laid) estimate(p part, steps []Step, memory plan.Memory) ([]int64, error) {
-	t, err := plan.Predict(l.cfg, memory, commands(steps))
+	t, err := Predict(l.cfg, memory, steps)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,8 @@ type Device struct {
 	cfg     isa.Config
 	open    func(ctx context.Context, cfg isa.Config, memory int64) (link.Link, error)
 	samples []map[string]*graph.Tensor
-	ranges  []Range // or nil: they are to be found
+	ranges  []Range                  // or nil: they are to be found
+	routed  map[string]*graph.Tensor // values that plans route, or nil
 	frozen  bool
 	host    *cpu.Device
 	memory  plan.Memory
@@ -50,6 +51,10 @@ func Over(open func(ctx context.Context, cfg isa.Config, memory int64) (link.Lin
 // Samples gives values of the inputs, by name, on which ranges are found. Without any, the inputs of the first run are
 // the sample.
 func Samples(s []map[string]*graph.Tensor) Option { return func(d *Device) { d.samples = s } }
+
+// Routed gives values of all sources, by name, on which plans find out how many tokens go to each expert. Without them
+// all experts are taken to get equally many.
+func Routed(values map[string]*graph.Tensor) Option { return func(d *Device) { d.routed = values } }
 
 // Frozen declares that parameters change only through Bind.
 func Frozen() Option { return func(d *Device) { d.frozen = true } }
@@ -152,6 +157,11 @@ type LaunchListing struct {
 func (d *Device) Plan(p *lowering.Program) (*Listing, error) { return d.program(layOut(d.cfg, p)) }
 
 func (d *Device) program(l *laid) (*Listing, error) {
+	if d.routed != nil {
+		if err := l.choose(d.host.Workers(), d.routed); err != nil {
+			return nil, err
+		}
+	}
 	r := &Listing{Overlay: d.cfg, Launches: make([]LaunchListing, len(l.p.Launches))}
 	for i := range l.p.Launches {
 		x := &r.Launches[i]

@@ -16,7 +16,8 @@ type experts struct {
 	logits matrix // what the router reads
 	// The weights of each expert, nil where there are none.
 	weights [6][]source
-	slots   *value // the experts' results, for each token and rank
+	slots   *value   // the experts' results, for each token and rank
+	chosen  [][]bool // whether each token goes to each expert, once the logits are known
 
 	pre, acted, up, hidden calibre // of w1's product, behind the activation, of w3's product, and of what meets w2
 	act                    activation

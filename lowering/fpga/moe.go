@@ -92,6 +92,7 @@ func (a *assembler) route(t *task, from, n int) {
 		a.emit(&isa.Route{First: at == 0, Renormalise: e.renorm, X: uint16(x), XPanel: uint16(words),
 			Rows:    uint16(rowsN),
 			Experts: uint16(e.op.Experts), TopK: uint8(e.topK), Token: uint16(row)})
+		a.steps[len(a.steps)-1].Loads = e.loads(from+row, rowsN)
 	}
 }
 

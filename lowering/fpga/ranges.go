@@ -112,13 +112,7 @@ func (l *laid) calibrate(workers int, bound []*graph.Tensor, samples []map[strin
 // sources, by name; a sample may lack inputs that are among them.
 func (d *Device) Calibrate(p *lowering.Program, values map[string]*graph.Tensor) ([]Range, error) {
 	l := layOut(d.cfg, p)
-	bound := make([]*graph.Tensor, len(p.Buffers))
-	for i, b := range p.Buffers {
-		if b.Role <= lowering.State {
-			bound[i] = values[b.Name]
-		}
-	}
-	if err := l.calibrate(d.host.Workers(), bound, d.samples); err != nil {
+	if err := l.calibrate(d.host.Workers(), l.sources(values), d.samples); err != nil {
 		return nil, err
 	}
 	var list []Range
