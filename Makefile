@@ -64,6 +64,7 @@ fpga-bitstream: ## the HX8K's bitstream, decoded to gates again, passes random p
 
 fpga-long: test-tools ## the FPGA's longer tests: every overlay, every fault, arrays of 16 × 16
 	FUSEC_LONG=1 $(GO) test -timeout 60m -p 1 ./fpga/...
+	FUSEC_LONG=1 $(GO) test -timeout 30m -run '^TestEstimates$$' ./cmd/fusec
 
 # At the garbage collector's usual pace, staticcheck spends half of its time on it.
 lint: ## formatting, vet, staticcheck

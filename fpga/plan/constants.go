@@ -23,7 +23,7 @@ const (
 	// fx_rows, fx_load.
 	rowCycles     = 2 // from the engine's having a command to its first row
 	listCycles    = 2 // more where a list is looked at
-	indexCycles   = 4 // of a row that a list names, beside one for each bit of its number
+	numberCycles  = 1 // more of a row that a list names, beside one for each bit of its number
 	pendingCycles = 3 // from a row to when its beats can come: fx_fifo
 	loadCycles    = 1 // from the last beat to done
 
@@ -51,24 +51,37 @@ const (
 	// fx_vector, fx_norm.
 	vectorCycles  = 3  // between panels
 	normCycles    = 71 // of a panel's statistics: root and division
-	vectorLatency = 8  // from an element to its result
+	vectorLatency = 8  // from an element to its result, where there are norms
 	vectorDone    = 4  // from the last result's word to done
 
 	// fx_attention, fx_softmax.
-	softmaxCycles     = 12 // of the exp pass
-	finishPanelCycles = 44 // of a panel's reciprocal
-	attentionCycles   = 4  // between descriptors
+	firstItemCycles = 7  // from a command's being taken to its first item
+	itemCycles      = 2  // from one to the next
+	scoreCycles     = 12 // from a score's entering the scale path to the exponentials of its item: T_LAT
+	expCycles       = 9  // from there to the values' first slot
+	restCycles      = 12 // of an item's exponentials, beside one for each key
+	sumCycles       = 8  // from the last result of a panel to done, where it is not finished
+	divideCycles    = 28 // from there to the first result's being given, where it is
+	giveCycles      = 6  // from the last one's entering the scale path to done, beside its way through
 
 	// fx_route.
-	routeDrain = 60 // until the lists of the last tokens are written
+	clearCycles  = 2  // of all lists, beside one for each
+	passCycles   = 3  // of a panel's words
+	commitCycles = 8  // from there to the first token
+	returnCycles = 6  // of a token's logits that come back
+	leaveCycles  = 3  // of a token, beside one for each expert
+	slotCycles   = 32 // that a slot is a token's, beside two for each expert
+	routeCycles  = 5  // from the last slot's being free to done
 )
 
-// What waits in the hardware: parameters of fx_overlay.
+// What waits in the hardware: parameters of fx_overlay, which the board of an HX8K has smaller.
 const (
 	readAhead  = 4  // AHEAD: descriptors
 	underWay   = 4  // UNDER: descriptors of an engine
 	loadBursts = 16 // LOAD_BURSTS: reads, beside the one whose beats come
 	storeWords = 16 // STORE_DEPTH: words
+	aheadItems = 4  // of fx_attention: items
+	routeSlots = 4  // SLOTS of fx_route
 	maxBurst   = 256
 	stampBytes = 16
 )

@@ -1,9 +1,13 @@
 package plan
 
-import "fusec/fpga/isa"
+import (
+	"slices"
 
-// execute is EXEC: its sequencers, the feed of the array, and the lanes.
-type execute struct {
+	"fusec/fpga/isa"
+)
+
+// executor is EXEC: its sequencers, the feed of the array, and the lanes.
+type executor struct {
 	c     *clock
 	op    isa.Op  // of the last command
 	out   isa.Out // what the lanes were told last
@@ -13,11 +17,11 @@ type execute struct {
 	quiet float64 // when the last result is written
 }
 
-func (x *execute) start(i int, at float64) {
+func (x *executor) start(i int, at float64) {
 	q := x.c.queues[isa.EngineExec]
 	cmd := x.c.program[i]
 	op := cmd.Op()
-	if op != x.op && (x.op != 0 || op != isa.OpGemm) {
+	if op != x.op {
 		at = max(at, q.last()) + switchCycles
 	}
 	x.op = op
@@ -69,10 +73,10 @@ func (c *clock) operands() int {
 
 // gemm feeds tile after tile. A tile's last slot waits until the result registers are empty, and, if the lanes are told anew what
 // to do, until all results have left them.
-func (x *execute) gemm(g *isa.Gemm, at float64) {
+func (x *executor) gemm(g *isa.Gemm, at float64) {
 	c := x.c
-	word, words := float64(c.cfg.WordBytes), float64(g.Words)*float64(c.cfg.WordBytes)
-	panels, tiles := int(g.Panels), float64(g.Tiles)
+	word, elements := float64(c.cfg.WordBytes), int(g.Words)*c.cfg.WordBytes
+	panels, tiles := int(g.Panels), int(g.Tiles)
 	x.taken = max(at, x.fed-word+1)
 	first := x.taken + gemmCycles
 	if g.Listed {
@@ -83,33 +87,24 @@ func (x *execute) gemm(g *isa.Gemm, at float64) {
 			return
 		}
 	}
-	change := !g.Hold && !sameOut(&g.Out, &x.out)
-	if !g.Hold {
-		x.out = g.Out
+	if g.Hold { // no result leaves the array
+		x.fed = max(x.fed, first) + float64(panels*tiles*elements)
+		x.quiet = max(x.quiet, x.fed-word+float64(c.results()))
+		c.timing.Multiply += float64(panels * tiles * elements)
+		return
 	}
-	x.fed = max(x.fed, first)
-	period := max(words, float64(c.drain()))
+	last := 0.0
+	if !sameOut(&g.Out, &x.out) {
+		last = x.quiet + outCycles
+	}
+	x.out = g.Out
 	for range panels {
-		last := x.fed + words - word
-		if g.Hold {
-			x.fed = last + (tiles-1)*words + word
-			continue
+		if g.RowParam {
+			last = x.quiet + recordCycles + float64(c.cfg.Rows)
 		}
-		last = max(last, x.tile+float64(c.drain()))
-		if change {
-			last = max(last, x.quiet+outCycles)
-		}
-		if change = g.RowParam; change {
-			last = max(last, x.quiet+recordCycles+float64(c.cfg.Rows))
-		}
-		x.tile = last + (tiles-1)*period
-		x.fed = x.tile + word
+		x.feed(tiles, elements, first, last)
 		x.quiet = x.tile + float64(c.results())
 	}
-	if g.Hold {
-		x.quiet = max(x.quiet, x.fed-word+float64(c.results()))
-	}
-	c.timing.Multiply += float64(panels) * tiles * words
 }
 
 // sameOut reports whether two commands tell the lanes the same.
@@ -122,42 +117,73 @@ func sameOut(a, b *isa.Out) bool {
 }
 
 // vector goes through its panels, and is done before the next command is taken.
-func (x *execute) vector(v *isa.Vector, at float64) {
+func (x *executor) vector(v *isa.Vector, at float64) {
 	c := x.c
-	words := int(v.Words) * c.cfg.WordBytes
-	panel := words*max(1, c.step()/resultStep) + vectorCycles
-	switch v.Kind {
-	case isa.VectorLayerNorm, isa.VectorRMSNorm:
-		panel += words + normCycles
-	case isa.VectorCombine:
-		panel = (words+c.cfg.Rows)*int(v.TopK) + vectorCycles
+	elements := int(v.Words) * c.cfg.WordBytes
+	panel := elements + vectorCycles
+	switch {
+	case v.Kind == isa.VectorLayerNorm || v.Kind == isa.VectorRMSNorm:
+		panel += elements + normCycles
+	case v.Kind == isa.VectorCombine:
+		panel = (elements+c.cfg.Rows)*int(v.TopK) + vectorCycles
+	case c.cfg.SerialMul:
+		panel = elements*serialStep + vectorCycles
 	}
 	x.taken, x.out = at, v.Out
 	x.fed = at + float64(int(v.Panels)*panel) + vectorCycles
 	x.quiet = x.fed + float64(vectorLatency+c.finish()+vectorDone)
 }
 
-// route sends panels of tokens on to the lists.
-func (x *execute) route(r *isa.Route, at float64) {
+// route follows the panels of fx_route: their words are fed, then their tokens leave the lanes one by one, each for a slot,
+// where its reciprocal is found. Where all experts count in the sum, the panel is fed once more for each token, whose logits
+// come back along the lanes.
+func (x *executor) route(r *isa.Route, at float64) {
 	c := x.c
-	lanes := c.cfg.Rows
-	words := ceil(2*int(r.Experts), c.cfg.WordBytes) * c.cfg.WordBytes
-	panel := max(words+3, lanes*max(int(r.TopK)+3, 8))
-	if !r.Renormalise {
-		panel = words + lanes*(words+24+int(r.TopK)) + 3
+	k := float64(r.TopK)
+	words := float64(up(2*int(r.Experts), c.cfg.WordBytes))
+	fed, left := at, at           // the panel's words; the last token
+	var slots [routeSlots]float64 // when each is free
+	if r.First {
+		slots[0] = at + float64(c.cfg.Experts) + clearCycles
 	}
-	x.taken = at
-	x.fed = at + float64(ceil(int(r.Rows), lanes)*panel)
-	x.quiet = x.fed + routeDrain
+	for row := range int(r.Rows) {
+		lane := row % c.cfg.Rows
+		if lane == 0 {
+			fed = max(fed+words+passCycles, left)
+			left = fed + commitCycles
+		}
+		slot := row % routeSlots
+		taken := max(left, slots[slot])
+		if !r.Renormalise {
+			taken += words + returnCycles + 2*float64(lane)
+		}
+		slots[slot] = taken + slotCycles + 2*k
+		left = taken + k + leaveCycles
+		if !r.Renormalise {
+			fed = left
+		}
+	}
+	x.taken, x.fed = at, left
+	x.quiet = slices.Max(slots[:]) + routeCycles
 }
 
-// attention follows the items of fx_attention.sv: scores of the next block before the values of this one.
-func (x *execute) attention(a *isa.Attention, at float64) {
+// attention follows the items of fx_attention: scores of the next one before the values of this one, which wait for their
+// probabilities; then the panels are finished. Items of the last block wait until the descriptor before is done.
+func (x *executor) attention(a *isa.Attention, at float64) {
 	c := x.c
 	dim := int(a.Dim) * c.cfg.WordBytes
-	items, busy := 0, attentionCycles
+	var (
+		made   = at + firstItemCycles
+		exp    float64             // when the exponentials of the last item are there
+		sums   [aheadItems]float64 // when the last items' values were added up, the oldest first
+		panels = make([]float64, a.QPanels)
+		values func() // those of the last item
+	)
 	for start := 0; start < int(a.Keys); start += c.cfg.KeyBlock {
-		for p := range int(a.QPanels) {
+		if start+c.cfg.KeyBlock >= int(a.Keys) {
+			made = max(made, c.queues[isa.EngineExec].last())
+		}
+		for p := range panels {
 			keys := min(c.cfg.KeyBlock, int(a.Keys)-start)
 			if a.Causal {
 				keys = min(keys, (p+1)*c.cfg.Rows-1+int(a.Diagonal)+1-start)
@@ -165,22 +191,47 @@ func (x *execute) attention(a *isa.Attention, at float64) {
 			if keys <= 0 {
 				continue
 			}
-			items++
-			scores := ceil(keys, c.cfg.Cols) * dim
-			values := dim / c.cfg.Cols * ceil(keys, c.cfg.WordBytes) * c.cfg.WordBytes
-			c.timing.Multiply += float64(scores + values)
-			busy += max(scores, ceil(keys, c.cfg.Cols)*c.drain()) + max(values, dim/c.cfg.Cols*c.drain())
+			made = max(made+itemCycles, sums[0])
+			x.feed(ceil(keys, c.cfg.Cols), dim, made, 0)
+			seen := up(keys, c.cfg.WordBytes)
+			begun := max(exp, x.tile+float64(c.operands()+c.drain()-c.step()+scoreCycles))
+			exp = begun + float64(seen) + restCycles
+			if values != nil {
+				values()
+			}
+			values = func() {
+				x.feed(dim/c.cfg.Cols, seen, begun+expCycles, 0)
+				panels[p] = x.tile + float64(c.operands()+c.drain())
+				copy(sums[:], sums[1:])
+				sums[aheadItems-1] = panels[p]
+			}
 		}
 	}
-	if items == 1 { // the values wait for the probabilities
-		busy += c.cfg.KeyBlock + c.drain() + softmaxCycles
+	x.taken = made
+	if values != nil {
+		values()
 	}
-	x.taken = max(at, x.fed)
-	x.fed = x.taken + float64(busy)
-	x.quiet = x.fed + float64(c.results())
-	if a.Last { // the last panel's finish; those before hide behind the array
-		x.quiet += float64(dim + finishPanelCycles)
+	x.quiet = slices.Max(panels) + sumCycles
+	if !a.Last {
+		return
 	}
+	finished := 0.0
+	for _, ready := range panels {
+		finished = max(finished, ready) + divideCycles + float64(dim)
+	}
+	x.quiet = finished + float64(c.finish()) + giveCycles
+}
+
+// feed feeds tiles of so many elements, from a time on, the first one's last slot not before another.
+func (x *executor) feed(tiles, elements int, from, last float64) {
+	word := x.c.cfg.WordBytes
+	last = max(last, max(x.fed, from)+float64(elements-word), x.tile+float64(x.c.drain()))
+	x.tile = last + float64((tiles-1)*max(elements, x.c.drain()))
+	x.fed = x.tile + float64(word)
+	x.c.timing.Multiply += float64(tiles * elements)
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }
+
+// up is a rounded up to a multiple of b.
+func up(a, b int) int { return ceil(a, b) * b }

@@ -1,18 +1,14 @@
 package plan
 
-import (
-	"slices"
-
-	"fusec/fpga/isa"
-)
+import "fusec/fpga/isa"
 
 // fetch hands descriptors to the queues, and does Barrier and End itself.
 type fetch struct {
 	c        *clock
-	arrivals []float64 // of the descriptors that were read and not given: when their last beats came
-	asked    float64   // when the last was asked for
-	given    int
-	at       float64 // when the last was given
+	asked    float64   // when the last descriptor was asked for
+	arrivals []float64 // when those came that were asked for and not given
+	given    int       // how many were
+	at       float64   // when the last was
 }
 
 // reader is the part of fetch that asks memory for descriptors. It goes on behind the end of the program.
@@ -64,7 +60,7 @@ func (f *fetch) step(at float64) {
 		f.c.take(cmd)
 		f.c.ended = true
 		// What was asked for behind the end has to come before the machine is done.
-		f.c.timing.Cycles = max(at, f.asked, slices.Max(f.arrivals)) + endCycles
+		f.c.timing.Cycles = max(at, f.arrivals[len(f.arrivals)-1]) + endCycles
 	default:
 		f.c.take(cmd)
 		f.c.post(cmd, at)
@@ -88,19 +84,19 @@ type queue struct {
 	waiting   []descriptor
 	held      []descriptor // in registers
 	registers int
-	taken     bool              // the first register's descriptor stays there, although the engine has begun
+	working   bool              // the engine works from the register, which is not free
 	free      float64           // when a register became free
 	done      [underWay]float64 // of the last descriptors, the oldest first
 }
 
 // idle reports whether no descriptor waits or is being worked on.
-func (q *queue) idle() bool { return len(q.waiting)+len(q.held) == 0 && !q.taken }
+func (q *queue) idle() bool { return len(q.waiting)+len(q.held) == 0 && !q.working }
 
 // last is when the last descriptor is done.
 func (q *queue) last() float64 { return q.done[underWay-1] }
 
 func (q *queue) next() float64 {
-	if len(q.waiting) == 0 || len(q.held) == q.registers || q.taken {
+	if len(q.waiting) == 0 || len(q.held) == q.registers || q.working {
 		return never
 	}
 	cycles := float64(moveCycles + q.c.beats())
@@ -127,7 +123,7 @@ func (q *queue) finish(i int, done float64) {
 type issue struct{ *queue }
 
 func (s *issue) next() float64 {
-	if len(s.held) == 0 || s.taken {
+	if len(s.held) == 0 || s.working {
 		return never
 	}
 	at := max(s.held[0].at, s.done[0]+semaphoreCycles)

@@ -11,35 +11,41 @@ type rows struct {
 	number int // of the descriptor
 	left   int
 	words  int
-	list   uint8
-	entry  int     // of the list, of the next row
-	topK   int     // 0: rows follow one another; n: a row is that of a list's entry, n for each token
 	at     float64 // when the next row is there
+
+	// Where topK is not 0, the rows are those that a list's entries name, topK for each token.
+	lists *lists
+	list  uint8
+	entry int // of the next row
+	topK  int
 }
 
-// begin is rows from a command that the engine has at a time.
-func (c *clock) begin(number, n, words int, at float64) rows {
-	return rows{number: number, left: n, words: words, at: at + rowCycles}
+// follow has rows be those of a list from an entry on.
+func (r *rows) follow(l *lists, list uint8, entry, topK int) {
+	r.lists, r.list, r.entry, r.topK = l, list, entry, topK
+	r.left = max(0, min(r.left, l.count(list)-entry))
+	r.look()
 }
 
-// byList has rows be those of a list from an entry on.
-func (r *rows) byList(c *clock, list uint8, entry, topK int) {
-	r.list, r.entry, r.topK = list, entry, topK
-	r.left = max(0, min(r.left, c.lists.count(list)-entry))
+// look finds the next row in its list, if it has one, and multiplies its number bit by bit. Entries are taken to be spread evenly
+// over the tokens.
+func (r *rows) look() {
+	if r.topK == 0 {
+		return
+	}
 	r.at += listCycles
 	if r.left > 0 {
-		r.at += c.lists.search(list, entry, topK)
+		token := r.entry * r.lists.tokens / r.lists.count(r.list)
+		r.at += float64(numberCycles + bits.Len(uint(token*r.topK)))
 	}
 }
 
-// pass goes to the next row.
-func (r *rows) pass(c *clock, at float64) {
+// pass goes on to the row after one that was taken.
+func (r *rows) pass(at float64) {
 	r.left--
 	r.entry++
 	r.at = at + 1
-	if r.topK > 0 {
-		r.at = at + listCycles + c.lists.search(r.list, r.entry, r.topK)
-	}
+	r.look()
 }
 
 // loader is LOAD.
@@ -52,25 +58,25 @@ type loader struct {
 
 func (l *loader) start(i int, at float64) {
 	cmd := l.c.program[i].(*isa.Load)
-	l.rows = l.c.begin(i, int(cmd.Rows), int(cmd.Words), at)
+	l.rows = rows{number: i, left: int(cmd.Rows), words: int(cmd.Words), at: at + rowCycles}
 	l.pace = 1
 	if cmd.Space == isa.SpaceTables {
 		l.pace = float64(l.c.cfg.WordBytes)
 	}
 	switch {
 	case cmd.Gather:
-		l.rows.byList(l.c, cmd.List, int(cmd.Start), 1)
+		l.rows.follow(&l.c.lists, cmd.List, int(cmd.Start), 1)
 	case cmd.Skip:
 		l.rows.at += listCycles
 		if l.c.lists.count(cmd.List) <= int(cmd.Start) {
 			l.rows.left = 0
 		}
 	}
-	l.c.queues[isa.EngineLoad].taken = true
+	l.c.queues[isa.EngineLoad].working = true
 }
 
 func (l *loader) next() float64 {
-	if !l.c.queues[isa.EngineLoad].taken {
+	if !l.c.queues[isa.EngineLoad].working {
 		return never
 	}
 	return max(l.rows.at, l.ends[0]+1)
@@ -87,43 +93,43 @@ func (l *loader) step(at float64) {
 			r.at = at + 1
 		} else {
 			r.words = int(l.c.program[r.number].(*isa.Load).Words)
-			r.pass(l.c, at)
+			r.pass(at)
 		}
 	}
 	copy(l.ends[:], l.ends[1:])
 	l.ends[loadBursts] = came
 	if r.left == 0 {
 		q := l.c.queues[isa.EngineLoad]
-		q.taken, q.free = false, at
+		q.working, q.free = false, at
 		q.finish(r.number, came+loadCycles)
 	}
 }
 
-// storer is STORE. Words are read ahead of the writes.
+// storer is STORE. Words are read ahead of the writes; a command's last beat is seen by all before the next one's first is written.
 type storer struct {
 	c       *clock
 	rows    rows
-	written float64 // when the last beat was written
-	open    float64 // when the command's first beat can be
-	words   int     // of the command, so far
+	words   int     // of the command that were read
+	written float64 // when the last of them was written
+	open    float64 // when the command's first can be
 }
 
 func (s *storer) start(i int, at float64) {
 	switch cmd := s.c.program[i].(type) {
 	case *isa.Store:
-		s.rows = s.c.begin(i, int(cmd.Rows), int(cmd.Words), at)
+		s.rows = rows{number: i, left: int(cmd.Rows), words: int(cmd.Words), at: at + rowCycles}
 		if cmd.Scatter {
-			s.rows.byList(s.c, cmd.List, int(cmd.Start), int(cmd.TopK))
+			s.rows.follow(&s.c.lists, cmd.List, int(cmd.Start), int(cmd.TopK))
 		}
 	case *isa.Stamp:
-		s.rows = s.c.begin(i, 1, stampBytes/s.c.cfg.WordBytes, at)
+		s.rows = rows{number: i, left: 1, words: stampBytes / s.c.cfg.WordBytes, at: at + rowCycles}
 	}
 	s.words = 0
-	s.c.queues[isa.EngineStore].taken = true
+	s.c.queues[isa.EngineStore].working = true
 }
 
 func (s *storer) next() float64 {
-	if !s.c.queues[isa.EngineStore].taken {
+	if !s.c.queues[isa.EngineStore].working {
 		return never
 	}
 	if s.words > storeWords {
@@ -139,11 +145,11 @@ func (s *storer) step(at float64) {
 	if _, stamp := s.c.program[r.number].(*isa.Stamp); stamp {
 		counted := max(at+stampCycles, s.open-writeCycles)
 		s.c.timing.Stamps = append(s.c.timing.Stamps, counted)
-		s.written = s.c.write.transfer(counted+writeCycles, r.words, 1)
+		s.written = s.c.put(counted+writeCycles, r.words)
 	} else if r.left > 0 {
 		read += float64(r.words - 1)
 		s.words += r.words
-		s.written = s.c.write.transfer(max(at+wordCycles, s.open), r.words, 1)
+		s.written = s.c.put(max(at+wordCycles, s.open), r.words)
 		if s.words > storeWords {
 			read = max(read, s.written-storeWords)
 		}
@@ -151,39 +157,27 @@ func (s *storer) step(at float64) {
 		s.written = max(s.written, s.open, at+wordCycles)
 	}
 	if r.left > 0 {
-		s.c.timing.Written += float64(r.words)
 		s.c.timing.Busy[isa.EngineStore] += float64(r.words)
-		r.pass(s.c, at)
+		r.pass(at)
 		r.at = max(r.at, read+1)
 	}
 	if r.left == 0 {
 		done := s.written + float64(s.c.mem.Latency) + settleCycles
 		s.open = done + reopenCycles
-		q.taken, q.free = false, read
+		q.working, q.free = false, read
 		q.finish(r.number, done)
 	}
 }
 
 // lists are the router's.
 type lists struct {
-	counts []int
-	most   int // that a list holds
-	tokens int // routed so far
-}
-
-func (l *lists) init(cfg isa.Config) {
-	l.counts, l.most = make([]int, max(cfg.Experts, 1)), cfg.ListLen
+	counts []int // of entries
+	most   int   // that a list holds
+	tokens int   // routed so far
 }
 
 // count is how many entries a list has.
 func (l *lists) count(list uint8) int { return l.counts[int(list)%len(l.counts)] }
-
-// search is the cycles in which the number of an entry's row is made an address; the entries are taken to be spread
-// evenly over the tokens.
-func (l *lists) search(list uint8, entry, topK int) float64 {
-	token := entry * l.tokens / max(l.count(list), 1)
-	return float64(indexCycles - listCycles + bits.Len(uint(token*topK)))
-}
 
 // route adds what a Route appends.
 func (l *lists) route(x *isa.Route, loads []int) {

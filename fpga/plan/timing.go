@@ -62,9 +62,9 @@ type clock struct {
 	fetch       fetch
 	queues      [isa.Engines]*queue
 	load        loader
-	exec        execute
+	exec        executor
 	store       storer
-	read, write *channel
+	read, write channel
 	tokens      [isa.Semaphores][]float64 // when each was posted, in order
 	lists       lists
 	ended       bool
@@ -107,17 +107,14 @@ func Predict(cfg isa.Config, mem Memory, program []isa.Command, loads Loads) (*T
 func newClock(cfg isa.Config, mem Memory, program []isa.Command, loads Loads) *clock {
 	c := &clock{cfg: cfg, mem: mem, program: program, loads: loads}
 	c.fetch = fetch{c: c, asked: startCycles - 1}
-	c.load, c.store, c.exec = loader{c: c}, storer{c: c}, execute{c: c}
+	c.load, c.store, c.exec = loader{c: c}, storer{c: c}, executor{c: c, op: isa.OpGemm}
 	pace := max(1, float64(cfg.WordBytes)/mem.Bytes)
-	c.read = &channel{pace: pace}
-	if c.write = c.read; !mem.Shared {
-		c.write = &channel{pace: pace}
-	}
+	c.read, c.write = channel{pace: pace}, channel{pace: pace}
 	for e, start := range [...]func(i int, at float64){c.load.start, c.exec.start, c.store.start} {
 		c.queues[e] = &queue{c: c, engine: isa.Engine(e), start: start, registers: 1}
 	}
 	c.queues[isa.EngineExec].registers = 2 // with the spare one
-	c.lists.init(cfg)
+	c.lists = lists{counts: make([]int, max(cfg.Experts, 1)), most: cfg.ListLen}
 	return c
 }
 
@@ -175,24 +172,35 @@ func (c *clock) post(cmd isa.Command, done float64) {
 	}
 }
 
-// channel is one way of external memory, or both.
+// channel is one way of external memory.
 type channel struct {
 	pace float64 // cycles a beat
-	free float64
+	last float64 // when the last beat passes
 }
 
-// transfer is when the last beat of a burst passes that could begin at a time, and takes so many cycles a beat at least.
-func (ch *channel) transfer(at float64, beats int, pace float64) (last float64) {
+// transfer is when the last beat passes of those that could begin at a time, and take so many cycles each at least.
+func (ch *channel) transfer(at float64, beats int, pace float64) float64 {
 	pace = max(pace, ch.pace)
-	ch.free = max(at, ch.free) + float64(beats)*pace
-	return ch.free - pace
+	ch.last = max(at, ch.last+pace) + float64(beats-1)*pace
+	return ch.last
 }
 
-// ask is when the last beat of a read arrives that is asked for at a time.
-func (c *clock) ask(at float64, beats int, pace float64) (last float64) {
+// ask is when the last beat of a burst arrives that is asked for at a time.
+func (c *clock) ask(at float64, beats int, pace float64) float64 {
 	c.timing.Read += float64(beats)
-	begin := max(at+requestCycles+float64(c.mem.Latency), c.read.free)
+	begin := max(at+requestCycles+float64(c.mem.Latency), c.read.last+1)
 	return c.read.transfer(begin+float64(c.mem.Gap), beats, pace)
+}
+
+// put is when the last beat is written of those that are offered from a time on.
+func (c *clock) put(at float64, beats int) float64 {
+	c.timing.Written += float64(beats)
+	pace := c.write.pace
+	if c.mem.Shared && c.read.last > at { // reads and writes take turns
+		c.read.last += float64(beats) * pace
+		pace *= 2
+	}
+	return c.write.transfer(at, beats, pace)
 }
 
 // Add puts what another program takes behind this one.
