@@ -26,7 +26,8 @@ var fpgaCommand = &command{
 fusec fpga build turns the overlay of a board into a bitstream by open tools (yosys, nextpnr, icepack or ecppack), in a folder
 of its own with logs and a report; boards are hx8k, ecp5-85f and, by synthesis alone, xc7. fusec fpga report prints the
 reports of such folders. fusec fpga plan predicts what a model takes on arrays, memories and clocks that need not exist,
-and draws the trade-off; it does not simulate. With --overlay it begins from that one, and changes what other flags say.
+and draws the trade-off; it does not simulate. A mixture's tokens go to the experts that its router chooses with the values that
+fusec run gives the model: random ones, or those of --in. With --overlay it begins from that one, and changes what other flags say.
 Models run on an overlay by --target fpga.`,
 	examples: []example{
 		{"fusec fpga build --board ecp5-85f", "a bitstream and report.json in build/ecp5-85f"},

@@ -83,6 +83,7 @@ func TestFPGAErrors(t *testing.T) {
 		{[]string{"plan", digitsModel, "--clocks", "1.5"}, exitUsage, `"1.5" is no positive whole number`},
 		{[]string{"plan", digitsModel, "--latency", "-1"}, exitUsage, "--latency -1"},
 		{[]string{"plan", digitsModel, "--lane", "1000"}, exitUsage, "--lane 1000: want bytes, a power of two"},
+		{[]string{"plan", digitsModel, "--in", "x=x.npy"}, exitFailure, `the model has no input "x"`},
 		{[]string{"plan", digitsModel, "--plot", "plan.txt"}, exitUsage, "ends in .svg or .png"},
 	} {
 		bad(t, fusecRun(t, append([]string{"fpga"}, c.args...)...), c.code, c.want)

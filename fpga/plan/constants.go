@@ -1,45 +1,39 @@
 package plan
 
-// Cycles that the structure of fpga/rtl fixes, path by path, from the cycle in which the first thing happens to that in which
-// the second does. A change of the hardware's stages is followed here and nowhere else; TestPredictProducts and
-// TestEstimates print what comes of it beside what simulation counts.
+// Cycles that the structure of fpga/rtl fixes, each on a path from one signal to another. When the hardware's stages change, these
+// do, and nothing else in this package; TestPredictProducts, TestPredictRoutes and TestEstimates (cmd/fusec) print what comes of them
+// beside what simulation counts.
 const (
-	// fx_regs, fx_fetch, fx_arbiter.
-	startCycles   = 1 // from the start bit to the first descriptor's request
-	requestCycles = 1 // from a reader's request to memory: the register of fx_arbiter
-	fetchCycles   = 2 // from a descriptor's last beat to the last put into its queue: fx_fifo
+	// Descriptors: fx_fetch, fx_arbiter, fx_queues, fx_semaphores, fx_issue.
+	startCycles     = 1 // start → ar_valid of fx_fetch
+	requestCycles   = 1 // ar_valid of fx_fetch or fx_load → m_ar_valid: the register of fx_arbiter
+	fetchCycles     = 2 // a descriptor's last r_valid → commit: the queue `ahead`
+	moveCycles      = 3 // commit, or cmd_ready of the descriptor before, → want of fx_issue, beside a cycle for each beat
+	spareCycles     = 1 // more for EXEC: the spare register
+	reissueCycles   = 2 // cmd_ready of EXEC → want, if the next descriptor stands in the spare register
+	semaphoreCycles = 1 // done → take of who waits for it, and of the fourth descriptor after it
+	issueCycles     = 1 // take → cmd_valid
+	idleCycles      = 2 // the last done → want of fx_fetch, for Barrier and End
+	endCycles       = 1 // take of End → finished
 
-	// fx_queues, fx_issue, fx_semaphores. A descriptor takes as many cycles more as it has beats.
-	moveCycles      = 3 // from the last put, or from the register being free, to asking for semaphores
-	spareCycles     = 1 // EXEC's more, by way of the spare register
-	reissueCycles   = 2 // of EXEC, from a descriptor's being taken to the next one's asking, which stood in the spare register
-	semaphoreCycles = 1 // from done, which posts, to what waits for it; also to fx_issue's taking one more
-	issueCycles     = 1 // from the semaphores' being taken to the engine
+	// Rows: fx_rows, fx_load, fx_store.
+	rowCycles     = 2 // cmd_valid → row_valid
+	listCycles    = 2 // more where a list is read: the states LOOK and TAKE
+	numberCycles  = 1 // more of a row that a list names, beside a cycle for each bit of its number: the state MULTIPLY
+	pendingCycles = 3 // row_valid → busy of fx_load: the queue `pending`
+	loadCycles    = 1 // the last beat → done of fx_load
+	wordCycles    = 5 // st_valid → w_valid: fx_exec's ST_LATENCY and the queue `data_queue`
+	settleCycles  = 2 // the last beat → done of fx_store, beside the memory's latency
+	reopenCycles  = 1 // done of fx_store → w_valid of the next command
+	stampCycles   = 2 // row_valid of a Stamp → go_pop, which reads the counters: the queue `go`
+	writeCycles   = 1 // go_pop → w_valid
 
-	// fx_fetch.
-	idleCycles = 2 // from the last done to a Barrier's or End's asking for its semaphores
-	endCycles  = 2 // from there to the machine's being done
-
-	// fx_rows, fx_load.
-	rowCycles     = 2 // from the engine's having a command to its first row
-	listCycles    = 2 // more where a list is looked at
-	numberCycles  = 1 // more of a row that a list names, beside one for each bit of its number
-	pendingCycles = 3 // from a row to when its beats can come: fx_fifo
-	loadCycles    = 1 // from the last beat to done
-
-	// fx_store, fx_exec's words for STORE.
-	wordCycles   = 5 // from the read of a scratchpad to the write's offer
-	settleCycles = 2 // from the last beat taken to done, beside the memory's latency
-	reopenCycles = 1 // from there to the next command's first beat
-	stampCycles  = 2 // from a Stamp's row to its counters' being read
-	writeCycles  = 1 // from there to the first beat
-
-	// fx_exec, fx_gemm.
-	switchCycles = 2 // from done to another sequencer's taking a command
-	gemmCycles   = 1 // from a command's being taken to its first slot
-	panelsCycles = 3 // more where a list tells the panels
-	outCycles    = 2 // from the last result to the last slot of a tile whose Out differs
-	recordCycles = 3 // beside one for each row: the records of a panel's rows
+	// Sequencers: fx_exec, fx_gemm.
+	switchCycles = 2 // the last done → cmd_ready of another sequencer
+	gemmCycles   = 1 // cmd_ready → fd_valid
+	panelsCycles = 3 // more of a Listed Gemm, which counts its panels
+	outCycles    = 2 // the last result's word → fd_valid of a tile's last slot, if Out is another
+	recordCycles = 3 // the same for a panel that brings records of its rows, beside a cycle for each row
 
 	// fx_exec, fx_lane_control, fx_lane: the localparams RES, PV and DONE_LATENCY.
 	operandCycles = 5  // from a tile's last slot to its first result, beside its word
