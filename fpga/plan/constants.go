@@ -65,7 +65,7 @@ const (
 	returnCycles = 6  // of a token's logits that come back
 	leaveCycles  = 3  // of a token, beside one for each expert
 	slotCycles   = 32 // that a slot is a token's, beside two for each expert
-	routeCycles  = 5  // from the last slot's being free to done
+	routeCycles  = 6  // from the last slot's being free to done
 )
 
 // What waits in the hardware: parameters of fx_overlay, which the board of an HX8K has smaller.
