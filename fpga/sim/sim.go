@@ -358,7 +358,11 @@ func (b *builder) make(ctx context.Context, cache, dir string, t target) (err er
 		units = append(units, unit{h, b.level})
 	}
 	b.log(fmt.Sprintf("%s: %d files", filepath.Base(b.compiler), len(units)))
-	made, err := b.compile(ctx, obj, units)
+	flags, err := b.headers(ctx, cache)
+	if err != nil {
+		return err
+	}
+	made, err := b.compile(ctx, obj, units, flags...)
 	if err != nil {
 		return err
 	}
@@ -392,6 +396,15 @@ func (b *builder) make(ctx context.Context, cache, dir string, t target) (err er
 
 // unit is a C++ file and how it is optimised.
 type unit struct{ file, level string }
+
+// made is the name of what the compiler makes of it. It looks for what it has read of a header by that name.
+func (u unit) made() string {
+	name := filepath.Base(u.file)
+	if filepath.Ext(name) == ".h" {
+		return filepath.Join(name+".gch", strings.TrimPrefix(u.level, "-"))
+	}
+	return name + ".o"
+}
 
 // jointly is how many bytes of what Verilator wrote are compiled together. Most of its files are short, and each takes
 // 0.6 s to read the headers, as long as 200 kB of its own text take at -O1.
@@ -434,7 +447,7 @@ func (b *builder) generated(dir string) (units []unit, err error) {
 }
 
 // compile makes object files in dir, as many at a time as there are processors.
-func (b *builder) compile(ctx context.Context, dir string, units []unit) ([]string, error) {
+func (b *builder) compile(ctx context.Context, dir string, units []unit, flags ...string) ([]string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	objects := make([]string, len(units))
@@ -444,10 +457,12 @@ func (b *builder) compile(ctx context.Context, dir string, units []unit) ([]stri
 		wait.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			objects[i] = filepath.Join(dir, filepath.Base(u.file)+".o")
-			args := append(append(slices.Clone(common), b.defines...), u.level, "-I.", "-I"+b.include,
-				"-I"+filepath.Join(b.include, "vltstd"),
-				"-c", u.file, "-o", objects[i])
+			objects[i] = filepath.Join(dir, u.made())
+			if err := os.MkdirAll(filepath.Dir(objects[i]), 0o777); err != nil {
+				cancel(err)
+			}
+			args := slices.Concat(common, b.defines, flags, []string{u.level, "-I.", "-I" + b.include,
+				"-I" + filepath.Join(b.include, "vltstd"), "-c", u.file, "-o", objects[i]})
 			if err := run(ctx, dir, b.compiler, args...); err != nil {
 				cancel(err)
 			}
@@ -458,39 +473,58 @@ func (b *builder) compile(ctx context.Context, dir string, units []unit) ([]stri
 }
 
 // runtime gives the object files of Verilator's own library, which all simulators share.
-func (b *builder) runtime(ctx context.Context, cache string) ([]string, error) {
-	sum := sha256.Sum256([]byte(fmt.Sprint(b.version, common, hot)))
-	dir := filepath.Join(cache, "runtime-"+hex.EncodeToString(sum[:12]))
+func (b *builder) runtime(ctx context.Context, cache string) (objects []string, err error) {
 	var units []unit
-	var objects []string
 	for _, f := range []string{"verilated.cpp", "verilated_threads.cpp"} {
 		units = append(units, unit{filepath.Join(b.include, f), hot})
-		objects = append(objects, filepath.Join(dir, f+".o"))
 	}
+	dir, err := b.shared(ctx, cache, "runtime", units)
+	for _, u := range units {
+		objects = append(objects, filepath.Join(dir, u.made()))
+	}
+	return objects, err
+}
+
+// headers gives the flags by which g++ takes Verilator's header as it was read once: a second less for each unit. What
+// is kept of it is large, and pays where there are many simulators: those for tests.
+func (b *builder) headers(ctx context.Context, cache string) ([]string, error) {
+	if b.level != warm || strings.Contains(filepath.Base(b.compiler), "clang") {
+		return nil, nil
+	}
+	h := filepath.Join(b.include, "verilated.h")
+	dir, err := b.shared(ctx, cache, "headers", []unit{{h, warm}, {h, cold}})
+	return []string{"-include", filepath.Join(dir, "verilated.h")}, err
+}
+
+// shared gives the folder with what is compiled once for many simulators.
+func (b *builder) shared(ctx context.Context, cache, name string, units []unit) (dir string, err error) {
+	sum := sha256.Sum256([]byte(fmt.Sprint(b.version, common, units)))
+	dir = filepath.Join(cache, name+"-"+hex.EncodeToString(sum[:12]))
 	if exists(dir) {
-		return objects, nil
+		return dir, nil
 	}
 	unlock, err := lock(ctx, dir+".lock")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer unlock()
 	if exists(dir) {
-		return objects, nil
+		return dir, nil
 	}
-	b.log(filepath.Base(b.compiler) + ": Verilator's library")
+	b.log(fmt.Sprintf("%s: Verilator's library, %s", filepath.Base(b.compiler), name))
 	work, err := os.MkdirTemp(cache, "building-")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer os.RemoveAll(work)
-	if _, err := b.compile(ctx, work, units); err != nil {
-		return nil, err
+	plain := builder{tools: b.tools}
+	if _, err := plain.compile(ctx, work, units); err != nil {
+		return "", err
 	}
 	if err := os.Rename(work, dir); err != nil && !exists(dir) {
-		return nil, err
+		return "", err
 	}
-	return objects, nil
+	return dir, nil
 }
 
 // run runs a tool in a folder. The error has the first line that tells of one, else the last line.
