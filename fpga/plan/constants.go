@@ -5,31 +5,46 @@ package plan
 // beside what simulation counts.
 const (
 	// Descriptors: fx_fetch, fx_arbiter, fx_queues, fx_semaphores, fx_issue.
-	startCycles     = 1 // start → ar_valid of fx_fetch
-	requestCycles   = 1 // ar_valid of fx_fetch or fx_load → m_ar_valid: the register of fx_arbiter
-	fetchCycles     = 2 // a descriptor's last r_valid → commit: the queue `ahead`
+	startCycles     = 4 // start → ar_valid of fx_fetch
+	againCycles     = 3 // ar_ready of fx_fetch → ar_valid for the next descriptor
+	requestCycles   = 1 // ar_valid of fx_fetch or fx_load → m_ar_valid: the register of fx_arbiter, which is free every second cycle
+	fetchCycles     = 4 // a descriptor's last r_valid → its last pop: the queue `ahead`, the states LOOK, ROOM and PASS
+	passCycles      = 5 // that pop → that of the next one, beside a cycle for each beat
+	freeCycles      = 2 // that pop → ar_valid of fx_fetch
+	lookCycles      = 5 // that pop → ended of fx_fetch, if the next is End
+	commitCycles    = 4 // that pop → commit: fx_check
+	ownCycles       = 5 // that pop → want of fx_fetch, for Barrier and End: the state QUIET
 	moveCycles      = 3 // commit, or cmd_ready of the descriptor before, → want of fx_issue, beside a cycle for each beat
 	spareCycles     = 1 // more for EXEC: the spare register
 	reissueCycles   = 2 // cmd_ready of EXEC → want, if the next descriptor stands in the spare register
-	semaphoreCycles = 1 // done → take of who waits for it, and of the fourth descriptor after it
+	semaphoreCycles = 4 // done → take of who waits for it: posted, value, may and take of fx_semaphores
+	wantCycles      = 2 // want → take, if nothing is waited for: may and take
+	takeCycles      = 3 // from a take to the next one
+	underCycles     = 1 // done → want of the fourth descriptor after it
 	issueCycles     = 1 // take → cmd_valid
-	idleCycles      = 2 // the last done → want of fx_fetch, for Barrier and End
-	endCycles       = 1 // take of End → finished
+	idleCycles      = 3 // the last done → want of fx_fetch, for Barrier and End
+	endCycles       = 4 // take of End → finished
 
 	// Rows: fx_rows, fx_load, fx_store.
-	rowCycles     = 2 // cmd_valid → row_valid
+	rowCycles     = 4 // cmd_valid → row_good: the states ENDS, COMPARE and GIVE
+	rowPeriod     = 3 // row_good → row_good of the next row, which is
+	rowFree       = 2 // row_done → row_good at the earliest
 	listCycles    = 2 // more where a list is read: the states LOOK and TAKE
 	numberCycles  = 1 // more of a row that a list names, beside a cycle for each bit of its number: the state MULTIPLY
-	pendingCycles = 3 // row_valid → busy of fx_load: the queue `pending`
+	pendingCycles = 3 // row_good → moves of fx_load: the queue `pending`
 	loadCycles    = 1 // the last beat → done of fx_load
+	enterCycles   = 1 // row_good → st_valid: entered
 	wordCycles    = 5 // st_valid → w_valid: fx_exec's ST_LATENCY and the queue `data_queue`
 	settleCycles  = 2 // the last beat → done of fx_store, beside the memory's latency
 	reopenCycles  = 1 // done of fx_store → w_valid of the next command
-	stampCycles   = 2 // row_valid of a Stamp → go_pop, which reads the counters: the queue `go`
-	writeCycles   = 1 // go_pop → w_valid
+	stampCycles   = 3 // row_good of a Stamp → loads, which reads the counters: the queue `go`
+	writeCycles   = 1 // loads → w_valid
+	stampPace     = 2 // a beat of a Stamp, which is shifted
+	goCycles      = 2 // row_good → go_take of fx_store, and go_take → row_good's entering `go` where that was full
 
 	// Sequencers: fx_exec, fx_gemm.
-	switchCycles = 2 // the last done → cmd_ready of another sequencer
+	switchCycles = 2 // the last done → cmd_ready of another sequencer: who and turn
+	doneCycles   = 1 // done of a sequencer → done of fx_exec
 	gemmCycles   = 1 // cmd_ready → fd_valid
 	panelsCycles = 3 // more of a Listed Gemm, which counts its panels
 	outCycles    = 2 // the last result's word → fd_valid of a tile's last slot, if Out is another
@@ -60,8 +75,8 @@ const (
 
 	// fx_route.
 	clearCycles  = 2  // of all lists, beside one for each
-	passCycles   = 3  // of a panel's words
-	commitCycles = 8  // from there to the first token
+	panelCycles  = 3  // of a panel's words
+	tokenCycles  = 8  // from there to the first token
 	returnCycles = 6  // of a token's logits that come back
 	leaveCycles  = 3  // of a token, beside one for each expert
 	slotCycles   = 32 // that a slot is a token's, beside two for each expert
@@ -74,6 +89,7 @@ const (
 	underWay   = 4  // UNDER: descriptors of an engine
 	loadBursts = 16 // LOAD_BURSTS: reads, beside the one whose beats come
 	storeWords = 16 // STORE_DEPTH: words
+	storeRows  = 4  // of the queue `go` of fx_store: rows
 	aheadItems = 4  // of fx_attention: items
 	routeSlots = 4  // SLOTS of fx_route
 	maxBurst   = 256

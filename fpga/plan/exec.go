@@ -38,7 +38,7 @@ func (x *executor) start(i int, at float64) {
 		x.route(cmd, max(at, q.last()+1))
 	}
 	x.c.timing.Busy[isa.EngineExec] += x.fed - begun
-	q.finish(i, x.quiet)
+	q.finish(i, x.quiet+doneCycles)
 }
 
 // drain is how many cycles the result registers take for a tile.
@@ -149,8 +149,8 @@ func (x *executor) route(r *isa.Route, at float64) {
 	for row := range int(r.Rows) {
 		lane := row % c.cfg.Rows
 		if lane == 0 {
-			fed = max(fed+words+passCycles, left)
-			left = fed + commitCycles
+			fed = max(fed+words+panelCycles, left)
+			left = fed + tokenCycles
 		}
 		slot := row % routeSlots
 		taken := max(left, slots[slot])

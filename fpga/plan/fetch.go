@@ -8,10 +8,10 @@ type fetch struct {
 	asked    float64   // when the last descriptor was asked for
 	arrivals []float64 // when those came that were asked for and not given
 	given    int       // how many were
-	at       float64   // when the last was
+	at       float64   // when the last one's last beat was
 }
 
-// reader is the part of fetch that asks memory for descriptors. It goes on behind the end of the program.
+// reader is the part of fetch that asks memory for descriptors, also for some behind End until it sees that.
 type reader struct{ c *clock }
 
 func (r *reader) next() float64 {
@@ -19,7 +19,11 @@ func (r *reader) next() float64 {
 	if len(f.arrivals) == readAhead {
 		return never
 	}
-	return max(f.asked, f.at) + 1
+	at := max(f.asked+againCycles, f.at+freeCycles)
+	if f.given == len(f.c.program)-1 && len(f.arrivals) > 0 && at > max(f.arrivals[0], f.at+lookCycles) {
+		return never
+	}
+	return at
 }
 
 func (r *reader) step(at float64) {
@@ -33,20 +37,21 @@ func (f *fetch) next() float64 {
 		return never
 	}
 	cmd := f.c.program[f.given]
-	at := max(f.arrivals[0]+fetchCycles, f.at+float64(f.c.beats()))
+	at := max(f.arrivals[0]+fetchCycles, f.at+float64(passCycles+f.c.beats()))
 	if e, queued := isa.EngineOf(cmd.Op()); queued {
 		if len(f.c.queues[e].waiting) == isa.QueueDepth {
 			return never
 		}
 		return at
 	}
+	at += ownCycles
 	for _, q := range f.c.queues {
 		if !q.idle() {
 			return never
 		}
 		at = max(at, q.last()+idleCycles)
 	}
-	return max(at, f.c.semaphores(cmd))
+	return max(at+wantCycles, f.c.semaphores(cmd))
 }
 
 func (f *fetch) step(at float64) {
@@ -55,14 +60,14 @@ func (f *fetch) step(at float64) {
 	switch {
 	case queued:
 		q := f.c.queues[e]
-		q.waiting = append(q.waiting, descriptor{f.given, at})
+		q.waiting = append(q.waiting, descriptor{f.given, at + commitCycles})
 	case cmd.Op() == isa.OpEnd:
-		f.c.take(cmd)
+		f.c.take(cmd, at)
 		f.c.ended = true
 		// What was asked for behind the end has to come before the machine is done.
 		f.c.timing.Cycles = max(at, f.arrivals[len(f.arrivals)-1]) + endCycles
 	default:
-		f.c.take(cmd)
+		f.c.take(cmd, at)
 		f.c.post(cmd, at)
 	}
 	f.arrivals = f.arrivals[1:]
@@ -126,17 +131,17 @@ func (s *issue) next() float64 {
 	if len(s.held) == 0 || s.working {
 		return never
 	}
-	at := max(s.held[0].at, s.done[0]+semaphoreCycles)
+	at := max(s.held[0].at, s.done[0]+underCycles)
 	if s.engine == isa.EngineExec {
 		at = max(at, s.c.exec.taken+reissueCycles)
 	}
-	return max(at, s.c.semaphores(s.c.program[s.held[0].number]))
+	return max(at+wantCycles, s.c.semaphores(s.c.program[s.held[0].number]))
 }
 
 func (s *issue) step(at float64) {
 	i := s.held[0].number
 	s.held = s.held[1:]
 	s.free = at
-	s.c.take(s.c.program[i])
+	s.c.take(s.c.program[i], at)
 	s.start(i, at+issueCycles)
 }

@@ -11,7 +11,8 @@ type rows struct {
 	number int // of the descriptor
 	left   int
 	words  int
-	at     float64 // when the next row is there
+	at     float64 // when the next row is there, or what is left of it
+	next   float64 // when the one after it could be
 
 	// Where topK is not 0, the rows are those that a list's entries name, topK for each token.
 	lists *lists
@@ -24,28 +25,29 @@ type rows struct {
 func (r *rows) follow(l *lists, list uint8, entry, topK int) {
 	r.lists, r.list, r.entry, r.topK = l, list, entry, topK
 	r.left = max(0, min(r.left, l.count(list)-entry))
-	r.look()
 }
 
 // look finds the next row in its list, if it has one, and multiplies its number bit by bit. Entries are taken to be spread evenly
 // over the tokens.
 func (r *rows) look() {
-	if r.topK == 0 {
-		return
+	if r.topK > 0 {
+		r.at += listCycles
+		if r.left > 0 {
+			token := r.entry * r.lists.tokens / r.lists.count(r.list)
+			r.at += float64(numberCycles + bits.Len(uint(token*r.topK)))
+		}
 	}
-	r.at += listCycles
-	if r.left > 0 {
-		token := r.entry * r.lists.tokens / r.lists.count(r.list)
-		r.at += float64(numberCycles + bits.Len(uint(token*r.topK)))
-	}
+	r.next = r.at + rowPeriod
 }
 
-// pass goes on to the row after one that was taken.
+// pass goes on to the row after one that was taken, which was looked for meanwhile.
 func (r *rows) pass(at float64) {
 	r.left--
 	r.entry++
-	r.at = at + 1
+	r.at = r.next
 	r.look()
+	r.at = max(r.at, at+rowFree)
+	r.next = max(r.next, r.at+rowPeriod)
 }
 
 // loader is LOAD.
@@ -72,6 +74,7 @@ func (l *loader) start(i int, at float64) {
 			l.rows.left = 0
 		}
 	}
+	l.rows.look()
 	l.c.queues[isa.EngineLoad].working = true
 }
 
@@ -90,7 +93,7 @@ func (l *loader) step(at float64) {
 		came = l.c.ask(at, words, l.pace)
 		l.c.timing.Busy[isa.EngineLoad] += float64(words) * l.pace
 		if r.words -= words; r.words > 0 {
-			r.at = at + 1
+			r.at = at + 2*requestCycles
 		} else {
 			r.words = int(l.c.program[r.number].(*isa.Load).Words)
 			r.pass(at)
@@ -109,9 +112,10 @@ func (l *loader) step(at float64) {
 type storer struct {
 	c       *clock
 	rows    rows
-	words   int     // of the command that were read
-	written float64 // when the last of them was written
-	open    float64 // when the command's first can be
+	words   int                // of the command that were read
+	written float64            // when the last of them was written
+	open    float64            // when the command's first can be
+	begun   [storeRows]float64 // when the writes of the last rows began, the oldest first
 }
 
 func (s *storer) start(i int, at float64) {
@@ -121,6 +125,7 @@ func (s *storer) start(i int, at float64) {
 		if cmd.Scatter {
 			s.rows.follow(&s.c.lists, cmd.List, int(cmd.Start), int(cmd.TopK))
 		}
+		s.rows.look()
 	case *isa.Stamp:
 		s.rows = rows{number: i, left: 1, words: stampBytes / s.c.cfg.WordBytes, at: at + rowCycles}
 	}
@@ -132,34 +137,37 @@ func (s *storer) next() float64 {
 	if !s.c.queues[isa.EngineStore].working {
 		return never
 	}
+	at := max(s.rows.at, s.begun[0]+goCycles)
 	if s.words > storeWords {
-		return max(s.rows.at, s.written-storeWords)
+		at = max(at, s.written-storeWords)
 	}
-	return s.rows.at
+	return at
 }
 
 func (s *storer) step(at float64) {
 	r := &s.rows
 	q := s.c.queues[isa.EngineStore]
 	read := at
+	copy(s.begun[:], s.begun[1:])
+	s.begun[storeRows-1] = max(at+goCycles, s.written, s.open-writeCycles)
 	if _, stamp := s.c.program[r.number].(*isa.Stamp); stamp {
 		counted := max(at+stampCycles, s.open-writeCycles)
 		s.c.timing.Stamps = append(s.c.timing.Stamps, counted)
-		s.written = s.c.put(counted+writeCycles, r.words)
+		s.written = s.c.put(counted+writeCycles, r.words) + float64(r.words-1)*(stampPace-1)
 	} else if r.left > 0 {
-		read += float64(r.words - 1)
+		read += float64(enterCycles + r.words - 1)
 		s.words += r.words
-		s.written = s.c.put(max(at+wordCycles, s.open), r.words)
+		s.written = s.c.put(max(at+enterCycles+wordCycles, s.open), r.words)
 		if s.words > storeWords {
 			read = max(read, s.written-storeWords)
 		}
 	} else {
-		s.written = max(s.written, s.open, at+wordCycles)
+		s.written = max(s.written, s.open, at+enterCycles+wordCycles)
 	}
 	if r.left > 0 {
 		s.c.timing.Busy[isa.EngineStore] += float64(r.words)
 		r.pass(at)
-		r.at = max(r.at, read+1)
+		r.at = max(r.at, read+rowFree)
 	}
 	if r.left == 0 {
 		done := s.written + float64(s.c.mem.Latency) + settleCycles

@@ -66,6 +66,7 @@ type clock struct {
 	store       storer
 	read, write channel
 	tokens      [isa.Semaphores][]float64 // when each was posted, in order
+	took        float64                   // when the last were taken
 	lists       lists
 	ended       bool
 	timing      Timing
@@ -106,7 +107,7 @@ func Predict(cfg isa.Config, mem Memory, program []isa.Command, loads Loads) (*T
 
 func newClock(cfg isa.Config, mem Memory, program []isa.Command, loads Loads) *clock {
 	c := &clock{cfg: cfg, mem: mem, program: program, loads: loads}
-	c.fetch = fetch{c: c, asked: startCycles - 1}
+	c.fetch = fetch{c: c, asked: startCycles - againCycles}
 	c.load, c.store, c.exec = loader{c: c}, storer{c: c}, executor{c: c, op: isa.OpGemm}
 	pace := max(1, float64(cfg.WordBytes)/mem.Bytes)
 	c.read, c.write = channel{pace: pace}, channel{pace: pace}
@@ -136,8 +137,9 @@ func (c *clock) stuck() error {
 // beats is how many beats a descriptor has.
 func (c *clock) beats() int { return isa.DescBytes / c.cfg.WordBytes }
 
-// semaphores is when all that a command waits for are there.
-func (c *clock) semaphores(cmd isa.Command) (at float64) {
+// semaphores is when all that a command waits for can be taken.
+func (c *clock) semaphores(cmd isa.Command) float64 {
+	at := c.took + takeCycles
 	for s := range isa.Semaphores {
 		if cmd.Syncs().Wait>>s&1 == 0 {
 			continue
@@ -151,7 +153,8 @@ func (c *clock) semaphores(cmd isa.Command) (at float64) {
 }
 
 // take takes them.
-func (c *clock) take(cmd isa.Command) {
+func (c *clock) take(cmd isa.Command, at float64) {
+	c.took = at
 	for s := range isa.Semaphores {
 		if cmd.Syncs().Wait>>s&1 != 0 {
 			c.tokens[s] = c.tokens[s][1:]
