@@ -27,8 +27,8 @@ const (
 
 	// Rows: fx_rows, fx_load, fx_store.
 	rowCycles     = 4 // cmd_valid → row_good: the states ENDS, COMPARE and GIVE
-	rowPeriod     = 3 // row_good → row_good of the next row, which is
-	rowFree       = 2 // row_done → row_good at the earliest
+	rowPeriod     = 3 // row_good → that of the next row, if it is taken at once
+	rowFree       = 2 // row_done → row_good of the next row
 	listCycles    = 2 // more where a list is read: the states LOOK and TAKE
 	numberCycles  = 1 // more of a row that a list names, beside a cycle for each bit of its number: the state MULTIPLY
 	pendingCycles = 3 // row_good → moves of fx_load: the queue `pending`
