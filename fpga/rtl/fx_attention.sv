@@ -493,6 +493,7 @@ module fx_attention #(
       out_shift <= o_shift;
     end
     if (rst) begin
+      done <= 1'b0;
       fin_valid <= 1'b0;
       fin_state <= PANEL;
       sg_valid <= 1'b0;

@@ -1,5 +1,5 @@
 // fx_counters: counters in a memory, for a chip that has more block RAM than cells. A few bits of each count in registers;
-// one counter a cycle, in turn, has them added to its word. So a value is at most 17 cycles old.
+// one counter a cycle, in turn, has them added to its word. So a value is at most 18 cycles old.
 `default_nettype none
 module fx_counters #(
   parameter int COUNTERS = 11,  // at most 16

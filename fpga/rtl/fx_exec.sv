@@ -82,11 +82,13 @@ module fx_exec #(
   output logic [3:0]               err_code,
   output wire                      busy,
   output wire                      multiply,
-  // Writes of LOAD: a word that is taken can be read from the next cycle on; in tables it takes WORD_BYTES cycles. ld_new says
-  // that ld_space may have been another in the cycle before.
+  // Writes of LOAD: a word that is taken can be read from the next cycle on; in tables it takes WORD_BYTES cycles. With ld_new
+  // ld_space and ld_lane are what ld_next_* were in the cycle before, without it what they were themselves.
   input  wire                      ld_valid,
   output wire                      ld_ready,
   input  wire                      ld_new,
+  input  wire  [2:0]               ld_next_space,
+  input  wire  [5:0]               ld_next_lane,
   input  wire  [2:0]               ld_space,
   input  wire  [5:0]               ld_lane,
   input  wire  [15:0]              ld_addr,
@@ -152,7 +154,8 @@ module fx_exec #(
   wire [3:0] op = cmd[3:0];
   wire [1:0] wanted = op == `FX_OP_ATTENTION ? ATTN : op == `FX_OP_VECTOR ? VECTOR : op == `FX_OP_ROUTE ? ROUTE : GEMM;
   logic [1:0] who;
-  logic stopped;
+  logic stopped, early;     // early: the youngest command is wrong
+  logic [2:0] under_way;    // commands
   wire gm_idle, at_idle, ve_idle, ro_idle, gm_ready, at_ready, ve_ready, ro_ready, gm_done, at_done, ve_done, ro_done;
   wire all_idle = gm_idle && at_idle && ve_idle && ro_idle;
   wire wrong;   // what a sequencer's youngest command asks for, in the cycle before
@@ -165,7 +168,8 @@ module fx_exec #(
   wire ro_valid = cmd_valid && turn[ROUTE] && may;
   assign cmd_ready = may && |(turn & {ro_ready, ve_ready, at_ready, gm_ready});
   wire all_done = gm_done || at_done || ve_done || ro_done;
-  always_ff @(posedge clk) done <= all_done && !rst;
+  // A command that is wrong is not done: its error is told when those before it are.
+  always_ff @(posedge clk) done <= all_done && !rst && !err_valid && !(early && under_way == 3'd1);
   assign busy = !all_idle;
   wire take = cmd_valid && cmd_ready;
   always_ff @(posedge clk) begin
@@ -376,7 +380,7 @@ module fx_exec #(
       logic dirty, wiped_q;
       assign wipe = fd_valid && unclean && slot == 0 && gap_ends && !on;
       always_ff @(posedge clk) begin
-        dirty <= !rst && (fed ? !fd_last : dirty && !wipe);
+        dirty <= rst || (fed ? !fd_last : dirty && !wipe);  // a reset may come in the middle of a slot
         wiped_q <= wipe || rst;
       end
       assign wiped = wiped_q;
@@ -411,14 +415,15 @@ module fx_exec #(
   // STORE reads a lane's X or Y when the lane itself does not; LOAD writes when it does not.
   wire [ROWS-1:0] row_reads = row_ld[ROWS-1:0];
   assign st_ready = st_space == `FX_SPACE_X ? !row_reads[R_BITS'(st_lane)] : !lane_y_re[R_BITS'(st_lane)];
-  // LOAD waits for a result of any lane in its space. Lane 0 writes a cycle after lane_writes, each other lane one after its neighbour.
-  logic out_there, some_write;
+  // Whether the lane itself writes to where LOAD does is known a cycle before: it does what its neighbour did, lane 0 what lane_writes says.
+  logic lane_there, lane_next;
   wire lane_writes;
+  wire [ROWS-1:0] will_write = {lane_w_valid[ROWS-2:0], lane_writes};
   always_ff @(posedge clk) begin
-    out_there <= ld_space == out_space;
-    some_write <= !rst && (lane_writes || |lane_w_valid[ROWS-2:0]);
+    lane_there <= will_write[R_BITS'(ld_lane)] && ld_space == out_space;
+    lane_next <= will_write[R_BITS'(ld_next_lane)] && ld_next_space == out_space;
   end
-  wire own_write = some_write && (out_there || ld_new);
+  wire own_write = ld_new ? lane_next : lane_there;
   logic [B_BITS-1:0] table_byte;
   wire table_write = TABLES > 0 && ld_valid && ld_space == `FX_SPACE_TABLE;
   assign ld_ready = ld_space == `FX_SPACE_TABLE ? table_byte == B_BITS'(WORD_BYTES - 1) : !own_write;
@@ -605,8 +610,6 @@ module fx_exec #(
 
   // ---------------------------------------------------------------- errors
   // An address that a sequencer gave is of its youngest command: it waits until the older ones are done. What a lane or attention finds is of the oldest.
-  logic early;
-  logic [2:0] under_way;
   // (Those of Gemm are found at a tile's last slot.)
   assign wrong = fd_err || out_err || gm_err || ve_err || ro_err;
   wire lanes_wrong = (lane_err && who != GEMM) || at_err;

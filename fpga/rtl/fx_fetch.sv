@@ -72,7 +72,7 @@ module fx_fetch #(
   // the last one it is known whether all was right.
   logic [LG_BEATS-1:0] beat;
   logic [3:0] op, code, bad;
-  logic [19:0] sync;  // of a Barrier or End: op, wait and post masks
+  logic [19:4] sync;  // of a Barrier or End: wait and post masks
   logic open;                // beats may go
   logic passing, passed_by;  // one stands in data, and did a cycle ago
   logic [LG_BEATS-1:0] data_beat;
@@ -103,11 +103,11 @@ module fx_fetch #(
   generate
     if (WORD_BYTES == 2) begin : g_narrow
       always_ff @(posedge clk) begin
-        if (passing && data_beat == 0) sync[15:0] <= data;
+        if (passing && data_beat == 0) sync[15:4] <= data[15:4];
         if (passing && data_beat == 1) sync[19:16] <= data[3:0];
       end
     end else begin : g_wide
-      always_ff @(posedge clk) if (passing && data_beat == 0) sync <= data[19:0];
+      always_ff @(posedge clk) if (passing && data_beat == 0) sync <= data[19:4];
     end
   endgenerate
 

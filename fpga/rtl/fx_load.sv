@@ -41,7 +41,9 @@ module fx_load #(
   output logic                    r_last,
   output logic                    ld_valid,
   input  wire                     ld_ready,
-  output logic                    ld_new,     // ld_space came a cycle ago
+  output logic                    ld_new,        // ld_space and ld_lane were ld_next_* a cycle ago
+  output logic [2:0]              ld_next_space,
+  output logic [5:0]              ld_next_lane,
   output logic [2:0]              ld_space,
   output logic [5:0]              ld_lane,
   output logic [15:0]             ld_addr
@@ -133,6 +135,7 @@ module fx_load #(
   wire next_take = next_valid && !next_taken && ((!moves && !none) || finish);
   assign ld_valid = moves && r_valid;
   assign ld_new = next_taken;
+  assign {ld_next_space, ld_next_lane} = {next_space, next_lane};
   assign r_ready = moves && ld_ready;
   assign stalled = moves && !r_valid;
   assign err_valid = row_bad && level == 0 && !moves && !none && !done;

@@ -2,8 +2,8 @@
 // three engines, which semaphores order: LOAD fills the scratchpads, EXEC computes, STORE writes results out.
 //
 // Register port: r_we writes r_wdata to r_addr, at most every second cycle; r_rdata is the register at what r_addr was
-// a cycle before, and r_re says that it was taken. It answers whatever the machine does. irq is high when a program is
-// done or the machine has stopped by an error.
+// a cycle before (see fx_regs), and r_re says that it was taken. It answers whatever the machine does. irq is high when
+// a program is done or the machine has stopped by an error. rst is high for two cycles at least.
 //
 // Memory port: m_ar_* asks for a burst of m_ar_len + 1 beats, at most 256, at a multiple of WORD_BYTES; m_r_* brings
 // the beats in the order of the requests. m_aw_* writes one beat. A valid that is raised stays, its address and data
@@ -129,8 +129,8 @@ module fx_overlay #(
   logic [7:0] l_ar_len;
   logic [3:0] l_err_code, e_err_code, s_err_code;
   logic ld_valid, ld_ready, ld_new, st_valid, st_ready, st_rvalid;
-  logic [2:0] ld_space, st_space;
-  logic [5:0] ld_lane, st_lane;
+  logic [2:0] ld_space, ld_next_space, st_space;
+  logic [5:0] ld_lane, ld_next_lane, st_lane;
   logic [15:0] ld_addr, st_addr;
   logic [8*WORD_BYTES-1:0] st_rdata, w_data;
   logic [7:0] ll_list, sl_list;
@@ -141,7 +141,7 @@ module fx_overlay #(
     .err_valid(l_err_valid), .err_code(l_err_code), .stalled(l_stalled), .ls_list(ll_list), .ls_index(ll_index),
     .ls_token(ll_token), .ls_count(ll_count), .ar_valid(l_ar_valid), .ar_ready(l_ar_ready), .ar_addr(l_ar_addr),
     .ar_len(l_ar_len), .r_valid(l_r_valid), .r_ready(l_r_ready), .r_last(l_r_last), .ld_valid, .ld_ready, .ld_new,
-    .ld_space, .ld_lane, .ld_addr);
+    .ld_next_space, .ld_next_lane, .ld_space, .ld_lane, .ld_addr);
 
   logic s_stalled, s_err_valid, w_valid, w_ready, w_idle;
   logic [ADDR_BITS-1:0] w_addr;
@@ -158,7 +158,7 @@ module fx_overlay #(
   fx_exec #(.ONE(UNDER == 1)) exec (
     .clk, .rst(stop), .cmd_valid(cmd_valid[1]), .cmd_ready(cmd_ready[1]), .cmd(cmd_exec), .done(done[1]),
     .err_valid(e_err_valid), .err_code(e_err_code), .busy(unused_busy), .multiply, .ld_valid, .ld_ready,
-    .ld_space, .ld_new, .ld_lane, .ld_addr, .ld_data(m_r_data), .st_valid, .st_ready, .st_space, .st_lane, .st_addr, .st_rvalid,
+    .ld_space, .ld_new, .ld_next_space, .ld_next_lane, .ld_lane, .ld_addr, .ld_data(m_r_data), .st_valid, .st_ready, .st_space, .st_lane, .st_addr, .st_rvalid,
     .st_rdata, .ls0_list(ll_list), .ls0_index(ll_index), .ls0_token(ll_token), .ls0_rank(unused_rank),
     .ls0_count(ll_count), .ls1_list(sl_list), .ls1_index(sl_index), .ls1_token(sl_token), .ls1_rank(sl_rank), .ls1_count(sl_count),
     .ct_list, .ct_count, .dropped);
@@ -210,7 +210,7 @@ module fx_overlay #(
     count[`FX_COUNT_CYCLES] <= 1'b1;
     count[`FX_COUNT_MULTIPLY] <= multiply;
     count[`FX_COUNT_EXEC] <= under_way[1];
-    count[`FX_COUNT_EXEC_WAITS] <= want[EXEC] && !take[EXEC];
+    count[`FX_COUNT_EXEC_WAITS] <= want[EXEC] && !take[EXEC] && wait_masks[EXEC*SEMAPHORES +: SEMAPHORES] != 0;
     count[`FX_COUNT_LOAD] <= under_way[0];
     count[`FX_COUNT_LOAD_STALLS] <= l_stalled;
     count[`FX_COUNT_STORE] <= under_way[2];

@@ -53,7 +53,7 @@ module fx_regs #(
   logic [31:0] high, high_too;  // of the counter whose low half was read; of the one that stands in r_rdata
 
   wire control = r_we && r_addr == `FX_REG_CONTROL;
-  // What control says is true in the next cycle, and what is read or watched then says so.
+  // What control says is true in the next cycle; the status and irq say so already then.
   assign irq = (done && !start) || (stopped && !reset);
   wire [2:0] status = reset ? '0 : {stopped, done && !start, busy || start};
   assign program_at = wide(program_reg);
@@ -126,7 +126,7 @@ module fx_regs #(
     high_too <= chosen[63:32];
     if (r_re && counters_read && !r_addr[2]) high <= high_too;
     reset <= control && r_wdata[1];
-    start <= control && r_wdata[0] && !r_wdata[1] && !busy && !start && !(stopped && !reset);
+    start <= control && r_wdata[0] && !r_wdata[1] && !busy && !stopped;
     limit <= limit_reg == 0 || limit_reg[ADDR_BITS] ? TOP : limit_reg;
     if (r_we) case (r_addr)
       `FX_REG_PROGRAM:  program_reg <= narrow(r_wdata);
@@ -139,7 +139,7 @@ module fx_regs #(
     rewound <= r_we && r_addr == `FX_REG_WATCHDOG;
     patience <= progress || rewound || !busy ? watchdog : patience - 1'b1;
     watched <= watchdog != 0;
-    impatient <= patience == 0;
+    impatient <= patience == 0 && !rewound;
     expired <= busy && !stopped && watched && impatient && !progress && !rewound;
     if (start) begin
       busy <= 1'b1;
@@ -150,7 +150,7 @@ module fx_regs #(
       done <= 1'b1;
     end
     asking <= 1'b0;
-    if (error_valid && busy && !stopped) begin
+    if (error_valid && busy && !stopped && !finished) begin
       busy <= 1'b0;
       stopped <= 1'b1;
       code <= error_code;

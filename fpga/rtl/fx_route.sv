@@ -130,7 +130,7 @@ module fx_route #(
       end
       default: ;
     endcase
-    if (rst) {state, pass_again} <= 0;
+    if (rst) {state, pass_again, done} <= 0;
   end
 
   `undef FX_ROUTE_CLIP

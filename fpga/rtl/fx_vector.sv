@@ -226,7 +226,7 @@ module fx_vector #(
       sg_res <= res_next;
       pending <= 1'b0;
     end
-    if (rst) {state, pending} <= '0;
+    if (rst) {state, pending, done} <= '0;
   end
 
   // ---- gates

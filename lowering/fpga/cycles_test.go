@@ -54,7 +54,7 @@ func TestCycles(t *testing.T) {
 		{"attention over 1024", over(1024), "attention", map[string]float64{"sim8": 1.15, "sim16": 1.15}},
 		{"a mixture whose tokens go to 2 of 8 experts", func(b *graph.Builder) {
 			mixture(b, graph.MoE{Experts: 8, Activation: graph.GeluTanh, Bias: true, Stacked: true, TopK: 2}, 64, 32, 64, 2)
-		}, "moe", map[string]float64{"sim8": 1.5, "sim16": 4.2}}, // the larger array waits for weights
+		}, "moe", map[string]float64{"sim8": 1.6, "sim16": 4.4}}, // short commands; the larger array waits for weights
 		{"block", func(b *graph.Builder) { transformer(b, 256, 256, 4, 1024) }, "",
 			map[string]float64{"sim8": 1 / 0.7, "sim16": 1 / 0.7}},
 	} {

@@ -58,6 +58,7 @@ static void bytes(const char *hex, void *to, int n) {
 }
 
 static void load(unsigned space, unsigned lane, unsigned addr, const void *data) {
+  top->ld_next_space = space, top->ld_next_lane = lane, tick();
   top->ld_valid = top->ld_new = 1, top->ld_space = space, top->ld_lane = lane, top->ld_addr = addr;
   memcpy(&top->ld_data, data, WORD_BYTES);
   for (top->eval(); !top->ld_ready; top->eval()) tick();
@@ -98,6 +99,7 @@ int main(int argc, char **argv) {
       bool offered = false, reading = false, writing = false;
       unsigned shown = 0;  // cycles that a command has stood there, two of them before it is valid
       unsigned key = 0, read_key = 0;
+      top->ld_next_space = top->ld_next_lane = 0, tick();
       std::vector<uint8_t> wdata(WORD_BYTES);
       uint64_t limit = 2000000;
       while (done_count < given && !top->err_valid && cycles < limit) {
@@ -108,12 +110,12 @@ int main(int argc, char **argv) {
         top->cmd_valid = offered && shown >= 2;
         if (noise_limit && !writing && noise() % 2) {
           writing = true;
-          unsigned s = noise() % 3, l = noise() % (s == 2 ? COLS : ROWS), words_of = s == 0 ? Y_WORDS : s == 1 ? X_WORDS : W_WORDS;
+          unsigned s = top->ld_next_space, l = top->ld_next_lane % (s == 2 ? COLS : ROWS), words_of = s == 0 ? Y_WORDS : s == 1 ? X_WORDS : W_WORDS;
           unsigned a = noise_limit + noise() % (words_of - noise_limit);
           key = s << 24 | l << 16 | a;
           if (reading && key == read_key) key ^= 1, a ^= 1;
           for (auto &b : wdata) b = uint8_t(noise());
-          top->ld_new = 1, top->ld_space = s, top->ld_lane = l, top->ld_addr = a;
+          top->ld_new = 1, top->ld_next_space = noise() % 3, top->ld_next_lane = noise() % (ROWS < COLS ? ROWS : COLS), top->ld_space = s, top->ld_lane = l, top->ld_addr = a;
           memcpy(&top->ld_data, wdata.data(), WORD_BYTES);
         }
         top->ld_valid = writing;

@@ -19,6 +19,8 @@ module fx_exec #(
   input  wire         ld_valid,
   output logic        ld_ready,
   input  wire         ld_new,
+  input  wire [2:0]   ld_next_space,
+  input  wire [5:0]   ld_next_lane,
   input  wire [2:0]   ld_space,
   input  wire [5:0]   ld_lane,
   input  wire [15:0]  ld_addr,
