@@ -427,7 +427,6 @@ module fx_exec #(
   logic [B_BITS-1:0] table_byte;
   wire table_write = TABLES > 0 && ld_valid && ld_space == `FX_SPACE_TABLE;
   assign ld_ready = ld_space == `FX_SPACE_TABLE ? table_byte == B_BITS'(WORD_BYTES - 1) : !own_write;
-  wire ld_take = ld_valid && ld_ready;
   logic tw_valid;
   logic [TABLE_BITS+7:0] tw_at;
   logic [7:0] tw_data;
@@ -530,7 +529,7 @@ module fx_exec #(
     .ij_tag('0), .ij_own(at_ij_valid),
     .alt(who == ATTN), .alt_tag(alt_tag), .alt_mul(alt_mul), .alt_shift(alt_shift), .vy_re(vy_re), .vy_at(vy_at), .vy_byte(vy_byte),
     .by_row(by_row), .residual(out_residual), .wide(out_wide), .space(out_space),
-    .pw_valid(ld_take && ld_space == `FX_SPACE_PARAMS), .pw_at(ld_addr), .pw_data(ld_data), .ctl(lane_ctl[0]), .shift(array_shift),
+    .pw_valid(ld_valid && ld_space == `FX_SPACE_PARAMS), .pw_at(ld_addr), .pw_data(ld_data), .ctl(lane_ctl[0]), .shift(array_shift),
     .res_valid(res_valid), .res_tag(res_tag), .res_col(res_col), .t_valid(t_valid), .t_tag(t_tag), .t_col(t_col), .quiet(quiet), .writes(lane_writes),
     .err(lane_err));
 
