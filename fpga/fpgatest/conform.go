@@ -262,6 +262,12 @@ func (s Suite) errors(t *testing.T) {
 		}
 		run(name, r, want)
 	}
+	// Of products right behind each other the one that is wrong is to blame.
+	if s.Config.XWords < 1<<16 {
+		hold := isa.Gemm{Hold: true, Words: 1, Panels: 1, Tiles: 1}
+		beyond := isa.Gemm{More: true, X: uint16(s.Config.XWords), Words: 1, Panels: 1, Tiles: 1}
+		run("a product behind a product", raw(&hold, &beyond, &hold, &isa.End{}), Stop{isa.ErrScratch, 1})
+	}
 	open := raw(good, good)
 	open.Limit = 64 + 2*isa.DescBytes
 	run("no end", open, Stop{isa.ErrMemory, 2})

@@ -117,6 +117,15 @@ func TestPredictRoutes(t *testing.T) {
 	}
 }
 
+// TestPredictLoads loads words into Y while results go there, from some lane in every cycle: neither waits for the other for long.
+func TestPredictLoads(t *testing.T) {
+	cfg, l := simulator(t, "sim8")
+	compare(t, "a load beside a vector", cfg, l, plan.Memory{Bytes: 8, Latency: 40}, ordered(t, cfg, []isa.Command{
+		&isa.Vector{Words: 32, Panels: 8, XPanel: 32, OneParam: true, Out: isa.Out{Panel: 32}},
+		&isa.Load{Space: isa.SpaceY, Stride: 64, Rows: 64, Words: 8, Base: 512, Panel: 8},
+	}))
+}
+
 // simulator starts the simulator of a named overlay; the large one takes long to build.
 func simulator(t *testing.T, name string) (isa.Config, *link.Process) {
 	t.Helper()

@@ -268,6 +268,25 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// TestWatchdog sets the watchdog while a program waits for nothing: it has that many cycles from then on.
+func TestWatchdog(t *testing.T) {
+	h := startHost(t, routed, around(t, true), 1)
+	h.setReg(isa.RegWatchdog, 0)
+	status, _ := h.run(5000, with(store(), func(c *isa.Store) { c.Wait = 1 }), &isa.End{})
+	if status != isa.StatusBusy {
+		t.Errorf("without a watchdog: status %#x", status)
+	}
+	h.setReg(isa.RegWatchdog, 1000)
+	for _, c := range []struct {
+		cycles uint64
+		status uint32
+	}{{900, isa.StatusBusy}, {200, isa.StatusError}} {
+		if s, _ := h.ask(0, opRun, 0, c.cycles, nil); uint32(s) != c.status {
+			t.Errorf("%d cycles later: status %#x, want %#x", c.cycles, s, c.status)
+		}
+	}
+}
+
 // TestReset stops a machine in the middle of its work, at every cycle of a program, and runs a program after it.
 func TestReset(t *testing.T) {
 	h := startHost(t, routed, around(t, true), 1)
