@@ -7,7 +7,7 @@ const (
 	// Descriptors: fx_fetch, fx_arbiter, fx_queues, fx_semaphores, fx_issue.
 	startCycles     = 4 // start → ar_valid of fx_fetch
 	againCycles     = 3 // ar_ready of fx_fetch → ar_valid for the next descriptor
-	requestCycles   = 1 // ar_valid of fx_fetch or fx_load → m_ar_valid: the register of fx_arbiter, which is free every second cycle
+	requestCycles   = 1 // ar_valid of fx_fetch or fx_load → m_ar_valid: the register of fx_arbiter
 	fetchCycles     = 4 // a descriptor's last r_valid → its last pop: the queue `ahead`, the states LOOK, ROOM and PASS
 	passCycles      = 5 // that pop → that of the next one, beside a cycle for each beat
 	freeCycles      = 2 // that pop → ar_valid of fx_fetch
@@ -29,6 +29,7 @@ const (
 	rowCycles     = 4 // cmd_valid → row_good: the states ENDS, COMPARE and GIVE
 	rowPeriod     = 3 // row_good → that of the next row, if it is taken at once
 	rowFree       = 2 // row_done → row_good of the next row
+	pieceCycles   = 2 // ar_ready → that of a row's next piece: the register of fx_arbiter is free every second cycle
 	listCycles    = 2 // more where a list is read: the states LOOK and TAKE
 	numberCycles  = 1 // more of a row that a list names, beside a cycle for each bit of its number: the state MULTIPLY
 	pendingCycles = 3 // row_good → moves of fx_load: the queue `pending`

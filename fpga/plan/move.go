@@ -93,7 +93,7 @@ func (l *loader) step(at float64) {
 		came = l.c.ask(at, words, l.pace)
 		l.c.timing.Busy[isa.EngineLoad] += float64(words) * l.pace
 		if r.words -= words; r.words > 0 {
-			r.at = at + 2*requestCycles
+			r.at = at + pieceCycles
 		} else {
 			r.words = int(l.c.program[r.number].(*isa.Load).Words)
 			r.pass(at)
