@@ -45,7 +45,7 @@ var mutants = map[string][]mutant{
 		{"fx_semaphores.sv", "full[s] = «next[s][WIDTH]»", "1'b0"},
 		{"fx_semaphores.sv", "!rst && want[c] && «(wait_masks[c*COUNT +: COUNT] & ~above) == 0»",
 			"wait_masks[c*COUNT +: COUNT] == 0 || (wait_masks[c*COUNT +: COUNT] & above) != 0"},
-		{"fx_arbiter.sv", "dead <= «kill || (dead && (m_ar_valid || owed != 0))»", "1'b0"},
+		{"fx_arbiter.sv", "dead <= «kill || (dead && (m_ar_valid || taken || owed != 0))»", "1'b0"},
 		{"fx_fetch.sv", "QUIET: if («idle») state <= TAKE", "1'b1"},
 		{"fx_fetch.sv", "fits <= «at[ADDR_BITS:5]» < limit[ADDR_BITS:5]", "at[ADDR_BITS:5] + 1'b1"},
 		{"fx_check.sv", "count_if(zero || «(one_row && v != 1)»)", "1'b0"},

@@ -58,10 +58,10 @@ module fx_arbiter #(
   assign l_ready = open && !f_valid;
   wire asked = open && (f_valid || l_valid);
 
-  // Beats that memory owes us of the requests that it took. Those of a machine that was stopped are dead.
+  // Beats that memory owes us of the requests that it took, counted a cycle late: m_ar_len is still there then. Those of a machine
+  // that was stopped are dead.
   logic [LG+8:0] owed;
-  wire taken = m_ar_valid && m_ar_ready;
-  wire beat = m_r_valid && m_r_ready;
+  logic taken, beat;
   assign f_rvalid = m_r_valid && of_fetch[0];
   assign l_rvalid = m_r_valid && of_load[0];
   assign m_r_ready = dead || kill || (of_fetch[0] && f_rready) || (of_load[0] && l_rready);
@@ -83,8 +83,10 @@ module fx_arbiter #(
         {of_fetch[i], of_load[i]} <= {of_fetch[(i + 1) % BURSTS], of_load[(i + 1) % BURSTS]};
       else if (pop ? full[i] : !full[i] && (i == 0 || full[i == 0 ? 0 : i - 1]))
         {of_fetch[i], of_load[i]} <= {asked && f_valid, asked && !f_valid};
+    taken <= m_ar_valid && m_ar_ready;
+    beat <= m_r_valid && m_r_ready;
     owed <= owed + (taken ? (LG+9)'(m_ar_len) + 1'b1 : '0) - (LG+9)'(beat);
-    dead <= kill || (dead && (m_ar_valid || owed != 0));
+    dead <= kill || (dead && (m_ar_valid || taken || owed != 0));
     if (w_ready) m_aw_valid <= w_valid;
     if (w_ready && w_valid) begin
       m_aw_addr <= w_addr;
@@ -93,6 +95,7 @@ module fx_arbiter #(
     if (rst) begin
       m_ar_valid <= 1'b0;
       m_aw_valid <= 1'b0;
+      {taken, beat} <= '0;
       owed <= '0;
       dead <= 1'b0;
     end
@@ -128,7 +131,7 @@ module fx_arbiter #(
       if (writing) assert (m_aw_valid && m_aw_addr == write_addr && m_aw_data == write_data);
       // At most a register more than BURSTS, 256 beats each, can be owed; what is dead came before.
       assume (promised <= (LG+11)'(BURSTS * 256));
-      assert ((LG+11)'(owed) == promised);
+      assert ((LG+11)'(owed) + (taken ? (LG+11)'(m_ar_len) + 1'b1 : '0) == promised + (LG+11)'(beat));
       assert (old == (dead ? promised + in_register : '0));
       assert (!(dead && (asked || f_rvalid || l_rvalid)));
       assert ((of_fetch & of_load) == 0 && (full & (full + 1'b1)) == 0);

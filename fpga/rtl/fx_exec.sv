@@ -533,17 +533,29 @@ module fx_exec #(
     .res_valid(res_valid), .res_tag(res_tag), .res_col(res_col), .t_valid(t_valid), .t_tag(t_tag), .t_col(t_col), .quiet(quiet), .writes(lane_writes),
     .err(lane_err));
 
-  wire [ROWS*ACC_BITS-1:0] at_inj_acc, ve_inj_acc;
-  assign lane_inj_acc = who == VECTOR ? ve_inj_acc : at_inj_acc;
+  // What holds while values are on their way goes from lane to lane as they do: a lane's results wait for no wire across the array.
+  localparam LANE_OUT_BITS = 4 + TABLE_BITS + 8 + 16;
+  wire [LANE_OUT_BITS-1:0] lane_out [0:ROWS];
+  wire [46:0] lane_ve [0:ROWS];
+  assign lane_out[0] = {out_residual, out_relu, out_wide, out_use_table, out_table, out_zero, out_res_mul};
+  assign lane_ve[0] = {who == VECTOR, ve_count, ve_mean, ve_eps};
+
   wire [AT_BITS-1:0] lane_at [0:ROWS];
   assign lane_at[0] = at_ctl;
   generate
     for (r = 0; r < ROWS; r = r + 1) begin : parts
-      wire signed [31:0] acc;
+      logic [46:0] ve_next;
+      always_ff @(posedge clk) ve_next <= lane_ve[r];
+      assign lane_ve[r+1] = ve_next;
+      wire of_vector, mean;
+      wire [12:0] count;
+      wire [31:0] eps;
+      assign {of_vector, count, mean, eps} = lane_ve[r];
+      wire signed [31:0] acc, at_acc;
+      assign lane_inj_acc[ACC_BITS*r +: ACC_BITS] = of_vector ? acc[ACC_BITS-1:0] : at_acc[ACC_BITS-1:0];
       fx_vector_lane #(.ROUTER(ROUTER), .SERIAL_MUL(SERIAL_MUL), .WORD_BYTES(WORD_BYTES)) vector_lane (
-        .clk(clk), .lane_i(lane_vo[r]), .lane_o(lane_vo[r+1]), .count(ve_count), .mean(ve_mean), .eps(ve_eps), .x_i(row_byte[8*r +: 8]),
+        .clk(clk), .lane_i(lane_vo[r]), .lane_o(lane_vo[r+1]), .count(count), .mean(mean), .eps(eps), .x_i(row_byte[8*r +: 8]),
         .y(lane_y[8*r +: 8]), .acc(acc));
-      assign ve_inj_acc[ACC_BITS*r +: ACC_BITS] = acc[ACC_BITS-1:0];
       if (ROUTER) begin : routes
         fx_route_lane route_lane (
           .clk(clk), .lane_i(lane_ro[r]), .lane_o(lane_ro[r+1]), .x(row_byte[8*r +: 8]), .back_i(lane_rb[r+1]), .back_o(lane_rb[r]));
@@ -556,30 +568,38 @@ module fx_exec #(
         fx_softmax #(.KEY_BLOCK(KEY_BLOCK), .HEAD_DIM(HEAD_DIM), .Q_PANELS(Q_PANELS)) softmax_lane (
           .clk(clk), .rst(rst), .ctl(lane_at[r]), .ctl_next(lane_at[r+1]), .score(lane_t[25*r +: 24]), .result(lane_res[ACC_BITS*r +: ACC_BITS]),
           .out_mul(at_out_mul), .feed(row_prob[17*r +: 17]), .q(q), .f(f));
-        assign at_inj_acc[ACC_BITS*r +: ACC_BITS] = ACC_BITS'(q);
+        assign at_acc = 32'(q);
         assign lane_inj_mul[MUL_BITS*r +: MUL_BITS] = MUL_BITS'(f);
       end else begin : no_softmax
-        assign {at_inj_acc[ACC_BITS*r +: ACC_BITS], lane_inj_mul[MUL_BITS*r +: MUL_BITS], row_prob[17*r +: 17], lane_at[r+1]} = '0;
+        assign {at_acc, lane_inj_mul[MUL_BITS*r +: MUL_BITS], row_prob[17*r +: 17], lane_at[r+1]} = '0;
       end
     end
   endgenerate
   generate
     for (r = 0; r < ROWS; r = r + 1) begin : lanes
+      logic [LANE_OUT_BITS-1:0] out_next;
+      always_ff @(posedge clk) out_next <= lane_out[r];
+      assign lane_out[r+1] = out_next;
+      wire residual, relu, wide, use_table;
+      wire [TABLE_BITS-1:0] table_at;
+      wire [7:0] zero;
+      wire [15:0] res_mul;
+      assign {residual, relu, wide, use_table, table_at, zero, res_mul} = lane_out[r];
       fx_lane #(
         .ROWS(ROWS), .WORD_BYTES(WORD_BYTES), .ACC_BITS(ACC_BITS), .MUL_BITS(MUL_BITS), .SERIAL_MUL(SERIAL_MUL), .TABLES(TABLES),
         .Y_BITS(Y_BITS), .D_BITS(D_BITS)
       ) lane (
         .clk(clk), .ctl(lane_ctl[r]), .ctl_next(lane_ctl[r+1]), .res(lane_res[ACC_BITS*r +: ACC_BITS]), .inj_acc(lane_inj_acc[ACC_BITS*r +: ACC_BITS]),
-        .inj_mul(lane_inj_mul[MUL_BITS*r +: MUL_BITS]), .t(lane_t[25*r +: 25]), .by_row(by_row), .residual(out_residual),
-        .relu(out_relu), .wide(out_wide), .zero(out_zero), .res_mul(out_res_mul), .use_table(out_use_table), .table_at(out_table),
+        .inj_mul(lane_inj_mul[MUL_BITS*r +: MUL_BITS]), .t(lane_t[25*r +: 25]), .by_row(by_row), .residual(residual),
+        .relu(relu), .wide(wide), .zero(zero), .res_mul(res_mul), .use_table(use_table), .table_at(table_at),
         .tw_valid(tw_valid), .tw_at(tw_at), .tw_data(tw_data), .y_re(lane_y_re[r]), .y_at(lane_y_at[r]), .y_word(y_word[r]),
         .y(lane_y[8*r +: 8]), .w_valid(lane_w_valid[r]), .w_at(lane_w_at[r]), .w_word(lane_w_word[r]));
     end
   endgenerate
 
   // ---------------------------------------------------------------- words for STORE
-  // A word of a lane, of one of GROUP lanes of X or Y in the first step, then of all.
-  localparam GROUP = ROWS < 4 ? ROWS : 4;
+  // A word of a lane, of one of a pair of neighbours of X or Y in the first step, then of all.
+  localparam GROUP = ROWS < 2 ? ROWS : 2;
   localparam GROUPS = ROWS / GROUP;
   localparam G_BITS = GROUPS > 1 ? $clog2(GROUPS) : 1;
   logic [2:0] st_d;
