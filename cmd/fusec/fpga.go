@@ -115,6 +115,10 @@ func (b *boardBuilder) build(e *env) error {
 	if err := b.print(e.out, []*board.Report{r}); err != nil {
 		return err
 	}
+	if p := r.Floorplan; p != nil && p.Used < p.Available {
+		e.note("%d of the %d memories and multipliers that have a site on %s were not found by their names in the netlist, and lie where the placer put them",
+			p.Available-p.Used, p.Available, of.Name)
+	}
 	if r.FmaxMHz != 0 && r.FmaxMHz < r.TargetMHz {
 		return fmt.Errorf("%s: the design meets %.1f MHz, not the %.0f that the board is meant to; another --seed may", of.Name, r.FmaxMHz, r.TargetMHz)
 	}

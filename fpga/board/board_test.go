@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -99,5 +101,45 @@ func TestReadTiming(t *testing.T) {
 	}
 	if r.FmaxMHz != 70.25 || r.Cells.String() != "7199 of 7680 (94 %)" || r.Memories.Used != 20 {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// TestFloorplan checks that the plan of the ECP5 gives every memory and multiplier of the overlay a site of its own, in the device's
+// rows, and that no other build has one.
+func TestFloorplan(t *testing.T) {
+	b, err := Find("ecp5-85f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := regexp.MustCompile(`^X(\d+)/Y(22|46|70|82)/EBR[0-3]$|^X(\d+)/Y(10|34|58)/MULT18_[0145]$`)
+	sites, names := map[string]bool{}, map[string]bool{}
+	for _, f := range b.floorplan(b.Config) {
+		if sites[f.site] || names[f.cell] {
+			t.Errorf("%s at %s: there twice", f.cell, f.site)
+		}
+		sites[f.site], names[f.cell] = true, true
+		m := site.FindStringSubmatch(f.site)
+		if m == nil {
+			t.Fatalf("%s: no site is called %s", f.cell, f.site)
+		}
+		if x, err := strconv.Atoi(m[1] + m[3]); err != nil || x < 4 || x > 120 {
+			t.Errorf("%s: %s is outside the rows", f.cell, f.site)
+		}
+		if strings.ContainsAny(f.cell, "[]*") {
+			t.Errorf("%s is a pattern that finds more than one cell", f.cell)
+		}
+	}
+	if len(sites) != 99+104 {
+		t.Errorf("%d cells have a site; the overlay has 99 memories and 104 multipliers", len(sites))
+	}
+	for _, other := range Boards() {
+		if other.Name != b.Name && other.floorplan(other.Config) != nil {
+			t.Errorf("%s has a plan that is of another device", other.Name)
+		}
+	}
+	smaller := b.Config
+	smaller.Rows = 4
+	if b.floorplan(smaller) != nil {
+		t.Error("an array of 4 rows has the plan of one of 8")
 	}
 }

@@ -60,6 +60,7 @@ type Report struct {
 	FmaxMHz    float64        `json:"fmax_mhz,omitempty"`
 	TargetMHz  float64        `json:"target_mhz,omitempty"`
 	Seed       int            `json:"seed,omitempty"`
+	Floorplan  *Use           `json:"floorplan,omitempty"` // cells with a site of their own that the netlist has, of those that the board's plan names
 	Bitstream  string         `json:"bitstream,omitempty"` // the file's name in the folder
 	Steps      []Step         `json:"steps"`
 	Primitives map[string]int `json:"primitives"` // of the synthesised netlist
@@ -104,7 +105,8 @@ func Build(ctx context.Context, b Board, dir string, o Options) (*Report, error)
 		r.Steps = append(r.Steps, Step{name, t.version(ctx), time.Since(start).Round(100 * time.Millisecond).Seconds()})
 		return nil
 	}
-	if err := os.WriteFile(filepath.Join(dir, "synth.ys"), []byte(b.script(sources)), 0o644); err != nil {
+	plan := b.floorplan(cfg)
+	if err := os.WriteFile(filepath.Join(dir, "synth.ys"), []byte(b.script(sources, plan)), 0o644); err != nil {
 		return nil, err
 	}
 	if err := step("synthesis", yosys, "-q", "-s", "synth.ys"); err != nil {
@@ -112,6 +114,11 @@ func Build(ctx context.Context, b Board, dir string, o Options) (*Report, error)
 	}
 	if err := r.readStat(filepath.Join(dir, "stat.txt")); err != nil {
 		return nil, err
+	}
+	if len(plan) > 0 {
+		if err := r.readPlanned(filepath.Join(dir, planned), len(plan)); err != nil {
+			return nil, err
+		}
 	}
 	if b.Family != Series7 {
 		if err := b.route(dir, cmp.Or(o.Seed, b.Seed, 1), r, step); err != nil {
@@ -172,8 +179,8 @@ const top = "fx_board_uart"
 func (b Board) divisor() int { return (b.Clock + b.Baud/2) / b.Baud }
 
 // script is what yosys does. Modules are elaborated from the top alone, so that the netlist, and with it what a seed is
-// worth, does not change with modules that the configuration leaves out.
-func (b Board) script(sources []string) string {
+// worth, does not change with modules that the configuration leaves out. Cells of the plan get their sites.
+func (b Board) script(sources []string, plan []fixed) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "read_verilog -sv -defer -I. %s\n", strings.Join(sources, " "))
 	fmt.Fprintf(&s, "hierarchy -top %s -chparam DIVISOR %d\n", top, b.divisor())
@@ -186,7 +193,18 @@ func (b Board) script(sources []string) string {
 			"-cell $_SDFF_?P?_ 0 -cell $_SDFFCE_?P?P_ 0 -cell $_DLATCH_?_ x -mince 4 -minsrst 4\n")
 		fmt.Fprintf(&s, "synth_ice40 -abc9 -device hx -top %s -run map_ffs:\n", top)
 	case ECP5:
-		fmt.Fprintf(&s, "synth_ecp5 -abc9 -top %s\n", top)
+		// What lanes and multipliers are made of is synthesised once and comes together at the end: registers that are alike in two lanes
+		// would become one else (a lane's third stage has what the third lane from it begins with), with wires from end to end.
+		for _, module := range []string{"fx_lane", "fx_vector_lane", "fx_softmax", "fx_pe"} {
+			fmt.Fprintf(&s, "setattr -mod -set keep_hierarchy 1 *%s*\n", module)
+		}
+		fmt.Fprintf(&s, "synth_ecp5 -abc9 -top %s\nsetattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n", top)
+		for _, f := range plan {
+			fmt.Fprintf(&s, "setattr -set BEL %q c:%s\n", f.site, f.cell)
+		}
+		if len(plan) > 0 {
+			fmt.Fprintf(&s, "tee -q -o %s select -count a:BEL\n", planned)
+		}
 	case Series7:
 		fmt.Fprintf(&s, "synth_xilinx -family xc7 -flatten -top %s\n", top)
 	}
@@ -243,6 +261,22 @@ func (r *Report) readStat(path string) error {
 	return nil
 }
 
+// planned is the file with the number of cells that were given a site.
+const planned = "floorplan.txt"
+
+// readPlanned takes from it how many of the plan's cells there were.
+func (r *Report) readPlanned(path string, all int) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	r.Floorplan = &Use{Available: all}
+	if _, err := fmt.Sscanf(string(text), "%d objects", &r.Floorplan.Used); err != nil {
+		return fmt.Errorf("%s: no number of cells: %w", path, err)
+	}
+	return nil
+}
+
 // route places and routes the netlist and writes the bitstream.
 func (b Board) route(dir string, seed int, r *Report, step func(string, tool, ...string) error) error {
 	pin, err := pins.ReadFile("pins/" + b.Pins)
@@ -267,7 +301,7 @@ func (b Board) route(dir string, seed int, r *Report, step func(string, tool, ..
 	case ECP5:
 		r.Bitstream = b.Name + ".bit"
 		if err := step("place and route", nextpnrECP5, append(common, "--"+b.Device, "--speed", b.Speed, "--lpf", b.Pins,
-			"--router", "router2", "--textcfg", "routed.config")...); err != nil {
+			"--placer", "static", "--router", "router1", "--textcfg", "routed.config")...); err != nil {
 			return err
 		}
 		if err := step("bitstream", ecppack, "--compress", "routed.config", r.Bitstream); err != nil {

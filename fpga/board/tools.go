@@ -104,7 +104,7 @@ func (t tool) version(ctx context.Context) string {
 		return ""
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return strings.TrimPrefix(strings.Trim(line, `"`), `"`)
+	return strings.ReplaceAll(line, `"`, "") // nextpnr quotes its name
 }
 
 // tail is the last n lines of a text.
