@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"text/tabwriter"
 	"time"
 
@@ -102,13 +103,16 @@ func (b *boardBuilder) build(e *env) error {
 			return usage("%v", err)
 		}
 	}
-	show, start := newProgress(e.stderr), time.Now()
-	o.Progress = func(step string) {
-		show.show("%s: %s (%s since the start)", of.Name, step, time.Since(start).Round(time.Second))
-	}
+	// Each step takes minutes.
+	start, step := time.Now(), new(atomic.Value)
+	step.Store("preparing")
+	o.Progress = func(s string) { step.Store(s) }
+	stop := newProgress(e.stderr).ticking(func() string {
+		return fmt.Sprintf("%s: %s (%s since the start)", of.Name, step.Load(), time.Since(start).Round(time.Second))
+	})
 	dir := filepath.Join(b.dir, of.Name)
 	r, err := board.Build(e.ctx, of, dir, o)
-	show.done()
+	stop()
 	if err != nil {
 		return fmt.Errorf("building %s: %w", of.Name, err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,6 +63,15 @@ func TestProgress(t *testing.T) {
 	if b.String() != "\r\x1b[Kround 1\r\x1b[K" {
 		t.Errorf("%q", b.String())
 	}
+	b.Reset()
+	shown := make(chan struct{})
+	stop := p.ticking(sync.OnceValue(func() string { defer close(shown); return "place and route" }))
+	<-shown
+	stop()
+	if s := b.String(); !strings.HasPrefix(s, "\r\x1b[Kplace and route") || !strings.HasSuffix(s, "\r\x1b[K") {
+		t.Errorf("%q", s)
+	}
+	(&progress{&b, false}).ticking(func() string { t.Error("asked in a pipe"); return "" })()
 	f, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

@@ -188,5 +188,31 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
+// ticking shows what text says, each second, until the function that it returns is called: that one clears the line.
+func (p *progress) ticking(text func() string) (stop func()) {
+	if !p.on {
+		return func() {}
+	}
+	ended, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for {
+			p.show("%s", text())
+			select {
+			case <-ended:
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-gone
+		p.done()
+	}
+}
+
 // done clears the line.
 func (p *progress) done() { p.show("") }
