@@ -184,6 +184,14 @@ func (b Board) script(sources []string, plan []fixed) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "read_verilog -sv -defer -I. %s\n", strings.Join(sources, " "))
 	fmt.Fprintf(&s, "hierarchy -top %s -chparam DIVISOR %d\n", top, b.divisor())
+	// What lanes and multipliers are made of is synthesised once and comes together at the end: registers that are alike in two lanes
+	// would become one else (a lane's third stage has what the third lane from it begins with), with wires from end to end.
+	apart := func() {
+		for _, module := range []string{"fx_lane", "fx_vector_lane", "fx_softmax", "fx_route_lane", "fx_pe"} {
+			fmt.Fprintf(&s, "setattr -mod -set keep_hierarchy 1 *%s*\n", module)
+		}
+	}
+	together := func() { s.WriteString("setattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n") }
 	switch b.Family {
 	case ICE40:
 		// The eight cells of a tile share clock enable and reset: those of fewer registers than four become logic, or a
@@ -193,12 +201,9 @@ func (b Board) script(sources []string, plan []fixed) string {
 			"-cell $_SDFF_?P?_ 0 -cell $_SDFFCE_?P?P_ 0 -cell $_DLATCH_?_ x -mince 4 -minsrst 4\n")
 		fmt.Fprintf(&s, "synth_ice40 -abc9 -device hx -top %s -run map_ffs:\n", top)
 	case ECP5:
-		// What lanes and multipliers are made of is synthesised once and comes together at the end: registers that are alike in two lanes
-		// would become one else (a lane's third stage has what the third lane from it begins with), with wires from end to end.
-		for _, module := range []string{"fx_lane", "fx_vector_lane", "fx_softmax", "fx_pe"} {
-			fmt.Fprintf(&s, "setattr -mod -set keep_hierarchy 1 *%s*\n", module)
-		}
-		fmt.Fprintf(&s, "synth_ecp5 -abc9 -top %s\nsetattr -mod -unset keep_hierarchy *\nflatten\nopt_clean\n", top)
+		apart()
+		fmt.Fprintf(&s, "synth_ecp5 -abc9 -top %s\n", top)
+		together()
 		for _, f := range plan {
 			fmt.Fprintf(&s, "setattr -set BEL %q c:%s\n", f.site, f.cell)
 		}
@@ -206,7 +211,9 @@ func (b Board) script(sources []string, plan []fixed) string {
 			fmt.Fprintf(&s, "tee -q -o %s select -count a:BEL\n", planned)
 		}
 	case Series7:
+		apart()
 		fmt.Fprintf(&s, "synth_xilinx -family xc7 -flatten -top %s\n", top)
+		together()
 	}
 	s.WriteString("delete t:$scopeinfo\ntee -q -o stat.txt stat\n")
 	if b.Family != Series7 {
