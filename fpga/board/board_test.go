@@ -142,4 +142,7 @@ func TestFloorplan(t *testing.T) {
 	if b.floorplan(smaller) != nil {
 		t.Error("an array of 4 rows has the plan of one of 8")
 	}
+	if b.floorplan(overlay("sim8")) != nil {
+		t.Error("an overlay with a router and other memories has the plan of the board's own")
+	}
 }

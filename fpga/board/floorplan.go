@@ -13,11 +13,11 @@ type fixed struct {
 	site string
 }
 
-// floorplan gives the array's multipliers and all memories of an 8 × 8 overlay their sites on the ECP5-85F; of other overlays and devices nothing.
+// floorplan gives the multipliers and memories of the ECP5-85F's own overlay, of 8 × 8, their sites; of other overlays and boards nothing.
 //
 // The device has its memories in four rows and its multipliers in three. A placer that begins from wire length alone crowds both
-// into parts of one row each, and the wires that run along those rows are then asked for four times what there is: placement
-// ends well and routing hardly ever. So the chip is cut into two rows of four blocks, a lane each, in a ring: lane 0 is beside lanes
+// into parts of one row each. The wires along those rows are then in far greater demand than any others: placement ends well, and
+// routing late or not at all. So the chip is cut into two rows of four blocks, a lane each, in a ring: lane 0 is beside lanes
 // 1 and 7, and what goes from lane to lane has one block to cross.
 //
 //	1 0 7 6
@@ -27,8 +27,8 @@ type fixed struct {
 // of the row, the column of the same number and the lane's table in the chip's inner rows, and those of softmax in the outer.
 // Look-up tables and registers are the placer's.
 func (b Board) floorplan(c isa.Config) []fixed {
-	const lanes, sites = 8, 13 // sites of a block in a row
-	if b.Family != ECP5 || b.Device != "85k" || c.Rows != lanes || c.Cols != lanes {
+	const sites = 13 // of a block in a row
+	if b.Family != ECP5 || c != b.Config {
 		return nil
 	}
 	var plan []fixed
@@ -61,7 +61,7 @@ func (b Board) floorplan(c isa.Config) []fixed {
 		put(next(), "exec.lanes[%d].lane.scale.whole.m_MULT18X18D_A0", lane)
 		put(next(), "exec.lanes[%d].lane.scale.whole.m_MULT18X18D_B0", lane)
 		put(next(), "exec.lanes[%d].lane.res_mul_MULT18X18D_A0", lane)
-		for column := range lanes {
+		for column := range c.Cols {
 			put(next(), "exec.array.row[%d].col[%d].pe.w_i_MULT18X18D_B0", lane, column)
 		}
 		for i, port := range []string{"A0", "B0"} {
