@@ -97,6 +97,9 @@ func (b *boardBuilder) build(e *env) error {
 	if err != nil {
 		return usage("%v", err)
 	}
+	if b.seed < 0 {
+		return usage("--seed %d: a seed is 0 or more", b.seed)
+	}
 	o := board.Options{Seed: b.seed, Sources: rtl.Files}
 	if b.overlay != "" {
 		if o.Config, err = isa.Overlay(b.overlay); err != nil {

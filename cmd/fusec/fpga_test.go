@@ -69,6 +69,7 @@ func TestFPGAErrors(t *testing.T) {
 		{nil, exitUsage, "build, report or plan"},
 		{[]string{"biuld"}, exitUsage, `cannot "biuld"`},
 		{[]string{"build", "--board", "nosuch"}, exitUsage, `no board is called "nosuch"`},
+		{[]string{"build", "--board", "hx8k", "--seed", "-3"}, exitUsage, `--seed -3: a seed is 0 or more`},
 		{[]string{"build", "--overlay", "nosuch"}, exitUsage, `no overlay is called "nosuch"`},
 		{[]string{"build", "more"}, exitUsage, `unexpected argument "more"`},
 		{[]string{"report", "--dir", t.TempDir()}, exitFailure, "no build lies below"},
