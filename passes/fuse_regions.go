@@ -25,6 +25,7 @@ func fuseRegions(c *Context) error {
 	sinkReshapes(g)
 	copyFilters(g)
 	liftTransposes(g)
+	mergeResults(g)
 	if err := g.Tidy(); err != nil {
 		return err
 	}
@@ -510,6 +511,26 @@ func liftTransposes(g *graph.Graph) {
 		k := b.Add(graph.Concat{Axis: slices.Index(t.Perm.Slice(), op.Axis)}, args...)
 		k.Name = n.Name
 		with[n] = k
+	}
+	g.Replace(with)
+}
+
+// mergeResults makes one node of all that take the same further result of an operation: a launch hands out each once.
+func mergeResults(g *graph.Graph) {
+	type result struct {
+		of    *graph.Node
+		index int
+	}
+	first, with := map[result]*graph.Node{}, map[*graph.Node]*graph.Node{}
+	for _, n := range g.Nodes {
+		if op, ok := n.Op.(graph.Result); ok {
+			k := result{n.Args[0], op.Index}
+			if m := first[k]; m != nil {
+				with[n] = m
+			} else {
+				first[k] = n
+			}
+		}
 	}
 	g.Replace(with)
 }

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -250,6 +251,145 @@ func TestGradientsOfValuesBetween(t *testing.T) {
 		if out["dy"].Float(i) != out["want dy"].Float(i) {
 			t.Errorf("dy[%d] is %v, want %v", i, out["dy"].Float(i), out["want dy"].Float(i))
 		}
+	}
+}
+
+// TestGradientsOfEqualValues asks for gradients by inner values that rewrites find equal. Each has the influence of its own
+// readers only.
+func TestGradientsOfEqualValues(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		u, v   func(b *graph.Builder, x, u *graph.Node) *graph.Node
+		du, dv float64
+	}{
+		{"equal", tanh, tanh, 2, 5},
+		{"equal behind views", tanh, func(b *graph.Builder, x, _ *graph.Node) *graph.Node {
+			return b.Add(graph.Reshape{Shape: x.Type.Shape}, b.Unary(graph.Tanh, x))
+		}, 2, 5},
+		{"one the other", tanh, func(b *graph.Builder, _, u *graph.Node) *graph.Node { return scale(b, u, 1) }, 7, 5},
+		{"equal but for a factor 1", tanh, func(b *graph.Builder, x, _ *graph.Node) *graph.Node {
+			return scale(b, b.Unary(graph.Tanh, x), 1)
+		}, 2, 5},
+		{"both the source", func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return b.Slice(x, 0, 0, 3, 1) },
+			func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return shift(b, x, 0) }, 2, 5},
+		{"constants", func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return b.Const(graph.Filled(x.Type, 3)) },
+			func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return b.Const(graph.Filled(x.Type, 3)) }, 2, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var gs []Gradient
+			g := made(t, func(b *graph.Builder) {
+				x := b.Input("x", dt(3))
+				u := tt.u(b, x, nil)
+				v := tt.v(b, x, u)
+				cost := b.Reduce(graph.Sum, plus(b, scale(b, u, 2), scale(b, v, 5)), false, 0)
+				b.Output("cost", cost)
+				gs = []Gradient{{Cost: cost, Of: u, Output: "du"}, {Cost: cost, Of: v, Output: "dv"}, {Cost: cost, Of: x, Output: "d x"}}
+			})
+			for _, off := range [][]string{nil, {"simplify"}, {"simplify-again"}, {"simplify", "simplify-again"}} {
+				cfg := Config{Gradients: gs, Disable: map[string]bool{}}
+				for _, name := range off {
+					cfg.Disable[name] = true
+				}
+				h, _ := gradientsOf(t, g, cfg)
+				out, _, err := ref.Eval(h, graphtest.Values(rand.New(rand.NewPCG(1, 1)), g))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name, want := range map[string]float64{"du": tt.du, "dv": tt.dv} {
+					if d := out[name]; d.Float(0) != want || d.Float(1) != want || d.Float(2) != want {
+						t.Errorf("without %v: %s is %v, want %v", off, name, d.Data, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func tanh(b *graph.Builder, x, _ *graph.Node) *graph.Node { return b.Unary(graph.Tanh, x) }
+
+// TestGradientsOfInnerNodes compares the gradients by inner nodes of random graphs, some of which compute the same, with
+// those of the graph that no pass has touched.
+func TestGradientsOfInnerNodes(t *testing.T) {
+	graphs := uint64(60)
+	if testing.Short() {
+		graphs = 15
+	}
+	differentiable := func(name string) bool {
+		info := graph.OpByName(name)
+		return name != "fusion" && name != "host" && (info.Grad != nil || info.Decompose != nil)
+	}
+	checked := 0
+	for seed := range graphs {
+		r := rand.New(rand.NewPCG(seed, 14))
+		g := graphtest.Random(r, graphtest.Options{Nodes: 5 + int(seed%25), Floats: f64, Allow: differentiable})
+		b := graph.Extend(g)
+		var of []*graph.Node
+		for _, n := range g.Nodes {
+			if n.Type.DType == f64 && r.IntN(3) == 0 && graph.ClassOf(n.Op) != graph.ClassRandom {
+				of = append(of, n)
+			}
+		}
+		for _, n := range of[:len(of):len(of)] {
+			if !graph.IsSource(n.Op) {
+				of = append(of, b.Add(n.Op, n.Args...))
+			}
+		}
+		cost := b.Scalar(f64, 0)
+		for _, n := range g.Nodes {
+			if n.Type.DType == f64 && n != cost {
+				axes := make([]int, n.Type.Shape.Rank())
+				for i := range axes {
+					axes[i] = i
+				}
+				term := b.BinaryScalar(graph.Mul, b.Unary(graph.Tanh, n), r.NormFloat64())
+				cost = b.Binary(graph.Add, cost, b.Reduce(graph.Sum, term, false, axes...))
+			}
+		}
+		if err := b.Err(); err != nil {
+			t.Fatal(err)
+		}
+		var gs []Gradient
+		plain, to := g.Clone()
+		var wrt []*graph.Node
+		for i, n := range of {
+			gs = append(gs, Gradient{Cost: cost, Of: n, Output: fmt.Sprintf("gradient %d", i)})
+			wrt = append(wrt, to[n])
+		}
+		ds, err := graph.Gradients(plain, to[cost], wrt)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		plain.Outputs = nil
+		for i, d := range ds {
+			plain.Outputs = append(plain.Outputs, graph.Output{Name: gs[i].Output, Node: d})
+		}
+		h, _, err := Run(g, Config{Gradients: gs, Verify: true})
+		if err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+			continue
+		}
+		in := graphtest.Values(r, g)
+		want, _, err := ref.Eval(plain, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := ref.Eval(h, in)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for i, n := range of {
+			w, v := want[gs[i].Output].Floats(), got[gs[i].Output].Floats()
+			for k := range w {
+				checked++
+				if math.Abs(w[k]-v[k]) > 1e-6*(1+math.Abs(w[k])) {
+					t.Errorf("seed %d: the gradient by %s is %v, want %v", seed, n.Where(), v, w)
+					break
+				}
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no gradient was compared")
 	}
 }
 

@@ -13,7 +13,9 @@ import (
 //	a ─ f ─► x          a ─ f ─┬► x
 //	a ─ f ─► y                 └► y
 //
-// What draws random numbers or runs the user's code is never merged, even where it could be.
+// What draws random numbers or runs the user's code is never merged, even where it could be. Neither is a Copy: behind
+// each of the values that gradients are asked for by, strip-grad puts one, and two of them have gradients of their own
+// even if they are equal.
 type valueTable struct {
 	byOp    map[valueKey]*graph.Node
 	byBytes map[uint64][]*graph.Node
@@ -29,7 +31,7 @@ type valueKey struct {
 // find returns the first node that was found to compute what n does: n itself if it is new.
 func (t *valueTable) find(n *graph.Node) *graph.Node {
 	switch op := n.Op.(type) {
-	case graph.Input, graph.Param, graph.State, graph.Host, graph.Fusion:
+	case graph.Input, graph.Param, graph.State, graph.Host, graph.Fusion, graph.Copy:
 		return n
 	case graph.Const:
 		return t.constant(n, op.Value)

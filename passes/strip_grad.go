@@ -17,7 +17,8 @@ import (
 //
 // A request is an ordinary node with the cost and what to differentiate by as its operands, so that it follows them
 // through every rewrite; differentiate answers it. It must be a value that still exists then: if it is computed within
-// the graph, a Copy is put behind it, which no pass takes apart.
+// the graph, a Copy is put behind it, which no pass takes apart or merges with another. Further results of an operation
+// are read from the operation itself and not through the Copy of its first.
 //
 // Where the cost is unknown, or something on the way to it has no gradient, the gradients stay as the graph computes
 // them, and a note says why. Opaque operations are asked for the rule that they bring. A note also tells of backward
@@ -250,6 +251,13 @@ func (s *stripper) ask() error {
 		g.Replace(behind)
 		for of, k := range behind {
 			k.Args[0] = of
+		}
+		for _, n := range g.Nodes {
+			if _, further := n.Op.(graph.Result); further {
+				if k := n.Args[0]; len(k.Args) > 0 && behind[k.Args[0]] == k {
+					n.Args[0] = k.Args[0]
+				}
+			}
 		}
 	}
 	now := func(n *graph.Node) *graph.Node {
