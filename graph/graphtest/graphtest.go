@@ -18,22 +18,21 @@ type Options struct {
 	Floats graph.DType
 	// Halves lets values of 16 bits appear: as sources, cast, moved and contracted.
 	Halves bool
+	// Wide draws what programs seldom have as well: axes of no elements, of one and of more than vectors are long,
+	// arithmetic of integers and Bools, indices and starts that are inputs, constants all of whose elements are equal as
+	// any operand, results read in every combination, equal nodes, and values that are handed out and read. The values
+	// that do not make it fail are those of [Fit], and host operations have code.
+	Wide bool
+	// Draw is what the constants of a Wide graph hold.
+	Draw Draw
 }
 
 // Random makes a valid graph. The same state of r gives the same graph. Axes have sizes from 1 to 7, odd ones for the
 // most part. No values make running it fail: indices, starts and seeds are constants that fit, and integers are never
 // divided. Values may become infinite or NaN. A host operation has no code.
 func Random(r *rand.Rand, o Options) *graph.Graph {
-	g := &generator{r: r, o: o, b: graph.Extend(graph.New("random"))}
-	if o.Nodes == 0 {
-		g.o.Nodes = 20
-	}
-	var allowed []func(*generator)
-	for _, info := range graph.Ops() { // not the map: its order changes
-		if m := makers[info.Name]; m != nil && (o.Allow == nil || o.Allow(info.Name)) {
-			allowed = append(allowed, m)
-		}
-	}
+	g := newGenerator(r, o)
+	allowed := g.allowed()
 	g.input(g.float())
 	for range g.o.Nodes {
 		if len(allowed) > 0 {
@@ -41,6 +40,32 @@ func Random(r *rand.Rand, o Options) *graph.Graph {
 		}
 	}
 	return g.finish()
+}
+
+// allowed lists the makers of the operations that may appear.
+func (g *generator) allowed() []func(*generator) {
+	var l []func(*generator)
+	for _, info := range graph.Ops() { // not the map: its order changes
+		if m := makers[info.Name]; m != nil && (g.o.Allow == nil || g.o.Allow(info.Name)) {
+			l = append(l, m)
+			if g.o.Wide && (info.Class == graph.ClassElementwise || info.Class == graph.ClassReduce) { // the many functions
+				l = append(l, m, m)
+			}
+		}
+	}
+	return l
+}
+
+func newGenerator(r *rand.Rand, o Options) *generator {
+	whole := graph.New("random")
+	g := &generator{r: r, o: o, graph: whole, b: graph.Extend(whole), sizes: []int{1, 1, 2, 3, 3, 4, 5, 7}}
+	if o.Nodes == 0 {
+		g.o.Nodes = 20
+	}
+	if o.Wide {
+		g.sizes = wideSizes[r.IntN(len(wideSizes))]
+	}
+	return g
 }
 
 // Values makes a random tensor for every Input, Param and State of g, by name: floats from a normal distribution,
@@ -81,9 +106,12 @@ func Tensor(r *rand.Rand, t graph.Type) *graph.Tensor {
 type generator struct {
 	r     *rand.Rand
 	o     Options
+	graph *graph.Graph
 	b     *graph.Builder
 	nodes []*graph.Node // what may be read
 	names int
+	sizes []int // of axes, one as likely as the other
+	tame  bool  // functions are smooth and values of moderate size; see [Hostile]
 }
 
 // maxElems bounds how large values become.
@@ -99,8 +127,11 @@ func (g *generator) add(n *graph.Node) *graph.Node {
 	return n
 }
 
-// op appends an operation whose operands are known to fit.
+// op appends an operation whose operands are known to fit, and now and then its equal.
 func (g *generator) op(op graph.Op, args ...*graph.Node) *graph.Node {
+	if g.rarely(12) {
+		g.add(g.b.Add(op, args...))
+	}
 	return g.add(g.b.Add(op, args...))
 }
 
@@ -116,12 +147,16 @@ func (g *generator) name(prefix string) string {
 func (g *generator) coin() bool { return g.r.IntN(2) == 0 }
 
 // dim is the size of an axis.
-func (g *generator) dim() int { return []int{1, 1, 2, 3, 3, 4, 5, 7}[g.r.IntN(8)] }
+func (g *generator) dim() int { return g.sizes[g.r.IntN(len(g.sizes))] }
 
 func (g *generator) dims(rank int) []int {
 	d := make([]int, rank)
-	for i := range d {
+	for i, elems := 0, 1; i < rank; i++ {
 		d[i] = g.dim()
+		if g.o.Wide && elems*d[i] > maxElems/4 {
+			d[i] = 1
+		}
+		elems *= max(d[i], 1)
 	}
 	return d
 }
@@ -168,7 +203,7 @@ func (g *generator) find(want func(graph.Type) bool, other graph.Type) *graph.No
 	case 0:
 		return g.param(other)
 	case 1:
-		return g.add(g.b.Const(Tensor(g.r, other)))
+		return g.constant(other)
 	}
 	return g.input(other)
 }
@@ -212,8 +247,13 @@ func (g *generator) like(n *graph.Node) *graph.Node {
 	return g.of(n.Type)
 }
 
-// i64 is a constant scalar.
-func (g *generator) i64(v int) *graph.Node { return g.b.Scalar(graph.I64, float64(v)) }
+// i64 is a constant scalar, or an input for which [Fit] finds a value.
+func (g *generator) i64(v int) *graph.Node {
+	if g.rarely(2) {
+		return g.input(graph.TypeOf(graph.I64))
+	}
+	return g.b.Scalar(graph.I64, float64(v))
+}
 
 // axis picks an axis of n.
 func (g *generator) axis(n *graph.Node) int { return g.r.IntN(n.Type.Shape.Rank()) }
@@ -238,7 +278,7 @@ func (g *generator) finish() *graph.Graph {
 		}
 	}
 	for _, n := range g.nodes {
-		if !read[n] || g.r.IntN(16) == 0 {
+		if !read[n] || g.r.IntN(16) == 0 || g.rarely(5) {
 			g.b.Output(g.name("y"), n)
 		}
 		if _, ok := n.Op.(graph.State); ok {

@@ -22,7 +22,7 @@ func init() {
 		"reshape": makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
 		"slice": makeSlice, "unslice": makeUnslice, "update_slice": makeUpdateSlice, "concat": makeConcat, "pad": makePad,
 		"im2col": makeIm2Col, "col2im": makeCol2Im,
-		"copy": func(g *generator) { g.op(graph.Copy{}, g.half(g.any())) },
+		"copy": func(g *generator) { g.op(graph.Copy{}, g.moved(0, graph.MaxRank)) },
 		"all_reduce": func(g *generator) {
 			g.op(graph.AllReduce{Fn: []graph.ReduceFn{graph.Sum, graph.Mean, graph.MaxOf, graph.MinOf}[g.r.IntN(4)]}, g.any())
 		},
@@ -50,11 +50,22 @@ func makeConst(g *generator) {
 	case 1:
 		t = t.With(graph.Bool)
 	}
-	g.add(g.b.Const(Tensor(g.r, t)))
+	g.constant(t)
 }
 
+// smooth are functions without kinks, jumps and poles, that grow slowly.
+var smooth = []graph.UnaryFn{graph.Neg, graph.Square, graph.Sin, graph.Cos, graph.Tanh, graph.Sigmoid, graph.Softplus,
+	graph.Erf, graph.GeluTanh, graph.GeluErf, graph.Silu}
+
 func makeUnary(g *generator) {
+	if g.rarely(8) {
+		g.unaryOfIntegers()
+		return
+	}
 	f := graph.UnaryFn(g.r.IntN(int(graph.Not) + 1))
+	if g.tame {
+		f = smooth[g.r.IntN(len(smooth))]
+	}
 	if f == graph.Not {
 		x := g.any()
 		g.op(graph.Unary{Fn: f}, g.b.Binary(graph.Lt, x, g.like(x)))
@@ -68,7 +79,14 @@ func makeUnary(g *generator) {
 }
 
 func makeBinary(g *generator) {
+	if g.rarely(3) {
+		g.binaryOfIntegers()
+		return
+	}
 	f := graph.BinaryFn(g.r.IntN(int(graph.Ne) + 1))
+	if g.tame {
+		f %= graph.Div
+	}
 	x := g.any()
 	y := g.like(x)
 	if f == graph.And || f == graph.Or {
@@ -83,6 +101,10 @@ func makeBinary(g *generator) {
 }
 
 func makeSelect(g *generator) {
+	if g.rarely(3) {
+		g.selectByAny()
+		return
+	}
 	x := g.any()
 	g.op(graph.Select{}, g.b.Binary(graph.Gt, x, g.like(x)), g.like(x), x)
 }
@@ -129,6 +151,9 @@ func (g *generator) window(h, w int) (kernel, stride, dilation, pad graph.Ints) 
 	var p [4]int
 	for i, size := range []int{h, w} {
 		p[i], p[i+2] = g.r.IntN(2), g.r.IntN(2)
+		if size+p[i]+p[i+2] == 0 {
+			p[i] = 1
+		}
 		size += p[i] + p[i+2]
 		k[i] = 1 + g.r.IntN(min(size, 3))
 		st[i] = 1 + g.r.IntN(2)
@@ -146,7 +171,7 @@ func makeConv2D(g *generator) {
 	kernel, stride, dilation, pad := g.window(s.At(2), s.At(3))
 	groups := 1
 	if g.coin() {
-		groups = s.At(1)
+		groups = max(s.At(1), 1)
 	}
 	w := graph.TypeOf(x.Type.DType, groups*(1+g.r.IntN(3)), s.At(1)/groups, kernel.At(0), kernel.At(1))
 	g.op(graph.Conv2D{Stride: stride, Dilation: dilation, Pad: pad, Groups: groups}, x, g.of(w))
@@ -154,11 +179,19 @@ func makeConv2D(g *generator) {
 
 func makeReduce(g *generator) {
 	x := g.any()
-	g.op(graph.Reduce{Fn: graph.ReduceFn(g.r.IntN(int(graph.MinOf) + 1)), Axes: g.axes(x), Keep: g.coin()}, x)
+	op := graph.Reduce{Fn: graph.ReduceFn(g.r.IntN(int(graph.MinOf) + 1))}
+	if g.tame && op.Fn > graph.Mean {
+		op.Fn = graph.Sum
+	}
+	if op.Fn != graph.Mean && g.rarely(5) {
+		x = g.integer()
+	}
+	op.Axes, op.Keep = g.axes(x), g.coin()
+	g.op(op, x)
 }
 
 func makeReshape(g *generator) {
-	x := g.half(g.any())
+	x := g.moved(0, graph.MaxRank)
 	dims := x.Type.Shape.Slice()
 	switch {
 	case len(dims) > 1 && g.coin():
@@ -170,12 +203,12 @@ func makeReshape(g *generator) {
 }
 
 func makeTranspose(g *generator) {
-	x := g.half(g.any())
+	x := g.moved(0, graph.MaxRank)
 	g.op(graph.Transpose{Perm: graph.IntsOf(g.r.Perm(x.Type.Shape.Rank())...)}, x)
 }
 
 func makeBroadcast(g *generator) {
-	x := g.half(g.ofRank(0, 4))
+	x := g.moved(0, 4)
 	dims := x.Type.Shape.Slice()
 	for i, d := range dims {
 		if d == 1 {
@@ -189,9 +222,13 @@ func makeBroadcast(g *generator) {
 }
 
 func makeSlice(g *generator) {
-	x := g.half(g.ofRank(1, 5))
+	x := g.moved(1, 5)
 	axis := g.axis(x)
 	dim := x.Type.Shape.At(axis)
+	if dim == 0 || g.rarely(16) {
+		g.op(graph.Slice{Axis: axis, Size: 0, Step: 1}, x, g.i64(0))
+		return
+	}
 	step := 1 + g.r.IntN(2)
 	size := 1 + g.r.IntN((dim-1)/step+1)
 	start := g.r.IntN(dim - (size-1)*step)
@@ -201,7 +238,7 @@ func makeSlice(g *generator) {
 func makeUnslice(g *generator) {
 	x := g.ofRank(1, 5)
 	axis, step, start := g.axis(x), 1+g.r.IntN(2), g.r.IntN(3)
-	size := start + (x.Type.Shape.At(axis)-1)*step + 1 + g.r.IntN(2)
+	size := start + max(x.Type.Shape.At(axis)-1, 0)*step + 1 + g.r.IntN(2)
 	if x.Type.Shape.With(axis, size).Elems() <= maxElems {
 		g.op(graph.Unslice{Axis: axis, Size: size, Step: step}, x, g.i64(start))
 	}
@@ -214,6 +251,9 @@ func makeUpdateSlice(g *generator) {
 		x = g.add(g.b.State(g.name("cache"), x.Type))
 	}
 	axis := g.axis(x)
+	if x.Type.Shape.At(axis) == 0 {
+		return
+	}
 	size := 1 + g.r.IntN(x.Type.Shape.At(axis))
 	update := g.of(x.Type.Reshaped(x.Type.Shape.With(axis, size)))
 	g.op(graph.UpdateSlice{Axis: axis}, x, update, g.i64(g.r.IntN(x.Type.Shape.At(axis)-size+1)))
@@ -221,6 +261,9 @@ func makeUpdateSlice(g *generator) {
 
 func makeConcat(g *generator) {
 	x := g.ofRank(1, 5)
+	if g.rarely(3) {
+		x = g.moved(1, 5)
+	}
 	axis := g.axis(x)
 	args := []*graph.Node{x}
 	for range g.r.IntN(3) {
@@ -231,6 +274,9 @@ func makeConcat(g *generator) {
 
 func makePad(g *generator) {
 	x := g.ofRank(0, 4)
+	if g.rarely(3) {
+		x = g.moved(0, 4)
+	}
 	lo, hi := make([]int, x.Type.Shape.Rank()), make([]int, x.Type.Shape.Rank())
 	for i := range lo {
 		lo[i], hi[i] = g.r.IntN(2), g.r.IntN(3)
@@ -261,6 +307,12 @@ func (g *generator) indices(n int) *graph.Node {
 		d = graph.I32
 	}
 	t := graph.NewTensor(graph.TypeOf(d, g.dims(g.r.IntN(3))...))
+	if n == 0 { // nothing can be picked
+		t = graph.NewTensor(graph.TypeOf(d, 0))
+	}
+	if g.rarely(2) {
+		return g.input(t.Type)
+	}
 	for i := range t.Type.Shape.Elems() {
 		t.SetFloat(i, float64(g.r.IntN(n)))
 	}
@@ -268,7 +320,7 @@ func (g *generator) indices(n int) *graph.Node {
 }
 
 func makeGather(g *generator) {
-	x := g.half(g.ofRank(1, 4))
+	x := g.moved(1, 4)
 	axis := g.axis(x)
 	ix := g.indices(x.Type.Shape.At(axis))
 	if x.Type.Shape.Elems()*ix.Type.Shape.Elems() <= maxElems {
@@ -323,6 +375,11 @@ func (g *generator) attention(pages bool) *graph.Node {
 	}
 	if pages && len(lead) > 0 && g.coin() {
 		op, args = g.paged(op, q, lead[len(lead)-1])
+	} else if g.o.Wide {
+		op, args = g.widerAttention(op, args, lead)
+	}
+	if g.o.Wide {
+		return g.results(op, args...)
 	}
 	return g.op(op, args...)
 }
@@ -354,8 +411,14 @@ func (g *generator) paged(op graph.Attention, q *graph.Node, heads int) (graph.A
 	d, s := q.Type.DType, q.Type.Shape
 	batch := s.Slice()[:s.Rank()-3]
 	pages, n := g.dim(), 1+g.r.IntN(3)
+	if g.o.Wide {
+		op.Page, pages = max(op.Page, 1), max(pages, 1)
+	}
 	integers := func(limit int, dims ...int) *graph.Node {
 		t := graph.NewTensor(graph.TypeOf(graph.I64, dims...))
+		if g.rarely(2) {
+			return g.input(t.Type)
+		}
 		for i := range t.Type.Shape.Elems() {
 			t.SetFloat(i, float64(g.r.IntN(limit)))
 		}
@@ -375,7 +438,13 @@ func makeBatchNorm(g *generator) {
 	x := g.ofRank(2, 4)
 	c := x.Type.Shape.At(1)
 	variance := g.b.Unary(graph.Square, g.vector(x, c))
-	y := g.op(graph.BatchNorm{Eps: 1e-5, Momentum: 0.9, Train: g.coin()}, x, g.vector(x, c), g.vector(x, c), g.vector(x, c), variance)
+	op := graph.BatchNorm{Eps: 1e-5, Momentum: 0.9, Train: g.coin()}
+	args := []*graph.Node{x, g.vector(x, c), g.vector(x, c), g.vector(x, c), variance}
+	if g.o.Wide {
+		g.results(op, args...)
+		return
+	}
+	y := g.op(op, args...)
 	g.op(graph.Result{Index: 1 + g.r.IntN(2)}, y)
 }
 
@@ -384,7 +453,7 @@ func makeGroupNorm(g *generator) {
 	c := x.Type.Shape.At(1)
 	groups := 1
 	if g.coin() {
-		groups = c
+		groups = max(c, 1)
 	}
 	g.op(graph.GroupNorm{Groups: groups, Eps: 1e-5}, x, g.vector(x, c), g.vector(x, c))
 }
@@ -393,6 +462,9 @@ func (g *generator) pool() (graph.Pool, *graph.Node) {
 	x := g.image()
 	kernel, stride, _, pad := g.window(x.Type.Shape.At(2), x.Type.Shape.At(3))
 	op := graph.Pool{Fn: graph.PoolFn(g.r.IntN(2)), Kernel: kernel, Stride: stride, Pad: pad}
+	if g.tame {
+		op.Fn = graph.AvgPool
+	}
 	op.CountPad = op.Fn == graph.AvgPool && g.coin()
 	return op, x
 }
@@ -419,12 +491,21 @@ func makeFusion(g *generator) {
 	b.Output("sum", sum)
 	b.Output("tanh", b.Unary(graph.Tanh, b.BinaryScalar(graph.Mul, sum, g.r.Float64())))
 	g.check(b.Err())
-	n := g.op(graph.Fusion{Anchor: graph.AnchorNone, Kind: graph.KindElementwise, Body: body}, x, y)
+	op := graph.Fusion{Anchor: graph.AnchorNone, Kind: graph.KindElementwise, Body: body}
+	if g.o.Wide {
+		g.results(op, x, y)
+		return
+	}
+	n := g.op(op, x, y)
 	g.op(graph.Result{Index: 1}, n)
 }
 
 func makeSquaredNorm(g *generator) { g.op(graph.SquaredNorm{}, g.any(), g.any(), g.any()) }
 
 func makeHost(g *generator) {
+	if g.o.Wide {
+		g.reversed()
+		return
+	}
 	g.op(graph.Host{Name: g.name("op"), Type: g.float()}, g.any(), g.any())
 }

@@ -4,15 +4,26 @@ import "fusec/graph"
 
 func makeTopK(g *generator) {
 	x := g.ofRank(1, 4)
+	if g.o.Wide {
+		g.results(graph.TopK{K: g.r.IntN(last(x) + 1)}, x)
+		return
+	}
 	y := g.op(graph.TopK{K: 1 + g.r.IntN(last(x))}, x)
 	g.op(graph.Result{Index: 1}, y)
 }
 
 func makeRoute(g *generator) {
 	x := g.ofRank(1, 4)
+	if last(x) == 0 {
+		return
+	}
 	op := graph.Route{K: 1 + g.r.IntN(last(x)), Capacity: g.r.IntN(3), ExpertChoice: g.coin()}
 	if op.ExpertChoice {
 		op.Capacity++
+	}
+	if g.o.Wide {
+		g.results(op, x)
+		return
 	}
 	g.op(graph.Result{Index: 1}, g.op(op, x))
 }
@@ -44,12 +55,20 @@ func (g *generator) mixture() (graph.MoE, []*graph.Node) {
 
 func makeMoE(g *generator) {
 	op, args := g.mixture()
+	if g.o.Wide {
+		g.results(op, args...)
+		return
+	}
 	g.op(graph.Result{Index: 1}, g.op(op, args...))
 }
 
 func makeMoEGrad(g *generator) {
 	op, args := g.mixture()
 	dy := g.of(g.b.Add(op, args...).Type)
+	if g.o.Wide {
+		g.results(graph.MoEGrad(op), append(args, dy)...)
+		return
+	}
 	dx := g.op(graph.MoEGrad(op), append(args, dy)...)
 	g.op(graph.Result{Index: 1 + g.r.IntN(len(args)-1)}, dx)
 }

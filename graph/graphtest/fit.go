@@ -1,0 +1,199 @@
+package graphtest
+
+import (
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+
+	"fusec/graph"
+)
+
+// Draw says what values of floating-point numbers [Fit] draws.
+type Draw uint8
+
+// The kinds of values.
+const (
+	Ordinary Draw = iota // normally distributed
+	Tied                 // few different ones, so that many are equal: ±0, ±½, ±1, 2
+	Scaled               // normally distributed, each tensor at a scale of its own from 1e-6 to 1e4
+	Special              // ordinary ones, and NaN, infinities, ±0, subnormal numbers and the largest among them
+)
+
+var draws = [...]string{"ordinary", "tied", "scaled", "special"}
+
+// String gives the kind's name, as a [Case] is written with it.
+func (d Draw) String() string { return draws[d] }
+
+// Fit makes a tensor for every Input, Param and State of g, by name. Integers that say where something is (indices,
+// starts, lengths, tables of pages) are in range, divisors and exponents are such that no run fails; others are small,
+// except that of one tensor in four some are beyond 2^53, or 2^30 in I32. A value follows from the seed, the name and
+// the type of its source, and from what reads it if it is an integer: it stays the same while other parts of the graph
+// change.
+func Fit(g *graph.Graph, seed uint64, d Draw) map[string]*graph.Tensor {
+	ranges := rangesOf(g)
+	m := map[string]*graph.Tensor{}
+	for _, n := range g.Sources() {
+		h := fnv.New64a()
+		h.Write([]byte(n.Name))
+		m[n.Name] = fitting(rand.New(rand.NewPCG(seed, h.Sum64())), n.Type, ranges[n], d)
+	}
+	return m
+}
+
+// fitting draws one tensor. An integer tensor is drawn from its range if it has one.
+func fitting(r *rand.Rand, t graph.Type, in *span, d Draw) *graph.Tensor {
+	x := graph.NewTensor(t)
+	scale, large := 1.0, r.IntN(4) == 0
+	if d == Scaled {
+		scale = math.Pow(10, float64(r.IntN(11)-6))
+	}
+	for i := range t.Shape.Elems() {
+		switch data := x.Data.(type) {
+		case []bool:
+			data[i] = r.IntN(2) == 0
+		case []int32:
+			data[i] = int32(in.draw(r, large, 1<<30))
+		case []int64:
+			data[i] = in.draw(r, large, 1<<53)
+		default:
+			x.SetFloat(i, scale*d.float(r, t.DType))
+		}
+	}
+	return x
+}
+
+func (d Draw) float(r *rand.Rand, t graph.DType) float64 {
+	switch d {
+	case Tied:
+		return []float64{math.Copysign(0, -1), 0, 0.5, -0.5, 1, -1, 2}[r.IntN(7)]
+	case Special:
+		if r.IntN(6) == 0 {
+			most, least := math.MaxFloat64, 0x1p-1060
+			switch t {
+			case graph.F32, graph.BF16:
+				most, least = math.MaxFloat32/2, 0x1p-130
+			case graph.F16:
+				most, least = 65504, 0x1p-20
+			}
+			return []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.Copysign(0, -1), 0, least, most, -most}[r.IntN(8)]
+		}
+	}
+	return r.NormFloat64()
+}
+
+// span is what an integer may be: from lo to hi−1. It is nil for one that may be anything.
+type span struct{ lo, hi int64 }
+
+func (s *span) draw(r *rand.Rand, large bool, edge int64) int64 {
+	switch {
+	case s != nil:
+		return s.lo + r.Int64N(max(s.hi-s.lo, 1))
+	case large && r.IntN(2) == 0:
+		return (edge + 1 + r.Int64N(99)) * (1 - 2*r.Int64N(2))
+	}
+	return r.Int64N(7) - 2
+}
+
+// rangesOf finds the ranges of integers from what reads them, directly or through operations that only move them.
+func rangesOf(g *graph.Graph) map[*graph.Node]*span {
+	ranges := map[*graph.Node]*span{}
+	limit := func(n *graph.Node, lo, hi int) {
+		if !n.Type.DType.IsInt() {
+			return
+		}
+		s := &span{int64(lo), int64(hi)}
+		if old := ranges[n]; old != nil {
+			s.lo, s.hi = max(s.lo, old.lo), min(s.hi, old.hi)
+		}
+		ranges[n] = s
+	}
+	for i := len(g.Nodes) - 1; i >= 0; i-- {
+		n := g.Nodes[i]
+		limitOperands(n, limit)
+		s := ranges[n]
+		if s == nil {
+			continue
+		}
+		for j, a := range n.Args {
+			if moves(n.Op, j) {
+				limit(a, int(s.lo), int(s.hi))
+			}
+		}
+	}
+	return ranges
+}
+
+// moves reports whether an operation puts elements of operand j into its result as they are.
+func moves(op graph.Op, j int) bool {
+	switch op.(type) {
+	case graph.Concat:
+		return true
+	case graph.Copy, graph.Gather, graph.AllReduce:
+		return j == 0
+	case graph.UpdateSlice:
+		return j < 2
+	case graph.Select:
+		return j > 0
+	}
+	return graph.IsView(op) && j == 0
+}
+
+// limitOperands calls limit for the operands of n that say where something is, or that make it fail.
+func limitOperands(n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
+	a := n.Args
+	start := func(i, dim, size, step int) {
+		hi := 1
+		if size > 0 {
+			hi = dim - (size-1)*step
+		}
+		limit(a[i], 0, hi)
+	}
+	switch op := n.Op.(type) {
+	case graph.Binary:
+		switch op.Fn {
+		case graph.Div:
+			limit(a[1], 1, 5)
+		case graph.Pow:
+			limit(a[1], 0, 4)
+		}
+	case graph.Slice:
+		start(1, a[0].Type.Shape.At(op.Axis), op.Size, op.Step)
+	case graph.Unslice:
+		start(1, op.Size, a[0].Type.Shape.At(op.Axis), op.Step)
+	case graph.UpdateSlice:
+		start(2, a[0].Type.Shape.At(op.Axis), a[1].Type.Shape.At(op.Axis), 1)
+	case graph.Gather:
+		limit(a[1], 0, a[0].Type.Shape.At(op.Axis))
+	case graph.ScatterAdd:
+		limit(a[0], 0, op.Size)
+	case graph.Attention:
+		limitAttention(op, n, limit)
+	case graph.AttentionGrad:
+		limitAttention(op.Attention, n, limit)
+	case graph.Fusion:
+		inner, next := rangesOf(op.Body), 0
+		for _, m := range op.Body.Nodes {
+			if _, ok := m.Op.(graph.Input); !ok {
+				continue
+			}
+			if s := inner[m]; s != nil {
+				limit(a[next], int(s.lo), int(s.hi))
+			}
+			next++
+		}
+	}
+}
+
+// limitAttention lets one query in a while have nothing to attend, and pages be those of the pool.
+func limitAttention(op graph.Attention, n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
+	if op.HasLengths {
+		types := make([]graph.Type, len(n.Args))
+		for i, a := range n.Args {
+			types[i] = a.Type
+		}
+		limit(n.Args[op.LengthsArg()], 0, op.DimsOf(types).Keys+2)
+	}
+	if op.Page > 0 {
+		limit(n.Args[op.TableArg()], 0, n.Args[1].Type.Shape.At(0))
+	}
+}

@@ -1,0 +1,180 @@
+package graphtest
+
+import (
+	"slices"
+
+	"fusec/graph"
+)
+
+// wideSizes are the sizes of axes of [Options.Wide], one list for each graph.
+var wideSizes = [][]int{
+	{1, 1, 2, 3, 3, 4, 5, 7},
+	{1, 1, 1, 1, 1, 2, 3},
+	{0, 1, 2, 3, 4},
+	{1, 3, 8, 9, 16, 17, 33},
+	{2, 4, 8, 16},
+}
+
+// rarely is true once in n times where the graph is Wide.
+func (g *generator) rarely(n int) bool { return g.o.Wide && g.r.IntN(n) == 0 }
+
+// constant is a new constant: in Wide graphs with values of [Options.Draw], which now and then are all equal.
+func (g *generator) constant(t graph.Type) *graph.Node {
+	if !g.o.Wide {
+		return g.add(g.b.Const(Tensor(g.r, t)))
+	}
+	x := fitting(g.r, t, nil, g.o.Draw)
+	if g.r.IntN(3) == 0 && t.Shape.Elems() > 0 {
+		one := fitting(g.r, t.Reshaped(graph.ShapeOf()), nil, g.o.Draw)
+		x = graph.Filled(t, one.Float(0))
+		if v, ok := one.Data.([]int64); ok { // beyond what a float holds
+			for i := range x.Data.([]int64) {
+				x.Data.([]int64)[i] = v[0]
+			}
+		}
+	}
+	return g.add(g.b.Const(x))
+}
+
+// moved is an operand of what only moves elements: of any type in Wide graphs, else of floats.
+func (g *generator) moved(lo, hi int) *graph.Node {
+	if g.rarely(4) {
+		d := []graph.DType{graph.I32, graph.I64, graph.Bool}[g.r.IntN(3)]
+		rank := lo + g.r.IntN(min(hi, 4)-lo+1)
+		return g.find(func(t graph.Type) bool {
+			return t.DType == d && t.Shape.Rank() >= lo && t.Shape.Rank() <= hi
+		}, graph.TypeOf(d, g.dims(rank)...))
+	}
+	return g.half(g.ofRank(lo, hi))
+}
+
+// integer is an operand of I32 or I64.
+func (g *generator) integer() *graph.Node {
+	d := graph.I64
+	if g.coin() {
+		d = graph.I32
+	}
+	return g.find(func(t graph.Type) bool { return t.DType.IsInt() }, graph.TypeOf(d, g.dims(g.r.IntN(4))...))
+}
+
+func (g *generator) unaryOfIntegers() {
+	f := []graph.UnaryFn{graph.Neg, graph.Abs, graph.Sign, graph.Square, graph.Cube, graph.Relu}[g.r.IntN(6)]
+	g.op(graph.Unary{Fn: f}, g.integer())
+}
+
+func (g *generator) binaryOfIntegers() {
+	if g.r.IntN(4) == 0 {
+		f := []graph.BinaryFn{graph.Eq, graph.Ne, graph.And, graph.Or}[g.r.IntN(4)]
+		x := g.of(graph.TypeOf(graph.Bool, g.dims(g.r.IntN(4))...))
+		g.op(graph.Binary{Fn: f}, x, g.of(x.Type))
+		return
+	}
+	f := graph.BinaryFn(g.r.IntN(int(graph.Ne) + 1))
+	if f == graph.And || f == graph.Or {
+		f = graph.Add
+	}
+	x := g.integer()
+	t := x.Type
+	if g.coin() {
+		t.Shape = graph.ShapeOf()
+	}
+	if f == graph.Div || f == graph.Pow { // by what is in range: see Fit
+		y := g.input(t)
+		if g.coin() {
+			limits := &span{1, 5}
+			y = g.add(g.b.Const(fitting(g.r, t, limits, Ordinary)))
+		}
+		g.nodes = slices.DeleteFunc(g.nodes, func(n *graph.Node) bool { return n == y }) // nothing else limits it
+		g.op(graph.Binary{Fn: f}, x, y)
+		return
+	}
+	g.op(graph.Binary{Fn: f}, x, g.of(t))
+}
+
+// selectByAny chooses by a Bool of any origin between floats, integers or Bools; each may be a scalar.
+func (g *generator) selectByAny() {
+	t := g.moved(0, 4).Type
+	if t.DType.Is16() {
+		t.DType = graph.F32
+	}
+	scalar := func(t graph.Type) *graph.Node {
+		if g.r.IntN(4) == 0 {
+			t.Shape = graph.ShapeOf()
+		}
+		return g.of(t)
+	}
+	g.op(graph.Select{}, scalar(t.With(graph.Bool)), scalar(t), scalar(t))
+}
+
+// results appends an operation that has several results, and reads any of them, one twice now and then, and the first
+// not always.
+func (g *generator) results(op graph.Op, args ...*graph.Node) *graph.Node {
+	n := g.op(op, args...)
+	further := 0
+	for i := 1; i < n.Results(); i++ {
+		if g.coin() {
+			g.op(graph.Result{Index: i}, n)
+			further++
+		}
+	}
+	if further > 0 && g.r.IntN(3) == 0 {
+		g.nodes = slices.DeleteFunc(g.nodes, func(m *graph.Node) bool { return m == n })
+	}
+	return n
+}
+
+// widerAttention gives an attention a mask of Bools or one that is broadcast, lengths, or dropout.
+func (g *generator) widerAttention(op graph.Attention, args []*graph.Node, lead []int) (graph.Attention, []*graph.Node) {
+	q, keys := args[0].Type, args[1].Type.Shape
+	args = args[:3]
+	if op.HasMask {
+		dims := append(slices.Clone(q.Shape.Slice()[:q.Shape.Rank()-1]), keys.At(keys.Rank()-2))
+		for i := range dims {
+			if g.r.IntN(4) == 0 {
+				dims[i] = 1
+			}
+		}
+		d := q.DType
+		if g.coin() {
+			d = graph.Bool
+		}
+		args = append(args, g.of(graph.TypeOf(d, dims[g.r.IntN(len(dims)):]...)))
+	}
+	if op.HasLengths = g.coin(); op.HasLengths {
+		op.Tail = g.coin()
+		d := []graph.DType{graph.I32, graph.I64}[g.r.IntN(2)]
+		args = append(args, g.input(graph.TypeOf(d, lead[:max(len(lead)-1, 0)]...)))
+	}
+	if g.r.IntN(4) == 0 {
+		op.Dropout = 0.4
+		args = append(args, g.i64(g.r.IntN(100)))
+	}
+	return op, args
+}
+
+// Reversal is a host operation that any graph may have: the elements from last to first. It has a gradient.
+var Reversal graph.HostImpl = &reversal{}
+
+type reversal struct{ _ byte } // not of size 0, so that its address is its own
+
+const reversalName = "reversal"
+
+// Do implements graph.HostImpl.
+func (*reversal) Do(args []*graph.Tensor) (*graph.Tensor, error) {
+	y := graph.NewTensor(args[0].Type)
+	n := y.Type.Shape.Elems()
+	for i := range n {
+		y.SetFloat(i, args[0].Float(n-1-i))
+	}
+	return y, nil
+}
+
+// Gradient implements graph.HostGradient.
+func (*reversal) Gradient(b *graph.Builder, n, dy *graph.Node) ([]*graph.Node, error) {
+	return []*graph.Node{b.Add(n.Op, dy)}, nil
+}
+
+func (g *generator) reversed() {
+	x := g.any()
+	g.op(graph.Host{Name: reversalName, Type: x.Type, Impl: Reversal}, x)
+}
