@@ -11,10 +11,14 @@
 package fusec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"fusec/graph"
 	"fusec/graph/trace"
@@ -29,6 +33,47 @@ type Fusion struct {
 	Nodes []graph.Origin // the user's nodes that it covers, with file and line where they are known
 	FLOPs int64
 	Bytes int64 // of memory traffic
+}
+
+// String is the fusion on one line: its kind, the name of the value it makes, the user's nodes that it covers, the first
+// six of them by name, where they were built, if that is known, its arithmetic and its memory traffic.
+func (f Fusion) String() string {
+	const shown = 6
+	var b strings.Builder
+	b.WriteString(f.Kind)
+	if f.Name != "" {
+		fmt.Fprintf(&b, " %q", f.Name)
+	}
+	pos := ""
+	for i, o := range f.Nodes {
+		pos = cmp.Or(pos, o.Pos)
+		switch {
+		case i == 0:
+			b.WriteString(": ")
+		case i < shown:
+			b.WriteString(", ")
+		case i == shown:
+			fmt.Fprintf(&b, " and %d more", len(f.Nodes)-shown)
+		}
+		if i < shown {
+			b.WriteString(printable(o.Name))
+		}
+	}
+	if pos != "" {
+		fmt.Fprintf(&b, " (%s)", printable(pos))
+	}
+	fmt.Fprintf(&b, "; %.3g MFLOP, %.3g MB", float64(f.FLOPs)/1e6, float64(f.Bytes)/1e6)
+	return b.String()
+}
+
+// printable replaces the characters of a name that do not print, so that it stays on its line.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, name)
 }
 
 // Program is a compiled graph. One goroutine uses it at a time.

@@ -45,9 +45,15 @@ var _ gorgonia.VM = (*Machine)(nil)
 
 // NewMachine compiles a graph, to be run in place of what gorgonia.NewTapeMachine gives. Options are Gorgonia's and
 // fusec's own. An error is kept: [Machine.Err] gives it, and [Machine.RunAll] returns it.
+//
+// All options that a TapeMachine of Gorgonia v0.9.18 takes work. With gorgonia.WithPrecompiled the machine is one of the
+// subgraph that gorgonia.CompileFunction took: it reads that subgraph's inputs alone and hands out its outputs. Options
+// that have nothing to do, such as WithPointerWatch, are named in a note of the trace. These are refused by name: those
+// of a LispMachine alone, WithWatchlist with numbers of registers, and WithEngine with an engine that is not of
+// Gorgonia's tensor package.
 func NewMachine(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) *Machine {
 	m := &Machine{g: g, cfg: config{target: "cpu"}}
-	m.vm, m.err = fgorgonia.ReadOptions(m, opts...)
+	m.vm, m.err = fgorgonia.ReadOptions(fgorgonia.TapeMachine, m, opts...)
 	if m.err = errors.Join(m.err, m.cfg.err); m.err == nil {
 		m.err = m.start()
 	}
@@ -58,6 +64,9 @@ func NewMachine(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) *Machine {
 func (m *Machine) start() error {
 	if m.g == nil {
 		return errors.New("the Gorgonia graph is nil")
+	}
+	if m.vm.Precompiled != nil {
+		m.g = m.vm.Precompiled
 	}
 	if err := fgorgonia.SetTraining(m.g, !m.vm.Eval); err != nil {
 		return err
@@ -93,6 +102,9 @@ func (m *Machine) compile() (err error) {
 	}
 	notes := &m.program.trace.Stages[0].Notes
 	*notes = append(*notes, m.im.Notes...)
+	for _, why := range m.vm.Ignored {
+		*notes = append(*notes, trace.Note{Node: -1, Text: why})
+	}
 	for i := range m.results {
 		r := &m.results[i]
 		if r.tensor, err = m.program.Output(r.output); err != nil {
@@ -182,6 +194,9 @@ func (m *Machine) handedOut() []*gorgonia.Node {
 	}
 	for _, r := range m.im.Roots {
 		add(r.Node)
+	}
+	for _, n := range m.vm.Outputs {
+		add(n)
 	}
 	for _, n := range m.g.AllNodes() {
 		if m.vm.Trace || m.watches(n) {

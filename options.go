@@ -180,6 +180,6 @@ func MemoryBudget(bytes int64) Option {
 // newConfig applies options: fusec's own fill the first result, Gorgonia's the second.
 func newConfig(opts []Option) (config, fgorgonia.VMConfig, error) {
 	m := &Machine{cfg: config{target: "cpu"}}
-	vm, err := fgorgonia.ReadOptions(m, opts...)
+	vm, err := fgorgonia.ReadOptions(fgorgonia.TapeMachine, m, opts...)
 	return m.cfg, vm, errors.Join(err, m.cfg.err)
 }

@@ -124,9 +124,17 @@ func value[T any](f *fields, name string) T {
 	return r
 }
 
-// inner looks at the struct inside an interface field.
+// pointer reads a field that is a pointer, of whatever type.
+func (f *fields) pointer(name string) unsafe.Pointer {
+	if v, ok := f.get(name, reflect.Pointer); ok {
+		return v.UnsafePointer()
+	}
+	return nil
+}
+
+// inner looks at the struct inside an interface field, or behind a pointer.
 func (f *fields) inner(name string) *fields {
-	v, ok := f.get(name, reflect.Interface)
+	v, ok := f.get(name, reflect.Interface, reflect.Pointer)
 	if !ok || v.IsNil() {
 		return &fields{err: f.err}
 	}

@@ -257,7 +257,7 @@ func TestReadOptions(t *testing.T) {
 	var buf bytes.Buffer
 	l := log.New(&buf, "", 0)
 	m := &machine{}
-	c, err := ReadOptions(m, gorg.BindDualValues(x), own(3), gorg.EvalMode(), gorg.TraceExec(), gorg.WithLogger(l), gorg.WithValueFmt("%v"),
+	c, err := ReadOptions(TapeMachine, m, gorg.BindDualValues(x), own(3), gorg.EvalMode(), gorg.TraceExec(), gorg.WithLogger(l), gorg.WithValueFmt("%v"),
 		gorg.WithNaNWatch(), gorg.WithInfWatch(), gorg.WithWatchlist(x, gorg.NodeID(7)), gorg.WithWatchlist())
 	if err != nil {
 		t.Fatal(err)
@@ -269,13 +269,13 @@ func TestReadOptions(t *testing.T) {
 	if m.set != 3 {
 		t.Error("the machine's own option was not applied")
 	}
-	c, err = ReadOptions(nil)
+	c, err = ReadOptions(TapeMachine, nil)
 	if err != nil || c.BindDual || c.Eval || c.Trace || c.WatchNaN || c.Logger != nil {
 		t.Errorf("no options read as %+v: %v", c, err)
 	}
 	for _, o := range []gorg.VMOpt{gorg.ExecuteFwdOnly(), nil, func(gorg.VM) { panic("no") }} {
 		for _, m := range []gorg.VM{nil, m} {
-			if _, err := ReadOptions(m, o); err == nil || !strings.Contains(err.Error(), "machine option 0") {
+			if _, err := ReadOptions(TapeMachine, m, o); err == nil || !strings.Contains(err.Error(), "machine option 0") {
 				t.Errorf("error %v", err)
 			}
 		}

@@ -92,6 +92,8 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 		e.launches = append(e.launches, l)
 	}
 	e.place()
+	// One that is dropped without Close gives back its goroutines: they hold the pool, and nothing of the executable.
+	runtime.AddCleanup(e, (*pool.Pool).Close, e.pool)
 	return e, nil
 }
 
@@ -220,6 +222,7 @@ func (e *executable) Run() error {
 			e.tensors[u.Target].CopyFrom(e.tensors[u.Value])
 		}
 	}
+	runtime.KeepAlive(e) // the pool is closed when nothing refers to e any more
 	return nil
 }
 
