@@ -155,6 +155,22 @@ func silu(x float64) float64 {
 	return x * sigmoid(x)
 }
 
+// Slope is the derivative of a function at a kink, in terms of those beside it.
+type Slope uint8
+
+// The slopes. Frameworks differ: PyTorch and ONNX Runtime take that of the left side, Gorgonia's Rectify and LeakyRelu,
+// which test x ≥ 0, that of the right, and a maximum that shares its gradient among equal operands the mean.
+const (
+	LeftSlope Slope = iota
+	RightSlope
+	MeanSlope
+)
+
+var slopes = [...]string{"left", "right", "mean"}
+
+// String gives the slope's name in the text form.
+func (s Slope) String() string { return slopes[s] }
+
 // BinaryFn is a function of two variables.
 type BinaryFn uint8
 
@@ -325,6 +341,12 @@ func parseEnum[T ~uint8](s string, names func(T) string, n int) (T, error) {
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (f *UnaryFn) UnmarshalText(b []byte) (err error) {
 	*f, err = parseEnum(string(b), UnaryFn.String, len(unaryFns))
+	return
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Slope) UnmarshalText(b []byte) (err error) {
+	*s, err = parseEnum(string(b), Slope.String, len(slopes))
 	return
 }
 

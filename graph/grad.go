@@ -16,7 +16,7 @@ import (
 //   - Functions that are constant between jumps (sign, ceil, floor, round, comparisons, casts to integers) pass no
 //     gradient, as in PyTorch.
 //   - At ties, Max, Min, MaxOf and MinOf share the gradient evenly among those that reach the value; max-pools pass it
-//     to the first. Relu passes none at 0, LeakyRelu and Elu the slope of their negative side.
+//     to the first. Relu, LeakyRelu and Elu have the slope at 0 that their attribute AtZero names.
 //   - A composite without a rule is differentiated through its decomposition, a Fusion through its body.
 
 // Gradients appends to g the gradients of the scalar cost for each of wrt, and returns them in that order. A node that

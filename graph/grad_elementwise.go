@@ -8,8 +8,16 @@ func gradUnary(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	mul := func(u, v *Node) *Node { return b.Binary(Mul, u, v) }
 	times := func(u *Node, c float64) *Node { return b.BinaryScalar(Mul, u, c) }
 	plus := func(u *Node, c float64) *Node { return b.BinaryScalar(Add, u, c) }
-	// where is x > 0 ? u : v
-	where := func(u, v *Node) *Node { return b.Add(Select{}, b.BinaryScalar(Gt, x, 0), u, v) }
+	// where is x > 0 ? u : v, and at 0 what AtZero says.
+	where := func(u, v *Node) *Node {
+		switch op.AtZero {
+		case RightSlope:
+			return b.Add(Select{}, b.BinaryScalar(Ge, x, 0), u, v)
+		case MeanSlope:
+			v = b.Add(Select{}, b.BinaryScalar(Eq, x, 0), times(b.Binary(Add, u, v), 0.5), v)
+		}
+		return b.Add(Select{}, b.BinaryScalar(Gt, x, 0), u, v)
+	}
 
 	var dx *Node
 	switch op.Fn {
@@ -50,8 +58,10 @@ func gradUnary(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	case Erf:
 		dx = mul(dy, times(b.Unary(Exp, b.Unary(Neg, b.Unary(Square, x))), 2/math.Sqrt(math.Pi)))
 	case Relu:
-		// By y, which is > 0 where x is: then x need not be kept.
-		dx = b.Add(Select{}, b.BinaryScalar(Gt, y, 0), dy, b.Scalar(dy.Type.DType, 0))
+		if op.AtZero == LeftSlope {
+			x = y // which is > 0 where x is: then x need not be kept
+		}
+		dx = where(dy, b.Scalar(dy.Type.DType, 0))
 	case LeakyRelu:
 		dx = where(dy, times(dy, op.Alpha))
 	case Elu:

@@ -64,6 +64,9 @@ func inferUnary(op Op, args []Type) ([]Type, error) {
 	if int(f) >= len(unaryFns) {
 		return nil, fmt.Errorf("unknown function %d", f)
 	}
+	if err := op.(Unary).checkSlope(); err != nil {
+		return nil, err
+	}
 	switch f {
 	case Not:
 		if t.DType != Bool {
@@ -82,6 +85,17 @@ func inferUnary(op Op, args []Type) ([]Type, error) {
 		}
 	}
 	return one(t)
+}
+
+// checkSlope refuses a derivative at 0 of functions that have no kink there.
+func (u Unary) checkSlope() error {
+	switch {
+	case int(u.AtZero) >= len(slopes):
+		return fmt.Errorf("unknown slope %d", u.AtZero)
+	case u.AtZero != 0 && u.Fn != Relu && u.Fn != LeakyRelu && u.Fn != Elu:
+		return fmt.Errorf("%v has no slope at 0 to choose", u.Fn)
+	}
+	return nil
 }
 
 // elementwiseShape is the shape of an elementwise result: that of the operands that are not scalars.

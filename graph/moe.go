@@ -30,6 +30,7 @@ type MoE struct {
 	Experts     int
 	Activation  UnaryFn
 	Alpha       float64 // of the activation
+	AtZero      Slope   `attr:"optional"` // of the activation
 	Gated, Bias bool
 	Stacked     bool
 	Dense       bool
@@ -38,6 +39,9 @@ type MoE struct {
 
 // OpName implements Op.
 func (MoE) OpName() string { return "moe" }
+
+// Act is the activation as an operation of its own.
+func (m MoE) Act() Unary { return Unary{m.Activation, m.Alpha, m.AtZero} }
 
 // MoEWeight names one of the weights that each expert has.
 type MoEWeight uint8
@@ -131,6 +135,9 @@ func inferMoE(op Op, args []Type) ([]Type, error) {
 	if m.Activation == Not {
 		return nil, fmt.Errorf("%v is no activation", m.Activation)
 	}
+	if err := m.Act().checkSlope(); err != nil {
+		return nil, err
+	}
 	if !m.Stacked && m.Experts > len(args) || len(args) != m.Operands() {
 		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", m.Operands(), len(args))
 	}
@@ -203,6 +210,7 @@ type MoEGrad struct {
 	Experts     int
 	Activation  UnaryFn
 	Alpha       float64
+	AtZero      Slope `attr:"optional"`
 	Gated, Bias bool
 	Stacked     bool
 	Dense       bool
@@ -278,7 +286,7 @@ func (m MoE) expert(b *Builder, d MoEDims, args []*Node, e int, x *Node) *Node {
 		}
 		return y
 	}
-	h := b.Add(Unary{m.Activation, m.Alpha}, linear(x, MoEW1, MoEB1))
+	h := b.Add(m.Act(), linear(x, MoEW1, MoEB1))
 	if m.Gated {
 		h = b.Binary(Mul, h, linear(x, MoEW3, MoEB3))
 	}

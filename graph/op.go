@@ -135,9 +135,11 @@ type Const struct{ Value *Tensor }
 // ---- elementwise ----
 
 // Unary applies a function of one variable. Alpha is the parameter of the functions that have one (leaky_relu, elu).
+// AtZero is the derivative at 0 of those that have a kink there (relu, leaky_relu, elu); it changes no value.
 type Unary struct {
-	Fn    UnaryFn
-	Alpha float64
+	Fn     UnaryFn
+	Alpha  float64
+	AtZero Slope `attr:"optional"`
 }
 
 // Binary applies a function of two variables. Comparisons give Bool.

@@ -71,6 +71,8 @@ func TestParseErrors(t *testing.T) {
 		{"h = copy[dim=0] x", `copy has no attribute "dim" and takes none`},
 		{"h = softmax[=0] x", "5:13: expected an attribute or ']', found '='"},
 		{"h = unary[fn=foo] x", `5:14: attribute "fn" of unary: unknown name "foo"`},
+		{"h = unary[fn=relu at_zero=up] x", `attribute "at_zero" of unary: unknown name "up"`},
+		{"h = unary[fn=tanh at_zero=right] x", "tanh has no slope at 0 to choose"},
 		{"h = unary[fn=elu alpha=x] x", "expected a number, found x"},
 		{"h = unary[fn=elu alpha=nan.0] x", "expected the bits of a NaN, found nan.0"},
 		{"h = unary[fn=elu alpha=1e999] x", "1e999 is too large for f64"},

@@ -11,7 +11,7 @@ import (
 // the sum they keep them, so that a view of either stays one of strides.
 func (m *mixture) build(b *graph.Builder, f *moeFuser) (y, to *graph.Node) {
 	net := &m.nets[0]
-	op := graph.MoE{Experts: max(m.stack, len(m.terms)), Activation: net.act.Fn, Alpha: net.act.Alpha,
+	op := graph.MoE{Experts: max(m.stack, len(m.terms)), Activation: net.act.Fn, Alpha: net.act.Alpha, AtZero: net.act.AtZero,
 		Gated: net.gate.w != nil}
 	for i := range m.nets {
 		for _, l := range m.nets[i].layers() {

@@ -10,6 +10,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/kernels/ref"
 )
 
 // spelling is one way to write an operation of x, and what raise leaves of it.
@@ -61,8 +62,11 @@ var spellings = map[string][]spelling{
 	"leaky-relu": {
 		{"gorgonia", func(b *graph.Builder, x *graph.Node) *graph.Node { return gLeaky(b, x, 0.1) }, "leaky_relu(0.1)"},
 		{"other brackets", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return plus(b, times(b, scale(b, x, 0.2), test0(b, graph.Lt, x)), times(b, test0(b, graph.Gt, x), x))
+			return plus(b, times(b, scale(b, x, 0.2), test0(b, graph.Le, x)), times(b, test0(b, graph.Gt, x), x))
 		}, "leaky_relu(0.2)"},
+		{"masks that leave 0 out", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return plus(b, times(b, scale(b, x, 0.2), test0(b, graph.Lt, x)), times(b, test0(b, graph.Gt, x), x))
+		}, "mul lt cast f64 mul relu add"},
 		{"two masks of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := b.Unary(graph.Sin, x)
 			return plus(b, gRelu(b, x), scale(b, times(b, y, test0(b, graph.Lt, y)), 0.1))
@@ -70,8 +74,12 @@ var spellings = map[string][]spelling{
 	},
 	"leaky-relu-two": {
 		{"two rectifiers", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return b.Binary(graph.Sub, b.Unary(graph.Relu, x), scale(b, b.Unary(graph.Relu, b.Unary(graph.Neg, x)), 0.3))
+			half := func(x *graph.Node) *graph.Node { return b.BinaryScalar(graph.Max, x, 0) }
+			return b.Binary(graph.Sub, half(x), scale(b, half(b.Unary(graph.Neg, x)), 0.3))
 		}, "leaky_relu(0.3)"},
+		{"two rectifiers that pass no gradient at 0", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Binary(graph.Sub, b.Unary(graph.Relu, x), scale(b, b.Unary(graph.Relu, b.Unary(graph.Neg, x)), 0.3))
+		}, "relu neg relu mul sub"},
 		{"of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Sub, b.Unary(graph.Relu, x), scale(b, b.Unary(graph.Relu, b.Unary(graph.Sin, x)), 0.3))
 		}, "relu sin relu mul sub"},
@@ -421,6 +429,54 @@ func TestRaiseOddShapes(t *testing.T) {
 	}
 }
 
+// TestRaiseSlopes compares the derivative of each spelling of a rectifier at 0 and beside it with that of the graph as
+// written.
+func TestRaiseSlopes(t *testing.T) {
+	for name, list := range spellings {
+		if !strings.HasSuffix(name, "relu") && !strings.HasPrefix(name, "leaky-relu") {
+			continue
+		}
+		for _, s := range list {
+			b := graph.NewBuilder("slopes")
+			x := b.Input("x", dt(5))
+			y := s.build(b, x)
+			cost := b.Reduce(graph.Sum, b.Binary(graph.Mul, y, b.Input("dy", dt(5))), false, 0)
+			b.Output("cost", cost)
+			g, err := b.Graph()
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, _, err := Run(g, Config{Verify: true, Gradients: []Gradient{{Cost: cost, Of: x, Output: "dx"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plain, to := g.Clone()
+			ds, err := graph.Gradients(plain, to[cost], []*graph.Node{to[x]})
+			if err != nil {
+				t.Fatal(err)
+			}
+			graph.Extend(plain).Output("dx", ds[0])
+			in := map[string]*graph.Tensor{
+				"x":  {Type: x.Type, Data: []float64{-2, math.Copysign(0, -1), 0, 3, 0}},
+				"dy": {Type: x.Type, Data: []float64{1, 2, 3, 4, -5}},
+			}
+			want, _, err := ref.Eval(plain, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := ref.Eval(h, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, w := range want["dx"].Floats() {
+				if d := got["dx"].Float(i); math.Abs(d-w) > 1e-12 {
+					t.Errorf("%s, %s: dx[%d] is %v, as written %v", name, s.name, i, d, w)
+				}
+			}
+		}
+	}
+}
+
 // TestRaiseComposed stacks spellings at random and checks values, and gradients against those of the graph as written.
 func TestRaiseComposed(t *testing.T) {
 	var all []spelling
@@ -485,7 +541,7 @@ func TestRaiseF32(t *testing.T) {
 	})
 	h, _ := run(t, g, Config{Stop: "raise"})
 	norm := h.Outputs[0].Node
-	if norm.Op != (graph.LayerNorm{Eps: 1e-5}) || norm.Args[0].Op != (graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1}) {
+	if norm.Op != (graph.LayerNorm{Eps: 1e-5}) || norm.Args[0].Op != (graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1, AtZero: graph.RightSlope}) {
 		t.Errorf("%+v of %+v", norm.Op, norm.Args[0].Op)
 	}
 }

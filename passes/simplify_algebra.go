@@ -193,8 +193,12 @@ func idempotent(_ *simplifier, n *graph.Node) *graph.Node {
 	if n.Args[0].Op != n.Op {
 		return nil
 	}
-	switch n.Op.(graph.Unary).Fn {
-	case graph.Abs, graph.Relu, graph.Sign, graph.Ceil, graph.Floor, graph.Round:
+	switch u := n.Op.(graph.Unary); u.Fn {
+	case graph.Relu:
+		if u.AtZero != graph.MeanSlope { // whose square is another derivative at 0
+			return n.Args[0]
+		}
+	case graph.Abs, graph.Sign, graph.Ceil, graph.Floor, graph.Round:
 		return n.Args[0]
 	}
 	return nil

@@ -101,7 +101,7 @@ var unaries = map[graph.UnaryFn]nodeFunc{
 	graph.Exp: gorg.Exp, graph.Expm1: gorg.Expm1, graph.Log: gorg.Log, graph.Log1p: gorg.Log1p, graph.Log2: gorg.Log2,
 	graph.Sqrt: gorg.Sqrt, graph.Rsqrt: gorg.InverseSqrt, graph.Recip: gorg.Inverse, graph.Square: gorg.Square,
 	graph.Cube: gorg.Cube, graph.Sin: gorg.Sin, graph.Cos: gorg.Cos, graph.Tanh: gorg.Tanh, graph.Sigmoid: gorg.Sigmoid,
-	graph.Softplus: gorg.Softplus, graph.Relu: gorg.Rectify,
+	graph.Softplus: gorg.Softplus,
 }
 
 func (e *exporter) unary(op graph.Unary, x *gorg.Node, d graph.DType) (*gorg.Node, error) {
@@ -116,8 +116,29 @@ func (e *exporter) unary(op graph.Unary, x *gorg.Node, d graph.DType) (*gorg.Nod
 	}
 	add := func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(x, y) }
 	mul := func(y *gorg.Node) (*gorg.Node, error) { return gorg.HadamardProd(x, y) }
+	where := func(test compareFunc) nodeFunc { // x where it compares so with 0, else 0
+		return func(x *gorg.Node) (*gorg.Node, error) {
+			mask, err := test(x, e.scalar(d, 0), true)
+			if err != nil {
+				return nil, err
+			}
+			return gorg.HadamardProd(x, mask)
+		}
+	}
 	switch op.Fn {
+	case graph.Relu:
+		if op.AtZero == graph.LeftSlope {
+			return where(gorg.Gt)(x)
+		}
+		return gorg.Rectify(x)
 	case graph.LeakyRelu:
+		if op.AtZero == graph.LeftSlope {
+			pos, err := where(gorg.Gt)(x)
+			if err != nil {
+				return nil, err
+			}
+			return chain(x, where(gorg.Lte), times(op.Alpha), func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(pos, y) })
+		}
 		return gorg.LeakyRelu(x, op.Alpha)
 	case graph.Silu:
 		return chain(x, gorg.Sigmoid, mul)

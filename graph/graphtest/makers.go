@@ -75,6 +75,9 @@ func makeUnary(g *generator) {
 	if f == graph.LeakyRelu || f == graph.Elu {
 		op.Alpha = g.r.Float64()
 	}
+	if f == graph.Relu || f == graph.LeakyRelu || f == graph.Elu {
+		op.AtZero = graph.Slope(g.r.IntN(int(graph.MeanSlope) + 1))
+	}
 	g.op(op, g.any())
 }
 

@@ -21,7 +21,7 @@ func newHidden[T float](op graph.MoE, backward bool, env *Env) (*hidden[T], erro
 	b := graph.NewBuilder("hidden")
 	u := b.Input("u", t)
 	in := []*graph.Node{u}
-	h := b.Add(graph.Unary{Fn: op.Activation, Alpha: op.Alpha}, u)
+	h := b.Add(op.Act(), u)
 	if op.Gated {
 		in = append(in, b.Input("v", t))
 		h = b.Binary(graph.Mul, h, in[1])

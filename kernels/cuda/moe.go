@@ -517,7 +517,7 @@ func (x *mixture) hiddenGraph() (g *graph.Graph, in []*graph.Node, h *graph.Node
 	b := graph.NewBuilder("hidden")
 	t := graph.TypeOf(x.acc, 8)
 	in = []*graph.Node{b.Input("u", t)}
-	h = b.Add(graph.Unary{Fn: x.op.Activation, Alpha: x.op.Alpha}, in[0])
+	h = b.Add(x.op.Act(), in[0])
 	if x.op.Gated {
 		in = append(in, b.Input("v", t))
 		h = b.Binary(graph.Mul, h, in[1])

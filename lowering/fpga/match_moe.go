@@ -101,7 +101,7 @@ func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
 	if err := m.fitsMoE(e); err != nil {
 		return nil, err
 	}
-	name, relu, fn := unary(graph.Unary{Fn: op.Activation, Alpha: op.Alpha})
+	name, relu, fn := unary(op.Act())
 	e.act = activation{name, fn, relu}
 	if e.act.table() && m.cfg.Tables == 0 {
 		return nil, fmt.Errorf("%s: the overlay has no tables for activations", name)
