@@ -178,6 +178,27 @@ func (g *Graph) Users() map[*Node][]*Node {
 	return u
 }
 
+// Ancestors are the nodes that any of the given ones is computed from, these included.
+func Ancestors(of ...*Node) map[*Node]bool {
+	seen := make(map[*Node]bool)
+	var stack []*Node
+	push := func(nodes []*Node) {
+		for _, n := range nodes {
+			if !seen[n] {
+				seen[n] = true
+				stack = append(stack, n)
+			}
+		}
+	}
+	push(of)
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		push(n.Args)
+	}
+	return seen
+}
+
 // Escapes reports, for every node that is an output or takes part in an update, that it is read from outside.
 func (g *Graph) Escapes() map[*Node]bool {
 	e := make(map[*Node]bool, len(g.Outputs)+2*len(g.Updates))

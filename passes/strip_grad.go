@@ -28,7 +28,8 @@ func stripGrad(c *Context) error {
 		return nil
 	}
 	s := &stripper{c: c, kept: map[*graph.Node]string{}, opaque: map[*graph.Node]bool{},
-		asked: map[[3]*graph.Node]*graph.Node{}}
+		asked: map[[3]*graph.Node]*graph.Node{}, users: c.Graph.Users(),
+		ancestors: map[*graph.Node]map[*graph.Node]bool{}, walks: map[*graph.Node]walk{}}
 	s.choose()
 	forward := s.forward()
 	if err := s.ask(); err != nil {
@@ -47,12 +48,31 @@ type stripper struct {
 	opaque map[*graph.Node]bool           // operations that are differentiated by their own rule
 	chosen []Gradient                     // gradients to request
 	asked  map[[3]*graph.Node]*graph.Node // by cost, what to differentiate by, and seed
+
+	outputs   map[string]int // places of outputs by name; nil until one is asked for
+	users     map[*graph.Node][]*graph.Node
+	ancestors map[*graph.Node]map[*graph.Node]bool // of costs and seeds, as the graph came
+	walks     map[*graph.Node]walk                 // by cost
+}
+
+// A walk towards a cost, from all that its gradients are taken by.
+type walk struct {
+	passed map[*graph.Node]bool // nodes that gradients flow through
+	behind map[*graph.Node]bool // nodes all of whose readers on the way to the cost are among the passed
+}
+
+// before lists what a cost or seed is computed from, itself included. The copies that ask puts into the graph change
+// nothing about it.
+func (s *stripper) before(n *graph.Node) map[*graph.Node]bool {
+	if s.ancestors[n] == nil {
+		s.ancestors[n] = graph.Ancestors(n)
+	}
+	return s.ancestors[n]
 }
 
 // choose sorts the gradients into those that can be made anew and are read, and those whose backward stays.
 func (s *stripper) choose() {
 	all := slices.DeleteFunc(slices.Clone(s.c.gradients), outside)
-	users := s.c.Graph.Users()
 	for _, r := range all {
 		if r.Cost == nil {
 			s.c.Note(r.Value, "the gradient with respect to %v stays as the graph computes it: it is not known of what", r.Of)
@@ -61,7 +81,7 @@ func (s *stripper) choose() {
 		if s.kept[r.Cost] != "" {
 			continue
 		}
-		if why := s.obstacle(r, users); why != "" {
+		if why := s.obstacle(r); why != "" {
 			s.kept[r.Cost] = why
 			s.c.Note(r.Cost, "the backward pass of %v stays as the graph computes it: %s", r.Cost, why)
 		}
@@ -92,38 +112,38 @@ func outside(r Gradient) bool { return r.Value != nil && graph.IsSource(r.Value.
 // read tells which gradients something else than a dropped backward pass reads.
 func (s *stripper) read(ofValue map[*graph.Node]Gradient) map[*graph.Node]bool {
 	read, seen := map[*graph.Node]bool{}, map[*graph.Node]bool{}
-	var visit func(n *graph.Node)
-	visit = func(n *graph.Node) {
-		if n == nil || seen[n] {
-			return
-		}
-		seen[n] = true
-		if r, ok := ofValue[n]; ok {
-			read[n] = true
-			visit(r.Cost)
-			visit(r.Of)
-			visit(r.Seed)
-			return
-		}
-		for _, a := range n.Args {
-			visit(a)
+	var stack []*graph.Node
+	push := func(nodes ...*graph.Node) {
+		for _, n := range nodes {
+			if n != nil && !seen[n] {
+				seen[n] = true
+				stack = append(stack, n)
+			}
 		}
 	}
 	for n := range s.c.Graph.Escapes() {
-		visit(n)
+		push(n)
 	}
 	for _, r := range s.c.gradients {
 		if r.Output != "" {
-			visit(r.Cost)
-			visit(r.Of)
-			visit(r.Seed)
+			push(r.Cost, r.Of, r.Seed)
+		}
+	}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if r, ok := ofValue[n]; ok {
+			read[n] = true
+			push(r.Cost, r.Of, r.Seed)
+		} else {
+			push(n.Args...)
 		}
 	}
 	return read
 }
 
 // obstacle says why the gradient cannot be made anew; it is empty if it can.
-func (s *stripper) obstacle(r Gradient, users map[*graph.Node][]*graph.Node) string {
+func (s *stripper) obstacle(r Gradient) string {
 	cost := r.Cost
 	if r.Seed != nil {
 		if r.Seed.Type != cost.Type {
@@ -138,21 +158,29 @@ func (s *stripper) obstacle(r Gradient, users map[*graph.Node][]*graph.Node) str
 	if v := r.Value; v != nil && (v.Type.DType != r.Of.Type.DType || v.Type.Shape.Elems() != r.Of.Type.Shape.Elems()) {
 		return fmt.Sprintf("the gradient with respect to %v is %v, which does not fit %v", r.Of, v.Type, r.Of.Type)
 	}
-	before := ancestors(cost)
+	before := s.before(cost)
 	if !before[r.Of] {
 		return "" // no way from one to the other: the gradient is zero
 	}
-	// Walk from Of towards the cost.
-	seen := map[*graph.Node]bool{r.Of: true}
+	// Walk from Of towards the cost, up to where another gradient's walk has been.
+	w := s.walks[cost]
+	if w.passed == nil {
+		w = walk{passed: map[*graph.Node]bool{}, behind: map[*graph.Node]bool{}}
+		s.walks[cost] = w
+	}
 	stack := []*graph.Node{r.Of}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		for _, u := range users[n] {
-			if seen[u] || !before[u] || !u.Type.DType.IsFloat() {
+		if w.behind[n] {
+			continue
+		}
+		w.behind[n] = true
+		for _, u := range s.users[n] {
+			if w.passed[u] || !before[u] || !u.Type.DType.IsFloat() {
 				continue
 			}
-			seen[u] = true
+			w.passed[u] = true
 			if err := differentiable(u); err != nil {
 				return fmt.Sprintf("%s, between %v and it, has no gradient: %v", u.Where(), r.Of, err)
 			}
@@ -201,32 +229,13 @@ func tryGradient(n *graph.Node) error {
 	return b.Err()
 }
 
-// ancestors lists what n is computed from, n included.
-func ancestors(n *graph.Node) map[*graph.Node]bool {
-	seen := map[*graph.Node]bool{n: true}
-	stack := []*graph.Node{n}
-	for len(stack) > 0 {
-		n := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, a := range n.Args {
-			if !seen[a] {
-				seen[a] = true
-				stack = append(stack, a)
-			}
-		}
-	}
-	return seen
-}
-
 // forward lists what the costs are computed from.
 func (s *stripper) forward() map[*graph.Node]bool {
-	f := map[*graph.Node]bool{}
-	for _, r := range s.chosen {
-		for n := range ancestors(r.Cost) {
-			f[n] = true
-		}
+	costs := make([]*graph.Node, len(s.chosen))
+	for i, r := range s.chosen {
+		costs[i] = r.Cost
 	}
-	return f
+	return graph.Ancestors(costs...)
 }
 
 // ask puts the requests into the graph.
@@ -276,7 +285,7 @@ func (s *stripper) ask() error {
 			value = now(value)
 			// What the cost itself or its seed is computed from is no backward node: a constant 1, say, that is also a
 			// gradient.
-			if !ancestors(r.Cost)[r.Value] && (r.Seed == nil || !ancestors(r.Seed)[r.Value]) && with[value] == nil {
+			if !s.before(r.Cost)[r.Value] && (r.Seed == nil || !s.before(r.Seed)[r.Value]) && with[value] == nil {
 				b := graph.Extend(g).From(r.Value)
 				made := b.Reshape(req, value.Type.Shape.Slice()...)
 				if b.Err() != nil {
@@ -299,13 +308,19 @@ func (s *stripper) ask() error {
 // output hands n out under a name, in place of what had it.
 func (s *stripper) output(name string, n *graph.Node) {
 	g := s.c.Graph
-	for i, o := range g.Outputs {
-		if o.Name == name {
-			g.Outputs[i].Node = n
-			return
+	if s.outputs == nil {
+		s.outputs = make(map[string]int, len(g.Outputs))
+		for i, o := range g.Outputs {
+			s.outputs[o.Name] = i
 		}
 	}
-	g.Outputs = append(g.Outputs, graph.Output{Name: name, Node: n})
+	i, ok := s.outputs[name]
+	if !ok {
+		i = len(g.Outputs)
+		s.outputs[name] = i
+		g.Outputs = append(g.Outputs, graph.Output{Name: name})
+	}
+	g.Outputs[i].Node = n
 }
 
 // request makes the node that stands for d(cost)/d(of) until differentiate. Its operands are the cost, what to
@@ -340,32 +355,27 @@ func isRequest(n *graph.Node) bool {
 
 // tellKept notes what is left of the backward passes that were to go.
 func (s *stripper) tellKept(forward map[*graph.Node]bool) {
-	live := map[*graph.Node]bool{}
-	for _, n := range s.c.Graph.Nodes {
-		live[n] = true
-	}
-	backward := map[*graph.Node]bool{}
+	var values []*graph.Node
 	for _, r := range s.chosen {
-		if r.Value == nil || forward[r.Value] {
-			continue
+		if r.Value != nil && !forward[r.Value] {
+			values = append(values, r.Value)
 		}
-		for n := range ancestors(r.Value) {
-			if !forward[n] && graph.ClassOf(n.Op) != graph.ClassSource {
-				backward[n] = true
-			}
-		}
+	}
+	backward := graph.Ancestors(values...)
+	isBackward := func(n *graph.Node) bool {
+		return backward[n] && !forward[n] && graph.ClassOf(n.Op) != graph.ClassSource
 	}
 	users := s.c.Graph.Users()
 	escapes := s.c.Graph.Escapes()
 	for _, n := range s.c.Graph.Nodes {
-		if !backward[n] || isRequest(n) {
+		if !isBackward(n) || isRequest(n) {
 			continue
 		}
 		by := "it is handed out"
 		if !escapes[n] {
 			by = ""
 			for _, u := range users[n] {
-				if !backward[u] {
+				if !isBackward(u) {
 					by = u.Where() + " reads it"
 					break
 				}
