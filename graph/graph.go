@@ -78,31 +78,6 @@ func (n *Node) Where() string {
 // Arg is operand i.
 func (n *Node) Arg(i int) *Node { return n.Args[i] }
 
-// ConstScalar returns the value of a constant all of whose elements are equal, looking through Reshape, Broadcast
-// and Cast.
-func (n *Node) ConstScalar() (float64, bool) {
-	for {
-		switch op := n.Op.(type) {
-		case Reshape, Broadcast, Cast:
-			n = n.Args[0]
-		case Const:
-			e := op.Value.Type.Shape.Elems()
-			if e == 0 {
-				return 0, false
-			}
-			v := op.Value.Float(0)
-			for i := 1; i < e; i++ {
-				if op.Value.Float(i) != v {
-					return 0, false
-				}
-			}
-			return v, true
-		default:
-			return 0, false
-		}
-	}
-}
-
 // Add appends a node after checking its operands with the operation's type rule.
 func (g *Graph) Add(op Op, args ...*Node) (*Node, error) {
 	types, err := ResultTypes(op, args)

@@ -394,6 +394,20 @@ func checkSlice(axis, size, step, dim int, s Shape, start Type) error {
 	return nil
 }
 
+// startFits reports whether size elements, step apart, that checkSlice accepts can begin at start along an axis of dim.
+func startFits(start int64, size, step, dim int) bool {
+	return start >= 0 && start <= int64(dim) && (size == 0 || int(start) < dim-(size-1)*step)
+}
+
+// ConstStart is where n, a Slice, starts; false if that is not constant or out of range, which is an error at run time.
+func (o Slice) ConstStart(n *Node) (int, bool) {
+	c, ok := n.Args[1].Op.(Const)
+	if !ok || !startFits(c.Value.Int(0), o.Size, o.Step, n.Args[0].Type.Shape.At(o.Axis)) {
+		return 0, false
+	}
+	return int(c.Value.Int(0)), true
+}
+
 func inferSlice(op Op, args []Type) ([]Type, error) {
 	o, s := op.(Slice), args[0].Shape
 	dim := 0

@@ -152,12 +152,8 @@ func (l Layout) View(n *Node) (Layout, bool) {
 	case Broadcast:
 		return l.Broadcast(op.Shape), true
 	case Slice:
-		c, ok := n.Args[1].Op.(Const)
+		start, ok := op.ConstStart(n)
 		if !ok {
-			return l, false
-		}
-		start := int(c.Value.Float(0))
-		if start < 0 || op.Size > 0 && start+(op.Size-1)*op.Step >= n.Args[0].Type.Shape.At(op.Axis) {
 			return l, false
 		}
 		return l.Slice(op.Axis, start, op.Size, op.Step), true

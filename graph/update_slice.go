@@ -17,8 +17,8 @@ func (o UpdateSlice) CheckStart(n *Node) error {
 	if !ok {
 		return nil
 	}
-	start, size, dim := c.Value.Float(0), n.Args[1].Type.Shape.At(o.Axis), n.Args[0].Type.Shape.At(o.Axis)
-	if start < 0 || start > float64(dim-size) {
+	start, size, dim := c.Value.Int(0), n.Args[1].Type.Shape.At(o.Axis), n.Args[0].Type.Shape.At(o.Axis)
+	if !startFits(start, size, 1, dim) {
 		return fmt.Errorf("start %v is out of range: %d elements into axis %d of %d", start, size, o.Axis, dim)
 	}
 	return nil

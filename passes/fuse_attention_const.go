@@ -1,10 +1,6 @@
 package passes
 
-import (
-	"math"
-
-	"fusec/graph"
-)
+import "fusec/graph"
 
 // maxConstant is the most elements that constantOf computes.
 const maxConstant = 1 << 24
@@ -31,35 +27,7 @@ func constantOf(n *graph.Node) *graph.Tensor {
 	if graph.IsView(n.Op) {
 		return constantView(n, in[0])
 	}
-	at := func(arg, i int) float64 {
-		if in[arg].Type.Shape.Rank() == 0 {
-			i = 0
-		}
-		return in[arg].Float(i)
-	}
-	out := graph.NewTensor(n.Type)
-	for i := range n.Type.Shape.Elems() {
-		var v float64
-		switch op := n.Op.(type) {
-		case graph.Unary:
-			v = op.Fn.Eval(at(0, i), op.Alpha)
-		case graph.Binary:
-			v = op.Fn.Eval(at(0, i), at(1, i))
-		case graph.Select:
-			if v = at(2, i); at(0, i) != 0 {
-				v = at(1, i)
-			}
-		case graph.Cast:
-			v = at(0, i)
-		}
-		if n.Type.DType.IsInt() {
-			if v = math.Trunc(v); !exactInt(v, n.Type.DType) {
-				return nil
-			}
-		}
-		out.SetFloat(i, v)
-	}
-	return out
+	return evaluate(n, in)
 }
 
 // constantView reads a value through a view.
@@ -74,7 +42,7 @@ func constantView(n *graph.Node, x *graph.Tensor) *graph.Tensor {
 		for d, x := range ix {
 			at += x * l.Stride[d]
 		}
-		out.SetFloat(i, x.Float(at))
+		out.SetElem(i, x, at)
 	})
 	return out
 }

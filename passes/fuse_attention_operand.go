@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"fusec/graph"
-	"fusec/passes/pattern"
 )
 
 // An operand is a value taken apart into what stands under the views that lead to it, and how the attention runs
@@ -144,7 +143,7 @@ func unsliced(parts []*graph.Node, at int) *graph.Node {
 			return nil
 		}
 		whole = p.Args[0]
-		if start, ok := pattern.Uniform(p.Args[1]); !ok || start != float64(i) {
+		if start, ok := op.ConstStart(p); !ok || start != i {
 			return nil
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"fusec/graph"
-	"fusec/passes/pattern"
 )
 
 // build makes the MoE y and the value that stands for the experts' part of the sum. Where the tokens have the axes of
@@ -145,9 +144,8 @@ func sliceUnder(n *graph.Node) (of *graph.Node, at int) {
 			n = n.Args[0]
 			continue
 		case graph.Slice:
-			start, ok := pattern.Uniform(n.Args[1])
-			if ok && op.Axis == 0 && op.Size == 1 && startFits(op, n.Args[0].Type.Shape, n.Args[1]) {
-				return n.Args[0], int(start)
+			if start, ok := op.ConstStart(n); ok && op.Axis == 0 && op.Size == 1 {
+				return n.Args[0], start
 			}
 		}
 		return nil, 0

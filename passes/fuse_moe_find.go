@@ -277,7 +277,7 @@ func (t *term) split(width int, rows bool) bool {
 // isColumn reports whether n is one value for each token, repeated over the width.
 func isColumn(n *graph.Node, width int) bool {
 	if n.Type.Shape.Rank() == 0 {
-		_, isConst := pattern.Uniform(n)
+		_, isConst := n.Uniform()
 		return !isConst
 	}
 	if keepsRows(n) {
@@ -323,9 +323,8 @@ func (t *term) slice(tokens int) (gateSlice, bool) {
 				continue
 			}
 		case graph.Slice:
-			start, ok := pattern.Uniform(n.Args[1])
-			if ok && op.Size == 1 && n.Type.Shape.Elems() == tokens && startFits(op, n.Args[0].Type.Shape, n.Args[1]) {
-				return gateSlice{n.Args[0], op.Axis, int(start)}, true
+			if start, ok := op.ConstStart(n); ok && op.Size == 1 && n.Type.Shape.Elems() == tokens {
+				return gateSlice{n.Args[0], op.Axis, start}, true
 			}
 		}
 		return gateSlice{}, false

@@ -227,9 +227,9 @@ func rankOf(t, x *graph.Node) int {
 			continue
 		case graph.Slice:
 			top, ok := t.Args[0].Op.(graph.TopK)
-			at, isConst := pattern.Uniform(t.Args[1])
-			if ok && isConst && op.Size == 1 && op.Axis == t.Type.Shape.Rank()-1 && int(at) < top.K && t.Args[0].Args[0] == x {
-				return int(at) + 1
+			at, isConst := op.ConstStart(t)
+			if ok && isConst && op.Size == 1 && op.Axis == t.Type.Shape.Rank()-1 && at < top.K && t.Args[0].Args[0] == x {
+				return at + 1
 			}
 			if _, ok := t.Args[0].Op.(graph.Result); ok {
 				t = t.Args[0]

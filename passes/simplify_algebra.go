@@ -62,10 +62,10 @@ func constRight(s *simplifier, n *graph.Node) *graph.Node {
 		}
 		f = g
 	}
-	if _, ok := pattern.Uniform(x); !ok {
+	if _, ok := x.Uniform(); !ok {
 		return nil
 	}
-	if _, ok := pattern.Uniform(y); ok {
+	if _, ok := y.Uniform(); ok {
 		return nil
 	}
 	return s.b.Binary(f, y, x)

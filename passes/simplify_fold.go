@@ -11,8 +11,7 @@ import (
 //	const 2 ─┐
 //	const 3 ─ ⊙ ─►        const 6 ─►
 //
-// The arithmetic is that of the operation table, in float64 and rounded once to the element type; integers are folded
-// where float64 holds them and the result exactly.
+// The arithmetic is that of the operation table: in float64 and rounded once to the element type, that of integers exact.
 var foldRules = []Rule{
 	{"fold", "elementwise of constants → constant", []graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, graph.Cast{}}, foldElementwise},
 	{"fold-reshape", "reshape of a constant → constant", []graph.Op{graph.Reshape{}}, foldReshape},
@@ -46,52 +45,52 @@ func foldElementwise(s *simplifier, n *graph.Node) *graph.Node {
 	if !ok {
 		return nil
 	}
-	at := func(arg, i int) float64 {
-		if in[arg].Type.Shape.Rank() == 0 {
-			i = 0
-		}
-		return in[arg].Float(i)
+	if v := evaluate(n, in); v != nil {
+		return s.b.Const(v)
 	}
-	out := graph.NewTensor(n.Type)
-	for i := range e {
-		for _, t := range in {
-			if t.Type.DType.IsInt() && t.Type.Shape.Elems() > 0 && !exactInt(t.Float(min(i, t.Type.Shape.Elems()-1)), graph.I64) {
-				return nil
-			}
-		}
-		var v float64
-		switch op := n.Op.(type) {
-		case graph.Unary:
-			v = op.Fn.Eval(at(0, i), op.Alpha)
-		case graph.Binary:
-			v = op.Fn.Eval(at(0, i), at(1, i))
-			if op.Fn == graph.Div && n.Type.DType.IsInt() {
-				v = math.Trunc(v)
-			}
-		case graph.Select:
-			if v = at(2, i); at(0, i) != 0 {
-				v = at(1, i)
-			}
-		case graph.Cast:
-			if v = at(0, i); n.Type.DType.IsInt() {
-				v = math.Trunc(v)
-			}
-		}
-		if n.Type.DType.IsInt() && !exactInt(v, n.Type.DType) {
-			return nil
-		}
-		out.SetFloat(i, v)
-	}
-	return s.b.Const(out)
+	return nil
 }
 
-// exactInt reports whether v is an integer that the type d and float64 arithmetic hold exactly.
-func exactInt(v float64, d graph.DType) bool {
-	limit := float64(1 << 52)
-	if d == graph.I32 {
-		limit = math.MaxInt32
+// evaluate computes an elementwise operation of constants; it returns nil if it divides an integer by zero, which is an
+// error at run time.
+func evaluate(n *graph.Node, in []*graph.Tensor) *graph.Tensor {
+	at := func(arg, i int) int {
+		if in[arg].Type.Shape.Rank() == 0 {
+			return 0
+		}
+		return i
 	}
-	return v == math.Trunc(v) && math.Abs(v) <= limit
+	out, real := graph.NewTensor(n.Type), in[0].Type.DType.IsReal()
+	for i := range n.Type.Shape.Elems() {
+		switch op := n.Op.(type) {
+		case graph.Unary:
+			if real {
+				out.SetFloat(i, op.Fn.Eval(in[0].Float(i), op.Alpha))
+			} else {
+				out.SetInt(i, op.Fn.EvalInt(in[0].Int(i)))
+			}
+		case graph.Binary:
+			j, k := at(0, i), at(1, i)
+			if real {
+				out.SetFloat(i, op.Fn.Eval(in[0].Float(j), in[1].Float(k)))
+				continue
+			}
+			v, err := op.Fn.EvalInt(in[0].Int(j), in[1].Int(k))
+			if err != nil {
+				return nil
+			}
+			out.SetInt(i, v)
+		case graph.Select:
+			from := 2
+			if in[0].Int(at(0, i)) != 0 {
+				from = 1
+			}
+			out.SetElem(i, in[from], at(from, i))
+		case graph.Cast:
+			out.SetElem(i, in[0], i)
+		}
+	}
+	return out
 }
 
 func foldReshape(s *simplifier, n *graph.Node) *graph.Node {
@@ -120,12 +119,12 @@ func foldMove(s *simplifier, n *graph.Node) *graph.Node {
 			for d, x := range ix {
 				from += x * st[op.Perm.At(d)]
 			}
-			out.SetFloat(i, in[0].Float(from))
+			out.SetElem(i, in[0], from)
 		})
 	case graph.Slice:
 		from := in[0].Type.Shape
-		start := int(in[1].Float(0))
-		if start < 0 || start+(max(op.Size, 1)-1)*op.Step >= max(from.At(op.Axis), 1) {
+		start, ok := op.ConstStart(n)
+		if !ok {
 			return nil // an error at run time, with the user's line
 		}
 		st := from.Strides()
@@ -137,7 +136,7 @@ func foldMove(s *simplifier, n *graph.Node) *graph.Node {
 				}
 				k += x * st[d]
 			}
-			out.SetFloat(i, in[0].Float(k))
+			out.SetElem(i, in[0], k)
 		})
 	case graph.Concat:
 		st, base := shape.Strides(), 0
@@ -147,16 +146,9 @@ func foldMove(s *simplifier, n *graph.Node) *graph.Node {
 				for d, x := range ix {
 					k += x * st[d]
 				}
-				out.SetFloat(k, t.Float(i))
+				out.SetElem(k, t, i)
 			})
 			base += t.Type.Shape.At(op.Axis)
-		}
-	}
-	if n.Type.DType == graph.I64 {
-		for i := range out.Type.Shape.Elems() {
-			if !exactInt(out.Float(i), graph.I64) {
-				return nil
-			}
 		}
 	}
 	return s.b.Const(out)

@@ -1,9 +1,6 @@
 package passes
 
-import (
-	"fusec/graph"
-	"fusec/passes/pattern"
-)
+import "fusec/graph"
 
 // scalarRules keep repeated values small. An elementwise operation takes a scalar for all elements, so nothing need be
 // repeated for it, and what is computed from repeated values alone is computed before they are repeated:
@@ -26,8 +23,8 @@ var elementwiseOps = []graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, g
 
 // single returns a scalar equal to every element of x, if x is one value repeated, and else nil.
 func (s *simplifier) single(x *graph.Node) *graph.Node {
-	if v, ok := pattern.Uniform(x); ok {
-		return s.b.Scalar(x.Type.DType, v)
+	if v, ok := x.Uniform(); ok {
+		return s.b.Const(v)
 	}
 	if _, ok := x.Op.(graph.Broadcast); ok && x.Args[0].Type.Shape.Elems() == 1 {
 		return s.b.Reshape(x.Args[0])
@@ -37,7 +34,7 @@ func (s *simplifier) single(x *graph.Node) *graph.Node {
 
 // isSingle reports whether single would return a scalar.
 func isSingle(x *graph.Node) bool {
-	if _, ok := pattern.Uniform(x); ok {
+	if _, ok := x.Uniform(); ok {
 		return true
 	}
 	_, ok := x.Op.(graph.Broadcast)

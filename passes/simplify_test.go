@@ -21,9 +21,10 @@ var simplifications = map[string][]spelling{
 			return times(b, x, b.Add(graph.Cast{To: f64}, b.Add(graph.Select{}, c, b.Scalar(graph.F32, 3.75), b.Scalar(graph.F32, 4))))
 		}, "mul"},
 		{"integers that overflow", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			i := b.Binary(graph.Mul, b.Scalar(graph.I32, 1<<20), b.Scalar(graph.I32, 1<<20))
+			i := b.Binary(graph.Mul, b.Scalar(graph.I32, 1<<20), b.Scalar(graph.I32, 1<<12+1))
 			return times(b, x, b.Add(graph.Cast{To: f64}, i))
-		}, "square cast f64 mul"},
+		}, "mul"},
+		{"not of constants alone", func(b *graph.Builder, x *graph.Node) *graph.Node { return scale(b, x, 3) }, "mul"},
 		{"integer division", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			i := b.Binary(graph.Div, b.Scalar(graph.I32, -7), b.Scalar(graph.I32, 2))
 			return times(b, x, b.Add(graph.Cast{To: f64}, i))

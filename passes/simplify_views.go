@@ -114,38 +114,39 @@ func viewOfSingle(s *simplifier, n *graph.Node) *graph.Node {
 	if _, ok := x.Op.(graph.Broadcast); !ok || x.Args[0].Type.Shape.Elems() != 1 {
 		return nil
 	}
-	if op, ok := n.Op.(graph.Slice); ok && !startFits(op, x.Type.Shape, n.Args[1]) {
-		return nil
+	if op, ok := n.Op.(graph.Slice); ok {
+		if _, fits := op.ConstStart(n); !fits {
+			return nil
+		}
 	}
 	return s.b.Broadcast(s.b.Reshape(x.Args[0]), n.Type.Shape)
-}
-
-// startFits reports whether the start of a slice is a constant that is right for an operand of the given shape.
-func startFits(op graph.Slice, from graph.Shape, start *graph.Node) bool {
-	v, ok := pattern.Uniform(start)
-	return ok && op.Size > 0 && v >= 0 && int(v)+(op.Size-1)*op.Step < from.At(op.Axis)
 }
 
 func sliceSlice(s *simplifier, n *graph.Node) *graph.Node {
 	outer, x := n.Op.(graph.Slice), n.Args[0]
 	inner, ok := x.Op.(graph.Slice)
-	if !ok || inner.Axis != outer.Axis || !startFits(outer, x.Type.Shape, n.Args[1]) ||
-		!startFits(inner, x.Args[0].Type.Shape, x.Args[1]) {
+	if !ok || inner.Axis != outer.Axis || outer.Size == 0 {
 		return nil
 	}
-	a, _ := pattern.Uniform(x.Args[1])
-	b, _ := pattern.Uniform(n.Args[1])
-	return s.b.Slice(x.Args[0], outer.Axis, int(a)+int(b)*inner.Step, outer.Size, inner.Step*outer.Step)
+	a, aFits := inner.ConstStart(x)
+	b, bFits := outer.ConstStart(n)
+	if !aFits || !bFits {
+		return nil
+	}
+	step := 1 // which is as good as any for one element, and the product might overflow
+	if outer.Size > 1 {
+		step = inner.Step * outer.Step
+	}
+	return s.b.Slice(x.Args[0], outer.Axis, a+b*inner.Step, outer.Size, step)
 }
 
 func sliceConcat(s *simplifier, n *graph.Node) *graph.Node {
 	op, x := n.Op.(graph.Slice), n.Args[0]
 	cat, ok := x.Op.(graph.Concat)
-	if !ok || cat.Axis != op.Axis || !startFits(op, x.Type.Shape, n.Args[1]) {
+	first, fits := op.ConstStart(n)
+	if !ok || cat.Axis != op.Axis || op.Size == 0 || !fits {
 		return nil
 	}
-	v, _ := pattern.Uniform(n.Args[1])
-	first := int(v)
 	last := first + (op.Size-1)*op.Step
 	for _, a := range x.Args {
 		d := a.Type.Shape.At(op.Axis)

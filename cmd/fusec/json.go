@@ -41,6 +41,36 @@ func (n *number) UnmarshalJSON(src []byte) error {
 	return err
 }
 
+// value is an element of a tensor in JSON: an integer exactly, anything else as a [number].
+type value struct {
+	number
+	whole string // the digits of an integer, or empty
+}
+
+func valueOf(t *graph.Tensor, i int) value {
+	v := value{number: number(t.Float(i))}
+	if t.Type.DType.IsInt() {
+		v.whole = strconv.FormatInt(t.Int(i), 10)
+	}
+	return v
+}
+
+// MarshalJSON implements json.Marshaler.
+func (v value) MarshalJSON() ([]byte, error) {
+	if v.whole != "" {
+		return []byte(v.whole), nil
+	}
+	return v.number.MarshalJSON()
+}
+
+// short prints a value with five digits, an integer with all.
+func (v value) short() string {
+	if v.whole != "" {
+		return v.whole
+	}
+	return short(v.number)
+}
+
 // origin is one of the user's nodes.
 type origin struct {
 	Name string `json:"name,omitempty"`

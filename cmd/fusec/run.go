@@ -69,14 +69,14 @@ type runSource struct {
 }
 
 type runOutput struct {
-	Name  string   `json:"name"`
-	Type  string   `json:"type"`
-	Mean  number   `json:"mean"` // these four without NaN; nan if there is nothing else
-	Min   number   `json:"min"`
-	Max   number   `json:"max"`
-	NaN   int      `json:"nan"` // elements
-	First []number `json:"first"`
-	File  string   `json:"file,omitempty"`
+	Name  string  `json:"name"`
+	Type  string  `json:"type"`
+	Mean  number  `json:"mean"` // these four without NaN; nan if there is nothing else
+	Min   number  `json:"min"`
+	Max   number  `json:"max"`
+	NaN   int     `json:"nan"` // elements
+	First []value `json:"first"`
+	File  string  `json:"file,omitempty"`
 }
 
 func (r *runner) run(e *env, args []string) error {
@@ -151,12 +151,12 @@ func (r *runner) sources(g *graph.Graph, vals *values) []runSource {
 // summarise describes an output.
 func summarise(name string, t *graph.Tensor) runOutput {
 	const first = 6
-	o := runOutput{Name: name, Type: t.Type.String(), Min: number(math.Inf(1)), Max: number(math.Inf(-1)), First: []number{}}
+	o := runOutput{Name: name, Type: t.Type.String(), Min: number(math.Inf(1)), Max: number(math.Inf(-1)), First: []value{}}
 	n, sum := t.Type.Shape.Elems(), 0.0
 	for i := range n {
 		v := t.Float(i)
 		if i < first {
-			o.First = append(o.First, number(v))
+			o.First = append(o.First, valueOf(t, i))
 		}
 		if math.IsNaN(v) {
 			o.NaN++
@@ -202,7 +202,7 @@ func (rep *runReport) text(dir string) string {
 	for _, o := range rep.Outputs {
 		var first []string
 		for _, v := range o.First {
-			first = append(first, short(v))
+			first = append(first, v.short())
 		}
 		nan := ""
 		if o.NaN > 0 {

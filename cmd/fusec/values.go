@@ -202,7 +202,7 @@ func convert(t *graph.Tensor, to graph.DType) (*graph.Tensor, error) {
 	}
 	r := graph.NewTensor(t.Type.With(to))
 	for i := range t.Type.Shape.Elems() {
-		r.SetFloat(i, t.Float(i))
+		r.SetElem(i, t, i)
 	}
 	return r, nil
 }

@@ -156,7 +156,7 @@ const (
 func (c *condenser) operand(n *graph.Node, bind int) string {
 	b := c.base(n)
 	if v, ok := c.consts[b]; ok {
-		return number(v)
+		return scalar(v)
 	}
 	if c.inline[b] {
 		return c.write(b, bind)

@@ -73,7 +73,19 @@ func humanTime(d time.Duration) string {
 	return strconv.FormatFloat(float64(d)/float64(unit), 'g', 3, 64) + " " + name
 }
 
-// number prints a scalar constant.
+// scalar prints a scalar constant: integers exactly.
+func scalar(t *graph.Tensor) string {
+	if t.Type.DType.IsInt() {
+		digits, negative := strings.CutPrefix(strconv.FormatInt(t.Int(0), 10), "-")
+		if negative {
+			return "−" + digits
+		}
+		return digits
+	}
+	return number(t.Float(0))
+}
+
+// number prints a number with six significant digits.
 func number(v float64) string {
 	s := strconv.FormatFloat(v, 'g', 6, 64)
 	switch s {

@@ -194,8 +194,12 @@ func nodeJSON(n *graph.Node) jsonNode {
 	}
 	switch op := n.Op.(type) {
 	case graph.Const:
-		if v, ok := n.ConstScalar(); ok {
-			j.Value = finite(v)
+		switch v, ok := n.Uniform(); {
+		case !ok:
+		case v.Type.DType.IsInt():
+			j.Value = v.Int(0)
+		default:
+			j.Value = finite(v.Float(0))
 		}
 	case graph.Fusion:
 		body := graphJSON(op.Body)

@@ -102,8 +102,8 @@ func attrWords(op graph.Op) []string {
 	return words
 }
 
-// folds holds the constants that are written into the labels of their readers, with the value of their elements.
-type folds map[*graph.Node]float64
+// folds holds the constants that are written into the labels of their readers, with the value of their elements as a scalar.
+type folds map[*graph.Node]*graph.Tensor
 
 // foldable finds the constants of a graph whose elements are all equal, and the views of them.
 func foldable(g *graph.Graph) folds {
@@ -115,7 +115,7 @@ func foldable(g *graph.Graph) folds {
 		}
 		switch n.Op.(type) {
 		case graph.Const:
-			if v, ok := n.ConstScalar(); ok {
+			if v, ok := n.Uniform(); ok {
 				f[n] = v
 			}
 		case graph.Reshape, graph.Broadcast, graph.Cast:
@@ -136,14 +136,14 @@ func opLabel(n *graph.Node, consts folds) string {
 		y, constY := consts[n.Args[1]]
 		switch {
 		case constY:
-			return infix(op.Fn, "x", number(y))
+			return infix(op.Fn, "x", scalar(y))
 		case constX:
-			return infix(op.Fn, number(x), "x")
+			return infix(op.Fn, scalar(x), "x")
 		}
 		return name
 	case graph.Slice:
 		if start, ok := consts[n.Args[1]]; ok {
-			label := fmt.Sprintf("slice axis %d from %s", op.Axis, number(start))
+			label := fmt.Sprintf("slice axis %d from %s", op.Axis, scalar(start))
 			if op.Step != 1 {
 				label += fmt.Sprintf(" step %d", op.Step)
 			}
@@ -154,7 +154,7 @@ func opLabel(n *graph.Node, consts folds) string {
 		for i := range args {
 			args[i] = [3]string{"c", "a", "b"}[i]
 			if v, ok := consts[n.Args[i]]; ok {
-				args[i] = number(v)
+				args[i] = scalar(v)
 			}
 		}
 		return fmt.Sprintf("where(%s, %s, %s)", args[0], args[1], args[2])

@@ -361,7 +361,7 @@ func (r *repeats) ownLeaf(own map[*graph.Node]*graph.Node, owner map[*graph.Node
 	v0, fold0 := r.consts[a0]
 	v, fold := r.consts[a]
 	if fold0 || fold {
-		return fold0 && fold && v0 == v
+		return fold0 && fold && v0.Equal(v)
 	}
 	if b, ok := own[a0]; ok {
 		return b == a

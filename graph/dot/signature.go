@@ -37,7 +37,7 @@ func (s *signatures) text(n *graph.Node) string {
 		b.WriteByte('(')
 		b.WriteString(a.Type.String())
 		if v, ok := s.consts[a]; ok {
-			fmt.Fprintf(&b, "=%g", v)
+			fmt.Fprintf(&b, "=%v", v.Data)
 		}
 		b.WriteByte(')')
 	}
@@ -52,8 +52,10 @@ func writeOp(b *strings.Builder, op graph.Op) {
 	}
 	switch op := op.(type) {
 	case graph.Const:
-		v, same := (&graph.Node{Op: op}).ConstScalar()
-		fmt.Fprintf(b, " %v %g %t", op.Value.Type, v, same)
+		fmt.Fprintf(b, " %v", op.Value.Type)
+		if v, same := (&graph.Node{Op: op}).Uniform(); same {
+			fmt.Fprintf(b, " %v", v.Data)
+		}
 	case graph.Fusion:
 		at := make(map[*graph.Node]int, len(op.Body.Nodes))
 		b.WriteByte('{')

@@ -92,8 +92,8 @@ func textOp(op graph.Op) string {
 	case graph.Input, graph.Param, graph.State, graph.Reshape, graph.Broadcast:
 		return words[0] // the type says it all
 	case graph.Const:
-		if v, ok := (&graph.Node{Op: op}).ConstScalar(); ok {
-			return words[0] + " " + number(v)
+		if v, ok := (&graph.Node{Op: op}).Uniform(); ok {
+			return words[0] + " " + scalar(v)
 		}
 	}
 	for _, a := range graph.Attrs(op) {

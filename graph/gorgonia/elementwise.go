@@ -94,7 +94,11 @@ func (c *call) agree() {
 		if err != nil {
 			continue
 		}
-		c.args[i] = c.b.Scalar(other.Type.DType, v)
+		t := graph.Scalar(other.Type.DType, v)
+		if whole, err := strconv.ParseInt(nameOf(k), 10, 64); err == nil && t.Type.DType == graph.I64 {
+			t.SetInt(0, whole) // which float64 may not hold
+		}
+		c.args[i] = c.b.Const(t)
 		c.note(c.args[i], "Gorgonia has merged the constant %s of type %v with that of another type; it is taken as %v", nameOf(k), other.Type.DType, v)
 		return
 	}

@@ -118,8 +118,8 @@ func (k *attendInputs[T]) operands(want map[*attentionView]int, body *graph.Grap
 			continue
 		}
 		n := anchor.Args[i]
-		if x, ok := n.ConstScalar(); ok && to == &k.seed {
-			to.number = uint64(int64(x))
+		if x, ok := n.Uniform(); ok && to == &k.seed {
+			to.number = uint64(x.Int(0))
 			continue
 		}
 		var err error

@@ -102,22 +102,14 @@ func (c *compiler[T]) value(n *graph.Node) (v value, err error) {
 }
 
 func (c *compiler[T]) constant(n *graph.Node, t *graph.Tensor) (value, error) {
-	x, ok := n.ConstScalar()
-	if !ok {
+	if !t.Uniform() {
 		return value{}, fmt.Errorf("%s is not one number", n.Where())
 	}
+	x := t.Float(0)
 	if t.Type.DType.IsInt() && wholeLanes[T]() {
-		x = math.Float64frombits(uint64(intAt(t)))
+		x = math.Float64frombits(uint64(t.Int(0)))
 	}
 	return value{kind: constant, c: x}, nil
-}
-
-// intAt is the first element of an integer tensor.
-func intAt(t *graph.Tensor) int64 {
-	if d, ok := t.Data.([]int64); ok {
-		return d[0]
-	}
-	return int64(t.Data.([]int32)[0])
 }
 
 // view compiles a view: of an argument it changes the layout; of one number, or between the forms of a reduced value,

@@ -169,7 +169,7 @@ func (c *compiler[T]) dropout(n *graph.Node) (value, error) {
 	a, s, scale := x.slot, len(c.p.seeds), T(1/(1-p))
 	switch op := n.Args[1].Op.(type) {
 	case graph.Const:
-		c.p.seeds = append(c.p.seeds, seedRead{value: intAt(op.Value), buf: -1})
+		c.p.seeds = append(c.p.seeds, seedRead{value: op.Value.Int(0), buf: -1})
 	default:
 		if seed.kind != source {
 			return x, fmt.Errorf("%s: a seed that is computed in the same launch", n.Where())

@@ -114,8 +114,8 @@ func newAttentionProblem(f graph.Fusion, args, results []Operand, cfg Config) (*
 			continue
 		}
 		arg := n.Args[i]
-		if x, ok := arg.ConstScalar(); ok && to == &a.seed {
-			*to = attentionView{kind: viewNumber, number: int64(x)}
+		if x, ok := arg.Uniform(); ok && to == &a.seed {
+			*to = attentionView{kind: viewNumber, number: x.Int(0)}
 			continue
 		}
 		var err error

@@ -185,11 +185,11 @@ func (b *body) value(n *graph.Node) (v value, err error) {
 func isConst(n *graph.Node) bool { _, ok := n.Op.(graph.Const); return ok }
 
 func (b *body) constant(n *graph.Node) (value, error) {
-	x, ok := n.ConstScalar()
+	x, ok := n.Uniform()
 	if !ok {
 		return value{}, fmt.Errorf("%s is not one number", n.Where())
 	}
-	return value{kind: constant, expr: literal(n.Type.DType, x, n.Op.(graph.Const).Value), lane: lane(n.Type.DType)}, nil
+	return value{kind: constant, expr: literal(n.Type.DType, x.Float(0), x), lane: lane(n.Type.DType)}, nil
 }
 
 // literal writes a number so that the compiler reads the same bits.

@@ -199,7 +199,7 @@ func castBound(x, v Value) []float64 {
 			if off > 0 && size(x.F[i]) <= off {
 				mag[i] = unsure
 			}
-		case truncate(d, x.F[i]-off) != truncate(d, x.F[i]+off):
+		case d.Truncate(x.F[i]-off) != d.Truncate(x.F[i]+off):
 			mag[i] = unsure
 		}
 	}

@@ -42,16 +42,16 @@ func reduce(op graph.Reduce, x Value, t graph.Type, bound bool) Value {
 		case graph.Prod:
 			v.I[i] = 1
 		case graph.MaxOf:
-			v.I[i] = truncate(t.DType, math.Inf(-1))
+			v.I[i] = t.DType.Truncate(math.Inf(-1))
 		case graph.MinOf:
-			v.I[i] = truncate(t.DType, math.Inf(1))
+			v.I[i] = t.DType.Truncate(math.Inf(1))
 		}
 	}
 	for i, j := range index {
 		if v.F != nil {
 			v.F[j] = combine(op.Fn, v.F[j], x.F[i])
 		} else {
-			v.I[j] = wrap(t.DType, combine(op.Fn, v.I[j], x.I[i]))
+			v.I[j] = t.DType.Wrap(combine(op.Fn, v.I[j], x.I[i]))
 		}
 	}
 	if op.Fn == graph.Mean {

@@ -24,14 +24,7 @@ func FromTensor(t *graph.Tensor) Value {
 		v.F[i] = t.Float(i)
 	}
 	for i := range v.I {
-		switch d := t.Data.(type) {
-		case []int32:
-			v.I[i] = int64(d[i])
-		case []int64:
-			v.I[i] = d[i]
-		case []bool:
-			v.I[i] = truth(d[i])
-		}
+		v.I[i] = t.Int(i)
 	}
 	v.Mag = make([]float64, v.Len())
 	return v
@@ -52,14 +45,7 @@ func (v Value) Rounded() *graph.Tensor {
 		t.SetFloat(i, x)
 	}
 	for i, x := range v.I {
-		switch d := t.Data.(type) {
-		case []int32:
-			d[i] = int32(x)
-		case []int64:
-			d[i] = x
-		case []bool:
-			d[i] = x != 0
-		}
+		t.SetInt(i, x)
 	}
 	return t
 }
@@ -99,14 +85,6 @@ func truth(b bool) int64 {
 		return 1
 	}
 	return 0
-}
-
-// wrap reduces an integer to the range of its type, as Go's conversions do.
-func wrap(d graph.DType, x int64) int64 {
-	if d == graph.I32 {
-		return int64(int32(x))
-	}
-	return x
 }
 
 // each calls f for the row-major indices of a shape, with the element's number.

@@ -100,33 +100,8 @@ func Describe(n *graph.Node) string {
 	return fmt.Sprintf("%s %v", n.Op.OpName(), n)
 }
 
-// Uniform returns the value of n if it is a constant all of whose elements are equal, looking through views and casts.
-// The value is as n's element type holds it.
-func Uniform(n *graph.Node) (float64, bool) {
-	switch op := n.Op.(type) {
-	case graph.Reshape, graph.Broadcast, graph.Transpose:
-		return Uniform(n.Args[0])
-	case graph.Cast:
-		v, ok := Uniform(n.Args[0])
-		if !ok {
-			return 0, false
-		}
-		return graph.Scalar(op.To, v).Float(0), true
-	case graph.Const:
-		e := op.Value.Type.Shape.Elems()
-		if e == 0 {
-			return 0, false
-		}
-		v := op.Value.Float(0)
-		for i := 1; i < e; i++ {
-			if op.Value.Float(i) != v {
-				return 0, false
-			}
-		}
-		return v, true
-	}
-	return 0, false
-}
+// Uniform is [graph.Node.ConstScalar]: the value of every element of a constant, as a float64 that holds it exactly.
+func Uniform(n *graph.Node) (float64, bool) { return n.ConstScalar() }
 
 func article(s string) string {
 	if strings.ContainsRune("aeiou", rune(s[0])) {
