@@ -162,6 +162,23 @@ func (b *body) bindFixed(kind valueKind, lane, expr string, n *graph.Node, fixed
 	return value{kind: kind, expr: name, lane: lane, fixed: fixed}
 }
 
+// width is how many elements stand side by side, as the text has it: where there is no axis that they stand along, one.
+func (b *body) width() string {
+	if b.wide < 0 {
+		return "1"
+	}
+	return "W"
+}
+
+// bindByElement is bind for an expression that makes a Vec of width elements of the iteration space by their index.
+func (b *body) bindByElement(lane, expr string, n *graph.Node, of ...value) value {
+	kind := vector
+	if b.wide < 0 {
+		kind, expr = scalar, expr+"[0]"
+	}
+	return b.bindFixed(kind, lane, expr, n, b.fixed(graph.Contiguous(b.space)), of...)
+}
+
 // value returns what n is, writing it and what it needs first.
 func (b *body) value(n *graph.Node) (v value, err error) {
 	if v, ok := b.values[n]; ok {
@@ -460,13 +477,9 @@ func (b *body) dropout(n *graph.Node, op graph.Dropout) (value, error) {
 	if err != nil {
 		return x, err
 	}
-	expr := fmt.Sprintf("dropout(widen<W>(%s), i64(%s), u64(%s), %du, %s)", x.expr, seed.expr,
+	expr := fmt.Sprintf("dropout(widen<%s>(%s), i64(%s), u64(%s), %du, %s)", b.width(), x.expr, seed.expr,
 		b.offset(graph.Contiguous(b.space)), graph.RandomThreshold(op.P), literal(n.Type.DType, 1/(1-op.P), nil))
-	kind := vector
-	if b.wide < 0 {
-		kind, expr = scalar, expr+"[0]"
-	}
-	return b.bindFixed(kind, x.lane, expr, n, b.fixed(graph.Contiguous(b.space)), x, seed), nil
+	return b.bindByElement(x.lane, expr, n, x, seed), nil
 }
 
 // stored finds the node of the body that an output's store views lead from, and the layout of its elements in the

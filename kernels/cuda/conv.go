@@ -36,10 +36,11 @@ func compileConv(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 		return fmt.Sprintf("Strides<%d, %d, %d, %d>", l.Stride[0], l.Stride[1], l.Stride[2], l.Stride[3])
 	}
 	e, err := newElementwise(u, f.Body, cfg, false, func(b *body) {
-		expr := fmt.Sprintf("conv<Problem, W, %s, %d, %d, %s, %s>", lane(n.Type.DType), y.At(1), op.Groups, strides(x), strides(w))
+		expr := fmt.Sprintf("conv<Problem, %s, %s, %d, %d, %s, %s>", b.width(), lane(n.Type.DType), y.At(1), op.Groups,
+			strides(x), strides(w))
 		expr += fmt.Sprintf("(%s + %d, %s + %d, %s)", u.arg(places[0].arg), x.Offset, u.arg(places[1].arg), w.Offset,
 			b.offset(graph.Contiguous(y)))
-		b.values[n] = b.bindFixed(vector, lane(n.Type.DType), expr, n, false)
+		b.values[n] = b.bindByElement(lane(n.Type.DType), expr, n)
 	})
 	if err != nil {
 		return nil, err

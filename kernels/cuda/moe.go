@@ -429,10 +429,12 @@ func (x *mixture) grouped(name string, a factor, source string, b weightView, n,
 	if done, err := x.groupedHopper(name, a, source, b, n, k, body); done || err != nil {
 		return err
 	}
+	if a.arg >= 0 {
+		a.listed = outerAxis
+	}
 	title := strings.ToUpper(name[:1]) + name[1:]
-	gather := a.arg >= 0
 	p := &product{name: title + "Problem", batch: x.op.Experts, m: max(x.capacity/x.op.Experts, 1), n: n, k: k, a: a,
-		b: factor{dtype: x.elem, outer: b.col, k: b.row, offset: b.align}, acc: x.acc, gather: gather}
+		b: factor{dtype: x.elem, outer: b.col, k: b.row, offset: b.align}, acc: x.acc}
 	p.columns(min(16/x.acc.Size(), simtColumns))
 	m := &matmul{unit: x.unit, product: p, cfg: x.cfg, rows: x.rows}
 	c := m.cut()
@@ -446,7 +448,7 @@ func (x *mixture) grouped(name string, a factor, source string, b weightView, n,
 	x.printf("KERNEL(%s, %d, %d) {\n  Spot spot;\n  int rows;\n", name, c.threads, c.blocks)
 	x.printf("  if (!tile_of<Mixture, %s, %d>(p.tiles, p.wave, spot, rows)) return;\n", p.name, c.bn)
 	list := "nullptr"
-	if gather {
+	if a.listed != noAxis {
 		list = "p.order + spot.m"
 	} else {
 		source += fmt.Sprintf(" + i64(spot.m - p.wave * %d) * %d", x.capacity, a.outer)

@@ -236,7 +236,8 @@ func (x *mixture) weightGradient(w graph.MoEWeight, a factor, source, value stri
 	title := strings.ToUpper(name)
 	d := x.dims
 	p := &product{name: title + "Problem", batch: x.op.Experts, m: rows, n: d.Hidden, k: max(x.capacity/x.op.Experts, 1),
-		a: a, b: factor{arg: -1, dtype: x.elem, outer: 1, k: d.Hidden}, acc: x.acc, gather: true, gatherK: true}
+		a: a, b: factor{arg: -1, dtype: x.elem, outer: 1, k: d.Hidden}, acc: x.acc}
+	p.a.listed = kAxis
 	p.columns(min(16/x.acc.Size(), simtColumns))
 	m := &matmul{unit: x.unit, product: p, cfg: x.cfg, whole: true}
 	c := m.cut()

@@ -71,10 +71,28 @@ func mixtures(t *testing.T, r *rand.Rand, n int, grad bool, elems ...graph.DType
 				}
 			}
 			c.Args = append(c.Args, x)
+			c.ArgLayouts = append(c.ArgLayouts, graph.Contiguous(u.Shape))
+		}
+		if i%3 == 1 { // the rows of x, or of the gates and dy, stand side by side
+			c.ArgLayouts[0] = turned(types[0].Shape)
+		} else if i%3 == 2 {
+			last := len(types) - 1
+			c.ArgLayouts[1], c.ArgLayouts[last] = turned(types[1].Shape), turned(types[last].Shape)
 		}
 		checks = append(checks, c)
 	}
 	return checks
+}
+
+// turned is a layout whose last axis is the outermost in memory.
+func turned(s graph.Shape) graph.Layout {
+	l := graph.Contiguous(s)
+	last := s.Rank() - 1
+	for i := range last {
+		l.Stride[i] /= max(s.At(last), 1)
+	}
+	l.Stride[last] = s.Drop(graph.IntsOf(last)).Elems()
+	return l
 }
 
 // roughly compares with the reference where hidden values are rounded to 16 bits: within 2e-2 of the terms.

@@ -18,8 +18,6 @@ type product struct {
 	a, b    factor
 	acc     graph.DType // F32 or F64
 	w       int         // columns that the body takes at once
-	gather  bool        // rows of A are those that a list names
-	gatherK bool        // and they stand along k
 
 	space     graph.Shape // of the anchor's result
 	rows      []int       // its axes that make up m, outermost first
@@ -35,7 +33,17 @@ type factor struct {
 	k      int   // stride along k
 	batch  []int // strides along the batch axes
 	offset int
+	listed axis // along which elements are those that a list names
 }
+
+// An axis is one of the two of a factor's matrices.
+type axis uint8
+
+const (
+	noAxis axis = iota
+	outerAxis
+	kAxis
+)
 
 // newProduct describes the anchor's product. The roles of A and B are swapped, and the result transposed with them,
 // where the results' elements stand side by side along m, not n, or where n is 1: bodies work along the columns.
@@ -161,10 +169,14 @@ func (p *product) mergeRows() {
 }
 
 // pieces tells how a factor is read: kInner whether k is the axis whose elements stand side by side, else m or n is, and
-// how many elements, a power of two of at most 16 bytes, make up an aligned piece of them.
+// how many elements, a power of two of at most 16 bytes, make up an aligned piece of them. What a list names does not
+// stand side by side.
 func (p *product) pieces(f factor, outer int) (kInner bool, vec int) {
 	abs := func(x int) int { return max(x, -x) }
-	kInner = !p.gatherK && f.k == 1 || f.outer != 1 && (abs(f.k) < abs(f.outer) || outer == 1)
+	kInner = f.k == 1 || f.outer != 1 && (abs(f.k) < abs(f.outer) || outer == 1)
+	if f.listed != noAxis {
+		kInner = f.listed == outerAxis
+	}
 	inner, side, other := outer, f.outer, f.k
 	if kInner {
 		inner, side, other = p.k, f.k, f.outer
@@ -239,7 +251,7 @@ func (p *product) write(u *unit) {
 	u.printf("  static constexpr int BATCH = %d, M = %d, N = %d, K = %d, W = %d, A_VEC = %d, B_VEC = %d;\n",
 		p.batch, p.m, p.n, p.k, p.w, aVec, bVec)
 	u.printf("  static constexpr i64 A_M = %d, A_K = %d, B_K = %d, B_N = %d;\n", p.a.outer, p.a.k, p.b.k, p.b.outer)
-	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, GATHER = %v;\n", aInner, bInner, p.gather)
+	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, GATHER = %v;\n", aInner, bInner, p.a.listed != noAxis)
 	u.printf("  DEVICE static i64 a_at(int batch) { return %s; }\n", p.place(p.a))
 	u.printf("  DEVICE static i64 b_at(int batch) { return %s; }\n};\n\n", p.place(p.b))
 }

@@ -116,6 +116,8 @@ func TestWindows(t *testing.T) {
 		groups := l.pick(2)
 		conv := graph.Conv2D{Stride: p.Stride, Dilation: p.Dilation, Pad: pad, Groups: groups}
 		l.add(conv, l.tensor(d, n, 2*groups, h, w), l.tensor(d, 3*groups, 2, p.Kernel.At(0), p.Kernel.At(1)))
+		conv.Dilation, conv.Pad, conv.Groups = graph.IntsOf(1, 1), graph.IntsOf(0, 0, 0, 0), 1
+		l.add(conv, l.tensor(d, 1, n, c, groups), l.tensor(d, 1, n, c, groups)) // one element
 	}
 	l.run(t)
 }
@@ -239,6 +241,24 @@ func TestLayouts(t *testing.T) {
 		for _, u := range types {
 			c.Args = append(c.Args, draw(l.r, u))
 			c.ArgLayouts = append(c.ArgLayouts, cudatest.Layout(l.r, u.Shape, true))
+		}
+	}
+	l.run(t)
+}
+
+// TestDropoutLayouts draws by the index of an element, wherever it lies.
+func TestDropoutLayouts(t *testing.T) {
+	l := newList(40)
+	for i, s := range [][]int{{1, 1}, {8, 8}, {40, 33}, {1, 70}, {70, 1}, {2, 64, 3}, {64, 3, 32}, {3, 0}} {
+		op, types, err := cases.Bodied(graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
+			b.Output("", b.Add(graph.Dropout{P: 0.4}, b.Unary(graph.Neg, in(everyType[i%2], s...)), in(graph.I64)))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := l.tensor(everyType[i%2], s...)
+		for _, layout := range []graph.Layout{turned(types[0].Shape), cudatest.Layout(l.r, types[0].Shape, true)} {
+			l.add(op, x, number(i)).ArgLayouts = []graph.Layout{layout, graph.Contiguous(graph.Shape{})}
 		}
 	}
 	l.run(t)

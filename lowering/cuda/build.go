@@ -25,7 +25,7 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 // newExecutable compiles the kernels of a program that has been placed, and takes its memory.
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, gpu: d.gpu, frozen: d.frozen, each: d.each, changed: map[int]bool{}, ahead: map[int]bool{},
-		buffers: make([]driver.Ptr, len(p.Buffers)), staged: make([]unsafe.Pointer, len(p.Buffers)),
+		buffers: make([]driver.Ptr, len(p.Buffers)), scratch: make([]driver.Ptr, len(p.Launches)), staged: make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
 		times: make([]time.Duration, len(p.Launches))}
 	for _, u := range p.Updates {
@@ -51,7 +51,14 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := e.takeMemory(list); err != nil {
+	take := e.takeBlock
+	if d.apart {
+		take = e.takeApart
+	}
+	if err := take(list); err != nil {
+		return err
+	}
+	if err := e.fillMemory(); err != nil {
 		return err
 	}
 	if err := e.takeHostMemory(); err != nil {
@@ -73,13 +80,13 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		if e.updates(l) {
 			status = e.status
 		}
-		if e.launches[i], err = e.bindLaunch(k, modules[i], at(l.Args), at(l.Results), status); err != nil {
+		if e.launches[i], err = e.bindLaunch(k, modules[i], at(l.Args), at(l.Results), e.scratch[i], status); err != nil {
 			return e.inLaunch(i, err)
 		}
 	}
 	e.reports = slices.ContainsFunc(append(list[:len(list):len(list)], commit), asksStatus)
 	n := len(list)
-	if e.collect, err = e.bindLaunch(extra[0], modules[n], nil, nil, e.status); err != nil {
+	if e.collect, err = e.bindLaunch(extra[0], modules[n], nil, nil, 0, e.status); err != nil {
 		return err
 	}
 	var from, to []driver.Ptr
@@ -88,7 +95,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 			from, to = append(from, e.buffers[u.Value]), append(to, e.buffers[u.Target])
 		}
 	}
-	if e.commit, err = e.bindLaunch(extra[1], modules[n+1], from, to, e.status); err != nil {
+	if e.commit, err = e.bindLaunch(extra[1], modules[n+1], from, to, 0, e.status); err != nil {
 		return err
 	}
 	for i := 0; i < len(e.p.Launches); i++ {
@@ -188,8 +195,8 @@ func (e *executable) load(list []*kernels.Kernel, compiler driver.Compiler, chip
 	return of, nil
 }
 
-// takeMemory takes one block on the GPU, and gives each buffer its place.
-func (e *executable) takeMemory(list []*kernels.Kernel) error {
+// takeBlock takes one block on the GPU, and gives each buffer its place.
+func (e *executable) takeBlock(list []*kernels.Kernel) error {
 	up := func(n int64) int64 { return (n + align - 1) / align * align }
 	at := up(e.p.ArenaBytes)
 	offsets := make([]int64, len(e.p.Buffers))
@@ -207,17 +214,60 @@ func (e *executable) takeMemory(list []*kernels.Kernel) error {
 		}
 	}
 	status := at + e.scratchN
-	e.bytes = status + up(int64(len(e.p.Launches)+1)*statusBytes)
-	block, err := e.gpu.Alloc(e.bytes)
+	block, err := e.take(status + up(e.statusesBytes()))
 	if err != nil {
-		return fmt.Errorf("taking %d bytes for program %q (%d of intermediate values, %d of scratch): %w", e.bytes, e.p.Name,
-			e.p.ArenaBytes, e.scratchN, err)
+		return err
 	}
-	e.block = block
 	for i := range offsets {
 		e.buffers[i] = block + driver.Ptr(offsets[i])
 	}
-	e.scratch, e.status = block+driver.Ptr(at), block+driver.Ptr(status)
+	for i := range list {
+		e.scratch[i] = block + driver.Ptr(at)
+	}
+	e.status = block + driver.Ptr(status)
+	return nil
+}
+
+// takeApart gives each buffer and the scratch of each launch memory of their own, none of it too much.
+func (e *executable) takeApart(list []*kernels.Kernel) (err error) {
+	for i, b := range e.p.Buffers {
+		if e.buffers[i], err = e.take(b.Type.Bytes()); err != nil {
+			return err
+		}
+	}
+	for i, k := range list {
+		if k == nil {
+			continue
+		}
+		if e.scratch[i], err = e.take(k.Scratch); err != nil {
+			return err
+		}
+		e.scratchN += k.Scratch
+	}
+	e.status, err = e.take(e.statusesBytes())
+	return err
+}
+
+// statusesBytes is the size of the reports: one of all launches, and of each.
+func (e *executable) statusesBytes() int64 { return int64(len(e.p.Launches)+1) * statusBytes }
+
+// take takes memory on the GPU; for no bytes the address 0.
+func (e *executable) take(bytes int64) (driver.Ptr, error) {
+	if bytes == 0 {
+		return 0, nil
+	}
+	p, err := e.gpu.Alloc(bytes)
+	if err != nil {
+		return 0, fmt.Errorf("taking %d bytes for program %q (%d of intermediate values, %d of scratch): %w", bytes, e.p.Name,
+			e.p.ArenaBytes, e.scratchN, err)
+	}
+	e.taken = append(e.taken, p)
+	e.bytes += bytes
+	return p, nil
+}
+
+// fillMemory copies the constants, and clears the reports.
+func (e *executable) fillMemory() error {
 	for i, b := range e.p.Buffers {
 		if b.Role != lowering.Const || b.Type.Shape.Elems() == 0 {
 			continue
@@ -231,7 +281,7 @@ func (e *executable) takeMemory(list []*kernels.Kernel) error {
 			return err
 		}
 	}
-	if err := e.stream.Fill(e.status, 0, int64(len(e.p.Launches)+1)*statusBytes); err != nil {
+	if err := e.stream.Fill(e.status, 0, e.statusesBytes()); err != nil {
 		return err
 	}
 	return e.stream.Sync()
@@ -273,7 +323,8 @@ func (e *executable) takeHostMemory() error {
 }
 
 // bindLaunch resolves a kernel's entries and fills their parameters.
-func (e *executable) bindLaunch(k *kernels.Kernel, m driver.Module, args, results []driver.Ptr, status driver.Ptr) (launch, error) {
+func (e *executable) bindLaunch(k *kernels.Kernel, m driver.Module, args, results []driver.Ptr, scratch,
+	status driver.Ptr) (launch, error) {
 	l := launch{kernel: k}
 	for i := range k.Steps {
 		s := step{Step: &k.Steps[i]}
@@ -284,7 +335,7 @@ func (e *executable) bindLaunch(k *kernels.Kernel, m driver.Module, args, result
 			case kernels.ResultPtr:
 				return results[p.Index] + driver.Ptr(p.Byte)
 			case kernels.ScratchPtr:
-				return e.scratch + driver.Ptr(p.Byte)
+				return scratch + driver.Ptr(p.Byte)
 			}
 			return status
 		}
@@ -354,8 +405,8 @@ func (e *executable) Close() error {
 	if e.stream != nil {
 		errs = append(errs, e.stream.Close())
 	}
-	if e.block != 0 {
-		errs = append(errs, e.gpu.Free(e.block))
+	for _, p := range e.taken {
+		errs = append(errs, e.gpu.Free(p))
 	}
 	if e.report != nil {
 		for i := range e.p.Buffers { // outputs stay readable

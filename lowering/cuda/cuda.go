@@ -27,6 +27,7 @@ type Device struct {
 	cfg    kernels.Config
 	frozen bool
 	each   bool // launches are waited for one by one
+	apart  bool // each buffer has memory of its own
 	host   *cpu.Device
 
 	gpu      driver.GPU
@@ -62,6 +63,10 @@ func Frozen() Option { return func(d *Device) { d.frozen = true } }
 
 // Each waits for each launch before the next, so that the error of one that goes wrong names it. It takes longer.
 func Each() Option { return func(d *Device) { d.each = true } }
+
+// Apart gives each buffer, and the scratch of each launch, memory of its own instead of a place in one block, so that the
+// emulator and compute-sanitizer find an access that misses its buffer. It takes more memory.
+func Apart() Option { return func(d *Device) { d.apart = true } }
 
 // Portable leaves out the kernels that only one generation of chips can run.
 func Portable() Option { return func(d *Device) { d.cfg.Portable = true } }

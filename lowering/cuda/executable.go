@@ -13,8 +13,8 @@ import (
 	"fusec/lowering/host"
 )
 
-// An executable is a program on a GPU. All its memory there is one block: the arena, a place for each other buffer, the
-// scratch memory that the launches share, and the reports of the launches.
+// An executable is a program on a GPU. All its memory there is one block, unless it was to be [Apart]: the arena, a place
+// for each other buffer, the scratch memory that the launches share, and the reports of the launches.
 type executable struct {
 	p        *lowering.Program
 	gpu      driver.GPU
@@ -27,10 +27,10 @@ type executable struct {
 	commit   launch
 	parts    []part
 
-	block    driver.Ptr // all memory on the GPU
-	bytes    int64      // of it
+	taken    []driver.Ptr // all memory on the GPU
+	bytes    int64        // of it
 	buffers  []driver.Ptr
-	scratch  driver.Ptr
+	scratch  []driver.Ptr // of each launch
 	scratchN int64
 	status   driver.Ptr
 	reports  bool            // some launch may report, or asks whether one has
