@@ -14,7 +14,7 @@ COVERED = graph passes lowering kernels
 COUNTING = -coverprofile out/coverage
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz avx2 arm64 smoke models peers peers-gpu clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long avx2 arm64 smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -83,12 +83,17 @@ race: ## the race detector on what is concurrent
 	$(GO) test -race -short -timeout 30m ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/moe ./graph/loader ./lowering/cpu .
 	$(GO) test -race -short -timeout 30m ./lowering/cuda ./lowering/cuda/pool ./lowering/cuda/driver/...
 
+# Every fuzzer, as package:name.
+FUZZERS = graph:FuzzParse graph/safetensors:FuzzRead graph/npy:FuzzRead graph/checkpoint:FuzzRead lowering/cpu:FuzzRegions fpga/isa:FuzzDecode
+
+fuzz: FUZZTIME = 5s
 fuzz: ## a short run of every fuzzer
-	$(GO) test -run '^$$' -fuzz FuzzParse -fuzztime 5s ./graph
-	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/safetensors
-	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/npy
-	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime 5s ./graph/checkpoint
-	$(GO) test -run '^$$' -fuzz FuzzRegions -fuzztime 5s ./lowering/cpu
+fuzz-long: FUZZTIME = 10m
+fuzz-long: ## every fuzzer for FUZZTIME, 10 minutes unless it is given
+fuzz fuzz-long:
+	for f in $(FUZZERS); do \
+		$(GO) test -run '^$$' -fuzz "^$${f#*:}$$" -fuzztime $(FUZZTIME) ./$${f%:*} || exit 1; \
+	done
 
 avx2: ## the AVX2 kernels, on a processor that has AVX-512 as well
 	GODEBUG=cpu.avx512f=off $(GO) test -short ./kernels/cpu/... ./lowering/cpu

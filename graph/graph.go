@@ -288,6 +288,17 @@ func (g *Graph) live() map[*Node]bool {
 	return live
 }
 
+// closeGaps numbers the nodes from 0 where their IDs are far more than there are nodes: passes keep arrays by ID.
+func (g *Graph) closeGaps() {
+	if g.nextID <= 1<<16+64*len(g.Nodes) {
+		return
+	}
+	for i, n := range g.Nodes {
+		n.ID = i
+	}
+	g.nextID = len(g.Nodes)
+}
+
 // IsSource reports whether op is an Input, Param or State: a part of the graph's signature.
 func IsSource(op Op) bool {
 	switch op.(type) {

@@ -265,6 +265,7 @@ func (p *parser) block(sc *scope) {
 			p.report(p.expected(fmt.Sprintf("'}' for the '{' of line %d", open.line)))
 			return
 		case p.accept("}"):
+			sc.g.closeGaps()
 			return
 		}
 		if err := p.statement(sc); err != nil {

@@ -226,6 +226,66 @@ func TestLookupIn(t *testing.T) {
 	}
 }
 
+// TestOriginsRead reads what Print writes of every list of origins: with and without names and positions, and with names
+// that are words of the text form.
+func TestOriginsRead(t *testing.T) {
+	all := []graph.Origin{{}, {Name: "h"}, {Name: "other"}, {Name: "for"}, {Pos: "a.go:1"}, {Name: "h", Pos: "a.go:2"},
+		{Name: "for", Pos: "a.go:3"}, {Name: "output", Pos: "\"\n"}, {Name: "@", Pos: "for"}}
+	n := len(all)
+	for i := range n * n * n {
+		b := graph.NewBuilder("origins")
+		h := b.Input("h", graph.TypeOf(graph.F32, 2))
+		b.Output("y", h)
+		g, err := b.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Origin = []graph.Origin{all[i%n], all[i/n%n], all[i/n/n]}
+		text := graph.Print(g)
+		back, err := graph.Parse("m.graph", []byte(text), nil)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		for k, o := range back.Nodes[0].Origin {
+			want := h.Origin[k]
+			if want.Pos == "" {
+				o.Pos = "" // that of the line
+			}
+			if o != want {
+				t.Errorf("origins %q became %q", h.Origin, back.Nodes[0].Origin)
+			}
+		}
+		roundTrip(t, back)
+	}
+}
+
+// TestIDsFarApart reads nodes with IDs that no array can have, in a body as well.
+func TestIDsFarApart(t *testing.T) {
+	src := `fusec graph 1 {
+  x = input : f32[2]
+  %1000000000 = unary[fn=tanh] x : f32[2]
+  c = fusion[anchor=none kind=elementwise] %1000000000 {
+    %1000000000 = input : f32[2]
+    %1000000001 = unary[fn=exp] %1000000000
+    output "" = %1000000001
+  }
+  output y = c
+}`
+	g, err := graph.Parse("m.graph", []byte(src), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range g.Nodes {
+		if n.ID != i {
+			t.Errorf("node %d has ID %d", i, n.ID)
+		}
+		if f, ok := n.Op.(graph.Fusion); ok && f.Body.Nodes[1].ID != 1 {
+			t.Errorf("the body's second node has ID %d", f.Body.Nodes[1].ID)
+		}
+	}
+	roundTrip(t, g)
+}
+
 // FuzzParse: no input makes the parser panic, and what it reads is printed and read again as it was.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.graph")
@@ -239,6 +299,7 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(src)
 	}
+	f.Add([]byte("fusec graph 1 {\n h = input : f32[2] for h for other @ \"\" @ \"a.go:1\" for \"for\"\n output y = h\n}"))
 	f.Add([]byte("fusec graph 1 {\n c = const[weights=w] : f32[20]\n y = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] c c\n}"))
 	weights := func(name string, t graph.Type) (*graph.Tensor, error) {
 		if t.Shape.Elems() > 1000 {

@@ -241,10 +241,11 @@ func (p *parser) origins(t *nodeText) error {
 	for {
 		if p.tok.kind == tokenWord && p.tok.text == keywordFor {
 			p.advance()
-			if p.tok.kind != tokenString && !(p.tok.kind == tokenWord && isBareName(p.tok.text)) {
-				return p.expected("the name of what the node stands for")
+			name, err := p.name("the name of what the node stands for")
+			if err != nil {
+				return err
 			}
-			t.origins = append(t.origins, Origin{Name: p.advance().text})
+			t.origins = append(t.origins, Origin{Name: name})
 			continue
 		}
 		if !p.accept("@") {
@@ -254,7 +255,7 @@ func (p *parser) origins(t *nodeText) error {
 			return p.expected(`a position such as "model.go:88"`)
 		}
 		o := Origin{Name: t.name, Pos: p.advance().text}
-		if p.tok.kind == tokenString || p.tok.kind == tokenWord && isBareName(p.tok.text) {
+		if p.tok.kind == tokenString || p.tok.kind == tokenWord && isBareName(p.tok.text) && p.tok.text != keywordFor {
 			o.Name = p.advance().text
 		}
 		positioned = positioned || o.Pos != ""

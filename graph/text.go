@@ -33,7 +33,8 @@ import (
 //	file    = "fusec" "graph" "1" [name] block
 //	block   = "{" EOL { statement EOL } "}"
 //	statement = node | "output" name "=" operand | "update" operand "=" operand
-//	node    = [id] [name] "=" word [attrs] { operand } [":" type] { "@" string [name] } [block]
+//	node    = [id] [name] "=" word [attrs] { operand } [":" type] { origin } [block]
+//	origin  = "@" string [name] | "for" name
 //	attrs   = "[" { word "=" value } "]"
 //	value   = word | string | list
 //	list    = "[" [ word { "," word } ] "]"
@@ -46,7 +47,8 @@ import (
 //     written bare; any other, and the words output, update and for, in quotes with Go's escapes.
 //   - An operand stands before its readers. A name that several nodes have cannot be used as an operand; such nodes are
 //     written with their IDs, and only with an ID may a name be given again.
-//   - A node without an ID gets the one after the highest so far.
+//   - A node without an ID gets the one after the highest so far. Where IDs are far larger than the number of nodes, the
+//     nodes are numbered from 0 when they have been read.
 //   - The type after the colon is checked against the type rule. It may be absent except where the operation has no
 //     rule to make it from its operands: input, param, state, const, random, host.
 //   - Attributes are as [Attrs] lists them; what it always lists must be given. A const has either value, a number or a
