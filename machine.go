@@ -19,7 +19,8 @@ import (
 //
 // After a run these hold their values: the graph's roots, the targets of gorgonia.Read, the gradients that gorgonia.Grad
 // was asked for, bound to their nodes or not, nodes on a watch list, and, if their gradients are bound, nodes inside the
-// graph; with gorgonia.TraceExec, all nodes. The machine writes the next run's values into the same memory. Weights and
+// graph; with gorgonia.TraceExec or [WithValues], all nodes. The machine writes the next run's values into the same memory.
+// Other inner nodes hold an [UnstoredTensor] or an [UnstoredScalar], which computes its value when it is read. Weights and
 // inputs are read from their nodes before each run; only [WithOptimizer] writes weights.
 type Machine struct {
 	cfg     config
@@ -39,6 +40,7 @@ type Machine struct {
 	synced  bool                     // held may have been changed since the last run
 	results []machineResult
 	logged  []*gorgonia.Node
+	last    *lastRun // from which values of inner nodes are computed
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
@@ -85,7 +87,11 @@ func (m *Machine) compile() (err error) {
 	if m.im, err = fgorgonia.Import(m.g, fgorgonia.Options{DynamicSlices: m.cfg.dynamicSlices, Counter: &m.cfg.seed}); err != nil {
 		return err
 	}
+	if err := m.checkValues(); err != nil {
+		return err
+	}
 	gradients := m.declareResults()
+	m.last = m.newLastRun(gradients)
 	if err := m.cfg.inferenceOnly(m.handsOutGradients()); err != nil {
 		return err
 	}
@@ -111,7 +117,11 @@ func (m *Machine) compile() (err error) {
 			return err
 		}
 	}
-	return m.declareInputs(steps)
+	if err := m.declareInputs(steps); err != nil {
+		return err
+	}
+	m.last.ties(m)
+	return nil
 }
 
 // declareResults makes outputs of everything that the machine hands out, and returns the gradients to ask for.
@@ -199,7 +209,7 @@ func (m *Machine) handedOut() []*gorgonia.Node {
 		add(n)
 	}
 	for _, n := range m.g.AllNodes() {
-		if m.vm.Trace || m.watches(n) {
+		if m.vm.Trace || m.watches(n) || m.cfg.givesValue(n) {
 			add(n)
 		}
 	}
@@ -252,7 +262,8 @@ func (m *Machine) RunAll() error {
 }
 
 // finish looks at what a run has made, and hands it out.
-func (m *Machine) finish() error {
+func (m *Machine) finish() (err error) {
+	defer func() { err = errors.Join(err, m.last.end(err == nil)) }()
 	if err := m.inspect(); err != nil {
 		return err
 	}
@@ -286,7 +297,11 @@ func (m *Machine) Reset() { m.ran = false }
 // device has changed are brought back first.
 func (m *Machine) Close() error {
 	m.closed = true
-	return m.program.Close()
+	var err error
+	if m.last != nil && m.err == nil {
+		err = m.last.close()
+	}
+	return errors.Join(err, m.program.Close())
 }
 
 // Let gives node n a value, as gorgonia.Let does.

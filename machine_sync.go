@@ -27,8 +27,9 @@ func (m *Machine) Sync() error {
 	return nil
 }
 
-// Value is the present value of a node of the graph: of a weight, an input, or what runs hand out. It is what
-// Node.Value gives, after a weight that an optimiser changes on a device has been brought back.
+// Value is the present value of a node of the graph: of a weight, an input, or of what a run has computed. It is what
+// Node.Value gives, after a weight that an optimiser changes on a device has been brought back, and a plain value where
+// that is an [UnstoredTensor] or [UnstoredScalar].
 func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
 	if err := m.has(n); err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
 	if n.Value() == nil {
 		return nil, fmt.Errorf("node %v has no value: runs hand out roots, gradients and what gorgonia.Read asks for", n)
 	}
-	return n.Value(), nil
+	return plain(n.Value())
 }
 
 // bindHeld hands the program the state that it has been lent, if that may have changed.

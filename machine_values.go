@@ -166,6 +166,10 @@ func (in *machineInput) bind(p *Program) error {
 	if v == nil {
 		return fmt.Errorf("node %q has no value: give it one with gorgonia.Let before RunAll", in.name)
 	}
+	v, err := plain(v) // it may be that of an inner node
+	if err != nil {
+		return fmt.Errorf("node %q: %w", in.name, err)
+	}
 	if d, ok := v.(*tensor.Dense); ok {
 		if in.ahead == d {
 			return nil

@@ -52,6 +52,8 @@ type config struct {
 
 	dynamicSlices bool
 	noGradients   bool
+	values        []*gorgonia.Node // whose values are handed out
+	allValues     bool
 	seed          int64
 	gradients     []passes.Gradient
 	err           error

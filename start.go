@@ -104,8 +104,11 @@ func (m *Machine) Start() error {
 	if err := m.bind(); err != nil {
 		return err
 	}
-	if err := m.program.Start(); err != nil {
+	if err := m.last.begin(m.program); err != nil {
 		return err
+	}
+	if err := m.program.Start(); err != nil {
+		return errors.Join(err, m.last.end(false))
 	}
 	for i := range m.inputs {
 		m.inputs[i].ahead = nil // this run has taken it
@@ -122,7 +125,7 @@ func (m *Machine) Wait() error {
 	}
 	m.started = false
 	if err := m.program.Wait(); err != nil {
-		return err
+		return errors.Join(err, m.last.end(false))
 	}
 	return m.finish()
 }

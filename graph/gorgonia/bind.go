@@ -2,6 +2,7 @@ package gorgonia
 
 import (
 	"fmt"
+	"unsafe"
 
 	"fusec/graph"
 
@@ -15,14 +16,21 @@ func Bind(n *gorg.Node, v gorg.Value) error {
 		return nil
 	}
 	// UnsafeLet refuses where the type that Gorgonia inferred for the node is not that of its value.
+	return SetValue(n, v)
+}
+
+// SetValue makes v the value of node n without a look at v, which need not fit. A gradient bound to n stays. It allocates
+// nothing.
+func SetValue(n *gorg.Node, v gorg.Value) error {
 	l, err := layout()
 	if err != nil {
 		return err
 	}
-	if dual(n, l) != nil {
-		return dual(n, l).set("Value", v)
+	if d := dual(n, l); d != nil {
+		return d.set("Value", v)
 	}
-	return fieldsOf(n).set("boundTo", v)
+	*(*gorg.Value)(unsafe.Add(unsafe.Pointer(n), l.bound)) = v
+	return nil
 }
 
 // dual is the pair of value and gradient that is bound to n, or nil.

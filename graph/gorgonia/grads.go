@@ -15,9 +15,13 @@ const (
 	strayGroup = "undifferentiated nodes"
 )
 
-// isBackward reports whether gorgonia.Grad made n, or put it to use, as the derivative of an operand.
-func (im *importer) isBackward(n *gorg.Node) bool {
-	switch nodeField[string](n, im.layout.group) {
+// Backward reports whether gorgonia.Grad made n, or put it to use, as the derivative of an operand.
+func (im *Imported) Backward(n *gorg.Node) bool {
+	l, err := layout()
+	if err != nil {
+		return false
+	}
+	switch nodeField[string](n, l.group) {
 	case gradGroup, strayGroup:
 		return true
 	}

@@ -460,7 +460,7 @@ func (im *importer) outputs(order []*gorg.Node) {
 		if v == nil || n.Op() == nil {
 			continue
 		}
-		if im.isRoot(n) && !im.isBackward(n) || costs[v] {
+		if im.isRoot(n) && !im.Backward(n) || costs[v] {
 			if _, isConst := v.Op.(graph.Const); isConst && !costs[v] {
 				continue // a constant that nothing reads
 			}

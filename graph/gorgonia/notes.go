@@ -55,7 +55,7 @@ func (im *importer) warn(order []*gorg.Node) {
 func (im *importer) forwardUsers(n *gorg.Node) int {
 	c := 0
 	for _, u := range im.users[n] {
-		if !im.isBackward(u) && !strings.HasSuffix(typeName(u.Op()), "DiffOp") {
+		if !im.Backward(u) && !strings.HasSuffix(typeName(u.Op()), "DiffOp") {
 			c++
 		}
 	}

@@ -163,6 +163,8 @@ func Load(t *graph.Tensor, v gorg.Value) error {
 		return fmt.Errorf("value of type %v%v where %v is wanted", d, v.Shape(), t.Type)
 	}
 	switch v := v.(type) {
+	case gorg.Valuer:
+		return Load(t, v.Value())
 	case *gorg.F32:
 		t.Data.([]float32)[0] = float32(*v)
 	case *gorg.F64:
