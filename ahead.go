@@ -153,7 +153,7 @@ func sourcesFor(g *graph.Graph, chip kernels.Chip, opts []Option) ([]cuda.Source
 	if err != nil {
 		return nil, err
 	}
-	_, _, program, err := plan(g, cfg, device, cfg.gradients, steps)
+	_, program, err := (&request{g, cfg, cfg.gradients, steps}).plan(device)
 	if err != nil {
 		return nil, err
 	}

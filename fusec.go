@@ -78,10 +78,12 @@ func printable(name string) string {
 
 // Program is a compiled graph. One goroutine uses it at a time.
 type Program struct {
-	cfg     config
-	final   *graph.Graph
-	trace   *trace.Trace
-	program *lowering.Program
+	request
+	trace   *trace.Trace      // nil until it is asked for, if the program was found
+	notes   []trace.Note      // that the trace will have
+	program *lowering.Program // with the labels of another request if it is strange
+	strange bool
+	cached  *cachedProgram // that it was found as, or is kept as; or nil
 	exe     lowering.Executable
 	took    time.Duration
 	named   map[string]int        // Input, Param and State buffers by name
@@ -154,18 +156,18 @@ func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	_, tr, program, err := plan(g, cfg, device, cfg.gradients, steps)
-	return tr, program, err
+	return (&request{g, cfg, cfg.gradients, steps}).plan(device)
 }
 
-func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes.Gradient,
-	steps []passes.Step) (*graph.Graph, *trace.Trace, *lowering.Program, error) {
-	final, tr, err := passes.Run(g, passes.Config{Target: device, Verify: cfg.verify, Gradients: gradients,
-		Optimizer: cfg.optimizer, Steps: steps, Disable: cfg.disable, Budget: cfg.budget,
+// plan runs the passes and lowers what they make.
+func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program, error) {
+	cfg := &r.cfg
+	final, tr, err := passes.Run(r.graph, passes.Config{Target: device, Verify: cfg.verify, Gradients: r.gradients,
+		Optimizer: cfg.optimizer, Steps: r.steps, Disable: cfg.disable, Budget: cfg.budget,
 		Precision: cfg.precision})
 	describeOverlay(tr, device)
 	if err != nil {
-		return nil, tr, nil, err
+		return tr, nil, err
 	}
 	var opts []lowering.Option
 	if cfg.watchNonFinite {
@@ -177,7 +179,7 @@ func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes
 	}
 	program, err := lowering.Lower(final, device.Name(), opts...)
 	if err != nil {
-		return final, tr, nil, err
+		return tr, nil, err
 	}
 	if places {
 		placer.Place(program)
@@ -189,7 +191,7 @@ func plan(g *graph.Graph, cfg config, device lowering.Device, gradients []passes
 		}
 	}
 	tr.Program = program.Trace()
-	return final, tr, program, nil
+	return tr, program, nil
 }
 
 func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []passes.Step) (_ *Program, err error) {
@@ -201,14 +203,12 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 	if d, ok := device.(io.Closer); ok {
 		defer func() { err = errors.Join(err, d.Close()) }()
 	}
-	p := &Program{cfg: cfg, named: map[string]int{}, unread: map[string]graph.Type{}, own: map[int]*graph.Tensor{}}
-	if p.final, p.trace, p.program, err = plan(g, cfg, device, gradients, steps); err != nil {
+	p := &Program{request: request{g, cfg, gradients, steps}, named: map[string]int{},
+		unread: map[string]graph.Type{}, own: map[int]*graph.Tensor{}}
+	if err = p.obtain(device); err != nil {
 		return p, err
 	}
-	if p.exe, err = device.Compile(p.program); err != nil {
-		return p, err
-	}
-	read := map[int]bool{}
+	read := make([]bool, len(p.program.Buffers))
 	for _, l := range p.program.Launches {
 		for _, v := range l.Args {
 			read[v.Buffer] = true
@@ -356,7 +356,7 @@ func (p *Program) Run(in map[string]*graph.Tensor) (map[string]*graph.Tensor, er
 }
 
 // Fusions lists the launches, in order.
-func (p *Program) Fusions() []Fusion { return fusions(p.program) }
+func (p *Program) Fusions() []Fusion { return fusions(p.Lowered()) }
 
 func fusions(p *lowering.Program) []Fusion {
 	if p == nil {
@@ -370,8 +370,12 @@ func fusions(p *lowering.Program) []Fusion {
 	return list
 }
 
-// Trace is the record of the compilation.
-func (p *Program) Trace() *trace.Trace { return p.trace }
+// Trace is the record of the compilation. A note of its first stage tells if there was none, since an equal graph had been
+// compiled before; the record is then made when it is first asked for, which takes as long as compiling.
+func (p *Program) Trace() *trace.Trace {
+	p.describe()
+	return p.trace
+}
 
 // CompileTime is how long compiling took.
 func (p *Program) CompileTime() time.Duration { return p.took }
@@ -382,8 +386,13 @@ func (p *Program) Bytes() int64 { return p.exe.Memory().Bytes() }
 // Memory tells the parts of [Program.Bytes].
 func (p *Program) Memory() lowering.Memory { return p.exe.Memory() }
 
-// Lowered is the program as plain data: buffers and launches.
-func (p *Program) Lowered() *lowering.Program { return p.program }
+// Lowered is the program as plain data, which nobody may change: buffers and launches.
+func (p *Program) Lowered() *lowering.Program {
+	if p.strange {
+		p.describe()
+	}
+	return p.program
+}
 
 // Profile makes runs measure each launch, or stop doing so; [Program.Times] are those of the last run, in launch order.
 func (p *Program) Profile(on bool) { p.exe.Profile(on) }
@@ -396,7 +405,7 @@ func (p *Program) Close() error {
 	if p == nil || p.exe == nil {
 		return nil
 	}
-	return errors.Join(p.exe.Sync(), p.exe.Close())
+	return errors.Join(p.exe.Sync(), p.release())
 }
 
 // Passes lists the names of the passes in order, as [WithoutPass] takes them and [Program.Trace] has them.

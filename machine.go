@@ -106,10 +106,9 @@ func (m *Machine) compile() (err error) {
 	if err := m.program.inherit(kept); err != nil {
 		return err
 	}
-	notes := &m.program.trace.Stages[0].Notes
-	*notes = append(*notes, m.im.Notes...)
+	m.program.note(m.im.Notes...)
 	for _, why := range m.vm.Ignored {
-		*notes = append(*notes, trace.Note{Node: -1, Text: why})
+		m.program.note(trace.Note{Node: -1, Text: why})
 	}
 	for i := range m.results {
 		r := &m.results[i]

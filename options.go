@@ -51,6 +51,7 @@ type config struct {
 	routed      map[string]*graph.Tensor   // on which plans for an overlay find where routers send tokens
 
 	dynamicSlices bool
+	withoutCache  bool
 	noGradients   bool
 	values        []*gorgonia.Node // whose values are handed out
 	allValues     bool

@@ -27,7 +27,7 @@ func (p *Program) Start() error {
 	if s, ok := p.exe.(lowering.Starter); ok {
 		return s.Start()
 	}
-	return p.exe.Run()
+	return p.explain(p.exe.Run())
 }
 
 // Wait waits for the run that was started, and gives its error. Without one it does nothing.

@@ -1,6 +1,7 @@
 package lowering
 
 import (
+	"fmt"
 	"time"
 
 	"fusec/graph"
@@ -52,6 +53,37 @@ type Executable interface {
 	// Memory is what the executable holds besides what is bound to it.
 	Memory() Memory
 	Close() error
+}
+
+// A LaunchError is why a run ended before its last launch.
+type LaunchError struct {
+	Launch int // its number, from 0
+	Node   *graph.Node
+	Err    error
+}
+
+// Error names the launch, counted from 1, and the user's node.
+func (e *LaunchError) Error() string {
+	return fmt.Sprintf("launch %d, %s: %v", e.Launch+1, e.Node.Where(), e.Err)
+}
+
+// Unwrap is the kernel's own error.
+func (e *LaunchError) Unwrap() error { return e.Err }
+
+// A Recycler is an Executable whose kernels another one can take over when it is closed, which costs much less than to
+// compile them.
+type Recycler interface {
+	// Recycle is Close, and gives what the next executable can be made of; nil if nothing can. The closed executable keeps
+	// its outputs, and nothing else is shared with the next one.
+	Recycle() (Spare, error)
+}
+
+// A Spare is what a closed executable has left.
+type Spare interface {
+	// Executable is one for a program that differs from that of the closed one at most in names. It is called once.
+	Executable(p *Program) Executable
+	// Bytes is the memory that is kept.
+	Bytes() int64
 }
 
 // A Starter is an Executable on a device that computes by itself once it has been told what: the processor is free until

@@ -78,22 +78,18 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 
 // Compile implements lowering.Device.
 func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
-	e := &executable{p: p, pool: pool.New(d.workers), memory: make([]kernels.Memory, len(p.Buffers)),
-		tensors: make([]*graph.Tensor, len(p.Buffers)), times: make([]time.Duration, len(p.Launches))}
-	env := kernels.NewEnv(e.pool)
-	env.Attention = d.attention
-	e.env = env
+	e := newExecutable(p, kernels.NewEnv(pool.New(d.workers)))
+	e.env.Attention = d.attention
 	for i := range p.Launches {
 		l, err := e.compile(&p.Launches[i], d.frozen)
 		if err != nil {
-			e.pool.Close()
+			e.env.Pool.Close()
 			return nil, fmt.Errorf("launch %d, %s: %w", i+1, p.Launches[i].Node.Where(), err)
 		}
 		e.launches = append(e.launches, l)
 	}
+	e.arena = make([]uint64, p.ArenaBytes/8+cacheLine/8)
 	e.place()
-	// One that is dropped without Close gives back its goroutines: they hold the pool, and nothing of the executable.
-	runtime.AddCleanup(e, (*pool.Pool).Close, e.pool)
 	return e, nil
 }
 
@@ -106,7 +102,6 @@ type launch struct {
 
 type executable struct {
 	p        *lowering.Program
-	pool     *pool.Pool
 	env      *kernels.Env
 	launches []launch
 	memory   []kernels.Memory // of each buffer
@@ -116,8 +111,19 @@ type executable struct {
 	profile  bool
 	times    []time.Duration
 	stale    bool // memory has changed since the launches' lists were filled
+	failed   bool // a run has
 	closed   bool
+	kept     lowering.Memory // what it held when it was closed
+	dropped  runtime.Cleanup // closes the pool when nothing refers to the executable any more
 	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
+}
+
+func newExecutable(p *lowering.Program, env *kernels.Env) *executable {
+	e := &executable{p: p, env: env, memory: make([]kernels.Memory, len(p.Buffers)),
+		tensors: make([]*graph.Tensor, len(p.Buffers)), times: make([]time.Duration, len(p.Launches))}
+	// One that is dropped without Close gives back its goroutines: they hold the pool, and nothing of the executable.
+	e.dropped = runtime.AddCleanup(e, (*pool.Pool).Close, env.Pool)
+	return e
 }
 
 func (e *executable) compile(l *lowering.Launch, frozen bool) (launch, error) {
@@ -146,12 +152,12 @@ func (e *executable) updated(buffer int) bool {
 	return false
 }
 
+const cacheLine = 64
+
 // place gives memory to the buffers that the program owns.
 func (e *executable) place() {
-	const line = 64
-	e.arena = make([]uint64, e.p.ArenaBytes/8+line/8)
 	base := unsafe.Pointer(unsafe.SliceData(e.arena))
-	base = unsafe.Add(base, int(-uintptr(base)%line))
+	base = unsafe.Add(base, int(-uintptr(base)%cacheLine))
 	bytes := unsafe.Slice((*byte)(base), e.p.ArenaBytes)
 	for i, b := range e.p.Buffers {
 		switch b.Role {
@@ -206,10 +212,11 @@ func (e *executable) Run() error {
 	}
 	for i := range e.launches {
 		if err := e.run(i); err != nil {
+			e.failed = true
 			for j := i - 1; j >= 0; j-- { // what was written in place, the last first
 				kernels.Undo(e.launches[j].kernel)
 			}
-			return fmt.Errorf("launch %d, %s: %w", i+1, e.p.Launches[i].Node.Where(), err)
+			return &lowering.LaunchError{Launch: i, Node: e.p.Launches[i].Node, Err: err}
 		}
 		if e.watch != nil {
 			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
@@ -295,6 +302,9 @@ func (e *executable) Times() []time.Duration { return e.times }
 
 // Memory implements lowering.Executable.
 func (e *executable) Memory() lowering.Memory {
+	if e.closed {
+		return e.kept
+	}
 	m := lowering.Memory{Arena: e.p.ArenaBytes, Outputs: e.outputs, Scratch: e.env.WorkspaceBytes()}
 	for _, l := range e.launches {
 		m.Kernels += kernels.Bytes(l.kernel)
@@ -305,8 +315,48 @@ func (e *executable) Memory() lowering.Memory {
 // Close implements lowering.Executable.
 func (e *executable) Close() error {
 	if !e.closed {
+		e.kept = e.Memory()
 		e.closed = true
-		e.pool.Close()
+		e.dropped.Stop()
+		e.env.Pool.Close()
 	}
 	return nil
+}
+
+// Recycle implements lowering.Recycler. After a run that failed nothing is left to the next executable: a kernel that
+// was interrupted may be in any state.
+func (e *executable) Recycle() (lowering.Spare, error) {
+	if e.closed || e.failed {
+		return nil, e.Close()
+	}
+	if err := e.Close(); err != nil {
+		return nil, err
+	}
+	s := &spare{env: e.env, launches: e.launches, arena: e.arena, memory: e.kept}
+	for _, l := range s.launches { // what was bound is the owner's
+		clear(l.argMem)
+		clear(l.resultMem)
+	}
+	e.launches, e.env, e.arena = nil, nil, nil
+	return s, nil
+}
+
+// A spare is the kernels and the memory of a closed executable.
+type spare struct {
+	env      *kernels.Env
+	launches []launch
+	arena    []uint64
+	memory   lowering.Memory
+}
+
+// Bytes implements lowering.Spare.
+func (s *spare) Bytes() int64 { return s.memory.Bytes() - s.memory.Outputs }
+
+// Executable implements lowering.Spare.
+func (s *spare) Executable(p *lowering.Program) lowering.Executable {
+	s.env.Pool.Reopen()
+	e := newExecutable(p, s.env)
+	e.launches, e.arena = s.launches, s.arena
+	e.place()
+	return e
 }

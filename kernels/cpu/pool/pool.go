@@ -59,6 +59,7 @@ const (
 type Pool struct {
 	mu      sync.Mutex // held during a run
 	helpers []helper   // workers 1, 2, …
+	started bool       // the helpers have their goroutines
 	exited  sync.WaitGroup
 	closed  atomic.Bool
 
@@ -83,20 +84,26 @@ type helper struct {
 	_      [cacheLine]byte
 }
 
-// New starts a pool of the given number of workers, the caller of Run
-// included. Numbers below 1 count as 1. Close stops its goroutines.
+// New makes a pool of the given number of workers, the caller of Run included.
+// Numbers below 1 count as 1. The first Run of several items starts its
+// goroutines, and Close stops them.
 func New(workers int) *Pool {
 	workers = min(max(workers, 1), maxWorkers)
 	p := &Pool{
 		helpers: make([]helper, workers-1),
 		idle:    make(chan struct{}, 1),
 	}
+	return p
+}
+
+// start gives the helpers their goroutines.
+func (p *Pool) start() {
+	p.started = true
 	p.exited.Add(len(p.helpers))
 	for i := range p.helpers {
 		p.helpers[i].wake = make(chan struct{}, 1)
 		go p.help(i)
 	}
-	return p
 }
 
 // Workers returns the number of workers, the caller of Run included.
@@ -132,6 +139,9 @@ func (p *Pool) run(n int, t Task) (failure *Panic) {
 		p.mu.Unlock()
 	}()
 	if n > 1 && len(p.helpers) > 0 && !p.closed.Load() {
+		if !p.started {
+			p.start()
+		}
 		p.open(n - 1)
 	}
 	p.drain(0)
@@ -146,6 +156,14 @@ func (p *Pool) Close() {
 	p.closed.Store(true)
 	p.rouse(len(p.helpers))
 	p.exited.Wait()
+	p.started = false
+}
+
+// Reopen undoes Close.
+func (p *Pool) Reopen() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed.Store(false)
 }
 
 // open lets helpers join the run that has been prepared and wakes as many of

@@ -81,11 +81,12 @@ func TestRunAfterSleep(t *testing.T) {
 	p := New(2)
 	defer p.Close()
 	task := newTally(2, 4)
+	p.Run(4, task) // starts the helpers
 	for range 20 {
 		awaitParked(t, p)
 		p.Run(4, task)
 	}
-	task.check(t, 20)
+	task.check(t, 21)
 }
 
 // awaitParked waits until all helpers sleep.
@@ -261,6 +262,26 @@ func TestRunAfterClose(t *testing.T) {
 	task.check(t, 1)
 	if task.workers[0].Load() != 10 {
 		t.Error("a closed pool has helpers")
+	}
+}
+
+// A pool that was reopened has helpers again, from its first run of several items on.
+func TestReopen(t *testing.T) {
+	p := New(2)
+	var meet sync.WaitGroup
+	for range 5 {
+		before := runtime.NumGoroutine()
+		p.Run(1, newTally(2, 1))
+		if n := runtime.NumGoroutine(); n > before {
+			t.Errorf("a run of one item started %d goroutines", n-before)
+		}
+		meet.Add(2)
+		p.Run(2, taskFunc(func(_, _ int) { // ends only if both workers are inside at once
+			meet.Done()
+			meet.Wait()
+		}))
+		p.Close()
+		p.Reopen()
 	}
 }
 
