@@ -2,6 +2,8 @@ package graph_test
 
 import (
 	"math"
+	"math/bits"
+	"slices"
 	"testing"
 
 	"fusec/graph"
@@ -66,5 +68,67 @@ func TestRandomMoments(t *testing.T) {
 	}
 	if graph.DropoutKeep(1, 3, 0) != true {
 		t.Error("probability 0 dropped an element")
+	}
+}
+
+// TestDropoutIndependence holds that whether an element is kept tells nothing of the elements further on, of a row
+// further on, or of another seed's: the correlation over n elements of independent draws has the deviation 1/√n. It
+// also counts how often each of the 16 outcomes of four elements comes, by χ² with 15 degrees of freedom.
+func TestDropoutIndependence(t *testing.T) {
+	const n = 1 << 17
+	for _, p := range []float64{0.1, 0.5, 0.9} {
+		for _, seed := range []uint64{0, 1, 1 << 40} {
+			draws := func(seed uint64) []float64 { // of mean 0 and deviation 1
+				d := make([]float64, n)
+				for i := range d {
+					d[i] = -math.Sqrt((1 - p) / p)
+					if graph.DropoutKeep(seed, uint64(i), p) {
+						d[i] = math.Sqrt(p / (1 - p))
+					}
+				}
+				return d
+			}
+			correlation := func(x, y []float64) (sum float64) {
+				for i, v := range y {
+					sum += v * x[i]
+				}
+				return sum / float64(len(y))
+			}
+			d := draws(seed)
+			ones := slices.Repeat([]float64{1}, n)
+			if c := correlation(d, ones); math.Abs(c) > 4.5/math.Sqrt(n) {
+				t.Errorf("p %v, seed %d: the mean is %v deviations off", p, seed, c*math.Sqrt(n))
+			}
+			for _, lag := range []int{1, 2, 3, 4, 5, 7, 8, 16, 63, 64, 100, 128, 1000, 1024, 4096} {
+				if c := correlation(d, d[lag:]); math.Abs(c) > 4.5/math.Sqrt(float64(n-lag)) {
+					t.Errorf("p %v, seed %d: elements %d apart have the correlation %v", p, seed, lag, c)
+				}
+			}
+			for _, other := range []uint64{seed + 1, seed + 2, seed ^ 1<<32, seed ^ 1<<63} {
+				if c := correlation(d, draws(other)); math.Abs(c) > 4.5/math.Sqrt(n) {
+					t.Errorf("p %v: seeds %d and %d have the correlation %v", p, seed, other, c)
+				}
+			}
+			var count [16]float64
+			for i := 0; i < n; i += 4 {
+				at := 0
+				for _, v := range d[i : i+4] {
+					at *= 2
+					if v > 0 {
+						at++
+					}
+				}
+				count[at]++
+			}
+			var chi float64
+			for at, c := range count {
+				kept := float64(bits.OnesCount(uint(at)))
+				want := n / 4 * math.Pow(1-p, kept) * math.Pow(p, 4-kept)
+				chi += (c - want) * (c - want) / want
+			}
+			if chi > 45 { // of independent draws less than once in 13,000 times
+				t.Errorf("p %v, seed %d: χ² of four elements together is %v", p, seed, chi)
+			}
+		}
 	}
 }

@@ -166,7 +166,8 @@ func (c *compiler[T]) dropout(n *graph.Node) (value, error) {
 	}
 	p := n.Op.(graph.Dropout).P
 	x = c.asVector(x)
-	a, s, scale := x.slot, len(c.p.seeds), T(1/(1-p))
+	a, s := x.slot, len(c.p.seeds)
+	keep, least, scale := opcodes[T]().Keep(), graph.RandomThreshold(p), T(1/(1-p))
 	switch op := n.Args[1].Op.(type) {
 	case graph.Const:
 		c.p.seeds = append(c.p.seeds, seedRead{value: op.Value.Int(0), buf: -1})
@@ -177,12 +178,10 @@ func (c *compiler[T]) dropout(n *graph.Node) (value, error) {
 		c.p.seeds = append(c.p.seeds, seedRead{buf: seed.arg, at: seed.layout.Offset})
 	}
 	return c.step(func(f *frame[T], dst []T) {
-		seed := uint64(f.seeds[s])
-		for i, v := range f.v[a][:len(dst)] {
-			dst[i] = 0
-			if graph.DropoutKeep(seed, uint64(f.base+i), p) {
-				dst[i] = v * scale
-			}
+		for at := 0; at < len(dst); at += len(f.words) {
+			words := f.words[:min(len(f.words), len(dst)-at)]
+			vec.Words(words, uint64(f.seeds[s]), uint64(f.base+at))
+			keep(dst[at:], f.v[a][at:], words, least, scale)
 		}
 	}, x), nil
 }

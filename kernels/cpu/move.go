@@ -37,8 +37,6 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 		return byFloat(args[0].DType, newTopK[float32], newTopK[float64])(op, args, results, env)
 	case graph.Route:
 		return byFloat(args[0].DType, newRoute[float32], newRoute[float64])(op, args, results, env)
-	case graph.Dropout:
-		return byFloat(args[0].DType, newDropout[float32], newDropout[float64])(op, args, results, env)
 	case graph.Random:
 		return byFloat(op.Type.DType, newRandom[float32], newRandom[float64])(op, args, results, env)
 	case graph.Pool:
@@ -56,7 +54,7 @@ func compileMove(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 			return newMove(results[0], env, []part{copyPart(0, args[0], results[0])}), nil
 		}
 		return fused(op, graph.AnchorNone, args, results, env)
-	case graph.Unary, graph.Binary, graph.Select:
+	case graph.Unary, graph.Binary, graph.Select, graph.Dropout:
 		return fused(op, graph.AnchorNone, args, results, env)
 	case graph.MatMul:
 		return fused(op, graph.AnchorMatMul, args, results, env)

@@ -63,9 +63,10 @@ type frame[T float] struct {
 	v     [][]T
 	s     []T
 	seeds []int64
-	off   []int // of reads, then of writes: the row's offset
-	n     int   // length for which the registers in v are cut
-	width int   // and the most that they hold
+	words []uint32 // room for random words, where there are seeds
+	off   []int    // of reads, then of writes: the row's offset
+	n     int      // length for which the registers in v are cut
+	width int      // and the most that they hold
 	row   int
 	base  int   // linear index of the segment's first element in the iteration space
 	err   error // of a step that cannot go on
@@ -91,6 +92,9 @@ func (p *program[T]) newFrame() *frame[T] {
 	f := &frame[T]{v: make([][]T, len(p.slots)), s: append([]T(nil), p.scalars...), off: make([]int, len(p.args)+len(p.outs))}
 	for _, s := range p.seeds {
 		f.seeds = append(f.seeds, s.value)
+	}
+	if len(p.seeds) > 0 {
+		f.words = make([]uint32, drawWords)
 	}
 	f.walks = make([]walk[T], 0, len(p.args)+len(p.outs)+1)
 	return f

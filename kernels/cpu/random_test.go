@@ -6,6 +6,7 @@ import (
 
 	"fusec/graph"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/ref/cases"
 )
 
 // seeds has one that f32 cannot hold.
@@ -17,10 +18,52 @@ func TestDropout(t *testing.T) {
 		for _, seed := range seeds {
 			s := &graph.Tensor{Type: graph.TypeOf(graph.I64), Data: []int64{seed}}
 			for _, p := range []float64{0, 0.1, 0.5, 0.99} {
-				for _, n := range []int{0, 1, 3, 4, 10001} {
+				for _, n := range []int{0, 1, 3, 4, 1023, 1025, 10001} {
 					checkOp(t, graph.Dropout{P: p}, drawTensor(r, d, -2, 2, n), s)
 				}
 			}
+		}
+	}
+}
+
+// TestDropoutInBodies draws in bodies of every form, of odd sizes; [TestFusions] has the common ones.
+func TestDropoutInBodies(t *testing.T) {
+	r := rand.New(rand.NewPCG(24, 25))
+	for _, f := range cases.Dropouts(r, 40) {
+		op, types, err := f.Op()
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := make([]*graph.Tensor, len(types))
+		for i, u := range types {
+			args[i] = cases.Arg{Type: u, Lo: -20, Hi: 20}.Draw(r)
+		}
+		t.Run(f.Name, func(t *testing.T) { checkOp(t, op, args...) })
+	}
+}
+
+// TestDropoutBits wants of a long dropout what [graph.DropoutKeep] says of each element.
+func TestDropoutBits(t *testing.T) {
+	p := pool.New(2)
+	defer p.Close()
+	const n, seed, share = 3*grain + 3, -99, 0.3
+	x := graph.Filled(graph.TypeOf(graph.F32, n), 0.7)
+	s := &graph.Tensor{Type: graph.TypeOf(graph.I64), Data: []int64{seed}}
+	k, err := stand(graph.Dropout{P: share}, []*graph.Tensor{x, s}, p)
+	if err == nil {
+		err = k.run()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := float32(1 / (1 - share))
+	for i, y := range k.out[0].Data.([]float32) {
+		want := float32(0)
+		if from := int64(seed); graph.DropoutKeep(uint64(from), uint64(i), share) {
+			want = 0.7 * by
+		}
+		if y != want {
+			t.Fatalf("element %d is %v, want %v", i, y, want)
 		}
 	}
 }
@@ -36,7 +79,7 @@ func TestRandom(t *testing.T) {
 				{Dist: graph.Uniform, A: -3, B: 5}, {Dist: graph.Normal, A: 2, B: 0.5},
 				{Dist: graph.Bernoulli, A: 0.3}, {Dist: graph.Bernoulli}, {Dist: graph.Bernoulli, A: 1},
 			} {
-				for _, n := range []int{0, 1, 7, 9000} {
+				for _, n := range []int{0, 1, 7, 1026, 9001} {
 					op.Type = graph.TypeOf(d, n)
 					checkOp(t, op, s)
 					k, err := stand(op, []*graph.Tensor{s}, p)

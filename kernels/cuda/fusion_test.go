@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"fusec/graph"
@@ -20,14 +21,24 @@ func draw(r *rand.Rand, t graph.Type) *graph.Tensor {
 
 // TestFusions computes bodies of every form but products of matrices.
 func TestFusions(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	var checks []cudatest.Check
-	for _, f := range cases.Fusions() {
+	checkFusions(t, slices.DeleteFunc(cases.Fusions(), func(f cases.Fusion) bool {
 		switch f.Anchor {
 		case graph.AnchorNone, graph.AnchorRow, graph.AnchorConv:
-		default:
-			continue
+			return false
 		}
+		return true
+	}))
+}
+
+// TestDropoutInBodies draws in bodies of every form, of odd sizes.
+func TestDropoutInBodies(t *testing.T) {
+	checkFusions(t, cases.Dropouts(rand.New(rand.NewPCG(24, 25)), 24))
+}
+
+func checkFusions(t *testing.T, fusions []cases.Fusion) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var checks []cudatest.Check
+	for _, f := range fusions {
 		op, types, err := f.Op()
 		if err != nil {
 			t.Fatal(err)

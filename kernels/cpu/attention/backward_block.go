@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/vec"
 )
 
 // A pair is a block of queries and a block of keys at work, in the scratch of one worker.
@@ -28,6 +29,7 @@ type pair[T Float] struct {
 	ds        []T // A, along the keys: the gradients of all the pair's scores
 	dq        []T // [queries][depth]
 	line      []T // [NR]
+	drawn     []T // [queries][NR]: the random words of the probabilities
 }
 
 func (k *Backward[T]) pair(worker int) pair[T] {
@@ -36,7 +38,7 @@ func (k *Backward[T]) pair(worker int) pair[T] {
 		Backward: k,
 		q:        m[r.q:r.qT], qT: m[r.qT:r.dout], dout: m[r.dout:r.doutT], doutT: m[r.doutT:r.k],
 		k: m[r.k:r.kT], kT: m[r.kT:r.v], v: m[r.v:r.dk], dk: m[r.dk:r.dv], dv: m[r.dv:r.p],
-		p: m[r.p:r.dp], dp: m[r.dp:r.ds], ds: m[r.ds:r.dq], dq: m[r.dq:r.line], line: m[r.line:r.total],
+		p: m[r.p:r.dp], dp: m[r.dp:r.ds], ds: m[r.ds:r.dq], dq: m[r.dq:r.line], line: m[r.line:r.drawn], drawn: m[r.drawn:r.total],
 	}
 }
 
@@ -261,21 +263,18 @@ func (b *pair[T]) cutOff(s []T, from, to, first, n int) {
 // dropPanel makes the gradients dp of the dropped probabilities those of the scores, and drops the probabilities. Both
 // are to be divided by the share of those kept.
 func (b *pair[T]) dropPanel(p, dp []T, from, to, first, n int) {
-	nr, code := b.micro.NR, opcodes[T]()
-	kept := T(1 - b.Op.Dropout)
+	nr, sub := b.micro.NR, opcodes[T]().BinaryVS(vec.Sub)
+	p, dp = p[:(to-from)*nr], dp[:(to-from)*nr]
+	drawn, kept := words(b.drawn)[:len(p)], T(1-b.Op.Dropout)
+	// Of the last panel's keys there may be less than it has columns, which are padding: any word will do for them.
+	vec.WordRows(drawn, nr, b.args.Seed, b.Plan.drawn(b.head, b.row+from, first), uint64(b.Dims.Keys))
+	b.keep(dp, drawn)
 	for i := from; i < to; i++ {
-		keep := b.line[:n]
-		for j := range keep {
-			keep[j] = 1
-		}
-		b.dropRow(keep, 1, b.head, b.row+i, first, n)
-		p, dp := p[(i-from)*nr:][:n], dp[(i-from)*nr:][:n]
-		delta := b.delta[b.head*b.Dims.Queries+b.row+i]
-		for j, k := range keep {
-			dp[j] = p[j] * (k*dp[j] - kept*delta)
-		}
-		code.MulTo(p, keep)
+		dp := dp[(i-from)*nr:][:n]
+		sub(dp, dp, kept*b.delta[b.head*b.Dims.Queries+b.row+i])
 	}
+	opcodes[T]().MulTo(dp, p)
+	b.keep(p, drawn)
 }
 
 // accumulate adds the product of x, panels of so many rows in all along the queries, and a panel of the queries from to

@@ -17,7 +17,8 @@ const (
 type backwardRoom struct {
 	q, qT, dout, doutT     int
 	k, kT, v, dk, dv       int
-	p, dp, ds, dq, line    int
+	p, dp, ds, dq          int
+	line, drawn            int
 	total                  int
 	depth, width, depthRow int // rounded up: of dk and dv to whole panels of A, of dq to those of B
 }
@@ -55,5 +56,9 @@ func (k *Backward[T]) cutBackward() {
 	r.p, r.dp = take[T](&at, k.queries*nr), take[T](&at, k.queries*nr)
 	r.ds, r.dq = take[T](&at, k.queries*k.keys), take[T](&at, k.queries*r.depthRow)
 	r.line = take[T](&at, nr)
+	r.drawn = at.total
+	if k.Op.Dropout > 0 {
+		take[T](&at, k.queries*nr)
+	}
 	r.total = at.total
 }

@@ -20,6 +20,7 @@ type block[T Float] struct {
 	q, o, k, v, s, mask []T
 	m, l, c, alpha, sum []T
 	started             []T
+	drawn, byKey        []T // random words
 
 	// The block of keys in hand: packed, but for those that are read in place.
 	key, keys int
@@ -47,7 +48,7 @@ func (t *blockTask[T]) Do(worker, item int) {
 		width: roundUp(k.Dims.Width, k.wide.MR),
 		q:     mem[r.q:r.o], o: mem[r.o:r.k], k: mem[r.k:r.v], v: mem[r.v:r.s], s: mem[r.s:r.mask], mask: mem[r.mask:r.m],
 		m: mem[r.m:r.l], l: mem[r.l:r.c], c: mem[r.c:][:k.micro.NR], alpha: mem[r.alpha:][:k.micro.NR],
-		sum: mem[r.sum:][:k.micro.NR], started: mem[r.started:r.total],
+		sum: mem[r.sum:][:k.micro.NR], started: mem[r.started:r.total], drawn: mem[r.drawn:r.byKey], byKey: mem[r.byKey:r.m],
 	}
 	b.run()
 }

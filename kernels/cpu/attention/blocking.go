@@ -31,6 +31,7 @@ const (
 type room struct {
 	q, o, k, v, s, mask int
 	keyRows, valueRows  int
+	drawn, byKey        int // random words of a panel, along the keys and along the queries
 	m, l, c, alpha, sum int
 	started             int
 	total               int
@@ -91,6 +92,7 @@ func (k *Plan[T]) cut() {
 	if k.copiesValues {
 		r.valueRows = take[T](r, k.keys*d.Width)
 	}
+	r.drawn, r.byKey = take[T](r, k.dropRoom(nr)), take[T](r, k.dropRoom(nr))
 	r.m, r.l = take[T](r, panels*nr), take[T](r, panels*nr)
 	r.c, r.alpha, r.sum = take[T](r, nr), take[T](r, nr), take[T](r, nr)
 	r.started = take[T](r, panels)
@@ -110,4 +112,5 @@ func (k *Plan[T]) cutKeys(rows int) {
 	r.k = take[T](r, k.keys*d.Depth)
 	r.v = take[T](r, k.keys*d.Width)
 	r.s, r.mask = take[T](r, k.keys), take[T](r, k.keys)
+	r.drawn = take[T](r, k.dropRoom(1))
 }

@@ -106,26 +106,56 @@ func (b *block[T]) keepOnly(s []T, step, row, first, n int) {
 	}
 }
 
-// drop zeroes the probabilities that dropout takes. Those kept are divided by the share of them at the end.
+// dropKeys is for how many keys random words are drawn at a time, a multiple of the generator's groups.
+const dropKeys = 64
+
+// dropRoom is how many elements a panel of rows probabilities for each key needs for the words of dropout.
+func (k *Plan[T]) dropRoom(rows int) int {
+	if k.Op.Dropout == 0 {
+		return 0
+	}
+	return rows * dropKeys
+}
+
+// words is scratch as random words, each of which takes an element's room.
+func words[T Float](scratch []T) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(scratch))), len(scratch))
+}
+
+// drawn is the number of the word that decides over a query and a key; that of the next query is Keys further.
+func (k *Plan[T]) drawn(head, row, key int) uint64 {
+	return (uint64(head)*uint64(k.Dims.Queries)+uint64(row))*uint64(k.Dims.Keys) + uint64(key)
+}
+
+// keep zeroes the probabilities that dropout takes by their words. Those kept are divided by the share of them at the
+// end.
+func (k *Plan[T]) keep(p []T, words []uint32) {
+	opcodes[T]().Keep()(p, p, words, graph.RandomThreshold(k.Op.Dropout), 1)
+}
+
+// drop drops of the probabilities s of n keys from first on.
 func (b *block[T]) drop(s []T, row, rows, first, n int) {
 	nr := b.micro.NR
-	for i := range rows {
-		b.dropRow(s[i:], nr, b.head, row+i, first, n)
+	for at := 0; at < n; at += dropKeys {
+		keys := min(dropKeys, n-at)
+		drawn := words(b.drawn)[:rows*keys]
+		vec.WordRows(drawn, keys, b.args.Seed, b.Plan.drawn(b.head, row, first+at), uint64(b.Dims.Keys))
+		byKey := words(b.byKey)[:keys*nr]
+		vec.F32().Transpose(bits(byKey), nr, bits(drawn), keys, rows, keys)
+		b.keep(s[at*nr:][:keys*nr], byKey)
 	}
 }
 
-// dropRow is drop for the n probabilities of one query from key first on, step apart.
-func (k *Plan[T]) dropRow(p []T, step, head, row, first, n int) {
-	least := graph.RandomThreshold(k.Op.Dropout)
-	start := (uint64(head)*uint64(k.Dims.Queries)+uint64(row))*uint64(k.Dims.Keys) + uint64(first)
-	words := graph.Philox(k.args.Seed, start/4)
-	for j := range n {
-		at := start + uint64(j)
-		if at%4 == 0 {
-			words = graph.Philox(k.args.Seed, at/4)
-		}
-		if words[at%4] < least {
-			p[j*step] = 0
-		}
+// bits are words as elements, to be moved.
+func bits(words []uint32) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(words))), len(words))
+}
+
+// dropRow drops of the probabilities p of one query from key first on.
+func (k *Plan[T]) dropRow(p, scratch []T, head, row, first int) {
+	for at := 0; at < len(p); at += dropKeys {
+		drawn := words(scratch)[:min(dropKeys, len(p)-at)]
+		vec.Words(drawn, k.args.Seed, k.drawn(head, row, first+at))
+		k.keep(p[at:][:len(drawn)], drawn)
 	}
 }

@@ -32,6 +32,8 @@
 // each time: the result for an element does not depend on its place, and the
 // order of a reduction depends on its length alone.
 //
+// Random words ([Words]) are the same bits in all of them: portable Go, AVX2, and AVX-512 where there is AVX-512 F.
+//
 // # Accuracy
 //
 // Float64 opcodes are as accurate as package math. The portable float32 opcodes
@@ -45,3 +47,4 @@ package vec
 //go:generate go run -C ../internal/gen ./vec -family=ternary -pkg=vec -out=../../vec/ternary_amd64.s -stubs=../../vec/ternary_amd64.go
 //go:generate go run -C ../internal/gen ./vec -family=reduce -pkg=vec -out=../../vec/reduce_amd64.s -stubs=../../vec/reduce_amd64.go
 //go:generate go run -C ../internal/gen ./vec -family=memory -pkg=vec -out=../../vec/memory_amd64.s -stubs=../../vec/memory_amd64.go
+//go:generate go run -C ../internal/gen ./vec -family=draw -pkg=vec -out=../../vec/draw_amd64.s -stubs=../../vec/draw_amd64.go

@@ -28,6 +28,7 @@ func Portable[T Float]() *Kernels[T] {
 		sumSquareDeviations: sumSquaredDeviations[T],
 		expSubSum:           expSubSum[T],
 		fill:                fill[T],
+		keep:                keep[T],
 	}
 	for op, f := range unaryFuncs {
 		k.unary[op] = mapUnary[T](f)

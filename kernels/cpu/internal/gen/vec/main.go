@@ -29,10 +29,11 @@ var families = map[string]func(*generator){
 	"reduce":  reduceFamily,
 	"memory":  memoryFamily,
 	"panel":   panelFamily,
+	"draw":    drawFamily,
 }
 
 func main() {
-	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory or panel")
+	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory, panel or draw")
 	flag.Parse()
 	emit, ok := families[*family]
 	if !ok {
