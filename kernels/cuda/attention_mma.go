@@ -99,7 +99,7 @@ func (a *attentionProblem) forwardMMA() (*Kernel, bool) {
 	if a.dtype.Size() == 2 && t.warps == 4 {
 		resident = 2
 	}
-	u.printf("typedef MmaTile<Problem, %d, %d, %d, %t, %d> Tile;\n", t.warps, t.height, t.keys, a.cfg.Precision == F32,
+	u.printf("typedef MmaTile<Problem, %d, %d, %d, %t, %d> Tile;\n", t.warps, t.height, t.keys, a.cfg.strict(),
 		t.chunk)
 	u.printf("KERNEL(attention, %d, %d) { attention_mma<Problem, Tile>(p); }\n", 32*t.warps, resident)
 	step := Step{Entry: "attention", Block: 32 * t.warps, Shared: shared,
@@ -184,7 +184,7 @@ func (a *attentionProblem) gradMMA() (*Kernel, bool) {
 		Grid: [3]int{ceilDiv(a.heads()*d.Queries, warps), 1, 1}})
 	add := func(entry string, t gradTile, blocks, parts int) {
 		u.printf("KERNEL(%s, %d, 1) { attention_%s_mma<Problem, MmaGradTile<Problem, %d, %d, %d, %t>>(p); }\n", entry,
-			32*t.warps, entry, t.warps, t.height, t.stream, a.cfg.Precision == F32)
+			32*t.warps, entry, t.warps, t.height, t.stream, a.cfg.strict())
 		k.Steps = append(k.Steps, Step{Entry: entry, Block: 32 * t.warps, Grid: [3]int{blocks, parts, 1},
 			Shared: a.gradShared(t)})
 	}

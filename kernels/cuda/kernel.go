@@ -133,7 +133,7 @@ type Operand = graph.Operand
 // Precision names what the contractions of f32 values may be rounded to. Types of 16 bits are what they are.
 type Precision uint8
 
-// The precisions. With F16 and BF16 pass precision has made casts of 16 bits; what f32 is left is treated as with TF32.
+// The precisions. With F16 and BF16 pass precision has made casts of 16 bits; what f32 is left was to stay so.
 const (
 	F32  Precision = iota // as accurate as f32
 	TF32                  // operands rounded to 10 bits after the point, sums in f32
@@ -203,6 +203,9 @@ type Config struct {
 	// Tuning holds choices that were measured; where it has none, and if nil, the choice goes by rules.
 	Tuning *Tuning
 }
+
+// strict reports whether products of f32 are to be as accurate as f32.
+func (c *Config) strict() bool { return c.Precision != TF32 }
 
 // hopper reports whether TMA and wgmma may be used.
 func (c *Config) hopper() bool { return c.Chip.Arch == 90 && !c.Portable }

@@ -54,7 +54,7 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 	p.b.factor, p.b.rows = m.b, m.n
 	p.a.kInner, _ = m.pieces(p.a.factor, m.m)
 	p.b.kInner, _ = m.pieces(p.b.factor, m.n)
-	strict := m.cfg.Precision == F32
+	strict := m.cfg.strict()
 	const word = 16 / 4 // elements in what the copy engine reads at least
 	if !p.a.readable(m.k) {
 		p.a.pitch, p.a.kInner = roundUp(m.k, word), true
@@ -151,7 +151,7 @@ func (m *matmul) acrossTile() (best acrossTile, least int, ok bool) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	for _, c := range acrossTiles {
 		t := c.acrossTile
-		if t.strict != (m.cfg.Precision == F32) {
+		if t.strict != m.cfg.strict() {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.bm) * ceilDiv(m.n, acrossWidth)

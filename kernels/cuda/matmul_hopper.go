@@ -60,7 +60,7 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		return nil, "the operands differ in type"
 	case m.a.dtype.Is16():
 		h.kind = ctype(m.a.dtype)
-	case m.a.dtype == graph.F32 && m.cfg.Precision != F32:
+	case m.a.dtype == graph.F32 && !m.cfg.strict():
 		h.kind = "tf32"
 	default:
 		return nil, fmt.Sprintf("no product of %v in this precision", m.a.dtype)

@@ -26,7 +26,7 @@ func (m *matmul) math() string {
 		return ctype(m.a.dtype)
 	case m.a.dtype != graph.F32:
 		return ""
-	case m.cfg.Precision == F32:
+	case m.cfg.strict():
 		return "Split<>"
 	}
 	return "Tf32"

@@ -27,8 +27,6 @@ DEVICE float bits_to_float(u32 x) { return __uint_as_float(x); }
 DEVICE u32 float_to_bits(float x) { return __float_as_uint(x); }
 DEVICE float to_float(f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
 DEVICE u16 to_f16_bits(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
-// Two numbers in one word, the first in the low half.
-DEVICE u32 pack_f16(float x, float y) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r; }
 // 2^x and 1/x to about 22 bits, the hyperbolic tangent to about 11.
 DEVICE float exp2_approx(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float recip_approx(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
@@ -36,9 +34,11 @@ DEVICE float recip_approx(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" :
 DEVICE float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 #endif
 #if __CUDA_ARCH__ >= 800
+// Two numbers in one word, the first in the low half.
+DEVICE u32 pack_f16(float x, float y) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r; }
 DEVICE u16 to_bf16_bits(float x) { u16 y; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 DEVICE u32 pack_bf16(float x, float y) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x)); return r; }
-#define HAVE_CVT_BF16
+#define HAVE_PAIRS
 #endif
 #else
 DEVICE float tanh_approx(float x) { return tanhf(x); }
@@ -46,9 +46,9 @@ DEVICE float bits_to_float(u32 x) { return host::float_of(x); }
 DEVICE u32 float_to_bits(float x) { return host::bits_of(x); }
 DEVICE float to_float(f16 x) { return host::f16_to_float(x.bits); }
 DEVICE u16 to_f16_bits(float x) { return host::float_to_f16(x); }
-DEVICE u32 pack_f16(float x, float y) { return to_f16_bits(x) | u32(to_f16_bits(y)) << 16; }
 #endif
-#ifndef HAVE_CVT_BF16
+#ifndef HAVE_PAIRS
+DEVICE u32 pack_f16(float x, float y) { return to_f16_bits(x) | u32(to_f16_bits(y)) << 16; }
 // Rounding to nearest, ties to even, of the upper half; a NaN stays one.
 DEVICE u16 to_bf16_bits(float x) {
   u32 u = float_to_bits(x);
