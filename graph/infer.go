@@ -51,6 +51,14 @@ func wantComputed(t Type) error {
 	return nil
 }
 
+// wantSummed refuses what has no sum.
+func wantSummed(t Type) error {
+	if t.DType == Bool {
+		return fmt.Errorf("of %v", t.DType)
+	}
+	return wantComputed(t)
+}
+
 // wantContracted refuses what contractions do not read.
 func wantContracted(t Type) error {
 	if !t.DType.IsReal() {
@@ -319,11 +327,11 @@ func inferReduce(op Op, args []Type) ([]Type, error) {
 	if int(r.Fn) >= len(reduceFns) {
 		return nil, fmt.Errorf("unknown reduction %d", r.Fn)
 	}
-	if args[0].DType == Bool || r.Fn == Mean && !args[0].DType.IsFloat() {
-		return nil, fmt.Errorf("%v of %v", r.Fn, args[0].DType)
-	}
-	if err := wantComputed(args[0]); err != nil {
+	if err := wantSummed(args[0]); err != nil {
 		return nil, fmt.Errorf("%v %w", r.Fn, err)
+	}
+	if r.Fn == Mean && !args[0].DType.IsFloat() {
+		return nil, fmt.Errorf("%v of %v", r.Fn, args[0].DType)
 	}
 	if err := checkAxes(r.Axes, s.Rank()); err != nil {
 		return nil, err
@@ -486,7 +494,7 @@ func inferCol2Im(op Op, args []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := wantComputed(args[0]); err != nil {
+	if err := wantSummed(args[0]); err != nil {
 		return nil, fmt.Errorf("sums %w", err)
 	}
 	k := o.Kernel.At(0) * o.Kernel.At(1)
@@ -524,7 +532,7 @@ func inferScatterAdd(op Op, args []Type) ([]Type, error) {
 	if err := wantIndices(args[0]); err != nil {
 		return nil, err
 	}
-	if err := wantComputed(args[1]); err != nil {
+	if err := wantSummed(args[1]); err != nil {
 		return nil, fmt.Errorf("sums %w", err)
 	}
 	if o.Axis < 0 || o.Size < 0 || o.Axis+ix.Rank() > u.Rank() || u.Rank()-ix.Rank()+1 > MaxRank {

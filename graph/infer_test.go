@@ -153,6 +153,7 @@ func TestTypeRules(t *testing.T) {
 		{"scatter_add[axis=0 size=9] ix m", "! do not hold indices"},
 		{"scatter_add[axis=1 size=9] ix m", "! do not hold indices"},
 		{"scatter_add[axis=0 size=9] m m", "! indices are f32"},
+		{"scatter_add[axis=0 size=9] ints b", "! sums of bool"},
 
 		{"top_k[k=2] batch", "f32[5,1,2,2]"},
 		{"top_k[k=0] m\n%97 = result[index=1] %13", "i64[2,0]"},

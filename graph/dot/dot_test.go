@@ -2,6 +2,7 @@ package dot
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -391,4 +392,27 @@ func (b broken) Write([]byte) (int, error) {
 		return 0, errors.New("disk full")
 	}
 	return 0, errors.New(b[0])
+}
+
+// TestNamesRender draws names that HTML-like labels have trouble with.
+func TestNamesRender(t *testing.T) {
+	for _, name := range []string{"", " ", "\t", "\x00", "<", "&amp", "\x1b[31m", "\xff", "\\N", "]]>", "]", "é"} {
+		b := graph.NewBuilder(name)
+		x := b.Input(cmp.Or(name, "x"), graph.TypeOf(graph.F32, 2))
+		b.Output(name, b.Named(b.Unary(graph.Tanh, x), name))
+		g, err := b.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := &trace.Trace{Stages: []trace.Stage{{Name: name, Graph: g}}}
+		for _, f := range []Format{FormatDOT, FormatSVG} {
+			var out bytes.Buffer
+			if err := Stage(&out, tr, 0, Options{Format: f}); err != nil {
+				t.Errorf("%q as %s: %v", name, f, err)
+			}
+			if f == FormatDOT && bytes.Contains(out.Bytes(), []byte("<B></B>")) {
+				t.Errorf("%q: an empty element", name)
+			}
+		}
+	}
 }

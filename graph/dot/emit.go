@@ -68,8 +68,13 @@ func (s *scene) emitCluster(root *gv.Graph, subs map[*cluster]*gv.Graph, c *clus
 	return sub
 }
 
-// escape writes user text into an HTML-like label.
-func escape(s string) string { return html.EscapeString(s) }
+// escape writes user text into an HTML-like label. Graphviz refuses elements without text, so no text is a pair of quotes.
+func escape(s string) string {
+	if s == "" {
+		s = `""`
+	}
+	return html.EscapeString(s)
+}
 
 // emitBox sets the attributes of a node.
 func emitBox(n gv.Node, b *box) gv.Node {

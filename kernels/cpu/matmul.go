@@ -60,7 +60,7 @@ func newMatMul[T float](f graph.Fusion, args, results []Operand, env *Env) (*pro
 	if err != nil {
 		return nil, err
 	}
-	k.frozen = args[k.b].Frozen && cfg.M > 1 && cfg.N > 0 && cfg.K > 0
+	k.frozen = args[k.b].Frozen && cfg.Batch > 0 && cfg.M > 1 && cfg.N > 0 && cfg.K > 0
 	return k, k.finish(cfg)
 }
 

@@ -285,6 +285,45 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
+// TestFrozenEmpty multiplies by weights and constants where any of the sizes may be 0.
+func TestFrozenEmpty(t *testing.T) {
+	sizes := []int{0, 1, 3}
+	for i := range 81 {
+		batch, m, k, n := sizes[i%3], sizes[i/3%3], sizes[i/9%3], sizes[i/27]
+		g := built(t, func(b *graph.Builder) {
+			x := b.Input("x", graph.TypeOf(graph.F32, 1, batch, m, k))
+			w := graph.TypeOf(graph.F32, 1, batch, k, n)
+			b.Output("param", b.Unary(graph.Tanh, b.MatMul(x, b.Param("w", w), false, false)))
+			b.Output("const", b.MatMul(x, b.Const(graph.Filled(w, 0.5)), false, false))
+			b.Output("transposed", b.MatMul(b.Transpose(x, 0, 1, 3, 2), b.Param("v", graph.TypeOf(graph.F32, 1, batch, n, m)), false, true))
+			b.Output("one", b.MatMul(x, b.Param("u", graph.TypeOf(graph.F32, k, n)), false, false))
+			if n > 0 && k > 0 {
+				stacked := graph.MoE{Experts: 2, TopK: 1, Activation: graph.Relu, Stacked: true}
+				y := b.Reshape(x, batch*m, k)
+				b.Output("moe", b.Add(stacked, y, b.Input("gates", graph.TypeOf(graph.F32, batch*m, 2)),
+					b.Param("w1", graph.TypeOf(graph.F32, 2, k, n)), b.Param("w2", graph.TypeOf(graph.F32, 2, n, k))))
+			}
+		})
+		in := values(g)
+		e, p := compiled(t, g, in, cpu.Frozen(), cpu.Workers(2))
+		want, _, err := ref.EvalBound(g, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := e.Run(); err != nil {
+				t.Fatalf("batch %d, %d×%d×%d: %v", batch, m, k, n, err)
+			}
+		}
+		for _, o := range p.Outputs {
+			if err := ref.Check(e.Output(o.Buffer), want[o.Name]); err != nil {
+				t.Errorf("batch %d, %d×%d×%d, output %q: %v", batch, m, k, n, o.Name, err)
+			}
+		}
+		e.Close()
+	}
+}
+
 // TestFrozenUpdate does not pack a parameter that the program itself changes.
 func TestFrozenUpdate(t *testing.T) {
 	g := built(t, func(b *graph.Builder) {
