@@ -317,10 +317,10 @@ func (f *fuser) report() {
 					continue // it has found a launch
 				}
 				reason := f.fits(r, u)
-				if reason == "" {
-					reason = fmt.Sprintf("the launch already holds %d operations", len(r.nodes))
+				if reason == nil {
+					reason = because("the launch already holds %d operations", len(r.nodes))
 				}
-				f.ctx.Miss(f.kind(r).String(), u, reason, r.nodes...)
+				f.ctx.Miss(f.kind(r).String(), u, reason(), r.nodes...)
 			}
 		}
 	}

@@ -21,7 +21,7 @@ func (f *fuser) sumColumns() {
 			continue
 		}
 		r := f.in[n.Args[0].ID]
-		if r == nil || f.sumsAlong(r, n) != "" || f.order.between(r.root, n) != nil {
+		if r == nil || f.sumsAlong(r, n) != "" || f.order.between(r.root, n) {
 			continue
 		}
 		f.add(r, n)
@@ -87,7 +87,7 @@ func (f *fuser) recompute() {
 		left := slices.DeleteFunc(slices.Clone(r.nodes), func(n *graph.Node) bool { return !out[n] })
 		f.drop(r, func(n *graph.Node) bool { return out[n] })
 		for _, n := range slices.Backward(left) {
-			if q := f.in[f.users[n.ID][0].ID]; q != nil && f.onlyFor(q, n) && f.fits(q, n) == "" {
+			if q := f.in[f.users[n.ID][0].ID]; q != nil && f.onlyFor(q, n) && f.fits(q, n) == nil {
 				f.add(q, n)
 			}
 		}
@@ -156,32 +156,18 @@ func (f *fuser) part(r *region) {
 	f.drop(r, func(n *graph.Node) bool { return full[find(n)] && !bound[find(n)] })
 }
 
-// drop takes nodes out of a region.
+// drop takes nodes out of a region, on which nothing that stays depends.
 func (f *fuser) drop(r *region, out func(*graph.Node) bool) {
-	had := len(r.nodes)
+	var dropped []*graph.Node
 	r.nodes = slices.DeleteFunc(r.nodes, func(n *graph.Node) bool {
-		if out(n) {
-			f.in[n.ID] = nil
-			return true
+		if !out(n) {
+			return false
 		}
-		return false
+		f.in[n.ID] = nil
+		dropped = append(dropped, n)
+		return true
 	})
-	if len(r.nodes) == had {
-		return
-	}
-	f.order = newLaunchOrder(f.g, len(f.in))
-	for _, q := range f.regions {
-		for left := q.nodes; len(left) > 0; {
-			var later []*graph.Node
-			for _, n := range left {
-				if f.order.join(q.root, n); f.order.pos[n.ID] != f.order.pos[q.root.ID] {
-					later = append(later, n) // until what stands between them has joined
-				}
-			}
-			if len(later) == len(left) {
-				break
-			}
-			left = later
-		}
+	if len(dropped) > 0 {
+		f.order.split(r.root, dropped)
 	}
 }

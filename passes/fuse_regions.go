@@ -145,7 +145,7 @@ type fuser struct {
 	in      []*region // nil for a node in none
 	stored  []bool    // what a region hands out; known when all have grown
 	regions []*region
-	order   launchOrder
+	order   *launchOrder
 }
 
 func newFuser(c *Context) *fuser {
@@ -189,7 +189,7 @@ func (f *fuser) growAll(regions []*region) {
 // reads. One that does not fit may do so later, when another of its readers is inside.
 func (f *fuser) grow(r *region, before bool) {
 	take := func(n *graph.Node) {
-		if f.in[n.ID] == nil && len(r.nodes) < maxRegion && f.fits(r, n) == "" {
+		if f.in[n.ID] == nil && len(r.nodes) < maxRegion && f.fits(r, n) == nil {
 			f.order.join(r.root, n)
 			f.in[n.ID] = r
 			r.nodes = append(r.nodes, n)
@@ -250,7 +250,7 @@ func (f *fuser) leadingInto(r *region, a *graph.Node) []*graph.Node {
 		chain = append(chain, a)
 	}
 	if _, isRow := rowAxes(a); !isRow && (!r.isReduced(a.Type.Shape) || !isElementwise(a)) ||
-		f.suits(r, a) != "" || len(r.nodes)+len(chain) > maxRegion {
+		f.suits(r, a) != nil || len(r.nodes)+len(chain) > maxRegion {
 		return nil
 	}
 	for _, x := range a.Args {
@@ -259,7 +259,7 @@ func (f *fuser) leadingInto(r *region, a *graph.Node) []*graph.Node {
 		}
 	}
 	// No one of the chain can join before the others. They can together if nothing leads from the region to its end.
-	if f.order.between(r.root, chain[0]) != nil {
+	if f.order.between(r.root, chain[0]) {
 		return nil
 	}
 	for _, v := range chain[:len(chain)-1] {
@@ -280,74 +280,83 @@ func (f *fuser) onlyFor(r *region, a *graph.Node) bool {
 	return a.Type.Shape == r.shape && isElementwise(a) && f.readOnlyBy(r, a)
 }
 
-// fits returns why n may not join the region, or "".
-func (f *fuser) fits(r *region, n *graph.Node) string {
-	if reason := f.suits(r, n); reason != "" {
+// why is the reason of a refusal, in words. Most refusals are of no interest, so that words are found only when asked.
+type why func() string
+
+func because(format string, args ...any) why {
+	return func() string { return fmt.Sprintf(format, args...) }
+}
+
+// fits returns why n may not join the region, or nil.
+func (f *fuser) fits(r *region, n *graph.Node) why {
+	if reason := f.suits(r, n); reason != nil {
 		return reason
 	}
 	for _, a := range n.Args {
 		if f.in[a.ID] == r && !r.takes(n, a) {
-			return fmt.Sprintf("its operand %s has to be finished first", a.Where())
+			return func() string { return fmt.Sprintf("its operand %s has to be finished first", a.Where()) }
 		}
 	}
 	for _, u := range f.users[n.ID] {
 		if f.in[u.ID] == r && !r.takes(u, n) {
-			return fmt.Sprintf("%s needs it finished first", u.Where())
+			return func() string { return fmt.Sprintf("%s needs it finished first", u.Where()) }
 		}
 	}
-	if by := f.order.between(r.root, n); by != nil {
-		return fmt.Sprintf("its operand %s depends on this launch by another way", by.Where())
+	if f.order.between(r.root, n) {
+		return func() string {
+			return fmt.Sprintf("its operand %s depends on this launch by another way", f.order.way(r.root, n).Where())
+		}
 	}
-	return ""
+	return nil
 }
 
-// suits returns why n's operation, shape or type has no place in the region, or "".
-func (f *fuser) suits(r *region, n *graph.Node) string {
+// suits returns why n's operation, shape or type has no place in the region, or nil.
+func (f *fuser) suits(r *region, n *graph.Node) why {
 	s := n.Type.Shape
 	full := s == r.shape
 	reduced := r.anchor == graph.AnchorRow && r.isReduced(s)
 	inside := func(a *graph.Node) bool { return f.in[a.ID] == r }
 	if r.whole() {
 		if f.roundsOnly(r, n) {
-			return ""
+			return nil
 		}
-		return fmt.Sprintf("%s takes views only", r.root.Op.OpName())
+		return because("%s takes views only", r.root.Op.OpName())
 	}
 	switch op := n.Op.(type) {
 	case graph.Reshape:
 		if a := n.Args[0]; !reduced || !inside(a) || !r.isReduced(a.Type.Shape) {
-			return "it is a reshape"
+			return because("it is a reshape")
 		}
-		return ""
+		return nil
 	case graph.Broadcast:
 		if a := n.Args[0]; r.anchor != graph.AnchorRow || !full || !inside(a) || !r.leadsBack(a.Type.Shape) {
-			return "it is a broadcast to another shape"
+			return because("it is a broadcast to another shape")
 		}
 		if !r.trailing {
-			return "the reduced axes are not the innermost"
+			return because("the reduced axes are not the innermost")
 		}
-		return ""
+		return nil
 	case graph.Reduce, graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
 		axes, ok := rowAxes(n)
 		if r.anchor != graph.AnchorRow || !ok || axes != r.axes || n.Args[0].Type.Shape != r.shape {
-			return fmt.Sprintf("it is a %s over other rows", op.OpName())
+			return because("it is a %s over other rows", op.OpName())
 		}
 	default:
 		switch {
 		case !isElementwise(n):
-			return fmt.Sprintf("%s is not elementwise", op.OpName())
+			return because("%s is not elementwise", op.OpName())
 		case !full && !reduced:
-			return fmt.Sprintf("its shape %v differs from %v", s, r.shape)
+			return func() string { return fmt.Sprintf("its shape %v differs from %v", s, r.shape) }
 		case isDropout(n) && !full:
-			return "dropout of a reduced value"
+			return because("dropout of a reduced value")
 		case isDropout(n) && r.anchor == graph.AnchorRow && !r.trailing:
-			return "it draws in the order of the elements, which is not that of the rows"
+			return because("it draws in the order of the elements, which is not that of the rows")
 		}
 	}
 	if l := graph.LaneOf(n); l != r.lane {
-		return fmt.Sprintf("it computes in %v lanes, the launch in %v", l, r.lane)
+		return because("it computes in %v lanes, the launch in %v", l, r.lane)
 	}
-	return ""
+	return nil
 }
 
 // contracts reports whether the region is anchored on a contraction, whose operands come from memory.

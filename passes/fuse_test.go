@@ -322,6 +322,7 @@ func TestLaunchOrder(t *testing.T) {
 		for i, n := range g.Nodes {
 			unit[n] = i
 		}
+		units := len(g.Nodes)
 		reads := func(from, to int) bool { // directly
 			for _, n := range g.Nodes {
 				for _, a := range n.Args {
@@ -359,8 +360,8 @@ func TestLaunchOrder(t *testing.T) {
 				continue
 			}
 			want := indirect(unit[a], unit[b]) || indirect(unit[b], unit[a])
-			if got := o.between(a, b) != nil; got != want {
-				t.Fatalf("seed %d: a third unit between %v and %v: %v, want %v", seed, a, b, got, want)
+			if got, way := o.between(a, b), o.way(a, b); got != want || (way != nil) != want {
+				t.Fatalf("seed %d: a third unit between %v and %v: %v by %v, want %v", seed, a, b, got, way, want)
 			}
 			o.join(a, b)
 			if !want {
@@ -371,13 +372,54 @@ func TestLaunchOrder(t *testing.T) {
 				}
 				unit[b] = unit[a]
 			}
+			if last := g.Nodes[len(g.Nodes)-1-r.IntN(3)]; r.IntN(3) == 0 && len(o.of[last.ID].nodes) > 1 &&
+				!slices.ContainsFunc(o.of[last.ID].nodes, func(n *graph.Node) bool { return slices.Contains(n.Args, last) }) {
+				rest := slices.DeleteFunc(slices.Clone(o.of[last.ID].nodes), func(n *graph.Node) bool { return n == last })
+				units++
+				unit[last] = units
+				o.split(rest[0], []*graph.Node{last})
+			}
 			for _, n := range g.Nodes {
 				for _, x := range n.Args {
-					if o.pos[x.ID] > o.pos[n.ID] || (o.pos[x.ID] == o.pos[n.ID]) != (unit[x] == unit[n]) {
-						t.Fatalf("seed %d: %v and its operand %v stand at %d and %d", seed, n, x, o.pos[n.ID], o.pos[x.ID])
+					if o.of[x.ID].label > o.of[n.ID].label || (o.of[x.ID] == o.of[n.ID]) != (unit[x] == unit[n]) {
+						t.Fatalf("seed %d: %v and its operand %v stand at %d and %d", seed, n, x, o.of[n.ID].label, o.of[x.ID].label)
 					}
 				}
 			}
 		}
+	}
+}
+
+// TestLaunchOrderMoves moves a thousand units to one place, one after the other.
+func TestLaunchOrderMoves(t *testing.T) {
+	const n = 1000
+	var root *graph.Node
+	var side, sums []*graph.Node
+	g := made(t, func(b *graph.Builder) {
+		x := b.Input("x", graph.TypeOf(graph.F32, 4))
+		root = b.Unary(graph.Exp, x)
+		y := root
+		for range n {
+			s := b.Unary(graph.Tanh, x)
+			y = b.Binary(graph.Add, y, s)
+			side, sums = append(side, s), append(sums, y)
+		}
+		b.Output("y", y)
+	})
+	o := newLaunchOrder(g, len(g.Nodes))
+	for i, y := range sums {
+		o.join(root, y)
+		if o.of[y.ID] != o.of[root.ID] || o.of[side[i].ID].label >= o.of[root.ID].label {
+			t.Fatalf("sum %d stands at %d, its operand at %d, the unit that it joins at %d", i, o.of[y.ID].label, o.of[side[i].ID].label, o.of[root.ID].label)
+		}
+	}
+	count := 0
+	for u := o.first.next; u != &o.last; u = u.next {
+		if count++; u.label <= u.prev.label || u.label >= u.next.label {
+			t.Fatalf("labels %d, %d, %d", u.prev.label, u.label, u.next.label)
+		}
+	}
+	if count != n+2 {
+		t.Errorf("%d units, want %d", count, n+2)
 	}
 }
