@@ -25,7 +25,10 @@ import (
 func narrow(c *Context) error {
 	for _, to := range []graph.DType{graph.BF16, graph.F16} {
 		w := narrower{c: c, to: to, free: to == c.precision.half(), users: c.Graph.Users(),
-			narrow: map[*graph.Node]bool{}}
+			handed: map[*graph.Node]bool{}, narrow: map[*graph.Node]bool{}}
+		for n := range c.Graph.Escapes() {
+			addShown(w.handed, n)
+		}
 		w.choose()
 		if len(w.narrow) == 0 {
 			continue
@@ -43,6 +46,7 @@ type narrower struct {
 	to     graph.DType
 	free   bool // the precision lets values be rounded that are not cast already
 	users  map[*graph.Node][]*graph.Node
+	handed map[*graph.Node]bool // what is shown by outputs and updates
 	narrow map[*graph.Node]bool // fusions and their results that are to have 16 bits
 }
 
@@ -77,15 +81,8 @@ func (w *narrower) choose() {
 // cast reports whether nothing is made of n but its cast to 16 bits.
 func (w *narrower) cast(n *graph.Node) bool {
 	shown := func(a *graph.Node) bool { return shows(a, n) }
-	for _, o := range w.c.Graph.Outputs {
-		if shown(o.Node) {
-			return false
-		}
-	}
-	for _, u := range w.c.Graph.Updates {
-		if shown(u.Value) {
-			return false
-		}
+	if w.handed[n] {
+		return false
 	}
 	readers := w.readers(n)
 	for _, r := range readers {
@@ -132,8 +129,10 @@ func (w *narrower) joinAlike() {
 			if _, ok := n.Op.(graph.Concat); !ok || !slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return !w.narrowed(a) }) {
 				continue
 			}
+			shown := map[*graph.Node]bool{}
+			addShown(shown, n)
 			for _, v := range w.c.Graph.Nodes {
-				if w.narrow[v] && shows(n, v) {
+				if w.narrow[v] && shown[v] {
 					w.c.Note(v, "the result %v stays in f32: it is joined with values that do", v.Type)
 					delete(w.narrow, v)
 					changed = true
@@ -158,6 +157,22 @@ func shows(a, v *graph.Node) bool {
 		return a == v
 	}
 	return slices.ContainsFunc(a.Args, func(x *graph.Node) bool { return shows(x, v) })
+}
+
+// addShown adds all that [shows] finds in a.
+func addShown(shown map[*graph.Node]bool, a *graph.Node) {
+	stack := []*graph.Node{a}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if shown[n] {
+			continue
+		}
+		shown[n] = true
+		if moves(n.Op) {
+			stack = append(stack, n.Args...)
+		}
+	}
 }
 
 // narrowed reports whether all that is seen in a is to have 16 bits.

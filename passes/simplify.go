@@ -37,7 +37,8 @@ type Rule struct {
 type simplifier struct {
 	rewriter
 	values valueTable
-	b      *graph.Builder // of the rule that runs
+	b      *graph.Builder            // of the rule that runs
+	filled map[*graph.Node][]filling // of the sums that the walk has come by; see [unsliceSum]
 }
 
 func newSimplifier(c *Context) *simplifier {
@@ -47,7 +48,7 @@ func newSimplifier(c *Context) *simplifier {
 }
 
 func (s *simplifier) run() error {
-	return s.fixpoint(func() { s.values = valueTable{} })
+	return s.fixpoint(func() { s.values, s.filled = valueTable{}, map[*graph.Node][]filling{} })
 }
 
 // rules is the table, in the order in which rules of one operation are tried.

@@ -23,19 +23,65 @@ type placed struct {
 	start int
 }
 
+// placedPart tells what t, a term of a sum of its type, is as a part.
+func placedPart(t *graph.Node) (op graph.Unslice, start int, ok bool) {
+	if op, ok = t.Op.(graph.Unslice); ok && op.Step == 1 {
+		if v, ok := pattern.Uniform(t.Args[1]); ok {
+			return op, int(v), true
+		}
+	}
+	return op, 0, false
+}
+
+// A filling is how much of an axis the parts among the terms of a sum take, those that overlap counted twice.
+type filling struct {
+	op  graph.Unslice
+	sum int
+}
+
+// fillings adds up the parts of sum n, from what is known of its operands, and reports whether an axis may be full
+// since n joined parts of both: then it is worth while to look at all terms.
+func (s *simplifier) fillings(n *graph.Node) (full bool) {
+	var both []filling
+	for i, a := range n.Args {
+		var of []filling
+		if s.isSum(n, a) {
+			of = s.filled[a]
+		} else if op, _, ok := placedPart(a); ok && a.Type == n.Type {
+			of = []filling{{op, a.Args[0].Type.Shape.At(op.Axis)}}
+		}
+		for _, f := range of {
+			k := slices.IndexFunc(both, func(g filling) bool { return g.op == f.op })
+			if k < 0 {
+				both = append(both, f)
+				continue
+			}
+			both[k].sum += f.sum
+			full = full || i > 0 && both[k].sum == f.op.Size
+		}
+	}
+	if both != nil {
+		s.filled[n] = both
+	}
+	return full
+}
+
+// isSum reports whether operand a of sum n is a sum that only n reads: its terms are n's.
+func (s *simplifier) isSum(n, a *graph.Node) bool {
+	return a.Op == n.Op && a.Type == n.Type && s.oneUse(a)
+}
+
 // unsliceSum takes the parts that fill an axis out of a sum, in whatever order and with whatever else they are summed.
 // What else there is, is added to the whole in its order.
 func unsliceSum(s *simplifier, n *graph.Node) *graph.Node {
-	if n.Op.(graph.Binary).Fn != graph.Add {
+	if n.Op.(graph.Binary).Fn != graph.Add || !s.fillings(n) {
 		return nil
 	}
-	terms := s.terms(nil, n)
+	terms := s.terms(n)
 	byOp := map[graph.Unslice][]placed{}
 	for _, t := range terms {
-		if op, ok := t.Op.(graph.Unslice); ok && t.Type == n.Type {
-			if start, ok := pattern.Uniform(t.Args[1]); ok && op.Step == 1 {
-				byOp[op] = append(byOp[op], placed{t, int(start)})
-			}
+		if op, start, ok := placedPart(t); ok && t.Type == n.Type {
+			byOp[op] = append(byOp[op], placed{t, start})
 		}
 	}
 	for i := range n.Type.Shape.Rank() {
@@ -60,16 +106,21 @@ func unsliceSum(s *simplifier, n *graph.Node) *graph.Node {
 	return nil
 }
 
-// terms appends what n is the sum of: sums that only n reads are taken apart.
-func (s *simplifier) terms(to []*graph.Node, n *graph.Node) []*graph.Node {
-	for _, a := range n.Args {
-		if a.Op == n.Op && a.Type == n.Type && s.oneUse(a) {
-			to = s.terms(to, a)
-		} else {
-			to = append(to, a)
+// terms lists what n is the sum of, in order: sums that only n reads are taken apart.
+func (s *simplifier) terms(n *graph.Node) (list []*graph.Node) {
+	stack := []*graph.Node{n}
+	for len(stack) > 0 {
+		m := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if m != n && !s.isSum(n, m) {
+			list = append(list, m)
+			continue
+		}
+		for _, a := range slices.Backward(m.Args) {
+			stack = append(stack, a)
 		}
 	}
-	return to
+	return list
 }
 
 // fill reports whether parts, in the order of their starts, take every element of the axis once.

@@ -31,7 +31,13 @@ func (im *Imported) Backward(n *gorg.Node) bool {
 // grads lists what Gorgonia knows about derivatives. Gorgonia keeps one derivative a node, that of the first call of
 // gorgonia.Grad whose cost depends on it; a later call goes round the nodes that have one.
 func (im *importer) grads(order []*gorg.Node) {
-	f := costFinder{im: im, candidates: map[*gorg.Node][]*gorg.Node{}, behind: map[*gorg.Node]map[*gorg.Node]bool{}}
+	f := costFinder{im: im, candidates: map[*gorg.Node]*costList{}, behind: map[*gorg.Node]map[*gorg.Node]bool{}}
+	for _, n := range order {
+		if d := n.Deriv(); d != nil {
+			f.derivs = append(f.derivs, d.ID())
+		}
+	}
+	slices.Sort(f.derivs)
 	costs := map[*gorg.Node]*gorg.Node{} // by node; nil where there are several
 	told := map[[2]*gorg.Node]bool{}
 	for i := len(order) - 1; i >= 0; i-- {
@@ -41,6 +47,9 @@ func (im *importer) grads(order []*gorg.Node) {
 		}
 		cost, later := f.find(n)
 		costs[n] = cost
+		if len(later) == 0 {
+			continue
+		}
 		times := map[*gorg.Node]int{}
 		for _, u := range later {
 			times[costs[u]]++
@@ -105,8 +114,88 @@ func numbered(n *gorg.Node) string {
 // A costFinder tells of which cost a derivative is.
 type costFinder struct {
 	im         *importer
-	candidates map[*gorg.Node][]*gorg.Node        // costs that a node lies on a way to
+	candidates map[*gorg.Node]*costList           // costs that a node lies on a way to
 	behind     map[*gorg.Node]map[*gorg.Node]bool // what a cost is computed from
+	derivs     []int64                            // IDs of all derivatives, sorted
+}
+
+// A costList is a set of costs: those of other sets, and perhaps one more. Sums of many losses have many partial sums
+// that may each be a cost; so a set does not list all that it holds.
+type costList struct {
+	from []*costList
+	own  *gorg.Node // or nil
+	// top is what is in the set, less what tells nothing more: costs from which another one is computed, while no
+	// derivative was made between the two.
+	top  []*gorg.Node
+	less bool // top is not the whole set
+}
+
+// whole lists the set.
+func (l *costList) whole() []*gorg.Node {
+	if !l.less {
+		return l.top
+	}
+	var all []*gorg.Node
+	seen := map[*costList]bool{l: true}
+	in := map[*gorg.Node]bool{nil: true}
+	for stack := []*costList{l}; len(stack) > 0; {
+		l := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if !in[l.own] {
+			in[l.own] = true
+			all = append(all, l.own)
+		}
+		for _, k := range l.from {
+			if !seen[k] {
+				seen[k] = true
+				stack = append(stack, k)
+			}
+		}
+	}
+	return all
+}
+
+// union is the set of the readers' costs, and of own if it is not nil.
+func (f *costFinder) union(readers []*gorg.Node, own *gorg.Node) *costList {
+	l := &costList{own: own}
+	seen := map[*costList]bool{nil: true}
+	in := map[*gorg.Node]bool{}
+	add := func(c *gorg.Node) {
+		if !in[c] {
+			in[c] = true
+			l.top = append(l.top, c)
+		}
+	}
+	for _, u := range readers {
+		k := f.candidates[u]
+		if seen[k] {
+			continue
+		}
+		seen[k] = true
+		l.from = append(l.from, k)
+		l.less = l.less || k.less
+		for _, c := range k.top {
+			add(c)
+		}
+	}
+	if own == nil && len(l.from) == 1 {
+		return l.from[0]
+	}
+	if own != nil {
+		add(own)
+	}
+	all := l.top
+	l.top = keep(all, func(c *gorg.Node) bool {
+		return !slices.ContainsFunc(all, func(o *gorg.Node) bool {
+			if o.ID() <= c.ID() {
+				return false
+			}
+			next, _ := slices.BinarySearch(f.derivs, c.ID())
+			return (next == len(f.derivs) || f.derivs[next] > o.ID()) && f.before(c, o)
+		})
+	})
+	l.less = l.less || len(l.top) < len(all)
+	return l
 }
 
 // find returns the cost whose derivative n has, or nil if several may be it, and those readers of n that got their
@@ -123,9 +212,14 @@ func (f *costFinder) find(n *gorg.Node) (cost *gorg.Node, later []*gorg.Node) {
 	d := n.Deriv()
 	fixed := f.constant(d)
 	var readers []*gorg.Node
+	seen := make(map[*gorg.Node]bool, len(f.im.users[n]))
 	for _, u := range f.im.users[n] {
-		switch r := u.Deriv(); {
-		case r == nil || slices.Contains(readers, u) || slices.Contains(later, u):
+		r := u.Deriv()
+		if r == nil || seen[u] {
+			continue
+		}
+		seen[u] = true
+		switch {
 		case !fixed && !f.constant(r) && r.ID() > d.ID():
 			later = append(later, u)
 		default:
@@ -135,21 +229,19 @@ func (f *costFinder) find(n *gorg.Node) (cost *gorg.Node, later []*gorg.Node) {
 	if len(readers) == 0 { // it is a cost; or its derivative is a node that was there before
 		readers, later = later, nil
 	}
-	var all []*gorg.Node
-	for _, u := range readers {
-		for _, c := range f.candidates[u] {
-			if !slices.Contains(all, c) {
-				all = append(all, c)
-			}
-		}
-	}
+	var own *gorg.Node
 	if one, ok := f.im.scalar(d); len(readers) == 0 || n.IsScalar() && ok && one == 1 {
-		all = append(all, n)
+		own = n
 	}
+	all := f.union(readers, own)
 	f.candidates[n] = all
-	younger := keep(all, func(c *gorg.Node) bool { return c == n || fixed || d.ID() > c.ID() })
+	some := all.top
+	if own != nil && !slices.Contains(some, own) {
+		some = append(slices.Clip(some), own)
+	}
+	younger := keep(some, func(c *gorg.Node) bool { return c == n || fixed || d.ID() > c.ID() })
 	if len(younger) == 0 {
-		younger = keep(all, func(c *gorg.Node) bool { return !f.before(d, c) })
+		younger = keep(all.whole(), func(c *gorg.Node) bool { return !f.before(d, c) })
 	}
 	whole := keep(younger, func(c *gorg.Node) bool {
 		return !slices.ContainsFunc(younger, func(o *gorg.Node) bool { return o != c && f.within(c, o) })
@@ -183,7 +275,7 @@ func (f *costFinder) constant(n *gorg.Node) bool {
 func (f *costFinder) within(c, cost *gorg.Node) bool {
 	return f.before(c, cost) || slices.ContainsFunc(f.im.children(c), func(k *gorg.Node) bool {
 		d, of := k.Deriv(), f.candidates[k]
-		return d != nil && !f.constant(d) && len(of) == 1 && of[0] == c && f.before(d, cost)
+		return d != nil && !f.constant(d) && of != nil && !of.less && len(of.top) == 1 && of.top[0] == c && f.before(d, cost)
 	})
 }
 
