@@ -199,3 +199,65 @@ func TestFailedRunKeepsState(t *testing.T) {
 		sameFloats(t, "the values of a run", failing[i], smooth[i], 0)
 	}
 }
+
+// stamped multiplies, and its derivative writes the gradient of the second operand into an Iop, as Gorgonia's example of
+// Iop does.
+type stamped struct{ sine }
+
+func (s *stamped) Arity() int { return 2 }
+func (s *stamped) Type() hm.Type {
+	a := hm.TypeVariable('a')
+	return hm.NewFnType(a, a, a)
+}
+func (s *stamped) String() string { return "userStamped" }
+func (s *stamped) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	return tensor.Mul(in[0], in[1])
+}
+func (s *stamped) DiffWRT(int) []bool { return []bool{true, true} }
+func (s *stamped) SymDiff(in gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	second := gorgonia.NewUniqueNode(gorgonia.WithType(in[1].Type()), gorgonia.WithShape(in[1].Shape()...),
+		gorgonia.WithChildren(gorgonia.Nodes{in[1]}), gorgonia.In(in[0].Graph()), gorgonia.WithOp(gorgonia.Iop{}))
+	first, err := gorgonia.ApplyOp(&stampedDiff{}, in[0], in[1], grad, second)
+	return gorgonia.Nodes{first, second}, err
+}
+
+// stampedDiff gives the derivative by the first operand, and writes that by the second into its last.
+type stampedDiff struct{ sine }
+
+func (s *stampedDiff) Arity() int { return 4 }
+func (s *stampedDiff) Type() hm.Type {
+	a := hm.TypeVariable('a')
+	return hm.NewFnType(a, a, a, a, a)
+}
+func (s *stampedDiff) String() string { return "userStampedDiff" }
+func (s *stampedDiff) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	if _, err := tensor.Mul(in[0], in[2], tensor.WithReuse(in[3].(*tensor.Dense))); err != nil {
+		return nil, err
+	}
+	return tensor.Mul(in[1], in[2])
+}
+
+// What an operation of the user's writes into an Iop is the Iop's value.
+func TestIop(t *testing.T) {
+	gradientsMatch(t, func(b *net) task {
+		x, w, v := b.in("x", 3, 4), b.in("w", 4, 2), b.in("v", 3, 2)
+		return task{squares(must(gorgonia.ApplyOp(&stamped{}, must(gorgonia.Mul(x, w)), must(gorgonia.Tanh(v))))), gorgonia.Nodes{x, w, v}}
+	})
+	// Forward, too, where what reads the Iop comes after the operation.
+	b := newNet(tensor.Float64)
+	x, y, z := b.in("x", 2, 2), b.in("y", 2, 2), b.in("z", 2, 2)
+	written := gorgonia.NewUniqueNode(gorgonia.WithType(z.Type()), gorgonia.WithShape(2, 2), gorgonia.WithChildren(gorgonia.Nodes{z}),
+		gorgonia.In(b.g), gorgonia.WithOp(gorgonia.Iop{}))
+	product := must(gorgonia.ApplyOp(&stampedDiff{}, x, y, y, written))
+	before := floats(t, z.Value())
+	m := machine(t, b.g)
+	run(t, m)
+	xs, ys := floats(t, x.Value()), floats(t, y.Value())
+	for i := range xs {
+		xs[i] *= ys[i]
+		ys[i] *= ys[i]
+	}
+	sameFloats(t, "what was written", floats(t, written.Value()), xs, 1e-14)
+	sameFloats(t, "the result", floats(t, product.Value()), ys, 1e-14)
+	sameFloats(t, "the Iop's operand", floats(t, z.Value()), before, 0)
+}

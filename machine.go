@@ -24,6 +24,7 @@ import (
 // inputs are read from their nodes before each run; only [WithOptimizer] writes weights.
 type Machine struct {
 	cfg     config
+	kind    fgorgonia.VMKind // which of Gorgonia's machines it is in place of
 	vm      fgorgonia.VMConfig
 	g       *gorgonia.ExprGraph
 	im      *fgorgonia.Imported
@@ -40,6 +41,7 @@ type Machine struct {
 	synced  bool                     // held may have been changed since the last run
 	results []machineResult
 	logged  []*gorgonia.Node
+	doubles []doubleStep
 	last    *lastRun // from which values of inner nodes are computed
 }
 
@@ -54,8 +56,12 @@ var _ gorgonia.VM = (*Machine)(nil)
 // of a LispMachine alone, WithWatchlist with numbers of registers, and WithEngine with an engine that is not of
 // Gorgonia's tensor package.
 func NewMachine(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) *Machine {
-	m := &Machine{g: g, cfg: config{target: "cpu"}}
-	m.vm, m.err = fgorgonia.ReadOptions(fgorgonia.TapeMachine, m, opts...)
+	return newMachine(g, fgorgonia.TapeMachine, opts)
+}
+
+func newMachine(g *gorgonia.ExprGraph, kind fgorgonia.VMKind, opts []gorgonia.VMOpt) *Machine {
+	m := &Machine{g: g, kind: kind, cfg: config{target: "cpu"}}
+	m.vm, m.err = fgorgonia.ReadOptions(kind, m, opts...)
 	if m.err = errors.Join(m.err, m.cfg.err); m.err == nil {
 		m.err = m.start()
 	}
@@ -91,6 +97,11 @@ func (m *Machine) compile() (err error) {
 		return err
 	}
 	gradients := m.declareResults()
+	if m.differentiates() {
+		if gradients, err = m.differentiate(); err != nil {
+			return err
+		}
+	}
 	m.last = m.newLastRun(gradients)
 	if err := m.cfg.inferenceOnly(m.handsOutGradients()); err != nil {
 		return err
@@ -112,6 +123,9 @@ func (m *Machine) compile() (err error) {
 	}
 	for i := range m.results {
 		r := &m.results[i]
+		if r.tensor != nil {
+			continue // it is always the same
+		}
 		if r.tensor, err = m.program.Output(r.output); err != nil {
 			return err
 		}
@@ -286,6 +300,7 @@ func (m *Machine) finish() (err error) {
 		}
 	}
 	m.log()
+	m.watchSolver()
 	return nil
 }
 

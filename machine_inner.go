@@ -156,6 +156,9 @@ func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 		trains: m.handsOutGradients() || m.cfg.optimizer != nil}
 	derivative := map[*graph.Node]bool{}
 	for _, k := range asked {
+		if k.Value == nil { // it has an output of its own
+			continue
+		}
 		if _, constant := k.Value.Op.(graph.Const); !constant {
 			derivative[k.Value] = true
 		}
@@ -174,6 +177,7 @@ func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 	}
 	host := false
 	for _, n := range g.Nodes {
+		live[n] = live[n] || fgorgonia.IsEffect(n) && live[n.Args[0]]
 		_, its := n.Op.(graph.Host)
 		host = host || its
 		l.late[n] = derivative[n] || slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return l.late[a] })

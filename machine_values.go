@@ -85,6 +85,9 @@ func (m *Machine) declareInputs(steps []passes.Step) error {
 
 // bind gives the program all that it reads.
 func (m *Machine) bind() error {
+	if err := m.checkSolver(); err != nil {
+		return err
+	}
 	if m.im.Stale() != nil {
 		if m.err = m.recompile(); m.err != nil {
 			return m.err
@@ -307,13 +310,17 @@ func (m *Machine) log() {
 	if m.vm.Logger == nil {
 		return
 	}
+	lisp := m.kind == fgorgonia.LispMachine
 	format := m.vm.ValueFmt
 	if format == "" {
 		format = "%v"
 	}
 	for _, n := range m.logged {
-		if v := n.Value(); v != nil {
+		if v := n.Value(); v != nil && (!lisp || m.vm.LogForward) {
 			m.vm.Logger.Printf("%v: "+format, n, v)
+		}
+		if d := fgorgonia.BoundGrad(n); d != nil && lisp && m.vm.LogBackward {
+			m.vm.Logger.Printf("gradient of %v: "+format, n, d)
 		}
 	}
 }

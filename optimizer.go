@@ -6,7 +6,11 @@ import (
 	"maps"
 	"slices"
 
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
 	"fusec/graph"
+	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
 	"fusec/lowering"
 	"fusec/passes"
@@ -19,7 +23,8 @@ import (
 // the memory of the nodes themselves, so Node.Value is always current and may be set between runs. On a device they stay
 // on the device: Node.Value is current after [Machine.Sync], and after what syncs by itself, and may be changed in place
 // from then until the next run; a new value, as gorgonia.Let gives, is taken up at any time. Their gradients are
-// handed out only where gorgonia.BindDualValues, a Read or a watch asks for them. With [Compile] they are all parameters
+// handed out only where gorgonia.BindDualValues, a Read or a watch asks for them; a run after a solver of Gorgonia's has
+// used them is refused, since the step would be made twice. With [Compile] they are all parameters
 // that the graph's one output of a single number, the cost, depends on; give their first values with [Program.Set] and
 // read them with [Program.State].
 //
@@ -224,6 +229,75 @@ func (m *Machine) steps() ([]passes.Step, error) {
 		return nil, errors.New("WithOptimizer: every parameter is frozen")
 	}
 	return steps, nil
+}
+
+// A doubleStep is an element of a weight that the optimiser has changed, and of its gradient, which is bound to the node
+// and so can be taken for a solver's.
+type doubleStep struct {
+	node   *gorgonia.Node
+	value  gorgonia.Value
+	at     int // where the gradient was not zero
+	weight float64
+}
+
+// watchSolver remembers what a run has left in weights and bound gradients; see [Machine.checkSolver].
+func (m *Machine) watchSolver() {
+	if m.cfg.optimizer == nil || !m.vm.BindDual {
+		return
+	}
+	m.doubles = m.doubles[:0]
+	for i := range m.inputs {
+		n := m.inputs[i].node
+		g := fgorgonia.BoundGrad(n)
+		if !m.inputs[i].steps || g == nil {
+			continue
+		}
+		v := n.Value()
+		for at := range max(1, v.Shape().TotalSize()) {
+			if d, ok := elementOf(g, at); !ok {
+				break
+			} else if w, ok := elementOf(v, at); ok && d != 0 {
+				m.doubles = append(m.doubles, doubleStep{n, v, at, w})
+				break
+			}
+		}
+	}
+}
+
+// checkSolver refuses a weight that somebody has changed, and whose gradient somebody has zeroed, since the run: a solver
+// of Gorgonia's does both, and the optimiser has made the step already.
+func (m *Machine) checkSolver() error {
+	for _, s := range m.doubles {
+		if s.node.Value() != s.value {
+			continue // it has another value now
+		}
+		d, ok := elementOf(fgorgonia.BoundGrad(s.node), s.at)
+		if w, its := elementOf(s.value, s.at); ok && its && d == 0 && w != s.weight {
+			m.doubles = nil
+			return fmt.Errorf("a solver has changed %q, which WithOptimizer has changed in the run already: leave out the solver, "+
+				"or WithOptimizer", fgorgonia.Called(s.node))
+		}
+	}
+	return nil
+}
+
+// elementOf is the element of a value in memory, if it can be seen.
+func elementOf(v gorgonia.Value, at int) (float64, bool) {
+	switch v := v.(type) {
+	case *gorgonia.F64:
+		return float64(*v), true
+	case *gorgonia.F32:
+		return float64(*v), true
+	case *tensor.Dense:
+		switch {
+		case at >= v.DataSize():
+		case v.Dtype() == tensor.Float64:
+			return v.Float64s()[at], true
+		case v.Dtype() == tensor.Float32:
+			return float64(v.Float32s()[at]), true
+		}
+	}
+	return 0, false
 }
 
 // StepStats are those of a machine with an optimiser; else they are zero.

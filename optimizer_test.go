@@ -821,3 +821,29 @@ func TestStepWithinMemoryBudget(t *testing.T) {
 		}
 	}
 }
+
+// A solver of Gorgonia's beside WithOptimizer would make each step twice: the next run is refused. To look at gradients,
+// to zero them, and to set weights, are not.
+func TestSolverBesideOptimizer(t *testing.T) {
+	for _, d := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
+		n := newMLP(d).withGrad(t)
+		m := machine(t, n.g, gorgonia.BindDualValues(n.params...), fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1)}))
+		for range 2 {
+			run(t, m)
+			for _, p := range n.params {
+				g, err := p.Grad()
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.(*tensor.Dense).Zero()
+			}
+		}
+		bind(t, n.params[0], n.value(0, 1, 5, 7))
+		run(t, m)
+		if err := gorgonia.NewAdamSolver().Step(gorgonia.NodesToValueGrads(n.params)); err != nil {
+			t.Fatal(err)
+		}
+		m.Reset()
+		wantError(t, m.RunAll(), "solver", "first.weight", "WithOptimizer")
+	}
+}

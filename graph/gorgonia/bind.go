@@ -33,6 +33,13 @@ func SetValue(n *gorg.Node, v gorg.Value) error {
 	return nil
 }
 
+// Unbind takes its value from node n, and its gradient.
+func Unbind(n *gorg.Node) {
+	if l, err := layout(); err == nil {
+		*(*gorg.Value)(unsafe.Add(unsafe.Pointer(n), l.bound)) = nil
+	}
+}
+
 // dual is the pair of value and gradient that is bound to n, or nil.
 func dual(n *gorg.Node, l nodeLayout) *fields {
 	v := nodeField[gorg.Value](n, l.bound)
@@ -59,7 +66,7 @@ func HasDual(n *gorg.Node) bool {
 // BindGrad makes t the gradient that n.Grad returns and solvers read. If accumulate is set and n holds a gradient
 // already, t is added to it in place, as Gorgonia's machines do until a solver has zeroed it.
 func BindGrad(n *gorg.Node, t *graph.Tensor, accumulate bool) error {
-	if old := boundGrad(n); old != nil && elems(old.Shape()) == t.Type.Shape.Elems() {
+	if old := BoundGrad(n); old != nil && elems(old.Shape()) == t.Type.Shape.Elems() {
 		if !accumulate {
 			return Store(old, t)
 		}
@@ -87,7 +94,7 @@ func BindGrad(n *gorg.Node, t *graph.Tensor, accumulate bool) error {
 // GradMemory is the memory of the gradient that n holds, in row-major order; nil if it holds none of this type and
 // order. What is added to it is accumulated, as BindGrad does it.
 func GradMemory[T float32 | float64](n *gorg.Node) []T {
-	d, ok := boundGrad(n).(*tensor.Dense)
+	d, ok := BoundGrad(n).(*tensor.Dense)
 	if !ok || !contiguous(d) {
 		return nil
 	}
@@ -101,8 +108,8 @@ func GradMemory[T float32 | float64](n *gorg.Node) []T {
 	return memory
 }
 
-// boundGrad is the gradient that n holds beside its value, or nil. It allocates nothing once there is one.
-func boundGrad(n *gorg.Node) gorg.Value {
+// BoundGrad is the gradient that n holds beside its value, or nil. It allocates nothing once there is one.
+func BoundGrad(n *gorg.Node) gorg.Value {
 	g, err := n.Grad()
 	if err != nil || g == nil {
 		return nil

@@ -17,6 +17,8 @@ type hostOp struct {
 	op  gorg.Op
 	in  []hostArg
 	out graph.Type
+	// after holds what Do left in the operands whose effects somebody reads; see effectOf.
+	after map[int]*graph.Tensor
 	// before is the operation whose hidden state op reads, to be run on the first operands; or nil.
 	before gorg.Op
 
@@ -49,7 +51,45 @@ func (c *call) host() (*graph.Node, error) {
 		h.before, _ = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface().(gorg.Op)
 	}
 	v := c.b.Add(graph.Host{Name: describe(c.op), Type: c.want, Impl: h}, c.args...)
+	c.effects(h, v)
 	return v, c.b.Err()
+}
+
+// effects makes what the operation writes into an operand the value of that operand, if that is an Iop, which is there for
+// this: Gorgonia hands an operation the memory of its operands, and an Iop has one of its own.
+func (c *call) effects(h *hostOp, v *graph.Node) {
+	for i, k := range c.children(c.n) {
+		if k.Op() != (gorg.Iop{}) {
+			continue
+		}
+		if h.after == nil {
+			h.after = map[int]*graph.Tensor{}
+		}
+		t := c.args[i].Type
+		h.after[i] = graph.NewTensor(t)
+		c.nodes[k] = c.b.Add(graph.Host{Name: "what " + describe(c.op) + " writes", Type: t, Impl: &effectOf{h, i}}, v)
+	}
+}
+
+// effectOf is what an operation has written into one of its operands. It has the operation's result for an operand, so
+// that it comes after.
+type effectOf struct {
+	op      *hostOp
+	operand int
+}
+
+// IsEffect reports whether n is what an operation of the user's, its operand, has written into one of its own operands.
+func IsEffect(n *graph.Node) bool {
+	h, ok := n.Op.(graph.Host)
+	if ok {
+		_, ok = h.Impl.(*effectOf)
+	}
+	return ok
+}
+
+// Do implements graph.HostImpl.
+func (e *effectOf) Do([]*graph.Tensor) (*graph.Tensor, error) {
+	return e.op.after[e.operand].Clone(), nil
 }
 
 // Do implements graph.HostImpl.
@@ -78,6 +118,11 @@ func (h *hostOp) Do(args []*graph.Tensor) (t *graph.Tensor, err error) {
 	r, err := h.op.Do(v...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", describe(h.op), err)
+	}
+	for i, t := range h.after {
+		if err := Load(t, v[i]); err != nil {
+			return nil, fmt.Errorf("operand %d after %s: %w", i, describe(h.op), err)
+		}
 	}
 	t = graph.NewTensor(h.out)
 	if err := Load(t, r); err != nil {
