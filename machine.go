@@ -90,12 +90,17 @@ func (m *Machine) recompile() error {
 }
 
 func (m *Machine) compile() (err error) {
-	if m.im, err = fgorgonia.Import(m.g, fgorgonia.Options{DynamicSlices: m.cfg.dynamicSlices, Counter: &m.cfg.seed}); err != nil {
+	if m.cfg.gorgonia && m.cfg.optimizer != nil {
+		return errors.New("WithGorgoniaSemantics keeps the gradients that gorgonia.Grad built, which WithOptimizer does not use: choose one")
+	}
+	o := fgorgonia.Options{DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed}
+	if m.im, err = fgorgonia.Import(m.g, o); err != nil {
 		return err
 	}
 	if err := m.checkValues(); err != nil {
 		return err
 	}
+	m.logNotes()
 	gradients := m.declareResults()
 	if m.differentiates() {
 		if gradients, err = m.differentiate(); err != nil {
@@ -117,7 +122,6 @@ func (m *Machine) compile() (err error) {
 	if err := m.program.inherit(kept); err != nil {
 		return err
 	}
-	m.program.note(m.im.Notes...)
 	for _, why := range m.vm.Ignored {
 		m.program.note(trace.Note{Node: -1, Text: why})
 	}
@@ -137,7 +141,7 @@ func (m *Machine) compile() (err error) {
 	return nil
 }
 
-// declareResults makes outputs of everything that the machine hands out, and returns the gradients to ask for.
+// declareResults makes outputs of everything that the machine hands out, and returns the gradients to derive anew.
 func (m *Machine) declareResults() []passes.Gradient {
 	g := m.im.Graph
 	g.Outputs = nil
@@ -184,6 +188,9 @@ func (m *Machine) declareResults() []passes.Gradient {
 		if k, ok := known[n]; ok {
 			add(machineResult{node: n, grad: true, what: "gradient of " + k.Of.Where()}, "gradient", k.Value)
 		}
+	}
+	if m.cfg.gorgonia {
+		return nil
 	}
 	for _, k := range m.im.Grads {
 		gradients = append(gradients, passes.Gradient{Cost: k.Cost, Of: k.Of, Seed: k.Seed, Value: k.Value})

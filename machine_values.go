@@ -305,6 +305,18 @@ func (m *Machine) inspect() error {
 	return nil
 }
 
+// logNotes prints where the graph means something else than Gorgonia computes, or means it only for Gorgonia's sake.
+func (m *Machine) logNotes() {
+	if m.vm.Logger == nil {
+		return
+	}
+	for _, n := range m.im.Graph.Notes {
+		if n.Kind != graph.Remark {
+			m.vm.Logger.Printf("%v: %s: %s", n.Kind, n.Topic, n.Text)
+		}
+	}
+}
+
 // log prints the values of watched nodes.
 func (m *Machine) log() {
 	if m.vm.Logger == nil {

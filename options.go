@@ -52,6 +52,7 @@ type config struct {
 
 	dynamicSlices bool
 	withoutCache  bool
+	gorgonia      bool
 	noGradients   bool
 	values        []*gorgonia.Node // whose values are handed out
 	allValues     bool
@@ -132,6 +133,13 @@ func WithFrozenParams() Option { return own(func(c *config) { c.frozen = true })
 // WithDynamicSlices reads where slices start before each run, for programs that change a slice of a graph that is
 // already compiled. Without it the run after such a change compiles the graph anew.
 func WithDynamicSlices() Option { return own(func(c *config) { c.dynamicSlices = true }) }
+
+// WithGorgoniaSemantics has a machine compute what Gorgonia v0.9.18 computes, also where that is wrong, as far as it can be
+// imitated: the order of four paddings, the divisor of average pools, the gradients of dropout, of pools and of batch
+// normalisation in evaluation, ties, and the others that docs/divergences.md lists. Gradients are those that
+// gorgonia.Grad built, so that less of the backward pass is fused. With it a program moves in two steps: first to fusec
+// with the same numbers, then to the right ones. Notes of the trace say what is imitated and what cannot be.
+func WithGorgoniaSemantics() Option { return own(func(c *config) { c.gorgonia = true }) }
 
 // WithoutGradients leaves out the gradients that gorgonia.Grad was asked for, except those that BindDualValues names: for
 // a machine that only evaluates a graph that another one trains. Where a gradient is part of another result, it stays.

@@ -6,7 +6,7 @@ import (
 )
 
 // Equal explains the first difference between two graphs, or returns nil. Everything that the text form keeps counts:
-// names, IDs, the order of nodes, operations with their attributes, constants bit for bit, types, outputs and updates.
+// names, IDs, the order of nodes, operations with their attributes, constants bit for bit, types, outputs, updates and notes.
 // Origins and the code of Host operations do not count.
 func Equal(a, b *Graph) error {
 	if a.Name != b.Name {
@@ -28,6 +28,11 @@ func Equal(a, b *Graph) error {
 	}
 	if !slices.EqualFunc(a.Updates, b.Updates, func(u, v Update) bool { return at[u.Target] == v.Target && at[u.Value] == v.Value }) {
 		return fmt.Errorf("the updates differ: %v and %v", a.Updates, b.Updates)
+	}
+	if !slices.EqualFunc(a.Notes, b.Notes, func(n, m Note) bool {
+		return n.Kind == m.Kind && n.Topic == m.Topic && n.Text == m.Text && at[n.Node] == m.Node
+	}) {
+		return fmt.Errorf("the notes differ: %v and %v", a.Notes, b.Notes)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ type Graph struct {
 	Nodes   []*Node // operands before users
 	Outputs []Output
 	Updates []Update
+	Notes   []Note // of the front end that made it
 
 	nextID int
 }
@@ -213,7 +214,7 @@ func (g *Graph) Replace(with map[*Node]*Node) {
 
 // Tidy drops the nodes that no output or update needs and puts the rest in topological order, keeping the present
 // order where it already is one. Inputs, parameters and state stay even if nothing reads them: they are the graph's
-// signature. It reports a cycle.
+// signature. Notes stay, without a node that was dropped. It reports a cycle.
 func (g *Graph) Tidy() error {
 	const (
 		unseen = iota
@@ -254,6 +255,11 @@ func (g *Graph) Tidy() error {
 		}
 	}
 	g.Nodes = sorted
+	for i := range g.Notes {
+		if n := g.Notes[i].Node; !live[n] {
+			g.Notes[i].Node = nil
+		}
+	}
 	return nil
 }
 
@@ -353,6 +359,10 @@ func (g *Graph) Clone() (*Graph, map[*Node]*Node) {
 	}
 	for _, u := range g.Updates {
 		c.Updates = append(c.Updates, Update{m[u.Target], m[u.Value]})
+	}
+	for _, n := range g.Notes {
+		n.Node = m[n.Node]
+		c.Notes = append(c.Notes, n)
 	}
 	return c, m
 }

@@ -282,6 +282,8 @@ func (p *parser) statement(sc *scope) error {
 		err = p.output(sc)
 	case p.tok.kind == tokenWord && p.tok.text == keywordUpdate:
 		err = p.update(sc)
+	case p.tok.kind == tokenWord && p.tok.text == keywordNote && !p.next().is("="):
+		err = p.note(sc)
 	default:
 		return p.node(sc)
 	}
@@ -339,6 +341,45 @@ func (p *parser) update(sc *scope) error {
 	}
 	sc.updated[target] = true
 	sc.g.Updates = append(sc.g.Updates, Update{target, value})
+	return nil
+}
+
+// next is the token after the present one.
+func (p *parser) next() token {
+	l := p.lex
+	return l.next()
+}
+
+func (p *parser) note(sc *scope) error {
+	at := p.advance()
+	var n Note
+	if sc.depth > 0 {
+		return p.fail(at, "a fusion's body has no notes")
+	}
+	if p.tok.kind != tokenWord {
+		return p.expected("the kind of the note")
+	}
+	at = p.advance()
+	if err := n.Kind.UnmarshalText([]byte(at.text)); err != nil {
+		return p.fail(at, "kind of a note: %w", err)
+	}
+	if p.tok.kind == tokenWord {
+		n.Topic = p.advance().text
+	}
+	if err := n.check(); err != nil {
+		return p.fail(at, "%w", err)
+	}
+	if p.tok.kind != tokenString {
+		return p.expected("the text of the note, in quotes")
+	}
+	n.Text = p.advance().text
+	if p.tok.kind != tokenEOL && p.tok.kind != tokenEOF {
+		var err error
+		if n.Node, err = p.operand(sc); err != nil {
+			return err
+		}
+	}
+	sc.g.Notes = append(sc.g.Notes, n)
 	return nil
 }
 

@@ -113,6 +113,17 @@ func TestParseErrors(t *testing.T) {
 		{"update s = x", `5:1: update of "s" of type f32[] with "x" of type f32[2,3]`},
 		{"update s = s\nupdate s = s", `6:1: "s" is updated twice`},
 
+		{"note", "5:5: expected the kind of the note, found the end of the line"},
+		{"note hint \"text\"", `5:6: kind of a note: unknown name "hint"`},
+		{"note remark topic \"text\"", `5:6: remark with the topic "topic": remarks have none`},
+		{"note divergence \"text\"", `5:6: divergence with the topic "": remarks have none, and others need one`},
+		{"note divergence 1st \"text\"", `topic "1st" of a note is not a word`},
+		{"note remark text", "remarks have none"},
+		{"note imitation topic x", "5:22: expected the text of the note, in quotes, found x"},
+		{"note remark \"text\" z", "z is not defined above"},
+		{"note remark \"text\" x x", "expected the end of the line, found x"},
+		{"h = fusion[anchor=none kind=linear] x {\nnote remark \"text\"\n}", "6:1: a fusion's body has no notes"},
+
 		{"h = fusion[anchor=none kind=linear] x", "5:38: expected '{' and the fusion's body, found the end of the line"},
 		{"h = fusion[anchor=none kind=linear] x {\n}", `5:5: fusion of ("x" f32[2,3]): body has 0 inputs for 1 operands`},
 		{"h = fusion[anchor=none kind=linear] {\np = param : f32\noutput y = p\n}", "6:5: a fusion's body holds only inputs"},

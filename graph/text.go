@@ -26,13 +26,15 @@ import (
 //	  }
 //	  output y = %11
 //	  update m = half
+//	  note divergence pool-padding "pool: Gorgonia begins with the south padding" h
 //	}
 //
 // The grammar, in which { } repeats, [ ] may be absent, and quotes are literal:
 //
 //	file    = "fusec" "graph" "1" [name] block
 //	block   = "{" EOL { statement EOL } "}"
-//	statement = node | "output" name "=" operand | "update" operand "=" operand
+//	statement = node | "output" name "=" operand | "update" operand "=" operand | note
+//	note    = "note" word [word] string [operand]
 //	node    = [id] [name] "=" word [attrs] { operand } [":" type] { origin } [block]
 //	origin  = "@" string [name] | "for" name
 //	attrs   = "[" { word "=" value } "]"
@@ -57,6 +59,7 @@ import (
 //   - @ gives an origin: the position, and the name where it differs from the node's; "for" gives one by its name
 //     alone. A node without any position gets that of its own line when read.
 //   - The block of a fusion is its body; the attribute body is the body's name, if it has one.
+//   - A note has a kind, a topic unless its kind is remark, a text, and the node that it is about. See [Note].
 //   - Host operations are written without their code and load without it.
 
 // Version is the version of the text form.
@@ -78,6 +81,7 @@ const (
 	keywordOutput = "output"
 	keywordUpdate = "update"
 	keywordFor    = "for"
+	keywordNote   = "note" // where no '=' follows
 )
 
 // Print writes the graph in the text form. The same graph gives the same bytes. Constants of more than [MaxInline]
@@ -159,6 +163,17 @@ func (p *printer) block(g *Graph, indent, path string) {
 	}
 	for _, u := range g.Updates {
 		fmt.Fprintf(&p.b, "%s%s %s = %s\n", inner, keywordUpdate, ref(u.Target), ref(u.Value))
+	}
+	for _, n := range g.Notes {
+		fmt.Fprintf(&p.b, "%s%s %v ", inner, keywordNote, n.Kind)
+		if n.Topic != "" {
+			p.b.WriteString(n.Topic + " ")
+		}
+		p.b.WriteString(strconv.Quote(n.Text))
+		if n.Node != nil {
+			p.b.WriteString(" " + ref(n.Node))
+		}
+		p.b.WriteByte('\n')
 	}
 	p.b.WriteString(indent + "}")
 }

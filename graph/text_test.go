@@ -155,7 +155,7 @@ func tensor[T graph.Elem](t testing.TB, data []T, dims ...int) *graph.Tensor {
 }
 
 func TestStrangeNames(t *testing.T) {
-	names := []string{"output", "update", "fusec", "a b", "Wᵀ", "層", "\xff", "\x00", "quote\"", "back\\slash", "new\nline",
+	names := []string{"output", "update", "note", "fusec", "a b", "Wᵀ", "層", "\xff", "\x00", "quote\"", "back\\slash", "new\nline",
 		"1st", "-x", "+", "a+b", "%3", "", "nan", "layer.0/w-1_", "�", "#", "}"}
 	b := graph.NewBuilder("strange \"names\"\n")
 	for i, name := range names {
@@ -171,10 +171,51 @@ func TestStrangeNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i, name := range names {
+		g.Notes = append(g.Notes, graph.Note{Text: name, Node: g.Nodes[i]},
+			graph.Note{Kind: graph.Divergence, Topic: "pool-padding", Text: name},
+			graph.Note{Kind: graph.Imitation, Topic: "x", Text: name, Node: g.Nodes[len(g.Nodes)-1-i]})
+	}
 	h := roundTrip(t, g)
 	for i, n := range g.Nodes {
 		if len(n.Origin) == 2 && (h.Nodes[i].Origin[1] != n.Origin[1] || n.Name != "" && h.Nodes[i].Origin[0] != n.Origin[0]) {
 			t.Errorf("origins %q became %q", n.Origin, h.Nodes[i].Origin)
+		}
+	}
+}
+
+// TestNotes follows notes through copies and the dropping of nodes, and has Verify refuse what cannot be written.
+func TestNotes(t *testing.T) {
+	b := graph.NewBuilder("notes")
+	x := b.Input("note", graph.TypeOf(graph.F32))
+	dead := b.Unary(graph.Exp, x)
+	b.Output("y", b.Unary(graph.Neg, x))
+	b.Output("dead", dead)
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Notes = []graph.Note{{Text: "one", Node: x}, {Kind: graph.Divergence, Topic: "two", Text: "two", Node: dead}}
+	if text := graph.Print(g); !strings.Contains(text, "\n  note remark \"one\" note\n  note divergence two \"two\" %1\n}") {
+		t.Errorf("printed:\n%s", text)
+	}
+	c, to := roundTrip(t, g).Clone()
+	if len(c.Notes) != 2 || c.Notes[0].Node != c.Nodes[0] || len(to) != 3 {
+		t.Errorf("copied notes: %v", c.Notes)
+	}
+	g.Outputs = g.Outputs[:1]
+	if err := g.Tidy(); err != nil {
+		t.Fatal(err)
+	}
+	if g.Notes[0].Node != x || g.Notes[1].Node != nil || graph.Verify(g) != nil {
+		t.Errorf("notes of a tidied graph: %v", g.Notes)
+	}
+	for _, n := range []graph.Note{
+		{Kind: 7}, {Kind: graph.Divergence, Text: "no topic"}, {Topic: "topic"}, {Kind: graph.Imitation, Topic: "two words"}, {Node: dead},
+	} {
+		g.Notes = []graph.Note{n}
+		if graph.Verify(g) == nil {
+			t.Errorf("Verify accepts %+v", n)
 		}
 	}
 }

@@ -101,5 +101,16 @@ func verify(g *Graph, depth int) error {
 		}
 		written[u.Target] = true
 	}
+	for _, n := range g.Notes {
+		if err := n.check(); err != nil {
+			fail("%w", err)
+		}
+		if depth > 0 {
+			fail("a fusion's body has a note")
+		}
+		if n.Node != nil && !at[n.Node] {
+			fail("note about %v, which is not a node of the graph", n.Node)
+		}
+	}
 	return errors.Join(errs...)
 }

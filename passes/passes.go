@@ -97,11 +97,16 @@ func (c *Context) Miss(pattern string, at *graph.Node, reason string, covered ..
 
 // Note records anything else; n may be nil.
 func (c *Context) Note(n *graph.Node, format string, args ...any) {
-	note := trace.Note{Node: -1, Text: fmt.Sprintf(format, args...)}
-	if n != nil {
-		note.Node, note.Origin = n.ID, n.Origin
+	c.stage.Notes = append(c.stage.Notes, note(graph.Note{Node: n, Text: fmt.Sprintf(format, args...)}))
+}
+
+// note is a note as the trace has it.
+func note(n graph.Note) trace.Note {
+	t := trace.Note{Kind: n.Kind, Topic: n.Topic, Node: -1, Text: n.Text}
+	if n.Node != nil {
+		t.Node, t.Origin = n.Node.ID, n.Node.Origin
 	}
-	c.stage.Notes = append(c.stage.Notes, note)
+	return t
 }
 
 // Accepts asks the target whether it has a kernel for the operation; without a target everything is accepted.
@@ -169,7 +174,12 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		s.Graph, _ = c.Graph.Clone()
 		tr.Stages = append(tr.Stages, s)
 	}
-	snapshot(trace.Stage{Name: "import", Doc: "the graph as it came"})
+	came := trace.Stage{Name: "import", Doc: "the graph as it came"}
+	for _, n := range g.Notes {
+		came.Notes = append(came.Notes, note(n))
+	}
+	work.Notes = nil
+	snapshot(came)
 	for _, p := range table {
 		if cfg.Disable[p.Name] {
 			continue

@@ -77,6 +77,8 @@ type explainReport struct {
 	Misses   []missReport    `json:"misses"`
 	Notes    []noteReport    `json:"notes"`
 
+	Divergences []divergenceReport `json:"divergences,omitempty"` // from the framework that the model came from
+
 	Precision string `json:"precision"`         // as in fusec.run/1
 	Overlay   string `json:"overlay,omitempty"` // of target fpga
 	Refusal   string `json:"refusal,omitempty"` // why it cannot run on the target
@@ -139,6 +141,33 @@ type noteReport struct {
 	Stage string   `json:"stage"`
 	Text  string   `json:"text"`
 	Nodes []origin `json:"nodes"`
+
+	Kind  string `json:"kind"`            // remark, divergence or imitation
+	Topic string `json:"topic,omitempty"` // of the latter two, as docs/divergences.md names it
+}
+
+// divergenceReport counts notes of one kind and topic.
+type divergenceReport struct {
+	Topic string `json:"topic"`
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+}
+
+// countDivergences counts the notes that are no remarks, in the order of their first ones.
+func countDivergences(notes []noteReport) []divergenceReport {
+	var list []divergenceReport
+	for _, n := range notes {
+		if n.Topic == "" {
+			continue
+		}
+		at := slices.IndexFunc(list, func(d divergenceReport) bool { return d.Topic == n.Topic && d.Kind == n.Kind })
+		if at < 0 {
+			at = len(list)
+			list = append(list, divergenceReport{n.Topic, n.Kind, 0})
+		}
+		list[at].Count++
+	}
+	return list
 }
 
 // explain gathers the report.
@@ -169,9 +198,10 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *explainRe
 			rep.Misses = append(rep.Misses, missReport{s.Name, m.Pattern, m.At, m.Reason, originsJSON(m.Origin)})
 		}
 		for _, n := range s.Notes {
-			rep.Notes = append(rep.Notes, noteReport{s.Name, n.Text, originsJSON(n.Origin)})
+			rep.Notes = append(rep.Notes, noteReport{s.Name, n.Text, originsJSON(n.Origin), n.Kind.String(), n.Topic})
 		}
 	}
+	rep.Divergences = countDivergences(rep.Notes)
 	return rep
 }
 
@@ -274,6 +304,22 @@ func (rep *explainReport) text() string {
 	}
 	for _, m := range rep.Misses {
 		fmt.Fprintf(&b, "  %s (%s) stopped at %s: %s\n", m.Pattern, m.Stage, m.At, m.Reason)
+	}
+	for _, k := range []graph.NoteKind{graph.Divergence, graph.Imitation} {
+		n, t := 0, newTable(">times", "topic")
+		for _, d := range rep.Divergences {
+			if d.Kind == k.String() {
+				n += d.Count
+				t.row(fmt.Sprint(d.Count), d.Topic)
+			}
+		}
+		switch {
+		case n == 0:
+		case k == graph.Divergence:
+			fmt.Fprintf(&b, "\ndiffers from Gorgonia in %s; docs/divergences.md has the reasons\n%s", plural(n, "place", "places"), t)
+		default:
+			fmt.Fprintf(&b, "\nimitates Gorgonia in %s\n%s", plural(n, "place", "places"), t)
+		}
 	}
 	if len(rep.Notes) > 0 {
 		b.WriteString("\nnotes\n")

@@ -87,6 +87,8 @@ type (
 		Node   int          `json:"node"` // −1 for the graph as a whole
 		Text   string       `json:"text"`
 		Origin []jsonOrigin `json:"origin"`
+		Kind   string       `json:"kind"`            // remark, divergence or imitation
+		Topic  string       `json:"topic,omitempty"` // of the latter two, as docs/divergences.md names it
 	}
 	jsonProgram struct {
 		Target      string       `json:"target"`
@@ -149,7 +151,7 @@ func stageJSON(tr *trace.Trace, i int, opts Options) jsonStage {
 		j.Misses = append(j.Misses, jsonMiss{m.Pattern, m.Node, m.At, m.Reason, originsJSON(m.Origin)})
 	}
 	for _, n := range s.Notes {
-		j.Notes = append(j.Notes, jsonNote{n.Node, n.Text, originsJSON(n.Origin)})
+		j.Notes = append(j.Notes, jsonNote{n.Node, n.Text, originsJSON(n.Origin), n.Kind.String(), n.Topic})
 	}
 	return j
 }

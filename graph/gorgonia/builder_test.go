@@ -82,7 +82,7 @@ func TestBuilderFails(t *testing.T) {
 		b, y := builtGraph(t, &built{build: build})
 		im := mustImport(t, b.ExprGraph, Options{})
 		if !hasNote(im, want) {
-			t.Errorf("no note says %q: %v", want, im.Notes)
+			t.Errorf("no note says %q: %v", want, im.Graph.Notes)
 		}
 		if n := len(im.Graph.Nodes); hostCount(im) != 1 || n != 2 {
 			t.Errorf("%s: %d nodes, %d on the host", want, n, hostCount(im))
@@ -151,6 +151,6 @@ func TestBuilderHoldsAnotherType(t *testing.T) {
 	im := mustImport(t, b.ExprGraph, Options{})
 	if !hasNote(im, "of what it holds") || hostCount(im) != 1 || len(im.States) != 0 || len(im.Graph.Updates) != 0 {
 		t.Errorf("%d on the host, states %v, updates %v, notes %v", hostCount(im), im.States, im.Graph.Updates,
-			im.Notes)
+			im.Graph.Notes)
 	}
 }

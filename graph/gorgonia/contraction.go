@@ -34,6 +34,9 @@ func (c *call) linear() (*graph.Node, error) {
 	case vecDot:
 		x, y, ta, tb = c.b.Reshape(x, 1, n), c.b.Reshape(y, m, 1), false, false
 	case outer:
+		if c.n.Deriv() != nil {
+			c.differs(outerGradient)
+		}
 		x, y, ta, tb = c.b.Reshape(x, n, 1), c.b.Reshape(y, 1, m), false, false
 	}
 	return c.b.MatMul(x, y, ta, tb), nil
@@ -90,21 +93,36 @@ func (c *call) patches() (kernel, stride, dilation, pad graph.Ints) {
 // stands where Gorgonia's documentation puts it. The mean divides by the size of the window, padding included.
 func (c *call) pool() (*graph.Node, error) {
 	name := typeName(c.op)
-	fn := graph.MaxPool
-	if strings.HasPrefix(name, "avg") {
-		fn = graph.AvgPool
+	average := strings.HasPrefix(name, "avg")
+	north, south, west, east := c.f.int("padNorth"), c.f.int("padSouth"), c.f.int("padWest"), c.f.int("padEast")
+	if (north != south || west != east) && c.differs(poolPadding) {
+		north, south, west, east = south, north, east, west
 	}
 	p := graph.Pool{
-		Fn:       fn,
 		Kernel:   graph.IntsOf(c.f.int("h"), c.f.int("w")),
 		Stride:   graph.IntsOf(c.f.int("strideH"), c.f.int("strideW")),
-		Pad:      graph.IntsOf(c.f.int("padNorth"), c.f.int("padWest"), c.f.int("padSouth"), c.f.int("padEast")),
-		CountPad: fn == graph.AvgPool,
+		Pad:      graph.IntsOf(north, west, south, east),
+		CountPad: average,
 	}
-	if !strings.HasSuffix(name, "DiffOp") {
+	backward := strings.HasSuffix(name, "DiffOp")
+	if !average {
+		if backward {
+			return c.b.Add(graph.PoolGrad(p), c.args[0], c.args[2]), nil
+		}
 		return c.b.Add(p, c.args[0]), nil
 	}
-	return c.b.Add(graph.PoolGrad(p), c.args[0], c.args[2]), nil
+	p.Fn = graph.AvgPool
+	if backward {
+		if c.differs(averageGradient) {
+			return c.host()
+		}
+		return c.b.Add(graph.PoolGrad(p), c.args[0], c.args[2]), nil
+	}
+	y := c.b.Add(p, c.args[0])
+	if width, window := c.args[0].Type.Shape.At(3), p.Kernel.At(0)*p.Kernel.At(1); width != window && c.differs(averageDivisor) {
+		return c.b.BinaryScalar(graph.Mul, y, float64(window)/float64(width)), nil
+	}
+	return y, nil
 }
 
 func (c *call) globalAveragePool() (*graph.Node, error) {

@@ -19,6 +19,7 @@ type call struct {
 	args []*graph.Node
 	want graph.Type
 	b    *graph.Builder
+	met  []Divergence // where Gorgonia computes something else
 }
 
 // decoder writes an operation in terms of fusec's. It takes that many operands, or any number if args is −1.
@@ -115,14 +116,16 @@ func (c *call) decode() (*graph.Node, error) {
 
 // attempt runs a decoder and takes back what it added if it fails.
 func (c *call) attempt(d decoder) (v *graph.Node, err error) {
-	before, updates, im, args := len(c.Graph.Nodes), len(c.Graph.Updates), *c.Imported, slices.Clone(c.args)
+	before, updates, notes := len(c.Graph.Nodes), len(c.Graph.Updates), len(c.Graph.Notes)
+	im, args := *c.Imported, slices.Clone(c.args)
 	seed, draws := c.seed, c.draws
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
 		}
 		if err != nil {
-			c.Graph.Nodes, c.Graph.Updates = c.Graph.Nodes[:before], c.Graph.Updates[:updates]
+			c.Graph.Nodes, c.Graph.Updates, c.Graph.Notes = c.Graph.Nodes[:before], c.Graph.Updates[:updates], c.Graph.Notes[:notes]
+			c.met = nil
 			*c.Imported, c.args, c.seed, c.draws = im, args, seed, draws
 			delete(c.shared, c.twin())
 			c.b = graph.Extend(c.Graph, originOf(c.n))

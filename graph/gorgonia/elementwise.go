@@ -33,6 +33,14 @@ func (c *call) unary() (*graph.Node, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is not a function that fusec knows", c.op.String())
 	}
+	switch {
+	case c.n.Deriv() == nil:
+	case fn == graph.Log2:
+		c.differs(log2Gradient)
+	case fn == graph.Rsqrt:
+		c.differs(invSqrtGradient)
+	}
+	c.overwrites()
 	return c.b.Unary(fn, c.args[0]), nil
 }
 
@@ -48,13 +56,50 @@ func (c *call) binary() (*graph.Node, error) {
 	return c.pointwise(binaryNames[kind].fn, c.f.bool("retSame"))
 }
 
-func (c *call) minBetween() (*graph.Node, error) { return c.pointwise(graph.Min, false) }
+func (c *call) minBetween() (*graph.Node, error) { return c.extreme(graph.Min) }
 
-func (c *call) maxBetween() (*graph.Node, error) { return c.pointwise(graph.Max, false) }
+func (c *call) maxBetween() (*graph.Node, error) { return c.extreme(graph.Max) }
+
+func (c *call) extreme(fn graph.BinaryFn) (*graph.Node, error) {
+	if c.n.Deriv() != nil {
+		c.differs(tiedPair)
+	}
+	return c.pointwise(fn, false)
+}
+
+// overwrites notes an operand that Gorgonia's machines would take for a value of their own and change in place: an input
+// or weight behind a reshaping, a dropout in evaluation, or a concatenation of one.
+func (c *call) overwrites() {
+	for _, k := range c.children(c.n) {
+		under := c.children(k)
+		if len(under) == 0 || under[0].Op() != nil {
+			continue
+		}
+		switch typeName(k.Op()) {
+		case "reshapeOp":
+		case "concatOp":
+			if len(under) > 1 {
+				continue
+			}
+		case "dropoutOp":
+			if f := fieldsOf(k.Op()); f.bool("isTraining") && f.float("probability") != 0 {
+				continue
+			}
+		default:
+			continue
+		}
+		c.differs(overwrittenInput)
+		return
+	}
+}
 
 // pointwise applies a function of two variables; with same, a comparison gives 0 and 1 in the operands' type.
 func (c *call) pointwise(fn graph.BinaryFn, same bool) (*graph.Node, error) {
 	c.agree()
+	c.overwrites()
+	if s, t := c.args[0].Type.Shape, c.args[1].Type.Shape; s != t && s.Rank() > 0 && t.Rank() > 0 && s.Elems() == 1 && t.Elems() == 1 {
+		c.differs(oneElement)
+	}
 	x, y := c.align(c.args[0]), c.align(c.args[1])
 	d := x.Type.DType
 	v := c.b.Binary(fn, x, y)
@@ -99,7 +144,7 @@ func (c *call) agree() {
 			t.SetInt(0, whole) // which float64 may not hold
 		}
 		c.args[i] = c.b.Const(t)
-		c.note(c.args[i], "Gorgonia has merged the constant %s of type %v with that of another type; it is taken as %v", nameOf(k), other.Type.DType, v)
+		c.differs(mergedConstants)
 		return
 	}
 }

@@ -239,7 +239,7 @@ func rightGrads(t *testing.T, im *Imported) {
 }
 
 func hasNote(im *Imported, text string) bool {
-	for _, n := range im.Notes {
+	for _, n := range im.Graph.Notes {
 		if strings.Contains(n.Text, text) {
 			return true
 		}

@@ -43,12 +43,19 @@ func (c *call) host() (*graph.Node, error) {
 		}
 		h.in = append(h.in, hostArg{d, k.Shape(), k.Type()})
 	}
-	if typeName(c.op) == "ctcLossDiffOp" {
+	switch typeName(c.op) {
+	case "ctcLossDiffOp":
 		v := c.f.v.FieldByName("ctcLossOp")
 		if !v.IsValid() || v.Kind() != reflect.Pointer {
 			return nil, fmt.Errorf("%s is not laid out as in Gorgonia %s", c.f.v.Type(), version)
 		}
 		h.before, _ = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface().(gorg.Op)
+	case "avgPoolDiffOp":
+		v := c.f.v.FieldByName("avgPoolOp")
+		if !v.IsValid() || v.Kind() != reflect.Struct {
+			return nil, fmt.Errorf("%s is not laid out as in Gorgonia %s", c.f.v.Type(), version)
+		}
+		h.before, _ = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Interface().(gorg.Op)
 	}
 	v := c.b.Add(graph.Host{Name: describe(c.op), Type: c.want, Impl: h}, c.args...)
 	c.effects(h, v)

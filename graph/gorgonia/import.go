@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"fusec/graph"
-	"fusec/graph/trace"
 
 	gorg "gorgonia.org/gorgonia"
 )
@@ -14,6 +13,9 @@ import (
 type Options struct {
 	// Kind decides what becomes of an input node of Gorgonia's. Nil means [DefaultKind].
 	Kind func(*gorg.Node) Kind
+	// Gorgonia makes the graph mean what Gorgonia v0.9.18 computes, also where that is wrong, as far as it can be imitated:
+	// see [Divergences]. Machines then take derivatives as gorgonia.Grad built them.
+	Gorgonia bool
 	// DynamicSlices makes where slices start an input that is read again before each run. Without it only slices of
 	// the user's own types are so; for the others, [Imported.Stale] tells when one was replaced.
 	DynamicSlices bool
@@ -54,7 +56,9 @@ func DefaultKind(n *gorg.Node) Kind {
 // Imported is a graph made from one of Gorgonia's and what ties the two together.
 type Imported struct {
 	// Graph holds what Gorgonia's graph holds, its backward pass included. Its outputs are the values of Roots and
-	// Reads and the gradients that the user asked for. It is verified; nodes that no output needs are still in it.
+	// Reads and the gradients that the user asked for. It is verified; nodes that no output needs are still in it. Its
+	// notes tell what stayed on the host and why, where it means something else than Gorgonia computes, and what looks wrong
+	// in Gorgonia's graph as it was built.
 	Graph *graph.Graph
 	// Sources are the inputs and parameters whose values are those of Gorgonia's nodes.
 	Sources []Source
@@ -67,10 +71,7 @@ type Imported struct {
 	// Reads are the values that gorgonia.Read asks for.
 	Reads []Read
 	// Grads are the derivatives that gorgonia.Grad added.
-	Grads []Grad
-	// Notes tell what stayed on the host and why, and what looks wrong in the graph as it was built.
-	Notes []trace.Note
-
+	Grads  []Grad
 	nodes  map[*gorg.Node]*graph.Node
 	source map[*graph.Node]*gorg.Node
 	stale  []func() error
@@ -303,12 +304,9 @@ func (im *importer) unique(name string) string {
 	return name
 }
 
+// note leaves a remark about n, which may be nil.
 func (im *importer) note(n *graph.Node, format string, a ...any) {
-	note := trace.Note{Node: -1, Text: fmt.Sprintf(format, a...)}
-	if n != nil {
-		note.Node, note.Origin = n.ID, n.Origin
-	}
-	im.Notes = append(im.Notes, note)
+	im.Graph.Notes = append(im.Graph.Notes, graph.Note{Text: fmt.Sprintf(format, a...), Node: n})
 }
 
 // originOf names a node of Gorgonia's, which does not know where in the program it was made.
@@ -382,6 +380,7 @@ func (im *importer) node(n *gorg.Node) error {
 		return fmt.Errorf("importing %s: %w", originOf(n).Name, err)
 	}
 	im.nodes[n] = v
+	c.tell(v)
 	if name := nameOf(n); name != "" && v.Name == "" {
 		if _, isConst := v.Op.(graph.Const); !isConst {
 			v.Name = name

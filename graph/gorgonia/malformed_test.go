@@ -46,12 +46,12 @@ func TestMalformed(t *testing.T) {
 					for range count {
 						k.args = append(k.args, k.b.Input("odd", typ))
 					}
-					nodes, notes := len(im.Graph.Nodes), len(im.Notes)
+					nodes, notes := len(im.Graph.Nodes), len(im.Graph.Notes)
 					v, err := k.attempt(d)
 					if err == nil && v.Type != want {
 						t.Errorf("%s of %d operands of type %v became %v", describeNode(n), count, typ, v.Type)
 					}
-					if err != nil && (len(im.Graph.Nodes) != nodes || len(im.Notes) != notes) {
+					if err != nil && (len(im.Graph.Nodes) != nodes || len(im.Graph.Notes) != notes) {
 						t.Errorf("%s of %d operands of type %v left a trace", describeNode(n), count, typ)
 					}
 				}
@@ -68,7 +68,7 @@ func TestUnfitting(t *testing.T) {
 	y := gorg.NewUniqueNode(gorg.WithType(x.Type()), gorg.WithOp(op), gorg.WithChildren(gorg.Nodes{x, x}), gorg.In(b.ExprGraph), gorg.WithShape(3))
 	im := mustImport(t, b.ExprGraph, Options{})
 	if _, ok := im.Node(y).Op.(graph.Host); !ok || !hasNote(im, "2 operands instead of 1") {
-		t.Errorf("%v; notes are %v", im.Node(y).Op, im.Notes)
+		t.Errorf("%v; notes are %v", im.Node(y).Op, im.Graph.Notes)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestRepeat(t *testing.T) {
 	}
 	sameAsDo(t, im, b.ExprGraph)
 	if _, ok := im.Node(y).Op.(graph.Host); ok {
-		t.Errorf("runs on the host: %v", im.Notes)
+		t.Errorf("runs on the host: %v", im.Graph.Notes)
 	}
 }
 

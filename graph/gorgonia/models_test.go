@@ -130,7 +130,7 @@ func TestModels(t *testing.T) {
 			sameAsDo(t, im, b.ExprGraph, m.wrong...)
 			rightGrads(t, im)
 			if n := hostCount(im); n > 0 {
-				t.Errorf("%d operations run on the host: %v", n, im.Notes)
+				t.Errorf("%d operations run on the host: %v", n, im.Graph.Notes)
 			}
 			wanted := map[*gorg.Node]bool{}
 			for _, g := range im.Grads {

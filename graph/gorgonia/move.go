@@ -86,8 +86,7 @@ func (c *call) span(whole, part graph.Shape) (span, tensor.Slice, error) {
 		return r, s, fmt.Errorf("slice %d:%d:%d does not fit into axis %d of %v", s.Start(), s.End(), s.Step(), r.axis, whole)
 	}
 	if n := (min(s.End(), whole.At(r.axis)) - r.start + r.step - 1) / r.step; n != r.size {
-		c.note(nil, "%s: Gorgonia infers %d elements for the slice %d:%d:%d, which has %d; the first %d are taken",
-			originOf(c.n).Name, r.size, s.Start(), s.End(), s.Step(), n, r.size)
+		c.differs(stepSlice)
 	}
 	return r, s, nil
 }
@@ -184,6 +183,9 @@ func (c *call) diagFlat() (*graph.Node, error) {
 }
 
 func (c *call) byIndices() (*graph.Node, error) {
+	if c.f.int("axis") > 0 && c.differs(byIndices) {
+		return c.host()
+	}
 	ix := c.b.Reshape(c.args[1], c.args[1].Type.Shape.Elems())
 	return c.b.Add(graph.Gather{Axis: c.f.int("axis")}, c.args[0], ix), nil
 }
@@ -193,6 +195,9 @@ func (c *call) byIndicesDiff() (*graph.Node, error) {
 	axis, x := c.f.int("axis"), c.args[0].Type.Shape
 	if axis >= x.Rank() {
 		return nil, fmt.Errorf("indices along axis %d of %v", axis, x)
+	}
+	if (axis > 0 || x.Rank() == 1) && c.differs(byIndicesGradient) {
+		return c.host()
 	}
 	ix := c.b.Reshape(c.args[2], c.args[2].Type.Shape.Elems())
 	return c.b.Add(graph.ScatterAdd{Axis: axis, Size: x.At(axis)}, ix, c.args[1]), nil

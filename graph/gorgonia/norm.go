@@ -2,6 +2,7 @@ package gorgonia
 
 import (
 	"fmt"
+	"math"
 
 	"fusec/graph"
 
@@ -76,6 +77,9 @@ func (c *call) batchNorm() (*graph.Node, error) {
 	}
 	op := graph.BatchNorm{Eps: c.f.float("epsilon"), Momentum: 1 - c.f.float("momentum"), Train: c.mode("training")}
 	n := x.Type.Shape.At(1)
+	if op.Train && x.Type.Shape.Elems() == n {
+		c.differs(batchOfOne)
+	}
 	v := c.b.Add(op, x, c.vector(x.Type.DType, n, 1), c.vector(x.Type.DType, n, 0), mean, variance)
 	if op.Train {
 		c.b.Update(mean, c.b.Add(graph.Result{Index: 1}, v))
@@ -110,6 +114,10 @@ func (c *call) batchNormDiff() (*graph.Node, error) {
 	_, variance, err := c.batchStats()
 	if err != nil {
 		return nil, err
+	}
+	// Gorgonia clears the variance that its gradient of images reads.
+	if s.Elems() > s.At(0)*s.At(1) && c.differs(batchNormGradient) {
+		return c.b.BinaryScalar(graph.Mul, dy, 1/math.Sqrt(eps)), nil
 	}
 	r := c.b.Unary(graph.Rsqrt, c.b.BinaryScalar(graph.Add, variance, eps))
 	return c.b.Binary(graph.Mul, dy, c.perChannel(r, s)), nil
@@ -179,6 +187,7 @@ func (c *call) dropout() (*graph.Node, error) {
 	if p == 0 || !train {
 		return c.args[0], nil
 	}
+	c.differs(randomNumbers)
 	seed := c.draw()
 	c.shared[c.twin()] = [2]*graph.Node{seed}
 	return c.b.Add(graph.Dropout{P: p}, c.args[0], seed), nil
@@ -187,6 +196,14 @@ func (c *call) dropout() (*graph.Node, error) {
 // dropoutDiff has the operands x, y and dy: the same elements are dropped from dy and the others scaled alike.
 func (c *call) dropoutDiff() (*graph.Node, error) {
 	p, train := c.f.float("probability"), c.mode("isTraining")
+	if c.differs(dropoutGradient) {
+		y, dy := c.args[1], c.args[2]
+		zero := c.b.Scalar(dy.Type.DType, 0)
+		if p == 0 {
+			return c.b.Broadcast(zero, dy.Type.Shape), nil
+		}
+		return c.b.Add(graph.Select{}, c.b.BinaryScalar(graph.Ne, y, 0), c.b.BinaryScalar(graph.Div, dy, p), zero), nil
+	}
 	if p == 0 || !train {
 		return c.args[2], nil
 	}
@@ -220,5 +237,6 @@ func (c *call) random() (*graph.Node, error) {
 	default:
 		return nil, fmt.Errorf("unknown distribution %d", which)
 	}
+	c.differs(randomNumbers)
 	return c.b.Add(op, c.draw()), nil
 }

@@ -39,14 +39,6 @@ func (im *importer) warn(order []*gorg.Node) {
 			if im.forwardUsers(n) > 1 && elided(nameOf(n)) {
 				im.note(v, "this constant is read several times: Gorgonia merges constants that print alike, and prints large ones in part")
 			}
-		case "elemUnaryOp", "linAlgBinOp":
-			if n.Deriv() == nil {
-				break
-			}
-			switch d := describe(n.Op()); d {
-			case "invSqrt", "log2", "a ⊗ b":
-				im.note(v, "Gorgonia's gradient of %s is wrong; it is right only if it is derived anew", d)
-			}
 		}
 	}
 }

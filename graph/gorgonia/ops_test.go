@@ -264,7 +264,7 @@ func TestOps(t *testing.T) {
 			}
 			im := mustImport(t, b.ExprGraph, Options{})
 			if host := c.name == "sparsemax" || c.name == "user"; host != (hostCount(im) > 0) {
-				t.Errorf("%d operations run on the host: %v", hostCount(im), im.Notes)
+				t.Errorf("%d operations run on the host: %v", hostCount(im), im.Graph.Notes)
 			}
 			sameAsDo(t, im, b.ExprGraph, c.wrong...)
 			if len(wrt) > 0 && c.skipGrad == "" {

@@ -9,7 +9,23 @@ import (
 
 func (c *call) sum() (*graph.Node, error) { return c.reduce(graph.Sum) }
 
-func (c *call) max() (*graph.Node, error) { return c.reduce(graph.MaxOf) }
+func (c *call) max() (*graph.Node, error) {
+	if c.n.Deriv() != nil {
+		c.differs(tiedMaximum)
+	}
+	return c.reduce(graph.MaxOf)
+}
+
+// combinesWrong reports whether Gorgonia, which reduces one axis after the other, comes to one between others of four and
+// more that is not among the first two.
+func combinesWrong(rank int, axes []int) bool {
+	for i, a := range axes {
+		if rank-i >= 4 && a-i >= 2 && a-i < rank-i-1 {
+			return true
+		}
+	}
+	return false
+}
 
 // reduce combines along the axes named, or all if none is.
 func (c *call) reduce(fn graph.ReduceFn) (*graph.Node, error) {
@@ -23,6 +39,9 @@ func (c *call) reduce(fn graph.ReduceFn) (*graph.Node, error) {
 	}
 	if len(axes) > graph.MaxRank {
 		return nil, fmt.Errorf("reduction along %d axes", len(axes))
+	}
+	if combinesWrong(c.args[0].Type.Shape.Rank(), axes) && c.differs(middleAxis) {
+		return c.host()
 	}
 	return c.b.Reduce(fn, c.args[0], false, axes...), nil
 }
@@ -46,6 +65,9 @@ func (c *call) softmax() (*graph.Node, error) {
 	axis, err := c.softmaxAxis(c.args[0].Type.Shape)
 	if err != nil {
 		return nil, err
+	}
+	if axis == c.args[0].Type.Shape.Rank()-1 && c.args[0].Type.Shape.Elems() > 1 {
+		c.differs(softmaxMaximum)
 	}
 	if c.f.bool("isLog") {
 		return c.b.Add(graph.LogSoftmax{Axis: axis}, c.args[0]), nil

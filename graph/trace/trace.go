@@ -48,9 +48,12 @@ type Miss struct {
 	Origin  []graph.Origin // the user's nodes it had matched
 }
 
-// Note is anything else a pass has to tell: what stayed on the host and why, a warning about the graph as built.
+// Note is anything else to tell: of a pass, or in the first stage of the front end, such as what stayed on the host and
+// why, a warning about the graph as built, or where it means something else than the framework that it came from.
 type Note struct {
-	Node   int // or -1
+	Kind   graph.NoteKind
+	Topic  string // of a divergence or an imitation
+	Node   int    // or -1
 	Text   string
 	Origin []graph.Origin
 }

@@ -1,0 +1,274 @@
+package fusec_test
+
+import (
+	"bytes"
+	"log"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"fusec"
+	"fusec/graph"
+	fgorgonia "fusec/graph/gorgonia"
+	"fusec/graph/trace"
+)
+
+// A meeting is a graph that meets a divergence.
+type meeting struct {
+	topic string
+	// build makes the value to look at.
+	build func(b *net) *gorgonia.Node
+	// backward is set where the gradients for all inputs are looked at as well.
+	backward bool
+	eval     bool
+	// fails is set where Gorgonia's machine does not get to the end.
+	fails bool
+	// other is set where values differ for another reason or not at all, so that they are not compared.
+	other string
+}
+
+// counted declares an input that holds 1, 2, 3, …, not in order.
+func (b *net) counted(name string, dims ...int) *gorgonia.Node {
+	n := tensor.Shape(dims).TotalSize()
+	v := make([]float64, n)
+	for i := range v {
+		v[i] = float64((i*7)%n + 1)
+	}
+	return b.given(name, v, dims...)
+}
+
+// given declares a float64 input with the given values.
+func (b *net) given(name string, v []float64, dims ...int) *gorgonia.Node {
+	return gorgonia.NewTensor(b.g, tensor.Float64, len(dims), gorgonia.WithShape(dims...), gorgonia.WithName(name),
+		gorgonia.WithValue(tensor.New(tensor.WithShape(dims...), tensor.WithBacking(v))))
+}
+
+func (b *net) indices(name string, v ...int) *gorgonia.Node {
+	return gorgonia.NewVector(b.g, tensor.Int, gorgonia.WithShape(len(v)), gorgonia.WithName(name),
+		gorgonia.WithValue(tensor.New(tensor.WithShape(len(v)), tensor.WithBacking(v))))
+}
+
+var meetings = []meeting{
+	{topic: "overwritten-input", build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.Square(must(gorgonia.Reshape(b.counted("x", 2, 3), tensor.Shape{6}))))
+	}, other: "the value is the same; TestNothingIsOverwritten looks at the input"},
+	{topic: "softmax-maximum", build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.SoftMax(b.given("x", []float64{0, 1, 2000, 1}, 2, 2), 1))
+	}},
+	{topic: "middle-axis", build: func(b *net) *gorgonia.Node { return must(gorgonia.Sum(b.counted("x", 2, 3, 4, 5), 2)) }},
+	{topic: "middle-axis", build: func(b *net) *gorgonia.Node { return must(gorgonia.Max(b.counted("x", 2, 3, 4, 5), 2)) }},
+	{topic: "middle-axis", build: func(b *net) *gorgonia.Node { return must(gorgonia.Mean(b.counted("x", 2, 3, 4, 5), 2)) }},
+	{topic: "average-divisor", build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.AveragePool2D(b.counted("x", 2, 2, 4, 5), tensor.Shape{2, 3}, []int{1, 1}, []int{1, 2}))
+	}},
+	{topic: "pool-padding", backward: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.MaxPool2D(b.counted("x", 2, 3, 5, 4), tensor.Shape{3, 2}, []int{1, 0, 1, 0}, []int{1, 1}))
+	}},
+	{topic: "pool-padding", build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.AveragePool2D(b.counted("x", 1, 2, 5, 4), tensor.Shape{2, 2}, []int{1, 0, 0, 1}, []int{2, 1}))
+	}},
+	{topic: "by-indices", build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.ByIndices(b.counted("x", 2, 3, 2), b.indices("ix", 2, 0), 1))
+	}},
+	{topic: "one-element", fails: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.Add(b.counted("x", 1, 1), b.counted("y", 1)))
+	}},
+	{topic: "batch-of-one", build: func(b *net) *gorgonia.Node {
+		y, _, _, _, err := gorgonia.BatchNorm(b.counted("x", 1, 3, 1, 1), b.counted("scale", 1, 3, 1, 1), b.counted("bias", 1, 3, 1, 1), 0.1, 1e-5)
+		return must(y, err)
+	}, other: "the value is the same; the running variance is not"},
+	{topic: "step-slice", fails: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.Slice(b.counted("x", 7), gorgonia.S(0, 7, 2)))
+	}},
+	{topic: "merged-constants", fails: true, build: func(b *net) *gorgonia.Node {
+		f := gorgonia.NewVector(b.g, tensor.Float32, gorgonia.WithShape(2), gorgonia.WithName("f"),
+			gorgonia.WithValue(tensor.New(tensor.WithBacking([]float32{1, 2}))))
+		must(gorgonia.Add(f, gorgonia.NewConstant(float32(0.1))))
+		return must(gorgonia.Add(b.counted("x", 2), gorgonia.NewConstant(0.1)))
+	}},
+	{topic: "random-numbers", build: func(b *net) *gorgonia.Node {
+		return gorgonia.UniformRandomNode(b.g, tensor.Float64, 0, 1, 3, 4)
+	}},
+	{topic: "by-indices-gradient", backward: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.ByIndices(b.counted("x", 3, 4), b.indices("ix", 0, 2), 1))
+	}},
+	{topic: "average-gradient", backward: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.AveragePool2D(b.counted("x", 2, 2, 4, 5), tensor.Shape{2, 3}, []int{0, 0}, []int{1, 2}))
+	}},
+	{topic: "dropout-gradient", backward: true, eval: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.Dropout(must(gorgonia.Square(b.given("x", []float64{1, 0, 2, -3}, 4))), 0.25))
+	}},
+	{topic: "dropout-gradient", backward: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.Dropout(must(gorgonia.Square(b.counted("x", 4))), 0))
+	}},
+	{topic: "batch-norm-gradient", backward: true, eval: true, build: func(b *net) *gorgonia.Node {
+		y, _, _, op, err := gorgonia.BatchNorm(b.counted("x", 2, 3, 2, 2), b.counted("scale", 1, 3, 1, 1), b.counted("bias", 1, 3, 1, 1), 0.1, 1e-3)
+		if err == nil {
+			err = op.SetStats(tensor.New(tensor.WithShape(3), tensor.WithBacking([]float64{1, 2, 3})),
+				tensor.New(tensor.WithShape(3), tensor.WithBacking([]float64{4, 5, 6})))
+		}
+		return must(y, err)
+	}},
+	{topic: "log2-gradient", backward: true, build: func(b *net) *gorgonia.Node { return must(gorgonia.Log2(b.counted("x", 4))) }},
+	{topic: "inverse-sqrt-gradient", backward: true, build: func(b *net) *gorgonia.Node { return must(gorgonia.InverseSqrt(b.counted("x", 4))) }},
+	{topic: "outer-product-gradient", backward: true, fails: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.OuterProd(b.counted("x", 3), b.counted("y", 3)))
+	}},
+	{topic: "tied-maximum", backward: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.Max(b.given("x", []float64{1, 3, 3, 2, 2, 2}, 2, 3), 1))
+	}},
+	{topic: "tied-pair", backward: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.MaxBetween(b.given("x", []float64{1, 3, 3}, 3), b.given("y", []float64{2, 3, 1}, 3)))
+	}},
+	{topic: "tied-pair", backward: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.MinBetween(b.given("x", []float64{1, 3, 3}, 3), b.given("y", []float64{2, 3, 1}, 3)))
+	}},
+}
+
+// outcome is what a machine makes of a meeting: the value, and the gradients of the inputs.
+type outcome struct {
+	values [][]float64
+	notes  []trace.Note
+	log    string
+	err    error
+}
+
+// meet runs a meeting by a machine.
+func (m meeting) meet(t *testing.T, machine func(*gorgonia.ExprGraph, ...gorgonia.VMOpt) gorgonia.VM) (o outcome) {
+	b := newNet(tensor.Float64)
+	y := m.build(b)
+	var value gorgonia.Value
+	gorgonia.Read(y, &value)
+	var inputs gorgonia.Nodes
+	for _, n := range b.g.AllNodes() {
+		if n.Op() == nil && n.Dtype() == tensor.Float64 && !strings.HasPrefix(n.Name(), "scale") && !strings.HasPrefix(n.Name(), "bias") {
+			inputs = append(inputs, n)
+		}
+	}
+	slices.SortFunc(inputs, func(n, k *gorgonia.Node) int { return strings.Compare(n.Name(), k.Name()) })
+	var out bytes.Buffer
+	opts := []gorgonia.VMOpt{gorgonia.WithLogger(log.New(&out, "", 0))}
+	if m.backward {
+		dy := b.counted("dy", y.Shape()...)
+		if _, err := gorgonia.Grad(must(gorgonia.Sum(must(gorgonia.HadamardProd(y, dy)))), inputs...); err != nil {
+			t.Fatal(err)
+		}
+		opts = append(opts, gorgonia.BindDualValues(inputs...))
+	}
+	if m.eval {
+		opts = append(opts, gorgonia.EvalMode())
+	}
+	vm := machine(b.g, opts...)
+	defer vm.Close()
+	o.err = vm.RunAll()
+	if f, ok := vm.(*fusec.Machine); ok && f.Trace() != nil {
+		o.notes, o.log = f.Trace().Stages[0].Notes, out.String()
+	}
+	if o.err != nil {
+		return o
+	}
+	o.values = append(o.values, floats(t, value))
+	if m.backward {
+		for _, n := range inputs {
+			g, err := n.Grad()
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.values = append(o.values, floats(t, g))
+		}
+	}
+	return o
+}
+
+// alike reports whether both have the same values.
+func (o outcome) alike(p outcome) bool {
+	return slices.EqualFunc(o.values, p.values, func(x, y []float64) bool {
+		return slices.EqualFunc(x, y, func(x, y float64) bool {
+			return x == y || math.IsNaN(x) && math.IsNaN(y) || math.Abs(x-y) <= 1e-9*max(1, math.Abs(y))
+		})
+	})
+}
+
+// kinds lists the kinds of the notes on a topic.
+func (o outcome) kinds(topic string) (kinds []graph.NoteKind) {
+	for _, n := range o.notes {
+		if n.Topic == topic {
+			kinds = append(kinds, n.Kind)
+		}
+	}
+	return kinds
+}
+
+// TestDivergences meets every divergence that a graph shows. By itself fusec does what the table says, notes and logs it;
+// with WithGorgoniaSemantics it does what Gorgonia's machine does, where that can be imitated.
+func TestDivergences(t *testing.T) {
+	tape := func(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) gorgonia.VM {
+		return gorgonia.NewTapeMachine(g, opts...)
+	}
+	own := func(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) gorgonia.VM { return fusec.NewMachine(g, opts...) }
+	imitating := func(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) gorgonia.VM {
+		return fusec.NewMachine(g, append(opts, fusec.WithGorgoniaSemantics())...)
+	}
+	page, err := os.ReadFile("docs/divergences.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	met := map[string]bool{}
+	for _, d := range fgorgonia.Divergences() {
+		if !strings.Contains(string(page), "`"+d.Topic+"`") {
+			t.Errorf("docs/divergences.md has no row %s", d.Topic)
+		}
+		for _, m := range meetings {
+			if m.topic != d.Topic {
+				continue
+			}
+			met[d.Topic] = true
+			t.Run(d.Topic, func(t *testing.T) {
+				got := m.meet(t, own)
+				if got.err != nil {
+					t.Fatal(got.err)
+				}
+				if k := got.kinds(d.Topic); !slices.Contains(k, graph.Divergence) {
+					t.Errorf("notes: %v", got.notes)
+				}
+				if !strings.Contains(got.log, "divergence: "+d.Topic) {
+					t.Errorf("logged: %s", got.log)
+				}
+				var theirs outcome
+				if !m.fails {
+					if theirs = m.meet(t, tape); theirs.err != nil {
+						t.Fatal(theirs.err)
+					}
+					if m.other == "" && got.alike(theirs) {
+						t.Errorf("both give %v", got.values)
+					}
+				}
+				same := m.meet(t, imitating)
+				kind := graph.Divergence
+				if d.Imitated {
+					kind = graph.Imitation
+				}
+				if same.err != nil {
+					if !m.fails {
+						t.Error(same.err)
+					}
+					return
+				}
+				if k := same.kinds(d.Topic); !slices.Contains(k, kind) {
+					t.Errorf("notes of the imitation: %v", same.notes)
+				}
+				if d.Imitated && !same.alike(theirs) {
+					t.Errorf("imitated: %v\nGorgonia: %v", same.values, theirs.values)
+				}
+			})
+		}
+		if !met[d.Topic] {
+			t.Errorf("no graph meets %s", d.Topic)
+		}
+	}
+}
