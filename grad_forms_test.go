@@ -272,6 +272,29 @@ var gradForms = []form{
 		f.binds(total, w, v)
 		f.readsGradient(d[0], cost, x)
 	}},
+	{name: "biases of the product's shape", tape: true, build: func(f *formNet) {
+		x, w := f.in("x", 5, 3), f.in("w", 3, 4)
+		b, c := f.in("b", 5, 4), f.in("c", 5, 4)
+		y := must(gorgonia.Add(must(gorgonia.Add(must(gorgonia.Mul(x, w)), b)), c))
+		cost := squares(must(gorgonia.Tanh(y)))
+		f.grad(cost, w, b, c)
+		f.binds(cost, w, b, c)
+	}},
+	{name: "a bias of the product's shape, and the gradient of the sum read", tape: true, build: func(f *formNet) {
+		x, w, b := f.in("x", 5, 3), f.in("w", 3, 4), f.in("b", 5, 4)
+		y := must(gorgonia.Add(must(gorgonia.Mul(x, w)), b))
+		cost := squares(must(gorgonia.Tanh(y)))
+		d := f.grad(cost, w, b)
+		f.binds(cost, w, b)
+		f.readsGradient(d[1], cost, b)
+	}},
+	{name: "a bias of the product's shape that the cost reads again", tape: true, build: func(f *formNet) {
+		x, w, b := f.in("x", 5, 3), f.in("w", 3, 4), f.in("b", 5, 4)
+		y := must(gorgonia.Sub(must(gorgonia.Mul(x, w)), b))
+		cost := must(gorgonia.Add(squares(must(gorgonia.Tanh(y))), squares(b)))
+		f.grad(cost, w, b)
+		f.binds(cost, w, b)
+	}},
 	{name: "penalty on a gradient that is wanted too", build: func(f *formNet) {
 		x, w, h := f.hidden()
 		v, cost := f.head("v", h)
@@ -318,6 +341,61 @@ func TestGradForms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBiasOfTheProductsShape is fused as a broadcast one is, whatever gradients are bound.
+func TestBiasOfTheProductsShape(t *testing.T) {
+	for _, rows := range []int{1, 4} {
+		b := newNet(tensor.Float32)
+		x, w, bias := b.in("x", 4, 8), b.in("w", 8, 6), b.in("b", rows, 6)
+		y := must(gorgonia.Mul(x, w))
+		if rows == 1 {
+			y = must(gorgonia.BroadcastAdd(y, bias, nil, []byte{0}))
+		} else {
+			y = must(gorgonia.Add(y, bias))
+		}
+		if _, err := gorgonia.Grad(must(gorgonia.Mean(must(gorgonia.Square(must(gorgonia.Tanh(y)))))), w, bias); err != nil {
+			t.Fatal(err)
+		}
+		m := machine(t, b.g, gorgonia.BindDualValues(w, bias))
+		var kinds []string
+		for _, f := range m.Fusions() {
+			kinds = append(kinds, f.Kind)
+		}
+		if got, want := strings.Join(kinds, " "), "linear linear reduce"; got != want {
+			t.Errorf("a bias of %d rows: %s, want %s", rows, got, want)
+		}
+		if hasNote(m.Trace(), "stays") {
+			t.Errorf("a bias of %d rows: %v", rows, notesOf(m.Trace()))
+		}
+	}
+}
+
+// TestBatchNormTraining leaves no copies between a normalisation in training and what it feeds.
+func TestBatchNormTraining(t *testing.T) {
+	b := newNet(tensor.Float32)
+	x, w := b.in("x", 4, 2, 6, 6), b.in("w", 3, 2, 3, 3)
+	y := must(gorgonia.Conv2d(x, w, tensor.Shape{3, 3}, []int{1, 1}, []int{1, 1}, []int{1, 1}))
+	y, scale, bias, _, err := gorgonia.BatchNorm(y, nil, nil, 0.9, 1e-5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []*gorgonia.Node{scale, bias} {
+		must(n, gorgonia.Let(n, b.value(1, 0.1, n.Shape()...)))
+	}
+	if _, err := gorgonia.Grad(squares(must(gorgonia.Rectify(y))), w, scale, bias); err != nil {
+		t.Fatal(err)
+	}
+	m := machine(t, b.g, gorgonia.BindDualValues(w, scale, bias))
+	for _, f := range m.Fusions() {
+		if f.Kind == "copy" {
+			t.Errorf("a copy is left: %v", f)
+		}
+	}
+	if hasNote(m.Trace(), "stays") {
+		t.Errorf("notes: %v", notesOf(m.Trace()))
+	}
+	run(t, m)
 }
 
 func notesOf(tr *trace.Trace) (notes []string) {

@@ -206,6 +206,51 @@ func TestGradientsKept(t *testing.T) {
 	}
 }
 
+// TestGradientOfSeveral has a node that is the gradient with respect to a sum and to its terms, as Gorgonia marks it: who
+// reads it needs one request, by the term that comes from outside, and nothing has to be kept apart.
+func TestGradientOfSeveral(t *testing.T) {
+	for _, read := range []string{"bias", "product"} {
+		var gs []Gradient
+		g := made(t, func(b *graph.Builder) {
+			x, w, bias := b.Input("x", dt(4, 8)), b.Param("w", dt(8, 3)), b.Param("b", dt(4, 3))
+			product := b.Named(b.MatMul(x, w, false, false), "product")
+			sum := b.Named(b.Binary(graph.Add, product, bias), "sum")
+			h := b.Unary(graph.Tanh, sum)
+			cost := b.Reduce(graph.Sum, h, false, 0, 1)
+			dsum := b.Binary(graph.Sub, b.Scalar(f64, 1), b.Unary(graph.Square, h))
+			dw := b.MatMul(x, dsum, true, false)
+			b.Output("cost", cost)
+			b.Output("d b", dsum)
+			b.Output("d w", dw)
+			gs = []Gradient{{Cost: cost, Of: w, Value: dw}, {Cost: cost, Of: sum, Value: dsum}, {Cost: cost, Of: product, Value: dsum}}
+			if read == "bias" {
+				gs = append(gs, Gradient{Cost: cost, Of: bias, Value: dsum})
+			}
+		})
+		_, tr := gradientsOf(t, g, Config{Gradients: gs})
+		strip := stageOf(t, tr, "strip-grad")
+		requests, copies := 0, 0
+		for _, n := range strip.Graph.Nodes {
+			if isRequest(n) {
+				requests++
+			}
+			if _, ok := n.Op.(graph.Copy); ok {
+				copies++
+			}
+		}
+		want := 0 // only a value between has to be kept apart
+		if read == "product" {
+			want = 1
+		}
+		if requests != 2 || copies != want {
+			t.Errorf("%s: strip-grad left %d requests and %d copies: %s", read, requests, copies, opsOf(strip.Graph))
+		}
+		if read == "bias" && len(strip.Notes) != 0 {
+			t.Errorf("notes: %+v", strip.Notes)
+		}
+	}
+}
+
 // TestGradientPenalty differentiates a cost that holds a gradient, with respect to a computed value too.
 func TestGradientPenalty(t *testing.T) {
 	var gs []Gradient

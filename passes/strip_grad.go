@@ -86,12 +86,15 @@ func (s *stripper) choose() {
 			s.c.Note(r.Cost, "the backward pass of %v stays as the graph computes it: %s", r.Cost, why)
 		}
 	}
+	// A node may be the gradient with respect to several: that of a sum is that of its terms too. Who reads it needs one
+	// request, best by a source, which no Copy keeps apart from what reads it.
 	ofValue := map[*graph.Node]Gradient{}
 	for _, r := range all {
-		if r.Cost != nil && s.kept[r.Cost] == "" && r.Value != nil {
-			if _, ok := ofValue[r.Value]; !ok {
-				ofValue[r.Value] = r
-			}
+		if r.Cost == nil || s.kept[r.Cost] != "" || r.Value == nil {
+			continue
+		}
+		if have, ok := ofValue[r.Value]; !ok || graph.IsSource(r.Of.Op) && !graph.IsSource(have.Of.Op) {
+			ofValue[r.Value] = r
 		}
 	}
 	read := s.read(ofValue)
@@ -99,7 +102,7 @@ func (s *stripper) choose() {
 		if r.Cost == nil || s.kept[r.Cost] != "" {
 			continue
 		}
-		if r.Output != "" || read[r.Value] {
+		if r.Output != "" || read[r.Value] && ofValue[r.Value] == r {
 			s.chosen = append(s.chosen, r)
 		}
 	}
