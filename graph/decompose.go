@@ -27,16 +27,19 @@ func shifted(b *Builder, x *Node, axis int) *Node {
 func decomposeSoftmax(b *Builder, op Op, args []*Node) []*Node {
 	axis, x := op.(Softmax).Axis, args[0]
 	e := b.Unary(Exp, shifted(b, x, axis))
+	return []*Node{b.Binary(Div, e, b.Broadcast(sumOrOne(b, e, axis), x.Type.Shape))}
+}
+
+// sumOrOne is the sum of exponentials along axis, or 1 where all of them are 0.
+func sumOrOne(b *Builder, e *Node, axis int) *Node {
 	sum := b.Reduce(Sum, e, true, axis)
-	empty := b.BinaryScalar(Eq, sum, 0)
-	sum = b.Add(Select{}, empty, b.Scalar(x.Type.DType, 1), sum)
-	return []*Node{b.Binary(Div, e, b.Broadcast(sum, x.Type.Shape))}
+	return b.Add(Select{}, b.BinaryScalar(Eq, sum, 0), b.Scalar(e.Type.DType, 1), sum)
 }
 
 func decomposeLogSoftmax(b *Builder, op Op, args []*Node) []*Node {
 	axis, x := op.(LogSoftmax).Axis, args[0]
 	d := shifted(b, x, axis)
-	lse := b.Unary(Log, b.Reduce(Sum, b.Unary(Exp, d), true, axis))
+	lse := b.Unary(Log, sumOrOne(b, b.Unary(Exp, d), axis))
 	return []*Node{b.Binary(Sub, d, b.Broadcast(lse, x.Type.Shape))}
 }
 

@@ -242,7 +242,7 @@ type Random struct {
 // Softmax is exp(x − max x) ÷ Σ exp(x − max x) along Axis; a slice wholly at −Inf gives zeros.
 type Softmax struct{ Axis int }
 
-// LogSoftmax is x − max x − log Σ exp(x − max x) along Axis.
+// LogSoftmax is x − max x − log Σ exp(x − max x) along Axis; a slice wholly at −Inf gives −Inf, the logarithm of [Softmax].
 type LogSoftmax struct{ Axis int }
 
 // LayerNorm normalises the last axis to mean 0 and variance 1 (biased, plus Eps), times gamma, plus beta.

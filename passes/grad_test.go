@@ -483,9 +483,11 @@ func TestGradientErrors(t *testing.T) {
 			t.Errorf("request %d: %v, want %s", i, err, want)
 		}
 	}
-	_, _, err := Run(g, Config{Gradients: []Gradient{{Cost: g.Nodes[0], Of: g.Nodes[0], Output: "d"}}, Disable: map[string]bool{"differentiate": true}})
-	if want := `the gradient of "x" by "x" was asked for, but differentiate is disabled`; err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+	for _, off := range []string{"strip-grad", "differentiate"} {
+		_, _, err := Run(g, Config{Gradients: []Gradient{{Cost: g.Nodes[0], Of: g.Nodes[0], Output: "d"}}, Disable: map[string]bool{off: true}})
+		if want := `the gradient of "x" by "x" was asked for, but ` + off + ` is disabled`; err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 	if _, err := request.Do(nil); err == nil {
 		t.Errorf("a request was run")

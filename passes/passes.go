@@ -170,6 +170,13 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 			return nil, tr, err
 		}
 	}
+	if cfg.Disable["strip-grad"] {
+		for _, r := range c.gradients {
+			if r.Output != "" {
+				return nil, tr, fmt.Errorf("the gradient of %v by %v was asked for, but strip-grad is disabled", r.Cost, r.Of)
+			}
+		}
+	}
 	snapshot := func(s trace.Stage) {
 		s.Graph, _ = c.Graph.Clone()
 		tr.Stages = append(tr.Stages, s)

@@ -216,12 +216,13 @@ func (c *compiler[T]) softmax(x value) value {
 
 func (c *compiler[T]) logSoftmax(x value) value {
 	k := opcodes[T]()
-	greatest, expSub, sub := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Sub)
+	greatest, expSub, sub, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Sub), k.Fill()
 	a := x.slot
 	return c.step(func(f *frame[T], dst []T) {
 		m := greatest(f.v[a])
 		if math.IsInf(float64(m), -1) {
-			m = 0
+			fill(dst, m)
+			return
 		}
 		sum := expSub(dst, f.v[a], m)
 		sub(dst, f.v[a], m)

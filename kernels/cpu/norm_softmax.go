@@ -86,6 +86,8 @@ func (k *columnSoftmax[T]) Do(worker, item int) {
 		k.exp(y, y)
 		k.add(sum, y)
 	}
+	k.equal(e, sum, 0)
+	k.choose(sum, e, sum, 1) // nothing to divide by either
 	if k.log {
 		k.ln(sum, sum)
 		for i := range k.count {
@@ -93,8 +95,6 @@ func (k *columnSoftmax[T]) Do(worker, item int) {
 		}
 		return
 	}
-	k.equal(e, sum, 0)
-	k.choose(sum, e, sum, 1)
 	k.flip(sum, sum)
 	for i := range k.count {
 		k.mul(row(k.dst, i), row(k.dst, i), sum)

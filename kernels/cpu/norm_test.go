@@ -61,7 +61,7 @@ func TestRowsAlone(t *testing.T) {
 	}
 }
 
-// TestSoftmaxEmpty has slices wholly at −Inf, which give zeros.
+// TestSoftmaxEmpty has slices wholly at −Inf, which give zeros, and −Inf as their logarithm.
 func TestSoftmaxEmpty(t *testing.T) {
 	x := graph.NewTensor(graph.TypeOf(graph.F32, 3, 4, 5))
 	for i := range x.Type.Shape.Elems() {
@@ -71,6 +71,7 @@ func TestSoftmaxEmpty(t *testing.T) {
 	}
 	for axis := range 3 {
 		checkOp(t, graph.Softmax{Axis: axis}, x)
+		checkOp(t, graph.LogSoftmax{Axis: axis}, x)
 	}
 	checkOp(t, graph.Softmax{Axis: 0}, graph.NewTensor(graph.TypeOf(graph.F32, 0, 4)))
 }

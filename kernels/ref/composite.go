@@ -138,6 +138,8 @@ func softmax(x Value, axis int, log bool) Value {
 		}
 		for _, i := range row {
 			switch {
+			case log && sum == 0:
+				v.F[i] = math.Inf(-1)
 			case log:
 				v.F[i] = x.F[i] - top - math.Log(sum)
 			case sum != 0:
