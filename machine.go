@@ -42,7 +42,8 @@ type Machine struct {
 	results []machineResult
 	logged  []*gorgonia.Node
 	doubles []doubleStep
-	last    *lastRun // from which values of inner nodes are computed
+	batch   map[string]fgorgonia.Source // inputs by name, once LetBatch has been called
+	last    *lastRun                    // from which values of inner nodes are computed
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
@@ -85,7 +86,7 @@ func (m *Machine) start() error {
 // recompile takes up what has changed in the graph since it was compiled.
 func (m *Machine) recompile() error {
 	err := m.program.Close()
-	m.inputs, m.fills, m.states, m.held, m.results, m.logged = nil, nil, nil, nil, nil, nil
+	m.inputs, m.fills, m.states, m.held, m.results, m.logged, m.batch = nil, nil, nil, nil, nil, nil, nil
 	return errors.Join(err, m.compile())
 }
 

@@ -11,7 +11,6 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"fusec"
-	"fusec/graph"
 	"fusec/graph/checkpoint"
 	fgorgonia "fusec/graph/gorgonia"
 )
@@ -107,20 +106,11 @@ func (r *Run) Close() error { return r.vm.Close() }
 
 // Checkpoint is all that the run needs to go on: weights, optimiser, step, seed and settings. Name is the task's.
 func (r *Run) Checkpoint(name string) (*checkpoint.State, error) {
-	s := &checkpoint.State{Params: map[string]*graph.Tensor{}, Step: int64(r.step), Position: int64(r.step),
-		Seed: r.settings.Seed, Meta: r.settings.meta(name)}
-	if err := r.vm.Sync(); err != nil {
-		return nil, err
-	}
-	for _, n := range r.task.Model.Learnables {
-		t, err := fgorgonia.ToTensor(n.Value())
-		if err != nil {
-			return nil, fmt.Errorf("%q: %w", n.Name(), err)
-		}
-		s.Params[n.Name()] = t
-	}
+	s := &checkpoint.State{Step: int64(r.step), Position: int64(r.step), Seed: r.settings.Seed, Meta: r.settings.meta(name)}
 	var err error
-	s.State, err = r.vm.State()
+	if s.Params, err = r.vm.Weights(); err == nil {
+		s.State, err = r.vm.State()
+	}
 	return s, err
 }
 
@@ -136,10 +126,8 @@ func (r *Run) Restore(s *checkpoint.State) error {
 	if err := r.vm.SetState(now.State); err != nil {
 		return err
 	}
-	for _, n := range r.task.Model.Learnables {
-		if err := fgorgonia.Store(n.Value(), now.Params[n.Name()]); err != nil {
-			return err
-		}
+	if err := r.vm.SetWeights(now.Params); err != nil {
+		return err
 	}
 	r.step = int(s.Step)
 	return nil
