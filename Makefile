@@ -14,7 +14,7 @@ COVERED = graph passes lowering kernels
 COUNTING = -coverprofile out/coverage
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long avx2 arm64 smoke models peers peers-gpu clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long hostile avx2 arm64 smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -94,6 +94,13 @@ fuzz fuzz-long:
 	for f in $(FUZZERS); do \
 		$(GO) test -run '^$$' -fuzz "^$${f#*:}$$" -fuzztime $(FUZZTIME) ./$${f%:*} || exit 1; \
 	done
+
+HOSTILE ?= 10m
+
+hostile: ## random graphs, compiled in every way, against the reference: HOSTILE says for how long, HOSTILE_FLAGS more
+	@mkdir -p out
+	$(GO) build -o out/hostile-fuzzer ./cmd/internal/hostile
+	out/hostile-fuzzer -for $(HOSTILE) $(HOSTILE_FLAGS)
 
 avx2: ## the AVX2 kernels, on a processor that has AVX-512 as well
 	GODEBUG=cpu.avx512f=off $(GO) test -short ./kernels/cpu/... ./lowering/cpu

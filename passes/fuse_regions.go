@@ -146,6 +146,7 @@ type fuser struct {
 	stored  []bool    // what a region hands out; known when all have grown
 	regions []*region
 	order   *launchOrder
+	halves  bool // the target contracts values of 16 bits, and what surrounds such a launch may have them
 }
 
 func newFuser(c *Context) *fuser {
@@ -165,6 +166,8 @@ func newFuser(c *Context) *fuser {
 	for n := range g.Escapes() {
 		f.escapes[n.ID] = true
 	}
+	half, wide := graph.TypeOf(graph.BF16, 1, 1), graph.TypeOf(graph.F32, 1, 1)
+	f.halves = c.Target == nil || c.Target.Accepts(graph.MatMul{}, []graph.Type{half, half}, []graph.Type{wide}) == nil
 	return f
 }
 
@@ -316,6 +319,9 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 	full := s == r.shape
 	reduced := r.anchor == graph.AnchorRow && r.isReduced(s)
 	inside := func(a *graph.Node) bool { return f.in[a.ID] == r }
+	if r.contracts() && !f.halves && (n.Type.DType.Is16() || slices.ContainsFunc(n.Args, is16)) {
+		return because("the target takes no values of 16 bits beside contractions")
+	}
 	if r.whole() {
 		if f.roundsOnly(r, n) {
 			return nil
@@ -358,6 +364,8 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 	}
 	return nil
 }
+
+func is16(n *graph.Node) bool { return n.Type.DType.Is16() }
 
 // contracts reports whether the region is anchored on a contraction, whose operands come from memory.
 func (r *region) contracts() bool {

@@ -14,7 +14,7 @@ import (
 // What is handed out or kept as state gets memory of its own. Operations that stay on the host are named.
 func place(c *Context) error {
 	p := placer{g: c.Graph, at: map[*graph.Node]graph.Layout{}, base: map[*graph.Node]*graph.Node{},
-		copies: map[*graph.Node]*graph.Node{}, owned: map[*graph.Node]bool{}}
+		copies: map[*graph.Node]*graph.Node{}, owned: map[*graph.Node]bool{}, results: map[result]*graph.Node{}}
 	for _, n := range slices.Clone(c.Graph.Nodes) {
 		if h, ok := n.Op.(graph.Host); ok {
 			c.Note(n, "%s stays on the host: it is opaque and runs by its own code", h.Name)
@@ -36,6 +36,14 @@ type placer struct {
 	base   map[*graph.Node]*graph.Node // the node whose buffer a value stands in
 	copies map[*graph.Node]*graph.Node // the contiguous copy of a value
 	owned  map[*graph.Node]bool        // buffers that are handed out or kept
+
+	results map[result]*graph.Node // the first node that reads a further result
+}
+
+// result is a further result of an operation: several nodes that read it have one buffer.
+type result struct {
+	of    *graph.Node
+	index int
 }
 
 func (p *placer) node(n *graph.Node) {
@@ -51,7 +59,15 @@ func (p *placer) node(n *graph.Node) {
 		p.at[n], p.base[n] = l, p.base[n.Args[0]]
 		return
 	}
-	if _, ok := n.Op.(graph.Result); ok || graph.ReadsStrides(n.Op) {
+	if r, ok := n.Op.(graph.Result); ok {
+		same := result{n.Args[0], r.Index}
+		if p.results[same] == nil {
+			p.results[same] = n
+		}
+		p.base[n] = p.results[same]
+		return
+	}
+	if graph.ReadsStrides(n.Op) {
 		return
 	}
 	for i := range n.Args {

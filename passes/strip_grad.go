@@ -30,7 +30,9 @@ func stripGrad(c *Context) error {
 	s := &stripper{c: c, kept: map[*graph.Node]string{}, opaque: map[*graph.Node]bool{},
 		asked: map[[3]*graph.Node]*graph.Node{}, users: c.Graph.Users(),
 		ancestors: map[*graph.Node]map[*graph.Node]bool{}, walks: map[*graph.Node]walk{}}
-	s.choose()
+	if err := s.choose(); err != nil {
+		return err
+	}
 	forward := s.forward()
 	if err := s.ask(); err != nil {
 		return err
@@ -70,8 +72,9 @@ func (s *stripper) before(n *graph.Node) map[*graph.Node]bool {
 	return s.ancestors[n]
 }
 
-// choose sorts the gradients into those that can be made anew and are read, and those whose backward stays.
-func (s *stripper) choose() {
+// choose sorts the gradients into those that can be made anew and are read, and those whose backward stays. One that the
+// graph does not compute and that cannot be made is an error.
+func (s *stripper) choose() error {
 	all := slices.DeleteFunc(slices.Clone(s.c.gradients), outside)
 	for _, r := range all {
 		if r.Cost == nil {
@@ -84,6 +87,11 @@ func (s *stripper) choose() {
 		if why := s.obstacle(r); why != "" {
 			s.kept[r.Cost] = why
 			s.c.Note(r.Cost, "the backward pass of %v stays as the graph computes it: %s", r.Cost, why)
+		}
+	}
+	for _, r := range all {
+		if why := s.kept[r.Cost]; r.Value == nil && why != "" && s.c.optimizer == nil { // whose pass tells of its own
+			return fmt.Errorf("the gradient %q of %s by %s: %s", r.Output, r.Cost.Where(), r.Of.Where(), why)
 		}
 	}
 	// A node may be the gradient with respect to several: that of a sum is that of its terms too. Who reads it needs one
@@ -106,6 +114,7 @@ func (s *stripper) choose() {
 			s.chosen = append(s.chosen, r)
 		}
 	}
+	return nil
 }
 
 // outside reports whether a gradient is a constant or comes from outside, as that of a cost by itself, and nothing asks
@@ -155,7 +164,7 @@ func (s *stripper) obstacle(r Gradient) string {
 	} else if cost.Type.Shape.Elems() != 1 {
 		return fmt.Sprintf("it is %v and not a scalar", cost.Type)
 	}
-	if !cost.Type.DType.IsFloat() || !r.Of.Type.DType.IsFloat() {
+	if !cost.Type.DType.IsFloat() || !r.Of.Type.DType.IsReal() {
 		return fmt.Sprintf("%v is %v and %v is %v", cost, cost.Type, r.Of, r.Of.Type)
 	}
 	if v := r.Value; v != nil && (v.Type.DType != r.Of.Type.DType || v.Type.Shape.Elems() != r.Of.Type.Shape.Elems()) {
@@ -180,7 +189,7 @@ func (s *stripper) obstacle(r Gradient) string {
 		}
 		w.behind[n] = true
 		for _, u := range s.users[n] {
-			if w.passed[u] || !before[u] || !u.Type.DType.IsFloat() {
+			if w.passed[u] || !before[u] || !u.Type.DType.IsReal() {
 				continue
 			}
 			w.passed[u] = true
@@ -336,7 +345,7 @@ func (s *stripper) request(cost, of, seed *graph.Node) (*graph.Node, error) {
 	k := [3]*graph.Node{cost, of, seed}
 	b := graph.Extend(s.c.Graph).From(of)
 	if s.asked[k] == nil {
-		s.asked[k] = b.Add(graph.Host{Name: fmt.Sprintf("gradient of %v by %v", cost, of), Type: of.Type, Impl: request}, args...)
+		s.asked[k] = b.Add(graph.Host{Name: fmt.Sprintf("gradient of %v by %v", cost, of), Type: of.Type.Accumulator(), Impl: request}, args...)
 	}
 	return s.asked[k], b.Err()
 }

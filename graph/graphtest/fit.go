@@ -16,7 +16,7 @@ const (
 	Ordinary Draw = iota // normally distributed
 	Tied                 // few different ones, so that many are equal: ±0, ±½, ±1, 2
 	Scaled               // normally distributed, each tensor at a scale of its own from 1e-6 to 1e4
-	Special              // ordinary ones, and NaN, infinities, ±0, subnormal numbers and the largest among them
+	Special              // ordinary ones, and NaN, infinities, ±0, subnormal numbers and 1e15 among them
 )
 
 var draws = [...]string{"ordinary", "tied", "scaled", "special"}
@@ -68,10 +68,10 @@ func (d Draw) float(r *rand.Rand, t graph.DType) float64 {
 		return []float64{math.Copysign(0, -1), 0, 0.5, -0.5, 1, -1, 2}[r.IntN(7)]
 	case Special:
 		if r.IntN(6) == 0 {
-			most, least := math.MaxFloat64, 0x1p-1060
+			most, least := 1e15, 0x1p-1060
 			switch t {
 			case graph.F32, graph.BF16:
-				most, least = math.MaxFloat32/2, 0x1p-130
+				least = 0x1p-130
 			case graph.F16:
 				most, least = 65504, 0x1p-20
 			}

@@ -16,7 +16,11 @@ var patterns = []func(*generator) *graph.Node{
 // pattern appends one of the patterns. Now and then a value inside of it is read elsewhere, so that it is no longer one.
 func (g *generator) pattern() {
 	before := len(g.graph.Nodes)
-	y := patterns[g.r.IntN(len(patterns))](g)
+	i := g.r.IntN(len(patterns))
+	if g.o.Draw == Special && i < 2 { // what a mask of attention or a gate hides is no longer what it was, once they are recognised
+		i += 2
+	}
+	y := patterns[i](g)
 	g.check(g.b.Err())
 	if g.coin() && len(g.graph.Nodes) > before {
 		n := g.graph.Nodes[before+g.r.IntN(len(g.graph.Nodes)-before)]

@@ -195,6 +195,8 @@ func castBound(x, v Value) []float64 {
 			mag[i] = settle(v.F[i], terms, x.mag(i), d)
 		case x.F == nil:
 			mag[i] = x.mag(i)
+		case math.IsInf(off, 1):
+			mag[i] = unsure
 		case d == graph.Bool:
 			if off > 0 && size(x.F[i]) <= off {
 				mag[i] = unsure

@@ -2,6 +2,7 @@ package ref
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"fusec/graph"
@@ -30,6 +31,67 @@ func EvalBound(g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates ma
 	if err != nil {
 		return nil, nil, err
 	}
+	outputs, updates = results(g, values)
+	return outputs, updates, nil
+}
+
+// EvalKept is [EvalBound] for what a rewritten graph has to keep: where other arithmetic takes the place of what is
+// written, something else may come out than NaN, or than an infinity that finite numbers overflow to. Such elements are
+// unsure, and so is what follows from them. So is what attentions, mixtures, dropout and padded convolutions make of
+// operands that are not finite: a kernel may leave out what is masked, or multiply it by 0.
+func EvalKept(g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates map[string]Value, err error) {
+	values, err := run(g, true, given(in), loosen)
+	if err != nil {
+		return nil, nil, err
+	}
+	outputs, updates = results(g, values)
+	return outputs, updates, nil
+}
+
+// loosen makes those elements of a node's results unsure that [EvalKept] names. Those that may be NaN are, so that what
+// follows from them may be, too.
+func loosen(n *graph.Node, args, out []Value) {
+	infinite := func(v Value, i int) bool { return math.IsInf(v.F[i], 0) || math.IsNaN(v.F[i]) }
+	finite, moved, sure := true, false, true
+	for _, a := range args {
+		for i := range a.F {
+			if infinite(a, i) {
+				finite = false
+				moved = moved || a.mag(i) == 0
+			}
+			sure = sure && !math.IsInf(a.mag(i), 1)
+		}
+	}
+	masked := func(int) bool { return false }
+	switch op := n.Op.(type) {
+	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
+		masked = func(int) bool { return !finite }
+	case graph.Conv2D:
+		masked = func(int) bool { return !finite && op.Pad != graph.IntsOf(0, 0, 0, 0) }
+	case graph.Dropout:
+		masked = func(i int) bool { return infinite(args[0], i) }
+	case graph.TopK, graph.Route:
+		if !sure {
+			for _, v := range out {
+				for i := range v.Mag {
+					v.Mag[i] = unsure
+				}
+			}
+		}
+	}
+	for _, v := range out {
+		for i := range v.F {
+			if masked(i) {
+				v.F[i] = math.NaN()
+			}
+			if math.IsNaN(v.F[i]) || infinite(v, i) && !moved {
+				v.Mag[i] = unsure
+			}
+		}
+	}
+}
+
+func results(g *graph.Graph, values map[*graph.Node][]Value) (outputs, updates map[string]Value) {
 	outputs, updates = map[string]Value{}, map[string]Value{}
 	for _, o := range g.Outputs {
 		outputs[o.Name] = values[o.Node][0]
@@ -37,12 +99,17 @@ func EvalBound(g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates ma
 	for _, u := range g.Updates {
 		updates[u.Target.Name] = values[u.Value][0]
 	}
-	return outputs, updates, nil
+	return outputs, updates
 }
 
 // Nodes computes the results of every node of a graph, with magnitudes if bound is true.
 func Nodes(g *graph.Graph, in map[string]*graph.Tensor, bound bool) (map[*graph.Node][]Value, error) {
-	return run(g, bound, func(n *graph.Node) (Value, error) {
+	return run(g, bound, given(in), nil)
+}
+
+// given are the values of sources by name.
+func given(in map[string]*graph.Tensor) func(n *graph.Node) (Value, error) {
+	return func(n *graph.Node) (Value, error) {
 		t := in[n.Name]
 		if t == nil {
 			return Value{}, fmt.Errorf("no value is given")
@@ -51,7 +118,7 @@ func Nodes(g *graph.Graph, in map[string]*graph.Tensor, bound bool) (map[*graph.
 			return Value{}, fmt.Errorf("a value of type %v is given, not %v", t.Type, n.Type)
 		}
 		return FromTensor(t), nil
-	})
+	}
 }
 
 // evalArgs computes the outputs of a graph whose i-th Input has the value args[i].
@@ -60,7 +127,7 @@ func evalArgs(g *graph.Graph, args []Value, bound bool) ([]Value, error) {
 	values, err := run(g, bound, func(*graph.Node) (Value, error) {
 		next++
 		return args[next-1], nil
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +138,10 @@ func evalArgs(g *graph.Graph, args []Value, bound bool) ([]Value, error) {
 	return out, nil
 }
 
-func run(g *graph.Graph, bound bool, source func(*graph.Node) (Value, error)) (map[*graph.Node][]Value, error) {
+// run computes a graph from the values of its sources. It calls after, if it is not nil, with the operands and results of
+// each node that computes.
+func run(g *graph.Graph, bound bool, source func(*graph.Node) (Value, error),
+	after func(n *graph.Node, args, out []Value)) (map[*graph.Node][]Value, error) {
 	values := make(map[*graph.Node][]Value, len(g.Nodes))
 	for _, n := range g.Nodes {
 		var err error
@@ -87,7 +157,9 @@ func run(g *graph.Graph, bound bool, source func(*graph.Node) (Value, error)) (m
 			for i, a := range n.Args {
 				args[i] = values[a][0]
 			}
-			values[n], err = apply(n.Op, args, bound)
+			if values[n], err = apply(n.Op, args, bound); err == nil && after != nil {
+				after(n, args, values[n])
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", n.Where(), err)

@@ -1,0 +1,479 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/ref"
+	"fusec/lowering"
+	"fusec/lowering/cpu"
+	"fusec/passes"
+)
+
+// failure is what a check found.
+type failure struct {
+	check string // which check
+	kind  string // "value", "error", "panic", "bits", …
+	text  string
+}
+
+// Error implements error.
+func (f *failure) Error() string { return fmt.Sprintf("%s: %s: %s", f.check, f.kind, f.text) }
+
+// passing are the words of an error that do not change with sizes, names and places.
+var passing = regexp.MustCompile(`"[^"]*"|%?[0-9][0-9.e+-]*|0x[0-9a-f]+|\([^()]*\)|\[[^]]*\]|NaN|[+-]?Inf`)
+
+// like reports whether g is of f's fault, as far as can be told: of the same check, or of the first variant, of the same
+// kind, and for what is not a value with the same message.
+func (f *failure) like(g *failure) bool {
+	if f == nil || g == nil || g.check != f.check && g.check != all || f.kind != g.kind {
+		return false
+	}
+	first := func(s string) string {
+		s, _, _ = strings.Cut(s, "\n")
+		s = passing.ReplaceAllString(s, "")
+		return s[:min(len(s), 80)]
+	}
+	return f.kind == "value" || f.kind == "bits" || first(f.text) == first(g.text)
+}
+
+// checker runs the checks over cases.
+type checker struct {
+	cuda, fpga bool
+	only       string               // the one check to run, or all
+	after      func(g *graph.Graph) // changes what the passes made; for tests, which plant faults
+}
+
+// expected is what the reference makes of a case.
+type expected struct {
+	outputs, updates map[string]ref.Value
+}
+
+// check is the first failure of a case, or nil.
+func (k *checker) check(c *graphtest.Case) *failure {
+	var want expected
+	var whole *graph.Graph
+	in := c.Values()
+	f := k.try("reference", func() error {
+		var err error
+		if whole, err = c.Whole(); err != nil {
+			return err
+		}
+		want.outputs, want.updates, err = ref.EvalKept(whole, in)
+		return err
+	})
+	if f != nil {
+		return f
+	}
+	for _, d := range c.Gradients { // where arithmetic as written overflows, a better formula may not
+		for i, v := range want.outputs[d.Output].F {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				want.outputs[d.Output].Mag[i] = math.Inf(1)
+			}
+		}
+	}
+	checks := []struct {
+		name string
+		run  func() error
+	}{
+		{"text", func() error { return sameText(c.Graph) }},
+		{"file", func() error { return sameFile(c.Graph, in) }},
+		{"differences", func() error { return differences(c, whole, in) }},
+	}
+	for _, c := range checks {
+		if f := k.try(c.name, c.run); f != nil {
+			return f
+		}
+	}
+	var first map[string]*graph.Tensor
+	var arena int64
+	for _, v := range k.variants(c) {
+		f := k.try(v.name, func() error {
+			if v.budget {
+				v.cfg.Budget = max(arena/2, 1)
+			}
+			got, bytes, err := k.run(c, v, in)
+			if err != nil {
+				return err
+			}
+			if err := want.compare(got); err != nil {
+				return err
+			}
+			switch {
+			case first == nil && v.name == all:
+				first, arena = got, bytes
+			case v.bits && first != nil:
+				return sameBits(first, got)
+			}
+			return nil
+		})
+		if f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// Kinds of failures are told by errors of these types; any other is an "error".
+type kindOf struct {
+	kind string
+	error
+}
+
+// try runs one check and tells how it failed.
+func (k *checker) try(name string, run func() error) (f *failure) {
+	if k.only != "" && name != k.only && name != "reference" && name != all {
+		return nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			f = &failure{name, "panic", fmt.Sprintf("%v\n%s", r, debug.Stack())}
+		}
+	}()
+	err := run()
+	var kind kindOf
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &kind):
+		return &failure{name, kind.kind, err.Error()}
+	}
+	return &failure{name, "error", err.Error()}
+}
+
+// variant is one way to compile and run a case.
+type variant struct {
+	name   string
+	device func() (lowering.Device, error)
+	cfg    passes.Config
+	lower  []lowering.Option
+	budget bool // half of the memory for temporary values that the first variant took
+	bits   bool // gives the first variant's bits
+	close  bool // values are close only as far as the device is
+}
+
+// all is the variant with all passes, the first.
+const all = "all passes"
+
+// required names the passes that a program cannot do without; those in the second list only if there are gradients.
+var required, requiredByGradients = []string{"place", "check-lowered"}, []string{"strip-grad", "differentiate"}
+
+func (k *checker) variants(c *graphtest.Case) []variant {
+	onCPU := func(opts ...cpu.Option) func() (lowering.Device, error) {
+		return func() (lowering.Device, error) { return cpu.New(opts...), nil }
+	}
+	one := onCPU(cpu.Workers(1))
+	if halves(c.Graph) {
+		return k.devices(c)
+	}
+	l := []variant{
+		{name: all, device: one},
+		{name: "three workers", device: onCPU(cpu.Workers(3)), bits: true},
+		{name: "frozen parameters", device: onCPU(cpu.Workers(2), cpu.Frozen())},
+		{name: "memory budget", device: one, budget: true, bits: true},
+		{name: "copied updates", device: one, lower: []lowering.Option{lowering.CopyUpdates()}},
+	}
+	for _, p := range passes.All() {
+		if slices.Contains(required, p.Name) || len(c.Gradients) > 0 && slices.Contains(requiredByGradients, p.Name) {
+			continue
+		}
+		l = append(l, variant{name: "without " + p.Name, device: one, cfg: passes.Config{Disable: map[string]bool{p.Name: true}}})
+	}
+	none := map[string]bool{}
+	for _, p := range passes.All() {
+		if !slices.Contains(required, p.Name) && !(len(c.Gradients) > 0 && slices.Contains(requiredByGradients, p.Name)) {
+			none[p.Name] = true
+		}
+	}
+	l = append(l, variant{name: "without any pass", device: one, cfg: passes.Config{Disable: none}})
+	return append(l, k.devices(c)...)
+}
+
+// halves reports whether something is contracted in 16 bits, which the processor does not do.
+func halves(g *graph.Graph) bool {
+	return slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool {
+		return graph.Contracts(n.Op, 0) && n.Args[0].Type.DType.Is16()
+	})
+}
+
+// devices are the variants on other targets than the processor.
+func (k *checker) devices(c *graphtest.Case) []variant {
+	var l []variant
+	if k.cuda {
+		l = append(l, variant{name: "cuda", device: openCUDA, lower: []lowering.Option{lowering.CannotUndo()}})
+	}
+	if k.fpga && len(c.Graph.Updates) == 0 && !halves(c.Graph) {
+		l = append(l, variant{name: "fpga", device: openFPGA, lower: []lowering.Option{lowering.CannotUndo()}, close: true})
+	}
+	return l
+}
+
+// run compiles a case in one way and runs it twice; the second run must give the first one's bits. It returns the
+// outputs, and the updates by the names of their targets behind an arrow; and the bytes of the arena.
+func (k *checker) run(c *graphtest.Case, v variant, in map[string]*graph.Tensor) (_ map[string]*graph.Tensor, arena int64, err error) {
+	d, err := v.device()
+	if err != nil {
+		return nil, 0, err
+	}
+	if closer, ok := d.(io.Closer); ok {
+		defer func() { err = errors.Join(err, closer.Close()) }()
+	}
+	cfg := v.cfg
+	cfg.Target, cfg.Verify = d, true
+	for _, g := range c.Gradients {
+		cfg.Gradients = append(cfg.Gradients, passes.Gradient{Cost: g.Cost, Of: g.Of, Output: g.Output})
+	}
+	before := graph.Print(c.Graph)
+	final, _, err := passes.Run(c.Graph, cfg)
+	if err != nil {
+		return nil, 0, err
+	}
+	if graph.Print(c.Graph) != before {
+		return nil, 0, kindOf{"changed", errors.New("the passes changed the graph that they were given")}
+	}
+	if k.after != nil {
+		k.after(final)
+	}
+	p, err := lowering.Lower(final, d.Name(), v.lower...)
+	if err != nil {
+		return nil, 0, err
+	}
+	if placer, ok := d.(lowering.Placer); ok {
+		placer.Place(p)
+	}
+	e, err := d.Compile(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	var first map[string]*graph.Tensor
+	for range 2 {
+		got, err := runOnce(e, p, in)
+		if err != nil {
+			return nil, 0, err
+		}
+		if first == nil {
+			first = got
+		} else if err := sameBits(first, got); err != nil {
+			return nil, 0, kindOf{"second run", err}
+		}
+	}
+	if v.close {
+		return nil, 0, nil
+	}
+	return first, p.ArenaBytes, nil
+}
+
+func runOnce(e lowering.Executable, p *lowering.Program, in map[string]*graph.Tensor) (map[string]*graph.Tensor, error) {
+	bound := map[int]*graph.Tensor{}
+	for i, b := range p.Buffers {
+		if b.Role <= lowering.State {
+			bound[i] = in[b.Name].Clone()
+			if err := e.Bind(i, bound[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := e.Run(); err != nil {
+		return nil, err
+	}
+	if err := e.Sync(); err != nil {
+		return nil, err
+	}
+	got := map[string]*graph.Tensor{}
+	for _, o := range p.Outputs {
+		got[o.Name] = e.Output(o.Buffer).Clone()
+	}
+	written := map[int]bool{}
+	for _, u := range p.Updates {
+		got[updated(p.Buffers[u.Target].Name)] = bound[u.Target]
+		written[u.Target] = true
+	}
+	for i, t := range bound {
+		if !written[i] && !t.Equal(in[p.Buffers[i].Name]) {
+			return nil, kindOf{"changed", fmt.Errorf("the run changed the value of %s %q", p.Buffers[i].Role, p.Buffers[i].Name)}
+		}
+	}
+	return got, nil
+}
+
+// updated is the key of the new value of a state or parameter among outputs.
+func updated(name string) string { return "→ " + name }
+
+// compare compares what was computed with what should be; nothing at all is right where a target cannot be compared.
+func (w *expected) compare(got map[string]*graph.Tensor) error {
+	if got == nil {
+		return nil
+	}
+	if len(got) != len(w.outputs)+len(w.updates) {
+		return kindOf{"missing", fmt.Errorf("%d outputs and updates, want %d", len(got), len(w.outputs)+len(w.updates))}
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		want, ok := w.outputs[name]
+		if !ok {
+			want = w.updates[strings.TrimPrefix(name, updated(""))]
+		}
+		if err := ref.Check(got[name], want); err != nil {
+			return kindOf{"value", fmt.Errorf("%q: %w", name, err)}
+		}
+	}
+	return nil
+}
+
+func sameBits(a, b map[string]*graph.Tensor) error {
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		if !a[name].Equal(b[name]) {
+			return kindOf{"bits", fmt.Errorf("%q differs in its bits", name)}
+		}
+	}
+	return nil
+}
+
+// sameText prints the graph and reads it.
+func sameText(g *graph.Graph) error {
+	h, err := graph.Parse("case.graph", []byte(graph.Print(g)), graph.LookupIn(graph.Constants(g)))
+	if err != nil {
+		return err
+	}
+	return graph.Equal(g, h)
+}
+
+// sameFile saves the graph with its weights and loads both.
+func sameFile(g *graph.Graph, in map[string]*graph.Tensor) error {
+	dir, err := os.MkdirTemp("", "fusec-hostile")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	weights := map[string]*graph.Tensor{}
+	for _, n := range g.Sources() {
+		if _, ok := n.Op.(graph.Input); !ok {
+			weights[n.Name] = in[n.Name]
+		}
+	}
+	path := filepath.Join(dir, "case.graph")
+	if err := graph.Save(path, g, weights); err != nil {
+		return err
+	}
+	h, w, err := graph.Load(path)
+	if err != nil {
+		return err
+	}
+	if err := graph.Equal(g, h); err != nil {
+		return err
+	}
+	return sameBits(weights, w.Tensors)
+}
+
+// differences compares the reference's gradients with finite differences, in the direction of a random vector, where
+// all is in F64 and differences of two steps agree: elsewhere they tell nothing.
+func differences(c *graphtest.Case, whole *graph.Graph, in map[string]*graph.Tensor) error {
+	if len(c.Gradients) == 0 || c.Draw != graphtest.Ordinary {
+		return nil
+	}
+	for _, n := range c.Graph.Nodes {
+		_, running := n.Op.(graph.BatchNorm) // whose running statistics pass no gradient
+		if n.Type.DType.IsReal() && n.Type.DType != graph.F64 || running {
+			return nil
+		}
+	}
+	values, err := ref.Nodes(whole, in, false)
+	if err != nil {
+		return err
+	}
+	gradients := map[string]ref.Value{}
+	for _, o := range whole.Outputs {
+		gradients[o.Name] = values[o.Node][0]
+	}
+	plain, err := ref.Nodes(c.Graph, in, false)
+	if err != nil {
+		return err
+	}
+	for _, d := range c.Gradients {
+		told, want, err := difference(c, d, plain[d.Of][0], in)
+		if err != nil {
+			return err
+		}
+		if !told {
+			continue
+		}
+		got, size := 0.0, 0.0
+		for i, x := range gradients[d.Output].F {
+			got += x * direction(i)
+			size += math.Abs(x)
+		}
+		if math.Abs(got-want) > 1e-4*(1+size) {
+			return kindOf{"value", fmt.Errorf("%q: %v in a direction in which finite differences are %v", d.Output, got, want)}
+		}
+	}
+	return nil
+}
+
+// direction is element i of the direction of [difference].
+func direction(i int) float64 { return math.Sin(float64(3*i + 1)) }
+
+// difference is the derivative of a cost when a value moves, by two steps that agree; else it tells nothing.
+func difference(c *graphtest.Case, d graphtest.Gradient, at ref.Value, in map[string]*graph.Tensor) (told bool, _ float64, err error) {
+	if at.Type.Shape.Elems() == 0 {
+		return false, 0, nil
+	}
+	const moved = "hostile.moved"
+	one := c.Clone()
+	of, cost := one.Graph.Nodes[slices.Index(c.Graph.Nodes, d.Of)], one.Graph.Nodes[slices.Index(c.Graph.Nodes, d.Cost)]
+	b := graph.Extend(one.Graph)
+	x := b.Input(moved, of.Type)
+	if of == cost {
+		cost = x
+	}
+	for _, n := range one.Graph.Nodes {
+		if _, ok := n.Op.(graph.Result); ok { // of a further result of the same operation
+			continue
+		}
+		for i, a := range n.Args {
+			if a == of {
+				n.Args[i] = x
+			}
+		}
+	}
+	one.Graph.Outputs, one.Graph.Updates = []graph.Output{{Name: "cost", Node: cost}}, nil
+	if err := one.Graph.Tidy(); err != nil {
+		return false, 0, err
+	}
+	in = maps.Clone(in)
+	value := func(h float64) (float64, error) {
+		in[moved] = at.Tensor()
+		for i := range at.F {
+			in[moved].SetFloat(i, at.F[i]+h*direction(i))
+		}
+		out, _, err := ref.Eval(one.Graph, in)
+		if err != nil {
+			return 0, err
+		}
+		return out["cost"].Float(0), nil
+	}
+	var slopes [2]float64
+	for i, h := range []float64{1e-4, 5e-5} {
+		up, err := value(h)
+		if err != nil {
+			return false, 0, err
+		}
+		down, err := value(-h)
+		if err != nil {
+			return false, 0, err
+		}
+		slopes[i] = (up - down) / (2 * h)
+	}
+	diff := math.Abs(slopes[0] - slopes[1])
+	return diff < 1e-6*(1+math.Abs(slopes[1])), slopes[1], nil // not NaN either
+}
