@@ -176,6 +176,9 @@ func (m *Machine) declareResults() []passes.Gradient {
 		if v == nil || n.Op() == nil {
 			continue
 		}
+		if t, err := fgorgonia.TypeOf(n); err != nil || t.Shape.Elems() != v.Type.Shape.Elems() {
+			continue // a gradient that Gorgonia built wrongly has no place there; what it is of gets it
+		}
 		if _, constant := v.Op.(graph.Const); !constant || n.Value() == nil {
 			add(machineResult{node: n, what: "value of " + v.Where()}, "value", v)
 		}

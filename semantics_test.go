@@ -116,8 +116,11 @@ var meetings = []meeting{
 	}},
 	{topic: "log2-gradient", backward: true, build: func(b *net) *gorgonia.Node { return must(gorgonia.Log2(b.counted("x", 4))) }},
 	{topic: "inverse-sqrt-gradient", backward: true, build: func(b *net) *gorgonia.Node { return must(gorgonia.InverseSqrt(b.counted("x", 4))) }},
-	{topic: "outer-product-gradient", backward: true, fails: true, build: func(b *net) *gorgonia.Node {
+	{topic: "outer-product-gradient", backward: true, build: func(b *net) *gorgonia.Node {
 		return must(gorgonia.OuterProd(b.counted("x", 3), b.counted("y", 3)))
+	}},
+	{topic: "outer-product-gradient", backward: true, fails: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.OuterProd(b.counted("x", 3), b.counted("y", 2)))
 	}},
 	{topic: "tied-maximum", backward: true, build: func(b *net) *gorgonia.Node {
 		return must(gorgonia.Max(b.given("x", []float64{1, 3, 3, 2, 2, 2}, 2, 3), 1))
@@ -269,6 +272,40 @@ func TestDivergences(t *testing.T) {
 		}
 		if !met[d.Topic] {
 			t.Errorf("no graph meets %s", d.Topic)
+		}
+	}
+}
+
+// TestOuterProductGradient checks d/dx and d/dy of Σ dz ⊙ (x ⊗ y), which are dz·y and dzᵀ·x, for all shapes.
+func TestOuterProductGradient(t *testing.T) {
+	for _, s := range [][2]int{{3, 3}, {3, 2}, {2, 5}, {1, 3}, {3, 1}, {1, 1}} {
+		b := newNet(tensor.Float64)
+		x, y, dz := b.in("x", s[0]), b.in("y", s[1]), b.in("dz", s[0], s[1])
+		z := must(gorgonia.OuterProd(x, y))
+		if _, err := gorgonia.Grad(must(gorgonia.Sum(must(gorgonia.HadamardProd(z, dz)))), x, y); err != nil {
+			t.Fatal(err)
+		}
+		m := fusec.NewMachine(b.g, gorgonia.BindDualValues(x, y))
+		if err := m.RunAll(); err != nil {
+			t.Fatalf("%v: %v", s, err)
+		}
+		xs, ys, d := floats(t, x.Value()), floats(t, y.Value()), floats(t, dz.Value())
+		dx, dy := make([]float64, s[0]), make([]float64, s[1])
+		for i := range dx {
+			for j := range dy {
+				dx[i] += d[i*s[1]+j] * ys[j]
+				dy[j] += d[i*s[1]+j] * xs[i]
+			}
+		}
+		for n, want := range map[*gorgonia.Node][]float64{x: dx, y: dy} {
+			g, err := n.Grad()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameFloats(t, "gradient for "+n.Name(), floats(t, g), want, 1e-12)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

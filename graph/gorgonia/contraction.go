@@ -29,6 +29,10 @@ func (c *call) linear() (*graph.Node, error) {
 	n, m := x.Type.Shape.Elems(), y.Type.Shape.Elems()
 	switch kind {
 	case matVec:
+		if other, second := c.outerOperand(); other != nil {
+			ta, y, m = second, other, other.Type.Shape.Elems()
+			c.want.Shape = graph.ShapeOf(n / m)
+		}
 		y = c.b.Reshape(y, m, 1)
 		tb = false
 	case vecDot:
@@ -40,6 +44,26 @@ func (c *call) linear() (*graph.Node, error) {
 		x, y, ta, tb = c.b.Reshape(x, n, 1), c.b.Reshape(y, 1, m), false, false
 	}
 	return c.b.MatMul(x, y, ta, tb), nil
+}
+
+// outerOperand is what the gradient of an outer product has to be multiplied by, if the gradient for one of its operands is
+// being imported, and whether that is the second. Gorgonia multiplies by that operand itself and not by the other, which
+// fits only where both have one length.
+func (c *call) outerOperand() (other *graph.Node, second bool) {
+	args := c.children(c.n)
+	for _, u := range c.users[args[1]] {
+		xy := c.children(u)
+		if u.Deriv() != args[0] || typeName(u.Op()) != "linAlgBinOp" || fieldsOf(u.Op()).byte("āBinaryOperator") != outer ||
+			xy[0].Shape().TotalSize() == xy[1].Shape().TotalSize() {
+			continue
+		}
+		for i := range xy {
+			if xy[i] == args[1] && xy[i].Deriv() == c.n {
+				return c.nodes[xy[1-i]], i == 1
+			}
+		}
+	}
+	return nil, false
 }
 
 // tensordot moves the contracted axes together and multiplies matrices.
