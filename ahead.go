@@ -269,9 +269,6 @@ func OpenAhead(path string) (*Ahead, error) {
 	return a, nil
 }
 
-// maxImage bounds the size of one kernel's machine code.
-const maxImage = 1 << 28
-
 func openAhead(path string) (*Ahead, error) {
 	z, err := zip.OpenReader(path)
 	if err != nil {
@@ -285,6 +282,9 @@ func openAhead(path string) (*Ahead, error) {
 	defer os.RemoveAll(dir)
 	a := &Ahead{images: map[string][]byte{}}
 	var info aheadInfo
+	if err := unpacks(path, z.File); err != nil {
+		return nil, err
+	}
 	for _, f := range z.File {
 		if err := a.readPart(f, dir, &info); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
@@ -317,13 +317,32 @@ func openAhead(path string) (*Ahead, error) {
 	return a, nil
 }
 
-// readPart takes over one part of the archive; the graph and its weights go to files in dir.
-func (a *Ahead) readPart(f *zip.File, dir string, info *aheadInfo) error {
-	r, err := f.Open()
+// unpacks refuses an archive whose parts have more bytes than the file: [CompileAhead] compresses none, and a small file
+// could otherwise fill the memory.
+func unpacks(path string, parts []*zip.File) error {
+	file, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	left := uint64(file.Size())
+	for _, f := range parts {
+		if f.UncompressedSize64 > left {
+			return fmt.Errorf("its parts have more bytes than the file, which has %d; they are not compressed in a compiled model",
+				file.Size())
+		}
+		left -= f.UncompressedSize64
+	}
+	return nil
+}
+
+// readPart takes over one part of the archive; the graph and its weights go to files in dir.
+func (a *Ahead) readPart(f *zip.File, dir string, info *aheadInfo) error {
+	part, err := f.Open()
+	if err != nil {
+		return err
+	}
+	defer part.Close()
+	r := io.LimitReader(part, int64(f.UncompressedSize64)) // whatever the archive really holds
 	switch {
 	case f.Name == aheadGraph || f.Name == aheadWeights:
 		to, err := os.Create(filepath.Join(dir, f.Name))
@@ -334,8 +353,6 @@ func (a *Ahead) readPart(f *zip.File, dir string, info *aheadInfo) error {
 		return errors.Join(err, to.Close())
 	case f.Name == aheadProgram:
 		return nil
-	case f.UncompressedSize64 > maxImage:
-		return fmt.Errorf("%d bytes: more than a kernel has", f.UncompressedSize64)
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -1,6 +1,8 @@
 package fusec_test
 
 import (
+	"archive/zip"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -160,6 +162,21 @@ func TestAheadRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bomb := filepath.Join(dir, "bomb.fuse")
+	f, err := os.Create(bomb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z := zip.NewWriter(f)
+	part, err := z.Create("kernels/0") // compressed
+	if err == nil {
+		_, err = part.Write(make([]byte, 1<<20))
+	}
+	if err = errors.Join(err, z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = fusec.OpenAhead(bomb)
+	wants(err, "bomb.fuse: its parts have more bytes than the file")
 	for _, n := range []int{1, len(whole) / 2, len(whole) - 1} {
 		if err := os.WriteFile(path, whole[:n], 0o666); err != nil {
 			t.Fatal(err)

@@ -239,6 +239,9 @@ func inferMatMul(op Op, args []Type) ([]Type, error) {
 // maxWindow bounds the attributes of windows, so that no product of two of them overflows.
 const maxWindow = 1 << 30
 
+// maxPool bounds the windows of pools that are larger than the image.
+const maxPool = 1 << 16
+
 // window is the number of positions of a window along an axis.
 func window(size, lo, hi, kernel, stride, dilation int) (int, error) {
 	if kernel < 1 || stride < 1 || dilation < 1 || lo < 0 || hi < 0 || max(kernel, stride, dilation, lo, hi) > maxWindow {
@@ -644,6 +647,11 @@ func inferPool(op Op, args []Type) ([]Type, error) {
 	oh, ow, err := windows2D(s.At(2), s.At(3), p.Kernel, p.Stride, IntsOf(1, 1), p.Pad)
 	if err != nil {
 		return nil, err
+	}
+	for i := range 2 { // kernels keep what they know of each row and column of a window
+		if k := p.Kernel.At(i); k > max(maxPool, s.At(2+i)) {
+			return nil, fmt.Errorf("a window of %d is larger than the image, of %d, and than %d", k, s.At(2+i), maxPool)
+		}
 	}
 	return one(args[0].Reshaped(s.With(2, oh).With(3, ow)))
 }

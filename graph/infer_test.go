@@ -260,6 +260,7 @@ func TestTypeRules(t *testing.T) {
 		{forward + "attention_grad[window=0 has_dlse=true] m m m %13 %14 m v", "! dlse is f32[3], not f32[2]"},
 		{"pool[fn=max " + window + "] c", "f32[2,4,3,6]"},
 		{"pool[fn=max " + window + "] m", "! wants rank 4"},
+		{"pool[fn=max kernel=[1073741824,1] stride=[1,1] pad=[1073741824,0,0,0]] c", "! is larger than the image"},
 		{"pool[fn=max kernel=[9,9] stride=[1,1] pad=[0,0,0,0]] c", "! does not fit"},
 		{"pool[fn=max kernel=[1,1] stride=[1,1] pad=[0,0,0,0]] ints", "! wants f32 or f64"},
 		{"pool_grad[fn=max kernel=[1,1] stride=[1,1] pad=[0,0,0,0]] c c", "f32[2,4,5,7]"},

@@ -49,7 +49,7 @@ func spread(x Value, t graph.Type, index []int) Value {
 			sum[j] += size(x.F[i])
 			continue
 		}
-		v.I[j] = t.DType.Wrap(v.I[j]+x.I[i])
+		v.I[j] = t.DType.Wrap(v.I[j] + x.I[i])
 		if t.DType == graph.Bool {
 			v.I[j] = min(v.I[j], 1)
 		}
