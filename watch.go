@@ -18,7 +18,7 @@ func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite
 
 // NonFiniteError tells where a value that is not finite came from.
 type NonFiniteError struct {
-	Node   string         // the operation, the user's name of it and, where known, the file and line that built it
+	Node   string         // the operation, the user's name of it or of what it computes, and, where known, file and line
 	Origin []graph.Origin // the user's nodes that it stands for
 	Value  string         // NaN or Inf
 	Source bool           // it is an input, parameter or state that was given with it
@@ -116,13 +116,65 @@ func (p *Program) watch(l *lowering.Launch, value func(lowering.View) (*graph.Te
 	if what == "" {
 		return nil
 	}
-	n := l.Node
+	n, from := l.Node, map[*graph.Node]*graph.Node{}
 	if f, ok := l.Op.(graph.Fusion); ok {
-		if k, v := firstFault(f.Body, args); k != nil {
+		if k, v, inputs := firstFault(f.Body, args); k != nil {
 			n, what = k, v
+			for i, in := range inputs {
+				if i < len(l.Node.Args) {
+					from[in] = l.Node.Args[i]
+				}
+			}
 		}
 	}
-	return &NonFiniteError{Node: n.Where(), Origin: n.Origin, Value: what}
+	return &NonFiniteError{Node: described(n, from), Origin: n.Origin, Value: what}
+}
+
+// described is a node as an error names it. Of one that the user did not name it says what it computes, and of which
+// of the values that have names: log of "x" and "w". The inputs of a body are those that from leads to.
+func described(n *graph.Node, from map[*graph.Node]*graph.Node) string {
+	if n.Name != "" {
+		return n.Where()
+	}
+	what := n.Op.OpName()
+	switch op := n.Op.(type) {
+	case graph.Unary:
+		what = op.Fn.String()
+	case graph.Binary:
+		what = op.Fn.String()
+	case graph.Reduce:
+		what = op.Fn.String()
+	}
+	const most = 4
+	var names []string
+	seen := map[*graph.Node]bool{}
+	for next := n.Args; len(next) > 0 && len(names) < most; { // the nearest first
+		var further []*graph.Node
+		for _, a := range next {
+			if outer := from[a]; outer != nil {
+				a = outer
+			}
+			switch {
+			case seen[a]:
+			case a.Name != "" && len(names) < most:
+				names = append(names, a.String())
+			default:
+				further = append(further, a.Args...)
+			}
+			seen[a] = true
+		}
+		next = further
+	}
+	if len(names) == 0 {
+		return n.Where()
+	}
+	what += " of " + strings.Join(names, " and ")
+	for _, o := range n.Origin {
+		if o.Pos != "" {
+			return fmt.Sprintf("%s (%s)", what, o.Pos)
+		}
+	}
+	return what
 }
 
 func isAttention(op graph.Op) bool {
@@ -132,19 +184,20 @@ func isAttention(op graph.Op) bool {
 }
 
 // firstFault computes a body with the reference and returns its first node that makes NaN or Inf, and which, or nil if
-// rounding between the nodes hides it.
-func firstFault(body *graph.Graph, args []*graph.Tensor) (*graph.Node, string) {
+// rounding between the nodes hides it; and the body's inputs.
+func firstFault(body *graph.Graph, args []*graph.Tensor) (made *graph.Node, what string, inputs []*graph.Node) {
 	body, _ = body.Clone()
 	in := map[string]*graph.Tensor{}
 	for _, n := range body.Nodes {
 		if _, ok := n.Op.(graph.Input); ok {
 			n.Name = "operand " + strconv.Itoa(len(in))
 			in[n.Name] = args[len(in)]
+			inputs = append(inputs, n)
 		}
 	}
 	values, err := ref.Nodes(body, in, false)
 	if err != nil {
-		return nil, ""
+		return nil, "", nil
 	}
 	found := map[*graph.Node]faults{}
 	for _, n := range body.Nodes {
@@ -155,10 +208,10 @@ func firstFault(body *graph.Graph, args []*graph.Tensor) (*graph.Node, string) {
 		}
 		found[n] = f
 		if what := f.madeOf(had); what != "" && graph.ClassOf(n.Op) != graph.ClassSource {
-			return n, what
+			return n, what, inputs
 		}
 	}
-	return nil, ""
+	return nil, "", nil
 }
 
 // rounded is a value as its element type holds it: beyond the range of float32 is an infinity.

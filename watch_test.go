@@ -36,6 +36,13 @@ func TestWatchNonFinite(t *testing.T) {
 			low := b.Const(graph.Filled(x.Type, math.Inf(-1)))
 			return b.Named(b.Binary(graph.Sub, b.Binary(graph.Add, x, low), low), "difference")
 		}, 0, []string{`"difference"`, "made NaN"}, false},
+		{"without a name, in a fusion", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(x, b.Param("w", f32(3, 2)), false, false)
+			return b.Unary(graph.Tanh, b.Unary(graph.Log, b.BinaryScalar(graph.Sub, y, 1)))
+		}, 0, []string{`log of "x" and "w" (watch_test.go:`, "made NaN of operands without NaN"}, false},
+		{"without a name, alone", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Add(graph.Concat{Axis: 0}, b.Unary(graph.Recip, x), x)
+		}, 0, []string{`recip of "x" (watch_test.go:`, "made Inf of finite operands"}, false},
 		{"an input", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Tanh, x) },
 			float32(math.NaN()), []string{`input "x" holds NaN`}, true},
 	} {
@@ -76,6 +83,15 @@ func TestWatchNonFinite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Of a Gorgonia graph, whose inner nodes have no names, it says of what the values come.
+func TestWatchInGorgonia(t *testing.T) {
+	b := newNet(tensor.Float64)
+	x, w := b.in("x", 2, 3), b.in("w", 3, 2)
+	must(gorgonia.Sum(must(gorgonia.Log(must(gorgonia.Neg(must(gorgonia.Square(must(gorgonia.Mul(x, w))))))))))
+	m := machine(t, b.g, fusec.WithWatchNonFinite())
+	wantError(t, m.RunAll(), `log of "x" and "w" made NaN of operands without NaN`)
 }
 
 // What is not finite on purpose is not reported: masks of −Inf, and a query with nothing to attend.
