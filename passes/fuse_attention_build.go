@@ -19,6 +19,9 @@ func (a *attention) build(b *graph.Builder) (y, to *graph.Node, err error) {
 		return nil, nil, a.stop(a.second, "its operands take more than %d axes to describe", graph.MaxRank)
 	}
 	for _, f := range a.factors {
+		if f.scalar.Type.DType != q.Type.DType {
+			return nil, nil, a.stop(f.scalar, "the scores are scaled by a scalar of %v, and the queries are %v", f.scalar.Type.DType, q.Type.DType)
+		}
 		q = b.Binary(f.fn, q, f.scalar)
 	}
 	m, err := a.masking(b, s)
