@@ -44,6 +44,9 @@ type Machine struct {
 	doubles []doubleStep
 	batch   map[string]fgorgonia.Source // inputs by name, once LetBatch has been called
 	last    *lastRun                    // from which values of inner nodes are computed
+
+	replaced map[*gorgonia.Node]bool // slices that were replaced by gorgonia.UnsafeLet after they were compiled
+	replaces int                     // how often the machine has compiled anew for that
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
@@ -83,8 +86,18 @@ func (m *Machine) start() error {
 	return m.compile()
 }
 
-// recompile takes up what has changed in the graph since it was compiled.
+// recompile takes up what has changed in the graph since it was compiled. Slices that are replaced become dynamic with the
+// second time, as with [WithDynamicSlices], so that a program which replaces them before each run is not compiled each time.
 func (m *Machine) recompile() error {
+	if list := m.im.Replaced(); len(list) > 0 {
+		m.replaces++
+		for _, n := range list {
+			if m.replaced == nil {
+				m.replaced = map[*gorgonia.Node]bool{}
+			}
+			m.replaced[n] = true
+		}
+	}
 	err := m.program.Close()
 	m.inputs, m.fills, m.states, m.held, m.results, m.logged, m.batch = nil, nil, nil, nil, nil, nil, nil
 	return errors.Join(err, m.compile())
@@ -95,6 +108,9 @@ func (m *Machine) compile() (err error) {
 		return errors.New("WithGorgoniaSemantics keeps the gradients that gorgonia.Grad built, which WithOptimizer does not use: choose one")
 	}
 	o := fgorgonia.Options{DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed}
+	if m.replaces > 1 {
+		o.Replaced = m.replaced
+	}
 	if m.im, err = fgorgonia.Import(m.g, o); err != nil {
 		return err
 	}
@@ -122,6 +138,10 @@ func (m *Machine) compile() (err error) {
 	}
 	if err := m.program.inherit(kept); err != nil {
 		return err
+	}
+	if n := len(o.Replaced); n > 0 {
+		m.program.note(trace.Note{Node: -1, Text: fmt.Sprintf("%d slices were replaced after the graph was compiled, and compiled anew "+
+			"twice: from now on it is read before each run where they start, as with WithDynamicSlices", n)})
 	}
 	for _, why := range m.vm.Ignored {
 		m.program.note(trace.Note{Node: -1, Text: why})

@@ -18,6 +18,7 @@ import (
 type machineInput struct {
 	node   *gorgonia.Node
 	name   string // of the source
+	buffer int    // of the program
 	tensor *graph.Tensor
 	shared *tensor.Dense // whose memory tensor is, or nil: then it is a copy
 	at     uintptr       // where that memory starts
@@ -52,9 +53,9 @@ func (m *Machine) declareInputs(steps []passes.Step) error {
 		changes[s.Param] = true
 	}
 	for _, s := range m.im.Sources {
-		if _, ok := m.program.named[s.Value.Name]; ok {
+		if i, ok := m.program.named[s.Value.Name]; ok {
 			_, param := s.Value.Op.(graph.Param)
-			in := machineInput{node: s.Node, name: s.Value.Name, steps: changes[s.Value]}
+			in := machineInput{node: s.Node, name: s.Value.Name, buffer: i, steps: changes[s.Value]}
 			in.frozen = param && m.cfg.frozen && !in.steps
 			m.inputs = append(m.inputs, in)
 		}
@@ -179,10 +180,13 @@ func (in *machineInput) bind(p *Program) error {
 		}
 		in.ahead = nil
 		if in.shares(d) {
-			if in.frozen || in.steps && !in.synced {
+			switch {
+			case in.frozen || in.steps && !in.synced:
 				return nil // the program has what counts
+			case in.steps:
+				return in.set(p)
 			}
-			return in.set(p)
+			return p.exe.Bind(in.buffer, in.tensor) // which has been looked at before
 		}
 		if t, ok := fgorgonia.Alias(v); ok {
 			in.tensor, in.shared, in.at, in.copied = t, d, d.Uintptr(), nil

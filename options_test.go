@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 
 	"fusec"
 	fgorgonia "fusec/graph/gorgonia"
+	"fusec/graph/trace"
+	"fusec/lowering"
 )
 
 func TestBindDualValues(t *testing.T) {
@@ -365,6 +368,60 @@ func TestDynamicSlices(t *testing.T) {
 			}
 			sameFloats(t, "the slice's tanh", floats(t, z.Value()), want, 1e-14)
 		}
+	}
+}
+
+// Slices that are replaced before each run are compiled anew twice, and then are inputs; those that stay are not. One that
+// becomes longer is compiled anew.
+func TestReplacedSlicesBecomeDynamic(t *testing.T) {
+	b := newNet(tensor.Float64)
+	x := b.in("x", 9, 3)
+	var parts []*gorgonia.Node
+	for i := range 3 {
+		parts = append(parts, must(gorgonia.Slice(x, gorgonia.S(i, i+2))))
+	}
+	y := must(gorgonia.Tanh(must(gorgonia.Add(must(gorgonia.Add(parts[0], parts[1])), parts[2]))))
+	m := machine(t, b.g)
+	all := floats(t, x.Value())
+	at := []int{0, 1, 2}
+	check := func() {
+		t.Helper()
+		run(t, m)
+		var want []float64
+		for i := range 6 {
+			want = append(want, math.Tanh(all[at[0]*3+i]+all[at[1]*3+i]+all[at[2]*3+i]))
+		}
+		sameFloats(t, "the sum of slices", floats(t, y.Value()), want, 1e-14)
+	}
+	check()
+	compiled := 0
+	last := m.Program()
+	for i, step := range []struct{ part, start int }{{0, 4}, {1, 5}, {0, 6}, {1, 0}, {0, 1}, {1, 7}} {
+		at[step.part] = step.start
+		if err := gorgonia.UnsafeLet(parts[step.part], gorgonia.S(step.start, step.start+2)); err != nil {
+			t.Fatal(err)
+		}
+		check()
+		if m.Program() != last {
+			compiled, last = compiled+1, m.Program()
+		}
+		noted := slices.ContainsFunc(m.Trace().Stages[0].Notes, func(n trace.Note) bool { return strings.Contains(n.Text, "2 slices were replaced") })
+		if noted != (i > 0) {
+			t.Errorf("after change %d: the trace says so: %v", i+1, noted)
+		}
+	}
+	if compiled != 2 {
+		t.Errorf("the graph was compiled anew %d times, want 2", compiled)
+	}
+	if n := len(last.Lowered().Sources(lowering.Input)); n != 2 {
+		t.Errorf("%d starts are read before each run, want 2", n)
+	}
+	if err := gorgonia.UnsafeLet(parts[0], gorgonia.S(1, 4)); err != nil {
+		t.Fatal(err)
+	}
+	m.Reset()
+	if err := m.RunAll(); err == nil && m.Program() == last {
+		t.Error("a longer slice goes unnoticed")
 	}
 }
 

@@ -63,9 +63,9 @@ type request struct {
 
 // programKey is the configuration without what does not decide which program is made, so that two configurations give
 // the same program if their keys are deeply equal. What is not named here counts; so does every field that is added. The
-// optimiser is compared by [request.optimizerKey], and gradients by their nodes' places.
+// optimiser is compared by [request.optimizerKey], gradients by their nodes' places, and values are outputs of the graph.
 func (c config) programKey() config {
-	c.optimizer, c.gradients = nil, nil
+	c.optimizer, c.gradients, c.values, c.allValues = nil, nil, nil, false
 	c.seed, c.err, c.withoutCache = 0, nil, false
 	if c.workers == 0 {
 		c.workers = runtime.GOMAXPROCS(0)

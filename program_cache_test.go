@@ -280,6 +280,8 @@ func TestProgramKeyCoversTheConfiguration(t *testing.T) {
 	apart := map[string]string{
 		"optimizer":    "compared by optimizerKey",
 		"gradients":    "compared by the places of their nodes",
+		"values":       "outputs of the graph",
+		"allValues":    "outputs of the graph",
 		"seed":         "a state of each machine",
 		"err":          "such a configuration is refused",
 		"withoutCache": "does not change the program",

@@ -9,8 +9,8 @@ import (
 )
 
 // The structure of a graph is all of it that decides what it computes: the operations in their order with their
-// attributes, types and operands, the elements of constants, and which nodes are outputs and updates. Names, IDs and
-// origins are labels and no part of it.
+// attributes, types and operands, the elements of constants, and which nodes are outputs and updates. Names, IDs,
+// origins and notes are labels and no part of it.
 
 // structureSeed is that of this process: hashes hold for as long as it lives.
 var structureSeed = maphash.MakeSeed()
@@ -110,7 +110,7 @@ func SameStructure(a, b *Graph) bool {
 	return true
 }
 
-// SameLabels reports whether two graphs of the same structure have the same names, IDs and origins, too.
+// SameLabels reports whether two graphs of the same structure have the same names, IDs, origins and notes, too.
 func SameLabels(a, b *Graph) bool {
 	if a == b {
 		return true
@@ -132,7 +132,12 @@ func SameLabels(a, b *Graph) bool {
 			return false
 		}
 	}
-	return true
+	return slices.EqualFunc(a.Notes, b.Notes, func(n, m Note) bool {
+		if n.Node != nil && m.Node != nil && n.Node.ID == m.Node.ID {
+			n.Node = m.Node
+		}
+		return n == m
+	})
 }
 
 // sameOp compares operations with their attributes, bit for bit, and the elements of constants.

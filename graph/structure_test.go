@@ -77,6 +77,10 @@ func TestSameStructure(t *testing.T) {
 			t.Errorf("the structures of %q and %q differ", g.Name, h.Name)
 		}
 	}
+	same.Notes = []Note{{Text: "a note", Node: same.Nodes[0]}}
+	if noted, _ := same.Clone(); SameLabels(g, same) || !SameLabels(same, noted) {
+		t.Error("notes are no labels")
+	}
 	if !SameLabels(g, clone) || SameLabels(g, labels) {
 		t.Errorf("labels: of a clone %v, of other names %v", SameLabels(g, clone), SameLabels(g, labels))
 	}

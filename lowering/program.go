@@ -113,7 +113,7 @@ func (p *Program) Sources(r Role) []Binding {
 
 // MayBind refuses a tensor that a buffer cannot be bound to.
 func (p *Program) MayBind(buffer int, t *graph.Tensor) error {
-	b := p.Buffers[buffer]
+	b := &p.Buffers[buffer]
 	switch {
 	case t == nil:
 		return fmt.Errorf("%s %q was given no value", b.Role, b.Name)

@@ -132,6 +132,20 @@ func (f *fields) pointer(name string) unsafe.Pointer {
 	return nil
 }
 
+// fieldAt is where a field of type T is, so that its later values can be read fast; nil if there is none.
+func fieldAt[T any](f *fields, name string) *T {
+	t := reflect.TypeFor[T]()
+	v, ok := f.get(name, t.Kind())
+	if !ok {
+		return nil
+	}
+	if v.Type() != t {
+		f.err = fmt.Errorf("%s.%s is %s, not %s as in Gorgonia %s", f.v.Type(), name, v.Type(), t, version)
+		return nil
+	}
+	return (*T)(unsafe.Pointer(v.UnsafeAddr()))
+}
+
 // inner looks at the struct inside an interface field, or behind a pointer.
 func (f *fields) inner(name string) *fields {
 	v, ok := f.get(name, reflect.Interface, reflect.Pointer)

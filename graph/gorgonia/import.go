@@ -19,6 +19,8 @@ type Options struct {
 	// DynamicSlices makes where slices start an input that is read again before each run. Without it only slices of
 	// the user's own types are so; for the others, [Imported.Stale] tells when one was replaced.
 	DynamicSlices bool
+	// Replaced are slices that are read so even without DynamicSlices; see [Imported.Replaced].
+	Replaced map[*gorg.Node]bool
 	// Counter holds the counter of the random operations between runs, so that a graph that is imported anew goes on
 	// drawing where it was. Nil is a counter of the import's own that starts at 0.
 	Counter *int64
@@ -74,7 +76,13 @@ type Imported struct {
 	Grads  []Grad
 	nodes  map[*gorg.Node]*graph.Node
 	source map[*graph.Node]*gorg.Node
-	stale  []func() error
+	stale  []staleness
+}
+
+// A staleness check tells what was changed since the import. Its slice is nil if it is about something else.
+type staleness struct {
+	slice *gorg.Node
+	check func() error
 }
 
 // Source is an Input or Param and the node whose value it has.
@@ -134,12 +142,23 @@ func (im *Imported) Marks() []graph.GradMark {
 // Stale reports what was changed in Gorgonia's graph since it was imported so that it has to be imported anew: a
 // training mode, or a slice. Nil means that nothing was.
 func (im *Imported) Stale() error {
-	for _, f := range im.stale {
-		if err := f(); err != nil {
+	for i := range im.stale {
+		if err := im.stale[i].check(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Replaced lists the slices that were replaced since the graph was imported.
+func (im *Imported) Replaced() []*gorg.Node {
+	var list []*gorg.Node
+	for _, s := range im.stale {
+		if s.slice != nil && s.check() != nil {
+			list = append(list, s.slice)
+		}
+	}
+	return list
 }
 
 // Weights are the values of the parameters and states by name, as graph.Save wants them.

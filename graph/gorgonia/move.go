@@ -93,23 +93,30 @@ func (c *call) span(whole, part graph.Shape) (span, tensor.Slice, error) {
 
 // start is where a slice begins: a constant, or an input where the user may change it.
 func (c *call) start(r span, s tensor.Slice) *graph.Node {
-	f, length, step := c.f, s.End()-s.Start(), s.Step()
-	origin := originOf(c.n).Name
+	length, step := s.End()-s.Start(), s.Step()
+	at := fieldAt[tensor.Slice](c.f, "Slice")
+	if at == nil {
+		return c.b.Fail(c.f.err)
+	}
+	n := c.n
 	now := func() (int, error) {
-		s := value[tensor.Slice](f, "Slice")
+		s := *at
 		if s == nil || s.End()-s.Start() != length || s.Step() != step {
-			return 0, fmt.Errorf("%s: the slice has another length than when the graph was imported", origin)
+			return 0, fmt.Errorf("%s: the slice has another length than when the graph was imported", Called(n))
 		}
 		return s.Start(), nil
 	}
-	if !c.opts.DynamicSlices && fixedSlice(s) {
-		c.stale = append(c.stale, func() error {
-			if start, err := now(); err != nil || start == r.start {
+	dynamic := c.opts.DynamicSlices || c.opts.Replaced[n]
+	if fixedSlice(s) {
+		c.stale = append(c.stale, staleness{n, func() error {
+			if start, err := now(); err != nil || dynamic || start == r.start {
 				return err
 			}
-			return fmt.Errorf("%s: the slice was replaced", origin)
-		})
-		return c.b.Scalar(graph.I64, float64(r.start))
+			return fmt.Errorf("%s: the slice was replaced", Called(n))
+		}})
+		if !dynamic {
+			return c.b.Scalar(graph.I64, float64(r.start))
+		}
 	}
 	name := nameOf(c.n)
 	if name == "" {

@@ -55,12 +55,12 @@ func (c *call) mode(flag string) bool {
 // staleMode is the training mode that now tells, whose change will be noticed.
 func (c *call) staleMode(now func() bool) bool {
 	was := now()
-	c.stale = append(c.stale, func() error {
+	c.stale = append(c.stale, staleness{nil, func() error {
 		if now() != was {
 			return fmt.Errorf("%s: the training mode was switched", originOf(c.n).Name)
 		}
 		return nil
-	})
+	}})
 	return was
 }
 

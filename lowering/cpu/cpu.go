@@ -79,7 +79,7 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 // Compile implements lowering.Device.
 func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e := newExecutable(p, kernels.NewEnv(pool.New(d.workers)))
-	e.env.Attention = d.attention
+	e.env.Attention, e.packed = d.attention, map[int][]kernels.Kernel{}
 	for i := range p.Launches {
 		l, err := e.compile(&p.Launches[i], d.frozen)
 		if err != nil {
@@ -104,8 +104,9 @@ type executable struct {
 	p        *lowering.Program
 	env      *kernels.Env
 	launches []launch
-	memory   []kernels.Memory // of each buffer
-	tensors  []*graph.Tensor  // of each buffer that is not in the arena
+	packed   map[int][]kernels.Kernel // by the parameter that they keep in a form of their own
+	memory   []kernels.Memory         // of each buffer
+	tensors  []*graph.Tensor          // of each buffer that is not in the arena
 	arena    []uint64
 	outputs  int64
 	profile  bool
@@ -135,11 +136,21 @@ func (e *executable) compile(l *lowering.Launch, frozen bool) (launch, error) {
 		return
 	}
 	argBuffers, resultBuffers := buffers(l.Args), buffers(l.Results)
+	var packed []int
 	for i, at := range argBuffers {
-		role := e.p.Buffers[at].Role
-		args[i].Frozen = role == lowering.Const || frozen && role == lowering.Param && !e.updated(at)
+		switch e.p.Buffers[at].Role {
+		case lowering.Const:
+			args[i].Frozen = true
+		case lowering.Param:
+			if frozen && !e.updated(at) {
+				args[i].Frozen, packed = true, append(packed, at)
+			}
+		}
 	}
 	k, err := kernels.Compile(l.Op, args, results, e.env)
+	for _, at := range packed {
+		e.packed[at] = append(e.packed[at], k)
+	}
 	return launch{k, argBuffers, resultBuffers, make([]kernels.Memory, len(args)), make([]kernels.Memory, len(results))}, err
 }
 
@@ -188,14 +199,8 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	if e.tensors[buffer] != t {
 		e.set(buffer, t)
 	}
-	if e.p.Buffers[buffer].Role == lowering.Param {
-		for _, l := range e.launches {
-			for _, a := range l.args {
-				if a == buffer {
-					kernels.Thaw(l.kernel)
-				}
-			}
-		}
+	for _, k := range e.packed[buffer] {
+		kernels.Thaw(k)
 	}
 	return nil
 }
@@ -332,12 +337,12 @@ func (e *executable) Recycle() (lowering.Spare, error) {
 	if err := e.Close(); err != nil {
 		return nil, err
 	}
-	s := &spare{env: e.env, launches: e.launches, arena: e.arena, memory: e.kept}
+	s := &spare{env: e.env, launches: e.launches, packed: e.packed, arena: e.arena, memory: e.kept}
 	for _, l := range s.launches { // what was bound is the owner's
 		clear(l.argMem)
 		clear(l.resultMem)
 	}
-	e.launches, e.env, e.arena = nil, nil, nil
+	e.launches, e.packed, e.env, e.arena = nil, nil, nil, nil
 	return s, nil
 }
 
@@ -345,6 +350,7 @@ func (e *executable) Recycle() (lowering.Spare, error) {
 type spare struct {
 	env      *kernels.Env
 	launches []launch
+	packed   map[int][]kernels.Kernel
 	arena    []uint64
 	memory   lowering.Memory
 }
@@ -356,7 +362,7 @@ func (s *spare) Bytes() int64 { return s.memory.Bytes() - s.memory.Outputs }
 func (s *spare) Executable(p *lowering.Program) lowering.Executable {
 	s.env.Pool.Reopen()
 	e := newExecutable(p, s.env)
-	e.launches, e.arena = s.launches, s.arena
+	e.launches, e.packed, e.arena = s.launches, s.packed, s.arena
 	e.place()
 	return e
 }
