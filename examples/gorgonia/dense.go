@@ -15,6 +15,8 @@ func xor(s *session) {
 	h := G.Must(G.Sigmoid(G.Must(G.Mul(x, w1))))
 	out := G.Must(G.Sigmoid(G.Must(G.Mul(h, w2))))
 	cost := G.Must(G.Mean(G.Must(G.Square(G.Must(G.Sub(y, out))))))
+	var outValue G.Value
+	G.Read(out, &outValue)
 	must(G.Grad(cost, w1, w2))
 
 	vm := s.tape(g, G.BindDualValues(w1, w2))
@@ -26,7 +28,7 @@ func xor(s *session) {
 		must1(solver.Step(G.NodesToValueGrads(G.Nodes{w1, w2})))
 		vm.Reset()
 	}
-	s.see("out", out.Value())
+	s.see("out", outValue)
 }
 
 func autoencoder(s *session) {

@@ -97,6 +97,17 @@ var (
 	}
 )
 
+// gorgonias are the machines that show what is right.
+func (p program) gorgonias() machines {
+	m := gorgonias
+	if p.inner {
+		m.tape = func(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) gorgonia.VM {
+			return gorgonia.NewTapeMachine(g, append(opts, gorgonia.TraceExec())...)
+		}
+	}
+	return m
+}
+
 // result is what a comparison has found.
 type result struct {
 	values      int     // numbers compared
@@ -107,7 +118,7 @@ type result struct {
 // compare runs a program on both kinds of machine in turn.
 func compare(p program, rounds int) (r result, err error) {
 	for range rounds {
-		want, tape, err := play(p, gorgonias)
+		want, tape, err := play(p, p.gorgonias())
 		if err != nil {
 			return r, fmt.Errorf("on Gorgonia's machine: %w", err)
 		}

@@ -75,7 +75,7 @@ func BenchmarkPrograms(b *testing.B) {
 		b.Run(p.name, func(b *testing.B) {
 			var tape, ours time.Duration
 			for b.Loop() {
-				_, t, err := play(p, gorgonias)
+				_, t, err := play(p, p.gorgonias())
 				if err != nil {
 					b.Fatal(err)
 				}

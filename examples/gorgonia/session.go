@@ -17,6 +17,9 @@ type program struct {
 	// tolerance is how far a number may be from the TapeMachine's, relative to the larger of 1 and its size. Training
 	// in float32 lets differences of rounding grow from step to step.
 	tolerance float64
+	// inner says that the program reads values inside the graph. A TapeMachine computes other values in their memory,
+	// unless gorgonia.TraceExec tells it to keep copies.
+	inner bool
 }
 
 // A session is what a program is given: machines, and random numbers that are the same in each run.
