@@ -92,7 +92,7 @@ var (
 	fusecs = machines{
 		tape: func(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) gorgonia.VM { return fusec.NewMachine(g, opts...) },
 		lisp: func(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) gorgonia.VM {
-			return fusec.NewMachine(g, opts...)
+			return fusec.NewLispMachine(g, opts...)
 		},
 	}
 )

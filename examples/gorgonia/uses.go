@@ -311,7 +311,8 @@ func innerValues(s *session) {
 	}
 }
 
-// lispMachine never calls Grad: the machine differentiates the forward graph while it runs.
+// lispMachine never calls Grad: the machine differentiates the forward graph while it runs. Each step has a machine of its
+// own, since Gorgonia's LispMachine gives the first run's values again after Reset.
 func lispMachine(s *session) {
 	const batch, in, out = 12, 8, 3
 	g := G.NewGraph()
@@ -321,14 +322,13 @@ func lispMachine(s *session) {
 	cost := G.Must(G.Mean(G.Must(G.Square(G.Must(G.Sub(guess, y))))))
 	must1(G.Let(x, s.normal(G.Float64, 1, batch, in)))
 	must1(G.Let(y, s.normal(G.Float64, 1, batch, out)))
-	vm := s.lisp(g)
-	defer vm.Close()
 	solver := G.NewVanillaSolver(G.WithLearnRate(0.1))
 	for range 30 {
+		vm := s.lisp(g)
 		must1(vm.RunAll())
 		s.see("cost", cost.Value())
 		must1(solver.Step(G.NodesToValueGrads(G.Nodes{w1, w2})))
-		vm.Reset()
+		must1(vm.Close())
 	}
 	s.seeAll(G.Nodes{w1, w2})
 }
