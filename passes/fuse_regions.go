@@ -156,13 +156,14 @@ func newFuser(c *Context) *fuser {
 		size = max(size, n.ID+1)
 	}
 	f := &fuser{ctx: c, g: g, at: make([]int, size), users: make([][]*graph.Node, size), escapes: make([]bool, size),
-		in: make([]*region, size), stored: make([]bool, size), order: newLaunchOrder(g, size)}
+		in: make([]*region, size), stored: make([]bool, size)}
 	for i, n := range g.Nodes {
 		f.at[n.ID] = i
 		for _, a := range n.Args {
 			f.users[a.ID] = append(f.users[a.ID], n)
 		}
 	}
+	f.order = newLaunchOrder(g, f.users)
 	for n := range g.Escapes() {
 		f.escapes[n.ID] = true
 	}

@@ -317,7 +317,7 @@ func TestLaunchOrder(t *testing.T) {
 				b.Output(fmt.Sprint(i), n)
 			}
 		})
-		o := newLaunchOrder(g, len(g.Nodes))
+		o := newLaunchOrder(g, usersByID(g))
 		unit := map[*graph.Node]int{}
 		for i, n := range g.Nodes {
 			unit[n] = i
@@ -390,6 +390,17 @@ func TestLaunchOrder(t *testing.T) {
 	}
 }
 
+// usersByID lists the readers of each node, as fuse-regions keeps them.
+func usersByID(g *graph.Graph) [][]*graph.Node {
+	users := make([][]*graph.Node, len(g.Nodes))
+	for _, n := range g.Nodes {
+		for _, a := range n.Args {
+			users[a.ID] = append(users[a.ID], n)
+		}
+	}
+	return users
+}
+
 // TestLaunchOrderMoves moves a thousand units to one place, one after the other.
 func TestLaunchOrderMoves(t *testing.T) {
 	const n = 1000
@@ -406,10 +417,10 @@ func TestLaunchOrderMoves(t *testing.T) {
 		}
 		b.Output("y", y)
 	})
-	o := newLaunchOrder(g, len(g.Nodes))
+	o := newLaunchOrder(g, usersByID(g))
 	for i, y := range sums {
 		o.join(root, y)
-		if o.of[y.ID] != o.of[root.ID] || o.of[side[i].ID].label >= o.of[root.ID].label {
+		if o.of[y.ID] != o.of[root.ID] || o.of[side[i].ID].label >= o.of[y.ID].label {
 			t.Fatalf("sum %d stands at %d, its operand at %d, the unit that it joins at %d", i, o.of[y.ID].label, o.of[side[i].ID].label, o.of[root.ID].label)
 		}
 	}

@@ -279,8 +279,11 @@ func (f *costFinder) within(c, cost *gorg.Node) bool {
 	})
 }
 
-// before reports whether cost is computed from n.
+// before reports whether cost is computed from n, and so was made after it.
 func (f *costFinder) before(n, cost *gorg.Node) bool {
+	if n.ID() > cost.ID() {
+		return false
+	}
 	set := f.behind[cost]
 	if set == nil {
 		set = map[*gorg.Node]bool{}
