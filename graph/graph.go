@@ -367,11 +367,66 @@ func (g *Graph) Clone() (*Graph, map[*Node]*Node) {
 	return c, m
 }
 
-// MergeOrigins joins the origins of several nodes without repeating any.
+// MergeOrigins joins the origins of several nodes without repeating any. The slice may be that of one of the nodes;
+// like theirs, it is not to be written to.
 func MergeOrigins(nodes ...*Node) []Origin {
-	var r []Origin
-	seen := map[Origin]bool{}
+	var first *Node // the first that has any, while all others have the same
 	for _, n := range nodes {
+		if len(n.Origin) == 0 || first != nil && sameOrigins(n.Origin, first.Origin) {
+			continue
+		}
+		if first != nil {
+			return mergeOrigins(nodes)
+		}
+		first = n
+	}
+	if first == nil {
+		return nil
+	}
+	if len(first.Origin) > 1 && !fewDiffer(first.Origin) {
+		return mergeOrigins([]*Node{first})
+	}
+	return slices.Clip(first.Origin)
+}
+
+// sameOrigins reports whether two lists are one in memory, or are of one and the same origin.
+func sameOrigins(a, b []Origin) bool {
+	return len(a) == len(b) && (&a[0] == &b[0] || len(a) == 1 && a[0] == b[0])
+}
+
+// fewDiffer reports whether there are but few origins, no two of them equal.
+func fewDiffer(os []Origin) bool {
+	for i, o := range os {
+		if i == 8 || slices.Contains(os[:i], o) {
+			return false
+		}
+	}
+	return true
+}
+
+func mergeOrigins(nodes []*Node) []Origin {
+	most := 0
+	for _, n := range nodes {
+		most += len(n.Origin)
+	}
+	r := make([]Origin, 0, most)
+	if most <= 8 {
+		for _, n := range nodes {
+			for _, o := range n.Origin {
+				if !slices.Contains(r, o) {
+					r = append(r, o)
+				}
+			}
+		}
+		return slices.Clip(r)
+	}
+	seen := make(map[Origin]bool, most)
+	var last []Origin
+	for _, n := range nodes {
+		if len(n.Origin) == 0 || len(last) > 0 && sameOrigins(n.Origin, last) {
+			continue
+		}
+		last = n.Origin
 		for _, o := range n.Origin {
 			if !seen[o] {
 				seen[o] = true
@@ -379,5 +434,5 @@ func MergeOrigins(nodes ...*Node) []Origin {
 			}
 		}
 	}
-	return r
+	return slices.Clip(r)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"fusec/graph"
@@ -83,10 +84,17 @@ type Context struct {
 	stage     *trace.Stage
 }
 
+// manyOrigins is how many of the user's nodes a match lists at most besides those that were covered: where thousands of
+// equal nodes become one, each match would list them all.
+const manyOrigins = 64
+
 // Match records a rewrite: the pattern or rule, what it made, and the nodes that the new one stands for.
 func (c *Context) Match(pattern, kind string, made *graph.Node, covered ...*graph.Node) {
+	if len(covered) == 0 || len(made.Origin) <= manyOrigins {
+		covered = append(slices.Clip(covered), made)
+	}
 	c.stage.Matches = append(c.stage.Matches, trace.Match{
-		Pattern: pattern, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(append(covered, made)...)})
+		Pattern: pattern, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(covered...)})
 }
 
 // Miss records a near miss of a pattern that stopped at node at, after it had matched the covered nodes.
@@ -177,8 +185,9 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 			}
 		}
 	}
+	var stages graph.Recorder
 	snapshot := func(s trace.Stage) {
-		s.Graph, _ = c.Graph.Clone()
+		s.Graph = stages.Snapshot(c.Graph)
 		tr.Stages = append(tr.Stages, s)
 	}
 	came := trace.Stage{Name: "import", Doc: "the graph as it came"}

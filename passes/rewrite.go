@@ -24,6 +24,7 @@ type rewriter struct {
 	uses    *pattern.Uses
 	with    map[*graph.Node]*graph.Node
 	dead    map[*graph.Node]bool
+	origins map[*graph.Node]originSet // of nodes that stand for many
 	changed int
 	limit   int // rewrites until it is clear that the rules go in circles
 	made    []rewrite
@@ -43,6 +44,7 @@ const maxRounds = 32
 func (r *rewriter) fixpoint(begin func()) error {
 	r.g = r.ctx.Graph
 	r.limit = 1000 + 50*len(r.g.Nodes)
+	r.origins = map[*graph.Node]originSet{}
 	for range maxRounds {
 		begin()
 		if err := r.walk(); err != nil {
@@ -145,7 +147,7 @@ func (r *rewriter) replace(n, m *graph.Node) {
 		m.Name = n.Name
 	}
 	if _, isConst := m.Op.(graph.Const); !graph.IsSource(m.Op) && !isConst {
-		m.Origin = graph.MergeOrigins(m, n)
+		r.stand(m, n)
 	}
 	if r.dead[m] {
 		r.revive(m)
@@ -157,6 +159,37 @@ func (r *rewriter) replace(n, m *graph.Node) {
 	delete(r.uses.Readers, n)
 	delete(r.uses.Escapes, n)
 	r.release(n)
+}
+
+// stand makes m stand for what n stands for, too. Where m stands for many, it is remembered which.
+func (r *rewriter) stand(m, n *graph.Node) {
+	if len(m.Origin) <= manyOrigins {
+		m.Origin = graph.MergeOrigins(m, n)
+		return
+	}
+	of, ok := r.origins[m]
+	if !ok || len(of.list) != len(m.Origin) || &of.list[0] != &m.Origin[0] {
+		of = originSet{in: make(map[graph.Origin]bool, 2*len(m.Origin))}
+		of.add(m.Origin)
+	}
+	of.add(n.Origin)
+	m.Origin = of.list
+	r.origins[m] = of
+}
+
+// An originSet is a list of origins that none is twice in.
+type originSet struct {
+	list []graph.Origin
+	in   map[graph.Origin]bool
+}
+
+func (s *originSet) add(origins []graph.Origin) {
+	for _, o := range origins {
+		if !s.in[o] {
+			s.in[o] = true
+			s.list = append(s.list, o)
+		}
+	}
 }
 
 // release marks n as dead and takes it off its operands' readers, and so on for those that nothing reads any more.

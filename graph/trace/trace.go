@@ -22,7 +22,7 @@ type Trace struct {
 type Stage struct {
 	Name    string // of the pass; "import" for the graph as it came
 	Doc     string
-	Graph   *graph.Graph // a snapshot
+	Graph   *graph.Graph // a snapshot, of which stages share what is the same; not to be changed
 	Took    time.Duration
 	Matches []Match
 	Misses  []Miss

@@ -1,0 +1,65 @@
+package graph
+
+import (
+	"reflect"
+	"slices"
+)
+
+// A Recorder takes snapshots of a graph while passes rewrite it. What has stayed as it was, snapshots share: a node
+// whose operation, operands, type, name and origins are the same, the bodies of fusions, and the whole graph if nothing
+// has changed. So nobody may change a snapshot, nor the body of a fusion once it is made. The zero Recorder is ready.
+type Recorder struct {
+	of   map[*Node]*Node // the last snapshot's node for each of the graph's
+	last *Graph
+}
+
+// Snapshot is g as it now stands. Each call is for the same graph.
+func (r *Recorder) Snapshot(g *Graph) *Graph {
+	if r.of == nil {
+		r.of = make(map[*Node]*Node, len(g.Nodes))
+		r.last = New(g.Name)
+	}
+	s := &Graph{Name: g.Name, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
+	for i, n := range g.Nodes {
+		k := r.of[n]
+		if k == nil || !r.same(n, k) {
+			c := *n
+			c.Args = make([]*Node, len(n.Args))
+			for j, a := range n.Args {
+				c.Args[j] = r.of[a]
+			}
+			k = &c
+			r.of[n] = k
+		}
+		s.Nodes[i] = k
+	}
+	for _, o := range g.Outputs {
+		s.Outputs = append(s.Outputs, Output{o.Name, r.of[o.Node]})
+	}
+	for _, u := range g.Updates {
+		s.Updates = append(s.Updates, Update{r.of[u.Target], r.of[u.Value]})
+	}
+	l := r.last
+	if s.Name != l.Name || s.nextID != l.nextID || !slices.Equal(s.Nodes, l.Nodes) ||
+		!slices.Equal(s.Outputs, l.Outputs) || !slices.Equal(s.Updates, l.Updates) {
+		r.last = s
+	}
+	return r.last
+}
+
+// same reports whether n is still what its snapshot k says. Slices of origins are replaced, never written to.
+func (r *Recorder) same(n, k *Node) bool {
+	if n.ID != k.ID || n.Name != k.Name || n.Type != k.Type || len(n.Args) != len(k.Args) || len(n.Origin) != len(k.Origin) ||
+		len(n.Origin) > 0 && &n.Origin[0] != &k.Origin[0] {
+		return false
+	}
+	for i, a := range n.Args {
+		if r.of[a] != k.Args[i] {
+			return false
+		}
+	}
+	if h, ok := n.Op.(Host); ok && !reflect.ValueOf(h.Impl).Comparable() {
+		return false
+	}
+	return n.Op == k.Op
+}
