@@ -86,6 +86,10 @@ func (e *exporter) export(n *graph.Node) (y *gorg.Node, err error) {
 	case graph.Softmax:
 		return gorg.SoftMax(args[0], op.Axis)
 	case graph.LogSoftmax:
+		// Of an operand of its own: Gorgonia takes it for the softmax of the same operand and axis.
+		if args[0], err = gorg.HadamardProd(args[0], e.scalar(n.Type.DType, 1)); err != nil {
+			return nil, err
+		}
 		return gorg.LogSoftMax(args[0], op.Axis)
 	case graph.Pool:
 		return e.pool(op, args[0], n)
@@ -538,10 +542,20 @@ func (e *exporter) pool(op graph.Pool, x *gorg.Node, n *graph.Node) (*gorg.Node,
 	if !op.CountPad && (pad[0] > 0 || pad[1] > 0) {
 		return nil, fmt.Errorf("a mean that does not count the padding; in Gorgonia it does")
 	}
-	y, err := gorg.AveragePool2D(x, op.Kernel.Slice(), pad, stride)
+	// Not by AveragePool2D, whose divisor is wrong on Gorgonia's machines and right when it is imported.
+	y, err := gorg.Im2Col(x, op.Kernel.Slice(), pad, stride, tensor.Shape{1, 1})
 	if err != nil {
 		return nil, err
 	}
-	width := float64(n.Args[0].Type.Shape.At(3))
-	return gorg.HadamardProd(y, e.scalar(n.Type.DType, width/float64(op.Kernel.At(0)*op.Kernel.At(1))))
+	s, window := n.Type.Shape, op.Kernel.At(0)*op.Kernel.At(1)
+	rows := func(y *gorg.Node) (*gorg.Node, error) { return gorg.Reshape(y, tensor.Shape{s.Elems(), window}) }
+	sum := func(y *gorg.Node) (*gorg.Node, error) { return gorg.Sum(y, 1) }
+	mean := func(y *gorg.Node) (*gorg.Node, error) {
+		return gorg.HadamardProd(y, e.scalar(n.Type.DType, 1/float64(window)))
+	}
+	image := func(y *gorg.Node) (*gorg.Node, error) {
+		return gorg.Reshape(y, tensor.Shape{s.At(0), s.At(2), s.At(3), s.At(1)})
+	}
+	turn := func(y *gorg.Node) (*gorg.Node, error) { return gorg.Transpose(y, 0, 3, 1, 2) }
+	return chain(y, rows, sum, mean, image, turn)
 }
