@@ -14,7 +14,7 @@ COVERED = graph passes lowering kernels
 COUNTING = -coverprofile out/coverage
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long hostile avx2 arm64 smoke models peers peers-gpu clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long hostile hostile-gpu avx2 arm64 smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -101,6 +101,9 @@ hostile: ## random graphs, compiled in every way, against the reference: HOSTILE
 	@mkdir -p out
 	$(GO) build -o out/hostile-fuzzer ./cmd/internal/hostile
 	out/hostile-fuzzer -for $(HOSTILE) $(HOSTILE_FLAGS)
+
+hostile-gpu: ## bin/hostile, the same for a GPU: bin/hostile -target cuda -for 8m where there is one
+	$(WITH_CUDA) $(GO) build -tags gpu -trimpath -ldflags='-s -w' -o bin/hostile ./cmd/internal/hostile
 
 avx2: ## the AVX2 kernels, on a processor that has AVX-512 as well
 	GODEBUG=cpu.avx512f=off $(GO) test -short ./kernels/cpu/... ./lowering/cpu

@@ -63,3 +63,50 @@ func TestEach(t *testing.T) {
 		t.Errorf("error %v of a second run", err)
 	}
 }
+
+// TestApart has a launch read 4 bytes behind its operand: in one block that is another buffer, apart it is found.
+func TestApart(t *testing.T) {
+	g := built(t, func(b *graph.Builder) {
+		x := b.Input("x", graph.TypeOf(graph.F32, 64))
+		b.Output("y", b.Unary(graph.Tanh, x))
+		b.Output("z", b.Binary(graph.Add, b.Input("behind", graph.TypeOf(graph.F32, 64)), x))
+	})
+	wild := &kernels.Kernel{
+		Source: kernels.Prelude() + "struct Params { const float *a0; float *r0; };\n" +
+			"KERNEL(wild, 64, 1) { p.r0[threadIdx.x] = p.a0[threadIdx.x + 1]; }\n",
+		Steps: []kernels.Step{{Entry: "wild", Grid: [3]int{1, 1, 1}, Block: 64,
+			Params: []kernels.Param{kernels.Arg(0, 0), kernels.Result(0, 0)}}},
+	}
+	compile := func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
+		if len(args) == 1 {
+			return wild, nil
+		}
+		return kernels.Compile(op, args, results, cfg)
+	}
+	for _, apart := range []bool{false, true} {
+		gpu, compiler, err := emulator.Open(emulator.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := []cuda.Option{cuda.On(gpu, compiler), cuda.By(compile)}
+		if apart {
+			opts = append(opts, cuda.Apart())
+		}
+		d := cuda.New(opts...)
+		p := lowered(t, g, d)
+		e, err := d.Compile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		for name, v := range values(g) {
+			if err := e.Bind(bufferOf(t, p, name), v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err = e.Run()
+		if found := err != nil && strings.Contains(err.Error(), "0 bytes behind the end of the memory of 256 bytes"); found != apart {
+			t.Errorf("apart %v: error %v\n%v", apart, err, p)
+		}
+	}
+}

@@ -15,9 +15,11 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	kernels "fusec/kernels/cuda"
 	"fusec/kernels/ref"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
+	"fusec/lowering/cuda"
 	"fusec/passes"
 )
 
@@ -52,6 +54,8 @@ func (f *failure) like(g *failure) bool {
 type checker struct {
 	cuda, fpga bool
 	only       string               // the one check to run, or all
+	target     string               // the one target to run on, or all
+	apart      bool                 // buffers on CUDA do not share a block
 	after      func(g *graph.Graph) // changes what the passes made; for tests, which plant faults
 }
 
@@ -90,6 +94,9 @@ func (k *checker) check(c *graphtest.Case) *failure {
 		{"text", func() error { return sameText(c.Graph) }},
 		{"file", func() error { return sameFile(c.Graph, in) }},
 		{"differences", func() error { return differences(c, whole, in) }},
+	}
+	if k.target != "" {
+		checks = nil
 	}
 	for _, c := range checks {
 		if f := k.try(c.name, c.run); f != nil {
@@ -174,6 +181,9 @@ func (k *checker) variants(c *graphtest.Case) []variant {
 		return func() (lowering.Device, error) { return cpu.New(opts...), nil }
 	}
 	one := onCPU(cpu.Workers(1))
+	if k.target == "cuda" {
+		return []variant{k.onCUDA(c)}
+	}
 	if halves(c.Graph) {
 		return k.devices(c)
 	}
@@ -211,12 +221,35 @@ func halves(g *graph.Graph) bool {
 func (k *checker) devices(c *graphtest.Case) []variant {
 	var l []variant
 	if k.cuda {
-		l = append(l, variant{name: "cuda", device: openCUDA, lower: []lowering.Option{lowering.CannotUndo()}})
+		l = append(l, k.onCUDA(c))
 	}
 	if k.fpga && len(c.Graph.Updates) == 0 && !halves(c.Graph) {
 		l = append(l, variant{name: "fpga", device: openFPGA, lower: []lowering.Option{lowering.CannotUndo()}, close: true})
 	}
 	return l
+}
+
+// onCUDA is one of the ways to run a case there, by its seed: in a precision, with what only the newest chips have or
+// without, all at once or launch by launch in memory that is not shared.
+func (k *checker) onCUDA(c *graphtest.Case) variant {
+	v := variant{name: "cuda", lower: []lowering.Option{lowering.CannotUndo()}}
+	precision := kernels.F32
+	if i := c.Seed % 8; i >= 5 {
+		v.cfg.Precision = []passes.Precision{passes.TF32, passes.BF16, passes.F16}[i-5]
+		precision = []kernels.Precision{kernels.TF32, kernels.BF16, kernels.F16}[i-5]
+		v.name += " " + v.cfg.Precision.String()
+	}
+	opts := []cuda.Option{cuda.Precision(precision)}
+	if c.Seed/8%8 == 0 {
+		opts = append(opts, cuda.Portable())
+		v.name += " portable"
+	}
+	if k.apart || !lasting || c.Seed/64%2 == 0 {
+		opts = append(opts, cuda.Apart(), cuda.Each())
+		v.name += " apart"
+	}
+	v.device = func() (lowering.Device, error) { return openCUDA(opts...) }
+	return v
 }
 
 // run compiles a case in one way and runs it twice; the second run must give the first one's bits. It returns the
@@ -268,6 +301,16 @@ func (k *checker) run(c *graphtest.Case, v variant, in map[string]*graph.Tensor)
 		} else if err := sameBits(first, got); err != nil {
 			return nil, 0, kindOf{"second run", err}
 		}
+	}
+	switch v.cfg.Precision {
+	case passes.TF32: // products have no bound here
+		return nil, 0, nil
+	case passes.BF16, passes.F16: // the rounding that was asked for is in the graph that the passes made
+		var want expected
+		if want.outputs, want.updates, err = ref.EvalKept(final, in); err != nil {
+			return nil, 0, err
+		}
+		return nil, 0, want.compare(first)
 	}
 	if v.close {
 		return nil, 0, nil

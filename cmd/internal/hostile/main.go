@@ -4,6 +4,7 @@
 //	go run ./cmd/internal/hostile -for 10m           # until then; the first seed follows from the date
 //	go run ./cmd/internal/hostile -seed 7 -n 1       # one seed
 //	go run ./cmd/internal/hostile finding.graph      # the checks of a case that was kept
+//	out/hostile -target cuda -for 8m                 # built with the tag gpu: every case on the GPU, and nothing else
 //
 // A case is a graph with values and gradients to ask for; [graphtest.Hostile] makes it of its seed. The checks are:
 //
@@ -39,6 +40,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"fusec/graph/graphtest"
+	"fusec/lowering/cuda/driver"
 )
 
 // options are the flags.
@@ -54,6 +56,8 @@ type options struct {
 	child     bool
 	most      int
 	timeLimit time.Duration
+	target    string
+	apart     bool
 }
 
 func main() {
@@ -68,9 +72,15 @@ func main() {
 	flag.DurationVar(&o.minimise, "minimise", 20*time.Second, "how long to make a finding smaller")
 	flag.DurationVar(&o.timeLimit, "limit", 2*time.Minute, "how long one case may take")
 	flag.IntVar(&o.most, "most", 20, "stop after so many findings")
+	flag.StringVar(&o.target, "target", "", "cuda to run every case there, and no other check")
+	flag.BoolVar(&o.apart, "apart", false, "on CUDA give every buffer memory of its own, for compute-sanitizer to find what misses it")
 	flag.BoolVar(&o.child, "child", false, "run -n cases from -seed on in this process, and tell on standard output how each went")
 	flag.Parse()
 	var err error
+	if o.target != "" && o.target != "cuda" {
+		fmt.Fprintf(os.Stderr, "hostile: -target %s: want cuda\n", o.target)
+		os.Exit(2)
+	}
 	switch {
 	case o.child:
 		o.runChild(os.Stdout)
@@ -93,7 +103,7 @@ func (o *options) repeat(paths []string) error {
 		if err != nil {
 			return err
 		}
-		k := checker{cuda: o.cuda > 0, fpga: o.fpga > 0}
+		k := checker{cuda: o.cuda > 0, fpga: o.fpga > 0, target: o.target, apart: o.apart}
 		if f := k.check(c); f != nil {
 			fmt.Printf("%s: %v\n", path, f)
 			failed++
@@ -111,6 +121,7 @@ type message struct {
 	Begins  bool   `json:",omitempty"`
 	Finding string `json:",omitempty"` // what failed
 	Path    string `json:",omitempty"` // where the case is
+	Lost    bool   `json:",omitempty"` // the process has lost its GPU, and ends
 }
 
 // runChild runs cases in this process.
@@ -126,8 +137,15 @@ func (o *options) runChild(w io.Writer) {
 		done := message{Seed: seed}
 		c := graphtest.Hostile(seed, nil)
 		k := o.checker(seed)
-		if f := k.check(c); f != nil {
-			again := checker{cuda: k.cuda, fpga: k.fpga, only: f.check}
+		f := k.check(c)
+		switch {
+		case f != nil && lasting && strings.Contains(f.text, driver.ErrLost.Error()):
+			done.Finding, done.Path, done.Lost = f.Error(), o.keep(c, seed), true
+			out.Encode(done)
+			return
+		case f != nil:
+			again := k
+			again.only = f.check
 			small := minimise(c, func(c *graphtest.Case) bool { return f.like(again.check(c)) }, time.Now().Add(o.minimise))
 			if g := again.check(small); g != nil {
 				f = g // of the smaller case
@@ -141,7 +159,8 @@ func (o *options) runChild(w io.Writer) {
 
 // checker says which targets a seed runs on.
 func (o *options) checker(seed uint64) checker {
-	return checker{cuda: o.cuda > 0 && seed%uint64(o.cuda) == 0, fpga: o.fpga > 0 && seed%uint64(o.fpga) == 0}
+	return checker{cuda: o.cuda > 0 && seed%uint64(o.cuda) == 0, fpga: o.fpga > 0 && seed%uint64(o.fpga) == 0,
+		target: o.target, apart: o.apart}
 }
 
 // keep writes a finding to the folder.
@@ -229,6 +248,9 @@ func (h *hunter) batch() bool {
 		return false
 	}
 	sets := instructions()
+	if h.o.target != "" {
+		sets = sets[:1]
+	}
 	for n > 0 { // a child that dies leaves cases to another
 		did, err := h.child(from, n, sets[int(from/batch)%len(sets)])
 		if err != nil {
@@ -246,7 +268,8 @@ func (h *hunter) batch() bool {
 func (h *hunter) child(from uint64, n int, debug string) (did int, err error) {
 	o := h.o
 	args := []string{"-child", fmt.Sprint("-seed=", from), fmt.Sprint("-n=", n), "-o=" + o.folder,
-		fmt.Sprint("-cuda=", o.cuda), fmt.Sprint("-fpga=", o.fpga), fmt.Sprint("-minimise=", o.minimise)}
+		fmt.Sprint("-cuda=", o.cuda), fmt.Sprint("-fpga=", o.fpga), fmt.Sprint("-minimise=", o.minimise),
+		"-target=" + o.target, fmt.Sprint("-apart=", o.apart)}
 	if o.n == 0 {
 		args = append(args, fmt.Sprint("-for=", max(time.Until(h.end), 0)))
 	} else {
@@ -268,7 +291,7 @@ func (h *hunter) child(from uint64, n int, debug string) (did int, err error) {
 	var slow bool
 	timer := time.AfterFunc(o.timeLimit, func() { slow = true; cmd.Process.Kill() })
 	defer timer.Stop()
-	running := false
+	running, lost := false, false
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		var m message
@@ -280,9 +303,13 @@ func (h *hunter) child(from uint64, n int, debug string) (did int, err error) {
 			continue
 		}
 		did++
+		lost = m.Lost
 		h.tell(m, debug)
 	}
 	err = cmd.Wait()
+	if lost {
+		return did, nil
+	}
 	if err == nil || did == n {
 		return n, nil
 	}

@@ -12,12 +12,12 @@ import (
 )
 
 // openCUDA is a device on the emulator, or on a GPU with the tag gpu.
-func openCUDA() (lowering.Device, error) {
+func openCUDA(opts ...cuda.Option) (lowering.Device, error) {
 	g, c, err := openGPU()
 	if err != nil {
 		return nil, err
 	}
-	return cuda.New(cuda.On(g, c)), nil
+	return cuda.New(append(opts, cuda.On(g, c))...), nil
 }
 
 // openFPGA is the overlay's model, which refuses a program whose result depends on the pace of its engines.
