@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -175,7 +174,7 @@ func (b *bencher) attention(e *env) ([]entry, error) {
 	if b.ladder {
 		text = rep.ladder(rows)
 	}
-	_, err = io.WriteString(e.out, text)
+	err = e.print(text)
 	return entries, err
 }
 

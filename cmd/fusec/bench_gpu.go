@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -96,7 +95,7 @@ func (b *bencher) gpu(e *env, words []string) error {
 	}
 	show.done()
 	if !b.json {
-		if _, err := io.WriteString(e.out, t.String()); err != nil {
+		if err := e.print(t.String()); err != nil {
 			return err
 		}
 	}

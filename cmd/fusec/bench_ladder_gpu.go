@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -205,7 +204,7 @@ func (b *bencher) ladderGPU(e *env, list []gpuRung) error {
 	if b.json {
 		return writeJSON(e.out, rep)
 	}
-	_, err := io.WriteString(e.out, rep.text(list))
+	err := e.print(rep.text(list))
 	return err
 }
 

@@ -127,7 +127,7 @@ func (b *bencher) loader(e *env, path string) ([]entry, error) {
 	if b.json {
 		return entries, writeJSON(e.out, rep)
 	}
-	_, err = io.WriteString(e.out, rep.text(rows))
+	err = e.print(rep.text(rows))
 	return entries, err
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -135,7 +134,7 @@ func (b *bencher) matmul(e *env) ([]entry, error) {
 	if b.json {
 		return entries, writeJSON(e.out, rep)
 	}
-	_, err := io.WriteString(e.out, rep.text(rows))
+	err := e.print(rep.text(rows))
 	return entries, err
 }
 

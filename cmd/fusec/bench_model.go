@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"strings"
 	"time"
@@ -110,7 +109,7 @@ func (b *bencher) model(e *env, path string) ([]entry, error) {
 	if b.json {
 		return entries, writeJSON(e.out, rep)
 	}
-	_, err = io.WriteString(e.out, rep.text())
+	err = e.print(rep.text())
 	return entries, err
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -268,7 +267,7 @@ func (b *bencher) moe(e *env) ([]entry, error) {
 	if b.json {
 		return entries, writeJSON(e.out, rep)
 	}
-	_, err = io.WriteString(e.out, rep.text())
+	err = e.print(rep.text())
 	return entries, err
 }
 

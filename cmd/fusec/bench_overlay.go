@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -100,7 +99,7 @@ func (b *bencher) onOverlay(e *env, path string, g *graph.Graph, vals *values) e
 	if b.json {
 		return writeJSON(e.out, rep)
 	}
-	_, err = io.WriteString(e.out, rep.text())
+	err = e.print(rep.text())
 	return err
 }
 

@@ -29,7 +29,13 @@ type env struct {
 
 // note tells the user something that is no error.
 func (e *env) note(format string, args ...any) {
-	fmt.Fprintf(e.stderr, "fusec: note: "+format+"\n", args...)
+	fmt.Fprintf(e.stderr, "fusec: note: %s\n", plain(fmt.Sprintf(format, args...)))
+}
+
+// print writes a report, which may hold names from a file, to standard output.
+func (e *env) print(text string) error {
+	_, err := e.out.WriteString(plain(text))
+	return err
 }
 
 // run is main without the process: it gives the exit code.
@@ -71,7 +77,7 @@ func report(stderr io.Writer, err error) int {
 		return exitFailure
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(stderr, "fusec: %s\n", strings.TrimRight(line, "\n"))
+		fmt.Fprintf(stderr, "fusec: %s\n", plain(strings.TrimRight(line, "\n")))
 	}
 	var usage *usageError
 	if errors.As(err, &usage) {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"runtime"
 	"slices"
@@ -143,7 +142,7 @@ func (d *demo) run(e *env, args []string) error {
 	if d.json {
 		return errors.Join(writeJSON(e.out, rep), wrong)
 	}
-	_, err = io.WriteString(e.out, rep.text())
+	err = e.print(rep.text())
 	return errors.Join(err, wrong)
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,7 +73,7 @@ func doctor(e *env, json bool) error {
 	if json {
 		err = writeJSON(e.out, rep)
 	} else {
-		_, err = io.WriteString(e.out, rep.text())
+		err = e.print(rep.text())
 	}
 	if i := slices.IndexFunc(rep.Checks, func(c check) bool { return c.State == stateWrong }); err == nil && i >= 0 {
 		err = fmt.Errorf("%s: %s", rep.Checks[i].Name, rep.Checks[i].Detail)

@@ -57,6 +57,6 @@ func (d *dumper) dumpCUDA(e *env, path string) error {
 	if d.out != "" && d.out != "-" {
 		return writeFile(d.out, []byte(text))
 	}
-	_, err = fmt.Fprint(e.out, text)
+	err = e.print(text)
 	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -58,7 +57,7 @@ func (x *explainer) run(e *env, args []string) error {
 	if x.json {
 		return writeJSON(e.out, rep)
 	}
-	_, err = io.WriteString(e.out, rep.text())
+	err = e.print(rep.text())
 	return err
 }
 

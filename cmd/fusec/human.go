@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -89,7 +90,29 @@ type table struct {
 
 func newTable(head ...string) *table { return &table{head: head} }
 
-func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) row(cells ...string) {
+	for i := range cells {
+		cells[i] = plain(cells[i])
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// plain quotes the control characters of a user's text as Go does, and bytes that are no UTF-8, so that no name moves the
+// cursor of a terminal or changes its title. Ends of lines and tabs stay.
+func plain(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == '\n' || r == '\t' || strconv.IsPrint(r) && !(r == utf8.RuneError && size == 1):
+			b.WriteString(s[:size])
+		default:
+			b.WriteString(strings.Trim(strconv.Quote(s[:size]), `"`))
+		}
+		s = s[size:]
+	}
+	return b.String()
+}
 
 // String prints the table. Columns without any cell are left out.
 func (t *table) String() string {

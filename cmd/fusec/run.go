@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"math"
@@ -117,6 +118,9 @@ func (r *runner) run(e *env, args []string) error {
 		out := summarise(o.Name, t)
 		if r.out != "" {
 			out.File = fileName(o.Name)
+			if strings.Contains(out.File, "%~") {
+				e.note("the name of output %.40q… is too long for a file; it is in %s", o.Name, out.File)
+			}
 			files = append(files, output{out.File, func(w io.Writer) error { return npy.Write(w, t) }})
 		}
 		rep.Outputs = append(rep.Outputs, out)
@@ -129,7 +133,7 @@ func (r *runner) run(e *env, args []string) error {
 	if r.json {
 		return writeJSON(e.out, rep)
 	}
-	_, err = io.WriteString(e.out, rep.text(r.out))
+	err = e.print(rep.text(r.out))
 	return err
 }
 
@@ -172,9 +176,16 @@ func summarise(name string, t *graph.Tensor) runOutput {
 	return o
 }
 
-// fileName is the file of an output; different outputs have different files.
+// maxFileName is the most bytes of a file's name that file systems have in common, with room for an extension.
+const maxFileName = 200
+
+// fileName is the file of an output; different outputs have different files. A name that is too long for a file is cut,
+// and ends in %~, which no other name has, and a hash of the whole.
 func fileName(output string) string {
 	s := url.PathEscape(output) // escapes slashes
+	if len(s) > maxFileName {
+		s = fmt.Sprintf("%s%%~%x", s[:maxFileName-34], sha256.Sum256([]byte(output)))[:maxFileName]
+	}
 	if strings.HasPrefix(s, ".") {
 		s = "%2E" + s[1:]
 	}

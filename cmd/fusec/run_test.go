@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"fusec/graph"
 	"fusec/graph/npy"
@@ -232,8 +234,12 @@ func TestSummarise(t *testing.T) {
 
 func TestFileName(t *testing.T) {
 	seen := map[string]string{}
-	for _, name := range []string{"y", "a/b", "a%2Fb", "..", ".", "", ".hidden", "%2E", "ü", "a b"} {
+	for _, name := range []string{"y", "a/b", "a%2Fb", "..", ".", "", ".hidden", "%2E", "ü", "a b", strings.Repeat("x", 300),
+		strings.Repeat("x", 301), strings.Repeat("ü/", 100)} {
 		f := fileName(name)
+		if len(f) > maxFileName+len(".npy") {
+			t.Errorf("%q has a file with a name of %d bytes", name, len(f))
+		}
 		if strings.ContainsAny(f, "/\\") || strings.HasPrefix(f, ".") {
 			t.Errorf("%q becomes %q", name, f)
 		}
@@ -241,6 +247,25 @@ func TestFileName(t *testing.T) {
 			t.Errorf("%q and %q both become %q", name, other, f)
 		}
 		seen[f] = name
+	}
+}
+
+// Names from a file reach the terminal without control characters, in reports, tables and errors.
+func TestControlCharacters(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "escape.graph")
+	src := "fusec graph 1 {\n \"x\\x1b[31mRED\\x07\" = input : f32[2]\n %1 = unary[fn=tanh] \"x\\x1b[31mRED\\x07\"\n" +
+		" output \"\\x1b]0;owned\\x07y\" = %1\n output \"\\xff\\u0085\" = %1\n}\n"
+	if err := os.WriteFile(path, []byte(src), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"run", "explain"} {
+		out := good(t, command, path)
+		if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && r != '\t' && (unicode.IsControl(r) || r == utf8.RuneError) }); i >= 0 {
+			t.Errorf("%s prints %q", command, out[max(i-20, 0):i+1])
+		}
+	}
+	if got, want := plain("a\x1b[0m\u0085\xff\tü\"\\\n"), "a\\x1b[0m\\u0085\\xff\tü\"\\\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

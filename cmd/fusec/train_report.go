@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strconv"
@@ -65,7 +64,7 @@ func (t *trainer) finish(e *env, r *train.Run, took time.Duration) error {
 	if t.json {
 		return writeJSON(e.out, rep)
 	}
-	_, err := io.WriteString(e.out, rep.text())
+	err := e.print(rep.text())
 	return err
 }
 

@@ -106,7 +106,7 @@ func (t *tuner) run(e *env, args []string) error {
 	if t.json {
 		return writeJSON(e.out, rep)
 	}
-	_, err = io.WriteString(e.out, rep.text())
+	err = e.print(rep.text())
 	return err
 }
 

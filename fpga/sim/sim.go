@@ -162,6 +162,22 @@ var (
 	cold = "-O0"
 )
 
+// private makes a folder, if it is not there, that nobody else reads or writes, and takes the right to write to one that is
+// there from all others: what lies in it is run.
+func private(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if p := info.Mode().Perm(); p&0o022 != 0 {
+		return os.Chmod(dir, p&^0o022)
+	}
+	return nil
+}
+
 // build gives the folder with a target's files, from the cache or made anew.
 func build(ctx context.Context, c isa.Config, o Options, t target) (dir string, err error) {
 	if err := c.Check(); err != nil {
@@ -179,7 +195,7 @@ func build(ctx context.Context, c isa.Config, o Options, t target) (dir string, 
 		}
 		o.Cache = filepath.Join(cache, "fusec", "fpga")
 	}
-	if err := os.MkdirAll(o.Cache, 0o777); err != nil {
+	if err := private(o.Cache); err != nil {
 		return fail(err)
 	}
 	if o.Log == nil {
