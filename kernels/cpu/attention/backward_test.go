@@ -133,6 +133,16 @@ func BenchmarkBackward(b *testing.B) {
 	}
 }
 
+// BenchmarkDropout measures what dropping probabilities costs, forward and backward.
+func BenchmarkDropout(b *testing.B) {
+	const heads, s, depth, workers = 8, 1024, 64, 2
+	for _, share := range []float64{0, 0.1} {
+		op := graph.Attention{Dropout: share}
+		b.Run(fmt.Sprintf("forward/%v", share), func(b *testing.B) { bench(b, op, heads, s, s, depth, workers, Blocking{}) })
+		b.Run(fmt.Sprintf("backward/%v", share), func(b *testing.B) { benchBackward(b, op, heads, s, depth, workers, Blocking{}) })
+	}
+}
+
 // BenchmarkBackwardBlocking measures block sizes.
 func BenchmarkBackwardBlocking(b *testing.B) {
 	for _, queries := range []int{48, 96, 144, 192} {
