@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -260,4 +261,100 @@ func TestIop(t *testing.T) {
 	sameFloats(t, "what was written", floats(t, written.Value()), xs, 1e-14)
 	sameFloats(t, "the result", floats(t, product.Value()), ys, 1e-14)
 	sameFloats(t, "the Iop's operand", floats(t, z.Value()), before, 0)
+}
+
+// Class is an element type of the user's own.
+type Class int
+
+var classes = tensor.Dtype{Type: reflect.TypeFor[Class]()}
+
+func init() { tensor.RegisterNumber(classes) }
+
+// toClass makes classes of numbers, next makes the following classes, and weigh multiplies numbers by classes.
+type toClass struct{ sine }
+type nextClass struct{ sine }
+type weigh struct{ sine }
+
+func vectorOf(of hm.Type) hm.Type { return gorgonia.TensorType{Dims: 1, Of: of} }
+
+func (*toClass) Type() hm.Type {
+	return hm.NewFnType(vectorOf(tensor.Float64), vectorOf(classes))
+}
+func (*nextClass) Type() hm.Type { return hm.NewFnType(vectorOf(classes), vectorOf(classes)) }
+func (*weigh) Type() hm.Type {
+	return hm.NewFnType(vectorOf(tensor.Float64), vectorOf(classes), vectorOf(tensor.Float64))
+}
+func (*weigh) Arity() int         { return 2 }
+func (*toClass) String() string   { return "toClass" }
+func (*nextClass) String() string { return "nextClass" }
+func (*weigh) String() string     { return "weigh" }
+func (*toClass) Hashcode() uint32 { return 1 }
+func (*nextClass) Hashcode() uint32 {
+	return 2
+}
+func (*weigh) Hashcode() uint32 { return 3 }
+
+func (*toClass) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	var c []Class
+	for _, x := range in[0].Data().([]float64) {
+		c = append(c, Class(math.Round(4*x)))
+	}
+	return tensor.New(tensor.WithBacking(c)), nil
+}
+
+func (*nextClass) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	var c []Class
+	for _, x := range in[0].Data().([]Class) {
+		c = append(c, x+1)
+	}
+	return tensor.New(tensor.WithBacking(c)), nil
+}
+
+func (*weigh) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	var y []float64
+	for i, c := range in[1].Data().([]Class) {
+		y = append(y, float64(c)*in[0].Data().([]float64)[i])
+	}
+	return tensor.New(tensor.WithBacking(y)), nil
+}
+
+// Values of the user's own element types pass between the user's operations on the host: from inputs, through inner
+// nodes, to roots and reads.
+func TestUserDtype(t *testing.T) {
+	b := newNet(tensor.Float64)
+	x := b.in("x", 3)
+	given := gorgonia.NewVector(b.g, classes, gorgonia.WithShape(3), gorgonia.WithName("given"))
+	h := must(gorgonia.Tanh(x))
+	c := must(gorgonia.ApplyOp(&nextClass{}, must(gorgonia.ApplyOp(&toClass{}, h))))
+	y := must(gorgonia.Square(must(gorgonia.ApplyOp(&weigh{}, must(gorgonia.ApplyOp(&weigh{}, h, c)), given))))
+	root := must(gorgonia.ApplyOp(&nextClass{}, c))
+	var seen gorgonia.Value
+	gorgonia.Read(c, &seen)
+	m := machine(t, b.g)
+	wantError(t, m.RunAll(), `"given" has no value`)
+	for step := range 2 {
+		bind(t, x, b.value(0, 1, 3))
+		g := []Class{Class(step), 2, 3}
+		bind(t, given, tensor.New(tensor.WithBacking(g)))
+		run(t, m)
+		var want []float64
+		var next []Class
+		for i, v := range floats(t, x.Value()) {
+			v = math.Tanh(v)
+			k := Class(math.Round(4*v)) + 1
+			next = append(next, k)
+			want = append(want, math.Pow(v*float64(k)*float64(g[i]), 2))
+		}
+		sameFloats(t, "what is computed with classes", floats(t, y.Value()), want, 1e-12)
+		for i, v := range []gorgonia.Value{c.Value(), seen, root.Value()} {
+			for j, k := range next {
+				if i == 2 {
+					k++
+				}
+				if got := v.Data().([]Class)[j]; got != k {
+					t.Errorf("class %d of value %d is %d, want %d", j, i, got, k)
+				}
+			}
+		}
+	}
 }

@@ -168,6 +168,7 @@ func (m *Machine) declareResults() []passes.Gradient {
 	g.Outputs = nil
 	outputs := map[*graph.Node]string{} // a value that is handed out in several places is one output
 	add := func(r machineResult, what string, v *graph.Node) {
+		r.opaque = m.im.Opaques[v]
 		r.output = outputs[v]
 		if r.output == "" {
 			r.output = fmt.Sprintf("%s %d", what, len(m.results))
@@ -196,7 +197,7 @@ func (m *Machine) declareResults() []passes.Gradient {
 		if v == nil || n.Op() == nil {
 			continue
 		}
-		if t, err := fgorgonia.TypeOf(n); err != nil || t.Shape.Elems() != v.Type.Shape.Elems() {
+		if t, err := fgorgonia.TypeOf(n); m.im.Opaques[v] == nil && (err != nil || t.Shape.Elems() != v.Type.Shape.Elems()) {
 			continue // a gradient that Gorgonia built wrongly has no place there; what it is of gets it
 		}
 		if _, constant := v.Op.(graph.Const); !constant || n.Value() == nil {

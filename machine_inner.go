@@ -197,6 +197,12 @@ func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 		if _, constant := n.Op().(gorgonia.Valuer); v == nil || n.Op() == nil || constant || plainly[n] {
 			continue
 		}
+		if o := m.im.Opaques[v]; o != nil { // it is there without being computed
+			if live[v] {
+				m.results = append(m.results, machineResult{node: n, opaque: o, tensor: graph.NewTensor(v.Type)})
+			}
+			continue
+		}
 		if back := m.im.Backward(n); l.late[v] && host || back && (!derivative[v] || !gradients) || !back && !live[v] {
 			continue
 		}

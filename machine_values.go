@@ -234,12 +234,13 @@ func sameShape(t *graph.Tensor, v gorgonia.Value) bool {
 type machineResult struct {
 	output  string
 	tensor  *graph.Tensor
-	what    string          // for messages
-	inspect bool            // it is looked at for NaN and Inf, and nothing else
-	node    *gorgonia.Node  // whose value or gradient it becomes
-	grad    bool            // it is the gradient
-	into    *gorgonia.Value // or the target of a Read
-	value   gorgonia.Value  // that the machine made for the node
+	what    string            // for messages
+	inspect bool              // it is looked at for NaN and Inf, and nothing else
+	node    *gorgonia.Node    // whose value or gradient it becomes
+	grad    bool              // it is the gradient
+	into    *gorgonia.Value   // or the target of a Read
+	value   gorgonia.Value    // that the machine made for the node
+	opaque  *fgorgonia.Opaque // it is of an element type of the user's, and no tensor
 }
 
 // handOut writes the value where the user looks for it, in memory that is the user's, never the program's.
@@ -247,6 +248,11 @@ func (r *machineResult) handOut() (err error) {
 	switch {
 	case r.inspect:
 		return nil
+	case r.opaque != nil && r.into != nil:
+		*r.into = r.opaque.Value()
+		return nil
+	case r.opaque != nil:
+		return fgorgonia.SetValue(r.node, r.opaque.Value())
 	case r.grad:
 		if accumulate(r.node, r.tensor) {
 			return nil

@@ -17,6 +17,8 @@ type hostOp struct {
 	op  gorg.Op
 	in  []hostArg
 	out graph.Type
+	// opaque takes the result if its element type is the user's.
+	opaque *Opaque
 	// after holds what Do left in the operands whose effects somebody reads; see effectOf.
 	after map[int]*graph.Tensor
 	// before is the operation whose hidden state op reads, to be run on the first operands; or nil.
@@ -28,9 +30,56 @@ type hostOp struct {
 
 // hostArg is the Gorgonia type of an operand.
 type hostArg struct {
-	dtype tensor.Dtype
-	shape tensor.Shape
-	typ   hm.Type
+	dtype  tensor.Dtype
+	shape  tensor.Shape
+	typ    hm.Type
+	opaque *Opaque // what it holds, if its element type is the user's
+}
+
+// Opaque is a node whose element type is of the user's own. Values of it pass from one operation's Do to the next; in the
+// graph a token stands for them, so that operations keep their order.
+type Opaque struct {
+	Node *gorg.Node
+	made gorg.Value // by the node's operation in the last run
+}
+
+// Value is the node's value: what the user gave an input, or what the operation made; nil before.
+func (o *Opaque) Value() gorg.Value {
+	if o.Node.Op() == nil {
+		return o.Node.Value()
+	}
+	return o.made
+}
+
+// opaqueType is the type of the token that stands for a value of a type of the user's.
+var opaqueType = graph.Type{DType: graph.I64}
+
+// ofUser reports whether n's element type is one of the user's own.
+func ofUser(n *gorg.Node) bool {
+	d, err := nodeDtype(n)
+	if err != nil || d.Type == nil {
+		return false
+	}
+	_, err = DTypeOf(d)
+	return err != nil && d.PkgPath() != ""
+}
+
+// opaqueInput makes a token of an input.
+func (im *importer) opaqueInput(n *gorg.Node) error {
+	name := nameOf(n)
+	if name == "" {
+		name = fmt.Sprintf("input%d", n.ID())
+	}
+	v := graph.Extend(im.Graph, originOf(n)).Input(im.unique(name), opaqueType)
+	im.nodes[n] = v
+	im.Opaques[v] = &Opaque{Node: n}
+	im.Fills = append(im.Fills, Fill{v, func(*graph.Tensor) error {
+		if n.Value() == nil {
+			return fmt.Errorf("node %q has no value: give it one with gorgonia.Let before RunAll", Called(n))
+		}
+		return nil
+	}})
+	return nil
 }
 
 // host keeps the operation whole.
@@ -41,7 +90,7 @@ func (c *call) host() (*graph.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.in = append(h.in, hostArg{d, k.Shape(), k.Type()})
+		h.in = append(h.in, hostArg{d, k.Shape(), k.Type(), c.Opaques[c.nodes[k]]})
 	}
 	switch typeName(c.op) {
 	case "ctcLossDiffOp":
@@ -58,6 +107,10 @@ func (c *call) host() (*graph.Node, error) {
 		h.before, _ = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Interface().(gorg.Op)
 	}
 	v := c.b.Add(graph.Host{Name: describe(c.op), Type: c.want, Impl: h}, c.args...)
+	if ofUser(c.n) {
+		h.opaque = &Opaque{Node: c.n}
+		c.Opaques[v] = h.opaque
+	}
 	c.effects(h, v)
 	return v, c.b.Err()
 }
@@ -66,7 +119,7 @@ func (c *call) host() (*graph.Node, error) {
 // this: Gorgonia hands an operation the memory of its operands, and an Iop has one of its own.
 func (c *call) effects(h *hostOp, v *graph.Node) {
 	for i, k := range c.children(c.n) {
-		if k.Op() != (gorg.Iop{}) {
+		if k.Op() != (gorg.Iop{}) || h.in[i].opaque != nil {
 			continue
 		}
 		if h.after == nil {
@@ -132,6 +185,13 @@ func (h *hostOp) Do(args []*graph.Tensor) (t *graph.Tensor, err error) {
 		}
 	}
 	t = graph.NewTensor(h.out)
+	if h.opaque != nil {
+		if r == nil {
+			return nil, fmt.Errorf("%s gave no value", describe(h.op))
+		}
+		h.opaque.made = r
+		return t, nil
+	}
 	if err := Load(t, r); err != nil {
 		return nil, fmt.Errorf("result of %s: %w", describe(h.op), err)
 	}
@@ -142,6 +202,12 @@ func (h *hostOp) Do(args []*graph.Tensor) (t *graph.Tensor, err error) {
 func (h *hostOp) values(args []*graph.Tensor) ([]gorg.Value, error) {
 	v := make([]gorg.Value, len(args))
 	for i, a := range args {
+		if o := h.in[i].opaque; o != nil {
+			if v[i] = o.Value(); v[i] == nil {
+				return nil, fmt.Errorf("operand %d has no value", i)
+			}
+			continue
+		}
 		var err error
 		if v[i], err = newValue(h.in[i].dtype, h.in[i].shape, a); err != nil {
 			return nil, fmt.Errorf("operand %d: %w", i, err)

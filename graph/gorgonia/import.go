@@ -73,7 +73,10 @@ type Imported struct {
 	// Reads are the values that gorgonia.Read asks for.
 	Reads []Read
 	// Grads are the derivatives that gorgonia.Grad added.
-	Grads  []Grad
+	Grads []Grad
+	// Opaques are the nodes, by the tokens that stand for them, whose element types are the user's own.
+	Opaques map[*graph.Node]*Opaque
+
 	nodes  map[*gorg.Node]*graph.Node
 	source map[*graph.Node]*gorg.Node
 	stale  []staleness
@@ -202,7 +205,9 @@ func Import(g *gorg.ExprGraph, o Options) (*Imported, error) {
 		names:  map[string]bool{},
 		shared: map[any][2]*graph.Node{},
 		Imported: &Imported{
-			Graph:  graph.New(graphName(g)),
+			Graph:   graph.New(graphName(g)),
+			Opaques: map[*graph.Node]*Opaque{},
+
 			nodes:  map[*gorg.Node]*graph.Node{},
 			source: map[*graph.Node]*gorg.Node{},
 		},
@@ -382,9 +387,11 @@ func (im *importer) node(n *gorg.Node) error {
 		im.note(nil, "%s: gorgonia.Set has no effect, as on a TapeMachine", originOf(n).Name)
 		return nil
 	}
-	want, err := TypeOf(n)
-	if err != nil {
-		return err
+	want, err := opaqueType, error(nil)
+	if !ofUser(n) {
+		if want, err = TypeOf(n); err != nil {
+			return err
+		}
 	}
 	c := &call{importer: im, n: n, op: op, f: fieldsOf(op), want: want, b: graph.Extend(im.Graph, originOf(n))}
 	for _, k := range im.children(n) {
@@ -410,6 +417,9 @@ func (im *importer) node(n *gorg.Node) error {
 
 // input imports a node without an operation.
 func (im *importer) input(n *gorg.Node) error {
+	if ofUser(n) {
+		return im.opaqueInput(n)
+	}
 	t, err := TypeOf(n)
 	if err != nil {
 		return err
