@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 )
 
 // File collects the new contents of a file in a temporary one in the same folder. Either [File.Commit] puts it in
@@ -21,6 +22,10 @@ type File struct {
 	buf  *bufio.Writer
 	done bool
 }
+
+// abandoned is the age at which a temporary file, where files cannot be locked, can only be one of a process that was
+// killed.
+const abandoned = time.Hour
 
 // Create starts to replace the file at path, which need not exist. Where path is a symbolic link, the file that it
 // leads to is replaced. What is not a regular file is refused.
@@ -53,21 +58,38 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
-// createTemp makes a new file beside path. Unlike [os.CreateTemp] it leaves the permissions to the umask.
+// createTemp makes a new file beside path and locks it. Unlike [os.CreateTemp] it leaves the permissions to the umask.
 func createTemp(path string, mode fs.FileMode) (*os.File, error) {
 	dir, base := filepath.Split(path)
 	for i := range 10000 {
 		name := filepath.Join(dir, fmt.Sprintf(".%s.%d-%d.tmp", base, os.Getpid(), i))
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-		if !errors.Is(err, fs.ErrExist) {
-			return f, err
+		if errors.Is(err, fs.ErrExist) {
+			continue
 		}
+		if err != nil {
+			return nil, err
+		}
+		if free, err := lock(f); err != nil || free && same(f, name) {
+			return f, nil // without a lock its age protects it
+		}
+		f.Close() // another process took it for an abandoned one before it was locked, and removes it
 	}
 	return nil, fmt.Errorf("%s: too many temporary files beside it", path)
 }
 
-// Temporary reports whether name is that of a temporary file of this package, which only a process that was killed
-// leaves behind, and gives the name of the file that it was to replace. Both are without their folder.
+// same reports whether the file at path is f.
+func same(f *os.File, path string) bool {
+	a, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Lstat(path)
+	return err == nil && os.SameFile(a, b)
+}
+
+// Temporary reports whether name is that of a temporary file of this package and gives the name of the file that it is
+// to replace. Both are without their folder. See [RemoveAbandoned].
 func Temporary(name string) (base string, ok bool) {
 	m := temporary.FindStringSubmatch(name)
 	if m == nil {
@@ -77,6 +99,44 @@ func Temporary(name string) (base string, ok bool) {
 }
 
 var temporary = regexp.MustCompile(`^\.(.+)\.\d+-\d+\.tmp$`)
+
+// RemoveAbandoned removes the temporary file at path if the process that wrote it has ended: a writer holds a lock on
+// its file until it is in place or removed. Where files cannot be locked, it removes those that were last written an
+// hour ago or earlier. That the file is in use or is no longer there is not an error.
+func RemoveAbandoned(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // over a network only a file open for writing can be locked
+	if errors.Is(err, fs.ErrPermission) {
+		f, err = os.Open(path) // it is to replace a file that is read-only
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	free, err := lock(f)
+	if err != nil {
+		info, err := f.Stat()
+		f.Close() // a file that is open cannot be removed on every system
+		if err != nil || time.Since(info.ModTime()) < abandoned {
+			return err
+		}
+		return remove(path)
+	}
+	defer f.Close()
+	if !free || !same(f, path) {
+		return nil
+	}
+	return remove(path)
+}
+
+// remove removes a file that may have been removed already.
+func remove(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 // Write implements io.Writer.
 func (f *File) Write(b []byte) (int, error) { return f.buf.Write(b) }
@@ -94,14 +154,13 @@ func (f *File) Commit() error {
 	if f.done {
 		return fs.ErrClosed
 	}
-	err := f.Sync()
-	if e := f.tmp.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.tmp.Name(), f.path)
-	}
 	f.done = true
+	err := f.Sync()
+	if err == nil {
+		err = f.rename()
+	} else {
+		f.tmp.Close()
+	}
 	if err != nil {
 		os.Remove(f.tmp.Name())
 		return err

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 )
 
 // only checks that dir holds the one file name with the given contents.
@@ -152,4 +154,83 @@ func TestTemporary(t *testing.T) {
 			t.Errorf("%s is taken for a temporary file of %q", name, base)
 		}
 	}
+}
+
+// TestRemoveAbandoned: what a process that is alive writes stays, until it is in place; what one left behind goes.
+func TestRemoveAbandoned(t *testing.T) {
+	dir := t.TempDir()
+	f, err := Create(filepath.Join(dir, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Abort()
+	tmp := f.tmp.Name()
+	if _, err := io.WriteString(f, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveAbandoned(tmp); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	only(t, dir, "a", "x")
+	if err := RemoveAbandoned(tmp); err != nil { // it is gone
+		t.Fatal(err)
+	}
+	for _, mode := range []fs.FileMode{0o666, 0o444} {
+		if err := os.WriteFile(tmp, []byte("x"), mode); err != nil {
+			t.Fatal(err)
+		}
+		long := time.Now().Add(-2 * abandoned)
+		if err := os.Chtimes(tmp, long, long); err != nil {
+			t.Fatal(err)
+		}
+		if err := RemoveAbandoned(tmp); err != nil {
+			t.Fatal(err)
+		}
+		only(t, dir, "a", "x")
+	}
+}
+
+// TestRemovedWhileWriting replaces one file from many goroutines while others remove what they take for abandoned.
+func TestRemovedWhileWriting(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	var writers, cleaners sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		cleaners.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				entries, err := os.ReadDir(dir)
+				for _, e := range entries {
+					if _, ok := Temporary(e.Name()); ok {
+						err = errors.Join(err, RemoveAbandoned(filepath.Join(dir, e.Name())))
+					}
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 4 {
+		writers.Go(func() {
+			for range 50 {
+				if err := Write(path, text("x")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	cleaners.Wait()
+	only(t, dir, "a", "x")
 }

@@ -38,7 +38,7 @@ type Found struct {
 func (d Dir) Due(step int64) bool { return d.Every > 0 && step > 0 && step%d.Every == 0 }
 
 // Save writes the next checkpoint and, once it is on the disk, removes those before the newest Keep, and what killed
-// processes left behind. If writing fails nothing is removed. The path is the new file's, "" if it was not written: an
+// processes left behind; files that another process is writing stay. If writing fails nothing is removed. The path is the new file's, "" if it was not written: an
 // error beside a path is one of removing.
 func (d Dir) Save(s *State) (path string, err error) {
 	if s == nil {
@@ -125,18 +125,18 @@ func (d Dir) list() (files []numbered, temporary []string, err error) {
 
 // prune removes what is no longer wanted.
 func (d Dir) prune() error {
-	files, remove, err := d.list()
+	files, temporary, err := d.list()
 	if err != nil {
 		return err
 	}
+	var errs []error
+	for _, name := range temporary {
+		errs = append(errs, atomicfile.RemoveAbandoned(filepath.Join(d.Path, name)))
+	}
 	if d.Keep > 0 {
 		for _, f := range files[min(d.Keep, len(files)):] {
-			remove = append(remove, f.name)
+			errs = append(errs, os.Remove(filepath.Join(d.Path, f.name)))
 		}
-	}
-	var errs []error
-	for _, name := range remove {
-		errs = append(errs, os.Remove(filepath.Join(d.Path, name)))
 	}
 	return errors.Join(errs...)
 }

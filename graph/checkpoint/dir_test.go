@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"fusec/graph/atomicfile"
 )
 
 // names lists a folder.
@@ -62,6 +65,10 @@ func TestKeepsNewest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	long := time.Now().Add(-2 * time.Hour) // which is how it is known where files cannot be locked
+	if err := os.Chtimes(left, long, long); err != nil {
+		t.Fatal(err)
+	}
 	path := save(t, d, 120)
 	want := []string{"000002-step-200.safetensors", "000003-step-120.safetensors", "notes.txt"}
 	if got := names(t, d.Path); !slices.Equal(got, want) {
@@ -75,6 +82,24 @@ func TestKeepsNewest(t *testing.T) {
 	save(t, d, 130, 140)
 	if got := names(t, d.Path); len(got) != 5 {
 		t.Errorf("the folder holds %v", got)
+	}
+}
+
+// TestTwoRuns: one run's Save leaves alone what another one is writing in the same folder.
+func TestTwoRuns(t *testing.T) {
+	d := Dir{Path: t.TempDir(), Keep: 1}
+	other, err := atomicfile.Create(filepath.Join(d.Path, "000001-step-7.safetensors"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Abort()
+	save(t, d, 10)
+	if err := other.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"000001-step-10.safetensors", "000001-step-7.safetensors"}
+	if got := names(t, d.Path); !slices.Equal(got, want) {
+		t.Errorf("the folder holds %v, want %v", got, want)
 	}
 }
 

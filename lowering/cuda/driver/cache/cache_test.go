@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"fusec/graph/atomicfile"
 	kernels "fusec/kernels/cuda"
 )
 
@@ -190,15 +191,21 @@ func TestLimit(t *testing.T) {
 	one := size(t, dir) / 4
 	compile(t, c, f, "0", kernels.H200, "0", 4) // the oldest is used again
 	c.Limit = 3 * one
-	for _, stray := range []string{"note.txt", ".x" + suffix + ".1-0.tmp", ".y" + suffix + ".2-0.tmp"} {
+	abandoned := ".x" + suffix + ".1-0.tmp"
+	for _, stray := range []string{"note.txt", abandoned} {
 		if err := os.WriteFile(filepath.Join(dir, stray), nil, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
-	long := time.Now().Add(-2 * abandoned)
-	if err := os.Chtimes(filepath.Join(dir, ".x"+suffix+".1-0.tmp"), long, long); err != nil {
+	long := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, abandoned), long, long); err != nil {
 		t.Fatal(err)
 	}
+	writing, err := atomicfile.Create(filepath.Join(dir, "y"+suffix)) // by a process that is alive
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writing.Abort()
 	compile(t, c, f, "4", kernels.H200, "4", 5)
 	if got := size(t, dir); got != 3*one {
 		t.Errorf("%d bytes are kept, want %d", got, 3*one)
@@ -209,7 +216,7 @@ func TestLimit(t *testing.T) {
 		}
 	}
 	for name, there := range map[string]bool{
-		"note.txt": true, ".x" + suffix + ".1-0.tmp": false, ".y" + suffix + ".2-0.tmp": true,
+		"note.txt": true, abandoned: false, fmt.Sprintf(".y%s.%d-0.tmp", suffix, os.Getpid()): true,
 	} {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != there {
 			t.Errorf("%s is kept: %v, want %v", name, err == nil, there)

@@ -51,9 +51,6 @@ func read(path string) (image []byte, log string, ok bool) {
 	return body[n:], string(body[:n]), true
 }
 
-// abandoned is the age at which a temporary file can only be one of a process that was killed.
-const abandoned = time.Hour
-
 // trim removes entries from the folder until no more than limit bytes are left, those that were not used for longest
 // first, and never keep; and the temporary files of processes that were killed. What it cannot remove stays: the next
 // one may.
@@ -73,9 +70,7 @@ func trim(dir string, limit int64, keep string) {
 		}
 		path := filepath.Join(dir, f.Name())
 		if base, ok := atomicfile.Temporary(f.Name()); ok && strings.HasSuffix(base, suffix) {
-			if time.Since(info.ModTime()) > abandoned {
-				os.Remove(path)
-			}
+			_ = atomicfile.RemoveAbandoned(path)
 			continue
 		}
 		if !strings.HasSuffix(f.Name(), suffix) {

@@ -1,0 +1,19 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package atomicfile
+
+import (
+	"errors"
+	"os"
+)
+
+// lock reports that files cannot be locked.
+func lock(*os.File) (free bool, err error) { return false, errors.ErrUnsupported }
+
+// rename puts the file in its place. Windows renames no file that is open.
+func (f *File) rename() error {
+	if err := f.tmp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.tmp.Name(), f.path)
+}
