@@ -96,12 +96,21 @@ func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64
 		switch {
 		case fn == graph.Recip && d > 0 && math.Abs(x.F[i]) <= d:
 			carried = unsure
+		case size(x.F[i]) == math.Abs(x.F[i]) && math.IsInf(v.F[i], 0) && overflows(fn): // beyond the range even of f64
+			mag[i] = unsure
+			continue
 		case fn == graph.Sin || fn == graph.Cos:
 			carried = max(carried, min(d, 2))
 		}
 		mag[i] = settle(v.F[i], terms, carried/epsilon(v.Type.DType), v.Type.DType)
 	}
 	return mag
+}
+
+// overflows reports whether f is infinite for finite operands because it grows beyond the range of numbers, not at a pole.
+// log(1 + eˣ), computed another way, is finite there.
+func overflows(fn graph.UnaryFn) bool {
+	return fn == graph.Exp || fn == graph.Expm1 || fn == graph.Square || fn == graph.Cube
 }
 
 func binaryBound(fn graph.BinaryFn, x, y, v Value) []float64 {

@@ -64,11 +64,14 @@ func (b *block[T]) biasGate(dgate []T) {
 	}
 }
 
-// weigh adds h·da to the gates' gradients, and multiplies du and dv by the gates.
+// weigh adds h·da to the gates' gradients, and multiplies du and dv by the gates. Where results have no elements, the
+// gradient is 0 even if h is not finite.
 func (b *block[T]) weigh(dgate []T, w int, h, da, du, dv []T) {
 	dot, mul, n := b.code.Dot(), b.code.BinaryVS(vec.Mul), b.end-b.first
 	for i, t := range b.tokens {
-		dgate[i] += dot(h[i*w:][:n], da[i*w:][:n])
+		if b.Dims.Result > 0 {
+			dgate[i] += dot(h[i*w:][:n], da[i*w:][:n])
+		}
 		g := b.gate(t, b.s.expert)
 		row := du[i*w:][:n]
 		mul(row, row, g)

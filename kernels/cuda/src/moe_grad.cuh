@@ -1,7 +1,8 @@
 // What the gradient of a mixture of experts has beside its products; see moe_grad.go and, for Mixture, moe.cuh.
 
 // gate_gradients writes the gradient of one token's gates: for an expert that it is sent to, the sum of row h⊙da of its
-// slot and of dy·b2. A gate that is zero gets zero. A warp takes an expert; waves add to what was written first.
+// slot and of dy·b2. A gate that is zero gets zero, and each one if results have no elements, even where h is not finite.
+// A warp takes an expert; waves add to what was written first.
 template <class X, int HIDDEN, int RESULT, i64 DY_T, i64 DY_C, i64 B_C, i64 D_T, i64 D_E, class T, class L>
 DEVICE void gate_gradients(L *to, const L *products, const T *dy, const L *const *b2, const L *gates, const i32 *place,
                            int wave) {
@@ -13,7 +14,7 @@ DEVICE void gate_gradients(L *to, const L *products, const T *dy, const L *const
       const i32 slot = place[i64(token) * X::EXPERTS + e] - wave * X::CAPACITY;
       mine = slot >= 0 && slot < X::CAPACITY;
       if (mine) {
-        for (int c = lane; c < HIDDEN; c += 32) sum += products[i64(slot) * HIDDEN + c];
+        for (int c = lane; RESULT > 0 && c < HIDDEN; c += 32) sum += products[i64(slot) * HIDDEN + c];
         if (b2) {
           for (int c = lane; c < RESULT; c += 32) sum += convert<L>(dy[token * DY_T + c * DY_C]) * b2[e][c * B_C];
         }
