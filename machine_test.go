@@ -179,6 +179,10 @@ func TestUnboundInput(t *testing.T) {
 	run(t, m)
 	agrees(t, y, reference(t, b.g)(y))
 
+	unnamed := newNet(tensor.Float64)
+	must(gorgonia.Tanh(gorgonia.NewMatrix(unnamed.g, tensor.Float64, gorgonia.WithShape(2, 3))))
+	wantError(t, machine(t, unnamed.g).RunAll(), "an input of shape (2, 3) without a name that tanh", "reads, has no value")
+
 	b.node("read by nothing", 2) // needs no value
 	must(gorgonia.Tanh(b.in("other", 2)))
 	run(t, machine(t, b.g))

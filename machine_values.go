@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -98,6 +99,9 @@ func (m *Machine) bind() error {
 	for i := range m.inputs {
 		in := &m.inputs[i]
 		before := in.at
+		if in.node.Value() == nil {
+			return m.noValue(in)
+		}
 		if err := in.bind(m.program); err != nil {
 			return err
 		}
@@ -125,6 +129,20 @@ func (m *Machine) bind() error {
 		}
 	}
 	return m.bindHeld()
+}
+
+// noValue is the error of an input that was given no value. Of one that the user did not name it says what reads it.
+func (m *Machine) noValue(in *machineInput) error {
+	what := strconv.Quote(in.name)
+	if !fgorgonia.Named(in.node) {
+		for _, n := range m.im.Graph.Nodes {
+			if slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return a.Name == in.name }) {
+				what = fmt.Sprintf("%s, an input of shape %v without a name that %s reads,", what, in.node.Shape(), n.Where())
+				break
+			}
+		}
+	}
+	return fmt.Errorf("node %s has no value: give it one with gorgonia.Let before RunAll", what)
 }
 
 // checkApart refuses two weights in one memory: the optimiser would change it twice at once.
@@ -166,11 +184,7 @@ func (in *machineInput) giveBack(p *Program) error {
 // bind gives the program the node's present value: its memory where its elements stand in row-major order, else a
 // copy. It allocates nothing if the value stands where it stood in the run before.
 func (in *machineInput) bind(p *Program) error {
-	v := in.node.Value()
-	if v == nil {
-		return fmt.Errorf("node %q has no value: give it one with gorgonia.Let before RunAll", in.name)
-	}
-	v, err := plain(v) // it may be that of an inner node
+	v, err := plain(in.node.Value()) // it may be that of an inner node
 	if err != nil {
 		return fmt.Errorf("node %q: %w", in.name, err)
 	}

@@ -127,54 +127,7 @@ func (p *Program) watch(l *lowering.Launch, value func(lowering.View) (*graph.Te
 			}
 		}
 	}
-	return &NonFiniteError{Node: described(n, from), Origin: n.Origin, Value: what}
-}
-
-// described is a node as an error names it. Of one that the user did not name it says what it computes, and of which
-// of the values that have names: log of "x" and "w". The inputs of a body are those that from leads to.
-func described(n *graph.Node, from map[*graph.Node]*graph.Node) string {
-	if n.Name != "" {
-		return n.Where()
-	}
-	what := n.Op.OpName()
-	switch op := n.Op.(type) {
-	case graph.Unary:
-		what = op.Fn.String()
-	case graph.Binary:
-		what = op.Fn.String()
-	case graph.Reduce:
-		what = op.Fn.String()
-	}
-	const most = 4
-	var names []string
-	seen := map[*graph.Node]bool{}
-	for next := n.Args; len(next) > 0 && len(names) < most; { // the nearest first
-		var further []*graph.Node
-		for _, a := range next {
-			if outer := from[a]; outer != nil {
-				a = outer
-			}
-			switch {
-			case seen[a]:
-			case a.Name != "" && len(names) < most:
-				names = append(names, a.String())
-			default:
-				further = append(further, a.Args...)
-			}
-			seen[a] = true
-		}
-		next = further
-	}
-	if len(names) == 0 {
-		return n.Where()
-	}
-	what += " of " + strings.Join(names, " and ")
-	for _, o := range n.Origin {
-		if o.Pos != "" {
-			return fmt.Sprintf("%s (%s)", what, o.Pos)
-		}
-	}
-	return what
+	return &NonFiniteError{Node: n.WhereIn(from), Origin: n.Origin, Value: what}
 }
 
 func isAttention(op graph.Op) bool {

@@ -60,20 +60,82 @@ func (n *Node) String() string {
 	return fmt.Sprintf("%%%d", n.ID)
 }
 
-// Where describes the node for an error message: its operation, its name and where the user built it.
-func (n *Node) Where() string {
+// Where describes the node for an error message, as [Node.Describe] does, and tells where the user built it, if that is
+// known: log %4 of "x" and "w" (model.graph:7).
+func (n *Node) Where() string { return n.WhereIn(nil) }
+
+// WhereIn is [Node.Where] for a node of a body whose inputs stand for nodes outside.
+func (n *Node) WhereIn(outside map[*Node]*Node) string {
+	s := n.describe(outside)
+	if n != nil {
+		for _, o := range n.Origin {
+			if o.Pos != "" {
+				return s + " (" + o.Pos + ")"
+			}
+		}
+	}
+	return s
+}
+
+// Describe names a node by what it computes. Of a node without a name it says of which named values it is computed, the
+// nearest first: exp %4 of "scores".
+func (n *Node) Describe() string { return n.describe(nil) }
+
+func (n *Node) describe(outside map[*Node]*Node) string {
 	if n == nil || n.Op == nil {
 		return fmt.Sprintf("%v without an operation", n)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %v", n.Op.OpName(), n)
-	for _, o := range n.Origin {
-		if o.Pos != "" {
-			fmt.Fprintf(&b, " (%s)", o.Pos)
-			break
+	fmt.Fprintf(&b, "%s %v", n.verb(), n)
+	if n.Name == "" {
+		if names := n.namesBefore(outside); len(names) > 0 {
+			last := len(names) - 1
+			b.WriteString(" of " + strings.Join(names[:last], ", "))
+			if last > 0 {
+				b.WriteString(" and ")
+			}
+			b.WriteString(names[last])
 		}
 	}
 	return b.String()
+}
+
+// verb is what the node computes: the function where the operation has one, such as log.
+func (n *Node) verb() string {
+	switch op := n.Op.(type) {
+	case Unary:
+		return op.Fn.String()
+	case Binary:
+		return op.Fn.String()
+	case Reduce:
+		return fmt.Sprintf("%v over axes %v", op.Fn, op.Axes)
+	}
+	return n.Op.OpName()
+}
+
+// namesBefore are the names of the values from which n is computed, the nearest first.
+func (n *Node) namesBefore(outside map[*Node]*Node) (names []string) {
+	const most, far = 4, 64 // names, and nodes to look at
+	seen := map[*Node]bool{n: true}
+	for next := n.Args; len(next) > 0 && len(seen) < far; {
+		var further []*Node
+		for _, a := range next {
+			if o := outside[a]; o != nil {
+				a = o
+			}
+			if a == nil || seen[a] {
+				continue
+			}
+			seen[a] = true
+			if a.Name == "" {
+				further = append(further, a.Args...)
+			} else if names = append(names, a.String()); len(names) == most {
+				return names
+			}
+		}
+		next = further
+	}
+	return names
 }
 
 // Arg is operand i.

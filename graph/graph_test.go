@@ -31,8 +31,17 @@ func TestNodeNames(t *testing.T) {
 	x.Name = "x y"
 	y := add(t, g, negate, x)
 	y.Origin = []graph.Origin{{Name: "no position"}, {Name: "y", Pos: "m.go:7"}, {Name: "z", Pos: "m.go:8"}}
-	if x.String() != `"x y"` || y.String() != "%1" || y.Where() != "unary %1 (m.go:7)" || x.Where() != `input "x y"` || y.Arg(0) != x {
+	if x.String() != `"x y"` || y.String() != "%1" || y.Where() != `neg %1 of "x y" (m.go:7)` || x.Where() != `input "x y"` || y.Arg(0) != x {
 		t.Errorf("%v, %v, %s", x, y, y.Where())
+	}
+	z := add(t, g, double, y, add(t, g, negate, y))
+	if z.Where() != `add %3 of "x y"` || z.Describe() != z.Where() {
+		t.Error(z.Where())
+	}
+	outer := add(t, g, graph.Input{Type: vec})
+	outer.Name = "outside"
+	if s := z.WhereIn(map[*graph.Node]*graph.Node{x: outer}); s != `add %3 of "outside"` {
+		t.Error(s)
 	}
 	if s := (*graph.Node)(nil).String(); s != "nil node" {
 		t.Error(s)
@@ -65,7 +74,7 @@ func TestTidy(t *testing.T) {
 		t.Errorf("order %v, want %v", order, want)
 	}
 	late.Args[0] = b
-	if err := g.Tidy(); err == nil || !strings.Contains(err.Error(), "cycle through unary") {
+	if err := g.Tidy(); err == nil || !strings.Contains(err.Error(), "cycle through neg") {
 		t.Errorf("a cycle gives %v", err)
 	}
 }

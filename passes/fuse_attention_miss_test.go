@@ -60,7 +60,7 @@ func TestAttentionMisses(t *testing.T) {
 			s = b.Named(b.BinaryScalar(graph.Mul, s, 0.3), "scaled")
 			b.Output("z", b.Named(b.Reduce(graph.MaxOf, s, false, 1), "z"))
 			return s
-		}, nil), `binary "scaled": the scores, mul "scaled", are also read by max over axes [1] "z"`},
+		}, nil), `mul "scaled": the scores, mul "scaled", are also read by max over axes [1] "z"`},
 		{"probabilities are read", with(nil, func(b *graph.Builder, p *graph.Node) *graph.Node {
 			b.Output("z", b.Named(b.Unary(graph.Tanh, p), "z"))
 			return p
@@ -71,23 +71,23 @@ func TestAttentionMisses(t *testing.T) {
 		}), `softmax "probabilities": the probabilities, softmax "probabilities", are also handed out as an output`},
 		{"probabilities are squared", with(nil, func(b *graph.Builder, p *graph.Node) *graph.Node {
 			return b.Named(b.Unary(graph.Square, p), "p2")
-		}), `unary "p2": between the softmax and the product with the values stands square "p2", which is no dropout, cast or reshape`},
+		}), `square "p2": between the softmax and the product with the values stands square "p2", which is no dropout, cast or reshape`},
 		{"scores through tanh", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			return b.Named(b.Unary(graph.Tanh, s), "capped")
-		}, nil), `unary "capped": between the product of queries and keys and the softmax stands tanh "capped", which is no scale, mask, cast or reshape`},
+		}, nil), `tanh "capped": between the product of queries and keys and the softmax stands tanh "capped", which is no scale, mask, cast or reshape`},
 		{"scaled by a matrix", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			return b.Named(b.Binary(graph.Mul, s, b.Input("m", dt(5, 5))), "weighed")
-		}, nil), `binary "weighed": the scores are scaled by input "m" of f64[5,5], which is no scalar`},
+		}, nil), `mul "weighed": the scores are scaled by input "m" of f64[5,5], which is no scalar`},
 		{"divides by the scores", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			return b.Named(b.Binary(graph.Div, b.Input("m", dt()), s), "weighed")
-		}, nil), `binary "weighed": the scores are scaled by matmul "scores" of f64[5,5], which is no scalar`},
+		}, nil), `div "weighed": the scores are scaled by matmul "scores" of f64[5,5], which is no scalar`},
 		{"scores twice", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			return b.Named(b.Binary(graph.Add, s, s), "sum")
 		}, nil), `matmul "scores": the scores, matmul "scores", are read twice by add "sum"`},
 		{"less the scores", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			x := b.Named(b.Binary(graph.Add, b.Input("x", dt(5, 5)), b.Input("w", dt(5, 5))), "x + w")
 			return b.Binary(graph.Sub, x, s)
-		}, nil), `binary "x + w": neither operand of add "x + w" follows from a product of queries and keys`},
+		}, nil), `add "x + w": neither operand of add "x + w" follows from a product of queries and keys`},
 		{"choice scaled by what is not known", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			s = b.Named(b.Add(graph.Select{}, keep(b), s, b.Scalar(f64, inf)), "masked")
 			return b.Binary(graph.Mul, s, b.Input("t", dt()))
@@ -95,7 +95,7 @@ func TestAttentionMisses(t *testing.T) {
 		{"less a mask scaled by what is not known", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			s = b.Named(b.Binary(graph.Sub, s, b.Input("m", dt(5, 5))), "masked")
 			return b.Binary(graph.Mul, s, b.Input("t", dt()))
-		}, nil), `binary "masked": the masked scores are scaled by input "t", which is not constant`},
+		}, nil), `sub "masked": the masked scores are scaled by input "t", which is not constant`},
 		{"softmax over the queries", func(b *graph.Builder) {
 			q, k, v := qkv(b, f64, 5, 5, 3)
 			p := b.Named(b.Add(graph.Softmax{Axis: 1}, b.MatMul(q, k, false, true)), "p")
@@ -128,7 +128,7 @@ func TestAttentionMisses(t *testing.T) {
 		{"scores in a narrower type", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			s = b.Named(b.Add(graph.Cast{To: graph.F32}, s), "rounded")
 			return b.Add(graph.Cast{To: f64}, b.Named(b.BinaryScalar(graph.Mul, s, 2), "doubled"))
-		}, nil), `binary "doubled": the scores are f32, which is narrower than the f64 of the products`},
+		}, nil), `mul "doubled": the scores are f32, which is narrower than the f64 of the products`},
 		{"products in two types", func(b *graph.Builder) {
 			q, k, v := qkv(b, f64, 5, 5)
 			s := b.Named(b.MatMul(q, k, false, true), "scores")
@@ -157,16 +157,16 @@ func TestAttentionMisses(t *testing.T) {
 		{"mask scaled by what is not known", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			s = b.Named(b.Binary(graph.Add, s, b.Input("m", dt(5, 5))), "masked")
 			return b.Binary(graph.Mul, s, b.Input("t", dt()))
-		}, nil), `binary "masked": the masked scores are scaled by input "t", which is not constant`},
+		}, nil), `add "masked": the masked scores are scaled by input "t", which is not constant`},
 		{"mask scaled by less than nothing", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			s = b.Named(b.Binary(graph.Sub, s, b.Input("m", dt(5, 5))), "masked")
 			return b.BinaryScalar(graph.Mul, s, -2)
-		}, nil), `binary "masked": the masked scores are scaled by -2`},
+		}, nil), `sub "masked": the masked scores are scaled by -2`},
 		{"mask of a wider type", wideMask(func(b *graph.Builder) *graph.Node { return b.Input("m", dt(5, 5)) }),
-			`binary "masked": the mask input "m" is f64, and the products f32`},
+			`add "masked": the mask input "m" is f64, and the products f32`},
 		{"constant mask of a wider type", wideMask(func(b *graph.Builder) *graph.Node {
 			return b.Named(maskOf(b, f64, -1e300, func(ix []int) bool { return ix[0] > ix[1] }, 5, 5), "m")
-		}), `binary "masked": the mask const "m" is f64, and not all of its values are f32`},
+		}), `add "masked": the mask const "m" is f64, and not all of its values are f32`},
 		{"nothing to multiply", func(b *graph.Builder) {
 			s := b.Named(b.MatMul(b.Input("q", dt(5, 0)), b.Input("k", dt(5, 0)), false, true), "scores")
 			b.Output("y", b.MatMul(softmax(b, s), b.Input("v", dt(5, 2)), false, false))
@@ -265,7 +265,7 @@ func TestAttentionPlaces(t *testing.T) {
 	})
 	_, tr := run(t, g, Config{Stop: "fuse-attention"})
 	m := stageOf(t, tr, "fuse-attention").Misses
-	if len(m) != 1 || !strings.Contains(m[0].Reason, "tanh %4 (fuse_attention_miss_test.go:") || !strings.Contains(m[0].At, "(fuse_attention_miss_test.go:") {
+	if len(m) != 1 || !strings.Contains(m[0].Reason, `tanh %4 of "q" and "k" (fuse_attention_miss_test.go:`) || !strings.Contains(m[0].At, "(fuse_attention_miss_test.go:") {
 		t.Errorf("near misses %+v", m)
 	}
 }

@@ -105,7 +105,7 @@ func TestColumnSumMisses(t *testing.T) {
 			y := b.Unary(graph.Exp, b.MatMul(b.Input("x", dt(2, 3, 4)), b.Input("w", dt(4, 5)), false, false))
 			b.Output("y", y)
 			b.Output("z", b.Reduce(graph.Sum, y, false, 0))
-		}, []string{"matmul: reduce %4: the launch's rows are not those that it sums over"}},
+		}, []string{"matmul: sum over axes [0] %4 of \"x\" and \"w\": the launch's rows are not those that it sums over"}},
 		{"of what the launch makes", func(b *graph.Builder) {
 			y := b.MatMul(b.Input("x", dt(3, 4)), b.Input("w", dt(4, 5)), false, false)
 			b.Output("y", y)

@@ -66,13 +66,13 @@ func TestMoEMisses(t *testing.T) {
 				w.b.Output("z", w.b.Named(w.b.Unary(graph.Tanh, h), "z"))
 				return h
 			})
-		}), `unary "hidden": a hidden value of an expert, relu "hidden", is also read by tanh "z"`},
+		}), `relu "hidden": a hidden value of an expert, relu "hidden", is also read by tanh "z"`},
 		{"weighted result is read", func(w *moeWriter) *graph.Node {
 			p := w.softmax(w.logits())
 			term := w.b.Named(w.b.Binary(graph.Mul, w.relu(0), w.column(p, 0)), "weighted")
 			w.b.Output("z", w.b.Named(w.b.Unary(graph.Tanh, term), "z"))
 			return w.b.Binary(graph.Add, term, w.b.Binary(graph.Mul, w.relu(1), w.column(p, 1)))
-		}, `binary "weighted": the weighted result of an expert, mul "weighted", is also read by tanh "z"`},
+		}, `mul "weighted": the weighted result of an expert, mul "weighted", is also read by tanh "z"`},
 		{"another activation", with(func(w *moeWriter) *graph.Node {
 			return net(w, w.x, func(h *graph.Node) *graph.Node { return w.b.Add(graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1}, h) })
 		}), `matmul "odd": expert 1, matmul "odd", has the activation leaky_relu(0.1), and expert 0 relu`},
@@ -94,7 +94,7 @@ func TestMoEMisses(t *testing.T) {
 				more := w.b.MatMul(w.x, w.param("more", 4, 5), false, false)
 				return w.b.Named(w.b.Binary(graph.Mul, w.b.Unary(graph.Relu, h), w.b.Unary(graph.Tanh, more)), "both")
 			})
-		}), `unary %18: the second factor of an expert's hidden values, tanh %18, is no linear layer`},
+		}), `tanh %18 of "x" and "more5": the second factor of an expert's hidden values, tanh %18 of "x" and "more5", is no linear layer`},
 		{"no activation", with(func(w *moeWriter) *graph.Node {
 			return net(w, w.x, func(h *graph.Node) *graph.Node { return h })
 		}), `matmul "first": matmul "first" stands before the last linear layer of an expert; wanted an activation of another linear layer`},
@@ -109,11 +109,11 @@ func TestMoEMisses(t *testing.T) {
 			`slice "odd": the result of an expert, slice "odd", is no linear layer`},
 		{"a residual in the expert", with(func(w *moeWriter) *graph.Node {
 			return w.b.Binary(graph.Add, net(w, w.x, relu(w)), w.b.Input("r", dt(5, 3)))
-		}), `binary "odd": to the result of an expert is added input "r", which is no bias: it is not the same for all tokens`},
+		}), `add "odd": to the result of an expert is added input "r", which is no bias: it is not the same for all tokens`},
 		{"weights of each token", with(func(w *moeWriter) *graph.Node {
 			h := w.b.Unary(graph.Relu, w.b.MatMul(w.b.Reshape(w.x, 5, 1, 4), w.b.Input("each", dt(5, 4, 5)), false, false))
 			return w.b.MatMul(w.b.Reshape(h, 5, 5), w.param("down", 5, 3), false, false)
-		}), `matmul %15: the weights input "each" are f64[5,4,5], not one matrix`},
+		}), `matmul %15 of "each" and "x": the weights input "each" are f64[5,4,5], not one matrix`},
 		{"tokens as columns", with(func(w *moeWriter) *graph.Node {
 			h := w.b.Unary(graph.Relu, w.b.Named(w.b.MatMul(w.b.Input("t", dt(4, 5)), w.param("up", 4, 5), true, false), "first"))
 			return w.b.MatMul(h, w.param("down", 5, 3), false, false)
@@ -170,7 +170,7 @@ func TestMoERefused(t *testing.T) {
 		w := newMoEWriter(b, 3, 5)
 		b.Output("y", b.Named(w.sum(w.softmax(w.logits()), w.relu), "y"))
 	})
-	if got := moeMisses(t, g, noMoE{}); len(got) != 1 || got[0] != `binary "y": bare has no mixtures` {
+	if got := moeMisses(t, g, noMoE{}); len(got) != 1 || got[0] != `add "y": bare has no mixtures` {
 		t.Errorf("near misses %q", got)
 	}
 }

@@ -166,13 +166,13 @@ func TestGradientsKept(t *testing.T) {
 			b.Output("d", dw)
 			b.Output("other", dbias)
 			return []Gradient{{Cost: cost, Of: w, Value: dw}}
-		}, `binary "dh" of the backward pass stays: reduce`, true},
+		}, `mul "dh" of the backward pass stays: sum`, true},
 		{"handed out", func(b *graph.Builder) []Gradient {
 			cost, w, _, dw, _ := gMLP(b)
 			b.Output("d", dw)
 			b.Output("dh", dw.Args[1])
 			return []Gradient{{Cost: cost, Of: w, Value: dw}}
-		}, `binary "dh" of the backward pass stays: it is handed out`, true},
+		}, `mul "dh" of the backward pass stays: it is handed out`, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -611,16 +611,16 @@ func TestMisses(t *testing.T) {
 		{"gelu-tanh", "another constant", []string{
 			"gelu-tanh: wanted the constant 0.044715, found 0.05"}},
 		{"gelu-tanh", "another x", []string{
-			`gelu-tanh: wanted input "x" again, found sin %7`}},
+			`gelu-tanh: wanted input "x" again, found sin %7 of "x"`}},
 		{"gelu-erf", "erf(x)", nil},
 		{"softmax", "over everything", []string{
-			"softmax: wanted a sum along one axis, found sum over axes [0,1] %2 of f64[]"}},
+			`softmax: wanted a sum along one axis, found sum over axes [0,1] %2 of "x", f64[]`}},
 		{"softmax", "sums of rows along columns", []string{
-			"softmax: wanted a statistic repeated along the axes that it was taken over, found broadcast %3 of f64[5,5]"}},
+			`softmax: wanted a statistic repeated along the axes that it was taken over, found broadcast %3 of "x", f64[5,5]`}},
 		{"layer-norm", "first axis", []string{
-			"layer-norm: wanted a mean over the last axis, found mean over axes [0] %5 of f64[5]"}},
+			`layer-norm: wanted a mean over the last axis, found mean over axes [0] %5 of "x", f64[5]`}},
 		{"norm-gamma", "read by others", []string{
-			"norm-gamma: layer_norm %25 is also read by add %20"}},
+			`norm-gamma: layer_norm %25 of "x" is also read by add %20 of "x" and "gamma"`}},
 		{"relu", "compared with 1", nil},
 		{"mean", "another count", nil},
 	}

@@ -106,7 +106,7 @@ func TestRecomputeRefuses(t *testing.T) {
 			b.Output("y", b.Binary(graph.Add, wave(b, a, graph.Sin, graph.Tanh), a))
 		}, []string{
 			unmet(1536),
-			"host %1 keeps 512 bytes and is not computed again: user op runs by its own code, which may keep state",
+			"host %1 of \"x\" keeps 512 bytes and is not computed again: user op runs by its own code, which may keep state",
 		}},
 		{"a reader of state that has its new value by then", func(b *graph.Builder) {
 			s := b.State("s", dt(64))
@@ -116,8 +116,8 @@ func TestRecomputeRefuses(t *testing.T) {
 			b.Output("y", b.Binary(graph.Add, wave(b, n, graph.Tanh, graph.Cos), a))
 		}, []string{
 			unmet(1536),
-			"unary %2 keeps 512 bytes and is not computed again: " +
-				"it reads a state or parameter, and unary %3 has made the new value by then",
+			"exp %2 of \"s\" keeps 512 bytes and is not computed again: " +
+				"it reads a state or parameter, and sin %3 of \"s\" has made the new value by then",
 		}},
 		{"nothing to compute again", func(b *graph.Builder) {
 			b.Output("y", wave(b, b.Input("x", dt(256)), graph.Exp, graph.Sin))

@@ -344,6 +344,9 @@ func originOf(n *gorg.Node) graph.Origin {
 	return graph.Origin{Name: fmt.Sprintf("input %d", n.ID())}
 }
 
+// Named reports whether the user gave the node a name.
+func Named(n *gorg.Node) bool { return nameOf(n) != "" }
+
 // Called is what messages call a node: the user's name for it, or else its operation.
 func Called(n *gorg.Node) string { return originOf(n).Name }
 

@@ -183,7 +183,6 @@ func TestKnownValues(t *testing.T) {
 		{"nothing gets the gradient of padding", graph.PoolGrad{Kernel: graph.IntsOf(1, 1), Stride: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 1, 0, 0)},
 			[]Value{image(1, 1, 7), image(1, 2, 5, 6)}, []float64{6}},
 		{"padding with booleans", graph.Pad{Lo: graph.IntsOf(1), Hi: graph.IntsOf(0), Value: 1}, []Value{bools(false)}, []float64{1, 0}},
-		{"a sum of booleans is whether any is true", graph.ScatterAdd{Size: 2}, []Value{ints(1, 1), bools(true, true)}, []float64{0, 1}},
 		{"batch norm of nothing", graph.BatchNorm{Train: true}, []Value{FromTensor(graph.NewTensor(graph.TypeOf(graph.F64, 0, 1))), f(1), f(1), f(1), f(1)}, nil},
 		{"convolution correlates", graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: one4, Groups: 1},
 			[]Value{image(1, 3, 1, 2, 3), image(1, 2, 10, 1)}, []float64{12, 23}},

@@ -252,7 +252,7 @@ func (e where) match(s *state, n *graph.Node, next func() bool) bool {
 }
 
 func (e where) why(_ *state, n *graph.Node) string {
-	return fmt.Sprintf("wanted %s, found %s of %v", e.desc, Describe(n), n.Type)
+	return fmt.Sprintf("wanted %s, found %s, %v", e.desc, Describe(n), n.Type)
 }
 
 type oneUse struct{ e Expr }

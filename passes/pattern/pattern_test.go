@@ -139,26 +139,26 @@ func TestMiss(t *testing.T) {
 		}, `wanted a mul of 3 terms, found input "x"`},
 		{"another value", gate, func(e env) *graph.Node {
 			return e.Binary(graph.Mul, e.Binary(graph.Mul, e.Unary(graph.Sigmoid, e.Unary(graph.Exp, e.x)), e.c(2)), e.y)
-		}, `wanted exp %2 again, found input "y"`},
+		}, `wanted exp %2 of "x" again, found input "y"`},
 		{"read by another", gate, func(e env) *graph.Node {
 			u := e.Unary(graph.Exp, e.x)
 			e.Output("other", e.Reduce(graph.MaxOf, u, false, 1))
 			return e.Binary(graph.Mul, e.Binary(graph.Mul, e.Unary(graph.Sigmoid, u), e.c(2)), u)
-		}, "exp %2 is also read by max over axes [1] %3"},
+		}, `exp %2 of "x" is also read by max over axes [1] %3 of "x"`},
 		{"handed out", gate, func(e env) *graph.Node {
 			u := e.Unary(graph.Exp, e.x)
 			e.Output("u", u)
 			return e.Binary(graph.Mul, e.Binary(graph.Mul, e.Unary(graph.Sigmoid, u), e.c(2)), u)
-		}, "exp %2 is also handed out as an output"},
+		}, `exp %2 of "x" is also handed out as an output`},
 		{"operation", Binary(graph.Sub, Key(Unary(graph.Exp, Any())), Op("matmul", Any(), Any())), func(e env) *graph.Node {
 			return e.Binary(graph.Sub, e.Unary(graph.Exp, e.x), e.Const(graph.Filled(e.x.Type, 4)))
 		}, "wanted a matmul, found the constant 4"},
 		{"any constant", Binary(graph.Sub, Key(Unary(graph.Exp, Any())), AnyConst()), func(e env) *graph.Node {
 			return e.Binary(graph.Sub, e.Unary(graph.Exp, e.x), e.Binary(graph.Add, e.x, e.y))
-		}, "wanted a constant, found add %3"},
+		}, `wanted a constant, found add %3 of "x" and "y"`},
 		{"condition", Key(Where("an even number of rows", func(*Match, *graph.Node) bool { return false }, Key(Op("unary", Any())))), func(e env) *graph.Node {
 			return e.Unary(graph.Exp, e.x)
-		}, "wanted an even number of rows, found exp %2 of f64[2,3]"},
+		}, `wanted an even number of rows, found exp %2 of "x", f64[2,3]`},
 	}
 	for _, tt := range tests {
 		e := newEnv()

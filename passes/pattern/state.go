@@ -83,21 +83,14 @@ func position(n *graph.Node) string {
 	return ""
 }
 
-// Describe names a node by what it computes, for the reason of a miss: `exp %4`, `matmul "scores"`.
+// Describe is [graph.Node.Describe], for the reason of a miss. Constants of one value are that value.
 func Describe(n *graph.Node) string {
-	switch op := n.Op.(type) {
-	case graph.Const:
+	if _, isConst := n.Op.(graph.Const); isConst {
 		if v, ok := Uniform(n); ok {
 			return fmt.Sprintf("the constant %.6g", v)
 		}
-	case graph.Unary:
-		return fmt.Sprintf("%v %v", op.Fn, n)
-	case graph.Binary:
-		return fmt.Sprintf("%v %v", op.Fn, n)
-	case graph.Reduce:
-		return fmt.Sprintf("%v over axes %v %v", op.Fn, op.Axes, n)
 	}
-	return fmt.Sprintf("%s %v", n.Op.OpName(), n)
+	return n.Describe()
 }
 
 // Uniform is [graph.Node.ConstScalar]: the value of every element of a constant, as a float64 that holds it exactly.
