@@ -87,6 +87,7 @@ type Program struct {
 	exe     lowering.Executable
 	took    time.Duration
 	named   map[string]int        // Input, Param and State buffers by name
+	outputs map[string]int        // buffers of outputs by name
 	unread  map[string]graph.Type // sources of the graph that no output needs
 	own     map[int]*graph.Tensor // what a run may change: state, and parameters that the graph updates; nil until set
 	ahead   map[int]*graph.Tensor // what Prefetch copied, on devices that do not copy by themselves
@@ -207,6 +208,10 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 		unread: map[string]graph.Type{}, own: map[int]*graph.Tensor{}}
 	if err = p.obtain(device); err != nil {
 		return p, err
+	}
+	p.outputs = make(map[string]int, len(p.program.Outputs))
+	for _, o := range p.program.Outputs {
+		p.outputs[o.Name] = o.Buffer
 	}
 	read := make([]bool, len(p.program.Buffers))
 	for _, l := range p.program.Launches {
@@ -330,10 +335,8 @@ func (p *Program) sync(name string) error {
 // Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone
 // it to keep it.
 func (p *Program) Output(name string) (*graph.Tensor, error) {
-	for _, o := range p.program.Outputs {
-		if o.Name == name {
-			return p.exe.Output(o.Buffer), nil
-		}
+	if buffer, ok := p.outputs[name]; ok {
+		return p.exe.Output(buffer), nil
 	}
 	return nil, fmt.Errorf("the program has no output %q", name)
 }

@@ -284,11 +284,13 @@ func (m *Machine) boundTo() []*gorgonia.Node {
 	}
 	nodes := m.vm.BindNodes
 	if len(nodes) == 0 {
-		nodes = slices.Clone(m.g.AllNodes())
+		nodes = m.g.AllNodes()
 	}
 	var with []*gorgonia.Node
+	seen := make(map[*gorgonia.Node]bool, len(nodes))
 	for _, n := range nodes {
-		if n != nil && n.Deriv() != nil && !slices.Contains(with, n) {
+		if n != nil && n.Deriv() != nil && !seen[n] {
+			seen[n] = true
 			with = append(with, n)
 		}
 	}

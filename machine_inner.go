@@ -148,40 +148,64 @@ type lastSource struct {
 	copied bool // copy is of the last run
 }
 
+// A nodeSet is a set of nodes of one graph, in which others are never.
+type nodeSet struct {
+	at graph.NodePositions
+	in []bool
+}
+
+func (s nodeSet) has(n *graph.Node) bool {
+	i := s.at.Of(n)
+	return i >= 0 && s.in[i]
+}
+
+func (s nodeSet) add(n *graph.Node) {
+	if i := s.at.Of(n); i >= 0 {
+		s.in[i] = true
+	}
+}
+
 // newLastRun finds the inner nodes that are to hold values, and adds the outputs to the graph that these start from. It
 // is called when all other outputs have been declared.
 func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 	g := m.im.Graph
 	l := &lastRun{cfg: m.cfg, graph: g, gradients: asked, late: map[*graph.Node]bool{},
 		trains: m.handsOutGradients() || m.cfg.optimizer != nil}
-	derivative := map[*graph.Node]bool{}
+	at := graph.Positions(g)
+	derivative := nodeSet{at, make([]bool, len(g.Nodes))}
 	for _, k := range asked {
 		if k.Value == nil { // it has an output of its own
 			continue
 		}
 		if _, constant := k.Value.Op.(graph.Const); !constant {
-			derivative[k.Value] = true
+			derivative.add(k.Value)
 		}
 	}
-	live := map[*graph.Node]bool{}
-	output := map[*graph.Node]bool{}
+	live := nodeSet{at, make([]bool, len(g.Nodes))}
+	output := nodeSet{at, make([]bool, len(g.Nodes))}
 	for _, o := range g.Outputs {
-		live[o.Node], output[o.Node] = true, true
+		live.add(o.Node)
+		output.add(o.Node)
 	}
 	for _, n := range slices.Backward(g.Nodes) {
-		if live[n] && !derivative[n] { // behind that is Gorgonia's backward pass, which is not computed
+		if live.has(n) && !derivative.has(n) { // behind that is Gorgonia's backward pass, which is not computed
 			for _, a := range n.Args {
-				live[a] = true
+				live.add(a)
 			}
 		}
 	}
-	host := false
+	host, late := false, nodeSet{at, make([]bool, len(g.Nodes))}
 	for _, n := range g.Nodes {
-		live[n] = live[n] || fgorgonia.IsEffect(n) && live[n.Args[0]]
+		if fgorgonia.IsEffect(n) && live.has(n.Args[0]) {
+			live.add(n)
+		}
 		_, its := n.Op.(graph.Host)
 		host = host || its
-		l.late[n] = derivative[n] || slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return l.late[a] })
-		if its && live[n] && !l.late[n] && !output[n] {
+		if derivative.has(n) || slices.ContainsFunc(n.Args, late.has) {
+			late.add(n)
+			l.late[n] = true
+		}
+		if its && live.has(n) && !late.has(n) && !output.has(n) {
 			g.Outputs = append(g.Outputs, graph.Output{Name: fmt.Sprintf("kept %d", n.ID), Node: n})
 		}
 	}
@@ -198,12 +222,12 @@ func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 			continue
 		}
 		if o := m.im.Opaques[v]; o != nil { // it is there without being computed
-			if live[v] {
+			if live.has(v) {
 				m.results = append(m.results, machineResult{node: n, opaque: o, tensor: graph.NewTensor(v.Type)})
 			}
 			continue
 		}
-		if back := m.im.Backward(n); l.late[v] && host || back && (!derivative[v] || !gradients) || !back && !live[v] {
+		if back := m.im.Backward(n); host && late.has(v) || back && (!derivative.has(v) || !gradients) || !back && !live.has(v) {
 			continue
 		}
 		l.nodes = append(l.nodes, unstoredOf(inner{node: n, from: v, run: l}))

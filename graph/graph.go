@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Graph is a computation: nodes in topological order, the values it hands out and the state it updates.
@@ -143,11 +144,11 @@ func (n *Node) Arg(i int) *Node { return n.Args[i] }
 
 // Add appends a node after checking its operands with the operation's type rule.
 func (g *Graph) Add(op Op, args ...*Node) (*Node, error) {
-	types, err := ResultTypes(op, args)
+	t, err := resultType(op, args)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{ID: g.nextID, Op: op, Args: slices.Clone(args), Type: types[0]}
+	n := &Node{ID: g.nextID, Op: op, Args: slices.Clone(args), Type: t}
 	g.nextID++
 	g.Nodes = append(g.Nodes, n)
 	return n, nil
@@ -155,6 +156,26 @@ func (g *Graph) Add(op Op, args ...*Node) (*Node, error) {
 
 // ResultTypes applies op's type rule to the operands. The error names the operation and the operands.
 func ResultTypes(op Op, args []*Node) ([]Type, error) {
+	return resultTypes(op, args, make([]Type, 0, len(args)))
+}
+
+// typeLists are lists for the types of operands.
+var typeLists = sync.Pool{New: func() any { return new([]Type) }}
+
+// resultType is the first of [ResultTypes].
+func resultType(op Op, args []*Node) (Type, error) {
+	list := typeLists.Get().(*[]Type)
+	defer typeLists.Put(list)
+	*list = slices.Grow((*list)[:0], len(args))
+	types, err := resultTypes(op, args, *list)
+	if err != nil {
+		return Type{}, err
+	}
+	return types[0], nil
+}
+
+// resultTypes is ResultTypes with room for the types of operands, in which the results may lie.
+func resultTypes(op Op, args []*Node, types []Type) ([]Type, error) {
 	info := InfoOf(op)
 	if info == nil {
 		return nil, fmt.Errorf("operation %T is not in the table", op)
@@ -162,12 +183,11 @@ func ResultTypes(op Op, args []*Node) ([]Type, error) {
 	if len(args) < info.MinArgs || (info.MaxArgs >= 0 && len(args) > info.MaxArgs) {
 		return nil, fmt.Errorf("%s takes %s, not %d", info.Name, info.arity(), len(args))
 	}
-	types := make([]Type, len(args))
 	for i, a := range args {
 		if a == nil {
 			return nil, fmt.Errorf("%s: operand %d is missing", info.Name, i)
 		}
-		types[i] = a.Type
+		types = append(types, a.Type)
 	}
 	// Result is the one operation whose type depends on more than its operand's first type.
 	if r, ok := op.(Result); ok {

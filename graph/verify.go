@@ -37,12 +37,12 @@ func verify(g *Graph, depth int) error {
 			}
 		}
 		at[n] = true
-		types, err := ResultTypes(n.Op, n.Args)
+		t, err := resultType(n.Op, n.Args)
 		switch {
 		case err != nil:
 			fail("%s: %w", n.Where(), err)
-		case types[0] != n.Type:
-			fail("%s: has type %v, its operands give %v", n.Where(), n.Type, types[0])
+		case t != n.Type:
+			fail("%s: has type %v, its operands give %v", n.Where(), n.Type, t)
 		}
 		switch op := n.Op.(type) {
 		case Input, Param, State:

@@ -22,8 +22,8 @@ var productSigns = []string{" × B", " × b", " ⋅ b", " ⊗ b", " ××× B"}
 func (c *call) linear() (*graph.Node, error) {
 	kind := c.f.byte("āBinaryOperator")
 	ta, tb := c.f.bool("transA"), c.f.bool("transB")
-	if kind >= len(productSigns) || !strings.Contains(c.op.String(), productSigns[kind]) {
-		return nil, fmt.Errorf("product %d prints as %q", kind, c.op.String())
+	if kind >= len(productSigns) || !strings.Contains(c.print(c.op), productSigns[kind]) {
+		return nil, fmt.Errorf("product %d prints as %q", kind, c.print(c.op))
 	}
 	x, y := c.args[0], c.args[1]
 	n, m := x.Type.Shape.Elems(), y.Type.Shape.Elems()
@@ -51,7 +51,7 @@ func (c *call) linear() (*graph.Node, error) {
 // fits only where both have one length.
 func (c *call) outerOperand() (other *graph.Node, second bool) {
 	args := c.children(c.n)
-	for _, u := range c.users[args[1]] {
+	for _, u := range c.usersOf(args[1]) {
 		xy := c.children(u)
 		if u.Deriv() != args[0] || typeName(u.Op()) != "linAlgBinOp" || fieldsOf(u.Op()).byte("āBinaryOperator") != outer ||
 			xy[0].Shape().TotalSize() == xy[1].Shape().TotalSize() {
@@ -59,7 +59,7 @@ func (c *call) outerOperand() (other *graph.Node, second bool) {
 		}
 		for i := range xy {
 			if xy[i] == args[1] && xy[i].Deriv() == c.n {
-				return c.nodes[xy[1-i]], i == 1
+				return c.Node(xy[1-i]), i == 1
 			}
 		}
 	}

@@ -15,6 +15,7 @@ type call struct {
 	*importer
 	n    *gorg.Node
 	op   gorg.Op
+	from graph.Origin // of n
 	f    *fields
 	args []*graph.Node
 	want graph.Type
@@ -120,7 +121,7 @@ func (c *call) decode() (*graph.Node, error) {
 // attempt runs a decoder and takes back what it added if it fails.
 func (c *call) attempt(d decoder) (v *graph.Node, err error) {
 	before, updates, notes := len(c.Graph.Nodes), len(c.Graph.Updates), len(c.Graph.Notes)
-	im, args := *c.Imported, slices.Clone(c.args)
+	im, args := *c.Imported, c.args
 	seed, draws := c.seed, c.draws
 	defer func() {
 		if r := recover(); r != nil {
@@ -131,7 +132,7 @@ func (c *call) attempt(d decoder) (v *graph.Node, err error) {
 			c.met = nil
 			*c.Imported, c.args, c.seed, c.draws = im, args, seed, draws
 			delete(c.shared, c.twin())
-			c.b = graph.Extend(c.Graph, originOf(c.n))
+			c.b = graph.Extend(c.Graph, c.from)
 		}
 	}()
 	if d.args >= 0 && len(c.args) != d.args {
@@ -174,5 +175,5 @@ func (c *call) twin() any {
 			return v.UnsafePointer()
 		}
 	}
-	return c.f.v.Addr().UnsafePointer()
+	return c.f.addressable().v.Addr().UnsafePointer()
 }

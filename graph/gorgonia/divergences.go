@@ -71,7 +71,10 @@ func (c *call) differs(d Divergence) bool {
 
 // tell leaves a note about v for each divergence that was met when it was imported.
 func (c *call) tell(v *graph.Node) {
-	called := strings.Join(strings.Fields(Called(c.n)), " ")
+	if len(c.met) == 0 {
+		return
+	}
+	called := strings.Join(strings.Fields(c.from.Name), " ")
 	for _, d := range c.met {
 		note := graph.Note{Kind: graph.Divergence, Topic: d.Topic, Node: v,
 			Text: fmt.Sprintf("%s: Gorgonia %s %s; here %s", called, version, d.Gorgonia, d.Fusec)}

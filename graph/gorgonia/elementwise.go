@@ -2,6 +2,7 @@ package gorgonia
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,9 +30,9 @@ var binaryNames = []struct {
 }
 
 func (c *call) unary() (*graph.Node, error) {
-	fn, ok := unaryNames[c.op.String()]
+	fn, ok := unaryNames[c.print(c.op)]
 	if !ok {
-		return nil, fmt.Errorf("%q is not a function that fusec knows", c.op.String())
+		return nil, fmt.Errorf("%q is not a function that fusec knows", c.print(c.op))
 	}
 	switch {
 	case c.n.Deriv() == nil:
@@ -50,8 +51,8 @@ func (c *call) binary() (*graph.Node, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	if kind >= len(binaryNames) || !strings.HasPrefix(c.op.String(), binaryNames[kind].sign+" ") {
-		return nil, fmt.Errorf("function %d prints as %q", kind, c.op.String())
+	if kind >= len(binaryNames) || !strings.HasPrefix(c.print(c.op), binaryNames[kind].sign+" ") {
+		return nil, fmt.Errorf("function %d prints as %q", kind, c.print(c.op))
 	}
 	return c.pointwise(binaryNames[kind].fn, c.f.bool("retSame"))
 }
@@ -143,6 +144,7 @@ func (c *call) agree() {
 		if whole, err := strconv.ParseInt(nameOf(k), 10, 64); err == nil && t.Type.DType == graph.I64 {
 			t.SetInt(0, whole) // which float64 may not hold
 		}
+		c.args = slices.Clone(c.args) // what attempt goes back to
 		c.args[i] = c.b.Const(t)
 		c.differs(mergedConstants)
 		return

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	gorg "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 const (
@@ -18,12 +19,11 @@ const (
 // fields reads the unexported fields of a struct of Gorgonia's. The first field that is not as expected is kept in
 // err; after it, reads give zero values.
 type fields struct {
-	v   reflect.Value // a struct, addressable
+	v   reflect.Value // a struct
 	err error
 }
 
-// fieldsOf looks at x, a struct or a pointer to one. A pointer is followed, so that later changes are seen; a struct
-// is copied.
+// fieldsOf looks at x, a struct or a pointer to one. A pointer is followed, so that later changes are seen.
 func fieldsOf(x any) *fields {
 	v := reflect.ValueOf(x)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
@@ -32,12 +32,51 @@ func fieldsOf(x any) *fields {
 	if v.Kind() != reflect.Struct {
 		return &fields{err: fmt.Errorf("%T is not a struct as in Gorgonia %s", x, version)}
 	}
-	if !v.CanAddr() {
-		c := reflect.New(v.Type()).Elem()
-		c.Set(v)
-		v = c
-	}
 	return &fields{v: v}
+}
+
+// fieldIndex remembers where the fields of a type are, for they are found slowly by name.
+var fieldIndex struct {
+	sync.RWMutex
+	at map[fieldKey][]int // nil if the type has no such field
+}
+
+type fieldKey struct {
+	t    reflect.Type
+	name string
+}
+
+// fieldByName is v.FieldByName(name).
+func fieldByName(v reflect.Value, name string) reflect.Value {
+	key := fieldKey{v.Type(), name}
+	fieldIndex.RLock()
+	at, known := fieldIndex.at[key]
+	fieldIndex.RUnlock()
+	if !known {
+		if f, ok := key.t.FieldByName(name); ok {
+			at = f.Index
+		}
+		fieldIndex.Lock()
+		if fieldIndex.at == nil {
+			fieldIndex.at = map[fieldKey][]int{}
+		}
+		fieldIndex.at[key] = at
+		fieldIndex.Unlock()
+	}
+	if at == nil {
+		return reflect.Value{}
+	}
+	return v.FieldByIndex(at)
+}
+
+// addressable has f look at a copy of its struct if that has no address.
+func (f *fields) addressable() *fields {
+	if f.v.IsValid() && !f.v.CanAddr() {
+		c := reflect.New(f.v.Type()).Elem()
+		c.Set(f.v)
+		f.v = c
+	}
+	return f
 }
 
 // get finds a field, through embedded structs too, and checks its kind.
@@ -45,7 +84,7 @@ func (f *fields) get(name string, kinds ...reflect.Kind) (reflect.Value, bool) {
 	if f.err != nil {
 		return reflect.Value{}, false
 	}
-	v := f.v.FieldByName(name)
+	v := fieldByName(f.v, name)
 	if v.IsValid() {
 		for _, k := range kinds {
 			if v.Kind() == k {
@@ -112,7 +151,7 @@ func (f *fields) ints(name string) []int {
 func value[T any](f *fields, name string) T {
 	var zero T
 	t := reflect.TypeFor[T]()
-	v, ok := f.get(name, t.Kind())
+	v, ok := f.addressable().get(name, t.Kind())
 	if !ok {
 		return zero
 	}
@@ -135,7 +174,7 @@ func (f *fields) pointer(name string) unsafe.Pointer {
 // fieldAt is where a field of type T is, so that its later values can be read fast; nil if there is none.
 func fieldAt[T any](f *fields, name string) *T {
 	t := reflect.TypeFor[T]()
-	v, ok := f.get(name, t.Kind())
+	v, ok := f.addressable().get(name, t.Kind())
 	if !ok {
 		return nil
 	}
@@ -161,7 +200,7 @@ func (f *fields) inner(name string) *fields {
 
 // set overwrites an interface field.
 func (f *fields) set(name string, x any) error {
-	v, ok := f.get(name, reflect.Interface)
+	v, ok := f.addressable().get(name, reflect.Interface)
 	if !ok {
 		return f.err
 	}
@@ -171,7 +210,7 @@ func (f *fields) set(name string, x any) error {
 
 // nodeLayout is where the fields of a Gorgonia node are that its methods do not show.
 type nodeLayout struct {
-	children, name, group, bound uintptr
+	children, name, group, bound, shape uintptr
 }
 
 // layout checks once that nodes look as they do in the version that this package knows.
@@ -187,6 +226,7 @@ var layout = sync.OnceValues(func() (nodeLayout, error) {
 		{"name", reflect.TypeFor[string](), &l.name},
 		{"group", reflect.TypeFor[string](), &l.group},
 		{"boundTo", reflect.TypeFor[gorg.Value](), &l.bound},
+		{"shape", reflect.TypeFor[tensor.Shape](), &l.shape},
 	} {
 		sf, ok := t.FieldByName(f.name)
 		if !ok || sf.Type != f.typ {
@@ -201,29 +241,40 @@ func nodeField[T any](n *gorg.Node, offset uintptr) T {
 	return *(*T)(unsafe.Add(unsafe.Pointer(n), offset))
 }
 
+// typeNames remembers typeName by type.
+var typeNames sync.Map
+
 // typeName is the name of a type of Gorgonia's own, or "" for a type from elsewhere and for no operation.
 func typeName(op gorg.Op) string {
 	if op == nil {
 		return ""
 	}
 	t := reflect.TypeOf(op)
+	if known, ok := typeNames.Load(t); ok {
+		return known.(string)
+	}
+	named, name := t, ""
 	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
+		named = t.Elem()
 	}
-	if t.PkgPath() != upstream {
-		return ""
+	if named.PkgPath() == upstream {
+		name = named.Name()
 	}
-	return t.Name()
+	typeNames.Store(t, name)
+	return name
 }
 
 // describe is op's own description, kept to one line.
-func describe(op gorg.Op) (s string) {
+func describe(op gorg.Op) (s string) { return describeAs(op, gorg.Op.String) }
+
+// describeAs is describe of an operation that prints as the function tells.
+func describeAs(op gorg.Op, print func(gorg.Op) string) (s string) {
 	defer func() {
 		if recover() != nil {
 			s = fmt.Sprintf("%T", op)
 		}
 	}()
-	s, _, _ = strings.Cut(op.String(), "\n")
+	s, _, _ = strings.Cut(print(op), "\n")
 	if typeName(op) == "elemBinOp" { // whether a comparison gives numbers is not part of its sign
 		s, _, _ = strings.Cut(s, " ")
 	}

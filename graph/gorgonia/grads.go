@@ -31,14 +31,14 @@ func (im *Imported) Backward(n *gorg.Node) bool {
 // grads lists what Gorgonia knows about derivatives. Gorgonia keeps one derivative a node, that of the first call of
 // gorgonia.Grad whose cost depends on it; a later call goes round the nodes that have one.
 func (im *importer) grads(order []*gorg.Node) {
-	f := costFinder{im: im, candidates: map[*gorg.Node]*costList{}, behind: map[*gorg.Node]map[*gorg.Node]bool{}}
+	f := costFinder{im: im, candidates: make([]*costList, len(order)), behind: map[*gorg.Node]map[*gorg.Node]bool{}}
 	for _, n := range order {
 		if d := n.Deriv(); d != nil {
 			f.derivs = append(f.derivs, d.ID())
 		}
 	}
 	slices.Sort(f.derivs)
-	costs := map[*gorg.Node]*gorg.Node{} // by node; nil where there are several
+	costs := make([]*gorg.Node, len(order)) // by position; nil where there are several
 	told := map[[2]*gorg.Node]bool{}
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]
@@ -46,36 +46,36 @@ func (im *importer) grads(order []*gorg.Node) {
 			continue
 		}
 		cost, later := f.find(n)
-		costs[n] = cost
+		costs[i] = cost
 		if len(later) == 0 {
 			continue
 		}
 		times := map[*gorg.Node]int{}
 		for _, u := range later {
-			times[costs[u]]++
+			times[costs[im.at.of(u)]]++
 		}
 		for _, u := range later {
-			c := costs[u]
+			c := costs[im.at.of(u)]
 			if cost == nil || c == nil || c == cost || told[[2]*gorg.Node{cost, c}] {
 				continue
 			}
 			told[[2]*gorg.Node{cost, c}] = true
-			im.note(im.nodes[n], "the costs %s and %s both depend on %s: its derivative, and those of what it is computed "+
+			im.note(im.Node(n), "the costs %s and %s both depend on %s: its derivative, and those of what it is computed "+
 				"from, are of the first, for which gorgonia.Grad was called before; for them the later call returned %s",
 				numbered(cost), numbered(c), numbered(n), returned(n, times[c]))
 		}
 	}
 	ambiguous := 0
-	for _, n := range order {
-		of, d := im.nodes[n], n.Deriv()
-		if d == nil || of == nil || im.nodes[d] == nil {
+	for i, n := range order {
+		of, d := im.Node(n), n.Deriv()
+		if d == nil || of == nil || im.Node(d) == nil {
 			continue
 		}
 		wanted := n.Op() == nil || typeName(n.Op()) == "randomOp"
-		g := Grad{Node: n, GradMark: graph.GradMark{Of: of, Value: im.nodes[d], Wanted: wanted}}
-		if c := costs[n]; c != nil {
-			g.Cost = im.nodes[c]
-			if s := im.nodes[c.Deriv()]; s != nil {
+		g := Grad{Node: n, GradMark: graph.GradMark{Of: of, Value: im.Node(d), Wanted: wanted}}
+		if c := costs[i]; c != nil {
+			g.Cost = im.Node(c)
+			if s := im.Node(c.Deriv()); s != nil {
 				if one, ok := s.ConstScalar(); !ok || one != 1 {
 					g.Seed = s
 				}
@@ -89,6 +89,35 @@ func (im *importer) grads(order []*gorg.Node) {
 		im.note(nil, "several costs depend on the same nodes, and the graph does not say of which of them Gorgonia kept the "+
 			"derivatives: %d are taken as it computes them", ambiguous)
 	}
+}
+
+// A set holds what was added. Most sets are small, and then lists.
+type set[T comparable] struct {
+	list []T
+	room [4]T
+	more map[T]bool // all of it, once the list is full
+}
+
+// add reports whether x was not in the set before.
+func (s *set[T]) add(x T) bool {
+	if s.more != nil {
+		known := s.more[x]
+		s.more[x] = true
+		return !known
+	}
+	if slices.Contains(s.list, x) {
+		return false
+	}
+	if s.list == nil {
+		s.list = s.room[:0]
+	}
+	if s.list = append(s.list, x); len(s.list) > 16 {
+		s.more = make(map[T]bool, 2*len(s.list))
+		for _, y := range s.list {
+			s.more[y] = true
+		}
+	}
+	return true
 }
 
 // returned says what a later call of gorgonia.Grad returned for a node that had a derivative already, and that its cost
@@ -114,7 +143,7 @@ func numbered(n *gorg.Node) string {
 // A costFinder tells of which cost a derivative is.
 type costFinder struct {
 	im         *importer
-	candidates map[*gorg.Node]*costList           // costs that a node lies on a way to
+	candidates []*costList                        // costs that a node lies on a way to, by its position
 	behind     map[*gorg.Node]map[*gorg.Node]bool // what a cost is computed from
 	derivs     []int64                            // IDs of all derivatives, sorted
 }
@@ -158,20 +187,18 @@ func (l *costList) whole() []*gorg.Node {
 // union is the set of the readers' costs, and of own if it is not nil.
 func (f *costFinder) union(readers []*gorg.Node, own *gorg.Node) *costList {
 	l := &costList{own: own}
-	seen := map[*costList]bool{nil: true}
-	in := map[*gorg.Node]bool{}
+	seen := set[*costList]{}
+	in := set[*gorg.Node]{}
 	add := func(c *gorg.Node) {
-		if !in[c] {
-			in[c] = true
+		if in.add(c) {
 			l.top = append(l.top, c)
 		}
 	}
 	for _, u := range readers {
-		k := f.candidates[u]
-		if seen[k] {
+		k := f.candidates[f.im.at.of(u)]
+		if k == nil || !seen.add(k) {
 			continue
 		}
-		seen[k] = true
 		l.from = append(l.from, k)
 		l.less = l.less || k.less
 		for _, c := range k.top {
@@ -212,13 +239,12 @@ func (f *costFinder) find(n *gorg.Node) (cost *gorg.Node, later []*gorg.Node) {
 	d := n.Deriv()
 	fixed := f.constant(d)
 	var readers []*gorg.Node
-	seen := make(map[*gorg.Node]bool, len(f.im.users[n]))
-	for _, u := range f.im.users[n] {
+	seen := set[*gorg.Node]{}
+	for _, u := range f.im.usersOf(n) {
 		r := u.Deriv()
-		if r == nil || seen[u] {
+		if r == nil || !seen.add(u) {
 			continue
 		}
-		seen[u] = true
 		switch {
 		case !fixed && !f.constant(r) && r.ID() > d.ID():
 			later = append(later, u)
@@ -234,7 +260,7 @@ func (f *costFinder) find(n *gorg.Node) (cost *gorg.Node, later []*gorg.Node) {
 		own = n
 	}
 	all := f.union(readers, own)
-	f.candidates[n] = all
+	f.candidates[f.im.at.of(n)] = all
 	some := all.top
 	if own != nil && !slices.Contains(some, own) {
 		some = append(slices.Clip(some), own)
@@ -262,7 +288,7 @@ func keep(nodes []*gorg.Node, ok func(*gorg.Node) bool) (r []*gorg.Node) {
 }
 
 func (f *costFinder) constant(n *gorg.Node) bool {
-	v := f.im.nodes[n]
+	v := f.im.Node(n)
 	if v == nil {
 		return false
 	}
@@ -274,7 +300,7 @@ func (f *costFinder) constant(n *gorg.Node) bool {
 // before cost was made.
 func (f *costFinder) within(c, cost *gorg.Node) bool {
 	return f.before(c, cost) || slices.ContainsFunc(f.im.children(c), func(k *gorg.Node) bool {
-		d, of := k.Deriv(), f.candidates[k]
+		d, of := k.Deriv(), f.candidates[f.im.at.of(k)]
 		return d != nil && !f.constant(d) && of != nil && !of.less && len(of.top) == 1 && of.top[0] == c && f.before(d, cost)
 	})
 }
@@ -305,7 +331,7 @@ func (f *costFinder) before(n, cost *gorg.Node) bool {
 
 // scalar is the value of n if it is a constant scalar.
 func (im *importer) scalar(n *gorg.Node) (float64, bool) {
-	if v := im.nodes[n]; v != nil {
+	if v := im.Node(n); v != nil {
 		return v.ConstScalar()
 	}
 	return 0, false

@@ -71,7 +71,7 @@ func (im *importer) opaqueInput(n *gorg.Node) error {
 		name = fmt.Sprintf("input%d", n.ID())
 	}
 	v := graph.Extend(im.Graph, originOf(n)).Input(im.unique(name), opaqueType)
-	im.nodes[n] = v
+	im.stand(n, v)
 	im.Opaques[v] = &Opaque{Node: n}
 	im.Fills = append(im.Fills, Fill{v, func(*graph.Tensor) error {
 		if n.Value() == nil {
@@ -90,17 +90,17 @@ func (c *call) host() (*graph.Node, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.in = append(h.in, hostArg{d, k.Shape(), k.Type(), c.Opaques[c.nodes[k]]})
+		h.in = append(h.in, hostArg{d, k.Shape(), k.Type(), c.Opaques[c.Node(k)]})
 	}
 	switch typeName(c.op) {
 	case "ctcLossDiffOp":
-		v := c.f.v.FieldByName("ctcLossOp")
+		v := c.f.addressable().v.FieldByName("ctcLossOp")
 		if !v.IsValid() || v.Kind() != reflect.Pointer {
 			return nil, fmt.Errorf("%s is not laid out as in Gorgonia %s", c.f.v.Type(), version)
 		}
 		h.before, _ = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem().Interface().(gorg.Op)
 	case "avgPoolDiffOp":
-		v := c.f.v.FieldByName("avgPoolOp")
+		v := c.f.addressable().v.FieldByName("avgPoolOp")
 		if !v.IsValid() || v.Kind() != reflect.Struct {
 			return nil, fmt.Errorf("%s is not laid out as in Gorgonia %s", c.f.v.Type(), version)
 		}
@@ -127,7 +127,7 @@ func (c *call) effects(h *hostOp, v *graph.Node) {
 		}
 		t := c.args[i].Type
 		h.after[i] = graph.NewTensor(t)
-		c.nodes[k] = c.b.Add(graph.Host{Name: "what " + describe(c.op) + " writes", Type: t, Impl: &effectOf{h, i}}, v)
+		c.stand(k, c.b.Add(graph.Host{Name: "what " + describe(c.op) + " writes", Type: t, Impl: &effectOf{h, i}}, v))
 	}
 }
 

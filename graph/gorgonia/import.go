@@ -7,6 +7,7 @@ import (
 	"fusec/graph"
 
 	gorg "gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 )
 
 // Options steer [Import]. The zero value suits a machine.
@@ -77,7 +78,8 @@ type Imported struct {
 	// Opaques are the nodes, by the tokens that stand for them, whose element types are the user's own.
 	Opaques map[*graph.Node]*Opaque
 
-	nodes  map[*gorg.Node]*graph.Node
+	at     *positions    // of Gorgonia's nodes, operands first
+	values []*graph.Node // that stand for them
 	source map[*graph.Node]*gorg.Node
 	stale  []staleness
 }
@@ -128,7 +130,15 @@ type Grad struct {
 }
 
 // Node is the node that stands for n, or nil: statements have none.
-func (im *Imported) Node(n *gorg.Node) *graph.Node { return im.nodes[n] }
+func (im *Imported) Node(n *gorg.Node) *graph.Node {
+	if i := im.at.of(n); i >= 0 {
+		return im.values[i]
+	}
+	return nil
+}
+
+// stand makes v the node that stands for n, a node of the order.
+func (im *Imported) stand(n *gorg.Node, v *graph.Node) { im.values[im.at.of(n)] = v }
 
 // Source is the node of Gorgonia's whose value v has, or nil.
 func (im *Imported) Source(v *graph.Node) *gorg.Node { return im.source[v] }
@@ -208,7 +218,6 @@ func Import(g *gorg.ExprGraph, o Options) (*Imported, error) {
 			Graph:   graph.New(graphName(g)),
 			Opaques: map[*graph.Node]*Opaque{},
 
-			nodes:  map[*gorg.Node]*graph.Node{},
 			source: map[*graph.Node]*gorg.Node{},
 		},
 	}
@@ -228,8 +237,9 @@ type importer struct {
 	*Imported
 	layout nodeLayout
 	opts   Options
-	users  map[*gorg.Node][]*gorg.Node
+	users  [][]*gorg.Node // by position
 	names  map[string]bool
+	prints map[gorg.Op]string // how operations print
 	// shared holds the state nodes of operations that share hidden state with their derivative.
 	shared map[any][2]*graph.Node
 	seed   *graph.Node // the counter of random operations
@@ -254,12 +264,13 @@ func (im *importer) run(g *gorg.ExprGraph) error {
 	if err != nil {
 		return err
 	}
-	im.users = map[*gorg.Node][]*gorg.Node{}
+	im.at = newPositions(order)
 	for _, n := range order {
-		for _, c := range im.children(n) {
-			im.users[c] = append(im.users[c], n)
-		}
+		im.at.add(n)
 	}
+	im.values = make([]*graph.Node, len(order))
+	im.Graph.Nodes = make([]*graph.Node, 0, len(order)+len(order)/4)
+	im.findUsers()
 	for _, n := range order {
 		if err := im.node(n); err != nil {
 			return err
@@ -275,6 +286,31 @@ func (im *importer) run(g *gorg.ExprGraph) error {
 	return nil
 }
 
+// findUsers lists the users of every node.
+func (im *importer) findUsers() {
+	counts, total := make([]int, len(im.at.nodes)), 0
+	for _, n := range im.at.nodes {
+		for _, c := range im.children(n) {
+			counts[im.at.of(c)]++
+			total++
+		}
+	}
+	im.users = make([][]*gorg.Node, len(im.at.nodes))
+	all := make([]*gorg.Node, total)
+	for i, k := range counts {
+		im.users[i], all = all[:0:k], all[k:]
+	}
+	for _, n := range im.at.nodes {
+		for _, c := range im.children(n) {
+			i := im.at.of(c)
+			im.users[i] = append(im.users[i], n)
+		}
+	}
+}
+
+// usersOf lists the nodes that read n, a node of the order, as often as they do.
+func (im *importer) usersOf(n *gorg.Node) []*gorg.Node { return im.users[im.at.of(n)] }
+
 // order lists the nodes, operands first: depth first in the order in which they were made. Nodes that are reachable
 // but were dropped from the graph by one of Gorgonia's rewrites come too.
 func (im *importer) order(g *gorg.ExprGraph) ([]*gorg.Node, error) {
@@ -287,30 +323,41 @@ func (im *importer) order(g *gorg.ExprGraph) ([]*gorg.Node, error) {
 		n *gorg.Node
 		i int
 	}
-	mark := map[*gorg.Node]uint8{}
-	var out []*gorg.Node
+	seen := newPositions(g.AllNodes())
+	mark := make([]uint8, 0, len(g.AllNodes())) // of nodes that were seen
+	state := func(n *gorg.Node) uint8 {
+		if i := seen.of(n); i >= 0 {
+			return mark[i]
+		}
+		return unseen
+	}
+	begin := func(n *gorg.Node) {
+		seen.add(n)
+		mark = append(mark, open)
+	}
+	out := make([]*gorg.Node, 0, len(g.AllNodes()))
 	for _, root := range g.AllNodes() {
-		if mark[root] != unseen {
+		if state(root) != unseen {
 			continue
 		}
-		mark[root] = open
+		begin(root)
 		stack := []frame{{root, 0}}
 		for len(stack) > 0 {
 			f := &stack[len(stack)-1]
 			c := im.children(f.n)
 			if f.i == len(c) {
-				mark[f.n] = done
+				mark[seen.of(f.n)] = done
 				out = append(out, f.n)
 				stack = stack[:len(stack)-1]
 				continue
 			}
 			next := c[f.i]
 			f.i++
-			switch mark[next] {
+			switch state(next) {
 			case open:
 				return nil, fmt.Errorf("the Gorgonia graph has a cycle through %v", next)
 			case unseen:
-				mark[next] = open
+				begin(next)
 				stack = append(stack, frame{next, 0})
 			}
 		}
@@ -331,6 +378,33 @@ func (im *importer) unique(name string) string {
 // note leaves a remark about n, which may be nil.
 func (im *importer) note(n *graph.Node, format string, a ...any) {
 	im.Graph.Notes = append(im.Graph.Notes, graph.Note{Text: fmt.Sprintf(format, a...), Node: n})
+}
+
+// printsAsEqual are the types of operations that print alike if they are equal, and of which a graph has many.
+var printsAsEqual = map[string]bool{"elemUnaryOp": true, "elemBinOp": true, "linAlgBinOp": true, "sizeOp": true}
+
+// print is op.String(). Equal operations are printed once.
+func (im *importer) print(op gorg.Op) string {
+	if !printsAsEqual[typeName(op)] {
+		return op.String()
+	}
+	s, known := im.prints[op]
+	if !known {
+		s = op.String()
+		if im.prints == nil {
+			im.prints = map[gorg.Op]string{}
+		}
+		im.prints[op] = s
+	}
+	return s
+}
+
+// origin is originOf, found faster.
+func (im *importer) origin(n *gorg.Node) graph.Origin {
+	if op := n.Op(); op != nil && nameOf(n) == "" {
+		return graph.Origin{Name: describeAs(op, im.print)}
+	}
+	return originOf(n)
 }
 
 // originOf names a node of Gorgonia's, which does not know where in the program it was made.
@@ -358,7 +432,7 @@ func TypeOf(n *gorg.Node) (graph.Type, error) {
 		t.DType, err = DTypeOf(d)
 	}
 	if err == nil {
-		shape := n.Shape()
+		shape := nodeShape(n)
 		if v := n.Value(); v != nil && len(shape) == 0 && n.Op() == nil {
 			shape = v.Shape()
 		}
@@ -372,6 +446,15 @@ func TypeOf(n *gorg.Node) (graph.Type, error) {
 		return t, fmt.Errorf("%s: %w", originOf(n).Name, err)
 	}
 	return t, nil
+}
+
+// nodeShape is n.Shape(), which copies it. Nobody may change the result.
+func nodeShape(n *gorg.Node) tensor.Shape {
+	l, err := layout()
+	if err != nil {
+		return n.Shape()
+	}
+	return nodeField[tensor.Shape](n, l.shape)
 }
 
 // node imports one node whose operands have been imported.
@@ -396,9 +479,11 @@ func (im *importer) node(n *gorg.Node) error {
 			return err
 		}
 	}
-	c := &call{importer: im, n: n, op: op, f: fieldsOf(op), want: want, b: graph.Extend(im.Graph, originOf(n))}
+	c := &call{importer: im, n: n, op: op, f: fieldsOf(op), want: want, from: im.origin(n)}
+	c.b = graph.Extend(im.Graph, c.from)
+	c.args = make([]*graph.Node, 0, len(im.children(n)))
 	for _, k := range im.children(n) {
-		a := im.nodes[k]
+		a := im.Node(k)
 		if a == nil {
 			return fmt.Errorf("%s: operand %s has no value", originOf(n).Name, originOf(k).Name)
 		}
@@ -408,7 +493,7 @@ func (im *importer) node(n *gorg.Node) error {
 	if err != nil {
 		return fmt.Errorf("importing %s: %w", originOf(n).Name, err)
 	}
-	im.nodes[n] = v
+	im.stand(n, v)
 	c.tell(v)
 	if name := nameOf(n); name != "" && v.Name == "" {
 		if _, isConst := v.Op.(graph.Const); !isConst {
@@ -449,7 +534,8 @@ func (im *importer) input(n *gorg.Node) error {
 	if err := b.Err(); err != nil {
 		return err
 	}
-	im.nodes[n], im.source[v] = v, n
+	im.stand(n, v)
+	im.source[v] = n
 	im.Sources = append(im.Sources, Source{n, v})
 	return nil
 }
@@ -461,7 +547,7 @@ func (im *importer) read(n *gorg.Node) error {
 	if f.err != nil || into == nil || len(c) != 1 {
 		return fmt.Errorf("%s: cannot tell what to read: %w", originOf(n).Name, f.err)
 	}
-	im.Reads = append(im.Reads, Read{into, im.nodes[c[0]]})
+	im.Reads = append(im.Reads, Read{into, im.Node(c[0])})
 	return nil
 }
 
@@ -487,7 +573,7 @@ func (im *importer) outputs(order []*gorg.Node) {
 		im.Graph.Outputs = append(im.Graph.Outputs, graph.Output{Name: name, Node: v})
 	}
 	for _, n := range order {
-		v := im.nodes[n]
+		v := im.Node(n)
 		if v == nil || n.Op() == nil {
 			continue
 		}
@@ -523,7 +609,7 @@ func (im *importer) outputs(order []*gorg.Node) {
 
 // isRoot reports whether no operation reads n; statements do not count.
 func (im *importer) isRoot(n *gorg.Node) bool {
-	for _, u := range im.users[n] {
+	for _, u := range im.usersOf(n) {
 		switch typeName(u.Op()) {
 		case "readOp", "letOp":
 		default:

@@ -31,6 +31,7 @@ func TestMalformed(t *testing.T) {
 		}
 		im := &importer{Imported: mustImport(t, b.ExprGraph, Options{}), names: map[string]bool{}, shared: map[any][2]*graph.Node{}}
 		im.layout, _ = layout()
+		im.findUsers()
 		for _, n := range b.AllNodes() {
 			d, ok := decoders[typeName(n.Op())]
 			if !ok {

@@ -11,7 +11,7 @@ import (
 // and nothing in the graph tells. Only likely cases are noted.
 func (im *importer) warn(order []*gorg.Node) {
 	for _, n := range order {
-		v := im.nodes[n]
+		v := im.Node(n)
 		if v == nil {
 			continue
 		}
@@ -32,7 +32,7 @@ func (im *importer) warn(order []*gorg.Node) {
 			}
 		case "sliceOp":
 			axis := fieldsOf(n.Op()).int("along")
-			if s := im.nodes[im.children(n)[0]].Type.Shape; axis < s.Rank() && s.At(axis) > 256 && im.forwardUsers(n) > 1 {
+			if s := im.Node(im.children(n)[0]).Type.Shape; axis < s.Rank() && s.At(axis) > 256 && im.forwardUsers(n) > 1 {
 				im.note(v, "this slice is read several times: Gorgonia merges slices whose bounds are equal modulo 256")
 			}
 		case "constantTensor":
@@ -46,7 +46,7 @@ func (im *importer) warn(order []*gorg.Node) {
 // forwardUsers counts the operations that read n outside Gorgonia's backward pass.
 func (im *importer) forwardUsers(n *gorg.Node) int {
 	c := 0
-	for _, u := range im.users[n] {
+	for _, u := range im.usersOf(n) {
 		if !im.Backward(u) && !strings.HasSuffix(typeName(u.Op()), "DiffOp") {
 			c++
 		}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 
 	gorg "gorgonia.org/gorgonia"
@@ -86,25 +87,45 @@ func (k VMKind) String() string {
 	return "TapeMachine"
 }
 
+// The machines that options are applied to copies of.
+var (
+	tapeTemplate = scratchMachine(func(g *gorg.ExprGraph) gorg.VM { return gorg.NewTapeMachine(g) })
+	lispTemplate = scratchMachine(func(g *gorg.ExprGraph) gorg.VM { return gorg.NewLispMachine(g) })
+)
+
+// scratchMachine makes a machine of an empty task once, when it is first needed, and gives what copies it. Options set
+// fields of a machine and change nothing that these refer to, so a copy of the fields alone is enough. A copy never runs.
+func scratchMachine(machine func(*gorg.ExprGraph) gorg.VM) func() (copied func() gorg.VM, err error) {
+	return sync.OnceValues(func() (func() gorg.VM, error) {
+		g := gorg.NewGraph()
+		x := gorg.NewScalar(g, tensor.Float32, gorg.WithName("x"))
+		if _, err := gorg.Neg(x); err != nil {
+			return nil, err
+		}
+		m := reflect.ValueOf(machine(g)).Elem()
+		return func() gorg.VM {
+			c := reflect.New(m.Type())
+			c.Elem().Set(m)
+			return c.Interface().(gorg.VM)
+		}, nil
+	})
+}
+
 // ReadOptions finds out what options ask for that are given to a machine in place of one of Gorgonia's of that kind.
-// Gorgonia's own options are closures over its unexported machines: they are applied to a machine of an empty task and
-// read back from it. Each option is also applied to own, the caller's machine, if that is not nil: an option of the
+// Gorgonia's own options are closures over its unexported machines: they are applied to a copy of a machine of an empty
+// task and read back from it. Each option is also applied to own, the caller's machine, if that is not nil: an option of the
 // caller's package recognises its machine by type and does nothing to another. An option that panics on both is refused
 // by its name, as are those that Gorgonia's machine takes and fusec cannot honour.
 func ReadOptions(kind VMKind, own gorg.VM, opts ...gorg.VMOpt) (VMConfig, error) {
-	g := gorg.NewGraph()
-	x := gorg.NewScalar(g, tensor.Float32, gorg.WithName("x"))
-	if _, err := gorg.Neg(x); err != nil {
+	template, unused := tapeTemplate, idleTape
+	if kind == LispMachine {
+		template, unused = lispTemplate, idleLisp
+	}
+	fresh, err := template()
+	if err != nil {
 		return VMConfig{}, err
 	}
-	var scratch gorg.VM
-	unused := idleTape
-	if kind == LispMachine {
-		scratch, unused = gorg.NewLispMachine(g), idleLisp
-	} else {
-		scratch = gorg.NewTapeMachine(g)
-	}
-	defer scratch.Close()
+	scratch := fresh()
 	f := fieldsOf(scratch)
 	var c VMConfig
 	var compiled unsafe.Pointer
