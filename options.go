@@ -179,7 +179,8 @@ func WithoutPass(name string) Option {
 // does not fit is dropped and computed again when it is needed (gradient checkpointing). Results are the same bits, and
 // a smaller budget takes no less work. Inputs, parameters, state, outputs and what kernels set aside for themselves, such
 // as packed weights, do not count. If nothing is found that meets the budget, the program takes as little memory as was
-// found, and a note in the trace says how much that is. `fusec explain --memory-budget` shows what is computed again.
+// found, and a note in the trace says how much that is. With a budget or without, the CPU refuses a program of more than
+// 1 GiB that needs more memory than the machine, or the process's control group, has available. `fusec explain --memory-budget` shows what is computed again.
 func MemoryBudget(bytes int64) Option {
 	return own(func(c *config) {
 		if bytes < 1 && c.err == nil {

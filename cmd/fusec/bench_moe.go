@@ -11,6 +11,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/memlimit"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 )
@@ -94,7 +95,7 @@ func (m mixtureShape) withDefaults() (mixtureShape, error) {
 		need += 4 * 2 * m.width * m.hidden * e
 	}
 	need += 4 * m.tokens * (m.topK*(m.hidden+2*m.width) + slices.Max(m.experts))
-	return m, fits(int64(need))
+	return m, memlimit.Check(int64(need))
 }
 
 // flops counts the two products of a mixture whose tokens go to so many experts.

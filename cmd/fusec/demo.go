@@ -10,6 +10,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/memlimit"
 	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/pool"
 	"fusec/lowering"
@@ -193,13 +194,13 @@ func (s *demoShape) least() float64 {
 
 // tooLarge refuses sizes that need more memory than this machine has.
 func (d *demo) tooLarge(what string, need float64) error {
-	have := thisMachine().Memory
-	if have <= 0 || need <= float64(have) {
+	err := memlimit.Check(int64(min(need, 1<<60)))
+	if err == nil {
 		return nil
 	}
 	s := &d.shape
-	return usage("--batch-size %d --seq-len %d --d-model %d --num-experts %d: %s would need %s of memory; this machine has %s",
-		s.Batch, s.Seq, s.Model, s.Experts, what, humanBytes(int64(min(need, 1<<60))), humanBytes(have))
+	return usage("--batch-size %d --seq-len %d --d-model %d --num-experts %d: %s: %v", s.Batch, s.Seq, s.Model, s.Experts, what,
+		err)
 }
 
 // affords checks that both programs of a graph and their values fit into memory at once.

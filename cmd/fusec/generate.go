@@ -11,6 +11,7 @@ import (
 	"fusec"
 	"fusec/examples"
 	"fusec/graph"
+	"fusec/graph/memlimit"
 )
 
 var generateCommand = &command{
@@ -81,7 +82,7 @@ func (g *generator) run(e *env, args []string) error {
 		return usage("--tokens %d: at most %d", g.tokens, maxWritten)
 	}
 	elems := 2 * size.Layers * size.KVHeads * size.Dim / max(size.Heads, 1) // of a character's keys and values
-	if err := fits(int64(len(g.prompt)+g.tokens) * int64(elems) * int64(graph.F32.Size())); err != nil {
+	if err := memlimit.Check(int64(len(g.prompt)+g.tokens) * int64(elems) * int64(graph.F32.Size())); err != nil {
 		return err
 	}
 	sampler, err := examples.NewSampler(g.temperature, g.topK, g.seed)

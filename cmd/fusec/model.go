@@ -10,6 +10,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/memlimit"
 	"fusec/graph/trace"
 	"fusec/lowering"
 )
@@ -160,22 +161,9 @@ func (c *compileFlags) take(a *fusec.Ahead) error {
 	return nil
 }
 
-// compile compiles a graph to be run with the given values. What this machine has not the memory for is an error.
+// compile compiles a graph to be run with the given values.
 func (c *compileFlags) compile(g *graph.Graph, vals *values, more ...fusec.Option) (*fusec.Program, error) {
 	if err := c.take(vals.ahead); err != nil {
-		return nil, err
-	}
-	_, program, err := c.plan(g)
-	if err != nil {
-		return nil, err
-	}
-	need := program.ArenaBytes
-	for _, b := range program.Buffers {
-		if b.Role != lowering.Temp {
-			need += b.Type.Bytes()
-		}
-	}
-	if err := fits(need); err != nil {
 		return nil, err
 	}
 	samples, err := c.overlay.samples(g)
@@ -238,8 +226,8 @@ func (v *valueFlags) load(e *env, path string, lenient bool) (*graph.Graph, *val
 	for _, n := range g.Sources() {
 		need += n.Type.Bytes()
 	}
-	if err := fits(need); err != nil {
-		return nil, nil, err
+	if err := memlimit.Check(need); err != nil {
+		return nil, nil, fmt.Errorf("the model's inputs and weights: %w", err)
 	}
 	limits := indexLimits(g)
 	for _, n := range g.Sources() {

@@ -193,7 +193,7 @@ func TestRunStandardInput(t *testing.T) {
 
 func TestRunHugeGraph(t *testing.T) {
 	path := write(t, "m.graph", "fusec graph 1 {\n  x = input : f32[1000000,100000]\n  y = unary[fn=relu] x\n  output y = y\n}\n")
-	bad(t, fusecRun(t, "run", path), exitFailure, "the model needs ")
+	bad(t, fusecRun(t, "run", path), exitFailure, "inputs and weights: 373 GiB of memory are needed")
 	good(t, "explain", path)
 }
 

@@ -14,14 +14,6 @@ import (
 	"fusec/graph/npy"
 )
 
-// fits reports, as an error, that the values of a graph take more memory than this machine has.
-func fits(need int64) error {
-	if have := thisMachine().Memory; have > 0 && need > have {
-		return fmt.Errorf("the model needs %s of memory to run; this machine has %s", humanBytes(need), humanBytes(have))
-	}
-	return nil
-}
-
 // randomTensor makes the value of an input, parameter or state. It depends on the seed and the node's name and type
 // alone. Numbers of inputs lie in [−1,1), those of weight matrices and filters in a range that keeps the scale of what
 // they multiply, those of state (running variances among them) in [0.5,1.5). Integers lie below limit.

@@ -7,12 +7,17 @@ import (
 )
 
 // Compile makes the kernel of one operation. Fusions and Copy take operands of any layout; other operations want them
-// contiguous. The error says which operation cannot be computed, and why.
+// contiguous. The error says which operation cannot be computed, and why; for want of memory it is that of [Env.Fits].
 func Compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	k, err := compile(op, args, results, env)
 	if err != nil {
 		return nil, err
 	}
+	own := Bytes(k)
+	if !env.fits(own) {
+		return nil, env.refused
+	}
+	env.kept += own
 	return &checked{k, args, results}, nil
 }
 

@@ -84,6 +84,9 @@ func (k *product[T]) compileEpilogue(c *compiler[T], f graph.Fusion, split int, 
 		}
 	}
 	if home == nil {
+		if !k.env.fits(int64(c.space.Elems()) * int64(dtypeOf[T]().Size())) {
+			return k.env.refused
+		}
 		k.own = make([]T, c.space.Elems())
 		k.c = graph.Contiguous(c.space)
 	}

@@ -126,7 +126,12 @@ type Env struct {
 	Pool *pool.Pool
 	// Attention is how attentions and their gradients are cut; zeros are chosen by the shape.
 	Attention attention.Blocking
+	// Fits reports, as an error, that the kernels compiled so far may not have so many bytes of memory together; nil
+	// lets them have any number. See [Compile].
+	Fits func(bytes int64) error
 
+	kept    int64 // bytes that the kernels compiled so far keep for themselves
+	refused error // the first of Fits
 	gemm    *gemm.Workspace
 	scratch []uint64 // of all workers
 	each    int      // bytes of one worker
@@ -141,11 +146,20 @@ func (e *Env) WorkspaceBytes() int64 {
 	return int64(e.gemm.Bytes()) + int64(e.each)*int64(e.Pool.Workers()) + int64(len(e.shared))*8
 }
 
+// fits reports whether the kernel that is being compiled may have more bytes. If not, Compile returns the error from
+// then on.
+func (e *Env) fits(more int64) bool {
+	if e.Fits != nil && e.refused == nil {
+		e.refused = e.Fits(e.WorkspaceBytes() + e.kept + more)
+	}
+	return e.refused == nil
+}
+
 // reserve makes sure that every worker has so many bytes of scratch.
 func (e *Env) reserve(bytes int) {
 	const line = 64
 	bytes = (bytes + line - 1) / line * line
-	if bytes > e.each {
+	if bytes > e.each && e.fits(int64(bytes-e.each)*int64(e.Pool.Workers())) {
 		e.each = bytes
 		e.scratch = make([]uint64, bytes/8*e.Pool.Workers()+line/8)
 	}
@@ -162,7 +176,7 @@ func scratchOf[T float](e *Env, worker, at, n int) []T {
 
 // reserveShared makes sure that the workers have so many bytes of scratch together.
 func (e *Env) reserveShared(bytes int) {
-	if n := bytes/8 + 8; n > len(e.shared) { // room to start at a cache line
+	if n := bytes/8 + 8; n > len(e.shared) && e.fits(int64(n-len(e.shared))*8) { // room to start at a cache line
 		e.shared = make([]uint64, n)
 	}
 }

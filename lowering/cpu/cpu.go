@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
 	"fusec/graph"
+	"fusec/graph/memlimit"
 	kernels "fusec/kernels/cpu"
 	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/pool"
@@ -76,10 +78,22 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	return nil
 }
 
-// Compile implements lowering.Device.
+// Compile implements lowering.Device. A program that needs more memory than there is, see package memlimit, is refused
+// before it is allocated.
 func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
+	var sum memlimit.Sum
+	values := valuesBytes(p)
+	if err := sum.Check(values); err != nil {
+		return nil, fmt.Errorf("intermediate values and outputs: %w; %s%s", err, largest(p), memoryAdvice)
+	}
 	e := newExecutable(p, kernels.NewEnv(pool.New(d.workers)))
 	e.env.Attention, e.packed = d.attention, map[int][]kernels.Kernel{}
+	e.env.Fits = func(bytes int64) error {
+		if err := sum.Check(values + bytes); err != nil {
+			return fmt.Errorf("with the %d MiB that kernels keep for themselves: %w; %s", bytes>>20, err, memoryAdvice)
+		}
+		return nil
+	}
 	for i := range p.Launches {
 		l, err := e.compile(&p.Launches[i], d.frozen)
 		if err != nil {
@@ -88,9 +102,57 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 		}
 		e.launches = append(e.launches, l)
 	}
+	e.env.Fits = nil
 	e.arena = make([]uint64, p.ArenaBytes/8+cacheLine/8)
 	e.place()
 	return e, nil
+}
+
+// memoryAdvice says what helps against a lack of memory.
+const memoryAdvice = "a smaller batch needs less, and the option MemoryBudget (--memory-budget) has intermediate values " +
+	"computed again"
+
+// valuesBytes is the memory of the values that the program owns.
+func valuesBytes(p *lowering.Program) int64 {
+	n := p.ArenaBytes
+	for _, b := range p.Buffers {
+		if b.Role == lowering.Output {
+			n += b.Type.Bytes()
+		}
+	}
+	return n
+}
+
+// largest names the launch that reads and writes the most bytes of such values.
+func largest(p *lowering.Program) string {
+	name, most := "", int64(0)
+	for i, l := range p.Launches {
+		n, seen := int64(0), map[int]bool{}
+		for _, v := range slices.Concat(l.Args, l.Results) {
+			if b := p.Buffers[v.Buffer]; !seen[v.Buffer] && (b.Role == lowering.Temp || b.Role == lowering.Output) {
+				n += b.Type.Bytes()
+				seen[v.Buffer] = true
+			}
+		}
+		if n > most {
+			name, most = fmt.Sprintf("launch %d, %s%s, takes the most, %d MiB; ", i+1, l.Node.Where(), ofNamed(l.Node), n>>20), n
+		}
+	}
+	return name
+}
+
+// ofNamed lists the first of the user's nodes that a node of the lowered graph computes and that have names.
+func ofNamed(n *graph.Node) string {
+	var names []string
+	for _, o := range n.Origin {
+		if o.Name != "" && o.Name != n.Name && len(names) < 3 && !slices.Contains(names, o.Name) {
+			names = append(names, o.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " of " + strings.Join(names, ", ")
 }
 
 type launch struct {
