@@ -166,6 +166,9 @@ func (c *compileFlags) compile(g *graph.Graph, vals *values, more ...fusec.Optio
 	if err := c.take(vals.ahead); err != nil {
 		return nil, err
 	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
 	samples, err := c.overlay.samples(g)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -169,6 +171,30 @@ func dtypeOf(data any) (graph.DType, bool) {
 	return 0, false
 }
 
+// A .npz file may unpack to zippedFree bytes, or to zippedRatio times its own size if that is more.
+const (
+	zippedFree  = 64 << 20
+	zippedRatio = 32
+)
+
+// unpacks refuses an archive whose parts unpack to so much that a small file could fill the memory.
+func unpacks(path string, parts []*zip.File) error {
+	file, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	limit := max(zippedFree, zippedRatio*uint64(file.Size()))
+	left := limit
+	for _, f := range parts {
+		if f.UncompressedSize64 > left {
+			return fmt.Errorf("%s: its arrays unpack to more than %s, from %s: save them without compression (numpy.savez)", path,
+				humanBytes(int64(limit)), humanBytes(file.Size()))
+		}
+		left -= f.UncompressedSize64
+	}
+	return nil
+}
+
 // readZipped reads the arrays of a .npz file: a zip archive of .npy files.
 func readZipped(path string) (map[string]*graph.Tensor, error) {
 	z, err := zip.OpenReader(path)
@@ -179,13 +205,16 @@ func readZipped(path string) (map[string]*graph.Tensor, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	defer z.Close()
+	if err := unpacks(path, z.File); err != nil {
+		return nil, err
+	}
 	arrays := map[string]*graph.Tensor{}
 	for _, f := range z.File {
 		r, err := f.Open()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
 		}
-		t, err := npy.Read(r)
+		t, err := npy.Read(io.LimitReader(r, int64(f.UncompressedSize64))) // whatever the archive really holds
 		if err = errors.Join(err, r.Close()); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
 		}

@@ -174,6 +174,8 @@ func TestOverlayRuns(t *testing.T) {
 		{zipped(t, map[string]*graph.Tensor{"pixels": graph.NewTensor(graph.TypeOf(graph.F32, 3, 64))}),
 			"with or without an axis of samples"},
 		{zipped(t, nil), "holds no arrays"},
+		{zipped(t, map[string]*graph.Tensor{"pixels": graph.NewTensor(graph.TypeOf(graph.F32, zippedFree/4, 1))}),
+			"samples.npz: its arrays unpack to more than 64.0 MiB, from "},
 		{zipped(t, map[string]*graph.Tensor{"pixels": nan}), `calibration sample 0: input "pixels" holds NaN`},
 		{filepath.Join(t.TempDir(), "none.npz"), "none.npz: no such file"},
 		{"samples.csv", "want a .npz or .safetensors file"},
