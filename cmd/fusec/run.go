@@ -73,8 +73,8 @@ type runOutput struct {
 	Name  string  `json:"name"`
 	Type  string  `json:"type"`
 	Mean  number  `json:"mean"` // these four without NaN; nan if there is nothing else
-	Min   number  `json:"min"`
-	Max   number  `json:"max"`
+	Min   value   `json:"min"`
+	Max   value   `json:"max"`
 	NaN   int     `json:"nan"` // elements
 	First []value `json:"first"`
 	File  string  `json:"file,omitempty"`
@@ -155,8 +155,9 @@ func (r *runner) sources(g *graph.Graph, vals *values) []runSource {
 // summarise describes an output.
 func summarise(name string, t *graph.Tensor) runOutput {
 	const first = 6
-	o := runOutput{Name: name, Type: t.Type.String(), Min: number(math.Inf(1)), Max: number(math.Inf(-1)), First: []value{}}
+	o := runOutput{Name: name, Type: t.Type.String(), First: []value{}}
 	n, sum := t.Type.Shape.Elems(), 0.0
+	least, most := -1, -1 // the elements
 	for i := range n {
 		v := t.Float(i)
 		if i < first {
@@ -167,13 +168,27 @@ func summarise(name string, t *graph.Tensor) runOutput {
 			continue
 		}
 		sum += v
-		o.Min, o.Max = min(o.Min, number(v)), max(o.Max, number(v))
+		if least < 0 || less(t, i, least) {
+			least = i
+		}
+		if most < 0 || less(t, most, i) {
+			most = i
+		}
 	}
 	o.Mean = number(sum / float64(n-o.NaN))
-	if n == o.NaN {
-		o.Min, o.Max = number(math.NaN()), number(math.NaN())
+	o.Min, o.Max = value{number: number(math.NaN())}, value{number: number(math.NaN())}
+	if least >= 0 {
+		o.Min, o.Max = valueOf(t, least), valueOf(t, most)
 	}
 	return o
+}
+
+// less compares two elements, integers exactly.
+func less(t *graph.Tensor, i, j int) bool {
+	if t.Type.DType.IsInt() {
+		return t.Int(i) < t.Int(j)
+	}
+	return t.Float(i) < t.Float(j)
 }
 
 // maxFileName is the most bytes of a file's name that file systems have in common, with room for an extension.
@@ -219,7 +234,7 @@ func (rep *runReport) text(dir string) string {
 		if o.NaN > 0 {
 			nan = strconv.Itoa(o.NaN)
 		}
-		t.row(o.Name, o.Type, short(o.Mean), short(o.Min), short(o.Max), nan, strings.Join(first, " "), o.File)
+		t.row(o.Name, o.Type, short(o.Mean), o.Min.short(), o.Max.short(), nan, strings.Join(first, " "), o.File)
 	}
 	b.WriteString("\n" + t.String())
 	if dir != "" {

@@ -215,7 +215,7 @@ func TestSummarise(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o := summarise("x", x); o.NaN != 1 || o.Max != 3 || !math.IsInf(float64(o.Min), -1) {
+	if o := summarise("x", x); o.NaN != 1 || o.Max.number != 3 || !math.IsInf(float64(o.Min.number), -1) {
 		t.Errorf("%+v", o)
 	}
 	x.Data = []float64{nan, nan, nan, nan}
@@ -226,6 +226,10 @@ func TestSummarise(t *testing.T) {
 	text, err := json.Marshal([]number{number(inf), number(-inf), 0.5})
 	if err != nil || string(text) != `["inf","-inf",0.5]` {
 		t.Errorf("%s, %v", text, err)
+	}
+	whole := &graph.Tensor{Type: graph.TypeOf(graph.I64, 3), Data: []int64{math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64 - 2}}
+	if o := summarise("whole", whole); o.Min.short() != "9223372036854775805" || o.Max.short() != "9223372036854775807" {
+		t.Errorf("the integers lie from %s to %s", o.Min.short(), o.Max.short())
 	}
 	if o := summarise("none", graph.NewTensor(graph.TypeOf(graph.F32, 0))); !math.IsNaN(float64(o.Mean)) || len(o.First) != 0 {
 		t.Errorf("%+v", o)
