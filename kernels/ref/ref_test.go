@@ -217,6 +217,7 @@ func TestErrors(t *testing.T) {
 		{b.Named(b.Add(graph.Gather{}, x, i), "row"), `gather "row" (`},
 		{b.Add(graph.ScatterAdd{Size: 2}, i, x), "outside 0..1"},
 		{b.Add(graph.Slice{Size: 2, Step: 1}, x, i), "out of range"},
+		{b.Add(graph.Slice{Step: 1}, x, i), "out of range"},
 		{b.Add(graph.Unslice{Size: 4, Step: 1}, x, i), "out of range"},
 		{b.Binary(graph.Div, i, b.Scalar(graph.I64, 0)), "by zero"},
 		{b.Binary(graph.Pow, b.Scalar(graph.I64, 0), b.Scalar(graph.I64, -1)), "power -1"},
