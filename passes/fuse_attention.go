@@ -3,6 +3,7 @@ package passes
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 	"fusec/passes/pattern"
@@ -32,7 +33,7 @@ import (
 func fuseAttention(c *Context) error {
 	f := &attentionFuser{}
 	f.rewriter = rewriter{ctx: c, visit: f.visit}
-	if err := f.fixpoint(func() { f.missed = nil }); err != nil {
+	if err := f.fixpoint(func() { f.missed, f.softmaxed = nil, map[*graph.Node]bool{} }); err != nil {
 		return err
 	}
 	f.tell()
@@ -43,13 +44,22 @@ func fuseAttention(c *Context) error {
 var attentionPattern = &pattern.Pattern{Name: "attention", Doc: "two contractions around a softmax"}
 
 // attentionFuser rewrites as raise does, with a search of its own in place of a table of patterns.
-type attentionFuser struct{ raiser }
+type attentionFuser struct {
+	raiser
+	softmaxed map[*graph.Node]bool // that follow element by element from a softmax, of what was visited in this walk
+}
 
 func (f *attentionFuser) visit(n *graph.Node) (*graph.Node, error) {
+	if followsFrom(n, isSoftmax, func(a *graph.Node) bool { return f.softmaxed[a] }) {
+		f.softmaxed[n] = true
+	}
 	if _, ok := n.Op.(graph.MatMul); !ok {
 		return n, nil
 	}
 	for side := range n.Args {
+		if !f.softmaxed[n.Args[side]] {
+			continue
+		}
 		softmax := softmaxUnder(n.Args[side])
 		if softmax == nil || !productUnder(softmax.Args[0]) {
 			continue
@@ -108,7 +118,12 @@ func (s *stopped) Error() string { return s.at.Where() + ": " + s.reason }
 
 // softmaxUnder finds a softmax from which n follows element by element, however that may be written, or nil.
 func softmaxUnder(n *graph.Node) *graph.Node {
-	return searchElements(n, func(m *graph.Node) bool { _, ok := m.Op.(graph.Softmax); return ok })
+	return searchElements(n, isSoftmax)
+}
+
+func isSoftmax(n *graph.Node) bool {
+	_, ok := n.Op.(graph.Softmax)
+	return ok
 }
 
 // productUnder reports whether n follows element by element from a matrix product.
@@ -126,12 +141,8 @@ func searchElements(n *graph.Node, found func(*graph.Node) bool) *graph.Node {
 		if found(m) {
 			return m
 		}
-		switch m.Op.(type) {
-		case graph.Reshape, graph.Transpose:
-		default:
-			if !isElementwise(m) {
-				continue
-			}
+		if !keepsElements(m) {
+			continue
 		}
 		for _, a := range m.Args {
 			if !seen[a] && a.Type.Shape.Elems() == elems {
@@ -141,6 +152,22 @@ func searchElements(n *graph.Node, found func(*graph.Node) bool) *graph.Node {
 		}
 	}
 	return nil
+}
+
+// keepsElements reports whether n's elements follow one by one from those of its operands of as many elements.
+func keepsElements(n *graph.Node) bool {
+	switch n.Op.(type) {
+	case graph.Reshape, graph.Transpose:
+		return true
+	}
+	return isElementwise(n)
+}
+
+// followsFrom reports whether [searchElements] would find a node from n on, given which operands it would find one from.
+func followsFrom(n *graph.Node, found, from func(*graph.Node) bool) bool {
+	return found(n) || keepsElements(n) && slices.ContainsFunc(n.Args, func(a *graph.Node) bool {
+		return from(a) && a.Type.Shape.Elems() == n.Type.Shape.Elems()
+	})
 }
 
 // named describes a node for a near miss: what it computes, the user's name for it and where it was built.
