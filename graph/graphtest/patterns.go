@@ -143,8 +143,8 @@ func (g *generator) spread(s, x *graph.Node, axis int) *graph.Node {
 func (g *generator) softmaxByHand() *graph.Node {
 	b := g.b
 	x := g.ofRank(1, 4)
-	axis := last(x)
-	if axis = x.Type.Shape.Rank() - 1; g.r.IntN(3) == 0 {
+	axis := x.Type.Shape.Rank() - 1
+	if g.r.IntN(3) == 0 {
 		axis = g.axis(x)
 	}
 	s := x
