@@ -114,7 +114,7 @@ func TestFusionErrors(t *testing.T) {
 		{"reshape %3 cannot be read", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 			b.Output("", b.MatMul(in(f32, 4, 6), b.Reshape(unseen(b, in), 6, 4), false, false))
 		}},
-		{"unary %1 is made in the launch that multiplies it", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+		{"exp %1 is made in the launch that multiplies it", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
 			b.Output("", b.MatMul(b.Unary(graph.Exp, in(f32, 4, 6)), in(f32, 6, 4), false, false))
 		}},
 		{"has no place in an iteration space of [4,4]", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
@@ -127,7 +127,7 @@ func TestFusionErrors(t *testing.T) {
 		{"reshape %3 cannot be read", graph.AnchorConv, func(b *graph.Builder, in inputs) {
 			b.Output("", b.Add(conv, in(f32, 1, 1, 4, 6), b.Reshape(unseen(b, in), 2, 1, 3, 4)))
 		}},
-		{"unary %1 is made in the launch that multiplies it", graph.AnchorConv, func(b *graph.Builder, in inputs) {
+		{"exp %1 is made in the launch that multiplies it", graph.AnchorConv, func(b *graph.Builder, in inputs) {
 			b.Output("", b.Add(conv, b.Unary(graph.Exp, in(f32, 1, 1, 4, 6)), in(f32, 1, 1, 3, 3)))
 		}},
 		{"const %1 is made in the launch", graph.AnchorMatMul, func(b *graph.Builder, in inputs) {

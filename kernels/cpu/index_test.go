@@ -35,7 +35,7 @@ func TestIndexing(t *testing.T) {
 				dims := append(append(append([]int(nil), c.table[:c.axis]...), c.indices...), c.table[c.axis+1:]...)
 				op, updates := graph.ScatterAdd{Axis: c.axis, Size: dim}, drawTensor(r, d, -9, 9, dims...)
 				if d == graph.Bool {
-					wantError(t, op, []*graph.Tensor{ix, updates}, "no sum of bool")
+					wantError(t, op, []*graph.Tensor{ix, updates}, "sums of bool")
 					continue
 				}
 				if d.Is16() { // which the type rule does not sum

@@ -231,7 +231,7 @@ func TestPatches(t *testing.T) {
 		back := graph.Col2Im{Kernel: k, Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, H: x.Type.Shape.At(2), W: x.Type.Shape.At(3)}
 		y := drawTensor(r, d, -9, 9, types[0].Shape.Slice()...)
 		if d == graph.Bool {
-			wantError(t, back, []*graph.Tensor{y}, "no sum of bool")
+			wantError(t, back, []*graph.Tensor{y}, "sums of bool")
 			continue
 		}
 		if d.Is16() { // which the type rule does not sum

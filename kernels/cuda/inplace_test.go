@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 			b.Output("", b.Reduce(graph.Sum, in(f32, 99, 4), false, 0))
 			b.Output("", b.Unary(graph.Exp, in(f32, 7)))
 		}},
-		{"unary %1 is made in the launch that multiplies it", graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
+		{"exp %1 is made in the launch that multiplies it", graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
 			op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}
 			b.Output("", b.Add(op, b.Unary(graph.Exp, in(f32, 1, 1, 4, 6)), in(f32, 1, 1, 3, 3)))
 		}},
