@@ -79,8 +79,10 @@ template <int ROWS, int THREADS, int COLUMNS, int PADDED, int LD, class E> DEVIC
   }
 }
 
-// Operands of a product: words of two 16-bit numbers, or of one f32 with its high and, if STRICT, low part.
-template <class T, bool STRICT, int N> struct Fragment {
+// Operands of a product: words of two 16-bit numbers, or of one f32 with its high and, if STRICT, low part. Of an infinity
+// the low part is NaN; if CAREFUL, it is the infinity and the high one the largest number of tf32; see cut in gemm_mma.cuh.
+// Both parts are then of x's sign, which is why x is cut off and not rounded.
+template <class T, bool STRICT, int N, bool CAREFUL = false> struct Fragment {
   u32 high[N], low[STRICT && sizeof(T) == 4 ? N : 1];
   DEVICE void take(const u32 (&x)[N]) {
 #pragma unroll
@@ -88,7 +90,12 @@ template <class T, bool STRICT, int N> struct Fragment {
   }
   DEVICE void take(int i, u32 x) {
     if constexpr (sizeof(T) == 4) {
-      high[i] = to_tf32(x);
+      if constexpr (CAREFUL) {
+        const float most = bits_to_float(0x7f7fe000u), cut = bits_to_float(x & 0xffffe000u);
+        high[i] = float_to_bits(cut != cut ? cut : fminf(fmaxf(cut, -most), most));
+      } else {
+        high[i] = to_tf32(x);
+      }
       if constexpr (STRICT) low[i] = float_to_bits(bits_to_float(x) - bits_to_float(high[i]));
     } else {
       high[i] = x;
@@ -97,8 +104,9 @@ template <class T, bool STRICT, int N> struct Fragment {
 };
 
 // d += a·b.
-template <class T, bool STRICT>
-DEVICE void multiply(float (&d)[4], const Fragment<T, STRICT, 4> &a, const Fragment<T, STRICT, 2> &b) {
+template <class T, bool STRICT, bool CAREFUL>
+DEVICE void multiply(float (&d)[4], const Fragment<T, STRICT, 4, CAREFUL> &a,
+                     const Fragment<T, STRICT, 2, CAREFUL> &b) {
   if constexpr (STRICT && sizeof(T) == 4) {
     mma(T{}, d, a.low, b.high);
     mma(T{}, d, a.high, b.low);
@@ -127,13 +135,13 @@ template <int MT, int N> DEVICE void clear_sums(float (&sum)[MT][N][4]) {
 }
 
 // scores of MT·16 rows of x, DEPTH long, and KEYS rows of y, both in shared memory, of which x begins at this warp's.
-template <class T, bool STRICT, int MT, int KEYS, int DEPTH, int LD>
-DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
+template <class T, bool STRICT, bool CAREFUL, int MT, int KEYS, int DEPTH, int LD>
+DEVICE void mma_products(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
   clear_sums(s);
   constexpr int STEP = 32 / sizeof(T), AHEAD = sizeof(T) == 4 ? 2 : DEPTH;
 #pragma unroll AHEAD
   for (int d = 0; d < DEPTH; d += STEP) {
-    Fragment<T, STRICT, 4> a[MT];
+    Fragment<T, STRICT, 4, CAREFUL> a[MT];
     u32 r[4];
 #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -143,7 +151,7 @@ DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
 #pragma unroll
     for (int n = 0; n < KEYS / 8; n += 2) {
       load_columns(r, y + n * 8 * LD + d, LD);
-      Fragment<T, STRICT, 2> b[2];
+      Fragment<T, STRICT, 2, CAREFUL> b[2];
 #pragma unroll
       for (int e = 0; e < 4; e++) b[e / 2].take(e % 2, r[e]);
 #pragma unroll
@@ -152,6 +160,25 @@ DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
         multiply(s[m][n + 1], a[m], b[1]);
       }
     }
+  }
+}
+
+// The same where an operand may be infinite: a warp in which a NaN came out, perhaps of an infinity, computes again with
+// care.
+template <class T, bool STRICT, int MT, int KEYS, int DEPTH, int LD>
+DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
+  mma_products<T, STRICT, false, MT, KEYS, DEPTH, LD>(s, x, y);
+  if constexpr (STRICT && sizeof(T) == 4) {
+    bool nan = false;
+#pragma unroll
+    for (auto &row : s) {
+#pragma unroll
+      for (auto &fragment : row) {
+#pragma unroll
+        for (float p : fragment) nan = nan || p != p;
+      }
+    }
+    if (__any_sync(~0u, nan)) mma_products<T, STRICT, true, MT, KEYS, DEPTH, LD>(s, x, y);
   }
 }
 
@@ -386,8 +413,17 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
 #pragma unroll
         for (int c = 0; c < 2; c++) most = fmaxf(most, s[r / 2][n][r % 2 * 2 + c]);
       most = fmaxf(max_of4(most), top[r]);
-      const float low = most == minus_infinity<float>() ? 0.0f : most * UNIT;
-      const float shrink = exp2_approximate(top[r] * UNIT - low);
+      // The chip takes x·UNIT − low in one step, of which what rounding took from low remains. Where that may be more
+      // than 1, scores are put in relation to the greatest one before.
+      const bool far = fabsf(most * UNIT) > 0x1p24f && most != minus_infinity<float>();
+      if (far) {
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+          for (int c = 0; c < 2; c++) s[r / 2][n][r % 2 * 2 + c] -= most;
+      }
+      const float low = far || most == minus_infinity<float>() ? 0.0f : most * UNIT;
+      const float shrink = exp2_approximate(fmaf(far ? top[r] - most : top[r], UNIT, -low));
       top[r] = most;
       float part = 0;
 #pragma unroll
@@ -395,7 +431,7 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
 #pragma unroll
         for (int c = 0; c < 2; c++) {
           float &x = s[r / 2][n][r % 2 * 2 + c];
-          x = exp2_approximate(x * UNIT - low);
+          x = exp2_approximate(fmaf(x, UNIT, -low));
           part += x;
         }
       total[r] = total[r] * shrink + part;
