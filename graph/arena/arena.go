@@ -20,13 +20,6 @@ type Value struct {
 	Offset      int64 // in bytes from the start of the arena; set by [Place]
 }
 
-// A place is the memory from offset to end, taken from step first to step last. Places lie side by side, so that looking
-// through many is fast.
-type place struct {
-	first, last int
-	offset, end int64
-}
-
 // Place gives every value an offset, so that two values share memory only if one's last step comes before the other's
 // first, and returns the size of the arena in bytes. Values are placed by falling size, each in the lowest gap that
 // holds it ("greedy by size", Y. Pisarchyk and J. Lee, "Efficient Memory Management for Deep Neural Net Inference",
@@ -37,25 +30,24 @@ func Place(values []Value) (bytes int64) {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b].Bytes, values[a].Bytes) })
-	placed := make([]place, 0, len(values)) // by offset
+	var placed []*Value // by offset
 	for _, i := range order {
 		v := &values[i]
 		size := Align(v.Bytes)
 		var at int64
-		for i := range placed {
-			q := &placed[i]
-			if q.first > v.Last || q.last < v.First {
+		for _, q := range placed {
+			if q.First > v.Last || q.Last < v.First {
 				continue
 			}
-			if q.offset >= at+size {
+			if q.Offset >= at+size {
 				break
 			}
-			at = max(at, q.end)
+			at = max(at, q.Offset+Align(q.Bytes))
 		}
 		v.Offset = at
 		bytes = max(bytes, at+size)
-		p, _ := slices.BinarySearchFunc(placed, at, func(q place, at int64) int { return cmp.Compare(q.offset, at) })
-		placed = slices.Insert(placed, p, place{v.First, v.Last, at, at + size})
+		p, _ := slices.BinarySearchFunc(placed, at, func(q *Value, at int64) int { return cmp.Compare(q.Offset, at) })
+		placed = slices.Insert(placed, p, v)
 	}
 	return bytes
 }
