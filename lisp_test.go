@@ -208,3 +208,22 @@ func TestLispMachineRefuses(t *testing.T) {
 	must(gorgonia.Add(i, i))
 	wantError(t, fusec.NewLispMachine(ints).Err(), "no gradient")
 }
+
+// TestLispMachineRunsAgain runs a machine again after a weight has changed. Gorgonia's gives the first run's value, or panics.
+func TestLispMachineRunsAgain(t *testing.T) {
+	b := newNet(tensor.Float64)
+	w := b.in("w", 3)
+	cost := must(gorgonia.Sum(must(gorgonia.Square(w))))
+	m := fusec.NewLispMachine(b.g)
+	defer m.Close()
+	for range 3 {
+		run(t, m)
+		want := 0.0
+		for _, v := range floats(t, w.Value()) {
+			want += v * v
+		}
+		sameFloats(t, "cost", floats(t, cost.Value()), []float64{want}, 1e-12)
+		w.Value().Data().([]float64)[0]++
+		m.Reset()
+	}
+}
