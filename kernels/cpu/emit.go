@@ -135,7 +135,7 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 	case to.IsInt() && whole:
 		return each(func(v T) T { return ofInt[T](wrap(to, toInt(v))) })
 	case to.IsInt():
-		return each(func(v T) T { return ofInt[T](truncate(to, float64(v))) })
+		return each(func(v T) T { return ofInt[T](to.Truncate(float64(v))) })
 	case to == graph.Bool && whole:
 		return c.binaryInt(graph.Ne, to, x, value{kind: constant})
 	case to == graph.Bool:

@@ -303,7 +303,7 @@ func TestWrap(t *testing.T) {
 		t.Error("wrap")
 	}
 	for x, want := range map[float64]int64{math.NaN(): 0, 1e300: math.MaxInt32, -1e300: math.MinInt32, -2.7: -2} {
-		if got := truncate(graph.I32, x); got != want {
+		if got := graph.I32.Truncate(x); got != want {
 			t.Errorf("truncate %v is %d, want %d", x, got, want)
 		}
 	}

@@ -32,23 +32,6 @@ func wrap(d graph.DType, x int64) int64 {
 	return x
 }
 
-// truncate converts towards 0. NaN gives 0; a number out of range gives the nearest that is in range.
-func truncate(d graph.DType, x float64) int64 {
-	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
-	if d == graph.I32 {
-		lo, hi = math.MinInt32, math.MaxInt32
-	}
-	switch {
-	case math.IsNaN(x):
-		return 0
-	case x <= float64(lo):
-		return lo
-	case x >= float64(hi):
-		return hi
-	}
-	return int64(x)
-}
-
 var intUnary = map[graph.UnaryFn]func(int64) int64{
 	graph.Neg: func(x int64) int64 { return -x },
 	graph.Abs: func(x int64) int64 { return max(x, -x) },
