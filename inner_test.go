@@ -105,7 +105,7 @@ func TestInnerValuesStay(t *testing.T) {
 	}
 }
 
-// Draws of random operations, running statistics and slices that are read anew are those of the run.
+// Draws of random operations, running statistics and slices that are read again are those of the run.
 func TestInnerValuesOfState(t *testing.T) {
 	b := newNet(tensor.Float64)
 	x, w := b.in("x", 8, 6), b.in("w", 6, 6)

@@ -46,7 +46,7 @@ type Machine struct {
 	last    *lastRun                    // from which values of inner nodes are computed
 
 	replaced map[*gorgonia.Node]bool // slices that were replaced by gorgonia.UnsafeLet after they were compiled
-	replaces int                     // how often the machine has compiled anew for that
+	replaces int                     // how often the machine has compiled again for that
 }
 
 var _ gorgonia.VM = (*Machine)(nil)
@@ -140,7 +140,7 @@ func (m *Machine) compile() (err error) {
 		return err
 	}
 	if n := len(o.Replaced); n > 0 {
-		m.program.note(trace.Note{Node: -1, Text: fmt.Sprintf("%d slices were replaced after the graph was compiled, and compiled anew "+
+		m.program.note(trace.Note{Node: -1, Text: fmt.Sprintf("%d slices were replaced after the graph was compiled, and compiled again "+
 			"twice: from now on it is read before each run where they start, as with WithDynamicSlices", n)})
 	}
 	for _, why := range m.vm.Ignored {
@@ -162,7 +162,7 @@ func (m *Machine) compile() (err error) {
 	return nil
 }
 
-// declareResults makes outputs of everything that the machine hands out, and returns the gradients to derive anew.
+// declareResults makes outputs of everything that the machine hands out, and returns the gradients to derive.
 func (m *Machine) declareResults() []passes.Gradient {
 	g := m.im.Graph
 	g.Outputs = nil

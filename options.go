@@ -131,8 +131,8 @@ func WithVerify() Option { return own(func(c *config) { c.verify = true }) }
 func WithFrozenParams() Option { return own(func(c *config) { c.frozen = true }) }
 
 // WithDynamicSlices reads where slices start before each run, for programs that change a slice of a graph that is
-// already compiled. Without it the run after such a change compiles the graph anew, and from the second change on those
-// slices are read before each run; a note of the trace says so. A slice that becomes longer or shorter always compiles anew.
+// already compiled. Without it the run after such a change compiles the graph again, and from the second change on those
+// slices are read before each run; a note of the trace says so. A slice that becomes longer or shorter always compiles again.
 func WithDynamicSlices() Option { return own(func(c *config) { c.dynamicSlices = true }) }
 
 // WithGorgoniaSemantics has a machine compute what Gorgonia v0.9.18 computes, also where that is wrong, as far as it can be

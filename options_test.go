@@ -371,8 +371,8 @@ func TestDynamicSlices(t *testing.T) {
 	}
 }
 
-// Slices that are replaced before each run are compiled anew twice, and then are inputs; those that stay are not. One that
-// becomes longer is compiled anew.
+// Slices that are replaced before each run are compiled again twice, and then are inputs; those that stay are not. One that
+// becomes longer is compiled again.
 func TestReplacedSlicesBecomeDynamic(t *testing.T) {
 	b := newNet(tensor.Float64)
 	x := b.in("x", 9, 3)
@@ -411,7 +411,7 @@ func TestReplacedSlicesBecomeDynamic(t *testing.T) {
 		}
 	}
 	if compiled != 2 {
-		t.Errorf("the graph was compiled anew %d times, want 2", compiled)
+		t.Errorf("the graph was compiled again %d times, want 2", compiled)
 	}
 	if n := len(last.Lowered().Sources(lowering.Input)); n != 2 {
 		t.Errorf("%d starts are read before each run, want 2", n)
