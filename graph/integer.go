@@ -5,9 +5,11 @@ import (
 	"math"
 )
 
-// The arithmetic of integers and Bools, which is exact: int64 throughout, reduced to the element type by [DType.Wrap].
+// The arithmetic of integers and Bools, which is exact: int64 throughout, reduced to the element type by [DType.Wrap]. Folding
+// and kernels/ref share it. The CPU's kernels have their own, so that tests compare two.
 
-// EvalInt is f of an integer, or of a Bool as 0 or 1, for the functions that these have.
+// EvalInt is f of an integer, or of a Bool as 0 or 1. It panics for a function that these do not have, which no graph that
+// keeps the type rule holds.
 func (f UnaryFn) EvalInt(x int64) int64 {
 	switch f {
 	case Neg:
@@ -22,12 +24,14 @@ func (f UnaryFn) EvalInt(x int64) int64 {
 		return x * x * x
 	case Relu:
 		return max(x, 0)
+	case Not:
+		return 1 - x
 	}
-	return 1 - x // Not
+	panic(fmt.Sprintf("graph: %v of an integer", f))
 }
 
 // EvalInt is f of two integers, or of Bools as 0 or 1; comparisons give 0 or 1. Quotients and powers are truncated. It
-// reports a division by zero.
+// reports a division by zero, and functions that integers do not have.
 func (f BinaryFn) EvalInt(x, y int64) (int64, error) {
 	switch f {
 	case Add:
@@ -61,8 +65,10 @@ func (f BinaryFn) EvalInt(x, y int64) (int64, error) {
 		return truth(x >= y), nil
 	case Eq:
 		return truth(x == y), nil
+	case Ne:
+		return truth(x != y), nil
 	}
-	return truth(x != y), nil
+	return 0, fmt.Errorf("%v of integers is not known", f)
 }
 
 // powInt is x to the power y, truncated where y is negative.

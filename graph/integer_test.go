@@ -93,3 +93,24 @@ func TestUniform(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestEvalIntKnowsAll checks that whatever the type rules take of integers and Bools has its arithmetic here.
+func TestEvalIntKnowsAll(t *testing.T) {
+	for _, d := range []DType{I32, I64, Bool} {
+		x := TypeOf(d)
+		for i := range unaryFns {
+			f := UnaryFn(i)
+			if _, err := inferUnary(Unary{Fn: f}, []Type{x}); err == nil {
+				f.EvalInt(1) // which panics otherwise
+			}
+		}
+		for i := range binaryFns {
+			f := BinaryFn(i)
+			if _, err := inferBinary(Binary{Fn: f}, []Type{x, x}); err == nil {
+				if _, err := f.EvalInt(1, 1); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}
