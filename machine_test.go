@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"fusec"
 	fgorgonia "fusec/graph/gorgonia"
+	"fusec/graph/trace"
 )
 
 // mlp is two linear layers with ReLU between them, and a cost.
@@ -428,6 +430,57 @@ func TestAllocs(t *testing.T) {
 					t.Errorf("a run makes %v allocations", allocs)
 				}
 			})
+		}
+	}
+}
+
+// TestProgramStateIsEachMachines runs two machines of one program by turns: draws of dropout and running statistics of one
+// are not those of the other, and both are as without the cache.
+func TestProgramStateIsEachMachines(t *testing.T) {
+	type trained struct {
+		m   *fusec.Machine
+		x   *gorgonia.Node
+		out gorgonia.Value
+	}
+	build := func(opts ...gorgonia.VMOpt) *trained {
+		b := newNet(tensor.Float64)
+		k := &trained{x: b.in("x", 4, 2, 3, 3)}
+		y, scale, bias, _, err := gorgonia.BatchNorm(k.x, nil, nil, 0.9, 1e-5)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []*gorgonia.Node{scale, bias} {
+			if err := gorgonia.Let(n, b.value(1, 0.1, n.Shape()...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gorgonia.Read(must(gorgonia.Dropout(y, 0.5)), &k.out)
+		k.m = machine(t, b.g, opts...)
+		return k
+	}
+	step := func(k *trained, n int) []float64 {
+		v := k.x.Value().Data().([]float64)
+		for i := range v {
+			v[i] += float64((i*n)%5) - 2
+		}
+		run(t, k.m)
+		k.m.Reset()
+		return floats(t, k.out)
+	}
+	fusec.ClearProgramCache()
+	alone := build(fusec.WithoutProgramCache())
+	var want [][]float64
+	for n := range 4 {
+		want = append(want, step(alone, n))
+	}
+	one, other := build(), build()
+	if !slices.ContainsFunc(other.m.Trace().Stages[0].Notes, func(n trace.Note) bool { return strings.HasPrefix(n.Text, "program reused") }) {
+		t.Fatal("the machines have no program in common, so that nothing is tested")
+	}
+	for n := range 4 {
+		sameFloats(t, "the first machine", step(one, n), want[n], 0)
+		if n > 0 { // a run behind, and begun after the first machine has run
+			sameFloats(t, "the second machine", step(other, n-1), want[n-1], 0)
 		}
 	}
 }
