@@ -175,6 +175,7 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *explainRe
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
 		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
 		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}}
+	var nodes lastOrigins[[]origin]
 	for i, l := range tr.Program.Launches {
 		rep.After.add(l.FLOPs, l.Bytes)
 		at := slices.IndexFunc(rep.Kinds, func(k kindReport) bool { return k.Kind == l.Kind })
@@ -183,7 +184,7 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *explainRe
 			rep.Kinds = append(rep.Kinds, kindReport{Kind: l.Kind})
 		}
 		rep.Kinds[at].add(l.FLOPs, l.Bytes)
-		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, originsJSON(l.Origin), l.Origin})
+		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.get(l.Origin, originsJSON), l.Origin})
 	}
 	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
 	for i, l := range program.Launches {
@@ -272,8 +273,13 @@ func (rep *explainReport) text() string {
 	}
 
 	t = newTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "stands for", "built at")
+	var last lastOrigins[[2]string]
 	for _, l := range rep.Launches {
-		names, pos := origins(l.origin)
+		of := last.get(l.origin, func(list []graph.Origin) [2]string {
+			names, pos := origins(list)
+			return [2]string{names, pos}
+		})
+		names, pos := of[0], of[1]
 		t.row(fmt.Sprint(l.Index), l.Kind, l.Name, humanFLOPs(l.FLOPs), humanBytes(l.Bytes), cycles(l.Cycles), fmt.Sprint(len(l.Nodes)), names, pos)
 	}
 	if len(rep.Launches) > 0 {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -143,5 +145,32 @@ notes
 `
 	if got := explain("m", tr, &lowering.Program{}).text(); got != want {
 		t.Errorf("got\n%s", got)
+	}
+}
+
+// TestExplainManyAlike explains graphs of n equal values, all handed out: what is allocated for each stays the same, though
+// each launch stands for all n.
+func TestExplainManyAlike(t *testing.T) {
+	each := func(n int) float64 {
+		var b strings.Builder
+		b.WriteString("fusec graph 1 {\n  x = input : f32[4]\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  %%%d = unary[fn=tanh] x\n", i+1)
+		}
+		for i := range n {
+			fmt.Fprintf(&b, "  output y%d = %%%d\n", i, i+1)
+		}
+		file := write(t, "alike.graph", b.String()+"}\n")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if text := good(t, "explain", file); !strings.Contains(text, "alike for cpu") {
+			t.Fatal(text)
+		}
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+	}
+	each(10)
+	if few, many := each(250), each(2000); many > 1.5*few {
+		t.Errorf("%.0f bytes for each of 250 values, %.0f for each of 2,000", few, many)
 	}
 }

@@ -60,6 +60,20 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// lastOrigins remembers what was made of the last list of origins: launches that come from one place share a list, which may
+// be long.
+type lastOrigins[T any] struct {
+	list []graph.Origin
+	made T
+}
+
+func (l *lastOrigins[T]) get(list []graph.Origin, build func([]graph.Origin) T) T {
+	if len(list) == 0 || len(list) != len(l.list) || &list[0] != &l.list[0] {
+		l.list, l.made = list, build(list)
+	}
+	return l.made
+}
+
 // origins is the user's names and the first position of what a launch stands for.
 func origins(list []graph.Origin) (names, pos string) {
 	var all []string
