@@ -117,7 +117,9 @@ func LaneOf(n *Node) DType {
 	}
 	readsInts := false // without computing with them
 	switch n.Op.(type) {
-	case Cast, Dropout:
+	case Cast:
+		readsInts = !n.Type.DType.Is16() // which f32 would round twice
+	case Dropout:
 		readsInts = true
 	}
 	for _, a := range n.Args {

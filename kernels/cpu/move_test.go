@@ -371,3 +371,12 @@ func TestBytes(t *testing.T) {
 		t.Errorf("batch_norm in training keeps %d bytes", n)
 	}
 }
+
+// TestCastsBesideTies rounds to 16 bits once.
+func TestCastsBesideTies(t *testing.T) {
+	for _, to := range []graph.DType{graph.BF16, graph.F16} {
+		for _, from := range []graph.DType{graph.F64, graph.I32, graph.I64} {
+			checkOp(t, graph.Cast{To: to}, cases.BesideTies(from, to))
+		}
+	}
+}

@@ -442,19 +442,11 @@ func (b *body) expression(n *graph.Node, in []value) (string, error) {
 		return fmt.Sprintf("op::select(%s, %s, %s)", b.alike(in[0], in), b.alike(in[1], in), b.alike(in[2], in)), nil
 	case graph.Cast:
 		if op.To.Size() == 2 {
-			return fmt.Sprintf("op::rounded<%s>(%s)", ctype(op.To), b.floats(in[0])), nil
+			return fmt.Sprintf("op::rounded<%s>(%s)", ctype(op.To), in[0].expr), nil
 		}
 		return fmt.Sprintf("op::cast<%s>(%s)", lane(op.To), in[0].expr), nil
 	}
 	return "", fmt.Errorf("%s has no place in a body", n.Where())
-}
-
-// floats is a value in f32 lanes.
-func (b *body) floats(v value) string {
-	if v.lane == "float" {
-		return v.expr
-	}
-	return "op::cast<float>(" + v.expr + ")"
 }
 
 // alike widens a value if one of the operands is a vector.

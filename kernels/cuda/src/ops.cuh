@@ -197,9 +197,9 @@ template <class T, int W> DEVICE Vec<T, W> dropout(Vec<T, W> x, i64 seed, u64 i,
 }
 
 namespace op {
-// rounded<bf16>(x) is x as a 16-bit type holds it, still in f32 lanes.
-template <class T> DEVICE float rounded(float x) { return to_float(convert<T>(x)); }
-template <class T, int W> DEVICE Vec<float, W> rounded(Vec<float, W> x) { return map([](float a) { return rounded<T>(a); }, x); }
+// rounded<bf16>(x) is x as a 16-bit type holds it, in f32 lanes.
+template <class T, class From> DEVICE float rounded(From x) { return to_float(convert<T>(x)); }
+template <class T, class From, int W> DEVICE Vec<float, W> rounded(Vec<From, W> x) { return map([](From a) { return rounded<T>(a); }, x); }
 }  // namespace op
 
 namespace op {

@@ -59,16 +59,28 @@ DEVICE u32 pack_bf16(float x, float y) { return to_bf16_bits(x) | u32(to_bf16_bi
 #endif
 DEVICE float to_float(bf16 x) { return bits_to_float(u32(x.bits) << 16); }
 
+// odd is x in f32, rounded to odd: rounded again, to 16 bits, it is the number nearest to x. What f32 holds stays as it is.
+DEVICE float odd(double x) {
+  const float y = float(x);
+  if (double(y) == x) return y;
+  const u32 bits = float_to_bits(y);
+  return bits_to_float((fabs(double(y)) > fabs(x) ? bits - 1 : bits) | 1);
+}
+DEVICE float odd(float x) { return x; }
+DEVICE float odd(bool x) { return x; }
+DEVICE float odd(i32 x) { return odd(double(x)); }
+DEVICE float odd(i64 x) { return odd(double(x)); }
+
 // convert<To>(x) is x as another type, as graph.Cast defines it: to an integer by truncation, saturating, NaN to 0; to
-// bool whether it is not zero.
+// bool whether it is not zero; to 16 bits by one rounding.
 template <class To, class From> struct Convert { static DEVICE To of(From x) { return To(x); } };
 template <class T> struct Convert<T, T> { static DEVICE T of(T x) { return x; } };
 template <class To> struct Convert<To, bf16> { static DEVICE To of(bf16 x) { return To(to_float(x)); } };
 template <class To> struct Convert<To, f16> { static DEVICE To of(f16 x) { return To(to_float(x)); } };
 template <> struct Convert<bf16, bf16> { static DEVICE bf16 of(bf16 x) { return x; } };
 template <> struct Convert<f16, f16> { static DEVICE f16 of(f16 x) { return x; } };
-template <class From> struct Convert<bf16, From> { static DEVICE bf16 of(From x) { return bf16{to_bf16_bits(float(x))}; } };
-template <class From> struct Convert<f16, From> { static DEVICE f16 of(From x) { return f16{to_f16_bits(float(x))}; } };
+template <class From> struct Convert<bf16, From> { static DEVICE bf16 of(From x) { return bf16{to_bf16_bits(odd(x))}; } };
+template <class From> struct Convert<f16, From> { static DEVICE f16 of(From x) { return f16{to_f16_bits(odd(x))}; } };
 template <class From> struct Convert<bool, From> { static DEVICE bool of(From x) { return x != From(0); } };
 template <> struct Convert<bool, bool> { static DEVICE bool of(bool x) { return x; } };
 template <class To, class From> DEVICE To truncated(From x) {

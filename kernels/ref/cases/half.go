@@ -1,6 +1,10 @@
 package cases
 
-import "fusec/graph"
+import (
+	"math"
+
+	"fusec/graph"
+)
 
 // Half lists the examples with operands of a 16-bit type: contractions, moves and casts, made of those in F32.
 func Half(d graph.DType) []Case {
@@ -42,4 +46,27 @@ func (c *Case) halve(d graph.DType) bool {
 	}
 	c.Args = args
 	return found
+}
+
+// BesideTies is numbers of F64, I32 or I64 so near to the middle between two numbers of a 16-bit type that F32 holds the
+// middle alone: rounded to that first, some become the other one.
+func BesideTies(from, to graph.DType) *graph.Tensor {
+	var list []float64
+	for _, whole := range []float64{1, 1 + 2*to.Epsilon()} { // ties go down from the one, up from the other
+		middle := (whole + to.Epsilon()) * 0x1p30
+		for _, x := range []float64{middle - 1, middle, middle + 1} {
+			if from == graph.F64 {
+				x /= 0x1p28
+			}
+			list = append(list, x, -x)
+		}
+	}
+	if from == graph.F64 {
+		list = append(list, 1e300, -1e300, 1e-300, math.Inf(1), math.NaN(), 65520*(1-0x1p-40), 0x1p-25*(1+0x1p-40), 0x1p-25)
+	}
+	t := graph.NewTensor(graph.TypeOf(from, len(list)))
+	for i, x := range list {
+		t.SetFloat(i, x)
+	}
+	return t
 }
