@@ -30,24 +30,19 @@ func Place(values []Value) (bytes int64) {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(values[b].Bytes, values[a].Bytes) })
-	var placed []*Value // by offset
+	steps := 0
+	for _, v := range values {
+		steps = max(steps, v.Last+1)
+	}
+	taken := newTimeline(steps)
 	for _, i := range order {
 		v := &values[i]
-		size := Align(v.Bytes)
-		var at int64
-		for _, q := range placed {
-			if q.First > v.Last || q.Last < v.First {
-				continue
-			}
-			if q.Offset >= at+size {
-				break
-			}
-			at = max(at, q.Offset+Align(q.Bytes))
+		v.Offset = 0
+		if v.Bytes > 0 {
+			v.Offset = taken.lowest(Align(v.Bytes), v.First, v.Last)
+			taken.take(span{v.Offset, v.Offset + Align(v.Bytes)}, v.First, v.Last)
+			bytes = max(bytes, v.Offset+Align(v.Bytes))
 		}
-		v.Offset = at
-		bytes = max(bytes, at+size)
-		p, _ := slices.BinarySearchFunc(placed, at, func(q *Value, at int64) int { return cmp.Compare(q.Offset, at) })
-		placed = slices.Insert(placed, p, v)
 	}
 	return bytes
 }

@@ -1,7 +1,10 @@
 package arena
 
 import (
+	"cmp"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -61,5 +64,74 @@ func TestPlace(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestPlaceIsGreedy compares Place, on enough values for many blocks, with the rule as its source has it: every value in
+// turn looks at all that are placed.
+func TestPlaceIsGreedy(t *testing.T) {
+	for seed := range uint64(20) {
+		values := lifetimes(rand.New(rand.NewPCG(seed, 2)), 1000)
+		want := slices.Clone(values)
+		bytes, wantBytes := Place(values), placeSimply(want)
+		if bytes != wantBytes {
+			t.Errorf("seed %d: an arena of %d bytes, want %d", seed, bytes, wantBytes)
+		}
+		for i, v := range values {
+			if v.Offset != want[i].Offset {
+				t.Fatalf("seed %d: %v at %d, want %d", seed, v, v.Offset, want[i].Offset)
+			}
+		}
+	}
+}
+
+// placeSimply is Place in the square of its time.
+func placeSimply(values []Value) (bytes int64) {
+	var done []*Value // by offset
+	order := make([]*Value, len(values))
+	for i := range values {
+		order[i] = &values[i]
+	}
+	slices.SortStableFunc(order, func(a, b *Value) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	for _, v := range order {
+		for _, q := range done {
+			if q.First > v.Last || q.Last < v.First {
+				continue
+			}
+			if q.Offset >= v.Offset+Align(v.Bytes) {
+				break
+			}
+			v.Offset = max(v.Offset, q.Offset+Align(q.Bytes))
+		}
+		bytes = max(bytes, v.Offset+Align(v.Bytes))
+		done = append(done, v)
+		slices.SortStableFunc(done, func(a, b *Value) int { return cmp.Compare(a.Offset, b.Offset) })
+	}
+	return bytes
+}
+
+// lifetimes is values as a training step has them: activations that the backward pass reads in reverse, and values that
+// the next steps read, of few sizes, some of them empty.
+func lifetimes(r *rand.Rand, n int) []Value {
+	values := make([]Value, n)
+	for i := range values {
+		v := Value{Bytes: int64(r.IntN(6)) * 100, First: i, Last: i + 1 + r.IntN(3)}
+		if i < n/2 && r.IntN(2) == 0 {
+			v.Last = n - i
+		}
+		values[i] = v
+	}
+	return values
+}
+
+func BenchmarkPlace(b *testing.B) {
+	for _, n := range []int{1000, 10_000, 100_000} {
+		values := lifetimes(rand.New(rand.NewPCG(1, 2)), n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			for b.Loop() {
+				Place(values)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/value")
+		})
 	}
 }
