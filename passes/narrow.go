@@ -80,11 +80,10 @@ func (w *narrower) choose() {
 
 // cast reports whether nothing is made of n but its cast to 16 bits.
 func (w *narrower) cast(n *graph.Node) bool {
-	shown := func(a *graph.Node) bool { return shows(a, n) }
 	if w.handed[n] {
 		return false
 	}
-	readers := w.readers(n)
+	shown, readers := w.readers(n)
 	for _, r := range readers {
 		f, ok := r.Op.(graph.Fusion)
 		if !ok || !w.onlyCasts(f, r.Args, shown) {
@@ -96,12 +95,12 @@ func (w *narrower) cast(n *graph.Node) bool {
 
 // onlyCasts reports whether a fusion hands out casts, perhaps through views, of those operands that are asked for, and
 // makes nothing else of them.
-func (w *narrower) onlyCasts(f graph.Fusion, args []*graph.Node, asked func(*graph.Node) bool) bool {
+func (w *narrower) onlyCasts(f graph.Fusion, args []*graph.Node, asked map[*graph.Node]bool) bool {
 	wide, done := map[*graph.Node]bool{}, map[*graph.Node]bool{} // what shows an operand, and its cast
 	input := 0
 	for _, n := range f.Body.Nodes {
 		if _, ok := n.Op.(graph.Input); ok {
-			wide[n] = asked(args[input])
+			wide[n] = asked[args[input]]
 			input++
 			continue
 		}
@@ -121,23 +120,48 @@ func (w *narrower) onlyCasts(f graph.Fusion, args []*graph.Node, asked func(*gra
 	return !slices.ContainsFunc(f.Body.Outputs, func(o graph.Output) bool { return wide[o.Node] })
 }
 
-// joinAlike leaves in f32 what is joined with values that stay so.
+// joinAlike leaves in f32 what is joined with values that stay so, directly or by way of other values.
 func (w *narrower) joinAlike() {
-	for changed := true; changed; {
-		changed = false
-		for _, n := range w.c.Graph.Nodes {
-			if _, ok := n.Op.(graph.Concat); !ok || !slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return !w.narrowed(a) }) {
-				continue
+	if len(w.narrow) == 0 {
+		return
+	}
+	joined := map[*graph.Node]*graph.Node{} // a union-find forest of concatenations and what they join
+	root := func(n *graph.Node) *graph.Node {
+		for joined[n] != nil {
+			if up := joined[joined[n]]; up != nil {
+				joined[n] = up
 			}
-			shown := map[*graph.Node]bool{}
-			addShown(shown, n)
-			for _, v := range w.c.Graph.Nodes {
-				if w.narrow[v] && shown[v] {
-					w.c.Note(v, "the result %v stays in f32: it is joined with values that do", v.Type)
-					delete(w.narrow, v)
-					changed = true
-				}
+			n = joined[n]
+		}
+		return n
+	}
+	wide := map[*graph.Node]bool{} // what concatenations join that is to stay in f32
+	for _, n := range w.c.Graph.Nodes {
+		if _, ok := n.Op.(graph.Concat); !ok {
+			continue
+		}
+		for _, a := range n.Args {
+			_, isConcat := a.Op.(graph.Concat)
+			for moves(a.Op) && !isConcat {
+				a = a.Args[0]
+				_, isConcat = a.Op.(graph.Concat)
 			}
+			if !isConcat && !w.narrow[a] {
+				wide[a] = true
+			}
+			if x, y := root(n), root(a); x != y {
+				joined[y] = x
+			}
+		}
+	}
+	mixed := map[*graph.Node]bool{} // roots
+	for n := range wide {
+		mixed[root(n)] = true
+	}
+	for _, n := range w.c.Graph.Nodes {
+		if w.narrow[n] && mixed[root(n)] {
+			w.c.Note(n, "the result %v stays in f32: it is joined with values that do", n.Type)
+			delete(w.narrow, n)
 		}
 	}
 }
@@ -151,15 +175,7 @@ func moves(op graph.Op) bool {
 	return graph.IsView(op)
 }
 
-// shows reports whether elements of v are seen in a, itself or through what moves them.
-func shows(a, v *graph.Node) bool {
-	if a == v || !moves(a.Op) {
-		return a == v
-	}
-	return slices.ContainsFunc(a.Args, func(x *graph.Node) bool { return shows(x, v) })
-}
-
-// addShown adds all that [shows] finds in a.
+// addShown adds a and all whose elements are seen in it, through what moves them.
 func addShown(shown map[*graph.Node]bool, a *graph.Node) {
 	stack := []*graph.Node{a}
 	for len(stack) > 0 {
@@ -173,18 +189,6 @@ func addShown(shown map[*graph.Node]bool, a *graph.Node) {
 			stack = append(stack, n.Args...)
 		}
 	}
-}
-
-// narrowed reports whether all that is seen in a is to have 16 bits.
-func (w *narrower) narrowed(a *graph.Node) bool {
-	switch a.Op.(type) {
-	case graph.Concat:
-		return !slices.ContainsFunc(a.Args, func(x *graph.Node) bool { return !w.narrowed(x) })
-	}
-	if moves(a.Op) {
-		return w.narrowed(a.Args[0])
-	}
-	return w.narrow[a]
 }
 
 // contraction tells whether n is a result of a fusion around a contraction, and which.
@@ -285,7 +289,8 @@ func (w *narrower) refused(n *graph.Node) string {
 	if err := w.c.Accepts(k.op, fusion.Args...); err != nil {
 		return err.Error()
 	}
-	for _, r := range w.readers(n) {
+	shown, readers := w.readers(n)
+	for _, r := range readers {
 		f, ok := r.Op.(graph.Fusion)
 		if !ok {
 			return fmt.Sprintf("%s reads it", r.Op.OpName())
@@ -293,7 +298,7 @@ func (w *narrower) refused(n *graph.Node) string {
 		at := map[int]bool{}
 		args := slices.Clone(r.Args)
 		for i, a := range r.Args {
-			if shows(a, n) {
+			if shown[a] {
 				at[i] = true
 				args[i] = &graph.Node{ID: -1, Op: graph.Input{Type: a.Type.With(w.to)}, Type: a.Type.With(w.to)}
 			}
@@ -308,20 +313,25 @@ func (w *narrower) refused(n *graph.Node) string {
 	return ""
 }
 
-// readers lists what reads n, itself or through what moves it.
-func (w *narrower) readers(n *graph.Node) []*graph.Node {
-	var list []*graph.Node
-	for _, u := range w.users[n] {
-		if _, ok := u.Op.(graph.Result); ok {
-			continue // another result of the same fusion
-		}
-		if moves(u.Op) {
-			list = append(list, w.readers(u)...)
-		} else {
-			list = append(list, u)
+// readers returns n with all that shows its elements by moving them, and lists what else reads these.
+func (w *narrower) readers(n *graph.Node) (shown map[*graph.Node]bool, list []*graph.Node) {
+	shown = map[*graph.Node]bool{n: true}
+	for stack := []*graph.Node{n}; len(stack) > 0; {
+		v := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, u := range w.users[v] {
+			if _, ok := u.Op.(graph.Result); ok {
+				continue // another result of the same fusion
+			}
+			if !moves(u.Op) {
+				list = append(list, u)
+			} else if !shown[u] {
+				shown[u] = true
+				stack = append(stack, u)
+			}
 		}
 	}
-	return list
+	return shown, list
 }
 
 // converts reports whether the fusion reads the given operands by elementwise work and by reductions alone, which a

@@ -17,6 +17,10 @@ func TestCastsJoin(t *testing.T) {
 		q, k, v := b.Input("q", bf(2, 5, 4)), b.Input("k", bf(2, 5, 4)), b.Input("v", bf(2, 5, 4))
 		return b.Add(graph.Attention{Scale: 0.5}, q, k, v)
 	}
+	scaled := func(b *graph.Builder, scale float64) *graph.Node {
+		q := b.Input("p", bf(2, 5, 4))
+		return b.Add(graph.Attention{Scale: scale}, q, q, q)
+	}
 	for _, c := range []struct {
 		name  string
 		build func(b *graph.Builder)
@@ -41,6 +45,17 @@ func TestCastsJoin(t *testing.T) {
 			b.Output("y", b.CastTo(graph.BF16, y))
 			b.Output("sum", b.Reduce(graph.Sum, y, false, 0))
 		}, []graph.DType{graph.F32, graph.F32, graph.BF16}},
+		{"joined", func(b *graph.Builder) {
+			b.Output("y", b.CastTo(graph.BF16, b.Add(graph.Concat{}, attend(b), scaled(b, 2))))
+		}, []graph.DType{graph.BF16, graph.BF16}},
+		{"joined with a value that stays", func(b *graph.Builder) {
+			b.Output("y", b.CastTo(graph.BF16, b.Add(graph.Concat{}, attend(b), b.Input("x", graph.TypeOf(graph.F32, 2, 5, 4)))))
+		}, []graph.DType{graph.F32, graph.BF16}},
+		{"joined with one that is joined with a value that stays", func(b *graph.Builder) {
+			y, z, x := attend(b), scaled(b, 2), b.Input("x", graph.TypeOf(graph.F32, 2, 5, 4))
+			b.Output("yz", b.CastTo(graph.BF16, b.Add(graph.Concat{}, y, z)))
+			b.Output("zx", b.CastTo(graph.BF16, b.Add(graph.Concat{}, b.Transpose(z, 1, 0, 2), b.Transpose(x, 1, 0, 2))))
+		}, []graph.DType{graph.F32, graph.F32, graph.BF16}}, // both casts in one launch
 		{"computed with first", func(b *graph.Builder) {
 			b.Output("y", b.CastTo(graph.BF16, b.Unary(graph.Exp, attend(b))))
 		}, []graph.DType{graph.F32, graph.BF16}},
