@@ -34,15 +34,12 @@ func TestIntegersExact(t *testing.T) {
 	mixed, one := b.Const(values(2, 3)), b.Const(func() *graph.Tensor { c := graph.NewTensor(i64()); c.SetInt(0, big); return c }())
 	out := func(n *graph.Node) { b.Output(fmt.Sprintf("y%d", n.ID), n) }
 	for _, c := range []*graph.Node{same, mixed, one} {
-		for f := graph.Add; f <= graph.Ne; f++ {
-			if f == graph.And || f == graph.Or {
-				continue
-			}
+		for _, f := range graph.BinaryFnsOf(graph.I64) {
 			out(b.Binary(f, x, c))
 			out(b.Binary(f, mixed, c)) // folded
 		}
 	}
-	for _, f := range []graph.UnaryFn{graph.Neg, graph.Abs, graph.Sign, graph.Square, graph.Cube, graph.Relu} {
+	for _, f := range graph.UnaryFnsOf(graph.I64) {
 		out(b.Unary(f, x))
 		out(b.Unary(f, mixed))
 	}

@@ -68,29 +68,15 @@ func wantContracted(t Type) error {
 }
 
 func inferUnary(op Op, args []Type) ([]Type, error) {
-	f, t := op.(Unary).Fn, args[0]
-	if int(f) >= len(unaryFns) {
-		return nil, fmt.Errorf("unknown function %d", f)
+	u, t := op.(Unary), args[0]
+	if int(u.Fn) >= numUnary {
+		return nil, fmt.Errorf("unknown function %d", u.Fn)
 	}
-	if err := op.(Unary).checkSlope(); err != nil {
+	if err := u.checkSlope(); err != nil {
 		return nil, err
 	}
-	switch f {
-	case Not:
-		if t.DType != Bool {
-			return nil, fmt.Errorf("not wants bool, not %v", t.DType)
-		}
-	case Neg, Abs, Sign, Square, Cube, Relu:
-		if t.DType == Bool {
-			return nil, fmt.Errorf("%v wants numbers, not bool", f)
-		}
-		if err := wantComputed(t); err != nil {
-			return nil, fmt.Errorf("%v %w", f, err)
-		}
-	default:
-		if err := wantFloat(t); err != nil {
-			return nil, fmt.Errorf("%v %w", f, err)
-		}
+	if err := u.Fn.Info().Of.check(u.Fn, t); err != nil {
+		return nil, err
 	}
 	return one(t)
 }
@@ -100,7 +86,7 @@ func (u Unary) checkSlope() error {
 	switch {
 	case int(u.AtZero) >= len(slopes):
 		return fmt.Errorf("unknown slope %d", u.AtZero)
-	case u.AtZero != 0 && u.Fn != Relu && u.Fn != LeakyRelu && u.Fn != Elu:
+	case u.AtZero != 0 && !u.Fn.Info().Kink:
 		return fmt.Errorf("%v has no slope at 0 to choose", u.Fn)
 	}
 	return nil
@@ -123,7 +109,7 @@ func elementwiseShape(args ...Type) (Shape, error) {
 
 func inferBinary(op Op, args []Type) ([]Type, error) {
 	f := op.(Binary).Fn
-	if int(f) >= len(binaryFns) {
+	if int(f) >= numBinary {
 		return nil, fmt.Errorf("unknown function %d", f)
 	}
 	s, err := elementwiseShape(args...)
@@ -134,17 +120,8 @@ func inferBinary(op Op, args []Type) ([]Type, error) {
 	if d != args[1].DType {
 		return nil, fmt.Errorf("element types %v and %v differ", d, args[1].DType)
 	}
-	if err := wantComputed(args[0]); err != nil {
-		return nil, fmt.Errorf("%v %w", f, err)
-	}
-	switch {
-	case f == And || f == Or:
-		if d != Bool {
-			return nil, fmt.Errorf("%v wants bool, not %v", f, d)
-		}
-	case f == Eq || f == Ne:
-	case d == Bool:
-		return nil, fmt.Errorf("%v wants numbers, not bool", f)
+	if err := f.Info().Of.check(f, args[0]); err != nil {
+		return nil, err
 	}
 	if f.Compares() {
 		d = Bool

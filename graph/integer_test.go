@@ -98,13 +98,13 @@ func TestUniform(t *testing.T) {
 func TestEvalIntKnowsAll(t *testing.T) {
 	for _, d := range []DType{I32, I64, Bool} {
 		x := TypeOf(d)
-		for i := range unaryFns {
+		for i := range numUnary {
 			f := UnaryFn(i)
 			if _, err := inferUnary(Unary{Fn: f}, []Type{x}); err == nil {
 				f.EvalInt(1) // which panics otherwise
 			}
 		}
-		for i := range binaryFns {
+		for i := range numBinary {
 			f := BinaryFn(i)
 			if _, err := inferBinary(Binary{Fn: f}, []Type{x, x}); err == nil {
 				if _, err := f.EvalInt(1, 1); err != nil {

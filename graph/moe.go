@@ -132,7 +132,10 @@ func inferMoE(op Op, args []Type) ([]Type, error) {
 	if m.Experts < 1 || m.TopK < 0 {
 		return nil, fmt.Errorf("%d experts of which a token takes %d", m.Experts, m.TopK)
 	}
-	if m.Activation == Not {
+	if int(m.Activation) >= numUnary {
+		return nil, fmt.Errorf("unknown function %d", m.Activation)
+	}
+	if m.Activation.Info().Of&Floats == 0 {
 		return nil, fmt.Errorf("%v is no activation", m.Activation)
 	}
 	if err := m.Act().checkSlope(); err != nil {
@@ -360,5 +363,5 @@ func (m MoE) flopsPerPair(args []Type) int64 {
 	if m.Gated {
 		in *= 2
 	}
-	return in + 2*int64(d.Hidden)*int64(d.Result) + unaryFns[m.Activation].flops*int64(d.Hidden) + 2*int64(d.Result)
+	return in + 2*int64(d.Hidden)*int64(d.Result) + m.Activation.Info().FLOPs*int64(d.Hidden) + 2*int64(d.Result)
 }

@@ -142,9 +142,9 @@ func times(k int64) func(Op, []Type, []Type) int64 {
 	return func(_ Op, args, _ []Type) int64 { return k * elems(args[0]) }
 }
 
-func flopsUnary(op Op, _, out []Type) int64 { return unaryFns[op.(Unary).Fn].flops * elems(out[0]) }
+func flopsUnary(op Op, _, out []Type) int64 { return op.(Unary).Fn.Info().FLOPs * elems(out[0]) }
 
-func flopsBinary(op Op, _, out []Type) int64 { return binaryFns[op.(Binary).Fn].flops * elems(out[0]) }
+func flopsBinary(op Op, _, out []Type) int64 { return op.(Binary).Fn.Info().FLOPs * elems(out[0]) }
 
 func flopsMatMul(op Op, args, out []Type) int64 {
 	_, _, k, _ := op.(MatMul).Dims(args[0].Shape, args[1].Shape)

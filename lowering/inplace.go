@@ -148,7 +148,7 @@ func cannotFail(body *graph.Graph) bool {
 		switch op := n.Op.(type) {
 		case graph.Input, graph.Const, graph.Unary, graph.Select, graph.Cast:
 		case graph.Binary:
-			if (op.Fn == graph.Div || op.Fn == graph.Pow) && n.Type.DType.IsInt() {
+			if op.Fn.Info().Fails && n.Type.DType.IsInt() {
 				return false
 			}
 		default:

@@ -80,7 +80,7 @@ func condense(body *graph.Graph, args []string) []part {
 		}
 		p := part{node: n, out: outputs[n]}
 		c.reads = nil
-		p.text = c.write(n, 0)
+		p.text = c.write(n, graph.BindLoose)
 		p.reads = c.reads
 		if c.uses[n] > 0 {
 			p.name = unused(symbol(n), taken)
@@ -143,17 +143,8 @@ func variable(name string) string {
 	return short(fields[len(fields)-1], 16)
 }
 
-// The strengths with which expressions bind.
-const (
-	bindLoose = iota
-	bindCompare
-	bindSum
-	bindProduct
-	bindPower
-)
-
 // operand writes a value where it is read.
-func (c *condenser) operand(n *graph.Node, bind int) string {
+func (c *condenser) operand(n *graph.Node, bind graph.Binding) string {
 	b := c.base(n)
 	if v, ok := c.consts[b]; ok {
 		return scalar(v)
@@ -175,39 +166,35 @@ func (c *condenser) operand(n *graph.Node, bind int) string {
 }
 
 // write writes the operation of n. An expression that binds less than its surroundings gets brackets.
-func (c *condenser) write(n *graph.Node, around int) string {
+func (c *condenser) write(n *graph.Node, around graph.Binding) string {
 	args := func(words ...string) string {
 		list := make([]string, 0, len(n.Args)+len(words))
 		for _, a := range n.Args {
-			list = append(list, c.operand(a, bindLoose))
+			list = append(list, c.operand(a, graph.BindLoose))
 		}
 		return "(" + strings.Join(append(list, words...), ", ") + ")"
 	}
 	switch op := n.Op.(type) {
 	case graph.Unary:
-		switch op.Fn {
-		case graph.Neg:
-			return bracket("−"+c.operand(n.Args[0], bindProduct), bindSum, around)
-		case graph.Square:
-			return bracket(c.operand(n.Args[0], bindPower+1)+"²", bindPower, around)
-		case graph.Recip:
-			return bracket("1 ÷ "+c.operand(n.Args[0], bindProduct+1), bindProduct, around)
-		case graph.LeakyRelu, graph.Elu:
+		if form := op.Fn.Info().Form; form.Bind > graph.BindLoose {
+			return bracket(form.Sign+c.operand(n.Args[0], form.Right)+form.After, form.Bind, around)
+		}
+		if op.Fn.HasAlpha() {
 			return op.Fn.String() + args(number(op.Alpha))
 		}
 		return op.Fn.String() + args()
 	case graph.Binary:
-		if op.Fn == graph.Max || op.Fn == graph.Min {
-			return op.Fn.String() + args()
+		form := op.Fn.Info().Form
+		if form.Bind == graph.BindLoose {
+			return form.Sign + args()
 		}
-		bind, left, right := binding(op.Fn)
-		return bracket(infix(op.Fn, c.operand(n.Args[0], left), c.operand(n.Args[1], right)), bind, around)
+		return bracket(infix(op.Fn, c.operand(n.Args[0], form.Left), c.operand(n.Args[1], form.Right)), form.Bind, around)
 	case graph.Select:
 		return "where" + args()
 	case graph.Cast:
 		return op.To.String() + args()
 	case graph.Dropout:
-		return "dropout" + fmt.Sprintf("(%s, %s)", c.operand(n.Args[0], bindLoose), number(op.P))
+		return "dropout" + fmt.Sprintf("(%s, %s)", c.operand(n.Args[0], graph.BindLoose), number(op.P))
 	case graph.Reduce:
 		return op.Fn.String() + args()
 	case graph.MatMul:
@@ -222,7 +209,7 @@ func (c *condenser) write(n *graph.Node, around int) string {
 
 // matmul writes a product with transposes as primes: a @ b'.
 func (c *condenser) matmul(op graph.MatMul, n *graph.Node) string {
-	a, b := c.operand(n.Args[0], bindPower), c.operand(n.Args[1], bindPower)
+	a, b := c.operand(n.Args[0], graph.BindPower), c.operand(n.Args[1], graph.BindPower)
 	if op.TransA {
 		a += "'"
 	}
@@ -236,7 +223,7 @@ func (c *condenser) matmul(op graph.MatMul, n *graph.Node) string {
 func (c *condenser) mixture(op graph.MoE, n *graph.Node) string {
 	var names []string
 	for i, a := range n.Args {
-		if name := c.operand(a, bindLoose); i < 2 {
+		if name := c.operand(a, graph.BindLoose); i < 2 {
 			names = append(names, name)
 		}
 	}
@@ -254,24 +241,7 @@ func (c *condenser) mixture(op graph.MoE, n *graph.Node) string {
 	return opName(n.Op) + "(" + strings.Join(words, ", ") + ")"
 }
 
-// binding gives how strongly f binds and what its operands need.
-func binding(f graph.BinaryFn) (bind, left, right int) {
-	switch f {
-	case graph.Add:
-		return bindSum, bindSum, bindSum
-	case graph.Sub:
-		return bindSum, bindSum, bindSum + 1
-	case graph.Mul:
-		return bindProduct, bindProduct, bindProduct
-	case graph.Div:
-		return bindProduct, bindProduct, bindProduct + 1
-	case graph.Pow:
-		return bindPower, bindPower + 1, bindPower + 1
-	}
-	return bindCompare, bindCompare + 1, bindCompare + 1
-}
-
-func bracket(s string, bind, around int) string {
+func bracket(s string, bind, around graph.Binding) string {
 	if bind < around {
 		return "(" + s + ")"
 	}

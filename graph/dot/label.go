@@ -173,21 +173,9 @@ func opLabel(n *graph.Node, consts folds) string {
 
 // infix writes f of two operands.
 func infix(f graph.BinaryFn, x, y string) string {
-	if f == graph.Max || f == graph.Min {
-		return f.String() + "(" + x + ", " + y + ")"
+	form := f.Info().Form
+	if form.Bind == graph.BindLoose {
+		return form.Sign + "(" + x + ", " + y + ")"
 	}
-	return x + " " + sign(f) + " " + y
-}
-
-// sign is the sign of a binary function in drawings, of characters that common fonts have.
-func sign(f graph.BinaryFn) string {
-	switch f {
-	case graph.Mul:
-		return "×"
-	case graph.And:
-		return "and"
-	case graph.Or:
-		return "or"
-	}
-	return f.Sign()
+	return x + " " + form.Sign + " " + y
 }

@@ -67,8 +67,8 @@ func TestHostileCovers(t *testing.T) {
 	for _, info := range graph.Ops() {
 		want(info.Name)
 	}
-	for f := graph.Neg; f <= graph.Not; f++ {
-		want("unary " + f.String())
+	for _, f := range graph.UnaryFns() {
+		want("unary " + f.Name)
 	}
 	for f := graph.Sum; f <= graph.MinOf; f++ {
 		want("reduce " + f.String())
@@ -77,12 +77,8 @@ func TestHostileCovers(t *testing.T) {
 		want("pool " + f.String())
 	}
 	least = 2
-	for f := graph.Add; f <= graph.Ne; f++ {
-		types := []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64}
-		if f == graph.And || f == graph.Or {
-			types = []graph.DType{graph.Bool}
-		}
-		for _, d := range types {
+	for _, d := range []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool} {
+		for _, f := range graph.BinaryFnsOf(d) {
 			want(fmt.Sprintf("binary %v %v", f, d))
 		}
 	}

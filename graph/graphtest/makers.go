@@ -62,20 +62,20 @@ func makeUnary(g *generator) {
 		g.unaryOfIntegers()
 		return
 	}
-	f := graph.UnaryFn(g.r.IntN(int(graph.Not) + 1))
+	f := oneOf(g, graph.UnaryFns())
 	if g.tame {
-		f = smooth[g.r.IntN(len(smooth))]
+		f = *oneOf(g, smooth).Info()
 	}
-	if f == graph.Not {
+	op := graph.Unary{Fn: f.Fn}
+	if !f.Of.Has(graph.F32) {
 		x := g.any()
-		g.op(graph.Unary{Fn: f}, g.b.Binary(graph.Lt, x, g.like(x)))
+		g.op(op, g.b.Binary(graph.Lt, x, g.like(x)))
 		return
 	}
-	op := graph.Unary{Fn: f}
-	if f == graph.LeakyRelu || f == graph.Elu {
+	if f.Fn.HasAlpha() {
 		op.Alpha = g.r.Float64()
 	}
-	if f == graph.Relu || f == graph.LeakyRelu || f == graph.Elu {
+	if f.Kink {
 		op.AtZero = graph.Slope(g.r.IntN(int(graph.MeanSlope) + 1))
 	}
 	g.op(op, g.any())
@@ -86,13 +86,13 @@ func makeBinary(g *generator) {
 		g.binaryOfIntegers()
 		return
 	}
-	f := graph.BinaryFn(g.r.IntN(int(graph.Ne) + 1))
+	f := oneOf(g, graph.BinaryFns()).Fn
 	if g.tame {
 		f %= graph.Div
 	}
 	x := g.any()
 	y := g.like(x)
-	if f == graph.And || f == graph.Or {
+	if !f.Info().Of.Has(graph.F32) {
 		a, b := g.b.Binary(graph.Lt, x, y), g.b.Binary(graph.Ge, x, g.like(x))
 		g.op(graph.Binary{Fn: f}, a, b)
 		return

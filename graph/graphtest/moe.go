@@ -33,7 +33,7 @@ func makeRoute(g *generator) {
 func (g *generator) mixture() (graph.MoE, []*graph.Node) {
 	x := g.ofRank(1, 3)
 	d, s := x.Type.DType, x.Type.Shape
-	op := graph.MoE{Experts: 1 + g.r.IntN(3), Activation: graph.UnaryFn(g.r.IntN(int(graph.Silu) + 1)),
+	op := graph.MoE{Experts: 1 + g.r.IntN(3), Activation: oneOf(g, graph.UnaryFnsOf(graph.F32)),
 		Alpha: g.r.Float64(), Gated: g.coin(), Bias: g.coin(), Stacked: g.coin(), Dense: g.coin()}
 	gates := g.of(graph.Type{DType: d, Shape: s.With(s.Rank()-1, op.Experts)})
 	if g.coin() {

@@ -57,28 +57,27 @@ func (g *generator) integer() *graph.Node {
 	return g.find(func(t graph.Type) bool { return t.DType.IsInt() }, graph.TypeOf(d, g.dims(g.r.IntN(4))...))
 }
 
+// oneOf picks an element.
+func oneOf[T any](g *generator, list []T) T { return list[g.r.IntN(len(list))] }
+
 func (g *generator) unaryOfIntegers() {
-	f := []graph.UnaryFn{graph.Neg, graph.Abs, graph.Sign, graph.Square, graph.Cube, graph.Relu}[g.r.IntN(6)]
-	g.op(graph.Unary{Fn: f}, g.integer())
+	g.op(graph.Unary{Fn: oneOf(g, graph.UnaryFnsOf(graph.I64))}, g.integer())
 }
 
 func (g *generator) binaryOfIntegers() {
 	if g.r.IntN(4) == 0 {
-		f := []graph.BinaryFn{graph.Eq, graph.Ne, graph.And, graph.Or}[g.r.IntN(4)]
+		f := oneOf(g, graph.BinaryFnsOf(graph.Bool))
 		x := g.of(graph.TypeOf(graph.Bool, g.dims(g.r.IntN(4))...))
 		g.op(graph.Binary{Fn: f}, x, g.of(x.Type))
 		return
 	}
-	f := graph.BinaryFn(g.r.IntN(int(graph.Ne) + 1))
-	if f == graph.And || f == graph.Or {
-		f = graph.Add
-	}
+	f := oneOf(g, graph.BinaryFnsOf(graph.I64))
 	x := g.integer()
 	t := x.Type
 	if g.coin() {
 		t.Shape = graph.ShapeOf()
 	}
-	if f == graph.Div || f == graph.Pow { // by what is in range: see Fit
+	if f.Info().Fails { // by what is in range: see Fit
 		y := g.input(t)
 		if g.coin() {
 			limits := &span{1, 5}

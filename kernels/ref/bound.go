@@ -74,19 +74,26 @@ func deviation(v, w float64) float64 {
 	return unsure
 }
 
+// terms is the magnitude that the row of a function names, for the sizes of its result and of its arguments.
+func terms(b graph.Bound, result, arguments float64) float64 {
+	switch b.Terms {
+	case graph.OfResult:
+		return result
+	case graph.OfArguments:
+		return arguments
+	case graph.Exact:
+		return 0
+	}
+	return unsure
+}
+
 func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64 {
 	mag := make([]float64, v.Len())
 	for i := range v.I {
 		mag[i] = x.mag(i)
 	}
+	bound := fn.Info().Bound
 	for i := range v.F {
-		terms := size(v.F[i])
-		switch fn {
-		case graph.GeluTanh, graph.GeluErf:
-			terms = size(x.F[i])
-		case graph.Neg, graph.Abs, graph.Sign, graph.Ceil, graph.Floor, graph.Round, graph.Relu:
-			terms = 0
-		}
 		d := x.off(i)
 		carried := 0.0
 		if d > 0 {
@@ -94,23 +101,17 @@ func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64
 		}
 		// Where the corners do not show the extremes: a pole inside the interval, a wave.
 		switch {
-		case fn == graph.Recip && d > 0 && math.Abs(x.F[i]) <= d:
+		case bound.Pole && d > 0 && math.Abs(x.F[i]) <= d:
 			carried = unsure
-		case size(x.F[i]) == math.Abs(x.F[i]) && math.IsInf(v.F[i], 0) && overflows(fn): // beyond the range even of f64
+		case size(x.F[i]) == math.Abs(x.F[i]) && math.IsInf(v.F[i], 0) && bound.Overflows: // beyond the range even of f64
 			mag[i] = unsure
 			continue
-		case fn == graph.Sin || fn == graph.Cos:
+		case bound.Wave:
 			carried = max(carried, min(d, 2))
 		}
-		mag[i] = settle(v.F[i], terms, carried/epsilon(v.Type.DType), v.Type.DType)
+		mag[i] = settle(v.F[i], terms(bound, size(v.F[i]), size(x.F[i])), carried/epsilon(v.Type.DType), v.Type.DType)
 	}
 	return mag
-}
-
-// overflows reports whether f is infinite for finite operands because it grows beyond the range of numbers, not at a pole.
-// log(1 + eˣ), computed another way, is finite there.
-func overflows(fn graph.UnaryFn) bool {
-	return fn == graph.Exp || fn == graph.Expm1 || fn == graph.Square || fn == graph.Cube
 }
 
 func binaryBound(fn graph.BinaryFn, x, y, v Value) []float64 {
@@ -139,23 +140,17 @@ func binaryBound(fn graph.BinaryFn, x, y, v Value) []float64 {
 
 // arithmeticBound is the magnitude of v = f(x, y), with x off by dx and y by dy.
 func arithmeticBound(fn graph.BinaryFn, x, dx, y, dy, v float64, d graph.DType) float64 {
-	terms := size(v)
-	switch fn {
-	case graph.Add, graph.Sub:
-		terms = size(x) + size(y)
-	case graph.Max, graph.Min:
-		terms = 0
-	}
 	carried := 0.0
 	for _, a := range [...]float64{x - dx, x, x + dx} {
 		for _, b := range [...]float64{y - dy, y, y + dy} {
 			carried = max(carried, deviation(v, fn.Eval(a, b)))
 		}
 	}
-	if fn == graph.Div && dy > 0 && math.Abs(y) <= dy {
+	bound := fn.Info().Bound
+	if bound.Pole && dy > 0 && math.Abs(y) <= dy {
 		carried = unsure
 	}
-	return settle(v, terms, carried/epsilon(d), d)
+	return settle(v, terms(bound, size(v), size(x)+size(y)), carried/epsilon(d), d)
 }
 
 func chooseBound(cond, a, b, v Value) []float64 {

@@ -122,6 +122,14 @@ func (m *maker) between(lo, hi float64, dims ...int) Arg {
 	return Arg{Type: graph.TypeOf(m.d, dims...), Lo: lo, Hi: hi}
 }
 
+// within is a float operand in the range that a function's row names.
+func (m *maker) within(lo, hi float64, dims ...int) Arg {
+	if lo == 0 && hi == 0 {
+		return m.real(dims...)
+	}
+	return m.between(lo, hi, dims...)
+}
+
 // integer is an operand in [lo,hi).
 func integer(d graph.DType, lo, hi int, dims ...int) Arg {
 	return Arg{Type: graph.TypeOf(d, dims...), Lo: float64(lo), Hi: float64(hi)}

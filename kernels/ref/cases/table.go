@@ -13,43 +13,41 @@ func (m *maker) sources() {
 }
 
 func (m *maker) elementwise() {
-	for f := graph.Neg; f <= graph.Silu; f++ {
-		lo, hi := -2.0, 2.0
-		switch f {
-		case graph.Log, graph.Log2, graph.Sqrt, graph.Rsqrt, graph.Recip:
-			lo = 0.3
-		case graph.Log1p:
-			lo = -0.7
+	for _, f := range graph.UnaryFns() {
+		op := graph.Unary{Fn: f.Fn}
+		if f.Of.Has(m.d) {
+			if op.Fn.HasAlpha() {
+				op.Alpha = 0.3
+			}
+			m.add(f.Name, op, m.within(f.Lo, f.Hi, 3, 1, 5))
 		}
-		m.add(f.String(), graph.Unary{Fn: f, Alpha: 0.3}, m.between(lo, hi, 3, 1, 5))
+		if f.Of.Has(graph.I32) {
+			m.add(f.Name+"_i32", op, integer(graph.I32, -9, 10, 7))
+		}
+		if f.Of.Has(graph.Bool) {
+			m.add(f.Name+"_bool", op, boolean(5))
+		}
 	}
 	m.add("scalar", graph.Unary{Fn: graph.Exp}, m.real())
 	m.add("empty", graph.Unary{Fn: graph.Exp}, m.real(3, 0))
-	m.add("not", graph.Unary{Fn: graph.Not}, boolean(5))
-	for _, f := range []graph.UnaryFn{graph.Neg, graph.Abs, graph.Sign, graph.Square, graph.Cube, graph.Relu} {
-		m.add(f.String()+"_i32", graph.Unary{Fn: f}, integer(graph.I32, -9, 10, 7))
-	}
 
-	for f := graph.Add; f <= graph.Ne; f++ {
-		if f == graph.And || f == graph.Or {
-			m.add(f.String(), graph.Binary{Fn: f}, boolean(7), boolean(7))
-			continue
+	for _, f := range graph.BinaryFns() {
+		op := graph.Binary{Fn: f.Fn}
+		if f.Of.Has(m.d) {
+			x := func(dims ...int) Arg { return m.within(f.XLo, f.XHi, dims...) }
+			y := func(dims ...int) Arg { return m.within(f.YLo, f.YHi, dims...) }
+			m.add(f.Name, op, x(3, 5), y(3, 5))
+			m.add(f.Name+"_scalar_right", op, x(3, 5), y())
+			m.add(f.Name+"_scalar_left", op, x(), y(3, 5))
+			m.add(f.Name+"_scalars", op, x(), y())
 		}
-		x, y := m.real(3, 5), m.real(3, 5)
-		s, u := m.real(), m.real()
-		switch f {
-		case graph.Div:
-			y, s, u = m.between(0.5, 2, 3, 5), m.between(0.5, 2), m.between(0.5, 2)
-		case graph.Pow:
-			x, s, u = m.between(0.3, 2, 3, 5), m.between(0.3, 2), m.between(0.3, 2)
+		if f.Of.Has(graph.I64) {
+			m.add(f.Name+"_i64", op, integer(graph.I64, -6, 7, 8), integer(graph.I64, 1, 5, 8))
 		}
-		m.add(f.String(), graph.Binary{Fn: f}, x, y)
-		m.add(f.String()+"_scalar_right", graph.Binary{Fn: f}, x, s)
-		m.add(f.String()+"_scalar_left", graph.Binary{Fn: f}, s, y)
-		m.add(f.String()+"_scalars", graph.Binary{Fn: f}, s, u)
-		m.add(f.String()+"_i64", graph.Binary{Fn: f}, integer(graph.I64, -6, 7, 8), integer(graph.I64, 1, 5, 8))
+		if f.Of.Has(graph.Bool) {
+			m.add(f.Name+"_bool", op, boolean(7), boolean(7))
+		}
 	}
-	m.add("eq_bool", graph.Binary{Fn: graph.Eq}, boolean(7), boolean(7))
 
 	m.add("full", graph.Select{}, boolean(3, 5), m.real(3, 5), m.real(3, 5))
 	m.add("scalar_cond", graph.Select{}, boolean(), m.real(3, 5), m.real(3, 5))

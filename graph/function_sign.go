@@ -1,0 +1,41 @@
+package graph
+
+import "math"
+
+// The functions of the sign, and those that round.
+const (
+	Neg UnaryFn = iota
+	Abs
+	Sign
+	Ceil
+	Floor
+	Round // half to even
+	endSign
+)
+
+var signs = []UnaryInfo{
+	{Fn: Neg, Name: "neg", Doc: "−x", Of: Numbers, FLOPs: 1, Bound: Bound{Terms: Exact},
+		Eval: func(x float64) float64 { return -x }, EvalInt: func(x int64) int64 { return -x },
+		Grad: func(d derivative) *Node { return d.of(Neg, d.dy) },
+		Form: Form{Sign: "−", Bind: BindSum, Right: BindProduct}},
+	{Fn: Abs, Name: "abs", Doc: "|x|", Of: Numbers, FLOPs: 1, Bound: Bound{Terms: Exact},
+		Eval: math.Abs, EvalInt: func(x int64) int64 { return max(x, -x) },
+		Grad: func(d derivative) *Node { return d.mul(d.dy, d.of(Sign, d.x)) }},
+	{Fn: Sign, Name: "sign", Doc: "−1, 0 or 1 as x is", Of: Numbers, FLOPs: 1, Bound: Bound{Terms: Exact},
+		Eval: func(x float64) float64 {
+			switch {
+			case x > 0:
+				return 1
+			case x < 0:
+				return -1
+			}
+			return x // ±0 and NaN
+		},
+		EvalInt: func(x int64) int64 { return truth(x > 0) - truth(x < 0) }, Grad: level},
+	{Fn: Ceil, Name: "ceil", Doc: "the least integer not below x", Of: Floats, FLOPs: 1, Bound: Bound{Terms: Exact},
+		Eval: math.Ceil, Grad: level},
+	{Fn: Floor, Name: "floor", Doc: "the greatest integer not above x", Of: Floats, FLOPs: 1, Bound: Bound{Terms: Exact},
+		Eval: math.Floor, Grad: level},
+	{Fn: Round, Name: "round", Doc: "the nearest integer, of two the even one", Of: Floats, FLOPs: 1, Bound: Bound{Terms: Exact},
+		Eval: math.RoundToEven, Grad: level},
+}

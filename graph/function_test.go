@@ -1,0 +1,60 @@
+package graph
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestFunctionsAreWhole takes each fact out of a row: the check names the function.
+func TestFunctionsAreWhole(t *testing.T) {
+	if err := checkFunctions(unaryRows[:], binaryRows[:]); err != nil {
+		t.Fatal(err)
+	}
+	unary := func(f UnaryFn, change func(*UnaryInfo)) error {
+		rows := slices.Clone(unaryRows[:])
+		change(&rows[f])
+		return checkFunctions(rows, binaryRows[:])
+	}
+	binary := func(f BinaryFn, change func(*BinaryInfo)) error {
+		rows := slices.Clone(binaryRows[:])
+		change(&rows[f])
+		return checkFunctions(unaryRows[:], rows)
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{unary(Silu, func(r *UnaryInfo) { *r = UnaryInfo{} }), "the one after gelu_erf) has no row"},
+		{unary(Silu, func(r *UnaryInfo) { r.Fn = Elu }), "row of silu"},
+		{unary(Silu, func(r *UnaryInfo) { r.Eval = nil }), "silu has no value"},
+		{unary(Silu, func(r *UnaryInfo) { r.Grad = nil }), "silu needs a gradient"},
+		{unary(Silu, func(r *UnaryInfo) { r.Of |= Integers }), "silu needs a value of integers"},
+		{unary(Silu, func(r *UnaryInfo) { r.Doc = "" }), "row of silu lacks"},
+		{unary(Silu, func(r *UnaryInfo) { r.FLOPs = 0 }), "row of silu lacks"},
+		{binary(Eq, func(r *BinaryInfo) { *r = BinaryInfo{} }), "the one after ge) has no row"},
+		{binary(Eq, func(r *BinaryInfo) { r.Fn = Ne }), "row of eq"},
+		{binary(Pow, func(r *BinaryInfo) { r.EvalInt = nil }), "pow has no value"},
+		{binary(Pow, func(r *BinaryInfo) { r.Grad = nil }), "pow needs a gradient"},
+		{binary(Pow, func(r *BinaryInfo) { r.Form.Sign = "" }), "row of pow lacks"},
+	} {
+		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
+			t.Errorf("%v, want %q", c.err, c.want)
+		}
+	}
+}
+
+// TestFunctionsCommute checks what rows say of the order of operands, by the values.
+func TestFunctionsCommute(t *testing.T) {
+	for _, r := range binaryRows {
+		commutes := true
+		for _, x := range []float64{0, 1, 2.5} {
+			for _, y := range []float64{0, 1, 2.5} {
+				commutes = commutes && r.Eval(x, y) == r.Eval(y, x)
+			}
+		}
+		if commutes != r.Commutes {
+			t.Errorf("%s commutes: %v, by its row %v", r.Name, commutes, r.Commutes)
+		}
+	}
+}
