@@ -113,6 +113,7 @@ func edges() []edge {
 	rows("softmax", masked, tensor.Shape{2, 3}, false, soft)
 	rows("softmax of columns", masked, tensor.Shape{2, 3}, false, func(x node) (node, error) { return gorgonia.SoftMax(x, 0) })
 	rows("softmax of −Inf", []float64{-inf, -inf}, tensor.Shape{1, 2}, true, soft)
+	rows("softmax of +Inf", []float64{1, inf, -inf, 2, 2, 1}, tensor.Shape{2, 3}, true, soft)
 	rows("norm of 0", []float64{0, 0, 0}, tensor.Shape{3}, false, func(x node) (node, error) { return gorgonia.Norm(x, 0, 2) })
 	return list
 }
@@ -142,6 +143,7 @@ var departures = []departure{
 	{"max pool of NaN", "", nil, "NaN in a maximum"},
 	{"max pool of −Inf", "", nil, "a window of −Inf"},
 	{"softmax of −Inf", "", nil, "a row of −Inf"},
+	{"softmax of +Inf", "", func(x, _ float64) bool { return !math.IsInf(x, 1) }, "a row with +Inf"},
 }
 
 // run gives the value of an edge and, unless it is still, the gradients.

@@ -14,14 +14,15 @@ func Decompose(b *Builder, n *Node) []*Node {
 	return info.Decompose(b.From(n), n.Op, n.Args)
 }
 
-// shifted is x − max x along axis, with the maximum taken as 0 where it is −Inf, so that a slice wholly at −Inf gives
-// exponentials of 0 and not NaN.
+// shifted is x − max x along axis, with the maximum taken as the nearest finite number where it is infinite: exponentials
+// of a slice wholly at −Inf are 0 and not NaN, and so are those beside +Inf, which alone is +Inf.
 func shifted(b *Builder, x *Node, axis int) *Node {
-	s := x.Type.Shape
-	m := b.Reduce(MaxOf, x, true, axis)
-	low := b.BinaryScalar(Eq, m, math.Inf(-1))
-	m = b.Add(Select{}, low, b.Scalar(x.Type.DType, 0), m)
-	return b.Binary(Sub, x, b.Broadcast(m, s))
+	most := math.MaxFloat64
+	if x.Type.DType == F32 {
+		most = math.MaxFloat32
+	}
+	m := b.BinaryScalar(Max, b.BinaryScalar(Min, b.Reduce(MaxOf, x, true, axis), most), -most)
+	return b.Binary(Sub, x, b.Broadcast(m, x.Type.Shape))
 }
 
 func decomposeSoftmax(b *Builder, op Op, args []*Node) []*Node {

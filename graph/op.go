@@ -239,10 +239,11 @@ type Random struct {
 
 // ---- composites ----
 
-// Softmax is exp(x − max x) ÷ Σ exp(x − max x) along Axis; a slice wholly at −Inf gives zeros.
+// Softmax is exp(x − max x) ÷ Σ exp(x − max x) along Axis; a slice wholly at −Inf gives zeros, and of one with +Inf only
+// that gives NaN, as exp x ÷ Σ exp x does.
 type Softmax struct{ Axis int }
 
-// LogSoftmax is x − max x − log Σ exp(x − max x) along Axis; a slice wholly at −Inf gives −Inf, the logarithm of [Softmax].
+// LogSoftmax is x − max x − log Σ exp(x − max x) along Axis, at infinities the logarithm of [Softmax].
 type LogSoftmax struct{ Axis int }
 
 // LayerNorm normalises the last axis to mean 0 and variance 1 (biased, plus Eps), times gamma, plus beta.

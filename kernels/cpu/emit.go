@@ -203,27 +203,28 @@ func (c *compiler[T]) reduce(fn graph.ReduceFn, x value) value {
 
 func (c *compiler[T]) softmax(x value) value {
 	k, a := opcodes[T](), x.slot
-	greatest, expSub, scale, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Mul), k.Fill()
+	top, expSub, scale, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Mul), k.Fill()
 	return c.step(func(f *frame[T], dst []T) {
-		m := greatest(f.v[a])
+		m := top(f.v[a])
 		if math.IsInf(float64(m), -1) {
 			fill(dst, 0)
 			return
 		}
-		scale(dst, dst, 1/expSub(dst, f.v[a], m))
+		scale(dst, dst, 1/expSub(dst, f.v[a], min(m, greatest[T]())))
 	}, x)
 }
 
 func (c *compiler[T]) logSoftmax(x value) value {
 	k := opcodes[T]()
-	greatest, expSub, sub, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Sub), k.Fill()
+	top, expSub, sub, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Sub), k.Fill()
 	a := x.slot
 	return c.step(func(f *frame[T], dst []T) {
-		m := greatest(f.v[a])
+		m := top(f.v[a])
 		if math.IsInf(float64(m), -1) {
 			fill(dst, m)
 			return
 		}
+		m = min(m, greatest[T]())
 		sum := expSub(dst, f.v[a], m)
 		sub(dst, f.v[a], m)
 		sub(dst, dst, T(math.Log(float64(sum))))

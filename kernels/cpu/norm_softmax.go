@@ -28,6 +28,7 @@ type columnSoftmax[T float] struct {
 	fill          func(dst []T, s T)
 	max, add      func(acc, x []T)
 	equal         func(dst, x []T, s T)
+	most, least   func(dst, x []T, s T)
 	choose        func(dst, m, b []T, s T)
 	sub, mul      func(dst, a, b []T)
 	exp, ln, flip func(dst, x []T)
@@ -38,7 +39,8 @@ type columnSoftmax[T float] struct {
 func newColumnSoftmax[T float](axis int, log bool, x, y Operand, env *Env) Kernel {
 	code := opcodes[T]()
 	k := &columnSoftmax[T]{env: env, x: x, y: y, log: log,
-		fill: code.Fill(), max: code.MaxTo, add: code.AddTo, equal: code.BinaryVS(vec.Eq), choose: code.SelectVSV(),
+		fill: code.Fill(), max: code.MaxTo, add: code.AddTo, equal: code.BinaryVS(vec.Eq),
+		most: code.BinaryVS(vec.Min), least: code.BinaryVS(vec.Max), choose: code.SelectVSV(),
 		sub: code.BinaryVV(vec.Sub), mul: code.BinaryVV(vec.Mul), exp: code.Unary(vec.Exp), ln: code.Unary(vec.Log),
 		flip: code.Unary(vec.Recip)}
 	k.outer, k.count, k.inner = x.Layout.Shape.Around(axis, 1)
@@ -72,8 +74,8 @@ func (k *columnSoftmax[T]) Do(worker, item int) {
 	for i := 1; i < k.count; i++ {
 		k.max(top, row(k.src, i))
 	}
-	k.equal(e, top, T(math.Inf(-1)))
-	k.choose(top, e, top, 0) // nothing to subtract where all is −Inf
+	k.most(top, top, greatest[T]()) // infinities are not taken off
+	k.least(top, top, -greatest[T]())
 	k.fill(sum, 0)
 	for i := range k.count {
 		y := row(k.dst, i)
@@ -87,7 +89,7 @@ func (k *columnSoftmax[T]) Do(worker, item int) {
 		k.add(sum, y)
 	}
 	k.equal(e, sum, 0)
-	k.choose(sum, e, sum, 1) // nothing to divide by either
+	k.choose(sum, e, sum, 1) // nothing to divide by where all is −Inf
 	if k.log {
 		k.ln(sum, sum)
 		for i := range k.count {
@@ -99,4 +101,13 @@ func (k *columnSoftmax[T]) Do(worker, item int) {
 	for i := range k.count {
 		k.mul(row(k.dst, i), row(k.dst, i), sum)
 	}
+}
+
+// greatest is the greatest finite number.
+func greatest[T float]() T {
+	most := math.MaxFloat64
+	if dtypeOf[T]() == graph.F32 {
+		most = math.MaxFloat32
+	}
+	return T(most)
 }

@@ -141,6 +141,25 @@ func TestPoolSpecial(t *testing.T) {
 	l.run(t)
 }
 
+// TestSoftmaxSpecial has slices with infinities and NaN, alone or beside numbers.
+func TestSoftmaxSpecial(t *testing.T) {
+	l := newList(44)
+	for _, d := range everyType[:2] {
+		x := l.tensor(d, 6, 2, 6)
+		for i := range x.Type.Shape.Elems() {
+			special := []float64{math.Inf(-1), math.Inf(1), math.NaN(), 1e30, -1e30}
+			if k := l.r.IntN(4); k > 0 || i < 12 {
+				x.SetFloat(i, special[l.r.IntN(1+i/12)%5])
+			}
+		}
+		for _, axis := range []int{0, 2} {
+			l.add(graph.Softmax{Axis: axis}, x)
+			l.add(graph.LogSoftmax{Axis: axis}, x)
+		}
+	}
+	l.run(t)
+}
+
 // TestRoutes chooses among scores with ties and numbers that are never chosen.
 func TestRoutes(t *testing.T) {
 	l := newList(34)

@@ -129,9 +129,7 @@ func softmax(x Value, axis int, log bool) Value {
 		for _, i := range row {
 			top = max(top, x.F[i])
 		}
-		if math.IsInf(top, -1) {
-			top = 0
-		}
+		top = min(max(top, -math.MaxFloat64), math.MaxFloat64)
 		sum := 0.0
 		for _, i := range row {
 			sum += math.Exp(x.F[i] - top)

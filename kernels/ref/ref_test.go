@@ -144,6 +144,8 @@ func TestKnownValues(t *testing.T) {
 		{"softmax of nothing", graph.Softmax{}, []Value{f(-inf, -inf)}, []float64{0, 0}},
 		{"softmax, part masked", graph.Softmax{}, []Value{f(1, -inf, 1)}, []float64{0.5, 0, 0.5}},
 		{"softmax, large", graph.Softmax{}, []Value{f(1000, 1000)}, []float64{0.5, 0.5}},
+		{"softmax with +Inf", graph.Softmax{}, []Value{f(inf, 1, -inf)}, []float64{math.NaN(), 0, 0}},
+		{"log softmax with +Inf", graph.LogSoftmax{}, []Value{f(inf, 1, -inf)}, []float64{math.NaN(), -inf, -inf}},
 		{"log softmax", graph.LogSoftmax{}, []Value{f(5, 5)}, []float64{-math.Ln2, -math.Ln2}},
 		{"max with NaN", graph.Binary{Fn: graph.Max}, []Value{f(inf, 1), f(math.NaN(), 2)}, []float64{math.NaN(), 2}},
 		{"min with NaN", graph.Binary{Fn: graph.Min}, []Value{f(-inf, 1), f(math.NaN(), 2)}, []float64{math.NaN(), 1}},

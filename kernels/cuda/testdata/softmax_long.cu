@@ -20,8 +20,8 @@ KERNEL(rows, 1024, 1) {
   }
   const auto r1_ = row_reduce<MaxOf, 1024>(joined<MaxOf>(x1), reinterpret_cast<float *>(shared + 0));
   const auto r1 = r1_;
-  const auto v3 = op::eq(r1, float(bits_to_float(0xff800000u)));
-  const auto v4 = op::select(v3, 0.0f, r1);
+  const auto v3 = op::min(r1, 3.40282347e+38f);
+  const auto v4 = op::max(v3, -3.40282347e+38f);
   Vec<float, W> x7 = splat<W>(Sum::identity<float>());
 #pragma unroll 8
   for (int e = lane, end = 50257; e < end; e += 1024) {
