@@ -152,30 +152,28 @@ func RowAxes(n *Node) (axes Ints, ok bool) {
 // slices, which are taken to be disjoint.
 func (f Fusion) Reads() []int64 {
 	users, out := f.Body.Users(), f.Body.Escapes()
-	var read func(n *Node) int64
-	read = func(n *Node) int64 {
-		all, parts := elems(n.Type), int64(0)
-		if out[n] {
-			return all
-		}
+	read := map[*Node]int64{}
+	var reads []int64
+	for _, n := range slices.Backward(f.Body.Nodes) {
+		all, parts, whole := elems(n.Type), int64(0), out[n]
 		for _, u := range users[n] {
 			switch u.Op.(type) {
 			case Slice, Reshape, Transpose:
-				if u.Args[0] == n {
-					parts += read(u)
-					continue
-				}
+				whole = whole || u.Args[0] != n
+				parts += read[u]
+			default:
+				whole = true
 			}
-			return all
 		}
-		return min(all, parts)
-	}
-	var reads []int64
-	for _, n := range f.Body.Nodes {
+		read[n] = min(all, parts)
+		if whole {
+			read[n] = all
+		}
 		if _, ok := n.Op.(Input); ok {
-			reads = append(reads, read(n))
+			reads = append(reads, read[n])
 		}
 	}
+	slices.Reverse(reads)
 	return reads
 }
 

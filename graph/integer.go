@@ -1,6 +1,9 @@
 package graph
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Integers and Bools are computed exactly: int64 throughout, reduced to the element type by [DType.Wrap].
 
@@ -92,19 +95,26 @@ func (t *Tensor) Uniform() bool {
 // Uniform is the one value of a constant all of whose elements are equal, of rank 0 and n's element type. It looks through
 // Reshape, Broadcast, Transpose and Cast.
 func (n *Node) Uniform() (*Tensor, bool) {
-	switch op := n.Op.(type) {
-	case Reshape, Broadcast, Transpose:
-		return n.Args[0].Uniform()
-	case Cast:
-		if t, ok := n.Args[0].Uniform(); ok {
-			return t.first(op.To), true
+	var casts []DType
+	for {
+		switch op := n.Op.(type) {
+		case Reshape, Broadcast, Transpose:
+		case Cast:
+			casts = append(casts, op.To)
+		case Const:
+			if !op.Value.Uniform() {
+				return nil, false
+			}
+			t := op.Value.first(op.Value.Type.DType)
+			for _, d := range slices.Backward(casts) {
+				t = t.first(d)
+			}
+			return t, true
+		default:
+			return nil, false
 		}
-	case Const:
-		if op.Value.Uniform() {
-			return op.Value.first(op.Value.Type.DType), true
-		}
+		n = n.Args[0]
 	}
-	return nil, false
 }
 
 // first is element 0 converted to d.
@@ -116,19 +126,22 @@ func (t *Tensor) first(d DType) *Tensor {
 
 // ConstScalar is [Node.Uniform] as a float64. It is false for an integer that float64 does not hold exactly.
 func (n *Node) ConstScalar() (float64, bool) {
-	switch op := n.Op.(type) {
-	case Reshape, Broadcast, Transpose:
-		return n.Args[0].ConstScalar()
-	case Cast:
-		if t, ok := n.Uniform(); ok {
-			return t.exact()
+	for {
+		switch op := n.Op.(type) {
+		case Reshape, Broadcast, Transpose:
+			n = n.Args[0]
+			continue
+		case Cast:
+			if t, ok := n.Uniform(); ok {
+				return t.exact()
+			}
+		case Const:
+			if op.Value.Uniform() {
+				return op.Value.exact()
+			}
 		}
-	case Const:
-		if op.Value.Uniform() {
-			return op.Value.exact()
-		}
+		return 0, false
 	}
-	return 0, false
 }
 
 // exact is element 0 if float64 holds it exactly.

@@ -5,11 +5,20 @@ import "fusec/graph"
 // maxConstant is the most elements that constantOf computes.
 const maxConstant = 1 << 24
 
+// maxConstantNodes is the most nodes that constantOf looks at.
+const maxConstantNodes = 64
+
 // constantOf computes what follows from constants alone by elementwise work and views, as masks do: 1 less a triangle
 // of ones, times −1e9, or the indices of keys compared with those of queries. It returns nil for anything else.
 // simplify folds the same as long as it is small; this value is only looked at.
 func constantOf(n *graph.Node) *graph.Tensor {
-	if n.Type.Shape.Elems() > maxConstant {
+	looks := maxConstantNodes
+	return constantWithin(n, &looks)
+}
+
+// constantWithin is constantOf with so many looks at nodes.
+func constantWithin(n *graph.Node, looks *int) *graph.Tensor {
+	if *looks--; *looks < 0 || n.Type.Shape.Elems() > maxConstant {
 		return nil
 	}
 	if c, ok := n.Op.(graph.Const); ok {
@@ -20,7 +29,7 @@ func constantOf(n *graph.Node) *graph.Tensor {
 	}
 	in := make([]*graph.Tensor, len(n.Args))
 	for i, a := range n.Args {
-		if in[i] = constantOf(a); in[i] == nil {
+		if in[i] = constantWithin(a, looks); in[i] == nil {
 			return nil
 		}
 	}

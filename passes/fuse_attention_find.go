@@ -41,8 +41,14 @@ func (a *attention) stop(at *graph.Node, format string, args ...any) error {
 	return &stopped{at, fmt.Sprintf(format, args...), slices.Clone(a.covered)}
 }
 
+// maxCovered bounds how many operations an attention covers.
+const maxCovered = 64
+
 // enter accounts for node n on the way from reader, which must be all that reads it. what names its value.
 func (a *attention) enter(n, reader *graph.Node, what string) error {
+	if len(a.covered) == maxCovered {
+		return a.stop(n, "more than %d operations stand between the products", maxCovered)
+	}
 	if a.uses.Escapes[n] {
 		return a.stop(n, "the %s, %s, are also handed out as an output", what, pattern.Describe(n))
 	}

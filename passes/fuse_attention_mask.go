@@ -122,26 +122,31 @@ func (a *attention) uncast(n *graph.Node) *graph.Node {
 	return nil
 }
 
-// parts lists the masks that m is the sum or conjunction of.
-func (a *attention) parts(m scoreMask) []scoreMask {
-	m.operand.descend(a.uncast)
-	if m.value = constantOf(m.base); m.value != nil {
-		return []scoreMask{m}
-	}
-	op, ok := m.base.Op.(graph.Binary)
-	splits := ok && (!m.choice && (op.Fn == graph.Add || op.Fn == graph.Sub) ||
-		m.choice && (op.Fn == graph.And && !m.invert || op.Fn == graph.Or && m.invert))
-	if !splits {
-		return []scoreMask{m}
-	}
-	var all []scoreMask
-	for i, x := range m.base.Args {
-		p := m
-		if i == 1 && op.Fn == graph.Sub {
-			p.factor = -p.factor
+// maxParts is the most masks that one is taken apart into.
+const maxParts = 64
+
+// parts lists the masks that m is the sum or conjunction of; none if they are very many.
+func (a *attention) parts(m scoreMask) (all []scoreMask) {
+	for todo := []scoreMask{m}; len(todo) > 0; {
+		if len(all)+len(todo) > maxParts {
+			return nil
 		}
-		p.operand = m.operand.of(x)
-		all = append(all, a.parts(p)...)
+		m, todo = todo[len(todo)-1], todo[:len(todo)-1]
+		m.operand.descend(a.uncast)
+		m.value = constantOf(m.base)
+		op, ok := m.base.Op.(graph.Binary)
+		splits := ok && (!m.choice && (op.Fn == graph.Add || op.Fn == graph.Sub) ||
+			m.choice && (op.Fn == graph.And && !m.invert || op.Fn == graph.Or && m.invert))
+		if m.value != nil || !splits {
+			all = append(all, m)
+			continue
+		}
+		x, y := m, m
+		if op.Fn == graph.Sub {
+			y.factor = -y.factor
+		}
+		x.operand, y.operand = m.operand.of(m.base.Args[0]), m.operand.of(m.base.Args[1])
+		todo = append(todo, y, x)
 	}
 	return all
 }

@@ -62,14 +62,17 @@ func newOperand(x *graph.Node, lead []int, swapped bool) operand {
 
 // descend moves the base down through views and repetitions. pass may return an operand of a base to go on with.
 func (o *operand) descend(pass func(*graph.Node) *graph.Node) {
-	for o.under() {
-	}
-	if pass == nil {
-		return
-	}
-	if x := pass(o.base); x != nil {
+	for {
+		for o.under() {
+		}
+		if pass == nil {
+			return
+		}
+		x := pass(o.base)
+		if x == nil {
+			return
+		}
 		o.from, o.base = nil, x
-		o.descend(pass)
 	}
 }
 

@@ -126,18 +126,21 @@ func (f *fuser) part(r *region) {
 		return
 	}
 	group := map[*graph.Node]*graph.Node{} // of a node, one that stands for all that it is linked with
-	var find func(n *graph.Node) *graph.Node
-	find = func(n *graph.Node) *graph.Node {
-		if g := group[n]; g != nil && g != n {
-			group[n] = find(g)
-			return group[n]
+	find := func(n *graph.Node) *graph.Node {
+		for group[n] != nil {
+			if g := group[group[n]]; g != nil {
+				group[n] = g
+			}
+			n = group[n]
 		}
 		return n
 	}
 	for _, n := range r.nodes {
 		for _, a := range n.Args {
 			if f.in[a.ID] == r {
-				group[find(n)] = find(a)
+				if x, y := find(n), find(a); x != y {
+					group[x] = y
+				}
 			}
 		}
 	}

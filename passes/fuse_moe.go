@@ -75,6 +75,7 @@ type moeFuser struct {
 	raiser
 	wanted map[*graph.Node]bool // that somebody asks a gradient by
 	inner  []*graph.Node        // the sums within the sum that is looked at
+	looks  int                  // how many more nodes may be looked at; see [maxLooks]
 }
 
 func (f *moeFuser) visit(n *graph.Node) (*graph.Node, error) {

@@ -19,6 +19,7 @@ func (m *mixture) build(b *graph.Builder, f *moeFuser) (y, to *graph.Node) {
 	}
 	scale, even := m.scale()
 	gates := m.gates(b, even)
+	f.looks = maxLooks
 	closed, k := f.closes(gates)
 	op.Dense = !closed
 	if k < op.Experts {
@@ -250,13 +251,10 @@ func unrepeated(b *graph.Builder, n *graph.Node) *graph.Node {
 	if s.Rank() == 0 || lastOf(s) == 1 {
 		return n
 	}
-	one := s.With(s.Rank()-1, 1)
-	if _, ok := n.Op.(graph.Broadcast); ok {
-		return b.Broadcast(n.Args[0], one)
-	}
-	c := unrepeated(b, n.Args[0])
-	if c.Type.Shape.Rank() == 0 {
+	under := underRows(n)
+	c := b.Broadcast(under.Args[0], under.Type.Shape.With(under.Type.Shape.Rank()-1, 1))
+	if under == n || c.Type.Shape.Rank() == 0 {
 		return c
 	}
-	return b.Reshape(c, slices.Clone(one.Slice())...)
+	return b.Reshape(c, s.With(s.Rank()-1, 1).Slice()...)
 }

@@ -126,35 +126,44 @@ func (f *moeFuser) inSum(n *graph.Node) bool {
 	return false
 }
 
-// addends lists the terms of the sum under n.
-func (f *moeFuser) addends(n, reader *graph.Node, factor float64, root bool, to []term) []term {
-	leaf := term{node: n, reader: reader, factor: factor}
-	if !root && !f.uses.One(n) {
-		return append(to, leaf)
+// addends lists the terms of the sum n.
+func (f *moeFuser) addends(n *graph.Node) (terms []term) {
+	todo := []term{{node: n, factor: 1}}
+next:
+	for len(todo) > 0 {
+		t := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if t.node != n && !f.uses.One(t.node) {
+			terms = append(terms, t)
+			continue
+		}
+		if isSum(t.node) {
+			if t.node != n {
+				f.inner = append(f.inner, t.node)
+			}
+			x := term{node: t.node.Args[0], reader: t.node, factor: t.factor}
+			y := term{node: t.node.Args[1], reader: t.node, factor: t.factor}
+			if t.node.Op == (graph.Binary{Fn: graph.Sub}) {
+				y.factor = -t.factor
+			}
+			todo = append(todo, y, x)
+			continue
+		}
+		// A step belongs to the sum only if it leads to another; else it is the term's own.
+		for at, c := t.node, t.factor; f.uses.One(at); {
+			next, s, ok := addendStep(at)
+			if !ok {
+				break
+			}
+			if c *= s; isSum(next) && f.uses.One(next) {
+				todo = append(todo, term{node: next, reader: at, factor: c})
+				continue next
+			}
+			at = next
+		}
+		terms = append(terms, t)
 	}
-	if isSum(n) {
-		if !root {
-			f.inner = append(f.inner, n)
-		}
-		second := factor
-		if n.Op == (graph.Binary{Fn: graph.Sub}) {
-			second = -factor
-		}
-		to = f.addends(n.Args[0], n, factor, false, to)
-		return f.addends(n.Args[1], n, second, false, to)
-	}
-	// A step belongs to the sum only if it leads to another; else it is the term's own.
-	for at, c := n, factor; f.uses.One(at); {
-		next, s, ok := addendStep(at)
-		if !ok {
-			break
-		}
-		if c *= s; isSum(next) && f.uses.One(next) {
-			return f.addends(next, at, c, false, to)
-		}
-		at = next
-	}
-	return append(to, leaf)
+	return terms
 }
 
 // mixtures sorts the terms of a sum into mixtures of two experts or more, and the rest. Terms whose gates are slices of
@@ -169,7 +178,7 @@ func (f *moeFuser) mixtures(n *graph.Node) (found []*mixture, rest []term) {
 	bySlices := map[slicing]*mixture{}
 	var loose []term
 	f.inner = nil
-	for _, t := range f.addends(n, nil, 1, true, nil) {
+	for _, t := range f.addends(n) {
 		if !t.split(width, true) {
 			rest = append(rest, t)
 			continue
@@ -280,9 +289,7 @@ func isColumn(n *graph.Node, width int) bool {
 		_, isConst := n.Uniform()
 		return !isConst
 	}
-	if keepsRows(n) {
-		return isColumn(n.Args[0], width)
-	}
+	n = underRows(n)
 	_, ok := n.Op.(graph.Broadcast)
 	if !ok || width == 1 {
 		return false
@@ -291,16 +298,23 @@ func isColumn(n *graph.Node, width int) bool {
 	return from.Rank() == 0 || lastOf(from) == 1
 }
 
-// isLinear reports whether n is a product, with a bias perhaps.
+// maxBiases bounds how many sums are looked through for a product.
+const maxBiases = 64
+
+// isLinear reports whether n is a product, with biases perhaps.
 func isLinear(n *graph.Node) bool {
-	for keepsRows(n) {
-		n = n.Args[0]
+	todo := []*graph.Node{n}
+	for i := 0; i < len(todo) && i < maxBiases; i++ {
+		switch n := underRows(todo[i]); op := n.Op.(type) {
+		case graph.MatMul:
+			return true
+		case graph.Binary:
+			if op.Fn == graph.Add {
+				todo = append(todo, n.Args...)
+			}
+		}
 	}
-	if op, ok := n.Op.(graph.Binary); ok && op.Fn == graph.Add {
-		return isLinear(n.Args[0]) || isLinear(n.Args[1])
-	}
-	_, ok := n.Op.(graph.MatMul)
-	return ok
+	return false
 }
 
 // gateSlice is one index along an axis of a tensor.

@@ -7,6 +7,16 @@ import (
 	"fusec/passes/pattern"
 )
 
+// maxLooks bounds how many nodes are looked at to tell which gates are zero. It is far more than any gate takes, and keeps
+// long chains, and sums of sums, from taking all memory or all time. Beyond it nothing is known of a gate.
+const maxLooks = 1 << 10
+
+// look counts a node that is looked at, and reports whether it may be.
+func (f *moeFuser) look() bool {
+	f.looks--
+	return f.looks >= 0
+}
+
 // closes reports whether gates are zero by construction, for some experts of a token: because they were multiplied by,
 // or chosen under, what comes of a comparison or a routing, or a mask that the host gives; or because their softmax was
 // taken of logits of which a mask made some so low that their exponential is exactly 0. k is how many of a token's are
@@ -16,6 +26,9 @@ import (
 // It is wrong for a mask that somebody wants a gradient by, and for gates that may be zero by accident beside the mask,
 // as those of a linear layer are before it has learnt anything: neither counts, where gradients are asked for.
 func (f *moeFuser) closes(n *graph.Node) (closed bool, k int) {
+	if !f.look() {
+		return false, 0
+	}
 	switch op := n.Op.(type) {
 	case graph.Const:
 		return hasElement(op.Value, func(v float64) bool { return v == 0 }), 0
@@ -88,6 +101,9 @@ func (f *moeFuser) opens(n *graph.Node) bool {
 	if len(f.wanted) == 0 {
 		return true
 	}
+	if !f.look() {
+		return false
+	}
 	switch op := n.Op.(type) {
 	case graph.Const:
 		return !hasElement(op.Value, func(v float64) bool { return v == 0 })
@@ -132,6 +148,9 @@ func fewer(a, b int) int {
 
 // lowers reports whether some logits are masked, being [lowest] or lower, and how many are not at most, or 0.
 func (f *moeFuser) lowers(n *graph.Node) (lowered bool, k int) {
+	if !f.look() {
+		return false, 0
+	}
 	if t := constantOf(n); t != nil {
 		return hasElement(t, func(v float64) bool { return v <= lowest }), 0
 	}
@@ -191,6 +210,9 @@ func hasElement(t *graph.Tensor, is func(float64) bool) bool {
 
 // holds tells of how many experts a condition is true for a token at most, leaving ties aside; 0 if it cannot be told.
 func (f *moeFuser) holds(n *graph.Node) int {
+	if !f.look() {
+		return 0
+	}
 	switch op := n.Op.(type) {
 	case graph.Route:
 		if !op.ExpertChoice {
@@ -207,11 +229,11 @@ func (f *moeFuser) holds(n *graph.Node) int {
 				return x + y
 			}
 		case graph.Eq:
-			return max(rankOf(n.Args[1], n.Args[0]), rankOf(n.Args[0], n.Args[1]))
+			return max(f.rankOf(n.Args[1], n.Args[0]), f.rankOf(n.Args[0], n.Args[1]))
 		case graph.Ge:
-			return rankOf(n.Args[1], n.Args[0])
+			return f.rankOf(n.Args[1], n.Args[0])
 		case graph.Le:
-			return rankOf(n.Args[0], n.Args[1])
+			return f.rankOf(n.Args[0], n.Args[1])
 		}
 	}
 	return 0
@@ -219,8 +241,8 @@ func (f *moeFuser) holds(n *graph.Node) int {
 
 // rankOf is k if t is the k-th largest element of rows of x, by a maximum, or by one of what is left when the larger
 // ones have been taken out, or by TopK; or 1 if t is an index of TopK, which x is compared with. It is 0 for all else.
-func rankOf(t, x *graph.Node) int {
-	for {
+func (f *moeFuser) rankOf(t, x *graph.Node) int {
+	for f.look() {
 		switch op := t.Op.(type) {
 		case graph.Reshape, graph.Broadcast, graph.Transpose:
 			t = t.Args[0]
@@ -245,17 +267,18 @@ func rankOf(t, x *graph.Node) int {
 			}
 		case graph.Reduce:
 			if op.Fn == graph.MaxOf && op.Axes.Len() == 1 {
-				return takenOut(t.Args[0], x) + 1
+				return f.takenOut(t.Args[0], x) + 1
 			}
 		}
 		return 0
 	}
+	return 0
 }
 
 // takenOut counts how many of the largest elements of each row of x are missing in n; -1 if n is something else:
 //
 //	n = x ⊙ (x < t)    or    x − x ⊙ (x ≥ t)    or    x < t ? x : low    where t is a rank of x
-func takenOut(n, x *graph.Node) int {
+func (f *moeFuser) takenOut(n, x *graph.Node) int {
 	if n == x {
 		return 0
 	}
@@ -292,12 +315,12 @@ func takenOut(n, x *graph.Node) int {
 	if fn == graph.Gt || fn == graph.Le { // t > x, t ≤ x
 		t, than, fn = than, t, flipped[fn]
 	}
-	before := takenOut(of, x)
+	before := f.takenOut(of, x)
 	wants := map[bool]graph.BinaryFn{true: graph.Lt, false: graph.Ge}[left]
 	if before < 0 || than != of && than != x || fn != wants {
 		return -1
 	}
-	r := rankOf(t, than)
+	r := f.rankOf(t, than)
 	if r == 0 {
 		return -1
 	}

@@ -555,12 +555,19 @@ func mergeResults(g *graph.Graph) {
 
 // layoutOf is where n's elements stand after the views that lead to it; a view that strides cannot say starts anew.
 func layoutOf(n *graph.Node) graph.Layout {
-	if graph.IsView(n.Op) {
-		if l, ok := layoutOf(n.Args[0]).View(n); ok {
-			return l
-		}
+	var views []*graph.Node
+	for ; graph.IsView(n.Op); n = n.Args[0] {
+		views = append(views, n)
 	}
-	return graph.Contiguous(n.Type.Shape)
+	at := graph.Contiguous(n.Type.Shape)
+	for _, v := range slices.Backward(views) {
+		l, ok := at.View(v)
+		if !ok {
+			l = graph.Contiguous(v.Type.Shape)
+		}
+		at = l
+	}
+	return at
 }
 
 // reshapedTo is the node a in shape s, or nil if reading it so would need a copy.

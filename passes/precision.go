@@ -138,39 +138,50 @@ func (a *autocast) cast(n *graph.Node) string {
 
 // half is x rounded: before the views that lead to it, and before copies of it that nothing else reads.
 func (a *autocast) half(x *graph.Node) *graph.Node {
-	if k := a.halves[x]; k != nil {
-		return k
+	var moved []*graph.Node // from x on, what moves the elements of what is rounded
+	for a.halves[x] == nil && a.passes(x) {
+		moved = append(moved, x)
+		x = x.Args[0]
 	}
-	b := graph.Extend(a.c.Graph).From(x)
-	var k *graph.Node
-	switch op := x.Op.(type) {
+	k := a.halves[x]
+	if k == nil {
+		k = a.rounded(x)
+		a.halves[x] = k
+	}
+	for _, m := range slices.Backward(moved) {
+		k = graph.Extend(a.c.Graph).From(m).Add(m.Op, append([]*graph.Node{k}, m.Args[1:]...)...)
+		a.halves[m] = k
+	}
+	return k
+}
+
+// passes reports whether x moves elements that may as well be rounded before.
+func (a *autocast) passes(x *graph.Node) bool {
+	switch x.Op.(type) {
 	case graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice:
-		k = a.through(b, x)
+		return true
 	case graph.Copy, graph.Im2Col:
-		if len(a.users[x]) == 1 {
-			k = a.through(b, x)
-		}
+		return len(a.users[x]) == 1
+	}
+	return false
+}
+
+// rounded is x cast, or what gives the same.
+func (a *autocast) rounded(x *graph.Node) *graph.Node {
+	b := graph.Extend(a.c.Graph).From(x)
+	switch op := x.Op.(type) {
 	case graph.Cast:
 		if x.Args[0].Type.DType == a.to {
-			k = x.Args[0]
+			return x.Args[0]
 		}
 	case graph.Const:
 		t := graph.NewTensor(x.Type.With(a.to))
 		for i := range x.Type.Shape.Elems() {
 			t.SetFloat(i, op.Value.Float(i))
 		}
-		k = b.Const(t)
+		return b.Const(t)
 	}
-	if k == nil {
-		k = b.Add(graph.Cast{To: a.to}, x)
-	}
-	a.halves[x] = k
-	return k
-}
-
-// through is the operation x, which moves elements, on its rounded operand.
-func (a *autocast) through(b *graph.Builder, x *graph.Node) *graph.Node {
-	return b.Add(x.Op, append([]*graph.Node{a.half(x.Args[0])}, x.Args[1:]...)...)
+	return b.Add(graph.Cast{To: a.to}, x)
 }
 
 // report records the casts that are in the graph, in the order of the values that they round.

@@ -50,7 +50,8 @@ func makeMean(b *graph.Builder, m *pat.Match) *graph.Node {
 //
 // they are [1]. Without the Reshape it would not do: the means of rows would lie along the columns of a square.
 func spread(n *graph.Node, s graph.Shape) (axes graph.Ints, ok bool) {
-	labels, axes, ok := origins(n, s)
+	looks := maxStatistic
+	labels, axes, ok := origins(n, s, &looks)
 	if !ok {
 		return axes, false
 	}
@@ -77,8 +78,11 @@ func spread(n *graph.Node, s graph.Shape) (axes graph.Ints, ok bool) {
 const repeated = -1
 
 // origins gives, for each axis of a statistic n, the axis of the reduction's operand (of shape s) that it comes from,
-// or repeated; axes of size 1 may have any.
-func origins(n *graph.Node, s graph.Shape) (labels []int, axes graph.Ints, ok bool) {
+// or repeated; axes of size 1 may have any. It looks at so many nodes at most.
+func origins(n *graph.Node, s graph.Shape, looks *int) (labels []int, axes graph.Ints, ok bool) {
+	if *looks--; *looks < 0 {
+		return nil, axes, false
+	}
 	switch op := n.Op.(type) {
 	case graph.Reduce:
 		if n.Args[0].Type.Shape != s {
@@ -98,7 +102,7 @@ func origins(n *graph.Node, s graph.Shape) (labels []int, axes graph.Ints, ok bo
 			if _, isConst := pat.Uniform(a); isConst {
 				continue
 			}
-			l, x, found := origins(a, s)
+			l, x, found := origins(a, s, looks)
 			if !found || a.Type.Shape != n.Type.Shape || ok && (x != axes || !slices.Equal(l, labels)) {
 				return nil, axes, false
 			}
@@ -106,14 +110,14 @@ func origins(n *graph.Node, s graph.Shape) (labels []int, axes graph.Ints, ok bo
 		}
 		return labels, axes, ok
 	case graph.Reshape:
-		from, axes, ok := origins(n.Args[0], s)
+		from, axes, ok := origins(n.Args[0], s, looks)
 		if !ok {
 			return nil, axes, false
 		}
 		labels, ok = relabel(from, n.Args[0].Type.Shape, n.Type.Shape)
 		return labels, axes, ok
 	case graph.Broadcast:
-		from, axes, ok := origins(n.Args[0], s)
+		from, axes, ok := origins(n.Args[0], s, looks)
 		if !ok {
 			return nil, axes, false
 		}

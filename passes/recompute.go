@@ -81,24 +81,27 @@ func (r *recomputer) rewrite(t *timeline, again []bool) error {
 		return k, nil
 	}
 	// late is what stands for a after the peak: what runs again has its node already, a Result or view of it gets one.
-	var late func(a *graph.Node) (*graph.Node, error)
-	late = func(a *graph.Node) (*graph.Node, error) {
-		v, ok := t.holds[a]
-		if !ok || !t.replayed(n, v, again) {
+	late := func(a *graph.Node) (*graph.Node, error) {
+		if v, ok := t.holds[a]; !ok || !t.replayed(n, v, again) {
 			return a, nil
 		}
-		if k := replaced[a]; k != nil {
-			return k, nil
+		var missing []*graph.Node
+		for m := a; replaced[m] == nil; m = m.Args[0] {
+			missing = append(missing, m)
+			if _, isResult := m.Op.(graph.Result); isResult {
+				break // its operand runs again, though its own value, result 0, may be one that is kept
+			}
 		}
-		args := slices.Clone(a.Args)
-		var err error
-		if _, isResult := a.Op.(graph.Result); isResult {
-			args[0] = replaced[args[0]] // though its own value, result 0, may be one that is kept
-		} else if args[0], err = late(args[0]); err != nil {
-			return nil, err
+		for _, m := range slices.Backward(missing) {
+			args := slices.Clone(m.Args)
+			args[0] = replaced[args[0]]
+			k, err := add(m.Op, m, args)
+			if err != nil {
+				return nil, err
+			}
+			replaced[m] = k
 		}
-		replaced[a], err = add(a.Op, a, args)
-		return replaced[a], err
+		return replaced[a], nil
 	}
 	lateArgs := func(n *graph.Node) ([]*graph.Node, error) {
 		args := make([]*graph.Node, len(n.Args))

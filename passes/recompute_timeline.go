@@ -170,13 +170,23 @@ func (t *timeline) order(again []bool) []int {
 		}
 	}
 	done := make([]bool, n)
-	var prepare func(i int)
-	prepare = func(i int) {
-		for _, v := range t.launches[i].reads {
+	type running struct{ i, reads int }
+	var stack []running
+	prepare := func(i int) {
+		for stack = append(stack[:0], running{i, 0}); len(stack) > 0; {
+			at := &stack[len(stack)-1]
+			reads := t.launches[at.i].reads
+			if at.reads == len(reads) {
+				if stack = stack[:len(stack)-1]; len(stack) > 0 {
+					order = append(order, at.i+n)
+				}
+				continue
+			}
+			v := reads[at.reads]
+			at.reads++
 			if by := t.values[v].by; again[by] && !t.values[v].kept && !done[by] {
 				done[by] = true
-				prepare(by)
-				order = append(order, by+n)
+				stack = append(stack, running{by, 0})
 			}
 		}
 	}

@@ -105,36 +105,49 @@ func (r *rewriter) now(n *graph.Node) *graph.Node {
 	}
 }
 
-// emit brings n's operands up to date, visits it, and appends it or what replaces it to the graph.
+// emit brings n's operands up to date, visits it, and appends it or what replaces it to the graph. Nodes that a rewrite
+// made are emitted in their turn, which may make further ones.
 func (r *rewriter) emit(n *graph.Node) error {
-	for i, a := range n.Args {
-		n.Args[i] = r.now(a)
-	}
 	g := r.g
-	mark := len(g.Nodes)
-	m, err := r.visit(n)
-	if err != nil {
-		return err
-	}
-	if m == n {
-		g.Nodes = append(g.Nodes[:mark], n)
-		return nil
-	}
-	if r.changed++; r.changed > r.limit {
-		return fmt.Errorf("the rules do not settle; the last rewrite was of %s", n.Where())
-	}
-	made := slices.Clone(g.Nodes[mark:])
-	g.Nodes = g.Nodes[:mark]
-	for _, k := range made {
-		for _, a := range k.Args {
-			r.uses.Readers[a] = append(r.uses.Readers[a], k)
+	var open []replacement
+	for {
+		for i, a := range n.Args {
+			n.Args[i] = r.now(a)
 		}
-		if err := r.emit(k); err != nil {
+		mark := len(g.Nodes)
+		m, err := r.visit(n)
+		if err != nil {
 			return err
 		}
+		if m == n {
+			g.Nodes = append(g.Nodes[:mark], n)
+		} else {
+			if r.changed++; r.changed > r.limit {
+				return fmt.Errorf("the rules do not settle; the last rewrite was of %s", n.Where())
+			}
+			open = append(open, replacement{n, m, slices.Clone(g.Nodes[mark:])})
+			g.Nodes = g.Nodes[:mark]
+		}
+		for len(open) > 0 && len(open[len(open)-1].made) == 0 {
+			done := open[len(open)-1]
+			open = open[:len(open)-1]
+			r.replace(done.n, r.now(done.by))
+		}
+		if len(open) == 0 {
+			return nil
+		}
+		last := &open[len(open)-1]
+		n, last.made = last.made[0], last.made[1:]
+		for _, a := range n.Args {
+			r.uses.Readers[a] = append(r.uses.Readers[a], n)
+		}
 	}
-	r.replace(n, r.now(m))
-	return nil
+}
+
+// A replacement of a node waits until the nodes that were made for it are emitted.
+type replacement struct {
+	n, by *graph.Node
+	made  []*graph.Node
 }
 
 // replace leads the readers of n to m.
@@ -194,17 +207,20 @@ func (s *originSet) add(origins []graph.Origin) {
 
 // release marks n as dead and takes it off its operands' readers, and so on for those that nothing reads any more.
 func (r *rewriter) release(n *graph.Node) {
-	if r.dead[n] || graph.IsSource(n.Op) {
-		return
-	}
-	r.dead[n] = true
-	for _, a := range n.Args {
-		rs := r.uses.Readers[a]
-		if i := slices.Index(rs, n); i >= 0 {
-			r.uses.Readers[a] = slices.Delete(rs, i, i+1)
+	for todo := []*graph.Node{n}; len(todo) > 0; {
+		n, todo = todo[len(todo)-1], todo[:len(todo)-1]
+		if r.dead[n] || graph.IsSource(n.Op) {
+			continue
 		}
-		if len(r.uses.Readers[a]) == 0 && !r.uses.Escapes[a] {
-			r.release(a)
+		r.dead[n] = true
+		for _, a := range n.Args {
+			rs := r.uses.Readers[a]
+			if i := slices.Index(rs, n); i >= 0 {
+				r.uses.Readers[a] = slices.Delete(rs, i, i+1)
+			}
+			if len(r.uses.Readers[a]) == 0 && !r.uses.Escapes[a] {
+				todo = append(todo, a)
+			}
 		}
 	}
 }
@@ -212,11 +228,15 @@ func (r *rewriter) release(n *graph.Node) {
 // revive undoes release for a node that a rewrite found use for.
 func (r *rewriter) revive(n *graph.Node) {
 	delete(r.dead, n)
-	for _, a := range n.Args {
-		if r.dead[a] {
-			r.revive(a)
+	for todo := []*graph.Node{n}; len(todo) > 0; {
+		n, todo = todo[len(todo)-1], todo[:len(todo)-1]
+		for _, a := range n.Args {
+			if r.dead[a] {
+				delete(r.dead, a)
+				todo = append(todo, a)
+			}
+			r.uses.Readers[a] = append(r.uses.Readers[a], n)
 		}
-		r.uses.Readers[a] = append(r.uses.Readers[a], n)
 	}
 }
 

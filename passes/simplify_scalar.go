@@ -104,28 +104,35 @@ func broadcastLate(s *simplifier, n *graph.Node) *graph.Node {
 	return s.b.Broadcast(s.b.Add(n.Op, args...), n.Type.Shape)
 }
 
-// isStatistic reports whether x is a reduction or computed elementwise from one and from scalars.
+// maxStatistic bounds how many nodes are looked at between a statistic and its reductions.
+const maxStatistic = 64
+
+// isStatistic reports whether x is a reduction or computed elementwise from reductions and from scalars.
 func isStatistic(x *graph.Node) bool {
-	for {
-		switch op := x.Op.(type) {
+	todo := []*graph.Node{x}
+	for i := 0; i < len(todo); i++ {
+		if i == maxStatistic {
+			return false
+		}
+		x := todo[i]
+		switch x.Op.(type) {
 		case graph.Reduce:
-			return true
 		case graph.Unary, graph.Cast:
-			x = x.Args[0]
+			todo = append(todo, x.Args[0])
 		case graph.Binary:
-			_, x0, y0 := op.Fn, x.Args[0], x.Args[1]
 			switch {
-			case y0.Type.Shape.Rank() == 0:
-				x = x0
-			case x0.Type.Shape.Rank() == 0:
-				x = y0
+			case x.Args[1].Type.Shape.Rank() == 0:
+				todo = append(todo, x.Args[0])
+			case x.Args[0].Type.Shape.Rank() == 0:
+				todo = append(todo, x.Args[1])
 			default:
-				return isStatistic(x0) && isStatistic(y0)
+				todo = append(todo, x.Args...)
 			}
 		default:
 			return false
 		}
 	}
+	return true
 }
 
 func reshapeLate(s *simplifier, n *graph.Node) *graph.Node {

@@ -172,10 +172,16 @@ func (e or) match(s *state, n *graph.Node, next func() bool) bool {
 	return false
 }
 
-type through struct{ inner Expr }
+// maxThrough is how many views Through looks through.
+const maxThrough = 16
 
-// Through is inner, seen through any number of Reshapes and Broadcasts, which the match covers.
-func Through(inner Expr) Expr { return through{inner} }
+type through struct {
+	inner Expr
+	views int // that may still follow
+}
+
+// Through is inner, seen through Reshapes and Broadcasts, which the match covers.
+func Through(inner Expr) Expr { return through{inner, maxThrough} }
 
 func (e through) roots() []root {
 	return append(e.inner.roots(), rootOf(graph.Reshape{}), rootOf(graph.Broadcast{}))
@@ -187,7 +193,11 @@ func (e through) match(s *state, n *graph.Node, next func() bool) bool {
 	}
 	switch n.Op.(type) {
 	case graph.Reshape, graph.Broadcast:
-		return s.cover(n, func() bool { return e.match(s, n.Args[0], next) })
+		if e.views == 0 {
+			return false
+		}
+		further := through{e.inner, e.views - 1}
+		return s.cover(n, func() bool { return further.match(s, n.Args[0], next) })
 	}
 	return false
 }
