@@ -69,6 +69,8 @@ func (e *apartExecutable) Run() error {
 	return e.Executable.Run()
 }
 
+func (e *apartExecutable) Start() error { return e.Run() }
+
 func (e *apartExecutable) Sync(buffers ...int) error {
 	for _, i := range e.changed {
 		if !e.closed && !e.stale[i] && e.bound[i] != nil && (len(buffers) == 0 || slices.Contains(buffers, i)) {

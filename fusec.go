@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 	"unicode"
@@ -166,31 +165,19 @@ func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program,
 	final, tr, err := passes.Run(r.graph, passes.Config{Target: device, Verify: cfg.verify, Gradients: r.gradients,
 		Optimizer: cfg.optimizer, Steps: r.steps, Disable: cfg.disable, Budget: cfg.budget,
 		Precision: cfg.precision})
-	describeOverlay(tr, device)
 	if err != nil {
 		return tr, nil, err
 	}
-	var opts []lowering.Option
+	opts := device.Lowering()
 	if cfg.watchNonFinite {
 		opts = append(opts, lowering.CopyUpdates())
-	}
-	placer, places := device.(lowering.Placer)
-	if places {
-		opts = append(opts, lowering.CannotUndo())
 	}
 	program, err := lowering.Lower(final, device.Name(), opts...)
 	if err != nil {
 		return tr, nil, err
 	}
-	if places {
-		placer.Place(program)
-	}
-	if n, ok := device.(lowering.Noter); ok {
-		last := &tr.Stages[len(tr.Stages)-1]
-		for _, text := range n.Notes(program) {
-			last.Notes = append(last.Notes, trace.Note{Node: -1, Text: text})
-		}
-	}
+	device.Place(program)
+	device.Describe(tr, program)
 	tr.Program = program.Trace()
 	return tr, program, nil
 }
@@ -201,9 +188,7 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 	if err != nil {
 		return nil, err
 	}
-	if d, ok := device.(io.Closer); ok {
-		defer func() { err = errors.Join(err, d.Close()) }()
-	}
+	defer func() { err = errors.Join(err, device.Close()) }()
 	p := &Program{request: request{g, cfg, gradients, steps}, named: map[string]int{},
 		unread: map[string]graph.Type{}, own: map[int]*graph.Tensor{}}
 	if err = p.obtain(device); err != nil {

@@ -12,30 +12,24 @@ import (
 // other runs; the learning rate stays that of the last Exec. Devices without memory of their own, such as the CPU, are
 // timed by Exec.
 func (p *Program) Measure(n int) ([]time.Duration, error) {
-	m, ok := p.exe.(lowering.Measurer)
-	if !ok {
-		return nil, fmt.Errorf("target %q has no clock of its own; time Exec", p.cfg.target)
+	times, err := p.exe.Measure(n)
+	if err == lowering.ErrNoClock {
+		err = fmt.Errorf("target %q has no clock of its own; time Exec", p.cfg.target)
 	}
-	return m.Measure(n)
+	return times, err
 }
 
 // Inspect describes the device that the program is on, and what the program and each of its launches take of it; nil for
 // devices without memory of their own.
-func (p *Program) Inspect() (*lowering.Inspection, error) {
-	i, ok := p.exe.(lowering.Inspector)
-	if !ok {
-		return nil, nil
-	}
-	return i.Inspect()
-}
+func (p *Program) Inspect() (*lowering.Inspection, error) { return p.exe.Inspect() }
 
 // Timeline is what the last profiled run did and when, by the device's clock; see [Program.Profile]. Where the device
 // tells no more, the launches follow one another without a gap.
 func (p *Program) Timeline() []lowering.Span {
-	if i, ok := p.exe.(lowering.Inspector); ok {
-		return i.Timeline()
+	list := p.exe.Timeline()
+	if list != nil {
+		return list
 	}
-	var list []lowering.Span
 	at := time.Duration(0)
 	for i, t := range p.Times() {
 		list = append(list, lowering.Span{What: lowering.SpanHost, Launch: i, Start: at, Length: t})
@@ -46,18 +40,8 @@ func (p *Program) Timeline() []lowering.Span {
 
 // Counts are the cycles that the program's device counted in the last run, launch by launch, and once a run was profiled by how
 // much each launch's results depart from the float program's; nil for devices that count none.
-func (p *Program) Counts() []lowering.Count {
-	if c, ok := p.exe.(lowering.Counter); ok {
-		return c.Counts()
-	}
-	return nil
-}
+func (p *Program) Counts() []lowering.Count { return p.exe.Counts() }
 
 // Quantised is how often the program's weights were made integers: once, and again for each run that found others; 0 for
 // devices that compute in floating point.
-func (p *Program) Quantised() int {
-	if c, ok := p.exe.(lowering.Counter); ok {
-		return c.Quantised()
-	}
-	return 0
-}
+func (p *Program) Quantised() int { return p.exe.Quantised() }

@@ -459,13 +459,11 @@ func (p *Program) explain(err error) error {
 
 // release closes the executable. What it leaves serves the next program of an equal request.
 func (p *Program) release() error {
-	r, ok := p.exe.(lowering.Recycler)
-	if !ok || p.cached == nil {
-		return p.exe.Close()
-	}
-	s, err := r.Recycle()
-	if s != nil {
-		programs.leave(p.cached, s)
+	err := p.exe.Close()
+	if p.cached != nil && err == nil {
+		if s := p.exe.Spare(); s != nil {
+			programs.leave(p.cached, s)
+		}
 	}
 	return err
 }

@@ -24,18 +24,13 @@ func (p *Program) Start() error {
 			return err
 		}
 	}
-	if s, ok := p.exe.(lowering.Starter); ok {
-		return s.Start()
-	}
-	return p.explain(p.exe.Run())
+	return p.explain(p.exe.Start())
 }
 
 // Wait waits for the run that was started, and gives its error. Without one it does nothing.
 func (p *Program) Wait() error {
-	if s, ok := p.exe.(lowering.Starter); ok {
-		if err := s.Wait(); err != nil {
-			return err
-		}
+	if err := p.exe.Wait(); err != nil {
+		return err
 	}
 	if p.stepper != nil {
 		return p.exe.Sync(p.stepper.counters...)
@@ -51,14 +46,14 @@ func (p *Program) Prefetch(name string, t *graph.Tensor) error {
 	if !ok {
 		return p.Set(name, t) // which says what is wrong, if anything is
 	}
-	if s, ok := p.exe.(lowering.Starter); ok {
-		return s.Prefetch(i, t)
+	if copied, err := p.exe.Prefetch(i, t); copied || err != nil {
+		return err
 	}
 	b := p.program.Buffers[i]
 	_, changes := p.own[i]
 	switch {
 	case changes || b.Role == lowering.Param && p.cfg.frozen:
-		return fmt.Errorf("%s %q is not copied ahead: that is for what each run reads anew", b.Role, name)
+		return fmt.Errorf("%s %q is not copied ahead: that is for what each run reads again", b.Role, name)
 	case t == nil:
 		return fmt.Errorf("no value was given for %q", name)
 	}

@@ -11,8 +11,6 @@ import (
 	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/graph"
-	"fusec/graph/trace"
-	"fusec/lowering"
 	"fusec/lowering/fpga"
 )
 
@@ -102,13 +100,6 @@ func (c *config) fpgaDevice(run bool) (*fpga.Device, error) {
 		opts = append(opts, fpga.Over(c.openLink))
 	}
 	return fpga.New(opts...), nil
-}
-
-// describeOverlay has the record of a compilation, if there is one, say which overlay it is for, if it is for one.
-func describeOverlay(tr *trace.Trace, device lowering.Device) {
-	if d, ok := device.(*fpga.Device); ok && tr != nil {
-		tr.Overlay, tr.Precision = d.Overlay().Name, "int8"
-	}
 }
 
 // inferenceOnly refuses gradients on a target that computes in integers.

@@ -2,14 +2,6 @@ package lowering
 
 import "time"
 
-// An Inspector is an Executable on a device of its own that tells what its launches take of it.
-type Inspector interface {
-	// Inspect describes the device, and what the program takes of it.
-	Inspect() (*Inspection, error)
-	// Timeline is what the last run did that was measured; see [Executable.Profile].
-	Timeline() []Span
-}
-
 // Inspection is what a program takes of a device.
 type Inspection struct {
 	Device   string

@@ -21,7 +21,7 @@ type Program struct {
 	// ArenaBytes is the size of the arena in which temporary buffers have their places; BufferBytes is the sum of
 	// their sizes.
 	ArenaBytes, BufferBytes int64
-	// Refusal is why the target cannot run the program, as [Placer] finds it; empty if it can.
+	// Refusal is why the target cannot run the program, as [Device.Place] finds it; empty if it can.
 	Refusal string
 }
 

@@ -20,6 +20,7 @@ import (
 
 // Device is the CPU.
 type Device struct {
+	lowering.Defaults
 	workers   int
 	frozen    bool
 	attention attention.Blocking
@@ -163,6 +164,7 @@ type launch struct {
 }
 
 type executable struct {
+	lowering.ExecutableDefaults
 	p        *lowering.Program
 	env      *kernels.Env
 	launches []launch
@@ -300,6 +302,9 @@ func (e *executable) Run() error {
 	return nil
 }
 
+// Start implements lowering.Executable: it is all of Run.
+func (e *executable) Start() error { return e.Run() }
+
 // run executes one launch. A panic in it becomes an error.
 func (e *executable) run(i int) (err error) {
 	defer func() {
@@ -390,14 +395,11 @@ func (e *executable) Close() error {
 	return nil
 }
 
-// Recycle implements lowering.Recycler. After a run that failed nothing is left to the next executable: a kernel that
+// Spare implements lowering.Executable. After a run that failed nothing is left to the next executable: a kernel that
 // was interrupted may be in any state.
-func (e *executable) Recycle() (lowering.Spare, error) {
-	if e.closed || e.failed {
-		return nil, e.Close()
-	}
-	if err := e.Close(); err != nil {
-		return nil, err
+func (e *executable) Spare() lowering.Spare {
+	if e.failed || e.env == nil {
+		return nil
 	}
 	s := &spare{env: e.env, launches: e.launches, packed: e.packed, arena: e.arena, memory: e.kept}
 	for _, l := range s.launches { // what was bound is the owner's
@@ -405,7 +407,7 @@ func (e *executable) Recycle() (lowering.Spare, error) {
 		clear(l.resultMem)
 	}
 	e.launches, e.packed, e.env, e.arena = nil, nil, nil, nil
-	return s, nil
+	return s
 }
 
 // A spare is the kernels and the memory of a closed executable.

@@ -24,6 +24,7 @@ import (
 
 // Device is a GPU, or the plan of one.
 type Device struct {
+	lowering.Defaults
 	cfg    kernels.Config
 	frozen bool
 	each   bool // launches are waited for one by one
@@ -113,7 +114,10 @@ func (d *Device) generate(op graph.Op, args, results []kernels.Operand) (*kernel
 	return k, err
 }
 
-// Place implements lowering.Placer: it sends what has no kernel on the GPU to the processor.
+// Lowering implements lowering.Device.
+func (d *Device) Lowering() []lowering.Option { return []lowering.Option{lowering.CannotUndo()} }
+
+// Place implements lowering.Device: it sends what has no kernel on the GPU to the processor.
 func (d *Device) Place(p *lowering.Program) {
 	for i := range p.Launches {
 		l := &p.Launches[i]

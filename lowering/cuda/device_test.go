@@ -449,11 +449,11 @@ func live(t *testing.T, g *graph.Graph, in map[string]*graph.Tensor, d *cuda.Dev
 	}
 	steps := []func() error{
 		e.Run,
-		func() error { return e.(lowering.Starter).Prefetch(bufferOf(t, p, "x"), in["x"]) },
+		func() error { return prefetch(e, bufferOf(t, p, "x"), in["x"]) },
 		e.Run,
 		func() error { e.Profile(true); return e.Run() },
-		func() error { e.Profile(false); _, err := e.(lowering.Measurer).Measure(2); return err },
-		func() error { _, err := e.(lowering.Inspector).Inspect(); return err },
+		func() error { e.Profile(false); _, err := e.Measure(2); return err },
+		func() error { _, err := e.Inspect(); return err },
 		func() error {
 			e.Watch(func(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
 				_, err := value(l.Results[0])

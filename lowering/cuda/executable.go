@@ -16,6 +16,7 @@ import (
 // An executable is a program on a GPU. All its memory there is one block, unless it was to be [Apart]: the arena, a place
 // for each other buffer, the scratch memory that the launches share, and the reports of the launches.
 type executable struct {
+	lowering.ExecutableDefaults
 	p        *lowering.Program
 	gpu      driver.GPU
 	stream   driver.Stream
@@ -137,7 +138,7 @@ func (e *executable) Run() error {
 	return e.Wait()
 }
 
-// Start implements lowering.Starter.
+// Start implements lowering.Executable.
 func (e *executable) Start() error {
 	switch {
 	case e.closed:
@@ -166,7 +167,7 @@ func (e *executable) Start() error {
 	return nil
 }
 
-// Wait implements lowering.Starter.
+// Wait implements lowering.Executable.
 func (e *executable) Wait() error {
 	if !e.started {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// Inspect implements lowering.Inspector.
+// Inspect implements lowering.Executable.
 func (e *executable) Inspect() (*lowering.Inspection, error) {
 	chip := e.gpu.Chip()
 	r := &lowering.Inspection{Device: chip.Name, Used: e.bytes, Pinned: e.pinned,
@@ -96,5 +96,5 @@ func (e *executable) readTimes() error {
 	return err
 }
 
-// Timeline implements lowering.Inspector.
+// Timeline implements lowering.Executable.
 func (e *executable) Timeline() []lowering.Span { return e.spans }

@@ -9,7 +9,7 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// Measure implements lowering.Measurer. Each run is waited for before the next begins, so that the time from event to
+// Measure implements lowering.Executable. Each run is waited for before the next begins, so that the time from event to
 // event has what starting the launches costs, as a user of the device alone would see it.
 func (e *executable) Measure(n int) (_ []time.Duration, err error) {
 	switch {

@@ -19,14 +19,13 @@ func TestMeasure(t *testing.T) {
 	})
 	in := map[string]*graph.Tensor{"x": graph.Filled(f32, 3), "s": graph.NewTensor(f32)}
 	e, p := compiled(t, g, in)
-	m := e.(lowering.Measurer)
-	if _, err := m.Measure(1); err == nil || !strings.Contains(err.Error(), "has to run once") {
+	if _, err := e.Measure(1); err == nil || !strings.Contains(err.Error(), "has to run once") {
 		t.Errorf("error %v before the first run", err)
 	}
 	if err := e.Run(); err != nil {
 		t.Fatal(err)
 	}
-	times, err := m.Measure(4)
+	times, err := e.Measure(4)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +57,7 @@ func TestMeasureReports(t *testing.T) {
 	if err := e.Run(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.(lowering.Measurer).Measure(2); err != nil {
+	if _, err := e.Measure(2); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,7 +74,7 @@ func TestInspect(t *testing.T) {
 	if err := e.Run(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := e.(lowering.Inspector).Inspect()
+	r, err := e.Inspect()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +95,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("launch %d has no kernel", i)
 		}
 	}
-	spans := e.(lowering.Inspector).Timeline()
+	spans := e.Timeline()
 	if len(spans) != 2+len(p.Launches) || spans[0].What != lowering.SpanCopyIn ||
 		spans[len(spans)-1].What != lowering.SpanCopyOut {
 		t.Fatalf("spans %+v", spans)

@@ -52,31 +52,31 @@ func (n *prefetcher) find(buffer int) *place {
 	return nil
 }
 
-// Prefetch implements lowering.Starter.
-func (e *executable) Prefetch(buffer int, t *graph.Tensor) error {
+// Prefetch implements lowering.Executable.
+func (e *executable) Prefetch(buffer int, t *graph.Tensor) (bool, error) {
 	b := e.p.Buffers[buffer]
 	switch {
 	case e.closed:
-		return errClosed
+		return true, errClosed
 	case e.lost != nil:
-		return e.lost
+		return true, e.lost
 	case !e.eachRun(buffer):
-		return fmt.Errorf("%s %q is not copied ahead: that is for what each run reads anew", b.Role, b.Name)
+		return true, fmt.Errorf("%s %q is not copied ahead: that is for what each run reads again", b.Role, b.Name)
 	}
 	if err := e.p.MayBind(buffer, t); err != nil {
-		return err
+		return true, err
 	}
 	from, bytes, err := bytesOf(t)
 	if err != nil {
-		return fmt.Errorf("%s %q: %w", b.Role, b.Name, err)
+		return true, fmt.Errorf("%s %q: %w", b.Role, b.Name, err)
 	}
 	if bytes == 0 {
-		return e.Bind(buffer, t)
+		return true, e.Bind(buffer, t)
 	}
 	if err := e.copyAhead(buffer, from, bytes); err != nil {
-		return e.broken(fmt.Errorf("copying %s %q ahead: %w", b.Role, b.Name, err))
+		return true, e.broken(fmt.Errorf("copying %s %q ahead: %w", b.Role, b.Name, err))
 	}
-	return nil
+	return true, nil
 }
 
 // copyAhead copies the bytes at from, and queues their copy to the GPU.

@@ -57,11 +57,19 @@ func ok(t *testing.T, errs ...error) {
 	}
 }
 
+// prefetch is Prefetch on a device that copies.
+func prefetch(e lowering.Executable, buffer int, t *graph.Tensor) error {
+	copied, err := e.Prefetch(buffer, t)
+	if !copied {
+		return errors.Join(err, errors.New("nothing was copied ahead"))
+	}
+	return err
+}
+
 // TestPrefetch gives the inputs of runs in all ways, in random order, by tensors that are overwritten as soon as they may
 // be, on a GPU that does all as late as it may. Each run sees what was given to it.
 func TestPrefetch(t *testing.T) {
 	_, e, p := onLate(t, summing)
-	s := e.(lowering.Starter)
 	r := rand.New(rand.NewPCG(5, 6))
 	type input struct {
 		buffer int
@@ -83,7 +91,7 @@ func TestPrefetch(t *testing.T) {
 		case how == 2:
 			now := full(v)
 			in.ahead = true
-			ok(t, s.Prefetch(in.buffer, now))
+			ok(t, prefetch(e, in.buffer, now))
 			now.CopyFrom(full(-1000))
 		default: // nothing new
 			return
@@ -99,13 +107,13 @@ func TestPrefetch(t *testing.T) {
 			give(in, r.IntN(6))
 		}
 		sum += x.holds + u.holds // a whole number that f32 can hold
-		ok(t, s.Start())
+		ok(t, e.Start())
 		for _, in := range []*input{x, u} {
 			if in.tensor != nil {
 				in.tensor.CopyFrom(full(-2000)) // it has been read
 			}
 		}
-		if err := s.Start(); err == nil || !strings.Contains(err.Error(), "started already") {
+		if err := e.Start(); err == nil || !strings.Contains(err.Error(), "started already") {
 			t.Fatalf("a second start: %v", err)
 		}
 		for _, in := range []*input{u, x} {
@@ -117,7 +125,7 @@ func TestPrefetch(t *testing.T) {
 				t.Fatalf("run %d: the state is %v, want %v", step, state.Data, sum)
 			}
 		}
-		ok(t, s.Wait(), s.Wait())
+		ok(t, e.Wait(), e.Wait())
 		if y := e.Output(p.Outputs[0].Buffer); !y.Equal(full(sum)) {
 			t.Fatalf("run %d gives %v, want %v", step, y.Data, sum)
 		}
@@ -135,28 +143,27 @@ func TestPrefetchOrder(t *testing.T) {
 	in, copied, run := "stream 2: copy in", "stream 1: copy", "stream 1: run"
 	for _, c := range []struct {
 		name string
-		do   func(s lowering.Starter, ahead, end func() error) []error
+		do   func(s lowering.Executable, ahead, end func() error) []error
 		want []string
 	}{
-		{"in turn", func(s lowering.Starter, ahead, _ func() error) []error {
+		{"in turn", func(s lowering.Executable, ahead, _ func() error) []error {
 			return []error{s.Start(), ahead(), s.Wait(), s.Start(), s.Wait()}
 		}, []string{in, copied, run, in, copied, run}},
-		{"while the run has only begun", func(s lowering.Starter, ahead, _ func() error) []error {
+		{"while the run has only begun", func(s lowering.Executable, ahead, _ func() error) []error {
 			return []error{s.Start(), ahead(), ahead()} // the second waits for the copy of the first
 		}, []string{in, copied, in}},
-		{"not waited for", func(s lowering.Starter, ahead, end func() error) []error {
+		{"not waited for", func(s lowering.Executable, ahead, end func() error) []error {
 			return []error{s.Start(), ahead(), end()} // which brings the state back
 		}, []string{in, copied, run, "stream 1: copy out", in}},
 	} {
 		l, e, p := onLate(t, summing)
-		s := e.(lowering.Starter)
 		for _, name := range []string{"s", "x", "u"} {
 			ok(t, e.Bind(bufferOf(t, p, name), full(1)))
 		}
-		ahead := func() error { return s.Prefetch(bufferOf(t, p, "x"), full(2)) }
-		ok(t, s.Start(), ahead(), s.Wait())
+		ahead := func() error { return prefetch(e, bufferOf(t, p, "x"), full(2)) }
+		ok(t, e.Start(), ahead(), e.Wait())
 		l.log = nil
-		ok(t, c.do(s, ahead, e.Close)...)
+		ok(t, c.do(e, ahead, e.Close)...)
 		if !slices.Equal(l.log, c.want) {
 			t.Errorf("%s: the order is %q, want %q", c.name, l.log, c.want)
 		}
@@ -166,15 +173,14 @@ func TestPrefetchOrder(t *testing.T) {
 // TestPrefetchHost has a launch on the processor between those on the GPU.
 func TestPrefetchHost(t *testing.T) {
 	_, e, p := onLate(t, onBoth)
-	s := e.(lowering.Starter)
 	x := p.Buffers[bufferOf(t, p, "x")].Type
 	var first *graph.Tensor
 	for range 3 {
 		in := graph.NewTensor(x)
 		in.SetFloat(0, 0.5)
-		ok(t, s.Prefetch(bufferOf(t, p, "x"), in))
+		ok(t, prefetch(e, bufferOf(t, p, "x"), in))
 		in.SetFloat(0, 7)
-		ok(t, s.Start(), s.Wait())
+		ok(t, e.Start(), e.Wait())
 		y := e.Output(p.Outputs[0].Buffer)
 		if first == nil {
 			first = y.Clone()
@@ -193,15 +199,14 @@ func TestPrefetchFailedRun(t *testing.T) {
 		b.Update(s, b.Binary(graph.Add, s, b.Add(graph.Gather{Axis: 0}, b.Param("table", graph.TypeOf(graph.F32, 3)),
 			b.Input("index", graph.TypeOf(graph.I64, 2)))))
 	})
-	s := e.(lowering.Starter)
 	table, state := graph.NewTensor(graph.TypeOf(graph.F32, 3)), graph.NewTensor(graph.TypeOf(graph.F32, 2))
 	table.SetFloat(2, 1)
 	ok(t, e.Bind(bufferOf(t, p, "table"), table), e.Bind(bufferOf(t, p, "s"), state))
 	index := graph.NewTensor(graph.TypeOf(graph.I64, 2))
 	for i, at := range []float64{2, 3, 2} {
 		index.SetFloat(1, at)
-		ok(t, s.Prefetch(bufferOf(t, p, "index"), index), s.Start())
-		if err := s.Wait(); at < 3 {
+		ok(t, prefetch(e, bufferOf(t, p, "index"), index), e.Start())
+		if err := e.Wait(); at < 3 {
 			ok(t, err)
 		} else {
 			wants(t, err, "index 3, element 1 of the indices")
@@ -216,31 +221,30 @@ func TestPrefetchFailedRun(t *testing.T) {
 // TestPrefetchRefuses names what cannot be copied ahead; the input keeps what it was given.
 func TestPrefetchRefuses(t *testing.T) {
 	_, e, p := onLate(t, summing)
-	s := e.(lowering.Starter)
 	x := graph.NewTensor(graph.TypeOf(graph.F32, 3, 5))
 	for _, c := range []struct {
 		name string
 		x    *graph.Tensor
 		want string
 	}{
-		{"s", x, `state "s" is not copied ahead: that is for what each run reads anew`},
+		{"s", x, `state "s" is not copied ahead: that is for what each run reads again`},
 		{"x", nil, `input "x" was given no value`},
 		{"x", graph.NewTensor(graph.TypeOf(graph.F32, 4)), `input "x" is f32[3,5]`},
 		{"x", &graph.Tensor{Type: x.Type, Data: []float32{1}}, `input "x"`},
 	} {
-		if err := s.Prefetch(bufferOf(t, p, c.name), c.x); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := prefetch(e, bufferOf(t, p, c.name), c.x); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v, want %q", c.name, err, c.want)
 		}
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for what, err := range map[string]error{"Start": s.Start(), "Prefetch": s.Prefetch(bufferOf(t, p, "x"), x)} {
+	for what, err := range map[string]error{"Start": e.Start(), "Prefetch": prefetch(e, bufferOf(t, p, "x"), x)} {
 		if err == nil || !strings.Contains(err.Error(), "closed") {
 			t.Errorf("%s of a closed program: %v", what, err)
 		}
 	}
-	if err := s.Wait(); err != nil {
+	if err := e.Wait(); err != nil {
 		t.Errorf("Wait of a closed program: %v", err)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 // executable is a program on an overlay.
 type executable struct {
+	lowering.ExecutableDefaults
 	d *Device
 	l *laid
 	p *lowering.Program
@@ -602,6 +603,9 @@ func (v *value) decode(image []byte, kind, wordBytes int, t *graph.Tensor) {
 	})
 }
 
+// Start implements lowering.Executable: it is all of Run.
+func (e *executable) Start() error { return e.Run() }
+
 // Sync implements lowering.Executable: nothing is written but outputs.
 func (e *executable) Sync(...int) error { return nil }
 
@@ -620,10 +624,10 @@ func (e *executable) Profile(on bool) { e.profile = on }
 // Times implements lowering.Executable: cycles at the clock that the device was made with.
 func (e *executable) Times() []time.Duration { return e.times }
 
-// Counts implements lowering.Counter.
+// Counts implements lowering.Executable.
 func (e *executable) Counts() []lowering.Count { return e.counts }
 
-// Quantised implements lowering.Counter.
+// Quantised implements lowering.Executable.
 func (e *executable) Quantised() int { return e.remade }
 
 // Memory implements lowering.Executable.

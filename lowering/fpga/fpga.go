@@ -19,12 +19,14 @@ import (
 	"fusec/fpga/link"
 	"fusec/fpga/plan"
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 )
 
 // Device is an overlay, or the plan of one.
 type Device struct {
+	lowering.Defaults
 	cfg     isa.Config
 	open    func(ctx context.Context, cfg isa.Config, memory int64) (link.Link, error)
 	samples []map[string]*graph.Tensor
@@ -87,7 +89,10 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	return d.host.Accepts(op, args, results)
 }
 
-// Place implements lowering.Placer.
+// Lowering implements lowering.Device.
+func (d *Device) Lowering() []lowering.Option { return []lowering.Option{lowering.CannotUndo()} }
+
+// Place implements lowering.Device.
 func (d *Device) Place(p *lowering.Program) {
 	l := layOut(d.cfg, p)
 	for i := range p.Launches {
@@ -105,8 +110,13 @@ func (d *Device) Place(p *lowering.Program) {
 	}
 }
 
-// Notes implements lowering.Noter.
-func (d *Device) Notes(p *lowering.Program) []string {
+// Describe implements lowering.Device.
+func (d *Device) Describe(t *trace.Trace, p *lowering.Program) {
+	t.Overlay, t.Precision = d.cfg.Name, "int8"
+	last := &t.Stages[len(t.Stages)-1]
+	note := func(format string, args ...any) {
+		last.Notes = append(last.Notes, trace.Note{Node: -1, Text: fmt.Sprintf(format, args...)})
+	}
 	sample := "the inputs of the first run"
 	switch n := len(d.samples); {
 	case d.ranges != nil:
@@ -114,11 +124,12 @@ func (d *Device) Notes(p *lowering.Program) []string {
 	case n > 0:
 		sample = fmt.Sprintf("%d samples of the inputs", n)
 	}
-	notes := []string{fmt.Sprintf("values between launches have 8 bits from the least to the greatest number that "+
-		"they have on %s, weights 8 bits for each channel", sample)}
+	note("values between launches have 8 bits from the least to the greatest number that they have on %s, weights 8 bits "+
+		"for each channel", sample)
 	r, err := d.Plan(p)
 	if err != nil {
-		return append(notes, fmt.Sprintf("it cannot run on the overlay %s: %v", d.cfg.Name, err))
+		note("it cannot run on the overlay %s: %v", d.cfg.Name, err)
+		return
 	}
 	var cycles, ideal int64
 	for _, l := range r.Launches {
@@ -127,10 +138,9 @@ func (d *Device) Notes(p *lowering.Program) []string {
 		}
 	}
 	if cycles > 0 {
-		notes = append(notes, fmt.Sprintf("on the overlay %s the launches take about %d cycles, the multipliers working "+
-			"in %.3g %% of them, and %d bytes of memory", d.cfg.Name, cycles, 100*float64(ideal)/float64(cycles), r.Bytes))
+		note("on the overlay %s the launches take about %d cycles, the multipliers working in %.3g %% of them, and %d bytes "+
+			"of memory", d.cfg.Name, cycles, 100*float64(ideal)/float64(cycles), r.Bytes)
 	}
-	return notes
 }
 
 // Listing is the program of an overlay, for people and for estimates.

@@ -320,9 +320,7 @@ func (k *checker) run(c *graphtest.Case, v variant, in map[string]*graph.Tensor)
 	if err != nil {
 		return nil, 0, err
 	}
-	if placer, ok := d.(lowering.Placer); ok {
-		placer.Place(p)
-	}
+	d.Place(p)
 	e, err := d.Compile(p)
 	if err != nil {
 		return nil, 0, err
