@@ -416,3 +416,23 @@ func TestMoEErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestMoESpecial has infinities, NaN and numbers that overflow among the operands.
+func TestMoESpecial(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 7))
+	for i := range 24 {
+		c := mixtureCase{op: graph.MoE{Experts: 3, Activation: []graph.UnaryFn{graph.GeluTanh, graph.Relu, graph.Floor}[i%3],
+			Gated: coin(r), Bias: coin(r), TopK: 2}, lead: []int{9}, d: 5, f: 7, o: 3, open: someGates(3, 2)}
+		args, dy := c.draw(r, []graph.DType{graph.F32, graph.F64}[i%2])
+		args = append(args, dy)
+		for _, x := range args {
+			for i := range x.Type.Shape.Elems() {
+				if r.IntN(20) == 0 {
+					x.SetFloat(i, []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e15, 0}[r.IntN(5)])
+				}
+			}
+		}
+		checkOp(t, c.op, args[:len(args)-1]...)
+		checkOp(t, graph.MoEGrad(c.op), args...)
+	}
+}

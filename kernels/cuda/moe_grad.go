@@ -8,13 +8,14 @@ import (
 )
 
 // backward writes the steps of a gradient, which follow count and list; see mixture. The hidden values are computed
-// again. With da = dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, the steps are
+// again. With da = gate·dy·w2ᵀ, and du and dv its products with the derivatives of h = act(u) ⊙ v, which are 0 where a
+// function is flat, even if da is not finite, the steps are
 //
 //	gate, linear       u = x·w1 + b1 and, if gated, v = x·w3 + b3
-//	hidden             da, and of it gate·h, gate·du, gate·dv, and h⊙da in place of u
-//	inner, second      a row gate·du·w1ᵀ, plus gate·dv·w3ᵀ, for each slot
+//	hidden             da, and of it gate·h, du, dv, and h⊙(dy·w2ᵀ) in place of u
+//	inner, second      a row du·w1ᵀ, plus dv·w3ᵀ, for each slot
 //	sum                dx, the rows of each token, in the order of experts
-//	gates              the gradients of the gates, rows h⊙da summed, plus dy·b2
+//	gates              the gradients of the gates, rows h⊙(dy·w2ᵀ) summed, plus dy·b2
 //	dw1, dw3, dw2      products over the slots of each expert
 //	db1, db3, db2      sums over them
 func (x *mixture) backward(f graph.Fusion) error {
@@ -75,13 +76,14 @@ func (x *mixture) backward(f graph.Fusion) error {
 			if x.op.Gated {
 				text, wrt = text+x.kept("v", w, v), append(wrt, "v")
 			}
-			lines, made, err := x.derivatives(wrt, "acc")
+			lines, made, err := x.derivatives(wrt, "da")
 			if err != nil {
 				return "", err
 			}
-			text += lines + fmt.Sprintf("    const %s gate = %s;\n", acc, gate)
-			for i, to := range []string{h, du, dv}[:len(made)] {
-				text += x.keep(x.elem, w, to, fmt.Sprintf("op::mul(%s, gate)", made[i]))
+			text += fmt.Sprintf("    const %s gate = %s;\n    const auto da = op::mul(acc, gate);\n", acc, gate) + lines
+			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, gate)", made[0]))
+			for i, to := range []string{du, dv}[:len(made)-1] {
+				text += x.keep(x.elem, w, to, made[1+i])
 			}
 			return text + x.keep(x.acc, w, u, fmt.Sprintf("op::mul(%s, acc)", made[0])), nil
 		}},

@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -18,7 +19,7 @@ func mixtures(t *testing.T, r *rand.Rand, n int, grad bool, elems ...graph.DType
 	pick := func(list ...int) int { return list[r.IntN(len(list))] }
 	var checks []cudatest.Check
 	for i := range n {
-		op := graph.MoE{Experts: pick(1, 2, 3, 8, 33), Activation: graph.GeluTanh,
+		op := graph.MoE{Experts: pick(1, 2, 3, 8, 33), Activation: []graph.UnaryFn{graph.GeluTanh, graph.Relu, graph.Floor}[i/2%3],
 			Gated: r.IntN(2) == 0, Bias: r.IntN(2) == 0,
 			Stacked: r.IntN(2) == 0, Dense: r.IntN(6) == 0, TopK: r.IntN(3)}
 		d := graph.MoEDims{Width: pick(1, 3, 16, 40), Hidden: pick(1, 5, 24, 64), Result: pick(1, 7, 32)}
@@ -121,6 +122,23 @@ func TestMoE(t *testing.T) {
 func TestMoEGrad(t *testing.T) {
 	d := cudatest.OpenFor(t, cuda.ChipOf(70))
 	cudatest.Run(t, d, mixtures(t, rand.New(rand.NewPCG(5, 70)), 6, true, graph.F32, graph.F64)...)
+}
+
+// TestMoESpecial has infinities, NaN and numbers that overflow among the operands.
+func TestMoESpecial(t *testing.T) {
+	d := cudatest.OpenFor(t, cuda.ChipOf(80))
+	r := rand.New(rand.NewPCG(6, 80))
+	checks := append(mixtures(t, r, 6, true, graph.F32, graph.BF16), mixtures(t, r, 2, false, graph.F64, graph.F16)...)
+	for _, c := range checks {
+		for _, x := range c.Args {
+			for i := range x.Type.Shape.Elems() {
+				if r.IntN(8) == 0 {
+					x.SetFloat(i, []float64{math.NaN(), math.Inf(1), math.Inf(-1), 1e15, 0}[r.IntN(5)])
+				}
+			}
+		}
+	}
+	cudatest.Run(t, d, checks...)
 }
 
 // TestMoEWaves sends tokens to more experts than TopK promises.

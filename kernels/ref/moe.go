@@ -2,6 +2,7 @@ package ref
 
 import (
 	"math"
+	"slices"
 
 	"fusec/graph"
 )
@@ -79,12 +80,22 @@ func (n expert) linear(x []float64, w, bias graph.MoEWeight) []float64 {
 }
 
 // moeGrad is the gradient by the decomposition, which sends every token to every expert and multiplies by 0 what is not
-// wanted. Where that gives NaN, of an expert that is not finite for a token which it is not sent, nothing is checked.
+// wanted. Where that gives NaN, of an expert that is not finite for a token which it is not sent, nothing is checked. Nor is
+// it where operands are not finite and the activation is flat: the decomposition leaves its derivative out, and another
+// way to compute may multiply them by 0. A gate's gradient dy·(h·w2 + b2) may be computed as h·(w2·dyᵀ) + dy·b2, and is
+// checked where it is finite.
 func moeGrad(op graph.MoEGrad, args []Value) ([]Value, error) {
 	out, err := Decomposed(op, args)
-	for _, v := range out {
+	flat := false
+	switch op.Activation {
+	case graph.Ceil, graph.Floor, graph.Round, graph.Sign:
+		for _, a := range args {
+			flat = flat || slices.ContainsFunc(a.F, func(x float64) bool { return size(x) != math.Abs(x) })
+		}
+	}
+	for arg, v := range out {
 		for i, x := range v.F {
-			if math.IsNaN(x) {
+			if flat || math.IsNaN(x) || arg == 1 && math.IsInf(x, 0) {
 				v.Mag[i] = unsure
 			}
 		}

@@ -38,7 +38,7 @@ func (b *block[T]) backward() {
 		da := b.mem[b.room.da:][:b.rows*w]
 		b.into(da, dy, inDA, false)
 		b.hidden.Backward(b.worker, u, v, da, h, du, dv)
-		b.weigh(dgate, w, h, da, du, dv)
+		b.weigh(dgate, w, u, v, da, h, du, dv)
 		b.project(outDU, du, c > b.c0)
 		if b.Op.Gated {
 			b.project(outDV, dv, true)
@@ -65,19 +65,29 @@ func (b *block[T]) biasGate(dgate []T) {
 }
 
 // weigh adds h·da to the gates' gradients, and multiplies du and dv by the gates. Where results have no elements, the
-// gradient is 0 even if h is not finite.
-func (b *block[T]) weigh(dgate []T, w int, h, da, du, dv []T) {
+// gradient is 0 even if h is not finite. A gate that is not finite is multiplied into da, so that du and dv stay 0 where
+// derivatives are.
+func (b *block[T]) weigh(dgate []T, w int, u, v, da, h, du, dv []T) {
 	dot, mul, n := b.code.Dot(), b.code.BinaryVS(vec.Mul), b.end-b.first
 	for i, t := range b.tokens {
 		if b.Dims.Result > 0 {
 			dgate[i] += dot(h[i*w:][:n], da[i*w:][:n])
 		}
 		g := b.gate(t, b.s.expert)
-		row := du[i*w:][:n]
-		mul(row, row, g)
+		row := func(of []T) []T {
+			if of == nil {
+				return nil
+			}
+			return of[i*w:][:n]
+		}
+		if g-g != 0 {
+			mul(row(da), row(da), g)
+			b.hidden.Backward(b.worker, row(u), row(v), row(da), row(h), row(du), row(dv))
+			continue
+		}
+		mul(row(du), row(du), g)
 		if dv != nil {
-			row = dv[i*w:][:n]
-			mul(row, row, g)
+			mul(row(dv), row(dv), g)
 		}
 	}
 }
