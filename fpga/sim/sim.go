@@ -1,7 +1,7 @@
 // Package sim builds cycle-exact simulators of an overlay out of its hardware (package rtl) with Verilator: a program
 // that a link talks to over a pipe, the same as a shared library, and a board with a serial line on a pseudo-terminal.
 // What they speak is in PROTOCOL.md. A simulator is built once for each configuration and kept in the user's cache
-// folder.
+// folder with a checksum; one that is damaged is built again.
 package sim
 
 import (
@@ -13,6 +13,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -232,23 +233,80 @@ func build(ctx context.Context, c isa.Config, o Options, t target) (dir string, 
 		fmt.Sprint("-DFX_ADDR_BITS=", c.AddrBits)}, t.flags...)
 
 	dir = filepath.Join(o.Cache, b.key(t))
-	if exists(dir) {
-		now := time.Now()
-		_ = os.Chtimes(dir, now, now) // when it was last used
-		return dir, nil
-	}
-	unlock, err := lock(ctx, dir+".lock")
-	if err != nil {
-		return fail(err)
-	}
-	defer unlock()
-	if exists(dir) { // another process made it meanwhile
-		return dir, nil
-	}
-	if err := b.make(ctx, o.Cache, dir, t); err != nil {
+	if err := b.cached(ctx, dir, func() error { return b.make(ctx, o.Cache, dir, t) }); err != nil {
 		return fail(err)
 	}
 	return dir, nil
+}
+
+// cached makes the folder dir of the cache if it is missing, or not as it was when it was sealed.
+func (b *builder) cached(ctx context.Context, dir string, make func() error) error {
+	if !intact(dir) {
+		unlock, err := lock(ctx, dir+".lock")
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if !intact(dir) { // no other process made it meanwhile
+			if exists(dir) {
+				b.log(filepath.Base(dir) + " is not as it was built: it is built again")
+				if err := os.RemoveAll(dir); err != nil {
+					return err
+				}
+			}
+			if err := make(); err != nil {
+				return err
+			}
+		}
+	}
+	now := time.Now()
+	_ = os.Chtimes(dir, now, now) // when it was last used
+	return nil
+}
+
+// sealName is the file of a folder in the cache that holds the checksum of the others.
+const sealName = "sha256"
+
+// seal writes the checksum of the files in dir beside them.
+func seal(dir string) error {
+	sum, err := checksum(dir)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, sealName), []byte(sum), 0o666)
+}
+
+// intact is whether the files in dir are those that were sealed.
+func intact(dir string) bool {
+	want, err := os.ReadFile(filepath.Join(dir, sealName))
+	if err != nil {
+		return false
+	}
+	sum, err := checksum(dir)
+	return err == nil && sum == string(want)
+}
+
+// checksum is a hash of the names, permissions and contents of all files in dir but the seal.
+func checksum(dir string) (string, error) {
+	sum := sha256.New()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == sealName {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%q %v %d\n", strings.TrimPrefix(path, dir), info.Mode(), info.Size())
+		_, err = io.Copy(sum, f)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil)), err
 }
 
 // header is a configuration's header without its name, so that those that differ by it alone share a simulator.
@@ -403,7 +461,10 @@ func (b *builder) make(ctx context.Context, cache, dir string, t target) (err er
 			return err
 		}
 	}
-	if err := os.Rename(out, dir); err != nil && !exists(dir) {
+	if err := seal(out); err != nil {
+		return err
+	}
+	if err := os.Rename(out, dir); err != nil && !intact(dir) {
 		return err
 	}
 	b.log(fmt.Sprintf("%s: built in %.1f s", t.program, time.Since(began).Seconds()))
@@ -516,31 +577,25 @@ func (b *builder) headers(ctx context.Context, cache string) ([]string, error) {
 func (b *builder) shared(ctx context.Context, cache, name string, units []unit) (dir string, err error) {
 	sum := sha256.Sum256([]byte(fmt.Sprint(b.version, common, units)))
 	dir = filepath.Join(cache, name+"-"+hex.EncodeToString(sum[:12]))
-	if exists(dir) {
-		return dir, nil
-	}
-	unlock, err := lock(ctx, dir+".lock")
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if exists(dir) {
-		return dir, nil
-	}
-	b.log(fmt.Sprintf("%s: Verilator's library, %s", filepath.Base(b.compiler), name))
-	work, err := os.MkdirTemp(cache, "building-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(work)
-	plain := builder{tools: b.tools}
-	if _, err := plain.compile(ctx, work, units); err != nil {
-		return "", err
-	}
-	if err := os.Rename(work, dir); err != nil && !exists(dir) {
-		return "", err
-	}
-	return dir, nil
+	return dir, b.cached(ctx, dir, func() error {
+		b.log(fmt.Sprintf("%s: Verilator's library, %s", filepath.Base(b.compiler), name))
+		work, err := os.MkdirTemp(cache, "building-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(work)
+		plain := builder{tools: b.tools}
+		if _, err := plain.compile(ctx, work, units); err != nil {
+			return err
+		}
+		if err := seal(work); err != nil {
+			return err
+		}
+		if err := os.Rename(work, dir); err != nil && !intact(dir) {
+			return err
+		}
+		return nil
+	})
 }
 
 // run runs a tool in a folder. The error has the first line that tells of one, else the last line.
