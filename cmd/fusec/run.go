@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"net/url"
 	"strconv"
 	"strings"
@@ -72,7 +73,7 @@ type runSource struct {
 type runOutput struct {
 	Name  string  `json:"name"`
 	Type  string  `json:"type"`
-	Mean  number  `json:"mean"` // these four without NaN; nan if there is nothing else
+	Mean  value   `json:"mean"` // these four without NaN; nan if there is nothing else
 	Min   value   `json:"min"`
 	Max   value   `json:"max"`
 	NaN   int     `json:"nan"` // elements
@@ -156,7 +157,7 @@ func (r *runner) sources(g *graph.Graph, vals *values) []runSource {
 func summarise(name string, t *graph.Tensor) runOutput {
 	const first = 6
 	o := runOutput{Name: name, Type: t.Type.String(), First: []value{}}
-	n, sum := t.Type.Shape.Elems(), 0.0
+	n := t.Type.Shape.Elems()
 	least, most := -1, -1 // the elements
 	for i := range n {
 		v := t.Float(i)
@@ -167,7 +168,6 @@ func summarise(name string, t *graph.Tensor) runOutput {
 			o.NaN++
 			continue
 		}
-		sum += v
 		if least < 0 || less(t, i, least) {
 			least = i
 		}
@@ -175,12 +175,38 @@ func summarise(name string, t *graph.Tensor) runOutput {
 			most = i
 		}
 	}
-	o.Mean = number(sum / float64(n-o.NaN))
-	o.Min, o.Max = value{number: number(math.NaN())}, value{number: number(math.NaN())}
+	nan := value{number: number(math.NaN())}
+	o.Mean, o.Min, o.Max = nan, nan, nan
 	if least >= 0 {
+		o.Mean = mean(t, n-o.NaN)
 		o.Min, o.Max = valueOf(t, least), valueOf(t, most)
 	}
 	return o
+}
+
+// mean is that of the n elements that are not NaN. Integers are added exactly: a mean that is whole has all digits, another is
+// the nearest float64.
+func mean(t *graph.Tensor, n int) value {
+	if !t.Type.DType.IsInt() {
+		sum := 0.0
+		for i := range t.Type.Shape.Elems() {
+			if v := t.Float(i); !math.IsNaN(v) {
+				sum += v
+			}
+		}
+		return value{number: number(sum / float64(n))}
+	}
+	sum, term := new(big.Int), new(big.Int)
+	for i := range n {
+		sum.Add(sum, term.SetInt64(t.Int(i)))
+	}
+	m := new(big.Rat).SetFrac(sum, big.NewInt(int64(n)))
+	nearest, _ := m.Float64()
+	v := value{number: number(nearest)}
+	if m.IsInt() {
+		v.whole = m.Num().String()
+	}
+	return v
 }
 
 // less compares two elements, integers exactly.
@@ -234,7 +260,7 @@ func (rep *runReport) text(dir string) string {
 		if o.NaN > 0 {
 			nan = strconv.Itoa(o.NaN)
 		}
-		t.row(o.Name, o.Type, short(o.Mean), o.Min.short(), o.Max.short(), nan, strings.Join(first, " "), o.File)
+		t.row(o.Name, o.Type, o.Mean.short(), o.Min.short(), o.Max.short(), nan, strings.Join(first, " "), o.File)
 	}
 	b.WriteString("\n" + t.String())
 	if dir != "" {

@@ -231,7 +231,22 @@ func TestSummarise(t *testing.T) {
 	if o := summarise("whole", whole); o.Min.short() != "9223372036854775805" || o.Max.short() != "9223372036854775807" {
 		t.Errorf("the integers lie from %s to %s", o.Min.short(), o.Max.short())
 	}
-	if o := summarise("none", graph.NewTensor(graph.TypeOf(graph.F32, 0))); !math.IsNaN(float64(o.Mean)) || len(o.First) != 0 {
+	for _, c := range []struct {
+		data []int64
+		want string // as JSON
+	}{
+		{[]int64{1<<53 + 1, 1<<53 + 1, 1<<53 + 1}, "9007199254740993"}, // which is no float64
+		{[]int64{1 << 60, -1 << 60, 3}, "1"},
+		{[]int64{math.MaxInt64, math.MaxInt64, math.MaxInt64 - 3}, "9223372036854775806"}, // the sum is no int64
+		{[]int64{math.MinInt64, math.MaxInt64, 0}, "-0.3333333333333333"},
+		{[]int64{1<<53 + 1, -1 << 53, 0}, "0.3333333333333333"},
+	} {
+		whole.Data = c.data
+		if got, err := json.Marshal(summarise("whole", whole).Mean); err != nil || string(got) != c.want {
+			t.Errorf("the mean of %v is %s, want %s; %v", c.data, got, c.want, err)
+		}
+	}
+	if o := summarise("none", graph.NewTensor(graph.TypeOf(graph.F32, 0))); !math.IsNaN(float64(o.Mean.number)) || len(o.First) != 0 {
 		t.Errorf("%+v", o)
 	}
 }
