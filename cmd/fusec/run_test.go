@@ -272,13 +272,16 @@ func TestFileName(t *testing.T) {
 // Names from a file reach the terminal without control characters, in reports, tables and errors.
 func TestControlCharacters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "escape.graph")
-	src := "fusec graph 1 {\n \"x\\x1b[31mRED\\x07\" = input : f32[2]\n %1 = unary[fn=tanh] \"x\\x1b[31mRED\\x07\"\n" +
+	src := "fusec graph 1 {\n \"x\\x1b[31mRED\\x07\" = input : f32[2]\n %1 = unary[fn=tanh] \"x\\x1b[31mRED\\x07\" @ \"m\\x1b[2J.go:3\" for \"h\\x1b[0m\"\n" +
 		" output \"\\x1b]0;owned\\x07y\" = %1\n output \"\\xff\\u0085\" = %1\n}\n"
 	if err := os.WriteFile(path, []byte(src), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for _, command := range []string{"run", "explain"} {
-		out := good(t, command, path)
+	for command, flags := range map[string][]string{"run": nil, "explain": nil, "bench": quick} {
+		out := good(t, append([]string{command, path}, flags...)...)
+		if !strings.Contains(out, `\x1b[`) {
+			t.Errorf("%s does not print the names:\n%s", command, out)
+		}
 		if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && r != '\t' && (unicode.IsControl(r) || r == utf8.RuneError) }); i >= 0 {
 			t.Errorf("%s prints %q", command, out[max(i-20, 0):i+1])
 		}
