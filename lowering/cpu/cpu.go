@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -136,24 +135,10 @@ func largest(p *lowering.Program) string {
 			}
 		}
 		if n > most {
-			name, most = fmt.Sprintf("launch %d, %s%s, takes the most, %d MiB; ", i+1, l.Node.Where(), ofNamed(l.Node), n>>20), n
+			name, most = fmt.Sprintf("launch %d, %s, takes the most, %d MiB; ", i+1, l.Node.Where(), n>>20), n
 		}
 	}
 	return name
-}
-
-// ofNamed lists the first of the user's nodes that a node of the lowered graph computes and that have names.
-func ofNamed(n *graph.Node) string {
-	var names []string
-	for _, o := range n.Origin {
-		if o.Name != "" && o.Name != n.Name && len(names) < 3 && !slices.Contains(names, o.Name) {
-			names = append(names, o.Name)
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	return " of " + strings.Join(names, ", ")
 }
 
 type launch struct {
