@@ -190,7 +190,7 @@ func (m *Machine) declareResults() []passes.Gradient {
 		}
 	}
 	for _, r := range m.im.Reads {
-		add(machineResult{into: r.Into, what: "value read of " + r.Value.Where()}, "read", r.Value)
+		add(machineResult{into: r.Into, node: r.Node, what: "value read of " + r.Value.Where()}, "read", r.Value)
 	}
 	for _, n := range m.handedOut() {
 		v := m.im.Node(n)

@@ -212,7 +212,7 @@ func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 	gradients := !m.cfg.noGradients && m.cfg.optimizer == nil
 	plainly := map[*gorgonia.Node]bool{}
 	for i := range m.results {
-		if r := &m.results[i]; r.node != nil && !r.grad {
+		if r := &m.results[i]; r.node != nil && r.into == nil && !r.grad {
 			plainly[r.node] = true
 		}
 	}

@@ -203,7 +203,7 @@ func (in *machineInput) bind(p *Program) error {
 			return p.exe.Bind(in.buffer, in.tensor) // which has been looked at before
 		}
 		if t, ok := fgorgonia.Alias(v); ok {
-			in.tensor, in.shared, in.at, in.copied = t, d, d.Uintptr(), nil
+			in.tensor, in.shared, in.at, in.copied = t, d, address(d), nil
 			in.shape, in.stride = d.Shape().Clone(), slices.Clone(d.Strides())
 			return in.set(p)
 		}
@@ -224,9 +224,17 @@ func (in *machineInput) bind(p *Program) error {
 	return in.set(p)
 }
 
+// address is where d's elements lie; 0 if it has none.
+func address(d *tensor.Dense) uintptr {
+	if d.MemSize() == 0 {
+		return 0 // for which Uintptr panics
+	}
+	return d.Uintptr()
+}
+
 // shares reports whether d is the value that the input shares its memory with, laid out as it was then.
 func (in *machineInput) shares(d *tensor.Dense) bool {
-	return in.shared == d && in.at == d.Uintptr() && slices.Equal(in.shape, d.Shape()) && slices.Equal(in.stride, d.Strides())
+	return in.shared == d && in.at == address(d) && slices.Equal(in.shape, d.Shape()) && slices.Equal(in.stride, d.Strides())
 }
 
 // sameShape reports whether v has t's element type and shape.
@@ -250,9 +258,9 @@ type machineResult struct {
 	tensor  *graph.Tensor
 	what    string            // for messages
 	inspect bool              // it is looked at for NaN and Inf, and nothing else
-	node    *gorgonia.Node    // whose value or gradient it becomes
+	node    *gorgonia.Node    // whose value or gradient it is
 	grad    bool              // it is the gradient
-	into    *gorgonia.Value   // or the target of a Read
+	into    *gorgonia.Value   // the target of a Read, which gets it; otherwise the node does
 	value   gorgonia.Value    // that the machine made for the node
 	opaque  *fgorgonia.Opaque // it is of an element type of the user's, and no tensor
 }
@@ -276,8 +284,8 @@ func (r *machineResult) handOut() (err error) {
 		if *r.into != nil && sameShape(r.tensor, *r.into) {
 			return fgorgonia.Store(*r.into, r.tensor)
 		}
-		*r.into = fgorgonia.FromTensor(r.tensor)
-		return nil
+		*r.into, err = fgorgonia.FromTensorLike(r.node, r.tensor)
+		return err
 	}
 	if r.value == nil {
 		if r.value, err = fgorgonia.NewValue(r.node, r.tensor); err != nil {

@@ -42,10 +42,19 @@ func (b *net) counted(name string, dims ...int) *gorgonia.Node {
 	return b.given(name, v, dims...)
 }
 
-// given declares a float64 input with the given values.
+// given declares an input with the given values.
 func (b *net) given(name string, v []float64, dims ...int) *gorgonia.Node {
-	return gorgonia.NewTensor(b.g, tensor.Float64, len(dims), gorgonia.WithShape(dims...), gorgonia.WithName(name),
-		gorgonia.WithValue(tensor.New(tensor.WithShape(dims...), tensor.WithBacking(v))))
+	t := tensor.New(tensor.Of(b.d), tensor.WithShape(dims...))
+	for i, v := range v {
+		if b.d == tensor.Float32 {
+			t.Float32s()[i] = float32(v)
+		} else {
+			t.Float64s()[i] = v
+		}
+	}
+	n := b.node(name, dims...)
+	gorgonia.WithValue(t)(n)
+	return n
 }
 
 func (b *net) indices(name string, v ...int) *gorgonia.Node {

@@ -1,6 +1,7 @@
 package gorgonia
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -29,7 +30,18 @@ var binaryNames = []struct {
 	{"<", graph.Lt}, {">", graph.Gt}, {"<=", graph.Le}, {">=", graph.Ge}, {"==", graph.Eq}, {"!=", graph.Ne},
 }
 
+// fits refuses what computes bytes that may not fit: Gorgonia's wrap at 256, and I32, which stands for them, does not.
+func (c *call) fits() error {
+	if d, err := nodeDtype(c.n); err == nil && d == tensor.Byte {
+		return errors.New("bytes wrap at 256")
+	}
+	return nil
+}
+
 func (c *call) unary() (*graph.Node, error) {
+	if err := c.fits(); err != nil {
+		return nil, err
+	}
 	fn, ok := unaryNames[c.print(c.op)]
 	if !ok {
 		return nil, fmt.Errorf("%q is not a function that fusec knows", c.print(c.op))
@@ -96,6 +108,11 @@ func (c *call) overwrites() {
 
 // pointwise applies a function of two variables; with same, a comparison gives 0 and 1 in the operands' type.
 func (c *call) pointwise(fn graph.BinaryFn, same bool) (*graph.Node, error) {
+	if fn == graph.Add || fn == graph.Sub || fn == graph.Mul || fn == graph.Pow {
+		if err := c.fits(); err != nil {
+			return nil, err
+		}
+	}
 	c.agree()
 	c.overwrites()
 	if s, t := c.args[0].Type.Shape, c.args[1].Type.Shape; s != t && s.Rank() > 0 && t.Rank() > 0 && s.Elems() == 1 && t.Elems() == 1 {

@@ -120,6 +120,7 @@ type Root struct {
 // Read is a value that goes into a variable of the user's after a run.
 type Read struct {
 	Into  *gorg.Value
+	Node  *gorg.Node
 	Value *graph.Node
 }
 
@@ -547,7 +548,7 @@ func (im *importer) read(n *gorg.Node) error {
 	if f.err != nil || into == nil || len(c) != 1 {
 		return fmt.Errorf("%s: cannot tell what to read: %w", originOf(n).Name, f.err)
 	}
-	im.Reads = append(im.Reads, Read{into, im.Node(c[0])})
+	im.Reads = append(im.Reads, Read{into, c[0], im.Node(c[0])})
 	return nil
 }
 

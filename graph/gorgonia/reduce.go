@@ -7,7 +7,12 @@ import (
 	"fusec/graph"
 )
 
-func (c *call) sum() (*graph.Node, error) { return c.reduce(graph.Sum) }
+func (c *call) sum() (*graph.Node, error) {
+	if err := c.fits(); err != nil {
+		return nil, err
+	}
+	return c.reduce(graph.Sum)
+}
 
 func (c *call) max() (*graph.Node, error) {
 	if c.n.Deriv() != nil {

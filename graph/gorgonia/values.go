@@ -303,6 +303,18 @@ func FromTensor(t *graph.Tensor) gorg.Value {
 	return v
 }
 
+// FromTensorLike is [FromTensor] with the element type of node n where several of Gorgonia's have t's.
+func FromTensorLike(n *gorg.Node, t *graph.Tensor) (gorg.Value, error) {
+	d, err := nodeDtype(n)
+	if err != nil {
+		return nil, err
+	}
+	if of, err := DTypeOf(d); err != nil || of != t.Type.DType {
+		d = dtypeFor(t.Type.DType)
+	}
+	return newValue(d, t.Type.Shape.Slice(), t)
+}
+
 // NewValue makes a fresh value for node n of t, which has n's number of elements and element type.
 func NewValue(n *gorg.Node, t *graph.Tensor) (gorg.Value, error) {
 	d, err := nodeDtype(n)
