@@ -113,7 +113,7 @@ arm64: ## the portable kernels, under qemu-user where the machine is another
 	GOARCH=arm64 $(GO) vet ./kernels/cpu/... ./lowering/cpu # what differs by processor
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -exec qemu-aarch64-static ./kernels/cpu/pool ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./kernels/cpu/moe ./lowering/cpu
 
-smoke: ## the commands of the README on the models that come with it
+smoke: ## the commands of the README on the models that come with it, and its lines for a module that uses fusec
 	$(GO) run ./cmd/fusec dump testdata/models/transformer-block.graph >/dev/null
 	$(GO) run ./cmd/fusec run testdata/models/digits-mlp.graph --in pixels=testdata/models/digits-mlp.pixels.npy
 	$(GO) run ./cmd/fusec explain testdata/models/moe-block.graph >/dev/null
@@ -121,6 +121,7 @@ smoke: ## the commands of the README on the models that come with it
 	$(GO) run ./cmd/fusec explain testdata/models/moe-top2.graph >/dev/null
 	$(GO) run ./cmd/fusec demo --seq-len 64 --d-model 64 --seconds 0.2 >/dev/null
 	$(GO) run ./cmd/fusec train karate
+	.ci/outside
 
 models: ## make testdata/models anew
 	$(GO) run ./cmd/models -o testdata/models
