@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"fusec/cmd/peers/workload"
@@ -64,9 +63,7 @@ func (c *contestant) measure(ctx context.Context, w workload.Workload, threads i
 	defer cancel()
 	argv := append(append([]string{}, c.argv...), w.Name, strconv.Itoa(threads), strconv.FormatFloat(seconds, 'g', -1, 64))
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// A group of its own, so that what the contestant started ends with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	inGroup(cmd)
 	cmd.WaitDelay = 5 * time.Second
 	cmd.Env = os.Environ()
 	if c.env != nil {

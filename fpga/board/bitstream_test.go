@@ -2,6 +2,7 @@ package board
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestBitstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := link.OpenSerial(testtools.Board(t, program), b.Baud, link.Options{Timeout: 2 * time.Minute, Memory: 1 << 16})
+	l, err := link.Open(ctx, fmt.Sprintf("serial:%s@%d", testtools.Board(t, program), b.Baud), link.Options{Timeout: 2 * time.Minute, Memory: 1 << 16})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,19 +41,6 @@ func TestSimulator(t *testing.T) {
 	}
 }
 
-// TestLibrary runs it over the simulator in this process.
-func TestLibrary(t *testing.T) {
-	c := configs[0]
-	b := built(t, sim.Build, c)
-	Suite{Config: c, Programs: 4, Seed: 100, Errors: 20, Open: func(t testing.TB) link.Link {
-		l, err := link.OpenLibrary(b.Library, link.Options{Memory: 1 << 20, Seed: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return l
-	}}.Run(t)
-}
-
 // TestBoard runs it over a board's top whose serial line is played bit by bit on a pseudo-terminal.
 func TestBoard(t *testing.T) {
 	c, err := isa.Overlay("hx8k")
@@ -63,7 +50,7 @@ func TestBoard(t *testing.T) {
 	program := built(t, sim.BuildBoard, c)
 	Suite{Config: c, Programs: 1, Errors: 4, Watchdog: 1 << 16, Options: Options{Commands: 12, MaxWork: 1 << 11},
 		Open: func(t testing.TB) link.Link {
-			s, err := link.OpenSerial(testtools.Board(t, program), link.DefaultSpeed, link.Options{Timeout: 20 * time.Second})
+			s, err := link.Open(t.Context(), "serial:"+testtools.Board(t, program), link.Options{Timeout: 20 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -99,7 +98,9 @@ func simulate(mode string, in io.Reader, out io.Writer) error {
 				fmt.Fprintln(os.Stderr, "Error: array index out of range")
 				os.Exit(3)
 			case "signal":
-				syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				if self, err := os.FindProcess(os.Getpid()); err == nil {
+					self.Kill()
+				}
 			case "hang":
 				fmt.Fprintln(os.Stderr, "thinking")
 				select {}
