@@ -1,7 +1,7 @@
 package graph
 
 import (
-	"fmt"
+	"errors"
 	"math"
 )
 
@@ -15,6 +15,11 @@ const (
 	Max // NaN if either is
 	Min // NaN if either is
 	endArithmetic
+)
+
+var (
+	errDivision = errors.New("division of an integer by zero")
+	errPower    = errors.New("integer zero to a negative power")
 )
 
 var arithmetic = []BinaryInfo{
@@ -39,7 +44,7 @@ var arithmetic = []BinaryInfo{
 		Eval: func(x, y float64) float64 { return x / y }, YLo: 0.5, YHi: 2,
 		EvalInt: func(x, y int64) (int64, error) {
 			if y == 0 {
-				return 0, fmt.Errorf("integer division of %d by zero", x)
+				return 0, errDivision
 			}
 			return x / y, nil
 		},
@@ -67,7 +72,7 @@ var arithmetic = []BinaryInfo{
 func powInt(x, y int64) (int64, error) {
 	if y < 0 {
 		if x == 0 {
-			return 0, fmt.Errorf("integer 0 to the power %d", y)
+			return 0, errPower
 		}
 		if x != 1 && x != -1 {
 			return 0, nil

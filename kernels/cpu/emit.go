@@ -8,23 +8,6 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-var unaryOps = map[graph.UnaryFn]vec.Unary{
-	graph.Neg: vec.Neg, graph.Abs: vec.Abs, graph.Sign: vec.Sign, graph.Ceil: vec.Ceil, graph.Floor: vec.Floor,
-	graph.Round: vec.Round, graph.Exp: vec.Exp, graph.Expm1: vec.Expm1, graph.Log: vec.Log, graph.Log1p: vec.Log1p,
-	graph.Log2: vec.Log2, graph.Sqrt: vec.Sqrt, graph.Rsqrt: vec.Rsqrt, graph.Recip: vec.Recip, graph.Square: vec.Square,
-	graph.Cube: vec.Cube, graph.Sin: vec.Sin, graph.Cos: vec.Cos, graph.Tanh: vec.Tanh, graph.Sigmoid: vec.Sigmoid,
-	graph.Softplus: vec.Softplus, graph.Erf: vec.Erf, graph.Relu: vec.ReLU, graph.GeluTanh: vec.GELUTanh,
-	graph.GeluErf: vec.GELUErf, graph.Silu: vec.SiLU, graph.Not: vec.Not,
-}
-
-var unaryScalarOps = map[graph.UnaryFn]vec.UnaryScalar{graph.LeakyRelu: vec.LeakyReLU, graph.Elu: vec.ELU}
-
-var binaryOps = map[graph.BinaryFn]vec.Binary{
-	graph.Add: vec.Add, graph.Sub: vec.Sub, graph.Mul: vec.Mul, graph.Div: vec.Div, graph.Pow: vec.Pow,
-	graph.Max: vec.Max, graph.Min: vec.Min, graph.And: vec.And, graph.Or: vec.Or, graph.Lt: vec.Lt, graph.Gt: vec.Gt,
-	graph.Le: vec.Le, graph.Ge: vec.Ge, graph.Eq: vec.Eq, graph.Ne: vec.Ne,
-}
-
 // emit appends the instructions of a node of the body that computes.
 func (c *compiler[T]) emit(n *graph.Node) (value, error) {
 	if _, ok := n.Op.(graph.Dropout); ok {
@@ -54,7 +37,7 @@ func (c *compiler[T]) emit(n *graph.Node) (value, error) {
 		if n.Args[0].Type.DType.IsInt() {
 			return c.binaryInt(op.Fn, n.Type.DType, in[0], in[1]), nil
 		}
-		return c.binary(binaryOps[op.Fn], in[0], in[1]), nil
+		return c.binary(op.Fn, in[0], in[1]), nil
 	case graph.Select:
 		return c.selection(in[0], in[1], in[2]), nil
 	case graph.Cast:
@@ -75,15 +58,15 @@ func (c *compiler[T]) emit(n *graph.Node) (value, error) {
 
 func (c *compiler[T]) unary(op graph.Unary, x value) value {
 	a := c.place(x)
-	if code, ok := unaryScalarOps[op.Fn]; ok {
-		run, alpha := opcodes[T]().UnaryScalar(code), T(op.Alpha)
+	if op.Fn.HasAlpha() {
+		run, alpha := opcodes[T]().UnaryScalar(op.Fn), T(op.Alpha)
 		return c.step(func(f *frame[T], dst []T) { run(dst, f.at(a), alpha) }, x)
 	}
-	run := opcodes[T]().Unary(unaryOps[op.Fn])
+	run := opcodes[T]().Unary(op.Fn)
 	return c.step(func(f *frame[T], dst []T) { run(dst, f.at(a)) }, x)
 }
 
-func (c *compiler[T]) binary(code vec.Binary, x, y value) value {
+func (c *compiler[T]) binary(code graph.BinaryFn, x, y value) value {
 	k, a, b := opcodes[T](), c.place(x), c.place(y)
 	switch {
 	case a.scalar == b.scalar:
@@ -133,13 +116,13 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 	case from == to:
 		return x
 	case to.IsInt() && whole:
-		return each(func(v T) T { return ofInt[T](wrap(to, toInt(v))) })
+		return each(func(v T) T { return ofInt[T](to.Wrap(toInt(v))) })
 	case to.IsInt():
 		return each(func(v T) T { return ofInt[T](to.Truncate(float64(v))) })
 	case to == graph.Bool && whole:
 		return c.binaryInt(graph.Ne, to, x, value{kind: constant})
 	case to == graph.Bool:
-		return c.binary(vec.Ne, x, value{kind: constant})
+		return c.binary(graph.Ne, x, value{kind: constant})
 	case to.Is16() && whole:
 		return each(func(v T) T { return T(to.Round(float64(toInt(v)))) })
 	case to.Is16():
@@ -203,7 +186,7 @@ func (c *compiler[T]) reduce(fn graph.ReduceFn, x value) value {
 
 func (c *compiler[T]) softmax(x value) value {
 	k, a := opcodes[T](), x.slot
-	top, expSub, scale, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Mul), k.Fill()
+	top, expSub, scale, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(graph.Mul), k.Fill()
 	return c.step(func(f *frame[T], dst []T) {
 		m := top(f.v[a])
 		if math.IsInf(float64(m), -1) {
@@ -216,7 +199,7 @@ func (c *compiler[T]) softmax(x value) value {
 
 func (c *compiler[T]) logSoftmax(x value) value {
 	k := opcodes[T]()
-	top, expSub, sub, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(vec.Sub), k.Fill()
+	top, expSub, sub, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(graph.Sub), k.Fill()
 	a := x.slot
 	return c.step(func(f *frame[T], dst []T) {
 		m := top(f.v[a])
@@ -245,7 +228,7 @@ func (c *compiler[T]) layerNorm(eps float64, x, gamma, beta value) value {
 
 func (c *compiler[T]) rmsNorm(eps float64, x, gamma value) value {
 	k, a, g := opcodes[T](), x.slot, gamma.slot
-	squares, scale, mul := k.Reduce(vec.SumSquaresOf), k.BinaryVS(vec.Mul), k.BinaryVV(vec.Mul)
+	squares, scale, mul := k.Reduce(vec.SumSquaresOf), k.BinaryVS(graph.Mul), k.BinaryVV(graph.Mul)
 	return c.step(func(f *frame[T], dst []T) {
 		r := 1 / math.Sqrt(float64(squares(f.v[a])/T(len(f.v[a])))+eps)
 		scale(dst, f.v[a], T(r))

@@ -296,21 +296,3 @@ func TestLongSums(t *testing.T) {
 	checkOp(t, graph.Reduce{Fn: graph.Sum, Axes: graph.IntsOf(0)}, x)
 	checkOp(t, graph.Reduce{Fn: graph.Mean, Axes: graph.IntsOf(0, 1)}, x)
 }
-
-// TestWrap converts integers as Go does.
-func TestWrap(t *testing.T) {
-	if wrap(graph.I32, math.MaxInt32+1) != math.MinInt32 || wrap(graph.I64, math.MaxInt32+1) != math.MaxInt32+1 {
-		t.Error("wrap")
-	}
-	for x, want := range map[float64]int64{math.NaN(): 0, 1e300: math.MaxInt32, -1e300: math.MinInt32, -2.7: -2} {
-		if got := graph.I32.Truncate(x); got != want {
-			t.Errorf("truncate %v is %d, want %d", x, got, want)
-		}
-	}
-	if _, err := powInt(0, -1); err == nil {
-		t.Error("0 to the power −1 is no error")
-	}
-	if v, err := powInt(7, -1); err != nil || v != 0 {
-		t.Errorf("7 to the power −1 is %d, %v", v, err)
-	}
-}

@@ -78,18 +78,14 @@ func coin(r *rand.Rand) bool { return r.IntN(2) == 0 }
 
 func TestMoEActivations(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for fn := range unaryOps {
-		if fn == graph.Not {
-			continue
-		}
+	for _, fn := range graph.UnaryFnsOf(graph.F32) {
 		for _, d := range []graph.DType{graph.F32, graph.F64} {
 			op := graph.MoE{Experts: 2, Activation: fn, Gated: coin(r), Bias: coin(r), Stacked: coin(r)}
+			if fn.HasAlpha() {
+				op.Alpha = 0.3
+			}
 			checkMixture(t, r, d, mixtureCase{op: op, lead: []int{5}, d: 2, f: 9, o: 3, open: someGates(2, 1)})
 		}
-	}
-	for fn := range unaryScalarOps {
-		op := graph.MoE{Experts: 2, Activation: fn, Alpha: 0.3, Gated: true, Bias: true}
-		checkMixture(t, r, graph.F32, mixtureCase{op: op, lead: []int{2, 7}, d: 2, f: 9, o: 3, open: someGates(2, 1)})
 	}
 }
 

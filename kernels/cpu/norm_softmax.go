@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"fusec/graph"
-	"fusec/kernels/cpu/vec"
 )
 
 // compileSoftmax makes the kernel of a softmax that stands alone: along rows a fusion, along an outer axis a kernel
@@ -39,10 +38,10 @@ type columnSoftmax[T float] struct {
 func newColumnSoftmax[T float](axis int, log bool, x, y Operand, env *Env) Kernel {
 	code := opcodes[T]()
 	k := &columnSoftmax[T]{env: env, x: x, y: y, log: log,
-		fill: code.Fill(), max: code.MaxTo, add: code.AddTo, equal: code.BinaryVS(vec.Eq),
-		most: code.BinaryVS(vec.Min), least: code.BinaryVS(vec.Max), choose: code.SelectVSV(),
-		sub: code.BinaryVV(vec.Sub), mul: code.BinaryVV(vec.Mul), exp: code.Unary(vec.Exp), ln: code.Unary(vec.Log),
-		flip: code.Unary(vec.Recip)}
+		fill: code.Fill(), max: code.MaxTo, add: code.AddTo, equal: code.BinaryVS(graph.Eq),
+		most: code.BinaryVS(graph.Min), least: code.BinaryVS(graph.Max), choose: code.SelectVSV(),
+		sub: code.BinaryVV(graph.Sub), mul: code.BinaryVV(graph.Mul), exp: code.Unary(graph.Exp), ln: code.Unary(graph.Log),
+		flip: code.Unary(graph.Recip)}
 	k.outer, k.count, k.inner = x.Layout.Shape.Around(axis, 1)
 	k.width = min(max(k.inner, 1), segment/4)
 	k.parts = chunks(k.inner, k.width)

@@ -42,7 +42,7 @@ func newPool[T float](op graph.Pool, args, results []Operand, env *Env) (Kernel,
 	k := &pool2d[T]{window: newWindow(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, s, t.At(2), t.At(3)),
 		env: env, x: args[0], y: results[0], fn: op.Fn, rows: t.At(0) * t.At(1) * t.At(2)}
 	code := opcodes[T]()
-	k.combine, k.fill, k.div, k.divBy = code.MaxTo, code.Fill(), code.BinaryVV(vec.Div), code.BinaryVS(vec.Div)
+	k.combine, k.fill, k.div, k.divBy = code.MaxTo, code.Fill(), code.BinaryVV(graph.Div), code.BinaryVS(graph.Div)
 	if op.Fn == graph.AvgPool {
 		k.combine = code.AddTo
 		if !op.CountPad {

@@ -34,8 +34,8 @@ func newPoolGrad[T float](op graph.PoolGrad, args, results []Operand, env *Env) 
 	k := &pool2dGrad[T]{window: newWindow(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, s, t.At(2), t.At(3)),
 		env: env, x: args[0], dy: args[1], dx: results[0], fn: op.Fn, planes: s.At(0) * s.At(1)}
 	code := opcodes[T]()
-	k.add, k.div, k.divBy = code.AddTo, code.BinaryVV(vec.Div), code.BinaryVS(vec.Div)
-	k.fill, k.greater, k.choose, k.max = code.Fill(), code.BinaryVV(vec.Gt), code.SelectVSV(), code.MaxTo
+	k.add, k.div, k.divBy = code.AddTo, code.BinaryVV(graph.Div), code.BinaryVS(graph.Div)
+	k.fill, k.greater, k.choose, k.max = code.Fill(), code.BinaryVV(graph.Gt), code.SelectVSV(), code.MaxTo
 	if op.Fn == graph.AvgPool && !op.CountPad {
 		k.counts = counts[T](k.taps, k.outWidth)
 	}

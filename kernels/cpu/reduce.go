@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fusec/graph"
-	"fusec/kernels/cpu/vec"
 )
 
 // A reduction kernel combines elements along axes in blocks, and then runs what follows over the reduced values.
@@ -171,13 +170,13 @@ func newSum[T float](fn graph.ReduceFn, slot int) sum[T] {
 	s := sum[T]{fn: fn, slot: slot, row: k.Reduce(reductions[fn])}
 	switch fn {
 	case graph.Prod:
-		s.combine = k.BinaryVV(vec.Mul)
+		s.combine = k.BinaryVV(graph.Mul)
 	case graph.MaxOf:
-		s.combine = k.BinaryVV(vec.Max)
+		s.combine = k.BinaryVV(graph.Max)
 	case graph.MinOf:
-		s.combine = k.BinaryVV(vec.Min)
+		s.combine = k.BinaryVV(graph.Min)
 	default:
-		s.combine = k.BinaryVV(vec.Add)
+		s.combine = k.BinaryVV(graph.Add)
 	}
 	s.identity = s.row(nil)
 	return s
@@ -330,7 +329,7 @@ func (r *reduction[T]) combine(item int) {
 		total := s.total[lo:hi]
 		copy(total, part(0))
 		if s.fn == graph.Mean {
-			opcodes[T]().BinaryVS(vec.Div)(total, total, T(r.count))
+			opcodes[T]().BinaryVS(graph.Div)(total, total, T(r.count))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package attention
 import (
 	"math"
 
+	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/vec"
 )
@@ -263,7 +264,7 @@ func (b *pair[T]) cutOff(s []T, from, to, first, n int) {
 // dropPanel makes the gradients dp of the dropped probabilities those of the scores, and drops the probabilities. Both
 // are to be divided by the share of those kept.
 func (b *pair[T]) dropPanel(p, dp []T, from, to, first, n int) {
-	nr, sub := b.micro.NR, opcodes[T]().BinaryVS(vec.Sub)
+	nr, sub := b.micro.NR, opcodes[T]().BinaryVS(graph.Sub)
 	p, dp = p[:(to-from)*nr], dp[:(to-from)*nr]
 	drawn, kept := words(b.drawn)[:len(p)], T(1-b.Op.Dropout)
 	// Of the last panel's keys there may be less than it has columns, which are padding: any word will do for them.

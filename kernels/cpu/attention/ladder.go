@@ -84,7 +84,7 @@ func naive(heads, queries, keys, depth int, causal bool, q, k, v, out []float32)
 func blocked(heads, queries, keys, depth int, causal bool, q, k, v, out []float32) {
 	const block = 256
 	code := vec.F32()
-	dot, top, exp, mul := code.Dot(), code.Reduce(vec.MaxOf), code.ExpSubSum(), code.BinaryVS(vec.Mul)
+	dot, top, exp, mul := code.Dot(), code.Reduce(vec.MaxOf), code.ExpSubSum(), code.BinaryVS(graph.Mul)
 	scale := float32(1 / math.Sqrt(float64(depth)))
 	var room [block]float32
 	for row := range heads * queries {

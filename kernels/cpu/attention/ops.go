@@ -1,6 +1,9 @@
 package attention
 
-import "fusec/kernels/cpu/vec"
+import (
+	"fusec/graph"
+	"fusec/kernels/cpu/vec"
+)
 
 // opcodes is the instruction set for elements of type T.
 func opcodes[T Float]() *vec.Kernels[T] {
@@ -11,6 +14,6 @@ func opcodes[T Float]() *vec.Kernels[T] {
 	return k
 }
 
-func multiply[T Float](x []T, by T) { opcodes[T]().BinaryVS(vec.Mul)(x, x, by) }
+func multiply[T Float](x []T, by T) { opcodes[T]().BinaryVS(graph.Mul)(x, x, by) }
 
-func exponentials[T Float](x []T) { opcodes[T]().Unary(vec.Exp)(x, x) }
+func exponentials[T Float](x []T) { opcodes[T]().Unary(graph.Exp)(x, x) }

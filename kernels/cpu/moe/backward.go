@@ -68,7 +68,7 @@ func (b *block[T]) biasGate(dgate []T) {
 // gradient is 0 even if h is not finite. A gate that is not finite is multiplied into da, so that du and dv stay 0 where
 // derivatives are.
 func (b *block[T]) weigh(dgate []T, w int, u, v, da, h, du, dv []T) {
-	dot, mul, n := b.code.Dot(), b.code.BinaryVS(vec.Mul), b.end-b.first
+	dot, mul, n := b.code.Dot(), b.code.BinaryVS(graph.Mul), b.end-b.first
 	for i, t := range b.tokens {
 		if b.Dims.Result > 0 {
 			dgate[i] += dot(h[i*w:][:n], da[i*w:][:n])

@@ -45,7 +45,7 @@ func naive(tokens, experts, width, hidden int, x, gates, w1, w2, y []float32) {
 
 func routed(tokens, experts, width, hidden int, x, gates, w1, w2, y []float32) {
 	code := vec.F32()
-	positive := code.Unary(vec.ReLU)
+	positive := code.Unary(graph.Relu)
 	h := make([]float32, hidden)
 	clear(y[:tokens*width])
 	for t := range tokens {
@@ -104,7 +104,7 @@ func Rows(tokens, experts, width, hidden int) Config {
 }
 
 // relu is the activation of the ladder.
-var relu = Hidden[float32]{Forward: func(_ int, u, _ []float32) { vec.F32().Unary(vec.ReLU)(u, u) }}
+var relu = Hidden[float32]{Forward: func(_ int, u, _ []float32) { vec.F32().Unary(graph.Relu)(u, u) }}
 
 // aligned allocates elements that start at a cache line.
 func aligned(n int) []float32 {

@@ -103,7 +103,7 @@ func (o *outer[T]) gather(k0, kc, at, wide int) []T {
 	if o.second {
 		src, l = o.args.Y, &o.Y
 	}
-	mul := o.code.BinaryVS(vec.Mul)
+	mul := o.code.BinaryVS(graph.Mul)
 	for i, t := range o.tokens[k0:][:kc] {
 		row := rows[i*wide:][:wide]
 		vec.Gather(row, src[l.Offsets[t]+at*l.ColStride:], l.ColStride)

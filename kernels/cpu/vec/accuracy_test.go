@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"fusec/graph"
 )
 
 // ulps32 returns |got − want| in units of the last place of want as a float32,
@@ -23,39 +25,38 @@ func ulps32(got float32, want float64) float64 {
 
 // accuracy is the error allowed of a float32 opcode for lo ≤ x ≤ hi.
 type accuracy struct {
-	op     Unary
+	op     graph.UnaryFn
 	lo, hi float64
 	ulps   float64 // allowed error
 }
 
 // accuracies are the bounds that the comments of the opcodes give.
 var accuracies = []accuracy{
-	{op: Exp, lo: -104, hi: 89, ulps: 1},
-	{op: Exp2, lo: -150, hi: 129, ulps: 1},
-	{op: Expm1, lo: -104, hi: 89, ulps: 2},
-	{op: Log, lo: 1e-45, hi: math.MaxFloat32, ulps: 1},
-	{op: Log, lo: 0.5, hi: 2, ulps: 1},
-	{op: Log2, lo: 1e-45, hi: math.MaxFloat32, ulps: 1.5},
-	{op: Log2, lo: 0.5, hi: 2, ulps: 1.5},
-	{op: Log1p, lo: -1, hi: math.MaxFloat32, ulps: 1.5},
-	{op: Log1p, lo: -0.9, hi: 2, ulps: 1.5},
-	{op: Sin, lo: -10, hi: 10, ulps: 1.5},
-	{op: Sin, lo: -1e4, hi: 1e4, ulps: 1.5},
-	{op: Sin, lo: -math.MaxFloat32, hi: math.MaxFloat32, ulps: 1.5},
-	{op: Cos, lo: -10, hi: 10, ulps: 1.5},
-	{op: Cos, lo: -1e4, hi: 1e4, ulps: 1.5},
-	{op: Cos, lo: -math.MaxFloat32, hi: math.MaxFloat32, ulps: 1.5},
-	{op: Cube, lo: -1e12, hi: 1e12, ulps: 1.5},
-	{op: Rsqrt, lo: 1e-45, hi: math.MaxFloat32, ulps: 1.5},
-	{op: Tanh, lo: -12, hi: 12, ulps: 5},
-	{op: Sigmoid, lo: -87, hi: 104, ulps: 2.5},
-	{op: Softplus, lo: -87, hi: 104, ulps: 4},
-	{op: Erf, lo: -5, hi: 5, ulps: 1},
-	{op: SiLU, lo: -87, hi: 104, ulps: 2.5},
-	{op: GELUTanh, lo: -1, hi: 20, ulps: 3},
-	{op: GELUTanh, lo: -5, hi: -1, ulps: 32},
-	{op: GELUErf, lo: -1, hi: 20, ulps: 4},
-	{op: GELUErf, lo: -5, hi: -1, ulps: 40},
+	{op: graph.Exp, lo: -104, hi: 89, ulps: 1},
+	{op: graph.Expm1, lo: -104, hi: 89, ulps: 2},
+	{op: graph.Log, lo: 1e-45, hi: math.MaxFloat32, ulps: 1},
+	{op: graph.Log, lo: 0.5, hi: 2, ulps: 1},
+	{op: graph.Log2, lo: 1e-45, hi: math.MaxFloat32, ulps: 1.5},
+	{op: graph.Log2, lo: 0.5, hi: 2, ulps: 1.5},
+	{op: graph.Log1p, lo: -1, hi: math.MaxFloat32, ulps: 1.5},
+	{op: graph.Log1p, lo: -0.9, hi: 2, ulps: 1.5},
+	{op: graph.Sin, lo: -10, hi: 10, ulps: 1.5},
+	{op: graph.Sin, lo: -1e4, hi: 1e4, ulps: 1.5},
+	{op: graph.Sin, lo: -math.MaxFloat32, hi: math.MaxFloat32, ulps: 1.5},
+	{op: graph.Cos, lo: -10, hi: 10, ulps: 1.5},
+	{op: graph.Cos, lo: -1e4, hi: 1e4, ulps: 1.5},
+	{op: graph.Cos, lo: -math.MaxFloat32, hi: math.MaxFloat32, ulps: 1.5},
+	{op: graph.Cube, lo: -1e12, hi: 1e12, ulps: 1.5},
+	{op: graph.Rsqrt, lo: 1e-45, hi: math.MaxFloat32, ulps: 1.5},
+	{op: graph.Tanh, lo: -12, hi: 12, ulps: 5},
+	{op: graph.Sigmoid, lo: -87, hi: 104, ulps: 2.5},
+	{op: graph.Softplus, lo: -87, hi: 104, ulps: 4},
+	{op: graph.Erf, lo: -5, hi: 5, ulps: 1},
+	{op: graph.Silu, lo: -87, hi: 104, ulps: 2.5},
+	{op: graph.GeluTanh, lo: -1, hi: 20, ulps: 3},
+	{op: graph.GeluTanh, lo: -5, hi: -1, ulps: 32},
+	{op: graph.GeluErf, lo: -1, hi: 20, ulps: 4},
+	{op: graph.GeluErf, lo: -5, hi: -1, ulps: 40},
 }
 
 // samples returns float32 numbers from lo to hi: equally spaced, uniformly

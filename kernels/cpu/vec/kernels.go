@@ -1,5 +1,7 @@
 package vec
 
+import "fusec/graph"
+
 // Float is an element type of the opcodes.
 type Float interface{ float32 | float64 }
 
@@ -7,10 +9,10 @@ type Float interface{ float32 | float64 }
 // functions it hands out are shared, safe for concurrent use, and allocate
 // nothing. Looking up an opcode that does not exist panics with an index error.
 type Kernels[T Float] struct {
-	unary       [numUnary]func(dst, x []T)
-	unaryScalar [numUnaryScalar]func(dst, x []T, s T)
-	vv          [numBinary]func(dst, a, b []T)
-	vs, sv      [numBinary]func(dst, x []T, s T)
+	unary       []func(dst, x []T)      // by graph.UnaryFn: those without a parameter
+	unaryScalar []func(dst, x []T, s T) // by graph.UnaryFn: those with a parameter
+	vv          []func(dst, a, b []T)   // by graph.BinaryFn
+	vs, sv      []func(dst, x []T, s T)
 	reduce      [numReduction]func(x []T) T
 
 	fmaVVV, selectVVV   func(dst, a, b, c []T)
@@ -41,20 +43,20 @@ func F32() *Kernels[float32] { return kernels32 }
 // F64 returns the fastest float64 opcodes that this processor runs.
 func F64() *Kernels[float64] { return kernels64 }
 
-// Unary returns op in the form dst[i] = op(x[i]).
-func (k *Kernels[T]) Unary(op Unary) func(dst, x []T) { return k.unary[op] }
+// Unary returns op, which has no parameter, in the form dst[i] = op(x[i]).
+func (k *Kernels[T]) Unary(op graph.UnaryFn) func(dst, x []T) { return k.unary[op] }
 
-// UnaryScalar returns op in the form dst[i] = op(x[i], s).
-func (k *Kernels[T]) UnaryScalar(op UnaryScalar) func(dst, x []T, s T) { return k.unaryScalar[op] }
+// UnaryScalar returns op, which has a parameter, in the form dst[i] = op(x[i], s).
+func (k *Kernels[T]) UnaryScalar(op graph.UnaryFn) func(dst, x []T, s T) { return k.unaryScalar[op] }
 
 // BinaryVV returns op in the form dst[i] = op(a[i], b[i]).
-func (k *Kernels[T]) BinaryVV(op Binary) func(dst, a, b []T) { return k.vv[op] }
+func (k *Kernels[T]) BinaryVV(op graph.BinaryFn) func(dst, a, b []T) { return k.vv[op] }
 
 // BinaryVS returns op in the form dst[i] = op(x[i], s).
-func (k *Kernels[T]) BinaryVS(op Binary) func(dst, x []T, s T) { return k.vs[op] }
+func (k *Kernels[T]) BinaryVS(op graph.BinaryFn) func(dst, x []T, s T) { return k.vs[op] }
 
 // BinarySV returns op in the form dst[i] = op(s, x[i]).
-func (k *Kernels[T]) BinarySV(op Binary) func(dst, x []T, s T) { return k.sv[op] }
+func (k *Kernels[T]) BinarySV(op graph.BinaryFn) func(dst, x []T, s T) { return k.sv[op] }
 
 // FMAVVV returns dst[i] = a[i]·b[i] + c[i], rounded once.
 func (k *Kernels[T]) FMAVVV() func(dst, a, b, c []T) { return k.fmaVVV }
@@ -97,16 +99,16 @@ func (k *Kernels[T]) Keep() func(dst, x []T, words []uint32, least uint32, scale
 func (k *Kernels[T]) Axpy(dst, x []T, s T) { k.fmaVSV(dst, x, dst, s) }
 
 // AddTo sets acc[i] += x[i].
-func (k *Kernels[T]) AddTo(acc, x []T) { k.vv[Add](acc, acc, x) }
+func (k *Kernels[T]) AddTo(acc, x []T) { k.vv[graph.Add](acc, acc, x) }
 
 // MulTo sets acc[i] *= x[i].
-func (k *Kernels[T]) MulTo(acc, x []T) { k.vv[Mul](acc, acc, x) }
+func (k *Kernels[T]) MulTo(acc, x []T) { k.vv[graph.Mul](acc, acc, x) }
 
 // MaxTo sets acc[i] to the greater of acc[i] and x[i], as Max.
-func (k *Kernels[T]) MaxTo(acc, x []T) { k.vv[Max](acc, acc, x) }
+func (k *Kernels[T]) MaxTo(acc, x []T) { k.vv[graph.Max](acc, acc, x) }
 
 // MinTo sets acc[i] to the lesser of acc[i] and x[i], as Min.
-func (k *Kernels[T]) MinTo(acc, x []T) { k.vv[Min](acc, acc, x) }
+func (k *Kernels[T]) MinTo(acc, x []T) { k.vv[graph.Min](acc, acc, x) }
 
 // argBlock is how many elements ArgMax compares by their maximum before it
 // looks at one of them.

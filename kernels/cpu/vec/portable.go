@@ -1,15 +1,16 @@
 package vec
 
-import "math"
+import "fusec/graph"
 
-// Portable returns the opcodes in plain Go, computed in float64 and rounded to
-// T. They run everywhere and are what the faster ones are compared with.
+// Portable returns the opcodes in plain Go: functions by their references in
+// package graph, computed in float64 and rounded to T. They run everywhere.
 func Portable[T Float]() *Kernels[T] {
 	k := &Kernels[T]{
-		unaryScalar: [numUnaryScalar]func(dst, x []T, s T){
-			LeakyReLU: mapVS(leakyReLU[T]),
-			ELU:       mapVS(elu[T]),
-		},
+		unary:       make([]func(dst, x []T), len(graph.UnaryFns())),
+		unaryScalar: make([]func(dst, x []T, s T), len(graph.UnaryFns())),
+		vv:          make([]func(dst, a, b []T), len(graph.BinaryFns())),
+		vs:          make([]func(dst, x []T, s T), len(graph.BinaryFns())),
+		sv:          make([]func(dst, x []T, s T), len(graph.BinaryFns())),
 		reduce: [numReduction]func(x []T) T{
 			SumOf:        sum[T],
 			SumSquaresOf: sumSquares[T],
@@ -30,34 +31,39 @@ func Portable[T Float]() *Kernels[T] {
 		fill:                fill[T],
 		keep:                keep[T],
 	}
-	for op, f := range unaryFuncs {
-		k.unary[op] = mapUnary[T](f)
+	for op, f := range graph.UnaryFns() {
+		if f.Fn.HasAlpha() {
+			k.unaryScalar[op] = mapVS(func(x, s T) T { return T(f.EvalAlpha(float64(x), float64(s))) })
+		} else {
+			k.unary[op] = mapUnary[T](f.Eval)
+		}
 	}
-	k.unary[Neg], k.unary[Square], k.unary[Cube] = neg[T], square[T], cube[T]
-	k.unary[Recip], k.unary[ReLU] = recip[T], relu[T]
-	for op, f := range binaryFuncs[T]() {
+	k.unary[graph.Neg], k.unary[graph.Square], k.unary[graph.Cube] = neg[T], square[T], cube[T]
+	k.unary[graph.Recip], k.unary[graph.Relu] = recip[T], relu[T]
+	for op, row := range graph.BinaryFns() {
+		f := func(a, b T) T { return T(row.Eval(float64(a), float64(b))) }
 		k.vv[op], k.vs[op], k.sv[op] = mapVV(f), mapVS(f), mapSV(f)
 	}
-	k.vv[Add], k.vs[Add], k.sv[Add] = addVV[T], addVS[T], addVS[T]
-	k.vv[Sub], k.vs[Sub], k.sv[Sub] = subVV[T], subVS[T], subSV[T]
-	k.vv[Mul], k.vs[Mul], k.sv[Mul] = mulVV[T], mulVS[T], mulVS[T]
-	k.vv[Div], k.vs[Div], k.sv[Div] = divVV[T], divVS[T], divSV[T]
-	k.vs[Pow] = powVS(k)
+	k.vv[graph.Add], k.vs[graph.Add], k.sv[graph.Add] = addVV[T], addVS[T], addVS[T]
+	k.vv[graph.Sub], k.vs[graph.Sub], k.sv[graph.Sub] = subVV[T], subVS[T], subSV[T]
+	k.vv[graph.Mul], k.vs[graph.Mul], k.sv[graph.Mul] = mulVV[T], mulVS[T], mulVS[T]
+	k.vv[graph.Div], k.vs[graph.Div], k.sv[graph.Div] = divVV[T], divVS[T], divSV[T]
+	k.vs[graph.Pow] = powVS(k)
 	return k
 }
 
 // powVS makes the vector-scalar form of Pow. The powers that models raise to most
 // often are opcodes of k.
 func powVS[T Float](k *Kernels[T]) func(dst, x []T, s T) {
-	general := k.vs[Pow]
+	general := k.vs[graph.Pow]
 	return func(dst, x []T, s T) {
 		switch s {
 		case 2:
-			k.unary[Square](dst, x)
+			k.unary[graph.Square](dst, x)
 		case 3:
-			k.unary[Cube](dst, x)
+			k.unary[graph.Cube](dst, x)
 		case -1:
-			k.unary[Recip](dst, x)
+			k.unary[graph.Recip](dst, x)
 		default:
 			general(dst, x, s)
 		}
@@ -114,34 +120,5 @@ func mapSV[T Float](f func(a, b T) T) func(dst, x []T, s T) {
 		for i, v := range x {
 			dst[i] = f(s, v)
 		}
-	}
-}
-
-// one01 is 1 or 0.
-func one01[T Float](b bool) T {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// binaryFuncs has the scalar form of each binary opcode.
-func binaryFuncs[T Float]() [numBinary]func(a, b T) T {
-	return [numBinary]func(a, b T) T{
-		Add: func(a, b T) T { return a + b },
-		Sub: func(a, b T) T { return a - b },
-		Mul: func(a, b T) T { return a * b },
-		Div: func(a, b T) T { return a / b },
-		Pow: func(a, b T) T { return T(math.Pow(float64(a), float64(b))) },
-		Min: func(a, b T) T { return min(a, b) },
-		Max: func(a, b T) T { return max(a, b) },
-		Lt:  func(a, b T) T { return one01[T](a < b) },
-		Le:  func(a, b T) T { return one01[T](a <= b) },
-		Gt:  func(a, b T) T { return one01[T](a > b) },
-		Ge:  func(a, b T) T { return one01[T](a >= b) },
-		Eq:  func(a, b T) T { return one01[T](a == b) },
-		Ne:  func(a, b T) T { return one01[T](a != b) },
-		And: func(a, b T) T { return one01[T](a != 0 && b != 0) },
-		Or:  func(a, b T) T { return one01[T](a != 0 || b != 0) },
 	}
 }

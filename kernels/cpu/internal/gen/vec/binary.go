@@ -26,6 +26,7 @@ var binaryOps = []struct {
 func binaryFamily(g *generator) {
 	for _, w := range bothWidths {
 		for _, op := range binaryOps {
+			g.tables.addForms(op.name, w)
 			mapKernel{
 				name: op.name + "VV", doc: "sets dst[i] = " + op.name + "(a[i], b[i]).",
 				srcs: []string{"a", "b"}, unroll: 2,

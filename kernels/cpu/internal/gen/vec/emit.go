@@ -27,13 +27,14 @@ func (s splat) memory() bool { _, ok := s.op.(Mem); return ok }
 
 // generator owns what the kernels of one output file share: the constants.
 type generator struct {
-	pool map[string]Mem
+	pool   map[string]Mem
+	tables tables
 }
 
 // newGenerator starts an output file.
 func newGenerator() *generator {
 	ConstraintExpr("amd64")
-	return &generator{pool: map[string]Mem{}}
+	return &generator{pool: map[string]Mem{}, tables: tables{}}
 }
 
 // constant returns a register's width of read-only data that repeat a bit pattern.

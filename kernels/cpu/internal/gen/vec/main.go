@@ -34,12 +34,20 @@ var families = map[string]func(*generator){
 
 func main() {
 	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory, panel or draw")
+	table := flag.String("table", "", "the Go file of the tables that say which kernel computes which function")
 	flag.Parse()
 	emit, ok := families[*family]
 	if !ok {
 		fmt.Fprintf(os.Stderr, "vec: unknown family %q\n", *family)
 		os.Exit(2)
 	}
-	emit(newGenerator())
+	g := newGenerator()
+	emit(g)
 	build.Generate()
+	if *table != "" {
+		if err := g.tables.write(*table); err != nil {
+			fmt.Fprintf(os.Stderr, "vec: %v\n", err)
+			os.Exit(1)
+		}
+	}
 }

@@ -15,7 +15,6 @@ import (
 // transcendentalKernels are the elementary functions on float32.
 var transcendentalKernels = []mapKernel{
 	{name: "exp", doc: "sets dst[i] = e^x[i].", hoist: []float64{expMin, expMax}, unroll: 4, body: of1(exp)},
-	{name: "exp2", doc: "sets dst[i] = 2^x[i].", hoist: []float64{exp2Min, exp2Max}, unroll: 4, body: of1(exp2)},
 	{name: "expm1", doc: "sets dst[i] = e^x[i] − 1.", unroll: 3, body: of1(expm1)},
 	{name: "log", doc: "sets dst[i] = ln x[i].", unroll: 3, body: of1(log)},
 	{name: "log2", doc: "sets dst[i] = log₂ x[i].", unroll: 3, body: of1(log2)},
@@ -108,13 +107,6 @@ func exp2Poly(e *emitter, r vec) vec {
 func reduceExp2(e *emitter, x vec, offset float64) (sum, r vec) {
 	sum = e.add(x, e.c(offset))
 	return sum, e.sub(x, e.sub(sum, e.c(offset)))
-}
-
-// exp2 is 2^x in the whole range.
-func exp2(e *emitter, x vec) vec {
-	x = e.atMost(e.atLeast(x, e.c(exp2Min)), e.c(exp2Max))
-	sum, r := reduceExp2(e, x, magic)
-	return scale(e, exp2Poly(e, r), sum)
 }
 
 // exp2Normal is 2^x for −127 ≤ x ≤ 128, with 0 below −126½ and +Inf above 127½.

@@ -8,12 +8,14 @@ func unaryFamily(g *generator) {
 			k.srcs = []string{"x"}
 			k.unroll = 2
 			k.emit(g, w)
+			g.tables.add(k, w)
 		}
 	}
 	for _, list := range [][]mapKernel{transcendentalKernels, activationKernels} {
 		for _, k := range list {
 			k.srcs = []string{"x"}
 			k.emit(g, f32)
+			g.tables.add(k, f32)
 		}
 	}
 }
@@ -36,7 +38,6 @@ var cheapKernels = []mapKernel{
 	{name: "ceil", doc: "sets dst[i] = ⌈x[i]⌉.", body: rounding(roundCeil)},
 	{name: "floor", doc: "sets dst[i] = ⌊x[i]⌋.", body: rounding(roundFloor)},
 	{name: "round", doc: "sets dst[i] to x[i] rounded to the nearest integer, halves to even.", body: rounding(roundEven)},
-	{name: "trunc", doc: "sets dst[i] to x[i] rounded toward zero.", body: rounding(roundTrunc)},
 	{name: "square", doc: "sets dst[i] = x[i]².", body: of1(func(e *emitter, x vec) vec { return e.mul(x, x) })},
 	{name: "cube", doc: "sets dst[i] = x[i]³.", body: of1(func(e *emitter, x vec) vec { return e.mul(e.mul(x, x), x) })},
 	{name: "sqrt", doc: "sets dst[i] = √x[i].", body: of1(func(e *emitter, x vec) vec { return e.sqrt(x) })},
@@ -45,7 +46,7 @@ var cheapKernels = []mapKernel{
 	{name: "relu", doc: "sets dst[i] = x[i] where x[i] ≥ 0 or NaN, else 0.", hoist: []float64{0}, body: of1(func(e *emitter, x vec) vec { return e.atLeast(x, e.c(0)) })},
 	{name: "not", doc: "sets dst[i] = 1 where x[i] = 0, else 0.", hoist: []float64{0, 1}, body: of1(func(e *emitter, x vec) vec { return e.bool01(e.cmp(predEQ, x, e.c(0))) })},
 	{
-		name: "leakyReLU", doc: "sets dst[i] = x[i] where x[i] ≥ 0, else s·x[i].",
+		name: "leakyRelu", doc: "sets dst[i] = x[i] where x[i] ≥ 0, else s·x[i].",
 		scalars: []string{"s"}, hoist: []float64{0},
 		body: func(e *emitter, in []vec, s []splat) vec {
 			x := in[0]
