@@ -13,23 +13,6 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// unaryNames are Gorgonia's names of functions. The operation holds the function itself; its name is what it prints.
-var unaryNames = map[string]graph.UnaryFn{
-	"abs": graph.Abs, "sign": graph.Sign, "ceil": graph.Ceil, "floor": graph.Floor, "sin": graph.Sin, "cos": graph.Cos,
-	"exp": graph.Exp, "ln": graph.Log, "log2": graph.Log2, "neg": graph.Neg, "square": graph.Square, "sqrt": graph.Sqrt,
-	"inv": graph.Recip, "invSqrt": graph.Rsqrt, "cube": graph.Cube, "tanh": graph.Tanh, "sigmoid": graph.Sigmoid,
-	"log1p": graph.Log1p, "expm1": graph.Expm1, "softplus": graph.Softplus,
-}
-
-// binaryNames are Gorgonia's functions of two variables in the order of its enumeration.
-var binaryNames = []struct {
-	sign string
-	fn   graph.BinaryFn
-}{
-	{"+", graph.Add}, {"-", graph.Sub}, {"⊙", graph.Mul}, {"÷", graph.Div}, {"^", graph.Pow},
-	{"<", graph.Lt}, {">", graph.Gt}, {"<=", graph.Le}, {">=", graph.Ge}, {"==", graph.Eq}, {"!=", graph.Ne},
-}
-
 // fits refuses what computes bytes that may not fit: Gorgonia's wrap at 256, and I32, which stands for them, does not.
 func (c *call) fits() error {
 	if d, err := nodeDtype(c.n); err == nil && d == tensor.Byte {
@@ -63,10 +46,10 @@ func (c *call) binary() (*graph.Node, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	if kind >= len(binaryNames) || !strings.HasPrefix(c.print(c.op), binaryNames[kind].sign+" ") {
+	if kind >= len(binaryOrder) || !strings.HasPrefix(c.print(c.op), binaries[binaryOrder[kind]].sign+" ") {
 		return nil, fmt.Errorf("function %d prints as %q", kind, c.print(c.op))
 	}
-	return c.pointwise(binaryNames[kind].fn, c.f.bool("retSame"))
+	return c.pointwise(binaryOrder[kind], c.f.bool("retSame"))
 }
 
 func (c *call) minBetween() (*graph.Node, error) { return c.extreme(graph.Min) }

@@ -2,7 +2,6 @@ package gorgonia
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"fusec/graph"
@@ -97,116 +96,6 @@ func (e *exporter) export(n *graph.Node) (y *gorg.Node, err error) {
 		return args[0], nil
 	}
 	return nil, fmt.Errorf("no counterpart of %s in Gorgonia", n.Op.OpName())
-}
-
-// unaries are the functions that Gorgonia has.
-var unaries = map[graph.UnaryFn]nodeFunc{
-	graph.Neg: gorg.Neg, graph.Abs: gorg.Abs, graph.Sign: gorg.Sign, graph.Ceil: gorg.Ceil, graph.Floor: gorg.Floor,
-	graph.Exp: gorg.Exp, graph.Expm1: gorg.Expm1, graph.Log: gorg.Log, graph.Log1p: gorg.Log1p, graph.Log2: gorg.Log2,
-	graph.Sqrt: gorg.Sqrt, graph.Rsqrt: gorg.InverseSqrt, graph.Recip: gorg.Inverse, graph.Square: gorg.Square,
-	graph.Cube: gorg.Cube, graph.Sin: gorg.Sin, graph.Cos: gorg.Cos, graph.Tanh: gorg.Tanh, graph.Sigmoid: gorg.Sigmoid,
-	graph.Softplus: gorg.Softplus,
-}
-
-func (e *exporter) unary(op graph.Unary, x *gorg.Node, d graph.DType) (*gorg.Node, error) {
-	if f := unaries[op.Fn]; f != nil {
-		return f(x)
-	}
-	times := func(v float64) nodeFunc {
-		return func(y *gorg.Node) (*gorg.Node, error) { return gorg.HadamardProd(y, e.scalar(d, v)) }
-	}
-	plus := func(v float64) nodeFunc {
-		return func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(y, e.scalar(d, v)) }
-	}
-	add := func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(x, y) }
-	mul := func(y *gorg.Node) (*gorg.Node, error) { return gorg.HadamardProd(x, y) }
-	where := func(test compareFunc) nodeFunc { // x where it compares so with 0, else 0
-		return func(x *gorg.Node) (*gorg.Node, error) {
-			mask, err := test(x, e.scalar(d, 0), true)
-			if err != nil {
-				return nil, err
-			}
-			return gorg.HadamardProd(x, mask)
-		}
-	}
-	switch op.Fn {
-	case graph.Relu:
-		if op.AtZero == graph.LeftSlope {
-			return where(gorg.Gt)(x)
-		}
-		return gorg.Rectify(x)
-	case graph.LeakyRelu:
-		if op.AtZero == graph.LeftSlope {
-			pos, err := where(gorg.Gt)(x)
-			if err != nil {
-				return nil, err
-			}
-			return chain(x, where(gorg.Lte), times(op.Alpha), func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(pos, y) })
-		}
-		return gorg.LeakyRelu(x, op.Alpha)
-	case graph.Silu:
-		return chain(x, gorg.Sigmoid, mul)
-	case graph.GeluTanh:
-		return chain(x, gorg.Cube, times(0.044715), add, times(math.Sqrt(2/math.Pi)), gorg.Tanh, plus(1), mul, times(0.5))
-	case graph.Elu: // relu(x) + α·(e^min(x,0) − 1), and min(x,0) = −relu(−x)
-		pos, err := gorg.Rectify(x)
-		if err != nil {
-			return nil, err
-		}
-		return chain(x, gorg.Neg, gorg.Rectify, gorg.Neg, gorg.Expm1, times(op.Alpha),
-			func(y *gorg.Node) (*gorg.Node, error) { return gorg.Add(pos, y) })
-	case graph.Not:
-		k, err := e.dtype(x)
-		if err != nil {
-			return nil, err
-		}
-		return gorg.Sub(e.scalar(k, 1), x)
-	}
-	return nil, fmt.Errorf("no function %v in Gorgonia", op.Fn)
-}
-
-type compareFunc = func(a, b *gorg.Node, same bool) (*gorg.Node, error)
-
-var comparisons = map[graph.BinaryFn]compareFunc{
-	graph.Lt: gorg.Lt, graph.Gt: gorg.Gt, graph.Le: gorg.Lte, graph.Ge: gorg.Gte, graph.Eq: gorg.Eq, graph.Ne: gorg.Ne,
-}
-
-var arithmetic = map[graph.BinaryFn]func(a, b *gorg.Node) (*gorg.Node, error){
-	graph.Add: gorg.Add, graph.Sub: gorg.Sub, graph.Mul: gorg.HadamardProd, graph.Div: gorg.HadamardDiv, graph.Pow: gorg.Pow,
-	graph.And: gorg.HadamardProd,
-}
-
-func (e *exporter) binary(fn graph.BinaryFn, x, y *gorg.Node, n *graph.Node) (*gorg.Node, error) {
-	var err error
-	if x, err = e.own(x, n.Args[0].Type.DType); err != nil {
-		return nil, err
-	}
-	if y, err = e.own(y, n.Args[1].Type.DType); err != nil {
-		return nil, err
-	}
-	if x, y, err = e.sameNumbers(x, y); err != nil {
-		return nil, err
-	}
-	if f := arithmetic[fn]; f != nil {
-		return f(x, y)
-	}
-	if f := comparisons[fn]; f != nil {
-		return f(x, y, true)
-	}
-	if fn == graph.Or {
-		fn = graph.Max
-	}
-	// Gorgonia's own minimum and maximum of two values want equal shapes.
-	if x, err = e.broadcast(x, n.Type.Shape); err != nil {
-		return nil, err
-	}
-	if y, err = e.broadcast(y, n.Type.Shape); err != nil {
-		return nil, err
-	}
-	if fn == graph.Max {
-		return gorg.MaxBetween(x, y)
-	}
-	return gorg.MinBetween(x, y)
 }
 
 // sameNumbers converts one of two operands if they stand for Bools made from different types.

@@ -421,23 +421,16 @@ func (b *body) compute(n *graph.Node) (value, error) {
 func (b *body) expression(n *graph.Node, in []value) (string, error) {
 	switch op := n.Op.(type) {
 	case graph.Unary:
-		switch op.Fn {
-		case graph.LeakyRelu, graph.Elu:
-			return fmt.Sprintf("op::%v(%s, %s)", op.Fn, in[0].expr, literal(n.Type.DType, op.Alpha, nil)), nil
-		case graph.Not:
-			return fmt.Sprintf("op::logical_not(%s)", in[0].expr), nil
+		name := functionName(op.Fn.String())
+		if op.Fn.HasAlpha() {
+			return fmt.Sprintf("op::%s(%s, %s)", name, in[0].expr, literal(n.Type.DType, op.Alpha, nil)), nil
 		}
-		return fmt.Sprintf("op::%v(%s)", op.Fn, in[0].expr), nil
+		return fmt.Sprintf("op::%s(%s)", name, in[0].expr), nil
 	case graph.Binary:
-		name := op.Fn.String()
-		if op.Fn == graph.And || op.Fn == graph.Or {
-			name = "logical_" + name
+		if name := checked[op.Fn]; name != "" && n.Type.DType.IsInt() {
+			return fmt.Sprintf("op::%s(%s, %s, %s)", name, in[0].expr, in[1].expr, b.u.status()), nil
 		}
-		checked := map[graph.BinaryFn]string{graph.Div: "divide", graph.Pow: "power"}[op.Fn]
-		if checked != "" && n.Type.DType.IsInt() {
-			return fmt.Sprintf("op::%s(%s, %s, %s)", checked, in[0].expr, in[1].expr, b.u.status()), nil
-		}
-		return fmt.Sprintf("op::%s(%s, %s)", name, in[0].expr, in[1].expr), nil
+		return fmt.Sprintf("op::%s(%s, %s)", functionName(op.Fn.String()), in[0].expr, in[1].expr), nil
 	case graph.Select:
 		return fmt.Sprintf("op::select(%s, %s, %s)", b.alike(in[0], in), b.alike(in[1], in), b.alike(in[2], in)), nil
 	case graph.Cast:
