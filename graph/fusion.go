@@ -151,12 +151,12 @@ func RowAxes(n *Node) (axes Ints, ok bool) {
 // Reads is how many elements of each operand the body reads: all, or where it reads only slices of one, those of the
 // slices, which are taken to be disjoint.
 func (f Fusion) Reads() []int64 {
-	users, out := f.Body.Users(), f.Body.Escapes()
+	uses := f.Body.Uses()
 	read := map[*Node]int64{}
 	var reads []int64
 	for _, n := range slices.Backward(f.Body.Nodes) {
-		all, parts, whole := elems(n.Type), int64(0), out[n]
-		for _, u := range users[n] {
+		all, parts, whole := elems(n.Type), int64(0), uses.Escapes(n)
+		for _, u := range uses.Readers(n) {
 			switch u.Op.(type) {
 			case Slice, Reshape, Transpose:
 				whole = whole || u.Args[0] != n

@@ -272,15 +272,22 @@ func (g *Graph) Escapes() map[*Node]bool {
 // Replace makes every reader of a key of the map read its value instead, outputs and updates' values included.
 // Chains (a→b, b→c) are followed. Call [Graph.Tidy] afterwards.
 func (g *Graph) Replace(with map[*Node]*Node) {
-	to := func(n *Node) *Node {
-		for {
-			m, ok := with[n]
-			if !ok || m == n {
-				return n
+	if len(with) > 0 {
+		g.Redirect(func(n *Node) *Node {
+			for {
+				m, ok := with[n]
+				if !ok || m == n {
+					return n
+				}
+				n = m
 			}
-			n = m
-		}
+		})
 	}
+}
+
+// Redirect makes every reader of a node read what to gives for it, outputs and updates' values included. Call
+// [Graph.Tidy] afterwards.
+func (g *Graph) Redirect(to func(*Node) *Node) {
 	for _, n := range g.Nodes {
 		for i, a := range n.Args {
 			n.Args[i] = to(a)
@@ -303,7 +310,7 @@ func (g *Graph) Tidy() error {
 		open
 		done
 	)
-	mark := make(map[*Node]uint8, len(g.Nodes))
+	mark := NewPerNode[uint8](g)
 	sorted := make([]*Node, 0, len(g.Nodes))
 	live := g.live()
 	type frame struct {
@@ -312,45 +319,45 @@ func (g *Graph) Tidy() error {
 	}
 	var stack []frame
 	for _, root := range g.Nodes {
-		if !live[root] || mark[root] != unseen {
+		if !live.Get(root) || mark.Get(root) != unseen {
 			continue
 		}
 		stack = append(stack[:0], frame{root, 0})
-		mark[root] = open
+		mark.Set(root, open)
 		for len(stack) > 0 {
 			f := &stack[len(stack)-1]
 			if f.i == len(f.n.Args) {
-				mark[f.n] = done
+				mark.Set(f.n, done)
 				sorted = append(sorted, f.n)
 				stack = stack[:len(stack)-1]
 				continue
 			}
 			a := f.n.Args[f.i]
 			f.i++
-			switch mark[a] {
+			switch mark.Get(a) {
 			case open:
 				return fmt.Errorf("the graph has a cycle through %s", a.Where())
 			case unseen:
-				mark[a] = open
+				mark.Set(a, open)
 				stack = append(stack, frame{a, 0})
 			}
 		}
 	}
 	g.Nodes = sorted
 	for i := range g.Notes {
-		if n := g.Notes[i].Node; !live[n] {
+		if n := g.Notes[i].Node; n != nil && !live.Get(n) {
 			g.Notes[i].Node = nil
 		}
 	}
 	return nil
 }
 
-func (g *Graph) live() map[*Node]bool {
-	live := make(map[*Node]bool, len(g.Nodes))
+func (g *Graph) live() PerNode[bool] {
+	live := NewPerNode[bool](g)
 	var stack []*Node
 	push := func(n *Node) {
-		if !live[n] {
-			live[n] = true
+		if !live.Get(n) {
+			live.Set(n, true)
 			stack = append(stack, n)
 		}
 	}

@@ -30,17 +30,17 @@ func findInPlace(g *graph.Graph) inPlace {
 	for _, o := range g.Outputs {
 		out[o.Node] = true
 	}
-	users := g.Users()
+	uses := g.Uses()
 	readers := map[*graph.Node]int{} // late launches that read a source, perhaps through views
 	for _, n := range g.Nodes {
 		f, ok := n.Op.(graph.Fusion)
 		if !ok || f.Anchor != graph.AnchorNone || !cannotFail(f.Body) {
 			continue
 		}
-		results := append([]*graph.Node{n}, users[n]...)
+		results := append([]*graph.Node{n}, uses.Readers(n)...)
 		onlyUpdates := func(r *graph.Node) bool {
 			_, further := r.Op.(graph.Result)
-			return !out[r] && into[r] != nil && (r == n || further && len(users[r]) == 0)
+			return !out[r] && into[r] != nil && (r == n || further && len(uses.Readers(r)) == 0)
 		}
 		if !allOf(results, onlyUpdates) {
 			continue

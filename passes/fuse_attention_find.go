@@ -15,7 +15,7 @@ import (
 //
 // It is a value, so that a search that led nowhere leaves no trace.
 type attention struct {
-	uses    *pattern.Uses
+	uses    *graph.Uses
 	second  *graph.Node
 	side    int // which operand of second is the probabilities
 	softmax *graph.Node
@@ -49,15 +49,15 @@ func (a *attention) enter(n, reader *graph.Node, what string) error {
 	if len(a.covered) == maxCovered {
 		return a.stop(n, "more than %d operations stand between the products", maxCovered)
 	}
-	if a.uses.Escapes[n] {
+	if a.uses.Escapes(n) {
 		return a.stop(n, "the %s, %s, are also handed out as an output", what, pattern.Describe(n))
 	}
-	for _, r := range a.uses.Readers[n] {
+	for _, r := range a.uses.Readers(n) {
 		if r != reader {
 			return a.stop(n, "the %s, %s, are also read by %s", what, pattern.Describe(n), named(r))
 		}
 	}
-	if len(a.uses.Readers[n]) > 1 {
+	if len(a.uses.Readers(n)) > 1 {
 		return a.stop(n, "the %s, %s, are read twice by %s", what, pattern.Describe(n), named(reader))
 	}
 	d := n.Type.DType

@@ -37,8 +37,8 @@ type output struct {
 func (f *fuser) outputs(r *region) []output {
 	var out []output
 	for _, n := range r.nodes {
-		outside := f.escapes[n.ID] || n == r.root && r.whole() && !f.rounded(r) // whose operation always has its result
-		for _, u := range f.users[n.ID] {
+		outside := f.uses.Escapes(n) || n == r.root && r.whole() && !f.rounded(r) // whose operation always has its result
+		for _, u := range f.uses.Readers(n) {
 			outside = outside || f.in[u.ID] != r
 		}
 		if outside {
@@ -57,7 +57,7 @@ func (f *fuser) storeViews(r *region, v *graph.Node) output {
 	var views []*graph.Node
 	var strided []bool // whether v, stored as it is, has strides when seen from there
 	end := v
-	for !f.escapes[end.ID] {
+	for !f.uses.Escapes(end) {
 		u := f.storeView(r, end, end == v)
 		if u == nil {
 			break
@@ -67,8 +67,8 @@ func (f *fuser) storeViews(r *region, v *graph.Node) output {
 		}
 		end, views, strided = u, append(views, u), append(strided, free)
 	}
-	readable := !f.escapes[end.ID]
-	for _, u := range f.users[end.ID] {
+	readable := !f.uses.Escapes(end)
+	for _, u := range f.uses.Readers(end) {
 		readable = readable && (f.in[u.ID] != nil || graph.IsView(u.Op))
 	}
 	if free && (readable || load.IsContiguous()) {
@@ -86,7 +86,7 @@ func (f *fuser) storeViews(r *region, v *graph.Node) output {
 // no readers; others may read n through strides if strided is set.
 func (f *fuser) storeView(r *region, n *graph.Node, strided bool) *graph.Node {
 	var view *graph.Node
-	for _, u := range f.users[n.ID] {
+	for _, u := range f.uses.Readers(n) {
 		q := f.in[u.ID]
 		switch u.Op.(type) {
 		case graph.Result:
@@ -212,7 +212,7 @@ func (f *fuser) emit(r *region, outs []output, with map[*graph.Node]*graph.Node)
 
 // alsoRead reports whether a value has readers outside its region beside the views that it is stored through.
 func (f *fuser) alsoRead(r *region, o output) bool {
-	return slices.ContainsFunc(f.users[o.value.ID], func(u *graph.Node) bool {
+	return slices.ContainsFunc(f.uses.Readers(o.value), func(u *graph.Node) bool {
 		return f.in[u.ID] != r && u != o.views[0]
 	})
 }
@@ -308,7 +308,7 @@ func (f *fuser) report() {
 			continue
 		}
 		for _, n := range r.nodes {
-			for _, u := range f.users[n.ID] {
+			for _, u := range f.uses.Readers(n) {
 				if graph.SumsColumns(u) && f.in[u.ID] != r && r.anchor != graph.AnchorAttention {
 					f.missColumns(r, u)
 					continue

@@ -87,7 +87,7 @@ func (f *fuser) recompute() {
 		left := slices.DeleteFunc(slices.Clone(r.nodes), func(n *graph.Node) bool { return !out[n] })
 		f.drop(r, func(n *graph.Node) bool { return out[n] })
 		for _, n := range slices.Backward(left) {
-			if q := f.in[f.users[n.ID][0].ID]; q != nil && f.onlyFor(q, n) && f.fits(q, n) == nil {
+			if q := f.in[f.uses.Readers(n)[0].ID]; q != nil && f.onlyFor(q, n) && f.fits(q, n) == nil {
 				f.add(q, n)
 			}
 		}
@@ -98,13 +98,13 @@ func (f *fuser) recompute() {
 func (f *fuser) leaves(r *region, n *graph.Node, out map[*graph.Node]bool) bool {
 	inside := func(u *graph.Node) bool { return f.in[u.ID] == r && !out[u] }
 	handedOut := func(a *graph.Node) bool { // even if n stays
-		return f.escapes[a.ID] || slices.ContainsFunc(f.users[a.ID], func(u *graph.Node) bool { return u != n && !inside(u) })
+		return f.uses.Escapes(a) || slices.ContainsFunc(f.uses.Readers(a), func(u *graph.Node) bool { return u != n && !inside(u) })
 	}
-	if f.escapes[n.ID] || slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return inside(a) && !handedOut(a) }) {
+	if f.uses.Escapes(n) || slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return inside(a) && !handedOut(a) }) {
 		return false
 	}
 	var to *region // that reads it
-	for i, u := range f.users[n.ID] {
+	for i, u := range f.uses.Readers(n) {
 		q := f.in[u.ID]
 		if out[u] {
 			q = nil
@@ -146,8 +146,8 @@ func (f *fuser) part(r *region) {
 	}
 	full, bound := map[*graph.Node]bool{}, map[*graph.Node]bool{find(r.root): true}
 	for _, n := range r.nodes {
-		bound[find(n)] = bound[find(n)] || f.escapes[n.ID]
-		for _, u := range f.users[n.ID] {
+		bound[find(n)] = bound[find(n)] || f.uses.Escapes(n)
+		for _, u := range f.uses.Readers(n) {
 			if f.in[u.ID] == r {
 				continue
 			}

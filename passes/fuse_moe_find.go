@@ -11,7 +11,7 @@ import (
 // A mixture is what has been found of a mixture of experts: a sum, and of its terms those that are experts' networks
 // weighted by gates.
 type mixture struct {
-	uses   *pattern.Uses
+	uses   *graph.Uses
 	sum    *graph.Node
 	tokens int
 	width  int // of a token's result
@@ -57,15 +57,15 @@ func (m *mixture) stop(at *graph.Node, format string, args ...any) error {
 
 // enter accounts for node n on the way from reader, which must be all that reads it. what names its value.
 func (m *mixture) enter(n, reader *graph.Node, what string) error {
-	if m.uses.Escapes[n] {
+	if m.uses.Escapes(n) {
 		return m.stop(n, "%s, %s, is also handed out as an output", what, pattern.Describe(n))
 	}
-	for _, r := range m.uses.Readers[n] {
+	for _, r := range m.uses.Readers(n) {
 		if r != reader {
 			return m.stop(n, "%s, %s, is also read by %s", what, pattern.Describe(n), named(r))
 		}
 	}
-	if len(m.uses.Readers[n]) > 1 {
+	if len(m.uses.Readers(n)) > 1 {
 		return m.stop(n, "%s, %s, is read twice by %s", what, pattern.Describe(n), named(reader))
 	}
 	m.covered = append(m.covered, n)
@@ -114,7 +114,7 @@ func isSum(n *graph.Node) bool {
 // inSum reports whether n is only part of a larger sum, which will be looked at.
 func (f *moeFuser) inSum(n *graph.Node) bool {
 	for f.uses.One(n) {
-		r := f.uses.Readers[n][0]
+		r := f.uses.Readers(n)[0]
 		if isSum(r) {
 			return true
 		}

@@ -16,9 +16,9 @@ import (
 // The order is a list with labels that increase along it, so that a move costs no more than what moves (P. Dietz and
 // D. Sleator, "Two Algorithms for Maintaining Order in a List", STOC 1987, as simplified by M. Bender et al., ESA 2002).
 type launchOrder struct {
-	of    []*unit         // by node ID
-	users [][]*graph.Node // by node ID
-	first unit            // the list's two ends, which hold no nodes
+	of    graph.PerNode[*unit]
+	uses  *graph.Uses
+	first unit // the list's two ends, which hold no nodes
 	last  unit
 
 	// The last walk: between which units, what it visited from either end, and whether the two ways met.
@@ -41,9 +41,9 @@ type unit struct {
 // labelGap is how far apart labels are at first.
 const labelGap = 1 << 32
 
-// newLaunchOrder makes a unit of every node; users are by ID.
-func newLaunchOrder(g *graph.Graph, users [][]*graph.Node) *launchOrder {
-	o := &launchOrder{of: make([]*unit, len(users)), users: users}
+// newLaunchOrder makes a unit of every node.
+func newLaunchOrder(g *graph.Graph, uses *graph.Uses) *launchOrder {
+	o := &launchOrder{of: graph.NewPerNode[*unit](g), uses: uses}
 	units := make([]unit, len(g.Nodes))
 	last := &o.first
 	for i, n := range g.Nodes {
@@ -51,7 +51,7 @@ func newLaunchOrder(g *graph.Graph, users [][]*graph.Node) *launchOrder {
 		u.nodes = g.Nodes[i : i+1 : i+1]
 		u.label = last.label + labelGap
 		last.next, u.prev = u, last
-		o.of[n.ID] = u
+		o.of.Set(n, u)
 		last = u
 	}
 	last.next, o.last.prev = &o.last, last
@@ -65,7 +65,7 @@ func (o *launchOrder) between(a, b *graph.Node) bool {
 	o.begin(lo, hi)
 	for _, n := range hi.nodes {
 		for _, x := range n.Args {
-			o.goBack(o.of[x.ID])
+			o.goBack(o.of.Get(x))
 		}
 	}
 	if o.meet() {
@@ -80,7 +80,7 @@ func (o *launchOrder) way(a, b *graph.Node) *graph.Node {
 	lo, hi := o.sorted(a, b)
 	for _, n := range hi.nodes {
 		for _, x := range n.Args {
-			if u := o.of[x.ID]; u.label > lo.label && u != hi {
+			if u := o.of.Get(x); u.label > lo.label && u != hi {
 				if o.begin(lo, hi); o.goBack(u) || o.meet() {
 					return x
 				}
@@ -92,7 +92,7 @@ func (o *launchOrder) way(a, b *graph.Node) *graph.Node {
 
 // sorted are the units of a and b, the earlier one first.
 func (o *launchOrder) sorted(a, b *graph.Node) (lo, hi *unit) {
-	lo, hi = o.of[a.ID], o.of[b.ID]
+	lo, hi = o.of.Get(a), o.of.Get(b)
 	if lo.label > hi.label {
 		return hi, lo
 	}
@@ -105,8 +105,8 @@ func (o *launchOrder) begin(lo, hi *unit) {
 	o.lo, o.hi, o.apart = lo, hi, [2]*unit{}
 	o.back, o.ahead, o.met = o.back[:0], o.ahead[:0], false
 	for _, n := range lo.nodes {
-		for _, r := range o.users[n.ID] {
-			o.goAhead(o.of[r.ID])
+		for _, r := range o.uses.Readers(n) {
+			o.goAhead(o.of.Get(r))
 		}
 	}
 }
@@ -138,12 +138,12 @@ func (o *launchOrder) meet() bool {
 	for i := 0; !o.met && i < len(o.back) && i < len(o.ahead); i++ {
 		for _, n := range o.back[i].nodes {
 			for _, x := range n.Args {
-				o.goBack(o.of[x.ID])
+				o.goBack(o.of.Get(x))
 			}
 		}
 		for _, n := range o.ahead[i].nodes {
-			for _, r := range o.users[n.ID] {
-				o.goAhead(o.of[r.ID])
+			for _, r := range o.uses.Readers(n) {
+				o.goAhead(o.of.Get(r))
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func (o *launchOrder) join(a, b *graph.Node) {
 	}
 	into.nodes = append(into.nodes, from.nodes...)
 	for _, n := range from.nodes {
-		o.of[n.ID] = into
+		o.of.Set(n, into)
 	}
 	from.unlink()
 	slices.SortFunc(moved, func(u, v *unit) int { return cmp.Compare(u.label, v.label) })
@@ -181,14 +181,14 @@ func (o *launchOrder) join(a, b *graph.Node) {
 // split takes nodes out of the unit of root, none of which the rest depends on, and makes each a unit of its own. They
 // are given in an order in which they can run.
 func (o *launchOrder) split(root *graph.Node, out []*graph.Node) {
-	from := o.of[root.ID]
+	from := o.of.Get(root)
 	units := make([]*unit, len(out))
 	for i, n := range out {
 		units[i] = &unit{nodes: out[i : i+1 : i+1]}
-		o.of[n.ID] = units[i]
+		o.of.Set(n, units[i])
 	}
 	o.apart = [2]*unit{}
-	from.nodes = slices.DeleteFunc(slices.Clone(from.nodes), func(n *graph.Node) bool { return o.of[n.ID] != from })
+	from.nodes = slices.DeleteFunc(slices.Clone(from.nodes), func(n *graph.Node) bool { return o.of.Get(n) != from })
 	o.insert(units, from, from.next, 1)
 }
 

@@ -140,10 +140,10 @@ type fuser struct {
 	ctx     *Context
 	g       *graph.Graph
 	at      []int // place in the graph
-	users   [][]*graph.Node
-	escapes []bool
-	in      []*region // nil for a node in none
-	stored  []bool    // what a region hands out; known when all have grown
+	uses    *graph.Uses
+	rows    graph.PerNode[[]*graph.Node] // of the readers those that can anchor a row
+	in      []*region                    // nil for a node in none
+	stored  []bool                       // what a region hands out; known when all have grown
 	regions []*region
 	order   *launchOrder
 	halves  bool // the target contracts values of 16 bits, and what surrounds such a launch may have them
@@ -155,18 +155,17 @@ func newFuser(c *Context) *fuser {
 	for _, n := range g.Nodes {
 		size = max(size, n.ID+1)
 	}
-	f := &fuser{ctx: c, g: g, at: make([]int, size), users: make([][]*graph.Node, size), escapes: make([]bool, size),
+	f := &fuser{ctx: c, g: g, at: make([]int, size), uses: g.Uses(),
 		in: make([]*region, size), stored: make([]bool, size)}
 	for i, n := range g.Nodes {
 		f.at[n.ID] = i
-		for _, a := range n.Args {
-			f.users[a.ID] = append(f.users[a.ID], n)
+		if _, ok := rowAxes(n); ok {
+			for _, a := range n.Args {
+				f.rows.Set(a, append(f.rows.Get(a), n))
+			}
 		}
 	}
-	f.order = newLaunchOrder(g, f.users)
-	for n := range g.Escapes() {
-		f.escapes[n.ID] = true
-	}
+	f.order = newLaunchOrder(g, f.uses)
 	half, wide := graph.TypeOf(graph.BF16, 1, 1), graph.TypeOf(graph.F32, 1, 1)
 	f.halves = c.Target == nil || c.Target.Accepts(graph.MatMul{}, []graph.Type{half, half}, []graph.Type{wide}) == nil
 	return f
@@ -203,7 +202,7 @@ func (f *fuser) grow(r *region, before bool) {
 		had = len(r.nodes)
 		for i := 0; i < len(r.nodes); i++ {
 			n := r.nodes[i]
-			for _, u := range f.users[n.ID] {
+			for _, u := range f.uses.Readers(n) {
 				take(u)
 			}
 			for _, a := range n.Args {
@@ -214,10 +213,8 @@ func (f *fuser) grow(r *region, before bool) {
 					take(x)
 				}
 				if r.anchor == graph.AnchorRow { // other reductions of what this one reads
-					for _, u := range f.users[a.ID] {
-						if _, ok := rowAxes(u); ok {
-							take(u)
-						}
+					for _, u := range f.rows.Get(a) {
+						take(u)
 					}
 				}
 			}
@@ -248,7 +245,7 @@ func (f *fuser) leadingInto(r *region, a *graph.Node) []*graph.Node {
 		default:
 			return nil
 		}
-		if f.in[a.ID] != nil || f.escapes[a.ID] || len(f.users[a.ID]) != 1 {
+		if f.in[a.ID] != nil || f.uses.Escapes(a) || len(f.uses.Readers(a)) != 1 {
 			return nil
 		}
 		chain = append(chain, a)
@@ -275,8 +272,8 @@ func (f *fuser) leadingInto(r *region, a *graph.Node) []*graph.Node {
 
 // readOnlyBy reports whether nothing but the region reads a, which is in none.
 func (f *fuser) readOnlyBy(r *region, a *graph.Node) bool {
-	return f.in[a.ID] == nil && !f.escapes[a.ID] &&
-		!slices.ContainsFunc(f.users[a.ID], func(u *graph.Node) bool { return f.in[u.ID] != r })
+	return f.in[a.ID] == nil && !f.uses.Escapes(a) &&
+		!slices.ContainsFunc(f.uses.Readers(a), func(u *graph.Node) bool { return f.in[u.ID] != r })
 }
 
 // onlyFor reports whether a is elementwise work in the region's shape that nothing but the region reads.
@@ -301,7 +298,7 @@ func (f *fuser) fits(r *region, n *graph.Node) why {
 			return func() string { return fmt.Sprintf("its operand %s has to be finished first", a.Where()) }
 		}
 	}
-	for _, u := range f.users[n.ID] {
+	for _, u := range f.uses.Readers(n) {
 		if f.in[u.ID] == r && !r.takes(u, n) {
 			return func() string { return fmt.Sprintf("%s needs it finished first", u.Where()) }
 		}
@@ -419,16 +416,8 @@ func (r *region) takes(n, a *graph.Node) bool {
 //
 // where the other operands can be read in the contraction's shape, so that the work can join the contraction's launch.
 func sinkReshapes(g *graph.Graph) {
-	hot := map[*graph.Node]bool{} // contractions and the elementwise work on them
-	readers := map[*graph.Node]int{}
-	for _, n := range g.Nodes {
-		for _, a := range n.Args {
-			readers[a]++
-		}
-	}
-	for n := range g.Escapes() {
-		readers[n]++
-	}
+	hot := graph.NewPerNode[bool](g) // contractions and the elementwise work on them
+	uses := g.Uses()
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range slices.Clone(g.Nodes) {
 		for i, a := range n.Args {
@@ -438,7 +427,7 @@ func sinkReshapes(g *graph.Graph) {
 		}
 		switch n.Op.(type) {
 		case graph.MatMul, graph.Conv2D:
-			hot[n] = true
+			hot.Set(n, true)
 			continue
 		}
 		if !graph.Elementwise(n.Op) {
@@ -448,13 +437,13 @@ func sinkReshapes(g *graph.Graph) {
 		for _, a := range n.Args {
 			_, isReshape := a.Op.(graph.Reshape)
 			switch {
-			case hot[a]:
-				hot[n] = true
-			case isReshape && hot[a.Args[0]] && readers[a] == 1 && a.Type.Shape == n.Type.Shape:
+			case hot.Get(a):
+				hot.Set(n, true)
+			case isReshape && hot.Get(a.Args[0]) && uses.One(a) && a.Type.Shape == n.Type.Shape:
 				from = a.Args[0]
 			}
 		}
-		if from == nil || hot[n] {
+		if from == nil || hot.Get(n) {
 			continue
 		}
 		b := graph.Extend(g).From(n)
@@ -467,9 +456,10 @@ func sinkReshapes(g *graph.Graph) {
 		}
 		k := b.Add(n.Op, args...)
 		k.Name = n.Name
-		hot[k] = true
+		hot.Set(k, true)
 		back := b.Reshape(k, n.Type.Shape.Slice()...)
-		with[n], readers[back] = back, readers[n]
+		with[n] = back
+		uses.Move(n, back)
 	}
 	g.Replace(with)
 }
@@ -496,15 +486,7 @@ func copyFilters(g *graph.Graph) {
 //
 // where the launches that make them can store them so.
 func liftTransposes(g *graph.Graph) {
-	readers := map[*graph.Node]int{}
-	for _, n := range g.Nodes {
-		for _, a := range n.Args {
-			readers[a]++
-		}
-	}
-	for n := range g.Escapes() {
-		readers[n]++
-	}
+	uses := g.Uses()
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range slices.Clone(g.Nodes) {
 		for i, a := range n.Args {
@@ -513,7 +495,7 @@ func liftTransposes(g *graph.Graph) {
 			}
 		}
 		t, ok := n.Op.(graph.Transpose)
-		if !ok || readers[n.Args[0]] != 1 {
+		if !ok || !uses.One(n.Args[0]) {
 			continue
 		}
 		cat := n.Args[0]

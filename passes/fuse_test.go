@@ -317,7 +317,7 @@ func TestLaunchOrder(t *testing.T) {
 				b.Output(fmt.Sprint(i), n)
 			}
 		})
-		o := newLaunchOrder(g, usersByID(g))
+		o := newLaunchOrder(g, g.Uses())
 		unit := map[*graph.Node]int{}
 		for i, n := range g.Nodes {
 			unit[n] = i
@@ -372,33 +372,22 @@ func TestLaunchOrder(t *testing.T) {
 				}
 				unit[b] = unit[a]
 			}
-			if last := g.Nodes[len(g.Nodes)-1-r.IntN(3)]; r.IntN(3) == 0 && len(o.of[last.ID].nodes) > 1 &&
-				!slices.ContainsFunc(o.of[last.ID].nodes, func(n *graph.Node) bool { return slices.Contains(n.Args, last) }) {
-				rest := slices.DeleteFunc(slices.Clone(o.of[last.ID].nodes), func(n *graph.Node) bool { return n == last })
+			if last := g.Nodes[len(g.Nodes)-1-r.IntN(3)]; r.IntN(3) == 0 && len(o.of.Get(last).nodes) > 1 &&
+				!slices.ContainsFunc(o.of.Get(last).nodes, func(n *graph.Node) bool { return slices.Contains(n.Args, last) }) {
+				rest := slices.DeleteFunc(slices.Clone(o.of.Get(last).nodes), func(n *graph.Node) bool { return n == last })
 				units++
 				unit[last] = units
 				o.split(rest[0], []*graph.Node{last})
 			}
 			for _, n := range g.Nodes {
 				for _, x := range n.Args {
-					if o.of[x.ID].label > o.of[n.ID].label || (o.of[x.ID] == o.of[n.ID]) != (unit[x] == unit[n]) {
-						t.Fatalf("seed %d: %v and its operand %v stand at %d and %d", seed, n, x, o.of[n.ID].label, o.of[x.ID].label)
+					if o.of.Get(x).label > o.of.Get(n).label || (o.of.Get(x) == o.of.Get(n)) != (unit[x] == unit[n]) {
+						t.Fatalf("seed %d: %v and its operand %v stand at %d and %d", seed, n, x, o.of.Get(n).label, o.of.Get(x).label)
 					}
 				}
 			}
 		}
 	}
-}
-
-// usersByID lists the readers of each node, as fuse-regions keeps them.
-func usersByID(g *graph.Graph) [][]*graph.Node {
-	users := make([][]*graph.Node, len(g.Nodes))
-	for _, n := range g.Nodes {
-		for _, a := range n.Args {
-			users[a.ID] = append(users[a.ID], n)
-		}
-	}
-	return users
 }
 
 // TestLaunchOrderMoves moves a thousand units to one place, one after the other.
@@ -417,11 +406,11 @@ func TestLaunchOrderMoves(t *testing.T) {
 		}
 		b.Output("y", y)
 	})
-	o := newLaunchOrder(g, usersByID(g))
+	o := newLaunchOrder(g, g.Uses())
 	for i, y := range sums {
 		o.join(root, y)
-		if o.of[y.ID] != o.of[root.ID] || o.of[side[i].ID].label >= o.of[y.ID].label {
-			t.Fatalf("sum %d stands at %d, its operand at %d, the unit that it joins at %d", i, o.of[y.ID].label, o.of[side[i].ID].label, o.of[root.ID].label)
+		if o.of.Get(y) != o.of.Get(root) || o.of.Get(side[i]).label >= o.of.Get(y).label {
+			t.Fatalf("sum %d stands at %d, its operand at %d, the unit that it joins at %d", i, o.of.Get(y).label, o.of.Get(side[i]).label, o.of.Get(root).label)
 		}
 	}
 	count := 0

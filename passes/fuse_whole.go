@@ -14,7 +14,7 @@ import "fusec/graph"
 // are its own, and so are biases, activations and gates of a mixture.
 func (f *fuser) startWhole(anchor graph.Anchor, n *graph.Node) {
 	r := f.start(anchor, n, n.Type.Shape)
-	for _, u := range f.users[n.ID] {
+	for _, u := range f.uses.Readers(n) {
 		if _, ok := u.Op.(graph.Result); ok {
 			f.order.join(n, u)
 			f.in[u.ID] = r
@@ -31,10 +31,10 @@ func (f *fuser) roundsOnly(r *region, n *graph.Node) bool {
 		return false
 	}
 	of := n.Args[0]
-	if f.in[of.ID] != r || of.Type.DType != graph.F32 || f.escapes[of.ID] {
+	if f.in[of.ID] != r || of.Type.DType != graph.F32 || f.uses.Escapes(of) {
 		return false
 	}
-	for _, u := range f.users[of.ID] {
+	for _, u := range f.uses.Readers(of) {
 		if _, further := u.Op.(graph.Result); !further && u != n {
 			return false
 		}
@@ -44,7 +44,7 @@ func (f *fuser) roundsOnly(r *region, n *graph.Node) bool {
 
 // rounded reports whether the first result of region r is written in 16 bits only.
 func (f *fuser) rounded(r *region) bool {
-	for _, u := range f.users[r.root.ID] {
+	for _, u := range f.uses.Readers(r.root) {
 		if _, ok := u.Op.(graph.Cast); ok && f.in[u.ID] == r {
 			return true
 		}

@@ -18,7 +18,7 @@ import (
 // the rounded parameters are all there before the first of them is read.
 func mergeLaunches(c *Context) error {
 	g := c.Graph
-	users, escapes := g.Users(), g.Escapes()
+	uses := g.Uses()
 	groups := map[string][]*graph.Node{}
 	var order []string
 	for _, n := range g.Nodes {
@@ -26,13 +26,13 @@ func mergeLaunches(c *Context) error {
 		if !ok || f.Anchor != graph.AnchorNone {
 			continue
 		}
-		s := signature(f)
-		switch {
-		case isLast(n, users, escapes):
-		case roundsParams(n, f):
-			s = "first: " + s
-		default:
+		last := isLast(n, uses)
+		if !last && !roundsParams(n, f) {
 			continue
+		}
+		s := signature(f)
+		if !last {
+			s = "first: " + s
 		}
 		if groups[s] == nil {
 			order = append(order, s)
@@ -42,7 +42,7 @@ func mergeLaunches(c *Context) error {
 	with := map[*graph.Node]*graph.Node{}
 	for _, s := range order {
 		if len(groups[s]) > 1 {
-			if err := mergeGroup(c, groups[s], users, with); err != nil {
+			if err := mergeGroup(c, groups[s], uses, with); err != nil {
 				return err
 			}
 		}
@@ -52,13 +52,13 @@ func mergeLaunches(c *Context) error {
 }
 
 // isLast reports whether nothing in the graph reads n's results.
-func isLast(n *graph.Node, users map[*graph.Node][]*graph.Node, escapes map[*graph.Node]bool) bool {
-	for _, r := range users[n] {
-		if _, ok := r.Op.(graph.Result); !ok || len(users[r]) > 0 {
+func isLast(n *graph.Node, uses *graph.Uses) bool {
+	for _, r := range uses.Readers(n) {
+		if _, ok := r.Op.(graph.Result); !ok || len(uses.Readers(r)) > 0 {
 			return false
 		}
 	}
-	return escapes[n] || len(users[n]) > 0
+	return !uses.None(n)
 }
 
 // roundsParams reports whether a fusion does nothing but cast parameters to 16 bits.
@@ -118,7 +118,7 @@ func signature(f graph.Fusion) string {
 }
 
 // mergeGroup makes one Fusion of several and records what replaces their results.
-func mergeGroup(c *Context, group []*graph.Node, users map[*graph.Node][]*graph.Node,
+func mergeGroup(c *Context, group []*graph.Node, uses *graph.Uses,
 	with map[*graph.Node]*graph.Node) error {
 	body := graph.New("")
 	b := graph.Extend(body)
@@ -163,7 +163,7 @@ func mergeGroup(c *Context, group []*graph.Node, users map[*graph.Node][]*graph.
 	}
 	for i, n := range group {
 		replace(n, first[i])
-		for _, r := range users[n] {
+		for _, r := range uses.Readers(n) {
 			if further, ok := r.Op.(graph.Result); ok {
 				replace(r, first[i]+further.Index)
 			}

@@ -24,7 +24,7 @@ import (
 // cannot convert it on the way, as a contraction in f32.
 func narrow(c *Context) error {
 	for _, to := range []graph.DType{graph.BF16, graph.F16} {
-		w := narrower{c: c, to: to, free: to == c.precision.half(), users: c.Graph.Users(),
+		w := narrower{c: c, to: to, free: to == c.precision.half(), uses: c.Graph.Uses(),
 			handed: map[*graph.Node]bool{}, narrow: map[*graph.Node]bool{}}
 		for n := range c.Graph.Escapes() {
 			addShown(w.handed, n)
@@ -45,7 +45,7 @@ type narrower struct {
 	c      *Context
 	to     graph.DType
 	free   bool // the precision lets values be rounded that are not cast already
-	users  map[*graph.Node][]*graph.Node
+	uses   *graph.Uses
 	handed map[*graph.Node]bool // what is shown by outputs and updates
 	narrow map[*graph.Node]bool // fusions and their results that are to have 16 bits
 }
@@ -319,7 +319,7 @@ func (w *narrower) readers(n *graph.Node) (shown map[*graph.Node]bool, list []*g
 	for stack := []*graph.Node{n}; len(stack) > 0; {
 		v := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		for _, u := range w.users[v] {
+		for _, u := range w.uses.Readers(v) {
 			if _, ok := u.Op.(graph.Result); ok {
 				continue // another result of the same fusion
 			}

@@ -209,7 +209,7 @@ func (w *narrower) resultsOf(n *graph.Node) map[int]bool {
 	if w.narrow[n] {
 		chosen[0] = true
 	}
-	for _, u := range w.users[n] {
+	for _, u := range w.uses.Readers(n) {
 		if r, ok := u.Op.(graph.Result); ok && w.narrow[u] {
 			chosen[r.Index] = true
 		}
@@ -254,7 +254,7 @@ func (w *narrower) result(n *graph.Node, i int) *graph.Node {
 	if i == 0 {
 		return n
 	}
-	for _, u := range w.users[n] {
+	for _, u := range w.uses.Readers(n) {
 		if u.Op == graph.Op(graph.Result{Index: i}) {
 			return u
 		}

@@ -70,7 +70,7 @@ func precision(c *Context) error {
 	if to == graph.Invalid {
 		return nil
 	}
-	a := autocast{c: c, to: to, users: c.Graph.Users(), halves: map[*graph.Node]*graph.Node{}}
+	a := autocast{c: c, to: to, uses: c.Graph.Uses(), halves: map[*graph.Node]*graph.Node{}}
 	routing := contractionsBehind(c.Graph, routes)
 	cached := attendsState(c.Graph)
 	nodes := slices.Clone(c.Graph.Nodes)
@@ -117,7 +117,7 @@ func contracted(n *graph.Node) []*graph.Node {
 type autocast struct {
 	c      *Context
 	to     graph.DType
-	users  map[*graph.Node][]*graph.Node
+	uses   *graph.Uses
 	halves map[*graph.Node]*graph.Node // of a value, its rounded one
 }
 
@@ -161,7 +161,7 @@ func (a *autocast) passes(x *graph.Node) bool {
 	case graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice:
 		return true
 	case graph.Copy, graph.Im2Col:
-		return len(a.users[x]) == 1
+		return len(a.uses.Readers(x)) == 1
 	}
 	return false
 }

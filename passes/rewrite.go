@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"fusec/graph"
-	"fusec/passes/pattern"
 )
 
 // rewriter replaces nodes one by one, from operands to users:
@@ -21,9 +20,9 @@ type rewriter struct {
 	// visit returns the value to use in place of n, or n itself. It may add nodes to g.
 	visit func(n *graph.Node) (*graph.Node, error)
 
-	uses    *pattern.Uses
-	with    map[*graph.Node]*graph.Node
-	dead    map[*graph.Node]bool
+	uses    *graph.Uses
+	with    graph.PerNode[*graph.Node]
+	dead    graph.PerNode[bool]
 	origins map[*graph.Node]originSet // of nodes that stand for many
 	changed int
 	limit   int // rewrites until it is clear that the rules go in circles
@@ -60,12 +59,12 @@ func (r *rewriter) fixpoint(begin func()) error {
 
 // report records the rewrites whose result is in the graph; the others were steps on the way.
 func (r *rewriter) report() {
-	live := make(map[*graph.Node]bool, len(r.g.Nodes))
+	live := graph.NewPerNode[bool](r.g)
 	for _, n := range r.g.Nodes {
-		live[n] = true
+		live.Set(n, true)
 	}
 	for _, m := range r.made {
-		if live[m.node] {
+		if live.Get(m.node) {
 			r.ctx.Match(m.rule, m.kind, m.node, m.covered...)
 		}
 	}
@@ -78,8 +77,8 @@ func (r *rewriter) note(rule, kind string, made *graph.Node, covered ...*graph.N
 
 func (r *rewriter) walk() error {
 	g := r.g
-	r.uses, r.changed = pattern.UsesOf(g), 0
-	r.with, r.dead = map[*graph.Node]*graph.Node{}, map[*graph.Node]bool{}
+	r.uses, r.changed = g.Uses(), 0
+	r.with, r.dead = graph.NewPerNode[*graph.Node](g), graph.NewPerNode[bool](g)
 	nodes := g.Nodes
 	g.Nodes = make([]*graph.Node, 0, len(nodes)+len(nodes)/4)
 	for _, n := range nodes {
@@ -87,7 +86,9 @@ func (r *rewriter) walk() error {
 			return err
 		}
 	}
-	g.Replace(r.with)
+	if r.changed > 0 {
+		g.Redirect(r.now)
+	}
 	for i := range r.made {
 		r.made[i].node = r.now(r.made[i].node)
 	}
@@ -97,8 +98,8 @@ func (r *rewriter) walk() error {
 // now follows replacements.
 func (r *rewriter) now(n *graph.Node) *graph.Node {
 	for {
-		m, ok := r.with[n]
-		if !ok {
+		m := r.with.Get(n)
+		if m == nil {
 			return n
 		}
 		n = m
@@ -139,7 +140,7 @@ func (r *rewriter) emit(n *graph.Node) error {
 		last := &open[len(open)-1]
 		n, last.made = last.made[0], last.made[1:]
 		for _, a := range n.Args {
-			r.uses.Readers[a] = append(r.uses.Readers[a], n)
+			r.uses.Add(a, n)
 		}
 	}
 }
@@ -155,22 +156,17 @@ func (r *rewriter) replace(n, m *graph.Node) {
 	if m == n {
 		return
 	}
-	r.with[n] = m
+	r.with.Set(n, m)
 	if m.Name == "" && !graph.IsSource(m.Op) {
 		m.Name = n.Name
 	}
 	if _, isConst := m.Op.(graph.Const); !graph.IsSource(m.Op) && !isConst {
 		r.stand(m, n)
 	}
-	if r.dead[m] {
+	if r.dead.Get(m) {
 		r.revive(m)
 	}
-	r.uses.Readers[m] = append(r.uses.Readers[m], r.uses.Readers[n]...)
-	if r.uses.Escapes[n] {
-		r.uses.Escapes[m] = true
-	}
-	delete(r.uses.Readers, n)
-	delete(r.uses.Escapes, n)
+	r.uses.Move(n, m)
 	r.release(n)
 }
 
@@ -209,16 +205,13 @@ func (s *originSet) add(origins []graph.Origin) {
 func (r *rewriter) release(n *graph.Node) {
 	for todo := []*graph.Node{n}; len(todo) > 0; {
 		n, todo = todo[len(todo)-1], todo[:len(todo)-1]
-		if r.dead[n] || graph.IsSource(n.Op) {
+		if r.dead.Get(n) || graph.IsSource(n.Op) {
 			continue
 		}
-		r.dead[n] = true
+		r.dead.Set(n, true)
 		for _, a := range n.Args {
-			rs := r.uses.Readers[a]
-			if i := slices.Index(rs, n); i >= 0 {
-				r.uses.Readers[a] = slices.Delete(rs, i, i+1)
-			}
-			if len(r.uses.Readers[a]) == 0 && !r.uses.Escapes[a] {
+			r.uses.Remove(a, n)
+			if r.uses.None(a) {
 				todo = append(todo, a)
 			}
 		}
@@ -227,15 +220,15 @@ func (r *rewriter) release(n *graph.Node) {
 
 // revive undoes release for a node that a rewrite found use for.
 func (r *rewriter) revive(n *graph.Node) {
-	delete(r.dead, n)
+	r.dead.Set(n, false)
 	for todo := []*graph.Node{n}; len(todo) > 0; {
 		n, todo = todo[len(todo)-1], todo[:len(todo)-1]
 		for _, a := range n.Args {
-			if r.dead[a] {
-				delete(r.dead, a)
+			if r.dead.Get(a) {
+				r.dead.Set(a, false)
 				todo = append(todo, a)
 			}
-			r.uses.Readers[a] = append(r.uses.Readers[a], n)
+			r.uses.Add(a, n)
 		}
 	}
 }

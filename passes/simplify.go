@@ -48,7 +48,9 @@ func newSimplifier(c *Context) *simplifier {
 }
 
 func (s *simplifier) run() error {
-	return s.fixpoint(func() { s.values, s.filled = valueTable{}, map[*graph.Node][]filling{} })
+	return s.fixpoint(func() {
+		s.values, s.filled, s.b = valueTable{}, map[*graph.Node][]filling{}, graph.Extend(s.ctx.Graph)
+	})
 }
 
 // rules is the table, in the order in which rules of one operation are tried.
@@ -79,8 +81,8 @@ func Rules() []Rule { return append([]Rule(nil), rules...) }
 
 // visit applies the first rule that fits, or else merges n with an equal value.
 func (s *simplifier) visit(n *graph.Node) (*graph.Node, error) {
+	s.b.From(n)
 	for _, r := range rulesOf[reflect.TypeOf(n.Op)] {
-		s.b = s.builder(n)
 		mark := len(s.g.Nodes)
 		m := r.apply(s, n)
 		if err := s.b.Err(); err != nil {

@@ -160,7 +160,7 @@ func reshapeLate(s *simplifier, n *graph.Node) *graph.Node {
 
 // staysAnyway reports whether something reads n that no rule moves n past.
 func (s *simplifier) staysAnyway(n *graph.Node) bool {
-	for _, r := range s.uses.Readers[n] {
+	for _, r := range s.uses.Readers(n) {
 		if !graph.Elementwise(r.Op) && !graph.IsView(r.Op) {
 			return true
 		}

@@ -28,7 +28,7 @@ func stripGrad(c *Context) error {
 		return nil
 	}
 	s := &stripper{c: c, kept: map[*graph.Node]string{}, opaque: map[*graph.Node]bool{},
-		asked: map[[3]*graph.Node]*graph.Node{}, users: c.Graph.Users(),
+		asked: map[[3]*graph.Node]*graph.Node{}, uses: c.Graph.Uses(),
 		ancestors: map[*graph.Node]map[*graph.Node]bool{}, walks: map[*graph.Node]walk{}}
 	if err := s.choose(); err != nil {
 		return err
@@ -52,7 +52,7 @@ type stripper struct {
 	asked  map[[3]*graph.Node]*graph.Node // by cost, what to differentiate by, and seed
 
 	outputs   map[string]int // places of outputs by name; nil until one is asked for
-	users     map[*graph.Node][]*graph.Node
+	uses      *graph.Uses
 	ancestors map[*graph.Node]map[*graph.Node]bool // of costs and seeds, as the graph came
 	walks     map[*graph.Node]walk                 // by cost
 }
@@ -188,7 +188,7 @@ func (s *stripper) obstacle(r Gradient) string {
 			continue
 		}
 		w.behind[n] = true
-		for _, u := range s.users[n] {
+		for _, u := range s.uses.Readers(n) {
 			if w.passed[u] || !before[u] || !u.Type.DType.IsReal() {
 				continue
 			}
@@ -377,16 +377,15 @@ func (s *stripper) tellKept(forward map[*graph.Node]bool) {
 	isBackward := func(n *graph.Node) bool {
 		return backward[n] && !forward[n] && graph.ClassOf(n.Op) != graph.ClassSource
 	}
-	users := s.c.Graph.Users()
-	escapes := s.c.Graph.Escapes()
+	uses := s.c.Graph.Uses()
 	for _, n := range s.c.Graph.Nodes {
 		if !isBackward(n) || isRequest(n) {
 			continue
 		}
 		by := "it is handed out"
-		if !escapes[n] {
+		if !uses.Escapes(n) {
 			by = ""
-			for _, u := range users[n] {
+			for _, u := range uses.Readers(n) {
 				if !isBackward(u) {
 					by = u.Where() + " reads it"
 					break

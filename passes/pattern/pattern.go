@@ -63,20 +63,8 @@ type Miss struct {
 	Covered []*graph.Node // the nodes matched until then
 }
 
-// Uses tells who reads a value.
-type Uses struct {
-	Readers map[*graph.Node][]*graph.Node
-	Escapes map[*graph.Node]bool // read from outside: an output or part of an update
-}
-
-// UsesOf collects the readers of every node of g.
-func UsesOf(g *graph.Graph) *Uses { return &Uses{Readers: g.Users(), Escapes: g.Escapes()} }
-
-// One reports whether exactly one operand of one node reads n, and nothing from outside.
-func (u *Uses) One(n *graph.Node) bool { return len(u.Readers[n]) == 1 && !u.Escapes[n] }
-
 // Match tries the pattern with n as its root.
-func (p *Pattern) Match(n *graph.Node, uses *Uses) (*Match, *Miss) {
+func (p *Pattern) Match(n *graph.Node, uses *graph.Uses) (*Match, *Miss) {
 	s := &state{uses: uses}
 	if p.Expr.match(s, n, s.accept) {
 		s.m.Root = n

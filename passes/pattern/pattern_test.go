@@ -91,7 +91,7 @@ func TestExpressions(t *testing.T) {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
 		p := &Pattern{Name: "p", Doc: "p", Expr: tt.expr}
-		m, miss := p.Match(n, UsesOf(g))
+		m, miss := p.Match(n, g.Uses())
 		if (m != nil) != tt.want || miss != nil {
 			t.Errorf("%s: match %v, want %v; miss %v", tt.name, m != nil, tt.want, miss)
 		}
@@ -111,7 +111,7 @@ func TestMatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &Pattern{Name: "p", Doc: "p", Expr: Commute(graph.Add, Unary(graph.Exp, Capture("x", Any())), Const(1))}
-	m, _ := p.Match(n, UsesOf(g))
+	m, _ := p.Match(n, g.Uses())
 	if m == nil || m.Get("x") != e.x || m.Get("none") != nil {
 		t.Fatalf("match %+v", m)
 	}
@@ -168,7 +168,7 @@ func TestMiss(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		m, miss := (&Pattern{Name: "p", Doc: "p", Expr: tt.expr}).Match(n, UsesOf(g))
+		m, miss := (&Pattern{Name: "p", Doc: "p", Expr: tt.expr}).Match(n, g.Uses())
 		got := ""
 		if miss != nil {
 			got, _, _ = strings.Cut(miss.Reason, " (pattern_test.go")
@@ -235,7 +235,7 @@ func TestUses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := UsesOf(g)
+	u := g.Uses()
 	if u.One(twice) || !u.One(once) || u.One(out) {
 		t.Errorf("one use: %v %v %v", u.One(twice), u.One(once), u.One(out))
 	}

@@ -11,7 +11,7 @@ import (
 // state is one attempt. Its lists are stacks: an expression pushes before it calls next and pops if next says no.
 type state struct {
 	m      Match
-	uses   *Uses
+	uses   *graph.Uses
 	single []*graph.Node // nodes that nothing outside the match may read
 	key    *graph.Node
 	miss   *Miss
@@ -53,10 +53,10 @@ func (s *state) accept() bool {
 
 // outsider finds a reader of n that the match does not cover; nil stands for one outside the graph.
 func (s *state) outsider(n *graph.Node) (*graph.Node, bool) {
-	if s.uses.Escapes[n] {
+	if s.uses.Escapes(n) {
 		return nil, true
 	}
-	for _, r := range s.uses.Readers[n] {
+	for _, r := range s.uses.Readers(n) {
 		if !slices.Contains(s.m.Covered, r) {
 			return r, true
 		}

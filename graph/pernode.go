@@ -1,0 +1,104 @@
+package graph
+
+import "slices"
+
+// A PerNode holds something for each node of one graph, by ID. For a node for which nothing was set that is the zero
+// value. It takes less time and memory than a map.
+type PerNode[T any] struct{ at []T }
+
+// NewPerNode has room for the nodes that g has had until now.
+func NewPerNode[T any](g *Graph) PerNode[T] { return PerNode[T]{make([]T, g.nextID)} }
+
+// Get is what was set for n.
+func (p *PerNode[T]) Get(n *Node) (v T) {
+	if uint(n.ID) < uint(len(p.at)) {
+		v = p.at[n.ID]
+	}
+	return v
+}
+
+// Set keeps v for n.
+func (p *PerNode[T]) Set(n *Node, v T) {
+	for n.ID >= len(p.at) {
+		var none T
+		p.at = append(p.at, none)
+		p.at = p.at[:cap(p.at)]
+	}
+	p.at[n.ID] = v
+}
+
+// Uses tells who reads each node of a graph. Who rewrites the graph keeps it up to date.
+type Uses struct {
+	readers PerNode[[]*Node]
+	escapes PerNode[bool]
+}
+
+// Uses counts who reads what.
+func (g *Graph) Uses() *Uses {
+	u := &Uses{NewPerNode[[]*Node](g), NewPerNode[bool](g)}
+	count, all := NewPerNode[int](g), 0
+	for _, n := range g.Nodes {
+		for _, a := range n.Args {
+			count.Set(a, count.Get(a)+1)
+		}
+		all += len(n.Args)
+	}
+	readers := make([]*Node, all)
+	for _, n := range g.Nodes {
+		for _, a := range n.Args {
+			if c := count.Get(a); c > 0 {
+				u.readers.Set(a, readers[:0:c])
+				readers = readers[c:]
+				count.Set(a, 0)
+			}
+			u.Add(a, n)
+		}
+	}
+	for _, o := range g.Outputs {
+		u.escapes.Set(o.Node, true)
+	}
+	for _, up := range g.Updates {
+		u.escapes.Set(up.Target, true)
+		u.escapes.Set(up.Value, true)
+	}
+	return u
+}
+
+// Readers lists the nodes that read n, in graph order, as far as the graph has not been rewritten since; a node that
+// reads it twice is listed twice.
+func (u *Uses) Readers(n *Node) []*Node { return u.readers.Get(n) }
+
+// Escapes reports whether n is read from outside: it is an output or takes part in an update.
+func (u *Uses) Escapes(n *Node) bool { return u.escapes.Get(n) }
+
+// One reports whether exactly one operand of one node reads n, and nothing from outside.
+func (u *Uses) One(n *Node) bool { return len(u.Readers(n)) == 1 && !u.Escapes(n) }
+
+// None reports whether nothing reads n.
+func (u *Uses) None(n *Node) bool { return len(u.Readers(n)) == 0 && !u.Escapes(n) }
+
+// Add says that an operand of by is n.
+func (u *Uses) Add(n, by *Node) { u.readers.Set(n, append(u.readers.Get(n), by)) }
+
+// Remove says that one operand less of by is n.
+func (u *Uses) Remove(n, by *Node) {
+	rs := u.readers.Get(n)
+	switch i := slices.Index(rs, by); {
+	case i == 0: // in the order of the graph, as values that all read are taken off their readers one by one
+		u.readers.Set(n, rs[1:])
+	case i > 0:
+		u.readers.Set(n, slices.Delete(rs, i, i+1))
+	}
+}
+
+// Move says that what read n reads m.
+func (u *Uses) Move(n, m *Node) {
+	if u.None(m) {
+		u.readers.Set(m, u.readers.Get(n))
+	} else {
+		u.readers.Set(m, append(u.readers.Get(m), u.readers.Get(n)...))
+	}
+	u.escapes.Set(m, u.escapes.Get(m) || u.escapes.Get(n))
+	u.readers.Set(n, nil)
+	u.escapes.Set(n, false)
+}

@@ -1,0 +1,53 @@
+package graph
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestUses counts the readers of a random graph, rewrites it, and compares with a fresh count.
+func TestUses(t *testing.T) {
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		b := NewBuilder("g")
+		nodes := []*Node{b.Input("x", TypeOf(F32, 2)), b.State("s", TypeOf(F32, 2))}
+		pick := func() *Node { return nodes[r.IntN(len(nodes))] }
+		for range 30 {
+			nodes = append(nodes, b.Binary(Add, pick(), pick()))
+		}
+		b.Output("y", pick())
+		b.Update(nodes[1], pick())
+		g := b.g
+		u := g.Uses()
+		readers, escapes := g.Users(), g.Escapes()
+		for _, n := range g.Nodes {
+			if !slices.Equal(u.Readers(n), readers[n]) || u.Escapes(n) != escapes[n] {
+				t.Fatalf("seed %d: %v is read by %v, escapes: %v; want %v, %v", seed, n, u.Readers(n), u.Escapes(n), readers[n], escapes[n])
+			}
+		}
+		for range 10 { // what reads a reads another, which may not be computed from it
+			i, j := r.IntN(len(nodes)), r.IntN(len(nodes))
+			a, to := nodes[max(i, j)], nodes[min(i, j)]
+			if a == to || IsSource(a.Op) {
+				continue
+			}
+			g.Replace(map[*Node]*Node{a: to})
+			u.Move(a, to)
+		}
+		last := nodes[len(nodes)-1]
+		for _, a := range last.Args {
+			u.Remove(a, last)
+		}
+		g.Nodes = slices.Delete(g.Nodes, len(g.Nodes)-1, len(g.Nodes))
+		readers, escapes = g.Users(), g.Escapes()
+		byID := func(a, b *Node) int { return a.ID - b.ID }
+		for _, n := range g.Nodes {
+			have := slices.SortedFunc(slices.Values(u.Readers(n)), byID)
+			if !slices.Equal(have, readers[n]) || u.Escapes(n) != escapes[n] ||
+				u.One(n) != (len(readers[n]) == 1 && !escapes[n]) || u.None(n) != (len(readers[n]) == 0 && !escapes[n]) {
+				t.Fatalf("seed %d: after rewrites %v is read by %v, escapes: %v; want %v, %v", seed, n, have, u.Escapes(n), readers[n], escapes[n])
+			}
+		}
+	}
+}
