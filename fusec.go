@@ -21,6 +21,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/trace"
+	"fusec/kernels/ref"
 	"fusec/lowering"
 	"fusec/passes"
 )
@@ -92,6 +93,7 @@ type Program struct {
 	ahead   map[int]*graph.Tensor // what Prefetch copied, on devices that do not copy by themselves
 	stepper *stepper              // of a program with an optimiser
 	synced  [1]int                // the buffer that sync asks for
+	departs []ref.Departure       // of each launch of the last run, if it was compared
 }
 
 // Compile makes a program of a graph. Parameters are frozen: they are given with [Program.Set], stay as they are
@@ -169,7 +171,7 @@ func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program,
 		return tr, nil, err
 	}
 	opts := device.Lowering()
-	if cfg.watchNonFinite {
+	if cfg.watched() {
 		opts = append(opts, lowering.CopyUpdates())
 	}
 	program, err := lowering.Lower(final, device.Name(), opts...)
@@ -236,7 +238,7 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 			return p, err
 		}
 	}
-	if cfg.watchNonFinite {
+	if cfg.watched() {
 		p.exe.Watch(p.watch)
 	}
 	p.took = time.Since(start)

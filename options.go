@@ -35,6 +35,7 @@ type config struct {
 
 	optimizer      *optim.Optimizer
 	watchNonFinite bool
+	compare        bool
 
 	attentionBlock int
 	chip           kernels.Chip // to plan for; without an architecture it is the default

@@ -113,7 +113,7 @@ func (r *request) cannotKeep(device lowering.Device) string {
 }
 
 // needsLabels reports whether the program, or what is said while it runs, depends on names.
-func (r *request) needsLabels() bool { return r.cfg.optimizer != nil || r.cfg.watchNonFinite }
+func (r *request) needsLabels() bool { return r.cfg.optimizer != nil || r.cfg.watched() }
 
 // roles lists the nodes that gradients and steps are about.
 func (r *request) roles() []*graph.Node {

@@ -15,11 +15,13 @@ import (
 	"fusec/lowering/cuda/driver/gpu"
 	"fusec/lowering/cuda/driver/nvrtc"
 	"fusec/lowering/cuda/pool"
+	"fusec/lowering/ref"
 )
 
 // Targets lists the targets that programs can be compiled for, the default first. "cuda" takes the number of a GPU:
-// "cuda:1" is the second. "fpga" is the overlay of package fusec/fpga; see [WithOverlay] and [WithLink].
-func Targets() []string { return []string{"cpu", "cuda", "fpga"} }
+// "cuda:1" is the second. "fpga" is the overlay of package fusec/fpga; see [WithOverlay] and [WithLink]. "ref" is the
+// reference that all others are checked by: float64, and slow.
+func Targets() []string { return []string{"cpu", "cuda", "fpga", "ref"} }
 
 // device makes the target that the configuration names: to run programs, or only to plan them.
 func (c *config) device(run bool) (lowering.Device, error) {
@@ -44,6 +46,11 @@ func (c *config) device(run bool) (lowering.Device, error) {
 		return c.cudaDevice(index, run)
 	case name == "fpga" && !numbered:
 		return c.fpgaDevice(run)
+	case name == "ref" && !numbered:
+		if c.precision != F32 {
+			return nil, fmt.Errorf("target %q computes in float64; precision %v requires target cuda", c.target, c.precision)
+		}
+		return ref.Device{}, nil
 	}
 	return nil, fmt.Errorf("target %q is not known; this version compiles for %s", c.target, strings.Join(Targets(), ", "))
 }

@@ -16,6 +16,69 @@ import (
 // state is changed then. A run that is watched is slower and allocates.
 func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite = true }) }
 
+// WithReference compares what every launch makes with what the reference, package [fusec/kernels/ref], makes in float64 of
+// the operands that the launch read; [Program.Departures] are the differences. A run that is compared is slow and
+// allocates.
+func WithReference() Option { return own(func(c *config) { c.compare = true }) }
+
+// Departures tells for each launch of the last run, in launch order, by how much its results depart from the reference;
+// of several results the one that departs most. It is nil without [WithReference].
+func (p *Program) Departures() []ref.Departure { return p.departs }
+
+// watched reports whether something looks at what every launch makes.
+func (c *config) watched() bool { return c.watchNonFinite || c.compare }
+
+// watch looks at what a launch has made.
+func (p *Program) watch(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+	if p.cfg.compare {
+		if err := p.compare(l, value); err != nil {
+			return fmt.Errorf("comparing %s with the reference: %w", l.Node.Where(), err)
+		}
+	}
+	if p.cfg.watchNonFinite {
+		return p.findNonFinite(l, value)
+	}
+	return nil
+}
+
+// compare has the reference compute a launch again. Operations of the user's run once, and are not compared.
+func (p *Program) compare(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+	if l == &p.program.Launches[0] {
+		p.departs = nil
+	}
+	p.departs = append(p.departs, ref.Departure{})
+	if _, ok := l.Op.(graph.Host); ok {
+		return nil
+	}
+	worst := &p.departs[len(p.departs)-1]
+	args := make([]ref.Value, len(l.Args))
+	for i, v := range l.Args {
+		t, err := value(v)
+		if err != nil {
+			return err
+		}
+		args[i] = ref.FromTensor(t)
+	}
+	want, err := ref.OpBound(l.Op, args)
+	if err != nil {
+		return err
+	}
+	for i, v := range l.Results {
+		t, err := value(v)
+		if err != nil {
+			return err
+		}
+		d, err := ref.Compare(t, want[i])
+		if err != nil {
+			return err
+		}
+		if i == 0 || d.Worst > worst.Worst {
+			*worst = d
+		}
+	}
+	return nil
+}
+
 // NonFiniteError tells where a value that is not finite came from.
 type NonFiniteError struct {
 	Node   string         // the operation, the user's name of it or of what it computes, and, where known, file and line
@@ -82,8 +145,8 @@ func faultsIn(t *graph.Tensor) faults {
 	return faults{}
 }
 
-// watch looks at what a launch has made.
-func (p *Program) watch(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+// findNonFinite ends the run at the first operation that makes what is not finite.
+func (p *Program) findNonFinite(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
 	var made faults
 	for i, v := range l.Results {
 		t, err := value(v)

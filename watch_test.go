@@ -155,3 +155,46 @@ func TestFailedRunLeavesWeights(t *testing.T) {
 		t.Errorf("the run that failed changed %v", d)
 	}
 }
+
+// TestWithReference has the reference compute what each launch makes: on the CPU within the bound, watched for NaN at the
+// same time, and on an overlay in integers of 8 bits out of it. A program that is not compared has no departures.
+func TestWithReference(t *testing.T) {
+	b := graph.NewBuilder("compared")
+	x := b.Input("x", f32(5, 7))
+	y := b.Unary(graph.Relu, b.MatMul(x, b.Param("w", f32(7, 3)), false, false))
+	b.Output("y", b.Add(graph.Softmax{Axis: 1}, y))
+	in := map[string]*graph.Tensor{"x": graph.Filled(f32(5, 7), 0.3), "w": graph.Filled(f32(7, 3), 0.7)}
+	in["x"].SetFloat(4, -2)
+	for name, c := range map[string]struct {
+		opts []fusec.Option
+		off  bool
+	}{
+		"cpu":  {[]fusec.Option{fusec.WithReference(), fusec.WithWatchNonFinite()}, false},
+		"ref":  {[]fusec.Option{fusec.WithReference(), fusec.WithTarget("ref")}, false},
+		"fpga": {[]fusec.Option{fusec.WithReference(), fusec.WithTarget("fpga"), fusec.WithLink("model")}, true},
+	} {
+		p := compiled(t, b, c.opts...)
+		for range 2 {
+			if _, err := p.Run(in); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := len(p.Departures()); got != len(p.Fusions()) {
+			t.Errorf("%s: %d departures of %d launches", name, got, len(p.Fusions()))
+		}
+		off := 0
+		for _, d := range p.Departures() {
+			off += d.Off
+			if d.Elements == 0 || d.Worst < 0 || d.Off > 0 != (d.Worst > 1) {
+				t.Errorf("%s: %+v", name, d)
+			}
+		}
+		if off > 0 != c.off {
+			t.Errorf("%s: %d elements off", name, off)
+		}
+	}
+	p := compiled(t, b)
+	if _, err := p.Run(in); err != nil || p.Departures() != nil {
+		t.Errorf("error %v, departures %v of a program that is not compared", err, p.Departures())
+	}
+}

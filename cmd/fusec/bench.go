@@ -196,10 +196,10 @@ func (b *bencher) run(e *env, args []string) error {
 	// Gorgonia and gonum use as many cores as Go does.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.threads))
 	var kept []entry
-	onGPU := b.compile.target != fusec.Targets()[0]
+	onGPU := b.compile.onGPU()
 	switch {
-	case b.compile.target == overlayTarget && slices.Contains(noModel, path):
-		return usage("fusec bench %s is not for an overlay; fusec bench model.graph --target fpga times a model on one", path)
+	case b.compile.target != fusec.Targets()[0] && !onGPU && slices.Contains(noModel, path):
+		return usage("fusec bench %s is not for target %s; fusec bench model.graph --target %[2]s times a model on it", path, b.compile.target)
 	case onGPU && (path == matmulName || path == attentionName) && !b.ladder:
 		return usage("on a GPU fusec bench %s has a --ladder; fusec bench gpu times the rest", path)
 	case onGPU && (path == moeName || path == loaderName):

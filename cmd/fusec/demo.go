@@ -72,7 +72,9 @@ on top in both programs. Traffic is what the launches read and write, counted fr
 		})
 		f.BoolVar(&s.Causal, "causal", false, "queries attend keys up to their own")
 		f.BoolVar(&s.FFN, "ffn", false, "the block has a feed-forward network instead of a mixture of experts")
-		timed := slices.DeleteFunc(fusec.Targets(), func(t string) bool { return t == overlayTarget }) // a simulator's time says nothing
+		timed := slices.DeleteFunc(fusec.Targets(), func(t string) bool { // the time of a simulator or of the reference says nothing
+			return t == overlayTarget || t == referenceTarget
+		})
 		f.choice(&d.target, "device", timed, "run on the `DEVICE` cpu")
 		f.count(&d.threads, "threads", 1, "run on `N` cores (default: all)")
 		f.seconds(&d.seconds, "seconds", "measure each program for `S` seconds in all (default 0.4)")

@@ -140,6 +140,12 @@ func (c *compileFlags) plan(g *graph.Graph) (*trace.Trace, *lowering.Program, er
 	return fusec.Plan(g, c.options()...)
 }
 
+// onGPU reports whether the target is a GPU.
+func (c *compileFlags) onGPU() bool {
+	kind, _, _ := strings.Cut(c.target, ":")
+	return kind == "cuda"
+}
+
 // check refuses flags that are not for the target.
 func (c *compileFlags) check() error { return c.overlay.check(c.target) }
 

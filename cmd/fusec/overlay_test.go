@@ -90,7 +90,7 @@ func TestOverlayReports(t *testing.T) {
 			bad(t, fusecRun(t, append(args, flag, value)...), exitUsage, flag+" "+value+" is for --target fpga; the target is c")
 		}
 	}
-	bad(t, fusecRun(t, "bench", "matmul", "--target", "fpga"), exitUsage, "is not for an overlay")
+	bad(t, fusecRun(t, "bench", "matmul", "--target", "fpga"), exitUsage, "is not for target fpga")
 	bad(t, fusecRun(t, "bench", "gpu", "--target", "fpga"), exitUsage, "is not for an overlay")
 	bad(t, fusecRun(t, "tune", digitsModel, "--target", "fpga"), exitUsage, "fusec tune is for GPUs")
 	bad(t, fusecRun(t, "bench", digitsModel, "--target", "fpga", "--mhz", "0"), exitUsage,

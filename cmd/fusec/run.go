@@ -11,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"fusec"
 	"fusec/graph"
 	"fusec/graph/npy"
+	"fusec/kernels/ref"
 )
 
 var runCommand = &command{
@@ -22,10 +24,16 @@ var runCommand = &command{
 	doc: `
 Compiles the model and runs it once on the inputs given with --in. Inputs that are not given are random, decided by
 --seed. Weights come from the .safetensors file beside the graph. State starts as that file has it; what a run does to
-it is not written back.`,
+it is not written back.
+
+With --against ref every launch is computed again by the reference, in float64, from the operands that it read, and every
+output from the model as it is written, before any pass. What is off by more than the bound is listed, and the exit code
+is 1. In f32 the bound is 1e-5 of the sum of a result's terms. A reference is slow: seconds for a million multiplications
+a launch.`,
 	examples: []example{
 		{"fusec run model.graph", "on random inputs"},
 		{"fusec run model.graph --in x=batch.npy --out results", "on an input of your own; each output becomes results/NAME.npy"},
+		{"fusec run model.graph --target cuda --against ref", "compare each launch and output with the reference"},
 		{"fusec run model.graph --random-weights --json", "without the weights; for programs"},
 	},
 	setup: func(f *flagSet) action {
@@ -34,6 +42,7 @@ it is not written back.`,
 		r.values.declare(f)
 		r.in.declare(f, "")
 		f.StringVar(&r.out, "out", "", "write the outputs to the folder `DIR`, as .npy")
+		f.choice(&r.against, "against", []string{referenceTarget}, "compare each launch, and each output, with the `REFERENCE` ref")
 		f.BoolVar(&r.json, "json", false, "print the report as JSON")
 		return r.run
 	},
@@ -46,6 +55,7 @@ type runner struct {
 	in      inputFiles
 	out     string
 	json    bool
+	against string
 }
 
 // runReport is what fusec run found, and its JSON form.
@@ -61,6 +71,8 @@ type runReport struct {
 	MemoryBytes int64       `json:"memory_bytes"` // besides inputs and weights
 	Sources     []runSource `json:"sources"`
 	Outputs     []runOutput `json:"outputs"`
+
+	Against *runAgainst `json:"against,omitempty"`
 }
 
 type runSource struct {
@@ -94,12 +106,25 @@ func (r *runner) run(e *env, args []string) error {
 		return err
 	}
 	show := newProgress(e.stderr)
-	p, err := r.compile.compile(g, vals, opening(e, show))
+	more := []fusec.Option{opening(e, show)}
+	if r.against != "" {
+		more = append(more, fusec.WithReference())
+	}
+	p, err := r.compile.compile(g, vals, more...)
 	show.done()
 	if err != nil {
 		return err
 	}
 	defer p.Close()
+	var want map[string]ref.Value
+	if r.against != "" { // before the run, which changes what updates write
+		show.show("%s by the reference", modelName(path))
+		want, err = wanted(g, vals)
+		show.done()
+		if err != nil {
+			return err
+		}
+	}
 	start := time.Now()
 	if err := p.Exec(); err != nil {
 		return err
@@ -131,10 +156,19 @@ func (r *runner) run(e *env, args []string) error {
 			return err
 		}
 	}
-	if r.json {
-		return writeJSON(e.out, rep)
+	if r.against != "" {
+		if rep.Against, err = against(r.against, p, want); err != nil {
+			return err
+		}
 	}
-	err = e.print(rep.text(r.out))
+	if r.json {
+		err = writeJSON(e.out, rep)
+	} else {
+		err = e.print(rep.text(r.out))
+	}
+	if err == nil && rep.Against != nil {
+		err = rep.Against.err()
+	}
 	return err
 }
 
@@ -263,6 +297,9 @@ func (rep *runReport) text(dir string) string {
 		t.row(o.Name, o.Type, o.Mean.short(), o.Min.short(), o.Max.short(), nan, strings.Join(first, " "), o.File)
 	}
 	b.WriteString("\n" + t.String())
+	if rep.Against != nil {
+		b.WriteString("\n" + rep.Against.text())
+	}
 	if dir != "" {
 		fmt.Fprintf(&b, "\n%s in %s\n", plural(len(rep.Outputs), "file", "files"), dir)
 	}

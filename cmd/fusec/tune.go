@@ -77,7 +77,7 @@ func (t *tuner) run(e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	if t.compile.target == fusec.Targets()[0] || t.compile.target == overlayTarget {
+	if !t.compile.onGPU() {
 		return usage("fusec tune is for GPUs: give it --target cuda")
 	}
 	g, vals, err := t.values.load(e, path, false)

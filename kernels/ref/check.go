@@ -11,13 +11,44 @@ import (
 // and 1e-12 for f64; the magnitude is |want| where want has none. NaN and infinities must match; integers and Bools
 // must be equal. A value whose magnitude is +Inf is not checked. The error names the element that is furthest off.
 func Check(got *graph.Tensor, want Value) error {
+	d, err := Compare(got, want)
+	switch {
+	case err != nil:
+		return err
+	case d.Off == 0:
+		return nil
+	case want.F == nil:
+		return fmt.Errorf("element %v is %d, want %d", d.Index, got.Int(d.at), want.I[d.at])
+	}
+	return fmt.Errorf("%d of %d elements are off; the worst, %v, is %v, want %v ± %.3g (%.3g times the bound)",
+		d.Off, d.Elements, d.Index, d.Got, d.Want, d.Bound, d.Worst)
+}
+
+// Departure is by how much a value departs from the reference.
+type Departure struct {
+	Elements, Off int     // of the value, and those of them that are out of bounds
+	Worst         float64 // the largest difference, as a multiple of the element's bound; +Inf where that is 0
+	// Index is the element of which Worst is true, the first of them; Bound is by how much Got may differ from Want.
+	Index            []int
+	Got, Want, Bound float64
+
+	at int
+}
+
+// Compare measures what [Check] refuses.
+func Compare(got *graph.Tensor, want Value) (Departure, error) {
+	d := Departure{Elements: want.Len()}
 	if got.Type != want.Type {
-		return fmt.Errorf("the value has type %v, the reference %v", got.Type, want.Type)
+		return d, fmt.Errorf("the value has type %v, the reference %v", got.Type, want.Type)
 	}
 	if want.F == nil {
-		return checkExact(got, want)
+		for i, g := range FromTensor(got).I {
+			if g != want.I[i] && want.mag(i) == 0 {
+				d.Off++
+				d.add(i, float64(g), float64(want.I[i]), 0, math.Inf(1))
+			}
+		}
 	}
-	worst, at, bad := 0.0, 0, 0
 	for i, w := range want.F {
 		m := size(w)
 		if want.Mag != nil {
@@ -26,33 +57,30 @@ func Check(got *graph.Tensor, want Value) error {
 		if math.IsInf(m, 1) {
 			continue
 		}
-		d := deviation(w, got.Float(i))
-		if d <= epsilon(want.Type.DType)*m*(1+1e-12) { // m may have been divided by ε, and rounded
-			continue
+		by, bound := deviation(w, got.Float(i)), epsilon(want.Type.DType)*m
+		switch {
+		case by == 0:
+		case by <= bound*(1+1e-12): // m may have been divided by ε, and rounded
+			d.add(i, got.Float(i), w, bound, by/bound)
+		default:
+			d.Off++
+			d.add(i, got.Float(i), w, bound, by/bound)
 		}
-		bad++
-		if r := d / (epsilon(want.Type.DType) * m); r > worst || math.IsInf(r, 1) && !math.IsInf(worst, 1) {
-			worst, at = r, i
-		}
 	}
-	if bad == 0 {
-		return nil
+	if d.Elements > 0 {
+		d.Index = indices(want.Type.Shape, d.at)
 	}
-	m := size(want.F[at])
-	if want.Mag != nil {
-		m = want.Mag[at]
-	}
-	return fmt.Errorf("%d of %d elements are off; the worst, %v, is %v, want %v ± %.3g (%.3g times the bound)",
-		bad, want.Len(), indices(want.Type.Shape, at), got.Float(at), want.F[at], epsilon(want.Type.DType)*m, worst)
+	return d, nil
 }
 
-func checkExact(got *graph.Tensor, want Value) error {
-	for i, g := range FromTensor(got).I {
-		if g != want.I[i] && want.mag(i) == 0 {
-			return fmt.Errorf("element %v is %d, want %d", indices(want.Type.Shape, i), g, want.I[i])
-		}
+// add takes one element into account that differs.
+func (d *Departure) add(i int, got, want, bound, worst float64) {
+	if math.IsNaN(worst) {
+		worst = math.Inf(1)
 	}
-	return nil
+	if worst > d.Worst {
+		d.Worst, d.at, d.Got, d.Want, d.Bound = worst, i, got, want, bound
+	}
 }
 
 // indices are those of element number i of a shape.
