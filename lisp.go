@@ -73,7 +73,7 @@ func (m *Machine) differentiate() ([]passes.Gradient, error) {
 		if !s.Value.Type.DType.IsFloat() {
 			continue
 		}
-		r := machineResult{node: s.Node, grad: true, what: "gradient of " + s.Value.Where()}
+		r := machineResult{node: s.Node, grad: true, what: "gradient of", of: s.Value}
 		if needs[s.Value] {
 			r.output = fmt.Sprintf("gradient %d", len(m.results))
 			gradients = append(gradients, passes.Gradient{Cost: cost, Of: s.Value, Output: r.output})

@@ -107,7 +107,8 @@ func (m *Machine) compile() (err error) {
 	if m.cfg.gorgonia && m.cfg.optimizer != nil {
 		return errors.New("WithGorgoniaSemantics keeps the gradients that gorgonia.Grad built, which WithOptimizer does not use: choose one")
 	}
-	o := fgorgonia.Options{DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed}
+	m.cfg.unverified = true
+	o := fgorgonia.Options{DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed, Unverified: true}
 	if m.replaces > 1 {
 		o.Replaced = m.replaced
 	}
@@ -182,7 +183,7 @@ func (m *Machine) declareResults() []passes.Gradient {
 	for _, n := range m.g.AllNodes() {
 		if m.inspects() {
 			if v := m.im.Node(n); v != nil && computed(v) {
-				add(machineResult{inspect: true, what: "value of " + v.Where()}, "inspected", v)
+				add(machineResult{inspect: true, what: "value of", of: v}, "inspected", v)
 			}
 		}
 		if m.watches(n) {
@@ -190,7 +191,7 @@ func (m *Machine) declareResults() []passes.Gradient {
 		}
 	}
 	for _, r := range m.im.Reads {
-		add(machineResult{into: r.Into, node: r.Node, what: "value read of " + r.Value.Where()}, "read", r.Value)
+		add(machineResult{into: r.Into, node: r.Node, what: "value read of", of: r.Value}, "read", r.Value)
 	}
 	for _, n := range m.handedOut() {
 		v := m.im.Node(n)
@@ -201,7 +202,7 @@ func (m *Machine) declareResults() []passes.Gradient {
 			continue // a gradient that Gorgonia built wrongly has no place there; what it is of gets it
 		}
 		if _, constant := v.Op.(graph.Const); !constant || n.Value() == nil {
-			add(machineResult{node: n, what: "value of " + v.Where()}, "value", v)
+			add(machineResult{node: n, what: "value of", of: v}, "value", v)
 		}
 	}
 	known := map[*gorgonia.Node]fgorgonia.Grad{}
@@ -211,7 +212,7 @@ func (m *Machine) declareResults() []passes.Gradient {
 	var gradients []passes.Gradient
 	for _, n := range m.boundTo() {
 		if k, ok := known[n]; ok {
-			add(machineResult{node: n, grad: true, what: "gradient of " + k.Of.Where()}, "gradient", k.Value)
+			add(machineResult{node: n, grad: true, what: "gradient of", of: k.Of}, "gradient", k.Value)
 		}
 	}
 	if m.cfg.gorgonia {

@@ -99,7 +99,7 @@ type unstored interface {
 
 // unstoredOf is a value for u's node.
 func unstoredOf(u inner) unstored {
-	if len(u.node.Shape()) == 0 {
+	if fgorgonia.Rank(u.node) == 0 {
 		return &UnstoredScalar{Scalar: noScalar, inner: u}
 	}
 	return &UnstoredTensor{Tensor: noTensor, inner: u}

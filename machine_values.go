@@ -256,7 +256,8 @@ func sameShape(t *graph.Tensor, v gorgonia.Value) bool {
 type machineResult struct {
 	output  string
 	tensor  *graph.Tensor
-	what    string            // for messages
+	what    string            // for messages: "value of", followed by
+	of      *graph.Node       // the node's name
 	inspect bool              // it is looked at for NaN and Inf, and nothing else
 	node    *gorgonia.Node    // whose value or gradient it is
 	grad    bool              // it is the gradient
@@ -328,9 +329,9 @@ func (m *Machine) inspect() error {
 		for j := range r.tensor.Type.Shape.Elems() {
 			switch v := r.tensor.Float(j); {
 			case m.vm.WatchNaN && math.IsNaN(v):
-				return fmt.Errorf("the %s holds NaN", r.what)
+				return fmt.Errorf("the %s %s holds NaN", r.what, r.of.Where())
 			case m.vm.WatchInf && math.IsInf(v, 0):
-				return fmt.Errorf("the %s holds Inf", r.what)
+				return fmt.Errorf("the %s %s holds Inf", r.what, r.of.Where())
 			}
 		}
 	}

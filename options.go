@@ -53,6 +53,7 @@ type config struct {
 
 	dynamicSlices bool
 	withoutCache  bool
+	unverified    bool // the graph is an import that was not verified
 	gorgonia      bool
 	noGradients   bool
 	values        []*gorgonia.Node // whose values are handed out

@@ -66,7 +66,7 @@ type request struct {
 // optimiser is compared by [request.optimizerKey], gradients by their nodes' places, and values are outputs of the graph.
 func (c config) programKey() config {
 	c.optimizer, c.gradients, c.values, c.allValues = nil, nil, nil, false
-	c.seed, c.err, c.withoutCache = 0, nil, false
+	c.seed, c.err, c.withoutCache, c.unverified = 0, nil, false, false
 	if c.workers == 0 {
 		c.workers = runtime.GOMAXPROCS(0)
 	}
@@ -382,10 +382,18 @@ func (p *Program) obtain(device lowering.Device) (err error) {
 		reason = r.cannotKeep(device)
 	}
 	keep := !r.cfg.withoutCache && reason == ""
+	var found *cachedProgram
+	labels := false
 	if keep {
-		if found, labels := programs.find(r); found != nil {
-			return p.adopt(found, labels, device)
+		found, labels = programs.find(r)
+	}
+	if r.cfg.unverified && !labels { // one that is equal in all has been verified
+		if err := graph.Verify(r.graph); err != nil {
+			return fmt.Errorf("importing a Gorgonia graph: %w", err)
 		}
+	}
+	if found != nil {
+		return p.adopt(found, labels, device)
 	}
 	if keep {
 		*r = r.clone()

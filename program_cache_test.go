@@ -285,6 +285,7 @@ func TestProgramKeyCoversTheConfiguration(t *testing.T) {
 		"seed":         "a state of each machine",
 		"err":          "such a configuration is refused",
 		"withoutCache": "does not change the program",
+		"unverified":   "does not change the program",
 	}
 	zero := config{}.programKey()
 	if other := (config{}).programKey(); !reflect.DeepEqual(&zero, &other) {
@@ -614,5 +615,152 @@ func TestKernelsOfFailedRuns(t *testing.T) {
 		if n := len(p.cached.spares); (n == 1) != (index != 9) {
 			t.Errorf("index %v: %d closed programs have left their kernels", index, n)
 		}
+	}
+}
+
+// Machines share a program if nothing that decides what it computes differs in Gorgonia's graphs, whatever their nodes are
+// called.
+func TestMachinesDiffer(t *testing.T) {
+	withCache(t, 100, 1<<24)
+	type model struct {
+		dtype           tensor.Dtype
+		rows            int
+		constant        any
+		start, end      int
+		axis            int
+		unary           func(*gorgonia.Node) (*gorgonia.Node, error)
+		eps             float64
+		by, bound, more bool
+		name            string
+	}
+	same := model{dtype: tensor.Float64, rows: 4, constant: 2.5, start: 1, end: 3, unary: gorgonia.Tanh, eps: 1e-5}
+	build := func(m model) bool {
+		t.Helper()
+		g := gorgonia.NewGraph(gorgonia.WithGraphName(m.name))
+		in := func(name string) *gorgonia.Node {
+			return gorgonia.NewMatrix(g, m.dtype, gorgonia.WithShape(m.rows, 4), gorgonia.WithName(m.name+name), gorgonia.WithInit(gorgonia.Ones()))
+		}
+		x, y := in("x"), in("y")
+		h := gorgonia.Must(m.unary(gorgonia.Must(gorgonia.HadamardProd(x, y))))
+		h = gorgonia.Must(gorgonia.Mul(h, gorgonia.NewConstant(m.constant)))
+		h = gorgonia.Must(gorgonia.Slice(h, gorgonia.S(m.start, m.end)))
+		cost := gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(gorgonia.Must(gorgonia.Sum(h, m.axis))))))
+		weights := gorgonia.Nodes{x, y}
+		if m.by {
+			weights = weights[:1]
+		}
+		if _, err := gorgonia.Grad(cost, weights...); err != nil {
+			t.Fatal(err)
+		}
+		var opts []gorgonia.VMOpt
+		if m.bound {
+			opts = append(opts, gorgonia.BindDualValues(h))
+		}
+		if m.more {
+			opts = append(opts, WithValues(h))
+		}
+		vm := NewMachine(g, opts...)
+		if err := vm.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		defer vm.Close()
+		return reused(vm)
+	}
+	if build(same) {
+		t.Fatal("the first program was found")
+	}
+	for what, change := range map[string]func(*model){
+		"the names": func(m *model) { m.name = "other " },
+		"nothing":   func(*model) {},
+	} {
+		m := same
+		if change(&m); !build(m) {
+			t.Errorf("%s differs: the program was not found", what)
+		}
+	}
+	for what, change := range map[string]func(*model){
+		"an operation":        func(m *model) { m.unary = gorgonia.Sigmoid },
+		"an attribute":        func(m *model) { m.axis = 1 },
+		"a shape":             func(m *model) { m.rows = 5 },
+		"the element type":    func(m *model) { m.dtype, m.constant = tensor.Float32, float32(2.5) },
+		"a constant":          func(m *model) { m.constant = 2.25 },
+		"a slice":             func(m *model) { m.start, m.end = 2, 4 },
+		"the weights":         func(m *model) { m.by = true },
+		"the bound gradients": func(m *model) { m.bound = true },
+		"the values":          func(m *model) { m.more = true },
+	} {
+		m := same
+		change(&m)
+		if build(m) {
+			t.Errorf("%s differs: the program was found", what)
+		}
+		if !build(m) {
+			t.Errorf("%s differs: its own program was not found", what)
+		}
+	}
+}
+
+// Errors of a machine whose program was found name the nodes of its own graph.
+func TestErrorsOfReusedPrograms(t *testing.T) {
+	withCache(t, 10, 1<<20)
+	for i, name := range []string{"first", "second"} {
+		g := gorgonia.NewGraph()
+		x := gorgonia.NewVector(g, tensor.Float64, gorgonia.WithShape(2), gorgonia.WithName(name+" x"))
+		y := gorgonia.Must(gorgonia.Log(x))
+		gorgonia.WithName(name + " y")(y)
+		m := NewMachine(g, gorgonia.WithNaNWatch())
+		if reused(m) != (i > 0) {
+			t.Errorf("%s machine: reused %v", name, reused(m))
+		}
+		if err := m.RunAll(); err == nil || !strings.Contains(err.Error(), name+" x") {
+			t.Errorf("%s machine without a value: %v", name, err)
+		}
+		gorgonia.Let(x, tensor.New(tensor.WithBacking([]float64{1, -1})))
+		if err := m.RunAll(); err == nil || !strings.Contains(err.Error(), name+" y") {
+			t.Errorf("%s machine with NaN: %v", name, err)
+		}
+		closed(t, m)
+	}
+}
+
+// namesState is a negation that builds a state of the given name.
+type namesState struct {
+	gorgonia.Op
+	name string
+}
+
+func (o *namesState) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
+	return b.Binary(graph.Add, args[0], b.State(o.name, args[0].Type)), b.Err()
+}
+
+// A graph that is not well-formed is refused, though one of the same structure was compiled.
+func TestReusedGraphsAreVerified(t *testing.T) {
+	withCache(t, 10, 1<<20)
+	for i, name := range []string{"s", "t", "x"} {
+		g := gorgonia.NewGraph()
+		x := gorgonia.NewVector(g, tensor.Float64, gorgonia.WithShape(2), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Ones()))
+		neg := gorgonia.Must(gorgonia.Neg(gorgonia.NewVector(gorgonia.NewGraph(), tensor.Float64, gorgonia.WithShape(2), gorgonia.WithName("x"))))
+		gorgonia.Must(gorgonia.ApplyOp(&namesState{neg.Op(), name}, x))
+		m := NewMachine(g)
+		switch err := m.Err(); {
+		case name == "x":
+			if err == nil || !strings.Contains(err.Error(), "have the same name") {
+				t.Errorf("a state is called as an input is: %v", err)
+			}
+		case err != nil || reused(m) != (i > 0):
+			t.Errorf("%v; reused: %v", err, err == nil && reused(m))
+		}
+		closed(t, m)
+	}
+}
+
+// What the second machine allocates is bounded.
+func TestSecondMachineAllocatesLittle(t *testing.T) {
+	withCache(t, 10, 1<<24)
+	s := newSentence(t, "", 10, 0.1)
+	make := func() { closed(t, NewMachine(s.g, gorgonia.BindDualValues(s.weights...))) }
+	make()
+	if got := testing.AllocsPerRun(20, make) / float64(len(s.g.AllNodes())); got > 8 {
+		t.Errorf("%.1f allocations for each node of Gorgonia's, want at most 8", got)
 	}
 }

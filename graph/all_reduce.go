@@ -23,7 +23,7 @@ func inferAllReduce(op Op, args []Type) ([]Type, error) {
 	if err := wantComputed(t); err != nil {
 		return nil, fmt.Errorf("%v %w", f, err)
 	}
-	return one(t)
+	return one(args, t)
 }
 
 // gradAllReduce combines the gradients of all participants as the values were; a maximum or minimum shares theirs among

@@ -59,13 +59,14 @@ func (b *Builder) Fail(err error) *Node {
 }
 
 // Add appends a node.
-func (b *Builder) Add(op Op, args ...*Node) *Node { return b.add(op, args) }
+func (b *Builder) Add(op Op, args ...*Node) *Node { return b.add(op, slices.Clone(args)) }
 
+// add is Add with operands in a list of the node's own.
 func (b *Builder) add(op Op, args []*Node) *Node {
 	if b.err != nil || b.bad != nil && slices.Contains(args, b.bad) {
 		return b.Fail(b.err)
 	}
-	n, err := b.g.Add(op, args...)
+	n, err := b.g.add(op, args)
 	if err != nil {
 		if pos := b.caller(); pos != "" {
 			err = fmt.Errorf("%s: %w", pos, err)

@@ -143,12 +143,15 @@ func (n *Node) namesBefore(outside map[*Node]*Node) (names []string) {
 func (n *Node) Arg(i int) *Node { return n.Args[i] }
 
 // Add appends a node after checking its operands with the operation's type rule.
-func (g *Graph) Add(op Op, args ...*Node) (*Node, error) {
+func (g *Graph) Add(op Op, args ...*Node) (*Node, error) { return g.add(op, slices.Clone(args)) }
+
+// add is Add with operands in a list of the node's own.
+func (g *Graph) add(op Op, args []*Node) (*Node, error) {
 	t, err := resultType(op, args)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{ID: g.nextID, Op: op, Args: slices.Clone(args), Type: t}
+	n := &Node{ID: g.nextID, Op: op, Args: args, Type: t}
 	g.nextID++
 	g.Nodes = append(g.Nodes, n)
 	return n, nil
@@ -156,7 +159,7 @@ func (g *Graph) Add(op Op, args ...*Node) (*Node, error) {
 
 // ResultTypes applies op's type rule to the operands. The error names the operation and the operands.
 func ResultTypes(op Op, args []*Node) ([]Type, error) {
-	return resultTypes(op, args, make([]Type, 0, len(args)))
+	return resultTypes(op, args, make([]Type, 0, len(args)+1))
 }
 
 // typeLists are lists for the types of operands.
@@ -166,7 +169,7 @@ var typeLists = sync.Pool{New: func() any { return new([]Type) }}
 func resultType(op Op, args []*Node) (Type, error) {
 	list := typeLists.Get().(*[]Type)
 	defer typeLists.Put(list)
-	*list = slices.Grow((*list)[:0], len(args))
+	*list = slices.Grow((*list)[:0], len(args)+1)
 	types, err := resultTypes(op, args, *list)
 	if err != nil {
 		return Type{}, err

@@ -2,18 +2,21 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 )
 
 // The type rules of the operation table. Each returns the types of the results, or an error that says what does not
 // fit; the caller adds the operation's and the operands' names.
 
-func one(t Type) ([]Type, error) { return []Type{t}, nil }
+// one is a list of one result. It lies behind the operands' types if there is room, so that a rule which asks another rule
+// about some of its operands clips their list.
+func one(args []Type, t Type) ([]Type, error) { return append(args, t)[len(args):], nil }
 
-func declared(t Type) ([]Type, error) {
+func declared(args []Type, t Type) ([]Type, error) {
 	if t.DType == Invalid || int(t.DType) >= len(dtypes) {
 		return nil, fmt.Errorf("has no element type")
 	}
-	return one(t)
+	return one(args, t)
 }
 
 // accumulators are the types of the gradients of values of the given ones.
@@ -25,15 +28,15 @@ func accumulators(types []Type) []Type {
 	return out
 }
 
-func inferConst(op Op, _ []Type) ([]Type, error) {
+func inferConst(op Op, args []Type) ([]Type, error) {
 	v := op.(Const).Value
 	if v == nil {
 		return nil, fmt.Errorf("has no value")
 	}
-	return declared(v.Type)
+	return declared(args, v.Type)
 }
 
-func inferSame(_ Op, args []Type) ([]Type, error) { return one(args[0]) }
+func inferSame(_ Op, args []Type) ([]Type, error) { return args[:1], nil }
 
 // wantFloat refuses what nothing computes in.
 func wantFloat(t Type) error {
@@ -78,7 +81,7 @@ func inferUnary(op Op, args []Type) ([]Type, error) {
 	if err := u.Fn.Info().Of.check(u.Fn, t); err != nil {
 		return nil, err
 	}
-	return one(t)
+	return one(args, t)
 }
 
 // checkSlope refuses a derivative at 0 of functions that have no kink there.
@@ -126,7 +129,7 @@ func inferBinary(op Op, args []Type) ([]Type, error) {
 	if f.Compares() {
 		d = Bool
 	}
-	return one(Type{d, s})
+	return one(args, Type{d, s})
 }
 
 func inferSelect(_ Op, args []Type) ([]Type, error) {
@@ -143,7 +146,7 @@ func inferSelect(_ Op, args []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(Type{args[1].DType, s})
+	return one(args, Type{args[1].DType, s})
 }
 
 func inferCast(op Op, args []Type) ([]Type, error) {
@@ -151,7 +154,7 @@ func inferCast(op Op, args []Type) ([]Type, error) {
 	if d == Invalid || int(d) >= len(dtypes) {
 		return nil, fmt.Errorf("to no element type")
 	}
-	return one(args[0].With(d))
+	return one(args, args[0].With(d))
 }
 
 // Dims returns the sizes of the product of shapes a and b: the broadcast batch axes, rows, the contracted size and
@@ -210,7 +213,7 @@ func inferMatMul(op Op, args []Type) ([]Type, error) {
 			}
 		}
 	}
-	return one(Type{args[0].DType.Accumulator(), ShapeOf(append(batch, rows, cols)...)})
+	return one(args, Type{args[0].DType.Accumulator(), ShapeOf(append(batch, rows, cols)...)})
 }
 
 // maxWindow bounds the attributes of windows, so that no product of two of them overflows.
@@ -283,7 +286,7 @@ func inferConv2D(op Op, args []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(TypeOf(args[0].DType.Accumulator(), x.At(0), w.At(0), oh, ow))
+	return one(args, TypeOf(args[0].DType.Accumulator(), x.At(0), w.At(0), oh, ow))
 }
 
 func checkAxes(axes Ints, rank int) error {
@@ -323,7 +326,7 @@ func inferReduce(op Op, args []Type) ([]Type, error) {
 			out = out.With(r.Axes.At(i), 1)
 		}
 	}
-	return one(args[0].Reshaped(out))
+	return one(args, args[0].Reshaped(out))
 }
 
 func inferReshape(op Op, args []Type) ([]Type, error) {
@@ -334,7 +337,7 @@ func inferReshape(op Op, args []Type) ([]Type, error) {
 	if s.Elems() != args[0].Shape.Elems() {
 		return nil, fmt.Errorf("%v has %d elements, %v has %d", args[0].Shape, args[0].Shape.Elems(), s, s.Elems())
 	}
-	return one(args[0].Reshaped(s))
+	return one(args, args[0].Reshaped(s))
 }
 
 func inferTranspose(op Op, args []Type) ([]Type, error) {
@@ -349,7 +352,7 @@ func inferTranspose(op Op, args []Type) ([]Type, error) {
 	for i := range s.Rank() {
 		out = out.With(i, s.At(p.At(i)))
 	}
-	return one(args[0].Reshaped(out))
+	return one(args, args[0].Reshaped(out))
 }
 
 func inferBroadcast(op Op, args []Type) ([]Type, error) {
@@ -366,7 +369,7 @@ func inferBroadcast(op Op, args []Type) ([]Type, error) {
 	if lead < 0 {
 		return nil, fmt.Errorf("%v does not broadcast to %v", from, to)
 	}
-	return one(args[0].Reshaped(to))
+	return one(args, args[0].Reshaped(to))
 }
 
 func checkSlice(axis, size, step, dim int, s Shape, start Type) error {
@@ -405,7 +408,7 @@ func inferSlice(op Op, args []Type) ([]Type, error) {
 	if err := checkSlice(o.Axis, o.Size, o.Step, dim, s, args[1]); err != nil {
 		return nil, err
 	}
-	return one(args[0].Reshaped(s.With(o.Axis, o.Size)))
+	return one(args, args[0].Reshaped(s.With(o.Axis, o.Size)))
 }
 
 func inferUnslice(op Op, args []Type) ([]Type, error) {
@@ -417,7 +420,7 @@ func inferUnslice(op Op, args []Type) ([]Type, error) {
 	if err := checkSlice(o.Axis, dim, o.Step, o.Size, s, args[1]); err != nil {
 		return nil, err
 	}
-	return one(args[0].Reshaped(s.With(o.Axis, o.Size)))
+	return one(args, args[0].Reshaped(s.With(o.Axis, o.Size)))
 }
 
 func inferConcat(op Op, args []Type) ([]Type, error) {
@@ -432,7 +435,7 @@ func inferConcat(op Op, args []Type) ([]Type, error) {
 		}
 		sum += u.Shape.At(axis)
 	}
-	return one(t.Reshaped(t.Shape.With(axis, sum)))
+	return one(args, t.Reshaped(t.Shape.With(axis, sum)))
 }
 
 func inferPad(op Op, args []Type) ([]Type, error) {
@@ -446,7 +449,7 @@ func inferPad(op Op, args []Type) ([]Type, error) {
 		}
 		s = s.With(i, p.Lo.At(i)+s.At(i)+p.Hi.At(i))
 	}
-	return one(args[0].Reshaped(s))
+	return one(args, args[0].Reshaped(s))
 }
 
 func inferIm2Col(op Op, args []Type) ([]Type, error) {
@@ -462,7 +465,7 @@ func inferIm2Col(op Op, args []Type) ([]Type, error) {
 	if s.At(1) > MaxElems/k {
 		return nil, fmt.Errorf("patches of %d channels and %v elements are too large", s.At(1), o.Kernel)
 	}
-	return one(args[0].Reshaped(ShapeOf(s.At(0), oh, ow, s.At(1)*k)))
+	return one(args, args[0].Reshaped(ShapeOf(s.At(0), oh, ow, s.At(1)*k)))
 }
 
 func inferCol2Im(op Op, args []Type) ([]Type, error) {
@@ -481,7 +484,7 @@ func inferCol2Im(op Op, args []Type) ([]Type, error) {
 	if s.At(1) != oh || s.At(2) != ow || s.At(3)%k != 0 {
 		return nil, fmt.Errorf("patches %v are not those of an image of %d×%d (want [n,%d,%d,%d·c])", s, o.H, o.W, oh, ow, k)
 	}
-	return one(args[0].Reshaped(ShapeOf(s.At(0), s.At(3)/k, o.H, o.W)))
+	return one(args, args[0].Reshaped(ShapeOf(s.At(0), s.At(3)/k, o.H, o.W)))
 }
 
 func wantIndices(t Type) error {
@@ -504,7 +507,7 @@ func inferGather(op Op, args []Type) ([]Type, error) {
 	}
 	dims := s.Slice()
 	out := append(append(append([]int(nil), dims[:axis]...), ix.Slice()...), dims[axis+1:]...)
-	return one(args[0].Reshaped(ShapeOf(out...)))
+	return one(args, args[0].Reshaped(ShapeOf(out...)))
 }
 
 func inferScatterAdd(op Op, args []Type) ([]Type, error) {
@@ -525,7 +528,7 @@ func inferScatterAdd(op Op, args []Type) ([]Type, error) {
 		}
 	}
 	out := append(append(append([]int(nil), dims[:o.Axis]...), o.Size), dims[o.Axis+ix.Rank():]...)
-	return one(args[1].Reshaped(ShapeOf(out...)))
+	return one(args, args[1].Reshaped(ShapeOf(out...)))
 }
 
 func wantSeed(t Type) error {
@@ -630,11 +633,11 @@ func inferPool(op Op, args []Type) ([]Type, error) {
 			return nil, fmt.Errorf("a window of %d is larger than the image, of %d, and than %d", k, s.At(2+i), maxPool)
 		}
 	}
-	return one(args[0].Reshaped(s.With(2, oh).With(3, ow)))
+	return one(args, args[0].Reshaped(s.With(2, oh).With(3, ow)))
 }
 
 func inferPoolGrad(op Op, args []Type) ([]Type, error) {
-	y, err := inferPool(Pool(op.(PoolGrad)), args[:1])
+	y, err := inferPool(Pool(op.(PoolGrad)), slices.Clip(args[:1]))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func inferSquaredNorm(_ Op, args []Type) ([]Type, error) {
 			return nil, fmt.Errorf("operand %d is %v and not a float", i, t.DType)
 		}
 	}
-	return one(TypeOf(F64))
+	return one(args, TypeOf(F64))
 }
 
 func flopsSquaredNorm(_ Op, args, _ []Type) int64 {

@@ -8,11 +8,11 @@ import (
 // opTable is the operation table: the one place that knows what operations there are.
 var opTable = []OpInfo{
 	{Name: "input", Doc: "a value given for each run", Proto: Input{}, Class: ClassSource,
-		Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(Input).Type) }, FLOPs: free},
+		Infer: func(op Op, args []Type) ([]Type, error) { return declared(args, op.(Input).Type) }, FLOPs: free},
 	{Name: "param", Doc: "a weight", Proto: Param{}, Class: ClassSource,
-		Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(Param).Type) }, FLOPs: free},
+		Infer: func(op Op, args []Type) ([]Type, error) { return declared(args, op.(Param).Type) }, FLOPs: free},
 	{Name: "state", Doc: "a value that persists between runs", Proto: State{}, Class: ClassSource,
-		Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(State).Type) }, FLOPs: free},
+		Infer: func(op Op, args []Type) ([]Type, error) { return declared(args, op.(State).Type) }, FLOPs: free},
 	{Name: "const", Doc: "a constant", Proto: Const{}, Class: ClassSource, Infer: inferConst, FLOPs: free},
 
 	{Name: "unary", Doc: "a function of one variable, elementwise", Operands: "x", Proto: Unary{}, Class: ClassElementwise,
@@ -116,7 +116,7 @@ var opTable = []OpInfo{
 	{Name: "fusion", Doc: "a body computed in one launch", Operands: "x...", Proto: Fusion{}, Class: ClassFusion,
 		MaxArgs: -1, Infer: inferFusion, FLOPs: flopsFusion},
 	{Name: "host", Doc: "an opaque operation run by its own code", Operands: "x...", Proto: Host{}, Class: ClassFusion,
-		MaxArgs: -1, Infer: func(op Op, _ []Type) ([]Type, error) { return declared(op.(Host).Type) }, FLOPs: free,
+		MaxArgs: -1, Infer: func(op Op, args []Type) ([]Type, error) { return declared(args, op.(Host).Type) }, FLOPs: free,
 		Grad: gradHost},
 }
 

@@ -36,7 +36,7 @@ func inferUpdateSlice(op Op, args []Type) ([]Type, error) {
 	if err := checkSlice(axis, size, 1, dim, x.Shape, args[2]); err != nil {
 		return nil, err
 	}
-	return one(x)
+	return one(args, x)
 }
 
 // gradUpdateSlice passes to x what is not overwritten, and to the update its part.

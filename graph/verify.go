@@ -19,24 +19,21 @@ func verify(g *Graph, depth int) error {
 	if depth > maxNesting {
 		return fmt.Errorf("fusions are nested deeper than %d", maxNesting)
 	}
-	at := make(map[*Node]bool, len(g.Nodes))
-	ids := make(map[int]*Node, len(g.Nodes))
+	at := newNodesByID(g.Nodes)
 	names := make(map[string]*Node)
 	for _, n := range g.Nodes {
 		if n == nil || n.Op == nil {
 			fail("%v has no operation", n)
 			continue
 		}
-		if other := ids[n.ID]; other != nil {
-			fail("nodes %s and %s have the same ID %d", other.Where(), n.Where(), n.ID)
-		}
-		ids[n.ID] = n
 		for i, a := range n.Args {
-			if !at[a] {
+			if !at.has(a) {
 				fail("%s: operand %d (%v) is not a node before it", n.Where(), i, a)
 			}
 		}
-		at[n] = true
+		if other := at.add(n); other != nil {
+			fail("nodes %s and %s have the same ID %d", other.Where(), n.Where(), n.ID)
+		}
 		t, err := resultType(n.Op, n.Args)
 		switch {
 		case err != nil:
@@ -74,7 +71,7 @@ func verify(g *Graph, depth int) error {
 	}
 	out := make(map[string]bool)
 	for _, o := range g.Outputs {
-		if !at[o.Node] {
+		if !at.has(o.Node) {
 			fail("output %q is not a node of the graph", o.Name)
 		}
 		if out[o.Name] {
@@ -84,7 +81,7 @@ func verify(g *Graph, depth int) error {
 	}
 	written := make(map[*Node]bool)
 	for _, u := range g.Updates {
-		if !at[u.Target] || !at[u.Value] {
+		if !at.has(u.Target) || !at.has(u.Value) {
 			fail("update of %v with %v: not a node of the graph", u.Target, u.Value)
 			continue
 		}
@@ -108,9 +105,55 @@ func verify(g *Graph, depth int) error {
 		if depth > 0 {
 			fail("a fusion's body has a note")
 		}
-		if n.Node != nil && !at[n.Node] {
+		if n.Node != nil && !at.has(n.Node) {
 			fail("note about %v, which is not a node of the graph", n.Node)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// nodesByID is a set of nodes.
+type nodesByID struct {
+	small []*Node        // by ID, where that is small
+	large map[int]*Node  // by ID, where it is not
+	twins map[*Node]bool // nodes with the ID of another
+}
+
+// newNodesByID makes room for the nodes of a graph, of which none is added yet.
+func newNodesByID(nodes []*Node) *nodesByID {
+	most := -1
+	for _, n := range nodes {
+		if n != nil && n.ID < 8*len(nodes)+1024 {
+			most = max(most, n.ID)
+		}
+	}
+	return &nodesByID{small: make([]*Node, most+1)}
+}
+
+func (s *nodesByID) of(id int) *Node {
+	if uint(id) < uint(len(s.small)) {
+		return s.small[id]
+	}
+	return s.large[id]
+}
+
+func (s *nodesByID) has(n *Node) bool { return n != nil && (s.of(n.ID) == n || s.twins[n]) }
+
+// add adds n, and gives another node of the same ID, or nil.
+func (s *nodesByID) add(n *Node) (other *Node) {
+	switch other = s.of(n.ID); {
+	case other != nil:
+		if s.twins == nil {
+			s.twins = map[*Node]bool{}
+		}
+		s.twins[n] = true
+	case uint(n.ID) < uint(len(s.small)):
+		s.small[n.ID] = n
+	default:
+		if s.large == nil {
+			s.large = map[int]*Node{}
+		}
+		s.large[n.ID] = n
+	}
+	return other
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"fusec/graph"
+
+	gorg "gorgonia.org/gorgonia"
 )
 
 // The kinds of products, in the order of Gorgonia's enumeration, and how they print.
@@ -17,13 +19,16 @@ const (
 	batched
 )
 
+// products tells how they print.
+var products memo[gorg.Op, string]
+
 var productSigns = []string{" × B", " × b", " ⋅ b", " ⊗ b", " ××× B"}
 
 func (c *call) linear() (*graph.Node, error) {
 	kind := c.f.byte("āBinaryOperator")
 	ta, tb := c.f.bool("transA"), c.f.bool("transB")
-	if kind >= len(productSigns) || !strings.Contains(c.print(c.op), productSigns[kind]) {
-		return nil, fmt.Errorf("product %d prints as %q", kind, c.print(c.op))
+	if kind >= len(productSigns) || !strings.Contains(products.of(c.op, gorg.Op.String), productSigns[kind]) {
+		return nil, fmt.Errorf("product %d prints as %q", kind, c.op)
 	}
 	x, y := c.args[0], c.args[1]
 	n, m := x.Type.Shape.Elems(), y.Type.Shape.Elems()

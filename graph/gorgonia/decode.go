@@ -21,6 +21,8 @@ type call struct {
 	want graph.Type
 	b    *graph.Builder
 	met  []Divergence // where Gorgonia computes something else
+
+	fields fields // that f refers to
 }
 
 // decoder writes an operation in terms of fusec's. It takes that many operands, or any number if args is −1.
@@ -132,7 +134,7 @@ func (c *call) attempt(d decoder) (v *graph.Node, err error) {
 			c.met = nil
 			*c.Imported, c.args, c.seed, c.draws = im, args, seed, draws
 			delete(c.shared, c.twin())
-			c.b = graph.Extend(c.Graph, c.from)
+			c.begin()
 		}
 	}()
 	if d.args >= 0 && len(c.args) != d.args {
@@ -162,7 +164,10 @@ func (c *call) conform(v *graph.Node) (*graph.Node, error) {
 	if v.Type.DType != c.want.DType || v.Type.Shape.Elems() != c.want.Shape.Elems() {
 		return nil, fmt.Errorf("the value has type %v, Gorgonia inferred %v", v.Type, c.want)
 	}
-	return c.b.Reshape(v, c.want.Shape.Slice()...), c.b.Err()
+	if v.Type.Shape != c.want.Shape {
+		v = c.b.Reshape(v, c.want.Shape.Slice()...)
+	}
+	return v, c.b.Err()
 }
 
 // twin identifies the operation of which this one, a derivative, is part: they share hidden state.

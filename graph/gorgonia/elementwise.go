@@ -25,9 +25,9 @@ func (c *call) unary() (*graph.Node, error) {
 	if err := c.fits(); err != nil {
 		return nil, err
 	}
-	fn, ok := unaryNames[c.print(c.op)]
+	fn, ok := unaryNames[c.op.String()]
 	if !ok {
-		return nil, fmt.Errorf("%q is not a function that fusec knows", c.print(c.op))
+		return nil, fmt.Errorf("%q is not a function that fusec knows", c.op)
 	}
 	switch {
 	case c.n.Deriv() == nil:
@@ -41,16 +41,30 @@ func (c *call) unary() (*graph.Node, error) {
 }
 
 func (c *call) binary() (*graph.Node, error) {
-	f := c.f.inner("ʘBinaryOperator")
-	kind := f.byte("ʘBinaryOperatorType")
-	if f.err != nil {
-		return nil, f.err
+	fn, err := binaryOf(c.op, c.f)
+	if err != nil {
+		return nil, err
 	}
-	if kind >= len(binaryOrder) || !strings.HasPrefix(c.print(c.op), binaries[binaryOrder[kind]].sign+" ") {
-		return nil, fmt.Errorf("function %d prints as %q", kind, c.print(c.op))
-	}
-	return c.pointwise(binaryOrder[kind], c.f.bool("retSame"))
+	return c.pointwise(fn, c.f.bool("retSame"))
 }
+
+// binaryOf is the function of an elemBinOp with the given fields.
+func binaryOf(op gorg.Op, f *fields) (graph.BinaryFn, error) {
+	in := f.inner("ʘBinaryOperator")
+	kind := in.byte("ʘBinaryOperatorType")
+	if in.err != nil {
+		return 0, in.err
+	}
+	if kind >= len(binaryOrder) || !binaryPrints.of(kind, func(int) bool {
+		return strings.HasPrefix(op.String(), binaries[binaryOrder[kind]].sign+" ")
+	}) {
+		return 0, fmt.Errorf("function %d prints as %q", kind, op)
+	}
+	return binaryOrder[kind], nil
+}
+
+// binaryPrints tells whether functions of two variables print as this package thinks.
+var binaryPrints memo[int, bool]
 
 func (c *call) minBetween() (*graph.Node, error) { return c.extreme(graph.Min) }
 

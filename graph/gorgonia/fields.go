@@ -2,9 +2,11 @@ package gorgonia
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	gorg "gorgonia.org/gorgonia"
@@ -25,21 +27,47 @@ type fields struct {
 
 // fieldsOf looks at x, a struct or a pointer to one. A pointer is followed, so that later changes are seen.
 func fieldsOf(x any) *fields {
+	f := fieldsIn(x)
+	return &f
+}
+
+// fieldsIn is *fieldsOf(x).
+func fieldsIn(x any) fields {
 	v := reflect.ValueOf(x)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
 	if v.Kind() != reflect.Struct {
-		return &fields{err: fmt.Errorf("%T is not a struct as in Gorgonia %s", x, version)}
+		return fields{err: fmt.Errorf("%T is not a struct as in Gorgonia %s", x, version)}
 	}
-	return &fields{v: v}
+	return fields{v: v}
 }
 
-// fieldIndex remembers where the fields of a type are, for they are found slowly by name.
-var fieldIndex struct {
-	sync.RWMutex
-	at map[fieldKey][]int // nil if the type has no such field
+// A memo remembers what a slow function gives. It suits few keys: each new one copies all that is known, so that what is
+// known is found without a lock.
+type memo[K comparable, V any] struct {
+	known atomic.Pointer[map[K]V]
+	mu    sync.Mutex
 }
+
+func (m *memo[K, V]) of(k K, slow func(K) V) V {
+	if known := m.known.Load(); known != nil {
+		if v, ok := (*known)[k]; ok {
+			return v
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	more := map[K]V{k: slow(k)}
+	if known := m.known.Load(); known != nil {
+		maps.Copy(more, *known)
+	}
+	m.known.Store(&more)
+	return more[k]
+}
+
+// fieldIndex remembers where the fields of a type are: nil if it has no such field.
+var fieldIndex memo[fieldKey, []int]
 
 type fieldKey struct {
 	t    reflect.Type
@@ -48,21 +76,10 @@ type fieldKey struct {
 
 // fieldByName is v.FieldByName(name).
 func fieldByName(v reflect.Value, name string) reflect.Value {
-	key := fieldKey{v.Type(), name}
-	fieldIndex.RLock()
-	at, known := fieldIndex.at[key]
-	fieldIndex.RUnlock()
-	if !known {
-		if f, ok := key.t.FieldByName(name); ok {
-			at = f.Index
-		}
-		fieldIndex.Lock()
-		if fieldIndex.at == nil {
-			fieldIndex.at = map[fieldKey][]int{}
-		}
-		fieldIndex.at[key] = at
-		fieldIndex.Unlock()
-	}
+	at := fieldIndex.of(fieldKey{v.Type(), name}, func(k fieldKey) []int {
+		f, _ := k.t.FieldByName(k.name)
+		return f.Index
+	})
 	if at == nil {
 		return reflect.Value{}
 	}
@@ -241,42 +258,43 @@ func nodeField[T any](n *gorg.Node, offset uintptr) T {
 	return *(*T)(unsafe.Add(unsafe.Pointer(n), offset))
 }
 
-// typeNames remembers typeName by type.
-var typeNames sync.Map
+var typeNames memo[reflect.Type, string]
 
 // typeName is the name of a type of Gorgonia's own, or "" for a type from elsewhere and for no operation.
 func typeName(op gorg.Op) string {
 	if op == nil {
 		return ""
 	}
-	t := reflect.TypeOf(op)
-	if known, ok := typeNames.Load(t); ok {
-		return known.(string)
-	}
-	named, name := t, ""
-	if t.Kind() == reflect.Pointer {
-		named = t.Elem()
-	}
-	if named.PkgPath() == upstream {
-		name = named.Name()
-	}
-	typeNames.Store(t, name)
-	return name
+	return typeNames.of(reflect.TypeOf(op), func(t reflect.Type) string {
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.PkgPath() != upstream {
+			return ""
+		}
+		return t.Name()
+	})
 }
 
 // describe is op's own description, kept to one line.
-func describe(op gorg.Op) (s string) { return describeAs(op, gorg.Op.String) }
-
-// describeAs is describe of an operation that prints as the function tells.
-func describeAs(op gorg.Op, print func(gorg.Op) string) (s string) {
+func describe(op gorg.Op) (s string) {
 	defer func() {
 		if recover() != nil {
 			s = fmt.Sprintf("%T", op)
 		}
 	}()
-	s, _, _ = strings.Cut(print(op), "\n")
-	if typeName(op) == "elemBinOp" { // whether a comparison gives numbers is not part of its sign
-		s, _, _ = strings.Cut(s, " ")
+	switch typeName(op) {
+	case "elemBinOp":
+		f := fieldsIn(op)
+		if fn, err := binaryOf(op, &f); err == nil { // whether a comparison gives numbers is not part of its sign
+			return binaries[fn].sign
+		}
+	case "linAlgBinOp":
+		s = products.of(op, gorg.Op.String)
 	}
+	if s == "" {
+		s = op.String()
+	}
+	s, _, _ = strings.Cut(s, "\n")
 	return strings.TrimSuffix(s, "()")
 }

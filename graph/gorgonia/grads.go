@@ -94,7 +94,6 @@ func (im *importer) grads(order []*gorg.Node) {
 // A set holds what was added. Most sets are small, and then lists.
 type set[T comparable] struct {
 	list []T
-	room [4]T
 	more map[T]bool // all of it, once the list is full
 }
 
@@ -108,9 +107,6 @@ func (s *set[T]) add(x T) bool {
 	if slices.Contains(s.list, x) {
 		return false
 	}
-	if s.list == nil {
-		s.list = s.room[:0]
-	}
 	if s.list = append(s.list, x); len(s.list) > 16 {
 		s.more = make(map[T]bool, 2*len(s.list))
 		for _, y := range s.list {
@@ -119,6 +115,9 @@ func (s *set[T]) add(x T) bool {
 	}
 	return true
 }
+
+// clear takes everything out.
+func (s *set[T]) clear() { s.list, s.more = s.list[:0], nil }
 
 // returned says what a later call of gorgonia.Grad returned for a node that had a derivative already, and that its cost
 // reads so many times.
@@ -146,6 +145,9 @@ type costFinder struct {
 	candidates []*costList                        // costs that a node lies on a way to, by its position
 	behind     map[*gorg.Node]map[*gorg.Node]bool // what a cost is computed from
 	derivs     []int64                            // IDs of all derivatives, sorted
+
+	readers, later []*gorg.Node // of find's last call
+	seen           set[*gorg.Node]
 }
 
 // A costList is a set of costs: those of other sets, and perhaps one more. Sums of many losses have many partial sums
@@ -186,9 +188,14 @@ func (l *costList) whole() []*gorg.Node {
 
 // union is the set of the readers' costs, and of own if it is not nil.
 func (f *costFinder) union(readers []*gorg.Node, own *gorg.Node) *costList {
+	if own == nil {
+		if one, ok := f.single(readers); ok {
+			return one
+		}
+	}
 	l := &costList{own: own}
-	seen := set[*costList]{}
-	in := set[*gorg.Node]{}
+	var seen set[*costList]
+	var in set[*gorg.Node]
 	add := func(c *gorg.Node) {
 		if in.add(c) {
 			l.top = append(l.top, c)
@@ -204,9 +211,6 @@ func (f *costFinder) union(readers []*gorg.Node, own *gorg.Node) *costList {
 		for _, c := range k.top {
 			add(c)
 		}
-	}
-	if own == nil && len(l.from) == 1 {
-		return l.from[0]
 	}
 	if own != nil {
 		add(own)
@@ -225,6 +229,20 @@ func (f *costFinder) union(readers []*gorg.Node, own *gorg.Node) *costList {
 	return l
 }
 
+// single is the set of all readers that have one, if they have the same.
+func (f *costFinder) single(readers []*gorg.Node) (l *costList, ok bool) {
+	for _, u := range readers {
+		switch k := f.candidates[f.im.at.of(u)]; {
+		case k == nil || k == l:
+		case l == nil:
+			l = k
+		default:
+			return nil, false
+		}
+	}
+	return l, l != nil
+}
+
 // find returns the cost whose derivative n has, or nil if several may be it, and those readers of n that got their
 // derivatives in a later call. A node is a cost if no reader of it has a derivative, or if its own is the 1 that
 // gorgonia.Grad starts from. Nodes are numbered as they are made, and from that it follows:
@@ -234,15 +252,16 @@ func (f *costFinder) union(readers []*gorg.Node, own *gorg.Node) *costList {
 //     does.
 //
 // Of the costs that are left, it is the one that all others, or their derivatives, are part of. Readers of n come
-// before n.
+// before n. What it lists holds until the next call.
 func (f *costFinder) find(n *gorg.Node) (cost *gorg.Node, later []*gorg.Node) {
 	d := n.Deriv()
 	fixed := f.constant(d)
-	var readers []*gorg.Node
-	seen := set[*gorg.Node]{}
+	readers := f.readers[:0]
+	later = f.later[:0]
+	f.seen.clear()
 	for _, u := range f.im.usersOf(n) {
 		r := u.Deriv()
-		if r == nil || !seen.add(u) {
+		if r == nil || !f.seen.add(u) {
 			continue
 		}
 		switch {
@@ -252,6 +271,7 @@ func (f *costFinder) find(n *gorg.Node) (cost *gorg.Node, later []*gorg.Node) {
 			readers = append(readers, u)
 		}
 	}
+	f.readers, f.later = readers, later
 	if len(readers) == 0 { // it is a cost; or its derivative is a node that was there before
 		readers, later = later, nil
 	}
@@ -265,7 +285,11 @@ func (f *costFinder) find(n *gorg.Node) (cost *gorg.Node, later []*gorg.Node) {
 	if own != nil && !slices.Contains(some, own) {
 		some = append(slices.Clip(some), own)
 	}
-	younger := keep(some, func(c *gorg.Node) bool { return c == n || fixed || d.ID() > c.ID() })
+	mayBe := func(c *gorg.Node) bool { return c == n || fixed || d.ID() > c.ID() }
+	if len(some) == 1 && mayBe(some[0]) {
+		return some[0], later
+	}
+	younger := keep(some, mayBe)
 	if len(younger) == 0 {
 		younger = keep(all.whole(), func(c *gorg.Node) bool { return !f.before(d, c) })
 	}

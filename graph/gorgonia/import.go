@@ -3,6 +3,7 @@ package gorgonia
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 
@@ -25,6 +26,8 @@ type Options struct {
 	// Counter holds the counter of the random operations between runs, so that a graph that is imported anew goes on
 	// drawing where it was. Nil is a counter of the import's own that starts at 0.
 	Counter *int64
+	// Unverified leaves it to the caller to verify the graph.
+	Unverified bool
 }
 
 // Kind is what an input node of Gorgonia's becomes.
@@ -59,9 +62,9 @@ func DefaultKind(n *gorg.Node) Kind {
 // Imported is a graph made from one of Gorgonia's and what ties the two together.
 type Imported struct {
 	// Graph holds what Gorgonia's graph holds, its backward pass included. Its outputs are the values of Roots and
-	// Reads and the gradients that the user asked for. It is verified; nodes that no output needs are still in it. Its
-	// notes tell what stayed on the host and why, where it means something else than Gorgonia computes, and what looks wrong
-	// in Gorgonia's graph as it was built.
+	// Reads and the gradients that the user asked for. It is verified, unless Options.Unverified; nodes that no output needs
+	// are still in it. Its notes tell what stayed on the host and why, where it means something else than Gorgonia computes,
+	// and what looks wrong in Gorgonia's graph as it was built.
 	Graph *graph.Graph
 	// Sources are the inputs and parameters whose values are those of Gorgonia's nodes.
 	Sources []Source
@@ -240,7 +243,11 @@ type importer struct {
 	opts   Options
 	users  [][]*gorg.Node // by position
 	names  map[string]bool
-	prints map[gorg.Op]string // how operations print
+	// Calls, their operands and origins are allocated several at a time.
+	calls    []call
+	operands []*graph.Node
+	origins  []graph.Origin
+	builder  graph.Builder // of the call under way
 	// shared holds the state nodes of operations that share hidden state with their derivative.
 	shared map[any][2]*graph.Node
 	seed   *graph.Node // the counter of random operations
@@ -281,6 +288,9 @@ func (im *importer) run(g *gorg.ExprGraph) error {
 	im.grads(order)
 	im.outputs(order)
 	im.warn(order)
+	if im.opts.Unverified {
+		return nil
+	}
 	if err := graph.Verify(im.Graph); err != nil {
 		return fmt.Errorf("importing a Gorgonia graph: %w", err)
 	}
@@ -381,33 +391,6 @@ func (im *importer) note(n *graph.Node, format string, a ...any) {
 	im.Graph.Notes = append(im.Graph.Notes, graph.Note{Text: fmt.Sprintf(format, a...), Node: n})
 }
 
-// printsAsEqual are the types of operations that print alike if they are equal, and of which a graph has many.
-var printsAsEqual = map[string]bool{"elemUnaryOp": true, "elemBinOp": true, "linAlgBinOp": true, "sizeOp": true}
-
-// print is op.String(). Equal operations are printed once.
-func (im *importer) print(op gorg.Op) string {
-	if !printsAsEqual[typeName(op)] {
-		return op.String()
-	}
-	s, known := im.prints[op]
-	if !known {
-		s = op.String()
-		if im.prints == nil {
-			im.prints = map[gorg.Op]string{}
-		}
-		im.prints[op] = s
-	}
-	return s
-}
-
-// origin is originOf, found faster.
-func (im *importer) origin(n *gorg.Node) graph.Origin {
-	if op := n.Op(); op != nil && nameOf(n) == "" {
-		return graph.Origin{Name: describeAs(op, im.print)}
-	}
-	return originOf(n)
-}
-
 // originOf names a node of Gorgonia's, which does not know where in the program it was made.
 func originOf(n *gorg.Node) graph.Origin {
 	if name := nameOf(n); name != "" {
@@ -458,6 +441,27 @@ func nodeShape(n *gorg.Node) tensor.Shape {
 	return nodeField[tensor.Shape](n, l.shape)
 }
 
+// callsAtOnce is how many calls are allocated together, about.
+const callsAtOnce = 32
+
+// begin makes the builder of a call.
+func (c *call) begin() {
+	c.origins = append(room(c.origins, 1), c.from)
+	c.builder = *graph.Extend(c.Graph, slices.Clip(c.origins[len(c.origins)-1:])...)
+	c.b = &c.builder
+}
+
+// room is list, or a new one if list has no room for n more.
+func room[T any](list []T, n int) []T {
+	if cap(list)-len(list) < n {
+		return make([]T, 0, callsAtOnce+n)
+	}
+	return list
+}
+
+// Rank is len(n.Shape()).
+func Rank(n *gorg.Node) int { return len(nodeShape(n)) }
+
 // node imports one node whose operands have been imported.
 func (im *importer) node(n *gorg.Node) error {
 	op := n.Op()
@@ -480,16 +484,21 @@ func (im *importer) node(n *gorg.Node) error {
 			return err
 		}
 	}
-	c := &call{importer: im, n: n, op: op, f: fieldsOf(op), want: want, from: im.origin(n)}
-	c.b = graph.Extend(im.Graph, c.from)
-	c.args = make([]*graph.Node, 0, len(im.children(n)))
-	for _, k := range im.children(n) {
+	im.calls = append(room(im.calls, 1), call{importer: im, n: n, op: op, fields: fieldsIn(op), want: want, from: originOf(n)})
+	c := &im.calls[len(im.calls)-1]
+	c.f = &c.fields
+	c.begin()
+	children := im.children(n)
+	im.operands = room(im.operands, len(children))
+	first := len(im.operands)
+	for _, k := range children {
 		a := im.Node(k)
 		if a == nil {
 			return fmt.Errorf("%s: operand %s has no value", originOf(n).Name, originOf(k).Name)
 		}
-		c.args = append(c.args, a)
+		im.operands = append(im.operands, a)
 	}
+	c.args = slices.Clip(im.operands[first:])
 	v, err := c.decode()
 	if err != nil {
 		return fmt.Errorf("importing %s: %w", originOf(n).Name, err)
