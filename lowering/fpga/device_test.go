@@ -81,6 +81,21 @@ func TestRefusals(t *testing.T) {
 		{"batches of products", "sim8", func(b *graph.Builder) {
 			b.Output("y", b.MatMul(b.Input("x", f32(3, 8, 8)), b.Input("z", f32(3, 8, 8)), false, false))
 		}, "matmul of 3 pairs of matrices"},
+		{"long norms", "sim8", func(b *graph.Builder) {
+			b.Output("y", b.Add(graph.RMSNorm{Eps: 1e-5}, b.Input("x", f32(2, 4104)), b.Param("gamma", f32(4104))))
+		}, "rows of 4104 elements: the overlay takes 4096"},
+		{"greatest by columns", "sim8", func(b *graph.Builder) {
+			x := b.Input("x", f32(4, 8))
+			b.Output("y", b.Binary(graph.Max, x, b.Broadcast(b.Param("w", f32(8)), x.Type.Shape)))
+		}, "max with a number for each column"},
+		{"greatest", "sim8", func(b *graph.Builder) {
+			b.Output("y", b.Binary(graph.Max, b.Input("x", f32(4, 8)), b.Input("z", f32(4, 8))))
+		}, "max of two values"},
+		{"computed rows", "sim8", func(b *graph.Builder) {
+			x := linear(b, b.Input("x", f32(4, 8)), "l", 8)
+			row := b.Reshape(linear(b, b.Input("z", f32(1, 8)), "m", 8), 8)
+			b.Output("y", b.Binary(graph.Mul, x, b.Broadcast(row, x.Type.Shape)))
+		}, "by a row that is computed"},
 		{"integers", "sim8", func(b *graph.Builder) {
 			b.Output("y", b.Binary(graph.Add, b.Input("x", graph.TypeOf(graph.I64, 4)),
 				b.Input("z", graph.TypeOf(graph.I64, 4))))
