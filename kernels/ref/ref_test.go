@@ -222,7 +222,7 @@ func TestErrors(t *testing.T) {
 		{b.Add(graph.Slice{Step: 1}, x, i), "out of range"},
 		{b.Add(graph.Unslice{Size: 4, Step: 1}, x, i), "out of range"},
 		{b.Binary(graph.Div, i, b.Scalar(graph.I64, 0)), "by zero"},
-		{b.Binary(graph.Pow, b.Scalar(graph.I64, 0), b.Scalar(graph.I64, -1)), "power -1"},
+		{b.Binary(graph.Pow, b.Scalar(graph.I64, 0), b.Scalar(graph.I64, -1)), "zero to a negative power"},
 		{b.Add(graph.Host{Name: "mine", Type: x.Type}, x), "no implementation"},
 		{b.Add(graph.Host{Name: "mine", Type: x.Type, Impl: wrong{}}, i), "not f32[3]"},
 	} {
