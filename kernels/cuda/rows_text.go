@@ -226,7 +226,7 @@ func (r *rows) endColumns() {
 
 // columnRoom is the expression of shared memory in which the rows of a block add their column sums.
 func (r *rows) columnRoom(s sumAcross) string {
-	if r.block == r.threads {
+	if r.block == r.threads || elemsOf(r.inner) == 0 {
 		return fmt.Sprintf("static_cast<%s *>(nullptr)", s.lane)
 	}
 	return fmt.Sprintf("reinterpret_cast<%s *>(shared)", s.lane)
