@@ -36,7 +36,7 @@ type Uses struct {
 // Uses counts who reads what.
 func (g *Graph) Uses() *Uses {
 	u := &Uses{NewPerNode[[]*Node](g), NewPerNode[bool](g)}
-	count, all := NewPerNode[int](g), 0
+	count, all := NewPerNode[int32](g), 0
 	for _, n := range g.Nodes {
 		for _, a := range n.Args {
 			count.Set(a, count.Get(a)+1)

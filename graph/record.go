@@ -9,35 +9,34 @@ import (
 // whose operation, operands, type, name and origins are the same, the bodies of fusions, and the whole graph if nothing
 // has changed. So nobody may change a snapshot, nor the body of a fusion once it is made. The zero Recorder is ready.
 type Recorder struct {
-	of   map[*Node]*Node // the last snapshot's node for each of the graph's
+	of   PerNode[*Node] // the last snapshot's node for each of the graph's
 	last *Graph
 }
 
 // Snapshot is g as it now stands. Each call is for the same graph.
 func (r *Recorder) Snapshot(g *Graph) *Graph {
-	if r.of == nil {
-		r.of = make(map[*Node]*Node, len(g.Nodes))
-		r.last = New(g.Name)
+	if r.last == nil {
+		r.of, r.last = NewPerNode[*Node](g), New(g.Name)
 	}
 	s := &Graph{Name: g.Name, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
 	for i, n := range g.Nodes {
-		k := r.of[n]
+		k := r.of.Get(n)
 		if k == nil || !r.same(n, k) {
 			c := *n
 			c.Args = make([]*Node, len(n.Args))
 			for j, a := range n.Args {
-				c.Args[j] = r.of[a]
+				c.Args[j] = r.of.Get(a)
 			}
 			k = &c
-			r.of[n] = k
+			r.of.Set(n, k)
 		}
 		s.Nodes[i] = k
 	}
 	for _, o := range g.Outputs {
-		s.Outputs = append(s.Outputs, Output{o.Name, r.of[o.Node]})
+		s.Outputs = append(s.Outputs, Output{o.Name, r.of.Get(o.Node)})
 	}
 	for _, u := range g.Updates {
-		s.Updates = append(s.Updates, Update{r.of[u.Target], r.of[u.Value]})
+		s.Updates = append(s.Updates, Update{r.of.Get(u.Target), r.of.Get(u.Value)})
 	}
 	l := r.last
 	if s.Name != l.Name || s.nextID != l.nextID || !slices.Equal(s.Nodes, l.Nodes) ||
@@ -54,7 +53,7 @@ func (r *Recorder) same(n, k *Node) bool {
 		return false
 	}
 	for i, a := range n.Args {
-		if r.of[a] != k.Args[i] {
+		if r.of.Get(a) != k.Args[i] {
 			return false
 		}
 	}

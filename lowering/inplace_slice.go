@@ -11,9 +11,18 @@ import (
 // the value that it overwrites after it, and nobody is handed the new one; where need be it is put off until the last
 // reader is done. A device takes back what such launches wrote when a later one fails.
 func updateInPlace(p *Program) {
+	parts := map[int]bool{} // buffers of values that overwrite part of another
+	for i := range p.Launches {
+		if _, ok := p.Launches[i].Op.(graph.UpdateSlice); ok {
+			parts[p.Launches[i].Results[0].Buffer] = true
+		}
+	}
 	unused := map[int]bool{}
 	for i := range p.Updates {
 		u := &p.Updates[i]
+		if !parts[u.Value] {
+			continue
+		}
 		values := p.overwrites(u)
 		for _, v := range values {
 			unused[v] = true
@@ -73,8 +82,8 @@ func (p *Program) overwrites(u *Update) (values []int) {
 
 // maker is the launch whose first result is in a buffer, −1 if there is none.
 func (p *Program) maker(buffer int) int {
-	for i, l := range p.Launches {
-		if l.Results[0].Buffer == buffer {
+	for i := range p.Launches {
+		if p.Launches[i].Results[0].Buffer == buffer {
 			return i
 		}
 	}
@@ -83,8 +92,8 @@ func (p *Program) maker(buffer int) int {
 
 // reads reports whether any of the launches from to end−1 reads a buffer.
 func (p *Program) reads(buffer, from, end int) bool {
-	for _, l := range p.Launches[from:end] {
-		for _, v := range l.Args {
+	for i := from; i < end; i++ {
+		for _, v := range p.Launches[i].Args {
 			if v.Buffer == buffer {
 				return true
 			}

@@ -20,7 +20,10 @@ func CannotUndo() Option { return func(l *lowerer) { l.cannotUndo = true } }
 // Lower makes the program of a graph, in which every computation is an operation that the target can launch. The
 // graph's nodes stay referenced by the launches.
 func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
-	l := &lowerer{p: &Program{Name: g.Name, Target: target}, at: map[*graph.Node]View{}, results: map[*graph.Node][]View{}}
+	l := &lowerer{p: &Program{Name: g.Name, Target: target}, at: graph.NewPerNode[int32](g), launched: graph.NewPerNode[int32](g)}
+	l.p.Launches = make([]Launch, 0, launches(g))
+	l.p.Buffers = make([]Buffer, 0, len(g.Nodes))
+	l.views = make([]View, 0, len(g.Nodes))
 	for _, o := range opts {
 		o(l)
 	}
@@ -43,7 +46,7 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 		l.p.Outputs = append(l.p.Outputs, Binding{o.Name, b})
 	}
 	for _, u := range g.Updates {
-		if t := l.at[u.Target].Buffer; l.at[u.Value].Buffer == t && !graph.IsSource(u.Value.Op) {
+		if t := l.view(u.Target).Buffer; l.view(u.Value).Buffer == t && !graph.IsSource(u.Value.Op) {
 			l.p.Updates = append(l.p.Updates, Update{t, t})
 			continue
 		}
@@ -51,7 +54,7 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.p.Updates = append(l.p.Updates, Update{l.at[u.Target].Buffer, b})
+		l.p.Updates = append(l.p.Updates, Update{l.view(u.Target).Buffer, b})
 	}
 	if !l.cannotUndo {
 		updateInPlace(l.p)
@@ -60,14 +63,36 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 	return l.p, nil
 }
 
+// launches is how many nodes of g a launch may come of.
+func launches(g *graph.Graph) (count int) {
+	for _, n := range g.Nodes {
+		switch graph.ClassOf(n.Op) {
+		case graph.ClassSource, graph.ClassView:
+		default:
+			count++
+		}
+	}
+	return count
+}
+
 type lowerer struct {
-	p       *Program
-	at      map[*graph.Node]View   // of every node
-	results map[*graph.Node][]View // of a node that is launched, all results
+	p        *Program
+	views    []View
+	at       graph.PerNode[int32] // of every node: which of the views
+	launched graph.PerNode[int32] // of a node that is launched: by which launch
 
 	copyUpdates bool
 	cannotUndo  bool
 	inPlace     inPlace
+}
+
+// view is where n's value stands.
+func (l *lowerer) view(n *graph.Node) View { return l.views[l.at.Get(n)] }
+
+// stands notes where n's value stands.
+func (l *lowerer) stands(n *graph.Node, v View) {
+	l.at.Set(n, int32(len(l.views)))
+	l.views = append(l.views, v)
 }
 
 func (l *lowerer) buffer(role Role, name string, t graph.Type) View {
@@ -78,34 +103,35 @@ func (l *lowerer) buffer(role Role, name string, t graph.Type) View {
 func (l *lowerer) node(n *graph.Node) error {
 	switch op := n.Op.(type) {
 	case graph.Input:
-		l.at[n] = l.buffer(Input, n.Name, n.Type)
+		l.stands(n, l.buffer(Input, n.Name, n.Type))
 	case graph.Param:
-		l.at[n] = l.buffer(Param, n.Name, n.Type)
+		l.stands(n, l.buffer(Param, n.Name, n.Type))
 	case graph.State:
-		l.at[n] = l.buffer(State, n.Name, n.Type)
+		l.stands(n, l.buffer(State, n.Name, n.Type))
 	case graph.Const:
-		l.at[n] = l.buffer(Const, n.Name, n.Type)
-		l.p.Buffers[l.at[n].Buffer].Value = op.Value
+		l.stands(n, l.buffer(Const, n.Name, n.Type))
+		l.p.Buffers[len(l.p.Buffers)-1].Value = op.Value
 	case graph.Result:
-		l.at[n] = l.results[n.Args[0]][op.Index]
-		if b := &l.p.Buffers[l.at[n].Buffer]; b.Role == Temp {
+		v := l.p.Launches[l.launched.Get(n.Args[0])].Results[op.Index]
+		l.stands(n, v)
+		if b := &l.p.Buffers[v.Buffer]; b.Role == Temp {
 			b.Name = n.Name
 		}
 	default:
 		if graph.IsView(n.Op) {
-			return l.view(n)
+			return l.strides(n)
 		}
 		return l.launch(n)
 	}
 	return nil
 }
 
-// view makes the value of a view node: strides where they can say it, else a copy.
-func (l *lowerer) view(n *graph.Node) error {
-	from := l.at[n.Args[0]]
+// strides makes the value of a view node: strides where they can say it, else a copy.
+func (l *lowerer) strides(n *graph.Node) error {
+	from := l.view(n.Args[0])
 	if at, ok := from.Layout.View(n); ok {
 		from.Layout = at
-		l.at[n] = from
+		l.stands(n, from)
 		return nil
 	}
 	if _, isSlice := n.Op.(graph.Slice); isSlice { // from where an operand says, or out of range
@@ -125,10 +151,10 @@ func (l *lowerer) launch(n *graph.Node) error {
 			return err
 		}
 	}
-	la := Launch{Op: n.Op, Node: n, FLOPs: graph.CostOf(n).FLOPs}
+	la := Launch{Op: n.Op, Node: n, FLOPs: graph.CostOf(n).FLOPs, Args: make([]View, 0, len(n.Args)), Results: make([]View, 0, len(types))}
 	strided := graph.ReadsStrides(n.Op)
 	for _, a := range n.Args {
-		v := l.at[a]
+		v := l.view(a)
 		if !strided && (!v.Layout.IsContiguous() || v.Layout.Offset != 0) {
 			return fmt.Errorf("operand %v is not contiguous; pass place should have inserted a copy", a)
 		}
@@ -139,21 +165,22 @@ func (l *lowerer) launch(n *graph.Node) error {
 	targets := l.inPlace.target[n]
 	for i, t := range types {
 		if targets != nil && targets[i] != nil {
-			la.Results = append(la.Results, l.at[targets[i]])
+			la.Results = append(la.Results, l.view(targets[i]))
 		} else {
 			la.Results = append(la.Results, l.buffer(Temp, name, t))
 		}
 		name = "" // of a further result, until its node comes
 		la.Bytes += t.Bytes()
 	}
-	l.at[n], l.results[n] = la.Results[0], la.Results
+	l.stands(n, la.Results[0])
+	l.launched.Set(n, int32(len(l.p.Launches)))
 	l.p.Launches = append(l.p.Launches, la)
 	return nil
 }
 
 // keep returns a buffer of role Output that holds n's value when the run is over.
 func (l *lowerer) keep(n *graph.Node) (int, error) {
-	v := l.at[n]
+	v := l.view(n)
 	b := &l.p.Buffers[v.Buffer]
 	if b.Role == Temp && v.Layout.IsContiguous() && v.Layout.Shape.Elems() == b.Type.Shape.Elems() {
 		b.Role = Output

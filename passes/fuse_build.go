@@ -9,7 +9,7 @@ import (
 
 // build replaces every region by its Fusion.
 func (f *fuser) build() error {
-	with := map[*graph.Node]*graph.Node{}
+	with := graph.NewPerNode[*graph.Node](f.g)
 	outs := make([][]output, len(f.regions))
 	for i, r := range f.regions {
 		outs[i] = f.outputs(r)
@@ -18,11 +18,16 @@ func (f *fuser) build() error {
 		}
 	}
 	for i, r := range f.regions {
-		if err := f.emit(r, outs[i], with); err != nil {
+		if err := f.emit(r, outs[i], &with); err != nil {
 			return err
 		}
 	}
-	f.g.Replace(with)
+	f.g.Redirect(func(n *graph.Node) *graph.Node {
+		if m := with.Get(n); m != nil {
+			return m
+		}
+		return n
+	})
 	return f.g.Tidy()
 }
 
@@ -123,7 +128,7 @@ func (r *region) storable(v *graph.Node, views []*graph.Node) bool {
 }
 
 // emit makes the Fusion of a region and records what replaces its outputs.
-func (f *fuser) emit(r *region, outs []output, with map[*graph.Node]*graph.Node) error {
+func (f *fuser) emit(r *region, outs []output, with *graph.PerNode[*graph.Node]) error {
 	body := graph.New("")
 	bb := graph.Extend(body)
 	inside := map[*graph.Node]*graph.Node{}
@@ -199,9 +204,9 @@ func (f *fuser) emit(r *region, outs []output, with map[*graph.Node]*graph.Node)
 		if o.stored.Name != "" {
 			v.Name = o.stored.Name
 		}
-		with[o.stored] = v
+		with.Set(o.stored, v)
 		if o.stored != o.value && f.alsoRead(r, o) {
-			with[o.value] = undo(gb, v, o.views)
+			with.Set(o.value, undo(gb, v, o.views))
 		}
 	}
 	if len(r.nodes) > 1 || r.anchor != graph.AnchorNone {

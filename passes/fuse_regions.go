@@ -141,9 +141,9 @@ type fuser struct {
 	g       *graph.Graph
 	at      []int // place in the graph
 	uses    *graph.Uses
-	rows    graph.PerNode[[]*graph.Node] // of the readers those that can anchor a row
-	in      []*region                    // nil for a node in none
-	stored  []bool                       // what a region hands out; known when all have grown
+	rows    map[*graph.Node][]*graph.Node // of a value's readers those that can anchor a row
+	in      []*region                     // nil for a node in none
+	stored  []bool                        // what a region hands out; known when all have grown
 	regions []*region
 	order   *launchOrder
 	halves  bool // the target contracts values of 16 bits, and what surrounds such a launch may have them
@@ -155,13 +155,13 @@ func newFuser(c *Context) *fuser {
 	for _, n := range g.Nodes {
 		size = max(size, n.ID+1)
 	}
-	f := &fuser{ctx: c, g: g, at: make([]int, size), uses: g.Uses(),
+	f := &fuser{ctx: c, g: g, at: make([]int, size), uses: g.Uses(), rows: map[*graph.Node][]*graph.Node{},
 		in: make([]*region, size), stored: make([]bool, size)}
 	for i, n := range g.Nodes {
 		f.at[n.ID] = i
 		if _, ok := rowAxes(n); ok {
 			for _, a := range n.Args {
-				f.rows.Set(a, append(f.rows.Get(a), n))
+				f.rows[a] = append(f.rows[a], n)
 			}
 		}
 	}
@@ -213,7 +213,7 @@ func (f *fuser) grow(r *region, before bool) {
 					take(x)
 				}
 				if r.anchor == graph.AnchorRow { // other reductions of what this one reads
-					for _, u := range f.rows.Get(a) {
+					for _, u := range f.rows[a] {
 						take(u)
 					}
 				}

@@ -42,14 +42,15 @@ type simplifier struct {
 }
 
 func newSimplifier(c *Context) *simplifier {
-	s := &simplifier{}
+	s := &simplifier{values: newValueTable(c.Graph)}
 	s.rewriter = rewriter{ctx: c, visit: s.visit}
 	return s
 }
 
 func (s *simplifier) run() error {
 	return s.fixpoint(func() {
-		s.values, s.filled, s.b = valueTable{}, map[*graph.Node][]filling{}, graph.Extend(s.ctx.Graph)
+		s.values.clear()
+		s.filled, s.b = map[*graph.Node][]filling{}, graph.Extend(s.ctx.Graph)
 	})
 }
 

@@ -7,8 +7,7 @@ import (
 	"fusec/graph"
 )
 
-// valueTable finds nodes that compute the same: equal operations on equal operands, and constants of equal bits. The
-// zero table is empty.
+// valueTable finds nodes that compute the same: equal operations on equal operands, and constants of equal bits.
 //
 //	a ─ f ─► x          a ─ f ─┬► x
 //	a ─ f ─► y                 └► y
@@ -19,6 +18,16 @@ import (
 type valueTable struct {
 	byOp    map[valueKey]*graph.Node
 	byBytes map[uint64][]*graph.Node
+}
+
+func newValueTable(g *graph.Graph) valueTable {
+	return valueTable{make(map[valueKey]*graph.Node, len(g.Nodes)), map[uint64][]*graph.Node{}}
+}
+
+// clear forgets all values.
+func (t *valueTable) clear() {
+	clear(t.byOp)
+	clear(t.byBytes)
 }
 
 // valueKey identifies a computation. Operands beyond the third are in rest, by ID.
@@ -38,9 +47,6 @@ func (t *valueTable) find(n *graph.Node) *graph.Node {
 	}
 	if graph.ClassOf(n.Op) == graph.ClassRandom {
 		return n
-	}
-	if t.byOp == nil {
-		t.byOp = map[valueKey]*graph.Node{}
 	}
 	k := keyOf(n)
 	if m := t.byOp[k]; m != nil {
@@ -75,9 +81,6 @@ var constSeed = maphash.MakeSeed()
 
 // constant merges constants. The hash is of a few elements; Equal decides.
 func (t *valueTable) constant(n *graph.Node, v *graph.Tensor) *graph.Node {
-	if t.byBytes == nil {
-		t.byBytes = map[uint64][]*graph.Node{}
-	}
 	var h maphash.Hash
 	h.SetSeed(constSeed)
 	maphash.WriteComparable(&h, v.Type)
