@@ -93,6 +93,19 @@ func (p *patches[T]) row(row, src []T, off, y, x, n0 int) {
 	top := y*p.op.Dilation.At(0) - p.op.Pad.At(0)
 	left := x*p.op.Dilation.At(1) - p.op.Pad.At(1)
 	rowStride, colStride := p.x.Stride[2], p.x.Stride[3]
+	if ow == 1 { // one line of the image for each position
+		lo, hi := overlap(n0*sh+top, len(row), sh, h)
+		if left < 0 || left >= w {
+			hi = lo
+		}
+		clear(row[:lo])
+		at := off + (n0*sh+top)*rowStride + left*colStride
+		for j := lo; j < hi; j++ {
+			row[j] = src[at+j*sh*rowStride]
+		}
+		clear(row[hi:])
+		return
+	}
 	for len(row) > 0 {
 		oy, ox := n0/ow, n0%ow
 		n := min(ow-ox, len(row))

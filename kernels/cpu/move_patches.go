@@ -113,12 +113,44 @@ func (k *unfolder[E]) Do(worker, item int) {
 	scratch := scratchUnits[E](k.env, worker, k.step*k.outWidth)
 	for row := item * k.group; row < min((item+1)*k.group, k.rows); row++ {
 		dst := k.dst[row*k.outWidth*k.patch:]
+		if k.runs() {
+			k.copyRow(dst, row)
+			continue
+		}
 		for lo := 0; lo < k.patch; lo += k.step {
 			n := min(k.step, k.patch-lo)
 			for i := range n {
 				k.collect(scratch[i*k.outWidth:][:k.outWidth], row, lo+i)
 			}
 			transpose(dst[lo:], k.patch, scratch, k.outWidth, n, k.outWidth)
+		}
+	}
+}
+
+// runs reports whether patches are copied one by one, in runs of a row of the kernel: those are longer than the rows of
+// positions.
+func (w *window) runs() bool { return w.dilation[1] == 1 && w.outWidth < w.kernel[1] }
+
+// copyRow makes the patches of a row of positions.
+func (k *unfolder[E]) copyRow(dst []E, row int) {
+	kh, kw := k.kernel[0], k.kernel[1]
+	image, top := row/k.outHeight, row%k.outHeight*k.stride[0]-k.top
+	for ox := range k.outWidth {
+		left := ox*k.stride[1] - k.left
+		lo, hi := overlap(left, kw, 1, k.width)
+		for c := range k.channels {
+			plane := (image*k.channels + c) * k.height * k.width
+			for ky := range kh {
+				part, y := dst[:kw], top+ky*k.dilation[0]
+				dst = dst[kw:]
+				if y < 0 || y >= k.height || lo >= hi {
+					clear(part)
+					continue
+				}
+				clear(part[:lo])
+				copy(part[lo:hi], k.src[plane+y*k.width+left+lo:])
+				clear(part[hi:])
+			}
 		}
 	}
 }

@@ -222,7 +222,13 @@ func TestPatches(t *testing.T) {
 		op := graph.Im2Col{Kernel: k, Stride: graph.IntsOf(pick(3), pick(3)), Dilation: graph.IntsOf(pick(3), pick(3)),
 			Pad: graph.IntsOf(r.IntN(6), r.IntN(6), r.IntN(6), r.IntN(6))}
 		d := allTypes[r.IntN(len(allTypes))]
-		x := drawTensor(r, d, -9, 9, r.IntN(3), r.IntN(40), 10+r.IntN(9), 10+r.IntN(30))
+		width := 10 + r.IntN(30)
+		if r.IntN(3) == 0 { // fewer positions than the kernel has columns
+			width = pick(9)
+			k = graph.IntsOf(pick(4), 1+max(width+op.Pad.At(1)+op.Pad.At(3)-pick(3), 0)/op.Dilation.At(1))
+			op.Kernel = k
+		}
+		x := drawTensor(r, d, -9, 9, r.IntN(3), r.IntN(40), 10+r.IntN(9), width)
 		checkOp(t, op, x)
 		types, err := graph.InfoOf(op).Infer(op, []graph.Type{x.Type})
 		if err != nil {

@@ -130,6 +130,18 @@ func (k *pool2dGrad[T]) award(dst, src, grad []T, oy int, most, best, under, mas
 			if n <= 0 {
 				continue
 			}
+			if n < 4 { // fewer than a vector holds
+				for i := range n {
+					u, j := row[t.from+i*k.stride[1]], t.lo+i
+					if u > most[j] {
+						best[j] = T(ky*k.kernel[1] + kx)
+					}
+					if u > most[j] || u != u {
+						most[j] = u
+					}
+				}
+				continue
+			}
 			vec.Gather(under[:n], row[t.from:], k.stride[1])
 			k.greater(mask[:n], under[:n], most[t.lo:t.hi])
 			k.choose(best[t.lo:t.hi], mask[:n], best[t.lo:t.hi], T(ky*k.kernel[1]+kx))

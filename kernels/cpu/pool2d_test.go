@@ -48,5 +48,7 @@ func TestPoolSpecial(t *testing.T) {
 	for _, pad := range []int{0, 3} {
 		op := graph.Pool{Kernel: graph.IntsOf(2, 3), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(pad, pad, pad, pad)}
 		checkPool(t, r, op, x)
+		op.Kernel, op.Stride = graph.IntsOf(9, 8), graph.IntsOf(1, 1) // few windows in a row
+		checkPool(t, r, op, x)
 	}
 }

@@ -166,7 +166,12 @@ func TestConvolutions(t *testing.T) {
 			kh, kw := 1+r.IntN(4), 1+r.IntN(4)
 			op := graph.Conv2D{Stride: graph.IntsOf(1+r.IntN(2), 1+r.IntN(2)), Dilation: graph.IntsOf(1+r.IntN(2), 1+r.IntN(2)),
 				Pad: graph.IntsOf(r.IntN(3), r.IntN(3), r.IntN(3), r.IntN(3)), Groups: groups}
-			x := b.Input("x", graph.TypeOf(d, 1+r.IntN(3), in, 7+r.IntN(20), 7+r.IntN(20)))
+			width := 7 + r.IntN(20)
+			if r.IntN(4) == 0 { // one position in a row
+				width = 1 + r.IntN(9)
+				kw = 1 + (width+op.Pad.At(1)+op.Pad.At(3)-1)/op.Dilation.At(1)
+			}
+			x := b.Input("x", graph.TypeOf(d, 1+r.IntN(3), in, 7+r.IntN(20), width))
 			y := b.Add(op, x, b.Param("w", graph.TypeOf(d, out, in/groups, kh, kw)))
 			s := y.Type.Shape
 			if r.IntN(2) == 0 {
