@@ -288,15 +288,12 @@ func (r *machineResult) handOut() (err error) {
 		*r.into, err = fgorgonia.FromTensorLike(r.node, r.tensor)
 		return err
 	}
-	if r.value == nil {
-		if r.value, err = fgorgonia.NewValue(r.node, r.tensor); err != nil {
-			return err
-		}
-	} else if err := fgorgonia.Store(r.value, r.tensor); err != nil {
-		return err
+	// A value that is not bound any more may be another's by now: Gorgonia's UnbindAll gives tensors back to a pool.
+	if r.value != nil && r.node.Value() == r.value {
+		return fgorgonia.Store(r.value, r.tensor)
 	}
-	if r.node.Value() == r.value {
-		return nil
+	if r.value, err = fgorgonia.NewValue(r.node, r.tensor); err != nil {
+		return err
 	}
 	return fgorgonia.Bind(r.node, r.value)
 }

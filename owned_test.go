@@ -1,11 +1,13 @@
 package fusec_test
 
 import (
+	"slices"
 	"testing"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
+	"fusec"
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/kernels/ref"
 )
@@ -169,4 +171,34 @@ func TestLayouts(t *testing.T) {
 	bind(t, n.params[0], view.(*tensor.Dense))
 	run(t, machine(t, n.g))
 	sameFloats(t, "the cost", floats(t, n.cost.Value()), floats(t, plain.cost.Value()), 0)
+}
+
+// TestUnbindAll unbinds all values between runs, as Gorgonia's examples do: the tensors go back to a pool from which the user's
+// next ones come, and are the machine's no more.
+func TestUnbindAll(t *testing.T) {
+	b := newNet(tensor.Float64)
+	x, w := b.in("x", 2, 2), b.in("w", 2, 2)
+	y := must(gorgonia.Mul(x, w))
+	m := fusec.NewMachine(b.g)
+	defer m.Close()
+	for i := range 8 {
+		given := map[*gorgonia.Node][]float64{}
+		for _, n := range []*gorgonia.Node{x, w} {
+			v := b.value(0, 1, 2, 2)
+			given[n] = slices.Clone(v.Float64s())
+			if err := gorgonia.Let(n, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := m.RunAll(); err != nil {
+			t.Fatalf("run %d: %v", i, err)
+		}
+		for n, want := range given {
+			sameFloats(t, n.Name(), floats(t, n.Value()), want, 0)
+		}
+		p, q := given[x], given[w]
+		sameFloats(t, "the product", floats(t, y.Value()), []float64{p[0]*q[0] + p[1]*q[2], p[0]*q[1] + p[1]*q[3], p[2]*q[0] + p[3]*q[2], p[2]*q[1] + p[3]*q[3]}, 1e-12)
+		m.Reset()
+		b.g.UnbindAll()
+	}
 }
