@@ -131,6 +131,14 @@ var meetings = []meeting{
 	{topic: "outer-product-gradient", backward: true, fails: true, build: func(b *net) *gorgonia.Node {
 		return must(gorgonia.OuterProd(b.counted("x", 3), b.counted("y", 2)))
 	}},
+	{topic: "gradient-penalty", backward: true, build: func(b *net) *gorgonia.Node {
+		x, w := b.counted("x", 3), b.given("w", []float64{0.5, -0.25, 0.125}, 3)
+		d, err := gorgonia.Grad(must(gorgonia.Sum(must(gorgonia.Tanh(must(gorgonia.HadamardProd(x, w)))))), x)
+		if err != nil {
+			panic(err)
+		}
+		return must(gorgonia.Square(d[0]))
+	}},
 	{topic: "tied-maximum", backward: true, build: func(b *net) *gorgonia.Node {
 		return must(gorgonia.Max(b.given("x", []float64{1, 3, 3, 2, 2, 2}, 2, 3), 1))
 	}},

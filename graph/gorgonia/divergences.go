@@ -61,6 +61,8 @@ var (
 	outerGradient     = diverges("outer-product-gradient", "has a gradient whose shapes do not fit", "it is right", inimitable)
 	tiedMaximum       = diverges("tied-maximum", "gives the whole gradient to each of several equal maxima", "they share it evenly", imitated)
 	tiedPair          = diverges("tied-pair", "gives the whole gradient to the first of two equal operands", "they share it evenly", imitated)
+	gradientPenalty   = diverges("gradient-penalty", "drops the terms of the gradient of a gradient that pass through nodes that have a derivative already",
+		"it has all terms", imitated)
 )
 
 // differs notes that Gorgonia computes something else than what is being imported, and reports whether to imitate it.
@@ -76,15 +78,20 @@ func (c *call) tell(v *graph.Node) {
 	}
 	called := strings.Join(strings.Fields(c.from.Name), " ")
 	for _, d := range c.met {
-		note := graph.Note{Kind: graph.Divergence, Topic: d.Topic, Node: v,
-			Text: fmt.Sprintf("%s: Gorgonia %s %s; here %s", called, version, d.Gorgonia, d.Fusec)}
-		switch {
-		case c.opts.Gorgonia && d.Imitated:
-			note.Kind = graph.Imitation
-			note.Text = fmt.Sprintf("%s: done as by Gorgonia %s, which %s", called, version, d.Gorgonia)
-		case c.opts.Gorgonia:
-			note.Text += "; it cannot be imitated"
-		}
-		c.Graph.Notes = append(c.Graph.Notes, note)
+		c.meets(d, v, called)
 	}
+}
+
+// meets leaves a note about v that a divergence was met, at what is called so.
+func (im *importer) meets(d Divergence, v *graph.Node, called string) {
+	note := graph.Note{Kind: graph.Divergence, Topic: d.Topic, Node: v,
+		Text: fmt.Sprintf("%s: Gorgonia %s %s; here %s", called, version, d.Gorgonia, d.Fusec)}
+	switch {
+	case im.opts.Gorgonia && d.Imitated:
+		note.Kind = graph.Imitation
+		note.Text = fmt.Sprintf("%s: done as by Gorgonia %s, which %s", called, version, d.Gorgonia)
+	case im.opts.Gorgonia:
+		note.Text += "; it cannot be imitated"
+	}
+	im.Graph.Notes = append(im.Graph.Notes, note)
 }

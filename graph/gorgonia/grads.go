@@ -40,6 +40,7 @@ func (im *importer) grads(order []*gorg.Node) {
 	slices.Sort(f.derivs)
 	costs := make([]*gorg.Node, len(order)) // by position; nil where there are several
 	told := map[[2]*gorg.Node]bool{}
+	var shared []sharedNode
 	for i := len(order) - 1; i >= 0; i-- {
 		n := order[i]
 		if n.Deriv() == nil {
@@ -60,10 +61,23 @@ func (im *importer) grads(order []*gorg.Node) {
 				continue
 			}
 			told[[2]*gorg.Node{cost, c}] = true
-			im.note(im.Node(n), "the costs %s and %s both depend on %s: its derivative, and those of what it is computed "+
-				"from, are of the first, for which gorgonia.Grad was called before; for them the later call returned %s",
-				numbered(cost), numbered(c), numbered(n), returned(n, times[c]))
+			shared = append(shared, sharedNode{n, cost, c, times[c]})
 		}
+	}
+	of := map[*gorg.Node][]*gorg.Node{}
+	for i, c := range costs {
+		if c != nil && len(shared) > 0 {
+			of[c] = append(of[c], order[i])
+		}
+	}
+	for _, s := range shared {
+		if f.penalises(s, of) {
+			im.meets(gradientPenalty, im.Node(s.later), numbered(s.later))
+			continue
+		}
+		im.note(im.Node(s.node), "the costs %s and %s both depend on %s: its derivative, and those of what it is computed "+
+			"from, are of the first, for which gorgonia.Grad was called before; for them the later call returned %s",
+			numbered(s.cost), numbered(s.later), numbered(s.node), returned(s.node, s.times))
 	}
 	ambiguous := 0
 	for i, n := range order {
@@ -89,6 +103,19 @@ func (im *importer) grads(order []*gorg.Node) {
 		im.note(nil, "several costs depend on the same nodes, and the graph does not say of which of them Gorgonia kept the "+
 			"derivatives: %d are taken as it computes them", ambiguous)
 	}
+}
+
+// A sharedNode is one on which two costs depend.
+type sharedNode struct {
+	node, cost, later *gorg.Node // its derivative is of cost
+	times             int        // that the later one reads it
+}
+
+// penalises reports whether the later cost is computed from a derivative of the earlier one, and was differentiated with
+// respect to something from which the earlier is computed. of lists the nodes whose derivatives are of a cost.
+func (f *costFinder) penalises(s sharedNode, of map[*gorg.Node][]*gorg.Node) bool {
+	return slices.ContainsFunc(of[s.later], func(n *gorg.Node) bool { return f.before(n, s.cost) }) &&
+		slices.ContainsFunc(of[s.cost], func(n *gorg.Node) bool { return !f.constant(n.Deriv()) && f.before(n.Deriv(), s.later) })
 }
 
 // A set holds what was added. Most sets are small, and then lists.
