@@ -5,6 +5,7 @@ import (
 	"log"
 	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -325,4 +326,100 @@ func TestOuterProductGradient(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestRowsWithoutTopic holds the rows of docs/divergences.md that no graph shows, or where both are the same.
+func TestRowsWithoutTopic(t *testing.T) {
+	compute := func(vm gorgonia.VM, value *gorgonia.Value, of ...*gorgonia.Node) (all [][]float64) {
+		t.Helper()
+		defer vm.Close()
+		if err := vm.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, floats(t, *value))
+		for _, n := range of {
+			g, err := n.Grad()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, floats(t, g))
+		}
+		return all
+	}
+	t.Run("AveragePool1D is a maximum pool", func(t *testing.T) {
+		build := func() (*net, *gorgonia.Node, *gorgonia.Value) {
+			b := newNet(tensor.Float64)
+			x := b.counted("x", 1, 2, 1, 8)
+			y := must(gorgonia.AveragePool1D(x, 2, 0, 2))
+			var value gorgonia.Value
+			gorgonia.Read(y, &value)
+			if _, err := gorgonia.Grad(must(gorgonia.Sum(must(gorgonia.Square(y)))), x); err != nil {
+				t.Fatal(err)
+			}
+			return b, x, &value
+		}
+		b, x, v := build()
+		got := compute(fusec.NewMachine(b.g, gorgonia.BindDualValues(x)), v, x)
+		b, x, v = build()
+		want := compute(gorgonia.NewTapeMachine(b.g, gorgonia.BindDualValues(x)), v, x)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%v, Gorgonia computes %v", got, want)
+		}
+		for i, y := range got[0] { // the maximum of each pair
+			if in := floats(t, x.Value()); y != max(in[2*i], in[2*i+1]) {
+				t.Errorf("element %d is %v", i, y)
+			}
+		}
+	})
+	t.Run("GlobalAveragePool2D has no gradient", func(t *testing.T) {
+		b := newNet(tensor.Float64)
+		x := b.counted("x", 1, 2, 3, 3)
+		cost := must(gorgonia.Sum(must(gorgonia.GlobalAveragePool2D(x))))
+		defer func() { _ = recover() }() // Grad panics
+		if _, err := gorgonia.Grad(cost, x); err == nil {
+			t.Error("Grad differentiates it: fusec has to as well")
+		}
+	})
+	t.Run("a view as operand of a product", func(t *testing.T) {
+		build := func() (*net, *gorgonia.Value) {
+			b := newNet(tensor.Float64)
+			x := b.node("x", 2, 3)
+			view, err := tensor.New(tensor.WithShape(3, 5), tensor.WithBacking(tensor.Range(tensor.Float64, 0, 15))).Slice(gorgonia.S(1, 3), gorgonia.S(1, 4))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := gorgonia.Let(x, view); err != nil {
+				t.Fatal(err)
+			}
+			var value gorgonia.Value
+			gorgonia.Read(must(gorgonia.Mul(x, gorgonia.NewConstant(tensor.I(tensor.Float64, 3, 3, 0)))), &value)
+			return b, &value
+		}
+		b, v := build()
+		sameFloats(t, "fusec", compute(fusec.NewMachine(b.g), v)[0], []float64{6, 7, 8, 11, 12, 13}, 0)
+		b, v = build()
+		if got := compute(gorgonia.NewTapeMachine(b.g), v)[0]; slices.Equal(got, []float64{6, 7, 8, 11, 12, 13}) {
+			t.Error("Gorgonia computes the same: docs/divergences.md has a row too many")
+		}
+	})
+	t.Run("CTCLoss with mean reduction runs Gorgonia's operation", func(t *testing.T) {
+		build := func() (*net, *gorgonia.Node, *gorgonia.Value) {
+			b := newNet(tensor.Float64)
+			x := b.in("x", 5, 1, 3)
+			loss := must(gorgonia.CTCLoss(must(gorgonia.LogSoftMax(x, 2)), b.indices("targets", 1, 2), b.indices("inLen", 5), b.indices("targetLen", 2), gorgonia.ReductionMean))
+			var value gorgonia.Value
+			gorgonia.Read(loss, &value)
+			if _, err := gorgonia.Grad(loss, x); err != nil {
+				t.Fatal(err)
+			}
+			return b, x, &value
+		}
+		b, x, v := build()
+		got := compute(fusec.NewMachine(b.g, gorgonia.BindDualValues(x)), v, x)
+		b, x, v = build()
+		want := compute(gorgonia.NewTapeMachine(b.g, gorgonia.BindDualValues(x)), v, x)
+		for i := range want {
+			sameFloats(t, "the loss and its gradient", got[i], want[i], 1e-12)
+		}
+	})
 }
