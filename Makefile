@@ -92,7 +92,7 @@ fuzz: FUZZ = 1
 fuzz: export GODEBUG = fuzzseed=1
 fuzz: FUZZ_FLAGS = -parallel 1
 fuzz: ## a short run of every fuzzer, whose inputs follow from a seed
-fuzz-long: FUZZ = 300
+fuzz-long: FUZZ ?= 300
 fuzz-long: ## FUZZ times as many inputs on all cores, 300 unless it is given
 fuzz fuzz-long:
 	for f in $(FUZZERS); do \
