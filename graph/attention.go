@@ -354,18 +354,23 @@ func decomposeAttention(b *Builder, op Op, args []*Node) []*Node {
 		op, args = a.gathered(b, args)
 	}
 	p := partsOf(b, op, args)
-	last := p.s.Rank() - 1
-	scores := p.scores()
+	prob, lse := p.weights()
+	y := p.heads(b.MatMul(p.grouped(p.operand(p.dropped(prob))), args[attentionV], false, false))
+	return []*Node{y, lse}
+}
+
+// weights are the probabilities of the scores before dropout, all NaN in a row with a score of +Inf, and their
+// log-sum-exp.
+func (p attentionParts) weights() (prob, lse *Node) {
+	b, last, scores := p.b, p.s.Rank()-1, p.scores()
 	zero := b.Scalar(scores.Type.DType, 0)
 
 	top := b.Reduce(MaxOf, scores, true, last)
 	top = b.Add(Select{}, b.BinaryScalar(Eq, top, math.Inf(-1)), zero, top)
 	e := b.Unary(Exp, b.Binary(Sub, scores, b.Broadcast(top, p.s)))
 	sum := b.Reduce(Sum, e, true, last)
-	lse := b.Binary(Add, top, b.Unary(Log, sum))
+	lse = b.Binary(Add, top, b.Unary(Log, sum))
 
 	some := b.Add(Select{}, b.BinaryScalar(Eq, sum, 0), b.Scalar(scores.Type.DType, 1), sum)
-	prob := p.dropped(b.Binary(Div, e, b.Broadcast(some, p.s)))
-	y := p.heads(b.MatMul(p.grouped(p.operand(prob)), args[attentionV], false, false))
-	return []*Node{y, b.Reshape(lse, p.s.Drop(IntsOf(last)).Slice()...)}
+	return b.Binary(Div, e, b.Broadcast(some, p.s)), b.Reshape(lse, p.s.Drop(IntsOf(last)).Slice()...)
 }

@@ -100,7 +100,7 @@ func decomposeAttentionGrad(b *Builder, op Op, args []*Node) []*Node {
 		dlse = args[i]
 	}
 	lse, dout := args[a.LSEArg()], args[a.DOutArg()]
-	prob := p.probabilities()
+	prob, _ := p.weights()
 	dv := b.MatMul(p.grouped(p.operand(p.dropped(prob))), p.grouped(dout), true, false)
 	ds := p.gradScores(prob, args[a.OutArg()], lse, dout, dlse)
 	ds = p.grouped(p.operand(b.BinaryScalar(Mul, ds, a.Scale)))

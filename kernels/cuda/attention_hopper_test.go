@@ -138,7 +138,8 @@ func nearHalf(d graph.DType) func(*graph.Tensor, ref.Value) error {
 	}
 }
 
-// TestAttentionHopper computes attentions and their gradients by Hopper's instructions, on the emulator.
+// TestAttentionHopper computes attentions and their gradients by Hopper's instructions, on the emulator, of ordinary
+// numbers and of special ones.
 func TestAttentionHopper(t *testing.T) {
 	r := rand.New(rand.NewPCG(90, 1))
 	d := cudatest.Open(t)
@@ -150,24 +151,29 @@ func TestAttentionHopper(t *testing.T) {
 				t.Errorf("%s: not by Hopper's kernels", c.name)
 			}
 		}
-		args := drawAll(r, forward.types)
-		checks = append(checks, cudatest.Check{Name: c.name, Op: forward.Fusion, Args: args, Compare: nearHalf(c.d)})
-		back := drawAll(r, backward.types)
-		copy(back, args)
-		// The gradient wants the log-sum-exp of these very operands.
-		in := make([]ref.Value, len(args))
-		for i, a := range args {
-			in[i] = ref.FromTensor(a)
+		for _, name := range []string{c.name, c.name + ", special"} {
+			args := drawAll(r, forward.types)
+			if name != c.name {
+				hostile(r, args)
+			}
+			checks = append(checks, cudatest.Check{Name: name, Op: forward.Fusion, Args: args, Compare: nearHalf(c.d)})
+			back := drawAll(r, backward.types)
+			copy(back, args)
+			// The gradient wants the log-sum-exp of these very operands.
+			in := make([]ref.Value, len(args))
+			for i, a := range args {
+				in[i] = ref.FromTensor(a)
+			}
+			results, err := ref.OpBound(forward.Fusion, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, x := range results[1].F {
+				back[len(args)+1].SetFloat(i, x)
+			}
+			checks = append(checks,
+				cudatest.Check{Name: name + ", gradient", Op: backward.Fusion, Args: back, Compare: nearHalf(c.d)})
 		}
-		results, err := ref.OpBound(forward.Fusion, in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, x := range results[1].F {
-			back[len(args)+1].SetFloat(i, x)
-		}
-		checks = append(checks,
-			cudatest.Check{Name: c.name + ", gradient", Op: backward.Fusion, Args: back, Compare: nearHalf(c.d)})
 	}
 	cudatest.Run(t, d, checks...)
 }

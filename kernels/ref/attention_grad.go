@@ -30,11 +30,11 @@ func attentionGrad(op graph.AttentionGrad, args []Value, types []graph.Type) []V
 			key := row/d.Queries/d.Group*d.Keys + lo + n
 			keep := scores.kept(row, lo+n)
 			dp := 0.0
-			for c := range d.Width {
-				dp += dout.F[row*d.Width+c] * v.F[key*d.Width+c]
+			for c := 0; c < d.Width && keep > 0; c++ {
+				dp += keep * dout.F[row*d.Width+c] * v.F[key*d.Width+c]
 				dv.F[key*d.Width+c] += p * keep * dout.F[row*d.Width+c]
 			}
-			ds := op.Scale * p * (dp*keep - delta)
+			ds := op.Scale * p * (dp - delta)
 			for c := range d.Depth {
 				dq.F[row*d.Depth+c] += ds * k.F[key*d.Depth+c]
 				dk.F[key*d.Depth+c] += ds * q.F[row*d.Depth+c]

@@ -42,6 +42,8 @@ DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, co
     return;
   }
   if (dlse) sum -= dlse[i64(P::DLSE_BATCH) * batch + i64(P::DLSE_HEAD) * head + i64(P::DLSE_ROW) * row];
+  // So large a number rounds by more than 1: that it is a bit larger keeps exponents from being above 0.
+  if (fabsf(top) > 0x1p24f) top += fabsf(top) * 0x1p-17f;
   base[i] = -top / P::SCALE;
   delta[i] = -sum;
 }
@@ -73,8 +75,9 @@ template <class P> struct KeyTile {
     end = top > 0 ? (top + P::QUERY_TILE - 1) / P::QUERY_TILE : 0;
     if (end < first) end = first;
   }
+  // Whether some query of tile m, perhaps beyond the last, lacks some key.
   DEVICE bool masked(int m) const {
-    return m * P::QUERY_TILE < lo(row + ROWS - 1) || P::WINDOW > 0 && (m + 1) * P::QUERY_TILE > hi(row);
+    return m * P::QUERY_TILE < lo(row + ROWS - 1) || (m + 1) * P::QUERY_TILE > hi(row);
   }
 };
 

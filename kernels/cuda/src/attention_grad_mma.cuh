@@ -36,7 +36,10 @@ template <class P, class Tile, class S> DEVICE void clear_grad_padding(S &s) {
 // The probability of a score; x is the product q·k, or with a mask the masked score.
 template <class P, class Tile> DEVICE float probability(float x, float top, float share) {
   constexpr float LOG2E = 1.4426950408889634f;
-  if constexpr (Tile::LATE) return exp2_approximate(x * (float(P::SCALE) * LOG2E) - top * LOG2E) * share;
+  if constexpr (Tile::LATE) {  // both products are rounded: 1 is what large scores may not exceed
+    const float p = exp2_approximate(x * (float(P::SCALE) * LOG2E) - top * LOG2E);
+    return (p > 1.0f ? 1.0f : p) * share;
+  }
   return exp2_approximate((x - top) * LOG2E) * share;
 }
 
@@ -84,6 +87,7 @@ template <class P, class Tile, class Args> DEVICE void attention_dkdv_mma(const 
   typedef typename P::T T;
   constexpr int MT = Tile::MT, STREAM = Tile::STREAM, ROWS = Tile::ROWS, THREADS = Tile::THREADS;
   constexpr int TILES = (P::KEYS + ROWS - 1) / ROWS;
+  constexpr bool MEND = Tile::DK + Tile::DV <= 128;  // beyond, registers do not suffice
   SHARED;
   auto &s = *reinterpret_cast<MmaGradShared<Tile> *>(shared);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -124,7 +128,8 @@ template <class P, class Tile, class Args> DEVICE void attention_dkdv_mma(const 
     const int last = smaller(i0 + STREAM, P::QUERIES) - 1;
     float x[MT][STREAM / 8][4], w[MT][STREAM / 8][4];
     mma_scores<T, Tile::STRICT, MT, STREAM, Tile::DEPTH, Tile::QK_LD>(x, s.own_qk + first * Tile::QK_LD, s.qk[b]);
-    const bool masked = !Tile::LATE || reach<P>(i0, valid).hi < j0 + ROWS || reach<P>(last, valid).lo > j0;
+    const bool masked = !Tile::LATE || i0 + STREAM > P::QUERIES || reach<P>(i0, valid).hi < j0 + ROWS ||
+                        reach<P>(last, valid).lo > j0;
     u32 kept[MT];
 #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -151,8 +156,8 @@ template <class P, class Tile, class Args> DEVICE void attention_dkdv_mma(const 
       }
     }
     if constexpr (P::HAS_DV) {
-      if constexpr (P::DROP > 0) mma_weighted<T, Tile::STRICT, MT, STREAM, Tile::DV, Tile::V_LD>(dv, w, s.v[b] + dv0);
-      else mma_weighted<T, Tile::STRICT, MT, STREAM, Tile::DV, Tile::V_LD>(dv, x, s.v[b] + dv0);
+      if constexpr (P::DROP > 0) mma_weighted<T, Tile::STRICT, MT, STREAM, Tile::DV, Tile::V_LD, MEND>(dv, w, s.v[b] + dv0);
+      else mma_weighted<T, Tile::STRICT, MT, STREAM, Tile::DV, Tile::V_LD, MEND>(dv, x, s.v[b] + dv0);
     }
     if constexpr (P::HAS_DK) {
       mma_scores<T, Tile::STRICT, MT, STREAM, Tile::WIDTH, Tile::V_LD>(w, s.own_v + first * Tile::V_LD, s.v[b]);
@@ -166,7 +171,7 @@ template <class P, class Tile, class Args> DEVICE void attention_dkdv_mma(const 
             const float delta = s.rows[b][n * 8 + lane % 4 * 2 + e % 2].delta;
             w[m][n][e] = score_gradient<P>(x[m][n][e], w[m][n][e], delta, keep);
           }
-      mma_weighted<T, Tile::STRICT, MT, STREAM, Tile::DK, Tile::QK_LD>(dk, w, s.qk[b] + dk0);
+      mma_weighted<T, Tile::STRICT, MT, STREAM, Tile::DK, Tile::QK_LD, MEND>(dk, w, s.qk[b] + dk0);
     }
   }
   if constexpr (P::HAS_DK) store_sums<P::DEPTH>(P::dk(p, group), dk, j0 + first, P::KEYS, dk0, float(P::SCALE));

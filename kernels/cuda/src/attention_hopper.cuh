@@ -212,7 +212,7 @@ template <class P, int R> DEVICE void softmax_step(RowState &r, float (&s)[R], f
 #pragma unroll
     for (int i = 0; i < R; i += 4) top = fmaxf(top, fmaxf(s[i + 2 * h], s[i + 2 * h + 1]));
     top = fmaxf(r.top[h], row_max(top));
-    const float base = top == -infinity() ? 0.0f : top * scale;
+    const float base = top == -infinity() ? 0.0f : multiply_up(top, scale);  // no exponent is above 0
     fade[h] = exp2_approx(r.top[h] * scale - base);
     r.top[h] = top;
     float sum = 0;
@@ -349,7 +349,7 @@ template <class P> DEVICE void attention_consume(typename P::Out *out, float *ls
       const int row = t.row + in_row + 8 * h;
       if (lse && lane % 4 == 0 && row < P::QUERIES) {
         lse[i64(P::LSE_BATCH) * batch + i64(P::LSE_HEAD) * head + i64(P::LSE_ROW) * row] =
-            r.top[h] == -infinity() ? -infinity() : r.top[h] * P::SCALE + logf(sum[h]);
+            r.top[h] * P::SCALE + logf(sum[h]);
       }
     }
   }

@@ -215,10 +215,33 @@ DEVICE void rows_at(Fragment<T, STRICT, 2> (&b)[2], const T *y, int k, int c) {
   for (int e = 0; e < 4; e++) b[e / 2].take(e % 2, r[e]);
 }
 
+// Where part is NaN, it becomes weights · rows of y, columns c to c+7, as products of high parts alone: where a factor is
+// infinite, they say what the sum is.
+template <class T, int LD, int MT, int STEPS>
+DEVICE void mend_part(float (&part)[MT][2][4], int half, const Fragment<T, true, 4> (&a)[MT][STEPS], const T *y, int c) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int m = 0; m < MT; m++) {
+    float high[4] = {};
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {
+      const T *at = y + (k * (32 / int(sizeof(T))) + lane % 4 * 2) * LD + c + lane / 4;
+      const u32 b[2] = {to_tf32(float_to_bits(at[0])), to_tf32(float_to_bits(at[LD]))};
+      mma(T{}, high, a[m][k].high, b);
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      float &x = part[m][half][e];
+      x = x == x ? x : high[e];
+    }
+  }
+}
+
 // sum += weights · KEYS rows of y, WIDTH long, in shared memory. Tensor cores cut off what does not fit when they
 // add, which in a long sum of numbers of one sign goes beyond the accuracy of f32: if STRICT, they sum KEYS terms at
-// most, and these sums are added with rounding.
-template <class T, bool STRICT, int MT, int KEYS, int WIDTH, int LD>
+// most, and these sums are added with rounding. An infinity in y makes a column of these sums NaN, one among the weights a
+// row: if MEND, a warp that sees a NaN in its first rows, or in the first columns, mends them.
+template <class T, bool STRICT, int MT, int KEYS, int WIDTH, int LD, bool MEND = true>
 DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KEYS / 8][4], const T *y) {
   constexpr int STEP = 32 / sizeof(T);
   if constexpr (STRICT && sizeof(T) == 4) {
@@ -227,6 +250,7 @@ DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KE
     for (int m = 0; m < MT; m++)
 #pragma unroll
       for (int k = 0; k < KEYS / STEP; k++) a[m][k] = weights_at<T, STRICT>(w[m], k * STEP);
+    bool infinite = false;
 #pragma unroll
     for (int n = 0; n < WIDTH / 8; n += 2) {
       float part[MT][2][4];
@@ -239,6 +263,19 @@ DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KE
         for (int m = 0; m < MT; m++) {
           multiply(part[m][0], a[m][k], b[0]);
           multiply(part[m][1], a[m][k], b[1]);
+        }
+      }
+      if constexpr (MEND) {
+        bool nan = false;
+#pragma unroll
+        for (int m = 0; m < (n == 0 ? MT : 1); m++)
+#pragma unroll
+          for (int e = 0; e < (n == 0 ? 4 : 2); e++)
+            nan = nan || part[m][0][e] != part[m][0][e] || part[m][1][e] != part[m][1][e];
+        infinite = infinite || __any_sync(~0u, nan);
+        if (infinite) {
+          mend_part<T, LD>(part, 0, a, y, n * 8);
+          mend_part<T, LD>(part, 1, a, y, n * 8 + 8);
         }
       }
 #pragma unroll

@@ -25,6 +25,7 @@ struct f16 { u16 bits; };
 #ifndef FUSEC_HOST
 DEVICE float bits_to_float(u32 x) { return __uint_as_float(x); }
 DEVICE u32 float_to_bits(float x) { return __float_as_uint(x); }
+DEVICE float multiply_up(float x, float y) { float z; asm("mul.rp.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y)); return z; }
 DEVICE float to_float(f16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
 DEVICE u16 to_f16_bits(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
 // 2^x and 1/x to about 22 bits, the hyperbolic tangent to about 11.
@@ -44,6 +45,10 @@ DEVICE u32 pack_bf16(float x, float y) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %
 DEVICE float tanh_approx(float x) { return tanhf(x); }
 DEVICE float bits_to_float(u32 x) { return host::float_of(x); }
 DEVICE u32 float_to_bits(float x) { return host::bits_of(x); }
+DEVICE float multiply_up(float x, float y) {
+  const float z = x * y;
+  return double(z) < double(x) * double(y) ? nextafterf(z, INFINITY) : z;
+}
 DEVICE float to_float(f16 x) { return host::f16_to_float(x.bits); }
 DEVICE u16 to_f16_bits(float x) { return host::float_to_f16(x); }
 #endif
