@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -215,6 +216,9 @@ func TestTrainUsage(t *testing.T) {
 		bad(t, fusecRun(t, strings.Fields(c.line)...), exitUsage, c.want, "see fusec help")
 	}
 	bad(t, fusecRun(t, "train", "karate", "--batch", "3"), exitFailure, "karate: batches of 3: the club is one graph")
+	if runtime.GOOS == "linux" { // elsewhere it is not known how much memory there is
+		bad(t, fusecRun(t, "train", "language", "--batch", "2000000", "--steps", "1"), exitFailure, "language: ", " of memory are needed", "a smaller batch needs less")
+	}
 	nowhere := filepath.Join(t.TempDir(), "no", "m")
 	bad(t, fusecRun(t, "train", "karate", "--steps", "2", "--metrics", nowhere), exitFailure, "no such file")
 	damaged := filepath.Join(t.TempDir(), "000001-step-1.safetensors")
