@@ -15,6 +15,7 @@ type Divergence struct {
 	Gorgonia string // what Gorgonia does, as the rest of a sentence
 	Fusec    string // what the imported graph means, unless it is to imitate Gorgonia
 	Imitated bool   // by Options.Gorgonia
+	Always   bool   // and without that, for the graph does not say what else it could mean
 }
 
 // divergences are all of them, in the order of docs/divergences.md.
@@ -24,7 +25,10 @@ var divergences []Divergence
 func Divergences() []Divergence { return slices.Clone(divergences) }
 
 func diverges(topic, gorgonia, fusec string, imitated bool) Divergence {
-	d := Divergence{topic, gorgonia, fusec, imitated}
+	return known(Divergence{Topic: topic, Gorgonia: gorgonia, Fusec: fusec, Imitated: imitated})
+}
+
+func known(d Divergence) Divergence {
 	divergences = append(divergences, d)
 	return d
 }
@@ -63,6 +67,8 @@ var (
 	tiedPair          = diverges("tied-pair", "gives the whole gradient to the first of two equal operands", "they share it evenly", imitated)
 	gradientPenalty   = diverges("gradient-penalty", "drops the terms of the gradient of a gradient that pass through nodes that have a derivative already",
 		"it has all terms", imitated)
+	secondGrad = known(Divergence{Topic: "second-grad", Gorgonia: "keeps the derivatives of the cost for which Grad was called first",
+		Fusec: "the same", Imitated: true, Always: true})
 )
 
 // differs notes that Gorgonia computes something else than what is being imported, and reports whether to imitate it.

@@ -75,7 +75,7 @@ func (im *importer) grads(order []*gorg.Node) {
 			im.meets(gradientPenalty, im.Node(s.later), numbered(s.later))
 			continue
 		}
-		im.note(im.Node(s.node), "the costs %s and %s both depend on %s: its derivative, and those of what it is computed "+
+		im.kept(im.Node(s.node), "the costs %s and %s both depend on %s: its derivative, and those of what it is computed "+
 			"from, are of the first, for which gorgonia.Grad was called before; for them the later call returned %s",
 			numbered(s.cost), numbered(s.later), numbered(s.node), returned(s.node, s.times))
 	}
@@ -100,7 +100,7 @@ func (im *importer) grads(order []*gorg.Node) {
 		im.Grads = append(im.Grads, g)
 	}
 	if ambiguous > 0 {
-		im.note(nil, "several costs depend on the same nodes, and the graph does not say of which of them Gorgonia kept the "+
+		im.kept(nil, "several costs depend on the same nodes, and the graph does not say of which of them Gorgonia kept the "+
 			"derivatives: %d are taken as it computes them", ambiguous)
 	}
 }
@@ -116,6 +116,13 @@ type sharedNode struct {
 func (f *costFinder) penalises(s sharedNode, of map[*gorg.Node][]*gorg.Node) bool {
 	return slices.ContainsFunc(of[s.later], func(n *gorg.Node) bool { return f.before(n, s.cost) }) &&
 		slices.ContainsFunc(of[s.cost], func(n *gorg.Node) bool { return !f.constant(n.Deriv()) && f.before(n.Deriv(), s.later) })
+}
+
+// kept leaves a note about the derivatives of several costs, or of n, which are those that Gorgonia has kept.
+func (im *importer) kept(n *graph.Node, format string, a ...any) {
+	im.note(n, format, a...)
+	last := &im.Graph.Notes[len(im.Graph.Notes)-1]
+	last.Kind, last.Topic = graph.Imitation, secondGrad.Topic
 }
 
 // A set holds what was added. Most sets are small, and then lists.
