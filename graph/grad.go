@@ -41,12 +41,12 @@ func VJP(g *Graph, outputs, dys, wrt []*Node) ([]*Node, error) {
 	if len(outputs) != len(dys) {
 		return nil, fmt.Errorf("%d outputs have %d gradients", len(outputs), len(dys))
 	}
-	in := make(map[*Node]bool, len(g.Nodes))
+	in := NewPerNode[*Node](g)
 	for _, n := range g.Nodes {
-		in[n] = true
+		in.Set(n, n)
 	}
 	for _, n := range slices.Concat(outputs, dys, wrt) {
-		if !in[n] {
+		if in.Get(n) != n {
 			return nil, fmt.Errorf("gradients: %s is not a node of the graph", n.Where())
 		}
 	}
@@ -82,20 +82,20 @@ func VJP(g *Graph, outputs, dys, wrt []*Node) ([]*Node, error) {
 
 // prune drops those of the nodes from number first on that no root needs.
 func prune(g *Graph, first int, roots []*Node) {
-	live := make(map[*Node]bool)
+	live := NewPerNode[bool](g)
 	for _, n := range roots {
-		live[n] = true
+		live.Set(n, true)
 	}
 	for i := len(g.Nodes) - 1; i >= first; i-- {
-		if n := g.Nodes[i]; live[n] {
+		if n := g.Nodes[i]; live.Get(n) {
 			for _, a := range n.Args {
-				live[a] = true
+				live.Set(a, true)
 			}
 		}
 	}
 	kept := g.Nodes[:first]
 	for _, n := range g.Nodes[first:] {
-		if live[n] {
+		if live.Get(n) {
 			kept = append(kept, n)
 		}
 	}

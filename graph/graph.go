@@ -194,6 +194,9 @@ func resultTypes(op Op, args []*Node, types []Type) ([]Type, error) {
 	}
 	// Result is the one operation whose type depends on more than its operand's first type.
 	if r, ok := op.(Result); ok {
+		if f, ok := args[0].Op.(Fusion); ok && f.Body != nil && r.Index >= 1 && r.Index < len(f.Body.Outputs) {
+			return append(types[:0], f.Body.Outputs[r.Index].Node.Type), nil // without a look at all others
+		}
 		all, err := ResultTypes(args[0].Op, args[0].Args)
 		if err != nil {
 			return nil, err
@@ -221,7 +224,10 @@ func resultTypes(op Op, args []*Node, types []Type) ([]Type, error) {
 
 // Results is the number of results of n's operation.
 func (n *Node) Results() int {
-	t, err := ResultTypes(n.Op, n.Args)
+	list := typeLists.Get().(*[]Type)
+	defer typeLists.Put(list)
+	*list = slices.Grow((*list)[:0], len(n.Args))
+	t, err := resultTypes(n.Op, n.Args, *list)
 	if err != nil {
 		return 1
 	}

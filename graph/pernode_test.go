@@ -2,6 +2,7 @@ package graph
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -48,6 +49,42 @@ func TestUses(t *testing.T) {
 				u.One(n) != (len(readers[n]) == 1 && !escapes[n]) || u.None(n) != (len(readers[n]) == 0 && !escapes[n]) {
 				t.Fatalf("seed %d: after rewrites %v is read by %v, escapes: %v; want %v, %v", seed, n, have, u.Escapes(n), readers[n], escapes[n])
 			}
+		}
+	}
+}
+
+// TestResultOfFusion says that the type of a further result is that of the body's output, and is refused outside of them. It
+// is not found by a list of all.
+func TestResultOfFusion(t *testing.T) {
+	body := NewBuilder("")
+	x := body.Input("x", TypeOf(F32, 2))
+	const results = 2000
+	for range results {
+		x = body.CastTo(map[bool]DType{true: F64, false: F32}[x.Type.DType == F32], x)
+		body.Output("", x)
+	}
+	b := NewBuilder("g")
+	f := b.Add(Fusion{Anchor: AnchorNone, Body: body.g}, b.Input("x", TypeOf(F32, 2)))
+	if b.Err() != nil {
+		t.Fatal(b.Err())
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 100 {
+		b.Add(Result{results - 1}, f)
+	}
+	runtime.ReadMemStats(&after)
+	if bytes := (after.TotalAlloc - before.TotalAlloc) / 100; bytes > 4096 {
+		t.Errorf("a result of %d takes %d bytes to add", results, bytes)
+	}
+	for i, want := range map[int]DType{1: F32, 2: F64, results - 1: F32} {
+		if n := b.Add(Result{i}, f); n.Type != TypeOf(want, 2) {
+			t.Errorf("result %d is %v", i, n.Type)
+		}
+	}
+	for _, i := range []int{0, results} {
+		if _, err := b.g.Add(Result{i}, f); err == nil {
+			t.Errorf("result %d of %d is accepted", i, results)
 		}
 	}
 }

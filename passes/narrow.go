@@ -24,6 +24,9 @@ import (
 // cannot convert it on the way, as a contraction in f32.
 func narrow(c *Context) error {
 	for _, to := range []graph.DType{graph.BF16, graph.F16} {
+		if to != c.precision.half() && !castsTo(c.Graph, to) {
+			continue
+		}
 		w := narrower{c: c, to: to, free: to == c.precision.half(), uses: c.Graph.Uses(),
 			handed: map[*graph.Node]bool{}, narrow: map[*graph.Node]bool{}}
 		for n := range c.Graph.Escapes() {
@@ -38,6 +41,16 @@ func narrow(c *Context) error {
 		}
 	}
 	return nil
+}
+
+// castsTo reports whether a fusion casts to a type.
+func castsTo(g *graph.Graph, to graph.DType) bool {
+	for _, n := range g.Nodes {
+		if f, ok := n.Op.(graph.Fusion); ok && slices.ContainsFunc(f.Body.Nodes, func(m *graph.Node) bool { return m.Op == graph.Cast{To: to} }) {
+			return true
+		}
+	}
+	return false
 }
 
 // narrower changes the types of some of the values between launches.

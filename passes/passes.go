@@ -82,6 +82,7 @@ type Context struct {
 	optimizer *optim.Optimizer
 	steps     []Step
 	stage     *trace.Stage
+	types     []graph.Type // of the operands that were last asked about
 }
 
 // manyOrigins is how many of the user's nodes a match lists at most besides those that were covered: where thousands of
@@ -131,11 +132,11 @@ func (c *Context) ask(accepts func(graph.Op, []graph.Type, []graph.Type) error, 
 	if err != nil {
 		return err
 	}
-	types := make([]graph.Type, len(args))
-	for i, a := range args {
-		types[i] = a.Type
+	c.types = c.types[:0]
+	for _, a := range args {
+		c.types = append(c.types, a.Type)
 	}
-	return accepts(op, types, results)
+	return accepts(op, c.types, results)
 }
 
 // Run compiles a graph. It leaves g as it is and returns the graph after the last pass and a record of every stage.

@@ -61,19 +61,27 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	if graph.InfoOf(op) == nil {
 		return fmt.Errorf("the CPU does not know %s", op.OpName())
 	}
-	var types []graph.Type
+	half := graph.Invalid
+	note := func(t graph.Type) {
+		if half == graph.Invalid && t.DType.Is16() {
+			half = t.DType
+		}
+	}
 	switch f, fused := op.(graph.Fusion); {
 	case fused && f.Anchor != graph.AnchorNone && f.Anchor != graph.AnchorRow:
 		for _, n := range f.Body.Nodes {
-			types = append(types, n.Type)
+			note(n.Type)
 		}
 	case graph.Contracts(op, 0):
-		types = slices.Concat(args, results)
-	}
-	for _, t := range types {
-		if t.DType.Is16() {
-			return fmt.Errorf("the CPU has no contractions with %v: it computes in f32 and f64", t.DType)
+		for _, t := range args {
+			note(t)
 		}
+		for _, t := range results {
+			note(t)
+		}
+	}
+	if half != graph.Invalid {
+		return fmt.Errorf("the CPU has no contractions with %v: it computes in f32 and f64", half)
 	}
 	return nil
 }

@@ -115,12 +115,15 @@ func (e *chain) split(s *state, terms []Expr, n *graph.Node, next func() bool) b
 		// The first term goes to one side; every subset of the others may go with it.
 		for side := range 2 {
 			for mask := range 1<<(len(terms)-1) - 1 {
-				with, rest := []Expr{terms[0]}, []Expr(nil)
-				for i, t := range terms[1:] {
-					if mask>>i&1 == 1 {
-						with = append(with, t)
-					} else {
-						rest = append(rest, t)
+				with, rest := terms[:1:1], terms[1:]
+				if mask != 0 {
+					rest = nil
+					for i, t := range terms[1:] {
+						if mask>>i&1 == 1 {
+							with = append(with, t)
+						} else {
+							rest = append(rest, t)
+						}
 					}
 				}
 				if e.split(s, with, n.Args[side], func() bool { return e.split(s, rest, n.Args[1-side], next) }) {
