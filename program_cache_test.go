@@ -760,7 +760,7 @@ func TestSecondMachineAllocatesLittle(t *testing.T) {
 	s := newSentence(t, "", 10, 0.1)
 	make := func() { closed(t, NewMachine(s.g, gorgonia.BindDualValues(s.weights...))) }
 	make()
-	if got := testing.AllocsPerRun(20, make) / float64(len(s.g.AllNodes())); got > 8 {
-		t.Errorf("%.1f allocations for each node of Gorgonia's, want at most 8", got)
+	if got := testing.AllocsPerRun(20, make) / float64(len(s.g.AllNodes())); got > 9 { // 6.4, and 8.1 under the race detector
+		t.Errorf("%.1f allocations for each node of Gorgonia's, want at most 9", got)
 	}
 }
