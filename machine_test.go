@@ -484,3 +484,12 @@ func TestProgramStateIsEachMachines(t *testing.T) {
 		}
 	}
 }
+
+// TestBadIndex names the values that an index out of range belongs to.
+func TestBadIndex(t *testing.T) {
+	for bad, want := range map[int]string{5: "index 5", -1: "index -1"} {
+		b := newNet(tensor.Float32)
+		must(gorgonia.Tanh(must(gorgonia.ByIndices(b.in("embedding", 5, 3), b.indices("words", 1, bad, 2), 0))))
+		wantError(t, machine(t, b.g).RunAll(), `"embedding" and "words"`, want+", element 1 of the indices, is outside 0..4")
+	}
+}
