@@ -82,7 +82,11 @@ var anchors = [...]string{"none", "matmul", "conv", "row", "attention", "moe"}
 // String gives the anchor's name in the text form.
 func (a Anchor) String() string { return anchors[a] }
 
-// Kind says what a Fusion is to the user.
+// Whole reports whether a launch of the anchor is one operation with kernels of its own, which takes no elementwise work
+// in.
+func (a Anchor) Whole() bool { return a == AnchorAttention || a == AnchorMoE }
+
+// Kind says what an operation or a Fusion is to the user.
 type Kind uint8
 
 // The kinds.
@@ -96,9 +100,10 @@ const (
 	KindReduce
 	KindAttention
 	KindMoE
+	KindPool
 )
 
-var kinds = [...]string{"elementwise", "linear", "matmul", "conv", "softmax", "norm", "reduce", "attention", "moe"}
+var kinds = [...]string{"elementwise", "linear", "matmul", "conv", "softmax", "norm", "reduce", "attention", "moe", "pool"}
 
 // String gives the kind's name, as reports and drawings show it.
 func (k Kind) String() string { return kinds[k] }

@@ -1,6 +1,9 @@
 package graph
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // A Fusion's body obeys one form, which fuse-regions makes and every target relies on:
 //
@@ -38,42 +41,54 @@ import "slices"
 //
 // Dropout counts as elementwise where it has the shape of the work around it; its seed is an input or a constant.
 
-// Anchored returns the body's anchor operation's node: the MatMul, Conv2D, Attention, AttentionGrad, MoE or MoEGrad, or
-// for AnchorRow the first reduction that is not a column sum; nil for AnchorNone.
+// Anchored returns the node of the body's anchor: the operation of the Fusion's anchor, or for AnchorRow the first that is
+// not a column sum; nil for AnchorNone.
 func (f Fusion) Anchored() *Node {
+	if f.Anchor == AnchorNone {
+		return nil
+	}
 	var first *Node
 	for _, n := range f.Body.Nodes {
-		switch n.Op.(type) {
-		case MatMul:
-			if f.Anchor == AnchorMatMul {
-				return n
-			}
-		case Conv2D:
-			if f.Anchor == AnchorConv {
-				return n
-			}
-		case Attention, AttentionGrad:
-			if f.Anchor == AnchorAttention {
-				return n
-			}
-		case MoE, MoEGrad:
-			if f.Anchor == AnchorMoE {
-				return n
-			}
-		case Reduce, Softmax, LogSoftmax, LayerNorm, RMSNorm:
-			if f.Anchor != AnchorRow {
-				continue
-			}
-			if first == nil {
-				first = n
-			}
-			if axes, _ := RowAxes(n); SumsColumns(first) && !Leading(n.Args[0].Type.Shape, axes) {
-				return n // and the first was a column sum beside it
-			}
+		if a, _ := AnchorOf(n.Op); a != f.Anchor {
+			continue
+		}
+		if f.Anchor != AnchorRow {
+			return n
+		}
+		if first == nil {
+			first = n
+		}
+		if axes, _ := RowAxes(n); SumsColumns(first) && !Leading(n.Args[0].Type.Shape, axes) {
+			return n // and the first was a column sum beside it
 		}
 	}
 	return first
 }
+
+// checkAnchor refuses a body that holds no operation of the anchor, more than one where a launch computes one, or one of
+// another anchor.
+func (f Fusion) checkAnchor() error {
+	anchored := 0
+	for _, n := range f.Body.Nodes {
+		switch a, _ := AnchorOf(n.Op); {
+		case a == AnchorNone:
+		case a == f.Anchor:
+			anchored++
+		case f.Anchor != AnchorMatMul || !SumsColumns(n):
+			return fmt.Errorf("%s has no place in a fusion of anchor %v", n.Where(), f.Anchor)
+		}
+	}
+	switch {
+	case f.Anchor != AnchorNone && anchored == 0:
+		return fmt.Errorf("a fusion of anchor %v without one", f.Anchor)
+	case f.Anchor != AnchorRow && anchored > 1:
+		return fmt.Errorf("a fusion of anchor %v with %d of them", f.Anchor, anchored)
+	}
+	return nil
+}
+
+// Fails reports whether an operation of the body may find at run time that it has no result.
+func (f Fusion) Fails() bool { return slices.ContainsFunc(f.Body.Nodes, Fails) }
 
 // ColumnSum reports whether n, a node of the body, is a column sum: not the anchor's way of combining elements, but a
 // sum across the rows that the anchor makes.
@@ -133,20 +148,21 @@ func LaneOf(n *Node) DType {
 // RowAxes returns the axes along which an operation of an AnchorRow combines elements, in ascending order; ok is false
 // for other operations.
 func RowAxes(n *Node) (axes Ints, ok bool) {
-	switch op := n.Op.(type) {
-	case Reduce:
-		sorted := op.Axes.Slice()
-		slices.Sort(sorted)
-		return IntsOf(sorted...), true
-	case Softmax:
-		return IntsOf(op.Axis), true
-	case LogSoftmax:
-		return IntsOf(op.Axis), true
-	case LayerNorm, RMSNorm:
-		return IntsOf(n.Type.Shape.Rank() - 1), true
+	if i := InfoOf(n.Op); i != nil && i.RowAxes != nil {
+		return i.RowAxes(n), true
 	}
 	return Ints{}, false
 }
+
+// reducedAxes are those of a Reduce.
+func reducedAxes(n *Node) Ints {
+	sorted := n.Op.(Reduce).Axes.Slice()
+	slices.Sort(sorted)
+	return IntsOf(sorted...)
+}
+
+// lastAxis is that along which a norm combines elements.
+func lastAxis(n *Node) Ints { return IntsOf(n.Type.Shape.Rank() - 1) }
 
 // Reads is how many elements of each operand the body reads: all, or where it reads only slices of one, those of the
 // slices, which are taken to be disjoint.

@@ -269,7 +269,7 @@ func TestTypeRules(t *testing.T) {
 
 		{"batch_norm c v4 v4 v4 v4\n%97 = result[index=2] %13", "f32[4]"},
 		{"result[index=1] m", "! has 1 results; index 1 is outside 1..0"},
-		{"fusion[anchor=none kind=reduce] m {\nx = input : f32[2,3]\ny = reduce[fn=sum axes=[0]] x\noutput y = y\n}", "f32[3]"},
+		{"fusion[anchor=row kind=reduce] m {\nx = input : f32[2,3]\ny = reduce[fn=sum axes=[0]] x\noutput y = y\n}", "f32[3]"},
 		{"fusion[anchor=none kind=reduce] m {\nx = input : f32[2]\noutput y = x\n}", "! operand 0 is f32[2,3], the body's input is f32[2]"},
 		{"fusion[anchor=none kind=reduce] {\nx = input : f32[2]\noutput y = x\n}", "! more inputs than the 0 operands"},
 		{"fusion[anchor=none kind=reduce] {\n}", "! body has 0 outputs"},

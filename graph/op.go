@@ -30,6 +30,20 @@ type OpInfo struct {
 	// none flows). It returns one node per operand, nil where no gradient flows. A nil Grad of a composite means: that
 	// of its decomposition; of a primitive: no gradient.
 	Grad func(b *Builder, n *Node, dy []*Node) ([]*Node, error)
+
+	// Fuses says that a Fusion's body may hold the operation. Anchor is then that of the Fusion in which it is computed
+	// where it stands alone; AnchorNone for elementwise work, which all others take.
+	Fuses  bool
+	Anchor Anchor
+	// RowAxes are the axes, in ascending order, along which an operation of AnchorRow combines elements.
+	RowAxes func(n *Node) Ints
+	// Strided says that a launch of the operation alone reads its operands through any strides; others want their
+	// elements side by side.
+	Strided bool
+	// Fails reports whether n may find at run time that it has no result. Nil: it always has one.
+	Fails func(n *Node) bool
+	// Kind is what the operation is to the user, as reports and drawings show it.
+	Kind Kind
 }
 
 // Class sorts operations by what a compiler may do with them.
@@ -75,8 +89,28 @@ func init() {
 		if byType[t] != nil || byName[info.Name] != nil || info.Proto.OpName() != info.Name {
 			panic("graph: operation table: " + info.Name)
 		}
+		if err := info.check(); err != nil {
+			panic(err)
+		}
 		byType[t], byName[info.Name] = info, info
 	}
+}
+
+// check reports a row whose facts do not fit together.
+func (i *OpInfo) check() error {
+	switch {
+	case i.Doc == "" || i.Infer == nil:
+		return fmt.Errorf("graph: the row of %s lacks what it is, or its type rule", i.Name)
+	case i.Class == ClassElementwise && (!i.Fuses || i.Anchor != AnchorNone):
+		return fmt.Errorf("graph: %s is elementwise, and no body may hold it", i.Name)
+	case !i.Fuses && i.Anchor != AnchorNone:
+		return fmt.Errorf("graph: %s has an anchor, and no body may hold it", i.Name)
+	case (i.Anchor == AnchorRow) != (i.RowAxes != nil):
+		return fmt.Errorf("graph: %s needs row axes if its anchor is a row, and only then", i.Name)
+	case (i.Class == ClassComposite) != (i.Decompose != nil):
+		return fmt.Errorf("graph: %s needs a decomposition if it is composite, and only then", i.Name)
+	}
+	return nil
 }
 
 // InfoOf returns op's row of the table, or nil.
@@ -111,11 +145,37 @@ func IsView(op Op) bool { return ClassOf(op) == ClassView }
 // ReadsStrides reports whether op, as a launch of its own, reads its operands through any strides; others want their
 // elements side by side.
 func ReadsStrides(op Op) bool {
-	switch op.(type) {
-	case Fusion, Copy, RoPE:
-		return true
+	i := InfoOf(op)
+	return i != nil && i.Strided
+}
+
+// AnchorOf is the anchor of a Fusion of op alone; ok is false for operations that no body may hold.
+func AnchorOf(op Op) (a Anchor, ok bool) {
+	if i := InfoOf(op); i != nil && i.Fuses {
+		return i.Anchor, true
 	}
-	return false
+	return AnchorNone, false
+}
+
+// Joins reports whether op is work that any body may hold beside its anchor: elementwise, or Dropout, which also knows an
+// element's index.
+func Joins(op Op) bool {
+	a, ok := AnchorOf(op)
+	return ok && a == AnchorNone
+}
+
+// KindOf is what op is to the user.
+func KindOf(op Op) Kind {
+	if i := InfoOf(op); i != nil {
+		return i.Kind
+	}
+	return KindElementwise
+}
+
+// Fails reports whether n may find at run time that it has no result.
+func Fails(n *Node) bool {
+	i := InfoOf(n.Op)
+	return i == nil || i.Fails != nil && i.Fails(n)
 }
 
 // ---- sources ----

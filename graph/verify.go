@@ -66,6 +66,8 @@ func verify(g *Graph, depth int) error {
 			}
 			if err := verify(op.Body, depth+1); err != nil {
 				fail("body of %s: %w", n.Where(), err)
+			} else if err := op.checkAnchor(); err != nil {
+				fail("body of %s: %w", n.Where(), err)
 			}
 		}
 	}

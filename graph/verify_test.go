@@ -73,6 +73,27 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestVerifyAnchors refuses bodies that hold other anchors than their Fusion's, or not as many as a launch computes.
+func TestVerifyAnchors(t *testing.T) {
+	const product, sum = "y = matmul x x\n", "z = reduce[fn=sum axes=[1]] x\n"
+	for _, c := range []struct{ anchor, body, output, want string }{
+		{"none", product + sum, "z", `matmul "y" (m.graph:5) has no place in a fusion of anchor none`},
+		{"none", sum, "z", "no place in a fusion of anchor none"},
+		{"row", product + sum, "z", "no place in a fusion of anchor row"},
+		{"matmul", product + sum, "z", "no place in a fusion of anchor matmul"},
+		{"matmul", product + "z = matmul y y\n", "z", "a fusion of anchor matmul with 2 of them"},
+		{"moe", "y = unary[fn=neg] x\n", "y", "a fusion of anchor moe without one"},
+		{"matmul", product + "z = reduce[fn=sum axes=[0]] y\n", "z", ""}, // a column sum
+		{"row", sum + "y = reduce[fn=max axes=[1]] x\n", "y", ""},
+	} {
+		_, err := graph.Parse("m.graph", []byte("fusec graph 1 {\nm = input : f32[3,3]\nr = fusion[anchor="+c.anchor+
+			" kind=matmul] m {\nx = input : f32[3,3]\n"+c.body+"output \"\" = "+c.output+"\n}\noutput r = r\n}"), nil)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("anchor %s of\n%sgives error %v, want one with %q", c.anchor, c.body, err, c.want)
+		}
+	}
+}
+
 func TestVerifyReportsAll(t *testing.T) {
 	g := graph.New("")
 	for range 3 {

@@ -34,7 +34,7 @@ func findInPlace(g *graph.Graph) inPlace {
 	readers := map[*graph.Node]int{} // late launches that read a source, perhaps through views
 	for _, n := range g.Nodes {
 		f, ok := n.Op.(graph.Fusion)
-		if !ok || f.Anchor != graph.AnchorNone || !cannotFail(f.Body) {
+		if !ok || f.Anchor != graph.AnchorNone || f.Fails() {
 			continue
 		}
 		results := append([]*graph.Node{n}, uses.Readers(n)...)
@@ -140,24 +140,6 @@ func viewed(body *graph.Graph, k int) bool {
 		}
 	}
 	return false
-}
-
-// cannotFail reports whether all of a body's operations give a value whatever their operands are.
-func cannotFail(body *graph.Graph) bool {
-	for _, n := range body.Nodes {
-		switch op := n.Op.(type) {
-		case graph.Input, graph.Const, graph.Unary, graph.Select, graph.Cast:
-		case graph.Binary:
-			if op.Fn.Info().Fails && n.Type.DType.IsInt() {
-				return false
-			}
-		default:
-			if !graph.IsView(n.Op) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // order is g's nodes with the late launches last.

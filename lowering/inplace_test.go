@@ -129,7 +129,7 @@ func TestInPlace(t *testing.T) {
 					t.Errorf("%s: %v reads what has been overwritten\n%v", c.name, l.Node, p)
 				}
 			}
-			if len(begun) > 0 && (!fusion || !cannotFail(f.Body)) {
+			if len(begun) > 0 && (!fusion || f.Fails()) {
 				t.Errorf("%s: %v can fail after weights were written\n%v", c.name, l.Node, p)
 			}
 			for _, r := range l.Results {

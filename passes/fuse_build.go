@@ -269,33 +269,19 @@ func (f *fuser) loadViews(a *graph.Node) (base *graph.Node, views []*graph.Node)
 
 // kind says what the region is to the user.
 func (f *fuser) kind(r *region) graph.Kind {
-	switch r.anchor {
-	case graph.AnchorConv:
-		return graph.KindConv
-	case graph.AnchorAttention:
-		return graph.KindAttention
-	case graph.AnchorMoE:
-		return graph.KindMoE
-	case graph.AnchorMatMul:
-		for _, n := range r.nodes {
-			if slices.ContainsFunc(n.Args, f.isWeight) {
-				return graph.KindLinear
-			}
+	kind := graph.KindOf(r.root.Op)
+	for _, n := range r.nodes {
+		switch k := graph.KindOf(n.Op); {
+		case r.anchor == graph.AnchorMatMul && slices.ContainsFunc(n.Args, f.isWeight):
+			return graph.KindLinear
+		case r.anchor != graph.AnchorRow:
+		case k == graph.KindSoftmax:
+			return k
+		case k == graph.KindNorm:
+			kind = k
 		}
-		return graph.KindMatMul
-	case graph.AnchorRow:
-		kind := graph.KindReduce
-		for _, n := range r.nodes {
-			switch n.Op.(type) {
-			case graph.Softmax, graph.LogSoftmax:
-				return graph.KindSoftmax
-			case graph.LayerNorm, graph.RMSNorm:
-				kind = graph.KindNorm
-			}
-		}
-		return kind
 	}
-	return graph.KindElementwise
+	return kind
 }
 
 // isWeight reports whether n is a parameter, perhaps seen through views.

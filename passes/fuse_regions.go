@@ -31,15 +31,11 @@ func fuseRegions(c *Context) error {
 	}
 	f := newFuser(c)
 	for _, n := range g.Nodes {
-		switch n.Op.(type) {
-		case graph.MatMul:
-			f.start(graph.AnchorMatMul, n, n.Type.Shape)
-		case graph.Conv2D:
-			f.start(graph.AnchorConv, n, n.Type.Shape)
-		case graph.Attention, graph.AttentionGrad:
-			f.startWhole(graph.AnchorAttention, n)
-		case graph.MoE, graph.MoEGrad:
-			f.startWhole(graph.AnchorMoE, n)
+		switch a, _ := graph.AnchorOf(n.Op); {
+		case a.Whole():
+			f.startWhole(a, n)
+		case a != graph.AnchorNone && a != graph.AnchorRow:
+			f.start(a, n, n.Type.Shape)
 		}
 	}
 	f.growAll(f.regions)
@@ -128,7 +124,7 @@ func innermost(s graph.Shape, axes graph.Ints) bool {
 }
 
 // isElementwise reports whether n's elements each depend on one element of its operands, and its index.
-func isElementwise(n *graph.Node) bool { return graph.Elementwise(n.Op) || isDropout(n) }
+func isElementwise(n *graph.Node) bool { return graph.Joins(n.Op) }
 
 func isDropout(n *graph.Node) bool {
 	_, ok := n.Op.(graph.Dropout)
@@ -326,7 +322,7 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 		}
 		return because("%s takes views only", r.root.Op.OpName())
 	}
-	switch op := n.Op.(type) {
+	switch n.Op.(type) {
 	case graph.Reshape:
 		if a := n.Args[0]; !reduced || !inside(a) || !r.isReduced(a.Type.Shape) {
 			return because("it is a reshape")
@@ -340,15 +336,16 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 			return because("the reduced axes are not the innermost")
 		}
 		return nil
-	case graph.Reduce, graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
+	}
+	if _, isRow := graph.RowAxes(n); isRow {
 		axes, ok := rowAxes(n)
 		if r.anchor != graph.AnchorRow || !ok || axes != r.axes || n.Args[0].Type.Shape != r.shape {
-			return because("it is a %s over other rows", op.OpName())
+			return because("it is a %s over other rows", n.Op.OpName())
 		}
-	default:
+	} else {
 		switch {
 		case !isElementwise(n):
-			return because("%s is not elementwise", op.OpName())
+			return because("%s is not elementwise", n.Op.OpName())
 		case !full && !reduced:
 			return func() string { return fmt.Sprintf("its shape %v differs from %v", s, r.shape) }
 		case isDropout(n) && !full:
@@ -367,13 +364,11 @@ func is16(n *graph.Node) bool { return n.Type.DType.Is16() }
 
 // contracts reports whether the region is anchored on a contraction, whose operands come from memory.
 func (r *region) contracts() bool {
-	return r.anchor == graph.AnchorMatMul || r.anchor == graph.AnchorConv || r.whole()
+	return r.anchor != graph.AnchorNone && r.anchor != graph.AnchorRow
 }
 
 // whole reports whether the region is one operation with kernels of its own, which takes no elementwise work in.
-func (r *region) whole() bool {
-	return r.anchor == graph.AnchorAttention || r.anchor == graph.AnchorMoE
-}
+func (r *region) whole() bool { return r.anchor.Whole() }
 
 func (r *region) isReduced(s graph.Shape) bool { return s == r.keep || s == r.dropped }
 

@@ -48,7 +48,7 @@ func condense(body *graph.Graph, args []string) []part {
 		for _, a := range n.Args {
 			b := c.base(a)
 			if c.uses[b]++; c.uses[b] == 1 {
-				fusible[b] = elementwise(n.Op)
+				fusible[b] = graph.Joins(n.Op)
 			} else {
 				fusible[b] = false
 			}
@@ -74,7 +74,7 @@ func condense(body *graph.Graph, args []string) []part {
 		if _, folded := c.consts[n]; folded || graph.IsView(n.Op) || graph.IsSource(n.Op) {
 			continue
 		}
-		if elementwise(n.Op) && fusible[n] && !outputs[n] {
+		if graph.Joins(n.Op) && fusible[n] && !outputs[n] {
 			c.inline[n] = true
 			continue
 		}
@@ -89,12 +89,6 @@ func condense(body *graph.Graph, args []string) []part {
 		parts = append(parts, p)
 	}
 	return parts
-}
-
-// elementwise reports whether op can stand in an expression.
-func elementwise(op graph.Op) bool {
-	_, dropout := op.(graph.Dropout)
-	return dropout || graph.Elementwise(op)
 }
 
 // base looks through views.

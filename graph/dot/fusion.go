@@ -151,7 +151,7 @@ func outputValue(n *graph.Node, at map[*graph.Node]value) value {
 // formulaLines sets a part in lines.
 func formulaLines(p part) []textLine {
 	role := roleOp
-	if !elementwise(p.node.Op) {
+	if !graph.Joins(p.node.Op) {
 		role = roleName
 	}
 	var lines []textLine

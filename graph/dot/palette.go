@@ -18,12 +18,12 @@ const (
 	lookReduce      look = look(graph.KindReduce)
 	lookAttention   look = look(graph.KindAttention)
 	lookMoE         look = look(graph.KindMoE)
+	lookPool        look = look(graph.KindPool)
 )
 
 // The looks of what is not a fusion.
 const (
-	lookPool look = lookMoE + 1 + iota
-	lookGather
+	lookGather look = lookPool + 1 + iota
 	lookMove
 	lookHost
 	lookView
@@ -46,7 +46,7 @@ var looks = [...]struct{ name, colour string }{
 	graph.KindReduce:      {"reduce", "#999933"},
 	graph.KindAttention:   {"attention", "#AA4499"},
 	graph.KindMoE:         {"moe", "#882255"},
-	lookPool:              {"pool", "#44AA99"},
+	graph.KindPool:        {"pool", "#44AA99"},
 	lookGather:            {"gather", "#332288"},
 	lookMove:              {"data movement", "#6B7280"},
 	lookHost:              {"host", "#B00020"},
@@ -87,20 +87,9 @@ func lookOf(op graph.Op) look {
 		return lookHost
 	case graph.Result:
 		return lookView
-	case graph.Conv2D:
-		return lookConv
-	case graph.Attention, graph.AttentionGrad:
-		return lookAttention
-	case graph.SquaredNorm:
-		return lookReduce
-	case graph.MoE, graph.MoEGrad:
-		return lookMoE
-	case graph.Pool, graph.PoolGrad:
-		return lookPool
-	case graph.Softmax, graph.LogSoftmax:
-		return lookSoftmax
-	case graph.LayerNorm, graph.RMSNorm, graph.BatchNorm, graph.GroupNorm:
-		return lookNorm
+	}
+	if k := graph.KindOf(op); k != graph.KindElementwise {
+		return look(k)
 	}
 	switch graph.ClassOf(op) {
 	case graph.ClassContraction:

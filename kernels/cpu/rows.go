@@ -58,18 +58,11 @@ func leadsBack(body *graph.Graph, space graph.Shape) bool {
 		for _, a := range n.Args {
 			after[n] = after[n] || after[a]
 		}
-		switch n.Op.(type) {
-		case graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
+		switch _, combines := graph.RowAxes(n); {
+		case graph.ClassOf(n.Op) == graph.ClassComposite || after[n] && (combines || n.Type.Shape == space):
 			return true
-		case graph.Reduce:
-			if after[n] {
-				return true
-			}
+		case combines:
 			after[n] = true
-		default:
-			if after[n] && n.Type.Shape == space {
-				return true
-			}
 		}
 	}
 	return false

@@ -18,10 +18,9 @@ func primitives(body *graph.Graph) (*graph.Graph, error) {
 		for i, a := range n.Args {
 			args[i] = at[a]
 		}
-		switch info := graph.InfoOf(n.Op); n.Op.(type) {
-		case graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
+		if info := graph.InfoOf(n.Op); info.Decompose != nil {
 			at[n] = info.Decompose(b.From(n), n.Op, args)[0]
-		default:
+		} else {
 			at[n] = b.From(n).Add(n.Op, args...)
 		}
 		if b.Err() == nil {
