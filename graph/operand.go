@@ -56,7 +56,11 @@ func CheckOperands(op Op, args, results []Operand) error {
 }
 
 // Alone is the Fusion that is one operation, with the operands as inputs, and hands out all its results.
-func Alone(op Op, anchor Anchor, args []Operand, results int) (Fusion, error) {
+func Alone(op Op, args []Operand, results int) (Fusion, error) {
+	anchor, ok := AnchorOf(op)
+	if !ok {
+		return Fusion{}, fmt.Errorf("no fusion computes %s", op.OpName())
+	}
 	b := NewBuilder(op.OpName())
 	in := make([]*Node, len(args))
 	for i, a := range args {

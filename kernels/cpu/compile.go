@@ -24,7 +24,7 @@ func Compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 func compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	f, ok := op.(graph.Fusion)
 	if !ok {
-		return compileMove(op, args, results, env)
+		return compileAlone(op, args, results, env)
 	}
 	switch f.Anchor {
 	case graph.AnchorAttention:

@@ -16,7 +16,7 @@ func compileReduce(op graph.Reduce, args, results []Operand, env *Env) (Kernel, 
 	case d == graph.I64:
 		return newIntReduce[int64](op, math.MinInt64, math.MaxInt64, args[0], results[0], env), nil
 	}
-	return fused(op, graph.AnchorRow, args, results, env)
+	return fused(op, args, results, env)
 }
 
 // An intReduce combines integers exactly; sums and products wrap as in Go. The reduced elements of each result are cut

@@ -10,7 +10,7 @@ import (
 // that works on columns.
 func compileSoftmax(op graph.Op, axis int, log bool, args, results []Operand, env *Env) (Kernel, error) {
 	if innermost(args[0].Layout.Shape, graph.IntsOf(axis)) {
-		return fused(op, graph.AnchorRow, args, results, env)
+		return fused(op, args, results, env)
 	}
 	return byFloat(args[0].DType, newColumnSoftmax[float32], newColumnSoftmax[float64])(axis, log, args[0], results[0], env), nil
 }

@@ -6,80 +6,88 @@ import (
 	"fusec/graph"
 )
 
-// compileAlone makes the kernel of an operation that stands alone: one that moves elements, indexes, draws or pools by
-// a kernel of its own, any other as a fusion of one.
+// An answer is how CUDA computes an operation that is a launch of its own, or why it does not.
+type answer struct {
+	kernel  func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error)
+	refused string
+}
+
+// answers has one for each operation of the table, by name.
+var answers map[string]answer
+
+func init() {
+	inFusion := answer{kernel: fused}
+	copies := answer{kernel: copied} // a program on one GPU is a group of one
+	value := answer{refused: "it is a value, not a launch"}
+	view := answer{refused: "it is a view, which its readers take by strides"}
+	answers = map[string]answer{
+		"input": value, "param": value, "state": value, "const": value, "result": value,
+		"reshape": view, "transpose": view, "broadcast": view,
+		"host":   {refused: "its code runs on the host"},
+		"fusion": {kernel: Compile},
+		"copy":   copies, "all_reduce": copies,
+
+		"unary": inFusion, "binary": inFusion, "select": inFusion, "dropout": inFusion,
+		"softmax": inFusion, "log_softmax": inFusion, "layer_norm": inFusion, "rms_norm": inFusion,
+		"matmul": inFusion, "conv2d": inFusion,
+		"attention": inFusion, "attention_grad": inFusion, "moe": inFusion, "moe_grad": inFusion,
+		"cast":   fusedUnless(func(op graph.Cast, x Operand) bool { return op.To == x.DType }),
+		"reduce": fusedUnless(func(op graph.Reduce, _ Operand) bool { return op.Axes.Len() == 0 }),
+
+		"slice": checkedOp(compileSlice), "unslice": checkedOp(compileUnslice), "update_slice": checkedOp(compileUpdateSlice),
+		"gather": checkedOp(compileGather), "pad": checkedOp(compilePad), "scatter_add": checkedOp(compileScatterAdd),
+		"im2col": plain(compileIm2Col), "col2im": plain(compileCol2Im), "pool": plain(compilePool), "pool_grad": plain(compilePoolGrad),
+		"random": plain(compileRandom), "rope": plain(compileRoPE), "top_k": plain(compileTopK), "route": plain(compileRoute),
+		"squared_norm": plain(func(_ graph.SquaredNorm, args, results []Operand) *Kernel { return compileSquaredNorm(args, results) }),
+		"concat":       own(compileConcat), "batch_norm": own(compileBatchNorm), "group_norm": own(compileGroupNorm),
+	}
+	if err := graph.CheckAnswers("CUDA", answers); err != nil {
+		panic(err)
+	}
+}
+
+// own is a kernel for operations of type O.
+func own[O graph.Op](f func(op O, args, results []Operand, cfg Config) (*Kernel, error)) answer {
+	return answer{kernel: func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
+		return f(op.(O), args, results, cfg)
+	}}
+}
+
+// checkedOp is a kernel that is the same for all chips, and may be refused.
+func checkedOp[O graph.Op](f func(op O, args, results []Operand) (*Kernel, error)) answer {
+	return own(func(op O, args, results []Operand, _ Config) (*Kernel, error) { return f(op, args, results) })
+}
+
+// plain is a kernel that is the same for all chips.
+func plain[O graph.Op](f func(op O, args, results []Operand) *Kernel) answer {
+	return own(func(op O, args, results []Operand, _ Config) (*Kernel, error) { return f(op, args, results), nil })
+}
+
+// fusedUnless is a fusion of one, unless the operation changes nothing.
+func fusedUnless[O graph.Op](nothing func(op O, x Operand) bool) answer {
+	return own(func(op O, args, results []Operand, cfg Config) (*Kernel, error) {
+		if nothing(op, args[0]) {
+			return copied(op, args, results, cfg)
+		}
+		return fused(op, args, results, cfg)
+	})
+}
+
+// compileAlone makes the kernel of an operation that stands alone.
 func compileAlone(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 	if err := graph.CheckOperands(op, args, results); err != nil {
 		return nil, err
 	}
-	switch op := op.(type) {
-	case graph.Copy, graph.AllReduce: // of one participant
-		return copied(args, results, cfg)
-	case graph.Cast:
-		if op.To == args[0].DType {
-			return copied(args, results, cfg)
-		}
-		return fused(op, graph.AnchorNone, args, results, cfg)
-	case graph.Unary, graph.Binary, graph.Select, graph.Dropout:
-		return fused(op, graph.AnchorNone, args, results, cfg)
-	case graph.Reduce:
-		if op.Axes.Len() == 0 {
-			return copied(args, results, cfg)
-		}
-		return fused(op, graph.AnchorRow, args, results, cfg)
-	case graph.Slice:
-		return compileSlice(op, args, results)
-	case graph.Unslice:
-		return compileUnslice(op, args, results)
-	case graph.UpdateSlice:
-		return compileUpdateSlice(op, args, results)
-	case graph.Gather:
-		return compileGather(op, args, results)
-	case graph.Pad:
-		return compilePad(op, args, results)
-	case graph.Concat:
-		return compileConcat(op, args, results, cfg)
-	case graph.Im2Col:
-		return compileIm2Col(op, args, results), nil
-	case graph.Col2Im:
-		return compileCol2Im(op, args, results), nil
-	case graph.Pool:
-		return compilePool(op, args, results), nil
-	case graph.PoolGrad:
-		return compilePoolGrad(op, args, results), nil
-	case graph.Random:
-		return compileRandom(op, args, results), nil
-	case graph.RoPE:
-		return compileRoPE(op, args, results), nil
-	case graph.BatchNorm:
-		return compileBatchNorm(op, args, results, cfg)
-	case graph.GroupNorm:
-		return compileGroupNorm(op, args, results, cfg)
-	case graph.ScatterAdd:
-		return compileScatterAdd(op, args, results)
-	case graph.TopK:
-		return compileTopK(op, args, results), nil
-	case graph.Route:
-		return compileRoute(op, args, results), nil
-	case graph.SquaredNorm:
-		return compileSquaredNorm(args, results), nil
-	case graph.Softmax, graph.LogSoftmax, graph.LayerNorm, graph.RMSNorm:
-		return fused(op, graph.AnchorRow, args, results, cfg)
-	case graph.MatMul:
-		return fused(op, graph.AnchorMatMul, args, results, cfg)
-	case graph.Conv2D:
-		return fused(op, graph.AnchorConv, args, results, cfg)
-	case graph.Attention, graph.AttentionGrad:
-		return fused(op, graph.AnchorAttention, args, results, cfg)
-	case graph.MoE, graph.MoEGrad:
-		return fused(op, graph.AnchorMoE, args, results, cfg)
+	a := answers[op.OpName()]
+	if a.kernel == nil {
+		return nil, fmt.Errorf("CUDA has no kernel for %s: %s", op.OpName(), a.refused)
 	}
-	return nil, fmt.Errorf("CUDA has no kernel for %s", op.OpName())
+	return a.kernel(op, args, results, cfg)
 }
 
 // fused compiles a body of the one operation, which hands out all its results.
-func fused(op graph.Op, anchor graph.Anchor, args, results []Operand, cfg Config) (*Kernel, error) {
-	f, err := graph.Alone(op, anchor, args, len(results))
+func fused(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
+	f, err := graph.Alone(op, args, len(results))
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +95,7 @@ func fused(op graph.Op, anchor graph.Anchor, args, results []Operand, cfg Config
 }
 
 // copied compiles a copy of the first operand, whatever the layouts are.
-func copied(args, results []Operand, cfg Config) (*Kernel, error) {
+func copied(_ graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 	return compileBody(graph.AnchorNone, args[:1], results, cfg, func(b *graph.Builder, in []*graph.Node) {
 		b.Output("0", b.Reshape(in[0], results[0].Layout.Shape.Slice()...))
 	})

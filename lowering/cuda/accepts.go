@@ -20,12 +20,12 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 		}
 		return
 	}
-	if anchor, ok := graph.AnchorOf(op); ok {
+	if _, ok := graph.AnchorOf(op); ok {
 		types, err := info.Infer(op, args)
 		if err != nil {
 			return err
 		}
-		if op, err = graph.Alone(op, anchor, operands(args), len(types)); err != nil {
+		if op, err = graph.Alone(op, operands(args), len(types)); err != nil {
 			return err
 		}
 	}
