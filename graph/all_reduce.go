@@ -2,6 +2,12 @@ package graph
 
 import "fmt"
 
+var allReduceRow = OpInfo{
+	Name: "all_reduce", Doc: "values of all participants combined; of one, the operand", Operands: "x",
+	Proto: AllReduce{}, Class: ClassMove, MinArgs: 1, MaxArgs: 1, Infer: inferAllReduce, FLOPs: free,
+	Grad: gradAllReduce,
+}
+
 // AllReduce combines the values that the participants of a group, one program each, have of x, element by element, and
 // gives all of them the result, as MPI_Allreduce does. Fn is Sum, Mean, MaxOf or MinOf. A program that runs by itself is
 // a group of one, in which the result is x. No target forms larger groups yet.

@@ -5,6 +5,46 @@ import (
 	"math"
 )
 
+// Attention is softmax(Scale·q·kᵀ + masks)·v for q [..., h, sq, d], k [..., hk, sk, d] and v [..., hk, sk, dv]; two axes
+// alone are one head. h is a multiple of hk: head i reads keys and values of head i÷(h÷hk) (grouped queries). Result 0
+// is [..., h, sq, dv]; result 1 the log-sum-exp [..., h, sq] of the masked scores. A query with nothing to attend gets
+// zeros and −Inf.
+//
+// Queries stand at the end of the keys: query i stands where key i+sk−sq does; with Tail, i+length−sq. Causal lets it
+// attend keys up to there; Window w > 0 those less than w away, to both sides unless Causal.
+//
+// Optional operands follow in this order: mask if HasMask, broadcast to [..., h, sq, sk] and added to the scores, or if
+// it is a Bool, keeping those where it is true; lengths if HasLengths, the number of valid keys of each batch [...],
+// clamped to 0..sk; a table if Page > 0; and for Dropout > 0 a seed: probability (..., i, j) is dropped as element
+// number (..., i, j) of [..., h, sq, sk] by [Dropout]. Result 1 is that before dropout.
+//
+// With q, k and v of a 16-bit type, masks and results are F32; probabilities are rounded before they meet v.
+//
+// With Page > 0, k and v are pools of pages, [pages, hk, Page, d] and [pages, hk, Page, dv], and the table (I64,
+// [..., n]) lists the pages of each batch in order, so that sk = n·Page; lengths are required. An entry that is no page
+// of the pool is an error at run time unless all its keys are beyond the valid ones.
+type Attention struct {
+	Scale               float64
+	Causal              bool
+	Window              int
+	Dropout             float64
+	HasMask, HasLengths bool
+	Page                int  `attr:"optional"` // keys of a page, 0 without pages
+	Tail                bool // with lengths: queries stand at the end of the valid keys, as with a cache of keys
+}
+
+// OpName implements Op.
+func (Attention) OpName() string { return "attention" }
+
+var attentionRow = OpInfo{
+	Name:     "attention",
+	Doc:      "softmax of scaled, masked products of queries and keys, times values; results y, log-sum-exp",
+	Operands: "q, k, v, mask?, lengths?, table?, seed?", Proto: Attention{}, Class: ClassComposite,
+	Fails: func(n *Node) bool { return n.Op.(Attention).Page != 0 }, Fuses: true, Anchor: AnchorAttention,
+	Kind: KindAttention, MinArgs: 3, MaxArgs: 7, Infer: inferAttention, FLOPs: flopsAttention,
+	Decompose: decomposeAttention, Grad: gradAttention,
+}
+
 // Operand indices of an Attention; those of the optional operands are given by its methods.
 const (
 	attentionQ = iota
@@ -373,4 +413,35 @@ func (p attentionParts) weights() (prob, lse *Node) {
 
 	some := b.Add(Select{}, b.BinaryScalar(Eq, sum, 0), b.Scalar(scores.Type.DType, 1), sum)
 	return b.Binary(Div, e, b.Broadcast(some, p.s)), b.Reshape(lse, p.s.Drop(IntsOf(last)).Slice()...)
+}
+
+// gradAttention is one AttentionGrad. The gradient of a mask of numbers, as large as the scores, stands beside it in
+// primitives, which go if nobody reads them.
+func gradAttention(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+	op := n.Op.(Attention)
+	if op.Page != 0 {
+		return gradPaged(b, n, dys)
+	}
+	lse, dout, dlse := b.Add(Result{Index: 1}, n), dys[0], dys[1]
+	if dout == nil {
+		dout = b.Broadcast(b.Scalar(n.Type.DType, 0), n.Type.Shape)
+	}
+	p := partsOf(b, op, n.Args)
+	out := p.operand(n)
+	dout = p.operand(dout)
+	args := append(append([]*Node(nil), n.Args...), out, lse, dout)
+	if dlse != nil {
+		args = append(args, dlse)
+	}
+	dq := b.Add(AttentionGrad{op, dlse != nil}, args...)
+	grads := make([]*Node, len(n.Args))
+	grads[attentionQ] = dq
+	grads[attentionK], grads[attentionV] = b.Add(Result{Index: attentionK}, dq), b.Add(Result{Index: attentionV}, dq)
+	if op.HasMask {
+		if m := n.Args[op.MaskArg()]; m.Type.DType.IsFloat() {
+			ds := p.gradScores(p.probabilities(), out, lse, dout, dlse)
+			grads[op.MaskArg()] = b.SumTo(ds, m.Type.Shape)
+		}
+	}
+	return grads, nil
 }

@@ -5,6 +5,13 @@ import (
 	"math"
 )
 
+var attentionGradRow = OpInfo{
+	Name: "attention_grad", Doc: "gradient of attention, from its results; results dq, dk, dv",
+	Operands: "q, k, v, mask?, lengths?, seed?, out, lse, dout, dlse?", Proto: AttentionGrad{},
+	Class: ClassComposite, Fuses: true, Anchor: AnchorAttention, Kind: KindAttention, MinArgs: 6, MaxArgs: 10,
+	Infer: inferAttentionGrad, FLOPs: flopsAttentionGrad, Decompose: decomposeAttentionGrad,
+}
+
 // AttentionGrad is the gradient of an Attention of the same attributes: results 0, 1 and 2 are those for q, k and v.
 // Its operands are the attention's own, as [Attention] lists them; then out and lse, the attention's results; dout, the
 // gradient of out; and if HasDlse is set dlse, the gradient of lse.

@@ -5,6 +5,23 @@ import (
 	"slices"
 )
 
+// Fusion computes what Body computes, in one launch. Operand i is Body's i-th Input; the results are Body's outputs
+// in order. Anchor is the expensive part; the elementwise work around it sits in the anchor's slots.
+type Fusion struct {
+	Anchor Anchor
+	Kind   Kind
+	Body   *Graph
+}
+
+// OpName implements Op.
+func (Fusion) OpName() string { return "fusion" }
+
+var fusionRow = OpInfo{
+	Name: "fusion", Doc: "a body computed in one launch", Operands: "x...", Proto: Fusion{}, Class: ClassFusion,
+	Strided: true, Fails: func(n *Node) bool { return n.Op.(Fusion).Fails() }, MaxArgs: -1, Infer: inferFusion,
+	FLOPs: flopsFusion,
+}
+
 // A Fusion's body obeys one form, which fuse-regions makes and every target relies on:
 //
 //	inputs ─► load views ─► anchor ─► epilogue ─► store views ─► outputs
@@ -212,4 +229,43 @@ func IsComputed(n *Node) bool {
 		return false
 	}
 	return true
+}
+
+func inferFusion(op Op, args []Type) ([]Type, error) {
+	f := op.(Fusion)
+	if f.Body == nil {
+		return nil, fmt.Errorf("has no body")
+	}
+	i := 0
+	for _, n := range f.Body.Nodes {
+		if _, ok := n.Op.(Input); !ok {
+			continue
+		}
+		if i == len(args) {
+			return nil, fmt.Errorf("body has more inputs than the %d operands", len(args))
+		}
+		if n.Type != args[i] {
+			return nil, fmt.Errorf("operand %d is %v, the body's input is %v", i, args[i], n.Type)
+		}
+		i++
+	}
+	if i != len(args) {
+		return nil, fmt.Errorf("body has %d inputs for %d operands", i, len(args))
+	}
+	if len(f.Body.Outputs) == 0 || len(f.Body.Updates) > 0 {
+		return nil, fmt.Errorf("body has %d outputs and %d updates", len(f.Body.Outputs), len(f.Body.Updates))
+	}
+	out := make([]Type, len(f.Body.Outputs))
+	for j, o := range f.Body.Outputs {
+		out[j] = o.Node.Type
+	}
+	return out, nil
+}
+
+func flopsFusion(op Op, _, _ []Type) int64 {
+	var sum int64
+	for _, n := range op.(Fusion).Body.Nodes {
+		sum += CostOf(n).FLOPs
+	}
+	return sum
 }

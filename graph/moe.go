@@ -5,6 +5,20 @@ import (
 	"slices"
 )
 
+var moeRow = OpInfo{
+	Name:     "moe",
+	Doc:      "a mixture of experts: the tokens of each expert through its feed-forward network, weighted; results y, loads",
+	Operands: "x, gates, weights...", Proto: MoE{}, Class: ClassComposite, Fuses: true, Anchor: AnchorMoE,
+	Kind: KindMoE, MinArgs: 4, MaxArgs: -1, Infer: inferMoE, FLOPs: flopsMoE, Decompose: decomposeMoE,
+	Grad: gradMoE,
+}
+
+var moeGradRow = OpInfo{
+	Name: "moe_grad", Doc: "gradient of moe; results those of its operands", Operands: "x, gates, weights..., dy",
+	Proto: MoEGrad{}, Class: ClassComposite, Fuses: true, Anchor: AnchorMoE, Kind: KindMoE, MinArgs: 5, MaxArgs: -1,
+	Infer: inferMoEGrad, FLOPs: flopsMoEGrad, Decompose: decomposeMoEGrad,
+}
+
 // MoE is a mixture of experts: y[t] = Σ_e gates[t,e]·FFN_e(x[t]) for x [..., d] and gates [..., Experts], where
 //
 //	FFN_e(x) = act(x·w1_e + b1_e)·w2_e + b2_e                       or, if Gated,

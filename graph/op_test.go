@@ -1,6 +1,9 @@
 package graph
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -25,5 +28,33 @@ func TestRowsAreWhole(t *testing.T) {
 		if err := row.check(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.op, err, c.want)
 		}
+	}
+}
+
+// TestRowsAreListed finds a row that stands in a family's file and not in the table.
+func TestRowsAreListed(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := os.ReadFile("table.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^var (\w+) = OpInfo\{`).FindAllStringSubmatch(string(text), -1) {
+			found++
+			if !regexp.MustCompile(`\b` + m[1] + `,`).Match(table) {
+				t.Errorf("%s of %s is not in the table", m[1], f)
+			}
+		}
+	}
+	if found != len(opTable) {
+		t.Errorf("%d rows in files, %d in the table", found, len(opTable))
 	}
 }

@@ -5,6 +5,12 @@ import (
 	"math"
 )
 
+var ropeRow = OpInfo{
+	Name: "rope", Doc: "pairs of elements turned by angles that grow with the position", Operands: "x, start",
+	Proto: RoPE{}, Class: ClassComposite, Strided: true, MinArgs: 2, MaxArgs: 2, Infer: inferRoPE, FLOPs: flopsRoPE,
+	Decompose: decomposeRoPE, Grad: gradRoPE,
+}
+
 // RoPE is the rotary position embedding (Su et al., arXiv 2104.09864): row i of x [..., s, d] stands at position
 // p = start + i, and its pair number j of elements is turned by the angle p·Base^(−2j/d), so that the product of two
 // rows depends on the distance of their positions alone. Pair j is elements j and j + d/2 or, if Interleaved, 2j and

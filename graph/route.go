@@ -2,6 +2,17 @@ package graph
 
 import "fmt"
 
+var topKRow = OpInfo{
+	Name: "top_k", Doc: "the largest elements of each row; results values, indices", Operands: "x", Proto: TopK{},
+	Class: ClassIndex, MinArgs: 1, MaxArgs: 1, Infer: inferTopK, FLOPs: perOperand, Grad: gradTopK,
+}
+
+var routeRow = OpInfo{
+	Name: "route", Doc: "which token goes to which expert; results mask, dropped choices", Operands: "scores",
+	Proto: Route{}, Class: ClassIndex, MinArgs: 1, MaxArgs: 1, Infer: inferRoute, FLOPs: perOperand,
+	Grad: gradRoute,
+}
+
 // TopK takes the K largest elements of each row along the last axis of x [..., n], in falling order; of equal ones the
 // first comes first, and NaN comes last. Result 0 is their values [..., K], result 1 their indices in the row, as I64.
 type TopK struct{ K int }

@@ -2,6 +2,12 @@ package graph
 
 import "fmt"
 
+var squaredNormRow = OpInfo{
+	Name: "squared_norm", Doc: "sum of the squares of all operands' elements, in f64", Operands: "x...",
+	Proto: SquaredNorm{}, Class: ClassComposite, Kind: KindReduce, MinArgs: 1, MaxArgs: -1, Infer: inferSquaredNorm,
+	FLOPs: flopsSquaredNorm, Decompose: decomposeSquaredNorm, Grad: gradSquaredNorm,
+}
+
 // SquaredNorm is the sum of the squares of all elements of all its operands, an F64 scalar. It is computed in float64,
 // so that squares of float32 neither overflow nor lose a small operand beside a large one: the result is finite if and
 // only if every element of F32 operands is. It is what clipping gradients by their global norm starts from.

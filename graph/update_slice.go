@@ -2,6 +2,12 @@ package graph
 
 import "fmt"
 
+var updateSliceRow = OpInfo{
+	Name: "update_slice", Doc: "the operand with another written over part of one axis",
+	Operands: "x, update, start", Proto: UpdateSlice{}, Class: ClassMove, Fails: always, MinArgs: 3, MaxArgs: 3,
+	Infer: inferUpdateSlice, FLOPs: free, Grad: gradUpdateSlice,
+}
+
 // UpdateSlice gives x with update [..., n, ...] written along Axis from the index that the operand start (an I64
 // scalar) gives; the other axes are those of x (XLA's dynamic-update-slice, without its clamping). A start outside
 // what fits is an error at run time, or when compiling if it is constant. As the update of the State that it reads,

@@ -11,6 +11,29 @@ type HostGradient interface {
 	Gradient(b *Builder, n, dy *Node) ([]*Node, error)
 }
 
+// Host runs an opaque operation of the user's by its own code.
+type Host struct {
+	Name string
+	Type Type
+	Impl HostImpl // nil in a graph that was read from a file
+}
+
+// HostImpl is the code behind a Host operation. Implementations are pointers, so that Host stays comparable.
+type HostImpl interface {
+	// Do computes the operation. It must not keep or change its operands.
+	Do(args []*Tensor) (*Tensor, error)
+}
+
+// OpName implements Op.
+func (Host) OpName() string { return "host" }
+
+var hostRow = OpInfo{
+	Name: "host", Doc: "an opaque operation run by its own code", Operands: "x...", Proto: Host{},
+	Class: ClassFusion, Fails: always, MaxArgs: -1,
+	Infer: func(op Op, args []Type) ([]Type, error) { return declared(args, op.(Host).Type) }, FLOPs: free,
+	Grad: gradHost,
+}
+
 func gradHost(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	h, ok := n.Op.(Host).Impl.(HostGradient)
 	if !ok {

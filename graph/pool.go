@@ -1,0 +1,110 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Pool takes the maximum or the mean of each window of x [N,C,H,W]. Padding counts as −Inf for the maximum; for the
+// mean it counts as zeros, in the divisor too, if CountPad, and else not at all.
+type Pool struct {
+	Fn                  PoolFn
+	Kernel, Stride, Pad Ints
+	CountPad            bool
+}
+
+// PoolGrad is the gradient of Pool for x given dy; a maximum reached several times passes it to the first.
+type PoolGrad struct {
+	Fn                  PoolFn
+	Kernel, Stride, Pad Ints
+	CountPad            bool
+}
+
+// OpName implements Op.
+func (Pool) OpName() string { return "pool" }
+
+// OpName implements Op.
+func (PoolGrad) OpName() string { return "pool_grad" }
+
+var poolRow = OpInfo{
+	Name: "pool", Doc: "maximum or mean of each window", Operands: "x", Proto: Pool{}, Class: ClassReduce,
+	Kind: KindPool, MinArgs: 1, MaxArgs: 1, Infer: inferPool, FLOPs: flopsPool, Grad: gradPool,
+}
+
+var poolGradRow = OpInfo{
+	Name: "pool_grad", Doc: "gradient of pool", Operands: "x, dy", Proto: PoolGrad{}, Class: ClassMove,
+	Kind: KindPool, MinArgs: 2, MaxArgs: 2, Infer: inferPoolGrad, FLOPs: perOperand, Grad: gradPoolGrad,
+}
+
+func gradPool(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+	return []*Node{b.Add(PoolGrad(n.Op.(Pool)), n.Args[0], dys[0])}, nil
+}
+
+// gradPoolGrad is the gradient for dy of PoolGrad(x, dy), which is linear in it: the mean of the windows, or what stands
+// where each window has its first maximum. For x it is 0 almost everywhere.
+func gradPoolGrad(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
+	op, x, dx := n.Op.(PoolGrad), n.Args[0], dys[0]
+	if op.Fn == AvgPool {
+		return []*Node{nil, b.Add(Pool(op), dx)}, nil
+	}
+	s, ys := x.Type.Shape, n.Args[1].Type.Shape
+	k := op.Kernel.At(0) * op.Kernel.At(1)
+	// windows is t as [N,OH,OW,C,K], with padding of the given value.
+	windows := func(t *Node, pad float64) *Node {
+		t = b.Add(Pad{IntsOf(0, 0, op.Pad.At(0), op.Pad.At(1)), IntsOf(0, 0, op.Pad.At(2), op.Pad.At(3)), pad}, t)
+		t = b.Add(Im2Col{op.Kernel, op.Stride, IntsOf(1, 1), IntsOf(0, 0, 0, 0)}, t)
+		return b.Reshape(t, s.At(0), ys.At(2), ys.At(3), s.At(1), k)
+	}
+	xw := windows(x, math.Inf(-1))
+	shape, axis := xw.Type.Shape, IntsOf(4)
+	places := NewTensor(TypeOf(x.Type.DType, k))
+	for i := range k {
+		places.SetFloat(i, float64(i))
+	}
+	place := b.Broadcast(b.Const(places), shape)
+	hit := b.Binary(Eq, xw, b.Expand(b.Reduce(MaxOf, xw, true, 4), axis, shape))
+	first := b.Reduce(MinOf, b.Add(Select{}, hit, place, b.Scalar(x.Type.DType, float64(k))), true, 4)
+	chosen := b.Binary(Eq, place, b.Expand(first, axis, shape))
+	r := b.Reduce(Sum, b.Add(Select{}, chosen, windows(dx, 0), b.Scalar(x.Type.DType, 0)), false, 4)
+	return []*Node{nil, b.Transpose(r, 0, 3, 1, 2)}, nil
+}
+
+// maxPool bounds the windows of pools that are larger than the image.
+const maxPool = 1 << 16
+
+func inferPool(op Op, args []Type) ([]Type, error) {
+	p, s := op.(Pool), args[0].Shape
+	if err := wantFloat(args[0]); err != nil {
+		return nil, err
+	}
+	if err := wantRank(s, 4); err != nil {
+		return nil, err
+	}
+	oh, ow, err := windows2D(s.At(2), s.At(3), p.Kernel, p.Stride, IntsOf(1, 1), p.Pad)
+	if err != nil {
+		return nil, err
+	}
+	for i := range 2 { // kernels keep what they know of each row and column of a window
+		if k := p.Kernel.At(i); k > max(maxPool, s.At(2+i)) {
+			return nil, fmt.Errorf("a window of %d is larger than the image, of %d, and than %d", k, s.At(2+i), maxPool)
+		}
+	}
+	return one(args, args[0].Reshaped(s.With(2, oh).With(3, ow)))
+}
+
+func inferPoolGrad(op Op, args []Type) ([]Type, error) {
+	y, err := inferPool(Pool(op.(PoolGrad)), slices.Clip(args[:1]))
+	if err != nil {
+		return nil, err
+	}
+	if y[0] != args[1] {
+		return nil, fmt.Errorf("dy is %v, not %v", args[1], y[0])
+	}
+	return args[:1], nil
+}
+
+func flopsPool(op Op, _, out []Type) int64 {
+	k := op.(Pool).Kernel
+	return product(elems(out[0]), int64(k.At(0)*k.At(1)))
+}
