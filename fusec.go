@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"time"
 	"unicode"
@@ -320,8 +321,16 @@ func (p *Program) sync(name string) error {
 }
 
 // Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone
-// it to keep it.
+// it to keep it. On a device, a program that has handed one out has to be closed: it is not when it is dropped.
 func (p *Program) Output(name string) (*graph.Tensor, error) {
+	if o, ok := p.exe.(*owned); ok {
+		o.dropped.Stop()
+	}
+	return p.output(name)
+}
+
+// output is Output for a tensor that nobody has after the program.
+func (p *Program) output(name string) (*graph.Tensor, error) {
 	if buffer, ok := p.outputs[name]; ok {
 		return p.exe.Output(buffer), nil
 	}
@@ -342,6 +351,7 @@ func (p *Program) Run(in map[string]*graph.Tensor) (map[string]*graph.Tensor, er
 	for _, o := range p.program.Outputs {
 		out[o.Name] = p.exe.Output(o.Buffer).Clone()
 	}
+	runtime.KeepAlive(p)
 	return out, nil
 }
 

@@ -152,7 +152,7 @@ func (m *Machine) compile() (err error) {
 		if r.tensor != nil {
 			continue // it is always the same
 		}
-		if r.tensor, err = m.program.Output(r.output); err != nil {
+		if r.tensor, err = m.program.output(r.output); err != nil {
 			return err
 		}
 	}
@@ -343,7 +343,8 @@ func (m *Machine) finish() (err error) {
 func (m *Machine) Reset() { m.ran = false }
 
 // Close lets go of the machine's goroutines and memory. The values of the graph's nodes stay; those of weights that a
-// device has changed are brought back first.
+// device has changed are brought back first. A machine that is dropped without Close is closed some time after, but
+// nothing is brought back.
 func (m *Machine) Close() error {
 	m.closed = true
 	var err error

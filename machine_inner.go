@@ -239,12 +239,12 @@ func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 func (l *lastRun) ties(m *Machine) {
 	l.stored = map[*graph.Node]*graph.Tensor{}
 	for _, o := range l.graph.Outputs {
-		if t, err := m.program.Output(o.Name); err == nil {
+		if t, err := m.program.output(o.Name); err == nil {
 			l.stored[o.Node] = t
 		}
 	}
-	if m.cfg.target != "cpu" {
-		l.sync = m.program.exe.Sync
+	if o, ok := m.program.exe.(*owned); ok { // to which nothing may refer that outlives the machine
+		l.sync, o.left.last = o.Executable.Sync, l
 	}
 	inputs := map[string]*machineInput{}
 	for i := range m.inputs {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -74,7 +75,7 @@ func (p *Program) startStepper() (err error) {
 	if s.skipped, err = p.State(optim.SkippedState); err != nil {
 		return err
 	}
-	if s.norm, err = p.Output(optim.NormOutput); err != nil {
+	if s.norm, err = p.output(optim.NormOutput); err != nil {
 		return err
 	}
 	if first := s.optimizer.LossScale.Initial; first > 0 {
@@ -110,6 +111,7 @@ func (p *Program) StepStats() StepStats {
 	}
 	st := StepStats{Steps: s.steps.Data.([]int64)[0], Skipped: s.skipped.Data.([]int64)[0],
 		Rate: s.rate.Float(0), LossScale: 1, Norm: s.norm.Float(0)}
+	runtime.KeepAlive(p) // which has the norm
 	if s.scale != nil {
 		st.LossScale = s.scale.Float(0)
 	}

@@ -404,10 +404,16 @@ func (p *Program) obtain(device lowering.Device) (err error) {
 	if reason != "" && r.cfg.on == nil && r.cfg.target == "cpu" {
 		p.note(trace.Note{Node: -1, Text: "the program is not kept for equal graphs: " + reason})
 	}
-	if p.exe, err = device.Compile(p.program); err == nil && keep {
+	if p.exe, err = device.Compile(p.program); err != nil {
+		return err
+	}
+	if _, cpus := device.(*cpu.Device); !cpus {
+		p.exe = newOwned(p.exe, p.program)
+	}
+	if keep {
 		p.cached = programs.add(r, p.program)
 	}
-	return err
+	return nil
 }
 
 // adopt makes p a program that is kept.
