@@ -337,7 +337,7 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 		}
 		return nil
 	}
-	if _, isRow := graph.RowAxes(n); isRow {
+	if a, _ := graph.AnchorOf(n.Op); a == graph.AnchorRow {
 		axes, ok := rowAxes(n)
 		if r.anchor != graph.AnchorRow || !ok || axes != r.axes || n.Args[0].Type.Shape != r.shape {
 			return because("it is a %s over other rows", n.Op.OpName())
