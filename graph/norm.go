@@ -37,13 +37,13 @@ func (GroupNorm) OpName() string { return "group_norm" }
 var layerNormRow = OpInfo{
 	Name: "layer_norm", Doc: "last axis normalised to mean 0 and variance 1, scaled and shifted",
 	Operands: "x, gamma, beta", Proto: LayerNorm{}, Class: ClassComposite, Fuses: true, Anchor: AnchorRow,
-	RowAxes: lastAxis, Kind: KindNorm, MinArgs: 3, MaxArgs: 3, Infer: inferNorm, FLOPs: times(8),
+	RowAxes: lastAxis, RowWeights: true, Kind: KindNorm, MinArgs: 3, MaxArgs: 3, Infer: inferNorm, FLOPs: times(8),
 	Decompose: decomposeLayerNorm, Grad: gradLayerNorm,
 }
 
 var rmsNormRow = OpInfo{
 	Name: "rms_norm", Doc: "last axis divided by its root mean square, scaled", Operands: "x, gamma",
-	Proto: RMSNorm{}, Class: ClassComposite, Fuses: true, Anchor: AnchorRow, RowAxes: lastAxis, Kind: KindNorm,
+	Proto: RMSNorm{}, Class: ClassComposite, Fuses: true, Anchor: AnchorRow, RowAxes: lastAxis, RowWeights: true, Kind: KindNorm,
 	MinArgs: 2, MaxArgs: 2, Infer: inferNorm, FLOPs: times(4), Decompose: decomposeRMSNorm, Grad: gradRMSNorm,
 }
 

@@ -37,6 +37,8 @@ type OpInfo struct {
 	Anchor Anchor
 	// RowAxes are the axes, in ascending order, along which an operation of AnchorRow combines elements.
 	RowAxes func(n *Node) Ints
+	// RowWeights says that operands of an operation of AnchorRow but the first are vectors that all rows read.
+	RowWeights bool
 	// Strided says that a launch of the operation alone reads its operands through any strides; others want their
 	// elements side by side.
 	Strided bool
@@ -122,6 +124,8 @@ func (i *OpInfo) check() error {
 		return fmt.Errorf("graph: %s has an anchor, and no body may hold it", i.Name)
 	case (i.Anchor == AnchorRow) != (i.RowAxes != nil):
 		return fmt.Errorf("graph: %s needs row axes if its anchor is a row, and only then", i.Name)
+	case i.RowWeights && i.Anchor != AnchorRow:
+		return fmt.Errorf("graph: %s has weights of rows, and its anchor is no row", i.Name)
 	case (i.Class == ClassComposite) != (i.Decompose != nil):
 		return fmt.Errorf("graph: %s needs a decomposition if it is composite, and only then", i.Name)
 	}
@@ -177,6 +181,12 @@ func AnchorOf(op Op) (a Anchor, ok bool) {
 func Joins(op Op) bool {
 	a, ok := AnchorOf(op)
 	return ok && a == AnchorNone
+}
+
+// RowWeights reports whether operand i of op is a vector that all rows read.
+func RowWeights(op Op, i int) bool {
+	info := InfoOf(op)
+	return info != nil && info.RowWeights && i > 0
 }
 
 // KindOf is what op is to the user.

@@ -21,6 +21,7 @@ func TestRowsAreWhole(t *testing.T) {
 		{"rms_norm", func(i *OpInfo) { i.RowAxes = nil }, "rms_norm needs row axes"},
 		{"rms_norm", func(i *OpInfo) { i.Fuses = false }, "rms_norm has an anchor"},
 		{"rms_norm", func(i *OpInfo) { i.Decompose = nil }, "rms_norm needs a decomposition"},
+		{"matmul", func(i *OpInfo) { i.RowWeights = true }, "matmul has weights of rows"},
 		{"unary", func(i *OpInfo) { i.Fuses = false }, "unary is elementwise"},
 	} {
 		row := *OpByName(c.op)

@@ -399,8 +399,11 @@ func (r *region) takes(n, a *graph.Node) bool {
 		return false
 	case graph.Dropout:
 		return a != n.Args[1]
-	case graph.LayerNorm, graph.RMSNorm:
-		return !slices.Contains(n.Args[1:], a) || a.Type.Shape == r.shape
+	}
+	for i, x := range n.Args {
+		if x == a && graph.RowWeights(n.Op, i) && a.Type.Shape != r.shape {
+			return false
+		}
 	}
 	return true
 }

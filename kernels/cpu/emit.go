@@ -15,13 +15,11 @@ func (c *compiler[T]) emit(n *graph.Node) (value, error) {
 	}
 	in := make([]value, len(n.Args))
 	for i, a := range n.Args {
-		v, err := c.operand(a)
-		if _, norm := n.Op.(graph.LayerNorm); norm && i > 0 {
-			v, err = c.weights(a)
+		read := c.operand
+		if graph.RowWeights(n.Op, i) {
+			read = c.weights
 		}
-		if _, norm := n.Op.(graph.RMSNorm); norm && i > 0 {
-			v, err = c.weights(a)
-		}
+		v, err := read(a)
 		if err != nil {
 			return v, err
 		}
