@@ -61,17 +61,25 @@ func findInPlace(g *graph.Graph) inPlace {
 	for n, targets := range p.target {
 		f := n.Op.(graph.Fusion)
 		segments := f.Segments()
+		over := map[*graph.Node][]int{} // which operands stand in a source
+		for i, a := range n.Args {
+			b := baseOf(a)
+			over[b] = append(over[b], i)
+		}
+		readBy := make([]int, len(n.Args)) // how many segments read an operand
+		for _, s := range segments {
+			for _, i := range s.Args {
+				readBy[i]++
+			}
+		}
 		for _, s := range segments {
 			for k, i := range s.Results {
 				t := targets[i]
 				if t == nil {
 					continue
 				}
-				reads := 0
-				if slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return baseOf(a) == t }) {
-					reads = 1
-				}
-				if readers[t] > reads || graph.IsView(s.Body.Outputs[k].Node.Op) || !overwritable(n, s, segments, t) {
+				reads := min(len(over[t]), 1)
+				if readers[t] > reads || graph.IsView(s.Body.Outputs[k].Node.Op) || !overwritable(n, s, readBy, over[t], t) {
 					targets[i] = nil
 				}
 			}
@@ -103,22 +111,12 @@ func sortedBases(n *graph.Node) []*graph.Node {
 	return b
 }
 
-// overwritable reports whether segment s of launch n may write a result over t: no other segment reads t, and s reads
-// it as it stands.
-func overwritable(n *graph.Node, s graph.Segment, segments []graph.Segment, t *graph.Node) bool {
-	for i, a := range n.Args {
-		if baseOf(a) != t {
-			continue
-		}
-		if a != t {
-			return false
-		}
-		for _, other := range segments {
-			if slices.Contains(other.Args, i) && other.Body != s.Body {
-				return false
-			}
-		}
-		if k := slices.Index(s.Args, i); k >= 0 && viewed(s.Body, k) {
+// overwritable reports whether segment s of launch n may write a result over t, in which the given operands stand: no
+// other segment reads them, and s reads t as it stands.
+func overwritable(n *graph.Node, s graph.Segment, readBy, operands []int, t *graph.Node) bool {
+	for _, i := range operands {
+		k := slices.Index(s.Args, i)
+		if n.Args[i] != t || k < 0 && readBy[i] > 0 || k >= 0 && (readBy[i] > 1 || viewed(s.Body, k)) {
 			return false
 		}
 	}
