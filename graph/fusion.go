@@ -39,7 +39,8 @@ var fusionRow = OpInfo{
 //   - AnchorNone: elementwise only; every value has the one shape of the outputs, before store views, or is a scalar. The
 //     body may fall into segments ([Fusion.Segments]) that share nothing but inputs, each with a shape of its own: one
 //     launch that does the same to many values, as an optimiser does to its parameters.
-//   - AnchorMatMul: one MatMul, whose operands are load views.
+//   - AnchorMatMul: one MatMul, whose operands are load views. Several that read nothing but inputs are for kernels of
+//     one's own, such as a ladder's: no pass makes them, and no target has a kernel for them.
 //   - AnchorConv: one Conv2D, whose operands are load views.
 //   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S, which
 //     also the elementwise work has; or of the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
@@ -83,14 +84,15 @@ func (f Fusion) Anchored() *Node {
 }
 
 // checkAnchor refuses a body that holds no operation of the anchor, more than one where a launch computes one, or one of
-// another anchor.
+// another anchor. Products side by side pass.
 func (f Fusion) checkAnchor() error {
-	anchored := 0
+	anchored, beside := 0, true // beside: all read inputs alone
 	for _, n := range f.Body.Nodes {
 		switch a, _ := AnchorOf(n.Op); {
 		case a == AnchorNone:
 		case a == f.Anchor:
 			anchored++
+			beside = beside && f.Anchor == AnchorMatMul && !slices.ContainsFunc(n.Args, func(a *Node) bool { return !IsSource(a.Op) })
 		case f.Anchor != AnchorMatMul || !SumsColumns(n):
 			return fmt.Errorf("%s has no place in a fusion of anchor %v", n.Where(), f.Anchor)
 		}
@@ -98,7 +100,7 @@ func (f Fusion) checkAnchor() error {
 	switch {
 	case f.Anchor != AnchorNone && anchored == 0:
 		return fmt.Errorf("a fusion of anchor %v without one", f.Anchor)
-	case f.Anchor != AnchorRow && anchored > 1:
+	case f.Anchor != AnchorRow && anchored > 1 && !beside:
 		return fmt.Errorf("a fusion of anchor %v with %d of them", f.Anchor, anchored)
 	}
 	return nil

@@ -65,6 +65,11 @@ func TestFusionErrors(t *testing.T) {
 		{"a row fusion without a reduction", graph.AnchorRow, input},
 		{"a matmul fusion without a matmul", graph.AnchorMatMul, input},
 		{"a conv fusion without a convolution", graph.AnchorConv, input},
+		{"matmul %3 has no place in a body", graph.AnchorMatMul, func(b *graph.Builder, in inputs) { // products side by side
+			x, y := in(f32, 4, 4), in(f32, 4, 4)
+			b.Output("", b.MatMul(x, y, false, false))
+			b.Output("", b.MatMul(y, x, false, false))
+		}},
 		{"concat %1 has no place in a body", graph.AnchorNone, func(b *graph.Builder, in inputs) {
 			b.Output("", b.Unary(graph.Exp, b.Add(graph.Concat{}, in(f32, 4))))
 		}},

@@ -148,6 +148,11 @@ func TestRefusals(t *testing.T) {
 		{"a conv fusion without a convolution", graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
 			b.Output("", b.Unary(graph.Exp, in(f32, 4)))
 		}},
+		{"matmul %3 has no place in a body", graph.AnchorMatMul, func(b *graph.Builder, in cases.Inputs) { // products side by side
+			x, y := in(f32, 4, 4), in(f32, 4, 4)
+			b.Output("", b.MatMul(x, y, false, false))
+			b.Output("", b.MatMul(y, x, false, false))
+		}},
 		{"concat %1 has no place in a body", graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
 			b.Output("", b.Unary(graph.Exp, b.Add(graph.Concat{}, in(f32, 4))))
 		}},
