@@ -1,9 +1,6 @@
 package graph
 
-import (
-	"errors"
-	"math"
-)
+import "errors"
 
 // The arithmetic of two variables.
 const (
@@ -53,7 +50,7 @@ var arithmetic = []BinaryInfo{
 			return dx, b.Unary(Neg, b.Binary(Mul, dx, n))
 		},
 		Form: Form{Sign: "÷", Bind: BindProduct, Left: BindProduct, Right: BindPower}},
-	{Fn: Pow, Name: "pow", Doc: "x to the power y; of integers truncated", Of: Numbers, Fails: true, FLOPs: 30, Eval: math.Pow,
+	{Fn: Pow, Name: "pow", Doc: "x to the power y; of integers truncated", Of: Numbers, Fails: true, FLOPs: 30, Eval: power,
 		EvalInt: powInt, Grad: gradPow, XLo: 0.3, XHi: 2,
 		Form: Form{Sign: "^", Bind: BindPower, Left: BindAtom, Right: BindAtom}},
 	{Fn: Max, Name: "max", Doc: "the greater; NaN if either is", Of: Numbers, Commutes: true, FLOPs: 1, Bound: Bound{Terms: Exact},

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +56,31 @@ func TestFunctionsCommute(t *testing.T) {
 		}
 		if commutes != r.Commutes {
 			t.Errorf("%s commutes: %v, by its row %v", r.Name, commutes, r.Commutes)
+		}
+	}
+}
+
+// TestSubnormal compares functions of subnormal numbers with what is known of powers of two.
+func TestSubnormal(t *testing.T) {
+	for e := -1074; e <= -1020; e++ {
+		x := math.Ldexp(1, e)
+		near := func(what string, got, want float64) {
+			if !(math.Abs(got-want) <= 1e-13*math.Abs(want)) {
+				t.Errorf("%s of 2^%d: %v, want %v", what, e, got, want)
+			}
+		}
+		near("log", Log.Eval(x, 0), float64(e)*math.Ln2)
+		for _, y := range []float64{-0.9, -0.25, 0, 0.3, 0.5, 1} {
+			near("pow", Pow.Eval(x, y), math.Exp2(float64(e)*y))
+		}
+		if got := Pow.Eval(-x, 1); got != -x {
+			t.Errorf("pow of −2^%d: %v to the power 1", e, got)
+		}
+		if got := Pow.Eval(-x, 0.5); !math.IsNaN(got) {
+			t.Errorf("pow of −2^%d: %v to the power 0.5", e, got)
+		}
+		if lo, hi := Pow.Eval(x, math.Inf(1)), Pow.Eval(x, math.Inf(-1)); lo != 0 || !math.IsInf(hi, 1) {
+			t.Errorf("pow of 2^%d: %v, %v to infinite powers", e, lo, hi)
 		}
 	}
 }
