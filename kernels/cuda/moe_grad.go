@@ -80,7 +80,11 @@ func (x *mixture) backward(f graph.Fusion) error {
 			if err != nil {
 				return "", err
 			}
-			text += fmt.Sprintf("    const %s gate = %s;\n    const auto da = op::mul(acc, gate);\n", acc, gate) + lines
+			da := "op::mul(acc, gate)"
+			if d.Result == 0 { // the gradient is 0 even if the gate is not finite
+				da = "acc"
+			}
+			text += fmt.Sprintf("    const %s gate = %s;\n    const auto da = %s;\n", acc, gate, da) + lines
 			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, gate)", made[0]))
 			for i, to := range []string{du, dv}[:len(made)-1] {
 				text += x.keep(x.elem, w, to, made[1+i])

@@ -64,15 +64,16 @@ func (b *block[T]) biasGate(dgate []T) {
 	}
 }
 
-// weigh adds h·da to the gates' gradients, and multiplies du and dv by the gates. Where results have no elements, the
-// gradient is 0 even if h is not finite. A gate that is not finite is multiplied into da, so that du and dv stay 0 where
+// weigh adds h·da to the gates' gradients, and multiplies du and dv by the gates. Where results have no elements, gradients
+// are 0 even if h or a gate is not finite. A gate that is not finite is multiplied into da, so that du and dv stay 0 where
 // derivatives are.
 func (b *block[T]) weigh(dgate []T, w int, u, v, da, h, du, dv []T) {
+	if b.Dims.Result == 0 {
+		return
+	}
 	dot, mul, n := b.code.Dot(), b.code.BinaryVS(graph.Mul), b.end-b.first
 	for i, t := range b.tokens {
-		if b.Dims.Result > 0 {
-			dgate[i] += dot(h[i*w:][:n], da[i*w:][:n])
-		}
+		dgate[i] += dot(h[i*w:][:n], da[i*w:][:n])
 		g := b.gate(t, b.s.expert)
 		row := func(of []T) []T {
 			if of == nil {
