@@ -2,8 +2,11 @@ package board
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +18,46 @@ import (
 	"fusec/fpga/testtools"
 )
 
+// passed holds the digest of the hardware and its build that passed TestBitstream last.
+const passed = "testdata/bitstream.sha256"
+
+// digest is that of all that the bitstream is made of: the hardware's source, the board's pins and the build.
+func digest(t *testing.T) string {
+	t.Helper()
+	h := sha256.New()
+	for _, pattern := range []string{"../rtl/*.sv", "../isa/*.go", "pins/*", "*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		}
+		for _, name := range files {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(h, "%s %d\n%s", name, len(text), text)
+		}
+	}
+	return fmt.Sprintf("%x\n", h.Sum(nil))
+}
+
 // TestBitstream builds the bitstream of the HX8K, decodes it to gates, and runs random programs on them over the board's
-// serial line, played bit by bit: placement, routing and packing are in what is tested.
+// serial line, played bit by bit: placement, routing and packing are in what is tested. It takes minutes. What makes the
+// bitstream gives the same one each time, so with FUSEC_BITSTREAM=changed it runs only if something of that has changed
+// since it passed; with FUSEC_BITSTREAM=1 it always runs, and notes what passed.
 func TestBitstream(t *testing.T) {
-	if os.Getenv("FUSEC_BITSTREAM") == "" {
+	last, _ := os.ReadFile(passed) // none is noted before it passes for the first time
+	now := digest(t)
+	switch mode := os.Getenv("FUSEC_BITSTREAM"); {
+	case mode == "":
 		t.Skip("takes minutes: make fpga-bitstream runs it")
+	case mode == "changed" && string(last) == now:
+		return
+	case mode == "changed":
+		t.Errorf("the hardware is not that of %s: make fpga-bitstream notes it once it passes", passed)
 	}
 	testtools.Need(t, "yosys", "nextpnr-ice40", "icepack", "icebox_vlog", "verilator", "g++")
 	ctx := context.Background()
@@ -56,6 +94,11 @@ func TestBitstream(t *testing.T) {
 		}
 		if err := p.Compare(ctx, l); err != nil {
 			t.Fatalf("program %d on the gates of the bitstream: %v", seed, err)
+		}
+	}
+	if os.Getenv("FUSEC_BITSTREAM") != "changed" && string(last) != now && !t.Failed() {
+		if err := os.WriteFile(passed, []byte(now), 0o644); err != nil {
+			t.Error(err)
 		}
 	}
 }
