@@ -83,7 +83,7 @@ func Decomposed(op graph.Op, args []Value) ([]Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return evalArgs(g, args, true)
+	return evalArgs(g, args, true, nil)
 }
 
 // rows lists the elements of each line of a tensor along an axis.

@@ -53,8 +53,12 @@ func EvalKept(g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates map
 func loosen(n *graph.Node, args, out []Value) {
 	infinite := func(v Value, i int) bool { return math.IsInf(v.F[i], 0) || math.IsNaN(v.F[i]) }
 	finite, moved, sure := true, false, true
-	for _, a := range args {
+	grad, isGrad := n.Op.(graph.AttentionGrad)
+	for j, a := range args {
 		for i := range a.F {
+			if isGrad && j == grad.LSEArg() && math.IsInf(a.F[i], -1) {
+				continue // of a query with nothing to attend
+			}
 			if infinite(a, i) {
 				finite = false
 				moved = moved || a.mag(i) == 0
@@ -122,12 +126,12 @@ func given(in map[string]*graph.Tensor) func(n *graph.Node) (Value, error) {
 }
 
 // evalArgs computes the outputs of a graph whose i-th Input has the value args[i].
-func evalArgs(g *graph.Graph, args []Value, bound bool) ([]Value, error) {
+func evalArgs(g *graph.Graph, args []Value, bound bool, after func(n *graph.Node, args, out []Value)) ([]Value, error) {
 	next := 0
 	values, err := run(g, bound, func(*graph.Node) (Value, error) {
 		next++
 		return args[next-1], nil
-	}, nil)
+	}, after)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +143,7 @@ func evalArgs(g *graph.Graph, args []Value, bound bool) ([]Value, error) {
 }
 
 // run computes a graph from the values of its sources. It calls after, if it is not nil, with the operands and results of
-// each node that computes.
+// each node that computes, of a fusion with those of the nodes of its body.
 func run(g *graph.Graph, bound bool, source func(*graph.Node) (Value, error),
 	after func(n *graph.Node, args, out []Value)) (map[*graph.Node][]Value, error) {
 	values := make(map[*graph.Node][]Value, len(g.Nodes))
@@ -157,7 +161,9 @@ func run(g *graph.Graph, bound bool, source func(*graph.Node) (Value, error),
 			for i, a := range n.Args {
 				args[i] = values[a][0]
 			}
-			if values[n], err = apply(n.Op, args, bound); err == nil && after != nil {
+			if f, ok := op.(graph.Fusion); ok && after != nil {
+				values[n], err = evalArgs(f.Body, args, bound, after)
+			} else if values[n], err = apply(op, args, bound); err == nil && after != nil {
 				after(n, args, values[n])
 			}
 		}
@@ -273,7 +279,7 @@ func compute(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value
 	case graph.PoolGrad:
 		v = poolGrad(op, args[0], args[1], t)
 	case graph.Fusion:
-		return evalArgs(op.Body, args, bound)
+		return evalArgs(op.Body, args, bound, nil)
 	case graph.Host:
 		v, err = host(op, args, t)
 	default:

@@ -411,3 +411,45 @@ func TestPoolKnifeEdge(t *testing.T) {
 		}
 	}
 }
+
+// TestEvalKeptInFusion has an infinite key that causality hides from the first query: a kernel may multiply by it, in a
+// fusion as outside of one.
+func TestEvalKeptInFusion(t *testing.T) {
+	x := graph.TypeOf(graph.F32, 1, 2, 1)
+	plain := graph.NewBuilder("plain")
+	plain.Output("y", plain.Add(graph.Attention{Scale: 1, Causal: true}, plain.Input("q", x), plain.Input("k", x),
+		plain.Input("v", x)))
+	g, err := plain.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fused := graph.NewBuilder("fused")
+	fused.Output("y", fused.Add(graph.Fusion{Anchor: graph.AnchorAttention, Kind: graph.KindAttention, Body: g},
+		fused.Input("q", x), fused.Input("k", x), fused.Input("v", x)))
+	h, err := fused.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(x ...float32) *graph.Tensor {
+		y, err := graph.TensorOf(x, 1, len(x), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return y
+	}
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, g := range []*graph.Graph{g, h} {
+		for _, c := range []struct {
+			last, got float32
+			good      bool
+		}{{inf, 3, true}, {inf, nan, true}, {4, nan, false}} {
+			out, _, err := EvalKept(g, map[string]*graph.Tensor{"q": of(1, 1), "k": of(0, c.last), "v": of(3, 3)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Check(of(c.got, 3), out["y"]); (err == nil) != c.good {
+				t.Errorf("%s, %v beside %v: %v", g.Name, c.got, c.last, err)
+			}
+		}
+	}
+}
