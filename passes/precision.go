@@ -62,6 +62,7 @@ const leastHalf = 4096
 //
 // Contractions stay in f32 where all operands are small; where they decide which experts a token goes to, since close
 // choices would fall the other way; and where an attention reads keys from state, which would be cast anew in each run.
+// The gradient of such an attention does, too: its probabilities are e^(s − lse), of scores s of the same operands.
 func precision(c *Context) error {
 	if c.precision == TF32 {
 		c.Note(nil, "products of f32 round their operands to tf32 on the target; no values are cast")
@@ -83,6 +84,8 @@ func precision(c *Context) error {
 			reason = "it decides which experts a token goes to"
 		case cached[n]:
 			reason = "its keys are state, which would be cast anew in each run"
+		case gradientOfWide(n):
+			reason = "the attention that it is the gradient of does"
 		case !slices.ContainsFunc(contracted(n), func(x *graph.Node) bool { return x.Type.Shape.Elems() >= c.leastHalf }):
 			reason = fmt.Sprintf("its operands have less than %d elements", c.leastHalf)
 		default:
@@ -111,6 +114,23 @@ func contracted(n *graph.Node) []*graph.Node {
 		}
 	}
 	return args
+}
+
+// gradientOfWide reports whether n is the gradient of an attention that has been left in f32.
+func gradientOfWide(n *graph.Node) bool {
+	op, ok := n.Op.(graph.AttentionGrad)
+	if !ok {
+		return false
+	}
+	x := n.Args[op.LSEArg()]
+	for graph.IsView(x.Op) {
+		x = x.Args[0]
+	}
+	if _, ok := x.Op.(graph.Result); ok {
+		x = x.Args[0]
+	}
+	_, ok = x.Op.(graph.Attention)
+	return ok && x.Args[0].Type.DType == graph.F32
 }
 
 // autocast places casts to one type.

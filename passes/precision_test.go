@@ -261,6 +261,13 @@ func TestPrecisionNotes(t *testing.T) {
 		{"small", "precision", "matmul stays in f32: its operands have less than 4096 elements", BF16, func(b *graph.Builder) {
 			b.Output("y", b.MatMul(b.Input("x", f32(8, 8)), b.Param("w", f32(8, 8)), false, false))
 		}},
+		{"gradient", "precision", "attention stays in f32: its operands have less than 4096 elements; " +
+			"attention_grad stays in f32: the attention that it is the gradient of does", BF16, func(b *graph.Builder) {
+			q, k, v := b.Input("q", f32(64, 16, 1)), b.Input("k", f32(64, 8, 1)), b.Input("v", f32(64, 8, 4))
+			y := b.Add(graph.Attention{Scale: 1}, q, k, v)
+			dy := b.Input("dy", f32(64, 16, 4)) // 4096 elements
+			b.Output("dq", b.Add(graph.AttentionGrad{Attention: graph.Attention{Scale: 1}}, q, k, v, y, b.Add(graph.Result{Index: 1}, y), dy))
+		}},
 		{"state", "precision", "attention stays in f32: its keys are state, which would be cast anew in each run", F16, cached},
 		{"router", "precision", "matmul stays in f32: it decides which experts a token goes to", BF16,
 			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", b.Add(graph.TopK{K: 2}, b.Unary(graph.Tanh, y))) })},
