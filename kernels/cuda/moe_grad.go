@@ -80,16 +80,18 @@ func (x *mixture) backward(f graph.Fusion) error {
 			if err != nil {
 				return "", err
 			}
-			da := "op::mul(acc, gate)"
-			if d.Result == 0 { // the gradient is 0 even if the gate is not finite
-				da = "acc"
+			w2 := weights[graph.MoEW2]
+			scaled := func(factor string) string {
+				return fmt.Sprintf("scaled<%d, %d, %d, %d>(%s, acc, dy, w2)", d.Result, dy.col, w2.row, w2.col, factor)
 			}
-			text += fmt.Sprintf("    const %s gate = %s;\n    const auto da = %s;\n", acc, gate, da) + lines
+			text += fmt.Sprintf("    const %s gate = %s;\n    const %s *const dy = %s + p.order[m] * i64(%d);\n", acc, gate, elem, ds, dy.row)
+			text += fmt.Sprintf("    const %s *const w2 = %s[e] + n * i64(%d);\n    const auto da = %s;\n", elem, w2.name, w2.row,
+				scaled("splat<W>(gate)")) + lines
 			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, gate)", made[0]))
 			for i, to := range []string{du, dv}[:len(made)-1] {
 				text += x.keep(x.elem, w, to, made[1+i])
 			}
-			return text + x.keep(x.acc, w, u, fmt.Sprintf("op::mul(%s, acc)", made[0])), nil
+			return text + x.keep(x.acc, w, u, scaled(made[0])), nil
 		}},
 		{"inner", own, du, turned(weights[graph.MoEW1]), d.Width, d.Hidden, func(w int) (string, error) {
 			return x.keep(x.acc, w, rows, "acc"), nil

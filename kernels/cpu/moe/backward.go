@@ -64,33 +64,47 @@ func (b *block[T]) biasGate(dgate []T) {
 	}
 }
 
-// weigh adds h·da to the gates' gradients, and multiplies du and dv by the gates. Where results have no elements, gradients
-// are 0 even if h or a gate is not finite. A gate that is not finite is multiplied into da, so that du and dv stay 0 where
-// derivatives are.
+// weigh adds h·da to the gates' gradients, and multiplies du and dv by the gates.
 func (b *block[T]) weigh(dgate []T, w int, u, v, da, h, du, dv []T) {
-	if b.Dims.Result == 0 {
-		return
-	}
 	dot, mul, n := b.code.Dot(), b.code.BinaryVS(graph.Mul), b.end-b.first
 	for i, t := range b.tokens {
-		dgate[i] += dot(h[i*w:][:n], da[i*w:][:n])
-		g := b.gate(t, b.s.expert)
 		row := func(of []T) []T {
 			if of == nil {
 				return nil
 			}
 			return of[i*w:][:n]
 		}
-		if g-g != 0 {
-			mul(row(da), row(da), g)
+		g, product := b.gate(t, b.s.expert), dot(row(h), row(da))
+		if g-g != 0 || product-product != 0 {
+			dgate[i] += b.gateFirst(t, g, row(h), row(da))
 			b.hidden.Backward(b.worker, row(u), row(v), row(da), row(h), row(du), row(dv))
 			continue
 		}
+		dgate[i] += product
 		mul(row(du), row(du), g)
 		if dv != nil {
 			mul(row(dv), row(dv), g)
 		}
 	}
+}
+
+// gateFirst sets da to (g·dy)·w2ᵀ and returns dy·(h·w2), for a token whose h·(dy·w2ᵀ) or gate is not finite. In this order
+// a small gate or h keeps the terms in range, what is flat keeps the gradient 0, and there are no terms where results have
+// no elements.
+func (b *block[T]) gateFirst(token int32, g T, h, da []T) (dgate T) {
+	clear(da)
+	w2 := &b.Weights[graph.MoEW2][b.s.expert]
+	weights := b.args.Weights[graph.MoEW2][b.s.expert]
+	for c := range b.Dims.Result {
+		dy, y := b.args.Y[b.Y.Offsets[token]+c*b.Y.ColStride], T(0)
+		for j := range da {
+			m := weights[(b.first+j)*w2.RowStride+c*w2.ColStride]
+			da[j] += g * dy * m
+			y += h[j] * m
+		}
+		dgate += dy * y
+	}
+	return dgate
 }
 
 // wanted reports whether there is anything to write of a weight's gradient.

@@ -1,8 +1,24 @@
 // What the gradient of a mixture of experts has beside its products; see moe_grad.go and, for Mixture, moe.cuh.
 
-// gate_gradients writes the gradient of one token's gates: for an expert that it is sent to, the sum of row h⊙da of its
-// slot and of dy·b2. A gate that is zero gets zero, and each one if results have no elements, even where h is not finite.
-// A warp takes an expert; waves add to what was written first.
+// scaled is factor·Σ_i a[i]·b[j,i] for W columns j, of the sums that a product has made. Where a sum or a factor is not
+// finite, it is Σ_i (factor·a[i])·b[j,i] instead: finite where a small factor keeps the terms in range, and 0 where there
+// are no terms.
+template <int N, i64 A, i64 B_ROW, i64 B_COL, class L, class T, int W>
+DEVICE Vec<L, W> scaled(Vec<L, W> factor, Vec<L, W> sums, const T *a, const T *b) {
+  Vec<L, W> r;
+#pragma unroll
+  for (int j = 0; j < W; j++) {
+    r[j] = factor[j] * sums[j];
+    if (r[j] - r[j] == L(0)) continue;
+    r[j] = 0;
+#pragma unroll 1
+    for (int i = 0; i < N; i++) r[j] += factor[j] * convert<L>(a[i * A]) * convert<L>(b[j * B_ROW + i * B_COL]);
+  }
+  return r;
+}
+
+// gate_gradients writes the gradient of one token's gates: for an expert that it is sent to, the sum of row h⊙(dy·w2ᵀ)
+// of its slot and of dy·b2. A gate that is zero gets zero. A warp takes an expert; waves add to what was written first.
 template <class X, int HIDDEN, int RESULT, i64 DY_T, i64 DY_C, i64 B_C, i64 D_T, i64 D_E, class T, class L>
 DEVICE void gate_gradients(L *to, const L *products, const T *dy, const L *const *b2, const L *gates, const i32 *place,
                            int wave) {
@@ -14,7 +30,7 @@ DEVICE void gate_gradients(L *to, const L *products, const T *dy, const L *const
       const i32 slot = place[i64(token) * X::EXPERTS + e] - wave * X::CAPACITY;
       mine = slot >= 0 && slot < X::CAPACITY;
       if (mine) {
-        for (int c = lane; RESULT > 0 && c < HIDDEN; c += 32) sum += products[i64(slot) * HIDDEN + c];
+        for (int c = lane; c < HIDDEN; c += 32) sum += products[i64(slot) * HIDDEN + c];
         if (b2) {
           for (int c = lane; c < RESULT; c += 32) sum += convert<L>(dy[token * DY_T + c * DY_C]) * b2[e][c * B_C];
         }
