@@ -25,7 +25,7 @@ func checkLowered(c *Context) error {
 			continue
 		}
 		if err := c.Accepts(n.Op, n.Args...); err != nil {
-			if p, ok := c.Target.(Placer); ok && c.ask(p.FallbackAccepts, n.Op, n.Args) == nil {
+			if p, ok := c.Target.(Placer); ok && c.Ask(p.FallbackAccepts, n.Op, n.Args) == nil {
 				c.Note(n, "runs on the processor: %v", err)
 				continue
 			}

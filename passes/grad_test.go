@@ -1,4 +1,4 @@
-package passes
+package passes_test
 
 import (
 	"fmt"
@@ -9,95 +9,52 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/graphtest"
-	"fusec/graph/trace"
 	"fusec/kernels/ref"
+	"fusec/passes"
+	"fusec/passes/passtest"
 )
-
-// gradientsOf compiles g and compares each output named "d NAME" with the finite difference of the output "cost" by
-// the source NAME.
-func gradientsOf(t *testing.T, g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace) {
-	t.Helper()
-	cfg.Verify = true
-	h, tr, err := Run(g, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
-	eval := func(g *graph.Graph) map[string]*graph.Tensor {
-		out, _, err := ref.Eval(g, in)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
-	got := eval(h)
-	checked := 0
-	for name, d := range got {
-		of := in[strings.TrimPrefix(name, "d ")]
-		if of == nil || !strings.HasPrefix(name, "d ") {
-			continue
-		}
-		checked++
-		for i := range of.Type.Shape.Elems() {
-			const step = 1e-5
-			v := of.Float(i)
-			of.SetFloat(i, v+step)
-			up := eval(g)["cost"].Float(0)
-			of.SetFloat(i, v-step)
-			down := eval(g)["cost"].Float(0)
-			of.SetFloat(i, v)
-			if want := (up - down) / (2 * step); math.Abs(d.Float(i)-want) > 1e-5*(1+math.Abs(want)) {
-				t.Errorf("%s[%d] is %v, by finite differences %v", name, i, d.Float(i), want)
-			}
-		}
-	}
-	if checked == 0 {
-		t.Errorf("no gradient is handed out")
-	}
-	return h, tr
-}
 
 // gMLP is the graph that Gorgonia makes of a small network, with its own backward pass.
 func gMLP(b *graph.Builder) (cost, w, bias, dw, dbias *graph.Node) {
-	x := b.Input("x", dt(4, 8))
-	w, bias = b.Param("w", dt(8, 3)), b.Param("b", dt(1, 3))
-	h := gBias(b, b.MatMul(x, w, false, false), bias)
-	mask := b.Add(graph.Cast{To: f64}, b.BinaryScalar(graph.Ge, h, 0))
-	cost = gMean(b, times(b, h, mask), 0, 1)
-	one := b.Scalar(f64, 1)
-	up := b.Broadcast(b.Reshape(b.Binary(graph.Div, one, b.Scalar(f64, 12)), 1, 1), graph.ShapeOf(4, 3))
-	dh := b.Named(times(b, mask, up), "dh")
+	x := b.Input("x", passtest.F64(4, 8))
+	w, bias = b.Param("w", passtest.F64(8, 3)), b.Param("b", passtest.F64(1, 3))
+	h := passtest.Bias(b, b.MatMul(x, w, false, false), bias)
+	mask := b.Add(graph.Cast{To: graph.F64}, b.BinaryScalar(graph.Ge, h, 0))
+	cost = passtest.Mean(b, passtest.Times(b, h, mask), 0, 1)
+	one := b.Scalar(graph.F64, 1)
+	up := b.Broadcast(b.Reshape(b.Binary(graph.Div, one, b.Scalar(graph.F64, 12)), 1, 1), graph.ShapeOf(4, 3))
+	dh := b.Named(passtest.Times(b, mask, up), "dh")
 	dw = b.MatMul(x, dh, true, false)
 	dbias = b.Reshape(b.Reduce(graph.Sum, dh, false, 0), 1, 3)
 	return
 }
 
 func TestGradients(t *testing.T) {
-	var gs []Gradient
-	g := made(t, func(b *graph.Builder) {
+	var gs []passes.Gradient
+	g := graphtest.Built(t, func(b *graph.Builder) {
 		cost, w, bias, dw, dbias := gMLP(b)
 		b.Output("cost", cost)
 		b.Output("d w", dw)
-		b.Output("new b", b.Binary(graph.Sub, bias, scale(b, dbias, 0.1)))
-		b.Update(w, b.Binary(graph.Sub, w, scale(b, dw, 0.1)))
-		gs = []Gradient{{Cost: cost, Of: w, Value: dw}, {Cost: cost, Of: bias, Value: dbias, Output: "d b"}}
+		b.Output("new b", b.Binary(graph.Sub, bias, passtest.Scale(b, dbias, 0.1)))
+		b.Update(w, b.Binary(graph.Sub, w, passtest.Scale(b, dw, 0.1)))
+		gs = []passes.Gradient{{Cost: cost, Of: w, Value: dw}, {Cost: cost, Of: bias, Value: dbias, Output: "d b"}}
 	})
-	h, tr := gradientsOf(t, g, Config{Gradients: gs})
+	h, tr := passtest.Gradients(t, g, passes.Config{Gradients: gs})
 	_ = h
-	strip := stageOf(t, tr, "strip-grad")
-	if got, want := opsOf(strip.Graph), "matmul reshape[1,3] broadcast[4,3] add ge cast f64 mul mul sum[0,1] div host mul sub host mul sub"; got != want {
+	strip := passtest.Stage(t, tr, "strip-grad")
+	if got, want := passtest.Ops(strip.Graph), "matmul reshape[1,3] broadcast[4,3] add ge cast f64 mul mul sum[0,1] div host mul sub host mul sub"; got != want {
 		t.Errorf("strip-grad left: %s\nwant: %s", got, want)
 	}
 	if len(strip.Notes) != 0 {
 		t.Errorf("notes: %+v", strip.Notes)
 	}
-	if got := opsOf(stageOf(t, tr, "raise").Graph); !strings.Contains(got, "relu") || !strings.Contains(got, "mean") {
+	if got := passtest.Ops(passtest.Stage(t, tr, "raise").Graph); !strings.Contains(got, "relu") || !strings.Contains(got, "mean") {
 		t.Errorf("raise left: %s", got)
 	}
-	if got := opsOf(stageOf(t, tr, "simplify-again").Graph); strings.Contains(got, "host") || strings.Contains(got, "copy") {
+	if got := passtest.Ops(passtest.Stage(t, tr, "simplify-again").Graph); strings.Contains(got, "host") || strings.Contains(got, "copy") {
 		t.Errorf("left: %s", got)
 	}
-	if n := len(stageOf(t, tr, "differentiate").Matches); n != 2 {
+	if n := len(passtest.Stage(t, tr, "differentiate").Matches); n != 2 {
 		t.Errorf("%d gradients were made", n)
 	}
 	in := graphtest.Values(rand.New(rand.NewPCG(3, 2)), g)
@@ -120,84 +77,84 @@ func TestGradients(t *testing.T) {
 func TestGradientsKept(t *testing.T) {
 	tests := []struct {
 		name  string
-		build func(b *graph.Builder) []Gradient
+		build func(b *graph.Builder) []passes.Gradient
 		note  string
 		host  bool // a request was made
 	}{
-		{"cost unknown", func(b *graph.Builder) []Gradient {
+		{"cost unknown", func(b *graph.Builder) []passes.Gradient {
 			_, w, _, dw, _ := gMLP(b)
 			b.Output("d", dw)
-			return []Gradient{{Of: w, Value: dw}}
+			return []passes.Gradient{{Of: w, Value: dw}}
 		}, `the gradient with respect to "w" stays as the graph computes it: it is not known of what`, false},
-		{"host on the way", func(b *graph.Builder) []Gradient {
-			x := b.Param("x", dt(3))
-			y := b.Add(graph.Host{Name: "mine", Type: dt(3)}, x)
+		{"host on the way", func(b *graph.Builder) []passes.Gradient {
+			x := b.Param("x", passtest.F64(3))
+			y := b.Add(graph.Host{Name: "mine", Type: passtest.F64(3)}, x)
 			cost := b.Named(b.Reduce(graph.Sum, y, false, 0), "cost")
-			d := b.Add(graph.Host{Name: "mine'", Type: dt(3)}, x, y)
+			d := b.Add(graph.Host{Name: "mine'", Type: passtest.F64(3)}, x, y)
 			b.Output("d", d)
-			return []Gradient{{Cost: cost, Of: x, Value: d}}
+			return []passes.Gradient{{Cost: cost, Of: x, Value: d}}
 		}, `the backward pass of "cost" stays as the graph computes it: host %1`, false},
-		{"not a scalar", func(b *graph.Builder) []Gradient {
-			x := b.Param("x", dt(3))
-			d := scale(b, x, 2)
+		{"not a scalar", func(b *graph.Builder) []passes.Gradient {
+			x := b.Param("x", passtest.F64(3))
+			d := passtest.Scale(b, x, 2)
 			b.Output("d", d)
-			return []Gradient{{Cost: b.Named(b.Unary(graph.Square, x), "sq"), Of: x, Value: d}}
+			return []passes.Gradient{{Cost: b.Named(b.Unary(graph.Square, x), "sq"), Of: x, Value: d}}
 		}, `the backward pass of "sq" stays as the graph computes it: it is f64[3] and not a scalar`, false},
-		{"another shape", func(b *graph.Builder) []Gradient {
-			x := b.Param("x", dt(3))
+		{"another shape", func(b *graph.Builder) []passes.Gradient {
+			x := b.Param("x", passtest.F64(3))
 			d := b.Slice(x, 0, 0, 2, 1)
 			b.Output("d", d)
-			return []Gradient{{Cost: b.Named(b.Reduce(graph.Sum, x, false, 0), "sum"), Of: x, Value: d}}
+			return []passes.Gradient{{Cost: b.Named(b.Reduce(graph.Sum, x, false, 0), "sum"), Of: x, Value: d}}
 		}, `the backward pass of "sum" stays as the graph computes it: the gradient with respect to "x" is f64[2], which does not fit f64[3]`, false},
-		{"integers", func(b *graph.Builder) []Gradient {
+		{"integers", func(b *graph.Builder) []passes.Gradient {
 			x := b.Param("x", graph.TypeOf(graph.I64))
 			d := b.Unary(graph.Neg, x)
 			b.Output("d", d)
-			return []Gradient{{Cost: x, Of: x, Value: d}}
+			return []passes.Gradient{{Cost: x, Of: x, Value: d}}
 		}, `the backward pass of "x" stays as the graph computes it: "x" is i64[] and "x" is i64[]`, false},
-		{"bad seed", func(b *graph.Builder) []Gradient {
-			x, c := b.Param("x", dt(3)), b.Scalar(f64, 2)
-			d := times(b, x, c)
+		{"bad seed", func(b *graph.Builder) []passes.Gradient {
+			x, c := b.Param("x", passtest.F64(3)), b.Scalar(graph.F64, 2)
+			d := passtest.Times(b, x, c)
 			b.Output("d", d)
-			return []Gradient{{Cost: b.Named(b.Unary(graph.Square, x), "sq"), Seed: c, Of: x, Value: d}}
+			return []passes.Gradient{{Cost: b.Named(b.Unary(graph.Square, x), "sq"), Seed: c, Of: x, Value: d}}
 		}, `the backward pass of "sq" stays as the graph computes it: it is seeded with %1 of type f64[], not f64[3]`, false},
-		{"inside the backward", func(b *graph.Builder) []Gradient {
+		{"inside the backward", func(b *graph.Builder) []passes.Gradient {
 			cost, w, _, dw, dbias := gMLP(b)
 			b.Output("d", dw)
 			b.Output("other", dbias)
-			return []Gradient{{Cost: cost, Of: w, Value: dw}}
+			return []passes.Gradient{{Cost: cost, Of: w, Value: dw}}
 		}, `mul "dh" of the backward pass stays: sum`, true},
-		{"handed out", func(b *graph.Builder) []Gradient {
+		{"handed out", func(b *graph.Builder) []passes.Gradient {
 			cost, w, _, dw, _ := gMLP(b)
 			b.Output("d", dw)
 			b.Output("dh", dw.Args[1])
-			return []Gradient{{Cost: cost, Of: w, Value: dw}}
+			return []passes.Gradient{{Cost: cost, Of: w, Value: dw}}
 		}, `mul "dh" of the backward pass stays: it is handed out`, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var gs []Gradient
-			g := made(t, func(b *graph.Builder) {
+			var gs []passes.Gradient
+			g := graphtest.Built(t, func(b *graph.Builder) {
 				gs = tt.build(b)
 				if gs[0].Cost != nil {
 					b.Output("cost", gs[0].Cost)
 				}
 			})
-			_, tr, err := Run(g, Config{Gradients: gs, Verify: true, Stop: "strip-grad"})
+			_, tr, err := passes.Run(g, passes.Config{Gradients: gs, Verify: true, Stop: "strip-grad"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := stageOf(t, tr, "strip-grad")
+			s := passtest.Stage(t, tr, "strip-grad")
 			var notes []string
 			for _, n := range s.Notes {
-				notes = append(notes, withoutLines(n.Text))
+				notes = append(notes, passtest.WithoutLines(n.Text))
 			}
 			if len(notes) != 1 || !strings.HasPrefix(notes[0], tt.note) {
 				t.Errorf("notes %q\nwant %q", notes, tt.note)
 			}
 			asked := false
 			for _, n := range s.Graph.Nodes {
-				asked = asked || isRequest(n)
+				asked = asked || passes.IsRequest(n)
 			}
 			if asked != tt.host {
 				t.Errorf("requests: %v, want %v", asked, tt.host)
@@ -210,28 +167,28 @@ func TestGradientsKept(t *testing.T) {
 // reads it needs one request, by the term that comes from outside, and nothing has to be kept apart.
 func TestGradientOfSeveral(t *testing.T) {
 	for _, read := range []string{"bias", "product"} {
-		var gs []Gradient
-		g := made(t, func(b *graph.Builder) {
-			x, w, bias := b.Input("x", dt(4, 8)), b.Param("w", dt(8, 3)), b.Param("b", dt(4, 3))
+		var gs []passes.Gradient
+		g := graphtest.Built(t, func(b *graph.Builder) {
+			x, w, bias := b.Input("x", passtest.F64(4, 8)), b.Param("w", passtest.F64(8, 3)), b.Param("b", passtest.F64(4, 3))
 			product := b.Named(b.MatMul(x, w, false, false), "product")
 			sum := b.Named(b.Binary(graph.Add, product, bias), "sum")
 			h := b.Unary(graph.Tanh, sum)
 			cost := b.Reduce(graph.Sum, h, false, 0, 1)
-			dsum := b.Binary(graph.Sub, b.Scalar(f64, 1), b.Unary(graph.Square, h))
+			dsum := b.Binary(graph.Sub, b.Scalar(graph.F64, 1), b.Unary(graph.Square, h))
 			dw := b.MatMul(x, dsum, true, false)
 			b.Output("cost", cost)
 			b.Output("d b", dsum)
 			b.Output("d w", dw)
-			gs = []Gradient{{Cost: cost, Of: w, Value: dw}, {Cost: cost, Of: sum, Value: dsum}, {Cost: cost, Of: product, Value: dsum}}
+			gs = []passes.Gradient{{Cost: cost, Of: w, Value: dw}, {Cost: cost, Of: sum, Value: dsum}, {Cost: cost, Of: product, Value: dsum}}
 			if read == "bias" {
-				gs = append(gs, Gradient{Cost: cost, Of: bias, Value: dsum})
+				gs = append(gs, passes.Gradient{Cost: cost, Of: bias, Value: dsum})
 			}
 		})
-		_, tr := gradientsOf(t, g, Config{Gradients: gs})
-		strip := stageOf(t, tr, "strip-grad")
+		_, tr := passtest.Gradients(t, g, passes.Config{Gradients: gs})
+		strip := passtest.Stage(t, tr, "strip-grad")
 		requests, copies := 0, 0
 		for _, n := range strip.Graph.Nodes {
-			if isRequest(n) {
+			if passes.IsRequest(n) {
 				requests++
 			}
 			if _, ok := n.Op.(graph.Copy); ok {
@@ -243,7 +200,7 @@ func TestGradientOfSeveral(t *testing.T) {
 			want = 1
 		}
 		if requests != 2 || copies != want {
-			t.Errorf("%s: strip-grad left %d requests and %d copies: %s", read, requests, copies, opsOf(strip.Graph))
+			t.Errorf("%s: strip-grad left %d requests and %d copies: %s", read, requests, copies, passtest.Ops(strip.Graph))
 		}
 		if read == "bias" && len(strip.Notes) != 0 {
 			t.Errorf("notes: %+v", strip.Notes)
@@ -253,41 +210,41 @@ func TestGradientOfSeveral(t *testing.T) {
 
 // TestGradientPenalty differentiates a cost that holds a gradient, with respect to a computed value too.
 func TestGradientPenalty(t *testing.T) {
-	var gs []Gradient
-	g := made(t, func(b *graph.Builder) {
-		x, w := b.Input("x", dt(2, 3)), b.Param("w", dt(3, 2))
+	var gs []passes.Gradient
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x, w := b.Input("x", passtest.F64(2, 3)), b.Param("w", passtest.F64(3, 2))
 		h := b.Named(b.MatMul(x, w, false, false), "h")
 		a := b.Unary(graph.Tanh, h)
 		inner := b.Reduce(graph.Sum, a, false, 0, 1)
 		// d inner/dh, as a user's own backward has it
-		dh := b.Binary(graph.Sub, b.Scalar(f64, 1), b.Unary(graph.Square, a))
-		cost := plus(b, inner, b.Reduce(graph.Sum, b.Unary(graph.Square, dh), false, 0, 1))
+		dh := b.Binary(graph.Sub, b.Scalar(graph.F64, 1), b.Unary(graph.Square, a))
+		cost := passtest.Plus(b, inner, b.Reduce(graph.Sum, b.Unary(graph.Square, dh), false, 0, 1))
 		b.Output("cost", cost)
-		gs = []Gradient{{Cost: inner, Of: h, Value: dh}, {Cost: cost, Of: w, Output: "d w"}, {Cost: cost, Of: x, Output: "d x"}}
+		gs = []passes.Gradient{{Cost: inner, Of: h, Value: dh}, {Cost: cost, Of: w, Output: "d w"}, {Cost: cost, Of: x, Output: "d x"}}
 	})
-	h, tr := gradientsOf(t, g, Config{Gradients: gs})
+	h, tr := passtest.Gradients(t, g, passes.Config{Gradients: gs})
 	for _, n := range h.Nodes {
 		if _, ok := n.Op.(graph.Copy); ok {
 			t.Errorf("the copy %s is left", n.Where())
 		}
 	}
-	if s := opsOf(stageOf(t, tr, "strip-grad").Graph); !strings.Contains(s, "copy") {
+	if s := passtest.Ops(passtest.Stage(t, tr, "strip-grad").Graph); !strings.Contains(s, "copy") {
 		t.Errorf("strip-grad left %s", s)
 	}
 }
 
 // TestGradientsOfValuesBetween asks for gradients of values that rewrites would otherwise merge or take apart.
 func TestGradientsOfValuesBetween(t *testing.T) {
-	var gs []Gradient
-	g := made(t, func(b *graph.Builder) {
-		x := b.Param("x", dt(3))
-		y := b.Named(shift(b, x, 0), "y") // x itself, but what is behind it is not all of x's influence
-		cost := b.Reduce(graph.Sum, plus(b, b.Unary(graph.Exp, y), b.Unary(graph.Sin, x)), false, 0)
+	var gs []passes.Gradient
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Param("x", passtest.F64(3))
+		y := b.Named(passtest.Shift(b, x, 0), "y") // x itself, but what is behind it is not all of x's influence
+		cost := b.Reduce(graph.Sum, passtest.Plus(b, b.Unary(graph.Exp, y), b.Unary(graph.Sin, x)), false, 0)
 		b.Output("cost", cost)
 		b.Output("want dy", b.Unary(graph.Exp, x))
-		gs = []Gradient{{Cost: cost, Of: y, Output: "dy"}, {Cost: cost, Of: x, Output: "d x"}}
+		gs = []passes.Gradient{{Cost: cost, Of: y, Output: "dy"}, {Cost: cost, Of: x, Output: "d x"}}
 	})
-	h, _ := gradientsOf(t, g, Config{Gradients: gs})
+	h, _ := passtest.Gradients(t, g, passes.Config{Gradients: gs})
 	out, _, err := ref.Eval(h, graphtest.Values(rand.New(rand.NewPCG(1, 1)), g))
 	if err != nil {
 		t.Fatal(err)
@@ -311,31 +268,31 @@ func TestGradientsOfEqualValues(t *testing.T) {
 		{"equal behind views", tanh, func(b *graph.Builder, x, _ *graph.Node) *graph.Node {
 			return b.Add(graph.Reshape{Shape: x.Type.Shape}, b.Unary(graph.Tanh, x))
 		}, 2, 5},
-		{"one the other", tanh, func(b *graph.Builder, _, u *graph.Node) *graph.Node { return scale(b, u, 1) }, 7, 5},
+		{"one the other", tanh, func(b *graph.Builder, _, u *graph.Node) *graph.Node { return passtest.Scale(b, u, 1) }, 7, 5},
 		{"equal but for a factor 1", tanh, func(b *graph.Builder, x, _ *graph.Node) *graph.Node {
-			return scale(b, b.Unary(graph.Tanh, x), 1)
+			return passtest.Scale(b, b.Unary(graph.Tanh, x), 1)
 		}, 2, 5},
 		{"both the source", func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return b.Slice(x, 0, 0, 3, 1) },
-			func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return shift(b, x, 0) }, 2, 5},
+			func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return passtest.Shift(b, x, 0) }, 2, 5},
 		{"constants", func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return b.Const(graph.Filled(x.Type, 3)) },
 			func(b *graph.Builder, x, _ *graph.Node) *graph.Node { return b.Const(graph.Filled(x.Type, 3)) }, 2, 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var gs []Gradient
-			g := made(t, func(b *graph.Builder) {
-				x := b.Input("x", dt(3))
+			var gs []passes.Gradient
+			g := graphtest.Built(t, func(b *graph.Builder) {
+				x := b.Input("x", passtest.F64(3))
 				u := tt.u(b, x, nil)
 				v := tt.v(b, x, u)
-				cost := b.Reduce(graph.Sum, plus(b, scale(b, u, 2), scale(b, v, 5)), false, 0)
+				cost := b.Reduce(graph.Sum, passtest.Plus(b, passtest.Scale(b, u, 2), passtest.Scale(b, v, 5)), false, 0)
 				b.Output("cost", cost)
-				gs = []Gradient{{Cost: cost, Of: u, Output: "du"}, {Cost: cost, Of: v, Output: "dv"}, {Cost: cost, Of: x, Output: "d x"}}
+				gs = []passes.Gradient{{Cost: cost, Of: u, Output: "du"}, {Cost: cost, Of: v, Output: "dv"}, {Cost: cost, Of: x, Output: "d x"}}
 			})
 			for _, off := range [][]string{nil, {"simplify"}, {"simplify-again"}, {"simplify", "simplify-again"}} {
-				cfg := Config{Gradients: gs, Disable: map[string]bool{}}
+				cfg := passes.Config{Gradients: gs, Disable: map[string]bool{}}
 				for _, name := range off {
 					cfg.Disable[name] = true
 				}
-				h, _ := gradientsOf(t, g, cfg)
+				h, _ := passtest.Gradients(t, g, cfg)
 				out, _, err := ref.Eval(h, graphtest.Values(rand.New(rand.NewPCG(1, 1)), g))
 				if err != nil {
 					t.Fatal(err)
@@ -366,11 +323,11 @@ func TestGradientsOfInnerNodes(t *testing.T) {
 	checked := 0
 	for seed := range graphs {
 		r := rand.New(rand.NewPCG(seed, 14))
-		g := graphtest.Random(r, graphtest.Options{Nodes: 5 + int(seed%25), Floats: f64, Allow: differentiable})
+		g := graphtest.Random(r, graphtest.Options{Nodes: 5 + int(seed%25), Floats: graph.F64, Allow: differentiable})
 		b := graph.Extend(g)
 		var of []*graph.Node
 		for _, n := range g.Nodes {
-			if n.Type.DType == f64 && r.IntN(3) == 0 && graph.ClassOf(n.Op) != graph.ClassRandom {
+			if n.Type.DType == graph.F64 && r.IntN(3) == 0 && graph.ClassOf(n.Op) != graph.ClassRandom {
 				of = append(of, n)
 			}
 		}
@@ -379,9 +336,9 @@ func TestGradientsOfInnerNodes(t *testing.T) {
 				of = append(of, b.Add(n.Op, n.Args...))
 			}
 		}
-		cost := b.Scalar(f64, 0)
+		cost := b.Scalar(graph.F64, 0)
 		for _, n := range g.Nodes {
-			if n.Type.DType == f64 && n != cost {
+			if n.Type.DType == graph.F64 && n != cost {
 				axes := make([]int, n.Type.Shape.Rank())
 				for i := range axes {
 					axes[i] = i
@@ -393,11 +350,11 @@ func TestGradientsOfInnerNodes(t *testing.T) {
 		if err := b.Err(); err != nil {
 			t.Fatal(err)
 		}
-		var gs []Gradient
+		var gs []passes.Gradient
 		plain, to := g.Clone()
 		var wrt []*graph.Node
 		for i, n := range of {
-			gs = append(gs, Gradient{Cost: cost, Of: n, Output: fmt.Sprintf("gradient %d", i)})
+			gs = append(gs, passes.Gradient{Cost: cost, Of: n, Output: fmt.Sprintf("gradient %d", i)})
 			wrt = append(wrt, to[n])
 		}
 		ds, err := graph.Gradients(plain, to[cost], wrt)
@@ -408,7 +365,7 @@ func TestGradientsOfInnerNodes(t *testing.T) {
 		for i, d := range ds {
 			plain.Outputs = append(plain.Outputs, graph.Output{Name: gs[i].Output, Node: d})
 		}
-		h, _, err := Run(g, Config{Gradients: gs, Verify: true})
+		h, _, err := passes.Run(g, passes.Config{Gradients: gs, Verify: true})
 		if err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 			continue
@@ -440,32 +397,32 @@ func TestGradientsOfInnerNodes(t *testing.T) {
 
 // TestGradientsSeeded weighs a cost that is not a scalar, and shares a constant between forward and backward.
 func TestGradientsSeeded(t *testing.T) {
-	var gs []Gradient
-	g := made(t, func(b *graph.Builder) {
-		x, seed := b.Param("x", dt(3)), b.Input("seed", dt(3))
-		one := b.Scalar(f64, 1)
-		y := plus(b, b.Unary(graph.Square, x), one)
-		b.Output("cost", b.Reduce(graph.Sum, times(b, y, seed), false, 0))
+	var gs []passes.Gradient
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x, seed := b.Param("x", passtest.F64(3)), b.Input("seed", passtest.F64(3))
+		one := b.Scalar(graph.F64, 1)
+		y := passtest.Plus(b, b.Unary(graph.Square, x), one)
+		b.Output("cost", b.Reduce(graph.Sum, passtest.Times(b, y, seed), false, 0))
 		b.Output("one", one)
-		far := b.Param("far", dt(2))
-		gs = []Gradient{
+		far := b.Param("far", passtest.F64(2))
+		gs = []passes.Gradient{
 			{Cost: y, Seed: seed, Of: x, Output: "d x"},
 			{Cost: y, Seed: seed, Of: far, Output: "d far"},
 		}
 		sum := b.Reduce(graph.Sum, y, false, 0)
 		b.Output("sum", sum)
-		gs = append(gs, Gradient{Cost: sum, Of: b.Param("z", dt()), Value: one})
+		gs = append(gs, passes.Gradient{Cost: sum, Of: b.Param("z", passtest.F64()), Value: one})
 	})
-	gradientsOf(t, g, Config{Gradients: gs})
+	passtest.Gradients(t, g, passes.Config{Gradients: gs})
 }
 
 func TestGradientErrors(t *testing.T) {
-	var gs []Gradient
-	other := graph.NewBuilder("other").Input("o", dt())
-	g := made(t, func(b *graph.Builder) {
-		x := b.Param("x", dt())
+	var gs []passes.Gradient
+	other := graph.NewBuilder("other").Input("o", passtest.F64())
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Param("x", passtest.F64())
 		b.Output("y", x)
-		gs = []Gradient{
+		gs = []passes.Gradient{
 			{Cost: x, Of: other, Output: "d"},
 			{Cost: x, Output: "d"},
 			{Cost: x, Of: x},
@@ -478,18 +435,18 @@ func TestGradientErrors(t *testing.T) {
 		`the gradient with respect to "x" was asked for without a cost and an output`,
 		`the gradient with respect to "x" was asked for without a cost and an output`,
 	} {
-		_, _, err := Run(g, Config{Gradients: gs[i : i+1]})
+		_, _, err := passes.Run(g, passes.Config{Gradients: gs[i : i+1]})
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("request %d: %v, want %s", i, err, want)
 		}
 	}
 	for _, off := range []string{"strip-grad", "differentiate"} {
-		_, _, err := Run(g, Config{Gradients: []Gradient{{Cost: g.Nodes[0], Of: g.Nodes[0], Output: "d"}}, Disable: map[string]bool{off: true}})
+		_, _, err := passes.Run(g, passes.Config{Gradients: []passes.Gradient{{Cost: g.Nodes[0], Of: g.Nodes[0], Output: "d"}}, Disable: map[string]bool{off: true}})
 		if want := `the gradient of "x" by "x" was asked for, but ` + off + ` is disabled`; err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if _, err := request.Do(nil); err == nil {
+	if _, err := passes.Request.Do(nil); err == nil {
 		t.Errorf("a request was run")
 	}
 }

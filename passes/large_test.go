@@ -1,68 +1,19 @@
-package passes
+package passes_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"testing"
 
 	"fusec/graph"
+	"fusec/passes"
 )
 
-// TestFollowsFrom walks random graphs: what fuse-attention notes on its way is what a search from each node finds.
-func TestFollowsFrom(t *testing.T) {
-	found := map[bool]int{}
-	for seed := range uint64(300) {
-		r := rand.New(rand.NewPCG(seed, 8))
-		b := graph.NewBuilder("random")
-		nodes := []*graph.Node{b.Input("x", graph.TypeOf(graph.F32, 4, 4)), b.Input("y", graph.TypeOf(graph.F32, 4, 4))}
-		pick := func() *graph.Node { return nodes[max(0, len(nodes)-1-r.IntN(6))] }
-		for range 20 {
-			x, y := pick(), pick()
-			var n *graph.Node
-			switch r.IntN(8) {
-			case 0:
-				n = b.Add(graph.Softmax{Axis: 1}, x)
-			case 1:
-				n = b.MatMul(x, y, false, false)
-			case 2:
-				n = b.Broadcast(b.Reduce(graph.Sum, x, true, 1), graph.ShapeOf(4, 4))
-			case 3:
-				n = b.Reshape(b.Reshape(x, 16), 4, 4)
-			case 4:
-				n = b.Transpose(x, 1, 0)
-			case 5:
-				n = b.Unary(graph.Exp, x)
-			default:
-				n = b.Binary(graph.Add, x, y)
-			}
-			nodes = append(nodes, n)
-		}
-		b.Output("z", nodes[len(nodes)-1])
-		g, err := b.Graph()
-		if err != nil {
-			t.Fatal(err)
-		}
-		softmaxed := map[*graph.Node]bool{}
-		for _, n := range g.Nodes {
-			softmaxed[n] = followsFrom(n, isSoftmax, func(a *graph.Node) bool { return softmaxed[a] })
-			want := softmaxUnder(n) != nil
-			if softmaxed[n] != want {
-				t.Fatalf("seed %d: %s: noted %v, the search gives %v in\n%s", seed, n.Describe(), softmaxed[n], want, graph.Print(g))
-			}
-			found[want]++
-		}
-	}
-	if found[true] < 500 || found[false] < 500 {
-		t.Errorf("a softmax is found from %d nodes and not from %d: the graphs try too little", found[true], found[false])
-	}
-}
-
 // allocated is how many bytes passes allocate for each node of a graph.
-func allocated(t *testing.T, g *graph.Graph, cfg Config) float64 {
+func allocated(t *testing.T, g *graph.Graph, cfg passes.Config) float64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, _, err := Run(g, cfg); err != nil {
+	if _, _, err := passes.Run(g, cfg); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -82,7 +33,7 @@ func TestAttentionSearchIsLinear(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return allocated(t, g, Config{Stop: "fuse-attention"})
+		return allocated(t, g, passes.Config{Stop: "fuse-attention"})
 	}
 	perNode(10) // what is made once
 	if few, many := perNode(100), perNode(1600); many > 1.5*few {
@@ -108,7 +59,7 @@ func TestManyOrigins(t *testing.T) {
 		return g
 	}
 	for _, n := range []int{10, 60, 80, 300} {
-		g, tr, err := Run(equals(n), Config{})
+		g, tr, err := passes.Run(equals(n), passes.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +77,7 @@ func TestManyOrigins(t *testing.T) {
 			t.Errorf("%d equal nodes: a match lists up to %d origins, and all matches %d", n, most, all)
 		}
 	}
-	perNode := func(n int) float64 { return allocated(t, equals(n), Config{}) }
+	perNode := func(n int) float64 { return allocated(t, equals(n), passes.Config{}) }
 	perNode(10)
 	if few, many := perNode(150), perNode(600); many > 1.5*few {
 		t.Errorf("%.0f bytes a node of 150, %.0f of 600", few, many)

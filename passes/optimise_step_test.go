@@ -1,4 +1,4 @@
-package passes
+package passes_test
 
 import (
 	"math/rand/v2"
@@ -9,17 +9,19 @@ import (
 	"fusec/graph/graphtest"
 	"fusec/graph/optim"
 	"fusec/kernels/ref"
+	"fusec/passes"
+	"fusec/passes/passtest"
 )
 
 // stepped is two layers with a cost, and what an optimiser is to change.
-func stepped(t *testing.T) (*graph.Graph, []Step) {
-	g := made(t, func(b *graph.Builder) {
-		y := linear(b, b.Unary(graph.Tanh, linear(b, b.Input("x", dt(4, 3)), "w1", 5)), "w2", 2)
+func stepped(t *testing.T) (*graph.Graph, []passes.Step) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		y := passtest.Linear(b, b.Unary(graph.Tanh, passtest.Linear(b, b.Input("x", passtest.F64(4, 3)), "w1", 5)), "w2", 2)
 		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, y), false, 0, 1))
 	})
-	var steps []Step
+	var steps []passes.Step
 	for _, name := range []string{"w1", "w1b", "w2", "w2b"} {
-		steps = append(steps, Step{Param: g.Lookup(name), Cost: g.Outputs[0].Node})
+		steps = append(steps, passes.Step{Param: g.Lookup(name), Cost: g.Outputs[0].Node})
 	}
 	return g, steps
 }
@@ -27,7 +29,7 @@ func stepped(t *testing.T) (*graph.Graph, []Step) {
 // TestOptimiseStep compares the updates of the compiled graph with a step written out by hand.
 func TestOptimiseStep(t *testing.T) {
 	g, steps := stepped(t)
-	h, tr, err := Run(g, Config{Verify: true, Optimizer: &optim.Optimizer{Rule: optim.SGD{},
+	h, tr, err := passes.Run(g, passes.Config{Verify: true, Optimizer: &optim.Optimizer{Rule: optim.SGD{},
 		Rate: optim.Constant(0.1)}, Steps: steps})
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +65,7 @@ func TestOptimiseStep(t *testing.T) {
 			}
 		}
 	}
-	if n := stageOf(t, tr, "optimise-step").Notes; len(n) != 1 || !strings.Contains(n[0].Text,
+	if n := passtest.Stage(t, tr, "optimise-step").Notes; len(n) != 1 || !strings.Contains(n[0].Text,
 		"optim.SGD changes 4 parameters") {
 		t.Errorf("the notes are %v", n)
 	}
@@ -74,8 +76,8 @@ func TestOptimiseStep(t *testing.T) {
 			merged++
 		}
 	}
-	if merged != 1 || len(stageOf(t, tr, "merge-launches").Matches) != 1 {
-		t.Errorf("%d fusions update all parameters: %s", merged, launches(h))
+	if merged != 1 || len(passtest.Stage(t, tr, "merge-launches").Matches) != 1 {
+		t.Errorf("%d fusions update all parameters: %s", merged, passtest.Launches(h))
 	}
 }
 
@@ -84,36 +86,36 @@ func TestOptimiseStepRefuses(t *testing.T) {
 	scaled := &optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1), LossScale: optim.LossScale{Initial: 2}}
 	g, steps := stepped(t)
 	other := graph.New("other")
-	stranger := graph.Extend(other).Param("s", dt(2))
+	stranger := graph.Extend(other).Param("s", passtest.F64(2))
 	for _, c := range []struct {
-		cfg  Config
+		cfg  passes.Config
 		want string
 	}{
-		{Config{Steps: steps}, "there is no optimiser"},
-		{Config{Optimizer: sgd}, "no parameter to change"},
-		{Config{Optimizer: &optim.Optimizer{}, Steps: steps}, "has no rule"},
-		{Config{Optimizer: sgd, Steps: steps, Disable: map[string]bool{"optimise-step": true}}, "which is disabled"},
-		{Config{Optimizer: sgd, Steps: []Step{{Param: stranger, Cost: steps[0].Cost}}}, "not a node of the graph"},
-		{Config{Optimizer: sgd, Steps: []Step{{Cost: steps[0].Cost}}}, "without saying of what"},
-		{Config{Optimizer: sgd, Steps: []Step{{Param: steps[0].Param}}}, "without a cost or a gradient"},
-		{Config{Optimizer: sgd, Steps: []Step{{Param: g.Lookup("x"), Cost: steps[0].Cost}}}, `a step of input "x"`},
-		{Config{Optimizer: scaled, Steps: []Step{{Param: steps[0].Param, Value: steps[0].Param}}},
+		{passes.Config{Steps: steps}, "there is no optimiser"},
+		{passes.Config{Optimizer: sgd}, "no parameter to change"},
+		{passes.Config{Optimizer: &optim.Optimizer{}, Steps: steps}, "has no rule"},
+		{passes.Config{Optimizer: sgd, Steps: steps, Disable: map[string]bool{"optimise-step": true}}, "which is disabled"},
+		{passes.Config{Optimizer: sgd, Steps: []passes.Step{{Param: stranger, Cost: steps[0].Cost}}}, "not a node of the graph"},
+		{passes.Config{Optimizer: sgd, Steps: []passes.Step{{Cost: steps[0].Cost}}}, "without saying of what"},
+		{passes.Config{Optimizer: sgd, Steps: []passes.Step{{Param: steps[0].Param}}}, "without a cost or a gradient"},
+		{passes.Config{Optimizer: sgd, Steps: []passes.Step{{Param: g.Lookup("x"), Cost: steps[0].Cost}}}, `a step of input "x"`},
+		{passes.Config{Optimizer: scaled, Steps: []passes.Step{{Param: steps[0].Param, Value: steps[0].Param}}},
 			"its cost is not known"},
 	} {
-		if _, _, err := Run(g, c.cfg); err == nil || !strings.Contains(withoutLines(err.Error()),
-			withoutLines(c.want)) {
+		if _, _, err := passes.Run(g, c.cfg); err == nil || !strings.Contains(passtest.WithoutLines(err.Error()),
+			passtest.WithoutLines(c.want)) {
 			t.Errorf("error %v, want one about %s", err, c.want)
 		}
 	}
 	// A cost through which no gradient can be taken.
-	var opaque Step
-	h := made(t, func(b *graph.Builder) {
-		w := b.Param("w", dt(3))
-		y := b.Add(graph.Host{Name: "mystery", Type: dt()}, w)
+	var opaque passes.Step
+	h := graphtest.Built(t, func(b *graph.Builder) {
+		w := b.Param("w", passtest.F64(3))
+		y := b.Add(graph.Host{Name: "mystery", Type: passtest.F64()}, w)
 		b.Output("cost", y)
-		opaque = Step{Param: w, Cost: y}
+		opaque = passes.Step{Param: w, Cost: y}
 	})
-	if _, _, err := Run(h, Config{Optimizer: scaled, Steps: []Step{opaque}}); err == nil ||
+	if _, _, err := passes.Run(h, passes.Config{Optimizer: scaled, Steps: []passes.Step{opaque}}); err == nil ||
 		!strings.Contains(err.Error(), "no gradient that could be made anew") {
 		t.Errorf("error %v", err)
 	}
@@ -130,48 +132,48 @@ func TestMergeLaunches(t *testing.T) {
 		want  string
 	}{
 		{"several shapes", func(b *graph.Builder) {
-			b.Output("y", scaled(b, b.Input("x", dt(3, 4)), 2))
-			b.Output("v", scaled(b, b.Input("u", dt(7)), 2))
+			b.Output("y", scaled(b, b.Input("x", passtest.F64(3, 4)), 2))
+			b.Output("v", scaled(b, b.Input("u", passtest.F64(7)), 2))
 		}, "elementwise{mul tanh mul tanh}"},
 		{"seen through a view", func(b *graph.Builder) {
-			b.Output("y", scaled(b, b.Transpose(b.Input("x", dt(3, 4)), 1, 0), 2))
-			b.Output("v", scaled(b, b.Input("u", dt(7)), 2))
+			b.Output("y", scaled(b, b.Transpose(b.Input("x", passtest.F64(3, 4)), 1, 0), 2))
+			b.Output("v", scaled(b, b.Input("u", passtest.F64(7)), 2))
 		}, "elementwise{transpose[1,0] mul tanh mul tanh}"},
 		{"other constants", func(b *graph.Builder) {
-			b.Output("y", scaled(b, b.Input("x", dt(3, 4)), 2))
-			b.Output("v", scaled(b, b.Input("u", dt(7)), 3))
+			b.Output("y", scaled(b, b.Input("x", passtest.F64(3, 4)), 2))
+			b.Output("v", scaled(b, b.Input("u", passtest.F64(7)), 3))
 		}, "elementwise{mul tanh} elementwise{mul tanh}"},
 		{"other operations", func(b *graph.Builder) {
-			b.Output("y", scaled(b, b.Input("x", dt(3, 4)), 2))
-			b.Output("v", b.Unary(graph.Exp, b.BinaryScalar(graph.Mul, b.Input("u", dt(7)), 2)))
+			b.Output("y", scaled(b, b.Input("x", passtest.F64(3, 4)), 2))
+			b.Output("v", b.Unary(graph.Exp, b.BinaryScalar(graph.Mul, b.Input("u", passtest.F64(7)), 2)))
 		}, "elementwise{mul tanh} elementwise{mul exp}"},
 		{"other element types", func(b *graph.Builder) {
-			b.Output("y", scaled(b, b.Input("x", dt(3, 4)), 2))
+			b.Output("y", scaled(b, b.Input("x", passtest.F64(3, 4)), 2))
 			b.Output("v", scaled(b, b.Input("u", graph.TypeOf(graph.F32, 7)), 2))
 		}, "elementwise{mul tanh} elementwise{mul tanh}"},
 		{"a value that something waits for", func(b *graph.Builder) {
-			y := scaled(b, b.Input("x", dt(3, 4)), 2)
+			y := scaled(b, b.Input("x", passtest.F64(3, 4)), 2)
 			b.Output("y", y)
 			b.Output("sorted", b.Add(graph.Concat{Axis: 0}, y, y))
-			b.Output("v", scaled(b, b.Input("u", dt(7)), 2))
+			b.Output("v", scaled(b, b.Input("u", passtest.F64(7)), 2))
 		}, "elementwise{mul tanh} concat elementwise{mul tanh}"},
 		{"operands in another order", func(b *graph.Builder) {
-			x, y := b.Input("x", dt(3)), b.Input("y", dt(3))
+			x, y := b.Input("x", passtest.F64(3)), b.Input("y", passtest.F64(3))
 			b.Output("a", b.Binary(graph.Sub, b.Unary(graph.Exp, x), y))
-			u, v := b.Input("u", dt(5)), b.Input("v", dt(5))
+			u, v := b.Input("u", passtest.F64(5)), b.Input("v", passtest.F64(5))
 			b.Output("b", b.Binary(graph.Sub, v, b.Unary(graph.Exp, u)))
 		}, "elementwise{exp sub} elementwise{exp sub}"},
 		{"several results", func(b *graph.Builder) {
 			for _, n := range []string{"1", "2", "3"} {
-				x := b.Input("x"+n, dt(len(n), 5))
+				x := b.Input("x"+n, passtest.F64(len(n), 5))
 				y := b.Unary(graph.Exp, x)
 				b.Output("y"+n, y)
 				b.Output("z"+n, b.Unary(graph.Sqrt, y))
 			}
 		}, "elementwise{exp sqrt exp sqrt exp sqrt}"},
 	} {
-		h, _ := run(t, made(t, c.build), Config{})
-		if got := launches(h); !sameWords(got, c.want) {
+		h, _ := passtest.Run(t, graphtest.Built(t, c.build), passes.Config{})
+		if got := passtest.Launches(h); !sameWords(got, c.want) {
 			t.Errorf("%s: left %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -4,20 +4,17 @@ import (
 	"cmp"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"fusec/graph"
 	"fusec/graph/optim"
 	"fusec/graph/trace"
+	"fusec/passes/narrow"
+	"fusec/passes/rewrite"
 )
 
 // Target is what a pass asks about the machine that will run the graph.
-type Target interface {
-	Name() string
-	// Accepts reports, as an error that carries the reason, that the target has no kernel for the operation.
-	Accepts(op graph.Op, args, results []graph.Type) error
-}
+type Target = rewrite.Target
 
 // Gradient asks for d(Cost)/d(Of). The nodes belong to the graph given to [Run].
 type Gradient struct {
@@ -42,10 +39,10 @@ type Config struct {
 	Stop      string          // the last pass to run; empty for all
 	// Precision is what contractions may be rounded to.
 	Precision Precision
-	// Budget is the number of bytes that temporary values may take; see [recompute]. 0 is no limit.
+	// Budget is the number of bytes that temporary values may take; see package recompute. 0 is no limit.
 	Budget int64
 
-	leastHalf int // for tests; 0 is [leastHalf]
+	leastHalf int // for tests; 0 is [narrow.Least]
 }
 
 func (cfg Config) check() error {
@@ -70,73 +67,15 @@ func (cfg Config) check() error {
 	return cfg.checkSteps()
 }
 
-// Context is what a pass works on.
+// Context is what a pass works on: the graph, and what the caller asked for.
 type Context struct {
-	Graph  *graph.Graph
-	Target Target
-
+	*rewrite.Context
 	budget    int64 // bytes for temporary values, or 0
 	precision Precision
 	leastHalf int        // elements of values that are worth rounding
 	gradients []Gradient // in terms of Graph's nodes as they were before the first pass
 	optimizer *optim.Optimizer
 	steps     []Step
-	stage     *trace.Stage
-	types     []graph.Type // of the operands that were last asked about
-}
-
-// manyOrigins is how many of the user's nodes a match lists at most besides those that were covered: where thousands of
-// equal nodes become one, each match would list them all.
-const manyOrigins = 64
-
-// Match records a rewrite: the pattern or rule, what it made, and the nodes that the new one stands for.
-func (c *Context) Match(pattern, kind string, made *graph.Node, covered ...*graph.Node) {
-	if len(covered) == 0 || len(made.Origin) <= manyOrigins {
-		covered = append(slices.Clip(covered), made)
-	}
-	c.stage.Matches = append(c.stage.Matches, trace.Match{
-		Pattern: pattern, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(covered...)})
-}
-
-// Miss records a near miss of a pattern that stopped at node at, after it had matched the covered nodes.
-func (c *Context) Miss(pattern string, at *graph.Node, reason string, covered ...*graph.Node) {
-	c.stage.Misses = append(c.stage.Misses, trace.Miss{
-		Pattern: pattern, Node: at.ID, At: at.Where(), Reason: reason, Origin: graph.MergeOrigins(covered...)})
-}
-
-// Note records anything else; n may be nil.
-func (c *Context) Note(n *graph.Node, format string, args ...any) {
-	c.stage.Notes = append(c.stage.Notes, note(graph.Note{Node: n, Text: fmt.Sprintf(format, args...)}))
-}
-
-// note is a note as the trace has it.
-func note(n graph.Note) trace.Note {
-	t := trace.Note{Kind: n.Kind, Topic: n.Topic, Node: -1, Text: n.Text}
-	if n.Node != nil {
-		t.Node, t.Origin = n.Node.ID, n.Node.Origin
-	}
-	return t
-}
-
-// Accepts asks the target whether it has a kernel for the operation; without a target everything is accepted.
-func (c *Context) Accepts(op graph.Op, args ...*graph.Node) error {
-	if c.Target == nil {
-		return nil
-	}
-	return c.ask(c.Target.Accepts, op, args)
-}
-
-// ask puts the question of [Target.Accepts] with the types of an operation's operands and results.
-func (c *Context) ask(accepts func(graph.Op, []graph.Type, []graph.Type) error, op graph.Op, args []*graph.Node) error {
-	results, err := graph.ResultTypes(op, args)
-	if err != nil {
-		return err
-	}
-	c.types = c.types[:0]
-	for _, a := range args {
-		c.types = append(c.types, a.Type)
-	}
-	return accepts(op, c.types, results)
 }
 
 // Run compiles a graph. It leaves g as it is and returns the graph after the last pass and a record of every stage.
@@ -155,8 +94,8 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		}
 	}
 	work, to := g.Clone()
-	c := &Context{Graph: work, Target: cfg.Target, budget: cfg.Budget, precision: cfg.Precision,
-		leastHalf: cmp.Or(cfg.leastHalf, leastHalf)}
+	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target}, budget: cfg.Budget, precision: cfg.Precision,
+		leastHalf: cmp.Or(cfg.leastHalf, narrow.Least)}
 	tr.Precision = cfg.Precision.String()
 	for _, r := range cfg.Gradients {
 		r, err := r.in(to)
@@ -193,7 +132,7 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 	}
 	came := trace.Stage{Name: "import", Doc: "the graph as it came"}
 	for _, n := range g.Notes {
-		came.Notes = append(came.Notes, note(n))
+		came.Notes = append(came.Notes, rewrite.TraceNote(n))
 	}
 	work.Notes = nil
 	snapshot(came)
@@ -202,7 +141,7 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 			continue
 		}
 		s := trace.Stage{Name: p.Name, Doc: p.Doc}
-		c.stage = &s
+		c.Stage = &s
 		start := time.Now()
 		if err := c.run(p); err != nil {
 			return nil, tr, fmt.Errorf("pass %s: %w", p.Name, err)

@@ -365,6 +365,17 @@ func isRequest(n *graph.Node) bool {
 	return ok && h.Impl == request
 }
 
+// requested finds the values that gradients are requested by.
+func requested(g *graph.Graph) map[*graph.Node]bool {
+	of := map[*graph.Node]bool{}
+	for _, n := range g.Nodes {
+		if isRequest(n) {
+			of[n.Args[1]] = true
+		}
+	}
+	return of
+}
+
 // tellKept notes what is left of the backward passes that were to go.
 func (s *stripper) tellKept(forward map[*graph.Node]bool) {
 	var values []*graph.Node

@@ -325,7 +325,7 @@ func AnyConst() Expr { return constant{any: true} }
 func (e constant) roots() []root { return []root{{}} }
 
 func (e constant) match(s *state, n *graph.Node, next func() bool) bool {
-	v, ok := Uniform(n)
+	v, ok := n.ConstScalar()
 	if !ok || !e.any && !(math.Abs(v-e.want) <= e.rel*math.Abs(e.want)) {
 		return s.fail(n, e)
 	}
@@ -334,7 +334,7 @@ func (e constant) match(s *state, n *graph.Node, next func() bool) bool {
 
 func (e constant) why(_ *state, n *graph.Node) string {
 	found := Describe(n)
-	if v, ok := Uniform(n); ok {
+	if v, ok := n.ConstScalar(); ok {
 		found = fmt.Sprintf("%.6g", v)
 	}
 	if e.any {

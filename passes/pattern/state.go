@@ -86,15 +86,23 @@ func position(n *graph.Node) string {
 // Describe is [graph.Node.Describe], for the reason of a miss. Constants of one value are that value.
 func Describe(n *graph.Node) string {
 	if _, isConst := n.Op.(graph.Const); isConst {
-		if v, ok := Uniform(n); ok {
+		if v, ok := n.ConstScalar(); ok {
 			return fmt.Sprintf("the constant %.6g", v)
 		}
 	}
 	return n.Describe()
 }
 
-// Uniform is [graph.Node.ConstScalar]: the value of every element of a constant, as a float64 that holds it exactly.
-func Uniform(n *graph.Node) (float64, bool) { return n.ConstScalar() }
+// Named describes a node for a near miss: what it computes, the user's name for it and where it was built.
+func Named(n *graph.Node) string {
+	s := Describe(n)
+	for _, o := range n.Origin {
+		if o.Pos != "" {
+			return fmt.Sprintf("%s (%s)", s, o.Pos)
+		}
+	}
+	return s
+}
 
 func article(s string) string {
 	if strings.ContainsRune("aeiou", rune(s[0])) {

@@ -1,0 +1,176 @@
+package fuse
+
+import (
+	"slices"
+
+	"fusec/graph"
+)
+
+// What a backward pass asks for besides products: sums of gradients over the rows, for biases and for the weights of
+// norms, and work that reads a product's result together with sums along its rows.
+
+// sumColumns lets a launch that makes a value also hand out the value's column sums,
+//
+//	x, w ─► MatMul ─► Mul ─► dx                x, w ─► Fusion{matmul} ─► dx
+//	                     └─► Reduce ─► db   to                      └─► db
+//
+// so that nothing reads the value again for them.
+func (f *fuser) sumColumns() {
+	for _, n := range f.g.Nodes {
+		if !graph.SumsColumns(n) || f.in[n.ID] != nil {
+			continue
+		}
+		r := f.in[n.Args[0].ID]
+		if r == nil || f.sumsAlong(r, n) != "" || f.order.between(r.root, n) {
+			continue
+		}
+		f.add(r, n)
+		if r.columns == nil {
+			r.columns = map[*graph.Node]bool{}
+		}
+		r.columns[n] = true
+	}
+}
+
+// add puts a node that fits into a region.
+func (f *fuser) add(r *region, n *graph.Node) {
+	f.order.join(r.root, n)
+	f.in[n.ID] = r
+	r.nodes = append(r.nodes, n)
+	slices.SortFunc(r.nodes, func(a, b *graph.Node) int { return f.at[a.ID] - f.at[b.ID] })
+}
+
+// sumsAlong returns why region r cannot hand out the column sum n of a value that it makes, or "".
+func (f *fuser) sumsAlong(r *region, n *graph.Node) string {
+	x := n.Args[0]
+	axes, _ := graph.RowAxes(n)
+	kept := x.Type.Shape.Rank() - axes.Len() // axes
+	switch {
+	case x.Type.Shape != r.shape:
+		return "it sums a value of another shape"
+	case n.Type.DType != r.lane || graph.LaneOf(n) != r.lane:
+		return "it sums in another type"
+	case len(r.nodes) >= maxRegion:
+		return "the launch is full"
+	case r.anchor == graph.AnchorMatMul && kept == 1:
+		return ""
+	case r.anchor == graph.AnchorRow && r.trailing && r.axes.Len() == kept && !r.axes.Has(axes.Len()-1) && r.axes.Has(axes.Len()):
+		return ""
+	}
+	return "the launch's rows are not those that it sums over"
+}
+
+// missColumns records why region r does not hand out the column sum n.
+func (f *fuser) missColumns(r *region, n *graph.Node) {
+	reason := f.sumsAlong(r, n)
+	if reason == "" {
+		reason = "its launch would depend on itself by another way"
+	}
+	f.ctx.Miss(f.kind(r).String(), n, reason, r.nodes...)
+}
+
+// recompute takes out of contractions the elementwise work that reads values which are handed out anyway, and that is
+// better done again where it is read: in a launch over rows, or in another contraction's epilogue, which takes it.
+//
+//	MatMul ─► Relu ─► h                 MatMul ─► Relu ─► h
+//	             └─► Gt ─► mask    to
+//	MatMul ─► Select(mask) ─► dx        MatMul ─► Select(Gt(h)) ─► dx
+func (f *fuser) recompute() {
+	for _, r := range f.regions {
+		if r.anchor != graph.AnchorMatMul {
+			continue
+		}
+		out := map[*graph.Node]bool{}
+		for _, n := range slices.Backward(r.nodes) {
+			out[n] = n != r.root && f.leaves(r, n, out)
+		}
+		left := slices.DeleteFunc(slices.Clone(r.nodes), func(n *graph.Node) bool { return !out[n] })
+		f.drop(r, func(n *graph.Node) bool { return out[n] })
+		for _, n := range slices.Backward(left) {
+			if q := f.in[f.uses.Readers(n)[0].ID]; q != nil && f.onlyFor(q, n) && f.fits(q, n) == nil {
+				f.add(q, n)
+			}
+		}
+	}
+}
+
+// leaves reports whether n, of contraction r, is better computed where it is read. out is what has left already.
+func (f *fuser) leaves(r *region, n *graph.Node, out map[*graph.Node]bool) bool {
+	inside := func(u *graph.Node) bool { return f.in[u.ID] == r && !out[u] }
+	handedOut := func(a *graph.Node) bool { // even if n stays
+		return f.uses.Escapes(a) || slices.ContainsFunc(f.uses.Readers(a), func(u *graph.Node) bool { return u != n && !inside(u) })
+	}
+	if f.uses.Escapes(n) || slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return inside(a) && !handedOut(a) }) {
+		return false
+	}
+	var to *region // that reads it
+	for i, u := range f.uses.Readers(n) {
+		q := f.in[u.ID]
+		if out[u] {
+			q = nil
+		}
+		_, isRow := rowAxes(u)
+		if q == r || !isRow && !graph.Joins(u.Op) || i > 0 && q != to {
+			return false
+		}
+		to = q
+	}
+	return to == nil || to.shape == n.Type.Shape && to.lane == graph.LaneOf(n)
+}
+
+// part takes out of a row region what has nothing to do with its root but to read the same value, where it would be
+// handed out in full to other work on such rows: the statistics that a norm's backward needs are computed again there,
+// from a row that it reads anyway, not kept from the forward.
+func (f *fuser) part(r *region) {
+	if !r.trailing {
+		return
+	}
+	group := map[*graph.Node]*graph.Node{} // of a node, one that stands for all that it is linked with
+	find := func(n *graph.Node) *graph.Node {
+		for group[n] != nil {
+			if g := group[group[n]]; g != nil {
+				group[n] = g
+			}
+			n = group[n]
+		}
+		return n
+	}
+	for _, n := range r.nodes {
+		for _, a := range n.Args {
+			if f.in[a.ID] == r {
+				if x, y := find(n), find(a); x != y {
+					group[x] = y
+				}
+			}
+		}
+	}
+	full, bound := map[*graph.Node]bool{}, map[*graph.Node]bool{find(r.root): true}
+	for _, n := range r.nodes {
+		bound[find(n)] = bound[find(n)] || f.uses.Escapes(n)
+		for _, u := range f.uses.Readers(n) {
+			if f.in[u.ID] == r {
+				continue
+			}
+			_, isRow := rowAxes(u)
+			bound[find(n)] = bound[find(n)] || f.in[u.ID] != nil || !isRow && !graph.Joins(u.Op)
+			full[find(n)] = full[find(n)] || n.Type.Shape == r.shape
+		}
+	}
+	f.drop(r, func(n *graph.Node) bool { return full[find(n)] && !bound[find(n)] })
+}
+
+// drop takes nodes out of a region, on which nothing that stays depends.
+func (f *fuser) drop(r *region, out func(*graph.Node) bool) {
+	var dropped []*graph.Node
+	r.nodes = slices.DeleteFunc(r.nodes, func(n *graph.Node) bool {
+		if !out(n) {
+			return false
+		}
+		f.in[n.ID] = nil
+		dropped = append(dropped, n)
+		return true
+	})
+	if len(dropped) > 0 {
+		f.order.split(r.root, dropped)
+	}
+}

@@ -1,0 +1,4 @@
+package fuse
+
+// MaxRegion is maxRegion.
+const MaxRegion = maxRegion

@@ -1,0 +1,4 @@
+package moe
+
+// Activation names an activation, as near misses do.
+var Activation = activation

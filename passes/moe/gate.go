@@ -1,0 +1,342 @@
+package moe
+
+import (
+	"math"
+
+	"fusec/graph"
+	"fusec/passes/constant"
+	"fusec/passes/rewrite"
+)
+
+// maxLooks bounds how many nodes are looked at to tell which gates are zero. It is far more than any gate takes, and keeps
+// long chains, and sums of sums, from taking all memory or all time. Beyond it nothing is known of a gate.
+const maxLooks = 1 << 10
+
+// look counts a node that is looked at, and reports whether it may be.
+func (f *fuser) look() bool {
+	f.looks--
+	return f.looks >= 0
+}
+
+// closes reports whether gates are zero by construction, for some experts of a token: because they were multiplied by,
+// or chosen under, what comes of a comparison or a routing, or a mask that the host gives; or because their softmax was
+// taken of logits of which a mask made some so low that their exponential is exactly 0. k is how many of a token's are
+// not zero at most, as far as that can be told, and else 0.
+//
+// A gate at zero gets no gradient in a MoE. That is right where none would pass on, as through a product with a zero.
+// It is wrong for a mask that somebody wants a gradient by, and for gates that may be zero by accident beside the mask,
+// as those of a linear layer are before it has learnt anything: neither counts, where gradients are asked for.
+func (f *fuser) closes(n *graph.Node) (closed bool, k int) {
+	if !f.look() {
+		return false, 0
+	}
+	switch op := n.Op.(type) {
+	case graph.Const:
+		return hasElement(op.Value, func(v float64) bool { return v == 0 }), 0
+	case graph.Softmax:
+		return f.lowers(n.Args[0])
+	case graph.Unary:
+		if op.Fn == graph.Relu {
+			return true, 0
+		}
+		if op.Fn.Eval(0, op.Alpha) == 0 { // what is closed stays so
+			return f.closes(n.Args[0])
+		}
+	case graph.Binary:
+		switch op.Fn {
+		case graph.Mul:
+			x, kx := f.closesFactor(n.Args[0])
+			y, ky := f.closesFactor(n.Args[1])
+			return x && (y || f.opens(n.Args[1])) || y && f.opens(n.Args[0]), fewer(kx, ky)
+		case graph.Div:
+			return f.closes(n.Args[0])
+		case graph.Add, graph.Max:
+			x, kx := f.closes(n.Args[0])
+			y, ky := f.closes(n.Args[1])
+			if kx == 0 || ky == 0 {
+				return x && y, 0
+			}
+			return x && y, kx + ky
+		}
+	case graph.Select:
+		for i, x := range n.Args[1:] {
+			if v, ok := x.ConstScalar(); ok && v == 0 {
+				other, k := f.closes(n.Args[2-i])
+				if i == 1 {
+					k = fewer(k, f.holds(n.Args[0]))
+				}
+				return other || f.opens(n.Args[2-i]), k
+			}
+		}
+		x, _ := f.closes(n.Args[1])
+		y, _ := f.closes(n.Args[2])
+		return x && y, 0
+	case graph.Cast:
+		if n.Args[0].Type.DType == graph.Bool {
+			return true, f.holds(n.Args[0])
+		}
+		return f.closes(n.Args[0])
+	case graph.Reduce:
+		if op.Fn == graph.Sum {
+			x, each := f.closes(n.Args[0])
+			return x, each * (n.Args[0].Type.Shape.Elems() / max(n.Type.Shape.Elems(), 1))
+		}
+	case graph.Concat:
+		for _, a := range n.Args {
+			if x, _ := f.closes(a); !x {
+				return false, 0
+			}
+		}
+		return true, 0
+	case graph.Reshape, graph.Transpose, graph.Broadcast:
+		return f.closes(n.Args[0])
+	case graph.Slice: // fewer experts have no more that are open
+		return f.closes(n.Args[0])
+	}
+	return false, 0
+}
+
+// opens reports whether gates are zero nowhere, or only where they came so close to it that no gradient is left; or
+// whether it does not matter, since no gradients are asked for.
+func (f *fuser) opens(n *graph.Node) bool {
+	if len(f.wanted) == 0 {
+		return true
+	}
+	if !f.look() {
+		return false
+	}
+	switch op := n.Op.(type) {
+	case graph.Const:
+		return !hasElement(op.Value, func(v float64) bool { return v == 0 })
+	case graph.Softmax:
+		return true
+	case graph.Unary:
+		return op.Fn == graph.Sigmoid || op.Fn == graph.Exp || op.Fn == graph.Softplus
+	case graph.Binary:
+		switch op.Fn {
+		case graph.Mul:
+			return f.opens(n.Args[0]) && f.opens(n.Args[1])
+		case graph.Div:
+			return f.opens(n.Args[0])
+		}
+	case graph.Cast:
+		return n.Args[0].Type.DType.IsFloat() && f.opens(n.Args[0])
+	case graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice:
+		return f.opens(n.Args[0])
+	}
+	return false
+}
+
+// closesFactor is closes for a factor of gates, which may be a mask from the host, with an element for each.
+func (f *fuser) closesFactor(n *graph.Node) (closed bool, k int) {
+	base := n
+	for graph.IsView(base.Op) {
+		base = base.Args[0]
+	}
+	if _, ok := base.Op.(graph.Input); ok {
+		return !f.wanted[base] && base.Type.Shape.Elems() >= n.Type.Shape.Elems() && n.Type.Shape.Rank() > 0, 0
+	}
+	return f.closes(n)
+}
+
+// fewer is the smaller of two counts of which 0 means that it is not known.
+func fewer(a, b int) int {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// lowers reports whether some logits are masked, being [constant.Lowest] or lower, and how many are not at most, or 0.
+func (f *fuser) lowers(n *graph.Node) (lowered bool, k int) {
+	if !f.look() {
+		return false, 0
+	}
+	if t := constant.Of(n); t != nil {
+		return hasElement(t, func(v float64) bool { return v <= constant.Lowest }), 0
+	}
+	switch op := n.Op.(type) {
+	case graph.Unary:
+		if op.Fn == graph.Log { // −Inf where a mask is 0
+			return f.closesFactor(n.Args[0])
+		}
+	case graph.Binary:
+		switch op.Fn {
+		case graph.Add, graph.Sub:
+			x, kx := f.lowersTerm(n.Args[0], n.Args[1])
+			y, ky := f.lowersTerm(n.Args[1], n.Args[0])
+			return x || y, fewer(kx, ky)
+		case graph.Mul, graph.Div:
+			if c, ok := constant.Factor(op.Fn, n.Args[1]); ok && math.Abs(c) >= -constant.Lowest {
+				return true, 0
+			}
+			return f.lowers(n.Args[0])
+		}
+	case graph.Select:
+		for i, x := range n.Args[1:] {
+			if v, ok := x.ConstScalar(); ok && v <= constant.Lowest {
+				if i == 1 {
+					return true, f.holds(n.Args[0])
+				}
+				return true, 0
+			}
+		}
+	case graph.Cast, graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice:
+		return f.lowers(n.Args[0])
+	}
+	return false, 0
+}
+
+// lowersTerm is lowers for a term of logits. Beside what the graph computes, an input for each of them counts as a mask
+// from the host, and one for each expert as a bias.
+func (f *fuser) lowersTerm(n, other *graph.Node) (lowered bool, k int) {
+	base := n
+	for graph.IsView(base.Op) {
+		base = base.Args[0]
+	}
+	if _, ok := base.Op.(graph.Input); ok {
+		return !f.wanted[base] && base.Type.Shape.Elems() == n.Type.Shape.Elems() && rewrite.ProductUnder(other), 0
+	}
+	return f.lowers(n)
+}
+
+func hasElement(t *graph.Tensor, is func(float64) bool) bool {
+	for i := range t.Type.Shape.Elems() {
+		if is(t.Float(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// holds tells of how many experts a condition is true for a token at most, leaving ties aside; 0 if it cannot be told.
+func (f *fuser) holds(n *graph.Node) int {
+	if !f.look() {
+		return 0
+	}
+	switch op := n.Op.(type) {
+	case graph.Route:
+		if !op.ExpertChoice {
+			return op.K
+		}
+	case graph.Reshape, graph.Transpose, graph.Broadcast:
+		return f.holds(n.Args[0])
+	case graph.Binary:
+		switch op.Fn {
+		case graph.And:
+			return fewer(f.holds(n.Args[0]), f.holds(n.Args[1]))
+		case graph.Or:
+			if x, y := f.holds(n.Args[0]), f.holds(n.Args[1]); x > 0 && y > 0 {
+				return x + y
+			}
+		case graph.Eq:
+			return max(f.rankOf(n.Args[1], n.Args[0]), f.rankOf(n.Args[0], n.Args[1]))
+		case graph.Ge:
+			return f.rankOf(n.Args[1], n.Args[0])
+		case graph.Le:
+			return f.rankOf(n.Args[0], n.Args[1])
+		}
+	}
+	return 0
+}
+
+// rankOf is k if t is the k-th largest element of rows of x, by a maximum, or by one of what is left when the larger
+// ones have been taken out, or by TopK; or 1 if t is an index of TopK, which x is compared with. It is 0 for all else.
+func (f *fuser) rankOf(t, x *graph.Node) int {
+	for f.look() {
+		switch op := t.Op.(type) {
+		case graph.Reshape, graph.Broadcast, graph.Transpose:
+			t = t.Args[0]
+			continue
+		case graph.Slice:
+			top, ok := t.Args[0].Op.(graph.TopK)
+			at, isConst := op.ConstStart(t)
+			if ok && isConst && op.Size == 1 && op.Axis == t.Type.Shape.Rank()-1 && at < top.K && t.Args[0].Args[0] == x {
+				return at + 1
+			}
+			if _, ok := t.Args[0].Op.(graph.Result); ok {
+				t = t.Args[0]
+				continue
+			}
+		case graph.Result:
+			if _, ok := t.Args[0].Op.(graph.TopK); ok && constant.Of(x) != nil {
+				return 1
+			}
+		case graph.TopK:
+			if t.Args[0] == x {
+				return op.K
+			}
+		case graph.Reduce:
+			if op.Fn == graph.MaxOf && op.Axes.Len() == 1 {
+				return f.takenOut(t.Args[0], x) + 1
+			}
+		}
+		return 0
+	}
+	return 0
+}
+
+// takenOut counts how many of the largest elements of each row of x are missing in n; -1 if n is something else:
+//
+//	n = x ⊙ (x < t)    or    x − x ⊙ (x ≥ t)    or    x < t ? x : low    where t is a rank of x
+func (f *fuser) takenOut(n, x *graph.Node) int {
+	if n == x {
+		return 0
+	}
+	var of, condition *graph.Node
+	left := true // the condition holds for what is left
+	switch op := n.Op.(type) {
+	case graph.Binary:
+		switch op.Fn {
+		case graph.Mul:
+			of, condition = maskedBy(n)
+		case graph.Sub:
+			if m, ok := n.Args[1].Op.(graph.Binary); ok && m.Fn == graph.Mul {
+				of, condition = maskedBy(n.Args[1])
+				left = false
+			}
+			if of != n.Args[0] {
+				return -1
+			}
+		}
+	case graph.Select:
+		if of, condition = n.Args[1], n.Args[0]; rewrite.IsSingle(of) {
+			of, left = n.Args[2], false
+		}
+	}
+	if condition == nil {
+		return -1
+	}
+	c, ok := condition.Op.(graph.Binary)
+	if !ok {
+		return -1
+	}
+	t, than := condition.Args[1], condition.Args[0]
+	fn := c.Fn
+	if fn == graph.Gt || fn == graph.Le { // t > x, t ≤ x
+		t, than, fn = than, t, rewrite.Flipped[fn]
+	}
+	before := f.takenOut(of, x)
+	wants := map[bool]graph.BinaryFn{true: graph.Lt, false: graph.Ge}[left]
+	if before < 0 || than != of && than != x || fn != wants {
+		return -1
+	}
+	r := f.rankOf(t, than)
+	if r == 0 {
+		return -1
+	}
+	if than == of { // and not x, of which t is a rank
+		r += before
+	}
+	return r
+}
+
+// maskedBy takes a product of a value and a condition, cast, apart.
+func maskedBy(n *graph.Node) (of, condition *graph.Node) {
+	for i, a := range n.Args {
+		if _, ok := a.Op.(graph.Cast); ok && a.Args[0].Type.DType == graph.Bool {
+			return n.Args[1-i], a.Args[0]
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,381 @@
+// Package narrow keeps values in 16 bits where the caller's choice of precision allows it: the operands of contractions,
+// and what contractions hand to later launches.
+package narrow
+
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+	"fusec/passes/rewrite"
+)
+
+// Results keeps in 16 bits what contractions hand to later launches:
+//
+//	Fusion{matmul ─► Add ─► u, Gelu ─► Cast ─► h}      Fusion{matmul ─► Add ─► Cast ─► u, Gelu ─► Cast ─► h}
+//	u ─► Fusion{Gelu′ ⊙ matmul}                    to  u ─► Fusion{Cast ─► Gelu′ ⊙ matmul}
+//
+// It is the rounding that a layer's result in 16 bits has, after its epilogue in f32. A cast that reads such a value
+// comes to nothing, and a launch that did nothing else goes.
+//
+// A value that is cast to 16 bits and nothing else, by the user's own wish, is kept so in any precision: the cast joins
+// the launch that makes it.
+//
+// In f32 stay: outputs of the graph, and what updates of parameters and state are made of, as the gradients of weights;
+// sums with another value of full size, as residual streams and gradients that meet; sums over rows; the log-sum-exp of
+// an attention, what a mixture hands out besides its result; and what is read by anything but a fusion, or by one that
+// cannot convert it on the way, as a contraction in f32.
+func Results(c *rewrite.Context, half graph.DType, least int) error {
+	for _, to := range []graph.DType{graph.BF16, graph.F16} {
+		if to != half && !castsTo(c.Graph, to) {
+			continue
+		}
+		w := narrower{c: c, to: to, free: to == half, least: least, uses: c.Graph.Uses(),
+			handed: map[*graph.Node]bool{}, narrow: map[*graph.Node]bool{}}
+		for n := range c.Graph.Escapes() {
+			addShown(w.handed, n)
+		}
+		w.choose()
+		if len(w.narrow) == 0 {
+			continue
+		}
+		if err := w.rebuild(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// castsTo reports whether a fusion casts to a type.
+func castsTo(g *graph.Graph, to graph.DType) bool {
+	for _, n := range g.Nodes {
+		if f, ok := n.Op.(graph.Fusion); ok && slices.ContainsFunc(f.Body.Nodes, func(m *graph.Node) bool { return m.Op == graph.Cast{To: to} }) {
+			return true
+		}
+	}
+	return false
+}
+
+// narrower changes the types of some of the values between launches.
+type narrower struct {
+	c      *rewrite.Context
+	to     graph.DType
+	least  int  // elements of values that are worth rounding
+	free   bool // the precision lets values be rounded that are not cast already
+	uses   *graph.Uses
+	handed map[*graph.Node]bool // what is shown by outputs and updates
+	narrow map[*graph.Node]bool // fusions and their results that are to have 16 bits
+}
+
+// choose fills narrow.
+func (w *narrower) choose() {
+	kept := w.kept()
+	for _, n := range w.c.Graph.Nodes {
+		f, index, ok := contraction(n)
+		if !ok || n.Type.DType != graph.F32 {
+			continue
+		}
+		cast := w.cast(n)
+		if !cast && (!w.free || n.Type.Shape.Elems() < w.least) {
+			continue
+		}
+		reason := narrowable(f, index)
+		if reason == "" {
+			reason = w.refused(n)
+		}
+		if reason == "" && kept[n] && !cast {
+			reason = "it is handed out, or updates are made of it"
+		}
+		if reason == "" {
+			w.narrow[n] = true
+		} else if reason != notValue {
+			w.c.Note(n, "the result %v stays in f32: %s", n.Type, reason)
+		}
+	}
+	w.joinAlike()
+}
+
+// cast reports whether nothing is made of n but its cast to 16 bits.
+func (w *narrower) cast(n *graph.Node) bool {
+	if w.handed[n] {
+		return false
+	}
+	shown, readers := w.readers(n)
+	for _, r := range readers {
+		f, ok := r.Op.(graph.Fusion)
+		if !ok || !w.onlyCasts(f, r.Args, shown) {
+			return false
+		}
+	}
+	return len(readers) > 0
+}
+
+// onlyCasts reports whether a fusion hands out casts, perhaps through views, of those operands that are asked for, and
+// makes nothing else of them.
+func (w *narrower) onlyCasts(f graph.Fusion, args []*graph.Node, asked map[*graph.Node]bool) bool {
+	wide, done := map[*graph.Node]bool{}, map[*graph.Node]bool{} // what shows an operand, and its cast
+	input := 0
+	for _, n := range f.Body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			wide[n] = asked[args[input]]
+			input++
+			continue
+		}
+		for _, a := range n.Args {
+			cast, isCast := n.Op.(graph.Cast)
+			switch {
+			case !wide[a] && !done[a]:
+			case graph.IsView(n.Op):
+				wide[n], done[n] = wide[a], done[a]
+			case wide[a] && isCast && cast.To == w.to:
+				done[n] = true
+			default:
+				return false
+			}
+		}
+	}
+	return !slices.ContainsFunc(f.Body.Outputs, func(o graph.Output) bool { return wide[o.Node] })
+}
+
+// joinAlike leaves in f32 what is joined with values that stay so, directly or by way of other values.
+func (w *narrower) joinAlike() {
+	if len(w.narrow) == 0 {
+		return
+	}
+	joined := map[*graph.Node]*graph.Node{} // a union-find forest of concatenations and what they join
+	root := func(n *graph.Node) *graph.Node {
+		for joined[n] != nil {
+			if up := joined[joined[n]]; up != nil {
+				joined[n] = up
+			}
+			n = joined[n]
+		}
+		return n
+	}
+	wide := map[*graph.Node]bool{} // what concatenations join that is to stay in f32
+	for _, n := range w.c.Graph.Nodes {
+		if _, ok := n.Op.(graph.Concat); !ok {
+			continue
+		}
+		for _, a := range n.Args {
+			_, isConcat := a.Op.(graph.Concat)
+			for moves(a.Op) && !isConcat {
+				a = a.Args[0]
+				_, isConcat = a.Op.(graph.Concat)
+			}
+			if !isConcat && !w.narrow[a] {
+				wide[a] = true
+			}
+			if x, y := root(n), root(a); x != y {
+				joined[y] = x
+			}
+		}
+	}
+	mixed := map[*graph.Node]bool{} // roots
+	for n := range wide {
+		mixed[root(n)] = true
+	}
+	for _, n := range w.c.Graph.Nodes {
+		if w.narrow[n] && mixed[root(n)] {
+			w.c.Note(n, "the result %v stays in f32: it is joined with values that do", n.Type)
+			delete(w.narrow, n)
+		}
+	}
+}
+
+// moves reports whether op hands its operands' elements on, whatever their type.
+func moves(op graph.Op) bool {
+	switch op.(type) {
+	case graph.Concat, graph.Copy:
+		return true
+	}
+	return graph.IsView(op)
+}
+
+// addShown adds a and all whose elements are seen in it, through what moves them.
+func addShown(shown map[*graph.Node]bool, a *graph.Node) {
+	stack := []*graph.Node{a}
+	for len(stack) > 0 {
+		n := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		if shown[n] {
+			continue
+		}
+		shown[n] = true
+		if moves(n.Op) {
+			stack = append(stack, n.Args...)
+		}
+	}
+}
+
+// contraction tells whether n is a result of a fusion around a contraction, and which.
+func contraction(n *graph.Node) (f graph.Fusion, index int, ok bool) {
+	if r, isResult := n.Op.(graph.Result); isResult {
+		n, index = n.Args[0], r.Index
+	}
+	f, ok = n.Op.(graph.Fusion)
+	switch f.Anchor {
+	case graph.AnchorNone, graph.AnchorRow:
+		ok = false
+	}
+	return f, index, ok
+}
+
+// kept finds the results of contractions that outputs and updates are made of, by other than contractions and rows.
+func (w *narrower) kept() map[*graph.Node]bool {
+	g := w.c.Graph
+	kept := g.Escapes()
+	for _, n := range slices.Backward(g.Nodes) {
+		if !kept[n] {
+			continue
+		}
+		if _, _, ok := contraction(n); ok {
+			continue
+		}
+		if f, ok := n.Op.(graph.Fusion); ok && f.Anchor == graph.AnchorRow {
+			continue
+		}
+		for _, a := range n.Args {
+			kept[a] = true
+		}
+	}
+	return kept
+}
+
+// notValue is why results that are no values of full shape stay as they are; nobody asks.
+const notValue = "it is a sum or a statistic"
+
+// narrowable returns why result number index of a fusion should keep its type, or "".
+func narrowable(f graph.Fusion, index int) string {
+	n := unstored(f.Body.Outputs[index].Node)
+	switch n.Op.(type) {
+	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
+		return ""
+	case graph.Result:
+		if _, ok := n.Args[0].Op.(graph.AttentionGrad); !ok {
+			return notValue
+		}
+		return ""
+	case graph.Reduce:
+		return notValue
+	}
+	if residual(f, n) {
+		return "it is a sum with another value of its size"
+	}
+	return ""
+}
+
+// unstored is the value that is stored through views as n.
+func unstored(n *graph.Node) *graph.Node {
+	for graph.IsView(n.Op) {
+		n = n.Args[0]
+	}
+	return n
+}
+
+// residual reports whether a sum on the way from the anchor to n has a term of full size that is not made of the anchor.
+func residual(f graph.Fusion, n *graph.Node) bool {
+	size := n.Type.Shape.Elems()
+	of := map[*graph.Node]bool{f.Anchored(): true}
+	whole := map[*graph.Node]bool{} // as many elements as n, each read once
+	sum := map[*graph.Node]bool{}
+	for _, m := range f.Body.Nodes {
+		_, repeats := m.Op.(graph.Broadcast)
+		_, input := m.Op.(graph.Input)
+		whole[m] = (input || !repeats && slices.ContainsFunc(m.Args, func(a *graph.Node) bool { return whole[a] })) &&
+			m.Type.Shape.Elems() == size
+		for _, a := range m.Args {
+			of[m] = of[m] || of[a]
+			sum[m] = sum[m] || sum[a]
+		}
+		if op, ok := m.Op.(graph.Binary); ok && (op.Fn == graph.Add || op.Fn == graph.Sub) {
+			x, y := m.Args[0], m.Args[1]
+			sum[m] = sum[m] || of[x] && !of[y] && whole[y] || of[y] && !of[x] && whole[x]
+		}
+	}
+	return sum[n]
+}
+
+// refused returns why a reader of n or the target wants it in f32, or "".
+func (w *narrower) refused(n *graph.Node) string {
+	fusion, index := n, 0
+	if r, ok := n.Op.(graph.Result); ok {
+		fusion, index = n.Args[0], r.Index
+	}
+	k := w.convert(fusion.Op.(graph.Fusion), nil, map[int]bool{index: true})
+	if err := w.c.Accepts(k.op, fusion.Args...); err != nil {
+		return err.Error()
+	}
+	shown, readers := w.readers(n)
+	for _, r := range readers {
+		f, ok := r.Op.(graph.Fusion)
+		if !ok {
+			return fmt.Sprintf("%s reads it", r.Op.OpName())
+		}
+		at := map[int]bool{}
+		args := slices.Clone(r.Args)
+		for i, a := range r.Args {
+			if shown[a] {
+				at[i] = true
+				args[i] = &graph.Node{ID: -1, Op: graph.Input{Type: a.Type.With(w.to)}, Type: a.Type.With(w.to)}
+			}
+		}
+		if !w.converts(f, at) {
+			return fmt.Sprintf("%s reads it as it stands", r.Where())
+		}
+		if k := w.convert(f, at, nil); k.launches() && w.c.Accepts(k.op, k.args(args)...) != nil {
+			return fmt.Sprintf("%s cannot convert it", r.Where())
+		}
+	}
+	return ""
+}
+
+// readers returns n with all that shows its elements by moving them, and lists what else reads these.
+func (w *narrower) readers(n *graph.Node) (shown map[*graph.Node]bool, list []*graph.Node) {
+	shown = map[*graph.Node]bool{n: true}
+	for stack := []*graph.Node{n}; len(stack) > 0; {
+		v := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, u := range w.uses.Readers(v) {
+			if _, ok := u.Op.(graph.Result); ok {
+				continue // another result of the same fusion
+			}
+			if !moves(u.Op) {
+				list = append(list, u)
+			} else if !shown[u] {
+				shown[u] = true
+				stack = append(stack, u)
+			}
+		}
+	}
+	return shown, list
+}
+
+// converts reports whether the fusion reads the given operands by elementwise work and by reductions alone, which a
+// conversion can stand before.
+func (w *narrower) converts(f graph.Fusion, operands map[int]bool) bool {
+	raw := map[*graph.Node]bool{} // the operands, and views of them
+	input := 0
+	for _, n := range f.Body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			raw[n] = operands[input]
+			input++
+			continue
+		}
+		for i, a := range n.Args {
+			if !raw[a] {
+				continue
+			}
+			_, isReduce := n.Op.(graph.Reduce)
+			switch {
+			case graph.IsView(n.Op):
+				raw[n] = true
+			case graph.Joins(n.Op) || isReduce:
+			case f.Anchor == graph.AnchorRow && i == 0: // of a softmax or a norm
+			default:
+				return false
+			}
+		}
+	}
+	return !slices.ContainsFunc(f.Body.Outputs, func(o graph.Output) bool { return raw[o.Node] })
+}

@@ -1,0 +1,222 @@
+package narrow
+
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+	"fusec/passes/rewrite"
+)
+
+// Least is how many elements make 16 bits worth a conversion. Smaller values cost a launch, not memory traffic.
+const Least = 4096
+
+// Operands rounds what contractions read to 16 bits, as mixed precision does (Micikevicius et al., arXiv 1710.03740):
+//
+//	x ─► LayerNorm ─┬─► MatMul ─►           x ─► LayerNorm ─► Cast ─┬─► MatMul ─►
+//	                ├─► MatMul ─►     to                            ├─► MatMul ─►
+//	w ──────────────┘                       w ─► Cast ──────────────┘
+//
+// A value is rounded once, before the views through which it is read, so that the cast can join the launch that makes
+// it. Sums stay in f32, and so do elementwise work, reductions, norms, losses, parameters and their updates. What
+// contractions hand to later launches is narrow's business.
+//
+// Contractions stay in f32 where all operands are small; where they decide which experts a token goes to, since close
+// choices would fall the other way; and where an attention reads keys from state, which would be cast anew in each run.
+// The gradient of such an attention does, too: its probabilities are e^(s − lse), of scores s of the same operands.
+func Operands(c *rewrite.Context, to graph.DType, least int) error {
+	if to == graph.Invalid {
+		return nil
+	}
+	a := autocast{c: c, to: to, uses: c.Graph.Uses(), halves: map[*graph.Node]*graph.Node{}}
+	routing := contractionsBehind(c.Graph, routes)
+	cached := attendsState(c.Graph)
+	nodes := slices.Clone(c.Graph.Nodes)
+	for _, n := range nodes {
+		reason := ""
+		switch {
+		case !contracts(n) || contracted(n)[0].Type.DType != graph.F32:
+			continue
+		case routing[n]:
+			reason = "it decides which experts a token goes to"
+		case cached[n]:
+			reason = "its keys are state, which would be cast anew in each run"
+		case gradientOfWide(n):
+			reason = "the attention that it is the gradient of does"
+		case !slices.ContainsFunc(contracted(n), func(x *graph.Node) bool { return x.Type.Shape.Elems() >= least }):
+			reason = fmt.Sprintf("its operands have less than %d elements", least)
+		default:
+			reason = a.cast(n)
+		}
+		if reason != "" {
+			c.Note(n, "%s stays in f32: %s", n.Op.OpName(), reason)
+		}
+	}
+	if err := c.Graph.Tidy(); err != nil {
+		return err
+	}
+	a.report(nodes)
+	return nil
+}
+
+// contracts reports whether n multiplies operands with one another.
+func contracts(n *graph.Node) bool { return len(n.Args) > 0 && graph.Contracts(n.Op, 0) }
+
+// contracted are the operands of a contraction that meet others in products.
+func contracted(n *graph.Node) []*graph.Node {
+	var args []*graph.Node
+	for i, a := range n.Args {
+		if graph.Contracts(n.Op, i) {
+			args = append(args, a)
+		}
+	}
+	return args
+}
+
+// gradientOfWide reports whether n is the gradient of an attention that has been left in f32.
+func gradientOfWide(n *graph.Node) bool {
+	op, ok := n.Op.(graph.AttentionGrad)
+	if !ok {
+		return false
+	}
+	x := n.Args[op.LSEArg()]
+	for graph.IsView(x.Op) {
+		x = x.Args[0]
+	}
+	if _, ok := x.Op.(graph.Result); ok {
+		x = x.Args[0]
+	}
+	_, ok = x.Op.(graph.Attention)
+	return ok && x.Args[0].Type.DType == graph.F32
+}
+
+// autocast places casts to one type.
+type autocast struct {
+	c      *rewrite.Context
+	to     graph.DType
+	uses   *graph.Uses
+	halves map[*graph.Node]*graph.Node // of a value, its rounded one
+}
+
+// cast leads n's operands through casts. If the target does not take them it leaves n alone and returns why.
+func (a *autocast) cast(n *graph.Node) string {
+	args := slices.Clone(n.Args)
+	for i, x := range args {
+		if graph.Contracts(n.Op, i) {
+			args[i] = a.half(x)
+		}
+	}
+	if err := a.c.Accepts(n.Op, args...); err != nil {
+		return err.Error()
+	}
+	n.Args = args
+	return ""
+}
+
+// half is x rounded: before the views that lead to it, and before copies of it that nothing else reads.
+func (a *autocast) half(x *graph.Node) *graph.Node {
+	var moved []*graph.Node // from x on, what moves the elements of what is rounded
+	for a.halves[x] == nil && a.passes(x) {
+		moved = append(moved, x)
+		x = x.Args[0]
+	}
+	k := a.halves[x]
+	if k == nil {
+		k = a.rounded(x)
+		a.halves[x] = k
+	}
+	for _, m := range slices.Backward(moved) {
+		k = graph.Extend(a.c.Graph).From(m).Add(m.Op, append([]*graph.Node{k}, m.Args[1:]...)...)
+		a.halves[m] = k
+	}
+	return k
+}
+
+// passes reports whether x moves elements that may as well be rounded before.
+func (a *autocast) passes(x *graph.Node) bool {
+	switch x.Op.(type) {
+	case graph.Reshape, graph.Transpose, graph.Broadcast, graph.Slice:
+		return true
+	case graph.Copy, graph.Im2Col:
+		return len(a.uses.Readers(x)) == 1
+	}
+	return false
+}
+
+// rounded is x cast, or what gives the same.
+func (a *autocast) rounded(x *graph.Node) *graph.Node {
+	b := graph.Extend(a.c.Graph).From(x)
+	switch op := x.Op.(type) {
+	case graph.Cast:
+		if x.Args[0].Type.DType == a.to {
+			return x.Args[0]
+		}
+	case graph.Const:
+		t := graph.NewTensor(x.Type.With(a.to))
+		for i := range x.Type.Shape.Elems() {
+			t.SetFloat(i, op.Value.Float(i))
+		}
+		return b.Const(t)
+	}
+	return b.Add(graph.Cast{To: a.to}, x)
+}
+
+// report records the casts that are in the graph, in the order of the values that they round.
+func (a *autocast) report(nodes []*graph.Node) {
+	live := map[*graph.Node]bool{}
+	for _, n := range a.c.Graph.Nodes {
+		live[n] = true
+	}
+	for _, n := range nodes {
+		if k := a.halves[n]; k != nil && live[k] {
+			if _, ok := k.Op.(graph.Cast); ok {
+				a.c.Match("cast", a.to.String(), k, n)
+			}
+		}
+	}
+}
+
+// routes lists the operands of n that decide where tokens go.
+func routes(n *graph.Node) []*graph.Node {
+	switch n.Op.(type) {
+	case graph.MoE, graph.MoEGrad:
+		return n.Args[1:2]
+	case graph.TopK, graph.Route:
+		return n.Args
+	}
+	return nil
+}
+
+// contractionsBehind finds the contractions that the given operands are made of, without going through them.
+func contractionsBehind(g *graph.Graph, from func(*graph.Node) []*graph.Node) map[*graph.Node]bool {
+	behind, found := map[*graph.Node]bool{}, map[*graph.Node]bool{}
+	for _, n := range slices.Backward(g.Nodes) {
+		for _, a := range from(n) {
+			behind[a] = true
+		}
+		switch {
+		case !behind[n]:
+		case contracts(n):
+			found[n] = true
+		default:
+			for _, a := range n.Args {
+				behind[a] = true
+			}
+		}
+	}
+	return found
+}
+
+// attendsState finds the attentions that read keys or values from state, as it was or with new ones written into it.
+func attendsState(g *graph.Graph) map[*graph.Node]bool {
+	state, found := map[*graph.Node]bool{}, map[*graph.Node]bool{}
+	for _, n := range g.Nodes {
+		_, source := n.Op.(graph.State)
+		_, update := n.Op.(graph.UpdateSlice)
+		state[n] = source || (update || graph.IsView(n.Op)) && state[n.Args[0]]
+		if _, ok := n.Op.(graph.Attention); ok {
+			found[n] = state[n.Args[1]] || state[n.Args[2]]
+		}
+	}
+	return found
+}

@@ -1,0 +1,384 @@
+package narrow_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/optim"
+	"fusec/kernels/ref"
+	"fusec/passes"
+	"fusec/passes/narrow"
+	"fusec/passes/passtest"
+)
+
+func f32(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+
+// dense is x·w + b through an activation.
+func dense(b *graph.Builder, x *graph.Node, name string, out int, f graph.UnaryFn) *graph.Node {
+	last := x.Type.Shape.Rank() - 1
+	y := b.MatMul(x, b.Param(name, f32(x.Type.Shape.At(last), out)), false, false)
+	y = b.Binary(graph.Add, y, b.Broadcast(b.Param(name+"b", f32(out)), y.Type.Shape))
+	if f == graph.Neg { // none
+		return y
+	}
+	return b.Unary(f, y)
+}
+
+// trainedMLP is two hidden layers with a squared error, stepped by Adam.
+func trainedMLP(t *testing.T) (*graph.Graph, passes.Config) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		h := dense(b, b.Input("x", f32(64, 64)), "w1", 128, graph.GeluErf)
+		h = dense(b, h, "w2", 96, graph.GeluErf)
+		y := dense(b, h, "w3", 4, graph.Neg)
+		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, y), false, 0, 1))
+	})
+	return g, stepping(g, "w1", "w1b", "w2", "w2b", "w3", "w3b")
+}
+
+func stepping(g *graph.Graph, params ...string) passes.Config {
+	cfg := passes.Config{Optimizer: &optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1),
+		Clip: 1}}
+	for _, name := range params {
+		cfg.Steps = append(cfg.Steps, passes.Step{Param: g.Lookup(name), Cost: g.Outputs[0].Node})
+	}
+	return cfg
+}
+
+// compareHalves compiles g in a precision of 16 bits and in f32, and compares what both compute: in norm, output by
+// output and update by update.
+func compareHalves(t *testing.T, g *graph.Graph, cfg passes.Config, limit float64) *graph.Graph {
+	t.Helper()
+	cfg.Verify = true
+	full, _, err := passes.Run(g, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Precision = passes.BF16
+	half, tr, err := passes.Run(g, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), full)
+	for name, v := range in {
+		if n := full.Lookup(name); n != nil && v.Type.Shape.Rank() > 1 && graph.IsSource(n.Op) {
+			for i := range v.Type.Shape.Elems() {
+				v.SetFloat(i, v.Float(i)/8)
+			}
+		}
+	}
+	outputs, updates, err := ref.Eval(full, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gotOutputs, gotUpdates, err := ref.Eval(half, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pair := range []struct{ got, want map[string]*graph.Tensor }{{gotOutputs, outputs}, {gotUpdates, updates}} {
+		for name, want := range pair.want {
+			off, size := 0.0, 0.0
+			for i, w := range want.Floats() {
+				off, size = off+math.Pow(pair.got[name].Float(i)-w, 2), size+w*w
+			}
+			if math.Sqrt(off) > limit*math.Sqrt(size) {
+				t.Errorf("%s is off by %.3g of %.3g", name, math.Sqrt(off), math.Sqrt(size))
+			}
+		}
+	}
+	if tr.Precision != "bf16" {
+		t.Errorf("the trace says %q", tr.Precision)
+	}
+	return half
+}
+
+// contractionTypes lists, in the fused graph, each contraction with the types of its operands and of what the launch hands out.
+func contractionTypes(g *graph.Graph) []string {
+	var list []string
+	for _, n := range g.Nodes {
+		f, _, ok := narrow.Contraction(n)
+		if _, isResult := n.Op.(graph.Result); !ok || isResult {
+			continue
+		}
+		var s []string
+		for _, a := range narrow.Contracted(f.Anchored()) {
+			s = append(s, a.Type.String())
+		}
+		s = append(s, "→")
+		for _, o := range f.Body.Outputs {
+			s = append(s, o.Node.Type.String())
+		}
+		list = append(list, strings.Join(s, " "))
+	}
+	return list
+}
+
+// TestPrecisionOfTrainedMLP has what is kept for the backward in bf16, what the optimiser reads in f32, and one cast for
+// all parameters.
+func TestPrecisionOfTrainedMLP(t *testing.T) {
+	g, cfg := trainedMLP(t)
+	h := compareHalves(t, g, cfg, 2e-2)
+	expect(t, h, []string{
+		"bf16[64,64] bf16[64,128] → bf16[64,128] bf16[64,128]", // the activation and its derivative
+		"bf16[64,128] bf16[128,96] → bf16[64,96] bf16[64,96]",
+		"bf16[64,96] bf16[96,4] → f32[64,4] f32[64,4] f32[4] bf16[64,4]",
+		"f32[64,4] f32[96,4] → f32[96] bf16[64,96]", // both operands are small
+		"bf16[64,96] bf16[128,96] → f32[128] bf16[64,128]",
+		"bf16[64,64] bf16[64,128] → f32[64,128]", // gradients of weights
+		"bf16[64,128] bf16[64,96] → f32[128,96]",
+		"bf16[64,96] bf16[64,4] → f32[96,4]",
+	})
+	casts := 0
+	for _, n := range h.Nodes {
+		if f, ok := n.Op.(graph.Fusion); ok && !slices.ContainsFunc(f.Body.Nodes, func(m *graph.Node) bool {
+			cast, isCast := m.Op.(graph.Cast)
+			return !graph.IsSource(m.Op) && !(isCast && cast.To.Is16())
+		}) && !slices.ContainsFunc(n.Args, func(a *graph.Node) bool { _, ok := a.Op.(graph.Param); return !ok }) {
+			casts++
+		}
+	}
+	if casts != 1 {
+		t.Errorf("%d launches round parameters: %s", casts, passtest.Launches(h))
+	}
+}
+
+// expect compares the contractions of a graph with those wanted.
+func expect(t *testing.T, h *graph.Graph, want []string) {
+	t.Helper()
+	if got := contractionTypes(h); !slices.Equal(got, want) {
+		t.Errorf("the contractions are\n\t%s\nwant\n\t%s\n%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"), passtest.Launches(h))
+	}
+}
+
+// TestPrecisionOfTransformer has a block with a residual stream, trained.
+func TestPrecisionOfTransformer(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Unary(graph.Tanh, b.Input("x", f32(2, 32, 64)))
+		norm := func(name string, x *graph.Node) *graph.Node {
+			return b.Add(graph.LayerNorm{Eps: 1e-5}, x, b.Param(name, f32(64)), b.Param(name+"b", f32(64)))
+		}
+		qkv := dense(b, norm("n1", x), "wqkv", 192, graph.Neg)
+		head := func(i int) *graph.Node {
+			return b.Transpose(b.Reshape(b.Slice(qkv, 2, 64*i, 64, 1), 2, 32, 2, 32), 0, 2, 1, 3)
+		}
+		a := b.Add(graph.Attention{Scale: 0.2, Causal: true}, head(0), head(1), head(2))
+		x = b.Binary(graph.Add, x, dense(b, b.Reshape(b.Transpose(a, 0, 2, 1, 3), 2, 32, 64), "wo", 64, graph.Neg))
+		h := dense(b, norm("n2", x), "w1", 128, graph.GeluTanh)
+		x = b.Binary(graph.Add, x, dense(b, h, "w2", 64, graph.Neg))
+		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, norm("n3", x)), false, 0, 1, 2))
+	})
+	cfg := stepping(g, "n1", "n1b", "wqkv", "wqkvb", "wo", "wob", "n2", "n2b", "w1", "w1b", "w2", "w2b", "n3", "n3b")
+	h := compareHalves(t, g, cfg, 2e-2)
+	expect(t, h, []string{
+		"bf16[2,32,64] bf16[64,192] → bf16[2,32,192]",
+		"bf16[2,2,32,32] bf16[2,2,32,32] bf16[2,2,32,32] → bf16[2,2,32,32] f32[2,2,32]",
+		"bf16[2,32,64] bf16[64,64] → f32[2,32,64]", // added to the residual stream
+		"bf16[2,32,64] bf16[64,128] → bf16[2,32,128] bf16[2,32,128]",
+		"bf16[2,32,128] bf16[128,64] → f32[2,32,64]",
+		"bf16[2,32,64] bf16[128,64] → f32[128] bf16[2,32,128]",
+		"bf16[2,32,128] bf16[64,128] → bf16[2,32,64] f32[64]",
+		"bf16[2,32,64] bf16[64,64] → bf16[2,32,64]",
+		"bf16[2,2,32,32] bf16[2,2,32,32] bf16[2,2,32,32] bf16[2,2,32,32] bf16[2,2,32,32] → bf16[2,32,64] bf16[2,32,64] bf16[2,32,64]",
+		"bf16[2,32,192] bf16[64,192] → f32[64] f32[64]",
+		"bf16[64,64] bf16[64,192] → f32[64,192]",
+		"bf16[64,64] bf16[64,64] → f32[64,64]",
+		"bf16[64,64] bf16[64,128] → f32[64,128]",
+		"bf16[64,128] bf16[64,64] → f32[128,64]",
+	})
+}
+
+// TestPrecisionOfMoE keeps the router in f32.
+func TestPrecisionOfMoE(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x := b.Unary(graph.Tanh, b.Input("x", f32(128, 64)))
+		gates := b.Add(graph.Softmax{Axis: 1}, b.MatMul(x, b.Param("router", f32(64, 2)), false, false))
+		args := []*graph.Node{x, gates}
+		m := graph.MoE{Experts: 2, Activation: graph.Silu, Gated: true, Bias: true, Stacked: true}
+		for _, w := range m.Weights() {
+			args = append(args, b.Param(w.String(), graph.Type{DType: graph.F32, Shape: m.WeightShape(graph.MoEDims{Width: 64, Hidden: 64, Result: 64}, w)}))
+		}
+		y := b.MatMul(b.Add(m, args...), b.Param("out", f32(64, 64)), false, false)
+		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, y), false, 0, 1))
+	})
+	h := compareHalves(t, g, stepping(g, "router", "w1", "b1", "w3", "b3", "w2", "b2", "out"), 2e-2)
+	expect(t, h, []string{
+		"f32[128,64] f32[64,2] → f32[128,2]", // the router
+		"bf16[128,64] bf16[2,64,64] bf16[2,64,64] bf16[2,64,64] → bf16[128,64]",
+		"bf16[128,64] bf16[64,64] → bf16[128,64] bf16[128,64]",
+		"bf16[128,64] bf16[64,64] → bf16[128,64]",
+		"bf16[128,64] bf16[2,64,64] bf16[2,64,64] bf16[2,64,64] bf16[128,64] → bf16[128,64] f32[128,2] " +
+			"f32[2,64,64] f32[2,64] f32[2,64,64] f32[2,64] f32[2,64,64] f32[2,64]",
+		"bf16[128,64] bf16[128,2] → f32[64,2]",
+		"bf16[128,64] bf16[128,64] → f32[64,64]",
+	})
+}
+
+// TestPrecisionNotes tells what is left in f32, and why.
+func TestPrecisionNotes(t *testing.T) {
+	cached := func(b *graph.Builder) {
+		cache := b.State("cache", f32(2, 64, 64))
+		x := b.Unary(graph.Tanh, b.Input("x", f32(2, 64, 64)))
+		keys := b.Add(graph.UpdateSlice{Axis: 1}, cache, b.Slice(x, 1, 0, 1, 1), b.Scalar(graph.I64, 3))
+		b.Update(cache, keys)
+		b.Output("y", b.Add(graph.Attention{Scale: 1}, x, keys, keys))
+	}
+	product := func(build func(b *graph.Builder, y *graph.Node)) func(b *graph.Builder) {
+		return func(b *graph.Builder) {
+			build(b, b.MatMul(b.Input("x", f32(64, 64)), b.Param("w", f32(64, 64)), false, false))
+		}
+	}
+	for _, c := range []struct {
+		name, stage, want string
+		p                 passes.Precision
+		build             func(b *graph.Builder)
+	}{
+		{"f32", "precision", "", passes.F32, product(func(b *graph.Builder, y *graph.Node) { b.Output("y", y) })},
+		{"tf32", "precision", "products of f32 round their operands to tf32 on the target; no values are cast", passes.TF32,
+			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", y) })},
+		{"small", "precision", "matmul stays in f32: its operands have less than 4096 elements", passes.BF16, func(b *graph.Builder) {
+			b.Output("y", b.MatMul(b.Input("x", f32(8, 8)), b.Param("w", f32(8, 8)), false, false))
+		}},
+		{"gradient", "precision", "attention stays in f32: its operands have less than 4096 elements; " +
+			"attention_grad stays in f32: the attention that it is the gradient of does", passes.BF16, func(b *graph.Builder) {
+			q, k, v := b.Input("q", f32(64, 16, 1)), b.Input("k", f32(64, 8, 1)), b.Input("v", f32(64, 8, 4))
+			y := b.Add(graph.Attention{Scale: 1}, q, k, v)
+			dy := b.Input("dy", f32(64, 16, 4)) // 4096 elements
+			b.Output("dq", b.Add(graph.AttentionGrad{Attention: graph.Attention{Scale: 1}}, q, k, v, y, b.Add(graph.Result{Index: 1}, y), dy))
+		}},
+		{"state", "precision", "attention stays in f32: its keys are state, which would be cast anew in each run", passes.F16, cached},
+		{"router", "precision", "matmul stays in f32: it decides which experts a token goes to", passes.BF16,
+			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", b.Add(graph.TopK{K: 2}, b.Unary(graph.Tanh, y))) })},
+		{"output", "narrow", "the result f32[64,64] stays in f32: it is handed out, or updates are made of it", passes.BF16,
+			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", y) })},
+		{"residual", "narrow", "the result f32[64,64] stays in f32: it is a sum with another value of its size", passes.BF16,
+			product(func(b *graph.Builder, y *graph.Node) {
+				y = b.Binary(graph.Add, y, b.Input("r", f32(64, 64)))
+				b.Output("y", b.Reduce(graph.Sum, b.Unary(graph.Exp, y), false, 1))
+			})},
+		{"gather", "narrow", "the result f32[64,64] stays in f32: gather reads it", passes.BF16,
+			product(func(b *graph.Builder, y *graph.Node) {
+				rows := b.Add(graph.Gather{Axis: 0}, y, b.Input("i", graph.TypeOf(graph.I64, 70)))
+				b.Output("y", b.Reduce(graph.Sum, b.Unary(graph.Exp, rows), false, 1))
+			})},
+	} {
+		_, tr, err := passes.Run(graphtest.Built(t, c.build), passes.Config{Verify: true, Precision: c.p})
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		var notes []string
+		for _, n := range passtest.Stage(t, tr, c.stage).Notes {
+			notes = append(notes, n.Text)
+		}
+		if got := strings.Join(notes, "; "); got != c.want {
+			t.Errorf("%s: the notes are %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// refusesHalf is a target without contractions of 16 bits.
+type refusesHalf struct{}
+
+func (refusesHalf) Name() string { return "wide" }
+
+func (refusesHalf) Accepts(op graph.Op, args, _ []graph.Type) error {
+	if slices.ContainsFunc(args, func(t graph.Type) bool { return t.DType.Is16() }) {
+		return errors.New("it has no 16 bits")
+	}
+	return nil
+}
+
+// TestPrecisionRefused leaves what the target has no kernels for as it was, and says so.
+func TestPrecisionRefused(t *testing.T) {
+	g, cfg := trainedMLP(t)
+	cfg.Target, cfg.Precision, cfg.Verify = refusesHalf{}, passes.BF16, true
+	h, tr, err := passes.Run(g, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range h.Nodes {
+		if n.Type.DType.Is16() {
+			t.Errorf("%s is %v", n.Where(), n.Type)
+		}
+	}
+	notes := passtest.Stage(t, tr, "precision").Notes
+	if len(notes) == 0 || notes[0].Text != "matmul stays in f32: it has no 16 bits" {
+		t.Errorf("notes %v", notes)
+	}
+}
+
+func TestParsePrecision(t *testing.T) {
+	for p := passes.F32; p <= passes.F16; p++ {
+		if got, err := passes.ParsePrecision(p.String()); got != p || err != nil {
+			t.Errorf("%v is read as %v, %v", p, got, err)
+		}
+	}
+	if _, err := passes.ParsePrecision("f8"); err == nil || err.Error() != `precision "f8" is not known: want f32, tf32, bf16 or f16` {
+		t.Errorf("error %v", err)
+	}
+	g, cfg := trainedMLP(t)
+	cfg.Precision = passes.F16 + 1
+	if _, _, err := passes.Run(g, cfg); err == nil || err.Error() != "precision 4 is not known" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestHalfAttentionRaised recognises attentions that are written out in 16 bits.
+func TestHalfAttentionRaised(t *testing.T) {
+	bf := func(dims ...int) graph.Type { return graph.TypeOf(graph.BF16, dims...) }
+	for _, c := range []struct {
+		values graph.Type
+		want   string
+	}{
+		{bf(2, 5, 4), "attention"},
+		{f32(2, 5, 4), "the queries and keys are bf16, the values and the probabilities f32"},
+	} {
+		g := graphtest.Built(t, func(b *graph.Builder) {
+			s := b.MatMul(b.Input("q", bf(2, 5, 4)), b.Input("k", bf(2, 5, 4)), false, true)
+			p := b.Add(graph.Softmax{Axis: 2}, b.BinaryScalar(graph.Mul, s, 0.5))
+			b.Output("y", b.MatMul(b.CastTo(c.values.DType, p), b.Input("v", c.values), false, false))
+		})
+		h, tr, err := passes.Run(g, passes.Config{Verify: true, Stop: "fuse-attention"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := passtest.Ops(h)
+		for _, m := range passtest.Stage(t, tr, "fuse-attention").Misses {
+			got = m.Reason
+		}
+		if got != c.want {
+			t.Errorf("values of %v: %s, want %s", c.values, got, c.want)
+		}
+		in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
+		want, _, err := ref.EvalBound(g, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _, err := ref.EvalBound(h, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ref.Check(want["y"].Rounded(), out["y"]); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestHalfValuesStay runs all passes on random graphs with values of 16 bits, as their users wrote them.
+func TestHalfValuesStay(t *testing.T) {
+	allow := func(name string) bool { return name != "host" }
+	for seed := range uint64(150) {
+		g := graphtest.Random(rand.New(rand.NewPCG(seed, 11)), graphtest.Options{Nodes: 30, Halves: true, Allow: allow})
+		h, _, err := passes.Run(g, passes.Config{Verify: true})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := passtest.Same(g, h, graphtest.Values(rand.New(rand.NewPCG(seed, 7)), g)); err != nil {
+			t.Errorf("seed %d: %v\n%s\n%s", seed, err, passtest.Ops(g), passtest.Ops(h))
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package passtest
+
+import (
+	"fmt"
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/trace"
+	"fusec/kernels/ref"
+	program "fusec/lowering"
+	"fusec/lowering/cpu"
+	"fusec/passes"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// Same reports where two graphs give different values on random inputs. Where the first gives NaN, the second may give
+// anything, and a number where the first overflows: a rewrite may be right where arithmetic as written is not.
+func Same(g, h *graph.Graph, in map[string]*graph.Tensor) error {
+	want, wantUp, err := ref.EvalBound(g, in)
+	if err != nil {
+		return fmt.Errorf("before: %w", err)
+	}
+	got, gotUp, err := ref.EvalBound(h, in)
+	if err != nil {
+		return fmt.Errorf("after: %w", err)
+	}
+	if len(want) != len(got) || len(wantUp) != len(gotUp) {
+		return fmt.Errorf("%d outputs and %d updates became %d and %d", len(want), len(wantUp), len(got), len(gotUp))
+	}
+	for name, w := range want {
+		if err := sameValue(w, got[name]); err != nil {
+			return fmt.Errorf("output %q: %w", name, err)
+		}
+	}
+	for name, w := range wantUp {
+		if err := sameValue(w, gotUp[name]); err != nil {
+			return fmt.Errorf("update of %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func sameValue(want, got ref.Value) error {
+	if want.Type != got.Type {
+		return fmt.Errorf("type %v became %v", want.Type, got.Type)
+	}
+	for i, w := range want.I {
+		if math.IsInf(magnitude(want, i), 1) {
+			continue
+		}
+		if w != got.I[i] {
+			return fmt.Errorf("element %d: %d became %d", i, w, got.I[i])
+		}
+	}
+	eps := 1e-5
+	switch want.Type.DType {
+	case graph.F64:
+		eps = 1e-6 // constants written to six digits
+	case graph.BF16, graph.F16:
+		eps = want.Type.DType.Epsilon()
+	}
+	for i, w := range want.F {
+		v := got.F[i]
+		mag := magnitude(want, i)
+		if w == v || math.IsNaN(w) || math.IsInf(w, 0) && !math.IsNaN(v-v) || math.IsInf(mag, 1) || math.Abs(w-v) <= eps*mag {
+			continue
+		}
+		return fmt.Errorf("element %d: %v became %v (± %g)", i, w, v, eps*mag)
+	}
+	return nil
+}
+
+func magnitude(v ref.Value, i int) float64 {
+	if v.Mag != nil {
+		return v.Mag[i]
+	}
+	if v.F != nil {
+		return math.Abs(v.F[i])
+	}
+	return 0
+}
+
+// SameNumbers checks that two graphs give the same numbers, up to the rounding of constants. Unlike [Same] it allows for
+// nothing large on the way: −1e9 is meant to vanish.
+func SameNumbers(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
+	t.Helper()
+	want, _, err := ref.Eval(g, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := ref.Eval(h, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, w := range want {
+		if got[name].Type != w.Type {
+			t.Fatalf("output %q: %v became %v", name, w.Type, got[name].Type)
+		}
+		for i := range w.Type.Shape.Elems() {
+			x, y := w.Float(i), got[name].Float(i)
+			if !(math.Abs(x-y) <= 1e-6*(1+math.Abs(x))) {
+				t.Fatalf("output %q, element %d: %v became %v\nbefore: %s\nafter:  %s (%s)", name, i, x, y, Ops(g), Ops(h), Attention(h))
+			}
+		}
+	}
+}
+
+// SameOnCPU runs the compiled graph h on the CPU and compares with what g means.
+func SameOnCPU(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
+	t.Helper()
+	want, _, err := ref.EvalBound(g, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := cpu.New()
+	p, err := program.Lower(h, d.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := d.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for i, b := range p.Buffers {
+		if b.Role == program.Input || b.Role == program.Param {
+			if err := e.Bind(i, in[b.Name]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := e.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range p.Outputs {
+		if err := ref.Check(e.Output(o.Buffer), want[o.Name]); err != nil {
+			t.Fatalf("output %q: %v\nof %s (%s)\n%v", o.Name, err, Ops(g), Attention(h), p)
+		}
+	}
+}
+
+// Gradients compiles g and compares each output named "d NAME" with the finite difference of the output "cost" by
+// the source NAME.
+func Gradients(t *testing.T, g *graph.Graph, cfg passes.Config) (*graph.Graph, *trace.Trace) {
+	t.Helper()
+	cfg.Verify = true
+	h, tr, err := passes.Run(g, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
+	eval := func(g *graph.Graph) map[string]*graph.Tensor {
+		out, _, err := ref.Eval(g, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	got := eval(h)
+	checked := 0
+	for name, d := range got {
+		of := in[strings.TrimPrefix(name, "d ")]
+		if of == nil || !strings.HasPrefix(name, "d ") {
+			continue
+		}
+		checked++
+		for i := range of.Type.Shape.Elems() {
+			const step = 1e-5
+			v := of.Float(i)
+			of.SetFloat(i, v+step)
+			up := eval(g)["cost"].Float(0)
+			of.SetFloat(i, v-step)
+			down := eval(g)["cost"].Float(0)
+			of.SetFloat(i, v)
+			if want := (up - down) / (2 * step); math.Abs(d.Float(i)-want) > 1e-5*(1+math.Abs(want)) {
+				t.Errorf("%s[%d] is %v, by finite differences %v", name, i, d.Float(i), want)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Errorf("no gradient is handed out")
+	}
+	return h, tr
+}

@@ -1,0 +1,79 @@
+package rewrite
+
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+)
+
+// Target is what a pass asks about the machine that will run the graph.
+type Target interface {
+	Name() string
+	// Accepts reports, as an error that carries the reason, that the target has no kernel for the operation.
+	Accepts(op graph.Op, args, results []graph.Type) error
+}
+
+// Context is what a pass works on.
+type Context struct {
+	Graph  *graph.Graph
+	Target Target       // nil accepts everything
+	Stage  *trace.Stage // the record of the pass that runs
+
+	types []graph.Type // of the operands that were last asked about
+}
+
+// manyOrigins is how many of the user's nodes a match lists at most besides those that were covered: where thousands of
+// equal nodes become one, each match would list them all.
+const manyOrigins = 64
+
+// Match records a rewrite: the pattern or rule, what it made, and the nodes that the new one stands for.
+func (c *Context) Match(pattern, kind string, made *graph.Node, covered ...*graph.Node) {
+	if len(covered) == 0 || len(made.Origin) <= manyOrigins {
+		covered = append(slices.Clip(covered), made)
+	}
+	c.Stage.Matches = append(c.Stage.Matches, trace.Match{
+		Pattern: pattern, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(covered...)})
+}
+
+// Miss records a near miss of a pattern that stopped at node at, after it had matched the covered nodes.
+func (c *Context) Miss(pattern string, at *graph.Node, reason string, covered ...*graph.Node) {
+	c.Stage.Misses = append(c.Stage.Misses, trace.Miss{
+		Pattern: pattern, Node: at.ID, At: at.Where(), Reason: reason, Origin: graph.MergeOrigins(covered...)})
+}
+
+// Note records anything else; n may be nil.
+func (c *Context) Note(n *graph.Node, format string, args ...any) {
+	c.Stage.Notes = append(c.Stage.Notes, TraceNote(graph.Note{Node: n, Text: fmt.Sprintf(format, args...)}))
+}
+
+// TraceNote is a note as the trace has it.
+func TraceNote(n graph.Note) trace.Note {
+	t := trace.Note{Kind: n.Kind, Topic: n.Topic, Node: -1, Text: n.Text}
+	if n.Node != nil {
+		t.Node, t.Origin = n.Node.ID, n.Node.Origin
+	}
+	return t
+}
+
+// Accepts asks the target whether it has a kernel for the operation; without a target everything is accepted.
+func (c *Context) Accepts(op graph.Op, args ...*graph.Node) error {
+	if c.Target == nil {
+		return nil
+	}
+	return c.Ask(c.Target.Accepts, op, args)
+}
+
+// Ask puts the question of [Target.Accepts] with the types of an operation's operands and results.
+func (c *Context) Ask(accepts func(graph.Op, []graph.Type, []graph.Type) error, op graph.Op, args []*graph.Node) error {
+	results, err := graph.ResultTypes(op, args)
+	if err != nil {
+		return err
+	}
+	c.types = c.types[:0]
+	for _, a := range args {
+		c.types = append(c.types, a.Type)
+	}
+	return accepts(op, c.types, results)
+}
