@@ -48,21 +48,6 @@ type OpInfo struct {
 	Kind Kind
 }
 
-// CheckAnswers reports an operation of the table for which a target has no answer, and an answer for none.
-func CheckAnswers[A any](target string, answers map[string]A) error {
-	for i := range opTable {
-		if _, ok := answers[opTable[i].Name]; !ok {
-			return fmt.Errorf("%s has neither a kernel for %s nor a reason to refuse it", target, opTable[i].Name)
-		}
-	}
-	for name := range answers {
-		if byName[name] == nil {
-			return fmt.Errorf("%s has a kernel for %s, which is no operation", target, name)
-		}
-	}
-	return nil
-}
-
 // Class sorts operations by what a compiler may do with them.
 type Class uint8
 

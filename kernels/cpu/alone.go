@@ -1,40 +1,27 @@
 package cpu
 
-import (
-	"fmt"
+import "fusec/graph"
 
-	"fusec/graph"
-)
+// A compileFunc makes the kernel of an operation that is a launch of its own.
+type compileFunc = func(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
 
-// An answer is how the CPU computes an operation that is a launch of its own, or why it does not.
-type answer struct {
-	kernel  func(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
-	refused string
-}
-
-// answers has one for each operation of the table, by name.
-var answers map[string]answer
+var answers graph.Answers[compileFunc]
 
 func init() {
-	inFusion := answer{kernel: fused}
-	copies := answer{kernel: copied} // a program on the CPU is a group of one
-	value := answer{refused: "it is a value, not a launch"}
-	view := answer{refused: "it is a view, which its readers take by strides"}
-	answers = map[string]answer{
-		"input": value, "param": value, "state": value, "const": value, "result": value,
-		"reshape": view, "transpose": view, "broadcast": view,
-		"fusion": {kernel: compile},
-		"copy":   copies, "all_reduce": copies,
+	var err error
+	answers, err = graph.NewAnswers("the CPU", map[string]compileFunc{
+		"fusion": compile,
+		"copy":   copied, "all_reduce": copied, // a program on the CPU is a group of one
 
-		"unary": inFusion, "binary": inFusion, "select": inFusion, "dropout": inFusion,
-		"matmul": inFusion, "conv2d": inFusion, "layer_norm": inFusion, "rms_norm": inFusion,
-		"attention": inFusion, "attention_grad": inFusion, "moe": inFusion, "moe_grad": inFusion,
-		"cast": {kernel: func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
+		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
+		"matmul": fused, "conv2d": fused, "layer_norm": fused, "rms_norm": fused,
+		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
+		"cast": func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 			if op.(graph.Cast).To == args[0].DType {
 				return copied(op, args, results, env)
 			}
 			return fused(op, args, results, env)
-		}},
+		},
 
 		"slice": moves(newSlice), "unslice": moves(newUnslice), "update_slice": moves(newUpdateSlice), "concat": moves(newConcat),
 		"pad": moves(newPad), "im2col": moves(newIm2Col), "gather": moves(newGather),
@@ -59,26 +46,26 @@ func init() {
 		"pool": floats(newPool[float32], newPool[float64]), "pool_grad": floats(newPoolGrad[float32], newPoolGrad[float64]),
 		"batch_norm": floats(newBatchNorm[float32], newBatchNorm[float64]), "group_norm": floats(newGroupNorm[float32], newGroupNorm[float64]),
 		"rope": floats(newRoPE[float32], newRoPE[float64]),
-	}
-	if err := graph.CheckAnswers("the CPU", answers); err != nil {
+	}, graph.NotLaunched())
+	if err != nil {
 		panic(err)
 	}
 }
 
 // own is a kernel for operations of type O.
-func own[O graph.Op](f func(op O, args, results []Operand, env *Env) (Kernel, error)) answer {
-	return answer{kernel: func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
+func own[O graph.Op](f func(op O, args, results []Operand, env *Env) (Kernel, error)) compileFunc {
+	return func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 		return f(op.(O), args, results, env)
-	}}
+	}
 }
 
 // moves is a kernel that can always be made.
-func moves[O graph.Op](f func(op O, args, results []Operand, env *Env) Kernel) answer {
+func moves[O graph.Op](f func(op O, args, results []Operand, env *Env) Kernel) compileFunc {
 	return own(func(op O, args, results []Operand, env *Env) (Kernel, error) { return f(op, args, results, env), nil })
 }
 
 // floats is a kernel in two variants, by the type of the first operand.
-func floats[O graph.Op](f32, f64 func(op O, args, results []Operand, env *Env) (Kernel, error)) answer {
+func floats[O graph.Op](f32, f64 func(op O, args, results []Operand, env *Env) (Kernel, error)) compileFunc {
 	return own(func(op O, args, results []Operand, env *Env) (Kernel, error) {
 		return byFloat(args[0].DType, f32, f64)(op, args, results, env)
 	})
@@ -89,11 +76,11 @@ func compileAlone(op graph.Op, args, results []Operand, env *Env) (Kernel, error
 	if err := graph.CheckOperands(op, args, results); err != nil {
 		return nil, err
 	}
-	a := answers[op.OpName()]
-	if a.kernel == nil {
-		return nil, fmt.Errorf("the CPU has no kernel for %s: %s", op.OpName(), a.refused)
+	kernel, err := answers.Of(op)
+	if err != nil {
+		return nil, err
 	}
-	return a.kernel(op, args, results, env)
+	return kernel(op, args, results, env)
 }
 
 func copied(_ graph.Op, args, results []Operand, env *Env) (Kernel, error) {

@@ -6,31 +6,23 @@ import (
 	"fusec/graph"
 )
 
-// An answer is how CUDA computes an operation that is a launch of its own, or why it does not.
-type answer struct {
-	kernel  func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error)
-	refused string
-}
+// A compileFunc makes the kernel of an operation that is a launch of its own.
+type compileFunc = func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error)
 
-// answers has one for each operation of the table, by name.
-var answers map[string]answer
+var answers graph.Answers[compileFunc]
 
 func init() {
-	inFusion := answer{kernel: fused}
-	copies := answer{kernel: copied} // a program on one GPU is a group of one
-	value := answer{refused: "it is a value, not a launch"}
-	view := answer{refused: "it is a view, which its readers take by strides"}
-	answers = map[string]answer{
-		"input": value, "param": value, "state": value, "const": value, "result": value,
-		"reshape": view, "transpose": view, "broadcast": view,
-		"host":   {refused: "its code runs on the host"},
-		"fusion": {kernel: Compile},
-		"copy":   copies, "all_reduce": copies,
+	refused := graph.NotLaunched()
+	refused["host"] = "its code runs on the host"
+	var err error
+	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
+		"fusion": Compile,
+		"copy":   copied, "all_reduce": copied, // a program on one GPU is a group of one
 
-		"unary": inFusion, "binary": inFusion, "select": inFusion, "dropout": inFusion,
-		"softmax": inFusion, "log_softmax": inFusion, "layer_norm": inFusion, "rms_norm": inFusion,
-		"matmul": inFusion, "conv2d": inFusion,
-		"attention": inFusion, "attention_grad": inFusion, "moe": inFusion, "moe_grad": inFusion,
+		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
+		"softmax": fused, "log_softmax": fused, "layer_norm": fused, "rms_norm": fused,
+		"matmul": fused, "conv2d": fused,
+		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
 		"cast":   fusedUnless(func(op graph.Cast, x Operand) bool { return op.To == x.DType }),
 		"reduce": fusedUnless(func(op graph.Reduce, _ Operand) bool { return op.Axes.Len() == 0 }),
 
@@ -40,31 +32,31 @@ func init() {
 		"random": plain(compileRandom), "rope": plain(compileRoPE), "top_k": plain(compileTopK), "route": plain(compileRoute),
 		"squared_norm": plain(func(_ graph.SquaredNorm, args, results []Operand) *Kernel { return compileSquaredNorm(args, results) }),
 		"concat":       own(compileConcat), "batch_norm": own(compileBatchNorm), "group_norm": own(compileGroupNorm),
-	}
-	if err := graph.CheckAnswers("CUDA", answers); err != nil {
+	}, refused)
+	if err != nil {
 		panic(err)
 	}
 }
 
 // own is a kernel for operations of type O.
-func own[O graph.Op](f func(op O, args, results []Operand, cfg Config) (*Kernel, error)) answer {
-	return answer{kernel: func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
+func own[O graph.Op](f func(op O, args, results []Operand, cfg Config) (*Kernel, error)) compileFunc {
+	return func(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 		return f(op.(O), args, results, cfg)
-	}}
+	}
 }
 
 // checkedOp is a kernel that is the same for all chips, and may be refused.
-func checkedOp[O graph.Op](f func(op O, args, results []Operand) (*Kernel, error)) answer {
+func checkedOp[O graph.Op](f func(op O, args, results []Operand) (*Kernel, error)) compileFunc {
 	return own(func(op O, args, results []Operand, _ Config) (*Kernel, error) { return f(op, args, results) })
 }
 
 // plain is a kernel that is the same for all chips.
-func plain[O graph.Op](f func(op O, args, results []Operand) *Kernel) answer {
+func plain[O graph.Op](f func(op O, args, results []Operand) *Kernel) compileFunc {
 	return own(func(op O, args, results []Operand, _ Config) (*Kernel, error) { return f(op, args, results), nil })
 }
 
 // fusedUnless is a fusion of one, unless the operation changes nothing.
-func fusedUnless[O graph.Op](nothing func(op O, x Operand) bool) answer {
+func fusedUnless[O graph.Op](nothing func(op O, x Operand) bool) compileFunc {
 	return own(func(op O, args, results []Operand, cfg Config) (*Kernel, error) {
 		if nothing(op, args[0]) {
 			return copied(op, args, results, cfg)
@@ -78,11 +70,11 @@ func compileAlone(op graph.Op, args, results []Operand, cfg Config) (*Kernel, er
 	if err := graph.CheckOperands(op, args, results); err != nil {
 		return nil, err
 	}
-	a := answers[op.OpName()]
-	if a.kernel == nil {
-		return nil, fmt.Errorf("CUDA has no kernel for %s: %s", op.OpName(), a.refused)
+	kernel, err := answers.Of(op)
+	if err != nil {
+		return nil, err
 	}
-	return a.kernel(op, args, results, cfg)
+	return kernel(op, args, results, cfg)
 }
 
 // fused compiles a body of the one operation, which hands out all its results.

@@ -43,24 +43,39 @@ func size(x float64) float64 {
 // match unless an operand was unsure; those beyond the range of f32 are unsure there.
 func settle(v, terms, carried float64, d graph.DType) float64 {
 	mag := terms + carried
-	least, most := 0x1p-1022, math.MaxFloat64
-	switch d {
-	case graph.F32, graph.BF16:
-		least, most = 0x1p-126, math.MaxFloat32
-	case graph.F16:
-		least, most = 0x1p-14, 65504
-	}
 	switch {
 	case math.IsNaN(mag) || math.IsInf(mag, 0):
 		return unsure
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return 0
-	case math.Abs(v) > most:
+	case math.Abs(v) > most(d):
 		return unsure
 	case terms > 0:
-		return mag + least/epsilon(d)
+		return mag + least(d)/epsilon(d)
 	}
 	return mag
+}
+
+// least is the smallest normal number of a floating-point type.
+func least(d graph.DType) float64 {
+	switch d {
+	case graph.F32, graph.BF16:
+		return 0x1p-126
+	case graph.F16:
+		return 0x1p-14
+	}
+	return 0x1p-1022
+}
+
+// most is the largest finite number of a type that sums are kept in, so that of BF16 is F32's.
+func most(d graph.DType) float64 {
+	switch d {
+	case graph.F32, graph.BF16:
+		return math.MaxFloat32
+	case graph.F16:
+		return 65504
+	}
+	return math.MaxFloat64
 }
 
 // deviation is |w−v|; 0 for equal infinities and two NaNs, +Inf if only one is finite.
@@ -234,16 +249,23 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 	switch fn {
 	case graph.Prod:
 		// Multiplying the sizes, and the sizes and what they are off, gives how far the product may be off.
+		// In some order the small factors may underflow before they meet the large ones.
 		exact, wide := make([]float64, len(mag)), make([]float64, len(mag))
+		small, large := make([]float64, len(mag)), make([]float64, len(mag))
 		for j := range mag {
-			exact[j], wide[j] = 1, 1
+			exact[j], wide[j], small[j], large[j] = 1, 1, 1, 1
 		}
 		for i, j := range index {
 			exact[j] *= size(x.F[i])
 			wide[j] *= size(x.F[i]) + x.off(i)
+			small[j] *= min(math.Abs(x.F[i]), 1)
+			large[j] *= max(math.Abs(x.F[i]), 1)
 		}
 		for j := range mag {
 			mag[j] = (wide[j]-exact[j])/epsilon(v.Type.DType) + exact[j]
+			if under := least(v.Type.DType); small[j] < under {
+				mag[j] += under * large[j] / epsilon(v.Type.DType)
+			}
 		}
 	case graph.MaxOf, graph.MinOf:
 		for i, j := range index {

@@ -7,62 +7,28 @@ import (
 	"fusec/graph"
 )
 
-// composite computes the operations that have a decomposition by a formula of their own. Their magnitudes are those of
-// the decomposition.
-func composite(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value, error) {
-	x := args[0]
-	var out []Value
-	switch op := op.(type) {
-	case graph.Softmax:
-		out = []Value{softmax(x, op.Axis, false)}
-	case graph.LogSoftmax:
-		out = []Value{softmax(x, op.Axis, true)}
-	case graph.LayerNorm:
-		last := x.Type.Shape.Rank() - 1
-		y, _, _ := normalise(x, op.Eps, rows(x.Type.Shape, last))
-		out = []Value{affine(y, args[1], args[2], last)}
-	case graph.RMSNorm:
-		out = []Value{rmsNorm(x, args[1], op.Eps)}
-	case graph.BatchNorm:
-		out = batchNorm(op, args)
-	case graph.GroupNorm:
-		y, _, _ := normalise(x, op.Eps, groups(x.Type.Shape, op.Groups))
-		out = []Value{affine(y, args[1], args[2], 1)}
-	case graph.Attention:
-		var err error
-		if out, err = attention(op, args, types); err != nil {
+// composite is a formula for an operation that has a decomposition. Its magnitudes are those of the decomposition.
+func composite[O graph.Op](f func(op O, args []Value, types []graph.Type) ([]Value, error)) formula {
+	return func(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value, error) {
+		out, err := f(op.(O), args, types)
+		if err != nil || !bound {
+			return out, err
+		}
+		meaning, err := Decomposed(op, args)
+		if err != nil {
 			return nil, err
 		}
-	case graph.RoPE:
-		out = []Value{rope(op, x, args[1].I[0])}
-	case graph.AttentionGrad:
-		out = attentionGrad(op, args, types)
-	case graph.SquaredNorm:
-		out = []Value{squaredNorm(args)}
-	case graph.MoE:
-		out = moe(op, args, types)
-	case graph.MoEGrad: // the gradient of a decomposition, which finite differences check
-		return moeGrad(op, args)
-	default:
-		return nil, fmt.Errorf("%s has no reference", op.OpName())
-	}
-	if !bound {
-		return out, nil
-	}
-	meaning, err := Decomposed(op, args)
-	if err != nil {
-		return nil, err
-	}
-	for i := range out {
-		out[i].Mag = meaning[i].Mag
-		// What has no weight and is not finite may be left out, or be multiplied by 0.
-		for j, v := range out[i].F {
-			if deviation(v, meaning[i].F[j]) == unsure {
-				out[i].Mag[j] = unsure
+		for i := range out {
+			out[i].Mag = meaning[i].Mag
+			// What has no weight and is not finite may be left out, or be multiplied by 0.
+			for j, v := range out[i].F {
+				if deviation(v, meaning[i].F[j]) == unsure {
+					out[i].Mag[j] = unsure
+				}
 			}
 		}
+		return out, nil
 	}
-	return out, nil
 }
 
 // Decomposed computes a composite through its decomposition into primitives, with magnitudes.

@@ -52,7 +52,8 @@ func EvalKept(g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates map
 // follows from them may be, too.
 func loosen(n *graph.Node, args, out []Value) {
 	infinite := func(v Value, i int) bool { return math.IsInf(v.F[i], 0) || math.IsNaN(v.F[i]) }
-	finite, moved, sure := true, false, true
+	finite, sure := true, true
+	given := false // some operand is infinite without having overflowed
 	grad, isGrad := n.Op.(graph.AttentionGrad)
 	for j, a := range args {
 		for i := range a.F {
@@ -61,19 +62,33 @@ func loosen(n *graph.Node, args, out []Value) {
 			}
 			if infinite(a, i) {
 				finite = false
-				moved = moved || a.mag(i) == 0
+				given = given || a.mag(i) == 0
 			}
 			sure = sure && !math.IsInf(a.mag(i), 1)
 		}
 	}
-	masked := func(int) bool { return false }
+	follows := func(int) bool { return given }
+	if graph.ClassOf(n.Op) == graph.ClassElementwise {
+		follows = func(i int) bool {
+			return slices.ContainsFunc(args, func(a Value) bool {
+				return a.F != nil && infinite(a, a.at(i)) && a.mag(a.at(i)) == 0
+			})
+		}
+	}
+	masked := func(result, i int) bool { return false }
 	switch op := n.Op.(type) {
 	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
-		masked = func(int) bool { return !finite }
+		masked = func(int, int) bool { return !finite }
+	case graph.BatchNorm, graph.GroupNorm: // the vectors of channels may be joined before they meet x
+		inner := max(graph.ShapeOf(n.Type.Shape.Slice()[2:]...).Elems(), 1)
+		masked = func(result, i int) bool {
+			channel := i / inner % n.Type.Shape.At(1)
+			return result == 0 && slices.ContainsFunc(args[1:], func(a Value) bool { return infinite(a, channel) })
+		}
 	case graph.Conv2D:
-		masked = func(int) bool { return !finite && op.Pad != graph.IntsOf(0, 0, 0, 0) }
+		masked = func(int, int) bool { return !finite && op.Pad != graph.IntsOf(0, 0, 0, 0) }
 	case graph.Dropout:
-		masked = func(i int) bool { return infinite(args[0], i) }
+		masked = func(_, i int) bool { return infinite(args[0], i) }
 	case graph.TopK, graph.Route:
 		if !sure {
 			for _, v := range out {
@@ -83,12 +98,12 @@ func loosen(n *graph.Node, args, out []Value) {
 			}
 		}
 	}
-	for _, v := range out {
+	for j, v := range out {
 		for i := range v.F {
-			if masked(i) {
+			if masked(j, i) {
 				v.F[i] = math.NaN()
 			}
-			if math.IsNaN(v.F[i]) || infinite(v, i) && !moved {
+			if math.IsNaN(v.F[i]) || infinite(v, i) && !follows(i) {
 				v.Mag[i] = unsure
 			}
 		}
@@ -201,6 +216,10 @@ func apply(op graph.Op, args []Value, bound bool) ([]Value, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
+	compute, err := formulas.Of(op)
+	if err != nil {
+		return nil, err
+	}
 	out, err := compute(op, args, types, bound)
 	if err != nil {
 		return nil, err
@@ -214,76 +233,4 @@ func apply(op graph.Op, args []Value, bound bool) ([]Value, error) {
 		}
 	}
 	return out, nil
-}
-
-// compute is the reference of every operation: one case each.
-func compute(op graph.Op, args []Value, types []graph.Type, bound bool) ([]Value, error) {
-	t := types[0]
-	var v Value
-	var err error
-	switch op := op.(type) {
-	case graph.Input, graph.Param, graph.State:
-		err = fmt.Errorf("%s has no value of its own", op.OpName())
-	case graph.Const:
-		v = FromTensor(op.Value)
-	case graph.Unary:
-		v = unary(op, args[0], t, bound)
-	case graph.Binary:
-		v, err = binary(op, args[0], args[1], t, bound)
-	case graph.Select:
-		v = choose(args[0], args[1], args[2], t, bound)
-	case graph.Cast:
-		v = cast(args[0], t, bound)
-	case graph.MatMul:
-		v = bilinear(args[0], args[1], bound, func(a, b Value) Value { return matMul(op, a, b, t) })
-	case graph.Conv2D:
-		v = bilinear(args[0], args[1], bound, func(x, w Value) Value { return conv2D(op, x, w, t) })
-	case graph.Reduce:
-		v = reduce(op, args[0], t, bound)
-	case graph.Reshape, graph.Copy, graph.AllReduce: // a run is a group of one
-		v = args[0]
-		v.Type = t
-	case graph.Transpose:
-		v = pick(args[0], t, transposeIndex(op, args[0].Type.Shape, t.Shape))
-	case graph.Broadcast:
-		v = pick(args[0], t, broadcastIndex(args[0].Type.Shape, t.Shape))
-	case graph.Slice:
-		v, err = slice(op, args[0], args[1], t)
-	case graph.Unslice:
-		v, err = unslice(op, args[0], args[1], t)
-	case graph.UpdateSlice:
-		v, err = updateSlice(op, args[0], args[1], args[2])
-	case graph.Concat:
-		v = concat(op, args, t)
-	case graph.Pad:
-		v = pad(op, args[0], t)
-	case graph.Im2Col:
-		v = pick(args[0], t, im2colIndex(op, args[0].Type.Shape, t.Shape))
-	case graph.Col2Im:
-		patches := graph.Im2Col{Kernel: op.Kernel, Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad}
-		v = spread(args[0], t, im2colIndex(patches, t.Shape, args[0].Type.Shape))
-	case graph.Gather:
-		v, err = gather(op, args[0], args[1], t)
-	case graph.ScatterAdd:
-		v, err = scatterAdd(op, args[0], args[1], t)
-	case graph.TopK:
-		return topK(op, args[0], types, bound), nil
-	case graph.Route:
-		return route(op, args[0], types, bound), nil
-	case graph.Dropout:
-		v = dropout(op, args[0], args[1], t)
-	case graph.Random:
-		v = random(op, args[0], t)
-	case graph.Pool:
-		v = pool(op, args[0], t)
-	case graph.PoolGrad:
-		v = poolGrad(op, args[0], args[1], t)
-	case graph.Fusion:
-		return evalArgs(op.Body, args, bound, nil)
-	case graph.Host:
-		v, err = host(op, args, t)
-	default:
-		return composite(op, args, types, bound)
-	}
-	return []Value{v}, err
 }
