@@ -39,7 +39,7 @@ func NewAnswers[K any](target string, kernels map[string]K, refused map[string]s
 func (a Answers[K]) Of(op Op) (K, error) {
 	k, ok := a.kernels[op.OpName()]
 	if !ok {
-		return k, fmt.Errorf("%s has no kernel for %s: %s", a.target, op.OpName(), a.refused[op.OpName()])
+		return k, fmt.Errorf("%s does not compute %s: %s", a.target, op.OpName(), a.refused[op.OpName()])
 	}
 	return k, nil
 }

@@ -159,21 +159,23 @@ func gradStandardised(b *Builder, xhat, r, g *Node, centred bool, axes ...int) *
 }
 
 func gradLayerNorm(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
-	x, gamma, dy := n.Args[0], n.Args[1], dys[0]
-	s := x.Type.Shape
-	last := s.Rank() - 1
-	xhat, r := standardised(b, x, n.Op.(LayerNorm).Eps, true, last)
-	dx := gradStandardised(b, xhat, r, b.Binary(Mul, dy, b.Broadcast(gamma, s)), true, last)
-	return []*Node{dx, b.SumTo(b.Binary(Mul, dy, xhat), gamma.Type.Shape), b.SumTo(dy, gamma.Type.Shape)}, nil
+	dx, dgamma := gradScaled(b, n, dys[0], n.Op.(LayerNorm).Eps, true)
+	return []*Node{dx, dgamma, b.SumTo(dys[0], n.Args[2].Type.Shape)}, nil
 }
 
 func gradRMSNorm(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
-	x, gamma, dy := n.Args[0], n.Args[1], dys[0]
+	dx, dgamma := gradScaled(b, n, dys[0], n.Op.(RMSNorm).Eps, false)
+	return []*Node{dx, dgamma}, nil
+}
+
+// gradScaled is the gradients of x and gamma of a norm n = x̂·gamma over the last axis.
+func gradScaled(b *Builder, n, dy *Node, eps float64, centred bool) (dx, dgamma *Node) {
+	x, gamma := n.Args[0], n.Args[1]
 	s := x.Type.Shape
 	last := s.Rank() - 1
-	xhat, r := standardised(b, x, n.Op.(RMSNorm).Eps, false, last)
-	dx := gradStandardised(b, xhat, r, b.Binary(Mul, dy, b.Broadcast(gamma, s)), false, last)
-	return []*Node{dx, b.SumTo(b.Binary(Mul, dy, xhat), gamma.Type.Shape)}, nil
+	xhat, r := standardised(b, x, eps, centred, last)
+	dx = gradStandardised(b, xhat, r, b.Binary(Mul, dy, b.Broadcast(gamma, s)), centred, last)
+	return dx, b.SumTo(b.Binary(Mul, dy, xhat), gamma.Type.Shape)
 }
 
 // otherAxes are the axes of [n,c,...] without that of the channels.

@@ -270,7 +270,7 @@ func TestExportErrors(t *testing.T) {
 		"computed start": func(b *graph.Builder) *graph.Node {
 			return b.Add(graph.Slice{Size: 2, Step: 1}, b.Input("x", f64(3)), b.Input("i", graph.TypeOf(graph.I64)))
 		},
-		"no counterpart of scatter": func(b *graph.Builder) *graph.Node {
+		"Gorgonia does not compute scatter_add": func(b *graph.Builder) *graph.Node {
 			return b.Add(graph.ScatterAdd{Size: 4}, b.Input("i", graph.TypeOf(graph.I64, 2)), b.Input("x", f64(2)))
 		},
 		"both sides are padded alike": func(b *graph.Builder) *graph.Node {

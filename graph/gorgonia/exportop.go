@@ -23,6 +23,117 @@ func chain(x *gorg.Node, fs ...nodeFunc) (*gorg.Node, error) {
 	return x, nil
 }
 
+// A writeFunc writes a node whose operands are written.
+type writeFunc = func(e *exporter, n *graph.Node, args []*gorg.Node) (*gorg.Node, error)
+
+var writers graph.Answers[writeFunc]
+
+func init() {
+	source := func(e *exporter, n *graph.Node, _ []*gorg.Node) (*gorg.Node, error) { return e.source(n) }
+	first := func(_ *exporter, _ *graph.Node, args []*gorg.Node) (*gorg.Node, error) { return args[0], nil }
+	refused := map[string]string{}
+	for i, row := 0, graph.Ops(); i < len(row); i++ {
+		if row[i].Decompose != nil {
+			refused[row[i].Name] = "its decomposition is written"
+		}
+	}
+	for _, name := range []string{"softmax", "log_softmax"} {
+		delete(refused, name)
+	}
+	refused["fusion"] = "its body is written"
+	for _, name := range []string{"unslice", "update_slice", "col2im", "scatter_add", "top_k", "route", "pool_grad", "host",
+		"result", "all_reduce"} {
+		refused[name] = "there is no such function"
+	}
+	var err error
+	writers, err = graph.NewAnswers("Gorgonia", map[string]writeFunc{
+		"input": source, "param": source, "state": source, "copy": first,
+		"const": written(func(e *exporter, op graph.Const, _ []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			return e.constant(op.Value), nil
+		}),
+		"unary": ofOne(func(e *exporter, op graph.Unary, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+			x, err := e.own(x, n.Args[0].Type.DType)
+			if err != nil {
+				return nil, err
+			}
+			return e.unary(op, x, n.Type.DType)
+		}),
+		"binary": ofTwo((*exporter).binary),
+		"select": written(func(e *exporter, _ graph.Select, args []*gorg.Node, n *graph.Node) (*gorg.Node, error) {
+			return e.choose(args, n)
+		}),
+		"cast": ofOne(func(e *exporter, op graph.Cast, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			return e.cast(op.To, x)
+		}),
+
+		"matmul": ofTwo((*exporter).matmul), "conv2d": ofTwo((*exporter).conv), "gather": ofTwo((*exporter).gather),
+		"reduce": ofOne((*exporter).reduce), "slice": ofOne((*exporter).slice), "pad": ofOne((*exporter).pad),
+		"pool": ofOne((*exporter).pool),
+
+		"reshape": ofOne(func(e *exporter, op graph.Reshape, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			return e.reshape(x, op.Shape.Slice()...)
+		}),
+		"transpose": ofOne(func(_ *exporter, op graph.Transpose, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			return gorg.Transpose(x, op.Perm.Slice()...)
+		}),
+		"broadcast": ofOne(func(e *exporter, op graph.Broadcast, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			return e.broadcast(x, op.Shape)
+		}),
+		"concat": written(func(_ *exporter, op graph.Concat, args []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			if len(args) == 1 {
+				return args[0], nil
+			}
+			return gorg.Concat(op.Axis, args...)
+		}),
+		"im2col": ofOne(func(_ *exporter, op graph.Im2Col, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			if err := symmetric(op.Pad); err != nil {
+				return nil, err
+			}
+			return gorg.Im2Col(x, op.Kernel.Slice(), op.Pad.Slice()[:2], op.Stride.Slice(), op.Dilation.Slice())
+		}),
+		"dropout": ofOne(func(_ *exporter, op graph.Dropout, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			return gorg.Dropout(x, op.P)
+		}),
+		"random": written(func(e *exporter, op graph.Random, _ []*gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			return e.random(op), nil
+		}),
+		"softmax": ofOne(func(_ *exporter, op graph.Softmax, x *gorg.Node, _ *graph.Node) (*gorg.Node, error) {
+			return gorg.SoftMax(x, op.Axis)
+		}),
+		"log_softmax": ofOne(func(e *exporter, op graph.LogSoftmax, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+			// Of an operand of its own: Gorgonia takes it for the softmax of the same operand and axis.
+			x, err := gorg.HadamardProd(x, e.scalar(n.Type.DType, 1))
+			if err != nil {
+				return nil, err
+			}
+			return gorg.LogSoftMax(x, op.Axis)
+		}),
+	}, refused)
+	if err != nil {
+		panic(err)
+	}
+}
+
+// written is a writeFunc for operations of type O.
+func written[O graph.Op](f func(e *exporter, op O, args []*gorg.Node, n *graph.Node) (*gorg.Node, error)) writeFunc {
+	return func(e *exporter, n *graph.Node, args []*gorg.Node) (*gorg.Node, error) {
+		return f(e, n.Op.(O), args, n)
+	}
+}
+
+// ofOne is a writeFunc that reads the first operand, ofTwo one that reads the first two.
+func ofOne[O graph.Op](f func(e *exporter, op O, x *gorg.Node, n *graph.Node) (*gorg.Node, error)) writeFunc {
+	return written(func(e *exporter, op O, args []*gorg.Node, n *graph.Node) (*gorg.Node, error) {
+		return f(e, op, args[0], n)
+	})
+}
+
+func ofTwo[O graph.Op](f func(e *exporter, op O, x, y *gorg.Node, n *graph.Node) (*gorg.Node, error)) writeFunc {
+	return written(func(e *exporter, op O, args []*gorg.Node, n *graph.Node) (*gorg.Node, error) {
+		return f(e, op, args[0], args[1], n)
+	})
+}
+
 // export writes one node; its operands are written.
 func (e *exporter) export(n *graph.Node) (y *gorg.Node, err error) {
 	defer func() {
@@ -30,72 +141,15 @@ func (e *exporter) export(n *graph.Node) (y *gorg.Node, err error) {
 			err = fmt.Errorf("panic in Gorgonia: %v", r)
 		}
 	}()
+	write, err := writers.Of(n.Op)
+	if err != nil {
+		return nil, err
+	}
 	args := make([]*gorg.Node, len(n.Args))
 	for i, a := range n.Args {
 		args[i] = e.nodes[a]
 	}
-	switch op := n.Op.(type) {
-	case graph.Input, graph.Param, graph.State:
-		return e.source(n)
-	case graph.Const:
-		return e.constant(op.Value), nil
-	case graph.Unary:
-		if args[0], err = e.own(args[0], n.Args[0].Type.DType); err != nil {
-			return nil, err
-		}
-		return e.unary(op, args[0], n.Type.DType)
-	case graph.Binary:
-		return e.binary(op.Fn, args[0], args[1], n)
-	case graph.Select:
-		return e.choose(args, n)
-	case graph.Cast:
-		return e.cast(op.To, args[0])
-	case graph.MatMul:
-		return e.matmul(op, args[0], args[1], n)
-	case graph.Conv2D:
-		return e.conv(op, args[0], args[1], n)
-	case graph.Reduce:
-		return e.reduce(op, args[0], n)
-	case graph.Reshape:
-		return e.reshape(args[0], op.Shape.Slice()...)
-	case graph.Transpose:
-		return gorg.Transpose(args[0], op.Perm.Slice()...)
-	case graph.Broadcast:
-		return e.broadcast(args[0], op.Shape)
-	case graph.Slice:
-		return e.slice(op, args[0], n)
-	case graph.Concat:
-		if len(args) == 1 {
-			return args[0], nil
-		}
-		return gorg.Concat(op.Axis, args...)
-	case graph.Pad:
-		return e.pad(op, args[0], n)
-	case graph.Im2Col:
-		if err := symmetric(op.Pad); err != nil {
-			return nil, err
-		}
-		return gorg.Im2Col(args[0], op.Kernel.Slice(), op.Pad.Slice()[:2], op.Stride.Slice(), op.Dilation.Slice())
-	case graph.Gather:
-		return e.gather(op, args[0], args[1], n)
-	case graph.Dropout:
-		return gorg.Dropout(args[0], op.P)
-	case graph.Random:
-		return e.random(op), nil
-	case graph.Softmax:
-		return gorg.SoftMax(args[0], op.Axis)
-	case graph.LogSoftmax:
-		// Of an operand of its own: Gorgonia takes it for the softmax of the same operand and axis.
-		if args[0], err = gorg.HadamardProd(args[0], e.scalar(n.Type.DType, 1)); err != nil {
-			return nil, err
-		}
-		return gorg.LogSoftMax(args[0], op.Axis)
-	case graph.Pool:
-		return e.pool(op, args[0], n)
-	case graph.Copy:
-		return args[0], nil
-	}
-	return nil, fmt.Errorf("no counterpart of %s in Gorgonia", n.Op.OpName())
+	return write(e, n, args)
 }
 
 // sameNumbers converts one of two operands if they stand for Bools made from different types.

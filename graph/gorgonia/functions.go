@@ -189,7 +189,7 @@ func (e *exporter) unary(op graph.Unary, x *gorg.Node, d graph.DType) (*gorg.Nod
 
 type compareFunc = func(a, b *gorg.Node, same bool) (*gorg.Node, error)
 
-func (e *exporter) binary(fn graph.BinaryFn, x, y *gorg.Node, n *graph.Node) (*gorg.Node, error) {
+func (e *exporter) binary(op graph.Binary, x, y *gorg.Node, n *graph.Node) (*gorg.Node, error) {
 	var err error
 	if x, err = e.own(x, n.Args[0].Type.DType); err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (e *exporter) binary(fn graph.BinaryFn, x, y *gorg.Node, n *graph.Node) (*g
 	if x, y, err = e.sameNumbers(x, y); err != nil {
 		return nil, err
 	}
-	form := binaries[fn]
+	form := binaries[op.Fn]
 	switch {
 	case form.apply != nil:
 		return form.apply(x, y)
