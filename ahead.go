@@ -10,206 +10,78 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 
-	"fusec/fpga/isa"
 	"fusec/graph"
 	"fusec/graph/atomicfile"
-	kernels "fusec/kernels/cuda"
-	"fusec/lowering/cuda"
-	"fusec/lowering/cuda/driver"
-	"fusec/lowering/cuda/driver/nvrtc"
-	"fusec/lowering/fpga"
+	"fusec/lowering"
 )
 
-// The parts of a file that CompileAhead writes: a zip archive.
+// The parts of a file that CompileAhead writes, a zip archive, beside those of the target.
 const (
 	aheadSchema  = "fusec.fuse/1"
-	aheadHeader  = "fuse.json"
+	aheadHeader  = "fuse.json" // the schema, and the fields of the target's header
 	aheadGraph   = "model.graph"
 	aheadWeights = "model.safetensors"
-	aheadImages  = "images/"     // one for each kernel, by its key
-	aheadProgram = "program.txt" // an overlay's descriptors, for people
 )
 
-// aheadInfo is the header of such a file.
-type aheadInfo struct {
-	Schema  string       `json:"schema"`
-	Chip    kernels.Chip `json:"chip"`
-	Kernels int          `json:"kernels"`
-
-	Overlay *isa.Config  `json:"overlay,omitempty"` // that the model was compiled for, in place of a chip
-	Ranges  []fpga.Range `json:"ranges,omitempty"`  // of its values
-}
-
-// Ahead is a model that was compiled ahead of time for a chip: the graph, its weights, and the machine code of its
-// kernels. [Compile] with [WithAhead] runs it with the GPU's driver alone.
+// Ahead is a model that was compiled ahead of time for a target: the graph, its weights, and what the target has made of
+// it. [Compile] with [WithAhead] runs it: a GPU's driver alone is enough, for example.
 type Ahead struct {
 	Graph   *graph.Graph
 	Weights map[string]*graph.Tensor // by parameter and state; nil if the file holds none
 	Chip    string                   // what it was compiled for, such as "sm_90a" or "the overlay sim8"
 
-	chip   kernels.Chip
-	images map[string][]byte
-
-	overlay *isa.Config
-	ranges  []fpga.Range
+	target  string
+	options []lowering.TargetOption
 }
 
-// CompileAhead compiles a graph for a CUDA chip, such as "sm_90a", which need not be there, and writes what a program
-// needs to run on one: the graph, its weights (nil leaves them out) and its kernels. The options are those of [Compile].
-// Progress, if not nil, is told how many kernels are done.
-func CompileAhead(path string, g *graph.Graph, weights map[string]*graph.Tensor, arch string, progress func(done, all int),
-	opts ...Option) error {
-	chip, err := kernels.ChipNamed(arch)
+// CompileAhead compiles a graph for the target that the options name, of which no device need be there, and writes what a
+// program needs to run on one: the graph, its weights (nil leaves them out), and for a GPU the machine code of its kernels,
+// for an overlay the ranges of its values, which are found on samples. The options are those of [Compile]. Progress, if not
+// nil, is told how many kernels are done.
+func CompileAhead(path string, g *graph.Graph, weights map[string]*graph.Tensor, progress func(done, all int),
+	opts ...CompileOption) error {
+	cfg, err := newConfig(opts)
 	if err != nil {
 		return err
-	}
-	cfg, _, err := newConfig(opts)
-	if err != nil {
-		return err
-	}
-	compiler, err := cfg.compilerAhead()
-	if err != nil {
-		return err
-	}
-	sources, err := sourcesFor(g, chip, opts)
-	if err != nil {
-		return err
-	}
-	images, err := compileImages(sources, compiler, chip, progress)
-	if err != nil {
-		return err
-	}
-	info := aheadInfo{Schema: aheadSchema, Chip: chip, Kernels: len(images)}
-	return atomicfile.Write(path, func(w io.Writer) error { return writeAhead(w, g, weights, info, images, "") })
-}
-
-// CompileOverlay compiles a graph for an overlay, which need not be there, and writes what a program needs to run on one:
-// the graph, its weights, the ranges of its values, which are found on the samples of [WithCalibration], and its descriptors
-// to be read.
-func CompileOverlay(path string, g *graph.Graph, weights map[string]*graph.Tensor, opts ...Option) error {
-	opts = append(slices.Clip(opts), WithTarget("fpga"))
-	cfg, _, err := newConfig(opts)
-	if err != nil {
-		return err
-	}
-	if len(cfg.samples) == 0 {
-		return errors.New("a program for an overlay is compiled with samples of its inputs, on which it is calibrated")
 	}
 	_, program, err := Plan(g, opts...)
 	if err != nil {
 		return err
 	}
-	d, err := cfg.fpgaDevice(false)
+	device, err := cfg.device(false)
 	if err != nil {
 		return err
 	}
-	ranges, err := d.Calibrate(program, weights)
+	compiler, ok := device.(lowering.Ahead)
+	if !ok {
+		return fmt.Errorf("target %q: nothing is compiled ahead of time for it", cfg.target)
+	}
+	fields, parts, err := compiler.CompileAhead(program, weights, progress)
 	if err != nil {
 		return err
 	}
-	list, err := d.Plan(program)
+	header, err := aheadHeaderOf(fields)
 	if err != nil {
 		return err
 	}
-	info := aheadInfo{Schema: aheadSchema, Overlay: &list.Overlay, Ranges: ranges}
-	return atomicfile.Write(path, func(w io.Writer) error { return writeAhead(w, g, weights, info, nil, list.String()) })
+	return atomicfile.Write(path, func(w io.Writer) error { return writeAhead(w, g, weights, header, parts) })
 }
 
-// compilerAhead is the compiler, without a GPU that it would be for.
-func (c *config) compilerAhead() (driver.Compiler, error) {
-	if c.open == nil {
-		return cudaCompiler()
-	}
-	g, compiler, err := c.open(0)
+// aheadHeaderOf is the schema and the fields of a target's header as one object.
+func aheadHeaderOf(fields any) ([]byte, error) {
+	text, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
 	}
-	return compiler, g.Close()
+	var header bytes.Buffer
+	err = json.Indent(&header, []byte(fmt.Sprintf(`{"schema":%q,%s`, aheadSchema, bytes.TrimPrefix(text, []byte("{")))), "", "  ")
+	return header.Bytes(), err
 }
 
-// sourcesFor lists what has to be compiled for a graph.
-func sourcesFor(g *graph.Graph, chip kernels.Chip, opts []Option) ([]cuda.Source, error) {
-	cfg, _, err := newConfig(opts)
-	if err != nil {
-		return nil, err
-	}
-	if err := check(g, cfg.gradients); err != nil {
-		return nil, err
-	}
-	cfg.frozen = true
-	if chip.Arch != 0 {
-		cfg.chip = chip
-	}
-	steps, err := cfg.stepsOf(g)
-	if err != nil {
-		return nil, err
-	}
-	device, err := cfg.cudaDevice(0, false)
-	if err != nil {
-		return nil, err
-	}
-	_, program, err := (&request{g, cfg, cfg.gradients, steps}).plan(device)
-	if err != nil {
-		return nil, err
-	}
-	return device.Sources(program), nil
-}
-
-// CUDASources lists the CUDA C++ of a graph's kernels, each text once, in the order of the launches. Neither a GPU nor a
-// compiler is needed.
-func CUDASources(g *graph.Graph, opts ...Option) ([]cuda.Source, error) {
-	return sourcesFor(g, kernels.Chip{}, opts)
-}
-
-// PTX compiles one of them to the assembly of the virtual machine, for a chip such as "sm_90a".
-func PTX(source cuda.Source, arch string) (string, error) {
-	chip, err := kernels.ChipNamed(arch)
-	if err != nil {
-		return "", err
-	}
-	c, err := nvrtc.Open()
-	if err != nil {
-		return "", err
-	}
-	ptx, _, err := c.PTX(source.Text, chip)
-	return ptx, err
-}
-
-// compileImages makes the machine code of each source, several at a time.
-func compileImages(sources []cuda.Source, compiler driver.Compiler, chip kernels.Chip, progress func(done, all int)) (map[string][]byte, error) {
-	images := map[string][]byte{}
-	var mu sync.Mutex
-	var wait sync.WaitGroup
-	var errs []error
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for _, s := range sources {
-		wait.Add(1)
-		slots <- struct{}{}
-		go func() {
-			defer wait.Done()
-			image, _, err := compiler.Compile(s.Text, chip)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", s.Where, err))
-			}
-			images[kernels.Key(s.Text)] = image
-			if progress != nil {
-				progress(len(images), len(sources))
-			}
-			<-slots
-		}()
-	}
-	wait.Wait()
-	return images, errors.Join(errs...)
-}
-
-func writeAhead(w io.Writer, g *graph.Graph, weights map[string]*graph.Tensor, info aheadInfo, images map[string][]byte, program string) error {
+func writeAhead(w io.Writer, g *graph.Graph, weights map[string]*graph.Tensor, header []byte, parts map[string][]byte) error {
 	dir, err := os.MkdirTemp("", "fuse")
 	if err != nil {
 		return err
@@ -224,10 +96,6 @@ func writeAhead(w io.Writer, g *graph.Graph, weights map[string]*graph.Tensor, i
 		if err == nil {
 			_, err = io.Copy(to, from)
 		}
-		return err
-	}
-	header, err := json.MarshalIndent(info, "", "  ")
-	if err != nil {
 		return err
 	}
 	if err := put(aheadHeader, bytes.NewReader(header)); err != nil {
@@ -247,13 +115,8 @@ func writeAhead(w io.Writer, g *graph.Graph, weights map[string]*graph.Tensor, i
 			return err
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(images)) {
-		if err := put(aheadImages+key, bytes.NewReader(images[key])); err != nil {
-			return err
-		}
-	}
-	if program != "" {
-		if err := put(aheadProgram, strings.NewReader(program)); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		if err := put(name, bytes.NewReader(parts[name])); err != nil {
 			return err
 		}
 	}
@@ -280,29 +143,38 @@ func openAhead(path string) (*Ahead, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	a := &Ahead{images: map[string][]byte{}}
-	var info aheadInfo
+	var header []byte
+	parts := map[string][]byte{}
 	if err := unpacks(path, z.File); err != nil {
 		return nil, err
 	}
 	for _, f := range z.File {
-		if err := a.readPart(f, dir, &info); err != nil {
+		if err := readPart(f, dir, &header, parts); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}
-	switch {
-	case info.Schema != aheadSchema:
-		return nil, fmt.Errorf("its schema is %q, not %q", info.Schema, aheadSchema)
-	case len(a.images) != info.Kernels:
-		return nil, fmt.Errorf("it holds %d kernels of %d", len(a.images), info.Kernels)
+	var info struct{ Schema string }
+	if err := json.Unmarshal(header, &info); header != nil && err != nil {
+		return nil, fmt.Errorf("%s: %w", aheadHeader, err)
 	}
-	if a.overlay, a.ranges = info.Overlay, info.Ranges; a.overlay != nil {
-		if err := a.overlay.Check(); err != nil {
+	if info.Schema != aheadSchema {
+		return nil, fmt.Errorf("its schema is %q, not %q", info.Schema, aheadSchema)
+	}
+	a := &Ahead{}
+	for _, t := range targets {
+		if t.Load == nil {
+			continue
+		}
+		opts, what, ok, err := t.Load(header, parts)
+		if err != nil {
 			return nil, err
 		}
-		a.Chip = "the overlay " + a.overlay.Name
-	} else {
-		a.chip, a.Chip = info.Chip, info.Chip.Target()
+		if ok {
+			a.Chip, a.target, a.options = what, t.Name, opts
+		}
+	}
+	if a.target == "" {
+		return nil, errors.New("it was compiled for a target that this version does not know")
 	}
 	file := filepath.Join(dir, aheadGraph)
 	g, w, err := graph.Load(file)
@@ -336,69 +208,43 @@ func unpacks(path string, parts []*zip.File) error {
 }
 
 // readPart takes over one part of the archive; the graph and its weights go to files in dir.
-func (a *Ahead) readPart(f *zip.File, dir string, info *aheadInfo) error {
+func readPart(f *zip.File, dir string, header *[]byte, parts map[string][]byte) error {
 	part, err := f.Open()
 	if err != nil {
 		return err
 	}
 	defer part.Close()
 	r := io.LimitReader(part, int64(f.UncompressedSize64)) // whatever the archive really holds
-	switch {
-	case f.Name == aheadGraph || f.Name == aheadWeights:
+	if f.Name == aheadGraph || f.Name == aheadWeights {
 		to, err := os.Create(filepath.Join(dir, f.Name))
 		if err != nil {
 			return err
 		}
 		_, err = io.Copy(to, r)
 		return errors.Join(err, to.Close())
-	case f.Name == aheadProgram:
-		return nil
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return err
 	}
 	if f.Name == aheadHeader {
-		return json.Unmarshal(data, info)
+		*header = data
+	} else {
+		parts[f.Name] = data
 	}
-	if key, ok := strings.CutPrefix(f.Name, aheadImages); ok {
-		a.images[key] = data
-		return nil
-	}
-	return errors.New("an unknown part")
+	return nil
 }
 
-// WithAhead has [Compile] take the kernels that were compiled ahead of time, for the graph that stands beside them.
-func WithAhead(a *Ahead) Option {
+// WithAhead has [Compile] take what was compiled ahead of time, for the graph that is stored with it, and its target, if no
+// device of that target is named.
+func WithAhead(a *Ahead) CompileOption {
 	return own(func(c *config) {
-		c.ahead = a
-		if a.overlay != nil {
-			c.target, c.overlay, c.ranges = "fpga", *a.overlay, a.ranges
-			return
+		if name, _, _ := strings.Cut(c.target, ":"); name != a.target {
+			c.target = a.target
 		}
-		c.chip = a.chip
-		if c.target == "cpu" {
-			c.target = "cuda"
-		}
+		c.options = append(c.options, a.options...)
 	})
 }
 
 // Target is the name of the target that it was compiled for.
-func (a *Ahead) Target() string {
-	if a.overlay != nil {
-		return "fpga"
-	}
-	return "cuda"
-}
-
-// Version implements driver.Compiler.
-func (a *Ahead) Version() string { return "compiled ahead of time for " + a.Chip }
-
-// Compile implements driver.Compiler: it finds what was compiled.
-func (a *Ahead) Compile(source string, chip kernels.Chip) ([]byte, string, error) {
-	if image, ok := a.images[kernels.Key(source)]; ok {
-		return image, "", nil
-	}
-	return nil, "", fmt.Errorf("the file, compiled for %s, has no such kernel: it was compiled with other options or by another "+
-		"version of fusec; compile it again", a.Chip)
-}
+func (a *Ahead) Target() string { return a.target }

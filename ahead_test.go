@@ -12,14 +12,18 @@ import (
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/emulator"
 )
 
 // emulated has the target cuda run on the emulator, taken for a chip of the architecture.
+// arch plans for a chip of the architecture.
+func arch(name string) fusec.Option { return fusec.WithTarget("cuda", cuda.Arch(name)) }
+
 func emulated(t testing.TB) fusec.Option {
 	t.Helper()
-	return fusec.WithDriver(func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) })
+	return fusec.WithTarget("cuda", cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) }))
 }
 
 // smallMLP is a model with weights, and its values.
@@ -68,7 +72,7 @@ func TestAhead(t *testing.T) {
 		}
 		last = done
 	}
-	if err := fusec.CompileAhead(path, g, weights, "sm_90a", progress, emulated(t)); err != nil {
+	if err := fusec.CompileAhead(path, g, weights, progress, emulated(t), arch("sm_90a")); err != nil {
 		t.Fatal(err)
 	}
 	if last == 0 {
@@ -104,25 +108,21 @@ func TestAheadPlans(t *testing.T) {
 	x := b.Input("x", f32(512, 512))
 	b.Output("y", b.MatMul(x, x, false, false)) // for which generations of chips have kernels of their own
 	path, bf16 := filepath.Join(t.TempDir(), "product.fuse"), fusec.WithPrecision(fusec.BF16)
-	if err := fusec.CompileAhead(path, built(t, b), nil, "sm_80", nil, bf16, emulated(t)); err != nil {
+	if err := fusec.CompileAhead(path, built(t, b), nil, nil, bf16, emulated(t), arch("sm_80")); err != nil {
 		t.Fatal(err)
 	}
 	a, err := fusec.OpenAhead(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	planned := func(opt fusec.Option) (text string) {
+	planned := func(opt fusec.CompileOption) (text string) {
 		t.Helper()
-		sources, err := fusec.CUDASources(a.Graph, fusec.WithTarget("cuda"), bf16, opt)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range sources {
+		for _, s := range sourcesOf(t, a.Graph, bf16, opt) {
 			text += s.Text
 		}
 		return text
 	}
-	got, same, other := planned(fusec.WithAhead(a)), planned(fusec.WithArch("sm_80")), planned(fusec.WithArch("sm_90a"))
+	got, same, other := planned(fusec.WithAhead(a)), planned(arch("sm_80")), planned(arch("sm_90a"))
 	if got != same || got == other {
 		t.Errorf("planned for its chip: %v, for another: %v", got == same, got == other)
 	}
@@ -139,9 +139,9 @@ func TestAheadRefuses(t *testing.T) {
 			t.Errorf("error %v, want %q", err, text)
 		}
 	}
-	wants(fusec.CompileAhead(path, g, weights, "sm_9", nil, emulated(t)), `"sm_9" is no architecture`)
-	wants(fusec.CompileAhead(path, nil, weights, "sm_80", nil, emulated(t)), "the graph is nil")
-	if err := fusec.CompileAhead(path, g, nil, "sm_80", nil, emulated(t)); err != nil {
+	wants(fusec.CompileAhead(path, g, weights, nil, emulated(t), arch("sm_9")), `"sm_9" is no architecture`)
+	wants(fusec.CompileAhead(path, nil, weights, nil, emulated(t), arch("sm_80")), "the graph is nil")
+	if err := fusec.CompileAhead(path, g, nil, nil, emulated(t), arch("sm_80")); err != nil {
 		t.Fatal(err)
 	}
 	a, err := fusec.OpenAhead(path)
@@ -187,13 +187,25 @@ func TestAheadRefuses(t *testing.T) {
 	}
 }
 
-// TestCUDASources lists the kernels' texts, with the user's names beside them, and no compiler or GPU.
-func TestCUDASources(t *testing.T) {
-	g, _, _ := smallMLP(t)
-	list, err := fusec.CUDASources(g)
+// sourcesOf lists the CUDA C++ of a graph's kernels.
+func sourcesOf(t testing.TB, g *graph.Graph, opts ...fusec.CompileOption) []cuda.Source {
+	t.Helper()
+	opts = append(opts, fusec.WithTarget("cuda"))
+	_, program, err := fusec.Plan(g, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
+	d, err := fusec.PlanDevice(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.(*cuda.Device).Sources(program)
+}
+
+// TestCUDASources lists the kernels' texts, with the user's names beside them, and no compiler or GPU.
+func TestCUDASources(t *testing.T) {
+	g, _, _ := smallMLP(t)
+	list := sourcesOf(t, g)
 	found := false
 	for _, s := range list {
 		if len(s.Generated) >= len(s.Text) || !strings.Contains(s.Generated, "KERNEL(") {
@@ -203,9 +215,6 @@ func TestCUDASources(t *testing.T) {
 	}
 	if !found {
 		t.Error("no kernel names the bias and the activation")
-	}
-	if _, err := fusec.PTX(list[0], "sm_1"); err == nil {
-		t.Error("sm_1 was taken for an architecture")
 	}
 }
 
@@ -219,7 +228,7 @@ func TestTargets(t *testing.T) {
 			t.Errorf("target %s gave the error %v, want %q", target, err, text)
 		}
 	}
-	if _, _, err := fusec.Plan(g, fusec.WithTarget("cuda"), fusec.WithArch("sm_1")); err == nil || !strings.Contains(err.Error(), "no architecture") {
+	if _, _, err := fusec.Plan(g, fusec.WithTarget("cuda"), arch("sm_1")); err == nil || !strings.Contains(err.Error(), "no architecture") {
 		t.Errorf("sm_1 gave the error %v", err)
 	}
 }

@@ -18,6 +18,8 @@ type apart struct{ *cpu.Device }
 
 func (apart) Name() string { return "apart" }
 
+func (apart) Shared() any { return nil }
+
 func (d apart) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e, err := d.Device.Compile(p)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/lowering/cpu"
 )
 
 // Attentions and their gradients are the same, up to rounding, in blocks of every size; smaller ones need less scratch.
@@ -28,7 +29,7 @@ func TestWithAttentionBlock(t *testing.T) {
 		b.Output("y", y)
 		cost := b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1, 2)
 		b.Output("cost", cost)
-		p := compiled(t, b, fusec.WithAttentionBlock(n), fusec.WithWorkers(2),
+		p := compiled(t, b, fusec.WithTarget("cpu", cpu.AttentionBlock(n)), fusec.WithWorkers(2),
 			fusec.WithGradient("dq", cost, in[0]), fusec.WithGradient("dk", cost, in[1]))
 		out, err := p.Run(values)
 		if err != nil {
@@ -49,6 +50,6 @@ func TestWithAttentionBlock(t *testing.T) {
 	if !(scratch[16] < scratch[0]) {
 		t.Errorf("blocks of 16 take %d bytes of scratch, those chosen by the shape %d", scratch[16], scratch[0])
 	}
-	_, err := fusec.Compile(built(t, linearGraph()), fusec.WithAttentionBlock(-1))
-	wantError(t, err, "WithAttentionBlock(-1)")
+	_, err := fusec.Compile(built(t, linearGraph()), fusec.WithTarget("cpu", cpu.AttentionBlock(-1)))
+	wantError(t, err, "AttentionBlock(-1)")
 }

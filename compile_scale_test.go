@@ -80,7 +80,7 @@ var shapes = map[string]func(b *graph.Builder, n int) (cost *graph.Node, weights
 }
 
 // shapeOf builds a shape of about n nodes, and asks for the gradients by its weights.
-func shapeOf(t testing.TB, name string, n int) (*graph.Graph, []fusec.Option) {
+func shapeOf(t testing.TB, name string, n int) (*graph.Graph, []fusec.CompileOption) {
 	b := graph.NewBuilder(name)
 	cost, ws := shapes[name](b, n)
 	axes := make([]int, cost.Type.Shape.Rank())
@@ -95,7 +95,7 @@ func shapeOf(t testing.TB, name string, n int) (*graph.Graph, []fusec.Option) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var opts []fusec.Option
+	var opts []fusec.CompileOption
 	for i, w := range ws {
 		opts = append(opts, fusec.WithGradient(fmt.Sprint("d", i), cost, w))
 	}

@@ -12,6 +12,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"fusec/graph"
+	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
@@ -115,8 +116,8 @@ func TestDroppedDevicesWriteNothing(t *testing.T) {
 	}
 	refused := 0
 	for _, n := range s.g.AllNodes() {
-		if u, ok := n.Value().(unstored); ok {
-			if _, err := u.computed(); errors.Is(err, errDropped) {
+		if u, ok := n.Value().(fgorgonia.Unstored); ok {
+			if _, err := u.Computed(); errors.Is(err, errDropped) {
 				refused++
 			}
 		}

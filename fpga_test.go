@@ -18,12 +18,13 @@ import (
 	"fusec/fpga/testtools"
 	"fusec/graph"
 	"fusec/graph/npy"
+	"fusec/lowering/fpga"
 )
 
 // onOverlay compiles for the overlay's model.
-func onOverlay(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor, opts ...fusec.Option) *fusec.Program {
+func onOverlay(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor, opts ...fusec.CompileOption) *fusec.Program {
 	t.Helper()
-	p, err := fusec.Compile(g, append([]fusec.Option{fusec.WithTarget("fpga"), fusec.WithLink("model")}, opts...)...)
+	p, err := fusec.Compile(g, append([]fusec.CompileOption{fusec.WithTarget("fpga", fpga.Link("model"))}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +74,8 @@ func TestDigitsOnTheOverlay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := onOverlay(t, g, weights.Tensors, fusec.WithOverlay(overlay),
-			fusec.WithCalibration(map[string]*graph.Tensor{"pixels": digitImages(t, batch)}))
+		p := onOverlay(t, g, weights.Tensors, fusec.WithTarget("", fpga.Overlay(overlay),
+			fpga.Samples(map[string]*graph.Tensor{"pixels": digitImages(t, batch)})))
 		right := 0
 		for from := 0; from < images; from += batch {
 			part, err := graph.TensorOf(pixels.Data.([]float32)[from*64:(from+batch)*64], batch, 64)
@@ -129,7 +130,7 @@ func TestDigitsOnTheSimulator(t *testing.T) {
 	}
 	var logits [2][]float64
 	for i, link := range []string{"model", "sim"} {
-		p := onOverlay(t, g, weights.Tensors, fusec.WithOverlay("hx8k"), fusec.WithLink(link))
+		p := onOverlay(t, g, weights.Tensors, fusec.WithTarget("", fpga.Overlay("hx8k"), fpga.Link(link)))
 		out, err := p.Run(map[string]*graph.Tensor{"pixels": digitImages(t, 60)})
 		if err != nil {
 			t.Fatal(err)
@@ -231,17 +232,17 @@ func TestOverlayOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		opts []fusec.Option
+		opts []fusec.CompileOption
 		want string
 	}{
-		{[]fusec.Option{fusec.WithOverlay("big")}, `no overlay is called "big"`},
-		{[]fusec.Option{fusec.WithOverlayConfig(isa.Config{Name: "odd", Rows: 3})}, "Rows: want a power of two"},
-		{[]fusec.Option{fusec.WithLink("carrier-pigeon")}, "carrier-pigeon"},
-		{[]fusec.Option{fusec.WithOverlay("hx8k")}, "addresses of 16 bits reach 65536"},
-		{[]fusec.Option{fusec.WithPrecision(fusec.BF16)}, "integers of 8 bits"},
-		{[]fusec.Option{fusec.WithCalibration(map[string]*graph.Tensor{"pixels": nil})}, `no value for "pixels"`},
+		{[]fusec.CompileOption{fusec.WithTarget("", fpga.Overlay("big"))}, `no overlay is called "big"`},
+		{[]fusec.CompileOption{fusec.WithTarget("", fpga.For(isa.Config{Name: "odd", Rows: 3}))}, "Rows: want a power of two"},
+		{[]fusec.CompileOption{fusec.WithTarget("", fpga.Link("carrier-pigeon"))}, "carrier-pigeon"},
+		{[]fusec.CompileOption{fusec.WithTarget("", fpga.Overlay("hx8k"))}, "addresses of 16 bits reach 65536"},
+		{[]fusec.CompileOption{fusec.WithPrecision(fusec.BF16)}, "integers of 8 bits"},
+		{[]fusec.CompileOption{fusec.WithTarget("", fpga.Samples(map[string]*graph.Tensor{"pixels": nil}))}, `no value for "pixels"`},
 	} {
-		p, err := fusec.Compile(g, append([]fusec.Option{fusec.WithTarget("fpga")}, c.opts...)...)
+		p, err := fusec.Compile(g, append([]fusec.CompileOption{fusec.WithTarget("fpga")}, c.opts...)...)
 		if err == nil { // a link is opened by the first run
 			for _, n := range g.Sources() {
 				if err := p.Set(n.Name, graph.NewTensor(n.Type)); err != nil {
@@ -280,7 +281,7 @@ func TestMachineOnTheOverlay(t *testing.T) {
 	if err := gorgonia.Let(model.Input, images); err != nil {
 		t.Fatal(err)
 	}
-	m := fusec.NewMachine(model.Graph, fusec.WithTarget("fpga"), fusec.WithLink("model"))
+	m := fusec.NewMachine(model.Graph, fusec.WithTarget("fpga", fpga.Link("model")))
 	if m.Err() != nil {
 		t.Fatal(m.Err())
 	}
@@ -306,11 +307,11 @@ func TestMachineOnTheOverlay(t *testing.T) {
 	if _, err := gorgonia.Grad(cost, w); err != nil {
 		t.Fatal(err)
 	}
-	trainer := fusec.NewMachine(g, gorgonia.BindDualValues(w), fusec.WithTarget("fpga"), fusec.WithLink("model"))
+	trainer := fusec.NewMachine(g, gorgonia.BindDualValues(w), fusec.WithTarget("fpga", fpga.Link("model")))
 	if err := trainer.Err(); err == nil || !strings.Contains(err.Error(), "which gradients do not bear") {
 		t.Errorf("training on the overlay: %v", err)
 	}
-	reader := fusec.NewMachine(g, fusec.WithoutGradients(), fusec.WithTarget("fpga"), fusec.WithLink("model"))
+	reader := fusec.NewMachine(g, fusec.WithoutGradients(), fusec.WithTarget("fpga", fpga.Link("model")))
 	if err := reader.Err(); err != nil {
 		t.Error(err)
 	}

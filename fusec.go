@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
 	"unicode"
@@ -22,8 +21,8 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/trace"
-	"fusec/kernels/ref"
 	"fusec/lowering"
+	"fusec/lowering/watch"
 	"fusec/passes"
 )
 
@@ -77,30 +76,10 @@ func printable(name string) string {
 	}, name)
 }
 
-// Program is a compiled graph. One goroutine uses it at a time.
-type Program struct {
-	request
-	trace   *trace.Trace      // nil until it is asked for, if the program was found
-	notes   []trace.Note      // that the trace will have
-	program *lowering.Program // with the labels of another request if it is strange
-	strange bool
-	cached  *cachedProgram // that it was found as, or is kept as; or nil
-	exe     lowering.Executable
-	took    time.Duration
-	named   map[string]int        // Input, Param and State buffers by name
-	outputs map[string]int        // buffers of outputs by name
-	unread  map[string]graph.Type // sources of the graph that no output needs
-	own     map[int]*graph.Tensor // what a run may change: state, and parameters that the graph updates; nil until set
-	ahead   map[int]*graph.Tensor // what Prefetch copied, on devices that do not copy by themselves
-	stepper *stepper              // of a program with an optimiser
-	synced  [1]int                // the buffer that sync asks for
-	departs []ref.Departure       // of each launch of the last run, if it was compared
-}
-
 // Compile makes a program of a graph. Parameters are frozen: they are given with [Program.Set], stay as they are
 // between runs and are packed once.
-func Compile(g *graph.Graph, opts ...Option) (*Program, error) {
-	cfg, _, err := newConfig(opts)
+func Compile(g *graph.Graph, opts ...CompileOption) (*Program, error) {
+	cfg, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -143,8 +122,8 @@ func check(g *graph.Graph, gradients []passes.Gradient) error {
 // Plan compiles a graph for drawings and reports only. It takes no memory for values, so that a graph can be looked at
 // that this machine could not run. It returns the record of the compilation, which after an error has the stages until
 // then, and the lowered program.
-func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, error) {
-	cfg, _, err := newConfig(opts)
+func Plan(g *graph.Graph, opts ...CompileOption) (*trace.Trace, *lowering.Program, error) {
+	cfg, err := newConfig(opts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -160,6 +139,14 @@ func Plan(g *graph.Graph, opts ...Option) (*trace.Trace, *lowering.Program, erro
 		return nil, nil, err
 	}
 	return (&request{g, cfg, cfg.gradients, steps}).plan(device)
+}
+
+// A request is all that a program follows from.
+type request struct {
+	graph     *graph.Graph
+	cfg       config
+	gradients []passes.Gradient
+	steps     []passes.Step
 }
 
 // plan runs the passes and lowers what they make.
@@ -240,172 +227,11 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 		}
 	}
 	if cfg.watched() {
-		p.exe.Watch(p.watch)
+		p.watcher = &watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite, Compare: cfg.compare}
+		p.exe.Watch(p.watcher.Check)
 	}
 	p.took = time.Since(start)
 	return p, nil
-}
-
-// Set gives an input, parameter or state its value. Inputs and parameters are read in place, without a copy, until
-// they are set again; a parameter that has changed in place has to be set again to be seen. State, which is zero until
-// it is set, and parameters that the graph updates are copied, so that a run never writes to t.
-func (p *Program) Set(name string, t *graph.Tensor) error {
-	if t == nil {
-		return fmt.Errorf("no value was given for %q", name)
-	}
-	if err := t.Check(); err != nil {
-		return fmt.Errorf("value of %q: %w", name, err)
-	}
-	i, ok := p.named[name]
-	if !ok {
-		want, ok := p.unread[name]
-		switch {
-		case !ok:
-			return fmt.Errorf("the program has no input, parameter or state %q", name)
-		case t.Type != want:
-			return fmt.Errorf("%q is %v; it was given a value of type %v", name, want, t.Type)
-		}
-		return nil
-	}
-	own, changes := p.own[i]
-	switch {
-	case !changes:
-		return p.exe.Bind(i, t)
-	case own == nil || own.Type != t.Type:
-		own = t.Clone()
-		if err := p.exe.Bind(i, own); err != nil {
-			return err
-		}
-		p.own[i] = own
-		return nil
-	}
-	own.CopyFrom(t)
-	return p.exe.Bind(i, own)
-}
-
-// State is the present value of a state, or of a parameter that the graph updates, brought back from the device if it
-// stands there. The tensor is the program's and holds until the next run.
-func (p *Program) State(name string) (*graph.Tensor, error) {
-	if i, ok := p.named[name]; ok {
-		if t := p.own[i]; t != nil {
-			if err := p.exe.Sync(i); err != nil {
-				return nil, err
-			}
-			return t, nil
-		}
-	}
-	return nil, fmt.Errorf("the program keeps no state %q", name)
-}
-
-// Exec runs the program on what has been set. It allocates nothing after the first time.
-func (p *Program) Exec() error {
-	if err := p.Start(); err != nil {
-		return err
-	}
-	return p.Wait()
-}
-
-// Sync brings what runs have changed, state and parameters that the graph updates, back from the device: on the CPU it
-// is always there. [Program.State] does so for one value, and [Program.Close] for all.
-func (p *Program) Sync() error {
-	if p == nil || p.exe == nil {
-		return nil
-	}
-	return p.exe.Sync()
-}
-
-// sync is Sync for the source of a name. It allocates nothing.
-func (p *Program) sync(name string) error {
-	p.synced[0] = p.named[name]
-	return p.exe.Sync(p.synced[:]...)
-}
-
-// Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone
-// it to keep it. On a device, a program that has handed one out has to be closed: it is not when it is dropped.
-func (p *Program) Output(name string) (*graph.Tensor, error) {
-	if o, ok := p.exe.(*owned); ok {
-		o.dropped.Stop()
-	}
-	return p.output(name)
-}
-
-// output is Output for a tensor that nobody has after the program.
-func (p *Program) output(name string) (*graph.Tensor, error) {
-	if buffer, ok := p.outputs[name]; ok {
-		return p.exe.Output(buffer), nil
-	}
-	return nil, fmt.Errorf("the program has no output %q", name)
-}
-
-// Run sets the given values, runs the program and returns all outputs in memory of their own.
-func (p *Program) Run(in map[string]*graph.Tensor) (map[string]*graph.Tensor, error) {
-	for name, t := range in {
-		if err := p.Set(name, t); err != nil {
-			return nil, err
-		}
-	}
-	if err := p.Exec(); err != nil {
-		return nil, err
-	}
-	out := make(map[string]*graph.Tensor, len(p.program.Outputs))
-	for _, o := range p.program.Outputs {
-		out[o.Name] = p.exe.Output(o.Buffer).Clone()
-	}
-	runtime.KeepAlive(p)
-	return out, nil
-}
-
-// Fusions lists the launches, in order.
-func (p *Program) Fusions() []Fusion { return fusions(p.Lowered()) }
-
-func fusions(p *lowering.Program) []Fusion {
-	if p == nil {
-		return nil
-	}
-	list := make([]Fusion, len(p.Launches))
-	for i := range p.Launches {
-		l := &p.Launches[i]
-		list[i] = Fusion{Kind: l.Kind(), Name: l.Node.Name, Nodes: l.Node.Origin, FLOPs: l.FLOPs, Bytes: l.Bytes}
-	}
-	return list
-}
-
-// Trace is the record of the compilation. A note of its first stage tells if there was none, since an equal graph had been
-// compiled before; the record is then made when it is first asked for, which takes as long as compiling.
-func (p *Program) Trace() *trace.Trace {
-	p.describe()
-	return p.trace
-}
-
-// CompileTime is how long compiling took.
-func (p *Program) CompileTime() time.Duration { return p.took }
-
-// Bytes is the memory that the program holds besides inputs and parameters.
-func (p *Program) Bytes() int64 { return p.exe.Memory().Bytes() }
-
-// Memory tells the parts of [Program.Bytes].
-func (p *Program) Memory() lowering.Memory { return p.exe.Memory() }
-
-// Lowered is the program as plain data, which nobody may change: buffers and launches.
-func (p *Program) Lowered() *lowering.Program {
-	if p.strange {
-		p.describe()
-	}
-	return p.program
-}
-
-// Profile makes runs measure each launch, or stop doing so; [Program.Times] are those of the last run, in launch order.
-func (p *Program) Profile(on bool) { p.exe.Profile(on) }
-
-// Times are the launches' times of the last run; see [Program.Profile].
-func (p *Program) Times() []time.Duration { return p.exe.Times() }
-
-// Close brings state back, as [Program.Sync] does, and lets go of the program's goroutines and memory.
-func (p *Program) Close() error {
-	if p == nil || p.exe == nil {
-		return nil
-	}
-	return errors.Join(p.exe.Sync(), p.release())
 }
 
 // Passes lists the names of the passes in order, as [WithoutPass] takes them and [Program.Trace] has them.

@@ -41,12 +41,12 @@ func TestWithGradientErrors(t *testing.T) {
 	stranger := graph.NewBuilder("other").Input("stranger", f32())
 	g := built(t, b)
 	for _, c := range []struct {
-		opt  fusec.Option
+		opt  fusec.CompileOption
 		want string
 	}{
 		{fusec.WithGradient("dw", nil, w), `WithGradient("dw"): the cost or the node is nil`},
 		{fusec.WithGradient("dw", cost, nil), `WithGradient("dw"): the cost or the node is nil`},
-		{fusec.WithGradient("dw", x, w), "wants a scalar"},
+		{fusec.WithGradient("dw", x, w), "requires a scalar"},
 		{fusec.WithGradient("dw", stranger, w), "stranger"},
 		{fusec.WithGradient("cost", cost, w), "cost"},
 		{fusec.WithGradient("dw", cost, &graph.Node{}), "%0 without an operation, which is not a node of the graph"},
@@ -111,7 +111,7 @@ func TestGradientByOneOfSeveralResults(t *testing.T) {
 			g := built(t, b)
 			want := map[string]*graph.Tensor{}
 			for _, off := range [][]string{nil, {"simplify-again"}, {"simplify"}, {"simplify", "simplify-again"}} {
-				opts := []fusec.Option{fusec.WithGradient("du", cost, u), fusec.WithGradient("dx", cost, x), fusec.WithVerify()}
+				opts := []fusec.CompileOption{fusec.WithGradient("du", cost, u), fusec.WithGradient("dx", cost, x), fusec.WithVerify()}
 				for _, name := range off {
 					opts = append(opts, fusec.WithoutPass(name))
 				}

@@ -63,7 +63,7 @@ func TestIntegersExact(t *testing.T) {
 	b.Output("y", b.Add(graph.Select{}, b.Binary(graph.Eq, x, one), y, one))
 	few := built(t, b) // each launch on CUDA is a program to compile
 	in := map[string]*graph.Tensor{"x": values(2, 3)}
-	check := func(what string, g *graph.Graph, opts ...fusec.Option) {
+	check := func(what string, g *graph.Graph, opts ...fusec.CompileOption) {
 		t.Helper()
 		want, _, err := ref.Eval(g, in)
 		if err != nil {

@@ -30,7 +30,7 @@ type LispMachine struct{ *Machine }
 // which has to know which inputs are weights: call gorgonia.Grad and use [NewMachine].
 //
 // The graph may not have been differentiated by gorgonia.Grad, except with ExecuteFwdOnly.
-func NewLispMachine(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) *LispMachine {
+func NewLispMachine(g *gorgonia.ExprGraph, opts ...MachineOption) *LispMachine {
 	return &LispMachine{newMachine(g, fgorgonia.LispMachine, opts)}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
 
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
@@ -59,13 +60,16 @@ var _ gorgonia.VM = (*Machine)(nil)
 // that have nothing to do, such as WithPointerWatch, are named in a note of the trace. These are refused by name: those
 // of a LispMachine alone, WithWatchlist with numbers of registers, and WithEngine with an engine that is not of
 // Gorgonia's tensor package.
-func NewMachine(g *gorgonia.ExprGraph, opts ...gorgonia.VMOpt) *Machine {
+func NewMachine(g *gorgonia.ExprGraph, opts ...MachineOption) *Machine {
 	return newMachine(g, fgorgonia.TapeMachine, opts)
 }
 
-func newMachine(g *gorgonia.ExprGraph, kind fgorgonia.VMKind, opts []gorgonia.VMOpt) *Machine {
-	m := &Machine{g: g, kind: kind, cfg: config{target: "cpu"}}
+func newMachine(g *gorgonia.ExprGraph, kind fgorgonia.VMKind, opts []MachineOption) *Machine {
+	m := &Machine{g: g, kind: kind, cfg: config{target: Targets()[0]}}
 	m.vm, m.err = fgorgonia.ReadOptions(kind, m, opts...)
+	for _, name := range m.cfg.compile {
+		m.err = errors.Join(m.err, fmt.Errorf("%s is for Compile", name))
+	}
 	if m.err = errors.Join(m.err, m.cfg.err); m.err == nil {
 		m.err = m.start()
 	}
@@ -307,6 +311,95 @@ func (m *Machine) RunAll() error {
 		return err
 	}
 	return m.Wait()
+}
+
+// Start is the first half of [Machine.RunAll]: it returns when the values of all nodes have been read, so that those of
+// inputs may be changed for the next run, and the run is on its way. [Machine.Wait] is the second half.
+//
+//	for range steps {
+//		vm.Start()
+//		next(x.Value()) // reads the next batch while the GPU computes
+//		vm.Prefetch(x)  // and copies it there
+//		vm.Wait()
+//		vm.Reset()
+//	}
+func (m *Machine) Start() error {
+	switch {
+	case m.err != nil:
+		return m.err
+	case m.closed:
+		return errClosed
+	case m.started:
+		return errors.New("a run has been started already: Wait for it first")
+	case m.ran:
+		return nil
+	}
+	if err := m.bind(); err != nil {
+		return err
+	}
+	if err := m.last.begin(m.program); err != nil {
+		return err
+	}
+	if err := m.program.Start(); err != nil {
+		return errors.Join(err, m.last.end(false))
+	}
+	for i := range m.inputs {
+		m.inputs[i].ahead = nil // this run has taken it
+	}
+	m.started = true
+	return nil
+}
+
+// Wait waits for the run that was started, gives its error, and hands out its values as RunAll does. Without one it does
+// nothing.
+func (m *Machine) Wait() error {
+	if !m.started {
+		return nil
+	}
+	m.started = false
+	if err := m.program.Wait(); err != nil {
+		return errors.Join(err, m.last.end(false))
+	}
+	return m.finish()
+}
+
+// Prefetch copies the value that an input's node has now for the next run, on a GPU while the run that was started still
+// computes. The value may then be changed for the run after; giving the node another value takes the copy back.
+func (m *Machine) Prefetch(n *gorgonia.Node) error {
+	switch {
+	case m.err != nil:
+		return m.err
+	case m.closed:
+		return errClosed
+	}
+	if err := m.has(n); err != nil {
+		return err
+	}
+	if n.Op() != nil {
+		return fmt.Errorf("node %v is computed: only inputs are copied ahead", n)
+	}
+	v, ok := n.Value().(*tensor.Dense)
+	if !ok {
+		return fmt.Errorf("node %v has a value of Go type %T: want a tensor to copy ahead", n, n.Value())
+	}
+	for i := range m.inputs {
+		in := &m.inputs[i]
+		if in.node != n {
+			continue
+		}
+		t, ok := fgorgonia.Alias(v)
+		if !ok {
+			var err error
+			if t, err = fgorgonia.ToTensor(v); err != nil {
+				return fmt.Errorf("node %v: %w", n, err)
+			}
+		}
+		if err := m.program.Prefetch(in.name, t); err != nil {
+			return err
+		}
+		in.ahead = v
+	}
+	return nil
 }
 
 // finish looks at what a run has made, and hands it out.

@@ -1,6 +1,7 @@
 package fusec
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
+	"fusec/lowering"
 	"fusec/passes"
 )
 
@@ -38,22 +40,6 @@ import (
 // A program that reads the same inner values in every round should name them with WithValues: then they are computed
 // once, with the rest.
 
-// WithValues makes runs hand out the values of inner nodes as plain tensors and scalars; without nodes those of all. A
-// program that asserts their type, as in h.Value().(*tensor.Dense), needs this, since other inner values are of type
-// [UnstoredTensor]; and one that reads them in every round is faster with it. Values that are handed out are stored,
-// which costs memory traffic, and may keep operations from being fused.
-func WithValues(nodes ...*gorgonia.Node) Option {
-	return own(func(c *config) {
-		c.values = append(c.values, nodes...)
-		c.allValues = c.allValues || len(nodes) == 0
-	})
-}
-
-// givesValue reports whether [WithValues] names n.
-func (c *config) givesValue(n *gorgonia.Node) bool {
-	return c.allValues || slices.Contains(c.values, n)
-}
-
 // checkValues refuses nodes that are not in the machine's graph.
 func (m *Machine) checkValues() error {
 	for _, n := range m.cfg.values {
@@ -64,12 +50,26 @@ func (m *Machine) checkValues() error {
 	return nil
 }
 
-// inner is the value of a node that the program does not store.
+// UnstoredTensor is the value of an inner node that no launch stores. It is a tensor.Tensor that computes itself when the
+// first of its methods is called.
+type UnstoredTensor = fgorgonia.UnstoredTensor
+
+// UnstoredScalar is [UnstoredTensor] for a node whose value is a single number: a gorgonia.Scalar.
+type UnstoredScalar = fgorgonia.UnstoredScalar
+
+// inner is what a node holds that the program does not store.
 type inner struct {
+	fgorgonia.Unstored
 	node  *gorgonia.Node
 	from  *graph.Node
 	run   *lastRun
 	value gorgonia.Value // once it has been computed; guarded by run.mu
+}
+
+func newInner(n *gorgonia.Node, from *graph.Node, run *lastRun) *inner {
+	u := &inner{node: n, from: from, run: run}
+	u.Unstored = fgorgonia.NewUnstored(n, u.get)
+	return u
 }
 
 // get computes the value, or gives what was computed before; found is told of a new one.
@@ -90,29 +90,6 @@ func (u *inner) get(found func(gorgonia.Value)) (gorgonia.Value, error) {
 	return u.value, nil
 }
 
-// unstored is what nodes hold: an *UnstoredTensor or an *UnstoredScalar.
-type unstored interface {
-	gorgonia.Value
-	computed() (gorgonia.Value, error)
-	of() *inner
-}
-
-// unstoredOf is a value for u's node.
-func unstoredOf(u inner) unstored {
-	if fgorgonia.Rank(u.node) == 0 {
-		return &UnstoredScalar{Scalar: noScalar, inner: u}
-	}
-	return &UnstoredTensor{Tensor: noTensor, inner: u}
-}
-
-// plain is v itself, or what it computes.
-func plain(v gorgonia.Value) (gorgonia.Value, error) {
-	if u, ok := v.(unstored); ok {
-		return u.computed()
-	}
-	return v, nil
-}
-
 // lastRun is what values of inner nodes are computed from. It does not refer to the machine, so that nodes do not keep
 // that alive.
 type lastRun struct {
@@ -121,7 +98,7 @@ type lastRun struct {
 	graph     *graph.Graph
 	gradients []passes.Gradient
 	late      map[*graph.Node]bool // what depends on a gradient
-	nodes     []unstored
+	nodes     []*inner
 	sources   []lastSource
 	stored    map[*graph.Node]*graph.Tensor // what the program hands out
 	sync      func(...int) error            // brings back what a device has changed; nil where that is always current
@@ -230,7 +207,7 @@ func (m *Machine) newLastRun(asked []passes.Gradient) *lastRun {
 		if back := m.im.Backward(n); host && late.has(v) || back && (!derivative.has(v) || !gradients) || !back && !live.has(v) {
 			continue
 		}
-		l.nodes = append(l.nodes, unstoredOf(inner{node: n, from: v, run: l}))
+		l.nodes = append(l.nodes, newInner(n, v, l))
 	}
 	return l
 }
@@ -243,8 +220,9 @@ func (l *lastRun) ties(m *Machine) {
 			l.stored[o.Node] = t
 		}
 	}
-	if o, ok := m.program.exe.(*owned); ok { // to which nothing may refer that outlives the machine
-		l.sync, o.left.last = o.Executable.Sync, l
+	if o, ok := m.program.exe.(*lowering.Owned); ok { // to which nothing may refer that outlives the machine
+		l.sync = o.Executable.Sync
+		o.BeforeDrop(l.drop)
 	}
 	inputs := map[string]*machineInput{}
 	for i := range m.inputs {
@@ -320,16 +298,15 @@ func (l *lastRun) end(succeeded bool) error {
 	if !succeeded {
 		return nil
 	}
-	for i, v := range l.nodes {
-		u := v.of()
+	for i, u := range l.nodes {
 		if u.value != nil { // it stays what it is
-			v = unstoredOf(inner{node: u.node, from: u.from, run: l})
-			l.nodes[i] = v
+			u = newInner(u.node, u.from, l)
+			l.nodes[i] = u
 		}
-		if u.node.Value() == gorgonia.Value(v) {
+		if u.node.Value() == gorgonia.Value(u.Unstored) {
 			continue
 		}
-		if err := fgorgonia.SetValue(u.node, v); err != nil {
+		if err := fgorgonia.SetValue(u.node, u.Unstored); err != nil {
 			return err
 		}
 	}
@@ -354,6 +331,20 @@ func (l *lastRun) close() error {
 	err := l.program.Close()
 	l.program, l.fresh = nil, false
 	return err
+}
+
+var errDropped = errors.New("the machine was dropped without Close, and what its last run has changed went with it")
+
+// drop lets go of the device. What it has changed is not brought back, and values that need it cannot be computed.
+func (l *lastRun) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for v, t := range l.stored {
+		l.stored[v] = t.Clone()
+	}
+	l.sync = func(...int) error { return errDropped }
+	_ = l.program.Close() // which reads what was stored
+	l.program, l.fresh = nil, false
 }
 
 // compute is the value of a node of the graph as of the last run. The tensor holds until the next one.
@@ -429,7 +420,7 @@ func (l *lastRun) build() error {
 			return err
 		}
 	}
-	cfg := config{target: "cpu", workers: l.cfg.workers, disable: map[string]bool{}}
+	cfg := config{target: Targets()[0], workers: l.cfg.workers, disable: map[string]bool{}}
 	for _, name := range []string{"fuse-attention", "fuse-moe", "fuse-regions", "merge-launches"} {
 		cfg.disable[name] = true
 	}
@@ -458,7 +449,7 @@ func (l *lastRun) feed() error {
 				return err
 			}
 		default: // no result of the run needs it
-			v, err := plain(s.node.Value())
+			v, err := fgorgonia.Plain(s.node.Value())
 			if err == nil {
 				t, err = fgorgonia.ToTensor(v)
 			}

@@ -184,7 +184,7 @@ func (in *machineInput) giveBack(p *Program) error {
 // bind gives the program the node's present value: its memory where its elements stand in row-major order, else a
 // copy. It allocates nothing if the value stands where it stood in the run before.
 func (in *machineInput) bind(p *Program) error {
-	v, err := plain(in.node.Value()) // it may be that of an inner node
+	v, err := fgorgonia.Plain(in.node.Value()) // it may be that of an inner node
 	if err != nil {
 		return fmt.Errorf("node %q: %w", in.name, err)
 	}

@@ -3,8 +3,6 @@ package fusec
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"runtime"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -13,35 +11,8 @@ import (
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
-	"fusec/lowering"
 	"fusec/passes"
 )
-
-// WithOptimizer makes the update of the parameters part of every run: clipping, loss scale and the optimiser's step are
-// compiled with the forward and backward pass, and parameters that are treated alike are updated in one launch.
-//
-// On a [Machine] these are the nodes that gorgonia.Grad was asked for. On the CPU a run changes their values in place, in
-// the memory of the nodes themselves, so Node.Value is always current and may be set between runs. On a device they stay
-// on the device: Node.Value is current after [Machine.Sync], and after what syncs by itself, and may be changed in place
-// from then until the next run; a new value, as gorgonia.Let gives, is taken up at any time. Their gradients are
-// handed out only where gorgonia.BindDualValues, a Read or a watch asks for them; a run after a solver of Gorgonia's has
-// used them is refused, since the step would be made twice. With [Compile] they are all parameters
-// that the graph's one output of a single number, the cost, depends on; give their first values with [Program.Set] and
-// read them with [Program.State].
-//
-// A run whose gradients or costs are not finite changes no parameter and no moment; see [StepStats.Skipped]. Everything
-// that the optimiser keeps is state of the program; see [Machine.State].
-func WithOptimizer(o *optim.Optimizer) Option {
-	return own(func(c *config) {
-		if c.optimizer != nil && c.err == nil {
-			c.err = errors.New("WithOptimizer is given twice")
-		}
-		if err := o.Check(); err != nil && c.err == nil {
-			c.err = fmt.Errorf("WithOptimizer: %w", err)
-		}
-		c.optimizer = o
-	})
-}
 
 // StepStats tells how training goes.
 type StepStats struct {
@@ -100,59 +71,6 @@ func (s *stepper) setRate() error {
 		return err
 	}
 	s.rate.Data.([]float64)[0] = r
-	return nil
-}
-
-// StepStats are those of a program with an optimiser; else they are zero.
-func (p *Program) StepStats() StepStats {
-	s := p.stepper
-	if s == nil {
-		return StepStats{}
-	}
-	st := StepStats{Steps: s.steps.Data.([]int64)[0], Skipped: s.skipped.Data.([]int64)[0],
-		Rate: s.rate.Float(0), LossScale: 1, Norm: s.norm.Float(0)}
-	runtime.KeepAlive(p) // which has the norm
-	if s.scale != nil {
-		st.LossScale = s.scale.Float(0)
-	}
-	return st
-}
-
-// States lists the names of the program's states in order, those of an optimiser included. [Program.State] gives their
-// values, and [Program.Set] changes them.
-func (p *Program) States() []string {
-	var names []string
-	for name, i := range p.named {
-		if p.program.Buffers[i].Role == lowering.State {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// lend is [Program.Set] for a parameter or state that the program may change where it stands.
-func (p *Program) lend(name string, t *graph.Tensor) error {
-	i := p.named[name]
-	if err := p.exe.Bind(i, t); err != nil {
-		return err
-	}
-	p.own[i] = t
-	return nil
-}
-
-// inherit takes over the state of the program that p replaces; nil for none.
-func (p *Program) inherit(old *Program) error {
-	if old == nil {
-		return nil
-	}
-	for _, name := range p.States() {
-		if t, err := old.State(name); err == nil && t.Type == p.own[p.named[name]].Type {
-			if err := p.Set(name, t); err != nil {
-				return err
-			}
-		}
-	}
 	return nil
 }
 
@@ -300,72 +218,4 @@ func elementOf(v gorgonia.Value, at int) (float64, bool) {
 		}
 	}
 	return 0, false
-}
-
-// StepStats are those of a machine with an optimiser; else they are zero.
-func (m *Machine) StepStats() StepStats {
-	if m.program == nil {
-		return StepStats{}
-	}
-	return m.program.StepStats()
-}
-
-// State copies all that the machine keeps between runs besides the values of nodes, by name: an optimiser's moments and
-// counters, running statistics, the counter of random draws. With the weights, and the same program, inputs and options,
-// it is all that training needs to go on to the same bits. It syncs, as [Machine.Sync] does.
-func (m *Machine) State() (map[string]*graph.Tensor, error) {
-	if err := m.Sync(); err != nil {
-		return nil, err
-	}
-	all := map[string]*graph.Tensor{}
-	for _, name := range m.program.States() {
-		t, err := m.program.State(name)
-		if err != nil {
-			return nil, err
-		}
-		all[name] = t.Clone()
-	}
-	for _, s := range m.states { // Gorgonia's operations own these
-		if err := s.load(all[s.name]); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
-}
-
-// SetState puts back what [Machine.State] gave, of a machine of the same graph and options. If a value is missing, not
-// known or of another type, nothing is changed.
-func (m *Machine) SetState(state map[string]*graph.Tensor) error {
-	have, err := m.State()
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(have)) {
-		t := state[name]
-		if t == nil {
-			return fmt.Errorf("the machine keeps %q, which the given state lacks", name)
-		}
-		if err := t.Check(); err != nil {
-			return fmt.Errorf("value of %q: %w", name, err)
-		}
-		if t.Type != have[name].Type {
-			return fmt.Errorf("%q is %v; it was given a value of type %v", name, have[name].Type, t.Type)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(state)) {
-		if have[name] == nil {
-			return fmt.Errorf("the machine keeps no %q", name)
-		}
-	}
-	for name, t := range state {
-		if err := m.program.Set(name, t); err != nil {
-			return err
-		}
-	}
-	for _, s := range m.states {
-		if err := s.store(state[s.name]); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -808,7 +808,7 @@ func TestStepWithinMemoryBudget(t *testing.T) {
 	}
 	arena := func(budget int64) int64 {
 		o := &optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(1e-3), Clip: 1}
-		_, p, err := fusec.Plan(g, fusec.WithOptimizer(o), fusec.MemoryBudget(budget))
+		_, p, err := fusec.Plan(g, fusec.WithOptimizer(o), fusec.WithMemoryBudget(budget))
 		if err != nil {
 			t.Fatal(err)
 		}

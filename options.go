@@ -1,29 +1,36 @@
 package fusec
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 
-	"fusec/fpga/isa"
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
-	kernels "fusec/kernels/cuda"
+	"fusec/graph/precision"
 	"fusec/lowering"
-	"fusec/lowering/cuda/driver"
-	"fusec/lowering/fpga"
 	"fusec/passes"
 )
 
-// Option configures [NewMachine] and [Compile]. It has the type of Gorgonia's own options, so that both kinds can be
-// given to NewMachine; on a machine of Gorgonia's, fusec's options do nothing.
-type Option = gorgonia.VMOpt
+// Option configures [Compile] and [NewMachine]. Its type is the one that Gorgonia's options and a [CompileOption] have
+// beneath, so that Go takes it for either; on a machine of Gorgonia's it does nothing.
+type Option = func(gorgonia.VM)
 
+// CompileOption configures [Compile], [Plan] and [CompileAhead]. Every [Option] is one, and no [MachineOption] is.
+type CompileOption func(gorgonia.VM)
+
+// MachineOption configures [NewMachine] and [NewLispMachine]. Gorgonia's own options and every [Option] are such, and no
+// [CompileOption] is.
+type MachineOption = gorgonia.VMOpt
+
+// config is what options have asked for.
 type config struct {
 	target  string
+	options []lowering.TargetOption
+	on      lowering.Device // in place of the target; tests put a device here
 	workers int
 	verify  bool
 	frozen  bool
@@ -31,25 +38,10 @@ type config struct {
 	budget  int64 // bytes for temporary values; 0 is no limit
 
 	precision Precision
-	on        lowering.Device // in place of the target; tests put one of their own here
 
 	optimizer      *optim.Optimizer
 	watchNonFinite bool
 	compare        bool
-
-	attentionBlock int
-	chip           kernels.Chip // to plan for; without an architecture it is the default
-	ahead          *Ahead
-	open           func(index int) (driver.GPU, driver.Compiler, error) // nil for NVIDIA's driver
-	kernels        KernelCompiler                                       // nil for fusec's own
-
-	overlay     isa.Config                 // without a name it is the default
-	link        string                     // the way to it
-	linkLog     func(line string)          // told what opening it does
-	linkContext context.Context            // that opening it ends with, or nil
-	samples     []map[string]*graph.Tensor // on which values are calibrated
-	ranges      []fpga.Range               // that were found on samples before
-	routed      map[string]*graph.Tensor   // on which plans for an overlay find where routers send tokens
 
 	dynamicSlices bool
 	withoutCache  bool
@@ -60,44 +52,69 @@ type config struct {
 	allValues     bool
 	seed          int64
 	gradients     []passes.Gradient
-	err           error
+
+	applied int      // how many options have been
+	compile []string // names of those that are for Compile alone
+	machine []string // and of those for machines alone
+	err     error
 }
 
-// own makes an option that changes a Machine's configuration.
+// own makes an option of all that takes options.
 func own(set func(*config)) Option {
 	return func(vm gorgonia.VM) {
 		if m, ok := vm.(*Machine); ok {
+			m.cfg.applied++
 			set(&m.cfg)
 		}
 	}
 }
 
-// WithTarget compiles for the named target; the default is "cpu". [Targets] lists them.
-func WithTarget(name string) Option { return own(func(c *config) { c.target = name }) }
-
-// WithArch plans for a CUDA chip of the architecture, such as "sm_80", where there is no GPU to ask; the default is that
-// of an H200. Programs that run are made for the GPU that they run on.
-func WithArch(name string) Option {
+// ownMachine makes an option of machines.
+func ownMachine(name string, set func(*config)) MachineOption {
 	return own(func(c *config) {
-		chip, err := kernels.ChipNamed(name)
-		if err != nil && c.err == nil {
-			c.err = fmt.Errorf("WithArch: %w", err)
-		}
-		c.chip = chip
+		c.machine = append(c.machine, name)
+		set(c)
 	})
 }
 
-// WithDriver opens GPUs, and what compiles for them, by a function instead of NVIDIA's driver: the emulator's, for
-// example, which needs no GPU. The index is that of the target. The program closes what it was given.
-func WithDriver(open func(index int) (driver.GPU, driver.Compiler, error)) Option {
-	return own(func(c *config) { c.open = open })
+// fail keeps the first error of an option.
+func (c *config) fail(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
+	}
 }
 
-// A KernelCompiler makes a CUDA kernel of a launch. Its error is a refusal, after which the processor does the launch.
-type KernelCompiler = func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)
+// newConfig applies options of [Compile]. What was made one by a conversion is refused.
+func newConfig(opts []CompileOption) (config, error) {
+	m := &Machine{cfg: config{target: Targets()[0]}}
+	var errs []error
+	for i, o := range opts {
+		if o == nil {
+			errs = append(errs, fmt.Errorf("option %d is nil", i))
+			continue
+		}
+		before := m.cfg.applied
+		if err := fgorgonia.Apply(gorgonia.VMOpt(o), m); err != nil || m.cfg.applied == before {
+			errs = append(errs, fmt.Errorf("option %d%s is for machines of Gorgonia graphs", i, fgorgonia.After(gorgonia.VMOpt(o))))
+		}
+	}
+	for _, name := range m.cfg.machine {
+		errs = append(errs, fmt.Errorf("%s is for machines of Gorgonia graphs", name))
+	}
+	return m.cfg, errors.Join(append(errs, m.cfg.err)...)
+}
 
-// WithKernels makes CUDA kernels by another function than [kernels.Compile]: a rung of a ladder, or a kernel of one's own.
-func WithKernels(compile KernelCompiler) Option { return own(func(c *config) { c.kernels = compile }) }
+// WithTarget compiles for the named target; the default is the first of [Targets]. The options are those of the target's
+// package: [fusec/lowering/cpu], [fusec/lowering/cuda] or [fusec/lowering/fpga]. An empty name adds options for the target that
+// is named elsewhere.
+func WithTarget(name string, opts ...lowering.TargetOption) Option {
+	return own(func(c *config) {
+		if name != "" {
+			c.target = name
+		}
+		c.options = append(c.options, opts...)
+	})
+}
 
 // MaxWorkers is the most that [WithWorkers] takes: more than any machine has cores, for each takes memory.
 const MaxWorkers = 1 << 14
@@ -105,64 +122,44 @@ const MaxWorkers = 1 << 14
 // WithWorkers sets the number of cores that run the program; the default is GOMAXPROCS.
 func WithWorkers(n int) Option {
 	return own(func(c *config) {
-		if (n < 1 || n > MaxWorkers) && c.err == nil {
-			c.err = fmt.Errorf("WithWorkers(%d): want at least 1 and at most %d", n, MaxWorkers)
+		if n < 1 || n > MaxWorkers {
+			c.fail("WithWorkers(%d): want at least 1 and at most %d", n, MaxWorkers)
 		}
 		c.workers = n
 	})
 }
 
-// WithAttentionBlock has attentions, and their gradients, take n queries in a work item and n keys in a step, rounded up
-// to what the matrix kernels take at once. The default, 0, chooses both by the shape, for speed. Smaller blocks need less
-// scratch. Results differ by rounding.
-func WithAttentionBlock(n int) Option {
+// Precision names what contractions (matrix products, convolutions, attentions, mixtures of experts) may round to.
+// Elementwise work, reductions, norms, losses, parameters and an optimiser's state are in f32 in each of them, and all
+// sums are.
+type Precision = precision.Precision
+
+// The precisions; see [WithPrecision].
+const (
+	F32  = precision.F32  // as accurate as f32, by whatever instructions reach it: the default
+	TF32 = precision.TF32 // operands of products rounded to 10 bits after the point
+	BF16 = precision.BF16 // operands of contractions in bf16, as are the results that later launches read
+	F16  = precision.F16  // the same in f16, whose range ends at 6e-8 and 65504: training requires a loss scale
+)
+
+// ParsePrecision reads the name of a precision: f32, tf32, bf16 or f16.
+func ParsePrecision(name string) (Precision, error) { return precision.Parse(name) }
+
+// WithPrecision lets contractions round. The default is [F32]; nothing is rounded unless it is asked for. Inputs,
+// outputs and parameters keep their types. The trace says of each value whether it was rounded, and what stayed in f32
+// and why. A target that computes in one precision only refuses the others.
+func WithPrecision(p Precision) Option {
 	return own(func(c *config) {
-		if n < 0 && c.err == nil {
-			c.err = fmt.Errorf("WithAttentionBlock(%d): want at least 1, or 0 to choose by the shape", n)
+		if !p.Known() {
+			c.fail("WithPrecision: %v is not known", p)
 		}
-		c.attentionBlock = n
+		c.precision = p
 	})
 }
 
 // WithVerify checks the graph after each pass. On a GPU runs wait for each launch, so that an error names the one that
 // went wrong.
 func WithVerify() Option { return own(func(c *config) { c.verify = true }) }
-
-// WithFrozenParams declares that weights do not change while the machine lives, so that they are packed once. Without
-// it they are read again before each run, since Gorgonia's solvers change them in place.
-func WithFrozenParams() Option { return own(func(c *config) { c.frozen = true }) }
-
-// WithDynamicSlices reads where slices start before each run, for programs that change a slice of a graph that is
-// already compiled. Without it the run after such a change compiles the graph again, and from the second change on those
-// slices are read before each run; a note of the trace says so. A slice that becomes longer or shorter always compiles again.
-func WithDynamicSlices() Option { return own(func(c *config) { c.dynamicSlices = true }) }
-
-// WithGorgoniaSemantics has a machine compute what Gorgonia v0.9.18 computes, also where that is wrong, as far as it can be
-// imitated: the order of four paddings, the divisor of average pools, the gradients of dropout, of pools and of batch
-// normalisation in evaluation, ties, and the others that docs/divergences.md lists. Gradients are those that
-// gorgonia.Grad built, so that less of the backward pass is fused. With it a program moves in two steps: first to fusec
-// with the same numbers, then to the right ones. Notes of the trace say what is imitated and what cannot be.
-func WithGorgoniaSemantics() Option { return own(func(c *config) { c.gorgonia = true }) }
-
-// WithoutGradients leaves out the gradients that gorgonia.Grad was asked for, except those that BindDualValues names: for
-// a machine that only evaluates a graph that another one trains. Where a gradient is part of another result, it stays.
-func WithoutGradients() Option { return own(func(c *config) { c.noGradients = true }) }
-
-// WithGradient makes [Compile] hand out, as an output of the given name, the gradient of the scalar cost for the node of;
-// both are nodes of the graph that is compiled. The backward pass is made from the graph as fused. Machines take the
-// gradients that gorgonia.Grad asked for.
-func WithGradient(output string, cost, of *graph.Node) Option {
-	return own(func(c *config) {
-		switch {
-		case c.err != nil:
-		case cost == nil || of == nil:
-			c.err = fmt.Errorf("WithGradient(%q): the cost or the node is nil", output)
-		case cost.Type.Shape.Elems() != 1:
-			c.err = fmt.Errorf("WithGradient(%q): the cost %s has type %v: a gradient wants a scalar", output, cost.Where(), cost.Type)
-		}
-		c.gradients = append(c.gradients, passes.Gradient{Cost: cost, Of: of, Output: output})
-	})
-}
 
 // WithSeed sets the seed of random operations: dropout and noise. The default is 0; the same seed draws the same.
 func WithSeed(seed int64) Option { return own(func(c *config) { c.seed = seed }) }
@@ -177,24 +174,124 @@ func WithoutPass(name string) Option {
 	})
 }
 
-// MemoryBudget limits the memory for temporary values, [lowering.Program.ArenaBytes], to the given number of bytes: what
-// does not fit is dropped and computed again when it is needed (gradient checkpointing). Results are the same bits, and
-// a smaller budget takes no less work. Inputs, parameters, state, outputs and what kernels set aside for themselves, such
-// as packed weights, do not count. If nothing is found that meets the budget, the program takes as little memory as was
-// found, and a note in the trace says how much that is. With a budget or without, the CPU refuses a program of more than
-// 1 GiB that needs more memory than the machine, or the process's control group, has available. `fusec explain --memory-budget` shows what is computed again.
-func MemoryBudget(bytes int64) Option {
+// WithMemoryBudget limits the memory for temporary values, [lowering.Program.ArenaBytes], to the given number of bytes:
+// what does not fit is dropped and computed again when it is needed (gradient checkpointing). Results are the same bits,
+// and a smaller budget takes no less work. Inputs, parameters, state, outputs and what kernels set aside for themselves,
+// such as packed weights, do not count. If nothing is found that meets the budget, the program takes as little memory as
+// was found, and a note in the trace says how much that is. With a budget or without, the CPU refuses a program of more
+// than 1 GiB that needs more memory than the machine, or the process's control group, has available.
+// `fusec explain --memory-budget` shows what is computed again.
+func WithMemoryBudget(bytes int64) Option {
 	return own(func(c *config) {
-		if bytes < 1 && c.err == nil {
-			c.err = fmt.Errorf("MemoryBudget(%d): want at least 1 byte", bytes)
+		if bytes < 1 {
+			c.fail("WithMemoryBudget(%d): want at least 1 byte", bytes)
 		}
 		c.budget = bytes
 	})
 }
 
-// newConfig applies options: fusec's own fill the first result, Gorgonia's the second.
-func newConfig(opts []Option) (config, fgorgonia.VMConfig, error) {
-	m := &Machine{cfg: config{target: "cpu"}}
-	vm, err := fgorgonia.ReadOptions(fgorgonia.TapeMachine, m, opts...)
-	return m.cfg, vm, errors.Join(err, m.cfg.err)
+// WithOptimizer makes the update of the parameters part of every run: clipping, loss scale and the optimiser's step are
+// compiled with the forward and backward pass, and parameters that are treated alike are updated in one launch.
+//
+// On a [Machine] these are the nodes that gorgonia.Grad was asked for. On the CPU a run changes their values in place, in
+// the memory of the nodes themselves, so Node.Value is always current and may be set between runs. On a device they stay
+// on the device: Node.Value is current after [Machine.Sync], and after what syncs by itself, and may be changed in place
+// from then until the next run; a new value, as gorgonia.Let gives, is taken up at any time. Their gradients are
+// handed out only where gorgonia.BindDualValues, a Read or a watch asks for them; a run after a solver of Gorgonia's has
+// used them is refused, since the step would be made twice. With [Compile] they are all parameters
+// that the graph's one output of a single number, the cost, depends on; give their first values with [Program.Set] and
+// read them with [Program.State].
+//
+// A run whose gradients or costs are not finite changes no parameter and no moment; see [StepStats.Skipped]. Everything
+// that the optimiser keeps is state of the program; see [Machine.State].
+func WithOptimizer(o *optim.Optimizer) Option {
+	return own(func(c *config) {
+		if c.optimizer != nil {
+			c.fail("WithOptimizer is given twice")
+		}
+		if err := o.Check(); err != nil {
+			c.fail("WithOptimizer: %w", err)
+		}
+		c.optimizer = o
+	})
+}
+
+// WithWatchNonFinite looks at what every launch makes. The first operation that makes NaN of operands without NaN, or an
+// infinity of finite ones, ends the run with a [NonFiniteError], and so does a source that holds NaN; no parameter or
+// state is changed then. A run that is watched is slower and allocates.
+func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite = true }) }
+
+// WithReference compares what every launch makes with what the reference, package [fusec/kernels/ref], makes in float64 of
+// the operands that the launch read; [Program.Departures] are the differences. A run that is compared is slow and
+// allocates.
+func WithReference() Option { return own(func(c *config) { c.compare = true }) }
+
+// watched reports whether something looks at what every launch makes.
+func (c *config) watched() bool { return c.watchNonFinite || c.compare }
+
+// WithoutProgramCache compiles the graph even if an equal one was compiled before, and does not keep the program. Without it
+// programs for the CPU are kept, after their machines are closed as well: the 256 that were used last, as long as they
+// and the kernels of closed machines together take no more than about 64 MiB. Programs for other targets are never kept,
+// nor those of graphs with opaque operations of the user's, of which nobody can tell whether they are equal.
+func WithoutProgramCache() Option { return own(func(c *config) { c.withoutCache = true }) }
+
+// WithGradient makes [Compile] hand out, as an output of the given name, the gradient of the scalar cost for the node of;
+// both are nodes of the graph that is compiled. The backward pass is made from the graph as fused. Machines take the
+// gradients that gorgonia.Grad asked for.
+func WithGradient(output string, cost, of *graph.Node) CompileOption {
+	return own(func(c *config) {
+		c.compile = append(c.compile, "WithGradient")
+		switch {
+		case cost == nil || of == nil:
+			c.fail("WithGradient(%q): the cost or the node is nil", output)
+		case cost.Type.Shape.Elems() != 1:
+			c.fail("WithGradient(%q): the cost %s has type %v: a gradient requires a scalar", output, cost.Where(), cost.Type)
+		}
+		c.gradients = append(c.gradients, passes.Gradient{Cost: cost, Of: of, Output: output})
+	})
+}
+
+// WithFrozenParams declares that weights do not change while the machine lives, so that they are packed once. Without
+// it they are read again before each run, since Gorgonia's solvers change them in place. In what [Compile] makes they are
+// frozen.
+func WithFrozenParams() MachineOption {
+	return ownMachine("WithFrozenParams", func(c *config) { c.frozen = true })
+}
+
+// WithDynamicSlices reads where slices start before each run, for programs that change a slice of a graph that is
+// already compiled. Without it the run after such a change compiles the graph again, and from the second change on those
+// slices are read before each run; a note of the trace says so. A slice that becomes longer or shorter always compiles again.
+func WithDynamicSlices() MachineOption {
+	return ownMachine("WithDynamicSlices", func(c *config) { c.dynamicSlices = true })
+}
+
+// WithGorgoniaSemantics has a machine compute what Gorgonia v0.9.18 computes, also where that is wrong, as far as it can be
+// imitated: the order of four paddings, the divisor of average pools, the gradients of dropout, of pools and of batch
+// normalisation in evaluation, ties, and the others that docs/divergences.md lists. Gradients are those that
+// gorgonia.Grad built, so that less of the backward pass is fused. With it a program moves in two steps: first to fusec
+// with the same numbers, then to the right ones. Notes of the trace say what is imitated and what cannot be.
+func WithGorgoniaSemantics() MachineOption {
+	return ownMachine("WithGorgoniaSemantics", func(c *config) { c.gorgonia = true })
+}
+
+// WithoutGradients leaves out the gradients that gorgonia.Grad was asked for, except those that BindDualValues names: for
+// a machine that only evaluates a graph that another one trains. Where a gradient is part of another result, it stays.
+func WithoutGradients() MachineOption {
+	return ownMachine("WithoutGradients", func(c *config) { c.noGradients = true })
+}
+
+// WithValues makes runs hand out the values of inner nodes as plain tensors and scalars; without nodes those of all. A
+// program that asserts their type, as in h.Value().(*tensor.Dense), needs this, since other inner values are of type
+// [UnstoredTensor]; and one that reads them in every round is faster with it. Values that are handed out are stored,
+// which costs memory traffic, and may keep operations from being fused.
+func WithValues(nodes ...*gorgonia.Node) MachineOption {
+	return ownMachine("WithValues", func(c *config) {
+		c.values = append(c.values, nodes...)
+		c.allValues = c.allValues || len(nodes) == 0
+	})
+}
+
+// givesValue reports whether [WithValues] names n.
+func (c *config) givesValue(n *gorgonia.Node) bool {
+	return c.allValues || slices.Contains(c.values, n)
 }

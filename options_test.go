@@ -271,7 +271,7 @@ func TestNaNAndInfWatch(t *testing.T) {
 
 func TestOwnOptionsOnForeignMachines(t *testing.T) {
 	own := []gorgonia.VMOpt{fusec.WithTarget("abacus"), fusec.WithWorkers(-1), fusec.WithVerify(), fusec.WithFrozenParams(),
-		fusec.WithDynamicSlices(), fusec.WithoutGradients(), fusec.WithSeed(1), fusec.WithoutPass("x"), fusec.MemoryBudget(1)}
+		fusec.WithDynamicSlices(), fusec.WithoutGradients(), fusec.WithSeed(1), fusec.WithoutPass("x"), fusec.WithMemoryBudget(1)}
 	n := newMLP(tensor.Float64)
 	tape := gorgonia.NewTapeMachine(n.g, own...)
 	defer tape.Close()
@@ -292,8 +292,8 @@ func TestBadOptions(t *testing.T) {
 		{"panics", []gorgonia.VMOpt{fusec.WithVerify(), func(gorgonia.VM) { panic("boo") }}, "option 1"},
 		{"no workers", []gorgonia.VMOpt{fusec.WithWorkers(0)}, "WithWorkers(0)"},
 		{"too many workers", []gorgonia.VMOpt{fusec.WithWorkers(1 << 40)}, "at most 16384"},
-		{"no memory", []gorgonia.VMOpt{fusec.MemoryBudget(0)}, "MemoryBudget(0): want at least 1 byte"},
-		{"less memory", []gorgonia.VMOpt{fusec.MemoryBudget(-5)}, "MemoryBudget(-5): want at least 1 byte"},
+		{"no memory", []gorgonia.VMOpt{fusec.WithMemoryBudget(0)}, "WithMemoryBudget(0): want at least 1 byte"},
+		{"less memory", []gorgonia.VMOpt{fusec.WithMemoryBudget(-5)}, "WithMemoryBudget(-5): want at least 1 byte"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := fusec.NewMachine(newMLP(tensor.Float64).g, c.opts...)
@@ -338,7 +338,7 @@ func TestMemoryBudget(t *testing.T) {
 		return append(values, floats(t, cost.Value())), m.Trace().Program.ArenaBytes
 	}
 	want, all := trained()
-	got, less := trained(fusec.MemoryBudget(all / 2))
+	got, less := trained(fusec.WithMemoryBudget(all / 2))
 	if less > all/2 || less == 0 {
 		t.Errorf("the values take %d bytes, without a budget %d", less, all)
 	}

@@ -20,13 +20,14 @@ import (
 	"fusec/graph/trace"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
+	"fusec/lowering/reuse"
 )
 
 // withCache gives a test a program cache of its own.
-func withCache(t testing.TB, size, bytes int64) *programCache {
+func withCache(t testing.TB, size, bytes int64) *reuse.Cache {
 	t.Helper()
 	before := programs
-	programs = newProgramCache(size, bytes)
+	programs = reuse.New(size, bytes)
 	t.Cleanup(func() { programs = before })
 	return programs
 }
@@ -205,7 +206,7 @@ func TestReusedProgramHasItsOwnLabels(t *testing.T) {
 
 // Graphs whose hashes are equal are told apart.
 func TestHashOnlyFindsCandidates(t *testing.T) {
-	withCache(t, 100, 1<<24).hash = func(*graph.Graph) uint64 { return 0 }
+	withCache(t, 100, 1<<24).Hash = func(*graph.Graph) uint64 { return 0 }
 	for range 2 {
 		for steps := 1; steps < 4; steps++ {
 			for rows := 1; rows < 4; rows++ {
@@ -220,7 +221,7 @@ func TestHashOnlyFindsCandidates(t *testing.T) {
 			}
 		}
 	}
-	if n := programs.used.Len(); n != 9 {
+	if n := programs.Len(); n != 9 {
 		t.Errorf("%d programs of 9 graphs are kept", n)
 	}
 }
@@ -228,7 +229,7 @@ func TestHashOnlyFindsCandidates(t *testing.T) {
 // Requests for other gradients, and other options, are other programs.
 func TestRequestsDiffer(t *testing.T) {
 	withCache(t, 100, 1<<24)
-	build := func(of int, output string) (*graph.Graph, Option) {
+	build := func(of int, output string) (*graph.Graph, CompileOption) {
 		b := graph.NewBuilder("g")
 		x, y := b.Input("x", graph.TypeOf(graph.F64, 3)), b.Input("y", graph.TypeOf(graph.F64, 3))
 		cost := b.Reduce(graph.Sum, b.Binary(graph.Mul, b.Unary(graph.Square, x), y), false, 0)
@@ -263,9 +264,9 @@ func TestRequestsDiffer(t *testing.T) {
 		}
 	}
 	newSentence(t, "", 1, 0.2).run(t)
-	for name, opts := range map[string][]Option{"a pass less": {WithoutPass("fuse-regions")}, "workers": {WithWorkers(3)},
-		"frozen": {WithFrozenParams()}, "verify": {WithVerify()}, "a budget": {MemoryBudget(1)}, "watched": {WithWatchNonFinite()},
-		"attention": {WithAttentionBlock(8)}} {
+	for name, opts := range map[string][]MachineOption{"a pass less": {WithoutPass("fuse-regions")}, "workers": {WithWorkers(3)},
+		"frozen": {WithFrozenParams()}, "verify": {WithVerify()}, "a budget": {WithMemoryBudget(1)}, "watched": {WithWatchNonFinite()},
+		"attention": {WithTarget("", cpu.AttentionBlock(8))}} {
 		if m, _ := newSentence(t, "", 1, 0.2).run(t, opts...); reused(m) {
 			t.Errorf("%s: the program of a machine without the option was found", name)
 		}
@@ -286,9 +287,15 @@ func TestProgramKeyCoversTheConfiguration(t *testing.T) {
 		"err":          "such a configuration is refused",
 		"withoutCache": "does not change the program",
 		"unverified":   "does not change the program",
+		"target":       "part of what the device shares",
+		"options":      "part of what the device shares",
+		"workers":      "part of what the device shares",
+		"applied":      "counts options",
+		"compile":      "names options of Compile",
+		"machine":      "names options of machines",
 	}
-	zero := config{}.programKey()
-	if other := (config{}).programKey(); !reflect.DeepEqual(&zero, &other) {
+	zero := config{}.key()
+	if other := (config{}).key(); !reflect.DeepEqual(&zero, &other) {
 		t.Fatal("equal configurations have different keys")
 	}
 	for i, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
@@ -299,7 +306,7 @@ func TestProgramKeyCoversTheConfiguration(t *testing.T) {
 			t.Errorf("the test does not know how to set %s of type %v", f.Name, f.Type)
 			continue
 		}
-		key := c.programKey()
+		key := c.key()
 		if same := reflect.DeepEqual(&zero, &key); same != (apart[f.Name] != "") {
 			t.Errorf("%s: the key is the same: %v", f.Name, same)
 		}
@@ -354,8 +361,8 @@ func TestProgramCacheIsBounded(t *testing.T) {
 		m, _ := newSentence(t, "", steps, 0.1).run(t)
 		closed(t, m)
 	}
-	if c.used.Len() != 3 || len(c.programs) != 3 {
-		t.Errorf("%d programs under %d hashes are kept, want 3", c.used.Len(), len(c.programs))
+	if err := c.Check(); err != nil || c.Len() != 3 {
+		t.Errorf("%d programs are kept, want 3; %v", c.Len(), err)
 	}
 	for _, steps := range []int{3, 5, 4} { // those that were used last
 		if m, _ := newSentence(t, "", steps, 0.1).run(t); !reused(m) {
@@ -373,18 +380,14 @@ func TestProgramCacheIsBounded(t *testing.T) {
 	for steps := 1; steps < 12; steps++ {
 		m, _ := newSentence(t, "", steps, 0.1).run(t)
 		closed(t, m)
-		sum := int64(0)
-		for at := c.used.Front(); at != nil; at = at.Next() {
-			sum += at.Value.(*cachedProgram).bytes
-		}
-		if sum != c.bytes || c.bytes > c.maxBytes {
-			t.Fatalf("after %d graphs %d bytes are kept, counted as %d, want at most %d", steps, sum, c.bytes, c.maxBytes)
+		if err := c.Check(); err != nil {
+			t.Fatalf("after %d graphs: %v", steps, err)
 		}
 	}
-	if c.used.Len() == 0 || c.used.Len() == 11 {
-		t.Errorf("%d of 11 programs are kept in %d bytes", c.used.Len(), c.maxBytes)
+	if c.Len() == 0 || c.Len() == 11 {
+		t.Errorf("%d of 11 programs are kept", c.Len())
 	}
-	c.clear()
+	c.Clear()
 	if m, _ := newSentence(t, "", 11, 0.1).run(t); reused(m) {
 		t.Error("a program was found after the cache was cleared")
 	}
@@ -578,7 +581,7 @@ func TestOpaqueGraphsAreNotKept(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.cached != nil || c.used.Len() != 0 {
+		if p.cached != nil || c.Len() != 0 {
 			t.Error("a program with an opaque operation is kept")
 		}
 		if !hasNote(p.Trace(), `host "total"`) || !hasNote(p.Trace(), "not kept") {
@@ -602,7 +605,7 @@ func TestKernelsOfFailedRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(p.cached.spares); n != 0 {
+		if n := programs.Spares(p.cached); n != 0 {
 			t.Errorf("%d closed programs have left their kernels", n)
 		}
 		_, err = p.Run(map[string]*graph.Tensor{"x": graph.NewTensor(x.Type), "i": graph.Filled(i.Type, index)})
@@ -612,7 +615,7 @@ func TestKernelsOfFailedRuns(t *testing.T) {
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(p.cached.spares); (n == 1) != (index != 9) {
+		if n := programs.Spares(p.cached); (n == 1) != (index != 9) {
 			t.Errorf("index %v: %d closed programs have left their kernels", index, n)
 		}
 	}

@@ -37,7 +37,7 @@ func built(t testing.TB, b *graph.Builder) *graph.Graph {
 	return g
 }
 
-func compiled(t testing.TB, b *graph.Builder, opts ...fusec.Option) *fusec.Program {
+func compiled(t testing.TB, b *graph.Builder, opts ...fusec.CompileOption) *fusec.Program {
 	t.Helper()
 	p, err := fusec.Compile(built(t, b), append(opts, fusec.WithVerify())...)
 	if err != nil {
@@ -166,7 +166,7 @@ func TestProgramBadInput(t *testing.T) {
 	torn.Nodes = torn.Nodes[1:]
 	_, err = fusec.Compile(torn)
 	wantError(t, err, "x")
-	for _, opt := range []fusec.Option{fusec.WithTarget("abacus"), fusec.WithWorkers(0), fusec.WithoutPass("none")} {
+	for _, opt := range []fusec.CompileOption{fusec.WithTarget("abacus"), fusec.WithWorkers(0), fusec.WithoutPass("none")} {
 		if p, err := fusec.Compile(built(t, linearGraph()), opt); err == nil || p != nil {
 			t.Errorf("a bad option gave %v, %v", p, err)
 		}

@@ -30,7 +30,7 @@ func TestSliceOfNothing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, opts := range [][]fusec.Option{nil, {fusec.WithoutPass("simplify")}} {
+				for _, opts := range [][]fusec.CompileOption{nil, {fusec.WithoutPass("simplify")}} {
 					p, err := fusec.Compile(g, opts...)
 					if err == nil {
 						i := &graph.Tensor{Type: graph.TypeOf(graph.I64), Data: []int64{at}}

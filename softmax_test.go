@@ -26,7 +26,7 @@ func TestLogOfSoftmax(t *testing.T) {
 	in := map[string]*graph.Tensor{"x": v}
 	want := []float64{inf, inf, inf, inf, half, half, inf, half, half}
 	for _, off := range []string{"", "raise", "fuse-regions"} {
-		var opts []fusec.Option
+		var opts []fusec.CompileOption
 		if off != "" {
 			opts = append(opts, fusec.WithoutPass(off))
 		}

@@ -87,7 +87,7 @@ func TestStart(t *testing.T) {
 
 // TestPrefetchProgram copies inputs of a program ahead, and names what cannot be.
 func TestPrefetchProgram(t *testing.T) {
-	for name, opts := range map[string][]fusec.Option{"cpu": nil, "emulator": {fusec.WithTarget("cuda"), emulated(t)}} {
+	for name, opts := range map[string][]fusec.CompileOption{"cpu": nil, "emulator": {fusec.WithTarget("cuda"), emulated(t)}} {
 		t.Run(name, func(t *testing.T) {
 			b := graph.NewBuilder("product")
 			b.Output("y", b.MatMul(b.Input("x", f32(1, 2)), b.Param("w", f32(2, 1)), false, false))

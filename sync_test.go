@@ -244,9 +244,9 @@ func TestValue(t *testing.T) {
 func TestPrecisionOption(t *testing.T) {
 	n := newMLP(tensor.Float32)
 	for want, opts := range map[string][]gorgonia.VMOpt{
-		`target "cpu" computes in f32; precision bf16 wants target cuda`: {fusec.WithPrecision(fusec.BF16)},
-		`target "cpu" computes in f32; precision tf32 wants target cuda`: {fusec.WithPrecision(fusec.TF32)},
-		"WithPrecision: precision 9 is not known":                        {fusec.WithPrecision(9)},
+		`target "cpu" computes in f32; precision bf16 requires target cuda`: {fusec.WithPrecision(fusec.BF16)},
+		`target "cpu" computes in f32; precision tf32 requires target cuda`: {fusec.WithPrecision(fusec.TF32)},
+		"WithPrecision: precision 9 is not known":                           {fusec.WithPrecision(9)},
 	} {
 		wantError(t, fusec.NewMachine(n.g, opts...).Err(), want)
 	}

@@ -11,6 +11,7 @@ import (
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/optim"
+	"fusec/lowering/fpga"
 )
 
 // The watch names the first operation that made a value which is not finite, inside of a fusion too.
@@ -166,12 +167,12 @@ func TestWithReference(t *testing.T) {
 	in := map[string]*graph.Tensor{"x": graph.Filled(f32(5, 7), 0.3), "w": graph.Filled(f32(7, 3), 0.7)}
 	in["x"].SetFloat(4, -2)
 	for name, c := range map[string]struct {
-		opts []fusec.Option
+		opts []fusec.CompileOption
 		off  bool
 	}{
-		"cpu":  {[]fusec.Option{fusec.WithReference(), fusec.WithWatchNonFinite()}, false},
-		"ref":  {[]fusec.Option{fusec.WithReference(), fusec.WithTarget("ref")}, false},
-		"fpga": {[]fusec.Option{fusec.WithReference(), fusec.WithTarget("fpga"), fusec.WithLink("model")}, true},
+		"cpu":  {[]fusec.CompileOption{fusec.WithReference(), fusec.WithWatchNonFinite()}, false},
+		"ref":  {[]fusec.CompileOption{fusec.WithReference(), fusec.WithTarget("ref")}, false},
+		"fpga": {[]fusec.CompileOption{fusec.WithReference(), fusec.WithTarget("fpga", fpga.Link("model"))}, true},
 	} {
 		p := compiled(t, b, c.opts...)
 		for range 2 {

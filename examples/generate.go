@@ -22,7 +22,7 @@ type Generator struct {
 
 // NewGenerator compiles the program for a model that [Language] trained, from its weights by name. The cache has room
 // for capacity tokens. A token attends the last window tokens, itself among them: as many as the model was trained on.
-func NewGenerator(weights map[string]*graph.Tensor, t Transformer, window, capacity int, opts ...fusec.Option) (
+func NewGenerator(weights map[string]*graph.Tensor, t Transformer, window, capacity int, opts ...fusec.CompileOption) (
 	*Generator, error) {
 	if window < 1 || capacity < 1 {
 		return nil, fmt.Errorf("a window of %d tokens and a cache of %d: want at least 1", window, capacity)

@@ -26,6 +26,10 @@ type Device interface {
 	Describe(t *trace.Trace, p *Program)
 	// Compile makes an executable. The error names the launch that cannot be compiled.
 	Compile(p *Program) (Executable, error)
+	// Shared is a value that two devices have alike, by [reflect.DeepEqual], if each can take over the programs and the
+	// [Spare] of the other; nil if a program serves one executable only. Executables of a device that shares give back what
+	// they hold when they are dropped without Close.
+	Shared() any
 	// Close releases what the device holds and no executable has taken over.
 	Close() error
 }
@@ -41,6 +45,9 @@ func (Defaults) Place(*Program) {}
 
 // Describe implements [Device].
 func (Defaults) Describe(*trace.Trace, *Program) {}
+
+// Shared implements [Device].
+func (Defaults) Shared() any { return nil }
 
 // Close implements [Device].
 func (Defaults) Close() error { return nil }

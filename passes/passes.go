@@ -53,7 +53,7 @@ func (cfg Config) check() error {
 	if cfg.Budget < 0 {
 		return fmt.Errorf("a memory budget of %d bytes", cfg.Budget)
 	}
-	if int(cfg.Precision) >= len(precisions) {
+	if !cfg.Precision.Known() {
 		return fmt.Errorf("%v is not known", cfg.Precision)
 	}
 	if !names[cfg.Stop] {

@@ -77,7 +77,7 @@ var lowering = []Pass{
 		{"simplify-again", "regions are grown over views and constants in normal form"},
 		{"precision", "a cast joins the launch that makes the value"},
 	}},
-	{Name: "narrow", Doc: "what contractions hand to later launches kept in 16 bits, where the caller chose so", Run: func(c *Context) error { return narrow.Results(c.Context, c.precision.half(), c.leastHalf) }, After: []After{
+	{Name: "narrow", Doc: "what contractions hand to later launches kept in 16 bits, where the caller chose so", Run: func(c *Context) error { return narrow.Results(c.Context, c.precision.Half(), c.leastHalf) }, After: []After{
 		{"precision", "it shares the casts that contractions read"},
 		{"fuse-regions", "which values are kept between launches is known when launches are formed"},
 	}},

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"fusec"
+	"fusec/fpga/isa"
+	"fusec/lowering/fpga"
 )
 
 // aheadExt is the extension of a model that was compiled ahead of time.
@@ -71,10 +73,10 @@ func (c *aheadCompiler) run(e *env, args []string) error {
 		if samples == nil {
 			return usage("fusec compile --target fpga wants --calibrate FILE: the values' ranges are part of the file")
 		}
-		if err := fusec.CompileOverlay(out, g, vals.weights, append(c.compile.options(), fusec.WithCalibration(samples...))...); err != nil {
+		if err := fusec.CompileAhead(out, g, vals.weights, nil, c.compile.options(fpga.Samples(samples...))...); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(e.out, "%s: %s for the overlay %s\n", out, modelName(path), cmp.Or(c.compile.overlay.overlay, fusec.Overlays()[0]))
+		_, err = fmt.Fprintf(e.out, "%s: %s for the overlay %s\n", out, modelName(path), cmp.Or(c.compile.overlay.overlay, isa.Overlays()[0]))
 		return err
 	}
 	c.compile.target = "cuda"
@@ -83,7 +85,7 @@ func (c *aheadCompiler) run(e *env, args []string) error {
 	}
 	show := newProgress(e.stderr)
 	defer show.done()
-	err = fusec.CompileAhead(out, g, vals.weights, c.compile.arch, func(done, all int) {
+	err = fusec.CompileAhead(out, g, vals.weights, func(done, all int) {
 		show.show("compiled %d of %s", done, plural(all, "kernel", "kernels"))
 	}, c.compile.options()...)
 	if err != nil {

@@ -242,11 +242,11 @@ func (v *gpuValues) from(w *gpuWork, target string) (err error) {
 
 // compile compiles the work's graph and gives it its sources.
 func (v *gpuValues) compile(target string, precision fusec.Precision) (*fusec.Program, error) {
-	opts := append([]fusec.Option{fusec.WithTarget(target), fusec.WithPrecision(precision)}, extraOptions...)
+	opts := []fusec.CompileOption{onTarget(target, v.work.options...), fusec.WithPrecision(precision)}
 	if v.work.optimizer != nil {
 		opts = append(opts, fusec.WithOptimizer(v.work.optimizer))
 	}
-	p, err := fusec.Compile(v.graph, append(opts, v.work.options...)...)
+	p, err := fusec.Compile(v.graph, opts...)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"fusec"
+	"fusec/lowering"
+	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/driver/cache"
 	"fusec/lowering/cuda/emulator"
@@ -18,7 +19,7 @@ import (
 // emulated has all programs of the test that ask for CUDA run on the emulator.
 func emulated(t *testing.T) {
 	t.Helper()
-	extraOptions = []fusec.Option{fusec.WithDriver(func(int) (driver.GPU, driver.Compiler, error) {
+	extraOptions = []lowering.TargetOption{cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) {
 		return emulator.Open(emulator.Options{})
 	})}
 	t.Cleanup(func() { extraOptions = nil })

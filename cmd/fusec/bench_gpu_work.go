@@ -9,6 +9,7 @@ import (
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/optim"
+	"fusec/lowering"
 )
 
 // gpuWork is one workload of fusec bench gpu. The rivals' program, cmd/peers/rivals/gpu_bench.py, has the same ones
@@ -20,7 +21,7 @@ type gpuWork struct {
 	precision fusec.Precision
 	optimizer *optim.Optimizer
 	build     func(b *graph.Builder)
-	options   []fusec.Option
+	options   []lowering.TargetOption
 	fill      map[string]func(t *graph.Tensor) // sources that are not random
 	scale     map[string]float64               // standard deviations of random sources, 1 where there is none
 	// before makes values that this work reads, as outputs of the names of its inputs.

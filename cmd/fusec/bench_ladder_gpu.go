@@ -8,6 +8,7 @@ import (
 	"fusec"
 	"fusec/graph"
 	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda"
 )
 
 // gpuRung is a way to compute something on a GPU, of a ladder.
@@ -123,8 +124,8 @@ func checkEach(v *gpuValues, want func(i int) float64) error {
 }
 
 // by makes the work's kernels by another function.
-func (w *gpuWork) by(compile fusec.KernelCompiler) *gpuWork {
-	w.options = append(w.options, fusec.WithKernels(compile))
+func (w *gpuWork) by(compile cuda.KernelCompiler) *gpuWork {
+	w.options = append(w.options, cuda.By(compile))
 	return w
 }
 

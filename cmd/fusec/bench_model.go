@@ -77,7 +77,7 @@ func (b *bencher) model(e *env, path string) ([]entry, error) {
 	if b.compile.target == overlayTarget {
 		return nil, b.onOverlay(e, path, g, vals)
 	}
-	p, err := b.compile.compile(g, vals)
+	p, err := b.compile.compile(g, vals, nil)
 	if err != nil {
 		return nil, err
 	}

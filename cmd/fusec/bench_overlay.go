@@ -5,8 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"fusec"
 	"fusec/graph"
+	"fusec/lowering"
+	"fusec/lowering/cuda"
+	"fusec/lowering/fpga"
 )
 
 // overlayReport is what fusec bench tells of a model on an overlay, and its JSON form. Times are in nanoseconds.
@@ -50,13 +52,13 @@ func (b *bencher) onOverlay(e *env, path string, g *graph.Graph, vals *values) e
 	if b.baseline != "" {
 		return usage("--baseline is not for an overlay: cycles do not vary")
 	}
-	list, err := fusec.ListFPGA(g, append(b.compile.options(), fusec.WithRouted(vals.all()))...)
+	list, err := b.compile.listing(g, fpga.Routed(vals.all()))
 	if err != nil {
 		return err
 	}
 	show := newProgress(e.stderr)
 	defer show.done()
-	p, err := b.compile.compile(g, vals, opening(e, show))
+	p, err := b.compile.compile(g, vals, []lowering.TargetOption{opening(e, show)})
 	if err != nil {
 		return err
 	}
@@ -106,7 +108,7 @@ func (b *bencher) onOverlay(e *env, path string, g *graph.Graph, vals *values) e
 // others times the model on the CPU, and on a GPU if there is one.
 func (b *bencher) others(e *env, g *graph.Graph, vals *values, rep *overlayReport) error {
 	targets := []string{"cpu"}
-	if n, err := fusec.GPUs(); err == nil && n > 0 {
+	if n, err := cuda.Count(); err == nil && n > 0 {
 		targets = append(targets, "cuda")
 	}
 	plain := *vals
@@ -114,7 +116,7 @@ func (b *bencher) others(e *env, g *graph.Graph, vals *values, rep *overlayRepor
 	for _, target := range targets {
 		c := b.compile
 		c.target, c.overlay = target, overlayFlags{}
-		p, err := c.compile(g, &plain)
+		p, err := c.compile(g, &plain, nil)
 		if err != nil {
 			return fmt.Errorf("target %s: %w", target, err)
 		}

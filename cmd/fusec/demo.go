@@ -14,6 +14,7 @@ import (
 	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/pool"
 	"fusec/lowering"
+	"fusec/lowering/cpu"
 )
 
 var demoCommand = &command{
@@ -211,7 +212,7 @@ func (d *demo) affords(g *graph.Graph) error {
 	for _, n := range g.Sources() {
 		need += float64(n.Type.Bytes())
 	}
-	for _, opts := range [][]fusec.Option{d.options(true), d.options(false)} {
+	for _, opts := range [][]fusec.CompileOption{d.options(true), d.options(false)} {
 		_, p, err := fusec.Plan(g, opts...)
 		if err != nil {
 			return err
@@ -227,8 +228,8 @@ func (d *demo) affords(g *graph.Graph) error {
 }
 
 // options are those of the fused or the unfused program.
-func (d *demo) options(fused bool) []fusec.Option {
-	opts := []fusec.Option{fusec.WithTarget(d.target), fusec.WithWorkers(d.threads), fusec.WithAttentionBlock(d.block)}
+func (d *demo) options(fused bool) []fusec.CompileOption {
+	opts := []fusec.CompileOption{onTarget(d.target, cpu.AttentionBlock(d.block)), fusec.WithWorkers(d.threads)}
 	if !fused {
 		for _, name := range unfusedWithout {
 			opts = append(opts, fusec.WithoutPass(name))

@@ -13,6 +13,7 @@ import (
 
 	"fusec"
 	"fusec/cmd/peers/workload"
+	"fusec/lowering/cuda"
 )
 
 var doctorCommand = &command{
@@ -142,14 +143,14 @@ func cudaChecks(proc string, folders []string) []check {
 // gpuChecks asks fusec itself: whether it was built for GPUs and finds any, and for the compiler of their kernels.
 func gpuChecks() []check {
 	gpus := check{Name: "GPUs", State: stateMissing, For: needs("cuda")}
-	if n, err := fusec.GPUs(); err != nil {
+	if n, err := cuda.Count(); err != nil {
 		gpus.Detail = err.Error()
 	} else if gpus.Detail = plural(n, "GPU", "GPUs"); n > 0 {
 		gpus.State = stateOK
 	}
 	compiler := check{Name: "CUDA run-time compiler", State: stateMissing,
 		For: needs("cuda") + ", compiling for it ahead of time, and dump --format ptx"}
-	if name, err := fusec.CUDACompiler(); err != nil {
+	if name, err := cuda.CompilerName(); err != nil {
 		compiler.Detail, _, _ = strings.Cut(err.Error(), "\n")
 	} else {
 		compiler.State, compiler.Detail = stateOK, name

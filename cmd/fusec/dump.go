@@ -10,6 +10,7 @@ import (
 
 	"fusec/graph/dot"
 	"fusec/graph/trace"
+	"fusec/lowering"
 )
 
 var dumpCommand = &command{
@@ -141,7 +142,7 @@ func (d *dumper) trace(e *env, path string) (*trace.Trace, error) {
 		return nil, err
 	}
 	show := newProgress(e.stderr)
-	p, err := d.compile.compile(g, vals, opening(e, show))
+	p, err := d.compile.compile(g, vals, []lowering.TargetOption{opening(e, show)})
 	show.done()
 	if err != nil {
 		return nil, err

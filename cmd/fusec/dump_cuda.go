@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"fusec"
+	"fusec/lowering/cuda"
 )
 
 // cudaStage is the stage of dump that is behind the last pass: the text that the kernels are compiled from.
@@ -23,17 +23,18 @@ func (d *dumper) cudaText(e *env, path string) (string, error) {
 	if err := d.compile.check(); err != nil {
 		return "", err
 	}
-	sources, err := fusec.CUDASources(g, d.compile.options()...)
+	device, p, err := planFor[*cuda.Device](g, d.compile.options()...)
 	if err != nil {
 		return "", err
 	}
+	sources := device.Sources(p)
 	var b strings.Builder
 	fmt.Fprintf(&b, "// %s for %s: %s, after their templates (kernels/cuda/src), which are left out here\n", modelName(path), d.compile.arch,
 		plural(len(sources), "kernel", "kernels"))
 	for _, s := range sources {
 		text := s.Generated
 		if d.format == ptxFormat {
-			if text, err = fusec.PTX(s, d.compile.arch); err != nil {
+			if text, err = device.PTX(s); err != nil {
 				return "", fmt.Errorf("%s: %w", s.Where, err)
 			}
 		}

@@ -10,7 +10,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"fusec"
 	"fusec/fpga/isa"
 	"fusec/fpga/plan"
 	"fusec/lowering/fpga"
@@ -132,7 +131,11 @@ func (p *planner) run(e *env, args []string, json bool) error {
 				return usage("%v", err)
 			}
 			row := planRow{Array: cfg.Name, MemoryBytes: bytes}
-			listing, err := fusec.PlanFPGA(g, cfg, fusec.WithRouted(vals.all()))
+			var listing *fpga.Listing
+			device, program, err := planFor[*fpga.Device](g, onTarget(overlayTarget, fpga.For(cfg), fpga.Routed(vals.all())))
+			if err == nil {
+				listing, err = device.Plan(program)
+			}
 			if err == nil {
 				err = row.predict(cfg, plan.Memory{Bytes: float64(bytes), Latency: p.latency}, listing)
 			}

@@ -13,6 +13,8 @@ import (
 	"fusec/graph/memlimit"
 	"fusec/graph/trace"
 	"fusec/lowering"
+	"fusec/lowering/cuda"
+	"fusec/lowering/fpga"
 )
 
 // stdinName is the argument that stands for standard input.
@@ -95,10 +97,10 @@ func on(target, precision string) string {
 	return target + " in " + precision
 }
 
-// options are those for the root package.
-func (c *compileFlags) options() []fusec.Option {
-	opts := []fusec.Option{fusec.WithTarget(c.target), fusec.WithArch(c.arch), fusec.WithPrecision(c.precision)}
-	opts = append(opts, c.overlay.options()...)
+// options are those for the root package. Of extra those count that are for the target.
+func (c *compileFlags) options(extra ...lowering.TargetOption) []fusec.CompileOption {
+	all := append([]lowering.TargetOption{cuda.Arch(c.arch)}, c.overlay.options()...)
+	opts := []fusec.CompileOption{onTarget(c.target, append(all, extra...)...), fusec.WithPrecision(c.precision)}
 	if c.ahead != nil {
 		opts = append(opts, fusec.WithAhead(c.ahead))
 	}
@@ -109,16 +111,40 @@ func (c *compileFlags) options() []fusec.Option {
 		opts = append(opts, fusec.WithVerify())
 	}
 	if c.budget > 0 {
-		opts = append(opts, fusec.MemoryBudget(c.budget))
+		opts = append(opts, fusec.WithMemoryBudget(c.budget))
 	}
 	for _, name := range c.disable {
 		opts = append(opts, fusec.WithoutPass(name))
 	}
-	return append(opts, extraOptions...)
+	return opts
+}
+
+// onTarget compiles for a target with those of the options that are for it.
+func onTarget(target string, opts ...lowering.TargetOption) fusec.Option {
+	kind, _, _ := strings.Cut(target, ":")
+	var its []lowering.TargetOption
+	for _, o := range append(opts, extraOptions...) {
+		if o.Of() == kind {
+			its = append(its, o)
+		}
+	}
+	return fusec.WithTarget(target, its...)
 }
 
 // extraOptions are given to every compilation. Tests have GPUs emulated by them.
-var extraOptions []fusec.Option
+var extraOptions []lowering.TargetOption
+
+// planFor plans a graph, and gives the device of the target that the options name.
+func planFor[D lowering.Device](g *graph.Graph, opts ...fusec.CompileOption) (device D, p *lowering.Program, err error) {
+	if _, p, err = fusec.Plan(g, opts...); err != nil {
+		return device, nil, err
+	}
+	d, err := fusec.PlanDevice(opts...)
+	if err != nil {
+		return device, nil, err
+	}
+	return d.(D), p, nil
+}
 
 // load reads a graph to be looked at, without weights. One that was compiled ahead of time is looked at where it runs.
 func (c *compileFlags) load(e *env, path string) (*graph.Graph, error) {
@@ -168,7 +194,7 @@ func (c *compileFlags) take(a *fusec.Ahead) error {
 }
 
 // compile compiles a graph to be run with the given values.
-func (c *compileFlags) compile(g *graph.Graph, vals *values, more ...fusec.Option) (*fusec.Program, error) {
+func (c *compileFlags) compile(g *graph.Graph, vals *values, extra []lowering.TargetOption, more ...fusec.CompileOption) (*fusec.Program, error) {
 	if err := c.take(vals.ahead); err != nil {
 		return nil, err
 	}
@@ -179,8 +205,8 @@ func (c *compileFlags) compile(g *graph.Graph, vals *values, more ...fusec.Optio
 	if err != nil {
 		return nil, err
 	}
-	more = append(more, fusec.WithCalibration(samples...))
-	p, err := fusec.Compile(g, append(c.options(), more...)...)
+	extra = append(extra, fpga.Samples(samples...))
+	p, err := fusec.Compile(g, append(c.options(extra...), more...)...)
 	if err != nil {
 		return nil, err
 	}

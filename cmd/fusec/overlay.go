@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 
-	"fusec"
+	"fusec/fpga/isa"
 	"fusec/fpga/link"
 	"fusec/graph"
 	"fusec/graph/npy"
 	"fusec/graph/safetensors"
+	"fusec/lowering"
+	"fusec/lowering/fpga"
 )
 
 // overlayTarget is the target that is an overlay.
@@ -25,9 +27,9 @@ const overlayTarget = "fpga"
 type overlayFlags struct{ overlay, link, calibrate string }
 
 func (o *overlayFlags) declare(f *flagSet) {
-	f.choice(&o.overlay, "overlay", fusec.Overlays(),
+	f.choice(&o.overlay, "overlay", isa.Overlays(),
 		fmt.Sprintf("target fpga: the overlay `NAME`, one of %s (default %s)",
-			strings.Join(fusec.Overlays(), ", "), fusec.Overlays()[0]))
+			strings.Join(isa.Overlays(), ", "), isa.Overlays()[0]))
 	f.StringVar(&o.link, "link", "", "target fpga: reach it by `LINK`: "+link.Specs+" (default sim)")
 	f.StringVar(&o.calibrate, "calibrate", "",
 		"target fpga: find ranges on the samples of `FILE`, .npz or .safetensors (default: the run's inputs)")
@@ -46,20 +48,20 @@ func (o *overlayFlags) check(target string) error {
 	return nil
 }
 
-// options are those for the root package.
-func (o *overlayFlags) options() (opts []fusec.Option) {
+// options are those of the target.
+func (o *overlayFlags) options() (opts []lowering.TargetOption) {
 	if o.overlay != "" {
-		opts = append(opts, fusec.WithOverlay(o.overlay))
+		opts = append(opts, fpga.Overlay(o.overlay))
 	}
 	if o.link != "" {
-		opts = append(opts, fusec.WithLink(o.link))
+		opts = append(opts, fpga.Link(o.link))
 	}
 	return opts
 }
 
 // opening shows what opening a link takes its time for, and ends it when the command is interrupted.
-func opening(e *env, show *progress) fusec.Option {
-	return fusec.WithLinkLog(e.ctx, func(line string) { show.show("%s", line) })
+func opening(e *env, show *progress) lowering.TargetOption {
+	return fpga.LinkLog(e.ctx, func(line string) { show.show("%s", line) })
 }
 
 // samples reads the file of samples. An array named like an input is a value of it, or, with an axis before its own,
@@ -223,6 +225,15 @@ func readZipped(path string) (map[string]*graph.Tensor, error) {
 	return arrays, nil
 }
 
+// listing lists the descriptors of a graph's program for the overlay.
+func (c *compileFlags) listing(g *graph.Graph, opts ...lowering.TargetOption) (*fpga.Listing, error) {
+	d, p, err := planFor[*fpga.Device](g, c.options(opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	return d.Plan(p)
+}
+
 // overlayStage is the stage of dump that is behind the last pass: the overlay's descriptors.
 const overlayStage = "fpga"
 
@@ -236,7 +247,7 @@ func (d *dumper) dumpOverlay(e *env, path string) error {
 		return err
 	}
 	d.compile.target = overlayTarget
-	list, err := fusec.ListFPGA(g, d.compile.options()...)
+	list, err := d.compile.listing(g)
 	if err != nil {
 		return err
 	}

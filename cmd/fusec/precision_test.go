@@ -38,7 +38,7 @@ func TestPrecision(t *testing.T) {
 	if !strings.Contains(text, "for cuda in f16") || !strings.Contains(text, "f16[64,64]") {
 		t.Errorf("dump:\n%s", text)
 	}
-	bad(t, fusecRun(t, "explain", path, "--precision", "bf16"), 1, `target "cpu" computes in f32; precision bf16 wants target cuda`)
+	bad(t, fusecRun(t, "explain", path, "--precision", "bf16"), 1, `target "cpu" computes in f32; precision bf16 requires target cuda`)
 	bad(t, fusecRun(t, "explain", path, "--precision", "f8"), 2, "want f32, tf32, bf16 or f16")
-	bad(t, fusecRun(t, "train", "karate", "--precision", "f16"), 1, `target "cpu" computes in f32; precision f16 wants target cuda`)
+	bad(t, fusecRun(t, "train", "karate", "--precision", "f16"), 1, `target "cpu" computes in f32; precision f16 requires target cuda`)
 }

@@ -15,6 +15,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/npy"
 	"fusec/kernels/ref"
+	"fusec/lowering"
 )
 
 var runCommand = &command{
@@ -106,11 +107,11 @@ func (r *runner) run(e *env, args []string) error {
 		return err
 	}
 	show := newProgress(e.stderr)
-	more := []fusec.Option{opening(e, show)}
+	var more []fusec.CompileOption
 	if r.against != "" {
 		more = append(more, fusec.WithReference())
 	}
-	p, err := r.compile.compile(g, vals, more...)
+	p, err := r.compile.compile(g, vals, []lowering.TargetOption{opening(e, show)}, more...)
 	show.done()
 	if err != nil {
 		return err

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"time"
 
-	"fusec"
 	"fusec/graph"
 	"fusec/graph/atomicfile"
 	kernels "fusec/kernels/cuda"
+	"fusec/lowering"
+	"fusec/lowering/cuda"
 )
 
 var tuneCommand = &command{
@@ -112,7 +113,7 @@ func (t *tuner) run(e *env, args []string) error {
 
 // try measures the launches of the products with the way that is tried.
 func (t *tuner) try(e *env, g *graph.Graph, vals *values) (err error) {
-	p, err := t.compile.compile(g, vals, fusec.WithKernels(t.kernel))
+	p, err := t.compile.compile(g, vals, []lowering.TargetOption{cuda.By(t.kernel)})
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (t *tuner) try(e *env, g *graph.Graph, vals *values) (err error) {
 	return nil
 }
 
-// kernel is a fusec.KernelCompiler that takes the way that is tried.
+// kernel makes a kernel in the way that is tried.
 func (t *tuner) kernel(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
 	t.chip, cfg.Tuning = cfg.Chip.Name, nil
 	if product, ways := kernels.MatMulWays(op, args, results, cfg); len(ways) > 1 {
@@ -150,7 +151,7 @@ func (t *tuner) keep() (*tuneReport, error) {
 	rep := &tuneReport{Schema: "fusec.tune/1", Chip: t.chip, Products: []tunedResult{}}
 	tuning := &kernels.Tuning{Chip: t.chip, Ways: map[kernels.Product]string{}}
 	var err error
-	if rep.File, err = fusec.TuningFile(t.chip); err != nil {
+	if rep.File, err = cuda.TuningFile(t.chip); err != nil {
 		return nil, err
 	}
 	if text, err := os.ReadFile(rep.File); err == nil {

@@ -16,7 +16,7 @@ const workloadOutput = "y"
 // workloadGraph builds a workload as a user would write it. Its first tensor is an input and the others are weights,
 // except that all operands of a bare product or attention are inputs, and all tensors where they change from step to step. Its
 // outputs, those that the options ask for included, are one after another the workload's result.
-func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.Option, outputs []string, err error) {
+func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.CompileOption, outputs []string, err error) {
 	b := graph.NewBuilder(w.Name)
 	attends := strings.HasPrefix(w.Name, "attention-")
 	bare := attends || strings.HasPrefix(w.Name, "gemm-")

@@ -147,10 +147,10 @@ func ReadOptions(kind VMKind, own gorg.VM, opts ...gorg.VMOpt) (VMConfig, error)
 			c.Ignored = append(c.Ignored, fmt.Sprintf("%s has nothing to do: %s", name, why))
 			continue
 		}
-		err := apply(o, scratch)
+		err := Apply(o, scratch)
 		if own != nil && name == "" {
 			// Gorgonia's options panic on machines that they do not know; so may not the caller's own.
-			if apply(o, own) == nil {
+			if Apply(o, own) == nil {
 				err = nil
 			}
 		}
@@ -241,8 +241,12 @@ func flags(f *fields, name string) uint64 {
 	return 0
 }
 
-// apply applies one option and turns a panic into an error.
-func apply(o gorg.VMOpt, m gorg.VM) (err error) {
+// After is the name of an option of Gorgonia's as it follows the option's number in a message, or "" for an option of
+// somebody else.
+func After(o gorg.VMOpt) string { return optionName(o).after() }
+
+// Apply applies one option and turns a panic into an error.
+func Apply(o gorg.VMOpt, m gorg.VM) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)

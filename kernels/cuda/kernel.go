@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/precision"
 )
 
 // A Kernel is what one launch of a program becomes: CUDA C++ and how to start it. It is plain data, made without a GPU.
@@ -130,15 +131,15 @@ const (
 // is an Update checks the [Status] first.
 type Operand = graph.Operand
 
-// Precision names what the contractions of f32 values may be rounded to. Types of 16 bits are what they are.
-type Precision uint8
+// Precision is what the contractions of f32 values may be rounded to. Types of 16 bits are what they are.
+type Precision = precision.Precision
 
 // The precisions. With F16 and BF16 pass precision has made casts of 16 bits; what f32 is left was to stay so.
 const (
-	F32  Precision = iota // as accurate as f32
-	TF32                  // operands rounded to 10 bits after the point, sums in f32
-	BF16
-	F16
+	F32  = precision.F32
+	TF32 = precision.TF32 // operands rounded to 10 bits after the point, sums in f32
+	BF16 = precision.BF16
+	F16  = precision.F16
 )
 
 // A Chip is what kernels are made for.

@@ -117,7 +117,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 }
 
 // memoryAdvice says what helps against a lack of memory.
-const memoryAdvice = "a smaller batch needs less, and the option MemoryBudget (--memory-budget) has intermediate values " +
+const memoryAdvice = "a smaller batch needs less, and the option WithMemoryBudget (--memory-budget) has intermediate values " +
 	"computed again"
 
 // valuesBytes is the memory of the values that the program owns.

@@ -159,19 +159,7 @@ func (e *executable) load(list []*kernels.Kernel, compiler driver.Compiler, chip
 		}
 		users[k.Source] = append(users[k.Source], i)
 	}
-	images, errs := make([][]byte, len(order)), make([]error, len(order))
-	var wait sync.WaitGroup
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for j, source := range order {
-		wait.Add(1)
-		slots <- struct{}{}
-		go func() {
-			defer wait.Done()
-			images[j], _, errs[j] = compiler.Compile(source, chip)
-			<-slots
-		}()
-	}
-	wait.Wait()
+	images, errs := compileAll(order, compiler, chip, nil)
 	for j, source := range order {
 		first := users[source][0]
 		name := func(err error) error {
@@ -193,6 +181,32 @@ func (e *executable) load(list []*kernels.Kernel, compiler driver.Compiler, chip
 		}
 	}
 	return of, nil
+}
+
+// compileAll compiles sources, several at a time. Progress, if not nil, is told how many are done.
+func compileAll(sources []string, compiler driver.Compiler, chip kernels.Chip, progress func(done, all int)) ([][]byte, []error) {
+	images, errs := make([][]byte, len(sources)), make([]error, len(sources))
+	var mu sync.Mutex
+	var wait sync.WaitGroup
+	done := 0
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, source := range sources {
+		wait.Add(1)
+		slots <- struct{}{}
+		go func() {
+			defer wait.Done()
+			images[i], _, errs[i] = compiler.Compile(source, chip)
+			if progress != nil {
+				mu.Lock()
+				done++
+				progress(done, len(sources))
+				mu.Unlock()
+			}
+			<-slots
+		}()
+	}
+	wait.Wait()
+	return images, errs
 }
 
 // takeBlock takes one block on the GPU, and gives each buffer its place.

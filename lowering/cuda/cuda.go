@@ -33,9 +33,12 @@ type Device struct {
 
 	gpu      driver.GPU
 	compiler driver.Compiler
+	driver   func(index int) (driver.GPU, driver.Compiler, error) // opens GPUs; nil for NVIDIA's
+	ahead    *ahead                                               // kernels that were compiled ahead of time, or nil
+	err      error                                                // of an option
 
 	// compile makes the kernels.
-	compile func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)
+	compile KernelCompiler
 	made    map[made]generated
 }
 
@@ -75,8 +78,11 @@ func Portable() Option { return func(d *Device) { d.cfg.Portable = true } }
 // Tuned chooses ways that were measured on the chip.
 func Tuned(t *kernels.Tuning) Option { return func(d *Device) { d.cfg.Tuning = t } }
 
-// By makes the kernels by another function than [kernels.Compile], such as a rung of a ladder.
-func By(compile func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)) Option {
+// A KernelCompiler makes the kernel of a launch. Its error is a refusal, after which the processor does the launch.
+type KernelCompiler = func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)
+
+// By makes the kernels by another function than [kernels.Compile]: a variant that is measured, or the caller's own kernel.
+func By(compile KernelCompiler) Option {
 	return func(d *Device) { d.compile = compile }
 }
 

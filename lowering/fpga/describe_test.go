@@ -24,7 +24,7 @@ func TestDescribe(t *testing.T) {
 		want    []string
 	}{
 		{"nothing", two, nil, []string{"on the inputs of the first run", "on the overlay sim8 the launches take about"}},
-		{"samples", two, []Option{Samples([]map[string]*graph.Tensor{sample, sample})}, []string{"on 2 samples of the inputs"}},
+		{"samples", two, []Option{Samples(sample, sample)}, []string{"on 2 samples of the inputs"}},
 		{"ranges", two, []Option{Calibrated(ranges)}, []string{"on the samples that the program was compiled with"}},
 		{"too large", large, []Option{For(overlay(t, "hx8k"))}, []string{"cannot run on the overlay hx8k", "65536"}},
 	} {
@@ -53,7 +53,7 @@ func TestRouted(t *testing.T) {
 	g := built(t, func(b *graph.Builder) {
 		mixture(b, graph.MoE{Experts: 8, Activation: graph.Relu, Bias: true, Stacked: true, TopK: 2}, 32, 64, 128, 2)
 	})
-	memory := Memory(plan.Memory{Bytes: 1, Latency: 40})
+	memory := func(d *Device) { d.memory = plan.Memory{Bytes: 1, Latency: 40} }
 	d := New(memory)
 	p := lowered(t, g, d)
 	values := map[string]*graph.Tensor{}

@@ -192,7 +192,7 @@ func TestCalibration(t *testing.T) {
 	for i := range sample.Type.Shape.Elems() {
 		sample.SetFloat(i, 20*r.NormFloat64())
 	}
-	e, _ := compiled(t, built(t, two), Samples([]map[string]*graph.Tensor{{"x": sample}}))
+	e, _ := compiled(t, built(t, two), Samples(map[string]*graph.Tensor{"x": sample}))
 	first, _ := compiled(t, built(t, two))
 	for _, x := range []*executable{e, first} {
 		if err := x.Run(); err != nil {
@@ -202,7 +202,7 @@ func TestCalibration(t *testing.T) {
 	if a, b := e.l.values[0].quant.step, first.l.values[0].quant.step; !(a > 10*b) {
 		t.Errorf("a sample of 20 times the numbers gives the input a step of %g, the first run one of %g", a, b)
 	}
-	bad, _ := compiled(t, built(t, two), Samples([]map[string]*graph.Tensor{{"x": graph.NewTensor(f32(2, 24))}}))
+	bad, _ := compiled(t, built(t, two), Samples(map[string]*graph.Tensor{"x": graph.NewTensor(f32(2, 24))}))
 	wants(t, bad.Run(), `calibration sample 0: input "x" is f32[19,24]; the sample has type f32[2,24]`)
 }
 

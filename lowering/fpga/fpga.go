@@ -12,7 +12,10 @@ package fpga
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"fusec/fpga/isa"
@@ -34,15 +37,29 @@ type Device struct {
 	routed  map[string]*graph.Tensor // values that plans route, or nil
 	frozen  bool
 	host    *cpu.Device
-	memory  plan.Memory
+	memory  plan.Memory // the external memory that estimates count with
 	clock   float64
+
+	chosen      bool              // an option has named the overlay
+	link        string            // the way to it
+	linkLog     func(line string) // told what opening it does
+	linkContext context.Context   // that opening it ends with, or nil
+	err         error             // of an option
 }
 
 // Option configures a Device.
 type Option func(*Device)
 
-// For plans for an overlay; the default is the first of isa.Overlays.
-func For(c isa.Config) Option { return func(d *Device) { d.cfg = c } }
+// For compiles for an overlay of that configuration. The default is the one that the link leads to.
+func For(c isa.Config) Option {
+	err := c.Check()
+	return func(d *Device) {
+		if err != nil {
+			d.err = errors.Join(d.err, fmt.Errorf("fpga.For: %w", err))
+		}
+		d.cfg, d.chosen = c, true
+	}
+}
 
 // Over runs programs on the overlay behind a link, which is opened with at least so many bytes of memory, and again
 // after it has failed.
@@ -50,9 +67,23 @@ func Over(open func(ctx context.Context, cfg isa.Config, memory int64) (link.Lin
 	return func(d *Device) { d.open = open }
 }
 
-// Samples gives values of the inputs, by name, on which ranges are found. Without any, the inputs of the first run are
-// the sample.
-func Samples(s []map[string]*graph.Tensor) Option { return func(d *Device) { d.samples = s } }
+// Samples gives values of the inputs, by name, an input that a sample lacks being that of the first run. The program is
+// run on them in floating point, and the numbers of each value between two launches are then given 8 bits between the
+// least and the greatest that it had. Without any, the inputs of the first run are the sample.
+func Samples(samples ...map[string]*graph.Tensor) Option {
+	return func(d *Device) {
+		for i, s := range samples {
+			for _, name := range slices.Sorted(maps.Keys(s)) {
+				if t := s[name]; t == nil {
+					d.err = errors.Join(d.err, fmt.Errorf("fpga.Samples: sample %d has no value for %q", i, name))
+				} else if err := t.Check(); err != nil {
+					d.err = errors.Join(d.err, fmt.Errorf("fpga.Samples: sample %d: %q: %w", i, name, err))
+				}
+			}
+		}
+		d.samples = append(d.samples, samples...)
+	}
+}
 
 // Routed gives values of all sources, by name, on which plans find out how many tokens go to each expert. Without them
 // all experts are taken to get equally many.
@@ -63,9 +94,6 @@ func Frozen() Option { return func(d *Device) { d.frozen = true } }
 
 // Processor is what runs the launches that the overlay does not take.
 func Processor(c *cpu.Device) Option { return func(d *Device) { d.host = c } }
-
-// Memory is the external memory that estimates count with. The default delivers 8 bytes a cycle, after 40.
-func Memory(m plan.Memory) Option { return func(d *Device) { d.memory = m } }
 
 // New makes a device. Without [Over] it only plans.
 func New(opts ...Option) *Device {

@@ -311,15 +311,7 @@ func TestPrecisionRefused(t *testing.T) {
 	}
 }
 
-func TestParsePrecision(t *testing.T) {
-	for p := passes.F32; p <= passes.F16; p++ {
-		if got, err := passes.ParsePrecision(p.String()); got != p || err != nil {
-			t.Errorf("%v is read as %v, %v", p, got, err)
-		}
-	}
-	if _, err := passes.ParsePrecision("f8"); err == nil || err.Error() != `precision "f8" is not known: want f32, tf32, bf16 or f16` {
-		t.Errorf("error %v", err)
-	}
+func TestUnknownPrecision(t *testing.T) {
 	g, cfg := trainedMLP(t)
 	cfg.Precision = passes.F16 + 1
 	if _, _, err := passes.Run(g, cfg); err == nil || err.Error() != "precision 4 is not known" {

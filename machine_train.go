@@ -143,3 +143,127 @@ func fits(what, name string, t *graph.Tensor, want graph.Type) error {
 	}
 	return nil
 }
+
+// StepStats are those of a machine with an optimiser; else they are zero.
+func (m *Machine) StepStats() StepStats {
+	if m.program == nil {
+		return StepStats{}
+	}
+	return m.program.StepStats()
+}
+
+// State copies all that the machine keeps between runs besides the values of nodes, by name: an optimiser's moments and
+// counters, running statistics, the counter of random draws. With the weights, and the same program, inputs and options,
+// it is all that training needs to go on to the same bits. It syncs, as [Machine.Sync] does.
+func (m *Machine) State() (map[string]*graph.Tensor, error) {
+	if err := m.Sync(); err != nil {
+		return nil, err
+	}
+	all := map[string]*graph.Tensor{}
+	for _, name := range m.program.States() {
+		t, err := m.program.State(name)
+		if err != nil {
+			return nil, err
+		}
+		all[name] = t.Clone()
+	}
+	for _, s := range m.states { // Gorgonia's operations own these
+		if err := s.load(all[s.name]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// SetState puts back what [Machine.State] gave, of a machine of the same graph and options. If a value is missing, not
+// known or of another type, nothing is changed.
+func (m *Machine) SetState(state map[string]*graph.Tensor) error {
+	have, err := m.State()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		t := state[name]
+		if t == nil {
+			return fmt.Errorf("the machine keeps %q, which the given state lacks", name)
+		}
+		if err := t.Check(); err != nil {
+			return fmt.Errorf("value of %q: %w", name, err)
+		}
+		if t.Type != have[name].Type {
+			return fmt.Errorf("%q is %v; it was given a value of type %v", name, have[name].Type, t.Type)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(state)) {
+		if have[name] == nil {
+			return fmt.Errorf("the machine keeps no %q", name)
+		}
+	}
+	for name, t := range state {
+		if err := m.program.Set(name, t); err != nil {
+			return err
+		}
+	}
+	for _, s := range m.states {
+		if err := s.store(state[s.name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Where values are current. On the CPU runs read and change weights and state where they stand, so nothing here has
+// anything to do. A device has memory of its own: weights that an optimiser changes and the state of operations stay
+// there from run to run. Everything that a run hands out, and the counters of [StepStats], comes back with the run.
+
+// Sync brings the weights that an optimiser changes, and all state, back from the device to their nodes and operations.
+// From then until the next run they may be changed in place, and the next run takes them up again. [Machine.State],
+// [Machine.Save] and [Machine.Close] sync by themselves.
+func (m *Machine) Sync() error {
+	if m.err != nil {
+		return m.err
+	}
+	if err := m.program.Sync(); err != nil {
+		return err
+	}
+	for i := range m.inputs {
+		m.inputs[i].synced = true
+	}
+	m.synced = true
+	return nil
+}
+
+// Value is the present value of a node of the graph: of a weight, an input, or of what a run has computed. It is what
+// Node.Value gives, after a weight that an optimiser changes on a device has been brought back, and a plain value where
+// that is an [UnstoredTensor] or [UnstoredScalar].
+func (m *Machine) Value(n *gorgonia.Node) (gorgonia.Value, error) {
+	if err := m.has(n); err != nil {
+		return nil, err
+	}
+	for i := range m.inputs {
+		if in := &m.inputs[i]; in.node == n && in.steps {
+			if err := m.program.sync(in.name); err != nil {
+				return nil, err
+			}
+			in.synced = true
+		}
+	}
+	if n.Value() == nil {
+		return nil, fmt.Errorf("node %v has no value: runs hand out roots, gradients and what gorgonia.Read asks for", n)
+	}
+	return fgorgonia.Plain(n.Value())
+}
+
+// bindHeld hands the program the state that it has been lent, if that may have changed.
+func (m *Machine) bindHeld() error {
+	if !m.synced {
+		return nil
+	}
+	for name, t := range m.held {
+		if err := m.program.lend(name, t); err != nil {
+			return err
+		}
+	}
+	m.synced = false
+	return nil
+}

@@ -1,10 +1,10 @@
-package fusec
+package gorgonia
 
 import (
 	"fmt"
 	"io"
 
-	"gorgonia.org/gorgonia"
+	gorg "gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 )
 
@@ -14,24 +14,48 @@ import (
 // each run after one whose inner values were read, so that only a value that is read for the first time in a later round,
 // and after the solver's step, is that of weights after the step. A value of which no method has been called is that of
 // whichever run was the last. Before a run that was started is waited for, or if its operations fail, methods panic;
-// [Machine.Value] returns the error instead, and gives a plain value.
+// fusec.Machine.Value returns the error instead, and gives a plain value.
 //
 // A program that asserts that a value is a *tensor.Dense, or gives it to one of the few functions of the tensor package
-// that take nothing else, such as tensor.Sum, has to name its node with [WithValues].
+// that take nothing else, such as tensor.Sum, has to name its node with fusec.WithValues.
 type UnstoredTensor struct {
 	tensor.Tensor // what was computed; its unexported methods are needed to be a tensor.Tensor
-	inner
+	get           func(found func(gorg.Value)) (gorg.Value, error)
 }
 
 // UnstoredScalar is [UnstoredTensor] for a node whose value is a single number: a gorgonia.Scalar.
 type UnstoredScalar struct {
-	gorgonia.Scalar
-	inner
+	gorg.Scalar
+	get func(found func(gorg.Value)) (gorg.Value, error)
+}
+
+// Unstored is an [UnstoredTensor] or an [UnstoredScalar].
+type Unstored interface {
+	gorg.Value
+	// Computed is the plain value, or why it cannot be computed.
+	Computed() (gorg.Value, error)
+}
+
+// NewUnstored is a value for node n that get computes. Get tells found of a value that is new, before anybody else can ask
+// for it.
+func NewUnstored(n *gorg.Node, get func(found func(gorg.Value)) (gorg.Value, error)) Unstored {
+	if Rank(n) == 0 {
+		return &UnstoredScalar{Scalar: noScalar, get: get}
+	}
+	return &UnstoredTensor{Tensor: noTensor, get: get}
+}
+
+// Plain is v itself, or what it computes if it is [Unstored].
+func Plain(v gorg.Value) (gorg.Value, error) {
+	if u, ok := v.(Unstored); ok {
+		return u.Computed()
+	}
+	return v, nil
 }
 
 var (
-	_ unstored      = (*UnstoredTensor)(nil)
-	_ unstored      = (*UnstoredScalar)(nil)
+	_ Unstored      = (*UnstoredTensor)(nil)
+	_ Unstored      = (*UnstoredScalar)(nil)
 	_ tensor.Tensor = (*UnstoredTensor)(nil)
 	_ tensor.Densor = (*UnstoredTensor)(nil)
 )
@@ -44,7 +68,7 @@ var (
 		tensor.WithEngine(noEngine{})(d)
 		return d
 	}()
-	noScalar gorgonia.Scalar = gorgonia.NewF64(0)
+	noScalar gorg.Scalar = gorg.NewF64(0)
 )
 
 // noEngine computes nothing.
@@ -53,25 +77,24 @@ type noEngine struct{ tensor.Engine }
 // AllocAccessible implements tensor.Engine.
 func (noEngine) AllocAccessible() bool { return true }
 
-func (u *UnstoredTensor) of() *inner { return &u.inner }
-func (u *UnstoredScalar) of() *inner { return &u.inner }
-
-func (u *UnstoredTensor) computed() (gorgonia.Value, error) {
-	return u.get(func(v gorgonia.Value) { u.Tensor = v.(tensor.Tensor) })
+// Computed implements [Unstored].
+func (u *UnstoredTensor) Computed() (gorg.Value, error) {
+	return u.get(func(v gorg.Value) { u.Tensor = v.(tensor.Tensor) })
 }
 
-func (u *UnstoredScalar) computed() (gorgonia.Value, error) {
-	return u.get(func(v gorgonia.Value) { u.Scalar = v.(gorgonia.Scalar) })
+// Computed implements [Unstored].
+func (u *UnstoredScalar) Computed() (gorg.Value, error) {
+	return u.get(func(v gorg.Value) { u.Scalar = v.(gorg.Scalar) })
 }
 
 // Value implements gorgonia.Valuer: it is the plain value.
-func (u *UnstoredTensor) Value() gorgonia.Value { return must(u.computed()) }
+func (u *UnstoredTensor) Value() gorg.Value { return computedOrPanic(u.Computed()) }
 
 // Value implements gorgonia.Valuer: it is the plain value.
-func (u *UnstoredScalar) Value() gorgonia.Value { return must(u.computed()) }
+func (u *UnstoredScalar) Value() gorg.Value { return computedOrPanic(u.Computed()) }
 
-// must is v: there is no way to return the error.
-func must(v gorgonia.Value, err error) gorgonia.Value {
+// computedOrPanic is v: there is no way to return the error.
+func computedOrPanic(v gorg.Value, err error) gorg.Value {
 	if err != nil {
 		panic("fusec: " + err.Error())
 	}
@@ -214,9 +237,9 @@ func (u *UnstoredScalar) String() string { return fmt.Sprint(u.Value()) }
 
 // Clone implements gorgonia.CloneErrorer: the copy is a plain value.
 func (u *UnstoredScalar) Clone() (any, error) {
-	v, err := u.computed()
+	v, err := u.Computed()
 	if err != nil {
 		return nil, err
 	}
-	return gorgonia.CloneValue(v)
+	return gorg.CloneValue(v)
 }

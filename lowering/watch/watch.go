@@ -1,4 +1,6 @@
-package fusec
+// Package watch looks at what every launch of a run makes: for values that are not finite, and for differences from the
+// reference, package kernels/ref.
+package watch
 
 import (
 	"fmt"
@@ -11,46 +13,39 @@ import (
 	"fusec/lowering"
 )
 
-// WithWatchNonFinite looks at what every launch makes. The first operation that makes NaN of operands without NaN, or an
-// infinity of finite ones, ends the run with a [NonFiniteError], and so does a source that holds NaN; no parameter or
-// state is changed then. A run that is watched is slower and allocates.
-func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite = true }) }
+// A Watcher looks at what every launch of a program makes.
+type Watcher struct {
+	Program   *lowering.Program
+	NonFinite bool // ends the run with a [NonFiniteError] at the first operation that makes what is not finite
+	Compare   bool // computes each launch again by the reference, in float64
+	// Departures are by how much the results of each launch of the last run depart from the reference, in launch order; of
+	// several results the one that departs most. Nil without Compare.
+	Departures []ref.Departure
+}
 
-// WithReference compares what every launch makes with what the reference, package [fusec/kernels/ref], makes in float64 of
-// the operands that the launch read; [Program.Departures] are the differences. A run that is compared is slow and
-// allocates.
-func WithReference() Option { return own(func(c *config) { c.compare = true }) }
-
-// Departures tells for each launch of the last run, in launch order, by how much its results depart from the reference;
-// of several results the one that departs most. It is nil without [WithReference].
-func (p *Program) Departures() []ref.Departure { return p.departs }
-
-// watched reports whether something looks at what every launch makes.
-func (c *config) watched() bool { return c.watchNonFinite || c.compare }
-
-// watch looks at what a launch has made.
-func (p *Program) watch(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
-	if p.cfg.compare {
-		if err := p.compare(l, value); err != nil {
+// Check looks at what a launch has made; see [lowering.Executable].
+func (w *Watcher) Check(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+	if w.Compare {
+		if err := w.compare(l, value); err != nil {
 			return fmt.Errorf("comparing %s with the reference: %w", l.Node.Where(), err)
 		}
 	}
-	if p.cfg.watchNonFinite {
-		return p.findNonFinite(l, value)
+	if w.NonFinite {
+		return w.findNonFinite(l, value)
 	}
 	return nil
 }
 
 // compare has the reference compute a launch again. Operations of the user's run once, and are not compared.
-func (p *Program) compare(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
-	if l == &p.program.Launches[0] {
-		p.departs = nil
+func (w *Watcher) compare(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+	if l == &w.Program.Launches[0] {
+		w.Departures = nil
 	}
-	p.departs = append(p.departs, ref.Departure{})
+	w.Departures = append(w.Departures, ref.Departure{})
 	if _, ok := l.Op.(graph.Host); ok {
 		return nil
 	}
-	worst := &p.departs[len(p.departs)-1]
+	worst := &w.Departures[len(w.Departures)-1]
 	args := make([]ref.Value, len(l.Args))
 	for i, v := range l.Args {
 		t, err := value(v)
@@ -146,7 +141,7 @@ func faultsIn(t *graph.Tensor) faults {
 }
 
 // findNonFinite ends the run at the first operation that makes what is not finite.
-func (p *Program) findNonFinite(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+func (w *Watcher) findNonFinite(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
 	var made faults
 	for i, v := range l.Results {
 		t, err := value(v)
@@ -170,7 +165,7 @@ func (p *Program) findNonFinite(l *lowering.Launch, value func(lowering.View) (*
 			return err
 		}
 		f := faultsIn(args[i])
-		if b := p.program.Buffers[v.Buffer]; f.nan && b.Role <= lowering.State {
+		if b := w.Program.Buffers[v.Buffer]; f.nan && b.Role <= lowering.State {
 			return &NonFiniteError{Node: fmt.Sprintf("%s %q", b.Role, b.Name), Value: "NaN", Source: true}
 		}
 		had = had.or(f)

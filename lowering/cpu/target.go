@@ -1,0 +1,40 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph/precision"
+	"fusec/lowering"
+)
+
+// Target is the processor.
+var Target = lowering.Target{Name: "cpu", Open: open}
+
+// Of implements [lowering.TargetOption].
+func (Option) Of() string { return Target.Name }
+
+func open(s lowering.Setup) (lowering.Device, error) {
+	if s.Precision != precision.F32 {
+		return nil, fmt.Errorf("target %q computes in f32; precision %v requires target cuda", s.Name, s.Precision)
+	}
+	d := ForSetup(s, lowering.OptionsOf[Option](s)...)
+	if n := d.attention.Queries; n < 0 {
+		return nil, fmt.Errorf("AttentionBlock(%d): want at least 1, or 0 to choose by the shape", n)
+	}
+	return d, nil
+}
+
+// ForSetup is the processor for a setup of this target, or of one that leaves launches to it.
+func ForSetup(s lowering.Setup, opts ...Option) *Device {
+	var all []Option
+	if s.Workers > 0 {
+		all = append(all, Workers(s.Workers))
+	}
+	if s.Frozen {
+		all = append(all, Frozen())
+	}
+	return New(append(all, opts...)...)
+}
+
+// Shared implements [lowering.Device]: programs for the same number of cores, compiled alike, serve one another.
+func (d *Device) Shared() any { return *d }

@@ -1,0 +1,191 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering"
+	"fusec/lowering/cuda/driver"
+	"fusec/lowering/cuda/driver/cache"
+	"fusec/lowering/cuda/driver/gpu"
+	"fusec/lowering/cuda/driver/nvrtc"
+	"fusec/lowering/cuda/pool"
+)
+
+// Target is a GPU of NVIDIA's.
+var Target = lowering.Target{Name: "cuda", Numbered: true, Open: open, Load: load}
+
+// Of implements [lowering.TargetOption].
+func (Option) Of() string { return Target.Name }
+
+// Arch plans for a chip of the architecture, such as "sm_80", where there is no GPU to ask; the default is that of an
+// H200. Programs that run are made for the GPU that they run on.
+func Arch(name string) Option {
+	chip, err := kernels.ChipNamed(name)
+	return func(d *Device) {
+		if err != nil {
+			d.err = errors.Join(d.err, fmt.Errorf("cuda.Arch: %w", err))
+			return
+		}
+		if chip.Arch != 0 {
+			d.cfg.Chip = chip
+		}
+	}
+}
+
+// Driver opens GPUs, and what compiles for them, by a function instead of NVIDIA's driver: the emulator's, for example,
+// which needs no GPU. The index is that of the target. The program closes what it was given. Without a compiler it is
+// NVIDIA's.
+func Driver(open func(index int) (driver.GPU, driver.Compiler, error)) Option {
+	return func(d *Device) { d.driver = open }
+}
+
+func open(s lowering.Setup) (lowering.Device, error) {
+	opts := []Option{Precision(s.Precision)}
+	if s.Frozen {
+		opts = append(opts, Frozen())
+	}
+	if s.Verify {
+		opts = append(opts, Each())
+	}
+	d := New(append(opts, lowering.OptionsOf[Option](s)...)...)
+	if d.err != nil {
+		return nil, d.err
+	}
+	if !s.Run {
+		return d, nil
+	}
+	if err := d.openGPU(s.Number); err != nil {
+		return nil, fmt.Errorf("target %q: %w", s.Name, err)
+	}
+	return d, nil
+}
+
+// gpus are the GPUs of this process.
+var gpus = pool.NewShared(gpu.Open)
+
+// Release gives back what closed programs have left with this process for those to come: their GPU's context, and the
+// memory on it and on the host. Where programs are open, the memory alone.
+func Release() error { return gpus.Release() }
+
+// openGPU opens a GPU and what makes images for it: what was compiled ahead of time, or the compiler.
+func (d *Device) openGPU(index int) error {
+	open := d.driver
+	if open == nil {
+		open = func(index int) (driver.GPU, driver.Compiler, error) {
+			g, err := gpus.Open(index)
+			return g, nil, err
+		}
+	}
+	g, compiler, err := open(index)
+	if err != nil {
+		return err
+	}
+	if a := d.ahead; a != nil {
+		if got := g.Chip(); got.Arch != a.chip.Arch {
+			err = fmt.Errorf("the model was compiled for %s, and GPU %d, %s, is %s", a.chip.Target(), index, got.Name, got.Target())
+		}
+		g, compiler = plannedFor{g, a.chip}, a
+	} else {
+		if compiler == nil {
+			compiler, err = compilerWithCache()
+		}
+		if err == nil {
+			var tuning *kernels.Tuning
+			if tuning, err = readTuning(g.Chip().Name); tuning != nil {
+				Tuned(tuning)(d)
+			}
+		}
+	}
+	if err != nil {
+		return errors.Join(err, g.Close())
+	}
+	On(g, compiler)(d)
+	return nil
+}
+
+// compilerWithCache is NVIDIA's run-time compiler behind a cache on disk.
+func compilerWithCache() (driver.Compiler, error) {
+	c, err := nvrtc.Open()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := cache.Folder()
+	if err != nil {
+		return nil, err
+	}
+	return cache.New(c, folder), nil
+}
+
+// plannedFor is a GPU for which kernels were made as the plan said, not as it is.
+type plannedFor struct {
+	driver.GPU
+	chip kernels.Chip
+}
+
+func (p plannedFor) Chip() kernels.Chip { return p.chip }
+
+// Count is how many GPUs there are. The error says why they cannot be asked for: fusec was built without CUDA, or there
+// is no driver.
+func Count() (int, error) { return gpu.Count() }
+
+// CompilerName names the run-time compiler that kernels are compiled with; the error says where it was looked for.
+func CompilerName() (string, error) {
+	c, err := nvrtc.Open()
+	if err != nil {
+		return "", err
+	}
+	version, _, _ := strings.Cut(c.Version(), " --")
+	return version + ", " + c.Path(), nil
+}
+
+// PTX compiles a source to the assembly of the virtual machine, for the chip that the device plans for.
+func (d *Device) PTX(s Source) (string, error) {
+	c, err := nvrtc.Open()
+	if err != nil {
+		return "", err
+	}
+	ptx, _, err := c.PTX(s.Text, d.cfg.Chip)
+	return ptx, err
+}
+
+// TuningFile is where the tuning of a chip of the given name is kept: a readable text beside the compiled kernels, which
+// `fusec tune` writes and programs for that chip are compiled by. Removing it makes choices go by rules again.
+func TuningFile(chip string) (string, error) {
+	folder, err := cache.Folder()
+	if err != nil {
+		return "", err
+	}
+	plain := func(r rune) rune {
+		if r <= ' ' || r == '/' || r == filepath.Separator {
+			return '-'
+		}
+		return r
+	}
+	return filepath.Join(folder, "tuning-"+strings.Map(plain, chip)+".txt"), nil
+}
+
+// readTuning is the tuning of a chip, nil if there is none.
+func readTuning(chip string) (*kernels.Tuning, error) {
+	path, err := TuningFile(chip)
+	if err != nil {
+		return nil, nil // where kernels are not kept, no tuning is
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, err := kernels.ParseTuning(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it, or run fusec tune again", path, err)
+	}
+	return t, nil
+}

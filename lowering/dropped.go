@@ -1,0 +1,106 @@
+package lowering
+
+import (
+	"runtime"
+	"time"
+
+	"fusec/graph"
+)
+
+// Owned is an executable that is closed some time after nothing refers to it any more. What uses it keeps it alive:
+//
+//	user ─► Owned ─► executable ◄─ leftovers, closed once nothing refers to Owned
+type Owned struct {
+	Executable
+	left    *leftovers
+	dropped runtime.Cleanup
+}
+
+// leftovers are what is left of an executable that was dropped. They do not refer to Owned.
+type leftovers struct {
+	exe     Executable
+	program *Program
+	first   func() // is called before the executable is closed, or nil
+}
+
+// CloseWhenDropped makes an owned executable of a program's.
+func CloseWhenDropped(exe Executable, p *Program) *Owned {
+	o := &Owned{Executable: exe, left: &leftovers{exe: exe, program: p}}
+	o.dropped = runtime.AddCleanup(o, func(l *leftovers) { go l.close() }, o.left)
+	return o
+}
+
+// Keep leaves the executable open when it is dropped: a tensor of its own, which may be in memory of the device's, is with
+// somebody who may outlive it.
+func (o *Owned) Keep() { o.dropped.Stop() }
+
+// BeforeDrop has f called before an executable that was dropped is closed. It must not refer to o.
+func (o *Owned) BeforeDrop(f func()) { o.left.first = f }
+
+// close closes the executable. Nothing that the device has changed is brought back: the tensors are the user's, who may
+// be using them.
+func (l *leftovers) close() {
+	_ = l.exe.Wait() // there is nobody to tell of errors
+	if l.first != nil {
+		l.first()
+	}
+	for _, u := range l.program.Updates {
+		_ = l.exe.Bind(u.Target, graph.NewTensor(l.program.Buffers[u.Target].Type))
+	}
+	_ = l.exe.Close()
+}
+
+// Bind implements Executable.
+func (o *Owned) Bind(buffer int, t *graph.Tensor) error {
+	defer runtime.KeepAlive(o)
+	return o.Executable.Bind(buffer, t)
+}
+
+// Run implements Executable.
+func (o *Owned) Run() error {
+	defer runtime.KeepAlive(o)
+	return o.Executable.Run()
+}
+
+// Start implements Executable.
+func (o *Owned) Start() error {
+	defer runtime.KeepAlive(o)
+	return o.Executable.Start()
+}
+
+// Wait implements Executable.
+func (o *Owned) Wait() error {
+	defer runtime.KeepAlive(o)
+	return o.Executable.Wait()
+}
+
+// Prefetch implements Executable.
+func (o *Owned) Prefetch(buffer int, t *graph.Tensor) (bool, error) {
+	defer runtime.KeepAlive(o)
+	return o.Executable.Prefetch(buffer, t)
+}
+
+// Sync implements Executable.
+func (o *Owned) Sync(buffers ...int) error {
+	defer runtime.KeepAlive(o)
+	return o.Executable.Sync(buffers...)
+}
+
+// Measure implements Executable.
+func (o *Owned) Measure(n int) ([]time.Duration, error) {
+	defer runtime.KeepAlive(o)
+	return o.Executable.Measure(n)
+}
+
+// Inspect implements Executable.
+func (o *Owned) Inspect() (*Inspection, error) {
+	defer runtime.KeepAlive(o)
+	return o.Executable.Inspect()
+}
+
+// Close implements Executable.
+func (o *Owned) Close() error {
+	defer runtime.KeepAlive(o)
+	o.dropped.Stop()
+	return o.Executable.Close()
+}

@@ -1,0 +1,365 @@
+package fusec
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+	"fusec/kernels/ref"
+	"fusec/lowering"
+	"fusec/lowering/reuse"
+	"fusec/lowering/watch"
+)
+
+// Program is a compiled graph. One goroutine uses it at a time.
+type Program struct {
+	request
+	trace   *trace.Trace      // nil until it is asked for, if the program was found
+	notes   []trace.Note      // that the trace will have
+	program *lowering.Program // with the labels of another request if it is strange
+	strange bool
+	cached  *reuse.Entry // that it was found as, or is kept as; or nil
+	exe     lowering.Executable
+	took    time.Duration
+	named   map[string]int        // Input, Param and State buffers by name
+	outputs map[string]int        // buffers of outputs by name
+	unread  map[string]graph.Type // sources of the graph that no output needs
+	own     map[int]*graph.Tensor // what a run may change: state, and parameters that the graph updates; nil until set
+	ahead   map[int]*graph.Tensor // what Prefetch copied, on devices that do not copy by themselves
+	stepper *stepper              // of a program with an optimiser
+	synced  [1]int                // the buffer that sync asks for
+	watcher *watch.Watcher        // or nil
+}
+
+// Set gives an input, parameter or state its value. Inputs and parameters are read in place, without a copy, until
+// they are set again; a parameter that has changed in place has to be set again to be seen. State, which is zero until
+// it is set, and parameters that the graph updates are copied, so that a run never writes to t.
+func (p *Program) Set(name string, t *graph.Tensor) error {
+	if t == nil {
+		return fmt.Errorf("no value was given for %q", name)
+	}
+	if err := t.Check(); err != nil {
+		return fmt.Errorf("value of %q: %w", name, err)
+	}
+	i, ok := p.named[name]
+	if !ok {
+		want, ok := p.unread[name]
+		switch {
+		case !ok:
+			return fmt.Errorf("the program has no input, parameter or state %q", name)
+		case t.Type != want:
+			return fmt.Errorf("%q is %v; it was given a value of type %v", name, want, t.Type)
+		}
+		return nil
+	}
+	own, changes := p.own[i]
+	switch {
+	case !changes:
+		return p.exe.Bind(i, t)
+	case own == nil || own.Type != t.Type:
+		own = t.Clone()
+		if err := p.exe.Bind(i, own); err != nil {
+			return err
+		}
+		p.own[i] = own
+		return nil
+	}
+	own.CopyFrom(t)
+	return p.exe.Bind(i, own)
+}
+
+// State is the present value of a state, or of a parameter that the graph updates, brought back from the device if it
+// stands there. The tensor is the program's and holds until the next run.
+func (p *Program) State(name string) (*graph.Tensor, error) {
+	if i, ok := p.named[name]; ok {
+		if t := p.own[i]; t != nil {
+			if err := p.exe.Sync(i); err != nil {
+				return nil, err
+			}
+			return t, nil
+		}
+	}
+	return nil, fmt.Errorf("the program keeps no state %q", name)
+}
+
+// Exec runs the program on what has been set. It allocates nothing after the first time.
+func (p *Program) Exec() error {
+	if err := p.Start(); err != nil {
+		return err
+	}
+	return p.Wait()
+}
+
+// Sync brings what runs have changed, state and parameters that the graph updates, back from the device: on the CPU it
+// is always there. [Program.State] does so for one value, and [Program.Close] for all.
+func (p *Program) Sync() error {
+	if p == nil || p.exe == nil {
+		return nil
+	}
+	return p.exe.Sync()
+}
+
+// sync is Sync for the source of a name. It allocates nothing.
+func (p *Program) sync(name string) error {
+	p.synced[0] = p.named[name]
+	return p.exe.Sync(p.synced[:]...)
+}
+
+// Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone
+// it to keep it. On a device, a program that has handed one out has to be closed: it is not when it is dropped.
+func (p *Program) Output(name string) (*graph.Tensor, error) {
+	if o, ok := p.exe.(*lowering.Owned); ok {
+		o.Keep()
+	}
+	return p.output(name)
+}
+
+// output is Output for a tensor that nobody has after the program.
+func (p *Program) output(name string) (*graph.Tensor, error) {
+	if buffer, ok := p.outputs[name]; ok {
+		return p.exe.Output(buffer), nil
+	}
+	return nil, fmt.Errorf("the program has no output %q", name)
+}
+
+// Run sets the given values, runs the program and returns all outputs in memory of their own.
+func (p *Program) Run(in map[string]*graph.Tensor) (map[string]*graph.Tensor, error) {
+	for name, t := range in {
+		if err := p.Set(name, t); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.Exec(); err != nil {
+		return nil, err
+	}
+	out := make(map[string]*graph.Tensor, len(p.program.Outputs))
+	for _, o := range p.program.Outputs {
+		out[o.Name] = p.exe.Output(o.Buffer).Clone()
+	}
+	runtime.KeepAlive(p)
+	return out, nil
+}
+
+// Fusions lists the launches, in order.
+func (p *Program) Fusions() []Fusion { return fusions(p.Lowered()) }
+
+func fusions(p *lowering.Program) []Fusion {
+	if p == nil {
+		return nil
+	}
+	list := make([]Fusion, len(p.Launches))
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		list[i] = Fusion{Kind: l.Kind(), Name: l.Node.Name, Nodes: l.Node.Origin, FLOPs: l.FLOPs, Bytes: l.Bytes}
+	}
+	return list
+}
+
+// Trace is the record of the compilation. A note of its first stage tells if there was none, since an equal graph had been
+// compiled before; the record is then made when it is first asked for, which takes as long as compiling.
+func (p *Program) Trace() *trace.Trace {
+	p.describe()
+	return p.trace
+}
+
+// CompileTime is how long compiling took.
+func (p *Program) CompileTime() time.Duration { return p.took }
+
+// Bytes is the memory that the program holds besides inputs and parameters.
+func (p *Program) Bytes() int64 { return p.exe.Memory().Bytes() }
+
+// Memory tells the parts of [Program.Bytes].
+func (p *Program) Memory() lowering.Memory { return p.exe.Memory() }
+
+// Lowered is the program as plain data, which nobody may change: buffers and launches.
+func (p *Program) Lowered() *lowering.Program {
+	if p.strange {
+		p.describe()
+	}
+	return p.program
+}
+
+// Profile makes runs measure each launch, or stop doing so; [Program.Times] are those of the last run, in launch order.
+func (p *Program) Profile(on bool) { p.exe.Profile(on) }
+
+// Times are the launches' times of the last run; see [Program.Profile].
+func (p *Program) Times() []time.Duration { return p.exe.Times() }
+
+// Close brings state back, as [Program.Sync] does, and lets go of the program's goroutines and memory.
+func (p *Program) Close() error {
+	if p == nil || p.exe == nil {
+		return nil
+	}
+	return errors.Join(p.exe.Sync(), p.release())
+}
+
+// A run in two halves. A GPU computes by itself once it has been started, and meanwhile the next mini-batch can be read
+// and copied to it. On the CPU, where there is nothing to gain, the first half does all the work.
+
+// Start is the first half of [Program.Exec]: it returns when all that was set has been read, so that it may be changed,
+// and the run is on its way. [Program.Wait] is the second half; until then outputs hold nothing, and what else asks for
+// values waits.
+func (p *Program) Start() error {
+	if p.stepper != nil {
+		if err := p.stepper.setRate(); err != nil {
+			return err
+		}
+	}
+	return p.explain(p.exe.Start())
+}
+
+// Wait waits for the run that was started, and gives its error. Without one it does nothing.
+func (p *Program) Wait() error {
+	if err := p.exe.Wait(); err != nil {
+		return err
+	}
+	if p.stepper != nil {
+		return p.exe.Sync(p.stepper.counters...)
+	}
+	return nil
+}
+
+// Prefetch is [Program.Set] for an input of the next run that copies: t may be changed as soon as it returns. Between
+// [Program.Start] and [Program.Wait] a GPU computes while the copy is on its way. It takes as much memory again as the
+// input, here and on the GPU.
+func (p *Program) Prefetch(name string, t *graph.Tensor) error {
+	i, ok := p.named[name]
+	if !ok {
+		return p.Set(name, t) // which says what is wrong, if anything is
+	}
+	if copied, err := p.exe.Prefetch(i, t); copied || err != nil {
+		return err
+	}
+	b := p.program.Buffers[i]
+	_, changes := p.own[i]
+	switch {
+	case changes || b.Role == lowering.Param && p.cfg.frozen:
+		return fmt.Errorf("%s %q is not copied ahead: that is for what each run reads again", b.Role, name)
+	case t == nil:
+		return fmt.Errorf("no value was given for %q", name)
+	}
+	if err := t.Check(); err != nil {
+		return fmt.Errorf("value of %q: %w", name, err)
+	}
+	own := p.ahead[i]
+	if own == nil || own.Type != t.Type {
+		own = graph.NewTensor(t.Type)
+	}
+	own.CopyFrom(t)
+	if err := p.exe.Bind(i, own); err != nil {
+		return err
+	}
+	if p.ahead == nil {
+		p.ahead = map[int]*graph.Tensor{}
+	}
+	p.ahead[i] = own
+	return nil
+}
+
+// Measure runs the program n times on the values that its device holds since the last [Program.Exec], without copies
+// from and to the host, and returns the time of each run by the device's own clock. Parameters and state change as in
+// other runs; the learning rate stays that of the last Exec. Devices without memory of their own, such as the CPU, are
+// timed by Exec.
+func (p *Program) Measure(n int) ([]time.Duration, error) {
+	times, err := p.exe.Measure(n)
+	if err == lowering.ErrNoClock {
+		err = fmt.Errorf("target %q has no clock of its own; time Exec", p.cfg.target)
+	}
+	return times, err
+}
+
+// Inspect describes the device that the program is on, and what the program and each of its launches take of it; nil for
+// devices without memory of their own.
+func (p *Program) Inspect() (*lowering.Inspection, error) { return p.exe.Inspect() }
+
+// Timeline is what the last profiled run did and when, by the device's clock; see [Program.Profile]. Where the device
+// tells no more, the launches follow one another without a gap.
+func (p *Program) Timeline() []lowering.Span {
+	list := p.exe.Timeline()
+	if list != nil {
+		return list
+	}
+	at := time.Duration(0)
+	for i, t := range p.Times() {
+		list = append(list, lowering.Span{What: lowering.SpanHost, Launch: i, Start: at, Length: t})
+		at += t
+	}
+	return list
+}
+
+// Counts are the cycles that the program's device counted in the last run, launch by launch, and once a run was profiled by how
+// much each launch's results depart from the float program's; nil for devices that count none.
+func (p *Program) Counts() []lowering.Count { return p.exe.Counts() }
+
+// Quantised is how often the program's weights were made integers: once, and again for each run that found others; 0 for
+// devices that compute in floating point.
+func (p *Program) Quantised() int { return p.exe.Quantised() }
+
+// NonFiniteError tells where a value that is not finite came from.
+type NonFiniteError = watch.NonFiniteError
+
+// Departures tells for each launch of the last run, in launch order, by how much its results depart from the reference;
+// of several results the one that departs most. It is nil without [WithReference].
+func (p *Program) Departures() []ref.Departure {
+	if p.watcher == nil {
+		return nil
+	}
+	return p.watcher.Departures
+}
+
+// StepStats are those of a program with an optimiser; else they are zero.
+func (p *Program) StepStats() StepStats {
+	s := p.stepper
+	if s == nil {
+		return StepStats{}
+	}
+	st := StepStats{Steps: s.steps.Data.([]int64)[0], Skipped: s.skipped.Data.([]int64)[0],
+		Rate: s.rate.Float(0), LossScale: 1, Norm: s.norm.Float(0)}
+	runtime.KeepAlive(p) // which has the norm
+	if s.scale != nil {
+		st.LossScale = s.scale.Float(0)
+	}
+	return st
+}
+
+// States lists the names of the program's states in order, those of an optimiser included. [Program.State] gives their
+// values, and [Program.Set] changes them.
+func (p *Program) States() []string {
+	var names []string
+	for name, i := range p.named {
+		if p.program.Buffers[i].Role == lowering.State {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// lend is [Program.Set] for a parameter or state that the program may change where it stands.
+func (p *Program) lend(name string, t *graph.Tensor) error {
+	i := p.named[name]
+	if err := p.exe.Bind(i, t); err != nil {
+		return err
+	}
+	p.own[i] = t
+	return nil
+}
+
+// inherit takes over the state of the program that p replaces; nil for none.
+func (p *Program) inherit(old *Program) error {
+	if old == nil {
+		return nil
+	}
+	for _, name := range p.States() {
+		if t, err := old.State(name); err == nil && t.Type == p.own[p.named[name]].Type {
+			if err := p.Set(name, t); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
