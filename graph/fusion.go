@@ -22,7 +22,8 @@ var fusionRow = OpInfo{
 	FLOPs: flopsFusion,
 }
 
-// A Fusion's body obeys one form, which fuse-regions makes and every target relies on:
+// A Fusion's body obeys one form, which fuse-regions makes. Package graph/body lowers it for all targets, and
+// refuses a body that breaks it:
 //
 //	inputs ─► load views ─► anchor ─► epilogue ─► store views ─► outputs
 //
@@ -30,29 +31,31 @@ var fusionRow = OpInfo{
 //   - A load view is a chain of Reshape, Transpose, Broadcast and Slice (with constant start) on an input. It costs
 //     nothing: the kernel reads through strides.
 //   - The epilogue is elementwise. Its values have the shape of the anchor's result, or are scalars; their other operands
-//     are load views or scalar constants.
+//     are load views or constants of one value.
 //   - A store view is a chain of Reshape and Transpose on the way to an output, such that the output's row-major
-//     buffer, seen through the inverse, has strides.
+//     buffer, seen through the inverse, has strides. Nothing else reads it.
 //
 // By anchor:
 //
 //   - AnchorNone: elementwise only; every value has the one shape of the outputs, before store views, or is a scalar. The
 //     body may fall into segments ([Fusion.Segments]) that share nothing but inputs, each with a shape of its own: one
-//     launch that does the same to many values, as an optimiser does to its parameters.
-//   - AnchorMatMul: one MatMul, whose operands are load views. Several that read nothing but inputs are for kernels of
-//     one's own, such as a ladder's: no pass makes them, and no target has a kernel for them.
+//     launch that does the same to many values, as an optimiser does to its parameters. A segment may also hand out a
+//     load view: a copy.
+//   - AnchorMatMul: one MatMul, whose operands are load views. [Verify] also passes several that read nothing but inputs:
+//     no pass makes such a body, and no target has a kernel for it.
 //   - AnchorConv: one Conv2D, whose operands are load views.
 //   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S, which
 //     also the elementwise work has; or of the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
-//     that); Reshape and Broadcast lead from R back to S. If the axes are not the innermost ones, nothing leads back.
-//     Elementwise work may come first. Gamma and beta of a norm are load views.
+//     that); Reshape and Broadcast lead from R back to S. If the axes are not the innermost ones, passes make no body in
+//     which something leads back. Elementwise work may come first. Gamma and beta of a norm are load views, or constants
+//     of one value; where S has one axis they may be values of shape S.
 //   - Column sums: next to its elements, a launch of AnchorMatMul, or of AnchorRow over the innermost axes, may hand out
 //     their sums over all other axes: a Reduce of Sum, of a value of full shape, to the last axis of the product or to
 //     the axes of the rows. Nothing in the body but store views reads it. See [Fusion.ColumnSum].
 //   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are its
-//     own. Outputs are its results, through store views, each cast to 16 bits first where it is kept so.
-//   - AnchorMoE: one MoE or MoEGrad, whose operands are load views. Outputs are its results, as for an attention: the first
-//     always, others where they are read.
+//     own. Its seed may be a constant. Outputs are its results, through store views, each cast to 16 bits first where it
+//     is kept so: the first always, others where they are read, none twice.
+//   - AnchorMoE: one MoE or MoEGrad, whose operands are load views. Outputs are its results, as for an attention.
 //
 // A Cast counts as elementwise, and stands where elementwise work does: an operand of 16 bits is cast after its load views,
 // and what is kept in 16 bits before its store views. Operands of contractions have their types as they come.

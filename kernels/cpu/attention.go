@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"fusec/graph"
+	"fusec/graph/body"
 	"fusec/kernels/cpu/attention"
 )
 
@@ -38,50 +39,61 @@ type attentionView struct {
 	number uint64
 }
 
-// newAttention compiles a Fusion anchored on an Attention, in the element type of its queries.
-func newAttention(f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
-	anchor := f.Anchored()
-	if anchor == nil {
-		return nil, fmt.Errorf("an attention fusion without an attention")
+// newAttend compiles a Fusion anchored on an Attention or its gradient, in the element type of its queries.
+func newAttend[T float](b *body.Program, args []Operand, env *Env) (Kernel, error) {
+	if op, ok := b.Anchor.Op.(graph.AttentionGrad); ok {
+		return newAttendGrad[T](op, b, args, env)
 	}
-	if _, ok := anchor.Op.(graph.AttentionGrad); ok {
-		compile := byFloat(anchor.Type.DType, newAttendGrad[float32], newAttendGrad[float64])
-		return compile(f.Body, anchor, args, results, env)
-	}
-	return byFloat(anchor.Type.DType, newAttend[float32], newAttend[float64])(f.Body, anchor, args, results, env)
-}
-
-func newAttend[T float](body *graph.Graph, anchor *graph.Node, args, results []Operand, env *Env) (Kernel, error) {
 	k := &attend[T]{attendInputs: newAttendInputs[T](env)}
-	cfg, err := k.config(anchor.Op.(graph.Attention), body, anchor, args, nil)
+	cfg := k.config(b.Anchor.Op.(graph.Attention), b, args, nil)
+	k.out, k.lse = -1, -1
+	err := handed(b, func(i, which int, l graph.Layout) {
+		if which == 0 {
+			k.out, cfg.Out = i, matrices(l, 1)
+		} else {
+			k.lse, cfg.LSE = i, columns(l)
+		}
+	})
 	if err != nil {
-		return nil, err
-	}
-	if err := k.outputs(body, anchor, results, &cfg); err != nil {
 		return nil, err
 	}
 	if k.plan, err = attention.New[T](cfg, env.Pool); err != nil {
 		return nil, err
 	}
-	env.reserve(k.plan.Room() * anchor.Type.DType.Size())
+	env.reserve(k.plan.Room() * b.Anchor.Type.DType.Size())
 	return k, nil
 }
 
+// handed calls f for each result of the launch, with the result of the anchor that it is.
+func handed(b *body.Program, f func(i, which int, l graph.Layout)) error {
+	for i := range b.Stores {
+		s := &b.Stores[i]
+		which, cast := b.ResultOf(s)
+		if cast != nil {
+			return fmt.Errorf("%s: the CPU hands out the results of %s as they are", cast.Where(), b.Anchor.Where())
+		}
+		f(i, which, s.Layout)
+	}
+	return nil
+}
+
 // config finds the operands of the anchor, further ones beside those of the attention op, and describes the attention.
-func (k *attendInputs[T]) config(op graph.Attention, body *graph.Graph, anchor *graph.Node, args []Operand,
-	further map[*attentionView]int) (attention.Config, error) {
+func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Operand, further map[*attentionView]int) attention.Config {
 	want := map[*attentionView]int{
 		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.table: op.TableArg(),
 		&k.seed: op.SeedArg(),
 	}
 	maps.Copy(want, further)
-	if err := k.operands(want, body, anchor, args); err != nil {
-		return attention.Config{}, err
+	for to, i := range want {
+		if to.arg = -1; i < 0 {
+			continue
+		}
+		o := b.Operands[i]
+		if to.arg, to.layout = o.Arg, o.Layout; o.Number != nil {
+			to.number = uint64(o.Number.Int(0))
+		}
 	}
-	types := make([]graph.Type, len(anchor.Args))
-	for i, a := range anchor.Args {
-		types[i] = a.Type
-	}
+	types := b.OperandTypes()
 	q, d := types[0].Shape, op.DimsOf(types)
 	cfg := attention.Config{Op: op, Dims: d, Blocking: k.env.Attention}
 	cfg.Q = matrices(k.q.layout, 1)
@@ -101,89 +113,7 @@ func (k *attendInputs[T]) config(op graph.Attention, body *graph.Graph, anchor *
 		k.lengthAt = offsets(k.lengths.layout, d.Batch.Rank())
 		k.perBatch = make([]int, len(k.lengthAt))
 	}
-	return cfg, nil
-}
-
-// operands finds what each operand of the anchor is; want has the operand's number, or −1 for one that is not there.
-func (k *attendInputs[T]) operands(want map[*attentionView]int, body *graph.Graph, anchor *graph.Node,
-	args []Operand) error {
-	inputs := map[*graph.Node]int{}
-	for _, n := range body.Nodes {
-		if _, ok := n.Op.(graph.Input); ok {
-			inputs[n] = len(inputs)
-		}
-	}
-	for to, i := range want {
-		if to.arg = -1; i < 0 {
-			continue
-		}
-		n := anchor.Args[i]
-		if x, ok := n.Uniform(); ok && to == &k.seed {
-			to.number = uint64(x.Int(0))
-			continue
-		}
-		var err error
-		if *to, err = viewOf(n, inputs, args); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// viewOf follows a load view to its argument.
-func viewOf(n *graph.Node, inputs map[*graph.Node]int, args []Operand) (attentionView, error) {
-	if i, ok := inputs[n]; ok {
-		return attentionView{arg: i, layout: args[i].Layout}, nil
-	}
-	if !graph.IsView(n.Op) {
-		return attentionView{}, fmt.Errorf("%s is computed in the same launch as what reads it", n.Where())
-	}
-	v, err := viewOf(n.Args[0], inputs, args)
-	if err != nil {
-		return v, err
-	}
-	l, ok := v.layout.View(n)
-	if !ok {
-		return v, fmt.Errorf("%s cannot be read through strides", n.Where())
-	}
-	v.layout = l
-	return v, nil
-}
-
-// storedBy follows store views up to the value they store, which is laid out so.
-func storedBy(n *graph.Node, l graph.Layout) (*graph.Node, graph.Layout, error) {
-	for graph.IsStoreView(n) {
-		var ok bool
-		if l, ok = l.Invert(n); !ok {
-			return nil, l, fmt.Errorf("%s cannot be stored through strides", n.Where())
-		}
-		n = n.Args[0]
-	}
-	return n, l, nil
-}
-
-// outputs finds where the results of the anchor go.
-func (k *attend[T]) outputs(body *graph.Graph, anchor *graph.Node, results []Operand, cfg *attention.Config) error {
-	k.out, k.lse = -1, -1
-	for i, o := range body.Outputs {
-		n, l, err := storedBy(o.Node, results[i].Layout)
-		if err != nil {
-			return err
-		}
-		_, further := n.Op.(graph.Result)
-		switch {
-		case n == anchor && k.out < 0:
-			k.out, cfg.Out = i, matrices(l, 1)
-		case further && n.Args[0] == anchor && k.lse < 0:
-			k.lse, cfg.LSE = i, columns(l)
-		default:
-			return fmt.Errorf("output %q is not a result of the attention", o.Name)
-		}
-	}
-	if k.out < 0 {
-		return fmt.Errorf("%s: its result is not handed out", anchor.Where())
-	}
-	return nil
+	return cfg
 }
 
 // Run implements [Kernel].

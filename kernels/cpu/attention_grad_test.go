@@ -278,10 +278,10 @@ func TestAttentionGradErrors(t *testing.T) {
 	defer p.Close()
 	x, lse := graph.TypeOf(graph.F32, 6, 4), graph.TypeOf(graph.F32, 6)
 	for want, build := range map[string]func(b *graph.Builder, x, lse *graph.Node){
-		"computed in the same launch": func(b *graph.Builder, x, lse *graph.Node) {
+		"has no place in a body beside attention_grad %3": func(b *graph.Builder, x, lse *graph.Node) {
 			b.Output("dq", b.Add(graph.AttentionGrad{}, x, x, x, x, lse, b.Unary(graph.Exp, x)))
 		},
-		"not a result": func(b *graph.Builder, x, lse *graph.Node) {
+		"has no place in a body beside attention_grad %2": func(b *graph.Builder, x, lse *graph.Node) {
 			b.Output("dq", b.Unary(graph.Exp, b.Add(graph.AttentionGrad{}, x, x, x, x, lse, x)))
 		},
 		"stored through strides": func(b *graph.Builder, x, lse *graph.Node) {

@@ -268,14 +268,14 @@ func TestAttentionErrors(t *testing.T) {
 	defer p.Close()
 	f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
 	for want, build := range map[string]func(b *graph.Builder, x *graph.Node){
-		"computed in the same launch": func(b *graph.Builder, x *graph.Node) {
+		"has no place in a body beside attention %2": func(b *graph.Builder, x *graph.Node) {
 			b.Output("y", b.Add(graph.Attention{}, b.Unary(graph.Exp, x), x, x))
 		},
 		"through strides": func(b *graph.Builder, x *graph.Node) {
 			y := b.Reshape(b.Transpose(x, 1, 0), 3, 8)
 			b.Output("y", b.Add(graph.Attention{}, y, y, y))
 		},
-		"not a result": func(b *graph.Builder, x *graph.Node) {
+		"has no place in a body beside attention %1": func(b *graph.Builder, x *graph.Node) {
 			b.Output("y", b.Unary(graph.Exp, b.Add(graph.Attention{}, x, x, x)))
 		},
 		"stored through strides": func(b *graph.Builder, x *graph.Node) {
@@ -284,7 +284,7 @@ func TestAttentionErrors(t *testing.T) {
 		"not handed out": func(b *graph.Builder, x *graph.Node) {
 			b.Output("lse", b.Add(graph.Result{Index: 1}, b.Add(graph.Attention{}, x, x, x)))
 		},
-		"without an attention": func(b *graph.Builder, x *graph.Node) { b.Output("y", b.Unary(graph.Exp, x)) },
+		"anchor attention without one": func(b *graph.Builder, x *graph.Node) { b.Output("y", b.Unary(graph.Exp, x)) },
 	} {
 		b := graph.NewBuilder("bad")
 		build(b, b.Input("x", f(6, 4)))

@@ -1,76 +1,45 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
-// A value is what a node of a body is to the program being compiled.
+// A value is what a value of a body is to the program being compiled.
 type value struct {
-	kind   valueKind
-	slot   int          // of a vector or scalar
-	c      float64      // of a constant
-	arg    int          // of a source: which argument
-	dtype  graph.DType  // of a source
-	layout graph.Layout // of a source: where its elements stand in the argument
+	kind valueKind
+	slot int     // of a vector or scalar
+	c    float64 // of a constant
 }
 
 type valueKind uint8
 
 const (
-	source   valueKind = iota // an argument, perhaps seen through views; not loaded yet
-	constant                  // one number for all elements
+	unset    valueKind = iota
+	constant           // one number for all elements
 	vector
 	scalar // one number per row
 )
 
-// A compiler makes a program of a body. What a value needs is compiled when it is first asked for.
+// A compiler makes a program of a lowered body. A load is compiled when it is first read.
 type compiler[T float] struct {
-	p       *program[T]
-	space   graph.Shape // the iteration space
-	inner   graph.Ints  // the axes that a segment runs over
-	reduced graph.Ints  // the axes that values of a reduced shape lack
-	fusion  graph.Fusion
-	values  map[*graph.Node]value
-	loaded  map[loadKey]value
+	p      *program[T]
+	body   *body.Program
+	space  graph.Shape // the iteration space, or, of what follows a reduction, its kept axes
+	inner  graph.Ints  // the axes that a segment runs over
+	rows   bool        // a segment is a row, even of one element
+	values []value     // by index of the body
 }
 
-type loadKey struct {
-	arg    int
-	layout graph.Layout
-}
-
-// laneType is the type that a body is computed in; see [graph.LaneOf].
-func laneType(body *graph.Graph) graph.DType {
-	for _, n := range body.Nodes {
-		switch graph.ClassOf(n.Op) {
-		case graph.ClassSource, graph.ClassView:
-			continue
-		}
-		if graph.LaneOf(n) == graph.F64 {
-			return graph.F64
-		}
-	}
-	return graph.F32
-}
-
-// newCompiler starts on a body whose inputs are the given arguments. Segments of the iteration space run over its
-// last axis of more than one element, unless inner is set to others.
-func newCompiler[T float](body *graph.Graph, space graph.Shape, args []Operand) *compiler[T] {
-	c := &compiler[T]{p: &program[T]{}, space: space, values: map[*graph.Node]value{}, loaded: map[loadKey]value{}}
+// newCompiler starts on a body. Segments of the iteration space run over its last axis of more than one element, unless
+// inner is set to others.
+func newCompiler[T float](b *body.Program, space graph.Shape) *compiler[T] {
+	c := &compiler[T]{p: &program[T]{}, body: b, space: space, values: make([]value, len(b.Values))}
 	for i := space.Rank() - 1; i >= 0 && c.inner.Len() == 0; i-- {
 		if space.At(i) != 1 {
 			c.inner = graph.IntsOf(i)
-		}
-	}
-	next := 0
-	for _, n := range body.Nodes {
-		if _, ok := n.Op.(graph.Input); ok {
-			a := args[next]
-			c.values[n] = value{kind: source, arg: next, layout: a.Layout, dtype: a.DType}
-			next++
 		}
 	}
 	return c
@@ -85,107 +54,51 @@ func axesFrom(lo, hi int) graph.Ints {
 	return graph.IntsOf(l...)
 }
 
-// value returns what n is, compiling it and what it needs first.
-func (c *compiler[T]) value(n *graph.Node) (v value, err error) {
-	if v, ok := c.values[n]; ok {
-		return v, nil
-	}
-	if op, ok := n.Op.(graph.Const); ok {
-		v, err = c.constant(n, op.Value)
-	} else if graph.IsView(n.Op) {
-		v, err = c.view(n)
-	} else {
-		v, err = c.emit(n)
-	}
-	c.values[n] = v
-	return v, err
+// compile appends what value i of the body needs and is not compiled yet. Loads and constants are no instructions.
+func (c *compiler[T]) compile(i int) error {
+	return c.body.Order(i, func(i int) bool {
+		k := c.body.Values[i].Kind
+		return c.values[i].kind != unset || k == body.Load || k == body.Constant
+	}, func(i int) (err error) {
+		c.values[i], err = c.emit(&c.body.Values[i])
+		return err
+	})
 }
 
-func (c *compiler[T]) constant(n *graph.Node, t *graph.Tensor) (value, error) {
-	if !t.Uniform() {
-		return value{}, fmt.Errorf("%s is not one number", n.Where())
+// operand is value i of the body as a vector, scalar or constant. What computes it has been compiled.
+func (c *compiler[T]) operand(i int) value {
+	v := &c.body.Values[i]
+	if c.values[i].kind == unset {
+		switch v.Kind {
+		case body.Constant:
+			c.values[i] = c.constant(v.Number)
+		case body.Load:
+			l := v.Layout
+			l.Shape = c.space
+			c.values[i] = c.load(v.Arg, v.Node.Type.DType, l)
+		}
 	}
+	return c.values[i]
+}
+
+func (c *compiler[T]) constant(t *graph.Tensor) value {
 	x := t.Float(0)
 	if t.Type.DType.IsInt() && wholeLanes[T]() {
 		x = math.Float64frombits(uint64(t.Int(0)))
 	}
-	return value{kind: constant, c: x}, nil
+	return value{kind: constant, c: x}
 }
 
-// view compiles a view: of an argument it changes the layout; of one number, or between the forms of a reduced value,
-// nothing.
-func (c *compiler[T]) view(n *graph.Node) (value, error) {
-	v, err := c.value(n.Args[0])
-	if err != nil {
-		return v, err
-	}
-	switch v.kind {
-	case source:
-		l, ok := v.layout.View(n)
-		if !ok {
-			return v, fmt.Errorf("%s cannot be read through strides", n.Where())
-		}
-		v.layout = l
-	case vector: // a Reshape between the two forms of reduced values, where each is an element
-		if _, ok := n.Op.(graph.Reshape); !ok || c.reduced.Len() == 0 || n.Type.Shape.Elems() != c.space.Elems() {
-			return v, fmt.Errorf("%s of a computed vector inside a body", n.Where())
-		}
-	}
-	return v, nil
-}
-
-// operand returns n's value as a vector, scalar or constant, loading it if it is a source.
-func (c *compiler[T]) operand(n *graph.Node) (value, error) {
-	v, err := c.value(n)
-	if err != nil || v.kind != source {
-		return v, err
-	}
-	l, err := v.layout.Over(c.space, c.reduced)
-	if err != nil {
-		return v, fmt.Errorf("%s: %w", n.Where(), err)
-	}
-	return c.load(v, l), nil
-}
-
-// sourceOf returns an operand of a contraction: an argument, perhaps seen through views.
-func (c *compiler[T]) sourceOf(n *graph.Node) (value, error) {
-	base := n
-	for graph.IsView(base.Op) {
-		base = base.Args[0]
-	}
-	if _, ok := base.Op.(graph.Input); !ok {
-		return value{}, fmt.Errorf("%s is made in the launch that multiplies it", base.Where())
-	}
-	return c.value(n)
-}
-
-// weights returns a norm's operand n as a vector along the last axis.
-func (c *compiler[T]) weights(n *graph.Node) (value, error) {
-	v, err := c.value(n)
-	if err == nil && v.kind == source {
-		v = c.load(v, v.layout.Broadcast(c.space))
-	}
-	return c.asVector(v), err
-}
-
-// load reads a source through a layout over the iteration space, once.
-func (c *compiler[T]) load(v value, l graph.Layout) value {
-	key := loadKey{v.arg, l}
-	if u, ok := c.loaded[key]; ok {
-		return u
-	}
-	r := &read{access: access{buf: v.arg, dtype: v.dtype, layout: l}, vector: -1, scalar: -1}
-	u := value{kind: vector}
+// load reads an argument, or what takes its place, through a layout over the iteration space.
+func (c *compiler[T]) load(arg int, d graph.DType, l graph.Layout) value {
+	r := &read{access: access{buf: arg, dtype: d, layout: l}, vector: -1, scalar: -1}
+	c.p.args = append(c.p.args, r)
 	if c.perRow(l) {
 		r.scalar = c.newScalar(0)
-		u = value{kind: scalar, slot: r.scalar}
-	} else {
-		r.vector = c.newVector()
-		u.slot = r.vector
+		return value{kind: scalar, slot: r.scalar}
 	}
-	c.p.args = append(c.p.args, r)
-	c.loaded[key] = u
-	return u
+	r.vector = c.newVector()
+	return value{kind: vector, slot: r.vector}
 }
 
 // perRow reports whether a layout over the iteration space is the same for all elements of a segment. What holds for
@@ -200,7 +113,7 @@ func (c *compiler[T]) perRow(l graph.Layout) bool {
 			}
 		}
 	}
-	return long || c.reduced.Len() > 0
+	return long || c.rows
 }
 
 func (c *compiler[T]) newVector() int {
@@ -275,39 +188,30 @@ func (c *compiler[T]) asVector(v value) value {
 	return value{kind: vector, slot: d}
 }
 
-// outputs declares that the outputs of the body are the results of the given operands.
-func (c *compiler[T]) outputs(body *graph.Graph, results []Operand) error {
-	for i, o := range body.Outputs {
-		if err := c.output(i, o.Node, results[i]); err != nil {
+// outputs compiles what the results need and declares them.
+func (c *compiler[T]) outputs(results []Operand) error {
+	for i := range results {
+		if err := c.output(i, results[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// output declares that node n of the body is result number i, with the given operand.
-func (c *compiler[T]) output(i int, n *graph.Node, o Operand) error {
-	l := o.Layout
-	for graph.IsStoreView(n) {
-		var ok bool
-		if l, ok = l.Invert(n); !ok {
-			return fmt.Errorf("%s cannot be stored through strides", n.Where())
-		}
-		n = n.Args[0]
-	}
-	if c.sums(n) {
-		return c.columnSum(i, n, o.DType, l)
-	}
-	v, err := c.operand(n)
-	if err != nil {
+// output declares result number i.
+func (c *compiler[T]) output(i int, o Operand) error {
+	s := &c.body.Stores[i]
+	if err := c.compile(s.Value); err != nil {
 		return err
 	}
-	full, err := l.Over(c.space, c.reduced)
-	if err != nil {
-		return fmt.Errorf("%s: %w", n.Where(), err)
+	if s.Sums {
+		return c.columnSum(i, s, o.DType)
 	}
-	w := &write{access: access{buf: i, dtype: o.DType, layout: full}, vector: -1, scalar: -1, over: o.Over - 1}
-	if v.kind != vector && c.perRow(full) {
+	l := s.Layout
+	l.Shape = c.space
+	v := c.operand(s.Value)
+	w := &write{access: access{buf: i, dtype: o.DType, layout: l}, vector: -1, scalar: -1, over: o.Over - 1}
+	if v.kind != vector && c.perRow(l) {
 		w.scalar = c.scalarSlot(v)
 	} else {
 		w.vector = c.asVector(v).slot
@@ -315,9 +219,6 @@ func (c *compiler[T]) output(i int, n *graph.Node, o Operand) error {
 	c.p.outs = append(c.p.outs, w)
 	return nil
 }
-
-// sums reports whether n is a column sum.
-func (c *compiler[T]) sums(n *graph.Node) bool { return c.fusion.Body != nil && c.fusion.ColumnSum(n) }
 
 // direct decides which vectors are read and written in place, and gives registers to the others. taken is a vector
 // that lies in the memory of result number takenBy, or -1.

@@ -4,9 +4,10 @@ import (
 	"fmt"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
-// A columnSum is a result that sums a vector over all rows; see [graph.Fusion.ColumnSum]. Rows are cut into blocks by
+// A columnSum is a result that sums a vector over all rows; see [body.Store]. Rows are cut into blocks by
 // shape alone. A block's rows are summed one after another by the worker that computes them, and the blocks, in the
 // end, two by two: the sums do not depend on which worker did what.
 type columnSum[T float] struct {
@@ -17,16 +18,13 @@ type columnSum[T float] struct {
 	partial []T // [blocks][n]
 }
 
-// columnSum declares that n of the body is a column sum that result number i takes at layout l.
-func (c *compiler[T]) columnSum(i int, n *graph.Node, d graph.DType, l graph.Layout) error {
-	v, err := c.operand(n.Args[0])
-	if err != nil {
-		return err
-	}
+// columnSum declares that result number i takes column sums.
+func (c *compiler[T]) columnSum(i int, to *body.Store, d graph.DType) error {
+	l := to.Layout
 	if !l.IsContiguous() || d != dtypeOf[T]() {
-		return fmt.Errorf("%s cannot be summed into memory of type %v with gaps", n.Where(), d)
+		return fmt.Errorf("%s cannot be summed into memory of type %v with gaps", to.Node.Where(), d)
 	}
-	s := columnSum[T]{slot: c.asVector(v).slot, buf: i, offset: l.Offset, n: l.Shape.Elems()}
+	s := columnSum[T]{slot: c.asVector(c.operand(to.Value)).slot, buf: i, offset: l.Offset, n: l.Shape.Elems()}
 	c.p.slots[s.slot].pinned = true
 	c.p.columns = append(c.p.columns, s)
 	return nil

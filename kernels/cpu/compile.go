@@ -1,9 +1,8 @@
 package cpu
 
 import (
-	"fmt"
-
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // Compile makes the kernel of one operation. Fusions and Copy take operands of any layout; other operations want them
@@ -26,30 +25,41 @@ func compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	if !ok {
 		return compileAlone(op, args, results, env)
 	}
-	switch f.Anchor {
-	case graph.AnchorAttention:
-		return newAttention(f, args, results, env)
-	case graph.AnchorMoE:
-		return newMoE(f, args, results, env)
+	if f.Anchor == graph.AnchorNone {
+		parts, err := body.LowerSegments(f, args, results)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range parts {
+			if p.Lane == graph.F64 {
+				return newElementwises[float64](parts, env)
+			}
+		}
+		return newElementwises[float32](parts, env)
 	}
-	if laneType(f.Body) == graph.F64 {
-		return compileFusion[float64](f, args, results, env)
+	p, err := body.Lower(f, args, results)
+	if err != nil {
+		return nil, err
 	}
-	return compileFusion[float32](f, args, results, env)
+	d := p.Lane
+	if f.Anchor.Whole() {
+		d = p.Anchor.Type.DType
+	}
+	return byFloat(d, compileProgram[float32], compileProgram[float64])(p, args, results, env)
 }
 
-func compileFusion[T float](f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
-	switch f.Anchor {
-	case graph.AnchorNone:
-		return newElementwises[T](f, args, results, env)
+func compileProgram[T float](p *body.Program, args, results []Operand, env *Env) (Kernel, error) {
+	switch p.Kind {
 	case graph.AnchorRow:
-		return newRow[T](f, args, results, env)
+		return newRow[T](p, args, results, env)
 	case graph.AnchorMatMul:
-		return newMatMul[T](f, args, results, env)
+		return newMatMul[T](p, args, results, env)
 	case graph.AnchorConv:
-		return newConv[T](f, args, results, env)
+		return newConv[T](p, results, env)
+	case graph.AnchorMoE:
+		return newMixture[T](p, args, env)
 	}
-	return nil, fmt.Errorf("the CPU has no kernel for a fusion of anchor %d", f.Anchor)
+	return newAttend[T](p, args, env)
 }
 
 // chunks cuts n elements of work into pieces of about size, as many as are worth handing out.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"fusec/graph"
+	"fusec/graph/body"
 	"fusec/kernels/cpu/gemm"
 )
 
@@ -11,43 +12,32 @@ import (
 // patches [C/G·KH·KW, OH·OW]. The patches are never stored: they are packed for the product straight from the image
 // (K. Chellapilla et al., "High Performance Convolutional Neural Networks for Document Processing", 2006, made
 // implicit as in cuDNN, arXiv 1410.0759).
-func newConv[T float](f graph.Fusion, args, results []Operand, env *Env) (*product[T], error) {
-	anchor := f.Anchored()
-	if anchor == nil {
-		return nil, fmt.Errorf("a conv fusion without a convolution")
-	}
-	op := anchor.Op.(graph.Conv2D)
-	c := newCompiler[T](f.Body, anchor.Type.Shape, args)
-	x, err := c.sourceOf(anchor.Args[0])
-	if err != nil {
-		return nil, err
-	}
-	w, err := c.sourceOf(anchor.Args[1])
-	if err != nil {
-		return nil, err
-	}
-	k := &product[T]{env: env, a: w.arg, b: x.arg, aOff: w.layout.Offset, bOff: x.layout.Offset}
-	in, filt, out := x.layout.Shape, w.layout.Shape, anchor.Type.Shape
+func newConv[T float](b *body.Program, results []Operand, env *Env) (*product[T], error) {
+	op := b.Anchor.Op.(graph.Conv2D)
+	x, w := b.Operands[0], b.Operands[1]
+	k := &product[T]{env: env, a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
+	in, filt, out := x.Layout.Shape, w.Layout.Shape, b.Space
 	images, channels, groups := in.At(0), out.At(1), op.Groups
 	per := channels / groups
 	inner := filt.At(1) * filt.At(2) * filt.At(3)
-	rows, ok := w.layout.Reshape(graph.ShapeOf(channels, inner))
+	rows, ok := w.Layout.Reshape(graph.ShapeOf(channels, inner))
 	if !ok {
-		return nil, fmt.Errorf("%s: filters that are not side by side", anchor.Where())
+		return nil, fmt.Errorf("%s: filters that are not side by side", b.Anchor.Where())
 	}
 	planes := graph.ShapeOf(images, channels, out.At(2)*out.At(3))
-	if err := k.compileEpilogue(c, f, 2, results, func(l graph.Layout) bool {
+	if err := k.compileEpilogue(b, 2, results, func(l graph.Layout) bool {
 		l, ok := l.Reshape(planes)
 		return ok && unitColumns(l)
 	}); err != nil {
 		return nil, err
 	}
 	plane, _ := k.c.Reshape(planes)
-	p := &patches[T]{k: k, op: op, x: x.layout, filt: filt, out: out}
+	p := &patches[T]{k: k, op: op, x: x.Layout, filt: filt, out: out}
 	cfg := gemm.Config[T]{M: per, N: out.At(2) * out.At(3), K: inner, Batch: images * groups, PackB: p,
 		A: gemm.Layout{RowStride: rows.Stride[0], ColStride: rows.Stride[1]},
 		C: gemm.Layout{RowStride: plane.Stride[1], ColStride: 1}}
 	k.m = per
+	var err error
 	if cfg.A.Offsets, err = gemm.Offsets([]int{images, groups}, []int{0, per * rows.Stride[0]}); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,6 @@
 package cpu
 
-import (
-	"fusec/graph"
-)
+import "fusec/graph/body"
 
 // grain is the number of elements of elementwise work that is worth a work item.
 const grain = 1 << 14
@@ -20,38 +18,20 @@ type elementwise[T float] struct {
 }
 
 // newElementwises compiles a fusion without an anchor: a kernel, or one that joins those of its segments.
-func newElementwises[T float](f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
-	segments := f.Segments()
-	if len(segments) == 1 {
-		return newElementwise[T](f.Body, args, results, env)
-	}
-	if err := graph.CheckSegments(segments, results); err != nil {
-		return nil, err
-	}
+func newElementwises[T float](parts []body.Part, env *Env) (Kernel, error) {
 	j := &joined{env: env}
-	for _, s := range segments {
-		in, out := s.Operands(args, results)
-		k, err := newElementwise[T](s.Body, in, out, env)
-		if err != nil {
+	for _, s := range parts {
+		c := newCompiler[T](s.Program, s.Space)
+		if err := c.outputs(s.Results); err != nil {
 			return nil, err
 		}
-		j.add(k, s)
+		k := c.elementwise(env)
+		if len(parts) == 1 {
+			return k, nil
+		}
+		j.add(k, s.Segment)
 	}
 	return j, nil
-}
-
-func newElementwise[T float](body *graph.Graph, args, results []Operand, env *Env) (*elementwise[T], error) {
-	var space graph.Shape
-	for _, n := range body.Nodes {
-		if !graph.IsStoreView(n) && graph.IsComputed(n) && n.Type.Shape.Rank() > 0 {
-			space = n.Type.Shape
-		}
-	}
-	c := newCompiler[T](body, space, args)
-	if err := c.outputs(body, results); err != nil {
-		return nil, err
-	}
-	return c.elementwise(env), nil
 }
 
 // elementwise finishes a program without reductions.

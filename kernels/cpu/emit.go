@@ -5,25 +5,21 @@ import (
 	"math"
 
 	"fusec/graph"
+	"fusec/graph/body"
 	"fusec/kernels/cpu/vec"
 )
 
-// emit appends the instructions of a node of the body that computes.
-func (c *compiler[T]) emit(n *graph.Node) (value, error) {
-	if _, ok := n.Op.(graph.Dropout); ok {
-		return c.dropout(n)
+// emit appends the instructions of a value that is computed.
+func (c *compiler[T]) emit(v *body.Value) (value, error) {
+	n := v.Node
+	if v.Kind == body.Draw {
+		return c.dropout(v), nil
 	}
-	in := make([]value, len(n.Args))
-	for i, a := range n.Args {
-		read := c.operand
-		if graph.RowWeights(n.Op, i) {
-			read = c.weights
+	in := make([]value, len(v.Args))
+	for i, a := range v.Args {
+		if in[i] = c.operand(a); graph.RowWeights(n.Op, i) {
+			in[i] = c.asVector(in[i])
 		}
-		v, err := read(a)
-		if err != nil {
-			return v, err
-		}
-		in[i] = v
 	}
 	switch op := n.Op.(type) {
 	case graph.Unary:
@@ -51,7 +47,7 @@ func (c *compiler[T]) emit(n *graph.Node) (value, error) {
 	case graph.RMSNorm:
 		return c.rmsNorm(op.Eps, c.asVector(in[0]), in[1]), nil
 	}
-	return value{}, fmt.Errorf("%s has no place in a body", n.Where())
+	return value{}, fmt.Errorf("the CPU has no instructions for %s", n.Where())
 }
 
 func (c *compiler[T]) unary(op graph.Unary, x value) value {
@@ -136,27 +132,15 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 }
 
 // dropout draws for each element by its index in the value.
-func (c *compiler[T]) dropout(n *graph.Node) (value, error) {
-	x, err := c.operand(n.Args[0])
-	if err != nil {
-		return x, err
-	}
-	seed, err := c.value(n.Args[1])
-	if err != nil {
-		return x, err
-	}
-	p := n.Op.(graph.Dropout).P
-	x = c.asVector(x)
+func (c *compiler[T]) dropout(v *body.Value) value {
+	p := v.Node.Op.(graph.Dropout).P
+	x := c.asVector(c.operand(v.Args[0]))
 	a, s := x.slot, len(c.p.seeds)
 	keep, least, scale := opcodes[T]().Keep(), graph.RandomThreshold(p), T(1/(1-p))
-	switch op := n.Args[1].Op.(type) {
-	case graph.Const:
-		c.p.seeds = append(c.p.seeds, seedRead{value: op.Value.Int(0), buf: -1})
-	default:
-		if seed.kind != source {
-			return x, fmt.Errorf("%s: a seed that is computed in the same launch", n.Where())
-		}
-		c.p.seeds = append(c.p.seeds, seedRead{buf: seed.arg, at: seed.layout.Offset})
+	if seed := &c.body.Values[v.Args[1]]; seed.Kind == body.Constant {
+		c.p.seeds = append(c.p.seeds, seedRead{value: seed.Number.Int(0), buf: -1})
+	} else {
+		c.p.seeds = append(c.p.seeds, seedRead{buf: seed.Arg, at: seed.Layout.Offset})
 	}
 	return c.step(func(f *frame[T], dst []T) {
 		for at := 0; at < len(dst); at += len(f.words) {
@@ -164,7 +148,7 @@ func (c *compiler[T]) dropout(n *graph.Node) (value, error) {
 			vec.Words(words, uint64(f.seeds[s]), uint64(f.base+at))
 			keep(dst[at:], f.v[a][at:], words, least, scale)
 		}
-	}, x), nil
+	}, x)
 }
 
 var reductions = map[graph.ReduceFn]vec.Reduction{

@@ -1,10 +1,10 @@
 package cpu
 
 import (
-	"fmt"
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/body"
 	"fusec/kernels/cpu/gemm"
 )
 
@@ -38,25 +38,13 @@ type product[T float] struct {
 }
 
 // newMatMul compiles a Fusion anchored on a MatMul.
-func newMatMul[T float](f graph.Fusion, args, results []Operand, env *Env) (*product[T], error) {
-	anchor := f.Anchored()
-	if anchor == nil {
-		return nil, fmt.Errorf("a matmul fusion without a matmul")
-	}
-	c := newCompiler[T](f.Body, anchor.Type.Shape, args)
-	a, err := c.sourceOf(anchor.Args[0])
-	if err != nil {
+func newMatMul[T float](p *body.Program, args, results []Operand, env *Env) (*product[T], error) {
+	a, b := p.Operands[0], p.Operands[1]
+	k := &product[T]{env: env, a: a.Arg, b: b.Arg, aOff: a.Layout.Offset, bOff: b.Layout.Offset}
+	if err := k.compileEpilogue(p, p.Space.Rank()-1, results, unitColumns); err != nil {
 		return nil, err
 	}
-	b, err := c.sourceOf(anchor.Args[1])
-	if err != nil {
-		return nil, err
-	}
-	k := &product[T]{env: env, a: a.arg, b: b.arg, aOff: a.layout.Offset, bOff: b.layout.Offset}
-	if err := k.compileEpilogue(c, f, anchor.Type.Shape.Rank()-1, results, unitColumns); err != nil {
-		return nil, err
-	}
-	cfg, err := k.config(anchor.Op.(graph.MatMul), a.layout, b.layout, anchor.Type.Shape)
+	cfg, err := k.config(p.Anchor.Op.(graph.MatMul), a.Layout, b.Layout, p.Space)
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +54,14 @@ func newMatMul[T float](f graph.Fusion, args, results []Operand, env *Env) (*pro
 
 // compileEpilogue compiles what follows the anchor and decides where the product lies: in a result's memory if it can
 // be written there. The axes of the result from split on are the columns of the product.
-func (k *product[T]) compileEpilogue(c *compiler[T], f graph.Fusion, split int, results []Operand, writable func(graph.Layout) bool) error {
-	c.inner, c.fusion = axesFrom(split, c.space.Rank()), f
+func (k *product[T]) compileEpilogue(b *body.Program, split int, results []Operand, writable func(graph.Layout) bool) error {
+	c := newCompiler[T](b, b.Space)
+	c.inner = axesFrom(split, c.space.Rank())
 	k.acc = c.newVector()
-	c.values[f.Anchored()] = value{kind: vector, slot: k.acc}
-	if err := c.outputs(f.Body, results); err != nil {
+	if i := b.IndexOf(0); i >= 0 {
+		c.values[i] = value{kind: vector, slot: k.acc}
+	}
+	if err := c.outputs(results); err != nil {
 		return err
 	}
 	p := c.p

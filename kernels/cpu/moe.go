@@ -1,9 +1,8 @@
 package cpu
 
 import (
-	"fmt"
-
 	"fusec/graph"
+	"fusec/graph/body"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/moe"
 )
@@ -32,33 +31,32 @@ type expertPart struct {
 	buf, offset int
 }
 
-// newMoE compiles a Fusion anchored on a MoE or a MoEGrad.
-func newMoE(f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
-	anchor := f.Anchored()
-	if anchor == nil {
-		return nil, fmt.Errorf("a fusion of experts without a mixture of them")
-	}
-	return byFloat(anchor.Type.DType, newMixture[float32], newMixture[float64])(f.Body, anchor, args, results, env)
-}
-
-func newMixture[T float](body *graph.Graph, anchor *graph.Node, args, results []Operand, env *Env) (Kernel, error) {
+// newMixture compiles a Fusion anchored on a MoE or a MoEGrad.
+func newMixture[T float](b *body.Program, args []Operand, env *Env) (Kernel, error) {
 	k := &mixture[T]{env: env, y: -1, dx: -1, dgates: -1, load: -1, scratch: make([][]T, env.Pool.Workers())}
-	op, forward := anchor.Op.(graph.MoE)
+	op, forward := b.Anchor.Op.(graph.MoE)
 	if !forward {
-		op = anchor.Op.(graph.MoEGrad).MoE()
+		op = b.Anchor.Op.(graph.MoEGrad).MoE()
 	}
-	types := make([]graph.Type, len(anchor.Args))
-	for i, a := range anchor.Args {
-		types[i] = a.Type
-	}
-	k.cfg = moe.Config{Op: op, Dims: op.Dims(types), Backward: !forward, Frozen: forward}
-	if err := k.operands(body, anchor, args); err != nil {
+	k.cfg = moe.Config{Op: op, Dims: op.Dims(b.OperandTypes()), Backward: !forward, Frozen: forward}
+	k.operands(b.Operands, args)
+	err := handed(b, func(i, which int, l graph.Layout) {
+		switch {
+		case which == 0 && k.cfg.Backward:
+			k.dx, k.cfg.DX = i, rowsOf(l)
+		case which == 0:
+			k.y, k.cfg.Y = i, rowsOf(l)
+		case !k.cfg.Backward:
+			k.load, k.loads = i, l
+		case which == 1:
+			k.dgates, k.cfg.DGates = i, rowsOf(l)
+		default:
+			k.gradient(which, i, l)
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
-	if err := k.outputs(body, anchor, results); err != nil {
-		return nil, err
-	}
-	var err error
 	if k.hidden, err = newHidden[T](op, !forward, env); err != nil {
 		return nil, err
 	}
@@ -74,74 +72,23 @@ func newMixture[T float](body *graph.Graph, anchor *graph.Node, args, results []
 }
 
 // operands finds where the operands of the anchor are.
-func (k *mixture[T]) operands(body *graph.Graph, anchor *graph.Node, args []Operand) error {
-	inputs := map[*graph.Node]int{}
-	for _, n := range body.Nodes {
-		if _, ok := n.Op.(graph.Input); ok {
-			inputs[n] = len(inputs)
-		}
-	}
-	views := make([]attentionView, len(anchor.Args))
-	for i, a := range anchor.Args {
-		var err error
-		if views[i], err = viewOf(a, inputs, args); err != nil {
-			return err
-		}
-	}
-	k.x, k.cfg.X = views[0].arg, rowsOf(views[0].layout)
-	k.gates, k.cfg.Gates = views[1].arg, rowsOf(views[1].layout)
+func (k *mixture[T]) operands(views []body.Operand, args []Operand) {
+	k.x, k.cfg.X = views[0].Arg, rowsOf(views[0].Layout)
+	k.gates, k.cfg.Gates = views[1].Arg, rowsOf(views[1].Layout)
 	if last := len(views) - 1; k.cfg.Backward {
-		k.y, k.cfg.Y = views[last].arg, rowsOf(views[last].layout)
+		k.y, k.cfg.Y = views[last].Arg, rowsOf(views[last].Layout)
 	}
 	for _, w := range k.cfg.Op.Weights() {
 		for e := range k.cfg.Op.Experts {
 			v := views[k.cfg.Op.Weight(w, e)]
-			at, l := expertOf(k.cfg.Op, v.layout, e)
+			at, l := expertOf(k.cfg.Op, v.Layout, e)
 			k.cfg.Weights[w] = append(k.cfg.Weights[w], l)
-			k.weights = append(k.weights, expertPart{w, e, v.arg, at})
+			k.weights = append(k.weights, expertPart{w, e, v.Arg, at})
 			bias := w == graph.MoEB1 || w == graph.MoEB2 || w == graph.MoEB3
-			k.cfg.Frozen = k.cfg.Frozen && (bias || args[v.arg].Frozen)
+			k.cfg.Frozen = k.cfg.Frozen && (bias || args[v.Arg].Frozen)
 		}
 		k.run.Weights[w] = make([][]T, k.cfg.Op.Experts)
 	}
-	return nil
-}
-
-// outputs finds where the results of the anchor go.
-func (k *mixture[T]) outputs(body *graph.Graph, anchor *graph.Node, results []Operand) error {
-	seen := map[int]bool{}
-	for i, o := range body.Outputs {
-		n, l, err := storedBy(o.Node, results[i].Layout)
-		if err != nil {
-			return err
-		}
-		index := -1
-		if r, ok := n.Op.(graph.Result); ok && n.Args[0] == anchor {
-			index = r.Index
-		} else if n == anchor {
-			index = 0
-		}
-		if index < 0 || seen[index] {
-			return fmt.Errorf("output %q is not a result of the mixture of experts, or one twice", o.Name)
-		}
-		seen[index] = true
-		switch {
-		case index == 0 && k.cfg.Backward:
-			k.dx, k.cfg.DX = i, rowsOf(l)
-		case index == 0:
-			k.y, k.cfg.Y = i, rowsOf(l)
-		case !k.cfg.Backward:
-			k.load, k.loads = i, l
-		case index == 1:
-			k.dgates, k.cfg.DGates = i, rowsOf(l)
-		default:
-			k.gradient(index, i, l)
-		}
-	}
-	if !seen[0] {
-		return fmt.Errorf("%s: its first result is not handed out", anchor.Where())
-	}
-	return nil
 }
 
 // gradient notes that the gradient of an operand, which is a weight, is a result.

@@ -1,6 +1,11 @@
 package cpu
 
-import "fusec/graph"
+import (
+	"slices"
+
+	"fusec/graph"
+	"fusec/graph/body"
+)
 
 // A hidden is the elementwise part of an expert, or of its gradient, as a vector program; see moe.Hidden.
 type hidden[T float] struct {
@@ -31,39 +36,40 @@ func newHidden[T float](op graph.MoE, backward bool, env *Env) (*hidden[T], erro
 		in = append(in, b.Input("da", t))
 	}
 	b.Output("h", h)
-	body, err := b.Graph()
+	g, err := b.Graph()
 	if err != nil {
 		return nil, err
 	}
 	if backward {
-		grads, err := graph.VJP(body, []*graph.Node{h}, in[len(wrt):], wrt)
+		grads, err := graph.VJP(g, []*graph.Node{h}, in[len(wrt):], wrt)
 		if err != nil {
 			return nil, err
 		}
 		for i, d := range grads {
-			graph.Extend(body).Output([]string{"du", "dv"}[i], d)
+			graph.Extend(g).Output([]string{"du", "dv"}[i], d)
 		}
 	}
-	args, results := make([]Operand, len(in)), make([]Operand, len(body.Outputs))
+	args, results := make([]Operand, len(in)), make([]Operand, len(g.Outputs))
 	for i := range args {
 		args[i] = Contiguous(t)
 	}
 	for i := range results {
 		results[i] = Contiguous(t)
 	}
-	c := newCompiler[T](body, t.Shape, args)
-	if err := c.outputs(body, results); err != nil {
+	p, err := body.Lower(graph.Fusion{Body: g}, args, results)
+	if err != nil {
+		return nil, err
+	}
+	c := newCompiler[T](p, p.Space)
+	if err := c.outputs(results); err != nil {
 		return nil, err
 	}
 	c.p.dom = newDomain(c.space, 0, c.p.accesses())
 	if backward {
 		c.direct(-1, -1)
 	} else { // h takes u's place
-		x, err := c.operand(u)
-		if err != nil {
-			return nil, err
-		}
-		c.direct(x.slot, 0)
+		i := slices.IndexFunc(p.Values, func(v body.Value) bool { return v.Kind == body.Load && v.Arg == 0 })
+		c.direct(c.values[i].slot, 0)
 	}
 	k := &hidden[T]{p: c.p, workers: make([]hiddenWorker[T], env.Pool.Workers())}
 	for i := range k.workers {

@@ -376,13 +376,13 @@ func TestMoEErrors(t *testing.T) {
 	op := graph.MoE{Experts: 1, Activation: graph.Relu}
 	x := graph.TypeOf(graph.F32, 6, 6)
 	for want, build := range map[string]func(b *graph.Builder, x, gates *graph.Node){
-		"computed in the same launch": func(b *graph.Builder, x, gates *graph.Node) {
+		"has no place in a body beside moe %3": func(b *graph.Builder, x, gates *graph.Node) {
 			b.Output("y", b.Add(op, b.Unary(graph.Exp, x), gates, x, x))
 		},
-		"not a result": func(b *graph.Builder, x, gates *graph.Node) {
+		"has no place in a body beside moe %2": func(b *graph.Builder, x, gates *graph.Node) {
 			b.Output("y", b.Unary(graph.Exp, b.Add(op, x, gates, x, x)))
 		},
-		"or one twice": func(b *graph.Builder, x, gates *graph.Node) {
+		"is handed out twice": func(b *graph.Builder, x, gates *graph.Node) {
 			y := b.Add(op, x, gates, x, x)
 			b.Output("y", y)
 			b.Output("z", y)

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // A reduction kernel combines elements along axes in blocks, and then runs what follows over the reduced values.
@@ -45,7 +46,8 @@ type sum[T float] struct {
 }
 
 // newReduction compiles a body in which nothing leads back from the reduced values.
-func newReduction[T float](body *graph.Graph, space graph.Shape, axes graph.Ints, args, results []Operand, env *Env) (Kernel, error) {
+func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (Kernel, error) {
+	space, axes := b.Space, b.Axes
 	r := &reduction[T]{env: env, inArgs: len(args)}
 	perm, kept := keptFirst(space, axes)
 	last := space.Rank() - 1
@@ -64,40 +66,32 @@ func newReduction[T float](body *graph.Graph, space graph.Shape, axes graph.Ints
 	if r.across {
 		split = space.Rank() - tail
 	}
-	reduced := space
-	for i := range axes.Len() {
-		reduced = reduced.With(axes.At(i), 1)
-	}
-	before, after := newCompiler[T](body, space, args), newCompiler[T](body, reduced, args)
+	before, after := newCompiler[T](b, space), newCompiler[T](b, b.Kept)
 	before.inner = graph.IntsOf(perm.Slice()[split:]...)
-	after.reduced = axes
+	after.rows = true
 
 	// To what follows, a reduced value is a further argument: the kept axes in their order.
 	afterArgs := len(args)
-	for _, n := range body.Nodes {
-		op, ok := n.Op.(graph.Reduce)
-		if !ok {
+	for i := range b.Values {
+		v := &b.Values[i]
+		if v.Kind != body.Row {
 			continue
 		}
-		x, err := before.operand(n.Args[0])
-		if err != nil {
+		if err := before.compile(v.Args[0]); err != nil {
 			return nil, err
 		}
-		s := newSum[T](op.Fn, before.asVector(x).slot)
+		s := newSum[T](v.Node.Op.(graph.Reduce).Fn, before.asVector(before.operand(v.Args[0])).slot)
 		before.p.slots[s.slot].pinned = true
 		r.sums = append(r.sums, s)
-		after.values[n] = value{kind: source, arg: afterArgs, layout: graph.Contiguous(n.Type.Shape), dtype: dtypeOf[T]()}
+		after.values[i] = after.load(afterArgs, dtypeOf[T](), graph.Contiguous(b.Kept))
 		afterArgs++
 	}
-	for i, o := range body.Outputs {
-		c, n := after, o.Node
-		for graph.IsStoreView(n) {
-			n = n.Args[0]
-		}
-		if n.Type.Shape == space {
+	for i, o := range results {
+		c := after
+		if !b.Stores[i].PerRow {
 			c = before
 		}
-		if err := c.output(i, o.Node, results[i]); err != nil {
+		if err := c.output(i, o); err != nil {
 			return nil, err
 		}
 	}

@@ -2,29 +2,23 @@ package cpu
 
 import (
 	"fmt"
-	"slices"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // newRow compiles a Fusion anchored on reductions. Where reduced values lead back into the row, or the rows are many
 // and short, the program runs over whole rows; other reductions are cut into blocks.
-func newRow[T float](f graph.Fusion, args, results []Operand, env *Env) (Kernel, error) {
-	anchor := f.Anchored()
-	if anchor == nil {
-		return nil, fmt.Errorf("a row fusion without a reduction")
+func newRow[T float](b *body.Program, args, results []Operand, env *Env) (Kernel, error) {
+	n, inner := rowLength(b.Space, b.Axes), innermost(b.Space, b.Axes)
+	if b.Draws() && !inner {
+		return nil, fmt.Errorf("%s: the CPU draws along the innermost axes of a row alone", b.Anchor.Where())
 	}
-	space := anchor.Args[0].Type.Shape
-	axes, _ := graph.RowAxes(anchor)
-	n := rowLength(space, axes)
-	if n != 1 && !sumsColumns(f) && (n > longRow || !innermost(space, axes)) && !leadsBack(f.Body, space) {
-		return newReduction[T](f.Body, space, axes, args, results, env)
+	if n != 1 && !b.SumsColumns() && (n > longRow || !inner) && !b.LeadsBack() {
+		return newReduction[T](b, args, results, env)
 	}
-	return newRows[T](f, space, axes, args, results, env)
+	return newRows[T](b, results, env)
 }
-
-// sumsColumns reports whether a result is a column sum.
-func sumsColumns(f graph.Fusion) bool { return slices.ContainsFunc(f.Body.Nodes, f.ColumnSum) }
 
 // longRow is the length from which a row that is only reduced is cut into blocks.
 const longRow = 1 << 12
@@ -51,23 +45,6 @@ func rowLength(s graph.Shape, axes graph.Ints) int {
 	return n
 }
 
-// leadsBack reports whether a value of the full shape, with rows of more than one element, depends on a reduction.
-func leadsBack(body *graph.Graph, space graph.Shape) bool {
-	after := map[*graph.Node]bool{}
-	for _, n := range body.Nodes {
-		for _, a := range n.Args {
-			after[n] = after[n] || after[a]
-		}
-		switch _, combines := graph.RowAxes(n); {
-		case graph.ClassOf(n.Op) == graph.ClassComposite || after[n] && (combines || n.Type.Shape == space):
-			return true
-		case combines:
-			after[n] = true
-		}
-	}
-	return false
-}
-
 // A rows kernel runs a program, reductions included, over one row at a time.
 type rows[T float] struct {
 	p       *program[T]
@@ -78,10 +55,11 @@ type rows[T float] struct {
 	args, results []Memory
 }
 
-func newRows[T float](f graph.Fusion, space graph.Shape, axes graph.Ints, args, results []Operand, env *Env) (*rows[T], error) {
-	c := newCompiler[T](f.Body, space, args)
-	c.inner, c.reduced, c.fusion = axes, axes, f
-	if err := c.outputs(f.Body, results); err != nil {
+func newRows[T float](b *body.Program, results []Operand, env *Env) (*rows[T], error) {
+	space, axes := b.Space, b.Axes
+	c := newCompiler[T](b, space)
+	c.inner, c.rows = axes, true
+	if err := c.outputs(results); err != nil {
 		return nil, err
 	}
 	p := c.p

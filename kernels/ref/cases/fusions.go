@@ -96,6 +96,12 @@ func Fusions() []Fusion {
 			b.Output("", x)
 			b.Output("", b.Transpose(b.Reshape(b.Unary(graph.Tanh, x), 35, 300), 1, 0))
 		}},
+		{"elementwise: copies", graph.AnchorNone, func(b *graph.Builder, in Inputs) {
+			b.Output("", b.Transpose(in(f32, 5, 70), 1, 0))
+			x := in(f32, 30)
+			b.Output("", b.Slice(x, 0, 3, 9, 2))
+			b.Output("", b.Unary(graph.Exp, x))
+		}},
 		{"elementwise: one value under several views", graph.AnchorNone, func(b *graph.Builder, in Inputs) {
 			x := in(f64, 9, 9)
 			b.Output("", b.Binary(graph.Add, b.Binary(graph.Mul, x, b.Transpose(x, 1, 0)), b.Reshape(b.Reshape(x, 81), 9, 9)))
