@@ -3,10 +3,12 @@ package fusec_test
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/optim"
 )
 
 // shapes are graphs of about n nodes each before gradients: a cost and the weights that gradients are taken by.
@@ -79,9 +81,20 @@ var shapes = map[string]func(b *graph.Builder, n int) (cost *graph.Node, weights
 	},
 }
 
-// shapeOf builds a shape of about n nodes, and asks for the gradients by its weights.
+// compileShapes are the shapes that compile time is measured by. What follows a + is the optimiser that trains the weights;
+// without one, their gradients are outputs.
+var compileShapes = []string{"lstm", "transformer", "chain", "tree", "mlp", "mlp+sgd", "mlp+adam", "mlp+clip"}
+
+var optimizers = map[string]optim.Optimizer{
+	"sgd":  {Rule: optim.SGD{}, Rate: optim.Constant(0.1)},
+	"adam": {Rule: optim.Adam{}, Rate: optim.Constant(0.1)},
+	"clip": {Rule: optim.Adam{}, Rate: optim.Constant(0.1), Clip: 1},
+}
+
+// shapeOf builds one of compileShapes of about n nodes, before gradients and the optimiser's, and asks for these.
 func shapeOf(t testing.TB, name string, n int) (*graph.Graph, []fusec.CompileOption) {
 	b := graph.NewBuilder(name)
+	name, rule, _ := strings.Cut(name, "+")
 	cost, ws := shapes[name](b, n)
 	axes := make([]int, cost.Type.Shape.Rank())
 	for i := range axes {
@@ -95,6 +108,10 @@ func shapeOf(t testing.TB, name string, n int) (*graph.Graph, []fusec.CompileOpt
 	if err != nil {
 		t.Fatal(err)
 	}
+	if rule != "" {
+		o := optimizers[rule]
+		return g, []fusec.CompileOption{fusec.WithOptimizer(&o)}
+	}
 	var opts []fusec.CompileOption
 	for i, w := range ws {
 		opts = append(opts, fusec.WithGradient(fmt.Sprint("d", i), cost, w))
@@ -104,7 +121,7 @@ func shapeOf(t testing.TB, name string, n int) (*graph.Graph, []fusec.CompileOpt
 
 // TestCompileIsLinear compares what compiling allocates for each node of a graph and of one eight times as large.
 func TestCompileIsLinear(t *testing.T) {
-	for name := range shapes {
+	for _, name := range compileShapes {
 		perNode := func(n int) float64 {
 			g, opts := shapeOf(t, name, n)
 			var before, after runtime.MemStats
@@ -124,7 +141,7 @@ func TestCompileIsLinear(t *testing.T) {
 
 // BenchmarkCompile plans each shape with gradients at 1,000 to 100,000 nodes.
 func BenchmarkCompile(b *testing.B) {
-	for _, name := range []string{"lstm", "transformer", "chain", "tree", "mlp"} {
+	for _, name := range compileShapes {
 		for _, n := range []int{1000, 10000, 100000} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				g, opts := shapeOf(b, name, n)

@@ -116,11 +116,14 @@ func (n *Node) verb() string {
 
 // namesBefore are the names of the values from which n is computed, the nearest first.
 func (n *Node) namesBefore(outside map[*Node]*Node) (names []string) {
-	const most, far = 4, 64 // names, and nodes to look at
+	const most, far = 4, 64 // names, and operands to look at
 	seen := map[*Node]bool{n: true}
-	for next := n.Args; len(next) > 0 && len(seen) < far; {
+	for next, looked := n.Args, 0; len(next) > 0; {
 		var further []*Node
 		for _, a := range next {
+			if looked++; looked > far {
+				return names
+			}
 			if o := outside[a]; o != nil {
 				a = o
 			}
@@ -129,7 +132,7 @@ func (n *Node) namesBefore(outside map[*Node]*Node) (names []string) {
 			}
 			seen[a] = true
 			if a.Name == "" {
-				further = append(further, a.Args...)
+				further = append(further, a.Args[:min(far, len(a.Args))]...)
 			} else if names = append(names, a.String()); len(names) == most {
 				return names
 			}
@@ -431,6 +434,17 @@ func (g *Graph) Lookup(name string) *Node {
 		}
 	}
 	return nil
+}
+
+// SourcesByName is [Graph.Lookup] for all names.
+func (g *Graph) SourcesByName() map[string]*Node {
+	m := map[string]*Node{}
+	for _, n := range slices.Backward(g.Nodes) {
+		if IsSource(n.Op) {
+			m[n.Name] = n
+		}
+	}
+	return m
 }
 
 // Clone copies the graph. Nodes keep their IDs; bodies of fusions are copied too; tensors and Host implementations

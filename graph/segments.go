@@ -1,5 +1,7 @@
 package graph
 
+import "slices"
+
 // A Segment is a part of a Fusion's body that shares nothing with the others but inputs: a body with an iteration space
 // of its own. Its i-th Input is operand Args[i] of the Fusion, and its i-th output is result Results[i].
 type Segment struct {
@@ -8,42 +10,44 @@ type Segment struct {
 }
 
 // Segments takes the body apart into its segments, in the order of their first outputs. A body of one segment is
-// returned as it is.
+// returned as it is. It takes time in proportion to the nodes of all segments together.
 func (f Fusion) Segments() []Segment {
 	body := f.Body
+	at := Positions(body)
 	// Nodes that compute belong together if one reads the other. Sources, and views of them, belong to every reader.
-	group := map[*Node]*Node{}
-	find := func(n *Node) *Node {
-		for group[n] != n {
-			n = group[n]
+	group := make([]int32, len(body.Nodes)) // the parent in a forest whose trees are the groups; -1 of what belongs to no group
+	find := func(i int) int {
+		for int(group[i]) != i {
+			group[i] = group[group[i]]
+			i = int(group[i])
 		}
-		return n
+		return i
 	}
-	for _, n := range body.Nodes {
-		if ClassOf(n.Op) == ClassSource || IsView(n.Op) && group[n.Args[0]] == nil {
+	for i, n := range body.Nodes {
+		if ClassOf(n.Op) == ClassSource || IsView(n.Op) && group[at.Of(n.Args[0])] < 0 {
+			group[i] = -1
 			continue
 		}
-		group[n] = n
+		group[i] = int32(i)
 		for _, a := range n.Args {
-			if group[a] != nil {
-				group[find(a)] = n
+			if k := at.Of(a); group[k] >= 0 {
+				group[find(k)] = int32(i)
 			}
 		}
 	}
-	at := map[*Node]int{}
+	of := make([]int, len(body.Nodes)) // by the root of a group: one more than its segment
 	var segments []Segment
 	for i, o := range body.Outputs {
-		root := o.Node
-		if group[root] != nil {
+		root := at.Of(o.Node)
+		if group[root] >= 0 {
 			root = find(root)
 		}
-		k, ok := at[root]
-		if !ok {
-			k = len(segments)
-			at[root] = k
+		if of[root] == 0 {
 			segments = append(segments, Segment{})
+			of[root] = len(segments)
 		}
-		segments[k].Results = append(segments[k].Results, i)
+		s := &segments[of[root]-1]
+		s.Results = append(s.Results, i)
 	}
 	if len(segments) == 1 {
 		s := &segments[0]
@@ -55,50 +59,66 @@ func (f Fusion) Segments() []Segment {
 		}
 		return segments
 	}
+	c := cutter{body: body, at: at, arg: make([]int, len(body.Nodes)), inside: make([]*Node, len(body.Nodes))}
+	args := 0
+	for i, n := range body.Nodes {
+		if _, ok := n.Op.(Input); ok {
+			c.arg[i] = args
+			args++
+		}
+	}
 	for k := range segments {
-		segments[k].cut(body)
+		c.cut(&segments[k])
 	}
 	return segments
 }
 
+// A cutter cuts segments out of a body.
+type cutter struct {
+	body   *Graph
+	at     NodePositions
+	arg    []int   // by position of an input: which operand of the fusion it is
+	inside []*Node // by position: the copy in the segment under way, or the node itself if the copy is yet to be made
+}
+
 // cut fills the segment with what its outputs need of the body.
-func (s *Segment) cut(body *Graph) {
-	need := map[*Node]bool{}
-	for _, i := range s.Results {
-		need[body.Outputs[i].Node] = true
-	}
-	for i := len(body.Nodes) - 1; i >= 0; i-- {
-		if n := body.Nodes[i]; need[n] {
-			for _, a := range n.Args {
-				need[a] = true
-			}
-		}
-	}
-	part := New(body.Name)
-	part.nextID = body.nextID
-	inside := map[*Node]*Node{}
-	arg := 0
-	for _, n := range body.Nodes {
-		_, isInput := n.Op.(Input)
-		if need[n] {
-			k := *n
-			k.Args = make([]*Node, len(n.Args))
-			for j, a := range n.Args {
-				k.Args[j] = inside[a]
-			}
-			inside[n] = &k
-			part.Nodes = append(part.Nodes, &k)
-			if isInput {
-				s.Args = append(s.Args, arg)
-			}
-		}
-		if isInput {
-			arg++
+func (c *cutter) cut(s *Segment) {
+	var need []int // positions
+	add := func(n *Node) {
+		if i := c.at.Of(n); c.inside[i] == nil {
+			c.inside[i] = n
+			need = append(need, i)
 		}
 	}
 	for _, i := range s.Results {
-		o := body.Outputs[i]
-		part.Outputs = append(part.Outputs, Output{o.Name, inside[o.Node]})
+		add(c.body.Outputs[i].Node)
+	}
+	for k := 0; k < len(need); k++ {
+		for _, a := range c.body.Nodes[need[k]].Args {
+			add(a)
+		}
+	}
+	slices.Sort(need)
+	part := New(c.body.Name)
+	part.nextID = c.body.nextID
+	part.Nodes = make([]*Node, len(need))
+	for j, i := range need {
+		n := *c.body.Nodes[i]
+		n.Args = make([]*Node, len(n.Args))
+		for k, a := range c.body.Nodes[i].Args {
+			n.Args[k] = c.inside[c.at.Of(a)]
+		}
+		c.inside[i], part.Nodes[j] = &n, &n
+		if _, ok := n.Op.(Input); ok {
+			s.Args = append(s.Args, c.arg[i])
+		}
+	}
+	for _, i := range s.Results {
+		o := c.body.Outputs[i]
+		part.Outputs = append(part.Outputs, Output{o.Name, c.inside[c.at.Of(o.Node)]})
+	}
+	for _, i := range need {
+		c.inside[i] = nil
 	}
 	s.Body = part
 }

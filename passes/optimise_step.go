@@ -70,9 +70,9 @@ func optimiseStep(c *Context) error {
 		waiting[o.Name] = o.Node
 	}
 	var pairs []optim.Pair
-	mine := map[string]bool{}
+	mine, sources := map[string]bool{}, g.SourcesByName()
 	for i, s := range c.steps {
-		param, name := g.Lookup(s.Param.Name), stepOutput(i)
+		param, name := sources[s.Param.Name], stepOutput(i)
 		if param == nil || waiting[name] == nil {
 			return fmt.Errorf("%s has no gradient that could be made anew; the notes of strip-grad say why", s.Param.Where())
 		}

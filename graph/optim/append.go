@@ -53,15 +53,16 @@ func (o *Optimizer) Append(g *graph.Graph, pairs []Pair, costs []*graph.Node) er
 	if len(pairs) == 0 {
 		return errors.New("the optimiser has no parameter to change")
 	}
-	w := &writer{o: o, g: g, b: graph.Extend(g)}
+	w := &writer{o: o, b: graph.Extend(g), sources: g.SourcesByName()}
 	return w.write(pairs, costs)
 }
 
 // A writer appends the nodes of a step.
 type writer struct {
 	o *Optimizer
-	g *graph.Graph
 	b *graph.Builder
+
+	sources map[string]*graph.Node // of the graph before the step, and states of the step
 
 	apply *graph.Node // Bool: this run makes a step
 	due   *graph.Node // Bool: this run is the last of those that make a step; nil if each is
@@ -93,14 +94,16 @@ func (w *writer) write(pairs []Pair, costs []*graph.Node) error {
 
 // mine reports a source of the user's with a name that the step needs.
 func (w *writer) mine(name string) {
-	if w.g.Lookup(name) != nil {
+	if w.sources[name] != nil {
 		w.b.Fail(fmt.Errorf("the graph has a source named %q, which the optimiser needs for itself", name))
 	}
 }
 
 func (w *writer) state(name string, t graph.Type) *graph.Node {
 	w.mine(name)
-	return w.b.State(name, t)
+	s := w.b.State(name, t)
+	w.sources[name] = s
+	return s
 }
 
 // sum is a parameter's gradient, with those of the runs before it that belong to the same step.
@@ -132,7 +135,7 @@ func (w *writer) scalars(sums, costs []*graph.Node) {
 	// Everything follows from the norm, so that it becomes one launch.
 	norm := b.Unary(graph.Sqrt, b.Add(graph.SquaredNorm{}, sums...))
 	inverse := number(1 / float64(w.o.runs()))
-	scale := w.g.Lookup(ScaleState)
+	scale := w.sources[ScaleState]
 	if w.o.LossScale.Initial > 0 {
 		if scale == nil {
 			b.Fail(errors.New("the gradients were made without the loss scale"))
@@ -222,7 +225,7 @@ func (w *writer) step(param, sum *graph.Node) error {
 	}
 	if w.due != nil {
 		zero := b.Scalar(sum.Type.DType, 0)
-		b.Update(w.g.Lookup(MomentState("sum", param.Name)), b.Add(graph.Select{}, w.due, zero, sum))
+		b.Update(w.sources[MomentState("sum", param.Name)], b.Add(graph.Select{}, w.due, zero, sum))
 	}
 	return b.Err()
 }
