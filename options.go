@@ -164,7 +164,8 @@ func WithVerify() Option { return own(func(c *config) { c.verify = true }) }
 // WithSeed sets the seed of random operations: dropout and noise. The default is 0; the same seed draws the same.
 func WithSeed(seed int64) Option { return own(func(c *config) { c.seed = seed }) }
 
-// WithoutPass leaves out a pass of the table, to see what it does or to work around it.
+// WithoutPass leaves out a pass of the table, to see what it does or to work around it. A pass that the program needs is
+// refused with the reason.
 func WithoutPass(name string) Option {
 	return own(func(c *config) {
 		if c.disable == nil {

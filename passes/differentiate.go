@@ -60,6 +60,16 @@ func differentiate(c *Context) error {
 	return g.Tidy()
 }
 
+// answers says why differentiate is needed: strip-grad leaves requests for gradients.
+func (cfg Config) answers() string {
+	for _, r := range cfg.Gradients {
+		if r.Cost != nil && !cfg.Disable["strip-grad"] {
+			return fmt.Sprintf("strip-grad makes a request of the gradient of %v by %v, which it answers", r.Cost, r.Of)
+		}
+	}
+	return cfg.requests()
+}
+
 // answer makes the gradients of a cost, weighted by a seed if there is one.
 func answer(g *graph.Graph, cost *graph.Node, seed, of []*graph.Node) ([]*graph.Node, error) {
 	if len(seed) == 0 {

@@ -33,7 +33,7 @@ func (c *Context) askSteps(steps []Step) error {
 			}
 		}
 		switch {
-		case s.Value != nil && c.optimizer.LossScale.Initial == 0:
+		case !s.makes(c.optimizer):
 			g.Outputs = append(g.Outputs, graph.Output{Name: stepOutput(i), Node: s.Value})
 		case s.Cost == nil:
 			return fmt.Errorf("the gradient of %s cannot be made anew, as loss scaling needs: its cost is not known",
@@ -102,6 +102,14 @@ func optimiseStep(c *Context) error {
 	return nil
 }
 
+// stepsBy says why optimise-step is needed: an optimiser is to change parameters.
+func (cfg Config) stepsBy() string {
+	if cfg.Optimizer == nil {
+		return ""
+	}
+	return fmt.Sprintf("%T is to change %v", cfg.Optimizer.Rule, cfg.Steps[0].Param)
+}
+
 // checkSteps refuses an optimiser without parameters to change, and the reverse.
 func (cfg Config) checkSteps() error {
 	switch {
@@ -111,11 +119,12 @@ func (cfg Config) checkSteps() error {
 		return nil
 	case len(cfg.Steps) == 0:
 		return errors.New("the optimiser has no parameter to change")
-	case cfg.Disable["optimise-step"]:
-		return errors.New("the optimiser needs the pass optimise-step, which is disabled")
 	}
 	return cfg.Optimizer.Check()
 }
+
+// makes reports whether the gradient is made, and not taken from the graph.
+func (s Step) makes(o *optim.Optimizer) bool { return s.Value == nil || o.LossScale.Initial != 0 }
 
 // in translates the request to the nodes of a cloned graph.
 func (s Step) in(to map[*graph.Node]*graph.Node) (Step, error) {

@@ -94,7 +94,7 @@ func TestOptimiseStepRefuses(t *testing.T) {
 		{passes.Config{Steps: steps}, "there is no optimiser"},
 		{passes.Config{Optimizer: sgd}, "no parameter to change"},
 		{passes.Config{Optimizer: &optim.Optimizer{}, Steps: steps}, "has no rule"},
-		{passes.Config{Optimizer: sgd, Steps: steps, Disable: map[string]bool{"optimise-step": true}}, "which is disabled"},
+		{passes.Config{Optimizer: sgd, Steps: steps, Disable: map[string]bool{"optimise-step": true}}, `pass "optimise-step" cannot be left out: optim.SGD is to change `},
 		{passes.Config{Optimizer: sgd, Steps: []passes.Step{{Param: stranger, Cost: steps[0].Cost}}}, "not a node of the graph"},
 		{passes.Config{Optimizer: sgd, Steps: []passes.Step{{Cost: steps[0].Cost}}}, "without saying of what"},
 		{passes.Config{Optimizer: sgd, Steps: []passes.Step{{Param: steps[0].Param}}}, "without a cost or a gradient"},

@@ -64,7 +64,20 @@ func (cfg Config) check() error {
 			return fmt.Errorf("no pass %q to disable", name)
 		}
 	}
-	return cfg.checkSteps()
+	if err := cfg.checkSteps(); err != nil {
+		return err
+	}
+	for _, p := range table {
+		if cfg.Disable[p.Name] && !cfg.Disable[p.For] && p.Needed != nil {
+			if why := p.Needed(cfg); why != "" {
+				return fmt.Errorf("pass %q cannot be left out: %s", p.Name, why)
+			}
+		}
+		if p.Name == cfg.Stop {
+			break
+		}
+	}
+	return nil
 }
 
 // Context is what a pass works on: the graph, and what the caller asked for.
@@ -118,13 +131,6 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 			return nil, tr, err
 		}
 	}
-	if cfg.Disable["strip-grad"] {
-		for _, r := range c.gradients {
-			if r.Output != "" {
-				return nil, tr, fmt.Errorf("the gradient of %v by %v was asked for, but strip-grad is disabled", r.Cost, r.Of)
-			}
-		}
-	}
 	var stages graph.Recorder
 	snapshot := func(s trace.Stage) {
 		s.Graph = stages.Snapshot(c.Graph)
@@ -137,7 +143,7 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 	work.Notes = nil
 	snapshot(came)
 	for _, p := range table {
-		if cfg.Disable[p.Name] {
+		if cfg.Disable[p.Name] || cfg.Disable[p.For] {
 			continue
 		}
 		s := trace.Stage{Name: p.Name, Doc: p.Doc}
@@ -155,11 +161,6 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		snapshot(s)
 		if p.Name == cfg.Stop {
 			return c.Graph, tr, nil
-		}
-	}
-	for _, n := range c.Graph.Nodes {
-		if isRequest(n) {
-			return nil, tr, fmt.Errorf("the %v was asked for, but differentiate is disabled", n.Op.(graph.Host).Name)
 		}
 	}
 	return c.Graph, tr, nil

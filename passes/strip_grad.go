@@ -376,6 +376,21 @@ func requested(g *graph.Graph) map[*graph.Node]bool {
 	return of
 }
 
+// requests says why strip-grad is needed: something asks for a gradient that the graph does not compute.
+func (cfg Config) requests() string {
+	for _, r := range cfg.Gradients {
+		if r.Output != "" {
+			return fmt.Sprintf("the gradient of %v by %v is asked for", r.Cost, r.Of)
+		}
+	}
+	for _, s := range cfg.Steps {
+		if s.makes(cfg.Optimizer) {
+			return fmt.Sprintf("the gradient by %v is asked for by the optimiser", s.Param)
+		}
+	}
+	return ""
+}
+
 // tellKept notes what is left of the backward passes that were to go.
 func (s *stripper) tellKept(forward map[*graph.Node]bool) {
 	var values []*graph.Node

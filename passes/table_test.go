@@ -2,10 +2,11 @@ package passes
 
 import (
 	"errors"
-	"fusec/graph"
-	"fusec/graph/graphtest"
 	"strings"
 	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
 )
 
 func TestOrder(t *testing.T) {
@@ -25,6 +26,7 @@ func TestOrder(t *testing.T) {
 		{[]Pass{a, b}, `pass "a" must come after "b": b makes what a reads`},
 		{[]Pass{b, a}, ""},
 		{[]Pass{b, b}, `pass "b" has no name, doc or function, or is there twice`},
+		{[]Pass{{Name: "c", Doc: "c", Run: nop, For: "d"}}, `pass "c" prepares the graph for "d", which is missing`},
 		{[]Pass{{Name: "c", Doc: "c"}}, `pass "c" has no name, doc or function, or is there twice`},
 	} {
 		got := ""

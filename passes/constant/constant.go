@@ -2,8 +2,9 @@
 package constant
 
 import (
-	"fusec/graph"
 	"strconv"
+
+	"fusec/graph"
 )
 
 // maxConstant is the most elements that constantOf computes.

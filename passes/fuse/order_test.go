@@ -2,11 +2,12 @@ package fuse
 
 import (
 	"fmt"
-	"fusec/graph"
-	"fusec/graph/graphtest"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
 )
 
 // TestLaunchOrder joins units at random and compares with a search for paths over the whole graph.

@@ -24,11 +24,7 @@ import (
 // Regions is the pass fuse-regions.
 func Regions(c *rewrite.Context) error {
 	g := c.Graph
-	sinkReshapes(g)
-	copyFilters(g)
-	liftTransposes(g)
-	mergeResults(g)
-	if err := g.Tidy(); err != nil {
+	if err := mergeResults(g); err != nil {
 		return err
 	}
 	f := newFuser(c)
@@ -407,113 +403,8 @@ func (r *region) takes(n, a *graph.Node) bool {
 	return true
 }
 
-// sinkReshapes moves a Reshape after a contraction below the elementwise work that follows it,
-//
-//	MatMul ─► Reshape ─► Add ─►   to   MatMul ─► Add ─► Reshape ─►
-//
-// where the other operands can be read in the contraction's shape, so that the work can join the contraction's launch.
-func sinkReshapes(g *graph.Graph) {
-	hot := graph.NewPerNode[bool](g) // contractions and the elementwise work on them
-	uses := g.Uses()
-	with := map[*graph.Node]*graph.Node{}
-	for _, n := range slices.Clone(g.Nodes) {
-		for i, a := range n.Args {
-			if k := with[a]; k != nil {
-				n.Args[i] = k
-			}
-		}
-		switch n.Op.(type) {
-		case graph.MatMul, graph.Conv2D:
-			hot.Set(n, true)
-			continue
-		}
-		if !graph.Elementwise(n.Op) {
-			continue
-		}
-		var from *graph.Node
-		for _, a := range n.Args {
-			_, isReshape := a.Op.(graph.Reshape)
-			switch {
-			case hot.Get(a):
-				hot.Set(n, true)
-			case isReshape && hot.Get(a.Args[0]) && uses.One(a) && a.Type.Shape == n.Type.Shape:
-				from = a.Args[0]
-			}
-		}
-		if from == nil || hot.Get(n) {
-			continue
-		}
-		b := graph.Extend(g).From(n)
-		args := make([]*graph.Node, len(n.Args))
-		for i, a := range n.Args {
-			args[i] = reshapedTo(b, a, from.Type.Shape)
-		}
-		if slices.Contains(args, nil) {
-			continue
-		}
-		k := b.Add(n.Op, args...)
-		k.Name = n.Name
-		hot.Set(k, true)
-		back := b.Reshape(k, n.Type.Shape.Slice()...)
-		with[n] = back
-		uses.Move(n, back)
-	}
-	g.Replace(with)
-}
-
-// copyFilters puts a Copy before the filters of a convolution that are seen through views which part the weights of one
-// filter: the convolution reads each filter as one row of a matrix.
-func copyFilters(g *graph.Graph) {
-	for _, n := range slices.Clone(g.Nodes) {
-		if _, ok := n.Op.(graph.Conv2D); !ok {
-			continue
-		}
-		w := n.Args[1]
-		s := w.Type.Shape
-		if _, ok := layoutOf(w).Reshape(graph.ShapeOf(s.At(0), s.At(1)*s.At(2)*s.At(3))); !ok {
-			n.Args[1] = graph.Extend(g).From(w).Add(graph.Copy{}, w)
-		}
-	}
-}
-
-// liftTransposes moves a Transpose of joined values to what is joined,
-//
-//	a ─► Concat ─► Transpose ─►      a ─► Transpose ─► Concat ─►
-//	b ──┘                        to  b ─► Transpose ──┘
-//
-// where the launches that make them can store them so.
-func liftTransposes(g *graph.Graph) {
-	uses := g.Uses()
-	with := map[*graph.Node]*graph.Node{}
-	for _, n := range slices.Clone(g.Nodes) {
-		for i, a := range n.Args {
-			if k := with[a]; k != nil {
-				n.Args[i] = k
-			}
-		}
-		t, ok := n.Op.(graph.Transpose)
-		if !ok || !uses.One(n.Args[0]) {
-			continue
-		}
-		cat := n.Args[0]
-		op, ok := cat.Op.(graph.Concat)
-		if !ok {
-			continue
-		}
-		b := graph.Extend(g).From(cat, n)
-		args := make([]*graph.Node, len(cat.Args))
-		for i, a := range cat.Args {
-			args[i] = b.Transpose(a, t.Perm.Slice()...)
-		}
-		k := b.Add(graph.Concat{Axis: slices.Index(t.Perm.Slice(), op.Axis)}, args...)
-		k.Name = n.Name
-		with[n] = k
-	}
-	g.Replace(with)
-}
-
 // mergeResults makes one node of all that take the same further result of an operation: a launch hands out each once.
-func mergeResults(g *graph.Graph) {
+func mergeResults(g *graph.Graph) error {
 	type result struct {
 		of    *graph.Node
 		index int
@@ -529,42 +420,9 @@ func mergeResults(g *graph.Graph) {
 			}
 		}
 	}
-	g.Replace(with)
-}
-
-// layoutOf is where n's elements stand after the views that lead to it; a view that strides cannot say starts anew.
-func layoutOf(n *graph.Node) graph.Layout {
-	var views []*graph.Node
-	for ; graph.IsView(n.Op); n = n.Args[0] {
-		views = append(views, n)
-	}
-	at := graph.Contiguous(n.Type.Shape)
-	for _, v := range slices.Backward(views) {
-		l, ok := at.View(v)
-		if !ok {
-			l = graph.Contiguous(v.Type.Shape)
-		}
-		at = l
-	}
-	return at
-}
-
-// reshapedTo is the node a in shape s, or nil if reading it so would need a copy.
-func reshapedTo(b *graph.Builder, a *graph.Node, s graph.Shape) *graph.Node {
-	if a.Type.Shape.Rank() == 0 {
-		return a
-	}
-	switch a.Op.(type) {
-	case graph.Reshape:
-		if a.Args[0].Type.Shape == s {
-			return a.Args[0]
-		}
-	case graph.Broadcast:
-		if _, ok := graph.Contiguous(a.Args[0].Type.Shape).Broadcast(a.Type.Shape).Reshape(s); !ok {
-			return nil
-		}
-	case graph.Transpose, graph.Slice:
+	if len(with) == 0 {
 		return nil
 	}
-	return b.Reshape(a, s.Slice()...)
+	g.Replace(with)
+	return g.Tidy()
 }

@@ -2,8 +2,9 @@ package passtest
 
 import (
 	"fmt"
-	"fusec/graph"
 	"strings"
+
+	"fusec/graph"
 )
 
 // A step changes scores or probabilities.

@@ -2,6 +2,11 @@ package passtest
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/graph/trace"
@@ -9,10 +14,6 @@ import (
 	program "fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/passes"
-	"math"
-	"math/rand/v2"
-	"strings"
-	"testing"
 )
 
 // Same reports where two graphs give different values on random inputs. Where the first gives NaN, the second may give
@@ -125,7 +126,7 @@ func SameOnCPU(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
 	}
 	defer e.Close()
 	for i, b := range p.Buffers {
-		if b.Role == program.Input || b.Role == program.Param {
+		if b.Role == program.Input || b.Role == program.Param || b.Role == program.State {
 			if err := e.Bind(i, in[b.Name]); err != nil {
 				t.Fatal(err)
 			}

@@ -2,6 +2,7 @@ package passtest
 
 import (
 	"fmt"
+
 	"fusec/graph"
 )
 

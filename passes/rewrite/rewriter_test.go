@@ -1,13 +1,14 @@
 package rewrite_test
 
 import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/passes/passtest"
 	"fusec/passes/rewrite"
-	"math/rand/v2"
-	"strings"
-	"testing"
 )
 
 // TestCircles checks that rules that undo each other end in an error.

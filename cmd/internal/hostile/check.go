@@ -211,8 +211,13 @@ type variant struct {
 // all is the variant with all passes, the first.
 const all = "all passes"
 
-// required names the passes that a program cannot do without; those in the second list only if there are gradients.
-var required, requiredByGradients = []string{"place", "check-lowered"}, []string{"strip-grad", "differentiate"}
+// gradients are those that a case asks for.
+func gradients(c *graphtest.Case) (list []passes.Gradient) {
+	for _, g := range c.Gradients {
+		list = append(list, passes.Gradient{Cost: g.Cost, Of: g.Of, Output: g.Output})
+	}
+	return list
+}
 
 func (k *checker) variants(c *graphtest.Case) []variant {
 	onCPU := func(opts ...cpu.Option) func() (lowering.Device, error) {
@@ -232,17 +237,14 @@ func (k *checker) variants(c *graphtest.Case) []variant {
 		{name: "memory budget", device: one, budget: true, bits: true},
 		{name: "copied updates", device: one, lower: []lowering.Option{lowering.CopyUpdates()}},
 	}
-	for _, p := range passes.All() {
-		if slices.Contains(required, p.Name) || len(c.Gradients) > 0 && slices.Contains(requiredByGradients, p.Name) {
-			continue
-		}
-		l = append(l, variant{name: "without " + p.Name, device: one, cfg: passes.Config{Disable: map[string]bool{p.Name: true}}})
-	}
 	none := map[string]bool{}
 	for _, p := range passes.All() {
-		if !slices.Contains(required, p.Name) && !(len(c.Gradients) > 0 && slices.Contains(requiredByGradients, p.Name)) {
-			none[p.Name] = true
+		without := passes.Config{Gradients: gradients(c), Disable: map[string]bool{p.Name: true}}
+		if p.Needed != nil && p.Needed(without) != "" {
+			continue
 		}
+		none[p.Name] = true
+		l = append(l, variant{name: "without " + p.Name, device: one, cfg: passes.Config{Disable: without.Disable}})
 	}
 	l = append(l, variant{name: "without any pass", device: one, cfg: passes.Config{Disable: none}})
 	return append(l, k.devices(c)...)
@@ -302,9 +304,7 @@ func (k *checker) run(c *graphtest.Case, v variant, in map[string]*graph.Tensor)
 	}
 	cfg := v.cfg
 	cfg.Target, cfg.Verify = d, true
-	for _, g := range c.Gradients {
-		cfg.Gradients = append(cfg.Gradients, passes.Gradient{Cost: g.Cost, Of: g.Of, Output: g.Output})
-	}
+	cfg.Gradients = gradients(c)
 	before := graph.Print(c.Graph)
 	final, _, err := passes.Run(c.Graph, cfg)
 	if err != nil {
