@@ -16,12 +16,12 @@ import (
 	"fusec/testdata"
 )
 
-// Of images of digits.
+// Sizes of the images of digits.
 const (
 	DigitSide    = 8
 	DigitPixels  = DigitSide * DigitSide
 	DigitClasses = 10
-	digitsTrain  = 1437 // how many of them are for training; the rest are the test images
+	digitsTrain  = 1437 // images for training; the rest are the test images
 )
 
 // Digits are images of handwritten digits.
@@ -33,12 +33,12 @@ type Digits struct {
 // Count is the number of images.
 func (d Digits) Count() int { return len(d.Labels) }
 
-// part is the images from from up to but without to.
+// part returns the images [from, to).
 func (d Digits) part(from, to int) Digits {
 	return Digits{d.Images[from*DigitPixels : to*DigitPixels], d.Labels[from:to]}
 }
 
-// ReadDigits reads a gzipped CSV file: a line for each image, its pixels from 0 to 16 and then the digit.
+// ReadDigits reads a gzipped CSV file: one line for each image, with its pixels from 0 to 16 and then the digit.
 func ReadDigits(r io.Reader) (Digits, error) {
 	z, err := gzip.NewReader(r)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *Digits) add(record []string) error {
 	return nil
 }
 
-// LoadDigits gives the images that come with the project: those to train on and those to test with.
+// LoadDigits returns the embedded images: those to train on and those to test with.
 func LoadDigits() (known, test Digits, err error) {
 	d, err := ReadDigits(bytes.NewReader(testdata.Digits))
 	if err == nil && d.Count() <= digitsTrain {
@@ -91,9 +91,9 @@ func LoadDigits() (known, test Digits, err error) {
 	return d.part(0, digitsTrain), d.part(digitsTrain, d.Count()), nil
 }
 
-// digitsTask is the task of learning digits, for a model that build makes for batches of images [batch, DigitPixels],
-// with logits as its output. Each image is bent anew in each step, which makes more of few images: not at all for
-// bent = 0, as far as it stays the same digit for 1.
+// digitsTask is the task of learning digits. Build makes the model for batches of images [batch, DigitPixels]; its
+// output are logits. Each image is distorted at random in each step, as data augmentation. For bent = 0 it is not
+// distorted; for 1 it is distorted as far as the digit stays recognisable.
 func digitsTask(s train.Settings, bent float64, rule optim.Rule, build builder) (*train.Task, error) {
 	known, test, err := LoadDigits()
 	if err == nil {
@@ -130,7 +130,7 @@ func digitsTask(s train.Settings, bent float64, rule optim.Rule, build builder) 
 		Optimizer: &optim.Optimizer{Rule: rule, Rate: optim.WarmupCosine(s.Rate, s.Rate/100, s.Steps/20, s.Steps),
 			Clip: 1, Group: optim.DecayMatrices},
 		Fill: func(step int) error {
-			r := rand.New(rand.NewPCG(s.Seed, ^uint64(step))) // apart from the orders of the epochs
+			r := rand.New(rand.NewPCG(s.Seed, ^uint64(step))) // another sequence than that of the epochs' orders
 			for i, k := range order.at(step) {
 				bend(x.Float32s()[i*DigitPixels:][:DigitPixels], known.Images[k*DigitPixels:][:DigitPixels], bent, r)
 				y.Ints()[i] = known.Labels[k]
@@ -148,9 +148,9 @@ func digitsTask(s train.Settings, bent float64, rule optim.Rule, build builder) 
 	}, nil
 }
 
-// bend puts an image into dst as another hand might have written it: turned, slanted, stretched and moved at random, by
-// shares of how, in which 1 is as far as the digits stay themselves. Between pixels it is interpolated; what comes in
-// is black.
+// bend writes a distorted copy of an image to dst: rotated, slanted, stretched and shifted at random. The factor how
+// scales the distortion; at 1 the digits are just recognisable. Pixels are interpolated; pixels from outside of the
+// image are black.
 func bend(dst, image []float32, how float64, r *rand.Rand) {
 	const turn, slant, stretch, move = 0.2, 0.25, 0.12, 0.8 // radians, ratio, ratio, pixels
 	draw := func(most float64) float64 { return how * most * (2*r.Float64() - 1) }
@@ -168,7 +168,7 @@ func bend(dst, image []float32, how float64, r *rand.Rand) {
 	}
 }
 
-// between is an image's brightness at a point between pixels.
+// between interpolates an image's brightness at a point between pixels.
 func between(image []float32, x, y float64) float32 {
 	left, top := math.Floor(x), math.Floor(y)
 	sum := 0.0
@@ -194,7 +194,7 @@ func accuracy(logits []float32, labels []int) float64 {
 	return float64(right) / float64(len(labels))
 }
 
-// greatest is the place of the first of the greatest elements.
+// greatest is the index of the first of the largest elements.
 func greatest(row []float32) int {
 	best := 0
 	for j, v := range row {

@@ -19,7 +19,7 @@ var digitsMLPExample = &Example{
 	},
 }
 
-// DigitsMLP is zoo.DigitsMLP, which is written with Gorgonia's own operations alone.
+// DigitsMLP is zoo.DigitsMLP, which uses Gorgonia's operations only.
 func DigitsMLP(batch int) (*train.Model, error) {
 	m := zoo.DigitsMLP(batch)
 	return &train.Model{Graph: m.Graph, Inputs: gorgonia.Nodes{m.Input}, Output: m.Output, Learnables: m.Params}, nil

@@ -29,7 +29,7 @@ var digitsViTExample = &Example{
 }
 
 // DigitsViT classifies digits by attention between patches of 4×4 pixels (Dosovitskiy et al., arXiv 2010.11929), with
-// the mean over the patches in place of a token for the class.
+// the mean over the patches instead of a class token.
 func DigitsViT(of tensor.Dtype, batch int, t Transformer) (*train.Model, error) {
 	n := newNetwork(of)
 	images := n.input("images", batch, DigitPixels)

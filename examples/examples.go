@@ -1,15 +1,14 @@
-// Package examples holds small programs that train real networks with Gorgonia on fusec's machine, to be read and
-// copied from. Each builds its graph with gorgonia.org/gorgonia and fusec/graph/nn, feeds it data that comes with the
-// project, and says how good it has become:
+// Package examples has small programs that train real networks with Gorgonia on fusec's machine, to be read and copied
+// from. Each builds its graph with gorgonia.org/gorgonia and fusec/graph/nn, trains it on embedded data, and reports
+// its scores:
 //
 //	digits_mlp.go   two hidden layers on images of handwritten digits
 //	digits_vit.go   a vision transformer on the same images
-//	language.go     an autoregressive transformer on the bytes of a novel; generate.go lets it write
-//	moe.go          the same with a mixture of experts in each layer
-//	karate.go       a graph convolutional network on a karate club's friendships
+//	language.go an autoregressive transformer on the bytes of a novel; generate.go generates text moe.go the same with a
+//	mixture of experts in each layer karate.go a graph convolutional network on a karate club's friendships
 //
-// transformer.go has the layer that three of them share, and package examples/train the loop that trains all.
-// The command fusec train runs them by name.
+// transformer.go has the layer that three of them share, and package examples/train has the training loop. The command
+// fusec train runs the examples by name.
 package examples
 
 import (
@@ -27,8 +26,8 @@ import (
 type Example struct {
 	Name     string
 	Summary  string         // one line
-	Reaches  string         // what it comes to with the settings that follow
-	Samples  int            // of an epoch
+	Reaches  string         // its score and time with Defaults
+	Samples  int            // in an epoch
 	Defaults train.Settings // chosen so that two cores take seconds, or a minute or two
 	// Open builds the model and its data.
 	Open func(train.Settings) (*train.Task, error)
@@ -39,7 +38,7 @@ func All() []*Example {
 	return []*Example{digitsMLPExample, digitsViTExample, languageExample, moeExample, karateExample}
 }
 
-// Find gives the example of a name.
+// Find returns the example with the given name.
 func Find(name string) (*Example, error) {
 	for _, x := range All() {
 		if x.Name == name {
@@ -55,7 +54,7 @@ type scorer struct {
 	vm    *fusec.Machine
 }
 
-// newScorer compiles a model that shares the weights of one that is trained.
+// newScorer compiles a model that shares the weights of the trained one.
 func newScorer(m, trained *train.Model, s train.Settings) (*scorer, error) {
 	if err := m.Share(trained); err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func newScorer(m, trained *train.Model, s train.Settings) (*scorer, error) {
 	return &scorer{m, vm}, nil
 }
 
-// run computes the model's cost, or its output if it has none, for what its inputs hold.
+// run computes the model's cost, or its output if it has no cost, from the values of its inputs.
 func (s *scorer) run() (gorgonia.Value, error) {
 	s.vm.Reset()
 	if err := s.vm.RunAll(); err != nil {
@@ -83,7 +82,7 @@ func (s *scorer) run() (gorgonia.Value, error) {
 	return s.model.Output.Value(), nil
 }
 
-// shuffler gives the samples of each step: every epoch all of them, in an order of its own.
+// shuffler chooses the samples of each step. Every epoch has all of them, in another order.
 type shuffler struct {
 	seed    uint64
 	samples int
@@ -92,15 +91,15 @@ type shuffler struct {
 	order   []int
 }
 
-// newShuffler makes the order of n samples, in batches.
+// newShuffler makes a shuffler of n samples in batches.
 func newShuffler(n int, s train.Settings) *shuffler {
 	return &shuffler{seed: s.Seed, samples: n, batch: s.Batch, epoch: -1, order: make([]int, n)}
 }
 
-// perEpoch is the number of whole batches of an epoch.
+// perEpoch is the number of complete batches in an epoch.
 func (s *shuffler) perEpoch() int { return s.samples / s.batch }
 
-// at lists the samples of a step.
+// at returns the samples of a step.
 func (s *shuffler) at(step int) []int {
 	epoch, place := step/s.perEpoch(), step%s.perEpoch()
 	if epoch != s.epoch {

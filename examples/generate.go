@@ -12,16 +12,17 @@ import (
 	"fusec/graph"
 )
 
-// Generator runs a language model one token at a time: a program whose state is a cache of the keys and values of the
-// tokens so far, so that a token costs one pass of a single row.
+// Generator runs a language model one token at a time. The program's state is a cache of the keys and values of the
+// tokens so far, so a token costs one pass of a single row.
 type Generator struct {
 	p                       *fusec.Program
 	token, position, length *graph.Tensor
 	done, capacity          int
 }
 
-// NewGenerator compiles the program for a model that [Language] trained, from its weights by name. The cache has room
-// for capacity tokens. A token attends the last window tokens, itself among them: as many as the model was trained on.
+// NewGenerator compiles the program for a model that [Language] trained, from its weights by name. The cache holds
+// capacity tokens. A token attends to the last window tokens, itself included; window should be the length that the
+// model was trained on.
 func NewGenerator(weights map[string]*graph.Tensor, t Transformer, window, capacity int, opts ...fusec.CompileOption) (
 	*Generator, error) {
 	if window < 1 || capacity < 1 {
@@ -58,10 +59,10 @@ func NewGenerator(weights map[string]*graph.Tensor, t Transformer, window, capac
 // Program is the compiled decode step, for drawings and reports.
 func (g *Generator) Program() *fusec.Program { return g.p }
 
-// Next takes the next token and returns the logits of the one after it, which hold until the next call.
+// Next takes the next token and returns the logits of the one after it, which are valid until the next call.
 func (g *Generator) Next(token int) ([]float32, error) {
 	if g.done == g.capacity {
-		return nil, fmt.Errorf("the cache is full: it has room for %d tokens", g.capacity)
+		return nil, fmt.Errorf("the cache is full: it holds %d tokens", g.capacity)
 	}
 	g.token.SetFloat(0, float64(token))
 	g.position.SetFloat(0, float64(g.done))
@@ -77,7 +78,7 @@ func (g *Generator) Next(token int) ([]float32, error) {
 	return y.Data.([]float32), nil
 }
 
-// Close lets go of the program.
+// Close releases the program.
 func (g *Generator) Close() error { return g.p.Close() }
 
 // decoder builds the decode step of a language model.
@@ -89,7 +90,7 @@ type decoder struct {
 	position, length *graph.Node
 }
 
-// step is the model for one token: the layers of [Language], with a cache in place of the other positions.
+// step builds the model for one token: the layers of [Language], with a cache instead of the other positions.
 func (d *decoder) step() {
 	b, t := d.b, d.size
 	if t.Heads < 1 || t.KVHeads < 1 || t.Dim%t.Heads != 0 {
@@ -124,7 +125,7 @@ func (d *decoder) norm(name string, x *graph.Node) *graph.Node {
 	return d.b.Add(graph.RMSNorm{Eps: normEps}, x, d.param(name+".gain"))
 }
 
-// attention is that of the token's query to the cache, which gets the token's key and value.
+// attention adds the token's key and value to the cache, and attends to the cache with the token's query.
 func (d *decoder) attention(name string, x *graph.Node) *graph.Node {
 	b, t := d.b, d.size
 	depth := t.Dim / t.Heads
@@ -142,7 +143,7 @@ func (d *decoder) attention(name string, x *graph.Node) *graph.Node {
 	return linear("o", b.Reshape(y, 1, t.Dim))
 }
 
-// cached is a cache [heads, capacity, depth] with the token's row in its place.
+// cached is a cache [heads, capacity, depth] in which the token's row is written at its position.
 func (d *decoder) cached(name string, row *graph.Node) *graph.Node {
 	b := d.b
 	if b.Err() != nil {
@@ -154,7 +155,7 @@ func (d *decoder) cached(name string, row *graph.Node) *graph.Node {
 	return y
 }
 
-// SizeOf reads from a saved graph of [Language] how large the model is, and how many tokens it was trained on at once.
+// SizeOf reads the size of the model, and the length of its training windows, from a saved graph of [Language].
 func SizeOf(g *graph.Graph) (t Transformer, window int, err error) {
 	dims := func(name string, rank int) []int {
 		n := g.Lookup(name)
@@ -184,13 +185,13 @@ func SizeOf(g *graph.Graph) (t Transformer, window int, err error) {
 // Sampler picks tokens by their logits.
 type Sampler struct {
 	Temperature float64 // the logits are divided by it; 0 takes the greatest
-	TopK        int     // only the TopK greatest come into question; 0 for all
+	TopK        int     // only the TopK largest are candidates; 0 for all
 	rand        *rand.Rand
 	order       []int
 	weights     []float64
 }
 
-// NewSampler makes a sampler; the same seed picks the same tokens.
+// NewSampler makes a sampler. The same seed picks the same tokens.
 func NewSampler(temperature float64, topK int, seed uint64) (*Sampler, error) {
 	if !(temperature >= 0) || math.IsInf(temperature, 0) {
 		return nil, fmt.Errorf("a temperature of %v: want 0 or a positive number", temperature)
@@ -229,15 +230,15 @@ func (s *Sampler) Pick(logits []float32) int {
 	return s.order[len(s.order)-1]
 }
 
-// Generate feeds the model the prompt and then its own picks, each of which emit gets, n tokens in all or until emit
-// returns an error.
+// Generate feeds the prompt to the model, then the tokens that it picks, and passes each of those to emit. It stops
+// after n tokens or when emit returns an error.
 func (g *Generator) Generate(prompt []byte, n int, s *Sampler, emit func(token byte) error) error {
 	tokens, err := tokensOf(prompt)
 	if err != nil {
 		return fmt.Errorf("the prompt: %w", err)
 	}
 	if len(tokens) == 0 {
-		return errors.New("the prompt is empty: the model goes on from something")
+		return errors.New("the prompt is empty: the model needs at least one token")
 	}
 	var logits []float32
 	for _, t := range tokens {

@@ -105,7 +105,7 @@ func TestCache(t *testing.T) {
 		}
 		sameRow(t, i, got, want[i])
 	}
-	if _, err := gen.Next(0); err == nil || !strings.Contains(err.Error(), "room for 11 tokens") {
+	if _, err := gen.Next(0); err == nil || !strings.Contains(err.Error(), "it holds 11 tokens") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -25,8 +25,8 @@ type Karate struct {
 // karateHidden is the number of features of a member in the hidden layer.
 const karateHidden = 16
 
-// karateKnown are the only members whose side is known in training: the instructor and the president, whose quarrel
-// split the club.
+// karateKnown are the only members whose side is known in training: the instructor and the president, who led the two
+// sides.
 var karateKnown = []int{0, 33}
 
 var karateExample = &Example{
@@ -75,7 +75,7 @@ func ReadKarate(edges, clubs []byte) (*Karate, error) {
 	return k, nil
 }
 
-// table reads a CSV file and checks its head.
+// table reads a CSV file and checks its header line.
 func table(src []byte, head ...string) ([][]string, error) {
 	r := csv.NewReader(bytes.NewReader(src))
 	r.FieldsPerRecord = len(head)
@@ -91,8 +91,8 @@ func table(src []byte, head ...string) ([][]string, error) {
 	return rows[1:], nil
 }
 
-// KarateGCN tells the side of each of n members from the friendships among them (Kipf and Welling, arXiv 1609.02907):
-// two graph convolutions. Members have no features of their own: the first layer's weights are a row for each. Its
+// KarateGCN predicts the side of each of n members from the friendships among them (Kipf and Welling, arXiv
+// 1609.02907): two graph convolutions. Members have no features: the first layer's weights have one row for each. Its
 // inputs are the sources and targets of edges.
 func KarateGCN(of tensor.Dtype, n, edges, hidden int) (*train.Model, error) {
 	net := newNetwork(of)

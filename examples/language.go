@@ -29,12 +29,12 @@ var languageExample = &Example{
 	},
 }
 
-// layerName is the name with which the names of a layer's weights begin.
+// layerName is the prefix of the names of a layer's weights.
 func layerName(i int) string { return fmt.Sprintf("layer%d", i) }
 
 // Language predicts the next token at each of length positions, from those up to it: a transformer with rotary
 // positions, RMSNorm, grouped-query attention and SwiGLU, as in the Llama models (Touvron et al., arXiv 2302.13971).
-// Its input are tokens [batch, length], its output logits [batch, length, Vocabulary].
+// Its inputs are tokens [batch, length], its output logits [batch, length, Vocabulary].
 func Language(of tensor.Dtype, batch, length int, t Transformer) (*train.Model, error) {
 	n := newNetwork(of)
 	return n.language(batch, length, t, func(name string, x *gorgonia.Node) *gorgonia.Node { return n.swiglu(name, x, t) })

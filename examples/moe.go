@@ -10,7 +10,7 @@ import (
 	"fusec/graph/nn"
 )
 
-// moeExperts is the number of experts of a layer, of which each token takes two.
+// moeExperts is the number of experts of a layer, of which each token uses two.
 const moeExperts = 8
 
 // moeSize is the transformer of the example.
@@ -29,9 +29,9 @@ var moeExample = &Example{
 	},
 }
 
-// MoE is [Language] with a mixture of experts for the feed-forward network of each layer, of which every token takes
-// two (Shazeer et al., arXiv 1701.06538). It is written with Gorgonia's operations alone, in which all tokens go through
-// all experts and the gate's zeros undo most of it: the compiler is to find out what need not be done.
+// MoE is [Language] with a mixture of experts for the feed-forward network of each layer, of which every token uses two
+// (Shazeer et al., arXiv 1701.06538). It uses Gorgonia's operations only: all tokens go through all experts, and the
+// gate multiplies most results by 0. The compiler finds out what need not be computed.
 func MoE(of tensor.Dtype, batch, length, experts int, t Transformer) (*train.Model, error) {
 	n := newNetwork(of)
 	return n.language(batch, length, t, func(name string, x *gorgonia.Node) *gorgonia.Node {
@@ -58,7 +58,8 @@ func (n *network) top2(scores *gorgonia.Node, tokens int) *gorgonia.Node {
 	return n.broadcast(gorgonia.BroadcastHadamardDiv, kept, perRow(gorgonia.Sum, kept), 1)
 }
 
-// experts is the sum of what feed-forward networks make of x [tokens, dim], weighted by the gate [tokens, experts].
+// experts is the sum of the results of feed-forward networks for x [tokens, dim], weighted by the gate [tokens,
+// experts].
 func (n *network) experts(name string, x, gate *gorgonia.Node, tokens, experts int, t Transformer) *gorgonia.Node {
 	var sum *gorgonia.Node
 	for e := range experts {

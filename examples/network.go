@@ -23,7 +23,7 @@ type network struct {
 
 func newNetwork(of tensor.Dtype) *network { return &network{g: gorgonia.NewGraph(), of: of} }
 
-// keep passes a node on, or keeps the error.
+// keep returns the node, or records the error.
 func (n *network) keep(y *gorgonia.Node, err error) *gorgonia.Node {
 	if n.err == nil {
 		n.err = err
@@ -31,7 +31,7 @@ func (n *network) keep(y *gorgonia.Node, err error) *gorgonia.Node {
 	return y
 }
 
-// matrix declares a weight matrix; seed gives it its values.
+// matrix declares a weight matrix; seed sets its values.
 func (n *network) matrix(name string, rows, columns int) *gorgonia.Node {
 	return n.learnable(gorgonia.NewMatrix(n.g, n.of, gorgonia.WithShape(rows, columns), gorgonia.WithName(name),
 		gorgonia.WithInit(gorgonia.Zeroes())))
@@ -151,7 +151,7 @@ func Classify(m *train.Model) error {
 	return nil
 }
 
-// A builder makes a model that predicts for batches of so many samples.
+// A builder makes a model that predicts for batches of the given size.
 type builder = func(batch int) (*train.Model, error)
 
 // classifier builds a model with a cost and draws its first weights.
@@ -166,9 +166,9 @@ func classifier(s train.Settings, build builder) (*train.Model, error) {
 	return m, err
 }
 
-// seed draws the values of all learnables with more than one axis anew, with Glorot and Bengio's standard
-// deviation, since Gorgonia's initialisers take theirs from the clock. A value depends on the seed and the learnable's
-// name alone.
+// seed sets the values of all learnables with more than one axis at random, with Glorot and Bengio's standard
+// deviation, because Gorgonia's initialisers are seeded by the clock. A value depends only on the seed and the
+// learnable's name.
 func seed(m *train.Model, seed uint64) error {
 	for _, n := range m.Learnables {
 		s := n.Shape()

@@ -19,7 +19,7 @@ const Vocabulary = 128
 // heldOut is the share of a text, at its end, that is not trained on.
 const heldOut = 0.1
 
-// knownOf is how many of so many bytes are trained on.
+// knownOf is how many of the given number of bytes are trained on.
 func knownOf(bytes int) int { return bytes - int(heldOut*float64(bytes)) }
 
 // novelSamples is the number of windows of the novel that have no byte in common.
@@ -88,7 +88,7 @@ func textTask(text []byte, s train.Settings, context int, build builder) (*train
 	}, nil
 }
 
-// textJudge measures how well a model predicts a text it has not seen: every byte of it once, but for the first.
+// textJudge measures how well a model predicts a text it has not seen: every byte of it once, except the first.
 type textJudge struct {
 	score   *scorer
 	x, y    *tensor.Dense
@@ -120,7 +120,7 @@ func newTextJudge(trained *train.Model, s train.Settings, context int, test []in
 	return j, nil
 }
 
-// scores gives the mean −log₂ of the probability of each byte, given those before it in its window.
+// scores returns the mean −log₂ of the probability of each byte, given those before it in its window.
 func (j *textJudge) scores() ([]train.Score, error) {
 	nats, predicted := 0.0, 0
 	for at := 0; at < len(j.test)-1; {
@@ -143,7 +143,7 @@ func (j *textJudge) scores() ([]train.Score, error) {
 	return []train.Score{{Name: "bits per character", Value: nats / float64(predicted) / math.Ln2}}, nil
 }
 
-// novel is the text that the language models learn.
+// novel is the task of learning the embedded novel.
 func novel(s train.Settings, context int, build builder) (*train.Task, error) {
 	return textTask(testdata.Novel, s, context, build)
 }

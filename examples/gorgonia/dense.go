@@ -132,7 +132,7 @@ func gan(s *session) {
 	must(G.Grad(a.out, a.generator...))
 	makes := s.tape(a.g, G.BindDualValues(a.generator...))
 	defer makes.Close()
-	// The discriminator learns to tell what was made from what is real: one batch of both, with labels.
+	// The discriminator learns to distinguish generated from real samples: one batch of both, with labels.
 	var b net
 	b.g = G.NewGraph()
 	b.in = input(b.g, G.Float64, "x", 2*batch, size)
@@ -155,7 +155,7 @@ func gan(s *session) {
 		must1(G.Let(a.in, s.normal(G.Float64, 1, batch, noise)))
 		must1(makes.RunAll())
 		s.see("generator's cost", a.out.Value())
-		// What was made lies inside the graph: gan programs read it from its node.
+		// The generated samples are an inner value of the graph: GAN programs read them from the node.
 		fake := made.Value().Data().([]float64)
 		must1(solveG.Step(G.NodesToValueGrads(a.generator)))
 

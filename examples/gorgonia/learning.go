@@ -7,7 +7,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// dqn learns values of actions. The target network is a graph of its own that gets the weights every 20 steps.
+// dqn learns values of actions. The target network is a separate graph, to which the weights are copied every 20 steps.
 func dqn(s *session) {
 	const batch, states, actions, hidden = 32, 6, 3, 48
 	type net struct {

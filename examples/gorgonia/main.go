@@ -1,11 +1,11 @@
-// Command gorgonia runs complete programs of the kinds that people write with Gorgonia, first on Gorgonia's TapeMachine,
-// then on fusec's Machine, and compares all that the programs look at, step by step:
+// Command gorgonia runs complete, typical Gorgonia programs, first on Gorgonia's TapeMachine, then on fusec's Machine,
+// and compares all values that the programs read, step by step:
 //
 //	go run ./examples/gorgonia            # all programs, one line each
 //	go run ./examples/gorgonia gan dqn    # some of them
 //
-// The programs import Gorgonia and nothing of fusec. What makes a machine is the one line that changes. Each is written
-// as its authors would have written it for the TapeMachine, so that it shows what needs no change.
+// The programs import Gorgonia and nothing of fusec. Only the line that makes the machine changes. Each is written as
+// for the TapeMachine, so that it shows what needs no change.
 package main
 
 import (
@@ -74,7 +74,7 @@ func report(names []string, rounds int) error {
 	return nil
 }
 
-// machines are what a program makes its machines by.
+// machines has the functions with which a program makes its machines.
 type machines struct {
 	tape func(*gorgonia.ExprGraph, ...gorgonia.VMOpt) gorgonia.VM
 	lisp func(*gorgonia.ExprGraph, ...gorgonia.VMOpt) gorgonia.VM
@@ -97,7 +97,7 @@ var (
 	}
 )
 
-// gorgonias are the machines that show what is right.
+// gorgonias makes Gorgonia's machines, whose values are the expected ones.
 func (p program) gorgonias() machines {
 	m := gorgonias
 	if p.inner {
@@ -108,10 +108,10 @@ func (p program) gorgonias() machines {
 	return m
 }
 
-// result is what a comparison has found.
+// result is the result of a comparison.
 type result struct {
 	values      int     // numbers compared
-	largest     float64 // difference of a number, relative to the larger of 1 and its size
+	largest     float64 // largest difference of a number, relative to the larger of 1 and its absolute value
 	tape, fusec time.Duration
 }
 
@@ -139,8 +139,8 @@ func compare(p program, rounds int) (r result, err error) {
 	return r, nil
 }
 
-// play runs a program once: building graphs, compiling and running. A panic, which is how gorgonia.Must reports what is
-// wrong, is an error.
+// play runs a program once: it builds graphs, compiles and runs them. A panic, with which gorgonia.Must reports errors,
+// becomes an error.
 func play(p program, m machines) (seen []sight, took time.Duration, err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -1,6 +1,6 @@
 package main
 
-// programs are all programs, by what they are about.
+// programs lists all programs, by subject.
 var programs = []program{
 	{"linear-regression", "a line through points: scalars, momentum", linearRegression, 1e-9, false},
 	{"logistic-regression", "one matrix and a vector, a penalty on weights, gradient descent", logisticRegression, 1e-9, false},

@@ -86,7 +86,7 @@ func gru(s *session) {
 	weights = append(weights, wo)
 	h := G.NewMatrix(g, G.Float64, G.WithShape(batch, size), G.WithName("h"), G.WithInit(G.Zeroes()))
 	one := G.NewConstant(1.0)
-	// All steps are one input of three axes, taken apart by slices.
+	// All steps are one input of three axes, which is split by slices.
 	all := input(g, G.Float64, "x", steps, batch, in)
 	for t := range steps {
 		x := G.Must(G.Slice(all, G.S(t)))
@@ -174,7 +174,7 @@ func charRNN(s *session) {
 	}
 }
 
-// statefulRNN reads the last state from inside the graph and lets the next run begin with it.
+// statefulRNN reads the last state from an inner node and starts the next run with it.
 func statefulRNN(s *session) {
 	const steps, batch, in, size = 6, 4, 5, 16
 	g := G.NewGraph()

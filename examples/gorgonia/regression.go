@@ -106,7 +106,7 @@ func matrixFactors(s *session) {
 	s.seeAll(weights)
 }
 
-// images draws pictures of k classes: class c has stripes of a slope of its own.
+// images draws pictures of k classes: the stripes of each class have a different slope.
 func images(s *session, dt tensor.Dtype, channels, side, k int, classes []int) *tensor.Dense {
 	n := 0
 	return s.fill(dt, []int{len(classes), channels, side, side}, func() float64 {

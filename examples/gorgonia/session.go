@@ -10,26 +10,26 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A program is one that somebody might have written with Gorgonia.
+// A program is a typical program written with Gorgonia.
 type program struct {
 	name, doc string
-	run       func(*session) // panics with what is wrong
-	// tolerance is how far a number may be from the TapeMachine's, relative to the larger of 1 and its size. Training
-	// in float32 lets differences of rounding grow from step to step.
+	run       func(*session) // panics with its error
+	// tolerance is how far a number may be from the TapeMachine's, relative to the larger of 1 and its absolute value.
+	// In float32, rounding differences grow from step to step of training.
 	tolerance float64
-	// inner says that the program reads values inside the graph. A TapeMachine computes other values in their memory,
-	// unless gorgonia.TraceExec tells it to keep copies.
+	// inner says that the program reads values inside the graph. A TapeMachine reuses their memory for other values,
+	// unless gorgonia.TraceExec makes it keep copies.
 	inner bool
 }
 
-// A session is what a program is given: machines, and random numbers that are the same in each run.
+// A session provides a program with machines, and with random numbers that are the same in each run.
 type session struct {
 	machines
 	*rand.Rand
 	seen []sight
 }
 
-// A sight is a value that a program looked at.
+// A sight is a value that a program read.
 type sight struct {
 	what   string
 	values []float64
@@ -39,7 +39,7 @@ func newSession(m machines) *session {
 	return &session{machines: m, Rand: rand.New(rand.NewPCG(1, 2))}
 }
 
-// see keeps what the program looks at: a loss, a prediction, a weight after training.
+// see records a value that the program reads: a loss, a prediction, a weight after training.
 func (s *session) see(what string, v any) {
 	var values []float64
 	switch v := v.(type) {
@@ -74,7 +74,7 @@ func (s *session) seeAll(nodes gorgonia.Nodes) {
 	}
 }
 
-// same compares what two runs saw.
+// same compares the values of two runs.
 func same(want, got []sight, tolerance float64) (values int, largest float64, err error) {
 	if len(want) != len(got) {
 		return 0, 0, fmt.Errorf("the program saw %d values, and %d on the TapeMachine", len(got), len(want))
@@ -155,7 +155,7 @@ func oneHot(dt tensor.Dtype, columns int, classes ...int) *tensor.Dense {
 	return t
 }
 
-// must1 is gorgonia.Must for what returns an error alone.
+// must1 is gorgonia.Must for functions that return only an error.
 func must1(err error) {
 	if err != nil {
 		panic(err)

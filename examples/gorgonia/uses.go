@@ -11,8 +11,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// batchNorm trains with one machine and evaluates with another, on the same graph, as programs do that keep running
-// statistics.
+// batchNorm trains with one machine and evaluates with another, on the same graph, as usual with running statistics.
 func batchNorm(s *session) {
 	const batch, channels, side = 8, 4, 6
 	g := G.NewGraph()
@@ -48,7 +47,7 @@ func batchNorm(s *session) {
 	}
 }
 
-// compileFunction predicts without labels: the machine gets the part of the program that the prediction needs.
+// compileFunction predicts without labels: the machine gets only the part of the program that the prediction needs.
 func compileFunction(s *session) {
 	const batch, in, out = 16, 20, 4
 	g := G.NewGraph()
@@ -230,8 +229,8 @@ func sharedWeights(s *session) {
 	}
 }
 
-// goroutines has a machine in each of four goroutines, with weights of its own; after each step the gradients are
-// averaged and all weights move together.
+// goroutines has a machine in each of four goroutines, with separate weights. After each step the gradients are
+// averaged, and all weights get the same update.
 func goroutines(s *session) {
 	const workers, batch, in, out = 4, 16, 30, 6
 	type worker struct {
@@ -281,7 +280,7 @@ func goroutines(s *session) {
 	s.seeAll(G.Nodes{ws[0].w})
 }
 
-// innerValues looks at values inside the graph after each run, in the ways in which programs do.
+// innerValues reads inner values of the graph after each run, in the usual ways.
 func innerValues(s *session) {
 	const batch, in, hidden, k = 6, 9, 11, 4
 	g := G.NewGraph()
@@ -311,8 +310,8 @@ func innerValues(s *session) {
 	}
 }
 
-// lispMachine never calls Grad: the machine differentiates the forward graph while it runs. Each step has a machine of its
-// own, since Gorgonia's LispMachine gives the first run's values again after Reset.
+// lispMachine never calls Grad: the machine differentiates the forward graph while it runs. Each step makes a new
+// machine, because Gorgonia's LispMachine returns the first run's values again after Reset.
 func lispMachine(s *session) {
 	const batch, in, out = 12, 8, 3
 	g := G.NewGraph()

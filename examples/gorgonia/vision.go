@@ -62,7 +62,7 @@ func normed(x *G.Node, weights *G.Nodes) *G.Node {
 	return y
 }
 
-// block is two convolutions with a way round them.
+// block is two convolutions with a residual connection.
 func (s *session) block(x *G.Node, out, stride int, weights *G.Nodes) *G.Node {
 	g, dt, in := x.Graph(), x.Dtype(), x.Shape()[1]
 	filter := func(in, k int) *G.Node {

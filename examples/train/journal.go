@@ -19,8 +19,9 @@ type Journal struct {
 	f *os.File
 }
 
-// OpenJournal begins a journal at path. Of a journal that is there already the records of the first steps stay, as many
-// as were done when the run is resumed; they are returned, too. Any other file is refused, and stays as it is.
+// OpenJournal opens a journal at path, for a run that has done the given number of steps. An existing journal keeps the
+// records of these steps, which are also returned, and loses the later ones. Any other file is refused and left
+// unchanged.
 func OpenJournal(path string, steps int) (*Journal, []Record, error) {
 	kept, err := readJournal(path, steps)
 	if err != nil {
@@ -41,8 +42,8 @@ func OpenJournal(path string, steps int) (*Journal, []Record, error) {
 	return &Journal{f}, kept, err
 }
 
-// readJournal reads the records of the first steps; none if there is no file. A last line that was cut off is left out:
-// the run that wrote it was killed.
+// readJournal reads the records of the first steps; none if there is no file. An incomplete last line is ignored: the
+// run that wrote it was killed.
 func readJournal(path string, steps int) ([]Record, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +54,7 @@ func readJournal(path string, steps int) ([]Record, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, err // a device may have no end; writing refuses it
+		return nil, err // not a regular file, which may be endless; writing refuses it
 	}
 	var list []Record
 	in := bufio.NewReader(f)
@@ -92,7 +93,7 @@ func (j *Journal) Write(r Record) error { return json.NewEncoder(j.f).Encode(r) 
 // Close ends the journal.
 func (j *Journal) Close() error { return j.f.Close() }
 
-// finite is a number that JSON can hold: null stands for the others.
+// finite is nil, for JSON's null, if the number is not finite.
 func finite(v float64) *float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return nil
@@ -106,7 +107,7 @@ type bare Record
 // MarshalJSON implements json.Marshaler: a loss that is not finite becomes null.
 func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		Step int      `json:"step"` // once more, to come first
+		Step int      `json:"step"` // repeated, so that it comes first
 		Loss *float64 `json:"loss"`
 		bare
 	}{r.Step, finite(r.Loss), bare(r)})

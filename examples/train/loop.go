@@ -7,18 +7,17 @@ import (
 	"fusec/graph/checkpoint"
 )
 
-// Plan is what [Run.Loop] does besides steps.
+// Plan says what [Run.Loop] does besides steps.
 type Plan struct {
 	Name        string         // of the task, for checkpoints
 	Checkpoints checkpoint.Dir // no Path, no checkpoints
-	Evaluate    int            // every so many steps, and after the last; 0 only then
+	Evaluate    int            // interval in steps, and after the last; 0 for only after the last
 	// Each, if not nil, gets the record of every step.
 	Each func(Record) error
 }
 
-// Loop does the steps that are left, and saves checkpoints when they are due and after the last step. When ctx is
-// cancelled it ends after the step that it is doing, saves a checkpoint, and returns the context's error, or
-// that of saving.
+// Loop does the remaining steps, and saves checkpoints when they are due and after the last step. When ctx is
+// cancelled, it finishes the current step, saves a checkpoint, and returns the context's error, or that of saving.
 func (r *Run) Loop(ctx context.Context, p Plan) error {
 	for r.step < r.settings.Steps {
 		if err := ctx.Err(); err != nil {

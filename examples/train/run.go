@@ -25,18 +25,18 @@ type Run struct {
 	began    time.Time
 }
 
-// Record tells of one step.
+// Record describes one step.
 type Record struct {
 	Step    int     `json:"step"` // counted from 1
 	Loss    float64 `json:"loss"` // of the batch, before the step
 	Rate    float64 `json:"lr"`
 	Speed   float64 `json:"samples_per_s"` // of this step
-	Seconds float64 `json:"time_s"`        // since the run, or what was left of it, began
+	Seconds float64 `json:"time_s"`        // since the run was started or resumed
 	Scores  []Score `json:"eval,omitempty"`
 }
 
-// Start differentiates the task's cost and compiles it, with the optimiser's step, into one program. The learnables
-// change in place from then on.
+// Start differentiates the task's cost and compiles it, with the optimiser's step, into one program. From then on steps
+// change the learnables in place.
 func Start(t *Task, s Settings) (*Run, error) {
 	if err := errors.Join(t.check(), s.Check()); err != nil {
 		return nil, err
@@ -101,10 +101,11 @@ func scalar(v gorgonia.Value) (float64, error) {
 	return t.Float(0), nil
 }
 
-// Close lets go of the program. The weights stay in the model's nodes.
+// Close releases the program. The weights stay in the model's nodes.
 func (r *Run) Close() error { return r.vm.Close() }
 
-// Checkpoint is all that the run needs to go on: weights, optimiser, step, seed and settings. Name is the task's.
+// Checkpoint has all that is needed to resume the run: weights, optimiser, step, seed and settings. Name is the task's
+// name.
 func (r *Run) Checkpoint(name string) (*checkpoint.State, error) {
 	s := &checkpoint.State{Step: int64(r.step), Position: int64(r.step), Seed: r.settings.Seed, Meta: r.settings.meta(name)}
 	var err error
@@ -114,7 +115,7 @@ func (r *Run) Checkpoint(name string) (*checkpoint.State, error) {
 	return s, err
 }
 
-// Restore puts the run where [Run.Checkpoint] was taken. If something does not fit, nothing has changed.
+// Restore sets the run to the state of a [Run.Checkpoint]. If something does not fit, nothing is changed.
 func (r *Run) Restore(s *checkpoint.State) error {
 	now, err := r.Checkpoint("")
 	if err != nil {
@@ -143,7 +144,7 @@ const (
 	metaPrecision = "precision" // absent in f32
 )
 
-// meta are the settings that decide the result, as a checkpoint has them beside the seed.
+// meta are the settings that determine the result, as stored in a checkpoint; the seed is stored separately.
 func (s Settings) meta(name string) map[string]string {
 	m := map[string]string{
 		metaName: name, metaSteps: strconv.Itoa(s.Steps), metaBatch: strconv.Itoa(s.Batch),
@@ -155,8 +156,8 @@ func (s Settings) meta(name string) map[string]string {
 	return m
 }
 
-// SettingsOf reads from a checkpoint what task and settings it was made with. The number of workers, which changes no bit,
-// and the target are not among them.
+// SettingsOf reads the task's name and the settings from a checkpoint. The number of workers, which does not affect
+// results, and the target are not stored.
 func SettingsOf(c *checkpoint.State) (name string, s Settings, err error) {
 	number := func(key string) int {
 		n, e := strconv.Atoi(c.Meta[key])
@@ -172,7 +173,7 @@ func SettingsOf(c *checkpoint.State) (name string, s Settings, err error) {
 		err = errors.Join(err, e)
 	}
 	if err = errors.Join(err, e); err != nil {
-		return "", s, fmt.Errorf("it is no checkpoint of a training run like this: its notes are %v: %w",
+		return "", s, fmt.Errorf("it is not a checkpoint of a training run: its notes are %v: %w",
 			slices.Sorted(maps.Keys(c.Meta)), err)
 	}
 	return c.Meta[metaName], s, nil

@@ -12,15 +12,15 @@ import (
 	"fusec/graph/optim"
 )
 
-// Settings are what a user chooses for a run. All but Workers and Target decide the result, bit for bit.
+// Settings are the user's choices for a run. All except Workers and Target determine the result, bit for bit.
 type Settings struct {
 	Steps   int
 	Batch   int     // samples of a step
 	Rate    float64 // the learning rate's maximum
-	Seed    uint64  // of the first weights, the batches and dropout
+	Seed    uint64  // of the initial weights, the batches and dropout
 	Workers int     // cores; 0 for all
-	Target  string  // that fusec compiles for; empty for the CPU
-	// Precision is what contractions may be rounded to.
+	Target  string  // of fusec; empty for the CPU
+	// Precision is the format to which contractions may round.
 	Precision fusec.Precision
 }
 
@@ -42,13 +42,14 @@ func (s Settings) Check() error {
 // Model is a network as a Gorgonia graph.
 type Model struct {
 	Graph      *gorgonia.ExprGraph
-	Inputs     gorgonia.Nodes // what a batch fills
+	Inputs     gorgonia.Nodes // set for each batch
 	Output     *gorgonia.Node // the prediction
 	Cost       *gorgonia.Node // a scalar, or nil in a model that only predicts
 	Learnables gorgonia.Nodes
 }
 
-// Share gives the model the very values of another's learnables, matched by name: what trains one trains the other.
+// Share makes the model use the same tensors as another model's learnables, matched by name: training one trains the
+// other.
 func (m *Model) Share(from *Model) error {
 	values := map[string]gorgonia.Value{}
 	for _, n := range from.Learnables {
@@ -70,7 +71,7 @@ func (m *Model) Share(from *Model) error {
 	return nil
 }
 
-// Parameters counts the numbers that are learnt.
+// Parameters is the number of learnt elements.
 func (m *Model) Parameters() int {
 	total := 0
 	for _, n := range m.Learnables {
@@ -79,13 +80,13 @@ func (m *Model) Parameters() int {
 	return total
 }
 
-// Zeroed gives an input a value of zeros, to be filled in place, and returns it.
+// Zeroed sets an input to a tensor of zeros, to be filled in place, and returns the tensor.
 func Zeroed(n *gorgonia.Node) (*tensor.Dense, error) {
 	v := tensor.New(tensor.Of(n.Dtype()), tensor.WithShape(n.Shape()...))
 	return v, gorgonia.Let(n, v)
 }
 
-// Score is one number that says how good a model is.
+// Score is one measure of a model's quality.
 type Score struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -95,17 +96,17 @@ type Score struct {
 type Task struct {
 	Model     *Model
 	Optimizer *optim.Optimizer
-	// Fill puts the batch of a step into the values of the model's inputs. The same step gets the same batch.
+	// Fill writes the batch of a step into the values of the model's inputs. The same step gets the same batch.
 	Fill func(step int) error
-	// Evaluate scores the present weights on data that is not trained on, the most telling score first.
+	// Evaluate scores the current weights on data that is not trained on, with the most important score first.
 	Evaluate func() ([]Score, error)
-	// Forward is the model without its cost, sharing the weights: what is saved when training is done.
+	// Forward is the model without its cost, with shared weights. It is saved after training.
 	Forward *Model
-	// Release lets go of what Evaluate holds; nil for nothing.
+	// Release frees what Evaluate holds; nil for nothing.
 	Release func() error
 }
 
-// Close lets go of what the task holds.
+// Close frees what the task holds.
 func (t *Task) Close() error {
 	if t == nil || t.Release == nil {
 		return nil

@@ -174,7 +174,7 @@ func TestRestoreRefuses(t *testing.T) {
 		}
 	}
 	c.Meta = map[string]string{"steps": "many"}
-	if _, _, err := train.SettingsOf(c); err == nil || !strings.Contains(err.Error(), "no checkpoint of a training run") {
+	if _, _, err := train.SettingsOf(c); err == nil || !strings.Contains(err.Error(), "not a checkpoint of a training run") {
 		t.Errorf("error %v", err)
 	}
 }
