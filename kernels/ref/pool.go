@@ -80,7 +80,7 @@ func poolGrad(op graph.PoolGrad, x, dy Value, t graph.Type) Value {
 			case e == k:
 				v.F[e] += dy.F[i]
 				v.Mag[e] += size(dy.F[i]) + dy.mag(i)
-			case d > 0 && math.Abs(x.F[k]-x.F[e]) <= d: // a knife edge: either may win
+			case d > 0 && !(math.Abs(x.F[k]-x.F[e]) > d): // a knife edge, or one is unsure: either may win
 				v.Mag[e] += size(dy.F[i])*(1+1/epsilon(t.DType)) + dy.mag(i)
 				v.Mag[k] += size(dy.F[i])*(1+1/epsilon(t.DType)) + dy.mag(i)
 			}

@@ -504,7 +504,8 @@ func direction(i int) float64 { return math.Sin(float64(3*i + 1)) }
 
 // difference is the derivative of a cost when a value moves, by two steps that agree; else it tells nothing.
 func difference(c *graphtest.Case, d graphtest.Gradient, at ref.Value, in map[string]*graph.Tensor) (told bool, _ float64, err error) {
-	if at.Type.Shape.Elems() == 0 {
+	// Of larger values rounding takes a part of the step that shows.
+	if at.Type.Shape.Elems() == 0 || slices.ContainsFunc(at.F, func(x float64) bool { return math.Abs(x) > 1e5 }) {
 		return false, 0, nil
 	}
 	const moved = "hostile.moved"
