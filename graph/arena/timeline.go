@@ -2,18 +2,26 @@ package arena
 
 import (
 	"cmp"
+	"math"
+	"math/bits"
 	"slices"
 )
 
 // timeline knows which bytes are taken in which steps. It is a segment tree over the steps: node 1 stands for all of
 // them, nodes 2i and 2i+1 for the halves of node i, the last len(nodes)/2 nodes for one step each. A lifetime is cut
 // into the fewest nodes that make it up.
-type timeline struct{ nodes []period }
+type timeline struct {
+	nodes []period
+	ahead []cursor // of the last search, for the next one to use
+}
 
 // period is a node of the tree.
 type period struct {
 	whole spans // the bytes of lifetimes that the node is a part of
 	some  spans // the bytes of lifetimes that end in the node or below it, whole among them
+
+	// Size bytes that are free in one step of the node, at least, lie at floor or above it.
+	floor, size int64
 }
 
 // newTimeline makes a timeline of so many steps.
@@ -22,21 +30,79 @@ func newTimeline(steps int) *timeline {
 	for leaves < steps {
 		leaves *= 2
 	}
-	return &timeline{make([]period, 2*leaves)}
+	return &timeline{nodes: make([]period, 2*leaves)}
 }
 
-// lowest returns the lowest offset of size bytes that are free from step first to step last.
+// lowest returns the lowest offset of size bytes that are free from step first to step last. Sizes never rise from call
+// to call.
 func (t *timeline) lowest(size int64, first, last int) int64 {
-	var taken []spans
-	t.parts(first, last, func(n *period) { taken = append(taken, n.some) })
-	t.above(first, last, func(n *period) { taken = append(taken, n.whole) })
-	taken = slices.DeleteFunc(taken, func(s spans) bool { return len(s) == 0 })
+	t.ahead = t.ahead[:0]
 	at := int64(0)
-	for i, unmoved := 0, 0; unmoved < len(taken); i, unmoved = (i+1)%len(taken), unmoved+1 {
-		s := taken[i]
-		if j := s.after(at); j < len(s) && s[j].from < at+size {
-			at, unmoved = s[j].to, -1
+	// What is taken all through a period that holds step first is not free: the search starts behind it. The lists of
+	// long periods, which are read first, are those that others read, too.
+	leaves := len(t.nodes) / 2
+	for shift := bits.Len(uint(leaves)) - 1; shift >= 0; shift-- {
+		n := &t.nodes[(leaves+first)>>shift]
+		t.add(n.whole)
+		if n.size == size {
+			at = max(at, n.floor)
 		}
+		at = t.search(at, size)
+		n.floor, n.size = at, size
+	}
+	for l, r := leaves+first, leaves+last; l != r; l, r = l/2, r/2 {
+		t.add(t.nodes[r].whole)
+	}
+	t.parts(first, last, func(n *period) { t.add(n.some) })
+	return t.search(at, size)
+}
+
+// add has the search consider a list.
+func (t *timeline) add(s spans) {
+	if len(s) > 0 {
+		t.ahead = append(t.ahead, cursor{s[0].from, s})
+	}
+}
+
+// search returns the lowest offset, from at on, of size bytes that are in none of the lists.
+func (t *timeline) search(at, size int64) int64 {
+	for unmoved := false; !unmoved; {
+		unmoved = true
+		for i := range t.ahead {
+			if c := &t.ahead[i]; c.from < at+size {
+				if to := c.pass(at, size); to > at {
+					at, unmoved = to, false
+				}
+			}
+		}
+	}
+	return at
+}
+
+// A cursor is the spans of a list that a search has not passed, and where the first of them starts.
+type cursor struct {
+	from int64
+	rest spans
+}
+
+// pass passes all spans that end before an offset or leave less than size bytes after it, and returns the offset behind
+// them, or the offset itself if none is in its way.
+func (c *cursor) pass(at, size int64) int64 {
+	s := c.rest
+	for far := 1; len(s) > 0 && s[0].to <= at; far *= 2 { // by steps of twice the length, as some lists are long
+		if far < len(s) && s[far].to <= at {
+			s = s[far:]
+		} else {
+			s = s[s[:min(far, len(s))].after(at):]
+			break
+		}
+	}
+	for len(s) > 0 && s[0].from < at+size {
+		at, s = s[0].to, s[1:]
+	}
+	c.rest, c.from = s, math.MaxInt64
+	if len(s) > 0 {
+		c.from = s[0].from
 	}
 	return at
 }

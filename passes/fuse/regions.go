@@ -137,7 +137,8 @@ type fuser struct {
 	stored  []bool                        // what a region hands out; known when all have grown
 	regions []*region
 	order   *launchOrder
-	halves  bool // the target contracts values of 16 bits, and what surrounds such a launch may have them
+	narrow  []bool // the node or one of its operands has 16 bits
+	halves  bool   // the target contracts values of 16 bits, and what surrounds such a launch may have them
 }
 
 func newFuser(c *rewrite.Context) *fuser {
@@ -147,9 +148,10 @@ func newFuser(c *rewrite.Context) *fuser {
 		size = max(size, n.ID+1)
 	}
 	f := &fuser{ctx: c, g: g, at: make([]int, size), uses: g.Uses(), rows: map[*graph.Node][]*graph.Node{},
-		in: make([]*region, size), stored: make([]bool, size)}
+		in: make([]*region, size), stored: make([]bool, size), narrow: make([]bool, size)}
 	for i, n := range g.Nodes {
 		f.at[n.ID] = i
+		f.narrow[n.ID] = is16(n) || slices.ContainsFunc(n.Args, is16)
 		if _, ok := rowAxes(n); ok {
 			for _, a := range n.Args {
 				f.rows[a] = append(f.rows[a], n)
@@ -308,7 +310,7 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 	full := s == r.shape
 	reduced := r.anchor == graph.AnchorRow && r.isReduced(s)
 	inside := func(a *graph.Node) bool { return f.in[a.ID] == r }
-	if r.contracts() && !f.halves && (n.Type.DType.Is16() || slices.ContainsFunc(n.Args, is16)) {
+	if r.contracts() && !f.halves && f.narrow[n.ID] {
 		return because("the target takes no values of 16 bits beside contractions")
 	}
 	if r.whole() {
