@@ -3,14 +3,14 @@ package graph
 import "fmt"
 
 var allReduceRow = OpInfo{
-	Name: "all_reduce", Doc: "values of all participants combined; of one, the operand", Operands: "x",
+	Name: "all_reduce", Doc: "values of all participants combined; the operand itself if there is only one", Operands: "x",
 	Proto: AllReduce{}, Class: ClassMove, MinArgs: 1, MaxArgs: 1, Infer: inferAllReduce, FLOPs: free,
 	Grad: gradAllReduce,
 }
 
-// AllReduce combines the values that the participants of a group, one program each, have of x, element by element, and
-// gives all of them the result, as MPI_Allreduce does. Fn is Sum, Mean, MaxOf or MinOf. A program that runs by itself is
-// a group of one, in which the result is x. No target forms larger groups yet.
+// AllReduce combines the values of x of all participants of a group, element by element, and returns the result to each
+// of them, as MPI_Allreduce does. Each participant runs one program. Fn is Sum, Mean, MaxOf or MinOf. A program that
+// runs alone is a group of one, in which the result is x. No target supports larger groups yet.
 type AllReduce struct{ Fn ReduceFn }
 
 // OpName implements Op.
@@ -21,7 +21,7 @@ func inferAllReduce(op Op, args []Type) ([]Type, error) {
 	switch f {
 	case Sum, Mean, MaxOf, MinOf:
 	default:
-		return nil, fmt.Errorf("%v is nothing that a group computes: want sum, mean, max or min", f)
+		return nil, fmt.Errorf("%v is not a reduction of a group: want sum, mean, max or min", f)
 	}
 	if t.DType == Bool || f == Mean && !t.DType.IsReal() {
 		return nil, fmt.Errorf("%v of %v", f, t.DType)
@@ -32,8 +32,8 @@ func inferAllReduce(op Op, args []Type) ([]Type, error) {
 	return one(args, t)
 }
 
-// gradAllReduce combines the gradients of all participants as the values were; a maximum or minimum shares theirs among
-// those that reach it.
+// gradAllReduce combines the gradients of all participants as the values were. The gradient of a maximum or minimum is
+// shared among the participants that reach it.
 func gradAllReduce(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	f, x, dy := n.Op.(AllReduce).Fn, n.Args[0], dys[0]
 	if f == Sum || f == Mean {

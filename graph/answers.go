@@ -2,15 +2,16 @@ package graph
 
 import "fmt"
 
-// Answers is how something computes each operation of the table: with a kernel of type K, or not at all, for a reason.
+// Answers says for each operation of the table how a target computes it: with a kernel of type K, or not at all, with
+// the reason.
 type Answers[K any] struct {
 	target  string
 	kernels map[string]K
 	refused map[string]string
 }
 
-// NewAnswers makes the answers of a target from its kernels and reasons, by the names of operations. An operation that
-// has neither is an error, and so are one that has both and a name that is no operation's.
+// NewAnswers makes the answers of a target from its kernels and its reasons for refusals, by the names of operations.
+// It is an error if an operation has neither or both, or if a name is not that of an operation.
 func NewAnswers[K any](target string, kernels map[string]K, refused map[string]string) (Answers[K], error) {
 	a := Answers[K]{target, kernels, refused}
 	for i := range opTable {
@@ -35,7 +36,7 @@ func NewAnswers[K any](target string, kernels map[string]K, refused map[string]s
 	return a, nil
 }
 
-// Of is the kernel for op. The error gives the target's reason to have none.
+// Of is the kernel for op. If there is none, the error gives the target's reason.
 func (a Answers[K]) Of(op Op) (K, error) {
 	k, ok := a.kernels[op.OpName()]
 	if !ok {
@@ -44,8 +45,8 @@ func (a Answers[K]) Of(op Op) (K, error) {
 	return k, nil
 }
 
-// NotLaunched has the operations that are never launches of their own, with the reason. A view that may fail, such as a
-// slice whose start is computed, can be one.
+// NotLaunched has the operations that are never separate launches, with the reason. A view that may fail, such as a
+// slice whose start is computed, can be a launch.
 func NotLaunched() map[string]string {
 	refused := map[string]string{"result": "it is a value, not a launch"}
 	for i := range opTable {

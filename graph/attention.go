@@ -5,32 +5,34 @@ import (
 	"math"
 )
 
-// Attention is softmax(Scale·q·kᵀ + masks)·v for q [..., h, sq, d], k [..., hk, sk, d] and v [..., hk, sk, dv]; two axes
-// alone are one head. h is a multiple of hk: head i reads keys and values of head i÷(h÷hk) (grouped queries). Result 0
-// is [..., h, sq, dv]; result 1 the log-sum-exp [..., h, sq] of the masked scores. A query with nothing to attend gets
-// zeros and −Inf.
+// Attention is softmax(Scale·q·kᵀ + masks)·v for q [..., h, sq, d], k [..., hk, sk, d] and v [..., hk, sk, dv]; without
+// further axes there is one head. h is a multiple of hk: head i reads keys and values of head i÷(h÷hk) (grouped
+// queries). Result 0 is [..., h, sq, dv]; result 1 the log-sum-exp [..., h, sq] of the masked scores. A query that
+// attends to no key gets zeros and −Inf.
 //
-// Queries stand at the end of the keys: query i stands where key i+sk−sq does; with Tail, i+length−sq. Causal lets it
-// attend keys up to there; Window w > 0 those less than w away, to both sides unless Causal.
+// Queries are at the last positions of the keys: query i is at the position of key i+sk−sq, or with Tail of key
+// i+length−sq. With Causal, it attends to keys up to its position. With Window w > 0, it attends to keys less than w
+// positions away, on both sides unless Causal.
 //
 // Optional operands follow in this order: mask if HasMask, broadcast to [..., h, sq, sk] and added to the scores, or if
-// it is a Bool, keeping those where it is true; lengths if HasLengths, the number of valid keys of each batch [...],
-// clamped to 0..sk; a table if Page > 0; and for Dropout > 0 a seed: probability (..., i, j) is dropped as element
-// number (..., i, j) of [..., h, sq, sk] by [Dropout]. Result 1 is that before dropout.
+// it is a Bool, with false for the scores to remove; lengths if HasLengths, the number of valid keys of each batch
+// [...], clamped to 0..sk; a table if Page > 0; and for Dropout > 0 a seed: probability (..., i, j) is dropped like
+// element (..., i, j) of a [Dropout] of shape [..., h, sq, sk]. Result 1 is computed before dropout.
 //
-// With q, k and v of a 16-bit type, masks and results are F32; probabilities are rounded before they meet v.
+// With q, k and v of a 16-bit type, masks and results are F32; probabilities are rounded before they are multiplied by
+// v.
 //
 // With Page > 0, k and v are pools of pages, [pages, hk, Page, d] and [pages, hk, Page, dv], and the table (I64,
-// [..., n]) lists the pages of each batch in order, so that sk = n·Page; lengths are required. An entry that is no page
-// of the pool is an error at run time unless all its keys are beyond the valid ones.
+// [..., n]) lists the pages of each batch in order, so that sk = n·Page; lengths are required. An entry that is not a
+// page of the pool is an error at run time, unless all its keys are beyond the valid ones.
 type Attention struct {
 	Scale               float64
 	Causal              bool
 	Window              int
 	Dropout             float64
 	HasMask, HasLengths bool
-	Page                int  `attr:"optional"` // keys of a page, 0 without pages
-	Tail                bool // with lengths: queries stand at the end of the valid keys, as with a cache of keys
+	Page                int  `attr:"optional"` // keys per page, 0 without pages
+	Tail                bool // needs lengths: queries are at the end of the valid keys, as with a key-value cache
 }
 
 // OpName implements Op.
@@ -95,12 +97,12 @@ func count(flags ...bool) int {
 // AttentionDims are the sizes of an attention. Absent axes count as 1.
 type AttentionDims struct {
 	Batch         Shape // the axes before that of the heads
-	Heads, Group  int   // heads of queries, and how many of them share a head of keys and values
+	Heads, Group  int   // heads of queries; how many of them share a head of keys and values
 	Queries, Keys int
 	Depth, Width  int // of a query and key; of a value and result
 }
 
-// DimsOf returns the sizes for operands of these types. It is meaningful only for those that the type rule accepts.
+// DimsOf returns the sizes for operands of these types. It is meaningful only for types that the type rule accepts.
 func (a Attention) DimsOf(args []Type) AttentionDims {
 	q, k, v := args[attentionQ].Shape, args[attentionK].Shape, args[attentionV].Shape
 	if a.Page != 0 {
@@ -124,12 +126,11 @@ func (a Attention) Dims(q, k, v Shape) AttentionDims {
 // Scores is the shape [..., h, sq, sk] of the scores; q is the shape of the queries.
 func (d AttentionDims) Scores(q Shape) Shape { return q.With(q.Rank()-1, d.Keys) }
 
-// Range returns the keys [lo, hi) that query i may attend as far as position decides, among keys of which the first
-// valid ones count; all of them count where there are no lengths. Neither end is beyond those, and neither falls as i
-// grows.
+// Range returns the keys [lo, hi) that query i may attend to by its position. Only the first valid keys count; without
+// lengths all keys are valid. lo and hi are at most valid, and neither decreases as i grows.
 func (a Attention) Range(d AttentionDims, i, valid int) (lo, hi int) {
 	valid = min(max(valid, 0), d.Keys)
-	at := i + d.Keys - d.Queries // the key that stands where the query does
+	at := i + d.Keys - d.Queries // the key at the query's position
 	if a.Tail {
 		at = i + valid - d.Queries
 	}
@@ -138,7 +139,7 @@ func (a Attention) Range(d AttentionDims, i, valid int) (lo, hi int) {
 		hi = min(hi, at+1)
 	}
 	if a.Window > 0 {
-		// A window larger than all there is restricts nothing; the bound keeps the sums from overflowing.
+		// A window that covers all positions restricts nothing. The bound prevents overflow of the sums.
 		w := min(a.Window, d.Keys+d.Queries)
 		lo = max(lo, at-w+1)
 		hi = min(hi, at+w)
@@ -150,7 +151,7 @@ func (a Attention) Range(d AttentionDims, i, valid int) (lo, hi int) {
 func inferAttention(op Op, args []Type) ([]Type, error) {
 	a := op.(Attention)
 	if want := a.operands(); len(args) != want {
-		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", want, len(args))
+		return nil, fmt.Errorf("needs %d operands with these attributes, not %d", want, len(args))
 	}
 	q, k, v := args[attentionQ], args[attentionK], args[attentionV]
 	if err := wantContracted(q); err != nil {
@@ -174,7 +175,7 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 	case !(a.Dropout >= 0 && a.Dropout < 1):
 		return nil, fmt.Errorf("probability %v is outside [0,1)", a.Dropout)
 	case a.Tail && !a.HasLengths:
-		return nil, fmt.Errorf("the tail of the valid keys wants lengths")
+		return nil, fmt.Errorf("tail needs lengths")
 	}
 	d := a.DimsOf(args)
 	if a.HasMask {
@@ -204,7 +205,7 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 func checkAttentionShapes(q, k, v Shape) error {
 	r := q.Rank()
 	if r < 2 || k.Rank() != r || v.Rank() != r {
-		return fmt.Errorf("wants q, k and v of one rank from 2 on, not %v, %v and %v", q, k, v)
+		return fmt.Errorf("needs q, k and v of the same rank of 2 or more, not %v, %v and %v", q, k, v)
 	}
 	if q.At(r-1) != k.At(r-1) {
 		return fmt.Errorf("queries %v and keys %v differ in the last axis", q, k)
@@ -227,15 +228,16 @@ func checkAttentionShapes(q, k, v Shape) error {
 	return nil
 }
 
-// flopsAttention counts what position allows: two products and a softmax for each pair of a query and a key that it
-// may attend. Lengths and masks, known at run time only, save nothing here.
+// flopsAttention counts two products and a softmax for each pair of a query and a key that position allows. Lengths and
+// masks are known only at run time and are not taken into account.
 func flopsAttention(op Op, args, _ []Type) int64 {
 	a := op.(Attention)
 	d := a.DimsOf(args)
 	return a.work(d, 2*d.Depth+2*d.Width)
 }
 
-// work is the cost of a softmax and of so many more operations for each pair of a query and a key that position allows.
+// work is the cost of a softmax and of the given number of products for each pair of a query and a key that position
+// allows.
 func (a Attention) work(d AttentionDims, products int) int64 {
 	const softmax = 16 // as a Softmax per element
 	n := a.pairs(d) * float64(d.Batch.Elems()) * float64(d.Heads) * float64(products+softmax)
@@ -245,11 +247,11 @@ func (a Attention) work(d AttentionDims, products int) int64 {
 	return int64(n)
 }
 
-// pairs is Σ hi−lo of [Attention.Range] over the queries of one head, with all keys valid.
+// pairs is the sum of hi−lo of [Attention.Range] over the queries of one head, with all keys valid.
 func (a Attention) pairs(d AttentionDims) float64 {
 	// sum is Σ min(max(i+c, 0), Keys) over the queries.
 	sum := func(c int) float64 {
-		first := min(max(-c, 0), d.Queries)               // from here on the terms are not below 0
+		first := min(max(-c, 0), d.Queries)               // from here on the terms are at least 0
 		full := max(first, min(d.Keys-c, d.Queries))      // and from here on they are Keys
 		n, least := float64(full-first), float64(first+c) // in between they grow by 1
 		return n*least + n*(n-1)/2 + float64(d.Queries-full)*float64(d.Keys)
@@ -268,7 +270,7 @@ func (a Attention) pairs(d AttentionDims) float64 {
 	return hi - lo
 }
 
-// attentionParts are the steps of an attention in primitives that its decomposition and its gradient share.
+// attentionParts has the steps of an attention in primitives, which its decomposition and its gradient share.
 type attentionParts struct {
 	b    *Builder
 	op   Attention
@@ -284,7 +286,7 @@ func partsOf(b *Builder, op Op, args []*Node) attentionParts {
 	return attentionParts{b, a, args, d, d.Scores(q)}
 }
 
-// grouped turns x [..., h, n, m] into [..., hk, h÷hk·n, m], which meets the keys' and values' heads.
+// grouped turns x [..., h, n, m] into [..., hk, h÷hk·n, m], with one batch for each head of keys and values.
 func (p attentionParts) grouped(x *Node) *Node {
 	dims := x.Type.Shape.Slice()
 	if r := len(dims); r > 2 {
@@ -298,7 +300,7 @@ func (p attentionParts) heads(x *Node) *Node {
 	return p.b.Reshape(x, p.s.With(p.s.Rank()-1, x.Type.Shape.At(p.s.Rank()-1)).Slice()...)
 }
 
-// scores are Scale·q·kᵀ with every mask applied: −Inf where nothing is attended.
+// scores are Scale·q·kᵀ with every mask applied: −Inf for masked scores.
 func (p attentionParts) scores() *Node {
 	b, d := p.b, p.args[0].Type.DType.Accumulator()
 	s := p.heads(b.MatMul(p.grouped(p.args[attentionQ]), p.args[attentionK], false, true))
@@ -378,7 +380,7 @@ func indices(d DType, n int, dims ...int) *Tensor {
 	return t
 }
 
-// operand rounds x to the element type of the queries, to be contracted with what has it.
+// operand rounds x to the element type of the queries, for a contraction with operands of that type.
 func (p attentionParts) operand(x *Node) *Node { return p.b.CastTo(p.args[attentionQ].Type.DType, x) }
 
 // dropped applies the dropout of the probabilities.
@@ -415,8 +417,8 @@ func (p attentionParts) weights() (prob, lse *Node) {
 	return b.Binary(Div, e, b.Broadcast(some, p.s)), b.Reshape(lse, p.s.Drop(IntsOf(last)).Slice()...)
 }
 
-// gradAttention is one AttentionGrad. The gradient of a mask of numbers, as large as the scores, stands beside it in
-// primitives, which go if nobody reads them.
+// gradAttention is one AttentionGrad. The gradient of a mask of numbers is as large as the scores. It is computed by
+// separate primitives, which are removed if nothing reads them.
 func gradAttention(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op := n.Op.(Attention)
 	if op.Page != 0 {

@@ -13,24 +13,24 @@ var attentionGradRow = OpInfo{
 }
 
 // AttentionGrad is the gradient of an Attention of the same attributes: results 0, 1 and 2 are those for q, k and v.
-// Its operands are the attention's own, as [Attention] lists them; then out and lse, the attention's results; dout, the
-// gradient of out; and if HasDlse is set dlse, the gradient of lse.
+// Its operands are those of the attention, as [Attention] lists them; then out and lse, the attention's results; dout,
+// the gradient of out; and dlse, the gradient of lse, if HasDlse is set.
 //
-// It needs no scores or probabilities: they are computed again. With s the masked scores (Dao et al., arXiv 2205.14135,
-// appendix B.4)
+// Scores and probabilities are not operands: they are computed again. With s the masked scores (Dao et al., arXiv
+// 2205.14135, appendix B.4)
 //
 //	P = softmax(s),  Δ = Σ dout⊙out by rows
 //	dv = drop(P)ᵀ·dout
 //	ds = P ⊙ (drop(dout·vᵀ) − Δ + dlse)
 //	dq = Scale·ds·k,  dk = Scale·dsᵀ·q
 //
-// A query with nothing to attend, whose lse is −Inf, adds nothing to any gradient. Heads that share keys and values add
-// to the same dk and dv. The gradient of a mask is ds itself, which is as large as the scores; it is no result of this
+// A query that attends to no key, whose lse is −Inf, adds nothing to any gradient. Heads that share keys and values add
+// to the same dk and dv. The gradient of a mask is ds, which is as large as the scores. It is not a result of this
 // operation.
 //
-// lse, being the attention's own, adds nothing that the scores do not tell: it spares a kernel their sum, since P is
-// exp(s − lse). Where lse is large, as that of a row that a finite mask moves to −1e9, it has no room for the logarithm
-// of the sum: P is the softmax nevertheless.
+// lse follows from the scores. It is an operand so that a kernel need not sum again, because P = exp(s − lse). Where
+// |lse| is large, as in a row that a finite mask moves to −1e9, its precision does not suffice for the logarithm of the
+// sum. P is the softmax there, too.
 //
 // Where q, k and v are of a 16-bit type, so are out and dout; lse, dlse and the results are F32.
 type AttentionGrad struct {
@@ -41,7 +41,7 @@ type AttentionGrad struct {
 // OpName implements Op.
 func (AttentionGrad) OpName() string { return "attention_grad" }
 
-// Indices of the operands after the attention's own, counted from [AttentionGrad.OutArg].
+// Indices of the operands after those of the attention, counted from [AttentionGrad.OutArg].
 const (
 	gradOut = iota
 	gradLSE
@@ -69,11 +69,11 @@ func (a AttentionGrad) DLSEArg() int {
 func inferAttentionGrad(op Op, args []Type) ([]Type, error) {
 	a := op.(AttentionGrad)
 	if a.Page != 0 {
-		return nil, fmt.Errorf("keys in pages have no gradient of their own, but through gather")
+		return nil, fmt.Errorf("keys in pages have no gradient except through gather")
 	}
 	first := a.OutArg()
 	if want := first + gradDLSE + count(a.HasDlse); len(args) != want {
-		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", want, len(args))
+		return nil, fmt.Errorf("needs %d operands with these attributes, not %d", want, len(args))
 	}
 	results, err := inferAttention(a.Attention, args[:first])
 	if err != nil {
@@ -91,8 +91,7 @@ func inferAttentionGrad(op Op, args []Type) ([]Type, error) {
 	return accumulators(args[:attentionOptional]), nil
 }
 
-// flopsAttentionGrad counts what position allows, as for an Attention: scores and probabilities once more, and four
-// further products.
+// flopsAttentionGrad counts pairs as flopsAttention does: scores and probabilities again, and four further products.
 func flopsAttentionGrad(op Op, args, _ []Type) int64 {
 	a := op.(AttentionGrad)
 	d := a.Dims(args[attentionQ].Shape, args[attentionK].Shape, args[attentionV].Shape)
@@ -115,13 +114,13 @@ func decomposeAttentionGrad(b *Builder, op Op, args []*Node) []*Node {
 	return []*Node{dq, b.MatMul(ds, p.grouped(args[attentionQ]), true, false), dv}
 }
 
-// column repeats x, which has an element for each query, along the keys.
+// column repeats x, which has one element for each query, along the keys.
 func (p attentionParts) column(x *Node) *Node {
 	rows := p.s.With(p.s.Rank()-1, 1).Slice()
 	return p.b.Broadcast(p.b.Reshape(x, rows...), p.s)
 }
 
-// attending is x, of each query, with 0 for those that have nothing to attend.
+// attending is x with 0 for the queries that attend to no key.
 func (p attentionParts) attending(lse, x *Node) *Node {
 	b := p.b
 	return b.Add(Select{}, b.BinaryScalar(Eq, lse, math.Inf(-1)), b.Scalar(x.Type.DType, 0), x)

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Paged attention (Kwon et al., arXiv 2309.06180): keys and values stand in pages of a common pool, and a table lists
-// the pages of each sequence, so that sequences grow, share and free memory a page at a time.
+// Paged attention (Kwon et al., arXiv 2309.06180): keys and values are stored in pages of a common pool, and a table
+// lists the pages of each sequence. So sequences allocate, share and free memory by pages.
 
 // TableArg is the index of the operand table, -1 if there is none.
 func (a Attention) TableArg() int {
@@ -16,7 +16,7 @@ func (a Attention) TableArg() int {
 	return attentionOptional + count(a.HasMask, a.HasLengths)
 }
 
-// Entries is how many entries of a sequence's table of n count where the first valid keys do.
+// Entries is how many of the n entries of a sequence's table are used if the first valid keys count.
 func (a Attention) Entries(n, valid int) int {
 	return (min(max(valid, 0), n*a.Page) + a.Page - 1) / a.Page
 }
@@ -36,11 +36,11 @@ func (a Attention) checkPages(q, k, v Shape, table Type) error {
 	case a.Page < 0:
 		return fmt.Errorf("pages of %d keys", a.Page)
 	case !a.HasLengths:
-		return fmt.Errorf("paged keys want lengths")
+		return fmt.Errorf("paged keys need lengths")
 	case r < 3 || r >= MaxRank:
-		return fmt.Errorf("paged attention wants queries of 3 to %d axes, not %v", MaxRank-1, q)
+		return fmt.Errorf("paged attention needs queries of 3 to %d axes, not %v", MaxRank-1, q)
 	case k.Rank() != 4 || v.Rank() != 4 || k.With(3, 0) != v.With(3, 0) || k.At(2) != a.Page:
-		return fmt.Errorf("wants pools [pages, heads, %d, depth] of keys and values, not %v and %v", a.Page, k, v)
+		return fmt.Errorf("needs pools [pages, heads, %d, depth] of keys and values, not %v and %v", a.Page, k, v)
 	case k.At(0) == 0:
 		return fmt.Errorf("a pool of no pages")
 	case q.At(r-1) != k.At(3):
@@ -60,8 +60,8 @@ func (a Attention) checkPages(q, k, v Shape, table Type) error {
 	return nil
 }
 
-// gathered are the operands of the same attention without pages: the pages that each sequence's table lists, side by
-// side. Entries beyond the valid keys, which may be anything, become 0.
+// gathered returns the operands of the same attention without pages: the pages that each sequence's table lists,
+// concatenated. Table entries beyond the valid keys may be arbitrary; they are replaced by 0.
 func (a Attention) gathered(b *Builder, args []*Node) (Attention, []*Node) {
 	at := a.TableArg()
 	table, lengths := args[at], args[a.LengthsArg()]

@@ -17,11 +17,10 @@ type Attr struct {
 	Value string
 }
 
-// Attrs lists the attributes of op in the order of its fields. An attribute that is false, 0.0 or "" is left out, or 0
-// if the field's tag says attr:"optional"; all others are always there, zero or not, so that axis=0 and fn=neg can be
-// seen. What is not an attribute: the Type of a
-// source, Random or Host, which is the node's type; the Body of a Fusion; the Impl of a Host; and the Value of a Const
-// of more than [MaxInline] elements.
+// Attrs lists the attributes of op in the order of its fields. An attribute that is false, 0.0 or "" is left out, and
+// so is 0 if the field's tag says attr:"optional". All others are always written, even if they are zero, so that axis=0
+// and fn=neg are visible. These are not attributes: the Type of a source, Random or Host, which is the node's type; the
+// Body of a Fusion; the Impl of a Host; and the Value of a Const of more than [MaxInline] elements.
 func Attrs(op Op) []Attr {
 	if c, ok := op.(Const); ok {
 		if c.Value == nil || c.Value.Type.Shape.Elems() > MaxInline {
@@ -209,7 +208,7 @@ func parseInts(s string) (Ints, error) {
 	return l, nil
 }
 
-// splitList takes [a,b] apart.
+// splitList splits [a,b] into its elements.
 func splitList(s string) ([]string, error) {
 	if len(s) < 2 || s[0] != '[' || s[len(s)-1] != ']' {
 		return nil, fmt.Errorf("expected a list such as [1,2], found %s", s)
@@ -220,8 +219,8 @@ func splitList(s string) ([]string, error) {
 	return strings.Split(s[1:len(s)-1], ","), nil
 }
 
-// formatFloat gives the shortest number that reads back as v: inf, -inf and nan included. A NaN with other bits than
-// the usual one shows them, as nan.7ff8000000000002.
+// formatFloat returns the shortest text that reads back as v, with inf, -inf and nan. A NaN with unusual bits is
+// written with them, as nan.7ff8000000000002.
 func formatFloat(v float64) string {
 	b := math.Float64bits(v)
 	if math.IsNaN(v) && b != math.Float64bits(math.NaN()) {
@@ -275,7 +274,7 @@ func parseFloat32(s string) (float32, error) {
 	return float32(v), err
 }
 
-// format16 writes an element of a 16-bit type as the shortest number that f32 tells from others.
+// format16 writes an element of a 16-bit type as the shortest number that is distinct in f32.
 func format16(d DType, bits uint16) string {
 	v := d.From16(bits)
 	if v != v && bits != d.Bits16(math.NaN()) {
@@ -284,7 +283,7 @@ func format16(d DType, bits uint16) string {
 	return formatBits(float64(v), 32)
 }
 
-// parse16 is the inverse of format16; a number of more digits is rounded.
+// parse16 is the inverse of format16; a number with more digits is rounded.
 func parse16(d DType, s string) (uint16, error) {
 	if hex, ok := strings.CutPrefix(s, "nan."); ok {
 		b, err := strconv.ParseUint(hex, 16, 16)
@@ -343,7 +342,7 @@ func formatAll[T any](d []T, format func(T) string) []string {
 	return s
 }
 
-// parseTensor is the inverse of formatTensor. It allocates no more than s has elements.
+// parseTensor is the inverse of formatTensor. It allocates at most as many elements as s has.
 func parseTensor(t Type, s string) (*Tensor, error) {
 	elems := []string{s}
 	if t.Shape.Rank() > 0 {
@@ -398,7 +397,7 @@ func parseAll[T any](d []T, elems []string, parse func(string) (T, error)) error
 	return nil
 }
 
-// quoteName writes a name bare where it reads as one word, and else quoted as in Go.
+// quoteName writes a name without quotes if it is one word, and else quoted as in Go.
 func quoteName(s string) string {
 	if isBareName(s) && s != keywordOutput && s != keywordUpdate && s != keywordFor {
 		return s
@@ -416,7 +415,7 @@ func isBareName(s string) bool {
 	return s != ""
 }
 
-// isWordRune reports whether r may stand in a name or a number.
+// isWordRune reports whether r may be part of a name or a number.
 func isWordRune(r rune) bool {
 	switch r {
 	case '_', '.', '/', '-', '+':

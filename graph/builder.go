@@ -24,7 +24,7 @@ func NewBuilder(name string) *Builder { return &Builder{g: New(name), lines: tru
 // Extend appends to an existing graph. New nodes carry the given origins.
 func Extend(g *Graph, origin ...Origin) *Builder { return &Builder{g: g, origin: origin} }
 
-// From returns a builder on the same graph whose nodes stand for what the given nodes stood for.
+// From returns a builder on the same graph whose nodes get the origins of the given nodes.
 func (b *Builder) From(nodes ...*Node) *Builder {
 	b.origin = MergeOrigins(nodes...)
 	return b
@@ -61,7 +61,7 @@ func (b *Builder) Fail(err error) *Node {
 // Add appends a node.
 func (b *Builder) Add(op Op, args ...*Node) *Node { return b.add(op, slices.Clone(args)) }
 
-// add is Add with operands in a list of the node's own.
+// add is Add with a list of operands that the node keeps.
 func (b *Builder) add(op Op, args []*Node) *Node {
 	if b.err != nil || b.bad != nil && slices.Contains(args, b.bad) {
 		return b.Fail(b.err)
@@ -108,7 +108,7 @@ func (b *Builder) Named(n *Node, name string) *Node {
 	return n
 }
 
-// Input declares a value that is given for each run.
+// Input declares a value that the caller sets for each run.
 func (b *Builder) Input(name string, t Type) *Node { return b.Named(b.add(Input{t}, nil), name) }
 
 // Param declares a weight.
@@ -123,7 +123,7 @@ func (b *Builder) Const(t *Tensor) *Node { return b.add(Const{t}, nil) }
 // Scalar adds a constant of rank 0.
 func (b *Builder) Scalar(d DType, v float64) *Node { return b.add(Const{Scalar(d, v)}, nil) }
 
-// Output hands a value out under a name.
+// Output declares a result of the graph under a name.
 func (b *Builder) Output(name string, n *Node) {
 	if n == nil {
 		b.Fail(fmt.Errorf("output %q has no node", name))
@@ -131,7 +131,7 @@ func (b *Builder) Output(name string, n *Node) {
 	b.g.Outputs = append(b.g.Outputs, Output{name, n})
 }
 
-// Update writes value into the state or parameter target when a run has succeeded.
+// Update declares that a successful run writes value into the state or parameter target.
 func (b *Builder) Update(target, value *Node) {
 	if target == nil || value == nil {
 		b.Fail(fmt.Errorf("update of %v with %v", target, value))
@@ -158,7 +158,7 @@ func (b *Builder) CastTo(d DType, x *Node) *Node {
 	return b.add(Cast{d}, []*Node{x})
 }
 
-// MatMul adds a·b over the last two axes, after the transposes asked for.
+// MatMul adds x·y over the last two axes, each transposed first on request.
 func (b *Builder) MatMul(x, y *Node, transX, transY bool) *Node {
 	return b.add(MatMul{transX, transY}, []*Node{x, y})
 }

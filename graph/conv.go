@@ -2,8 +2,8 @@ package graph
 
 import "fmt"
 
-// Conv2D convolves x [N,C,H,W] with w [O,C/Groups,KH,KW] (cross-correlation, as is the custom). Pad is top, left,
-// bottom, right; Stride and Dilation are vertical, horizontal.
+// Conv2D convolves x [N,C,H,W] with w [O,C/Groups,KH,KW] (cross-correlation, as usual in machine learning). Pad is top,
+// left, bottom, right; Stride and Dilation are vertical, horizontal.
 type Conv2D struct {
 	Stride, Dilation Ints
 	Pad              Ints
@@ -44,7 +44,7 @@ var col2ImRow = OpInfo{
 	MinArgs: 1, MaxArgs: 1, Infer: inferCol2Im, FLOPs: perOperand, Grad: gradCol2Im,
 }
 
-// gradConv2D goes by way of patches, with P = N·OH·OW positions, G groups and K = C/G·KH·KW elements per patch:
+// gradConv2D uses patches, with P = N·OH·OW positions, G groups and K = C/G·KH·KW elements per patch:
 //
 //	dw [G,O/G,K] = Σ over P of dy [G,P,O/G] ⊗ patches of x [G,P,K]
 //	dx           = patches dy·w [G,P,K], summed into the image

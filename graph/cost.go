@@ -1,7 +1,7 @@
 package graph
 
-// Cost is what one evaluation of a node takes if nothing is fused or cached: its arithmetic, and its operands and
-// results read and written once.
+// Cost is the cost of one evaluation of a node if nothing is fused or cached: its arithmetic, and one read of each
+// operand and one write of each result.
 type Cost struct {
 	FLOPs      int64
 	ReadBytes  int64

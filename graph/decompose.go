@@ -1,6 +1,6 @@
 package graph
 
-// The decompositions of the composites: their meaning in primitives.
+// The decompositions of the composites define their meaning in primitives.
 
 // Decompose rebuilds n from primitives at the end of the graph that b extends and returns n's results, or nil if n is
 // not a composite.

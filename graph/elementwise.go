@@ -55,13 +55,13 @@ var castRow = OpInfo{
 	Fuses: true, MinArgs: 1, MaxArgs: 1, Infer: inferCast, FLOPs: free, Grad: gradCast,
 }
 
-// gradUnary is what the function's row says.
+// gradUnary calls the gradient in the function's row.
 func gradUnary(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op := n.Op.(Unary)
 	return []*Node{op.Fn.Info().Grad(derivative{b, op, n.Args[0], n, dys[0]})}, nil
 }
 
-// gradBinary is what the function's row says; the gradient of an operand that stood for all elements is summed.
+// gradBinary calls the gradient in the function's row. The gradient of a scalar operand that was broadcast is summed.
 func gradBinary(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	x, y := n.Args[0], n.Args[1]
 	dx, dz := n.Op.(Binary).Fn.Info().Grad(b, n, dys[0])
@@ -97,7 +97,7 @@ func inferUnary(op Op, args []Type) ([]Type, error) {
 	return one(args, t)
 }
 
-// checkSlope refuses a derivative at 0 of functions that have no kink there.
+// checkSlope refuses AtZero for functions that have no kink at 0.
 func (u Unary) checkSlope() error {
 	switch {
 	case int(u.AtZero) >= len(slopes):
@@ -165,7 +165,7 @@ func inferSelect(_ Op, args []Type) ([]Type, error) {
 func inferCast(op Op, args []Type) ([]Type, error) {
 	d := op.(Cast).To
 	if d == Invalid || int(d) >= len(dtypes) {
-		return nil, fmt.Errorf("to no element type")
+		return nil, fmt.Errorf("no element type is given")
 	}
 	return one(args, args[0].With(d))
 }

@@ -2,11 +2,12 @@ package graph
 
 import "fmt"
 
-// Slope is the derivative of a function at a kink, in terms of those beside it.
+// Slope is the derivative of a function at a kink, in terms of the derivatives on both sides.
 type Slope uint8
 
-// The slopes. Frameworks differ: PyTorch and ONNX Runtime take that of the left side, Gorgonia's Rectify and LeakyRelu,
-// which test x ≥ 0, that of the right, and a maximum that shares its gradient among equal operands the mean.
+// The slopes. Frameworks differ. PyTorch and ONNX Runtime use the derivative of the left side. Gorgonia's Rectify and
+// LeakyRelu, which test x ≥ 0, use that of the right side. A maximum that shares its gradient among equal operands has
+// the mean.
 const (
 	LeftSlope Slope = iota
 	RightSlope
@@ -35,7 +36,7 @@ var reduceFns = [...]string{"sum", "mean", "prod", "max", "min"}
 // String gives the reduction's name in the text form.
 func (f ReduceFn) String() string { return reduceFns[f] }
 
-// PoolFn is what a Pool takes of each window.
+// PoolFn is how a Pool combines the elements of a window.
 type PoolFn uint8
 
 // The pools.
@@ -82,11 +83,11 @@ var anchors = [...]string{"none", "matmul", "conv", "row", "attention", "moe"}
 // String gives the anchor's name in the text form.
 func (a Anchor) String() string { return anchors[a] }
 
-// Whole reports whether a launch of the anchor is one operation with kernels of its own, which takes no elementwise work
-// in.
+// Whole reports whether a launch of the anchor is a single operation with its own kernels, into which no elementwise
+// work is fused.
 func (a Anchor) Whole() bool { return a == AnchorAttention || a == AnchorMoE }
 
-// Kind says what an operation or a Fusion is to the user.
+// Kind classifies operations and Fusions in reports and drawings.
 type Kind uint8
 
 // The kinds.

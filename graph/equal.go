@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Equal explains the first difference between two graphs, or returns nil. Everything that the text form keeps counts:
-// names, IDs, the order of nodes, operations with their attributes, constants bit for bit, types, outputs, updates and notes.
-// Origins and the code of Host operations do not count.
+// Equal explains the first difference between two graphs, or returns nil. Everything that the text form stores is
+// compared: names, IDs, the order of nodes, operations with their attributes, constants bit for bit, types, outputs,
+// updates and notes. Origins and the code of Host operations are not compared.
 func Equal(a, b *Graph) error {
 	if a.Name != b.Name {
 		return fmt.Errorf("the graphs are named %q and %q", a.Name, b.Name)

@@ -2,9 +2,10 @@ package graph
 
 import "fmt"
 
-// The functions of Unary and Binary are rows of tables. A family of functions is a file: their names and their rows, from
-// which type rules, references, gradients, costs, drawings and tests take what they know of a function. What a target
-// computes a function with stands with the target; each checks when it starts that it has an answer for every row.
+// The functions of Unary and Binary are rows of tables. Each family of functions has a file with their names and rows.
+// Type rules, references, gradients, costs, drawings and tests take what they need from the rows. The code with which a
+// target computes a function is in the target's package. Each target checks at start that it has an answer for every
+// row.
 
 // UnaryFn is a function of one variable.
 type UnaryFn uint8
@@ -23,16 +24,16 @@ type UnaryInfo struct {
 	Fn        UnaryFn
 	Name      string
 	Doc       string // what the function is, in one line
-	Of        Domain // the operands that it takes; the result has their type
+	Of        Domain // the element types of operands; the result has the same type
 	Eval      func(x float64) float64
 	EvalAlpha func(x, alpha float64) float64 // of a function with the parameter [Unary.Alpha]
 	EvalInt   func(x int64) int64            // of integers, before they wrap, and of Bools as 0 and 1
-	Kink      bool                           // [Unary.AtZero] chooses the derivative at 0
+	Kink      bool                           // the derivative at 0 is given by [Unary.AtZero]
 	FLOPs     int64
 	Grad      func(d derivative) *Node // the gradient of x: an expression of x, y and dy
 	Bound     Bound
 	Form      Form
-	Lo, Hi    float64 // where tests draw x from, away from poles and what has no value; both 0: [−2,2)
+	Lo, Hi    float64 // the range from which tests draw x, without poles and points outside of the domain; both 0: [−2,2)
 }
 
 // BinaryInfo is the row of a function of two variables.
@@ -40,18 +41,18 @@ type BinaryInfo struct {
 	Fn       BinaryFn
 	Name     string
 	Doc      string // what the function is, in one line
-	Of       Domain // the operands that it takes, both of one type
+	Of       Domain // the element types of operands, which both have one type
 	Eval     func(x, y float64) float64
 	EvalInt  func(x, y int64) (int64, error) // of integers, before they wrap, and of Bools as 0 and 1
-	Compares bool                            // the result is a Bool, the operands need not be
+	Compares bool                            // the result is a Bool; the operands may be of another type
 	Commutes bool                            // f(x,y) = f(y,x)
-	Fails    bool                            // integers may have no result, which is an error at run time
+	Fails    bool                            // may be undefined for integers, which is an error at run time
 	FLOPs    int64
-	// Grad gives the gradients of n's operands x and y, before they are summed for a scalar; dy is that of n.
+	// Grad returns the gradients of n's operands x and y, before they are summed for a scalar; dy is the gradient of n.
 	Grad  func(b *Builder, n, dy *Node) (dx, dz *Node)
 	Bound Bound
 	Form  Form
-	// Where tests draw operands from, away from poles and what has no value; both 0: [−2,2).
+	// The ranges from which tests draw operands, without poles and points outside of the domain; both 0: [−2,2).
 	XLo, XHi, YLo, YHi float64
 }
 
@@ -84,24 +85,25 @@ func (of Domain) check(f fmt.Stringer, t Type) error {
 	case of.Has(t.DType):
 		return nil
 	case of == Bools:
-		return fmt.Errorf("%v wants bool, not %v", f, t.DType)
+		return fmt.Errorf("%v needs bool, not %v", f, t.DType)
 	case of&Integers == 0:
 		return fmt.Errorf("%v %w", f, wantFloat(t))
 	case t.DType == Bool:
-		return fmt.Errorf("%v wants numbers, not bool", f)
+		return fmt.Errorf("%v needs numbers, not bool", f)
 	}
 	return fmt.Errorf("%v %w", f, wantComputed(t))
 }
 
-// Bound says how far an implementation of a function of floats may be off its value, in units of ε.
+// Bound is the error that an implementation of a function of floats may have, in units of ε.
 type Bound struct {
 	Terms Terms
-	// What values close to x do not show. Pole: infinite at 0 (of two variables, where the second is 0), with either sign.
-	// Wave: an extreme may be anywhere. Overflows: infinite beyond the range of numbers, not only at a pole.
+	// Properties that values close to x do not show. Pole: infinite at 0 (of two variables, where the second is 0),
+	// with either sign. Wave: an extreme may be anywhere. Overflows: infinite beyond the range of numbers, not only at
+	// a pole.
 	Pole, Wave, Overflows bool
 }
 
-// Terms is the magnitude that a function's error is in proportion to.
+// Terms is the magnitude to which a function's error is relative.
 type Terms uint8
 
 // The magnitudes.
@@ -116,10 +118,10 @@ type Form struct {
 	Sign        string  // before an operand, or between two
 	After       string  // after an operand
 	Bind        Binding // of the whole
-	Left, Right Binding // that an operand needs, or else gets brackets; the one operand of a function of one is the right
+	Left, Right Binding // the least binding of an operand without brackets; a function of one operand uses Right
 }
 
-// Binding is how strongly what stands in a formula is held together.
+// Binding is the precedence of an operator in a formula.
 type Binding uint8
 
 // The bindings.
@@ -132,7 +134,8 @@ const (
 	BindAtom
 )
 
-// derivative is what the gradient of a function of one variable is written with: y is f(x), dy its gradient.
+// derivative has the values from which the gradient of a function of one variable is computed: x, y = f(x), and dy, the
+// gradient of y.
 type derivative struct {
 	*Builder
 	op       Unary
@@ -151,7 +154,7 @@ func (d derivative) plus(u *Node, c float64) *Node  { return d.BinaryScalar(Add,
 // oneMinus is 1 − u.
 func (d derivative) oneMinus(u *Node) *Node { return d.Binary(Sub, d.Scalar(u.Type.DType, 1), u) }
 
-// where is u where x > 0, v where x < 0, and at 0 what AtZero says.
+// where is u where x > 0, v where x < 0, and the value given by AtZero at 0.
 func (d derivative) where(u, v *Node) *Node {
 	switch d.op.AtZero {
 	case RightSlope:
@@ -162,7 +165,7 @@ func (d derivative) where(u, v *Node) *Node {
 	return d.Add(Select{}, d.BinaryScalar(Gt, d.x, 0), u, v)
 }
 
-// level is the gradient of functions that are constant between jumps: none flows.
+// level is the gradient of functions that are constant between jumps: there is none.
 func level(derivative) *Node { return nil }
 
 var (
@@ -186,7 +189,7 @@ func init() {
 	}
 }
 
-// checkFunctions reports a function without a row, or whose row lacks what each has to say.
+// checkFunctions reports a function without a row, or with an incomplete row.
 func checkFunctions(unary []UnaryInfo, binary []BinaryInfo) error {
 	after := "the first"
 	for i, r := range unary {
@@ -196,13 +199,13 @@ func checkFunctions(unary []UnaryInfo, binary []BinaryInfo) error {
 		case int(r.Fn) != i:
 			return fmt.Errorf("graph: the row of %s is that of function %d, not %d", r.Name, r.Fn, i)
 		case (r.Eval == nil) == (r.EvalAlpha == nil):
-			return fmt.Errorf("graph: %s has no value, or two", r.Name)
+			return fmt.Errorf("graph: %s needs either Eval or EvalAlpha", r.Name)
 		case r.Doc == "" || r.Of == 0 || r.FLOPs == 0:
-			return fmt.Errorf("graph: the row of %s lacks what it is, what it takes or what it costs", r.Name)
+			return fmt.Errorf("graph: the row of %s lacks its doc, its operands or its cost", r.Name)
 		case (r.EvalInt == nil) != (r.Of&(Integers|Bools) == 0):
-			return fmt.Errorf("graph: %s needs a value of integers if it takes them, and only then", r.Name)
+			return fmt.Errorf("graph: %s needs EvalInt if and only if it takes integers", r.Name)
 		case (r.Grad == nil) != (r.Of&Floats == 0):
-			return fmt.Errorf("graph: %s needs a gradient if it takes floats, and only then", r.Name)
+			return fmt.Errorf("graph: %s needs a gradient if and only if it takes floats", r.Name)
 		}
 		after = "the one after " + r.Name
 	}
@@ -216,9 +219,9 @@ func checkFunctions(unary []UnaryInfo, binary []BinaryInfo) error {
 		case r.Eval == nil || r.EvalInt == nil:
 			return fmt.Errorf("graph: %s has no value", r.Name)
 		case r.Doc == "" || r.Of == 0 || r.FLOPs == 0 || r.Form.Sign == "":
-			return fmt.Errorf("graph: the row of %s lacks what it is, what it takes, what it costs or its sign", r.Name)
+			return fmt.Errorf("graph: the row of %s lacks its doc, its operands, its cost or its sign", r.Name)
 		case (r.Grad == nil) != (r.Of&Floats == 0 || r.Compares):
-			return fmt.Errorf("graph: %s needs a gradient if its value is a float, and only then", r.Name)
+			return fmt.Errorf("graph: %s needs a gradient if and only if its value is a float", r.Name)
 		}
 		after = "the one after " + r.Name
 	}
@@ -251,10 +254,12 @@ func BinaryFnsOf(d DType) (fns []BinaryFn) {
 	return fns
 }
 
-// Info is the function's row. It panics for a number that is no function, which no graph that keeps the type rule holds.
+// Info is the function's row. It panics for a number that is not a function; the type rule keeps such numbers out of
+// graphs.
 func (f UnaryFn) Info() *UnaryInfo { return &unaryRows[f] }
 
-// Info is the function's row. It panics for a number that is no function, which no graph that keeps the type rule holds.
+// Info is the function's row. It panics for a number that is not a function; the type rule keeps such numbers out of
+// graphs.
 func (f BinaryFn) Info() *BinaryInfo { return &binaryRows[f] }
 
 // String gives the function's name in the text form.
@@ -278,8 +283,8 @@ func (f UnaryFn) Eval(x, alpha float64) float64 {
 // Eval is the function's value; true is 1.
 func (f BinaryFn) Eval(x, y float64) float64 { return f.Info().Eval(x, y) }
 
-// EvalInt is f of an integer, or of a Bool as 0 or 1. It panics for a function that these do not have, which no graph that
-// keeps the type rule holds.
+// EvalInt is f of an integer, or of a Bool as 0 or 1. It panics for a function that does not take integers; the type
+// rule keeps such uses out of graphs.
 func (f UnaryFn) EvalInt(x int64) int64 {
 	r := f.Info()
 	if r.EvalInt == nil {
@@ -292,7 +297,7 @@ func (f UnaryFn) EvalInt(x int64) int64 {
 // reports a division by zero.
 func (f BinaryFn) EvalInt(x, y int64) (int64, error) { return f.Info().EvalInt(x, y) }
 
-// Compares reports whether f gives Bool from numbers.
+// Compares reports whether f is a comparison, whose result is a Bool.
 func (f BinaryFn) Compares() bool { return f.Info().Compares }
 
 // Commutes reports whether f(x,y) = f(y,x).

@@ -33,7 +33,7 @@ var activations = []UnaryInfo{
 		EvalInt: func(x int64) int64 { return max(x, 0) },
 		Grad: func(d derivative) *Node {
 			if d.op.AtZero == LeftSlope {
-				d.x = d.y // which is > 0 where x is: then x need not be kept
+				d.x = d.y // y > 0 where x > 0, and so x need not be stored
 			}
 			return d.where(d.dy, d.Scalar(d.dy.Type.DType, 0))
 		}},
@@ -104,7 +104,7 @@ func leaky(x, a float64) float64 {
 	return x
 }
 
-// gated is x·g, and 0 where the gate g is shut whatever x is: −Inf gives 0, the limit.
+// gated is x·g, and 0 where the gate g is 0, for any x: −Inf gives 0, the limit.
 func gated(x, g float64) float64 {
 	if g == 0 {
 		return math.Copysign(0, x)

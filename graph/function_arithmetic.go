@@ -74,7 +74,7 @@ func powInt(x, y int64) (int64, error) {
 		if x != 1 && x != -1 {
 			return 0, nil
 		}
-		y = -(y % 2) // ±1 to any power depends on its parity alone
+		y = -(y % 2) // a power of ±1 depends only on the parity of the exponent
 	}
 	r := int64(1)
 	for ; y > 0; y >>= 1 {

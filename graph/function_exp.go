@@ -25,8 +25,8 @@ var exponentials = []UnaryInfo{
 		Grad: func(d derivative) *Node { return d.div(d.dy, d.times(d.x, math.Ln2)) }},
 }
 
-// logarithm is the natural logarithm. That of package math is wrong for subnormal numbers on amd64: it reads them as if
-// they were normal.
+// logarithm is the natural logarithm. math.Log is wrong for subnormal numbers on amd64, because it treats them as
+// normal.
 func logarithm(x float64) float64 {
 	if 0 < x && x < smallestNormal {
 		return math.Log(x*0x1p52) - 52*math.Ln2
@@ -34,7 +34,7 @@ func logarithm(x float64) float64 {
 	return math.Log(x)
 }
 
-// power is x to the power y. That of package math uses its logarithm, and is wrong where x is subnormal too.
+// power is x to the power y. math.Pow uses math.Log, and is wrong for subnormal x, too.
 func power(x, y float64) float64 {
 	if x != 0 && math.Abs(x) < smallestNormal {
 		return math.Pow(x*0x1p52, y) * math.Exp2(-52*y)

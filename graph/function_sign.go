@@ -21,7 +21,7 @@ var signs = []UnaryInfo{
 	{Fn: Abs, Name: "abs", Doc: "|x|", Of: Numbers, FLOPs: 1, Bound: Bound{Terms: Exact},
 		Eval: math.Abs, EvalInt: func(x int64) int64 { return max(x, -x) },
 		Grad: func(d derivative) *Node { return d.mul(d.dy, d.of(Sign, d.x)) }},
-	{Fn: Sign, Name: "sign", Doc: "−1, 0 or 1 as x is", Of: Numbers, FLOPs: 1, Bound: Bound{Terms: Exact},
+	{Fn: Sign, Name: "sign", Doc: "−1, 0 or 1, the sign of x", Of: Numbers, FLOPs: 1, Bound: Bound{Terms: Exact},
 		Eval: func(x float64) float64 {
 			switch {
 			case x > 0:
@@ -36,6 +36,6 @@ var signs = []UnaryInfo{
 		Eval: math.Ceil, Grad: level},
 	{Fn: Floor, Name: "floor", Doc: "the greatest integer not above x", Of: Floats, FLOPs: 1, Bound: Bound{Terms: Exact},
 		Eval: math.Floor, Grad: level},
-	{Fn: Round, Name: "round", Doc: "the nearest integer, of two the even one", Of: Floats, FLOPs: 1, Bound: Bound{Terms: Exact},
+	{Fn: Round, Name: "round", Doc: "the nearest integer; the even one of two", Of: Floats, FLOPs: 1, Bound: Bound{Terms: Exact},
 		Eval: math.RoundToEven, Grad: level},
 }

@@ -28,9 +28,9 @@ func TestFunctionsAreWhole(t *testing.T) {
 	}{
 		{unary(Silu, func(r *UnaryInfo) { *r = UnaryInfo{} }), "the one after gelu_erf) has no row"},
 		{unary(Silu, func(r *UnaryInfo) { r.Fn = Elu }), "row of silu"},
-		{unary(Silu, func(r *UnaryInfo) { r.Eval = nil }), "silu has no value"},
+		{unary(Silu, func(r *UnaryInfo) { r.Eval = nil }), "silu needs either Eval or EvalAlpha"},
 		{unary(Silu, func(r *UnaryInfo) { r.Grad = nil }), "silu needs a gradient"},
-		{unary(Silu, func(r *UnaryInfo) { r.Of |= Integers }), "silu needs a value of integers"},
+		{unary(Silu, func(r *UnaryInfo) { r.Of |= Integers }), "silu needs EvalInt"},
 		{unary(Silu, func(r *UnaryInfo) { r.Doc = "" }), "row of silu lacks"},
 		{unary(Silu, func(r *UnaryInfo) { r.FLOPs = 0 }), "row of silu lacks"},
 		{binary(Eq, func(r *BinaryInfo) { *r = BinaryInfo{} }), "the one after ge) has no row"},

@@ -6,7 +6,7 @@ import (
 )
 
 // Fusion computes what Body computes, in one launch. Operand i is Body's i-th Input; the results are Body's outputs
-// in order. Anchor is the expensive part; the elementwise work around it sits in the anchor's slots.
+// in order. Anchor is the expensive part; elementwise work around it is in the anchor's slots.
 type Fusion struct {
 	Anchor Anchor
 	Kind   Kind
@@ -22,8 +22,8 @@ var fusionRow = OpInfo{
 	FLOPs: flopsFusion,
 }
 
-// A Fusion's body obeys one form, which fuse-regions makes. Package graph/body lowers it for all targets, and
-// refuses a body that breaks it:
+// A Fusion's body has the following form, which fuse-regions produces. Package graph/body lowers it for all targets,
+// and refuses a body of another form:
 //
 //	inputs ─► load views ─► anchor ─► epilogue ─► store views ─► outputs
 //
@@ -37,28 +37,28 @@ var fusionRow = OpInfo{
 //
 // By anchor:
 //
-//   - AnchorNone: elementwise only; every value has the one shape of the outputs, before store views, or is a scalar. The
-//     body may fall into segments ([Fusion.Segments]) that share nothing but inputs, each with a shape of its own: one
-//     launch that does the same to many values, as an optimiser does to its parameters. A segment may also hand out a
-//     load view: a copy.
-//   - AnchorMatMul: one MatMul, whose operands are load views. [Verify] also passes several that read nothing but inputs:
+//   - AnchorNone: elementwise only; every value has the shape of the outputs, before store views, or is a scalar. The
+//     body may consist of segments ([Fusion.Segments]) that share only inputs. Each segment has its own shape: one
+//     launch does the same to many values, like an optimiser's update of its parameters. An output of a segment may
+//     also be a load view: a copy.
+//   - AnchorMatMul: one MatMul, whose operands are load views. [Verify] also accepts several that read only inputs, but
 //     no pass makes such a body, and no target has a kernel for it.
 //   - AnchorConv: one Conv2D, whose operands are load views.
-//   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S, which
-//     also the elementwise work has; or of the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
-//     that); Reshape and Broadcast lead from R back to S. If the axes are not the innermost ones, passes make no body in
-//     which something leads back. Elementwise work may come first. Gamma and beta of a norm are load views, or constants
-//     of one value; where S has one axis they may be values of shape S.
-//   - Column sums: next to its elements, a launch of AnchorMatMul, or of AnchorRow over the innermost axes, may hand out
-//     their sums over all other axes: a Reduce of Sum, of a value of full shape, to the last axis of the product or to
-//     the axes of the rows. Nothing in the body but store views reads it. See [Fusion.ColumnSum].
-//   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are its
-//     own. Its seed may be a constant. Outputs are its results, through store views, each cast to 16 bits first where it
-//     is kept so: the first always, others where they are read, none twice.
+//   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S.
+//     Elementwise work has the shape S or the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
+//     that). Reshape and Broadcast lead from R back to S; passes make such bodies only if the axes are the innermost
+//     ones. Elementwise work may come first. Gamma and beta of a norm are load views, or constants of one value; where
+//     S has one axis they may be values of shape S.
+//   - Column sums: in addition to its elements, a launch of AnchorMatMul, or of AnchorRow over the innermost axes, may
+//     compute their sums over all other axes: a Reduce of Sum, of a value of full shape, to the last axis of the
+//     product or to the axes of the rows. In the body only store views read it. See [Fusion.ColumnSum].
+//   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are part
+//     of it. Its seed may be a constant. Outputs are its results, through store views. A result that is stored in 16
+//     bits is cast first. The first result is always an output, others if they are read, none twice.
 //   - AnchorMoE: one MoE or MoEGrad, whose operands are load views. Outputs are its results, as for an attention.
 //
-// A Cast counts as elementwise, and stands where elementwise work does: an operand of 16 bits is cast after its load views,
-// and what is kept in 16 bits before its store views. Operands of contractions have their types as they come.
+// A Cast counts as elementwise and is placed like elementwise work: an operand of 16 bits is cast after its load views,
+// and a result that is stored in 16 bits before its store views. Operands of contractions are not cast.
 //
 // Dropout counts as elementwise where it has the shape of the work around it; its seed is an input or a constant.
 
@@ -80,16 +80,16 @@ func (f Fusion) Anchored() *Node {
 			first = n
 		}
 		if axes, _ := RowAxes(n); SumsColumns(first) && !Leading(n.Args[0].Type.Shape, axes) {
-			return n // and the first was a column sum beside it
+			return n // the first was a column sum
 		}
 	}
 	return first
 }
 
-// checkAnchor refuses a body that holds no operation of the anchor, more than one where a launch computes one, or one of
-// another anchor. Products side by side pass.
+// checkAnchor refuses a body without an operation of the anchor, with an operation of another anchor, or with more
+// operations than one launch computes. Several products that read only inputs are accepted.
 func (f Fusion) checkAnchor() error {
-	anchored, beside := 0, true // beside: all read inputs alone
+	anchored, beside := 0, true // beside: all read only inputs
 	for _, n := range f.Body.Nodes {
 		switch a, _ := AnchorOf(n.Op); {
 		case a == AnchorNone:
@@ -109,11 +109,11 @@ func (f Fusion) checkAnchor() error {
 	return nil
 }
 
-// Fails reports whether an operation of the body may find at run time that it has no result.
+// Fails reports whether an operation of the body may fail at run time.
 func (f Fusion) Fails() bool { return slices.ContainsFunc(f.Body.Nodes, Fails) }
 
-// ColumnSum reports whether n, a node of the body, is a column sum: not the anchor's way of combining elements, but a
-// sum across the rows that the anchor makes.
+// ColumnSum reports whether n, a node of the body, is a column sum: a sum across the rows that the anchor makes, not a
+// reduction of the anchor itself.
 func (f Fusion) ColumnSum(n *Node) bool {
 	switch f.Anchor {
 	case AnchorMatMul:
@@ -126,7 +126,7 @@ func (f Fusion) ColumnSum(n *Node) bool {
 	return false
 }
 
-// SumsColumns reports whether n is a sum over leading axes, of a value that has further ones.
+// SumsColumns reports whether n is a sum over leading axes of a value that has further axes.
 func SumsColumns(n *Node) bool {
 	op, ok := n.Op.(Reduce)
 	if !ok || op.Fn != Sum {
@@ -146,8 +146,8 @@ func Leading(s Shape, axes Ints) bool {
 	return axes.Len() > 0 && axes.Len() < s.Rank()
 }
 
-// LaneOf is the element type that a computing node of a body needs: f32 where only f32, 16 bits and masks meet, else f64, which
-// has room for integers too. Fusions gather nodes of one lane type, and kernels compute a body in it.
+// LaneOf is the element type in which a node of a body is computed: f32 if all operands are f32, 16-bit or masks, else
+// f64, which can represent integers, too. The nodes of a Fusion have one lane type, and kernels compute the body in it.
 func LaneOf(n *Node) DType {
 	if n.Type.DType == F64 || n.Type.DType.IsInt() {
 		return F64
@@ -155,7 +155,7 @@ func LaneOf(n *Node) DType {
 	readsInts := false // without computing with them
 	switch n.Op.(type) {
 	case Cast:
-		readsInts = !n.Type.DType.Is16() // which f32 would round twice
+		readsInts = !n.Type.DType.Is16() // f32 would round twice
 	case Dropout:
 		readsInts = true
 	}
@@ -176,18 +176,18 @@ func RowAxes(n *Node) (axes Ints, ok bool) {
 	return Ints{}, false
 }
 
-// reducedAxes are those of a Reduce.
+// reducedAxes are the axes of a Reduce.
 func reducedAxes(n *Node) Ints {
 	sorted := n.Op.(Reduce).Axes.Slice()
 	slices.Sort(sorted)
 	return IntsOf(sorted...)
 }
 
-// lastAxis is that along which a norm combines elements.
+// lastAxis is the axis along which a norm combines elements.
 func lastAxis(n *Node) Ints { return IntsOf(n.Type.Shape.Rank() - 1) }
 
-// Reads is how many elements of each operand the body reads: all, or where it reads only slices of one, those of the
-// slices, which are taken to be disjoint.
+// Reads is how many elements of each operand the body reads: all, or if it reads only slices, the elements of the
+// slices, which are assumed to be disjoint.
 func (f Fusion) Reads() []int64 {
 	uses := f.Body.Uses()
 	read := map[*Node]int64{}

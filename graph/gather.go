@@ -2,12 +2,12 @@ package graph
 
 import "fmt"
 
-// Gather takes rows: x [..., d, ...] and indices [i...] give [..., i..., ...] with Axis replaced by the indices' axes.
-// An index outside 0..d-1 is an error at run time.
+// Gather takes the slices of x [..., d, ...] at indices [i...]. The result is [..., i..., ...], with Axis replaced by
+// the indices' axes. An index outside 0..d-1 is an error at run time.
 type Gather struct{ Axis int }
 
-// ScatterAdd is the transpose of Gather: zeros whose Axis has Size elements, to which each update is added in the
-// order of the indices.
+// ScatterAdd is the transpose of Gather: it adds each update, in the order of the indices, to zeros whose Axis has Size
+// elements.
 type ScatterAdd struct{ Axis, Size int }
 
 // OpName implements Op.
@@ -22,7 +22,7 @@ var gatherRow = OpInfo{
 }
 
 var scatterAddRow = OpInfo{
-	Name: "scatter_add", Doc: "updates added where indices say", Operands: "indices, updates", Proto: ScatterAdd{},
+	Name: "scatter_add", Doc: "updates added to zeros at indices", Operands: "indices, updates", Proto: ScatterAdd{},
 	Class: ClassIndex, Fails: always, MinArgs: 2, MaxArgs: 2, Infer: inferScatterAdd, FLOPs: perUpdate,
 	Grad: gradScatterAdd,
 }

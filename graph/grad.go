@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// Reverse-mode differentiation. The rules stand in the operation table (OpInfo.Grad) and are written in the grad_*.go
-// files; this file drives them.
+// Reverse-mode differentiation. The rule of an operation is in its row (OpInfo.Grad), in the file of the operation.
+// This file applies the rules.
 //
-// What holds for all rules:
+// All rules follow these conventions:
 //
 //   - Gradients are built from operations of the table, so that they can be differentiated again.
-//   - Only floating-point values have gradients; indices, seeds and Bools have none. The gradient of a value of 16 bits is
-//     F32; where a contraction takes it up with operands of 16 bits it is rounded to them.
+//   - Only floating-point values have gradients; indices, seeds and Bools have none. The gradient of a value of 16 bits
+//     is F32. It is rounded where a contraction multiplies it with operands of 16 bits.
 //   - Functions that are constant between jumps (sign, ceil, floor, round, comparisons, casts to integers) pass no
 //     gradient, as in PyTorch.
-//   - At ties, Max, Min, MaxOf and MinOf share the gradient evenly among those that reach the value; max-pools pass it
-//     to the first. Relu, LeakyRelu and Elu have the slope at 0 that their attribute AtZero names.
+//   - At ties, Max, Min, MaxOf and MinOf share the gradient evenly among the elements that reach the value; max-pools
+//     pass it to the first. Relu, LeakyRelu and Elu have the slope at 0 that their attribute AtZero gives.
 //   - A composite without a rule is differentiated through its decomposition, a Fusion through its body.
 
 // Gradients appends to g the gradients of the scalar cost for each of wrt, and returns them in that order. A node that
-// the cost does not depend on gets zeros. Gradients flow through nodes of wrt to further ones behind them. An error
-// names the operation that has no gradient; it leaves the graph as it was.
+// the cost does not depend on gets zeros. Gradients also flow through nodes of wrt to other nodes of wrt. An error
+// names the operation that has no gradient, and leaves the graph unchanged.
 func Gradients(g *Graph, cost *Node, wrt []*Node) ([]*Node, error) {
 	if cost.Type.Shape.Elems() != 1 {
-		return nil, fmt.Errorf("the cost %s has type %v: a gradient wants a scalar", cost.Where(), cost.Type)
+		return nil, fmt.Errorf("the cost %s has type %v: a gradient needs a scalar", cost.Where(), cost.Type)
 	}
 	n := len(g.Nodes)
 	seed := Extend(g).From(cost).Const(Filled(cost.Type, 1))
@@ -57,7 +57,7 @@ func VJP(g *Graph, outputs, dys, wrt []*Node) ([]*Node, error) {
 	}
 	for _, n := range wrt {
 		if !n.Type.DType.IsReal() {
-			return nil, fmt.Errorf("%s of type %v has no gradient: only floats have", n.Where(), n.Type)
+			return nil, fmt.Errorf("%s of type %v has no gradient: only floats have one", n.Where(), n.Type)
 		}
 	}
 	before := len(g.Nodes)
@@ -80,7 +80,7 @@ func VJP(g *Graph, outputs, dys, wrt []*Node) ([]*Node, error) {
 	return grads, nil
 }
 
-// prune drops those of the nodes from number first on that no root needs.
+// prune drops the nodes from number first on that no root needs.
 func prune(g *Graph, first int, roots []*Node) {
 	live := NewPerNode[bool](g)
 	for _, n := range roots {
@@ -157,7 +157,7 @@ func backward(b *Builder, nodes, outputs, dys, wrt []*Node) ([]*Node, error) {
 	return r, nil
 }
 
-// dependants are wrt and those of nodes whose value depends on them through values that have gradients.
+// dependants are wrt and the nodes whose values depend on them through values that have gradients.
 func dependants(nodes, wrt []*Node) map[*Node]bool {
 	needed := make(map[*Node]bool)
 	for _, n := range wrt {
@@ -194,7 +194,7 @@ func operandGradients(b *Builder, n *Node, dys []*Node, needed map[*Node]bool) (
 	if f, ok := n.Op.(Fusion); ok {
 		results = b.Inline(f.Body, n.Args)
 	} else if results = Decompose(b, n); results == nil {
-		return nil, fmt.Errorf("%s has none; keep the cost from depending on it, or give the operation a gradient", info.Name)
+		return nil, fmt.Errorf("%s has none; the cost must not depend on it, or the operation needs a gradient", info.Name)
 	}
 	if b.Err() != nil {
 		return nil, b.Err()
@@ -202,8 +202,8 @@ func operandGradients(b *Builder, n *Node, dys []*Node, needed map[*Node]bool) (
 	return throughNodes(b, n, first, results, dys, func(a *Node) bool { return needed[a] })
 }
 
-// throughNodes takes the gradients of n's operands through the nodes from number first on, which compute n's results in
-// other terms, where wanted. An operand that is given twice has its whole gradient at its first place.
+// throughNodes computes the needed gradients of n's operands through the nodes from number first on, which compute n's
+// results from other operations. An operand that is given twice has its whole gradient at its first position.
 func throughNodes(b *Builder, n *Node, first int, results, dys []*Node, wanted func(*Node) bool) ([]*Node, error) {
 	var wrt []*Node
 	var place []int

@@ -28,7 +28,7 @@ func (*plainHost) Do(args []*graph.Tensor) (*graph.Tensor, error) { return args[
 func TestHostGradientErrors(t *testing.T) {
 	x := graph.TypeOf(graph.F64, 3)
 	for want, impl := range map[string]graph.HostImpl{
-		`"mine" is opaque and has no gradient of its own`: &plainHost{},
+		`"mine" is opaque and has no gradient`: &plainHost{},
 		`"mine": 2 gradients of 1 operands`: &hosted{func(_ *graph.Builder, _, dy *graph.Node) ([]*graph.Node, error) {
 			return []*graph.Node{dy, dy}, nil
 		}},

@@ -434,7 +434,7 @@ func TestGradientErrors(t *testing.T) {
 	}{
 		{gradients(opaque, x), `gradient of host "opaque" (`},
 		{gradients(fused, x), "gradient of fusion"},
-		{gradients(v, x), "wants a scalar"},
+		{gradients(v, x), "needs a scalar"},
 		{gradients(stranger, x), "not a node of the graph"},
 		{gradients(x, i), "only floats"},
 		{gradients(i, x), "cannot have the gradient"},

@@ -1,12 +1,12 @@
 package graph
 
-// GradMark says which node of a graph is a derivative, for graphs that came with a backward pass of their own. It is
-// what a pass needs to drop that backward pass and make it anew.
+// GradMark says which node of a graph is a derivative, for graphs that were imported with a backward pass. A pass uses
+// it to drop that backward pass and to derive it again.
 type GradMark struct {
-	Of    *Node // what is differentiated with respect to
-	Value *Node // d(Cost)/d(Of), as the graph computes it
-	Cost  *Node // what is differentiated; nil where it could not be determined
+	Of    *Node // the node with respect to which Cost is differentiated
+	Value *Node // d(Cost)/d(Of), as computed by the graph
+	Cost  *Node // the node that is differentiated; nil if it could not be determined
 	Seed  *Node // d(Cost)/d(Cost): nil for 1
-	// Wanted tells that the user asked for this derivative. The others are steps on the way to a wanted one.
+	// Wanted says that the user asked for this derivative. The others are intermediate results of a wanted one.
 	Wanted bool
 }

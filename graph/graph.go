@@ -7,13 +7,13 @@ import (
 	"sync"
 )
 
-// Graph is a computation: nodes in topological order, the values it hands out and the state it updates.
+// Graph is a computation: nodes in topological order, its outputs, and its updates of state.
 type Graph struct {
 	Name    string
 	Nodes   []*Node // operands before users
 	Outputs []Output
 	Updates []Update
-	Notes   []Note // of the front end that made it
+	Notes   []Note // from the front end
 
 	nextID int
 }
@@ -23,25 +23,25 @@ type Node struct {
 	ID   int // unique in its graph, stable across passes
 	Op   Op
 	Args []*Node
-	Type Type   // of the value; of result 0 if the operation has several
+	Type Type   // of the value; of result 0 if the operation has several results
 	Name string // the user's name, or empty
-	// Origin tells which of the user's nodes this one stands for. Every rewrite keeps it.
+	// Origin lists the user's nodes from which this node was made. Every rewrite keeps it.
 	Origin []Origin
 }
 
 // Origin names one node of the program that the graph was made from.
 type Origin struct {
 	Name string // the user's name for it, or a description of its operation
-	Pos  string // file:line that built it, or empty where that is not known
+	Pos  string // file:line that built it, or empty if unknown
 }
 
-// Output is a value that the graph hands out.
+// Output is a result of the graph.
 type Output struct {
 	Name string
 	Node *Node
 }
 
-// Update writes the value of a node into a State or Param when a run has succeeded.
+// Update writes the value of a node into a State or Param at the end of a successful run.
 type Update struct {
 	Target *Node // a State or Param
 	Value  *Node // of the same type
@@ -50,7 +50,7 @@ type Update struct {
 // New makes an empty graph.
 func New(name string) *Graph { return &Graph{Name: name} }
 
-// String is the node's name where it has one, and else %ID.
+// String is the node's name if it has one, and else %ID.
 func (n *Node) String() string {
 	if n == nil {
 		return "nil node"
@@ -61,11 +61,11 @@ func (n *Node) String() string {
 	return fmt.Sprintf("%%%d", n.ID)
 }
 
-// Where describes the node for an error message, as [Node.Describe] does, and tells where the user built it, if that is
-// known: log %4 of "x" and "w" (model.graph:7).
+// Where describes the node for an error message, as [Node.Describe] does, with the place where the user built it, if
+// that is known: log %4 of "x" and "w" (model.graph:7).
 func (n *Node) Where() string { return n.WhereIn(nil) }
 
-// WhereIn is [Node.Where] for a node of a body whose inputs stand for nodes outside.
+// WhereIn is [Node.Where] for a node of a body; outside maps the body's inputs to nodes outside.
 func (n *Node) WhereIn(outside map[*Node]*Node) string {
 	s := n.describe(outside)
 	if n != nil {
@@ -78,8 +78,8 @@ func (n *Node) WhereIn(outside map[*Node]*Node) string {
 	return s
 }
 
-// Describe names a node by what it computes. Of a node without a name it says of which named values it is computed, the
-// nearest first: exp %4 of "scores".
+// Describe names a node by its computation. For a node without a name it lists the named values from which it is
+// computed, the nearest first: exp %4 of "scores".
 func (n *Node) Describe() string { return n.describe(nil) }
 
 func (n *Node) describe(outside map[*Node]*Node) string {
@@ -101,7 +101,7 @@ func (n *Node) describe(outside map[*Node]*Node) string {
 	return b.String()
 }
 
-// verb is what the node computes: the function where the operation has one, such as log.
+// verb is the node's function, such as log, or its operation.
 func (n *Node) verb() string {
 	switch op := n.Op.(type) {
 	case Unary:
@@ -148,7 +148,7 @@ func (n *Node) Arg(i int) *Node { return n.Args[i] }
 // Add appends a node after checking its operands with the operation's type rule.
 func (g *Graph) Add(op Op, args ...*Node) (*Node, error) { return g.add(op, slices.Clone(args)) }
 
-// add is Add with operands in a list of the node's own.
+// add is Add with a list of operands that the node keeps.
 func (g *Graph) add(op Op, args []*Node) (*Node, error) {
 	t, err := resultType(op, args)
 	if err != nil {
@@ -165,7 +165,7 @@ func ResultTypes(op Op, args []*Node) ([]Type, error) {
 	return resultTypes(op, args, make([]Type, 0, len(args)+1))
 }
 
-// typeLists are lists for the types of operands.
+// typeLists are reusable lists for the types of operands.
 var typeLists = sync.Pool{New: func() any { return new([]Type) }}
 
 // resultType is the first of [ResultTypes].
@@ -180,7 +180,7 @@ func resultType(op Op, args []*Node) (Type, error) {
 	return types[0], nil
 }
 
-// resultTypes is ResultTypes with room for the types of operands, in which the results may lie.
+// resultTypes is ResultTypes with a list for the types of operands, whose memory the results may share.
 func resultTypes(op Op, args []*Node, types []Type) ([]Type, error) {
 	info := InfoOf(op)
 	if info == nil {
@@ -195,10 +195,10 @@ func resultTypes(op Op, args []*Node, types []Type) ([]Type, error) {
 		}
 		types = append(types, a.Type)
 	}
-	// Result is the one operation whose type depends on more than its operand's first type.
+	// Result is the only operation whose type depends on more than its operand's first type.
 	if r, ok := op.(Result); ok {
 		if f, ok := args[0].Op.(Fusion); ok && f.Body != nil && r.Index >= 1 && r.Index < len(f.Body.Outputs) {
-			return append(types[:0], f.Body.Outputs[r.Index].Node.Type), nil // without a look at all others
+			return append(types[:0], f.Body.Outputs[r.Index].Node.Type), nil // without inferring all others
 		}
 		all, err := ResultTypes(args[0].Op, args[0].Args)
 		if err != nil {
@@ -248,7 +248,7 @@ func (g *Graph) Users() map[*Node][]*Node {
 	return u
 }
 
-// Ancestors are the nodes that any of the given ones is computed from, these included.
+// Ancestors are the given nodes and all nodes from which they are computed.
 func Ancestors(of ...*Node) map[*Node]bool {
 	seen := make(map[*Node]bool)
 	var stack []*Node
@@ -297,8 +297,8 @@ func (g *Graph) Replace(with map[*Node]*Node) {
 	}
 }
 
-// Redirect makes every reader of a node read what to gives for it, outputs and updates' values included. Call
-// [Graph.Tidy] afterwards.
+// Redirect makes every reader of a node n read to(n), outputs and updates' values included. Call [Graph.Tidy]
+// afterwards.
 func (g *Graph) Redirect(to func(*Node) *Node) {
 	for _, n := range g.Nodes {
 		for i, a := range n.Args {
@@ -313,9 +313,9 @@ func (g *Graph) Redirect(to func(*Node) *Node) {
 	}
 }
 
-// Tidy drops the nodes that no output or update needs and puts the rest in topological order, keeping the present
-// order where it already is one. Inputs, parameters and state stay even if nothing reads them: they are the graph's
-// signature. Notes stay, without a node that was dropped. It reports a cycle.
+// Tidy drops the nodes that no output or update needs and puts the rest in topological order, and keeps the current
+// order if it is already topological. Inputs, parameters and state stay even if nothing reads them: they are the
+// graph's signature. Notes stay, but lose references to dropped nodes. A cycle is an error.
 func (g *Graph) Tidy() error {
 	const (
 		unseen = iota
@@ -395,7 +395,7 @@ func (g *Graph) live() PerNode[bool] {
 	return live
 }
 
-// closeGaps numbers the nodes from 0 where their IDs are far more than there are nodes: passes keep arrays by ID.
+// closeGaps numbers the nodes from 0 if their IDs are far larger than their number, because passes keep arrays by ID.
 func (g *Graph) closeGaps() {
 	if g.nextID <= 1<<16+64*len(g.Nodes) {
 		return
@@ -448,7 +448,7 @@ func (g *Graph) SourcesByName() map[string]*Node {
 }
 
 // Clone copies the graph. Nodes keep their IDs; bodies of fusions are copied too; tensors and Host implementations
-// are shared. The map leads from old nodes to new ones.
+// are shared. The map gives the new node of each old one.
 func (g *Graph) Clone() (*Graph, map[*Node]*Node) {
 	c := &Graph{Name: g.Name, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
 	m := make(map[*Node]*Node, len(g.Nodes))
@@ -479,10 +479,10 @@ func (g *Graph) Clone() (*Graph, map[*Node]*Node) {
 	return c, m
 }
 
-// MergeOrigins joins the origins of several nodes without repeating any. The slice may be that of one of the nodes;
-// like theirs, it is not to be written to.
+// MergeOrigins joins the origins of several nodes without duplicates. The slice may be that of one of the nodes and
+// must not be changed.
 func MergeOrigins(nodes ...*Node) []Origin {
-	var first *Node // the first that has any, while all others have the same
+	var first *Node // the first that has origins, as long as all others have the same
 	for _, n := range nodes {
 		if len(n.Origin) == 0 || first != nil && sameOrigins(n.Origin, first.Origin) {
 			continue
@@ -501,12 +501,12 @@ func MergeOrigins(nodes ...*Node) []Origin {
 	return slices.Clip(first.Origin)
 }
 
-// sameOrigins reports whether two lists are one in memory, or are of one and the same origin.
+// sameOrigins reports whether two lists share memory, or consist of the same single origin.
 func sameOrigins(a, b []Origin) bool {
 	return len(a) == len(b) && (&a[0] == &b[0] || len(a) == 1 && a[0] == b[0])
 }
 
-// fewDiffer reports whether there are but few origins, no two of them equal.
+// fewDiffer reports whether there are only a few origins, all different.
 func fewDiffer(os []Origin) bool {
 	for i, o := range os {
 		if i == 8 || slices.Contains(os[:i], o) {

@@ -7,10 +7,10 @@ import (
 )
 
 // The 16-bit element types. F16 is IEEE 754 binary16: 11 significant bits, up to 65504. BF16 is the upper half of an
-// F32: 8 significant bits and the range of an F32. Both hold what contractions read; sums, and all else that computes,
-// are in F32 (see [DType.Accumulator]). A Tensor of them holds their bits as []uint16.
+// F32: 8 significant bits and the range of an F32. Both are for operands of contractions; sums and all other
+// computations are in F32 (see [DType.Accumulator]). A Tensor of them holds their bits as []uint16.
 
-// halfFormat is how a 16-bit type spends its bits.
+// halfFormat describes the bits of a 16-bit type.
 type halfFormat struct {
 	fraction int // stored bits of the significand
 	least    int // exponent of the smallest normal number
@@ -18,8 +18,8 @@ type halfFormat struct {
 
 var halfFormats = map[DType]halfFormat{BF16: {7, -126}, F16: {10, -14}}
 
-// bits rounds v to the format, to nearest and ties to even, in one step. What is too large becomes an infinity; a NaN
-// stays one and keeps the upper bits of its payload.
+// bits rounds v to the format, to nearest and ties to even, in one step. A number that is too large becomes infinite. A
+// NaN stays a NaN and keeps the upper bits of its payload.
 func (f halfFormat) bits(v float64) uint16 {
 	b := math.Float64bits(v)
 	sign, inf := uint16(b>>63)<<15, uint16(1<<15-1<<f.fraction)
@@ -43,7 +43,7 @@ func (f halfFormat) bits(v float64) uint16 {
 func BF16FromFloat32(x float32) uint16 {
 	b := math.Float32bits(x)
 	if x != x {
-		return uint16(b>>16) | 1<<6 // quiet, so that dropping bits cannot make it an infinity
+		return uint16(b>>16) | 1<<6 // quiet, so that dropping bits cannot make it infinite
 	}
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
@@ -60,7 +60,7 @@ func F16ToFloat32(h uint16) float32 { return safetensors.Float16(h) }
 // Bits16 is the bits of the value of a 16-bit type nearest to v, ties to even, in one rounding.
 func (d DType) Bits16(v float64) uint16 { return halfFormats[d].bits(v) }
 
-// From16 is the value that 16 bits stand for in a 16-bit type.
+// From16 is the value of 16 bits in a 16-bit type.
 func (d DType) From16(bits uint16) float32 {
 	if d == BF16 {
 		return BF16ToFloat32(bits)
@@ -68,8 +68,8 @@ func (d DType) From16(bits uint16) float32 {
 	return F16ToFloat32(bits)
 }
 
-// Epsilon is how far rounding to a 16-bit type may take a number, relative to it: half a unit of the last place. It is 0
-// for other types.
+// Epsilon is the largest relative error of rounding to a 16-bit type: half a unit of the last place. It is 0 for other
+// types.
 func (d DType) Epsilon() float64 {
 	if !d.Is16() {
 		return 0
@@ -85,7 +85,7 @@ func (d DType) Round(v float64) float64 {
 	return float64(d.From16(d.Bits16(v)))
 }
 
-// Contracts reports whether operand i of op meets another one in products, so that it may have 16 bits.
+// Contracts reports whether op multiplies operand i with another operand in a contraction, so that it may have 16 bits.
 func Contracts(op Op, i int) bool {
 	switch op := op.(type) {
 	case MatMul, Conv2D:

@@ -109,15 +109,15 @@ filter = input : bf16[3,2,3,3]
 		{"copy h", "bf16[4,4]"},
 		{"const[value=[1,0.1]] : bf16[2]", "bf16[2]"},
 		{"unary[fn=neg] h", "! neg of bf16: only casts, moves and contractions take 16-bit elements; cast to f32 first"},
-		{"unary[fn=exp] g", "! exp wants f32 or f64, not f16"},
+		{"unary[fn=exp] g", "! exp needs f32 or f64, not f16"},
 		{"binary[fn=add] h h", "! add of bf16: only casts"},
 		{"binary[fn=eq] h h", "! eq of bf16: only casts"},
 		{"select b h h", "! of bf16: only casts"},
 		{"reduce[fn=sum axes=[0]] h", "! sum of bf16: only casts"},
-		{"softmax[axis=0] h", "! wants f32 or f64, not bf16"},
-		{"dropout[p=0.5] h i", "! wants f32 or f64, not bf16"},
+		{"softmax[axis=0] h", "! needs f32 or f64, not bf16"},
+		{"dropout[p=0.5] h i", "! needs f32 or f64, not bf16"},
 		{"all_reduce[fn=sum] h", "! sum of bf16: only casts"},
-		{"squared_norm h", "! operand 0 is bf16 and not a float"},
+		{"squared_norm h", "! operand 0 is bf16, not a float"},
 	} {
 		g, err := graph.Parse("m.graph", []byte(head+"y = "+c.expr+"\n}"), nil)
 		if want, bad := strings.CutPrefix(c.want, "! "); bad {

@@ -6,12 +6,12 @@ import "fmt"
 type HostGradient interface {
 	HostImpl
 	// Gradient appends to b the gradient of the operands of n, a Host of this implementation, given the gradient dy of
-	// its result. It returns one node per operand, of the operand's type, nil where no gradient flows. It does so each
-	// time in the same way, or always fails.
+	// its result. It returns one node per operand, of the operand's type, nil where no gradient flows. It must be
+	// deterministic: each call adds the same nodes, or each call fails.
 	Gradient(b *Builder, n, dy *Node) ([]*Node, error)
 }
 
-// Host runs an opaque operation of the user's by its own code.
+// Host runs an opaque operation, whose code the user wrote.
 type Host struct {
 	Name string
 	Type Type
@@ -28,7 +28,7 @@ type HostImpl interface {
 func (Host) OpName() string { return "host" }
 
 var hostRow = OpInfo{
-	Name: "host", Doc: "an opaque operation run by its own code", Operands: "x...", Proto: Host{},
+	Name: "host", Doc: "an opaque operation that runs as Go code", Operands: "x...", Proto: Host{},
 	Class: ClassFusion, Fails: always, MaxArgs: -1,
 	Infer: func(op Op, args []Type) ([]Type, error) { return declared(args, op.(Host).Type) }, FLOPs: free,
 	Grad: gradHost,
@@ -37,7 +37,7 @@ var hostRow = OpInfo{
 func gradHost(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	h, ok := n.Op.(Host).Impl.(HostGradient)
 	if !ok {
-		return nil, fmt.Errorf("%q is opaque and has no gradient of its own", n.Op.(Host).Name)
+		return nil, fmt.Errorf("%q is opaque and has no gradient", n.Op.(Host).Name)
 	}
 	d, err := h.Gradient(b, n, dys[0])
 	if err == nil && len(d) != len(n.Args) {

@@ -2,14 +2,14 @@ package graph
 
 import "fmt"
 
-// The type rules of the operation table. Each returns the types of the results, or an error that says what does not
-// fit; the caller adds the operation's and the operands' names.
+// Shared parts of the type rules of the operation table. A rule returns the types of the results, or an error. The
+// caller adds the names of the operation and the operands.
 
-// one is a list of one result. It lies behind the operands' types if there is room, so that a rule which asks another rule
-// about some of its operands clips their list.
+// one is a list of one result. It is appended to the operands' types if their list has capacity. So a rule that passes
+// some of its operands to another rule has to clip their list.
 func one(args []Type, t Type) ([]Type, error) { return append(args, t)[len(args):], nil }
 
-// accumulators are the types of the gradients of values of the given ones.
+// accumulators are the types of the gradients of values of the given types.
 func accumulators(types []Type) []Type {
 	out := make([]Type, len(types))
 	for i, t := range types {
@@ -20,10 +20,10 @@ func accumulators(types []Type) []Type {
 
 func inferSame(_ Op, args []Type) ([]Type, error) { return args[:1], nil }
 
-// wantFloat refuses what nothing computes in.
+// wantFloat refuses types other than f32 and f64.
 func wantFloat(t Type) error {
 	if !t.DType.IsFloat() {
-		return fmt.Errorf("wants f32 or f64, not %v", t.DType)
+		return fmt.Errorf("needs f32 or f64, not %v", t.DType)
 	}
 	return nil
 }
@@ -36,7 +36,7 @@ func wantComputed(t Type) error {
 	return nil
 }
 
-// wantSummed refuses what has no sum.
+// wantSummed refuses types that have no sum.
 func wantSummed(t Type) error {
 	if t.DType == Bool {
 		return fmt.Errorf("of %v", t.DType)
@@ -44,10 +44,10 @@ func wantSummed(t Type) error {
 	return wantComputed(t)
 }
 
-// wantContracted refuses what contractions do not read.
+// wantContracted refuses types that contractions do not read.
 func wantContracted(t Type) error {
 	if !t.DType.IsReal() {
-		return fmt.Errorf("wants f32, f64, bf16 or f16, not %v", t.DType)
+		return fmt.Errorf("needs f32, f64, bf16 or f16, not %v", t.DType)
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func wantLens(want int, l ...Ints) error {
 
 func wantRank(s Shape, r int) error {
 	if s.Rank() != r {
-		return fmt.Errorf("wants rank %d, not shape %v", r, s)
+		return fmt.Errorf("needs rank %d, not shape %v", r, s)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func checkAxes(axes Ints, rank int) error {
 func wantVectors(d DType, n int, args []Type) error {
 	for _, t := range args {
 		if t != TypeOf(d, n) {
-			return fmt.Errorf("wants %v, not %v", TypeOf(d, n), t)
+			return fmt.Errorf("needs %v, not %v", TypeOf(d, n), t)
 		}
 	}
 	return nil

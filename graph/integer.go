@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Integers and Bools are computed exactly: int64 throughout, reduced to the element type by [DType.Wrap].
+// Integers and Bools are computed exactly, in int64, and reduced to the element type by [DType.Wrap].
 
 // Wrap reduces an integer to the range of d, an integer type or Bool, as Go's conversions do.
 func (d DType) Wrap(x int64) int64 {
@@ -15,8 +15,8 @@ func (d DType) Wrap(x int64) int64 {
 	return x
 }
 
-// Truncate converts a number towards 0 to the integer type d. NaN gives 0; a number out of range gives the nearest that is
-// in range.
+// Truncate converts a number towards 0 to the integer type d. NaN gives 0; a number out of range gives the nearest
+// number in range.
 func (d DType) Truncate(x float64) int64 {
 	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
 	if d == I32 {
@@ -92,8 +92,8 @@ func (t *Tensor) Uniform() bool {
 	return e > 0
 }
 
-// Uniform is the one value of a constant all of whose elements are equal, of rank 0 and n's element type. It looks through
-// Reshape, Broadcast, Transpose and Cast.
+// Uniform is the value of a constant whose elements are all equal, as a tensor of rank 0 and n's element type. It looks
+// through Reshape, Broadcast, Transpose and Cast.
 func (n *Node) Uniform() (*Tensor, bool) {
 	var casts []DType
 	for {

@@ -14,13 +14,13 @@ import (
 	"fusec/graph/safetensors"
 )
 
-// Weights are the values of a graph's parameters and state, as a file holds them.
+// Weights are the values of a graph's parameters and state in a file.
 type Weights struct {
 	Tensors map[string]*Tensor // by the names of the Param and State nodes
-	Unused  []string           // tensors in the file that the graph does not name, sorted; they were not read
+	Unused  []string           // names of tensors in the file that the graph does not use, sorted; they were not read
 }
 
-// MissingWeightsError tells that a weights file lacks tensors. It wraps [fs.ErrNotExist].
+// MissingWeightsError reports that a weights file lacks tensors. It wraps [fs.ErrNotExist].
 type MissingWeightsError struct {
 	Path   string   // of the weights file
 	NoFile bool     // whether the whole file is missing
@@ -47,14 +47,14 @@ func (e *MissingWeightsError) Error() string {
 // Unwrap makes the error an [fs.ErrNotExist].
 func (e *MissingWeightsError) Unwrap() error { return fs.ErrNotExist }
 
-// WeightsPath is where the weights of the graph at path lie: model.safetensors beside model.graph.
+// WeightsPath is the path of the weights of the graph at path: model.safetensors next to model.graph.
 func WeightsPath(path string) string {
 	return strings.TrimSuffix(path, filepath.Ext(path)) + ".safetensors"
 }
 
-// Load reads a graph and its weights. Every Param and State needs a tensor of its name and type; the error for those
-// that have none is a *[MissingWeightsError], and a caller to whom the values do not matter uses [LoadGraph]. Tensors
-// that the graph does not name are not read; they are listed. Values are taken as they are, NaN included.
+// Load reads a graph and its weights. Every Param and State needs a tensor of its name and type; the error for missing
+// tensors is a *[MissingWeightsError]. A caller that does not need the values uses [LoadGraph]. Tensors that the graph
+// does not use are listed and not read. Values are not checked and may be NaN.
 func Load(path string) (*Graph, *Weights, error) {
 	f := openWeights(path)
 	defer f.close()
@@ -65,7 +65,7 @@ func Load(path string) (*Graph, *Weights, error) {
 	if f.err != nil && !f.missing {
 		for _, n := range g.Sources() {
 			if _, ok := n.Op.(Input); !ok {
-				return nil, nil, f.err // once, not for each weight; it names the file
+				return nil, nil, f.err // reported once, not for each weight; it names the file
 			}
 		}
 	}
@@ -97,14 +97,14 @@ func Load(path string) (*Graph, *Weights, error) {
 }
 
 // LoadGraph reads a graph without the values of its parameters and state, which need not exist. Constants too large
-// for the text form are part of the graph: they are read from the weights file and must be there.
+// for the text form are part of the graph: they are read from the weights file, which must exist then.
 func LoadGraph(path string) (*Graph, error) {
 	f := openWeights(path)
 	defer f.close()
 	return f.graph(path)
 }
 
-// weightsFile is the weights file of a graph, open for as long as the graph is read.
+// weightsFile is the weights file of a graph, open while the graph is read.
 type weightsFile struct {
 	path    string
 	file    *safetensors.File // nil if it cannot be read
@@ -126,10 +126,11 @@ func (f *weightsFile) close() {
 	}
 }
 
-// errNoTensor tells that there is no tensor of a name.
+// errNoTensor reports that there is no tensor of the given name.
 var errNoTensor = errors.New("no such tensor")
 
-// tensor reads the tensor of a name and checks its type. F16 and BF16 are read as what t asks for: themselves, or f32.
+// tensor reads the tensor of a name and checks its type. F16 and BF16 are read as they are or converted to f32, as t
+// requires.
 func (f *weightsFile) tensor(name string, t Type) (*Tensor, error) {
 	switch {
 	case f.missing:
@@ -156,7 +157,7 @@ func (f *weightsFile) tensor(name string, t Type) (*Tensor, error) {
 	return r, nil
 }
 
-// readTensor reads the elements of a tensor: of 16 bits as they stand in the file if that is the type wanted.
+// readTensor reads the elements of a tensor. Elements of 16 bits are not converted if that is the requested type.
 func readTensor(f *safetensors.File, info safetensors.Info, want DType) (any, error) {
 	if info.DType == "BF16" && want == BF16 || info.DType == "F16" && want == F16 {
 		return f.ReadBits(info.Name)
@@ -218,12 +219,12 @@ func (f *weightsFile) unused() []string {
 	return names
 }
 
-// Save writes a graph at path and its weights, with the constants too large for the text form, beside it; see
-// [WeightsPath]. The weights are exactly those of the Param and State nodes; NaN is as good as any value. With nil
-// weights the graph is saved without them, and a weights file that is there already is left alone.
+// Save writes a graph at path and its weights, with the constants too large for the text form, next to it; see
+// [WeightsPath]. The weights must be exactly those of the Param and State nodes, and may be NaN. With nil weights the
+// graph is saved without them, and an existing weights file is left unchanged.
 //
-// Both files are written in full and brought to the disk before either takes its place, the weights first: a failure,
-// such as a full disk, leaves the old ones as they were.
+// Both files are written completely and synced to disk before either replaces the old one, the weights first. After a
+// failure, such as a full disk, the old files are unchanged.
 func Save(path string, g *Graph, weights map[string]*Tensor) error {
 	if err := save(path, g, weights); err != nil {
 		return fmt.Errorf("saving %s: %w", path, err)
@@ -241,7 +242,7 @@ func save(path string, g *Graph, weights map[string]*Tensor) error {
 	}
 	text := Print(g)
 	consts := Constants(g)
-	// What is written must be readable. Only the bounds of the text form can be in the way of that.
+	// The text must be readable again. Only the bounds of the text form can prevent that.
 	if _, err := Parse(path, []byte(text), LookupIn(consts)); err != nil {
 		return err
 	}
@@ -303,7 +304,7 @@ func collect(g *Graph, weights map[string]*Tensor) ([]safetensors.Tensor, error)
 	if len(tensors) < len(weights) {
 		for name := range weights {
 			if n := g.Lookup(name); n == nil || n.Op == Op(Input{n.Type}) {
-				return nil, fmt.Errorf("weight %q is of no parameter or state of the graph", name)
+				return nil, fmt.Errorf("weight %q belongs to no parameter or state of the graph", name)
 			}
 		}
 	}

@@ -227,8 +227,8 @@ func TestSaveFails(t *testing.T) {
 		"holds 0 elements": func() error {
 			return graph.Save(path, g, with("w", &graph.Tensor{Type: graph.TypeOf(graph.F32, 100, 5)}))
 		},
-		`weight "v" is of no parameter`: func() error { return graph.Save(path, g, with("v", weights["w"])) },
-		`weight "x" is of no parameter`: func() error { return graph.Save(path, g, with("x", weights["w"])) },
+		`weight "v" belongs to no parameter`: func() error { return graph.Save(path, g, with("v", weights["w"])) },
+		`weight "x" belongs to no parameter`: func() error { return graph.Save(path, g, with("x", weights["w"])) },
 		"the same ID":                   func() error { return graph.Save(path, invalid, weights) },
 		"are kept for constants":        func() error { return graph.Save(path, reserved, with("fusec.const/9", weights["w"])) },
 		"the line has more than":        func() error { return graph.Save(path, long, weights) },

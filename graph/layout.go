@@ -2,8 +2,8 @@ package graph
 
 import "fmt"
 
-// Layout says where the elements of a value stand in a buffer: element (i0, i1, …) at Offset + Σ i·Stride, in
-// elements. Views change the layout and move nothing.
+// Layout gives the positions of a value's elements in a buffer: element (i0, i1, …) is at Offset + Σ i·Stride, in
+// elements. Views change the layout and move no data.
 type Layout struct {
 	Shape  Shape
 	Stride [MaxRank]int
@@ -17,7 +17,7 @@ func Contiguous(s Shape) Layout {
 	return l
 }
 
-// IsContiguous reports whether the elements stand in row-major order without gaps.
+// IsContiguous reports whether the elements are in row-major order without gaps.
 func (l Layout) IsContiguous() bool {
 	n := 1
 	for i := l.Shape.Rank() - 1; i >= 0; i-- {
@@ -55,8 +55,8 @@ func (l Layout) Broadcast(s Shape) Layout {
 	return r
 }
 
-// Over extends the layout of a value to an iteration space of shape space: repeated where it is a scalar or a vector
-// aligned at the last axis, or, with reduced axes, a value that lacks them.
+// Over extends the layout of a value to an iteration space of the given shape. The value is broadcast if it is a scalar
+// or aligned at the last axis, or if it lacks the reduced axes.
 func (l Layout) Over(space Shape, reduced Ints) (Layout, error) {
 	s := l.Shape
 	if s == space {
@@ -85,7 +85,7 @@ func (l Layout) Over(space Shape, reduced Ints) (Layout, error) {
 // Slice takes size elements, step apart, of an axis.
 func (l Layout) Slice(axis, start, size, step int) Layout {
 	l.Shape = l.Shape.With(axis, size)
-	if l.Shape.Elems() == 0 { // stands nowhere
+	if l.Shape.Elems() == 0 { // there are no elements
 		return l
 	}
 	l.Offset += start * l.Stride[axis]
@@ -93,15 +93,15 @@ func (l Layout) Slice(axis, start, size, step int) Layout {
 	return l
 }
 
-// Reshape gives the elements, in their row-major order, another shape of the same number of elements. It reports
-// false if no strides can say that.
+// Reshape gives the elements, in their row-major order, another shape of the same number of elements. It reports false
+// if no strides express that.
 func (l Layout) Reshape(s Shape) (Layout, bool) {
 	r := Layout{Shape: s, Offset: l.Offset}
 	if s.Elems() == 0 {
 		copy(r.Stride[:], s.Strides())
 		return r, true
 	}
-	// Merge the axes that follow one another in memory, then cut the merged axes into the new ones.
+	// Merge the axes that are contiguous in memory, then split the merged axes into the new ones.
 	var dim, stride [MaxRank]int
 	n := 0
 	for i := range l.Shape.Rank() {
@@ -141,8 +141,8 @@ func (l Layout) Reshape(s Shape) (Layout, bool) {
 	return r, true
 }
 
-// View applies a view operation whose start operand, if it has one, is constant. It reports false if op is no view,
-// its start is not constant or out of range, or no strides can say it.
+// View applies a view operation whose start operand, if it has one, is constant. It reports false if op is not a view,
+// if its start is not constant or out of range, or if no strides express it.
 func (l Layout) View(n *Node) (Layout, bool) {
 	switch op := n.Op.(type) {
 	case Reshape:
@@ -161,8 +161,8 @@ func (l Layout) View(n *Node) (Layout, bool) {
 	return l, false
 }
 
-// Invert turns a store view around: given the layout l of the output of a Reshape or Transpose n, it returns the
-// layout of n's operand in the same buffer.
+// Invert inverts a store view: given the layout l of the output of a Reshape or Transpose n, it returns the layout of
+// n's operand in the same buffer.
 func (l Layout) Invert(n *Node) (Layout, bool) {
 	switch op := n.Op.(type) {
 	case Reshape:

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// tokenKind sorts tokens.
+// tokenKind is the kind of a token.
 type tokenKind uint8
 
 const (
@@ -16,13 +16,13 @@ const (
 	tokenString // text is the value
 	tokenID     // text is the digits
 	tokenPunct  // = : @ , [ ] { }
-	tokenBad    // text says what is wrong
+	tokenBad    // text is the error
 )
 
 type token struct {
 	kind      tokenKind
 	text      string
-	raw       string // as it stands in the source
+	raw       string // as in the source
 	line, col int    // from 1; columns count bytes
 }
 

@@ -3,8 +3,8 @@ package graph
 import "fmt"
 
 // MatMul multiplies matrices: a [..., m, k] by b [..., k, n]. TransA and TransB swap the last two axes of an operand
-// first. Leading axes are batches and broadcast as in NumPy. Operands of a 16-bit type are summed up in F32, the type of
-// the result, as of every contraction's.
+// first. Leading axes are batches and broadcast as in NumPy. Products of operands of a 16-bit type are summed in F32,
+// which is the type of the result, as for every contraction.
 type MatMul struct{ TransA, TransB bool }
 
 // OpName implements Op.
@@ -17,7 +17,7 @@ var matMulRow = OpInfo{
 }
 
 // gradMatMul gives, for y = a·b, da = dy·bᵀ and db = aᵀ·dy, each transposed if the operand was, and summed over the
-// batches that an operand stood for.
+// batches to which an operand was broadcast.
 func gradMatMul(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op, x, y := n.Op.(MatMul), n.Args[0], n.Args[1]
 	dy := b.CastTo(x.Type.DType, dys[0])
@@ -38,8 +38,8 @@ func gradMatMul(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	return []*Node{b.SumTo(dx, x.Type.Shape), b.SumTo(dz, y.Type.Shape)}, nil
 }
 
-// gradLinear is the gradient of x [..., m, k] by one matrix: the batches are rows, so that the matrix's gradient is
-// one product and no sum over batches.
+// gradLinear is the gradient of x [..., m, k] times one matrix. The batches are treated as rows, so that the matrix's
+// gradient is one product instead of a sum over batches.
 func gradLinear(b *Builder, op MatMul, x, w, dy *Node) []*Node {
 	flat := func(n *Node) *Node {
 		s := n.Type.Shape
@@ -89,7 +89,7 @@ func (m MatMul) Dims(a, b Shape) (batch []int, rows, inner, cols int) {
 func inferMatMul(op Op, args []Type) ([]Type, error) {
 	m, a, b := op.(MatMul), args[0].Shape, args[1].Shape
 	if a.Rank() < 2 || b.Rank() < 2 {
-		return nil, fmt.Errorf("wants operands of rank 2 or more, not %v and %v", a, b)
+		return nil, fmt.Errorf("needs operands of rank 2 or more, not %v and %v", a, b)
 	}
 	if args[0].DType != args[1].DType {
 		return nil, fmt.Errorf("element types %v and %v differ", args[0].DType, args[1].DType)

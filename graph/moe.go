@@ -27,17 +27,17 @@ var moeGradRow = OpInfo{
 // with w1_e and w3_e [d, f], w2_e [f, o], and biases b1_e and b3_e [f], b2_e [o] if Bias. The activation is a function
 // of one variable.
 //
-// A token whose gate for an expert is exactly zero is not sent to it: it adds nothing to y, whatever the expert would
-// make of it, costs nothing, and lets no gradient through (Shazeer et al., arXiv 1701.06538). With Dense every expert
-// sees every token, for gates that are zero by accident only. TopK > 0 tells how many gates of a token are not zero at
-// most, as far as that is known, scores that tie left aside; it counts for the cost alone.
+// A token whose gate for an expert is exactly zero is not sent to it: the pair adds nothing to y, whatever the expert
+// would compute, costs nothing, and passes no gradient (Shazeer et al., arXiv 1701.06538). With Dense every expert gets
+// every token, for gates that are zero only by accident. TopK > 0 is the largest number of gates of a token that are
+// not zero, if known, without ties of scores. It is used only for the cost.
 //
-// The operands are x, gates, and then the weights in the order w1, b1, w3, b3, w2, b2, of which b1, b3 and b2 are there
-// if Bias, w3 and b3 if Gated. If Stacked each of these is one operand with a leading axis of Experts; else each is
+// The operands are x, gates, and then the weights in the order w1, b1, w3, b3, w2, b2. b1, b3 and b2 exist only with
+// Bias, w3 and b3 only with Gated. If Stacked each of these is one operand with a leading axis of Experts; else each is
 // Experts operands, one for each expert in turn.
 //
-// With x and w1, w3 and w2 of a 16-bit type, gates, biases and y are F32, and hidden values are rounded before they
-// meet w2.
+// With x and w1, w3 and w2 of a 16-bit type, gates, biases and y are F32, and hidden values are rounded before they are
+// multiplied by w2.
 //
 // Result 0 is y [..., o]; result 1 the load [Experts] of each expert, the number of tokens sent to it, as I64.
 type MoE struct {
@@ -54,7 +54,7 @@ type MoE struct {
 // OpName implements Op.
 func (MoE) OpName() string { return "moe" }
 
-// Act is the activation as an operation of its own.
+// Act is the activation as an operation.
 func (m MoE) Act() Unary { return Unary{m.Activation, m.Alpha, m.AtZero} }
 
 // MoEWeight names one of the weights that each expert has.
@@ -144,7 +144,7 @@ func (m MoE) Dims(args []Type) MoEDims {
 func inferMoE(op Op, args []Type) ([]Type, error) {
 	m := op.(MoE)
 	if m.Experts < 1 || m.TopK < 0 {
-		return nil, fmt.Errorf("%d experts of which a token takes %d", m.Experts, m.TopK)
+		return nil, fmt.Errorf("%d experts, of which a token uses %d", m.Experts, m.TopK)
 	}
 	if int(m.Activation) >= numUnary {
 		return nil, fmt.Errorf("unknown function %d", m.Activation)
@@ -156,7 +156,7 @@ func inferMoE(op Op, args []Type) ([]Type, error) {
 		return nil, err
 	}
 	if !m.Stacked && m.Experts > len(args) || len(args) != m.Operands() {
-		return nil, fmt.Errorf("wants %d operands with these attributes, not %d", m.Operands(), len(args))
+		return nil, fmt.Errorf("needs %d operands with these attributes, not %d", m.Operands(), len(args))
 	}
 	x, gates := args[moeX], args[moeGates]
 	if err := wantContracted(x); err != nil {
@@ -164,7 +164,7 @@ func inferMoE(op Op, args []Type) ([]Type, error) {
 	}
 	r := x.Shape.Rank()
 	if r < 1 {
-		return nil, fmt.Errorf("wants x of rank 1 or more, not %v", x)
+		return nil, fmt.Errorf("needs x of rank 1 or more, not %v", x)
 	}
 	if want := x.Accumulator().Reshaped(x.Shape.With(r-1, m.Experts)); gates != want {
 		return nil, fmt.Errorf("the gates are %v, not %v", gates, want)
@@ -193,7 +193,7 @@ func inferMoE(op Op, args []Type) ([]Type, error) {
 	return []Type{y, TypeOf(I64, m.Experts)}, nil
 }
 
-// weightAt tells which weight the i-th operand among them is, and whose.
+// weightAt says which weight, and of which expert, the i-th of the weight operands is.
 func (m MoE) weightAt(i int) (w MoEWeight, of string) {
 	if m.Stacked {
 		return m.Weights()[i], "all experts"
@@ -221,8 +221,9 @@ func (m MoE) WeightShape(d MoEDims, w MoEWeight) Shape {
 }
 
 // MoEGrad is the gradient of a MoE of the same attributes. Its operands are those of the MoE and then dy, the gradient
-// of its result 0; its results are the gradients of the MoE's operands, in their order. Tokens are grouped as in the
-// MoE, and hidden values are computed again. With x of a 16-bit type so is dy; the results are F32. A gate that is zero gets no gradient, unless Dense.
+// of its result 0. Its results are the gradients of the MoE's operands, in their order. Tokens are grouped as in the
+// MoE, and hidden values are computed again. If x has a 16-bit type, dy has it, too; the results are F32. A gate that
+// is zero gets no gradient, unless Dense.
 type MoEGrad struct {
 	Experts     int
 	Activation  UnaryFn
@@ -253,7 +254,7 @@ func inferMoEGrad(op Op, args []Type) ([]Type, error) {
 	return accumulators(args[:n]), nil
 }
 
-// decomposeMoE sends every token to every expert, and takes what the gates are zero for out afterwards.
+// decomposeMoE sends every token to every expert, and removes the results whose gates are zero afterwards.
 func decomposeMoE(b *Builder, op Op, args []*Node) []*Node {
 	m := op.(MoE)
 	types := make([]Type, len(args))
@@ -310,7 +311,7 @@ func (m MoE) expert(b *Builder, d MoEDims, args []*Node, e int, x *Node) *Node {
 	return linear(h, MoEW2, MoEB2)
 }
 
-// gradMoE asks for the gradients of all operands at once.
+// gradMoE computes the gradients of all operands in one operation.
 func gradMoE(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	if dys[0] == nil {
 		return make([]*Node, len(n.Args)), nil
@@ -327,7 +328,7 @@ func gradMoE(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 // decomposeMoEGrad differentiates the decomposition of the MoE.
 func decomposeMoEGrad(b *Builder, op Op, args []*Node) []*Node {
 	m := op.(MoEGrad).MoE()
-	g := New("") // of its own, where an operand that is given twice counts as two
+	g := New("") // a separate graph, in which an operand that is given twice counts as two
 	body := Extend(g, b.origin...)
 	in := make([]*Node, len(args))
 	for i, a := range args {
@@ -350,7 +351,7 @@ func decomposeMoEGrad(b *Builder, op Op, args []*Node) []*Node {
 	return b.Inline(g, args)
 }
 
-// flopsMoE counts the products and activations of the tokens that are sent, as far as that is known.
+// flopsMoE counts the products and activations of the tokens that are sent, as far as their number is known.
 func flopsMoE(op Op, args, _ []Type) int64 {
 	m := op.(MoE)
 	return product(m.pairs(args), m.flopsPerPair(args))

@@ -14,7 +14,7 @@ type Broadcast struct{ Shape Shape }
 // Concat joins operands along Axis.
 type Concat struct{ Axis int }
 
-// Pad surrounds the operand with Lo and Hi elements per axis, of the given value.
+// Pad adds Lo elements of the given value before, and Hi elements after, each axis of the operand.
 type Pad struct {
 	Lo, Hi Ints
 	Value  float64

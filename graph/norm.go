@@ -8,9 +8,9 @@ type LayerNorm struct{ Eps float64 }
 // RMSNorm divides by √(mean of squares along the last axis + Eps), times gamma.
 type RMSNorm struct{ Eps float64 }
 
-// BatchNorm normalises x [N,C,...] per channel. In training it uses the batch's mean and biased variance and hands out
-// the new running statistics, Momentum·old + (1−Momentum)·batch (unbiased variance), as results 1 and 2; else it uses
-// the running ones and hands them out unchanged.
+// BatchNorm normalises x [N,C,...] per channel. In training it uses the batch's mean and biased variance. Results 1 and
+// 2 are then the new running statistics, Momentum·old + (1−Momentum)·batch (unbiased variance). Otherwise it uses the
+// running statistics, and results 1 and 2 are these, unchanged.
 type BatchNorm struct {
 	Eps, Momentum float64
 	Train         bool
@@ -178,7 +178,7 @@ func gradScaled(b *Builder, n, dy *Node, eps float64, centred bool) (dx, dgamma 
 	return dx, b.SumTo(b.Binary(Mul, dy, xhat), gamma.Type.Shape)
 }
 
-// otherAxes are the axes of [n,c,...] without that of the channels.
+// otherAxes are the axes of [n,c,...] except the channels.
 func otherAxes(s Shape) []int {
 	var axes []int
 	for i := range s.Rank() {
@@ -189,8 +189,7 @@ func otherAxes(s Shape) []int {
 	return axes
 }
 
-// gradBatchNorm is the gradient through the first result. The running statistics, as operands and as results, carry
-// none.
+// gradBatchNorm is the gradient through the first result. The running statistics have none, as operands or as results.
 func gradBatchNorm(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op, x, gamma, dy := n.Op.(BatchNorm), n.Args[0], n.Args[1], dys[0]
 	if dy == nil {
@@ -227,14 +226,14 @@ func gradGroupNorm(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	return []*Node{dx, dgamma, b.Reduce(Sum, dy, false, axes...)}, nil
 }
 
-// inferNorm wants x [..., d] and vectors [d].
+// inferNorm requires x [..., d] and vectors [d].
 func inferNorm(_ Op, args []Type) ([]Type, error) {
 	x := args[0]
 	if err := wantFloat(x); err != nil {
 		return nil, err
 	}
 	if x.Shape.Rank() == 0 {
-		return nil, fmt.Errorf("wants at least one axis")
+		return nil, fmt.Errorf("needs at least one axis")
 	}
 	return args[:1], wantVectors(x.DType, x.Shape.At(x.Shape.Rank()-1), args[1:])
 }
@@ -245,7 +244,7 @@ func inferBatchNorm(_ Op, args []Type) ([]Type, error) {
 		return nil, err
 	}
 	if x.Shape.Rank() < 2 {
-		return nil, fmt.Errorf("wants [n,c,...], not %v", x.Shape)
+		return nil, fmt.Errorf("needs [n,c,...], not %v", x.Shape)
 	}
 	if err := wantVectors(x.DType, x.Shape.At(1), args[1:]); err != nil {
 		return nil, err

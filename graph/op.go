@@ -14,7 +14,7 @@ type Op interface {
 // OpInfo is a row of the operation table.
 type OpInfo struct {
 	Name     string
-	Doc      string // one line: what the operation computes
+	Doc      string // one line on what the operation computes
 	Operands string // names of the operands, for messages and documentation
 	Proto    Op     // a value of the operation's type; its fields are the attributes
 	Class    Class
@@ -24,31 +24,31 @@ type OpInfo struct {
 	Infer func(op Op, args []Type) ([]Type, error)
 	// FLOPs counts floating-point operations; nil means one per element of the first result.
 	FLOPs func(op Op, args []Type, out []Type) int64
-	// Decompose rebuilds a composite from primitives; its result is the composite's meaning. Nil for primitives.
+	// Decompose rebuilds a composite from primitives, which defines its meaning. Nil for primitives.
 	Decompose func(b *Builder, op Op, args []*Node) []*Node
 	// Grad appends the gradient of n's operands to the graph, given the gradient dy of each of n's results (nil where
-	// none flows). It returns one node per operand, nil where no gradient flows. A nil Grad of a composite means: that
-	// of its decomposition; of a primitive: no gradient.
+	// none flows). It returns one node per operand, nil where no gradient flows. If it is nil, a composite has the
+	// gradient of its decomposition, and a primitive has none.
 	Grad func(b *Builder, n *Node, dy []*Node) ([]*Node, error)
 
-	// Fuses says that a Fusion's body may hold the operation. Anchor is then that of the Fusion in which it is computed
-	// where it stands alone; AnchorNone for elementwise work, which all others take.
+	// Fuses says that a Fusion's body may contain the operation. Anchor is then the anchor of a Fusion of this
+	// operation alone, or AnchorNone for elementwise work, which fusions of all anchors may contain.
 	Fuses  bool
 	Anchor Anchor
 	// RowAxes are the axes, in ascending order, along which an operation of AnchorRow combines elements.
 	RowAxes func(n *Node) Ints
-	// RowWeights says that operands of an operation of AnchorRow but the first are vectors that all rows read.
+	// RowWeights says that all operands but the first of an operation of AnchorRow are vectors that all rows read.
 	RowWeights bool
-	// Strided says that a launch of the operation alone reads its operands through any strides; others want their
-	// elements side by side.
+	// Strided says that a launch of the operation alone reads its operands with any strides. Otherwise operands must be
+	// contiguous.
 	Strided bool
-	// Fails reports whether n may find at run time that it has no result. Nil: it always has one.
+	// Fails reports whether n may fail at run time. Nil: it never fails.
 	Fails func(n *Node) bool
-	// Kind is what the operation is to the user, as reports and drawings show it.
+	// Kind is the operation's class in reports and drawings.
 	Kind Kind
 }
 
-// Class sorts operations by what a compiler may do with them.
+// Class says how the compiler may treat an operation.
 type Class uint8
 
 // The classes.
@@ -57,9 +57,9 @@ const (
 	ClassElementwise              // element i of the result depends on element i of the operands only
 	ClassContraction              // matrix products and convolutions
 	ClassReduce                   // fewer elements out than in
-	ClassView                     // the operand's elements under other indices: free where strides can say it
-	ClassMove                     // copies elements about
-	ClassIndex                    // reads or writes where another operand says
+	ClassView                     // the operand's elements under other indices: free if strides express it
+	ClassMove                     // copies elements
+	ClassIndex                    // reads or writes at indices that another operand gives
 	ClassRandom                   // draws from a counter-based generator
 	ClassComposite                // has a decomposition
 	ClassFusion                   // Fusion, Host and Result
@@ -98,21 +98,21 @@ func init() {
 	}
 }
 
-// check reports a row whose facts do not fit together.
+// check reports an inconsistent row.
 func (i *OpInfo) check() error {
 	switch {
 	case i.Doc == "" || i.Infer == nil:
-		return fmt.Errorf("graph: the row of %s lacks what it is, or its type rule", i.Name)
+		return fmt.Errorf("graph: the row of %s lacks its doc or its type rule", i.Name)
 	case i.Class == ClassElementwise && (!i.Fuses || i.Anchor != AnchorNone):
-		return fmt.Errorf("graph: %s is elementwise, and no body may hold it", i.Name)
+		return fmt.Errorf("graph: %s is elementwise, but Fuses is not set", i.Name)
 	case !i.Fuses && i.Anchor != AnchorNone:
-		return fmt.Errorf("graph: %s has an anchor, and no body may hold it", i.Name)
+		return fmt.Errorf("graph: %s has an anchor, but Fuses is not set", i.Name)
 	case (i.Anchor == AnchorRow) != (i.RowAxes != nil):
-		return fmt.Errorf("graph: %s needs row axes if its anchor is a row, and only then", i.Name)
+		return fmt.Errorf("graph: %s needs row axes if and only if its anchor is a row", i.Name)
 	case i.RowWeights && i.Anchor != AnchorRow:
-		return fmt.Errorf("graph: %s has weights of rows, and its anchor is no row", i.Name)
+		return fmt.Errorf("graph: %s has weights of rows, but its anchor is not a row", i.Name)
 	case (i.Class == ClassComposite) != (i.Decompose != nil):
-		return fmt.Errorf("graph: %s needs a decomposition if it is composite, and only then", i.Name)
+		return fmt.Errorf("graph: %s needs a decomposition if and only if it is composite", i.Name)
 	}
 	return nil
 }
@@ -140,20 +140,20 @@ func ClassOf(op Op) Class {
 	return ClassFusion
 }
 
-// Elementwise reports whether op computes element i of its result from element i of its operands.
+// Elementwise reports whether element i of op's result depends only on element i of its operands.
 func Elementwise(op Op) bool { return ClassOf(op) == ClassElementwise }
 
 // IsView reports whether op only renames the indices of its first operand's elements.
 func IsView(op Op) bool { return ClassOf(op) == ClassView }
 
-// ReadsStrides reports whether op, as a launch of its own, reads its operands through any strides; others want their
-// elements side by side.
+// ReadsStrides reports whether op, as a separate launch, reads its operands with any strides. Otherwise operands must
+// be contiguous.
 func ReadsStrides(op Op) bool {
 	i := InfoOf(op)
 	return i != nil && i.Strided
 }
 
-// AnchorOf is the anchor of a Fusion of op alone; ok is false for operations that no body may hold.
+// AnchorOf is the anchor of a Fusion of op alone; ok is false for operations that no body may contain.
 func AnchorOf(op Op) (a Anchor, ok bool) {
 	if i := InfoOf(op); i != nil && i.Fuses {
 		return i.Anchor, true
@@ -161,8 +161,8 @@ func AnchorOf(op Op) (a Anchor, ok bool) {
 	return AnchorNone, false
 }
 
-// Joins reports whether op is work that any body may hold beside its anchor: elementwise, or Dropout, which also knows an
-// element's index.
+// Joins reports whether any body may contain op in addition to its anchor. Such operations are elementwise, or Dropout,
+// which also uses an element's index.
 func Joins(op Op) bool {
 	a, ok := AnchorOf(op)
 	return ok && a == AnchorNone
@@ -174,7 +174,7 @@ func RowWeights(op Op, i int) bool {
 	return info != nil && info.RowWeights && i > 0
 }
 
-// KindOf is what op is to the user.
+// KindOf is op's class in reports and drawings.
 func KindOf(op Op) Kind {
 	if i := InfoOf(op); i != nil {
 		return i.Kind
@@ -182,7 +182,7 @@ func KindOf(op Op) Kind {
 	return KindElementwise
 }
 
-// Fails reports whether n may find at run time that it has no result.
+// Fails reports whether n may fail at run time.
 func Fails(n *Node) bool {
 	i := InfoOf(n.Op)
 	return i == nil || i.Fails != nil && i.Fails(n)

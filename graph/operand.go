@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// Operand describes an argument or a result of a launch to the kernels that compute it: its element type, where its
-// elements stand in its buffer, and what is known of the buffer.
+// Operand describes an argument or a result of a launch for its kernels: its element type, the layout of its elements
+// in the buffer, and properties of the buffer.
 type Operand struct {
 	DType  DType
 	Layout Layout
-	Frozen bool // an argument that changes only when the caller says so
-	// Over is, of a result that is written in the memory of an argument, element over element, 1 + that argument's index.
+	Frozen bool // an argument that changes only when the caller announces it
+	// Over is 1 + the index of the argument whose memory a result overwrites, element by element; 0 if there is none.
 	Over int
-	// Update says of a result that the buffer is a State or Param, which a run that fails must not change.
+	// Update says that a result's buffer is a State or Param, which a failed run must not change.
 	Update bool
 }
 
 // Type is the type of the operand's value.
 func (o Operand) Type() Type { return Type{DType: o.DType, Shape: o.Layout.Shape} }
 
-// CheckOperands reports operands and results that do not fit the operation's type rule, or whose elements do not stand
-// side by side, where the operation wants that.
+// CheckOperands reports operands and results that do not fit the operation's type rule, or that are not contiguous
+// although the operation requires it.
 func CheckOperands(op Op, args, results []Operand) error {
 	info := InfoOf(op)
 	if info == nil {
@@ -55,7 +55,7 @@ func CheckOperands(op Op, args, results []Operand) error {
 	return nil
 }
 
-// Alone is the Fusion that is one operation, with the operands as inputs, and hands out all its results.
+// Alone is the Fusion of one operation, with the operands as inputs and all its results as outputs.
 func Alone(op Op, args []Operand, results int) (Fusion, error) {
 	anchor, ok := AnchorOf(op)
 	if !ok {
@@ -75,7 +75,7 @@ func Alone(op Op, args []Operand, results int) (Fusion, error) {
 	return Fusion{Anchor: anchor, Body: body}, err
 }
 
-// Operands are those of the Fusion's operands that are the segment's, counted by its own.
+// Operands are the segment's arguments and results, with Over counted by the segment's arguments.
 func (s Segment) Operands(args, results []Operand) (in, out []Operand) {
 	for _, i := range s.Args {
 		in = append(in, args[i])
@@ -90,7 +90,7 @@ func (s Segment) Operands(args, results []Operand) (in, out []Operand) {
 	return in, out
 }
 
-// CheckSegments refuses results that are written over an argument of another segment, which may run at any time.
+// CheckSegments refuses results that overwrite an argument of another segment, because segments may run in any order.
 func CheckSegments(segments []Segment, results []Operand) error {
 	for i, s := range segments {
 		for _, r := range s.Results {

@@ -11,7 +11,7 @@ import (
 // maxErrors is how many errors Parse reports.
 const maxErrors = 10
 
-// ParseError is an error at a place in a file.
+// ParseError is an error at a position in a file.
 type ParseError struct {
 	File      string
 	Line, Col int // from 1; columns count bytes
@@ -23,14 +23,14 @@ func (e *ParseError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %v", e.File, e.Line, e.Col, e.Err)
 }
 
-// Unwrap gives the error without its place.
+// Unwrap returns the error without its position.
 func (e *ParseError) Unwrap() error { return e.Err }
 
-// Lookup finds the tensor of the given name and type in the weights. It is asked for constants that the text form does
-// not hold.
+// Lookup finds the tensor of the given name and type in the weights. It is called for constants that the text form does
+// not contain.
 type Lookup func(name string, t Type) (*Tensor, error)
 
-// LookupIn looks tensors up in a map, such as [Constants] makes.
+// LookupIn looks tensors up in a map, such as that of [Constants].
 func LookupIn(m map[string]*Tensor) Lookup {
 	return func(name string, t Type) (*Tensor, error) {
 		v := m[name]
@@ -44,8 +44,8 @@ func LookupIn(m map[string]*Tensor) Lookup {
 	}
 }
 
-// Parse reads the text form of a graph and verifies the graph. The file's name is for errors and for the positions of
-// nodes that have none. A nil weights means that there are none. The error joins up to ten of type *[ParseError].
+// Parse reads the text form of a graph and verifies the graph. The file's name is used in errors and as the position of
+// nodes that have none. weights may be nil if there are none. The error joins up to ten of type *[ParseError].
 func Parse(file string, src []byte, weights Lookup) (*Graph, error) {
 	if weights == nil {
 		weights = LookupIn(nil)
@@ -71,7 +71,7 @@ type parser struct {
 	lex        lexer
 	tok        token
 	errs       []error
-	stopped    bool // too many errors, or a bound was passed
+	stopped    bool // too many errors, or a bound was exceeded
 	nodes      int
 	elems      int
 }
@@ -87,7 +87,7 @@ type scope struct {
 	updated map[*Node]bool
 }
 
-// definition is a node that a name or ID stands for.
+// definition is the node of a name or ID.
 type definition struct {
 	node      *Node // nil if the line had an error
 	line      int
@@ -98,7 +98,7 @@ func newScope(g *Graph, depth int) *scope {
 	return &scope{g, depth, map[string]*definition{}, map[int]*definition{}, map[string]bool{}, map[string]bool{}, map[*Node]bool{}}
 }
 
-// errReported stands for an error that has been reported before, such as the use of a node whose line was wrong.
+// errReported is returned where an error has been reported before, as for the use of a node whose line was wrong.
 var errReported = errors.New("reported before")
 
 // fits checks the size of the file and of its lines.
@@ -123,7 +123,7 @@ func (p *parser) fail(t token, format string, a ...any) error {
 	return &ParseError{p.file, t.line, t.col, fmt.Errorf(format, a...)}
 }
 
-// expected makes the error that something else stands where want should.
+// expected makes the error that another token was found instead of want.
 func (p *parser) expected(want string) error {
 	if p.tok.kind == tokenBad {
 		return p.fail(p.tok, "expected %s, found %s", want, p.tok.text)
@@ -131,7 +131,7 @@ func (p *parser) expected(want string) error {
 	return p.fail(p.tok, "expected %s, found %v", want, p.tok)
 }
 
-// report keeps an error for Parse to return.
+// report records an error, which Parse returns.
 func (p *parser) report(err error) {
 	if err == nil || err == errReported || p.stopped {
 		return
@@ -141,7 +141,7 @@ func (p *parser) report(err error) {
 	}
 }
 
-// fatal reports an error after which nothing is read.
+// fatal reports an error and stops reading.
 func (p *parser) fatal(t token, format string, a ...any) {
 	p.report(p.fail(t, format, a...))
 	p.stop()
@@ -161,7 +161,7 @@ func (p *parser) advance() token {
 	return t
 }
 
-// accept takes the token if it is s.
+// accept consumes the token if it is s.
 func (p *parser) accept(s string) bool {
 	if !p.tok.is(s) {
 		return false
@@ -183,7 +183,7 @@ func (p *parser) skipEOLs() {
 	}
 }
 
-// endLine takes the end of a line or of the file.
+// endLine consumes the end of a line or of the file.
 func (p *parser) endLine() error {
 	switch p.tok.kind {
 	case tokenEOL:
@@ -344,7 +344,7 @@ func (p *parser) update(sc *scope) error {
 	return nil
 }
 
-// next is the token after the present one.
+// next is the token after the current one.
 func (p *parser) next() token {
 	l := p.lex
 	return l.next()

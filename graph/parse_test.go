@@ -115,10 +115,10 @@ func TestParseErrors(t *testing.T) {
 
 		{"note", "5:5: expected the kind of the note, found the end of the line"},
 		{"note hint \"text\"", `5:6: kind of a note: unknown name "hint"`},
-		{"note remark topic \"text\"", `5:6: remark with the topic "topic": remarks have none`},
-		{"note divergence \"text\"", `5:6: divergence with the topic "": remarks have none, and others need one`},
+		{"note remark topic \"text\"", `5:6: remark with the topic "topic": remarks have no topic`},
+		{"note divergence \"text\"", `5:6: divergence with the topic "": remarks have no topic, and other notes need one`},
 		{"note divergence 1st \"text\"", `topic "1st" of a note is not a word`},
-		{"note remark text", "remarks have none"},
+		{"note remark text", "remarks have no topic"},
 		{"note imitation topic x", "5:22: expected the text of the note, in quotes, found x"},
 		{"note remark \"text\" z", "z is not defined above"},
 		{"note remark \"text\" x x", "expected the end of the line, found x"},

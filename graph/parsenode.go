@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// nodeText is what stands on a node's line.
+// nodeText is the content of a node's line.
 type nodeText struct {
 	start   token // of the line
 	id      int
@@ -23,8 +23,8 @@ type nodeText struct {
 	body    *Graph
 }
 
-// node reads one node. Whatever is wrong right of the equals sign, the name and ID count as defined afterwards, so that
-// no reader of the node is reported too.
+// node reads one node. If there is an error right of the equals sign, the name and ID are defined nevertheless, so that
+// readers of the node are not reported, too.
 func (p *parser) node(sc *scope) error {
 	t := nodeText{start: p.tok}
 	if err := p.define(sc, &t); err != nil {
@@ -34,7 +34,7 @@ func (p *parser) node(sc *scope) error {
 	err := p.expression(sc, &t)
 	if err == nil {
 		def.node, err = p.build(sc, &t)
-		p.report(err) // the line has been read to its end: nothing is to be skipped
+		p.report(err) // the line has been read to its end
 		err = nil
 	}
 	sc.byID[t.id] = def
@@ -49,7 +49,7 @@ func (p *parser) node(sc *scope) error {
 	return err
 }
 
-// define reads what stands left of the equals sign.
+// define reads what is left of the equals sign.
 func (p *parser) define(sc *scope, t *nodeText) error {
 	t.id = sc.g.nextID
 	explicit := p.tok.kind == tokenID
@@ -81,7 +81,7 @@ func (p *parser) define(sc *scope, t *nodeText) error {
 	return nil
 }
 
-// expression reads the equals sign and what stands right of it, to the end of the line or of the body.
+// expression reads the equals sign and what is right of it, to the end of the line or of the body.
 func (p *parser) expression(sc *scope, t *nodeText) error {
 	if err := p.want("="); err != nil {
 		return err
@@ -235,7 +235,7 @@ func (p *parser) typeName() (t Type, err error) {
 	return t, nil
 }
 
-// origins reads the annotations, and fills in the line where no position is given.
+// origins reads the annotations. The line is the position if none is given.
 func (p *parser) origins(t *nodeText) error {
 	positioned := false
 	for {

@@ -2,11 +2,11 @@ package graph
 
 import "slices"
 
-// A PerNode holds something for each node of one graph, by ID. For a node for which nothing was set that is the zero
-// value. It takes less time and memory than a map.
+// A PerNode holds a value for each node of one graph, by ID. A node for which nothing was set has the zero value. It
+// takes less time and memory than a map.
 type PerNode[T any] struct{ at []T }
 
-// NewPerNode has room for the nodes that g has had until now.
+// NewPerNode allocates space for all nodes that g has had so far.
 func NewPerNode[T any](g *Graph) PerNode[T] { return PerNode[T]{make([]T, g.nextID)} }
 
 // Get is what was set for n.
@@ -27,13 +27,13 @@ func (p *PerNode[T]) Set(n *Node, v T) {
 	p.at[n.ID] = v
 }
 
-// Uses tells who reads each node of a graph. Who rewrites the graph keeps it up to date.
+// Uses lists the readers of each node of a graph. Code that rewrites the graph has to update it.
 type Uses struct {
 	readers PerNode[[]*Node]
 	escapes PerNode[bool]
 }
 
-// Uses counts who reads what.
+// Uses lists the readers of all nodes.
 func (g *Graph) Uses() *Uses {
 	u := &Uses{NewPerNode[[]*Node](g), NewPerNode[bool](g)}
 	count, all := NewPerNode[int32](g), 0
@@ -64,8 +64,8 @@ func (g *Graph) Uses() *Uses {
 	return u
 }
 
-// Readers lists the nodes that read n, in graph order, as far as the graph has not been rewritten since; a node that
-// reads it twice is listed twice.
+// Readers lists the nodes that read n, in graph order until the graph is rewritten; a node that reads it twice is
+// listed twice.
 func (u *Uses) Readers(n *Node) []*Node { return u.readers.Get(n) }
 
 // Escapes reports whether n is read from outside: it is an output or takes part in an update.
@@ -77,21 +77,21 @@ func (u *Uses) One(n *Node) bool { return len(u.Readers(n)) == 1 && !u.Escapes(n
 // None reports whether nothing reads n.
 func (u *Uses) None(n *Node) bool { return len(u.Readers(n)) == 0 && !u.Escapes(n) }
 
-// Add says that an operand of by is n.
+// Add records that n is an operand of by.
 func (u *Uses) Add(n, by *Node) { u.readers.Set(n, append(u.readers.Get(n), by)) }
 
-// Remove says that one operand less of by is n.
+// Remove removes n as an operand of by, once.
 func (u *Uses) Remove(n, by *Node) {
 	rs := u.readers.Get(n)
 	switch i := slices.Index(rs, by); {
-	case i == 0: // in the order of the graph, as values that all read are taken off their readers one by one
+	case i == 0: // the common case: readers of a value are removed in the order of the graph
 		u.readers.Set(n, rs[1:])
 	case i > 0:
 		u.readers.Set(n, slices.Delete(rs, i, i+1))
 	}
 }
 
-// Move says that what read n reads m.
+// Move records that the readers of n read m.
 func (u *Uses) Move(n, m *Node) {
 	if u.None(m) {
 		u.readers.Set(m, u.readers.Get(n))

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// Pool takes the maximum or the mean of each window of x [N,C,H,W]. Padding counts as −Inf for the maximum; for the
-// mean it counts as zeros, in the divisor too, if CountPad, and else not at all.
+// Pool takes the maximum or the mean of each window of x [N,C,H,W]. Padding counts as −Inf for the maximum. For the
+// mean it counts as zeros, and in the divisor, if CountPad is set; else it is ignored.
 type Pool struct {
 	Fn                  PoolFn
 	Kernel, Stride, Pad Ints
 	CountPad            bool
 }
 
-// PoolGrad is the gradient of Pool for x given dy; a maximum reached several times passes it to the first.
+// PoolGrad is the gradient of Pool for x given dy. If several elements are the maximum, the first gets the gradient.
 type PoolGrad struct {
 	Fn                  PoolFn
 	Kernel, Stride, Pad Ints
@@ -41,8 +41,8 @@ func gradPool(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	return []*Node{b.Add(PoolGrad(n.Op.(Pool)), n.Args[0], dys[0])}, nil
 }
 
-// gradPoolGrad is the gradient for dy of PoolGrad(x, dy), which is linear in it: the mean of the windows, or what stands
-// where each window has its first maximum. For x it is 0 almost everywhere.
+// gradPoolGrad is the gradient for dy of PoolGrad(x, dy), which is linear in it: the mean of the windows, or the
+// element at the first maximum of each window. For x it is 0 almost everywhere.
 func gradPoolGrad(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op, x, dx := n.Op.(PoolGrad), n.Args[0], dys[0]
 	if op.Fn == AvgPool {
@@ -85,7 +85,7 @@ func inferPool(op Op, args []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range 2 { // kernels keep what they know of each row and column of a window
+	for i := range 2 { // kernels keep data for each row and column of a window
 		if k := p.Kernel.At(i); k > max(maxPool, s.At(2+i)) {
 			return nil, fmt.Errorf("a window of %d is larger than the image, of %d, and than %d", k, s.At(2+i), maxPool)
 		}

@@ -2,8 +2,8 @@ package graph
 
 import "fmt"
 
-// Dropout zeroes each element with probability P and divides the others by 1−P. Element i is decided by the
-// counter-based generator Philox-4×32-10 at (seed, i), so a recomputation draws the same. The seed is an I64 scalar.
+// Dropout zeroes each element with probability P and divides the others by 1−P. The counter-based generator
+// Philox-4×32-10 at (seed, i) decides on element i, so a recomputation draws the same. The seed is an I64 scalar.
 type Dropout struct{ P float64 }
 
 // Random draws a tensor from a distribution with parameters A and B: uniform on [A,B), normal with mean A and
@@ -30,7 +30,7 @@ var randomRow = OpInfo{
 	Class: ClassRandom, MinArgs: 1, MaxArgs: 1, Infer: inferRandom,
 }
 
-// gradDropout drops the same elements: the seed is the same.
+// gradDropout drops the same elements, by the same seed.
 func gradDropout(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	return []*Node{b.Add(n.Op, dys[0], n.Args[1]), nil}, nil
 }

@@ -5,15 +5,16 @@ import (
 	"slices"
 )
 
-// A Recorder takes snapshots of a graph while passes rewrite it. What has stayed as it was, snapshots share: a node
-// whose operation, operands, type, name and origins are the same, the bodies of fusions, and the whole graph if nothing
-// has changed. So nobody may change a snapshot, nor the body of a fusion once it is made. The zero Recorder is ready.
+// A Recorder takes snapshots of a graph while passes rewrite it. Snapshots share everything unchanged: a node whose
+// operation, operands, type, name and origins are the same, the bodies of fusions, and the whole graph if nothing has
+// changed. So a snapshot, and the body of a fusion once it is made, must not be changed. The zero Recorder is ready to
+// use.
 type Recorder struct {
 	of   PerNode[*Node] // the last snapshot's node for each of the graph's
 	last *Graph
 }
 
-// Snapshot is g as it now stands. Each call is for the same graph.
+// Snapshot is a copy of the current g. All calls must pass the same graph.
 func (r *Recorder) Snapshot(g *Graph) *Graph {
 	if r.last == nil {
 		r.of, r.last = NewPerNode[*Node](g), New(g.Name)
@@ -46,7 +47,7 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 	return r.last
 }
 
-// same reports whether n is still what its snapshot k says. Slices of origins are replaced, never written to.
+// same reports whether n is unchanged since its snapshot k. Slices of origins are replaced, never written to.
 func (r *Recorder) same(n, k *Node) bool {
 	if n.ID != k.ID || n.Name != k.Name || n.Type != k.Type || len(n.Args) != len(k.Args) || len(n.Origin) != len(k.Origin) ||
 		len(n.Origin) > 0 && &n.Origin[0] != &k.Origin[0] {

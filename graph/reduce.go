@@ -36,9 +36,9 @@ func gradReduce(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	return []*Node{dy}, nil
 }
 
-// otherFactors is, for each element of x, the product of the others that a Prod multiplies it with. It divides only by
-// factors other than 0: where no other factor is 0, it is the product of all that are not 0, by the element itself if
-// that is not 0. Its own derivative is right where no factor is 0.
+// otherFactors is, for each element of x, the product of the other elements of its Prod. It divides only by factors
+// other than 0: if no other factor is 0, it is the product of all factors that are not 0, divided by the element itself
+// if that is not 0. Its derivative is right where no factor is 0.
 func otherFactors(b *Builder, op Reduce, x *Node) *Node {
 	d, s := x.Type.DType, x.Type.Shape
 	zero := b.BinaryScalar(Eq, x, 0)

@@ -6,15 +6,15 @@ import (
 )
 
 var ropeRow = OpInfo{
-	Name: "rope", Doc: "pairs of elements turned by angles that grow with the position", Operands: "x, start",
+	Name: "rope", Doc: "pairs of elements rotated by angles proportional to the position", Operands: "x, start",
 	Proto: RoPE{}, Class: ClassComposite, Strided: true, MinArgs: 2, MaxArgs: 2, Infer: inferRoPE, FLOPs: flopsRoPE,
 	Decompose: decomposeRoPE, Grad: gradRoPE,
 }
 
-// RoPE is the rotary position embedding (Su et al., arXiv 2104.09864): row i of x [..., s, d] stands at position
-// p = start + i, and its pair number j of elements is turned by the angle p·Base^(−2j/d), so that the product of two
-// rows depends on the distance of their positions alone. Pair j is elements j and j + d/2 or, if Interleaved, 2j and
-// 2j+1; d is even. Inverse turns the other way, which is also the gradient. The operand start is an I64 scalar.
+// RoPE is the rotary position embedding (Su et al., arXiv 2104.09864): row i of x [..., s, d] has the position p =
+// start + i, and its pair j of elements is rotated by the angle p·Base^(−2j/d), so that the product of two rows depends
+// only on the difference of their positions. Pair j is elements j and j + d/2 or, if Interleaved, 2j and 2j+1; d is
+// even. Inverse rotates in the other direction, which is also the gradient. The operand start is an I64 scalar.
 type RoPE struct {
 	Base        float64
 	Interleaved bool
@@ -24,14 +24,14 @@ type RoPE struct {
 // OpName implements Op.
 func (RoPE) OpName() string { return "rope" }
 
-// Angle is by how much pair j of d/2 is turned at position p. Inverse does not change it.
+// Angle is the angle by which pair j of d/2 is rotated at position p. Inverse does not change it.
 func (r RoPE) Angle(p int64, j, d int) float64 { return float64(p) * r.frequency(j, d) }
 
-// frequency is the angle of pair j from one position to the next.
+// frequency is the angle of pair j per position.
 func (r RoPE) frequency(j, d int) float64 { return math.Pow(r.Base, -2*float64(j)/float64(d)) }
 
-// Pairs tells where the pairs of a row of d elements stand: the first elements step apart from 0 on, the second ones
-// from second on.
+// Pairs gives the places of the pairs in a row of d elements: the first elements start at 0, the second ones at second,
+// both with the given step.
 func (r RoPE) Pairs(d int) (second, step int) {
 	if r.Interleaved {
 		return 1, 2
@@ -46,10 +46,10 @@ func inferRoPE(op Op, args []Type) ([]Type, error) {
 	}
 	r := x.Shape.Rank()
 	if r < 2 {
-		return nil, fmt.Errorf("wants positions and their elements as the last two axes, not shape %v", x.Shape)
+		return nil, fmt.Errorf("needs positions and their elements as the last two axes, not shape %v", x.Shape)
 	}
 	if d := x.Shape.At(r - 1); d%2 != 0 {
-		return nil, fmt.Errorf("turns pairs of elements, but the last axis of %v has %d", x.Shape, d)
+		return nil, fmt.Errorf("rotates pairs of elements, but the last axis of %v has %d", x.Shape, d)
 	}
 	if start.DType != I64 || start.Shape.Rank() != 0 {
 		return nil, fmt.Errorf("start is %v, not an i64 scalar", start)
@@ -68,7 +68,7 @@ func flopsRoPE(_ Op, args, _ []Type) int64 {
 	return 3*elems(args[0]) + sincos*angles
 }
 
-// decomposeRoPE computes the angles in f64, whatever the type of x: at position 10⁵ one of f32 is off by 0.004.
+// decomposeRoPE computes the angles in f64 for any type of x: in f32 the error at position 10⁵ is 0.004.
 func decomposeRoPE(b *Builder, op Op, args []*Node) []*Node {
 	r, x, start := op.(RoPE), args[0], args[1]
 	s := x.Type.Shape
@@ -103,7 +103,7 @@ func decomposeRoPE(b *Builder, op Op, args []*Node) []*Node {
 		put(b.Binary(Add, b.Binary(Mul, v, cos), b.Binary(Mul, u, sin)), second))}
 }
 
-// gradRoPE turns the gradient back: a rotation's transpose is its inverse.
+// gradRoPE rotates the gradient back: a rotation's transpose is its inverse.
 func gradRoPE(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op := n.Op.(RoPE)
 	op.Inverse = !op.Inverse

@@ -8,13 +8,14 @@ var topKRow = OpInfo{
 }
 
 var routeRow = OpInfo{
-	Name: "route", Doc: "which token goes to which expert; results mask, dropped choices", Operands: "scores",
+	Name: "route", Doc: "assignment of tokens to experts; results mask, dropped choices", Operands: "scores",
 	Proto: Route{}, Class: ClassIndex, MinArgs: 1, MaxArgs: 1, Infer: inferRoute, FLOPs: perOperand,
 	Grad: gradRoute,
 }
 
-// TopK takes the K largest elements of each row along the last axis of x [..., n], in falling order; of equal ones the
-// first comes first, and NaN comes last. Result 0 is their values [..., K], result 1 their indices in the row, as I64.
+// TopK selects the K largest elements of each row along the last axis of x [..., n], in descending order. Equal
+// elements keep their order, and NaN comes last. Result 0 is their values [..., K], result 1 their indices in the row,
+// as I64.
 type TopK struct{ K int }
 
 // OpName implements Op.
@@ -27,7 +28,7 @@ func inferTopK(op Op, args []Type) ([]Type, error) {
 	}
 	r := x.Shape.Rank()
 	if r == 0 {
-		return nil, fmt.Errorf("wants an operand of rank 1 or more, not %v", x)
+		return nil, fmt.Errorf("needs an operand of rank 1 or more, not %v", x)
 	}
 	if n := x.Shape.At(r - 1); k < 0 || k > n {
 		return nil, fmt.Errorf("k = %d is outside 0..%d", k, n)
@@ -36,18 +37,18 @@ func inferTopK(op Op, args []Type) ([]Type, error) {
 	return []Type{x.Reshaped(s), {DType: I64, Shape: s}}, nil
 }
 
-// Route decides which tokens a mixture of experts sends where, from scores [..., E] of each token for each of E
+// Route assigns the tokens of a mixture of experts to experts, by the scores [..., E] of each token for each of E
 // experts.
 //
-// Each token chooses the K experts that it scores highest (Shazeer et al., arXiv 1701.06538), the first of equal ones,
-// never one scored NaN or −Inf. If Capacity > 0 an expert takes at most Capacity tokens: first all that chose it first,
-// in order of the tokens, then those that chose it second, and so on (Lepikhin et al., arXiv 2006.16668); choices
-// beyond that are dropped. With ExpertChoice it is each expert that chooses the Capacity tokens that score it highest,
-// and K is ignored (Zhou et al., arXiv 2202.09368).
+// Each token chooses the K experts with its highest scores (Shazeer et al., arXiv 1701.06538), the first of equal ones,
+// never one with the score NaN or −Inf. If Capacity > 0, an expert takes at most Capacity tokens: first the tokens
+// whose first choice it is, in their order, then those whose second choice it is, and so on (Lepikhin et al., arXiv
+// 2006.16668). Further choices are dropped. With ExpertChoice each expert chooses the Capacity tokens with its highest
+// scores, and K is ignored (Zhou et al., arXiv 2202.09368).
 //
-// Result 0 is a Bool [..., E]: true where a token is sent to an expert; result 1, an I64 [E], is the number of choices
-// that were dropped for each expert; with ExpertChoice its sum is the number of tokens that no expert took, all counted
-// at expert 0. No gradient flows.
+// Result 0 is a Bool [..., E]: true where a token is sent to an expert. Result 1, an I64 [E], is the number of dropped
+// choices of each expert. With ExpertChoice its element 0 is the number of tokens that no expert took, and the others
+// are 0. No gradient flows.
 type Route struct {
 	K, Capacity  int
 	ExpertChoice bool
@@ -63,7 +64,7 @@ func inferRoute(op Op, args []Type) ([]Type, error) {
 	}
 	r := x.Shape.Rank()
 	if r == 0 {
-		return nil, fmt.Errorf("wants scores of rank 1 or more, not %v", x)
+		return nil, fmt.Errorf("needs scores of rank 1 or more, not %v", x)
 	}
 	e := x.Shape.At(r - 1)
 	switch {
@@ -72,16 +73,16 @@ func inferRoute(op Op, args []Type) ([]Type, error) {
 	case !o.ExpertChoice && (o.K < 1 || o.K > e):
 		return nil, fmt.Errorf("k = %d is outside 1..%d", o.K, e)
 	case o.ExpertChoice && o.Capacity == 0:
-		return nil, fmt.Errorf("choice by experts wants a capacity")
+		return nil, fmt.Errorf("choice by experts needs a capacity")
 	}
 	return []Type{{DType: Bool, Shape: x.Shape}, TypeOf(I64, e)}, nil
 }
 
-// gradRoute lets nothing through: a decision jumps.
+// gradRoute returns no gradient: the result is constant between jumps.
 func gradRoute(*Builder, *Node, []*Node) ([]*Node, error) { return []*Node{nil}, nil }
 
-// gradTopK adds the gradients of the values to the elements that they were taken from: as a product with the
-// indicator of each index, since a scatter has one row of indices for all.
+// gradTopK adds the gradients of the values to the elements from which they were taken. It is a product with the
+// indicator of each index, because ScatterAdd has the same indices for all rows.
 func gradTopK(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	dy := dys[0]
 	if dy == nil {

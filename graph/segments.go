@@ -2,19 +2,20 @@ package graph
 
 import "slices"
 
-// A Segment is a part of a Fusion's body that shares nothing with the others but inputs: a body with an iteration space
-// of its own. Its i-th Input is operand Args[i] of the Fusion, and its i-th output is result Results[i].
+// A Segment is a part of a Fusion's body that shares only inputs with the others: a body with its own iteration space.
+// Its i-th Input is operand Args[i] of the Fusion, and its i-th output is result Results[i].
 type Segment struct {
 	Body          *Graph
 	Args, Results []int
 }
 
-// Segments takes the body apart into its segments, in the order of their first outputs. A body of one segment is
-// returned as it is. It takes time in proportion to the nodes of all segments together.
+// Segments splits the body into its segments, in the order of their first outputs. A body of one segment is returned
+// unchanged. The time is linear in the number of nodes of all segments.
 func (f Fusion) Segments() []Segment {
 	body := f.Body
 	at := Positions(body)
-	// Nodes that compute belong together if one reads the other. Sources, and views of them, belong to every reader.
+	// Computing nodes belong to the same segment if one reads the other. Sources, and views of them, belong to every
+	// reader.
 	group := make([]int32, len(body.Nodes)) // the parent in a forest whose trees are the groups; -1 of what belongs to no group
 	find := func(i int) int {
 		for int(group[i]) != i {
@@ -73,15 +74,15 @@ func (f Fusion) Segments() []Segment {
 	return segments
 }
 
-// A cutter cuts segments out of a body.
+// A cutter extracts segments from a body.
 type cutter struct {
 	body   *Graph
 	at     NodePositions
 	arg    []int   // by position of an input: which operand of the fusion it is
-	inside []*Node // by position: the copy in the segment under way, or the node itself if the copy is yet to be made
+	inside []*Node // by position: the copy in the current segment, or the node itself if there is no copy yet
 }
 
-// cut fills the segment with what its outputs need of the body.
+// cut copies to the segment the nodes of the body that its outputs need.
 func (c *cutter) cut(s *Segment) {
 	var need []int // positions
 	add := func(n *Node) {

@@ -3,11 +3,11 @@ package graph
 import "fmt"
 
 // Slice takes Size elements, Step apart, along Axis, from the index that the operand start (an I64 scalar) gives. A
-// start outside what fits is an error at run time, or when compiling if it is constant.
+// start that does not fit is an error at run time, or at compile time if it is constant.
 type Slice struct{ Axis, Size, Step int }
 
-// Unslice is the transpose of Slice: zeros with Size elements along Axis, in which the operand stands Step apart from
-// start on.
+// Unslice is the transpose of Slice: zeros with Size elements along Axis, with the operand's elements written from
+// start on, Step apart.
 type Unslice struct{ Axis, Size, Step int }
 
 // OpName implements Op.
@@ -23,7 +23,7 @@ var sliceRow = OpInfo{
 }
 
 var unsliceRow = OpInfo{
-	Name: "unslice", Doc: "zeros with the operand put into part of one axis", Operands: "x, start",
+	Name: "unslice", Doc: "zeros with the operand written to part of one axis", Operands: "x, start",
 	Proto: Unslice{}, Class: ClassMove, Fails: always, MinArgs: 2, MaxArgs: 2, Infer: inferUnslice, FLOPs: free,
 	Grad: gradUnslice,
 }

@@ -2,11 +2,11 @@ package graph
 
 import "math"
 
-// Softmax is exp(x − max x) ÷ Σ exp(x − max x) along Axis; a slice wholly at −Inf gives zeros, and of one with +Inf only
-// that gives NaN, as exp x ÷ Σ exp x does.
+// Softmax is exp(x − max x) ÷ Σ exp(x − max x) along Axis; a slice of −Inf only gives zeros. In a slice with +Inf, the
+// elements of +Inf give NaN and the others 0, as exp x ÷ Σ exp x does.
 type Softmax struct{ Axis int }
 
-// LogSoftmax is x − max x − log Σ exp(x − max x) along Axis, at infinities the logarithm of [Softmax].
+// LogSoftmax is x − max x − log Σ exp(x − max x) along Axis, and for infinities the logarithm of [Softmax].
 type LogSoftmax struct{ Axis int }
 
 // OpName implements Op.
@@ -29,8 +29,9 @@ var logSoftmaxRow = OpInfo{
 	Infer: inferSoftmax, FLOPs: times(16), Decompose: decomposeLogSoftmax, Grad: gradLogSoftmax,
 }
 
-// shifted is x − max x along axis, with the maximum taken as the nearest finite number where it is infinite: exponentials
-// of a slice wholly at −Inf are 0 and not NaN, and so are those beside +Inf, which alone is +Inf.
+// shifted is x − max x along axis, where an infinite maximum is replaced by the nearest finite number. So the
+// exponentials of a slice of −Inf only are 0 and not NaN. In a slice with +Inf, that of +Inf is +Inf, and the others
+// are 0.
 func shifted(b *Builder, x *Node, axis int) *Node {
 	most := math.MaxFloat64
 	if x.Type.DType == F32 {

@@ -2,7 +2,7 @@ package graph
 
 import "fmt"
 
-// Input is a value given anew for each run.
+// Input is a value that the caller sets for each run.
 type Input struct{ Type Type }
 
 // Param is a weight: it persists between runs and is written only by an Update or by its owner.

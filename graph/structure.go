@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// The structure of a graph is all of it that decides what it computes: the operations in their order with their
+// The structure of a graph is everything that determines what it computes: the operations in their order with their
 // attributes, types and operands, the elements of constants, and which nodes are outputs and updates. Names, IDs,
-// origins and notes are labels and no part of it.
+// origins and notes are labels, which are not part of the structure.
 
-// structureSeed is that of this process: hashes hold for as long as it lives.
+// structureSeed is the seed of this process: hashes are valid only within it.
 var structureSeed = maphash.MakeSeed()
 
-// StructureHash is equal for graphs of the same structure, within one process. Others may have it too; see
-// [SameStructure].
+// StructureHash is equal for graphs of the same structure, within one process. Different structures may have the same
+// hash; see [SameStructure].
 func StructureHash(g *Graph) uint64 {
 	var h maphash.Hash
 	h.SetSeed(structureSeed)
@@ -55,7 +55,7 @@ func hashStructure(h *maphash.Hash, g *Graph) {
 	}
 }
 
-// maxHashed bounds how many elements of a constant are hashed: those of larger ones are compared all the same.
+// maxHashed bounds how many elements of a constant are hashed. [SameStructure] compares all elements.
 const maxHashed = 1 << 10
 
 func hashElements(h *maphash.Hash, t *Tensor) {
@@ -73,8 +73,8 @@ func hashElements(h *maphash.Hash, t *Tensor) {
 	}
 }
 
-// SameStructure reports whether two graphs have the same structure, bit for bit. A Host operation is the same as
-// another only if both have the same code, and an attribute that is NaN is like no other.
+// SameStructure reports whether two graphs have the same structure, bit for bit. Host operations are the same only if
+// both have the same code. An attribute that is NaN equals no other.
 func SameStructure(a, b *Graph) bool {
 	if a == b {
 		return true
@@ -153,7 +153,7 @@ func sameOp(p, q Op) bool {
 	if p != q {
 		return false
 	}
-	for _, i := range floatAttrs[reflect.TypeOf(p)] { // == takes the zeros for equal
+	for _, i := range floatAttrs[reflect.TypeOf(p)] { // == does not distinguish 0 and −0
 		x, y := reflect.ValueOf(p).FieldByIndex(i).Float(), reflect.ValueOf(q).FieldByIndex(i).Float()
 		if math.Signbit(x) != math.Signbit(y) {
 			return false
@@ -176,7 +176,7 @@ func init() {
 	}
 }
 
-// NodePositions tells where nodes are in the list of their graph.
+// NodePositions gives the positions of nodes in the list of their graph.
 type NodePositions struct {
 	nodes []*Node
 	byID  []int32       // by ID, where IDs are small
@@ -203,7 +203,7 @@ func Positions(g *Graph) NodePositions {
 	return p
 }
 
-// Of is the place of n, or -1 if it is not a node of the graph.
+// Of is the position of n, or -1 if it is not a node of the graph.
 func (p NodePositions) Of(n *Node) int {
 	if n == nil {
 		return -1

@@ -2,8 +2,8 @@ package graph
 
 import "math"
 
-// opTable is the operation table: the one place that knows what operations there are. The row of each stands in the
-// file of its family, beside all that is known of it.
+// opTable is the operation table: the only list of all operations. The row of each operation is in the file of its
+// family.
 var opTable = []OpInfo{
 	inputRow, paramRow, stateRow, constRow, unaryRow, binaryRow, selectRow, castRow, matMulRow, conv2DRow,
 	reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow, unsliceRow, updateSliceRow, concatRow, padRow,
@@ -17,7 +17,7 @@ func always(*Node) bool { return true }
 
 func free(Op, []Type, []Type) int64 { return 0 }
 
-// product multiplies counts; a product too large for an int64 becomes the largest.
+// product multiplies counts; a product too large for an int64 becomes the largest int64.
 func product(a, b int64) int64 {
 	if b > 0 && a > math.MaxInt64/b {
 		return math.MaxInt64

@@ -71,7 +71,7 @@ func TensorOf[T Elem](data []T, dims ...int) (*Tensor, error) {
 	return &Tensor{t, data}, nil
 }
 
-// Scalar makes a tensor of rank 0 whose one element is v converted to d.
+// Scalar makes a tensor of rank 0 with the element v converted to d.
 func Scalar(d DType, v float64) *Tensor { return Filled(Type{DType: d}, v) }
 
 // Filled makes a tensor all of whose elements are v converted to t's element type.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The text form of a graph is made to be read, compared line by line and written by hand:
+// The text form of a graph can be read, compared line by line and written by hand:
 //
 //	fusec graph 1 "mlp" {
 //	  # one node a line; # starts a comment
@@ -47,17 +47,17 @@ import (
 //
 //   - A word is made of letters, digits and _ . / - +. A name that starts with a letter or underscore and has no + is
 //     written bare; any other, and the words output, update and for, in quotes with Go's escapes.
-//   - An operand stands before its readers. A name that several nodes have cannot be used as an operand; such nodes are
-//     written with their IDs, and only with an ID may a name be given again.
-//   - A node without an ID gets the one after the highest so far. Where IDs are far larger than the number of nodes, the
-//     nodes are numbered from 0 when they have been read.
-//   - The type after the colon is checked against the type rule. It may be absent except where the operation has no
-//     rule to make it from its operands: input, param, state, const, random, host.
-//   - Attributes are as [Attrs] lists them; what it always lists must be given. A const has either value, a number or a
-//     flat list in row-major order, or weights, the name of a tensor in the weights file. Values of floating-point
+//   - An operand precedes its readers. A name that several nodes have cannot be used as an operand. Such nodes are
+//     written with their IDs, and a name may be repeated only with an ID.
+//   - A node without an ID gets the one after the highest so far. If IDs are far larger than the number of nodes, the
+//     nodes are numbered from 0 after reading.
+//   - The type after the colon is checked against the type rule. It may be absent except for operations whose type does
+//     not follow from their operands: input, param, state, const, random, host.
+//   - Attributes are as [Attrs] lists them; those that it always lists are required. A const has either value, a number
+//     or a flat list in row-major order, or weights, the name of a tensor in the weights file. Values of floating-point
 //     numbers are exact; inf, -inf and nan are numbers.
-//   - @ gives an origin: the position, and the name where it differs from the node's; "for" gives one by its name
-//     alone. A node without any position gets that of its own line when read.
+//   - @ gives an origin: the position, and the name if it differs from the node's; "for" gives an origin with a name
+//     only. A node without any position gets that of its own line when read.
 //   - The block of a fusion is its body; the attribute body is the body's name, if it has one.
 //   - A note has a kind, a topic unless its kind is remark, a text, and the node that it is about. See [Note].
 //   - Host operations are written without their code and load without it.
@@ -65,8 +65,8 @@ import (
 // Version is the version of the text form.
 const Version = 1
 
-// Bounds of the text form, so that no input makes the reader allocate without limit. The elements that all nodes of a
-// file have together are bounded by [MaxElems], and the nesting of bodies as [Verify] says.
+// Bounds of the text form, so that no input makes the reader allocate without limit. The number of elements of all
+// nodes of a file together is bounded by [MaxElems], and the nesting of bodies by [Verify].
 const (
 	MaxText  = 1 << 26 // bytes of a file
 	MaxLine  = 1 << 20 // bytes of a line
@@ -81,7 +81,7 @@ const (
 	keywordOutput = "output"
 	keywordUpdate = "update"
 	keywordFor    = "for"
-	keywordNote   = "note" // where no '=' follows
+	keywordNote   = "note" // if no '=' follows
 )
 
 // Print writes the graph in the text form. The same graph gives the same bytes. Constants of more than [MaxInline]
@@ -97,7 +97,7 @@ func Print(g *Graph) string {
 	return p.b.String()
 }
 
-// Constants returns the constants that the text form does not hold, by the names under which it asks for them.
+// Constants returns the constants that the text form does not contain, by the names that it uses for them.
 func Constants(g *Graph) map[string]*Tensor {
 	m := map[string]*Tensor{}
 	constants(m, g, constPrefix)
@@ -178,7 +178,7 @@ func (p *printer) block(g *Graph, indent, path string) {
 	p.b.WriteString(indent + "}")
 }
 
-// origins writes what the node stands for, unless it is the node itself at an unknown place.
+// origins writes the node's origins, except the node itself at an unknown position.
 func (p *printer) origins(n *Node) {
 	if len(n.Origin) == 1 && n.Origin[0] == (Origin{Name: n.Name}) {
 		return

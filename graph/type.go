@@ -9,7 +9,7 @@ import (
 // DType is the type of one element.
 type DType uint8
 
-// The element types. Bool is stored as one byte, 0 or 1. BF16 and F16 hold operands of contractions; see half.go.
+// The element types. Bool is stored as one byte, 0 or 1. BF16 and F16 are for operands of contractions; see half.go.
 const (
 	Invalid DType = iota
 	F32
@@ -32,17 +32,17 @@ func (d DType) String() string { return dtypes[d].name }
 // Size is the number of bytes of one element.
 func (d DType) Size() int { return dtypes[d].size }
 
-// IsFloat reports whether d is F32 or F64, the floating-point types that are computed in.
+// IsFloat reports whether d is F32 or F64, the floating-point types of computations.
 func (d DType) IsFloat() bool { return d == F32 || d == F64 }
 
-// Is16 reports whether d is BF16 or F16, which contractions read and nothing computes in.
+// Is16 reports whether d is BF16 or F16, which only contractions read.
 func (d DType) Is16() bool { return d == BF16 || d == F16 }
 
 // IsReal reports whether d is a floating-point type of any size.
 func (d DType) IsReal() bool { return d.IsFloat() || d.Is16() }
 
-// Accumulator is the element type of what is summed up from values of d: F32 for 16-bit types, and else d. It is that
-// of a contraction's result, and of the gradient of a value.
+// Accumulator is the element type of sums of values of d: F32 for 16-bit types, and else d. Results of contractions,
+// and gradients of values, have it.
 func (d DType) Accumulator() DType {
 	if d.Is16() {
 		return F32
@@ -208,7 +208,7 @@ func (t Type) String() string { return t.DType.String() + t.Shape.String() }
 // Bytes is the size of a contiguous value of this type.
 func (t Type) Bytes() int64 { return int64(t.Shape.Elems()) * int64(t.DType.Size()) }
 
-// Accumulator is the type with the element type of what is summed up; see [DType.Accumulator].
+// Accumulator is the type of sums of values of t; see [DType.Accumulator].
 func (t Type) Accumulator() Type { return t.With(t.DType.Accumulator()) }
 
 // With returns the type with another element type.

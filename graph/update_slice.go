@@ -3,15 +3,16 @@ package graph
 import "fmt"
 
 var updateSliceRow = OpInfo{
-	Name: "update_slice", Doc: "the operand with another written over part of one axis",
+	Name: "update_slice", Doc: "the operand with part of one axis overwritten by another",
 	Operands: "x, update, start", Proto: UpdateSlice{}, Class: ClassMove, Fails: always, MinArgs: 3, MaxArgs: 3,
 	Infer: inferUpdateSlice, FLOPs: free, Grad: gradUpdateSlice,
 }
 
-// UpdateSlice gives x with update [..., n, ...] written along Axis from the index that the operand start (an I64
-// scalar) gives; the other axes are those of x (XLA's dynamic-update-slice, without its clamping). A start outside
-// what fits is an error at run time, or when compiling if it is constant. As the update of the State that it reads,
-// it is written in place where the plan finds that safe: a step of decoding then costs its tokens, not the cache.
+// UpdateSlice is x with update [..., n, ...] written along Axis from the index that the operand start (an I64 scalar)
+// gives; the other axes are those of x (XLA's dynamic-update-slice, without its clamping). A start that does not fit is
+// an error at run time, or at compile time if it is constant. If it updates the State that it reads, it is written in
+// place where the plan finds that safe: the cost of a decoding step then depends on its tokens, not on the size of the
+// cache.
 type UpdateSlice struct{ Axis int }
 
 // OpName implements Op.
@@ -45,7 +46,7 @@ func inferUpdateSlice(op Op, args []Type) ([]Type, error) {
 	return one(args, x)
 }
 
-// gradUpdateSlice passes to x what is not overwritten, and to the update its part.
+// gradUpdateSlice passes the gradient of the overwritten part to the update, and the rest to x.
 func gradUpdateSlice(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	axis, u, start := n.Op.(UpdateSlice).Axis, n.Args[1].Type, n.Args[2]
 	zero := b.Broadcast(b.Scalar(dys[0].Type.DType, 0), u.Shape)

@@ -10,7 +10,7 @@ import (
 // fusions. All violations are reported together.
 func Verify(g *Graph) error { return verify(g, 0) }
 
-// maxNesting bounds how deep bodies of fusions may be nested.
+// maxNesting bounds the nesting of bodies of fusions.
 const maxNesting = 4
 
 func verify(g *Graph, depth int) error {
@@ -53,7 +53,7 @@ func verify(g *Graph, depth int) error {
 			if _, in := op.(Input); !in && depth > 0 {
 				fail("%s: a fusion's body holds only inputs", n.Where())
 			}
-		case Const: // one without a value has been reported by its type rule, as has a Fusion without a body
+		case Const: // a Const without a value, or a Fusion without a body, has been reported by its type rule
 			if op.Value == nil {
 				break
 			}
@@ -118,10 +118,10 @@ func verify(g *Graph, depth int) error {
 type nodesByID struct {
 	small []*Node        // by ID, where that is small
 	large map[int]*Node  // by ID, where it is not
-	twins map[*Node]bool // nodes with the ID of another
+	twins map[*Node]bool // nodes with the ID of another node
 }
 
-// newNodesByID makes room for the nodes of a graph, of which none is added yet.
+// newNodesByID makes an empty set with space for the nodes of a graph.
 func newNodesByID(nodes []*Node) *nodesByID {
 	most := -1
 	for _, n := range nodes {
@@ -141,7 +141,7 @@ func (s *nodesByID) of(id int) *Node {
 
 func (s *nodesByID) has(n *Node) bool { return n != nil && (s.of(n.ID) == n || s.twins[n]) }
 
-// add adds n, and gives another node of the same ID, or nil.
+// add adds n, and returns another node of the same ID, or nil.
 func (s *nodesByID) add(n *Node) (other *Node) {
 	switch other = s.of(n.ID); {
 	case other != nil:

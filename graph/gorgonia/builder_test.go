@@ -77,7 +77,7 @@ func TestBuilderFails(t *testing.T) {
 		"Gorgonia inferred f64[2,3]": func(b *graph.Builder, x *graph.Node) (*graph.Node, error) {
 			return b.Transpose(b.Slice(x, 0, 0, 1, 1), 1, 0), nil
 		},
-		"wants rank 4": func(b *graph.Builder, x *graph.Node) (*graph.Node, error) { return b.Add(graph.Pool{}, x), nil },
+		"needs rank 4": func(b *graph.Builder, x *graph.Node) (*graph.Node, error) { return b.Add(graph.Pool{}, x), nil },
 	} {
 		b, y := builtGraph(t, &built{build: build})
 		im := mustImport(t, b.ExprGraph, Options{})
