@@ -79,6 +79,24 @@ func TestDeep(t *testing.T) {
 					b.Reshape(x, 1, 1, 4, 4), b.Reshape(w, 4, 1, 2, 2)))
 				return nil, nil
 			}},
+		{"views of a value in 16 bits", passes.Config{Precision: passes.BF16, Disable: as}.RoundingFrom(1),
+			func(b *graph.Builder) (cost, of *graph.Node) { // of values that are cast, and of values that are joined
+				swap := func(x *graph.Node) *graph.Node {
+					for range depth + 1 {
+						x = b.Transpose(x, 1, 0, 2)
+					}
+					return x
+				}
+				w := b.Param("w", graph.TypeOf(graph.F32, 4, 4))
+				x := b.Unary(graph.Tanh, b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 2, 3, 4)), w, false, false))
+				y := b.MatMul(swap(b.Unary(graph.Tanh, b.MatMul(x, w, false, false))), w, false, false)
+				z := b.Add(graph.Concat{Axis: 1}, swap(b.MatMul(x, w, false, false)), swap(b.MatMul(b.Unary(graph.Exp, x), w, false, false)))
+				half := func(x *graph.Node) *graph.Node { return b.Add(graph.Cast{To: graph.BF16}, x) }
+				b.Output("y", y)
+				b.Output("z", b.MatMul(z, w, false, false))
+				b.Output("cast", b.MatMul(half(swap(b.MatMul(x, w, false, false))), half(w), false, false))
+				return nil, nil
+			}},
 		{"casts of a constant", passes.Config{Disable: as}, func(b *graph.Builder) (cost, of *graph.Node) {
 			x := b.Broadcast(b.Scalar(graph.F64, 1), graph.ShapeOf(4))
 			for range depth / 2 {

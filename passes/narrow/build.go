@@ -107,14 +107,14 @@ func (w *narrower) convert(f graph.Fusion, operands, results map[int]bool) conve
 		}
 		with[n] = m
 	}
-	number := map[*graph.Node]int{}
+	number, views := map[*graph.Node]int{}, viewsIn(k.op.Body)
 	for i, o := range f.Body.Outputs {
 		if k.results[i] < 0 {
 			continue
 		}
 		y := with[o.Node]
 		if results[i] {
-			y = stored(k.op.Body, o.Node, func(n *graph.Node) *graph.Node { return convert(with[n], w.to) })
+			y = stored(b, o.Node, views, func(n *graph.Node) *graph.Node { return convert(with[n], w.to) })
 		}
 		at, ok := number[y]
 		if !ok {
@@ -133,18 +133,39 @@ func (w *narrower) convert(f graph.Fusion, operands, results map[int]bool) conve
 	return k
 }
 
-// stored is the value n, rounded before the views that it is stored through.
-func stored(body *graph.Graph, n *graph.Node, round func(*graph.Node) *graph.Node) *graph.Node {
-	if !graph.IsView(n.Op) {
-		return round(n)
-	}
-	x := stored(body, n.Args[0], round)
-	for _, u := range body.Nodes { // another result may be stored alike
-		if u.Op == n.Op && u.Args[0] == x {
-			return u
+// A view of a value in a body, as far as it is known by its first operand.
+type view struct {
+	op graph.Op
+	of *graph.Node
+}
+
+// viewsIn lists the views of a body. Of several that are alike it has the first.
+func viewsIn(body *graph.Graph) map[view]*graph.Node {
+	views := map[view]*graph.Node{}
+	for _, n := range body.Nodes {
+		if graph.IsView(n.Op) && views[view{n.Op, n.Args[0]}] == nil {
+			views[view{n.Op, n.Args[0]}] = n
 		}
 	}
-	return graph.Extend(body).From(n).Add(n.Op, x)
+	return views
+}
+
+// stored is the value n of a body, rounded before the views that it is stored through. Another result may be stored
+// through the same views.
+func stored(b *graph.Builder, n *graph.Node, views map[view]*graph.Node, round func(*graph.Node) *graph.Node) *graph.Node {
+	var chain []*graph.Node
+	for ; graph.IsView(n.Op); n = n.Args[0] {
+		chain = append(chain, n)
+	}
+	x := round(n)
+	for _, v := range slices.Backward(chain) {
+		k := view{v.Op, x}
+		if views[k] == nil {
+			views[k] = b.From(v).Add(v.Op, x)
+		}
+		x = views[k]
+	}
+	return x
 }
 
 // rebuild makes the chosen values' launches, and those that read them, anew.
@@ -230,17 +251,17 @@ func (w *narrower) make(b *graph.Builder, n *graph.Node, k converted, args []*gr
 		}
 	}
 	body := n.Op.(graph.Fusion).Body
-	inputs := map[*graph.Node]*graph.Node{}
+	values := map[*graph.Node]*graph.Node{} // of the body, outside it
 	for _, x := range body.Nodes {
 		if _, ok := x.Op.(graph.Input); ok {
-			inputs[x] = args[len(inputs)]
+			values[x] = args[len(values)]
 		}
 	}
 	for i, at := range k.results {
 		if at >= 0 {
 			results[i] = made[at]
 		} else {
-			results[i] = shown(b, body.Outputs[i].Node, inputs)
+			results[i] = shown(b, body.Outputs[i].Node, values)
 		}
 		if old := w.result(n, i); w.narrow[old] {
 			w.c.Match("narrow", w.to.String(), results[i], old)
@@ -262,19 +283,27 @@ func (w *narrower) result(n *graph.Node, i int) *graph.Node {
 	return nil
 }
 
-// shown is the operand that an output of a body is, through views and casts that come to nothing.
-func shown(b *graph.Builder, n *graph.Node, inputs map[*graph.Node]*graph.Node) *graph.Node {
-	switch n.Op.(type) {
-	case graph.Input:
-		return inputs[n]
-	case graph.Const:
-		return b.Add(n.Op)
-	case graph.Cast:
-		return shown(b, n.Args[0], inputs)
+// shown is the operand that value n of a body is, through views and casts that come to nothing. made has the operands of
+// the body's inputs, and collects the values on the way.
+func shown(b *graph.Builder, n *graph.Node, made map[*graph.Node]*graph.Node) *graph.Node {
+	for todo := []*graph.Node{n}; len(todo) > 0; {
+		m := todo[len(todo)-1]
+		args := make([]*graph.Node, len(m.Args))
+		at := len(todo)
+		for i, a := range slices.Backward(m.Args) {
+			if args[i] = made[a]; args[i] == nil {
+				todo = append(todo, a)
+			}
+		}
+		if len(todo) > at {
+			continue
+		}
+		todo = todo[:at-1]
+		if _, cast := m.Op.(graph.Cast); cast {
+			made[m] = args[0]
+		} else if made[m] == nil {
+			made[m] = b.Add(m.Op, args...)
+		}
 	}
-	args := make([]*graph.Node, len(n.Args))
-	for i, a := range n.Args {
-		args[i] = shown(b, a, inputs)
-	}
-	return b.Add(n.Op, args...)
+	return made[n]
 }
