@@ -51,7 +51,7 @@ var fusionRow = OpInfo{
 //     S has one axis they may be values of shape S.
 //   - Column sums: in addition to its elements, a launch of AnchorMatMul, or of AnchorRow over the innermost axes, may
 //     compute their sums over all other axes: a Reduce of Sum, of a value of full shape, to the last axis of the
-//     product or to the axes of the rows. In the body only store views read it. See [Fusion.ColumnSum].
+//     product or to the axes of the rows. In the body only store views read it. See [SumsColumns].
 //   - AnchorAttention: one Attention or AttentionGrad, whose operands are load views; scale, masks and dropout are part
 //     of it. Its seed may be a constant. Outputs are its results, through store views. A result that is stored in 16
 //     bits is cast first. The first result is always an output, others if they are read, none twice.
@@ -111,20 +111,6 @@ func (f Fusion) checkAnchor() error {
 
 // Fails reports whether an operation of the body may fail at run time.
 func (f Fusion) Fails() bool { return slices.ContainsFunc(f.Body.Nodes, Fails) }
-
-// ColumnSum reports whether n, a node of the body, is a column sum: a sum across the rows that the anchor makes, not a
-// reduction of the anchor itself.
-func (f Fusion) ColumnSum(n *Node) bool {
-	switch f.Anchor {
-	case AnchorMatMul:
-		return SumsColumns(n)
-	case AnchorRow:
-		along, _ := RowAxes(f.Anchored())
-		across, _ := RowAxes(n)
-		return SumsColumns(n) && across != along
-	}
-	return false
-}
 
 // SumsColumns reports whether n is a sum over leading axes of a value that has further axes.
 func SumsColumns(n *Node) bool {

@@ -86,7 +86,7 @@ type form struct {
 	state  formState
 	arg    int          // of a source
 	layout graph.Layout // of a source, in its own shape
-	value  int          // of what is computed or summed
+	value  int          // of what is computed, summed or viewed
 }
 
 type formState uint8
@@ -291,7 +291,7 @@ func (l *lowerer) view(n *graph.Node) (form, error) {
 			}
 		}
 	}
-	return form{state: viewed}, nil
+	return form{state: viewed, value: r.value}, nil
 }
 
 // aligned reports whether s is t without leading axes of one element.
@@ -341,10 +341,9 @@ func (l *lowerer) load(n *graph.Node, arg int, at graph.Layout) int {
 // joins takes in elementwise work or a draw.
 func (l *lowerer) joins(n *graph.Node) (form, error) {
 	if l.p.Kind.Whole() {
-		if _, ok := n.Op.(graph.Cast); ok {
-			if r := l.form(n.Args[0]); l.kind(r) == AnchorResult {
-				return l.compute(Elementwise, n, []int{r.value}), nil
-			}
+		r := l.form(n.Args[0])
+		if _, ok := n.Op.(graph.Cast); ok && r.state != source && l.p.Values[r.value].Kind == AnchorResult {
+			return l.compute(Elementwise, n, []int{r.value}), nil
 		}
 		return form{}, fmt.Errorf("%s has no place in a body beside %s", n.Where(), l.p.Anchor.Where())
 	}
@@ -454,9 +453,13 @@ func (l *lowerer) store(n *graph.Node, at graph.Layout) error {
 	if at.Shape != n.Type.Shape {
 		return fmt.Errorf("%s has shape %v, not %v as result %d of the launch", n.Where(), n.Type.Shape, at.Shape, len(l.p.Stores))
 	}
-	for l.isStoreView(n) {
-		var ok bool
-		if at, ok = at.Invert(n); !ok {
+	cast := -1 // the value of a cast between the views of a result of an anchor that is whole
+	for {
+		if _, ok := n.Op.(graph.Cast); ok && l.p.Kind.Whole() {
+			cast = l.form(n).value
+		} else if !l.isStoreView(n) {
+			break
+		} else if at, ok = at.Invert(n); !ok {
 			return fmt.Errorf("%s cannot be stored through strides", n.Where())
 		}
 		n = n.Args[0]
@@ -466,8 +469,11 @@ func (l *lowerer) store(n *graph.Node, at graph.Layout) error {
 	switch {
 	case s.Sums:
 	case l.p.Kind.Whole():
-		if k := l.kind(r); k != AnchorResult && k != Elementwise {
+		if l.kind(r) != AnchorResult {
 			return fmt.Errorf("%s is handed out and not a result of %s", n.Where(), l.p.Anchor.Where())
+		}
+		if cast >= 0 {
+			s.Value = cast
 		}
 	default:
 		var err error

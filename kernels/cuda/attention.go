@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // An attentionProblem describes an Attention or AttentionGrad to the templates that compute it: its sizes, and where
@@ -77,10 +78,11 @@ var attentionKernels = []func(*attentionProblem) (*Kernel, bool){
 }
 
 func newAttentionProblem(f graph.Fusion, args, results []Operand, cfg Config) (*attentionProblem, error) {
-	n := f.Anchored()
-	if n == nil {
-		return nil, fmt.Errorf("an attention fusion without an attention")
+	p, err := body.Lower(f, args, results)
+	if err != nil {
+		return nil, err
 	}
+	n := p.Anchor
 	a := &attentionProblem{cfg: cfg, args: args, results: results, name: n.Where(), dtype: n.Args[0].Type.DType}
 	want := map[*attentionView]int{}
 	switch op := n.Op.(type) {
@@ -95,86 +97,33 @@ func newAttentionProblem(f graph.Fusion, args, results []Operand, cfg Config) (*
 	want[&a.mask], want[&a.lengths] = a.op.MaskArg(), a.op.LengthsArg()
 	want[&a.table], want[&a.seed] = a.op.TableArg(), a.op.SeedArg()
 
-	types := make([]graph.Type, len(n.Args))
-	for i, arg := range n.Args {
-		types[i] = arg.Type
-	}
+	types := p.OperandTypes()
 	a.dims = a.op.DimsOf(types)
 	if a.dims.Keys > math.MaxInt32/4 || a.dims.Queries > math.MaxInt32/4 {
 		return nil, fmt.Errorf("%s: %d queries and %d keys are too many for CUDA", a.name, a.dims.Queries, a.dims.Keys)
-	}
-	inputs := map[*graph.Node]int{}
-	for _, in := range f.Body.Nodes {
-		if _, ok := in.Op.(graph.Input); ok {
-			inputs[in] = len(inputs)
-		}
 	}
 	for to, i := range want {
 		if i < 0 {
 			continue
 		}
-		arg := n.Args[i]
-		if x, ok := arg.Uniform(); ok && to == &a.seed {
-			*to = attentionView{kind: viewNumber, number: x.Int(0)}
-			continue
-		}
-		var err error
-		if *to, err = loadedThrough(arg, inputs, args); err != nil {
-			return nil, err
+		o := p.Operands[i]
+		*to = attentionView{kind: viewArg, index: o.Arg, layout: o.Layout}
+		if o.Number != nil {
+			*to = attentionView{kind: viewNumber, number: o.Number.Int(0)}
 		}
 	}
 	if a.mask.there() {
 		a.mask.layout = a.mask.layout.Broadcast(a.dims.Scores(types[0].Shape))
 	}
-	return a, a.takeResults(f.Body, n)
-}
-
-// loadedThrough follows load views to an argument.
-func loadedThrough(n *graph.Node, inputs map[*graph.Node]int, args []Operand) (attentionView, error) {
-	if i, ok := inputs[n]; ok {
-		return attentionView{kind: viewArg, index: i, layout: args[i].Layout}, nil
-	}
-	if !graph.IsView(n.Op) {
-		return attentionView{}, fmt.Errorf("%s is computed in the same launch as what reads it", n.Where())
-	}
-	v, err := loadedThrough(n.Args[0], inputs, args)
-	if err != nil {
-		return v, err
-	}
-	l, ok := v.layout.View(n)
-	if !ok {
-		return v, fmt.Errorf("%s cannot be read through strides", n.Where())
-	}
-	v.layout = l
-	return v, nil
-}
-
-// takeResults finds where the anchor's results go.
-func (a *attentionProblem) takeResults(body *graph.Graph, anchor *graph.Node) error {
 	to := []*attentionView{&a.out, &a.lse}
 	if a.grad {
 		to = []*attentionView{&a.dq, &a.dk, &a.dv}
 	}
-	for i, o := range body.Outputs {
-		n, l, err := stored(o.Node, a.results[i].Layout)
-		if err != nil {
-			return err
-		}
-		if _, ok := n.Op.(graph.Cast); ok { // converted as it is stored
-			if n, l, err = stored(n.Args[0], l); err != nil {
-				return err
-			}
-		}
-		which := 0
-		if r, ok := n.Op.(graph.Result); ok {
-			n, which = n.Args[0], r.Index
-		}
-		if n != anchor || which >= len(to) || to[which].there() {
-			return fmt.Errorf("output %q is not a result of %s", o.Name, a.name)
-		}
-		*to[which] = attentionView{kind: viewResult, index: i, layout: l}
+	for i := range p.Stores {
+		which, _ := p.ResultOf(&p.Stores[i]) // perhaps converted as it is stored
+		*to[which] = attentionView{kind: viewResult, index: i, layout: p.Stores[i].Layout}
 	}
-	return nil
+	return a, nil
 }
 
 // operand is the description of the buffer that a view is of.

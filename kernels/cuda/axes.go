@@ -132,28 +132,20 @@ func indexType(n int) string {
 	return "int"
 }
 
-// layoutsOf lists the layouts that a body, written for trial, reads and writes through.
-func (b *body) layoutsOf(outputs []graph.Output) ([]graph.Layout, error) {
-	var l []graph.Layout
+// layouts lists the layouts that a body, written for trial, reads and writes through.
+func (b *printer) layouts() (l []graph.Layout) {
 	for _, r := range b.reads {
-		l = append(l, r.layout)
+		l = append(l, b.p.Values[r].Layout)
 	}
-	for i, o := range outputs {
-		_, at, err := stored(o.Node, b.u.results[i].Layout)
-		if err != nil {
-			return nil, err
-		}
-		if at, err = at.Over(b.space, b.reduced); err != nil {
-			return nil, fmt.Errorf("%s: %w", o.Node.Where(), err)
-		}
-		l = append(l, at)
+	for i := range b.p.Stores {
+		l = append(l, b.p.Stores[i].Layout)
 	}
-	return l, nil
+	return l
 }
 
 // vectorWidth is how many elements a thread handles side by side: as many as fill 16 bytes of the narrowest type of two
 // bytes or more that is accessed along the axis, if size allows; 0 asks for no divisor.
-func (b *body) vectorWidth(axis, size int, outputs []graph.Layout) int {
+func (b *printer) vectorWidth(axis, size int, outputs []graph.Layout) int {
 	narrow := 16
 	see := func(d graph.DType, l graph.Layout) {
 		if l.Stride[axis] == 1 || l.Stride[axis] == -1 {
@@ -162,8 +154,9 @@ func (b *body) vectorWidth(axis, size int, outputs []graph.Layout) int {
 	}
 	bytes := true
 	for _, r := range b.reads {
-		see(b.u.args[r.arg].DType, r.layout)
-		bytes = bytes && b.u.args[r.arg].DType.Size() == 1
+		d := b.u.args[b.p.Values[r].Arg].DType
+		see(d, b.p.Values[r].Layout)
+		bytes = bytes && d.Size() == 1
 	}
 	for i, l := range outputs {
 		see(b.u.results[i].DType, l)

@@ -7,29 +7,28 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
-// A body writes a Fusion's elementwise work as straight-line code over W elements that stand side by side along one axis
-// of the iteration space. It makes each value when it is first asked for, and every value once.
+// A printer writes a lowered body as straight-line code over W elements that stand side by side along one axis of the
+// iteration space. It writes a value when it is first asked for, and each value once.
 //
 // Values over the axis are Vec<T, W>; those that are the same for all W elements are plain T.
-type body struct {
+type printer struct {
 	u      *unit
-	space  graph.Shape
-	coords []string // of the first of the W elements: a C++ expression per axis, of type int
+	p      *body.Program
+	coords []string // of the first of the W elements: a C++ expression per axis of the space, of type int
 	wide   int      // the axis along which the elements stand, or -1: there is none, W is 1
 	// multiple is a number that the coordinate of axis wide is a multiple of, and W divides.
 	multiple int
-	reduced  graph.Ints // axes that values of a reduced shape lack
 
 	// A thread that computes several units of W elements does so in loops, one for each stage. What is the same along
 	// the axes that the units differ in stands before the loop.
 	stage int
 	loops graph.Ints
 
-	values map[*graph.Node]value
-	loaded map[loadKey]value
-	reads  []read // what loaded holds, in order
+	values []value // by index of the program; those that are not written have no text
+	reads  []int   // the loads that were written, in order
 	stmts  []stmt
 	next   int
 	quiet  bool   // without the user's names
@@ -39,11 +38,12 @@ type body struct {
 	// again, if set, says of what is read through a layout that a thread reads it more than once: it may not overtake,
 	// lest the compiler read it once and keep it in registers that it has not.
 	again func(graph.Layout) bool
-	// instead, if set, may say how an argument is read or a result is written, where not straight from memory.
-	instead func(arg, result int, l graph.Layout) (place string, ok bool)
+	// instead, if set, may say how the load with the given index is read, or, if that is -1, a result is written, where
+	// not straight from memory.
+	instead func(load, result int) (place string, ok bool)
 }
 
-// A stmt is a statement of a body.
+// A stmt is a statement that was written.
 type stmt struct {
 	text  string
 	name  string   // of the value that it makes, or empty
@@ -54,66 +54,35 @@ type stmt struct {
 	store bool
 }
 
-// A read is a load of an argument, and the node that asked for it first.
-type read struct {
-	loadKey
-	node *graph.Node
-}
-
-// A value is what a node is to the text.
+// A value is what a value of the program is to the text.
 type value struct {
-	kind   valueKind
-	expr   string       // of a vector, scalar or constant
-	lane   string       // its type
-	fixed  bool         // of a vector or scalar: the same for all units of a thread
-	arg    int          // of a source
-	layout graph.Layout // of a source
+	kind  valueKind
+	expr  string // what reads it
+	lane  string // its type
+	fixed bool   // of a vector or scalar: the same for all units of a thread
 }
 
 type valueKind uint8
 
 const (
-	source   valueKind = iota // an argument, perhaps seen through views; not loaded yet
-	constant                  // one number for all elements
+	constant valueKind = iota // one number for all elements
 	vector                    // W elements
 	scalar                    // one number for the W elements
 )
 
-type loadKey struct {
-	arg    int
-	layout graph.Layout
+func newPrinter(u *unit, p *body.Program, coords []string, wide, multiple int) *printer {
+	return &printer{u: u, p: p, coords: coords, wide: wide, multiple: multiple, values: make([]value, len(p.Values))}
 }
 
-// newBody starts on a body whose inputs are the unit's arguments at the given indices.
-func newBody(u *unit, g *graph.Graph, inputs []int, space graph.Shape, coords []string, wide, multiple int) *body {
-	b := &body{u: u, space: space, coords: coords, wide: wide, multiple: multiple,
-		values: map[*graph.Node]value{}, loaded: map[loadKey]value{}}
-	next := 0
-	for _, n := range g.Nodes {
-		if _, ok := n.Op.(graph.Input); ok {
-			b.values[n] = value{kind: source, arg: inputs[next], layout: u.args[inputs[next]].Layout}
-			next++
-		}
+// define gives a value, of the anchor or a reduction, the text that reads what the template has made.
+func (b *printer) define(i int, v value) {
+	if i >= 0 {
+		b.values[i] = v
 	}
-	return b
-}
-
-// all lists the indices 0 to n.
-func all(n int) []int {
-	l := make([]int, n)
-	for i := range l {
-		l[i] = i
-	}
-	return l
-}
-
-// define gives a node, the anchor, a value that the template has made.
-func (b *body) define(n *graph.Node, kind valueKind, expr string) {
-	b.values[n] = value{kind: kind, expr: expr, lane: lane(n.Type.DType)}
 }
 
 // text is what has been written so far, indented.
-func (b *body) text(indent string) string {
+func (b *printer) text(indent string) string {
 	var s strings.Builder
 	for _, l := range b.stmts {
 		s.WriteString(indent + l.text + "\n")
@@ -122,7 +91,7 @@ func (b *body) text(indent string) string {
 }
 
 // line writes a statement that reads a value and makes none.
-func (b *body) line(reads value, format string, args ...any) {
+func (b *printer) line(reads value, format string, args ...any) {
 	b.stmts = append(b.stmts, stmt{text: fmt.Sprintf(format, args...), uses: names([]value{reads}), stage: b.stage})
 }
 
@@ -138,7 +107,7 @@ func names(values []value) []string {
 }
 
 // bind writes the statement that makes a value of others, and returns the value.
-func (b *body) bind(kind valueKind, lane, expr string, n *graph.Node, of ...value) value {
+func (b *printer) bind(kind valueKind, lane, expr string, n *graph.Node, of ...value) value {
 	fixed := true
 	for _, v := range of {
 		fixed = fixed && (v.fixed || v.kind == constant)
@@ -146,7 +115,7 @@ func (b *body) bind(kind valueKind, lane, expr string, n *graph.Node, of ...valu
 	return b.bindFixed(kind, lane, expr, n, fixed, of...)
 }
 
-func (b *body) bindFixed(kind valueKind, lane, expr string, n *graph.Node, fixed bool, of ...value) value {
+func (b *printer) bindFixed(kind valueKind, lane, expr string, n *graph.Node, fixed bool, of ...value) value {
 	name := fmt.Sprintf("v%d", b.next)
 	b.next++
 	comment := ""
@@ -163,7 +132,7 @@ func (b *body) bindFixed(kind valueKind, lane, expr string, n *graph.Node, fixed
 }
 
 // width is how many elements stand side by side, as the text has it: where there is no axis that they stand along, one.
-func (b *body) width() string {
+func (b *printer) width() string {
 	if b.wide < 0 {
 		return "1"
 	}
@@ -171,42 +140,38 @@ func (b *body) width() string {
 }
 
 // bindByElement is bind for an expression that makes a Vec of width elements of the iteration space by their index.
-func (b *body) bindByElement(lane, expr string, n *graph.Node, of ...value) value {
+func (b *printer) bindByElement(lane, expr string, n *graph.Node, of ...value) value {
 	kind := vector
 	if b.wide < 0 {
 		kind, expr = scalar, expr+"[0]"
 	}
-	return b.bindFixed(kind, lane, expr, n, b.fixed(graph.Contiguous(b.space)), of...)
+	return b.bindFixed(kind, lane, expr, n, b.fixed(graph.Contiguous(b.p.Space)), of...)
 }
 
-// value returns what n is, writing it and what it needs first.
-func (b *body) value(n *graph.Node) (v value, err error) {
-	if v, ok := b.values[n]; ok {
-		return v, nil
-	}
-	switch {
-	case isConst(n):
-		v, err = b.constant(n)
-	case graph.IsView(n.Op):
-		v, err = b.view(n)
+// operand returns value i, writing it and what it needs first.
+func (b *printer) operand(i int) (value, error) {
+	err := b.p.Order(i, func(i int) bool { return b.values[i].expr != "" }, func(i int) (err error) {
+		b.values[i], err = b.write(i)
+		return err
+	})
+	return b.values[i], err
+}
+
+// write writes value i, whose operands have been written.
+func (b *printer) write(i int) (value, error) {
+	switch v := &b.p.Values[i]; v.Kind {
+	case body.Constant:
+		d := v.Number.Type.DType
+		return value{kind: constant, expr: literal(d, v.Number.Float(0), v.Number), lane: lane(d)}, nil
+	case body.Load:
+		return b.load(i), nil
+	case body.Draw:
+		return b.dropout(v), nil
+	case body.Elementwise:
+		return b.compute(v)
 	default:
-		v, err = b.compute(n)
+		return value{}, fmt.Errorf("%s is read before it is computed", v.Node.Where())
 	}
-	if err != nil {
-		return v, err
-	}
-	b.values[n] = v
-	return v, nil
-}
-
-func isConst(n *graph.Node) bool { _, ok := n.Op.(graph.Const); return ok }
-
-func (b *body) constant(n *graph.Node) (value, error) {
-	x, ok := n.Uniform()
-	if !ok {
-		return value{}, fmt.Errorf("%s is not one number", n.Where())
-	}
-	return value{kind: constant, expr: literal(n.Type.DType, x.Float(0), x), lane: lane(n.Type.DType)}, nil
 }
 
 // literal writes a number so that the compiler reads the same bits.
@@ -247,85 +212,44 @@ func floatLiteral(x float64, typ, format, suffix string) string {
 	return s + suffix
 }
 
-// view changes the layout of an argument; of one number, or between the forms of a reduced value, it changes nothing.
-func (b *body) view(n *graph.Node) (value, error) {
-	v, err := b.value(n.Args[0])
-	if err != nil || v.kind == constant || v.kind == scalar {
-		return v, err
-	}
-	if v.kind == source {
-		l, ok := v.layout.View(n)
-		if !ok {
-			return v, fmt.Errorf("%s cannot be read through strides", n.Where())
-		}
-		v.layout = l
-		return v, nil
-	}
-	if b.reduced.Len() > 0 && n.Args[0].Type.Shape != b.space {
-		return v, nil // of one number for each row
-	}
-	if _, ok := n.Op.(graph.Reshape); !ok || b.reduced.Len() == 0 || n.Type.Shape.Elems() != b.space.Elems() {
-		return v, fmt.Errorf("%s of a computed vector inside a body", n.Where())
-	}
-	return v, nil
-}
-
-// operand returns n's value as a vector, scalar or constant, loading it if it is a source.
-func (b *body) operand(n *graph.Node) (value, error) {
-	v, err := b.value(n)
-	if err != nil || v.kind != source {
-		return v, err
-	}
-	l, err := v.layout.Over(b.space, b.reduced)
-	if err != nil {
-		return v, fmt.Errorf("%s: %w", n.Where(), err)
-	}
-	return b.load(v.arg, l, n), nil
-}
-
-// load reads an argument through a layout over the iteration space, once.
-func (b *body) load(arg int, l graph.Layout, n *graph.Node) value {
-	key := loadKey{arg, l}
-	if v, ok := b.loaded[key]; ok {
-		return v
-	}
+// load reads an argument.
+func (b *printer) load(i int) value {
+	r := &b.p.Values[i]
+	l, d := r.Layout, b.u.args[r.Arg].DType
 	kind, stride := scalar, 0
 	if b.wide >= 0 && l.Stride[b.wide] != 0 && l.Shape.At(b.wide) != 1 {
 		kind, stride = vector, l.Stride[b.wide]
 	}
-	d := b.u.args[arg].DType
 	expr := ""
-	if place, ok := b.elsewhere(arg, -1, l); ok {
+	if place, ok := b.elsewhere(i, -1); ok {
 		expr = fmt.Sprintf("convert<%s>(%s)", lane(d), place)
-	} else if at := b.u.arg(arg) + " + " + b.offset(l); kind == vector {
-		expr = fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), b.still(arg, l, at))
+	} else if at := b.u.arg(r.Arg) + " + " + b.offset(l); kind == vector {
+		expr = fmt.Sprintf("load<%s, W, %d, %d>(%s)", lane(d), stride, b.align(l, d), b.still(r.Arg, l, at))
 	} else {
 		expr = fmt.Sprintf("convert<%s>(*(%s))", lane(d), at)
 	}
-	v := b.bindFixed(kind, lane(d), expr, n, b.fixed(l))
-	b.loaded[key] = v
-	b.reads = append(b.reads, read{key, n})
-	return v
+	b.reads = append(b.reads, i)
+	return b.bindFixed(kind, lane(d), expr, r.Node, b.fixed(l))
 }
 
 // still marks a place in an argument that no result lies over, if reads shall overtake stores.
-func (b *body) still(arg int, l graph.Layout, at string) string {
+func (b *printer) still(arg int, l graph.Layout, at string) string {
 	if !b.overtake || b.again != nil && b.again(l) || slices.ContainsFunc(b.u.results, func(r Operand) bool { return r.Over == 1+arg || r.Update }) {
 		return at
 	}
 	return "fixed(" + at + ")"
 }
 
-// elsewhere is where an argument is read from, or a result written to, if not straight from memory.
-func (b *body) elsewhere(arg, result int, l graph.Layout) (string, bool) {
+// elsewhere is where a load is read from, or a result written to, if not straight from memory.
+func (b *printer) elsewhere(load, result int) (string, bool) {
 	if b.instead == nil {
 		return "", false
 	}
-	return b.instead(arg, result, l)
+	return b.instead(load, result)
 }
 
 // fixed reports whether what is read through a layout is the same for all units of a thread.
-func (b *body) fixed(l graph.Layout) bool {
+func (b *printer) fixed(l graph.Layout) bool {
 	for i := range b.loops.Len() {
 		if axis := b.loops.At(i); l.Stride[axis] != 0 && l.Shape.At(axis) != 1 {
 			return false
@@ -335,7 +259,7 @@ func (b *body) fixed(l graph.Layout) bool {
 }
 
 // offset is the place of the first of the W elements, in elements.
-func (b *body) offset(l graph.Layout) string {
+func (b *printer) offset(l graph.Layout) string {
 	var terms []string
 	wide := l.Shape.Elems() > math.MaxInt32 || span(l) > math.MaxInt32
 	for i := range l.Shape.Rank() {
@@ -371,7 +295,7 @@ func span(l graph.Layout) int {
 }
 
 // align is the greatest power of two, up to 16, that divides the address of the first of the W elements, in bytes.
-func (b *body) align(l graph.Layout, d graph.DType) int {
+func (b *printer) align(l graph.Layout, d graph.DType) int {
 	size := d.Size()
 	a := 16 | l.Offset*size
 	for i := range l.Shape.Rank() {
@@ -387,25 +311,22 @@ func (b *body) align(l graph.Layout, d graph.DType) int {
 	return a & -a
 }
 
-// compute writes a node that computes.
-func (b *body) compute(n *graph.Node) (value, error) {
-	if op, ok := n.Op.(graph.Dropout); ok {
-		return b.dropout(n, op)
+// in are the operands of a value.
+func (b *printer) in(v *body.Value) []value {
+	in := make([]value, len(v.Args))
+	for k, a := range v.Args {
+		in[k] = b.values[a]
 	}
-	if !graph.Elementwise(n.Op) {
-		return value{}, fmt.Errorf("%s has no place in a body", n.Where())
-	}
-	in := make([]value, len(n.Args))
-	kind := scalar
-	for i, a := range n.Args {
-		v, err := b.operand(a)
-		if err != nil {
-			return v, err
-		}
-		if v.kind == vector {
+	return in
+}
+
+// compute writes elementwise work.
+func (b *printer) compute(v *body.Value) (value, error) {
+	n, in, kind := v.Node, b.in(v), scalar
+	for _, x := range in {
+		if x.kind == vector {
 			kind = vector
 		}
-		in[i] = v
 	}
 	if c, ok := n.Op.(graph.Cast); ok && c.To.Size() != 2 && in[0].lane == lane(c.To) {
 		return in[0], nil // of 16 bits: as it was loaded
@@ -418,7 +339,7 @@ func (b *body) compute(n *graph.Node) (value, error) {
 }
 
 // expression is the C++ of an elementwise operation.
-func (b *body) expression(n *graph.Node, in []value) (string, error) {
+func (b *printer) expression(n *graph.Node, in []value) (string, error) {
 	switch op := n.Op.(type) {
 	case graph.Unary:
 		name := functionName(op.Fn.String())
@@ -439,11 +360,11 @@ func (b *body) expression(n *graph.Node, in []value) (string, error) {
 		}
 		return fmt.Sprintf("op::cast<%s>(%s)", lane(op.To), in[0].expr), nil
 	}
-	return "", fmt.Errorf("%s has no place in a body", n.Where())
+	return "", fmt.Errorf("CUDA has no expression for %s", n.Where())
 }
 
 // alike widens a value if one of the operands is a vector.
-func (b *body) alike(v value, in []value) string {
+func (b *printer) alike(v value, in []value) string {
 	for _, o := range in {
 		if o.kind == vector && v.kind != vector {
 			return "splat<W>(" + v.expr + ")"
@@ -453,49 +374,22 @@ func (b *body) alike(v value, in []value) string {
 }
 
 // dropout draws by the element's index in the value.
-func (b *body) dropout(n *graph.Node, op graph.Dropout) (value, error) {
-	x, err := b.operand(n.Args[0])
-	if err != nil {
-		return x, err
-	}
-	seed, err := b.operand(n.Args[1])
-	if err != nil {
-		return x, err
-	}
-	expr := fmt.Sprintf("dropout(widen<%s>(%s), i64(%s), u64(%s), %du, %s)", b.width(), x.expr, seed.expr,
-		b.offset(graph.Contiguous(b.space)), graph.RandomThreshold(op.P), literal(n.Type.DType, 1/(1-op.P), nil))
-	return b.bindByElement(x.lane, expr, n, x, seed), nil
+func (b *printer) dropout(v *body.Value) value {
+	op, in := v.Node.Op.(graph.Dropout), b.in(v)
+	expr := fmt.Sprintf("dropout(widen<%s>(%s), i64(%s), u64(%s), %du, %s)", b.width(), in[0].expr, in[1].expr,
+		b.offset(graph.Contiguous(b.p.Space)), graph.RandomThreshold(op.P), literal(v.Node.Type.DType, 1/(1-op.P), nil))
+	return b.bindByElement(in[0].lane, expr, v.Node, in...)
 }
 
-// stored finds the node of the body that an output's store views lead from, and the layout of its elements in the
-// result's buffer.
-func stored(n *graph.Node, l graph.Layout) (*graph.Node, graph.Layout, error) {
-	for graph.IsStoreView(n) {
-		var ok bool
-		if l, ok = l.Invert(n); !ok {
-			return n, l, fmt.Errorf("%s cannot be stored through strides", n.Where())
-		}
-		n = n.Args[0]
-	}
-	return n, l, nil
-}
-
-// store writes the statement that stores node n, an output of the body, as result i.
-func (b *body) store(i int, n *graph.Node) error {
-	n, l, err := stored(n, b.u.results[i].Layout)
+// store writes the statement that stores result i.
+func (b *printer) store(i int) error {
+	l, d := b.p.Stores[i].Layout, b.u.results[i].DType
+	v, err := b.operand(b.p.Stores[i].Value)
 	if err != nil {
 		return err
 	}
-	v, err := b.operand(n)
-	if err != nil {
-		return err
-	}
-	if l, err = l.Over(b.space, b.reduced); err != nil {
-		return fmt.Errorf("%s: %w", n.Where(), err)
-	}
-	d := b.u.results[i].DType
 	at := b.u.result(i) + " + " + b.offset(l)
-	if place, ok := b.elsewhere(-1, i, l); ok {
+	if place, ok := b.elsewhere(-1, i); ok {
 		b.line(v, b.guard+"%s = convert<%s>(%s);", place, ctype(d), v.expr)
 	} else if b.wide >= 0 && (v.kind == vector || l.Shape.At(b.wide) != 1 && l.Stride[b.wide] != 0) {
 		b.line(v, b.guard+"store<%d, %d>(%s, widen<W>(%s));", l.Stride[b.wide], b.align(l, d), at, v.expr)

@@ -2,9 +2,9 @@ package cuda
 
 import (
 	"fmt"
-	"slices"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // blockThreads is the number of threads of a block that does elementwise work.
@@ -12,11 +12,14 @@ const blockThreads = 256
 
 // compileElementwise makes the kernel of a fusion without an anchor.
 func compileElementwise(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, error) {
-	if segments := f.Segments(); len(segments) != 1 {
-		return compileSegments(segments, args, results, cfg)
+	parts, err := body.LowerSegments(f, args, results)
+	if err != nil {
+		return nil, err
 	}
-	u := newUnit(args, results)
-	e, err := newElementwise(u, f.Body, cfg, true, nil)
+	if len(parts) != 1 {
+		return compileParts(parts, cfg)
+	}
+	e, err := newElementwise(newUnit(args, results), parts[0].Program, cfg, true, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -27,60 +30,40 @@ func compileElementwise(f graph.Fusion, args, results []Operand, cfg Config) (*K
 // a block's width apart. It reads all of them before it computes the first.
 type elementwise struct {
 	u        *unit
-	b        *body
+	b        *printer
 	typ      string // of indices
 	runs     []run
 	w, units int
-	n        int // elements
-	outputs  []graph.Output
+	n        int   // elements
 	tile     *tile // where operands are transposed
-}
-
-// spaceOf is the shape of a body's elementwise work.
-func spaceOf(body *graph.Graph) graph.Shape {
-	var space graph.Shape
-	for _, n := range body.Nodes {
-		if !graph.IsStoreView(n) && graph.IsComputed(n) && n.Type.Shape.Rank() > 0 {
-			space = n.Type.Shape
-		}
-	}
-	for _, o := range body.Outputs { // of a copy
-		if !graph.IsComputed(o.Node) && o.Node.Type.Shape.Rank() > 0 {
-			space = o.Node.Type.Shape
-		}
-	}
-	return space
 }
 
 // newElementwise plans the work of a body. Segments of a launch have no tiles. What is not elementwise is defined by
 // anchor, if there is such.
-func newElementwise(u *unit, g *graph.Graph, cfg Config, tiles bool, anchor func(*body)) (*elementwise, error) {
-	space := spaceOf(g)
+func newElementwise(u *unit, p *body.Program, cfg Config, tiles bool, anchor func(*printer)) (*elementwise, error) {
+	space := p.Space
 	rank := space.Rank()
 	every := axisList(space, graph.Ints{}, false)
-	trial := newBody(u, g, all(len(u.args)), space, coordinates(rank), rank-1, 1)
+	trial := newPrinter(u, p, coordinates(rank), rank-1, 1)
 	if anchor != nil {
 		anchor(trial)
 	}
-	for i, o := range g.Outputs {
-		if err := trial.store(i, o.Node); err != nil {
+	for i := range p.Stores {
+		if err := trial.store(i); err != nil {
 			return nil, err
 		}
 	}
-	layouts, err := trial.layoutsOf(g.Outputs)
-	if err != nil {
-		return nil, err
-	}
-	e := &elementwise{u: u, outputs: g.Outputs, n: space.Elems(), typ: indexType(space.Elems()), w: 1, units: 1}
+	layouts := trial.layouts()
+	e := &elementwise{u: u, n: space.Elems(), typ: indexType(space.Elems()), w: 1, units: 1}
 	e.runs = mergeAxes(space, every, append(layouts, graph.Contiguous(space)))
-	if !draws(g) && anchor == nil {
+	if !p.Draws() && anchor == nil {
 		e.runs = mergeAxes(space, every, layouts)
 	}
 	if tiles {
 		e.tile = planTile(trial, layouts, e.runs, cfg)
 	}
 	if e.tile != nil {
-		return e, e.compileTile(g, space, trial)
+		return e, e.compileTile(trial)
 	}
 	wide := -1
 	if len(e.runs) > 0 {
@@ -93,40 +76,41 @@ func newElementwise(u *unit, g *graph.Graph, cfg Config, tiles bool, anchor func
 		e.w = trial.vectorWidth(wide, size, layouts[len(trial.reads):])
 	}
 	e.units = unitsPerThread(len(trial.reads), e.w, e.n, cfg)
-	e.b = newBody(u, g, all(len(u.args)), space, coordinates(rank, e.runs), wide, e.w)
+	e.b = newPrinter(u, p, coordinates(rank, e.runs), wide, e.w)
 	e.b.loops = graph.IntsOf(every...)
 	e.b.quiet = u.prefix != "p."
-	for _, r := range trial.reads {
-		e.b.load(r.arg, r.layout, r.node)
+	if err := e.b.prefetch(trial.reads); err != nil {
+		return nil, err
 	}
 	e.b.stage = 1
 	if anchor != nil {
 		anchor(e.b)
 	}
-	if err := e.b.stores(g); err != nil {
+	if err := e.b.stores(); err != nil {
 		return nil, err
 	}
 	return e, nil
 }
 
-// draws reports whether a body draws by the index of an element.
-func draws(g *graph.Graph) bool {
-	return slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool { _, ok := n.Op.(graph.Dropout); return ok })
-}
-
-// stores writes the values of all outputs, and then what stores them: a result may stand over an argument.
-func (b *body) stores(g *graph.Graph) error {
-	for i, o := range g.Outputs {
-		n, _, err := stored(o.Node, b.u.results[i].Layout)
-		if err != nil {
-			return err
-		}
-		if _, err := b.operand(n); err != nil {
+// prefetch writes loads.
+func (b *printer) prefetch(loads []int) error {
+	for _, i := range loads {
+		if _, err := b.operand(i); err != nil {
 			return err
 		}
 	}
-	for i, o := range g.Outputs {
-		if err := b.store(i, o.Node); err != nil {
+	return nil
+}
+
+// stores writes the values of all outputs, and then what stores them: a result may stand over an argument.
+func (b *printer) stores() error {
+	for i := range b.p.Stores {
+		if _, err := b.operand(b.p.Stores[i].Value); err != nil {
+			return err
+		}
+	}
+	for i := range b.p.Stores {
+		if err := b.store(i); err != nil {
 			return err
 		}
 	}

@@ -142,10 +142,10 @@ func TestRefusals(t *testing.T) {
 		anchor graph.Anchor
 		build  func(b *graph.Builder, in cases.Inputs)
 	}{
-		{"a row fusion without a reduction", graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+		{"a fusion of anchor row without one", graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
 			b.Output("", b.Unary(graph.Exp, in(f32, 4)))
 		}},
-		{"a conv fusion without a convolution", graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
+		{"a fusion of anchor conv without one", graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
 			b.Output("", b.Unary(graph.Exp, in(f32, 4)))
 		}},
 		{"matmul %3 has no place in a body", graph.AnchorMatMul, func(b *graph.Builder, in cases.Inputs) { // products side by side
@@ -156,7 +156,7 @@ func TestRefusals(t *testing.T) {
 		{"concat %1 has no place in a body", graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
 			b.Output("", b.Unary(graph.Exp, b.Add(graph.Concat{}, in(f32, 4))))
 		}},
-		{"broadcast %2 of a computed vector inside a body", graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
+		{"exp %1: a value of shape [6] has no place in an iteration space of [4,6]", graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
 			b.Output("", b.Unary(graph.Exp, b.Broadcast(b.Unary(graph.Exp, in(f32, 6)), graph.ShapeOf(4, 6))))
 		}},
 		{"reshape %2 cannot be read through strides", graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
@@ -169,7 +169,7 @@ func TestRefusals(t *testing.T) {
 			b.Output("", b.Reduce(graph.Sum, in(f32, 99, 4), false, 0))
 			b.Output("", b.Unary(graph.Exp, in(f32, 7)))
 		}},
-		{"exp %1 is made in the launch that multiplies it", graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
+		{"exp %1, an operand of conv2d %3, is computed in the same launch", graph.AnchorConv, func(b *graph.Builder, in cases.Inputs) {
 			op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}
 			b.Output("", b.Add(op, b.Unary(graph.Exp, in(f32, 1, 1, 4, 6)), in(f32, 1, 1, 3, 3)))
 		}},

@@ -50,18 +50,15 @@ func ladderRung(name string, side, shared int) func(op graph.Op, args, results [
 		if !ok || f.Anchor != graph.AnchorMatMul {
 			return nil, fmt.Errorf("the rung %s is for matrix products", name)
 		}
-		u := newUnit(args, results)
-		b := newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1)
-		p, err := newProduct(b, f)
+		m, err := lowerMatMul(f, args, results, cfg)
 		if err != nil {
 			return nil, err
 		}
-		m := &matmul{unit: u, product: p, fusion: f, cfg: cfg}
-		p.columns(1)
-		if err := m.writeBody(b); err != nil {
+		m.columns(1)
+		if err := m.writeBody(); err != nil {
 			return nil, err
 		}
-		if p.a.dtype != graph.F32 || p.b.dtype != graph.F32 || len(m.sums) > 0 {
+		if m.a.dtype != graph.F32 || m.b.dtype != graph.F32 || len(m.sums) > 0 {
 			return nil, errors.New("the rung " + name + " is for f32, without column sums")
 		}
 		m.rung = &cut{bm: side, bn: side, bk: side, splits: 1, threads: side * side, blocks: 1, shared: shared,

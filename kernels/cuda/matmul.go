@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // compileMatMul makes the kernel of a fusion anchored on a MatMul: the product, with the body run over each tile while
@@ -17,15 +18,21 @@ func compileMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel
 	return m.kernel(), nil
 }
 
-// newMatMul prints Problem and Body.
-func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, error) {
-	u := newUnit(args, results)
-	b := newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1)
-	p, err := newProduct(b, f)
+// lowerMatMul describes the product.
+func lowerMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, error) {
+	p, err := body.Lower(f, args, results)
 	if err != nil {
 		return nil, err
 	}
-	m := &matmul{unit: u, product: p, fusion: f, cfg: cfg}
+	return &matmul{unit: newUnit(args, results), product: newProduct(p), body: p, cfg: cfg}, nil
+}
+
+// newMatMul prints Problem and Body.
+func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, error) {
+	m, err := lowerMatMul(f, args, results, cfg)
+	if err != nil {
+		return nil, err
+	}
 	limit := 16 / elementBytes(results)
 	if m.math() == "" {
 		limit = min(limit, simtColumns)
@@ -33,8 +40,8 @@ func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, er
 	if _, across := m.hopperPlans(); across != nil {
 		limit = min(limit, acrossColumns)
 	}
-	p.columns(limit)
-	return m, m.writeBody(b)
+	m.columns(limit)
+	return m, m.writeBody()
 }
 
 // elementBytes is the size of the largest of the results' elements, as far as it decides how many columns go at once.
@@ -50,7 +57,7 @@ func elementBytes(results []Operand) int {
 type matmul struct {
 	*unit
 	*product
-	fusion graph.Fusion
+	body   *body.Program
 	cfg    Config
 	sums   []columnSum
 	sum    string // C++ type of the column sums
@@ -67,26 +74,24 @@ type columnSum struct {
 }
 
 // writeBody prints Problem and Body.
-func (m *matmul) writeBody(b *body) error {
+func (m *matmul) writeBody() error {
 	p := m.product
 	coords, lines := p.coords()
-	b.space, b.coords, b.wide, b.multiple, b.overtake = p.space, coords, p.column, p.w, true
-	b.define(m.fusion.Anchored(), vector, "acc")
+	b := newPrinter(m.unit, m.body, coords, p.column, p.w)
+	b.overtake = true
+	b.define(m.body.IndexOf(0), value{kind: vector, expr: "acc", lane: lane(m.body.Anchor.Type.DType)})
 	var summed []value
 	m.sum = "float"
-	for i, o := range m.fusion.Body.Outputs {
+	for i := range m.body.Stores {
+		s := &m.body.Stores[i]
 		m.update = m.update || m.results[i].Update
-		n, l, err := stored(o.Node, m.results[i].Layout)
-		if err != nil {
-			return err
-		}
-		if !m.fusion.ColumnSum(n) {
-			if err := b.store(i, o.Node); err != nil {
+		if !s.Sums {
+			if err := b.store(i); err != nil {
 				return err
 			}
 			continue
 		}
-		v, err := b.operand(n.Args[0])
+		v, err := b.operand(s.Value)
 		if err != nil {
 			return err
 		}
@@ -94,7 +99,7 @@ func (m *matmul) writeBody(b *body) error {
 			m.sum = "double"
 		}
 		summed = append(summed, v)
-		m.sums = append(m.sums, columnSum{i, l.Stride[l.Shape.Rank()-1], l.Offset})
+		m.sums = append(m.sums, columnSum{i, s.Layout.Stride[s.Layout.Shape.Rank()-1], s.Layout.Offset})
 	}
 	for i, v := range summed {
 		b.line(v, "sums[%d] = op::add(sums[%d], op::cast<%s>(widen<W>(%s)));", i, i, m.sum, v.expr)

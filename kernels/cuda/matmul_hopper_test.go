@@ -48,13 +48,10 @@ func (c linearCase) fusion(t *testing.T) (f graph.Fusion, args, results []Operan
 // planned gives the plan of a fusion, or why there is none.
 func planned(t *testing.T, f graph.Fusion, args, results []Operand, cfg Config) (*matmul, *hopperPlan, string) {
 	t.Helper()
-	u := newUnit(args, results)
-	b := newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1)
-	p, err := newProduct(b, f)
+	m, err := lowerMatMul(f, args, results, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &matmul{unit: u, product: p, fusion: f, cfg: cfg}
 	h, reason := m.hopperPlan()
 	return m, h, reason
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // A mixture makes the kernel of a fusion anchored on a MoE. Tokens are grouped by expert (Shazeer et al., arXiv
@@ -35,7 +36,7 @@ type mixture struct {
 	op     graph.MoE
 	grad   bool
 	dims   graph.MoEDims
-	body   *body
+	p      *body.Program
 	anchor *graph.Node
 	elem   graph.DType // of x and the matrices
 	acc    graph.DType // of sums, gates and biases
@@ -74,22 +75,19 @@ var freeSlots = 256 << 20
 
 // compileMoE makes the kernel of a MoE.
 func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, error) {
-	anchor := f.Anchored()
-	if anchor == nil {
-		return nil, fmt.Errorf("a fusion of experts without a mixture of them")
+	p, err := body.Lower(f, args, results)
+	if err != nil {
+		return nil, err
 	}
+	anchor := p.Anchor
 	op, ok := anchor.Op.(graph.MoE)
 	if !ok {
 		op = anchor.Op.(graph.MoEGrad).MoE()
 	}
-	types := make([]graph.Type, len(anchor.Args))
-	for i, a := range anchor.Args {
-		types[i] = a.Type
-	}
+	types := p.OperandTypes()
 	u := newUnit(args, results)
 	x := &mixture{unit: u, cfg: cfg, op: op, grad: !ok, dims: op.Dims(types), anchor: anchor, k: &Kernel{},
-		elem: types[0].DType, acc: types[1].DType,
-		body: newBody(u, f.Body, all(len(args)), graph.Shape{}, nil, -1, 1)}
+		elem: types[0].DType, acc: types[1].DType, p: p}
 	x.plan()
 	if err := x.route(); err != nil {
 		return nil, err
@@ -98,7 +96,7 @@ func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, e
 	if x.grad {
 		steps, templates = x.backward, []string{"moe", "moe_grad"}
 	}
-	if err := steps(f); err != nil {
+	if err := steps(); err != nil {
 		return nil, err
 	}
 	if len(x.k.Steps) == 0 {
@@ -173,22 +171,11 @@ func (x *mixture) plan() {
 
 // view finds the rows of operand i of the anchor.
 func (x *mixture) view(i int) (r rowsView, err error) {
-	n := x.anchor.Args[i]
-	if graph.IsComputed(n) {
-		return r, fmt.Errorf("%s, an operand of a mixture of experts, is computed inside its fusion", n.Where())
+	o := x.p.Operands[i]
+	if r, err = rowsOf(o.Layout); err != nil {
+		err = fmt.Errorf("%s: %w", o.Node.Where(), err)
 	}
-	v, err := x.body.value(n)
-	if err != nil {
-		return r, err
-	}
-	if v.kind != source {
-		return r, fmt.Errorf("%s: a constant inside a fusion of a mixture of experts", n.Where())
-	}
-	r, err = rowsOf(v.layout)
-	r.arg = v.arg
-	if err != nil {
-		err = fmt.Errorf("%s: %w", n.Where(), err)
-	}
+	r.arg = o.Arg
 	return r, err
 }
 
@@ -224,29 +211,19 @@ type weightView struct {
 func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 	v.name = "p." + w.String()
 	for e := range x.op.Experts {
-		n := x.anchor.Args[x.op.Weight(w, e)]
-		if graph.IsComputed(n) {
-			return v, fmt.Errorf("%s, an operand of a mixture of experts, is computed inside its fusion", n.Where())
-		}
-		s, err := x.body.value(n)
-		if err != nil {
-			return v, err
-		}
-		if s.kind != source {
-			return v, fmt.Errorf("%s: a constant inside a fusion of a mixture of experts", n.Where())
-		}
-		offset, row, col := expertOf(x.op, s.layout, e)
+		s := x.p.Operands[x.op.Weight(w, e)]
+		offset, row, col := expertOf(x.op, s.Layout, e)
 		if x.op.Stacked {
-			v.expert = s.layout.Stride[0]
+			v.expert = s.Layout.Stride[0]
 		}
 		if e == 0 {
-			v.row, v.col, v.arg, v.offset = row, col, s.arg, offset
-			x.decls = append(x.decls, fmt.Sprintf("const %s *%v[%d];", ctype(x.args[s.arg].DType), w, x.op.Experts))
+			v.row, v.col, v.arg, v.offset = row, col, s.Arg, offset
+			x.decls = append(x.decls, fmt.Sprintf("const %s *%v[%d];", ctype(x.args[s.Arg].DType), w, x.op.Experts))
 		} else if row != v.row || col != v.col {
-			return v, fmt.Errorf("%s: %v of expert %d lies in another order than that of expert 0", n.Where(), w, e)
+			return v, fmt.Errorf("%s: %v of expert %d lies in another order than that of expert 0", s.Node.Where(), w, e)
 		}
 		v.align |= offset
-		x.fields = append(x.fields, Arg(s.arg, int64(offset)*int64(x.args[s.arg].DType.Size())))
+		x.fields = append(x.fields, Arg(s.Arg, int64(offset)*int64(x.args[s.Arg].DType.Size())))
 	}
 	return v, nil
 }
@@ -323,32 +300,22 @@ func (x *mixture) route() error {
 }
 
 // forward writes the steps that follow.
-func (x *mixture) forward(f graph.Fusion) error {
-	y, load := -1, -1
+func (x *mixture) forward() error {
+	y := -1
 	var out rowsView
-	for i, o := range f.Body.Outputs {
-		n, l, err := stored(o.Node, x.results[i].Layout)
-		if err != nil {
-			return err
-		}
-		if _, ok := n.Op.(graph.Cast); ok { // converted as it is stored
-			n = n.Args[0]
-		}
-		r, isResult := n.Op.(graph.Result)
-		switch {
-		case n == x.anchor && y < 0:
+	for i := range x.p.Stores {
+		l := x.p.Stores[i].Layout
+		if which, _ := x.p.ResultOf(&x.p.Stores[i]); which == 0 { // perhaps converted as it is stored
 			y = i
+			var err error
 			if out, err = rowsOf(l); err != nil {
-				return fmt.Errorf("%s: %w", n.Where(), err)
+				return fmt.Errorf("%s: %w", x.anchor.Where(), err)
 			}
-		case isResult && r.Index == 1 && n.Args[0] == x.anchor && load < 0:
-			load = i
-			x.printf("KERNEL(load, 256, 1) { load_counts<%d, %d>(%s + %d, %s); }\n\n", x.op.Experts, l.Stride[0],
-				x.result(i), l.Offset, x.scratch("i32", "counts", x.at.counts))
-			x.step(Step{Entry: "load", Grid: [3]int{ceilDiv(x.op.Experts, 256), 1, 1}, Block: 256}, false)
-		default:
-			return fmt.Errorf("output %q is not a result of the mixture of experts, or one twice", o.Name)
+			continue
 		}
+		x.printf("KERNEL(load, 256, 1) { load_counts<%d, %d>(%s + %d, %s); }\n\n", x.op.Experts, l.Stride[0],
+			x.result(i), l.Offset, x.scratch("i32", "counts", x.at.counts))
+		x.step(Step{Entry: "load", Grid: [3]int{ceilDiv(x.op.Experts, 256), 1, 1}, Block: 256}, false)
 	}
 	in, err := x.view(0)
 	if err != nil {
@@ -398,9 +365,7 @@ func (x *mixture) forward(f graph.Fusion) error {
 	if err != nil {
 		return err
 	}
-	if y >= 0 {
-		x.sum(y, out, rows, d.Result, true)
-	}
+	x.sum(y, out, rows, d.Result, true)
 	x.finish()
 	return nil
 }
@@ -503,11 +468,11 @@ func (x *mixture) keep(d graph.DType, w int, to, value string) string {
 
 // activation is the text that makes h of the values of the given names, u and, if gated, v, and h's name.
 func (x *mixture) activation(in []string) (text, h string, err error) {
-	g, nodes, out, err := x.hiddenGraph()
+	g, _, _, err := x.hiddenGraph()
 	if err != nil {
 		return "", "", err
 	}
-	text, names, err := x.elementwise(g, nodes, in, []*graph.Node{out})
+	text, names, err := x.elementwise(g, in)
 	if err != nil {
 		return "", "", err
 	}
@@ -529,19 +494,25 @@ func (x *mixture) hiddenGraph() (g *graph.Graph, in []*graph.Node, h *graph.Node
 	return g, in, h, err
 }
 
-// elementwise is the text that makes the nodes out of a graph of the inputs of the given names, and the names of out.
-func (x *mixture) elementwise(g *graph.Graph, in []*graph.Node, names []string, out []*graph.Node) (string, []string, error) {
-	var made []string
-	b := newBody(x.unit, g, make([]int, len(in)), in[0].Type.Shape, []string{"n"}, 0, 1)
-	for i, n := range in {
-		b.define(n, vector, names[i])
+// elementwise is the text that makes the outputs of a graph of inputs of the given names, and the outputs' names.
+func (x *mixture) elementwise(g *graph.Graph, in []string) (text string, out []string, err error) {
+	o := Operand{DType: x.acc, Layout: graph.Contiguous(g.Outputs[0].Node.Type.Shape)}
+	p, err := body.Lower(graph.Fusion{Body: g}, slices.Repeat([]Operand{o}, len(in)), slices.Repeat([]Operand{o}, len(g.Outputs)))
+	if err != nil {
+		return "", nil, err
 	}
-	for _, n := range out {
-		v, err := b.operand(n)
+	b := newPrinter(x.unit, p, []string{"n"}, 0, 1)
+	for i := range p.Values {
+		if v := &p.Values[i]; v.Kind == body.Load {
+			b.define(i, value{kind: vector, expr: in[v.Arg], lane: lane(x.acc)})
+		}
+	}
+	for i := range p.Stores {
+		v, err := b.operand(p.Stores[i].Value)
 		if err != nil {
 			return "", nil, err
 		}
-		made = append(made, "widen<W>("+v.expr+")")
+		out = append(out, "widen<W>("+v.expr+")")
 	}
-	return b.text("    "), made, nil
+	return b.text("    "), out, nil
 }

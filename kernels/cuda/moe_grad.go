@@ -18,8 +18,8 @@ import (
 //	gates              the gradients of the gates, rows h⊙(dy·w2ᵀ) summed, plus dy·b2
 //	dw1, dw3, dw2      products over the slots of each expert
 //	db1, db3, db2      sums over them
-func (x *mixture) backward(f graph.Fusion) error {
-	results, err := x.gradients(f)
+func (x *mixture) backward() error {
+	results, err := x.gradients()
 	if err != nil {
 		return err
 	}
@@ -162,35 +162,25 @@ type gradient struct {
 }
 
 // gradients finds the results, by operand of the mixture.
-func (x *mixture) gradients(f graph.Fusion) ([]gradient, error) {
+func (x *mixture) gradients() ([]gradient, error) {
 	list := make([]gradient, len(x.anchor.Args)-1)
 	layouts := make([]graph.Layout, len(list))
 	for i := range list {
 		list[i].result = -1
 	}
-	for i, o := range f.Body.Outputs {
-		n, l, err := stored(o.Node, x.results[i].Layout)
-		if err != nil {
-			return nil, err
+	for i := range x.p.Stores {
+		s := &x.p.Stores[i]
+		which, cast := x.p.ResultOf(s)
+		if cast != nil {
+			return nil, fmt.Errorf("%s: CUDA stores the results of %s as they are", cast.Where(), x.anchor.Where())
 		}
-		index := -1
-		if r, ok := n.Op.(graph.Result); ok && n.Args[0] == x.anchor {
-			index = r.Index
-		} else if n == x.anchor {
-			index = 0
-		}
-		if index < 0 || list[index].result >= 0 {
-			return nil, fmt.Errorf("output %q is not a result of the mixture of experts, or one twice", o.Name)
-		}
-		list[index].result, layouts[index] = i, l
-		if index < 2 {
-			if list[index].rows, err = rowsOf(l); err != nil {
-				return nil, fmt.Errorf("%s: %w", n.Where(), err)
+		list[which].result, layouts[which] = i, s.Layout
+		if which < 2 {
+			var err error
+			if list[which].rows, err = rowsOf(s.Layout); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.Node.Where(), err)
 			}
 		}
-	}
-	if list[0].result < 0 {
-		return nil, fmt.Errorf("%s: its first result is not handed out", x.anchor.Where())
 	}
 	for _, w := range x.op.Weights() {
 		v := weightView{name: "p.d" + w.String()}
@@ -234,7 +224,13 @@ func (x *mixture) derivatives(in []string, da string) (text string, names []stri
 	if err != nil {
 		return "", nil, err
 	}
-	return x.elementwise(g, append(nodes, dh), append(in, da), append([]*graph.Node{h}, grads...))
+	for i, d := range grads {
+		b.Output([]string{"du", "dv"}[i], d)
+	}
+	if err := b.Err(); err != nil {
+		return "", nil, err
+	}
+	return x.elementwise(g, append(in, da))
 }
 
 // weightGradient writes the product over the slots of each expert, Σ a[m, token]·value[slot, n], as the gradient of w;

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // A mover is a kernel that finds what belongs into each row of a result [outer, rows, inner]: a row of a source
@@ -237,7 +238,7 @@ func (u *unit) elementStep(entry string, n int) Step {
 
 // compileConcat copies each operand to its place.
 func compileConcat(op graph.Concat, args, results []Operand, cfg Config) (*Kernel, error) {
-	var pieces []piece
+	var parts []body.Part
 	start := 0
 	for i, a := range args {
 		to, size := results[0], a.Layout.Shape.At(op.Axis)
@@ -245,12 +246,16 @@ func compileConcat(op graph.Concat, args, results []Operand, cfg Config) (*Kerne
 		start += size
 		b := graph.NewBuilder("copy")
 		b.Output("y", b.Input("x", a.Type()))
-		body, err := b.Graph()
+		g, err := b.Graph()
 		if err != nil {
 			return nil, err
 		}
-		whole := graph.Segment{Body: body, Args: []int{i}, Results: []int{0}}
-		pieces = append(pieces, piece{whole, []Operand{a}, []Operand{to}})
+		in, out := []Operand{a}, []Operand{to}
+		p, err := body.Lower(graph.Fusion{Body: g}, in, out)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, body.Part{Program: p, Segment: graph.Segment{Body: g, Args: []int{i}, Results: []int{0}}, Args: in, Results: out})
 	}
-	return compilePieces(pieces, cfg)
+	return compileParts(parts, cfg)
 }

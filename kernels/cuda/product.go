@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // A product is a matrix product as the templates see it (src/gemm.cuh): C[m,n] = Σ_k A[m,k]·B[k,n] for each matrix of a
@@ -47,31 +48,19 @@ const (
 
 // newProduct describes the anchor's product. The roles of A and B are swapped, and the result transposed with them,
 // where the results' elements stand side by side along m, not n, or where n is 1: bodies work along the columns.
-func newProduct(b *body, f graph.Fusion) (*product, error) {
-	anchor := f.Anchored()
-	if anchor == nil {
-		return nil, fmt.Errorf("a fusion of matrix products without one")
-	}
+func newProduct(b *body.Program) *product {
+	anchor := b.Anchor
 	op := anchor.Op.(graph.MatMul)
-	p := &product{name: "Problem", space: anchor.Type.Shape, acc: graph.F32}
+	p := &product{name: "Problem", space: b.Space, acc: graph.F32}
 	if anchor.Type.DType == graph.F64 {
 		p.acc = graph.F64
 	}
 	rank := p.space.Rank()
 	p.rows, p.column = []int{rank - 2}, rank-1
 	p.m, p.n = p.space.At(rank-2), p.space.At(rank-1)
-	var err error
-	if p.a, p.k, err = newFactor(b, anchor.Args[0], p.space, !op.TransA); err != nil {
-		return nil, err
-	}
-	if p.b, _, err = newFactor(b, anchor.Args[1], p.space, op.TransB); err != nil {
-		return nil, err
-	}
-	swap, err := transposed(b, f, p.space)
-	if err != nil {
-		return nil, err
-	}
-	if swap {
+	p.a, p.k = newFactor(b.Operands[0], p.space, !op.TransA)
+	p.b, _ = newFactor(b.Operands[1], p.space, op.TransB)
+	if transposed(b) {
 		p.a, p.b, p.m, p.n = p.b, p.a, p.n, p.m
 		p.rows[0], p.column = p.column, p.rows[0]
 	}
@@ -80,28 +69,18 @@ func newProduct(b *body, f graph.Fusion) (*product, error) {
 	for _, i := range p.batchAxes {
 		p.batch *= p.space.At(i)
 	}
-	return p, nil
+	return p
 }
 
-// newFactor finds the operand n of a product of shape space; last says that its last axis is k.
-func newFactor(b *body, n *graph.Node, space graph.Shape, last bool) (f factor, k int, err error) {
-	if graph.IsComputed(n) {
-		return f, 0, fmt.Errorf("%s, an operand of a matrix product, is computed inside its fusion", n.Where())
-	}
-	v, err := b.value(n)
-	if err != nil {
-		return f, 0, err
-	}
-	if v.kind != source {
-		return f, 0, fmt.Errorf("%s: a constant is multiplied inside a fusion", n.Where())
-	}
-	l := v.layout
+// newFactor describes an operand of a product of shape space; last says that its last axis is k.
+func newFactor(o body.Operand, space graph.Shape, last bool) (f factor, k int) {
+	l := o.Layout
 	r := l.Shape.Rank()
 	outer, inner := r-2, r-1
 	if !last {
 		outer, inner = inner, outer
 	}
-	f = factor{arg: v.arg, dtype: b.u.args[v.arg].DType, offset: l.Offset, batch: make([]int, space.Rank()-2)}
+	f = factor{arg: o.Arg, dtype: o.Node.Type.DType, offset: l.Offset, batch: make([]int, space.Rank()-2)}
 	stride := func(axis int) int {
 		if l.Shape.At(axis) == 1 {
 			return 0
@@ -112,37 +91,29 @@ func newFactor(b *body, n *graph.Node, space graph.Shape, last bool) (f factor, 
 	for i := range r - 2 {
 		f.batch[len(f.batch)-(r-2)+i] = stride(i)
 	}
-	return f, l.Shape.At(inner), nil
+	return f, l.Shape.At(inner)
 }
 
 // transposed reports whether the product should be computed as Cᵀ = Bᵀ·Aᵀ. Column sums want their columns, and dropout
 // draws along the last axis.
-func transposed(b *body, f graph.Fusion, space graph.Shape) (bool, error) {
-	for _, n := range f.Body.Nodes {
-		if _, ok := n.Op.(graph.Dropout); ok {
-			return false, nil
-		}
+func transposed(p *body.Program) bool {
+	if p.Draws() || p.SumsColumns() {
+		return false
 	}
-	rank := space.Rank()
+	rank := p.Space.Rank()
 	m, n := rank-2, rank-1
-	along := space.At(n) == 1 && space.At(m) > 1
-	for i, o := range f.Body.Outputs {
-		node, l, err := stored(o.Node, b.u.results[i].Layout)
-		if err != nil {
-			return false, err
-		}
-		if f.ColumnSum(node) {
-			return false, nil
-		}
-		if l.Shape != space || space.At(n) == 1 {
+	along := p.Space.At(n) == 1 && p.Space.At(m) > 1
+	for i := range p.Stores {
+		stride := p.Stores[i].Layout.Stride
+		if p.Space.At(n) == 1 {
 			continue
 		}
-		if l.Stride[n] == 1 {
-			return false, nil
+		if stride[n] == 1 {
+			return false
 		}
-		along = along || space.At(m) > 1 && l.Stride[m] == 1
+		along = along || p.Space.At(m) > 1 && stride[m] == 1
 	}
-	return along, nil
+	return along
 }
 
 // mergeRows takes batch axes as rows where strides allow.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // A rows kernel is a body with reductions, anchored on some axes. It runs in stages: each but the last ends with
@@ -23,11 +24,9 @@ import (
 type rows struct {
 	u     *unit
 	cfg   Config
-	f     graph.Fusion // of primitives
+	p     *body.Program // of primitives
 	space graph.Shape
 	axes  graph.Ints
-	level map[*graph.Node]int // number of reductions in a chain before a node
-	last  int                 // the highest level
 
 	across  bool
 	hold    bool // rows stay in registers
@@ -44,7 +43,7 @@ type rows struct {
 	persist int // blocks, if each runs over several rows; else 0
 	atOnce  int // of them that a multiprocessor runs at once
 
-	b       *body
+	b       *printer
 	typ     string
 	shared  int
 	pre     [][]string // by stage, before its loop
@@ -56,11 +55,12 @@ type rows struct {
 
 // A partial is a reduction whose parts stand in scratch memory.
 type partial struct {
-	node *graph.Node
-	at   int64
+	value int
+	node  *graph.Node
+	at    int64
 }
 
-// A sumAcross is a sum across the rows, as [graph.Fusion.ColumnSum] has it.
+// A sumAcross is a sum across the rows: a result of column sums.
 type sumAcross struct {
 	result int
 	node   *graph.Node
@@ -70,19 +70,19 @@ type sumAcross struct {
 
 // compileRows makes the kernel of a fusion anchored on reductions.
 func compileRows(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, error) {
-	body, err := primitives(f.Body)
+	if f.Anchored() == nil {
+		return nil, fmt.Errorf("a fusion of anchor %v without one", f.Anchor)
+	}
+	var err error
+	if f.Body, err = primitives(f.Body); err != nil {
+		return nil, err
+	}
+	p, err := body.Lower(f, args, results)
 	if err != nil {
 		return nil, err
 	}
-	f.Body = body
-	anchor := f.Anchored()
-	if anchor == nil {
-		return nil, fmt.Errorf("a row fusion without a reduction")
-	}
-	r := &rows{u: newUnit(args, results), cfg: cfg, f: f, space: anchor.Args[0].Type.Shape, parts: 1}
-	r.axes, _ = graph.RowAxes(anchor)
+	r := &rows{u: newUnit(args, results), cfg: cfg, p: p, space: p.Space, axes: p.Axes, parts: 1}
 	r.typ = indexType(r.space.Elems())
-	r.findLevels()
 	if err := r.plan(); err != nil {
 		return nil, err
 	}
@@ -95,88 +95,54 @@ func compileRows(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 	return r.kernel()
 }
 
-// findLevels counts the reductions on the way to each node.
-func (r *rows) findLevels() {
-	r.level = map[*graph.Node]int{}
-	for _, n := range r.f.Body.Nodes {
-		for _, a := range n.Args {
-			r.level[n] = max(r.level[n], r.level[a])
+// reductions lists the reductions of a level, or of all if that is -1.
+func (r *rows) reductions(level int) (l []int) {
+	for i := range r.p.Values {
+		if v := &r.p.Values[i]; v.Kind == body.Row && (level < 0 || v.Level == level) {
+			l = append(l, i)
 		}
-		if _, ok := n.Op.(graph.Reduce); ok && !r.f.ColumnSum(n) {
-			r.level[n]++
-		}
-		r.last = max(r.last, r.level[n])
 	}
+	return l
 }
 
-// reductions lists the body's reductions of a level, column sums aside.
-func (r *rows) reductions(level int) []*graph.Node {
-	return slices.DeleteFunc(slices.Clone(r.f.Body.Nodes), func(n *graph.Node) bool {
-		_, ok := n.Op.(graph.Reduce)
-		return !ok || r.f.ColumnSum(n) || r.level[n] != level
-	})
-}
-
-// full reports whether a node has an element for each element of the rows.
-func (r *rows) full(n *graph.Node) bool {
-	reduced := r.space
-	for i := range r.axes.Len() {
-		reduced = reduced.With(r.axes.At(i), 1)
-	}
-	return n.Type.Shape == r.space && r.space != reduced
-}
-
-// leadsBack reports whether elements of rows depend on a reduction.
-func (r *rows) leadsBack() bool {
-	return slices.ContainsFunc(r.f.Body.Nodes, func(n *graph.Node) bool {
-		return r.level[n] > 0 && graph.IsComputed(n) && !graph.IsView(n.Op) && r.full(n)
-	}) || r.last > 1
-}
-
-// newBody starts a body with coordinates for the runs.
-func (r *rows) newBody(wide, w int) *body {
-	b := newBody(r.u, r.f.Body, all(len(r.u.args)), r.space, coordinates(r.space.Rank(), r.kept, r.inner), wide, w)
-	b.reduced, b.loops, b.guard = r.axes, r.axes, "if (live) "
+// newPrinter starts a text with coordinates for the runs.
+func (r *rows) newPrinter(wide, w int) *printer {
+	b := newPrinter(r.u, r.p, coordinates(r.space.Rank(), r.kept, r.inner), wide, w)
+	b.loops, b.guard = r.axes, "if (live) "
 	b.overtake = len(r.sums) > 0
 	b.again = r.again
 	return b
 }
 
 // trial writes the body without loops, to see what it reads.
-func (r *rows) trial() (*body, []graph.Layout, error) {
+func (r *rows) trial() (*printer, []graph.Layout, error) {
 	every := axisList(r.space, graph.Ints{}, false)
 	var identity []run
 	for _, i := range every {
 		identity = append(identity, run{r.space.At(i), i, fmt.Sprint("c", i)})
 	}
 	r.kept, r.inner = identity, nil
-	b := r.newBody(-1, 1)
-	for _, n := range r.f.Body.Nodes {
-		if _, ok := n.Op.(graph.Reduce); ok {
-			if _, err := b.operand(n.Args[0]); err != nil {
-				return nil, nil, err
-			}
-			b.define(n, scalar, "r")
+	b := r.newPrinter(-1, 1)
+	for _, i := range r.reductions(-1) {
+		v := &r.p.Values[i]
+		if _, err := b.operand(v.Args[0]); err != nil {
+			return nil, nil, err
 		}
+		b.define(i, value{kind: scalar, expr: "r", lane: lane(v.Node.Type.DType)})
 	}
 	var layouts []graph.Layout
-	for i, o := range r.f.Body.Outputs {
-		n, l, err := stored(o.Node, r.u.results[i].Layout)
-		if err != nil {
-			return nil, nil, err
-		}
-		if r.f.ColumnSum(n) {
+	for i := range r.p.Stores {
+		s := &r.p.Stores[i]
+		l := s.Layout
+		if s.Sums {
 			if !l.IsContiguous() {
-				return nil, nil, fmt.Errorf("%s cannot be summed into memory with gaps", n.Where())
+				return nil, nil, fmt.Errorf("%s cannot be summed into memory with gaps", s.Node.Where())
 			}
-			r.sums = append(r.sums, sumAcross{result: i, node: n, lane: lane(n.Type.DType)})
-			l = graph.Contiguous(n.Type.Shape)
+			r.sums = append(r.sums, sumAcross{result: i, node: s.Node, lane: lane(s.Node.Type.DType)})
+			l = graph.Contiguous(l.Shape).Broadcast(r.space)
 		}
-		if _, err := b.operand(n); err != nil {
+		if _, err := b.operand(s.Value); err != nil {
 			return nil, nil, err
-		}
-		if l, err = l.Over(b.space, b.reduced); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", n.Where(), err)
 		}
 		layouts = append(layouts, l)
 	}
@@ -190,10 +156,10 @@ func (r *rows) plan() error {
 		return err
 	}
 	layouts := slices.Clone(results)
-	for _, l := range trial.reads {
-		layouts = append(layouts, l.layout)
+	for _, i := range trial.reads {
+		layouts = append(layouts, r.p.Values[i].Layout)
 	}
-	if draws(r.f.Body) {
+	if r.p.Draws() {
 		layouts = append(layouts, graph.Contiguous(r.space))
 	}
 	s := r.space
@@ -215,10 +181,10 @@ func (r *rows) plan() error {
 	if wide >= 0 && size > 0 {
 		r.w = trial.vectorWidth(wide, size, results)
 	}
-	if draws(r.f.Body) && wide >= 0 && graph.Contiguous(s).Stride[wide] != 1 {
+	if r.p.Draws() && wide >= 0 && graph.Contiguous(s).Stride[wide] != 1 {
 		r.w = 1
 	}
-	r.b = r.newBody(wide, r.w)
+	r.b = r.newPrinter(wide, r.w)
 	if r.across {
 		r.planAcross()
 	} else {
@@ -239,7 +205,7 @@ func (r *rows) planAcross() {
 		r.threads /= 2
 	}
 	r.block = r.threads * r.columns
-	if !r.leadsBack() {
+	if !r.p.LeadsBack() {
 		r.parts = r.cut(ceilDiv(units, r.columns), ceilDiv(count, r.threads))
 	}
 }
@@ -273,7 +239,7 @@ func roomOfSums(threads int) int {
 }
 
 // planInner chooses how many threads share a row.
-func (r *rows) planInner(trial *body) {
+func (r *rows) planInner(trial *printer) {
 	units, count := elemsOf(r.inner)/r.w, elemsOf(r.kept)
 	for _, r.early = range []bool{true, false} {
 		r.hold = true
@@ -305,7 +271,7 @@ func (r *rows) planInner(trial *body) {
 	if r.threads > 32 {
 		r.block = r.threads
 	}
-	if !r.leadsBack() && len(r.sums) == 0 && count*r.threads < 2048*r.cfg.Chip.SMs && units > 16*r.threads {
+	if !r.p.LeadsBack() && len(r.sums) == 0 && count*r.threads < 2048*r.cfg.Chip.SMs && units > 16*r.threads {
 		r.hold = false
 		r.threads = min(r.threads, blockThreads)
 		r.block = max(r.threads, 32)
@@ -343,7 +309,7 @@ func (r *rows) heldBytes() int {
 		return 8 // it will be found again
 	}
 	_, bytes := r.b.kept()
-	r.b = r.newBody(b.wide, b.multiple)
+	r.b = r.newPrinter(b.wide, b.multiple)
 	r.u.fields, r.u.decls = nil, nil
 	clear(r.u.names)
 	return max(bytes, 4)
@@ -357,32 +323,31 @@ func (r *rows) write() error {
 	first := 0
 	if r.hold && r.early { // the first stage is loads
 		first = 1
-		trial := r.newBody(b.wide, b.multiple)
-		for _, n := range r.reductions(1) {
-			if _, err := trial.operand(n.Args[0]); err != nil {
+		trial := r.newPrinter(b.wide, b.multiple)
+		for _, i := range r.reductions(1) {
+			if _, err := trial.operand(r.p.Values[i].Args[0]); err != nil {
 				return err
 			}
 		}
-		for _, l := range trial.reads {
-			if !r.again(l.layout) {
-				b.load(l.arg, l.layout, l.node)
-			}
+		again := func(i int) bool { return r.again(r.p.Values[i].Layout) }
+		if err := b.prefetch(slices.DeleteFunc(trial.reads, again)); err != nil {
+			return err
 		}
 	}
-	for level := range r.last + 1 {
+	for level := range r.p.Levels + 1 {
 		b.stage = first + level
 		if !r.hold {
 			b.forget()
 		}
-		if level == r.last && r.parts > 1 {
+		if level == r.p.Levels && r.parts > 1 {
 			break // of the step that combines the parts
 		}
 		if err := r.writeLevel(level); err != nil {
 			return err
 		}
-		for k, v := range b.loaded {
-			if !v.fixed && r.again(k.layout) {
-				delete(b.loaded, k) // a later stage finds it in the cache
+		for i, v := range b.values {
+			if l := &r.p.Values[i]; l.Kind == body.Load && !v.fixed && r.again(l.Layout) {
+				b.values[i] = value{} // a later stage finds it in the cache
 			}
 		}
 	}
@@ -399,16 +364,8 @@ func (r *rows) again(l graph.Layout) bool {
 // writeLevel writes the stage of a level: results and column sums that it can store, and the reductions that end it.
 func (r *rows) writeLevel(level int) error {
 	b := r.b
-	for i, o := range r.f.Body.Outputs {
-		n, _, err := stored(o.Node, r.u.results[i].Layout)
-		if err != nil {
-			return err
-		}
-		at := r.level[n]
-		if !r.full(n) && !r.f.ColumnSum(n) {
-			at = r.last // results of rows come last
-		}
-		if at != level {
+	for i := range r.p.Stores {
+		if r.p.StoreLevel(&r.p.Stores[i]) != level {
 			continue
 		}
 		if k := slices.IndexFunc(r.sums, func(s sumAcross) bool { return s.result == i }); k >= 0 {
@@ -417,12 +374,12 @@ func (r *rows) writeLevel(level int) error {
 			}
 			continue
 		}
-		if err := b.store(i, o.Node); err != nil {
+		if err := b.store(i); err != nil {
 			return err
 		}
 	}
-	for _, n := range r.reductions(level + 1) {
-		if err := r.reduce(n); err != nil {
+	for _, i := range r.reductions(level + 1) {
+		if err := r.reduce(i); err != nil {
 			return err
 		}
 	}
@@ -434,9 +391,9 @@ func reducer(fn graph.ReduceFn) string {
 }
 
 // reduce writes a reduction: the joining of a unit, in the loop of the stage, and what comes before and after it.
-func (r *rows) reduce(n *graph.Node) error {
-	b := r.b
-	v, err := b.operand(n.Args[0])
+func (r *rows) reduce(i int) error {
+	b, n := r.b, r.p.Values[i].Node
+	v, err := b.operand(r.p.Values[i].Args[0])
 	if err != nil {
 		return err
 	}
@@ -464,7 +421,7 @@ func (r *rows) reduce(n *graph.Node) error {
 		r.after("const auto %s = row_reduce<%s, %d>(joined<%s>(%s), %s);", name+"_", f, r.threads, f, acc, room)
 	}
 	if r.parts > 1 {
-		r.keepPart(n, name+"_", typ)
+		r.keepPart(i, name+"_", typ)
 		return nil
 	}
 	expr := name + "_"
@@ -472,7 +429,7 @@ func (r *rows) reduce(n *graph.Node) error {
 		expr = fmt.Sprintf("op::div(%s, %s)", expr, literal(n.Type.DType, float64(elemsOf(r.inner)), nil))
 	}
 	r.after("const auto %s = %s;", name, expr)
-	b.values[n] = value{kind: kind, expr: name, lane: typ, fixed: true}
+	b.define(i, value{kind: kind, expr: name, lane: typ, fixed: true})
 	return nil
 }
 

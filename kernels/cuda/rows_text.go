@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"fusec/graph"
@@ -12,7 +11,7 @@ import (
 // thread has its own columns.
 func (r *rows) addColumns(k int) error {
 	b, s := r.b, &r.sums[k]
-	v, err := b.operand(s.node.Args[0])
+	v, err := b.operand(r.p.Stores[s.result].Value)
 	if err != nil {
 		return err
 	}
@@ -34,8 +33,9 @@ func (r *rows) slots() int {
 }
 
 // keepPart stores a part of a reduction in scratch memory.
-func (r *rows) keepPart(n *graph.Node, expr, typ string) {
-	p := partial{n, r.reserve(r.parts * elemsOf(r.kept) * n.Type.DType.Size())}
+func (r *rows) keepPart(i int, expr, typ string) {
+	n := r.p.Values[i].Node
+	p := partial{i, n, r.reserve(r.parts * elemsOf(r.kept) * n.Type.DType.Size())}
 	name := fmt.Sprintf("partial%d", len(r.partial))
 	r.partial = append(r.partial, p)
 	at := fmt.Sprintf("%s + i64(part) * %d + index", r.u.scratch(typ, name, p.at), elemsOf(r.kept))
@@ -267,10 +267,6 @@ func (r *rows) sumStep() (Step, error) {
 	step, shape := r.gather("sums", fmt.Sprintf("blockIdx.x %% %d", blocks), n, r.slots())
 	step.Grid[0] = blocks * len(r.sums)
 	for i, s := range r.sums {
-		_, l, err := stored(r.f.Body.Outputs[s.result].Node, u.results[s.result].Layout)
-		if err != nil {
-			return step, err
-		}
 		if len(r.sums) > 1 {
 			u.printf("  if (blockIdx.x / %d == %d) {\n", blocks, i)
 		} else {
@@ -279,7 +275,7 @@ func (r *rows) sumStep() (Step, error) {
 		u.printf("    const %s sum = gather_parts<Sum, %s>(p.columns%d, %d, index, live, reinterpret_cast<%s *>(shared));\n",
 			s.lane, shape, i, n, s.lane)
 		u.printf("    if (live && threadIdx.x < %d) %s[%d + index] = convert<%s>(sum);\n  }\n", columns,
-			u.result(s.result), l.Offset, ctype(u.results[s.result].DType))
+			u.result(s.result), r.p.Stores[s.result].Layout.Offset, ctype(u.results[s.result].DType))
 	}
 	u.printf("}\n")
 	return step, nil
@@ -291,7 +287,7 @@ func (r *rows) finishStep() (Step, error) {
 	n := elemsOf(r.kept)
 	step, shape := r.gather("finish", "blockIdx.x", n, r.parts)
 	u.printf("%s", split("index", r.typ, r.kept, false, "  "))
-	b := r.newBody(-1, 1)
+	b := r.newPrinter(-1, 1)
 	for i, p := range r.partial {
 		op, typ := p.node.Op.(graph.Reduce), lane(p.node.Type.DType)
 		u.printf("  const %s r%d_ = gather_parts<%s, %s>(p.partial%d, %d, index, live, reinterpret_cast<%s *>(shared));\n",
@@ -300,17 +296,13 @@ func (r *rows) finishStep() (Step, error) {
 		if op.Fn == graph.Mean {
 			expr = fmt.Sprintf("op::div(%s, %s)", expr, literal(p.node.Type.DType, float64(elemsOf(r.inner)), nil))
 		}
-		b.values[p.node] = value{kind: scalar, expr: expr, lane: typ, fixed: true}
+		b.define(p.value, value{kind: scalar, expr: expr, lane: typ, fixed: true})
 	}
-	for i, o := range r.f.Body.Outputs {
-		node, _, err := stored(o.Node, u.results[i].Layout)
-		if err != nil {
-			return step, err
-		}
-		if r.full(node) || slices.ContainsFunc(r.sums, func(s sumAcross) bool { return s.result == i }) {
+	for i := range r.p.Stores {
+		if !r.p.Stores[i].PerRow {
 			continue
 		}
-		if err := b.store(i, o.Node); err != nil {
+		if err := b.store(i); err != nil {
 			return step, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // A table is segments that differ in nothing but the addresses of their operands and the number of their elements, as
@@ -18,32 +19,13 @@ type table struct {
 	rows [][]Param // the fields of each: addresses, elements, and the first of its blocks
 }
 
-// compileSegments makes the kernel of a body of several segments.
-func compileSegments(segments []graph.Segment, args, results []Operand, cfg Config) (*Kernel, error) {
-	if err := graph.CheckSegments(segments, results); err != nil {
-		return nil, err
-	}
-	var pieces []piece
-	for _, s := range segments {
-		in, out := s.Operands(args, results)
-		pieces = append(pieces, piece{s, in, out})
-	}
-	return compilePieces(pieces, cfg)
-}
-
-// A piece is a body that is computed in one launch with others, and where its operands are.
-type piece struct {
-	graph.Segment
-	args, results []Operand
-}
-
-// compilePieces makes the kernel of pieces that may run in any order. Tables take as many steps as their rows need.
-func compilePieces(pieces []piece, cfg Config) (*Kernel, error) {
+// compileParts makes the kernel of parts that may run in any order. Tables take as many steps as their rows need.
+func compileParts(parts []body.Part, cfg Config) (*Kernel, error) {
 	var tables []*table
-	for _, s := range pieces {
-		u := newUnit(s.args, s.results)
+	for _, s := range parts {
+		u := newUnit(s.Args, s.Results)
 		u.prefix = "s."
-		e, err := newElementwise(u, s.Body, cfg, false, nil)
+		e, err := newElementwise(u, s.Program, cfg, false, nil)
 		if err != nil {
 			return nil, err
 		}

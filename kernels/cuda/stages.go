@@ -35,7 +35,7 @@ func primitives(body *graph.Graph) (*graph.Graph, error) {
 
 // kept lists the variables of units that one stage makes and another reads: they are held in arrays, by name with their
 // types. Largest is how many bytes of them a unit of one element holds at once.
-func (b *body) kept() (types map[string]string, largest int) {
+func (b *printer) kept() (types map[string]string, largest int) {
 	types = map[string]string{}
 	made, last := map[string]stmt{}, map[string]int{}
 	for _, s := range b.stmts {
@@ -92,15 +92,15 @@ func sorted(kept map[string]string) []string {
 }
 
 // before is the text of a stage that is the same for all units, without stores; once is its stores.
-func (b *body) before(stage int, indent string) string {
+func (b *printer) before(stage int, indent string) string {
 	return b.some(indent, func(s stmt) bool { return s.stage == stage && s.fixed && !s.store })
 }
 
-func (b *body) once(stage int, indent string) string {
+func (b *printer) once(stage int, indent string) string {
 	return b.some(indent, func(s stmt) bool { return s.stage == stage && s.fixed && s.store })
 }
 
-func (b *body) some(indent string, which func(stmt) bool) string {
+func (b *printer) some(indent string, which func(stmt) bool) string {
 	var t strings.Builder
 	for _, s := range b.stmts {
 		if which(s) {
@@ -112,7 +112,7 @@ func (b *body) some(indent string, which func(stmt) bool) string {
 
 // unit is the text of a stage for unit number u, which takes what it needs of the arrays and leaves there what others
 // need.
-func (b *body) unit(stage int, kept map[string]string, indent string) string {
+func (b *printer) unit(stage int, kept map[string]string, indent string) string {
 	var t strings.Builder
 	inside := func(s stmt) bool { return s.stage == stage && !s.fixed }
 	made := map[string]bool{}
@@ -144,16 +144,11 @@ func (b *body) unit(stage int, kept map[string]string, indent string) string {
 	return t.String()
 }
 
-// forget drops what differs between units, so that a further stage makes it anew.
-func (b *body) forget() {
-	for n, v := range b.values {
-		if (v.kind == vector || v.kind == scalar) && !v.fixed {
-			delete(b.values, n)
-		}
-	}
-	for k, v := range b.loaded {
-		if !v.fixed {
-			delete(b.loaded, k)
+// forget drops what differs between units, so that a further stage writes it again.
+func (b *printer) forget() {
+	for i := range b.values {
+		if v := &b.values[i]; v.kind != constant && !v.fixed {
+			*v = value{}
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 // A tile is a square of elements that a block computes together, where some operands stand side by side along another
 // axis than the others: those go through shared memory, so that all of memory is accessed along its own axis.
 type tile struct {
-	row, col int // indices of the runs: operands stand side by side along col, transposed ones along row
-	turned   map[loadKey]string
+	row, col int            // indices of the runs: operands stand side by side along col, transposed ones along row
+	turned   map[int]string // by load
 	written  map[int]string // by result
 	shared   int            // bytes
 }
@@ -25,7 +25,7 @@ const tileBytes = tileSide * (tileSide + 1) * 8
 const shortRun = 8
 
 // planTile plans a tile, or nil where all operands that matter stand side by side along the last run.
-func planTile(b *body, layouts []graph.Layout, runs []run, cfg Config) *tile {
+func planTile(b *printer, layouts []graph.Layout, runs []run, cfg Config) *tile {
 	if len(runs) < 2 {
 		return nil
 	}
@@ -40,7 +40,7 @@ func planTile(b *body, layouts []graph.Layout, runs []run, cfg Config) *tile {
 	}
 	size := func(i int) int {
 		if i < len(b.reads) {
-			return b.u.args[b.reads[i].arg].DType.Size()
+			return b.u.args[b.p.Values[b.reads[i]].Arg].DType.Size()
 		}
 		return 2 * b.u.results[i-len(b.reads)].DType.Size() // rather read than write with gaps
 	}
@@ -55,7 +55,7 @@ func planTile(b *body, layouts []graph.Layout, runs []run, cfg Config) *tile {
 			bytes[k] += size(i)
 		}
 	}
-	t := &tile{row: -1, col: -1, turned: map[loadKey]string{}, written: map[int]string{}}
+	t := &tile{row: -1, col: -1, turned: map[int]string{}, written: map[int]string{}}
 	for i, n := range bytes {
 		switch {
 		case n == 0:
@@ -74,7 +74,7 @@ func planTile(b *body, layouts []graph.Layout, runs []run, cfg Config) *tile {
 		}
 		name := fmt.Sprintf("tile%d", i)
 		if i < len(b.reads) {
-			t.turned[b.reads[i].loadKey] = name
+			t.turned[b.reads[i]] = name
 		} else {
 			t.written[i-len(b.reads)] = name
 		}
@@ -87,24 +87,24 @@ func planTile(b *body, layouts []graph.Layout, runs []run, cfg Config) *tile {
 }
 
 // compileTile writes the body for tiles: a thread computes the elements of a column that are tileRows apart.
-func (e *elementwise) compileTile(g *graph.Graph, space graph.Shape, trial *body) error {
-	t := e.tile
+func (e *elementwise) compileTile(trial *printer) error {
+	t, space := e.tile, trial.p.Space
 	e.units = tileSide / tileRows
-	b := newBody(e.u, g, all(len(e.u.args)), space, coordinates(space.Rank(), e.runs), -1, 1)
+	b := newPrinter(e.u, trial.p, coordinates(space.Rank(), e.runs), -1, 1)
 	b.loops = graph.IntsOf(axisList(space, graph.Ints{}, false)...)
-	b.instead = func(arg, result int, l graph.Layout) (string, bool) {
-		name, ok := t.turned[loadKey{arg, l}]
-		if arg < 0 {
+	b.instead = func(load, result int) (string, bool) {
+		name, ok := t.turned[load]
+		if load < 0 {
 			name, ok = t.written[result]
 		}
 		return fmt.Sprintf("%s[x * %d + y]", name, tileSide+1), ok
 	}
-	for _, r := range trial.reads {
-		b.load(r.arg, r.layout, r.node)
+	e.b = b
+	if err := b.prefetch(trial.reads); err != nil {
+		return err
 	}
 	b.stage = 1
-	e.b = b
-	return b.stores(g)
+	return b.stores()
 }
 
 // tileRows is the number of rows of a tile that a block computes at once.
@@ -142,19 +142,16 @@ func (e *elementwise) tileKernel(templates []string) (*Kernel, error) {
 		offset += tileBytes
 	}
 	for _, r := range b.reads {
-		if name, ok := t.turned[r.loadKey]; ok {
-			declare(name, ctype(u.args[r.arg].DType))
-			fill += fmt.Sprintf("      %s[y * %d + x] = *(%s + %s);\n", name, tileSide+1, u.arg(r.arg), b.offset(r.layout))
+		if name, ok := t.turned[r]; ok {
+			v := &b.p.Values[r]
+			declare(name, ctype(u.args[v.Arg].DType))
+			fill += fmt.Sprintf("      %s[y * %d + x] = *(%s + %s);\n", name, tileSide+1, u.arg(v.Arg), b.offset(v.Layout))
 		}
 	}
 	for i := range u.results {
 		if name, ok := t.written[i]; ok {
 			declare(name, ctype(u.results[i].DType))
-			l, err := e.resultLayout(i)
-			if err != nil {
-				return nil, err
-			}
-			drain += fmt.Sprintf("      *(%s + %s) = %s[y * %d + x];\n", u.result(i), b.offset(l), name, tileSide+1)
+			drain += fmt.Sprintf("      *(%s + %s) = %s[y * %d + x];\n", u.result(i), b.offset(b.p.Stores[i].Layout), name, tileSide+1)
 		}
 	}
 	u.printf("KERNEL(elementwise, %d, 1) {\n%s  SHARED;\n%s  constexpr int U = %d;\n  const int x = int(threadIdx.x) %% %d;\n",
@@ -181,13 +178,4 @@ func (e *elementwise) tileKernel(templates []string) (*Kernel, error) {
 	grid := [3]int{rows * cols * outer, 1, 1}
 	step := Step{Entry: "elementwise", Grid: grid, Block: blockThreads, Shared: offset, Params: u.fields}
 	return &Kernel{Source: u.source(templates...), Steps: []Step{step}}, nil
-}
-
-// resultLayout is the layout of a result over the iteration space.
-func (e *elementwise) resultLayout(i int) (graph.Layout, error) {
-	_, l, err := stored(e.outputs[i].Node, e.u.results[i].Layout)
-	if err != nil {
-		return l, err
-	}
-	return l.Over(e.b.space, e.b.reduced)
 }
