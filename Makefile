@@ -65,7 +65,7 @@ fpga-bitstream: ## runs random programs on the HX8K's bitstream, decoded back to
 
 fpga-long: test-tools ## the FPGA's long tests: every overlay, every fault, arrays of 16 × 16
 	FUSEC_LONG=1 $(GO) test -timeout 60m -p 1 ./fpga/...
-	FUSEC_LONG=1 $(GO) test -timeout 30m -run '^TestEstimates$$' ./cmd/fusec
+	FUSEC_LONG=1 $(GO) test -timeout 30m -run '^TestEstimates$$' ./cmd/internal/hardware
 
 # With the garbage collector's default settings, staticcheck spends half of its time in it.
 lint: ## formatting, vet, staticcheck

@@ -6,18 +6,17 @@ import (
 	"path/filepath"
 
 	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
 	"fusec/fpga/isa"
 	"fusec/lowering/fpga"
 )
 
-// aheadExt is the extension of a model that was compiled ahead of time.
-const aheadExt = ".fuse"
-
-var compileCommand = &command{
-	name:    "compile",
-	args:    "[flags] model.graph",
-	summary: "compile a model ahead of time for a CUDA chip or an overlay",
-	doc: `
+var compileCommand = &cli.Command{
+	Name:    "compile",
+	Args:    "[flags] model.graph",
+	Summary: "compile a model ahead of time for a CUDA chip or an overlay",
+	Doc: `
 Makes the machine code of the model's kernels for a chip, which need not be in this machine, and writes it with the
 graph and its weights into one file. fusec run and fusec bench take that file in place of a model; where they run it,
 the GPU's driver is all that is needed. Compiling needs NVIDIA's run-time compiler: fusec doctor tells whether it is
@@ -25,15 +24,15 @@ there, and make cuda-tools fetches it.
 
 With --target fpga the model is compiled for an overlay instead: the file then holds the ranges of its values, found on the
 samples that --calibrate gives, and the overlay's descriptors to be read.`,
-	examples: []example{
+	Examples: []cli.Example{
 		{"fusec compile model.graph --arch sm_90a -o model.fuse", "for an H100 or H200"},
 		{"fusec run model.fuse --in x=x.npy", "run it there"},
 		{"fusec compile model.graph --target fpga --overlay ecp5 --calibrate samples.npz", "for an overlay"},
 	},
-	setup: func(f *flagSet) action {
+	Setup: func(f *cli.FlagSet) cli.Action {
 		c := &aheadCompiler{}
-		c.compile.declare(f)
-		c.values.declare(f)
+		c.compile.Declare(f)
+		c.values.Declare(f)
 		f.StringVar(&c.out, "o", "", "write `FILE` (default: the model's name with the extension .fuse)")
 		return c.run
 	},
@@ -41,57 +40,57 @@ samples that --calibrate gives, and the overlay's descriptors to be read.`,
 
 // aheadCompiler is fusec compile with its flags.
 type aheadCompiler struct {
-	compile compileFlags
-	values  valueFlags
+	compile modelio.CompileFlags
+	values  modelio.ValueFlags
 	out     string
 }
 
-func (c *aheadCompiler) run(e *env, args []string) error {
-	path, err := modelArgument(args)
+func (c *aheadCompiler) run(e *cli.Env, args []string) error {
+	path, err := modelio.ModelArgument(args)
 	if err != nil {
 		return err
 	}
-	g, vals, err := c.values.load(e, path, false)
+	g, vals, err := c.values.Load(e, path, false)
 	if err != nil {
 		return err
 	}
 	out := c.out
 	if out == "" {
-		out = modelName(path) + aheadExt
+		out = modelio.ModelName(path) + modelio.AheadExt
 	}
-	if filepath.Ext(out) != aheadExt {
-		return usage("-o %s: a compiled model is named like model%s", out, aheadExt)
+	if filepath.Ext(out) != modelio.AheadExt {
+		return cli.Usage("-o %s: a compiled model is named like model%s", out, modelio.AheadExt)
 	}
-	if len(vals.weights) == 0 {
-		vals.weights = nil
+	if len(vals.Weights) == 0 {
+		vals.Weights = nil
 	}
-	if c.compile.target == overlayTarget {
-		samples, err := c.compile.overlay.samples(g)
+	if c.compile.Target == modelio.OverlayTarget {
+		samples, err := c.compile.Overlay.Samples(g)
 		if err != nil {
 			return err
 		}
 		if samples == nil {
-			return usage("fusec compile --target fpga wants --calibrate FILE: the values' ranges are part of the file")
+			return cli.Usage("fusec compile --target fpga wants --calibrate FILE: the values' ranges are part of the file")
 		}
-		if err := fusec.CompileAhead(out, g, vals.weights, nil, c.compile.options(fpga.Samples(samples...))...); err != nil {
+		if err := fusec.CompileAhead(out, g, vals.Weights, nil, c.compile.Options(fpga.Samples(samples...))...); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(e.out, "%s: %s for the overlay %s\n", out, modelName(path), cmp.Or(c.compile.overlay.overlay, isa.Overlays()[0]))
+		_, err = fmt.Fprintf(e.Out, "%s: %s for the overlay %s\n", out, modelio.ModelName(path), cmp.Or(c.compile.Overlay.Overlay, isa.Overlays()[0]))
 		return err
 	}
-	c.compile.target = "cuda"
-	if err := c.compile.check(); err != nil {
+	c.compile.Target = "cuda"
+	if err := c.compile.Check(); err != nil {
 		return err
 	}
-	show := newProgress(e.stderr)
-	defer show.done()
-	err = fusec.CompileAhead(out, g, vals.weights, func(done, all int) {
-		show.show("compiled %d of %s", done, plural(all, "kernel", "kernels"))
-	}, c.compile.options()...)
+	show := cli.NewProgress(e.Stderr)
+	defer show.Done()
+	err = fusec.CompileAhead(out, g, vals.Weights, func(done, all int) {
+		show.Show("compiled %d of %s", done, cli.Plural(all, "kernel", "kernels"))
+	}, c.compile.Options()...)
 	if err != nil {
 		return err
 	}
-	show.done()
-	_, err = fmt.Fprintf(e.out, "%s: %s for %s\n", out, modelName(path), c.compile.arch)
+	show.Done()
+	_, err = fmt.Fprintf(e.Out, "%s: %s for %s\n", out, modelio.ModelName(path), c.compile.Arch)
 	return err
 }

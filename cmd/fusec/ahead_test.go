@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -8,25 +10,25 @@ import (
 
 // TestCompileAhead compiles a model ahead of time and runs the file, as the help says, to what the processor gives.
 func TestCompileAhead(t *testing.T) {
-	emulated(t)
+	clitest.Emulated(t)
 	out := filepath.Join(t.TempDir(), "mlp.fuse")
 	const model, pixels = "../../testdata/models/digits-mlp.graph", "pixels=../../testdata/models/digits-mlp.pixels.npy"
-	text := good(t, "compile", model, "-o", out)
+	text := clitest.Good(t, "compile", model, "-o", out)
 	if !strings.Contains(text, "digits-mlp for sm_90a") {
 		t.Errorf("compile says %q", text)
 	}
 	outputs := func(args ...string) string {
-		_, lines, _ := strings.Cut(good(t, append([]string{"run", "--in", pixels}, args...)...), "output")
+		_, lines, _ := strings.Cut(clitest.Good(t, append([]string{"run", "--in", pixels}, args...)...), "output")
 		fields := strings.Fields(lines)
 		return strings.Join(fields[len(fields)-3:], " ")
 	}
 	if got, want := outputs(out), outputs(model); got != want {
 		t.Errorf("the compiled model's last values are %s, the processor's %s", got, want)
 	}
-	if text := good(t, "explain", out); !strings.Contains(text, "mlp for cuda: 3 launches") {
+	if text := clitest.Good(t, "explain", out); !strings.Contains(text, "mlp for cuda: 3 launches") {
 		t.Errorf("explain of the compiled model says\n%s", text)
 	}
-	bad(t, fusecRun(t, "run", "--overlay", "sim8", out), exitUsage, "--overlay sim8 is for --target fpga; the target is cuda")
-	bad(t, fusecRun(t, "compile", model, "-o", "mlp.so"), exitUsage, "a compiled model is named like model.fuse")
-	bad(t, fusecRun(t, "run", "testdata/not.fuse"), exitFailure, "not a compiled model")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--overlay", "sim8", out), cli.ExitUsage, "--overlay sim8 is for --target fpga; the target is cuda")
+	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "mlp.so"), cli.ExitUsage, "a compiled model is named like model.fuse")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "testdata/not.fuse"), cli.ExitFailure, "not a compiled model")
 }

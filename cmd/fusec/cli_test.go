@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,12 +15,12 @@ import (
 )
 
 func TestHelp(t *testing.T) {
-	golden(t, "help.txt", good(t, "help"))
-	for _, name := range commandNames() {
-		text := good(t, "help", name)
-		golden(t, "help-"+name+".txt", text)
+	clitest.Golden(t, "help.txt", clitest.Good(t, "help"))
+	for _, name := range cli.CommandNames(clitest.TestedCommands) {
+		text := clitest.Good(t, "help", name)
+		clitest.Golden(t, "help-"+name+".txt", text)
 		for _, flag := range []string{"--help", "-h"} {
-			if got := good(t, name, flag); got != text {
+			if got := clitest.Good(t, name, flag); got != text {
 				t.Errorf("fusec %s %s is not fusec help %s", name, flag, name)
 			}
 		}
@@ -30,21 +32,21 @@ func TestHelp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range commandNames() {
+	for _, name := range cli.CommandNames(clitest.TestedCommands) {
 		if !strings.Contains(string(source), "\n//\tfusec "+name+" ") && name != "version" && name != "help" {
 			t.Errorf("the program's comment does not tell of fusec %s", name)
 		}
 	}
-	if good(t, "--help") != good(t, "help") {
+	if clitest.Good(t, "--help") != clitest.Good(t, "help") {
 		t.Error("fusec --help is not fusec help")
 	}
 }
 
 func TestVersion(t *testing.T) {
-	if got := good(t, "version"); !strings.HasPrefix(got, "fusec ") || strings.Count(got, "\n") != 1 {
+	if got := clitest.Good(t, "version"); !strings.HasPrefix(got, "fusec ") || strings.Count(got, "\n") != 1 {
 		t.Errorf("version prints %q", got)
 	}
-	if good(t, "--version") != good(t, "version") {
+	if clitest.Good(t, "--version") != clitest.Good(t, "version") {
 		t.Error("fusec --version is not fusec version")
 	}
 }
@@ -65,38 +67,38 @@ func TestUsage(t *testing.T) {
 		{"doctor --jsn", "doctor has no flag --jsn; did you mean --json?"},
 		{"dump", "which model?"},
 		{"dump a.graph b.graph", "one model at a time"},
-		{"dump " + bare + " --fromat svg", "dump has no flag --fromat; did you mean --format?"},
-		{"dump " + bare + " --format jpg", "--format jpg: want one of dot, svg, png, text, json"},
-		{"dump " + bare + " --stage", "flag --stage needs a value"},
-		{"dump " + bare + " --stage rase", `there is no stage "rase": want one of import, `},
-		{"dump " + bare + " --stage nosuch", "check-lowered, cuda, fpga"},
-		{"dump " + bare + " --stage 99", `there is no stage "99"`},
-		{"dump " + bare + " --all", "name their folder with -o"},
-		{"dump " + bare + " --all --stage raise", "contradict"},
-		{"dump " + bare + " --all=maybe", "--all maybe: want true or false"},
-		{"dump " + bare + " --disable rase", "did you mean raise?"},
-		{"dump " + bare + " --target gpu", "want one of cpu"},
-		{"dump -z " + bare, "dump has no flag -z"},
+		{"dump " + clitest.Bare + " --fromat svg", "dump has no flag --fromat; did you mean --format?"},
+		{"dump " + clitest.Bare + " --format jpg", "--format jpg: want one of dot, svg, png, text, json"},
+		{"dump " + clitest.Bare + " --stage", "flag --stage needs a value"},
+		{"dump " + clitest.Bare + " --stage rase", `there is no stage "rase": want one of import, `},
+		{"dump " + clitest.Bare + " --stage nosuch", "check-lowered, cuda, fpga"},
+		{"dump " + clitest.Bare + " --stage 99", `there is no stage "99"`},
+		{"dump " + clitest.Bare + " --all", "name their folder with -o"},
+		{"dump " + clitest.Bare + " --all --stage raise", "contradict"},
+		{"dump " + clitest.Bare + " --all=maybe", "--all maybe: want true or false"},
+		{"dump " + clitest.Bare + " --disable rase", "did you mean raise?"},
+		{"dump " + clitest.Bare + " --target gpu", "want one of cpu"},
+		{"dump -z " + clitest.Bare, "dump has no flag -z"},
 		{"run", "which model?"},
-		{"run " + bare + " --threads 0", "--threads 0: want a whole number of at least 1"},
+		{"run " + clitest.Bare + " --threads 0", "--threads 0: want a whole number of at least 1"},
 		{"bench matmul --threads 99999999", "--threads 99999999: want a whole number of at least 1 and at most 16384"},
-		{"run " + bare + " --in x", "want NAME=FILE"},
-		{"run " + bare + " --in x=a --in x=b", "x is given twice"},
-		{"run " + bare + " --seed -1", "--seed -1: want a whole number from 0"},
-		{"dump " + bare + " -o x.pdf", "-o x.pdf: no format writes .pdf: want one of dot, svg"},
+		{"run " + clitest.Bare + " --in x", "want NAME=FILE"},
+		{"run " + clitest.Bare + " --in x=a --in x=b", "x is given twice"},
+		{"run " + clitest.Bare + " --seed -1", "--seed -1: want a whole number from 0"},
+		{"dump " + clitest.Bare + " -o x.pdf", "-o x.pdf: no format writes .pdf: want one of dot, svg"},
 		{"explain", "which model?"},
-		{"explain " + bare + " --memory-budget 0", "--memory-budget 0: want a number of bytes"},
-		{"run " + bare + " --memory-budget 3MB", "--memory-budget 3MB: want a number of bytes"},
+		{"explain " + clitest.Bare + " --memory-budget 0", "--memory-budget 0: want a number of bytes"},
+		{"run " + clitest.Bare + " --memory-budget 3MB", "--memory-budget 3MB: want a number of bytes"},
 		{"bench", "which model?"},
-		{"bench " + bare + " --rounds 2", "want a whole number of at least 3"},
-		{"bench " + bare + " --seconds nan", "want a number of seconds"},
-		{"bench " + bare + " --ladder", "--ladder is for fusec bench matmul and fusec bench attention"},
+		{"bench " + clitest.Bare + " --rounds 2", "want a whole number of at least 3"},
+		{"bench " + clitest.Bare + " --seconds nan", "want a number of seconds"},
+		{"bench " + clitest.Bare + " --ladder", "--ladder is for fusec bench matmul and fusec bench attention"},
 		{"bench attention --sizes 12", "--sizes is for fusec bench matmul"},
 		{"bench matmul --causal", "--seq, --heads, --dim and --causal are for fusec bench attention"},
 		{"bench attention --seq 12,x", `"x" is no length of a sequence`},
 		{"bench attention --seq 0", `"0" is no length of a sequence`},
 		{"bench attention --heads 2000", "--heads is at most 1024"},
-		{"bench " + bare + " --experts 4", "--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe"},
+		{"bench " + clitest.Bare + " --experts 4", "--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe"},
 		{"bench moe --experts 4,x", `"x" is no number of experts`},
 		{"bench moe --experts 0", `"0" is no number of experts`},
 		{"bench moe --experts 1,4", "--top-k 2 is more than the 1 expert of a mixture"},
@@ -117,11 +119,11 @@ func TestUsage(t *testing.T) {
 		{"demo --seq-len 200000", "--seq-len 200000: want at most 131072"},
 		{"demo --capacity -1", "--capacity -1: want a number from 0 to 512"},
 		{"demo --capacity nan", "--capacity nan: want a number"},
-		{"dump --stage cuda --all " + bare, "--all and --measured are not for it"},
+		{"dump --stage cuda --all " + clitest.Bare, "--all and --measured are not for it"},
 		{"demo --device tpu", "--device tpu: want one of cpu, cuda"},
 		{"demo --device fpga", "--device fpga: want one of cpu"},
-		{"bench " + bare + " --update", "--update needs --baseline"},
-		{"bench " + bare + " --baseline x --no-gorgonia", "contradicts --no-gorgonia"},
+		{"bench " + clitest.Bare + " --update", "--update needs --baseline"},
+		{"bench " + clitest.Bare + " --baseline x --no-gorgonia", "contradicts --no-gorgonia"},
 		{"bench matmul --sizes 12x13", "want N or MxKxN"},
 		{"bench matmul --sizes 0", `"0" is no size`},
 		{"bench --peer-protocol mlp 1", "takes WORKLOAD THREADS SECONDS"},
@@ -129,10 +131,10 @@ func TestUsage(t *testing.T) {
 		{"bench --peer-protocol mlp 1 0", "SECONDS 0: want"},
 	} {
 		t.Run(c.line, func(t *testing.T) {
-			r := fusecRun(t, strings.Fields(c.line)...)
-			bad(t, r, exitUsage, c.want, "see fusec help")
-			if r.out != "" {
-				t.Errorf("it printed %q", r.out)
+			r := clitest.FusecRun(t, strings.Fields(c.line)...)
+			clitest.Bad(t, r, cli.ExitUsage, c.want, "see fusec help")
+			if r.Out != "" {
+				t.Errorf("it printed %q", r.Out)
 			}
 		})
 	}
@@ -140,13 +142,13 @@ func TestUsage(t *testing.T) {
 
 // Flags may follow the arguments, and after -- nothing is a flag.
 func TestFlagPlaces(t *testing.T) {
-	want := good(t, "dump", "--format", "text", bare)
-	for _, args := range [][]string{{"dump", bare, "--format", "text"}, {"dump", "-format=text", "--", bare}} {
-		if good(t, args...) != want {
+	want := clitest.Good(t, "dump", "--format", "text", clitest.Bare)
+	for _, args := range [][]string{{"dump", clitest.Bare, "--format", "text"}, {"dump", "-format=text", "--", clitest.Bare}} {
+		if clitest.Good(t, args...) != want {
 			t.Errorf("fusec %s prints something else", strings.Join(args, " "))
 		}
 	}
-	bad(t, fusecRun(t, "dump", "--", "--format"), exitFailure, "--format: no such file")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", "--", "--format"), cli.ExitFailure, "--format: no such file")
 }
 
 // Every way in which a model can be wrong gives a message that names the place, and an exit code.
@@ -167,23 +169,23 @@ func TestBadModels(t *testing.T) {
 		{"huge", head + "  x = input : f32[999999999,999999999]\n}\n", "m.graph:2:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := write(t, "m.graph", c.text)
+			path := clitest.Write(t, "m.graph", c.text)
 			for _, args := range [][]string{{"dump"}, {"explain"}, {"run", "--random-weights"}, {"run"}, {"bench", "--no-gorgonia"}} {
-				r := fusecRun(t, append(args, path)...)
-				bad(t, r, exitFailure, c.want)
-				if r.out != "" {
-					t.Errorf("fusec %s printed %q", args[0], r.out)
+				r := clitest.FusecRun(t, append(args, path)...)
+				clitest.Bad(t, r, cli.ExitFailure, c.want)
+				if r.Out != "" {
+					t.Errorf("fusec %s printed %q", args[0], r.Out)
 				}
 			}
 		})
 	}
-	bad(t, fusecRun(t, "dump", "no-such.graph"), exitFailure, "no-such.graph: no such file or directory")
-	bad(t, fusecRun(t, "dump", t.TempDir()), exitFailure, "is a directory")
-	bad(t, fusecIn(t, "nonsense", "dump", "-"), exitFailure, "stdin:1:1: ")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", "no-such.graph"), cli.ExitFailure, "no-such.graph: no such file or directory")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", t.TempDir()), cli.ExitFailure, "is a directory")
+	clitest.Bad(t, clitest.FusecIn(t, "nonsense", "dump", "-"), cli.ExitFailure, "stdin:1:1: ")
 }
 
 func TestUnreadableModel(t *testing.T) {
-	path, why := model(t, nil), "permission denied"
+	path, why := clitest.Model(t, nil), "permission denied"
 	if err := os.Chmod(path, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -191,48 +193,38 @@ func TestUnreadableModel(t *testing.T) {
 		f.Close()
 		path, why = "/proc/self/mem", "input/output error"
 	}
-	bad(t, fusecRun(t, "dump", path), exitFailure, path+": "+why)
-}
-
-// fullDisk gives the path of a device that takes nothing.
-func fullDisk(t *testing.T) string {
-	t.Helper()
-	const path = "/dev/full"
-	if _, err := os.Stat(path); err != nil {
-		t.Skip(err)
-	}
-	return path
+	clitest.Bad(t, clitest.FusecRun(t, "dump", path), cli.ExitFailure, path+": "+why)
 }
 
 func TestFullDisk(t *testing.T) {
-	full := fullDisk(t)
+	full := clitest.FullDisk(t)
 	f, err := os.OpenFile(full, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, args := range [][]string{{"help"}, {"dump", bare}, {"dump", "--format", "text", bare}, {"explain", bare}, {"run", "--random-weights", bare}} {
+	for _, args := range [][]string{{"help"}, {"dump", clitest.Bare}, {"dump", "--format", "text", clitest.Bare}, {"explain", clitest.Bare}, {"run", "--random-weights", clitest.Bare}} {
 		var stderr bytes.Buffer
-		code := run(context.Background(), args, nil, f, &stderr)
-		bad(t, result{code, "", stderr.String()}, exitFailure, "writing to standard output: no space left on device")
+		code := cli.RunCommandLine(context.Background(), clitest.TestedCommands, args, nil, f, &stderr)
+		clitest.Bad(t, clitest.Result{Code: code, Stderr: stderr.String()}, cli.ExitFailure, "writing to standard output: no space left on device")
 		if strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("fusec %s says it more than once:\n%s", args[0], stderr.String())
 		}
 	}
-	bad(t, fusecRun(t, "dump", bare, "-o", full), exitFailure, "writing /dev/full: no space left on device")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", full), cli.ExitFailure, "writing /dev/full: no space left on device")
 }
 
 func TestOutputPlaces(t *testing.T) {
 	dir := t.TempDir()
-	file := write(t, "file", "old")
-	bad(t, fusecRun(t, "dump", bare, "-o", filepath.Join(dir, "no", "x.dot")), exitFailure, "x.dot: no such file or directory")
-	bad(t, fusecRun(t, "dump", bare, "-o", dir), exitFailure, "not a regular file")
-	bad(t, fusecRun(t, "dump", bare, "--all", "-o", file), exitFailure, "making the folder "+file)
-	bad(t, fusecRun(t, "run", "--random-weights", bare, "--out", file), exitFailure, "making the folder "+file)
+	file := clitest.Write(t, "file", "old")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", filepath.Join(dir, "no", "x.dot")), cli.ExitFailure, "x.dot: no such file or directory")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", dir), cli.ExitFailure, "not a regular file")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "--all", "-o", file), cli.ExitFailure, "making the folder "+file)
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--random-weights", clitest.Bare, "--out", file), cli.ExitFailure, "making the folder "+file)
 	if text, err := os.ReadFile(file); err != nil || string(text) != "old" {
 		t.Errorf("the file is now %q, %v", text, err)
 	}
-	if names := fileNames(t, dir); len(names) > 0 {
+	if names := clitest.FileNames(t, dir); len(names) > 0 {
 		t.Errorf("left behind: %v", names)
 	}
 }
@@ -243,17 +235,17 @@ func TestAllOrNone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	failing := output{"b", func(io.Writer) error { return errors.New("no luck") }}
-	if err := writeFolder(dir, []output{fixed("a", []byte("new")), failing}); err == nil || !strings.Contains(err.Error(), "b: no luck") {
+	failing := cli.Output{Path: "b", Write: func(io.Writer) error { return errors.New("no luck") }}
+	if err := cli.WriteFolder(dir, []cli.Output{cli.Fixed("a", []byte("new")), failing}); err == nil || !strings.Contains(err.Error(), "b: no luck") {
 		t.Errorf("error %v", err)
 	}
 	if text, _ := os.ReadFile(filepath.Join(dir, "a")); string(text) != "old" {
 		t.Errorf("a is now %q", text)
 	}
-	if names := fileNames(t, dir); len(names) != 1 {
+	if names := clitest.FileNames(t, dir); len(names) != 1 {
 		t.Errorf("left behind: %v", names)
 	}
-	if err := writeFolder(dir, []output{fixed("a", []byte("new"))}); err != nil {
+	if err := cli.WriteFolder(dir, []cli.Output{cli.Fixed("a", []byte("new"))}); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(filepath.Join(dir, "a"))
@@ -263,12 +255,12 @@ func TestAllOrNone(t *testing.T) {
 }
 
 func TestFileBehindLink(t *testing.T) {
-	file := write(t, "file", "old")
+	file := clitest.Write(t, "file", "old")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(file, link); err != nil {
 		t.Skip(err)
 	}
-	if err := writeFile(link, []byte("new")); err != nil {
+	if err := cli.WriteFile(link, []byte("new")); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := os.ReadFile(file); string(text) != "new" {
@@ -287,10 +279,10 @@ func (brokenPipe) Write([]byte) (int, error) {
 }
 
 func TestBrokenPipe(t *testing.T) {
-	for _, args := range [][]string{{"help"}, {"dump", bare}} {
+	for _, args := range [][]string{{"help"}, {"dump", clitest.Bare}} {
 		var stderr bytes.Buffer
-		code := run(context.Background(), args, nil, brokenPipe{}, &stderr)
-		if code != exitFailure || stderr.Len() > 0 {
+		code := cli.RunCommandLine(context.Background(), clitest.TestedCommands, args, nil, brokenPipe{}, &stderr)
+		if code != cli.ExitFailure || stderr.Len() > 0 {
 			t.Errorf("fusec %s: exit code %d, %q", args[0], code, stderr.String())
 		}
 	}
@@ -301,46 +293,21 @@ func TestInterrupt(t *testing.T) {
 	cancel()
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"bench", "--random-weights", "--no-gorgonia", bare},
+		{"bench", "--random-weights", "--no-gorgonia", clitest.Bare},
 		{"bench", "matmul", "--sizes", "8"},
 		{"bench", "attention", "--seq", "8"},
-		{"run", "--random-weights", bare, "--out", filepath.Join(dir, "o")},
-		{"dump", bare, "--all", "-o", filepath.Join(dir, "o")},
-		{"dump", bare, "-o", filepath.Join(dir, "o")},
-		{"dump", bare, "--measured"},
+		{"run", "--random-weights", clitest.Bare, "--out", filepath.Join(dir, "o")},
+		{"dump", clitest.Bare, "--all", "-o", filepath.Join(dir, "o")},
+		{"dump", clitest.Bare, "-o", filepath.Join(dir, "o")},
+		{"dump", clitest.Bare, "--measured"},
 	} {
 		var out, stderr bytes.Buffer
-		code := run(ctx, args, nil, &out, &stderr)
-		if code != exitFailure || stderr.String() != "fusec: interrupted\n" || out.Len() > 0 {
+		code := cli.RunCommandLine(ctx, clitest.TestedCommands, args, nil, &out, &stderr)
+		if code != cli.ExitFailure || stderr.String() != "fusec: interrupted\n" || out.Len() > 0 {
 			t.Errorf("fusec %s: exit code %d, %q, %q", strings.Join(args, " "), code, out.String(), stderr.String())
 		}
 	}
-	if names := fileNames(t, dir); len(names) > 0 {
+	if names := clitest.FileNames(t, dir); len(names) > 0 {
 		t.Errorf("left behind: %v", names)
-	}
-}
-
-func TestPanicIsAnError(t *testing.T) {
-	err := guarded(nil, []string{"help"}) // there is nothing to print to
-	if err == nil || !strings.HasPrefix(err.Error(), "internal error: ") {
-		t.Errorf("error %v", err)
-	}
-	var stderr bytes.Buffer
-	if code := report(&stderr, err); code != exitFailure {
-		t.Errorf("exit code %d", code)
-	}
-}
-
-func TestNearest(t *testing.T) {
-	known := []string{"dump", "explain", "run", "bench"}
-	for name, want := range map[string]string{
-		"dump": "dump", "dmup": "dump", "dum": "dump", "rn": "run", "explian": "explain", "ex": "explain", "benchmark": "", "zzz": "", "": "", "x": "",
-	} {
-		if got := nearest(name, known); got != want {
-			t.Errorf("nearest %q is %q, want %q", name, got, want)
-		}
-	}
-	if d := distance("kitten", "sitting"); d != 3 {
-		t.Errorf("distance %d", d)
 	}
 }

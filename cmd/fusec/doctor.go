@@ -12,25 +12,27 @@ import (
 	"time"
 
 	"fusec"
+	"fusec/cmd/internal/bench"
+	"fusec/cmd/internal/cli"
 	"fusec/cmd/peers/workload"
 	"fusec/lowering/cuda"
 )
 
-var doctorCommand = &command{
-	name:    "doctor",
-	summary: "tell what this machine offers, and what is missing for what",
-	doc: `
+var doctorCommand = &cli.Command{
+	Name:    "doctor",
+	Summary: "tell what this machine offers, and what is missing for what",
+	Doc: `
 Lists the processor and the kernels in use for it, runs a small model and checks its result, and looks for the tools
 that other targets and the benchmarks need. Only a wrong result is a failure: what is missing is needed for nothing
 but what the last column says.`,
-	examples: []example{
+	Examples: []cli.Example{
 		{"fusec doctor", "the report"},
 		{"fusec doctor --json", "for programs and bug reports"},
 	},
-	setup: func(f *flagSet) action {
+	Setup: func(f *cli.FlagSet) cli.Action {
 		json := f.Bool("json", false, "print the report as JSON")
-		return func(e *env, args []string) error {
-			if err := noArguments(args); err != nil {
+		return func(e *cli.Env, args []string) error {
+			if err := cli.NoArguments(args); err != nil {
 				return err
 			}
 			return doctor(e, *json)
@@ -40,11 +42,11 @@ but what the last column says.`,
 
 // doctorReport is what fusec doctor found, and its JSON form.
 type doctorReport struct {
-	Schema  string   `json:"schema"` // fusec.doctor/1
-	Version string   `json:"version"`
-	Targets []string `json:"targets"` // that this version compiles for
-	Machine machine  `json:"machine"`
-	Checks  []check  `json:"checks"`
+	Schema  string      `json:"schema"` // fusec.doctor/1
+	Version string      `json:"version"`
+	Targets []string    `json:"targets"` // that this version compiles for
+	Machine cli.Machine `json:"machine"`
+	Checks  []check     `json:"checks"`
 }
 
 // check is one thing that is there or not.
@@ -62,19 +64,19 @@ const (
 	stateWrong   = "wrong"
 )
 
-func doctor(e *env, json bool) error {
-	rep := &doctorReport{Schema: "fusec.doctor/1", Version: version(), Targets: fusec.Targets(), Machine: thisMachine()}
+func doctor(e *cli.Env, json bool) error {
+	rep := &doctorReport{Schema: "fusec.doctor/1", Version: cli.Version(), Targets: fusec.Targets(), Machine: cli.ThisMachine()}
 	rep.Checks = append(rep.Checks, vectorCheck(rep.Machine), selfCheck())
 	rep.Checks = append(rep.Checks, cudaChecks("/proc", libraryFolders)...)
 	rep.Checks = append(rep.Checks, gpuChecks()...)
 	for _, t := range tools {
-		rep.Checks = append(rep.Checks, t.check(e.ctx))
+		rep.Checks = append(rep.Checks, t.check(e.Ctx))
 	}
 	var err error
 	if json {
-		err = writeJSON(e.out, rep)
+		err = cli.WriteJSON(e.Out, rep)
 	} else {
-		err = e.print(rep.text())
+		err = e.Print(rep.text())
 	}
 	if i := slices.IndexFunc(rep.Checks, func(c check) bool { return c.State == stateWrong }); err == nil && i >= 0 {
 		err = fmt.Errorf("%s: %s", rep.Checks[i].Name, rep.Checks[i].Detail)
@@ -83,7 +85,7 @@ func doctor(e *env, json bool) error {
 }
 
 // vectorCheck tells whether the kernels in assembly are in use.
-func vectorCheck(m machine) check {
+func vectorCheck(m cli.Machine) check {
 	c := check{Name: "vector kernels", State: stateOK, Detail: m.GEMM, For: "target cpu at full speed"}
 	if m.GEMM == "portable" {
 		c.State, c.Detail = stateMissing, "portable Go is in use; the kernels in assembly want AVX2 and FMA"
@@ -95,14 +97,14 @@ func vectorCheck(m machine) check {
 func selfCheck() check {
 	const name = "mlp"
 	c := check{Name: "self-test", State: stateWrong, For: "target cpu"}
-	rec := peerRecord{Threads: runtime.GOMAXPROCS(0)}
+	rec := bench.PeerRecord{Threads: runtime.GOMAXPROCS(0)}
 	w, _ := workload.ByName(name)
-	if err := rec.measure(&env{ctx: context.Background()}, w, 1e-3); err != nil {
+	if err := rec.Measure(&cli.Env{Ctx: context.Background()}, w, 1e-3); err != nil {
 		c.Detail = err.Error()
 	} else if !w.Right(rec.Checksum) {
 		c.Detail = fmt.Sprintf("%s gives the checksum %v, not %v", w.Name, rec.Checksum, w.Checksum)
 	} else {
-		c.State, c.Detail = stateOK, fmt.Sprintf("%s (%s): right, %s", w.Name, w.Meaning, humanTime(time.Duration(rec.MedianMS*1e6)))
+		c.State, c.Detail = stateOK, fmt.Sprintf("%s (%s): right, %s", w.Name, w.Meaning, cli.HumanTime(time.Duration(rec.MedianMS*1e6)))
 	}
 	return c
 }
@@ -145,7 +147,7 @@ func gpuChecks() []check {
 	gpus := check{Name: "GPUs", State: stateMissing, For: needs("cuda")}
 	if n, err := cuda.Count(); err != nil {
 		gpus.Detail = err.Error()
-	} else if gpus.Detail = plural(n, "GPU", "GPUs"); n > 0 {
+	} else if gpus.Detail = cli.Plural(n, "GPU", "GPUs"); n > 0 {
 		gpus.State = stateOK
 	}
 	compiler := check{Name: "CUDA run-time compiler", State: stateMissing,
@@ -218,17 +220,17 @@ func (rep *doctorReport) text() string {
 	if has == "" {
 		has = "none that matter"
 	}
-	t := newTable("", "")
-	t.row("fusec", rep.Version+", targets: "+strings.Join(rep.Targets, ", "))
-	t.row("processor", fmt.Sprintf("%s, %s", m.CPU, plural(m.Cores, "core", "cores")))
-	t.row("instructions", has)
+	t := cli.NewTable("", "")
+	t.Row("fusec", rep.Version+", targets: "+strings.Join(rep.Targets, ", "))
+	t.Row("processor", fmt.Sprintf("%s, %s", m.CPU, cli.Plural(m.Cores, "core", "cores")))
+	t.Row("instructions", has)
 	if m.Memory > 0 {
-		t.row("memory", fmt.Sprintf("%s, %s available", humanBytes(m.Memory), humanBytes(m.Free)))
+		t.Row("memory", fmt.Sprintf("%s, %s available", cli.HumanBytes(m.Memory), cli.HumanBytes(m.Free)))
 	}
-	t.row("platform", fmt.Sprintf("%s/%s, %s", m.OS, m.Arch, m.Go))
-	c := newTable("state", "what", "found", "needed for")
+	t.Row("platform", fmt.Sprintf("%s/%s, %s", m.OS, m.Arch, m.Go))
+	c := cli.NewTable("state", "what", "found", "needed for")
 	for _, k := range rep.Checks {
-		c.row(k.State, k.Name, k.Detail, k.For)
+		c.Row(k.State, k.Name, k.Detail, k.For)
 	}
 	_, machine, _ := strings.Cut(t.String(), "\n") // without the empty head
 	return machine + "\n" + c.String()

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,14 +11,14 @@ import (
 )
 
 func TestDoctor(t *testing.T) {
-	out := good(t, "doctor")
+	out := clitest.Good(t, "doctor")
 	for _, want := range []string{"processor", "targets: cpu", "vector kernels", "self-test", "right, ", "NVIDIA driver", "nvcc", "verilator", "g++", "yosys", "nextpnr-ice40", "nextpnr-ecp5"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
 	}
 	var rep doctorReport
-	if err := json.Unmarshal([]byte(good(t, "doctor", "--json")), &rep); err != nil {
+	if err := json.Unmarshal([]byte(clitest.Good(t, "doctor", "--json")), &rep); err != nil {
 		t.Fatal(err)
 	}
 	if rep.Schema != "fusec.doctor/1" || rep.Machine.Cores < 1 || rep.Machine.GEMM == "" || len(rep.Checks) < 8 {
@@ -77,17 +79,17 @@ func TestDoctorFindsTools(t *testing.T) {
 }
 
 func TestDoctorOfOtherMachines(t *testing.T) {
-	if c := vectorCheck(machine{GEMM: "portable"}); c.State != stateMissing {
+	if c := vectorCheck(cli.Machine{GEMM: "portable"}); c.State != stateMissing {
 		t.Errorf("%+v", c)
 	}
-	rep := doctorReport{Machine: machine{CPU: "abacus", Cores: 1}}
+	rep := doctorReport{Machine: cli.Machine{CPU: "abacus", Cores: 1}}
 	if out := rep.text(); !strings.Contains(out, "abacus, 1 core\n") || !strings.Contains(out, "none that matter") || strings.Contains(out, "memory") {
 		t.Errorf("report:\n%s", out)
 	}
-	if m := fields(filepath.Join(t.TempDir(), "none")); len(m) != 0 {
+	if m := cli.Fields(filepath.Join(t.TempDir(), "none")); len(m) != 0 {
 		t.Errorf("%v", m)
 	}
-	if n := kibibytes("a lot"); n != 0 {
+	if n := cli.Kibibytes("a lot"); n != 0 {
 		t.Error(n)
 	}
 }

@@ -27,6 +27,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"fusec/cmd/internal/cli"
 	"os"
 	"os/signal"
 	"syscall"
@@ -39,7 +40,7 @@ const grace = 10 * time.Second
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	done := make(chan int, 1)
-	go func() { done <- run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr) }()
+	go func() { done <- cli.RunCommandLine(ctx, commands(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr) }()
 	select {
 	case code := <-done:
 		os.Exit(code)
@@ -51,6 +52,6 @@ func main() {
 		os.Exit(code)
 	case <-time.After(grace):
 		fmt.Fprintln(os.Stderr, "fusec: interrupted")
-		os.Exit(exitFailure)
+		os.Exit(cli.ExitFailure)
 	}
 }

@@ -9,6 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"fusec/cmd/internal/bench"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
+	"fusec/cmd/internal/modelio"
+	"fusec/cmd/internal/runner"
 	"fusec/graph"
 	"fusec/graph/npy"
 	"fusec/graph/safetensors"
@@ -23,7 +28,7 @@ func zipped(t testing.TB, arrays map[string]*graph.Tensor) string {
 		t.Fatal(err)
 	}
 	z := zip.NewWriter(f)
-	for _, name := range sortedKeys(arrays) {
+	for _, name := range modelio.SortedKeys(arrays) {
 		w, err := z.Create(name + ".npy")
 		if err != nil {
 			t.Fatal(err)
@@ -54,28 +59,28 @@ func TestOverlayReports(t *testing.T) {
 			}
 		}
 	}
-	has(good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga in int8: 3 launches", "on the host: nothing",
+	has(clitest.Good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga in int8: 3 launches", "on the host: nothing",
 		"8 bits from the least to the greatest number that they have on the inputs of the first run", "on the overlay sim8 the launches take about")
-	has(good(t, "explain", "--target", "fpga", "../../testdata/models/lenet.graph"), "on the host: 4 operations",
+	has(clitest.Good(t, "explain", "--target", "fpga", "../../testdata/models/lenet.graph"), "on the host: 4 operations",
 		"the overlay has no convolutions")
-	has(good(t, "dump", "--target", "fpga", "--format", "text", digitsModel), "program for fpga", "cycles")
-	has(good(t, "dump", "--target", "fpga", digitsModel), "about", "cycles",
+	has(clitest.Good(t, "dump", "--target", "fpga", "--format", "text", digitsModel), "program for fpga", "cycles")
+	has(clitest.Good(t, "dump", "--target", "fpga", digitsModel), "about", "cycles",
 		"target fpga · overlay sim8")
-	has(good(t, "explain", "--target", "fpga", "--overlay", "hx8k", digitsModel),
+	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "hx8k", digitsModel),
 		"it cannot run on the overlay hx8k: program \"digits-mlp\": values and weights take", "on the host: nothing, if it could run")
-	soft := write(t, "soft.graph", "fusec graph 1 \"soft\" {\n  x = input : f32[8,16]\n  y = softmax[axis=1] x\n  output y = y\n}\n")
-	has(good(t, "explain", "--target", "fpga", "--overlay", "hx8k", soft),
+	soft := clitest.Write(t, "soft.graph", "fusec graph 1 \"soft\" {\n  x = input : f32[8,16]\n  y = softmax[axis=1] x\n  output y = y\n}\n")
+	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "hx8k", soft),
 		"on the host: everything, 1 operation; nothing runs on the overlay hx8k")
-	has(good(t, "dump", "--stage", "fpga", "--overlay", "sim16", digitsModel), "program for the overlay sim16",
+	has(clitest.Good(t, "dump", "--stage", "fpga", "--overlay", "sim16", digitsModel), "program for the overlay sim16",
 		"gemm 360×64×64, scale and bias, relu",
 		"load Space=X", "Panels=", "end")
-	has(good(t, "dump", "--target", "fpga", "--link", "model", "--measured", "--format", "text", digitsModel),
+	has(clitest.Good(t, "dump", "--target", "fpga", "--link", "model", "--measured", "--format", "text", digitsModel),
 		"counted", "error at most", "rms")
-	has(good(t, "bench", "--target", "fpga", "--link", "model", "--seconds", "0.01", "--rounds", "3", digitsModel),
+	has(clitest.Good(t, "bench", "--target", "fpga", "--link", "model", "--seconds", "0.01", "--rounds", "3", digitsModel),
 		"digits-mlp on the overlay sim8",
 		"multiplying", "cycles at 100 MHz", "cpu")
-	var rep overlayReport
-	if err := json.Unmarshal([]byte(good(t, "bench", "--target", "fpga", "--link", "model", "--seconds", "0.01",
+	var rep bench.OverlayReport
+	if err := json.Unmarshal([]byte(clitest.Good(t, "bench", "--target", "fpga", "--link", "model", "--seconds", "0.01",
 		"--rounds", "3", "--json", digitsModel)), &rep); err != nil {
 		t.Fatal(err)
 	}
@@ -87,17 +92,17 @@ func TestOverlayReports(t *testing.T) {
 		{"run", "--target", "cuda", soft}, {"compile", soft}, {"bench", soft}, {"bench", "gpu"}, {"bench", "moe"},
 		{"tune", "--target", "cuda", soft}} {
 		for flag, value := range map[string]string{"--overlay": "sim16", "--link": "model", "--calibrate": "x.npz"} {
-			bad(t, fusecRun(t, append(args, flag, value)...), exitUsage, flag+" "+value+" is for --target fpga; the target is c")
+			clitest.Bad(t, clitest.FusecRun(t, append(args, flag, value)...), cli.ExitUsage, flag+" "+value+" is for --target fpga; the target is c")
 		}
 	}
-	bad(t, fusecRun(t, "bench", "matmul", "--target", "fpga"), exitUsage, "is not for target fpga")
-	bad(t, fusecRun(t, "bench", "gpu", "--target", "fpga"), exitUsage, "is not for an overlay")
-	bad(t, fusecRun(t, "tune", digitsModel, "--target", "fpga"), exitUsage, "fusec tune is for GPUs")
-	bad(t, fusecRun(t, "bench", digitsModel, "--target", "fpga", "--mhz", "0"), exitUsage,
+	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--target", "fpga"), cli.ExitUsage, "is not for target fpga")
+	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "--target", "fpga"), cli.ExitUsage, "is not for an overlay")
+	clitest.Bad(t, clitest.FusecRun(t, "tune", digitsModel, "--target", "fpga"), cli.ExitUsage, "fusec tune is for GPUs")
+	clitest.Bad(t, clitest.FusecRun(t, "bench", digitsModel, "--target", "fpga", "--mhz", "0"), cli.ExitUsage,
 		"want a positive number of MHz")
-	bad(t, fusecRun(t, "dump", "--stage", "fpga", "--all", digitsModel), exitUsage, "--stage fpga is one text")
-	bad(t, fusecRun(t, "run", "--target", "fpga", "--overlay", "huge", digitsModel), exitUsage, "want one of sim8")
-	bad(t, fusecRun(t, "run", "--target", "fpga", "--link", "pigeon", digitsModel), exitFailure, `link "pigeon"`)
+	clitest.Bad(t, clitest.FusecRun(t, "dump", "--stage", "fpga", "--all", digitsModel), cli.ExitUsage, "--stage fpga is one text")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "fpga", "--overlay", "huge", digitsModel), cli.ExitUsage, "want one of sim8")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "fpga", "--link", "pigeon", digitsModel), cli.ExitFailure, `link "pigeon"`)
 }
 
 // TestOverlayRuns runs a model on the overlay's model, calibrated on samples from files, and from a compiled file.
@@ -119,7 +124,7 @@ func TestOverlayRuns(t *testing.T) {
 		map[string]*graph.Tensor{"pixels": two})
 	run := func(args ...string) string {
 		t.Helper()
-		_, table, _ := strings.Cut(good(t, append([]string{"run", "--in", "pixels=" + digitPixels}, args...)...),
+		_, table, _ := strings.Cut(clitest.Good(t, append([]string{"run", "--in", "pixels=" + digitPixels}, args...)...),
 			"output")
 		return table
 	}
@@ -130,7 +135,7 @@ func TestOverlayRuns(t *testing.T) {
 		}
 	}
 	out := filepath.Join(t.TempDir(), "digits.fuse")
-	if text := good(t, "compile", "--target", "fpga", "--calibrate", single, "-o", out,
+	if text := clitest.Good(t, "compile", "--target", "fpga", "--calibrate", single, "-o", out,
 		digitsModel); !strings.Contains(text, "for the overlay sim8") {
 		t.Errorf("compile says %q", text)
 	}
@@ -138,34 +143,34 @@ func TestOverlayRuns(t *testing.T) {
 		t.Errorf("the compiled model's outputs are %s, want %s", got, want)
 	}
 	for _, args := range [][]string{{"run"}, {"run", "--target", "cpu"}, {"run", "--target", "fpga", "--overlay", "sim8"}} {
-		if text := good(t, append(args, "--link", "model", out)...); !strings.Contains(text, "digits on fpga in int8: 3 launches") {
+		if text := clitest.Good(t, append(args, "--link", "model", out)...); !strings.Contains(text, "digits on fpga in int8: 3 launches") {
 			t.Errorf("%v of the compiled model says\n%s", args, text)
 		}
 	}
-	if text := good(t, "bench", "--link", "model", "--seconds", "0.01", "--rounds", "3", out); !strings.Contains(text,
+	if text := clitest.Good(t, "bench", "--link", "model", "--seconds", "0.01", "--rounds", "3", out); !strings.Contains(text,
 		"digits on the overlay sim8") || !strings.Contains(text, "cpu") {
 		t.Errorf("bench of the compiled model says\n%s", text)
 	}
-	var rep runReport
-	if err := json.Unmarshal([]byte(good(t, "run", "--link", "model", "--json", out)), &rep); err != nil || rep.Target != "fpga" ||
+	var rep runner.RunReport
+	if err := json.Unmarshal([]byte(clitest.Good(t, "run", "--link", "model", "--json", out)), &rep); err != nil || rep.Target != "fpga" ||
 		rep.Precision != "int8" {
 		t.Errorf("run of the compiled model says target %s, precision %s, %v", rep.Target, rep.Precision, err)
 	}
-	if text := good(t, "explain", out); !strings.Contains(text, "digits for fpga in int8: 3 launches") ||
+	if text := clitest.Good(t, "explain", out); !strings.Contains(text, "digits for fpga in int8: 3 launches") ||
 		!strings.Contains(text, "on the samples that the program was compiled with") {
 		t.Errorf("explain of the compiled model says\n%s", text)
 	}
-	if text := good(t, "dump", "--format", "text", out); !strings.Contains(text, "for fpga, overlay sim8, in int8") {
+	if text := clitest.Good(t, "dump", "--format", "text", out); !strings.Contains(text, "for fpga, overlay sim8, in int8") {
 		t.Errorf("dump of the compiled model says\n%s", text)
 	}
-	if text := good(t, "dump", "--stage", "fpga", out); !strings.Contains(text, "program for the overlay sim8") {
+	if text := clitest.Good(t, "dump", "--stage", "fpga", out); !strings.Contains(text, "program for the overlay sim8") {
 		t.Errorf("the compiled model's descriptors are\n%s", text)
 	}
 	for _, command := range []string{"explain", "dump", "run"} {
-		bad(t, fusecRun(t, command, "--overlay", "sim16", out), exitUsage, "the model was compiled for the overlay sim8")
+		clitest.Bad(t, clitest.FusecRun(t, command, "--overlay", "sim16", out), cli.ExitUsage, "the model was compiled for the overlay sim8")
 	}
-	bad(t, fusecRun(t, "run", "--calibrate", single, out), exitUsage, "the model was compiled for the overlay sim8, with its ranges")
-	bad(t, fusecRun(t, "compile", "--target", "fpga", digitsModel), exitUsage, "wants --calibrate")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--calibrate", single, out), cli.ExitUsage, "the model was compiled for the overlay sim8, with its ranges")
+	clitest.Bad(t, clitest.FusecRun(t, "compile", "--target", "fpga", digitsModel), cli.ExitUsage, "wants --calibrate")
 	nan := graph.NewTensor(pixels.Type)
 	nan.SetFloat(100, math.NaN())
 	for _, c := range []struct{ file, want string }{
@@ -174,15 +179,15 @@ func TestOverlayRuns(t *testing.T) {
 		{zipped(t, map[string]*graph.Tensor{"pixels": graph.NewTensor(graph.TypeOf(graph.F32, 3, 64))}),
 			"with or without an axis of samples"},
 		{zipped(t, nil), "holds no arrays"},
-		{zipped(t, map[string]*graph.Tensor{"pixels": graph.NewTensor(graph.TypeOf(graph.F32, zippedFree/4, 1))}),
+		{zipped(t, map[string]*graph.Tensor{"pixels": graph.NewTensor(graph.TypeOf(graph.F32, modelio.ZippedFree/4, 1))}),
 			"samples.npz: its arrays unpack to more than 64.0 MiB, from "},
 		{zipped(t, map[string]*graph.Tensor{"pixels": nan}), `calibration sample 0: input "pixels" holds NaN`},
 		{filepath.Join(t.TempDir(), "none.npz"), "none.npz: no such file"},
 		{"samples.csv", "want a .npz or .safetensors file"},
 	} {
-		r := fusecRun(t, "run", "--target", "fpga", "--link", "model", "--calibrate", c.file, digitsModel)
-		bad(t, r, r.code, c.want)
-		if r.code == exitOK {
+		r := clitest.FusecRun(t, "run", "--target", "fpga", "--link", "model", "--calibrate", c.file, digitsModel)
+		clitest.Bad(t, r, r.Code, c.want)
+		if r.Code == cli.ExitOK {
 			t.Errorf("samples of %s are taken", c.file)
 		}
 	}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"fusec/cmd/internal/bench"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/demo"
+	"fusec/cmd/internal/hardware"
+	"fusec/cmd/internal/inspect"
+	"fusec/cmd/internal/runner"
+	"fusec/cmd/internal/training"
+)
+
+// commands lists the subcommands in the order of the help.
+func commands() []*cli.Command {
+	return []*cli.Command{inspect.Dump, inspect.Explain, runner.Command, compileCommand, demo.Command, training.Command, training.Generate, bench.Command,
+		bench.Tune, hardware.Command, doctorCommand, versionCommand, cli.HelpCommand}
+}

@@ -1,0 +1,257 @@
+// Package bench is `fusec bench` and `fusec tune`: workloads, races against rivals, variants of kernels that are compared
+// with one another, and baselines.
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
+)
+
+var Command = &cli.Command{
+	Name:    "bench",
+	Args:    "[flags] model.graph | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | --peer-protocol WORKLOAD THREADS SECONDS",
+	Summary: "time a model against Gorgonia, matrix multiplication, attention, mixtures of experts, the loader, or a GPU",
+	Doc: `
+fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
+prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic. On a GPU it
+tells also what part each launch reaches of what a copy and a matrix product were measured to reach, once for each chip;
+registers, shared memory and occupancy of each kernel; the copies between host and device; what a run takes beside its
+launches; and the memory by the driver's account. --trace FILE writes one run as a timeline that chrome://tracing and
+Perfetto show. With --target fpga the cycles of each launch are counted in one run, and one table has the model's time on
+the overlay, at the clock that --mhz gives, beside those of the targets that this machine has.
+
+fusec bench matmul times the product of square or other matrices in float32 against gonum, which is what Gorgonia
+multiplies with. With --ladder it climbs from the definition to fusec's own way, rung by rung.
+
+fusec bench attention times attention in float32, --heads heads of --dim for sequences of each length in --seq, and in
+the same rounds a matrix product of 1024×1024×1024, of whose speed it should reach a good part; then its scratch. FLOPs
+are those of the two products. With --ladder it climbs from the definition to pages of keys, rung by rung.
+
+fusec bench moe times mixtures of experts in float32 whose tokens go to --top-k experts each, chosen evenly, for each
+number of experts in --experts; in the same rounds the dense form of 8 experts, where every expert computes every token,
+and plain matrix products of as many FLOPs as the mixtures need. The time should grow with --top-k and not with the
+number of experts, which --plot FILE draws.
+
+fusec bench loader times how fast mini-batches come from a file: read in order and shuffled, against a plain loop of
+reads of the same file from the page cache, and past the page cache against the disk. FILE is an .npy file, a
+safetensors file of one tensor, or any other of 4-byte elements; without it one of --size is made among the temporary
+files (see TMPDIR) and removed afterwards.
+
+With --target cuda the ladders are those of the GPU: the product in each precision, a linear layer and its gradient, and
+attention, with registers, shared memory and occupancy of each rung, and the bytes that have to be moved.
+
+fusec bench gpu times fusec on the workloads on which peers gpu times its rivals, under the same names: products, attention, mixtures
+of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
+should be. Times are medians by the GPU's clock with all values on the GPU; then those of the host's clock, with the
+copies of inputs and outputs. WORKLOAD is memory_bound, linear, attention, moe, training or a part of a workload's name.
+With --json there is a line of JSON for each.
+
+--baseline FILE is a gate for speed. It keeps, for each thing measured, how many times as fast as its rival it was:
+both slow down on a slow machine, so the ratio stays. When FILE has a ratio already, the new one is compared, and the
+exit code is 1 if it is lower by more than the two measurements' noise allows: three times the standard error of both
+medians, which the rounds show; at least 5 %, at most 50 %; at least 30 % where the kept ratio is from another kind of
+machine. More rounds make a finer gate. --update keeps the new ratios instead.
+
+--peer-protocol makes fusec a contestant of the program peers, which times it beside other libraries.`,
+	Examples: []cli.Example{
+		{"fusec bench model.graph", "against the TapeMachine"},
+		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
+		{"fusec bench model.graph --target cuda --precision bf16 --trace run.json", "on a GPU, and the timeline of a run"},
+		{"fusec bench model.graph --target fpga --overlay sim16", "cycles of each launch on an overlay, and its time beside the CPU's"},
+		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each rung"},
+		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
+		{"fusec bench attention --seq 1024,4096 --causal", "time, GFLOP/s, share of the matrix product's speed, scratch"},
+		{"fusec bench attention --ladder", "GFLOP/s of each rung"},
+		{"fusec bench moe --plot moe.svg", "mixtures of 4 to 64 experts, and the curve of their times"},
+		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
+		{"fusec bench matmul --target cuda --ladder", "from a thread for each element to the copy engine's tiles"},
+		{"fusec bench gpu linear --json", "products of each precision on the GPU, lines of JSON"},
+		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
+		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
+	},
+	Setup: func(f *cli.FlagSet) cli.Action {
+		b := &bencher{rounds: 7, seconds: 2, mhz: 100}
+		b.compile.Declare(f)
+		b.values.Declare(f)
+		f.Count(&b.rounds, "rounds", 3, "take turns in `N` rounds (default 7)")
+		f.Seconds(&b.seconds, "seconds", "measure each contestant for `S` seconds in all (default 2)")
+		f.BoolVar(&b.alone, "no-gorgonia", false, "measure fusec alone")
+		f.BoolVar(&b.json, "json", false, "print the report as JSON")
+		f.StringVar(&b.baseline, "baseline", "", "compare the ratios with those kept in `FILE`; keep them there if it has none")
+		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
+		f.StringVar(&b.trace, "trace", "", "a model: write the timeline of a run to `FILE`, in Chrome's trace format")
+		f.BoolVar(&b.ladder, "ladder", false, "matmul, attention: every rung of the ladder")
+		f.Func("sizes", "matmul: `SIZES` such as 256,512 or 512x768x3072 (default 256,512,1024,2048)", func(s string) (err error) {
+			b.sizes, err = parseSizes(s)
+			return err
+		})
+		f.Func("seq", "attention: `LENGTHS` of the sequences (default 512,1024,2048,4096)", func(s string) (err error) {
+			b.attends.seqs, err = parseSeqs(s)
+			return err
+		})
+		f.Count(&b.attends.heads, "heads", 1, "attention: `N` heads (default 8)")
+		f.Count(&b.attends.dim, "dim", 1, "attention: heads of depth `N` (default 64)")
+		f.BoolVar(&b.attends.causal, "causal", false, "attention: queries attend keys up to their own")
+		b.mixes.declare(f)
+		f.Func("size", "loader: make a file of `SIZE` such as 512MiB or 4GiB (default 512MiB)", func(s string) (err error) {
+			b.size, err = cli.ParseBytes(s)
+			return err
+		})
+		f.Func("mhz", "target fpga: the overlay's clock, `N` MHz (default 100)", func(s string) (err error) {
+			if b.mhz, err = strconv.ParseFloat(s, 64); err != nil || !(b.mhz > 0) {
+				return errors.New("want a positive number of MHz")
+			}
+			return nil
+		})
+		f.BoolVar(&b.small, "small", false, "gpu: workloads of a few numbers, which try all paths")
+		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
+		return b.run
+	},
+}
+
+// bencher is fusec bench with its flags.
+type bencher struct {
+	compile modelio.CompileFlags
+	values  modelio.ValueFlags
+
+	rounds      int
+	seconds     float64
+	alone, json bool
+	baseline    string
+	update      bool
+	ladder      bool
+	sizes       []size
+	attends     attentionShape
+	mixes       mixtureShape
+	size        int64 // of the loader's file
+	trace       string
+	mhz         float64 // of an overlay's clock
+	small       bool    // of the GPU's workloads
+	protocol    bool
+}
+
+// The arguments that ask for matrix multiplication, attention, mixtures of experts and the workloads on a GPU.
+const matmulName, attentionName, moeName, gpuName = "matmul", "attention", "moe", "gpu"
+
+func (b *bencher) run(e *cli.Env, args []string) error {
+	if b.protocol {
+		return peerProtocol(e, args)
+	}
+	noModel := []string{gpuName, matmulName, attentionName, moeName, loaderName}
+	if len(args) > 0 && slices.Contains(noModel, args[0]) {
+		if err := b.compile.Check(); err != nil {
+			return err
+		}
+	}
+	if len(args) > 0 && args[0] == gpuName {
+		if b.baseline != "" || b.ladder || b.trace != "" {
+			return cli.Usage("--baseline, --ladder and --trace are not for fusec bench gpu")
+		}
+		return b.gpu(e, args[1:])
+	}
+	data := ""
+	if len(args) == 2 && args[0] == loaderName {
+		data, args = args[1], args[:1]
+	}
+	path, err := modelio.ModelArgument(args)
+	if err != nil {
+		return err
+	}
+	switch {
+	case path != loaderName && b.size != 0:
+		return cli.Usage("--size is for fusec bench loader")
+	case path != matmulName && b.sizes != nil:
+		return cli.Usage("--sizes is for fusec bench matmul")
+	case path != attentionName && b.attends.given():
+		return cli.Usage("--seq, --heads, --dim and --causal are for fusec bench attention")
+	case path != moeName && b.mixes.given():
+		return cli.Usage("--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe")
+	case b.trace != "" && slices.Contains(noModel, path):
+		return cli.Usage("--trace is for models")
+	case b.small:
+		return cli.Usage("--small is for fusec bench gpu")
+	case path != matmulName && path != attentionName && b.ladder:
+		return cli.Usage("--ladder is for fusec bench matmul and fusec bench attention")
+	}
+	if b.update && b.baseline == "" {
+		return cli.Usage("--update needs --baseline FILE")
+	}
+	if b.baseline != "" && b.alone {
+		return cli.Usage("--baseline needs a rival: it contradicts --no-gorgonia")
+	}
+	if b.compile.Threads == 0 {
+		b.compile.Threads = runtime.GOMAXPROCS(0)
+	}
+	// What is wrong with the baseline is said before minutes of measuring.
+	var gate *gate
+	if b.baseline != "" {
+		if gate, err = openGate(b.baseline, b.update); err != nil {
+			return err
+		}
+	}
+	// Gorgonia and gonum use as many cores as Go does.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.Threads))
+	var kept []entry
+	onGPU := b.compile.OnGPU()
+	switch {
+	case b.compile.Target != fusec.Targets()[0] && !onGPU && slices.Contains(noModel, path):
+		return cli.Usage("fusec bench %s is not for target %s; fusec bench model.graph --target %[2]s times a model on it", path, b.compile.Target)
+	case onGPU && (path == matmulName || path == attentionName) && !b.ladder:
+		return cli.Usage("on a GPU fusec bench %s has a --ladder; fusec bench gpu times the rest", path)
+	case onGPU && (path == moeName || path == loaderName):
+		return cli.Usage("fusec bench %s is for the CPU; fusec bench gpu times mixtures of experts on a GPU", path)
+	case onGPU && b.ladder && gate != nil:
+		return cli.Usage("--baseline is not for a ladder on a GPU")
+	case onGPU && path == matmulName:
+		return b.matmulLadderGPU(e)
+	case onGPU && path == attentionName:
+		return b.attentionLadderGPU(e)
+	}
+	switch path {
+	case matmulName:
+		kept, err = b.matmul(e)
+	case attentionName:
+		kept, err = b.attention(e)
+	case moeName:
+		kept, err = b.moe(e)
+	case loaderName:
+		kept, err = b.loader(e, data)
+	default:
+		kept, err = b.model(e, path)
+	}
+	if err != nil || gate == nil {
+		return err
+	}
+	return b.judge(e, gate, kept)
+}
+
+// judge compares new ratios with the baseline and brings it up to date.
+func (b *bencher) judge(e *cli.Env, g *gate, now []entry) error {
+	verdicts, err := g.judge(now)
+	if err != nil {
+		return err
+	}
+	var lost []string
+	for _, v := range verdicts {
+		if b.json {
+			e.Note("%v", v)
+		} else {
+			fmt.Fprintln(e.Out, v)
+		}
+		if v.state == lower {
+			lost = append(lost, v.String())
+		}
+	}
+	if len(lost) > 0 {
+		return fmt.Errorf("slower than the baseline %s:\n%s", b.baseline, strings.Join(lost, "\n"))
+	}
+	return nil
+}

@@ -1,0 +1,300 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
+	"fusec/graph"
+	"fusec/lowering"
+)
+
+// How often a work is run on the GPU: as its rivals are, since a GPU at work for longer is slower.
+const (
+	gpuWarmRuns = 5
+	gpuRuns     = 20
+	gpuHostRuns = 5 // that are timed with their copies from and to the host
+)
+
+// gpuLine is what fusec bench gpu prints about a work: the rivals' line, and what only fusec tells.
+type gpuLine struct {
+	Workload string  `json:"workload"`
+	Peer     string  `json:"peer"`
+	MS       float64 `json:"ms,omitempty"` // median by the GPU's clock, with all values on the GPU
+	Rate     float64 `json:"rate,omitempty"`
+	Unit     string  `json:"unit,omitempty"`
+	BestMS   float64 `json:"best_ms,omitempty"`
+	HostMS   float64 `json:"host_ms,omitempty"` // by the host's clock, with the copies of inputs and outputs
+	// AheadMS is HostMS where the next run's inputs are copied while the present one computes; for training.
+	AheadMS  float64 `json:"ahead_ms,omitempty"`
+	Launches int     `json:"launches,omitempty"`
+	OnHost   int     `json:"on_host,omitempty"` // launches for which the GPU has no kernel
+	Error    string  `json:"error,omitempty"`
+
+	kernels []lowering.KernelUse
+	bytes   int64 // that have to be moved
+}
+
+// gpu times the works that the words ask for on the GPU, each checked first.
+func (b *bencher) gpu(e *cli.Env, words []string) error {
+	list, err := gpuWorks(words, b.small)
+	if err != nil {
+		return err
+	}
+	target := b.compile.Target
+	if target == modelio.OverlayTarget {
+		return cli.Usage("fusec bench gpu is not for an overlay; fusec bench model.graph --target fpga times a model on one")
+	}
+	if !strings.HasPrefix(target, "cuda") {
+		target = "cuda"
+	}
+	show := cli.NewProgress(e.Stderr)
+	defer show.Done()
+	t := cli.NewTable("workload", ">time", ">best", ">rate", "", ">with copies", ">copied ahead", ">launches", "")
+	failed := 0
+	for i, w := range list {
+		if e.Ctx.Err() != nil {
+			return e.Ctx.Err()
+		}
+		show.Show("%d of %d: %s", i+1, len(list), w.name)
+		line, err := w.measure(target)
+		if err != nil {
+			line.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
+			failed++
+		}
+		if b.json {
+			if err := json.NewEncoder(e.Out).Encode(line); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			t.Row(w.name, "", "", "", "", "", "", "", line.Error)
+			continue
+		}
+		note := ""
+		if line.OnHost > 0 {
+			note = fmt.Sprintf("%d on the processor", line.OnHost)
+		}
+		ms := func(v float64) string { return cli.HumanTime(time.Duration(v * 1e6)) }
+		ahead := ""
+		if line.AheadMS > 0 {
+			ahead = ms(line.AheadMS)
+		}
+		t.Row(w.name, ms(line.MS), ms(line.BestMS), cli.Digits(line.Rate), line.Unit, ms(line.HostMS), ahead,
+			fmt.Sprint(line.Launches), note)
+	}
+	show.Done()
+	if !b.json {
+		if err := e.Print(t.String()); err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d workloads could not be measured", failed, len(list))
+	}
+	return nil
+}
+
+// measure compiles the work, checks what it computes, and times it.
+func (w *gpuWork) measure(target string) (line gpuLine, err error) {
+	line = gpuLine{Workload: w.name, Peer: "fusec"}
+	v, err := w.values()
+	if err != nil {
+		return line, err
+	}
+	if w.before != nil {
+		if err := v.from(w.before, target); err != nil {
+			return line, fmt.Errorf("%s: %w", w.before.name, err)
+		}
+	}
+	p, err := v.compile(target, w.precision)
+	if err != nil {
+		return line, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := v.run(p); err != nil {
+		return line, err
+	}
+	if err := w.check(v); err != nil {
+		return line, fmt.Errorf("the result is wrong: %w", err)
+	}
+	line.bytes = 2 * p.Memory().Scratch // written, and read
+	for _, l := range p.Lowered().Launches {
+		line.bytes += l.Bytes
+		line.Launches++
+		if l.Device != "" {
+			line.OnHost++
+		}
+	}
+	found, err := p.Inspect()
+	if err != nil {
+		return line, err
+	}
+	line.kernels = slices.Concat(found.Kernels...)
+	times, err := p.Measure(gpuWarmRuns + gpuRuns)
+	if err != nil {
+		return line, err
+	}
+	times = times[gpuWarmRuns:]
+	ms := make([]float64, len(times))
+	line.BestMS = math.Inf(1)
+	for i, t := range times {
+		ms[i] = t.Seconds() * 1e3
+		line.BestMS = min(line.BestMS, ms[i])
+	}
+	line.MS = Median(ms)
+	line.Rate, line.Unit = w.rate(line.MS/1e3), w.unit
+	if line.HostMS, err = hostTime(p.Exec); err != nil || w.optimizer == nil {
+		return line, err
+	}
+	line.AheadMS, err = hostTime(func() error { return v.runAhead(p) })
+	return line, err
+}
+
+// hostTime is the median time of runs by the host's clock, in milliseconds, after one that is not timed.
+func hostTime(run func() error) (float64, error) {
+	times := make([]float64, 1+gpuHostRuns)
+	for i := range times {
+		start := time.Now()
+		if err := run(); err != nil {
+			return 0, err
+		}
+		times[i] = time.Since(start).Seconds() * 1e3
+	}
+	return Median(times[1:]), nil
+}
+
+// runAhead runs the program on inputs that were copied before, and copies those of the next run.
+func (v *gpuValues) runAhead(p *fusec.Program) error {
+	if err := p.Start(); err != nil {
+		return err
+	}
+	for _, n := range v.graph.Sources() {
+		if _, input := n.Op.(graph.Input); !input {
+			continue
+		}
+		if err := p.Prefetch(n.Name, v.in[n.Name]); err != nil {
+			return err
+		}
+	}
+	return p.Wait()
+}
+
+// gpuValues are a work's values: random sources, and what a run made of them.
+type gpuValues struct {
+	work  *gpuWork
+	graph *graph.Graph
+	in    map[string]*graph.Tensor
+	out   map[string]*graph.Tensor
+}
+
+// values builds a work's graph and draws its sources.
+func (w *gpuWork) values() (*gpuValues, error) {
+	g, err := w.graph()
+	if err != nil {
+		return nil, err
+	}
+	v := &gpuValues{work: w, graph: g, in: map[string]*graph.Tensor{}}
+	for _, n := range g.Sources() {
+		scale, ok := w.scale[n.Name]
+		if !ok {
+			scale = 1
+		}
+		if fill := w.fill[n.Name]; fill != nil {
+			v.in[n.Name] = graph.NewTensor(n.Type)
+			fill(v.in[n.Name])
+			continue
+		}
+		v.in[n.Name] = normal(n.Name, n.Type, scale)
+	}
+	return v, nil
+}
+
+// from runs another work on the same sources, and takes what it makes for sources of its name.
+func (v *gpuValues) from(w *gpuWork, target string) (err error) {
+	u := &gpuValues{work: w, in: v.in}
+	if u.graph, err = w.graph(); err != nil {
+		return err
+	}
+	p, err := u.compile(target, w.precision)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := u.run(p); err != nil {
+		return err
+	}
+	for name, t := range u.out {
+		v.in[name] = t.Clone()
+	}
+	return nil
+}
+
+// compile compiles the work's graph and gives it its sources.
+func (v *gpuValues) compile(target string, precision fusec.Precision) (*fusec.Program, error) {
+	opts := []fusec.CompileOption{modelio.OnTarget(target, v.work.options...), fusec.WithPrecision(precision)}
+	if v.work.optimizer != nil {
+		opts = append(opts, fusec.WithOptimizer(v.work.optimizer))
+	}
+	p, err := fusec.Compile(v.graph, opts...)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range v.graph.Sources() {
+		if err := p.Set(n.Name, v.in[n.Name]); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+	}
+	return p, nil
+}
+
+// run runs the program once and takes its outputs, which hold until the next run.
+func (v *gpuValues) run(p *fusec.Program) (err error) {
+	if err := p.Exec(); err != nil {
+		return err
+	}
+	v.out = map[string]*graph.Tensor{}
+	for _, o := range v.graph.Outputs {
+		if v.out[o.Name], err = p.Output(o.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// normal draws a tensor from a normal distribution around zero. It depends on name and type alone.
+func normal(name string, t graph.Type, scale float64) *graph.Tensor {
+	const chunk = 1 << 16
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %v", name, t.Shape)
+	r := graph.NewTensor(t)
+	n := t.Shape.Elems()
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for first := 0; first < n; first += chunk {
+		wait.Add(1)
+		slots <- struct{}{}
+		go func() {
+			defer wait.Done()
+			g := rand.New(rand.NewPCG(h.Sum64(), uint64(first)))
+			for i := first; i < min(first+chunk, n); i++ {
+				r.SetFloat(i, scale*g.NormFloat64())
+			}
+			<-slots
+		}()
+	}
+	wait.Wait()
+	return r
+}

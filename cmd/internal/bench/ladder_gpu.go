@@ -1,0 +1,253 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/graph"
+	kernels "fusec/kernels/cuda"
+	"fusec/lowering/cuda"
+)
+
+// gpuRung is a way to compute something on a GPU, of a ladder.
+type gpuRung struct {
+	name, doc string
+	works     []*gpuWork // what it does, one after another
+	precision fusec.Precision
+}
+
+// gpuRungReport is what was found about a rung, and its JSON form.
+type gpuRungReport struct {
+	Subject   string    `json:"subject"`
+	Rung      string    `json:"rung"`
+	Precision string    `json:"precision"`
+	MedianNS  int64     `json:"median_ns"` // by the GPU's clock
+	TFLOPs    float64   `json:"tflops"`    // per second
+	Bytes     int64     `json:"bytes"`     // that have to be moved: operands, results, and what is put aside in between
+	GBs       float64   `json:"gbs"`
+	Kernels   []useLine `json:"kernels"` // the launch is the number of the work
+	Error     string    `json:"error,omitempty"`
+}
+
+// gpuLadderReport is a ladder's JSON form.
+type gpuLadderReport struct {
+	Schema string          `json:"schema"` // fusec.ladder/1
+	Target string          `json:"target"`
+	Rungs  []gpuRungReport `json:"rungs"`
+}
+
+// matmulLadderGPU measures the product, a linear layer, and its gradient, by every rung.
+func (b *bencher) matmulLadderGPU(e *cli.Env) error {
+	sizes := b.sizes
+	if sizes == nil {
+		sizes = []size{{4096, 4096, 4096}}
+	}
+	var list []gpuRung
+	for _, s := range sizes {
+		for _, p := range []fusec.Precision{fusec.F32, fusec.TF32, fusec.BF16} {
+			for i, r := range kernels.MatMulLadder() {
+				if p != fusec.F32 && i < 3 {
+					continue // these know no tensor cores
+				}
+				list = append(list, gpuRung{r.Name, r.Doc, []*gpuWork{linearWork(s, p, true).by(r.Compile)}, p})
+			}
+		}
+		list = append(list, linearRungs(s, b.compile.Precision)...)
+		backward, err := backwardRungs(s)
+		if err != nil {
+			return err
+		}
+		list = append(list, backward...)
+	}
+	return b.ladderGPU(e, list)
+}
+
+// linearRungs are a linear layer with GELU: launch by launch, in one launch, and in one by blocks that stay.
+func linearRungs(s size, p fusec.Precision) []gpuRung {
+	y := graph.TypeOf(graph.F32, s.m, s.n)
+	bytes := float64(y.Bytes())
+	name := fmt.Sprintf("linear %v %v ", p, s)
+	bias := &gpuWork{name: name + "bias", work: 2 * bytes, unit: gigabytes, check: func(v *gpuValues) error {
+		return checkEach(v, func(i int) float64 { return v.in["x"].Float(i) + v.in["b"].Float(i%s.n) })
+	}}
+	bias.build = func(b *graph.Builder) {
+		x, add := b.Input("x", y), b.Input("b", graph.TypeOf(graph.F32, s.n))
+		b.Output("y", b.Binary(graph.Add, x, b.Broadcast(add, y.Shape)))
+	}
+	activation := &gpuWork{name: name + "GELU", work: 2 * bytes, unit: gigabytes, check: func(v *gpuValues) error {
+		return checkEach(v, func(i int) float64 { return gelu(graph.GeluTanh, v.in["x"].Float(i)) })
+	}}
+	activation.build = func(b *graph.Builder) { b.Output("y", b.Unary(graph.GeluTanh, b.Input("x", y))) }
+	return []gpuRung{
+		{"linear naive", "The product, then the bias, then GELU: a launch each, values between them in memory.",
+			[]*gpuWork{linearWork(s, p, true).by(kernels.Portably), bias, activation}, p},
+		{"linear fused", "One launch: bias and GELU on the product's sums while they are in registers.",
+			[]*gpuWork{linearWork(s, p, false).by(kernels.Portably)}, p},
+		{"linear persistent", "The same by as many blocks as fit, each taking tile after tile, where the chip has the means.",
+			[]*gpuWork{linearWork(s, p, false)}, p},
+	}
+}
+
+// backwardRungs are the gradient of a linear layer.
+func backwardRungs(s size) (list []gpuRung, err error) {
+	op, err := kernels.LinearBackward(s.m, s.k, s.n)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range kernels.BackwardLadder() {
+		w := &gpuWork{name: fmt.Sprintf("linear backward %v %v", fusec.F32, s), unit: teraFLOPs, check: checkLinearGrad,
+			work: 4 * float64(s.m) * float64(s.k) * float64(s.n)}
+		w.build = func(b *graph.Builder) {
+			x := b.Input("x", graph.TypeOf(graph.F32, s.m, s.k))
+			weight := b.Param("w", graph.TypeOf(graph.F32, s.k, s.n))
+			n := b.Add(op, x, weight, b.Input("dy", graph.TypeOf(graph.F32, s.m, s.n)))
+			b.Output("dx", n)
+			b.Output("dw", b.Add(graph.Result{Index: 1}, n))
+			b.Output("db", b.Add(graph.Result{Index: 2}, n))
+		}
+		list = append(list, gpuRung{r.Name, r.Doc, []*gpuWork{w.by(r.Compile)}, fusec.F32})
+	}
+	return list, nil
+}
+
+// checkEach compares samples of an elementwise result.
+func checkEach(v *gpuValues, want func(i int) float64) error {
+	y := v.out["y"]
+	for _, i := range samples(y.Type.Shape.Elems()) {
+		if err := near("y", y, i, want(i), sumError*(1+2*max(want(i), -want(i)))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// by makes the work's kernels by another function.
+func (w *gpuWork) by(compile cuda.KernelCompiler) *gpuWork {
+	w.options = append(w.options, cuda.By(compile))
+	return w
+}
+
+// attentionLadderGPU measures attention by every rung.
+func (b *bencher) attentionLadderGPU(e *cli.Env) error {
+	a := b.attends
+	if a.seqs == nil {
+		a.seqs = []int{2048}
+	}
+	a, err := a.withDefaults()
+	if err != nil {
+		return err
+	}
+	var list []gpuRung
+	for _, seq := range a.seqs {
+		c := attentionCase{1, a.heads, seq, a.dim, a.causal}
+		rungs, err := kernels.LadderAttention(a.heads, seq, seq, a.dim, a.causal, kernels.Config{Chip: kernels.H200})
+		if err != nil {
+			return err
+		}
+		for i, r := range rungs {
+			list = append(list, gpuRung{r.Name, r.Doc, []*gpuWork{c.rung(i, r.Args)}, fusec.F32})
+		}
+	}
+	return b.ladderGPU(e, list)
+}
+
+// rung is a rung's work: operands of the given types, in the order of the attention's.
+func (c attentionCase) rung(i int, args []graph.Type) *gpuWork {
+	w := c.work(graph.F32, "fwd", 4)
+	op := c.op()
+	if len(args) > 3 {
+		op.Page, op.HasLengths = args[1].Shape.At(2), true
+	}
+	w.build = func(b *graph.Builder) {
+		var in []*graph.Node
+		for j, name := range []string{"q", "k", "v", "lengths", "table"}[:len(args)] {
+			in = append(in, b.Input(name, args[j]))
+		}
+		b.Output("out", b.Add(op, in...))
+	}
+	w.fill = map[string]func(t *graph.Tensor){
+		"lengths": func(t *graph.Tensor) { *t = *graph.Filled(t.Type, float64(c.seq)) },
+		"table": func(t *graph.Tensor) { // pages in their order
+			for e := range t.Type.Shape.Elems() {
+				t.SetFloat(e, float64(e))
+			}
+		},
+	}
+	w.check = func(v *gpuValues) error { return c.checkForward(v, graph.F32) }
+	return w.by(func(_ graph.Op, _, _ []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
+		rungs, err := kernels.LadderAttention(c.heads, c.seq, c.seq, c.dim, c.causal, cfg)
+		if err != nil {
+			return nil, err
+		}
+		return rungs[i].Kernel, nil
+	})
+}
+
+// ladderGPU measures rungs and prints the report.
+func (b *bencher) ladderGPU(e *cli.Env, list []gpuRung) error {
+	show := cli.NewProgress(e.Stderr)
+	defer show.Done()
+	rep := &gpuLadderReport{Schema: "fusec.ladder/1", Target: b.compile.Target}
+	for i, r := range list {
+		if e.Ctx.Err() != nil {
+			return e.Ctx.Err()
+		}
+		show.Show("%d of %d: %s", i+1, len(list), r.name)
+		found := gpuRungReport{Subject: r.works[0].name, Rung: r.name, Precision: r.precision.String()}
+		if err := found.measure(r.works, b.compile.Target); err != nil {
+			found.Error = err.Error()
+		}
+		rep.Rungs = append(rep.Rungs, found)
+	}
+	show.Done()
+	if b.json {
+		return cli.WriteJSON(e.Out, rep)
+	}
+	err := e.Print(rep.text(list))
+	return err
+}
+
+// measure runs the works of a rung one after another; the first one's arithmetic counts.
+func (r *gpuRungReport) measure(works []*gpuWork, target string) error {
+	seconds := 0.0
+	for n, w := range works {
+		line, err := w.measure(target)
+		if err != nil {
+			return err
+		}
+		seconds += line.MS / 1e3
+		r.Bytes += line.bytes
+		for _, u := range line.kernels {
+			r.Kernels = append(r.Kernels, useLineOf(n, u))
+		}
+	}
+	r.MedianNS = int64(seconds * 1e9)
+	r.TFLOPs, r.GBs = works[0].work/seconds/1e12, float64(r.Bytes)/seconds/1e9
+	return nil
+}
+
+// text prints the report for people.
+func (rep *gpuLadderReport) text(list []gpuRung) string {
+	t := cli.NewTable("rung", "precision", "of", ">time", ">TFLOP/s", ">moved", ">GB/s", ">registers", ">local bytes",
+		">shared memory", ">occupancy", "what it does")
+	for i, r := range rep.Rungs {
+		if r.Error != "" {
+			why := "failed: " + strings.ReplaceAll(r.Error, "\n", "; ")
+			t.Row(r.Rung, r.Precision, r.Subject, "", "", "", "", "", "", "", "", why)
+			continue
+		}
+		var registers, local, shared, occupancy []string
+		for _, k := range r.Kernels {
+			registers, local = append(registers, fmt.Sprint(k.Registers)), append(local, fmt.Sprint(k.LocalBytes))
+			shared = append(shared, cli.HumanBytes(int64(k.Shared)))
+			occupancy = append(occupancy, fmt.Sprintf("%.0f %%", 100*k.Occupancy))
+		}
+		all := func(s []string) string { return strings.Join(s, ", ") }
+		t.Row(r.Rung, r.Precision, r.Subject, cli.HumanTime(time.Duration(r.MedianNS)), cli.Digits(r.TFLOPs),
+			cli.HumanBytes(r.Bytes), cli.Digits(r.GBs), all(registers), all(local), all(shared), all(occupancy), list[i].doc)
+	}
+	return t.String()
+}

@@ -1,0 +1,122 @@
+// Package cli is what the commands of fusec share: flags, help, errors, exit codes, files, and how numbers are printed.
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"runtime/debug"
+	"strings"
+	"syscall"
+)
+
+// Exit codes.
+const (
+	ExitOK      = 0
+	ExitFailure = 1
+	ExitUsage   = 2
+)
+
+// Env is what a command has of the process.
+type Env struct {
+	Ctx    context.Context
+	Stdin  io.Reader
+	Out    *bufio.Writer // standard output; keeps the first error, which run reports
+	Stderr io.Writer
+
+	commands []*Command
+}
+
+// Note tells the user something that is no error.
+func (e *Env) Note(format string, args ...any) {
+	fmt.Fprintf(e.Stderr, "fusec: note: %s\n", Plain(fmt.Sprintf(format, args...)))
+}
+
+// Print writes a report, which may hold names from a file, to standard output.
+func (e *Env) Print(text string) error {
+	_, err := e.Out.WriteString(Plain(text))
+	return err
+}
+
+// RunCommandLine is main without the process: it gives the exit code.
+func RunCommandLine(ctx context.Context, commands []*Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	e := &Env{Ctx: ctx, Stdin: stdin, Out: bufio.NewWriter(stdout), Stderr: stderr, commands: commands}
+	err := guarded(e, args)
+	if ctx.Err() != nil {
+		if errors.Is(err, ctx.Err()) {
+			err = nil
+		}
+		err = errors.Join(err, errors.New("interrupted"))
+	}
+	if failed := e.Out.Flush(); failed != nil {
+		if errors.Is(err, failed) { // the command met it too
+			err = nil
+		}
+		err = errors.Join(err, fmt.Errorf("writing to standard output: %w", Cause(failed)))
+	}
+	return report(stderr, err)
+}
+
+// guarded runs the command line. A panic, which would be a mistake in fusec, becomes an error.
+func guarded(e *Env, args []string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("internal error: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return dispatch(e, args)
+}
+
+// report prints an error, each of its lines with the program's name, and gives the exit code. A reader of the output
+// that went away is not worth a word.
+func report(stderr io.Writer, err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return ExitFailure
+	}
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(stderr, "fusec: %s\n", Plain(strings.TrimRight(line, "\n")))
+	}
+	var usage *usageError
+	if errors.As(err, &usage) {
+		fmt.Fprintf(stderr, "fusec: see fusec help%s\n", leading(usage.command))
+		return ExitUsage
+	}
+	return ExitFailure
+}
+
+// usageError is a command line that means nothing.
+type usageError struct {
+	command string // empty for fusec itself
+	message string
+}
+
+// Error implements error.
+func (e *usageError) Error() string { return e.message }
+
+// Usage makes a usageError for a command that is being parsed; dispatch fills in the command's name.
+func Usage(format string, args ...any) error {
+	return &usageError{message: fmt.Sprintf(format, args...)}
+}
+
+// Cause strips the operation and path from an error whose message will name the file better.
+func Cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// leading puts a space before s unless it is empty.
+func leading(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " " + s
+}

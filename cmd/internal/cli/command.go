@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Command is a subcommand.
+type Command struct {
+	Name     string
+	Args     string // what follows the name in the usage line
+	Summary  string // one line
+	Doc      string
+	Examples []Example
+	// setup declares the flags and returns what runs when they have been read.
+	Setup func(f *FlagSet) Action
+}
+
+// Example is a command line and what it does.
+type Example [2]string
+
+// Action runs a command on its arguments other than flags.
+type Action func(e *Env, args []string) error
+
+// find returns the subcommand of a name.
+func (e *Env) find(name string) (*Command, error) {
+	var names []string
+	for _, c := range e.commands {
+		if c.Name == name {
+			return c, nil
+		}
+		names = append(names, c.Name)
+	}
+	return nil, Usage("there is no command %q%s", name, Suggest(name, names))
+}
+
+// dispatch runs a command line.
+func dispatch(e *Env, args []string) error {
+	if len(args) == 0 {
+		return Usage("a command is missing: %s", strings.Join(CommandNames(e.commands), ", "))
+	}
+	switch args[0] {
+	case "-h", "-help", "--help":
+		return helpAll(e)
+	case "-version", "--version":
+		args = []string{"version"}
+	}
+	c, err := e.find(args[0])
+	if err != nil {
+		return err
+	}
+	err = c.run(e, args[1:])
+	var u *usageError
+	if errors.As(err, &u) {
+		u.command = c.Name
+	}
+	return err
+}
+
+func CommandNames(list []*Command) []string {
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// run parses the flags, which may stand anywhere among the arguments, and runs the command.
+func (c *Command) run(e *Env, args []string) error {
+	f, do := c.flags()
+	rest, err := f.parseAll(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return c.help(e.Out)
+	}
+	if err != nil {
+		return err
+	}
+	return do(e, rest)
+}
+
+// flags makes the command's flag set.
+func (c *Command) flags() (*FlagSet, Action) {
+	f := newFlagSet(c.Name)
+	return f, c.Setup(f)
+}
+
+// help prints the command's help.
+func (c *Command) help(w io.Writer) error {
+	f, _ := c.flags()
+	fmt.Fprintf(w, "fusec %s: %s\n\nusage:\n  fusec %s%s\n\n%s\n", c.Name, c.Summary, c.Name, leading(c.Args), strings.TrimSpace(c.Doc))
+	if lines := f.describe(); lines != "" {
+		fmt.Fprintf(w, "\nflags:\n%s", lines)
+	}
+	if len(c.Examples) > 0 {
+		fmt.Fprint(w, "\nexamples:\n")
+		for _, x := range c.Examples {
+			fmt.Fprintf(w, "  # %s\n  %s\n", x[1], x[0])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"fusec"
+)
+
+// FlagSet is a flag.FlagSet whose flags may follow arguments and whose errors help.
+type FlagSet struct{ *flag.FlagSet }
+
+func newFlagSet(name string) *FlagSet {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	return &FlagSet{f}
+}
+
+// parseAll reads the flags and returns the other arguments. After -- nothing is a flag.
+func (f *FlagSet) parseAll(args []string) (rest []string, err error) {
+	for {
+		if err := f.Parse(args); err != nil {
+			return nil, f.explain(err)
+		}
+		left := f.Args()
+		if n := len(args) - len(left); n > 0 && args[n-1] == "--" {
+			return append(rest, left...), nil
+		}
+		if len(left) == 0 {
+			return rest, nil
+		}
+		rest, args = append(rest, left[0]), left[1:]
+	}
+}
+
+// explain turns an error of package flag into one for the user.
+func (f *FlagSet) explain(err error) error {
+	if errors.Is(err, flag.ErrHelp) {
+		return err
+	}
+	message := err.Error()
+	if name, ok := strings.CutPrefix(message, "flag provided but not defined: -"); ok {
+		name = strings.TrimLeft(name, "-")
+		var known []string
+		f.VisitAll(func(k *flag.Flag) { known = append(known, k.Name) })
+		return Usage("%s has no flag %s%s", f.Name(), dashed(name), suggestFlag(name, known))
+	}
+	if name, ok := strings.CutPrefix(message, "flag needs an argument: -"); ok {
+		return Usage("flag %s needs a value", dashed(name))
+	}
+	// invalid value "x" for flag -threads: reason
+	if value, rest, ok := strings.Cut(message, " for flag -"); ok {
+		if name, reason, ok := strings.Cut(rest, ": "); ok {
+			value = strings.TrimPrefix(value, "invalid value ")
+			return Usage("%s %s: %s", dashed(name), strings.Trim(value, `"`), reason)
+		}
+	}
+	// invalid boolean value "x" for -all: reason
+	if value, rest, ok := strings.Cut(strings.TrimPrefix(message, "invalid boolean value "), " for -"); ok {
+		name, _, _ := strings.Cut(rest, ":")
+		return Usage("%s %s: want true or false", dashed(name), strings.Trim(value, `"`))
+	}
+	return Usage("%s", message)
+}
+
+// dashed is a flag as users write it.
+func dashed(name string) string {
+	if utf8.RuneCountInString(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// Count declares a flag that is a whole number of at least least.
+func (f *FlagSet) Count(p *int, name string, least int, help string) {
+	f.Func(name, help, func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least {
+			return fmt.Errorf("want a whole number of at least %d", least)
+		}
+		*p = n
+		return nil
+	})
+}
+
+// Cores declares a flag that is a number of cores.
+func (f *FlagSet) Cores(p *int, name, help string) {
+	f.Func(name, help, func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > fusec.MaxWorkers {
+			return fmt.Errorf("want a whole number of at least 1 and at most %d", fusec.MaxWorkers)
+		}
+		*p = n
+		return nil
+	})
+}
+
+// Seed declares a flag that is a seed. It returns whether the flag was given.
+func (f *FlagSet) Seed(p *uint64, help string) *bool {
+	given := new(bool)
+	f.Func("seed", help, func(s string) error {
+		v, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			return errors.New("want a whole number from 0 to 18446744073709551615")
+		}
+		*p, *given = v, true
+		return nil
+	})
+	return given
+}
+
+// Seconds declares a flag that is a positive number of seconds.
+func (f *FlagSet) Seconds(p *float64, name, help string) {
+	f.Func(name, help, func(s string) (err error) {
+		*p, err = ParseSeconds(s)
+		return err
+	})
+}
+
+// maxSeconds bounds how long one may ask to measure.
+const maxSeconds = 3600
+
+func ParseSeconds(s string) (float64, error) {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v > 0 && v <= maxSeconds) {
+		return 0, fmt.Errorf("want a number of seconds, more than 0 and at most %d", maxSeconds)
+	}
+	return v, nil
+}
+
+// Target declares the flag that names a target.
+func (f *FlagSet) Target(p *string) {
+	all := fusec.Targets()
+	help := fmt.Sprintf("compile for the `TARGET` %s (default %s); cuda:1 is the second GPU", strings.Join(all, ", "), all[0])
+	f.Func("target", help, func(s string) error {
+		name, _, _ := strings.Cut(s, ":")
+		if !slices.Contains(all, name) {
+			return fmt.Errorf("want one of %s%s", strings.Join(all, ", "), Suggest(s, all))
+		}
+		*p = s
+		return nil
+	})
+}
+
+// Precision declares the flag that names a precision.
+func (f *FlagSet) Precision(p *fusec.Precision) {
+	f.Func("precision", "let contractions round to `NAME`: f32, tf32, bf16 or f16 (default f32)", func(s string) error {
+		v, err := fusec.ParsePrecision(s)
+		if err != nil {
+			return errors.New("want f32, tf32, bf16 or f16")
+		}
+		*p = v
+		return nil
+	})
+}
+
+// Names declares a flag that may be repeated and takes names separated by commas.
+func (f *FlagSet) Names(p *[]string, name string, known func() []string, help string) {
+	f.Func(name, help, func(s string) error {
+		for _, n := range strings.Split(s, ",") {
+			n = strings.TrimSpace(n)
+			if list := known(); !slices.Contains(list, n) {
+				return fmt.Errorf("want one of %s%s", strings.Join(list, ", "), Suggest(n, list))
+			}
+			*p = append(*p, n)
+		}
+		return nil
+	})
+}
+
+// Choice declares a flag that is one of a few names.
+func (f *FlagSet) Choice(p *string, name string, known []string, help string) {
+	f.Func(name, help, func(s string) error {
+		if !slices.Contains(known, s) {
+			return fmt.Errorf("want one of %s%s", strings.Join(known, ", "), Suggest(s, known))
+		}
+		*p = s
+		return nil
+	})
+}
+
+// describe lists the flags for the help.
+func (f *FlagSet) describe() string {
+	type row struct{ flag, help string }
+	var rows []row
+	width := 0
+	f.VisitAll(func(k *flag.Flag) {
+		kind, help := flag.UnquoteUsage(k)
+		r := row{dashed(k.Name), help}
+		if b, ok := k.Value.(interface{ IsBoolFlag() bool }); !ok || !b.IsBoolFlag() {
+			r.flag += " " + kind
+		}
+		width = max(width, utf8.RuneCountInString(r.flag))
+		rows = append(rows, r)
+	})
+	var b strings.Builder
+	for _, r := range rows {
+		help := strings.ReplaceAll(r.help, "\n", "\n"+strings.Repeat(" ", width+4))
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, r.flag, help)
+	}
+	return b.String()
+}
+
+// ParseBytes reads a size such as 512MiB, 2GiB or 1000000.
+func ParseBytes(s string) (int64, error) {
+	number, unit := s, int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if n, ok := strings.CutSuffix(s, suffix); ok {
+			number, unit = n, 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+	if err != nil || n < 1 || n > (1<<62)/unit {
+		return 0, errors.New("want a number of bytes such as 512MiB or 2GiB")
+	}
+	return n * unit, nil
+}

@@ -1,0 +1,8 @@
+package demo
+
+import (
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
+)
+
+func init() { clitest.TestedCommands = []*cli.Command{Command} }

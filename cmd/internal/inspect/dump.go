@@ -1,0 +1,223 @@
+package inspect
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"fusec/cmd/internal/bench"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
+	"fusec/graph/dot"
+	"fusec/graph/trace"
+	"fusec/lowering"
+)
+
+var Dump = &cli.Command{
+	Name:    "dump",
+	Args:    "[flags] model.graph",
+	Summary: "print a model's compilation as a picture, text or JSON",
+	Doc: `
+Prints the final stage: what runs, launch by launch. Any earlier stage can be had by its name or number, or all of
+them as numbered files. Weights are not needed. The same graph and target give the same bytes.
+
+DOT goes to standard output unless -o names a file, whose extension then decides the format. SVG and PNG need no
+Graphviz. With --all and a folder, the default is SVG; text and JSON can hold all stages in one piece.`,
+	Examples: []cli.Example{
+		{"fusec dump model.graph -o model.svg", "the compiled model as a picture"},
+		{"fusec dump model.graph | dot -Tpdf > model.pdf", "the same through Graphviz"},
+		{"fusec dump model.graph --all -o stages", "every stage: stages/01-import.svg, stages/02-strip-grad.svg, ..."},
+		{"fusec dump model.graph --stage raise --format text", "one stage as text, with what its pass matched and nearly matched"},
+		{"fusec dump model.graph --stage cuda", "the CUDA C++ of its kernels, with your names beside it"},
+		{"fusec dump model.graph --stage fpga --overlay sim16", "the descriptors of its launches on an overlay"},
+		{"fusec dump model.graph --measured -o model.svg", "run it and write each launch's time beside it"},
+	},
+	Setup: func(f *cli.FlagSet) cli.Action {
+		d := &dumper{}
+		d.compile.Declare(f)
+		d.values.Declare(f)
+		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default: the last); cuda: the kernels' CUDA C++; fpga: the overlay's descriptors")
+		f.BoolVar(&d.all, "all", false, "every stage")
+		f.StringVar(&d.out, "o", "", "write to `FILE`, or with --all to this folder")
+		f.Choice(&d.format, "format", append(formatNames(), ptxFormat),
+			"`FORMAT` "+strings.Join(formatNames(), ", ")+" (default: by the file's extension, or dot); of the stage cuda also "+ptxFormat)
+		f.BoolVar(&d.measured, "measured", false, "run the model and print times; without weights beside it, on random ones")
+		f.BoolVar(&d.expand, "expand", false, "draw every repetition of a repeated layer")
+		f.Choice(&d.detail, "detail", modelio.SortedKeys(details), "`LEVEL` "+strings.Join(modelio.SortedKeys(details), ", ")+" (default auto: what keeps the picture readable)")
+		return d.run
+	},
+}
+
+var details = map[string]dot.Detail{"auto": dot.Auto, "full": dot.Full, "compact": dot.Compact, "outline": dot.Outline}
+
+// pictures are extensions of pictures that dot does not draw: DOT in such a file would be a surprise.
+var pictures = []string{".bmp", ".eps", ".gif", ".jpeg", ".jpg", ".pdf", ".ps", ".tif", ".tiff", ".webp"}
+
+func formatNames() []string {
+	var names []string
+	for _, f := range dot.Formats() {
+		names = append(names, string(f))
+	}
+	return names
+}
+
+// dumper is fusec dump with its flags.
+type dumper struct {
+	compile modelio.CompileFlags
+	values  modelio.ValueFlags
+
+	stage, out, format, detail string
+	all, measured, expand      bool
+}
+
+func (d *dumper) run(e *cli.Env, args []string) error {
+	path, err := modelio.ModelArgument(args)
+	if err != nil {
+		return err
+	}
+	if d.stage == cudaStage {
+		return d.dumpCUDA(e, path)
+	}
+	if d.stage == overlayStage {
+		return d.dumpOverlay(e, path)
+	}
+	if d.format == ptxFormat {
+		return cli.Usage("--format %s is of --stage %s", ptxFormat, cudaStage)
+	}
+	opts, err := d.options()
+	if err != nil {
+		return err
+	}
+	tr, err := d.trace(e, path)
+	if err != nil && (tr == nil || d.stage == "" && !d.all) {
+		return err
+	}
+	// A stage that was asked for by name is shown even if a later one failed: that is when one wants to see it.
+	if shown := d.print(e, tr, opts); shown != nil && err == nil {
+		return shown
+	}
+	return err
+}
+
+// options checks the flags against each other.
+func (d *dumper) options() (dot.Options, error) {
+	opts := dot.Options{Detail: details[d.detail], Expand: d.expand, Measured: d.measured}
+	if d.out == "-" {
+		d.out = ""
+	}
+	switch {
+	case d.format != "":
+		opts.Format = dot.Format(d.format)
+	case d.all:
+		opts.Format = dot.FormatSVG
+	case d.out != "":
+		if i := slices.IndexFunc(dot.Formats(), func(f dot.Format) bool { return f.Ext() == filepath.Ext(d.out) }); i >= 0 {
+			opts.Format = dot.Formats()[i]
+		} else if ext := filepath.Ext(d.out); slices.Contains(pictures, strings.ToLower(ext)) {
+			return opts, cli.Usage("-o %s: no format writes %s: want one of %s", d.out, ext, strings.Join(formatNames(), ", "))
+		}
+	}
+	if d.all && d.stage != "" {
+		return opts, cli.Usage("--all and --stage %s contradict each other", d.stage)
+	}
+	whole := opts.Format == dot.FormatText || opts.Format == dot.FormatJSON
+	if d.all && d.out == "" && !whole {
+		return opts, cli.Usage("--all makes several files: name their folder with -o, or print them in one piece with --format text or json")
+	}
+	return opts, nil
+}
+
+// trace compiles the model, and runs it if times are wanted.
+func (d *dumper) trace(e *cli.Env, path string) (*trace.Trace, error) {
+	if !d.measured {
+		g, err := d.compile.Load(e, path)
+		if err != nil {
+			return nil, err
+		}
+		tr, _, err := d.compile.Plan(g)
+		return tr, err
+	}
+	g, vals, err := d.values.Load(e, path, true)
+	if err != nil {
+		return nil, err
+	}
+	show := cli.NewProgress(e.Stderr)
+	p, err := d.compile.Compile(g, vals, []lowering.TargetOption{modelio.Opening(e, show)})
+	show.Done()
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	times, _, err := bench.Profile(e.Ctx, p, bench.ProfileSeconds)
+	if err != nil {
+		return nil, err
+	}
+	tr := p.Trace()
+	for i, t := range times {
+		tr.Program.Launches[i].Measured = t
+	}
+	for i, c := range p.Counts() {
+		l := &tr.Program.Launches[i]
+		l.Counted, l.MaxError, l.RMSError = c.Cycles, c.MaxError, c.RMSError
+	}
+	return tr, nil
+}
+
+// print writes what was asked for.
+func (d *dumper) print(e *cli.Env, tr *trace.Trace, opts dot.Options) error {
+	if d.all && d.out == "" {
+		return dot.Trace(e.Out, tr, opts)
+	}
+	if d.all {
+		var files []cli.Output
+		for i, s := range tr.Stages {
+			if e.Ctx.Err() != nil {
+				return e.Ctx.Err()
+			}
+			var b bytes.Buffer
+			if err := dot.Stage(&b, tr, i, opts); err != nil {
+				return fmt.Errorf("stage %s: %w", s.Name, err)
+			}
+			files = append(files, cli.Fixed(fmt.Sprintf("%02d-%s%s", i+1, s.Name, opts.Format.Ext()), b.Bytes()))
+		}
+		return cli.WriteFolder(d.out, files)
+	}
+	i, err := findStage(tr, d.stage)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := dot.Stage(&b, tr, i, opts); err != nil {
+		return err
+	}
+	if e.Ctx.Err() != nil {
+		return e.Ctx.Err()
+	}
+	if d.out != "" {
+		return cli.WriteFile(d.out, b.Bytes())
+	}
+	_, err = e.Out.Write(b.Bytes())
+	return err
+}
+
+// findStage finds a stage by its name or its number, from 1; the last one if name is empty.
+func findStage(tr *trace.Trace, name string) (int, error) {
+	if name == "" {
+		return len(tr.Stages) - 1, nil
+	}
+	var names []string
+	for i, s := range tr.Stages {
+		if s.Name == name {
+			return i, nil
+		}
+		names = append(names, s.Name)
+	}
+	if n, err := strconv.Atoi(name); err == nil && n >= 1 && n <= len(tr.Stages) {
+		return n - 1, nil
+	}
+	names = append(names, cudaStage, overlayStage)
+	return 0, cli.Usage("there is no stage %q: want one of %s%s", name, strings.Join(names, ", "), cli.Suggest(name, names))
+}

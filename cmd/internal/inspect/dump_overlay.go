@@ -1,0 +1,34 @@
+package inspect
+
+import (
+	"bytes"
+	"fmt"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
+)
+
+// overlayStage is the stage of dump that is behind the last pass: the overlay's descriptors.
+const overlayStage = "fpga"
+
+// dumpOverlay writes the descriptors.
+func (d *dumper) dumpOverlay(e *cli.Env, path string) error {
+	if d.all || d.measured || d.format != "" {
+		return cli.Usage("--stage fpga is one text, made without running: --all, --measured and --format are not for it")
+	}
+	g, err := d.compile.Load(e, path)
+	if err != nil {
+		return err
+	}
+	d.compile.Target = modelio.OverlayTarget
+	list, err := d.compile.Listing(g)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s: factors, shifts and zeros come by calibration and are 0 here\n%s", modelio.ModelName(path), list)
+	if d.out != "" && d.out != "-" {
+		return cli.WriteFile(d.out, b.Bytes())
+	}
+	_, err = e.Out.Write(b.Bytes())
+	return err
+}

@@ -1,0 +1,347 @@
+// Package inspect is `fusec dump` and `fusec explain`: what compiling makes of a model.
+package inspect
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
+	"fusec/graph"
+	"fusec/graph/trace"
+	"fusec/lowering"
+)
+
+var Explain = &cli.Command{
+	Name:    "explain",
+	Args:    "[flags] model.graph",
+	Summary: "tell what was fused, what it saves, and what nearly was",
+	Doc: `
+Compiles the model and reports: how many launches it takes and which of your nodes each stands for, with the file and
+line that built them; arithmetic and memory traffic before and after; the memory that a run needs; what stayed on the
+host, and why; and every near miss: a pattern that matched in part, and the condition that failed.
+
+Before means one launch for each operation, each operand read and each result written once. Weights are not needed.`,
+	Examples: []cli.Example{
+		{"fusec explain model.graph", "the whole report"},
+		{"fusec explain model.graph --disable raise", "what a pass is worth"},
+		{"fusec explain model.graph --memory-budget 64MiB", "what is computed again where values may take no more"},
+		{"fusec explain model.graph --json", "for programs"},
+	},
+	Setup: func(f *cli.FlagSet) cli.Action {
+		x := &explainer{}
+		x.compile.Declare(f)
+		f.BoolVar(&x.json, "json", false, "print the report as JSON")
+		return x.run
+	},
+}
+
+// explainer is fusec explain with its flags.
+type explainer struct {
+	compile modelio.CompileFlags
+	json    bool
+}
+
+func (x *explainer) run(e *cli.Env, args []string) error {
+	path, err := modelio.ModelArgument(args)
+	if err != nil {
+		return err
+	}
+	g, err := x.compile.Load(e, path)
+	if err != nil {
+		return err
+	}
+	tr, program, err := x.compile.Plan(g)
+	if err != nil {
+		return err
+	}
+	rep := explain(modelio.ModelName(path), tr, program)
+	if x.json {
+		return cli.WriteJSON(e.Out, rep)
+	}
+	err = e.Print(rep.text())
+	return err
+}
+
+// ExplainReport is what fusec explain tells, and its JSON form.
+type ExplainReport struct {
+	Schema   string          `json:"schema"` // fusec.explain/1
+	Model    string          `json:"model"`
+	Target   string          `json:"target"`
+	Before   work            `json:"before"`
+	After    work            `json:"after"`
+	Memory   memoryReport    `json:"memory"`
+	Budget   *budgetReport   `json:"memory_budget,omitempty"`
+	Kinds    []kindReport    `json:"kinds"`
+	Launches []explainLaunch `json:"launches"`
+	Host     []hostReport    `json:"host"`
+	Misses   []missReport    `json:"misses"`
+	Notes    []noteReport    `json:"notes"`
+
+	Divergences []divergenceReport `json:"divergences,omitempty"` // from the framework that the model came from
+
+	Precision string `json:"precision"`         // as in fusec.run/1
+	Overlay   string `json:"overlay,omitempty"` // of target fpga
+	Refusal   string `json:"refusal,omitempty"` // why it cannot run on the target
+}
+
+// work is what a program does.
+type work struct {
+	Launches int   `json:"launches"`
+	FLOPs    int64 `json:"flops"`
+	Bytes    int64 `json:"bytes"` // of memory traffic
+}
+
+func (w *work) add(flops, bytes int64) {
+	w.Launches++
+	w.FLOPs += flops
+	w.Bytes += bytes
+}
+
+type memoryReport struct {
+	ArenaBytes    int64 `json:"arena_bytes"`    // for intermediate values, which share it
+	UnsharedBytes int64 `json:"unshared_bytes"` // what they would take without sharing
+	ParamBytes    int64 `json:"param_bytes"`    // weights and constants
+}
+
+type kindReport struct {
+	Kind string `json:"kind"`
+	work
+}
+
+type explainLaunch struct {
+	Index  int          `json:"index"` // from 1
+	Kind   string       `json:"kind"`
+	Name   string       `json:"name"`
+	Kernel string       `json:"kernel"`
+	Device string       `json:"device"`
+	FLOPs  int64        `json:"flops"`
+	Bytes  int64        `json:"bytes"`
+	Cycles int64        `json:"cycles,omitempty"` // estimated, on targets that can tell
+	Nodes  []cli.Origin `json:"nodes"`            // the user's, that it stands for
+
+	origin []graph.Origin
+}
+
+type hostReport struct {
+	Launch int    `json:"launch"` // from 1
+	Op     string `json:"op"`
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
+type missReport struct {
+	Stage   string       `json:"stage"`
+	Pattern string       `json:"pattern"`
+	At      string       `json:"at"`
+	Reason  string       `json:"reason"`
+	Nodes   []cli.Origin `json:"nodes"` // the user's, that it had matched
+}
+
+type noteReport struct {
+	Stage string       `json:"stage"`
+	Text  string       `json:"text"`
+	Nodes []cli.Origin `json:"nodes"`
+
+	Kind  string `json:"kind"`            // remark, divergence or imitation
+	Topic string `json:"topic,omitempty"` // of the latter two, as docs/divergences.md names it
+}
+
+// divergenceReport counts notes of one kind and topic.
+type divergenceReport struct {
+	Topic string `json:"topic"`
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+}
+
+// countDivergences counts the notes that are no remarks, in the order of their first ones.
+func countDivergences(notes []noteReport) []divergenceReport {
+	var list []divergenceReport
+	for _, n := range notes {
+		if n.Topic == "" {
+			continue
+		}
+		at := slices.IndexFunc(list, func(d divergenceReport) bool { return d.Topic == n.Topic && d.Kind == n.Kind })
+		if at < 0 {
+			at = len(list)
+			list = append(list, divergenceReport{n.Topic, n.Kind, 0})
+		}
+		list[at].Count++
+	}
+	return list
+}
+
+// explain gathers the report.
+func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainReport {
+	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: unfused(tr.Stages[0].Graph),
+		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
+		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
+		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}}
+	var nodes cli.LastOrigins[[]cli.Origin]
+	for i, l := range tr.Program.Launches {
+		rep.After.add(l.FLOPs, l.Bytes)
+		at := slices.IndexFunc(rep.Kinds, func(k kindReport) bool { return k.Kind == l.Kind })
+		if at < 0 {
+			at = len(rep.Kinds)
+			rep.Kinds = append(rep.Kinds, kindReport{Kind: l.Kind})
+		}
+		rep.Kinds[at].add(l.FLOPs, l.Bytes)
+		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
+	}
+	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
+	for i, l := range program.Launches {
+		if h, ok := hosted(tr, l); ok {
+			h.Launch = i + 1
+			rep.Host = append(rep.Host, h)
+		}
+	}
+	for _, s := range tr.Stages {
+		for _, m := range s.Misses {
+			rep.Misses = append(rep.Misses, missReport{s.Name, m.Pattern, m.At, m.Reason, cli.OriginsJSON(m.Origin)})
+		}
+		for _, n := range s.Notes {
+			rep.Notes = append(rep.Notes, noteReport{s.Name, n.Text, cli.OriginsJSON(n.Origin), n.Kind.String(), n.Topic})
+		}
+	}
+	rep.Divergences = countDivergences(rep.Notes)
+	return rep
+}
+
+// unfused is the work of a graph if each operation is a launch of its own.
+func unfused(g *graph.Graph) work {
+	var w work
+	for _, n := range g.Nodes {
+		class := graph.ClassOf(n.Op)
+		if _, result := n.Op.(graph.Result); result || class == graph.ClassSource || class == graph.ClassView {
+			continue
+		}
+		c := graph.CostOf(n)
+		w.add(c.FLOPs, c.Bytes())
+	}
+	return w
+}
+
+// hosted describes a launch that runs on the host: by the user's own code, the reason being the note that a pass left, or
+// because the target has nothing for it.
+func hosted(tr *trace.Trace, l lowering.Launch) (hostReport, bool) {
+	op, ok := l.Op.(graph.Host)
+	if !ok {
+		return hostReport{Op: l.Kind(), Node: l.Node.Where(), Reason: l.Reason}, l.Device != ""
+	}
+	h := hostReport{Op: op.Name, Node: l.Node.Where(), Reason: "it is opaque and runs by its own code"}
+	for _, s := range tr.Stages {
+		for _, n := range s.Notes {
+			if n.Node == l.Node.ID && strings.Contains(n.Text, op.Name) {
+				h.Reason = n.Text
+			}
+		}
+	}
+	return h, true
+}
+
+// where names the target.
+func (rep *ExplainReport) where() string {
+	if rep.Overlay != "" {
+		return "the overlay " + rep.Overlay
+	}
+	return rep.Target
+}
+
+// text prints the report for people.
+func (rep *ExplainReport) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s for %s: %s where one for each operation would be %d\n\n", rep.Model, modelio.On(rep.Target, rep.Precision),
+		cli.Plural(rep.After.Launches, "launch", "launches"), rep.Before.Launches)
+	if rep.Refusal != "" {
+		fmt.Fprintf(&b, "it cannot run on %s: %s\n\n", rep.where(), rep.Refusal)
+	}
+	t := cli.NewTable("", ">unfused", ">fused", ">saved")
+	t.Row("launches", fmt.Sprint(rep.Before.Launches), fmt.Sprint(rep.After.Launches), saved(int64(rep.Before.Launches), int64(rep.After.Launches)))
+	t.Row("memory traffic", cli.HumanBytes(rep.Before.Bytes), cli.HumanBytes(rep.After.Bytes), saved(rep.Before.Bytes, rep.After.Bytes))
+	t.Row("arithmetic", cli.HumanFLOPs(rep.Before.FLOPs), cli.HumanFLOPs(rep.After.FLOPs), saved(rep.Before.FLOPs, rep.After.FLOPs))
+	t.Row("memory for values", cli.HumanBytes(rep.Memory.UnsharedBytes), cli.HumanBytes(rep.Memory.ArenaBytes), saved(rep.Memory.UnsharedBytes, rep.Memory.ArenaBytes))
+	fmt.Fprintf(&b, "%sweights and constants: %s\n", t, cli.HumanBytes(rep.Memory.ParamBytes))
+
+	if rep.Budget != nil {
+		fmt.Fprintf(&b, "\n%s", rep.Budget.text())
+	}
+
+	t = cli.NewTable("kind", ">launches", ">arithmetic", ">traffic")
+	for _, k := range rep.Kinds {
+		t.Row(k.Kind, fmt.Sprint(k.Launches), cli.HumanFLOPs(k.FLOPs), cli.HumanBytes(k.Bytes))
+	}
+	if len(rep.Kinds) > 0 {
+		fmt.Fprintf(&b, "\n%s", t)
+	}
+
+	t = cli.NewTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "stands for", "built at")
+	var last cli.LastOrigins[[2]string]
+	for _, l := range rep.Launches {
+		of := last.Get(l.origin, func(list []graph.Origin) [2]string {
+			names, pos := cli.Origins(list)
+			return [2]string{names, pos}
+		})
+		names, pos := of[0], of[1]
+		t.Row(fmt.Sprint(l.Index), l.Kind, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes), cli.Cycles(l.Cycles), fmt.Sprint(len(l.Nodes)), names, pos)
+	}
+	if len(rep.Launches) > 0 {
+		fmt.Fprintf(&b, "\n%s", t)
+	}
+
+	there := func(l explainLaunch) bool { return l.Device == rep.Target }
+	b.WriteString("\non the host: ")
+	switch {
+	case len(rep.Host) == 0 && rep.Refusal != "":
+		b.WriteString("nothing, if it could run\n")
+	case len(rep.Host) == 0:
+		b.WriteString("nothing\n")
+	case !slices.ContainsFunc(rep.Launches, there):
+		fmt.Fprintf(&b, "everything, %s; nothing runs on %s\n", cli.Plural(len(rep.Host), "operation", "operations"), rep.where())
+	default:
+		fmt.Fprintf(&b, "%s\n", cli.Plural(len(rep.Host), "operation", "operations"))
+	}
+	for _, h := range rep.Host {
+		fmt.Fprintf(&b, "  launch %d, %s: %s\n", h.Launch, h.Node, h.Reason)
+	}
+	b.WriteString("\nnear misses: ")
+	if len(rep.Misses) == 0 {
+		b.WriteString("none\n")
+	} else {
+		fmt.Fprintf(&b, "%d\n", len(rep.Misses))
+	}
+	for _, m := range rep.Misses {
+		fmt.Fprintf(&b, "  %s (%s) stopped at %s: %s\n", m.Pattern, m.Stage, m.At, m.Reason)
+	}
+	for _, k := range []graph.NoteKind{graph.Divergence, graph.Imitation} {
+		n, t := 0, cli.NewTable(">times", "topic")
+		for _, d := range rep.Divergences {
+			if d.Kind == k.String() {
+				n += d.Count
+				t.Row(fmt.Sprint(d.Count), d.Topic)
+			}
+		}
+		switch {
+		case n == 0:
+		case k == graph.Divergence:
+			fmt.Fprintf(&b, "\ndiffers from Gorgonia in %s; docs/divergences.md has the reasons\n%s", cli.Plural(n, "place", "places"), t)
+		default:
+			fmt.Fprintf(&b, "\nimitates Gorgonia in %s\n%s", cli.Plural(n, "place", "places"), t)
+		}
+	}
+	if len(rep.Notes) > 0 {
+		b.WriteString("\nnotes\n")
+	}
+	for _, n := range rep.Notes {
+		fmt.Fprintf(&b, "  %s: %s\n", n.Stage, n.Text)
+	}
+	return b.String()
+}
+
+// saved is how much smaller after is than before.
+func saved(before, after int64) string {
+	if before == 0 {
+		return ""
+	}
+	return cli.Percent(1 - float64(after)/float64(before))
+}

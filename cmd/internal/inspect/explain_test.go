@@ -1,0 +1,177 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"fusec/cmd/internal/clitest"
+	"fusec/graph"
+	"fusec/graph/trace"
+	"fusec/lowering"
+)
+
+func TestExplain(t *testing.T) {
+	text := clitest.Good(t, "explain", clitest.Bare)
+	clitest.Golden(t, "mlp-explain.txt", text)
+	if clitest.Good(t, "explain", clitest.Bare) != text {
+		t.Error("the second report differs")
+	}
+}
+
+func TestExplainJSON(t *testing.T) {
+	var rep ExplainReport
+	if err := json.Unmarshal([]byte(clitest.Good(t, "explain", "--json", clitest.Bare)), &rep); err != nil {
+		t.Fatal(err)
+	}
+	if rep.Schema != "fusec.explain/1" || rep.Model != "mlp" || rep.Target != "cpu" {
+		t.Errorf("%+v", rep)
+	}
+	if rep.Before.Launches != 7 || rep.After.Launches != len(rep.Launches) || rep.After.Launches >= 7 || rep.After.Bytes >= rep.Before.Bytes {
+		t.Errorf("before %+v, after %+v", rep.Before, rep.After)
+	}
+	sum, covered := work{}, map[string]bool{}
+	for _, k := range rep.Kinds {
+		sum.Launches += k.Launches
+		sum.FLOPs += k.FLOPs
+		sum.Bytes += k.Bytes
+	}
+	if sum != rep.After {
+		t.Errorf("the kinds sum to %+v, not %+v", sum, rep.After)
+	}
+	for _, l := range rep.Launches {
+		for _, n := range l.Nodes {
+			covered[n.Name] = true
+		}
+	}
+	for _, name := range []string{"hidden", "act", "logits", "res", "probs", "next"} {
+		if !covered[name] {
+			t.Errorf("no launch stands for %s", name)
+		}
+	}
+}
+
+// Under a memory budget the report says what is computed again, and what that costs.
+func TestExplainBudget(t *testing.T) {
+	path := clitest.Write(t, "late.graph", `fusec graph 1 "late" {
+  x = input : f32[32,32]
+  w = param : f32[32,32]
+  a = matmul x w
+  b = matmul a w
+  c = matmul b w
+  y = matmul c a
+  output y = y
+}
+`)
+	text := clitest.Good(t, "explain", path, "--memory-budget", "8KiB")
+	want := `
+memory budget of 8.00 KiB for values, met: 12.0 KiB without recomputation, 8.00 KiB with it
+computed again: 1 launch, 65.5 kFLOP (+25.0 %), 12.0 KiB of traffic (+25.0 %)
+#  repeats  kind    name  arithmetic   traffic
+4        1  linear  a     65.5 kFLOP  12.0 KiB
+
+`
+	if !strings.Contains(text, want) {
+		t.Errorf("the report lacks\n%s\n%s", want, text)
+	}
+	text = clitest.Good(t, "explain", path, "--memory-budget", "1KiB")
+	want = `
+memory budget of 1.00 KiB for values, not met: 12.0 KiB without recomputation, 8.00 KiB with it
+`
+	note := "  recompute: the memory budget of 1024 bytes is not met: the fewest that were found are 8192, without recomputation 12288\n"
+	if !strings.Contains(text, want) || !strings.Contains(text, note) {
+		t.Errorf("the report lacks\n%s\n%s\n%s", want, note, text)
+	}
+	text = clitest.Good(t, "explain", path, "--memory-budget", "1MiB")
+	if !strings.Contains(text, "12.0 KiB without recomputation, 12.0 KiB with it\nnothing is computed again\n") {
+		t.Errorf("the report is\n%s", text)
+	}
+	early := clitest.Write(t, "early.graph", `fusec graph 1 "early" {
+  x = input : f32[32,32]
+  w = param : f32[32,32]
+  a = matmul x w
+  b = matmul x x
+  c = matmul b w
+  y = matmul c w
+  z = matmul a w
+  output y = y
+  output z = z
+}
+`)
+	text = clitest.Good(t, "explain", early, "--memory-budget", "8KiB")
+	want = "12.0 KiB without recomputation, 8.00 KiB with it\nnothing is computed again; launches in another order take less memory\n"
+	if !strings.Contains(text, want) {
+		t.Errorf("the report lacks\n%s\n%s", want, text)
+	}
+
+	var rep ExplainReport
+	if err := json.Unmarshal([]byte(clitest.Good(t, "explain", "--json", path, "--memory-budget", "8192")), &rep); err != nil {
+		t.Fatal(err)
+	}
+	b := rep.Budget
+	if b == nil || b.BudgetBytes != 8192 || b.BeforeBytes != 12288 || b.AfterBytes != 8192 || rep.Memory.ArenaBytes != 8192 {
+		t.Fatalf("%+v, %+v", b, rep.Memory)
+	}
+	repeat := repeatReport{Launch: 4, Repeats: 1, Kind: "linear", Name: "a", FLOPs: 65536, Bytes: 12288}
+	if len(b.Launches) != 1 || b.Launches[0] != repeat || b.FLOPs != 65536 || b.FLOPsShare != 0.25 || b.BytesShare != 0.25 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// Near misses and notes of every stage are told.
+func TestExplainMisses(t *testing.T) {
+	tr := &trace.Trace{Target: "cpu", Program: &trace.Program{}, Stages: []trace.Stage{
+		{Name: "import", Graph: graph.New("m")},
+		{Name: "raise", Misses: []trace.Miss{{Pattern: "gelu", At: `mul "y" (m.go:7)`, Reason: "the cube is of another value"}},
+			Notes: []trace.Note{{Node: -1, Text: "something of note"}}},
+	}}
+	want := `m for cpu: 0 launches where one for each operation would be 0
+
+                   unfused   fused
+launches                 0       0
+memory traffic         0 B     0 B
+arithmetic          0 FLOP  0 FLOP
+memory for values      0 B     0 B
+weights and constants: 0 B
+
+on the host: nothing
+
+near misses: 1
+  gelu (raise) stopped at mul "y" (m.go:7): the cube is of another value
+
+notes
+  raise: something of note
+`
+	if got := explain("m", tr, &lowering.Program{}).text(); got != want {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// TestExplainManyAlike explains graphs of n equal values, all handed out: what is allocated for each stays the same, though
+// each launch stands for all n.
+func TestExplainManyAlike(t *testing.T) {
+	each := func(n int) float64 {
+		var b strings.Builder
+		b.WriteString("fusec graph 1 {\n  x = input : f32[4]\n")
+		for i := range n {
+			fmt.Fprintf(&b, "  %%%d = unary[fn=tanh] x\n", i+1)
+		}
+		for i := range n {
+			fmt.Fprintf(&b, "  output y%d = %%%d\n", i, i+1)
+		}
+		file := clitest.Write(t, "alike.graph", b.String()+"}\n")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if text := clitest.Good(t, "explain", file); !strings.Contains(text, "alike for cpu") {
+			t.Fatal(text)
+		}
+		runtime.ReadMemStats(&after)
+		return float64(after.TotalAlloc-before.TotalAlloc) / float64(n)
+	}
+	each(10)
+	if few, many := each(250), each(2000); many > 1.5*few {
+		t.Errorf("%.0f bytes for each of 250 values, %.0f for each of 2,000", few, many)
+	}
+}

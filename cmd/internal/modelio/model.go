@@ -1,0 +1,381 @@
+// Package modelio reads what commands work on: models, values of their sources, and the flags that say how a model is
+// compiled.
+package modelio
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"strings"
+
+	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/graph"
+	"fusec/graph/memlimit"
+	"fusec/graph/trace"
+	"fusec/lowering"
+	"fusec/lowering/cuda"
+	"fusec/lowering/fpga"
+)
+
+// StdinName is the argument that stands for standard input.
+const StdinName = "-"
+
+// ModelArgument takes the one argument of a command that works on a model.
+func ModelArgument(args []string) (string, error) {
+	switch len(args) {
+	case 1:
+		return args[0], nil
+	case 0:
+		return "", cli.Usage("which model? Give the path of a .graph file, or - for standard input")
+	}
+	return "", cli.Usage("one model at a time, not %d: %s", len(args), strings.Join(args, ", "))
+}
+
+// ModelName is a model's short name: its file's, without folder and extension.
+func ModelName(path string) string {
+	if path == StdinName {
+		return "stdin"
+	}
+	base := filepath.Base(path)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+// LoadGraph reads a graph without weights.
+func LoadGraph(e *cli.Env, path string) (*graph.Graph, error) {
+	if filepath.Ext(path) == AheadExt {
+		a, err := fusec.OpenAhead(path)
+		if err != nil {
+			return nil, err
+		}
+		return a.Graph, nil
+	}
+	if path != StdinName {
+		return graph.LoadGraph(path)
+	}
+	src, err := io.ReadAll(io.LimitReader(e.Stdin, graph.MaxText+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading standard input: %w", err)
+	}
+	return graph.Parse(ModelName(path), src, nil)
+}
+
+// CompileFlags are the flags of every command that compiles.
+type CompileFlags struct {
+	Target  string
+	Threads int
+	verify  bool
+	disable []string
+	budget  int64 // bytes, or 0
+	Arch    string
+
+	Precision fusec.Precision
+	ahead     *fusec.Ahead // that the model came with, or nil
+	Overlay   OverlayFlags
+}
+
+func (c *CompileFlags) Declare(f *cli.FlagSet) {
+	c.Target = fusec.Targets()[0]
+	f.Target(&c.Target)
+	c.Arch = "sm_90a"
+	f.StringVar(&c.Arch, "arch", c.Arch, "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)")
+	f.Precision(&c.Precision)
+	c.Overlay.declare(f)
+	f.Cores(&c.Threads, "threads", "run on `N` cores (default: all)")
+	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
+	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB", func(s string) (err error) {
+		c.budget, err = cli.ParseBytes(s)
+		return err
+	})
+	f.Names(&c.disable, "disable", fusec.Passes, "leave out the pass `NAME`; may be repeated")
+}
+
+// On says for reports where, and in what precision if not in f32, a program runs.
+func On(target, precision string) string {
+	if precision == "" || precision == fusec.F32.String() {
+		return target
+	}
+	return target + " in " + precision
+}
+
+// Options are those for the root package. Of extra those count that are for the target.
+func (c *CompileFlags) Options(extra ...lowering.TargetOption) []fusec.CompileOption {
+	all := append([]lowering.TargetOption{cuda.Arch(c.Arch)}, c.Overlay.options()...)
+	opts := []fusec.CompileOption{OnTarget(c.Target, append(all, extra...)...), fusec.WithPrecision(c.Precision)}
+	if c.ahead != nil {
+		opts = append(opts, fusec.WithAhead(c.ahead))
+	}
+	if c.Threads > 0 {
+		opts = append(opts, fusec.WithWorkers(c.Threads))
+	}
+	if c.verify {
+		opts = append(opts, fusec.WithVerify())
+	}
+	if c.budget > 0 {
+		opts = append(opts, fusec.WithMemoryBudget(c.budget))
+	}
+	for _, name := range c.disable {
+		opts = append(opts, fusec.WithoutPass(name))
+	}
+	return opts
+}
+
+// OnTarget compiles for a target with those of the options that are for it.
+func OnTarget(target string, opts ...lowering.TargetOption) fusec.Option {
+	kind, _, _ := strings.Cut(target, ":")
+	var its []lowering.TargetOption
+	for _, o := range append(opts, ExtraOptions...) {
+		if o.Of() == kind {
+			its = append(its, o)
+		}
+	}
+	return fusec.WithTarget(target, its...)
+}
+
+// ExtraOptions are given to every compilation. Tests have GPUs emulated by them.
+var ExtraOptions []lowering.TargetOption
+
+// PlanFor plans a graph, and gives the device of the target that the options name.
+func PlanFor[D lowering.Device](g *graph.Graph, opts ...fusec.CompileOption) (device D, p *lowering.Program, err error) {
+	if _, p, err = fusec.Plan(g, opts...); err != nil {
+		return device, nil, err
+	}
+	d, err := fusec.PlanDevice(opts...)
+	if err != nil {
+		return device, nil, err
+	}
+	return d.(D), p, nil
+}
+
+// Load reads a graph to be looked at, without weights. One that was compiled ahead of time is looked at where it runs.
+func (c *CompileFlags) Load(e *cli.Env, path string) (*graph.Graph, error) {
+	if filepath.Ext(path) != AheadExt {
+		return LoadGraph(e, path)
+	}
+	a, err := fusec.OpenAhead(path)
+	if err != nil {
+		return nil, err
+	}
+	return a.Graph, c.Take(a)
+}
+
+// Plan compiles a graph to be looked at. After an error the trace, if there is one, has the stages until then.
+func (c *CompileFlags) Plan(g *graph.Graph) (*trace.Trace, *lowering.Program, error) {
+	if err := c.Check(); err != nil {
+		return nil, nil, err
+	}
+	return fusec.Plan(g, c.Options()...)
+}
+
+// OnGPU reports whether the target is a GPU.
+func (c *CompileFlags) OnGPU() bool {
+	kind, _, _ := strings.Cut(c.Target, ":")
+	return kind == "cuda"
+}
+
+// Check refuses flags that are not for the target.
+func (c *CompileFlags) Check() error { return c.Overlay.check(c.Target) }
+
+// Take has the program be the one that a model came with, if it came with one, and run where that one does.
+func (c *CompileFlags) Take(a *fusec.Ahead) error {
+	c.ahead = a
+	if a == nil {
+		return nil
+	}
+	if kind, _, _ := strings.Cut(c.Target, ":"); kind != a.Target() {
+		c.Target = a.Target()
+	}
+	if name := c.Overlay.Overlay; name != "" && a.Target() == OverlayTarget && a.Chip != "the overlay "+name {
+		return cli.Usage("--overlay %s: the model was compiled for %s", name, a.Chip)
+	}
+	if c.Overlay.calibrate != "" && a.Target() == OverlayTarget {
+		return cli.Usage("--calibrate %s: the model was compiled for %s, with its ranges", c.Overlay.calibrate, a.Chip)
+	}
+	return nil
+}
+
+// Compile compiles a graph to be run with the given values.
+func (c *CompileFlags) Compile(g *graph.Graph, vals *Values, extra []lowering.TargetOption, more ...fusec.CompileOption) (*fusec.Program, error) {
+	if err := c.Take(vals.Ahead); err != nil {
+		return nil, err
+	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	samples, err := c.Overlay.Samples(g)
+	if err != nil {
+		return nil, err
+	}
+	extra = append(extra, fpga.Samples(samples...))
+	p, err := fusec.Compile(g, append(c.Options(extra...), more...)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := vals.Bind(p); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// ValueFlags are the flags of every command that runs a model.
+type ValueFlags struct {
+	Seed     uint64
+	random   bool
+	AllowNaN bool
+}
+
+// DefaultSeed decides the random values where no flag does.
+const DefaultSeed = 1
+
+func (v *ValueFlags) Declare(f *cli.FlagSet) {
+	v.Seed = DefaultSeed
+	f.Seed(&v.Seed, "`N` decides the random values (default 1)")
+	f.BoolVar(&v.random, "random-weights", false, "give the weights random values too, whether or not they are there")
+	f.BoolVar(&v.AllowNaN, "allow-nan", false, "run although weights hold NaN")
+}
+
+// Values are what a graph's inputs, parameters and state are given.
+type Values struct {
+	Weights map[string]*graph.Tensor // of Param and State nodes
+	Inputs  map[string]*graph.Tensor
+	Random  map[string]bool // which of them are random
+	Ahead   *fusec.Ahead    // that the graph came with, or nil
+}
+
+// All are the values by name.
+func (v *Values) All() map[string]*graph.Tensor {
+	all := maps.Clone(v.Weights)
+	maps.Copy(all, v.Inputs)
+	return all
+}
+
+// Load reads a graph and the values for it: weights from the file beside it, the rest random. If lenient, weights that
+// are missing become random.
+func (v *ValueFlags) Load(e *cli.Env, path string, lenient bool) (*graph.Graph, *Values, error) {
+	vals := &Values{Weights: map[string]*graph.Tensor{}, Inputs: map[string]*graph.Tensor{}, Random: map[string]bool{}}
+	g, err := v.weights(e, path, lenient, vals)
+	if err != nil {
+		return nil, nil, err
+	}
+	var need int64
+	for _, n := range g.Sources() {
+		need += n.Type.Bytes()
+	}
+	if err := memlimit.Check(need); err != nil {
+		return nil, nil, fmt.Errorf("the model's inputs and weights: %w", err)
+	}
+	limits := IndexLimits(g)
+	for _, n := range g.Sources() {
+		to := vals.Weights
+		if _, input := n.Op.(graph.Input); input {
+			to = vals.Inputs
+		}
+		if to[n.Name] == nil {
+			to[n.Name] = RandomTensor(n, v.Seed, limits[n])
+			vals.Random[n.Name] = true
+		}
+	}
+	return g, vals, nil
+}
+
+// weights reads the graph, and its weights into vals.
+func (v *ValueFlags) weights(e *cli.Env, path string, lenient bool, vals *Values) (*graph.Graph, error) {
+	if filepath.Ext(path) == AheadExt && v.random {
+		g, err := v.compiledWeights(path, true, vals)
+		vals.Weights = map[string]*graph.Tensor{}
+		return g, err
+	}
+	if v.random || path == StdinName {
+		g, err := LoadGraph(e, path)
+		if err == nil && !v.random && !lenient && hasWeights(g) {
+			err = errors.New("a graph on standard input comes without weights; --random-weights runs it with random ones")
+		}
+		return g, err
+	}
+	if filepath.Ext(path) == AheadExt {
+		return v.compiledWeights(path, lenient, vals)
+	}
+	g, w, err := graph.Load(path)
+	if err != nil && onlyMissing(err) {
+		if lenient {
+			return graph.LoadGraph(path)
+		}
+		return nil, fmt.Errorf("%w\n--random-weights runs the model without them", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(w.Unused) > 0 {
+		e.Note("%s holds tensors that the graph does not name: %s", graph.WeightsPath(path), strings.Join(cli.FirstOf(w.Unused, 5), ", "))
+	}
+	if !v.AllowNaN {
+		for _, n := range g.Sources() {
+			if err := checkNaN(n, w.Tensors[n.Name]); err != nil {
+				return nil, fmt.Errorf("%s: %w; --allow-nan runs the model as it is", graph.WeightsPath(path), err)
+			}
+		}
+	}
+	vals.Weights = w.Tensors
+	return g, nil
+}
+
+// compiledWeights is weights for a model that was compiled ahead of time.
+func (v *ValueFlags) compiledWeights(path string, lenient bool, vals *Values) (*graph.Graph, error) {
+	a, err := fusec.OpenAhead(path)
+	if err != nil {
+		return nil, err
+	}
+	if a.Weights == nil && !lenient && hasWeights(a.Graph) {
+		return nil, fmt.Errorf("%s: the model was compiled without weights; --random-weights runs it with random ones", path)
+	}
+	vals.Ahead = a
+	if vals.Weights = a.Weights; vals.Weights == nil {
+		vals.Weights = map[string]*graph.Tensor{}
+	}
+	return a.Graph, nil
+}
+
+// hasWeights reports whether a graph has parameters or state.
+func hasWeights(g *graph.Graph) bool {
+	for _, n := range g.Sources() {
+		if _, input := n.Op.(graph.Input); !input {
+			return true
+		}
+	}
+	return false
+}
+
+// onlyMissing reports whether nothing is wrong but that weights are missing.
+func onlyMissing(err error) bool {
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range list.Unwrap() {
+			if !onlyMissing(err) {
+				return false
+			}
+		}
+		return true
+	}
+	_, ok := err.(*graph.MissingWeightsError)
+	return ok
+}
+
+// Bind gives a program its values.
+func (v *Values) Bind(p *fusec.Program) error {
+	for _, m := range []map[string]*graph.Tensor{v.Weights, v.Inputs} {
+		for _, name := range SortedKeys(m) {
+			if err := p.Set(name, m[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ReferenceTarget is the target that others are compared with.
+const ReferenceTarget = "ref"
+
+// AheadExt is the extension of a model that was compiled ahead of time.
+const AheadExt = ".fuse"

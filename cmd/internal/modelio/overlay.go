@@ -1,0 +1,235 @@
+package modelio
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"fusec/cmd/internal/cli"
+	"fusec/fpga/isa"
+	"fusec/fpga/link"
+	"fusec/graph"
+	"fusec/graph/npy"
+	"fusec/graph/safetensors"
+	"fusec/lowering"
+	"fusec/lowering/fpga"
+)
+
+// OverlayTarget is the target that is an overlay.
+const OverlayTarget = "fpga"
+
+// OverlayFlags are the flags that say which overlay, where, and how its values are calibrated.
+type OverlayFlags struct{ Overlay, link, calibrate string }
+
+func (o *OverlayFlags) declare(f *cli.FlagSet) {
+	f.Choice(&o.Overlay, "overlay", isa.Overlays(),
+		fmt.Sprintf("target fpga: the overlay `NAME`, one of %s (default %s)",
+			strings.Join(isa.Overlays(), ", "), isa.Overlays()[0]))
+	f.StringVar(&o.link, "link", "", "target fpga: reach it by `LINK`: "+link.Specs+" (default sim)")
+	f.StringVar(&o.calibrate, "calibrate", "",
+		"target fpga: find ranges on the samples of `FILE`, .npz or .safetensors (default: the run's inputs)")
+}
+
+// check refuses the flags on other targets.
+func (o *OverlayFlags) check(target string) error {
+	if target == OverlayTarget {
+		return nil
+	}
+	for _, f := range []struct{ name, value string }{{"overlay", o.Overlay}, {"link", o.link}, {"calibrate", o.calibrate}} {
+		if f.value != "" {
+			return cli.Usage("--%s %s is for --target %s; the target is %s", f.name, f.value, OverlayTarget, target)
+		}
+	}
+	return nil
+}
+
+// options are those of the target.
+func (o *OverlayFlags) options() (opts []lowering.TargetOption) {
+	if o.Overlay != "" {
+		opts = append(opts, fpga.Overlay(o.Overlay))
+	}
+	if o.link != "" {
+		opts = append(opts, fpga.Link(o.link))
+	}
+	return opts
+}
+
+// Opening shows what opening a link takes its time for, and ends it when the command is interrupted.
+func Opening(e *cli.Env, show *cli.Progress) lowering.TargetOption {
+	return fpga.LinkLog(e.Ctx, func(line string) { show.Show("%s", line) })
+}
+
+// Samples reads the file of samples. An array named like an input is a value of it, or, with an axis before its own,
+// as many values as that is long; arrays of several inputs have equally many.
+func (o *OverlayFlags) Samples(g *graph.Graph) ([]map[string]*graph.Tensor, error) {
+	if o.calibrate == "" {
+		return nil, nil
+	}
+	arrays, err := readArrays(o.calibrate)
+	if err != nil {
+		return nil, err
+	}
+	var list []map[string]*graph.Tensor
+	for _, name := range SortedKeys(arrays) {
+		n := g.Lookup(name)
+		if n == nil {
+			return nil, fmt.Errorf("%s: the model has no input %q", o.calibrate, name)
+		}
+		if _, input := n.Op.(graph.Input); !input {
+			return nil, fmt.Errorf("%s: %q is a %s, not an input", o.calibrate, name, n.Op.OpName())
+		}
+		values, err := split(arrays[name], n)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.calibrate, err)
+		}
+		if list == nil {
+			for range values {
+				list = append(list, map[string]*graph.Tensor{})
+			}
+		}
+		if len(values) != len(list) {
+			return nil, fmt.Errorf("%s: %d values of %q where others have %d", o.calibrate, len(values), name,
+				len(list))
+		}
+		for i, v := range values {
+			list[i][name] = v
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s holds no arrays", o.calibrate)
+	}
+	return list, nil
+}
+
+// split cuts an array into values of a node.
+func split(t *graph.Tensor, n *graph.Node) ([]*graph.Tensor, error) {
+	want := n.Type.Shape
+	if s := t.Type.Shape; s != want && (s.Rank() != want.Rank()+1 || s.Drop(graph.IntsOf(0)) != want || s.At(0) == 0) {
+		return nil, fmt.Errorf("%q has shape %v; %s is %v, with or without an axis of samples before it", n.Name,
+			t.Type.Shape, n.Where(), n.Type)
+	}
+	t, err := Convert(t, n.Type.DType)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", n.Name, err)
+	}
+	var list []*graph.Tensor
+	for at := 0; at < t.Type.Shape.Elems(); at += want.Elems() {
+		v := graph.NewTensor(n.Type)
+		for i := range want.Elems() {
+			v.SetFloat(i, t.Float(at+i))
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// readArrays reads all arrays of a file by name.
+func readArrays(path string) (map[string]*graph.Tensor, error) {
+	switch filepath.Ext(path) {
+	case ".npz":
+		return readZipped(path)
+	case ".safetensors":
+		f, err := safetensors.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		arrays := map[string]*graph.Tensor{}
+		for _, info := range f.Tensors() {
+			data, err := f.Read(info.Name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			d, ok := dtypeOf(data)
+			if !ok || len(info.Shape) > graph.MaxRank {
+				return nil, fmt.Errorf("%s: %q: %s of shape %v is no value of a model", path, info.Name, info.DType,
+					info.Shape)
+			}
+			arrays[info.Name] = &graph.Tensor{Type: graph.TypeOf(d, info.Shape...), Data: data}
+		}
+		return arrays, nil
+	}
+	return nil, cli.Usage("--calibrate %s: want a .npz or .safetensors file", path)
+}
+
+func dtypeOf(data any) (graph.DType, bool) {
+	switch data.(type) {
+	case []float32:
+		return graph.F32, true
+	case []float64:
+		return graph.F64, true
+	case []int32:
+		return graph.I32, true
+	case []int64:
+		return graph.I64, true
+	case []bool:
+		return graph.Bool, true
+	}
+	return 0, false
+}
+
+// A .npz file may unpack to zippedFree bytes, or to zippedRatio times its own size if that is more.
+const (
+	ZippedFree  = 64 << 20
+	zippedRatio = 32
+)
+
+// unpacks refuses an archive whose parts unpack to so much that a small file could fill the memory.
+func unpacks(path string, parts []*zip.File) error {
+	file, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	limit := max(ZippedFree, zippedRatio*uint64(file.Size()))
+	left := limit
+	for _, f := range parts {
+		if f.UncompressedSize64 > left {
+			return fmt.Errorf("%s: its arrays unpack to more than %s, from %s: save them without compression (numpy.savez)", path,
+				cli.HumanBytes(int64(limit)), cli.HumanBytes(file.Size()))
+		}
+		left -= f.UncompressedSize64
+	}
+	return nil
+}
+
+// readZipped reads the arrays of a .npz file: a zip archive of .npy files.
+func readZipped(path string) (map[string]*graph.Tensor, error) {
+	z, err := zip.OpenReader(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err // which names the file
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer z.Close()
+	if err := unpacks(path, z.File); err != nil {
+		return nil, err
+	}
+	arrays := map[string]*graph.Tensor{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
+		}
+		t, err := npy.Read(io.LimitReader(r, int64(f.UncompressedSize64))) // whatever the archive really holds
+		if err = errors.Join(err, r.Close()); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, f.Name, err)
+		}
+		arrays[strings.TrimSuffix(f.Name, ".npy")] = t
+	}
+	return arrays, nil
+}
+
+// Listing lists the descriptors of a graph's program for the overlay.
+func (c *CompileFlags) Listing(g *graph.Graph, opts ...lowering.TargetOption) (*fpga.Listing, error) {
+	d, p, err := PlanFor[*fpga.Device](g, c.Options(opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	return d.Plan(p)
+}

@@ -1,0 +1,115 @@
+package training
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/examples/train"
+)
+
+// trainReport is what fusec train did, and its JSON form.
+type trainReport struct {
+	Schema      string        `json:"schema"` // fusec.train/1
+	Example     string        `json:"example"`
+	Steps       int           `json:"steps"`
+	Batch       int           `json:"batch"`
+	Rate        float64       `json:"lr"`
+	Seed        uint64        `json:"seed"`
+	Resumed     int           `json:"resumed_at,omitempty"` // the step of the checkpoint
+	Parameters  int           `json:"parameters"`
+	Launches    int           `json:"launches"` // of a step
+	MemoryBytes int64         `json:"memory_bytes"`
+	Skipped     int64         `json:"skipped_steps"` // whose gradients were not finite
+	Loss        cli.Number    `json:"loss"`          // of the last step
+	Scores      []train.Score `json:"eval"`
+	Seconds     float64       `json:"time_s"`
+	Speed       float64       `json:"samples_per_s"`
+	Saved       string        `json:"saved,omitempty"`
+}
+
+// finish writes what was asked for and prints the result.
+func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
+	if t.last.Step == 0 { // the checkpoint was the last
+		scores, err := t.task.Evaluate()
+		if err != nil {
+			return err
+		}
+		t.last = train.Record{Step: r.Step(), Loss: math.NaN(), Scores: scores}
+	}
+	if t.save != "" {
+		if err := fusec.Save(t.save, t.task.Forward.Graph, t.task.Forward.Inputs...); err != nil {
+			return err
+		}
+	}
+	if t.curve != "" {
+		var b bytes.Buffer
+		if err := drawCurve(&b, t.curveTo, t.example.Name, t.history); err != nil {
+			return err
+		}
+		if err := cli.WriteFile(t.curve, b.Bytes()); err != nil {
+			return err
+		}
+	}
+	vm := r.Machine()
+	rep := &trainReport{Schema: "fusec.train/1", Example: t.example.Name, Steps: t.set.Steps, Batch: t.set.Batch,
+		Rate: t.set.Rate, Seed: t.set.Seed, Resumed: t.resumed, Parameters: t.task.Model.Parameters(), Launches: len(vm.Fusions()),
+		MemoryBytes: vm.Program().Bytes(), Skipped: vm.StepStats().Skipped, Loss: cli.Number(t.last.Loss), Scores: t.last.Scores,
+		Seconds: took.Seconds(), Speed: float64((r.Step()-t.resumed)*t.set.Batch) / took.Seconds(), Saved: t.save}
+	if t.json {
+		return cli.WriteJSON(e.Out, rep)
+	}
+	err := e.Print(rep.text())
+	return err
+}
+
+// text prints the report for people.
+func (rep *trainReport) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s: %s in %s, %s samples/s", rep.Example, scoresText(rep.Scores),
+		cli.HumanTime(time.Duration(rep.Seconds*1e9)), cli.Digits(rep.Speed))
+	if rep.Resumed > 0 {
+		fmt.Fprintf(&b, ", resumed after step %d", rep.Resumed)
+	}
+	fmt.Fprintf(&b, "\n%s parameters, %s a step, memory %s, seed %d\n", grouped(rep.Parameters),
+		cli.Plural(rep.Launches, "launch", "launches"), cli.HumanBytes(rep.MemoryBytes), rep.Seed)
+	if rep.Skipped > 0 {
+		fmt.Fprintf(&b, "%s with gradients that were not finite changed nothing\n", cli.Plural(int(rep.Skipped), "step", "steps"))
+	}
+	if rep.Saved != "" {
+		fmt.Fprintf(&b, "saved as %s\n", rep.Saved)
+	}
+	return b.String()
+}
+
+// grouped prints a whole number, its digits in groups of three.
+func grouped(n int) string {
+	s := strconv.Itoa(n)
+	var groups []string
+	for len(s) > 3 {
+		groups = append(groups, s[len(s)-3:])
+		s = s[:len(s)-3]
+	}
+	groups = append(groups, s)
+	slices.Reverse(groups)
+	return strings.Join(groups, ",")
+}
+
+// scoresText prints scores; those that are shares as percentages.
+func scoresText(scores []train.Score) string {
+	var parts []string
+	for _, s := range scores {
+		value := strconv.FormatFloat(s.Value, 'f', 3, 64)
+		if strings.Contains(s.Name, "accuracy") {
+			value = cli.Percent(s.Value)
+		}
+		parts = append(parts, s.Name+" "+value)
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,398 @@
+// Package training is `fusec train` and `fusec generate`.
+package training
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/examples"
+	"fusec/examples/train"
+	"fusec/graph"
+	"fusec/graph/checkpoint"
+	"fusec/graph/dot"
+)
+
+var Command = &cli.Command{
+	Name:    "train",
+	Args:    "[flags] EXAMPLE",
+	Summary: "train one of the examples",
+	Doc: `
+Trains one of the networks of the package examples on data that comes with fusec, as one compiled program for the cost,
+its gradients and the optimiser's step. Without a name it lists the examples, and what they reach. On a terminal a bar
+shows the loss, the speed and the time left; the lines that are printed now and then have the mean loss since the line
+before, and the scores on data that is not trained on.
+
+What a run computes is decided by --seed, --steps, --batch and --lr, to the bit and for any number of --workers.
+
+--checkpoint DIR saves all that the run needs to go on, every N steps, at the end, and when it is interrupted with
+Ctrl-C. With --resume the run goes on from the newest checkpoint that is intact, with the settings of that run, and
+comes to the same bits as one that never stopped; where there is none yet, it begins.`,
+	Examples: []cli.Example{
+		{"fusec train", "what there is to train"},
+		{"fusec train digits-vit", "a vision transformer"},
+		{"fusec train language --save novel.graph && fusec generate novel.graph", "a language model, and what it has to say"},
+		{"fusec train language --checkpoint run --resume", "again and again, however often it is stopped"},
+		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg", "all that can be seen of it"},
+	},
+	Setup: func(f *cli.FlagSet) cli.Action {
+		t := &trainer{}
+		f.Count(&t.set.Steps, "steps", 1, "do `N` steps (default: the example's)")
+		f.Count(&t.epochs, "epochs", 1, "do as many steps as see each sample `N` times")
+		f.Count(&t.set.Batch, "batch", 1, "put `N` samples in a step (default: the example's)")
+		f.Func("lr", "the learning rate's maximum is `R` (default: the example's)", func(s string) error {
+			v, err := strconv.ParseFloat(s, 64)
+			if err != nil || !(v > 0) || math.IsInf(v, 0) {
+				return errors.New("want a positive number")
+			}
+			t.set.Rate = v
+			return nil
+		})
+		t.seeded = f.Seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")
+		f.Cores(&t.set.Workers, "workers", "run on `N` cores (default: all)")
+		f.Target(&t.set.Target)
+		f.Precision(&t.set.Precision)
+		f.StringVar(&t.metrics, "metrics", "", "write a line of JSON for each step to `FILE`")
+		f.StringVar(&t.curve, "curve", "", "draw the loss and the scores into `FILE`.svg or .png")
+		f.StringVar(&t.checkpoint, "checkpoint", "", "save checkpoints in the folder `DIR`")
+		f.Count(&t.every, "every", 1, "save a checkpoint every `N` steps (default: a tenth of the run)")
+		f.BoolVar(&t.resume, "resume", false, "go on from the newest checkpoint")
+		f.StringVar(&t.save, "save", "", "save the trained model as `FILE`.graph, for fusec dump, run, explain and generate")
+		f.StringVar(&t.draw, "draw", "", "draw the compiled training step into `FILE`.svg, .png or .dot")
+		f.BoolVar(&t.json, "json", false, "print the result as JSON, and nothing else")
+		return t.run
+	},
+}
+
+// trainer is fusec train with its flags. Settings that are not given are zero, and the seed is not seeded.
+type trainer struct {
+	set    train.Settings
+	seeded *bool
+	epochs int
+
+	metrics, curve   string
+	checkpoint       string
+	every            int
+	resume           bool
+	save, draw       string
+	json             bool
+	curveTo, drawTo  dot.Format
+	example          *examples.Example
+	task             *train.Task
+	last             train.Record
+	history          []train.Record
+	sum              float64 // of losses since the last line
+	counted, resumed int
+}
+
+func (t *trainer) run(e *cli.Env, args []string) (err error) {
+	if len(args) == 0 {
+		return t.list(e)
+	}
+	if err := t.check(args); err != nil {
+		return err
+	}
+	from, err := t.settle(e)
+	if err != nil {
+		return err
+	}
+	if err := t.places(); err != nil {
+		return err
+	}
+	if t.task, err = t.example.Open(t.set); err != nil {
+		return fmt.Errorf("%s: %w", t.example.Name, err)
+	}
+	defer func() { err = errors.Join(err, t.task.Close()) }()
+	r, err := train.Start(t.task, t.set)
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.example.Name, err)
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if from != nil {
+		if err := r.Restore(from.State); err != nil {
+			return fmt.Errorf("%s: %w", from.Path, err)
+		}
+		t.resumed = r.Step()
+	}
+	if err := t.drawing(r.Machine()); err != nil {
+		return err
+	}
+	return t.train(e, r)
+}
+
+// list prints the examples.
+func (t *trainer) list(e *cli.Env) error {
+	if t.json {
+		return cli.Usage("--json is for the result of an example: which?")
+	}
+	tab := cli.NewTable("example", "what it is", ">steps", ">batch", ">lr", "what it reaches")
+	for _, x := range examples.All() {
+		d := x.Defaults
+		tab.Row(x.Name, x.Summary, strconv.Itoa(d.Steps), strconv.Itoa(d.Batch), strconv.FormatFloat(d.Rate, 'g', -1, 64),
+			x.Reaches)
+	}
+	fmt.Fprintf(e.Out, "%s\nfusec train EXAMPLE trains one of them.\n", tab)
+	return nil
+}
+
+// check reads the example's name and compares the flags with each other.
+func (t *trainer) check(args []string) error {
+	if len(args) > 1 {
+		return cli.Usage("one example at a time, not %d: %s", len(args), strings.Join(args, ", "))
+	}
+	var names []string
+	for _, x := range examples.All() {
+		if x.Name == args[0] {
+			t.example = x
+		}
+		names = append(names, x.Name)
+	}
+	var err1, err2 error
+	if t.curve != "" {
+		t.curveTo, err1 = pictureFormat("--curve", t.curve, dot.FormatSVG, dot.FormatPNG)
+	}
+	if t.draw != "" {
+		t.drawTo, err2 = pictureFormat("--draw", t.draw, dot.FormatSVG, dot.FormatPNG, dot.FormatDOT)
+	}
+	switch {
+	case t.example == nil:
+		return cli.Usage("there is no example %q: want one of %s%s", args[0], strings.Join(names, ", "), cli.Suggest(args[0], names))
+	case t.epochs > 0 && t.set.Steps > 0:
+		return cli.Usage("--steps and --epochs contradict each other")
+	case t.resume && t.checkpoint == "":
+		return cli.Usage("--resume needs the folder of the checkpoints: --checkpoint DIR")
+	case t.every > 0 && t.checkpoint == "":
+		return cli.Usage("--every needs the folder of the checkpoints: --checkpoint DIR")
+	case err1 != nil:
+		return err1
+	}
+	return err2
+}
+
+// pictureFormat is the format of a file by its extension, if it is one of those.
+func pictureFormat(flag, path string, formats ...dot.Format) (dot.Format, error) {
+	var ends []string
+	for _, f := range formats {
+		if strings.HasSuffix(path, f.Ext()) {
+			return f, nil
+		}
+		ends = append(ends, f.Ext())
+	}
+	return "", cli.Usage("%s %s: want a file that ends in %s", flag, path, strings.Join(ends, " or "))
+}
+
+// settle fills in the settings that were not given: from the checkpoint that the run goes on from, which it returns, or
+// from the example.
+func (t *trainer) settle(e *cli.Env) (*checkpoint.Found, error) {
+	from, err := t.latest(e)
+	if err != nil {
+		return nil, err
+	}
+	defaults := t.example.Defaults
+	if from != nil {
+		var name string
+		if name, defaults, err = train.SettingsOf(from.State); err != nil {
+			return nil, fmt.Errorf("%s: %w", from.Path, err)
+		}
+		if name != t.example.Name {
+			return nil, fmt.Errorf("%s is a checkpoint of %s", from.Path, name)
+		}
+		if t.epochs > 0 {
+			return nil, fmt.Errorf("%s has %d steps to do: leave out --epochs", from.Path, defaults.Steps)
+		}
+	}
+	given := t.set
+	if t.set.Batch == 0 {
+		t.set.Batch = defaults.Batch
+	}
+	if t.epochs > 0 {
+		each := max(t.example.Samples/t.set.Batch, 1)
+		if t.epochs > math.MaxInt/each {
+			return nil, cli.Usage("--epochs %d: that many epochs of %d steps cannot be counted", t.epochs, each)
+		}
+		t.set.Steps = t.epochs * each
+	}
+	if t.set.Steps == 0 {
+		t.set.Steps = defaults.Steps
+	}
+	if t.set.Rate == 0 {
+		t.set.Rate = defaults.Rate
+	}
+	if !*t.seeded {
+		t.set.Seed = defaults.Seed
+	}
+	if t.set.Precision == fusec.F32 {
+		t.set.Precision = defaults.Precision
+	}
+	defaults.Workers, defaults.Target = given.Workers, given.Target
+	if from != nil && t.set != defaults {
+		flags := fmt.Sprintf("--steps %d --batch %d --lr %v --seed %d", defaults.Steps, defaults.Batch, defaults.Rate, defaults.Seed)
+		if p := defaults.Precision; p != fusec.F32 {
+			flags += fmt.Sprintf(" --precision %v", p)
+		}
+		return nil, fmt.Errorf("%s was made with %s: leave these flags out", from.Path, flags)
+	}
+	return from, nil
+}
+
+// latest finds the checkpoint to go on from, if one is wanted and there is one.
+func (t *trainer) latest(e *cli.Env) (*checkpoint.Found, error) {
+	if t.checkpoint == "" {
+		return nil, nil
+	}
+	found, err := checkpoint.Dir{Path: t.checkpoint}.Latest()
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		return nil, nil
+	case err != nil && !errors.Is(err, checkpoint.ErrDamaged):
+		return nil, fmt.Errorf("--checkpoint %s: %w", t.checkpoint, err)
+	case !t.resume:
+		return nil, fmt.Errorf("%s has the checkpoints of another run: --resume goes on with it, or name another folder",
+			t.checkpoint)
+	case err != nil:
+		return nil, err
+	}
+	for _, err := range found.Skipped {
+		e.Note("%v", err)
+	}
+	return found, nil
+}
+
+// places reports an output that could not be written, before time is spent on what would be lost.
+func (t *trainer) places() error {
+	if t.save != "" && t.save == graph.WeightsPath(t.save) {
+		return cli.Usage("--save %s: that is the name of a weights file; a graph is named like model.graph", t.save)
+	}
+	var files []string
+	if t.save != "" {
+		files = append(files, t.save, graph.WeightsPath(t.save))
+	}
+	for _, path := range append(files, t.curve) {
+		if path == "" {
+			continue
+		}
+		if err := cli.CanWrite(path); err != nil {
+			return err
+		}
+	}
+	if t.checkpoint == "" {
+		return nil
+	}
+	if err := os.MkdirAll(t.checkpoint, 0o777); err != nil {
+		return fmt.Errorf("--checkpoint: making the folder %s: %w", t.checkpoint, cli.Cause(err))
+	}
+	if err := cli.CanWrite(filepath.Join(t.checkpoint, "checkpoint")); err != nil {
+		return fmt.Errorf("--checkpoint: %w", err)
+	}
+	return nil
+}
+
+// drawing draws the compiled step if asked to.
+func (t *trainer) drawing(vm *fusec.Machine) error {
+	if t.draw == "" {
+		return nil
+	}
+	tr := vm.Trace()
+	var b bytes.Buffer
+	if err := dot.Stage(&b, tr, len(tr.Stages)-1, dot.Options{Format: t.drawTo}); err != nil {
+		return err
+	}
+	return cli.WriteFile(t.draw, b.Bytes())
+}
+
+// train does the steps, and writes their records where they are wanted.
+func (t *trainer) train(e *cli.Env, r *train.Run) error {
+	if t.metrics == "" {
+		return t.loop(e, r, func(train.Record) error { return nil })
+	}
+	journal, kept, err := train.OpenJournal(t.metrics, r.Step())
+	if err != nil {
+		return err
+	}
+	t.history = kept
+	return errors.Join(t.loop(e, r, journal.Write), journal.Close())
+}
+
+// redraw is how often the bar changes.
+const redraw = 100 * time.Millisecond
+
+// Lines of a run, and checkpoints if --every does not say.
+const perRun = 10
+
+// checkpointsKept is how many checkpoints stay.
+const checkpointsKept = 3
+
+func (t *trainer) loop(e *cli.Env, r *train.Run, write func(train.Record) error) error {
+	bar := cli.NewProgress(e.Stderr)
+	start, shown := time.Now(), time.Time{}
+	tenth := max(t.set.Steps/perRun, 1)
+	if t.every == 0 {
+		t.every = tenth
+	}
+	plan := train.Plan{Name: t.example.Name, Evaluate: tenth,
+		Checkpoints: checkpoint.Dir{Path: t.checkpoint, Keep: checkpointsKept, Every: int64(t.every)},
+		Each: func(x train.Record) error {
+			t.last, t.sum, t.counted = x, t.sum+x.Loss, t.counted+1
+			t.history = append(t.history, x)
+			left := time.Duration(float64(time.Since(start)) / float64(r.Step()-t.resumed) * float64(t.set.Steps-r.Step()))
+			if now := time.Now(); now.Sub(shown) >= redraw {
+				bar.Show("%s", t.bar(x, left))
+				shown = now
+			}
+			if x.Scores != nil && !t.json {
+				bar.Done()
+				fmt.Fprintln(e.Out, t.line(x, left))
+				if err := e.Out.Flush(); err != nil {
+					return err
+				}
+				t.sum, t.counted = 0, 0
+			}
+			return write(x)
+		},
+	}
+	err := r.Loop(e.Ctx, plan)
+	bar.Done()
+	if errors.Is(err, context.Canceled) {
+		t.stopped(e, r)
+	}
+	if err != nil {
+		return err
+	}
+	return t.finish(e, r, time.Since(start))
+}
+
+// bar is the line of a terminal that changes.
+func (t *trainer) bar(x train.Record, left time.Duration) string {
+	const width = 24
+	full := width * x.Step / t.set.Steps
+	return fmt.Sprintf("%s %s%s %d of %d  loss %.4f  %s samples/s  %s left", t.example.Name, strings.Repeat("█", full),
+		strings.Repeat("░", width-full), x.Step, t.set.Steps, x.Loss, cli.Digits(x.Speed), seconds(left))
+}
+
+// line is printed when the model has been evaluated.
+func (t *trainer) line(x train.Record, left time.Duration) string {
+	return fmt.Sprintf("step %*d of %d: loss %.4f, %s, %s left", len(strconv.Itoa(t.set.Steps)), x.Step, t.set.Steps,
+		t.sum/float64(t.counted), scoresText(x.Scores), seconds(left))
+}
+
+// seconds is a duration to be read at a glance.
+func seconds(d time.Duration) string { return d.Round(time.Second).String() }
+
+// stopped says how to go on.
+func (t *trainer) stopped(e *cli.Env, r *train.Run) {
+	if t.checkpoint == "" {
+		e.Note("stopped after step %d of %d; --checkpoint DIR would have kept what was learnt", r.Step(), t.set.Steps)
+		return
+	}
+	e.Note("stopped after step %d of %d; fusec train %s --checkpoint %s --resume goes on", r.Step(), t.set.Steps,
+		t.example.Name, t.checkpoint)
+}
