@@ -18,10 +18,10 @@
 // of their own, which share package rewrite and do not know each other: simplify, raise, attention, moe, narrow, fuse and
 // recompute. Package pattern is the matcher, constant evaluates what follows from constants.
 //
-// Passes know the graph and nobody else. What a target can do they ask of a [Target].
+// Passes know the graph and no other package of the compiler. What a target can do they ask of a [Target].
 //
 // Two of the passes, simplify and raise, are lists of local rewrites. They share a driver ([rewrite.Rewriter]) that walks the
 // graph once from operands to users, so that a rewrite sees its operands in final form, and repeats until nothing
-// changes. A rewrite is pure: it makes a new value for a node and the readers are led to it; what nothing reads any
+// changes. A rewrite is pure: it makes a new value for a node and its readers read that instead; what nothing reads any
 // more is dropped. A value with further readers therefore simply stays.
 package passes

@@ -22,7 +22,7 @@ func costOutput(i int) string { return fmt.Sprintf("optim/cost %d", i) }
 
 // askSteps prepares a graph for optimise-step before the first pass: the gradients and costs become outputs, so that
 // every pass keeps them. A gradient that the graph has is taken as it is, and shared with what else reads it; with loss
-// scaling, or if there is none, it is asked for anew.
+// scaling, or if there is none, a new one is requested.
 func (c *Context) askSteps(steps []Step) error {
 	g := c.Graph
 	for i, s := range steps {
@@ -128,15 +128,8 @@ func (s Step) makes(o *optim.Optimizer) bool { return s.Value == nil || o.LossSc
 
 // in translates the request to the nodes of a cloned graph.
 func (s Step) in(to map[*graph.Node]*graph.Node) (Step, error) {
-	for _, n := range []**graph.Node{&s.Param, &s.Cost, &s.Seed, &s.Value} {
-		if *n == nil {
-			continue
-		}
-		m, ok := to[*n]
-		if !ok {
-			return s, fmt.Errorf("a step was asked for in terms of %s, which is not a node of the graph", (*n).Where())
-		}
-		*n = m
+	if err := translate(to, "step", &s.Param, &s.Cost, &s.Seed, &s.Value); err != nil {
+		return s, err
 	}
 	switch {
 	case s.Param == nil:

@@ -178,15 +178,8 @@ func (c *Context) run(p Pass) (err error) {
 
 // in translates the request to the nodes of a cloned graph.
 func (r Gradient) in(to map[*graph.Node]*graph.Node) (Gradient, error) {
-	for _, n := range []**graph.Node{&r.Cost, &r.Of, &r.Value, &r.Seed} {
-		if *n == nil {
-			continue
-		}
-		m, ok := to[*n]
-		if !ok {
-			return r, fmt.Errorf("a gradient was asked for in terms of %s, which is not a node of the graph", (*n).Where())
-		}
-		*n = m
+	if err := translate(to, "gradient", &r.Cost, &r.Of, &r.Value, &r.Seed); err != nil {
+		return r, err
 	}
 	if r.Of == nil {
 		return r, fmt.Errorf("a gradient was asked for without saying of what")
@@ -195,4 +188,19 @@ func (r Gradient) in(to map[*graph.Node]*graph.Node) (Gradient, error) {
 		return r, fmt.Errorf("the gradient with respect to %v was asked for without a cost and an output, and the graph has no value for it", r.Of)
 	}
 	return r, nil
+}
+
+// translate leads from the nodes of a graph, as far as they are not nil, to those of its clone.
+func translate(to map[*graph.Node]*graph.Node, asked string, nodes ...**graph.Node) error {
+	for _, n := range nodes {
+		if *n == nil {
+			continue
+		}
+		m, ok := to[*n]
+		if !ok {
+			return fmt.Errorf("a %s was asked for in terms of %s, which is not a node of the graph", asked, (*n).Where())
+		}
+		*n = m
+	}
+	return nil
 }

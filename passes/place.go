@@ -6,12 +6,12 @@ import (
 	"fusec/graph"
 )
 
-// place settles where every value stands. Views are strides as long as strides can say them and the reader takes
+// place decides where every value is stored. Views are strides as long as strides can express them and the reader takes
 // them; where they cannot, it inserts the one Copy that makes the value contiguous:
 //
 //	x ─► Transpose ─► Reshape ─►      to      x ─► Transpose ─► Copy ─► Reshape ─►
 //
-// What is handed out or kept as state gets memory of its own. Operations that stay on the host are named.
+// What is handed out or kept as state gets a buffer that nothing else has. Operations that stay on the host are named.
 func place(c *Context) error {
 	p := placer{g: c.Graph, at: map[*graph.Node]graph.Layout{}, base: map[*graph.Node]*graph.Node{},
 		copies: map[*graph.Node]*graph.Node{}, owned: map[*graph.Node]bool{}, results: map[result]*graph.Node{}}
@@ -33,7 +33,7 @@ func place(c *Context) error {
 type placer struct {
 	g      *graph.Graph
 	at     map[*graph.Node]graph.Layout
-	base   map[*graph.Node]*graph.Node // the node whose buffer a value stands in
+	base   map[*graph.Node]*graph.Node // the node whose buffer holds a value
 	copies map[*graph.Node]*graph.Node // the contiguous copy of a value
 	owned  map[*graph.Node]bool        // buffers that are handed out or kept
 
@@ -75,7 +75,7 @@ func (p *placer) node(n *graph.Node) {
 	}
 }
 
-// contiguous makes operand i of n stand side by side, from the start of its buffer.
+// contiguous makes operand i of n contiguous, from the start of its buffer.
 func (p *placer) contiguous(n *graph.Node, i int) {
 	if l := p.at[n.Args[i]]; !l.IsContiguous() || l.Offset != 0 {
 		n.Args[i] = p.copyOf(n.Args[i])

@@ -72,7 +72,7 @@ func (s *stripper) before(n *graph.Node) map[*graph.Node]bool {
 	return s.ancestors[n]
 }
 
-// choose sorts the gradients into those that can be made anew and are read, and those whose backward stays. One that the
+// choose sorts the gradients into those that can be made again and are read, and those whose backward stays. One that the
 // graph does not compute and that cannot be made is an error.
 func (s *stripper) choose() error {
 	all := slices.DeleteFunc(slices.Clone(s.c.gradients), outside)
@@ -90,7 +90,7 @@ func (s *stripper) choose() error {
 		}
 	}
 	for _, r := range all {
-		if why := s.kept[r.Cost]; r.Value == nil && why != "" && s.c.optimizer == nil { // whose pass tells of its own
+		if why := s.kept[r.Cost]; r.Value == nil && why != "" && s.c.optimizer == nil { // optimise-step reports its own
 			return fmt.Errorf("the gradient %q of %s by %s: %s", r.Output, r.Cost.Where(), r.Of.Where(), why)
 		}
 	}
@@ -118,10 +118,10 @@ func (s *stripper) choose() error {
 }
 
 // outside reports whether a gradient is a constant or comes from outside, as that of a cost by itself, and nothing asks
-// for it by name: there is nothing to make anew.
+// for it by name: there is nothing to make again.
 func outside(r Gradient) bool { return r.Value != nil && graph.IsSource(r.Value.Op) && r.Output == "" }
 
-// read tells which gradients something else than a dropped backward pass reads.
+// read finds the gradients that something other than a dropped backward pass reads.
 func (s *stripper) read(ofValue map[*graph.Node]Gradient) map[*graph.Node]bool {
 	read, seen := map[*graph.Node]bool{}, map[*graph.Node]bool{}
 	var stack []*graph.Node
@@ -154,7 +154,7 @@ func (s *stripper) read(ofValue map[*graph.Node]Gradient) map[*graph.Node]bool {
 	return read
 }
 
-// obstacle says why the gradient cannot be made anew; it is empty if it can.
+// obstacle says why the gradient cannot be made again; it is empty if it can.
 func (s *stripper) obstacle(r Gradient) string {
 	cost := r.Cost
 	if r.Seed != nil {
@@ -223,7 +223,7 @@ func differentiable(n *graph.Node) error {
 	return nil
 }
 
-// tryGradient asks an opaque operation for its gradient, in a graph of its own: whether it has one is known only when
+// tryGradient asks an opaque operation for its gradient, in a separate graph: whether it has one is known only when
 // asked.
 func tryGradient(n *graph.Node) error {
 	b := graph.Extend(graph.New("trial"))
@@ -255,7 +255,7 @@ func (s *stripper) ask() error {
 	g := s.c.Graph
 	with := map[*graph.Node]*graph.Node{}
 	behind := map[*graph.Node]*graph.Node{}
-	// Readers are led to the copies first, so that the requests' own operands come out right.
+	// Readers are given the copies first, so that the operands of the requests are right.
 	for _, r := range s.chosen {
 		if graph.IsSource(r.Of.Op) || behind[r.Of] != nil {
 			continue
@@ -335,7 +335,7 @@ func (s *stripper) output(name string, n *graph.Node) {
 	g.Outputs[i].Node = n
 }
 
-// request makes the node that stands for d(cost)/d(of) until differentiate. Its operands are the cost, what to
+// request makes the placeholder of d(cost)/d(of), which differentiate replaces. Its operands are the cost, what to
 // differentiate by, and the seed if there is one.
 func (s *stripper) request(cost, of, seed *graph.Node) (*graph.Node, error) {
 	args := []*graph.Node{cost, of}

@@ -5,7 +5,7 @@
 //	k ─ [⊙ c] ─┘                                                matmul ─►       k ─ attention ─►
 //	                                                       v ───┘               v ─┘
 //
-// The contractions decide that it is one; all that stands around and between them is then taken in:
+// The two contractions decide that it is an attention. The work around and between them is then absorbed:
 //
 //   - Scales, as products or quotients by constants of the scores, of q, of k, or of several of these, become Scale. A
 //     scalar that is known at run time only goes to q, which is smaller than the scores.
@@ -17,8 +17,8 @@
 //   - Casts to a wider type and back vanish. Arithmetic in a narrower type would be lost, and prevents the fusion.
 //
 // Nothing but the softmax may read the scores, and nothing but the second contraction the probabilities: an Attention
-// never has them in memory. What prevents a fusion, be it that or another condition, is told as a near miss for each
-// softmax between contractions.
+// never has them in memory. Whatever prevents a fusion is reported as a near miss of each softmax
+// between contractions.
 package attention
 
 import (
@@ -39,7 +39,7 @@ func Run(c *rewrite.Context) error {
 // attentionPattern names what the pass looks for in its records.
 var sought = &pattern.Pattern{Name: "attention", Doc: "two contractions around a softmax"}
 
-// attentionFuser rewrites as raise does, with a search of its own in place of a table of patterns.
+// fuser rewrites the graph by a search of its own instead of a table of patterns.
 type fuser struct {
 	rewrite.Rewriter
 	softmaxed map[*graph.Node]bool // that follow element by element from a softmax, of what was visited in this walk
@@ -76,7 +76,7 @@ func (f *fuser) visit(n *graph.Node) (*graph.Node, error) {
 }
 
 // fuse makes the Attention that ends in the contraction second, whose operand on the given side is the probabilities,
-// and returns the value that takes second's place. An error of type stopped tells why there is none.
+// and returns the value that takes second's place. An error of type [rewrite.Stopped] says why there is none.
 func (f *fuser) fuse(second *graph.Node, side int, softmax *graph.Node) (*graph.Node, error) {
 	a := attention{Cover: rewrite.Cover{Uses: f.Uses}, second: second, side: side, softmax: softmax, dtype: second.Type.DType, scale: 1}
 	if err := a.above(); err != nil {

@@ -72,8 +72,8 @@ type span struct{ lo, hi int }
 
 // shape settles the axes of the attention: batches, heads and queries as the user has them where positions matter, at
 // the masks, or else where queries meet keys. Products over batches and heads in one axis take what they were before
-// they were joined from the queries' views. Where heads stand in two axes, of which only the first has keys of its
-// own, both together are the heads.
+// they were joined from the queries' views. Where heads have two axes, and keys differ along the
+// first only, both together are the heads.
 func (a *attention) shape() (*rowShape, error) {
 	lead, queries := slices.Clone(a.rows[:len(a.rows)-1]), a.rows[len(a.rows)-1]
 	if len(lead) == 1 {

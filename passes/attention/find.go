@@ -23,7 +23,7 @@ type attention struct {
 	dtype   graph.DType // of the contractions
 
 	q, k, v operand
-	rows    []int // sizes of the rows of the scores, in the shape that the positions of masks are told in
+	rows    []int // sizes of the rows of the scores, in the shape in which masks have positions
 	scale   float64
 	factors []factor
 	masks   []scoreMask
@@ -66,7 +66,7 @@ func (a *attention) keepsKeys(n *graph.Node) error {
 	return nil
 }
 
-// above follows the way from the second contraction down to the softmax, and takes the values apart.
+// above follows the way from the second contraction down to the softmax, and splits the values into views and base.
 func (a *attention) above() error {
 	a.Covered = []*graph.Node{a.second}
 	reader := a.second

@@ -24,13 +24,13 @@ type keySpans struct {
 	sure    bool // what spans say of keeping no key is known
 }
 
-// scattered marks kept keys that do not stand side by side.
+// scattered marks kept keys that are not contiguous.
 var scattered = keySpan{math.MaxInt, 0}
 
 // maxSpans bounds the rows that are looked at.
 const maxSpans = 1 << 26
 
-// spansOf finds the keys that all of the masks keep. It returns nil if there are too many rows to tell.
+// spansOf finds the keys that all of the masks keep. It returns nil if there are too many rows.
 func spansOf(s *rowShape, masks []scoreMask, keys int) *keySpans {
 	first := s.queries[0].lo
 	lead := make([]axis, first)
@@ -122,7 +122,7 @@ func distinct(axes []axis) ([]axis, int) {
 	return r, n
 }
 
-// offsets lists where the indices of axes stand, in row-major order.
+// offsets lists the offsets of the indices of axes, in row-major order.
 func offsets(axes []axis) []int {
 	r := []int{0}
 	for _, a := range axes {

@@ -4,9 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"fusec/graph"
-	"fusec/graph/graphtest"
-	"fusec/passes"
 	"fusec/passes/passtest"
 )
 
@@ -35,22 +32,8 @@ func TestAttentionGradients(t *testing.T) {
 		pick(otherSpellings, "dropout"),
 	) {
 		t.Run(tt.name, func(t *testing.T) {
-			var gs []passes.Gradient
-			g := graphtest.Built(t, func(b *graph.Builder) {
-				y := tt.build(b)
-				axes := make([]int, y.Type.Shape.Rank())
-				for i := range axes {
-					axes[i] = i
-				}
-				cost := b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, axes...)
-				b.Output("cost", cost)
-				for _, of := range passtest.Sources(y) {
-					if of.Type.DType.IsFloat() {
-						gs = append(gs, passes.Gradient{Cost: cost, Of: of, Output: "d " + of.Name})
-					}
-				}
-			})
-			h, tr := passtest.Gradients(t, g, passes.Config{Gradients: gs})
+			g, cfg := passtest.Trained(t, tt.build)
+			h, tr := passtest.Gradients(t, g, cfg)
 			if got := passtest.Attention(passtest.Stage(t, tr, "simplify-again").Graph); got != tt.want {
 				t.Errorf("made %q, want %q", got, tt.want)
 			}

@@ -14,7 +14,7 @@ import (
 //
 //	scores ─ + ─►        mask: 0 for a key that is kept, −Inf or −1e9 for one that is not, or any bias
 //
-// or chooses between them and what stands for nothing:
+// or it chooses between the scores and a value that masks:
 //
 //	keep ─ select ─►     scores where keep is true, −Inf or −1e9 elsewhere, or the other way round
 //
@@ -23,8 +23,8 @@ import (
 //
 // A mask is hard if it masks with −Inf. A finite value below [constant.Lowest] is soft: its exponential is exactly 0 beside that
 // of a kept score, in either type, so a query that keeps a key never notices the difference. A query that keeps none
-// does: softly masked it weighs keys by what is left of their scores, where a hard mask gives zeros. So what is soft
-// may be told by position only where every query is known to keep a key, which is to say that all masks are constant.
+// does: softly masked it weighs keys by what is left of their scores, where a hard mask gives zeros. So a soft
+// mask may be expressed by position only where every query is known to keep a key, that is, where all masks are constant.
 type scoreMask struct {
 	operand
 	at     *graph.Node // what applies it
@@ -67,7 +67,7 @@ func (a attention) selected(n *graph.Node) (attention, error) {
 	return a.below(scores, n)
 }
 
-// maskOperand takes apart a mask m that node at applies.
+// maskOperand splits a mask m that node at applies.
 func (a *attention) maskOperand(at, m *graph.Node) (operand, error) {
 	if len(a.factors) > 0 {
 		return operand{}, a.Stop(at, "the masked scores are scaled by %s, which is not constant", pattern.Describe(a.factors[0].scalar))
@@ -121,7 +121,7 @@ func (a *attention) uncast(n *graph.Node) *graph.Node {
 	return nil
 }
 
-// maxParts is the most masks that one is taken apart into.
+// maxParts is the most masks that one is split into.
 const maxParts = 64
 
 // parts lists the masks that m is the sum or conjunction of; none if they are very many.
@@ -190,7 +190,7 @@ func (m *scoreMask) positional() (ok, hard bool) {
 	return true, hard
 }
 
-// keeps reports whether a positional mask keeps what element i of its value stands for.
+// keeps reports whether a positional mask keeps what element i of its value belongs to.
 func (m *scoreMask) keeps(i int) bool {
 	if m.choice {
 		return (m.value.Float(i) != 0) != m.invert
@@ -202,7 +202,7 @@ func (m *scoreMask) keeps(i int) bool {
 type masking struct {
 	causal  bool
 	window  int
-	tail    bool // queries stand at the end of the valid keys
+	tail    bool // queries are the last of the valid keys
 	lengths *graph.Tensor
 	operand *graph.Node // added, or of Bools
 	some    *graph.Node // if not nil: whether a query keeps a key at all; the operand keeps all keys of those that do not
@@ -244,7 +244,7 @@ func (a *attention) masking(b *graph.Builder, s *rowShape) (masking, error) {
 // keys is how many keys an operand that has keys first after its rows has.
 func (o *operand) keys() int { return extentOf(o.tail[0]) }
 
-// explain tells as many of the fixed masks as it can by position, all together or else one of them, and adds the
+// explain expresses as many of the fixed masks as it can by position, all together or else one of them, and adds the
 // others to rest.
 func explain(s *rowShape, fixed, rest []scoreMask, keys int) (masking, []scoreMask) {
 	if len(fixed) == 0 {
@@ -307,7 +307,7 @@ func (a *attention) operandOf(b *graph.Builder, s *rowShape, masks []scoreMask, 
 	return nil
 }
 
-// keepSome makes queries that keep no key keep all, and tells them apart.
+// keepSome makes queries that keep no key keep all, and sets some to tell which these are not.
 func (m *masking) keepSome(b *graph.Builder, keep *graph.Node, d graph.DType) *graph.Node {
 	last := keep.Type.Shape.Rank() - 1
 	count := b.Reduce(graph.MaxOf, b.Add(graph.Cast{To: d}, keep), true, last)

@@ -19,14 +19,7 @@ func attentionMisses(t *testing.T, g *graph.Graph, target rewrite.Target) []stri
 	if got := passtest.Attention(h); got != "" {
 		t.Errorf("made %s", got)
 	}
-	var s []string
-	for _, m := range passtest.Stage(t, tr, "fuse-attention").Misses {
-		if m.Pattern != "attention" {
-			t.Errorf("pattern %q", m.Pattern)
-		}
-		s = append(s, passtest.WithoutLines(m.At+": "+m.Reason))
-	}
-	return s
+	return passtest.Misses(t, passtest.Stage(t, tr, "fuse-attention"), "attention")
 }
 
 // TestAttentionMisses says what is no attention, and in which words that is told.

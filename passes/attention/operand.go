@@ -6,15 +6,15 @@ import (
 	"fusec/graph"
 )
 
-// An operand is a value taken apart into what stands under the views that lead to it, and how the attention runs
-// through that:
+// An operand is a value split into its base, which is the value under the views that lead to it, and the order in which
+// the attention reads the base:
 //
 //	k [2,6,5,8] ◄─ reshape ◄─ broadcast [2,3,2,5,8] ◄─ reshape [2,3,1,5,8] ◄─ transpose ◄─ x [2,5,3,8]
 //
 //	base x   rows (2 by 120) (3 by 8) (2 by 0)   tail (5 by 24) (8 by 1)
 //
-// so that keys and values that are repeated for a group of heads show as an axis with a stride of 0, wherever views
-// stand before or after the repetition. The views are then made anew as the attention wants them.
+// Keys and values that are repeated for a group of heads then have an axis with a stride of 0, wherever there are views
+// before or after the repetition. New views are made in the form that the attention requires.
 //
 // All operands share the rows of the scores: batches, heads and queries, in row-major order, cut into as few axes as
 // fit all of them. Along rows that an operand does not have, as the keys do not have queries, its stride is 0.
@@ -36,7 +36,7 @@ func appendAxis(axes []axis, size, stride int) []axis {
 	return append(axes, axis{size, stride})
 }
 
-// newOperand takes a matrix product's operand as it stands, with swapped last axes if so asked, repeated along the
+// newOperand takes a matrix product's operand without looking under views, with swapped last axes if asked, repeated along the
 // leading axes of the result that it does not have.
 func newOperand(x *graph.Node, lead []int, swapped bool) operand {
 	s := x.Type.Shape

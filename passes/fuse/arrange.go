@@ -111,8 +111,7 @@ func LiftTransposes(c *rewrite.Context) error {
 	})
 }
 
-// CopyFilters puts a Copy before the filters of a convolution that are seen through views which part the weights of one
-// filter: a fused convolution reads each filter as one row of a matrix.
+// CopyFilters puts a Copy before the filters of a convolution where views separate the weights of one filter: a fused convolution reads each filter as one row of a matrix.
 func CopyFilters(c *rewrite.Context) error {
 	return arrange(c.Graph, func(n *graph.Node) *graph.Node {
 		if _, ok := n.Op.(graph.Conv2D); !ok {
@@ -128,7 +127,8 @@ func CopyFilters(c *rewrite.Context) error {
 	})
 }
 
-// layoutOf is where n's elements stand after the views that lead to it; a view that strides cannot say starts anew.
+// layoutOf is the layout of n's elements in the memory that it is a view of. A view that strides cannot express counts
+// as contiguous memory.
 func layoutOf(n *graph.Node) graph.Layout {
 	var views []*graph.Node
 	for ; graph.IsView(n.Op); n = n.Args[0] {

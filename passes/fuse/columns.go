@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/passes/rewrite"
 )
 
 // What a backward pass asks for besides products: sums of gradients over the rows, for biases and for the weights of
@@ -125,38 +126,27 @@ func (f *fuser) part(r *region) {
 	if !r.trailing {
 		return
 	}
-	group := map[*graph.Node]*graph.Node{} // of a node, one that stands for all that it is linked with
-	find := func(n *graph.Node) *graph.Node {
-		for group[n] != nil {
-			if g := group[group[n]]; g != nil {
-				group[n] = g
-			}
-			n = group[n]
-		}
-		return n
-	}
+	linked := rewrite.Groups{}
 	for _, n := range r.nodes {
 		for _, a := range n.Args {
 			if f.in[a.ID] == r {
-				if x, y := find(n), find(a); x != y {
-					group[x] = y
-				}
+				linked.Join(n, a)
 			}
 		}
 	}
-	full, bound := map[*graph.Node]bool{}, map[*graph.Node]bool{find(r.root): true}
+	full, bound := map[*graph.Node]bool{}, map[*graph.Node]bool{linked.Find(r.root): true}
 	for _, n := range r.nodes {
-		bound[find(n)] = bound[find(n)] || f.uses.Escapes(n)
+		bound[linked.Find(n)] = bound[linked.Find(n)] || f.uses.Escapes(n)
 		for _, u := range f.uses.Readers(n) {
 			if f.in[u.ID] == r {
 				continue
 			}
 			_, isRow := rowAxes(u)
-			bound[find(n)] = bound[find(n)] || f.in[u.ID] != nil || !isRow && !graph.Joins(u.Op)
-			full[find(n)] = full[find(n)] || n.Type.Shape == r.shape
+			bound[linked.Find(n)] = bound[linked.Find(n)] || f.in[u.ID] != nil || !isRow && !graph.Joins(u.Op)
+			full[linked.Find(n)] = full[linked.Find(n)] || n.Type.Shape == r.shape
 		}
 	}
-	f.drop(r, func(n *graph.Node) bool { return full[find(n)] && !bound[find(n)] })
+	f.drop(r, func(n *graph.Node) bool { return full[linked.Find(n)] && !bound[linked.Find(n)] })
 }
 
 // drop takes nodes out of a region, on which nothing that stays depends.

@@ -79,7 +79,7 @@ func roundsParams(n *graph.Node, f graph.Fusion) bool {
 	return true
 }
 
-// signature tells what a body computes of each element: its operations in order, with what they read. Shapes, and the
+// signature describes what a body computes for each element: its operations in order, with what they read. Shapes, and the
 // views through which inputs are read and outputs stored, do not count.
 func signature(f graph.Fusion) string {
 	var s strings.Builder

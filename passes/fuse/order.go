@@ -8,10 +8,10 @@ import (
 )
 
 // A launchOrder keeps nodes that are to become one launch together, as units, and the units in an order in which they
-// can run. Two units may join if no path leads from one to the other through a third. Only units that stand between
-// the two can be on such a path, so only they are looked at, and only those of them move that the later one depends on, or
-// those that depend on the earlier one (the idea is that of D. Pearce and P. Kelly, "A Dynamic Topological Sort Algorithm for Directed Acyclic Graphs", JEA
-// 11, 2007).
+// can run. Two units may join if no path leads from one to the other through a third. Only units between the
+// two in the order can be on such a path. So only they are looked at, and of them only those move that the later one
+// depends on, or those that depend on the earlier one (after D. Pearce and P. Kelly, "A Dynamic Topological Sort
+// Algorithm for Directed Acyclic Graphs", JEA 11, 2007).
 //
 // The order is a list with labels that increase along it, so that a move costs no more than what moves (P. Dietz and
 // D. Sleator, "Two Algorithms for Maintaining Order in a List", STOC 1987, as simplified by M. Bender et al., ESA 2002).
@@ -111,7 +111,7 @@ func (o *launchOrder) begin(lo, hi *unit) {
 	}
 }
 
-// goBack visits a unit that the later one depends on, if it stands between the two, and reports whether the earlier one
+// goBack visits a unit that the later one depends on, if it is between the two, and reports whether the earlier one
 // is known to be on a way to it.
 func (o *launchOrder) goBack(u *unit) bool {
 	if u.label > o.lo.label && u != o.hi && u.back != o.walk {
@@ -122,7 +122,7 @@ func (o *launchOrder) goBack(u *unit) bool {
 	return o.met
 }
 
-// goAhead visits a unit that depends on the earlier one, if it stands between the two.
+// goAhead visits a unit that depends on the earlier one, if it is between the two.
 func (o *launchOrder) goAhead(u *unit) {
 	if u.label < o.hi.label && u != o.lo && u.ahead != o.walk {
 		u.ahead = o.walk
@@ -132,7 +132,7 @@ func (o *launchOrder) goAhead(u *unit) {
 }
 
 // meet goes on from both ends in turn, in breadth, and reports whether they meet. If they do not, one of back and ahead
-// is then all that the later unit depends on, or all that depends on the earlier one, of what stands between them.
+// is then all that the later unit depends on, or all that depends on the earlier one, of what is between them.
 // Where a gradient reads what the forward has computed, there is a short way, and a long one along the whole graph.
 func (o *launchOrder) meet() bool {
 	for i := 0; !o.met && i < len(o.back) && i < len(o.ahead); i++ {
@@ -151,7 +151,7 @@ func (o *launchOrder) meet() bool {
 }
 
 // join makes one unit of those of a and b, if nothing is between them. Either what the later one depends on moves before
-// the earlier, and the unit stands there, or what depends on the earlier one moves behind the later.
+// the earlier, and the new unit takes the earlier place, or what depends on the earlier one moves behind the later.
 func (o *launchOrder) join(a, b *graph.Node) {
 	lo, hi := o.sorted(a, b)
 	if lo == hi || o.apart != [2]*unit{lo, hi} && o.between(a, b) {
@@ -178,7 +178,7 @@ func (o *launchOrder) join(a, b *graph.Node) {
 	}
 }
 
-// split takes nodes out of the unit of root, none of which the rest depends on, and makes each a unit of its own. They
+// split takes nodes out of the unit of root, none of which the rest depends on, and makes each a separate unit. They
 // are given in an order in which they can run.
 func (o *launchOrder) split(root *graph.Node, out []*graph.Node) {
 	from := o.of.Get(root)
@@ -195,7 +195,7 @@ func (o *launchOrder) split(root *graph.Node, out []*graph.Node) {
 func (u *unit) unlink() { u.prev.next, u.next.prev = u.next, u.prev }
 
 // insert puts units, in their order, between two neighbours. They share one quarter of the gap that is there, of the
-// given number: more may well come to the same place.
+// given number, since more units may be put in the same place.
 func (o *launchOrder) insert(units []*unit, after, before *unit, quarter uint64) {
 	if len(units) == 0 {
 		return
@@ -215,7 +215,7 @@ func (o *launchOrder) insert(units []*unit, after, before *unit, quarter uint64)
 }
 
 // relabel spaces the labels from one unit to another evenly, together with as many of those around them as it takes to
-// make room: the more units there are, the more room for each.
+// leave gaps. The more units there are, the larger the gap for each.
 func (o *launchOrder) relabel(from, to *unit) {
 	n := uint64(0)
 	for u := from; u != to; u = u.next {

@@ -364,7 +364,7 @@ func (r *region) contracts() bool {
 	return r.anchor != graph.AnchorNone && r.anchor != graph.AnchorRow
 }
 
-// whole reports whether the region is one operation with kernels of its own, which takes no elementwise work in.
+// whole reports whether the region is one operation with special kernels, which takes in no elementwise work.
 func (r *region) whole() bool { return r.anchor.Whole() }
 
 func (r *region) isReduced(s graph.Shape) bool { return s == r.keep || s == r.dropped }

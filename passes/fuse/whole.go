@@ -2,7 +2,7 @@ package fuse
 
 import "fusec/graph"
 
-// startWhole makes a region of an operation that has kernels of its own, an Attention, a mixture of experts or the
+// startWhole makes a region of an operation with special kernels, an Attention, a mixture of experts or the
 // gradient of one, and its further results:
 //
 //	x ─ views ─ q ─┐

@@ -6,7 +6,7 @@ import (
 	"fusec/graph"
 )
 
-// build makes the MoE y and the value that stands for the experts' part of the sum. Where the tokens have the axes of
+// build makes the MoE y and the value of the experts' part of the sum. Where the tokens have the axes of
 // the sum they keep them, so that a view of either stays one of strides.
 func (m *mixture) build(b *graph.Builder, f *fuser) (y, to *graph.Node) {
 	net := &m.nets[0]

@@ -24,7 +24,7 @@ type network struct {
 // A layer is x·w + bias.
 type layer struct {
 	w     *graph.Node
-	trans bool        // w stands transposed
+	trans bool        // w is transposed
 	bias  *graph.Node // what the bias repeats: nil for none, else one element, one vector, or one for each expert
 	from  int         // elements of a row of x
 	to    int         // and of the result
@@ -177,7 +177,7 @@ func underRows(n *graph.Node) *graph.Node {
 	return n
 }
 
-// rows enters the views that keep the rows of n, and returns what stands under them and what reads that.
+// rows enters the views that keep the rows of n, and returns the value under them and what reads it.
 func (m *mixture) rows(n, reader *graph.Node, what string) (under, by *graph.Node, err error) {
 	for keepsRows(n) {
 		if err := m.enter(n, reader, what); err != nil {

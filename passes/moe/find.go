@@ -26,7 +26,7 @@ type mixture struct {
 	nets   []network
 }
 
-// A term of a sum, taken apart into its factors:
+// A term of a sum, split into its factors:
 //
 //	node = constant · (column ⊙ … ⊙ value)
 type term struct {
@@ -213,10 +213,10 @@ func (f *fuser) mixtures(n *graph.Node) (found []*mixture, rest []term) {
 	return found, rest
 }
 
-// maxFactors bounds how far a product is taken apart.
+// maxFactors bounds how far a product is split.
 const maxFactors = 16
 
-// split takes a term apart, and reports whether it is a value with at least one column. With rows it looks through
+// split splits a term into its factors, and reports whether it is a value with at least one column. With rows it looks through
 // views that keep the rows.
 func (t *term) split(width int, rows bool) bool {
 	var values []read

@@ -21,10 +21,10 @@ func (f *fuser) look() bool {
 // closes reports whether gates are zero by construction, for some experts of a token: because they were multiplied by,
 // or chosen under, what comes of a comparison or a routing, or a mask that the host gives; or because their softmax was
 // taken of logits of which a mask made some so low that their exponential is exactly 0. k is how many of a token's are
-// not zero at most, as far as that can be told, and else 0.
+// not zero at most, or 0 if that is not known.
 //
 // A gate at zero gets no gradient in a MoE. That is right where none would pass on, as through a product with a zero.
-// It is wrong for a mask that somebody wants a gradient by, and for gates that may be zero by accident beside the mask,
+// It is wrong for a mask that a gradient is requested by, and for gates that may be zero by accident beside the mask,
 // as those of a linear layer are before it has learnt anything: neither counts, where gradients are asked for.
 func (f *fuser) closes(n *graph.Node) (closed bool, k int) {
 	if !f.look() {
@@ -209,7 +209,7 @@ func hasElement(t *graph.Tensor, is func(float64) bool) bool {
 	return false
 }
 
-// holds tells of how many experts a condition is true for a token at most, leaving ties aside; 0 if it cannot be told.
+// holds returns for how many experts a condition is true for a token at most, ignoring ties, or 0 if that is not known.
 func (f *fuser) holds(n *graph.Node) int {
 	if !f.look() {
 		return 0
@@ -331,7 +331,7 @@ func (f *fuser) takenOut(n, x *graph.Node) int {
 	return r
 }
 
-// maskedBy takes a product of a value and a condition, cast, apart.
+// maskedBy splits a product of a value and a cast condition.
 func maskedBy(n *graph.Node) (of, condition *graph.Node) {
 	for i, a := range n.Args {
 		if _, ok := a.Op.(graph.Cast); ok && a.Args[0].Type.DType == graph.Bool {

@@ -14,22 +14,8 @@ import (
 func TestMoEGradients(t *testing.T) {
 	for _, tt := range moeSpellings {
 		t.Run(tt.name, func(t *testing.T) {
-			var gs []passes.Gradient
-			g := graphtest.Built(t, func(b *graph.Builder) {
-				y := tt.build(passtest.NewMoEWriter(b, 3, tt.lead...))
-				axes := make([]int, y.Type.Shape.Rank())
-				for i := range axes {
-					axes[i] = i
-				}
-				cost := b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, axes...)
-				b.Output("cost", cost)
-				for _, of := range passtest.Sources(y) {
-					if of.Type.DType.IsFloat() {
-						gs = append(gs, passes.Gradient{Cost: cost, Of: of, Output: "d " + of.Name})
-					}
-				}
-			})
-			h, tr := passtest.Gradients(t, g, passes.Config{Gradients: gs})
+			g, cfg := passtest.Trained(t, func(b *graph.Builder) *graph.Node { return tt.build(passtest.NewMoEWriter(b, 3, tt.lead...)) })
+			h, tr := passtest.Gradients(t, g, cfg)
 			if got := moeOf(passtest.Stage(t, tr, "simplify-again").Graph); got != tt.want {
 				t.Errorf("made %q, want %q", got, tt.want)
 			}

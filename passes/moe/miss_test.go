@@ -19,14 +19,7 @@ func moeMisses(t *testing.T, g *graph.Graph, target rewrite.Target) []string {
 	if got := moeOf(h); got != "" {
 		t.Errorf("made %s", got)
 	}
-	var s []string
-	for _, m := range passtest.Stage(t, tr, "fuse-moe").Misses {
-		if m.Pattern != "moe" {
-			t.Errorf("pattern %q", m.Pattern)
-		}
-		s = append(s, passtest.WithoutLines(m.At+": "+m.Reason))
-	}
-	return s
+	return passtest.Misses(t, passtest.Stage(t, tr, "fuse-moe"), "moe")
 }
 
 // TestMoEMisses says what is no mixture of experts, and in which words that is told.

@@ -6,9 +6,9 @@
 //	gates ─ slice 1 ─ [views] ─┐   + ─►                       gates ─ moe ─►
 //	x ─ linear ─ act ─ linear ─ ⊙ ─┘                          weights ┘
 //
-// The sum decides that it is one; how the gates came about is their own affair, and stays as it is:
+// The sum decides that it is a mixture. How the gates are computed does not matter and stays as it is:
 //
-//   - The sum is a chain or tree of +, in which other terms, residuals, may stand and stay; or a Reduce over an axis of
+//   - The sum is a chain or tree of +, which may have other terms, such as residuals, that stay; or a Reduce over an axis of
 //     experts, of networks that are computed one by one and joined, or all at once by batched products.
 //   - A network is linear, activation, linear, or has a second linear layer as the factor of the activation, with
 //     biases or without. Experts that differ in form are refused. Their weights are operands one by one, or stacked
@@ -22,8 +22,8 @@
 // A closed gate keeps out whatever its expert would make of the token, even infinities, which a product with zero lets
 // through as NaN.
 //
-// Nothing but the sum may read what the experts make, for a MoE never has it in memory. What prevents a fusion is told
-// as a near miss for each tensor whose slices weigh the terms of a sum.
+// Nothing but the sum may read what the experts make, for a MoE never has it in memory. What prevents a fusion is
+// reported as a near miss of each tensor whose slices weight the terms of a sum.
 package moe
 
 import (
@@ -66,10 +66,10 @@ func whyDense(gates *graph.Node) string {
 var sought = &pattern.Pattern{Name: "moe",
 	Doc: "a sum of feed-forward networks of the same tokens, each weighted by a gate"}
 
-// moeFuser rewrites as raise does, with a search of its own in place of a table of patterns.
+// fuser rewrites the graph by a search of its own instead of a table of patterns.
 type fuser struct {
 	rewrite.Rewriter
-	wanted map[*graph.Node]bool // that somebody asks a gradient by
+	wanted map[*graph.Node]bool // that gradients are requested by
 	inner  []*graph.Node        // the sums within the sum that is looked at
 	looks  int                  // how many more nodes may be looked at; see [maxLooks]
 }
@@ -139,7 +139,7 @@ func plusTerm(b *graph.Builder, sum, x *graph.Node, factor float64) *graph.Node 
 }
 
 // fuse makes the MoE of what was found and returns the value that it adds to the sum. An error of type
-// stopped tells why there is none.
+// [rewrite.Stopped] says why there is none.
 func (f *fuser) fuse(m *mixture) (*graph.Node, error) {
 	if err := m.check(); err != nil {
 		return nil, err

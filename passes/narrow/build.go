@@ -168,12 +168,12 @@ func stored(b *graph.Builder, n *graph.Node, views map[view]*graph.Node, round f
 	return x
 }
 
-// rebuild makes the chosen values' launches, and those that read them, anew.
+// rebuild replaces the launches of the chosen values, and those that read them.
 func (w *narrower) rebuild() error {
 	g := w.c.Graph
 	b := graph.Extend(g)
 	with := map[*graph.Node]*graph.Node{}
-	results := map[*graph.Node][]*graph.Node{} // of fusions made anew
+	results := map[*graph.Node][]*graph.Node{} // of fusions that were replaced
 	for _, n := range slices.Clone(g.Nodes) {
 		args := slices.Clone(n.Args)
 		operands := map[int]bool{}
@@ -238,7 +238,7 @@ func (w *narrower) resultsOf(n *graph.Node) map[int]bool {
 	return chosen
 }
 
-// make adds a converted fusion to the graph in place of n, and returns what stands for each of n's results.
+// make adds a converted fusion to the graph in place of n, and returns the new value of each of n's results.
 func (w *narrower) make(b *graph.Builder, n *graph.Node, k converted, args []*graph.Node) []*graph.Node {
 	results := make([]*graph.Node, len(k.results))
 	var made []*graph.Node // the new results

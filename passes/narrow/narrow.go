@@ -137,21 +137,12 @@ func (w *narrower) onlyCasts(f graph.Fusion, args []*graph.Node, asked map[*grap
 	return !slices.ContainsFunc(f.Body.Outputs, func(o graph.Output) bool { return wide[o.Node] })
 }
 
-// joinAlike leaves in f32 what is joined with values that stay so, directly or by way of other values.
+// joinAlike leaves in f32 what is joined with values that stay so, directly or through other values.
 func (w *narrower) joinAlike() {
 	if len(w.narrow) == 0 {
 		return
 	}
-	joined := map[*graph.Node]*graph.Node{} // a union-find forest of concatenations and what they join
-	root := func(n *graph.Node) *graph.Node {
-		for joined[n] != nil {
-			if up := joined[joined[n]]; up != nil {
-				joined[n] = up
-			}
-			n = joined[n]
-		}
-		return n
-	}
+	joined := rewrite.Groups{}     // of concatenations and what they join
 	wide := map[*graph.Node]bool{} // what concatenations join that is to stay in f32
 	for _, n := range w.c.Graph.Nodes {
 		if _, ok := n.Op.(graph.Concat); !ok {
@@ -166,17 +157,15 @@ func (w *narrower) joinAlike() {
 			if !isConcat && !w.narrow[a] {
 				wide[a] = true
 			}
-			if x, y := root(n), root(a); x != y {
-				joined[y] = x
-			}
+			joined.Join(a, n)
 		}
 	}
 	mixed := map[*graph.Node]bool{} // roots
 	for n := range wide {
-		mixed[root(n)] = true
+		mixed[joined.Find(n)] = true
 	}
 	for _, n := range w.c.Graph.Nodes {
-		if w.narrow[n] && mixed[root(n)] {
+		if w.narrow[n] && mixed[joined.Find(n)] {
 			w.c.Note(n, "the result %v stays in f32: it is joined with values that do", n.Type)
 			delete(w.narrow, n)
 		}
@@ -208,7 +197,7 @@ func addShown(shown map[*graph.Node]bool, a *graph.Node) {
 	}
 }
 
-// contraction tells whether n is a result of a fusion around a contraction, and which.
+// contraction returns the fusion around a contraction that n is a result of, and the number of the result.
 func contraction(n *graph.Node) (f graph.Fusion, index int, ok bool) {
 	if r, isResult := n.Op.(graph.Result); isResult {
 		n, index = n.Args[0], r.Index
@@ -242,7 +231,7 @@ func (w *narrower) kept() map[*graph.Node]bool {
 	return kept
 }
 
-// notValue is why results that are no values of full shape stay as they are; nobody asks.
+// notValue is why sums and statistics keep their type. It is not noted.
 const notValue = "it is a sum or a statistic"
 
 // narrowable returns why result number index of a fusion should keep its type, or "".
@@ -296,7 +285,7 @@ func residual(f graph.Fusion, n *graph.Node) bool {
 	return sum[n]
 }
 
-// refused returns why a reader of n or the target wants it in f32, or "".
+// refused returns why a reader of n or the target needs it in f32, or "".
 func (w *narrower) refused(n *graph.Node) string {
 	fusion, index := n, 0
 	if r, ok := n.Op.(graph.Result); ok {
@@ -352,7 +341,7 @@ func (w *narrower) readers(n *graph.Node) (shown map[*graph.Node]bool, list []*g
 }
 
 // converts reports whether the fusion reads the given operands by elementwise work and by reductions alone, which a
-// conversion can stand before.
+// conversion can precede.
 func (w *narrower) converts(f graph.Fusion, operands map[int]bool) bool {
 	raw := map[*graph.Node]bool{} // the operands, and views of them
 	input := 0

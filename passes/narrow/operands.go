@@ -8,7 +8,7 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// Least is how many elements make 16 bits worth a conversion. Smaller values cost a launch, not memory traffic.
+// Least is the number of elements from which a conversion to 16 bits pays. Smaller values cost a launch, not memory traffic.
 const Least = 4096
 
 // Operands rounds what contractions read to 16 bits, as mixed precision does (Micikevicius et al., arXiv 1710.03740):
@@ -22,7 +22,7 @@ const Least = 4096
 // contractions hand to later launches is narrow's business.
 //
 // Contractions stay in f32 where all operands are small; where they decide which experts a token goes to, since close
-// choices would fall the other way; and where an attention reads keys from state, which would be cast anew in each run.
+// choices would fall the other way; and where an attention reads keys from state, which would be cast again in each run.
 // The gradient of such an attention does, too: its probabilities are e^(s − lse), of scores s of the same operands.
 func Operands(c *rewrite.Context, to graph.DType, least int) error {
 	if to == graph.Invalid {

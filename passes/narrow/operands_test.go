@@ -2,7 +2,6 @@ package narrow_test
 
 import (
 	"errors"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -72,25 +71,7 @@ func compareHalves(t *testing.T, g *graph.Graph, cfg passes.Config, limit float6
 			}
 		}
 	}
-	outputs, updates, err := ref.Eval(full, in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gotOutputs, gotUpdates, err := ref.Eval(half, in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pair := range []struct{ got, want map[string]*graph.Tensor }{{gotOutputs, outputs}, {gotUpdates, updates}} {
-		for name, want := range pair.want {
-			off, size := 0.0, 0.0
-			for i, w := range want.Floats() {
-				off, size = off+math.Pow(pair.got[name].Float(i)-w, 2), size+w*w
-			}
-			if math.Sqrt(off) > limit*math.Sqrt(size) {
-				t.Errorf("%s is off by %.3g of %.3g", name, math.Sqrt(off), math.Sqrt(size))
-			}
-		}
-	}
+	passtest.Near(t, full, half, in, limit)
 	if tr.Precision != "bf16" {
 		t.Errorf("the trace says %q", tr.Precision)
 	}

@@ -108,6 +108,31 @@ func SameNumbers(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
 	}
 }
 
+// Near compares what two graphs compute in norm, output by output and update by update: h may be off by limit times the
+// norm of g's value.
+func Near(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor, limit float64) {
+	t.Helper()
+	outputs, updates, err := ref.Eval(g, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gotOutputs, gotUpdates, err := ref.Eval(h, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pair := range []struct{ got, want map[string]*graph.Tensor }{{gotOutputs, outputs}, {gotUpdates, updates}} {
+		for name, want := range pair.want {
+			off, size := 0.0, 0.0
+			for i, w := range want.Floats() {
+				off, size = off+math.Pow(pair.got[name].Float(i)-w, 2), size+w*w
+			}
+			if !(math.Sqrt(off) <= limit*math.Sqrt(size)) {
+				t.Errorf("%s is off by %.3g of %.3g", name, math.Sqrt(off), math.Sqrt(size))
+			}
+		}
+	}
+}
+
 // SameOnCPU runs the compiled graph h on the CPU and compares with what g means.
 func SameOnCPU(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
 	t.Helper()
@@ -184,4 +209,26 @@ func Gradients(t *testing.T, g *graph.Graph, cfg passes.Config) (*graph.Graph, *
 		t.Errorf("no gradient is handed out")
 	}
 	return h, tr
+}
+
+// Trained is the graph of y with the sum of its squares as the output "cost", and asks for the gradient by each source
+// of floats NAME as the output "d NAME".
+func Trained(t *testing.T, build func(b *graph.Builder) (y *graph.Node)) (*graph.Graph, passes.Config) {
+	t.Helper()
+	var cfg passes.Config
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		y := build(b)
+		axes := make([]int, y.Type.Shape.Rank())
+		for i := range axes {
+			axes[i] = i
+		}
+		cost := b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, axes...)
+		b.Output("cost", cost)
+		for _, of := range Sources(y) {
+			if of.Type.DType.IsFloat() {
+				cfg.Gradients = append(cfg.Gradients, passes.Gradient{Cost: cost, Of: of, Output: "d " + of.Name})
+			}
+		}
+	})
+	return g, cfg
 }

@@ -95,6 +95,18 @@ var line = regexp.MustCompile(` \([^ ]*\.go:\d+\)`)
 // WithoutLines is a message without the user's file and line, which change with the tests.
 func WithoutLines(s string) string { return line.ReplaceAllString(s, "") }
 
+// Misses lists the near misses of a stage, all of the given pattern, without lines.
+func Misses(t *testing.T, s *trace.Stage, pattern string) (list []string) {
+	t.Helper()
+	for _, m := range s.Misses {
+		if m.Pattern != pattern {
+			t.Errorf("pattern %q", m.Pattern)
+		}
+		list = append(list, WithoutLines(m.At+": "+m.Reason))
+	}
+	return list
+}
+
 // Matched lists the patterns or rules that a stage applied.
 func Matched(s *trace.Stage) string {
 	var names []string

@@ -212,7 +212,7 @@ type capture struct {
 	e    Expr
 }
 
-// Capture remembers the node under a name. Where the name stands several times in a pattern, it must be the same node
+// Capture remembers the node under a name. Where the name occurs several times in a pattern, it must be the same node
 // each time.
 func Capture(name string, e Expr) Expr { return capture{name, e} }
 
@@ -247,7 +247,7 @@ type where struct {
 	e    Expr
 }
 
-// Where is e with a condition on the node and on what was captured until then. desc puts it in words, to stand after
+// Where is e with a condition on the node and on what was captured until then. desc is its wording, which follows
 // "wanted": "the sum over the axis of the softmax".
 func Where(desc string, ok func(m *Match, n *graph.Node) bool, e Expr) Expr {
 	return where{desc, ok, e}
@@ -319,7 +319,7 @@ func Const(v float64) Expr { return constant{want: v} }
 // ConstNear is a constant within a relative distance of v: people write 0.797885 for √(2/π).
 func ConstNear(v, rel float64) Expr { return constant{want: v, rel: rel} }
 
-// AnyConst is a constant all of whose elements are equal; [Uniform] tells its value.
+// AnyConst is a constant all of whose elements are equal; [graph.Node.ConstScalar] gives its value.
 func AnyConst() Expr { return constant{any: true} }
 
 func (e constant) roots() []root { return []root{{}} }

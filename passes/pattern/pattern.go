@@ -13,7 +13,7 @@
 //
 // which gives either a [Match], with the captured nodes and the nodes covered, or a [Miss]: how far the pattern got
 // and the first condition that failed, in words for the user. A pattern declares with [Key] the point from which on a
-// failure is worth telling; before it, a mismatch is nobody's business and the Miss is nil.
+// failure is worth reporting. Before it, a mismatch is of no interest and the Miss is nil.
 //
 // Matching backtracks over every choice ([Or], [Commute], [Chain], [Maybe], [Through]), so the order of alternatives
 // decides only which of several matches is found first.

@@ -51,7 +51,7 @@ func (s *state) accept() bool {
 	return true
 }
 
-// outsider finds a reader of n that the match does not cover; nil stands for one outside the graph.
+// outsider finds a reader of n that the match does not cover; nil is one outside the graph.
 func (s *state) outsider(n *graph.Node) (*graph.Node, bool) {
 	if s.uses.Escapes(n) {
 		return nil, true

@@ -29,7 +29,7 @@ var geluPatterns = []raising{
 // written is the relative accuracy in which people write constants down.
 const written = 1e-5
 
-// cubic is √(2/π)(x + 0.044715x³). It is interesting once a cube stands in it.
+// cubic is √(2/π)(x + 0.044715x³). It is of interest once it has a cube.
 var cubic = func() pat.Expr {
 	const inner = 0.044715
 	outer := math.Sqrt(2 / math.Pi)

@@ -4,7 +4,7 @@
 //	│           ⊙ ─►        x ─ relu ─►
 //	└─ ≥ 0 ─ cast
 //
-// The table is [Patterns]; each of its rows stands with a drawing in the file of its kind. A row's pattern is matched
+// The table is [Patterns]; each of its rows is in the file of its kind, with a drawing. A row's pattern is matched
 // at every node from operands to users, so that larger operations are recognised by their parts, already raised: a
 // layer norm is looked for in terms of means. Where several patterns fit, the first wins.
 //

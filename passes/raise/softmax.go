@@ -13,7 +13,7 @@ import (
 //	x ─┬─────────── − ─┬────────────────────── − ─►    x ─ log_softmax[axis] ─►
 //	   └─ max ─ spread ┘└─ exp ─ Σ ─ log ─ spread ┘
 //
-// Spread stands for the Reshape and Broadcast, or the Broadcast alone, that lead back to x's shape; see [spread].
+// Spread is the Reshape and Broadcast, or the Broadcast alone, that lead back to x's shape; see [spread].
 var softmaxPatterns = []raising{
 	{"softmax", "exponentials divided by their sum", pat.Or(
 		pat.Binary(graph.Div, exps, stat("e", sumOfExps)),

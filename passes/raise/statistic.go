@@ -18,7 +18,7 @@ var statisticPatterns = []raising{
 		"mean", makeMean},
 }
 
-// terms is the number of elements that each element of a reduction's result stands for.
+// terms is the number of elements that each element of a reduction's result is made of.
 func terms(reduction *graph.Node) float64 {
 	return float64(reduction.Args[0].Type.Shape.Elems()) / float64(max(reduction.Type.Shape.Elems(), 1))
 }
@@ -43,8 +43,8 @@ func makeMean(b *graph.Builder, m *pat.Match) *graph.Node {
 	return b.Add(graph.Reduce{Fn: graph.Mean, Axes: op.Axes, Keep: op.Keep}, sum.Args[0])
 }
 
-// spread tells along which axes of shape s the statistic n is constant: n is computed elementwise from one reduction
-// of a value of shape s, and shaped and repeated so that it stands beside values of shape s. For
+// spread finds the axes of shape s along which the statistic n is constant: n is computed elementwise from one reduction
+// of a value of shape s, and shaped and repeated to the shape s. For
 //
 //	x[4,6] ─ mean[1] ─ reshape[4,1] ─ broadcast[4,6] ─►
 //

@@ -65,7 +65,7 @@ func (t *timeline) replays() []replay {
 	return plans
 }
 
-// spans tells, for every launch up to the peak, how many bytes of its values are read after the peak, and how many
+// spans returns, for every launch up to the peak, how many bytes of its values are read after the peak, and how many
 // bytes are in use between it and the next one for launches up to the peak.
 func (t *timeline) spans() (far, cut []int64) {
 	far, cut = make([]int64, t.peak+1), make([]int64, t.peak+1)

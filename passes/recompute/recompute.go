@@ -82,7 +82,7 @@ func (r *recomputer) rewrite(t *timeline, again []bool) error {
 		nodes = append(nodes, k)
 		return k, nil
 	}
-	// late is what stands for a after the peak: what runs again has its node already, a Result or view of it gets one.
+	// late is the value to read in place of a after the peak: what runs again has its node already, a Result or view of it gets one.
 	late := func(a *graph.Node) (*graph.Node, error) {
 		if v, ok := t.holds[a]; !ok || !t.replayed(n, v, again) {
 			return a, nil

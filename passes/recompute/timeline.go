@@ -9,13 +9,13 @@ import (
 )
 
 // A timeline is a lowered graph as memory sees it: launches in the order in which they run, and the values that they
-// make and read. Of a plan, which says what is computed again, it tells the order of launches and the memory that this
-// takes, as lowering will lay it out.
+// make and read. For a plan, which says what is computed again, it gives the order of launches and the memory that
+// this takes, as lowering will lay it out.
 type timeline struct {
 	launches []timedLaunch
 	values   []timedValue
 	number   map[*graph.Node]int // of the launch of a node
-	holds    map[*graph.Node]int // the value in whose memory a node stands; sources and constants have none
+	holds    map[*graph.Node]int // the value in whose memory a node is stored; sources and constants have none
 	peak     int                 // the first launch at which most memory is in use
 }
 
@@ -202,7 +202,7 @@ func (t *timeline) replayed(step, v int, again []bool) bool {
 	return step > t.peak && again[t.values[v].by] && !t.values[v].kept
 }
 
-// lifetimes lists the values of an order that stand in the arena, in the order in which they are made.
+// lifetimes lists the values of an order that are stored in the arena, in the order in which they are made.
 func (t *timeline) lifetimes(order []int, again []bool) []arena.Value {
 	n := len(t.launches)
 	list := make([]arena.Value, 0, len(t.values)+len(t.values)/4)

@@ -28,7 +28,7 @@ type Context struct {
 // equal nodes become one, each match would list them all.
 const manyOrigins = 64
 
-// Match records a rewrite: the pattern or rule, what it made, and the nodes that the new one stands for.
+// Match records a rewrite: the pattern or rule, what it made, and the nodes that it replaces.
 func (c *Context) Match(pattern, kind string, made *graph.Node, covered ...*graph.Node) {
 	if len(covered) == 0 || len(made.Origin) <= manyOrigins {
 		covered = append(slices.Clip(covered), made)

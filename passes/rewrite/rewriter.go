@@ -26,7 +26,7 @@ type Rewriter struct {
 	Uses    *graph.Uses
 	with    graph.PerNode[*graph.Node]
 	dead    graph.PerNode[bool]
-	origins map[*graph.Node]originSet // of nodes that stand for many
+	origins map[*graph.Node]originSet // of nodes that replace many
 	changed int
 	limit   int // rewrites until it is clear that the rules go in circles
 	made    []rewrite
@@ -207,7 +207,7 @@ func (r *Rewriter) replace(n, m *graph.Node) {
 		m.Name = n.Name
 	}
 	if _, isConst := m.Op.(graph.Const); !graph.IsSource(m.Op) && !isConst {
-		r.stand(m, n)
+		r.inherit(m, n)
 	}
 	if r.dead.Get(m) {
 		r.revive(m)
@@ -216,8 +216,8 @@ func (r *Rewriter) replace(n, m *graph.Node) {
 	r.release(n)
 }
 
-// stand makes m stand for what n stands for, too. Where m stands for many, it is remembered which.
-func (r *Rewriter) stand(m, n *graph.Node) {
+// inherit adds the origins of n to those of m. Where m has many, the set of them is kept.
+func (r *Rewriter) inherit(m, n *graph.Node) {
 	if len(m.Origin) <= manyOrigins {
 		m.Origin = graph.MergeOrigins(m, n)
 		return
@@ -279,7 +279,7 @@ func (r *Rewriter) revive(n *graph.Node) {
 	}
 }
 
-// Builder returns a builder that appends to the graph nodes standing for the given ones.
+// Builder returns a builder that appends nodes to the graph that have the origins of the given ones.
 func (r *Rewriter) Builder(from ...*graph.Node) *graph.Builder {
 	return graph.Extend(r.Graph).From(from...)
 }

@@ -12,9 +12,8 @@ import (
 //	a ─ f ─► x          a ─ f ─┬► x
 //	a ─ f ─► y                 └► y
 //
-// What draws random numbers or runs the user's code is never merged, even where it could be. Neither is a Copy: behind
-// each of the values that gradients are asked for by, strip-grad puts one, and two of them have gradients of their own
-// even if they are equal.
+// What draws random numbers or runs the user's code is never merged, even where it could be. Neither is a Copy:
+// strip-grad puts one behind each value that a gradient is taken by, and two equal values have different gradients.
 type valueTable struct {
 	byOp    map[valueKey]*graph.Node
 	byBytes map[uint64][]*graph.Node

@@ -22,7 +22,7 @@ type placed struct {
 	start int
 }
 
-// placedPart tells what t, a term of a sum of its type, is as a part.
+// placedPart describes t, a term of a sum of the same type, as a part. ok is false if it is none.
 func placedPart(t *graph.Node) (op graph.Unslice, start int, ok bool) {
 	if op, ok = t.Op.(graph.Unslice); ok && op.Step == 1 {
 		if v, ok := t.Args[1].ConstScalar(); ok {

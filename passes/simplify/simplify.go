@@ -6,7 +6,7 @@
 //
 // What the normal form is:
 //
-//   - A constant operand of a commutative operation stands on the right.
+//   - A constant operand of a commutative operation is on the right.
 //   - An operand of an elementwise operation that is one value repeated is a scalar.
 //   - Elementwise work on a repeated value is done before it is repeated.
 //   - No two Reshapes, Transposes or Broadcasts of the same sort follow each other; none is the identity.
@@ -40,7 +40,7 @@ type simplifier struct {
 	rewrite.Rewriter
 	values valueTable
 	b      *graph.Builder            // of the rule that runs
-	filled map[*graph.Node][]filling // of the sums that the walk has come by; see [unsliceSum]
+	filled map[*graph.Node][]filling // of the sums that the walk has visited; see [unsliceSum]
 }
 
 func newSimplifier(c *rewrite.Context) *simplifier {
