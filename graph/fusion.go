@@ -201,27 +201,6 @@ func (f Fusion) Reads() []int64 {
 	return reads
 }
 
-// IsStoreView reports whether n is a view on the way from a computed value of a body to an output.
-func IsStoreView(n *Node) bool {
-	switch n.Op.(type) {
-	case Reshape, Transpose:
-		return IsComputed(n.Args[0])
-	}
-	return false
-}
-
-// IsComputed reports whether n, a node of a body, is neither an input or constant nor a view of one.
-func IsComputed(n *Node) bool {
-	for IsView(n.Op) {
-		n = n.Args[0]
-	}
-	switch n.Op.(type) {
-	case Input, Const:
-		return false
-	}
-	return true
-}
-
 func inferFusion(op Op, args []Type) ([]Type, error) {
 	f := op.(Fusion)
 	if f.Body == nil {

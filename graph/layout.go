@@ -1,7 +1,5 @@
 package graph
 
-import "fmt"
-
 // Layout gives the positions of a value's elements in a buffer: element (i0, i1, …) is at Offset + Σ i·Stride, in
 // elements. Views change the layout and move no data.
 type Layout struct {
@@ -53,33 +51,6 @@ func (l Layout) Broadcast(s Shape) Layout {
 		}
 	}
 	return r
-}
-
-// Over extends the layout of a value to an iteration space of the given shape. The value is broadcast if it is a scalar
-// or aligned at the last axis, or if it lacks the reduced axes.
-func (l Layout) Over(space Shape, reduced Ints) (Layout, error) {
-	s := l.Shape
-	if s == space {
-		return l, nil
-	}
-	if reduced.Len() > 0 && s == space.Drop(reduced) && s.Rank() > 0 {
-		r := Layout{Shape: space, Offset: l.Offset}
-		j := 0
-		for i := range space.Rank() {
-			if !reduced.Has(i) {
-				r.Stride[i] = l.Stride[j]
-				j++
-			}
-		}
-		return r, nil
-	}
-	lead := space.Rank() - s.Rank()
-	for i := range s.Rank() {
-		if lead < 0 || s.At(i) != 1 && s.At(i) != space.At(lead+i) {
-			return l, fmt.Errorf("a value of shape %v has no place in an iteration space of %v", s, space)
-		}
-	}
-	return l.Broadcast(space), nil
 }
 
 // Slice takes size elements, step apart, of an axis.

@@ -1,7 +1,6 @@
 package fpga
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -114,10 +113,7 @@ func (c *calibrator) inside(i int, t *task) error {
 		}
 	}
 	if t.act.table() {
-		if t.pre == nil {
-			return errors.New("an activation of nothing")
-		}
-		if graph.IsComputed(t.pre) {
+		if t.pre != nil {
 			return add(t.pre, &t.preCalibre)
 		}
 		t.preCalibre = t.x.v.calibre

@@ -7,10 +7,11 @@ import (
 
 	"fusec/fpga/isa"
 	"fusec/graph"
+	"fusec/graph/body"
 	"fusec/lowering"
 )
 
-// matcher turns the body of one fusion into tasks.
+// matcher turns the program of a body into tasks.
 //
 // A value of the body is open while its task may still take on more work: one that a single operation reads. Work
 // that fits in the order scale and bias, residual, activation goes into the open task; any other work begins a task
@@ -19,87 +20,89 @@ type matcher struct {
 	m      *partition
 	launch int
 	l      *lowering.Launch
-	body   *graph.Graph
-	users  map[*graph.Node][]*graph.Node
-	at     map[*graph.Node]source // what is not computed
-	open   map[*graph.Node]*task
-	stored map[*graph.Node]matrix
-	out    map[*graph.Node]matrix // where a value goes that is handed out
+	p      body.Part
+	uses   []int          // by value: how many operations read it
+	open   []*task        // by value
+	stored map[int]matrix // by value
+	out    map[int]matrix // where a value goes that is handed out
 	tasks  []*task
 }
 
 // matchFusion lists the tasks of a launch. The error says what the overlay lacks.
-func (m *partition) matchFusion(i int, f graph.Fusion) ([]*task, error) {
+func (m *partition) matchFusion(i int, f graph.Fusion) (tasks []*task, err error) {
 	l := &m.p.Launches[i]
-	t := &matcher{m: m, launch: i, l: l, body: f.Body, users: f.Body.Users(), at: map[*graph.Node]source{},
-		open: map[*graph.Node]*task{}, stored: map[*graph.Node]matrix{}, out: map[*graph.Node]matrix{}}
-	if err := t.outputs(); err != nil {
+	args, results := l.Operands()
+	var parts []body.Part
+	if f.Anchor == graph.AnchorNone {
+		parts, err = body.LowerSegments(f, args, results)
+	} else {
+		parts, err = wholeBody(f, args, results)
+	}
+	if err != nil {
 		return nil, err
 	}
-	input := 0
-	for _, n := range f.Body.Nodes {
-		switch op := n.Op.(type) {
-		case graph.Input:
-			v := l.Args[input]
-			t.at[n] = source{v.Buffer, nil, v.Layout}
-			input++
-			continue
-		case graph.Const:
-			t.at[n] = source{-1, op.Value, graph.Contiguous(op.Value.Type.Shape)}
-			continue
-		}
-		if s, ok := t.at[firstArg(n)]; ok && graph.IsView(n.Op) {
-			if s.layout, ok = s.layout.View(n); !ok {
-				return nil, fmt.Errorf("%s: no distance of rows can say it", n.Op.OpName())
-			}
-			t.at[n] = s
-			continue
-		}
-		if graph.IsStoreView(n) {
-			continue
-		}
-		if err := t.compute(n); err != nil {
+	for _, p := range parts {
+		t := &matcher{m: m, launch: i, l: l, p: p, uses: make([]int, len(p.Values)), open: make([]*task, len(p.Values)),
+			stored: map[int]matrix{}, out: map[int]matrix{}}
+		if err := t.match(); err != nil {
 			return nil, err
 		}
+		tasks = append(tasks, t.tasks...)
 	}
-	for _, n := range f.Body.Nodes {
-		if _, ok := t.out[n]; ok {
-			if _, err := t.store(n); err != nil {
-				return nil, err
+	return tasks, nil
+}
+
+// wholeBody is a body with an anchor as its only part.
+func wholeBody(f graph.Fusion, args, results []graph.Operand) ([]body.Part, error) {
+	p, err := body.Lower(f, args, results)
+	part := body.Part{Program: p, Segment: graph.Segment{Body: f.Body}, Args: args, Results: results}
+	for i := range args {
+		part.Segment.Args = append(part.Segment.Args, i)
+	}
+	for i := range results {
+		part.Segment.Results = append(part.Segment.Results, i)
+	}
+	return []body.Part{part}, err
+}
+
+// match gives all values to tasks.
+func (t *matcher) match() error {
+	if err := t.outputs(); err != nil {
+		return err
+	}
+	for i := range t.p.Values {
+		for _, a := range t.p.Values[i].Args {
+			t.uses[a]++
+		}
+	}
+	for i := range t.p.Values {
+		if err := t.compute(i); err != nil {
+			return err
+		}
+	}
+	for i := range t.p.Values {
+		if _, ok := t.out[i]; ok {
+			if _, err := t.store(i); err != nil {
+				return err
 			}
 		}
 	}
-	return t.tasks, nil
-}
-
-func firstArg(n *graph.Node) *graph.Node {
-	if len(n.Args) == 0 {
-		return nil
-	}
-	return n.Args[0]
+	return nil
 }
 
 // outputs finds where each value goes that is handed out.
 func (t *matcher) outputs() error {
-	for i, o := range t.body.Outputs {
-		if i >= len(t.l.Results) {
-			break
-		}
-		n, layout := o.Node, t.l.Results[i].Layout
-		for graph.IsStoreView(n) {
-			var ok bool
-			if layout, ok = layout.Invert(n); !ok {
-				return fmt.Errorf("%s of the result: no distance of rows can say it", n.Op.OpName())
-			}
-			n = n.Args[0]
-		}
-		if !graph.IsComputed(n) {
+	for i := range t.p.Stores {
+		s := &t.p.Stores[i]
+		switch _, twice := t.out[s.Value]; {
+		case s.Sums || s.PerRow && t.p.Space != t.p.Kept:
+			return errors.New("reduce: the overlay reduces no axis but in norms")
+		case t.p.Values[s.Value].Kind == body.Load || t.p.Values[s.Value].Kind == body.Constant:
 			return errors.New("a result is an operand as it came")
-		}
-		if _, twice := t.out[n]; twice {
+		case twice:
 			return errors.New("a value is handed out twice")
 		}
-		m, err := t.matrix(t.l.Results[i].Buffer, layout, n.Type.Shape)
+		m, err := t.matrix(t.l.Results[t.p.Segment.Results[i]].Buffer, s.Layout)
 		if err != nil {
 			return err
 		}
@@ -107,20 +110,25 @@ func (t *matcher) outputs() error {
 			return fmt.Errorf("rows of %d elements are stored beside others: the overlay writes words of %d bytes",
 				m.cols, t.m.cfg.WordBytes)
 		}
-		t.out[n] = m
+		t.out[s.Value] = m
 	}
 	return nil
+}
+
+// source is what operand i of the part's launch holds, through a layout.
+func (t *matcher) source(arg int, l graph.Layout) source {
+	return source{t.l.Args[t.p.Segment.Args[arg]].Buffer, nil, l}
 }
 
 // errNoElements is why the overlay does not take values in which there is nothing, results and operands.
 var errNoElements = errors.New("a value without elements")
 
-// matrix is the matrix that a layout of a buffer shows, its shape being that of a value of the body.
-func (t *matcher) matrix(buffer int, l graph.Layout, s graph.Shape) (matrix, error) {
-	if s.Elems() == 0 {
+// matrix is the matrix that a layout of a buffer shows.
+func (t *matcher) matrix(buffer int, l graph.Layout) (matrix, error) {
+	if l.Shape.Elems() == 0 {
 		return matrix{}, errNoElements
 	}
-	rows, cols := rowsOf(s)
+	rows, cols := rowsOf(l.Shape)
 	m, err := matrixOf(t.m.value(buffer), l, rows, cols)
 	if err != nil {
 		return m, err
@@ -138,24 +146,28 @@ func rowsOf(s graph.Shape) (rows, cols int) {
 	return s.Elems() / max(cols, 1), cols
 }
 
-// compute gives a node's work to a task.
-func (t *matcher) compute(n *graph.Node) error {
-	if n.Type.Shape.Elems() == 0 {
+// compute gives the work of value i to a task.
+func (t *matcher) compute(i int) error {
+	v := &t.p.Values[i]
+	n := v.Node
+	switch d := n.Type.DType; {
+	case v.Kind == body.Load || v.Kind == body.Constant:
+		return nil
+	case t.p.Space.Elems() == 0:
 		return errNoElements
-	}
-	if d := n.Type.DType; d != graph.F32 && d != graph.F64 {
+	case d != graph.F32 && d != graph.F64:
 		return fmt.Errorf("%s of type %v: the overlay's numbers stand for f32 and f64", n.Op.OpName(), d)
 	}
 	switch op := n.Op.(type) {
 	case graph.MatMul:
-		return t.matmul(n, op)
+		return t.matmul(i, op)
 	case graph.LayerNorm, graph.RMSNorm:
-		return t.norm(n)
+		return t.norm(i)
 	case graph.Unary:
 		name, relu, f := unary(op)
-		return t.activate(n, n.Args[0], name, relu, f)
+		return t.activate(i, v.Args[0], name, relu, f)
 	case graph.Binary:
-		return t.binary(n, op)
+		return t.binary(i, op)
 	case graph.Softmax, graph.LogSoftmax:
 		return fmt.Errorf("%s: the overlay has no softmax but that of attention and of the router", n.Op.OpName())
 	case graph.Reduce:
@@ -164,68 +176,75 @@ func (t *matcher) compute(n *graph.Node) error {
 	return fmt.Errorf("%s: the overlay has no such operation", n.Op.OpName())
 }
 
-// begin starts a task for a node.
-func (t *matcher) begin(n *graph.Node, k taskKind, x matrix) *task {
+// begin starts a task for value i.
+func (t *matcher) begin(i int, k taskKind, x matrix) *task {
+	n := t.p.Values[i].Node
 	w := &task{launch: t.launch, kind: k, node: n, x: x, op: n.Op, share: 1}
-	t.open[n] = w
+	t.open[i] = w
 	return w
 }
 
-// store ends the task of a node, if it has not been, and says where the value stands.
-func (t *matcher) store(n *graph.Node) (matrix, error) {
-	if m, ok := t.stored[n]; ok {
+// store ends the task of value i, if it has not been, and says where the value stands.
+func (t *matcher) store(i int) (matrix, error) {
+	if m, ok := t.stored[i]; ok {
 		return m, nil
 	}
-	if s, ok := t.at[n]; ok {
-		if s.buffer < 0 {
-			return matrix{}, errors.New("a constant matrix is computed with")
+	m, ok := t.out[i]
+	switch v := &t.p.Values[i]; {
+	case v.Kind == body.Constant:
+		return m, errors.New("a constant matrix is computed with")
+	case v.Kind == body.Load:
+		var err error
+		if m, err = t.matrix(t.source(v.Arg, v.Layout).buffer, v.Layout); err != nil {
+			return m, err
 		}
-		m, err := t.matrix(s.buffer, s.layout, s.layout.Shape)
-		if err == nil {
-			t.stored[n] = m
+	default:
+		if !ok {
+			rows, cols := rowsOf(t.p.Space)
+			m = whole(t.m.inner(t.l, v.Node, rows, cols))
 		}
-		return m, err
+		w := t.open[i]
+		if w == nil {
+			return m, fmt.Errorf("%s is not computed by itself", v.Node.Where())
+		}
+		w.out = m
+		t.open[i] = nil
+		t.tasks = append(t.tasks, w)
 	}
-	w := t.open[n]
-	if w == nil {
-		return matrix{}, fmt.Errorf("%s is read as another shape", n.Op.OpName())
-	}
-	m, ok := t.out[n]
-	if !ok {
-		rows, cols := rowsOf(n.Type.Shape)
-		m = whole(t.m.inner(t.l, n, rows, cols))
-	}
-	w.out = m
-	delete(t.open, n)
-	t.stored[n] = m
-	t.tasks = append(t.tasks, w)
+	t.stored[i] = m
 	return m, nil
 }
 
-// extends returns the open task of a value that n alone reads, and moves it on to n.
-func (t *matcher) extends(a, n *graph.Node, fits func(*task) bool) *task {
+// free reports whether more work may go into the open task of value a: one operation reads the value and nothing else.
+func (t *matcher) free(a int, fits func(*task) bool) bool {
 	w := t.open[a]
-	if w == nil || t.out[a] != (matrix{}) || len(t.users[a]) != 1 || a.Type.Shape != n.Type.Shape || !fits(w) {
+	return w != nil && t.out[a] == (matrix{}) && t.uses[a] == 1 && fits(w)
+}
+
+// extends returns the open task of a value that value i alone reads, and moves it on to i.
+func (t *matcher) extends(a, i int, fits func(*task) bool) *task {
+	if !t.free(a, fits) {
 		return nil
 	}
-	delete(t.open, a)
-	w.node = n
-	t.open[n] = w
+	w := t.open[a]
+	t.open[a] = nil
+	w.node = t.p.Values[i].Node
+	t.open[i] = w
 	return w
 }
 
 // activate puts a function of one number behind a.
-func (t *matcher) activate(n, a *graph.Node, name string, relu bool, f func(float64) float64) error {
-	w := t.extends(a, n, func(w *task) bool { return w.kind != taskAttention })
+func (t *matcher) activate(i, a int, name string, relu bool, f func(float64) float64) error {
+	w := t.extends(a, i, func(w *task) bool { return w.kind != taskAttention })
 	if w == nil {
 		x, err := t.store(a)
 		if err != nil {
 			return err
 		}
-		w = t.begin(n, taskAffine, x)
+		w = t.begin(i, taskAffine, x)
 	}
-	if w.act.f == nil {
-		w.pre = a
+	if v := &t.p.Values[a]; w.act.f == nil && v.Kind != body.Load {
+		w.pre = v.Node
 	}
 	w.act = w.act.then(name, relu, f)
 	if w.act.table() && t.m.cfg.Tables == 0 {
@@ -234,25 +253,28 @@ func (t *matcher) activate(n, a *graph.Node, name string, relu bool, f func(floa
 	return nil
 }
 
-// operand says what an operand of an elementwise node is.
-func (t *matcher) operand(n, a *graph.Node) (s source, perColumn, constant bool, err error) {
-	s, ok := t.at[a]
-	if !ok {
+// operand says what operand a of value i is: whether it is computed, else from where it is read, and whether it has one
+// number for each column or is a constant.
+func (t *matcher) operand(i, a int) (s source, perColumn, constant bool, err error) {
+	v, n, space := &t.p.Values[a], t.p.Values[i].Node, t.p.Space
+	switch v.Kind {
+	case body.Load:
+		s = t.source(v.Arg, v.Layout)
+	case body.Constant:
+		s = source{-1, v.Number, graph.Layout{Shape: space}}
+	default:
 		return s, false, false, nil
 	}
-	if s.layout, err = s.layout.Over(n.Type.Shape, graph.Ints{}); err != nil {
-		return s, false, false, err
-	}
-	rank := n.Type.Shape.Rank()
+	rank := space.Rank()
 	columns, one := true, true
 	for i := range rank {
-		if s.layout.Stride[i] == 0 || s.layout.Shape.At(i) == 1 {
+		if s.layout.Stride[i] == 0 || space.At(i) == 1 {
 			continue
 		}
 		one = false
 		columns = columns && i == rank-1
 	}
-	rows, _ := rowsOf(n.Type.Shape)
+	rows, _ := rowsOf(space)
 	if columns && !one && rows == 1 && s.buffer >= 0 { // a row is a vector, too: it counts as one if it does not change
 		r := t.m.p.Buffers[s.buffer].Role
 		columns = r == lowering.Param || r == lowering.Const
@@ -266,24 +288,25 @@ func (t *matcher) operand(n, a *graph.Node) (s source, perColumn, constant bool,
 	}
 	if columns && rank > 0 {
 		last := s.layout.Stride[rank-1]
-		s.layout = graph.Layout{Shape: graph.ShapeOf(n.Type.Shape.At(rank - 1)), Offset: s.layout.Offset}
+		s.layout = graph.Layout{Shape: graph.ShapeOf(space.At(rank - 1)), Offset: s.layout.Offset}
 		s.layout.Stride[0] = last
 	}
 	return s, columns, one && s.buffer < 0, nil
 }
 
 // binary gives an operation of two values to a task.
-func (t *matcher) binary(n *graph.Node, op graph.Binary) error {
-	a, b := n.Args[0], n.Args[1]
-	if a == b && graph.IsComputed(a) {
+func (t *matcher) binary(i int, op graph.Binary) error {
+	a, b := t.p.Values[i].Args[0], t.p.Values[i].Args[1]
+	loaded := func(a int) bool { k := t.p.Values[a].Kind; return k == body.Load || k == body.Constant }
+	if a == b && !loaded(a) {
 		fn := op.Fn
-		return t.activate(n, a, fn.String()+" of itself", false, func(x float64) float64 { return fn.Eval(x, x) })
+		return t.activate(i, a, fn.String()+" of itself", false, func(x float64) float64 { return fn.Eval(x, x) })
 	}
-	sa, va, ca, err := t.operand(n, a)
+	sa, va, ca, err := t.operand(i, a)
 	if err != nil {
 		return err
 	}
-	sb, vb, cb, err := t.operand(n, b)
+	sb, vb, cb, err := t.operand(i, b)
 	if err != nil {
 		return err
 	}
@@ -291,16 +314,16 @@ func (t *matcher) binary(n *graph.Node, op graph.Binary) error {
 	case va && vb:
 		return errors.New("an operation on vectors alone")
 	case vb:
-		return t.term(n, a, term{op.Fn, false, sb}, cb)
+		return t.term(i, a, term{op.Fn, false, sb}, cb)
 	case va:
-		return t.term(n, b, term{op.Fn, true, sa}, ca)
+		return t.term(i, b, term{op.Fn, true, sa}, ca)
 	}
-	if _, ok := t.at[a]; ok && op.Fn == graph.Add { // what was computed goes first
+	if loaded(a) && op.Fn == graph.Add { // what was computed goes first
 		a, b = b, a
 	}
 	switch op.Fn {
 	case graph.Add, graph.Sub:
-		return t.sum(n, a, b, op.Fn == graph.Sub)
+		return t.sum(i, a, b, op.Fn == graph.Sub)
 	case graph.Mul:
 		x, err := t.store(a)
 		if err != nil {
@@ -310,18 +333,18 @@ func (t *matcher) binary(n *graph.Node, op graph.Binary) error {
 		if err != nil {
 			return err
 		}
-		t.begin(n, taskMul, x).y = y
+		t.begin(i, taskMul, x).y = y
 		return nil
 	}
 	return fmt.Errorf("%s of two values: the overlay adds and multiplies", op.Fn)
 }
 
 // term puts an operation with one number for each column behind a.
-func (t *matcher) term(n, a *graph.Node, m term, constant bool) error {
+func (t *matcher) term(i, a int, m term, constant bool) error {
 	linear := m.fn == graph.Add || m.fn == graph.Sub || m.fn == graph.Mul || m.fn == graph.Div && !m.left
 	scales := m.fn == graph.Mul || m.fn == graph.Div || m.left && m.fn == graph.Sub
 	if linear {
-		w := t.extends(a, n, func(w *task) bool {
+		w := t.extends(a, i, func(w *task) bool {
 			return w.act.f == nil && w.kind != taskAttention &&
 				!(scales && w.res != nil)
 		})
@@ -341,7 +364,7 @@ func (t *matcher) term(n, a *graph.Node, m term, constant bool) error {
 			f = func(x float64) float64 { return fn.Eval(c, x) }
 		}
 		if !linear || t.open[a] != nil && t.open[a].act.f != nil {
-			return t.activate(n, a, fmt.Sprintf("%v %.4g", fn, c), false, f)
+			return t.activate(i, a, fmt.Sprintf("%v %.4g", fn, c), false, f)
 		}
 	}
 	if !linear {
@@ -351,26 +374,25 @@ func (t *matcher) term(n, a *graph.Node, m term, constant bool) error {
 	if err != nil {
 		return err
 	}
-	w := t.begin(n, taskAffine, x)
+	w := t.begin(i, taskAffine, x)
 	w.terms = append(w.terms, m)
 	return nil
 }
 
 // sum adds b to a, or takes it away.
-func (t *matcher) sum(n, a, b *graph.Node, minus bool) error {
+func (t *matcher) sum(i, a, b int, minus bool) error {
 	free := func(w *task) bool {
 		return w.act.f == nil && w.res == nil && w.kind != taskAttention && w.kind != taskMul
 	}
-	join := func(a, b *graph.Node) (bool, error) {
-		if w := t.open[a]; w == nil || t.out[a] != (matrix{}) || len(t.users[a]) != 1 || !free(w) {
+	join := func(a, b int) (bool, error) {
+		if !t.free(a, free) {
 			return false, nil
 		}
 		r, err := t.store(b)
 		if err != nil {
 			return false, err
 		}
-		w := t.extends(a, n, free)
-		w.res = &r
+		t.extends(a, i, free).res = &r
 		return true, nil
 	}
 	if !minus {
@@ -382,7 +404,7 @@ func (t *matcher) sum(n, a, b *graph.Node, minus bool) error {
 		return err
 	} else if ok { // a − b is −b with a for a residual, whose factor is never negative
 		if minus {
-			w := t.open[n]
+			w := t.open[i]
 			w.terms = append(w.terms, term{graph.Mul, false, number(-1)})
 		}
 		return nil
@@ -395,7 +417,7 @@ func (t *matcher) sum(n, a, b *graph.Node, minus bool) error {
 	if err != nil {
 		return err
 	}
-	w := t.begin(n, taskAffine, x)
+	w := t.begin(i, taskAffine, x)
 	w.res = &r
 	if minus {
 		w.terms = append(w.terms, term{graph.Mul, false, number(-1)})
@@ -407,17 +429,14 @@ func (t *matcher) sum(n, a, b *graph.Node, minus bool) error {
 func number(x float64) source { return source{-1, graph.Scalar(graph.F64, x), graph.Layout{}} }
 
 // matmul begins a product: of rows with constant weights, or with the rows of another value.
-func (t *matcher) matmul(n *graph.Node, op graph.MatMul) error {
-	s := n.Type.Shape
-	rows, _ := rowsOf(s)
-	x, err := t.rowsFor(n.Args[0], op.TransA, rows)
+func (t *matcher) matmul(i int, op graph.MatMul) error {
+	n := t.p.Anchor
+	rows, _ := rowsOf(t.p.Space)
+	x, err := t.rowsFor(t.p.Operands[0], op.TransA, rows)
 	if err != nil {
 		return err
 	}
-	b, ok := t.at[n.Args[1]]
-	if !ok {
-		return errors.New("matmul with a value that the same launch computes")
-	}
+	b := t.source(t.p.Operands[1].Arg, t.p.Operands[1].Layout)
 	r := b.layout.Shape.Rank()
 	batch := 1
 	for i := range r - 2 {
@@ -455,23 +474,13 @@ func (t *matcher) matmul(n *graph.Node, op graph.MatMul) error {
 	if err := t.m.fitsContraction(x.cols); err != nil {
 		return err
 	}
-	t.open[n] = w
+	t.open[i] = w
 	return nil
 }
 
 // rowsFor is the first operand of a product as rows of the contraction.
-func (t *matcher) rowsFor(a *graph.Node, transposed bool, rows int) (matrix, error) {
-	s, ok := t.at[a]
-	if !ok {
-		if transposed {
-			return matrix{}, errors.New("matmul with the transpose of a value that the same launch computes")
-		}
-		return t.store(a)
-	}
-	if s.buffer < 0 {
-		return matrix{}, errors.New("matmul of a constant")
-	}
-	l := s.layout
+func (t *matcher) rowsFor(o body.Operand, transposed bool, rows int) (matrix, error) {
+	l := o.Layout
 	r := l.Shape.Rank()
 	if transposed {
 		perm := make([]int, r)
@@ -481,7 +490,7 @@ func (t *matcher) rowsFor(a *graph.Node, transposed bool, rows int) (matrix, err
 		slices.Reverse(perm[r-2:])
 		l = l.Transpose(graph.IntsOf(perm...))
 	}
-	m, err := t.matrix(s.buffer, l, l.Shape)
+	m, err := t.matrix(t.source(o.Arg, l).buffer, l)
 	if err == nil && m.rows != rows {
 		err = errors.New("matmul with a batch that is repeated")
 	}
@@ -489,22 +498,23 @@ func (t *matcher) rowsFor(a *graph.Node, transposed bool, rows int) (matrix, err
 }
 
 // norm begins a norm over rows.
-func (t *matcher) norm(n *graph.Node) error {
-	_, cols := rowsOf(n.Type.Shape)
+func (t *matcher) norm(i int) error {
+	n, args := t.p.Values[i].Node, t.p.Values[i].Args
+	_, cols := rowsOf(t.p.Space)
 	if !t.m.cfg.Norms {
 		return fmt.Errorf("%s: the overlay %s has no norms", n.Op.OpName(), t.m.cfg.Name)
 	}
 	if cols > isa.MaxNorm {
 		return fmt.Errorf("%s of rows of %d elements: the overlay takes %d", n.Op.OpName(), cols, isa.MaxNorm)
 	}
-	x, err := t.store(n.Args[0])
+	x, err := t.store(args[0])
 	if err != nil {
 		return err
 	}
-	w := t.begin(n, taskNorm, x)
-	for i, fn := range []graph.BinaryFn{graph.Mul, graph.Add} {
-		if 1+i < len(n.Args) {
-			s, columns, _, err := t.operand(n, n.Args[1+i])
+	w := t.begin(i, taskNorm, x)
+	for k, fn := range []graph.BinaryFn{graph.Mul, graph.Add} {
+		if 1+k < len(args) {
+			s, columns, _, err := t.operand(i, args[1+k])
 			if err != nil {
 				return err
 			}

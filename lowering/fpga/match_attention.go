@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"fusec/graph"
-	"fusec/lowering"
+	"fusec/graph/body"
 )
 
 // heads is an attention.
@@ -51,7 +51,12 @@ func (h *heads) operands() []matrix {
 // matchAttention makes a task of an attention.
 func (m *partition) matchAttention(i int, f graph.Fusion) ([]*task, error) {
 	l := &m.p.Launches[i]
-	n := f.Anchored()
+	args, results := l.Operands()
+	p, err := body.Lower(f, args, results)
+	if err != nil {
+		return nil, err
+	}
+	n := p.Anchor
 	a, ok := n.Op.(graph.Attention)
 	switch {
 	case !ok:
@@ -87,30 +92,18 @@ func (m *partition) matchAttention(i int, f graph.Fusion) ([]*task, error) {
 	case d.Depth > m.cfg.HeadDim:
 		return nil, fmt.Errorf("head size %d: the overlay %s takes %d", d.Depth, m.cfg.Name, m.cfg.HeadDim)
 	}
-	input := inputs(f, l)
 	for j, to := range []*headed{&h.q, &h.k, &h.v} {
-		layout, buffer, err := loadView(n.Args[j], input)
-		if err != nil {
-			return nil, err
-		}
-		*to = headed{m.value(buffer), layout, j == 2}
+		*to = headed{m.value(l.Args[p.Operands[j].Arg].Buffer), p.Operands[j].Layout, j == 2}
 	}
-	layout, x := l.Results[0].Layout, f.Body.Outputs[0].Node
-	for x != n {
-		if !graph.IsView(x.Op) {
-			return nil, fmt.Errorf("%s behind attention", x.Op.OpName())
-		}
-		if layout, ok = layout.Invert(x); !ok {
-			return nil, fmt.Errorf("%s of the result: no distance of rows can say it", x.Op.OpName())
-		}
-		x = x.Args[0]
+	if _, cast := p.ResultOf(&p.Stores[0]); cast != nil {
+		return nil, fmt.Errorf("%s behind attention", cast.Op.OpName())
 	}
-	h.out = headed{m.value(l.Results[0].Buffer), layout, false}
+	h.out = headed{m.value(l.Results[0].Buffer), p.Stores[0].Layout, false}
 	for b := range d.Batch.Elems() {
 		for q := range d.Heads {
-			for _, p := range []matrix{h.q.part(b, q), h.k.part(b, q/d.Group), h.v.part(b, q/d.Group),
+			for _, x := range []matrix{h.q.part(b, q), h.k.part(b, q/d.Group), h.v.part(b, q/d.Group),
 				h.out.part(b, q)} {
-				if _, _, err := p.place(m.cfg.WordBytes); err != nil {
+				if _, _, err := x.place(m.cfg.WordBytes); err != nil {
 					return nil, err
 				}
 			}
@@ -134,34 +127,4 @@ func floats(what string, args []*graph.Node) (types []graph.Type, err error) {
 		types = append(types, x.Type)
 	}
 	return types, nil
-}
-
-// inputs are the launch's operands by the inputs of its body that stand for them.
-func inputs(f graph.Fusion, l *lowering.Launch) map[*graph.Node]lowering.View {
-	input := map[*graph.Node]lowering.View{}
-	for _, x := range f.Body.Nodes {
-		if _, ok := x.Op.(graph.Input); ok {
-			input[x] = l.Args[len(input)]
-		}
-	}
-	return input
-}
-
-// loadView is the layout of a chain of views on an input of a body, and the input's buffer.
-func loadView(n *graph.Node, input map[*graph.Node]lowering.View) (graph.Layout, int, error) {
-	if v, ok := input[n]; ok {
-		return v.Layout, v.Buffer, nil
-	}
-	if !graph.IsView(n.Op) {
-		return graph.Layout{}, 0, fmt.Errorf("%s before the operation", n.Op.OpName())
-	}
-	l, buffer, err := loadView(n.Args[0], input)
-	if err != nil {
-		return l, 0, err
-	}
-	l, ok := l.View(n)
-	if !ok {
-		return l, 0, fmt.Errorf("%s: no distance of rows can say it", n.Op.OpName())
-	}
-	return l, buffer, nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // experts is a mixture of experts with its router.
@@ -35,7 +36,12 @@ type moeCodes struct {
 // matchMoE makes a task of a mixture of experts and of the launches that make its gates.
 func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
 	l := &m.p.Launches[i]
-	n := f.Anchored()
+	args, results := l.Operands()
+	p, err := body.Lower(f, args, results)
+	if err != nil {
+		return nil, err
+	}
+	n := p.Anchor
 	op, ok := n.Op.(graph.MoE)
 	switch {
 	case !ok:
@@ -58,28 +64,17 @@ func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
 	if d.Tokens == 0 || d.Width == 0 || d.Hidden == 0 || d.Result == 0 {
 		return nil, errors.New("a mixture without elements")
 	}
-	input := inputs(f, l)
-	part := func(arg, rows, cols int) (matrix, error) {
-		layout, buffer, err := loadView(n.Args[arg], input)
-		if err != nil {
-			return matrix{}, err
-		}
-		x, err := matrixOf(m.value(buffer), layout, rows, cols)
-		if err == nil {
-			_, _, err = x.place(m.cfg.WordBytes)
-		}
-		return x, err
-	}
-	x, err := part(0, d.Tokens, d.Width)
+	x, err := matrixOf(m.value(l.Args[p.Operands[0].Arg].Buffer), p.Operands[0].Layout, d.Tokens, d.Width)
 	if err != nil {
+		return nil, err
+	}
+	if _, _, err = x.place(m.cfg.WordBytes); err != nil {
 		return nil, err
 	}
 	for _, w := range op.Weights() {
 		for k := range op.Experts {
-			layout, buffer, err := loadView(n.Args[op.Weight(w, k)], input)
-			if err != nil {
-				return nil, err
-			}
+			o := p.Operands[op.Weight(w, k)]
+			layout, buffer := o.Layout, l.Args[o.Arg].Buffer
 			if !m.constant(buffer) {
 				return nil, fmt.Errorf("%v of expert %d is computed: the overlay takes weights that the host knows",
 					w, k)
@@ -94,7 +89,7 @@ func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
 			e.weights[w] = append(e.weights[w], source{buffer, nil, layout})
 		}
 	}
-	routers, err := m.router(i, n, input, e)
+	routers, err := m.router(i, l.Args[p.Operands[1].Arg].Buffer, p.Operands[1].Layout, e)
 	if err != nil {
 		return nil, err
 	}

@@ -19,13 +19,9 @@ var errGates = errors.New("gates that are not a softmax of logits, or its larges
 // mostGateLaunches bounds how many launches may lead from logits to gates.
 const mostGateLaunches = 6
 
-// router finds the launches that make a mixture's gates of logits as the overlay's router does, their results read by
+// router finds the launches that make a mixture's gates, a buffer seen through a layout, of logits as the overlay's router does, their results read by
 // nobody else.
-func (m *partition) router(i int, n *graph.Node, input map[*graph.Node]lowering.View, e *experts) ([]int, error) {
-	layout, gates, err := loadView(n.Args[1], input)
-	if err != nil {
-		return nil, err
-	}
+func (m *partition) router(i, gates int, layout graph.Layout, e *experts) ([]int, error) {
 	if !layout.IsContiguous() || layout.Offset != 0 {
 		return nil, errGates
 	}
@@ -76,6 +72,7 @@ func (m *partition) router(i int, n *graph.Node, input map[*graph.Node]lowering.
 		}
 	}
 	v := m.value(logits)
+	var err error
 	if e.logits, err = matrixOf(v, graph.Contiguous(graph.ShapeOf(e.dims.Tokens, e.op.Experts)), e.dims.Tokens,
 		e.op.Experts); err != nil {
 		return nil, err

@@ -43,7 +43,7 @@ type task struct {
 	terms  []term
 	res    *matrix
 	share  float64     // the factor of the residual
-	pre    *graph.Node // whose value enters act
+	pre    *graph.Node // whose value enters act; nil if that is x
 	act    activation
 	out    matrix
 
