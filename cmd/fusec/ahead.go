@@ -70,7 +70,7 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 			return err
 		}
 		if samples == nil {
-			return cli.Usage("fusec compile --target fpga wants --calibrate FILE: the values' ranges are part of the file")
+			return cli.Usage("fusec compile --target fpga requires --calibrate FILE: the values' ranges are part of the file")
 		}
 		if err := fusec.CompileAhead(out, g, vals.Weights, nil, c.compile.Options(fpga.Samples(samples...))...); err != nil {
 			return err

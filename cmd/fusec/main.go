@@ -8,8 +8,8 @@
 //	fusec train language --save novel.graph     train one of the examples
 //	fusec generate novel.graph                  let a language model write
 //	fusec bench model.graph                     time it against Gorgonia's TapeMachine on the same graph
-//	fusec bench matmul --ladder                 time matrix multiplication, rung by rung
-//	fusec bench attention --ladder              time attention, rung by rung
+//	fusec bench matmul --ladder                 time matrix multiplication, every variant
+//	fusec bench attention --ladder              time attention, every variant
 //	fusec bench moe                             time mixtures of experts over their number
 //	fusec bench loader                          time the loader of mini-batches
 //	fusec tune model.graph --target cuda        find out by measuring how a GPU's matrix products are best computed

@@ -170,7 +170,7 @@ func TestOverlayRuns(t *testing.T) {
 		clitest.Bad(t, clitest.FusecRun(t, command, "--overlay", "sim16", out), cli.ExitUsage, "the model was compiled for the overlay sim8")
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--calibrate", single, out), cli.ExitUsage, "the model was compiled for the overlay sim8, with its ranges")
-	clitest.Bad(t, clitest.FusecRun(t, "compile", "--target", "fpga", digitsModel), cli.ExitUsage, "wants --calibrate")
+	clitest.Bad(t, clitest.FusecRun(t, "compile", "--target", "fpga", digitsModel), cli.ExitUsage, "requires --calibrate")
 	nan := graph.NewTensor(pixels.Type)
 	nan.SetFloat(100, math.NaN())
 	for _, c := range []struct{ file, want string }{

@@ -59,7 +59,7 @@ func gpuOptions(args []string) (*gpuOpts, error) {
 	}
 	switch {
 	case o.only != "" && len(o.parts) != 1:
-		return nil, errors.New("--only wants the one part whose workloads it chooses from")
+		return nil, errors.New("--only requires the one part whose workloads it chooses from")
 	case len(o.parts) == 0:
 		o.parts = gpuParts
 	}

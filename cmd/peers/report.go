@@ -209,7 +209,7 @@ func median(x []float64) float64 {
 	return (x[(n-1)/2] + x[n/2]) / 2
 }
 
-// table prints what a person wants to know.
+// table prints the report for people.
 func (rep *report) table(w io.Writer) {
 	e := rep.Environment
 	fmt.Fprintf(w, "%s, %d cores, %s; load %s before, %s after; %d rounds of at least %g s each, median of the rounds\n",

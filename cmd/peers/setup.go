@@ -166,7 +166,7 @@ func setup(ctx context.Context, o *opts, stdout, stderr io.Writer) int {
 	return exitOK
 }
 
-// install makes a kit anew: what is left of an earlier try goes first.
+// install makes a kit. It removes what an earlier try has left.
 func install(ctx context.Context, dir, kit string) error {
 	to := kitDir(dir, kit)
 	if err := os.RemoveAll(to); err != nil {

@@ -30,13 +30,13 @@ const MaxSeq, MaxHeads, maxDim = 1 << 17, 1 << 10, 1 << 10
 // gemmSide is the side of the square product whose speed the attention's is compared with.
 const gemmSide = 1024
 
-// parseSeqs reads lengths of sequences separated by commas.
-func parseSeqs(s string) ([]int, error) {
+// parseNumbers reads numbers from 1 to most, separated by commas, in order and each once.
+func parseNumbers(s, what string, most int) ([]int, error) {
 	var list []int
 	for _, word := range strings.Split(s, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(word))
-		if err != nil || n < 1 || n > MaxSeq {
-			return nil, fmt.Errorf("%q is no length of a sequence: want 1 to %d", word, MaxSeq)
+		if err != nil || n < 1 || n > most {
+			return nil, fmt.Errorf("%q is no %s: want 1 to %d", word, what, most)
 		}
 		list = append(list, n)
 	}
@@ -258,7 +258,7 @@ func (rep *attentionReport) text() string {
 	return rep.title() + t.String()
 }
 
-// ladder prints the rungs: a row for each, a column for each length.
+// ladder prints the variants: a row for each, a column for each length.
 func (rep *attentionReport) ladder(rows []*attender) string {
 	var seqs []int
 	cells := map[string]string{}

@@ -15,6 +15,7 @@ import (
 	"fusec/cmd/internal/modelio"
 )
 
+// Command is fusec bench.
 var Command = &cli.Command{
 	Name:    "bench",
 	Args:    "[flags] model.graph | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | --peer-protocol WORKLOAD THREADS SECONDS",
@@ -29,11 +30,11 @@ Perfetto show. With --target fpga the cycles of each launch are counted in one r
 the overlay, at the clock that --mhz gives, beside those of the targets that this machine has.
 
 fusec bench matmul times the product of square or other matrices in float32 against gonum, which is what Gorgonia
-multiplies with. With --ladder it climbs from the definition to fusec's own way, rung by rung.
+multiplies with. With --ladder it times every variant, from the definition to fusec's own.
 
 fusec bench attention times attention in float32, --heads heads of --dim for sequences of each length in --seq, and in
 the same rounds a matrix product of 1024×1024×1024, of whose speed it should reach a good part; then its scratch. FLOPs
-are those of the two products. With --ladder it climbs from the definition to pages of keys, rung by rung.
+are those of the two products. With --ladder it times every variant, from the definition to pages of keys.
 
 fusec bench moe times mixtures of experts in float32 whose tokens go to --top-k experts each, chosen evenly, for each
 number of experts in --experts; in the same rounds the dense form of 8 experts, where every expert computes every token,
@@ -46,7 +47,7 @@ safetensors file of one tensor, or any other of 4-byte elements; without it one 
 files (see TMPDIR) and removed afterwards.
 
 With --target cuda the ladders are those of the GPU: the product in each precision, a linear layer and its gradient, and
-attention, with registers, shared memory and occupancy of each rung, and the bytes that have to be moved.
+attention, with registers, shared memory and occupancy of each variant, and the bytes that have to be moved.
 
 fusec bench gpu times fusec on the workloads on which peers gpu times its rivals, under the same names: products, attention, mixtures
 of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
@@ -66,10 +67,10 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
 		{"fusec bench model.graph --target cuda --precision bf16 --trace run.json", "on a GPU, and the timeline of a run"},
 		{"fusec bench model.graph --target fpga --overlay sim16", "cycles of each launch on an overlay, and its time beside the CPU's"},
-		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each rung"},
+		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each variant"},
 		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
 		{"fusec bench attention --seq 1024,4096 --causal", "time, GFLOP/s, share of the matrix product's speed, scratch"},
-		{"fusec bench attention --ladder", "GFLOP/s of each rung"},
+		{"fusec bench attention --ladder", "GFLOP/s of each variant"},
 		{"fusec bench moe --plot moe.svg", "mixtures of 4 to 64 experts, and the curve of their times"},
 		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
 		{"fusec bench matmul --target cuda --ladder", "from a thread for each element to the copy engine's tiles"},
@@ -88,13 +89,13 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		f.StringVar(&b.baseline, "baseline", "", "compare the ratios with those kept in `FILE`; keep them there if it has none")
 		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
 		f.StringVar(&b.trace, "trace", "", "a model: write the timeline of a run to `FILE`, in Chrome's trace format")
-		f.BoolVar(&b.ladder, "ladder", false, "matmul, attention: every rung of the ladder")
+		f.BoolVar(&b.ladder, "ladder", false, "matmul, attention: every variant")
 		f.Func("sizes", "matmul: `SIZES` such as 256,512 or 512x768x3072 (default 256,512,1024,2048)", func(s string) (err error) {
 			b.sizes, err = parseSizes(s)
 			return err
 		})
 		f.Func("seq", "attention: `LENGTHS` of the sequences (default 512,1024,2048,4096)", func(s string) (err error) {
-			b.attends.seqs, err = parseSeqs(s)
+			b.attends.seqs, err = parseNumbers(s, "length of a sequence", MaxSeq)
 			return err
 		})
 		f.Count(&b.attends.heads, "heads", 1, "attention: `N` heads (default 8)")

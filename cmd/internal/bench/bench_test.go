@@ -145,8 +145,8 @@ func TestBenchMatmul(t *testing.T) {
 	}
 }
 
-// A rung that would take too long at a size is left out there.
-func TestMatmulSkipsSlowRungs(t *testing.T) {
+// A variant that would take too long at a size is left out there.
+func TestMatmulSkipsSlowVariants(t *testing.T) {
 	rows := []*multiplier{{name: "naive", threads: 1}, {name: "fusec", threads: 2}}
 	rep := &matmulReport{Rounds: 3, Results: []matmulResult{
 		{Size: "8x8x8", Name: "naive", GFLOPs: 1}, {Size: "8x8x8", Name: "fusec", GFLOPs: 2}, {Size: "9x9x9", Name: "fusec", GFLOPs: 3},
@@ -207,12 +207,12 @@ func TestBenchAttention(t *testing.T) {
 	out = bench(t, "attention", "--seq", "30", "--heads", "1", "--dim", "4", "--ladder")
 	for _, rung := range attention.Ladder {
 		if !strings.Contains(out, rung.Name) || !strings.Contains(out, rung.Doc) {
-			t.Errorf("lacks the rung %s:\n%s", rung.Name, out)
+			t.Errorf("lacks the variant %s:\n%s", rung.Name, out)
 		}
 	}
 }
 
-// A rung that would take too long is left out, and the reader told.
+// A variant that would take too long is left out, and the reader told.
 func TestAttentionLadderText(t *testing.T) {
 	rep := &attentionReport{Rounds: 3, Results: []attentionResult{{Seq: 8, Name: "naive", GFLOPs: 1}, {Seq: 8, Name: "fusec", GFLOPs: 2}, {Seq: 9, Name: "fusec", GFLOPs: 3}}}
 	out := rep.ladder([]*attender{{name: "naive", threads: 1, doc: "slow"}, {name: "fusec", threads: 2, doc: "fast"}})

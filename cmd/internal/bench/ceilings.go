@@ -70,7 +70,7 @@ func readCeilings(path string) (c ceilings, err error) {
 	return c, err
 }
 
-// ceilingWorks are a copy, with a change of sign lest it be none, and a product in each precision.
+// ceilingWorks are a copy, with a change of sign so that it is not left out, and a product in each precision.
 func ceilingWorks() []*gpuWork {
 	values := graph.TypeOf(graph.F32, ceilingSizes.copy)
 	side := ceilingSizes.side

@@ -30,7 +30,7 @@ type chromeEvent struct {
 // The rows of the drawing.
 var chromeRows = []string{"launches", "copies", "processor"}
 
-// rowOf is the row on which a span stands.
+// rowOf is the row of a span.
 var rowOf = map[lowering.SpanKind]int{lowering.SpanLaunch: 0, lowering.SpanCopyIn: 1, lowering.SpanCopyOut: 1,
 	lowering.SpanHost: 2}
 

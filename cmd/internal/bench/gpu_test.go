@@ -157,7 +157,7 @@ func TestTraceOnCPU(t *testing.T) {
 	}
 }
 
-// TestLaddersOnGPU computes by every rung; each result is compared with what it should be.
+// TestLaddersOnGPU computes by every variant; each result is compared with what it should be.
 func TestLaddersOnGPU(t *testing.T) {
 	clitest.Emulated(t)
 	for _, args := range [][]string{{"matmul", "--sizes", "40x36x44"},
@@ -167,18 +167,18 @@ func TestLaddersOnGPU(t *testing.T) {
 		if err := json.Unmarshal([]byte(clitest.Good(t, append(args, "--json")...)), &rep); err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range rep.Rungs {
+		for _, r := range rep.Variants {
 			if r.Error != "" || r.MedianNS <= 0 || r.TFLOPs <= 0 || r.Bytes <= 0 || r.GBs <= 0 || len(r.Kernels) == 0 {
 				t.Errorf("%+v", r)
 			}
 		}
-		if want := map[string]int{"matmul": 5 + 2 + 2 + 3 + 2, "attention": 4}[args[1]]; len(rep.Rungs) != want {
-			t.Errorf("%s has %d rungs, want %d", args[1], len(rep.Rungs), want)
+		if want := map[string]int{"matmul": 5 + 2 + 2 + 3 + 2, "attention": 4}[args[1]]; len(rep.Variants) != want {
+			t.Errorf("%s has %d variants, want %d", args[1], len(rep.Variants), want)
 		}
 		out := clitest.Good(t, args...)
-		for _, r := range rep.Rungs {
-			if !strings.Contains(out, r.Rung) || !strings.Contains(out, "occupancy") {
-				t.Errorf("lacks %q:\n%s", r.Rung, out)
+		for _, r := range rep.Variants {
+			if !strings.Contains(out, r.Variant) || !strings.Contains(out, "occupancy") {
+				t.Errorf("lacks %q:\n%s", r.Variant, out)
 			}
 		}
 	}

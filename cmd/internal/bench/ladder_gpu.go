@@ -12,17 +12,17 @@ import (
 	"fusec/lowering/cuda"
 )
 
-// gpuRung is a way to compute something on a GPU, of a ladder.
-type gpuRung struct {
+// gpuVariant is a way to compute something on a GPU, of a ladder.
+type gpuVariant struct {
 	name, doc string
 	works     []*gpuWork // what it does, one after another
 	precision fusec.Precision
 }
 
-// gpuRungReport is what was found about a rung, and its JSON form.
-type gpuRungReport struct {
+// gpuVariantReport is what was found about a variant, and its JSON form.
+type gpuVariantReport struct {
 	Subject   string    `json:"subject"`
-	Rung      string    `json:"rung"`
+	Variant   string    `json:"rung"`
 	Precision string    `json:"precision"`
 	MedianNS  int64     `json:"median_ns"` // by the GPU's clock
 	TFLOPs    float64   `json:"tflops"`    // per second
@@ -34,29 +34,29 @@ type gpuRungReport struct {
 
 // gpuLadderReport is a ladder's JSON form.
 type gpuLadderReport struct {
-	Schema string          `json:"schema"` // fusec.ladder/1
-	Target string          `json:"target"`
-	Rungs  []gpuRungReport `json:"rungs"`
+	Schema   string             `json:"schema"` // fusec.ladder/1
+	Target   string             `json:"target"`
+	Variants []gpuVariantReport `json:"rungs"`
 }
 
-// matmulLadderGPU measures the product, a linear layer, and its gradient, by every rung.
+// matmulLadderGPU measures the product, a linear layer, and its gradient, by every variant.
 func (b *bencher) matmulLadderGPU(e *cli.Env) error {
 	sizes := b.sizes
 	if sizes == nil {
 		sizes = []size{{4096, 4096, 4096}}
 	}
-	var list []gpuRung
+	var list []gpuVariant
 	for _, s := range sizes {
 		for _, p := range []fusec.Precision{fusec.F32, fusec.TF32, fusec.BF16} {
 			for i, r := range kernels.MatMulLadder() {
 				if p != fusec.F32 && i < 3 {
 					continue // these know no tensor cores
 				}
-				list = append(list, gpuRung{r.Name, r.Doc, []*gpuWork{linearWork(s, p, true).by(r.Compile)}, p})
+				list = append(list, gpuVariant{r.Name, r.Doc, []*gpuWork{linearWork(s, p, true).by(r.Compile)}, p})
 			}
 		}
-		list = append(list, linearRungs(s, b.compile.Precision)...)
-		backward, err := backwardRungs(s)
+		list = append(list, linearVariants(s, b.compile.Precision)...)
+		backward, err := backwardVariants(s)
 		if err != nil {
 			return err
 		}
@@ -65,8 +65,8 @@ func (b *bencher) matmulLadderGPU(e *cli.Env) error {
 	return b.ladderGPU(e, list)
 }
 
-// linearRungs are a linear layer with GELU: launch by launch, in one launch, and in one by blocks that stay.
-func linearRungs(s size, p fusec.Precision) []gpuRung {
+// linearVariants are a linear layer with GELU: launch by launch, in one launch, and in one by blocks that stay.
+func linearVariants(s size, p fusec.Precision) []gpuVariant {
 	y := graph.TypeOf(graph.F32, s.m, s.n)
 	bytes := float64(y.Bytes())
 	name := fmt.Sprintf("linear %v %v ", p, s)
@@ -81,7 +81,7 @@ func linearRungs(s size, p fusec.Precision) []gpuRung {
 		return checkEach(v, func(i int) float64 { return gelu(graph.GeluTanh, v.in["x"].Float(i)) })
 	}}
 	activation.build = func(b *graph.Builder) { b.Output("y", b.Unary(graph.GeluTanh, b.Input("x", y))) }
-	return []gpuRung{
+	return []gpuVariant{
 		{"linear naive", "The product, then the bias, then GELU: a launch each, values between them in memory.",
 			[]*gpuWork{linearWork(s, p, true).by(kernels.Portably), bias, activation}, p},
 		{"linear fused", "One launch: bias and GELU on the product's sums while they are in registers.",
@@ -91,8 +91,8 @@ func linearRungs(s size, p fusec.Precision) []gpuRung {
 	}
 }
 
-// backwardRungs are the gradient of a linear layer.
-func backwardRungs(s size) (list []gpuRung, err error) {
+// backwardVariants are the gradient of a linear layer.
+func backwardVariants(s size) (list []gpuVariant, err error) {
 	op, err := kernels.LinearBackward(s.m, s.k, s.n)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func backwardRungs(s size) (list []gpuRung, err error) {
 			b.Output("dw", b.Add(graph.Result{Index: 1}, n))
 			b.Output("db", b.Add(graph.Result{Index: 2}, n))
 		}
-		list = append(list, gpuRung{r.Name, r.Doc, []*gpuWork{w.by(r.Compile)}, fusec.F32})
+		list = append(list, gpuVariant{r.Name, r.Doc, []*gpuWork{w.by(r.Compile)}, fusec.F32})
 	}
 	return list, nil
 }
@@ -130,7 +130,7 @@ func (w *gpuWork) by(compile cuda.KernelCompiler) *gpuWork {
 	return w
 }
 
-// attentionLadderGPU measures attention by every rung.
+// attentionLadderGPU measures attention by every variant.
 func (b *bencher) attentionLadderGPU(e *cli.Env) error {
 	a := b.attends
 	if a.seqs == nil {
@@ -140,22 +140,22 @@ func (b *bencher) attentionLadderGPU(e *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	var list []gpuRung
+	var list []gpuVariant
 	for _, seq := range a.seqs {
 		c := attentionCase{1, a.heads, seq, a.dim, a.causal}
-		rungs, err := kernels.LadderAttention(a.heads, seq, seq, a.dim, a.causal, kernels.Config{Chip: kernels.H200})
+		variants, err := kernels.LadderAttention(a.heads, seq, seq, a.dim, a.causal, kernels.Config{Chip: kernels.H200})
 		if err != nil {
 			return err
 		}
-		for i, r := range rungs {
-			list = append(list, gpuRung{r.Name, r.Doc, []*gpuWork{c.rung(i, r.Args)}, fusec.F32})
+		for i, r := range variants {
+			list = append(list, gpuVariant{r.Name, r.Doc, []*gpuWork{c.variant(i, r.Args)}, fusec.F32})
 		}
 	}
 	return b.ladderGPU(e, list)
 }
 
-// rung is a rung's work: operands of the given types, in the order of the attention's.
-func (c attentionCase) rung(i int, args []graph.Type) *gpuWork {
+// variant is a variant's work: operands of the given types, in the order of the attention's.
+func (c attentionCase) variant(i int, args []graph.Type) *gpuWork {
 	w := c.work(graph.F32, "fwd", 4)
 	op := c.op()
 	if len(args) > 3 {
@@ -178,16 +178,16 @@ func (c attentionCase) rung(i int, args []graph.Type) *gpuWork {
 	}
 	w.check = func(v *gpuValues) error { return c.checkForward(v, graph.F32) }
 	return w.by(func(_ graph.Op, _, _ []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
-		rungs, err := kernels.LadderAttention(c.heads, c.seq, c.seq, c.dim, c.causal, cfg)
+		variants, err := kernels.LadderAttention(c.heads, c.seq, c.seq, c.dim, c.causal, cfg)
 		if err != nil {
 			return nil, err
 		}
-		return rungs[i].Kernel, nil
+		return variants[i].Kernel, nil
 	})
 }
 
-// ladderGPU measures rungs and prints the report.
-func (b *bencher) ladderGPU(e *cli.Env, list []gpuRung) error {
+// ladderGPU measures variants and prints the report.
+func (b *bencher) ladderGPU(e *cli.Env, list []gpuVariant) error {
 	show := cli.NewProgress(e.Stderr)
 	defer show.Done()
 	rep := &gpuLadderReport{Schema: "fusec.ladder/1", Target: b.compile.Target}
@@ -196,11 +196,11 @@ func (b *bencher) ladderGPU(e *cli.Env, list []gpuRung) error {
 			return e.Ctx.Err()
 		}
 		show.Show("%d of %d: %s", i+1, len(list), r.name)
-		found := gpuRungReport{Subject: r.works[0].name, Rung: r.name, Precision: r.precision.String()}
+		found := gpuVariantReport{Subject: r.works[0].name, Variant: r.name, Precision: r.precision.String()}
 		if err := found.measure(r.works, b.compile.Target); err != nil {
 			found.Error = err.Error()
 		}
-		rep.Rungs = append(rep.Rungs, found)
+		rep.Variants = append(rep.Variants, found)
 	}
 	show.Done()
 	if b.json {
@@ -210,8 +210,8 @@ func (b *bencher) ladderGPU(e *cli.Env, list []gpuRung) error {
 	return err
 }
 
-// measure runs the works of a rung one after another; the first one's arithmetic counts.
-func (r *gpuRungReport) measure(works []*gpuWork, target string) error {
+// measure runs the works of a variant one after another; the first one's arithmetic counts.
+func (r *gpuVariantReport) measure(works []*gpuWork, target string) error {
 	seconds := 0.0
 	for n, w := range works {
 		line, err := w.measure(target)
@@ -230,13 +230,13 @@ func (r *gpuRungReport) measure(works []*gpuWork, target string) error {
 }
 
 // text prints the report for people.
-func (rep *gpuLadderReport) text(list []gpuRung) string {
-	t := cli.NewTable("rung", "precision", "of", ">time", ">TFLOP/s", ">moved", ">GB/s", ">registers", ">local bytes",
+func (rep *gpuLadderReport) text(list []gpuVariant) string {
+	t := cli.NewTable("variant", "precision", "of", ">time", ">TFLOP/s", ">moved", ">GB/s", ">registers", ">local bytes",
 		">shared memory", ">occupancy", "what it does")
-	for i, r := range rep.Rungs {
+	for i, r := range rep.Variants {
 		if r.Error != "" {
 			why := "failed: " + strings.ReplaceAll(r.Error, "\n", "; ")
-			t.Row(r.Rung, r.Precision, r.Subject, "", "", "", "", "", "", "", "", why)
+			t.Row(r.Variant, r.Precision, r.Subject, "", "", "", "", "", "", "", "", why)
 			continue
 		}
 		var registers, local, shared, occupancy []string
@@ -246,7 +246,7 @@ func (rep *gpuLadderReport) text(list []gpuRung) string {
 			occupancy = append(occupancy, fmt.Sprintf("%.0f %%", 100*k.Occupancy))
 		}
 		all := func(s []string) string { return strings.Join(s, ", ") }
-		t.Row(r.Rung, r.Precision, r.Subject, cli.HumanTime(time.Duration(r.MedianNS)), cli.Digits(r.TFLOPs),
+		t.Row(r.Variant, r.Precision, r.Subject, cli.HumanTime(time.Duration(r.MedianNS)), cli.Digits(r.TFLOPs),
 			cli.HumanBytes(r.Bytes), cli.Digits(r.GBs), all(registers), all(local), all(shared), all(occupancy), list[i].doc)
 	}
 	return t.String()

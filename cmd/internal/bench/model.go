@@ -36,7 +36,7 @@ type benchResult struct {
 	Spread    float64 `json:"spread"` // (slowest − fastest round) ÷ median
 	Runs      int     `json:"runs"`
 	HeldBytes int64   `json:"held_bytes,omitempty"` // memory that it keeps, besides inputs and weights; of fusec
-	RunBytes  int64   `json:"run_bytes"`            // allocated anew by each run
+	RunBytes  int64   `json:"run_bytes"`            // that each run allocates
 }
 
 // benchRatio is how many times as fast fusec is.

@@ -33,24 +33,10 @@ const denseExperts = 8
 // maxTokens bounds the tokens of a mixture.
 const maxTokens = 1 << 20
 
-// parseExperts reads numbers of experts separated by commas.
-func parseExperts(s string) ([]int, error) {
-	var list []int
-	for _, word := range strings.Split(s, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(word))
-		if err != nil || n < 1 || n > MaxExperts {
-			return nil, fmt.Errorf("%q is no number of experts: want 1 to %d", word, MaxExperts)
-		}
-		list = append(list, n)
-	}
-	slices.Sort(list)
-	return slices.Compact(list), nil
-}
-
 // declare adds the flags of the mixture.
 func (m *mixtureShape) declare(f *cli.FlagSet) {
 	f.Func("experts", "moe: mixtures of these `NUMBERS` of experts (default 4,8,16,32,64)", func(s string) (err error) {
-		m.experts, err = parseExperts(s)
+		m.experts, err = parseNumbers(s, "number of experts", MaxExperts)
 		return err
 	})
 	f.Count(&m.tokens, "tokens", 1, "moe: `N` tokens (default 4096)")
@@ -243,7 +229,7 @@ func (b *bencher) moe(e *cli.Env) ([]entry, error) {
 		field = append(field, Contestant{fmt.Sprintf("%s of %d experts", name, experts), p.Exec})
 	}
 	if i := slices.Index(m.experts, denseExperts); i >= 0 {
-		if far := Difference(outputs[i].Floats(), outputs[len(m.experts)].Floats()); !(far <= DemoAgreement) {
+		if far := Difference(outputs[i].Floats(), outputs[len(m.experts)].Floats()); !(far <= Agreement) {
 			return nil, fmt.Errorf("the mixture of %d experts and the dense one differ by %.1e", denseExperts, far)
 		}
 	}
@@ -352,5 +338,5 @@ func (rep *mixtureReport) chart() *plotting.Chart {
 // Bounds of sizes; what memory allows is less.
 const MaxBatch, MaxModel, MaxExperts = 1 << 16, 1 << 15, 512
 
-// DemoAgreement is how far outputs may lie apart, as a part of the largest value.
-const DemoAgreement = 1e-4
+// Agreement is how far outputs may lie apart, as a part of the largest value.
+const Agreement = 1e-4

@@ -21,6 +21,7 @@ import (
 	"fusec/lowering/cuda"
 )
 
+// Tune is fusec tune.
 var Tune = &cli.Command{
 	Name:    "tune",
 	Args:    "[flags] model.graph",

@@ -68,7 +68,7 @@ func CommandNames(list []*Command) []string {
 	return names
 }
 
-// run parses the flags, which may stand anywhere among the arguments, and runs the command.
+// run parses the flags, which may be anywhere among the arguments, and runs the command.
 func (c *Command) run(e *Env, args []string) error {
 	f, do := c.flags()
 	rest, err := f.parseAll(args)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 )
 
+// HelpCommand is fusec help.
 var HelpCommand = &Command{
 	Name:    "help",
 	Args:    "[command]",

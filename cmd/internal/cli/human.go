@@ -74,7 +74,7 @@ func (l *LastOrigins[T]) Get(list []graph.Origin, build func([]graph.Origin) T) 
 	return l.made
 }
 
-// Origins is the user's names and the first position of what a launch stands for.
+// Origins is the user's names and the first position of the nodes that a launch computes.
 func Origins(list []graph.Origin) (names, pos string) {
 	var all []string
 	places := map[string]bool{}

@@ -20,7 +20,7 @@ import (
 	"fusec/lowering/cuda/emulator"
 )
 
-var update = flag.Bool("update", false, "write the golden files in testdata anew")
+var update = flag.Bool("update", false, "write the golden files in testdata again")
 
 // TestedCommands are those that command lines of tests name. A test package sets it.
 var TestedCommands []*cli.Command

@@ -21,6 +21,7 @@ import (
 	"fusec/lowering/cpu"
 )
 
+// Command is fusec demo.
 var Command = &cli.Command{
 	Name:    "demo",
 	Args:    "[flags]",
@@ -29,8 +30,8 @@ var Command = &cli.Command{
 Builds three graphs in their parts, as one writes them, compiles each twice, with fusion and without, and measures both
 in this process, in turn:
 
-  1. attention: softmax(q·kᵀ/√d)·v for --heads heads. Unfused, the scores of all queries with all keys stand in memory;
-     fused, a block of them at a time does, as large as the cache wants it (--block-size).
+  1. attention: softmax(q·kᵀ/√d)·v for --heads heads. Unfused, the scores of all queries with all keys are in memory;
+     fused, a block of them at a time is, as large as suits the cache (--block-size).
   2. mixture of experts: a router sends each token to --top-k of --num-experts feed-forward networks, four times as wide
      as the model. Unfused, every expert computes every token and most of it is multiplied by zero; fused, an expert
      computes the tokens that are sent to it. The bars show how many those are, and what is over an expert's capacity:
@@ -50,7 +51,7 @@ on top in both programs. Traffic is what the launches read and write, counted fr
 	Examples: []cli.Example{
 		{"fusec demo", "all three, some seconds"},
 		{"fusec demo --seq-len 2048 --batch-size 1 --causal", "a longer sequence, of which each token sees what came before"},
-		{"fusec demo --num-experts 32 --top-k 1 --capacity 1", "many experts, little room in each"},
+		{"fusec demo --num-experts 32 --top-k 1 --capacity 1", "many experts, each with a small capacity"},
 		{"fusec demo --block-size 32", "what the attention's block size does"},
 		{"fusec demo --profile-memory", "where the memory is, and which values are the largest"},
 		{"fusec demo --json", "for programs"},

@@ -107,7 +107,7 @@ func TestDemoText(t *testing.T) {
 		"keys, asked for", "unfused ÷ fused", "fused launches: attention\n", "█", "░", "3. transformer block", "where memory is",
 		"2. mixture of experts: 4 experts 128 wide, 2 for each token", "capacity 12, 0.50 times an even share: ",
 		"load-balance loss 1.", "router z-loss", "sum: peak memory", "probabilities", "expert0.hidden", "·██",
-		"fused: no value stands between launches"} {
+		"fused: no value is stored between launches"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}

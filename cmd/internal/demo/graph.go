@@ -38,7 +38,7 @@ const (
 const demoBias = "gate.bias"
 
 // demoGraphs builds the graphs that the demo runs, as a user writes them without any operation of a fusion's own:
-// attention and mixture stand in their parts.
+// attention and mixture are written out in their parts.
 func (s *demoShape) demoGraphs() ([]*graph.Graph, error) {
 	var list []*graph.Graph
 	for _, d := range []struct {

@@ -97,7 +97,7 @@ func (s *demoSection) memoryText() string {
 		list []demoBuffer
 	}{{"unfused", s.Unfused.Largest}, {"fused", s.Fused.Largest}} {
 		if len(side.list) == 0 {
-			fmt.Fprintf(&b, "\n%s: no value stands between launches\n", side.name)
+			fmt.Fprintf(&b, "\n%s: no value is stored between launches\n", side.name)
 			continue
 		}
 		t := cli.NewTable(side.name+": largest values", ">size", "type", ">launches", "lifetime")

@@ -176,9 +176,9 @@ func (s *demoSection) wrong(tokens int) error {
 	if s.Rerouted > tokens/100 {
 		return fmt.Errorf("%s: fused and unfused send %d of %d tokens to different experts", s.Name, s.Rerouted, tokens)
 	}
-	if !(float64(s.Difference) <= bench.DemoAgreement) {
+	if !(float64(s.Difference) <= bench.Agreement) {
 		return fmt.Errorf("%s: fused and unfused differ by %.1e of the largest value, more than %.0e",
-			s.Name, float64(s.Difference), bench.DemoAgreement)
+			s.Name, float64(s.Difference), bench.Agreement)
 	}
 	return nil
 }

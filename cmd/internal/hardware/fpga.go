@@ -21,6 +21,7 @@ import (
 	"fusec/fpga/rtl"
 )
 
+// Command is fusec fpga.
 var Command = &cli.Command{
 	Name:    "fpga",
 	Args:    "build | report | plan model.graph [flags]",
@@ -52,7 +53,7 @@ Models run on an overlay by --target fpga.`,
 		p.declare(f)
 		return func(e *cli.Env, args []string) error {
 			if len(args) == 0 {
-				return cli.Usage("fpga wants to know what to do: build, report or plan")
+				return cli.Usage("fpga requires what to do: build, report or plan")
 			}
 			switch rest := args[1:]; args[0] {
 			case "build":
@@ -150,7 +151,7 @@ func (b *boardBuilder) report(e *cli.Env) error {
 		}
 		if err := r.Config.Check(); err != nil || r.Board == "" {
 			return fmt.Errorf("%s is no report of a build: it names no board, or no overlay that can be; "+
-				"fusec fpga build makes one anew", filepath.Join(b.dir, f.Name(), "report.json"))
+				"fusec fpga build makes one again", filepath.Join(b.dir, f.Name(), "report.json"))
 		}
 		reports = append(reports, r)
 	}

@@ -16,6 +16,7 @@ import (
 	"fusec/lowering"
 )
 
+// Dump is fusec dump.
 var Dump = &cli.Command{
 	Name:    "dump",
 	Args:    "[flags] model.graph",
@@ -95,7 +96,7 @@ func (d *dumper) run(e *cli.Env, args []string) error {
 	if err != nil && (tr == nil || d.stage == "" && !d.all) {
 		return err
 	}
-	// A stage that was asked for by name is shown even if a later one failed: that is when one wants to see it.
+	// A stage that was asked for by name is shown even if a later one failed: it is then of most use.
 	if shown := d.print(e, tr, opts); shown != nil && err == nil {
 		return shown
 	}

@@ -13,12 +13,13 @@ import (
 	"fusec/lowering"
 )
 
+// Explain is fusec explain.
 var Explain = &cli.Command{
 	Name:    "explain",
 	Args:    "[flags] model.graph",
 	Summary: "tell what was fused, what it saves, and what nearly was",
 	Doc: `
-Compiles the model and reports: how many launches it takes and which of your nodes each stands for, with the file and
+Compiles the model and reports: how many launches it takes and which of your nodes each computes, with the file and
 line that built them; arithmetic and memory traffic before and after; the memory that a run needs; what stayed on the
 host, and why; and every near miss: a pattern that matched in part, and the condition that failed.
 
@@ -119,7 +120,7 @@ type explainLaunch struct {
 	FLOPs  int64        `json:"flops"`
 	Bytes  int64        `json:"bytes"`
 	Cycles int64        `json:"cycles,omitempty"` // estimated, on targets that can tell
-	Nodes  []cli.Origin `json:"nodes"`            // the user's, that it stands for
+	Nodes  []cli.Origin `json:"nodes"`            // the user's, that it computes
 
 	origin []graph.Origin
 }

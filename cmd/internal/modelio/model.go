@@ -20,7 +20,7 @@ import (
 	"fusec/lowering/fpga"
 )
 
-// StdinName is the argument that stands for standard input.
+// StdinName is the argument that means standard input.
 const StdinName = "-"
 
 // ModelArgument takes the one argument of a command that works on a model.

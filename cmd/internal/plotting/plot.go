@@ -77,17 +77,17 @@ func (c *Chart) Save(path string) error {
 	}
 	if c.LogX {
 		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ticks
-		if p.X.Min == p.X.Max { // one x stands in the middle
+		if p.X.Min == p.X.Max { // one x is drawn in the middle
 			p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
 		}
 	}
 	p.Y.Tick.Marker = plot.TickerFunc(shortTicks)
 	if c.LogY {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{}
-		p.Y.Max *= 10 // room for the legend
+		p.Y.Max *= 10 // space for the legend
 	}
 	if c.ZeroY {
-		p.Y.Min, p.Y.Max = 0, 1.25*p.Y.Max // room for the legend
+		p.Y.Min, p.Y.Max = 0, 1.25*p.Y.Max // space for the legend
 	}
 	w, err := p.WriterTo(6*vg.Inch, 4*vg.Inch, strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), "."))
 	if err != nil {

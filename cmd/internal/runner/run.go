@@ -21,6 +21,7 @@ import (
 	"fusec/lowering"
 )
 
+// Command is fusec run.
 var Command = &cli.Command{
 	Name:    "run",
 	Args:    "[flags] model.graph",
@@ -30,10 +31,10 @@ Compiles the model and runs it once on the inputs given with --in. Inputs that a
 --seed. Weights come from the .safetensors file beside the graph. State starts as that file has it; what a run does to
 it is not written back.
 
-With --against ref every launch is computed again by the reference, in float64, from the operands that it read, and every
-output from the model as it is written, before any pass. What is off by more than the bound is listed, and the exit code
-is 1. In f32 the bound is 1e-5 of the sum of a result's terms. A reference is slow: seconds for a million multiplications
-a launch.`,
+With --against ref the reference computes everything a second time, in float64: each launch from the operands that it
+read, and each output from the model as the file has it, before any pass. Results that differ by more than the bound are
+listed, and the exit code is 1. In f32 the bound is 1e-5 of the sum of a result's terms. The reference is slow: a billion
+multiplications take it seconds. --target ref runs the whole model on it.`,
 	Examples: []cli.Example{
 		{"fusec run model.graph", "on random inputs"},
 		{"fusec run model.graph --in x=batch.npy --out results", "on an input of your own; each output becomes results/NAME.npy"},
@@ -255,7 +256,7 @@ func less(t *graph.Tensor, i, j int) bool {
 	return t.Float(i) < t.Float(j)
 }
 
-// maxFileName is the most bytes of a file's name that file systems have in common, with room for an extension.
+// maxFileName is the most bytes of a file's name that file systems have in common, less those of an extension.
 const maxFileName = 200
 
 // fileName is the file of an output; different outputs have different files. A name that is too long for a file is cut,

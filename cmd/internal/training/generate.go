@@ -16,6 +16,7 @@ import (
 	"fusec/graph/memlimit"
 )
 
+// Generate is fusec generate.
 var Generate = &cli.Command{
 	Name:    "generate",
 	Args:    "[flags] model.graph",

@@ -22,6 +22,7 @@ import (
 	"fusec/graph/dot"
 )
 
+// Command is fusec train.
 var Command = &cli.Command{
 	Name:    "train",
 	Args:    "[flags] EXAMPLE",
