@@ -6,6 +6,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/graph/precision"
 	"fusec/passes"
 	"fusec/passes/passtest"
 )
@@ -71,7 +72,7 @@ func TestDeep(t *testing.T) {
 			b.Output("y", b.Slice(x, 0, 1, 2, 1))
 			return nil, nil
 		}},
-		{"views before a convolution in 16 bits", passes.Config{Precision: passes.BF16, Disable: as}.RoundingFrom(1),
+		{"views before a convolution in 16 bits", passes.Config{Precision: precision.BF16, Disable: as}.RoundingFrom(1),
 			func(b *graph.Builder) (cost, of *graph.Node) {
 				x := views(b, b.Input("x", graph.TypeOf(graph.F32, 4, 4)))
 				w := views(b, b.Param("w", graph.TypeOf(graph.F32, 4, 4)))
@@ -79,7 +80,7 @@ func TestDeep(t *testing.T) {
 					b.Reshape(x, 1, 1, 4, 4), b.Reshape(w, 4, 1, 2, 2)))
 				return nil, nil
 			}},
-		{"views of a value in 16 bits", passes.Config{Precision: passes.BF16, Disable: as}.RoundingFrom(1),
+		{"views of a value in 16 bits", passes.Config{Precision: precision.BF16, Disable: as}.RoundingFrom(1),
 			func(b *graph.Builder) (cost, of *graph.Node) { // of values that are cast, and of values that are joined
 				swap := func(x *graph.Node) *graph.Node {
 					for range depth + 1 {

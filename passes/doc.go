@@ -14,14 +14,14 @@
 //	│ ╱       │ ╱          │ ╱          │            │     ╱       └──────────┘
 //	⊙  …∇     ⊙ ─ d/dw     ⊙ ─ d/dw     └─ d/dw
 //
-// This package holds the table, the front door, and the passes about gradients and places. The other passes have packages
-// of their own, which share package rewrite and do not know each other: simplify, raise, attention, moe, narrow, fuse and
-// recompute. Package pattern is the matcher, constant evaluates what follows from constants.
+// This package holds the table, the front door, and the passes about gradients and memory. The other passes are in packages that
+// share package rewrite and do not import each other: simplify, raise, attention, moe, narrow, fuse and
+// recompute. Package pattern is the matcher. Package constant evaluates what follows from constants.
 //
-// Passes know the graph and no other package of the compiler. What a target can do they ask of a [Target].
+// Passes know the graph and no target. They ask a [Target] what it can do.
 //
-// Two of the passes, simplify and raise, are lists of local rewrites. They share a driver ([rewrite.Rewriter]) that walks the
-// graph once from operands to users, so that a rewrite sees its operands in final form, and repeats until nothing
-// changes. A rewrite is pure: it makes a new value for a node and its readers read that instead; what nothing reads any
-// more is dropped. A value with further readers therefore simply stays.
+// Two of the passes, simplify and raise, are lists of local rewrites. They share a driver, [rewrite.Rewriter], which walks the
+// graph from operands to users, so that a rewrite sees its operands in final form, and repeats that until nothing changes.
+// The searches of attention and moe use it as well. A rewrite is pure: it makes a new value for a node and its readers read that instead; what nothing reads any
+// more is dropped. So a value with further readers stays.
 package passes

@@ -10,6 +10,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/graph/optim"
+	"fusec/graph/precision"
 	"fusec/passes"
 	"fusec/passes/passtest"
 )
@@ -74,7 +75,7 @@ func TestLeftOut(t *testing.T) {
 			asked.Optimizer = nil
 		}
 		half := asked
-		half.Precision = passes.BF16
+		half.Precision = precision.BF16
 		half = half.RoundingFrom(1)
 		for kind, cfg := range map[string]passes.Config{"": plain, ", trained": asked, ", trained in bf16": half} {
 			meaning := cfg
@@ -107,7 +108,7 @@ func TestLeftOut(t *testing.T) {
 						t.Fatal(err)
 					}
 					in := valuesFor(want)
-					if cfg.Precision == passes.BF16 {
+					if cfg.Precision == precision.BF16 {
 						passtest.Near(t, want, h, in, 0.05)
 					} else {
 						if err := passtest.Same(want, h, in); err != nil {

@@ -59,7 +59,7 @@ func (c *Context) askSteps(steps []Step) error {
 //	│                │                     │                │          ▼
 //	└─ backward ─────┴─ d(cost)/d(w)       └─ backward ─ gradient ─► step ─► update of w, moments
 //
-// What the step is, [optim.Optimizer.Append] says.
+// [optim.Optimizer.Append] defines the step.
 func optimiseStep(c *Context) error {
 	if c.optimizer == nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/optim"
+	"fusec/graph/precision"
 	"fusec/graph/trace"
 	"fusec/passes/narrow"
 	"fusec/passes/rewrite"
@@ -38,7 +39,7 @@ type Config struct {
 	Disable   map[string]bool // passes to leave out
 	Stop      string          // the last pass to run; empty for all
 	// Precision is what contractions may be rounded to.
-	Precision Precision
+	Precision precision.Precision
 	// Budget is the number of bytes that temporary values may take; see package recompute. 0 is no limit.
 	Budget int64
 
@@ -84,7 +85,7 @@ func (cfg Config) check() error {
 type Context struct {
 	*rewrite.Context
 	budget    int64 // bytes for temporary values, or 0
-	precision Precision
+	precision precision.Precision
 	leastHalf int        // elements of values that are worth rounding
 	gradients []Gradient // in terms of Graph's nodes as they were before the first pass
 	optimizer *optim.Optimizer

@@ -6,6 +6,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/graph/precision"
 	"fusec/passes"
 	"fusec/passes/passtest"
 )
@@ -35,7 +36,7 @@ func TestValuesStay(t *testing.T) {
 func TestPrecisionOfRandomGraphs(t *testing.T) {
 	for seed := range uint64(150) {
 		g := graphtest.Random(rand.New(rand.NewPCG(seed, 3)), graphtest.Options{Nodes: 30, Floats: graph.F32})
-		for _, p := range []passes.Precision{passes.BF16, passes.F16} {
+		for _, p := range []precision.Precision{precision.BF16, precision.F16} {
 			h, _, err := passes.Run(g, passes.Config{Verify: true, Precision: p}.RoundingFrom(1))
 			if err != nil {
 				t.Fatalf("seed %d: %v\n%s", seed, err, graph.Print(g))

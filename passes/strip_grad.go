@@ -8,7 +8,7 @@ import (
 	"fusec/graph"
 )
 
-// stripGrad puts a request in the place of each gradient that somebody reads, so that the backward nodes that computed
+// stripGrad puts a request in the place of each gradient that is read, so that the backward nodes that computed
 // it are dropped:
 //
 //	x ─ forward ─ cost                    x ─ forward ─ cost ─┐
@@ -17,7 +17,7 @@ import (
 //
 // A request is an ordinary node with the cost and what to differentiate by as its operands, so that it follows them
 // through every rewrite; differentiate answers it. It must be a value that still exists then: if it is computed within
-// the graph, a Copy is put behind it, which no pass takes apart or merges with another. Further results of an operation
+// the graph, a Copy is put behind it, which no pass removes or merges with another. Further results of an operation
 // are read from the operation itself and not through the Copy of its first.
 //
 // Where the cost is unknown, or something on the way to it has no gradient, the gradients stay as the graph computes

@@ -9,16 +9,16 @@
 //
 //   - Scales, as products or quotients by constants of the scores, of q, of k, or of several of these, become Scale. A
 //     scalar that is known at run time only goes to q, which is smaller than the scores.
-//   - Masks that are added, taken off or chosen by become Causal, Window and lengths where they are constant and say no
-//     more than that, and else one operand: see [scoreMask].
+//   - Masks that are added, subtracted or selected by become Causal, Window and lengths where they are constant and
+//     these express them, and one operand otherwise: see [scoreMask].
 //   - Dropout of the probabilities becomes Dropout. It numbers elements in row-major order, as an Attention does.
 //   - Views stay outside, as strides. Those that only regroup the rows of the scores vanish, and so do repetitions of
 //     the keys and values for a group of heads: see [operand].
-//   - Casts to a wider type and back vanish. Arithmetic in a narrower type would be lost, and prevents the fusion.
+//   - Casts to a wider type and back vanish. Arithmetic in a narrower type prevents the fusion, since its rounding would be lost.
 //
 // Nothing but the softmax may read the scores, and nothing but the second contraction the probabilities: an Attention
-// never has them in memory. Whatever prevents a fusion is reported as a near miss of each softmax
-// between contractions.
+// never has them in memory. Whatever prevents a fusion is reported as a near miss of each softmax between
+// contractions.
 package attention
 
 import (
@@ -32,11 +32,11 @@ import (
 // Run is the pass fuse-attention.
 func Run(c *rewrite.Context) error {
 	f := &fuser{}
-	f.Rewriter = rewrite.Rewriter{Context: c, Visit: f.visit}
-	return f.Fixpoint(func() { f.softmaxed = map[*graph.Node]bool{} })
+	f.Rewriter = rewrite.Rewriter{Context: c, Visit: f.visit, Begin: func() { f.softmaxed = map[*graph.Node]bool{} }}
+	return f.Fixpoint()
 }
 
-// attentionPattern names what the pass looks for in its records.
+// sought names what the pass looks for in its records.
 var sought = &pattern.Pattern{Name: "attention", Doc: "two contractions around a softmax"}
 
 // fuser rewrites the graph by a search of its own instead of a table of patterns.

@@ -70,10 +70,10 @@ type rowShape struct {
 // span is the pieces [lo, hi) that make up an axis.
 type span struct{ lo, hi int }
 
-// shape settles the axes of the attention: batches, heads and queries as the user has them where positions matter, at
-// the masks, or else where queries meet keys. Products over batches and heads in one axis take what they were before
-// they were joined from the queries' views. Where heads have two axes, and keys differ along the
-// first only, both together are the heads.
+// shape decides on the axes of the attention: batches, heads and queries as the user has them at the masks, where
+// positions matter, or else at the product of queries and keys. Where that product has batches and heads in one axis, the
+// views of the queries say how to divide it. Where heads have two axes, and keys differ along the first only, both
+// together are the heads.
 func (a *attention) shape() (*rowShape, error) {
 	lead, queries := slices.Clone(a.rows[:len(a.rows)-1]), a.rows[len(a.rows)-1]
 	if len(lead) == 1 {
@@ -120,7 +120,7 @@ func (a *attention) shape() (*rowShape, error) {
 	return s, nil
 }
 
-// splitLike divides a leading axis of the given size as the axes are divided.
+// splitLike divides a leading axis of the given size in the way of axes.
 func splitLike(size int, axes []axis) []int {
 	var r []int
 	n := 1

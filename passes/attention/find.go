@@ -9,12 +9,12 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// attention is what has been found of one, from the second contraction down to the first:
+// attention is what is known of an attention during the search, from the second contraction down to the first:
 //
 //	second ◄─ casts, dropout ◄─ softmax ◄─ casts, scales, masks ◄─ first
 //	   └──── above ────────────────┘└───────────── below ───────────┘
 //
-// It is a value, so that a search that led nowhere leaves no trace.
+// It is a value, so that a search that fails leaves no trace.
 type attention struct {
 	rewrite.Cover
 	second  *graph.Node
@@ -40,7 +40,7 @@ type factor struct {
 // maxCovered bounds how many operations an attention covers.
 const maxCovered = 64
 
-// enter accounts for node n on the way from reader, which must be all that reads it. what names its value.
+// enter covers node n on the way from reader, which must be all that reads it. what names its value.
 func (a *attention) enter(n, reader *graph.Node, what string) error {
 	if len(a.Covered) == maxCovered {
 		return a.Stop(n, "more than %d operations stand between the products", maxCovered)
@@ -167,7 +167,7 @@ func (a attention) below(n, reader *graph.Node) (attention, error) {
 	return a, a.Stop(n, "between the product of queries and keys and the softmax stands %s, which is no scale, mask, cast or reshape", pattern.Describe(n))
 }
 
-// sum takes in scores + mask, whichever of the operands the scores are.
+// sum absorbs scores + mask, whichever of the operands the scores are.
 func (a attention) sum(n *graph.Node) (attention, error) {
 	var far error
 	for side := range 2 {
@@ -193,7 +193,7 @@ func (a attention) sum(n *graph.Node) (attention, error) {
 	return a, far
 }
 
-// scaled takes in a product with or quotient by a scalar.
+// scaled absorbs a product with or quotient by a scalar.
 func (a attention) scaled(n *graph.Node) (attention, error) {
 	f, x, y := n.Op.(graph.Binary).Fn, n.Args[0], n.Args[1]
 	if f == graph.Mul && x.Type.Shape.Rank() == 0 {

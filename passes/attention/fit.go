@@ -145,8 +145,8 @@ func allKeep(k *keySpans) bool {
 	return !slices.ContainsFunc(k.spans, func(p keySpan) bool { return p.lo == p.hi })
 }
 
-// fit finds the attributes and lengths of an attention in which position decides as the masks do: nothing, a window,
-// causality or both, without lengths if that is enough, and with queries at the end of the valid keys if nothing else is.
+// fit finds the attributes and lengths of an attention that keep the same keys as the masks: nothing, a window, causality
+// or both. It prefers no lengths, and makes queries the last of the valid keys only if nothing else fits.
 func fit(s *rowShape, k *keySpans, keys int) (masking, bool) {
 	if k == nil {
 		return masking{}, false
@@ -187,7 +187,7 @@ func (k *keySpans) explained(op graph.Attention, d graph.AttentionDims, valid []
 	return true
 }
 
-// window is how far a query reaches at most: to both sides or, if causal, backwards.
+// window is the largest distance of a query from a key that it keeps: to both sides or, if causal, backwards.
 func (k *keySpans) window(d graph.AttentionDims, causal bool) int {
 	w := 1
 	for i, p := range k.spans {

@@ -21,10 +21,10 @@ import (
 // Constant masks are looked at element by element (see [attention.masking]); the others become one operand, added or
 // of Bools, in the smallest shape that says the same.
 //
-// A mask is hard if it masks with −Inf. A finite value below [constant.Lowest] is soft: its exponential is exactly 0 beside that
-// of a kept score, in either type, so a query that keeps a key never notices the difference. A query that keeps none
-// does: softly masked it weighs keys by what is left of their scores, where a hard mask gives zeros. So a soft
-// mask may be expressed by position only where every query is known to keep a key, that is, where all masks are constant.
+// A mask is hard if it masks with −Inf. A finite value below [constant.Lowest] is soft: its exponential is exactly 0
+// beside that of a kept score, in either type, so it makes no difference to a query that keeps a key. To a query that keeps none it
+// does: with a soft mask it weights keys by what is left of their scores, where a hard mask gives zeros. So a soft mask
+// may be expressed by position only where every query is known to keep a key, that is, where all masks are constant.
 type scoreMask struct {
 	operand
 	at     *graph.Node // what applies it
@@ -35,7 +35,7 @@ type scoreMask struct {
 	value  *graph.Tensor // of the operand's base, if it is constant
 }
 
-// mask takes in a mask m that node at adds, times the sign.
+// mask absorbs a mask m that node at adds, times the sign.
 func (a *attention) mask(at, m *graph.Node, sign float64) error {
 	o, err := a.maskOperand(at, m)
 	if err != nil {
@@ -44,7 +44,7 @@ func (a *attention) mask(at, m *graph.Node, sign float64) error {
 	return a.addMasks(o, scoreMask{at: at, factor: sign * a.scale})
 }
 
-// selected takes in a choice between the scores and a constant.
+// selected absorbs a choice between the scores and a constant.
 func (a attention) selected(n *graph.Node) (attention, error) {
 	scores, other, invert := n.Args[1], n.Args[2], false
 	if !rewrite.ProductUnder(scores) {
@@ -150,7 +150,7 @@ func (a *attention) parts(m scoreMask) (all []scoreMask) {
 	return all
 }
 
-// of is an operand of the base of o, which is elementwise, in o's place.
+// of is o with its base, which is elementwise, replaced by one of the base's operands.
 func (o operand) of(x *graph.Node) operand {
 	still := func(axes []axis) []axis {
 		axes = slices.Clone(axes)
@@ -198,7 +198,7 @@ func (m *scoreMask) keeps(i int) bool {
 	return m.value.Float(i) == 0
 }
 
-// masking is what becomes of all masks.
+// masking is all masks as attributes and operands of an Attention.
 type masking struct {
 	causal  bool
 	window  int
@@ -208,7 +208,7 @@ type masking struct {
 	some    *graph.Node // if not nil: whether a query keeps a key at all; the operand keeps all keys of those that do not
 }
 
-// masking divides the masks into those that position alone explains, and an operand for the rest.
+// masking expresses by position the masks for which that is possible, and makes one operand of the rest.
 func (a *attention) masking(b *graph.Builder, s *rowShape) (masking, error) {
 	var fixed, rest []scoreMask
 	soft := false

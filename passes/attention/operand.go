@@ -36,8 +36,8 @@ func appendAxis(axes []axis, size, stride int) []axis {
 	return append(axes, axis{size, stride})
 }
 
-// newOperand takes a matrix product's operand without looking under views, with swapped last axes if asked, repeated along the
-// leading axes of the result that it does not have.
+// newOperand takes a matrix product's operand without looking under views, with swapped last axes if asked,
+// repeated along the leading axes of the result that it does not have.
 func newOperand(x *graph.Node, lead []int, swapped bool) operand {
 	s := x.Type.Shape
 	r, st := s.Rank(), s.Strides()
@@ -76,7 +76,7 @@ func (o *operand) descend(pass func(*graph.Node) *graph.Node) {
 	}
 }
 
-// under moves the base to what it is a view of, if that can be said with axes.
+// under moves the base to what it is a view of, if axes can express that.
 func (o *operand) under() bool {
 	n := o.base
 	dims := n.Type.Shape.Slice()
@@ -212,8 +212,8 @@ func sizes(axes []axis) []int {
 	return r
 }
 
-// refine returns the shortest list of sizes of whose neighbours both lists hold products, for lists of the same
-// product. It reports false if there is none.
+// refine returns the shortest list of sizes that divides both lists: each of their sizes is a product of neighbours in it.
+// Both lists have the same product. It reports false if there is none.
 func refine(a, b []int) ([]int, bool) {
 	a, b = slices.Clone(a), slices.Clone(b)
 	var r []int

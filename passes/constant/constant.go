@@ -140,5 +140,5 @@ func Factor(f graph.BinaryFn, y *graph.Node) (float64, bool) {
 	return Attribute(y), true
 }
 
-// Lowest is the greatest finite value that counts as masking. Scores are nowhere near.
+// Lowest is the greatest finite value that counts as masking. Scores are far above it.
 const Lowest = -1e8

@@ -7,7 +7,7 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// Three passes arrange views before regions grow. Without them the result is the same, in more launches.
+// Three passes arrange views for [Regions].
 
 // arrange visits the nodes in order, each with its operands replaced already, and puts what visit returns, unless that
 // is nil, in the node's place.
@@ -85,7 +85,7 @@ func SinkReshapes(c *rewrite.Context) error {
 //	a ─► Concat ─► Transpose ─►      a ─► Transpose ─► Concat ─►
 //	b ──┘                        to  b ─► Transpose ──┘
 //
-// where the launches that make them can store them so.
+// so that the launches that make a and b can store them transposed.
 func LiftTransposes(c *rewrite.Context) error {
 	g := c.Graph
 	uses := g.Uses()
@@ -111,7 +111,8 @@ func LiftTransposes(c *rewrite.Context) error {
 	})
 }
 
-// CopyFilters puts a Copy before the filters of a convolution where views separate the weights of one filter: a fused convolution reads each filter as one row of a matrix.
+// CopyFilters puts a Copy before the filters of a convolution where views separate the weights of one filter: a fused
+// convolution reads each filter as one row of a matrix.
 func CopyFilters(c *rewrite.Context) error {
 	return arrange(c.Graph, func(n *graph.Node) *graph.Node {
 		if _, ok := n.Op.(graph.Conv2D); !ok {

@@ -222,7 +222,7 @@ func (f *fuser) alsoRead(r *region, o output) bool {
 	})
 }
 
-// undo sees n, the end of a chain of store views, as the value that the chain starts at.
+// undo inverts the chain of store views that ends in n.
 func undo(b *graph.Builder, n *graph.Node, views []*graph.Node) *graph.Node {
 	for _, v := range slices.Backward(views) {
 		if t, ok := v.Op.(graph.Transpose); ok {
@@ -234,7 +234,7 @@ func undo(b *graph.Builder, n *graph.Node, views []*graph.Node) *graph.Node {
 	return n
 }
 
-// constScalar returns the tensor of a scalar constant, which a body holds itself.
+// constScalar returns the tensor of a constant of rank 0, which is part of a body and no input.
 func constScalar(n *graph.Node) (*graph.Tensor, bool) {
 	c, ok := n.Op.(graph.Const)
 	if !ok || c.Value.Type.Shape.Rank() != 0 {
@@ -244,7 +244,7 @@ func constScalar(n *graph.Node) (*graph.Tensor, bool) {
 }
 
 // loadViews follows a chain of views up from a and returns the value at which a kernel starts to read, and the views
-// from there to a that strides can say. A view that a region hands out is a value like others.
+// from there to a that strides can express. A view that a region hands out is read like any other value.
 func (f *fuser) loadViews(a *graph.Node) (base *graph.Node, views []*graph.Node) {
 	for n := a; ; n = n.Args[0] {
 		if !graph.IsView(n.Op) || f.stored[n.ID] {

@@ -7,8 +7,8 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// What a backward pass asks for besides products: sums of gradients over the rows, for biases and for the weights of
-// norms, and work that reads a product's result together with sums along its rows.
+// A backward pass needs, besides products, sums of gradients over the rows for biases and for the weights of norms, and
+// work that reads the result of a product together with sums along its rows.
 
 // sumColumns lets a launch that makes a value also hand out the value's column sums,
 //
@@ -119,9 +119,9 @@ func (f *fuser) leaves(r *region, n *graph.Node, out map[*graph.Node]bool) bool 
 	return to == nil || to.shape == n.Type.Shape && to.lane == graph.LaneOf(n)
 }
 
-// part takes out of a row region what has nothing to do with its root but to read the same value, where it would be
-// handed out in full to other work on such rows: the statistics that a norm's backward needs are computed again there,
-// from a row that it reads anyway, not kept from the forward.
+// part takes nodes out of a row region that are linked with its root only by reading the same value, where they would be
+// handed out in full to other work on such rows. So the backward of a norm computes the statistics that it needs again
+// from a row that it reads anyway, and the forward does not keep them.
 func (f *fuser) part(r *region) {
 	if !r.trailing {
 		return
@@ -149,7 +149,7 @@ func (f *fuser) part(r *region) {
 	f.drop(r, func(n *graph.Node) bool { return full[linked.Find(n)] && !bound[linked.Find(n)] })
 }
 
-// drop takes nodes out of a region, on which nothing that stays depends.
+// drop takes nodes out of a region. Nothing that stays depends on them.
 func (f *fuser) drop(r *region, out func(*graph.Node) bool) {
 	var dropped []*graph.Node
 	r.nodes = slices.DeleteFunc(r.nodes, func(n *graph.Node) bool {

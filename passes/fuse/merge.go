@@ -14,9 +14,9 @@ import (
 //	w2, g2 ─► Fusion{w − r·g} ─► update of w2   to
 //
 // Their bodies are the same but for shapes, and become the segments of one body. Only fusions are merged whose results
-// nothing reads within the graph, such as an optimiser's updates: they depend on each other in no way, and nothing waits
-// for one of them while the others are computed. So are those that round parameters to 16 bits, which depend on nothing:
-// the rounded parameters are all there before the first of them is read.
+// nothing reads within the graph, such as an optimiser's updates: they do not depend on each other, and nothing waits
+// for one of them while the others are computed. Fusions that round parameters to 16 bits are merged as well: they depend
+// on nothing, and all rounded parameters are there before the first of them is read.
 func Merge(c *rewrite.Context) error {
 	g := c.Graph
 	uses := g.Uses()

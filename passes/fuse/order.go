@@ -21,7 +21,7 @@ type launchOrder struct {
 	first unit // the list's two ends, which hold no nodes
 	last  unit
 
-	// The last walk: between which units, what it visited from either end, and whether the two ways met.
+	// The last walk: between which units, what it visited from either end, and whether the walks from the two ends met.
 	walk   int
 	lo, hi *unit
 	back   []*unit
@@ -30,7 +30,7 @@ type launchOrder struct {
 	apart  [2]*unit // between which it found no way
 }
 
-// A unit is nodes that are one launch. Whatever else the order holds comes either before all of them or after.
+// A unit is nodes that are one launch. Every other node comes before all of them or after all of them.
 type unit struct {
 	nodes       []*graph.Node
 	label       uint64
@@ -133,7 +133,7 @@ func (o *launchOrder) goAhead(u *unit) {
 
 // meet goes on from both ends in turn, in breadth, and reports whether they meet. If they do not, one of back and ahead
 // is then all that the later unit depends on, or all that depends on the earlier one, of what is between them.
-// Where a gradient reads what the forward has computed, there is a short way, and a long one along the whole graph.
+// Where a gradient reads what the forward has computed, one walk is short and the other would go along the whole graph.
 func (o *launchOrder) meet() bool {
 	for i := 0; !o.met && i < len(o.back) && i < len(o.ahead); i++ {
 		for _, n := range o.back[i].nodes {
@@ -214,8 +214,8 @@ func (o *launchOrder) insert(units []*unit, after, before *unit, quarter uint64)
 	}
 }
 
-// relabel spaces the labels from one unit to another evenly, together with as many of those around them as it takes to
-// leave gaps. The more units there are, the larger the gap for each.
+// relabel spaces the labels from one unit to another evenly, together with as many of those around them as are
+// needed for gaps. The more units there are, the larger the gap for each.
 func (o *launchOrder) relabel(from, to *unit) {
 	n := uint64(0)
 	for u := from; u != to; u = u.next {

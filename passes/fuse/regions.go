@@ -7,7 +7,7 @@
 // reductions over rows take the elementwise work before, between and after them; and then what is left is gathered into
 // elementwise regions.
 // Between the rounds, a contraction gives up what is cheaper to do again where it is read, and launches that make a value
-// take on its column sums; see columns.go.
+// also compute its column sums; see columns.go.
 //
 // A region is convex: no path leaves it and comes back, not even through other regions. Views on the way into a
 // region become part of its body, where they are strides; views on the way out do where the reader cannot take them.
@@ -39,7 +39,7 @@ func Regions(c *rewrite.Context) error {
 	f.growAll(f.regions)
 	f.recompute()
 	f.sumColumns()
-	// Rows of side by side elements come first: what sums across them can join them.
+	// Rows of contiguous elements come first: what sums across them can join them.
 	for _, trailing := range []bool{true, false} {
 		before := len(f.regions)
 		for _, n := range g.Nodes {
@@ -76,7 +76,7 @@ type region struct {
 	axes          graph.Ints
 	keep, dropped graph.Shape
 	trailing      bool // the reduced axes are the innermost: values may lead back to shape
-	// columns are the sums across the rows that it hands out besides.
+	// columns are the sums across the rows that it also hands out.
 	columns map[*graph.Node]bool
 }
 
@@ -252,7 +252,7 @@ func (f *fuser) leadingInto(r *region, a *graph.Node) []*graph.Node {
 			return nil
 		}
 	}
-	// No one of the chain can join before the others. They can together if nothing leads from the region to its end.
+	// No node of the chain can join before the others. All can join together if nothing leads from the region to its end.
 	if f.order.between(r.root, chain[0]) {
 		return nil
 	}
@@ -304,7 +304,7 @@ func (f *fuser) fits(r *region, n *graph.Node) why {
 	return nil
 }
 
-// suits returns why n's operation, shape or type has no place in the region, or nil.
+// suits returns why n's operation, shape or type does not fit the region, or nil.
 func (f *fuser) suits(r *region, n *graph.Node) why {
 	s := n.Type.Shape
 	full := s == r.shape

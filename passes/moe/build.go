@@ -7,7 +7,7 @@ import (
 )
 
 // build makes the MoE y and the value of the experts' part of the sum. Where the tokens have the axes of
-// the sum they keep them, so that a view of either stays one of strides.
+// the sum they keep them, so that views of either still need no copy.
 func (m *mixture) build(b *graph.Builder, f *fuser) (y, to *graph.Node) {
 	net := &m.nets[0]
 	op := graph.MoE{Experts: max(m.stack, len(m.terms)), Activation: net.act.Fn, Alpha: net.act.Alpha, AtZero: net.act.AtZero,

@@ -85,7 +85,7 @@ func (m *mixture) sort() {
 	slices.SortStableFunc(m.terms, func(a, b term) int { return at(a) - at(b) })
 }
 
-// differs says how expert o has another form than n.
+// differs says how the form of expert o differs from that of n, or "".
 func (n *network) differs(o network) string {
 	switch {
 	case (n.gate.w == nil) != (o.gate.w == nil):

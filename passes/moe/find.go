@@ -133,7 +133,7 @@ next:
 			todo = append(todo, y, x)
 			continue
 		}
-		// A step belongs to the sum only if it leads to another; else it is the term's own.
+		// A step belongs to the sum only if it leads to another; otherwise it is part of the term.
 		for at, c := t.node, t.factor; f.Uses.One(at); {
 			next, s, ok := addendStep(at)
 			if !ok {
@@ -216,8 +216,8 @@ func (f *fuser) mixtures(n *graph.Node) (found []*mixture, rest []term) {
 // maxFactors bounds how far a product is split.
 const maxFactors = 16
 
-// split splits a term into its factors, and reports whether it is a value with at least one column. With rows it looks through
-// views that keep the rows.
+// split splits a term into its factors, and reports whether it is a value with at least one column. With rows it looks
+// through views that keep the rows.
 func (t *term) split(width int, rows bool) bool {
 	var values []read
 	t.constant = 1
@@ -345,7 +345,7 @@ func (f *fuser) stacked(n *graph.Node, op graph.Reduce) *mixture {
 	if op.Fn == graph.Mean {
 		t.factor = 1 / float64(experts)
 	}
-	// The experts' results in the order in which they were made, and how the sum sees them.
+	// The experts' results in the order in which they were made, and the layout in which the sum reads them.
 	base, views := t.value, []*graph.Node(nil)
 	for {
 		if _, isSlice := base.Op.(graph.Slice); isSlice || !graph.IsView(base.Op) {

@@ -8,8 +8,8 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// maxLooks bounds how many nodes are looked at to tell which gates are zero. It is far more than any gate takes, and keeps
-// long chains, and sums of sums, from taking all memory or all time. Beyond it nothing is known of a gate.
+// maxLooks bounds how many nodes are looked at to find out which gates are zero. It is far more than real gates need, and
+// bounds the memory and the time for long chains and for sums of sums. Beyond it nothing is known of a gate.
 const maxLooks = 1 << 10
 
 // look counts a node that is looked at, and reports whether it may be.
@@ -18,14 +18,14 @@ func (f *fuser) look() bool {
 	return f.looks >= 0
 }
 
-// closes reports whether gates are zero by construction, for some experts of a token: because they were multiplied by,
-// or chosen under, what comes of a comparison or a routing, or a mask that the host gives; or because their softmax was
-// taken of logits of which a mask made some so low that their exponential is exactly 0. k is how many of a token's are
-// not zero at most, or 0 if that is not known.
+// closes reports whether some gates of a token are zero by construction: they were multiplied by the result of a
+// comparison, of a routing or of a mask that the host gives, or selected by it; or their softmax was taken of logits of
+// which a mask made some so low that their exponential is exactly 0. k is the largest number of a token's gates that are
+// not zero, or 0 if that is not known.
 //
-// A gate at zero gets no gradient in a MoE. That is right where none would pass on, as through a product with a zero.
-// It is wrong for a mask that a gradient is requested by, and for gates that may be zero by accident beside the mask,
-// as those of a linear layer are before it has learnt anything: neither counts, where gradients are asked for.
+// A gate of zero gets no gradient in a MoE. That is right where the graph gives it none either, as through a product with
+// a zero. It is wrong for a mask that a gradient is requested by, and for gates that may be zero by accident beside the
+// mask, such as those of a linear layer before training. Neither counts where gradients are requested.
 func (f *fuser) closes(n *graph.Node) (closed bool, k int) {
 	if !f.look() {
 		return false, 0
@@ -96,8 +96,8 @@ func (f *fuser) closes(n *graph.Node) (closed bool, k int) {
 	return false, 0
 }
 
-// opens reports whether gates are zero nowhere, or only where they came so close to it that no gradient is left; or
-// whether it does not matter, since no gradients are asked for.
+// opens reports whether gates are zero nowhere, or only where they are so small that no gradient is left. Without
+// requests for gradients that does not matter, and it is true.
 func (f *fuser) opens(n *graph.Node) bool {
 	if len(f.wanted) == 0 {
 		return true
@@ -147,7 +147,8 @@ func fewer(a, b int) int {
 	return a
 }
 
-// lowers reports whether some logits are masked, being [constant.Lowest] or lower, and how many are not at most, or 0.
+// lowers reports whether some logits are masked, being [constant.Lowest] or lower. k is the largest number of a token's
+// logits that are not, or 0 if that is not known.
 func (f *fuser) lowers(n *graph.Node) (lowered bool, k int) {
 	if !f.look() {
 		return false, 0
@@ -187,8 +188,8 @@ func (f *fuser) lowers(n *graph.Node) (lowered bool, k int) {
 	return false, 0
 }
 
-// lowersTerm is lowers for a term of logits. Beside what the graph computes, an input for each of them counts as a mask
-// from the host, and one for each expert as a bias.
+// lowersTerm is lowers for a term of logits. Added to what the graph computes, an input with an element for each logit
+// counts as a mask from the host, and one with an element for each expert as a bias.
 func (f *fuser) lowersTerm(n, other *graph.Node) (lowered bool, k int) {
 	base := n
 	for graph.IsView(base.Op) {
@@ -240,8 +241,8 @@ func (f *fuser) holds(n *graph.Node) int {
 	return 0
 }
 
-// rankOf is k if t is the k-th largest element of rows of x, by a maximum, or by one of what is left when the larger
-// ones have been taken out, or by TopK; or 1 if t is an index of TopK, which x is compared with. It is 0 for all else.
+// rankOf is k if t is the k-th largest element of rows of x: by TopK, by a maximum, or by a maximum of what is left
+// without the larger ones. It is 1 if t is an index of TopK that x is compared with, and 0 for anything else.
 func (f *fuser) rankOf(t, x *graph.Node) int {
 	for f.look() {
 		switch op := t.Op.(type) {

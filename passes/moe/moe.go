@@ -13,16 +13,16 @@
 //   - A network is linear, activation, linear, or has a second linear layer as the factor of the activation, with
 //     biases or without. Experts that differ in form are refused. Their weights are operands one by one, or stacked
 //     where they are slices of one tensor, in order.
-//   - Gates are slices of one tensor, or else columns that are joined into one. Several factors that say nothing but
-//     how much a token counts are multiplied first; constants go to the sum.
+//   - Gates are slices of one tensor, or else columns that are joined into one. Several factors that only weight
+//     tokens are multiplied first; constants go to the sum.
 //
 // Tokens are sent to the experts whose gates are not zero. That saves work where gates are zero by construction (see
 // [fuser.closes]); where they are not, every expert sees every token, which a note says.
 //
-// A closed gate keeps out whatever its expert would make of the token, even infinities, which a product with zero lets
-// through as NaN.
+// With a closed gate nothing that the expert would compute reaches the sum, not even infinities. A product with zero
+// makes NaN of those.
 //
-// Nothing but the sum may read what the experts make, for a MoE never has it in memory. What prevents a fusion is
+// Nothing but the sum may read what the experts compute, since a MoE does not keep it in memory. What prevents a fusion is
 // reported as a near miss of each tensor whose slices weight the terms of a sum.
 package moe
 
@@ -39,7 +39,7 @@ import (
 func Run(c *rewrite.Context, wanted map[*graph.Node]bool) error {
 	f := &fuser{wanted: wanted}
 	f.Rewriter = rewrite.Rewriter{Context: c, Visit: f.visit}
-	if err := f.Fixpoint(func() {}); err != nil {
+	if err := f.Fixpoint(); err != nil {
 		return err
 	}
 	for _, n := range c.Graph.Nodes {
@@ -50,7 +50,7 @@ func Run(c *rewrite.Context, wanted map[*graph.Node]bool) error {
 	return nil
 }
 
-// whyDense says why no expert is spared any token.
+// whyDense says why every expert computes every token.
 func whyDense(gates *graph.Node) string {
 	for graph.IsView(gates.Op) {
 		gates = gates.Args[0]
@@ -62,7 +62,7 @@ func whyDense(gates *graph.Node) string {
 	return fmt.Sprintf("the gate, %s, is zero for no expert for certain: %s", pattern.Named(gates), advice)
 }
 
-// moePattern names what the pass looks for in its records.
+// sought names what the pass looks for in its records.
 var sought = &pattern.Pattern{Name: "moe",
 	Doc: "a sum of feed-forward networks of the same tokens, each weighted by a gate"}
 

@@ -26,8 +26,8 @@ func (k converted) args(old []*graph.Node) []*graph.Node {
 	return args
 }
 
-// convert makes the fusion that reads the given operands, and hands out the given results, in 16 bits. The operands are
-// ones that f converts.
+// convert makes the fusion that reads the given operands, and hands out the given results, in 16 bits. f can convert
+// the operands.
 func (w *narrower) convert(f graph.Fusion, operands, results map[int]bool) converted {
 	k := converted{op: f, results: make([]int, len(f.Body.Outputs))}
 	k.op.Body = graph.New(f.Body.Name)
@@ -133,7 +133,7 @@ func (w *narrower) convert(f graph.Fusion, operands, results map[int]bool) conve
 	return k
 }
 
-// A view of a value in a body, as far as it is known by its first operand.
+// A view of a value in a body.
 type view struct {
 	op graph.Op
 	of *graph.Node
@@ -283,8 +283,8 @@ func (w *narrower) result(n *graph.Node, i int) *graph.Node {
 	return nil
 }
 
-// shown is the operand that value n of a body is, through views and casts that come to nothing. made has the operands of
-// the body's inputs, and collects the values on the way.
+// shown is value n of a body as views of an operand. Casts on the way change nothing. made has the operands of the
+// body's inputs, and collects the values on the way.
 func shown(b *graph.Builder, n *graph.Node, made map[*graph.Node]*graph.Node) *graph.Node {
 	for todo := []*graph.Node{n}; len(todo) > 0; {
 		m := todo[len(todo)-1]

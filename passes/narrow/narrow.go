@@ -15,16 +15,16 @@ import (
 //	Fusion{matmul ─► Add ─► u, Gelu ─► Cast ─► h}      Fusion{matmul ─► Add ─► Cast ─► u, Gelu ─► Cast ─► h}
 //	u ─► Fusion{Gelu′ ⊙ matmul}                    to  u ─► Fusion{Cast ─► Gelu′ ⊙ matmul}
 //
-// It is the rounding that a layer's result in 16 bits has, after its epilogue in f32. A cast that reads such a value
-// comes to nothing, and a launch that did nothing else goes.
+// A layer's result in 16 bits is rounded in the same way, after its epilogue in f32. A cast that reads such a value is
+// dropped, and so is a launch that does nothing else.
 //
-// A value that is cast to 16 bits and nothing else, by the user's own wish, is kept so in any precision: the cast joins
-// the launch that makes it.
+// A value that the user casts to 16 bits, and that nothing else reads, is kept in 16 bits in any precision: the cast joins
+// the launch that makes the value.
 //
-// In f32 stay: outputs of the graph, and what updates of parameters and state are made of, as the gradients of weights;
-// sums with another value of full size, as residual streams and gradients that meet; sums over rows; the log-sum-exp of
-// an attention, what a mixture hands out besides its result; and what is read by anything but a fusion, or by one that
-// cannot convert it on the way, as a contraction in f32.
+// These stay in f32: outputs of the graph, and what updates of parameters and state are made of, such as the gradients of
+// weights; sums with another value of full size, such as residual streams; sums over rows; the log-sum-exp of an
+// attention; what a mixture hands out besides its result; and what is read by anything but a fusion, or by a fusion that
+// cannot convert it on the way, such as a contraction in f32.
 func Results(c *rewrite.Context, half graph.DType, least int) error {
 	for _, to := range []graph.DType{graph.BF16, graph.F16} {
 		if to != half && !castsTo(c.Graph, to) {
@@ -172,7 +172,7 @@ func (w *narrower) joinAlike() {
 	}
 }
 
-// moves reports whether op hands its operands' elements on, whatever their type.
+// moves reports whether op only moves its operands' elements, whatever their type.
 func moves(op graph.Op) bool {
 	switch op.(type) {
 	case graph.Concat, graph.Copy:
@@ -181,7 +181,7 @@ func moves(op graph.Op) bool {
 	return graph.IsView(op)
 }
 
-// addShown adds a and all whose elements are seen in it, through what moves them.
+// addShown adds a and all values whose elements a shows, through operations that move them.
 func addShown(shown map[*graph.Node]bool, a *graph.Node) {
 	stack := []*graph.Node{a}
 	for len(stack) > 0 {

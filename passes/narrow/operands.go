@@ -8,7 +8,8 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// Least is the number of elements from which a conversion to 16 bits pays. Smaller values cost a launch, not memory traffic.
+// Least is the number of elements from which a conversion to 16 bits pays. The cost of smaller values is the launch,
+// not memory traffic.
 const Least = 4096
 
 // Operands rounds what contractions read to 16 bits, as mixed precision does (Micikevicius et al., arXiv 1710.03740):
@@ -18,11 +19,11 @@ const Least = 4096
 //	w ──────────────┘                       w ─► Cast ──────────────┘
 //
 // A value is rounded once, before the views through which it is read, so that the cast can join the launch that makes
-// it. Sums stay in f32, and so do elementwise work, reductions, norms, losses, parameters and their updates. What
-// contractions hand to later launches is narrow's business.
+// it. Sums stay in f32, and so do elementwise work, reductions, norms, losses, parameters and their updates. See
+// [Results] for what contractions hand to later launches.
 //
-// Contractions stay in f32 where all operands are small; where they decide which experts a token goes to, since close
-// choices would fall the other way; and where an attention reads keys from state, which would be cast again in each run.
+// Contractions stay in f32 where all operands are small; where they decide which experts a token goes to, since rounding
+// would change close choices; and where an attention reads keys from state, which would be cast again in each run.
 // The gradient of such an attention does, too: its probabilities are e^(s − lse), of scores s of the same operands.
 func Operands(c *rewrite.Context, to graph.DType, least int) error {
 	if to == graph.Invalid {
@@ -98,7 +99,7 @@ type autocast struct {
 	halves map[*graph.Node]*graph.Node // of a value, its rounded one
 }
 
-// cast leads n's operands through casts. If the target does not take them it leaves n alone and returns why.
+// cast puts casts before n's operands. If the target does not take them it leaves n alone and returns why.
 func (a *autocast) cast(n *graph.Node) string {
 	args := slices.Clone(n.Args)
 	for i, x := range args {
@@ -143,7 +144,7 @@ func (a *autocast) passes(x *graph.Node) bool {
 	return false
 }
 
-// rounded is x cast, or what gives the same.
+// rounded is x cast, or a value equal to that.
 func (a *autocast) rounded(x *graph.Node) *graph.Node {
 	b := graph.Extend(a.c.Graph).From(x)
 	switch op := x.Op.(type) {

@@ -10,6 +10,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/graph/optim"
+	"fusec/graph/precision"
 	"fusec/kernels/ref"
 	"fusec/passes"
 	"fusec/passes/narrow"
@@ -58,7 +59,7 @@ func compareHalves(t *testing.T, g *graph.Graph, cfg passes.Config, limit float6
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Precision = passes.BF16
+	cfg.Precision = precision.BF16
 	half, tr, err := passes.Run(g, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -215,33 +216,33 @@ func TestPrecisionNotes(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, stage, want string
-		p                 passes.Precision
+		p                 precision.Precision
 		build             func(b *graph.Builder)
 	}{
-		{"f32", "precision", "", passes.F32, product(func(b *graph.Builder, y *graph.Node) { b.Output("y", y) })},
-		{"tf32", "precision", "products of f32 round their operands to tf32 on the target; no values are cast", passes.TF32,
+		{"f32", "precision", "", precision.F32, product(func(b *graph.Builder, y *graph.Node) { b.Output("y", y) })},
+		{"tf32", "precision", "products of f32 round their operands to tf32 on the target; no values are cast", precision.TF32,
 			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", y) })},
-		{"small", "precision", "matmul stays in f32: its operands have less than 4096 elements", passes.BF16, func(b *graph.Builder) {
+		{"small", "precision", "matmul stays in f32: its operands have less than 4096 elements", precision.BF16, func(b *graph.Builder) {
 			b.Output("y", b.MatMul(b.Input("x", f32(8, 8)), b.Param("w", f32(8, 8)), false, false))
 		}},
 		{"gradient", "precision", "attention stays in f32: its operands have less than 4096 elements; " +
-			"attention_grad stays in f32: the attention that it is the gradient of does", passes.BF16, func(b *graph.Builder) {
+			"attention_grad stays in f32: the attention that it is the gradient of does", precision.BF16, func(b *graph.Builder) {
 			q, k, v := b.Input("q", f32(64, 16, 1)), b.Input("k", f32(64, 8, 1)), b.Input("v", f32(64, 8, 4))
 			y := b.Add(graph.Attention{Scale: 1}, q, k, v)
 			dy := b.Input("dy", f32(64, 16, 4)) // 4096 elements
 			b.Output("dq", b.Add(graph.AttentionGrad{Attention: graph.Attention{Scale: 1}}, q, k, v, y, b.Add(graph.Result{Index: 1}, y), dy))
 		}},
-		{"state", "precision", "attention stays in f32: its keys are state, which would be cast anew in each run", passes.F16, cached},
-		{"router", "precision", "matmul stays in f32: it decides which experts a token goes to", passes.BF16,
+		{"state", "precision", "attention stays in f32: its keys are state, which would be cast anew in each run", precision.F16, cached},
+		{"router", "precision", "matmul stays in f32: it decides which experts a token goes to", precision.BF16,
 			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", b.Add(graph.TopK{K: 2}, b.Unary(graph.Tanh, y))) })},
-		{"output", "narrow", "the result f32[64,64] stays in f32: it is handed out, or updates are made of it", passes.BF16,
+		{"output", "narrow", "the result f32[64,64] stays in f32: it is handed out, or updates are made of it", precision.BF16,
 			product(func(b *graph.Builder, y *graph.Node) { b.Output("y", y) })},
-		{"residual", "narrow", "the result f32[64,64] stays in f32: it is a sum with another value of its size", passes.BF16,
+		{"residual", "narrow", "the result f32[64,64] stays in f32: it is a sum with another value of its size", precision.BF16,
 			product(func(b *graph.Builder, y *graph.Node) {
 				y = b.Binary(graph.Add, y, b.Input("r", f32(64, 64)))
 				b.Output("y", b.Reduce(graph.Sum, b.Unary(graph.Exp, y), false, 1))
 			})},
-		{"gather", "narrow", "the result f32[64,64] stays in f32: gather reads it", passes.BF16,
+		{"gather", "narrow", "the result f32[64,64] stays in f32: gather reads it", precision.BF16,
 			product(func(b *graph.Builder, y *graph.Node) {
 				rows := b.Add(graph.Gather{Axis: 0}, y, b.Input("i", graph.TypeOf(graph.I64, 70)))
 				b.Output("y", b.Reduce(graph.Sum, b.Unary(graph.Exp, rows), false, 1))
@@ -276,7 +277,7 @@ func (refusesHalf) Accepts(op graph.Op, args, _ []graph.Type) error {
 // TestPrecisionRefused leaves what the target has no kernels for as it was, and says so.
 func TestPrecisionRefused(t *testing.T) {
 	g, cfg := trainedMLP(t)
-	cfg.Target, cfg.Precision, cfg.Verify = refusesHalf{}, passes.BF16, true
+	cfg.Target, cfg.Precision, cfg.Verify = refusesHalf{}, precision.BF16, true
 	h, tr, err := passes.Run(g, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +295,7 @@ func TestPrecisionRefused(t *testing.T) {
 
 func TestUnknownPrecision(t *testing.T) {
 	g, cfg := trainedMLP(t)
-	cfg.Precision = passes.F16 + 1
+	cfg.Precision = precision.F16 + 1
 	if _, _, err := passes.Run(g, cfg); err == nil || err.Error() != "precision 4 is not known" {
 		t.Errorf("error %v", err)
 	}

@@ -287,7 +287,7 @@ func (e oneUse) match(s *state, n *graph.Node, next func() bool) bool {
 
 type key struct{ e Expr }
 
-// Key is e, and marks it as the point from which on a failure is worth telling.
+// Key is e, and marks it as the point from which on a failure is reported.
 func Key(e Expr) Expr { return key{e} }
 
 func (e key) roots() []root { return e.e.roots() }

@@ -19,7 +19,7 @@ import (
 //
 // with a division by the root or a product with its reciprocal, with eps or without it, the variance also as the mean
 // of squares less the square of the mean. They give a norm with gamma 1 and beta 0; a product with a vector and a sum
-// with one that follow are then taken in as gamma and beta, each on its own, unless something else reads the value in
+// with one that follow are then absorbed as gamma and beta, one after the other, unless something else reads the value in
 // between:
 //
 //	  x ─┐                                    x ─┐
@@ -63,7 +63,7 @@ var (
 // meanOf is the mean of e.
 func meanOf(e pat.Expr) pat.Expr { return pat.Reduce(graph.Mean, e) }
 
-// plusEps is v + eps or v alone. A norm is interesting once its variance is found.
+// plusEps is v + eps or v alone. A norm is of interest once its variance is found.
 func plusEps(v pat.Expr) pat.Expr {
 	v = pat.Through(pat.Where("a mean over the last axis", func(m *pat.Match, _ *graph.Node) bool { return lastAxis(m.Get("var")) }, pat.Key(v)))
 	return pat.Or(pat.Commute(graph.Add, v, pat.Capture("eps", pat.AnyConst())), v)

@@ -8,9 +8,9 @@
 // at every node from operands to users, so that larger operations are recognised by their parts, already raised: a
 // layer norm is looked for in terms of means. Where several patterns fit, the first wins.
 //
-// Values inside a match that others read as well stay for them. Constants are recognised within the accuracy in which
-// people write them. Where the result differs from what was written, it is at the edge of arithmetic only, and on the
-// side of mathematics: a relu of −Inf is 0 and not −Inf·0, a softmax does not overflow.
+// Values inside a match that other nodes read stay in the graph. Constants are recognised within the accuracy in which
+// people write them. The result differs from what was written only at the limits of arithmetic, where it is the
+// mathematical one: a relu of −Inf is 0 and not −Inf·0, and a softmax does not overflow.
 //
 // The target is asked before each rewrite, and what it refuses becomes a near miss with its reason.
 package raise
@@ -19,13 +19,14 @@ import (
 	"fusec/graph"
 	"fusec/passes/pattern"
 	"fusec/passes/rewrite"
+	"slices"
 )
 
 // Run is the pass raise.
 func Run(c *rewrite.Context) error {
 	r := &raiser{}
 	r.Rewriter = rewrite.Rewriter{Context: c, Visit: r.visit}
-	return r.Fixpoint(func() {})
+	return r.Fixpoint()
 }
 
 // raising is a pattern with what to make of it.
@@ -38,15 +39,7 @@ type raising struct {
 }
 
 // raisings is the table, in the order in which patterns of one root are tried.
-var raisings = concatRaisings(activationPatterns, geluPatterns, statisticPatterns, softmaxPatterns, normPatterns, convPatterns)
-
-func concatRaisings(lists ...[]raising) []raising {
-	var r []raising
-	for _, l := range lists {
-		r = append(r, l...)
-	}
-	return r
-}
+var raisings = slices.Concat(activationPatterns, geluPatterns, statisticPatterns, softmaxPatterns, normPatterns, convPatterns)
 
 var (
 	raisingOf = map[*pattern.Pattern]*raising{}

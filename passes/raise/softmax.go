@@ -5,7 +5,7 @@ import (
 	pat "fusec/passes/pattern"
 )
 
-// softmaxPatterns find softmax and its logarithm, with or without the maximum taken off first:
+// softmaxPatterns find softmax and its logarithm, with the maximum subtracted first or without:
 //
 //	x ─┬─────────── − ─ exp ─┬──────────── ÷ ─►        x ─ softmax[axis] ─►
 //	   └─ max ─ spread ┘     └─ Σ ─ spread ┘

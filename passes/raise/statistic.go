@@ -43,14 +43,17 @@ func makeMean(b *graph.Builder, m *pat.Match) *graph.Node {
 	return b.Add(graph.Reduce{Fn: graph.Mean, Axes: op.Axes, Keep: op.Keep}, sum.Args[0])
 }
 
+// maxOrigins is the most nodes that spread looks at.
+const maxOrigins = 64
+
 // spread finds the axes of shape s along which the statistic n is constant: n is computed elementwise from one reduction
-// of a value of shape s, and shaped and repeated to the shape s. For
+// of a value of shape s, and reshaped and repeated to the shape s. For
 //
 //	x[4,6] ─ mean[1] ─ reshape[4,1] ─ broadcast[4,6] ─►
 //
-// they are [1]. Without the Reshape it would not do: the means of rows would lie along the columns of a square.
+// they are [1]. Without the Reshape there is no match: the means of rows would be along the columns of a square.
 func spread(n *graph.Node, s graph.Shape) (axes graph.Ints, ok bool) {
-	looks := 64
+	looks := maxOrigins
 	labels, axes, ok := origins(n, s, &looks)
 	if !ok {
 		return axes, false
@@ -78,7 +81,7 @@ func spread(n *graph.Node, s graph.Shape) (axes graph.Ints, ok bool) {
 const repeated = -1
 
 // origins gives, for each axis of a statistic n, the axis of the reduction's operand (of shape s) that it comes from,
-// or repeated; axes of size 1 may have any. It looks at so many nodes at most.
+// or repeated; axes of size 1 may have any. It looks at as many nodes as looks says, and counts that down.
 func origins(n *graph.Node, s graph.Shape, looks *int) (labels []int, axes graph.Ints, ok bool) {
 	if *looks--; *looks < 0 {
 		return nil, axes, false

@@ -9,7 +9,7 @@ import (
 
 // hoisted is the order of launches in which each that frees more memory than it takes, or takes none, runs as soon as
 // it can. That costs no work: the sum over a gradient's rows, say, need not wait while the gradient takes memory.
-// Launches of the host keep their places, and what makes a new value for State or a Param stays behind what reads the
+// Launches of the host keep their places, and what makes a new value for State or a Param stays after what reads the
 // old one.
 func (t *timeline) hoisted() []int {
 	n := len(t.launches)

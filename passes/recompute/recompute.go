@@ -1,5 +1,5 @@
-// Package recompute trades work for memory until the values that live in the arena fit the budget, if there is one. A value that is made before
-// the moment at which most memory is in use, and read after it, is made again:
+// Package recompute trades work for memory until the values in the arena fit the budget, if there is one. A value that is
+// made before the moment at which most memory is in use, and read after it, is made again:
 //
 //	x ─► f ─► h ─► … loss …           x ─► f ─► … loss …
 //	          └───────────► ∇f   to   └──────────► f ─► h ─► ∇f
@@ -10,8 +10,8 @@
 //
 // First, and after every change, launches that free memory are moved forward (see hoist), which costs nothing. A round
 // then plans for one such moment; where that is not enough, the next one starts from what it has left, so that what
-// is made again can be dropped and made again once more. Nothing here is in place yet: lowering decides that, on the
-// graph that this pass leaves.
+// is made again can be dropped and made again once more. No value is computed in place
+// here: lowering decides that, on the graph that this pass leaves.
 package recompute
 
 import (
@@ -82,7 +82,8 @@ func (r *recomputer) rewrite(t *timeline, again []bool) error {
 		nodes = append(nodes, k)
 		return k, nil
 	}
-	// late is the value to read in place of a after the peak: what runs again has its node already, a Result or view of it gets one.
+	// late is the value to read in place of a after the peak. What runs again has its node already, a Result or view of
+	// it gets one.
 	late := func(a *graph.Node) (*graph.Node, error) {
 		if v, ok := t.holds[a]; !ok || !t.replayed(n, v, again) {
 			return a, nil

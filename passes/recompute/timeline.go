@@ -118,8 +118,8 @@ func (t *timeline) readOld(g *graph.Graph) {
 	}
 }
 
-// refuse marks the launches up to the peak that cannot run again after it: those of the host, which may keep state of
-// their own, and those that would read State or a Param after its new value is made.
+// refuse marks the launches up to the peak that cannot run again after it: those of the host, which may keep private
+// state, and those that would read State or a Param after its new value is made.
 func (t *timeline) refuse() {
 	need := make([]int, t.peak+1) // the last launch for which it may have to run again
 	for i := len(t.launches) - 1; i >= 0; i-- {

@@ -54,7 +54,7 @@ func keepsElements(n *graph.Node) bool {
 	return graph.Joins(n.Op)
 }
 
-// FollowsFrom reports whether [searchElements] would find a node from n on, given which operands it would find one from.
+// FollowsFrom reports whether a search like [SoftmaxUnder] finds a node from n on. from says from which operands it does.
 func FollowsFrom(n *graph.Node, found, from func(*graph.Node) bool) bool {
 	return found(n) || keepsElements(n) && slices.ContainsFunc(n.Args, func(a *graph.Node) bool {
 		return from(a) && a.Type.Shape.Elems() == n.Type.Shape.Elems()

@@ -15,15 +15,16 @@ import (
 //	before   a ─► b ─► c ─► d          visit(c) = e, made of f and b
 //	after    a ─► b ─► f ─► e ─► d     c is dropped if nothing else keeps it
 //
-// While it walks, it keeps count of who reads what, so that a rewrite can ask. A node made by a rewrite is visited in
-// its turn before its reader.
+// While it walks, it keeps [graph.Uses] up to date for the rewrites. A node made by a rewrite is visited before its
+// reader.
 type Rewriter struct {
 	Context *Context
-	Graph   *graph.Graph
-	// visit returns the value to use in place of n, or n itself. It may add nodes to g.
+	Graph   *graph.Graph // the context's, from the first walk on
+	Begin   func()       // called before each walk, unless nil
+	// Visit returns the value to use in place of n, or n itself. It may add nodes to g.
 	Visit func(n *graph.Node) (*graph.Node, error)
 
-	Uses    *graph.Uses
+	Uses    *graph.Uses // of the graph during a walk
 	with    graph.PerNode[*graph.Node]
 	dead    graph.PerNode[bool]
 	origins map[*graph.Node]originSet // of nodes that replace many
@@ -43,14 +44,16 @@ type rewrite struct {
 // maxRounds bounds how often the graph is walked; each round costs one walk, and few graphs need more than three.
 const maxRounds = 32
 
-// Fixpoint walks the graph until a walk changes nothing. begin is called before each walk.
-func (r *Rewriter) Fixpoint(begin func()) error {
+// Fixpoint walks the graph until a walk changes nothing.
+func (r *Rewriter) Fixpoint() error {
 	r.Graph = r.Context.Graph
 	r.limit = 1000 + 50*len(r.Graph.Nodes)
 	r.origins = map[*graph.Node]originSet{}
 	for range maxRounds {
 		r.missed = nil
-		begin()
+		if r.Begin != nil {
+			r.Begin()
+		}
 		if err := r.walk(); err != nil {
 			return err
 		}

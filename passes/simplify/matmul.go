@@ -7,7 +7,7 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// matmulRules let a matrix product read its operands as they lie:
+// matmulRules let a matrix product read its operands as they are stored:
 //
 //	b ─ transpose[…,1,0] ─ matmul ─►        b ─ matmul(transB) ─►
 //	                   a ─┘                 a ─┘

@@ -4,7 +4,7 @@ import (
 	"fusec/graph"
 )
 
-// moveRules drop operations that move data to where it is already:
+// moveRules drop operations that do not move data:
 //
 //	a ─┐                          a ─┐
 //	b ─ concat ─┐                 b ─ concat ─►

@@ -38,8 +38,8 @@ type filling struct {
 	sum int
 }
 
-// fillings adds up the parts of sum n, from what is known of its operands, and reports whether an axis may be full
-// since n joined parts of both: then it is worth while to look at all terms.
+// fillings adds up the parts of sum n, from what is known of its operands, and reports whether the parts of both operands
+// together may fill an axis. Only then unsliceSum looks at all terms.
 func (s *simplifier) fillings(n *graph.Node) (full bool) {
 	var both []filling
 	for i, a := range n.Args {
@@ -70,8 +70,8 @@ func (s *simplifier) isSum(n, a *graph.Node) bool {
 	return a.Op == n.Op && a.Type == n.Type && s.oneUse(a)
 }
 
-// unsliceSum takes the parts that fill an axis out of a sum, in whatever order and with whatever else they are summed.
-// What else there is, is added to the whole in its order.
+// unsliceSum takes the parts that fill an axis out of a sum, whatever their order and the other terms. The other terms
+// are added to the whole in their order.
 func unsliceSum(s *simplifier, n *graph.Node) *graph.Node {
 	if n.Op.(graph.Binary).Fn != graph.Add || !s.fillings(n) {
 		return nil
@@ -105,7 +105,7 @@ func unsliceSum(s *simplifier, n *graph.Node) *graph.Node {
 	return nil
 }
 
-// terms lists what n is the sum of, in order: sums that only n reads are taken apart.
+// terms lists what n is the sum of, in order: sums that only n reads are replaced by their terms.
 func (s *simplifier) terms(n *graph.Node) (list []*graph.Node) {
 	stack := []*graph.Node{n}
 	for len(stack) > 0 {

@@ -1,5 +1,5 @@
-// Package simplify brings the graph into normal form by the rules of one table, [Rules], until none applies, and then merges
-// equal values and drops dead ones:
+// Package simplify brings the graph into normal form by the rules of one table, [Rules], until none applies, merges equal
+// values and drops dead ones:
 //
 //	b ─ reshape[1,n] ─ broadcast ─┐            b ─ broadcast ─┐
 //	              x ─ transpose ─ matmul ─ +         x ─ matmul(transA) ─ +
@@ -19,13 +19,21 @@ package simplify
 
 import (
 	"reflect"
+	"slices"
 
 	"fusec/graph"
 	"fusec/passes/rewrite"
 )
 
 // Run is the pass simplify.
-func Run(c *rewrite.Context) error { return newSimplifier(c).run() }
+func Run(c *rewrite.Context) error {
+	s := &simplifier{values: newValueTable(c.Graph)}
+	s.Rewriter = rewrite.Rewriter{Context: c, Visit: s.visit, Begin: func() {
+		s.values.clear()
+		s.filled, s.b = map[*graph.Node][]filling{}, graph.Extend(c.Graph)
+	}}
+	return s.Fixpoint()
+}
 
 // Rule is one local rewrite of simplify.
 type Rule struct {
@@ -43,21 +51,8 @@ type simplifier struct {
 	filled map[*graph.Node][]filling // of the sums that the walk has visited; see [unsliceSum]
 }
 
-func newSimplifier(c *rewrite.Context) *simplifier {
-	s := &simplifier{values: newValueTable(c.Graph)}
-	s.Rewriter = rewrite.Rewriter{Context: c, Visit: s.visit}
-	return s
-}
-
-func (s *simplifier) run() error {
-	return s.Fixpoint(func() {
-		s.values.clear()
-		s.filled, s.b = map[*graph.Node][]filling{}, graph.Extend(s.Context.Graph)
-	})
-}
-
 // rules is the table, in the order in which rules of one operation are tried.
-var rules = concat(foldRules, algebraRules, scalarRules, viewRules, moveRules, partRules, reduceRules, matmulRules)
+var rules = slices.Concat(foldRules, algebraRules, scalarRules, viewRules, moveRules, partRules, reduceRules, matmulRules)
 
 // rulesOf indexes rules by the type of the operation that they apply to.
 var rulesOf = func() map[reflect.Type][]*Rule {
@@ -71,16 +66,8 @@ var rulesOf = func() map[reflect.Type][]*Rule {
 	return m
 }()
 
-func concat(lists ...[]Rule) []Rule {
-	var r []Rule
-	for _, l := range lists {
-		r = append(r, l...)
-	}
-	return r
-}
-
 // Rules lists the rules of simplify, for documentation.
-func Rules() []Rule { return append([]Rule(nil), rules...) }
+func Rules() []Rule { return slices.Clone(rules) }
 
 // visit applies the first rule that fits, or else merges n with an equal value.
 func (s *simplifier) visit(n *graph.Node) (*graph.Node, error) {

@@ -15,6 +15,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/graph/precision"
 	kernels "fusec/kernels/cuda"
 	"fusec/kernels/ref"
 	"fusec/lowering"
@@ -273,13 +274,13 @@ func (k *checker) devices(c *graphtest.Case) []variant {
 // without, all at once or launch by launch in memory that is not shared.
 func (k *checker) onCUDA(c *graphtest.Case) variant {
 	v := variant{name: "cuda", lower: []lowering.Option{lowering.CannotUndo()}}
-	precision := kernels.F32
+	rounding := kernels.F32
 	if i := c.Seed % 8; i >= 5 {
-		v.cfg.Precision = []passes.Precision{passes.TF32, passes.BF16, passes.F16}[i-5]
-		precision = []kernels.Precision{kernels.TF32, kernels.BF16, kernels.F16}[i-5]
+		v.cfg.Precision = []precision.Precision{precision.TF32, precision.BF16, precision.F16}[i-5]
+		rounding = []kernels.Precision{kernels.TF32, kernels.BF16, kernels.F16}[i-5]
 		v.name += " " + v.cfg.Precision.String()
 	}
-	opts := []cuda.Option{cuda.Precision(precision)}
+	opts := []cuda.Option{cuda.Precision(rounding)}
 	if c.Seed/8%8 == 0 {
 		opts = append(opts, cuda.Portable())
 		v.name += " portable"
@@ -339,9 +340,9 @@ func (k *checker) run(c *graphtest.Case, v variant, in map[string]*graph.Tensor)
 		}
 	}
 	switch v.cfg.Precision {
-	case passes.TF32: // products have no bound here
+	case precision.TF32: // products have no bound here
 		return nil, 0, nil
-	case passes.BF16, passes.F16: // the rounding that was asked for is in the graph that the passes made
+	case precision.BF16, precision.F16: // the rounding that was asked for is in the graph that the passes made
 		var want expected
 		if want.outputs, want.updates, err = ref.EvalKept(final, in); err != nil {
 			return nil, 0, err
