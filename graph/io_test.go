@@ -229,9 +229,9 @@ func TestSaveFails(t *testing.T) {
 		},
 		`weight "v" belongs to no parameter`: func() error { return graph.Save(path, g, with("v", weights["w"])) },
 		`weight "x" belongs to no parameter`: func() error { return graph.Save(path, g, with("x", weights["w"])) },
-		"the same ID":                   func() error { return graph.Save(path, invalid, weights) },
-		"are kept for constants":        func() error { return graph.Save(path, reserved, with("fusec.const/9", weights["w"])) },
-		"the line has more than":        func() error { return graph.Save(path, long, weights) },
+		"the same ID":                        func() error { return graph.Save(path, invalid, weights) },
+		"are kept for constants":             func() error { return graph.Save(path, reserved, with("fusec.const/9", weights["w"])) },
+		"the line has more than":             func() error { return graph.Save(path, long, weights) },
 		"cannot be written": func() error {
 			return graph.Save(path, latin, map[string]*graph.Tensor{"\xff": weights["w"], "s": weights["s"]})
 		},

@@ -9,32 +9,32 @@ import (
 	"fusec/graph/trace"
 )
 
-// Device makes programs executable on one kind of hardware. A device embeds [Defaults], and has of the methods that
-// those give only the ones in which it differs.
+// Device makes programs executable on one kind of hardware. A device embeds [Defaults], and overrides the methods in
+// which it differs.
 type Device interface {
 	// Name is the target's name, such as "cpu".
 	Name() string
 	// Accepts reports whether the device has a kernel for op with operands and results of these types. The error says
-	// what it lacks.
+	// what is missing.
 	Accepts(op graph.Op, args, results []graph.Type) error
-	// Lowering is how programs are lowered for the device.
+	// Lowering is the options with which programs are lowered for the device.
 	Lowering() []Option
-	// Place says of each launch of the program, in its Device and Reason, whether it runs elsewhere, and in Refusal if the
-	// device has no room for the program.
+	// Place sets Device and Reason of each launch that runs elsewhere, and Refusal if the program does not fit on the
+	// device.
 	Place(p *Program)
-	// Describe adds to the record of a compilation what the device says of itself and of the program that it has placed.
+	// Describe adds information on the device, and on the program that it has placed, to the record of a compilation.
 	Describe(t *trace.Trace, p *Program)
 	// Compile makes an executable. The error names the launch that cannot be compiled.
 	Compile(p *Program) (Executable, error)
-	// Shared is a value that two devices have alike, by [reflect.DeepEqual], if each can take over the programs and the
-	// [Spare] of the other; nil if a program serves one executable only. Executables of a device that shares give back what
-	// they hold when they are dropped without Close.
+	// Shared is a value that is equal, by [reflect.DeepEqual], for two devices that can use each other's programs and
+	// [Spare]s; nil if a program serves one executable only. If it is not nil, executables that are dropped without
+	// Close release their resources.
 	Shared() any
-	// Close releases what the device holds and no executable has taken over.
+	// Close releases the device's resources that no executable uses.
 	Close() error
 }
 
-// Defaults is a device that runs all launches itself, says nothing and holds nothing.
+// Defaults is a device that runs all launches itself, adds no information and has no resources.
 type Defaults struct{}
 
 // Lowering implements [Device].
@@ -53,64 +53,65 @@ func (Defaults) Shared() any { return nil }
 func (Defaults) Close() error { return nil }
 
 // Executable is a program ready to run. One goroutine uses it at a time. It embeds [ExecutableDefaults] if it is not
-// asynchronous, has no memory and clock of its own, or counts nothing.
+// asynchronous, has no separate memory or clock, or counts nothing.
 type Executable interface {
 	// Bind gives an Input, Param or State buffer its memory. The tensor is read in place by each run, and written in
-	// place by an update; one that is updated may not be bound to another buffer as well.
+	// place by an update; a tensor that is updated must not be bound to another buffer as well.
 	Bind(buffer int, t *graph.Tensor) error
-	// Run executes all launches, and then, if none failed, the updates; if one failed, all state is as it was. The error names the launch and the user's
-	// node. After the first run it allocates nothing, the user's own operations aside.
+	// Run executes all launches, and then, if none failed, the updates. If one failed, all state is unchanged. The
+	// error names the launch and the user's node. After the first run it allocates nothing, except in user-defined
+	// operations.
 	Run() error
-	// Start is the first half of Run: it returns when the run is on its way and all that is bound has been read, so that
-	// it may be changed. The Outputs hold nothing until Wait, the second half, which gives the error of the run; without a
-	// run that was started it does nothing. What else asks for values waits, too. On a device that computes in the caller's
-	// goroutine Start does all the work.
+	// Start is the first half of Run: it returns when the run has started and all bound tensors have been read, so that
+	// they may be changed. Outputs are undefined until Wait, the second half, which returns the error of the run.
+	// Without a started run Wait does nothing. Other methods that return values wait, too. On a device that computes in
+	// the caller's goroutine Start does all the work.
 	Start() error
 	Wait() error
-	// Prefetch copies what a buffer that each run reads again, such as an Input, is to hold from the next run on, while the
-	// run that was started computes. The tensor may be changed as soon as it returns. Binding the buffer takes it back; so
-	// does another Prefetch. It reports false where there is nothing to copy to.
+	// Prefetch copies the value that a buffer, such as an Input, has from the next run on, while the started run
+	// computes. The tensor may be changed as soon as Prefetch returns. Binding the buffer, or another Prefetch,
+	// replaces the value. Prefetch reports false if the device has no memory to copy to.
 	Prefetch(buffer int, t *graph.Tensor) (bool, error)
-	// Sync brings what updates have written to the given State and Param buffers, to all of them if none is given, back to
-	// the tensors that are bound to them. Until then an executable that keeps values in memory of its own may leave the
-	// tensors as they are; on the CPU they are always current. Binding a buffer again gives it the tensor's value. Close
-	// syncs, and after it Sync does nothing.
+	// Sync copies the updated values of the given State and Param buffers, or of all if none is given, to the tensors
+	// that are bound to them. Until then an executable with separate memory may leave the tensors unchanged; on the CPU
+	// they are always current. Binding a buffer again sets it to the tensor's value. Close syncs, and after it Sync
+	// does nothing.
 	Sync(buffers ...int) error
-	// Watch makes runs call check after every launch, with a function that reads what the launch read and wrote; the
-	// tensors hold until check returns. Its error ends the run before any update, if the program was lowered with
-	// [CopyUpdates]. Nil stops it. A run that is watched allocates.
+	// Watch makes runs call check after every launch, with a function that returns the launch's operands and results;
+	// the tensors are valid until check returns. An error of check ends the run before any update, if the program was
+	// lowered with [CopyUpdates]. Watch(nil) turns it off. A watched run allocates.
 	Watch(check func(l *Launch, value func(View) (*graph.Tensor, error)) error)
 	// Output is the value of an Output buffer after a run, valid until the next one.
 	Output(buffer int) *graph.Tensor
-	// Profile makes runs measure every launch from now on, or stop doing so; Times are those of the last run.
+	// Profile turns the measurement of every launch on or off for later runs. Times returns the times of the last run.
 	Profile(on bool)
 	Times() []time.Duration
-	// Memory is what the executable holds besides what is bound to it.
+	// Memory is the executable's memory, without bound tensors.
 	Memory() Memory
-	// Measure runs the launches and updates n times on the values that the device holds, without the copies from and to
-	// the host that Run makes, and returns the time of each by the device's clock. A Run has to come before. It returns
-	// [ErrNoClock] where the device has no clock.
+	// Measure runs the launches and updates n times on the values that the device holds, without Run's copies from and
+	// to the host, and returns the time of each by the device's clock. It requires a Run before. It returns
+	// [ErrNoClock] if the device has no clock.
 	Measure(n int) ([]time.Duration, error)
-	// Inspect describes the device, and what the program takes of it; nil for devices without memory of their own.
+	// Inspect describes the device and the program's use of it; nil for devices without separate memory.
 	Inspect() (*Inspection, error)
-	// Timeline is what the last run did that was measured, if the device tells more than Times.
+	// Timeline describes the last measured run, if the device records more than Times.
 	Timeline() []Span
-	// Counts are those of the last run, launch by launch; nil where the device counts nothing. The errors are known once a
-	// run was profiled.
+	// Counts are the counts of the last run, launch by launch; nil if the device counts nothing. Errors are known after
+	// a profiled run.
 	Counts() []Count
-	// Quantised is how often weights were made integers: once, and again for each run that finds others; 0 for devices
-	// that compute in floating point.
+	// Quantised is how often weights were converted to integers: once, and again for each run with changed weights; 0
+	// for devices that compute in floating point.
 	Quantised() int
 	Close() error
-	// Spare is what the closed executable leaves to the next one, or nil. It is called once, and nothing else after it but
-	// Output.
+	// Spare is the part of a closed executable that the next one can reuse, or nil. It is called once, and only Output
+	// may be called after it.
 	Spare() Spare
 }
 
 // ErrNoClock is returned by devices that are timed by running programs on them.
 var ErrNoClock = errors.New("the device has no clock of its own; time runs")
 
-// ExecutableDefaults is what an [Executable] has that computes in the caller's goroutine and memory.
+// ExecutableDefaults implements methods of an [Executable] that computes in the caller's goroutine and memory.
 type ExecutableDefaults struct{}
 
 // Wait implements [Executable].
@@ -137,7 +138,7 @@ func (ExecutableDefaults) Quantised() int { return 0 }
 // Spare implements [Executable].
 func (ExecutableDefaults) Spare() Spare { return nil }
 
-// A LaunchError is why a run ended before its last launch.
+// A LaunchError is an error of a launch, which ended the run.
 type LaunchError struct {
 	Launch int // its number, from 0
 	Node   *graph.Node
@@ -152,10 +153,11 @@ func (e *LaunchError) Error() string {
 // Unwrap is the kernel's own error.
 func (e *LaunchError) Unwrap() error { return e.Err }
 
-// A Spare is the kernels and memory of a closed executable, which another one takes over at much less cost than to compile
-// them. Nothing else is shared with it.
+// A Spare is the kernels and memory of a closed executable. Another executable can reuse them, which is much cheaper
+// than compiling.
 type Spare interface {
-	// Executable is one for a program that differs from that of the closed one at most in names. It is called once.
+	// Executable makes an executable for a program that differs from that of the closed one only in names. It is called
+	// once.
 	Executable(p *Program) Executable
 	// Bytes is the memory that is kept.
 	Bytes() int64
@@ -163,10 +165,10 @@ type Spare interface {
 
 // Count is what the device counted of a launch.
 type Count struct {
-	Cycles   int64 // that it took, what it did beside the launch before not counted twice
-	Multiply int64 // of them, how many the multipliers worked in
-	// MaxError and RMSError are by how much the results depart from those of the float program: the greatest difference,
-	// and the root of the mean square, both as parts of the range of the values.
+	Cycles   int64 // of the launch; overlap with the launch before is not counted twice
+	Multiply int64 // cycles in which the multipliers were busy
+	// MaxError and RMSError are the errors of the results against the float program: the largest and the
+	// root-mean-square difference, both relative to the range of the values.
 	MaxError, RMSError float64
 }
 
@@ -175,7 +177,7 @@ type Memory struct {
 	Arena   int64 // of intermediate values, which share it
 	Outputs int64
 	Scratch int64 // of the kernels, which share it
-	Kernels int64 // what they keep between runs: packed weights, partial sums
+	Kernels int64 // kept by kernels between runs: packed weights, partial sums
 }
 
 // Bytes is all of it.

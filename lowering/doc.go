@@ -1,8 +1,8 @@
-// Package lowering turns a graph into a [Program]: buffers, with places in one arena, and launches in order. A
-// program is plain data; a [Device] makes it executable.
+// Package lowering turns a graph into a [Program]: buffers, with offsets in one arena, and launches in order. A program
+// is plain data; a [Device] makes it executable.
 //
 //	graph.Graph ─► Lower ─► Program ─► Device.Compile ─► Executable ─► Run
 //
-// Views become strides: a Reshape, Transpose, Broadcast or Slice costs nothing as long as strides can say it, and one
-// Copy launch where a reader needs more.
+// Views become strides: a Reshape, Transpose, Broadcast or Slice costs nothing if strides express it. Otherwise it is
+// one Copy launch.
 package lowering

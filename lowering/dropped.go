@@ -7,7 +7,7 @@ import (
 	"fusec/graph"
 )
 
-// Owned is an executable that is closed some time after nothing refers to it any more. What uses it keeps it alive:
+// Owned is an executable that is closed some time after it becomes unreachable. Its users keep it alive:
 //
 //	user ─► Owned ─► executable ◄─ leftovers, closed once nothing refers to Owned
 type Owned struct {
@@ -16,31 +16,31 @@ type Owned struct {
 	dropped runtime.Cleanup
 }
 
-// leftovers are what is left of an executable that was dropped. They do not refer to Owned.
+// leftovers are needed to close an executable that was dropped. They do not refer to Owned.
 type leftovers struct {
 	exe     Executable
 	program *Program
 	first   func() // is called before the executable is closed, or nil
 }
 
-// CloseWhenDropped makes an owned executable of a program's.
+// CloseWhenDropped makes an owned executable from the executable of a program.
 func CloseWhenDropped(exe Executable, p *Program) *Owned {
 	o := &Owned{Executable: exe, left: &leftovers{exe: exe, program: p}}
 	o.dropped = runtime.AddCleanup(o, func(l *leftovers) { go l.close() }, o.left)
 	return o
 }
 
-// Keep leaves the executable open when it is dropped: a tensor of its own, which may be in memory of the device's, is with
-// somebody who may outlive it.
+// Keep leaves the executable open when it is dropped. It is for executables whose tensors, possibly in the device's
+// memory, were given to a caller that may outlive them.
 func (o *Owned) Keep() { o.dropped.Stop() }
 
-// BeforeDrop has f called before an executable that was dropped is closed. It must not refer to o.
+// BeforeDrop sets a function that is called before a dropped executable is closed. It must not refer to o.
 func (o *Owned) BeforeDrop(f func()) { o.left.first = f }
 
-// close closes the executable. Nothing that the device has changed is brought back: the tensors are the user's, who may
-// be using them.
+// close closes the executable. Values that the device has changed are not copied back, because the user may be using
+// the tensors.
 func (l *leftovers) close() {
-	_ = l.exe.Wait() // there is nobody to tell of errors
+	_ = l.exe.Wait() // errors cannot be reported to anyone
 	if l.first != nil {
 		l.first()
 	}

@@ -6,19 +6,19 @@ import (
 	"fusec/graph"
 )
 
-// An inPlace says which updates their launches may write straight into the State or Param, and not into memory that is
-// copied there when the run has succeeded. It proves three things:
+// An inPlace says which updates launches may write directly into the State or Param, instead of into memory that is
+// copied there at the end of a successful run. It proves three conditions:
 //
-//   - Nothing that can fail runs once a launch has begun to write: such launches only feed updates, so they run after
-//     all others, and none of them has an operation that can fail.
-//   - Nobody reads the old value after it has been overwritten: no other of these launches reads it, and the launch
-//     itself reads each element only to compute the element that takes its place.
+//   - Nothing that can fail runs after the first such write: these launches only compute updates, so they run after all
+//     others, and none of them has an operation that can fail.
+//   - The old value is not read after it has been overwritten: no other of these launches reads it, and the launch
+//     itself reads each element only to compute its new value.
 //   - Segments of a launch run in any order, so only the segment that writes a value reads it.
 //
-// An update of which this cannot be shown is copied.
+// An update for which this cannot be proved is copied.
 type inPlace struct {
 	late   map[*graph.Node]bool          // launches that run last
-	target map[*graph.Node][]*graph.Node // of a late launch: by result, what it is written into, or nil
+	target map[*graph.Node][]*graph.Node // of a late launch: for each result, the node into which it is written, or nil
 }
 
 func findInPlace(g *graph.Graph) inPlace {
@@ -31,7 +31,7 @@ func findInPlace(g *graph.Graph) inPlace {
 		out[o.Node] = true
 	}
 	uses := g.Uses()
-	readers := map[*graph.Node]int{} // late launches that read a source, perhaps through views
+	readers := map[*graph.Node]int{} // late launches that read a source, possibly through views
 	for _, n := range g.Nodes {
 		f, ok := n.Op.(graph.Fusion)
 		if !ok || f.Anchor != graph.AnchorNone || f.Fails() {
@@ -61,7 +61,7 @@ func findInPlace(g *graph.Graph) inPlace {
 	for n, targets := range p.target {
 		f := n.Op.(graph.Fusion)
 		segments := f.Segments()
-		over := map[*graph.Node][]int{} // which operands stand in a source
+		over := map[*graph.Node][]int{} // operands in the memory of a source
 		for i, a := range n.Args {
 			b := baseOf(a)
 			over[b] = append(over[b], i)
@@ -93,7 +93,7 @@ func allOf(nodes []*graph.Node, f func(*graph.Node) bool) bool {
 	return !slices.ContainsFunc(nodes, func(n *graph.Node) bool { return !f(n) })
 }
 
-// baseOf is the node whose memory a value stands in.
+// baseOf is the node in whose memory a value is.
 func baseOf(n *graph.Node) *graph.Node {
 	for graph.IsView(n.Op) {
 		n = n.Args[0]
@@ -101,7 +101,7 @@ func baseOf(n *graph.Node) *graph.Node {
 	return n
 }
 
-// sortedBases lists what n's operands stand in, equal ones side by side.
+// sortedBases lists the bases of n's operands, sorted.
 func sortedBases(n *graph.Node) []*graph.Node {
 	var b []*graph.Node
 	for _, a := range n.Args {
@@ -111,8 +111,8 @@ func sortedBases(n *graph.Node) []*graph.Node {
 	return b
 }
 
-// overwritable reports whether segment s of launch n may write a result over t, in which the given operands stand: no
-// other segment reads them, and s reads t as it stands.
+// overwritable reports whether segment s of launch n may write a result over t, in whose memory the given operands are:
+// no other segment reads them, and s reads t without views.
 func overwritable(n *graph.Node, s graph.Segment, readBy, operands []int, t *graph.Node) bool {
 	for _, i := range operands {
 		k := slices.Index(s.Args, i)

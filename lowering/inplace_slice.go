@@ -6,12 +6,12 @@ import (
 	"fusec/graph"
 )
 
-// updateInPlace lets updates of the form State ← UpdateSlice(… UpdateSlice(State, …) …, …) write into the State's own
-// buffer, so that they cost what they write and not what the State holds. That is safe for a launch if nobody reads
-// the value that it overwrites after it, and nobody is handed the new one; where need be it is put off until the last
-// reader is done. A device takes back what such launches wrote when a later one fails.
+// updateInPlace lets updates of the form State ← UpdateSlice(… UpdateSlice(State, …) …, …) write into the State's
+// buffer, so that their cost depends on what they write and not on the size of the State. That is safe for a launch if
+// the overwritten value is not read after it, and the new value is not an output. If necessary, the launch is moved
+// behind the last reader. A device undoes these writes if a later launch fails.
 func updateInPlace(p *Program) {
-	parts := map[int]bool{} // buffers of values that overwrite part of another
+	parts := map[int]bool{} // buffers of values that overwrite part of another buffer
 	for i := range p.Launches {
 		if _, ok := p.Launches[i].Op.(graph.UpdateSlice); ok {
 			parts[p.Launches[i].Results[0].Buffer] = true
@@ -45,8 +45,8 @@ func updateInPlace(p *Program) {
 	}
 }
 
-// overwrites lists the buffers of the values that lead from an update's target to its value, each by overwriting part
-// of the one before, the last first; nil if they cannot all stand in the target.
+// overwrites lists the buffers of the values from an update's target to its value, each of which overwrites part of the
+// one before, the last first; nil if they cannot all be in the target's memory.
 func (p *Program) overwrites(u *Update) (values []int) {
 	if p.Buffers[u.Target].Role != State {
 		return nil
@@ -59,7 +59,7 @@ func (p *Program) overwrites(u *Update) (values []int) {
 	for value := u.Value; value != u.Target; {
 		at := p.maker(value)
 		if at < 0 || value != u.Value && p.Buffers[value].Role != Temp {
-			return nil // made in another State, or handed out
+			return nil // in the memory of another State, or an output
 		}
 		if _, ok := p.Launches[at].Op.(graph.UpdateSlice); !ok {
 			return nil
@@ -80,7 +80,7 @@ func (p *Program) overwrites(u *Update) (values []int) {
 	return values
 }
 
-// maker is the launch whose first result is in a buffer, −1 if there is none.
+// maker is the launch whose first result is in a buffer, or −1.
 func (p *Program) maker(buffer int) int {
 	for i := range p.Launches {
 		if p.Launches[i].Results[0].Buffer == buffer {
@@ -102,8 +102,8 @@ func (p *Program) reads(buffer, from, end int) bool {
 	return false
 }
 
-// putOff moves a launch of one result behind all readers of a buffer, if its own readers come after them and what it
-// reads still stands there. It returns where the launch is then.
+// putOff moves a launch of one result behind all readers of a buffer, if its own readers come after them and its
+// operands still exist there. It returns the launch's new position.
 func (p *Program) putOff(at, buffer int) int {
 	last := len(p.Launches) - 1
 	for last > at && !p.reads(buffer, last, last+1) {
@@ -128,7 +128,7 @@ func (p *Program) putOff(at, buffer int) int {
 	return last
 }
 
-// overwritesState reports whether a launch writes a result straight into a State or Param.
+// overwritesState reports whether a launch writes a result directly into a State or Param.
 func (p *Program) overwritesState(l *Launch) bool {
 	return slices.ContainsFunc(l.Results, func(v View) bool {
 		r := p.Buffers[v.Buffer].Role
@@ -136,7 +136,7 @@ func (p *Program) overwritesState(l *Launch) bool {
 	})
 }
 
-// renumber changes which buffers the launches read and write.
+// renumber replaces the buffers that the launches read and write.
 func (p *Program) renumber(number func(int) int) {
 	for _, l := range p.Launches {
 		for _, views := range [][]View{l.Args, l.Results} {

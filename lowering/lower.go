@@ -10,10 +10,10 @@ import (
 type Option func(*lowerer)
 
 // CopyUpdates lets no launch write into a State or Param: all updates are copied when the run has succeeded, so that a
-// run can still be given up after its last launch.
+// run can be abandoned even after its last launch.
 func CopyUpdates() Option { return func(l *lowerer) { l.copyUpdates = true } }
 
-// CannotUndo is for a device that cannot take back what a launch has written: only launches that run after all that can
+// CannotUndo is for a device that cannot undo a launch's writes: only launches that run after all launches that can
 // fail write into a State or Param.
 func CannotUndo() Option { return func(l *lowerer) { l.cannotUndo = true } }
 
@@ -63,7 +63,7 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 	return l.p, nil
 }
 
-// launches is how many nodes of g a launch may come of.
+// launches is the number of nodes of g that may become launches.
 func launches(g *graph.Graph) (count int) {
 	for _, n := range g.Nodes {
 		switch graph.ClassOf(n.Op) {
@@ -78,18 +78,18 @@ func launches(g *graph.Graph) (count int) {
 type lowerer struct {
 	p        *Program
 	views    []View
-	at       graph.PerNode[int32] // of every node: which of the views
-	launched graph.PerNode[int32] // of a node that is launched: by which launch
+	at       graph.PerNode[int32] // of every node: the index of its view
+	launched graph.PerNode[int32] // of a launched node: its launch
 
 	copyUpdates bool
 	cannotUndo  bool
 	inPlace     inPlace
 }
 
-// view is where n's value stands.
+// view is the location of n's value.
 func (l *lowerer) view(n *graph.Node) View { return l.views[l.at.Get(n)] }
 
-// stands notes where n's value stands.
+// stands records the location of n's value.
 func (l *lowerer) stands(n *graph.Node, v View) {
 	l.at.Set(n, int32(len(l.views)))
 	l.views = append(l.views, v)
@@ -126,7 +126,7 @@ func (l *lowerer) node(n *graph.Node) error {
 	return nil
 }
 
-// strides makes the value of a view node: strides where they can say it, else a copy.
+// strides makes the value of a view node: strides if they express it, else a copy.
 func (l *lowerer) strides(n *graph.Node) error {
 	from := l.view(n.Args[0])
 	if at, ok := from.Layout.View(n); ok {
@@ -134,10 +134,10 @@ func (l *lowerer) strides(n *graph.Node) error {
 		l.stands(n, from)
 		return nil
 	}
-	if _, isSlice := n.Op.(graph.Slice); isSlice { // from where an operand says, or out of range
+	if _, isSlice := n.Op.(graph.Slice); isSlice { // with a start from an operand, or out of range
 		return l.launch(n)
 	}
-	return fmt.Errorf("strides cannot say it; pass place should have inserted a copy")
+	return fmt.Errorf("strides cannot express it; pass place should have inserted a copy")
 }
 
 // launch appends the launch of a node that computes.
@@ -169,7 +169,7 @@ func (l *lowerer) launch(n *graph.Node) error {
 		} else {
 			la.Results = append(la.Results, l.buffer(Temp, name, t))
 		}
-		name = "" // of a further result, until its node comes
+		name = "" // of a further result, until its node is lowered
 		la.Bytes += t.Bytes()
 	}
 	l.stands(n, la.Results[0])
@@ -178,7 +178,7 @@ func (l *lowerer) launch(n *graph.Node) error {
 	return nil
 }
 
-// keep returns a buffer of role Output that holds n's value when the run is over.
+// keep returns a buffer of role Output that has n's value after the run.
 func (l *lowerer) keep(n *graph.Node) (int, error) {
 	v := l.view(n)
 	b := &l.p.Buffers[v.Buffer]
@@ -187,5 +187,5 @@ func (l *lowerer) keep(n *graph.Node) (int, error) {
 		b.Type.Shape = v.Layout.Shape
 		return v.Buffer, nil
 	}
-	return 0, fmt.Errorf("%s is handed out from memory that is not its own; pass place should have inserted a copy", n.Where())
+	return 0, fmt.Errorf("output %s is in memory of another value; pass place should have inserted a copy", n.Where())
 }

@@ -109,13 +109,13 @@ func TestLowerResultTwice(t *testing.T) {
 // TestLowerRefuses wants graphs that pass place has prepared.
 func TestLowerRefuses(t *testing.T) {
 	for want, build := range map[string]func(b *graph.Builder){
-		"strides cannot say it": func(b *graph.Builder) {
+		"strides cannot express it": func(b *graph.Builder) {
 			b.Output("y", b.Unary(graph.Exp, b.Reshape(b.Transpose(b.Input("x", f32(4, 6)), 1, 0), 24)))
 		},
 		"operand %1 is not contiguous": func(b *graph.Builder) {
 			b.Output("y", b.Unary(graph.Exp, b.Transpose(b.Input("x", f32(4, 6)), 1, 0)))
 		},
-		"handed out from memory that is not its own": func(b *graph.Builder) {
+		"is in memory of another value": func(b *graph.Builder) {
 			b.Output("y", b.Input("x", f32(4, 6)))
 		},
 		"transpose %2": func(b *graph.Builder) {

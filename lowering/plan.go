@@ -2,7 +2,7 @@ package lowering
 
 import "fusec/graph/arena"
 
-// plan notes between which launches each buffer holds its value, and gives the temporary ones places in the arena.
+// plan determines between which launches each buffer holds its value, and gives temporary buffers offsets in the arena.
 func plan(p *Program) {
 	for i := range p.Buffers {
 		p.Buffers[i].First, p.Buffers[i].Last = -1, -1

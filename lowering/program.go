@@ -18,24 +18,23 @@ type Program struct {
 	Launches []Launch
 	Outputs  []Binding
 	Updates  []Update
-	// ArenaBytes is the size of the arena in which temporary buffers have their places; BufferBytes is the sum of
-	// their sizes.
+	// ArenaBytes is the size of the arena for temporary buffers; BufferBytes is the sum of their sizes.
 	ArenaBytes, BufferBytes int64
 	// Refusal is why the target cannot run the program, as [Device.Place] finds it; empty if it can.
 	Refusal string
 }
 
-// Role says whose a buffer is and how long it lives.
+// Role gives the owner and the lifetime of a buffer.
 type Role uint8
 
 // The roles.
 const (
-	Input  Role = iota // bound anew for each run
+	Input  Role = iota // bound for each run
 	Param              // bound by the owner of the weights
 	State              // kept between runs
 	Const              // part of the program
 	Temp               // in the arena, between its first and last launch
-	Output             // handed out after a run
+	Output             // returned after a run
 )
 
 var roles = [...]string{"input", "param", "state", "const", "temp", "output"}
@@ -45,7 +44,7 @@ func (r Role) String() string { return roles[r] }
 
 // Buffer is memory for one contiguous value.
 type Buffer struct {
-	Name   string // of the source or output; of a Temp the node's, for reading
+	Name   string // of the source or output; of a Temp the node's, for readers
 	Role   Role
 	Type   graph.Type
 	Value  *graph.Tensor // of a Const
@@ -54,7 +53,7 @@ type Buffer struct {
 	First, Last int
 }
 
-// View is a value in a buffer, seen through a layout.
+// View is a value in a buffer with a layout.
 type View struct {
 	Buffer int
 	DType  graph.DType
@@ -69,15 +68,16 @@ type Launch struct {
 	Results []View
 	FLOPs   int64
 	Bytes   int64 // of the buffers read and written, each part once
-	// Device is where the launch runs, if that is not the program's target, and Reason why it does not run there.
+	// Device is the device of the launch if it is not the program's target, and Reason why it does not run on the
+	// target.
 	Device, Reason string
-	// Source is the text that was generated for the launch, on targets that compile it.
+	// Source is the generated source of the launch, on targets that have it.
 	Source string
-	// Cycles is how many the launch is estimated to take, on targets that can tell.
+	// Cycles is the estimated cycles of the launch, on targets with estimates.
 	Cycles int64
 }
 
-// Operands describes the launch to kernels: its arguments, and its results, with the arguments that they are written over.
+// Operands describes the launch for kernels: its arguments, and its results with the arguments that they overwrite.
 func (l *Launch) Operands() (args, results []graph.Operand) {
 	for _, v := range l.Args {
 		args = append(args, graph.Operand{DType: v.DType, Layout: v.Layout})
@@ -89,15 +89,15 @@ func (l *Launch) Operands() (args, results []graph.Operand) {
 	return args, results
 }
 
-// Binding names a buffer that is handed out.
+// Binding is a buffer with its name.
 type Binding struct {
 	Name   string
 	Buffer int
 }
 
-// Update copies the value in buffer Value to the State or Param in buffer Target when a run has succeeded. Where both are
-// the same buffer, launches write the value in place. Those that are elementwise fusions come last, cannot fail, and read
-// an element only to write the one in its place; what an UpdateSlice wrote is taken back if the run fails.
+// Update copies the value in buffer Value to the State or Param in buffer Target when a run has succeeded. If both are
+// the same buffer, launches write the value in place. Elementwise fusions among them come last, cannot fail, and read
+// an element only to compute its new value. Writes of an UpdateSlice are undone if the run fails.
 type Update struct{ Target, Value int }
 
 // Sources lists the buffers of a role with their names.
@@ -111,7 +111,7 @@ func (p *Program) Sources(r Role) []Binding {
 	return s
 }
 
-// MayBind refuses a tensor that a buffer cannot be bound to.
+// MayBind refuses a tensor that cannot be bound to a buffer.
 func (p *Program) MayBind(buffer int, t *graph.Tensor) error {
 	b := &p.Buffers[buffer]
 	switch {
@@ -147,7 +147,7 @@ func (p *Program) Trace() *trace.Program {
 	return t
 }
 
-// Kind says what the launch is to the user: a fusion's kind, or the operation's name.
+// Kind is the launch's class for users: a fusion's kind, or the operation's name.
 func (l *Launch) Kind() string {
 	if f, ok := l.Op.(graph.Fusion); ok {
 		return f.Kind.String()
@@ -162,7 +162,7 @@ func (p *Program) bufferName(i int) string {
 	return fmt.Sprintf("b%d", i)
 }
 
-// String lists the buffers, and the launches, which count from 1 wherever people read of them.
+// String lists the buffers and the launches. In texts launches count from 1.
 func (p *Program) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "program %q for %s: %d launches, arena %d bytes (%d without sharing)\n", p.Name, p.Target, len(p.Launches), p.ArenaBytes, p.BufferBytes)
@@ -190,7 +190,7 @@ func (p *Program) String() string {
 	return b.String()
 }
 
-// String gives the view as b3[2,4], with its strides where the value is not contiguous.
+// String gives the view as b3[2,4], with its strides if the value is not contiguous.
 func (v View) String() string {
 	s := fmt.Sprintf("b%d%v", v.Buffer, v.Layout.Shape)
 	if !v.Layout.IsContiguous() || v.Layout.Offset != 0 {

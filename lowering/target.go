@@ -7,30 +7,30 @@ import (
 	"fusec/graph/precision"
 )
 
-// A Target is a kind of device as programs name it. The package of a target has one, and package fusec lists them.
+// A Target is a named kind of device. Each target's package has one, and package fusec lists them.
 type Target struct {
 	Name     string // such as "cpu"
-	Numbered bool   // there may be several, and "name:1" is the second
+	Numbered bool   // there may be several devices, and "name:1" is the second
 	// NoGradients says why the target cannot train; empty if it can.
 	NoGradients string
 	// Open makes a device.
 	Open func(Setup) (Device, error)
-	// Load takes what [Ahead] of a device of this target has made. It reports false if header and parts are another
-	// target's. What describes the chip that the model was compiled for. The options have [Target.Open] make a device that
-	// uses it. Nil if nothing is compiled ahead of time for the target.
+	// Load takes the result of [Ahead] of a device of this target. It reports false if header and parts belong to
+	// another target. What describes the chip for which the model was compiled. With the options, [Target.Open] makes a
+	// device that uses the result. Nil if the target has no ahead-of-time compilation.
 	Load func(header json.RawMessage, parts map[string][]byte) (opts []TargetOption, what string, ok bool, err error)
 }
 
-// Setup is what a device is opened for.
+// Setup is the parameters for opening a device.
 type Setup struct {
-	Name      string // of the target, as the caller gave it: "cuda:1"
+	Name      string // of the target, as given by the caller: "cuda:1"
 	Number    int    // of the device, from 0
-	Run       bool   // programs are to run, not only to be planned: the device has to be there
+	Run       bool   // programs will run, not only be planned: the device must exist
 	Workers   int    // cores of the processor to use; 0 is GOMAXPROCS
 	Frozen    bool   // parameters change only through [Executable.Bind]
-	Verify    bool   // errors name the launch that went wrong, at the cost of time
+	Verify    bool   // errors name the launch that failed, at the cost of time
 	Precision precision.Precision
-	Options   []TargetOption // all are the target's
+	Options   []TargetOption // all belong to the target
 }
 
 // A TargetOption is an option of one target. Its package makes it.
@@ -39,7 +39,7 @@ type TargetOption interface {
 	Of() string
 }
 
-// OptionsOf are the options of a setup as the target's own type. They are of no other.
+// OptionsOf are the options of a setup as the target's type; there are no others.
 func OptionsOf[T TargetOption](s Setup) []T {
 	list := make([]T, len(s.Options))
 	for i, o := range s.Options {
@@ -51,8 +51,8 @@ func OptionsOf[T TargetOption](s Setup) []T {
 // An Ahead compiler is a device for which programs can be compiled ahead of time.
 type Ahead interface {
 	Device
-	// CompileAhead makes what a program needs to run on a device that is not here: a header, which is a JSON object, and
-	// files by name. Weights are by parameter and state, and may be nil. Progress, if not nil, is told how many kernels are
-	// done.
+	// CompileAhead makes everything that a program needs to run on a device of another machine: a header, which is a
+	// JSON object, and files by name. Weights are by parameter and state, and may be nil. Progress, if not nil, is
+	// called with the number of finished kernels.
 	CompileAhead(p *Program, weights map[string]*graph.Tensor, progress func(done, all int)) (header any, parts map[string][]byte, err error)
 }

@@ -2,8 +2,8 @@ package lowering
 
 import "fusec/graph"
 
-// traffic is the number of bytes that a launch of op reads: of each view the elements that it touches, once, even if
-// several operands or slices in a fusion's body see them.
+// traffic is the number of bytes that a launch of op reads. Each element of a view counts once, even if several
+// operands or slices in a fusion's body read it.
 func traffic(op graph.Op, args []View) int64 {
 	read := map[View]int64{} // elements
 	var body []int64
@@ -25,7 +25,7 @@ func traffic(op graph.Op, args []View) int64 {
 	return bytes
 }
 
-// elements is how many elements a layout shows: repeated ones count once.
+// elements is the number of elements of a layout; repeated ones count once.
 func elements(l graph.Layout) int64 {
 	n := int64(1)
 	for i := range l.Shape.Rank() {

@@ -1,5 +1,5 @@
-// Package atomicfile replaces files whole: a reader sees the old contents or the new ones, never a part, and a write
-// that fails leaves the old file as it was.
+// Package atomicfile replaces files atomically: a reader sees the complete old or new contents, and a write that fails
+// leaves the old file unchanged.
 package atomicfile
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// File collects the new contents of a file in a temporary one in the same folder. Either [File.Commit] puts it in
-// place or [File.Abort] removes it.
+// File writes the new contents to a temporary file in the same folder. [File.Commit] renames it to the target, and
+// [File.Abort] removes it.
 type File struct {
 	path string // of the file to replace, symbolic links followed
 	tmp  *os.File
@@ -23,12 +23,11 @@ type File struct {
 	done bool
 }
 
-// abandoned is the age at which a temporary file, where files cannot be locked, can only be one of a process that was
-// killed.
+// abandoned is the age at which a temporary file counts as left over by a killed process, where files cannot be locked.
 const abandoned = time.Hour
 
-// Create starts to replace the file at path, which need not exist. Where path is a symbolic link, the file that it
-// leads to is replaced. What is not a regular file is refused.
+// Create starts to replace the file at path, which need not exist. If path is a symbolic link, its target is replaced.
+// Anything but a regular file is refused.
 func Create(path string) (*File, error) {
 	if p, err := filepath.EvalSymlinks(path); err == nil {
 		path = p
@@ -58,7 +57,8 @@ func Create(path string) (*File, error) {
 	return f, nil
 }
 
-// createTemp makes a new file beside path and locks it. Unlike [os.CreateTemp] it leaves the permissions to the umask.
+// createTemp makes a new file in the folder of path and locks it. Unlike [os.CreateTemp] it leaves the permissions to
+// the umask.
 func createTemp(path string, mode fs.FileMode) (*os.File, error) {
 	dir, base := filepath.Split(path)
 	for i := range 10000 {
@@ -73,9 +73,9 @@ func createTemp(path string, mode fs.FileMode) (*os.File, error) {
 		if free, err := lock(f); err != nil || free && same(f, name) {
 			return f, nil // without a lock its age protects it
 		}
-		f.Close() // another process took it for an abandoned one before it was locked, and removes it
+		f.Close() // before it was locked, another process took it for an abandoned file and removes it
 	}
-	return nil, fmt.Errorf("%s: too many temporary files beside it", path)
+	return nil, fmt.Errorf("%s: too many temporary files in its folder", path)
 }
 
 // same reports whether the file at path is f.
@@ -88,8 +88,8 @@ func same(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Temporary reports whether name is that of a temporary file of this package and gives the name of the file that it is
-// to replace. Both are without their folder. See [RemoveAbandoned].
+// Temporary reports whether name is that of a temporary file of this package, and returns the name of the file that it
+// replaces. Both names are without the folder. See [RemoveAbandoned].
 func Temporary(name string) (base string, ok bool) {
 	m := temporary.FindStringSubmatch(name)
 	if m == nil {
@@ -102,11 +102,11 @@ var temporary = regexp.MustCompile(`^\.(.+)\.\d+-\d+\.tmp$`)
 
 // RemoveAbandoned removes the temporary file at path if the process that wrote it has ended: a writer holds a lock on
 // its file until it is in place or removed. Where files cannot be locked, it removes those that were last written an
-// hour ago or earlier. That the file is in use or is no longer there is not an error.
+// hour ago or earlier. It is not an error if the file is in use or does not exist.
 func RemoveAbandoned(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0) // over a network only a file open for writing can be locked
 	if errors.Is(err, fs.ErrPermission) {
-		f, err = os.Open(path) // it is to replace a file that is read-only
+		f, err = os.Open(path) // it replaces a read-only file
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -141,7 +141,7 @@ func remove(path string) error {
 // Write implements io.Writer.
 func (f *File) Write(b []byte) (int, error) { return f.buf.Write(b) }
 
-// Sync brings everything written so far to the disk, so that [File.Commit] can hardly fail.
+// Sync writes everything so far to the disk, so that [File.Commit] is unlikely to fail.
 func (f *File) Sync() error {
 	if err := f.buf.Flush(); err != nil {
 		return err
@@ -149,7 +149,8 @@ func (f *File) Sync() error {
 	return f.tmp.Sync()
 }
 
-// Commit puts the new contents in place. If it fails, the old file is as it was and the temporary one is gone.
+// Commit replaces the file by the new contents. If it fails, the old file is unchanged and the temporary one is
+// removed.
 func (f *File) Commit() error {
 	if f.done {
 		return fs.ErrClosed
@@ -169,7 +170,7 @@ func (f *File) Commit() error {
 	return nil
 }
 
-// syncDir makes a rename in dir last through a loss of power, where the file system can do that.
+// syncDir makes a rename in dir durable, where the file system supports that.
 func syncDir(dir string) {
 	if d, err := os.Open(dir); err == nil {
 		_ = d.Sync()

@@ -10,7 +10,7 @@ import (
 // lock reports that files cannot be locked.
 func lock(*os.File) (free bool, err error) { return false, errors.ErrUnsupported }
 
-// rename puts the file in its place. Windows renames no file that is open.
+// rename renames the file to its target. Windows cannot rename an open file.
 func (f *File) rename() error {
 	if err := f.tmp.Close(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 // lock takes the lock of a file that is open, and reports whether it was free. The lock ends with the descriptor: at
-// the latest when the process ends. An error says that the file system has no locks.
+// the latest when the process ends. An error means that the file system has no locks.
 func lock(f *os.File) (free bool, err error) {
 	for {
 		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err {
@@ -23,7 +23,7 @@ func lock(f *os.File) (free bool, err error) {
 	}
 }
 
-// rename puts the file in its place while it is locked. It has been brought to the disk: closing it adds nothing.
+// rename renames the file to its target while it is locked. It has been synced, so closing it writes nothing.
 func (f *File) rename() error {
 	defer f.tmp.Close()
 	return os.Rename(f.tmp.Name(), f.path)

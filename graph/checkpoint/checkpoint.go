@@ -1,14 +1,14 @@
-// Package checkpoint keeps what a training run needs to go on after it has ended, or was killed at any moment: weights,
-// optimiser state, step, seed, the loader's position and notes of the user's, in one safetensors file.
+// Package checkpoint stores what is needed to resume a training run that has ended, or was killed at any moment:
+// weights, optimiser state, step, seed, the loader's position and the user's notes, in one safetensors file.
 //
-// [Save] writes the file in one step: a reader sees the old file or the new one, both whole. A checksum over the whole
-// file tells [Load] of every damage that came later. Values keep their bits, NaN and f64 and i64 included, so that a
-// resumed run computes what the run without a break would have computed.
+// [Save] writes the file atomically: a reader sees the complete old or new file. A checksum of the whole file lets
+// [Load] detect later damage. Values keep their bits, including NaN, f64 and i64. So a resumed run computes the same as
+// an uninterrupted one.
 //
 // [Dir] numbers the checkpoints of a run in a folder, keeps the newest few and finds the newest one that is intact.
 //
-// The tensors of a file are named param/NAME and state/NAME, everything else stands in its metadata; other programs
-// read them as any safetensors file.
+// The tensors of a file are named param/NAME and state/NAME, and everything else is in its metadata. Other programs
+// read it like any safetensors file.
 package checkpoint
 
 import (
@@ -20,18 +20,18 @@ import (
 	"fusec/graph"
 )
 
-// State is what a checkpoint holds.
+// State is the content of a checkpoint.
 type State struct {
 	Params map[string]*graph.Tensor // the weights by the names of their Param nodes
 	State  map[string]*graph.Tensor // State nodes: moments of the optimiser, running statistics
-	Step   int64                    // how many steps have been done
-	Seed   uint64                   // of dropout, shuffling and whatever else is random
-	// Position is where the data go on: what the loader's Position gave when Step steps were done.
+	Step   int64                    // steps done
+	Seed   uint64                   // of dropout, shuffling and everything else that is random
+	// Position is the position of the data: the value of the loader's Position when Step steps were done.
 	Position int64
 	Meta     map[string]string // the user's, such as the learning rate; UTF-8
 }
 
-// role is a kind of tensors in a checkpoint.
+// role is a kind of tensor in a checkpoint.
 type role struct {
 	name, prefix string
 	of           func(*State) *map[string]*graph.Tensor
@@ -46,7 +46,7 @@ var roles = []role{
 const maxErrors = 20
 
 // Fits checks that the checkpoint holds the parameters and the state of g, in their types, and nothing else. The error
-// names each tensor that is missing, has another type or is too many, up to 20 of them.
+// names each tensor that is missing, has another type or is unknown to g, up to 20 of them.
 func (s *State) Fits(g *graph.Graph) error {
 	var want [2]map[string]place
 	for i := range want {
@@ -64,7 +64,7 @@ func (s *State) Fits(g *graph.Graph) error {
 }
 
 // Restore copies the checkpoint's values into the tensors of a model. The two maps must hold exactly the names of the
-// checkpoint, each with its type: what does not fit is an error as of [State.Fits], and then nothing was changed.
+// checkpoint, each with its type: differences are an error as in [State.Fits], and then nothing is changed.
 func (s *State) Restore(params, state map[string]*graph.Tensor) error {
 	to := [2]map[string]*graph.Tensor{params, state}
 	var want [2]map[string]place
@@ -88,13 +88,13 @@ func (s *State) Restore(params, state map[string]*graph.Tensor) error {
 	return nil
 }
 
-// place is what a model wants of a tensor, and what to call it in an error.
+// place is the tensor that a model requires, and its name in errors.
 type place struct {
 	t     graph.Type
 	where string
 }
 
-// compare lists how the checkpoint differs from what a model wants, role by role and name by name.
+// compare lists the differences between the checkpoint and a model, by role and name.
 func (s *State) compare(want [2]map[string]place) error {
 	var errs []error
 	for i, r := range roles {
@@ -124,7 +124,7 @@ func (s *State) compare(want [2]map[string]place) error {
 	return errors.Join(errs...)
 }
 
-// check refuses a tensor that is nil or does not hold what its type says.
+// check refuses a tensor that is nil or whose data does not match its type.
 func check(t *graph.Tensor) error {
 	if t == nil {
 		return errors.New("the tensor is nil")

@@ -14,32 +14,33 @@ import (
 	"fusec/graph/atomicfile"
 )
 
-// Dir is the folder of a run's checkpoints. They are numbered in the order in which they were saved; the number, not
-// the step, says which is the newest, for a run may have been resumed from an older one. Only one run at a time may
-// save in a folder; any number may read.
+// Dir is the folder of a run's checkpoints. They are numbered in the order in which they were saved; the newest is
+// determined by the number, not by the step, because a run may have been resumed from an older one. Only one run at a
+// time may save in a folder. Any number may read.
 type Dir struct {
 	Path  string // made by the first Save if it is missing
-	Keep  int    // how many of the newest stay; 0 keeps all
-	Every int64  // how many steps lie between two checkpoints; see Due
+	Keep  int    // how many of the newest are kept; 0 keeps all
+	Every int64  // steps between two checkpoints; see Due
 }
 
-// ErrNone is the error of [Dir.Latest] for a folder that is missing or has no checkpoint: the run is to begin.
+// ErrNone is the error of [Dir.Latest] for a folder that is missing or has no checkpoint, as at the start of a run.
 var ErrNone = errors.New("there is no checkpoint")
 
 // Found is a checkpoint of a folder.
 type Found struct {
 	*State
 	Path string
-	// Skipped tells of newer checkpoints that are damaged; each error names the file.
+	// Skipped has an error for each newer checkpoint that is damaged, with the file's name.
 	Skipped []error
 }
 
-// Due reports whether a checkpoint is to be saved when step steps have been done.
+// Due reports whether a checkpoint is due after step steps.
 func (d Dir) Due(step int64) bool { return d.Every > 0 && step > 0 && step%d.Every == 0 }
 
-// Save writes the next checkpoint and, once it is on the disk, removes those before the newest Keep, and what killed
-// processes left behind; files that another process is writing stay. If writing fails nothing is removed. The path is the new file's, "" if it was not written: an
-// error beside a path is one of removing.
+// Save writes the next checkpoint. Once it is on the disk, Save removes the checkpoints before the newest Keep, and
+// temporary files of killed processes, but not files that another process is writing. If writing fails, nothing is
+// removed. The path is that of the new file, or "" if it was not written. If both a path and an error are returned,
+// removing failed.
 func (d Dir) Save(s *State) (path string, err error) {
 	if s == nil {
 		return "", fmt.Errorf("saving a checkpoint in %s: the state is nil", d.Path)
@@ -63,8 +64,8 @@ func (d Dir) Save(s *State) (path string, err error) {
 }
 
 // Latest loads the newest checkpoint that is intact. Newer ones that are damaged are skipped and reported in Skipped. A
-// folder without any gives [ErrNone], one with nothing but damaged ones [ErrDamaged] with the reason of each; what
-// cannot be read for another reason, such as missing permission, is an error and not skipped.
+// folder without checkpoints gives [ErrNone], and one with damaged checkpoints only [ErrDamaged], with the reason for
+// each. A file that cannot be read for another reason, such as missing permission, is an error and is not skipped.
 func (d Dir) Latest() (*Found, error) {
 	files, _, err := d.list()
 	if err != nil {
@@ -98,7 +99,7 @@ type numbered struct {
 	number uint64
 }
 
-// list gives the checkpoints, newest first, and the temporary files of checkpoints, and passes over other files.
+// list returns the checkpoints, newest first, and the temporary files of checkpoints. It ignores other files.
 func (d Dir) list() (files []numbered, temporary []string, err error) {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +124,7 @@ func (d Dir) list() (files []numbered, temporary []string, err error) {
 	return files, temporary, nil
 }
 
-// prune removes what is no longer wanted.
+// prune removes old checkpoints and temporary files.
 func (d Dir) prune() error {
 	files, temporary, err := d.list()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"fusec/graph/safetensors"
 )
 
-// Keys of the file's metadata. The user's have metaPrefix before them.
+// Keys of the file's metadata. The user's keys are prefixed with metaPrefix.
 const (
 	formatKey   = "format"
 	stepKey     = "step"
@@ -30,11 +30,11 @@ const (
 // format names the layout that is written and read.
 const format = "fusec.checkpoint/1"
 
-// ErrDamaged is in the error of [Load] for a file that is truncated or whose contents have changed since it was saved.
+// ErrDamaged is wrapped by the error of [Load] for a file that is truncated or was changed after it was saved.
 var ErrDamaged = errors.New("the checkpoint is damaged")
 
-// Save writes a checkpoint to path, in one step: if anything fails, or the process is killed, a file that was there
-// before stays as it was. When Save returns nil the file is on the disk. The same state gives the same bytes.
+// Save writes a checkpoint to path atomically: if anything fails, or the process is killed, an existing file is
+// unchanged. When Save returns nil, the file is on the disk. The same state gives the same bytes.
 func Save(path string, s *State) error {
 	if s == nil {
 		return fmt.Errorf("saving the checkpoint %s: the state is nil", path)
@@ -46,8 +46,8 @@ func Save(path string, s *State) error {
 	return nil
 }
 
-// The checksum is the CRC-32C of the file as it is while zeros stand in the checksum's place. It finds accidents, not
-// forgeries: every burst of up to 32 bits, and all but one in 2³² of the others.
+// The checksum is the CRC-32C of the file with zeros in place of the checksum. It detects accidents, not forgeries:
+// every burst of up to 32 bits, and all but one in 2³² of other errors.
 const (
 	crcPrefix = "crc32c:"
 	crcZeros  = "00000000"
@@ -55,7 +55,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// write writes the file, after a first round that writes it to the checksum.
+// write writes the file twice: first to compute the checksum, then to w.
 func (s *State) write(w io.Writer) error {
 	tensors, meta, err := s.contents()
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *State) write(w io.Writer) error {
 	return safetensors.Write(w, tensors, meta)
 }
 
-// contents is what stands in the file, with zeros for the checksum.
+// contents is the content of the file, with zeros for the checksum.
 func (s *State) contents() (tensors []safetensors.Tensor, meta map[string]string, err error) {
 	for _, r := range roles {
 		for name, t := range *r.of(s) {
@@ -95,8 +95,8 @@ func (s *State) contents() (tensors []safetensors.Tensor, meta map[string]string
 	return tensors, meta, nil
 }
 
-// Load reads a checkpoint and checks every byte of it. Errors name the file; [ErrDamaged] is among them if the file was
-// cut or changed.
+// Load reads a checkpoint and checks every byte of it. Errors name the file, and wrap [ErrDamaged] if the file was
+// truncated or changed.
 func Load(path string) (*State, error) {
 	s, err := load(path)
 	if err != nil {
@@ -131,7 +131,7 @@ func read(r io.ReaderAt, size int64) (*State, error) {
 	if err := verify(r, size, meta[checksumKey]); err != nil {
 		return nil, damaged(err)
 	}
-	// From here on the file is as it was written.
+	// The checksum is right: from here on the file is known to be as written.
 	if meta[formatKey] != format {
 		return nil, fmt.Errorf("its format is %q, not %q", meta[formatKey], format)
 	}
@@ -191,7 +191,7 @@ func (s *State) readTensors(f *safetensors.Reader) error {
 	return nil
 }
 
-// dtypes are the dtypes of the file that hold a tensor's elements as they are.
+// dtypes are the dtypes of the file that store a tensor's elements without conversion.
 var dtypes = map[string]graph.DType{
 	"F32": graph.F32, "F64": graph.F64, "I32": graph.I32, "I64": graph.I64, "BOOL": graph.Bool,
 	"BF16": graph.BF16, "F16": graph.F16,
@@ -207,7 +207,7 @@ func verify(r io.ReaderAt, size int64, checksum string) error {
 	if _, err := r.ReadAt(length[:], 0); err != nil {
 		return err
 	}
-	header := make([]byte, 8+int64(binary.LittleEndian.Uint64(length[:]))) // which NewReader found to be sound
+	header := make([]byte, 8+int64(binary.LittleEndian.Uint64(length[:]))) // which NewReader has checked
 	if _, err := r.ReadAt(header, 0); err != nil && err != io.EOF {
 		return err
 	}
@@ -234,7 +234,7 @@ func verify(r io.ReaderAt, size int64, checksum string) error {
 	return nil
 }
 
-// damaged marks an error as one of the file's contents, unless the system could not read it.
+// damaged wraps an error with ErrDamaged, unless the system could not read the file.
 func damaged(err error) error {
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
 		return err

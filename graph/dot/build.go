@@ -8,7 +8,7 @@ import (
 	"fusec/graph/trace"
 )
 
-// drawing is what a picture is made from.
+// drawing is the input of a picture.
 type drawing struct {
 	graph    *graph.Graph
 	stage    string         // or empty
@@ -19,7 +19,7 @@ type drawing struct {
 	opts     Options
 }
 
-// layout chooses the detail and makes the scene.
+// layout chooses the detail and builds the scene.
 func layout(d drawing) *scene {
 	consts := foldable(d.graph)
 	reps := &repeats{}
@@ -45,7 +45,7 @@ func layout(d drawing) *scene {
 	return s
 }
 
-// value is where a value comes from in the picture.
+// value is the box from which a value comes in the picture.
 type value struct {
 	box *box
 	via []string // the views between that box and the value
@@ -182,7 +182,7 @@ func (b *builder) isLaunch(n *graph.Node) bool {
 	return costsLaunch(n.Op)
 }
 
-// launchNotes are the lines that tell a launch's number, kernel and cost; nil if n is not a launch of the program.
+// launchNotes are the lines with a launch's number, kernel and cost; nil if n is not a launch of the program.
 func (b *builder) launchNotes(n *graph.Node) []string {
 	l, ok := b.launches[n.ID]
 	if !ok {
@@ -210,7 +210,7 @@ func (b *builder) launchNotes(n *graph.Node) []string {
 	return []string{first, second}
 }
 
-// node draws one node that is in sight.
+// node draws one visible node.
 func (b *builder) node(n *graph.Node) {
 	if b.skipParam(n) {
 		return
@@ -278,8 +278,8 @@ func (b *builder) lines(n *graph.Node) []textLine {
 	return append(lines, textLine{n.Type.String(), roleType})
 }
 
-// common is the node's name, or for a node of a repeated block the pattern of all repetitions' names, without what the
-// block's frame says already.
+// common is the node's name, or for a node of a repeated block the pattern of all repetitions' names, without the part
+// that the block's frame shows.
 func (b *builder) common(n *graph.Node) string {
 	blk := b.reps.in[n]
 	if blk == nil {
@@ -294,7 +294,7 @@ func (b *builder) common(n *graph.Node) string {
 	return name
 }
 
-// operand is where a top-level value comes from; a value of a further repetition counts as that of the first.
+// operand is the source of a top-level value; a value of a further repetition counts as that of the first.
 func (b *builder) operand(n *graph.Node) value {
 	if all := b.values[b.reps.rep(n)]; len(all) > 0 {
 		return all[0]
@@ -309,7 +309,7 @@ func (b *builder) connect(n *graph.Node, to *box) {
 	}
 }
 
-// edge draws an edge for a value that a box of type typ reads, unless the same is there already.
+// edge draws an edge for a value that a box of type typ reads, unless the same edge exists.
 func (b *builder) edge(v value, to *box, typ graph.Type) {
 	if v.box == nil {
 		return
@@ -331,7 +331,7 @@ func (b *builder) edge(v value, to *box, typ graph.Type) {
 	}
 }
 
-// carried draws what one repetition of a block hands to the next, each value to its first reader there.
+// carried draws the values that one repetition of a block passes to the next, each to its first reader there.
 func (b *builder) carried(blk *block) {
 	drawn := make(map[*graph.Node]bool)
 	for _, c := range blk.carried {
@@ -348,7 +348,7 @@ func (b *builder) carried(blk *block) {
 	}
 }
 
-// outputs draws what the graph hands out. Outputs of the repetitions of one block are drawn as one.
+// outputs draws the graph's outputs. Outputs of the repetitions of one block are drawn as one.
 func (b *builder) outputs() {
 	type group struct {
 		from  value
@@ -388,7 +388,7 @@ func (b *builder) updates() {
 	}
 }
 
-// tooltip tells everything about a node that its label may have cut short.
+// tooltip has everything about a node, including what its label may have truncated.
 func (b *builder) tooltip(n *graph.Node) string {
 	var lines []string
 	if n.Name != "" {

@@ -1,5 +1,5 @@
 // Package dot prints graphs and the records of a compilation: as pictures (DOT, SVG, PNG), as an aligned listing and
-// as JSON. It holds no facts of its own; everything it shows stands in a [graph.Graph] or a [trace.Trace].
+// as JSON. Everything it shows is in a [graph.Graph] or a [trace.Trace].
 //
 // # What a picture shows
 //
@@ -10,14 +10,14 @@
 // inside and one colour per kind; the operations of a stage that is not fused yet have the colour of the kind they
 // will belong to. In the last stage each launch carries its number, its kernel, its arithmetic and its traffic.
 //
-// Layers that repeat are drawn once, inside a dashed frame marked "× 12", with a dashed edge for what one repetition
-// hands to the next. How much of the rest is drawn is the [Detail]; by default it is the most that keeps the picture
-// within [Options.MaxNodes] nodes.
+// Layers that repeat are drawn once, inside a dashed frame marked "× 12", with a dashed edge for each value that one
+// repetition passes to the next. [Detail] says how much of the rest is drawn; the default is the most that keeps the
+// picture within [Options.MaxNodes] nodes.
 //
-// In SVG every node and edge has a tooltip with its full name, type and the user's file and line, and an id that is
-// made from the node's ID: "node7", and "node7.2" inside the body of node 7.
+// In SVG every node and edge has a tooltip with its full name, type and the user's file and line, and an id with the
+// node's ID: "node7", and "node7.2" inside the body of node 7.
 //
 // # Determinism
 //
-// The same graph and records give the same bytes. Times that were measured are left out unless [Options.Measured].
+// The same graph and records give the same bytes. Measured times are left out unless [Options.Measured] is set.
 package dot

@@ -9,7 +9,7 @@ import (
 	"fusec/graph/trace"
 )
 
-// Graph prints a graph on its own, in the format that opts ask for.
+// Graph prints a graph without a trace, in the format of opts.
 func Graph(w io.Writer, g *graph.Graph, opts Options) error {
 	tr := &trace.Trace{Stages: []trace.Stage{{Graph: g}}}
 	return Stage(w, tr, 0, opts)
@@ -60,7 +60,7 @@ func Trace(w io.Writer, tr *trace.Trace, opts Options) error {
 	}
 }
 
-// stageDrawing gathers what a picture of stage i shows.
+// stageDrawing collects the content of a picture of stage i.
 func stageDrawing(tr *trace.Trace, i int, opts Options) drawing {
 	d := drawing{graph: tr.Stages[i].Graph, stage: tr.Stages[i].Name, target: tr.Target, overlay: tr.Overlay, opts: opts}
 	if i == len(tr.Stages)-1 {

@@ -9,7 +9,7 @@ import (
 	gv "github.com/emicklei/dot"
 )
 
-// family is the font family that the pictures ask for; its metrics are known to every Graphviz.
+// family is the font family of the pictures. Every Graphviz knows its metrics.
 const family = "Helvetica"
 
 // emit writes the scene in the DOT language.
@@ -33,8 +33,8 @@ func (s *scene) emit(w io.Writer) error {
 	}
 	for _, e := range s.edges {
 		if e.style == edgeCarried {
-			// Written from the reader, which stands above, to the value, so that the layout makes room for it in
-			// its ranks; the arrow is at the reader all the same.
+			// Written from the reader, which is above, to the value, so that the layout reserves ranks for it. The
+			// arrowhead is at the reader nevertheless.
 			emitEdge(g.Edge(nodes[e.to], nodes[e.from]), e)
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 // part is a piece of a fusion's body as Compact draws it: the anchor, a reduction, or elementwise work written as one
 // expression.
 type part struct {
-	node *graph.Node // whose value it is
+	node *graph.Node // the node whose value it is
 	name string      // what other parts call that value
 	text string      // such as "gelu(y + b)"
 	// reads lists what the part reads, each once: inputs of the body and the nodes of other parts.
@@ -19,7 +19,7 @@ type part struct {
 	out   bool // an output of the body
 }
 
-// formula is the part as an equation, or without its name where nobody reads it.
+// formula is the part as an equation, or without its name if nothing reads it.
 func (p part) formula() string {
 	if p.name == "" {
 		return p.text
@@ -31,7 +31,7 @@ func (p part) formula() string {
 type condenser struct {
 	consts folds
 	uses   map[*graph.Node]int
-	inline map[*graph.Node]bool // written where it is read
+	inline map[*graph.Node]bool // written at its reader
 	names  map[*graph.Node]string
 	reads  []*graph.Node // of the part being written
 }
@@ -115,7 +115,7 @@ func symbol(n *graph.Node) string {
 	return "t"
 }
 
-// unused makes a name that is not taken and takes it.
+// unused makes a name that is not in taken and adds it there.
 func unused(name string, taken map[string]bool) string {
 	try := name
 	for i := 1; taken[try]; i++ {
@@ -137,7 +137,7 @@ func variable(name string) string {
 	return short(fields[len(fields)-1], 16)
 }
 
-// operand writes a value where it is read.
+// operand writes a value as an operand.
 func (c *condenser) operand(n *graph.Node, bind graph.Binding) string {
 	b := c.base(n)
 	if v, ok := c.consts[b]; ok {
@@ -213,7 +213,7 @@ func (c *condenser) matmul(op graph.MatMul, n *graph.Node) string {
 	return a + " @ " + b
 }
 
-// mixture writes a mixture of experts, or its gradient, with what it does in place of its many weights.
+// mixture writes a mixture of experts, or its gradient, with a description instead of its many weights.
 func (c *condenser) mixture(op graph.MoE, n *graph.Node) string {
 	var names []string
 	for i, a := range n.Args {

@@ -7,11 +7,11 @@ import (
 	"fusec/graph"
 )
 
-// minFamily is how many parameters of one fusion must be alike for them to be drawn as one box.
+// minFamily is how many similar parameters of one fusion are needed to draw them as one box.
 const minFamily = 3
 
 // families finds, for each fusion, parameters that only it reads, of one type and with names that differ in a number:
-// the weights of a mixture's experts, say. It gives each of them the whole family, in the order of the graph.
+// for example the weights of an MoE's experts. It maps each of them to the whole family, in the order of the graph.
 func (b *builder) families() map[*graph.Node][]*graph.Node {
 	type kind struct {
 		reader *graph.Node
@@ -50,7 +50,7 @@ func isFusion(n *graph.Node) bool {
 	return ok
 }
 
-// family draws a parameter that stands for all of its family, the first of it; the others lead to the same box.
+// family draws one box for the first parameter of a family; the others use the same box.
 func (b *builder) family(n *graph.Node, all []*graph.Node) {
 	if first := all[0]; n != first {
 		b.values[n] = b.values[first]

@@ -31,7 +31,7 @@ func (b *builder) fusion(n *graph.Node, f graph.Fusion) {
 	}
 }
 
-// enter notes that a box in n's body reads a, if a is an input of the body.
+// enter records that a box in n's body reads a, if a is an input of the body.
 func (b *builder) enter(n, a *graph.Node, reader *box) {
 	if i := inputIndex(n.Op.(graph.Fusion).Body, a); i >= 0 && i < len(n.Args) {
 		if b.inside[n] == nil {
@@ -43,7 +43,7 @@ func (b *builder) enter(n, a *graph.Node, reader *box) {
 	}
 }
 
-// inputIndex is the number of the operand that a stands for in a body, or −1.
+// inputIndex is the index of a among the inputs of a body, or −1.
 func inputIndex(body *graph.Graph, a *graph.Node) int {
 	i := 0
 	for _, n := range body.Nodes {
@@ -60,7 +60,7 @@ func inputIndex(body *graph.Graph, a *graph.Node) int {
 	return -1
 }
 
-// bodyInputs leads from a body's inputs to the values of n's operands.
+// bodyInputs maps a body's inputs to the values of n's operands.
 func (b *builder) bodyInputs(n *graph.Node, body *graph.Graph) map[*graph.Node]value {
 	in := make(map[*graph.Node]value)
 	for _, k := range body.Nodes {
@@ -105,7 +105,7 @@ func (b *builder) bodyBox(n, k *graph.Node, c *cluster) *box {
 		tooltip: strings.Join(append(lines, origins(k.Origin)...), "\n")})
 }
 
-// operandNames gives the names by which a body's expressions call n's operands.
+// operandNames returns the names of n's operands in the expressions of its body.
 func (b *builder) operandNames(n *graph.Node) []string {
 	names := make([]string, len(n.Args))
 	taken := make(map[string]bool)
@@ -148,7 +148,7 @@ func outputValue(n *graph.Node, at map[*graph.Node]value) value {
 	return v
 }
 
-// formulaLines sets a part in lines.
+// formulaLines formats a part as lines.
 func formulaLines(p part) []textLine {
 	role := roleOp
 	if !graph.Joins(p.node.Op) {
@@ -164,7 +164,7 @@ func formulaLines(p part) []textLine {
 	return lines
 }
 
-// outlineBody draws a body as one box; of a body of several segments the first, and how many there are besides.
+// outlineBody draws a body as one box. For a body of several segments it shows the first, and the number of the others.
 func (b *builder) outlineBody(n *graph.Node, f graph.Fusion, c *cluster) {
 	x := b.scene.box(&box{key: fmt.Sprintf("node%d.body", n.ID), look: look(f.Kind), inside: c, tooltip: b.tooltip(n)})
 	segments, all := f.Segments(), b.operandNames(n)
@@ -199,13 +199,13 @@ func (b *builder) ownParams(n *graph.Node) []*graph.Node {
 	return own
 }
 
-// solelyRead reports whether a is a parameter with one reader, in which it stands once.
+// solelyRead reports whether a is a parameter with one reader, of which it is one operand.
 func (b *builder) solelyRead(a *graph.Node) bool {
 	_, param := a.Op.(graph.Param)
 	return param && len(b.readers[a]) == 1 && !b.escapes[a]
 }
 
-// skipParam reports whether Outline draws the parameter n in a bundle with others of its only reader.
+// skipParam reports whether Outline draws the parameter n together with others of its only reader.
 func (b *builder) skipParam(n *graph.Node) bool {
 	if b.detail != Outline || !b.solelyRead(n) {
 		return false

@@ -112,7 +112,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// position shortens a file:line to the file and the folder it lies in, which is the same on every machine.
+// position shortens a file:line to the file and its folder, which are the same on every machine.
 func position(pos string) string {
 	pos = strings.ReplaceAll(pos, `\`, "/")
 	dir, file := path.Split(pos)

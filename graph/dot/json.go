@@ -8,13 +8,13 @@ import (
 	"fusec/graph/trace"
 )
 
-// Schema names the form of the JSON that this package writes. It changes only if a field changes its meaning or goes
-// away; fields may be added.
+// Schema names the form of the JSON that this package writes. It changes only if a field is removed or changes its
+// meaning; fields may be added.
 const Schema = "fusec.trace/1"
 
 // The JSON form. Field names are those of packages graph and trace in snake case. Nodes refer to each other by ID; the
-// IDs of a body count for themselves. Times are in nanoseconds and absent unless [Options.Measured]. Infinities and NaN
-// in attributes are the strings "inf", "-inf" and "nan".
+// IDs of a body are separate. Times are in nanoseconds and absent unless [Options.Measured]. Infinities and NaN in
+// attributes are the strings "inf", "-inf" and "nan".
 type (
 	jsonTrace struct {
 		Schema    string       `json:"schema"`
@@ -88,7 +88,7 @@ type (
 		Text   string       `json:"text"`
 		Origin []jsonOrigin `json:"origin"`
 		Kind   string       `json:"kind"`            // remark, divergence or imitation
-		Topic  string       `json:"topic,omitempty"` // of the latter two, as docs/divergences.md names it
+		Topic  string       `json:"topic,omitempty"` // of the latter two, from docs/divergences.md
 	}
 	jsonProgram struct {
 		Target      string       `json:"target"`
@@ -112,7 +112,7 @@ type (
 		Reason     string       `json:"reason,omitempty"`    // why it does not run on the target
 		Cycles     int64        `json:"cycles,omitempty"`    // estimated
 		Counted    int64        `json:"counted,omitempty"`   // of cycles, in a run
-		MaxError   float64      `json:"max_error,omitempty"` // of the results, as parts of their range
+		MaxError   float64      `json:"max_error,omitempty"` // of the results, relative to their range
 		RMSError   float64      `json:"rms_error,omitempty"`
 	}
 )

@@ -9,7 +9,7 @@ import (
 	"fusec/graph"
 )
 
-// opName is what a reader calls the operation: the function of an elementwise operation, the kind of a fusion.
+// opName is the operation's name for readers: the function of an elementwise operation, the kind of a fusion.
 func opName(op graph.Op) string {
 	switch op := op.(type) {
 	case graph.Unary:
@@ -56,7 +56,7 @@ func attributes(op graph.Op) []attribute {
 	return list
 }
 
-// finite is v, or its name where JSON has no number for it.
+// finite is v, or its name if JSON has no number for it.
 func finite(v float64) any {
 	switch {
 	case math.IsNaN(v):
@@ -69,8 +69,8 @@ func finite(v float64) any {
 	return v
 }
 
-// attrWords writes the attributes that a label does not already show: not the function, the types and shapes, nor
-// those at zero that mean "no".
+// attrWords writes the attributes that a label does not show otherwise: all except the function, types and shapes, and
+// zeros that mean "no".
 func attrWords(op graph.Op) []string {
 	switch op.(type) {
 	case graph.Const, graph.Host, graph.Reshape, graph.Broadcast, graph.Fusion:
@@ -88,7 +88,7 @@ func attrWords(op graph.Op) []string {
 				words = append(words, a.key+" "+number(v))
 			}
 		case int:
-			if v != 0 || a.key != "window" && a.key != "page" { // elsewhere 0 is a place or a size
+			if v != 0 || a.key != "window" && a.key != "page" { // in other attributes 0 is an index or a size
 				words = append(words, fmt.Sprintf("%s %d", a.key, v))
 			}
 		case graph.Ints:

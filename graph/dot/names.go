@@ -8,7 +8,7 @@ import (
 	"fusec/graph"
 )
 
-// namePattern joins the names of the first and the last of several like things: h0.w and h11.w give h{0…11}.w. Names
+// namePattern joins the names of the first and the last of several similar things: h0.w and h11.w give h{0…11}.w. Names
 // that differ in more than one number give the first name.
 func namePattern(first, last string) string {
 	if first == "" || last == "" || first == last {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Format is a way to print a stage or a trace.
+// Format is a format for a stage or a trace.
 type Format string
 
 // The formats.
@@ -45,11 +45,11 @@ type Detail uint8
 
 // The details.
 const (
-	// Auto is the most of the others that stays within Options.MaxNodes. Graphs with fusions start at Compact.
+	// Auto is the highest of the others that stays within Options.MaxNodes. Graphs with fusions start at Compact.
 	Auto Detail = iota
 	// Full draws every node, views and the nodes of bodies included.
 	Full
-	// Compact writes elementwise work in a body as one expression, and views onto the edges they stand in.
+	// Compact writes elementwise work in a body as one expression, and views on edges.
 	Compact
 	// Outline also draws a body as one node, and the parameters that only one launch reads as one node.
 	Outline
@@ -58,7 +58,7 @@ const (
 // DefaultMaxNodes is the number of nodes that Auto tries to stay within.
 const DefaultMaxNodes = 60
 
-// Options says what to print. The zero value prints DOT with everything at its default.
+// Options says what to print. The zero value prints DOT with all defaults.
 type Options struct {
 	Format   Format // FormatDOT if empty
 	Detail   Detail

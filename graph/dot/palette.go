@@ -6,7 +6,7 @@ import (
 	"fusec/graph"
 )
 
-// look is how a node or cluster is drawn: what it is to the reader. The first looks are the kinds of fusion.
+// look is the appearance of a node or cluster. The first looks are the kinds of fusion.
 type look uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	lookPool        look = look(graph.KindPool)
 )
 
-// The looks of what is not a fusion.
+// The looks of other things than fusions.
 const (
 	lookGather look = lookPool + 1 + iota
 	lookMove
@@ -35,7 +35,7 @@ const (
 )
 
 // looks gives each its name in the legend and its colour. The colours are those of Okabe and Ito, followed by some of
-// Tol's muted scheme; both stay apart for colour-blind readers.
+// Tol's muted scheme; both can be distinguished by colour-blind readers.
 var looks = [...]struct{ name, colour string }{
 	graph.KindElementwise: {"elementwise", "#CC79A7"},
 	graph.KindLinear:      {"linear", "#0072B2"},

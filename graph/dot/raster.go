@@ -19,12 +19,12 @@ import (
 
 // The rasteriser draws the SVG that Graphviz writes: rectangles as polygons, rounded ones and edges as paths of
 // cubic curves, ellipses, polylines, and text with a size and a weight, all in absolute coordinates below one
-// translation. It is no general SVG renderer.
+// translation. It is not a general SVG renderer.
 
 const (
 	pngScale  = 2.0     // pixels per point, for sharp text
 	maxPixels = 1 << 26 // of a PNG; larger pictures are scaled down
-	// fontShrink makes up for the Go fonts being wider than Helvetica, by whose metrics the layout was made.
+	// fontShrink compensates for the Go fonts, which are wider than Helvetica, whose metrics the layout uses.
 	fontShrink = 0.97
 )
 
@@ -161,7 +161,7 @@ func (r *raster) path(d string) {
 	}
 }
 
-// numbers reads the numbers in s, whatever stands between them.
+// numbers reads the numbers in s with any separators.
 func numbers(s string) []float64 {
 	var list []float64
 	for _, f := range strings.FieldsFunc(s, func(c rune) bool { return !strings.ContainsRune("0123456789.-e", c) }) {

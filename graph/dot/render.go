@@ -9,7 +9,7 @@ import (
 	graphviz "github.com/goccy/go-graphviz"
 )
 
-// MaxRendered bounds the nodes that [Render] lays out: beyond it, the layout takes minutes and nobody can read it.
+// MaxRendered bounds the nodes that [Render] lays out. Larger pictures take minutes and are not readable.
 const MaxRendered = 1500
 
 // TooLargeError says that a picture has too many nodes to be laid out in process.
@@ -22,11 +22,11 @@ func (e *TooLargeError) Error() string {
 		e.Nodes, MaxRendered)
 }
 
-// layoutMu guards the layout engine, which is one instance for the process.
+// layoutMu guards the layout engine, of which the process has one instance.
 var layoutMu sync.Mutex
 
-// Render lays out a graph in the DOT language and returns it as SVG or PNG. It needs no Graphviz on the machine. Fonts
-// are part of the program too, so a PNG is the same on every machine.
+// Render lays out a graph in the DOT language and returns it as SVG or PNG. It does not need an installed Graphviz.
+// Fonts are part of the program, so a PNG is the same on every machine.
 func Render(src []byte, f Format) ([]byte, error) {
 	switch f {
 	case FormatDOT:
@@ -52,7 +52,7 @@ func svg(src []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting the layout engine: %w", err)
 	}
-	// Closing reports every error since the process began, those of other pictures too, so its result says nothing.
+	// Close reports every error since the process started, also those of other pictures, so its result is ignored.
 	defer func() { _ = engine.Close() }()
 	g, err := graphviz.ParseBytes(src)
 	if err != nil {

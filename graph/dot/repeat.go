@@ -7,35 +7,35 @@ import (
 	"fusec/graph"
 )
 
-// Repeated layers. The nodes that compute are put in a row, numbered by signature. A stretch of the row that is equal
-// to itself moved by p nodes is a candidate: k repetitions of p nodes. It is a repetition indeed if the wiring is
-// equal too, that is if each operand in repetition r is
+// Repeated layers. The computing nodes are listed in a row, numbered by signature. A part of the row that equals itself
+// shifted by p nodes is a candidate: k repetitions of p nodes. It is a repetition if the edges are equal, too, that is,
+// if each operand in repetition r is
 //
 //   - the corresponding node of the same repetition, or
-//   - what the corresponding node of repetition r−1 hands on (a carried value), or
+//   - the value that the corresponding node of repetition r−1 passes on (a carried value), or
 //   - the same node for all repetitions, or
-//   - a source or constant of its own, or
+//   - a source or constant of this repetition only, or
 //   - the corresponding node of another, earlier repetition with the same count, in step with this one or backwards,
 //     as a gradient reads the values of the forward layers.
 //
-// The candidate that hides most nodes wins; then the search goes on before it, after it and inside the repetition that
-// is drawn.
+// The candidate that hides most nodes is chosen. Then the search continues before it, after it and inside the
+// repetition that is drawn.
 
 // block is a sequence of nodes that repeats.
 type block struct {
 	count   int           // of repetitions
 	nodes   []*graph.Node // of the first repetition
 	last    []*graph.Node // of the last one
-	leaves  []*graph.Node // sources and constants that the first repetition has to itself
+	leaves  []*graph.Node // sources and constants that only the first repetition reads
 	lastOwn []*graph.Node // the same of the last one
 	carried []carry
-	parent  *block // the block whose first repetition this one lies in
+	parent  *block // the block whose first repetition contains this one
 }
 
-// carry is a value that a repetition hands to the next.
+// carry is a value that a repetition passes to the next.
 type carry struct {
 	from    *graph.Node // of the first repetition
-	to      *graph.Node // of the first repetition; it stands for its counterpart in the second
+	to      *graph.Node // of the first repetition; represents its counterpart in the second
 	operand int         // of to
 }
 
@@ -60,20 +60,20 @@ func (r *repeats) carries(n *graph.Node, i int) bool {
 	return false
 }
 
-// place is where a node stands in the block that it repeats in. What the first repetition reads in place of a carried
-// value counts as handed on by repetition −1.
+// place is the position of a node in its block. The value that the first repetition reads instead of a carried value
+// counts as passed on by repetition −1.
 type place struct {
 	block      *block
 	repetition int
 	offset     int // in nodes, or below 0 for one of the leaves
 }
 
-// repeats is the outcome of the search.
+// repeats is the result of the search.
 type repeats struct {
 	blocks []*block
-	// first leads from the nodes of further repetitions to their counterparts in the first.
+	// first maps the nodes of further repetitions to their counterparts in the first.
 	first map[*graph.Node]*graph.Node
-	// in tells the innermost block in whose first repetition a node lies.
+	// in is the innermost block whose first repetition contains a node.
 	in map[*graph.Node]*block
 
 	places map[*graph.Node][]place
@@ -82,16 +82,16 @@ type repeats struct {
 }
 
 const (
-	minChain    = 3   // repetitions that hand on values
+	minChain    = 3   // repetitions with carried values
 	minParallel = 4   // repetitions side by side
 	minHidden   = 4   // nodes that a repetition must save
 	maxBlocks   = 64  // bounds the search
 	maxTries    = 64  // candidates per stretch that are checked
 	maxRotation = 512 // starting points per candidate
-	smallGraph  = 24  // graphs of so few operations are drawn whole
+	smallGraph  = 24  // graphs of fewer operations are drawn completely
 )
 
-// rep is the node that stands for n in the picture.
+// rep is the node that represents n in the picture.
 func (r *repeats) rep(n *graph.Node) *graph.Node {
 	for {
 		m, ok := r.first[n]
@@ -134,8 +134,8 @@ func (r *repeats) isLeaf(n *graph.Node) bool {
 	return graph.ClassOf(n.Op) == graph.ClassSource
 }
 
-// depthFirst lists the computing nodes in the order in which a walk from the outputs completes them, which depends on
-// the wiring alone.
+// depthFirst lists the computing nodes in the order in which a walk from the outputs completes them, which depends only
+// on the edges.
 func (r *repeats) depthFirst(g *graph.Graph) []*graph.Node {
 	type step struct {
 		n    *graph.Node
@@ -173,7 +173,7 @@ func (r *repeats) depthFirst(g *graph.Graph) []*graph.Node {
 	return row
 }
 
-// search finds blocks in a row of nodes and in what is left of it.
+// search finds blocks in a row of nodes and in its remaining parts.
 func (r *repeats) search(row []*graph.Node, parent *block) {
 	type stretch struct {
 		row    []*graph.Node
@@ -193,7 +193,7 @@ func (r *repeats) search(row []*graph.Node, parent *block) {
 	}
 }
 
-// found is a stretch of a row that repeats.
+// found is a part of a row that repeats.
 type found struct {
 	start, period, count int
 	carried              []carry
@@ -207,7 +207,7 @@ func (f *found) hidden() int {
 	return (f.count - 1) * f.period
 }
 
-// better orders what was found: more nodes hidden, unless a whole repetition less buys a cleaner cut.
+// better compares candidates: more hidden nodes are better, unless one repetition less gives a cleaner cut.
 func (f *found) better(g *found) bool {
 	if g == nil {
 		return true
@@ -219,7 +219,7 @@ func (f *found) better(g *found) bool {
 	return f.hidden() > g.hidden()
 }
 
-// values counts the values that a repetition hands to the next.
+// values counts the values that a repetition passes to the next.
 func (f *found) values() int {
 	from := make(map[*graph.Node]bool)
 	for _, c := range f.carried {
@@ -228,7 +228,7 @@ func (f *found) values() int {
 	return len(from)
 }
 
-// best finds what hides most nodes of a row, or nil.
+// best finds the candidate that hides most nodes of a row, or nil.
 func (r *repeats) best(row []*graph.Node) *found {
 	type candidate struct{ start, period, length int }
 	var list []candidate

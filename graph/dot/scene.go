@@ -25,7 +25,7 @@ type textLine struct {
 	role textRole
 }
 
-// textRole is how a line of a label is set.
+// textRole is the style of a line of a label.
 type textRole uint8
 
 const (
@@ -45,7 +45,7 @@ type cluster struct {
 	tooltip string
 }
 
-// edge leads in the direction of the data.
+// edge points in the direction of the data.
 type edge struct {
 	from, to *box
 	style    edgeStyle
@@ -53,7 +53,7 @@ type edge struct {
 	tooltip  string
 }
 
-// edgeStyle is what an edge stands for.
+// edgeStyle is the meaning of an edge.
 type edgeStyle uint8
 
 const (
@@ -77,7 +77,7 @@ func (s *scene) cluster(c *cluster) *cluster {
 	return c
 }
 
-// use puts a look into the legend.
+// use adds a look to the legend.
 func (s *scene) use(l look) {
 	if s.used == nil {
 		s.used = make(map[look]bool)

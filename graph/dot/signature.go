@@ -7,8 +7,8 @@ import (
 	"fusec/graph"
 )
 
-// signatures numbers nodes by what they compute, so that equal numbers mean: the same operation with the same
-// attributes and bodies on operands of the same types. Names, origins and the operands themselves do not count.
+// signatures numbers nodes by what they compute. Equal numbers mean the same operation with the same attributes and
+// bodies on operands of the same types. Names, origins and the operands themselves are ignored.
 type signatures struct {
 	consts folds
 	number map[string]int

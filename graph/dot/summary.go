@@ -9,7 +9,7 @@ import (
 
 // summary counts a graph.
 type summary struct {
-	nodes    int // sources, constants and Results aside
+	nodes    int // without sources, constants and Results
 	launches int
 	flops    int64
 	bytes    int64
@@ -44,7 +44,7 @@ func summarise(g *graph.Graph, p *trace.Program) summary {
 	return s
 }
 
-// operations is 1 for a node that stands for an operation and 0 for a source, a constant or a Result.
+// operations is 1 for an operation and 0 for a source, a constant or a Result.
 func operations(n *graph.Node) int {
 	if _, result := n.Op.(graph.Result); result || graph.ClassOf(n.Op) == graph.ClassSource {
 		return 0

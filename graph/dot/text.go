@@ -85,12 +85,12 @@ func textNodes(t *table, g *graph.Graph, indent string) {
 	}
 }
 
-// textOp is the operation with all attributes that say something.
+// textOp is the operation with all attributes that add information.
 func textOp(op graph.Op) string {
 	words := []string{op.OpName()}
 	switch op := op.(type) {
 	case graph.Input, graph.Param, graph.State, graph.Reshape, graph.Broadcast:
-		return words[0] // the type says it all
+		return words[0] // the type has all information
 	case graph.Const:
 		if v, ok := (&graph.Node{Op: op}).Uniform(); ok {
 			return words[0] + " " + scalar(v)
@@ -200,7 +200,7 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 	t.write(b)
 }
 
-// cycles prints a number of cycles, none as nothing.
+// cycles prints a number of cycles, or nothing for 0.
 func cycles(n int64) string {
 	if n == 0 {
 		return ""
@@ -208,7 +208,7 @@ func cycles(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// errorPart prints an error as a part of the values' range.
+// errorPart prints an error relative to the values' range.
 func errorPart(x float64) string {
 	if x == 0 {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"fusec/graph"
 )
 
-// AttentionWriter writes attention in one of the ways in which people do, drawn at random.
+// AttentionWriter writes attention in one of the usual ways, chosen at random.
 type AttentionWriter struct {
 	Writer
 	Heads  int // of keys and values
@@ -17,7 +17,7 @@ type AttentionWriter struct {
 
 func (w *AttentionWriter) heads() int { return w.Heads * w.Groups }
 
-// split is an input of h heads as [batch, h, n, m], as an input of that shape, or of another and seen through views.
+// split is an input of h heads, [batch, h, n, m]: an input of that shape, or views of one of another shape.
 func (w *AttentionWriter) split(name string, h, n, m int) *graph.Node {
 	switch w.R.IntN(3) {
 	case 0:
@@ -62,7 +62,7 @@ func (w *AttentionWriter) scale(x *graph.Node) *graph.Node {
 	return x
 }
 
-// mask masks the scores x, of shape [batch, heads, sq, sk], or leaves them.
+// mask masks the scores x, of shape [batch, heads, sq, sk], or returns them unchanged.
 func (w *AttentionWriter) mask(x *graph.Node) *graph.Node {
 	b, more := w.B, w.Keys-w.Queries
 	low := []float64{math.Inf(-1), -1e9}[w.R.IntN(2)]
@@ -100,7 +100,7 @@ func (w *AttentionWriter) mask(x *graph.Node) *graph.Node {
 	return x
 }
 
-// Write composes one spelling and returns its result [Batch, Heads·Groups, Queries, Width].
+// Write writes one form and returns its result [Batch, Heads·Groups, Queries, Width].
 func (w *AttentionWriter) Write() *graph.Node {
 	b := w.B
 	q := w.scale(w.split("q", w.heads(), w.Queries, w.Depth))

@@ -10,8 +10,8 @@ import (
 	"fusec/graph"
 )
 
-// A Case is what differential tests run: a random graph, the gradients to ask for, and through [Case.Values] what its
-// sources hold.
+// A Case is the input of a differential test: a random graph, the gradients to compute, and through [Case.Values] the
+// values of its sources.
 type Case struct {
 	Seed      uint64 // of the values
 	Draw      Draw
@@ -19,16 +19,15 @@ type Case struct {
 	Gradients []Gradient
 }
 
-// Gradient asks for d(Cost)/d(Of), to be handed out under a name that no output has. Both are nodes of the graph; the
-// cost has one element.
+// Gradient requests d(Cost)/d(Of) as an output with a new name. Both are nodes of the graph; the cost has one element.
 type Gradient struct {
 	Output   string
 	Cost, Of *graph.Node
 }
 
-// Hostile makes a case of its seed: any operation of the table that allow, if it is not nil, lets in, as
-// [Options.Wide] says, among patterns that passes know. Two cases in three ask for gradients. One in three is tame: its
-// functions are smooth and its values of moderate size, so that its gradients can be told by finite differences.
+// Hostile makes a case from a seed: operations of the table, filtered by allow if it is not nil, as described at
+// [Options.Wide], and patterns that passes recognise. Two cases in three request gradients. One in three is tame: its
+// functions are smooth and its values of moderate size, so that its gradients can be checked by finite differences.
 func Hostile(seed uint64, allow func(name string) bool) *Case {
 	r := rand.New(rand.NewPCG(seed, 14))
 	c := &Case{Seed: seed}
@@ -71,11 +70,11 @@ func Hostile(seed uint64, allow func(name string) bool) *Case {
 	return c
 }
 
-// unsmooth names the operations whose results jump, or that take gradients for what they are not.
+// unsmooth lists the operations whose results jump, or whose gradients are not the derivatives of their results.
 var unsmooth = map[string]bool{"cast": true, "select": true, "top_k": true, "route": true, "state": true,
 	"attention_grad": true, "moe_grad": true, "pool_grad": true, "random": true}
 
-// cost adds an output of one element that depends on what the graph has.
+// cost adds an output of one element that depends on values of the graph.
 func (g *generator) cost() {
 	var sum *graph.Node
 	for range 1 + g.r.IntN(3) {
@@ -102,7 +101,7 @@ func (g *generator) cost() {
 	g.b.Output(g.name("cost"), g.add(sum))
 }
 
-// ask chooses gradients by any values, sources above all, of any values of one element.
+// ask requests gradients with respect to any values, mostly sources, of any values of one element.
 func (c *Case) ask(r *rand.Rand) {
 	var costs, all []*graph.Node
 	for _, n := range c.Graph.Nodes {
@@ -134,7 +133,7 @@ func (c *Case) ask(r *rand.Rand) {
 	}
 }
 
-// Values are those of the case's sources; see [Fit].
+// Values are the values of the case's sources; see [Fit].
 func (c *Case) Values() map[string]*graph.Tensor { return Fit(c.Graph, c.Seed, c.Draw) }
 
 // Clone copies the case.
@@ -149,7 +148,7 @@ func (c *Case) Clone() *Case {
 	return &d
 }
 
-// Whole is what the case means: its graph with the gradients as further outputs, made by [graph.Gradients] from the
+// Whole is the meaning of the case: its graph with the gradients as further outputs, made by [graph.Gradients] from the
 // graph as it is, those of one cost together.
 func (c *Case) Whole() (*graph.Graph, error) {
 	d := c.Clone()
@@ -174,13 +173,13 @@ func (c *Case) Whole() (*graph.Graph, error) {
 	return d.Graph, d.Graph.Tidy()
 }
 
-// The comments of a file that tell what the graph does not.
+// The comments of a file, for what is not in the graph.
 const (
 	valuesLine   = "# values %d %s\n"
 	gradientLine = "# gradient %q %%%d %%%d\n"
 )
 
-// Save writes the case as a .graph: what is not in the graph as comments.
+// Save writes the case as a .graph, with the rest as comments.
 func (c *Case) Save(path string) error {
 	if err := graph.Save(path, c.Graph, nil); err != nil {
 		return err
@@ -196,7 +195,7 @@ func (c *Case) Save(path string) error {
 	return os.WriteFile(path, append([]byte(head), text...), 0o666)
 }
 
-// Load reads a case that [Case.Save] wrote, or any graph: without comments its values are ordinary ones of seed 0.
+// Load reads a case that [Case.Save] wrote, or any graph: without comments the values are ordinary ones of seed 0.
 func Load(path string) (*Case, error) {
 	g, err := graph.LoadGraph(path)
 	if err != nil {
@@ -221,11 +220,11 @@ func Load(path string) (*Case, error) {
 		var draw string
 		if _, err := fmt.Sscanf(line, valuesLine, &c.Seed, &draw); err == nil {
 			if c.Draw = Draw(slices.Index(draws[:], draw)); int(c.Draw) >= len(draws) {
-				return nil, fmt.Errorf("%s: no values are drawn in the way %q", path, draw)
+				return nil, fmt.Errorf("%s: unknown kind of values %q", path, draw)
 			}
 		} else if _, err := fmt.Sscanf(line, gradientLine, &d.Output, &cost, &of); err == nil {
 			if d.Cost, d.Of = at[cost], at[of]; d.Cost == nil || d.Of == nil {
-				return nil, fmt.Errorf("%s: gradient %q of or by a node that is not there", path, d.Output)
+				return nil, fmt.Errorf("%s: gradient %q of, or with respect to, a node that does not exist", path, d.Output)
 			}
 			c.Gradients = append(c.Gradients, d)
 		}

@@ -8,27 +8,26 @@ import (
 	"fusec/graph"
 )
 
-// Draw says what values of floating-point numbers [Fit] draws.
+// Draw is the kind of floating-point values that [Fit] draws.
 type Draw uint8
 
 // The kinds of values.
 const (
 	Ordinary Draw = iota // normally distributed
-	Tied                 // few different ones, so that many are equal: ±0, ±½, ±1, 2
-	Scaled               // normally distributed, each tensor at a scale of its own from 1e-6 to 1e4
-	Special              // ordinary ones, and NaN, infinities, ±0, subnormal numbers and 1e15 among them
+	Tied                 // few different values, so that many are equal: ±0, ±½, ±1, 2
+	Scaled               // normally distributed, each tensor with a random scale from 1e-6 to 1e4
+	Special              // ordinary values with some NaN, infinities, ±0, subnormal numbers and 1e15
 )
 
 var draws = [...]string{"ordinary", "tied", "scaled", "special"}
 
-// String gives the kind's name, as a [Case] is written with it.
+// String gives the kind's name in the file of a [Case].
 func (d Draw) String() string { return draws[d] }
 
-// Fit makes a tensor for every Input, Param and State of g, by name. Integers that say where something is (indices,
-// starts, lengths, tables of pages) are in range, divisors and exponents are such that no run fails; others are small,
-// except that of one tensor in four some are beyond 2^53, or 2^30 in I32. A value follows from the seed, the name and
-// the type of its source, and from what reads it if it is an integer: it stays the same while other parts of the graph
-// change.
+// Fit makes a tensor for every Input, Param and State of g, by name. Integers that give positions (indices, starts,
+// lengths, tables of pages) are in range, and divisors and exponents make no run fail. Other integers are small, but in
+// one tensor in four some are beyond 2^53, or 2^30 in I32. A value depends on the seed, the name and the type of its
+// source, and for an integer on its readers: it stays the same when other parts of the graph change.
 func Fit(g *graph.Graph, seed uint64, d Draw) map[string]*graph.Tensor {
 	ranges := rangesOf(g)
 	m := map[string]*graph.Tensor{}
@@ -81,7 +80,7 @@ func (d Draw) float(r *rand.Rand, t graph.DType) float64 {
 	return r.NormFloat64()
 }
 
-// span is what an integer may be: from lo to hi−1. It is nil for one that may be anything.
+// span is the range of an integer: from lo to hi−1; nil for any value.
 type span struct{ lo, hi int64 }
 
 func (s *span) draw(r *rand.Rand, large bool, edge int64) int64 {
@@ -94,7 +93,7 @@ func (s *span) draw(r *rand.Rand, large bool, edge int64) int64 {
 	return r.Int64N(7) - 2
 }
 
-// rangesOf finds the ranges of integers from what reads them, directly or through operations that only move them.
+// rangesOf finds the ranges of integers from their readers, direct ones or through operations that only move them.
 func rangesOf(g *graph.Graph) map[*graph.Node]*span {
 	ranges := map[*graph.Node]*span{}
 	limit := func(n *graph.Node, lo, hi int) {
@@ -123,7 +122,7 @@ func rangesOf(g *graph.Graph) map[*graph.Node]*span {
 	return ranges
 }
 
-// moves reports whether an operation puts elements of operand j into its result as they are.
+// moves reports whether an operation copies elements of operand j to its result unchanged.
 func moves(op graph.Op, j int) bool {
 	switch op.(type) {
 	case graph.Concat:
@@ -138,7 +137,7 @@ func moves(op graph.Op, j int) bool {
 	return graph.IsView(op) && j == 0
 }
 
-// limitOperands calls limit for the operands of n that say where something is, or that make it fail.
+// limitOperands calls limit for the operands of n that give positions, or that can make it fail.
 func limitOperands(n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
 	a := n.Args
 	start := func(i, dim, size, step int) {
@@ -184,7 +183,7 @@ func limitOperands(n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
 	}
 }
 
-// limitAttention lets one query in a while have nothing to attend, and pages be those of the pool.
+// limitAttention occasionally leaves a query without keys, and keeps pages inside the pool.
 func limitAttention(op graph.Attention, n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
 	if op.HasLengths {
 		types := make([]graph.Type, len(n.Args))

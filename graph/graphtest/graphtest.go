@@ -8,27 +8,27 @@ import (
 	"fusec/graph"
 )
 
-// Options say what a random graph may hold.
+// Options say what a random graph may contain.
 type Options struct {
-	// Nodes is about how many operations the graph has; 0 means 20.
+	// Nodes is the approximate number of operations; 0 means 20.
 	Nodes int
 	// Allow, if not nil, decides which operations of the table may appear. Inputs, parameters and constants always may.
 	Allow func(name string) bool
-	// Floats, if set, is the one floating-point type of the graph; else f32 and f64 both appear.
+	// Floats, if set, is the only floating-point type of the graph; else f32 and f64 both appear.
 	Floats graph.DType
 	// Halves lets values of 16 bits appear: as sources, cast, moved and contracted.
 	Halves bool
-	// Wide draws what programs seldom have as well: axes of no elements, of one and of more than vectors are long,
-	// arithmetic of integers and Bools, indices and starts that are inputs, constants all of whose elements are equal as
-	// any operand, results read in every combination, equal nodes, and values that are handed out and read. The values
-	// that do not make it fail are those of [Fit], and host operations have code.
+	// Wide also draws what programs rarely have: axes of no elements, of one element and longer than vectors,
+	// arithmetic of integers and Bools, indices and starts that are inputs, constants with equal elements as any
+	// operand, results read in every combination, equal nodes, and outputs that are also read. Values with which it
+	// does not fail come from [Fit]. Host operations have code.
 	Wide bool
-	// Draw is what the constants of a Wide graph hold.
+	// Draw is the kind of values of the constants of a Wide graph.
 	Draw Draw
 }
 
-// Random makes a valid graph. The same state of r gives the same graph. Axes have sizes from 1 to 7, odd ones for the
-// most part. No values make running it fail: indices, starts and seeds are constants that fit, and integers are never
+// Random makes a valid graph. The same state of r gives the same graph. Axes have sizes from 1 to 7, mostly odd. It
+// runs without failure for all values: indices, starts and seeds are constants that fit, and integers are never
 // divided. Values may become infinite or NaN. A host operation has no code.
 func Random(r *rand.Rand, o Options) *graph.Graph {
 	g := newGenerator(r, o)
@@ -110,14 +110,14 @@ type generator struct {
 	b     *graph.Builder
 	nodes []*graph.Node // what may be read
 	names int
-	sizes []int // of axes, one as likely as the other
+	sizes []int // of axes, equally likely
 	tame  bool  // functions are smooth and values of moderate size; see [Hostile]
 }
 
-// maxElems bounds how large values become.
+// maxElems bounds the size of values.
 const maxElems = 1 << 12
 
-// add keeps a node for others to read.
+// add adds a node to those that others may read.
 func (g *generator) add(n *graph.Node) *graph.Node {
 	g.check(g.b.Err())
 	if g.r.IntN(8) == 0 {
@@ -127,7 +127,7 @@ func (g *generator) add(n *graph.Node) *graph.Node {
 	return n
 }
 
-// op appends an operation whose operands are known to fit, and now and then its equal.
+// op appends an operation whose operands are known to fit, and sometimes an equal one.
 func (g *generator) op(op graph.Op, args ...*graph.Node) *graph.Node {
 	if g.rarely(12) {
 		g.add(g.b.Add(op, args...))
@@ -174,7 +174,7 @@ func (g *generator) floatType() graph.DType {
 // float is a floating-point type of some rank up to 4.
 func (g *generator) float() graph.Type { return graph.TypeOf(g.floatType(), g.dims(g.r.IntN(5))...) }
 
-// source is the type of a source: of floats, or now and then of 16 bits.
+// source is the type of a source: of floats, or sometimes of 16 bits.
 func (g *generator) source() graph.Type {
 	t := g.float()
 	if g.o.Halves && g.coin() {
@@ -221,7 +221,7 @@ func (g *generator) ofRank(lo, hi int) *graph.Node {
 	}, graph.TypeOf(g.floatType(), g.dims(rank)...))
 }
 
-// half returns x, or if the graph may have them now and then its value in 16 bits.
+// half returns x, or sometimes its value in 16 bits if Halves is set.
 func (g *generator) half(x *graph.Node) *graph.Node {
 	if !g.o.Halves || !g.coin() {
 		return x
@@ -239,7 +239,7 @@ func (g *generator) halfType() graph.DType {
 // any returns a node of numbers of any rank.
 func (g *generator) any() *graph.Node { return g.ofRank(0, graph.MaxRank) }
 
-// like returns an operand for an elementwise operation on n: of the same type, or now and then a scalar.
+// like returns an operand for an elementwise operation on n: of the same type, or sometimes a scalar.
 func (g *generator) like(n *graph.Node) *graph.Node {
 	if g.r.IntN(4) == 0 {
 		return g.b.Scalar(n.Type.DType, g.r.NormFloat64())
@@ -269,7 +269,7 @@ func (g *generator) axes(n *graph.Node) graph.Ints {
 	return graph.IntsOf(l...)
 }
 
-// finish makes the nodes that nobody reads outputs, adds updates, and verifies.
+// finish makes outputs of the nodes that nothing reads, adds updates, and verifies.
 func (g *generator) finish() *graph.Graph {
 	read := map[*graph.Node]bool{}
 	for _, n := range g.nodes {
@@ -302,7 +302,7 @@ func (g *generator) update(state *graph.Node) *graph.Node {
 	return g.of(state.Type)
 }
 
-// setOrigins gives every node a position of its own.
+// setOrigins gives every node a different position.
 func setOrigins(g *graph.Graph, line *int) {
 	for _, n := range g.Nodes {
 		*line++

@@ -7,7 +7,7 @@ import (
 )
 
 // makers has a function for every operation of the table that appends one of that kind with attributes and operands
-// that fit. Input and Const come about by themselves.
+// that fit. Input and Const are made as operands.
 var makers map[string]func(*generator)
 
 func init() {
@@ -37,7 +37,7 @@ func init() {
 		"pool":           makePool, "pool_grad": makePoolGrad,
 		"squared_norm": makeSquaredNorm,
 		"top_k":        makeTopK, "route": makeRoute, "moe": makeMoE, "moe_grad": makeMoEGrad,
-		"result": makeBatchNorm, // which hands its further results out
+		"result": makeBatchNorm, // whose further results it reads
 		"fusion": makeFusion, "host": makeHost,
 	}
 }
@@ -361,7 +361,7 @@ func makeLayerNorm(g *generator) {
 	g.op(graph.LayerNorm{Eps: 1e-5}, x, g.vector(x, last(x)), g.vector(x, last(x)))
 }
 
-// attention attends from any value of at least two axes to new keys, of one head in two now and then, or to pages of keys.
+// attention attends from any value of at least two axes to new keys, sometimes with grouped heads, or to pages of keys.
 func (g *generator) attention(pages bool) *graph.Node {
 	q := g.ofRank(2, 4)
 	d, s := q.Type.DType, q.Type.Shape

@@ -6,7 +6,7 @@ import (
 	"fusec/graph"
 )
 
-// MoEWriter writes mixtures of experts in one of the ways in which people do, drawn at random.
+// MoEWriter writes mixtures of experts in one of the usual ways, chosen at random.
 type MoEWriter struct {
 	Writer
 	X              *graph.Node // the tokens [lead..., width]
@@ -23,7 +23,7 @@ func (w *MoEWriter) lead() []int { s := w.X.Type.Shape; return s.Slice()[:s.Rank
 
 func (w *MoEWriter) tokens() int { return graph.ShapeOf(w.lead()...).Elems() }
 
-// Write composes one spelling and returns its result [lead..., Result].
+// Write writes one form and returns its result [lead..., Result].
 func (w *MoEWriter) Write() *graph.Node {
 	gates := w.gates()
 	if w.coin() {
@@ -32,14 +32,14 @@ func (w *MoEWriter) Write() *graph.Node {
 	return w.batched(gates)
 }
 
-// under is the dimensions of a value of the given width for each token.
+// under is the shape of a value with the given width for each token.
 func (w *MoEWriter) under(width int) []int { return append(w.lead(), width) }
 
 func (w *MoEWriter) weight(dims ...int) *graph.Node {
 	return w.param("w", graph.TypeOf(w.D, dims...))
 }
 
-// product multiplies x by a weight [in, out], which stands transposed or not.
+// product multiplies x by a weight [in, out], which may be transposed.
 func (w *MoEWriter) product(x *graph.Node, in, out int) *graph.Node {
 	switch w.R.IntN(3) {
 	case 0:
@@ -128,7 +128,7 @@ func (w *MoEWriter) gates() *graph.Node {
 	return p
 }
 
-// chain adds the experts one by one, in a chain or a tree, with something else among the terms now and then.
+// chain adds the experts in a chain or a tree, sometimes with another term in between.
 func (w *MoEWriter) chain(gates *graph.Node) *graph.Node {
 	b := w.B
 	full := graph.ShapeOf(w.under(w.Result)...)

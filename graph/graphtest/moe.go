@@ -28,8 +28,8 @@ func makeRoute(g *generator) {
 	g.op(graph.Result{Index: 1}, g.op(op, x))
 }
 
-// mixture makes attributes and operands of a mixture of experts over any value of at least one axis, with a gate closed
-// now and then.
+// mixture makes attributes and operands of a mixture of experts over any value of at least one axis, with some gates at
+// zero.
 func (g *generator) mixture() (graph.MoE, []*graph.Node) {
 	x := g.ofRank(1, 3)
 	d, s := x.Type.DType, x.Type.Shape

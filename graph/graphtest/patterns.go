@@ -6,18 +6,20 @@ import (
 	"fusec/graph"
 )
 
-// patterns write what passes know, in spellings that people use, over whatever values the graph has.
+// patterns write what passes recognise, in the usual forms, on values of the graph.
 var patterns = []func(*generator) *graph.Node{
 	(*generator).attentionByHand, (*generator).mixtureByHand, (*generator).linear, (*generator).linear,
 	(*generator).activationByHand, (*generator).softmaxByHand, (*generator).normByHand, (*generator).batchNormByHand,
 	(*generator).convolution, (*generator).crossEntropy, (*generator).cell, (*generator).embedding,
 }
 
-// pattern appends one of the patterns. Now and then a value inside of it is read elsewhere, so that it is no longer one.
+// pattern appends one of the patterns. Sometimes a value inside of it is also read elsewhere, so that it does not
+// match.
 func (g *generator) pattern() {
 	before := len(g.graph.Nodes)
 	i := g.r.IntN(len(patterns))
-	if g.o.Draw == Special && i < 2 { // what a mask of attention or a gate hides is no longer what it was, once they are recognised
+	// A special value that a mask or a gate hides has another effect once the pattern is recognised.
+	if g.o.Draw == Special && i < 2 {
 		i += 2
 	}
 	y := patterns[i](g)
@@ -84,7 +86,7 @@ func (g *generator) linear() *graph.Node {
 	if g.coin() {
 		y = b.Binary(graph.Add, y, g.of(y.Type))
 	}
-	if g.r.IntN(4) == 0 { // sums of columns beside the product
+	if g.r.IntN(4) == 0 { // column sums of the product
 		b.Output(g.name("y"), b.Reduce(graph.Sum, y, false, 0))
 	}
 	return y
@@ -135,7 +137,7 @@ func (g *generator) activated(x *graph.Node) *graph.Node {
 	return b.Unary(graph.Tanh, x)
 }
 
-// spread repeats a statistic of x along an axis, that was kept or not, to the shape of x.
+// spread broadcasts a statistic of x along an axis, with or without that axis, to the shape of x.
 func (g *generator) spread(s, x *graph.Node, axis int) *graph.Node {
 	return g.b.Broadcast(g.b.Reshape(s, x.Type.Shape.With(axis, 1).Slice()...), x.Type.Shape)
 }
@@ -291,7 +293,7 @@ func (g *generator) cell() *graph.Node {
 	return b.Binary(graph.Mul, gate(3, graph.Sigmoid), b.Unary(graph.Tanh, c))
 }
 
-// embedding picks rows of a table, turns them by their positions, and projects them back to the table.
+// embedding gathers rows of a table, rotates them by their positions, and projects them back to the table.
 func (g *generator) embedding() *graph.Node {
 	b, d := g.b, g.floatType()
 	n, width := g.one(1, 3, 5), g.one(2, 4, 8)

@@ -15,10 +15,10 @@ var wideSizes = [][]int{
 	{2, 4, 8, 16},
 }
 
-// rarely is true once in n times where the graph is Wide.
+// rarely is true once in n times if the graph is Wide.
 func (g *generator) rarely(n int) bool { return g.o.Wide && g.r.IntN(n) == 0 }
 
-// constant is a new constant: in Wide graphs with values of [Options.Draw], which now and then are all equal.
+// constant is a new constant: in Wide graphs with values of [Options.Draw], which are sometimes all equal.
 func (g *generator) constant(t graph.Type) *graph.Node {
 	if !g.o.Wide {
 		return g.add(g.b.Const(Tensor(g.r, t)))
@@ -27,7 +27,7 @@ func (g *generator) constant(t graph.Type) *graph.Node {
 	if g.r.IntN(3) == 0 && t.Shape.Elems() > 0 {
 		one := fitting(g.r, t.Reshaped(graph.ShapeOf()), nil, g.o.Draw)
 		x = graph.Filled(t, one.Float(0))
-		if v, ok := one.Data.([]int64); ok { // beyond what a float holds
+		if v, ok := one.Data.([]int64); ok { // not exact in a float
 			for i := range x.Data.([]int64) {
 				x.Data.([]int64)[i] = v[0]
 			}
@@ -36,7 +36,7 @@ func (g *generator) constant(t graph.Type) *graph.Node {
 	return g.add(g.b.Const(x))
 }
 
-// moved is an operand of what only moves elements: of any type in Wide graphs, else of floats.
+// moved is an operand for operations that only move elements: of any type in Wide graphs, else of floats.
 func (g *generator) moved(lo, hi int) *graph.Node {
 	if g.rarely(4) {
 		d := []graph.DType{graph.I32, graph.I64, graph.Bool}[g.r.IntN(3)]
@@ -77,7 +77,7 @@ func (g *generator) binaryOfIntegers() {
 	if g.coin() {
 		t.Shape = graph.ShapeOf()
 	}
-	if f.Info().Fails { // by what is in range: see Fit
+	if f.Info().Fails { // its operands are limited by Fit
 		y := g.input(t)
 		if g.coin() {
 			limits := &span{1, 5}
@@ -105,8 +105,8 @@ func (g *generator) selectByAny() {
 	g.op(graph.Select{}, scalar(t.With(graph.Bool)), scalar(t), scalar(t))
 }
 
-// results appends an operation that has several results, and reads any of them, one twice now and then, and the first
-// not always.
+// results appends an operation with several results and reads some of them, sometimes one twice, sometimes not the
+// first.
 func (g *generator) results(op graph.Op, args ...*graph.Node) *graph.Node {
 	n := g.op(op, args...)
 	further := 0
@@ -151,10 +151,10 @@ func (g *generator) widerAttention(op graph.Attention, args []*graph.Node, lead 
 	return op, args
 }
 
-// Reversal is a host operation that any graph may have: the elements from last to first. It has a gradient.
+// Reversal is a host operation for any graph, with a gradient: the elements from last to first.
 var Reversal graph.HostImpl = &reversal{}
 
-type reversal struct{ _ byte } // not of size 0, so that its address is its own
+type reversal struct{ _ byte } // not of size 0, so that its address is unique
 
 const reversalName = "reversal"
 

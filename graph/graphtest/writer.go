@@ -7,12 +7,12 @@ import (
 	"fusec/graph"
 )
 
-// Writer is what writers of known patterns share: each composes one of the many spellings that people have for it.
+// Writer is shared by the writers of known patterns. Each writes one of the many usual forms of its pattern.
 type Writer struct {
 	R *rand.Rand
 	B *graph.Builder
 	D graph.DType // of the floats
-	// Operand gives a value of a type: new Inputs if it is nil. Parameters of the pattern are new ones, or given by it.
+	// Operand returns a value of a type. If it is nil, operands are new Inputs and parameters new Params.
 	Operand func(name string, t graph.Type) *graph.Node
 
 	names int

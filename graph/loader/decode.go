@@ -13,7 +13,7 @@ import (
 	"fusec/graph/safetensors"
 )
 
-// kinds lists the types of elements in files: the size of one, and the element type that holds its values.
+// kinds lists the element types in files, with their size and the tensor element type that can represent their values.
 var kinds = map[string]struct {
 	size  int
 	dtype graph.DType
@@ -26,7 +26,7 @@ var kinds = map[string]struct {
 
 func kindNames() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// npyKinds and safetensorsKinds translate what the formats call them.
+// npyKinds and safetensorsKinds map the formats' names to them.
 var (
 	npyKinds = map[string]string{
 		"b1": "bool", "u1": "u8", "i1": "i8", "u2": "u16", "i2": "i16", "u4": "u32", "i4": "i32", "u8": "u64", "i8": "i64",
@@ -38,7 +38,7 @@ var (
 	}
 )
 
-// decoder converts all elements in raw and stores them in data, a tensor's slice, from element at on. It gives the
+// decoder converts all elements in raw and stores them in data, a tensor's slice, from element at on. It returns the
 // number of the first element in raw that does not fit, or -1.
 type decoder func(data any, at int, raw []byte) (bad int)
 
@@ -58,11 +58,11 @@ func newDecoder(kind string, to graph.DType, src *Source) (decoder, error) {
 	moves := scale != 1 || src.Offset != 0
 	switch {
 	case !to.IsFloat() && moves:
-		return nil, fmt.Errorf("scale and offset want f32 or f64, not %v", to)
+		return nil, fmt.Errorf("scale and offset need f32 or f64, not %v", to)
 	case math.IsNaN(0*scale) || math.IsNaN(0*src.Offset):
 		return nil, fmt.Errorf("scale %v and offset %v must be finite", src.Scale, src.Offset)
 	case src.Limit < 0 || src.Limit > 0 && !to.IsInt():
-		return nil, fmt.Errorf("a limit of %d for %v: want a positive one for integers", src.Limit, to)
+		return nil, fmt.Errorf("a limit of %d for %v: want a positive limit, for integers", src.Limit, to)
 	}
 	var d decoder
 	switch to {
@@ -80,12 +80,12 @@ func newDecoder(kind string, to graph.DType, src *Source) (decoder, error) {
 		}
 	}
 	if d == nil {
-		return nil, fmt.Errorf("elements of %s do not become %v", kind, to)
+		return nil, fmt.Errorf("elements of %s cannot be converted to %v", kind, to)
 	}
 	return d, nil
 }
 
-// affine is what becomes of a value that is a floating-point number: itself, or value·scale + offset.
+// affine maps a floating-point value to itself, or to value·scale + offset.
 type affine[D float] struct {
 	moves         bool
 	scale, offset D
@@ -182,7 +182,7 @@ func toInteger[D int32 | int64](kind string, limit int64) decoder {
 	return nil
 }
 
-// integers makes the decoder of S to D, which refuses what D cannot hold or limit forbids.
+// integers makes the decoder of S to D, which refuses values outside of D or of limit.
 func integers[D int32 | int64, S integer](limit int64) decoder {
 	if limit == 0 {
 		limit = math.MaxInt64
@@ -219,7 +219,7 @@ func bools(data any, at int, raw []byte) int {
 	return -1
 }
 
-// checked makes a decoder of bytes refuse those that are no bool.
+// checked makes a decoder refuse bytes other than 0 and 1.
 func checked(d decoder) decoder {
 	return func(data any, at int, raw []byte) int {
 		for i, b := range raw {
@@ -231,7 +231,7 @@ func checked(d decoder) decoder {
 	}
 }
 
-// littleEndian tells whether this machine keeps numbers as the files do.
+// littleEndian says whether this machine has the byte order of the files.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 func size[S any]() int { return int(unsafe.Sizeof(*new(S))) }

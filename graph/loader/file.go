@@ -13,14 +13,14 @@ import (
 // Access is a way to read files.
 type Access uint8
 
-// The ways to read. Where one is not to be had, the next in the order Direct, Mapped, Plain is taken; [Loader.Stats]
-// says which it was, and why.
+// The ways to read. If one is not available, the next in the order Direct, Mapped, Plain is used. [Loader.Stats] says
+// which one, and why.
 const (
-	// Mapped reads through a mapping of the file: of what is in the page cache nothing is copied but into the batch.
+	// Mapped reads through a mapping of the file. Data in the page cache are copied only once, to the batch.
 	Mapped Access = iota
-	// Direct reads with O_DIRECT into aligned buffers, as many reads at a time as there are workers. Large files that are
-	// read in order do not push everything else out of the page cache, and are not copied by the kernel. It reads from
-	// the disk in every epoch: a file that fits into memory is read faster by Mapped.
+	// Direct reads with O_DIRECT into aligned buffers, with one read at a time for each worker. Large files that are
+	// read in order then do not evict everything else from the page cache, and the kernel does not copy them. It reads
+	// from the disk in every epoch, so Mapped is faster for a file that fits into memory.
 	Direct
 	// Plain reads with ordinary system calls.
 	Plain
@@ -37,12 +37,12 @@ type file struct {
 	f      *os.File
 	size   int64
 	access Access
-	reason string // why not the access that was asked for
+	reason string // why the requested access is not used
 
 	mem     []byte   // all of it, if Mapped
 	past    *os.File // the same file, read past the page cache, if Direct
 	align   int64    // of offsets, sizes and buffers, if Direct
-	shuffle bool     // rows are read in no order
+	shuffle bool     // rows are read in random order
 	large   bool     // it will not stay in the page cache
 	touched atomic.Int64
 }
@@ -77,7 +77,7 @@ func openFile(path string, want Access, shuffle bool, large int64) (*file, error
 	return r, nil
 }
 
-// scratch is a worker's buffer for what is not mapped.
+// scratch is a worker's buffer for files that are not mapped.
 type scratch struct{ buf []byte }
 
 // aligned gives n bytes whose address is a multiple of align, a power of two.
@@ -114,18 +114,18 @@ func (f *file) span(buf *scratch, off, n int64) ([]byte, error) {
 	case got >= n:
 		return raw[:n], nil
 	case err == nil || err == io.EOF:
-		return nil, fmt.Errorf("the file was cut while it was in use: %w", io.ErrUnexpectedEOF)
+		return nil, fmt.Errorf("the file was truncated while it was in use: %w", io.ErrUnexpectedEOF)
 	}
 	return nil, err
 }
 
-// offset tells which byte of the file is mapped to an address.
+// offset is the byte of the file that is mapped to an address.
 func (f *file) offset(addr uintptr) (int64, bool) {
 	off := addr - uintptr(unsafe.Pointer(unsafe.SliceData(f.mem)))
 	return int64(off), off < uintptr(len(f.mem))
 }
 
-// close unmaps and closes the file. Nobody may be reading it.
+// close unmaps and closes the file. No goroutine may be reading it.
 func (f *file) close() error {
 	err := errors.Join(f.unmap(), f.f.Close())
 	if f.past != nil {

@@ -34,7 +34,7 @@ func (f *file) mapped() (err error) {
 	switch {
 	case !f.shuffle:
 		_ = unix.Madvise(f.mem, unix.MADV_SEQUENTIAL) // all advice may be refused: it changes no result
-	case f.large: // what is around a row would be gone before it is wanted; announce says what will be
+	case f.large: // no readahead: neighbouring rows would be evicted before they are needed; announce requests rows
 		_ = unix.Madvise(f.mem, unix.MADV_RANDOM)
 	}
 	return nil
@@ -52,7 +52,7 @@ func (f *file) unmap() error {
 // pageStart is the beginning of the page that holds a byte.
 func pageStart(off int64) int64 { return off &^ int64(os.Getpagesize()-1) }
 
-// announce lets the kernel read rows that lie scattered in a large file, all at a time.
+// announce makes the kernel read scattered rows of a large file in parallel.
 func (f *file) announce(c *column, rows []int64) {
 	if f.access != Mapped || !f.shuffle || !f.large {
 		return
@@ -63,17 +63,17 @@ func (f *file) announce(c *column, rows []int64) {
 	}
 }
 
-// How much of a large file stays mapped in.
+// How much of a large file stays in memory.
 const (
 	keepMapped  = 64 << 20 // if its rows are shuffled
-	faultAround = 64 << 10 // that the kernel maps in, if it has them at hand, around a byte that is read
-	keepBehind  = 32 << 20 // of the reader, if rows are read in order: other workers are still there
-	dropAtATime = 4 << 20  // so that there are whole folios in it
+	faultAround = 64 << 10 // that the kernel maps around a byte that is read, if they are cached
+	keepBehind  = 32 << 20 // behind the reader, if rows are read in order: other workers still read there
+	dropAtATime = 4 << 20  // so that it contains complete folios
 )
 
-// release lets go of what has been read of a large file, so that the process does not grow with it. If it is read in
-// order it leaves the page cache, too, where it would only push out what others need. What another worker is reading
-// at the moment just comes back in.
+// release unmaps parts of a large file that have been read, so that the process does not grow. If the file is read in
+// order, they are also dropped from the page cache, where they would evict other data. A part that another worker is
+// reading is simply read again.
 func (f *file) release(off, n int64) {
 	if f.access != Mapped || !f.large {
 		return
@@ -88,7 +88,7 @@ func (f *file) release(off, n int64) {
 	if from == to || to <= 0 {
 		return
 	}
-	from = max(0, from-dropAtATime) // a folio at the end of the last part could not go with it
+	from = max(0, from-dropAtATime) // a folio at the end of the last part could not be dropped with it
 	_ = unix.Madvise(f.mem[from:to], unix.MADV_DONTNEED)
 	_ = unix.Fadvise(int(f.f.Fd()), from, to-from, unix.FADV_DONTNEED)
 }
@@ -98,9 +98,9 @@ func (f *file) direct() error {
 	align := int64(4096)
 	var st unix.Statx_t
 	err := unix.Statx(int(f.f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_DIOALIGN, &st)
-	if err == nil && st.Mask&unix.STATX_DIOALIGN != 0 { // older kernels do not tell
+	if err == nil && st.Mask&unix.STATX_DIOALIGN != 0 { // older kernels do not report this
 		if st.Dio_offset_align == 0 {
-			return errors.New("the file system has none for this file")
+			return errors.New("the file system does not support it for this file")
 		}
 		align = int64(max(st.Dio_offset_align, st.Dio_mem_align, 4096))
 	}

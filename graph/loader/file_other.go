@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// Elsewhere than on Linux files are read plainly.
+// On other systems than Linux, files are read with ordinary system calls.
 
 var errSystem = errors.New("not on " + runtime.GOOS)
 

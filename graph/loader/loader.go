@@ -1,14 +1,15 @@
-// Package loader streams mini-batches from files ahead of the training step: from .npy, from tensors of safetensors
+// Package loader reads mini-batches from files ahead of the training step: from .npy, from tensors of safetensors
 // files, and from files of bare values such as tokens.
 //
 // A [Source] makes one operand of every batch from the rows of a file; all sources have the same number of rows. While
-// the consumer works on one batch, goroutines read and convert the next ones into buffers that are used again and
-// again: after the first rounds a batch costs no allocation. Files are mapped into memory, read with O_DIRECT past the
-// page cache, or read plainly; see [Access]. Files larger than memory are let go of behind the reader.
+// the consumer works on one batch, goroutines read and convert the next ones into buffers that are reused, so that
+// after the first batches nothing is allocated. Files are mapped into memory, read with O_DIRECT without the page
+// cache, or read with ordinary system calls; see [Access]. Parts of files larger than memory are released after they
+// have been read.
 //
-// The order of the rows is a function of the seed, the epoch and the row's place in it, so that nothing of the size of
-// the data is kept and any step can be had in constant time: [Loader.Position] goes into a checkpoint,
-// [Loader.SetPosition] brings back the same batches, bit for bit. They do not depend on the number of workers.
+// The order of the rows is a function of the seed, the epoch and the position in it. So no memory in proportion to the
+// data is needed, and any step is reached in constant time: store [Loader.Position] in a checkpoint, and
+// [Loader.SetPosition] gives the same batches, bit for bit. They do not depend on the number of workers.
 package loader
 
 import (
@@ -26,12 +27,12 @@ import (
 	"fusec/graph"
 )
 
-// Options say how batches are made. The zero value of each but Batch is a good choice.
+// Options say how batches are made. Batch is required; the zero values of the others are good defaults.
 type Options struct {
 	Batch    int    // rows in a batch, at most as many as the sources have
-	Shuffle  bool   // each epoch in an order of its own
+	Shuffle  bool   // each epoch in another random order
 	Seed     uint64 // of the orders
-	Epochs   int64  // how often all rows are read; 0 goes on for ever
+	Epochs   int64  // how often all rows are read; 0 for no end
 	DropLast bool   // leave out the last batch of an epoch if it is smaller than the others
 	Prefetch int    // batches that are read ahead; 0 means 4
 	Access   Access // how files are read
@@ -46,7 +47,7 @@ const (
 	mostWorkers     = 4
 )
 
-// check reports options that mean nothing and fills in the defaults.
+// check reports invalid options and fills in the defaults.
 func (o *Options) check() error {
 	switch {
 	case o.Batch < 1:
@@ -80,7 +81,7 @@ type Loader struct {
 	end     int64 // steps in all
 	slots   []*slot
 	scratch []*scratch // of each worker
-	held    *slot      // that the consumer has
+	held    *slot      // in use by the consumer
 
 	mu     sync.Mutex
 	next   int64 // the step of the next batch
@@ -89,8 +90,8 @@ type Loader struct {
 	stats  Stats
 }
 
-// Open opens the sources' files and checks that they hold what their headers say. Errors name the file. Reading begins
-// with the first batch that is asked for. The loader must be closed.
+// Open opens the sources' files and checks that they hold what their headers say. Errors name the file. Reading starts
+// with the first call of Next. The loader must be closed.
 func Open(opts Options, sources ...Source) (*Loader, error) {
 	return open(opts, physicalMemory()/2, sources)
 }
@@ -117,7 +118,7 @@ func open(opts Options, large int64, sources []Source) (*Loader, error) {
 	return l, nil
 }
 
-// openSources opens the files, each once, and finds out what the columns are.
+// openSources opens the files, each once, and determines the columns.
 func (l *Loader) openSources(sources []Source, large int64) error {
 	if len(sources) == 0 {
 		return errors.New("loader: there is no source")
@@ -149,7 +150,7 @@ func (l *Loader) openSources(sources []Source, large int64) error {
 	return nil
 }
 
-// plan counts rows and steps and checks that batches can be had.
+// plan counts rows and steps and checks that batches are possible.
 func (l *Loader) plan() error {
 	first := l.columns[0]
 	l.rows = first.rows
@@ -203,9 +204,9 @@ func (l *Loader) Types() map[string]graph.Type {
 	return types
 }
 
-// Next hands out the next batch, which is the consumer's until it calls Next again; after the last epoch it gives
-// [io.EOF]. A read that failed ahead of time comes out here, in the place of its batch; the position stays there, and
-// another call tries again. A Close meanwhile ends it with [fs.ErrClosed].
+// Next returns the next batch, which is valid until the next call of Next. After the last epoch it returns [io.EOF]. An
+// error of reading ahead is returned in place of its batch. The position does not advance then, and another call tries
+// again. If Close is called meanwhile, Next returns [fs.ErrClosed].
 func (l *Loader) Next() (*Batch, error) {
 	p, err := l.start()
 	if err != nil {
@@ -233,7 +234,7 @@ func (l *Loader) Next() (*Batch, error) {
 	return &s.batch, nil
 }
 
-// start gives the running pipeline, or starts one at the next step.
+// start returns the running pipeline, or starts one at the next step.
 func (l *Loader) start() (*pipeline, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,9 +253,9 @@ func (l *Loader) start() (*pipeline, error) {
 
 var errClosed = fmt.Errorf("loader: %w", fs.ErrClosed)
 
-// Batches hands out one batch after the other, each valid until the loop asks for the next. It ends after the last
-// epoch or with the first error, which is the context's if that was cancelled. When the loop has ended no goroutine is
-// left, and another loop goes on at [Loader.Position].
+// Batches iterates over the batches. Each is valid until the next iteration. It ends after the last epoch or with the
+// first error, which is the context's if that was cancelled. After the loop no goroutine is left, and another loop
+// continues at [Loader.Position].
 func (l *Loader) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 	return func(yield func(*Batch, error) bool) {
 		cancelled := make(chan struct{})
@@ -283,8 +284,8 @@ func (l *Loader) Batches(ctx context.Context) iter.Seq2[*Batch, error] {
 	}
 }
 
-// Position is the step of the next batch: the number of batches before it, over all epochs. In a checkpoint that is
-// saved when a batch has been trained on, it is where the data go on.
+// Position is the step of the next batch: the number of batches before it, over all epochs. A checkpoint that is saved
+// after training on a batch stores it, to continue there.
 func (l *Loader) Position() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -321,7 +322,7 @@ func (l *Loader) haltLocked() {
 	}
 }
 
-// Close ends the goroutines and closes the files. The batch that was handed out last stays valid. Closing again does
+// Close ends the goroutines and closes the files. The last batch that was returned stays valid. Closing again does
 // nothing.
 func (l *Loader) Close() error {
 	l.mu.Lock()

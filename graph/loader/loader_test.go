@@ -352,7 +352,7 @@ func TestCutWhileInUse(t *testing.T) {
 		if at := l.Position(); at < 19 || at > 21 {
 			t.Errorf("%v: failed at step %d: %v", access, at, failed)
 		}
-		wantError(t, failed, path, "cut while it was in use")
+		wantError(t, failed, path, "truncated while it was in use")
 		if err := os.WriteFile(path, whole, 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ type Batch struct {
 	Step  int64 // the number of batches before it, over all epochs
 	Epoch int64 // counted from 0
 	Rows  int   // Options.Batch, or fewer in the last batch of an epoch
-	// Index tells which row of the sources each row of the batch is.
+	// Index is the row of the sources for each row of the batch.
 	Index []int64
 	// Tensors are the operands by name; the first axis is the batch.
 	Tensors map[string]*graph.Tensor
@@ -27,7 +27,7 @@ type slot struct {
 	// The operands in a batch of Options.Batch rows, and in the smaller one that ends an epoch.
 	full, tail map[string]*graph.Tensor
 
-	bytes int64 // that were read
+	bytes int64 // read from files
 	err   error
 	done  chan struct{} // holds an element when the batch is ready, or err is set
 }
@@ -63,8 +63,8 @@ func firstElems(data any, n int) any {
 	return data.([]bool)[:n:n]
 }
 
-// pipeline is the goroutines that fill buffers ahead of the consumer. A buffer goes round: free, then filled by a
-// worker while it stands in the order of the steps, then the consumer's, then free again.
+// pipeline is the goroutines that fill buffers ahead of the consumer. A buffer is free, then queued in the order of the
+// steps and filled by a worker, then used by the consumer, then free again.
 type pipeline struct {
 	free, work, order chan *slot
 	stop              chan struct{}
@@ -73,7 +73,7 @@ type pipeline struct {
 
 // newPipeline starts goroutines that make the batches from step on.
 func (l *Loader) newPipeline(step int64) *pipeline {
-	n := len(l.slots) // no channel ever holds more, so that nobody waits to send
+	n := len(l.slots) // no channel ever holds more, so that sending never blocks
 	p := &pipeline{make(chan *slot, n), make(chan *slot, n), make(chan *slot, n), make(chan struct{}), sync.WaitGroup{}}
 	for _, s := range l.slots {
 		s.done = make(chan struct{}, 1)
@@ -138,8 +138,8 @@ func (p *pipeline) end() {
 	p.wg.Wait()
 }
 
-// fill makes the batch of the slot's step. A mapped file that is cut while it is mapped faults where it ends; that is
-// an error of the file, not the end of the process.
+// fill makes the batch of the slot's step. Reading a mapped file that was truncated meanwhile faults; that becomes an
+// error of the file and does not end the process.
 func (l *Loader) fill(s *slot, buf *scratch) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -182,7 +182,7 @@ func (l *Loader) fault(r any) error {
 	}
 	for _, f := range l.files {
 		if off, ok := f.offset(at.Addr()); ok {
-			return fmt.Errorf("loader: %s: the file cannot be read at byte %d: was it cut while it was in use?", f.path, off)
+			return fmt.Errorf("loader: %s: the file cannot be read at byte %d: was it truncated while it was in use?", f.path, off)
 		}
 	}
 	return nil

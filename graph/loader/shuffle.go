@@ -6,13 +6,13 @@ import (
 	"fusec/graph"
 )
 
-// permutation is an order of the numbers below n, chosen by seed and epoch, of which any place can be computed by
-// itself.
+// permutation is an order of the numbers below n, given by seed and epoch. Any element is computed independently of the
+// others.
 //
 // It is a Feistel network whose round function is Philox (Luby & Rackoff, "How to construct pseudorandom permutations
-// from pseudorandom functions", 1988), over the smallest range of whole bits that holds n; numbers that fall outside n
-// walk on until they are inside (Black & Rogaway, "Ciphers with arbitrary finite domains", 2002). The range is smaller
-// than 2n, so that this takes less than two walks on average.
+// from pseudorandom functions", 1988), over the smallest range of whole bits that holds n; numbers that are not below n
+// are permuted again until they are (cycle walking: Black & Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// The range is smaller than 2n, so that this takes less than two rounds on average.
 type permutation struct {
 	n           uint64
 	left, right uint // bits of the two halves
@@ -27,7 +27,7 @@ func newPermutation(n int64, seed, epoch uint64) permutation {
 	return permutation{n: uint64(n), left: width / 2, right: width - width/2, seed: seed, epoch: epoch}
 }
 
-// at is the number at place i.
+// at is the number at position i.
 func (p permutation) at(i int64) int64 {
 	x := uint64(i)
 	for {

@@ -12,13 +12,13 @@ import (
 	"fusec/graph/safetensors"
 )
 
-// Source is one operand of every batch: rows of a file, which is
+// Source is one operand of every batch. Its rows come from
 //
 //   - an .npy file in C order: its first axis counts the rows;
 //   - a tensor of a safetensors file: likewise;
 //   - a file of bare little-endian values, if Raw is given: rows of shape Row, one after the other.
 //
-// Which of the first two it is the file itself tells, whatever its name.
+// The first two are distinguished by the file's content, not by its name.
 type Source struct {
 	Name   string // of the operand in a batch
 	Path   string // of the file
@@ -30,22 +30,23 @@ type Source struct {
 	// Window, if its Length is not 0, cuts rows out of one long sequence: a bare file, or an array with one axis.
 	Window Window
 
-	// DType is what the elements become. The zero value keeps them, or widens what a tensor lacks without loss: f16 and
-	// bf16 to f32; u8, i8, u16 and i16 to i32; u32 and u64 to i64. Everything may become f32 or f64, and integers and
-	// bool any integer, if each value fits.
+	// DType is the element type in batches. The zero value keeps that of the file, or widens types that tensors lack:
+	// f16 and bf16 to f32; u8, i8, u16 and i16 to i32; u32 and u64 to i64. All types convert to f32 or f64, and
+	// integers and bool to any integer type, if each value fits.
 	DType graph.DType
-	// Scale and Offset make value·Scale + Offset of a value that becomes f32 or f64, in that type. A Scale of 0 is 1.
+	// Scale and Offset replace a value that becomes f32 or f64 by value·Scale + Offset, computed in that type. A Scale
+	// of 0 is 1.
 	Scale, Offset float64
-	// Limit, if not 0, bounds integers: each lies in [0, Limit), as indices into Limit classes or words must.
+	// Limit, if not 0, bounds integers: each is in [0, Limit), as required of indices into Limit classes or words.
 	Limit int64
 }
 
-// Window makes rows from a sequence of n elements, as language models want them: row i is the Length elements from
-// i·Stride on.
+// Window makes rows from a sequence of n elements, as for language models: row i is the Length elements from i·Stride
+// on.
 type Window struct {
 	Length int
-	Stride int // 0 means Length: no element is in two rows
-	// Targets, if not "", names a second operand: the row that begins one element later, what is to be predicted.
+	Stride int // 0 means Length, without overlap
+	// Targets, if not "", names a second operand: the row that begins one element later, which is to be predicted.
 	Targets string
 }
 
@@ -57,14 +58,14 @@ func (s *Source) names() []string {
 	return []string{s.Name}
 }
 
-// column is a source whose file was looked at.
+// column is a source with the layout of its file.
 type column struct {
 	src  Source
 	file *file
 
 	begin  int64 // of row 0, in bytes
 	stride int64 // from a row to the next, in bytes
-	size   int64 // of what is read for a row, in bytes
+	size   int64 // read for a row, in bytes
 	elem   int64 // of an element, in bytes
 	rows   int64
 
@@ -75,7 +76,7 @@ type column struct {
 	decode decoder
 }
 
-// array is where the elements of a source stand in its file.
+// array is the layout of a source's elements in its file.
 type array struct {
 	kind  string
 	shape []int // the first axis counts
@@ -128,7 +129,7 @@ func newColumn(src Source, f *file) (*column, error) {
 func (c *column) window() error {
 	w := c.src.Window
 	if c.shape.Rank() != 0 {
-		return fmt.Errorf("windows want one axis; there are %d", 1+c.shape.Rank())
+		return fmt.Errorf("windows need one axis; there are %d", 1+c.shape.Rank())
 	}
 	if w.Length < 1 || w.Stride < 0 {
 		return fmt.Errorf("a window of length %d and stride %d: want a length of at least 1", w.Length, w.Stride)
@@ -151,7 +152,7 @@ func (c *column) batchType(n int) graph.Type {
 	return graph.TypeOf(c.dtype, append([]int{n}, c.shape.Slice()...)...)
 }
 
-// findArray looks into the file, whose format it tells from the first bytes.
+// findArray finds the array in the file, whose format it recognises by the first bytes.
 func findArray(src *Source, f *file) (array, error) {
 	if src.Raw != "" {
 		if src.Tensor != "" {
@@ -191,7 +192,7 @@ func bare(src *Source, size int64) (array, error) {
 	}
 	bytes := int64(row.Elems()) * int64(k.size)
 	if bytes == 0 || size%bytes != 0 {
-		return array{}, fmt.Errorf("%d bytes are no whole number of rows of %d bytes: is the file truncated?", size, bytes)
+		return array{}, fmt.Errorf("%d bytes are not a whole number of rows of %d bytes: is the file truncated?", size, bytes)
 	}
 	return array{src.Raw, append([]int{int(size / bytes)}, src.Row...), 0}, nil
 }
@@ -241,16 +242,16 @@ func inSafetensors(src *Source, f *file) (array, error) {
 	return array{kind, info.Shape, begin}, nil
 }
 
-// maxSpan is how many bytes are read at once at most, unless a row has more.
+// maxSpan is the largest number of bytes that are read at once, unless a row has more.
 const maxSpan = 4 << 20
 
-// fill reads rows into the operands' buffers and tells how many bytes that took. Rows that follow one another in the
-// file are read at once.
+// fill reads rows into the operands' buffers and returns the number of bytes read. Consecutive rows of the file are
+// read at once.
 func (c *column) fill(to []any, index []int64, buf *scratch) (bytes int64, err error) {
 	c.file.announce(c, index)
 	for i := 0; i < len(index); {
 		j := i + 1
-		last := c.stride <= 2*c.size // else most of what lies between two rows would be read in vain
+		last := c.stride <= 2*c.size // else much data between two rows would be read unnecessarily
 		for last && j < len(index) && index[j] == index[j-1]+1 && int64(j-i)*c.stride+c.size <= maxSpan {
 			j++
 		}
@@ -269,9 +270,9 @@ func (c *column) fill(to []any, index []int64, buf *scratch) (bytes int64, err e
 	return bytes, nil
 }
 
-// decodeRows converts rows that stand in raw and puts them into the buffers from row i on.
+// decodeRows converts the rows in raw and stores them in the buffers from row i on.
 func (c *column) decodeRows(to []any, i int, raw []byte, rows []int64) error {
-	if c.stride == c.size && len(to) == 1 { // nothing lies between the rows
+	if c.stride == c.size && len(to) == 1 { // the rows are contiguous
 		if bad := c.decode(to[0], i*c.elems, raw); bad >= 0 {
 			return c.misfit(rows[bad/c.elems], bad%c.elems, raw[int64(bad)*c.elem:])
 		}

@@ -8,10 +8,10 @@ import (
 // Stats is what a loader has done since it was opened.
 type Stats struct {
 	Files   []FileStats
-	Batches int64 // handed out
+	Batches int64 // returned by Next
 	Rows    int64 // in them
 	Bytes   int64 // of the files that they were made from
-	// Waited is how long Next waited for data. Next to none means that the training step, not the loader, sets the pace.
+	// Waited is how long Next waited for data. If it is almost 0, the training step, not the loader, limits the speed.
 	Waited time.Duration
 }
 

@@ -1,5 +1,5 @@
-// Package memlimit knows how much memory this process can still take, so that what is too large is refused with an error
-// before it is allocated. What it cannot find out, on systems other than Linux, is not limited.
+// Package memlimit determines how much memory this process can still allocate, so that an allocation that is too large
+// is refused with an error. On systems other than Linux, where this is unknown, nothing is refused.
 package memlimit
 
 import (
@@ -26,19 +26,19 @@ func (e *Error) Error() string {
 
 func gibibytes(n int64) string { return fmt.Sprintf("%.3g GiB", float64(n)/(1<<30)) }
 
-// Check reports as an [*Error] that need bytes, which are yet to be allocated, are more than this process can take. What
-// is less than [Large] costs nothing.
+// Check returns an [*Error] if need bytes, which are not allocated yet, are more than this process can allocate. Sizes
+// below [Large] are not checked.
 func Check(need int64) error { return new(Sum).Check(need) }
 
-// A Sum compares a sum that grows with the memory that there was when it became large, for memory that is allocated is
-// taken when it is first written. The zero value is ready.
+// A Sum compares a growing sum with the memory that was available when the sum became large, because allocated memory
+// is taken only when it is first written. The zero value is ready to use.
 type Sum struct {
 	have  int64
 	known bool
 	read  bool
 }
 
-// Check reports as an [*Error] that all together, need bytes, are more than this process can take.
+// Check returns an [*Error] if need bytes, the whole sum, are more than this process can allocate.
 func (s *Sum) Check(need int64) error {
 	if need < Large {
 		return nil
@@ -46,7 +46,7 @@ func (s *Sum) Check(need int64) error {
 	if !s.read {
 		s.have, s.known = Available()
 		if s.known && need > s.have {
-			debug.FreeOSMemory() // what nothing refers to any more
+			debug.FreeOSMemory() // frees unreferenced memory
 			s.have, s.known = Available()
 		}
 		s.read = true
@@ -57,7 +57,7 @@ func (s *Sum) Check(need int64) error {
 	return nil
 }
 
-// Available is the memory in bytes that this process can still take: the machine's, or less where a control group
+// Available is the memory in bytes that this process can still allocate: the machine's, or less if a control group
 // limits it. It is not known on every system.
 func Available() (n int64, known bool) { return available(os.DirFS("/")) }
 
@@ -109,7 +109,7 @@ var (
 	version2 = groupFiles{"sys/fs/cgroup", "memory.max", "memory.current", "active_file", "inactive_file"}
 )
 
-// available is what the group in a folder leaves; false if it has no limit. Files that are cached make way.
+// available is the memory that the group in a folder has left; false if it has no limit. Cached files count as free.
 func (g groupFiles) available(root fs.FS, dir string) (n int64, limited bool) {
 	limit, ok := value(root, path.Join(dir, g.limit), "")
 	if !ok {
@@ -126,7 +126,7 @@ func (g groupFiles) available(root fs.FS, dir string) (n int64, limited bool) {
 	return limit - max(usage, 0), true
 }
 
-// value reads the number that stands behind a key at the beginning of a line; the key "" is that of a file's only one.
+// value reads the number after a key at the beginning of a line; the key "" is for a file with a single number.
 func value(root fs.FS, name, key string) (n int64, ok bool) {
 	file, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -8,20 +8,21 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// AttentionOptions are what an [Attention] has besides queries, keys and values.
+// AttentionOptions are the options and optional operands of an [Attention].
 type AttentionOptions struct {
 	// Scale is the factor of the scores; 0 is 1/√d, with d the elements of a query.
 	Scale float64
-	// Causal lets a query attend only keys up to its own position. The last query stands at the last key.
+	// Causal lets a query attend only to keys up to its own position. The last query is at the position of the last
+	// key.
 	Causal bool
-	// Window w > 0 lets a query attend only keys less than w positions away.
+	// Window w > 0 lets a query attend only to keys less than w positions away.
 	Window int
 	// Mask, if not nil, has a shape that broadcasts to that of the scores [..., h, sq, sk]. It is added to them, or, if
-	// it holds bools, keeps those where it is true.
+	// it holds bools, scores where it is false are removed.
 	Mask *gorgonia.Node
 	// Lengths, if not nil, are integers: the number of valid keys of each batch [...].
 	Lengths *gorgonia.Node
-	// Tail, with Lengths, lets the last query stand at the last valid key, as with a cache of keys.
+	// Tail, with Lengths, puts the last query at the position of the last valid key, as with a key-value cache.
 	Tail bool
 	// Dropout is the probability with which a weight is dropped in training, drawn from Seed; see [Dropout].
 	Dropout float64
@@ -29,9 +30,9 @@ type AttentionOptions struct {
 }
 
 // Attention is softmax(scale·q·kᵀ + masks)·v (Vaswani et al., arXiv 1706.03762) for q [..., h, sq, d], k [..., hk,
-// sk, d] and v [..., hk, sk, dv]; it gives [..., h, sq, dv]. Two axes alone are one head. h is a multiple of hk: with
-// fewer heads of keys and values, head i reads those of head i÷(h÷hk) (grouped queries, Ainslie et al., arXiv
-// 2305.13245). A query with nothing to attend gets zeros.
+// sk, d] and v [..., hk, sk, dv]; the result is [..., h, sq, dv]. Without further axes there is one head. h is a
+// multiple of hk: with fewer heads of keys and values, head i reads those of head i÷(h÷hk) (grouped queries, Ainslie et
+// al., arXiv 2305.13245). A query that attends to no key gets zeros.
 func Attention(q, k, v *gorgonia.Node, o AttentionOptions) (*gorgonia.Node, error) {
 	d := attention{graph.Attention{Scale: o.Scale, Causal: o.Causal, Window: o.Window, Dropout: o.Dropout, Tail: o.Tail,
 		HasMask: o.Mask != nil, HasLengths: o.Lengths != nil}}

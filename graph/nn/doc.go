@@ -1,7 +1,6 @@
-// Package nn has the operations of today's networks that Gorgonia lacks, for use in Gorgonia code: attention, rotary
-// positions, layer and RMS normalisation, GELU, SiLU, SwiGLU, embeddings, cross-entropy, dropout from a seed, top-k,
-// mixtures of experts with their router, and message passing on graphs. Each is one node of Gorgonia's graph with a
-// right gradient:
+// Package nn has operations that Gorgonia lacks, for use in Gorgonia code: attention, rotary positions, layer and RMS
+// normalisation, GELU, SiLU, SwiGLU, embeddings, cross-entropy, dropout from a seed, top-k, mixtures of experts with
+// their router, and message passing on graphs. Each is one node of Gorgonia's graph, with a gradient:
 //
 //	g := gorgonia.NewGraph()
 //	x := gorgonia.NewTensor(g, gorgonia.Float32, 3, gorgonia.WithShape(4, 128, 256), gorgonia.WithName("x"))
@@ -13,26 +12,25 @@
 //	y, err := gorgonia.Add(x, h)
 //	vm := fusec.NewMachine(g)
 //
-// The importer (package fusec/graph/gorgonia) takes these nodes as they are meant: as a graph.Attention, a
-// graph.RMSNorm and so on, which fuse with what stands around them, where the same written in Gorgonia's own
-// operations is a dozen nodes that have to be recognised. Gradients that gorgonia.Grad makes of them are dropped and
-// made anew, like all.
+// The importer (package fusec/graph/gorgonia) imports these nodes as a graph.Attention, a graph.RMSNorm and so on,
+// which fuse with the operations around them. Written in Gorgonia's operations, each is a dozen nodes that have to be
+// recognised. Their gradients from gorgonia.Grad are dropped and derived again, like all gradients.
 //
-// On Gorgonia's TapeMachine they run, too, and give the same values, gradients and random numbers: an operation's Do
-// evaluates the very definition that the importer gets, with the reference kernels in float64. It is the reason why
-// this package, alone of those under graph, knows kernels/ref: no second formula can differ from the first. It is
-// slow, as the reference is never optimised: for checking a model, not for training one. Gorgonia's LispMachine,
-// which differentiates in another way, cannot differentiate these operations.
+// They also run on Gorgonia's TapeMachine, with the same values, gradients and random numbers: an operation's Do
+// evaluates the same definition that the importer gets, with the reference kernels in float64. Therefore this package
+// imports kernels/ref, as no other package under graph does: there is no second formula that could differ. The
+// reference is not optimised and slow. It is for checking a model, not for training. Gorgonia's LispMachine cannot
+// differentiate these operations, because it differentiates in another way.
 //
-// A mixture of experts is routed by [Route], or by a layer made with [NewMoE]. What there is to know of a routing
-// beside its gates, the losses that keep the experts in balance and the counts to watch, are methods of [Routing]: a
-// node that is not asked for is not in the graph.
+// A mixture of experts is routed by [Route], or by a layer made with [NewMoE]. Other values of a routing than its
+// gates, such as losses that balance the experts and counts for monitoring, are methods of [Routing]. Their nodes are
+// in the graph only if the methods are called.
 //
-// For decoding, a [KVCache] keeps the keys and values of the tokens before, in memory of its own that fusec's machines
-// write in place. What it keeps is state, as the count of [Seeds] is: fusec's machines change it when a run has
-// succeeded, Gorgonia's when they come by.
+// For decoding, a [KVCache] stores the keys and values of earlier tokens, in its own memory, which fusec's machines
+// write in place. Its content is state, like the count of [Seeds]: fusec's machines change it at the end of a
+// successful run, Gorgonia's when they execute the node.
 //
-// Functions return an error, not a panic, for operands that do not fit; it names the operation, the operand and the
-// user's node. Gorgonia's node holds one value, so results beside the first are nodes of their own, as the indices of
-// [TopK] are, or are not handed out, as attention's log-sum-exp is not.
+// For operands that do not fit, functions return an error and do not panic; it names the operation, the operand and the
+// user's node. A Gorgonia node has one value. So a further result is a separate node, like the indices of [TopK], or is
+// not available, like attention's log-sum-exp.
 package nn

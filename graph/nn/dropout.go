@@ -13,8 +13,8 @@ import (
 )
 
 // Dropout zeroes each element of x with probability p in [0,1) and divides the others by 1−p. The seed is a scalar int
-// node: which elements fall follows from it and from their places alone, so that the gradient drops the same and a
-// run can be repeated, on whatever machine. [Seeds] hands out seeds that differ from run to run. In evaluation
+// node. The dropped elements depend only on the seed and their positions, so that the gradient drops the same elements
+// and a run can be repeated on any machine. [Seeds] makes seeds that differ from run to run. In evaluation
 // (gorgonia.EvalMode) nothing is dropped.
 func Dropout(x *gorgonia.Node, p float64, seed *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply(dropout{p}, operand{"x", x}, operand{"seed", seed})
@@ -34,26 +34,26 @@ func (d dropout) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 // still implements drawer.
 func (d dropout) still() definition { return dropout{} }
 
-// Seeds hands out seeds for random operations: each a node of its own, with a value that differs from all others' and
-// from run to run, and is the same again in another process. The runs are counted by the node itself, on Gorgonia's
-// machines when they compute it and on fusec's when a run has succeeded; so a graph draws the same numbers on both.
+// Seeds makes seeds for random operations. Each is a separate node, whose value differs from all others and from run to
+// run, and is the same in another process. The node counts the runs itself: on Gorgonia's machines when they compute
+// it, and on fusec's at the end of a successful run. So a graph draws the same numbers on both.
 type Seeds struct {
 	g     *gorgonia.ExprGraph
 	seed  int64
 	count int64
 }
 
-// NewSeeds starts a sequence of seeds for operations of g. Two sequences of one number are the same.
+// NewSeeds starts a sequence of seeds for operations of g. Two sequences with the same seed are equal.
 func NewSeeds(g *gorgonia.ExprGraph, seed int64) *Seeds { return &Seeds{g: g, seed: seed} }
 
-// Next makes the node of another seed.
+// Next makes the node of the next seed.
 func (s *Seeds) Next() *gorgonia.Node {
 	s.count++
 	o := &seedOp{seed: s.seed, number: s.count}
 	return gorgonia.NewUniqueNode(gorgonia.WithType(o.Type()), gorgonia.WithOp(o), gorgonia.In(s.g), gorgonia.WithShape())
 }
 
-// A seedOp gives a number that follows from its seed and its number, and one more each time it is run.
+// A seedOp returns a number that follows from its seed and its index, plus the number of runs so far.
 type seedOp struct {
 	seed, number int64
 	steps        int64 // how often it has run
@@ -61,7 +61,7 @@ type seedOp struct {
 
 var _ fgorgonia.Stepper = (*seedOp)(nil)
 
-// first is the value of the first run: a word of the generator, so that those of two operations do not meet.
+// first is the value of the first run: a word of the generator, so that the values of two operations do not coincide.
 func (o *seedOp) first() int64 {
 	w := graph.Philox(uint64(o.seed), uint64(o.number))
 	return int64(uint64(w[0])<<32 | uint64(w[1]))
@@ -73,7 +73,7 @@ func (o *seedOp) Steps() *int64 { return &o.steps }
 // Build implements the importer's Builder.
 func (o *seedOp) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
 	if len(args) != 1 {
-		return nil, fmt.Errorf("%s wants its count as the one operand, not %d", o, len(args))
+		return nil, fmt.Errorf("%s needs its count as its only operand, not %d", o, len(args))
 	}
 	first := &graph.Tensor{Type: graph.TypeOf(graph.I64), Data: []int64{o.first()}}
 	return b.Binary(graph.Add, args[0], b.Const(first)), b.Err()

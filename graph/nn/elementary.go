@@ -6,7 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// The operations that are one of fusec's own, with its operands in its order.
+// The operations that correspond to a single operation of package graph, with the same operands.
 
 // LayerNorm normalises the last axis of x [..., d] to mean 0 and variance 1 (biased, plus eps), times gamma [d], plus
 // beta [d] (Ba et al., arXiv 1607.06450).
@@ -47,8 +47,8 @@ func (swiglu) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	return b.Binary(graph.Mul, b.Unary(graph.Silu, args[0]), args[1])
 }
 
-// Embedding takes rows of a table [n, ...]: those that indices [i...] name, as [i..., ...]. Indices are integers; one
-// outside 0 to n−1 is an error of the run.
+// Embedding gathers the rows of a table [n, ...] at indices [i...], as [i..., ...]. Indices are integers; one outside 0
+// to n−1 is an error of the run.
 func Embedding(table, indices *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply(single{graph.Gather{Axis: 0}, "Embedding"}, operand{"table", table}, operand{"indices", indices})
 }

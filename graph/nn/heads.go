@@ -48,7 +48,8 @@ func (merge) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	return b.Reshape(x, s.Drop(graph.IntsOf(r-3)).With(r-2, s.At(r-3)*s.At(r-1)).Slice()...)
 }
 
-// swapped is the permutation of r axes that exchanges those of heads and positions, the third and second from the end.
+// swapped is the permutation of r axes that exchanges the axes of heads and positions, the third and second from the
+// end.
 func swapped(r int) []int {
 	perm := make([]int, r)
 	for i := range perm {

@@ -10,25 +10,23 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// KVCache keeps the keys and values of the tokens before, for decoding: a run appends those of its own tokens, and
-// attends all. It has one length, which all that it keeps shares, and grows by a number of tokens with each run:
+// KVCache stores the keys and values of earlier tokens, for decoding: a run appends those of its own tokens, and
+// attends to all. All values in it share one length, which grows by a fixed number of tokens with each run:
 //
-//	c, err := nn.NewKVCache(g, 1024, 1)                      // up to 1024 tokens, of which a run brings one
-//	q, err := nn.RoPE(q, nn.RoPEOptions{Start: c.Position()})
-//	k, err = c.Append("layer 0 keys", k)                     // [..., h, 1, d] becomes [..., h, 1024, d]
-//	v, err = c.Append("layer 0 values", v)
-//	n, err := c.Lengths(k)
-//	y, err := nn.Attention(q, k, v, nn.AttentionOptions{Causal: true, Lengths: n, Tail: true})
+//	c, err := nn.NewKVCache(g, 1024, 1) // up to 1024 tokens, one for each run q, err := nn.RoPE(q,
+//	nn.RoPEOptions{Start: c.Position()}) k, err = c.Append("layer 0 keys", k) // [..., h, 1, d] becomes [..., h, 1024,
+//	d] v, err = c.Append("layer 0 values", v) n, err := c.Lengths(k) y, err := nn.Attention(q, k, v,
+//	nn.AttentionOptions{Causal: true, Lengths: n, Tail: true})
 //
-// On fusec's machine a run writes what is new into the cache's own memory and copies nothing else, as long as what
-// Append gives is read by operations alone; a run that fails, as one does for which there is no room, changes nothing.
-// Gorgonia's machine copies the cache, and counts the tokens of a run that fails; Truncate takes them back. No gradient
-// flows back into what a cache keeps.
+// On fusec's machine a run writes the new tokens into the cache's memory and copies nothing else, if only operations
+// read the result of Append. A run that fails, for example because the cache is full, changes nothing. Gorgonia's
+// machine copies the cache, and counts the tokens of a failed run; Truncate removes them. No gradient flows into the
+// stored values.
 type KVCache struct {
-	tokens int             // that a run appends
+	tokens int             // appended by a run
 	length *gorgonia.Node  // after the run
 	start  *gorgonia.Node  // before it
-	names  map[string]bool // under which the graph appends
+	names  map[string]bool // used in calls of Append
 	kept   *kept
 }
 
@@ -46,9 +44,9 @@ func NewKVCache(g *gorgonia.ExprGraph, most, tokens int) (*KVCache, error) {
 	return (&KVCache{kept: k}).Share(g, tokens)
 }
 
-// Share is the same cache for another graph, g, whose runs append another number of tokens: one graph may take in a
-// whole prompt, and another the tokens after it, one by one. Machines of both use the one memory in turn. A
-// graph has a cache once.
+// Share is the same cache for another graph, g, whose runs append another number of tokens: for example, one graph
+// processes a whole prompt, and another the following tokens one by one. Machines of both use the same memory in turn.
+// A graph can have a cache only once.
 func (c *KVCache) Share(g *gorgonia.ExprGraph, tokens int) (*KVCache, error) {
 	if g == nil {
 		return nil, errors.New("KVCache: the graph is nil")
@@ -57,7 +55,7 @@ func (c *KVCache) Share(g *gorgonia.ExprGraph, tokens int) (*KVCache, error) {
 		return nil, errors.New("KVCache: the graph has this cache already")
 	}
 	if tokens < 1 || tokens > c.kept.most {
-		return nil, fmt.Errorf("KVCache: a run appends %d tokens, and there is room for %d", tokens, c.kept.most)
+		return nil, fmt.Errorf("KVCache: a run appends %d tokens, but the cache holds %d", tokens, c.kept.most)
 	}
 	d := &KVCache{tokens: tokens, names: map[string]bool{}, kept: c.kept}
 	o, _, err := newOp(plus{tokens}, c.kept.length)
@@ -73,12 +71,12 @@ func (c *KVCache) Share(g *gorgonia.ExprGraph, tokens int) (*KVCache, error) {
 	return d, nil
 }
 
-// Position is how many tokens came before those of the run, a scalar int: where the first of these stands.
+// Position is the number of tokens before those of the run, a scalar int: the position of the run's first token.
 func (c *KVCache) Position() *gorgonia.Node { return c.start }
 
-// Append writes x [..., n, d] behind what is kept under the name, for the n tokens of a run, and gives all of it,
-// [..., most, d]. What lies beyond the length, which [KVCache.Lengths] gives, is left over from before and means
-// nothing. A graph appends once under each name. It is an error of the run if there is no room.
+// Append appends x [..., n, d], for the n tokens of a run, to the values stored under the name, and returns all of
+// them, [..., most, d]. Rows beyond the length, which [KVCache.Lengths] gives, are undefined. A graph may append once
+// under each name. A full cache is an error of the run.
 func (c *KVCache) Append(name string, x *gorgonia.Node) (*gorgonia.Node, error) {
 	if x == nil {
 		return nil, fmt.Errorf("KVCache.Append(%q): x is nil", name)
@@ -100,7 +98,7 @@ func (c *KVCache) Append(name string, x *gorgonia.Node) (*gorgonia.Node, error) 
 	return n, nil
 }
 
-// memory is what is kept under a name, or fresh, for x to be appended.
+// memory is the tensor stored under a name, or a new one, to which x is appended.
 func (c *KVCache) memory(name string, x *gorgonia.Node) (*graph.Tensor, error) {
 	t, err := fgorgonia.TypeOf(x)
 	if err != nil {
@@ -119,7 +117,7 @@ func (c *KVCache) memory(name string, x *gorgonia.Node) (*graph.Tensor, error) {
 	case held == nil:
 		held = graph.NewTensor(t)
 	case held.Type != t:
-		return nil, fmt.Errorf("%v is kept under that name, not %v", held.Type, t)
+		return nil, fmt.Errorf("the cache has %v under that name, not %v", held.Type, t)
 	}
 	return held, nil
 }
@@ -141,13 +139,13 @@ func (c *KVCache) Lengths(keys *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply(spread{graph.ShapeOf(batch...)}, operand{"length", c.length})
 }
 
-// Len is how many tokens are kept.
+// Len is the number of stored tokens.
 func (c *KVCache) Len() int { return int(c.kept.length.Data.([]int64)[0]) }
 
-// Max is how many tokens there is room for.
+// Max is the largest number of tokens.
 func (c *KVCache) Max() int { return c.kept.most }
 
-// Truncate forgets all tokens but the first n, between runs.
+// Truncate removes all tokens except the first n. It is called between runs.
 func (c *KVCache) Truncate(n int) error {
 	if n < 0 || n > c.Len() {
 		return fmt.Errorf("KVCache.Truncate: %d tokens of %d", n, c.Len())
@@ -156,7 +154,7 @@ func (c *KVCache) Truncate(n int) error {
 	return nil
 }
 
-// Reset forgets all tokens, for another sequence.
+// Reset removes all tokens, for another sequence.
 func (c *KVCache) Reset() { c.kept.length.Data.([]int64)[0] = 0 }
 
 // plus adds a constant to an int.
@@ -168,7 +166,7 @@ func (d plus) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	return b.BinaryScalar(graph.Add, args[0], float64(d.n))
 }
 
-// write overwrites rows of what is held under a name: its operands are the rows, where they go, and what is held.
+// write overwrites rows of the tensor under a name. Its operands are the rows, their position, and the tensor.
 type write struct{ to string }
 
 func (d write) name() string { return fmt.Sprintf("Append(%s)", d.to) }

@@ -374,18 +374,18 @@ func TestKVCacheErrors(t *testing.T) {
 		want []string
 	}{
 		{second(nn.NewKVCache(nil, 8, 1)), []string{"KVCache", "graph is nil"}},
-		{second(nn.NewKVCache(b.g, 8, 0)), []string{"appends 0 tokens", "room for 8"}},
-		{second(nn.NewKVCache(b.g, 0, 1)), []string{"appends 1 tokens", "room for 0"}},
+		{second(nn.NewKVCache(b.g, 8, 0)), []string{"appends 0 tokens", "cache holds 8"}},
+		{second(nn.NewKVCache(b.g, 0, 1)), []string{"appends 1 tokens", "cache holds 0"}},
 		{second(c.Share(b.g, 1)), []string{"has this cache already"}},
 		{second(c.Append("values", nil)), []string{`"values"`, "x is nil"}},
 		{second(c.Append("keys", x)), []string{`"keys"`, "under that name already"}},
 		{second(c.Append("values", i)), []string{"i64[1]", "want floats [..., 1, d]"}},
 		{second(c.Append("values", b.in("two", 2, 2, 4))), []string{"f32[2,2,4]", "want floats [..., 1, d]"}},
-		{second(shared.Append("keys", other.in("wide", 2, 1, 6))), []string{"f32[2,8,4] is kept", "not f32[2,8,6]"}},
+		{second(shared.Append("keys", other.in("wide", 2, 1, 6))), []string{"has f32[2,8,4] under that name", "not f32[2,8,6]"}},
 		{second(shared.Append("values", wide)), []string{"Append(values)", "same graph"}},
 		{second(c.Lengths(nil)), []string{"keys is nil"}},
 		{second(lengthy.Decode(b.in("z", 1, cacheWidth), c, "layer")),
-			[]string{"layer", "lengths of a cache are its own"}},
+			[]string{"layer", "Lengths cannot be set with a cache"}},
 		{c.Truncate(1), []string{"1 tokens of 0"}},
 		{c.Truncate(-1), []string{"-1 tokens of 0"}},
 	} {

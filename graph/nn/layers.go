@@ -8,22 +8,22 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// MultiHeadAttention is a layer of attention with projections of its own (Vaswani et al., arXiv 1706.03762). Its
-// fields may be changed between making it and using it.
+// MultiHeadAttention is an attention layer with projections (Vaswani et al., arXiv 1706.03762). Its fields may be
+// changed before it is used.
 type MultiHeadAttention struct {
 	Heads, KVHeads int            // of queries; of keys and values, of which Heads is a multiple
 	Wq, Wk, Wv     *gorgonia.Node // [dim, Heads·depth], and twice [dim, KVHeads·depth]
 	Wo             *gorgonia.Node // [Heads·depth, dim]
-	Bq, Bk, Bv, Bo *gorgonia.Node // biases to go with them, or nil
-	// Options are those of the attention itself.
+	Bq, Bk, Bv, Bo *gorgonia.Node // their biases, or nil
+	// Options are the options of the attention.
 	Options AttentionOptions
-	// Rotary, if not nil, turns queries and keys by their positions.
+	// Rotary, if not nil, rotates queries and keys by their positions.
 	Rotary *RoPEOptions
 }
 
-// NewMultiHeadAttention makes the layer's weights, as nodes of g with names that begin with name: matrices by Glorot
-// and Bengio's uniform initialisation, biases of 0. dim, the features of a position, is a multiple of heads, and
-// heads of kvHeads.
+// NewMultiHeadAttention makes the layer's weights, as nodes of g whose names begin with name: matrices by Glorot and
+// Bengio's uniform initialisation, biases of 0. dim, the number of features of a position, is a multiple of heads, and
+// heads is a multiple of kvHeads.
 func NewMultiHeadAttention(g *gorgonia.ExprGraph, of tensor.Dtype, name string, dim, heads, kvHeads int) (
 	*MultiHeadAttention, error) {
 	if dim < 1 || heads < 1 || kvHeads < 1 || dim%heads != 0 || heads%kvHeads != 0 {
@@ -42,7 +42,7 @@ func NewMultiHeadAttention(g *gorgonia.ExprGraph, of tensor.Dtype, name string, 
 	return m, nil
 }
 
-// wantWeights reports a graph or an element type in which a layer can have no weights.
+// wantWeights reports a nil graph or an element type that weights cannot have.
 func wantWeights(g *gorgonia.ExprGraph, of tensor.Dtype) error {
 	if g == nil {
 		return errors.New("the graph is nil")
@@ -62,7 +62,7 @@ func weights(g *gorgonia.ExprGraph, of tensor.Dtype, name string, in, out int) (
 	return w, bias
 }
 
-// Params lists the weights, as solvers and gorgonia.Grad want them.
+// Params lists the weights, for solvers and gorgonia.Grad.
 func (m *MultiHeadAttention) Params() gorgonia.Nodes {
 	var p gorgonia.Nodes
 	for _, n := range []*gorgonia.Node{m.Wq, m.Bq, m.Wk, m.Bk, m.Wv, m.Bv, m.Wo, m.Bo} {
@@ -85,12 +85,12 @@ func (m *MultiHeadAttention) Cross(x, memory *gorgonia.Node) (*gorgonia.Node, er
 	return m.attend(q, k, v, m.Options)
 }
 
-// Decode attends from x [..., n, dim], the tokens of a run, to those that a cache keeps and to each other up to its
-// own, whatever Options say about that, and appends them to the cache under names that begin with name. Positions are
+// Decode attends from x [..., n, dim], the tokens of a run, to the tokens in a cache and, causally, to each other.
+// Options for that are ignored. It appends the tokens to the cache under names that begin with name. Positions are
 // those of the cache.
 func (m *MultiHeadAttention) Decode(x *gorgonia.Node, c *KVCache, name string) (*gorgonia.Node, error) {
 	if m.Options.Lengths != nil {
-		return nil, fmt.Errorf("MultiHeadAttention %s: the lengths of a cache are its own", name)
+		return nil, fmt.Errorf("MultiHeadAttention %s: Lengths cannot be set with a cache, which has its own", name)
 	}
 	turn := m.Rotary
 	if turn != nil {
@@ -114,7 +114,7 @@ func (m *MultiHeadAttention) Decode(x *gorgonia.Node, c *KVCache, name string) (
 	return m.attend(q, k, v, o)
 }
 
-// projected gives the heads of x's queries and of memory's keys and values.
+// projected returns the heads of x's queries and of memory's keys and values.
 func (m *MultiHeadAttention) projected(x, memory *gorgonia.Node, turn *RoPEOptions) (
 	q, k, v *gorgonia.Node, err error) {
 	if q, err = m.project(x, m.Wq, m.Bq, m.Heads, turn); err != nil {
@@ -127,7 +127,7 @@ func (m *MultiHeadAttention) projected(x, memory *gorgonia.Node, turn *RoPEOptio
 	return q, k, v, err
 }
 
-// attend attends and puts the heads together again.
+// attend attends and merges the heads.
 func (m *MultiHeadAttention) attend(q, k, v *gorgonia.Node, o AttentionOptions) (*gorgonia.Node, error) {
 	y, err := Attention(q, k, v, o)
 	if err != nil {
@@ -139,7 +139,7 @@ func (m *MultiHeadAttention) attend(q, k, v *gorgonia.Node, o AttentionOptions) 
 	return Linear(y, m.Wo, m.Bo)
 }
 
-// project gives x's heads of queries, keys or values.
+// project returns x's heads of queries, keys or values.
 func (m *MultiHeadAttention) project(x, w, bias *gorgonia.Node, heads int, turn *RoPEOptions) (*gorgonia.Node, error) {
 	y, err := Linear(x, w, bias)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Linear is x·w + bias for x [..., in], w [in, out] and bias [out], which may be nil. It gives [..., out].
+// Linear is x·w + bias for x [..., in], w [in, out] and bias [out], which may be nil. The result is [..., out].
 func Linear(x, w, bias *gorgonia.Node) (*gorgonia.Node, error) {
 	operands := []operand{{"x", x}, {"w", w}}
 	if bias != nil {
@@ -21,7 +21,7 @@ type linear struct{}
 
 func (linear) name() string { return "Linear" }
 
-// build multiplies matrices: all axes of x but the last count its rows.
+// build multiplies matrices: all axes of x except the last are rows.
 func (linear) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	x, w := args[0], args[1]
 	s := x.Type.Shape

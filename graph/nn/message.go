@@ -9,11 +9,11 @@ import (
 )
 
 // Message passing on graphs. A graph of n vertices and e edges is two vectors of e integers, the source and the
-// target of each edge, in 0 to n−1; an index outside is an error of the run. An undirected edge stands there in both
+// target of each edge, in 0 to n−1; an index outside is an error of the run. An undirected edge is listed in both
 // directions.
 
-// GatherRows takes rows of x [n, ...]: those that index [e] names, as [e, ...]. With the edges' sources it gives each
-// edge the features of the vertex where it begins.
+// GatherRows returns the rows of x [n, ...] at index [e], as [e, ...]. With the edges' sources it gives each edge the
+// features of its source vertex.
 func GatherRows(x, index *gorgonia.Node) (*gorgonia.Node, error) {
 	return apply(single{graph.Gather{Axis: 0}, "GatherRows"}, operand{"x", x}, operand{"index", index})
 }
@@ -24,7 +24,7 @@ func ScatterAdd(x, index *gorgonia.Node, n int) (*gorgonia.Node, error) {
 	return apply(scatter{n: n}, operand{"x", x}, operand{"index", index})
 }
 
-// ScatterMean is [ScatterAdd] with the mean in place of the sum.
+// ScatterMean is [ScatterAdd] with the mean instead of the sum.
 func ScatterMean(x, index *gorgonia.Node, n int) (*gorgonia.Node, error) {
 	return apply(scatter{n: n, mean: true}, operand{"x", x}, operand{"index", index})
 }
@@ -55,13 +55,13 @@ func (d scatter) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	return b.Binary(graph.Div, y, perRow(b, count, y.Type.Shape))
 }
 
-// occurrences counts how often index holds each of 0 to n−1.
+// occurrences counts how often each of 0 to n−1 occurs in index.
 func occurrences(b *graph.Builder, d graph.DType, index *graph.Node, n int) *graph.Node {
 	ones := b.Broadcast(b.Scalar(d, 1), index.Type.Shape)
 	return b.Add(graph.ScatterAdd{Size: n}, index, ones)
 }
 
-// perRow spreads a vector [n] over s, [n, ...].
+// perRow broadcasts a vector [n] over s, [n, ...].
 func perRow(b *graph.Builder, v *graph.Node, s graph.Shape) *graph.Node {
 	if b.Err() != nil {
 		return v

@@ -10,18 +10,18 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// Experts are feed-forward networks of one form, their weights stacked along the first axis. Expert i is
+// Experts are feed-forward networks of the same form, with their weights stacked along the first axis. Expert i is
 //
 //	act(x·W1ᵢ + B1ᵢ)·W2ᵢ + B2ᵢ                      or, with W3,
 //	(act(x·W1ᵢ + B1ᵢ) ⊙ (x·W3ᵢ + B3ᵢ))·W2ᵢ + B2ᵢ    (Shazeer, arXiv 2002.05202)
 //
-// Either all biases are there or none.
+// Either all biases are set or none.
 type Experts struct {
 	W1, W3 *gorgonia.Node // [e, d, f]; W3 may be nil
 	W2     *gorgonia.Node // [e, f, o]
 	B1, B3 *gorgonia.Node // [e, f]
 	B2     *gorgonia.Node // [e, o]
-	// Activation is act; the zero value, graph.Neg, which activates nothing, stands for SiLU.
+	// Activation is act. The zero value, graph.Neg, is not an activation and selects SiLU.
 	Activation graph.UnaryFn
 	// Alpha is the parameter of activations that have one.
 	Alpha float64
@@ -43,9 +43,9 @@ func (e *Experts) operands() []operand {
 	return []operand{{"w1", e.W1}, {"b1", e.B1}, {"w3", e.W3}, {"b3", e.B3}, {"w2", e.W2}, {"b2", e.B2}}
 }
 
-// MoE is a mixture of experts, Σ gates[..., i]·expertᵢ(x) for x [..., d] and gates [..., e]; it gives [..., o]. A token
-// whose gate for an expert is exactly zero is not sent to it: that costs nothing, and no gradient flows that way. Where
-// the gates are those of a [Routing], the compiler knows how many that are.
+// MoE is a mixture of experts, Σ gates[..., i]·expertᵢ(x) for x [..., d] and gates [..., e]; the result is [..., o]. A
+// token whose gate for an expert is exactly zero is not sent to it: the pair costs nothing and has no gradient. If the
+// gates are those of a [Routing], the compiler knows how many gates are not zero.
 func MoE(x, gates *gorgonia.Node, e Experts) (*gorgonia.Node, error) {
 	m := moe{graph.MoE{Activation: e.Activation, Alpha: e.Alpha, Gated: e.W3 != nil, Stacked: true,
 		Bias: e.B1 != nil || e.B2 != nil || e.B3 != nil}}
@@ -84,7 +84,7 @@ func (d moe) name() string {
 
 func (d moe) build(b *graph.Builder, args []*graph.Node) *graph.Node { return b.Add(d.op, args...) }
 
-// MoEOptions are the choices that [NewMoE] leaves.
+// MoEOptions are the options of [NewMoE].
 type MoEOptions struct {
 	// Route are the options of the router.
 	Route RouteOptions
@@ -97,16 +97,15 @@ type MoEOptions struct {
 	Alpha      float64
 }
 
-// MixtureOfExperts is a layer of experts with a router of its own. Its fields may be changed between making it and
-// using it.
+// MixtureOfExperts is a layer of experts with its router. Its fields may be changed before it is used.
 type MixtureOfExperts struct {
 	Router  Router
 	Experts Experts
 }
 
-// NewMoE makes the weights of a layer whose experts map dim features to dim through hidden ones, as nodes of g with
-// names that begin with name: matrices by Glorot and Bengio's uniform initialisation, each expert's for itself; biases,
-// and the router's noise, of 0.
+// NewMoE makes the weights of a layer whose experts map dim features to dim through hidden ones, as nodes of g whose
+// names begin with name: matrices by Glorot and Bengio's uniform initialisation for each expert; biases, and the
+// router's noise, of 0.
 func NewMoE(g *gorgonia.ExprGraph, of tensor.Dtype, name string, dim, experts, hidden int, o MoEOptions) (
 	*MixtureOfExperts, error) {
 	err := wantWeights(g, of)
@@ -152,7 +151,7 @@ func (m *MixtureOfExperts) Params() gorgonia.Nodes {
 	return append(m.Router.Params(), m.Experts.Params()...)
 }
 
-// Forward routes the tokens x [..., dim] and gives what the experts make of them, [..., dim].
+// Forward routes the tokens x [..., dim] and returns the weighted sum of the experts' results, [..., dim].
 func (m *MixtureOfExperts) Forward(x *gorgonia.Node) (*gorgonia.Node, *Routing, error) {
 	r, err := m.Router.Forward(x)
 	if err != nil {

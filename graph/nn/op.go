@@ -17,11 +17,11 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A definition says what an operation computes, in one place for all: Do evaluates it, the importer takes it over,
-// and gradients are made of it. It is a comparable struct of plain attributes: equal definitions compute the same,
-// and fmt's %#v tells others apart.
+// A definition is the only description of what an operation computes: Do evaluates it, the importer uses it, and
+// gradients are derived from it. It is a comparable struct of plain attributes: equal definitions compute the same, and
+// fmt's %#v distinguishes different ones.
 type definition interface {
-	// name is the operation as people read it, with the attributes that matter.
+	// name is the operation's readable name, with the relevant attributes.
 	name() string
 	// build appends the operation to b. Errors stay in b.
 	build(b *graph.Builder, args []*graph.Node) *graph.Node
@@ -30,7 +30,7 @@ type definition interface {
 // A drawer is a definition that draws random numbers in training.
 type drawer interface {
 	definition
-	// still is the same without drawing, for evaluation. It takes the same operands.
+	// still is the same definition without random numbers, for evaluation. It takes the same operands.
 	still() definition
 }
 
@@ -40,24 +40,24 @@ type judge interface {
 	differentiable(operand int) bool
 }
 
-// An operand is one of an operation's operands and what the operation calls it.
+// An operand is a node and the operation's name for this operand.
 type operand struct {
 	what string
 	node *gorgonia.Node
 }
 
-// An op is a definition with operands of given types, as an operation of Gorgonia's.
+// An op is a definition with operands of given types, as a Gorgonia operation.
 type op struct {
 	def   definition
 	what  []string     // names of the operands
 	args  []graph.Type // their types
 	types []hm.Type    // the same, as Gorgonia inferred them
 	out   graph.Type
-	draws bool                  // random numbers, in training
-	still bool                  // in evaluation: draws nothing
-	body  map[bool]*graph.Graph // what Do evaluates, by still
-	// held is what the operation keeps between runs, or nil. The definition takes it as one operand more, behind the
-	// others, and what it makes of it is the node's value and is kept in its place.
+	draws bool                  // uses random numbers in training
+	still bool                  // in evaluation, without random numbers
+	body  map[bool]*graph.Graph // the graph that Do evaluates, by still
+	// held is the state of the operation between runs, or nil. The definition takes it as an additional last operand.
+	// Its result is the node's value and the new state.
 	held *graph.Tensor
 }
 
@@ -80,7 +80,8 @@ func apply(def definition, operands ...operand) (*gorgonia.Node, error) {
 	return n, nil
 }
 
-// newOp makes the operation of a definition that holds a value, or nil, and lists the nodes to apply it to.
+// newOp makes the operation of a definition with the state held, which may be nil, and lists the nodes to which it is
+// applied.
 func newOp(def definition, held *graph.Tensor, operands ...operand) (*op, []*gorgonia.Node, error) {
 	o := &op{def: def, draws: still(def) != def, body: map[bool]*graph.Graph{}, held: held}
 	nodes := make([]*gorgonia.Node, len(operands))
@@ -109,7 +110,7 @@ func newOp(def definition, held *graph.Tensor, operands ...operand) (*op, []*gor
 	return o, nodes, nil
 }
 
-// called is an operand's name in messages: what it is and the user's name for it.
+// called is an operand's name in messages: the operation's name and the user's name for it.
 func called(a operand) string {
 	if name := fgorgonia.Called(a.node); name != a.what {
 		return a.what + " = " + name
@@ -117,7 +118,7 @@ func called(a operand) string {
 	return a.what
 }
 
-// active is the definition in the present mode.
+// active is the definition in the current mode.
 func (o *op) active() definition {
 	if o.still {
 		return still(o.def)
@@ -125,7 +126,7 @@ func (o *op) active() definition {
 	return o.def
 }
 
-// still is a definition that draws nothing.
+// still is the definition without random numbers.
 func still(def definition) definition {
 	if d, ok := def.(drawer); ok {
 		return d.still()
@@ -139,7 +140,8 @@ func (o *op) SetTraining(training bool) error {
 	return nil
 }
 
-// Training reports whether the operation may draw. One that never does is always in training: its mode changes nothing.
+// Training reports whether the operation may use random numbers. It is always true for an operation that never does:
+// its mode has no effect.
 func (o *op) Training() bool { return !o.still || !o.draws }
 
 // Build implements the importer's Builder.
@@ -175,7 +177,7 @@ var dtypes = map[graph.DType]tensor.Dtype{
 	graph.Bool: tensor.Bool,
 }
 
-// InferShape implements gorgonia.Op. The shapes of the operands are settled when the node is made.
+// InferShape implements gorgonia.Op. The shapes of the operands are fixed when the node is made.
 func (o *op) InferShape(shapes ...gorgonia.DimSizer) (tensor.Shape, error) {
 	if len(shapes) != len(o.args) {
 		return nil, fmt.Errorf("%s takes %d operands, not %d", o, len(o.args), len(shapes))
@@ -188,8 +190,8 @@ func (o *op) InferShape(shapes ...gorgonia.DimSizer) (tensor.Shape, error) {
 	return tensor.Shape(o.out.Shape.Slice()), nil
 }
 
-// Do implements gorgonia.Op: it evaluates the definition with the reference, in float64 and one operation after the
-// other. That is right and slow.
+// Do implements gorgonia.Op: it evaluates the definition with the reference, in float64, one operation after the other.
+// That is slow.
 func (o *op) Do(values ...gorgonia.Value) (gorgonia.Value, error) {
 	if len(values) != len(o.args) {
 		return nil, fmt.Errorf("%s takes %d operands, not %d", o, len(o.args), len(values))
@@ -220,7 +222,7 @@ func (o *op) Do(values ...gorgonia.Value) (gorgonia.Value, error) {
 	return fgorgonia.FromTensor(y), nil
 }
 
-// graph is what the operation computes in the present mode as a graph of its own.
+// graph is a separate graph of the operation in the current mode.
 func (o *op) graph() (*graph.Graph, error) {
 	if g := o.body[o.still]; g != nil {
 		return g, nil
@@ -262,8 +264,7 @@ func (o *op) CallsExtern() bool { return false }
 // OverwritesInput implements gorgonia.Op: it never does.
 func (o *op) OverwritesInput() int { return -1 }
 
-// WriteHash implements gorgonia.Op. What it writes differs where the definitions, the operands' types or what is held
-// do.
+// WriteHash implements gorgonia.Op. The text differs if the definitions, the operands' types or the states differ.
 func (o *op) WriteHash(h hash.Hash) { fmt.Fprintf(h, "fusec/graph/nn %#v%v%p", o.def, o.args, o.held) }
 
 // Hashcode implements gorgonia.Op.
@@ -278,7 +279,7 @@ func hashOf(o gorgonia.Op) uint32 {
 // String implements gorgonia.Op.
 func (o *op) String() string { return o.def.name() }
 
-// DiffWRT implements gorgonia.SDOp. No gradient flows into integers, nor back through what runs keep.
+// DiffWRT implements gorgonia.SDOp. No gradient flows into integers or into state.
 func (o *op) DiffWRT(inputs int) []bool {
 	diff := make([]bool, inputs)
 	if o.held != nil || !o.out.DType.IsFloat() {
@@ -295,8 +296,8 @@ func differentiable(def definition, operand int, t graph.Type) bool {
 	return t.DType.IsFloat() && (!ok || j.differentiable(operand))
 }
 
-// SymDiff implements gorgonia.SDOp: the gradient of each operand is an operation of its own, which can be
-// differentiated in turn.
+// SymDiff implements gorgonia.SDOp: the gradient of each operand is a separate operation, which can be differentiated
+// again.
 func (o *op) SymDiff(inputs gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 	if len(inputs) != len(o.args) {
 		return nil, fmt.Errorf("%s takes %d operands, not %d", o, len(o.args), len(inputs))
@@ -332,7 +333,7 @@ type vjp struct {
 
 func (d vjp) name() string { return "∂" + d.of.name() + "/∂" + d.what }
 
-// build differentiates a graph of the definition alone, in which no operand depends on another.
+// build differentiates a graph of only the definition, in which no operand depends on another.
 func (d vjp) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	types := make([]graph.Type, len(args))
 	for i, a := range args {
@@ -373,7 +374,7 @@ func (d vjp) differentiable(operand int) bool {
 	return !ok || j.differentiable(operand)
 }
 
-// A single is one of fusec's own operations.
+// A single is one operation of package graph.
 type single struct {
 	op    graph.Op
 	label string

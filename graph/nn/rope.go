@@ -6,7 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// RoPEOptions say how [RoPE] turns.
+// RoPEOptions are the options of [RoPE].
 type RoPEOptions struct {
 	// Base of the angles; 0 is 10000.
 	Base float64
@@ -17,7 +17,7 @@ type RoPEOptions struct {
 }
 
 // RoPE is the rotary position embedding (Su et al., arXiv 2104.09864) of x [..., s, d]: pair j of the elements of the
-// row at position p is turned by the angle p·Base^(−2j/d). d is even.
+// row at position p is rotated by the angle p·Base^(−2j/d). d is even.
 func RoPE(x *gorgonia.Node, o RoPEOptions) (*gorgonia.Node, error) {
 	d := rope{graph.RoPE{Base: o.Base, Interleaved: o.Interleaved}}
 	if d.op.Base == 0 {

@@ -10,12 +10,12 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// Gate says how gates are made of a router's logits.
+// Gate says how gates are computed from a router's logits.
 type Gate uint8
 
 const (
-	// GateOfAll is the softmax over all experts, of which the choice keeps some as they are (Fedus et al., arXiv
-	// 2101.03961). It lets the cost reach the router even where each token has one expert.
+	// GateOfAll is the softmax over all experts, of which the chosen entries are kept unchanged (Fedus et al., arXiv
+	// 2101.03961). It passes a gradient to the router even if each token has one expert.
 	GateOfAll Gate = iota
 	// GateOfChosen is the softmax over the experts that were chosen (Shazeer et al., arXiv 1701.06538). That is the
 	// softmax over all divided by its sum over the chosen ones; choices that a capacity drops count in it, so that the
@@ -23,14 +23,14 @@ const (
 	GateOfChosen
 )
 
-// RouteOptions say how a mixture of experts chooses.
+// RouteOptions are the options of [Route].
 type RouteOptions struct {
-	// K is the number of experts that each token chooses: those that it scores highest, the first of equal ones. With
-	// ExpertChoice it is the mean of what a token gets where Capacity is 1.
+	// K is the number of experts that each token chooses: those with its highest scores, the first of equal ones. With
+	// ExpertChoice and Capacity 1 it is the mean number of experts of a token.
 	K int
-	// Capacity c > 0 lets each of e experts take ⌈c·K·t/e⌉ of t tokens at most: first those that chose it first, then
-	// those that chose it second, and so on, each in order of the tokens. Choices beyond that are dropped. 0 drops
-	// none.
+	// Capacity c > 0 lets each of e experts take at most ⌈c·K·t/e⌉ of t tokens: first the tokens whose first choice it
+	// is, then those whose second choice it is, and so on, each in order of the tokens. Further choices are dropped. 0
+	// drops none.
 	Capacity float64
 	// ExpertChoice lets the experts choose: each takes the ⌈c·K·t/e⌉ tokens, with c = 1 where Capacity is 0, for which
 	// its share in the token's softmax is highest (Zhou et al., arXiv 2202.09368).
@@ -39,19 +39,19 @@ type RouteOptions struct {
 	Gate Gate
 }
 
-// Routing is which tokens go to which experts, and how much each counts there. Its methods make the nodes of what else
-// is known of it; what is not asked for is not computed.
+// Routing is the assignment of tokens to experts, with their weights. Its methods make nodes for further values, which
+// are computed only if the methods are called.
 type Routing struct {
-	// Logits are those that were routed, [..., e].
+	// Logits are the routed logits, [..., e].
 	Logits *gorgonia.Node
-	// Gates [..., e] are zero where a token does not go to an expert. See [MoE].
+	// Gates [..., e] are zero where a token is not sent to an expert. See [MoE].
 	Gates *gorgonia.Node
 
 	options RouteOptions
 }
 
-// Route decides by logits [..., e] of each token for each of e experts. Choices jump and pass no gradient; gates pass
-// it to the logits.
+// Route assigns tokens to experts by logits [..., e] of each token for each of e experts. Choices pass no gradient;
+// gates pass it to the logits.
 func Route(logits *gorgonia.Node, o RouteOptions) (*Routing, error) {
 	gates, err := apply(gating{o}, operand{"logits", logits})
 	if err != nil {
@@ -61,13 +61,13 @@ func Route(logits *gorgonia.Node, o RouteOptions) (*Routing, error) {
 }
 
 // LoadBalance is e·Σ fᵢ·pᵢ, a scalar: fᵢ is the share of expert i in all choices, before any are dropped, and pᵢ the
-// mean of its softmax over the tokens (Fedus et al., arXiv 2101.03961, where a token has one choice). It is 1 where all
-// experts are used alike, as they always are with ExpertChoice, and e where one of them gets everything. Times 0.01 or
-// so it is added to the cost.
+// mean of its softmax over the tokens (Fedus et al., arXiv 2101.03961, where a token has one choice). It is 1 if all
+// experts are used equally, as always with ExpertChoice, and e if one of them gets everything. It is added to the cost
+// with a factor of about 0.01.
 func (r *Routing) LoadBalance() (*gorgonia.Node, error) { return r.value(loadBalance{r.options}) }
 
 // ZLoss is the mean over the tokens of the square of log Σ exp(logits), a scalar that keeps logits small (Zoph et al.,
-// arXiv 2202.08906). Times 0.001 or so it is added to the cost.
+// arXiv 2202.08906). It is added to the cost with a factor of about 0.001.
 func (r *Routing) ZLoss() (*gorgonia.Node, error) { return r.value(zLoss{}) }
 
 // Load is the number of tokens [e] that go to each expert, as ints.
@@ -81,19 +81,19 @@ func (r *Routing) value(d definition) (*gorgonia.Node, error) {
 	return apply(d, operand{"logits", r.Logits})
 }
 
-// routed are the values that definitions of a routing are made of.
+// routed has the values from which definitions of a routing are built.
 type routed struct {
 	logits           *graph.Node // [t, e]
 	tokens, experts  int
-	choices          int         // made in all, where no score is −Inf
+	choices          int         // in total, if no score is −Inf
 	softmax          *graph.Node // over the experts
 	chosen           *graph.Node // Bools [t, e]
-	sent             *graph.Node // the same, less what was dropped
+	sent             *graph.Node // the same without dropped choices
 	droppedByExperts *graph.Node // [e]
 }
 
-// route builds the values of a routing; b.Err tells if it cannot. What is not used falls away again, and what several
-// nodes of one routing build becomes one when the graph is simplified.
+// route builds the values of a routing, and sets b.Err if it cannot. Unused values are removed, and equal values of
+// several nodes of one routing are merged, when the graph is simplified.
 func (o RouteOptions) route(b *graph.Builder, logits *graph.Node) routed {
 	s := logits.Type.Shape
 	if err := o.check(logits); err != nil {
@@ -120,7 +120,7 @@ func (o RouteOptions) route(b *graph.Builder, logits *graph.Node) routed {
 	return r
 }
 
-// check refuses what has no routing.
+// check refuses logits and options that cannot be routed.
 func (o RouteOptions) check(logits *graph.Node) error {
 	s := logits.Type.Shape
 	switch {
@@ -129,14 +129,14 @@ func (o RouteOptions) check(logits *graph.Node) error {
 	case o.K < 1 || o.K > s.At(s.Rank()-1):
 		return fmt.Errorf("%d experts for each token, of %d", o.K, s.At(s.Rank()-1))
 	case !(o.Capacity >= 0) || math.IsInf(o.Capacity, 1):
-		return fmt.Errorf("the capacity %v is no factor", o.Capacity)
+		return fmt.Errorf("the capacity %v is not a factor", o.Capacity)
 	case o.Gate > GateOfChosen:
 		return fmt.Errorf("gate %d is not known", o.Gate)
 	}
 	return nil
 }
 
-// capacity is the number of tokens that each of e experts takes of t at most. Beyond t it makes no difference.
+// capacity is the largest number of tokens, of t, that each of e experts takes. It is at most t.
 func (o RouteOptions) capacity(t, e int) int {
 	c := o.Capacity
 	if c == 0 {

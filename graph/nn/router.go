@@ -12,8 +12,8 @@ import (
 type Router struct {
 	W *gorgonia.Node // [d, e]
 	// Noise [d, e], if not nil, adds softplus(x·Noise)·ε to the logits in training, with ε from a standard normal
-	// distribution, so that experts near the choice are tried, too (Shazeer et al., arXiv 1701.06538). ε follows from
-	// Seed, as what [Dropout] drops does. In evaluation nothing is added.
+	// distribution, so that experts with slightly lower scores are tried, too (Shazeer et al., arXiv 1701.06538). ε
+	// follows from Seed, as in [Dropout]. In evaluation nothing is added.
 	Noise, Seed *gorgonia.Node
 	// Options are those of [Route].
 	Options RouteOptions
@@ -43,7 +43,7 @@ func (r *Router) Forward(x *gorgonia.Node) (*Routing, error) {
 	return Route(logits, r.Options)
 }
 
-// noisy is the logits of a router; quiet, those without noise.
+// noisy is the logits of a router; with quiet, without noise.
 type noisy struct{ quiet bool }
 
 func (d noisy) name() string {

@@ -8,9 +8,9 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// TopK takes the k largest elements of each row of x [..., n], in falling order: their values [..., k] and, as ints,
-// their indices in the row [..., k]. Of equal elements the first comes first, and NaN comes last. The values pass
-// their gradients to the elements that they were taken from.
+// TopK selects the k largest elements of each row of x [..., n], in descending order: their values [..., k] and, as
+// ints, their indices in the row [..., k]. Equal elements keep their order, and NaN comes last. The values pass their
+// gradients to the elements from which they were taken.
 func TopK(x *gorgonia.Node, k int) (values, indices *gorgonia.Node, err error) {
 	if values, err = apply(topK{k: k}, operand{"x", x}); err != nil {
 		return nil, nil, err

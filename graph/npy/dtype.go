@@ -14,7 +14,7 @@ type descr struct {
 	kind  string // b1, f2, f4, f8, i1, …, u8
 }
 
-// kinds gives the size of an element of each kind and the element type that holds its values.
+// kinds gives the element size of each kind and the tensor element type that can represent its values.
 var kinds = map[string]struct {
 	size  int
 	dtype graph.DType
@@ -25,7 +25,7 @@ var kinds = map[string]struct {
 	"f2": {2, graph.F16}, "f4": {4, graph.F32}, "f8": {8, graph.F64},
 }
 
-// descrs gives the spelling in which each element type is written. The format has none for bf16.
+// descrs gives the descr with which each element type is written. The format has none for bf16.
 var descrs = map[graph.DType]string{graph.F32: "<f4", graph.F64: "<f8", graph.I32: "<i4", graph.I64: "<i8", graph.Bool: "|b1",
 	graph.F16: "<f2"}
 

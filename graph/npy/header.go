@@ -15,7 +15,7 @@ const magic = "\x93NUMPY"
 // MaxHeader bounds the length of a header in bytes.
 const MaxHeader = 1 << 16
 
-// header is what a file says of its array.
+// header is the description of the array in a file.
 type header struct {
 	descr   descr
 	fortran bool
@@ -66,17 +66,17 @@ func truncated(err error) error {
 	return err
 }
 
-// Info is what the header of a file says of its array.
+// Info is the description of the array in the header of a file.
 type Info struct {
 	Kind      string // of the elements, as NumPy abbreviates it: b1, f2, f4, f8, i1, i2, …, u8
 	BigEndian bool
 	Fortran   bool // the first index runs fastest
 	Shape     graph.Shape
 	Data      int64 // the byte at which the elements begin
-	Bytes     int64 // that the elements take
+	Bytes     int64 // size of all elements
 }
 
-// Stat reads the header of a file and none of its elements, which may or may not all be there.
+// Stat reads only the header of a file. It does not check that all elements exist.
 func Stat(r io.Reader) (Info, error) {
 	c := &counter{r: r}
 	h, err := readHeader(c)

@@ -12,8 +12,8 @@ import (
 	"fusec/graph/atomicfile"
 )
 
-// chunk is how many bytes of data are read or written at a time: a file that promises more than it holds makes no
-// allocation beyond that.
+// chunk is how many bytes of data are read or written at a time: a truncated file causes no larger allocation than
+// that.
 const chunk = 1 << 16
 
 // Read reads one array and nothing after it.
@@ -78,7 +78,7 @@ func reorder[T any](t graph.Type, from []T) *graph.Tensor {
 	return &graph.Tensor{Type: t, Data: to}
 }
 
-// Write writes one array. The format has no bf16: such a tensor is refused, and wants a cast to f32.
+// Write writes one array. The format has no bf16: such a tensor is refused; cast it to f32.
 func Write(w io.Writer, t *graph.Tensor) error {
 	if _, ok := descrs[t.Type.DType]; !ok {
 		return fmt.Errorf("a tensor of type %v cannot be written", t.Type)
@@ -135,7 +135,7 @@ func ReadFile(path string) (*graph.Tensor, error) {
 	return t, nil
 }
 
-// WriteFile writes a file in one step: if anything fails, a file that was there before stays as it was.
+// WriteFile writes a file atomically: if anything fails, an existing file is unchanged.
 func WriteFile(path string, t *graph.Tensor) error {
 	err := atomicfile.Write(path, func(w io.Writer) error { return Write(w, t) })
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"fusec/graph"
 )
 
-// The names of what [Optimizer.Append] adds to a graph besides the moments.
+// The names of the nodes, except moments, that [Optimizer.Append] adds to a graph.
 const (
-	RateInput    = "optim/rate"    // Input, F64: the learning rate, to be given before each run
+	RateInput    = "optim/rate"    // Input, F64: the learning rate, set before each run
 	NormOutput   = "optim/norm"    // Output, F64: the norm of all gradients before clipping
 	StepState    = "optim/step"    // State, I64: steps done
-	SkippedState = "optim/skipped" // State, I64: steps left out because a gradient or a cost was not finite
+	SkippedState = "optim/skipped" // State, I64: steps skipped because a gradient or a cost was not finite
 	ScaleState   = "optim/scale"   // State, F64: the loss scale; [Optimizer.LossScale] has its first value
 	goodState    = "optim/good"    // State, I64: steps since the scale changed
 	runState     = "optim/run"     // State, I64: runs accumulated so far
@@ -26,7 +26,7 @@ func MomentState(moment, param string) string { return "optim/" + moment + "/" +
 // Pair is a parameter and its gradient.
 type Pair struct{ Param, Grad *graph.Node }
 
-// Seed returns what to differentiate the cost with: d(cost)/d(cost), nil for 1, times the loss scale.
+// Seed returns the gradient with which to differentiate the cost: d(cost)/d(cost), nil for 1, times the loss scale.
 func (o *Optimizer) Seed(g *graph.Graph, cost, seed *graph.Node) (*graph.Node, error) {
 	if o.LossScale.Initial == 0 {
 		return seed, nil
@@ -44,8 +44,8 @@ func (o *Optimizer) Seed(g *graph.Graph, cost, seed *graph.Node) (*graph.Node, e
 }
 
 // Append adds a step to a graph that computes gradients: an update for every parameter and state. Gradients have the
-// number of elements and the element type of their parameters. With loss scaling they are those of what [Optimizer.Seed]
-// gave. A step is also skipped if one of the costs is not finite.
+// number of elements and the element type of their parameters. With loss scaling they must be computed with the result
+// of [Optimizer.Seed]. A step is also skipped if one of the costs is not finite.
 func (o *Optimizer) Append(g *graph.Graph, pairs []Pair, costs []*graph.Node) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (w *writer) write(pairs []Pair, costs []*graph.Node) error {
 	return w.b.Err()
 }
 
-// mine reports a source of the user's with a name that the step needs.
+// mine reports a user's source with a name that the step needs.
 func (w *writer) mine(name string) {
 	if w.sources[name] != nil {
 		w.b.Fail(fmt.Errorf("the graph has a source named %q, which the optimiser needs for itself", name))
@@ -106,7 +106,7 @@ func (w *writer) state(name string, t graph.Type) *graph.Node {
 	return s
 }
 
-// sum is a parameter's gradient, with those of the runs before it that belong to the same step.
+// sum is a parameter's gradient, plus those of earlier runs that belong to the same step.
 func (w *writer) sum(p Pair) *graph.Node {
 	w.b.From(p.Param)
 	g := w.b.Reshape(p.Grad, p.Param.Type.Shape.Slice()...)
@@ -116,7 +116,7 @@ func (w *writer) sum(p Pair) *graph.Node {
 	return w.b.Binary(graph.Add, w.state(MomentState("sum", p.Param.Name), p.Param.Type), g)
 }
 
-// scalars decides what this run does, in float64: a flag is 1 or 0.
+// scalars computes what this run does, in float64; a flag is 1 or 0.
 func (w *writer) scalars(sums, costs []*graph.Node) {
 	b := w.b.From()
 	number := func(v float64) *graph.Node { return b.Scalar(graph.F64, v) }
@@ -132,7 +132,7 @@ func (w *writer) scalars(sums, costs []*graph.Node) {
 		b.Update(state, b.Add(graph.Cast{To: state.Type.DType}, value))
 	}
 
-	// Everything follows from the norm, so that it becomes one launch.
+	// Everything depends on the norm, so that it becomes one launch.
 	norm := b.Unary(graph.Sqrt, b.Add(graph.SquaredNorm{}, sums...))
 	inverse := number(1 / float64(w.o.runs()))
 	scale := w.sources[ScaleState]
@@ -161,7 +161,7 @@ func (w *writer) scalars(sums, costs []*graph.Node) {
 	}
 	step, skip := mul(good, due), mul(not(good), due)
 	w.apply = b.BinaryScalar(graph.Gt, step, 0)
-	if w.o.runs() > 1 { // as due, but waiting for the norm, so that the sums are changed in place with the parameters
+	if w.o.runs() > 1 { // equals due, but depends on the norm, so that the sums are updated in place with the parameters
 		w.due = b.BinaryScalar(graph.Gt, b.Binary(graph.Add, step, skip), 0)
 	}
 
@@ -192,7 +192,7 @@ func (w *writer) scalars(sums, costs []*graph.Node) {
 	}
 }
 
-// The scale stays between these; if its first value is less than 1, that is the least.
+// The scale stays between these; if its first value is less than 1, that is the minimum.
 const leastScale, greatestScale = 1, 0x1p126
 
 // step appends the update of one parameter.
@@ -202,8 +202,8 @@ func (w *writer) step(param, sum *graph.Node) error {
 	if err != nil {
 		return err
 	}
-	// In a run that makes no step, the factor is 0, and what comes of it is not taken. That it waits for the norm keeps
-	// the update out of the launches that make the gradients, in which half of it would be done.
+	// In a run without a step the factor is 0, and the result is not used. Its dependence on the norm keeps the update
+	// out of the launches that compute the gradients, where it would be half done.
 	g := b.Binary(graph.Mul, sum, as(b, w.coef, sum))
 	now := w.now
 	now.Decay = !group.NoDecay

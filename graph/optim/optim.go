@@ -1,15 +1,15 @@
 // Package optim describes optimisers and writes their steps into a graph.
 //
-// An [Optimizer] is a [Rule], which is the mathematics of one parameter's update, and what holds around every rule: the
-// learning rate's schedule, clipping, accumulation, loss scaling, groups of parameters. [Optimizer.Append] turns it into
-// ordinary nodes: new values of the parameters, and of the states that the rule keeps, as updates that are committed
+// An [Optimizer] consists of a [Rule], which is the mathematics of one parameter's update, and of options for all
+// rules: the learning rate's schedule, clipping, accumulation, loss scaling, groups of parameters. [Optimizer.Append]
+// turns it into ordinary nodes: new values of the parameters and of the rule's states, as updates that are committed
 // when a run has succeeded.
 //
 //	gradients ─► squared norm ─► finite? clip, 1 ÷ (scale · runs) ─┐          scalars
 //	    │                                                           ▼
 //	    └───────────────────────────────► rule: parameter, moments ─► select ─► update
 //
-// A step whose gradients or costs are not finite is skipped as a whole: parameters and moments keep their values, bit
+// A step whose gradients or costs are not finite is skipped completely: parameters and moments keep their values, bit
 // for bit, and the skip is counted.
 package optim
 
@@ -26,35 +26,36 @@ type Optimizer struct {
 	Rule Rule
 	// Rate is the learning rate of each step.
 	Rate Schedule
-	// Clip is the norm of all gradients together above which they are scaled down to it; 0 does not clip (R. Pascanu,
-	// T. Mikolov, Y. Bengio, "On the difficulty of training recurrent neural networks", arXiv 1211.5063).
+	// Clip is the maximum of the norm of all gradients together; larger gradients are scaled down to it; 0 does not
+	// clip (R. Pascanu, T. Mikolov, Y. Bengio, "On the difficulty of training recurrent neural networks", arXiv
+	// 1211.5063).
 	Clip float64
 	// Accumulate is the number of runs whose gradients are averaged into one step; 0 counts as 1. With a cost that is a
 	// mean, k runs of small batches make the step of one large batch.
 	Accumulate int
 	// LossScale multiplies the cost before it is differentiated, and divides its gradients afterwards.
 	LossScale LossScale
-	// Group puts a parameter into a group; nil treats all alike.
+	// Group assigns a parameter to a group; nil treats all parameters the same.
 	Group func(name string, t graph.Type) Group
 }
 
 // LossScale keeps small gradients from underflow in low precision (P. Micikevicius et al., "Mixed Precision Training",
 // arXiv 1710.03740). It is halved when a step is skipped.
 type LossScale struct {
-	Initial float64 // the first scale, best a power of two; 0 does not scale
-	// GrowAfter is the number of steps in a row that were not skipped after which the scale doubles; 0 never.
+	Initial float64 // the initial scale, preferably a power of two; 0 does not scale
+	// GrowAfter is the number of consecutive steps without a skip after which the scale doubles; 0 for never.
 	GrowAfter int
 }
 
-// Group is how parameters that belong together are treated. The zero value treats them as the optimiser says.
+// Group has options for a group of parameters. The zero value changes nothing.
 type Group struct {
 	Rate    float64 // factor of the learning rate; 0 counts as 1
 	NoDecay bool    // no weight decay
 	Frozen  bool    // not changed at all
 }
 
-// DecayMatrices is an [Optimizer.Group] that keeps weight decay from parameters with less than two axes of more than
-// one element: biases, and gains of norms.
+// DecayMatrices is an [Optimizer.Group] without weight decay for parameters with fewer than two axes of more than one
+// element: biases, and gains of norms.
 func DecayMatrices(_ string, t graph.Type) Group {
 	long := 0
 	for i := range t.Shape.Rank() {

@@ -8,19 +8,20 @@ import (
 
 // Rule is the update of one parameter as nodes of a graph. Those of this package are SGD, Momentum, Adam and AdamW.
 type Rule interface {
-	// Moments names the states that the rule keeps for each parameter, of its type and zero at first.
+	// Moments names the states that the rule has for each parameter. They have the parameter's type and start at zero.
 	Moments() []string
-	// Step appends the new value of parameter w, given its gradient g of the same type, and those of its moments.
+	// Step appends the new value of parameter w, given its gradient g of the same type, and the new values of its
+	// moments.
 	Step(b *graph.Builder, now Now, w, g *graph.Node, moments []*graph.Node) (w1 *graph.Node, moments1 []*graph.Node)
 	// Check reports a setting that makes no sense.
 	Check() error
 }
 
-// Now is what holds for one step.
+// Now has the values of one step.
 type Now struct {
 	Rate  *graph.Node // the learning rate of the parameter's group, an F64 scalar; 0 in a run that makes no step
 	Count *graph.Node // the number of the step, from 1, an F64 scalar
-	Decay bool        // weight decay is wanted
+	Decay bool        // apply weight decay
 }
 
 // SGD is plain stochastic gradient descent: w ← w − rate·g.
@@ -30,7 +31,7 @@ type SGD struct {
 
 // Momentum is gradient descent with a velocity: v ← Mu·v + g, w ← w − rate·v. With Nesterov the step looks ahead:
 // w ← w − rate·(g + Mu·v) (I. Sutskever et al., "On the importance of initialization and momentum in deep learning",
-// ICML 2013, in the form in which v does not hold the rate).
+// ICML 2013, in the form in which v does not contain the rate).
 type Momentum struct {
 	Mu       float64 // 0 counts as 0.9
 	Nesterov bool
@@ -147,8 +148,7 @@ func (r AdamW) Step(b *graph.Builder, now Now, w, g *graph.Node, moments []*grap
 	return descend(b, rate, from, by), moments
 }
 
-// adapted returns what Adam steps by, and the rate with the correction of the mean: rate ÷ (1 − Beta1ᵗ) and
-// m ÷ (√(v ÷ (1 − Beta2ᵗ)) + Eps).
+// adapted returns the corrected rate and Adam's direction: rate ÷ (1 − Beta1ᵗ) and m ÷ (√(v ÷ (1 − Beta2ᵗ)) + Eps).
 func (r Adam) adapted(b *graph.Builder, now Now, g *graph.Node, moments []*graph.Node) (rate, by *graph.Node,
 	moments1 []*graph.Node) {
 	beta1, beta2 := or(r.Beta1, 0.9), or(r.Beta2, 0.999)

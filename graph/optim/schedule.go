@@ -8,12 +8,12 @@ type Schedule func(step int) float64
 // Constant is one rate for all steps.
 func Constant(rate float64) Schedule { return func(int) float64 { return rate } }
 
-// StepDecay multiplies the rate by factor after every so many steps.
+// StepDecay multiplies the rate by factor after every given number of steps.
 func StepDecay(rate, factor float64, every int) Schedule {
 	return func(step int) float64 { return rate * math.Pow(factor, float64(step/max(every, 1))) }
 }
 
-// Linear leads from one rate to another within so many steps, and stays there.
+// Linear changes the rate linearly within the given number of steps, and then keeps it constant.
 func Linear(from, to float64, steps int) Schedule {
 	return func(step int) float64 {
 		if step >= steps {
@@ -23,8 +23,8 @@ func Linear(from, to float64, steps int) Schedule {
 	}
 }
 
-// Cosine leads from one rate to another within so many steps along half a cosine, and stays there (I. Loshchilov and
-// F. Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", arXiv 1608.03983).
+// Cosine changes the rate along half a cosine within the given number of steps, and then keeps it constant (I.
+// Loshchilov and F. Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", arXiv 1608.03983).
 func Cosine(from, to float64, steps int) Schedule {
 	return func(step int) float64 {
 		if step >= steps {
@@ -34,13 +34,13 @@ func Cosine(from, to float64, steps int) Schedule {
 	}
 }
 
-// InverseSqrt falls with the root of the step's number, from the rate at the first step.
+// InverseSqrt divides the rate by the square root of the step's number, counted from 1.
 func InverseSqrt(rate float64) Schedule {
 	return func(step int) float64 { return rate / math.Sqrt(float64(step+1)) }
 }
 
-// Warmup raises the rate linearly over so many steps to what then gives at its step 0, and goes on with then: step s of
-// the warm-up has the share (s+1) ÷ steps.
+// Warmup raises the rate linearly over the given number of steps to the rate of then at its step 0, and continues with
+// then: step s of the warm-up has the fraction (s+1) ÷ steps.
 func Warmup(steps int, then Schedule) Schedule {
 	return func(step int) float64 {
 		if step < steps {

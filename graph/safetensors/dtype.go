@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// dtypeBytes is the size of an element of every dtype of the format whose size is whole bytes.
+// dtypeBytes is the element size of every dtype of the format with a size of whole bytes.
 var dtypeBytes = map[string]int{
 	"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1,
 	"I16": 2, "U16": 2, "F16": 2, "BF16": 2,
@@ -91,7 +91,7 @@ func Float16(h uint16) float32 {
 	return math.Float32frombits(sign | (exp+127-15)<<23 | frac<<13)
 }
 
-// dtypeOf gives the dtype and the number of elements of a slice, or "" if it is none that can be written.
+// dtypeOf gives the dtype and the number of elements of a slice, or "" if it cannot be written.
 func dtypeOf(data any) (dtype string, n int) {
 	switch d := data.(type) {
 	case []float32:

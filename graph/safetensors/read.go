@@ -12,19 +12,19 @@ import (
 	"slices"
 )
 
-// MaxHeader bounds the header's length in bytes, as the format's own implementation does.
+// MaxHeader bounds the header's length in bytes, as the format's reference implementation does.
 const MaxHeader = 100_000_000
 
 // MaxRank bounds the number of axes of a tensor.
 const MaxRank = 64
 
-// metadataKey is the one key of the header that names no tensor.
+// metadataKey is the only key of the header that does not name a tensor.
 const metadataKey = "__metadata__"
 
 // Info describes a tensor in a file.
 type Info struct {
 	Name  string
-	DType string // as the format spells it: F32, F64, I32, I64, BOOL, F16, BF16, …
+	DType string // in the format's notation: F32, F64, I32, I64, BOOL, F16, BF16, …
 	Shape []int
 	Elems int
 
@@ -70,7 +70,7 @@ func NewReader(r io.ReaderAt, size int64) (*Reader, error) {
 	return f, nil
 }
 
-// readFull fills b from offset off; the file ending before that is an error.
+// readFull fills b from offset off; a shorter file is an error.
 func readFull(r io.ReaderAt, b []byte, off int64) error {
 	n, err := r.ReadAt(b, off)
 	if n == len(b) {
@@ -82,7 +82,7 @@ func readFull(r io.ReaderAt, b []byte, off int64) error {
 	return err
 }
 
-// parse reads the header's JSON key by key, so that a key given twice is seen.
+// parse reads the header's JSON key by key, so that a repeated key is detected.
 func (f *Reader) parse(header []byte) error {
 	d := json.NewDecoder(bytes.NewReader(header))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -135,7 +135,7 @@ func parseInfo(d *json.Decoder) (info Info, err error) {
 		return info, err
 	}
 	if entry.DType == nil || entry.Shape == nil || len(entry.Offsets) != 2 {
-		return info, fmt.Errorf("wants dtype, shape and two data_offsets")
+		return info, fmt.Errorf("needs dtype, shape and two data_offsets")
 	}
 	size, ok := dtypeBytes[*entry.DType]
 	if !ok {
@@ -170,7 +170,7 @@ func (f *Reader) layout(size int64) error {
 	at := int64(0)
 	for _, info := range order {
 		if info.begin != at {
-			return fmt.Errorf("tensor %q begins at byte %d of the data, where %d is wanted: there is a gap or an overlap", info.Name, info.begin, at)
+			return fmt.Errorf("tensor %q begins at byte %d of the data, not at %d: there is a gap or an overlap", info.Name, info.begin, at)
 		}
 		at = info.end
 	}
@@ -192,8 +192,7 @@ func (f *Reader) Lookup(name string) (Info, bool) {
 	return f.infos[i], true
 }
 
-// Place tells where the elements of a tensor of this file stand in it: size bytes from the byte at begin on, row-major
-// and little-endian.
+// Place is the position of a tensor's elements in the file: size bytes from begin on, row-major and little-endian.
 func (f *Reader) Place(info Info) (begin, size int64) {
 	return f.data + info.begin, info.end - info.begin
 }
@@ -218,7 +217,7 @@ func (f *Reader) Read(name string) (any, error) {
 	return data, f.read(info, data)
 }
 
-// ReadBits reads the elements of the named tensor, of dtype F16 or BF16, as they stand in the file.
+// ReadBits reads the elements of the named tensor, of dtype F16 or BF16, without conversion.
 func (f *Reader) ReadBits(name string) ([]uint16, error) {
 	info, ok := f.Lookup(name)
 	if !ok {
@@ -231,7 +230,7 @@ func (f *Reader) ReadBits(name string) ([]uint16, error) {
 	return data, f.read(info, data)
 }
 
-// read fills data, which has room for the elements.
+// read fills data, which has the length of the tensor.
 func (f *Reader) read(info Info, data any) error {
 	size := int64(dtypeBytes[info.DType])
 	raw := make([]byte, min(chunk, info.end-info.begin))

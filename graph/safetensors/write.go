@@ -26,8 +26,8 @@ type (
 	BF16 []uint16
 )
 
-// Write writes a file. The same tensors, in whatever order, and the same metadata give the same bytes: wider elements
-// stand before narrower ones, so that all are aligned, and names decide between those.
+// Write writes a file. The same tensors, in any order, and the same metadata give the same bytes: tensors are sorted by
+// decreasing element size, so that all are aligned, and then by name.
 func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	order := slices.Clone(tensors)
 	slices.SortFunc(order, func(a, b Tensor) int {
@@ -113,7 +113,7 @@ func quote(s string) string {
 	return string(b)
 }
 
-// WriteFile writes a file in one step: if anything fails, a file that was there before stays as it was.
+// WriteFile writes a file atomically: if anything fails, an existing file is unchanged.
 func WriteFile(path string, tensors []Tensor, metadata map[string]string) error {
 	err := atomicfile.Write(path, func(w io.Writer) error { return Write(w, tensors, metadata) })
 	if err != nil {

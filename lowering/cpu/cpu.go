@@ -1,4 +1,4 @@
-// Package cpu makes programs executable on the processor's cores, with the kernels of package kernels/cpu.
+// Package cpu runs programs on the processor's cores, with the kernels of package kernels/cpu.
 package cpu
 
 import (
@@ -34,8 +34,8 @@ func Workers(n int) Option { return func(d *Device) { d.workers = n } }
 // Frozen declares that parameters change only through Bind, so that weights are packed once.
 func Frozen() Option { return func(d *Device) { d.frozen = true } }
 
-// AttentionBlock has attentions take n queries in a work item and n keys in a step; 0, the default, leaves both to the
-// shape. Gradients of attentions are cut alike.
+// AttentionBlock makes attentions compute n queries in a work item and n keys in a step; 0, the default, chooses both
+// by the shape. Gradients of attentions use the same sizes.
 func AttentionBlock(n int) Option {
 	return func(d *Device) { d.attention = attention.Blocking{Queries: n, Keys: n} }
 }
@@ -55,8 +55,8 @@ func (d *Device) Name() string { return "cpu" }
 // Workers is the number of cores that programs use.
 func (d *Device) Workers() int { return d.workers }
 
-// Accepts implements lowering.Device: the CPU has a kernel for every operation. Of 16 bits it takes what moves, converts
-// and computes in f32 in between, but no contractions, nor launches around one.
+// Accepts implements lowering.Device: the CPU has a kernel for every operation. With 16-bit operands it has moves,
+// conversions and computations in f32, but no contractions, and no fusions with one.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	if graph.InfoOf(op) == nil {
 		return fmt.Errorf("the CPU does not know %s", op.OpName())
@@ -86,7 +86,7 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	return nil
 }
 
-// Compile implements lowering.Device. A program that needs more memory than there is, see package memlimit, is refused
+// Compile implements lowering.Device. A program that needs more memory than available (see package memlimit) is refused
 // before it is allocated.
 func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	var sum memlimit.Sum
@@ -98,7 +98,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e.env.Attention, e.packed = d.attention, map[int][]kernels.Kernel{}
 	e.env.Fits = func(bytes int64) error {
 		if err := sum.Check(values + bytes); err != nil {
-			return fmt.Errorf("with the %d MiB that kernels keep for themselves: %w; %s", bytes>>20, err, memoryAdvice)
+			return fmt.Errorf("with %d MiB of kernels' memory: %w; %s", bytes>>20, err, memoryAdvice)
 		}
 		return nil
 	}
@@ -116,7 +116,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	return e, nil
 }
 
-// memoryAdvice says what helps against a lack of memory.
+// memoryAdvice says what to do about a lack of memory.
 const memoryAdvice = "a smaller batch needs less, and the option WithMemoryBudget (--memory-budget) has intermediate values " +
 	"computed again"
 
@@ -161,25 +161,26 @@ type executable struct {
 	p        *lowering.Program
 	env      *kernels.Env
 	launches []launch
-	packed   map[int][]kernels.Kernel // by the parameter that they keep in a form of their own
+	packed   map[int][]kernels.Kernel // kernels that keep a parameter in another form, by its buffer
 	memory   []kernels.Memory         // of each buffer
 	tensors  []*graph.Tensor          // of each buffer that is not in the arena
 	arena    []uint64
 	outputs  int64
 	profile  bool
 	times    []time.Duration
-	stale    bool // memory has changed since the launches' lists were filled
-	failed   bool // a run has
+	stale    bool // memory has changed after the launches' lists were filled
+	failed   bool // a run has failed
 	closed   bool
-	kept     lowering.Memory // what it held when it was closed
-	dropped  runtime.Cleanup // closes the pool when nothing refers to the executable any more
+	kept     lowering.Memory // the memory when it was closed
+	dropped  runtime.Cleanup // closes the pool when the executable is unreachable
 	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
 }
 
 func newExecutable(p *lowering.Program, env *kernels.Env) *executable {
 	e := &executable{p: p, env: env, memory: make([]kernels.Memory, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), times: make([]time.Duration, len(p.Launches))}
-	// One that is dropped without Close gives back its goroutines: they hold the pool, and nothing of the executable.
+	// An executable that is dropped without Close ends its goroutines: they refer to the pool, but not to the
+	// executable.
 	e.dropped = runtime.AddCleanup(e, (*pool.Pool).Close, env.Pool)
 	return e
 }
@@ -275,7 +276,7 @@ func (e *executable) Run() error {
 	for i := range e.launches {
 		if err := e.run(i); err != nil {
 			e.failed = true
-			for j := i - 1; j >= 0; j-- { // what was written in place, the last first
+			for j := i - 1; j >= 0; j-- { // in-place writes, the last first
 				kernels.Undo(e.launches[j].kernel)
 			}
 			return &lowering.LaunchError{Launch: i, Node: e.p.Launches[i].Node, Err: err}
@@ -291,7 +292,7 @@ func (e *executable) Run() error {
 			e.tensors[u.Target].CopyFrom(e.tensors[u.Value])
 		}
 	}
-	runtime.KeepAlive(e) // the pool is closed when nothing refers to e any more
+	runtime.KeepAlive(e) // the pool is closed when e is unreachable
 	return nil
 }
 
@@ -351,7 +352,7 @@ func (e *executable) Watch(check func(*lowering.Launch, func(lowering.View) (*gr
 	e.watch = check
 }
 
-// value is what stands in a view, in row-major order.
+// value is the value of a view, in row-major order.
 func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
 	return kernels.TensorOf(&e.memory[v.Buffer], kernels.Operand{DType: v.DType, Layout: v.Layout}, e.env)
 }
@@ -388,14 +389,14 @@ func (e *executable) Close() error {
 	return nil
 }
 
-// Spare implements lowering.Executable. After a run that failed nothing is left to the next executable: a kernel that
-// was interrupted may be in any state.
+// Spare implements lowering.Executable. After a failed run it is nil: a kernel that was interrupted may be in any
+// state.
 func (e *executable) Spare() lowering.Spare {
 	if e.failed || e.env == nil {
 		return nil
 	}
 	s := &spare{env: e.env, launches: e.launches, packed: e.packed, arena: e.arena, memory: e.kept}
-	for _, l := range s.launches { // what was bound is the owner's
+	for _, l := range s.launches { // bound tensors belong to their owner
 		clear(l.argMem)
 		clear(l.resultMem)
 	}

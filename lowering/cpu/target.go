@@ -24,7 +24,7 @@ func open(s lowering.Setup) (lowering.Device, error) {
 	return d, nil
 }
 
-// ForSetup is the processor for a setup of this target, or of one that leaves launches to it.
+// ForSetup is the processor for a setup of this target, or of another target that runs some launches on the processor.
 func ForSetup(s lowering.Setup, opts ...Option) *Device {
 	var all []Option
 	if s.Workers > 0 {
@@ -36,5 +36,5 @@ func ForSetup(s lowering.Setup, opts ...Option) *Device {
 	return New(append(all, opts...)...)
 }
 
-// Shared implements [lowering.Device]: programs for the same number of cores, compiled alike, serve one another.
+// Shared implements [lowering.Device]: devices with the same number of cores and the same options share programs.
 func (d *Device) Shared() any { return *d }

@@ -1,4 +1,4 @@
-// Package host runs launches of a program on the processor that another device has no kernel for, on copies of the
+// Package host runs on the processor the launches of a program for which another device has no kernel, on copies of the
 // device's buffers.
 package host
 
@@ -15,8 +15,8 @@ import (
 
 // Launches are the launches of a program that run on the processor.
 type Launches struct {
-	// Copies holds, by buffer, what those launches read and write. The device that the program runs on puts there what
-	// they read, and takes from there what they wrote; a tensor of the same type may be put in another's place.
+	// Copies has the buffers that those launches read and write. The device copies their operands to it and their
+	// results from it. A tensor may be replaced by another of the same type.
 	Copies map[int]*graph.Tensor
 
 	p       *lowering.Program
@@ -25,8 +25,8 @@ type Launches struct {
 	kernels map[int]cpu.Kernel
 }
 
-// New compiles the launches that on chooses, for the given number of cores. After an error, which comes with the
-// number of its launch, nothing has to be closed.
+// New compiles the launches for which on is true, for the given number of cores. An error comes with the number of its
+// launch, and nothing has to be closed then.
 func New(p *lowering.Program, workers int, on func(l *lowering.Launch) bool) (_ *Launches, launch int, err error) {
 	h := &Launches{p: p, pool: pool.New(workers), kernels: map[int]cpu.Kernel{}, Copies: map[int]*graph.Tensor{}}
 	h.env = cpu.NewEnv(h.pool)
@@ -72,7 +72,7 @@ func (h *Launches) Run(i int) (err error) {
 	return k.Run(h.memory(l.Args), h.memory(l.Results))
 }
 
-// Other computes another operation of launch i's operands, such as a part of its body, whose one result has type t.
+// Other computes another operation on launch i's operands, such as a part of its body, with one result of type t.
 func (h *Launches) Other(i int, op graph.Op, t graph.Type) (*graph.Tensor, error) {
 	l := &h.p.Launches[i]
 	args, _ := l.Operands()
@@ -84,7 +84,7 @@ func (h *Launches) Other(i int, op graph.Op, t graph.Type) (*graph.Tensor, error
 	return y, k.Run(h.memory(l.Args), []cpu.Memory{cpu.MemoryOf(y)})
 }
 
-// Value is what a view shows of a whole buffer, side by side.
+// Value is the value of a view of a buffer, made contiguous.
 func (h *Launches) Value(whole *graph.Tensor, v lowering.View) (*graph.Tensor, error) {
 	m := cpu.MemoryOf(whole)
 	return cpu.TensorOf(&m, cpu.Operand{DType: v.DType, Layout: v.Layout}, h.env)

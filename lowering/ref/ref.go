@@ -1,5 +1,5 @@
-// Package ref makes programs executable by the reference, package kernels/ref: in float64, one launch after another, in
-// the plainest way. It is a target to check others by, and never fast.
+// Package ref runs programs on the reference, package kernels/ref: in float64, one launch after another, in the
+// simplest way. It is a target for checking others, and slow.
 package ref
 
 import (
@@ -27,7 +27,8 @@ func (Device) Accepts(op graph.Op, _, _ []graph.Type) error {
 	return nil
 }
 
-// Compile implements lowering.Device. A program that needs more memory than there is, see package memlimit, is refused.
+// Compile implements lowering.Device. A program that needs more memory than available (see package memlimit) is
+// refused.
 func (Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, values: make([]ref.Value, len(p.Buffers)), bound: make([]*graph.Tensor, len(p.Buffers)),
 		stale: make([]bool, len(p.Buffers)), dies: make([][]int, len(p.Launches)), times: make([]time.Duration, len(p.Launches))}
@@ -64,10 +65,10 @@ type executable struct {
 	lowering.ExecutableDefaults
 	p       *lowering.Program
 	values  []ref.Value     // of each buffer
-	bound   []*graph.Tensor // to each buffer; of an Output what is handed out
-	stale   []bool          // a tensor was bound and is yet to be read
+	bound   []*graph.Tensor // to each buffer; of an Output the returned tensor
+	stale   []bool          // a tensor was bound and not read yet
 	changes map[int]bool    // buffers that updates write
-	dies    [][]int         // by launch: temporary buffers that no later one reads
+	dies    [][]int         // by launch: temporary buffers that no later launch reads
 	bytes   int64
 	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
 	profile bool
@@ -90,8 +91,8 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 // Start implements lowering.Executable: it is all of Run.
 func (e *executable) Start() error { return e.Run() }
 
-// Run implements lowering.Executable. What updates write keeps all digits until the next run, and is rounded in the tensor
-// that is bound.
+// Run implements lowering.Executable. Updated values keep full precision until the next run, and are rounded in the
+// bound tensor.
 func (e *executable) Run() error {
 	if e.closed {
 		return errors.New("the program is closed")
@@ -157,7 +158,7 @@ func (e *executable) launch() error {
 	return nil
 }
 
-// one runs a launch. A panic in it, of an operation of the user's for example, becomes an error.
+// one runs a launch. A panic in it, for example of a user-defined operation, becomes an error.
 func (e *executable) one(l *lowering.Launch) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -179,7 +180,7 @@ func (e *executable) one(l *lowering.Launch) (err error) {
 	return nil
 }
 
-// view is what a view shows of its buffer, in row-major order.
+// view is the value of a view, in row-major order.
 func (e *executable) view(v lowering.View) ref.Value {
 	from, l := e.values[v.Buffer], v.Layout
 	to := ref.Value{Type: graph.Type{DType: v.DType, Shape: l.Shape}}
@@ -233,7 +234,7 @@ func (e *executable) Profile(on bool) { e.profile = on }
 // Times implements lowering.Executable.
 func (e *executable) Times() []time.Duration { return e.times }
 
-// most is the most bytes of values, 8 for each element, that a run holds at once.
+// most is the largest number of bytes of values, 8 for each element, that a run holds at the same time.
 func (e *executable) most() int64 {
 	var held, most int64
 	made := make([]bool, len(e.p.Buffers))

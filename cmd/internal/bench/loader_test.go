@@ -67,7 +67,7 @@ func TestBenchLoaderRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{"loader " + path, cli.ExitFailure, "5 bytes are no whole number of rows of 4 bytes"},
+		{"loader " + path, cli.ExitFailure, "5 bytes are not a whole number of rows of 4 bytes"},
 		{"loader " + path + "2", cli.ExitFailure, "no such file"},
 		{"loader " + path + " --size 1MiB", cli.ExitUsage, "--size is for the file that is made"},
 		{"loader --size 1MB", cli.ExitUsage, "want a number of bytes"},
