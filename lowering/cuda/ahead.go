@@ -12,7 +12,7 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// imagesFolder is where the image of each kernel is, by its key.
+// imagesFolder has the image of each kernel, by its key.
 const imagesFolder = "images/"
 
 // aheadHeader is the header of a model that was compiled ahead of time.
@@ -44,7 +44,7 @@ func (d *Device) CompileAhead(p *lowering.Program, _ map[string]*graph.Tensor, p
 	return aheadHeader{d.cfg.Chip, len(parts)}, parts, errors.Join(errs...)
 }
 
-// compilerAhead is the compiler, without a GPU that it would be for.
+// compilerAhead is the compiler, without a GPU.
 func (d *Device) compilerAhead() (driver.Compiler, error) {
 	if d.driver == nil {
 		return compilerWithCache()

@@ -17,12 +17,12 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// align is what every buffer's place in the block is a multiple of, in bytes.
+// align is the alignment of buffers in the block, in bytes.
 const align = 256
 
 const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 
-// newExecutable compiles the kernels of a program that has been placed, and takes its memory.
+// newExecutable compiles the kernels of a program that has been placed, and allocates its memory.
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, gpu: d.gpu, frozen: d.frozen, each: d.each, changed: map[int]bool{}, ahead: map[int]bool{},
 		buffers: make([]driver.Ptr, len(p.Buffers)), scratch: make([]driver.Ptr, len(p.Launches)), staged: make([]unsafe.Pointer, len(p.Buffers)),
@@ -109,7 +109,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		e.parts[len(e.parts)-1].to = i + 1
 	}
 	if n := len(e.parts); n == 0 || e.parts[n-1].host {
-		e.parts = append(e.parts, part{from: len(list), to: len(list)}) // for what comes at the end
+		e.parts = append(e.parts, part{from: len(list), to: len(list)}) // for the work at the end
 	}
 	if e.parts[0].host {
 		e.parts = append([]part{{}}, e.parts...) // and at the beginning
@@ -121,13 +121,13 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	return err
 }
 
-// asksStatus reports whether a kernel is given the place of a report.
+// asksStatus reports whether a kernel has a report as a parameter.
 func asksStatus(k *kernels.Kernel) bool {
 	status := func(p kernels.Param) bool { return p.Kind == kernels.StatusPtr }
 	return k != nil && slices.ContainsFunc(k.Steps, func(s kernels.Step) bool { return slices.ContainsFunc(s.Params, status) })
 }
 
-// newEvents makes those between which launches are measured.
+// newEvents makes the events between which launches are measured.
 func (e *executable) newEvents() error {
 	for range 2 * len(e.p.Launches) {
 		v, err := e.gpu.NewEvent()
@@ -145,7 +145,7 @@ func (e *executable) newEvents() error {
 	return nil
 }
 
-// load compiles the kernels' sources, each text once, several at a time, and loads the images.
+// load compiles the kernels' sources, each text once, several in parallel, and loads the images.
 func (e *executable) load(list []*kernels.Kernel, compiler driver.Compiler, chip kernels.Chip) ([]driver.Module, error) {
 	of := make([]driver.Module, len(list))
 	users := map[string][]int{}
@@ -183,7 +183,7 @@ func (e *executable) load(list []*kernels.Kernel, compiler driver.Compiler, chip
 	return of, nil
 }
 
-// compileAll compiles sources, several at a time. Progress, if not nil, is told how many are done.
+// compileAll compiles sources, several in parallel. Progress, if not nil, is called with the number of finished ones.
 func compileAll(sources []string, compiler driver.Compiler, chip kernels.Chip, progress func(done, all int)) ([][]byte, []error) {
 	images, errs := make([][]byte, len(sources)), make([]error, len(sources))
 	var mu sync.Mutex
@@ -209,7 +209,7 @@ func compileAll(sources []string, compiler driver.Compiler, chip kernels.Chip, p
 	return images, errs
 }
 
-// takeBlock takes one block on the GPU, and gives each buffer its place.
+// takeBlock allocates one block on the GPU, and gives each buffer its address.
 func (e *executable) takeBlock(list []*kernels.Kernel) error {
 	up := func(n int64) int64 { return (n + align - 1) / align * align }
 	at := up(e.p.ArenaBytes)
@@ -242,7 +242,7 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 	return nil
 }
 
-// takeApart gives each buffer and the scratch of each launch memory of their own, none of it too much.
+// takeApart makes a separate allocation of the exact size for each buffer and for the scratch of each launch.
 func (e *executable) takeApart(list []*kernels.Kernel) (err error) {
 	for i, b := range e.p.Buffers {
 		if e.buffers[i], err = e.take(b.Type.Bytes()); err != nil {
@@ -265,7 +265,7 @@ func (e *executable) takeApart(list []*kernels.Kernel) (err error) {
 // statusesBytes is the size of the reports: one of all launches, and of each.
 func (e *executable) statusesBytes() int64 { return int64(len(e.p.Launches)+1) * statusBytes }
 
-// take takes memory on the GPU; for no bytes the address 0.
+// take allocates memory on the GPU; for 0 bytes it returns the address 0.
 func (e *executable) take(bytes int64) (driver.Ptr, error) {
 	if bytes == 0 {
 		return 0, nil
@@ -301,7 +301,7 @@ func (e *executable) fillMemory() error {
 	return e.stream.Sync()
 }
 
-// takeHostMemory takes the pinned memory from and to which each run copies.
+// takeHostMemory allocates the pinned memory from and to which each run copies.
 func (e *executable) takeHostMemory() error {
 	var places []int64
 	var buffers []int
@@ -393,7 +393,7 @@ func (e *executable) Close() error {
 	if e.lost == nil {
 		errs = append(errs, e.Wait(), e.Sync())
 	}
-	if e.stream != nil { // after a run that failed work may be left, and the memory is another's soon
+	if e.stream != nil { // after a failed run work may be queued, and the memory will be reused
 		errs = append(errs, e.stream.Sync())
 	}
 	e.closed = true
@@ -435,12 +435,12 @@ func (e *executable) Close() error {
 	}
 	errs = append(errs, e.gpu.Close())
 	if e.lost != nil {
-		return nil // all of it went with the context
+		return nil // it was freed with the context
 	}
 	return errors.Join(errs...)
 }
 
-// bytesOf is where a tensor's elements lie, and how many bytes they are.
+// bytesOf is the address and the size in bytes of a tensor's elements.
 func bytesOf(t *graph.Tensor) (unsafe.Pointer, int64, error) {
 	if err := t.Check(); err != nil {
 		return nil, 0, err

@@ -1,13 +1,13 @@
-// Package cuda makes programs executable on a GPU, with the kernels of package kernels/cuda.
+// Package cuda runs programs on a GPU, with the kernels of package kernels/cuda.
 //
-// A [Device] generates the CUDA C++ of every launch, has it compiled for the chip, and gives each buffer of the program
-// its memory on the GPU. Launches that follow one another are recorded once as a CUDA graph, with the copies of inputs
-// before them and those of outputs after them, and a run replays it. What has no kernel here runs on the processor in
-// between, with its operands copied to and fro; [lowering.Launch] says so, and why.
+// A [Device] generates the CUDA C++ of every launch, compiles it for the chip, and allocates the program's buffers on
+// the GPU. Consecutive launches are recorded once as a CUDA graph, with the copies of inputs before them and those of
+// outputs after them, and a run replays it. A launch without a CUDA kernel runs on the processor in between, with its
+// operands copied there and back; [lowering.Launch] says so, and why.
 //
-// Parameters and state live on the GPU. A parameter is copied there when it is bound, and, unless the device is told that
-// parameters are frozen, again before each run, unless the program updates it: then the GPU's is the one that counts,
-// until [Executable.Sync] brings it back.
+// Parameters and state are stored on the GPU. A parameter is copied there when it is bound. It is copied again before
+// each run, unless parameters are frozen or the program updates it: in that case the value on the GPU is the current
+// one, until [Executable.Sync] copies it back.
 package cuda
 
 import (
@@ -27,22 +27,22 @@ type Device struct {
 	lowering.Defaults
 	cfg    kernels.Config
 	frozen bool
-	each   bool // launches are waited for one by one
-	apart  bool // each buffer has memory of its own
+	each   bool // wait for each launch
+	apart  bool // each buffer has a separate allocation
 	host   *cpu.Device
 
 	gpu      driver.GPU
 	compiler driver.Compiler
 	driver   func(index int) (driver.GPU, driver.Compiler, error) // opens GPUs; nil for NVIDIA's
 	ahead    *ahead                                               // kernels that were compiled ahead of time, or nil
-	err      error                                                // of an option
+	err      error                                                // from an option
 
 	// compile makes the kernels.
 	compile KernelCompiler
 	made    map[made]generated
 }
 
-// made is what a kernel was generated from; operands are compared as they are printed.
+// made is the key of a generated kernel; operands are compared in printed form.
 type made struct {
 	op       graph.Op
 	operands string
@@ -56,32 +56,32 @@ type generated struct {
 // Option configures a Device.
 type Option func(*Device)
 
-// For plans for a chip, which need not be there; the default is an H200.
+// For plans for a chip, which need not exist on this machine; the default is an H200.
 func For(c kernels.Chip) Option { return func(d *Device) { d.cfg.Chip = c } }
 
-// Precision is what contractions may round to; the default is f32.
+// Precision is the format to which contractions may round; the default is f32.
 func Precision(p kernels.Precision) Option { return func(d *Device) { d.cfg.Precision = p } }
 
 // Frozen declares that parameters change only through Bind, so that they are copied to the GPU once.
 func Frozen() Option { return func(d *Device) { d.frozen = true } }
 
-// Each waits for each launch before the next, so that the error of one that goes wrong names it. It takes longer.
+// Each waits for each launch before the next, so that an error names the launch that failed. It is slower.
 func Each() Option { return func(d *Device) { d.each = true } }
 
-// Apart gives each buffer, and the scratch of each launch, memory of its own instead of a place in one block, so that the
-// emulator and compute-sanitizer find an access that misses its buffer. It takes more memory.
+// Apart gives each buffer, and the scratch of each launch, a separate allocation instead of a part of one block, so
+// that the emulator and compute-sanitizer find accesses outside of a buffer. It takes more memory.
 func Apart() Option { return func(d *Device) { d.apart = true } }
 
-// Portable leaves out the kernels that only one generation of chips can run.
+// Portable disables the kernels that only one generation of chips can run.
 func Portable() Option { return func(d *Device) { d.cfg.Portable = true } }
 
-// Tuned chooses ways that were measured on the chip.
+// Tuned uses the kernel variants that were measured as fastest on the chip.
 func Tuned(t *kernels.Tuning) Option { return func(d *Device) { d.cfg.Tuning = t } }
 
-// A KernelCompiler makes the kernel of a launch. Its error is a refusal, after which the processor does the launch.
+// A KernelCompiler makes the kernel of a launch. Its error is a refusal, and the launch runs on the processor.
 type KernelCompiler = func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)
 
-// By makes the kernels by another function than [kernels.Compile]: a variant that is measured, or the caller's own kernel.
+// By makes the kernels with another function than [kernels.Compile]: a variant to measure, or the caller's kernel.
 func By(compile KernelCompiler) Option {
 	return func(d *Device) { d.compile = compile }
 }
@@ -104,7 +104,7 @@ func New(opts ...Option) *Device {
 // Name implements lowering.Device.
 func (d *Device) Name() string { return "cuda" }
 
-// FallbackAccepts says whether the processor has the kernel that the GPU lacks.
+// FallbackAccepts says whether the processor has a kernel that the GPU lacks.
 func (d *Device) FallbackAccepts(op graph.Op, args, results []graph.Type) error {
 	return d.host.Accepts(op, args, results)
 }
@@ -157,8 +157,8 @@ func (d *Device) Kernels(p *lowering.Program) []*kernels.Kernel {
 	return list
 }
 
-// A Source is a text that a program's kernels are compiled from, and the first launch that it is for. Generated is the
-// part of the text that was made for the launch, behind a legend of its operands; the rest are templates.
+// A Source is a source text of a program's kernels, with the first launch that uses it. Generated is the part of the
+// text that was generated for the launch, after a legend of its operands; the rest are templates.
 type Source struct{ Where, Text, Generated string }
 
 // Sources lists what has to be compiled for a program, each text once.
@@ -218,11 +218,11 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	}
 	d.Place(p)
 	e, err := d.newExecutable(p)
-	d.gpu = nil // the executable's now
+	d.gpu = nil // owned by the executable from here on
 	return e, err
 }
 
-// Close lets go of the GPU if no executable has taken it.
+// Close closes the GPU if no executable has taken it.
 func (d *Device) Close() error {
 	if d.gpu == nil {
 		return nil

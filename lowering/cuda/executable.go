@@ -13,15 +13,15 @@ import (
 	"fusec/lowering/host"
 )
 
-// An executable is a program on a GPU. All its memory there is one block, unless it was to be [Apart]: the arena, a place
-// for each other buffer, the scratch memory that the launches share, and the reports of the launches.
+// An executable is a program on a GPU. All its memory there is one block, except with [Apart]: the arena, the other
+// buffers, the scratch memory that the launches share, and the reports of the launches.
 type executable struct {
 	lowering.ExecutableDefaults
 	p        *lowering.Program
 	gpu      driver.GPU
 	stream   driver.Stream
 	frozen   bool
-	each     bool // launches are waited for one by one
+	each     bool // wait for each launch
 	modules  []driver.Module
 	launches []launch
 	collect  launch
@@ -34,32 +34,32 @@ type executable struct {
 	scratch  []driver.Ptr // of each launch
 	scratchN int64
 	status   driver.Ptr
-	reports  bool            // some launch may report, or asks whether one has
+	reports  bool            // some launch may report, or reads reports
 	report   *kernels.Status // pinned
 	staged   []unsafe.Pointer
 	pinned   int64
 
 	tensors []*graph.Tensor // bound, constant, or on pinned memory for outputs
 	stale   []bool          // of each buffer: the bound tensor has not been copied to the GPU
-	changed map[int]bool    // sources that updates write
+	changed map[int]bool    // sources that are updated
 	ahead   map[int]bool    // those of them whose values on the GPU are newer than the bound tensors
 	host    *host.Launches
 	profile bool
 	events  []driver.Event
 	marks   marks
 	spans   []lowering.Span
-	free    int64 // bytes that the driver had left before the executable took any
+	free    int64 // the driver's free bytes before the executable allocated any
 	times   []time.Duration
 	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
-	next    *prefetcher // nil if no input was ever copied ahead
-	started bool        // a run has been, and was not waited for
-	timed   bool        // its launches are
-	ran     bool        // at least once
+	next    *prefetcher // nil if no input was ever prefetched
+	started bool        // a run has been started and not waited for
+	timed   bool        // its launches are timed
+	ran     bool        // has run at least once
 	closed  bool
 	lost    error
 }
 
-// A launch is a kernel that is loaded; without steps it runs on the processor.
+// A launch is a loaded kernel; without steps it runs on the processor.
 type launch struct {
 	kernel *kernels.Kernel
 	steps  []step
@@ -72,7 +72,7 @@ type step struct {
 	fill     driver.Ptr
 }
 
-// A part is a stretch of launches that are replayed as one graph, or one launch on the processor.
+// A part is a sequence of launches that are replayed as one graph, or one launch on the processor.
 type part struct {
 	from, to int
 	host     bool
@@ -178,7 +178,7 @@ func (e *executable) Wait() error {
 	}
 	e.ran = true
 	for i := range e.changed {
-		if !e.stale[i] { // it may have been bound anew since the start
+		if !e.stale[i] { // it may have been bound again since the start
 			e.ahead[i] = true
 		}
 	}
@@ -188,7 +188,7 @@ func (e *executable) Wait() error {
 	return nil
 }
 
-// broken remembers that the GPU is gone.
+// broken records that the GPU is lost.
 func (e *executable) broken(err error) error {
 	if errors.Is(err, driver.ErrLost) {
 		hint := "compile the program again to go on"
@@ -201,8 +201,8 @@ func (e *executable) broken(err error) error {
 	return err
 }
 
-// upload copies what has been bound since the last run, and puts what changes from run to run where the graph's copies
-// find it.
+// upload copies tensors that were bound since the last run, and writes the values that change between runs to the
+// pinned memory from which the graph copies.
 func (e *executable) upload() error {
 	waits := false
 	for i, b := range e.p.Buffers {
@@ -251,7 +251,7 @@ func (e *executable) needs(buffer int) bool {
 	return e.p.Buffers[buffer].Last >= 0 || e.changed[buffer]
 }
 
-// begin queues what comes before the first launch; without the copies what is on the GPU stays there.
+// begin queues the work before the first launch; without the copies the values on the GPU stay.
 func (e *executable) begin(copies bool) error {
 	if e.reports {
 		if err := e.stream.Fill(e.status, 0, int64(len(e.p.Launches)+1)*statusBytes); err != nil {
@@ -271,7 +271,7 @@ func (e *executable) begin(copies bool) error {
 	return nil
 }
 
-// end queues what comes after the last launch: the updates that are copied, and with the copies the outputs and the
+// end queues the work after the last launch: the updates that are copied, and with the copies the outputs and the
 // report.
 func (e *executable) end(copies bool) error {
 	if e.reports {
@@ -312,7 +312,8 @@ func (e *executable) queue(l *launch) error {
 	return nil
 }
 
-// replay queues the parts, recording each stretch on the GPU the first time. It waits only for what the processor reads.
+// replay queues the parts, and records each sequence on the GPU the first time. It waits only for values that the
+// processor reads.
 func (e *executable) replay() error {
 	for i := range e.parts {
 		t := &e.parts[i]
@@ -336,7 +337,7 @@ func (e *executable) replay() error {
 	return nil
 }
 
-// record makes the graph of part i, a stretch of launches, with or without the copies from and to the host.
+// record makes the graph of part i, a sequence of launches, with or without the copies from and to the host.
 func (e *executable) record(i int, copies bool) (g driver.Graph, err error) {
 	if err := e.stream.BeginCapture(); err != nil {
 		return nil, err
@@ -365,7 +366,7 @@ func (e *executable) record(i int, copies bool) (g driver.Graph, err error) {
 	return nil, nil
 }
 
-// launch queues launch i; before the first one that writes an update, the reports of those before it are collected.
+// launch queues launch i; before the first one that writes an update, the reports of earlier launches are collected.
 func (e *executable) launch(i int) error {
 	if e.p.Updates != nil && i == e.firstUpdate() {
 		if err := e.queue(&e.collect); err != nil {
@@ -395,7 +396,7 @@ func (e *executable) updates(l *lowering.Launch) bool {
 	return false
 }
 
-// runEach runs launch by launch, to measure or to look at values.
+// runEach runs launch by launch, to measure or to read values.
 func (e *executable) runEach() error {
 	if err := e.marked(e.marks.begin, e.marks.begun, func() error { return e.begin(true) }); err != nil {
 		return err
@@ -427,7 +428,7 @@ func (e *executable) runEach() error {
 	return e.marked(e.marks.end, e.marks.ended, func() error { return e.end(true) })
 }
 
-// finish waits for the run and makes an error of its report.
+// finish waits for the run and converts its report to an error.
 func (e *executable) finish() error {
 	if err := e.stream.Sync(); err != nil {
 		return err
@@ -443,7 +444,7 @@ func (e *executable) reported() error {
 	return e.inLaunch(int(r.Launch), r.Err(e.p.Launches[r.Launch].Op.OpName()))
 }
 
-// inLaunch names the launch in which an error came.
+// inLaunch adds the name of the launch to its error.
 func (e *executable) inLaunch(i int, err error) error {
 	return fmt.Errorf("launch %d, %s: %w", i+1, e.p.Launches[i].Node.Where(), err)
 }
@@ -451,7 +452,7 @@ func (e *executable) inLaunch(i int, err error) error {
 // Profile implements lowering.Executable.
 func (e *executable) Profile(on bool) { e.profile = on }
 
-// value copies what stands in a view from the GPU.
+// value copies the value of a view from the GPU.
 func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
 	whole := graph.NewTensor(graph.Type{DType: v.DType, Shape: graph.ShapeOf(e.p.Buffers[v.Buffer].Type.Shape.Elems())})
 	if err := e.download(v.Buffer, whole); err != nil {

@@ -8,7 +8,7 @@ import (
 	"fusec/lowering/host"
 )
 
-// newHostLaunches compiles what has no kernel on the GPU.
+// newHostLaunches compiles the launches without a kernel on the GPU.
 func (e *executable) newHostLaunches(d *Device) (*host.Launches, error) {
 	h, i, err := host.New(e.p, d.host.Workers(), func(l *lowering.Launch) bool { return l.Device != "" })
 	if err != nil {
@@ -17,7 +17,7 @@ func (e *executable) newHostLaunches(d *Device) (*host.Launches, error) {
 	return h, nil
 }
 
-// runHost runs a launch on the processor, if nothing has been reported until then.
+// runHost runs a launch on the processor, if no launch before has reported an error.
 func (e *executable) runHost(i int) error {
 	if err := e.queue(&e.collect); err != nil {
 		return err

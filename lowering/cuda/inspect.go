@@ -44,10 +44,10 @@ func (e *executable) Inspect() (*lowering.Inspection, error) {
 	return r, nil
 }
 
-// marks are the events of a measured run around the copies, beside those around each launch.
+// marks are the events of a measured run around the copies, in addition to those around each launch.
 type marks struct{ begin, begun, end, ended driver.Event }
 
-// all lists the marks' places.
+// all lists pointers to the marks.
 func (m *marks) all() []*driver.Event { return []*driver.Event{&m.begin, &m.begun, &m.end, &m.ended} }
 
 // marked queues work between two events if the run is measured.
@@ -64,7 +64,7 @@ func (e *executable) marked(from, to driver.Event, work func() error) error {
 	return e.stream.Record(to)
 }
 
-// readTimes reads the clocks of a run that was measured.
+// readTimes reads the times of a measured run.
 func (e *executable) readTimes() error {
 	e.spans = e.spans[:0]
 	span := func(what lowering.SpanKind, launch int, from, to driver.Event) (time.Duration, error) {

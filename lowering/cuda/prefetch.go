@@ -9,16 +9,16 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// A prefetcher copies inputs of the next run to the GPU, on a stream of its own, while the run that was started still
-// reads the present ones: from pinned memory into places beside the program's buffers. The next run begins with a copy
-// from there, at the speed of the GPU's memory.
+// A prefetcher copies inputs of the next run to the GPU, on a separate stream, while the started run still reads the
+// current ones. It copies from pinned memory to places outside of the program's buffers. The next run starts with a
+// copy from there, at the speed of the GPU's memory.
 type prefetcher struct {
 	stream  driver.Stream
-	copied  driver.Event // the copies into the places that were asked for
-	taken   driver.Event // the last run's copies from them
+	copied  driver.Event // after the requested copies into the places
+	taken   driver.Event // after the last run's copies from the places
 	took    bool         // taken has been recorded
 	places  []place      // in the order in which inputs were first prefetched
-	changed bool         // an input was, since the graph of the first stretch of launches was recorded
+	changed bool         // an input was added after the graph of the first part was recorded
 }
 
 // A place holds an input's next value.
@@ -28,19 +28,19 @@ type place struct {
 	host    unsafe.Pointer
 	device  driver.Ptr
 	stands  standing
-	copying bool // from host, as far as is known
+	copying bool // a copy from host may be running
 }
 
-// A standing says where an input's value for the next run is.
+// A standing says where an input's value for the next run is stored.
 type standing uint8
 
 const (
-	inTensor standing = iota // that is bound
-	inPlace                  // copied ahead
+	inTensor standing = iota // in the bound tensor
+	inPlace                  // prefetched
 	inBuffer                 // from an earlier run
 )
 
-// find is the place of a buffer, or nil.
+// find returns the place of a buffer, or nil.
 func (n *prefetcher) find(buffer int) *place {
 	if n != nil {
 		for i := range n.places {
@@ -100,7 +100,7 @@ func (e *executable) copyAhead(buffer int, from unsafe.Pointer, bytes int64) err
 		e.bytes, e.pinned = e.bytes+bytes, e.pinned+bytes
 		p = &n.places[len(n.places)-1]
 	}
-	if p.copying { // since a run before: it is long done
+	if p.copying { // from an earlier run, and so finished
 		if err := n.stream.Sync(); err != nil {
 			return err
 		}
@@ -143,7 +143,7 @@ func (e *executable) startPrefetching() (err error) {
 	return nil
 }
 
-// close lets go of what the prefetcher took.
+// close frees the prefetcher's resources.
 func (n *prefetcher) close(gpu driver.GPU) error {
 	errs := []error{n.stream.Sync(), n.stream.Close()}
 	for _, v := range []driver.Event{n.copied, n.taken} {
@@ -157,7 +157,8 @@ func (n *prefetcher) close(gpu driver.GPU) error {
 	return errors.Join(errs...)
 }
 
-// takePrefetched queues, before a run, the copies of inputs that were ever prefetched; graphs have those of the others.
+// takePrefetched queues, before a run, the copies of inputs that were ever prefetched; the copies of the others are in
+// graphs.
 func (e *executable) takePrefetched() error {
 	n := e.next
 	if n == nil {

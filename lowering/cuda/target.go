@@ -17,14 +17,14 @@ import (
 	"fusec/lowering/cuda/pool"
 )
 
-// Target is a GPU of NVIDIA's.
+// Target is an NVIDIA GPU.
 var Target = lowering.Target{Name: "cuda", Numbered: true, Open: open, Load: load}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }
 
-// Arch plans for a chip of the architecture, such as "sm_80", where there is no GPU to ask; the default is that of an
-// H200. Programs that run are made for the GPU that they run on.
+// Arch plans for a chip of the architecture, such as "sm_80", if there is no GPU; the default is that of an H200.
+// Programs that run are made for their GPU.
 func Arch(name string) Option {
 	chip, err := kernels.ChipNamed(name)
 	return func(d *Device) {
@@ -38,9 +38,9 @@ func Arch(name string) Option {
 	}
 }
 
-// Driver opens GPUs, and what compiles for them, by a function instead of NVIDIA's driver: the emulator's, for example,
-// which needs no GPU. The index is that of the target. The program closes what it was given. Without a compiler it is
-// NVIDIA's.
+// Driver opens GPUs and their compilers with a function instead of NVIDIA's driver, for example with the emulator's,
+// which needs no GPU. The index is that of the target. The program closes the returned GPU. If the compiler is nil,
+// NVIDIA's is used.
 func Driver(open func(index int) (driver.GPU, driver.Compiler, error)) Option {
 	return func(d *Device) { d.driver = open }
 }
@@ -69,11 +69,11 @@ func open(s lowering.Setup) (lowering.Device, error) {
 // gpus are the GPUs of this process.
 var gpus = pool.NewShared(gpu.Open)
 
-// Release gives back what closed programs have left with this process for those to come: their GPU's context, and the
-// memory on it and on the host. Where programs are open, the memory alone.
+// Release frees what closed programs have left for later ones: the GPU's context, and the memory on the GPU and on the
+// host. If programs are open, only the memory is freed.
 func Release() error { return gpus.Release() }
 
-// openGPU opens a GPU and what makes images for it: what was compiled ahead of time, or the compiler.
+// openGPU opens a GPU and its source of images: those compiled ahead of time, or the compiler.
 func (d *Device) openGPU(index int) error {
 	open := d.driver
 	if open == nil {
@@ -109,7 +109,7 @@ func (d *Device) openGPU(index int) error {
 	return nil
 }
 
-// compilerWithCache is NVIDIA's run-time compiler behind a cache on disk.
+// compilerWithCache is NVIDIA's run-time compiler with a cache on disk.
 func compilerWithCache() (driver.Compiler, error) {
 	c, err := nvrtc.Open()
 	if err != nil {
@@ -122,7 +122,7 @@ func compilerWithCache() (driver.Compiler, error) {
 	return cache.New(c, folder), nil
 }
 
-// plannedFor is a GPU for which kernels were made as the plan said, not as it is.
+// plannedFor is a GPU that reports the chip of the plan instead of its own.
 type plannedFor struct {
 	driver.GPU
 	chip kernels.Chip
@@ -130,11 +130,10 @@ type plannedFor struct {
 
 func (p plannedFor) Chip() kernels.Chip { return p.chip }
 
-// Count is how many GPUs there are. The error says why they cannot be asked for: fusec was built without CUDA, or there
-// is no driver.
+// Count is the number of GPUs. The error says why it is unknown: fusec was built without CUDA, or there is no driver.
 func Count() (int, error) { return gpu.Count() }
 
-// CompilerName names the run-time compiler that kernels are compiled with; the error says where it was looked for.
+// CompilerName is the name of the run-time compiler for kernels; the error says where it was searched for.
 func CompilerName() (string, error) {
 	c, err := nvrtc.Open()
 	if err != nil {
@@ -144,7 +143,7 @@ func CompilerName() (string, error) {
 	return version + ", " + c.Path(), nil
 }
 
-// PTX compiles a source to the assembly of the virtual machine, for the chip that the device plans for.
+// PTX compiles a source to PTX for the device's chip.
 func (d *Device) PTX(s Source) (string, error) {
 	c, err := nvrtc.Open()
 	if err != nil {
@@ -154,8 +153,8 @@ func (d *Device) PTX(s Source) (string, error) {
 	return ptx, err
 }
 
-// TuningFile is where the tuning of a chip of the given name is kept: a readable text beside the compiled kernels, which
-// `fusec tune` writes and programs for that chip are compiled by. Removing it makes choices go by rules again.
+// TuningFile is the path of the tuning of a chip with the given name: a readable text next to the compiled kernels.
+// `fusec tune` writes it, and programs for that chip are compiled with it. Without it, fixed rules choose.
 func TuningFile(chip string) (string, error) {
 	folder, err := cache.Folder()
 	if err != nil {
@@ -174,7 +173,7 @@ func TuningFile(chip string) (string, error) {
 func readTuning(chip string) (*kernels.Tuning, error) {
 	path, err := TuningFile(chip)
 	if err != nil {
-		return nil, nil // where kernels are not kept, no tuning is
+		return nil, nil // without a folder for kernels there is no tuning
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,22 +17,23 @@ type Check struct {
 	Name string
 	Op   graph.Op
 	Args []*graph.Tensor
-	// Layouts of the operands and results in their buffers, row-major where they are left out. Elements of an operand
-	// that share a place hold what was put there last.
+	// Layouts of the operands and results in their buffers, row-major if absent. Elements of an operand at the same
+	// address have the value that was written last.
 	ArgLayouts, ResultLayouts []graph.Layout
-	// Config is what the kernel is made for; its chip is the device's, or what the device is to be taken for.
+	// Config is the configuration for the kernel. Its chip is the device's, or the one that the device should
+	// represent.
 	Config kernels.Config
 	// Compile makes the kernel; [kernels.Compile] if it is nil.
 	Compile func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error)
-	// Want are the results, if the reference is not to be asked.
+	// Want are the expected results; if nil, they come from the reference.
 	Want []ref.Value
 	// Compare compares one result; [ref.Check] if it is nil.
 	Compare func(got *graph.Tensor, want ref.Value) error
-	// Status is what the kernel must report. Results are compared only if that is nothing.
+	// Status is the report that is expected from the kernel. Results are compared only if it is empty.
 	Status kernels.StatusCode
 }
 
-// prepared is a check on its way.
+// prepared is a check that is ready to run.
 type prepared struct {
 	Check
 	kernel        *kernels.Kernel
@@ -47,7 +48,7 @@ func at(list []graph.Layout, i int, s graph.Shape) graph.Layout {
 	return graph.Contiguous(s)
 }
 
-// generate makes a check's kernel, with the buffers of operands and results. It does not look at the operands' elements.
+// generate makes a check's kernel, with the buffers of operands and results. It does not read the operands' elements.
 func (c Check) generate(chip kernels.Chip) (*prepared, error) {
 	p := &prepared{Check: c}
 	types := make([]graph.Type, len(c.Args))
@@ -73,7 +74,7 @@ func (c Check) generate(chip kernels.Chip) (*prepared, error) {
 	return p, err
 }
 
-// prepare is generate, with what the results should be.
+// prepare is generate with the expected results.
 func (c Check) prepare(chip kernels.Chip) (*prepared, error) {
 	p, err := c.generate(chip)
 	if err != nil {
@@ -97,7 +98,7 @@ func (c Check) prepare(chip kernels.Chip) (*prepared, error) {
 	return p, nil
 }
 
-// seen is a buffer's value as it reads through the layout: elements that share a place are the same.
+// seen is a buffer's value read through the layout: elements at the same address are equal.
 func seen(b Buffer) *graph.Tensor {
 	m := b.image()
 	r := Buffer{Operand: b.Operand}
@@ -114,7 +115,7 @@ func operands(list []Buffer) []kernels.Operand {
 }
 
 // Run makes the kernels of all checks, compiles them together, and runs each twice: both must give the same bits. With
-// $FUSEC_MACHINE_CODE it looks at their machine code instead; see [MachineCode].
+// $FUSEC_MACHINE_CODE it checks their machine code instead; see [MachineCode].
 func Run(t *testing.T, d Device, checks ...Check) {
 	t.Helper()
 	if list := os.Getenv(Variable); list != "" {
@@ -183,8 +184,8 @@ func (p *prepared) check(d Device, image []byte) error {
 	return nil
 }
 
-// Layout draws a way for a value to lie in a buffer: row-major, behind an offset, with gaps between rows or elements,
-// with axes in another order, or, if repeats, with elements that stand for several.
+// Layout draws a layout of a value in a buffer: row-major, after an offset, with gaps between rows or elements, with
+// permuted axes, or, if repeats is set, with broadcast elements.
 func Layout(r *rand.Rand, s graph.Shape, repeats bool) graph.Layout {
 	n := s.Rank()
 	order := make([]int, n)

@@ -1,11 +1,11 @@
-// Package cudatest runs generated kernels in tests, on the emulator or on a GPU, and compares what they compute with
-// the reference:
+// Package cudatest runs generated kernels in tests, on the emulator or on a GPU, and compares their results with the
+// reference:
 //
 //	d := cudatest.Open(t)
 //	cudatest.Run(t, d, cudatest.Check{Name: "exp", Op: op, Args: args})
 //
-// All checks of one call are compiled together. Results and scratch memory are poisoned first, and what a kernel writes
-// beside its results' elements is found.
+// All checks of one call are compiled together. Results and scratch memory are poisoned first, and writes outside of
+// the results' elements are found.
 package cudatest
 
 import (
@@ -24,15 +24,16 @@ import (
 	"fusec/lowering/cuda/emulator"
 )
 
-// A Device is a GPU, or what stands in for one, and the compiler for it.
+// A Device is a GPU, or a replacement for one, and its compiler.
 type Device struct {
 	GPU      driver.GPU
 	Compiler driver.Compiler
-	// Chip is what kernels are made for, if not for the GPU's own: an older one, whose kernels run on it, too.
+	// Chip is the chip for which kernels are made, if it is not the GPU's: an older one, whose kernels also run on the
+	// GPU.
 	Chip kernels.Chip
 }
 
-// chip is what kernels are made for.
+// chip is the chip for which kernels are made.
 func (d Device) chip() kernels.Chip {
 	if d.Chip == (kernels.Chip{}) {
 		return d.GPU.Chip()
@@ -40,7 +41,7 @@ func (d Device) chip() kernels.Chip {
 	return d.Chip
 }
 
-// Emulator is the processor in place of a GPU. Without a C++ compiler the test fails. It is closed when the test ends.
+// Emulator is the emulator of a GPU. Without a C++ compiler the test fails. It is closed when the test ends.
 func Emulator(t testing.TB) Device {
 	t.Helper()
 	return EmulatorOf(t, emulator.Options{})
@@ -99,13 +100,13 @@ func (d Device) compile(sources []string) ([][]byte, error) {
 	return images, errors.Join(errs...)
 }
 
-// A Buffer is a value in the device's memory. Bytes beside its elements hold poison.
+// A Buffer is a value in the device's memory. Other bytes than its elements hold poison.
 type Buffer struct {
 	Operand kernels.Operand
-	Value   *graph.Tensor // of an argument: what it holds; of a result: filled by [Device.Run]
+	Value   *graph.Tensor // of an argument: its value; of a result: set by [Device.Run]
 }
 
-// poison is what memory is filled with that nothing was written to: NaNs, and −1 as an integer.
+// poison fills memory that was not written: NaNs, and −1 as an integer.
 const poison = 0xff
 
 // bytes are a tensor's elements.
@@ -117,7 +118,7 @@ func bytes(t *graph.Tensor) []byte {
 	return unsafe.Slice((*byte)(reflect.ValueOf(t.Data).UnsafePointer()), n)
 }
 
-// extent is how many elements the buffer of a layout has at least.
+// extent is the least number of elements of a layout's buffer.
 func extent(l graph.Layout) int {
 	if l.Shape.Elems() == 0 {
 		return 0
@@ -129,7 +130,7 @@ func extent(l graph.Layout) int {
 	return n
 }
 
-// each calls f with the place of every element, in row-major order.
+// each calls f with the position of every element, in row-major order.
 func each(l graph.Layout, f func(i, at int)) {
 	index := make([]int, l.Shape.Rank())
 	for i := range l.Shape.Elems() {
@@ -147,7 +148,7 @@ func each(l graph.Layout, f func(i, at int)) {
 	}
 }
 
-// image is the buffer's memory with the value in its place.
+// image is the buffer's memory with the value written to it.
 func (b *Buffer) image() []byte {
 	size := b.Operand.DType.Size()
 	m := make([]byte, extent(b.Operand.Layout)*size)
@@ -161,7 +162,7 @@ func (b *Buffer) image() []byte {
 	return m
 }
 
-// read takes the value from the buffer's memory, and tells what was written beside it; had is what it held before.
+// read reads the value from the buffer's memory, and reports writes outside of it; had is the earlier content.
 func (b *Buffer) read(m, had []byte) error {
 	l, size := b.Operand.Layout, b.Operand.DType.Size()
 	b.Value = graph.NewTensor(graph.Type{DType: b.Operand.DType, Shape: l.Shape})
@@ -182,7 +183,7 @@ func (b *Buffer) read(m, had []byte) error {
 // memory is a buffer on the device.
 type memory struct {
 	ptr   driver.Ptr
-	image []byte // what it held when the run began
+	image []byte // its content at the start of the run
 }
 
 // Run executes a kernel once and fills in the results' values. The status is what its steps reported.
@@ -262,7 +263,7 @@ func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (st
 	return status, r.stream.Sync()
 }
 
-// runner is a run under way, and what it has to give back.
+// runner is a run, with the resources that it has to free.
 type runner struct {
 	Device
 	stream          driver.Stream
@@ -290,7 +291,8 @@ func (r *runner) close() (first error) {
 	return first
 }
 
-// alloc gives poisoned memory. The emulator's is poisoned from the beginning; it knows, too, that nothing was written.
+// alloc returns poisoned memory. The emulator's memory is poisoned from the start, and the emulator knows that it was
+// not written.
 func (r *runner) alloc(n int64) (driver.Ptr, error) {
 	if n == 0 {
 		return 0, nil
@@ -306,7 +308,7 @@ func (r *runner) alloc(n int64) (driver.Ptr, error) {
 	return p, r.stream.Fill(p, poison, n)
 }
 
-// upload makes a buffer. If it has no value, its poison need not be copied.
+// upload makes a buffer. If it has no value, poison is not copied.
 func (r *runner) upload(list *[]memory, image []byte, value bool) error {
 	m := memory{image: image}
 	var err error
@@ -322,7 +324,7 @@ func (r *runner) upload(list *[]memory, image []byte, value bool) error {
 	return nil
 }
 
-// unchanged tells whether an argument is what it was, unless a result is written over it.
+// unchanged reports an argument that was changed, unless a result overwrites it.
 func (r *runner) unchanged(i int, results []Buffer) error {
 	for _, b := range results {
 		if b.Operand.Over == i+1 {
@@ -345,7 +347,7 @@ func (r *runner) unchanged(i int, results []Buffer) error {
 	return nil
 }
 
-// address is what a field that is an address holds.
+// address is the value of a field that is an address.
 func (r *runner) address(p kernels.Param) driver.Ptr {
 	switch p.Kind {
 	case kernels.ArgPtr:

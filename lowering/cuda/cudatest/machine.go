@@ -1,6 +1,6 @@
 package cudatest
 
-// What NVRTC makes of generated kernels.
+// Checks of the machine code that NVRTC makes from generated kernels.
 
 import (
 	"errors"
@@ -17,8 +17,8 @@ import (
 	"fusec/lowering/cuda/driver/nvrtc/nvrtctest"
 )
 
-// Variable is the environment variable with which [Run] looks at machine code: the names of chips, such as
-// "sm_80 sm_90a".
+// Variable is the environment variable with which [Run] checks machine code: the names of chips, such as "sm_80
+// sm_90a".
 const Variable = "FUSEC_MACHINE_CODE"
 
 // A task is a source to be compiled for a chip.
@@ -27,18 +27,17 @@ type task struct {
 	chip                    kernels.Chip
 }
 
-// compiled are the tasks of this process that were done before.
+// compiled are the finished tasks of this process.
 var compiled = struct {
 	sync.Mutex
 	keys map[string]bool
 }{keys: map[string]bool{}}
 
-// MachineCode compiles the kernels of checks, as they are made for some chips, and fails if one is refused, if registers
-// are spilled ([nvrtc.Usages]) or instructions are put one after another that were written to overlap ([nvrtc.Losses]),
-// and if a product or an attention that was written for Hopper has no wgmma in its machine code. A kernel with
-// instructions of tensor cores is compiled for the first target that has them. Others would be the same text for all
-// targets: each is compiled for one, by its key. Without NVRTC the test is skipped, unless it is required; see
-// [nvrtctest.Open].
+// MachineCode compiles the kernels of checks, made for the given chips. It fails if a kernel is refused, if registers
+// are spilled ([nvrtc.Usages]), if instructions that should overlap are serialised ([nvrtc.Losses]), or if a product or
+// an attention for Hopper has no wgmma in its machine code. A kernel with tensor-core instructions is compiled for the
+// first target that has them. Other kernels have the same text for all targets: each is compiled for one target, chosen
+// by its key. Without NVRTC the test is skipped, unless it is required; see [nvrtctest.Open].
 func MachineCode(t *testing.T, made, targets []kernels.Chip, checks ...Check) {
 	t.Helper()
 	compiler := nvrtctest.Open(t)
@@ -69,7 +68,7 @@ func MachineCode(t *testing.T, made, targets []kernels.Chip, checks ...Check) {
 	}
 }
 
-// tasks lists what has to be compiled for a check and was not yet.
+// tasks lists what has to be compiled for a check and was not compiled before.
 func (c Check) tasks(made, targets []kernels.Chip) (list []task, err error) {
 	compiled.Lock()
 	defer compiled.Unlock()
@@ -104,8 +103,8 @@ var (
 	byWarpgroups    = regexp.MustCompile(`gemm_hopper<|attention_hopper<|attention_grad_(keys|queries)<`)
 )
 
-// allowed is how many bytes of spills are let pass. Products of f32 in two parts have two sets of accumulators; what of
-// the operands' addresses the second pass over a tile with a NaN needs is kept in memory meanwhile, outside of the loops.
+// allowed is how many bytes of spills are accepted. Products of f32 in two parts have two sets of accumulators. The
+// addresses of operands that the second pass over a tile with a NaN needs are spilled meanwhile, outside of the loops.
 func allowed(generated string) int {
 	if strings.Contains(generated, "Split<>") {
 		return 64
@@ -113,7 +112,7 @@ func allowed(generated string) int {
 	return 0
 }
 
-// inspect compiles a source and looks at what comes out.
+// inspect compiles a source and checks the result.
 func (k task) inspect(compiler *nvrtc.Compiler) error {
 	image, log, err := compiler.Compile(k.source, k.chip)
 	if err != nil {

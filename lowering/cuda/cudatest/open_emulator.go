@@ -9,13 +9,13 @@ import (
 	"fusec/lowering/cuda/emulator"
 )
 
-// Open gives the device that tests run on: the emulator, or with the tag gpu the first GPU.
+// Open returns the device for tests: the emulator, or with the tag gpu the first GPU.
 func Open(t testing.TB) Device {
 	t.Helper()
 	return Emulator(t)
 }
 
-// OpenFor is Open for kernels that are made for another chip than the device's own.
+// OpenFor is Open for kernels that are made for another chip than the device's.
 func OpenFor(t testing.TB, chip kernels.Chip) Device {
 	t.Helper()
 	return EmulatorOf(t, emulator.Options{Chip: chip})

@@ -11,7 +11,7 @@ import (
 	"fusec/lowering/cuda/driver/nvrtc"
 )
 
-// Open gives the device that tests run on: the first GPU, or without the tag gpu the emulator.
+// Open returns the device for tests: the first GPU, or without the tag gpu the emulator.
 func Open(t testing.TB) Device {
 	t.Helper()
 	c, err := nvrtc.Open()
@@ -29,7 +29,7 @@ func Open(t testing.TB) Device {
 	return closed(t, Device{GPU: g, Compiler: cache.New(c, dir)})
 }
 
-// OpenFor is Open for kernels that are made for another chip than the device's own.
+// OpenFor is Open for kernels that are made for another chip than the device's.
 func OpenFor(t testing.TB, chip kernels.Chip) Device {
 	t.Helper()
 	d := Open(t)

@@ -27,24 +27,24 @@ import (
 //go:embed src
 var sources embed.FS
 
-// Compiler makes libraries of kernels. They are kept in the user's cache folder, by what they are made of.
+// Compiler makes libraries of kernels. They are stored in the user's cache folder, by the hash of their inputs.
 type Compiler struct {
 	command string // of the C++ compiler
-	version string // of the compiler and of what it is given with every kernel
+	version string // of the compiler and of its common inputs
 	dir     string // of the libraries
-	headers string // where src lies on the disk
+	headers string // the folder of src on the disk
 
 	mu sync.Mutex // one compilation at a time in a process
 }
 
 var _ driver.Compiler = (*Compiler)(nil)
 
-// flags are the options for kernels. The calls before loads and stores are those that a finder of races wants; the
-// runtime answers them. Signed overflow and aliasing are what the GPU's compiler makes of them: nothing.
+// flags are the options for kernels. The calls before loads and stores are those of a race detector; the runtime
+// implements them. Signed overflow and aliasing have no special meaning, as in the GPU's compiler.
 var flags = []string{"-std=c++17", "-O1", "-fPIC", "-fwrapv", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
 	"-fvisibility=hidden", "-ffp-contract=off", "-fsanitize=thread", "-Wno-unknown-pragmas", "-DFUSEC_HOST"}
 
-// idle is how long a library is kept that nothing uses.
+// idle is how long an unused library is kept.
 const idle = 14 * 24 * time.Hour
 
 var newCompiler = sync.OnceValues(func() (*Compiler, error) {
@@ -93,7 +93,7 @@ var newCompiler = sync.OnceValues(func() (*Compiler, error) {
 	return c, nil
 })
 
-// findCompiler gives the path of a C++ compiler.
+// findCompiler returns the path of a C++ compiler.
 func findCompiler() (string, error) {
 	names := []string{"g++", "clang++"}
 	if s := os.Getenv("CXX"); s != "" {
@@ -107,7 +107,7 @@ func findCompiler() (string, error) {
 	return "", fmt.Errorf("no C++ compiler was found (%s): install g++, or set CXX", strings.Join(names, ", "))
 }
 
-// writeOnce writes a file whose name stands for what it holds.
+// writeOnce writes a file whose name depends on its content, unless it exists.
 func writeOnce(path string, text []byte) error {
 	if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, text) {
 		return nil
@@ -115,7 +115,7 @@ func writeOnce(path string, text []byte) error {
 	return atomicfile.Write(path, func(w io.Writer) error { _, err := w.Write(text); return err })
 }
 
-// copyOnce copies a file to where such a name stands for what it holds.
+// copyOnce copies a file to such a name, unless it exists.
 func copyOnce(path, from string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
@@ -124,7 +124,7 @@ func copyOnce(path, from string) error {
 	return writeOnce(path, text)
 }
 
-// tidy removes what was not used for long. What cannot be removed stays.
+// tidy removes libraries that were not used for a long time. Errors are ignored.
 func tidy(root string) {
 	versions, _ := filepath.Glob(filepath.Join(root, "*"))
 	for _, v := range versions {
@@ -145,14 +145,14 @@ func tidy(root string) {
 // Version names the compiler, the runtime and the options.
 func (c *Compiler) Version() string { return c.version }
 
-// An image is this line, the architecture and the source: what it is compiled to is found by that.
+// An image is this line, the architecture and the source. They are the key of the compiled library.
 const header = "fusec emulator image\n"
 
 func imageOf(source string, chip kernels.Chip) []byte {
 	return fmt.Appendf(nil, "%s%d\n%s", header, chip.Arch, source)
 }
 
-// A unit is a source on its way into a library.
+// A unit is a source that becomes part of a library.
 type unit struct {
 	name   string // unique to the source and the architecture
 	source string
@@ -176,7 +176,7 @@ func unitOf(image []byte) (unit, error) {
 	return u, nil
 }
 
-// Compile makes the library of a source. The image names it by the source itself.
+// Compile makes the library of a source. The image has the source itself.
 func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log string, err error) {
 	images, err := c.CompileAll([]string{source}, chip)
 	if err != nil {
@@ -188,8 +188,8 @@ func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log 
 // batch is how many sources make one library: the compiler's start and the headers cost as much as several sources.
 const batch = 24
 
-// CompileAll makes libraries of many sources at the price of few starts of the compiler. The error is of the first
-// source that does not compile.
+// CompileAll makes libraries of many sources with few starts of the compiler. The error is that of the first source
+// that does not compile.
 func (c *Compiler) CompileAll(list []string, chip kernels.Chip) (images [][]byte, err error) {
 	var units []unit
 	seen := map[string]bool{}
@@ -234,7 +234,7 @@ func (c *Compiler) CompileAll(list []string, chip kernels.Chip) (images [][]byte
 	return images, nil
 }
 
-// buildAll is build, with the error of the unit whose it is.
+// buildAll is build, with the error assigned to its unit.
 func (c *Compiler) buildAll(units []unit) error {
 	err := c.build(units)
 	if err == nil || len(units) == 1 {
@@ -248,7 +248,7 @@ func (c *Compiler) buildAll(units []unit) error {
 	return err
 }
 
-// path is where a unit's library is found.
+// path is the path of a unit's library.
 func (c *Compiler) path(u unit) string { return filepath.Join(c.dir, u.name+".so") }
 
 func (c *Compiler) has(u unit) bool {
@@ -256,7 +256,7 @@ func (c *Compiler) has(u unit) bool {
 	return os.Chtimes(c.path(u), now, now) == nil
 }
 
-// wrapping is what stands around a unit's text. The linker gives the ends of sections their names.
+// wrapping is the text around a unit's source. The linker names the ends of sections.
 const wrapping = `#define FUSEC_UNIT "%[1]s"
 #define FUSEC_FIXED __start_%[1]s, __stop_%[1]s
 extern "C" __attribute__((weak, visibility("hidden"))) unsigned char __start_%[1]s[], __stop_%[1]s[];
@@ -267,7 +267,7 @@ namespace %[1]s {
 #undef FUSEC_FIXED
 `
 
-// build makes one library of units, which is found under the name of each.
+// build makes one library of units, with a link for the name of each.
 func (c *Compiler) build(units []unit) error {
 	dir, err := os.MkdirTemp("", "fusec-emulator-")
 	if err != nil {
@@ -299,7 +299,7 @@ func (c *Compiler) build(units []unit) error {
 	if err := copyOnce(first, library); err != nil {
 		return err
 	}
-	for _, u := range units[1:] { // put in place at once, since other processes may be loading
+	for _, u := range units[1:] { // renamed atomically, because other processes may be loading it
 		link := filepath.Join(c.dir, fmt.Sprintf("%s.%d", u.name, os.Getpid()))
 		if err := os.Link(first, link); err != nil {
 			return err
@@ -307,12 +307,12 @@ func (c *Compiler) build(units []unit) error {
 		if err := os.Rename(link, c.path(u)); err != nil {
 			return err
 		}
-		os.Remove(link) // is left where both were the same file
+		os.Remove(link) // still exists if both were the same file
 	}
 	return nil
 }
 
-// header keeps what the compiler read in host.h beside it, which spares it two thirds of the work.
+// header makes a precompiled header of host.h, which saves two thirds of the compiler's work.
 func (c *Compiler) header() error {
 	header := filepath.Join(c.headers, "host.h")
 	if _, err := os.Stat(header + ".gch"); err == nil {

@@ -22,7 +22,7 @@ const (
 	maxGridYZ  = 65535
 )
 
-// gpu is a device that is the processor. Everything is done when it is asked for; streams keep no queue.
+// gpu is the emulated device. All work is done immediately; streams have no queue.
 type gpu struct {
 	options  Options
 	compiler *Compiler
@@ -46,7 +46,7 @@ func newGPU(o Options, c *Compiler, e *engine) driver.GPU {
 		pinned: map[unsafe.Pointer]*allocation{}, modules: map[*module]bool{}}
 }
 
-// alive is the error of a device that cannot be used any more; call names what was asked of it.
+// alive returns the error of a device that cannot be used any more; call is the name of the call.
 func (g *gpu) alive(call string) error {
 	switch {
 	case g.closed:
@@ -219,17 +219,17 @@ type function struct {
 	entry  *entryRecord
 }
 
-// Resources are what a kernel says of itself; registers are not counted here.
+// Resources are the resources that a kernel declares; registers are not counted.
 func (f *function) Resources() driver.Resources {
 	return driver.Resources{MaxThreads: int(f.entry.threads)}
 }
 
-// Occupancy counts what threads and shared memory allow.
+// Occupancy is the number of blocks that threads and shared memory allow.
 func (f *function) Occupancy(block, shared int) (int, error) {
 	if block < 1 || block > int(f.entry.threads) {
 		return 0, fmt.Errorf("Occupancy: a block of %d threads, of at most %d", block, f.entry.threads)
 	}
-	const reserved = 1024 // bytes of shared memory that the system takes of each block
+	const reserved = 1024 // bytes of shared memory of each block that the system uses
 	n := min(2048/roundUp(block, 32), 32, (f.module.gpu.options.Chip.Shared+reserved)/(shared+reserved))
 	return n, nil
 }

@@ -80,7 +80,7 @@ type library struct {
 	entries map[string]*entryRecord
 }
 
-// open loads the library of a unit, compiling it if it is not there any more.
+// open loads the library of a unit, and compiles it if it does not exist.
 func (c *Compiler) open(u unit) (*library, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,10 +12,10 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// mapMark begins a tensor map, so that other bytes are told from one.
+// mapMark is the start of a tensor map, which distinguishes it from other bytes.
 const mapMark = 0x70616d6365737566 // "fusecmap"
 
-// EncodeMap writes what struct TensorMap of src/async.h says, after checking what the driver of a GPU would.
+// EncodeMap writes struct TensorMap of src/async.h, after the checks of a GPU's driver.
 func (g *gpu) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,7 +54,7 @@ func (g *gpu) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) er
 	put := func(x uint64) { b = binary.LittleEndian.AppendUint64(b, x) }
 	put(mapMark)
 	put(uint64(base))
-	for i := range 5 { // elements less one, so that 2³² fit, and the box
+	for i := range 5 { // elements minus one, so that 2³² fits, and the box
 		var dim, box uint32
 		if i < rank {
 			dim, box = uint32(m.Dims[i]-1), m.Box[i]

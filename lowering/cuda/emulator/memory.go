@@ -3,7 +3,7 @@
 package emulator
 
 // The device's memory: each allocation between pages that cannot be touched. Loads and stores of kernels are checked to
-// the byte; the pages keep allocations apart, so that an address tells which one it misses.
+// the byte. The pages separate allocations, so that an invalid address shows which allocation was meant.
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// guard is how many bytes before and behind an allocation belong to nobody; see near in src/memory.h.
+// guard is the number of unused bytes before and after an allocation; see near in src/memory.h.
 const guard = 64 << 10
 
 // An allocation is [guard][data][guard][known], in whole pages: a byte of known is 1 if the byte of data was written.
@@ -31,7 +31,7 @@ func (a *allocation) ptr() driver.Ptr { return driver.Ptr(uintptr(unsafe.Pointer
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-// allocate maps memory for n bytes, more than none.
+// allocate maps memory for n > 0 bytes.
 func allocate(n int) (*allocation, error) {
 	room := roundUp(n, unix.Getpagesize())
 	a := &allocation{whole: uintptr(2*guard + 2*room)}
@@ -64,7 +64,7 @@ func fill(b []byte, x byte) {
 	}
 }
 
-// find gives the bytes of device memory from p on, and which of them are known.
+// find returns the bytes of device memory from p on, and which of them are known.
 func (g *gpu) find(p driver.Ptr, n int64) (data, known []byte, err error) {
 	i, found := slices.BinarySearchFunc(g.memory, p, func(a *allocation, p driver.Ptr) int {
 		switch q := a.ptr(); {

@@ -2,7 +2,7 @@
 
 package emulator
 
-// Streams, which do at once what they are asked for, or record it.
+// Streams, which do work immediately or record it.
 
 import (
 	"errors"
@@ -37,7 +37,7 @@ type stream struct {
 	recorded  []func() error
 }
 
-// do does something, or records it.
+// do calls f, or records it.
 func (s *stream) do(f func() error) error {
 	if s.capturing {
 		s.recorded = append(s.recorded, f)
@@ -46,7 +46,7 @@ func (s *stream) do(f func() error) error {
 	return f()
 }
 
-// locked does something with the device's memory.
+// locked calls f with the device's memory locked.
 func (s *stream) locked(call string, f func() error) error {
 	return s.do(func() error {
 		s.gpu.mu.Lock()
@@ -149,7 +149,7 @@ func (s *stream) Sync() error {
 
 func (s *stream) Close() error { return nil }
 
-// recording is what a stream recorded.
+// recording is the recorded work of a stream.
 type recording struct {
 	gpu  *gpu
 	work []func() error

@@ -1,6 +1,6 @@
-// Package pool keeps memory of a GPU that was freed, and gives it to who asks next: the driver takes long for both, and
-// waits for the GPU where it frees. A program takes one block for all that it has there; the pool is for programs that
-// come after one another in a process, and [Shared] lets them have it.
+// Package pool keeps freed memory of a GPU and reuses it: allocating and freeing in the driver is slow, and freeing
+// waits for the GPU. A program allocates one block for everything on the GPU. The pool is for consecutive programs of a
+// process, which use it through [Shared].
 package pool
 
 import (
@@ -14,11 +14,11 @@ import (
 )
 
 // Pool is a GPU whose Alloc, Free, AllocHost and FreeHost keep what is freed. Sizes are rounded up to classes, by an
-// eighth at most above 16 MiB; a block serves its class only. If the GPU or the host has no memory left, everything
-// that is kept goes back to the driver, and it is asked once more, for no more than is needed.
+// eighth at most above 16 MiB; a block is reused only for its class. If the GPU or the host has no memory left, all
+// kept memory is returned to the driver, and the allocation is tried again with the exact size.
 //
-// Memory may be given to another as soon as it is freed: free it when the work that uses it is done, or if who gets it
-// queues its work on the same stream.
+// Memory may be reused as soon as it is freed: free it after the work that uses it, or if its next user queues work on
+// the same stream.
 type Pool struct {
 	driver.GPU
 	device shelf[driver.Ptr]
@@ -27,14 +27,14 @@ type Pool struct {
 
 var _ driver.GPU = (*Pool)(nil)
 
-// Use is how much memory a pool holds, in bytes of whole classes.
+// Use is the memory of a pool, in bytes, with sizes rounded to classes.
 type Use struct {
-	Used int64 // given out and not freed
-	Kept int64 // freed, and not given back to the driver
-	// Peak is the most that was given out at once since the pool was made or [Pool.ResetPeak] called; PeakHeld the most
-	// that the pool had of the driver, kept memory included.
+	Used int64 // allocated and not freed
+	Kept int64 // freed, and not returned to the driver
+	// Peak is the maximum of Used since the pool was made or [Pool.ResetPeak] was called. PeakHeld is the maximum of
+	// the memory from the driver, including kept memory.
 	Peak, PeakHeld int64
-	Calls          int64 // how often the driver was asked for memory
+	Calls          int64 // number of the driver's allocations
 }
 
 // New makes a pool of a GPU, which it closes when it is closed.
@@ -78,16 +78,16 @@ func (p *Pool) Memory() (free, total int64, err error) {
 	return free + p.device.state().Kept, total, err
 }
 
-// Trim gives back to the driver what is kept.
+// Trim returns kept memory to the driver.
 func (p *Pool) Trim() error { return errors.Join(p.device.trim(), p.host.trim()) }
 
-// Device and Host say how much memory of the GPU and of the host the pool holds.
+// Device is the use of the GPU's memory.
 func (p *Pool) Device() Use { return p.device.state() }
 
-// Host is [Pool.Device] for the host's memory.
+// Host is the use of the host's memory.
 func (p *Pool) Host() Use { return p.host.state() }
 
-// ResetPeak lets the peaks begin anew.
+// ResetPeak resets the peaks to the current values.
 func (p *Pool) ResetPeak() {
 	p.device.resetPeak()
 	p.host.resetPeak()
@@ -99,7 +99,7 @@ type shelf[P comparable] struct {
 	give func(P) error
 
 	mu   sync.Mutex
-	used map[P]int64   // the class of each block that is given out
+	used map[P]int64   // the class of each allocated block
 	kept map[int64][]P // the free blocks of each class
 	use  Use
 }
@@ -111,7 +111,7 @@ func (s *shelf[P]) open(take func(int64) (P, error), give func(P) error) {
 
 func (s *shelf[P]) alloc(bytes int64) (P, error) {
 	if bytes <= 0 {
-		return s.take(bytes) // whose error it is
+		return s.take(bytes) // returns its error
 	}
 	size := class(bytes)
 	s.mu.Lock()
@@ -123,7 +123,7 @@ func (s *shelf[P]) alloc(bytes int64) (P, error) {
 		s.mu.Unlock()
 		return at, nil
 	}
-	s.mu.Unlock() // the driver may take its time
+	s.mu.Unlock() // the driver may be slow
 	at, err := s.take(size)
 	if err != nil {
 		if e := s.trim(); e != nil {
@@ -141,7 +141,7 @@ func (s *shelf[P]) alloc(bytes int64) (P, error) {
 	return at, nil
 }
 
-// gave notes that a block is given out.
+// gave records that a block was allocated.
 func (s *shelf[P]) gave(at P, size int64) {
 	s.used[at] = size
 	s.use.Used += size
@@ -163,7 +163,7 @@ func (s *shelf[P]) release(at P) error {
 	return nil
 }
 
-// trim gives all that is kept back to the driver. What it refuses is forgotten: its context is lost.
+// trim returns all kept memory to the driver. If the driver refuses a block, the block is dropped: its context is lost.
 func (s *shelf[P]) trim() error {
 	s.mu.Lock()
 	kept := s.kept
@@ -191,11 +191,11 @@ func (s *shelf[P]) resetPeak() {
 	s.use.Peak, s.use.PeakHeld = s.use.Used, s.use.Used+s.use.Kept
 }
 
-// What the driver gives comes in pages of 2 MiB; smaller pieces of up to half of one share a page.
+// The driver allocates pages of 2 MiB; pieces of up to half a page share one.
 const page = 2 << 20
 
-// class is the size of the blocks that serve so many bytes: eight classes between a power of two and the next, in
-// multiples of 256 bytes and, from half a page on, of whole pages.
+// class is the block size for n bytes: eight classes between a power of two and the next, in multiples of 256 bytes
+// and, from half a page on, of whole pages.
 func class(n int64) int64 {
 	step := int64(256)
 	if b := bits.Len64(uint64(n - 1)); b > 11 {

@@ -7,9 +7,9 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// Shared opens GPUs for a process: all who open one have the same context and the same pool. A context takes the driver
-// long to make and hundreds of megabytes, so it stays when the last of them closes the GPU, and with it the memory that
-// they have freed: a program that is made after another begins with what that had. [Shared.Release] gives both back.
+// Shared opens GPUs for a process: all users of a GPU share one context and one pool. A context takes a long time to
+// make and hundreds of megabytes, so it is kept when the last user closes the GPU, and so is freed memory: a later
+// program reuses both. [Shared.Release] frees them.
 type Shared struct {
 	open func(index int) (driver.GPU, error)
 
@@ -17,11 +17,11 @@ type Shared struct {
 	gpus map[int]*opened
 }
 
-// opened is a GPU that is shared. The fields are the Shared's to guard.
+// opened is a shared GPU. The mutex of Shared guards the fields.
 type opened struct {
 	*Pool
 	users   int
-	dropped bool // nobody gets it any more; the last user closes it
+	dropped bool // not shared with new users; the last user closes it
 }
 
 // NewShared shares the GPUs that a function opens by their index.
@@ -29,8 +29,8 @@ func NewShared(open func(index int) (driver.GPU, error)) *Shared {
 	return &Shared{open: open, gpus: map[int]*opened{}}
 }
 
-// Open gives the GPU of an index, which is opened if it is not, or if it has been lost. Who closes it has freed what he
-// took: memory, modules, streams and events stay with the context otherwise.
+// Open returns the GPU with an index. It opens it if it is not open, or if it has been lost. Before closing it, a user
+// must free its memory, modules, streams and events, which otherwise stay with the context.
 func (s *Shared) Open(index int) (driver.GPU, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Shared) Open(index int) (driver.GPU, error) {
 	return &share{Pool: g.Pool, of: s, gpu: g}, nil
 }
 
-// drop lets go of a GPU that is lost, of which nothing can be given back.
+// drop forgets a lost GPU, whose resources cannot be freed.
 func (g *opened) drop() {
 	g.dropped = true
 	if g.users == 0 {
@@ -62,7 +62,7 @@ func (g *opened) drop() {
 	}
 }
 
-// Release closes the GPUs that nobody has open. Of the others, the memory that is kept goes back to the driver.
+// Release closes the GPUs without users. For the others, it returns kept memory to the driver.
 func (s *Shared) Release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *Shared) Release() error {
 	return errors.Join(errs...)
 }
 
-// A share is a GPU for one who has opened it.
+// A share is a GPU for one user.
 type share struct {
 	*Pool
 	of     *Shared

@@ -1,4 +1,4 @@
-// Package cache keeps what a CUDA compiler makes on disk, so that each kernel is compiled once per machine. Processes
+// Package cache stores a CUDA compiler's images on disk, so that each kernel is compiled once per machine. Processes
 // may share a folder.
 package cache
 
@@ -36,12 +36,12 @@ func Folder() (string, error) {
 	return filepath.Join(dir, "fusec", "cuda"), nil
 }
 
-// Compiler gives the images of another compiler, from disk where they are there. An image is found by the source
-// without its comments ([kernels.Key]), the chip's target, and the compiler's version, which holds its options.
-// Images that were damaged on the disk are made anew. A folder that cannot be written costs time and nothing else.
+// Compiler returns the images of another compiler, from disk if they exist. The key of an image is the source without
+// its comments ([kernels.Key]), the chip's target, and the compiler's version, which includes its options. Damaged
+// images are compiled again. A folder that cannot be written only costs time.
 type Compiler struct {
-	// Limit is how many bytes of images the folder keeps: those that were not used for longest are removed when one is
-	// added. It may be changed before the first call.
+	// Limit is how many bytes of images the folder keeps: the least recently used ones are removed when one is added.
+	// It may be changed before the first call.
 	Limit int64
 
 	of  driver.Compiler
@@ -53,7 +53,7 @@ type Compiler struct {
 
 var _ driver.Compiler = (*Compiler)(nil)
 
-// compilation is one that some goroutine has begun and others may wait for.
+// compilation is a compilation that a goroutine has started and for which others may wait.
 type compilation struct {
 	done  chan struct{}
 	image []byte
@@ -61,7 +61,7 @@ type compilation struct {
 	err   error
 }
 
-// New keeps the images of a compiler in the folder, which is made when the first image is.
+// New stores the images of a compiler in the folder, which is created with the first image.
 func New(of driver.Compiler, dir string) *Compiler {
 	return &Compiler{Limit: Limit, of: of, dir: dir, running: map[string]*compilation{}}
 }
@@ -96,7 +96,7 @@ func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log 
 func (c *Compiler) compile(source string, chip kernels.Chip, path string) ([]byte, string, error) {
 	if image, log, ok := read(path); ok {
 		now := time.Now()
-		_ = os.Chtimes(path, now, now) // when it was last used
+		_ = os.Chtimes(path, now, now) // the time of the last use
 		return image, log, nil
 	}
 	image, log, err := c.of.Compile(source, chip)
@@ -116,7 +116,7 @@ func (c *Compiler) key(source string, chip kernels.Chip) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// store writes an image whole, or not at all.
+// store writes an image atomically.
 func (c *Compiler) store(path string, image []byte, log string) error {
 	if err := os.MkdirAll(c.dir, 0o777); err != nil {
 		return err

@@ -1,6 +1,6 @@
 package cache
 
-// One file of the folder: what it holds, and which files go when there are too many.
+// The format of a file of the folder, and the removal of files.
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 
 const suffix = ".image"
 
-// magic begins every entry. After it come the SHA-256 of all that follows that, the length of the log in eight bytes,
+// magic is the start of every entry. It is followed by the SHA-256 of the rest, the length of the log in eight bytes,
 // the log and the image.
 var magic = []byte("fusec CUDA image 1\n")
 
@@ -29,7 +29,7 @@ func encode(image []byte, log string) []byte {
 	return slices.Concat(magic, sum[:], body)
 }
 
-// read gives the image and the log at path, and whether they are there and as they were written.
+// read returns the image and the log at path, and whether they exist and are intact.
 func read(path string) (image []byte, log string, ok bool) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -51,9 +51,9 @@ func read(path string) (image []byte, log string, ok bool) {
 	return body[n:], string(body[:n]), true
 }
 
-// trim removes entries from the folder until no more than limit bytes are left, those that were not used for longest
-// first, and never keep; and the temporary files of processes that were killed. What it cannot remove stays: the next
-// one may.
+// trim removes entries from the folder, the least recently used first and never keep, until at most limit bytes are
+// left. It also removes temporary files of killed processes. Files that it cannot remove stay; a later call may remove
+// them.
 func trim(dir string, limit int64, keep string) {
 	type entry struct {
 		path string
@@ -66,7 +66,7 @@ func trim(dir string, limit int64, keep string) {
 	for _, f := range files {
 		info, err := f.Info()
 		if err != nil || !info.Mode().IsRegular() {
-			continue // another process has removed it, or it is none of ours
+			continue // another process has removed it, or it is not an entry
 		}
 		path := filepath.Join(dir, f.Name())
 		if base, ok := atomicfile.Temporary(f.Name()); ok && strings.HasSuffix(base, suffix) {

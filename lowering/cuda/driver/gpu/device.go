@@ -41,7 +41,7 @@ var load = sync.OnceValue(func() error {
 	return nil
 })
 
-// Count is how many GPUs there are.
+// Count is the number of GPUs.
 func Count() (int, error) {
 	if err := load(); err != nil {
 		return 0, err
@@ -61,7 +61,7 @@ type device struct {
 
 var _ driver.GPU = (*device)(nil)
 
-// Open opens the GPU of an index, from 0, for which it makes a context.
+// Open opens the GPU with an index, from 0, and makes a context for it.
 func Open(index int) (driver.GPU, error) {
 	n, err := Count()
 	if err != nil {
@@ -86,13 +86,13 @@ func Open(index int) (driver.GPU, error) {
 		}
 		return nil, err
 	}
-	if err := failure("cuCtxPopCurrent", C.fusec_pop()); err != nil { // a new context is current
+	if err := failure("cuCtxPopCurrent", C.fusec_pop()); err != nil { // a new context is current at first
 		return nil, err
 	}
 	return g, nil
 }
 
-// chipOf asks the driver for what kernels are made for.
+// chipOf asks the driver for the properties of the chip.
 func chipOf(dev cu.Device) (kernels.Chip, error) {
 	var c kernels.Chip
 	var err error
@@ -151,7 +151,7 @@ func (g *device) native(call string, fn func(C.CUcontext) C.CUresult) error {
 	return failure(call, fn(*(*C.CUcontext)(unsafe.Pointer(&g.context))))
 }
 
-// release is do for what is freed with the context: once that is closed, there is nothing left to do.
+// release is do for resources that are freed with the context: it does nothing after the context has been closed.
 func (g *device) release(call string, fn func() error) error {
 	err := g.do(call, fn)
 	if errors.Is(err, errClosed) {
@@ -160,7 +160,7 @@ func (g *device) release(call string, fn func() error) error {
 	return err
 }
 
-// Alloc gives no memory for no bytes: the address 0.
+// Alloc returns the address 0 for 0 bytes.
 func (g *device) Alloc(bytes int64) (driver.Ptr, error) {
 	if bytes < 0 {
 		return 0, fmt.Errorf("cuMemAlloc: %d bytes", bytes)
@@ -191,7 +191,7 @@ func (g *device) AllocHost(bytes int64) (unsafe.Pointer, error) {
 	err := g.native("cuMemHostAlloc", func(c C.CUcontext) C.CUresult {
 		return C.fusec_alloc_host(c, C.size_t(bytes), &p)
 	})
-	if errors.Is(err, driver.ErrOutOfMemory) { // not the GPU's
+	if errors.Is(err, driver.ErrOutOfMemory) { // host memory, not the GPU's
 		return nil, fmt.Errorf("cuMemHostAlloc: the host has no %d bytes of memory to pin", bytes)
 	}
 	return p, err
@@ -209,7 +209,7 @@ func (g *device) Memory() (free, total int64, err error) {
 	return free, total, err
 }
 
-// Close waits for the calls that run, and for what they have queued. Closing twice does nothing.
+// Close waits for running calls and for the work that they have queued. Closing again does nothing.
 func (g *device) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -219,7 +219,7 @@ func (g *device) Close() error {
 	g.closed = true
 	err := failed("cuCtxDestroy", g.context.Destroy())
 	if errors.Is(err, driver.ErrLost) {
-		return nil // its user knows already, and it is closed
+		return nil // already reported to the user, and it is closed
 	}
 	return err
 }

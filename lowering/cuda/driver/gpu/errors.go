@@ -2,7 +2,7 @@
 
 package gpu
 
-// What the driver's results become.
+// Errors for the driver's results.
 
 /*
 #include "native.h"
@@ -16,7 +16,7 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// lost are the results after which nothing can be done with a context but close it.
+// lost are the results after which a context can only be closed.
 var lost = map[C.CUresult]bool{
 	C.CUDA_ERROR_ECC_UNCORRECTABLE:     true,
 	C.CUDA_ERROR_NVLINK_UNCORRECTABLE:  true,
@@ -55,7 +55,7 @@ func failure(call string, result C.CUresult) error {
 	return fmt.Errorf("%s: %s", call, said)
 }
 
-// failed is failure for the errors of gorgonia.org/cu: the driver's results, in a type that has no name outside it.
+// failed is failure for the errors of gorgonia.org/cu: the driver's results, in an unexported type.
 func failed(call string, err error) error {
 	if v := reflect.ValueOf(err); v.IsValid() && v.Kind() == reflect.Int {
 		return failure(call, C.CUresult(v.Int()))

@@ -45,13 +45,13 @@ type function struct {
 	f         cu.Function
 	entry     string
 	resources driver.Resources
-	params    int // bytes of its one parameter; -1 if not known
+	params    int // bytes of its only parameter; -1 if not known
 
 	mu      sync.Mutex
-	dynamic int // bytes of dynamic shared memory that launches may ask for
+	dynamic int // bytes of dynamic shared memory that launches may use
 }
 
-// Static and dynamic shared memory together may be this much until the driver is told of more.
+// Static and dynamic shared memory together may have this size by default; more has to be enabled.
 const usualShared = 48 << 10
 
 func (m *module) Function(entry string) (driver.Function, error) {
@@ -89,7 +89,7 @@ func (m *module) Function(entry string) (driver.Function, error) {
 
 func (f *function) Resources() driver.Resources { return f.resources }
 
-// allow lets launches of the function have so much dynamic shared memory.
+// allow enables the given size of dynamic shared memory for launches of the function.
 func (f *function) allow(shared int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

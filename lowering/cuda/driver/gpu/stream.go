@@ -78,7 +78,7 @@ func (s *stream) Launch(fn driver.Function, grid [3]int, block, shared int, para
 	if !ok || f.g != s.g {
 		return fmt.Errorf("cuLaunchKernel: the function is not of this GPU")
 	}
-	switch { // the driver reads as many bytes as the function wants
+	switch { // the driver reads as many bytes as the function's parameter has
 	case f.params < 0:
 		params = append(slices.Clip(params), make([]byte, kernels.MaxParams)...)
 	case f.params != len(params):

@@ -2,7 +2,7 @@
 
 package gpu
 
-// Tensor maps: how the copy engine finds a tile of a tensor.
+// Tensor maps, with which the copy engine finds a tile of a tensor.
 
 /*
 #include "native.h"
@@ -18,7 +18,7 @@ import (
 	"fusec/lowering/cuda/driver"
 )
 
-// mapTypes are the element types that the copy engine knows, by the names of [graph.DType].
+// mapTypes are the element types that the copy engine supports, by the names of [graph.DType].
 var mapTypes = map[string]C.int{
 	"f32":  C.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
 	"f64":  C.CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
@@ -58,7 +58,7 @@ func (g *device) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte)
 		return fmt.Errorf("%s: a swizzle of %d bytes (want 0, 32, 64 or 128)", call, m.Swizzle)
 	}
 	strides := append([]uint64{}, m.Strides...)
-	strides = append(strides, 0) // so that there is a first one
+	strides = append(strides, 0) // so that there is a first stride
 	err := g.native(call, func(c C.CUcontext) C.CUresult {
 		return C.fusec_encode(c, kind, C.int(rank), C.CUdeviceptr(base), (*C.cuuint64_t)(unsafe.Pointer(&m.Dims[0])),
 			(*C.cuuint64_t)(unsafe.Pointer(&strides[0])), (*C.cuuint32_t)(unsafe.Pointer(&m.Box[0])), swizzle,

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Disassemble gives the instructions of each entry of an image, by CUDA's nvdisasm. That is looked for in bin beside the
-// library's folder, then beside the other folders in which a library may be, and in the path.
+// Disassemble returns the instructions of each entry of an image, by CUDA's nvdisasm. It is searched for in the folder
+// bin next to the library's folder, then next to the other possible folders of a library, and in the path.
 func (c *Compiler) Disassemble(image []byte) (map[string]string, error) {
 	tool, err := c.tool("nvdisasm")
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Compiler) Disassemble(image []byte) (map[string]string, error) {
 	return entriesOf(string(text)), nil
 }
 
-// entriesOf cuts a disassembly at the sections of entries.
+// entriesOf splits a disassembly into the sections of entries.
 func entriesOf(text string) map[string]string {
 	code := map[string]string{}
 	name := ""

@@ -1,6 +1,6 @@
 package nvrtc
 
-// Where NVRTC may be.
+// The search for NVRTC.
 
 import (
 	"fmt"
@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// names are the library's, newest first. CUDA 12's is enough for all but what it does not know of the newest chips.
+// names are the library's names, newest first. CUDA 12's library is sufficient except for the newest chips.
 var names = []string{"libnvrtc.so.13", "libnvrtc.so.12"}
 
-// Variable is the environment variable that names NVRTC's file or the folder that it lies in.
+// Variable is the environment variable that names NVRTC's file or its folder.
 const Variable = "FUSEC_NVRTC"
 
-// candidates lists the paths to try in order, and the folders in which they were looked for. Names without a folder are
-// left to the loader. With $FUSEC_NVRTC nothing else is tried.
+// candidates lists the paths to try in order, and the folders that were searched. Names without a folder are resolved
+// by the loader. With $FUSEC_NVRTC nothing else is tried.
 func candidates() (paths, searched []string) {
 	if set := os.Getenv(Variable); set != "" {
 		if info, err := os.Stat(set); err != nil || !info.IsDir() {
@@ -30,7 +30,7 @@ func candidates() (paths, searched []string) {
 	return append(paths, existing(folders)...), append([]string{"the loader's path"}, folders...)
 }
 
-// existing are the libraries that lie in the folders: those of the newest name first, then in the order of the folders.
+// existing are the libraries in the folders, sorted by name, the newest first, and then by the order of the folders.
 func existing(folders []string) []string {
 	var paths []string
 	for _, name := range names {
@@ -44,7 +44,7 @@ func existing(folders []string) []string {
 	return paths
 }
 
-// folders are those in which CUDA's installer, `make cuda-tools` and NVIDIA's Python packages put the library.
+// folders are the folders in which CUDA's installer, `make cuda-tools` and NVIDIA's Python packages put the library.
 func folders() []string {
 	var list []string
 	add := func(patterns ...string) {
@@ -80,7 +80,7 @@ func folders() []string {
 	return list
 }
 
-// missing is the error that names what was tried.
+// missing is the error with the list of tried paths.
 func missing(searched []string, reasons []string) error {
 	text := fmt.Sprintf("NVRTC, CUDA's run-time compiler (%s), was not found in %s", strings.Join(names, " or "),
 		strings.Join(searched, ", "))

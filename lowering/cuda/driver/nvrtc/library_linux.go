@@ -23,7 +23,7 @@ const (
 type library struct {
 	path         string
 	major, minor int
-	chips        []int // the compute capabilities that it knows, 10·major + minor
+	chips        []int // the compute capabilities that it supports, 10·major + minor
 
 	create    func(program *uintptr, source, name *byte, headers int32, sources, names unsafe.Pointer) int32
 	destroy   func(program *uintptr) int32
@@ -46,7 +46,7 @@ func open() (*library, error) {
 		if err == nil {
 			return lib, nil
 		}
-		if filepath.Base(path) != path { // it is there, but not as it should be
+		if filepath.Base(path) != path { // it exists, but cannot be loaded
 			reasons = append(reasons, err.Error())
 		}
 	}
@@ -103,8 +103,8 @@ func load(path string) (*library, error) {
 		lib.chips = append(lib.chips, int(c))
 	}
 	if dir := filepath.Dir(path); path != filepath.Base(path) {
-		// NVRTC asks the loader for its second library by name, which finds it only if it is loaded already or lies in
-		// the loader's path.
+		// NVRTC loads its second library by name. The loader finds it only if it is loaded already or is in the
+		// loader's path.
 		builtins := fmt.Sprintf("libnvrtc-builtins.so.%d.%d", major, minor)
 		if _, err := purego.Dlopen(filepath.Join(dir, builtins), purego.RTLD_NOW|purego.RTLD_GLOBAL); err != nil {
 			return nil, fmt.Errorf("%s lacks its second library: %w", path, err)
@@ -118,8 +118,8 @@ func (l *library) name(result int) string {
 	return fmt.Sprintf("%s (result %d)", l.text(int32(result)), result)
 }
 
-// compile gives machine code or, if the architecture among the options is a virtual one, PTX; the messages; and the
-// result of the first function that did not succeed.
+// compile returns machine code or, if the architecture among the options is virtual, PTX; the messages; and the result
+// of the first function that failed.
 func (l *library) compile(source string, options []string) (out []byte, log string, result int) {
 	var program uintptr
 	text, name := zeroEnded(source), zeroEnded("kernel.cu")
@@ -146,7 +146,7 @@ func (l *library) compile(source string, options []string) (out []byte, log stri
 	return out, log, int(r)
 }
 
-// get calls a pair of the library's functions, of which one gives the size of what the other gives.
+// get calls a pair of the library's functions, one for the size and one for the data.
 func (l *library) get(program uintptr, size func(uintptr, *uintptr) int32,
 	give func(uintptr, *byte) int32) ([]byte, int32) {
 	var n uintptr

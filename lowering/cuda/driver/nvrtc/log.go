@@ -1,6 +1,6 @@
 package nvrtc
 
-// What the compiler's messages say.
+// Parsing of the compiler's messages.
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Usage is what the assembler gave an entry: registers per thread, and bytes. Spills counts the stores and the loads of
-// registers that did not fit. A stack that is not of spills holds arrays that are indexed by what is not constant.
+// Usage is the resources of an entry: registers per thread, and bytes. Spills counts the stores and the loads of
+// spilled registers. A stack without spills holds arrays that are indexed by values that are not constant.
 type Usage struct{ Registers, Spills, Stack, Shared int }
 
 var (
@@ -22,7 +22,8 @@ var (
 	ptxLine    = regexp.MustCompile(`ptx input, line (\d+); error.*`)
 )
 
-// Usages reads the resources of each entry from the log of [Compiler.Compile]. Shared is what is declared with a size.
+// Usages reads the resources of each entry from the log of [Compiler.Compile]. Shared is the shared memory that is
+// declared with a size.
 func Usages(log string) map[string]Usage {
 	usages := map[string]Usage{}
 	entry := ""
@@ -46,16 +47,15 @@ func Usages(log string) map[string]Usage {
 	return usages
 }
 
-// Losses are the assembler's remarks on what it could not do as fast as it was written: wgmma instructions that it puts
-// one after another, for example.
+// Losses are the assembler's remarks on lost performance, for example on wgmma instructions that it serialises.
 func Losses(log string) []string { return lossLine.FindAllString(log, -1) }
 
 func number(s string) int {
-	n, _ := strconv.Atoi(s) // the pattern lets only digits pass
+	n, _ := strconv.Atoi(s) // the pattern matches only digits
 	return n
 }
 
-// quotePTX puts below each message of the assembler the line of PTX that it speaks of. The compiler itself quotes the
+// quotePTX adds to each message of the assembler the line of PTX to which it refers. The compiler itself quotes the
 // source.
 func quotePTX(log, ptx string) string {
 	lines := strings.Split(ptx, "\n")

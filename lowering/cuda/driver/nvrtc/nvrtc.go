@@ -1,7 +1,7 @@
-// Package nvrtc compiles CUDA C++ with NVRTC, NVIDIA's run-time compiler. The library is loaded when it is first asked
-// for, so that a program is built without CUDA, and compiles for any chip on a machine without a GPU.
+// Package nvrtc compiles CUDA C++ with NVRTC, NVIDIA's run-time compiler. The library is loaded at its first use, so
+// that a program is built without CUDA, and compiles for any chip on a machine without a GPU.
 //
-// Kernels bring their own prelude, so that nothing but the library is needed: no headers.
+// Kernels have their own prelude, so that only the library is needed, and no headers.
 package nvrtc
 
 import (
@@ -21,12 +21,12 @@ type Compiler struct {
 
 var _ driver.Compiler = (*Compiler)(nil)
 
-// base are the options of every compilation: the language, functions without __device__ being meant for the GPU, and
-// the assembler's report of registers and spills, which [Usages] reads.
+// base are the options of every compilation: the language, functions for the GPU without __device__, and the
+// assembler's report of registers and spills, which [Usages] reads.
 var base = []string{"--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v"}
 
-// Open finds and loads NVRTC. It is looked for in $FUSEC_NVRTC (a file or a folder) if that is set, else in the
-// loader's path, $CUDA_PATH/lib64, /usr/local/cuda*/lib64, where `make cuda-tools` puts it, and among Python's
+// Open finds and loads NVRTC. It is searched for in $FUSEC_NVRTC (a file or a folder) if that is set, else in the
+// loader's path, $CUDA_PATH/lib64, /usr/local/cuda*/lib64, the folder of `make cuda-tools`, and among Python's
 // packages. The options are added to those of every compilation.
 func Open(options ...string) (*Compiler, error) {
 	lib, err := open()
@@ -53,7 +53,7 @@ func (c *Compiler) Compile(source string, chip kernels.Chip) (image []byte, log 
 	return c.compile(source, chip.Target(), chip.Target())
 }
 
-// PTX returns the assembly of the virtual machine that a source becomes on its way to the chip's machine code.
+// PTX returns the PTX to which a source is compiled before it becomes the chip's machine code.
 func (c *Compiler) PTX(source string, chip kernels.Chip) (ptx, log string, err error) {
 	if err := c.knows(chip); err != nil {
 		return "", "", err
@@ -62,7 +62,7 @@ func (c *Compiler) PTX(source string, chip kernels.Chip) (ptx, log string, err e
 	return strings.TrimRight(string(text), "\x00"), log, err
 }
 
-// compile makes machine code, or PTX if the architecture is a virtual one.
+// compile makes machine code, or PTX if the architecture is virtual.
 func (c *Compiler) compile(source, architecture, target string) ([]byte, string, error) {
 	if strings.ContainsRune(source, 0) {
 		return nil, "", fmt.Errorf("the CUDA source has a zero byte at %d", strings.IndexByte(source, 0))
@@ -83,7 +83,7 @@ func (c *Compiler) compile(source, architecture, target string) ([]byte, string,
 		c.lib.name(result), strings.TrimSpace(log))
 }
 
-// knows returns an error if the compiler makes no code for the chip.
+// knows returns an error if the compiler does not support the chip.
 func (c *Compiler) knows(chip kernels.Chip) error {
 	if slices.Contains(c.lib.chips, chip.Arch) {
 		return nil
