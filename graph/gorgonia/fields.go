@@ -70,14 +70,18 @@ func (m *memo[K, V]) of(k K, slow func(K) V) V {
 var fieldIndex memo[fieldKey, []int]
 
 type fieldKey struct {
-	t    reflect.Type
+	t    uintptr // [typeID] of the type
 	name string
 }
 
+// typeID tells types apart, and is found in a map sooner than the type itself.
+func typeID(t reflect.Type) uintptr { return reflect.ValueOf(t).Pointer() }
+
 // fieldByName is v.FieldByName(name).
 func fieldByName(v reflect.Value, name string) reflect.Value {
-	at := fieldIndex.of(fieldKey{v.Type(), name}, func(k fieldKey) []int {
-		f, _ := k.t.FieldByName(k.name)
+	t := v.Type()
+	at := fieldIndex.of(fieldKey{typeID(t), name}, func(fieldKey) []int {
+		f, _ := t.FieldByName(name)
 		return f.Index
 	})
 	if at == nil {
@@ -203,16 +207,16 @@ func fieldAt[T any](f *fields, name string) *T {
 }
 
 // inner looks at the struct inside an interface field, or behind a pointer.
-func (f *fields) inner(name string) *fields {
+func (f *fields) inner(name string) fields {
 	v, ok := f.get(name, reflect.Interface, reflect.Pointer)
 	if !ok || v.IsNil() {
-		return &fields{err: f.err}
+		return fields{err: f.err}
 	}
 	v = v.Elem()
 	for v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
-	return &fields{v: v, err: f.err}
+	return fields{v: v, err: f.err}
 }
 
 // set overwrites an interface field.
@@ -258,14 +262,15 @@ func nodeField[T any](n *gorg.Node, offset uintptr) T {
 	return *(*T)(unsafe.Add(unsafe.Pointer(n), offset))
 }
 
-var typeNames memo[reflect.Type, string]
+var typeNames memo[uintptr, string] // by [typeID]
 
 // typeName is the name of a type of Gorgonia's own, or "" for a type from elsewhere and for no operation.
 func typeName(op gorg.Op) string {
 	if op == nil {
 		return ""
 	}
-	return typeNames.of(reflect.TypeOf(op), func(t reflect.Type) string {
+	t := reflect.TypeOf(op)
+	return typeNames.of(typeID(t), func(uintptr) string {
 		if t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}

@@ -80,6 +80,7 @@ func (im *importer) grads(order []*gorg.Node) {
 			numbered(s.cost), numbered(s.later), numbered(s.node), returned(s.node, s.times))
 	}
 	ambiguous := 0
+	im.Grads = slices.Grow(im.Grads, len(f.derivs)) // nil if there are none
 	for i, n := range order {
 		of, d := im.Node(n), n.Deriv()
 		if d == nil || of == nil || im.Node(d) == nil {

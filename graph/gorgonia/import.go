@@ -243,8 +243,8 @@ type importer struct {
 	opts   Options
 	users  [][]*gorg.Node // by position
 	names  map[string]bool
-	// Calls, their operands and origins are allocated several at a time.
-	calls    []call
+	call   call // the one under way: nothing keeps it
+	// Operands and origins of calls are allocated several at a time.
 	operands []*graph.Node
 	origins  []graph.Origin
 	builder  graph.Builder // of the call under way
@@ -441,8 +441,8 @@ func nodeShape(n *gorg.Node) tensor.Shape {
 	return nodeField[tensor.Shape](n, l.shape)
 }
 
-// callsAtOnce is how many calls are allocated together, about.
-const callsAtOnce = 32
+// roomAtOnce is how many elements of a list are allocated together, about.
+const roomAtOnce = 64
 
 // begin makes the builder of a call.
 func (c *call) begin() {
@@ -454,7 +454,7 @@ func (c *call) begin() {
 // room is list, or a new one if list has no room for n more.
 func room[T any](list []T, n int) []T {
 	if cap(list)-len(list) < n {
-		return make([]T, 0, callsAtOnce+n)
+		return make([]T, 0, roomAtOnce+n)
 	}
 	return list
 }
@@ -484,8 +484,8 @@ func (im *importer) node(n *gorg.Node) error {
 			return err
 		}
 	}
-	im.calls = append(room(im.calls, 1), call{importer: im, n: n, op: op, fields: fieldsIn(op), want: want, from: originOf(n)})
-	c := &im.calls[len(im.calls)-1]
+	im.call = call{importer: im, n: n, op: op, fields: fieldsIn(op), want: want, from: originOf(n)}
+	c := &im.call
 	c.f = &c.fields
 	c.begin()
 	children := im.children(n)

@@ -48,16 +48,17 @@ func (c *call) batchStats() (mean, variance *graph.Node, err error) {
 
 // mode reads the training flag and sees to it that a later change is noticed.
 func (c *call) mode(flag string) bool {
-	f := c.f
+	c.f.bool(flag) // which keeps an error
+	f := *c.f      // of this call, which does not last
 	return c.staleMode(func() bool { return f.bool(flag) })
 }
 
 // staleMode is the training mode that now tells, whose change will be noticed.
 func (c *call) staleMode(now func() bool) bool {
-	was := now()
+	was, n := now(), c.n
 	c.stale = append(c.stale, staleness{nil, func() error {
 		if now() != was {
-			return fmt.Errorf("%s: the training mode was switched", originOf(c.n).Name)
+			return fmt.Errorf("%s: the training mode was switched", originOf(n).Name)
 		}
 		return nil
 	}})

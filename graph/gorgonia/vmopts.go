@@ -194,7 +194,7 @@ func ReadOptions(kind VMKind, own gorg.VM, opts ...gorg.VMOpt) (VMConfig, error)
 	}
 	if p := f.pointer("p"); p != compiled && p != nil { // without a program the option has panicked
 		program := f.inner("p")
-		c.Precompiled = value[*gorg.ExprGraph](program, "g")
+		c.Precompiled = value[*gorg.ExprGraph](&program, "g")
 		if program.err != nil || c.Precompiled == nil {
 			errs = append(errs, fmt.Errorf("WithPrecompiled: the program has no graph: %w", program.err))
 		} else {
