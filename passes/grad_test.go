@@ -58,14 +58,8 @@ func TestGradients(t *testing.T) {
 		t.Errorf("%d gradients were made", n)
 	}
 	in := graphtest.Values(rand.New(rand.NewPCG(3, 2)), g)
-	_, want, err := ref.Eval(g, in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, got, err := ref.Eval(h, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, want := passtest.Eval(t, g, in)
+	_, got := passtest.Eval(t, h, in)
 	for i := range want["w"].Type.Shape.Elems() {
 		if math.Abs(want["w"].Float(i)-got["w"].Float(i)) > 1e-12 {
 			t.Fatalf("update of w: %v became %v", want["w"].Float(i), got["w"].Float(i))
@@ -245,10 +239,7 @@ func TestGradientsOfValuesBetween(t *testing.T) {
 		gs = []passes.Gradient{{Cost: cost, Of: y, Output: "dy"}, {Cost: cost, Of: x, Output: "d x"}}
 	})
 	h, _ := passtest.Gradients(t, g, passes.Config{Gradients: gs})
-	out, _, err := ref.Eval(h, graphtest.Values(rand.New(rand.NewPCG(1, 1)), g))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, _ := passtest.Eval(t, h, graphtest.Values(rand.New(rand.NewPCG(1, 1)), g))
 	for i := range 3 {
 		if out["dy"].Float(i) != out["want dy"].Float(i) {
 			t.Errorf("dy[%d] is %v, want %v", i, out["dy"].Float(i), out["want dy"].Float(i))
@@ -293,10 +284,7 @@ func TestGradientsOfEqualValues(t *testing.T) {
 					cfg.Disable[name] = true
 				}
 				h, _ := passtest.Gradients(t, g, cfg)
-				out, _, err := ref.Eval(h, graphtest.Values(rand.New(rand.NewPCG(1, 1)), g))
-				if err != nil {
-					t.Fatal(err)
-				}
+				out, _ := passtest.Eval(t, h, graphtest.Values(rand.New(rand.NewPCG(1, 1)), g))
 				for name, want := range map[string]float64{"du": tt.du, "dv": tt.dv} {
 					if d := out[name]; d.Float(0) != want || d.Float(1) != want || d.Float(2) != want {
 						t.Errorf("without %v: %s is %v, want %v", off, name, d.Data, want)
@@ -371,10 +359,7 @@ func TestGradientsOfInnerNodes(t *testing.T) {
 			continue
 		}
 		in := graphtest.Values(r, g)
-		want, _, err := ref.Eval(plain, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want, _ := passtest.Eval(t, plain, in)
 		got, _, err := ref.Eval(h, in)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

@@ -8,7 +8,6 @@ import (
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/graph/optim"
-	"fusec/kernels/ref"
 	"fusec/passes"
 	"fusec/passes/passtest"
 )
@@ -36,18 +35,12 @@ func TestOptimiseStep(t *testing.T) {
 	}
 	in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), h)
 	in[optim.RateInput].SetFloat(0, 0.25)
-	outputs, updates, err := ref.Eval(h, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	outputs, updates := passtest.Eval(t, h, in)
 	if len(outputs) != 2 || outputs["cost"] == nil || outputs[optim.NormOutput] == nil {
 		t.Errorf("the outputs are %v", outputs)
 	}
 	cost := func() float64 {
-		out, _, err := ref.Eval(g, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out, _ := passtest.Eval(t, g, in)
 		return out["cost"].Float(0)
 	}
 	for _, s := range steps {

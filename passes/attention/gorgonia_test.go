@@ -89,8 +89,8 @@ func TestAttentionOfGorgonia(t *testing.T) {
 	}
 }
 
-// TestAttentionOfGorgoniaTrained checks that Gorgonia's backward, which reads the probabilities, does not stand in the
-// way.
+// TestAttentionOfGorgoniaTrained checks that Gorgonia's backward, which reads the probabilities, does not prevent the
+// fusion.
 func TestAttentionOfGorgoniaTrained(t *testing.T) {
 	m := zoo.TransformerBlock(2, 5, 12, 3, 20)
 	cost := must(gorgonia.Sum(must(gorgonia.Square(m.Output))))

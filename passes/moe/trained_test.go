@@ -11,7 +11,7 @@ import (
 	"fusec/cmd/models/zoo"
 )
 
-// TestMoEOfGorgoniaTrained checks that Gorgonia's backward, which reads the hidden values, does not stand in the way,
+// TestMoEOfGorgoniaTrained checks that Gorgonia's backward, which reads the hidden values, does not prevent the fusion,
 // and that the mixture is differentiated as one.
 func TestMoEOfGorgoniaTrained(t *testing.T) {
 	m := zoo.MoEBlock(5, 6, 8, 3)

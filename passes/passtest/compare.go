@@ -83,18 +83,22 @@ func magnitude(v ref.Value, i int) float64 {
 	return 0
 }
 
+// Eval computes what the graph means.
+func Eval(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates map[string]*graph.Tensor) {
+	t.Helper()
+	outputs, updates, err := ref.Eval(g, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return outputs, updates
+}
+
 // SameNumbers checks that two graphs give the same numbers, up to the rounding of constants. Unlike [Same] it allows for
 // nothing large on the way: −1e9 is meant to vanish.
 func SameNumbers(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
 	t.Helper()
-	want, _, err := ref.Eval(g, in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, _, err := ref.Eval(h, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want, _ := Eval(t, g, in)
+	got, _ := Eval(t, h, in)
 	for name, w := range want {
 		if got[name].Type != w.Type {
 			t.Fatalf("output %q: %v became %v", name, w.Type, got[name].Type)
@@ -112,14 +116,8 @@ func SameNumbers(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
 // norm of g's value.
 func Near(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor, limit float64) {
 	t.Helper()
-	outputs, updates, err := ref.Eval(g, in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gotOutputs, gotUpdates, err := ref.Eval(h, in)
-	if err != nil {
-		t.Fatal(err)
-	}
+	outputs, updates := Eval(t, g, in)
+	gotOutputs, gotUpdates := Eval(t, h, in)
 	for _, pair := range []struct{ got, want map[string]*graph.Tensor }{{gotOutputs, outputs}, {gotUpdates, updates}} {
 		for name, want := range pair.want {
 			off, size := 0.0, 0.0
@@ -178,10 +176,7 @@ func Gradients(t *testing.T, g *graph.Graph, cfg passes.Config) (*graph.Graph, *
 	}
 	in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
 	eval := func(g *graph.Graph) map[string]*graph.Tensor {
-		out, _, err := ref.Eval(g, in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out, _ := Eval(t, g, in)
 		return out
 	}
 	got := eval(h)
