@@ -23,33 +23,35 @@ func costOutput(i int) string { return fmt.Sprintf("optim/cost %d", i) }
 // askSteps prepares a graph for optimise-step before the first pass: the gradients and costs become outputs, so that
 // every pass keeps them. A gradient that the graph has is taken as it is, and shared with what else reads it; with loss
 // scaling, or if there is none, a new one is requested.
-func (c *Context) askSteps(steps []Step) error {
+func (c *Context) askSteps() error {
+	if len(c.steps) == 0 {
+		return nil
+	}
 	g := c.Graph
-	for i, s := range steps {
+	for i, s := range c.steps {
 		seed, err := s.Seed, error(nil)
 		if s.Cost != nil {
-			if seed, err = c.optimizer.Seed(g, s.Cost, s.Seed); err != nil {
+			if seed, err = c.cfg.Optimizer.Seed(g, s.Cost, s.Seed); err != nil {
 				return err
 			}
 		}
 		switch {
-		case !s.makes(c.optimizer):
+		case !s.makes(c.cfg.Optimizer):
 			g.Outputs = append(g.Outputs, graph.Output{Name: stepOutput(i), Node: s.Value})
 		case s.Cost == nil:
-			return fmt.Errorf("the gradient of %s cannot be made anew, as loss scaling needs: its cost is not known",
+			return fmt.Errorf("the gradient of %s cannot be made again, as loss scaling needs: its cost is not known",
 				s.Param.Where())
 		default:
 			c.gradients = append(c.gradients, Gradient{Cost: s.Cost, Of: s.Param, Seed: seed, Output: stepOutput(i)})
 		}
 	}
 	costs := map[*graph.Node]bool{}
-	for _, s := range steps {
+	for _, s := range c.steps {
 		if s.Cost != nil && !costs[s.Cost] {
 			g.Outputs = append(g.Outputs, graph.Output{Name: costOutput(len(costs)), Node: s.Cost})
 			costs[s.Cost] = true
 		}
 	}
-	c.steps = steps
 	return g.Tidy()
 }
 
@@ -61,7 +63,7 @@ func (c *Context) askSteps(steps []Step) error {
 //
 // [optim.Optimizer.Append] defines the step.
 func optimiseStep(c *Context) error {
-	if c.optimizer == nil {
+	if c.cfg.Optimizer == nil {
 		return nil
 	}
 	g := c.Graph
@@ -74,7 +76,7 @@ func optimiseStep(c *Context) error {
 	for i, s := range c.steps {
 		param, name := sources[s.Param.Name], stepOutput(i)
 		if param == nil || waiting[name] == nil {
-			return fmt.Errorf("%s has no gradient that could be made anew; the notes of strip-grad say why", s.Param.Where())
+			return fmt.Errorf("%s has no gradient that could be made again; the notes of strip-grad say why", s.Param.Where())
 		}
 		mine[name] = true
 		pairs = append(pairs, optim.Pair{Param: param, Grad: waiting[name]})
@@ -92,13 +94,13 @@ func optimiseStep(c *Context) error {
 		}
 	}
 	before := len(g.Nodes)
-	if err := c.optimizer.Append(g, pairs, costs); err != nil {
+	if err := c.cfg.Optimizer.Append(g, pairs, costs); err != nil {
 		return err
 	}
 	if err := g.Tidy(); err != nil {
 		return err
 	}
-	c.Note(nil, "%T changes %d parameters in each run: %d nodes", c.optimizer.Rule, len(pairs), len(g.Nodes)-before)
+	c.Note(nil, "%T changes %d parameters in each run: %d nodes", c.cfg.Optimizer.Rule, len(pairs), len(g.Nodes)-before)
 	return nil
 }
 

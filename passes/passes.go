@@ -84,12 +84,9 @@ func (cfg Config) check() error {
 // Context is what a pass works on: the graph, and what the caller asked for.
 type Context struct {
 	*rewrite.Context
-	budget    int64 // bytes for temporary values, or 0
-	precision precision.Precision
-	leastHalf int        // elements of values that are worth rounding
-	gradients []Gradient // in terms of Graph's nodes as they were before the first pass
-	optimizer *optim.Optimizer
-	steps     []Step
+	cfg       Config
+	gradients []Gradient // of cfg and for steps, in terms of Graph's nodes as they were before the first pass
+	steps     []Step     // of cfg, in the same terms
 }
 
 // Run compiles a graph. It leaves g as it is and returns the graph after the last pass and a record of every stage.
@@ -104,12 +101,12 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 	}
 	if cfg.Verify {
 		if err := graph.Verify(g); err != nil {
-			return nil, tr, fmt.Errorf("the graph as it came: %w", err)
+			return nil, tr, fmt.Errorf("the graph as given: %w", err)
 		}
 	}
 	work, to := g.Clone()
-	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target}, budget: cfg.Budget, precision: cfg.Precision,
-		leastHalf: cmp.Or(cfg.leastHalf, narrow.Least)}
+	cfg.leastHalf = cmp.Or(cfg.leastHalf, narrow.Least)
+	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target}, cfg: cfg}
 	tr.Precision = cfg.Precision.String()
 	for _, r := range cfg.Gradients {
 		r, err := r.in(to)
@@ -118,26 +115,22 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		}
 		c.gradients = append(c.gradients, r)
 	}
-	if cfg.Optimizer != nil {
-		c.optimizer = cfg.Optimizer
-		var steps []Step
-		for _, s := range cfg.Steps {
-			s, err := s.in(to)
-			if err != nil {
-				return nil, tr, err
-			}
-			steps = append(steps, s)
-		}
-		if err := c.askSteps(steps); err != nil {
+	for _, r := range cfg.Steps {
+		r, err := r.in(to)
+		if err != nil {
 			return nil, tr, err
 		}
+		c.steps = append(c.steps, r)
+	}
+	if err := c.askSteps(); err != nil {
+		return nil, tr, err
 	}
 	var stages graph.Recorder
 	snapshot := func(s trace.Stage) {
 		s.Graph = stages.Snapshot(c.Graph)
 		tr.Stages = append(tr.Stages, s)
 	}
-	came := trace.Stage{Name: "import", Doc: "the graph as it came"}
+	came := trace.Stage{Name: "import", Doc: "the graph as given"}
 	for _, n := range g.Notes {
 		came.Notes = append(came.Notes, rewrite.TraceNote(n))
 	}

@@ -90,7 +90,7 @@ func (s *stripper) choose() error {
 		}
 	}
 	for _, r := range all {
-		if why := s.kept[r.Cost]; r.Value == nil && why != "" && s.c.optimizer == nil { // optimise-step reports its own
+		if why := s.kept[r.Cost]; r.Value == nil && why != "" && s.c.cfg.Optimizer == nil { // optimise-step reports its own
 			return fmt.Errorf("the gradient %q of %s by %s: %s", r.Output, r.Cost.Where(), r.Of.Where(), why)
 		}
 	}

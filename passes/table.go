@@ -40,138 +40,102 @@ func always(why string) func(Config) string { return func(Config) string { retur
 // table is all passes in order: first those that rewrite the graph as a program on tensors, then those that form
 // launches and prepare them for a target.
 var table = []Pass{
-	{
-		Name: "strip-grad", Run: stripGrad, Needed: Config.requests,
-		Doc: "gradients that can be made again become requests, and their backward nodes go",
-	}, {
-		Name: "simplify", Run: on(simplify.Run),
-		Doc: "constants folded, equal values merged, algebra, views in normal form",
-		After: []After{
+	{Name: "strip-grad", Run: stripGrad, Needed: Config.requests,
+		Doc: "gradients that can be made again become requests, and their backward nodes go"},
+	{Name: "simplify", Run: on(simplify.Run),
+		Doc: "constants folded, equal values merged, algebra, views in normal form", After: []After{
 			{"strip-grad", "it merges and moves the nodes that the gradients are named by"},
-		},
-	}, {
-		Name: "raise", Run: on(raise.Run),
-		Doc: "operations written out by hand recognised: relu, gelu, mean, softmax, norms, convolution",
-		After: []After{
+		}},
+	{Name: "raise", Run: on(raise.Run),
+		Doc: "operations written out by hand recognised: relu, gelu, mean, softmax, norms, convolution", After: []After{
 			{"simplify", "its patterns are written for the normal form"},
 			{"strip-grad", "a backward that reads every intermediate hides what the forward is"},
-		},
-	}, {
-		Name: "fuse-attention", Run: on(attention.Run),
-		Doc: "two contractions around a softmax become one attention: scale, masks, dropout, shared heads",
-		After: []After{
+		}},
+	{Name: "fuse-attention", Run: on(attention.Run),
+		Doc: "two contractions around a softmax become one attention: scale, masks, dropout, shared heads", After: []After{
 			{"raise", "it looks for the softmax, which may be written out by hand"},
 			{"strip-grad", "a backward that reads scores and probabilities would keep them in memory"},
-		},
-	}, {
-		Name: "fuse-moe", Run: func(c *Context) error { return moe.Run(c.Context, requested(c.Graph)) },
-		Doc: "a sum of feed-forward networks, each weighted by a gate, becomes a mixture that skips closed gates",
-		After: []After{
+		}},
+	{Name: "fuse-moe", Run: func(c *Context) error { return moe.Run(c.Context, requested(c.Graph)) },
+		Doc: "a sum of feed-forward networks, each weighted by a gate, becomes a mixture that skips closed gates", After: []After{
 			{"raise", "it looks for activations, which may be written out by hand"},
 			{"strip-grad", "a backward that reads hidden values would keep them in memory"},
 			{"fuse-attention", "an attention written as a sum of values is not a mixture"},
-		},
-	}, {
-		Name: "differentiate", Run: differentiate, Needed: Config.answers,
-		Doc: "requested gradients made from the graph as it now stands",
-		After: []After{
+		}},
+	{Name: "differentiate", Run: differentiate, Needed: Config.answers,
+		Doc: "requested gradients made from the graph as it now stands", After: []After{
 			{"strip-grad", "it answers the requests that strip-grad leaves"},
 			{"raise", "the gradient of a raised operation is better than that of its parts"},
 			{"fuse-attention", "the gradient of an attention needs no probabilities, that of its parts does"},
 			{"fuse-moe", "the gradient of a mixture skips closed gates, that of its parts does not"},
-		},
-	}, {
-		Name: "optimise-step", Run: optimiseStep, Needed: Config.stepsBy,
-		Doc: "clipping, loss scale and the optimiser's update as ordinary nodes, where asked for",
-		After: []After{
+		}},
+	{Name: "optimise-step", Run: optimiseStep, Needed: Config.stepsBy,
+		Doc: "clipping, loss scale and the optimiser's update as ordinary nodes, where asked for", After: []After{
 			{"differentiate", "it steps by the gradients"},
-		},
-	}, {
-		Name: "simplify-again", Run: on(simplify.Run),
-		Doc: "the same rules, now over the backward as well",
-		After: []After{
+		}},
+	{Name: "simplify-again", Run: on(simplify.Run),
+		Doc: "the same rules, now over the backward as well", After: []After{
 			{"optimise-step", "parameters share scalars, such as Adam's corrections, that are written for each"},
 			{"differentiate", "gradient rules write constants, sums and views without regard to what surrounds them"},
-		},
-	}, {
-		Name: "precision", Run: precisionPass,
-		Doc: "operands of contractions rounded to 16 bits, where the caller chose so",
-		After: []After{
+		}},
+	{Name: "precision", Run: precisionPass,
+		Doc: "operands of contractions rounded to 16 bits, where the caller chose so", After: []After{
 			{"differentiate", "gradients are taken of the graph in f32, and their contractions are rounded as well"},
 			{"optimise-step", "parameters and what an optimiser keeps stay in f32"},
 			{"simplify-again", "it casts a value once for all equal nodes, and tells a cast of a constant from a cast of a value"},
-		},
-	}, {
-		Name: "sink-reshapes", Run: on(fuse.SinkReshapes), For: "fuse-regions",
-		Doc: "a reshape after a contraction moved below the elementwise work that follows",
-		After: []After{
+		}},
+	{Name: "sink-reshapes", Run: on(fuse.SinkReshapes), For: "fuse-regions",
+		Doc: "a reshape after a contraction moved below the elementwise work that follows", After: []After{
 			{"simplify-again", "it looks for views in normal form"},
 			{"precision", "it moves reshapes below casts, too"},
-		},
-	}, {
-		Name: "copy-filters", Run: on(fuse.CopyFilters), For: "fuse-regions",
+		}},
+	{Name: "copy-filters", Run: on(fuse.CopyFilters), For: "fuse-regions",
 		Needed: always("a fused convolution reads each filter as one row of a matrix"),
-		Doc:    "filters of a convolution copied where a view separates the weights of one filter",
-		After: []After{
+		Doc:    "filters of a convolution copied where a view separates the weights of one filter", After: []After{
 			{"simplify-again", "it looks for views in normal form"},
 			{"precision", "filters are rounded before the views through which they are read"},
-		},
-	}, {
-		Name: "lift-transposes", Run: on(fuse.LiftTransposes), For: "fuse-regions",
-		Doc: "a transpose of joined values moved to the values that are joined",
-		After: []After{
+		}},
+	{Name: "lift-transposes", Run: on(fuse.LiftTransposes), For: "fuse-regions",
+		Doc: "a transpose of joined values moved to the values that are joined", After: []After{
 			{"simplify-again", "it looks for views in normal form"},
 			{"precision", "casts are placed before views"},
-		},
-	}, {
-		Name: "fuse-regions", Run: on(fuse.Regions),
-		Doc: "elementwise work moved into the launch that produces or reads it",
-		After: []After{
+		}},
+	{Name: "fuse-regions", Run: on(fuse.Regions),
+		Doc: "elementwise work moved into the launch that produces or reads it", After: []After{
 			{"raise", "an operation written out by hand would be fused as its parts"},
 			{"simplify-again", "regions are grown over views and constants in normal form"},
 			{"precision", "a cast joins the launch that makes the value"},
 			{"sink-reshapes", "a region ends at a reshape"},
 			{"copy-filters", "a fused convolution reads its filters from memory"},
 			{"lift-transposes", "a launch stores its result transposed, but not what is joined afterwards"},
-		},
-	}, {
-		Name: "narrow", Run: func(c *Context) error { return narrow.Results(c.Context, c.precision.Half(), c.leastHalf) },
-		Doc: "what contractions hand to later launches kept in 16 bits, where the caller chose so",
-		After: []After{
+		}},
+	{Name: "narrow", Run: func(c *Context) error { return narrow.Results(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf) },
+		Doc: "what contractions hand to later launches kept in 16 bits, where the caller chose so", After: []After{
 			{"precision", "it shares the casts that contractions read"},
 			{"fuse-regions", "which values are kept between launches is known when launches are formed"},
-		},
-	}, {
-		Name: "merge-launches", Run: on(fuse.Merge),
-		Doc: "elementwise launches at the end that do the same to different values become one",
-		After: []After{
+		}},
+	{Name: "merge-launches", Run: on(fuse.Merge),
+		Doc: "elementwise launches at the end that do the same to different values become one", After: []After{
 			{"fuse-regions", "it merges the launches that fuse-regions makes"},
 			{"narrow", "launches that do the same to values of one type are alike"},
-		},
-	}, {
-		Name: "place", Run: place,
+		}},
+	{Name: "place", Run: place,
 		Needed: always("it copies what no kernel reads through strides, and gives what is handed out memory that nothing else has"),
-		Doc:    "views as strides where they can be, copies where they cannot",
-		After: []After{
+		Doc:    "views as strides where they can be, copies where they cannot", After: []After{
 			{"fuse-regions", "a view inside a region needs no copy"},
 			{"merge-launches", "it counts who owns the values that are handed out"},
-		},
-	}, {
-		Name: "recompute", Run: func(c *Context) error { return recompute.Run(c.Context, c.budget) },
-		Doc: "values computed again where keeping them would exceed the memory budget",
-		After: []After{
+		}},
+	{Name: "recompute", Run: func(c *Context) error { return recompute.Run(c.Context, c.cfg.Budget) },
+		Doc: "values computed again where keeping them would exceed the memory budget", After: []After{
 			{"fuse-regions", "what is stored and what a launch costs is known when launches are formed"},
 			{"place", "copies take memory, too, and each value has the memory in which it stays"},
-		},
-	}, {
-		Name: "check-lowered", Run: checkLowered,
+		}},
+	{Name: "check-lowered", Run: checkLowered,
 		Needed: always("it names what the target has no kernel for, before anything runs"),
-		Doc:    "nothing is left that the target has no kernel for",
-		After: []After{
+		Doc:    "nothing is left that the target has no kernel for", After: []After{
 			{"place", "it checks the last graph"},
 			{"recompute", "it checks the last graph"},
-		},
-	},
+		}},
 }
 
 func init() { mustOrder(table) }

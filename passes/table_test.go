@@ -64,7 +64,7 @@ func TestFaults(t *testing.T) {
 	}
 	h, _ := g.Clone()
 	h.Nodes[1].Type = graph.TypeOf(graph.F64, 3)
-	if _, _, err := Run(h, Config{Verify: true}); err == nil || !strings.HasPrefix(err.Error(), "the graph as it came: ") {
+	if _, _, err := Run(h, Config{Verify: true}); err == nil || !strings.HasPrefix(err.Error(), "the graph as given: ") {
 		t.Errorf("a malformed graph: %v", err)
 	}
 }

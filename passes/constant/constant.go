@@ -39,13 +39,13 @@ func within(n *graph.Node, looks *int) *graph.Tensor {
 		}
 	}
 	if graph.IsView(n.Op) {
-		return view(n, in[0])
+		return View(n, in[0])
 	}
 	return Evaluate(n, in)
 }
 
-// constantView reads a value through a view.
-func view(n *graph.Node, x *graph.Tensor) *graph.Tensor {
+// View reads a value through a view. It returns nil for a Slice that does not start at a constant, or not within x.
+func View(n *graph.Node, x *graph.Tensor) *graph.Tensor {
 	l, ok := graph.Contiguous(x.Type.Shape).View(n)
 	if !ok {
 		return nil

@@ -63,7 +63,7 @@ const maxReplans = 12
 // A recomputer rewrites the graph by plans.
 type recomputer struct {
 	c     *rewrite.Context
-	first map[int]int // by the ID of a launch that repeats another: the ID of the one in the graph as it came
+	first map[int]int // by the ID of a launch that repeats another: the ID of the one in the original graph
 }
 
 // rewrite makes the graph's launches those of a plan.
@@ -162,7 +162,7 @@ func (r *recomputer) repeat(k, n *graph.Node) {
 // repeated lists the launches that run again what another has run, and matches them.
 func (r *recomputer) repeated(t *timeline) []trace.Repeated {
 	var list []trace.Repeated
-	by := map[int]*graph.Node{} // of the launch in the graph as it came, the first that runs it now
+	by := map[int]*graph.Node{} // of the launch in the original graph, the first that runs it now
 	for _, l := range t.launches {
 		n := l.node
 		first, ok := r.first[n.ID]

@@ -69,46 +69,23 @@ func foldMove(s *simplifier, n *graph.Node) *graph.Node {
 	if !ok {
 		return nil
 	}
-	out := graph.NewTensor(n.Type)
-	switch op := n.Op.(type) {
-	case graph.Transpose:
-		st := in[0].Type.Shape.Strides()
-		constant.EachIndex(shape, func(i int, ix []int) {
-			from := 0
-			for d, x := range ix {
-				from += x * st[op.Perm.At(d)]
-			}
-			out.SetElem(i, in[0], from)
-		})
-	case graph.Slice:
-		from := in[0].Type.Shape
-		start, ok := op.ConstStart(n)
-		if !ok {
-			return nil // an error at run time, with the user's line
+	op, ok := n.Op.(graph.Concat)
+	if !ok {
+		if v := constant.View(n, in[0]); v != nil { // else an error at run time, with the user's line
+			return s.b.Const(v)
 		}
-		st := from.Strides()
-		constant.EachIndex(shape, func(i int, ix []int) {
-			k := start * st[op.Axis]
+		return nil
+	}
+	out, st, base := graph.NewTensor(n.Type), shape.Strides(), 0
+	for _, t := range in {
+		constant.EachIndex(t.Type.Shape, func(i int, ix []int) {
+			k := base * st[op.Axis]
 			for d, x := range ix {
-				if d == op.Axis {
-					x *= op.Step
-				}
 				k += x * st[d]
 			}
-			out.SetElem(i, in[0], k)
+			out.SetElem(k, t, i)
 		})
-	case graph.Concat:
-		st, base := shape.Strides(), 0
-		for _, t := range in {
-			constant.EachIndex(t.Type.Shape, func(i int, ix []int) {
-				k := base * st[op.Axis]
-				for d, x := range ix {
-					k += x * st[d]
-				}
-				out.SetElem(k, t, i)
-			})
-			base += t.Type.Shape.At(op.Axis)
-		}
+		base += t.Type.Shape.At(op.Axis)
 	}
 	return s.b.Const(out)
 }
