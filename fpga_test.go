@@ -225,55 +225,6 @@ func TestModelsOnTheOverlay(t *testing.T) {
 	}
 }
 
-// Options that make no sense are refused, and so is what the target does not do.
-func TestOverlayOptions(t *testing.T) {
-	g, _, err := graph.Load(filepath.Join(models, "digits-mlp.graph"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		opts []fusec.CompileOption
-		want string
-	}{
-		{[]fusec.CompileOption{fusec.WithTarget("", fpga.Overlay("big"))}, `no overlay is called "big"`},
-		{[]fusec.CompileOption{fusec.WithTarget("", fpga.For(isa.Config{Name: "odd", Rows: 3}))}, "Rows: want a power of two"},
-		{[]fusec.CompileOption{fusec.WithTarget("", fpga.Link("carrier-pigeon"))}, "carrier-pigeon"},
-		{[]fusec.CompileOption{fusec.WithTarget("", fpga.Overlay("hx8k"))}, "addresses of 16 bits reach 65536"},
-		{[]fusec.CompileOption{fusec.WithPrecision(fusec.BF16)}, "integers of 8 bits"},
-		{[]fusec.CompileOption{fusec.WithTarget("", fpga.Samples(map[string]*graph.Tensor{"pixels": nil}))}, `no value for "pixels"`},
-	} {
-		p, err := fusec.Compile(g, append([]fusec.CompileOption{fusec.WithTarget("fpga")}, c.opts...)...)
-		if err == nil { // a link is opened by the first run
-			for _, n := range g.Sources() {
-				if err := p.Set(n.Name, graph.NewTensor(n.Type)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			err = p.Exec()
-			p.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("error %v, want one about %q", err, c.want)
-		}
-	}
-	b := graph.NewBuilder("cost")
-	w := b.Param("w", graph.TypeOf(graph.F32, 4))
-	cost := b.Reduce(graph.Sum, b.Unary(graph.Square, w), false, 0)
-	b.Output("cost", cost)
-	trained, err := b.Graph()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = fusec.Compile(trained, fusec.WithTarget("fpga"), fusec.WithGradient("dw", cost, w))
-	if err == nil || !strings.Contains(err.Error(), "which gradients do not bear") {
-		t.Errorf("gradients on the overlay: %v", err)
-	}
-	if _, err := fusec.Compile(g, fusec.WithTarget("fpga:1")); err == nil ||
-		!strings.Contains(err.Error(), "is not known") {
-		t.Errorf("target fpga:1: %v", err)
-	}
-}
-
 // A machine in place of Gorgonia's runs a graph on the overlay, reads weights again when they change, and refuses to train.
 func TestMachineOnTheOverlay(t *testing.T) {
 	model := zoo.DigitsMLP(16)

@@ -40,7 +40,7 @@ func TestGPU(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		`there is no part "lineal"`:    {"gpu", "lineal"},
-		"--only requires the one part":    {"gpu", "--only", "x"},
+		"--only requires the one part": {"gpu", "--only", "x"},
 		"flag provided but not define": {"gpu", "--pyton", "x"},
 	} {
 		if code, _, errs := peers(t, args...); code != exitUsage || !strings.Contains(errs, want) {
