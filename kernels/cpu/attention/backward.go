@@ -10,7 +10,8 @@ import (
 )
 
 // The backward pass computes the probabilities again from the log-sum-exp, block by block (Dao et al., arXiv
-// 2205.14135, appendix B.4, and 2307.08691), so that its memory beside the gradients is three numbers a query:
+// 2205.14135, appendix B.4, and 2307.08691), so that its memory, without the gradients, is three numbers for each
+// query:
 //
 //	Δ = Σ dout⊙out − dlse, by rows
 //	for each block of keys of a head                          k, v, dk, dv: L2
@@ -21,19 +22,19 @@ import (
 //	    dq += ds·k
 //
 // The subtractions cost nothing: −lse and −Δ are one more column of q and dout, against a column of ones of k and v.
-// Where dropout stands between dout·vᵀ and Δ, Δ is subtracted after it. Queries whose log-sum-exp is so large that it
-// rounds its logarithm away get their maxima and sums anew, in a pass of their own: see backward_far.go.
+// With dropout, Δ is subtracted after it. For queries whose log-sum-exp is too large to represent the logarithm of the
+// sum, maxima and sums are computed again in a separate pass: see backward_far.go.
 //
 // Heads that share keys and values add to the same dk and dv, in order. If there are many heads of keys, each is a work
 // item, which adds to its dq in place; if there are few, blocks of keys are the items for dk and dv, and then blocks of
-// queries those for dq, with the probabilities computed once more.
+// queries those for dq, with the probabilities computed again.
 
 // manyHeads is how many heads of keys are enough work items.
 const manyHeads = 8
 
 // A BackwardConfig describes the gradient of an attention. Out and LSE of the attention are read. DOut and DQ are laid
 // out as Out and Q, DLSE, if the log-sum-exp has a gradient, as LSE; DK and DV have an offset for each head of keys, or
-// no offsets if they are not wanted.
+// no offsets if they are not needed.
 type BackwardConfig struct {
 	Config
 	DOut, DLSE, DQ, DK, DV gemm.Layout
@@ -59,7 +60,7 @@ type Backward[T Float] struct {
 	scale   T // of dq and dk
 	inverse T // of the share of probabilities that dropout keeps
 
-	// The run in progress.
+	// The current run.
 	args BackwardArgs[T]
 }
 
@@ -109,7 +110,7 @@ func NewBackward[T Float](cfg BackwardConfig, p *pool.Pool) (*Backward[T], error
 // Room is how many elements of scratch each worker needs.
 func (k *Backward[T]) Room() int { return k.room.total }
 
-// Bytes is the memory that the plan keeps.
+// Bytes is the plan's memory.
 func (k *Backward[T]) Bytes() int64 {
 	return int64(len(k.delta)+len(k.far.top)+len(k.far.share))*int64(unsafe.Sizeof(*new(T))) + int64(len(k.far.blocks))
 }
@@ -128,14 +129,14 @@ func (k *Backward[T]) Run(args BackwardArgs[T], scratch [][]T) {
 	k.pool.Run(k.heads*k.blocks, (*queriesTask[T])(k))
 }
 
-// release lets go of the caller's data.
+// release drops the references to the caller's data.
 func (k *Backward[T]) release() {
 	k.args = BackwardArgs[T]{}
 	k.Plan.release()
 }
 
-// deltaTask computes Δ for a block of queries of a head, starts their dq at 0, and finds what their exponentials are to
-// be taken from.
+// deltaTask computes Δ for a block of queries of a head, sets their dq to 0, and finds the values that are subtracted
+// in their exponentials.
 type deltaTask[T Float] Backward[T]
 
 // Do implements pool.Task.
@@ -188,8 +189,8 @@ func (k *Backward[T]) addQuery(head, query int, x []T) {
 	}
 }
 
-// negativeLSE is what a score is raised by before its exponential; a query with nothing to attend has no finite
-// log-sum-exp, and only scores of −Inf. Those of a far query are not raised.
+// negativeLSE is added to a score before its exponential. A query that attends to no key has no finite log-sum-exp, and
+// only scores of −Inf. Nothing is added for a far query.
 func (k *Backward[T]) negativeLSE(head, query int) T {
 	if lse := k.lse(head, query); lse != T(math.Inf(-1)) && !k.far.is(head*k.Dims.Queries+query) {
 		return -lse

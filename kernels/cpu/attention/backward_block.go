@@ -8,7 +8,7 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// A pair is a block of queries and a block of keys at work, in the scratch of one worker.
+// A pair is a block of queries and a block of keys that a worker processes, in its scratch.
 type pair[T Float] struct {
 	*Backward[T]
 	wantQ, wantK, wantV bool
@@ -43,14 +43,14 @@ func (k *Backward[T]) pair(worker int) pair[T] {
 	}
 }
 
-// keysAt goes to a block of keys.
+// keysAt selects a block of keys.
 func (b *pair[T]) keysAt(group, chunk int) {
 	b.group, b.key, b.valid = group, chunk*b.Backward.keys, b.Plan.valid(group*b.Dims.Group)
 	b.keys = max(min(b.Backward.keys, b.valid-b.key), 0)
 	b.packed.keys = false
 }
 
-// queriesAt goes to a block of queries.
+// queriesAt selects a block of queries.
 func (b *pair[T]) queriesAt(head, block int) {
 	b.head, b.row = head, block*b.queries
 	b.rows = min(b.queries, b.Dims.Queries-b.row)
@@ -58,7 +58,7 @@ func (b *pair[T]) queriesAt(head, block int) {
 	b.hasFar = b.far.blocks[head*b.blocks+block]
 }
 
-// alongQueries computes dk and dv of a block of keys, and adds to dq what it gives to every query.
+// alongQueries computes dk and dv of a block of keys, and adds its part of dq to every query.
 func (b *pair[T]) alongQueries(group, chunk int) {
 	clear(b.dk)
 	clear(b.dv)
@@ -77,7 +77,7 @@ func (b *pair[T]) alongQueries(group, chunk int) {
 	}
 }
 
-// finish writes the gradient of the block of keys from panels of so many rows, of which width count.
+// finish writes the gradient of the block of keys from panels with the given number of rows, of which width are used.
 func (b *pair[T]) finish(dst []T, to *gemm.Layout, panels []T, width, rows int, scale T) {
 	if scale != 1 {
 		multiply(panels, scale)
@@ -95,7 +95,7 @@ func (b *pair[T]) finish(dst []T, to *gemm.Layout, panels []T, width, rows int, 
 	}
 }
 
-// meet takes the pair into account.
+// meet adds the pair's contributions.
 func (b *pair[T]) meet() {
 	nr := b.micro.NR
 	lo, hi, allLo, allHi := b.reach(b.row, b.row+b.rows, b.valid)
@@ -148,7 +148,7 @@ func (b *pair[T]) rowsOf(first, n int) (from, to int) {
 	return from, to
 }
 
-// pack brings what is not yet there of the blocks into panels.
+// pack packs the parts of the blocks that are not packed yet.
 func (b *pair[T]) pack() {
 	d, mr, nr := b.Dims, b.micro.MR, b.micro.NR
 	if !b.packed.keys {
@@ -177,7 +177,7 @@ func (b *pair[T]) pack() {
 	delta := b.delta[b.head*d.Queries+b.row:][:b.rows]
 	for i, v := range delta {
 		if b.Op.Dropout > 0 {
-			v = 0 // it comes after the dropout
+			v = 0 // subtracted after the dropout
 		}
 		b.q[columnAt(mr, d.Depth, i)], b.dout[columnAt(mr, d.Width, i)] = b.negativeLSE(b.head, b.row+i), -v
 	}
@@ -189,14 +189,14 @@ func (b *pair[T]) pack() {
 	}
 }
 
-// withColumn packs n rows of depth elements into panels along the rows, each with room for one more column.
+// withColumn packs n rows of depth elements into panels along the rows, each with space for one more column.
 func withColumn[T Float](dst []T, width, depth, n int, src []T, at int, l *gemm.Layout) {
 	for i := 0; i < n && depth > 0; i += width {
 		gemm.Pack(dst[i*(depth+1):], width, depth, min(width, n-i), src[at+i*l.RowStride:], l.ColStride, l.RowStride)
 	}
 }
 
-// columnAt is where the further column of row i stands.
+// columnAt is the position of the additional column of row i.
 func columnAt(width, depth, i int) int { return (i/width*(depth+1)+depth)*width + i%width }
 
 // scores are the masked scores of the n keys from first on and the queries from to to−1 of the block, less what the
@@ -216,7 +216,7 @@ func (b *pair[T]) scores(first, n, from, to int, whole bool) (s []T, start, tile
 	return s, start, tiles
 }
 
-// panel takes the n keys from first on into account, for the queries from to to−1 of the block.
+// panel adds the contributions of the n keys from first on, for the queries from to to−1 of the block.
 func (b *pair[T]) panel(first, n, from, to int, whole bool) {
 	d, mr, nr := b.Dims, b.micro.MR, b.micro.NR
 	p, from, tiles := b.scores(first, n, from, to, whole)
@@ -246,7 +246,7 @@ func (b *pair[T]) panel(first, n, from, to int, whole bool) {
 	}
 }
 
-// cutOff sets the scores of keys out of the queries' reach to −Inf; s has n keys from first on.
+// cutOff sets the scores of keys outside of the queries' reach to −Inf; s has n keys from first on.
 func (b *pair[T]) cutOff(s []T, from, to, first, n int) {
 	nr, low := b.micro.NR, T(math.Inf(-1))
 	for i := from; i < to; i++ {
@@ -267,7 +267,7 @@ func (b *pair[T]) dropPanel(p, dp []T, from, to, first, n int) {
 	nr, sub := b.micro.NR, opcodes[T]().BinaryVS(graph.Sub)
 	p, dp = p[:(to-from)*nr], dp[:(to-from)*nr]
 	drawn, kept := words(b.drawn)[:len(p)], T(1-b.Op.Dropout)
-	// Of the last panel's keys there may be less than it has columns, which are padding: any word will do for them.
+	// The last panel may have fewer keys than columns. The rest is padding, for which any word is right.
 	vec.WordRows(drawn, nr, b.args.Seed, b.Plan.drawn(b.head, b.row+from, first), uint64(b.Dims.Keys))
 	b.keep(dp, drawn)
 	for i := from; i < to; i++ {

@@ -13,7 +13,7 @@ const (
 	backwardQueryBytes, backwardKeyBytes = 96 << 10, 240 << 10
 )
 
-// backwardRoom says where the parts of a worker's scratch start, in elements.
+// backwardRoom has the offsets of the parts of a worker's scratch, in elements.
 type backwardRoom struct {
 	q, qT, dout, doutT     int
 	k, kT, v, dk, dv       int

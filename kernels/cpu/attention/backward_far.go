@@ -2,19 +2,20 @@ package attention
 
 import "math"
 
-// A query is far if its log-sum-exp is so large that rounding it moves the probabilities e^(s − lse): of a row that a
-// finite mask moves to −1e9, a log-sum-exp of f32 holds the mask and nothing of the logarithm, so that each of n equal
-// scores would have the probability 1 instead of 1÷n. For blocks that hold such queries a pass over their keys finds
-// the greatest score m and l = Σ e^(s−m) again, as the forward pass did, and their probabilities are e^(s−m)÷l.
+// A query is far if its log-sum-exp is so large that rounding it moves the probabilities e^(s − lse): for a row that a
+// finite mask moves to −1e9, a log-sum-exp of f32 has the mask but not the logarithm, so that each of n equal scores
+// would have the probability 1 instead of 1÷n. For blocks with such queries a pass over their keys finds the greatest
+// score m and l = Σ e^(s−m) again, as the forward pass did, and their probabilities are e^(s−m)÷l.
 
-// nearLSE is where a query begins to be far. Half a unit in the last place of an f32 below it is 4e-6.
+// nearLSE is the least log-sum-exp of a far query, in absolute value. Half a unit in the last place of an f32 below it
+// is 4e-6.
 const nearLSE = 1 << 7
 
-// far is what far queries' exponentials are taken from.
+// far has the maxima and the factors for the exponentials of far queries.
 type far[T Float] struct {
 	top    []T    // of each query: its greatest score, +Inf if it is not far
-	share  []T    // and what the exponentials are multiplied by
-	blocks []bool // the blocks of queries that hold any
+	share  []T    // the factor of the exponentials
+	blocks []bool // the blocks of queries that have any
 }
 
 func newFar[T Float](queries, blocks int) far[T] {
@@ -52,7 +53,7 @@ func (k *Backward[T]) findFar(worker, head, block int) {
 		at := head*k.Dims.Queries + i
 		switch top := k.far.top[at]; {
 		case top == none:
-		case top == low: // nothing to attend, whatever the log-sum-exp says
+		case top == low: // attends to no key, whatever the log-sum-exp is
 			k.far.top[at] = 0
 		default:
 			k.far.share[at] = 1 / k.far.share[at]

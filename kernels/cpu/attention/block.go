@@ -7,7 +7,7 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// A block is a work item at work: some queries of one head against all their keys.
+// A block is the state of a work item: some queries of one head with all their keys.
 type block[T Float] struct {
 	*Plan[T]
 	worker          int
@@ -15,14 +15,14 @@ type block[T Float] struct {
 	valid           int // keys of the head
 	width           int // of a value, rounded up to whole panels
 
-	// Scratch. The panels of q and o follow one another; those of m and l are NR numbers each, and started says
-	// whether a panel's o is anything yet.
+	// Scratch. The panels of q and o are contiguous; those of m and l have NR numbers each, and started says whether a
+	// panel's o has been set.
 	q, o, k, v, s, mask []T
 	m, l, c, alpha, sum []T
 	started             []T
 	drawn, byKey        []T // random words
 
-	// The block of keys in hand: packed, but for those that are read in place.
+	// The current block of keys: packed, except for those that are read in place.
 	key, keys int
 	packed    bool
 	inPlace   int // keys, whole panels
@@ -53,7 +53,7 @@ func (t *blockTask[T]) Do(worker, item int) {
 	b.run()
 }
 
-// run goes through the keys.
+// run iterates over the keys.
 func (b *block[T]) run() {
 	d, nr := b.Dims, b.micro.NR
 	if d.Depth > 0 {
@@ -82,7 +82,7 @@ func (b *block[T]) run() {
 	}
 }
 
-// step takes the block of keys into account for panel p of the queries.
+// step adds the block of keys to panel p of the queries.
 func (b *block[T]) step(p int) {
 	d, mr, nr := b.Dims, b.micro.MR, b.micro.NR
 	row, rows := b.row+p*nr, min(nr, b.rows-p*nr)
@@ -149,7 +149,7 @@ func (b *block[T]) score(s []T, p, from, n int) {
 	}
 }
 
-// pack brings the block's keys, and its values transposed, into panels of A, but for those that are read in place.
+// pack brings the block's keys, and its values transposed, into panels of A, except for those that are read in place.
 func (b *block[T]) pack() {
 	d, mr := b.Dims, b.micro.MR
 	b.packed = true
@@ -172,9 +172,9 @@ func (b *block[T]) pack() {
 	}
 }
 
-// source is where the rows of the block's keys or values stand, with strides, and how many there are, the block's or
-// more: where they lie; or copied side by side into the scratch, if they are spread over pages, or spread and read in
-// place.
+// source returns the rows of the block's keys or values, their strides, and their number, which is at least the
+// block's. The rows are in place, or copied to contiguous scratch if they are in several pages, or far apart and read
+// without packing.
 func (b *block[T]) source(x []T, l *gemm.Layout, pages, width int, inPlace bool, room int) (
 	src []T, there, row, col int) {
 	src, there = b.rowsAt(x, l, pages, b.head, b.key, b.Dims.Keys-b.key)
@@ -187,10 +187,11 @@ func (b *block[T]) source(x []T, l *gemm.Layout, pages, width int, inPlace bool,
 }
 
 // cutOff sets the scores of keys out of each query's reach to −Inf; s has n keys from first on. Neither end of the
-// reach falls from one query to the next, so a key is beyond that of the first few queries and before that of the last.
+// reach decreases from one query to the next. So a key is beyond the reach of the first queries and before the reach of
+// the last ones.
 func (b *block[T]) cutOff(s []T, row, rows, first, n int) {
 	nr, low := b.micro.NR, T(math.Inf(-1))
-	ended, begun := 0, 0 // queries whose keys end before, or begin at or before, the key in hand
+	ended, begun := 0, 0 // queries whose keys end before, or begin at or before, the current key
 	lo, end := b.Op.Range(b.Dims, row, b.valid)
 	for j := range n {
 		for ended < rows && end <= first+j {
@@ -213,7 +214,7 @@ func (b *block[T]) cutOff(s []T, row, rows, first, n int) {
 	}
 }
 
-// softmax raises the maxima of panel p by the scores, makes them exponentials, and brings sums and results to the new
+// softmax raises the maxima of panel p by the scores, makes them exponentials, and scales sums and results to the new
 // maxima.
 func (b *block[T]) softmax(p int, s []T) {
 	nr := b.micro.NR
@@ -225,7 +226,7 @@ func (b *block[T]) softmax(p int, s []T) {
 	for j, top := range m {
 		b.c[j] = top
 		if top == low {
-			b.c[j] = 0 // nothing to subtract where all is −Inf
+			b.c[j] = 0 // nothing to subtract if all scores are −Inf
 		}
 		raised = raised || b.alpha[j] != top
 		b.alpha[j] -= b.c[j]
@@ -281,7 +282,7 @@ func storePanel[T Float](dst []T, at int, to *gemm.Layout, panel []T, nr, width,
 	}
 }
 
-// inverse is what turns the sum of values weighted by exponentials of sum l into the result.
+// inverse is the factor from the sum of weighted values to the result, for exponentials with the sum l.
 func (k *Plan[T]) inverse(l T) T {
 	if l == 0 {
 		return 0

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// blockQueries is how many queries a work item has at most. Packing a block of keys and values for 512 of them is
-	// some three percent of the work on it, for 256 six.
+	// blockQueries is the largest number of queries of a work item. Packing a block of keys and values for 512 of them
+	// is some three percent of the work on it, for 256 six.
 	blockQueries, blockQueriesMin = 512, 64
-	// itemsWanted is how many work items an attention is cut into, if it is large enough.
+	// itemsWanted is the number of work items of an attention, if it is large enough.
 	itemsWanted = 32
 	// blockKeys is the greatest number of keys in a block, a multiple of the width of all matrix kernels' panels: a
 	// panel of scores takes less than half of a first-level cache.
@@ -19,15 +19,16 @@ const (
 	// stay in a second-level cache of 512 KiB.
 	queryBytes, keyBytes = 288 << 10, 112 << 10
 
-	// fewQueries is up to how many queries that share their keys reading keys and values is all that an attention
-	// costs.
+	// fewQueries is the largest number of queries with shared keys for which the cost of an attention is that of
+	// reading keys and values.
 	fewQueries = 8
-	// chunkKeys is the least number of keys in a chunk, chunksWanted how many chunks all heads should make together.
+	// chunkKeys is the least number of keys in a chunk, chunksWanted the preferred number of chunks of all heads
+	// together.
 	chunkKeys    = 256
 	chunksWanted = 64
 )
 
-// room says where the parts of a worker's scratch start, in elements.
+// room has the offsets of the parts of a worker's scratch, in elements.
 type room struct {
 	q, o, k, v, s, mask int
 	keyRows, valueRows  int

@@ -20,7 +20,7 @@ func (k *Plan[T]) partial(group, chunk, row int) []T {
 	return k.partials[((group*k.chunks+chunk)*k.Dims.Group*k.Dims.Queries+row)*n:][:n]
 }
 
-// place is the head and the query that a row of a group is.
+// place is the head and the query of a row of a group.
 func (k *Plan[T]) place(group, row int) (head, query int) {
 	return group*k.Dims.Group + row/k.Dims.Queries, row % k.Dims.Queries
 }
@@ -49,7 +49,7 @@ func (t *chunkTask[T]) Do(worker, item int) {
 	}
 }
 
-// stream takes n keys into account for all rows of a group.
+// stream adds n keys to the partial results of all rows of a group.
 func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 	d, first := k.Dims, group*k.Dims.Group
 	keys := stretch[T]{x: k.args.K, l: &k.K, pages: k.KPages, head: first, key: key, width: d.Depth}
@@ -81,8 +81,8 @@ func (k *Plan[T]) stream(mem []T, group, chunk, key, n int) {
 	}
 }
 
-// A stretch is the keys, or the values, that a step reads: in place, page by page, or copied where their elements do
-// not stand side by side.
+// A stretch is the keys, or the values, that a step reads: in place, page by page, or copied if their elements are not
+// contiguous.
 type stretch[T Float] struct {
 	x          []T
 	l          *gemm.Layout
@@ -92,7 +92,7 @@ type stretch[T Float] struct {
 	sideBySide []T // the copy
 }
 
-// open copies the n rows of a stretch to room if it has to.
+// open copies the n rows of a stretch to room if necessary.
 func (k *Plan[T]) open(x *stretch[T], n int, room []T) {
 	if x.l.ColStride != 1 && x.width > 1 {
 		x.sideBySide = room
@@ -100,7 +100,7 @@ func (k *Plan[T]) open(x *stretch[T], n int, room []T) {
 	}
 }
 
-// read returns the rows of a stretch from row i on, their distance, and how many of n follow one another.
+// read returns the rows of a stretch from row i on, their distance, and how many of n are contiguous.
 func (k *Plan[T]) read(x *stretch[T], i, n int) (rows []T, ld, run int) {
 	if x.sideBySide != nil {
 		return x.sideBySide[i*x.width:], x.width, n
@@ -139,7 +139,7 @@ func (k *Plan[T]) maskRow(s, room []T, head, query, first int) {
 	opcodes[T]().AddTo(s, mask)
 }
 
-// weigh turns scores into exponentials and brings the partial result to the new maximum.
+// weigh turns scores into exponentials and scales the partial result to the new maximum.
 func (k *Plan[T]) weigh(p, s []T) {
 	old := p[partialMax]
 	top := max(old, opcodes[T]().Reduce(vec.MaxOf)(s))
@@ -170,7 +170,7 @@ func (k *Plan[T]) gather(o, p []T, values *stretch[T], i int) {
 	}
 }
 
-// combineTask puts the partial results of a group together, in the order of the keys.
+// combineTask combines the partial results of a group, in the order of the keys.
 type combineTask[T Float] Plan[T]
 
 // Do implements pool.Task.

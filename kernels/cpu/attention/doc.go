@@ -15,15 +15,15 @@
 //	      mask s; raise m; s = e^(s−m); l += Σ s, down the columns
 //	      oᵀ += vᵀ·s                                          oᵀ: a panel [width][NR]
 //
-// With AVX-512 the matrix kernels read k and v row by row as they are, without packing; rows that lie far apart are
-// copied side by side first.
+// With AVX-512 the matrix kernels read rows of k and v in place, without packing. Rows that are far apart are copied to
+// contiguous memory first.
 //
 // Everything is computed transposed: scores come out of the matrix kernel as the panel that the second product reads,
 // so that probabilities are never moved, and a softmax of NR rows goes down the columns, vertically. Scale is folded
 // into the packed queries.
 //
-// Keys out of a query's reach by position (causal, window, lengths) are left out to the panel's outermost ones; only
-// what is left on the edges is masked. Blocks that an input mask rules out for all queries of a panel are skipped
+// Keys outside of the reach of all queries of a panel by position (causal, window, lengths) are left out, and the
+// remaining scores at the edges are masked. Blocks that an input mask excludes for all queries of a panel are skipped
 // before anything is packed or multiplied.
 //
 // A few queries against many keys (decoding) stream keys and values once, in fixed chunks that are combined in order
@@ -31,14 +31,14 @@
 //
 // # Gradient
 //
-// A [Backward] computes the probabilities again from the log-sum-exp, block by block: see backward.go. Its memory beside
-// the gradients is three numbers a query.
+// A [Backward] computes the probabilities again from the log-sum-exp, block by block: see backward.go. Its memory,
+// without the gradients, is three numbers for each query.
 //
 // # Pages
 //
-// Keys and values that stand in pages of a pool (paged attention, Kwon et al., arXiv 2309.06180) are found through the
-// sequence's table. Decoding reads them where they lie, a page at a time; blocks that reach over several pages are
-// copied side by side before they are packed.
+// Keys and values in pages of a pool (paged attention, Kwon et al., arXiv 2309.06180) are found through the sequence's
+// table. Decoding reads them in place, a page at a time. Blocks that span several pages are copied to contiguous memory
+// before they are packed.
 //
 // # Determinism
 //

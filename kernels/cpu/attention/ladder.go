@@ -11,15 +11,15 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// A Rung is one way to compute attention over heads that follow one another: q and out are heads×queries×depth, k and
-// v heads×keys×depth, all row-major. Scale is 1/√depth. If causal, query i attends keys up to i + keys − queries.
+// A Rung is a variant of attention over contiguous heads: q and out are heads×queries×depth, k and v heads×keys×depth,
+// all row-major. Scale is 1/√depth. If causal, query i attends keys up to i + keys − queries.
 type Rung struct {
 	Name string
-	Doc  string // what it does that the rung below does not
+	Doc  string // the difference from the variant before
 	Func func(heads, queries, keys, depth int, causal bool, q, k, v, out []float32)
 }
 
-// Ladder climbs from the definition to this package's way of computing it, on one core, so that each step's worth can
+// Ladder lists variants from the definition to this package's algorithm, on one core, so that the gain of each step can
 // be measured. The last two are meant for use.
 var Ladder = []Rung{
 	{"naive", "The definition: all scores of a head are stored, then their softmax, then its product with the values.", naive},
@@ -126,15 +126,15 @@ func flash(heads, queries, keys, depth int, causal bool, q, k, v, out []float32)
 func run(cfg Config, args Args[float32]) {
 	plan, err := New[float32](cfg, onlyCaller())
 	if err != nil {
-		panic(err) // as an index out of range does in the other rungs
+		panic(err) // as an index out of range does in the other variants
 	}
 	plan.Run(args, Scratch(plan, 1))
 }
 
-// rungPage is how many keys a page of the rung has at most.
+// rungPage is the largest number of keys of a page of the paged variant.
 const rungPage = 16
 
-// paged finds the heads' keys in pages that follow one another, each head a sequence of its own.
+// paged finds the heads' keys in contiguous pages; each head is a separate sequence.
 func paged(heads, queries, keys, depth int, causal bool, q, k, v, out []float32) {
 	page := min(rungPage, keys)
 	for keys%page != 0 {
@@ -146,8 +146,8 @@ func paged(heads, queries, keys, depth int, causal bool, q, k, v, out []float32)
 	run(cfg, args)
 }
 
-// Pages makes each head of a configuration from [Rows] a sequence whose keys are cut into pages, with the lengths and
-// the table that say so. Its Op has the size of a page, which divides the keys.
+// Pages turns each head of a configuration from [Rows] into a sequence whose keys are in pages, with lengths and a
+// table. Its Op has the size of a page, which divides the keys.
 func Pages(cfg Config) (Config, Args[float32]) {
 	d := &cfg.Dims
 	d.Batch, d.Heads = graph.ShapeOf(d.Heads), 1
@@ -166,7 +166,7 @@ func Pages(cfg Config) (Config, Args[float32]) {
 	return cfg, args
 }
 
-// Rows is the configuration of heads that follow one another, each with keys and values of its own, row-major.
+// Rows is the configuration of contiguous heads, each with its own keys and values, row-major.
 func Rows(op graph.Attention, heads, queries, keys, depth int) Config {
 	layout := func(rows int) gemm.Layout {
 		l := gemm.RowMajor(depth)
@@ -183,7 +183,7 @@ func Rows(op graph.Attention, heads, queries, keys, depth int) Config {
 // Scratch makes the scratch that a plan needs to run on some workers.
 func Scratch[T Float](plan *Plan[T], workers int) [][]T { return scratch[T](plan.Room(), workers) }
 
-// scratch is room for each of some workers, aligned to cache lines.
+// scratch is memory for each worker, aligned to cache lines.
 func scratch[T Float](room, workers int) [][]T {
 	s := make([][]T, workers)
 	line := 64 / int(unsafe.Sizeof(*new(T)))

@@ -10,13 +10,13 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// maskAt is where the mask of a query and a key stands.
+// maskAt is the index of the mask of a query and a key.
 func (k *Plan[T]) maskAt(head, row, key int) int {
 	return k.Mask.Offsets[head] + row*k.Mask.RowStride + key*k.Mask.ColStride
 }
 
-// attends reports whether the mask lets any of some queries attend any of the keys lo to hi−1. A mask that does is
-// seldom read beyond the first query.
+// attends reports whether the mask lets any of some queries attend any of the keys lo to hi−1. If it does, usually only
+// the mask of the first query is read.
 func (k *Plan[T]) attends(head, row, rows, lo, hi int) bool {
 	for i := range rows {
 		if k.rowAttends(head, row+i, lo, hi) {
@@ -87,7 +87,7 @@ func (b *block[T]) keepOnly(s []T, step, row, first, n int) {
 		}
 		return
 	}
-	// Masks come in runs, which are found a vector at a time.
+	// Masks have runs of equal elements, which are found a vector at a time.
 	keep := flags(b.args.Keep[at:][:n])
 	for j := 0; j < n; {
 		skip := bytes.IndexByte(keep[j:], 0)
@@ -106,10 +106,10 @@ func (b *block[T]) keepOnly(s []T, step, row, first, n int) {
 	}
 }
 
-// dropKeys is for how many keys random words are drawn at a time, a multiple of the generator's groups.
+// dropKeys is the number of keys for which random words are drawn at a time, a multiple of the generator's groups.
 const dropKeys = 64
 
-// dropRoom is how many elements a panel of rows probabilities for each key needs for the words of dropout.
+// dropRoom is the number of elements for the random words of a panel with rows probabilities for each key.
 func (k *Plan[T]) dropRoom(rows int) int {
 	if k.Op.Dropout == 0 {
 		return 0
@@ -117,23 +117,23 @@ func (k *Plan[T]) dropRoom(rows int) int {
 	return rows * dropKeys
 }
 
-// words is scratch as random words, each of which takes an element's room.
+// words is scratch as random words, each in the space of an element.
 func words[T Float](scratch []T) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(scratch))), len(scratch))
 }
 
-// drawn is the number of the word that decides over a query and a key; that of the next query is Keys further.
+// drawn is the index of the random word of a query and a key; that of the next query is Keys further.
 func (k *Plan[T]) drawn(head, row, key int) uint64 {
 	return (uint64(head)*uint64(k.Dims.Queries)+uint64(row))*uint64(k.Dims.Keys) + uint64(key)
 }
 
-// keep zeroes the probabilities that dropout takes by their words. Those kept are divided by the share of them at the
+// keep sets the dropped probabilities to zero, by their words. The others are divided by the keep probability at the
 // end.
 func (k *Plan[T]) keep(p []T, words []uint32) {
 	opcodes[T]().Keep()(p, p, words, graph.RandomThreshold(k.Op.Dropout), 1)
 }
 
-// drop drops of the probabilities s of n keys from first on.
+// drop applies dropout to the probabilities s of n keys from first on.
 func (b *block[T]) drop(s []T, row, rows, first, n int) {
 	nr := b.micro.NR
 	for at := 0; at < n; at += dropKeys {
@@ -151,7 +151,7 @@ func bits(words []uint32) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(words))), len(words))
 }
 
-// dropRow drops of the probabilities p of one query from key first on.
+// dropRow applies dropout to the probabilities p of one query from key first on.
 func (k *Plan[T]) dropRow(p, scratch []T, head, row, first int) {
 	for at := 0; at < len(p); at += dropKeys {
 		drawn := words(scratch)[:min(dropKeys, len(p)-at)]

@@ -10,13 +10,13 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// A Config describes an attention over Heads heads in all, those of all batches one after another. Offsets of a layout
-// say where a head's matrix starts: Q and Out have Queries rows, K and V Keys rows (an offset for each head of queries,
-// whether they share keys or not), Mask Queries rows of Keys columns, and LSE Queries rows of one column. Strides may
-// be anything not negative.
+// A Config describes an attention over Heads heads in all, the heads of all batches in order. Offsets of a layout are
+// the starts of the heads' matrices: Q and Out have Queries rows, K and V Keys rows (an offset for each head of
+// queries, whether they share keys or not), Mask Queries rows of Keys columns, and LSE Queries rows of one column.
+// Strides may be anything not negative.
 //
-// With pages, rows and strides of K and V are those of a page, offsets lead to the head in the first page of the pool,
-// and KPages and VPages are the distances of the pages.
+// With pages, rows and strides of K and V are those of a page, offsets are those of the head in the first page of the
+// pool, and KPages and VPages are the distances of the pages.
 type Config struct {
 	Op   graph.Attention
 	Dims graph.AttentionDims
@@ -28,15 +28,15 @@ type Config struct {
 	Blocking Blocking
 }
 
-// A Blocking is how an attention is cut. Zeros are chosen by the shape.
+// A Blocking is the block sizes of an attention. Zeros are chosen by the shape.
 type Blocking struct {
 	Queries int // per work item
 	Keys    int // per step
 }
 
 // Args are the operands of a run. Mask or Keep, Lengths (one for each batch), Table (Keys÷Page entries for each batch;
-// those that [graph.Attention.Entries] counts are pages of the pool) and Seed are there if the operation has them; LSE
-// may be nil.
+// those that [graph.Attention.Entries] counts are pages of the pool) and Seed are required if the operation has them;
+// LSE may be nil.
 type Args[T Float] struct {
 	Q, K, V, Mask []T
 	Keep          []bool
@@ -50,9 +50,9 @@ type Args[T Float] struct {
 type Plan[T Float] struct {
 	Config
 	micro gemm.Micro[T]
-	wide  gemm.Micro[T] // micro with the panels of A that fit the width of a value
-	// Whether the matrix kernels read rows of keys and values, without packing; and whether there is room for a copy of
-	// the rows of a block side by side.
+	wide  gemm.Micro[T] // micro with panels of A that fit the width of a value
+	// Whether the matrix kernels read rows of keys and values without packing; and whether there is scratch for a
+	// contiguous copy of a block's rows.
 	keysInPlace, valuesInPlace bool
 	copiesKeys, copiesValues   bool
 	pool                       *pool.Pool
@@ -105,15 +105,15 @@ func newPlan[T Float](cfg Config, p *pool.Pool, micro gemm.Micro[T]) (*Plan[T], 
 	return k, nil
 }
 
-// dense reports whether rows lie close enough to be read in place time and again: spread ones drive one another out of
-// a cache whose lines are chosen by the address, so that a block of them is copied first.
+// dense reports whether rows are close enough to be read in place repeatedly. Rows that are far apart evict each other
+// from a set-associative cache, so a block of them is copied first.
 func dense(l *gemm.Layout, width int) bool { return l.RowStride <= 2*width }
 
 // Room is how many elements of scratch each worker needs.
 func (k *Plan[T]) Room() int { return k.room.total }
 
-// Blocks is how the attention is cut: queries of a work item, rounded to what the matrix kernels take at once, and keys
-// of a step. Few queries are not cut.
+// Blocks is the block sizes in use: queries of a work item, rounded to the matrix kernels' panels, and keys of a step.
+// Few queries are not divided.
 func (k *Plan[T]) Blocks() Blocking {
 	if k.few {
 		return Blocking{Queries: k.Dims.Queries, Keys: min(k.keys, k.chunk)}
@@ -144,7 +144,7 @@ func (k *Plan[T]) Run(args Args[T], scratch [][]T) {
 // release lets go of the caller's data.
 func (k *Plan[T]) release() { k.args, k.scratch = Args[T]{}, nil }
 
-// valid is the number of keys that a head may attend at most.
+// valid is the largest number of keys to which a head may attend.
 func (k *Plan[T]) valid(head int) int {
 	if k.args.Lengths == nil {
 		return k.Dims.Keys
@@ -152,8 +152,8 @@ func (k *Plan[T]) valid(head int) int {
 	return min(max(k.args.Lengths[head/k.Dims.Heads], 0), k.Dims.Keys)
 }
 
-// rowsAt returns the rows of x, keys or values, from a key of a head on, and how many of the n wanted follow one
-// another: those of one page.
+// rowsAt returns the rows of x, keys or values, from a key of a head on, and how many of the n requested rows are
+// contiguous: those of one page.
 func (k *Plan[T]) rowsAt(x []T, l *gemm.Layout, pages, head, key, n int) ([]T, int) {
 	at := l.Offsets[head]
 	if page := k.Op.Page; page > 0 {
@@ -164,7 +164,7 @@ func (k *Plan[T]) rowsAt(x []T, l *gemm.Layout, pages, head, key, n int) ([]T, i
 	return x[min(at+key*l.RowStride, len(x)):], n
 }
 
-// copyRows is rowsAt for all n, of width elements each, put side by side.
+// copyRows is rowsAt for all n rows of width elements, copied to contiguous memory.
 func (k *Plan[T]) copyRows(dst, x []T, l *gemm.Layout, pages, head, key, n, width int) {
 	for end := key + n; key < end; {
 		rows, run := k.rowsAt(x, l, pages, head, key, end-key)

@@ -16,8 +16,7 @@ const (
 	// tileColsMax and tileColsMin bound the width of a tile of C.
 	tileColsMax = 512
 	tileColsMin = 64
-	// tilesWanted is how many tiles a product is cut into, if it is large
-	// enough, for the workers to share evenly.
+	// tilesWanted is the number of tiles of a product, if it is large enough, so that the workers share them evenly.
 	tilesWanted = 32
 	// packPanels is how many panels of B one packing item fills.
 	packPanels = 4
@@ -32,8 +31,7 @@ const (
 	localBytesB      = 256 << 10
 )
 
-// A blocking is how a product is cut. It is a function of the shape, the
-// element type and the kernel.
+// A blocking is the block sizes of a product. It is a function of the shape, the element type and the kernel.
 type blocking struct {
 	kc       int // steps of the reduction per block, the last block excepted
 	mc       int // rows per block of A and per tile, a multiple of mr
@@ -45,8 +43,8 @@ type blocking struct {
 
 	// local: one work item computes a whole matrix with private packing.
 	local bool
-	// privateA: a tile spans all columns, so whoever computes it packs its
-	// block of A, and nobody else needs it.
+	// privateA: a tile spans all columns, so the worker that computes it packs its block of A, which no other tile
+	// needs.
 	privateA bool
 	// commonB: all matrices of the batch have the same B.
 	commonB bool

@@ -6,16 +6,15 @@ import (
 	"fusec/kernels/cpu/pool"
 )
 
-// A Rung is one way to compute C = A·B, row major: A is m×k, B k×n, C m×n.
+// A Rung is a variant of C = A·B, row major: A is m×k, B k×n, C m×n.
 type Rung struct {
 	Name string
-	Doc  string // what it does that the rung below does not
+	Doc  string // the difference from the variant before
 	Func func(m, n, k int, a, b, c []float32)
 }
 
-// Ladder climbs from the definition of the product to this package's way of
-// computing it, on one core, so that each step's worth can be measured. Only
-// the last rung is meant for use.
+// Ladder lists variants from the definition of the product to this package's algorithm, on one core, so that the gain
+// of each step can be measured. Only the last variant is meant for use.
 var Ladder = []Rung{
 	{"naive", "The definition: one dot product per element. B is read by columns, a cache line per element.", naive},
 	{"blocked", "A block of 4×4 of C in scalar registers: each element loaded is used four times.", blocked},
@@ -35,8 +34,7 @@ func naive(m, n, k int, a, b, c []float32) {
 	}
 }
 
-// blocked computes whole 4×4 blocks with the portable block kernel's idea but
-// without its packing, and the rest as naive does.
+// blocked computes complete 4×4 blocks like the portable block kernel but without packing, and the rest like naive.
 func blocked(m, n, k int, a, b, c []float32) {
 	const step = 4
 	wholeM, wholeN := m/step*step, n/step*step
@@ -109,6 +107,6 @@ func packed(m, n, k int, a, b, c []float32) {
 		err = plan.Run(a, b, c, nil)
 	}
 	if err != nil {
-		panic(err) // as an index out of range does in the other rungs
+		panic(err) // as an index out of range does in the other variants
 	}
 }

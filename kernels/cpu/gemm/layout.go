@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// A Layout says where the matrices of a batch lie in a slice: element (i, j)
-// of matrix number b is at
+// A Layout describes the positions of the matrices of a batch in a slice: element (i, j) of matrix number b is at
 //
 //	Offsets[b] + i·RowStride + j·ColStride
 //

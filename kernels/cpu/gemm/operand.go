@@ -49,7 +49,7 @@ func (p *Plan[T]) multiply(a, b, c, edge []T, rows, cols, kc int, accumulate boo
 }
 
 // merge copies or adds rows×cols elements of a tile to C. The sum is rounded
-// as the kernel does it, so an element has the same bits wherever it lies.
+// as the kernel does it, so an element has the same bits at any position.
 func merge[T Float](c []T, ldc int, tile []T, ld, rows, cols int, accumulate bool) {
 	for i := range rows {
 		to, from := c[i*ldc:][:cols], tile[i*ld:][:cols]

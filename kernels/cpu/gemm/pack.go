@@ -2,9 +2,8 @@ package gemm
 
 import "fmt"
 
-// A Packer provides an operand in packed form, in place of a strided matrix in
-// a slice: the patches of a convolution, say, or a matrix with an elementwise
-// function applied. Its methods are called by several workers at the same
+// A Packer provides an operand in packed form instead of a strided matrix in a slice, for example the patches of a
+// convolution, or a matrix with an elementwise function applied. Its methods are called by several workers at the same
 // time, for different blocks, possibly more than once for the same block.
 type Packer[T Float] interface {
 	// Pack fills dst with a block of the operand in panel layout. The length

@@ -61,8 +61,8 @@ type run[T Float] struct {
 	phase            phase
 }
 
-// New makes a plan that runs on the workers of p, with its scratch in ws, which
-// grows if need be; if ws is nil the plan has a workspace of its own.
+// New makes a plan that runs on the workers of p, with its scratch in ws, which grows if necessary. If ws is nil, the
+// plan has a separate workspace.
 func New[T Float](cfg Config[T], p *pool.Pool, ws *Workspace) (*Plan[T], error) {
 	return newPlan(cfg, p, ws, kernels[T]()[0])
 }
@@ -159,8 +159,8 @@ func (p *Plan[T]) choose() {
 
 // Run computes C = A·B for every matrix of the batch and calls the epilogue, if
 // it is not nil, for every tile of C. Operands that the Config provides by
-// other means are ignored and may be nil. C must not overlap A or B. Elements
-// of c that belong to no matrix are left alone.
+// other means are ignored and may be nil. C must not overlap A or B. Elements of c that belong to no matrix are not
+// changed.
 //
 // Run returns an error if a slice is too short for its layout, before anything
 // is written. A panic in the epilogue or in a Packer is passed on as a
@@ -204,7 +204,7 @@ func (p *Plan[T]) prepare(a, b, c []T, epilogue Epilogue) {
 	}
 }
 
-// release lets go of the caller's data and of the workspace.
+// release drops the references to the caller's data and releases the workspace.
 func (p *Plan[T]) release() {
 	p.run = run[T]{}
 	p.ws.mu.Unlock()
@@ -233,7 +233,7 @@ func (p *Plan[T]) TileRows() int {
 	return p.thin.block
 }
 
-// finish hands a finished tile to the epilogue.
+// finish passes a finished tile to the epilogue.
 func (p *Plan[T]) finish(worker, batch, row, col, rows, cols int) {
 	if p.run.epilogue != nil {
 		p.run.epilogue.Tile(worker, batch, row, col, rows, cols)

@@ -21,9 +21,8 @@ type Prepacked[T Float] struct {
 	data           []T // [matrix][block of the reduction][panel][kc][width]
 }
 
-// Prepack packs a batch of k×n matrices that lie in b as layout says, on the
-// workers of p. If layout has no Offsets, one matrix serves every member of a
-// plan's batch; otherwise there is one for each offset.
+// Prepack packs a batch of k×n matrices in b with the given layout, on the workers of p. If layout has no Offsets, one
+// matrix serves every member of a plan's batch; otherwise there is one for each offset.
 func Prepack[T Float](k, n int, layout Layout, b []T, p *pool.Pool) (*Prepacked[T], error) {
 	return prepack(k, n, layout, b, p, kernels[T]()[0])
 }

@@ -1,8 +1,7 @@
 package gemm
 
-// Products with few rows or few columns do one or a few multiplications per
-// element of the large matrix, so reading it is all they cost: it is streamed
-// once, without packing. Written for a large matrix X of outputs×K and a few
+// Products with few rows or few columns do one or a few multiplications for each element of the large matrix, so their
+// cost is that of reading it: it is streamed once, without packing. Written for a large matrix X of outputs×K and a few
 // vectors v of K elements:
 //
 //	M small:  X = Bᵀ, v = rows of A,     C[i, j] = X[j]·vᵢ
@@ -96,8 +95,7 @@ func (t *thinTask[T]) Do(worker, item int) {
 	p.finish(worker, batch, from, 0, n, p.thin.vectors)
 }
 
-// vectors returns the vectors of a matrix as contiguous rows and their
-// distance: where they lie in src, or copied to room.
+// vectors returns the vectors of a matrix as contiguous rows and their distance: in place in src, or copied to room.
 func (p *Plan[T]) vectors(src, room []T) (v []T, ldv int) {
 	l, k := &p.thin.small, p.cfg.K
 	if l.ColStride == 1 {

@@ -13,8 +13,7 @@ type phase struct {
 	last       bool // of the reduction
 }
 
-// runTiled goes through the phases; each is packed by all workers, then
-// computed by all workers.
+// runTiled iterates over the phases. All workers pack each phase, then all workers compute it.
 func (p *Plan[T]) runTiled() {
 	cfg, ph := &p.cfg, &p.run.phase
 	total := cfg.Batch * p.rowBlocks
@@ -64,7 +63,7 @@ func (p *Plan[T]) packingItems() int {
 	return ph.itemsB + ph.blocks
 }
 
-// rowBlock returns the place of row block number i.
+// rowBlock returns the position of row block number i.
 func (p *Plan[T]) rowBlock(i int) (batch, row, rows int) {
 	batch, row = i/p.rowBlocks, i%p.rowBlocks*p.mc
 	return batch, row, min(p.mc, p.cfg.M-row)

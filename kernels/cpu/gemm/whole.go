@@ -2,9 +2,10 @@ package gemm
 
 import "unsafe"
 
-// A product whose operands, packed, fit a cache together is packed whole before any of it is computed. A tile then goes
-// through all of the reduction while it stays in the first-level cache, and the workers meet twice, not twice for each
-// block of the reduction. If there is one block of rows, a panel of B serves one tile, whose worker packs it for itself.
+// A product whose operands, packed, fit a cache together is packed completely before it is computed. A tile is then
+// computed over the whole reduction while it stays in the first-level cache, and the workers synchronise twice, instead
+// of twice for each block of the reduction. If there is one block of rows, a panel of B is used by one tile only, and
+// the tile's worker packs it.
 //
 // Packed, A is [block of the reduction][row block][panel][kc][mr] and B [block of the reduction][panel][kc][nr].
 
@@ -41,7 +42,7 @@ func (p *Plan[T]) wholeScratch() scratch {
 	return s
 }
 
-// privateB reports whether whoever computes a tile packs its panels of B, which nobody else needs.
+// privateB reports whether the worker that computes a tile packs its panels of B, which no other tile needs.
 func (p *Plan[T]) privateB() bool { return p.cfg.Prepacked == nil && p.cfg.Batch*p.rowBlocks == 1 }
 
 // runWhole packs, and then computes.
@@ -62,7 +63,7 @@ func (p *Plan[T]) runWhole() {
 	p.pool.Run(ph.blocks*ceilDiv(ph.cols, p.tileCols), (*tileWholeTask[T])(p))
 }
 
-// wholeA is where a row block of A is packed, for the block of the reduction that has kc steps from k0.
+// wholeA is the packed row block of A, for the block of the reduction that has kc steps from k0.
 func (p *Plan[T]) wholeA(block, k0, kc int) []T {
 	return p.run.sharedA[(k0*p.run.phase.blocks+block*kc)*p.mc:]
 }

@@ -9,8 +9,8 @@ import (
 const lineBytes = 64
 
 // A Workspace is the scratch memory of plans that run one after another: it is
-// as large as the largest of them needs. Plans that share a Workspace may be
-// run from several goroutines; the runs then wait for one another.
+// as large as the largest of them needs. Plans that share a Workspace may be run from several goroutines; the runs are
+// then serialised.
 type Workspace struct {
 	mu    sync.Mutex // held during a run
 	words []uint64
@@ -26,8 +26,8 @@ func (w *Workspace) Bytes() int {
 	return len(w.words) * 8
 }
 
-// reserve makes the workspace at least as large as n elements of T need. The
-// plans find their scratch anew at each run, so the memory may move.
+// reserve makes the workspace at least as large as n elements of T need. The plans look up their scratch at each run,
+// so the memory may move.
 func reserve[T Float](w *Workspace, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,7 @@ const (
 	keptDV
 )
 
-// keep is where a segment keeps the hidden values of a chunk, a matrix of rows×width.
+// keep is the memory for a segment's hidden values of a chunk, a matrix of rows×width.
 func (k *Plan[T]) keep(which int, s *segment, chunk, width int) []T {
 	return k.h[which][s.row*k.padded+s.rows*chunk*k.chunk:][:s.rows*width]
 }
@@ -49,7 +49,7 @@ func (b *block[T]) backward() {
 	}
 }
 
-// biasGate begins the gates' gradients with dy·b2.
+// biasGate initialises the gates' gradients with dy·b2.
 func (b *block[T]) biasGate(dgate []T) {
 	clear(dgate)
 	n := b.Dims.Result
@@ -88,9 +88,9 @@ func (b *block[T]) weigh(dgate []T, w int, u, v, da, h, du, dv []T) {
 	}
 }
 
-// gateFirst sets da to (g·dy)·w2ᵀ and returns dy·(h·w2), for a token whose h·(dy·w2ᵀ) or gate is not finite. In this order
-// a small gate or h keeps the terms in range, what is flat keeps the gradient 0, and there are no terms where results have
-// no elements.
+// gateFirst sets da to (g·dy)·w2ᵀ and returns dy·(h·w2), for a token whose h·(dy·w2ᵀ) or gate is not finite. In this
+// order a small gate or h keeps the terms in range, a derivative of 0 gives a gradient of 0, and there are no terms if
+// results have no elements.
 func (b *block[T]) gateFirst(token int32, g T, h, da []T) (dgate T) {
 	clear(da)
 	w2 := &b.Weights[graph.MoEW2][b.s.expert]
@@ -107,7 +107,7 @@ func (b *block[T]) gateFirst(token int32, g T, h, da []T) (dgate T) {
 	return dgate
 }
 
-// wanted reports whether there is anything to write of a weight's gradient.
+// wanted reports whether a weight's gradient has to be written.
 func (k *Plan[T]) wanted(w graph.MoEWeight, expert int) bool {
 	return len(k.DWeights[w]) > 0 && len(k.args.DWeights[w][expert]) > 0
 }

@@ -6,7 +6,7 @@ import (
 	"fusec/kernels/cpu/vec"
 )
 
-// A block is a work item at work: some tokens of one expert, and a part of its hidden columns.
+// A block is the state of a work item: some tokens of one expert, and a part of its hidden columns.
 type block[T Float] struct {
 	*Plan[T]
 	worker     int
@@ -14,12 +14,12 @@ type block[T Float] struct {
 	s          *segment
 	tokens     []int32
 	at, part   int // first row in the segment, part of the hidden columns
-	rows       int // of whole panels, or the tokens if few
+	rows       int // in whole panels, or the tokens if few
 	few        bool
 	slot       int // first row of slots
 	y          []T // slots
 	c0, c1     int // chunks
-	first, end int // of the hidden columns in hand
+	first, end int // of the current hidden columns
 }
 
 func (k *Plan[T]) block(worker int, j *job) block[T] {
@@ -57,13 +57,13 @@ func (b *block[T]) forward() {
 	}
 }
 
-// turnTo takes a chunk of the hidden columns in hand.
+// turnTo selects a chunk of the hidden columns.
 func (b *block[T]) turnTo(c int) {
 	b.first = c * b.chunk
 	b.end = min(b.first+b.chunk, b.Dims.Hidden)
 }
 
-// width is that of the chunk in hand, in whole panels.
+// width is that of the current chunk, in whole panels.
 func (b *block[T]) width() int { return roundUp(b.end-b.first, b.micro.NR) }
 
 // gather packs the block's rows of width elements into panels of MR, in blocks of kc steps. Few rows stay rows.

@@ -8,39 +8,41 @@ const (
 	// reductionMax bounds the steps of a reduction that are packed as one panel, chunkMax the hidden columns of a
 	// chunk, which are the reduction of the product that follows.
 	reductionMax, chunkMax = 256, 192
-	// blockBytes bounds what a block of tokens holds at one time: tokens, hidden values of a chunk, results. rowsMax
-	// and, in panels, rowsMin bound its rows.
+	// blockBytes bounds the memory of a block at one time: tokens, hidden values of a chunk, results. rowsMax and, in
+	// panels, rowsMin bound its rows.
 	blockBytes       = 640 << 10
 	rowsMax, rowsMin = 192, 4
-	// blocksWanted is how many blocks of tokens a mixture is cut into, if there are enough tokens; partsWanted how many
-	// work items its blocks become, if they are few, by cutting the hidden columns.
+	// blocksWanted is the number of blocks of tokens, if there are enough tokens. partsWanted is the number of work
+	// items if there are fewer blocks, by dividing the hidden columns.
 	blocksWanted, partsWanted = 32, 16
 	// slotBytes and hiddenBytes bound the rows of results and the hidden values of a segment, weightBytes the packed
 	// weights of a wave, for each worker.
 	slotBytes, hiddenBytes = 4 << 20, 4 << 20
 	weightBytes            = 4 << 20
-	// pieceColumns is how many columns of a weight are packed at one time.
+	// pieceColumns is the number of columns of a weight that are packed at a time.
 	pieceColumns = 256
 	// outerMax bounds the sides of a block of a weight's gradient.
 	outerMax = 256
-	// tokenRanges is how many work items route tokens and add up their results, of rangeMin tokens at least.
+	// tokenRanges is the number of work items that route tokens and sum their results, each of at least rangeMin
+	// tokens.
 	tokenRanges, rangeMin = 64, 16
 )
 
-// A blocking is how a mixture is cut. It is a function of the shape, the element type and the kernel; see also run.
+// A blocking is the block sizes of a mixture. It is a function of the shape, the element type and the kernel; see also
+// run.
 type blocking struct {
 	chunk, chunks int // hidden columns of a chunk, and how many chunks there are
 	padded        int // the widths of all chunks, whole panels each
 	rows          int // of a block at most, a multiple of MR
 	segment       int // tokens of an expert that a wave takes at most
 	waveRows      int // rows of a wave
-	slotRows      int // rows of slots: with each part's
+	slotRows      int // rows of slots of all parts
 	out, ld       int // width of a slot, and that of whole panels
 	room          room
 }
 
-// room says where the parts of a worker's scratch start, in elements. A block's lie where those of a block of a
-// weight's gradient do.
+// room has the offsets of the parts of a worker's scratch, in elements. A block and a block of a weight's gradient use
+// the same memory.
 type room struct {
 	x, dy, stage, u, v, da, h, piece int
 	a, b, c, rows, sums              int
@@ -117,7 +119,7 @@ func (k *Plan[T]) Shared() int {
 	return n
 }
 
-// share gives out the scratch that the workers share.
+// share divides the scratch that the workers share.
 func (k *Plan[T]) share(mem []T) {
 	next := func(n int) (part []T) {
 		part, mem = mem[:n], mem[n:]
@@ -134,7 +136,7 @@ func (k *Plan[T]) share(mem []T) {
 	}
 }
 
-// reserve makes room for what the plan keeps: lists of tokens and of work.
+// reserve allocates the plan's lists of tokens and of work.
 func (k *Plan[T]) reserve() {
 	e, t := k.Op.Experts, k.Dims.Tokens
 	size := int(unsafe.Sizeof(*new(T)))

@@ -19,19 +19,20 @@
 //	  for each range of tokens, in parallel
 //	    y += gate·slot, in the order of experts
 //
-// An expert whose tokens fit into one block has its weights packed by whoever computes that block, a piece at a time
-// that stays in the cache; for a few tokens they are read once as they lie. When there are few blocks, the chunks of
-// hidden columns are shared out, too; each part has slots of its own.
+// If an expert's tokens fit into one block, the worker that computes the block packs the weights, in pieces that stay
+// in the cache. For a few tokens the weights are read once in place. If there are few blocks, the chunks of hidden
+// columns are divided among workers, too, and each part has its own slots.
 //
 // The gradient computes u and v again, and from da = dy·w2ᵀ the gradients du and dv of both; gate·da·w1ᵀ goes to slots
-// that become dx, and Σ h⊙da is the gradient of the gate. h, gate·du and gate·dv of a wave are kept for a second phase,
-// which makes the weights' gradients: products over an expert's tokens, a work item for each block of the result.
+// that become dx, and Σ h⊙da is the gradient of the gate. h, gate·du and gate·dv of a wave are stored for a second
+// phase, which computes the weights' gradients: products over an expert's tokens, a work item for each block of the
+// result.
 //
 // # Determinism
 //
-// Blocks, chunks, parts and segments depend on the shape and on how tokens are routed; the number of workers decides
-// only what goes into a wave. Each sum has one order, and nothing is added to by two workers at a time, so results are
-// the same bits for every number of workers.
+// Blocks, chunks, parts and segments depend on the shape and on how tokens are routed; the number of workers affects
+// only the size of a wave. Each sum has one order, and no two workers add to the same memory at the same time, so
+// results are the same bits for every number of workers.
 package moe
 
 // Float is the element type of a mixture.

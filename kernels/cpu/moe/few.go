@@ -1,6 +1,7 @@
 package moe
 
-// fewMax is up to how many tokens reading an expert's weights is all that it costs: they are streamed once, unpacked.
+// fewMax is the largest number of tokens for which an expert's cost is that of reading its weights: they are streamed
+// once, without packing.
 const fewMax = 4
 
 // isFew reports whether the tokens of a segment are few, and its weights have a stride of 1.

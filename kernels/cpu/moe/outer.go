@@ -25,8 +25,9 @@ func (k *Plan[T]) addOuter(s *segment) {
 	}
 }
 
-// An outer is a block of a weight's gradient at work: the product, over the tokens of a segment, of rows of x with the
-// gradients of hidden values, or of hidden values with rows of gate·dy. A bias's gradient is the sum of the latter.
+// An outer is the state of a work item for a block of a weight's gradient: the product, over the tokens of a segment,
+// of rows of x with the gradients of hidden values, or of hidden values with rows of gate·dy. A bias's gradient is the
+// sum of the latter.
 type outer[T Float] struct {
 	*Plan[T]
 	mem    []T
@@ -34,7 +35,7 @@ type outer[T Float] struct {
 	tokens []int32
 	second bool // it is w2's
 	weight graph.MoEWeight
-	left   []T // operands of the tokens in hand, from the first one's row on, and the distances of rows
+	left   []T // operands of the current tokens, from the first one's row on, and the distances of rows
 	right  []T
 	ldl    int
 	ldr    int

@@ -20,11 +20,11 @@ type Config struct {
 	Backward bool
 
 	// Rows of the tokens: Offsets has one entry for each token, ColStride is the distance of the elements of a row. Y
-	// is y, or dy if Backward. DX and DGates are for the gradients, DGates without Offsets where it is not wanted.
+	// is y, or dy if Backward. DX and DGates are for the gradients; DGates has no Offsets if it is not needed.
 	X, Gates, Y, DX, DGates gemm.Layout
-	// Weights says, for each weight that the operation has, how those of each expert lie: RowStride and ColStride of a
-	// matrix, ColStride of a bias. DWeights is the same for the gradients, empty for those that are not wanted; if only
-	// that of some experts is, the others have empty slices in a run.
+	// Weights has, for each weight of the operation, the layouts for the experts: RowStride and ColStride of a matrix,
+	// ColStride of a bias. DWeights is the same for the gradients, empty for gradients that are not needed. If a
+	// gradient is needed only for some experts, the others have empty slices in a run.
 	Weights, DWeights [weights][]gemm.Layout
 	// Frozen weights are packed once, when an expert first gets a token; see Thaw.
 	Frozen bool
@@ -37,10 +37,10 @@ type Args[T Float] struct {
 	Weights, DWeights       [weights][][]T
 }
 
-// A Hidden computes what is elementwise in an expert: h = act(u), or act(u)⊙v if the mixture is gated; else v and dv
-// are nil. Its functions are called by several workers at the same time.
+// A Hidden computes the elementwise part of an expert: h = act(u), or act(u)⊙v if the mixture is gated. If it is not, v
+// and dv are nil. Its functions are called by several workers at the same time.
 type Hidden[T Float] struct {
-	// Forward puts h in place of u.
+	// Forward overwrites u with h.
 	Forward func(worker int, u, v []T)
 	// Backward sets h, and du = da·∂h/∂u and dv = da·∂h/∂v. Only a gradient needs it.
 	Backward func(worker int, u, v, da, h, du, dv []T)
@@ -57,12 +57,12 @@ type Plan[T Float] struct {
 
 	operands []operand // the products of a block, as far as they are packed
 	packed   int       // elements of an expert's packed weights
-	homes    int       // experts whose packed weights there is room for
+	homes    int       // number of experts whose packed weights fit
 
 	routes   routes
 	segments []segment
 	jobs     []job
-	parts    int // that the hidden columns of a block are cut into
+	parts    int // of the hidden columns of a block
 
 	owner  []int // of each home, the expert whose weights are there, or −1
 	lately int   // the home that was filled last
@@ -96,7 +96,7 @@ const (
 	inDA = outY // backward
 )
 
-// New makes a plan that runs on the workers of p, with the caller's way to compute activations.
+// New makes a plan that runs on the workers of p, with the caller's functions for activations.
 func New[T Float](cfg Config, hidden Hidden[T], p *pool.Pool) (*Plan[T], error) {
 	k := &Plan[T]{Config: cfg, hidden: hidden, micro: gemm.MicroOf[T](), code: opcodes[T](), pool: p}
 	if err := k.check(); err != nil {
@@ -151,12 +151,12 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Bytes is the memory that the plan keeps.
+// Bytes is the plan's memory.
 func (k *Plan[T]) Bytes() int64 {
 	return int64(len(k.kept))*int64(unsafe.Sizeof(*new(T))) + k.routes.bytes()
 }
 
-// Thaw tells that frozen weights may have changed.
+// Thaw announces that frozen weights may have changed.
 func (k *Plan[T]) Thaw() {
 	for i := range k.owner {
 		k.owner[i] = -1

@@ -5,11 +5,11 @@ import "unsafe"
 // routes says which tokens each expert gets, in ascending order.
 type routes struct {
 	counts []int   // tokens of each expert
-	starts []int   // where each expert's tokens start in order
+	starts []int   // start of each expert's tokens in order
 	order  []int32 // tokens
 
 	ranges, each int   // ranges of tokens, and their size
-	partial      []int // [range][expert]: counts, then where the range's tokens go
+	partial      []int // [range][expert]: counts, then destinations of the range's tokens
 }
 
 // reserve makes room for the lists: for k experts of each token, or all if k is 0.
@@ -61,7 +61,7 @@ func (k *Plan[T]) route() {
 		}
 		r.counts[e] = at - r.starts[e]
 	}
-	if at > len(r.order) { // tokens have more experts than their gates were known to open
+	if at > len(r.order) { // tokens have more experts than TopK
 		r.order = make([]int32, k.Dims.Tokens*k.Op.Experts)
 	}
 	k.pool.Run(r.ranges, (*listTask[T])(k))
@@ -86,7 +86,7 @@ func (t *countTask[T]) Do(_, item int) {
 	}
 }
 
-// listTask lists the tokens of a range with their experts, and clears what is added to later.
+// listTask lists the tokens of a range with their experts, and clears the memory of later sums.
 type listTask[T Float] Plan[T]
 
 func (t *listTask[T]) Do(_, item int) {

@@ -7,7 +7,7 @@ import (
 	"fusec/graph"
 )
 
-// A segment is as many tokens of an expert as a wave takes.
+// A segment is the tokens of an expert that one wave processes.
 type segment struct {
 	expert  int
 	from, n int // tokens, of the expert's
@@ -21,18 +21,18 @@ type segment struct {
 
 // Homes of weights that are not packed for all.
 const (
-	private  = -1 - iota // whoever computes the one block packs them
-	streamed             // they are read as they lie: see few.go
+	private  = -1 - iota // the worker that computes the only block packs them
+	streamed             // they are read in place: see few.go
 )
 
 // A job is a work item of any kind.
 type job struct {
 	kind    jobKind
-	cost    int // to begin with the largest
+	cost    int // by which jobs are sorted, the largest first
 	segment *segment
 	weight  graph.MoEWeight // whose gradient
 	expert  int
-	i, j, n int // as the kind has it
+	i, j, n int // depend on the kind
 }
 
 type jobKind uint8
@@ -46,8 +46,8 @@ const (
 )
 
 // Run computes the mixture. shared has Shared elements, and each of scratch, one for each worker of the pool, Room
-// elements; all start at cache lines. The slices are as long as the layouts need. It allocates nothing but room for
-// packed frozen weights at the first run, and for longer lists of tokens if one has more than TopK experts.
+// elements; all start at cache lines. The slices are as long as the layouts need. It allocates only memory for packed
+// frozen weights at the first run, and for longer lists of tokens if one has more than TopK experts.
 func (k *Plan[T]) Run(args Args[T], shared []T, scratch [][]T) {
 	k.args, k.scratch = args, scratch
 	defer k.release()
@@ -112,8 +112,8 @@ func (k *Plan[T]) cutSegments() {
 	}
 }
 
-// wave takes the segments from number first on that there is room for, finds homes for their experts' weights, and
-// adds the work of packing them. It returns the number of the next segment.
+// wave selects the segments from number first on that fit, assigns homes to their experts' weights, and adds the jobs
+// for packing them. It returns the number of the next segment.
 func (k *Plan[T]) wave(first int) (next int) {
 	slot, row, homes := 0, 0, 0
 	for next = first; next < len(k.segments); next++ {

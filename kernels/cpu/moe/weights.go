@@ -21,7 +21,7 @@ func (k *Plan[T]) packInto(dst []T, o *operand, expert, k0, kc, col, n int) {
 	gemm.Pack(dst[:gemm.PackedLen(nr, kc, n)], nr, kc, n, k.args.Weights[o.weight][expert][k0*ks+col*ns:], ks, ns)
 }
 
-// panels is where the packed panels of an operand are, in a home, from column col on.
+// panels is the packed panels of an operand in a home, from column col on.
 func (k *Plan[T]) panels(o *operand, home, k0, kc, col int) []T {
 	return k.pack[home*k.packed+o.at+k0*roundUp(o.n, k.micro.NR)+col*kc:]
 }

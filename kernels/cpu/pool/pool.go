@@ -1,16 +1,12 @@
 // Package pool runs numbered work items on a fixed set of goroutines.
 //
 // It is the only source of parallelism in the CPU kernels. A kernel cuts its
-// work into items (output tiles, row blocks, packing jobs) and hands them to a
-// Pool; the items are given out one by one through an atomic counter, so a
-// core that another process has slowed down simply does fewer of them.
+// work into items (output tiles, row blocks, packing jobs) and passes them to a Pool. Workers take items one by one
+// through an atomic counter, so a core that another process slows down does fewer of them.
 //
-// A run is an offer: helpers join it when they notice it, and the caller, who
-// works too, waits only for those that did join. A helper that is asleep or
-// has lost its core therefore never delays a run that is already finished.
-// Between runs a helper looks for the next one for some microseconds before it
-// goes to sleep, so back-to-back runs cost about a microsecond each and an
-// idle pool costs nothing.
+// Helpers join a run when they notice it. The caller works, too, and waits only for helpers that have joined. So a
+// helper that sleeps or has lost its core never delays a finished run. After a run a helper polls for the next one for
+// some microseconds before it sleeps, so consecutive runs cost about a microsecond each and an idle pool costs nothing.
 package pool
 
 import (
@@ -42,12 +38,10 @@ const (
 )
 
 const (
-	// spinLimit bounds how often a goroutine looks for a change before it
-	// sleeps: some tens of microseconds, longer than the serial code between
-	// two runs of one kernel.
+	// spinLimit bounds how often a goroutine polls before it sleeps: some tens of microseconds, longer than the serial
+	// code between two runs of one kernel.
 	spinLimit = 1 << 13
-	// spinYield is how many looks pass between two calls of runtime.Gosched,
-	// which let other goroutines have the core.
+	// spinYield is the number of polls between two calls of runtime.Gosched, which give the core to other goroutines.
 	spinYield = 1 << 9
 
 	cacheLine = 64
@@ -59,12 +53,12 @@ const (
 type Pool struct {
 	mu      sync.Mutex // held during a run
 	helpers []helper   // workers 1, 2, …
-	started bool       // the helpers have their goroutines
+	started bool       // the helpers' goroutines are running
 	exited  sync.WaitGroup
 	closed  atomic.Bool
 
-	// The run in progress. Written by the caller before it opens the run and
-	// after the last helper has left it; read by those who joined.
+	// The current run. Written by the caller before it opens the run and after the last helper has left it; read by
+	// those who joined.
 	task   Task
 	n      int
 	failed atomic.Pointer[Panic]
@@ -73,11 +67,11 @@ type Pool struct {
 	_     [cacheLine]byte
 	state atomic.Uint64
 	_     [cacheLine]byte
-	next  atomic.Int64 // the first item not yet given out
+	next  atomic.Int64 // the first item that no worker has taken
 	_     [cacheLine]byte
 }
 
-// A helper is the part of a worker that others touch in order to wake it.
+// A helper is the part of a worker that others use to wake it.
 type helper struct {
 	parked atomic.Bool
 	wake   chan struct{} // holds one token for each parked→awake transition made by others
@@ -96,7 +90,7 @@ func New(workers int) *Pool {
 	return p
 }
 
-// start gives the helpers their goroutines.
+// start starts the helpers' goroutines.
 func (p *Pool) start() {
 	p.started = true
 	p.exited.Add(len(p.helpers))
@@ -109,14 +103,12 @@ func (p *Pool) start() {
 // Workers returns the number of workers, the caller of Run included.
 func (p *Pool) Workers() int { return len(p.helpers) + 1 }
 
-// Run executes items 0 to n-1 of t and returns when all are done. Items are
-// handed out in order, to whichever worker is free. A single item, or any
-// number on a pool of one worker or one that has been closed, is executed by
-// the caller alone. Run allocates nothing.
+// Run executes items 0 to n-1 of t and returns when all are done. Items are taken in order by the workers that are
+// free. A single item, or any number on a pool of one worker or one that has been closed, is executed by the caller
+// alone. Run allocates nothing.
 //
-// If an item panics, no further items are handed out, those in progress are
-// awaited, and Run panics with a *Panic that holds the first value recovered.
-// The pool remains usable.
+// If an item panics, no further items are started, Run waits for those in progress, and panics with a *Panic that holds
+// the first value recovered. The pool remains usable.
 func (p *Pool) Run(n int, t Task) {
 	if n <= 0 {
 		return
@@ -130,8 +122,7 @@ func (p *Pool) run(n int, t Task) (failure *Panic) {
 	p.mu.Lock()
 	p.task, p.n = t, n
 	p.next.Store(0)
-	// Deferred, so that a caller whose item ends the goroutine leaves no run
-	// open behind it.
+	// Deferred, so that a caller whose item ends the goroutine leaves no run open.
 	defer func() {
 		p.settle()
 		failure = p.failed.Swap(nil)
@@ -174,7 +165,7 @@ func (p *Pool) open(want int) {
 	p.rouse(want)
 }
 
-// rouse wakes up to want helpers of those that sleep.
+// rouse wakes up to want sleeping helpers.
 func (p *Pool) rouse(want int) {
 	for i := range p.helpers {
 		if i >= want {
@@ -210,7 +201,7 @@ func (p *Pool) settle() {
 	}
 }
 
-// help is the life of worker i+1.
+// help is the main loop of worker i+1.
 func (p *Pool) help(i int) {
 	defer p.exited.Done()
 	var seen uint64 // the last run this worker has joined
@@ -246,8 +237,7 @@ func (p *Pool) join(seen uint64) (epoch uint64, ok bool) {
 }
 
 // assist works on the run that has been joined and leaves it. The leaving is
-// deferred for the case that an item ends the goroutine: the pool then goes on
-// with one worker fewer.
+// deferred for the case that an item ends the goroutine: the pool then has one worker fewer.
 func (p *Pool) assist(worker int) {
 	defer func() {
 		if s := p.state.Add(^uint64(0)); s&(waitBit|activeMask) == waitBit {
@@ -257,9 +247,8 @@ func (p *Pool) assist(worker int) {
 	p.drain(worker)
 }
 
-// park puts a helper to sleep until rouse finds it. The helper announces
-// itself first and looks once more afterwards; open publishes the run first
-// and looks for sleepers afterwards; so one of the two sees the other.
+// park puts a helper to sleep until rouse finds it. The helper announces itself first and polls again afterwards. open
+// publishes the run first and looks for sleepers afterwards. So one of the two sees the other.
 func (p *Pool) park(h *helper, seen uint64) {
 	h.parked.Store(true)
 	s := p.state.Load()
@@ -289,7 +278,7 @@ func (p *Pool) drain(worker int) {
 	}
 }
 
-// fail records why an item did not return and stops the handing out.
+// fail records why an item did not return, and stops further items.
 func (p *Pool) fail(item int, value any) {
 	p.failed.CompareAndSwap(nil, newPanic(item, value))
 	p.next.Store(int64(p.n))

@@ -1,12 +1,11 @@
-// Package vec has the vector opcodes that fusec's tile programs are made of.
+// Package vec has the vector opcodes of fusec's tile programs.
 //
-// The opcodes are the functions of package graph, and what combines elements
-// ([Reduction], dot products, fused multiplications).
+// The opcodes are the functions of package graph, and operations that combine elements ([Reduction], dot products,
+// fused multiplications).
 //
-// An elementwise chain runs opcode by opcode over a tile of some hundred
-// elements that stays in the first-level cache, so each opcode is one loop over
-// contiguous slices and does nothing else: no allocation, no goroutine. A program looks its opcodes up once, when it is
-// compiled, and then holds one func value per instruction:
+// An elementwise chain runs opcode by opcode over a tile of some hundred elements that stays in the first-level cache.
+// Each opcode is only one loop over contiguous slices, without allocations or goroutines. A program looks up its
+// opcodes when it is compiled, and stores one func value for each instruction:
 //
 //	k := vec.F32()
 //	scale, gelu := k.BinaryVS(graph.Mul), k.Unary(graph.GeluErf)
@@ -18,12 +17,11 @@
 //
 // An opcode works on as many elements as the shortest of its slices has, as the
 // built-in copy does, and returns no error. Its destination may be the same slice as any of its
-// sources, but may not overlap one with another start. Truth values are 1 and 0;
-// any value other than 0, NaN included, counts as true.
+// sources, but must not overlap one that starts elsewhere. Truth values are 1 and 0; any value other than 0, NaN
+// included, counts as true.
 //
-// Special values come out as in package math, denormals included, except that
-// Sigmoid, Softplus, Silu, GeluTanh and GeluErf on float32 may give 0 where the
-// exact result is smaller than 1e-36.
+// Special values are as in package math, denormals included, except that Sigmoid, Softplus, Silu, GeluTanh and GeluErf
+// on float32 may give 0 where the exact result is smaller than 1e-36.
 //
 // # Implementations
 //
@@ -32,8 +30,8 @@
 // kernels/cpu/internal/gen/vec. Everything else is portable Go that computes in
 // float64 (Portable). The choice is made when the program starts. The two need
 // not agree in the last bit, but either gives the same bits for the same input
-// each time: the result for an element does not depend on its place, and the
-// order of a reduction depends on its length alone.
+// each time: the result for an element does not depend on its position, and the order of a reduction depends only on
+// its length.
 //
 // Random words ([Words]) are the same bits in all of them: portable Go, AVX2, and AVX-512 where there is AVX-512 F.
 //
@@ -45,8 +43,8 @@
 // dense and random arguments: 1 to 5 units in the last place. Below −1 the two
 // forms of GELU lose relative accuracy with growing |x|, since the error of the
 // exponent is multiplied by it: up to 3e-6 of the result at −5, which is 1e-12 of
-// x. Below −6, where |GeluErf(x)| < 6e-9, its error is at most 1e-12. A power is
-// a call for each element, but for the scalar powers 2, 3 and −1.
+// x. Below −6, where |GeluErf(x)| < 6e-9, its error is at most 1e-12. A power is a call for each element, except for
+// the scalar powers 2, 3 and −1.
 package vec
 
 //go:generate go run -C ../internal/gen ./vec -family=unary -pkg=vec -out=../../vec/unary_amd64.s -stubs=../../vec/unary_amd64.go -table=../../vec/unary_table_amd64.go

@@ -2,7 +2,7 @@ package vec
 
 import "fusec/graph"
 
-// The words of a block of the generator, and those of a group of blocks, which the assembly makes at once at least.
+// The number of words of a block of the generator, and of a group of blocks, the least that the assembly makes at once.
 const blockWords, groupWords = 4, 16
 
 // Words sets dst to consecutive random words from number first on: word i is word i mod 4 of block i div 4 of
@@ -53,7 +53,7 @@ func keep[T Float](dst, x []T, words []uint32, least uint32, scale T) {
 	dst, x = cut1(dst, x)
 	dst, words = cut1(dst, words)
 	for i, w := range words {
-		choice := [2]T{x[i] * scale, 0} // no branch that nothing can predict
+		choice := [2]T{x[i] * scale, 0} // avoids an unpredictable branch
 		dst[i] = choice[(uint64(w)-uint64(least))>>63]
 	}
 }
