@@ -10,7 +10,7 @@ type Segment struct {
 }
 
 // Segments splits the body into its segments, in the order of their first outputs. A body of one segment is returned
-// unchanged. The time is linear in the number of nodes of all segments.
+// unchanged; one with an anchor is a segment. The time is linear in the number of nodes of all segments.
 func (f Fusion) Segments() []Segment {
 	body := f.Body
 	at := Positions(body)
@@ -42,6 +42,9 @@ func (f Fusion) Segments() []Segment {
 		root := at.Of(o.Node)
 		if group[root] >= 0 {
 			root = find(root)
+		}
+		if f.Anchor != AnchorNone {
+			root = 0
 		}
 		if of[root] == 0 {
 			segments = append(segments, Segment{})

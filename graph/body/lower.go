@@ -47,8 +47,8 @@ type Part struct {
 	Args, Results []graph.Operand
 }
 
-// LowerSegments makes the programs of the segments of a Fusion without an anchor. They can run in any order and side by
-// side: no result of one lies over an operand of another.
+// LowerSegments makes the programs of the segments of a Fusion. They can run in any order and side by side: no result of
+// one lies over an operand of another. A Fusion with an anchor is one segment.
 func LowerSegments(f graph.Fusion, args, results []graph.Operand) ([]Part, error) {
 	segments := f.Segments()
 	if err := graph.CheckSegments(segments, results); err != nil {
@@ -57,7 +57,7 @@ func LowerSegments(f graph.Fusion, args, results []graph.Operand) ([]Part, error
 	parts := make([]Part, len(segments))
 	for i, s := range segments {
 		in, out := s.Operands(args, results)
-		p, err := Lower(graph.Fusion{Body: s.Body}, in, out)
+		p, err := Lower(graph.Fusion{Anchor: f.Anchor, Body: s.Body}, in, out)
 		if err != nil {
 			return nil, err
 		}

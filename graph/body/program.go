@@ -12,6 +12,7 @@ package body
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"fusec/graph"
@@ -114,40 +115,18 @@ func (p *Program) StoreLevel(s *Store) int {
 // LeadsBack reports whether an element of a row depends on a reduction of that row: rows cannot be cut into parts that
 // are reduced apart.
 func (p *Program) LeadsBack() bool {
-	if p.Levels > 1 {
-		return true
-	}
-	for i := range p.Values {
-		if v := &p.Values[i]; v.Level > 0 && !v.PerRow {
-			return true
-		}
-	}
-	for i := range p.Stores {
-		if s := &p.Stores[i]; !s.PerRow && p.Values[s.Value].Level > 0 {
-			return true
-		}
-	}
-	return false
+	return p.Levels > 1 || slices.ContainsFunc(p.Values, func(v Value) bool { return v.Level > 0 && !v.PerRow }) ||
+		slices.ContainsFunc(p.Stores, func(s Store) bool { return !s.PerRow && p.Values[s.Value].Level > 0 })
 }
 
 // SumsColumns reports whether a result is a column sum.
 func (p *Program) SumsColumns() bool {
-	for i := range p.Stores {
-		if p.Stores[i].Sums {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Stores, func(s Store) bool { return s.Sums })
 }
 
 // Draws reports whether a value depends on an element's index.
 func (p *Program) Draws() bool {
-	for i := range p.Values {
-		if p.Values[i].Kind == Draw {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Values, func(v Value) bool { return v.Kind == Draw })
 }
 
 // ResultOf is the result of the anchor that store s hands out, perhaps after a cast, which is returned then.
@@ -170,12 +149,7 @@ func (p *Program) OperandTypes() []graph.Type {
 
 // IndexOf is the index of the value that is result number result of the anchor, or -1.
 func (p *Program) IndexOf(result int) int {
-	for i := range p.Values {
-		if v := &p.Values[i]; v.Kind == AnchorResult && v.Result == result {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(p.Values, func(v Value) bool { return v.Kind == AnchorResult && v.Result == result })
 }
 
 // Order calls visit for value root and those of its operands, operands of operands and so on that are not yet made: each

@@ -20,7 +20,7 @@ type attend[T float] struct {
 type attendInputs[T float] struct {
 	env *Env
 
-	q, k, v, mask, lengths, table, seed attentionView
+	q, k, v, mask, lengths, table, seed body.Operand // Arg is −1 where there is no argument
 
 	lengthAt, tableAt []int
 	perBatch, entries []int
@@ -29,14 +29,6 @@ type attendInputs[T float] struct {
 
 func newAttendInputs[T float](env *Env) attendInputs[T] {
 	return attendInputs[T]{env: env, scratch: make([][]T, env.Pool.Workers())}
-}
-
-// An attentionView is how an operand of the anchor is read: through a layout of an argument, or as a constant number.
-// Without an argument, arg is -1.
-type attentionView struct {
-	arg    int
-	layout graph.Layout
-	number uint64
 }
 
 // newAttend compiles a Fusion anchored on an Attention or its gradient, in the element type of its queries.
@@ -78,39 +70,35 @@ func handed(b *body.Program, f func(i, which int, l graph.Layout)) error {
 }
 
 // config finds the operands of the anchor, further ones beside those of the attention op, and describes the attention.
-func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Operand, further map[*attentionView]int) attention.Config {
-	want := map[*attentionView]int{
+func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Operand, further map[*body.Operand]int) attention.Config {
+	want := map[*body.Operand]int{
 		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.table: op.TableArg(),
 		&k.seed: op.SeedArg(),
 	}
 	maps.Copy(want, further)
 	for to, i := range want {
-		if to.arg = -1; i < 0 {
-			continue
-		}
-		o := b.Operands[i]
-		if to.arg, to.layout = o.Arg, o.Layout; o.Number != nil {
-			to.number = uint64(o.Number.Int(0))
+		if to.Arg = -1; i >= 0 {
+			*to = b.Operands[i]
 		}
 	}
 	types := b.OperandTypes()
 	q, d := types[0].Shape, op.DimsOf(types)
 	cfg := attention.Config{Op: op, Dims: d, Blocking: k.env.Attention}
-	cfg.Q = matrices(k.q.layout, 1)
+	cfg.Q = matrices(k.q.Layout, 1)
 	if op.Page > 0 {
-		cfg.K, cfg.KPages = pooled(k.k.layout, d)
-		cfg.V, cfg.VPages = pooled(k.v.layout, d)
-		k.tableAt = offsets(k.table.layout, d.Batch.Rank()+1)
+		cfg.K, cfg.KPages = pooled(k.k.Layout, d)
+		cfg.V, cfg.VPages = pooled(k.v.Layout, d)
+		k.tableAt = offsets(k.table.Layout, d.Batch.Rank()+1)
 		k.entries = make([]int, len(k.tableAt))
 	} else {
-		cfg.K, cfg.V = matrices(k.k.layout, d.Group), matrices(k.v.layout, d.Group)
+		cfg.K, cfg.V = matrices(k.k.Layout, d.Group), matrices(k.v.Layout, d.Group)
 	}
 	if op.HasMask {
-		cfg.Mask = matrices(k.mask.layout.Broadcast(d.Scores(q)), 1)
-		cfg.Bool = args[k.mask.arg].DType == graph.Bool
+		cfg.Mask = matrices(k.mask.Layout.Broadcast(d.Scores(q)), 1)
+		cfg.Bool = args[k.mask.Arg].DType == graph.Bool
 	}
 	if op.HasLengths {
-		k.lengthAt = offsets(k.lengths.layout, d.Batch.Rank())
+		k.lengthAt = offsets(k.lengths.Layout, d.Batch.Rank())
 		k.perBatch = make([]int, len(k.lengthAt))
 	}
 	return cfg
@@ -120,8 +108,8 @@ func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Ope
 func (k *attend[T]) Run(args, results []Memory) error {
 	run := k.inputs(args)
 	run.Out = lanes[T](&results[k.out])
-	if k.table.arg >= 0 {
-		if err := k.readTable(args[k.table.arg].I64); err != nil {
+	if k.table.Arg >= 0 {
+		if err := k.readTable(args[k.table.Arg].I64); err != nil {
 			return err
 		}
 		run.Table = k.entries
@@ -144,13 +132,16 @@ func (k *attendInputs[T]) share(room int) {
 // inputs are the operands of the attention for a run.
 func (k *attendInputs[T]) inputs(args []Memory) attention.Args[T] {
 	run := attention.Args[T]{
-		Q: lanes[T](&args[k.q.arg]), K: lanes[T](&args[k.k.arg]), V: lanes[T](&args[k.v.arg]), Seed: k.seed.number,
+		Q: lanes[T](&args[k.q.Arg]), K: lanes[T](&args[k.k.Arg]), V: lanes[T](&args[k.v.Arg]),
 	}
-	if k.mask.arg >= 0 {
-		run.Mask, run.Keep = lanes[T](&args[k.mask.arg]), args[k.mask.arg].Bool
+	if k.seed.Number != nil {
+		run.Seed = uint64(k.seed.Number.Int(0))
 	}
-	if k.lengths.arg >= 0 {
-		m := &args[k.lengths.arg]
+	if k.mask.Arg >= 0 {
+		run.Mask, run.Keep = lanes[T](&args[k.mask.Arg]), args[k.mask.Arg].Bool
+	}
+	if k.lengths.Arg >= 0 {
+		m := &args[k.lengths.Arg]
 		for i, at := range k.lengthAt {
 			if m.I64 != nil {
 				k.perBatch[i] = int(m.I64[at])
@@ -160,15 +151,15 @@ func (k *attendInputs[T]) inputs(args []Memory) attention.Args[T] {
 		}
 		run.Lengths = k.perBatch
 	}
-	if k.seed.arg >= 0 {
-		run.Seed = uint64(args[k.seed.arg].I64[k.seed.layout.Offset])
+	if k.seed.Arg >= 0 {
+		run.Seed = uint64(args[k.seed.Arg].I64[k.seed.Layout.Offset])
 	}
 	return run
 }
 
 // readTable takes over the entries of the table that count and checks that they are pages of the pool.
 func (k *attend[T]) readTable(table []int64) error {
-	op, pages := k.plan.Op, k.k.layout.Shape.At(0)
+	op, pages := k.plan.Op, k.k.Layout.Shape.At(0)
 	n := len(k.entries) / max(len(k.perBatch), 1)
 	for batch, valid := range k.perBatch {
 		for i := range op.Entries(n, valid) {

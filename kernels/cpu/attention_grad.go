@@ -12,19 +12,19 @@ type attendGrad[T float] struct {
 	attendInputs[T]
 	plan *attention.Backward[T]
 
-	out, lse, dout, dlse attentionView
+	out, lse, dout, dlse body.Operand
 	results              [3]int // where dq, dk and dv go, -1 where nowhere
 }
 
 func newAttendGrad[T float](op graph.AttentionGrad, b *body.Program, args []Operand, env *Env) (Kernel, error) {
 	k := &attendGrad[T]{attendInputs: newAttendInputs[T](env), results: [3]int{-1, -1, -1}}
-	shared := k.config(op.Attention, b, args, map[*attentionView]int{
+	shared := k.config(op.Attention, b, args, map[*body.Operand]int{
 		&k.out: op.OutArg(), &k.lse: op.LSEArg(), &k.dout: op.DOutArg(), &k.dlse: op.DLSEArg(),
 	})
-	cfg := attention.BackwardConfig{Config: shared, DOut: matrices(k.dout.layout, 1)}
-	cfg.Out, cfg.LSE = matrices(k.out.layout, 1), columns(k.lse.layout)
+	cfg := attention.BackwardConfig{Config: shared, DOut: matrices(k.dout.Layout, 1)}
+	cfg.Out, cfg.LSE = matrices(k.out.Layout, 1), columns(k.lse.Layout)
 	if op.HasDlse {
-		cfg.DLSE = columns(k.dlse.layout)
+		cfg.DLSE = columns(k.dlse.Layout)
 	}
 	to := [3]*gemm.Layout{&cfg.DQ, &cfg.DK, &cfg.DV}
 	err := handed(b, func(i, which int, l graph.Layout) { k.results[which], *to[which] = i, matrices(l, 1) })
@@ -40,10 +40,10 @@ func newAttendGrad[T float](op graph.AttentionGrad, b *body.Program, args []Oper
 
 // Run implements [Kernel].
 func (k *attendGrad[T]) Run(args, results []Memory) error {
-	run := attention.BackwardArgs[T]{Args: k.inputs(args), DOut: lanes[T](&args[k.dout.arg])}
-	run.Out, run.LSE = lanes[T](&args[k.out.arg]), lanes[T](&args[k.lse.arg])
-	if k.dlse.arg >= 0 {
-		run.DLSE = lanes[T](&args[k.dlse.arg])
+	run := attention.BackwardArgs[T]{Args: k.inputs(args), DOut: lanes[T](&args[k.dout.Arg])}
+	run.Out, run.LSE = lanes[T](&args[k.out.Arg]), lanes[T](&args[k.lse.Arg])
+	if k.dlse.Arg >= 0 {
+		run.DLSE = lanes[T](&args[k.dlse.Arg])
 	}
 	for i, to := range [...]*[]T{&run.DQ, &run.DK, &run.DV} {
 		if at := k.results[i]; at >= 0 {

@@ -25,31 +25,26 @@ func compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	if !ok {
 		return compileAlone(op, args, results, env)
 	}
-	if f.Anchor == graph.AnchorNone {
-		parts, err := body.LowerSegments(f, args, results)
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range parts {
-			if p.Lane == graph.F64 {
-				return newElementwises[float64](parts, env)
-			}
-		}
-		return newElementwises[float32](parts, env)
-	}
-	p, err := body.Lower(f, args, results)
+	parts, err := body.LowerSegments(f, args, results)
 	if err != nil {
 		return nil, err
 	}
-	d := p.Lane
-	if f.Anchor.Whole() {
-		d = p.Anchor.Type.DType
+	d := parts[0].Lane
+	for _, p := range parts[1:] {
+		if p.Lane == graph.F64 {
+			d = p.Lane
+		}
 	}
-	return byFloat(d, compileProgram[float32], compileProgram[float64])(p, args, results, env)
+	if f.Anchor.Whole() {
+		d = parts[0].Anchor.Type.DType
+	}
+	return byFloat(d, compileProgram[float32], compileProgram[float64])(parts, args, results, env)
 }
 
-func compileProgram[T float](p *body.Program, args, results []Operand, env *Env) (Kernel, error) {
-	switch p.Kind {
+func compileProgram[T float](parts []body.Part, args, results []Operand, env *Env) (Kernel, error) {
+	switch p := parts[0].Program; p.Kind {
+	case graph.AnchorNone:
+		return newElementwises[T](parts, env)
 	case graph.AnchorRow:
 		return newRow[T](p, args, results, env)
 	case graph.AnchorMatMul:
@@ -58,8 +53,9 @@ func compileProgram[T float](p *body.Program, args, results []Operand, env *Env)
 		return newConv[T](p, results, env)
 	case graph.AnchorMoE:
 		return newMixture[T](p, args, env)
+	default:
+		return newAttend[T](p, args, env)
 	}
-	return newAttend[T](p, args, env)
 }
 
 // chunks cuts n elements of work into pieces of about size, as many as are worth handing out.

@@ -160,6 +160,30 @@ func TestFusionErrors(t *testing.T) {
 	}
 }
 
+// TestLongChain compiles and runs a body whose values follow one another.
+func TestLongChain(t *testing.T) {
+	f, _ := bodied(t, graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
+		x := in(graph.F32, 8)
+		for range 100_000 {
+			x = b.Unary(graph.Neg, x)
+		}
+		b.Output("", x)
+	})
+	x := drawTensor(rand.New(rand.NewPCG(1, 2)), graph.F32, -1, 1, 8)
+	p := pool.New(1)
+	defer p.Close()
+	s, err := stand(f, []*graph.Tensor{x}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := ref.Check(s.out[0], ref.FromTensor(x)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMaskedRows gives zeros where a row is wholly masked.
 func TestMaskedRows(t *testing.T) {
 	for _, d := range []graph.DType{graph.F32, graph.F64} {

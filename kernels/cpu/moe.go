@@ -81,9 +81,9 @@ func (k *mixture[T]) operands(views []body.Operand, args []Operand) {
 	for _, w := range k.cfg.Op.Weights() {
 		for e := range k.cfg.Op.Experts {
 			v := views[k.cfg.Op.Weight(w, e)]
-			at, l := expertOf(k.cfg.Op, v.Layout, e)
-			k.cfg.Weights[w] = append(k.cfg.Weights[w], l)
-			k.weights = append(k.weights, expertPart{w, e, v.Arg, at})
+			of, row, col := body.Expert(k.cfg.Op, v.Layout, e)
+			k.cfg.Weights[w] = append(k.cfg.Weights[w], gemm.Layout{RowStride: row, ColStride: col})
+			k.weights = append(k.weights, expertPart{w, e, v.Arg, of.Offset})
 			bias := w == graph.MoEB1 || w == graph.MoEB2 || w == graph.MoEB3
 			k.cfg.Frozen = k.cfg.Frozen && (bias || args[v.Arg].Frozen)
 		}
@@ -103,9 +103,9 @@ func (k *mixture[T]) gradient(operand, result int, l graph.Layout) {
 				k.cfg.DWeights[w] = make([]gemm.Layout, op.Experts)
 				k.run.DWeights[w] = make([][]T, op.Experts)
 			}
-			var at int
-			at, k.cfg.DWeights[w][e] = expertOf(op, l, e)
-			k.dweights = append(k.dweights, expertPart{w, e, result, at})
+			of, row, col := body.Expert(op, l, e)
+			k.cfg.DWeights[w][e] = gemm.Layout{RowStride: row, ColStride: col}
+			k.dweights = append(k.dweights, expertPart{w, e, result, of.Offset})
 		}
 	}
 }
@@ -121,24 +121,6 @@ func rowsOf(l graph.Layout) gemm.Layout {
 		clear(rows.Offsets) // they stand nowhere
 	}
 	return rows
-}
-
-// expertOf is where an expert's weight begins, and the distances of its rows and columns.
-func expertOf(op graph.MoE, l graph.Layout, e int) (at int, m gemm.Layout) {
-	stride := l.Stride[:l.Shape.Rank()]
-	at = l.Offset
-	if op.Stacked {
-		at += e * stride[0]
-		stride = stride[1:]
-	}
-	if l.Shape.Elems() == 0 {
-		at = 0
-	}
-	m.ColStride = stride[len(stride)-1]
-	if len(stride) == 2 {
-		m.RowStride = stride[0]
-	}
-	return at, m
 }
 
 // Run implements [Kernel].

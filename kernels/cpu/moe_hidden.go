@@ -22,41 +22,19 @@ type hiddenWorker[T float] struct {
 // newHidden compiles the activation of a mixture: of u, and v if it is gated. The gradient follows from the graph's own
 // rule.
 func newHidden[T float](op graph.MoE, backward bool, env *Env) (*hidden[T], error) {
-	t := graph.TypeOf(dtypeOf[T](), segment)
-	b := graph.NewBuilder("hidden")
-	u := b.Input("u", t)
-	in := []*graph.Node{u}
-	h := b.Add(op.Act(), u)
-	if op.Gated {
-		in = append(in, b.Input("v", t))
-		h = b.Binary(graph.Mul, h, in[1])
-	}
-	wrt := in
-	if backward {
-		in = append(in, b.Input("da", t))
-	}
-	b.Output("h", h)
-	g, err := b.Graph()
+	f, err := body.Hidden(op, dtypeOf[T](), segment, backward)
 	if err != nil {
 		return nil, err
 	}
-	if backward {
-		grads, err := graph.VJP(g, []*graph.Node{h}, in[len(wrt):], wrt)
-		if err != nil {
-			return nil, err
+	each := Contiguous(graph.TypeOf(dtypeOf[T](), segment))
+	results := slices.Repeat([]Operand{each}, len(f.Body.Outputs))
+	args := []Operand{each} // u, v, da
+	for _, further := range []bool{op.Gated, backward} {
+		if further {
+			args = append(args, each)
 		}
-		for i, d := range grads {
-			graph.Extend(g).Output([]string{"du", "dv"}[i], d)
-		}
 	}
-	args, results := make([]Operand, len(in)), make([]Operand, len(g.Outputs))
-	for i := range args {
-		args[i] = Contiguous(t)
-	}
-	for i := range results {
-		results[i] = Contiguous(t)
-	}
-	p, err := body.Lower(graph.Fusion{Body: g}, args, results)
+	p, err := body.Lower(f, args, results)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +51,7 @@ func newHidden[T float](op graph.MoE, backward bool, env *Env) (*hidden[T], erro
 	}
 	k := &hidden[T]{p: c.p, workers: make([]hiddenWorker[T], env.Pool.Workers())}
 	for i := range k.workers {
-		k.workers[i] = hiddenWorker[T]{c.p.newFrame(), make([]Memory, len(in)), make([]Memory, len(results))}
+		k.workers[i] = hiddenWorker[T]{c.p.newFrame(), make([]Memory, len(args)), make([]Memory, len(results))}
 	}
 	return k, nil
 }

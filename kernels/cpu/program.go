@@ -322,6 +322,12 @@ func (p *program[T]) allocate() {
 			last[i] = len(p.steps)
 		}
 	}
+	dying := make([][]int, len(p.steps)) // the slots that a step is the last to use
+	for i := range p.slots {
+		if last[i] < len(p.steps) {
+			dying[last[i]] = append(dying[last[i]], i)
+		}
+	}
 	inBuffer := make([]bool, len(p.slots))
 	var free []int
 	take := func() int {
@@ -351,10 +357,9 @@ func (p *program[T]) allocate() {
 		if s.def >= 0 && !inBuffer[s.def] && p.slots[s.def].reg < 0 {
 			p.slots[s.def].reg = take()
 		}
-		for v := range p.slots {
-			if p.slots[v].reg >= 0 && last[v] == i {
+		for _, v := range dying[i] {
+			if p.slots[v].reg >= 0 {
 				free = append(free, p.slots[v].reg)
-				last[v] = -1
 			}
 		}
 	}

@@ -49,7 +49,6 @@ type sum[T float] struct {
 func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (Kernel, error) {
 	space, axes := b.Space, b.Axes
 	r := &reduction[T]{env: env, inArgs: len(args)}
-	perm, kept := keptFirst(space, axes)
 	last := space.Rank() - 1
 	for last > 0 && space.At(last) == 1 {
 		last--
@@ -60,8 +59,8 @@ func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (
 		for i := space.Rank() - 1; i >= 0 && !axes.Has(i); i-- {
 			tail++
 		}
-		perm, kept = reducedBefore(space, axes, tail)
 	}
+	perm, kept := reducedBefore(space, axes, tail)
 	split := kept // of the permuted axes, the first that a segment runs over
 	if r.across {
 		split = space.Rank() - tail
@@ -140,23 +139,15 @@ func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (
 // reducedBefore is the permutation kept, reduced, tail for reduced axes that are not the innermost, and the number of
 // kept axes before the reduced ones.
 func reducedBefore(s graph.Shape, axes graph.Ints, tail int) (perm graph.Ints, kept int) {
-	var p []int
-	end := s.Rank() - tail
-	for i := range end {
-		if !axes.Has(i) {
-			p = append(p, i)
+	var first, then []int
+	for i := range s.Rank() {
+		if i >= s.Rank()-tail || axes.Has(i) {
+			then = append(then, i)
+		} else {
+			first = append(first, i)
 		}
 	}
-	kept = len(p)
-	for i := range end {
-		if axes.Has(i) {
-			p = append(p, i)
-		}
-	}
-	for i := end; i < s.Rank(); i++ {
-		p = append(p, i)
-	}
-	return graph.IntsOf(p...), kept
+	return graph.IntsOf(append(first, then...)...), len(first)
 }
 
 func newSum[T float](fn graph.ReduceFn, slot int) sum[T] {

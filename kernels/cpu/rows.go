@@ -81,19 +81,7 @@ func (r *rows[T]) bytes() int64 { return r.p.columnBytes() }
 
 // keptFirst is the permutation that puts the axes that are not reduced first, and their number.
 func keptFirst(s graph.Shape, axes graph.Ints) (perm graph.Ints, kept int) {
-	var p []int
-	for i := range s.Rank() {
-		if !axes.Has(i) {
-			p = append(p, i)
-		}
-	}
-	kept = len(p)
-	for i := range s.Rank() {
-		if axes.Has(i) {
-			p = append(p, i)
-		}
-	}
-	return graph.IntsOf(p...), kept
+	return reducedBefore(s, axes, 0)
 }
 
 func permuted(s graph.Shape, perm graph.Ints) graph.Shape {

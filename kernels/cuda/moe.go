@@ -212,37 +212,20 @@ func (x *mixture) weight(w graph.MoEWeight) (v weightView, err error) {
 	v.name = "p." + w.String()
 	for e := range x.op.Experts {
 		s := x.p.Operands[x.op.Weight(w, e)]
-		offset, row, col := expertOf(x.op, s.Layout, e)
+		of, row, col := body.Expert(x.op, s.Layout, e)
 		if x.op.Stacked {
 			v.expert = s.Layout.Stride[0]
 		}
 		if e == 0 {
-			v.row, v.col, v.arg, v.offset = row, col, s.Arg, offset
+			v.row, v.col, v.arg, v.offset = row, col, s.Arg, of.Offset
 			x.decls = append(x.decls, fmt.Sprintf("const %s *%v[%d];", ctype(x.args[s.Arg].DType), w, x.op.Experts))
 		} else if row != v.row || col != v.col {
 			return v, fmt.Errorf("%s: %v of expert %d lies in another order than that of expert 0", s.Node.Where(), w, e)
 		}
-		v.align |= offset
-		x.fields = append(x.fields, Arg(s.Arg, int64(offset)*int64(x.args[s.Arg].DType.Size())))
+		v.align |= of.Offset
+		x.fields = append(x.fields, Arg(s.Arg, int64(of.Offset)*int64(x.args[s.Arg].DType.Size())))
 	}
 	return v, nil
-}
-
-// expertOf is where an expert's weight begins, and the distances of its rows and columns.
-func expertOf(op graph.MoE, l graph.Layout, e int) (at, row, col int) {
-	stride := l.Stride[:l.Shape.Rank()]
-	at = l.Offset
-	if op.Stacked {
-		at += e * stride[0]
-		stride = stride[1:]
-	}
-	if l.Shape.Elems() == 0 { // stands nowhere
-		at = 0
-	}
-	if len(stride) == 2 {
-		row = stride[0]
-	}
-	return at, row, stride[len(stride)-1]
 }
 
 // step appends a step that runs once, or in each wave.
@@ -352,8 +335,11 @@ func (x *mixture) forward() error {
 			text += x.kept("u", w, x.scratch(acc, "u", x.at.u))
 			in = []string{"u", "value"}
 		}
-		lines, h, err := x.activation(in)
-		return text + lines + x.keep(x.elem, w, hidden, h), err
+		lines, h, err := x.elementwise(in, false)
+		if err != nil {
+			return "", err
+		}
+		return text + lines + x.keep(x.elem, w, hidden, h[0]), nil
 	})
 	if err != nil {
 		return err
@@ -466,38 +452,15 @@ func (x *mixture) keep(d graph.DType, w int, to, value string) string {
 	return fmt.Sprintf("    store<1, %d>(%s + at, widen<W>(%s));\n", min(w*d.Size(), 16), to, value)
 }
 
-// activation is the text that makes h of the values of the given names, u and, if gated, v, and h's name.
-func (x *mixture) activation(in []string) (text, h string, err error) {
-	g, _, _, err := x.hiddenGraph()
+// elementwise is the text that makes h and, backward, du and dv, of values of the given names: u, v if the mixture is
+// gated, and backward da. It returns the results' names.
+func (x *mixture) elementwise(in []string, backward bool) (text string, out []string, err error) {
+	f, err := body.Hidden(x.op, x.acc, 8, backward)
 	if err != nil {
-		return "", "", err
+		return "", nil, err
 	}
-	text, names, err := x.elementwise(g, in)
-	if err != nil {
-		return "", "", err
-	}
-	return text, names[0], nil
-}
-
-// hiddenGraph computes h of u and, if gated, v.
-func (x *mixture) hiddenGraph() (g *graph.Graph, in []*graph.Node, h *graph.Node, err error) {
-	b := graph.NewBuilder("hidden")
-	t := graph.TypeOf(x.acc, 8)
-	in = []*graph.Node{b.Input("u", t)}
-	h = b.Add(x.op.Act(), in[0])
-	if x.op.Gated {
-		in = append(in, b.Input("v", t))
-		h = b.Binary(graph.Mul, h, in[1])
-	}
-	b.Output("h", h)
-	g, err = b.Graph()
-	return g, in, h, err
-}
-
-// elementwise is the text that makes the outputs of a graph of inputs of the given names, and the outputs' names.
-func (x *mixture) elementwise(g *graph.Graph, in []string) (text string, out []string, err error) {
-	o := Operand{DType: x.acc, Layout: graph.Contiguous(g.Outputs[0].Node.Type.Shape)}
-	p, err := body.Lower(graph.Fusion{Body: g}, slices.Repeat([]Operand{o}, len(in)), slices.Repeat([]Operand{o}, len(g.Outputs)))
+	o := Operand{DType: x.acc, Layout: graph.Contiguous(graph.ShapeOf(8))}
+	p, err := body.Lower(f, slices.Repeat([]Operand{o}, len(in)), slices.Repeat([]Operand{o}, len(f.Body.Outputs)))
 	if err != nil {
 		return "", nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/body"
 )
 
 // backward writes the steps of a gradient, which follow count and list; see mixture. The hidden values are computed
@@ -76,7 +77,7 @@ func (x *mixture) backward() error {
 			if x.op.Gated {
 				text, wrt = text+x.kept("v", w, v), append(wrt, "v")
 			}
-			lines, made, err := x.derivatives(wrt, "da")
+			lines, made, err := x.elementwise(append(wrt, "da"), true)
 			if err != nil {
 				return "", err
 			}
@@ -194,7 +195,7 @@ func (x *mixture) gradients() ([]gradient, error) {
 				}
 				continue
 			}
-			at, row, col := expertOf(x.op, layouts[i], e)
+			of, row, col := body.Expert(x.op, layouts[i], e)
 			d := x.results[list[i].result].DType
 			if e == 0 {
 				v.row, v.col = row, col
@@ -203,34 +204,13 @@ func (x *mixture) gradients() ([]gradient, error) {
 				return nil, fmt.Errorf("%s: the gradient of %v of expert %d lies in another order than that of expert 0",
 					x.anchor.Where(), w, e)
 			}
-			x.fields = append(x.fields, Result(list[i].result, int64(at)*int64(d.Size())))
+			x.fields = append(x.fields, Result(list[i].result, int64(of.Offset)*int64(d.Size())))
 		}
 		if len(x.decls) > decl {
 			list[x.op.Weight(w, 0)].weight = &v
 		}
 	}
 	return list, nil
-}
-
-// derivatives is the text that makes h, du and, if gated, dv of u, v and da, and their names.
-func (x *mixture) derivatives(in []string, da string) (text string, names []string, err error) {
-	g, nodes, h, err := x.hiddenGraph()
-	if err != nil {
-		return "", nil, err
-	}
-	b := graph.Extend(g)
-	dh := b.Input("da", h.Type)
-	grads, err := graph.VJP(g, []*graph.Node{h}, []*graph.Node{dh}, nodes)
-	if err != nil {
-		return "", nil, err
-	}
-	for i, d := range grads {
-		b.Output([]string{"du", "dv"}[i], d)
-	}
-	if err := b.Err(); err != nil {
-		return "", nil, err
-	}
-	return x.elementwise(g, append(in, da))
 }
 
 // weightGradient writes the product over the slots of each expert, Σ a[m, token]·value[slot, n], as the gradient of w;

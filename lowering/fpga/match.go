@@ -32,12 +32,7 @@ type matcher struct {
 func (m *partition) matchFusion(i int, f graph.Fusion) (tasks []*task, err error) {
 	l := &m.p.Launches[i]
 	args, results := l.Operands()
-	var parts []body.Part
-	if f.Anchor == graph.AnchorNone {
-		parts, err = body.LowerSegments(f, args, results)
-	} else {
-		parts, err = wholeBody(f, args, results)
-	}
+	parts, err := body.LowerSegments(f, args, results)
 	if err != nil {
 		return nil, err
 	}
@@ -50,19 +45,6 @@ func (m *partition) matchFusion(i int, f graph.Fusion) (tasks []*task, err error
 		tasks = append(tasks, t.tasks...)
 	}
 	return tasks, nil
-}
-
-// wholeBody is a body with an anchor as its only part.
-func wholeBody(f graph.Fusion, args, results []graph.Operand) ([]body.Part, error) {
-	p, err := body.Lower(f, args, results)
-	part := body.Part{Program: p, Segment: graph.Segment{Body: f.Body}, Args: args, Results: results}
-	for i := range args {
-		part.Segment.Args = append(part.Segment.Args, i)
-	}
-	for i := range results {
-		part.Segment.Results = append(part.Segment.Results, i)
-	}
-	return []body.Part{part}, err
 }
 
 // match gives all values to tasks.

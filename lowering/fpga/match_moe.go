@@ -74,19 +74,13 @@ func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
 	for _, w := range op.Weights() {
 		for k := range op.Experts {
 			o := p.Operands[op.Weight(w, k)]
-			layout, buffer := o.Layout, l.Args[o.Arg].Buffer
+			buffer := l.Args[o.Arg].Buffer
 			if !m.constant(buffer) {
 				return nil, fmt.Errorf("%v of expert %d is computed: the overlay takes weights that the host knows",
 					w, k)
 			}
-			if op.Stacked {
-				r := layout.Shape.Rank()
-				part := graph.Layout{Shape: graph.ShapeOf(layout.Shape.Slice()[1:]...), Offset: layout.Offset +
-					k*layout.Stride[0]}
-				copy(part.Stride[:], layout.Stride[1:r])
-				layout = part
-			}
-			e.weights[w] = append(e.weights[w], source{buffer, nil, layout})
+			of, _, _ := body.Expert(op, o.Layout, k)
+			e.weights[w] = append(e.weights[w], source{buffer, nil, of})
 		}
 	}
 	routers, err := m.router(i, l.Args[p.Operands[1].Arg].Buffer, p.Operands[1].Layout, e)
