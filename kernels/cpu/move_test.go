@@ -266,7 +266,7 @@ func TestOperandsChecked(t *testing.T) {
 		{graph.Concat{}, []Operand{m}, nil, "0 results, not 1"},
 		{graph.Concat{}, nil, []Operand{m}, "0 operands"},
 		{graph.Copy{}, []Operand{m, m}, []Operand{m}, "2 operands"},
-		{graph.Reshape{Shape: graph.ShapeOf(3, 5)}, []Operand{m}, []Operand{m}, "no kernel for reshape"},
+		{graph.Reshape{Shape: graph.ShapeOf(3, 5)}, []Operand{m}, []Operand{m}, "does not compute reshape"},
 		{unknownOp{}, []Operand{m}, []Operand{m}, "not in the table"},
 	} {
 		_, err := Compile(c.op, c.args, c.results, env)
