@@ -50,6 +50,10 @@ func Operands(c *rewrite.Context, to graph.DType, least int) error {
 			reason = a.cast(n)
 		}
 		if reason != "" {
+			if forward := attentionOf(n); forward != nil && forward.Args[0].Type.DType == a.to {
+				a.follow(n)
+				reason += "; it reads what the attention that it is the gradient of has rounded"
+			}
 			c.Note(n, "%s stays in f32: %s", n.Op.OpName(), reason)
 		}
 	}
@@ -76,9 +80,15 @@ func contracted(n *graph.Node) []*graph.Node {
 
 // gradientOfWide reports whether n is the gradient of an attention that has been left in f32.
 func gradientOfWide(n *graph.Node) bool {
+	forward := attentionOf(n)
+	return forward != nil && forward.Args[0].Type.DType == graph.F32
+}
+
+// attentionOf is the attention that n is the gradient of; nil if n is none, or if its log-sum-exp comes from elsewhere.
+func attentionOf(n *graph.Node) *graph.Node {
 	op, ok := n.Op.(graph.AttentionGrad)
 	if !ok {
-		return false
+		return nil
 	}
 	x := n.Args[op.LSEArg()]
 	for graph.IsView(x.Op) {
@@ -87,8 +97,10 @@ func gradientOfWide(n *graph.Node) bool {
 	if _, ok := x.Op.(graph.Result); ok {
 		x = x.Args[0]
 	}
-	_, ok = x.Op.(graph.Attention)
-	return ok && x.Args[0].Type.DType == graph.F32
+	if _, ok = x.Op.(graph.Attention); !ok {
+		return nil
+	}
+	return x
 }
 
 // autocast places casts to one type.
@@ -112,6 +124,20 @@ func (a *autocast) cast(n *graph.Node) string {
 	}
 	n.Args = args
 	return ""
+}
+
+// follow has n, the gradient in f32 of an attention in 16 bits, read queries, keys and values as that has rounded them:
+//
+//	q ─► cast bf16 ─┬─► attention ─ lse ─► attention_grad
+//	                └─► cast f32 ───────────────┘
+//
+// The gradient computes the probabilities again as exp(s − lse). With scores of operands that are not rounded they would
+// not be those of the attention, nor add up to 1.
+func (a *autocast) follow(n *graph.Node) {
+	n.Args = slices.Clone(n.Args)
+	for i, x := range n.Args[:3] {
+		n.Args[i] = graph.Extend(a.c.Graph).From(x).Add(graph.Cast{To: graph.F32}, a.half(x))
+	}
 }
 
 // half is x rounded: before the views that lead to it, and before copies of it that nothing else reads.

@@ -2,6 +2,7 @@ package narrow_test
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -272,6 +273,72 @@ func (refusesHalf) Accepts(op graph.Op, args, _ []graph.Type) error {
 		return errors.New("it has no 16 bits")
 	}
 	return nil
+}
+
+// wideGradients is a target whose gradients of attention are in f32 alone.
+type wideGradients struct{}
+
+func (wideGradients) Name() string { return "wide gradients" }
+
+func (wideGradients) Accepts(op graph.Op, args, results []graph.Type) error {
+	if _, ok := op.(graph.AttentionGrad); !ok {
+		return nil
+	}
+	return refusesHalf{}.Accepts(op, args, results)
+}
+
+// TestWideGradient looks at the probabilities that a gradient in f32 computes again of the log-sum-exp of an attention in
+// 16 bits: they add up to 1. Large scores, as here, move by whole units when their operands are rounded.
+func TestWideGradient(t *testing.T) {
+	const rows, keys, width = 64, 64, 64
+	op := graph.Attention{Scale: 1}
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		q, k, v := b.Input("q", f32(1, rows, width)), b.Input("k", f32(1, keys, width)), b.Input("v", f32(1, keys, width))
+		y := b.Add(op, q, k, v)
+		dy := b.Input("dy", f32(1, rows, width))
+		b.Output("dq", b.Add(graph.AttentionGrad{Attention: op}, q, k, v, y, b.Add(graph.Result{Index: 1}, y), dy))
+	})
+	h, tr, err := passes.Run(g, passes.Config{Target: wideGradients{}, Precision: precision.BF16, Verify: true, Stop: "precision"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := passtest.Stage(t, tr, "precision").Notes
+	want := "attention_grad stays in f32: it has no 16 bits; it reads what the attention that it is the gradient of has rounded"
+	if len(notes) != 1 || notes[0].Text != want {
+		t.Errorf("the notes are %v, want %q", notes, want)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	in := map[string]*graph.Tensor{}
+	for _, n := range g.Sources() {
+		in[n.Name] = graph.NewTensor(n.Type)
+		for i := range n.Type.Shape.Elems() {
+			in[n.Name].SetFloat(i, 4*r.NormFloat64())
+		}
+	}
+	grad := h.Outputs[0].Node
+	args := grad.Args
+	lse := args[graph.AttentionGrad{Attention: op}.LSEArg()]
+	h.Outputs = []graph.Output{{Name: "q", Node: args[0]}, {Name: "k", Node: args[1]}, {Name: "lse", Node: lse}}
+	got, _, err := ref.Eval(h, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if args[0].Type.DType != graph.F32 || args[2].Type.DType != graph.F32 {
+		t.Errorf("the gradient's operands are %v and %v", args[0].Type, args[2].Type)
+	}
+	for i := range rows {
+		sum := 0.0
+		for j := range keys {
+			s := 0.0
+			for c := range width {
+				s += got["q"].Float(i*width+c) * got["k"].Float(j*width+c)
+			}
+			sum += math.Exp(s - got["lse"].Float(i))
+		}
+		if math.Abs(sum-1) > 1e-3 {
+			t.Errorf("the probabilities of query %d add up to %v", i, sum)
+		}
+	}
 }
 
 // TestPrecisionRefused leaves what the target has no kernels for as it was, and says so.
