@@ -18,7 +18,7 @@ type Machine struct {
 
 // Program is descriptors in a machine's memory.
 type Program struct {
-	// Watchdog is the cycles without progress after which the machine stops; 0: as many as after a reset.
+	// Watchdog is the cycles without progress after which the machine stops; 0 for the value after a reset.
 	Watchdog uint32
 
 	at       uint32
@@ -28,7 +28,7 @@ type Program struct {
 // Commands are the program's commands, End the last.
 func (p *Program) Commands() []isa.Command { return p.commands }
 
-// At is the address of the first descriptor, Bytes what the descriptors take.
+// At is the address of the first descriptor, Bytes the size of the descriptors.
 func (p *Program) At() uint32 { return p.at }
 
 // Bytes is how many bytes the descriptors take.
@@ -38,7 +38,7 @@ func (p *Program) Bytes() int { return len(p.commands) * isa.DescBytes }
 type DescriptorError struct {
 	Number int    // in the program, from 0; of a watchdog's the last one fetched
 	Text   string // the descriptor in words
-	Field  string // what is wrong about it, if that can be told
+	Field  string // the invalid field, if known
 	Code   isa.Error
 }
 
@@ -91,10 +91,10 @@ func Open(l link.Link) (*Machine, error) {
 	return m, m.Reset()
 }
 
-// Config is the overlay's configuration as its registers tell it, with the link's name.
+// Config is the overlay's configuration, read from its registers, with the link's name.
 func (m *Machine) Config() isa.Config { return m.cfg }
 
-// Link is what the machine is behind.
+// Link is the link to the machine.
 func (m *Machine) Link() link.Link { return m.link }
 
 // MemoryBytes is the size of external memory.
@@ -103,10 +103,10 @@ func (m *Machine) MemoryBytes() int64 { return m.link.MemoryBytes() }
 // Close closes the link.
 func (m *Machine) Close() error { return m.link.Close() }
 
-// Reset takes the machine back to where a start can follow. Memory and scratchpads keep what they hold.
+// Reset resets the machine, so that it can be started. Memory and scratchpads keep their contents.
 func (m *Machine) Reset() error { return m.link.WriteReg(isa.RegControl, isa.ControlReset) }
 
-// inside says whether n bytes at an address lie in memory.
+// inside reports n bytes at an address that are not in memory.
 func (m *Machine) inside(at uint32, n int) error {
 	if size := m.link.MemoryBytes(); int64(at)+int64(n) > size {
 		return fmt.Errorf("%s: %d bytes at %#x: memory has %d", m.link.Name(), n, at, size)
@@ -156,8 +156,8 @@ func (m *Machine) Load(at uint32, commands []isa.Command) (*Program, error) {
 }
 
 // Run starts a program and waits for its end. If a descriptor stops the machine the error is a *DescriptorError, and
-// the machine is reset, so that the program, or another, can be run again; so it is when ctx ends first, whose error is
-// returned. Any other error is the link's, which has to be opened anew.
+// the machine is reset, so that the program, or another, can be run again. If ctx ends first, the machine is also
+// reset, and the error is that of ctx. Any other error is the link's, which has to be opened again.
 func (m *Machine) Run(ctx context.Context, p *Program) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -236,7 +236,7 @@ func (m *Machine) Counters() (counts [isa.Counters]uint64, err error) {
 	return counts, nil
 }
 
-// Stamp reads what a Stamp command wrote at an address: the cycles of the run so far, and those in which the array
+// Stamp reads the result of a Stamp command at an address: the cycles of the run so far, and those in which the array
 // multiplied.
 func (m *Machine) Stamp(at uint32) (cycles, multiply uint64, err error) {
 	var b [16]byte

@@ -11,7 +11,7 @@ import (
 // Family is a family of devices, with the tools that know it.
 type Family string
 
-// The families. For 7-series devices there is synthesis alone.
+// The families. For 7-series devices only synthesis is supported.
 const (
 	ICE40   Family = "ice40"
 	ECP5    Family = "ecp5"

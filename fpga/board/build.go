@@ -48,7 +48,7 @@ type Step struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Report is what a build found. None of the tools estimates power.
+// Report is the result of a build. None of the tools estimates power.
 type Report struct {
 	Board       string     `json:"board"`
 	Config      isa.Config `json:"config"`
@@ -66,7 +66,7 @@ type Report struct {
 	Primitives map[string]int `json:"primitives"` // of the synthesised netlist
 }
 
-// Options are what a build may be told.
+// Options are the options of a build.
 type Options struct {
 	Config isa.Config // other than the board's own, if it has rows
 	Seed   int        // of the placement, 0: the board's
@@ -178,14 +178,15 @@ const top = "fx_board_uart"
 // divisor is the clocks of a bit on the serial line.
 func (b Board) divisor() int { return (b.Clock + b.Baud/2) / b.Baud }
 
-// script is what yosys does. Modules are elaborated from the top alone, so that the netlist, and with it what a seed is
-// worth, does not change with modules that the configuration leaves out. Cells of the plan get their sites.
+// script is the script for yosys. Only modules below the top are elaborated, so that the netlist, and with it the
+// effect of a seed, does not depend on modules that the configuration does not use. Cells of the plan get their sites.
 func (b Board) script(sources []string, plan []fixed) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "read_verilog -sv -defer -I. %s\n", strings.Join(sources, " "))
 	fmt.Fprintf(&s, "hierarchy -top %s -chparam DIVISOR %d\n", top, b.divisor())
-	// What lanes and multipliers are made of is synthesised once and comes together at the end: registers that are alike in two lanes
-	// would become one else (a lane's third stage has what the third lane from it begins with), with wires from end to end.
+	// The modules of lanes and multipliers are synthesised once and joined at the end. Otherwise equal registers of two
+	// lanes would be merged (a lane's third stage has the same value as the first stage of the third lane from it),
+	// with long wires.
 	apart := func() {
 		for _, module := range []string{"fx_lane", "fx_vector_lane", "fx_softmax", "fx_route_lane", "fx_pe"} {
 			fmt.Fprintf(&s, "setattr -mod -set keep_hierarchy 1 *%s*\n", module)

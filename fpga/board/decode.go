@@ -19,8 +19,8 @@ var (
 // chip is the head of the module that icebox_vlog writes.
 var chip = regexp.MustCompile(`(?s)module chip \([^)]*\);`)
 
-// Decode turns the routed design of an iCE40 build back into gates: Verilog of what the bitstream's bits say, with the board's
-// top, and the cells that it is made of. It is for simulation: what the board would do, as far as the tools know its bits.
+// Decode turns the routed design of an iCE40 build back into gates: Verilog from the bitstream's bits, with the board's
+// top and the cells in it. It is for simulating the board, as far as the tools know its bits.
 func Decode(ctx context.Context, b Board, dir string) (fs.FS, error) {
 	if b.Family != ICE40 {
 		return nil, fmt.Errorf("%s: only bitstreams of iCE40 devices can be decoded", b.Name)
@@ -38,7 +38,7 @@ func Decode(ctx context.Context, b Board, dir string) (fs.FS, error) {
 	if !chip.Match(text) {
 		return nil, fmt.Errorf("icebox_vlog wrote no module chip")
 	}
-	// icebox_vlog declares the ports once more as wires, which only a header without directions allows.
+	// icebox_vlog declares the ports again as wires, which only a header without directions allows.
 	text = chip.ReplaceAll(text, []byte("module "+top+" (clk, rx, tx, led);\n  input clk, rx;\n  output tx, led;"))
 	cells, err := cellLibrary(ctx)
 	if err != nil {

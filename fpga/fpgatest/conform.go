@@ -13,7 +13,7 @@ import (
 	"fusec/fpga/link"
 )
 
-// Suite is the conformance suite: what every link to an overlay of a configuration has to do.
+// Suite is the conformance suite for links to an overlay of a configuration.
 type Suite struct {
 	Config isa.Config
 	// Programs is how many random programs run, of Commands each, with Options' other fields.
@@ -24,7 +24,7 @@ type Suite struct {
 	// Watchdog is the cycles after which the tests' deadlocks end, more than the link's memory takes to answer.
 	// Default: 1000.
 	Watchdog uint32
-	// Open opens a link anew; what it costs to close and open is in the suite, too.
+	// Open opens a new link. The suite also tests closing and opening.
 	Open func(t testing.TB) link.Link
 	// Seed is where the random programs begin.
 	Seed uint64
@@ -57,7 +57,7 @@ func (s Suite) open(t testing.TB) link.Link {
 	return l
 }
 
-// limited is a context that ends in time for a test to tell what hung.
+// limited is a context that ends early enough for a test to report what hung.
 func limited(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)

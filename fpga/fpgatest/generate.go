@@ -8,7 +8,7 @@ import (
 	"fusec/fpga/model"
 )
 
-// Options say what random programs are made of.
+// Options are the options of random programs.
 type Options struct {
 	// Commands is how many the body has. Default: 60.
 	Commands int
@@ -20,7 +20,8 @@ type Options struct {
 	MaxWork int
 }
 
-// generator makes a program, doing each command at once on a model, so that it knows the lists and what is touched.
+// generator makes a program. It executes each command immediately on a model, so that it knows the lists and the
+// accessed words.
 type generator struct {
 	Options
 	*rand.Rand
@@ -28,7 +29,7 @@ type generator struct {
 	p       *Program
 	m       *model.Machine
 	order   model.Orderer
-	data    span // what Load may read, and Store write: random bytes, and what was stored
+	data    span // memory for Load and Store: random bytes and stored results
 	out     span // the part of data that Store writes
 	records span
 
@@ -81,7 +82,7 @@ func Random(seed uint64, cfg isa.Config, o Options) (*Program, error) {
 	return g.p, nil
 }
 
-// layout divides memory: records, data, results, stamps, the program and, last, what the epilogue stores.
+// layout divides memory: records, data, results, stamps, the program and, last, the results of the epilogue.
 func (g *generator) layout(seed uint64) {
 	c := g.cfg
 	largest := c.WordBytes * max(c.XWords, c.WWords, c.YWords)
@@ -211,7 +212,7 @@ func (g *generator) try(c isa.Command) bool {
 	return true
 }
 
-// after keeps what later commands have to know.
+// after records what later commands depend on.
 func (g *generator) after(c isa.Command) {
 	switch d := c.(type) {
 	case *isa.Gemm:

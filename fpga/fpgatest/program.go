@@ -16,15 +16,15 @@ import (
 type Program struct {
 	Config isa.Config
 	Seed   uint64
-	// Commands are the prologue, which fills every scratchpad, the body, and the epilogue, which stores what can be
-	// stored, and End.
+	// Commands are the prologue, which fills every scratchpad, the body, and the epilogue, which stores everything that
+	// can be stored, and End.
 	Commands []isa.Command
 	At       uint32
 	Memory   []byte
 	Watchdog uint32 // as fpga.Program's
 
 	body, end int    // where in Commands the body and the epilogue begin
-	stamps    span   // what Stamps write is not compared
+	stamps    span   // results of Stamps are not compared
 	dump      uint32 // where the epilogue stores
 }
 
@@ -41,7 +41,7 @@ func (p *Program) String() string {
 	return b.String()
 }
 
-// Body is how many commands lie between prologue and epilogue.
+// Body is the number of commands between prologue and epilogue.
 func (p *Program) Body() int { return p.end - p.body }
 
 // Prefix is the program with the first n commands of its body alone.
@@ -66,7 +66,7 @@ func (p *Program) epilogue() []isa.Command {
 	return append(cs, &isa.End{})
 }
 
-// Result is what a run leaves.
+// Result is the result of a run.
 type Result struct {
 	Memory   []byte
 	Tokens   []int // of each expert's list
@@ -179,7 +179,7 @@ func (p *Program) difference(name string, got, want *Result) error {
 	return nil
 }
 
-// place says what lies at an address.
+// place describes what is stored at an address.
 func (p *Program) place(address int) string {
 	at := address - int(p.dump)
 	for _, s := range []isa.Space{isa.SpaceY, isa.SpaceX} {

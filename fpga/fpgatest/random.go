@@ -29,7 +29,7 @@ func (g *generator) place(size, n int) uint16 {
 	return uint16(g.IntN(min(room, 1<<16-1) + 1))
 }
 
-// panels places n panels of words among size: where the first begins, and the step to the next. Panels of what is only
+// panels places n panels of words among size: the start of the first, and the step to the next. Panels that are only
 // read may overlap.
 func (g *generator) panels(size, n, words int, apart bool) (base, step uint16) {
 	most := (size - words) / max(n-1, 1)
@@ -197,7 +197,7 @@ func (g *generator) product(single bool) *isa.Gemm {
 	return d
 }
 
-// more goes on with a Gemm that has Hold.
+// more continues a Gemm that has Hold.
 func (g *generator) more() isa.Command {
 	d := g.product(true)
 	d.More = true

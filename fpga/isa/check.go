@@ -1,6 +1,6 @@
 package isa
 
-// A Fault is what is wrong with a descriptor: the machine's error and the field that it is about.
+// A Fault is an error of a descriptor: the machine's error code and the field.
 type Fault struct {
 	Code  Error
 	Field string
@@ -24,14 +24,14 @@ func (v *verifier) want(ok bool, code Error, field string) {
 	}
 }
 
-// Verify says what is wrong with a descriptor on this overlay, nil if nothing is; limit is the first address behind
-// the program's memory. How many rows a list has and where they lie, only the machine can tell.
+// Verify returns the first error of a descriptor on this overlay, or nil; limit is the first address after the
+// program's memory. The number and the places of a list's rows are known only to the machine.
 //
-// These are the rules that the machine stops by: an operation or a flag that the configuration lacks is ErrOp; a count
-// of zero or beyond what the configuration holds state for is ErrCount; a space that an operation cannot use, and
-// words, records, tables, lists and tokens that are not there are ErrScratch; memory behind the limit and what is not
-// aligned is ErrMemory. Two more the machine does not look for: a table for Wide results, and residuals of a product or
-// a sum of experts, which are ErrOp.
+// The machine stops by the same rules: an operation or a flag that the configuration lacks is ErrOp; a count of zero or
+// beyond what the configuration holds state for is ErrCount; a space that an operation cannot use, and words, records,
+// tables, lists and tokens that do not exist are ErrScratch; memory beyond the limit and unaligned addresses are
+// ErrMemory. The machine does not check two more rules: a table for Wide results, and residuals of a product or a sum
+// of experts, which are ErrOp.
 func (c Config) Verify(cmd Command, limit int64) *Fault {
 	v := &verifier{Config: c}
 	switch d := cmd.(type) {
@@ -101,20 +101,20 @@ func (c Config) Words(s Space) int {
 	return c.YWords
 }
 
-// rows wants rows of words, as Load and Store count them, to lie in a scratchpad, unless a list says how many there
-// are.
+// rows requires rows of words, as Load and Store count them, to be inside a scratchpad, unless their number comes from
+// a list.
 func (v *verifier) rows(s Space, base, step, rows, words uint16, listed bool) {
 	if !listed && v.fault == nil {
 		v.panels(s, int(base), int(step), (int(rows)-1)/v.Lanes(s)+1, int(words), "Base")
 	}
 }
 
-// panels wants n panels of words, step words apart from base on, to lie in a scratchpad.
+// panels requires n panels of words, step words apart from base on, to be inside a scratchpad.
 func (v *verifier) panels(s Space, base, step, n, words int, field string) {
 	v.want(base+(n-1)*step+words <= v.Words(s), ErrScratch, field)
 }
 
-// memory wants rows of words to be aligned and, unless a list says which they are, below the limit.
+// memory requires rows of words to be aligned and, unless they come from a list, below the limit.
 func (v *verifier) memory(addr, stride uint32, rows, words int, listed bool, limit int64) {
 	v.want(int(addr)%v.WordBytes == 0, ErrMemory, "Addr")
 	v.want(int(stride)%v.WordBytes == 0, ErrMemory, "Stride")

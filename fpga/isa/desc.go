@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// DescBytes is the size of a descriptor, QueueDepth how many wait before each engine, Semaphores how many there are.
-// A semaphore counts to SemaphoreMax; posting one that stands there is ErrSemaphore.
+// DescBytes is the size of a descriptor, QueueDepth how many wait before each engine, Semaphores their number. A
+// semaphore counts to SemaphoreMax; posting one that has this value is ErrSemaphore.
 const (
 	DescBytes    = 32
 	QueueDepth   = 8
@@ -42,7 +42,7 @@ func (o Op) String() string {
 	return fmt.Sprintf("op%d", uint8(o))
 }
 
-// Space is an on-chip memory that Load fills and Store reads, or that a result goes to.
+// Space is an on-chip memory that Load fills and Store reads, or that gets results.
 type Space uint8
 
 // The spaces. Results go to Y, X or W; Store reads Y or X.
@@ -64,13 +64,13 @@ func (s Space) String() string {
 	return fmt.Sprintf("space%d", uint8(s))
 }
 
-// Sync is what orders a descriptor among those of other engines: masks of semaphores.
+// Sync orders a descriptor relative to other engines' descriptors, by masks of semaphores.
 type Sync struct {
 	Wait uint8 `at:"0:4:8"`
 	Post uint8 `at:"0:12:8"`
 }
 
-// Command is a descriptor. Its fields tell by their tags where they lie: word:bit:width.
+// Command is a descriptor. The tags of its fields give their positions: word:bit:width.
 type Command interface {
 	Op() Op
 	Syncs() *Sync
@@ -83,9 +83,9 @@ type End struct{ Sync }
 type Barrier struct{ Sync }
 
 // Load copies rows from memory into a scratchpad. Row i goes to lane i%L, L being the space's lanes, at word
-// Base + i/L·Panel. Its words lie at Addr + i·Stride; with Gather at Addr + t·Stride, t being the token of entry Start+i of
-// list List, and rows behind the list's end are left out. With Skip, too, they are left out (without gathering), so that the weights
-// of an expert that no token goes to are not read.
+// Base + i/L·Panel. Its words are at Addr + i·Stride, or with Gather at Addr + t·Stride, t being the token of entry
+// Start+i of list List, and rows beyond the list's end are left out. With Skip such rows are left out without
+// gathering, so that the weights of an expert without tokens are not read.
 type Load struct {
 	Sync
 	Gather bool   `at:"0:20:1"`
@@ -102,7 +102,7 @@ type Load struct {
 }
 
 // Store copies rows from Y or X to memory, addressed as in Load. With Scatter row i goes to Addr + (t·TopK + r)·Stride,
-// t and r being token and rank of entry Start+i of list List; rows behind the list's end are left out.
+// t and r being token and rank of entry Start+i of list List; rows beyond the list's end are left out.
 type Store struct {
 	Sync
 	Scatter bool   `at:"0:20:1"`
@@ -125,7 +125,7 @@ type Stamp struct {
 	Addr uint32 `at:"1:0:32"`
 }
 
-// Out says how an operation of EXEC finishes what it computed: see [Finish].
+// Out says how an operation of EXEC finishes its results: see [Finish].
 type Out struct {
 	Residual bool   `at:"0:20:1"` // add element (row, column) of Y at Res, times ResMul/4096
 	ReLU     bool   `at:"0:21:1"`
@@ -148,8 +148,9 @@ type Out struct {
 //
 // and finishes them by Scale with the record of column n·Cols+j and by Out. Panel m of X lies at X + m·XPanel, tile n of W
 // at W + n·WPanel, results of tile n at Base + m·Panel + n·Cols·b/WordBytes words, b being 1 or with Wide 2.
-// A sum of more elements than the scratchpads hold is made by several Gemms of one panel and tile: all but the first
-// have More, all but the last Hold (Hold: nothing leaves the array). Nothing else may come between them on EXEC.
+// A sum of more elements than the scratchpads hold is computed by several Gemms of one panel and tile: all but the
+// first have More, all but the last have Hold, with which no result leaves the array. EXEC must not execute anything
+// else between them.
 //
 // With Listed the rows are those of list List from entry Start·Rows on, as a Load with Gather brought them: panels behind
 // the list's end are left out, all of them if it has no entry there.
@@ -171,8 +172,9 @@ type Gemm struct {
 }
 
 // Attention is one head's softmax(Q·Kᵀ)·V for QPanels panels of queries and one chunk of keys, by the online softmax
-// of fixed.go over blocks of KeyBlock keys, and in each block over the panels. With First the panels' state (maximum, sum, accumulators) begins anew;
-// with Last the results are finished and written. Between them the state stays in the overlay.
+// of fixed.go over blocks of KeyBlock keys, and in each block over the panels. With First the panels' state (maximum,
+// sum, accumulators) is reset; with Last the results are finished and written. In between the state stays in the
+// overlay.
 //
 //	Q: panel p at X + p·QPanel, Dim words a row
 //	K: keys are rows of W; tile t (Cols keys) at K + t·Dim
@@ -205,7 +207,7 @@ type Attention struct {
 	OutMul   uint16 `at:"7:16:16"` // see FinishAttention
 }
 
-// VectorOp is what Vector computes from element a of X and element b of Y before Scale and Out.
+// VectorOp is the function of Vector of element a of X and element b of Y, before Scale and Out.
 type VectorOp uint8
 
 // The vector operations.
@@ -246,8 +248,9 @@ type Vector struct {
 
 // Route takes int16 logits (in units of log2, 10 fraction bits), one row of Experts for each token, from X, and
 // appends each token to the lists of its TopK largest, the lower expert first among equals, in the order of tokens
-// and then of ranks. Token i of the descriptor has number Token + i. A list that is full drops the token: its gate is zero and the dropped
-// counter goes up. Gates are as in [Gates]: with Renormalise over the chosen alone, else over all experts. First empties the lists.
+// and then of ranks. Token i of the descriptor has number Token + i. A full list drops the token: its gate is zero and
+// the dropped counter is incremented. Gates are as in [Gates]: with Renormalise over the chosen experts only, else over
+// all experts. First empties the lists.
 type Route struct {
 	Sync
 	First       bool   `at:"0:20:1"`
@@ -299,7 +302,7 @@ func New(o Op) Command {
 	return nil
 }
 
-// field is where a field of a command lies.
+// field is the position of a field of a command.
 type field struct {
 	name             string
 	index            []int
@@ -392,7 +395,7 @@ func Decode(b []byte) (Command, error) {
 	return c, nil
 }
 
-// Text is the command in one line: the operation, then what is not zero in the order of the fields.
+// Text is the command in one line: the operation, then all fields that are not zero, in order.
 func Text(c Command) string {
 	var b strings.Builder
 	b.WriteString(c.Op().String())

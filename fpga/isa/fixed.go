@@ -63,7 +63,7 @@ const (
 	ScoreFrac = 10
 	ScoreBits = 20
 	// MaxUnit is the fraction bits of a score below one unit of the running maximum; MaxStart is the maximum's value before
-	// any key, and MaxClear a rise of it, in units, with which what was before counts no more.
+	// any key, and MaxClear a rise of it, in units, after which earlier keys do not count any more.
 	MaxUnit  = ScoreFrac + 1
 	MaxStart = -1 << (ScoreBits - MaxUnit - 1)
 	MaxClear = 16
@@ -78,7 +78,7 @@ func Score(dot int32, mul uint16, shift uint8) int32 {
 	return int32(sat(int64(dot)*int64(mul)>>shift, ScoreBits))
 }
 
-// RowMax is the least maximum, in units of two, that lies above a score.
+// RowMax is the least maximum, in units of two, that is above a score.
 func RowMax(score int32) int32 { return score>>MaxUnit + 1 }
 
 // exp2Table[i] is round(2^17·2^(-i/64)), at most 2^17-1, and exp2Slope[i] the way to the next.

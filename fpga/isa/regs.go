@@ -31,7 +31,7 @@ const (
 	RegCounters = 0x40
 )
 
-// ID is what RegID reads, "fxo1", and Version the version of this contract.
+// ID is the value of RegID, "fxo1", and Version the version of this specification.
 const (
 	ID      = 0x66786f31
 	Version = 1
@@ -97,7 +97,7 @@ func (e Error) Error() string {
 	return fmt.Sprintf("error %d", uint32(e))
 }
 
-// Kept is what RegProgram and RegLimit read when v was written: a bit for all above AddrBits is all that is kept of them.
+// Kept is the value of RegProgram and RegLimit after writing v: the bits above AddrBits are kept as one bit.
 func (c Config) Kept(v uint32) uint32 {
 	if v>>c.AddrBits != 0 {
 		return v | ^uint32(0)<<c.AddrBits
@@ -105,7 +105,7 @@ func (c Config) Kept(v uint32) uint32 {
 	return v
 }
 
-// Shape packs what the registers RegShape0 to RegShape3 say of a configuration.
+// Shape is the values of the registers RegShape0 to RegShape3 for a configuration.
 func (c Config) Shape() (regs [4]uint32) {
 	lg := func(n int) (l uint32) {
 		for 1<<l < n {
@@ -125,7 +125,7 @@ func (c Config) Shape() (regs [4]uint32) {
 	return
 }
 
-// FromShape is the configuration that the registers tell of.
+// FromShape is the configuration for the values of these registers.
 func FromShape(r [4]uint32) (Config, error) {
 	f := func(reg, low, width int) int { return int(r[reg] >> low & (1<<width - 1)) }
 	c := Config{Rows: 1 << f(0, 0, 4), Cols: 1 << f(0, 4, 4), WordBytes: 1 << f(0, 8, 4), Tables: f(0, 12, 4), AccBits: 24 + 8*f(0, 16, 1),

@@ -12,7 +12,7 @@ import (
 // Error is a link that failed. The link is then good for nothing but Close; another can be opened.
 type Error struct {
 	Link string // its Name
-	Op   string // what it was doing, such as "read register 0x0c"
+	Op   string // the operation, such as "read register 0x0c"
 	Err  error
 }
 
@@ -22,7 +22,7 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s: %v", e.Link, e.Op, 
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Options are what links are opened with besides their names.
+// Options are the options for opening a link.
 type Options struct {
 	// Config is the overlay that Open simulates or models; without a name the default one.
 	Config isa.Config
@@ -74,7 +74,7 @@ func errStands(cycles uint32) error {
 	return fmt.Errorf("the overlay says that it is busy, but its clock stands still at cycle %d", cycles)
 }
 
-// tail keeps the last lines of what is written to it.
+// tail keeps the last lines that are written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -94,7 +94,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was written last.
+// String is the last lines.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

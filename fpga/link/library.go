@@ -11,8 +11,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Library is a simulator that was loaded into this process as a shared library: quicker by the way to a process and
-// back, but a crash of it is one of the whole program.
+// Library is a simulator that was loaded into this process as a shared library. It saves the communication with another
+// process, but if it crashes, so does the program.
 type Library struct {
 	broken
 	pacer
@@ -40,7 +40,7 @@ type calls struct {
 // errOutside is an address that the simulator's memory does not have.
 var errOutside = errors.New("refused: outside memory")
 
-// OpenLibrary loads a simulator's library and makes an overlay of its own in it.
+// OpenLibrary loads a simulator's library and makes a new overlay in it.
 func OpenLibrary(path string, o Options) (*Library, error) {
 	l := &Library{broken: broken{name: "simulator library"}, calls: &calls{}}
 	handle, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)

@@ -1,4 +1,4 @@
-// Package link reaches an overlay: one interface over the simulator in a process of its own, the simulator as a shared
+// Package link reaches an overlay: one interface for the simulator in a separate process, the simulator as a shared
 // library, a serial line and a PCIe card's XDMA devices.
 package link
 
@@ -8,7 +8,7 @@ import "context"
 // at a time. An error of a Link says which link failed and why; after it the link can only be closed, and another
 // opened.
 type Link interface {
-	// Name says what the link leads to, such as "simulator" or "serial:/dev/ttyUSB1".
+	// Name is the name of the link, such as "simulator" or "serial:/dev/ttyUSB1".
 	Name() string
 	// ReadReg and WriteReg reach the register at a byte address (see package isa).
 	ReadReg(address uint32) (uint32, error)

@@ -90,7 +90,7 @@ func Open(ctx context.Context, spec string, o Options) (Link, error) {
 	return opened(StartProcess(built.Program, o))
 }
 
-// opened makes a Link of what a function opened, nil if it could not.
+// opened converts the result of an opening function to a Link, nil after an error.
 func opened[L Link](l L, err error) (Link, error) {
 	if err != nil {
 		return nil, err

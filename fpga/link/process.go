@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Process is a simulator in a process of its own, which talks over its standard input and output. If it crashes, only
-// the link is lost.
+// Process is a simulator in a separate process, which communicates over its standard input and output. If it crashes,
+// only the link is lost.
 type Process struct {
 	broken
 	pacer
@@ -20,7 +20,7 @@ type Process struct {
 	in, out *os.File
 	stderr  tail
 	ended   chan struct{} // closed when the process has ended and been waited for
-	exit    error         // what Wait said, once ended is closed
+	exit    error         // the result of Wait, after ended is closed
 	timeout time.Duration
 	memory  int64
 	frame   [16]byte
@@ -40,7 +40,7 @@ const (
 	frameCycles
 )
 
-// hello is what a simulator answers to be known.
+// hello is the greeting of a simulator.
 const hello = "fusec-overlay 1"
 
 // maxFrame is the most bytes of memory that one frame moves.
@@ -152,7 +152,7 @@ func (p *Process) nonsense(op, address uint32, err error) error {
 	return p.fail(doing(op, address), fmt.Errorf("an answer that makes no sense: %w", err))
 }
 
-// doing says what a frame was for.
+// doing describes the purpose of a frame.
 func doing(op, address uint32) string {
 	switch op {
 	case frameHello:
@@ -192,7 +192,7 @@ func (p *Process) why(err error) error {
 	return p.withTail(fmt.Sprintf("the process ended: %v", p.exit))
 }
 
-// withTail adds what the process said last.
+// withTail adds the process's last output.
 func (p *Process) withTail(text string) error {
 	if last := p.stderr.String(); last != "" {
 		text += "; it said last:\n" + last

@@ -33,7 +33,7 @@ var _ Link = (*Serial)(nil)
 // serialVersion is the version of the line's protocol.
 const serialVersion = 1
 
-// crc8 goes on with a CRC of polynomial x⁸+x²+x+1, the most significant bit first.
+// crc8 continues a CRC of polynomial x⁸+x²+x+1, the most significant bit first.
 func crc8(crc byte, p []byte) byte {
 	for _, b := range p {
 		crc = crcTable[crc^b]
@@ -56,7 +56,7 @@ var crcTable = func() (t [256]byte) {
 // WordBytes more.
 var serialFrames = map[byte]int{'z': 2, 'r': 4, 'w': 0, 'M': 5, 'S': 4, 'I': 0, 'E': 1}
 
-// A lineError is what a board says of a line that went wrong.
+// A lineError is an error of the line that a board reports.
 type lineError byte
 
 func (e lineError) Error() string {
@@ -126,7 +126,7 @@ func (s *Serial) begin() error {
 	return s.fail("begin", fmt.Errorf("no board answers within %v", s.timeout))
 }
 
-// greeting takes the board's answer to a beginning and throws away what comes before it.
+// greeting reads the board's greeting and discards bytes before it.
 func (s *Serial) greeting(deadline time.Time) ([]byte, error) {
 	for {
 		f, err := s.receive(deadline)
@@ -303,7 +303,7 @@ func (s *Serial) copy(op, address uint32, p []byte) error {
 	return nil
 }
 
-// Wait implements Link. A board that computes is silent for as long as it likes, but it tells its status when asked.
+// Wait implements Link. A board sends nothing while it computes, but answers when its status is read.
 func (s *Serial) Wait(ctx context.Context) (uint32, error) {
 	if s.err != nil {
 		return 0, s.err

@@ -29,10 +29,10 @@ type XDMA struct {
 
 var _ Link = (*XDMA)(nil)
 
-// registerBytes is what is mapped of the registers.
+// registerBytes is the size of the mapped registers.
 const registerBytes = 4096
 
-// allOnes is what reads of a card give that is no longer there.
+// allOnes is the value of reads from a card that was removed.
 const allOnes = 1<<32 - 1
 
 // errGone is a card that no longer answers.
@@ -81,7 +81,7 @@ func (x *XDMA) open(path string) error {
 	return err
 }
 
-// release gives back what open took.
+// release frees the resources of open.
 func (x *XDMA) release() {
 	if x.registers != nil {
 		unix.Munmap(x.registers)
@@ -117,8 +117,8 @@ func (x *XDMA) ReadReg(address uint32) (uint32, error) {
 	return v, nil
 }
 
-// WriteReg implements Link. RegControl reads as zero when what was written has been taken; reading it also sees to it
-// that no write is still on its way.
+// WriteReg implements Link. RegControl reads as zero when the written value has been accepted. Reading it also ensures
+// that no write is still pending.
 func (x *XDMA) WriteReg(address, value uint32) error {
 	if x.err != nil {
 		return x.err
@@ -135,8 +135,7 @@ func (x *XDMA) WriteReg(address, value uint32) error {
 	return err
 }
 
-// poll reads a register until it is as it should be, with growing sleeps between, or for as long as the time limit:
-// then ok is false.
+// poll reads a register until done is true, with growing sleeps in between, or until the time limit: then ok is false.
 func (x *XDMA) poll(ctx context.Context, address uint32, done func(uint32) bool) (v uint32, ok bool, err error) {
 	const most = time.Millisecond
 	deadline := time.Now().Add(x.timeout)
@@ -173,8 +172,8 @@ func (x *XDMA) Write(address uint32, p []byte) error {
 	return nil
 }
 
-// Wait implements Link. The overlay's own watchdog ends a program that does not go on; what it cannot tell is that its
-// clock stands still.
+// Wait implements Link. The overlay's watchdog ends a program without progress, but it cannot detect that its clock has
+// stopped.
 func (x *XDMA) Wait(ctx context.Context) (uint32, error) {
 	for {
 		before, err := x.ReadReg(isa.RegCounters)

@@ -16,7 +16,7 @@ func (h *head) begin() {
 	clear(h.acc)
 }
 
-// rise takes the state to a maximum that lies some units higher: each unit is a factor of four.
+// rise scales the state to a maximum that is some units higher: each unit is a factor of four.
 func (h *head) rise(units int32) {
 	if units == 0 {
 		return
@@ -89,7 +89,7 @@ func (m *Machine) attention(d *isa.Attention) {
 	}
 }
 
-// touchAttention tells the tracker what an Attention reads and writes.
+// touchAttention records the accesses of an Attention.
 func (m *Machine) touchAttention(t *tracker, d *isa.Attention) {
 	dim := int(d.Dim) * m.cfg.WordBytes
 	t.state(d.First, d.Last)

@@ -26,7 +26,7 @@ func (m *Machine) cost(c isa.Command) uint64 {
 	return 1
 }
 
-// multiplies is in how many cycles the array gets operands.
+// multiplies is the number of cycles in which the array gets operands.
 func (m *Machine) multiplies(c isa.Command) (n uint64) {
 	switch d := c.(type) {
 	case *isa.Gemm:

@@ -1,8 +1,8 @@
-// Package model is the overlay in Go, bit for bit: what the hardware of fpga/rtl leaves in memory after a program, a
-// Machine leaves there, too. It is written to be read beside package isa, and is what the hardware is tested against;
-// as a link.Link it also runs programs where there is no simulator.
+// Package model is the overlay in Go, bit for bit: after a program, a Machine has the same memory as the hardware of
+// fpga/rtl. It complements the specification in package isa, and the hardware is tested against it. As a link.Link it
+// also runs programs without a simulator.
 //
-// Time is abstract: an engine does a descriptor at once and is then busy for about as many cycles as the hardware, so
-// that queues, semaphores and barriers order the engines as they do there. Descriptors that depend on an order that
-// nothing guarantees are found by Options.Races.
+// Time is abstract: an engine executes a descriptor immediately and is then busy for about as many cycles as the
+// hardware, so that queues, semaphores and barriers order the engines in the same way. Options.Races finds descriptors
+// that depend on an order that nothing guarantees.
 package model

@@ -39,8 +39,8 @@ func (m *Machine) out(o *isa.Out, panel, lane, col int, t int32) {
 	at[col] = byte(isa.Finish(t, o.ReLU, o.Zero, table))
 }
 
-// touchOut tells the tracker what out reads and writes: n panels of rows of cols elements. What reads Y reads factors
-// or residuals.
+// touchOut records the accesses of out: n panels of rows of cols elements. With readsY it also reads factors or
+// residuals from Y.
 func (m *Machine) touchOut(t *tracker, o *isa.Out, readsY bool, n, cols int) {
 	if o.Table > 0 {
 		t.touch(Tables, int64(o.Table-1), 1, false)
@@ -94,7 +94,7 @@ func (m *Machine) gemm(d *isa.Gemm) {
 	}
 }
 
-// touchGemm tells the tracker what a Gemm reads and writes.
+// touchGemm records the accesses of a Gemm.
 func (m *Machine) touchGemm(t *tracker, d *isa.Gemm) {
 	rows, cols, panels := m.cfg.Rows, m.cfg.Cols, m.panels(d)
 	if d.Listed {

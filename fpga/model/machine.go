@@ -8,7 +8,7 @@ import (
 	"fusec/fpga/isa"
 )
 
-// Options are what a Machine has besides its configuration.
+// Options are the options of a Machine.
 type Options struct {
 	// Memory is the size of external memory in bytes. Default: 16 MiB, or as much as addresses reach.
 	Memory int64
@@ -34,11 +34,11 @@ type Machine struct {
 	fault                                    isa.Error
 	faultAt                                  uint32
 	counters                                 [isa.Counters]uint64
-	high                                     [isa.Counters]uint32 // what the read of a low half kept
+	high                                     [isa.Counters]uint32 // high halves, kept when the low halves were read
 
 	closed bool
 	run    run
-	steps  struct{ holding, open bool } // what Step has to know of the steps before
+	steps  struct{ holding, open bool } // state of Step from earlier steps
 	race   error
 }
 
@@ -98,7 +98,7 @@ func (m *Machine) reset() {
 	m.race = nil
 }
 
-// Config is what the machine was made with.
+// Config is the machine's configuration.
 func (m *Machine) Config() isa.Config { return m.cfg }
 
 // Name implements link.Link.
@@ -187,7 +187,7 @@ func (m *Machine) ReadReg(address uint32) (uint32, error) {
 	return 0, nil
 }
 
-// WriteReg implements link.Link. A start does the whole program.
+// WriteReg implements link.Link. A start executes the whole program.
 func (m *Machine) WriteReg(address, value uint32) error {
 	if m.closed {
 		return errClosed
@@ -214,8 +214,8 @@ func (m *Machine) WriteReg(address, value uint32) error {
 	return nil
 }
 
-// Wait implements link.Link. What a start did is done; a program that goes on no more, its watchdog being off, waits
-// for the end of ctx. With Options.Races the error may be a *Race or a *Misuse.
+// Wait implements link.Link. A started program has already been executed. For a program that is stuck with its watchdog
+// off, it waits for the end of ctx. With Options.Races the error may be a *Race or a *Misuse.
 func (m *Machine) Wait(ctx context.Context) (uint32, error) {
 	if m.status&isa.StatusBusy != 0 {
 		<-ctx.Done()

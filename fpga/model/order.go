@@ -2,12 +2,12 @@ package model
 
 import "fusec/fpga/isa"
 
-// Orderer places semaphores in a list of commands, so that the engines may run ahead of one another and still leave
-// what the commands leave one after the other. Each ordered pair of engines has a semaphore of its own, so that its
-// n-th taking belongs to its n-th post.
+// Orderer places semaphores in a list of commands, so that the engines may overlap and the result is still that of
+// sequential execution. Each ordered pair of engines has its own semaphore, so that its n-th wait belongs to its n-th
+// post.
 type Orderer struct {
-	// Late chooses, from the places of an engine's commands at least the first, which posts what another waits for;
-	// nil: the first, whose end comes soonest.
+	// Late chooses which command of an engine, among those from first to last, posts the semaphore for which another
+	// engine waits; nil for the first, which ends earliest.
 	Late func(first, last int) int
 
 	shadow   shadow
@@ -15,14 +15,14 @@ type Orderer struct {
 	known    [isa.Engines][isa.Engines]int // commands of the second engine that are complete when the first begins its next
 }
 
-// ordered is a command, and what is known to be complete when it begins.
+// ordered is a command, with the commands that are known to be complete when it starts.
 type ordered struct {
 	cmd   isa.Command
 	clock [isa.Engines]int
 }
 
-// Add takes the next command and what it touches (see [Machine.Step]), sets its Wait, and Posts of commands before it.
-// Semaphore counts stay below isa.SemaphoreMax in programs of up to so many commands between barriers.
+// Add appends the next command with its accesses (see [Machine.Step]), and sets its Wait and the Posts of earlier
+// commands. Semaphore counts stay below isa.SemaphoreMax in programs of up to that many commands between barriers.
 func (o *Orderer) Add(c isa.Command, touched []Access) {
 	e, ok := isa.EngineOf(c.Op())
 	if !ok {

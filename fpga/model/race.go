@@ -6,8 +6,8 @@ import (
 	"fusec/fpga/isa"
 )
 
-// Race is what two descriptors do to the same words when nothing orders them: one of them writes. First equals Second
-// for a descriptor that overwrites what it has yet to read.
+// Race is a conflict of two descriptors that access the same words without an order, where one of them writes. First
+// equals Second for a descriptor that overwrites words before it reads them.
 type Race struct {
 	First, Second           uint32 // their numbers
 	FirstText, SecondText   string
@@ -30,7 +30,8 @@ func (r *Race) Error() string {
 		r.First, r.FirstText, verb(r.firstWrites), r.Where, r.Second, r.SecondText, verb(r.lastWrites))
 }
 
-// Misuse is a descriptor that goes on with what none began, such as a Gemm with More behind one without Hold.
+// Misuse is a descriptor that continues an operation that was not started, such as a Gemm with More after one without
+// Hold.
 type Misuse struct {
 	Number uint32
 	Text   string
@@ -45,7 +46,7 @@ func (e *Misuse) Error() string {
 // Memory is a memory that descriptors touch. Those below External are the scratchpads, by their isa.Space.
 type Memory uint8
 
-// The memories, and what is counted in them.
+// The memories, and the units in which they are counted.
 const (
 	External Memory = iota + Memory(isa.SpaceParams) // words
 	Params                                           // records
@@ -80,13 +81,14 @@ type event struct {
 	clock   [isa.Engines]int
 }
 
-// segment is what lies between two barriers: the semaphores' counts at its start, and who posts each of them.
+// segment is the part between two barriers: the semaphores' counts at its start, and the engines that post each of
+// them.
 type segment struct {
 	counts [isa.Semaphores]int
 	posts  [isa.Semaphores][isa.Engines][]int32 // events
 }
 
-// tracker records what a program's descriptors touch. A nil tracker records nothing.
+// tracker records the accesses of a program's descriptors. A nil tracker records nothing.
 type tracker struct {
 	m        *Machine
 	events   []event
@@ -104,7 +106,7 @@ func newTracker(m *Machine) *tracker {
 	return &tracker{m: m, segments: []segment{{counts: m.run.semaphores}}}
 }
 
-// begin notes that a descriptor starts; what is touched then is its.
+// begin records the start of a descriptor, to which the following accesses belong.
 func (t *tracker) begin(e entry, on isa.Engine) {
 	if t == nil {
 		return
@@ -193,9 +195,8 @@ func (t *tracker) state(first, last bool) {
 	t.open = !last
 }
 
-// order computes the events' clocks. The j-th taking of a semaphore by an engine comes after as many posts as are
-// missing from the count at the segment's start; if several engines post it, all posts of the others may have come
-// first.
+// order computes the events' clocks. The j-th wait of an engine on a semaphore comes after as many posts as are missing
+// from the count at the segment's start; if several engines post it, all posts of the others may have come first.
 func (t *tracker) order() {
 	var last [isa.Engines]int32 // the engine's event before, plus one
 	var takes [isa.Semaphores][isa.Engines]int
@@ -270,7 +271,7 @@ func (t *tracker) races() error {
 	return nil
 }
 
-// overwrites finds a descriptor of EXEC that writes what it reads, but for elements in place.
+// overwrites finds a descriptor of EXEC that writes words that it reads, except for elements in place.
 func (t *tracker) overwrites() error {
 	for from := 0; from < len(t.accesses); {
 		to := from

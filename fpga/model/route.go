@@ -23,7 +23,7 @@ func newRouter(c isa.Config) router {
 	return router{lists: make([][]token, c.Experts), gates: make([][4]uint16, c.Tokens)}
 }
 
-// empty is what First does.
+// empty empties the lists, for First.
 func (r *router) empty() {
 	for i := range r.lists {
 		r.lists[i] = r.lists[i][:0]
@@ -57,7 +57,7 @@ func (m *Machine) route(d *isa.Route) {
 	}
 }
 
-// touchRoute tells the tracker what a Route reads and writes.
+// touchRoute records the accesses of a Route.
 func (m *Machine) touchRoute(t *tracker, d *isa.Route) {
 	bytes := 2 * int(d.Experts)
 	for p := range (int(d.Rows)-1)/m.cfg.Rows + 1 {

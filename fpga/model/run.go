@@ -8,19 +8,19 @@ type entry struct {
 	cmd    isa.Command
 }
 
-// engine is LOAD, EXEC or STORE: its queue, and what it does until when.
+// engine is LOAD, EXEC or STORE: its queue, its current descriptor and the end of that.
 type engine struct {
 	queue []entry
 	now   entry
 	until uint64
 }
 
-// run is what the machine knows of a program under way.
+// run is the state of a running program.
 type run struct {
 	engines    [isa.Engines]engine
 	semaphores [isa.Semaphores]int
 	next       uint32 // number of the descriptor to be fetched next
-	held       *entry // what fetch has and cannot hand on
+	held       *entry // fetched, and waiting for its queue
 	held1      entry
 }
 
@@ -31,8 +31,8 @@ func (r *run) reset() {
 	r.semaphores, r.next, r.held = [isa.Semaphores]int{}, 0, nil
 }
 
-// start does the program that the registers name: fetch and the engines take turns, and when none can do more, time
-// goes on to the end of the next descriptor under way.
+// start executes the program in the registers: fetch and the engines take turns, and when none can proceed, time
+// advances to the end of the next running descriptor.
 func (m *Machine) start() {
 	r := &m.run
 	r.next, r.held = 0, nil
@@ -66,7 +66,7 @@ func (m *Machine) end() int64 {
 	return min(int64(m.limit), m.options.Memory)
 }
 
-// fetch fetches a descriptor or hands on the one that it holds, and says whether it could.
+// fetch fetches a descriptor or passes on the one that it has, and reports whether it could.
 func (m *Machine) fetch(t *tracker) bool {
 	r := &m.run
 	if r.held == nil {
@@ -145,7 +145,7 @@ func (m *Machine) post(e entry) bool {
 	return true
 }
 
-// begin starts what can start on engines that are idle, and says whether anything could.
+// begin starts descriptors on idle engines, and reports whether any could start.
 func (m *Machine) begin(t *tracker) (any bool) {
 	for i := range m.run.engines {
 		e := &m.run.engines[i]
@@ -172,7 +172,7 @@ func (m *Machine) begin(t *tracker) (any bool) {
 	return
 }
 
-// finish goes on to the time at which the next descriptors end, and says whether there are any.
+// finish advances to the time at which the next descriptors end, and reports whether there are any.
 func (m *Machine) finish() bool {
 	at := ^uint64(0)
 	for _, e := range m.run.engines {
@@ -200,7 +200,7 @@ func (m *Machine) finish() bool {
 	return true
 }
 
-// touch tells the tracker what a command of EXEC reads and writes.
+// touch records the accesses of a command of EXEC.
 func (m *Machine) touch(t *tracker, c isa.Command) {
 	if t == nil {
 		return
@@ -217,7 +217,7 @@ func (m *Machine) touch(t *tracker, c isa.Command) {
 	}
 }
 
-// do carries a command out. What Load and Store touch hangs on lists, so that they tell the tracker as they go.
+// do executes a command. The accesses of Load and Store depend on lists, so they are recorded during execution.
 func (m *Machine) do(t *tracker, c isa.Command) isa.Error {
 	switch d := c.(type) {
 	case *isa.Load:

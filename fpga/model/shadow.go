@@ -2,7 +2,7 @@ package model
 
 import "fusec/fpga/isa"
 
-// cell is what was done to a word: its last writer, and each engine's last reader since, as numbers from one; 0: none.
+// cell is the history of a word: its last writer, and each engine's last reader since, as numbers from one; 0 for none.
 type cell struct {
 	writer  int32
 	by      isa.Engine
@@ -23,9 +23,9 @@ type conflict struct {
 	at      int64
 }
 
-// touch notes that descriptor id of an engine, a number from one that no other of this engine has, touches words, and
-// yields what it conflicts with, until that returns false. What one engine writes twice, or reads and later writes, it
-// does in order; but what EXEC reads has to be there when it begins.
+// touch records that descriptor id of an engine, a number from one that is unique for the engine, accesses words, and
+// yields the conflicting descriptors until yield returns false. An engine's writes, and writes after its reads, are in
+// order. But words that EXEC reads must be complete when it starts.
 func (s shadow) touch(a Access, id int32, on isa.Engine, yield func(conflict) bool) bool {
 	for at := a.At; at < a.At+a.N; at++ {
 		key := int64(a.Memory)<<48 | at/pageWords

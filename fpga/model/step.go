@@ -6,9 +6,8 @@ import (
 	"fusec/fpga/isa"
 )
 
-// Step does one command by itself, whatever it waits for, and tells what it touched. The error is its isa.Fault, its
-// Misuse or a Race with itself: the machine has then done nothing, or where a row of a list is at fault the rows
-// before.
+// Step executes one command, without waiting, and returns its accesses. The error is its isa.Fault, its Misuse or a
+// Race with itself. The machine has then done nothing, or, for an error in a row of a list, only the rows before.
 func (m *Machine) Step(c isa.Command) ([]Access, error) {
 	if f := m.cfg.Verify(c, m.end()); f != nil {
 		return nil, f
@@ -33,7 +32,7 @@ func (m *Machine) Step(c isa.Command) ([]Access, error) {
 	return t.accesses, nil
 }
 
-// String says what an access touches.
+// String describes the access.
 func (a Access) String() string {
 	verb := "reads"
 	if a.Writes {

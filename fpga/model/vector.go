@@ -59,7 +59,7 @@ func (m *Machine) rowOf(accs []int32, d *isa.Vector, p, i, slots int) {
 	}
 }
 
-// touchVector tells the tracker what a Vector reads and writes.
+// touchVector records the accesses of a Vector.
 func (m *Machine) touchVector(t *tracker, d *isa.Vector) {
 	cols, slots := int(d.Words)*m.cfg.WordBytes, 1
 	if d.Kind == isa.VectorCombine {

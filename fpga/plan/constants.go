@@ -1,22 +1,22 @@
 package plan
 
-// Cycles that the structure of fpga/rtl fixes, each on a path from one signal to another. When the hardware's stages change, these
-// do, and nothing else in this package; TestPredictProducts, TestPredictRoutes and TestEstimates (cmd/fusec) print what comes of them
-// beside what simulation counts.
+// Cycles that the structure of fpga/rtl determines, each on a path from one signal to another. When the hardware's
+// stages change, only these constants change. TestPredictProducts, TestPredictRoutes and TestEstimates (cmd/fusec)
+// print the predictions next to the counts of simulation.
 const (
 	// Descriptors: fx_fetch, fx_arbiter, fx_queues, fx_semaphores, fx_issue.
 	startCycles     = 4 // start → ar_valid of fx_fetch
 	againCycles     = 3 // ar_ready of fx_fetch → ar_valid for the next descriptor
 	requestCycles   = 1 // ar_valid of fx_fetch or fx_load → m_ar_valid: the register of fx_arbiter
 	fetchCycles     = 4 // a descriptor's last r_valid → its last pop: the queue `ahead`, the states LOOK, ROOM and PASS
-	passCycles      = 5 // that pop → that of the next one, beside a cycle for each beat
+	passCycles      = 5 // that pop → that of the next one, plus a cycle for each beat
 	freeCycles      = 2 // that pop → ar_valid of fx_fetch
 	lookCycles      = 5 // that pop → ended of fx_fetch, if the next is End
 	commitCycles    = 4 // that pop → commit: fx_check
 	ownCycles       = 5 // that pop → want of fx_fetch, for Barrier and End: the state QUIET
-	moveCycles      = 3 // commit, or cmd_ready of the descriptor before, → want of fx_issue, beside a cycle for each beat
+	moveCycles      = 3 // commit, or cmd_ready of the descriptor before, → want of fx_issue, plus a cycle for each beat
 	spareCycles     = 1 // more for EXEC: the spare register
-	reissueCycles   = 2 // cmd_ready of EXEC → want, if the next descriptor stands in the spare register
+	reissueCycles   = 2 // cmd_ready of EXEC → want, if the next descriptor is in the spare register
 	semaphoreCycles = 4 // done → take of who waits for it: posted, value, may and take of fx_semaphores
 	wantCycles      = 2 // want → take, if nothing is waited for: may and take
 	takeCycles      = 3 // from a take to the next one
@@ -31,12 +31,12 @@ const (
 	rowFree       = 2 // row_done → row_good of the next row
 	pieceCycles   = 2 // ar_ready → that of a row's next piece: the register of fx_arbiter is free every second cycle
 	listCycles    = 2 // more where a list is read: the states LOOK and TAKE
-	numberCycles  = 1 // more of a row that a list names, beside a cycle for each bit of its number: the state MULTIPLY
+	numberCycles  = 1 // more of a row that a list names, plus a cycle for each bit of its number: the state MULTIPLY
 	pendingCycles = 3 // row_good → moves of fx_load: the queue `pending`
 	loadCycles    = 1 // the last beat → done of fx_load
 	enterCycles   = 1 // row_good → st_valid: entered
 	wordCycles    = 5 // st_valid → w_valid: fx_exec's ST_LATENCY and the queue `data_queue`
-	settleCycles  = 2 // the last beat → done of fx_store, beside the memory's latency
+	settleCycles  = 2 // the last beat → done of fx_store, plus the memory's latency
 	reopenCycles  = 1 // done of fx_store → w_valid of the next command
 	stampCycles   = 3 // row_good of a Stamp → loads, which reads the counters: the queue `go`
 	writeCycles   = 1 // loads → w_valid
@@ -49,7 +49,7 @@ const (
 	gemmCycles   = 1 // cmd_ready → fd_valid
 	panelsCycles = 3 // more of a Listed Gemm, which counts its panels
 	outCycles    = 2 // the last result's word → fd_valid of a tile's last slot, if Out is another
-	recordCycles = 3 // the same for a panel that brings records of its rows, beside a cycle for each row
+	recordCycles = 3 // the same for a panel that brings records of its rows, plus a cycle for each row
 
 	// fx_exec, fx_lane_control, fx_lane: the localparams RES, PV and DONE_LATENCY.
 	operandCycles = 5  // from a tile's last slot to its first result, beside its word
@@ -69,18 +69,18 @@ const (
 	itemCycles      = 2  // from one to the next
 	scoreCycles     = 12 // from a score's entering the scale path to the exponentials of its item: T_LAT
 	expCycles       = 9  // from there to the values' first slot
-	restCycles      = 12 // of an item's exponentials, beside one for each key
+	restCycles      = 12 // of an item's exponentials, plus one for each key
 	sumCycles       = 8  // from the last result of a panel to done, where it is not finished
 	divideCycles    = 28 // from there to the first result's being given, where it is
-	giveCycles      = 6  // from the last one's entering the scale path to done, beside its way through
+	giveCycles      = 6  // from the last one's entering the scale path to done, plus its way through
 
 	// fx_route.
 	clearCycles  = 2  // of all lists, beside one for each
 	panelCycles  = 3  // of a panel's words
 	tokenCycles  = 8  // from there to the first token
 	returnCycles = 6  // of a token's logits that come back
-	leaveCycles  = 3  // of a token, beside one for each expert
-	slotCycles   = 32 // that a slot is a token's, beside two for each expert
+	leaveCycles  = 3  // of a token, plus one for each expert
+	slotCycles   = 32 // that a slot is a token's, plus two for each expert
 	routeCycles  = 6  // from the last slot's being free to done
 )
 
@@ -106,7 +106,7 @@ const (
 	routerMultipliers = 1
 
 	shellCells   = 4400 // with the sequencers
-	elementCells = 83   // of the array, beside its multiplier
+	elementCells = 83   // of the array, in addition to its multiplier
 	laneCells    = 1050
 	normCells    = 730
 	softmaxCells = 1970

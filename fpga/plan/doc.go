@@ -1,5 +1,6 @@
-// Package plan predicts what a program for the overlay takes, in cycles, cells and time, without simulating its hardware: for arrays,
-// memories and clocks that nobody has built. Predict follows the descriptors of a compiled program through fetch, queues, semaphores
-// and the three engines, and their rows and bursts through external memory; Resources counts multipliers and memory bits and
-// estimates cells from synthesised configurations. docs/hardware.md says what follows from it for the design of hardware.
+// Package plan predicts the cycles, cells and time of a program for the overlay without simulating its hardware, for
+// any array, memory and clock. Predict follows the descriptors of a compiled program through fetch, queues, semaphores
+// and the three engines, and their rows and bursts through external memory; Resources counts multipliers and memory
+// bits and estimates cells from synthesised configurations. docs/hardware.md has the conclusions for the design of
+// hardware.
 package plan

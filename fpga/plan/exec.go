@@ -10,7 +10,7 @@ import (
 type executor struct {
 	c     *clock
 	op    isa.Op  // of the last command
-	out   isa.Out // what the lanes were told last
+	out   isa.Out // the last command to the lanes
 	taken float64 // when a sequencer took the last command
 	fed   float64 // when the feed is free for another slot
 	tile  float64 // the last slot of the last tile
@@ -71,8 +71,8 @@ func (c *clock) operands() int {
 	return c.cfg.WordBytes + operandCycles
 }
 
-// gemm feeds tile after tile. A tile's last slot waits until the result registers are empty, and, if the lanes are told anew what
-// to do, until all results have left them.
+// gemm feeds tile after tile. A tile's last slot waits until the result registers are empty, and, if the lanes get a
+// new command, until all results have left them.
 func (x *executor) gemm(g *isa.Gemm, at float64) {
 	c := x.c
 	word, elements := float64(c.cfg.WordBytes), int(g.Words)*c.cfg.WordBytes
@@ -107,7 +107,7 @@ func (x *executor) gemm(g *isa.Gemm, at float64) {
 	}
 }
 
-// sameOut reports whether two commands tell the lanes the same.
+// sameOut reports whether two commands are the same for the lanes.
 func sameOut(a, b *isa.Out) bool {
 	lanes := func(o isa.Out) isa.Out {
 		o.Base, o.Panel, o.Res, o.ResPanel, o.Param = 0, 0, 0, 0, 0
@@ -116,7 +116,7 @@ func sameOut(a, b *isa.Out) bool {
 	return lanes(*a) == lanes(*b)
 }
 
-// vector goes through its panels, and is done before the next command is taken.
+// vector processes its panels, and ends before the next command starts.
 func (x *executor) vector(v *isa.Vector, at float64) {
 	c := x.c
 	elements := int(v.Words) * c.cfg.WordBytes
@@ -135,7 +135,7 @@ func (x *executor) vector(v *isa.Vector, at float64) {
 }
 
 // route follows the panels of fx_route: their words are fed, then their tokens leave the lanes one by one, each for a slot,
-// where its reciprocal is found. Where all experts count in the sum, the panel is fed once more for each token, whose logits
+// where its reciprocal is found. If all experts count in the sum, the panel is fed again for each token, whose logits
 // come back along the lanes.
 func (x *executor) route(r *isa.Route, at float64) {
 	c := x.c

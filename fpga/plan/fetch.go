@@ -2,7 +2,7 @@ package plan
 
 import "fusec/fpga/isa"
 
-// fetch hands descriptors to the queues, and does Barrier and End itself.
+// fetch puts descriptors into the queues, and executes Barrier and End itself.
 type fetch struct {
 	c        *clock
 	asked    float64   // when the last descriptor was asked for

@@ -11,7 +11,7 @@ type rows struct {
 	number int // of the descriptor
 	left   int
 	words  int
-	at     float64 // when the next row is there, or what is left of it
+	at     float64 // when the next row, or the rest of it, is available
 	next   float64 // when the one after it could be
 
 	// Where topK is not 0, the rows are those that a list's entries name, topK for each token.
@@ -27,8 +27,8 @@ func (r *rows) follow(l *lists, list uint8, entry, topK int) {
 	r.left = max(0, min(r.left, l.count(list)-entry))
 }
 
-// look finds the next row in its list, if it has one, and multiplies its number bit by bit. Entries are taken to be spread evenly
-// over the tokens.
+// look finds the next row in its list, if it has one, and multiplies its number bit by bit. Entries are assumed to be
+// spread evenly over the tokens.
 func (r *rows) look() {
 	if r.topK > 0 {
 		r.at += listCycles
@@ -40,7 +40,7 @@ func (r *rows) look() {
 	r.next = r.at + rowPeriod
 }
 
-// pass goes on to the row after one that was taken, which was looked for meanwhile.
+// pass advances to the next row, whose search overlapped with the one that was taken.
 func (r *rows) pass(at float64) {
 	r.left--
 	r.entry++
@@ -187,7 +187,7 @@ type lists struct {
 // count is how many entries a list has.
 func (l *lists) count(list uint8) int { return l.counts[int(list)%len(l.counts)] }
 
-// route adds what a Route appends.
+// route adds the entries that a Route appends.
 func (l *lists) route(x *isa.Route, loads []int) {
 	if x.First {
 		clear(l.counts)

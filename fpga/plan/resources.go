@@ -2,14 +2,14 @@ package plan
 
 import "fusec/fpga/isa"
 
-// Resources are what an overlay takes of a device that has multipliers (ECP5's, by the counts of yosys's synth_ecp5).
+// Resources are the resources of an overlay on a device with multipliers (ECP5's, by the counts of yosys's synth_ecp5).
 type Resources struct {
 	Multipliers int // of 18 × 18 bits
-	MemoryBits  int // of the scratchpads and all that is kept beside them
+	MemoryBits  int // of the scratchpads and all other memories
 	Cells       int // look-up tables of four inputs, carries counted as two: an estimate, see cellsOf
 }
 
-// ResourcesOf counts what a configuration takes.
+// ResourcesOf counts the resources of a configuration.
 func ResourcesOf(c isa.Config) Resources {
 	var r Resources
 	if !c.SerialMul {
@@ -33,7 +33,7 @@ func ResourcesOf(c isa.Config) Resources {
 	return r
 }
 
-// cellsOf estimates cells: so many for the shell, for each element of the array, and for each lane by what it can do.
+// cellsOf estimates cells: those of the shell, of each element of the array, and of each lane with its features.
 func cellsOf(c isa.Config) int {
 	cells := shellCells + c.Rows*c.Cols*elementCells
 	lane := laneCells

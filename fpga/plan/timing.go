@@ -10,7 +10,7 @@ import (
 
 // Memory is external memory as the overlay sees it.
 type Memory struct {
-	// Bytes a cycle that it delivers, at most a beat of WordBytes, and as many that it takes.
+	// Bytes that it delivers in a cycle, at most a beat of WordBytes, and also the bytes that it accepts.
 	Bytes float64
 	// Latency is the cycles from a read request to its first beat, and from a beat written to when all see it.
 	Latency int
@@ -20,7 +20,7 @@ type Memory struct {
 	Shared bool
 }
 
-// Timing is what a program takes.
+// Timing is the time of a program.
 type Timing struct {
 	Cycles   float64
 	Multiply float64              // cycles in which the array gets operands
@@ -51,7 +51,7 @@ type part interface {
 	step(at float64) // does it
 }
 
-// clock is the machine as time goes on. Parts do what they do in the order of time, so that each finds what the others
+// clock is the simulation of the machine. Parts act in the order of time, so that each sees the state that the others
 // have left.
 type clock struct {
 	cfg     isa.Config
@@ -119,7 +119,7 @@ func newClock(cfg isa.Config, mem Memory, program []isa.Command, loads Loads) *c
 	return c
 }
 
-// stuck says what waits for ever.
+// stuck reports what waits forever.
 func (c *clock) stuck() error {
 	for _, q := range c.queues {
 		if len(q.held) > 0 {
@@ -206,7 +206,7 @@ func (c *clock) put(at float64, beats int) float64 {
 	return c.write.transfer(at, beats, pace)
 }
 
-// Add puts what another program takes behind this one.
+// Add appends the time of another program.
 func (t *Timing) Add(o *Timing) {
 	t.Cycles += o.Cycles
 	t.Multiply += o.Multiply
@@ -217,8 +217,8 @@ func (t *Timing) Add(o *Timing) {
 	t.Written += o.Written
 }
 
-// Bound says what is busiest: the array, vector work (norms, routing and what else EXEC does without the array), reads or
-// writes of memory. Where none of them is busy for two thirds of the time it is waits: work that cannot overlap.
+// Bound is the busiest part: the array, vector work (norms, routing and other work of EXEC without the array), reads or
+// writes of memory. If none of them is busy for two thirds of the time, it is waits: work that cannot overlap.
 func (t *Timing) Bound(cfg isa.Config, mem Memory) string {
 	rate := min(1, mem.Bytes/float64(cfg.WordBytes))
 	read, written := t.Read/rate, t.Written/rate

@@ -40,8 +40,8 @@ type Options struct {
 	// Sources is other hardware than package rtl's: every file *.sv and *.v in it, with the same tops, and what they
 	// include, *.svh.
 	Sources fs.FS
-	// Check makes a simulator for tests: what no reset sets begins with random bits, by the seed that the program is
-	// given.
+	// Check makes a simulator for tests: registers without reset start with random bits, by the seed that is passed to
+	// the program.
 	Check bool
 	// Defines are further macros for the hardware, NAME or NAME=VALUE.
 	Defines []string
@@ -55,9 +55,9 @@ type Built struct {
 	Library string // has the C interface of overlay.h
 }
 
-// Build gives the simulator of a configuration. It takes some ten seconds the first time, and looks into the cache
-// after that. Processes and goroutines may build at the same time. The error names the tool that is missing, or the
-// first one that a tool told.
+// Build gives the simulator of a configuration. It takes some ten seconds the first time, and uses the cache after
+// that. Processes and goroutines may build at the same time. The error names a missing tool, or is the first error of a
+// tool.
 func Build(ctx context.Context, c isa.Config, o Options) (Built, error) {
 	dir, err := build(ctx, c, o, target{top: "fx_overlay", harness: []string{"overlay.cpp", "main.cpp"},
 		program: "simulator", library: "liboverlay.so"})
@@ -179,7 +179,7 @@ func private(dir string) error {
 	return nil
 }
 
-// build gives the folder with a target's files, from the cache or made anew.
+// build returns the folder with a target's files, from the cache or newly made.
 func build(ctx context.Context, c isa.Config, o Options, t target) (dir string, err error) {
 	if err := c.Check(); err != nil {
 		return "", err
@@ -239,7 +239,7 @@ func build(ctx context.Context, c isa.Config, o Options, t target) (dir string, 
 	return dir, nil
 }
 
-// cached makes the folder dir of the cache if it is missing, or not as it was when it was sealed.
+// cached makes the folder dir of the cache if it is missing or was changed after it was sealed.
 func (b *builder) cached(ctx context.Context, dir string, make func() error) error {
 	if !intact(dir) {
 		unlock, err := lock(ctx, dir+".lock")
@@ -267,7 +267,7 @@ func (b *builder) cached(ctx context.Context, dir string, make func() error) err
 // sealName is the file of a folder in the cache that holds the checksum of the others.
 const sealName = "sha256"
 
-// seal writes the checksum of the files in dir beside them.
+// seal writes the checksum of the files in dir to dir.
 func seal(dir string) error {
 	sum, err := checksum(dir)
 	if err != nil {
@@ -353,7 +353,7 @@ func sources(from fs.FS) (map[string][]byte, error) {
 	return files, err
 }
 
-// isVerilog is whether a file is a source of its own by its name, and not one to include.
+// isVerilog reports by the name whether a file is a source and not an include file.
 func isVerilog(name string) bool {
 	return strings.HasSuffix(name, ".sv") || strings.HasSuffix(name, ".v")
 }
@@ -390,7 +390,7 @@ func sorted(files map[string][]byte) []string {
 	return names
 }
 
-// make builds in a folder beside dir, which it becomes when all is done.
+// make builds in a temporary folder, which is renamed to dir when it is complete.
 func (b *builder) make(ctx context.Context, cache, dir string, t target) (err error) {
 	began := time.Now()
 	objects, err := b.runtime(ctx, cache)
@@ -483,8 +483,8 @@ func (u unit) made() string {
 	return name + ".o"
 }
 
-// jointly is how many bytes of what Verilator wrote are compiled together. Most of its files are short, and each takes
-// 0.6 s to read the headers, as long as 200 kB of its own text take at -O1.
+// jointly is how many bytes of Verilator's output are compiled together. Most files are short, and reading the headers
+// takes 0.6 s for each, as long as compiling 200 kB at -O1.
 const jointly = 5 << 18
 
 // generated are the units of what Verilator wrote into a folder: files of one level, put together up to a size.
@@ -562,8 +562,8 @@ func (b *builder) runtime(ctx context.Context, cache string) (objects []string, 
 	return objects, err
 }
 
-// headers gives the flags by which g++ takes Verilator's header as it was read once: a second less for each unit. What
-// is kept of it is large, and pays where there are many simulators: those for tests.
+// headers returns the flags with which g++ uses a precompiled Verilator header, which saves a second for each unit. The
+// precompiled header is large, and worthwhile only for many simulators, those of tests.
 func (b *builder) headers(ctx context.Context, cache string) ([]string, error) {
 	if b.level != warm || strings.Contains(filepath.Base(b.compiler), "clang") {
 		return nil, nil

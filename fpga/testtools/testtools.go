@@ -1,4 +1,4 @@
-// Package testtools is for tests that need programs beside Go's.
+// Package testtools is for tests that need programs other than Go's.
 package testtools
 
 import (
