@@ -120,30 +120,13 @@ func CopyFilters(c *rewrite.Context) error {
 		}
 		w := n.Args[1]
 		s := w.Type.Shape
-		if _, ok := layoutOf(w).Reshape(graph.ShapeOf(s.At(0), s.At(1)*s.At(2)*s.At(3))); !ok {
+		_, _, at := strided(w, func(*graph.Node) bool { return false })
+		if _, ok := at.Reshape(graph.ShapeOf(s.At(0), s.At(1)*s.At(2)*s.At(3))); !ok {
 			n.Args[1] = graph.Extend(c.Graph).From(w).Add(graph.Copy{}, w)
 			c.Match("copy-filters", "", n.Args[1])
 		}
 		return nil
 	})
-}
-
-// layoutOf is the layout of n's elements in the memory that it is a view of. A view that strides cannot express counts
-// as contiguous memory.
-func layoutOf(n *graph.Node) graph.Layout {
-	var views []*graph.Node
-	for ; graph.IsView(n.Op); n = n.Args[0] {
-		views = append(views, n)
-	}
-	at := graph.Contiguous(n.Type.Shape)
-	for _, v := range slices.Backward(views) {
-		l, ok := at.View(v)
-		if !ok {
-			l = graph.Contiguous(v.Type.Shape)
-		}
-		at = l
-	}
-	return at
 }
 
 // reshapedTo is the node a in shape s, or nil if reading it so would need a copy.

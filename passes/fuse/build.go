@@ -246,25 +246,27 @@ func constScalar(n *graph.Node) (*graph.Tensor, bool) {
 // loadViews follows a chain of views up from a and returns the value at which a kernel starts to read, and the views
 // from there to a that strides can express. A view that a region hands out is read like any other value.
 func (f *fuser) loadViews(a *graph.Node) (base *graph.Node, views []*graph.Node) {
-	for n := a; ; n = n.Args[0] {
-		if !graph.IsView(n.Op) || f.stored[n.ID] {
-			base = n
-			break
-		}
-		views = append(views, n)
+	base, views, _ = strided(a, func(n *graph.Node) bool { return f.stored[n.ID] })
+	return base, views
+}
+
+// strided follows a chain of views up from a, as far as a node that is stored, and returns the last value on the way that
+// strides cannot express, the views from there to a, and the layout of a in that value's memory.
+func strided(a *graph.Node, stored func(*graph.Node) bool) (base *graph.Node, views []*graph.Node, at graph.Layout) {
+	for base = a; graph.IsView(base.Op) && !stored(base); base = base.Args[0] {
+		views = append(views, base)
 	}
 	slices.Reverse(views)
-	at := graph.Contiguous(base.Type.Shape)
+	at = graph.Contiguous(base.Type.Shape)
 	start := 0
 	for i, v := range views {
 		next, ok := at.View(v)
 		if !ok { // v has to be copied: read from there
-			base, start = v, i+1
-			next = graph.Contiguous(v.Type.Shape)
+			base, start, next = v, i+1, graph.Contiguous(v.Type.Shape)
 		}
 		at = next
 	}
-	return base, views[start:]
+	return base, views[start:], at
 }
 
 // kind says what the region is to the user.

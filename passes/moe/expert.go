@@ -171,7 +171,7 @@ func (m *mixture) noActivation(h *graph.Node) error {
 
 // underRows is the value under views that keep the rows.
 func underRows(n *graph.Node) *graph.Node {
-	for keepsRows(n) {
+	for rewrite.KeepsRows(n) {
 		n = n.Args[0]
 	}
 	return n
@@ -179,7 +179,7 @@ func underRows(n *graph.Node) *graph.Node {
 
 // rows enters the views that keep the rows of n, and returns the value under them and what reads it.
 func (m *mixture) rows(n, reader *graph.Node, what string) (under, by *graph.Node, err error) {
-	for keepsRows(n) {
+	for rewrite.KeepsRows(n) {
 		if err := m.enter(n, reader, what); err != nil {
 			return nil, nil, err
 		}
@@ -250,7 +250,7 @@ func (m *mixture) tokensUnder(x *graph.Node, width int) *graph.Node {
 			other := func(a *graph.Node) bool { return a != x.Args[0] }
 			repeats = len(rewrite.Trimmed(x.Type.Shape)) == x.Type.Shape.Rank()-op.Axis && !slices.ContainsFunc(x.Args, other)
 		}
-		if !keepsRows(x) && !(m.stack > 0 && repeats && x.Args[0].Type.Shape.Elems() == m.tokens*width) {
+		if !rewrite.KeepsRows(x) && !(m.stack > 0 && repeats && x.Args[0].Type.Shape.Elems() == m.tokens*width) {
 			break
 		}
 		x = x.Args[0]
@@ -283,7 +283,7 @@ func (m *mixture) biasUnder(n *graph.Node, width int) *graph.Node {
 			}
 			return nil
 		case graph.Reshape:
-			if !keepsRows(n) {
+			if !rewrite.KeepsRows(n) {
 				return nil
 			}
 			n = n.Args[0]

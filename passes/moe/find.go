@@ -59,20 +59,11 @@ func (m *mixture) enter(n, reader *graph.Node, what string) error {
 	return nil
 }
 
-// keepsRows reports whether n is a Reshape that leaves the last axis as it is.
-func keepsRows(n *graph.Node) bool {
-	if _, ok := n.Op.(graph.Reshape); !ok {
-		return false
-	}
-	from, to := n.Args[0].Type.Shape, n.Type.Shape
-	return from.Rank() > 0 && to.Rank() > 0 && lastOf(from) == lastOf(to)
-}
-
 // addendStep follows one step of a sum's operand towards its terms: a view of rows, a sign or a constant factor.
 func addendStep(n *graph.Node) (next *graph.Node, factor float64, ok bool) {
 	switch op := n.Op.(type) {
 	case graph.Reshape:
-		if keepsRows(n) {
+		if rewrite.KeepsRows(n) {
 			return n.Args[0], 1, true
 		}
 	case graph.Unary:
@@ -250,11 +241,7 @@ func (t *term) split(width int, rows bool) bool {
 		return false
 	}
 	if width == 1 && len(values) == 2 { // of two columns the one that a linear layer makes is the value
-		n := values[1].node
-		for graph.IsView(n.Op) {
-			n = n.Args[0]
-		}
-		if isLinear(n) {
+		if isLinear(rewrite.UnderViews(values[1].node)) {
 			values[0], values[1] = values[1], values[0]
 		}
 		t.columns = append(t.columns, column{node: values[1].node})
@@ -400,11 +387,7 @@ func (f *fuser) stacked(n *graph.Node, op graph.Reduce) *mixture {
 
 // gate is the value under the views of the first column.
 func (t *term) gate() *graph.Node {
-	n := t.columns[0].node
-	for graph.IsView(n.Op) {
-		n = n.Args[0]
-	}
-	return n
+	return rewrite.UnderViews(t.columns[0].node)
 }
 
 // lastOf is the size of the last axis.

@@ -129,10 +129,7 @@ func (f *fuser) opens(n *graph.Node) bool {
 
 // closesFactor is closes for a factor of gates, which may be a mask from the host, with an element for each.
 func (f *fuser) closesFactor(n *graph.Node) (closed bool, k int) {
-	base := n
-	for graph.IsView(base.Op) {
-		base = base.Args[0]
-	}
+	base := rewrite.UnderViews(n)
 	if _, ok := base.Op.(graph.Input); ok {
 		return !f.wanted[base] && base.Type.Shape.Elems() >= n.Type.Shape.Elems() && n.Type.Shape.Rank() > 0, 0
 	}
@@ -191,10 +188,7 @@ func (f *fuser) lowers(n *graph.Node) (lowered bool, k int) {
 // lowersTerm is lowers for a term of logits. Added to what the graph computes, an input with an element for each logit
 // counts as a mask from the host, and one with an element for each expert as a bias.
 func (f *fuser) lowersTerm(n, other *graph.Node) (lowered bool, k int) {
-	base := n
-	for graph.IsView(base.Op) {
-		base = base.Args[0]
-	}
+	base := rewrite.UnderViews(n)
 	if _, ok := base.Op.(graph.Input); ok {
 		return !f.wanted[base] && base.Type.Shape.Elems() == n.Type.Shape.Elems() && rewrite.ProductUnder(other), 0
 	}

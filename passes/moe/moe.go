@@ -52,9 +52,7 @@ func Run(c *rewrite.Context, wanted map[*graph.Node]bool) error {
 
 // whyDense says why every expert computes every token.
 func whyDense(gates *graph.Node) string {
-	for graph.IsView(gates.Op) {
-		gates = gates.Args[0]
-	}
+	gates = rewrite.UnderViews(gates)
 	const advice = "every expert computes every token; a top-k mask on the gate would send each token to its k best only"
 	if _, ok := gates.Op.(graph.Softmax); ok {
 		return fmt.Sprintf("the gate, %s, is a softmax over all experts and so zero for none: %s", pattern.Named(gates), advice)

@@ -236,7 +236,7 @@ const notValue = "it is a sum or a statistic"
 
 // narrowable returns why result number index of a fusion should keep its type, or "".
 func narrowable(f graph.Fusion, index int) string {
-	n := unstored(f.Body.Outputs[index].Node)
+	n := rewrite.UnderViews(f.Body.Outputs[index].Node)
 	switch n.Op.(type) {
 	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
 		return ""
@@ -252,14 +252,6 @@ func narrowable(f graph.Fusion, index int) string {
 		return "it is a sum with another value of its size"
 	}
 	return ""
-}
-
-// unstored is the value that is stored through views as n.
-func unstored(n *graph.Node) *graph.Node {
-	for graph.IsView(n.Op) {
-		n = n.Args[0]
-	}
-	return n
 }
 
 // residual reports whether a sum on the way from the anchor to n has a term of full size that is not made of the anchor.

@@ -90,10 +90,7 @@ func attentionOf(n *graph.Node) *graph.Node {
 	if !ok {
 		return nil
 	}
-	x := n.Args[op.LSEArg()]
-	for graph.IsView(x.Op) {
-		x = x.Args[0]
-	}
+	x := rewrite.UnderViews(n.Args[op.LSEArg()])
 	if _, ok := x.Op.(graph.Result); ok {
 		x = x.Args[0]
 	}

@@ -114,3 +114,20 @@ func Holds(b, a graph.DType) bool {
 	}
 	return a == b
 }
+
+// UnderViews is the value that n is a view of, through any number of views, or n itself.
+func UnderViews(n *graph.Node) *graph.Node {
+	for graph.IsView(n.Op) {
+		n = n.Args[0]
+	}
+	return n
+}
+
+// KeepsRows reports whether n is a Reshape that leaves the last axis as it is.
+func KeepsRows(n *graph.Node) bool {
+	if _, ok := n.Op.(graph.Reshape); !ok {
+		return false
+	}
+	from, to := n.Args[0].Type.Shape, n.Type.Shape
+	return from.Rank() > 0 && to.Rank() > 0 && from.At(from.Rank()-1) == to.At(to.Rank()-1)
+}
