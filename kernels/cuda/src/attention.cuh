@@ -1,5 +1,5 @@
-// What the templates of attention share. A problem P, which is generated, holds an attention's sizes and attributes as
-// constants, and says where its operands stand:
+// Shared parts of the attention templates. A problem P, which is generated, has an attention's sizes and attributes as
+// constants, and the layouts of its operands:
 //
 //	T, L                              an element of q, k, v and dout; what is computed in
 //	BATCH, HEADS, GROUP               batches; heads of queries in each; how many of them share keys and values
@@ -12,8 +12,8 @@
 //
 // Heads are counted through all batches: head h belongs to batch h÷HEADS and reads keys and values of head h÷GROUP.
 
-// A matrix whose rows stand ROW elements apart, and the elements of a row COL. Each row begins at a multiple of ALIGN
-// bytes. AHEAD is how many rows a thread looks up before it waits for any.
+// A matrix whose rows are ROW elements apart, and the elements of a row COL. Each row begins at a multiple of ALIGN
+// bytes. AHEAD is the number of rows that a thread looks up before it waits for any.
 template <class T, i64 ROW_, i64 COL_, int ALIGN_> struct Strided {
   typedef T Element;
   static constexpr i64 ROW = ROW_, COL = COL_;
@@ -22,8 +22,8 @@ template <class T, i64 ROW_, i64 COL_, int ALIGN_> struct Strided {
   DEVICE T *row(int i) const { return at + i * ROW; }
 };
 
-// A matrix whose rows stand in pages of PAGE rows, STEP elements apart in a pool of PAGES; table lists the pages, its
-// entries ENTRY apart. What the table has beside pages is reported by check_table; here it reads page 0.
+// A matrix whose rows are in pages of PAGE rows, STEP elements apart in a pool of PAGES; table lists the pages, its
+// entries ENTRY apart. Invalid entries of the table are reported by check_table; here they read page 0.
 template <class T, i64 ROW_, i64 COL_, int ALIGN_, int PAGE, i64 STEP, int PAGES, i64 ENTRY> struct Paged {
   typedef T Element;
   static constexpr i64 ROW = ROW_, COL = COL_;
@@ -31,7 +31,7 @@ template <class T, i64 ROW_, i64 COL_, int ALIGN_, int PAGE, i64 STEP, int PAGES
   T *at;
   const i64 *table;
   DEVICE T *row(int i) const {
-    const u32 row = u32(i);  // which divides in fewer instructions
+    const u32 row = u32(i);  // 32-bit division takes fewer instructions
     const u64 page = u64(table[i64(row / PAGE) * ENTRY]);
     return at + (page < u64(PAGES) ? u64(u32(page)) * u64(STEP) : 0) + row % PAGE * ROW;
   }
@@ -58,8 +58,8 @@ template <class P, class Args> DEVICE int valid_keys(const Args &p, int batch) {
 
 struct Span { int lo, hi; };
 
-// The keys [lo, hi) that query i may attend as far as position decides; see graph.Attention.Range. Neither end falls as
-// i grows.
+// The keys [lo, hi) to which query i may attend by its position; see graph.Attention.Range. Neither end decreases as i
+// grows.
 template <class P> DEVICE Span reach(int i, int valid) {
   const int at = i + (P::TAIL ? valid : P::KEYS) - P::QUERIES;
   int lo = 0, hi = valid;
@@ -72,10 +72,10 @@ template <class P> DEVICE Span reach(int i, int valid) {
   return {smaller(lo, hi), hi};
 }
 
-// The queries [lo, hi) that may attend any of the keys first … end−1 as far as position decides.
+// The queries [lo, hi) that may attend to any of the keys first … end−1 by position.
 template <class P> DEVICE Span askers(int first, int end, int valid) {
   if (first >= valid) return {0, 0};
-  const int shift = (P::TAIL ? valid : P::KEYS) - P::QUERIES;  // query i stands at key i + shift
+  const int shift = (P::TAIL ? valid : P::KEYS) - P::QUERIES;  // query i is at the position of key i + shift
   int lo = 0, hi = P::QUERIES;
   if constexpr (P::WINDOW > 0) {
     lo = larger(lo, first - shift - P::WINDOW + 1);
@@ -114,7 +114,7 @@ template <class P> DEVICE u32 kept4(i64 seed, int head, int i, int j) {
   return kept;
 }
 
-// Reports entries of the batch's table that are no pages though some of their keys count.
+// Reports entries of the batch's table that are not pages although some of their keys are valid.
 template <class P, class Args> DEVICE void check_table(const Args &p, int batch, int valid, int thread, int threads) {
   if constexpr (P::PAGE > 0) {
     for (int e = thread; e < (valid + P::PAGE - 1) / P::PAGE; e += threads) {

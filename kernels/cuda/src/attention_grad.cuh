@@ -1,17 +1,17 @@
-// What the templates of attention's gradient share. Probabilities are computed again from the log-sum-exp (Dao et al.,
-// arXiv 2205.14135, appendix B.4): of query i,
+// Shared parts of the templates of attention's gradient. Probabilities are computed again from the log-sum-exp (Dao et
+// al., arXiv 2205.14135, appendix B.4): of query i,
 //
 //	P = e^(s − top)·share,  ds = P ⊙ (drop(dout·vᵀ) − Δ)
 //
-// where top is the log-sum-exp and share 1, unless the log-sum-exp is so large that rounding it moves the
-// probabilities, as that of a row that a finite mask moves to −1e9: then top is the greatest score and share one over
-// the sum of exponentials, found again.
+// where top is the log-sum-exp and share 1, unless the log-sum-exp is so large that its rounding affects the
+// probabilities, as in a row that a finite mask moves to −1e9. Then top is the greatest score and share is one over the
+// sum of exponentials, both computed again.
 
-// An AttentionRow is these numbers of a query.
+// An AttentionRow has these numbers of a query.
 template <class L> struct AttentionRow { L top, share, delta; };
 
-// attention_rows finds the AttentionRow of each query, a warp for each. Where a query has nothing to attend, all are
-// such that it adds nothing.
+// attention_rows finds the AttentionRow of each query, a warp for each. A query that attends to no key gets values with
+// which it adds nothing.
 template <class P, class Args> DEVICE void attention_rows(const Args &p) {
   typedef typename P::L L;
   const int lane = threadIdx.x % 32;

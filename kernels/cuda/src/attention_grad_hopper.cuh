@@ -1,19 +1,21 @@
-// The gradient of an attention for Hopper, of 16-bit operands with sums in f32: the same bits each time, since every
-// sum belongs to one thread. A block of attention_grad_keys has 128 keys and values and goes over the queries; one of
-// attention_grad_queries has 128 or 192 queries and goes over the keys. Both compute the probabilities anew, which is two
-// products of seven; no partial sum is exchanged (compare Dao, arXiv 2307.08691, section 3.1).
+// The gradient of an attention for Hopper, of 16-bit operands with sums in f32: the results are the same bits each
+// time, because every sum belongs to one thread. A block of attention_grad_keys has 128 keys and values and iterates
+// over the queries; one of attention_grad_queries has 128 or 192 queries and iterates over the keys. Both compute the
+// probabilities again, which is two of seven products; no partial sum is exchanged (compare Dao, arXiv 2307.08691,
+// section 3.1).
 //
-// In both, the probabilities leave a product in the registers in which the next one wants them: the scores are those of
-// keys by queries in the one and of queries by keys in the other.
+// In both, a product leaves the probabilities in the registers in which the next product needs them: the scores are
+// keys by queries in the first and queries by keys in the second.
 //
-// Problem P has, besides what attention_hopper.cuh lists (WARPGROUPS, KEY_TILE and STAGES of attention_grad_queries),
+// Problem P has, in addition to the constants in attention_hopper.cuh (WARPGROUPS, KEY_TILE and STAGES of
+// attention_grad_queries),
 //	QUERY_TILE, QUERY_STAGES   of attention_grad_keys
 //	PADDED                     QUERIES, rounded up to a multiple of 128
 //	DOUT_…, DLSE_…, DQ_…, DK_…, DV_… strides
 
-// attention_grad_rows makes for each row what both kernels add to its products: −lse÷SCALE to the scores, −Inf for rows
-// that add nothing; and −Δ = dlse − Σ dout⊙out. Rows beyond the queries get −Inf and 0. If copy is not null, it gets
-// the rows of dout side by side, for the copy engine. ROW_LANES threads share a row, each with 8 elements.
+// attention_grad_rows computes for each row the terms that both kernels add to its products: −lse÷SCALE for the scores,
+// or −Inf for rows that add nothing; and −Δ = dlse − Σ dout⊙out. Rows beyond the queries get −Inf and 0. If copy is not
+// null, it gets the rows of dout, contiguous, for the copy engine. ROW_LANES threads share a row, each with 8 elements.
 template <class P> constexpr int ROW_LANES = P::WIDTH <= 64 ? 8 : 16;
 template <class P>
 DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, const typename P::T *dout,
@@ -42,7 +44,7 @@ DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, co
     return;
   }
   if (dlse) sum -= dlse[i64(P::DLSE_BATCH) * batch + i64(P::DLSE_HEAD) * head + i64(P::DLSE_ROW) * row];
-  // So large a number rounds by more than 1: that it is a bit larger keeps exponents from being above 0.
+  // A number of this size is rounded by more than 1. A slightly larger one keeps exponents from being above 0.
   if (fabsf(top) > 0x1p24f) top += fabsf(top) * 0x1p-17f;
   base[i] = -top / P::SCALE;
   delta[i] = -sum;
@@ -50,14 +52,14 @@ DEVICE void attention_grad_rows(const typename P::Out *out, const float *lse, co
 
 constexpr int KEY_GROUPS = 2;  // warpgroups of 64 keys in a block of attention_grad_keys
 
-// The tiles of keys: which, and which tiles of queries attend some of its keys.
+// A tile of keys, and the tiles of queries that attend to some of its keys.
 template <class P> struct KeyTile {
   static constexpr int ROWS = 64 * KEY_GROUPS;
   static constexpr int TILES = (P::KEYS + ROWS - 1) / ROWS, HEADS = P::BATCH * P::HEADS / P::GROUP, ALL = TILES * HEADS;
   static constexpr int SHIFT = P::KEYS - P::QUERIES;
   int head, row, first, end;
 
-  // Key j is attended by the queries [lo, hi).
+  // The queries [lo, hi) attend to key j.
   static DEVICE int lo(int j) {
     if (P::CAUSAL) return j - SHIFT;
     return P::WINDOW > 0 ? j - SHIFT - P::WINDOW + 1 : 0;
@@ -75,14 +77,14 @@ template <class P> struct KeyTile {
     end = top > 0 ? (top + P::QUERY_TILE - 1) / P::QUERY_TILE : 0;
     if (end < first) end = first;
   }
-  // Whether some query of tile m, perhaps beyond the last, lacks some key.
+  // Whether some query of tile m, possibly beyond the last, does not attend to some key.
   DEVICE bool masked(int m) const {
     return m * P::QUERY_TILE < lo(row + ROWS - 1) || (m + 1) * P::QUERY_TILE > hi(row);
   }
 };
 
-// The shared memory of both kernels: two tiles that stay, and stages of two tiles that pass by, with two numbers for
-// each of their rows.
+// The shared memory of both kernels: two tiles that stay, and stages of two tiles that are streamed, with two numbers
+// for each of their rows.
 template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShared {
   static constexpr int DEEP = (DEPTH + 63) / 64 * 64, WIDE = (WIDTH + 63) / 64 * 64;
   static constexpr int STAGE = PASS * (DEEP + WIDE) * 2, NUMBERS = STAY * (DEEP + WIDE) * 2 + STAGES * STAGE;
@@ -97,7 +99,7 @@ template <int DEPTH, int WIDTH, int STAY, int PASS, int STAGES> struct GradShare
   DEVICE u64 *stay() const { return reinterpret_cast<u64 *>(shared + BARRIERS); }
   DEVICE u64 *full(int stage) const { return stay() + 1 + stage; }
   DEVICE u64 *free(int stage) const { return stay() + 1 + STAGES + stage; }
-  // A stage is free when as many have given it back as read it.
+  // A stage is free when all its readers have released it.
   DEVICE void init(int readers) const {
     if (threadIdx.x == 0) {
       barrier_init(stay(), 1);
@@ -120,7 +122,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
   typedef GradShared<P::DEPTH, P::WIDTH, ROWS, M, P::QUERY_STAGES> Shared;
   SHARED;
   const Shared sh{shared};
-  sh.init(128 * KEY_GROUPS);  // every lane reads base and delta by itself, so it gives them back by itself
+  sh.init(128 * KEY_GROUPS);  // every lane reads base and delta, so every lane releases them
   const KeyTile<P> t(blockIdx.x);
   constexpr int kv_heads = P::HEADS / P::GROUP;
   const int batch = t.head / kv_heads, kv = t.head % kv_heads;
@@ -207,7 +209,7 @@ DEVICE void attention_grad_keys(const TensorMap *q, const TensorMap *k, const Te
   wgmma_wait<0>();
   pin(gk);
   pin(gv);
-  // The consumers have the shared memory for themselves now.
+  // From here on only the consumers use the shared memory.
   named_sync(1, 128 * KEY_GROUPS);
   constexpr int staged_k = 16 * staged_row<DK>(P::DEPTH), staged_v = 16 * staged_row<DV>(P::WIDTH);
   static_assert(4 * KEY_GROUPS * (staged_k + staged_v) <= Shared::BARRIERS, "");
@@ -300,7 +302,7 @@ DEVICE void attention_grad_queries(const TensorMap *q, const TensorMap *k, const
   }
   wgmma_wait<0>();
   pin(g);
-  named_sync(1, 128 * P::WARPGROUPS);  // the consumers have the shared memory for themselves now
+  named_sync(1, 128 * P::WARPGROUPS);  // from here on only the consumers use the shared memory
   constexpr int staged = 16 * staged_row<DQ>(P::DEPTH);
   static_assert(4 * P::WARPGROUPS * staged <= Shared::BARRIERS, "");
   const int first = t.row + 64 * group + 16 * warp;

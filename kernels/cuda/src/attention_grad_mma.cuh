@@ -1,11 +1,11 @@
-// The gradient of attention on tensor cores, in the manner of attention_mma.cuh and with the probabilities of
-// attention_grad.cuh: one launch for dk and dv, whose warps hold 16 or 32 keys, with their gradients in registers,
-// and pass over the queries of all heads that read them; one for dq, whose warps hold queries and pass over the keys.
-// Scores are computed in both, so that nothing is added to by two blocks and all sums have one order. What the other
-// side holds passes through shared memory, the next part while this one is at work.
+// The gradient of attention on tensor cores, like attention_mma.cuh, with the probabilities of attention_grad.cuh: one
+// launch for dk and dv, whose warps hold 16 or 32 keys, with their gradients in registers, and pass over the queries of
+// all heads that read them; one for dq, whose warps hold queries and pass over the keys. Scores are computed in both,
+// so that no two blocks add to the same memory and all sums have one order. The other side's rows are streamed through
+// shared memory, and the next part is loaded while the current one is used.
 
-// A tile of the gradient: WARPS warps of 16·MT rows each, STREAM rows of the other side at a time. Where there are
-// more than 128 columns, a block of the launch for dk and dv computes one of CHUNKS parts of them.
+// A tile of the gradient: WARPS warps of 16·MT rows each, STREAM rows of the other side at a time. If there are more
+// than 128 columns, a block of the launch for dk and dv computes one of CHUNKS parts of them.
 template <class P, int WARPS_, int MT_, int STREAM_, bool STRICT_> struct MmaGradTile {
   typedef typename P::T T;
   static constexpr int WARPS = WARPS_, MT = MT_, STREAM = STREAM_, THREADS = 32 * WARPS, ROWS = 16 * MT * WARPS;
@@ -14,11 +14,11 @@ template <class P, int WARPS_, int MT_, int STREAM_, bool STRICT_> struct MmaGra
   static constexpr int DK = (P::DEPTH + 16 * CHUNKS - 1) / (16 * CHUNKS) * 16, DEPTH = DK * CHUNKS;
   static constexpr int DV = (P::WIDTH + 16 * CHUNKS - 1) / (16 * CHUNKS) * 16, WIDTH = DV * CHUNKS;
   static constexpr int PAD = 16 / int(sizeof(T)), QK_LD = DEPTH + PAD, V_LD = WIDTH + PAD;
-  // Without a mask, scores are scaled as late as in the exponent.
+  // Without a mask, scores are scaled only in the exponent.
   static constexpr bool LATE = !P::HAS_MASK && P::SCALE > 0;
 };
 
-// The shared memory of a block: its own rows, and those that pass, twice.
+// The shared memory of a block: its own rows, and two buffers of streamed rows.
 template <class Tile> struct MmaGradShared {
   typedef typename Tile::T T;
   T own_qk[Tile::ROWS * Tile::QK_LD], own_v[Tile::ROWS * Tile::V_LD];
@@ -36,7 +36,7 @@ template <class P, class Tile, class S> DEVICE void clear_grad_padding(S &s) {
 // The probability of a score; x is the product q·k, or with a mask the masked score.
 template <class P, class Tile> DEVICE float probability(float x, float top, float share) {
   constexpr float LOG2E = 1.4426950408889634f;
-  if constexpr (Tile::LATE) {  // both products are rounded: 1 is what large scores may not exceed
+  if constexpr (Tile::LATE) {  // both products are rounded, so p may exceed 1 for large scores
     const float p = exp2_approximate(x * (float(P::SCALE) * LOG2E) - top * LOG2E);
     return (p > 1.0f ? 1.0f : p) * share;
   }
@@ -59,14 +59,14 @@ template <class P> DEVICE u32 kept_transposed(i64 seed, int head, int i, int j) 
   return kept;
 }
 
-// The gradient of a score, of the probability x and the gradient dp of what dropout made of it.
+// The gradient of a score, from the probability x and the gradient dp of the probability after dropout.
 template <class P> DEVICE float score_gradient(float x, float dp, float delta, bool kept) {
   if constexpr (P::DROP > 0) dp = kept ? dp * float(P::KEEP) : 0.0f;
   return x * (dp - delta);
 }
 
-// The first N columns of MT·16 rows of sums, times scale, are stored from row first and column c0 on, as far as there
-// are so many rows and columns.
+// The first N columns of MT·16 rows of sums, times scale, are stored from row first and column c0 on, without rows and
+// columns beyond the matrix.
 template <int COLUMNS, int MT, int N, class M>
 DEVICE void store_sums(const M &to, const float (&sum)[MT][N][4], int first, int rows, int c0, float scale) {
   const int lane = threadIdx.x % 32;
@@ -87,7 +87,7 @@ template <class P, class Tile, class Args> DEVICE void attention_dkdv_mma(const 
   typedef typename P::T T;
   constexpr int MT = Tile::MT, STREAM = Tile::STREAM, ROWS = Tile::ROWS, THREADS = Tile::THREADS;
   constexpr int TILES = (P::KEYS + ROWS - 1) / ROWS;
-  constexpr bool MEND = Tile::DK + Tile::DV <= 128;  // beyond, registers do not suffice
+  constexpr bool MEND = Tile::DK + Tile::DV <= 128;  // for more columns there are not enough registers
   SHARED;
   auto &s = *reinterpret_cast<MmaGradShared<Tile> *>(shared);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

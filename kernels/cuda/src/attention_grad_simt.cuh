@@ -1,7 +1,7 @@
-// The gradient of attention by ordinary multiplications and additions, in the manner of attention_simt.cuh: one launch
-// for dk and dv, whose blocks hold 64 keys and pass over the queries of all heads that read them, and one for dq, whose
-// blocks hold 64 queries and pass over the keys. Probabilities are computed in both, so that nothing is added to by two
-// blocks. Columns beyond CHUNK are other blocks' work.
+// The gradient of attention by ordinary multiplications and additions, like attention_simt.cuh: one launch for dk and
+// dv, whose blocks hold 64 keys and pass over the queries of all heads that read them, and one for dq, whose blocks
+// hold 64 queries and pass over the keys. Probabilities are computed in both, so that no two blocks add to the same
+// memory. Columns beyond CHUNK are computed by other blocks.
 
 // Probabilities of a tile, and whether dropout kept each: from products of queries and keys. Rows of a thread's tile
 // are keys if TRANSPOSED, else queries.

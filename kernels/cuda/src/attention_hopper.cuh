@@ -2,9 +2,9 @@
 //
 // A block takes tiles of ROWS queries of one head; in each, a producer warp copies the queries and then tile after tile
 // of keys and values into shared memory, from the last keys that count to the first, while WARPGROUPS consumers of 64
-// queries each multiply. A consumer starts the scores of the next keys before the product with the present values, and
-// the softmax of the former hides under the latter and under the products of the other consumers. These take no turns
-// at starting products, as they do in the paper: with turns, this was slower by up to a twelfth.
+// queries each multiply. A consumer starts the scores of the next keys before the product with the current values, so
+// that the softmax of the scores overlaps with that product and with the products of the other consumers. Unlike in the
+// paper, consumers do not take turns at starting products: with turns, it is slower by up to a twelfth.
 //
 // Problem P has
 //	T, Out                       the type of the operands, and of the result in memory
@@ -12,29 +12,29 @@
 //	QUERIES, KEYS, DEPTH, WIDTH
 //	CAUSAL, WINDOW, SCALE        as in graph.Attention; the scale is above 0
 //	WARPGROUPS, KEY_TILE, STAGES
-//	TOGETHER                     heads of queries whose tiles are near in time, so that their keys stay in L2
+//	TOGETHER                     heads of queries whose tiles run at similar times, so that their keys stay in L2
 //	OUT_BATCH, OUT_HEAD, OUT_ROW, LSE_BATCH, LSE_HEAD, LSE_ROW    strides, in elements; the columns are side by side
 
 DEVICE float infinity() { return bits_to_float(0x7f800000u); }
 
-// AttentionTile is what both kinds of warps know of the tiles.
+// AttentionTile describes a tile for both kinds of warps.
 template <class P> struct AttentionTile {
   static constexpr int ROWS = 64 * P::WARPGROUPS;
   static constexpr int TILES = (P::QUERIES + ROWS - 1) / ROWS;  // of a head
   static constexpr int HEADS = P::BATCH * P::HEADS;
   static constexpr int ALL = TILES * HEADS;
-  static constexpr int SHIFT = P::KEYS - P::QUERIES;  // query i stands where key i + SHIFT does
+  static constexpr int SHIFT = P::KEYS - P::QUERIES;  // query i is at the position of key i + SHIFT
 
   int head, row, first, end;  // head of all batches, first query, tiles of keys
 
-  // Row i attends the keys [lo, hi).
+  // Row i attends to the keys [lo, hi).
   static DEVICE int hi(int i) {
     if (P::CAUSAL) return least(P::KEYS, i + SHIFT + 1);
     return P::WINDOW > 0 ? least(P::KEYS, i + SHIFT + P::WINDOW) : P::KEYS;
   }
   static DEVICE int lo(int i) { return P::WINDOW > 0 ? i + SHIFT - P::WINDOW + 1 : 0; }
 
-  // Tile number i of ALL. The tiles of a group of heads follow one another, those with the most keys first.
+  // Tile number i of ALL. The tiles of a group of heads are consecutive, those with the most keys first.
   DEVICE AttentionTile(int i) {
     const int group = i / (P::TOGETHER * TILES), rest = i % (P::TOGETHER * TILES);
     const int size = least(P::TOGETHER, HEADS - group * P::TOGETHER);
@@ -45,16 +45,17 @@ template <class P> struct AttentionTile {
     end = top > 0 ? (top + P::KEY_TILE - 1) / P::KEY_TILE : 0;
     if (end < first) end = first;
   }
-  // Whether some row of the tile lacks some key of tile n.
+  // Whether some row of the tile does not attend to some key of tile n.
   DEVICE bool masked(int n) const {
     return (n + 1) * P::KEY_TILE > hi(row) || P::WINDOW > 0 && n * P::KEY_TILE < lo(row + ROWS - 1);
   }
 };
 
-// A row of a result stands in shared memory with 16 bytes behind it, which spreads rows over the banks.
+// A row of a result in shared memory is followed by 16 bytes of padding, which spreads rows over the banks.
 template <class T> constexpr DEVICE int staged_row(int width) { return width * int(sizeof(T)) + 16; }
 
-// The shared memory of a block. A tile of rows of COLUMNS elements stands as chunks of 64 columns, rows of 128 bytes.
+// The shared memory of a block. A tile of rows of COLUMNS elements is stored as chunks of 64 columns, with rows of 128
+// bytes.
 template <class P> struct AttentionShared {
   static constexpr int DEPTH = (P::DEPTH + 63) / 64 * 64, WIDTH = (P::WIDTH + 63) / 64 * 64;
   static constexpr int Q = 64 * P::WARPGROUPS * DEPTH * 2, K = P::KEY_TILE * DEPTH * 2, V = P::KEY_TILE * WIDTH * 2;
@@ -78,7 +79,7 @@ template <class P> struct AttentionShared {
   DEVICE int *next(int i) const { return reinterpret_cast<int *>(base + NEXT) + i; }
 };
 
-// Stage is a place in a ring of buffers and the parity of its round.
+// Stage is a position in a ring of buffers and the parity of its round.
 template <int STAGES> struct Stage {
   int at = 0;
   u32 parity = 0;
@@ -102,7 +103,7 @@ DEVICE void load_rows(u8 *to, const TensorMap *map, u64 *bar, int row, int head,
   copy_rows<ROWS, COLUMNS>(to, map, bar, row, head, batch);
 }
 
-// The producer takes tiles from a counter in device memory, which begins at 0, and tells the consumers.
+// The producer takes tiles from a counter in device memory, which starts at 0, and passes them to the consumers.
 template <class P>
 DEVICE void attention_produce(const TensorMap *q, const TensorMap *k, const TensorMap *v, int *counter) {
   typedef AttentionShared<P> Shared;
@@ -164,7 +165,7 @@ DEVICE void multiply_columns(float (&d)[R], const u32 (&a)[A], const u8 *b) {
   for (int k = 0; k < K; k += 16) Wgmma<T, N>::template multiply<true>(d, a + k / 4, db + (k * 128 >> 4), 1);
 }
 
-// Accumulators become the operand a of the next product.
+// Converts accumulators to the operand a of the next product.
 template <class T, int R> DEVICE void pack_operand(u32 (&a)[R / 2], const float (&s)[R]) {
 #pragma unroll
   for (int i = 0; i < R / 2; i++) a[i] = pack2(T{}, s[2 * i], s[2 * i + 1]);
@@ -234,9 +235,9 @@ DEVICE void store2(float *p, float x, float y) { *reinterpret_cast<float2 *>(p) 
 DEVICE void store2(bf16 *p, float x, float y) { *reinterpret_cast<u32 *>(p) = pack_bf16(x, y); }
 DEVICE void store2(f16 *p, float x, float y) { *reinterpret_cast<u32 *>(p) = pack_f16(x, y); }
 
-// Stores a warp's 16 rows of accumulators, times a factor of each, by way of its own shared memory; so many rows there
-// are, the others are left out. The copies go on while the warp does: bulk_read_wait before what is staged is written
-// or given up.
+// Stores a warp's 16 rows of accumulators, times a factor of each, through its own shared memory; only the first
+// `there` rows are stored. The copies are asynchronous: bulk_read_wait is needed before the staging memory is written or
+// released.
 template <int WIDTH, class T, int R>
 DEVICE void store_rows(T *to, i64 stride, int there, u8 *staged, const float (&d)[R], float factor0, float factor1) {
   constexpr int pitch = staged_row<T>(WIDTH);
@@ -273,7 +274,7 @@ template <class P> DEVICE void attention_consume(typename P::Out *out, float *ls
   u32 q_parity = 0;
   for (;;) {
     barrier_wait(sh.next_full(next.at), next.parity);
-    const int tile = __shfl_sync(~0u, *sh.next(next.at), 0);  // the compiler sees that it is the same for all
+    const int tile = __shfl_sync(~0u, *sh.next(next.at), 0);  // shows the compiler that it is the same for all lanes
     __syncwarp();
     release(sh.next_free(next.at));
     next.next();

@@ -1,34 +1,33 @@
 // Attention on the tensor cores of sm_80 and later chips (mma.sync), for queries, keys and values of 16 bits or f32,
-// in the manner of FlashAttention-2 (Dao, arXiv 2307.08691): a warp holds 16 or 32 queries with their scores and
-// results in registers; blocks of keys and values pass through shared memory, the next values while the scores are
+// after FlashAttention-2 (Dao, arXiv 2307.08691): a warp holds 16 or 32 queries with their scores and results in
+// registers; blocks of keys and values are streamed through shared memory, the next values while the scores are
 // computed, the next keys while the values are summed. f32 is multiplied as tf32: as three products of the numbers'
-// high and low parts, which is as accurate as f32 (Ootomo and Yokota, arXiv 2203.03341), or as one where that is
-// asked for.
+// high and low parts, which is as accurate as f32 (Ootomo and Yokota, arXiv 2203.03341), or as one on request.
 //
-// Where there are few queries, the keys are cut into chunks (flash-decoding): each block computes the maximum, the sum
+// If there are few queries, the keys are divided into chunks (flash-decoding): each block computes the maximum, the sum
 // and the weighted values of one chunk, for the queries of all heads that share the keys, and a second launch combines
 // them in the order of the chunks.
 
-// A tile of MMA attention: WARPS warps of 16·MT queries each, KEYS_ keys at a time. STRICT takes three products for
-// f32. With CHUNK, keys are cut into chunks of so many.
+// A tile of MMA attention: WARPS warps of 16·MT queries each, KEYS_ keys at a time. STRICT uses three products for f32.
+// With CHUNK, keys are divided into chunks of this size.
 template <class P, int WARPS_, int MT_, int KEYS_, bool STRICT_, int CHUNK_> struct MmaTile {
   static constexpr int WARPS = WARPS_, MT = MT_, KEYS = KEYS_, CHUNK = CHUNK_, THREADS = 32 * WARPS;
   static constexpr bool HALF = sizeof(typename P::T) == 2, STRICT = STRICT_;
   static constexpr int ROWS = 16 * MT * WARPS;
   static constexpr int STEP = HALF ? 16 : 8;  // elements that a product takes at once: 32 bytes
   static constexpr int DEPTH = (P::DEPTH + STEP - 1) / STEP * STEP, WIDTH = (P::WIDTH + 15) / 16 * 16;
-  // Rows in shared memory are 16 bytes longer than an even number of 16 bytes, so that 8 rows meet all banks.
+  // Rows in shared memory are 16 bytes longer than an even number of 16 bytes, so that 8 rows use all banks.
   static constexpr int PAD = 16 / int(sizeof(typename P::T)), QK_LD = DEPTH + PAD, V_LD = WIDTH + PAD;
-  // Queries of the heads that share keys stand together if there are chunks.
+  // Queries of the heads that share keys are in one tile if there are chunks.
   static constexpr bool PACKED = CHUNK > 0;
   static constexpr int ALL = PACKED ? P::GROUP * P::QUERIES : P::QUERIES, TILES = (ALL + ROWS - 1) / ROWS;
   static constexpr int CHUNKS = PACKED ? (P::KEYS + CHUNK - 1) / CHUNK : 1;
   static constexpr int SHARED_BYTES = int(sizeof(typename P::T)) * ((ROWS + KEYS) * QK_LD + KEYS * V_LD);
-  // Without a mask, scores are scaled as late as in the exponent.
+  // Without a mask, scores are scaled only in the exponent.
   static constexpr bool LATE = !P::HAS_MASK && P::SCALE > 0;
 };
 
-// The head and query that a row of a tile is.
+// The head and query of a row of a tile.
 struct Place { int head, i; };
 template <class P, bool PACKED> DEVICE Place place(int head, int row) {
   if constexpr (PACKED) return {head * P::GROUP + row / P::QUERIES, row % P::QUERIES};
@@ -49,8 +48,8 @@ template <class P, bool PACKED, class Args> struct TileQueries {
   }
 };
 
-// Copies rows first … first+ROWS−1 of a matrix with COLUMNS columns to shared memory, LD elements apart: at once, or,
-// if the rows are whole pieces of 16 bytes, until the thread waits. Rows at end and beyond are 0.
+// Copies rows first … first+ROWS−1 of a matrix with COLUMNS columns to shared memory, LD elements apart: immediately,
+// or, if the rows consist of whole pieces of 16 bytes, asynchronously until the thread waits. Rows from end on are 0.
 template <int ROWS, int THREADS, int COLUMNS, int LD, class E, class M>
 DEVICE void stage_tile(E *to, const M &m, int first, int end) {
   constexpr int N = 16 / sizeof(E);
@@ -71,7 +70,7 @@ DEVICE void stage_tile(E *to, const M &m, int first, int end) {
   }
 }
 
-// Clears the columns of a tile that stand beyond those of its matrix.
+// Clears the columns of a tile beyond those of its matrix.
 template <int ROWS, int THREADS, int COLUMNS, int PADDED, int LD, class E> DEVICE void clear_padding(E *to) {
   if constexpr (PADDED > COLUMNS) {
     for (int e = threadIdx.x; e < ROWS * (PADDED - COLUMNS); e += THREADS)
@@ -81,7 +80,7 @@ template <int ROWS, int THREADS, int COLUMNS, int PADDED, int LD, class E> DEVIC
 
 // Operands of a product: words of two 16-bit numbers, or of one f32 with its high and, if STRICT, low part. Of an infinity
 // the low part is NaN; if CAREFUL, it is the infinity and the high one the largest number of tf32; see cut in gemm_mma.cuh.
-// Both parts are then of x's sign, which is why x is cut off and not rounded.
+// Both parts then have x's sign, which is why x is truncated and not rounded.
 template <class T, bool STRICT, int N, bool CAREFUL = false> struct Fragment {
   u32 high[N], low[STRICT && sizeof(T) == 4 ? N : 1];
   DEVICE void take(const u32 (&x)[N]) {
@@ -163,8 +162,8 @@ DEVICE void mma_products(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
   }
 }
 
-// The same where an operand may be infinite: a warp in which a NaN came out, perhaps of an infinity, computes again with
-// care.
+// The same for operands that may be infinite: a warp whose result has a NaN, possibly from an infinity, computes it
+// again with CAREFUL.
 template <class T, bool STRICT, int MT, int KEYS, int DEPTH, int LD>
 DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
   mma_products<T, STRICT, false, MT, KEYS, DEPTH, LD>(s, x, y);
@@ -182,9 +181,9 @@ DEVICE void mma_scores(float (&s)[MT][KEYS / 8][4], const T *x, const T *y) {
   }
 }
 
-// The weights of a step from key k on, which stand as scores in registers: their places in the accumulators of one
-// product are those in the first operand of the next, for 16-bit types as they are, for f32 with the keys 0 to 7 of a
-// step taken in the order 0, 2, 4, 6, 1, 3, 5, 7.
+// The weights of a step from key k on, which are in registers like the scores: their positions in the accumulators of
+// one product are those in the first operand of the next, for 16-bit types as they are, for f32 with the keys 0 to 7 of
+// a step taken in the order 0, 2, 4, 6, 1, 3, 5, 7.
 template <class T, bool STRICT, int N>
 DEVICE Fragment<T, STRICT, 4> weights_at(const float (&w)[N][4], int k) {
   Fragment<T, STRICT, 4> a;
@@ -199,7 +198,7 @@ DEVICE Fragment<T, STRICT, 4> weights_at(const float (&w)[N][4], int k) {
   return a;
 }
 
-// The rows of a step from k on that those weights meet, columns c to c+15.
+// The rows of a step from k on that are multiplied by those weights, columns c to c+15.
 template <class T, bool STRICT, int LD>
 DEVICE void rows_at(Fragment<T, STRICT, 2> (&b)[2], const T *y, int k, int c) {
   const int lane = threadIdx.x % 32;
@@ -215,8 +214,8 @@ DEVICE void rows_at(Fragment<T, STRICT, 2> (&b)[2], const T *y, int k, int c) {
   for (int e = 0; e < 4; e++) b[e / 2].take(e % 2, r[e]);
 }
 
-// Where part is NaN, it becomes weights · rows of y, columns c to c+7, as products of high parts alone: where a factor is
-// infinite, they say what the sum is.
+// Where part is NaN, it is replaced by weights · rows of y, columns c to c+7, with products of high parts only, which
+// give the right sum if a factor is infinite.
 template <class T, int LD, int MT, int STEPS>
 DEVICE void mend_part(float (&part)[MT][2][4], int half, const Fragment<T, true, 4> (&a)[MT][STEPS], const T *y, int c) {
   const int lane = threadIdx.x % 32;
@@ -237,10 +236,10 @@ DEVICE void mend_part(float (&part)[MT][2][4], int half, const Fragment<T, true,
   }
 }
 
-// sum += weights · KEYS rows of y, WIDTH long, in shared memory. Tensor cores cut off what does not fit when they
-// add, which in a long sum of numbers of one sign goes beyond the accuracy of f32: if STRICT, they sum KEYS terms at
-// most, and these sums are added with rounding. An infinity in y makes a column of these sums NaN, one among the weights a
-// row: if MEND, a warp that sees a NaN in its first rows, or in the first columns, mends them.
+// sum += weights · KEYS rows of y, WIDTH long, in shared memory. Tensor cores truncate when they add, which in a long
+// sum of numbers of one sign exceeds the error bound of f32: if STRICT, they sum at most KEYS terms, and these sums are
+// added with rounding. An infinity in y makes a column of these sums NaN, one among the weights a row: if MEND, a warp
+// that finds a NaN in its first rows, or in the first columns, corrects them.
 template <class T, bool STRICT, int MT, int KEYS, int WIDTH, int LD, bool MEND = true>
 DEVICE void mma_weighted(float (&sum)[MT][WIDTH / 8][4], const float (&w)[MT][KEYS / 8][4], const T *y) {
   constexpr int STEP = 32 / sizeof(T);
@@ -338,7 +337,7 @@ template <int N, class F> DEVICE u32 kept_bits(F kept) {
   return bits;
 }
 
-// Stores columns c and c+1 of a row, as far as there are so many.
+// Stores columns c and c+1 of a row, if they exist.
 template <int COLUMNS, class M> DEVICE void store_pair(const M &m, int row, int c, float x, float y) {
   typedef typename M::Element E;
   if constexpr (M::COL == 1 && COLUMNS % 2 == 0 && M::ALIGN % (2 * sizeof(E)) == 0) {
@@ -349,7 +348,7 @@ template <int COLUMNS, class M> DEVICE void store_pair(const M &m, int row, int 
   }
 }
 
-// 2 to the power of x, off by two units in the last place at most; 0 where the result is subnormal.
+// 2 to the power of x, with an error of at most two units in the last place; 0 if the result is subnormal.
 DEVICE float exp2_approximate(float x) {
 #ifdef FUSEC_HOST
   return exp2f(x);
@@ -386,7 +385,7 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
   i64 seed = 0;
   if constexpr (P::DROP > 0) seed = P::seed(p);
 
-  // The keys that any row may attend, and those that all may.
+  // The keys to which any row may attend, and those to which all may.
   const Span first = reach<P>(Tile::PACKED ? 0 : r0, valid);
   const Span last = reach<P>(Tile::PACKED ? P::QUERIES - 1 : smaller(r0 + ROWS, P::QUERIES) - 1, valid);
   int from = first.lo, to = last.hi;
@@ -450,8 +449,8 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
 #pragma unroll
         for (int c = 0; c < 2; c++) most = fmaxf(most, s[r / 2][n][r % 2 * 2 + c]);
       most = fmaxf(max_of4(most), top[r]);
-      // The chip takes x·UNIT − low in one step, of which what rounding took from low remains. Where that may be more
-      // than 1, scores are put in relation to the greatest one before.
+      // The chip computes x·UNIT − low in one step, so the rounding error of low remains. If that may be more than 1,
+      // the greatest score is subtracted first.
       const bool far = fabsf(most * UNIT) > 0x1p24f && most != minus_infinity<float>();
       if (far) {
 #pragma unroll
@@ -526,7 +525,7 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
   }
 }
 
-// combine_chunks puts the partial results of a query together, a warp for each, in the order of the chunks.
+// combine_chunks combines the partial results of a query, with one warp for each query, in the order of the chunks.
 template <class P, class Tile, class Args> DEVICE void combine_chunks(const Args &p) {
   const int lane = threadIdx.x % 32;
   const i64 index = i64(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;

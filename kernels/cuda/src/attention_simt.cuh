@@ -1,8 +1,8 @@
 // Attention by ordinary multiplications and additions, on any chip, for any sizes and both f32 and f64: blocks of
-// queries meet blocks of keys with the online softmax (Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv
+// queries process blocks of keys with the online softmax (Milakov and Gimelshein, arXiv 1805.02867; Dao et al., arXiv
 // 2205.14135). A block of 16×16 threads holds a tile of 64×64 scores, 4×4 to a thread, and 64 rows of the result, of
-// which a thread has every 16th column. Columns of the result beyond CHUNK are other blocks' work, which compute the
-// scores once more.
+// which a thread has every 16th column. Columns of the result beyond CHUNK are computed by other blocks, which compute
+// the scores again.
 
 constexpr int SIMT_TILE = 64, SIMT_THREADS = 256;
 
@@ -14,8 +14,8 @@ template <class L, int CHUNK> struct SimtShared {
   L rows[STEP][CHUNK];
 };
 
-// Copies columns c0 … c0+STEP−1 of rows first … first+63 of a matrix with so many columns; what is at end or beyond
-// is 0.
+// Copies columns c0 … c0+STEP−1 of rows first … first+63 of a matrix with the given number of columns; rows and columns
+// beyond its end are 0.
 template <int STEP, class L, class M>
 DEVICE void stage_columns(L (*to)[SIMT_TILE + 4], const M &m, int first, int end, int c0, int columns) {
   for (int e = threadIdx.x; e < SIMT_TILE * STEP; e += SIMT_THREADS) {
@@ -85,7 +85,7 @@ DEVICE void add_weighted(S &s, L (&sum)[4][N], const Y &y, int j, int jend, int 
   }
 }
 
-// Puts a thread's weights where add_weighted reads them. All threads have read the ones before.
+// Stores a thread's weights for add_weighted. All threads must have read the earlier ones.
 template <class S, class L> DEVICE void put_weights(S &s, const L (&w)[4][4]) {
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll

@@ -1,9 +1,8 @@
-// The end of a run: what the launches reported is brought together, and updates that were computed beside their targets
-// are copied there if nothing was.
+// The end of a run: the reports of the launches are collected, and if there is none, updates that were computed in
+// other memory are copied to their targets.
 
-// collect finds the first of n launches that reported something, and leaves its report in all[0], with the number of
-// the launch in the field that is free. The reports of the launches follow all[0]. One warp does it, so that the reports
-// are read side by side.
+// collect finds the first of n launches that reported something, and writes its report to all[0], with the number of
+// the launch in the free field. The reports of the launches follow all[0]. One warp reads them in parallel.
 DEVICE void collect_status(Status *all, int n) {
   const int lane = threadIdx.x;
   for (int first = 1; first <= n; first += 32) {
@@ -21,7 +20,7 @@ DEVICE void collect_status(Status *all, int n) {
   if (lane == 0) all[0].code = 0;
 }
 
-// commit_copy copies bytes, 16 at a time where both ends allow it.
+// commit_copy copies bytes, 16 at a time if the alignment of both ends allows it.
 DEVICE void commit_copy(u8 *to, const u8 *from, i64 bytes, i64 thread, i64 threads) {
   const bool aligned = ((reinterpret_cast<u64>(to) | reinterpret_cast<u64>(from)) & 15) == 0;
   const i64 words = aligned ? bytes / 16 : 0;

@@ -43,7 +43,7 @@ template <class T> DEVICE void rope_angle(T *table, i64 e, int d, double base, i
   table[2 * e + 1] = T(inverse ? -s : s);
 }
 
-// rope_turn turns the pair that stands at x and second elements behind it.
+// rope_turn rotates the pair at x and second elements after it.
 template <class T, class L> DEVICE void rope_turn(const T *x, i64 second, T *y, i64 to, const L *angle) {
   const L u = convert<L>(x[0]), v = convert<L>(x[second]), c = angle[0], s = angle[1];
   y[0] = convert<T>(u * c - v * s);

@@ -1,7 +1,7 @@
-// What all matrix products share, C[m,n] = Σ_k A[m,k]·B[k,n] for each matrix of a batch: the order of tiles, the second
-// step of products that are split along k, and column sums.
+// Shared parts of matrix products, C[m,n] = Σ_k A[m,k]·B[k,n] for each matrix of a batch: the order of tiles, the
+// second step of products that are split along k, and column sums.
 //
-// A Problem says what is multiplied, all of it constant:
+// A Problem describes the product, all as constants:
 //
 //	typedef … A, B, Acc;                   element types of the operands in memory, and of the accumulators
 //	int BATCH, M, N, K;
@@ -14,13 +14,13 @@
 //	                                       those that a list names
 //	i64 a_at(int batch), b_at(int batch);  where a matrix begins
 //
-// A Body finishes W columns of one row from the accumulators, and adds what it has computed to its column sums:
+// A Body finishes W columns of one row from the accumulators, and adds its results to its column sums:
 //
 //	int SUMS;  typedef … Sum;
 //	template <int W> void operator()(int batch, int m, int n, Vec<Acc, W> acc, Vec<Sum, W> *sums) const;
 
-// A Spot is one block's part of the work: a tile of a matrix, and a share of k. Spots stand in groups of rows of tiles,
-// column after column, so that blocks that run at the same time share what they read.
+// A Spot is one block's part of the work: a tile of a matrix, and a share of k. Spots are ordered in groups of rows of
+// tiles, column after column, so that blocks that run at the same time read the same operands.
 struct Spot { int batch, m, n, split, block; };
 
 template <class P, int BM, int BN, int SPLITS> DEVICE Spot spot_of(int i) {
@@ -39,8 +39,8 @@ template <class P, int BM, int BN, int SPLITS> DEVICE Spot spot_of(int i) {
   return s;
 }
 
-// A Piece is what a block multiplies: rows × k elements of A and k × cols of B, of which the tile takes what it has room
-// for. If A is gathered, list names its rows in memory.
+// A Piece is the operands of a block: rows × k elements of A and k × cols of B, of which the tile uses as many as fit.
+// If A is gathered, list names its rows in memory.
 template <class P> struct Piece {
   const typename P::A *a;
   const typename P::B *b;
@@ -48,8 +48,8 @@ template <class P> struct Piece {
   const i32 *list;
 };
 
-// piece_of cuts it out of whole matrices. A split takes whole steps of BK along k, all as many, the last ones perhaps
-// fewer.
+// piece_of cuts it out of whole matrices. A split takes whole steps of BK along k; all splits take the same number, the
+// last ones possibly fewer.
 template <class P, int BK, int SPLITS>
 DEVICE Piece<P> piece_of(const typename P::A *a, const typename P::B *b, const Spot &spot) {
   constexpr int EACH = ((P::K + BK - 1) / BK + SPLITS - 1) / SPLITS * BK;
@@ -72,10 +72,10 @@ template <class P> struct Partial {
   }
 };
 
-// sum_columns adds the column sums of a tile of COLS columns from column n on up over LANES groups of threads, each of
-// which has taken other rows, and writes them as row `block` of partial [SUMS][blocks][N]. A thread of group lane has
-// sums[s][g] for W columns from column at(g) of the tile on. The block's shared memory must be free; LANES·COLS sums
-// are put there.
+// sum_columns adds the column sums of a tile of COLS columns from column n on up over LANES groups of threads, which
+// have processed different rows, and writes them as row `block` of partial [SUMS][blocks][N]. A thread of group lane
+// has sums[s][g] for W columns from column at(g) of the tile on. The block's shared memory must be free; LANES·COLS
+// sums are stored there.
 template <class P, class Body, int COLS, int LANES, int GROUPS, class At>
 DEVICE void sum_columns(typename Body::Sum *partial, int blocks, int block, int n, int lane, At at,
                         const Vec<typename Body::Sum, P::W> (*sums)[GROUPS]) {

@@ -1,13 +1,13 @@
-// Products of f32 on Hopper where B stands in memory with n, not k, as its inner axis; see gemm.cuh for Problem and
-// Body and gemm_hopper.cuh for the ring of stages. The tensor cores of a warpgroup read f32 from shared memory along k
-// only, so here Cᵀ = Bᵀ·Aᵀ is computed: Bᵀ comes to them from registers, which threads load in any order, and A, with
-// k as its inner axis, from shared memory.
+// Products of f32 on Hopper where B has n, not k, as its inner axis; see gemm.cuh for Problem and Body and
+// gemm_hopper.cuh for the ring of stages. The tensor cores of a warpgroup read f32 from shared memory along k only, so
+// here Cᵀ = Bᵀ·Aᵀ is computed: Bᵀ comes from registers, which threads load in any order, and A, with k as its inner
+// axis, from shared memory.
 //
-// A Tile says how the work is cut: T, INNER, A_AXES, B_AXES, BM, BN = 128, STAGES, CM = CN = 1 and SPLITS as in
-// gemm_hopper.cuh, and
+// A Tile describes the division of the work: T, INNER, A_AXES, B_AXES, BM, BN = 128, STAGES, CM = CN = 1 and SPLITS as
+// in gemm_hopper.cuh, and
 //
-//	bool STRICT;  nearly as accurate as f32: each operand is a big and a small number of tf32, and only small·small is
-//	              left out (Markidis et al., arXiv 1803.04014). The big one of A is A itself, of which the tensor cores
+//	bool STRICT; nearly as accurate as f32: each operand is the sum of a big and a small tf32 number, and only
+//	small·small is left out (Markidis et al., arXiv 1803.04014). The big one of A is A itself, of which the tensor cores
 //	              read the upper 19 bits.
 
 template <class Tile> struct AcrossRing {
@@ -23,16 +23,17 @@ template <class Product, int R> DEVICE void multiply_loaded(float (&acc)[R], con
   for (int k = 0; k < 4; k++) Product::template multiply<false>(acc, b[k], a + k * 2, add || k > 0);
 }
 
-// plain_sum computes an element of the product by itself, from operand rows at a and b, up to the first NaN.
+// plain_sum computes one element of the product from operand rows at a and b, up to the first NaN.
 template <class P> DEVICE float plain_sum(const float *a, const float *b, int begin, int end) {
   float sum = 0;
   for (int k = begin; k < end && sum == sum; k++) sum += a[k * P::A_K] * b[k * P::B_K];
   return sum;
 }
 
-// finish_across gives a thread's accumulators to the body. With those of lane ^ 4, which has the other two columns of a
-// piece of four, it gets all four columns of the rows m, m + 8, m + 16 … of A. Column sums become row `block` of partial
-// [SUMS][BLOCKS][N]. In a strict product a NaN, which the parts of an infinite operand may leave, is computed again.
+// finish_across passes a thread's accumulators to the body. With those of lane ^ 4, which has the other two columns of
+// a piece of four, it gets all four columns of the rows m, m + 8, m + 16 … of A. Column sums become row `block` of
+// partial [SUMS][BLOCKS][N]. In a strict product an element that is NaN, possibly from the parts of an infinite
+// operand, is computed again.
 template <class P, bool STRICT, int BM, int BLOCKS, class Body>
 DEVICE void finish_across(const Body &body, const float (&acc)[BM / 2], const float *a, const float *b, int batch, int m,
                           int n, int begin, int end, typename Body::Sum *partial, int block) {
@@ -83,8 +84,8 @@ DEVICE void finish_across(const Body &body, const float (&acc)[BM / 2], const fl
   }
 }
 
-// gemm_across computes a product. map_small is what tf32 does not hold of A, if the product is strict; a and b are the
-// operands in memory.
+// gemm_across computes a product. map_small is the part of A that tf32 does not represent, if the product is strict; a
+// and b are the operands in memory.
 template <class P, class Body, class Tile, class Work>
 DEVICE void gemm_across(Body body, const TensorMap *map_a, const TensorMap *map_small, const TensorMap *map_b,
                         const float *a, const float *b, Work work, typename Body::Sum *partial) {

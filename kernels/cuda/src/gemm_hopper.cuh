@@ -1,8 +1,9 @@
-// Matrix products on Hopper's own instructions; see gemm.cuh for Problem and Body. A block has a producer, one thread
+// Matrix products with Hopper's instructions; see gemm.cuh for Problem and Body. A block has a producer, one thread
 // that starts the copies of slices of A and B into a ring of stages, and two warpgroups that multiply them and finish
-// the tile. Blocks stay and take tile after tile, so the producer loads the next tile while this one is finished.
+// the tile. Blocks are persistent and process tile after tile, so the producer loads the next tile while the current
+// one is finished.
 //
-// A Tile says how the work is cut:
+// A Tile describes the division of the work:
 //
 //	typedef … T;           the elements as the tensor cores read them: bf16, f16 or tf32
 //	bool A_KINNER, B_KINNER;
@@ -21,13 +22,13 @@ template <class P, class Tile> struct Ring {
   typedef typename Tile::T T;
   static constexpr int BK = 128 / int(sizeof(T)), A_BYTES = Tile::BM * 128, B_BYTES = Tile::BN * 128;
   static constexpr int STAGE = A_BYTES + B_BYTES, CLUSTER = Tile::CM * Tile::CN;
-  static constexpr int WARP_ROWS = 16, CHUNK = 64;  // of the tile that a warp turns at once, see finish_tile
+  static constexpr int WARP_ROWS = 16, CHUNK = 64;  // of the tile that a warp exchanges at once, see finish_tile
   static constexpr int TURN = WARP_ROWS * CHUNK * 4;
   static constexpr int TURNS = STAGE * Tile::STAGES, BARRIERS = TURNS + 8 * TURN;
 };
 
 // load_slice starts this block's part of copying the slice of ROWS of an operand from row `row` and column k on, to all
-// SHARERS blocks of the cluster that need it, this one being number `part` of them; mask names them. A box holds ACROSS
+// SHARERS blocks of the cluster that need it, of which this is number `part`; mask has their bits. A box holds ACROSS
 // rows where k is not the inner axis.
 template <int ROWS, int SHARERS, bool KINNER, int AXES, int INNER, int ACROSS = 64>
 DEVICE void load_slice(u8 *to, const TensorMap *map, u64 *full, int row, int k, int batch, int part, u32 mask) {
@@ -59,11 +60,11 @@ DEVICE void multiply_slice(float (&acc)[PARTS][BN / 2], u64 a, u64 b, bool add) 
   }
 }
 
-// finish_tile gives a warp's accumulators to the body. The warp's threads exchange them through its own shared memory,
-// 16 rows by 64 columns at a time, so that each gets W columns of a row and neighbours stand side by side. Pieces of 16
-// bytes are permuted within a row so that neither writing nor reading meets a bank twice. Rows from `end` on are left
-// out; WHOLE: the tile has none, nor columns too many. The warp's column sums become row `block` of partial
-// [SUMS][BLOCKS][N].
+// finish_tile passes a warp's accumulators to the body. The warp's threads exchange them through its own shared memory,
+// 16 rows by 64 columns at a time, so that each gets W columns of a row and neighbours have neighbouring columns.
+// Pieces of 16 bytes are permuted within a row to avoid bank conflicts in writing and reading. Rows from `end` on are
+// left out; WHOLE: the tile has no such rows, and no excess columns. The warp's column sums become row `block` of
+// partial [SUMS][BLOCKS][N].
 template <class P, bool WHOLE, int BN, int BLOCKS, int PARTS, class Body>
 DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn, int batch, int m, int n, int end,
                         typename Body::Sum *partial, int block) {
@@ -104,7 +105,7 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
 #pragma unroll
     for (int s = 0; s < Body::SUMS; s++) {
 #pragma unroll
-      for (int far = 64 / W; far < 32; far *= 2) {  // lanes that have taken other rows of the same columns
+      for (int far = 64 / W; far < 32; far *= 2) {  // lanes with other rows of the same columns
 #pragma unroll
         for (int w = 0; w < W; w++) sums[s][w] += __shfl_xor_sync(0xffffffffu, sums[s][w], far);
       }
@@ -113,11 +114,11 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   }
 }
 
-// Work is where the spots of a block are: find tells whether number i is one, and behind which row it ends.
+// Work enumerates the spots of a block: find reports whether number i is one, and after which row it ends.
 enum Found { FOUND, NOT_HERE, AT_END };
 
-// Whole is the work on whole matrices, Listed on tiles of rows that a list in memory names, {batch, first row, rows}
-// with batch −1 where there is none, times matrix `batch` of B. A begins with row `base` of those.
+// Whole is the work on whole matrices, Listed on tiles of rows in a list in memory, {batch, first row, rows} with batch
+// −1 for none, times matrix `batch` of B. A begins with row `base` of those.
 template <class P, class Tile> struct Whole {
   static constexpr int ROWS = Tile::BM * Tile::CM, COLS = Tile::BN * Tile::CN;
   static constexpr int TM = (P::M + ROWS - 1) / ROWS, TN = (P::N + COLS - 1) / COLS;
@@ -147,8 +148,8 @@ template <class P, class Tile, int TILES> struct Listed {
   }
 };
 
-// gemm_hopper computes a product. A Body that takes shares of k is told which in its field split. Column sums go to
-// partial [SUMS][BATCH · tiles · warps of a tile][N].
+// gemm_hopper computes a product. For a Body that processes shares of k, its field split is the number of the share.
+// Column sums go to partial [SUMS][BATCH · tiles · warps of a tile][N].
 template <class P, class Body, class Tile, class Work>
 DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, Work work,
                         typename Body::Sum *partial) {
@@ -177,7 +178,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     __syncthreads();
   }
   if (group == 0) {
-    fewer_registers<56>();  // 56 and twice 224 are the three times 168 that the warpgroups begin with
+    fewer_registers<56>();  // 56 and twice 224 add up to the three times 168 registers with which the warpgroups start
     if (threadIdx.x == 0) {
       u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
       for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM);
@@ -204,10 +205,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
         }
       }
     }
-    if constexpr (R::CLUSTER > 1) cluster_sync();  // until nobody sends here any more
+    if constexpr (R::CLUSTER > 1) cluster_sync();  // until no block sends here any more
   } else {
     more_registers<224>();
-    // Whether the block number lane of the cluster sends to this one, and is told when a stage is free.
+    // Whether the block number lane of the cluster sends to this one, and is notified when a stage is free.
     const bool tell = lane < R::CLUSTER && (lane % CM == rank_m || lane / CM == rank_n);
     const u64 a0 = wgmma_operand(shared + (Tile::PINGPONG ? 0 : (group - 1) * ROWS * 128), 8192, 1024);
     const u64 b0 = wgmma_operand(shared + R::A_BYTES, 8192, 1024);
@@ -238,7 +239,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
           phase ^= skipped / STAGES & 1;
           continue;
         }
-        if (number > 0) named_sync(group, 256);  // until the other has seen its last stage filled
+        if (number > 0) named_sync(group, 256);  // until the other's last stage has been filled
       }
       float acc[PARTS][BN / 2];
       int last = 0;
@@ -276,8 +277,8 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   }
 }
 
-// What relayout copies of an element: all, the nearest number of tf32, or what tf32 does not hold when it is cut off; of
-// an infinity that is 0.
+// The part of an element that relayout copies: all, the nearest tf32 number, or the remainder after truncation to tf32,
+// which is 0 for an infinity.
 enum Copied { ALL, NEAREST, REST };
 
 // relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. A block of 256 threads
@@ -306,7 +307,8 @@ DEVICE void relayout(T *to, const T *from) {
 }
 
 // gather_rows copies the rows [CAPACITY, WIDTH] of a wave's slots from those of their tokens, a warp to a row. Tiles of
-// ROWS may reach over the last: what they find there and in next [CAPACITY, NEXT], whose rows the products write, is 0.
+// ROWS may extend beyond the last row: the rows there and in next [CAPACITY, NEXT], whose rows the products write, are
+// 0.
 template <class X, int WIDTH, int NEXT, i64 STRIDE, class T>
 DEVICE void gather_rows(T *to, T *next, const T *from, const i32 *order, const i32 *starts, const i32 *counts,
                         int wave) {

@@ -1,9 +1,9 @@
 // Matrix products on tensor cores through mma.sync, for sm_80 and later. See gemm.cuh for Problem and Body.
 //
 // A block computes a tile of BM×BN. Pieces of A and B, BK steps along k, are copied to shared memory asynchronously, some
-// stages ahead of their use, in the order in which memory has them: [m][k] or [k][m], with a margin that spreads rows over
-// the banks. WARPS_M×WARPS_N warps share the tile; WARPS_K such groups take turns along k, and their sums are added in
-// order. At the end the accumulators pass through shared memory, so that each thread finishes W columns side by side.
+// stages ahead of their use, in memory order: [m][k] or [k][m], with padding that spreads rows over the banks.
+// WARPS_M×WARPS_N warps share the tile; WARPS_K such groups take turns along k, and their sums are added in order. At
+// the end the accumulators pass through shared memory, so that each thread finishes W neighbouring columns.
 //
 // Math says how elements are multiplied: bf16 and f16 as they are; Tf32 rounds f32 to ten bits after the point; Split
 // multiplies f32 to nearly full accuracy.
@@ -21,7 +21,8 @@ template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int WARPS_K_, i
   static constexpr int WM = BM / WARPS_M, WN = BN / WARPS_N;  // of a warp
 };
 
-// An MmaOperand is how pieces of a factor stand in shared memory, and get there: OUTER rows of A, or columns of B, by BK.
+// An MmaOperand describes the layout of pieces of a factor in shared memory, and copies them there: OUTER rows of A, or
+// columns of B, by BK.
 template <class T, bool KINNER, int OUTER, int BK, int VEC, i64 S_OUTER, i64 S_K, int THREADS, bool GATHER>
 struct MmaOperand {
   static constexpr int UNIT = 16 / int(sizeof(T));  // elements in 16 bytes
@@ -30,8 +31,8 @@ struct MmaOperand {
   static constexpr int LD = INNER + (KINNER || sizeof(T) == 2 ? UNIT : 8);
   static constexpr int SIZE = ROWS * LD;
 
-  // copy starts copying step number step along k of the piece at p, of which outer×k elements are there; the others are
-  // zero. If GATHER, list has the rows' numbers in memory.
+  // copy starts copying step number step along k of the piece at p, which has outer×k elements; the others are zero. If
+  // GATHER, list has the rows' numbers in memory.
   static DEVICE void copy(T *to, const T *p, const i32 *list, int step, int outer, int k) {
     k -= step * BK;
     if constexpr (GATHER && !KINNER) {
@@ -42,7 +43,7 @@ struct MmaOperand {
     constexpr int ROW = INNER / VEC, ALL = ROWS * ROW, BYTES = VEC * int(sizeof(T));
     constexpr i64 S_ROW = KINNER ? S_OUTER : S_K, S_COL = KINNER ? S_K : S_OUTER;
     constexpr int EACH = (ALL + THREADS - 1) / THREADS;
-    constexpr int AT_ONCE = BYTES >= 4 ? EACH : least(EACH, 4);  // what does not go by copy_async waits in registers
+    constexpr int AT_ONCE = BYTES >= 4 ? EACH : least(EACH, 4);  // without copy_async through registers
     const int rows = KINNER ? outer : k, cols = KINNER ? k : outer;
 #pragma unroll AT_ONCE
     for (int i = 0; i < EACH; i++) {
@@ -108,9 +109,9 @@ template <int MT, int NT> DEVICE void multiply(Tf32, float (&d)[MT][NT][4], u32 
   }
   multiply(float{}, d, a, b);
 }
-// cut takes from x what tf32 does not hold; x is cut off, not rounded. What an infinity leaves is NaN; a careful cut
-// leaves the largest number in x and takes the infinity. Then all products that it is in are infinite or finite of one
-// sign, as both parts of any number have its sign, and their sum is what it should be.
+// cut truncates x to tf32 and returns the remainder. The remainder of an infinity is NaN. A careful cut leaves the
+// largest number in x and returns the infinity. Then all products with it are infinite or finite with one sign, because
+// both parts of any number have its sign, and their sum is right.
 template <bool CAREFUL> DEVICE u32 cut(u32 &x) {
   const float all = bits_to_float(x), most = bits_to_float(0x7f7fe000u);
   x &= 0xffffe000u;
@@ -125,7 +126,7 @@ DEVICE void multiply(Split<CAREFUL>, float (&d)[MT][NT][4], u32 (&a)[MT][4], u32
 #pragma unroll
     for (int j = 0; j < 2; j++) small_b[i][j] = cut<CAREFUL>(b[i][j]);
   }
-  // Two rows of fragments at a time, so that products which add to the same place are some way apart.
+  // Two rows of fragments at a time, so that products that add to the same accumulators are far apart.
 #pragma unroll
   for (int i = 0; i < MT; i += 2) {
     constexpr int TWO = least(MT, 2);
@@ -144,7 +145,7 @@ DEVICE void multiply(Split<CAREFUL>, float (&d)[MT][NT][4], u32 (&a)[MT][4], u32
 template <class T> constexpr bool is_split = false;
 template <bool CAREFUL> constexpr bool is_split<Split<CAREFUL>> = true;
 
-// mma_epilogue gives the accumulators of a tile to the body, through the block's shared memory, all of which is free:
+// mma_epilogue passes the accumulators of a tile to the body, through the block's shared memory, all of which is free:
 // [WARPS_K][BM][BN + 8]. LANES threads, one below another, have the same columns.
 template <class P, class Body, class Tile, int MT, int NT>
 DEVICE void mma_epilogue(const Body &body, const Spot &spot, int rows, int cols,
@@ -259,7 +260,7 @@ DEVICE void gemm_mma(Body body, const Piece<P> &piece, const Spot &spot, typenam
   float acc[Tile::WM / 16][Tile::WN / 8][4];
   mma_accumulate<P, Math, Tile>(acc, piece);
   if constexpr (is_split<Math>) {
-    // Where a NaN came out, perhaps of an infinity, the tile is computed again with care.
+    // A tile with a NaN in the result, possibly from an infinity, is computed again with CAREFUL.
     SHARED;
     int *const again = reinterpret_cast<int *>(shared);
     if (threadIdx.x == 0) *again = 0;

@@ -1,8 +1,8 @@
 // Matrix products by ordinary multiply-adds, for every chip, element type and layout. See gemm.cuh for Problem and Body.
 //
 // A block computes a tile of BM×BN, a thread TM×TN of it: rows in groups of up to four, columns in groups of W, so that
-// neighbouring threads read and write what stands side by side. Pieces of A and B, BK steps along k, go through
-// registers into shared memory, [k][m] and [k][n], two buffers of each: one is filled while the other is used.
+// neighbouring threads access neighbouring elements. Pieces of A and B, BK steps along k, pass through registers into
+// shared memory, [k][m] and [k][n], two buffers of each: one is filled while the other is used.
 
 // A Carrier moves a piece of a matrix of OUTER×INNER elements from memory to shared memory through the registers of
 // THREADS threads. SO and SI are the strides in memory, TO and TI those in shared memory; VEC elements go at once.
@@ -10,8 +10,8 @@ template <class T, class L, int OUTER, int INNER, i64 SO, i64 SI, int TO, int TI
 struct Carrier {
   static constexpr int ROW = INNER / VEC, ALL = OUTER * ROW, EACH = (ALL + THREADS - 1) / THREADS;
   Vec<L, VEC> held[EACH];
-  // fetch reads the piece at p, of which rows × cols elements are there; the others are zero. If GATHER, list has the
-  // rows' numbers.
+  // fetch reads the piece at p, which has rows × cols elements; the others are zero. If GATHER, list has the rows'
+  // numbers.
   DEVICE void fetch(const T *p, int rows, int cols, const i32 *list) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {

@@ -1,6 +1,6 @@
-// What only Hopper has (sm_90a): the copy engine (TMA), barriers that count its bytes, products of a warpgroup (wgmma)
-// on operands in shared memory, and the division of registers among warpgroups. See the PTX ISA. A compiler for the
-// processor has them in host.h.
+// Features of Hopper only (sm_90a): the copy engine (TMA), barriers that count its bytes, products of a warpgroup
+// (wgmma) on operands in shared memory, and the division of registers among warpgroups. See the PTX ISA. For the
+// emulator they are in host.h.
 
 #ifndef FUSEC_HOST
 
@@ -47,8 +47,8 @@ DEVICE void barrier_wait(u64 *bar, u32 phase) {
 
 // The blocks of a cluster: this one's number; an arrival at the same barrier of another; a barrier of all their threads.
 DEVICE int cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return int(r); }
-// It orders no memory, which would cost a fence of the whole device: what the other block is told of are reads by wgmma
-// that have been waited for.
+// It does not order memory accesses, which would cost a fence of the whole device: the arrival announces only reads by
+// wgmma that have been waited for.
 DEVICE void barrier_arrive_at(u64 *bar, int rank) {
   asm volatile("{\n.reg .b32 r;\nmapa.shared::cluster.u32 r, %0, %1;\n"
                "mbarrier.arrive.shared::cluster.b64 _, [r];\n}" ::"r"(shared_address(bar)), "r"(rank)
@@ -58,7 +58,7 @@ DEVICE void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Named barriers of the block, 1 to 15: sync waits for so many threads, arrive does not wait.
+// Named barriers of the block, 1 to 15: sync waits for the given number of threads, arrive does not wait.
 DEVICE void named_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEVICE void named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
@@ -68,8 +68,8 @@ DEVICE void tma_load(void *to, const TensorMap *map, u64 *bar, int c0, int c1, i
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
       ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3) : "memory");
 }
-// The same into the shared memory, at the same place, of every block of the cluster that mask names, each of whose
-// barriers counts what it gets.
+// The same into the shared memory, at the same offset, of every block of the cluster in mask. The barrier of each block
+// counts its bytes.
 DEVICE void tma_multicast(void *to, const TensorMap *map, u64 *bar, int c0, int c1, int c2, int c3, u32 mask) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -91,7 +91,7 @@ DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until at most N groups are under way.
 template <int N> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
-// Keeps the compiler from moving what it does with registers across this place.
+// Keeps the compiler from moving accesses of these registers across this place.
 template <int N> DEVICE void pin(float (&d)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");

@@ -1,7 +1,7 @@
-// Lists of indices by the row that they name, in their order.
+// Lists of the indices of each row, in their order.
 
-// scan_counts turns the counts of n−1 rows, each at its row's place plus 1, into where the rows' lists begin, and copies
-// that.
+// scan_counts turns the counts of n−1 rows, each at its row's place plus 1, into the starts of the rows' lists, and
+// copies those.
 template <int THREADS> DEVICE void scan_counts(i32 *first, i32 *copy, i64 n, i32 *room) {
   const int t = int(threadIdx.x);
   const i64 each = (n + THREADS - 1) / THREADS, begin = t * each, end = begin + each < n ? begin + each : n;
@@ -22,8 +22,7 @@ template <int THREADS> DEVICE void scan_counts(i32 *first, i32 *copy, i64 n, i32
   }
 }
 
-// list_by_row puts the numbers of indices where their row's list is to go on, in their order: some at a time, each
-// after those of the same row before it. Indices outside 0..dim−1 are in no list.
+// list_by_row appends the numbers of indices to their row's list, in order. Indices outside 0..dim−1 are in no list.
 template <int THREADS, class I> DEVICE void list_by_row(const I *indices, i64 n, i64 dim, i32 *cursor, i32 *order, i64 *room) {
   const int t = int(threadIdx.x);
   for (i64 base = 0; base < n; base += THREADS) {

@@ -1,6 +1,6 @@
-// Attention by its definition, for learning: all scores stand in memory, a launch each for the scores, their softmax,
-// and their product with the values. A problem P is that of attention.cuh; scratch(p) holds all heads·queries·keys
-// scores.
+// Attention by its definition, as a simple variant for comparison: all scores are in memory, with one launch each for
+// the scores, their softmax, and their product with the values. A problem P is that of attention.cuh; scratch(p) holds
+// all heads·queries·keys scores.
 
 // naive_scores computes a score in each thread.
 template <class P, class Args> DEVICE void naive_scores(const Args &p) {

@@ -1,5 +1,5 @@
-// The gradient of a linear layer y = x·w + b, for learning: dx = dy·wᵀ, dw = xᵀ·dy, and db, the column sums of dy. No sum
-// is shared between blocks, so that none needs atomic additions, and each has one order.
+// The gradient of a linear layer y = x·w + b, as simple variants for comparison: dx = dy·wᵀ, dw = xᵀ·dy, and db, the
+// column sums of dy. No sum is shared between blocks, so that none needs atomic additions, and each has one order.
 
 // A Strided is a matrix in memory, with the steps from row to row and from column to column, in elements.
 template <class T> struct Strided {
@@ -30,14 +30,14 @@ template <int ROWS, int COLS> DEVICE void backward_columns(Strided<const float> 
 }
 
 // backward_tile computes tile number `tile` of c[ROWS,COLS] = a·b by a block of 256 threads: 64×64 elements, 4×4 of them
-// in each thread, from pieces of a and b, 16 steps along k, in shared memory. KINNER says that elements stand side by
-// side along k in memory, and not along the rows of c (the columns); neighbouring threads read such elements. With
-// SUMS the tiles of the first 64 rows add up the columns of b, from the pieces that they need anyway, into sums.
+// in each thread, from pieces of a and b, 16 steps along k, in shared memory. KINNER says that elements are contiguous
+// along k in memory, and not along the rows of c (the columns); neighbouring threads read such elements. With SUMS the
+// tiles of the first 64 rows add up the columns of b, from the pieces that they load anyway, into sums.
 template <int ROWS, int COLS, int DEPTH, bool KINNER, bool SUMS>
 DEVICE void backward_tile(int tile, Strided<const float> a, Strided<const float> b, Strided<float> c,
                           Strided<float> sums) {
   constexpr int SIDE = 64, STEPS = 16, EACH = 4, LANES = SIDE / EACH, THREADS = LANES * LANES;
-  constexpr int LINE = SIDE + 1;  // so that a column of a piece lies in many banks
+  constexpr int LINE = SIDE + 1;  // so that a column of a piece is spread over many banks
   constexpr int ACROSS = (COLS + SIDE - 1) / SIDE;
   SHARED;
   float *const as = reinterpret_cast<float *>(shared), *const bs = as + STEPS * LINE;

@@ -1,8 +1,8 @@
-// Matrix products on the way to gemm_simt.cuh, for learning. See gemm.cuh for Problem and Body; there are no column sums,
-// and W is 1.
+// Simple variants of matrix products for comparison with gemm_simt.cuh. See gemm.cuh for Problem and Body; there are no
+// column sums, and W is 1.
 
-// ladder_naive computes an element in each thread of a block of 16×16: its row of A and its column of B come from memory,
-// or from the caches, for every element anew.
+// ladder_naive computes an element in each thread of a block of 16×16: its row of A and its column of B are read from
+// memory, or from the caches, again for every element.
 template <class P, class Body>
 DEVICE void ladder_naive(Body body, const Piece<P> &piece, const Spot &spot, typename Body::Sum *) {
   const int row = threadIdx.x / 16, col = threadIdx.x % 16;

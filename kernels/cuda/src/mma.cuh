@@ -1,5 +1,5 @@
-// Tensor-core products of a warp, the loads that feed them, and asynchronous copies to shared memory: what sm_80 has and
-// later chips keep. See the PTX ISA. In tests on the processor, functions of the same names come from host.h.
+// Tensor-core products of a warp, the loads that feed them, and asynchronous copies to shared memory: features of sm_80
+// and later chips. See the PTX ISA. On the emulator, functions of the same names come from host.h.
 //
 // A fragment is a thread's part of a small matrix. With g = lane/4 and t = lane%4, and two 16-bit elements or one of 32
 // bits to a register, elements being [row][column]:
@@ -12,7 +12,7 @@
 
 #ifndef FUSEC_HOST
 
-// Copies 4, 8 or 16 aligned bytes to shared memory, in the background; zeros if they are not there.
+// Copies 4, 8 or 16 aligned bytes to shared memory, asynchronously; zeros if they do not exist.
 template <int BYTES> DEVICE void copy_async(void *to, const void *from, bool there) {
   const u32 at = u32(__cvta_generic_to_shared(to));
   if constexpr (BYTES == 16) {
@@ -29,7 +29,7 @@ DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory");
 template <int N> DEVICE void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
 // Reads four matrices of eight rows of 16 bytes; lane i names row i%8 of matrix i/8. A thread gets of matrix j the word
-// [g][t]; with TRANS, which wants elements of 16 bits, the elements [2t, 2t+1][g].
+// [g][t]; with TRANS, which needs elements of 16 bits, the elements [2t, 2t+1][g].
 template <bool TRANS> DEVICE void load_matrices(u32 (&r)[4], const void *row) {
   const u32 at = u32(__cvta_generic_to_shared(row));
   if constexpr (TRANS) {

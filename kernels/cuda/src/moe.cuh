@@ -1,17 +1,17 @@
-// Mixtures of experts: which tokens go to which expert, and the weighted sum of what the experts make of them. See
-// moe.go for the steps and the memory that they share. All of it is integer arithmetic on the order of tokens, so lists
-// are the same however blocks are scheduled.
+// Mixtures of experts: the assignment of tokens to experts, and the weighted sum of the experts' results. See moe.go
+// for the steps and their shared memory. Lists depend only on the order of tokens, so they are the same for any
+// schedule of blocks.
 //
-// A Mixture says, all constant:
+// A Mixture has, all as constants:
 //
 //	int TOKENS, EXPERTS;  i64 GATE_T, GATE_E;  bool DENSE;   the gates [TOKENS, EXPERTS] and their strides
-//	int CAPACITY, WAVES;                                     slots that the later steps have room for at once, and how
-//	                                                         often they run
+//	int CAPACITY, WAVES;                                     slots that fit into the later steps at once, and how
+//	                                                         often these run
 //	int ROWS, TILES;                                         rows of a tile of slots; tiles that a wave may have
 //	typedef … Gate;
 //
-// A slot is a pair of a token and an expert that it is sent to. Slots are numbered expert after expert, an expert's in
-// the order of tokens.
+// A slot is a pair of a token and an expert that it is sent to. Slots are numbered expert by expert, and within an
+// expert in the order of tokens.
 
 constexpr int ROUTE_TOKENS = 256;  // that a block of the routing steps takes, 32 to a warp
 
@@ -45,13 +45,13 @@ template <class X> DEVICE void count_tokens(const typename X::Gate *gates, i32 *
 
 // list_tokens writes the slots of the block's range: order[slot] is the token, place[token][expert] the slot. The first
 // block also writes counts and starts, the number of an expert's slots and the first of them, and the tiles of each wave:
-// {expert, first slot, slots}, with −1 for an expert behind the last.
+// {expert, first slot, slots}, with expert −1 after the last.
 template <class X>
 DEVICE void list_tokens(const typename X::Gate *gates, const i32 *partial, i32 *counts, i32 *starts, i32 *order, i32 *place,
                         int4 *tiles) {
   constexpr int RANGES = (X::TOKENS + ROUTE_TOKENS - 1) / ROUTE_TOKENS, E = X::EXPERTS;
   SHARED;
-  i32 *const next = reinterpret_cast<i32 *>(shared);  // [8][E]: where the tokens of each warp go
+  i32 *const next = reinterpret_cast<i32 *>(shared);  // [8][E]: destinations of the tokens of each warp
   i32 *const all = next + 8 * E, *const first = all + E;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int token = blockIdx.x * ROUTE_TOKENS + threadIdx.x;
@@ -123,7 +123,7 @@ template <class X, class P, int BN> DEVICE bool tile_of(const int4 *tiles, int w
 }
 
 // sum_experts adds up, for one token, the rows [CAPACITY][N] of its slots that are in this wave, in the order of experts,
-// each times its gate if WEIGHTED. The first wave begins with zero.
+// each times its gate if WEIGHTED. The first wave starts with zero.
 template <class X, int N, int W, int STRIDE, bool WEIGHTED, class T, class R>
 DEVICE void sum_experts(T *to, const R *rows, const typename X::Gate *gates, const i32 *place, int wave) {
   typedef typename X::Gate L;

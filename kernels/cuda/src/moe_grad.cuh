@@ -1,8 +1,8 @@
-// What the gradient of a mixture of experts has beside its products; see moe_grad.go and, for Mixture, moe.cuh.
+// The parts of the gradient of a mixture of experts other than products; see moe_grad.go and, for Mixture, moe.cuh.
 
 // scaled is factor·Σ_i a[i]·b[j,i] for W columns j, of the sums that a product has made. Where a sum or a factor is not
-// finite, it is Σ_i (factor·a[i])·b[j,i] instead: finite where a small factor keeps the terms in range, and 0 where there
-// are no terms.
+// finite, it is Σ_i (factor·a[i])·b[j,i] instead: finite if a small factor keeps the terms in range, and 0 if there are
+// no terms.
 template <int N, i64 A, i64 B_ROW, i64 B_COL, class L, class T, int W>
 DEVICE Vec<L, W> scaled(Vec<L, W> factor, Vec<L, W> sums, const T *a, const T *b) {
   Vec<L, W> r;
@@ -18,7 +18,7 @@ DEVICE Vec<L, W> scaled(Vec<L, W> factor, Vec<L, W> sums, const T *a, const T *b
 }
 
 // gate_gradients writes the gradient of one token's gates: for an expert that it is sent to, the sum of row h⊙(dy·w2ᵀ)
-// of its slot and of dy·b2. A gate that is zero gets zero. A warp takes an expert; waves add to what was written first.
+// of its slot and of dy·b2. A gate that is zero gets zero. A warp takes an expert; later waves add to the first.
 template <class X, int HIDDEN, int RESULT, i64 DY_T, i64 DY_C, i64 B_C, i64 D_T, i64 D_E, class T, class L>
 DEVICE void gate_gradients(L *to, const L *products, const T *dy, const L *const *b2, const L *gates, const i32 *place,
                            int wave) {
@@ -51,7 +51,7 @@ template <class X> DEVICE int slots_of(const i32 *counts, const i32 *starts, int
 }
 
 // bias_gradients adds up a value of each slot of an expert, for 32 of N columns: eight threads to a column take every
-// eighth slot, and the eight are added in order. value(slot, column) reads it; waves add to what was written first.
+// eighth slot, and the eight are added in order. value(slot, column) reads it; later waves add to the first.
 template <class X, int N, int STRIDE, class L, class F>
 DEVICE void bias_gradients(L *const *to, const i32 *counts, const i32 *starts, int wave, F value) {
   constexpr int TN = (N + 31) / 32;

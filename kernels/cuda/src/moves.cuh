@@ -1,6 +1,6 @@
-// What operations share that read or write where an operand says.
+// Shared parts of operations that read or write at indices from an operand.
 
-// slice_start reads where a slice begins, and reports it if that is outside 0..last.
+// slice_start reads the start of a slice, and reports it if it is outside 0..last.
 DEVICE bool slice_start(const i64 *p, i64 last, Status *status, i64 *start) {
   *start = *p;
   if (*start >= 0 && *start <= last) return true;

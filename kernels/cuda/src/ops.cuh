@@ -1,5 +1,5 @@
 // The functions of graph.UnaryFn and graph.BinaryFn, of f32, f64 and integers, and over Vec. Their meaning is that of
-// package graph; what is written here is the form that is accurate in f32.
+// package graph; the formulas here are accurate in f32.
 
 namespace op {
 
@@ -53,7 +53,8 @@ template <class T> DEVICE T sigmoid(T x) {
   return (x >= T(0) ? T(1) : e) / (T(1) + e);
 }
 #ifdef FUSEC_FAST
-// Where values were or will be rounded to 16 bits or tf32: a relative error of 2⁻²⁰ in a third of the instructions.
+// For values that were or will be rounded to 16 bits or tf32: a relative error of 2⁻²⁰ with a third of the
+// instructions.
 DEVICE float sigmoid(float x) { return recip_approx(1.0f + exp2_approx(-1.4426950408889634f * x)); }
 #endif
 template <class T> DEVICE T softplus(T x) { return x != x ? x : (x > T(0) ? x : T(0)) + log1p(exp(-abs(x))); }
@@ -81,8 +82,8 @@ DEVICE float gelu_erf(float x) {
 #else
 // x·Φ(x) = max(x, 0) − t·Φ(−t) for t = |x|. log₂ Φ(−t) is smooth enough for one polynomial: −1 at 0, the rest by least
 // greatest error over t ≤ 7 (Remez's exchange), weighted by 1 + t²/4, as the exponent's own rounding grows. Beyond, it
-// falls without end, so that −Inf gives 0. The error is below 4·10⁻⁷·|x|, and relative to the result below 1.5·10⁻⁶ for
-// x ≥ −2 and 10⁻⁵ for x ≥ −7.
+// decreases without bound, so that −Inf gives 0. The error is below 4·10⁻⁷·|x|, and relative to the result below
+// 1.5·10⁻⁶ for x ≥ −2 and 10⁻⁵ for x ≥ −7.
 DEVICE float gelu_erf(float x) {
   const float t = fminf(fabsf(x), 40.0f);
   float y = -9.08654485e-9f;
@@ -165,7 +166,7 @@ template <class To, class T> DEVICE To cast(T x) { return convert<To>(x); }
 
 }  // namespace op
 
-// Vectors are widened where the form of a value is not known when the text is written.
+// Vectors are widened if the generator does not know whether a value is a scalar.
 template <int W, class T> DEVICE Vec<T, W> widen(T x) { return splat<W>(x); }
 template <int W, class T> DEVICE Vec<T, W> widen(Vec<T, W> x) { return x; }
 
@@ -217,7 +218,7 @@ template <class T> DEVICE T power(T x, T y, Status *status) {
   if (y < 0) {
     if (x == 0) fail(status, STATUS_DIVISION, 0, 0, 0);
     if (x != 1 && x != -1) return 0;
-    y = -(y % 2);  // to any power they depend on its parity alone
+    y = -(y % 2);  // a power of ±1 depends only on the parity of the exponent
   }
   T r = 1;
   for (; y > 0; y >>= 1) {

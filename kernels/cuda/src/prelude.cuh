@@ -1,5 +1,5 @@
-// What every translation unit begins with: number types, vectors of elements, and access to memory. It needs no file of
-// the toolkit. Compiled with FUSEC_HOST, the parts that are instructions of the GPU come from host.h instead.
+// The start of every translation unit: number types, vectors of elements, and access to memory. It needs no file of the
+// toolkit. With FUSEC_HOST, the GPU's instructions are replaced by functions of host.h.
 
 typedef signed char i8;
 typedef unsigned char u8;
@@ -11,8 +11,8 @@ typedef unsigned long long u64;
 
 #ifndef FUSEC_HOST
 #define DEVICE __device__ __forceinline__
-// An entry with one parameter p, of type Params of the namespace around it: KERNEL(name, threads, blocks) { … }, with at
-// least so many blocks to a multiprocessor.
+// An entry with one parameter p, of type Params of the namespace around it: KERNEL(name, threads, blocks) { … }, with
+// at least the given number of blocks on a multiprocessor.
 #define KERNEL(name, threads, blocks) \
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Params p)
 #define SHARED extern __shared__ __align__(1024) u8 shared[]  // the dynamic shared memory
@@ -54,7 +54,7 @@ DEVICE u16 to_f16_bits(float x) { return host::float_to_f16(x); }
 #endif
 #ifndef HAVE_PAIRS
 DEVICE u32 pack_f16(float x, float y) { return to_f16_bits(x) | u32(to_f16_bits(y)) << 16; }
-// Rounding to nearest, ties to even, of the upper half; a NaN stays one.
+// Rounding to nearest, ties to even, of the upper half; a NaN stays a NaN.
 DEVICE u16 to_bf16_bits(float x) {
   u32 u = float_to_bits(x);
   if ((u & 0x7fffffffu) > 0x7f800000u) return u16(u >> 16 | 0x40);
@@ -64,7 +64,8 @@ DEVICE u32 pack_bf16(float x, float y) { return to_bf16_bits(x) | u32(to_bf16_bi
 #endif
 DEVICE float to_float(bf16 x) { return bits_to_float(u32(x.bits) << 16); }
 
-// odd is x in f32, rounded to odd: rounded again, to 16 bits, it is the number nearest to x. What f32 holds stays as it is.
+// odd is x in f32, rounded to odd: rounded again, to 16 bits, it is the number nearest to x. Numbers that f32
+// represents are unchanged.
 DEVICE float odd(double x) {
   const float y = float(x);
   if (double(y) == x) return y;
@@ -103,7 +104,7 @@ template <class To, class From> DEVICE To convert(From x) { return Convert<To, F
 DEVICE u32 pack2(bf16, float x, float y) { return pack_bf16(x, y); }
 DEVICE u32 pack2(f16, float x, float y) { return pack_f16(x, y); }
 
-// Vec is W elements that stand side by side in the iteration space, in registers.
+// Vec is W neighbouring elements of the iteration space, in registers.
 template <class T, int W> struct Vec {
   T v[W];
   DEVICE T &operator[](int i) { return v[i]; }
@@ -117,7 +118,7 @@ template <int W, class T> DEVICE Vec<T, W> splat(T x) {
   return r;
 }
 
-// map applies f to each element, or to pairs of elements; a scalar stands for W equal ones.
+// map applies f to each element, or to pairs of elements; a scalar is broadcast.
 template <class F, class T, int W> DEVICE auto map(F f, Vec<T, W> x) {
   Vec<decltype(f(x[0])), W> r;
 #pragma unroll
@@ -143,8 +144,7 @@ template <> struct Word<16> { typedef uint4 type; };
 
 constexpr DEVICE int least(int a, int b) { return a < b ? a : b; }
 
-// A Fixed is a pointer to memory that nothing writes during the launch: what is read there may be read before stores
-// that come first.
+// A Fixed is a pointer to memory that nothing writes during the launch: reads may be moved before earlier stores.
 template <class T> struct Fixed { const T *p; };
 template <class T> DEVICE Fixed<T> fixed(const T *p) { return {p}; }
 template <class V, class T> DEVICE V read(const T *p, i64 i) { return reinterpret_cast<const V *>(p)[i]; }
@@ -213,7 +213,7 @@ template <int STRIDE, int ALIGN, class T, class L, int W> DEVICE void store(T *p
   }
 }
 
-// Status is what a run reports; see kernels.Status. The first to find something wins.
+// Status is the report of a run; see kernels.Status. The first report is kept.
 struct Status {
   i32 code, unused;
   i64 where, value, limit;

@@ -1,13 +1,14 @@
-// Choices of the largest: of a row, by tokens of experts, and by experts of tokens.
+// Selection of the largest elements: of a row, of experts by tokens, and of tokens by experts.
 
-// ahead reports whether x at i comes before y at j in falling order: of equal ones the first comes first, NaN last.
+// ahead reports whether x at i comes before y at j in descending order: equal elements keep their order, NaN comes
+// last.
 template <class T> DEVICE bool ahead(T x, i64 i, T y, i64 j) {
   if (x > y || (y != y && x == x)) return true;
   if (x < y || (x != x && y == y)) return false;
   return i < j;
 }
 
-// top_k has a warp find the K largest of n elements, and its first thread hand them to f, in falling order.
+// top_k lets a warp find the K largest of n elements, and its first thread pass them to f, in descending order.
 template <int K, class T, class F> DEVICE void top_k(const T *x, i64 n, F f) {
   const int lane = int(threadIdx.x) % 32;
   T last = 0;
@@ -17,7 +18,7 @@ template <int K, class T, class F> DEVICE void top_k(const T *x, i64 n, F f) {
     i64 where = -1;
     for (i64 i = lane; i < n; i += 32) {
       const T v = x[i];
-      if (k > 0 && !ahead(last, at, v, i)) continue;  // had already
+      if (k > 0 && !ahead(last, at, v, i)) continue;  // found before
       if (where < 0 || ahead(v, i, best, where)) {
         best = v;
         where = i;
@@ -38,7 +39,7 @@ template <int K, class T, class F> DEVICE void top_k(const T *x, i64 n, F f) {
   }
 }
 
-// Ranked takes what top_k finds as the values and indices of a row.
+// Ranked stores the results of top_k as the values and indices of a row.
 template <class T> struct Ranked {
   T *values;
   i64 *indices;
@@ -51,7 +52,7 @@ template <class T> struct Ranked {
 // wanted reports whether a score is neither NaN nor −Inf.
 template <class T> DEVICE bool wanted(T x) { return x - x == T(0) || x > T(0); }
 
-// place_among is how many threads before this one have the flag set, and how many in all.
+// place_among is how many threads before this one have the flag set, and how many in total.
 template <int THREADS> DEVICE i32 place_among(bool flag, i32 *total, i32 *room) {
   const u32 votes = __ballot_sync(0xffffffffu, flag);
   const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
@@ -67,7 +68,7 @@ template <int THREADS> DEVICE i32 place_among(bool flag, i32 *total, i32 *room) 
   return before + __popc(votes & ((1u << lane) - 1));
 }
 
-// Key<T>::of maps scores to integers in the same order; of what is not wanted it is 0.
+// Key<T>::of maps scores to integers in the same order; unwanted scores give 0.
 template <class T> struct Key;
 template <> struct Key<float> {
   typedef u32 type;
@@ -87,9 +88,8 @@ template <> struct Key<double> {
   }
 };
 
-// choose_experts has G threads side by side find the K of EXPERTS experts that a token scores highest, U of which each
-// thread compares. If SEND the token is sent to all of them; else to none, and choice [K][tokens] says which they are,
-// −1 for none.
+// choose_experts lets G neighbouring threads find the K of EXPERTS experts with a token's highest scores; each thread
+// compares U. If SEND is set, the token is sent to all of them. Otherwise choice [K][tokens] gets them, −1 for none.
 template <int G, int U, int EXPERTS, int K, bool SEND, class T>
 DEVICE void choose_experts(const T *scores, i64 tokens, bool *sent, i64 *dropped, i32 *choice) {
   typedef typename Key<T>::type key;
@@ -138,8 +138,8 @@ DEVICE void choose_experts(const T *scores, i64 tokens, bool *sent, i64 *dropped
   if (SEND && thread < EXPERTS) dropped[thread] = 0;
 }
 
-// chosen_by hands f the votes of the tokens begin to end of a list, 32 at a time: who chose an expert. It reads many
-// before it asks, since a warp has nothing else to do while it waits.
+// chosen_by passes to f, 32 tokens at a time, which of the tokens begin to end of a list chose an expert. It starts
+// many reads before it uses them, to hide their latency.
 template <class F> DEVICE void chosen_by(const i32 *choice, i64 begin, i64 end, i64 expert, F f) {
   constexpr int AHEAD = 16;
   const int lane = int(threadIdx.x) % 32;
@@ -158,8 +158,7 @@ template <class F> DEVICE void chosen_by(const i32 *choice, i64 begin, i64 end, 
 }
 
 // send_first sends to a block's expert the tokens that chose it first, in their order, then those that chose it second,
-// and so on, CAPACITY in all; the rest are dropped. Each warp has tokens that follow each other. The room is K numbers
-// for each warp.
+// and so on, CAPACITY in all; the rest are dropped. Each warp has consecutive tokens. room has K numbers for each warp.
 template <int THREADS, int K, int CAPACITY>
 DEVICE void send_first(const i32 *choice, i64 tokens, i64 experts, bool *sent, i64 *dropped, i32 *room) {
   constexpr int WARPS = THREADS / 32;
@@ -206,8 +205,8 @@ template <int THREADS> DEVICE i32 count_all(i32 n, i32 *room) {
   return n;
 }
 
-// take_best has a block's expert take the CAPACITY tokens that score it highest, of equal ones the first. The least key
-// that is taken is found bit by bit.
+// take_best lets a block's expert take the CAPACITY tokens with its highest scores, the first of equal ones. The least
+// key that is taken is found bit by bit.
 template <int THREADS, class T>
 DEVICE void take_best(const T *scores, i64 tokens, i64 experts, i64 capacity, bool *sent, i32 *room) {
   typedef typename Key<T>::type key;

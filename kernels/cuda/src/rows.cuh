@@ -1,4 +1,4 @@
-// Reductions by the threads of a block, in an order that depends on nothing but sizes.
+// Reductions by the threads of a block, in an order that depends only on sizes.
 
 struct Sum {
   template <class T> static DEVICE T identity() { return T(0); }
@@ -47,8 +47,8 @@ template <class F, class T, int W> DEVICE T joined(Vec<T, W> x) {
   return x[0];
 }
 
-// row_reduce combines a number of each of THREADS threads that stand side by side, a power of two; all of them get the
-// result. More threads than a warp's are the whole block; they need room for one number per warp, used once between
+// row_reduce combines a number of each of THREADS neighbouring threads, a power of two; all of them get the result. If
+// THREADS is more than a warp, it is the whole block, and room has one number for each warp, used once between
 // barriers.
 template <class F, int THREADS, class T> DEVICE T row_reduce(T x, T *room) {
 #pragma unroll
@@ -63,8 +63,8 @@ template <class F, int THREADS, class T> DEVICE T row_reduce(T x, T *room) {
   return x;
 }
 
-// column_reduce combines the values of TY threads of a block of TX·TY that have the same place among TX; all get it.
-// The room is one value per thread.
+// column_reduce combines the values of TY threads of a block of TX·TY that have the same position among TX; all get it.
+// room has one value for each thread.
 template <class F, int TX, int TY, class V> DEVICE V column_reduce(V x, V *room) {
   if constexpr (TY > 1) {
     const int tx = int(threadIdx.x) % TX, ty = int(threadIdx.x) / TX;
@@ -91,14 +91,14 @@ template <class F, int TX, int TY, int PARTS, class T> DEVICE T gather_parts(con
   return column_reduce<F, TX, TY>(x, reinterpret_cast<Vec<T, 1> *>(room))[0];
 }
 
-// add_columns adds to column sums in memory, or begins them.
+// add_columns adds to column sums in memory, or sets them.
 template <int W, class T> DEVICE void add_columns(T *sums, Vec<T, W> x, bool first) {
 #pragma unroll
   for (int i = 0; i < W; i++) sums[i] = first ? x[i] : op::add(sums[i], x[i]);
 }
 
 // store_columns adds the column sums of the PLACES rows that a block of THREADS has at once, in order, and stores those
-// of the block. SHARE threads have a row of N, W elements side by side each. The room is PLACES·N numbers.
+// of the block. SHARE threads have a row of N, W elements side by side each. room has PLACES·N numbers.
 template <int PLACES, int SHARE, int N, int THREADS, class T, int W, int U>
 DEVICE void store_columns(T *to, const Vec<T, W> (&sums)[U], int lane, int place, T *room) {
   constexpr int align = least(W * int(sizeof(T)), 16);

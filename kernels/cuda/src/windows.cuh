@@ -1,6 +1,6 @@
 // Windows that slide over images [N, C, H, WIDTH]: patches and their sums, pools and their gradients, convolutions. Each
-// function computes element e of the result; I is wide enough to count them. P says how the KH·KW taps of a window
-// stand: at position (oy, ox) of OH·OW the first at row oy·SY − TOP, column ox·SX − LEFT, the others DY and DX apart.
+// function computes element e of the result; I is wide enough to count them. P describes the KH·KW taps of a window: at
+// position (oy, ox) of OH·OW the first at row oy·SY − TOP, column ox·SX − LEFT, the others DY and DX apart.
 
 // im2col is an element of patches [N, OH, OW, C·KH·KW].
 template <class P, class T, class I> DEVICE T im2col(const T *x, I e) {
@@ -41,7 +41,7 @@ template <class P, class L, class T, class I> DEVICE L col2im(const T *y, I e) {
   return sum;
 }
 
-// View is the part of a window that lies inside the image: rows top to bottom−1, columns left to right−1.
+// View is the part of a window inside the image: rows top to bottom−1, columns left to right−1.
 template <class P> struct View {
   int top, bottom, left, right;
   DEVICE View(int oy, int ox) {
@@ -51,14 +51,15 @@ template <class P> struct View {
     bottom = least(y + P::KH, P::H);
     right = least(x + P::KW, P::WIDTH);
   }
-  // count is the number of elements that a mean is taken of.
+  // count is the number of elements of a mean.
   template <bool PADDED> DEVICE int count() const {
     if (PADDED) return P::KH * P::KW;
     return bottom > top && right > left ? (bottom - top) * (right - left) : 0;
   }
 };
 
-// largest is the place in a plane of the first of the largest elements of a view, or of the first NaN; −1 of nothing.
+// largest is the index in a plane of the first of the largest elements of a view, or of the first NaN; −1 if the view
+// is empty.
 template <class P, class T> DEVICE int largest(const T *plane, View<P> v) {
   int best = -1;
   T most = T(0);
@@ -90,7 +91,7 @@ template <class P, bool PADDED, class T, class I> DEVICE T avg_pool(const T *x, 
   return sum / T(v.template count<PADDED>());
 }
 
-// each_window calls f with the position of every window that an element lies in.
+// each_window calls f with the position of every window that contains an element.
 template <class P, class F> DEVICE void each_window(Spot<P> at, F f) {
   const int y = at.row + P::TOP, x = at.col + P::LEFT;
   const int top = y < P::KH ? 0 : (y - P::KH) / P::SY + 1, left = x < P::KW ? 0 : (x - P::KW) / P::SX + 1;
@@ -117,7 +118,7 @@ template <class P, bool PADDED, class T, class I> DEVICE T avg_pool_grad(const T
   return sum;
 }
 
-// Strides are those of a value of four axes, in elements.
+// Strides are the strides of a value of four axes, in elements.
 template <i64 A, i64 B, i64 C, i64 D> struct Strides {
   static DEVICE i64 at(i64 a, i64 b, i64 c, i64 d) { return a * A + b * B + c * C + d * D; }
 };
