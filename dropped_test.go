@@ -75,8 +75,9 @@ func TestDroppedDevices(t *testing.T) {
 	h := gorgonia.Must(gorgonia.Square(x))
 	y := gorgonia.Must(gorgonia.Neg(h))
 	func() {
-		for i := range 3 {
-			m := NewMachine(g, on)
+		for i := range 4 {
+			opts := [][]MachineOption{{on}, {on}, {on, WithWatchNonFinite()}, {on, gorgonia.WithNaNWatch(), gorgonia.WithInfWatch()}}[i]
+			m := NewMachine(g, opts...)
 			if err := m.RunAll(); err != nil {
 				t.Fatal(err)
 			}
@@ -130,14 +131,14 @@ func TestDroppedDevicesWriteNothing(t *testing.T) {
 // A program that has handed out a tensor of its own stays open; one that has handed out copies does not.
 func TestDroppedPrograms(t *testing.T) {
 	on, open := onClosing()
-	make := func() *Program {
+	make := func(opts ...CompileOption) *Program {
 		b := graph.NewBuilder("g")
 		b.Output("y", b.Unary(graph.Square, b.Input("x", graph.TypeOf(graph.F64, 2))))
 		g, err := b.Graph()
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := Compile(g, on)
+		p, err := Compile(g, append(opts, on)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,6 +148,7 @@ func TestDroppedPrograms(t *testing.T) {
 		return p
 	}
 	make()
+	make(WithWatchNonFinite()) // nothing that looks at launches keeps it
 	allClosed(t, open)
 	y, err := make().Output("y")
 	if err != nil {

@@ -110,7 +110,8 @@ func (p *Program) sync(name string) error {
 }
 
 // Output is the value of a named output after a run. The tensor is the program's and holds until the next run; Clone
-// it to keep it. On a device, a program that has handed one out has to be closed: it is not when it is dropped.
+// it to keep it. On a device, a program that has handed one out has to be closed. When it is dropped it stays open, as the
+// tensor's elements may lie in memory that closing frees. [Program.Run], which copies, and machines do not hand one out.
 func (p *Program) Output(name string) (*graph.Tensor, error) {
 	if o, ok := p.exe.(*lowering.Owned); ok {
 		o.Keep()

@@ -30,8 +30,10 @@ func CloseWhenDropped(exe Executable, p *Program) *Owned {
 	return o
 }
 
-// Keep leaves the executable open when it is dropped. It is for executables whose tensors, possibly in the device's
-// memory, were given to a caller that may outlive them.
+// Keep leaves the executable open when it is dropped. It is for executables of which a caller was given a tensor: that of
+// an output. Its elements may lie in memory that the device's driver allocated. The garbage collector does not know who
+// refers to that memory: the caller may hold the slice of elements after the tensor and the executable are unreachable,
+// and closing the executable frees it. Nothing else keeps a dropped executable open, a watch does not.
 func (o *Owned) Keep() { o.dropped.Stop() }
 
 // BeforeDrop sets a function that is called before a dropped executable is closed. It must not refer to o.
