@@ -259,7 +259,7 @@ func TestMachineOnTheOverlay(t *testing.T) {
 		t.Fatal(err)
 	}
 	trainer := fusec.NewMachine(g, gorgonia.BindDualValues(w), fusec.WithTarget("fpga", fpga.Link("model")))
-	if err := trainer.Err(); err == nil || !strings.Contains(err.Error(), "which gradients do not bear") {
+	if err := trainer.Err(); err == nil || !strings.Contains(err.Error(), "which is too coarse for gradients") {
 		t.Errorf("training on the overlay: %v", err)
 	}
 	reader := fusec.NewMachine(g, fusec.WithoutGradients(), fusec.WithTarget("fpga", fpga.Link("model")))

@@ -26,7 +26,7 @@ import (
 	"fusec/passes"
 )
 
-// Fusion is one launch that stands for several of the user's nodes, or for one that is a kernel of its own.
+// Fusion is one launch: it computes several of the user's nodes, or one.
 type Fusion struct {
 	Kind  string         // "linear", "softmax", "norm", "elementwise", …
 	Name  string         // the user's name for the value it makes, or empty

@@ -11,7 +11,7 @@ import (
 	"fusec/passes"
 )
 
-// LispMachine is a [Machine] that differentiates by itself, in place of what gorgonia.NewLispMachine gives.
+// LispMachine is a [Machine] that differentiates by itself, and replaces what gorgonia.NewLispMachine gives.
 type LispMachine struct{ *Machine }
 
 // NewLispMachine compiles a graph without a backward pass, and the derivatives of its roots by all inputs of

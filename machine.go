@@ -52,7 +52,7 @@ type Machine struct {
 
 var _ gorgonia.VM = (*Machine)(nil)
 
-// NewMachine compiles a graph, to be run in place of what gorgonia.NewTapeMachine gives. Options are Gorgonia's and
+// NewMachine compiles a graph, and replaces gorgonia.NewTapeMachine. Options are Gorgonia's and
 // fusec's own. An error is kept: [Machine.Err] gives it, and [Machine.RunAll] returns it.
 //
 // All options that a TapeMachine of Gorgonia v0.9.18 takes work. With gorgonia.WithPrecompiled the machine is one of the
@@ -514,7 +514,7 @@ func (m *Machine) Save(path string, inputs ...*gorgonia.Node) error {
 
 // Save writes a Gorgonia graph at path, which also names it, and the values of its weights beside it; see [graph.Save].
 // Gorgonia does not tell weights from data: nodes that hold floating-point numbers are saved as weights, except the given
-// inputs. Weights that a machine trains on a device want its [Machine.Save].
+// inputs. For weights that a machine trains on a device use its [Machine.Save].
 func Save(path string, g *gorgonia.ExprGraph, inputs ...*gorgonia.Node) error {
 	im, err := fgorgonia.Import(g, fgorgonia.Options{Kind: func(n *gorgonia.Node) fgorgonia.Kind {
 		if slices.Contains(inputs, n) {

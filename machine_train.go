@@ -212,7 +212,7 @@ func (m *Machine) SetState(state map[string]*graph.Tensor) error {
 	return nil
 }
 
-// Where values are current. On the CPU runs read and change weights and state where they stand, so nothing here has
+// Where values are current. On the CPU runs read and change weights and state in place, so nothing here has
 // anything to do. A device has memory of its own: weights that an optimiser changes and the state of operations stay
 // there from run to run. Everything that a run hands out, and the counters of [StepStats], comes back with the run.
 

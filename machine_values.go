@@ -161,7 +161,7 @@ func (m *Machine) checkApart() error {
 	return nil
 }
 
-// set hands the program the value: one that the optimiser changes is changed where it stands.
+// set hands the program the value: one that the optimiser changes is changed in place.
 func (in *machineInput) set(p *Program) error {
 	in.synced = false
 	if in.steps {
@@ -181,8 +181,8 @@ func (in *machineInput) giveBack(p *Program) error {
 	return fgorgonia.Store(in.node.Value(), in.tensor)
 }
 
-// bind gives the program the node's present value: its memory where its elements stand in row-major order, else a
-// copy. It allocates nothing if the value stands where it stood in the run before.
+// bind gives the program the node's present value: its memory if its elements are in row-major order, else a
+// copy. It allocates nothing if the value is where it was in the run before.
 func (in *machineInput) bind(p *Program) error {
 	v, err := fgorgonia.Plain(in.node.Value()) // it may be that of an inner node
 	if err != nil {

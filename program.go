@@ -73,7 +73,7 @@ func (p *Program) Set(name string, t *graph.Tensor) error {
 }
 
 // State is the present value of a state, or of a parameter that the graph updates, brought back from the device if it
-// stands there. The tensor is the program's and holds until the next run.
+// is there. The tensor is the program's and holds until the next run.
 func (p *Program) State(name string) (*graph.Tensor, error) {
 	if i, ok := p.named[name]; ok {
 		if t := p.own[i]; t != nil {
@@ -340,7 +340,7 @@ func (p *Program) States() []string {
 	return names
 }
 
-// lend is [Program.Set] for a parameter or state that the program may change where it stands.
+// lend is [Program.Set] for a parameter or state that the program may change in place.
 func (p *Program) lend(name string, t *graph.Tensor) error {
 	i := p.named[name]
 	if err := p.exe.Bind(i, t); err != nil {

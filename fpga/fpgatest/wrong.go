@@ -1,8 +1,6 @@
 package fpgatest
 
 import (
-	"fmt"
-
 	"fusec/fpga/isa"
 )
 
@@ -167,6 +165,3 @@ func wrongs(c isa.Config, limit uint32) (ws []wrong) {
 	}
 	return ws
 }
-
-// String names a wrong descriptor.
-func (w wrong) String() string { return fmt.Sprintf("%s (%s)", w.name, isa.Text(w.cmd)) }

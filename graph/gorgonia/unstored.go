@@ -60,7 +60,7 @@ var (
 	_ tensor.Densor = (*UnstoredTensor)(nil)
 )
 
-// noTensor and noScalar stand in until the value is computed. The engine is none of the tensor package's, so that its
+// noTensor and noScalar are the values before they are computed. The engine is none of the tensor package's, so that its
 // functions ask for the shape before they look at elements.
 var (
 	noTensor tensor.Tensor = func() *tensor.Dense {

@@ -19,7 +19,7 @@ import (
 
 // Target is the overlay of package fusec/fpga.
 var Target = lowering.Target{Name: "fpga", Open: open, Load: load,
-	NoGradients: "computes in integers of 8 bits, which gradients do not bear"}
+	NoGradients: "computes in integers of 8 bits, which is too coarse for gradients"}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }

@@ -55,7 +55,7 @@ func TestOverlayOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = fusec.Compile(trained, fusec.WithTarget("fpga"), fusec.WithGradient("dw", cost, w))
-	if err == nil || !strings.Contains(err.Error(), "which gradients do not bear") {
+	if err == nil || !strings.Contains(err.Error(), "which is too coarse for gradients") {
 		t.Errorf("gradients on the overlay: %v", err)
 	}
 	if _, err := fusec.Compile(g, fusec.WithTarget("fpga:1")); err == nil ||

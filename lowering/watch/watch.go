@@ -77,7 +77,7 @@ func (w *Watcher) compare(l *lowering.Launch, value func(lowering.View) (*graph.
 // NonFiniteError tells where a value that is not finite came from.
 type NonFiniteError struct {
 	Node   string         // the operation, the user's name of it or of what it computes, and, where known, file and line
-	Origin []graph.Origin // the user's nodes that it stands for
+	Origin []graph.Origin // the user's nodes that it computes
 	Value  string         // NaN or Inf
 	Source bool           // it is an input, parameter or state that was given with it
 }
