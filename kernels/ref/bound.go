@@ -310,6 +310,29 @@ func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 		}
 		return p
 	}
+	// An infinity times what may be 0, or of either sign, may be anything.
+	infinite := func(x Value, i int) bool { return math.IsInf(x.F[i], 0) }
+	nearZero := func(x Value, i int) bool { return x.off(i) > 0 && math.Abs(x.F[i]) <= x.off(i) }
+	mask := func(x Value, is func(Value, int) bool) (m Value, any bool) {
+		m = zeros(x.Type)
+		for i := range m.F {
+			if is(x, i) {
+				m.F[i], any = 1, true
+			}
+		}
+		return m, any
+	}
+	doubtful := make([]bool, v.Len())
+	for _, is := range [][2]func(Value, int) bool{{infinite, nearZero}, {nearZero, infinite}} {
+		p, anyA := mask(a, is[0])
+		q, anyB := mask(b, is[1])
+		if !anyA || !anyB {
+			continue
+		}
+		for i, n := range f(p, q).F {
+			doubtful[i] = doubtful[i] || n > 0
+		}
+	}
 	eps := epsilon(v.Type.DType)
 	a, b = a.inUnits(eps), b.inUnits(eps)
 	x := f(part(a, 1, 0), part(b, 1, 1))
@@ -317,6 +340,9 @@ func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 	v.Mag = x.F
 	for i := range v.Mag {
 		v.Mag[i] = settle(v.F[i], v.Mag[i]+y.F[i], 0, v.Type.DType)
+		if doubtful[i] {
+			v.Mag[i] = unsure
+		}
 	}
 	return v
 }
