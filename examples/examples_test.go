@@ -57,7 +57,7 @@ func trained(t testing.TB, x *Example, s train.Settings) (losses []float64, weig
 	return losses, weights
 }
 
-// TestTraining: a few steps lower the loss, and are the same bits for the same seed, on whatever number of cores.
+// TestTraining: a few steps lower the loss, and are the same bits for the same seed, on any number of cores.
 func TestTraining(t *testing.T) {
 	for _, x := range All() {
 		t.Run(x.Name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Every epoch has every sample once, in an order of its own that follows from the seed.
+// Every epoch has every sample once, in another order, which follows from the seed.
 func TestShuffler(t *testing.T) {
 	s := train.Settings{Batch: 3, Seed: 5}
 	a, b := newShuffler(12, s), newShuffler(12, s)

@@ -211,7 +211,7 @@ func TestRunNonsense(t *testing.T) {
 	}
 }
 
-// TestRunAllocates nothing of its own.
+// TestRunAllocates checks that a run allocates nothing.
 func TestRunAllocates(t *testing.T) {
 	o := &odd{Link: newModel(t), status: isa.StatusDone}
 	m := open(t, o)

@@ -97,7 +97,7 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestInlineGivesOrigins to nodes of a body that has none of its own.
+// TestInlineGivesOrigins: nodes of a body without origins get the builder's.
 func TestInlineGivesOrigins(t *testing.T) {
 	body := graph.New("body")
 	e := graph.Extend(body)
@@ -130,7 +130,7 @@ func TestShortcuts(t *testing.T) {
 	}
 }
 
-// TestSumToAndExpand: SumTo leads back from whatever Broadcast leads to, Expand from whatever Reduce leads to.
+// TestSumToAndExpand: SumTo inverts the shape of any Broadcast, and Expand that of any Reduce.
 func TestSumToAndExpand(t *testing.T) {
 	for _, c := range []struct{ from, to []int }{
 		{nil, []int{2, 3}}, {[]int{3}, []int{2, 3}}, {[]int{1, 3}, []int{2, 3}}, {[]int{2, 1}, []int{5, 2, 3}},

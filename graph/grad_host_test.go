@@ -24,7 +24,7 @@ type plainHost struct{ _ byte }
 
 func (*plainHost) Do(args []*graph.Tensor) (*graph.Tensor, error) { return args[0], nil }
 
-// TestHostGradientErrors names the operation whose own gradient does not fit, and leaves the graph as it was.
+// TestHostGradientErrors: the error names the operation whose gradient does not fit, and the graph is unchanged.
 func TestHostGradientErrors(t *testing.T) {
 	x := graph.TypeOf(graph.F64, 3)
 	for want, impl := range map[string]graph.HostImpl{

@@ -94,7 +94,8 @@ func TestUniform(t *testing.T) {
 	}
 }
 
-// TestEvalIntKnowsAll checks that whatever the type rules take of integers and Bools has its arithmetic here.
+// TestEvalIntKnowsAll checks that every function that the type rules allow for integers and Bools has an integer
+// implementation.
 func TestEvalIntKnowsAll(t *testing.T) {
 	for _, d := range []DType{I32, I64, Bool} {
 		x := TypeOf(d)

@@ -32,7 +32,7 @@ func TestRowsAreWhole(t *testing.T) {
 	}
 }
 
-// TestRowsAreListed finds a row that stands in a family's file and not in the table.
+// TestRowsAreListed finds a row that is in a family's file and not in the table.
 func TestRowsAreListed(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

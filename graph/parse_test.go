@@ -297,7 +297,7 @@ func TestIDsFarApart(t *testing.T) {
 	roundTrip(t, g)
 }
 
-// FuzzParse: no input makes the parser panic, and what it reads is printed and read again as it was.
+// FuzzParse: no input makes the parser panic, and what it reads is unchanged after printing and reading again.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.graph")
 	if err != nil || len(files) == 0 {

@@ -82,7 +82,7 @@ func TestVerifyAnchors(t *testing.T) {
 		{"row", product + sum, "z", "no place in a fusion of anchor row"},
 		{"matmul", product + sum, "z", "no place in a fusion of anchor matmul"},
 		{"matmul", product + "z = matmul y y\n", "z", "a fusion of anchor matmul with 2 of them"},
-		{"matmul", product + "z = matmul x x\n", "z", ""}, // side by side, for kernels of one's own
+		{"matmul", product + "z = matmul x x\n", "z", ""}, // several products, for user-defined kernels
 		{"moe", "y = unary[fn=neg] x\n", "y", "a fusion of anchor moe without one"},
 		{"matmul", product + "z = reduce[fn=sum axes=[0]] y\n", "z", ""}, // a column sum
 		{"row", sum + "y = reduce[fn=max axes=[1]] x\n", "y", ""},

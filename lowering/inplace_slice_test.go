@@ -7,7 +7,7 @@ import (
 	"fusec/graph"
 )
 
-// TestUpdateInPlace says which updates by UpdateSlice are written into the state's own buffer, whatever the target.
+// TestUpdateInPlace checks which updates by UpdateSlice are written into the state's buffer, for any target.
 func TestUpdateInPlace(t *testing.T) {
 	overwrite := graph.UpdateSlice{Axis: 1}
 	wide := f32(2, 6, 3)
@@ -21,7 +21,7 @@ func TestUpdateInPlace(t *testing.T) {
 		}, []string{"cache"}},
 		{"behind a reader of what it overwrites", func(b *graph.Builder, cache, update, start *graph.Node) {
 			b.Update(cache, b.Add(overwrite, cache, update, start))
-			b.Output("old", b.Add(graph.Concat{Axis: 0}, cache, cache)) // stands after the update in the graph
+			b.Output("old", b.Add(graph.Concat{Axis: 0}, cache, cache)) // after the update in the graph
 		}, []string{"cache"}},
 		{"a chain", func(b *graph.Builder, cache, update, start *graph.Node) {
 			y := b.Add(overwrite, cache, update, start)

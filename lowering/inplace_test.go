@@ -41,7 +41,7 @@ func TestInPlace(t *testing.T) {
 		{"read by launches before, not by itself last", func(b *graph.Builder) {
 			w, g := b.Param("w", f32(4)), b.Input("g", f32(4))
 			b.Update(w, elementwise(b, sum, w, g))
-			b.Output("y", b.Add(graph.Concat{Axis: 0}, w, g)) // stands after the update in the graph
+			b.Output("y", b.Add(graph.Concat{Axis: 0}, w, g)) // after the update in the graph
 		}, []string{"w"}},
 		{"a result of several", func(b *graph.Builder) {
 			w, m, g := b.Param("w", f32(4)), b.State("m", f32(4)), b.Input("g", f32(4))

@@ -106,7 +106,7 @@ func TestLowerResultTwice(t *testing.T) {
 	}
 }
 
-// TestLowerRefuses wants graphs that pass place has prepared.
+// TestLowerRefuses: Lower refuses graphs that pass place has not prepared.
 func TestLowerRefuses(t *testing.T) {
 	for want, build := range map[string]func(b *graph.Builder){
 		"strides cannot express it": func(b *graph.Builder) {

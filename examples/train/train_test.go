@@ -80,8 +80,8 @@ func start(t testing.TB, k *train.Task, s train.Settings) *train.Run {
 	return r
 }
 
-// TestResume: a run that is stopped after any step and taken up again from its checkpoint, with all else made anew and
-// another number of workers, comes to the bits and the losses of one that was not.
+// TestResume: a run that is stopped after any step and resumed from its checkpoint, with new objects otherwise and
+// another number of workers, gives the bits and the losses of one that was not.
 func TestResume(t *testing.T) {
 	whole := task(t)
 	var losses []float64

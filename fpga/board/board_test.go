@@ -104,8 +104,8 @@ func TestReadTiming(t *testing.T) {
 	}
 }
 
-// TestFloorplan checks that the plan of the ECP5 gives every memory and multiplier of the overlay a site of its own, in the device's
-// rows, and that no other build has one.
+// TestFloorplan checks that the plan of the ECP5 gives every memory and multiplier of the overlay a different site, in
+// the device's rows, and that no other build has one.
 func TestFloorplan(t *testing.T) {
 	b, err := Find("ecp5-85f")
 	if err != nil {

@@ -60,7 +60,7 @@ type Report struct {
 	FmaxMHz    float64        `json:"fmax_mhz,omitempty"`
 	TargetMHz  float64        `json:"target_mhz,omitempty"`
 	Seed       int            `json:"seed,omitempty"`
-	Floorplan  *Use           `json:"floorplan,omitempty"` // cells with a site of their own that the netlist has, of those that the board's plan names
+	Floorplan  *Use           `json:"floorplan,omitempty"` // cells of the netlist with a fixed site, of those in the board's plan
 	Bitstream  string         `json:"bitstream,omitempty"` // the file's name in the folder
 	Steps      []Step         `json:"steps"`
 	Primitives map[string]int `json:"primitives"` // of the synthesised netlist

@@ -6,7 +6,7 @@ import (
 	"fusec/fpga/isa"
 )
 
-// configs are the small overlays of the tests, each with something of its own: the words' width, arrays that are not
+// configs are the small overlays of the tests, each with a special feature: the words' width, arrays that are not
 // square, the multipliers' kind, engines that are left out.
 var configs = []isa.Config{
 	{Name: "all", Rows: 4, Cols: 4, WordBytes: 4, XWords: 128, WWords: 128, YWords: 128, Params: 64, Tables: 2,
@@ -27,7 +27,7 @@ var configs = []isa.Config{
 		KeyBlock: 64, HeadDim: 64, QPanels: 2, AddrBits: 20},
 }
 
-// TestRandomPrograms makes programs and runs them on the model, whose engines run side by side: they have to end well,
+// TestRandomPrograms makes programs and runs them on the model, whose engines run concurrently: they have to end well,
 // without a race, and with what their commands leave one after the other.
 func TestRandomPrograms(t *testing.T) {
 	for _, c := range configs {

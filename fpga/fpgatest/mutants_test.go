@@ -21,9 +21,8 @@ import (
 // mutant is a fault in the hardware: in a file, the expression between « and » of a piece of text becomes another.
 type mutant struct{ file, text, by string }
 
-// mutants are faults that the random programs and the wrong descriptors have to tell from the hardware, by the overlay
-// on which they are tried: most need full-range data, lists that are full, records that saturate or memory that is
-// slow.
+// mutants are faults that the random programs and the wrong descriptors have to detect, by the overlay on which they
+// are tried: most need full-range data, lists that are full, records that saturate or memory that is slow.
 var mutants = map[string][]mutant{
 	"tall": {
 		{"fx_pe.sv", "sum <= «(first ? {ACC_BITS{1'b0}} : sum)» + ACC_BITS'(product)", "sum"},

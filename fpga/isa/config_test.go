@@ -42,7 +42,7 @@ func TestShape(t *testing.T) {
 			t.Errorf("%+v comes back as %+v, %v", want, got, err)
 		}
 	}
-	for range 500 { // what a board that answers nonsense tells: no panic
+	for range 500 { // random answers of a broken board cause no panic
 		if c, err := FromShape([4]uint32{r.Uint32(), r.Uint32(), r.Uint32(), r.Uint32()}); err == nil &&
 			c.Check() != nil {
 			t.Errorf("%+v is no overlay", c)

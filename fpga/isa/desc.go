@@ -146,11 +146,11 @@ type Out struct {
 //
 //	acc[i,j] = Σ_k X[m][i,k]·W[n][j,k],  k < Words·WordBytes
 //
-// and finishes them by Scale with the record of column n·Cols+j and by Out. Panel m of X lies at X + m·XPanel, tile n of W
-// at W + n·WPanel, results of tile n at Base + m·Panel + n·Cols·b/WordBytes words, b being 1 or with Wide 2.
-// A sum of more elements than the scratchpads hold is computed by several Gemms of one panel and tile: all but the
-// first have More, all but the last have Hold, with which no result leaves the array. EXEC must not execute anything
-// else between them.
+// and finishes them by Scale with the record of column n·Cols+j and by Out. Panel m of X is at X + m·XPanel, tile n of
+// W at W + n·WPanel, results of tile n at Base + m·Panel + n·Cols·b/WordBytes words, b being 1 or with Wide 2. A sum of
+// more elements than the scratchpads hold is computed by several Gemms of one panel and tile: all but the first have
+// More, all but the last have Hold, with which no result leaves the array. EXEC must not execute anything else between
+// them.
 //
 // With Listed the rows are those of list List from entry Start·Rows on, as a Load with Gather brought them: panels behind
 // the list's end are left out, all of them if it has no entry there.
@@ -402,7 +402,7 @@ func Text(c Command) string {
 	v := reflect.ValueOf(c).Elem()
 	for _, f := range layouts[c.Op()] {
 		x := v.FieldByIndex(f.index)
-		named := f.name == "Space" || f.name == "Kind" // whose zero has a name of its own
+		named := f.name == "Space" || f.name == "Kind" // whose zero has a name
 		switch {
 		case x.IsZero() && !named:
 		case x.Kind() == reflect.Bool:

@@ -1,6 +1,6 @@
 package isa
 
-// Engine is a part of the machine that does descriptors in the order in which it gets them, beside the others.
+// Engine is a part of the machine that executes its descriptors in order, concurrently with the other engines.
 type Engine int
 
 // The engines.

@@ -24,7 +24,7 @@ func machine(t testing.TB, c isa.Config) *Machine {
 	return m
 }
 
-// programAt is where the tests' programs lie.
+// programAt is the address of the tests' programs.
 const programAt = 1 << 14
 
 // execute runs commands, End behind them, and gives how the machine stopped, or the race.
@@ -248,7 +248,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestStep does commands alone and tells what they touch.
+// TestStep executes single commands and checks their accesses.
 func TestStep(t *testing.T) {
 	m := machine(t, small)
 	touched, err := m.Step(&isa.Gemm{Sync: isa.Sync{Wait: 1}, Out: isa.Out{Base: 8, Table: 1}, X: 1, W: 2, Words: 3,

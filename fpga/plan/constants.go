@@ -52,7 +52,7 @@ const (
 	recordCycles = 3 // the same for a panel that brings records of its rows, plus a cycle for each row
 
 	// fx_exec, fx_lane_control, fx_lane: the localparams RES, PV and DONE_LATENCY.
-	operandCycles = 5  // from a tile's last slot to its first result, beside its word
+	operandCycles = 5  // from a tile's last slot to its first result, plus its word
 	scaleCycles   = 13 // from a result's entering the scale path to its word: PV + 10
 	serialScale   = 27 // where multipliers work bit by bit
 	serialStep    = 17 // between results there
@@ -75,7 +75,7 @@ const (
 	giveCycles      = 6  // from the last one's entering the scale path to done, plus its way through
 
 	// fx_route.
-	clearCycles  = 2  // of all lists, beside one for each
+	clearCycles  = 2  // of all lists, plus one for each
 	panelCycles  = 3  // of a panel's words
 	tokenCycles  = 8  // from there to the first token
 	returnCycles = 6  // of a token's logits that come back
@@ -88,7 +88,7 @@ const (
 const (
 	readAhead  = 4  // AHEAD: descriptors
 	underWay   = 4  // UNDER: descriptors of an engine
-	loadBursts = 16 // LOAD_BURSTS: reads, beside the one whose beats come
+	loadBursts = 16 // LOAD_BURSTS: reads, in addition to the one whose beats arrive
 	storeWords = 16 // STORE_DEPTH: words
 	storeRows  = 4  // of the queue `go` of fx_store: rows
 	aheadItems = 4  // of fx_attention: items

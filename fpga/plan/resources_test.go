@@ -29,7 +29,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestUnfinished checks that a program that cannot end is told from one that does.
+// TestUnfinished checks that a program that cannot end is detected.
 func TestUnfinished(t *testing.T) {
 	c, err := isa.Overlay(isa.Overlays()[0])
 	if err != nil {

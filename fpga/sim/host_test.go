@@ -43,7 +43,7 @@ func startHost(t *testing.T, c isa.Config, o Options, seed int) *host {
 	return &host{t, in, out}
 }
 
-// ask sends a request and gives its answer; the code has to be the one that is wanted.
+// ask sends a request and returns its answer, which must have the expected code.
 func (h *host) ask(code, op, address uint32, value uint64, body []byte) (uint64, []byte) {
 	h.t.Helper()
 	q := binary.LittleEndian.AppendUint32(nil, op)

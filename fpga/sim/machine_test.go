@@ -173,7 +173,7 @@ func (h *host) stops(name string, code isa.Error, at uint32, program ...isa.Comm
 	if got, where := isa.Error(h.reg(isa.RegError)), h.reg(isa.RegErrorAt); got != code || where != at {
 		h.t.Errorf("%s: %v at descriptor %d, want %v at %d", name, got, where, code, at)
 	}
-	h.setReg(isa.RegControl, isa.ControlStart) // nothing but a reset goes on
+	h.setReg(isa.RegControl, isa.ControlStart) // only a reset continues
 	if s := h.reg(isa.RegStatus); s != isa.StatusError {
 		h.t.Errorf("%s: status %#x after a start", name, s)
 	}
@@ -195,7 +195,7 @@ func (h *host) stops(name string, code isa.Error, at uint32, program ...isa.Comm
 	}
 }
 
-// TestErrors stops at each bad descriptor, wherever it stands, and recovers.
+// TestErrors: the machine stops at each bad descriptor, at any position, and recovers.
 func TestErrors(t *testing.T) {
 	h := startHost(t, routed, around(t, true), 1)
 	for i, b := range bad {
@@ -373,7 +373,7 @@ func TestBackToBack(t *testing.T) {
 	}
 }
 
-// TestShape reads what the registers tell of the configuration.
+// TestShape reads the configuration from the registers.
 func TestShape(t *testing.T) {
 	h := startHost(t, routed, around(t, true), 1)
 	if id, v := h.reg(isa.RegID), h.reg(isa.RegVersion); id != isa.ID || v != isa.Version {

@@ -39,7 +39,7 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestCached makes a folder of the cache once, and again when anything in it is not as it was.
+// TestCached makes a folder of the cache once, and again when anything in it has changed.
 func TestCached(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "simulator-1")
 	program := filepath.Join(dir, "simulator")

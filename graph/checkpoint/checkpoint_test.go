@@ -156,7 +156,7 @@ func TestLoadRefuses(t *testing.T) {
 		}
 		return path
 	}
-	// sealed writes a file whose checksum is right whatever else it holds.
+	// sealed writes a file with a right checksum and any other content.
 	sealed := func(name string, tensors []safetensors.Tensor, change func(meta map[string]string)) string {
 		path := write(name, tensors, change)
 		file, err := os.ReadFile(path)
@@ -194,7 +194,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// crcOf is the checksum of a file in which zeros stand for it.
+// crcOf is the checksum of a file with zeros in its place.
 func crcOf(file []byte) string {
 	err := verify(bytes.NewReader(file), int64(len(file)), crcPrefix+crcZeros)
 	_, sum, _ := strings.Cut(err.Error(), "that of its contents ")

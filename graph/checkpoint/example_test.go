@@ -10,7 +10,7 @@ import (
 	"fusec/graph/checkpoint"
 )
 
-// A run that is started again goes on where its last checkpoint left it.
+// A run that is started again resumes from its last checkpoint.
 func Example() {
 	folder, err := os.MkdirTemp("", "run")
 	if err != nil {

@@ -57,7 +57,7 @@ func (r *regression) tensors() (params, state map[string]*graph.Tensor) {
 	return map[string]*graph.Tensor{"w": r.w}, map[string]*graph.Tensor{"m": r.m}
 }
 
-// train goes on to a step and saves where it is due.
+// train continues to a step and saves when it is due.
 func (r *regression) train(t *testing.T, to int64, dir checkpoint.Dir) {
 	t.Helper()
 	w, m := r.w.Data.([]float32), r.m.Data.([]float32)
@@ -91,8 +91,8 @@ func (r *regression) train(t *testing.T, to int64, dir checkpoint.Dir) {
 	}
 }
 
-// TestResumesToTheSameBits: a run that stops at any step and goes on from its last checkpoint, with everything else
-// made anew, ends with the bits of one that never stopped.
+// TestResumesToTheSameBits: a run that stops at any step and resumes from its last checkpoint, with new objects
+// otherwise, ends with the bits of one that never stopped.
 func TestResumesToTheSameBits(t *testing.T) {
 	x := graph.NewTensor(graph.TypeOf(graph.F32, rows, features+1))
 	for i := range x.Type.Shape.Elems() {

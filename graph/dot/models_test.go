@@ -9,7 +9,7 @@ import (
 	"fusec/graph/trace"
 )
 
-// finish verifies a test graph and replaces positions by ones that do not depend on where the tests lie.
+// finish verifies a test graph and replaces positions by ones that do not depend on the tests' lines.
 func finish(t testing.TB, b *graph.Builder) *graph.Graph {
 	t.Helper()
 	g, err := b.Graph()

@@ -83,7 +83,7 @@ type repeats struct {
 
 const (
 	minChain    = 3   // repetitions with carried values
-	minParallel = 4   // repetitions side by side
+	minParallel = 4   // repetitions without carried values
 	minHidden   = 4   // nodes that a repetition must save
 	maxBlocks   = 64  // bounds the search
 	maxTries    = 64  // candidates per stretch that are checked

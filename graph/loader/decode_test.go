@@ -9,7 +9,7 @@ import (
 	"fusec/graph"
 )
 
-// TestConverts compares every conversion with Go's own, element by element, from data that stand at odd addresses.
+// TestConverts compares every conversion with Go's, element by element, from data at odd addresses.
 func TestConverts(t *testing.T) {
 	inf := math.Inf(1)
 	for _, c := range []struct {

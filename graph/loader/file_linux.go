@@ -19,7 +19,7 @@ func physicalMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// mapped maps the file into memory. The kernel is told in which order it will be read.
+// mapped maps the file into memory, and announces to the kernel in which order it will be read.
 func (f *file) mapped() (err error) {
 	if f.size == 0 {
 		return errors.New("it is empty")

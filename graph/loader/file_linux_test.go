@@ -96,7 +96,7 @@ func TestDoesNotGrow(t *testing.T) {
 	}
 }
 
-// TestFallsBack: what cannot be had is replaced, and the reason is told.
+// TestFallsBack: an unavailable access is replaced, and the reason is reported.
 func TestFallsBack(t *testing.T) {
 	// Files of /proc are regular and empty to look at, and can be read in no way but the plain one.
 	f, err := openFile("/proc/version", Direct, false, 0)

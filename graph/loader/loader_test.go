@@ -255,7 +255,7 @@ func TestNoGoroutineStays(t *testing.T) {
 		}
 	}
 	noLeak(t, before)
-	// The next loop goes on behind it, and ends when it is told to, whether the consumer asks for more or not.
+	// The next loop continues after it, and ends when it is cancelled, whether the consumer asks for more or not.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	enough := errors.New("enough")
@@ -301,7 +301,7 @@ func TestBatchesEnds(t *testing.T) {
 	}
 }
 
-// TestCloseWhileWaiting: a Close from elsewhere ends a loop, at whatever moment.
+// TestCloseWhileWaiting: a Close from another goroutine ends a loop at any moment.
 func TestCloseWhileWaiting(t *testing.T) {
 	src := sources(t, 61)
 	before := runtime.NumGoroutine()
@@ -328,7 +328,7 @@ func TestCloseWhileWaiting(t *testing.T) {
 }
 
 // TestCutWhileInUse: a file that loses its end while it is read is an error that comes out in its batch's place, mapped
-// or not; when the file is whole again the loader goes on.
+// or not; when the file is complete again the loader continues.
 func TestCutWhileInUse(t *testing.T) {
 	const rows, width = 64, 4096
 	for _, access := range []Access{Mapped, Direct, Plain} {

@@ -58,8 +58,8 @@ func TestPermutationsDiffer(t *testing.T) {
 	}
 }
 
-// TestPermutationIsUniform counts how often each number stands at each place, over many epochs, and compares with a
-// uniform distribution by χ²: (n−1)² degrees of freedom, so that it lies within six deviations √(2·(n−1)²) of that.
+// TestPermutationIsUniform counts how often each number is at each position, over many epochs, and compares with a
+// uniform distribution by χ²: (n−1)² degrees of freedom, so that it is within six deviations √(2·(n−1)²) of that.
 func TestPermutationIsUniform(t *testing.T) {
 	const epochs = 4000
 	for n := int64(2); n <= 17; n++ {

@@ -11,7 +11,8 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// A layer of causal attention with rotary positions, after an RMSNorm and beside a residual: what fusec makes of it.
+// A layer of causal attention with rotary positions, after an RMSNorm and with a residual: the launches that fusec
+// makes of it.
 func ExampleMultiHeadAttention() {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewTensor(g, tensor.Float32, 3, gorgonia.WithShape(4, 16, 64), gorgonia.WithName("x"),
@@ -58,7 +59,7 @@ func ExampleMultiHeadAttention() {
 	// linear
 }
 
-// Dropout from a seed draws anew in each run, and the same on fusec's machine and on Gorgonia's.
+// Dropout from a seed drops other elements in each run, and the same on fusec's machine and on Gorgonia's.
 func ExampleSeeds() {
 	for _, fused := range []bool{false, true} {
 		g := gorgonia.NewGraph()

@@ -149,7 +149,7 @@ func TestDecodeShared(t *testing.T) {
 		prompt := decode(t, name, tensor.Float64, nil, 4, 2)
 		one := decode(t, name, tensor.Float64, prompt, 1, 2)
 		agree(t, name+": prompt", prompt.step(t, tokens(x, 0, 4)), tokens(y, 0, 4), 1e-10)
-		// Tokens that are taken back leave no trace, whatever they were.
+		// Removed tokens have no effect on later results.
 		for range 2 {
 			one.step(t, slices.Repeat([]float64{math.NaN()}, 2*cacheWidth))
 		}
@@ -164,8 +164,8 @@ func TestDecodeShared(t *testing.T) {
 	}
 }
 
-// TestDecodeInPlace wants a step to write its tokens into the cache where it stands, in launches whose bytes do not
-// grow with it, and to allocate nothing.
+// TestDecodeInPlace requires a step to write its tokens into the cache in place, in launches whose bytes do not grow
+// with it, and to allocate nothing.
 func TestDecodeInPlace(t *testing.T) {
 	c := decode(t, "fusec", tensor.Float32, nil, 1)
 	m := c.vm.(*fusec.Machine)
@@ -204,7 +204,7 @@ func TestDecodeInPlace(t *testing.T) {
 	}
 }
 
-// TestDecodeFull wants an error where there is no room, after which the cache holds what it held.
+// TestDecodeFull requires an error if the cache is full, which leaves the cache unchanged.
 func TestDecodeFull(t *testing.T) {
 	for name := range machines {
 		x, y := whole(t, tensor.Float64)
@@ -227,7 +227,7 @@ func TestDecodeFull(t *testing.T) {
 	}
 }
 
-// failing is an operation of the user's own that fails when told to.
+// failing is a user-defined operation that fails on demand.
 type failing struct {
 	gorgonia.Op // negation
 	now         bool
@@ -240,7 +240,8 @@ func (f *failing) Do(v ...gorgonia.Value) (gorgonia.Value, error) {
 	return f.Op.Do(v...)
 }
 
-// TestDecodeFails wants a run that fails after the tokens were written, or whose values are refused, to change nothing.
+// TestDecodeFails requires that a run changes nothing if it fails after the tokens were written, or if its values are
+// refused.
 func TestDecodeFails(t *testing.T) {
 	b := newNet(tensor.Float64)
 	m := attending(t, b.g, b.d)
@@ -292,7 +293,7 @@ func TestDecodeFails(t *testing.T) {
 	}
 }
 
-// TestDecodeRead hands out what is kept, where it goes and how much is valid.
+// TestDecodeRead has the cache's content, position and length as outputs.
 func TestDecodeRead(t *testing.T) {
 	for name, machine := range machines {
 		b := newNet(tensor.Float32)
@@ -353,7 +354,7 @@ func TestDecodeState(t *testing.T) {
 	agree(t, "token 2", c.step(t, tokens(x, 2, 3)), tokens(y, 2, 3), 1e-10)
 }
 
-// TestKVCacheErrors wants what does not fit to be named.
+// TestKVCacheErrors requires errors to name what does not fit.
 func TestKVCacheErrors(t *testing.T) {
 	b := newNet(tensor.Float32)
 	x, wide, i := b.in("x", 2, 1, 4), b.in("wide", 2, 1, 6), b.ints("i", 1)

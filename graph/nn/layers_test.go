@@ -87,7 +87,7 @@ func agreeFirst(t *testing.T, first map[string][]float64, name string, got []flo
 	agree(t, name, got, first[name], 1e-9)
 }
 
-// TestBlockLaunches wants a block in few launches, each of a kind that says what it is.
+// TestBlockLaunches requires a block to be a few launches, each of the expected kind.
 func TestBlockLaunches(t *testing.T) {
 	b := newNet(tensor.Float32)
 	block(t, b, b.in("x", 2, 16, 32), 32, 4, 2, 64)

@@ -417,7 +417,7 @@ func TestMoEEvaluation(t *testing.T) {
 	}
 }
 
-// TestMoELaunches wants a layer in four launches, of which one is the mixture, and nothing for what nobody asked for.
+// TestMoELaunches requires a layer to be four launches, one of them the mixture, and no launches for unused values.
 func TestMoELaunches(t *testing.T) {
 	for _, c := range []struct {
 		o    nn.RouteOptions
@@ -468,7 +468,7 @@ func TestMoELaunches(t *testing.T) {
 	}
 }
 
-// TestMoEErrors wants what does not fit to be named.
+// TestMoEErrors requires errors to name what does not fit.
 func TestMoEErrors(t *testing.T) {
 	b := newNet(tensor.Float32)
 	x, logits, i := b.in("x", 5, 3), b.in("logits", 5, 4), b.ints("i", 1, 2)

@@ -15,7 +15,7 @@ import (
 	"gorgonia.org/tensor"
 )
 
-// TestHashes wants two nodes to be one exactly if they compute the same.
+// TestHashes requires two nodes to be merged exactly if they compute the same.
 func TestHashes(t *testing.T) {
 	b := newNet(tensor.Float32)
 	x, y, k := b.in("x", 2, 4, 6), b.in("y", 2, 4, 6), b.in("k", 2, 8, 6)
@@ -80,7 +80,7 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// TestErrors wants what does not fit to be named.
+// TestErrors requires errors to name what does not fit.
 func TestErrors(t *testing.T) {
 	b := newNet(tensor.Float32)
 	x, y, v := b.in("x", 2, 3), b.in("y", 4, 5), b.in("v", 3)
@@ -166,7 +166,7 @@ func (b *net) nothing() *gorgonia.Node {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestRunErrors wants errors of a run to be returned by both machines.
+// TestRunErrors requires both machines to return errors of a run.
 func TestRunErrors(t *testing.T) {
 	for name, machine := range machines {
 		b := newNet(tensor.Float32)
@@ -182,7 +182,7 @@ func TestRunErrors(t *testing.T) {
 	}
 }
 
-// TestBadLabel wants a label that is no class to be seen.
+// TestBadLabel requires an invalid label to be noticed.
 func TestBadLabel(t *testing.T) {
 	for name, machine := range machines {
 		b := newNet(tensor.Float32)
@@ -198,7 +198,7 @@ func TestBadLabel(t *testing.T) {
 	}
 }
 
-// TestLargeLogits wants no overflow, and a gradient where all but one class are shut out.
+// TestLargeLogits requires that nothing overflows, and a gradient if all classes but one are excluded.
 func TestLargeLogits(t *testing.T) {
 	for name, machine := range machines {
 		b := newNet(tensor.Float32)
@@ -223,7 +223,7 @@ func TestLargeLogits(t *testing.T) {
 	}
 }
 
-// TestCrossEntropyLaunches wants the rows read by one launch, which makes the gradient, too. Beside it, labels are
+// TestCrossEntropyLaunches requires one launch to read the rows and to compute the gradient, too. Besides, labels are
 // turned into numbers and counted, and the rows' losses summed: nothing of the size of the logits.
 func TestCrossEntropyLaunches(t *testing.T) {
 	b := newNet(tensor.Float32)
@@ -246,7 +246,8 @@ func TestCrossEntropyLaunches(t *testing.T) {
 	}
 }
 
-// TestDropoutRuns wants both machines to draw the same in each run, anew from run to run, and nothing in evaluation.
+// TestDropoutRuns requires both machines to drop the same elements in each run, different ones from run to run, and
+// none in evaluation.
 func TestDropoutRuns(t *testing.T) {
 	drawn := map[string][][]float64{}
 	for name, machine := range machines {
@@ -282,7 +283,7 @@ func TestDropoutRuns(t *testing.T) {
 	}
 }
 
-// TestDropoutMode wants a switch of mode between two runs of one machine to be noticed.
+// TestDropoutMode requires a change of mode between two runs of one machine to take effect.
 func TestDropoutMode(t *testing.T) {
 	b := newNet(tensor.Float32)
 	x := b.floats("x", slices.Repeat([]float64{1}, 40), 40)

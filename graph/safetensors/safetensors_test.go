@@ -26,7 +26,7 @@ func sample() []Tensor {
 	}
 }
 
-// TestBits writes 16-bit numbers and reads them as they stand, and as f32.
+// TestBits writes 16-bit numbers and reads them without conversion, and as f32.
 func TestBits(t *testing.T) {
 	file := encodeAll(t, []Tensor{{"h", []int{1, 2}, F16{0x3c00, 0x7e01}}, {"b", []int{1}, BF16{0x3fc0}},
 		{"f", nil, []float32{1}}}, nil)

@@ -72,7 +72,7 @@ func TestTrainedModel(t *testing.T) {
 	}
 }
 
-// TestTrainedBlock compares the gradients of a block with those of the graph as it was written.
+// TestTrainedBlock compares the gradients of a block with those of the original graph.
 func TestTrainedBlock(t *testing.T) {
 	plain := block(2, 9, 24, 3, 40)
 	in := values(plain)

@@ -80,7 +80,7 @@ func seeds(n uint64) uint64 {
 	return n
 }
 
-// runnable leaves out the operation that has no code of its own.
+// runnable leaves out the operation without code.
 func runnable(name string) bool { return name != "host" }
 
 func TestRandomGraphs(t *testing.T) {

@@ -45,7 +45,7 @@ func everything(b *graph.Builder) {
 	b.Output("joined", b.Add(graph.Concat{Axis: 0}, p, x))
 }
 
-// TestNoAllocations runs every kind of launch and wants nothing allocated after the first run.
+// TestNoAllocations runs every kind of launch and requires that nothing is allocated after the first run.
 func TestNoAllocations(t *testing.T) {
 	g := built(t, everything)
 	for _, opts := range [][]cpu.Option{{cpu.Workers(1)}, {cpu.Workers(3)}, {cpu.Workers(2), cpu.Frozen()}} {
@@ -174,7 +174,7 @@ func TestAccepts(t *testing.T) {
 	}
 }
 
-// failing is a Host operation that fails, or panics, when it is told to.
+// failing is a Host operation that fails, or panics, on demand.
 type failing struct {
 	err   error
 	panic bool
@@ -187,7 +187,7 @@ func (f *failing) Do(args []*graph.Tensor) (*graph.Tensor, error) {
 	return args[0], f.err
 }
 
-// TestFailedRun keeps the state as it was, names the launch and its node, and goes on afterwards.
+// TestFailedRun: a failed run leaves the state unchanged, its error names the launch and its node, and later runs work.
 func TestFailedRun(t *testing.T) {
 	host := &failing{}
 	x := graph.TypeOf(graph.F32, 3)
@@ -223,7 +223,7 @@ func TestFailedRun(t *testing.T) {
 	}
 }
 
-// TestDivisionByZero ends a run with an error, whatever runs the division.
+// TestDivisionByZero: a division by zero ends a run with an error, in every kind of launch.
 func TestDivisionByZero(t *testing.T) {
 	ints := graph.TypeOf(graph.I64, 5)
 	for _, g := range []*graph.Graph{

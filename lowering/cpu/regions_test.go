@@ -267,7 +267,7 @@ func FuzzRegions(f *testing.F) {
 	})
 }
 
-// TestWorkers runs one program with 1, 2 and 3 workers and wants the same bits.
+// TestWorkers runs one program with 1, 2 and 3 workers and requires the same bits.
 func TestWorkers(t *testing.T) {
 	for seed := range seeds(25) {
 		r := rand.New(rand.NewPCG(seed, 8))

@@ -141,7 +141,7 @@ func TestFailedRun(t *testing.T) {
 		table, index := b.Param("table", graph.TypeOf(graph.F32, 5, 4)), b.Input("index", graph.TypeOf(graph.I64, 3))
 		s := b.State("s", graph.TypeOf(graph.F32, 3, 4))
 		u := b.State("u", graph.TypeOf(graph.F32, 3, 4))
-		b.Update(s, b.BinaryScalar(graph.Add, s, 1)) // in place, and wants nothing of the rows
+		b.Update(s, b.BinaryScalar(graph.Add, s, 1)) // in place, and independent of the rows
 		picked := b.Named(b.Add(graph.Gather{Axis: 0}, table, index), "picked")
 		b.Update(u, b.Binary(graph.Add, u, picked))
 		b.Output("y", b.Unary(graph.Neg, picked))

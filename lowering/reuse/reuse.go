@@ -1,16 +1,16 @@
-// Package reuse finds programs again by what they were made of, so that code which builds an equal graph for every batch
-// compiles it once:
+// Package reuse caches programs by their inputs, so that code that builds an equal graph for every batch compiles it
+// once:
 //
 //	graph, options ─► request ─► hash ─► candidates ─► same structure, bit for bit? ─► program, kernels of a closed one
 //	                                                   └─ none ─► passes, lowering ─► program, kept for the next
 //
-// What two programs of one request share is the lowered program, which nobody changes. Everything else each has for
-// itself: kernels and what they pack, the memory of values, what is bound, state, goroutines. A program that is closed
-// leaves its kernels and their memory to the next one.
+// Two programs of one request share the lowered program, which never changes. Everything else is separate: kernels and
+// their packed weights, the memory of values, bound tensors, state, goroutines. The next program reuses the kernels,
+// and their memory, of a closed one.
 //
-// Names and origins are labels of a request and no part of what is compared. A program whose labels are not those of the
-// one that was compiled gets copies of the names of its sources and outputs at once. The rest is needed by reports and
-// errors only: the passes, which always do the same, then run once more on the program's own graph.
+// Names and origins are labels of a request, which are not compared. A program with other labels than the compiled one
+// gets the names of its sources and outputs immediately. Only reports and errors need the other labels: the passes,
+// which are deterministic, then run again on the program's graph.
 package reuse
 
 import (
@@ -27,22 +27,22 @@ import (
 // spares is how many kernels of closed programs are kept for each program.
 const spares = 8
 
-// A Request is all that a program follows from.
+// A Request is the complete input of a program's compilation.
 type Request struct {
 	Graph *graph.Graph
-	// Nodes of the graph have a part in what is made of it, such as the cost of a gradient; nil ones count.
+	// Nodes are nodes of the graph with a special part, such as the cost of a gradient; nil entries are compared, too.
 	Nodes []*graph.Node
 	// Outputs are names of outputs that compiling adds; empty ones add none.
 	Outputs []string
-	// Key is everything else that decides which program is made: requests with keys that are deeply equal get the same.
+	// Key is everything else that determines the program: requests with deeply equal keys get the same program.
 	Key  any
-	Made any // what the caller finds with the program; it is not compared
-	// Labels says that the program, or what is said while it runs, depends on names.
+	Made any // returned to the caller with the program; not compared
+	// Labels says that the program, or its messages during a run, depend on names.
 	Labels bool
 }
 
-// Opaque names an operation of the graph of which nobody can tell whether another one is equal, so that the program cannot
-// be found again; empty if there is none.
+// Opaque is the name of an operation of the graph that cannot be compared with others, so that the program cannot be
+// cached; empty if there is none.
 func Opaque(g *graph.Graph) string {
 	for _, n := range g.Nodes {
 		if _, ok := n.Op.(graph.Host); ok {
@@ -54,15 +54,15 @@ func Opaque(g *graph.Graph) string {
 
 // An Entry is a program that was compiled.
 type Entry struct {
-	Request Request // in terms of a graph that nobody changes
+	Request Request // with a graph that never changes
 	Program *lowering.Program
 	hash    uint64
 	bytes   int64 // of all of it
 	spares  []lowering.Spare
-	at      *list.Element // nil when it was dropped
+	at      *list.Element // nil after it was dropped
 }
 
-// same reports whether a request would make this program, and whether all labels are equal, too.
+// same reports whether a request gives this program, and whether all labels are equal, too.
 func (e *Entry) same(r *Request) (same, labels bool) {
 	its := &e.Request
 	if len(r.Nodes) != len(its.Nodes) || !slices.EqualFunc(r.Outputs, its.Outputs, func(a, b string) bool { return (a == "") == (b == "") }) {
@@ -116,7 +116,7 @@ func (e *Entry) Labelled(r *Request) *lowering.Program {
 	return &p
 }
 
-// A Cache keeps the programs that were used last, up to a number and a size. Several goroutines may use it.
+// A Cache keeps the most recently used programs, up to a number and a size. Several goroutines may use it.
 type Cache struct {
 	mu                    sync.Mutex
 	programs              map[uint64][]*Entry
@@ -128,14 +128,15 @@ type Cache struct {
 	Hash func(*graph.Graph) uint64
 }
 
-// New makes a cache of at most so many programs, and bytes of them and of the kernels of closed ones.
+// New makes a cache of at most the given number of programs, with at most the given bytes of programs and of kernels of
+// closed ones.
 func New(programs, bytes int64) *Cache {
 	c := &Cache{maxPrograms: programs, maxBytes: bytes, Hash: graph.StructureHash}
 	c.Clear()
 	return c
 }
 
-// Clear lets go of all programs. Those in use are not affected.
+// Clear drops all programs. Programs in use are not affected.
 func (c *Cache) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +149,7 @@ func (c *Cache) Clear() {
 	c.programs, c.used, c.bytes = map[uint64][]*Entry{}, list.New(), 0
 }
 
-// Find gives the program of a request, nil if it is not kept, and whether its labels are those of the request.
+// Find returns the program of a request, or nil, and whether its labels are those of the request.
 func (c *Cache) Find(r *Request) (_ *Entry, labels bool) {
 	hash := c.Hash(r.Graph)
 	c.mu.Lock()
@@ -174,7 +175,7 @@ func (c *Cache) Find(r *Request) (_ *Entry, labels bool) {
 	return found, labels
 }
 
-// Add keeps the program of a request whose graph nobody changes; nil if it is too large.
+// Add adds the program of a request, whose graph must not be changed afterwards; nil if it is too large.
 func (c *Cache) Add(r *Request, p *lowering.Program) *Entry {
 	e := &Entry{Request: *r, Program: p, hash: c.Hash(r.Graph), bytes: graphBytes(r.Graph) + programBytes(p)}
 	if e.bytes > c.maxBytes/4 {
@@ -189,7 +190,7 @@ func (c *Cache) Add(r *Request, p *lowering.Program) *Entry {
 	return e
 }
 
-// limit drops what was used longest ago until the rest is small enough.
+// limit drops the least recently used programs until the rest is small enough.
 func (c *Cache) limit() {
 	for c.bytes > c.maxBytes || int64(c.used.Len()) > c.maxPrograms {
 		e := c.used.Remove(c.used.Back()).(*Entry)
@@ -202,7 +203,7 @@ func (c *Cache) limit() {
 	}
 }
 
-// Leave keeps what a closed executable of the program has left.
+// Leave stores the spare of a closed executable of the program.
 func (c *Cache) Leave(e *Entry, s lowering.Spare) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +216,7 @@ func (c *Cache) Leave(e *Entry, s lowering.Spare) {
 	c.limit()
 }
 
-// Spare takes what a closed executable of the program has left, or nil.
+// Spare takes the spare of a closed executable of the program, or nil.
 func (c *Cache) Spare(e *Entry) lowering.Spare {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,14 +232,14 @@ func (c *Cache) Spare(e *Entry) lowering.Spare {
 	return s
 }
 
-// Len is how many programs are kept.
+// Len is the number of programs.
 func (c *Cache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.used.Len()
 }
 
-// Check returns an error if the cache is larger than it may be, or has lost count of what it keeps.
+// Check returns an error if the cache is larger than its limits, or if its counts are wrong.
 func (c *Cache) Check() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -256,14 +257,14 @@ func (c *Cache) Check() error {
 	return nil
 }
 
-// Spares is how many closed executables have left their kernels for programs to come.
+// Spares is the number of spares of the program.
 func (c *Cache) Spares(e *Entry) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(e.spares)
 }
 
-// graphBytes is about the memory that a graph takes.
+// graphBytes is the approximate memory of a graph.
 func graphBytes(g *graph.Graph) int64 {
 	total := int64(0)
 	for _, n := range g.Nodes {
@@ -283,7 +284,7 @@ func nodeBytes(n *graph.Node) int64 {
 	return total
 }
 
-// programBytes is about the memory that a program takes.
+// programBytes is the approximate memory of a program.
 func programBytes(p *lowering.Program) int64 {
 	total := int64(0)
 	for i := range p.Launches {

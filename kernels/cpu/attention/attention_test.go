@@ -21,7 +21,7 @@ func normal(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// TestLadder compares the rungs with one another.
+// TestLadder compares the variants with one another.
 func TestLadder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, s := range [][4]int{{1, 1, 1, 1}, {2, 7, 7, 5}, {2, 9, 300, 8}, {1, 300, 17, 3}, {3, 100, 201, 64}} {
@@ -217,7 +217,7 @@ func BenchmarkBlocking(b *testing.B) {
 	}
 }
 
-// BenchmarkLadder measures the rungs.
+// BenchmarkLadder measures the variants.
 func BenchmarkLadder(b *testing.B) {
 	const heads, s, depth = 8, 512, 64
 	r := rand.New(rand.NewPCG(1, 2))

@@ -141,7 +141,7 @@ func (k *Plan[T]) Run(args Args[T], scratch [][]T) {
 	k.pool.Run(groups, (*combineTask[T])(k))
 }
 
-// release lets go of the caller's data.
+// release drops the references to the caller's data.
 func (k *Plan[T]) release() { k.args, k.scratch = Args[T]{}, nil }
 
 // valid is the largest number of keys to which a head may attend.

@@ -17,8 +17,8 @@ type kernel[T Float] struct {
 	// if there is no such routine.
 	narrowRows int
 	narrow     func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
-	// tileRows is tile, and tileColumns narrow, with A in place: rows or columns
-	// of A lie lda elements apart. Nil where there are none.
+	// tileRows is tile, and tileColumns narrow, with A in place: rows or columns of A are lda elements apart. Nil if
+	// there are none.
 	tileRows, tileColumns func(tiles, kc, lda int, a, b, c *T, ldc int, accumulate bool)
 	// pack is as the function Pack, whose arguments have been checked.
 	pack func(dst []T, width, k, n int, src []T, kStride, nStride int)

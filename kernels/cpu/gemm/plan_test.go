@@ -19,7 +19,7 @@ type problem[T Float] struct {
 	a, b, c []T
 }
 
-// untouched is what C holds where no matrix lies, and before a run.
+// untouched is the value of C outside of the matrices, and before a run.
 const untouched = -12345
 
 // newProblem fills the operands of cfg with random numbers.
@@ -315,7 +315,7 @@ func TestThin(t *testing.T) {
 	}
 }
 
-// counting records how often each element was handed to the epilogue.
+// counting records how often each element was passed to the epilogue.
 type counting struct {
 	mu    sync.Mutex
 	seen  map[[3]int]int
@@ -365,7 +365,7 @@ func TestEpilogueOncePerElement(t *testing.T) {
 	}
 }
 
-// The same bits come out whatever the number of workers.
+// Results are the same bits for any number of workers.
 func TestDeterminism(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
 	for _, s := range [][4]int{{1, 256, 256, 600}, {1, 600, 70, 300}, {10, 60, 60, 60}, {1, 1, 3000, 700}, {1, 3000, 1, 700}, {3, 150, 150, 150}} {
@@ -631,7 +631,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Plans with one workspace may run at the same time, on pools of their own.
+// Plans with one workspace may run at the same time, on separate pools.
 func TestSharedWorkspace(t *testing.T) {
 	ws := NewWorkspace()
 	rng := rand.New(rand.NewPCG(15, 16))

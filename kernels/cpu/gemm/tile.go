@@ -1,7 +1,7 @@
 package gemm
 
-// A Micro is the innermost part of a product, for algorithms that hold their operands in panels of their own making
-// (see [Pack]) and process the result of a product in the cache before the next one.
+// A Micro is the innermost part of a product, for algorithms that pack their operands into panels themselves (see
+// [Pack]) and process the result of a product in the cache before the next one.
 type Micro[T Float] struct {
 	// MR is the width of the panels of A, NR that of the panels of B.
 	MR, NR int

@@ -14,12 +14,12 @@ import (
 // tokens×experts, w1 experts×width×hidden and w2 experts×hidden×width, all row-major.
 type Rung struct {
 	Name string
-	Doc  string // what it does that the rung below does not
+	Doc  string // the difference from the variant before
 	Func func(tokens, experts, width, hidden int, x, gates, w1, w2, y []float32)
 }
 
 // Ladder climbs from the definition to this package's way of computing it, on one core, so that each step's worth can
-// be measured. Only the last rung is meant for use.
+// be measured. Only the last variant is meant for use.
 var Ladder = []Rung{
 	{"naive", "The definition: every token through every expert.", naive},
 	{"routed", "Token by token, through the experts whose gates are not zero, by vector opcodes.", routed},
@@ -72,7 +72,7 @@ var onlyCaller = sync.OnceValue(func() *pool.Pool { return pool.New(1) })
 func grouped(tokens, experts, width, hidden int, x, gates, w1, w2, y []float32) {
 	plan, err := New(Rows(tokens, experts, width, hidden), relu, onlyCaller())
 	if err != nil {
-		panic(err) // as an index out of range does in the other rungs
+		panic(err) // as an index out of range does in the other variants
 	}
 	args := Args[float32]{X: x, Gates: gates, Y: y}
 	for e := range experts {

@@ -32,7 +32,7 @@ func someGates(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// TestLadder compares the rungs with one another.
+// TestLadder compares the variants with one another.
 func TestLadder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, s := range [][4]int{
@@ -102,13 +102,13 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// A mixture is a plan's operands, and room for its results.
+// A mixture is a plan's operands, and memory for its results.
 type mixture struct {
 	cfg  Config
 	args Args[float32]
 }
 
-// draw makes a mixture of row-major operands, and room for its gradients if it is one.
+// draw makes a mixture of row-major operands, and memory for its gradients if it is one.
 func draw(r *rand.Rand, tokens, experts, width, hidden int, backward bool) mixture {
 	m := mixture{cfg: Rows(tokens, experts, width, hidden)}
 	m.args = Args[float32]{X: normal(r, tokens*width), Gates: someGates(r, tokens*experts), Y: normal(r, tokens*width)}

@@ -12,7 +12,7 @@ type routes struct {
 	partial      []int // [range][expert]: counts, then destinations of the range's tokens
 }
 
-// reserve makes room for the lists: for k experts of each token, or all if k is 0.
+// reserve allocates the lists: for k experts of each token, or all if k is 0.
 func (r *routes) reserve(tokens, experts, k int, dense bool) {
 	r.each = max(ceilDiv(tokens, tokenRanges), rangeMin)
 	r.ranges = ceilDiv(tokens, r.each)

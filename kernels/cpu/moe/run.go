@@ -39,7 +39,7 @@ type jobKind uint8
 
 const (
 	jobClear   jobKind = iota // the gradient of a weight of an expert without tokens
-	jobPack                   // operand i of an expert into home j, the block of its reduction and columns that n tells
+	jobPack                   // operand i of an expert into home j, the block of its reduction and columns with number n
 	jobBlock                  // i: row of the segment, j: part
 	jobOuter                  // a weight's gradient; i: chunk of hidden columns, j: first column of the tokens' rows
 	jobCombine                // i: range of tokens; the segments from number j on, n of them
@@ -83,7 +83,7 @@ func (k *Plan[T]) Run(args Args[T], shared []T, scratch [][]T) {
 	}
 }
 
-// release lets go of the caller's data.
+// release drops the references to the caller's data.
 func (k *Plan[T]) release() {
 	k.args, k.scratch, k.slots, k.dgate, k.pack, k.h = Args[T]{}, nil, nil, nil, nil, [3][]T{}
 }

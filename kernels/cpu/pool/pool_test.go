@@ -210,7 +210,7 @@ func caught(f func()) (failure *Panic) {
 	return nil
 }
 
-// An item that ends its goroutine is reported, and the pool goes on.
+// An item that ends its goroutine is reported, and the pool continues to work.
 func TestGoexit(t *testing.T) {
 	p := New(2)
 	var meet sync.WaitGroup
@@ -298,7 +298,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRun measures what a run costs beside its items.
+// BenchmarkRun measures the cost of a run without its items.
 func BenchmarkRun(b *testing.B) {
 	for _, workers := range []int{1, 2} {
 		b.Run(map[int]string{1: "workers=1", 2: "workers=2"}[workers], func(b *testing.B) {

@@ -79,7 +79,7 @@ func useAVX2F64(k *Kernels[float64]) {
 
 // byBlocks completes a kernel that stops before a group of elements with one that it
 // cannot compute. It then takes that group element by element, by the kernel
-// again or by fn's reference, so that no result depends on what stands beside it.
+// again or by fn's reference, so that no result depends on its neighbours.
 func byBlocks(blocks func(dst, x []float32) int, fn graph.UnaryFn) func(dst, x []float32) {
 	const group = 24 // elements in an iteration of the kernel
 	return func(dst, x []float32) {

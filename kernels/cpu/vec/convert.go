@@ -16,9 +16,8 @@ var (
 
 // Convert sets dst[i] to src[i] in dst's type, for as many elements as the
 // shorter slice has. Floating-point numbers become integers by truncation, NaN
-// becomes 0, and what is out of range the nearest integer of the type; integers
-// become the nearest floating-point number; an int64 becomes an int32 by losing
-// its upper half, as in Go.
+// becomes 0, and a number out of range becomes the nearest integer of the type. Integers become the nearest
+// floating-point number. An int64 becomes an int32 by dropping its upper half, as in Go.
 func Convert[D, S Number](dst []D, src []S) {
 	dst, src = cut1(dst, src)
 	done := convertGroups(dst, src)

@@ -5,9 +5,8 @@ import "fusec/graph"
 // Float is an element type of the opcodes.
 type Float interface{ float32 | float64 }
 
-// Kernels is one implementation of all opcodes on elements of type T. The
-// functions it hands out are shared, safe for concurrent use, and allocate
-// nothing. Looking up an opcode that does not exist panics with an index error.
+// Kernels is one implementation of all opcodes on elements of type T. The functions that it returns are shared, safe
+// for concurrent use, and allocate nothing. Looking up an opcode that does not exist panics with an index error.
 type Kernels[T Float] struct {
 	unary       []func(dst, x []T)      // by graph.UnaryFn: those without a parameter
 	unaryScalar []func(dst, x []T, s T) // by graph.UnaryFn: those with a parameter

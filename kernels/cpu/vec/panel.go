@@ -7,12 +7,12 @@ import (
 
 //go:generate go run -C ../internal/gen ./vec -family=panel -pkg=vec -out=../../vec/panel_amd64.s -stubs=../../vec/panel_amd64.go
 
-// A panel is a matrix whose rows, one after another in a slice, are as long as a matrix kernel's block is wide. The
-// opcodes here go down its columns, with one number for each: a softmax of as many rows of scores at once as there are
-// columns, without a sum across a vector.
+// A panel is a matrix with contiguous rows that are as long as a matrix kernel's block is wide. The opcodes here work
+// down its columns, with one number for each: a softmax of as many rows of scores at once as there are columns, without
+// sums across a vector.
 
-// stripKernels are the assembly kernels of one instruction set for float32. They handle a strip of so many columns at a
-// time: x points to one of rows rows, stride elements apart.
+// stripKernels are the assembly kernels of one instruction set for float32. They process a strip of the given number of
+// columns at a time: x points to one of rows rows, stride elements apart.
 type stripKernels struct {
 	name    string
 	columns int
@@ -39,7 +39,7 @@ func stripsOf[T Float](columns int) *stripKernels {
 
 func single[T Float](x []T, at int) *float32 { return (*float32)(unsafe.Pointer(&x[at])) }
 
-// PanelMax raises each of top to the greatest element of its column of x. NaN is passed over.
+// PanelMax raises each of top to the greatest element of its column of x. NaN is ignored.
 func PanelMax[T Float](x, top []T) {
 	width := len(top)
 	if len(x) == 0 {

@@ -1,7 +1,6 @@
 package vec
 
-// The arithmetic opcodes as loops of their own: a call per element would cost
-// more than they do.
+// The arithmetic opcodes as separate loops: a call for each element would cost more than the operation.
 
 func addVV[T Float](dst, a, b []T) {
 	dst, a, b = cut2(dst, a, b)

@@ -1,6 +1,6 @@
 package vec
 
-// The cheap functions as loops of their own: a call per element would cost more than they do.
+// The cheap functions as separate loops: a call for each element would cost more than the function.
 
 // unlessNegative is 0 for negative x, else x: −0 and NaN stay.
 func unlessNegative[T Float](x T) T {

@@ -426,7 +426,7 @@ func testShortest[T Float](t *testing.T, k *Kernels[T]) {
 	}
 }
 
-// TestTables checks that every opcode has a name of its own and every form.
+// TestTables checks that every opcode has a unique name and every form.
 func TestTables(t *testing.T) {
 	names := map[string]bool{}
 	name := func(s fmt.Stringer) {

@@ -209,7 +209,7 @@ func TestCollectives(t *testing.T) {
 	}
 }
 
-// TestBarriers reverses a block through shared memory, and lets two halves meet at barriers of their own.
+// TestBarriers reverses a block through shared memory, and lets two halves synchronise at separate barriers.
 func TestBarriers(t *testing.T) {
 	r := newRig(t, emulator.Options{})
 	const blocks, n = 50, 256
