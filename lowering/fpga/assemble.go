@@ -29,8 +29,8 @@ type Step struct {
 	reads, writes []region
 }
 
-// assembler gathers descriptors in an order in which they could run one after the other, and gives scratchpads out in
-// turn, round and round. What the engines may do at once follows from what each descriptor reads and writes: see order.
+// assembler collects descriptors in a valid sequential order, and allocates scratchpads as ring buffers. The accesses
+// of each descriptor determine what the engines may do concurrently: see order.
 type assembler struct {
 	cfg    isa.Config
 	launch int
@@ -39,7 +39,7 @@ type assembler struct {
 	err    error
 }
 
-// take gives out n words of each lane of a space (or records, or tables), which lie side by side.
+// take allocates n contiguous words of each lane of a space (or records, or tables).
 func (a *assembler) take(s isa.Space, n int) int {
 	size := a.size(s)
 	if n > size && a.err == nil {
@@ -64,7 +64,8 @@ func (a *assembler) size(s isa.Space) int {
 	return a.cfg.Words(s)
 }
 
-// emit appends a command. Rows that go by a list touch memory that the command does not tell, which the caller adds.
+// emit appends a command. Rows that are addressed by a list access memory that is not in the command; the caller adds
+// it.
 func (a *assembler) emit(c isa.Command, memory ...region) {
 	s := Step{Launch: a.launch, Cmd: c}
 	s.reads, s.writes = a.touches(c)
@@ -78,7 +79,7 @@ func (a *assembler) emit(c isa.Command, memory ...region) {
 	a.steps = append(a.steps, s)
 }
 
-// touches lists what a command reads and writes.
+// touches lists the accesses of a command.
 func (a *assembler) touches(c isa.Command) (reads, writes []region) {
 	wb := a.cfg.WordBytes
 	panels := func(s isa.Space, base uint16, step uint16, n, words int) region {
@@ -173,10 +174,10 @@ func (a *assembler) touches(c isa.Command) (reads, writes []region) {
 }
 
 // order gives the steps their semaphores. A descriptor waits for the last earlier one of each other engine that
-// touches what it touches, one of the two writing; of EXEC itself for the last that wrote what it reads. Since
-// engines work in order, that covers all earlier ones, and a wait that an earlier one covers is left out: so posts
-// and waits of a pair of engines come in the same order, one for one, and a semaphore never counts further than the
-// queues are long. Since each waits only for what comes before it in the program, nothing waits for ever.
+// accesses the same words, if one of the two writes, and for the last of EXEC that wrote words that EXEC reads. Because
+// engines work in order, that covers all earlier ones, and a wait that is already covered is left out. So the posts and
+// waits of a pair of engines come in the same order, one for one, and a semaphore's count is at most the length of the
+// queues. Each descriptor waits only for earlier ones, so there is no deadlock.
 func order(steps []Step) {
 	var of [isa.Engines][]int               // the steps of each engine
 	var known [isa.Engines][isa.Engines]int // how many of an engine's steps are known to be done, by engine that knows

@@ -6,8 +6,8 @@ import (
 	"fusec/fpga/isa"
 )
 
-// attention emits one head after the other. A head's keys and values stay in W where they fit beside the next head's;
-// else they are brought chunk by chunk for each block of queries.
+// attention emits one head after the other. A head's keys and values stay in W if they fit together with the next
+// head's; otherwise they are loaded chunk by chunk for each block of queries.
 func (a *assembler) attention(t *task) {
 	c, h := a.cfg, t.heads
 	d := h.dims

@@ -92,7 +92,7 @@ func (c *calibrator) see(v *value) {
 	}
 }
 
-// inside widens the ranges of what a task keeps to itself.
+// inside widens the ranges of the internal values of a task.
 func (c *calibrator) inside(i int, t *task) error {
 	if t.kind == taskMoE {
 		return c.insideMoE(t)
@@ -157,7 +157,7 @@ func (c *calibrator) node(i int, n *graph.Node) (*graph.Tensor, error) {
 	return c.host.Other(i, graph.Fusion{Anchor: anchor, Kind: f.Kind, Body: body}, n.Type)
 }
 
-// insideMoE widens the ranges of what a mixture keeps to itself, over the tokens that each expert is sent.
+// insideMoE widens the ranges of the internal values of a mixture, over the tokens of each expert.
 func (c *calibrator) insideMoE(t *task) error {
 	e := t.experts
 	d := e.dims
@@ -331,11 +331,11 @@ func largest(t *graph.Tensor, at, n, k int) []bool {
 
 func (c *calibrator) close() { c.host.Close() }
 
-// departure is by how much a value departs from what it should be: the greatest difference and the root of their mean
-// square, both relative to the range of what it should be.
+// departure is the error of a value: the largest and the root-mean-square difference from the expected value, both
+// relative to the range of the expected value.
 type departure struct{ max, rms float64 }
 
-// compare finds it; both hold the same number of elements.
+// compare computes it; both have the same number of elements.
 func compare(got, want *graph.Tensor) departure {
 	n := want.Type.Shape.Elems()
 	var seen calibre

@@ -5,7 +5,7 @@ import (
 	"fusec/fpga/plan"
 )
 
-// descriptorCycles is about what EXEC takes for a descriptor beside its work.
+// descriptorCycles is the approximate overhead of EXEC for a descriptor.
 const descriptorCycles = 6
 
 // commands are the steps' descriptors.
@@ -17,7 +17,7 @@ func commands(steps []Step) []isa.Command {
 	return list
 }
 
-// Predict says what a stretch of descriptors takes on an overlay with this memory.
+// Predict estimates the time of a sequence of descriptors on an overlay with this memory.
 func Predict(c isa.Config, memory plan.Memory, steps []Step) (*plan.Timing, error) {
 	loads := plan.Loads{}
 	for i, s := range steps {
@@ -28,8 +28,8 @@ func Predict(c isa.Config, memory plan.Memory, steps []Step) (*plan.Timing, erro
 	return plan.Predict(c, memory, commands(steps), loads)
 }
 
-// estimate says how many cycles each launch of a part takes on an overlay with this memory: what passes from the last
-// stamp to its own, so that what launches do at once is counted once.
+// estimate is the number of cycles of each launch of a part on an overlay with this memory: from the last stamp to its
+// own, so that overlapping work of launches is counted once.
 func (l *laid) estimate(p part, steps []Step, memory plan.Memory) ([]int64, error) {
 	t, err := Predict(l.cfg, memory, steps)
 	if err != nil {

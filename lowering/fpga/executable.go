@@ -47,7 +47,7 @@ type executable struct {
 	closed   bool
 }
 
-// loaded is a part's descriptors, and what the machine has of them.
+// loaded is a part's descriptors, and their state on the machine.
 type loaded struct {
 	steps   []Step
 	at      int64
@@ -192,7 +192,7 @@ func (e *executable) connect() error {
 	return nil
 }
 
-// differences lists what a configuration has another value of than was wanted.
+// differences lists the values in which two configurations differ.
 func differences(got, want isa.Config) string {
 	var list []string
 	g, w := reflect.ValueOf(got), reflect.ValueOf(want)
@@ -204,7 +204,7 @@ func differences(got, want isa.Config) string {
 	return strings.Join(list, ", ")
 }
 
-// disconnect closes the link, and what stood behind it counts no more.
+// disconnect closes the link and invalidates the state of the machine behind it.
 func (e *executable) disconnect() error {
 	m := e.machine
 	e.machine = nil
@@ -219,7 +219,7 @@ func (e *executable) disconnect() error {
 	return m.Close()
 }
 
-// codes makes what depends on weights and ranges, if it has not been made or weights have changed since.
+// codes computes everything that depends on weights and ranges, unless it is up to date.
 func (e *executable) codes() error {
 	fresh := !e.made
 	for _, i := range e.constants() {
@@ -245,7 +245,7 @@ func (e *executable) codes() error {
 	return nil
 }
 
-// constants lists the buffers that codes are made of: weights, and what scales and biases are read from.
+// constants lists the buffers from which codes are computed: weights, scales and biases.
 func (e *executable) constants() (list []int) {
 	add := func(s source) {
 		if s.buffer >= 0 && e.p.Buffers[s.buffer].Role <= lowering.State && !slices.Contains(list, s.buffer) {
@@ -330,7 +330,7 @@ func (e *executable) loadProgram(x *loaded) (err error) {
 	return err
 }
 
-// sources brings what the overlay reads of bound buffers and constants.
+// sources copies the bound buffers and constants that the overlay reads.
 func (e *executable) sources() error {
 	for _, v := range e.l.values {
 		if v.buffer < 0 || v.made {
@@ -397,7 +397,7 @@ func (e *executable) runProgram(x *loaded) error {
 	return err
 }
 
-// downloads fetches what the host wants of the results of some launches.
+// downloads copies the results of some launches that the host needs.
 func (e *executable) downloads(from, to int) error {
 	for _, v := range e.l.values {
 		if v.buffer < 0 || !v.made || !v.hosted || v.first < from || v.first >= to {
@@ -410,7 +410,7 @@ func (e *executable) downloads(from, to int) error {
 	return nil
 }
 
-// runHost runs a launch on the processor, and brings what the overlay reads of its results.
+// runHost runs a launch on the processor, and copies the results that the overlay reads.
 func (e *executable) runHost(i int) error {
 	for _, v := range e.p.Launches[i].Args {
 		e.host.Copies[v.Buffer] = e.tensors[v.Buffer]
@@ -476,7 +476,7 @@ func (e *executable) check(i int) error {
 	return e.watch(l, e.value)
 }
 
-// whole is the value of a buffer: what the host has, or what the overlay has.
+// whole is the value of a buffer, from the host or from the overlay.
 func (e *executable) whole(buffer int) (*graph.Tensor, error) {
 	if t := e.tensors[buffer]; t != nil {
 		return t, nil
@@ -497,7 +497,7 @@ func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
 	return e.host.Value(t, v)
 }
 
-// depart runs the program launch by launch beside the float program, and notes by how much each result departs.
+// depart runs the program and the float program launch by launch, and records the error of each result.
 func (e *executable) depart() error {
 	c, err := newCalibrator(e.l, e.d.host.Workers())
 	if err != nil {

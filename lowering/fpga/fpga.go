@@ -2,12 +2,11 @@
 //
 //	lowering.Program ─► partition ─► tasks ─► layout ─► ranges ─► codes ─► descriptors ─► link
 //
-// A launch that the overlay takes becomes tasks, each one of the things that EXEC does: products, rows of elements
-// and norms, attention, mixtures of experts. All others run on the processor in between, and say why. Each value that
-// crosses from one task to another has one step for all its numbers, found by running the program in floating point
-// on samples; each channel of weights has its own. The scratchpads are given out block by block, round and round;
-// which descriptor waits for which follows from what they touch, so that loads, products and stores go on at once,
-// across launches.
+// A launch that the overlay supports becomes tasks, each one of EXEC's operations: products, rows of elements and
+// norms, attention, mixtures of experts. All others run on the processor in between, with the reason. Each value
+// between two tasks has one step for all its numbers, which is found by running the program in floating point on
+// samples. Each channel of weights has its own step. The scratchpads are ring buffers of blocks. The accesses of
+// descriptors determine which waits for which, so that loads, products and stores overlap, also across launches.
 package fpga
 
 import (
@@ -92,7 +91,7 @@ func Routed(values map[string]*graph.Tensor) Option { return func(d *Device) { d
 // Frozen declares that parameters change only through Bind.
 func Frozen() Option { return func(d *Device) { d.frozen = true } }
 
-// Processor is what runs the launches that the overlay does not take.
+// Processor runs the launches that the overlay does not support.
 func Processor(c *cpu.Device) Option { return func(d *Device) { d.host = c } }
 
 // New makes a device. Without [Over] it only plans.
@@ -111,8 +110,8 @@ func (d *Device) Name() string { return "fpga" }
 // Overlay is the configuration that programs are made for.
 func (d *Device) Overlay() isa.Config { return d.cfg }
 
-// Accepts implements lowering.Device: what the overlay has not, the processor has. [Device.Place] tells them apart,
-// launch by launch.
+// Accepts implements lowering.Device: operations that the overlay lacks run on the processor. [Device.Place] decides
+// for each launch.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	return d.host.Accepts(op, args, results)
 }
@@ -179,7 +178,7 @@ type Listing struct {
 	Bytes    int64    // of external memory
 }
 
-// LaunchListing is what a launch became.
+// LaunchListing lists the tasks and descriptors of a launch.
 type LaunchListing struct {
 	Name     string // as errors name it
 	Tasks    []string

@@ -13,7 +13,7 @@ type rows struct {
 	n, cols    int
 }
 
-// in is where a matrix of a value lies in external memory.
+// in is the location of a matrix of a value in external memory.
 func (a *assembler) in(m matrix) rows {
 	start, step, err := m.place(a.cfg.WordBytes)
 	if err != nil && a.err == nil {
@@ -35,7 +35,7 @@ func (a *assembler) load(s isa.Space, r rows, from, n, first, words, base, panel
 		Stride: uint32(step), Rows: uint16(n), Words: uint16(words), Base: uint16(base), Panel: uint16(panel)})
 }
 
-// store writes a block of results that stands in Y.
+// store writes a block of results in Y.
 func (a *assembler) store(r rows, from, n, first, words, base, panel int) {
 	step := r.step
 	if n == 1 {
@@ -45,7 +45,7 @@ func (a *assembler) store(r rows, from, n, first, words, base, panel int) {
 		Stride: uint32(step), Rows: uint16(n), Words: uint16(words), Base: uint16(base), Panel: uint16(panel)})
 }
 
-// records brings n records of a blob, from the first-th on, to parameter memory and returns where they stand.
+// records loads n records of a blob, from the first-th on, to parameter memory and returns their position.
 func (a *assembler) records(b *blob, first, n int) int {
 	n = up(n, max(1, a.cfg.WordBytes/isa.RecordBytes))
 	at := a.take(isa.SpaceParams, n)
@@ -65,7 +65,7 @@ func (a *assembler) table(b *blob) uint8 {
 	return uint8(at + 1)
 }
 
-// out is what a task asks of EXEC for each result.
+// out is the processing of each result by EXEC for a task.
 func (a *assembler) out(t *task) isa.Out {
 	return isa.Out{ReLU: t.act.f != nil && t.act.relu, Wide: t.out.v.wide, Zero: t.codes.zero, ResMul: t.codes.resMul,
 		Residual: t.res != nil, Table: a.table(t.codes.table)}
@@ -78,7 +78,7 @@ type blocking struct {
 	wOutside      bool
 }
 
-// shape is what the cutting of a product depends on.
+// shape determines the tiling of a product.
 type shape struct {
 	panels, tiles, words int // of X, of W, and of a row of either
 	bytes                int // of a result
@@ -112,7 +112,7 @@ func (a *assembler) cost(s shape, b blocking) (cycles float64, fits bool) {
 	} else if xBlocks > 1 && wBlocks > 1 && !a.resident(isa.SpaceW, s, b) {
 		reads += w * float64(xBlocks-1)
 	}
-	reads += float64(xBlocks*wBlocks) * 12 // what a descriptor costs LOAD
+	reads += float64(xBlocks*wBlocks) * 12 // the cost of a descriptor for LOAD
 	if s.residual {
 		reads += float64(s.panels * s.tiles * c.Rows * c.Cols / c.WordBytes)
 	}
@@ -152,7 +152,7 @@ func (a *assembler) cut(s shape) (blocking, error) {
 	return best, nil
 }
 
-// block is a part of an operand that stands in a scratchpad.
+// block is a part of an operand in a scratchpad.
 type block struct {
 	base, from, n int // its first word; its first panel or tile, and how many
 }
@@ -207,7 +207,7 @@ func (a *assembler) product(p product) {
 		base = a.take(inner, innerN*s.words)
 	}
 	var kept []block
-	records := map[int]int{} // where those of a block stand, by its first panel or tile
+	records := map[int]int{} // positions of a block's records, by its first panel or tile
 	for o := 0; o < outerN; o += outerBlock {
 		ob := fill(outer, outerRows, -1, o, min(outerBlock, outerN-o))
 		for i := 0; i < innerN; i += innerBlock {
@@ -265,8 +265,8 @@ func (a *assembler) productBlock(p product, s shape, x, w block, records map[int
 		WPanel: uint16(s.words), Words: uint16(s.words), Panels: uint8(x.n), Tiles: uint8(w.n)})
 }
 
-// finishBlock emits the product of a block of X with one of W, with the records and residuals that it wants before it
-// and the store of its results behind. Records says where those stand that are there already, by the block's first
+// finishBlock emits the product of a block of X with one of W, with the loads of its records and residuals before and
+// the store of its results after. Records has the positions of records that are already loaded, by the block's first
 // panel or tile.
 func (a *assembler) finishBlock(p product, s shape, x, w block, records map[int]int, g isa.Gemm) {
 	c := a.cfg
@@ -286,7 +286,7 @@ func (a *assembler) finishBlock(p product, s shape, x, w block, records map[int]
 		at = a.records(p.records, 0, p.records.count())
 		records[key] = at
 	default:
-		at = a.records(p.records, first*lanes, n*lanes) // others may take its place before it is wanted again
+		at = a.records(p.records, first*lanes, n*lanes) // others may overwrite it before it is needed again
 	}
 	if all {
 		at += first * lanes

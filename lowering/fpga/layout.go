@@ -30,10 +30,10 @@ type part struct {
 	host     bool
 }
 
-// stampBytes is what a Stamp writes.
+// stampBytes is the size of the result of a Stamp.
 const stampBytes = 16
 
-// layOut lays a program out. What the scratchpads turn out not to hold goes to the processor.
+// layOut lays a program out. Launches that do not fit into the scratchpads run on the processor.
 func layOut(cfg isa.Config, p *lowering.Program) *laid {
 	refused := map[int]error{}
 	for {

@@ -13,9 +13,9 @@ import (
 
 // matcher turns the program of a body into tasks.
 //
-// A value of the body is open while its task may still take on more work: one that a single operation reads. Work
-// that fits in the order scale and bias, residual, activation goes into the open task; any other work begins a task
-// of its own, whose operands are then stored.
+// A value of the body is open while its task may still take on more work: one that a single operation reads. Work in
+// the order scale and bias, residual, activation is added to the open task. Any other work starts a new task, whose
+// operands are then stored.
 type matcher struct {
 	m      *partition
 	launch int
@@ -24,11 +24,11 @@ type matcher struct {
 	uses   []int          // by value: how many operations read it
 	open   []*task        // by value
 	stored map[int]matrix // by value
-	out    map[int]matrix // where a value goes that is handed out
+	out    map[int]matrix // the destination of an output
 	tasks  []*task
 }
 
-// matchFusion lists the tasks of a launch. The error says what the overlay lacks.
+// matchFusion lists the tasks of a launch. The error says which feature the overlay lacks.
 func (m *partition) matchFusion(i int, f graph.Fusion) (tasks []*task, err error) {
 	l := &m.p.Launches[i]
 	args, results := l.Operands()
@@ -72,7 +72,7 @@ func (t *matcher) match() error {
 	return nil
 }
 
-// outputs finds where each value goes that is handed out.
+// outputs finds the destination of each output.
 func (t *matcher) outputs() error {
 	for i := range t.p.Stores {
 		s := &t.p.Stores[i]
@@ -97,7 +97,7 @@ func (t *matcher) outputs() error {
 	return nil
 }
 
-// source is what operand i of the part's launch holds, through a layout.
+// source is operand i of the part's launch with a layout.
 func (t *matcher) source(arg int, l graph.Layout) source {
 	return source{t.l.Args[t.p.Segment.Args[arg]].Buffer, nil, l}
 }
@@ -166,7 +166,7 @@ func (t *matcher) begin(i int, k taskKind, x matrix) *task {
 	return w
 }
 
-// store ends the task of value i, if it has not been, and says where the value stands.
+// store ends the task of value i, unless it has ended, and returns the value's location.
 func (t *matcher) store(i int) (matrix, error) {
 	if m, ok := t.stored[i]; ok {
 		return m, nil
@@ -235,8 +235,8 @@ func (t *matcher) activate(i, a int, name string, relu bool, f func(float64) flo
 	return nil
 }
 
-// operand says what operand a of value i is: whether it is computed, else from where it is read, and whether it has one
-// number for each column or is a constant.
+// operand describes operand a of value i: whether it is computed, and if not, its source, and whether it has one number
+// for each column or is a constant.
 func (t *matcher) operand(i, a int) (s source, perColumn, constant bool, err error) {
 	v, n, space := &t.p.Values[a], t.p.Values[i].Node, t.p.Space
 	switch v.Kind {
@@ -300,7 +300,7 @@ func (t *matcher) binary(i int, op graph.Binary) error {
 	case va:
 		return t.term(i, b, term{op.Fn, true, sa}, ca)
 	}
-	if loaded(a) && op.Fn == graph.Add { // what was computed goes first
+	if loaded(a) && op.Fn == graph.Add { // the computed operand comes first
 		a, b = b, a
 	}
 	switch op.Fn {
@@ -440,7 +440,7 @@ func (t *matcher) matmul(i int, op graph.MatMul) error {
 	if t.m.constant(b.buffer) {
 		w.weight = &weight{b, l.Shape.At(0), l.Shape.At(1)}
 	} else {
-		// Its rows are those of the contraction: n by n where it is read as it stands, else from its transpose.
+		// Its rows are those of the contraction: n by n if it is read directly, else from its transpose.
 		v := t.m.value(b.buffer)
 		w.w, err = matrixOf(v, l.Transpose(graph.IntsOf(1, 0)), l.Shape.At(1), l.Shape.At(0))
 		if err != nil {

@@ -14,19 +14,19 @@ type experts struct {
 	dims   graph.MoEDims
 	topK   int
 	renorm bool   // gates are shared out among the chosen alone
-	logits matrix // what the router reads
+	logits matrix // the router's input
 	// The weights of each expert, nil where there are none.
 	weights [6][]source
 	slots   *value   // the experts' results, for each token and rank
 	chosen  [][]bool // whether each token goes to each expert, once the logits are known
 
-	pre, acted, up, hidden calibre // of w1's product, behind the activation, of w3's product, and of what meets w2
+	pre, acted, up, hidden calibre // of w1's product, after the activation, of w3's product, and of w2's operand
 	act                    activation
 
 	codes moeCodes
 }
 
-// moeCodes are what the quantisation makes of a mixture, besides its task's.
+// moeCodes are the quantised values of a mixture, in addition to its task's.
 type moeCodes struct {
 	of                      [6][]codes // weights and records, by weight and expert
 	table, product, combine *blob

@@ -113,7 +113,7 @@ func (m *partition) refuseLogits() {
 	}
 }
 
-// operands lists what a task reads of external memory, weights aside.
+// operands lists the operands of a task in external memory, without weights.
 func (t *task) operands() (list []matrix) {
 	switch t.kind {
 	case taskAttention:
@@ -200,7 +200,7 @@ func (t *task) wantSymmetric() {
 		if t.weight == nil {
 			t.x.v.symmetric, t.w.v.symmetric = true, true
 		}
-		if t.out.v.logits { // whose range leaves no room for what a zero adds to sums
+		if t.out.v.logits { // whose range has no space for the contribution of a zero point to sums
 			t.x.v.symmetric = true
 		}
 	case taskNorm:
@@ -210,8 +210,8 @@ func (t *task) wantSymmetric() {
 	}
 }
 
-// turn sees to the transposes that are read of what the overlay makes: a product with weights makes the transpose
-// itself, its operands changing places, if nobody wants the other; else a product with the unit matrix follows.
+// turn provides the transposes of the overlay's results that are read. A product with weights computes the transpose
+// itself, by exchanging its operands, if only the transpose is read. Otherwise a product with the unit matrix follows.
 func (m *partition) turn() {
 	for i := range m.launches {
 		l := &m.launches[i]

@@ -18,7 +18,7 @@ type blob struct {
 // count is how many records a blob holds.
 func (b *blob) count() int { return b.size / isa.RecordBytes }
 
-// codes are what the quantisation makes of a task, beside its blobs: numbers that stand in descriptors.
+// codes are the quantised numbers of a task that are in descriptors, in addition to its blobs.
 type codes struct {
 	zero     int8
 	resMul   uint16
@@ -105,8 +105,8 @@ func symmetric(c calibre) quant {
 	return quant{a / 127, 0}
 }
 
-// skewed is the quantisation of 8 bits that holds a range just so, with a zero of its own if that makes the step
-// smaller by a tenth.
+// skewed is the 8-bit quantisation for exactly a range, with a zero point other than 0 if that makes the step smaller
+// by a tenth.
 func skewed(c calibre) quant {
 	q := symmetric(c)
 	if lo, hi := min(c.lo, 0), max(c.hi, 0); c.known && (hi-lo)/255 < 0.9*q.step && hi > lo {
@@ -116,7 +116,7 @@ func skewed(c calibre) quant {
 	return q
 }
 
-// wideLimit is the largest integer that a wide result is given: some room is left behind it.
+// wideLimit is the largest integer of a wide result, with some headroom.
 const wideLimit = 32000
 
 // logitStep is the step of a router's logits: units of log2 with 10 fraction bits.
@@ -137,8 +137,8 @@ func (v *value) choose() {
 	}
 }
 
-// preQuant is the quantisation of what enters a table: the range that was seen, less the ends at which the function
-// has come within a quarter of the result's step of its value there.
+// preQuant is the quantisation of a table's input: the measured range, without the ends where the function differs from
+// its value at the end by less than a quarter of the result's step.
 func preQuant(c calibre, act activation, out quant) quant {
 	lo, hi := min(c.lo, 0), max(c.hi, 0)
 	if !c.known || lo == hi {
@@ -202,7 +202,7 @@ func (t *task) scale(n int, line func(c int) (factor, offset float64)) {
 		factor, offset = max(factor, math.Abs(f)), max(offset, math.Abs(b))
 	}
 	if v := t.out.v; v.wide && !v.logits {
-		// Sums have to fit before the offset takes away what the zero of x adds to them.
+		// Sums have to fit before the offset subtracts the contribution of x's zero point.
 		v.quant.step += offset / wideLimit
 	}
 	to := t.target(max(256*factor/math.MaxInt16, offset/(1<<15))) // a record's factor and bias have to hold
@@ -268,8 +268,8 @@ func (t *task) quantise(bound []*graph.Tensor) error {
 	return nil
 }
 
-// weights writes a matrix of weights, n rows of k, to a blob, each row with a step of its own, and returns the steps
-// and the rows' sums.
+// weights writes a matrix of weights, n rows of k, to a blob, each row with its own step, and returns the steps and the
+// rows' sums.
 func (b *blob) weights(at func(n, k int) float64, n, k int) (step, sum []float64) {
 	stride := b.size / b.rows
 	b.data = make([]byte, b.size)
@@ -285,7 +285,7 @@ func (b *blob) weights(at func(n, k int) float64, n, k int) (step, sum []float64
 		q := quant{most / 127, 0}
 		total := 0
 		for j := range k {
-			v := max(-127, q.of(at(i, j), 8)) // −128 stands for NaN alone
+			v := max(-127, q.of(at(i, j), 8)) // −128 is reserved for NaN
 			b.data[i*stride+j] = byte(v)
 			total += v
 		}

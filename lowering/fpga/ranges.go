@@ -9,7 +9,7 @@ import (
 	"fusec/lowering"
 )
 
-// A Range is between what numbers a value lies: what calibration finds out, for programs that are saved with it.
+// A Range is the range of a value, found by calibration, for programs that are saved with it.
 type Range struct {
 	Value string  `json:"value"` // for people
 	Lo    float64 `json:"lo"`
@@ -21,7 +21,7 @@ type Range struct {
 // them.
 func Calibrated(r []Range) Option { return func(d *Device) { d.ranges = r } }
 
-// named is a range of a laid out program and what it is of.
+// named is a range of a laid out program with the name of its value.
 type named struct {
 	name string
 	*calibre

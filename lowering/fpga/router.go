@@ -13,7 +13,7 @@ import (
 	"fusec/lowering/host"
 )
 
-// errGates says that gates are not what the overlay's router makes.
+// errGates says that gates are not of the form that the overlay's router computes.
 var errGates = errors.New("gates that are not a softmax of logits, or its largest: the overlay's router makes no other")
 
 // mostGateLaunches bounds how many launches may lead from logits to gates.
@@ -25,8 +25,8 @@ func (m *partition) router(i, gates int, layout graph.Layout, e *experts) ([]int
 	if !layout.IsContiguous() || layout.Offset != 0 {
 		return nil, errGates
 	}
-	// From the gates back, launch by launch; of the values on the way that could be logits the first one is taken,
-	// since what is read of it decides what the router reads.
+	// From the gates backwards, launch by launch. The first value on the way that could be the logits is used, because
+	// its readers determine the router's input.
 	var walked, taken []int
 	logits := -1
 	open := []int{gates} // buffers that the launches read and do not make
@@ -90,9 +90,9 @@ func (m *partition) maker(buffer int) int {
 	})
 }
 
-// routing tells what launches make of logits: the softmax of each row, of which the largest topK are kept and, if
-// renorm, shared out again. There are many ways to write that, so it is tried on random logits: what agrees on all of
-// them to rounding, being made of a softmax, maxima, comparisons and sums, does so on others.
+// routing recognises the function of launches from logits to gates: the softmax of each row, of which the largest topK
+// are kept and, with renorm, normalised again. There are many ways to write it, so it is tried on random logits:
+// launches of a softmax, maxima, comparisons and sums that agree on all of them to rounding also agree on others.
 func (m *partition) routing(launches []int, logits, gates, experts int) (topK int, renorm bool, err error) {
 	for _, i := range launches {
 		if limited(m.p.Launches[i].Op) {
@@ -152,8 +152,8 @@ func limited(op graph.Op) bool {
 	return ok && (r.Capacity > 0 || r.ExpertChoice)
 }
 
-// routed tells how many of a token's gates are open and whether they are shared out among those alone, if they are
-// what a softmax of the logits makes them, the largest ones open.
+// routed returns how many of a token's gates are not zero and whether they are normalised among themselves, if they are
+// a softmax of the logits with the largest ones kept.
 func routed(logits, gates []float64) (topK int, renorm, ok bool) {
 	order, want := make([]int, len(logits)), make([]float64, len(logits))
 	sum := 0.0

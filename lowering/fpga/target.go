@@ -36,12 +36,12 @@ func Overlay(name string) Option {
 	}
 }
 
-// Link says how the overlay is reached; the forms are those of [link.Open]. The default is "sim", a simulator of the
-// hardware in a process of its own, which is built the first time and takes some time to build.
+// Link is the connection to the overlay, in the forms of [link.Open]. The default is "sim", a simulator of the hardware
+// in a separate process, which is built the first time; that takes some time.
 func Link(spec string) Option { return func(d *Device) { d.link = spec } }
 
-// LinkLog has log told, line by line, what opening a link does that takes long, such as building a simulator. It is
-// given up when ctx ends.
+// LinkLog sets a function that gets messages, line by line, about slow steps of opening a link, such as building a
+// simulator. Opening is cancelled when ctx ends.
 func LinkLog(ctx context.Context, log func(line string)) Option {
 	return func(d *Device) { d.linkContext, d.linkLog = ctx, log }
 }

@@ -27,8 +27,7 @@ var taskNames = [...]string{"gemm", "affine", "mul", "norm", "attention", "moe",
 // String gives the kind's name.
 func (k taskKind) String() string { return taskNames[k] }
 
-// A task is one thing that the overlay does in a launch: a computation of one kind, and what EXEC does to its results
-// on their way out.
+// A task is one operation of the overlay in a launch: a computation of one kind, and EXEC's processing of its results.
 //
 //	result = act(kind(x, …)·scale + bias + residual·share)
 type task struct {
@@ -66,7 +65,7 @@ func (t *task) norm() (kind isa.VectorOp, eps float64) {
 	return isa.VectorAffine, 0
 }
 
-// weight is a constant matrix of a product: element (k, n) stands at Offset + k·Stride[0] + n·Stride[1] of the source.
+// weight is a constant matrix of a product: element (k, n) is at Offset + k·Stride[0] + n·Stride[1] of the source.
 type weight struct {
 	from source
 	k, n int
@@ -132,7 +131,7 @@ func (a activation) then(name string, relu bool, f func(float64) float64) activa
 	return activation{a.name + ", " + name, func(x float64) float64 { return f(g(x)) }, a.relu && relu}
 }
 
-// table reports whether the activation wants a table.
+// table reports whether the activation needs a table.
 func (a activation) table() bool { return a.f != nil && !a.relu }
 
 // unary is the activation of an operation.
@@ -140,7 +139,7 @@ func unary(op graph.Unary) (name string, relu bool, f func(float64) float64) {
 	return op.Fn.String(), op.Fn == graph.Relu, func(x float64) float64 { return op.Fn.Eval(x, op.Alpha) }
 }
 
-// text says what a task is, for programs that are printed.
+// text describes a task, for printed programs.
 func (t *task) text() string {
 	s := t.kind.String()
 	switch t.kind {

@@ -8,9 +8,9 @@ import (
 	"fusec/lowering"
 )
 
-// A value is a matrix of numbers that crosses from one step to another, in the overlay's external memory: a buffer of
-// the lowered program, or what a launch keeps to itself. In memory it has one row after the other, each beginning
-// with a word, and its transpose in the same way where something reads that.
+// A value is a matrix of numbers between two steps, in the overlay's external memory: a buffer of the lowered program,
+// or an internal value of a launch. It is stored row by row, each row aligned to a word. Its transpose is stored in the
+// same way if something reads it.
 type value struct {
 	name       string
 	buffer     int // of the lowered program, or −1
@@ -20,19 +20,19 @@ type value struct {
 	first, last int  // launches between which it lives
 	made        bool // by the overlay
 	hosted      bool // read or made by the host
-	plain       bool // it stands there as it is
+	plain       bool // stored without transposition
 	turned      bool // and its transpose
-	symmetric   bool // some reader wants zero to be 0
-	narrow      bool // some reader wants int8
+	symmetric   bool // some reader needs the zero point 0
+	narrow      bool // some reader needs int8
 	logits      bool // the router reads it: int16 in units of log2
 
 	wide    bool
 	quant   quant
-	calibre calibre // what is known of its numbers
+	calibre calibre // the range of its numbers
 	addr    [2]int64
 }
 
-// quant is the meaning of a value's integers: q stands for (q − zero)·step.
+// quant is the meaning of a value's integers: q means (q − zero)·step.
 type quant struct {
 	step float64
 	zero int
@@ -112,8 +112,8 @@ func newValue(p *lowering.Program, buffer int) *value {
 	return v
 }
 
-// matrix is a part of a value that looks like a matrix: row i begins at element start + i·step, and its elements lie
-// side by side. Where image is turned it is the transpose of that: row i of the matrix is column i of the part.
+// matrix is a part of a value that looks like a matrix: row i begins at element start + i·step, and its elements are
+// contiguous. If image is turned, it is the transpose of that: row i of the matrix is column i of the part.
 type matrix struct {
 	v          *value
 	start      int
@@ -155,8 +155,8 @@ func matrixOf(v *value, l graph.Layout, rows, cols int) (matrix, error) {
 	return m, nil
 }
 
-// place is where a matrix lies in its image: its first byte, and the bytes from one row to the next. The error says why
-// words cannot reach it.
+// place is the position of a matrix in its image: its first byte, and the bytes from one row to the next. The error
+// says why it is not aligned to words.
 func (m matrix) place(wordBytes int) (start, step int64, err error) {
 	v, b := m.v, m.v.bytes()
 	stride := v.stride(m.image, wordBytes)

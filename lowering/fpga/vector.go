@@ -4,7 +4,7 @@ import (
 	"fusec/fpga/isa"
 )
 
-// vector emits a task that goes row by row: an affine map, a product of elements or a norm.
+// vector emits a task that works row by row: an affine map, a product of elements or a norm.
 func (a *assembler) vector(t *task) {
 	c := a.cfg
 	x, to := a.in(t.x), a.in(t.out)
