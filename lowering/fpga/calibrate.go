@@ -98,7 +98,7 @@ func (c *calibrator) inside(i int, t *task) error {
 		return c.insideMoE(t)
 	}
 	add := func(n *graph.Node, to *calibre) error {
-		y, err := c.node(i, n)
+		y, err := c.node(i, t.part, n)
 		if err != nil {
 			return err
 		}
@@ -121,9 +121,16 @@ func (c *calibrator) inside(i int, t *task) error {
 	return nil
 }
 
-// node computes a node of a launch's body, from the launch's operands.
-func (c *calibrator) node(i int, n *graph.Node) (*graph.Tensor, error) {
-	f := c.l.p.Launches[i].Op.(graph.Fusion)
+// node computes a node of a launch's body, or of a part of it, from the launch's operands.
+func (c *calibrator) node(i int, part *graph.Segment, n *graph.Node) (*graph.Tensor, error) {
+	l := &c.l.p.Launches[i]
+	f, args := l.Op.(graph.Fusion), l.Args
+	if part != nil {
+		f.Body, args = part.Body, make([]lowering.View, len(part.Args))
+		for j, a := range part.Args {
+			args[j] = l.Args[a]
+		}
+	}
 	need := map[*graph.Node]bool{n: true}
 	for k := len(f.Body.Nodes) - 1; k >= 0; k-- {
 		if x := f.Body.Nodes[k]; need[x] {
@@ -154,7 +161,7 @@ func (c *calibrator) node(i int, n *graph.Node) (*graph.Tensor, error) {
 	if a := f.Anchored(); a == nil || !need[a] {
 		anchor = graph.AnchorNone
 	}
-	return c.host.Other(i, graph.Fusion{Anchor: anchor, Kind: f.Kind, Body: body}, n.Type)
+	return c.host.Compute(graph.Fusion{Anchor: anchor, Kind: f.Kind, Body: body}, args, n.Type)
 }
 
 // insideMoE widens the ranges of the internal values of a mixture, over the tokens of each expert.

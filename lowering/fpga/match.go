@@ -161,7 +161,7 @@ func (t *matcher) compute(i int) error {
 // begin starts a task for value i.
 func (t *matcher) begin(i int, k taskKind, x matrix) *task {
 	n := t.p.Values[i].Node
-	w := &task{launch: t.launch, kind: k, node: n, x: x, op: n.Op, share: 1}
+	w := &task{launch: t.launch, part: &t.p.Segment, kind: k, node: n, x: x, op: n.Op, share: 1}
 	t.open[i] = w
 	return w
 }

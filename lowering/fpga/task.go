@@ -33,7 +33,8 @@ func (k taskKind) String() string { return taskNames[k] }
 type task struct {
 	launch int
 	kind   taskKind
-	node   *graph.Node // of the fusion's body, whose value is the result
+	node   *graph.Node // whose value is the result: of the body of part or, if that is nil, of the fusion's
+	part   *graph.Segment
 	x      matrix
 	weight *weight // of a gemm: its second operand, if that is constant
 	w      matrix  // otherwise

@@ -72,16 +72,16 @@ func (h *Launches) Run(i int) (err error) {
 	return k.Run(h.memory(l.Args), h.memory(l.Results))
 }
 
-// Other computes another operation on launch i's operands, such as a part of its body, with one result of type t.
-func (h *Launches) Other(i int, op graph.Op, t graph.Type) (*graph.Tensor, error) {
-	l := &h.p.Launches[i]
-	args, _ := l.Operands()
-	k, err := cpu.Compile(op, args, []cpu.Operand{cpu.Contiguous(t)}, h.env)
+// Compute computes an operation of one result of type t on operands of the program, such as a part of a launch's body on
+// those of the launch.
+func (h *Launches) Compute(op graph.Op, args []lowering.View, t graph.Type) (*graph.Tensor, error) {
+	operands, _ := (&lowering.Launch{Args: args}).Operands()
+	k, err := cpu.Compile(op, operands, []cpu.Operand{cpu.Contiguous(t)}, h.env)
 	if err != nil {
 		return nil, err
 	}
 	y := graph.NewTensor(t)
-	return y, k.Run(h.memory(l.Args), []cpu.Memory{cpu.MemoryOf(y)})
+	return y, k.Run(h.memory(args), []cpu.Memory{cpu.MemoryOf(y)})
 }
 
 // Value is the value of a view of a buffer, made contiguous.

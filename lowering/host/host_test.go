@@ -48,7 +48,7 @@ func TestLaunches(t *testing.T) {
 	if err := h.Run(1); err != nil {
 		t.Fatal(err)
 	}
-	square, err := h.Other(1, fuse(graph.Square), graph.TypeOf(graph.F32, 4))
+	square, err := h.Compute(fuse(graph.Square), []lowering.View{in}, graph.TypeOf(graph.F32, 4))
 	if err != nil {
 		t.Fatal(err)
 	}
