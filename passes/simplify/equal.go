@@ -1,8 +1,8 @@
 package simplify
 
 import (
-	"fmt"
 	"hash/maphash"
+	"strconv"
 
 	"fusec/graph"
 )
@@ -61,6 +61,7 @@ func keyOf(n *graph.Node) valueKey {
 	if b, ok := n.Op.(graph.Binary); ok && b.Fn.Commutes() && args[0].ID > args[1].ID {
 		args = []*graph.Node{args[1], args[0]}
 	}
+	var rest []byte // of few nodes, but the norm of all gradients has thousands of operands
 	for i, a := range args {
 		switch i {
 		case 0:
@@ -70,9 +71,10 @@ func keyOf(n *graph.Node) valueKey {
 		case 2:
 			k.c = a
 		default:
-			k.rest += fmt.Sprintf("%d ", a.ID)
+			rest = append(strconv.AppendInt(rest, int64(a.ID), 10), ' ')
 		}
 	}
+	k.rest = string(rest)
 	return k
 }
 
