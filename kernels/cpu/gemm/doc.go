@@ -44,7 +44,7 @@ package gemm
 // Float is the element type of a product.
 type Float interface{ float32 | float64 }
 
-// An Epilogue finishes tiles of C: bias, activation, residual and the like.
+// An Epilogue finishes tiles of C: for example bias, activation and residual.
 type Epilogue interface {
 	// Tile is called once for each tile, when its elements have their final
 	// value and are still in the cache. The tiles of a run cover C without

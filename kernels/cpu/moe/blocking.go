@@ -58,7 +58,7 @@ func (k *Plan[T]) cut() {
 	b.chunks = ceilDiv(d.Hidden, b.chunk)
 	b.padded = max(b.chunks-1, 0)*b.chunk + roundUp(d.Hidden-max(b.chunks-1, 0)*b.chunk, nr)
 	b.out = d.Result
-	hidden, kept := 2, 0 // values of a chunk at work, and those kept for the weights' gradients
+	hidden, kept := 2, 0 // current values of a chunk, and those stored for the weights' gradients
 	if k.Op.Gated {
 		hidden++
 	}
