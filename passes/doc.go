@@ -2,7 +2,7 @@
 //
 // A pass is a row of one table ([All]): its name, what it does in one line, its function, and what it must come after
 // and why. [Run] clones the graph, runs the passes in order, and writes down in a [trace.Trace] what each of them did:
-// a snapshot of the graph, the rewrites, the near misses, what stayed as it was and why.
+// a snapshot of the graph, the rewrites, the missed fusions, what stayed as it was and why.
 //
 //	         strip-grad   simplify     raise        differentiate  fuse-regions
 //	                                                               ┌──────────┐

@@ -141,6 +141,9 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 			continue
 		}
 		s := trace.Stage{Name: p.Name, Doc: p.Doc}
+		if p.Name == table[len(table)-1].Name {
+			s.Name = trace.Final
+		}
 		c.Stage = &s
 		start := time.Now()
 		if err := c.run(p); err != nil {

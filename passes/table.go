@@ -3,6 +3,7 @@ package passes
 import (
 	"fmt"
 
+	"fusec/graph/trace"
 	"fusec/passes/attention"
 	"fusec/passes/fuse"
 	"fusec/passes/moe"
@@ -130,7 +131,7 @@ var table = []Pass{
 			{"fuse-regions", "what is stored and what a launch costs is known when launches are formed"},
 			{"place", "copies take memory, too, and each value has the memory in which it stays"},
 		}},
-	{Name: "check-lowered", Run: checkLowered,
+	{Name: trace.FinalPass, Run: checkLowered,
 		Needed: always("it names what the target has no kernel for, before anything runs"),
 		Doc:    "nothing is left that the target has no kernel for", After: []After{
 			{"place", "it checks the last graph"},

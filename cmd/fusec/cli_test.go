@@ -71,7 +71,7 @@ func TestUsage(t *testing.T) {
 		{"dump " + clitest.Bare + " --format jpg", "--format jpg: want one of dot, svg, png, text, json"},
 		{"dump " + clitest.Bare + " --stage", "flag --stage needs a value"},
 		{"dump " + clitest.Bare + " --stage rase", `there is no stage "rase": want one of import, `},
-		{"dump " + clitest.Bare + " --stage nosuch", "check-lowered, cuda, fpga"},
+		{"dump " + clitest.Bare + " --stage nosuch", "final, cuda, fpga"},
 		{"dump " + clitest.Bare + " --stage 99", `there is no stage "99"`},
 		{"dump " + clitest.Bare + " --all", "name their folder with -o"},
 		{"dump " + clitest.Bare + " --all --stage raise", "contradict"},

@@ -114,7 +114,10 @@ func (b *builder) heading() {
 	if b.graph.Name == "" {
 		b.scene.heading = "graph"
 	}
-	if b.stage != "" {
+	switch {
+	case b.stage == trace.Final && b.target != "":
+		b.scene.heading += " · compiled for " + clean(b.target)
+	case b.stage != "":
 		b.scene.heading += " · " + clean(b.stage)
 	}
 	var words []string

@@ -33,14 +33,14 @@ func short(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
-// scaled prints n with a decimal prefix and three significant digits.
-func scaled(n int64, unit string) string {
+// scaled prints n with three significant digits and a prefix; from one prefix to the next is a factor of step.
+func scaled(n int64, unit string, step float64, prefixes ...string) string {
 	v, prefix := float64(n), ""
-	for _, p := range []string{"k", "M", "G", "T", "P", "E"} {
-		if v < 999.5 {
+	for _, p := range prefixes {
+		if v < 0.9995*step {
 			break
 		}
-		v, prefix = v/1000, p
+		v, prefix = v/step, p
 	}
 	digits := 0
 	if prefix != "" {
@@ -55,9 +55,9 @@ func scaled(n int64, unit string) string {
 	return s + " " + prefix + unit
 }
 
-func humanFLOPs(n int64) string { return scaled(n, "FLOP") }
+func humanFLOPs(n int64) string { return scaled(n, "FLOP", 1000, "k", "M", "G", "T", "P", "E") }
 
-func humanBytes(n int64) string { return scaled(n, "B") }
+func humanBytes(n int64) string { return scaled(n, "B", 1024, "Ki", "Mi", "Gi", "Ti", "Pi", "Ei") }
 
 // humanTime prints a duration with three significant digits.
 func humanTime(d time.Duration) string {

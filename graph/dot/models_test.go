@@ -279,5 +279,5 @@ func mixtureTrace(t testing.TB) *trace.Trace {
 	})
 	fused.Output("y", fused.Add(graph.Fusion{Anchor: graph.AnchorMoE, Kind: graph.KindMoE, Body: inner}, in...))
 	return &trace.Trace{Target: "cpu", Stages: []trace.Stage{
-		{Name: "import", Graph: finish(t, plain)}, {Name: "check-lowered", Graph: finish(t, fused)}}}
+		{Name: "import", Graph: finish(t, plain)}, {Name: trace.Final, Graph: finish(t, fused)}}}
 }

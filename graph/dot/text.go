@@ -35,6 +35,9 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, opts Options) {
 	}
 	if s.Name != "" {
 		fmt.Fprintf(b, "stage %d of %d: %s", i+1, len(tr.Stages), clean(s.Name))
+		if s.Name == trace.Final && tr.Target != "" {
+			fmt.Fprintf(b, ", compiled for %s", clean(tr.Target))
+		}
 		if s.Doc != "" {
 			fmt.Fprintf(b, " (%s)", clean(s.Doc))
 		}
@@ -130,7 +133,7 @@ func textRecords(b *strings.Builder, s *trace.Stage) {
 		t.write(b)
 	}
 	if len(s.Misses) > 0 {
-		b.WriteString("\nnear misses\n")
+		b.WriteString("\nmissed fusions\n")
 		for _, m := range s.Misses {
 			fmt.Fprintf(b, "  %s stopped at %%%d", clean(m.Pattern), m.Node)
 			if m.At != "" {

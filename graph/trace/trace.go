@@ -1,4 +1,4 @@
-// Package trace defines the records of a compilation: matches and near misses of every pass, the resulting program and
+// Package trace defines the records of a compilation: matches and missed fusions of every pass, the resulting program and
 // the times of its launches. Records are plain data. Passes and lowering fill them, and package dot, the command line
 // and users' tools print them.
 package trace
@@ -18,9 +18,15 @@ type Trace struct {
 	Program   *Program // nil until lowered
 }
 
+// Final is the name of the last stage, the compiled graph. FinalPass is the name of its pass.
+const (
+	Final     = "final"
+	FinalPass = "check-lowered"
+)
+
 // Stage is the graph after one pass and what the pass did.
 type Stage struct {
-	Name    string // of the pass; "import" for the imported graph
+	Name    string // of the pass; "import" for the imported graph, [Final] for the compiled one
 	Doc     string
 	Graph   *graph.Graph // a snapshot, which must not be changed; stages share equal parts
 	Took    time.Duration
@@ -39,7 +45,7 @@ type Match struct {
 	Origin  []graph.Origin // the user's nodes it covers
 }
 
-// Miss is a near miss: a pattern that matched in part, and the first condition that failed.
+// Miss is a missed fusion: a pattern that matched in part, and the first condition that failed.
 type Miss struct {
 	Pattern string
 	Node    int            // ID of the node where matching stopped, in the graph before the stage

@@ -17,7 +17,7 @@
 //   - Casts to a wider type and back vanish. Arithmetic in a narrower type prevents the fusion, since its rounding would be lost.
 //
 // Nothing but the softmax may read the scores, and nothing but the second contraction the probabilities: an Attention
-// never has them in memory. Whatever prevents a fusion is reported as a near miss of each softmax between
+// never has them in memory. Whatever prevents a fusion is reported as a missed fusion of each softmax between
 // contractions.
 package attention
 

@@ -12,7 +12,7 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// attentionMisses lists the near misses of fuse-attention in g, whose values must stay.
+// attentionMisses lists the missed fusions of fuse-attention in g, whose values must stay.
 func attentionMisses(t *testing.T, g *graph.Graph, target rewrite.Target) []string {
 	t.Helper()
 	h, tr := passtest.Run(t, g, passes.Config{Target: target, Stop: "simplify-again"})
@@ -190,7 +190,7 @@ func TestAttentionMisses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got := attentionMisses(t, graphtest.Built(t, tt.build), nil)
 			if len(got) != 1 || got[0] != tt.want {
-				t.Errorf("near misses %q\nwant %q", got, tt.want)
+				t.Errorf("missed fusions %q\nwant %q", got, tt.want)
 			}
 		})
 	}
@@ -224,7 +224,7 @@ func TestAttentionRefused(t *testing.T) {
 		b.Output("y", b.MatMul(b.Named(passtest.Softmax(b, b.MatMul(q, k, false, true)), "p"), v, false, false))
 	})
 	if got := attentionMisses(t, g, noAttention{}); len(got) != 1 || got[0] != `softmax "p": bare has no attention` {
-		t.Errorf("near misses %q", got)
+		t.Errorf("missed fusions %q", got)
 	}
 }
 
@@ -246,13 +246,13 @@ func TestAttentionNoMisses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := attentionMisses(t, graphtest.Built(t, build), nil); len(got) != 0 {
-				t.Errorf("near misses %q", got)
+				t.Errorf("missed fusions %q", got)
 			}
 		})
 	}
 }
 
-// TestAttentionPlaces checks that a near miss names the user's lines.
+// TestAttentionPlaces checks that a missed fusion names the user's lines.
 func TestAttentionPlaces(t *testing.T) {
 	g := graphtest.Built(t, func(b *graph.Builder) {
 		q, k, v := passtest.QKV(b, graph.F64, 5, 5)
@@ -263,6 +263,6 @@ func TestAttentionPlaces(t *testing.T) {
 	_, tr := passtest.Run(t, g, passes.Config{Stop: "fuse-attention"})
 	m := passtest.Stage(t, tr, "fuse-attention").Misses
 	if len(m) != 1 || !strings.Contains(m[0].Reason, `tanh %4 of "q" and "k" (miss_test.go:`) || !strings.Contains(m[0].At, "(miss_test.go:") {
-		t.Errorf("near misses %+v", m)
+		t.Errorf("missed fusions %+v", m)
 	}
 }

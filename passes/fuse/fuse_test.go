@@ -13,7 +13,7 @@ import (
 	"fusec/passes/passtest"
 )
 
-// misses lists the near misses of fuse-regions.
+// misses lists the missed fusions of fuse-regions.
 func misses(t *testing.T, g *graph.Graph) []string {
 	t.Helper()
 	_, tr := passtest.Run(t, g, passes.Config{Stop: "fuse-regions"})

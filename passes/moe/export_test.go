@@ -1,4 +1,4 @@
 package moe
 
-// Activation names an activation, as near misses do.
+// Activation names an activation, as missed fusions do.
 var Activation = activation

@@ -12,7 +12,7 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// moeMisses lists the near misses of fuse-moe in g, whose values must stay.
+// moeMisses lists the missed fusions of fuse-moe in g, whose values must stay.
 func moeMisses(t *testing.T, g *graph.Graph, target rewrite.Target) []string {
 	t.Helper()
 	h, tr := passtest.Run(t, g, passes.Config{Target: target, Stop: "simplify-again"})
@@ -144,7 +144,7 @@ func TestMoEMisses(t *testing.T) {
 			g := graphtest.Built(t, func(b *graph.Builder) { b.Output("y", tt.build(passtest.NewMoEWriter(b, 3, 5))) })
 			got := moeMisses(t, g, nil)
 			if len(got) != 1 || got[0] != tt.want {
-				t.Errorf("near misses %q\nwant %q", got, tt.want)
+				t.Errorf("missed fusions %q\nwant %q", got, tt.want)
 			}
 		})
 	}
@@ -168,7 +168,7 @@ func TestMoERefused(t *testing.T) {
 		b.Output("y", b.Named(w.Sum(w.Softmax(w.Logits()), w.Relu), "y"))
 	})
 	if got := moeMisses(t, g, noMoE{}); len(got) != 1 || got[0] != `add "y": bare has no mixtures` {
-		t.Errorf("near misses %q", got)
+		t.Errorf("missed fusions %q", got)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestMoENoMisses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := graphtest.Built(t, func(b *graph.Builder) { b.Output("y", build(passtest.NewMoEWriter(b, 3, 5))) })
 			if got := moeMisses(t, g, nil); len(got) != 0 {
-				t.Errorf("near misses %q", got)
+				t.Errorf("missed fusions %q", got)
 			}
 		})
 	}

@@ -23,7 +23,7 @@
 // makes NaN of those.
 //
 // Nothing but the sum may read what the experts compute, since a MoE does not keep it in memory. What prevents a fusion is
-// reported as a near miss of each tensor whose slices weight the terms of a sum.
+// reported as a missed fusion of each tensor whose slices weight the terms of a sum.
 package moe
 
 import (

@@ -95,7 +95,7 @@ var line = regexp.MustCompile(` \([^ ]*\.go:\d+\)`)
 // WithoutLines is a message without the user's file and line, which change with the tests.
 func WithoutLines(s string) string { return line.ReplaceAllString(s, "") }
 
-// Misses lists the near misses of a stage, all of the given pattern, without lines.
+// Misses lists the missed fusions of a stage, all of the given pattern, without lines.
 func Misses(t *testing.T, s *trace.Stage, pattern string) (list []string) {
 	t.Helper()
 	for _, m := range s.Misses {

@@ -120,7 +120,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestMiss checks the words of near misses, and that there are none before the key.
+// TestMiss checks the words of missed fusions, and that there are none before the key.
 func TestMiss(t *testing.T) {
 	gate := Chain(graph.Mul, Key(Unary(graph.Sigmoid, OneUse(Capture("u", Unary(graph.Exp, Any()))))), Const(2), Same("u"))
 	tests := []struct {

@@ -93,7 +93,7 @@ func Describe(n *graph.Node) string {
 	return n.Describe()
 }
 
-// Named describes a node for a near miss: what it computes, the user's name for it and where it was built.
+// Named describes a node for a missed fusion: what it computes, the user's name for it and where it was built.
 func Named(n *graph.Node) string {
 	s := Describe(n)
 	for _, o := range n.Origin {

@@ -12,7 +12,7 @@
 // people write them. The result differs from what was written only at the limits of arithmetic, where it is the
 // mathematical one: a relu of −Inf is 0 and not −Inf·0, and a softmax does not overflow.
 //
-// The target is asked before each rewrite, and what it refuses becomes a near miss with its reason.
+// The target is asked before each rewrite, and what it refuses becomes a missed fusion with its reason.
 package raise
 
 import (

@@ -597,7 +597,7 @@ func TestRaiseRefused(t *testing.T) {
 	}
 }
 
-// TestMisses holds the words of near misses.
+// TestMisses holds the words of missed fusions.
 func TestMisses(t *testing.T) {
 	pick := func(name, spelling string) func(b *graph.Builder, x *graph.Node) *graph.Node {
 		for _, s := range spellings[name] {

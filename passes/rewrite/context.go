@@ -37,7 +37,7 @@ func (c *Context) Match(pattern, kind string, made *graph.Node, covered ...*grap
 		Pattern: pattern, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(covered...)})
 }
 
-// Miss records a near miss of a pattern that stopped at node at, after it had matched the covered nodes.
+// Miss records a missed fusion of a pattern that stopped at node at, after it had matched the covered nodes.
 func (c *Context) Miss(pattern string, at *graph.Node, reason string, covered ...*graph.Node) {
 	c.Stage.Misses = append(c.Stage.Misses, trace.Miss{
 		Pattern: pattern, Node: at.ID, At: at.Where(), Reason: reason, Origin: graph.MergeOrigins(covered...)})

@@ -65,7 +65,7 @@ func (r *Rewriter) Fixpoint() error {
 	return nil
 }
 
-// report records the rewrites whose result is in the graph, since the others were steps on the way, and the near misses
+// report records the rewrites whose result is in the graph, since the others were steps on the way, and the missed fusions
 // of the last walk.
 func (r *Rewriter) report() {
 	live := graph.NewPerNode[bool](r.Graph)
@@ -108,13 +108,13 @@ func (r *Rewriter) reportMisses() {
 	}
 }
 
-// missed is a near miss of a pattern.
+// missed is a missed fusion of a pattern.
 type missed struct {
 	p *pattern.Pattern
 	*pattern.Miss
 }
 
-// Miss keeps a near miss.
+// Miss keeps a missed fusion.
 func (r *Rewriter) Miss(p *pattern.Pattern, m *pattern.Miss) {
 	r.missed = append(r.missed, missed{p, m})
 }

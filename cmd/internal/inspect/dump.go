@@ -22,7 +22,7 @@ var Dump = &cli.Command{
 	Args:    "[flags] model.graph",
 	Summary: "print a model's compilation as a picture, text or JSON",
 	Doc: `
-Prints the final stage: what runs, launch by launch. Any earlier stage can be had by its name or number, or all of
+Prints the stage final: what runs, launch by launch. Any earlier stage can be had by its name or number, or all of
 them as numbered files. Weights are not needed. The same graph and target give the same bytes.
 
 DOT goes to standard output unless -o names a file, whose extension then decides the format. SVG and PNG need no
@@ -31,7 +31,7 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		{"fusec dump model.graph -o model.svg", "the compiled model as a picture"},
 		{"fusec dump model.graph | dot -Tpdf > model.pdf", "the same through Graphviz"},
 		{"fusec dump model.graph --all -o stages", "every stage: stages/01-import.svg, stages/02-strip-grad.svg, ..."},
-		{"fusec dump model.graph --stage raise --format text", "one stage as text, with what its pass matched and nearly matched"},
+		{"fusec dump model.graph --stage raise --format text", "one stage as text, with what its pass matched, and the fusions that it missed"},
 		{"fusec dump model.graph --stage cuda", "the CUDA C++ of its kernels, with your names beside it"},
 		{"fusec dump model.graph --stage fpga --overlay sim16", "the descriptors of its launches on an overlay"},
 		{"fusec dump model.graph --measured -o model.svg", "run it and write each launch's time beside it"},
@@ -40,7 +40,7 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		d := &dumper{}
 		d.compile.Declare(f)
 		d.values.Declare(f)
-		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default: the last); cuda: the kernels' CUDA C++; fpga: the overlay's descriptors")
+		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default final, the compiled graph); cuda: the kernels' CUDA C++; fpga: the overlay's descriptors")
 		f.BoolVar(&d.all, "all", false, "every stage")
 		f.StringVar(&d.out, "o", "", "write to `FILE`, or with --all to this folder")
 		f.Choice(&d.format, "format", append(formatNames(), ptxFormat),
@@ -208,6 +208,9 @@ func (d *dumper) print(e *cli.Env, tr *trace.Trace, opts dot.Options) error {
 func findStage(tr *trace.Trace, name string) (int, error) {
 	if name == "" {
 		return len(tr.Stages) - 1, nil
+	}
+	if name == trace.FinalPass {
+		name = trace.Final
 	}
 	var names []string
 	for i, s := range tr.Stages {

@@ -56,7 +56,9 @@ func TestDumpAll(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "stages")
 	clitest.Good(t, "dump", clitest.Bare, "--all", "-o", dir)
 	var want []string
-	for i, name := range append([]string{"import"}, fusec.Passes()...) {
+	names := append([]string{"import"}, fusec.Passes()...)
+	names[len(names)-1] = "final"
+	for i, name := range names {
 		want = append(want, fmt.Sprintf("%02d-%s.svg", i+1, name))
 	}
 	if got := clitest.FileNames(t, dir); strings.Join(got, " ") != strings.Join(want, " ") {
@@ -118,5 +120,22 @@ func TestDumpStandardInput(t *testing.T) {
 	}
 	if r := clitest.FusecIn(t, string(text), "dump", "-"); r.Code != cli.ExitOK || r.Out != clitest.Good(t, "dump", clitest.Bare) {
 		t.Errorf("exit code %d, %s", r.Code, r.Stderr)
+	}
+}
+
+// The last stage is called final. The name of its pass names it too.
+func TestFinalStage(t *testing.T) {
+	want := clitest.Good(t, "dump", clitest.Bare)
+	if !strings.Contains(want, "compiled for cpu") {
+		t.Errorf("the title does not say for what the graph was compiled:\n%.600s", want)
+	}
+	for _, name := range []string{"final", "check-lowered"} {
+		if clitest.Good(t, "dump", clitest.Bare, "--stage", name) != want {
+			t.Errorf("--stage %s is not the last stage", name)
+		}
+	}
+	text := clitest.Good(t, "dump", clitest.Bare, "--target", "ref", "--format", "text")
+	if !strings.Contains(text, ": final, compiled for ref (") {
+		t.Errorf("the list is\n%.300s", text)
 	}
 }

@@ -3,6 +3,7 @@ package inspect
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -17,11 +18,12 @@ import (
 var Explain = &cli.Command{
 	Name:    "explain",
 	Args:    "[flags] model.graph",
-	Summary: "tell what was fused, what it saves, and what nearly was",
+	Summary: "tell what was fused, what it saves, and which fusions were missed",
 	Doc: `
 Compiles the model and reports: how many launches it takes and which of your nodes each computes, with the file and
 line that built them; arithmetic and memory traffic before and after; the memory that a run needs; what stayed on the
-host, and why; and every near miss: a pattern that matched in part, and the condition that failed.
+host, and why; and the missed fusions: patterns that matched in part, grouped by the
+condition that failed, the largest group first.
 
 Before means one launch for each operation, each operand read and each result written once. Weights are not needed.`,
 	Examples: []cli.Example{
@@ -305,14 +307,26 @@ func (rep *ExplainReport) text() string {
 	for _, h := range rep.Host {
 		fmt.Fprintf(&b, "  launch %d, %s: %s\n", h.Launch, h.Node, h.Reason)
 	}
-	b.WriteString("\nnear misses: ")
+	b.WriteString("\nmissed fusions: ")
 	if len(rep.Misses) == 0 {
 		b.WriteString("none\n")
 	} else {
 		fmt.Fprintf(&b, "%d\n", len(rep.Misses))
 	}
-	for _, m := range rep.Misses {
-		fmt.Fprintf(&b, "  %s (%s) stopped at %s: %s\n", m.Pattern, m.Stage, m.At, m.Reason)
+	for _, g := range groupMisses(rep.Misses) {
+		times := ""
+		if len(g) > 1 {
+			times = fmt.Sprintf("×%d ", len(g))
+		}
+		m := g[0]
+		fmt.Fprintf(&b, "  %s%s (%s) stopped at %s", times, m.Pattern, m.Stage, m.At)
+		switch n := len(g) - 1; {
+		case n == 1:
+			fmt.Fprintf(&b, " and at %s", g[1].At)
+		case n > 1:
+			fmt.Fprintf(&b, " and %d others", n)
+		}
+		fmt.Fprintf(&b, ": %s\n", m.Reason)
 	}
 	for _, k := range []graph.NoteKind{graph.Divergence, graph.Imitation} {
 		n, t := 0, cli.NewTable(">times", "topic")
@@ -338,6 +352,30 @@ func (rep *ExplainReport) text() string {
 	}
 	return b.String()
 }
+
+// groupMisses groups missed fusions by their cause: one pattern in one stage, for reasons that differ only in the nodes
+// and numbers that they name. The largest group is first; equally large ones are in the order of their first miss.
+func groupMisses(list []missReport) [][]missReport {
+	at := map[[3]string]int{}
+	var groups [][]missReport
+	for _, m := range list {
+		key := [3]string{m.Stage, m.Pattern, causeOf(m.Reason)}
+		i, ok := at[key]
+		if !ok {
+			i = len(groups)
+			at[key], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], m)
+	}
+	slices.SortStableFunc(groups, func(a, b []missReport) int { return len(b) - len(a) })
+	return groups
+}
+
+// specifics are what a reason says of one place: quoted names, positions in files, and numbers.
+var specifics = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s()]+:\d+(?::\d+)?|\d+`)
+
+// causeOf is a reason without the names, positions and numbers of the one place.
+func causeOf(reason string) string { return specifics.ReplaceAllString(reason, "#") }
 
 // saved is how much smaller after is than before.
 func saved(before, after int64) string {

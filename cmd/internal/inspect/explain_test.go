@@ -138,7 +138,7 @@ weights and constants: 0 B
 
 on the host: nothing
 
-near misses: 1
+missed fusions: 1
   gelu (raise) stopped at mul "y" (m.go:7): the cube is of another value
 
 notes
@@ -173,5 +173,26 @@ func TestExplainManyAlike(t *testing.T) {
 	each(10)
 	if few, many := each(250), each(2000); many > 1.5*few {
 		t.Errorf("%.0f bytes for each of 250 values, %.0f for each of 2,000", few, many)
+	}
+}
+
+// Missed fusions for one cause are one line, the cause of the most misses first.
+func TestMissedFusionsByCause(t *testing.T) {
+	rep := &ExplainReport{Target: "cpu", Misses: []missReport{
+		{Stage: "raise", Pattern: "gelu", At: `binary "a"`, Reason: "want a constant 0.5, found 0.25"},
+		{Stage: "fuse-attention", Pattern: "attention", At: `softmax "s1"`, Reason: `"l1.scores" is also read by net.go:12`},
+		{Stage: "fuse-attention", Pattern: "attention", At: `softmax "s2"`, Reason: `"l2.scores" is also read by net.go:12`},
+		{Stage: "fuse-attention", Pattern: "attention", At: `softmax "s3"`, Reason: `"l3.scores" is also read by net.go:14`},
+		{Stage: "fuse-attention", Pattern: "attention", At: `softmax "s4"`, Reason: "the mask depends on the batch"},
+		{Stage: "fuse-attention", Pattern: "attention", At: `softmax "s5"`, Reason: "the mask depends on the batch"},
+	}}
+	want := `
+missed fusions: 6
+  ×3 attention (fuse-attention) stopped at softmax "s1" and 2 others: "l1.scores" is also read by net.go:12
+  ×2 attention (fuse-attention) stopped at softmax "s4" and at softmax "s5": the mask depends on the batch
+  gelu (raise) stopped at binary "a": want a constant 0.5, found 0.25
+`
+	if text := rep.text(); !strings.Contains(text, want) {
+		t.Errorf("the report lacks\n%s\n%s", want, text)
 	}
 }
