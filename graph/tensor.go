@@ -1,9 +1,9 @@
 package graph
 
 import (
+	"bytes"
 	"fmt"
-	"math"
-	"slices"
+	"unsafe"
 )
 
 // Tensor is a contiguous row-major value. Data is a []float32, []float64, []int32, []int64 or []bool that matches
@@ -35,23 +35,30 @@ func DTypeOf[T Elem]() DType {
 
 // NewTensor makes a tensor of zeros.
 func NewTensor(t Type) *Tensor {
-	n := t.Shape.Elems()
-	r := &Tensor{Type: t}
+	words := make([]uint64, (t.Bytes()+7)/8)
+	return TensorAt(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words)), t)
+}
+
+// TensorAt is the tensor of type t whose elements start at the first byte of b, which is aligned to an element and long
+// enough. The memory is shared.
+func TensorAt(b []byte, t Type) *Tensor {
+	n, r := t.Shape.Elems(), &Tensor{Type: t}
+	p := unsafe.Pointer(unsafe.SliceData(b[:t.Bytes()]))
 	switch t.DType {
 	case F32:
-		r.Data = make([]float32, n)
+		r.Data = unsafe.Slice((*float32)(p), n)
 	case F64:
-		r.Data = make([]float64, n)
+		r.Data = unsafe.Slice((*float64)(p), n)
 	case I32:
-		r.Data = make([]int32, n)
+		r.Data = unsafe.Slice((*int32)(p), n)
 	case I64:
-		r.Data = make([]int64, n)
+		r.Data = unsafe.Slice((*int64)(p), n)
 	case Bool:
-		r.Data = make([]bool, n)
+		r.Data = unsafe.Slice((*bool)(p), n)
 	case BF16, F16:
-		r.Data = make([]uint16, n)
+		r.Data = unsafe.Slice((*uint16)(p), n)
 	default:
-		panic("graph: NewTensor of an invalid type")
+		panic("graph: a tensor of an invalid type")
 	}
 	return r
 }
@@ -139,74 +146,42 @@ func (t *Tensor) Clone() *Tensor {
 }
 
 // CopyFrom copies u's elements; both have the same type.
-func (t *Tensor) CopyFrom(u *Tensor) {
-	switch d := t.Data.(type) {
-	case []float32:
-		copy(d, u.Data.([]float32))
-	case []float64:
-		copy(d, u.Data.([]float64))
-	case []int32:
-		copy(d, u.Data.([]int32))
-	case []int64:
-		copy(d, u.Data.([]int64))
-	case []bool:
-		copy(d, u.Data.([]bool))
-	case []uint16:
-		copy(d, u.Data.([]uint16))
-	}
-}
+func (t *Tensor) CopyFrom(u *Tensor) { copy(t.Bytes(), u.Bytes()) }
 
 // Equal reports whether both tensors have the same type and the same bits.
-func (t *Tensor) Equal(u *Tensor) bool {
-	if t.Type != u.Type {
-		return false
-	}
-	switch d := t.Data.(type) {
+func (t *Tensor) Equal(u *Tensor) bool { return t.Type == u.Type && bytes.Equal(t.Bytes(), u.Bytes()) }
+
+// Bytes is the memory of the elements, shared, in the byte order of the machine.
+func (t *Tensor) Bytes() []byte {
+	p, n, d := t.elems()
+	return unsafe.Slice((*byte)(p), n*d.Size())
+}
+
+// elems gives the address, the number and the type of the elements that Data holds.
+func (t *Tensor) elems() (unsafe.Pointer, int, DType) {
+	switch x := t.Data.(type) {
 	case []float32:
-		e := u.Data.([]float32)
-		for i := range d {
-			if math.Float32bits(d[i]) != math.Float32bits(e[i]) {
-				return false
-			}
-		}
+		return unsafe.Pointer(unsafe.SliceData(x)), len(x), F32
 	case []float64:
-		e := u.Data.([]float64)
-		for i := range d {
-			if math.Float64bits(d[i]) != math.Float64bits(e[i]) {
-				return false
-			}
-		}
+		return unsafe.Pointer(unsafe.SliceData(x)), len(x), F64
 	case []int32:
-		return slices.Equal(d, u.Data.([]int32))
+		return unsafe.Pointer(unsafe.SliceData(x)), len(x), I32
 	case []int64:
-		return slices.Equal(d, u.Data.([]int64))
+		return unsafe.Pointer(unsafe.SliceData(x)), len(x), I64
 	case []bool:
-		return slices.Equal(d, u.Data.([]bool))
+		return unsafe.Pointer(unsafe.SliceData(x)), len(x), Bool
 	case []uint16:
-		return slices.Equal(d, u.Data.([]uint16))
+		if t.Type.DType.Is16() {
+			return unsafe.Pointer(unsafe.SliceData(x)), len(x), t.Type.DType
+		}
+		return nil, len(x), Invalid
 	}
-	return true
+	return nil, 0, Invalid
 }
 
 // Check reports data that does not match the type.
 func (t *Tensor) Check() error {
-	n, d := 0, Invalid
-	switch x := t.Data.(type) {
-	case []float32:
-		n, d = len(x), F32
-	case []float64:
-		n, d = len(x), F64
-	case []int32:
-		n, d = len(x), I32
-	case []int64:
-		n, d = len(x), I64
-	case []bool:
-		n, d = len(x), Bool
-	case []uint16:
-		if n = len(x); t.Type.DType.Is16() {
-			d = t.Type.DType
-		}
-	}
+	_, n, d := t.elems()
 	if d != t.Type.DType || n != t.Type.Shape.Elems() {
 		return fmt.Errorf("tensor of type %v holds %d elements of %v", t.Type, n, d)
 	}

@@ -41,26 +41,11 @@ func (l *Loader) newSlot() *slot {
 			t := graph.NewTensor(c.batchType(l.opts.Batch))
 			data = append(data, t.Data)
 			s.full[name] = t
-			s.tail[name] = &graph.Tensor{Type: c.batchType(l.tail()), Data: firstElems(t.Data, l.tail()*c.elems)}
+			s.tail[name] = graph.TensorAt(t.Bytes(), c.batchType(l.tail()))
 		}
 		s.data = append(s.data, data)
 	}
 	return s
-}
-
-// firstElems is a tensor's data without all but its first n elements.
-func firstElems(data any, n int) any {
-	switch d := data.(type) {
-	case []float32:
-		return d[:n:n]
-	case []float64:
-		return d[:n:n]
-	case []int32:
-		return d[:n:n]
-	case []int64:
-		return d[:n:n]
-	}
-	return data.([]bool)[:n:n]
 }
 
 // pipeline is the goroutines that fill buffers ahead of the consumer. A buffer is free, then queued in the order of the

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
+	"reflect"
 
 	"fusec/graph"
 	"fusec/graph/atomicfile"
@@ -91,23 +91,9 @@ func Write(w io.Writer, t *graph.Tensor) error {
 
 // writeData writes the elements of a slice in little-endian order.
 func writeData(w io.Writer, data any) error {
-	switch d := data.(type) {
-	case []float32:
-		return writeChunks(w, d)
-	case []float64:
-		return writeChunks(w, d)
-	case []int32:
-		return writeChunks(w, d)
-	case []int64:
-		return writeChunks(w, d)
-	case []uint16:
-		return writeChunks(w, d)
-	}
-	return writeChunks(w, data.([]bool))
-}
-
-func writeChunks[T any](w io.Writer, data []T) error {
-	for part := range slices.Chunk(data, chunk/8) {
+	all := reflect.ValueOf(data)
+	for from := 0; from < all.Len(); from += chunk / 8 {
+		part := all.Slice(from, min(from+chunk/8, all.Len())).Interface()
 		if err := binary.Write(w, binary.LittleEndian, part); err != nil {
 			return err
 		}

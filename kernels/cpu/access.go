@@ -136,25 +136,25 @@ func (a *access) each(d *domain, start, n int, f func(from, off, count, stride i
 }
 
 // load converts elements start to start+len(dst) of the row at off into lanes.
-func load[T float](dst []T, a *access, d *domain, m *Memory, off, start int) {
+func load[T float](dst []T, a *access, d *domain, m Memory, off, start int) {
 	a.each(d, start, len(dst), func(from, rel, count, stride int) {
 		get(dst[from:from+count], a.dtype, m, off+rel, stride)
 	})
 }
 
 // get converts equally spaced elements of type d, from at on, into lanes.
-func get[T float](dst []T, d graph.DType, m *Memory, at, stride int) {
+func get[T float](dst []T, d graph.DType, m Memory, at, stride int) {
 	switch d {
 	case graph.F32:
-		gather(dst, m.F32[at:], stride)
+		gather(dst, elems[float32](m)[at:], stride)
 	case graph.F64:
-		gather(dst, m.F64[at:], stride)
+		gather(dst, elems[float64](m)[at:], stride)
 	case graph.I32:
-		gatherInts(dst, m.I32[at:], stride)
+		gatherInts(dst, elems[int32](m)[at:], stride)
 	case graph.I64:
-		gatherInts(dst, m.I64[at:], stride)
+		gatherInts(dst, elems[int64](m)[at:], stride)
 	case graph.Bool:
-		src := m.Bool[at:]
+		src := elems[bool](m)[at:]
 		for i := range dst {
 			dst[i] = 0
 			if src[i*stride] {
@@ -162,7 +162,7 @@ func get[T float](dst []T, d graph.DType, m *Memory, at, stride int) {
 			}
 		}
 	case graph.BF16, graph.F16:
-		src := m.Half[at:]
+		src := elems[uint16](m)[at:]
 		for i := range dst {
 			dst[i] = T(d.From16(src[i*stride]))
 		}
@@ -192,30 +192,30 @@ func gatherInts[T float, E int32 | int64](dst []T, src []E, stride int) {
 }
 
 // store converts lanes into elements start to start+len(src) of the row at off.
-func store[T float](src []T, a *access, d *domain, m *Memory, off, start int) {
+func store[T float](src []T, a *access, d *domain, m Memory, off, start int) {
 	a.each(d, start, len(src), func(from, rel, count, stride int) {
 		put(src[from:from+count], a.dtype, m, off+rel, stride)
 	})
 }
 
 // put converts lanes into equally spaced elements of type d from at on.
-func put[T float](src []T, d graph.DType, m *Memory, at, stride int) {
+func put[T float](src []T, d graph.DType, m Memory, at, stride int) {
 	switch d {
 	case graph.F32:
-		scatter(m.F32[at:], src, stride)
+		scatter(elems[float32](m)[at:], src, stride)
 	case graph.F64:
-		scatter(m.F64[at:], src, stride)
+		scatter(elems[float64](m)[at:], src, stride)
 	case graph.I32:
-		scatterInts(m.I32[at:], src, stride)
+		scatterInts(elems[int32](m)[at:], src, stride)
 	case graph.I64:
-		scatterInts(m.I64[at:], src, stride)
+		scatterInts(elems[int64](m)[at:], src, stride)
 	case graph.Bool:
-		dst := m.Bool[at:]
+		dst := elems[bool](m)[at:]
 		for i, v := range src {
 			dst[i*stride] = v != 0
 		}
 	case graph.BF16, graph.F16: // of which the lanes hold numbers already
-		dst := m.Half[at:]
+		dst := elems[uint16](m)[at:]
 		for i, v := range src {
 			dst[i*stride] = d.Bits16(float64(v))
 		}

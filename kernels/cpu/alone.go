@@ -114,6 +114,6 @@ func compileBody(b *graph.Builder, anchor graph.Anchor, args, results []Operand,
 }
 
 // numbers is the elements of a contiguous operand in its buffer.
-func numbers[T float](m *Memory, o Operand) []T {
-	return lanes[T](m)[o.Layout.Offset:][:o.Layout.Shape.Elems()]
+func numbers[T float](m Memory, o Operand) []T {
+	return elems[T](m)[o.Layout.Offset:][:o.Layout.Shape.Elems()]
 }

@@ -23,6 +23,7 @@ type attendInputs[T float] struct {
 	q, k, v, mask, lengths, table, seed body.Operand // Arg is −1 where there is no argument
 
 	lengthAt, tableAt []int
+	lengthType        graph.DType
 	perBatch, entries []int
 	scratch           [][]T // of each worker
 }
@@ -98,7 +99,7 @@ func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Ope
 		cfg.Bool = args[k.mask.Arg].DType == graph.Bool
 	}
 	if op.HasLengths {
-		k.lengthAt = offsets(k.lengths.Layout, d.Batch.Rank())
+		k.lengthAt, k.lengthType = offsets(k.lengths.Layout, d.Batch.Rank()), args[k.lengths.Arg].DType
 		k.perBatch = make([]int, len(k.lengthAt))
 	}
 	return cfg
@@ -107,15 +108,15 @@ func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Ope
 // Run implements [Kernel].
 func (k *attend[T]) Run(args, results []Memory) error {
 	run := k.inputs(args)
-	run.Out = lanes[T](&results[k.out])
+	run.Out = elems[T](results[k.out])
 	if k.table.Arg >= 0 {
-		if err := k.readTable(args[k.table.Arg].I64); err != nil {
+		if err := k.readTable(elems[int64](args[k.table.Arg])); err != nil {
 			return err
 		}
 		run.Table = k.entries
 	}
 	if k.lse >= 0 {
-		run.LSE = lanes[T](&results[k.lse])
+		run.LSE = elems[T](results[k.lse])
 	}
 	k.share(k.plan.Room())
 	k.plan.Run(run, k.scratch)
@@ -132,27 +133,27 @@ func (k *attendInputs[T]) share(room int) {
 // inputs are the operands of the attention for a run.
 func (k *attendInputs[T]) inputs(args []Memory) attention.Args[T] {
 	run := attention.Args[T]{
-		Q: lanes[T](&args[k.q.Arg]), K: lanes[T](&args[k.k.Arg]), V: lanes[T](&args[k.v.Arg]),
+		Q: elems[T](args[k.q.Arg]), K: elems[T](args[k.k.Arg]), V: elems[T](args[k.v.Arg]),
 	}
 	if k.seed.Number != nil {
 		run.Seed = uint64(k.seed.Number.Int(0))
 	}
 	if k.mask.Arg >= 0 {
-		run.Mask, run.Keep = lanes[T](&args[k.mask.Arg]), args[k.mask.Arg].Bool
+		run.Mask, run.Keep = elems[T](args[k.mask.Arg]), elems[bool](args[k.mask.Arg])
 	}
 	if k.lengths.Arg >= 0 {
-		m := &args[k.lengths.Arg]
+		m := args[k.lengths.Arg]
 		for i, at := range k.lengthAt {
-			if m.I64 != nil {
-				k.perBatch[i] = int(m.I64[at])
+			if k.lengthType == graph.I64 {
+				k.perBatch[i] = int(elems[int64](m)[at])
 			} else {
-				k.perBatch[i] = int(m.I32[at])
+				k.perBatch[i] = int(elems[int32](m)[at])
 			}
 		}
 		run.Lengths = k.perBatch
 	}
 	if k.seed.Arg >= 0 {
-		run.Seed = uint64(args[k.seed.Arg].I64[k.seed.Layout.Offset])
+		run.Seed = uint64(elems[int64](args[k.seed.Arg])[k.seed.Layout.Offset])
 	}
 	return run
 }

@@ -40,14 +40,14 @@ func newAttendGrad[T float](op graph.AttentionGrad, b *body.Program, args []Oper
 
 // Run implements [Kernel].
 func (k *attendGrad[T]) Run(args, results []Memory) error {
-	run := attention.BackwardArgs[T]{Args: k.inputs(args), DOut: lanes[T](&args[k.dout.Arg])}
-	run.Out, run.LSE = lanes[T](&args[k.out.Arg]), lanes[T](&args[k.lse.Arg])
+	run := attention.BackwardArgs[T]{Args: k.inputs(args), DOut: elems[T](args[k.dout.Arg])}
+	run.Out, run.LSE = elems[T](args[k.out.Arg]), elems[T](args[k.lse.Arg])
 	if k.dlse.Arg >= 0 {
-		run.DLSE = lanes[T](&args[k.dlse.Arg])
+		run.DLSE = elems[T](args[k.dlse.Arg])
 	}
 	for i, to := range [...]*[]T{&run.DQ, &run.DK, &run.DV} {
 		if at := k.results[i]; at >= 0 {
-			*to = lanes[T](&results[at])
+			*to = elems[T](results[at])
 		}
 	}
 	k.share(k.plan.Room())

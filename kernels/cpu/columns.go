@@ -67,7 +67,7 @@ func (p *program[T]) finishColumns(results []Memory) {
 		if s.n == 0 {
 			continue
 		}
-		total := lanes[T](&results[s.buf])[s.offset:][:s.n]
+		total := elems[T](results[s.buf])[s.offset:][:s.n]
 		blocks := len(s.partial) / s.n
 		block := func(b int) []T { return s.partial[b*s.n:][:s.n] }
 		if blocks == 0 {

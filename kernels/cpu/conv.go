@@ -64,7 +64,7 @@ type patches[T float] struct {
 func (p *patches[T]) Pack(worker int, dst []T, at gemm.Block) {
 	groups, perGroup := p.op.Groups, p.filt.At(1)
 	image, group := at.Batch/groups, at.Batch%groups
-	src := lanes[T](&p.k.args[p.k.b])
+	src := elems[T](p.k.args[p.k.b])
 	kh, kw := p.filt.At(2), p.filt.At(3)
 	row := p.rows[worker][:at.N]
 	for k := range at.K {

@@ -12,23 +12,6 @@ type unit interface {
 	uint8 | uint16 | uint32 | uint64
 }
 
-// unitsOf is a memory of element type d, whose elements have the size of E.
-func unitsOf[E unit](m *Memory, d graph.DType) []E {
-	switch d {
-	case graph.F32:
-		return recast[E](m.F32)
-	case graph.F64:
-		return recast[E](m.F64)
-	case graph.I32:
-		return recast[E](m.I32)
-	case graph.I64:
-		return recast[E](m.I64)
-	case graph.BF16, graph.F16:
-		return recast[E](m.Half)
-	}
-	return recast[E](m.Bool)
-}
-
 // recast gives elements another type of the same size.
 func recast[E, S any](s []S) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(s))), len(s))

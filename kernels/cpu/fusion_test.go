@@ -270,27 +270,25 @@ func TestFrozenOperand(t *testing.T) {
 // TestMemory looks at buffers as their element types.
 func TestMemory(t *testing.T) {
 	bytes := make([]byte, 64)
-	for _, d := range []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool} {
-		m := MemoryAt(bytes, d, 5)
-		n := len(m.F32) + len(m.F64) + len(m.I32) + len(m.I64) + len(m.Bool)
-		if n != 5 {
-			t.Errorf("%d elements of %v", n, d)
+	for _, d := range []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool, graph.BF16, graph.F16} {
+		m := Memory(bytes[:5*d.Size()])
+		if x := tensorIn(m, Contiguous(graph.TypeOf(d, 5))); x.Check() != nil || &x.Bytes()[0] != &bytes[0] {
+			t.Errorf("%v: the memory is not shared as 5 elements", d)
 		}
 		o := Contiguous(graph.TypeOf(d, 5))
-		if err := checkLen("operand", 0, o, &m); err != nil {
+		if err := checkLen("operand", 0, o, m); err != nil {
 			t.Error(err)
 		}
 		o.Layout = o.Layout.Broadcast(graph.ShapeOf(2, 5))
 		o.Layout.Offset = 1
-		if err := checkLen("operand", 3, o, &m); err == nil || !strings.HasPrefix(err.Error(), "operand 3 holds 5 elements") {
+		if err := checkLen("operand", 3, o, m); err == nil || !strings.HasPrefix(err.Error(), "operand 3 holds 5 elements") {
 			t.Errorf("error %v", err)
 		}
-		empty := MemoryAt(nil, d, 0)
-		if err := checkLen("operand", 0, Contiguous(graph.TypeOf(d, 0)), &empty); err != nil {
+		if err := checkLen("operand", 0, Contiguous(graph.TypeOf(d, 0)), nil); err != nil {
 			t.Error(err)
 		}
 	}
-	if m := MemoryOf(&graph.Tensor{}); m.F32 != nil || m.Bool != nil {
+	if m := MemoryOf(&graph.Tensor{}); len(m) != 0 {
 		t.Error("a tensor without data has memory")
 	}
 	if Bytes(&checked{Kernel: &elementwise[float32]{}}) != 0 {
@@ -308,7 +306,7 @@ func TestShortBuffers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short := Memory{F32: make([]float32, 5)}
+	short := memoryOf(make([]float32, 5))
 	if err := s.Run([]Memory{short}, s.results); err == nil || !strings.HasPrefix(err.Error(), "operand 0 holds 5 elements") {
 		t.Errorf("error %v", err)
 	}

@@ -24,7 +24,7 @@ func newHost(op graph.Host, args, results []Operand) (Kernel, error) {
 func (k *host) Run(args, results []Memory) error {
 	in := make([]*graph.Tensor, len(args))
 	for i := range args {
-		in[i] = tensorIn(&args[i], k.args[i])
+		in[i] = tensorIn(args[i], k.args[i])
 	}
 	y, err := k.do(in)
 	if err != nil {
@@ -36,11 +36,10 @@ func (k *host) Run(args, results []Memory) error {
 	if y.Type != k.op.Type {
 		return fmt.Errorf("host operation %s gave a value of type %v, not %v", k.op.Name, y.Type, k.op.Type)
 	}
-	m := MemoryOf(y)
-	if err := checkLen("result", 0, Contiguous(y.Type), &m); err != nil {
+	if err := y.Check(); err != nil {
 		return fmt.Errorf("host operation %s: %w", k.op.Name, err)
 	}
-	tensorIn(&results[0], k.results[0]).CopyFrom(y)
+	tensorIn(results[0], k.results[0]).CopyFrom(y)
 	return nil
 }
 
@@ -55,28 +54,12 @@ func (k *host) do(args []*graph.Tensor) (y *graph.Tensor, err error) {
 }
 
 // tensorIn is the tensor that stands in a buffer as a contiguous operand.
-func tensorIn(m *Memory, o Operand) *graph.Tensor {
-	t := &graph.Tensor{Type: o.Type()}
-	lo, hi := o.Layout.Offset, o.Layout.Offset+o.Layout.Shape.Elems()
-	switch o.DType {
-	case graph.F32:
-		t.Data = m.F32[lo:hi:hi]
-	case graph.F64:
-		t.Data = m.F64[lo:hi:hi]
-	case graph.I32:
-		t.Data = m.I32[lo:hi:hi]
-	case graph.I64:
-		t.Data = m.I64[lo:hi:hi]
-	case graph.Bool:
-		t.Data = m.Bool[lo:hi:hi]
-	case graph.BF16, graph.F16:
-		t.Data = m.Half[lo:hi:hi]
-	}
-	return t
+func tensorIn(m Memory, o Operand) *graph.Tensor {
+	return graph.TensorAt(m[o.Layout.Offset*o.DType.Size():], o.Type())
 }
 
 // TensorOf is the value that stands in a buffer as operand o: shared if its elements stand side by side, else a copy.
-func TensorOf(m *Memory, o Operand, env *Env) (*graph.Tensor, error) {
+func TensorOf(m Memory, o Operand, env *Env) (*graph.Tensor, error) {
 	if o.Layout.IsContiguous() {
 		return tensorIn(m, o), nil
 	}
@@ -85,5 +68,5 @@ func TensorOf(m *Memory, o Operand, env *Env) (*graph.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t, k.Run([]Memory{*m}, []Memory{MemoryOf(t)})
+	return t, k.Run([]Memory{m}, []Memory{MemoryOf(t)})
 }

@@ -39,6 +39,6 @@ func TestHostErrors(t *testing.T) {
 	wantError(t, gives(nil, nil), x, "odd", "no value")
 	wantError(t, gives(graph.NewTensor(graph.TypeOf(graph.F32, 3)), nil), x, "odd", "type f32[3], not f32[2]")
 	wantError(t, gives(&graph.Tensor{Type: typ, Data: []float32{1}}, nil), x, "odd", "holds 1 elements")
-	wantError(t, gives(&graph.Tensor{Type: typ, Data: []float64{1, 2}}, nil), x, "odd", "holds 0 elements of f32")
+	wantError(t, gives(&graph.Tensor{Type: typ, Data: []float64{1, 2}}, nil), x, "odd", "type f32[2] holds 2 elements of f64")
 	wantError(t, op(func([]*graph.Tensor) (*graph.Tensor, error) { panic("oh") }), x, "odd", "panic: oh")
 }

@@ -21,12 +21,12 @@ func newIndexOperand(op graph.Op, arg int, from Operand, dim int) indexOperand {
 
 // read takes the indices over and checks their range.
 func (x *indexOperand) read(args []Memory) error {
-	m := &args[x.arg]
+	m := args[x.arg]
 	bad := -1
 	if x.from.DType == graph.I32 {
-		bad = readIndices(x.at, m.I32[x.from.Layout.Offset:], x.dim)
+		bad = readIndices(x.at, elems[int32](m)[x.from.Layout.Offset:], x.dim)
 	} else {
-		bad = readIndices(x.at, m.I64[x.from.Layout.Offset:], x.dim)
+		bad = readIndices(x.at, elems[int64](m)[x.from.Layout.Offset:], x.dim)
 	}
 	if bad >= 0 {
 		if x.dim == 0 {
@@ -95,8 +95,8 @@ func (k *gatherer[E]) Run(args, results []Memory) error {
 	if k.rows*k.inner == 0 {
 		return nil
 	}
-	k.src = unitsOf[E](&args[0], k.x.DType)[k.x.Layout.Offset:]
-	k.dst = unitsOf[E](&results[0], k.y.DType)[k.y.Layout.Offset:]
+	k.src = elems[E](args[0])[k.x.Layout.Offset:]
+	k.dst = elems[E](results[0])[k.y.Layout.Offset:]
 	k.env.Pool.Run(chunks(k.rows, k.group)*k.parts, k)
 	k.src, k.dst = nil, nil
 	return nil

@@ -12,20 +12,6 @@ type number interface {
 	float32 | float64 | int32 | int64
 }
 
-// numbersOf is the memory as elements of T.
-func numbersOf[T number](m *Memory) []T {
-	switch any(*new(T)).(type) {
-	case float32:
-		return any(m.F32).([]T)
-	case float64:
-		return any(m.F64).([]T)
-	case int32:
-		return any(m.I32).([]T)
-	default:
-		return any(m.I64).([]T)
-	}
-}
-
 // adder is the addition of a slice to another.
 func adder[T number]() func(acc, x []T) {
 	var add any
@@ -101,8 +87,8 @@ func (k *scatterer[T]) Run(args, results []Memory) error {
 		return nil
 	}
 	k.sort()
-	k.src = numbersOf[T](&args[1])[k.x.Layout.Offset:]
-	k.dst = numbersOf[T](&results[0])[k.y.Layout.Offset:]
+	k.src = elems[T](args[1])[k.x.Layout.Offset:]
+	k.dst = elems[T](results[0])[k.y.Layout.Offset:]
 	k.env.Pool.Run(chunks(rows, k.group)*k.parts, k)
 	k.src, k.dst = nil, nil
 	return nil

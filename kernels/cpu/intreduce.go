@@ -63,10 +63,10 @@ func (k *intReduce[T]) Run(args, results []Memory) error {
 	if d.rows == 0 {
 		return nil
 	}
-	k.src = numbersOf[T](&args[0])
+	k.src = elems[T](args[0])
 	k.env.Pool.Run(chunks(d.rows, k.group)*k.blocks, k)
 	k.src = nil
-	dst := numbersOf[T](&results[0])[k.y.Layout.Offset:][:d.rows]
+	dst := elems[T](results[0])[k.y.Layout.Offset:][:d.rows]
 	for i := range dst {
 		v := k.identity
 		for _, p := range k.partial[i*k.blocks:][:k.blocks] {

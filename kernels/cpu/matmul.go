@@ -206,13 +206,13 @@ func chunksOf(n, size int) int { return (n + size - 1) / size }
 func (k *product[T]) Run(args, results []Memory) error {
 	c := k.own
 	if k.home >= 0 {
-		c = lanes[T](&results[k.home])
+		c = elems[T](results[k.home])
 	}
 	var b []T
 	if k.b >= 0 {
-		b = lanes[T](&args[k.b])[k.bOff:]
+		b = elems[T](args[k.b])[k.bOff:]
 	}
-	a := lanes[T](&args[k.a])[k.aOff:]
+	a := elems[T](args[k.a])[k.aOff:]
 	if k.frozen && (k.packed == nil || k.cold) {
 		if err := k.pack(b); err != nil {
 			return err
@@ -267,7 +267,7 @@ func (k *product[T]) Tile(worker, batch, row, col, rows, cols int) {
 	f := k.frames[worker]
 	c := k.own
 	if k.home >= 0 {
-		c = lanes[T](&k.results[k.home])
+		c = elems[T](k.results[k.home])
 	}
 	f.block = batch*chunksOf(k.cfg.M, k.tileRows) + row/k.tileRows
 	row += batch * k.m

@@ -10,64 +10,20 @@ import (
 	"fusec/kernels/cpu/pool"
 )
 
-// Memory is one buffer: the slice of its element type is set, the others are nil.
-type Memory struct {
-	F32  []float32
-	F64  []float64
-	I32  []int32
-	I64  []int64
-	Bool []bool
-	Half []uint16 // the bits of bf16 or f16
-}
+// Memory is the bytes of one buffer, aligned to its elements.
+type Memory []byte
 
 // MemoryOf is the memory of a tensor, shared.
-func MemoryOf(t *graph.Tensor) Memory {
-	switch d := t.Data.(type) {
-	case []float32:
-		return Memory{F32: d}
-	case []float64:
-		return Memory{F64: d}
-	case []int32:
-		return Memory{I32: d}
-	case []int64:
-		return Memory{I64: d}
-	case []bool:
-		return Memory{Bool: d}
-	case []uint16:
-		return Memory{Half: d}
-	}
-	return Memory{}
+func MemoryOf(t *graph.Tensor) Memory { return t.Bytes() }
+
+// memoryOf is the memory of elements, shared.
+func memoryOf[T any](x []T) Memory {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(*new(T))))
 }
 
-// MemoryAt is n elements of type d that start at the first byte of b. b is long enough and aligned to the element.
-func MemoryAt(b []byte, d graph.DType, n int) Memory {
-	if n == 0 {
-		return Memory{F32: []float32{}, F64: []float64{}, I32: []int32{}, I64: []int64{}, Bool: []bool{}, Half: []uint16{}}
-	}
-	p := unsafe.Pointer(unsafe.SliceData(b[:n*d.Size()]))
-	switch d {
-	case graph.F32:
-		return Memory{F32: unsafe.Slice((*float32)(p), n)}
-	case graph.F64:
-		return Memory{F64: unsafe.Slice((*float64)(p), n)}
-	case graph.I32:
-		return Memory{I32: unsafe.Slice((*int32)(p), n)}
-	case graph.I64:
-		return Memory{I64: unsafe.Slice((*int64)(p), n)}
-	case graph.BF16, graph.F16:
-		return Memory{Half: unsafe.Slice((*uint16)(p), n)}
-	}
-	return Memory{Bool: unsafe.Slice((*bool)(p), n)}
-}
-
-// lanes is the memory as elements of T, or nil if it holds another type.
-func lanes[T float](m *Memory) []T {
-	switch any(*new(T)).(type) {
-	case float32:
-		return any(m.F32).([]T)
-	default:
-		return any(m.F64).([]T)
-	}
+// elems is a memory as elements of T, or, to code that only moves elements, of a type of their size.
+func elems[T any](m Memory) []T {
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(m))), len(m)/int(unsafe.Sizeof(*new(T))))
 }
 
 // float is the type of a lane: what a vector program computes in.
@@ -188,7 +144,7 @@ func sharedOf[T float](e *Env, n int) []T {
 }
 
 // checkLen reports a buffer too short for its layout, so that kernels may index without looking.
-func checkLen(name string, i int, o Operand, m *Memory) error {
+func checkLen(name string, i int, o Operand, m Memory) error {
 	need := 0
 	if o.Layout.Shape.Elems() > 0 {
 		need = o.Layout.Offset + 1
@@ -196,23 +152,8 @@ func checkLen(name string, i int, o Operand, m *Memory) error {
 			need += (o.Layout.Shape.At(a) - 1) * o.Layout.Stride[a]
 		}
 	}
-	have := 0
-	switch o.DType {
-	case graph.F32:
-		have = len(m.F32)
-	case graph.F64:
-		have = len(m.F64)
-	case graph.I32:
-		have = len(m.I32)
-	case graph.I64:
-		have = len(m.I64)
-	case graph.Bool:
-		have = len(m.Bool)
-	case graph.BF16, graph.F16:
-		have = len(m.Half)
-	}
-	if have < need {
-		return fmt.Errorf("%s %d holds %d elements of %v; its layout needs %d", name, i, have, o.DType, need)
+	if size := o.DType.Size(); len(m) < need*size {
+		return fmt.Errorf("%s %d holds %d elements of %v; its layout needs %d", name, i, len(m)/size, o.DType, need)
 	}
 	return nil
 }
@@ -225,12 +166,12 @@ type checked struct {
 
 func (c *checked) Run(args, results []Memory) error {
 	for i := range c.args {
-		if err := checkLen("operand", i, c.args[i], &args[i]); err != nil {
+		if err := checkLen("operand", i, c.args[i], args[i]); err != nil {
 			return err
 		}
 	}
 	for i := range c.results {
-		if err := checkLen("result", i, c.results[i], &results[i]); err != nil {
+		if err := checkLen("result", i, c.results[i], results[i]); err != nil {
 			return err
 		}
 	}

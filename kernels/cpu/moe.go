@@ -126,20 +126,20 @@ func rowsOf(l graph.Layout) gemm.Layout {
 // Run implements [Kernel].
 func (k *mixture[T]) Run(args, results []Memory) error {
 	run := &k.run
-	run.X, run.Gates = lanes[T](&args[k.x]), lanes[T](&args[k.gates])
+	run.X, run.Gates = elems[T](args[k.x]), elems[T](args[k.gates])
 	for _, p := range k.weights {
-		run.Weights[p.weight][p.expert] = lanes[T](&args[p.buf])[p.offset:]
+		run.Weights[p.weight][p.expert] = elems[T](args[p.buf])[p.offset:]
 	}
 	if k.cfg.Backward {
-		run.Y, run.DX = lanes[T](&args[k.y]), lanes[T](&results[k.dx])
+		run.Y, run.DX = elems[T](args[k.y]), elems[T](results[k.dx])
 		if k.dgates >= 0 {
-			run.DGates = lanes[T](&results[k.dgates])
+			run.DGates = elems[T](results[k.dgates])
 		}
 		for _, p := range k.dweights {
-			run.DWeights[p.weight][p.expert] = lanes[T](&results[p.buf])[p.offset:]
+			run.DWeights[p.weight][p.expert] = elems[T](results[p.buf])[p.offset:]
 		}
 	} else {
-		run.Y = lanes[T](&results[k.y])
+		run.Y = elems[T](results[k.y])
 	}
 	for w := range k.scratch {
 		k.scratch[w] = scratchOf[T](k.env, w, 0, k.plan.Room())
@@ -148,7 +148,7 @@ func (k *mixture[T]) Run(args, results []Memory) error {
 	k.plan.Run(*run, sharedOf[T](k.env, k.plan.Shared()), k.scratch)
 	if k.load >= 0 {
 		for e, n := range k.plan.Loads() {
-			results[k.load].I64[k.loads.Offset+e*k.loads.Stride[0]] = int64(n)
+			elems[int64](results[k.load])[k.loads.Offset+e*k.loads.Stride[0]] = int64(n)
 		}
 	}
 	k.done()

@@ -30,7 +30,7 @@ type slide struct {
 
 // at reads the start and checks its range.
 func (s *slide) at(args []Memory) (int, error) {
-	start := args[s.arg].I64[s.offset]
+	start := elems[int64](args[s.arg])[s.offset]
 	last := s.dim - max(s.size-1, 0)*s.step // the start lies below it, or at it if nothing is taken
 	if s.size > 0 {
 		last--
@@ -84,7 +84,7 @@ func makeMover[E unit](result Operand, env *Env, parts []part, s *slide, value *
 	}
 	if value != nil {
 		m := MemoryOf(value)
-		k.fills, k.value = true, unitsOf[E](&m, result.DType)[0]
+		k.fills, k.value = true, elems[E](m)[0]
 	}
 	return k
 }
@@ -106,7 +106,7 @@ func (k *mover[E]) Run(args, results []Memory) error {
 			k.srcShift = start * s.stride
 		}
 	}
-	k.args, k.dst = args, unitsOf[E](&results[0], k.result.DType)
+	k.args, k.dst = args, elems[E](results[0])
 	if k.fills && k.n > 0 {
 		k.filling = true
 		k.env.Pool.Run(chunks(k.n, fillGrain), k)
@@ -127,7 +127,7 @@ func (k *mover[E]) Do(_, item int) {
 	for i := range k.parts {
 		p := &k.parts[i]
 		if item < p.box.items {
-			copyItem(&p.box, item, k.dst, unitsOf[E](&k.args[p.arg], k.result.DType), k.dstShift, k.srcShift)
+			copyItem(&p.box, item, k.dst, elems[E](k.args[p.arg]), k.dstShift, k.srcShift)
 			return
 		}
 		item -= p.box.items

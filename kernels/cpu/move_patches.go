@@ -101,8 +101,8 @@ func (k *unfolder[E]) Run(args, results []Memory) error {
 	if k.y.Layout.Shape.Elems() == 0 {
 		return nil
 	}
-	k.src = unitsOf[E](&args[0], k.x.DType)[k.x.Layout.Offset:]
-	k.dst = unitsOf[E](&results[0], k.y.DType)[k.y.Layout.Offset:]
+	k.src = elems[E](args[0])[k.x.Layout.Offset:]
+	k.dst = elems[E](results[0])[k.y.Layout.Offset:]
 	k.env.Pool.Run(chunks(k.rows, k.group), k)
 	k.src, k.dst = nil, nil
 	return nil
@@ -231,8 +231,8 @@ func (k *folder[E, T]) Run(args, results []Memory) error {
 	if k.y.Layout.Shape.Elems() == 0 {
 		return nil
 	}
-	k.src = numbersOf[T](&args[0])[k.x.Layout.Offset:]
-	k.dst = numbersOf[T](&results[0])[k.y.Layout.Offset:]
+	k.src = elems[T](args[0])[k.x.Layout.Offset:]
+	k.dst = elems[T](results[0])[k.y.Layout.Offset:]
 	k.env.Pool.Run(k.items, k)
 	k.src, k.dst = nil, nil
 	return nil

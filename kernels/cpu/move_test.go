@@ -320,7 +320,7 @@ func TestOffsets(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range want {
-			if err := ref.Check(tensorIn(&to[i], results[i]), want[i]); err != nil {
+			if err := ref.Check(tensorIn(to[i], results[i]), want[i]); err != nil {
 				t.Errorf("%s: result %d: %v", c.Name, i, err)
 			}
 		}
@@ -336,7 +336,7 @@ func shifted(x *graph.Tensor, by int) (Operand, Memory) {
 	}
 	m, o := MemoryOf(buf), Contiguous(x.Type)
 	o.Layout.Offset = by
-	tensorIn(&m, o).CopyFrom(x)
+	tensorIn(m, o).CopyFrom(x)
 	return o, m
 }
 

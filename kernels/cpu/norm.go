@@ -88,9 +88,9 @@ func notChannel(s graph.Shape) []int {
 
 // Run implements [Kernel].
 func (k *batchNorm[T]) Run(args, results []Memory) error {
-	gamma := numbers[T](&args[1], k.args[1])
-	oldMean, oldVariance := numbers[T](&args[3], k.args[3]), numbers[T](&args[4], k.args[4])
-	newMean, newVariance := numbers[T](&results[1], k.results[1]), numbers[T](&results[2], k.results[2])
+	gamma := numbers[T](args[1], k.args[1])
+	oldMean, oldVariance := numbers[T](args[3], k.args[3]), numbers[T](args[4], k.args[4])
+	newMean, newVariance := numbers[T](results[1], k.results[1]), numbers[T](results[2], k.results[2])
 	defer func() { k.in, k.out = [4]Memory{}, [1]Memory{} }()
 	k.in = [4]Memory{args[0], args[3], memoryOf(k.scale), args[2]}
 	variance := oldVariance

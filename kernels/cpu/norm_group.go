@@ -40,8 +40,8 @@ func (k *groupNorm[T]) Run(args, results []Memory) error {
 	if k.result.Layout.Shape.Elems() == 0 {
 		return nil
 	}
-	k.x, k.y = numbers[T](&args[0], k.args[0]), numbers[T](&results[0], k.result)
-	k.gamma, k.beta = numbers[T](&args[1], k.args[1]), numbers[T](&args[2], k.args[2])
+	k.x, k.y = numbers[T](args[0], k.args[0]), numbers[T](results[0], k.result)
+	k.gamma, k.beta = numbers[T](args[1], k.args[1]), numbers[T](args[2], k.args[2])
 	k.env.Pool.Run(chunks(k.rows, k.group), k)
 	k.x, k.y, k.gamma, k.beta = nil, nil, nil, nil
 	return nil

@@ -54,7 +54,7 @@ func (k *columnSoftmax[T]) Run(args, results []Memory) error {
 	if k.outer*k.count*k.inner == 0 {
 		return nil
 	}
-	k.src, k.dst = numbers[T](&args[0], k.x), numbers[T](&results[0], k.y)
+	k.src, k.dst = numbers[T](args[0], k.x), numbers[T](results[0], k.y)
 	k.env.Pool.Run(k.outer*k.parts, k)
 	k.src, k.dst = nil, nil
 	return nil

@@ -62,7 +62,7 @@ func (k *pool2d[T]) Run(args, results []Memory) error {
 	if k.y.Layout.Shape.Elems() == 0 {
 		return nil
 	}
-	k.src, k.dst = numbers[T](&args[0], k.x), numbers[T](&results[0], k.y)
+	k.src, k.dst = numbers[T](args[0], k.x), numbers[T](results[0], k.y)
 	k.env.Pool.Run(chunks(k.rows, k.group), k)
 	k.src, k.dst = nil, nil
 	return nil

@@ -59,8 +59,8 @@ func (k *pool2dGrad[T]) Run(args, results []Memory) error {
 	if k.dx.Layout.Shape.Elems() == 0 {
 		return nil
 	}
-	k.src, k.grad = numbers[T](&args[0], k.x), numbers[T](&args[1], k.dy)
-	k.dst = numbers[T](&results[0], k.dx)
+	k.src, k.grad = numbers[T](args[0], k.x), numbers[T](args[1], k.dy)
+	k.dst = numbers[T](results[0], k.dx)
 	k.env.Pool.Run(chunks(k.planes, k.group), k)
 	k.src, k.grad, k.dst = nil, nil, nil
 	return nil

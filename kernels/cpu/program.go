@@ -131,12 +131,12 @@ func (p *program[T]) seek(f *frame[T], row int, args []Memory) {
 	for i, r := range p.args {
 		f.off[i] = r.at(&p.dom, row)
 		if r.scalar >= 0 {
-			get(f.s[r.scalar:r.scalar+1], r.dtype, &args[r.buf], f.off[i], 1)
+			get(f.s[r.scalar:r.scalar+1], r.dtype, args[r.buf], f.off[i], 1)
 		}
 	}
 	for i, s := range p.seeds {
 		if s.buf >= 0 {
-			f.seeds[i] = args[s.buf].I64[s.at]
+			f.seeds[i] = elems[int64](args[s.buf])[s.at]
 		}
 	}
 	for i, w := range p.outs {
@@ -153,14 +153,14 @@ func (p *program[T]) exec(f *frame[T], row, start, n int, args, results []Memory
 		switch {
 		case r.vector < 0:
 		case r.direct:
-			f.v[r.vector] = span(lanes[T](&args[r.buf]), f.off[i]+start, n)
+			f.v[r.vector] = span(elems[T](args[r.buf]), f.off[i]+start, n)
 		default:
-			load(f.v[r.vector], &r.access, &p.dom, &args[r.buf], f.off[i], start)
+			load(f.v[r.vector], &r.access, &p.dom, args[r.buf], f.off[i], start)
 		}
 	}
 	for i, w := range p.outs {
 		if w.direct {
-			f.v[w.vector] = span(lanes[T](&results[w.buf]), f.off[len(p.args)+i]+start, n)
+			f.v[w.vector] = span(elems[T](results[w.buf]), f.off[len(p.args)+i]+start, n)
 		}
 	}
 	for i := range p.steps {
@@ -173,10 +173,10 @@ func (p *program[T]) exec(f *frame[T], row, start, n int, args, results []Memory
 		case w.direct:
 		case w.scalar >= 0:
 			if start == 0 {
-				put(f.s[w.scalar:w.scalar+1], w.dtype, &results[w.buf], off, 1)
+				put(f.s[w.scalar:w.scalar+1], w.dtype, results[w.buf], off, 1)
 			}
 		default:
-			store(f.v[w.vector], &w.access, &p.dom, &results[w.buf], off, start)
+			store(f.v[w.vector], &w.access, &p.dom, results[w.buf], off, start)
 		}
 	}
 }
@@ -236,12 +236,12 @@ func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *acc
 	f.walk(acc, mem, at.at(&p.dom, row)+start, at, false)
 	for i, r := range p.args {
 		if r.vector >= 0 {
-			f.walk(r.vector, lanes[T](&args[r.buf]), f.off[i]+start, &r.access, false)
+			f.walk(r.vector, elems[T](args[r.buf]), f.off[i]+start, &r.access, false)
 		}
 	}
 	for i, w := range p.outs {
 		if w.vector != acc { // which stands where it belongs
-			f.walk(w.vector, lanes[T](&results[w.buf]), f.off[len(p.args)+i]+start, &w.access, true)
+			f.walk(w.vector, elems[T](results[w.buf]), f.off[len(p.args)+i]+start, &w.access, true)
 		}
 	}
 	if n <= maxBlockRow && rows > 1 && len(p.seeds) == 0 { // a draw goes by the place in the row

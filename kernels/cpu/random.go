@@ -36,8 +36,8 @@ func newRandom[T float](op graph.Random, args, results []Operand, env *Env) (Ker
 
 // Run implements [Kernel].
 func (k *draw[T]) Run(args, results []Memory) error {
-	k.dst = numbers[T](&results[0], k.result)
-	k.seed = uint64(args[0].I64[k.arg.Layout.Offset])
+	k.dst = numbers[T](results[0], k.result)
+	k.seed = uint64(elems[int64](args[0])[k.arg.Layout.Offset])
 	k.env.Pool.Run(chunks(k.n, drawGrain), k)
 	k.dst = nil
 	return nil

@@ -167,16 +167,6 @@ func newSum[T float](fn graph.ReduceFn, slot int) sum[T] {
 	return s
 }
 
-func memoryOf[T float](x []T) Memory {
-	switch x := any(x).(type) {
-	case []float32:
-		return Memory{F32: x}
-	case []float64:
-		return Memory{F64: x}
-	}
-	return Memory{}
-}
-
 func (r *reduction[T]) bytes() int64 {
 	n := 0
 	for _, s := range r.sums {

@@ -38,12 +38,12 @@ func (k *rope[T]) Run(args, results []Memory) error {
 	if k.rows*k.d == 0 {
 		return nil
 	}
-	if start := args[1].I64[k.args[1].Layout.Offset]; !k.known || start != k.start {
+	if start := elems[int64](args[1])[k.args[1].Layout.Offset]; !k.known || start != k.start {
 		k.known, k.start, k.turning = true, start, false
 		k.env.Pool.Run(chunks(k.n, k.rowsPer), k)
 	}
 	k.turning = true
-	k.src, k.dst = lanes[T](&args[0]), numbers[T](&results[0], k.result)
+	k.src, k.dst = elems[T](args[0]), numbers[T](results[0], k.result)
 	k.env.Pool.Run(chunks(k.rows, k.rowsPer), k)
 	k.src, k.dst = nil, nil
 	return nil

@@ -51,8 +51,8 @@ func (k *topK[T]) Run(args, results []Memory) error {
 	if k.rows*k.k == 0 {
 		return nil
 	}
-	k.src, k.values = numbers[T](&args[0], k.x), numbers[T](&results[0], k.y)
-	k.indices = results[1].I64[k.at.Layout.Offset:]
+	k.src, k.values = numbers[T](args[0], k.x), numbers[T](results[0], k.y)
+	k.indices = elems[int64](results[1])[k.at.Layout.Offset:]
 	k.env.Pool.Run(chunks(k.rows, k.group), k)
 	k.src, k.values, k.indices = nil, nil, nil
 	return nil
@@ -100,14 +100,14 @@ func newRoute[T float](op graph.Route, args, results []Operand, env *Env) (Kerne
 
 // Run implements [Kernel].
 func (k *router[T]) Run(args, results []Memory) error {
-	sent := results[0].Bool[k.sent.Layout.Offset:][:k.tokens*k.experts]
-	lost := results[1].I64[k.lost.Layout.Offset:][:k.experts]
+	sent := elems[bool](results[0])[k.sent.Layout.Offset:][:k.tokens*k.experts]
+	lost := elems[int64](results[1])[k.lost.Layout.Offset:][:k.experts]
 	clear(sent)
 	clear(lost)
 	if len(sent) == 0 {
 		return nil
 	}
-	k.scores = numbers[T](&args[0], k.x)
+	k.scores = numbers[T](args[0], k.x)
 	k.env.Pool.Run(chunks(k.choosers, k.group), k)
 	if k.op.ExpertChoice {
 		k.byExperts(sent, lost)

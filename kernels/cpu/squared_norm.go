@@ -39,7 +39,7 @@ func (k *squaredNorm) Run(args, results []Memory) error {
 			k.partial[b] += k.partial[b+step]
 		}
 	}
-	numbers[float64](&results[0], k.y)[0] = k.partial[0]
+	numbers[float64](results[0], k.y)[0] = k.partial[0]
 	return nil
 }
 
@@ -51,10 +51,10 @@ func (k *squaredNorm) Do(worker, item int) {
 	to := min(from+grain, o.Layout.Shape.Elems())
 	k.partial[item] = 0
 	if o.DType == graph.F64 {
-		k.partial[item] = sum(numbers[float64](&k.args[i], o)[from:to])
+		k.partial[item] = sum(numbers[float64](k.args[i], o)[from:to])
 		return
 	}
-	x := numbers[float32](&k.args[i], o)
+	x := numbers[float32](k.args[i], o)
 	wide := scratchOf[float64](k.env, worker, 0, segment)
 	for at := from; at < to; at += segment {
 		part := wide[:min(segment, to-at)]

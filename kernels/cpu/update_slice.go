@@ -13,8 +13,7 @@ type sliceUpdater struct {
 	save, restore Kernel        // between the part and saved
 	part          graph.Type    // of the update
 	saved         *graph.Tensor // of that type, once a run has stood in place
-	dtype         graph.DType
-	startAt       int // where the start stands in its operand
+	startAt       int           // where the start stands in its operand
 
 	start  [1]int64 // of the last run: the operand's memory may be another value's by the time of an undo
 	args   [2]Memory
@@ -26,7 +25,7 @@ type sliceUpdater struct {
 // newUpdateSlice writes an operand over part of an axis of another.
 func newUpdateSlice(op graph.UpdateSlice, args, results []Operand, env *Env) Kernel {
 	x, u, y := args[0], args[1], results[0]
-	k := &sliceUpdater{part: u.Type(), dtype: y.DType, startAt: args[2].Layout.Offset}
+	k := &sliceUpdater{part: u.Type(), startAt: args[2].Layout.Offset}
 	size := u.Layout.Shape.At(op.Axis)
 	into := y
 	into.Layout = y.Layout.Slice(op.Axis, 0, size, 1)
@@ -39,16 +38,16 @@ func newUpdateSlice(op graph.UpdateSlice, args, results []Operand, env *Env) Ker
 	k.write = newMover(y, env, []part{copyPart(0, u, into)}, slides(true), nil)
 	k.save = newMover(saved, env, []part{copyPart(0, into, saved)}, slides(false), nil)
 	k.restore = newMover(y, env, []part{copyPart(0, saved, into)}, slides(true), nil)
-	k.args[1].I64 = k.start[:]
+	k.args[1] = memoryOf(k.start[:])
 	return k
 }
 
 // Run implements [Kernel]. A run in place that fails leaves the operand as it was.
 func (k *sliceUpdater) Run(args, results []Memory) error {
 	k.valid = false
-	k.start[0] = args[2].I64[k.startAt]
+	k.start[0] = elems[int64](args[2])[k.startAt]
 	k.result[0] = results[0]
-	if !sameMemory(&args[0], &results[0], k.dtype) {
+	if unsafe.SliceData(args[0]) != unsafe.SliceData(results[0]) {
 		if err := k.whole.Run(args[:1], results); err != nil {
 			return err
 		}
@@ -94,18 +93,3 @@ func (k *sliceUpdater) bytes() int64 {
 	}
 	return k.part.Bytes()
 }
-
-// sameMemory reports whether two buffers of one element type start at the same place.
-func sameMemory(a, b *Memory, d graph.DType) bool {
-	switch d.Size() {
-	case 1:
-		return first[uint8](a, d) == first[uint8](b, d)
-	case 2:
-		return first[uint16](a, d) == first[uint16](b, d)
-	case 4:
-		return first[uint32](a, d) == first[uint32](b, d)
-	}
-	return first[uint64](a, d) == first[uint64](b, d)
-}
-
-func first[E unit](m *Memory, d graph.DType) *E { return unsafe.SliceData(unitsOf[E](m, d)) }

@@ -231,8 +231,7 @@ func (e *executable) place() {
 	for i, b := range e.p.Buffers {
 		switch b.Role {
 		case lowering.Temp:
-			n := b.Type.Shape.Elems()
-			e.memory[i] = kernels.MemoryAt(bytes[b.Offset:], b.Type.DType, n)
+			e.memory[i] = bytes[b.Offset:][:b.Type.Bytes()]
 		case lowering.Const:
 			e.set(i, b.Value)
 		case lowering.Output:
@@ -354,7 +353,7 @@ func (e *executable) Watch(check func(*lowering.Launch, func(lowering.View) (*gr
 
 // value is the value of a view, in row-major order.
 func (e *executable) value(v lowering.View) (*graph.Tensor, error) {
-	return kernels.TensorOf(&e.memory[v.Buffer], kernels.Operand{DType: v.DType, Layout: v.Layout}, e.env)
+	return kernels.TensorOf(e.memory[v.Buffer], kernels.Operand{DType: v.DType, Layout: v.Layout}, e.env)
 }
 
 // Output implements lowering.Executable.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -328,9 +327,7 @@ func (e *executable) takeHostMemory() error {
 		b := e.p.Buffers[i]
 		e.staged[i] = unsafe.Add(p, places[j])
 		if b.Role == lowering.Output {
-			if e.tensors[i], err = tensorAt(e.staged[i], b.Type); err != nil {
-				return err
-			}
+			e.tensors[i] = graph.TensorAt(unsafe.Slice((*byte)(e.staged[i]), b.Type.Bytes()), b.Type)
 		}
 	}
 	return nil
@@ -442,47 +439,6 @@ func (e *executable) Close() error {
 
 // bytesOf is the address and the size in bytes of a tensor's elements.
 func bytesOf(t *graph.Tensor) (unsafe.Pointer, int64, error) {
-	if err := t.Check(); err != nil {
-		return nil, 0, err
-	}
-	n := t.Type.Bytes()
-	switch d := t.Data.(type) {
-	case []float32:
-		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
-	case []float64:
-		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
-	case []int32:
-		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
-	case []int64:
-		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
-	case []bool:
-		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
-	case []uint16:
-		return unsafe.Pointer(unsafe.SliceData(d)), n, nil
-	}
-	return nil, 0, fmt.Errorf("elements of Go type %T", t.Data)
-}
-
-// tensorAt is a tensor on memory that Go does not manage.
-func tensorAt(p unsafe.Pointer, t graph.Type) (*graph.Tensor, error) {
-	n := t.Shape.Elems()
-	r := &graph.Tensor{Type: t}
-	switch t.DType {
-	case graph.F32:
-		r.Data = unsafe.Slice((*float32)(p), n)
-	case graph.F64:
-		r.Data = unsafe.Slice((*float64)(p), n)
-	case graph.I32:
-		r.Data = unsafe.Slice((*int32)(p), n)
-	case graph.I64:
-		r.Data = unsafe.Slice((*int64)(p), n)
-	case graph.Bool:
-		r.Data = unsafe.Slice((*bool)(p), n)
-	default:
-		if t.DType.Size() != 2 || n > math.MaxInt32 {
-			return nil, fmt.Errorf("a value of type %v", t)
-		}
-		r.Data = unsafe.Slice((*uint16)(p), n)
-	}
-	return r, nil
+	b := t.Bytes()
+	return unsafe.Pointer(unsafe.SliceData(b)), int64(len(b)), t.Check()
 }

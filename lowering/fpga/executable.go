@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unsafe"
 
 	"fusec/fpga"
 	"fusec/fpga/isa"
@@ -273,20 +272,7 @@ func (e *executable) constants() (list []int) {
 }
 
 // hash is that of a tensor's elements.
-func hash(seed maphash.Seed, t *graph.Tensor) uint64 {
-	switch d := t.Data.(type) {
-	case []float32:
-		return maphash.Bytes(seed, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(d))), 4*len(d)))
-	case []float64:
-		return maphash.Bytes(seed, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(d))), 8*len(d)))
-	}
-	var h maphash.Hash
-	h.SetSeed(seed)
-	for i := range t.Type.Shape.Elems() {
-		maphash.WriteComparable(&h, t.Float(i))
-	}
-	return h.Sum64()
-}
+func hash(seed maphash.Seed, t *graph.Tensor) uint64 { return maphash.Bytes(seed, t.Bytes()) }
 
 // make finds ranges, quantises, and loads constants and programs.
 func (e *executable) make() (err error) {

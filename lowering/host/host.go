@@ -86,8 +86,7 @@ func (h *Launches) Compute(op graph.Op, args []lowering.View, t graph.Type) (*gr
 
 // Value is the value of a view of a buffer, made contiguous.
 func (h *Launches) Value(whole *graph.Tensor, v lowering.View) (*graph.Tensor, error) {
-	m := cpu.MemoryOf(whole)
-	return cpu.TensorOf(&m, cpu.Operand{DType: v.DType, Layout: v.Layout}, h.env)
+	return cpu.TensorOf(cpu.MemoryOf(whole), cpu.Operand{DType: v.DType, Layout: v.Layout}, h.env)
 }
 
 // Close ends the goroutines.

@@ -12,7 +12,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"reflect"
 	"runtime"
 	"sync"
 	"testing"
@@ -109,15 +108,6 @@ type Buffer struct {
 // poison fills memory that was not written: NaNs, and −1 as an integer.
 const poison = 0xff
 
-// bytes are a tensor's elements.
-func bytes(t *graph.Tensor) []byte {
-	n := t.Type.Bytes()
-	if n == 0 {
-		return nil
-	}
-	return unsafe.Slice((*byte)(reflect.ValueOf(t.Data).UnsafePointer()), n)
-}
-
 // extent is the least number of elements of a layout's buffer.
 func extent(l graph.Layout) int {
 	if l.Shape.Elems() == 0 {
@@ -156,7 +146,7 @@ func (b *Buffer) image() []byte {
 		m[i] = poison
 	}
 	if b.Value != nil {
-		from := bytes(b.Value)
+		from := b.Value.Bytes()
 		each(b.Operand.Layout, func(i, at int) { copy(m[at*size:(at+1)*size], from[i*size:]) })
 	}
 	return m
@@ -166,7 +156,7 @@ func (b *Buffer) image() []byte {
 func (b *Buffer) read(m, had []byte) error {
 	l, size := b.Operand.Layout, b.Operand.DType.Size()
 	b.Value = graph.NewTensor(graph.Type{DType: b.Operand.DType, Shape: l.Shape})
-	to := bytes(b.Value)
+	to := b.Value.Bytes()
 	mine := make([]bool, len(m)/max(size, 1))
 	each(l, func(i, at int) {
 		copy(to[i*size:(i+1)*size], m[at*size:])
