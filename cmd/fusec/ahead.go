@@ -33,7 +33,7 @@ samples that --calibrate gives, and the overlay's descriptors to be read.`,
 		c := &aheadCompiler{}
 		c.compile.Declare(f)
 		c.values.Declare(f)
-		f.StringVar(&c.out, "o", "", "write `FILE` (default: the model's name with the extension .fuse)")
+		f.Output(&c.out, "write `FILE` (default: the model's name with the extension .fuse)")
 		return c.run
 	},
 }

@@ -56,7 +56,6 @@ func TestUsage(t *testing.T) {
 		line string
 		want string
 	}{
-		{"", "a command is missing"},
 		{"dmup", `there is no command "dmup"; did you mean dump?`},
 		{"exp", "did you mean explain?"},
 		{"xyzzy", `there is no command "xyzzy"`},
@@ -68,16 +67,25 @@ func TestUsage(t *testing.T) {
 		{"dump", "which model?"},
 		{"dump a.graph b.graph", "one model at a time"},
 		{"dump " + clitest.Bare + " --fromat svg", "dump has no flag --fromat; did you mean --format?"},
-		{"dump " + clitest.Bare + " --format jpg", "--format jpg: want one of dot, svg, png, text, json"},
+		{"dump " + clitest.Bare + " --format jpg", `unknown format "jpg"; choose dot, svg, png, text, json`},
 		{"dump " + clitest.Bare + " --stage", "flag --stage needs a value"},
-		{"dump " + clitest.Bare + " --stage rase", `there is no stage "rase": want one of import, `},
-		{"dump " + clitest.Bare + " --stage nosuch", "final, cuda, fpga"},
-		{"dump " + clitest.Bare + " --stage 99", `there is no stage "99"`},
+		{"dump " + clitest.Bare + " --stage rase", `unknown stage "rase"; choose import, `},
+		{"dump " + clitest.Bare + " --stage nosuch", "final, cuda or fpga"},
+		{"dump " + clitest.Bare + " --stage 99", `unknown stage "99"`},
 		{"dump " + clitest.Bare + " --all", "name their folder with -o"},
 		{"dump " + clitest.Bare + " --all --stage raise", "contradict"},
 		{"dump " + clitest.Bare + " --all=maybe", "--all maybe: want true or false"},
 		{"dump " + clitest.Bare + " --disable rase", "did you mean raise?"},
-		{"dump " + clitest.Bare + " --target gpu", "want one of cpu"},
+		{"dump " + clitest.Bare + " --target gpu", `unknown target "gpu"; choose cpu, cuda, fpga or ref; did you mean cuda?`},
+		{"dump " + clitest.Bare + " --target gpu:1", "did you mean cuda:1?"},
+		{"explain " + clitest.Bare + " --target reff", `unknown target "reff"; choose cpu, cuda, fpga or ref; did you mean ref?`},
+		{"explain " + clitest.Bare + " --precision fp16", `unknown precision "fp16"; choose f32, tf32, bf16 or f16; did you mean f16?`},
+		{"explain " + clitest.Bare + " --precision bfloat16", "did you mean bf16?"},
+		{"explain " + clitest.Bare + " --precision Float32", "did you mean f32?"},
+		{"bench matmull", `unknown benchmark "matmull"; choose model.graph, gpu, matmul, attention, moe or loader; did you mean matmul?`},
+		{"dump " + clitest.Bare + " -o x.txtt", "-o x.txtt: no format has the extension .txtt; choose dot, svg"},
+		{"dump " + clitest.Bare + " --all --output x.svg", "-o names their folder"},
+		{"run " + clitest.Bare + " --workers 0", "--workers 0: want a whole number of at least 1"},
 		{"dump -z " + clitest.Bare, "dump has no flag -z"},
 		{"run", "which model?"},
 		{"run " + clitest.Bare + " --threads 0", "--threads 0: want a whole number of at least 1"},
@@ -85,7 +93,7 @@ func TestUsage(t *testing.T) {
 		{"run " + clitest.Bare + " --in x", "want NAME=FILE"},
 		{"run " + clitest.Bare + " --in x=a --in x=b", "x is given twice"},
 		{"run " + clitest.Bare + " --seed -1", "--seed -1: want a whole number from 0"},
-		{"dump " + clitest.Bare + " -o x.pdf", "-o x.pdf: no format writes .pdf: want one of dot, svg"},
+		{"dump " + clitest.Bare + " -o x.pdf", "-o x.pdf: no format has the extension .pdf; choose dot, svg"},
 		{"explain", "which model?"},
 		{"explain " + clitest.Bare + " --memory-budget 0", "--memory-budget 0: want a number of bytes"},
 		{"run " + clitest.Bare + " --memory-budget 3MB", "--memory-budget 3MB: want a number of bytes"},
@@ -120,8 +128,8 @@ func TestUsage(t *testing.T) {
 		{"demo --capacity -1", "--capacity -1: want a number from 0 to 512"},
 		{"demo --capacity nan", "--capacity nan: want a number"},
 		{"dump --stage cuda --all " + clitest.Bare, "--all and --measured are not for it"},
-		{"demo --device tpu", "--device tpu: want one of cpu, cuda"},
-		{"demo --device fpga", "--device fpga: want one of cpu"},
+		{"demo --device tpu", `unknown target "tpu"; choose cpu or cuda`},
+		{"demo --device fpga", `unknown target "fpga"; choose cpu or cuda`},
 		{"bench " + clitest.Bare + " --update", "--update needs --baseline"},
 		{"bench " + clitest.Bare + " --baseline x --no-gorgonia", "contradicts --no-gorgonia"},
 		{"bench matmul --sizes 12x13", "want N or MxKxN"},
@@ -309,5 +317,13 @@ func TestInterrupt(t *testing.T) {
 	}
 	if names := clitest.FileNames(t, dir); len(names) > 0 {
 		t.Errorf("left behind: %v", names)
+	}
+}
+
+// Without a command the overview is printed, as wrong usage.
+func TestBare(t *testing.T) {
+	r := clitest.FusecRun(t)
+	if want := clitest.Good(t, "help"); r.Code != cli.ExitUsage || r.Stderr != want || r.Out != "" {
+		t.Errorf("exit code %d, output %q, standard error:\n%s", r.Code, r.Out, r.Stderr)
 	}
 }

@@ -101,7 +101,7 @@ func TestOverlayReports(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "bench", digitsModel, "--target", "fpga", "--mhz", "0"), cli.ExitUsage,
 		"want a positive number of MHz")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", "--stage", "fpga", "--all", digitsModel), cli.ExitUsage, "--stage fpga is one text")
-	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "fpga", "--overlay", "huge", digitsModel), cli.ExitUsage, "want one of sim8")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "fpga", "--overlay", "huge", digitsModel), cli.ExitUsage, `unknown overlay "huge"; choose sim8`)
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "fpga", "--link", "pigeon", digitsModel), cli.ExitFailure, `link "pigeon"`)
 }
 

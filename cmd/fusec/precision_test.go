@@ -29,6 +29,6 @@ func TestPrecision(t *testing.T) {
 		t.Errorf("dump:\n%s", text)
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "bf16"), 1, `target "cpu" computes in f32; precision bf16 requires target cuda`)
-	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "f8"), 2, "want f32, tf32, bf16 or f16")
+	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "f8"), 2, `unknown precision "f8"; choose f32, tf32, bf16 or f16`)
 	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--precision", "f16"), 1, `target "cpu" computes in f32; precision f16 requires target cuda`)
 }

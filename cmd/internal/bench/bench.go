@@ -5,6 +5,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -165,6 +166,9 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	path, err := modelio.ModelArgument(args)
 	if err != nil {
 		return err
+	}
+	if _, missing := os.Stat(path); missing != nil && !strings.Contains(path, ".") && cli.Suggest(path, noModel) != "" && !slices.Contains(noModel, path) {
+		return cli.Usage("%s", cli.Unknown("benchmark", path, append([]string{"model.graph"}, noModel...)))
 	}
 	switch {
 	case path != loaderName && b.size != 0:

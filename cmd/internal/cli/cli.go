@@ -79,11 +79,14 @@ func report(stderr io.Writer, err error) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return ExitFailure
 	}
+	var usage *usageError
+	if errors.As(err, &usage) && usage.message == "" { // the overview has been printed
+		return ExitUsage
+	}
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintf(stderr, "fusec: %s\n", Plain(strings.TrimRight(line, "\n")))
 	}
-	var usage *usageError
-	if errors.As(err, &usage) {
+	if usage != nil {
 		fmt.Fprintf(stderr, "fusec: see fusec help%s\n", leading(usage.command))
 		return ExitUsage
 	}

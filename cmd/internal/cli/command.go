@@ -40,11 +40,12 @@ func (e *Env) find(name string) (*Command, error) {
 // dispatch runs a command line.
 func dispatch(e *Env, args []string) error {
 	if len(args) == 0 {
-		return Usage("a command is missing: %s", strings.Join(CommandNames(e.commands), ", "))
+		helpAll(e.Stderr, e.commands)
+		return Usage("")
 	}
 	switch args[0] {
 	case "-h", "-help", "--help":
-		return helpAll(e)
+		return helpAll(e.Out, e.commands)
 	case "-version", "--version":
 		args = []string{"version"}
 	}

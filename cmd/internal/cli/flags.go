@@ -14,13 +14,16 @@ import (
 )
 
 // FlagSet is a flag.FlagSet whose flags may follow arguments and whose errors help.
-type FlagSet struct{ *flag.FlagSet }
+type FlagSet struct {
+	*flag.FlagSet
+	aliases map[string][]string // other names of a flag, which the help lists beside it
+}
 
 func newFlagSet(name string) *FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
-	return &FlagSet{f}
+	return &FlagSet{f, map[string][]string{}}
 }
 
 // parseAll reads the flags and returns the other arguments. After -- nothing is a flag.
@@ -58,6 +61,9 @@ func (f *FlagSet) explain(err error) error {
 	// invalid value "x" for flag -threads: reason
 	if value, rest, ok := strings.Cut(message, " for flag -"); ok {
 		if name, reason, ok := strings.Cut(rest, ": "); ok {
+			if strings.HasPrefix(reason, "unknown ") { // it names the value
+				return Usage("%s", reason)
+			}
 			value = strings.TrimPrefix(value, "invalid value ")
 			return Usage("%s %s: %s", dashed(name), strings.Trim(value, `"`), reason)
 		}
@@ -76,6 +82,25 @@ func dashed(name string) string {
 		return "-" + name
 	}
 	return "--" + name
+}
+
+// Alias gives a flag that is declared another name.
+func (f *FlagSet) Alias(name, alias string) {
+	k := f.Lookup(name)
+	f.Var(k.Value, alias, k.Usage)
+	f.aliases[name] = append(f.aliases[name], alias)
+}
+
+// Output declares the flag that names the file to write.
+func (f *FlagSet) Output(p *string, help string) {
+	f.StringVar(p, "o", "", help)
+	f.Alias("o", "output")
+}
+
+// Threads declares the flag that is the number of cores to run on.
+func (f *FlagSet) Threads(p *int, def string) {
+	f.Cores(p, "threads", "run on `N` cores (default "+def+")")
+	f.Alias("threads", "workers")
 }
 
 // Count declares a flag that is a whole number of at least least.
@@ -142,7 +167,7 @@ func (f *FlagSet) Target(p *string) {
 	f.Func("target", help, func(s string) error {
 		name, _, _ := strings.Cut(s, ":")
 		if !slices.Contains(all, name) {
-			return fmt.Errorf("want one of %s%s", strings.Join(all, ", "), Suggest(s, all))
+			return errors.New(Unknown("target", s, all))
 		}
 		*p = s
 		return nil
@@ -154,20 +179,20 @@ func (f *FlagSet) Precision(p *fusec.Precision) {
 	f.Func("precision", "let contractions round to `NAME`: f32, tf32, bf16 or f16 (default f32)", func(s string) error {
 		v, err := fusec.ParsePrecision(s)
 		if err != nil {
-			return errors.New("want f32, tf32, bf16 or f16")
+			return errors.New(Unknown("precision", s, []string{"f32", "tf32", "bf16", "f16"}))
 		}
 		*p = v
 		return nil
 	})
 }
 
-// Names declares a flag that may be repeated and takes names separated by commas.
-func (f *FlagSet) Names(p *[]string, name string, known func() []string, help string) {
+// Names declares a flag that may be repeated and takes names, of the kind what, separated by commas.
+func (f *FlagSet) Names(p *[]string, name, what string, known func() []string, help string) {
 	f.Func(name, help, func(s string) error {
 		for _, n := range strings.Split(s, ",") {
 			n = strings.TrimSpace(n)
 			if list := known(); !slices.Contains(list, n) {
-				return fmt.Errorf("want one of %s%s", strings.Join(list, ", "), Suggest(n, list))
+				return errors.New(Unknown(what, n, list))
 			}
 			*p = append(*p, n)
 		}
@@ -179,7 +204,7 @@ func (f *FlagSet) Names(p *[]string, name string, known func() []string, help st
 func (f *FlagSet) Choice(p *string, name string, known []string, help string) {
 	f.Func(name, help, func(s string) error {
 		if !slices.Contains(known, s) {
-			return fmt.Errorf("want one of %s%s", strings.Join(known, ", "), Suggest(s, known))
+			return errors.New(Unknown(name, s, known))
 		}
 		*p = s
 		return nil
@@ -191,9 +216,21 @@ func (f *FlagSet) describe() string {
 	type row struct{ flag, help string }
 	var rows []row
 	width := 0
+	alias := map[string]bool{}
+	for _, list := range f.aliases {
+		for _, a := range list {
+			alias[a] = true
+		}
+	}
 	f.VisitAll(func(k *flag.Flag) {
+		if alias[k.Name] {
+			return
+		}
 		kind, help := flag.UnquoteUsage(k)
 		r := row{dashed(k.Name), help}
+		for _, a := range f.aliases[k.Name] {
+			r.flag += ", " + dashed(a)
+		}
 		if b, ok := k.Value.(interface{ IsBoolFlag() bool }); !ok || !b.IsBoolFlag() {
 			r.flag += " " + kind
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 )
 
 // HelpCommand is fusec help.
@@ -17,7 +18,7 @@ var HelpCommand = &Command{
 		return func(e *Env, args []string) error {
 			switch len(args) {
 			case 0:
-				return helpAll(e)
+				return helpAll(e.Out, e.commands)
 			case 1:
 				c, err := e.find(args[0])
 				if err != nil {
@@ -60,10 +61,9 @@ Exit codes: 0 all well, 1 a failure, 2 wrong usage. More on each command: fusec 
 `
 
 // helpAll prints the overview.
-func helpAll(e *Env) error {
-	w := e.Out
+func helpAll(w io.Writer, commands []*Command) error {
 	fmt.Fprint(w, helpHead)
-	for _, c := range e.commands {
+	for _, c := range commands {
 		fmt.Fprintf(w, "  %-8s  %s\n", c.Name, c.Summary)
 	}
 	fmt.Fprint(w, helpTail)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -11,6 +12,28 @@ func Suggest(name string, known []string) string {
 		return fmt.Sprintf("; did you mean %s?", k)
 	}
 	return ""
+}
+
+// Unknown says that a name of the kind what is none of the known ones, which of them to choose, and which one was
+// probably meant.
+func Unknown(what, name string, known []string) string {
+	return fmt.Sprintf("unknown %s %q; choose %s%s", what, name, Either(known), Suggest(name, known))
+}
+
+// Either lists names between which there is a choice: "a, b or c".
+func Either(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
+// synonyms are other tools' names for targets and precisions.
+var synonyms = map[string]string{
+	"gpu": "cuda", "nvidia": "cuda", "host": "cpu", "reference": "ref",
+	"fp32": "f32", "float": "f32", "float32": "f32", "single": "f32", "tensorfloat32": "tf32",
+	"fp16": "f16", "half": "f16", "float16": "f16", "bfloat16": "bf16", "bfloat": "bf16", "brain": "bf16",
 }
 
 // suggestFlag is suggest for flags.
@@ -23,6 +46,13 @@ func suggestFlag(name string, known []string) string {
 
 // nearest is the known name with the fewest edits from name, if they are few for its length, or one that name begins.
 func nearest(name string, known []string) string {
+	kind, index, _ := strings.Cut(strings.ToLower(name), ":")
+	if k := synonyms[kind]; slices.Contains(known, k) {
+		if index != "" {
+			k += ":" + index
+		}
+		return k
+	}
 	best, least := "", max(1, len(name)/3)+1
 	for _, k := range known {
 		if d := distance(name, k); d < least {

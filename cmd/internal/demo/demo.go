@@ -81,8 +81,9 @@ on top in both programs. Traffic is what the launches read and write, counted fr
 		timed := slices.DeleteFunc(fusec.Targets(), func(t string) bool { // the time of a simulator or of the reference says nothing
 			return t == modelio.OverlayTarget || t == modelio.ReferenceTarget
 		})
-		f.Choice(&d.target, "device", timed, "run on the `DEVICE` cpu")
-		f.Count(&d.threads, "threads", 1, "run on `N` cores (default: all)")
+		f.Choice(&d.target, "target", timed, "run on the `TARGET` "+cli.Either(timed)+" (default cpu)")
+		f.Alias("target", "device")
+		f.Threads(&d.threads, "all")
 		f.Seconds(&d.seconds, "seconds", "measure each program for `S` seconds in all (default 0.4)")
 		f.BoolVar(&d.memory, "profile-memory", false, "show where memory is, and the largest values with their lifetimes")
 		f.BoolVar(&d.json, "json", false, "print the report as JSON")

@@ -26,11 +26,12 @@ Prints the stage final: what runs, launch by launch. Any earlier stage can be ha
 them as numbered files. Weights are not needed. The same graph and target give the same bytes.
 
 DOT goes to standard output unless -o names a file, whose extension then decides the format. SVG and PNG need no
-Graphviz. With --all and a folder, the default is SVG; text and JSON can hold all stages in one piece.`,
+Graphviz. With --all and a folder, the default is SVG; text and JSON can hold all stages in one file.`,
 	Examples: []cli.Example{
 		{"fusec dump model.graph -o model.svg", "the compiled model as a picture"},
 		{"fusec dump model.graph | dot -Tpdf > model.pdf", "the same through Graphviz"},
 		{"fusec dump model.graph --all -o stages", "every stage: stages/01-import.svg, stages/02-strip-grad.svg, ..."},
+		{"fusec dump model.graph --all -o all.json", "every stage in one file"},
 		{"fusec dump model.graph --stage raise --format text", "one stage as text, with what its pass matched, and the fusions that it missed"},
 		{"fusec dump model.graph --stage cuda", "the CUDA C++ of its kernels, with your names beside it"},
 		{"fusec dump model.graph --stage fpga --overlay sim16", "the descriptors of its launches on an overlay"},
@@ -42,7 +43,7 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		d.values.Declare(f)
 		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default final, the compiled graph); cuda: the kernels' CUDA C++; fpga: the overlay's descriptors")
 		f.BoolVar(&d.all, "all", false, "every stage")
-		f.StringVar(&d.out, "o", "", "write to `FILE`, or with --all to this folder")
+		f.Output(&d.out, "write to `FILE`, or with --all to this folder")
 		f.Choice(&d.format, "format", append(formatNames(), ptxFormat),
 			"`FORMAT` "+strings.Join(formatNames(), ", ")+" (default: by the file's extension, or dot); of the stage cuda also "+ptxFormat)
 		f.BoolVar(&d.measured, "measured", false, "run the model and print times; without weights beside it, on random ones")
@@ -53,9 +54,6 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 }
 
 var details = map[string]dot.Detail{"auto": dot.Auto, "full": dot.Full, "compact": dot.Compact, "outline": dot.Outline}
-
-// pictures are extensions of pictures that dot does not draw: DOT in such a file would be a surprise.
-var pictures = []string{".bmp", ".eps", ".gif", ".jpeg", ".jpg", ".pdf", ".ps", ".tif", ".tiff", ".webp"}
 
 func formatNames() []string {
 	var names []string
@@ -72,6 +70,8 @@ type dumper struct {
 
 	stage, out, format, detail string
 	all, measured, expand      bool
+
+	one bool // all stages go into one file
 }
 
 func (d *dumper) run(e *cli.Env, args []string) error {
@@ -109,17 +109,17 @@ func (d *dumper) options() (dot.Options, error) {
 	if d.out == "-" {
 		d.out = ""
 	}
+	ext := strings.ToLower(filepath.Ext(d.out))
+	named := slices.IndexFunc(dot.Formats(), func(f dot.Format) bool { return f.Ext() == ext })
 	switch {
 	case d.format != "":
 		opts.Format = dot.Format(d.format)
+	case named >= 0:
+		opts.Format = dot.Formats()[named]
 	case d.all:
 		opts.Format = dot.FormatSVG
-	case d.out != "":
-		if i := slices.IndexFunc(dot.Formats(), func(f dot.Format) bool { return f.Ext() == filepath.Ext(d.out) }); i >= 0 {
-			opts.Format = dot.Formats()[i]
-		} else if ext := filepath.Ext(d.out); slices.Contains(pictures, strings.ToLower(ext)) {
-			return opts, cli.Usage("-o %s: no format writes %s: want one of %s", d.out, ext, strings.Join(formatNames(), ", "))
-		}
+	case ext != "" && ext != ".gv":
+		return opts, cli.Usage("-o %s: no format has the extension %s; choose %s, or name one with --format", d.out, ext, cli.Either(formatNames()))
 	}
 	if d.all && d.stage != "" {
 		return opts, cli.Usage("--all and --stage %s contradict each other", d.stage)
@@ -127,6 +127,10 @@ func (d *dumper) options() (dot.Options, error) {
 	whole := opts.Format == dot.FormatText || opts.Format == dot.FormatJSON
 	if d.all && d.out == "" && !whole {
 		return opts, cli.Usage("--all makes several files: name their folder with -o, or print them in one piece with --format text or json")
+	}
+	d.one = d.all && whole && ext == opts.Format.Ext()
+	if d.all && named >= 0 && !d.one {
+		return opts, cli.Usage("--all makes several files: -o names their folder, and %s is the name of one file", d.out)
 	}
 	return opts, nil
 }
@@ -171,6 +175,13 @@ func (d *dumper) trace(e *cli.Env, path string) (*trace.Trace, error) {
 func (d *dumper) print(e *cli.Env, tr *trace.Trace, opts dot.Options) error {
 	if d.all && d.out == "" {
 		return dot.Trace(e.Out, tr, opts)
+	}
+	if d.one {
+		var b bytes.Buffer
+		if err := dot.Trace(&b, tr, opts); err != nil {
+			return err
+		}
+		return cli.WriteFile(d.out, b.Bytes())
 	}
 	if d.all {
 		var files []cli.Output
@@ -223,5 +234,5 @@ func findStage(tr *trace.Trace, name string) (int, error) {
 		return n - 1, nil
 	}
 	names = append(names, cudaStage, overlayStage)
-	return 0, cli.Usage("there is no stage %q: want one of %s%s", name, strings.Join(names, ", "), cli.Suggest(name, names))
+	return 0, cli.Usage("%s", cli.Unknown("stage", name, names))
 }

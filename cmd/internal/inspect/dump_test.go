@@ -81,7 +81,7 @@ func TestDumpDisable(t *testing.T) {
 	if !strings.Contains(with, "fusion") || strings.Contains(without, "fusion") {
 		t.Error("--disable fuse-regions changed nothing")
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "--disable", "raise", "--stage", "raise"), cli.ExitUsage, `there is no stage "raise"`)
+	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "--disable", "raise", "--stage", "raise"), cli.ExitUsage, `unknown stage "raise"`)
 }
 
 func TestDumpMeasured(t *testing.T) {
@@ -137,5 +137,17 @@ func TestFinalStage(t *testing.T) {
 	text := clitest.Good(t, "dump", clitest.Bare, "--target", "ref", "--format", "text")
 	if !strings.Contains(text, ": final, compiled for ref (") {
 		t.Errorf("the list is\n%.300s", text)
+	}
+}
+
+// Text and JSON hold all stages in one file, which a name with their extension asks for.
+func TestDumpOneFile(t *testing.T) {
+	for _, flags := range [][]string{{"--format", "json", "-o"}, {"--output"}} {
+		path := filepath.Join(t.TempDir(), "one.json")
+		clitest.Good(t, append(append([]string{"dump", clitest.Bare, "--all"}, flags...), path)...)
+		text, err := os.ReadFile(path)
+		if err != nil || string(text) != clitest.Good(t, "dump", clitest.Bare, "--all", "--format", "json") {
+			t.Errorf("%v: the file is %.80q, %v", flags, text, err)
+		}
 	}
 }

@@ -83,13 +83,13 @@ func (c *CompileFlags) Declare(f *cli.FlagSet) {
 	f.StringVar(&c.Arch, "arch", c.Arch, "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)")
 	f.Precision(&c.Precision)
 	c.Overlay.declare(f)
-	f.Cores(&c.Threads, "threads", "run on `N` cores (default: all)")
+	f.Threads(&c.Threads, "all")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
 	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB", func(s string) (err error) {
 		c.budget, err = cli.ParseBytes(s)
 		return err
 	})
-	f.Names(&c.disable, "disable", fusec.Passes, "leave out the pass `NAME`; may be repeated")
+	f.Names(&c.disable, "disable", "pass", fusec.Passes, "leave out the pass `NAME`; may be repeated")
 }
 
 // On says for reports where, and in what precision if not in f32, a program runs.

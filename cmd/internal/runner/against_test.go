@@ -27,7 +27,7 @@ func TestRunAgainst(t *testing.T) {
 	if !strings.Contains(r.Out, "out of bounds:") || !strings.Contains(r.Out, "of 4096") {
 		t.Errorf("the report does not list what departs:\n%s", r.Out)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "run", path, "--against", "cpu"), cli.ExitUsage, "want one of ref")
+	clitest.Bad(t, clitest.FusecRun(t, "run", path, "--against", "cpu"), cli.ExitUsage, `unknown reference "cpu"; choose ref`)
 }
 
 // TestAgainstText prints what is off by any amount, and not more lines than are read.

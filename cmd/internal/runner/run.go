@@ -3,6 +3,7 @@ package runner
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -47,7 +48,15 @@ multiplications take it seconds. --target ref runs the whole model on it.`,
 		r.values.Declare(f)
 		r.in.Declare(f, "")
 		f.StringVar(&r.out, "out", "", "write the outputs to the folder `DIR`, as .npy")
-		f.Choice(&r.against, "against", []string{modelio.ReferenceTarget}, "compare each launch, and each output, with the `REFERENCE` ref")
+		f.Alias("out", "o")
+		f.Alias("out", "output")
+		f.Func("against", "compare each launch, and each output, with the `REFERENCE` ref", func(s string) error {
+			if s != modelio.ReferenceTarget {
+				return errors.New(cli.Unknown("reference", s, []string{modelio.ReferenceTarget}))
+			}
+			r.against = s
+			return nil
+		})
 		f.BoolVar(&r.json, "json", false, "print the report as JSON")
 		return r.run
 	},

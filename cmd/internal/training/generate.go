@@ -44,7 +44,7 @@ each attends as many as the model was trained on.`,
 		})
 		f.Count(&g.topK, "top-k", 0, "pick among the `K` likeliest; 0 among all (default 20)")
 		f.Seed(&g.seed, "`N` decides the picks (default 1)")
-		f.Cores(&g.threads, "threads", "run on `N` cores (default 1: a character has little for more)")
+		f.Threads(&g.threads, "1: a character has little for more")
 		return g.run
 	},
 }

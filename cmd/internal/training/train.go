@@ -33,7 +33,7 @@ its gradients and the optimiser's step. Without a name it lists the examples, an
 shows the loss, the speed and the time left; the lines that are printed now and then have the mean loss since the line
 before, and the scores on data that is not trained on.
 
-What a run computes is decided by --seed, --steps, --batch and --lr, to the bit and for any number of --workers.
+What a run computes is decided by --seed, --steps, --batch and --lr, to the bit and for any number of --threads.
 
 --checkpoint DIR saves all that the run needs to go on, every N steps, at the end, and when it is interrupted with
 Ctrl-C. With --resume the run goes on from the newest checkpoint that is intact, with the settings of that run, and
@@ -59,7 +59,7 @@ comes to the same bits as one that never stopped; where there is none yet, it be
 			return nil
 		})
 		t.seeded = f.Seed(&t.set.Seed, "`N` decides the first weights and the batches (default 1)")
-		f.Cores(&t.set.Workers, "workers", "run on `N` cores (default: all)")
+		f.Threads(&t.set.Workers, "all")
 		f.Target(&t.set.Target)
 		f.Precision(&t.set.Precision)
 		f.StringVar(&t.metrics, "metrics", "", "write a line of JSON for each step to `FILE`")
@@ -166,7 +166,7 @@ func (t *trainer) check(args []string) error {
 	}
 	switch {
 	case t.example == nil:
-		return cli.Usage("there is no example %q: want one of %s%s", args[0], strings.Join(names, ", "), cli.Suggest(args[0], names))
+		return cli.Usage("%s", cli.Unknown("example", args[0], names))
 	case t.epochs > 0 && t.set.Steps > 0:
 		return cli.Usage("--steps and --epochs contradict each other")
 	case t.resume && t.checkpoint == "":
