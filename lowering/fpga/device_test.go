@@ -169,7 +169,7 @@ func TestDeterministic(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		code, err := Encode(e.parts[0].steps)
+		code, err := encode(e.parts[0].steps)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -452,4 +452,14 @@ func TestWatch(t *testing.T) {
 	if err := e.Run(); !errors.Is(err, errBroken) {
 		t.Errorf("the watcher's error is %v", err)
 	}
+}
+
+// encode is the descriptors as the overlay reads them.
+func encode(steps []Step) (code []byte, err error) {
+	for _, s := range steps {
+		if code, err = isa.Encode(code, s.Cmd); err != nil {
+			return nil, err
+		}
+	}
+	return code, nil
 }

@@ -255,16 +255,6 @@ func (l *laid) emit(a *assembler, i int) {
 	}
 }
 
-// Encode is the descriptors as the overlay reads them.
-func Encode(steps []Step) (code []byte, err error) {
-	for i, s := range steps {
-		if code, err = isa.Encode(code, s.Cmd); err != nil {
-			return nil, fmt.Errorf("descriptor %d: %w", i, err)
-		}
-	}
-	return code, nil
-}
-
 // quantise chooses the quantisation of every value by its range, and fills all constants. Tensors are those that are
 // bound to the program's buffers.
 func (l *laid) quantise(bound []*graph.Tensor) error {

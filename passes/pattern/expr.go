@@ -155,9 +155,6 @@ type or []Expr
 // Or is a value that one of the alternatives describes; earlier ones are preferred.
 func Or(alternatives ...Expr) Expr { return or(alternatives) }
 
-// Maybe is inner in an optional wrapper.
-func Maybe(wrap func(Expr) Expr, inner Expr) Expr { return or{wrap(inner), inner} }
-
 func (e or) roots() []root {
 	var r []root
 	for _, a := range e {

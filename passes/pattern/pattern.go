@@ -15,7 +15,7 @@
 // and the first condition that failed, in words for the user. A pattern declares with [Key] the point from which on a
 // failure is worth reporting. Before it, a mismatch is of no interest and the Miss is nil.
 //
-// Matching backtracks over every choice ([Or], [Commute], [Chain], [Maybe], [Through]), so the order of alternatives
+// Matching backtracks over every choice ([Or], [Commute], [Chain], [Through]), so the order of alternatives
 // decides only which of several matches is found first.
 package pattern
 
@@ -125,9 +125,6 @@ func (s *Set) pick(roots ...root) []*Pattern {
 	}
 	return r
 }
-
-// All lists the patterns in order.
-func (s *Set) All() []*Pattern { return s.all }
 
 // Candidates lists the patterns whose root may be n, in order.
 func (s *Set) Candidates(n *graph.Node) []*Pattern {

@@ -54,9 +54,6 @@ var (
 	}()
 )
 
-// Patterns lists the patterns of raise, for documentation.
-func Patterns() []*pattern.Pattern { return patterns.All() }
-
 type raiser struct{ rewrite.Rewriter }
 
 func (r *raiser) visit(n *graph.Node) (*graph.Node, error) {

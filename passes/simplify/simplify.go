@@ -1,4 +1,4 @@
-// Package simplify brings the graph into normal form by the rules of one table, [Rules], until none applies, merges equal
+// Package simplify brings the graph into normal form by the rules of one table until none applies, merges equal
 // values and drops dead ones:
 //
 //	b ─ reshape[1,n] ─ broadcast ─┐            b ─ broadcast ─┐
@@ -65,9 +65,6 @@ var rulesOf = func() map[reflect.Type][]*Rule {
 	}
 	return m
 }()
-
-// Rules lists the rules of simplify, for documentation.
-func Rules() []Rule { return slices.Clone(rules) }
 
 // visit applies the first rule that fits, or else merges n with an equal value.
 func (s *simplifier) visit(n *graph.Node) (*graph.Node, error) {

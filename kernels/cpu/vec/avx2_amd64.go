@@ -51,7 +51,7 @@ func useAVX2F32(k *Kernels[float32]) {
 	put(k.vs, binaryVSF32)
 	put(k.sv, binarySVF32)
 	k.reduce = [numReduction]func(x []float32) float32{
-		SumOf: sumF32, SumSquaresOf: sumSquaresF32, SumAbsOf: sumAbsF32, ProdOf: prodF32, MaxOf: maxOfF32, MinOf: minOfF32,
+		SumOf: sumF32, SumSquaresOf: sumSquaresF32, ProdOf: prodF32, MaxOf: maxOfF32, MinOf: minOfF32,
 	}
 	k.fmaVVV, k.fmaVSV, k.fmaVSS = fmaVVVF32, fmaVSVF32, fmaVSSF32
 	k.selectVVV, k.selectVVS, k.selectVSV = selectVVVF32, selectVVSF32, selectVSVF32
@@ -69,7 +69,7 @@ func useAVX2F64(k *Kernels[float64]) {
 	put(k.vs, binaryVSF64)
 	put(k.sv, binarySVF64)
 	k.reduce = [numReduction]func(x []float64) float64{
-		SumOf: sumF64, SumSquaresOf: sumSquaresF64, SumAbsOf: sumAbsF64, ProdOf: prodF64, MaxOf: maxOfF64, MinOf: minOfF64,
+		SumOf: sumF64, SumSquaresOf: sumSquaresF64, ProdOf: prodF64, MaxOf: maxOfF64, MinOf: minOfF64,
 	}
 	k.fmaVVV, k.fmaVSV, k.fmaVSS = fmaVVVF64, fmaVSVF64, fmaVSSF64
 	k.selectVVV, k.selectVVS, k.selectVSV = selectVVVF64, selectVVSF64, selectVSVF64

@@ -77,29 +77,3 @@ func saturate[D Number](v float64, least, greatest D) D {
 	}
 	return D(v)
 }
-
-// ToBool sets dst[i] = 1 where src[i] ≠ 0, else 0, for as many elements as the
-// shorter slice has.
-func ToBool[S Number](dst []byte, src []S) {
-	dst, src = cut1(dst, src)
-	for i, v := range src {
-		var b byte
-		if v != 0 {
-			b = 1
-		}
-		dst[i] = b
-	}
-}
-
-// FromBool sets dst[i] = 1 where src[i] ≠ 0, else 0, for as many elements as the
-// shorter slice has.
-func FromBool[D Number](dst []D, src []byte) {
-	dst, src = cut1(dst, src)
-	for i, v := range src {
-		var n D
-		if v != 0 {
-			n = 1
-		}
-		dst[i] = n
-	}
-}

@@ -119,16 +119,3 @@ func TestConvertIntegers(t *testing.T) {
 		t.Errorf("int32 of int64: %d", i32[0])
 	}
 }
-
-func TestBool(t *testing.T) {
-	b := make([]byte, 4)
-	ToBool(b, []float32{0, 2, float32(math.Copysign(0, -1)), float32(math.NaN())})
-	if !slices.Equal(b, []byte{0, 1, 0, 1}) {
-		t.Errorf("bytes: %v", b)
-	}
-	n := make([]int64, 4)
-	FromBool(n, []byte{0, 1, 7})
-	if !slices.Equal(n, []int64{0, 1, 1, 0}) {
-		t.Errorf("integers: %v", n)
-	}
-}

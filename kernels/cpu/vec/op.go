@@ -7,7 +7,6 @@ type Reduction uint8
 const (
 	SumOf        Reduction = iota // Σ x, 0 of nothing
 	SumSquaresOf                  // Σ x², 0 of nothing
-	SumAbsOf                      // Σ |x|, 0 of nothing
 	ProdOf                        // Π x, 1 of nothing
 	MaxOf                         // the greatest, NaN if there is one, −Inf of nothing
 	MinOf                         // the least, NaN if there is one, +Inf of nothing
@@ -15,7 +14,7 @@ const (
 )
 
 var reductionNames = [numReduction]string{
-	SumOf: "sum", SumSquaresOf: "sum_squares", SumAbsOf: "sum_abs", ProdOf: "prod", MaxOf: "max", MinOf: "min",
+	SumOf: "sum", SumSquaresOf: "sum_squares", ProdOf: "prod", MaxOf: "max", MinOf: "min",
 }
 
 // String returns the opcode's name in programs and reports.

@@ -14,7 +14,6 @@ func Portable[T Float]() *Kernels[T] {
 		reduce: [numReduction]func(x []T) T{
 			SumOf:        sum[T],
 			SumSquaresOf: sumSquares[T],
-			SumAbsOf:     sumAbs[T],
 			ProdOf:       prod[T],
 			MaxOf:        maxOf[T],
 			MinOf:        minOf[T],

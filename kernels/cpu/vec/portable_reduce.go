@@ -26,8 +26,6 @@ func sumSquares[T Float](x []T) T {
 	return sumTerms(x, func(v float64) float64 { return v * v })
 }
 
-func sumAbs[T Float](x []T) T { return sumTerms(x, math.Abs) }
-
 func sumSquaredDeviations[T Float](x []T, c T) T {
 	return sumTerms(x, func(v float64) float64 { d := v - float64(c); return d * d })
 }

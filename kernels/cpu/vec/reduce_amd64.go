@@ -14,11 +14,6 @@ func sumF32(x []float32) float32
 //go:noescape
 func sumSquaresF32(x []float32) float32
 
-// sumAbsF32 returns Σ |x[i]|.
-//
-//go:noescape
-func sumAbsF32(x []float32) float32
-
 // sumSquaredDeviationsF32 returns Σ (x[i] − c)².
 //
 //go:noescape
@@ -53,11 +48,6 @@ func sumF64(x []float64) float64
 //
 //go:noescape
 func sumSquaresF64(x []float64) float64
-
-// sumAbsF64 returns Σ |x[i]|.
-//
-//go:noescape
-func sumAbsF64(x []float64) float64
 
 // sumSquaredDeviationsF64 returns Σ (x[i] − c)².
 //

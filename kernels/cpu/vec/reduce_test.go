@@ -22,7 +22,6 @@ func testReduce[T Float](t *testing.T, k *Kernels[T]) {
 		}{
 			{"sum", k.Reduce(SumOf)(x), func(i int) float64 { return float64(x[i]) }},
 			{"sum of squares", k.Reduce(SumSquaresOf)(x), func(i int) float64 { return float64(x[i]) * float64(x[i]) }},
-			{"sum of magnitudes", k.Reduce(SumAbsOf)(x), func(i int) float64 { return math.Abs(float64(x[i])) }},
 			{"dot", k.Dot()(x, y), func(i int) float64 { return float64(x[i]) * float64(y[i]) }},
 			{"deviations", k.SumSquaredDeviations()(x, c), func(i int) float64 { return math.Pow(float64(x[i])-float64(c), 2) }},
 		}

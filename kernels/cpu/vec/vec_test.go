@@ -471,8 +471,7 @@ func TestNoAllocation(t *testing.T) {
 
 func testNoAllocation[T Float](t *testing.T, k *Kernels[T]) {
 	x, y, z := randoms[T](300, 1, true), make([]T, 300), make([]T, 300)
-	ints, bools := make([]int32, 300), make([]byte, 300)
-	wide := make([]float64, 300)
+	ints, wide := make([]int32, 300), make([]float64, 300)
 	ones, scalars, twos := plain(), parametrised(), binary()
 	n := testing.AllocsPerRun(5, func() {
 		for _, op := range ones {
@@ -508,8 +507,6 @@ func testNoAllocation[T Float](t *testing.T, k *Kernels[T]) {
 		Convert(ints, x)
 		Convert(wide, x)
 		Convert(x, wide)
-		ToBool(bools, x)
-		FromBool(y, bools)
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)

@@ -226,12 +226,6 @@ var reductions = []reduction{
 		step: func(e *emitter, acc vec, in []vec, _ []splat, _ func(vec) vec) { e.addMul(acc, in[0], in[0]) },
 	},
 	{
-		name: "sumAbs", doc: "returns Σ |x[i]|.", srcs: []string{"x"}, sum: true, combine: (*emitter).add,
-		step: func(e *emitter, acc vec, in []vec, _ []splat, _ func(vec) vec) {
-			e.accumulate(e.w.add, acc, e.abs(in[0]))
-		},
-	},
-	{
 		name: "sumSquaredDeviations", doc: "returns Σ (x[i] − c)².",
 		srcs: []string{"x"}, scalars: []string{"c"}, sum: true, combine: (*emitter).add,
 		step: func(e *emitter, acc vec, in []vec, s []splat, fill func(vec) vec) {
