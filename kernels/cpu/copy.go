@@ -12,6 +12,19 @@ type unit interface {
 	uint8 | uint16 | uint32 | uint64
 }
 
+// bySize is the function of four that moves elements of type d.
+func bySize[F any](d graph.DType, one, two, four, eight F) F {
+	switch d.Size() {
+	case 1:
+		return one
+	case 2:
+		return two
+	case 4:
+		return four
+	}
+	return eight
+}
+
 // recast gives elements another type of the same size.
 func recast[E, S any](s []S) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(s))), len(s))

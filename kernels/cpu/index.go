@@ -65,18 +65,10 @@ type gatherer[E unit] struct {
 }
 
 func newGather(op graph.Gather, args, results []Operand, env *Env) Kernel {
-	switch args[0].DType.Size() {
-	case 1:
-		return makeGather[uint8](op, args, results, env)
-	case 2:
-		return makeGather[uint16](op, args, results, env)
-	case 4:
-		return makeGather[uint32](op, args, results, env)
-	}
-	return makeGather[uint64](op, args, results, env)
+	return bySize(args[0].DType, makeGather[uint8], makeGather[uint16], makeGather[uint32], makeGather[uint64])(op, args, results, env)
 }
 
-func makeGather[E unit](op graph.Gather, args, results []Operand, env *Env) *gatherer[E] {
+func makeGather[E unit](op graph.Gather, args, results []Operand, env *Env) Kernel {
 	outer, dim, inner := args[0].Layout.Shape.Around(op.Axis, 1)
 	k := &gatherer[E]{env: env, indices: newIndexOperand(op, 1, args[1], dim), x: args[0], y: results[0],
 		count: args[1].Layout.Shape.Elems(), inner: inner}

@@ -70,7 +70,7 @@ func (k *intReduce[T]) Run(args, results []Memory) error {
 	for i := range dst {
 		v := k.identity
 		for _, p := range k.partial[i*k.blocks:][:k.blocks] {
-			v = k.combine(v, p)
+			v = combine(k.fn, v, p)
 		}
 		dst[i] = v
 	}
@@ -103,22 +103,9 @@ func (k *intReduce[T]) run(v T, src []T, count, stride int) T {
 		return v
 	}
 	for i := range count {
-		v = k.combine(v, src[i*stride])
+		v = combine(k.fn, v, src[i*stride])
 	}
 	return v
-}
-
-// combine joins two partial results.
-func (k *intReduce[T]) combine(a, b T) T {
-	switch k.fn {
-	case graph.Prod:
-		return a * b
-	case graph.MaxOf:
-		return max(a, b)
-	case graph.MinOf:
-		return min(a, b)
-	}
-	return a + b
 }
 
 // bytes is the memory of the partial results.

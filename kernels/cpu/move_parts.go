@@ -66,18 +66,10 @@ func newMove(result Operand, env *Env, parts []part) Kernel {
 
 // newMover makes the kernel that fills with a value, unless it is nil, and copies parts, which slide if asked.
 func newMover(result Operand, env *Env, parts []part, s *slide, value *graph.Tensor) Kernel {
-	switch result.DType.Size() {
-	case 1:
-		return makeMover[uint8](result, env, parts, s, value)
-	case 2:
-		return makeMover[uint16](result, env, parts, s, value)
-	case 4:
-		return makeMover[uint32](result, env, parts, s, value)
-	}
-	return makeMover[uint64](result, env, parts, s, value)
+	return bySize(result.DType, makeMover[uint8], makeMover[uint16], makeMover[uint32], makeMover[uint64])(result, env, parts, s, value)
 }
 
-func makeMover[E unit](result Operand, env *Env, parts []part, s *slide, value *graph.Tensor) *mover[E] {
+func makeMover[E unit](result Operand, env *Env, parts []part, s *slide, value *graph.Tensor) Kernel {
 	k := &mover[E]{env: env, parts: parts, result: result, n: result.Layout.Shape.Elems(), slide: s}
 	for _, p := range parts {
 		k.items += p.box.items

@@ -74,18 +74,10 @@ type unfolder[E unit] struct {
 }
 
 func newIm2Col(op graph.Im2Col, args, results []Operand, env *Env) Kernel {
-	switch args[0].DType.Size() {
-	case 1:
-		return makeIm2Col[uint8](op, args, results, env)
-	case 2:
-		return makeIm2Col[uint16](op, args, results, env)
-	case 4:
-		return makeIm2Col[uint32](op, args, results, env)
-	}
-	return makeIm2Col[uint64](op, args, results, env)
+	return bySize(args[0].DType, makeIm2Col[uint8], makeIm2Col[uint16], makeIm2Col[uint32], makeIm2Col[uint64])(op, args, results, env)
 }
 
-func makeIm2Col[E unit](op graph.Im2Col, args, results []Operand, env *Env) *unfolder[E] {
+func makeIm2Col[E unit](op graph.Im2Col, args, results []Operand, env *Env) Kernel {
 	s, t := args[0].Layout.Shape, results[0].Layout.Shape
 	k := &unfolder[E]{window: newWindow(op.Kernel, op.Stride, op.Dilation, op.Pad, s, t.At(1), t.At(2)),
 		env: env, x: args[0], y: results[0], channels: s.At(1), rows: t.At(0) * t.At(1), patch: t.At(3)}

@@ -253,14 +253,14 @@ func (r *reduction[T]) range1(worker, k, block, lo, hi int) {
 		for i := range r.sums {
 			s := &r.sums[i]
 			to := &s.partial[block*r.kept+k]
-			*to = s.join(*to, s.row(f.v[s.slot]))
+			*to = combine(s.fn, *to, s.row(f.v[s.slot]))
 		}
 	}
 }
 
-// join combines two numbers.
-func (s *sum[T]) join(a, b T) T {
-	switch s.fn {
+// combine joins two numbers or partial results.
+func combine[T number](fn graph.ReduceFn, a, b T) T {
+	switch fn {
 	case graph.Prod:
 		return a * b
 	case graph.MaxOf:
