@@ -69,6 +69,10 @@ func open(s lowering.Setup) (lowering.Device, error) {
 // gpus are the GPUs of this process.
 var gpus = pool.NewShared(gpu.Open)
 
+// Release frees what closed programs have left for later ones: the GPU's context, and the memory on the GPU and on the
+// host. If programs are open, only the memory is freed.
+func Release() error { return gpus.Release() }
+
 // openGPU opens a GPU and its source of images: those compiled ahead of time, or the compiler.
 func (d *Device) openGPU(index int) error {
 	open := d.driver
