@@ -205,6 +205,8 @@ type weightView struct {
 	align    int // what divides all first elements
 
 	arg, offset, expert int // where the first lies, and the distance of experts in one operand, or 0
+
+	some bool // of a gradient: it is asked for of some experts only, and the pointers to the others are nil
 }
 
 // weight declares the pointers to the weights of one kind.

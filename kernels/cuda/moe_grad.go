@@ -185,28 +185,28 @@ func (x *mixture) gradients() ([]gradient, error) {
 	}
 	for _, w := range x.op.Weights() {
 		v := weightView{name: "p.d" + w.String()}
-		decl := len(x.decls)
+		var fields []Param
+		wanted := 0
 		for e := range x.op.Experts {
 			i := x.op.Weight(w, e)
-			first := list[x.op.Weight(w, 0)].result
-			if list[i].result < 0 || first < 0 {
-				if list[i].result != first {
-					return nil, fmt.Errorf("%s: the gradients of %v are wanted of some experts only", x.anchor.Where(), w)
-				}
+			if list[i].result < 0 {
+				fields = append(fields, Param{Kind: Int64}) // no address
 				continue
 			}
 			of, row, col := body.Expert(x.op, layouts[i], e)
 			d := x.results[list[i].result].DType
-			if e == 0 {
+			if wanted++; wanted == 1 {
 				v.row, v.col = row, col
 				x.decls = append(x.decls, fmt.Sprintf("%s *d%v[%d];", ctype(d), w, x.op.Experts))
 			} else if row != v.row || col != v.col {
-				return nil, fmt.Errorf("%s: the gradient of %v of expert %d lies in another order than that of expert 0",
+				return nil, fmt.Errorf("%s: the gradient of %v of expert %d lies in another order than that of an earlier one",
 					x.anchor.Where(), w, e)
 			}
-			x.fields = append(x.fields, Result(list[i].result, int64(of.Offset)*int64(d.Size())))
+			fields = append(fields, Result(list[i].result, int64(of.Offset)*int64(d.Size())))
 		}
-		if len(x.decls) > decl {
+		if wanted > 0 {
+			x.fields = append(x.fields, fields...)
+			v.some = wanted < x.op.Experts
 			list[x.op.Weight(w, 0)].weight = &v
 		}
 	}
@@ -234,6 +234,7 @@ func (x *mixture) weightGradient(w graph.MoEWeight, a factor, source, value stri
 		lane(x.acc), to.col, x.acc.Size())
 	x.printf("KERNEL(%s, %d, %d) {\n", name, c.threads, c.blocks)
 	x.printf("  const Spot spot = spot_of<%s, %d, %d, 1>(blockIdx.x);\n  int first;\n", p.name, c.bm, c.bn)
+	x.unlessWanted(to, "spot.batch")
 	x.printf("  const int count = slots_of<Mixture>(p.counts, p.starts, spot.batch, p.wave, first);\n")
 	x.printf("  if (count == 0 && p.wave > 0) return;\n")
 	x.printf("  const Piece<%s> piece = {%s + spot.m * i64(%d), ", p.name, source, a.outer)
@@ -247,8 +248,17 @@ func (x *mixture) weightGradient(w graph.MoEWeight, a factor, source, value stri
 // biasGradient writes the sum over the slots of each expert of a value, which the text makes of e, the slot m and n.
 func (x *mixture) biasGradient(w graph.MoEWeight, to weightView, n int, value string) {
 	name := "d" + w.String()
-	x.printf("KERNEL(%s, 256, 1) {\n  bias_gradients<Mixture, %d, %d>(%s, p.counts, p.starts, p.wave,\n", name, n, to.col, to.name)
+	x.printf("KERNEL(%s, 256, 1) {\n", name)
+	x.unlessWanted(to, fmt.Sprintf("blockIdx.x / %d", ceilDiv(n, 32)))
+	x.printf("  bias_gradients<Mixture, %d, %d>(%s, p.counts, p.starts, p.wave,\n", n, to.col, to.name)
 	x.printf("    [&](int e, int m, int n) { return %s; });\n}\n\n", value)
 	grid := [3]int{x.op.Experts * ceilDiv(n, 32), 1, 1}
 	x.step(Step{Entry: name, Grid: grid, Block: 256, Shared: 256 * x.acc.Size()}, true)
+}
+
+// unlessWanted writes that a block whose expert's gradient is not asked for has nothing to do.
+func (x *mixture) unlessWanted(to weightView, expert string) {
+	if to.some {
+		x.printf("  if (!%s[%s]) return;\n", to.name, expert)
+	}
 }

@@ -48,6 +48,9 @@ func mixtures(t *testing.T, r *rand.Rand, n int, grad bool, elems ...graph.DType
 				dx := b.Add(graph.MoEGrad(op), append(args, in(elem, append(lead, d.Result)...))...)
 				b.Output("", dx)
 				for j := 1; j < len(args); j++ {
+					if i%2 == 1 && j%3 == 2 {
+						continue // some gradients are not asked for
+					}
 					b.Output("", b.Add(graph.Result{Index: j}, dx))
 				}
 				return
