@@ -45,6 +45,7 @@ func TestOptionsRefused(t *testing.T) {
 		"WithoutGradients is for machines":        fusec.CompileOption(fusec.WithoutGradients()),
 		"option 0 is for machines":                nothing,
 		"option 0 is nil":                         nil,
+		`WithTarget("cpu"): option 1 is nil`:      fusec.WithTarget("cpu", cpu.AttentionBlock(4), nil),
 		`target "cpu": a cuda.Option was given, which is an option of target "cuda"`: fusec.WithTarget("", cuda.Portable()),
 		`target "ref": a cpu.Option was given`:                                       fusec.WithTarget("ref", cpu.AttentionBlock(4)),
 	} {

@@ -112,7 +112,13 @@ func WithTarget(name string, opts ...lowering.TargetOption) Option {
 		if name != "" {
 			c.target = name
 		}
-		c.options = append(c.options, opts...)
+		for i, o := range opts {
+			if o == nil {
+				c.fail("WithTarget(%q): option %d is nil", name, i)
+				continue
+			}
+			c.options = append(c.options, o)
+		}
 	})
 }
 
