@@ -84,6 +84,20 @@ func TestBenchWithoutRival(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, append([]string{"bench", path, "--baseline", filepath.Join(t.TempDir(), "b.json")}, clitest.Quick...)...), cli.ExitFailure, "no ratio for the baseline")
 }
 
+// Gorgonia's machine ends the process on a value without elements, so such a model is measured alone.
+func TestBenchWithoutElements(t *testing.T) {
+	path := clitest.Write(t, "m.graph", `fusec graph 1 {
+  x = input : f32[0,4]
+  w = input : f32[4,2]
+  y = matmul x w
+  output y = y
+}
+`)
+	if out := bench(t, path); !strings.Contains(out, "not compared with the TapeMachine: ") || !strings.Contains(out, "without elements") {
+		t.Errorf("report:\n%s", out)
+	}
+}
+
 func TestBenchBaseline(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "speed.json")
 	if out := bench(t, "matmul", "--sizes", "8,4x8x16", "--baseline", path); strings.Count(out, "now the baseline") != 2 {

@@ -24,6 +24,11 @@ func newTape(g *graph.Graph, vals *modelio.Values) (t *tape, err error) {
 			t, err = nil, fmt.Errorf("a panic in Gorgonia: %v", r)
 		}
 	}()
+	for _, n := range g.Nodes {
+		if n.Type.Shape.Elems() == 0 { // such a value ends the process: the machine panics in a goroutine of its own
+			return nil, fmt.Errorf("Gorgonia cannot run %q, a value without elements", n)
+		}
+	}
 	x, err := fgorgonia.Export(g, vals.Weights)
 	if err != nil {
 		return nil, err
