@@ -7,7 +7,7 @@ import (
 	"fusec/kernels/cpu/pool"
 )
 
-// A part of a launch is a kernel whose items can run together with those of others.
+// A partKernel is a part of a launch: a kernel whose items can run together with those of others.
 type partKernel interface {
 	pool.Task
 	begin(args, results []Memory) (items int)

@@ -94,7 +94,7 @@ func positions(b *graph.Builder, n int) (i, j *graph.Node) {
 	return index(n, 1), index(n)
 }
 
-// attentionSpelling is one way to write attention, and what is made of it.
+// A spelling is one way to write attention, and what is made of it.
 type spelling struct {
 	name  string
 	build func(b *graph.Builder) *graph.Node

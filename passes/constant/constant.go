@@ -7,10 +7,10 @@ import (
 	"fusec/graph"
 )
 
-// maxConstant is the most elements that constantOf computes.
+// maxElems is the most elements that Of computes.
 const maxElems = 1 << 24
 
-// maxConstantNodes is the most nodes that constantOf looks at.
+// maxNodes is the most nodes that Of looks at.
 const maxNodes = 64
 
 // Of computes what follows from constants alone by elementwise work and views, as masks do: 1 less a triangle
@@ -21,7 +21,7 @@ func Of(n *graph.Node) *graph.Tensor {
 	return within(n, &looks)
 }
 
-// constantWithin is constantOf with so many looks at nodes.
+// within is Of with so many looks at nodes left.
 func within(n *graph.Node, looks *int) *graph.Tensor {
 	if *looks--; *looks < 0 || n.Type.Shape.Elems() > maxElems {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"fusec/passes/passtest"
 )
 
-// moeSpelling is one way to write a mixture of experts.
+// A spelling is one way to write a mixture of experts.
 type spelling struct {
 	name  string
 	lead  []int

@@ -173,7 +173,7 @@ func dtypeOf(data any) (graph.DType, bool) {
 	return 0, false
 }
 
-// A .npz file may unpack to zippedFree bytes, or to zippedRatio times its own size if that is more.
+// A .npz file may unpack to ZippedFree bytes, or to zippedRatio times its own size if that is more.
 const (
 	ZippedFree  = 64 << 20
 	zippedRatio = 32

@@ -10,7 +10,7 @@ struct Range {
   uint8_t *known;
 };
 
-// A Launch is what Go hands over, and what it is told; the same struct stands in launch.go.
+// A Launch is what Go hands over, and what it is told; launchRecord in library.go is the same struct.
 struct Launch {
   const host::Entry *entry;
   const void *params;
