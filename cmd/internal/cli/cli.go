@@ -37,13 +37,14 @@ func (e *Env) Note(format string, args ...any) {
 
 // Print writes a report, which may hold names from a file, to standard output.
 func (e *Env) Print(text string) error {
-	_, err := e.Out.WriteString(Plain(text))
+	_, err := e.Out.WriteString(wrapped(Plain(text), columns))
 	return err
 }
 
 // RunCommandLine is main without the process: it gives the exit code.
 func RunCommandLine(ctx context.Context, commands []*Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	e := &Env{Ctx: ctx, Stdin: stdin, Out: bufio.NewWriter(stdout), Stderr: stderr, commands: commands}
+	columns = columnsOf(stdout)
 	err := guarded(e, args)
 	if ctx.Err() != nil {
 		if errors.Is(err, ctx.Err()) {

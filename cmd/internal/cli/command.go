@@ -79,13 +79,22 @@ func (c *Command) run(e *Env, args []string) error {
 	if err != nil {
 		return err
 	}
+	if f.wide {
+		columns = 0
+	}
 	return do(e, rest)
 }
 
 // flags makes the command's flag set.
 func (c *Command) flags() (*FlagSet, Action) {
 	f := newFlagSet(c.Name)
-	return f, c.Setup(f)
+	do := c.Setup(f)
+	flags := false
+	f.VisitAll(func(*flag.Flag) { flags = true })
+	if flags {
+		f.BoolVar(&f.wide, "wide", false, "print names and tables whole, wider than the terminal too")
+	}
+	return f, do
 }
 
 // help prints the command's help.

@@ -16,6 +16,7 @@ import (
 // FlagSet is a flag.FlagSet whose flags may follow arguments and whose errors help.
 type FlagSet struct {
 	*flag.FlagSet
+	wide    bool
 	aliases map[string][]string // other names of a flag, which the help lists beside it
 }
 
@@ -23,7 +24,7 @@ func newFlagSet(name string) *FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
-	return &FlagSet{f, map[string][]string{}}
+	return &FlagSet{FlagSet: f, aliases: map[string][]string{}}
 }
 
 // parseAll reads the flags and returns the other arguments. After -- nothing is a flag.

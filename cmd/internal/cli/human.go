@@ -128,7 +128,8 @@ func Plain(s string) string {
 	return b.String()
 }
 
-// String prints the table. Columns without any cell are left out.
+// String prints the table. Columns without any cell are left out. On a terminal the table fits its width: names are
+// shortened in the middle, and columns for which there is no place are left out and named below.
 func (t *table) String() string {
 	width := make([]int, len(t.head))
 	for i, h := range t.head {
@@ -142,6 +143,10 @@ func (t *table) String() string {
 			width[i] = -1
 		}
 	}
+	var left []string
+	if columns > 0 {
+		left = fit(width, t.head, columns)
+	}
 	var b strings.Builder
 	line := func(cells []string, head bool) {
 		var l strings.Builder
@@ -152,6 +157,7 @@ func (t *table) String() string {
 			if head {
 				c = strings.TrimPrefix(c, ">")
 			}
+			c = shorten(c, width[i])
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
 			if strings.HasPrefix(t.head[i], ">") {
 				c = pad + c
@@ -165,6 +171,9 @@ func (t *table) String() string {
 	line(t.head, true)
 	for _, r := range t.rows {
 		line(r, false)
+	}
+	if len(left) > 0 {
+		fmt.Fprintf(&b, "left out: %s; --wide prints all\n", strings.Join(left, ", "))
 	}
 	return b.String()
 }

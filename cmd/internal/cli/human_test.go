@@ -57,7 +57,7 @@ func TestProgress(t *testing.T) {
 	if p := NewProgress(&b); p.on {
 		t.Error("a builder is a terminal")
 	}
-	p := &Progress{&b, true}
+	p := &Progress{w: &b, on: true}
 	p.Show("round %d", 1)
 	p.Done()
 	if b.String() != "\r\x1b[Kround 1\r\x1b[K" {
@@ -71,7 +71,7 @@ func TestProgress(t *testing.T) {
 	if s := b.String(); !strings.HasPrefix(s, "\r\x1b[Kplace and route") || !strings.HasSuffix(s, "\r\x1b[K") {
 		t.Errorf("%q", s)
 	}
-	(&Progress{&b, false}).Ticking(func() string { t.Error("asked in a pipe"); return "" })()
+	(&Progress{w: &b, on: false}).Ticking(func() string { t.Error("asked in a pipe"); return "" })()
 	f, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

@@ -8,16 +8,26 @@ import (
 
 // Progress shows on a terminal how far a measurement has come.
 type Progress struct {
-	w  io.Writer
-	on bool
+	w       io.Writer
+	on      bool
+	columns int // of the terminal
 }
 
-func NewProgress(w io.Writer) *Progress { return &Progress{w, IsTerminal(w)} }
+func NewProgress(w io.Writer) *Progress {
+	return &Progress{w, IsTerminal(w) || columnsOf(w) > 0, columnsOf(w)}
+}
 
-// Show replaces the line.
+// Columns is how many characters a line may have, or 0 if any number.
+func (p *Progress) Columns() int { return max(p.columns-1, 0) }
+
+// Show replaces the line. It is shortened to the width of the terminal.
 func (p *Progress) Show(format string, args ...any) {
 	if p.on {
-		fmt.Fprintf(p.w, "\r\x1b[K"+format, args...)
+		text := fmt.Sprintf(format, args...)
+		if p.columns > 0 {
+			text = shorten(text, p.Columns())
+		}
+		fmt.Fprint(p.w, "\r\x1b[K"+text)
 	}
 }
 

@@ -346,7 +346,7 @@ func (t *trainer) loop(e *cli.Env, r *train.Run, write func(train.Record) error)
 			t.history = append(t.history, x)
 			left := time.Duration(float64(time.Since(start)) / float64(r.Step()-t.resumed) * float64(t.set.Steps-r.Step()))
 			if now := time.Now(); now.Sub(shown) >= redraw {
-				bar.Show("%s", t.bar(x, left))
+				bar.Show("%s", t.bar(x, left, bar.Columns()))
 				shown = now
 			}
 			if x.Scores != nil && !t.json {
@@ -371,12 +371,16 @@ func (t *trainer) loop(e *cli.Env, r *train.Run, write func(train.Record) error)
 	return t.finish(e, r, time.Since(start))
 }
 
-// bar is the line of a terminal that changes.
-func (t *trainer) bar(x train.Record, left time.Duration) string {
-	const width = 24
+// bar is the line of a terminal that changes. In a line of a limited number of columns the bar takes what the numbers
+// leave.
+func (t *trainer) bar(x train.Record, left time.Duration, columns int) string {
+	numbers := fmt.Sprintf(" %d of %d  loss %.4f  %s samples/s  %s left", x.Step, t.set.Steps, x.Loss, cli.Digits(x.Speed), seconds(left))
+	width := 24
+	if columns > 0 {
+		width = max(min(width, columns-len(t.example.Name)-1-len(numbers)), 4)
+	}
 	full := width * x.Step / t.set.Steps
-	return fmt.Sprintf("%s %s%s %d of %d  loss %.4f  %s samples/s  %s left", t.example.Name, strings.Repeat("█", full),
-		strings.Repeat("░", width-full), x.Step, t.set.Steps, x.Loss, cli.Digits(x.Speed), seconds(left))
+	return t.example.Name + " " + strings.Repeat("█", full) + strings.Repeat("░", width-full) + numbers
 }
 
 // line is printed when the model has been evaluated.
