@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
@@ -45,6 +46,11 @@ func TestHelp(t *testing.T) {
 func TestVersion(t *testing.T) {
 	if got := clitest.Good(t, "version"); !strings.HasPrefix(got, "fusec ") || strings.Count(got, "\n") != 1 {
 		t.Errorf("version prints %q", got)
+	}
+	var rep versionReport
+	if err := json.Unmarshal([]byte(clitest.Good(t, "version", "--json")), &rep); err != nil || rep.Version != cli.Version() ||
+		rep.Schema != "fusec.version/1" || rep.Go == "" || rep.OS == "" || rep.Arch == "" {
+		t.Errorf("version --json is %+v, %v", rep, err)
 	}
 	if clitest.Good(t, "--version") != clitest.Good(t, "version") {
 		t.Error("fusec --version is not fusec version")
