@@ -4,7 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
 	"fusec"
+	"fusec/graph/optim"
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/emulator"
@@ -28,5 +32,27 @@ func TestTargets(t *testing.T) {
 	}
 	if _, _, err := fusec.Plan(g, fusec.WithTarget("cuda", cuda.Arch("sm_1"))); err == nil || !strings.Contains(err.Error(), "no architecture") {
 		t.Errorf("sm_1 gave the error %v", err)
+	}
+}
+
+// TestMachineOnReference trains w to the least of w² on the reference: each step takes a fifth off it.
+func TestMachineOnReference(t *testing.T) {
+	g := gorgonia.NewGraph()
+	w := gorgonia.NewVector(g, tensor.Float32, gorgonia.WithName("w"), gorgonia.WithShape(3), gorgonia.WithInit(gorgonia.Ones()))
+	cost := must(gorgonia.Sum(must(gorgonia.Square(w))))
+	if _, err := gorgonia.Grad(cost, w); err != nil {
+		t.Fatal(err)
+	}
+	var read gorgonia.Value
+	gorgonia.Read(cost, &read)
+	vm := fusec.NewMachine(g, gorgonia.BindDualValues(w), fusec.WithTarget("ref"),
+		fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1)}))
+	defer vm.Close()
+	for _, want := range []float64{3, 3 * 0.64, 3 * 0.64 * 0.64} {
+		if err := vm.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		sameFloats(t, "the cost", floats(t, read), []float64{want}, 1e-6)
+		vm.Reset()
 	}
 }

@@ -81,7 +81,8 @@ type Executable interface {
 	// the tensors are valid until check returns. An error of check ends the run before any update, if the program was
 	// lowered with [CopyUpdates]. Watch(nil) turns it off. A watched run allocates.
 	Watch(check func(l *Launch, value func(View) (*graph.Tensor, error)) error)
-	// Output is the value of an Output buffer after a run, valid until the next one.
+	// Output is the value of an Output buffer after a run, valid until the next one. The tensor is the same after each run
+	// and can be had before the first.
 	Output(buffer int) *graph.Tensor
 	// Profile turns the measurement of every launch on or off for later runs. Times returns the times of the last run.
 	Profile(on bool)

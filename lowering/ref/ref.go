@@ -46,6 +46,8 @@ func (Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 			if len(p.Launches) > 0 {
 				e.dies[last[i]] = append(e.dies[last[i]], i)
 			}
+		case lowering.Output:
+			e.bound[i] = graph.NewTensor(b.Type)
 		}
 	}
 	for _, u := range p.Updates {
@@ -129,7 +131,7 @@ func (e *executable) Run() error {
 		e.bound[u.Target].CopyFrom(v.Rounded())
 	}
 	for _, o := range e.p.Outputs {
-		e.bound[o.Buffer] = e.values[o.Buffer].Rounded()
+		e.bound[o.Buffer].CopyFrom(e.values[o.Buffer].Rounded())
 	}
 	return nil
 }
