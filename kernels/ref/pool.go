@@ -81,8 +81,12 @@ func poolGrad(op graph.PoolGrad, x, dy Value, t graph.Type) Value {
 				v.F[e] += dy.F[i]
 				v.Mag[e] += size(dy.F[i]) + dy.mag(i)
 			case d > 0 && !(math.Abs(x.F[k]-x.F[e]) > d): // a knife edge, or one is unsure: either may win
-				v.Mag[e] += size(dy.F[i])*(1+1/epsilon(t.DType)) + dy.mag(i)
-				v.Mag[k] += size(dy.F[i])*(1+1/epsilon(t.DType)) + dy.mag(i)
+				either := size(dy.F[i])*(1+1/epsilon(t.DType)) + dy.mag(i)
+				if math.IsNaN(dy.F[i]) || math.IsInf(dy.F[i], 0) {
+					either = unsure
+				}
+				v.Mag[e] += either
+				v.Mag[k] += either
 			}
 		}
 	})

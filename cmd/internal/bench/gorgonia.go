@@ -26,7 +26,7 @@ func newTape(g *graph.Graph, vals *modelio.Values) (t *tape, err error) {
 	}()
 	for _, n := range g.Nodes {
 		if n.Type.Shape.Elems() == 0 { // such a value ends the process: the machine panics in a goroutine of its own
-			return nil, fmt.Errorf("Gorgonia cannot run %s, a value without elements", n)
+			return nil, fmt.Errorf("%s is a value without elements, which Gorgonia cannot run", n)
 		}
 	}
 	x, err := fgorgonia.Export(g, vals.Weights)
