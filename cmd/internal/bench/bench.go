@@ -204,7 +204,6 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	}
 	// Gorgonia and gonum use as many cores as Go does.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.Threads))
-	var kept []entry
 	onGPU := b.compile.OnGPU()
 	switch {
 	case b.compile.Target != fusec.Targets()[0] && !onGPU && slices.Contains(noModel, path):
@@ -215,27 +214,58 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return cli.Usage("fusec bench %s is for the CPU; fusec bench gpu times mixtures of experts on a GPU", path)
 	case onGPU && b.ladder && gate != nil:
 		return cli.Usage("--baseline is not for a ladder on a GPU")
-	case onGPU && path == matmulName:
-		return b.matmulLadderGPU(e)
-	case onGPU && path == attentionName:
-		return b.attentionLadderGPU(e)
 	}
-	switch path {
-	case matmulName:
-		kept, err = b.matmul(e)
-	case attentionName:
-		kept, err = b.attention(e)
-	case moeName:
-		kept, err = b.moe(e)
-	case loaderName:
-		kept, err = b.loader(e, data)
+	var found *outcome
+	switch {
+	case onGPU && path == matmulName:
+		found, err = b.matmulLadderGPU(e)
+	case onGPU && path == attentionName:
+		found, err = b.attentionLadderGPU(e)
+	case path == matmulName:
+		found, err = b.matmul(e)
+	case path == attentionName:
+		found, err = b.attention(e)
+	case path == moeName:
+		found, err = b.moe(e)
+	case path == loaderName:
+		found, err = b.loader(e, data)
 	default:
-		kept, err = b.model(e, path)
+		found, err = b.model(e, path)
+	}
+	if err != nil {
+		return err
+	}
+	if b.json {
+		err = cli.WriteJSON(e.Out, found.report)
+	} else {
+		err = e.Print(found.text)
 	}
 	if err != nil || gate == nil {
 		return err
 	}
-	return b.judge(e, gate, kept)
+	return b.judge(e, gate, found.entries)
+}
+
+// outcome is what a benchmark found.
+type outcome struct {
+	report  any // printed with --json
+	text    string
+	entries []entry // of a baseline
+}
+
+// sweep measures each of a list in turn.
+func sweep[T any](e *cli.Env, list []T, measure func(x T, show *cli.Progress) (entry, error)) ([]entry, error) {
+	show := cli.NewProgress(e.Stderr)
+	defer show.Done()
+	var entries []entry
+	for _, x := range list {
+		entry, err := measure(x, show)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry)
+	}
+	return entries, nil
 }
 
 // judge compares new ratios with the baseline and brings it up to date.

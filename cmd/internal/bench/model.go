@@ -68,7 +68,7 @@ type launchReport struct {
 const tapeName = "TapeMachine"
 
 // model times a model and prints the report.
-func (b *bencher) model(e *cli.Env, path string) ([]entry, error) {
+func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
 	g, vals, err := b.values.Load(e, path, false)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (b *bencher) model(e *cli.Env, path string) ([]entry, error) {
 		return nil, err
 	}
 	if b.compile.Target == modelio.OverlayTarget {
-		return nil, b.onOverlay(e, path, g, vals)
+		return b.onOverlay(e, path, g, vals)
 	}
 	p, err := b.compile.Compile(g, vals, nil)
 	if err != nil {
@@ -108,11 +108,7 @@ func (b *bencher) model(e *cli.Env, path string) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.json {
-		return entries, cli.WriteJSON(e.Out, rep)
-	}
-	err = e.Print(rep.text())
-	return entries, err
+	return &outcome{rep, rep.text(), entries}, nil
 }
 
 // measure fills the report with times.
