@@ -15,6 +15,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/memlimit"
 	"fusec/graph/trace"
+	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
 	"fusec/lowering/fpga"
@@ -80,7 +81,11 @@ func (c *CompileFlags) Declare(f *cli.FlagSet) {
 	c.Target = fusec.Targets()[0]
 	f.Target(&c.Target)
 	c.Arch = "sm_90a"
-	f.StringVar(&c.Arch, "arch", c.Arch, "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)")
+	f.Func("arch", "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)", func(s string) error {
+		c.Arch = s
+		_, err := kernels.ChipNamed(s)
+		return err
+	})
 	f.Precision(&c.Precision)
 	c.Overlay.declare(f)
 	f.Threads(&c.Threads, "all")
