@@ -255,7 +255,7 @@ func (rep *benchReport) text() string {
 
 // launchTable lists launches with their times.
 func launchTable(list []launchReport) string {
-	t := cli.NewTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", ">of GEMM", ">of copy", "stands for", "built at")
+	t := cli.NewTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", ">of GEMM", ">of copy", "origin", "built at")
 	for _, l := range list {
 		var own []graph.Origin
 		for _, o := range l.Origin {

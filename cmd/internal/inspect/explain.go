@@ -278,7 +278,7 @@ func (rep *ExplainReport) text() string {
 		fmt.Fprintf(&b, "\n%s", t)
 	}
 
-	t = cli.NewTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "stands for", "built at")
+	t = cli.NewTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "origin", "built at")
 	var last cli.LastOrigins[[2]string]
 	for _, l := range rep.Launches {
 		of := last.Get(l.origin, func(list []graph.Origin) [2]string {
