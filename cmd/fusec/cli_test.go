@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 	"io"
 	"os"
 	"path/filepath"
@@ -184,7 +185,7 @@ func TestBadModels(t *testing.T) {
 		{"huge", head + "  x = input : f32[999999999,999999999]\n}\n", "m.graph:2:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := clitest.Write(t, "m.graph", c.text)
+			path := graphtest.File(t, "m.graph", c.text)
 			for _, args := range [][]string{{"dump"}, {"explain"}, {"run", "--random-weights"}, {"run"}, {"bench", "--no-gorgonia"}} {
 				r := clitest.FusecRun(t, append(args, path)...)
 				clitest.Bad(t, r, cli.ExitFailure, c.want)
@@ -231,7 +232,7 @@ func TestFullDisk(t *testing.T) {
 
 func TestOutputPlaces(t *testing.T) {
 	dir := t.TempDir()
-	file := clitest.Write(t, "file", "old")
+	file := graphtest.File(t, "file", "old")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", filepath.Join(dir, "no", "x.dot")), cli.ExitFailure, "x.dot: no such file or directory")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", dir), cli.ExitFailure, "not a regular file")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "--all", "-o", file), cli.ExitFailure, "making the folder "+file)
@@ -270,7 +271,7 @@ func TestAllOrNone(t *testing.T) {
 }
 
 func TestFileBehindLink(t *testing.T) {
-	file := clitest.Write(t, "file", "old")
+	file := graphtest.File(t, "file", "old")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(file, link); err != nil {
 		t.Skipf("this system makes no symbolic links: %v", err)

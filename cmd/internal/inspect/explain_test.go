@@ -9,6 +9,7 @@ import (
 
 	"fusec/cmd/internal/clitest"
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/trace"
 	"fusec/lowering"
 )
@@ -55,7 +56,7 @@ func TestExplainJSON(t *testing.T) {
 
 // Under a memory budget the report says what is computed again, and what that costs.
 func TestExplainBudget(t *testing.T) {
-	path := clitest.Write(t, "late.graph", `fusec graph 1 "late" {
+	path := graphtest.File(t, "late.graph", `fusec graph 1 "late" {
   x = input : f32[32,32]
   w = param : f32[32,32]
   a = matmul x w
@@ -88,7 +89,7 @@ memory budget of 1.00 KiB for values, not met: 12.0 KiB without recomputation, 8
 	if !strings.Contains(text, "12.0 KiB without recomputation, 12.0 KiB with it\nnothing is computed again\n") {
 		t.Errorf("the report is\n%s", text)
 	}
-	early := clitest.Write(t, "early.graph", `fusec graph 1 "early" {
+	early := graphtest.File(t, "early.graph", `fusec graph 1 "early" {
   x = input : f32[32,32]
   w = param : f32[32,32]
   a = matmul x w
@@ -161,7 +162,7 @@ func TestExplainManyAlike(t *testing.T) {
 		for i := range n {
 			fmt.Fprintf(&b, "  output y%d = %%%d\n", i, i+1)
 		}
-		file := clitest.Write(t, "alike.graph", b.String()+"}\n")
+		file := graphtest.File(t, "alike.graph", b.String()+"}\n")
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		if text := clitest.Good(t, "explain", file); !strings.Contains(text, "alike for cpu") {
