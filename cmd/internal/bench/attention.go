@@ -167,7 +167,7 @@ func (b *bencher) attention(e *cli.Env) (*outcome, error) {
 	if b.ladder {
 		text = rep.ladder(rows)
 	}
-	return &outcome{rep, text, entries}, nil
+	return &outcome{report: rep, text: text, entries: entries}, nil
 }
 
 // squareProduct is the matrix product of gemmSide.

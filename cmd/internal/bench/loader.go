@@ -109,7 +109,7 @@ func (b *bencher) loader(e *cli.Env, path string) (*outcome, error) {
 		}
 		rep.Results = append(rep.Results, r)
 	}
-	return &outcome{rep, rep.text(rows), entries}, nil
+	return &outcome{report: rep, text: rep.text(rows), entries: entries}, nil
 }
 
 // inspect finds out what the file holds and fills in the report's head.

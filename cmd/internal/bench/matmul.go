@@ -126,7 +126,7 @@ func (b *bencher) matmul(e *cli.Env) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &outcome{rep, rep.text(rows), entries}, nil
+	return &outcome{report: rep, text: rep.text(rows), entries: entries}, nil
 }
 
 // product times one size.

@@ -76,6 +76,9 @@ func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
 	if err := b.compile.Take(vals.Ahead); err != nil {
 		return nil, err
 	}
+	if b.level {
+		return b.levels(e, path, g, vals)
+	}
 	if b.compile.Target == modelio.OverlayTarget {
 		return b.onOverlay(e, path, g, vals)
 	}
@@ -108,7 +111,7 @@ func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &outcome{rep, rep.text(), entries}, nil
+	return &outcome{report: rep, text: rep.text(), entries: entries}, nil
 }
 
 // measure fills the report with times.

@@ -253,7 +253,7 @@ func (b *bencher) moe(e *cli.Env) (*outcome, error) {
 			return nil, err
 		}
 	}
-	return &outcome{rep, rep.text(), entries}, nil
+	return &outcome{report: rep, text: rep.text(), entries: entries}, nil
 }
 
 // mixtureReport makes the report of times, which are in the order of the results.
