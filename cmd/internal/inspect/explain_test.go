@@ -33,7 +33,7 @@ func TestExplainJSON(t *testing.T) {
 	if rep.Before.Launches != 7 || rep.After.Launches != len(rep.Launches) || rep.After.Launches >= 7 || rep.After.Bytes >= rep.Before.Bytes {
 		t.Errorf("before %+v, after %+v", rep.Before, rep.After)
 	}
-	sum, covered := work{}, map[string]bool{}
+	sum, covered := trace.Work{}, map[string]bool{}
 	for _, k := range rep.Kinds {
 		sum.Launches += k.Launches
 		sum.FLOPs += k.FLOPs
