@@ -3,7 +3,6 @@ package fusec
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -114,7 +113,7 @@ func WithTarget(name string, opts ...lowering.TargetOption) Option {
 			c.target = name
 		}
 		for i, o := range opts {
-			if v := reflect.ValueOf(o); !v.IsValid() || v.Kind() == reflect.Func && v.IsNil() {
+			if o == nil {
 				c.fail("WithTarget(%q): option %d is nil", name, i)
 				continue
 			}

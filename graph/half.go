@@ -77,6 +77,18 @@ func (d DType) Epsilon() float64 {
 	return math.Ldexp(1, -1-halfFormats[d].fraction)
 }
 
+// Tolerance is how far a result of the type may be off, as a multiple of the sum of the sizes of its terms: what every kernel
+// is held to.
+func (d DType) Tolerance() float64 {
+	switch d {
+	case F64:
+		return 1e-12
+	case BF16, F16:
+		return d.Epsilon()
+	}
+	return 1e-5
+}
+
 // Round is v rounded to a 16-bit type, and v itself for other types.
 func (d DType) Round(v float64) float64 {
 	if !d.Is16() {

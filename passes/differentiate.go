@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 // differentiate answers the requests that strip-grad left:
@@ -42,7 +43,7 @@ func differentiate(c *Context) error {
 				d.Name = r.Name
 			}
 			with[r] = d
-			c.Match("gradient", "gradient", d, r)
+			c.Match("gradient", trace.Reassociated, "gradient", d, r)
 		}
 		g.Replace(with)
 		if err := g.Tidy(); err != nil {

@@ -17,7 +17,7 @@ func (v Value) mag(i int) float64 {
 }
 
 // off is how far element i may be off, in absolute terms.
-func (v Value) off(i int) float64 { return epsilon(v.Type.DType) * v.mag(i) }
+func (v Value) off(i int) float64 { return v.Type.DType.Tolerance() * v.mag(i) }
 
 // doubt makes every element unsure if an element of what decided about them is.
 func (v Value) doubt(by Value) Value {
@@ -51,7 +51,7 @@ func settle(v, terms, carried float64, d graph.DType) float64 {
 	case math.Abs(v) > most(d):
 		return unsure
 	case terms > 0:
-		return mag + least(d)/epsilon(d)
+		return mag + least(d)/d.Tolerance()
 	}
 	return mag
 }
@@ -124,7 +124,7 @@ func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64
 		case bound.Wave:
 			carried = max(carried, min(d, 2))
 		}
-		mag[i] = settle(v.F[i], terms(bound, size(v.F[i]), size(x.F[i])), carried/epsilon(v.Type.DType), v.Type.DType)
+		mag[i] = settle(v.F[i], terms(bound, size(v.F[i]), size(x.F[i])), carried/v.Type.DType.Tolerance(), v.Type.DType)
 	}
 	return mag
 }
@@ -165,7 +165,7 @@ func arithmeticBound(fn graph.BinaryFn, x, dx, y, dy, v float64, d graph.DType) 
 	if bound.Pole && dy > 0 && math.Abs(y) <= dy {
 		carried = unsure
 	}
-	return settle(v, terms(bound, size(v), size(x)+size(y)), carried/epsilon(d), d)
+	return settle(v, terms(bound, size(v), size(x)+size(y)), carried/d.Tolerance(), d)
 }
 
 func chooseBound(cond, a, b, v Value) []float64 {
@@ -181,7 +181,7 @@ func chooseBound(cond, a, b, v Value) []float64 {
 				}
 				continue
 			}
-			mag[i] = size(v.F[i]) + max(a.mag(j), b.mag(k)) + deviation(a.F[j], b.F[k])/epsilon(v.Type.DType)
+			mag[i] = size(v.F[i]) + max(a.mag(j), b.mag(k)) + deviation(a.F[j], b.F[k])/v.Type.DType.Tolerance()
 		case cond.I[c] != 0:
 			mag[i] = a.mag(j)
 		default:
@@ -203,9 +203,9 @@ func castBound(x, v Value) []float64 {
 			if d == graph.F32 && x.Type.DType == graph.F64 {
 				terms = size(v.F[i])
 			}
-			mag[i] = settle(v.F[i], terms, x.mag(i)*epsilon(x.Type.DType)/epsilon(d), d)
+			mag[i] = settle(v.F[i], terms, x.mag(i)*x.Type.DType.Tolerance()/d.Tolerance(), d)
 		case v.F != nil && x.Type.DType == graph.Bool && x.mag(i) != 0:
-			mag[i] = 1/epsilon(d) + 1 // 0 or 1
+			mag[i] = 1/d.Tolerance() + 1 // 0 or 1
 		case v.F != nil:
 			terms := size(v.F[i])
 			if terms <= 1<<24 { // exact in f32
@@ -234,8 +234,8 @@ func roundingBound(x, off, v float64, d graph.DType) float64 {
 	if off == 0 {
 		return 0
 	}
-	carried := max(deviation(v, d.Round(x-off)), deviation(v, d.Round(x+off)), off+2*epsilon(d)*size(v))
-	return settle(v, 1, carried/epsilon(d), d)
+	carried := max(deviation(v, d.Round(x-off)), deviation(v, d.Round(x+off)), off+2*d.Tolerance()*size(v))
+	return settle(v, 1, carried/d.Tolerance(), d)
 }
 
 func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
@@ -262,9 +262,9 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 			large[j] *= max(math.Abs(x.F[i]), 1)
 		}
 		for j := range mag {
-			mag[j] = (wide[j]-exact[j])/epsilon(v.Type.DType) + exact[j]
+			mag[j] = (wide[j]-exact[j])/v.Type.DType.Tolerance() + exact[j]
 			if under := least(v.Type.DType); small[j] < under {
-				mag[j] += under * large[j] / epsilon(v.Type.DType)
+				mag[j] += under * large[j] / v.Type.DType.Tolerance()
 			}
 		}
 	case graph.MaxOf, graph.MinOf:
@@ -333,7 +333,7 @@ func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 			doubtful[i] = doubtful[i] || n > 0
 		}
 	}
-	eps := epsilon(v.Type.DType)
+	eps := v.Type.DType.Tolerance()
 	a, b = a.inUnits(eps), b.inUnits(eps)
 	x := f(part(a, 1, 0), part(b, 1, 1))
 	y := f(part(a, 0, 1), part(b, 1, eps))
@@ -349,7 +349,7 @@ func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 
 // inUnits is v with its magnitudes in units of eps, whatever its own type's.
 func (v Value) inUnits(eps float64) Value {
-	own := epsilon(v.Type.DType)
+	own := v.Type.DType.Tolerance()
 	if own == eps || v.Mag == nil {
 		return v
 	}

@@ -57,7 +57,7 @@ func Compare(got *graph.Tensor, want Value) (Departure, error) {
 		if math.IsInf(m, 1) {
 			continue
 		}
-		by, bound := deviation(w, got.Float(i)), epsilon(want.Type.DType)*m
+		by, bound := deviation(w, got.Float(i)), want.Type.DType.Tolerance()*m
 		switch {
 		case by == 0:
 		case by <= bound*(1+1e-12): // m may have been divided by ε, and rounded

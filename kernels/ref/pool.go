@@ -76,12 +76,12 @@ func poolGrad(op graph.PoolGrad, x, dy Value, t graph.Type) Value {
 		}
 		k := first(x.F, elems)
 		for _, e := range elems {
-			switch d := epsilon(t.DType) * (x.mag(k) + x.mag(e)); {
+			switch d := t.DType.Tolerance() * (x.mag(k) + x.mag(e)); {
 			case e == k:
 				v.F[e] += dy.F[i]
 				v.Mag[e] += size(dy.F[i]) + dy.mag(i)
 			case d > 0 && !(math.Abs(x.F[k]-x.F[e]) > d): // a knife edge, or one is unsure: either may win
-				either := size(dy.F[i])*(1+1/epsilon(t.DType)) + dy.mag(i)
+				either := size(dy.F[i])*(1+1/t.DType.Tolerance()) + dy.mag(i)
 				if math.IsNaN(dy.F[i]) || math.IsInf(dy.F[i], 0) {
 					either = unsure
 				}

@@ -66,7 +66,7 @@ func apart(x Value, first int, order []int, k int) bool {
 			continue
 		}
 		i, j := first+order[k], first+order[next]
-		if room := epsilon(x.Type.DType) * (x.mag(i) + x.mag(j)); room > 0 && math.Abs(x.F[i]-x.F[j]) <= room {
+		if room := x.Type.DType.Tolerance() * (x.mag(i) + x.mag(j)); room > 0 && math.Abs(x.F[i]-x.F[j]) <= room {
 			return false
 		}
 	}

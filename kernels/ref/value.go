@@ -110,16 +110,5 @@ func offset(s graph.Shape, at []int) int {
 	return o
 }
 
-// epsilon is ε for results of type d.
-func epsilon(d graph.DType) float64 {
-	switch d {
-	case graph.F64:
-		return 1e-12
-	case graph.BF16, graph.F16:
-		return d.Epsilon()
-	}
-	return 1e-5
-}
-
 // unsure is the magnitude of what is not checked.
 var unsure = math.Inf(1)

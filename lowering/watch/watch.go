@@ -99,7 +99,7 @@ func (e *NonFiniteError) Error() string {
 		}
 	}
 	if len(names) > 0 {
-		s += "; its origin: " + strings.Join(names, ", ")
+		s += "; it stands for " + strings.Join(names, ", ")
 	}
 	return s
 }

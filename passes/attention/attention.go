@@ -25,6 +25,7 @@ import (
 	"errors"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/pattern"
 	"fusec/passes/rewrite"
 )
@@ -37,7 +38,7 @@ func Run(c *rewrite.Context) error {
 }
 
 // sought names what the pass looks for in its records.
-var sought = &pattern.Pattern{Name: "attention", Doc: "two contractions around a softmax"}
+var sought = &pattern.Pattern{Name: "attention", Doc: "two contractions around a softmax", Numeric: trace.Reassociated}
 
 // fuser rewrites the graph by a search of its own instead of a table of patterns.
 type fuser struct {
@@ -97,6 +98,6 @@ func (f *fuser) fuse(second *graph.Node, side int, softmax *graph.Node) (*graph.
 	if refusal := f.Context.Accepts(y.Op, y.Args...); refusal != nil {
 		return nil, a.Stop(softmax, "%v", refusal)
 	}
-	f.Record(sought.Name, graph.KindAttention.String(), y, a.Covered...)
+	f.Record(sought.Name, sought.Numeric, graph.KindAttention.String(), y, a.Covered...)
 	return to, nil
 }

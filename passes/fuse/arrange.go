@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/rewrite"
 )
 
@@ -73,7 +74,7 @@ func SinkReshapes(c *rewrite.Context) error {
 		k := b.Add(n.Op, args...)
 		k.Name = n.Name
 		hot.Set(k, true)
-		c.Match("sink-reshapes", "", k)
+		c.Match("sink-reshapes", trace.Exact, "", k)
 		back := b.Reshape(k, n.Type.Shape.Slice()...)
 		uses.Move(n, back)
 		return back
@@ -106,7 +107,7 @@ func LiftTransposes(c *rewrite.Context) error {
 		}
 		k := b.Add(graph.Concat{Axis: slices.Index(t.Perm.Slice(), op.Axis)}, args...)
 		k.Name = n.Name
-		c.Match("lift-transposes", "", k)
+		c.Match("lift-transposes", trace.Exact, "", k)
 		return k
 	})
 }
@@ -123,7 +124,7 @@ func CopyFilters(c *rewrite.Context) error {
 		_, _, at := strided(w, func(*graph.Node) bool { return false })
 		if _, ok := at.Reshape(graph.ShapeOf(s.At(0), s.At(1)*s.At(2)*s.At(3))); !ok {
 			n.Args[1] = graph.Extend(c.Graph).From(w).Add(graph.Copy{}, w)
-			c.Match("copy-filters", "", n.Args[1])
+			c.Match("copy-filters", trace.Exact, "", n.Args[1])
 		}
 		return nil
 	})

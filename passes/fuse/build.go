@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 // build replaces every region by its Fusion.
@@ -210,7 +211,7 @@ func (f *fuser) emit(r *region, outs []output, with *graph.PerNode[*graph.Node])
 		}
 	}
 	if len(r.nodes) > 1 || r.anchor != graph.AnchorNone {
-		f.ctx.Match("fuse-regions", f.kind(r).String(), fusion)
+		f.ctx.Match("fuse-regions", trace.Exact, f.kind(r).String(), fusion)
 	}
 	return gb.Err()
 }

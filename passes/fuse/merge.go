@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/rewrite"
 )
 
@@ -170,6 +171,6 @@ func mergeGroup(c *rewrite.Context, group []*graph.Node, uses *graph.Uses,
 			}
 		}
 	}
-	c.Match("merge-launches", merged.Kind.String(), one, group...)
+	c.Match("merge-launches", trace.Exact, merged.Kind.String(), one, group...)
 	return gb.Err()
 }

@@ -31,6 +31,7 @@ import (
 	"fmt"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/pattern"
 	"fusec/passes/rewrite"
 )
@@ -62,7 +63,7 @@ func whyDense(gates *graph.Node) string {
 
 // sought names what the pass looks for in its records.
 var sought = &pattern.Pattern{Name: "moe",
-	Doc: "a sum of feed-forward networks of the same tokens, each weighted by a gate"}
+	Doc: "a sum of feed-forward networks of the same tokens, each weighted by a gate", Numeric: trace.Reassociated}
 
 // fuser rewrites the graph by a search of its own instead of a table of patterns.
 type fuser struct {
@@ -150,6 +151,6 @@ func (f *fuser) fuse(m *mixture) (*graph.Node, error) {
 	if refusal := f.Context.Accepts(y.Op, y.Args...); refusal != nil {
 		return nil, m.Stop(m.sum, "%v", refusal)
 	}
-	f.Record(sought.Name, graph.KindMoE.String(), y, m.Covered...)
+	f.Record(sought.Name, sought.Numeric, graph.KindMoE.String(), y, m.Covered...)
 	return to, nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 // A converted fusion has operands and results of 16 bits where it had f32.
@@ -264,7 +265,7 @@ func (w *narrower) make(b *graph.Builder, n *graph.Node, k converted, args []*gr
 			results[i] = shown(b, body.Outputs[i].Node, values)
 		}
 		if old := w.result(n, i); w.narrow[old] {
-			w.c.Match("narrow", w.to.String(), results[i], old)
+			w.c.Match("narrow", trace.Approximate(w.to.Epsilon()), w.to.String(), results[i], old)
 		}
 	}
 	return results

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/rewrite"
 )
 
@@ -194,7 +195,7 @@ func (a *autocast) report(nodes []*graph.Node) {
 	for _, n := range nodes {
 		if k := a.halves[n]; k != nil && live[k] {
 			if _, ok := k.Op.(graph.Cast); ok {
-				a.c.Match("cast", a.to.String(), k, n)
+				a.c.Match("cast", trace.Approximate(a.to.Epsilon()), a.to.String(), k, n)
 			}
 		}
 	}

@@ -83,6 +83,62 @@ func magnitude(v ref.Value, i int) float64 {
 	return 0
 }
 
+// Contracts checks what the rules that changed a graph say of its numbers: from each stage of a compilation to the next, no
+// value that is handed out may depart by more than the weakest contract of the stage's rewrites allows. It returns how many
+// stages it compared, by the class of that contract. Stages that the reference cannot compute, since gradients are requested
+// in them, are left out.
+func Contracts(tr *trace.Trace, in map[string]*graph.Tensor) (map[trace.Class]int, error) {
+	compared := map[trace.Class]int{}
+	before := -1 // the last stage that was computed
+	var values map[string]ref.Value
+	contract := trace.Exact
+	for i := range tr.Stages {
+		s := &tr.Stages[i]
+		if s.Numeric.Weaker(contract) {
+			contract = s.Numeric
+		}
+		if before >= 0 && !s.Numeric.Stated() {
+			continue
+		}
+		outputs, updates, err := ref.EvalBound(s.Graph, in)
+		if err != nil {
+			continue
+		}
+		for name, v := range updates {
+			outputs["update of "+name] = v
+		}
+		if before >= 0 {
+			for name, want := range values {
+				if err := within(contract, want, outputs[name]); err != nil {
+					return compared, fmt.Errorf("stage %s (%s), %q: %w", s.Name, Matched(s), name, err)
+				}
+			}
+			compared[contract.Class]++
+		}
+		before, values, contract = i, outputs, trace.Exact
+	}
+	return compared, nil
+}
+
+// within checks a value by a contract, where it is finite and the reference is sure of it.
+func within(c trace.Numeric, want, got ref.Value) error {
+	for i, w := range want.I {
+		if w != got.I[i] && !math.IsInf(magnitude(want, i), 1) {
+			return fmt.Errorf("element %d: %d became %d, which is not %v", i, w, got.I[i], c)
+		}
+	}
+	for i, w := range want.F {
+		v, room := got.F[i], 0.0
+		if c.Class != trace.ClassExact {
+			room = c.Bound * magnitude(want, i)
+		}
+		if w-w == 0 && v-v == 0 && !math.IsInf(magnitude(want, i), 1) && !(math.Abs(w-v) <= room) {
+			return fmt.Errorf("element %d: %v became %v, which is not %v (%.3g)", i, w, v, c, room)
+		}
+	}
+	return nil
+}
+
 // Eval computes what the graph means.
 func Eval(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor) (outputs, updates map[string]*graph.Tensor) {
 	t.Helper()

@@ -28,6 +28,9 @@ func Run(t testing.TB, g *graph.Graph, cfg passes.Config) (*graph.Graph, *trace.
 		if err := Same(g, h, graphtest.Values(r, g)); err != nil {
 			t.Fatalf("%v\nbefore: %s\nafter:  %s", err, Ops(g), Ops(h))
 		}
+		if _, err := Contracts(tr, graphtest.Values(r, g)); err != nil {
+			t.Fatalf("%v\nbefore: %s\nafter:  %s", err, Ops(g), Ops(h))
+		}
 	}
 	return h, tr
 }

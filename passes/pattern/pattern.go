@@ -24,13 +24,16 @@ import (
 	"reflect"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 // Pattern is a named expression.
 type Pattern struct {
 	Name string // such as "gelu-tanh"
 	Doc  string // one line: what it finds
-	Expr Expr
+	// Numeric is what putting the operation that it finds in the place of the match may change of the value.
+	Numeric trace.Numeric
+	Expr    Expr
 }
 
 // Match is a pattern found.
@@ -85,8 +88,8 @@ func NewSet(patterns ...*Pattern) *Set {
 	s := &Set{all: patterns, byRoot: map[root][]*Pattern{}}
 	seen := map[string]bool{}
 	for _, p := range patterns {
-		if p.Name == "" || p.Doc == "" || seen[p.Name] {
-			panic(fmt.Sprintf("pattern: %q has no name or doc, or is there twice", p.Name))
+		if p.Name == "" || p.Doc == "" || !p.Numeric.Stated() || seen[p.Name] {
+			panic(fmt.Sprintf("pattern: %q has no name or doc, does not say what it may change, or is there twice", p.Name))
 		}
 		seen[p.Name] = true
 		for _, r := range dedup(p.Expr.roots()) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 // env is a graph with some values to match.
@@ -186,7 +187,9 @@ func TestMiss(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
-	p := func(name string, e Expr) *Pattern { return &Pattern{Name: name, Doc: "doc", Expr: e} }
+	p := func(name string, e Expr) *Pattern {
+		return &Pattern{Name: name, Doc: "doc", Numeric: trace.Exact, Expr: e}
+	}
 	s := NewSet(
 		p("exp", Unary(graph.Exp, Any())),
 		p("all", Any()),
@@ -243,11 +246,12 @@ func TestUses(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	for name, f := range map[string]func(){
-		"operation":  func() { Op("nothing") },
-		"chain":      func() { Chain(graph.Sub, Any(), Any()) },
-		"short":      func() { Chain(graph.Add, Any()) },
-		"same names": func() { p := &Pattern{Name: "p", Doc: "d", Expr: Any()}; NewSet(p, p) },
-		"no name":    func() { NewSet(&Pattern{Expr: Any()}) },
+		"operation":          func() { Op("nothing") },
+		"chain":              func() { Chain(graph.Sub, Any(), Any()) },
+		"short":              func() { Chain(graph.Add, Any()) },
+		"same names":         func() { p := &Pattern{Name: "p", Doc: "d", Numeric: trace.Exact, Expr: Any()}; NewSet(p, p) },
+		"no word on numbers": func() { NewSet(&Pattern{Name: "p", Doc: "d", Expr: Any()}) },
+		"no name":            func() { NewSet(&Pattern{Expr: Any()}) },
 	} {
 		func() {
 			defer func() {

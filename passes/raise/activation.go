@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/constant"
 	pat "fusec/passes/pattern"
 	"fusec/passes/rewrite"
@@ -21,38 +22,38 @@ import (
 // A rectifier keeps the derivative at 0 that the written form has: a test x ≥ 0 that of the right side, x > 0 that of the
 // left, a maximum their mean. Forms whose parts disagree at 0 stay as written.
 var activationPatterns = []raising{
-	{"relu", "x where x ≥ 0, else 0", relu(pat.Same("x")), "relu", rectifier},
+	{"relu", "x where x ≥ 0, else 0", trace.Exact, relu(pat.Same("x")), "relu", rectifier},
 
-	{"leaky-relu", "x where x ≥ 0, else αx, by two masks", pat.Commute(graph.Add,
+	{"leaky-relu", "x where x ≥ 0, else αx, by two masks", trace.Exact, pat.Commute(graph.Add,
 		pat.Or(pat.Capture("relu", pat.Unary(graph.Relu, pat.Same("x"))), relu(pat.Same("x"))),
 		pat.Chain(graph.Mul, pat.Key(mask("negative", pat.Same("x"), graph.Lt, graph.Le)), pat.Same("x"), pat.Capture("alpha", pat.AnyConst()))),
 		"leaky_relu", leakyMasks},
-	{"leaky-relu-two", "x where x ≥ 0, else αx, by two rectifiers", pat.Binary(graph.Sub,
+	{"leaky-relu-two", "x where x ≥ 0, else αx, by two rectifiers", trace.Exact, pat.Binary(graph.Sub,
 		pat.Capture("relu", pat.Unary(graph.Relu, pat.Same("x"))),
 		pat.Commute(graph.Mul, pat.Key(pat.Capture("negative", pat.Unary(graph.Relu, pat.Unary(graph.Neg, pat.Same("x"))))),
 			pat.Capture("alpha", pat.AnyConst()))),
 		"leaky_relu", leakyTwo},
-	{"leaky-relu-max", "the larger of x and αx, 0 ≤ α ≤ 1", pat.Commute(graph.Max, pat.Same("x"),
+	{"leaky-relu-max", "the larger of x and αx, 0 ≤ α ≤ 1", trace.Exact, pat.Commute(graph.Max, pat.Same("x"),
 		pat.Commute(graph.Mul, pat.Same("x"), pat.Where("a slope between 0 and 1", func(_ *pat.Match, n *graph.Node) bool {
 			a, _ := n.ConstScalar()
 			return a >= 0 && a <= 1
 		}, pat.Capture("alpha", pat.AnyConst())))),
 		"leaky_relu", leaky(graph.MeanSlope)},
 
-	{"sigmoid", "1 ÷ (1 + e^−x)", pat.Or(
+	{"sigmoid", "1 ÷ (1 + e^−x)", trace.Reassociated, pat.Or(
 		pat.Unary(graph.Recip, onePlus(pat.Unary(graph.Exp, pat.Unary(graph.Neg, pat.Same("x"))))),
 		pat.Binary(graph.Div, pat.Capture("e", pat.Unary(graph.Exp, pat.Same("x"))), onePlus(pat.Same("e"))),
 		pat.Chain(graph.Mul, pat.Const(0.5), onePlus(pat.Unary(graph.Tanh, pat.Commute(graph.Mul, pat.Same("x"), pat.Const(0.5)))))),
 		"sigmoid", unary(graph.Sigmoid)},
-	{"softplus", "log(1 + e^x)", pat.Or(
+	{"softplus", "log(1 + e^x)", trace.Reassociated, pat.Or(
 		pat.Unary(graph.Log, onePlus(pat.Unary(graph.Exp, pat.Same("x")))),
 		pat.Unary(graph.Log1p, pat.Unary(graph.Exp, pat.Same("x")))),
 		"softplus", unary(graph.Softplus)},
-	{"silu", "x ⊙ sigmoid(x)", pat.Or(
+	{"silu", "x ⊙ sigmoid(x)", trace.Reassociated, pat.Or(
 		pat.Commute(graph.Mul, pat.Unary(graph.Sigmoid, pat.Same("x")), pat.Same("x")),
 		pat.Binary(graph.Div, pat.Same("x"), onePlus(pat.Unary(graph.Exp, pat.Unary(graph.Neg, pat.Same("x")))))),
 		"silu", unary(graph.Silu)},
-	{"rsqrt", "1 ÷ √x", pat.Unary(graph.Recip, pat.Unary(graph.Sqrt, pat.Same("x"))), "rsqrt", unary(graph.Rsqrt)},
+	{"rsqrt", "1 ÷ √x", trace.Reassociated, pat.Unary(graph.Recip, pat.Unary(graph.Sqrt, pat.Same("x"))), "rsqrt", unary(graph.Rsqrt)},
 }
 
 // relu is the rectifier of x; the capture "positive" is the test of its mask, if it has one.

@@ -2,6 +2,7 @@ package raise
 
 import (
 	"fusec/graph"
+	"fusec/graph/trace"
 	pat "fusec/passes/pattern"
 )
 
@@ -13,7 +14,7 @@ import (
 //
 // The Transpose is absent where there is one filter or one position only.
 var convPatterns = []raising{
-	{"conv2d", "patches of an image times filters", pat.Or(
+	{"conv2d", "patches of an image times filters", trace.Reassociated, pat.Or(
 		pat.Is("a transpose from n,h,w,c to n,c,h,w", func(op graph.Transpose) bool { return op.Perm == graph.IntsOf(0, 3, 1, 2) },
 			pat.Op("reshape", patchProduct)),
 		pat.Op("reshape", patchProduct)),

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	pat "fusec/passes/pattern"
 )
 
@@ -16,10 +17,10 @@ import (
 // with its factors multiplied out in the two other ways in use, and in the form with the error function. People write
 // the constants to five digits or more; the result is that of the exact ones.
 var geluPatterns = []raising{
-	{"gelu-tanh", "½x(1 + tanh(√(2/π)(x + 0.044715x³)))",
+	{"gelu-tanh", "½x(1 + tanh(√(2/π)(x + 0.044715x³)))", trace.Approximate(written),
 		pat.Chain(graph.Mul, onePlus(pat.Unary(graph.Tanh, cubic)), pat.Same("x"), pat.Const(0.5)),
 		"gelu_tanh", unary(graph.GeluTanh)},
-	{"gelu-erf", "½x(1 + erf(x ÷ √2))",
+	{"gelu-erf", "½x(1 + erf(x ÷ √2))", trace.Approximate(written),
 		pat.Chain(graph.Mul, pat.Key(onePlus(pat.Unary(graph.Erf, pat.Or(
 			pat.Binary(graph.Div, pat.Same("x"), pat.ConstNear(math.Sqrt2, written)),
 			pat.Commute(graph.Mul, pat.Same("x"), pat.ConstNear(1/math.Sqrt2, written)))))), pat.Same("x"), pat.Const(0.5)),

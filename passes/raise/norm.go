@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/constant"
 	pat "fusec/passes/pattern"
 )
@@ -26,21 +27,21 @@ import (
 //	1… ─ layer_norm ─ ⊙ ─►                gamma ─ layer_norm ─►
 //	0… ─┘     gamma ─┘                     0… ─┘
 var normPatterns = []raising{
-	{"layer-norm", "x less its mean, divided by the root of its variance", pat.Or(
+	{"layer-norm", "x less its mean, divided by the root of its variance", trace.Reassociated, pat.Or(
 		pat.Binary(graph.Div, centred, stat("x", root(variance))),
 		pat.Commute(graph.Mul, centred, stat("x", invRoot(variance)))),
 		"layer_norm", makeLayerNorm},
-	{"rms-norm", "x divided by the root of the mean of its squares", pat.Or(
+	{"rms-norm", "x divided by the root of the mean of its squares", trace.Reassociated, pat.Or(
 		pat.Binary(graph.Div, pat.Same("x"), stat("x", root(meanSquare))),
 		pat.Commute(graph.Mul, stat("x", invRoot(meanSquare)), pat.Same("x"))),
 		"rms_norm", makeRMSNorm},
-	{"norm-gamma", "a norm times a vector along its axis", pat.Commute(graph.Mul,
+	{"norm-gamma", "a norm times a vector along its axis", trace.Reassociated, pat.Commute(graph.Mul,
 		pat.OneUse(pat.Capture("norm", pat.Or(
 			pat.Op("rms_norm", pat.Any(), pat.Const(1)),
 			pat.Op("layer_norm", pat.Any(), pat.Const(1), pat.Const(0))))),
 		pat.Key(pat.Capture("vector", vector))),
 		"norm", makeGamma},
-	{"norm-beta", "a layer norm plus a vector along its axis", pat.Commute(graph.Add,
+	{"norm-beta", "a layer norm plus a vector along its axis", trace.Reassociated, pat.Commute(graph.Add,
 		pat.OneUse(pat.Capture("norm", pat.Op("layer_norm", pat.Any(), pat.Any(), pat.Const(0)))),
 		pat.Key(pat.Capture("vector", vector))),
 		"layer_norm", makeBeta},

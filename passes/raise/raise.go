@@ -17,6 +17,7 @@ package raise
 
 import (
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/pattern"
 	"fusec/passes/rewrite"
 	"slices"
@@ -32,6 +33,7 @@ func Run(c *rewrite.Context) error {
 // raising is a pattern with what to make of it.
 type raising struct {
 	name, doc string
+	numeric   trace.Numeric
 	expr      pattern.Expr
 	kind      string // what it makes, for the record
 	// make returns the node to use in place of the root, built with b, or nil.
@@ -46,7 +48,7 @@ var (
 	patterns  = func() *pattern.Set {
 		var ps []*pattern.Pattern
 		for i := range raisings {
-			p := &pattern.Pattern{Name: raisings[i].name, Doc: raisings[i].doc, Expr: raisings[i].expr}
+			p := &pattern.Pattern{Name: raisings[i].name, Doc: raisings[i].doc, Numeric: raisings[i].numeric, Expr: raisings[i].expr}
 			raisingOf[p] = &raisings[i]
 			ps = append(ps, p)
 		}
@@ -80,7 +82,7 @@ func (r *raiser) visit(n *graph.Node) (*graph.Node, error) {
 			r.Miss(p, &pattern.Miss{Key: n, At: n, Reason: refusal.Error(), Covered: m.Covered})
 			continue
 		}
-		r.Record(p.Name, raisingOf[p].kind, to, m.Covered...)
+		r.Record(p.Name, p.Numeric, raisingOf[p].kind, to, m.Covered...)
 		return to, nil
 	}
 	return n, nil

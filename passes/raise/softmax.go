@@ -2,6 +2,7 @@ package raise
 
 import (
 	"fusec/graph"
+	"fusec/graph/trace"
 	pat "fusec/passes/pattern"
 )
 
@@ -15,16 +16,16 @@ import (
 //
 // Spread is the Reshape and Broadcast, or the Broadcast alone, that lead back to x's shape; see [spread].
 var softmaxPatterns = []raising{
-	{"softmax", "exponentials divided by their sum", pat.Or(
+	{"softmax", "exponentials divided by their sum", trace.Reassociated, pat.Or(
 		pat.Binary(graph.Div, exps, stat("e", sumOfExps)),
 		pat.Commute(graph.Mul, exps, stat("e", pat.Unary(graph.Recip, pat.Through(sumOfExps))))),
 		"softmax", makeSoftmax(false)},
-	{"log-of-softmax", "the logarithm of a softmax", pat.Unary(graph.Log, pat.Capture("softmax", pat.Op("softmax", pat.Any()))),
+	{"log-of-softmax", "the logarithm of a softmax", trace.Reassociated, pat.Unary(graph.Log, pat.Capture("softmax", pat.Op("softmax", pat.Any()))),
 		"log_softmax", func(b *graph.Builder, m *pat.Match) *graph.Node {
 			s := m.Get("softmax")
 			return b.Add(graph.LogSoftmax{Axis: s.Op.(graph.Softmax).Axis}, s.Args[0])
 		}},
-	{"log-softmax", "x minus the logarithm of the sum of its exponentials", pat.Or(
+	{"log-softmax", "x minus the logarithm of the sum of its exponentials", trace.Reassociated, pat.Or(
 		pat.Binary(graph.Sub, pat.Capture("d", shiftedBy("m")), stat("d", pat.Unary(graph.Log, pat.Through(sumOf(pat.Unary(graph.Exp, pat.Same("d"))))))),
 		pat.Binary(graph.Sub, pat.Same("x"), stat("x", pat.Commute(graph.Add,
 			pat.Unary(graph.Log, pat.Through(sumOf(pat.Unary(graph.Exp, shiftedBy("m"))))), pat.Through(pat.Same("m"))))),

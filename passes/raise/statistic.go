@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	pat "fusec/passes/pattern"
 )
 
@@ -12,7 +13,7 @@ import (
 //
 //	x ─ Σ ─ ÷ n ─►      x ─ mean ─►        n: the number of elements that each sum adds
 var statisticPatterns = []raising{
-	{"mean", "a sum divided by the number of its terms", pat.Or(
+	{"mean", "a sum divided by the number of its terms", trace.Approximate(perCount), pat.Or(
 		pat.Binary(graph.Div, pat.Capture("sum", pat.Reduce(graph.Sum, pat.Any())), pat.Where("the number of terms", isCount, pat.AnyConst())),
 		pat.Commute(graph.Mul, pat.Capture("sum", pat.Reduce(graph.Sum, pat.Any())), pat.Where("one over the number of terms", isPerCount, pat.AnyConst()))),
 		"mean", makeMean},
@@ -28,10 +29,12 @@ func isCount(m *pat.Match, n *graph.Node) bool {
 	return c == terms(m.Get("sum"))
 }
 
-// isPerCount accepts 1/n as either float type rounds it.
+// perCount is the relative accuracy of 1/n as either float type rounds it.
+const perCount = 1e-7
+
 func isPerCount(m *pat.Match, n *graph.Node) bool {
 	c, _ := n.ConstScalar()
-	return math.Abs(c*terms(m.Get("sum"))-1) <= 1e-7
+	return math.Abs(c*terms(m.Get("sum"))-1) <= perCount
 }
 
 func makeMean(b *graph.Builder, m *pat.Match) *graph.Node {

@@ -177,7 +177,7 @@ func (r *recomputer) repeated(t *timeline) []trace.Repeated {
 		if f, ok := n.Op.(graph.Fusion); ok {
 			kind = f.Kind.String()
 		}
-		r.c.Match("recompute", kind, n)
+		r.c.Match("recompute", trace.Exact, kind, n)
 		list = append(list, trace.Repeated{Node: n.ID, Of: by[first].ID, FLOPs: l.flops, Bytes: l.bytes})
 	}
 	return list

@@ -28,13 +28,27 @@ type Context struct {
 // equal nodes become one, each match would list them all.
 const manyOrigins = 64
 
-// Match records a rewrite: the pattern or rule, what it made, and the nodes that it replaces.
-func (c *Context) Match(pattern, kind string, made *graph.Node, covered ...*graph.Node) {
+// Match records a rewrite: the pattern or rule, what that may change of the value, what it made, and the nodes that it
+// replaces.
+func (c *Context) Match(pattern string, numeric trace.Numeric, kind string, made *graph.Node, covered ...*graph.Node) {
+	numeric = c.allow(pattern, numeric, made)
 	if len(covered) == 0 || len(made.Origin) <= manyOrigins {
 		covered = append(slices.Clip(covered), made)
 	}
 	c.Stage.Matches = append(c.Stage.Matches, trace.Match{
-		Pattern: pattern, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(covered...)})
+		Pattern: pattern, Numeric: numeric, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(covered...)})
+}
+
+// allow takes into account what a rule may have changed of the value that it made.
+func (c *Context) allow(rule string, numeric trace.Numeric, made *graph.Node) trace.Numeric {
+	if !numeric.Stated() {
+		panic("the rule " + rule + " does not say what it may change")
+	}
+	numeric = numeric.In(made.Type.DType)
+	if numeric.Weaker(c.Stage.Numeric) {
+		c.Stage.Numeric = numeric
+	}
+	return numeric
 }
 
 // Miss records a missed fusion of a pattern that stopped at node at, after it had matched the covered nodes.

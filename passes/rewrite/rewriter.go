@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/pattern"
 )
 
@@ -37,6 +38,7 @@ type Rewriter struct {
 // rewrite is a record for the trace, kept until it is known what became of the node it made.
 type rewrite struct {
 	rule, kind string
+	numeric    trace.Numeric
 	node       *graph.Node
 	covered    []*graph.Node
 }
@@ -74,7 +76,9 @@ func (r *Rewriter) report() {
 	}
 	for _, m := range r.made {
 		if live.Get(m.node) {
-			r.Context.Match(m.rule, m.kind, m.node, m.covered...)
+			r.Context.Match(m.rule, m.numeric, m.kind, m.node, m.covered...)
+		} else {
+			r.Context.allow(m.rule, m.numeric, m.node)
 		}
 	}
 	r.reportMisses()
@@ -120,8 +124,8 @@ func (r *Rewriter) Miss(p *pattern.Pattern, m *pattern.Miss) {
 }
 
 // Record keeps a record of a rewrite.
-func (r *Rewriter) Record(rule, kind string, made *graph.Node, covered ...*graph.Node) {
-	r.made = append(r.made, rewrite{rule, kind, made, covered})
+func (r *Rewriter) Record(rule string, numeric trace.Numeric, kind string, made *graph.Node, covered ...*graph.Node) {
+	r.made = append(r.made, rewrite{rule, kind, numeric, made, covered})
 }
 
 func (r *Rewriter) walk() error {

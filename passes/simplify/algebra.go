@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/rewrite"
 )
 
@@ -12,25 +13,25 @@ import (
 //	x ─ + ─►      x ─►         x ─┐                  x ─ ÷ ─►     x ─ ⊙ ─►
 //	0 ─┘                       x ─ ⊙ ─►  x ─ square ─►   4 ─┘      0.25 ─┘
 var algebraRules = []Rule{
-	{"const-right", "c ∘ x → x ∘ c for a commutative ∘; c < x → x > c", []graph.Op{graph.Binary{}}, constRight},
-	{"add-zero", "x + 0, x − 0 → x", []graph.Op{graph.Binary{}}, addZero},
-	{"mul-one", "x ⊙ 1, x ÷ 1, x ^ 1 → x", []graph.Op{graph.Binary{}}, mulOne},
-	{"negate", "x ⊙ −1, x ÷ −1, 0 − x → −x", []graph.Op{graph.Binary{}}, negate},
-	{"div-power-of-two", "x ÷ 2^k → x ⊙ 2^−k, which rounds the same", []graph.Op{graph.Binary{}}, divPowerOfTwo},
-	{"power", "x ^ 2, x ^ 3, x ^ −1 → square, cube, recip", []graph.Op{graph.Binary{}}, power},
-	{"square", "x ⊙ x → square; square ⊙ x → cube", []graph.Op{graph.Binary{}}, square},
-	{"recip", "1 ÷ x → recip", []graph.Op{graph.Binary{}}, recip},
-	{"add-neg", "x + (−y) → x − y; x − (−y) → x + y", []graph.Op{graph.Binary{}}, addNeg},
-	{"mul-neg", "(−x) ⊙ c, (−x) ÷ c → x ⊙ −c, x ÷ −c for a constant c", []graph.Op{graph.Binary{}}, mulNeg},
-	{"involution", "−(−x), ¬(¬x) → x", []graph.Op{graph.Unary{}}, involution},
-	{"idempotent", "|(|x|)|, relu(relu x) and the like → once", []graph.Op{graph.Unary{}}, idempotent},
-	{"not-equal", "¬(x = y) → x ≠ y; ¬(x ≠ y) → x = y", []graph.Op{graph.Unary{}}, notEqual},
-	{"logic", "x ∧ true, x ∨ false, x ∧ x, x ∨ x → x", []graph.Op{graph.Binary{}}, logic},
-	{"cast-same", "cast to the type that x has → x", []graph.Op{graph.Cast{}}, castSame},
-	{"cast-cast", "cast through a type that holds every x → one cast", []graph.Op{graph.Cast{}}, castCast},
-	{"select-same", "c ? x : x → x", []graph.Op{graph.Select{}}, selectSame},
-	{"select-const", "true ? x : y → x", []graph.Op{graph.Select{}}, selectConst},
-	{"select-not", "¬c ? x : y → c ? y : x", []graph.Op{graph.Select{}}, selectNot},
+	{"const-right", "c ∘ x → x ∘ c for a commutative ∘; c < x → x > c", trace.Exact, []graph.Op{graph.Binary{}}, constRight},
+	{"add-zero", "x + 0, x − 0 → x", trace.Exact, []graph.Op{graph.Binary{}}, addZero},
+	{"mul-one", "x ⊙ 1, x ÷ 1, x ^ 1 → x", trace.Exact, []graph.Op{graph.Binary{}}, mulOne},
+	{"negate", "x ⊙ −1, x ÷ −1, 0 − x → −x", trace.Exact, []graph.Op{graph.Binary{}}, negate},
+	{"div-power-of-two", "x ÷ 2^k → x ⊙ 2^−k, which rounds the same", trace.Exact, []graph.Op{graph.Binary{}}, divPowerOfTwo},
+	{"power", "x ^ 2, x ^ 3, x ^ −1 → square, cube, recip", trace.Reassociated, []graph.Op{graph.Binary{}}, power},
+	{"square", "x ⊙ x → square; square ⊙ x → cube", trace.Exact, []graph.Op{graph.Binary{}}, square},
+	{"recip", "1 ÷ x → recip", trace.Exact, []graph.Op{graph.Binary{}}, recip},
+	{"add-neg", "x + (−y) → x − y; x − (−y) → x + y", trace.Exact, []graph.Op{graph.Binary{}}, addNeg},
+	{"mul-neg", "(−x) ⊙ c, (−x) ÷ c → x ⊙ −c, x ÷ −c for a constant c", trace.Exact, []graph.Op{graph.Binary{}}, mulNeg},
+	{"involution", "−(−x), ¬(¬x) → x", trace.Exact, []graph.Op{graph.Unary{}}, involution},
+	{"idempotent", "|(|x|)|, relu(relu x) and the like → once", trace.Exact, []graph.Op{graph.Unary{}}, idempotent},
+	{"not-equal", "¬(x = y) → x ≠ y; ¬(x ≠ y) → x = y", trace.Exact, []graph.Op{graph.Unary{}}, notEqual},
+	{"logic", "x ∧ true, x ∨ false, x ∧ x, x ∨ x → x", trace.Exact, []graph.Op{graph.Binary{}}, logic},
+	{"cast-same", "cast to the type that x has → x", trace.Exact, []graph.Op{graph.Cast{}}, castSame},
+	{"cast-cast", "cast through a type that holds every x → one cast", trace.Exact, []graph.Op{graph.Cast{}}, castCast},
+	{"select-same", "c ? x : x → x", trace.Exact, []graph.Op{graph.Select{}}, selectSame},
+	{"select-const", "true ? x : y → x", trace.Exact, []graph.Op{graph.Select{}}, selectConst},
+	{"select-not", "¬c ? x : y → c ? y : x", trace.Exact, []graph.Op{graph.Select{}}, selectNot},
 }
 
 // binary returns the function and operands of a Binary.

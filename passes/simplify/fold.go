@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/constant"
 )
 
@@ -14,11 +15,11 @@ import (
 //
 // The arithmetic is that of the operation table: in float64 and rounded once to the element type, that of integers exact.
 var foldRules = []Rule{
-	{"fold", "elementwise of constants → constant", []graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, graph.Cast{}}, foldElementwise},
-	{"fold-reshape", "reshape of a constant → constant", []graph.Op{graph.Reshape{}}, foldReshape},
-	{"fold-move", "transpose, slice and concat of small constants → constant",
+	{"fold", "elementwise of constants → constant", trace.Reassociated, []graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, graph.Cast{}}, foldElementwise},
+	{"fold-reshape", "reshape of a constant → constant", trace.Exact, []graph.Op{graph.Reshape{}}, foldReshape},
+	{"fold-move", "transpose, slice and concat of small constants → constant", trace.Exact,
 		[]graph.Op{graph.Transpose{}, graph.Slice{}, graph.Concat{}}, foldMove},
-	{"fold-reduce", "reduction of a small constant → constant", []graph.Op{graph.Reduce{}}, foldReduce},
+	{"fold-reduce", "reduction of a small constant → constant", trace.Reassociated, []graph.Op{graph.Reduce{}}, foldReduce},
 }
 
 // foldLimit is the most elements that folding computes.

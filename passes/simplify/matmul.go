@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/rewrite"
 )
 
@@ -12,8 +13,8 @@ import (
 //	b ─ transpose[…,1,0] ─ matmul ─►        b ─ matmul(transB) ─►
 //	                   a ─┘                 a ─┘
 var matmulRules = []Rule{
-	{"matmul-transpose", "operand with its last two axes swapped → flag", []graph.Op{graph.MatMul{}}, matmulTranspose},
-	{"matmul-broadcast", "operand repeated along batch axes that the other has → the operand itself", []graph.Op{graph.MatMul{}}, matmulBroadcast},
+	{"matmul-transpose", "operand with its last two axes swapped → flag", trace.Exact, []graph.Op{graph.MatMul{}}, matmulTranspose},
+	{"matmul-broadcast", "operand repeated along batch axes that the other has → the operand itself", trace.Exact, []graph.Op{graph.MatMul{}}, matmulBroadcast},
 }
 
 func matmulTranspose(s *simplifier, n *graph.Node) *graph.Node {

@@ -2,6 +2,7 @@ package simplify
 
 import (
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 // moveRules drop operations that do not move data:
@@ -10,10 +11,10 @@ import (
 //	b ─ concat ─┐                 b ─ concat ─►
 //	          c ─ concat ─►       c ─┘
 var moveRules = []Rule{
-	{"concat-one", "concat of one → its operand", []graph.Op{graph.Concat{}}, concatOne},
-	{"concat-concat", "concat of a concat along the same axis, read once → one", []graph.Op{graph.Concat{}}, concatConcat},
-	{"pad-nothing", "pad by nothing → its operand", []graph.Op{graph.Pad{}}, padNothing},
-	{"dropout-nothing", "dropout of nothing → its operand", []graph.Op{graph.Dropout{}}, dropoutNothing},
+	{"concat-one", "concat of one → its operand", trace.Exact, []graph.Op{graph.Concat{}}, concatOne},
+	{"concat-concat", "concat of a concat along the same axis, read once → one", trace.Exact, []graph.Op{graph.Concat{}}, concatConcat},
+	{"pad-nothing", "pad by nothing → its operand", trace.Exact, []graph.Op{graph.Pad{}}, padNothing},
+	{"dropout-nothing", "dropout of nothing → its operand", trace.Exact, []graph.Op{graph.Dropout{}}, dropoutNothing},
 }
 
 func concatOne(_ *simplifier, n *graph.Node) *graph.Node {

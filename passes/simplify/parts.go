@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 // partRules put parts of a value together without zeros in between, as the gradient of a value that was sliced into
@@ -13,7 +14,7 @@ import (
 //	dk ─ unslice at d ─ + ─┐                    dk ─ concat ─►
 //	dv ─ unslice at 2d ─── + ─►                 dv ─┘
 var partRules = []Rule{
-	{"unslice-sum", "sum of unslices side by side that fill an axis → concat", []graph.Op{graph.Binary{}}, unsliceSum},
+	{"unslice-sum", "sum of unslices side by side that fill an axis → concat", trace.Exact, []graph.Op{graph.Binary{}}, unsliceSum},
 }
 
 // A placed part is an Unslice of a sum and where it starts.

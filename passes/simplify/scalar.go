@@ -2,6 +2,7 @@ package simplify
 
 import (
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/rewrite"
 )
 
@@ -17,9 +18,9 @@ import (
 // reduced axes: the Reshape follows the arithmetic, unless it stays because something that is neither arithmetic nor a
 // view reads it, as the norm of all gradients does.
 var scalarRules = []Rule{
-	{"scalar-operand", "a repeated single value beside another operand → the value as a scalar", elementwiseOps, scalarOperand},
-	{"broadcast-late", "f(broadcast x, …) → broadcast f(x, …)", elementwiseOps, broadcastLate},
-	{"reshape-late", "f(reshape x) → reshape f(x) for a statistic x", elementwiseOps, reshapeLate},
+	{"scalar-operand", "a repeated single value beside another operand → the value as a scalar", trace.Exact, elementwiseOps, scalarOperand},
+	{"broadcast-late", "f(broadcast x, …) → broadcast f(x, …)", trace.Exact, elementwiseOps, broadcastLate},
+	{"reshape-late", "f(reshape x) → reshape f(x) for a statistic x", trace.Exact, elementwiseOps, reshapeLate},
 }
 
 var elementwiseOps = []graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, graph.Cast{}}

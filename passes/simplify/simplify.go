@@ -18,10 +18,12 @@
 package simplify
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/passes/rewrite"
 )
 
@@ -39,7 +41,9 @@ func Run(c *rewrite.Context) error {
 type Rule struct {
 	Name string // such as "reshape-reshape"
 	Doc  string // left-hand side → right-hand side
-	ops  []graph.Op
+	// Numeric is what it may change of a value.
+	Numeric trace.Numeric
+	ops     []graph.Op
 	// apply returns what to use in place of n, or nil.
 	apply func(s *simplifier, n *graph.Node) *graph.Node
 }
@@ -58,6 +62,9 @@ var rules = slices.Concat(foldRules, algebraRules, scalarRules, viewRules, moveR
 var rulesOf = func() map[reflect.Type][]*Rule {
 	m := map[reflect.Type][]*Rule{}
 	for i := range rules {
+		if !rules[i].Numeric.Stated() {
+			panic(fmt.Sprintf("simplify: rule %q does not say what it may change", rules[i].Name))
+		}
 		for _, op := range rules[i].ops {
 			t := reflect.TypeOf(op)
 			m[t] = append(m[t], &rules[i])
@@ -76,13 +83,13 @@ func (s *simplifier) visit(n *graph.Node) (*graph.Node, error) {
 			return nil, err
 		}
 		if m != nil {
-			s.Record(r.Name, "", m, n)
+			s.Record(r.Name, r.Numeric, "", m, n)
 			return m, nil
 		}
 		s.Graph.Nodes = s.Graph.Nodes[:mark]
 	}
 	if m := s.values.find(n); m != n {
-		s.Record("equal", "", m, n)
+		s.Record("equal", trace.Exact, "", m, n)
 		return m, nil
 	}
 	return n, nil

@@ -2,10 +2,13 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
+	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
@@ -24,16 +27,22 @@ line that built them; arithmetic and memory traffic before and after; the memory
 host, and why; and the missed fusions: patterns that matched in part, grouped by the
 condition that failed, the largest group first.
 
-Before means one launch for each operation, each operand read and each result written once. Weights are not needed.`,
+Before means one launch for each operation, each operand read and each result written once. Weights are not needed.
+
+--numeric tells what the fusions may change of the numbers. Each rule of the passes is exact, or reassociated: the same
+value of real numbers, rounded otherwise, or approximate: another function within a bound. The bound is on the
+difference from the graph as written, as a multiple of the sum of the sizes of a value's terms.`,
 	Examples: []cli.Example{
 		{"fusec explain model.graph", "the whole report"},
 		{"fusec explain model.graph --disable raise", "what a pass is worth"},
 		{"fusec explain model.graph --memory-budget 64MiB", "what is computed again where values may take no more"},
+		{"fusec explain model.graph --numeric", "what the fusions may change of the numbers, and by how much"},
 		{"fusec explain model.graph --json", "for programs"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		x := &explainer{}
 		x.compile.Declare(f)
+		f.BoolVar(&x.numeric, "numeric", false, "tell what the rules of the passes may change of the numbers")
 		f.BoolVar(&x.json, "json", false, "print the report as JSON")
 		return x.run
 	},
@@ -42,6 +51,7 @@ Before means one launch for each operation, each operand read and each result wr
 // explainer is fusec explain with its flags.
 type explainer struct {
 	compile modelio.CompileFlags
+	numeric bool
 	json    bool
 }
 
@@ -62,8 +72,10 @@ func (x *explainer) run(e *cli.Env, args []string) error {
 	if x.json {
 		return cli.WriteJSON(e.Out, rep)
 	}
-	err = e.Print(rep.text())
-	return err
+	if x.numeric {
+		return e.Print(rep.numericText())
+	}
+	return e.Print(rep.text())
 }
 
 // ExplainReport is what fusec explain tells, and its JSON form.
@@ -71,8 +83,8 @@ type ExplainReport struct {
 	Schema   string          `json:"schema"` // fusec.explain/1
 	Model    string          `json:"model"`
 	Target   string          `json:"target"`
-	Before   trace.Work      `json:"before"`
-	After    trace.Work      `json:"after"`
+	Before   work            `json:"before"`
+	After    work            `json:"after"`
 	Memory   memoryReport    `json:"memory"`
 	Budget   *budgetReport   `json:"memory_budget,omitempty"`
 	Kinds    []kindReport    `json:"kinds"`
@@ -80,12 +92,26 @@ type ExplainReport struct {
 	Host     []hostReport    `json:"host"`
 	Misses   []missReport    `json:"misses"`
 	Notes    []noteReport    `json:"notes"`
+	Numeric  []numericReport `json:"numeric"` // the weakest first
 
 	Divergences []divergenceReport `json:"divergences,omitempty"` // from the framework that the model came from
 
 	Precision string `json:"precision"`         // as in fusec.run/1
 	Overlay   string `json:"overlay,omitempty"` // of target fpga
 	Refusal   string `json:"refusal,omitempty"` // why it cannot run on the target
+}
+
+// work is what a program does.
+type work struct {
+	Launches int   `json:"launches"`
+	FLOPs    int64 `json:"flops"`
+	Bytes    int64 `json:"bytes"` // of memory traffic
+}
+
+func (w *work) add(flops, bytes int64) {
+	w.Launches++
+	w.FLOPs += flops
+	w.Bytes += bytes
 }
 
 type memoryReport struct {
@@ -96,7 +122,7 @@ type memoryReport struct {
 
 type kindReport struct {
 	Kind string `json:"kind"`
-	trace.Work
+	work
 }
 
 type explainLaunch struct {
@@ -137,6 +163,17 @@ type noteReport struct {
 	Topic string `json:"topic,omitempty"` // of the latter two, as docs/divergences.md names it
 }
 
+// numericReport is what the rewrites of a rule may change of the numbers.
+type numericReport struct {
+	Stage   string        `json:"stage"`
+	Pattern string        `json:"pattern,omitempty"` // empty for rewrites whose result another one has replaced
+	Times   int           `json:"times"`
+	Numeric trace.Numeric `json:"numeric"`
+	Nodes   []cli.Origin  `json:"nodes"` // the user's, that they cover
+
+	origin []graph.Origin
+}
+
 // divergenceReport counts notes of one kind and topic.
 type divergenceReport struct {
 	Topic string `json:"topic"`
@@ -163,18 +200,19 @@ func countDivergences(notes []noteReport) []divergenceReport {
 
 // explain gathers the report.
 func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainReport {
-	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: tr.Unfused(), After: tr.Program.Work(),
+	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: unfused(tr.Stages[0].Graph),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
 		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
-		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}}
+		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}, Numeric: []numericReport{}}
 	var nodes cli.LastOrigins[[]cli.Origin]
 	for i, l := range tr.Program.Launches {
+		rep.After.add(l.FLOPs, l.Bytes)
 		at := slices.IndexFunc(rep.Kinds, func(k kindReport) bool { return k.Kind == l.Kind })
 		if at < 0 {
 			at = len(rep.Kinds)
 			rep.Kinds = append(rep.Kinds, kindReport{Kind: l.Kind})
 		}
-		rep.Kinds[at].Add(l.FLOPs, l.Bytes)
+		rep.Kinds[at].add(l.FLOPs, l.Bytes)
 		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
 	}
 	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
@@ -192,8 +230,25 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 			rep.Notes = append(rep.Notes, noteReport{s.Name, n.Text, cli.OriginsJSON(n.Origin), n.Kind.String(), n.Topic})
 		}
 	}
+	for _, c := range tr.Contracts() {
+		rep.Numeric = append(rep.Numeric, numericReport{c.Stage, c.Pattern, c.Times, c.Numeric, cli.OriginsJSON(c.Origin), c.Origin})
+	}
 	rep.Divergences = countDivergences(rep.Notes)
 	return rep
+}
+
+// unfused is the work of a graph if each operation is a launch of its own.
+func unfused(g *graph.Graph) work {
+	var w work
+	for _, n := range g.Nodes {
+		class := graph.ClassOf(n.Op)
+		if _, result := n.Op.(graph.Result); result || class == graph.ClassSource || class == graph.ClassView {
+			continue
+		}
+		c := graph.CostOf(n)
+		w.add(c.FLOPs, c.Bytes())
+	}
+	return w
 }
 
 // hosted describes a launch that runs on the host: by the user's own code, the reason being the note that a pass left, or
@@ -249,7 +304,7 @@ func (rep *ExplainReport) text() string {
 		fmt.Fprintf(&b, "\n%s", t)
 	}
 
-	t = cli.NewTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "origin", "built at")
+	t = cli.NewTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "stands for", "built at")
 	var last cli.LastOrigins[[2]string]
 	for _, l := range rep.Launches {
 		of := last.Get(l.origin, func(list []graph.Origin) [2]string {
@@ -324,13 +379,37 @@ func (rep *ExplainReport) text() string {
 	return b.String()
 }
 
+// numericText prints for people what the rules may change of the numbers.
+func (rep *ExplainReport) numericText() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s for %s: what the fusions may change of the numbers\n\n", rep.Model, modelio.On(rep.Target, rep.Precision))
+	if rep.Precision != fusec.F32.String() {
+		fmt.Fprintf(&b, "Operands of contractions are rounded to %s.\n", rep.Precision)
+	}
+	t := cli.NewTable("class", ">bound", "stage", "pattern", ">times", "stands for", "built at")
+	exact, rules := 0, 0
+	for _, n := range rep.Numeric {
+		if n.Numeric.Class == trace.ClassExact {
+			exact, rules = exact+n.Times, rules+1
+			continue
+		}
+		names, pos := cli.Origins(n.origin)
+		t.Row(string(n.Numeric.Class), fmt.Sprintf("%.3g", n.Numeric.Bound), n.Stage, cmp.Or(n.Pattern, "steps on the way"), fmt.Sprint(n.Times), names, pos)
+	}
+	if len(rep.Numeric) > rules {
+		fmt.Fprintf(&b, "%s\n", t)
+	}
+	fmt.Fprintf(&b, "exact: %s by %s\n", cli.Plural(exact, "rewrite", "rewrites"), cli.Plural(rules, "rule", "rules"))
+	return b.String()
+}
+
 // groupMisses groups missed fusions by their cause: one pattern in one stage, for reasons that differ only in the nodes
 // and numbers that they name. The largest group is first; equally large ones are in the order of their first miss.
 func groupMisses(list []missReport) [][]missReport {
 	at := map[[3]string]int{}
 	var groups [][]missReport
 	for _, m := range list {
-		key := [3]string{m.Stage, m.Pattern, trace.Cause(m.Reason)}
+		key := [3]string{m.Stage, m.Pattern, causeOf(m.Reason)}
 		i, ok := at[key]
 		if !ok {
 			i = len(groups)
@@ -341,6 +420,12 @@ func groupMisses(list []missReport) [][]missReport {
 	slices.SortStableFunc(groups, func(a, b []missReport) int { return len(b) - len(a) })
 	return groups
 }
+
+// specifics are what a reason says of one place: quoted names, positions in files, and numbers.
+var specifics = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s()]+:\d+(?::\d+)?|\d+`)
+
+// causeOf is a reason without the names, positions and numbers of the one place.
+func causeOf(reason string) string { return specifics.ReplaceAllString(reason, "#") }
 
 // saved is how much smaller after is than before.
 func saved(before, after int64) string {

@@ -9,7 +9,6 @@ import (
 
 	"fusec/cmd/internal/clitest"
 	"fusec/graph"
-	"fusec/graph/graphtest"
 	"fusec/graph/trace"
 	"fusec/lowering"
 )
@@ -33,7 +32,7 @@ func TestExplainJSON(t *testing.T) {
 	if rep.Before.Launches != 7 || rep.After.Launches != len(rep.Launches) || rep.After.Launches >= 7 || rep.After.Bytes >= rep.Before.Bytes {
 		t.Errorf("before %+v, after %+v", rep.Before, rep.After)
 	}
-	sum, covered := trace.Work{}, map[string]bool{}
+	sum, covered := work{}, map[string]bool{}
 	for _, k := range rep.Kinds {
 		sum.Launches += k.Launches
 		sum.FLOPs += k.FLOPs
@@ -54,9 +53,44 @@ func TestExplainJSON(t *testing.T) {
 	}
 }
 
+// The numeric contracts are those of the rules that rewrote the graph, the weakest first.
+func TestExplainNumeric(t *testing.T) {
+	path := clitest.Write(t, "gelu.graph", `fusec graph 1 "gelu" {
+  x = input : f32[4,8]
+  w = param : f32[8,8]
+  h = matmul x w : f32[4,8]
+  c = const[value=0.70710678] : f32[]
+  scaled = binary[fn=mul] h c : f32[4,8]
+  erf = unary[fn=erf] scaled : f32[4,8]
+  one = const[value=1] : f32[]
+  sum = binary[fn=add] erf one : f32[4,8]
+  product = binary[fn=mul] h sum : f32[4,8]
+  half = const[value=0.5] : f32[]
+  y = binary[fn=mul] product half : f32[4,8]
+  output y = y
+}
+`)
+	clitest.Golden(t, "gelu-numeric.txt", clitest.Good(t, "explain", "--numeric", path))
+	if text := clitest.Good(t, "explain", "--numeric", "--target", "cuda", "--precision", "bf16", "--arch", "sm_90a", clitest.Bare); !strings.Contains(text, "rounded to bf16") {
+		t.Error(text)
+	}
+	var rep ExplainReport
+	if err := json.Unmarshal([]byte(clitest.Good(t, "explain", "--json", path)), &rep); err != nil {
+		t.Fatal(err)
+	}
+	if n := rep.Numeric[0]; n.Stage != "raise" || n.Pattern != "gelu-erf" || n.Times != 1 || n.Numeric != trace.Approximate(1e-5) || len(n.Nodes) != 8 {
+		t.Errorf("%+v", n)
+	}
+	for i, n := range rep.Numeric[1:] {
+		if n.Numeric.Weaker(rep.Numeric[i].Numeric) {
+			t.Errorf("%+v comes after %+v", n, rep.Numeric[i])
+		}
+	}
+}
+
 // Under a memory budget the report says what is computed again, and what that costs.
 func TestExplainBudget(t *testing.T) {
-	path := graphtest.File(t, "late.graph", `fusec graph 1 "late" {
+	path := clitest.Write(t, "late.graph", `fusec graph 1 "late" {
   x = input : f32[32,32]
   w = param : f32[32,32]
   a = matmul x w
@@ -89,7 +123,7 @@ memory budget of 1.00 KiB for values, not met: 12.0 KiB without recomputation, 8
 	if !strings.Contains(text, "12.0 KiB without recomputation, 12.0 KiB with it\nnothing is computed again\n") {
 		t.Errorf("the report is\n%s", text)
 	}
-	early := graphtest.File(t, "early.graph", `fusec graph 1 "early" {
+	early := clitest.Write(t, "early.graph", `fusec graph 1 "early" {
   x = input : f32[32,32]
   w = param : f32[32,32]
   a = matmul x w
@@ -162,7 +196,7 @@ func TestExplainManyAlike(t *testing.T) {
 		for i := range n {
 			fmt.Fprintf(&b, "  output y%d = %%%d\n", i, i+1)
 		}
-		file := graphtest.File(t, "alike.graph", b.String()+"}\n")
+		file := clitest.Write(t, "alike.graph", b.String()+"}\n")
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		if text := clitest.Good(t, "explain", file); !strings.Contains(text, "alike for cpu") {
