@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestHelp(t *testing.T) {
@@ -40,6 +41,33 @@ func TestHelp(t *testing.T) {
 	}
 	if clitest.Good(t, "--help") != clitest.Good(t, "help") {
 		t.Error("fusec --help is not fusec help")
+	}
+}
+
+// screen is a terminal of 80 columns.
+type screen struct{ bytes.Buffer }
+
+func (*screen) Columns() int { return 80 }
+
+// On a terminal of 80 columns no line of help, overview or report is longer, unless it is one word.
+func TestScreen(t *testing.T) {
+	lines := [][]string{{}, {"help"}, {"train"}, {"doctor"}, {"explain", clitest.Bare}, {"run", "--random-weights", clitest.Bare},
+		{"bench", "--no-gorgonia", "--random-weights", "--seconds", "0.01", "--rounds", "3", clitest.Bare},
+		{"fpga", "plan", clitest.Bare}}
+	for _, name := range cli.CommandNames(clitest.TestedCommands) {
+		lines = append(lines, []string{"help", name})
+	}
+	for _, args := range lines {
+		var out, stderr screen
+		if code := cli.RunCommandLine(context.Background(), clitest.TestedCommands, args, nil, &out, &stderr); code != cli.ExitOK && len(args) > 0 {
+			t.Errorf("fusec %s: exit code %d: %s", strings.Join(args, " "), code, stderr.String())
+		}
+		for line := range strings.FieldsFuncSeq(out.String()+stderr.String(), func(r rune) bool { return r == '\n' || r == '\r' }) {
+			line = strings.TrimPrefix(line, "\x1b[K")
+			if n := utf8.RuneCountInString(line); n > 80 && len(strings.Fields(line)) > 1 {
+				t.Errorf("fusec %s: %d columns: %s", strings.Join(args, " "), n, line)
+			}
+		}
 	}
 }
 

@@ -15,6 +15,8 @@
 //	fusec tune model.graph --target cuda        find out by measuring how a GPU's matrix products are best computed
 //	fusec fpga build --board ecp5-85f           build an overlay into a bitstream
 //	fusec fpga plan model.graph                 what a model takes on hardware that need not exist
+//	fusec completion bash                       the script by which a shell completes commands and flags
+//	fusec man -o DIR                            manual pages
 //	fusec doctor                                what this machine offers
 //
 // A model is a file model.graph with its weights beside it in model.safetensors, as fusec.Save writes them. Each

@@ -3,9 +3,6 @@ package cli
 import (
 	"errors"
 	"flag"
-	"fmt"
-	"io"
-	"strings"
 )
 
 // Command is a subcommand.
@@ -15,7 +12,9 @@ type Command struct {
 	Summary  string // one line
 	Doc      string
 	Examples []Example
-	// setup declares the flags and returns what runs when they have been read.
+	// Names lists what a word in capitals in Args may be, for completion. It may be nil.
+	Names func(e *Env) []string
+	// Setup declares the flags and returns what runs when they have been read.
 	Setup func(f *FlagSet) Action
 }
 
@@ -44,6 +43,8 @@ func dispatch(e *Env, args []string) error {
 		return Usage("")
 	}
 	switch args[0] {
+	case completeName:
+		return complete(e, args[1:])
 	case "-h", "-help", "--help":
 		return helpAll(e.Out, e.commands)
 	case "-version", "--version":
@@ -95,20 +96,4 @@ func (c *Command) flags() (*FlagSet, Action) {
 		f.BoolVar(&f.wide, "wide", false, "print names and tables whole, wider than the terminal too")
 	}
 	return f, do
-}
-
-// help prints the command's help.
-func (c *Command) help(w io.Writer) error {
-	f, _ := c.flags()
-	fmt.Fprintf(w, "fusec %s: %s\n\nusage:\n  fusec %s%s\n\n%s\n", c.Name, c.Summary, c.Name, leading(c.Args), strings.TrimSpace(c.Doc))
-	if lines := f.describe(); lines != "" {
-		fmt.Fprintf(w, "\nflags:\n%s", lines)
-	}
-	if len(c.Examples) > 0 {
-		fmt.Fprint(w, "\nexamples:\n")
-		for _, x := range c.Examples {
-			fmt.Fprintf(w, "  # %s\n  %s\n", x[1], x[0])
-		}
-	}
-	return nil
 }

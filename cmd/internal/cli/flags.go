@@ -18,13 +18,23 @@ type FlagSet struct {
 	*flag.FlagSet
 	wide    bool
 	aliases map[string][]string // other names of a flag, which the help lists beside it
+	values  map[string]func() []string
 }
 
 func newFlagSet(name string) *FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
-	return &FlagSet{FlagSet: f, aliases: map[string][]string{}}
+	return &FlagSet{FlagSet: f, aliases: map[string][]string{}, values: map[string]func() []string{}}
+}
+
+// Values tells what the value of a flag may be, for completion.
+func (f *FlagSet) Values(name string, known func() []string) { f.values[name] = known }
+
+// isBool reports whether a flag takes no value.
+func isBool(k *flag.Flag) bool {
+	b, ok := k.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
 }
 
 // parseAll reads the flags and returns the other arguments. After -- nothing is a flag.
@@ -90,6 +100,7 @@ func (f *FlagSet) Alias(name, alias string) {
 	k := f.Lookup(name)
 	f.Var(k.Value, alias, k.Usage)
 	f.aliases[name] = append(f.aliases[name], alias)
+	f.values[alias] = f.values[name]
 }
 
 // Output declares the flag that names the file to write.
@@ -164,6 +175,7 @@ func ParseSeconds(s string) (float64, error) {
 // Target declares the flag that names a target.
 func (f *FlagSet) Target(p *string) {
 	all := fusec.Targets()
+	f.Values("target", fusec.Targets)
 	help := fmt.Sprintf("compile for the `TARGET` %s (default %s); cuda:1 is the second GPU", strings.Join(all, ", "), all[0])
 	f.Func("target", help, func(s string) error {
 		name, _, _ := strings.Cut(s, ":")
@@ -177,10 +189,12 @@ func (f *FlagSet) Target(p *string) {
 
 // Precision declares the flag that names a precision.
 func (f *FlagSet) Precision(p *fusec.Precision) {
-	f.Func("precision", "let contractions round to `NAME`: f32, tf32, bf16 or f16 (default f32)", func(s string) error {
+	names := []string{"f32", "tf32", "bf16", "f16"}
+	f.Values("precision", func() []string { return names })
+	f.Func("precision", "let contractions round to `NAME`: "+Either(names)+" (default f32)", func(s string) error {
 		v, err := fusec.ParsePrecision(s)
 		if err != nil {
-			return errors.New(Unknown("precision", s, []string{"f32", "tf32", "bf16", "f16"}))
+			return errors.New(Unknown("precision", s, names))
 		}
 		*p = v
 		return nil
@@ -189,6 +203,7 @@ func (f *FlagSet) Precision(p *fusec.Precision) {
 
 // Names declares a flag that may be repeated and takes names, of the kind what, separated by commas.
 func (f *FlagSet) Names(p *[]string, name, what string, known func() []string, help string) {
+	f.Values(name, known)
 	f.Func(name, help, func(s string) error {
 		for _, n := range strings.Split(s, ",") {
 			n = strings.TrimSpace(n)
@@ -203,6 +218,7 @@ func (f *FlagSet) Names(p *[]string, name, what string, known func() []string, h
 
 // Choice declares a flag that is one of a few names.
 func (f *FlagSet) Choice(p *string, name string, known []string, help string) {
+	f.Values(name, func() []string { return known })
 	f.Func(name, help, func(s string) error {
 		if !slices.Contains(known, s) {
 			return errors.New(Unknown(name, s, known))
@@ -212,11 +228,8 @@ func (f *FlagSet) Choice(p *string, name string, known []string, help string) {
 	})
 }
 
-// describe lists the flags for the help.
-func (f *FlagSet) describe() string {
-	type row struct{ flag, help string }
-	var rows []row
-	width := 0
+// rows lists the flags for the help.
+func (f *FlagSet) rows() (rows []row) {
 	alias := map[string]bool{}
 	for _, list := range f.aliases {
 		for _, a := range list {
@@ -232,18 +245,12 @@ func (f *FlagSet) describe() string {
 		for _, a := range f.aliases[k.Name] {
 			r.flag += ", " + dashed(a)
 		}
-		if b, ok := k.Value.(interface{ IsBoolFlag() bool }); !ok || !b.IsBoolFlag() {
+		if !isBool(k) {
 			r.flag += " " + kind
 		}
-		width = max(width, utf8.RuneCountInString(r.flag))
 		rows = append(rows, r)
 	})
-	var b strings.Builder
-	for _, r := range rows {
-		help := strings.ReplaceAll(r.help, "\n", "\n"+strings.Repeat(" ", width+4))
-		fmt.Fprintf(&b, "  %-*s  %s\n", width, r.flag, help)
-	}
-	return b.String()
+	return rows
 }
 
 // ParseBytes reads a size such as 512MiB, 2GiB or 1000000.

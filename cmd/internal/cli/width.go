@@ -54,24 +54,30 @@ func wrapped(text string, width int) string {
 			continue
 		}
 		indent := body[:len(body)-len(strings.TrimLeft(body, " "))]
-		at := 0
-		for i, word := range strings.Fields(body) {
-			n := utf8.RuneCountInString(word)
-			switch {
-			case i == 0:
-				b.WriteString(indent)
-				at = len(indent)
-			case at+1+n > width:
-				b.WriteString("\n" + indent + "  ")
-				at = len(indent) + 2
-			default:
-				b.WriteByte(' ')
-				at++
-			}
-			b.WriteString(word)
-			at += n
+		b.WriteString(fill(strings.Fields(body), indent, indent+"  ", "", width) + line[len(body):])
+	}
+	return b.String()
+}
+
+// fill puts words into lines of width characters, of which the first begins with first, the others with rest, and each
+// but the last ends with end.
+func fill(words []string, first, rest, end string, width int) string {
+	var b strings.Builder
+	b.WriteString(first)
+	at, room := utf8.RuneCountInString(first), width-utf8.RuneCountInString(end)
+	for i, word := range words {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case at+1+n > room:
+			b.WriteString(end + "\n" + rest)
+			at = utf8.RuneCountInString(rest)
+		default:
+			b.WriteByte(' ')
+			at++
 		}
-		b.WriteString(line[len(body):])
+		b.WriteString(word)
+		at += n
 	}
 	return b.String()
 }

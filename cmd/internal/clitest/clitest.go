@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -179,6 +180,20 @@ func Emulated(t testing.TB) {
 
 // Quick are the flags of a benchmark that need not be exact.
 var Quick = []string{"--seconds", "0.01", "--rounds", "3"}
+
+// Tool is the path of a program that a test needs. Where it is missing the test is skipped, in continuous integration it
+// fails.
+func Tool(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil && os.Getenv("FUSEC_REQUIRE") == "" {
+		t.Skipf("%s is not installed", name)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
 // FullDisk gives the path of a device that takes nothing.
 func FullDisk(t testing.TB) string {

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"text/tabwriter"
 	"time"
 
 	"fusec/cmd/internal/cli"
@@ -44,8 +43,10 @@ Models run on an overlay by --target fpga.`,
 		b := &boardBuilder{}
 		names := boardNames()
 		f.StringVar(&b.board, "board", names[0], "build: the `board` (default "+names[0]+"): "+strings.Join(names, ", "))
+		f.Values("board", boardNames)
 		f.StringVar(&b.overlay, "overlay", "",
 			"build: a named `overlay` instead of the board's own; plan: the one to begin from: "+strings.Join(isa.Overlays(), ", "))
+		f.Values("overlay", isa.Overlays)
 		f.StringVar(&b.dir, "dir", "build", "build: the `folder` that gets one for the board; report: where they lie (default build)")
 		f.IntVar(&b.seed, "seed", 0, "build: the placement's seed; 0 is the one known to be good")
 		f.BoolVar(&b.json, "json", false, "print reports as JSON")
@@ -166,18 +167,18 @@ func (b *boardBuilder) print(w io.Writer, reports []*board.Report) error {
 	if b.json {
 		return cli.WriteJSON(w, boardReport{"fusec.fpga/1", reports})
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "board\tarray\tcells\tregisters\tmultipliers\tmemories\tclock\tseconds")
+	t := cli.NewTable("board", "array", ">cells", ">registers", ">multipliers", ">memories", ">clock", ">seed", ">seconds")
 	for _, r := range reports {
-		clock, seconds := "not routed", 0.0
+		clock, seed, seconds := "not routed", "", 0.0
 		if r.FmaxMHz != 0 {
-			clock = fmt.Sprintf("%.1f MHz (seed %d)", r.FmaxMHz, r.Seed)
+			clock, seed = fmt.Sprintf("%.1f MHz", r.FmaxMHz), fmt.Sprint(r.Seed)
 		}
 		for _, s := range r.Steps {
 			seconds += s.Seconds
 		}
-		fmt.Fprintf(t, "%s\t%d×%d\t%v\t%v\t%v\t%v\t%s\t%.0f\n", r.Board, r.Config.Rows, r.Config.Cols, r.Cells, r.Registers, r.Multipliers,
-			r.Memories, clock, seconds)
+		t.Row(r.Board, fmt.Sprintf("%d×%d", r.Config.Rows, r.Config.Cols), fmt.Sprint(r.Cells), fmt.Sprint(r.Registers), fmt.Sprint(r.Multipliers),
+			fmt.Sprint(r.Memories), clock, seed, fmt.Sprintf("%.0f", seconds))
 	}
-	return t.Flush()
+	_, err := io.WriteString(w, t.String())
+	return err
 }

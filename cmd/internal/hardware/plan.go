@@ -7,7 +7,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"fusec/cmd/internal/cli"
@@ -227,17 +226,18 @@ func (r *planRow) predict(cfg isa.Config, mem plan.Memory, l *fpga.Listing) erro
 }
 
 func (rep *planReport) print(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "array\tbytes/cycle\tclock\tcycles\ttime\tutilisation\tbusiest\tmultipliers\ton chip\tcells")
+	t := cli.NewTable("array", ">B/cycle", ">clock", ">cycles", ">time", ">used", ">busiest", ">multipliers", ">on chip", ">cells", "why not")
 	for _, r := range rep.Rows {
+		array, memory, clock := r.Array, fmt.Sprint(r.MemoryBytes), fmt.Sprintf("%g MHz", r.ClockMHz)
 		if r.Refused != "" {
-			fmt.Fprintf(t, "%s\t%d\t%g MHz\t%s\n", r.Array, r.MemoryBytes, r.ClockMHz, r.Refused)
+			t.Row(array, memory, clock, "", "", "", "", "", "", "", r.Refused)
 			continue
 		}
-		fmt.Fprintf(t, "%s\t%d\t%g MHz\t%d\t%s\t%.0f %%\t%s\t%d\t%.0f KiB\t%d\n", r.Array, r.MemoryBytes, r.ClockMHz, r.Cycles,
-			cli.HumanTime(time.Duration(r.TimeNS)), 100*r.Utilisation, r.Bound, r.Multipliers, r.MemoryKiB, r.Cells)
+		t.Row(array, memory, clock, fmt.Sprint(r.Cycles), cli.HumanTime(time.Duration(r.TimeNS)), fmt.Sprintf("%.0f %%", 100*r.Utilisation),
+			r.Bound, fmt.Sprint(r.Multipliers), fmt.Sprintf("%.0f KiB", r.MemoryKiB), fmt.Sprint(r.Cells), "")
 	}
-	return t.Flush()
+	_, err := io.WriteString(w, t.String())
+	return err
 }
 
 // draw plots time against multipliers, a curve for each memory and clock.

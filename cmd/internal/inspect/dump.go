@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"fusec"
 	"fusec/cmd/internal/bench"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
@@ -42,6 +43,7 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		d.compile.Declare(f)
 		d.values.Declare(f)
 		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default final, the compiled graph); cuda: the kernels' CUDA C++; fpga: the overlay's descriptors")
+		f.Values("stage", stageNames)
 		f.BoolVar(&d.all, "all", false, "every stage")
 		f.Output(&d.out, "write to `FILE`, or with --all to this folder")
 		f.Choice(&d.format, "format", append(formatNames(), ptxFormat),
@@ -61,6 +63,11 @@ func formatNames() []string {
 		names = append(names, string(f))
 	}
 	return names
+}
+
+// stageNames are those that --stage takes for a model on any target.
+func stageNames() []string {
+	return slices.Concat([]string{"import"}, fusec.Passes(), []string{"final", cudaStage, overlayStage})
 }
 
 // dumper is fusec dump with its flags.

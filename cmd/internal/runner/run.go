@@ -57,6 +57,7 @@ multiplications take it seconds. --target ref runs the whole model on it.`,
 			r.against = s
 			return nil
 		})
+		f.Values("against", func() []string { return []string{modelio.ReferenceTarget} })
 		f.BoolVar(&r.json, "json", false, "print the report as JSON")
 		return r.run
 	},

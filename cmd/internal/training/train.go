@@ -45,6 +45,7 @@ comes to the same bits as one that never stopped; where there is none yet, it be
 		{"fusec train language --checkpoint run --resume", "again and again, however often it is stopped"},
 		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg", "all that can be seen of it"},
 	},
+	Names: func(*cli.Env) []string { return exampleNames() },
 	Setup: func(f *cli.FlagSet) cli.Action {
 		t := &trainer{}
 		f.Count(&t.set.Steps, "steps", 1, "do `N` steps (default: the example's)")
@@ -145,17 +146,22 @@ func (t *trainer) list(e *cli.Env) error {
 	return nil
 }
 
+func exampleNames() (names []string) {
+	for _, x := range examples.All() {
+		names = append(names, x.Name)
+	}
+	return names
+}
+
 // check reads the example's name and compares the flags with each other.
 func (t *trainer) check(args []string) error {
 	if len(args) > 1 {
 		return cli.Usage("one example at a time, not %d: %s", len(args), strings.Join(args, ", "))
 	}
-	var names []string
 	for _, x := range examples.All() {
 		if x.Name == args[0] {
 			t.example = x
 		}
-		names = append(names, x.Name)
 	}
 	var err1, err2 error
 	if t.curve != "" {
@@ -166,7 +172,7 @@ func (t *trainer) check(args []string) error {
 	}
 	switch {
 	case t.example == nil:
-		return cli.Usage("%s", cli.Unknown("example", args[0], names))
+		return cli.Usage("%s", cli.Unknown("example", args[0], exampleNames()))
 	case t.epochs > 0 && t.set.Steps > 0:
 		return cli.Usage("--steps and --epochs contradict each other")
 	case t.resume && t.checkpoint == "":
