@@ -62,7 +62,7 @@ func (f Fusion) String() string {
 	if pos != "" {
 		fmt.Fprintf(&b, " (%s)", printable(pos))
 	}
-	fmt.Fprintf(&b, "; %.3g MFLOP, %.3g MB", float64(f.FLOPs)/1e6, float64(f.Bytes)/1e6)
+	fmt.Fprintf(&b, "; %.3g MFLOP, %.3g MiB", float64(f.FLOPs)/1e6, float64(f.Bytes)/(1<<20))
 	return b.String()
 }
 

@@ -243,3 +243,40 @@ func TestModelGradients(t *testing.T) {
 		})
 	}
 }
+
+// TestZooTrained checks that Gorgonia's backward, which reads the values within an attention and a mixture, does not
+// prevent their fusions, and that a mixture is differentiated as one.
+func TestZooTrained(t *testing.T) {
+	for name, c := range map[string]struct {
+		model *zoo.Model
+		want  map[string]int
+	}{
+		"attention": {zoo.TransformerBlock(2, 5, 12, 3, 20), map[string]int{"attention": 2, "softmax": 0}},
+		"mixture":   {zoo.MoEBlock(5, 6, 8, 3), map[string]int{"moe": 2}},
+	} {
+		m := c.model
+		cost := must(gorgonia.Sum(must(gorgonia.Square(m.Output))))
+		if _, err := gorgonia.Grad(cost, m.Params...); err != nil {
+			t.Fatal(err)
+		}
+		shape := m.Input.Shape()
+		x := tensor.New(tensor.WithShape(shape...), tensor.WithBacking(tensor.Random(tensor.Float32, shape.TotalSize())))
+		if err := gorgonia.Let(m.Input, x); err != nil {
+			t.Fatal(err)
+		}
+		vm := fusec.NewMachine(m.Graph, gorgonia.BindDualValues(m.Params...))
+		defer vm.Close()
+		if err := vm.RunAll(); err != nil {
+			t.Fatal(err)
+		}
+		kinds := map[string]int{}
+		for _, f := range vm.Fusions() {
+			kinds[f.Kind]++
+		}
+		for kind, want := range c.want {
+			if kinds[kind] != want {
+				t.Errorf("%s: %d launches of %s, want %d; the launches are %v", name, kinds[kind], kind, want, kinds)
+			}
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"fusec"
 	"fusec/lowering/cpu"
 	"fusec/lowering/cuda"
+	"fusec/lowering/fpga"
 )
 
 // TestOptionTypes says for which calls Go compiles an option.
@@ -39,13 +40,15 @@ func TestOptionsRefused(t *testing.T) {
 	g := built(t, linearGraph())
 	nothing := func(gorgonia.VM) {}
 	for want, opt := range map[string]fusec.CompileOption{
-		"option 0, TraceExec, is for machines":    fusec.CompileOption(gorgonia.TraceExec()),
-		"option 0, WithNaNWatch, is for machines": fusec.CompileOption(gorgonia.WithNaNWatch()),
-		"WithValues is for machines":              fusec.CompileOption(fusec.WithValues()),
-		"WithoutGradients is for machines":        fusec.CompileOption(fusec.WithoutGradients()),
-		"option 0 is for machines":                nothing,
-		"option 0 is nil":                         nil,
-		`WithTarget("cpu"): option 1 is nil`:      fusec.WithTarget("cpu", cpu.AttentionBlock(4), nil),
+		"option 0, TraceExec, is for machines":                                       fusec.CompileOption(gorgonia.TraceExec()),
+		"option 0, WithNaNWatch, is for machines":                                    fusec.CompileOption(gorgonia.WithNaNWatch()),
+		"WithValues is for machines":                                                 fusec.CompileOption(fusec.WithValues()),
+		"WithoutGradients is for machines":                                           fusec.CompileOption(fusec.WithoutGradients()),
+		"option 0 is for machines":                                                   nothing,
+		"option 0 is nil":                                                            nil,
+		`WithTarget("cpu"): option 1 is nil`:                                         fusec.WithTarget("cpu", cpu.AttentionBlock(4), nil),
+		`WithTarget("cpu"): option 0 is nil`:                                         fusec.WithTarget("cpu", cpu.Option(nil)),
+		`WithTarget("fpga"): option 0 is nil`:                                        fusec.WithTarget("fpga", fpga.Option(nil)),
 		`target "cpu": a cuda.Option was given, which is an option of target "cuda"`: fusec.WithTarget("", cuda.Portable()),
 		`target "ref": a cpu.Option was given`:                                       fusec.WithTarget("ref", cpu.AttentionBlock(4)),
 	} {

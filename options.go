@@ -3,6 +3,7 @@ package fusec
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -113,7 +114,7 @@ func WithTarget(name string, opts ...lowering.TargetOption) Option {
 			c.target = name
 		}
 		for i, o := range opts {
-			if o == nil {
+			if v := reflect.ValueOf(o); !v.IsValid() || v.Kind() == reflect.Func && v.IsNil() {
 				c.fail("WithTarget(%q): option %d is nil", name, i)
 				continue
 			}

@@ -185,11 +185,11 @@ func TestFusionString(t *testing.T) {
 	for i, name := range []string{"a", "b\x1b", "c", "d", "e", "f", "g", "h"} {
 		f.Nodes = append(f.Nodes, graph.Origin{Name: name, Pos: []string{"", "model.go:12"}[i%2]})
 	}
-	const want = `linear "hid\x1bden": a, b�, c, d, e, f and 2 more (model.go:12); 1.23 MFLOP, 0.0025 MB`
+	const want = `linear "hid\x1bden": a, b�, c, d, e, f and 2 more (model.go:12); 1.23 MFLOP, 0.00238 MiB`
 	if got := fmt.Sprint(f); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	if got, want := (fusec.Fusion{Kind: "copy"}).String(), "copy; 0 MFLOP, 0 MB"; got != want {
+	if got, want := (fusec.Fusion{Kind: "copy"}).String(), "copy; 0 MFLOP, 0 MiB"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	n := newMLP(tensor.Float64)

@@ -241,7 +241,7 @@ func (p *parser) origins(t *nodeText) error {
 	for {
 		if p.tok.kind == tokenWord && p.tok.text == keywordFor {
 			p.advance()
-			name, err := p.name("the name of what the node stands for")
+			name, err := p.name("the name of the origin of the node")
 			if err != nil {
 				return err
 			}

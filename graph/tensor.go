@@ -40,7 +40,8 @@ func NewTensor(t Type) *Tensor {
 }
 
 // TensorAt is the tensor of type t whose elements start at the first byte of b, which is aligned to an element and long
-// enough. The memory is shared.
+// enough. The memory is shared. It panics if b is too short or t is no type of a value: types of graphs and of tensors are
+// checked where they are made.
 func TensorAt(b []byte, t Type) *Tensor {
 	n, r := t.Shape.Elems(), &Tensor{Type: t}
 	p := unsafe.Pointer(unsafe.SliceData(b[:t.Bytes()]))

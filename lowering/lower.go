@@ -89,8 +89,8 @@ type lowerer struct {
 // view is the location of n's value.
 func (l *lowerer) view(n *graph.Node) View { return l.views[l.at.Get(n)] }
 
-// stands records the location of n's value.
-func (l *lowerer) stands(n *graph.Node, v View) {
+// locate records the location of n's value.
+func (l *lowerer) locate(n *graph.Node, v View) {
 	l.at.Set(n, int32(len(l.views)))
 	l.views = append(l.views, v)
 }
@@ -103,17 +103,17 @@ func (l *lowerer) buffer(role Role, name string, t graph.Type) View {
 func (l *lowerer) node(n *graph.Node) error {
 	switch op := n.Op.(type) {
 	case graph.Input:
-		l.stands(n, l.buffer(Input, n.Name, n.Type))
+		l.locate(n, l.buffer(Input, n.Name, n.Type))
 	case graph.Param:
-		l.stands(n, l.buffer(Param, n.Name, n.Type))
+		l.locate(n, l.buffer(Param, n.Name, n.Type))
 	case graph.State:
-		l.stands(n, l.buffer(State, n.Name, n.Type))
+		l.locate(n, l.buffer(State, n.Name, n.Type))
 	case graph.Const:
-		l.stands(n, l.buffer(Const, n.Name, n.Type))
+		l.locate(n, l.buffer(Const, n.Name, n.Type))
 		l.p.Buffers[len(l.p.Buffers)-1].Value = op.Value
 	case graph.Result:
 		v := l.p.Launches[l.launched.Get(n.Args[0])].Results[op.Index]
-		l.stands(n, v)
+		l.locate(n, v)
 		if b := &l.p.Buffers[v.Buffer]; b.Role == Temp {
 			b.Name = n.Name
 		}
@@ -131,7 +131,7 @@ func (l *lowerer) strides(n *graph.Node) error {
 	from := l.view(n.Args[0])
 	if at, ok := from.Layout.View(n); ok {
 		from.Layout = at
-		l.stands(n, from)
+		l.locate(n, from)
 		return nil
 	}
 	if _, isSlice := n.Op.(graph.Slice); isSlice { // with a start from an operand, or out of range
@@ -172,7 +172,7 @@ func (l *lowerer) launch(n *graph.Node) error {
 		name = "" // of a further result, until its node is lowered
 		la.Bytes += t.Bytes()
 	}
-	l.stands(n, la.Results[0])
+	l.locate(n, la.Results[0])
 	l.launched.Set(n, int32(len(l.p.Launches)))
 	l.p.Launches = append(l.p.Launches, la)
 	return nil

@@ -61,7 +61,7 @@ func TestLower(t *testing.T) {
 		t.Errorf("trace %+v", tr)
 	}
 	l := tr.Launches[2]
-	if l.Kind != "concat" || l.Name != "joined" || strings.Join(l.Reads, " ") != "b4 s" || strings.Join(l.Writes, " ") != "z" || len(l.Origin) != 1 {
+	if l.Kind != "concat" || l.Name != "joined" || strings.Join(tr.BufferNames(l.Reads), " ") != "b4 s" || strings.Join(tr.BufferNames(l.Writes), " ") != "z" || len(l.Origin) != 1 {
 		t.Errorf("launch %+v", l)
 	}
 }

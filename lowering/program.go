@@ -128,19 +128,20 @@ func (p *Program) MayBind(buffer int, t *graph.Tensor) error {
 // Trace describes the program for reports and drawings.
 func (p *Program) Trace() *trace.Program {
 	t := &trace.Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes}
-	for _, b := range p.Buffers {
+	for i, b := range p.Buffers {
 		if b.Role == Param || b.Role == Const {
 			t.ParamBytes += b.Type.Bytes()
 		}
+		t.Buffers = append(t.Buffers, trace.Buffer{Name: p.bufferName(i), Role: b.Role.String(), Type: b.Type, Offset: b.Offset, First: b.First, Last: b.Last})
 	}
 	for _, l := range p.Launches {
 		r := trace.Launch{Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name,
 			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Cycles: l.Cycles, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
 		for _, v := range l.Args {
-			r.Reads = append(r.Reads, p.bufferName(v.Buffer))
+			r.Reads = append(r.Reads, v.Buffer)
 		}
 		for _, v := range l.Results {
-			r.Writes = append(r.Writes, p.bufferName(v.Buffer))
+			r.Writes = append(r.Writes, v.Buffer)
 		}
 		t.Launches = append(t.Launches, r)
 	}

@@ -101,7 +101,7 @@ var table = []Pass{
 			{"simplify-again", "it looks for views in normal form"},
 			{"precision", "casts are placed before views"},
 		}},
-	{Name: "fuse-regions", Run: on(fuse.Regions),
+	{Name: trace.FusePass, Run: on(fuse.Regions),
 		Doc: "elementwise work moved into the launch that produces or reads it", After: []After{
 			{"raise", "an operation written out by hand would be fused as its parts"},
 			{"simplify-again", "regions are grown over views and constants in normal form"},

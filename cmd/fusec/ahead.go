@@ -79,6 +79,9 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 		return err
 	}
 	c.compile.Target = "cuda"
+	if err := cli.CanWrite(out); err != nil {
+		return err
+	}
 	if err := c.compile.Check(); err != nil {
 		return err
 	}

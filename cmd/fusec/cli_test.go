@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 	"io"
 	"os"
 	"path/filepath"
@@ -147,6 +148,7 @@ func TestUsage(t *testing.T) {
 		{"bench moe --top-k 9", "--top-k 9 is more than the 4 experts"},
 		{"bench moe --tokens 99999999", "--tokens 99999999: want at most 1048576"},
 		{"bench moe --plot moe.gif", "--plot moe.gif: want a name that ends in .svg or .png"},
+		{"compile " + clitest.Bare + " --arch sm_1", `--arch sm_1: "sm_1" is no architecture: want sm_70 or later`},
 		{"demo x", `unexpected argument "x"`},
 		{"demo --batch-size 0", "--batch-size 0: want a whole number of at least 1"},
 		{"demo --seq-len -1", "--seq-len -1: want a whole number of at least 1"},
@@ -211,7 +213,7 @@ func TestBadModels(t *testing.T) {
 		{"huge", head + "  x = input : f32[999999999,999999999]\n}\n", "m.graph:2:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			path := clitest.Write(t, "m.graph", c.text)
+			path := graphtest.File(t, "m.graph", c.text)
 			for _, args := range [][]string{{"dump"}, {"explain"}, {"run", "--random-weights"}, {"run"}, {"bench", "--no-gorgonia"}} {
 				r := clitest.FusecRun(t, append(args, path)...)
 				clitest.Bad(t, r, cli.ExitFailure, c.want)
@@ -258,7 +260,7 @@ func TestFullDisk(t *testing.T) {
 
 func TestOutputPlaces(t *testing.T) {
 	dir := t.TempDir()
-	file := clitest.Write(t, "file", "old")
+	file := graphtest.File(t, "file", "old")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", filepath.Join(dir, "no", "x.dot")), cli.ExitFailure, "x.dot: no such file or directory")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", dir), cli.ExitFailure, "not a regular file")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "--all", "-o", file), cli.ExitFailure, "making the folder "+file)
@@ -297,10 +299,10 @@ func TestAllOrNone(t *testing.T) {
 }
 
 func TestFileBehindLink(t *testing.T) {
-	file := clitest.Write(t, "file", "old")
+	file := graphtest.File(t, "file", "old")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(file, link); err != nil {
-		t.Skip(err)
+		t.Skipf("this system makes no symbolic links: %v", err)
 	}
 	if err := cli.WriteFile(link, []byte("new")); err != nil {
 		t.Fatal(err)

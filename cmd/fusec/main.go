@@ -8,6 +8,7 @@
 //	fusec train language --save novel.graph     train one of the examples
 //	fusec generate novel.graph                  let a language model write
 //	fusec bench model.graph                     time it against Gorgonia's TapeMachine on the same graph
+//	fusec bench model.graph --levels            time it at each level of fusion
 //	fusec bench matmul --ladder                 time matrix multiplication, every variant
 //	fusec bench attention --ladder              time attention, every variant
 //	fusec bench moe                             time mixtures of experts over their number

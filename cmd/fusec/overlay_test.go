@@ -15,6 +15,7 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/cmd/internal/runner"
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/npy"
 	"fusec/graph/safetensors"
 )
@@ -68,7 +69,7 @@ func TestOverlayReports(t *testing.T) {
 		"target fpga · overlay sim8")
 	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "hx8k", digitsModel),
 		"it cannot run on the overlay hx8k: program \"digits-mlp\": values and weights take", "on the host: nothing, if it could run")
-	soft := clitest.Write(t, "soft.graph", "fusec graph 1 \"soft\" {\n  x = input : f32[8,16]\n  y = softmax[axis=1] x\n  output y = y\n}\n")
+	soft := graphtest.File(t, "soft.graph", "fusec graph 1 \"soft\" {\n  x = input : f32[8,16]\n  y = softmax[axis=1] x\n  output y = y\n}\n")
 	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "hx8k", soft),
 		"on the host: everything, 1 operation; nothing runs on the overlay hx8k")
 	has(clitest.Good(t, "dump", "--stage", "fpga", "--overlay", "sim16", digitsModel), "program for the overlay sim16",

@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"fusec/cmd/internal/clitest"
 	"fusec/cmd/internal/inspect"
+	"fusec/graph/graphtest"
 	"strings"
 	"testing"
 )
 
 // TestPrecision plans for a target that has more than f32. Every report names the precision.
 func TestPrecision(t *testing.T) {
-	path := clitest.Write(t, "wide.graph", clitest.Wide)
+	path := graphtest.File(t, "wide.graph", clitest.Wide)
 	text := clitest.Good(t, "explain", path, "--target", "cuda", "--precision", "bf16")
 	for _, want := range []string{"wide for cuda in bf16: ", "stays in f32: it is handed out"} {
 		if !strings.Contains(text, want) {

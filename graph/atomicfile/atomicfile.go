@@ -17,6 +17,7 @@ import (
 // File writes the new contents to a temporary file in the same folder. [File.Commit] renames it to the target, and
 // [File.Abort] removes it.
 type File struct {
+	name string // of the target, as the caller gave it
 	path string // of the file to replace, symbolic links followed
 	tmp  *os.File
 	buf  *bufio.Writer
@@ -27,8 +28,9 @@ type File struct {
 const abandoned = time.Hour
 
 // Create starts to replace the file at path, which need not exist. If path is a symbolic link, its target is replaced.
-// Anything but a regular file is refused.
+// Anything but a regular file is refused. Errors of a [File] name path, not the temporary file.
 func Create(path string) (*File, error) {
+	name := path
 	if p, err := filepath.EvalSymlinks(path); err == nil {
 		path = p
 	}
@@ -45,16 +47,36 @@ func Create(path string) (*File, error) {
 	}
 	tmp, err := createTemp(path, mode)
 	if err != nil {
-		return nil, err
+		return nil, renamed(err, name)
 	}
-	f := &File{path: path, tmp: tmp, buf: bufio.NewWriterSize(tmp, 1<<16)}
+	f := &File{name: name, path: path, tmp: tmp}
+	f.buf = bufio.NewWriterSize(target{f}, 1<<16)
 	if old != nil {
 		if err := tmp.Chmod(mode); err != nil {
 			f.Abort()
-			return nil, err
+			return nil, renamed(err, name)
 		}
 	}
 	return f, nil
+}
+
+// target writes to the temporary file. Its errors name the target.
+type target struct{ *File }
+
+func (t target) Write(b []byte) (int, error) {
+	n, err := t.tmp.Write(b)
+	return n, renamed(err, t.name)
+}
+
+// renamed gives an error about a temporary file the name of its target.
+func renamed(err error, name string) error {
+	switch e := err.(type) {
+	case *fs.PathError:
+		return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
+	case *os.LinkError:
+		return &fs.PathError{Op: e.Op, Path: name, Err: e.Err}
+	}
+	return err
 }
 
 // createTemp makes a new file in the folder of path and locks it. Unlike [os.CreateTemp] it leaves the permissions to
@@ -146,7 +168,7 @@ func (f *File) Sync() error {
 	if err := f.buf.Flush(); err != nil {
 		return err
 	}
-	return f.tmp.Sync()
+	return renamed(f.tmp.Sync(), f.name)
 }
 
 // Commit replaces the file by the new contents. If it fails, the old file is unchanged and the temporary one is
@@ -164,7 +186,7 @@ func (f *File) Commit() error {
 	}
 	if err != nil {
 		os.Remove(f.tmp.Name())
-		return err
+		return renamed(err, f.name)
 	}
 	syncDir(filepath.Dir(f.path))
 	return nil

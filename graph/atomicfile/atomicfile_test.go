@@ -61,6 +61,41 @@ func TestFailureKeepsOldFile(t *testing.T) {
 	only(t, dir, "a.txt", "old")
 }
 
+// TestErrorsNameTarget checks that no error names a temporary file.
+func TestErrorsNameTarget(t *testing.T) {
+	dir := t.TempDir()
+	closed := func(step func(f *File) error) error {
+		f, err := Create(filepath.Join(dir, "a.txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.tmp.Close()
+		return step(f)
+	}
+	for name, c := range map[string]struct {
+		err  error
+		path string
+	}{
+		"create": {Write(filepath.Join(dir, "no", "a.txt"), text("")), filepath.Join(dir, "no", "a.txt")},
+		"write": {closed(func(f *File) error {
+			_, err := f.Write(make([]byte, 1<<20))
+			f.Abort()
+			return err
+		}), filepath.Join(dir, "a.txt")},
+		"sync": {closed(func(f *File) error { defer f.Abort(); return f.Sync() }), filepath.Join(dir, "a.txt")},
+		"rename": {closed(func(f *File) error {
+			defer f.Abort()
+			os.Remove(f.tmp.Name())
+			return renamed(f.rename(), f.name)
+		}), filepath.Join(dir, "a.txt")},
+	} {
+		var p *fs.PathError
+		if !errors.As(c.err, &p) || p.Path != c.path {
+			t.Errorf("%s: %v, want an error about %s", name, c.err, c.path)
+		}
+	}
+}
+
 func TestKeepsModeAndLink(t *testing.T) {
 	dir, links := t.TempDir(), t.TempDir()
 	path := filepath.Join(dir, "a.txt")
@@ -69,7 +104,7 @@ func TestKeepsModeAndLink(t *testing.T) {
 	}
 	link := filepath.Join(links, "link")
 	if err := os.Symlink(path, link); err != nil {
-		t.Skip(err)
+		t.Skipf("this system makes no symbolic links: %v", err)
 	}
 	if err := Write(link, text("new")); err != nil {
 		t.Fatal(err)

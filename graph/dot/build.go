@@ -131,12 +131,12 @@ func (b *builder) heading() {
 	counts := plural(sum.nodes, "operation")
 	if b.imported > 0 {
 		counts = plural(b.imported, "operation") + " imported"
-		if sum.nodes != sum.launches {
+		if sum.nodes != sum.Launches {
 			counts += " → " + fmt.Sprint(sum.nodes)
 		}
 	}
-	counts += " → " + plural(sum.launches, "launch")
-	words = append(words, counts, humanFLOPs(sum.flops), humanBytes(sum.bytes)+" of traffic")
+	counts += " → " + plural(sum.Launches, "launch")
+	words = append(words, counts, humanFLOPs(sum.FLOPs), humanBytes(sum.Bytes)+" of traffic")
 	b.scene.facts = append(b.scene.facts, strings.Join(words, " · "))
 	if p := b.program; p != nil {
 		fact := fmt.Sprintf("arena %s (%s unshared) · weights %s", humanBytes(p.ArenaBytes), humanBytes(p.BufferBytes), humanBytes(p.ParamBytes))
@@ -182,7 +182,7 @@ func (b *builder) isLaunch(n *graph.Node) bool {
 		_, ok := b.launches[n.ID]
 		return ok
 	}
-	return costsLaunch(n.Op)
+	return trace.NeedsLaunch(n.Op)
 }
 
 // launchNotes are the lines with a launch's number, kernel and cost; nil if n is not a launch of the program.

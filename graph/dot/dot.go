@@ -7,6 +7,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/trace"
+	"fusec/graph/trace/tracejson"
 )
 
 // Graph prints a graph without a trace, in the format of opts.
@@ -24,7 +25,7 @@ func Stage(w io.Writer, tr *trace.Trace, i int, opts Options) error {
 	case FormatText:
 		return writeText(w, tr, i, i+1, opts)
 	case FormatJSON:
-		return writeJSON(w, tr, i, i+1, opts)
+		return tracejson.New(tr, tracejson.Options{First: i, Last: i, Measured: opts.Measured}).Write(w)
 	case FormatDOT:
 		return layout(stageDrawing(tr, i, opts)).emit(w)
 	case FormatSVG, FormatPNG:
@@ -54,7 +55,7 @@ func Trace(w io.Writer, tr *trace.Trace, opts Options) error {
 	case FormatText:
 		return writeText(w, tr, 0, len(tr.Stages), opts)
 	case FormatJSON:
-		return writeJSON(w, tr, 0, len(tr.Stages), opts)
+		return tracejson.New(tr, tracejson.All(tracejson.About{}, opts.Measured)).Write(w)
 	default:
 		return fmt.Errorf("a trace is printed whole as text or json; as %s, one stage at a time", f)
 	}

@@ -3,7 +3,6 @@ package dot
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"flag"
@@ -66,7 +65,6 @@ func TestGolden(t *testing.T) {
 		{"mlp-import.txt", small, 0, Options{Format: FormatText}},
 		{"mlp-final.txt", small, 1, Options{Format: FormatText}},
 		{"mlp-final-measured.txt", small, 1, Options{Format: FormatText, Measured: true}},
-		{"mlp-final.json", small, 1, Options{Format: FormatJSON}},
 		{"transformer-import.dot", large, 0, Options{}},
 		{"transformer-final.dot", large, 1, Options{}},
 		{"mixture-final.dot", mixture, 1, Options{}},
@@ -318,30 +316,6 @@ func TestLargeGraph(t *testing.T) {
 		if _, err := Render(b.Bytes(), f); !errors.As(err, &large) {
 			t.Errorf("rendering 5000 nodes as %s: error %v", f, err)
 		}
-	}
-}
-
-func TestJSONIsRead(t *testing.T) {
-	tr := mlpTrace(t)
-	var b bytes.Buffer
-	if err := Trace(&b, tr, Options{Format: FormatJSON, Measured: true}); err != nil {
-		t.Fatal(err)
-	}
-	var got jsonTrace
-	d := json.NewDecoder(&b)
-	d.DisallowUnknownFields()
-	if err := d.Decode(&got); err != nil {
-		t.Fatal(err)
-	}
-	if got.Schema != Schema || len(got.Stages) != 2 || got.Program == nil || len(got.Program.Launches) != 3 || got.Program.Launches[0].MeasuredNS != 12345 {
-		t.Errorf("read back %+v", got)
-	}
-	b.Reset()
-	if err := Graph(&b, zoo(t), Options{Format: FormatJSON}); err != nil {
-		t.Fatal(err)
-	}
-	if !json.Valid(b.Bytes()) {
-		t.Error("JSON is not valid")
 	}
 }
 

@@ -2,7 +2,6 @@ package dot
 
 import (
 	"fmt"
-	"math"
 	"reflect"
 	"strings"
 
@@ -54,19 +53,6 @@ func attributes(op graph.Op) []attribute {
 		}
 	}
 	return list
-}
-
-// finite is v, or its name if JSON has no number for it.
-func finite(v float64) any {
-	switch {
-	case math.IsNaN(v):
-		return "nan"
-	case math.IsInf(v, 1):
-		return "inf"
-	case math.IsInf(v, -1):
-		return "-inf"
-	}
-	return v
 }
 
 // attrWords writes the attributes that a label does not show otherwise: all except the function, types and shapes, and

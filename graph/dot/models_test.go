@@ -142,8 +142,10 @@ func mlpTrace(t testing.TB) *trace.Trace {
 			continue
 		}
 		c := graph.CostOf(n)
+		at := len(p.Buffers)
+		p.Buffers = append(p.Buffers, trace.Buffer{Name: n.Args[0].Name}, trace.Buffer{Name: n.Name})
 		p.Launches = append(p.Launches, trace.Launch{Node: n.ID, Kernel: kernels[f.Kind], Kind: f.Kind.String(), Name: n.Name, Device: "cpu",
-			Reads: []string{n.Args[0].Name}, Writes: []string{n.Name}, FLOPs: c.FLOPs, Bytes: c.Bytes(), Origin: n.Origin, Measured: 12345 * time.Nanosecond})
+			Reads: []int{at}, Writes: []int{at + 1}, FLOPs: c.FLOPs, Bytes: c.Bytes(), Origin: n.Origin, Measured: 12345 * time.Nanosecond})
 		tr.Stages[1].Matches = append(tr.Stages[1].Matches, trace.Match{Pattern: "region", Kind: f.Kind.String(), Node: n.ID, Origin: n.Origin})
 	}
 	tr.Program = p
@@ -241,7 +243,7 @@ func transformerTrace(t testing.TB, layers int) *trace.Trace {
 	last := transformer(t, layers, true)
 	p := &trace.Program{Target: "cpu", ArenaBytes: 1 << 20, BufferBytes: 9 << 20, ParamBytes: 3 << 20}
 	for _, n := range last.Nodes {
-		if costsLaunch(n.Op) {
+		if trace.NeedsLaunch(n.Op) {
 			c := graph.CostOf(n)
 			p.Launches = append(p.Launches, trace.Launch{Node: n.ID, Kernel: "gemm 6x16", Kind: opName(n.Op), Name: n.Name, Device: "cpu", FLOPs: c.FLOPs, Bytes: c.Bytes()})
 		}

@@ -57,8 +57,8 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, opts Options) {
 	if tr.Precision != "" && tr.Precision != "f32" {
 		fmt.Fprintf(b, " in %s", clean(tr.Precision))
 	}
-	fmt.Fprintf(b, ": %s, %s, %s, %s of traffic\n\n", plural(sum.nodes, "node"), plural(sum.launches, "launch"),
-		humanFLOPs(sum.flops), humanBytes(sum.bytes))
+	fmt.Fprintf(b, ": %s, %s, %s, %s of traffic\n\n", plural(sum.nodes, "node"), plural(sum.Launches, "launch"),
+		humanFLOPs(sum.FLOPs), humanBytes(sum.Bytes))
 	t := table{head: []string{"id", "name", "op", "operands", "type", "origin"}}
 	textNodes(&t, s.Graph, "")
 	t.write(b)
@@ -189,7 +189,7 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 	t.head = append(t.head, "because")
 	for i, l := range p.Launches {
 		row := []string{fmt.Sprint(i + 1), fmt.Sprintf("%%%d", l.Node), l.Kind, short(l.Name, 40), clean(l.Kernel), clean(l.Device),
-			humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(l.Reads), " "), strings.Join(cleanAll(l.Writes), " "), textOrigin(l.Origin)}
+			humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(p.BufferNames(l.Reads)), " "), strings.Join(cleanAll(p.BufferNames(l.Writes)), " "), textOrigin(l.Origin)}
 		if opts.Measured {
 			row = append(row, humanTime(l.Measured))
 		}

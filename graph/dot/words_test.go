@@ -51,15 +51,6 @@ func TestHuman(t *testing.T) {
 			t.Errorf("got %q, want %q", c.got, c.want)
 		}
 	}
-	if f := finite(math.NaN()); f != "nan" {
-		t.Errorf("NaN is %v", f)
-	}
-	if f := finite(math.Inf(1)); f != "inf" {
-		t.Errorf("+Inf is %v", f)
-	}
-	if f := finite(math.Inf(-1)); f != "-inf" {
-		t.Errorf("-Inf is %v", f)
-	}
 }
 
 // TestExpressions checks brackets and what is written where.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/safetensors"
 )
 
@@ -28,8 +29,8 @@ func wantError(t testing.TB, err error, parts ...string) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	ten := writeNPY(t, count[float32](20), 10, 2)
-	nine := writeNPY(t, count[int32](9), 9)
+	ten := graphtest.NPY(t, count[float32](20), 10, 2)
+	nine := graphtest.NPY(t, count[int32](9), 9)
 	whole, err := os.ReadFile(ten)
 	if err != nil {
 		t.Fatal(err)
@@ -42,9 +43,9 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	npyOf := func(dict string, data ...byte) string {
 		b := append([]byte("\x93NUMPY\x01\x00"), byte(len(dict)), 0)
-		return write(t, "x.npy", append(append(b, dict...), data...))
+		return graphtest.File(t, "x.npy", append(append(b, dict...), data...))
 	}
-	text := write(t, "corpus.txt", []byte("to be or not to be, that is"))
+	text := graphtest.File(t, "corpus.txt", []byte("to be or not to be, that is"))
 	x := func(s Source) []Source {
 		if s.Name == "" {
 			s.Name = "x"
@@ -71,9 +72,9 @@ func TestOpenRefuses(t *testing.T) {
 		{`has 10 rows for "x", but ` + nine + ` has 9 for "y"`, one,
 			[]Source{{Name: "x", Path: ten}, {Name: "y", Path: nine}}},
 		{"its header promises 80 bytes of elements, 79 are there", one,
-			x(Source{Path: write(t, "x.npy", whole[:len(whole)-1])})},
-		{"1 bytes after the array", one, x(Source{Path: write(t, "x.npy", append(whole[:len(whole):len(whole)], 0))})},
-		{"truncated", one, x(Source{Path: write(t, "x.npy", whole[:30])})},
+			x(Source{Path: graphtest.File(t, "x.npy", whole[:len(whole)-1])})},
+		{"1 bytes after the array", one, x(Source{Path: graphtest.File(t, "x.npy", append(whole[:len(whole):len(whole)], 0))})},
+		{"truncated", one, x(Source{Path: graphtest.File(t, "x.npy", whole[:30])})},
 		{"Fortran order", one, x(Source{Path: npyOf("{'descr': '<f4', 'fortran_order': True, 'shape': (1,)}", 0, 0, 0, 0)})},
 		{"big-endian", one, x(Source{Path: npyOf("{'descr': '>f4', 'fortran_order': False, 'shape': (1,)}", 0, 0, 0, 0)})},
 		{"a single value has no rows", one,
@@ -82,7 +83,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"are empty", one, x(Source{Path: npyOf("{'descr': '<f4', 'fortran_order': False, 'shape': (2,0)}")})},
 		{`an .npy file has no tensor "a"`, one, x(Source{Path: ten, Tensor: "a"})},
 		{"give the type in Raw", one, x(Source{Path: text})},
-		{"truncated", one, x(Source{Path: write(t, "x", tensors[:len(tensors)-1]), Tensor: "a"})},
+		{"truncated", one, x(Source{Path: graphtest.File(t, "x", tensors[:len(tensors)-1]), Tensor: "a"})},
 		{"it has 2 tensors: which?", one, x(Source{Path: two})},
 		{`it has no tensor "c"`, one, x(Source{Path: two, Tensor: "c"})},
 		{"a single value has no rows", one, x(Source{Path: two, Tensor: "b"})},
@@ -93,7 +94,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"is negative", one, x(Source{Path: text, Raw: "u16", Row: []int{-1}})},
 		{"rows of 8 axes", one, x(Source{Path: text, Raw: "u8", Row: make([]int, 8)})},
 		{"the shape in Row is for a bare file", one, x(Source{Path: ten, Row: []int{2}})},
-		{"there are no rows", one, x(Source{Path: write(t, "empty", nil), Raw: "u8"})},
+		{"there are no rows", one, x(Source{Path: graphtest.File(t, "empty", ""), Raw: "u8"})},
 		{"windows need one axis; there are 2", one, x(Source{Path: ten, Window: Window{Length: 2}})},
 		{"a window of length 0 and stride 3", one, x(Source{Path: nine, Window: Window{Stride: 3}})},
 		{"a window of length 3 and stride -1", one, x(Source{Path: nine, Window: Window{Length: 3, Stride: -1}})},
@@ -126,7 +127,7 @@ func TestBadElements(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return write(t, "x", b)
+		return graphtest.File(t, "x", b)
 	}
 	for _, c := range []struct {
 		src  Source

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -13,33 +12,9 @@ import (
 	"time"
 
 	"fusec/graph"
-	"fusec/graph/npy"
+	"fusec/graph/graphtest"
 	"fusec/graph/safetensors"
 )
-
-// write makes a file.
-func write(t testing.TB, name string, data []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// writeNPY makes an .npy file of a slice.
-func writeNPY[T graph.Elem](t testing.TB, data []T, dims ...int) string {
-	t.Helper()
-	x, err := graph.TensorOf(data, dims...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "x.npy")
-	if err := npy.WriteFile(path, x); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // writeTensors makes a safetensors file.
 func writeTensors(t testing.TB, tensors ...safetensors.Tensor) string {
@@ -58,7 +33,7 @@ func tokens(t testing.TB, v ...uint16) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write(t, "tokens.bin", raw)
+	return graphtest.File(t, "tokens.bin", raw)
 }
 
 // count is 0, 1, 2, … as elements of any type.

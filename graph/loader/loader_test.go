@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/safetensors"
 )
 
@@ -33,8 +34,8 @@ func sources(t testing.TB, n int) []Source {
 	return []Source{
 		{Name: "x", Path: writeTensors(t, safetensors.Tensor{Name: "flag", Shape: []int{1}, Data: []bool{true}},
 			safetensors.Tensor{Name: "data", Shape: []int{n, 5}, Data: x}), Tensor: "data"},
-		{Name: "label", Path: writeNPY(t, count[int64](n), n), Limit: int64(n)},
-		{Name: "pixels", Path: write(t, "pixels", pixels), Raw: "u8", Row: []int{1, 1},
+		{Name: "label", Path: graphtest.NPY(t, count[int64](n), n), Limit: int64(n)},
+		{Name: "pixels", Path: graphtest.File(t, "pixels", pixels), Raw: "u8", Row: []int{1, 1},
 			DType: graph.F64, Scale: 0.5, Offset: -1},
 		{Name: "in", Path: tokens(t, count[uint16](3*n+2)...), Raw: "u16", DType: graph.I64,
 			Window: Window{Length: 4, Stride: 3, Targets: "out"}},
@@ -332,7 +333,7 @@ func TestCloseWhileWaiting(t *testing.T) {
 func TestCutWhileInUse(t *testing.T) {
 	const rows, width = 64, 4096
 	for _, access := range []Access{Mapped, Direct, Plain} {
-		path := writeNPY(t, make([]float32, rows*width), rows, width)
+		path := graphtest.NPY(t, make([]float32, rows*width), rows, width)
 		whole, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

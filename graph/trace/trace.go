@@ -4,6 +4,7 @@
 package trace
 
 import (
+	"regexp"
 	"time"
 
 	"fusec/graph"
@@ -18,11 +19,32 @@ type Trace struct {
 	Program   *Program // nil until lowered
 }
 
-// Final is the name of the last stage, the compiled graph. FinalPass is the name of its pass.
+// Final is the name of the last stage, the compiled graph. FinalPass is the name of its pass. FusePass is the pass that
+// puts the operations into launches.
 const (
 	Final     = "final"
 	FinalPass = "check-lowered"
+	FusePass  = "fuse-regions"
 )
+
+// Unfused is the work of the program if each operation were a launch of its own: the operations of the first stage, or
+// if compiling added gradients and an optimiser's step, those before fusion.
+func (t *Trace) Unfused() Work {
+	if len(t.Stages) == 0 {
+		return Work{}
+	}
+	before := t.Stages[len(t.Stages)-1].Graph
+	for i, s := range t.Stages[1:] {
+		if s.Name == FusePass {
+			before = t.Stages[i].Graph
+		}
+	}
+	w, later := Unfused(t.Stages[0].Graph), Unfused(before)
+	if later.Launches > w.Launches {
+		return later
+	}
+	return w
+}
 
 // Stage is the graph after one pass and what the pass did.
 type Stage struct {
@@ -57,6 +79,13 @@ type Miss struct {
 	Reason  string         // the expected and the actual value
 	Origin  []graph.Origin // the user's nodes it had matched
 }
+
+// specifics are what a reason says of one place: quoted names, positions in files, and numbers.
+var specifics = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s()]+:\d+(?::\d+)?|\d+`)
+
+// Cause is the reason of a miss without the names, positions and numbers of the one place, which are replaced by #.
+// Misses of one pattern with the same cause are alike.
+func Cause(reason string) string { return specifics.ReplaceAllString(reason, "#") }
 
 // Note is any other information from a pass, or in the first stage from the front end: for example which operations run
 // on the host and why, a warning about the graph, or a difference from the framework from which it was imported.
@@ -94,6 +123,73 @@ type Program struct {
 	ArenaBytes, BufferBytes int64
 	// ParamBytes is the memory of weights and constants.
 	ParamBytes int64
+	Buffers    []Buffer
+}
+
+// BufferNames are the names of the buffers with the given indices.
+func (p *Program) BufferNames(list []int) []string {
+	names := make([]string, len(list))
+	for i, b := range list {
+		names[i] = p.Buffers[b].Name
+	}
+	return names
+}
+
+// Buffer is memory for one contiguous value.
+type Buffer struct {
+	Name string // of the source, output or node; a number after "b" if those have none
+	Role string // "input", "param", "state", "const", "temp" or "output"
+	Type graph.Type
+	// Offset is the place of a "temp" in the arena, in bytes.
+	Offset int64
+	// First is the first launch that writes the buffer, Last the last one that uses it, by index; -1 if there is none.
+	First, Last int
+}
+
+// Work is what a program does.
+type Work struct {
+	Launches int   `json:"launches"`
+	FLOPs    int64 `json:"flops"`
+	Bytes    int64 `json:"bytes"` // of memory traffic
+}
+
+// Add counts a launch.
+func (w *Work) Add(flops, bytes int64) {
+	w.Launches++
+	w.FLOPs += flops
+	w.Bytes += bytes
+}
+
+// IsOperation reports whether op computes something: sources, constants and Results do not.
+func IsOperation(op graph.Op) bool {
+	_, result := op.(graph.Result)
+	return !result && graph.ClassOf(op) != graph.ClassSource
+}
+
+// NeedsLaunch reports whether an operation needs a kernel: views, and what computes nothing, do not.
+func NeedsLaunch(op graph.Op) bool { return IsOperation(op) && !graph.IsView(op) }
+
+// Unfused is the work of a graph if each operation is a launch of its own, which reads its operands and writes its
+// results once; none for nil.
+func Unfused(g *graph.Graph) (w Work) {
+	if g == nil {
+		return w
+	}
+	for _, n := range g.Nodes {
+		if NeedsLaunch(n.Op) {
+			c := graph.CostOf(n)
+			w.Add(c.FLOPs, c.Bytes())
+		}
+	}
+	return w
+}
+
+// Work is the work of the program's launches.
+func (p *Program) Work() (w Work) {
+	for _, l := range p.Launches {
+		w.Add(l.FLOPs, l.Bytes)
+	}
+	return w
 }
 
 // Launch is one step of a program.
@@ -103,10 +199,10 @@ type Launch struct {
 	Kind     string // such as "linear"
 	Name     string // the user's name for its result
 	Device   string
-	Reason   string   // why it does not run on the program's target
-	Source   string   // the generated source, on targets that have it
-	Reads    []string // buffers
-	Writes   []string
+	Reason   string // why it does not run on the program's target
+	Source   string // the generated source, on targets that have it
+	Reads    []int  // buffers, by index
+	Writes   []int
 	FLOPs    int64
 	Bytes    int64 // read and written, by its buffers
 	Origin   []graph.Origin

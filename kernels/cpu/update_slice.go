@@ -6,14 +6,14 @@ import (
 	"fusec/graph"
 )
 
-// A sliceUpdater copies its operand to the result and writes the update over part of it. Where the result stands in
-// the operand's own memory it writes that part alone, and keeps what stood there until the next run, for [Undo].
+// A sliceUpdater copies its operand to the result and writes the update over part of it. If the result is in the
+// operand's own memory, it writes that part alone and keeps the old contents until the next run, for [Undo].
 type sliceUpdater struct {
 	whole, write  Kernel
 	save, restore Kernel        // between the part and saved
 	part          graph.Type    // of the update
-	saved         *graph.Tensor // of that type, once a run has stood in place
-	startAt       int           // where the start stands in its operand
+	saved         *graph.Tensor // of that type, once a run was in place
+	startAt       int           // index of the start among the elements of its operand
 
 	start  [1]int64 // of the last run: the operand's memory may be another value's by the time of an undo
 	args   [2]Memory

@@ -20,18 +20,24 @@ func include(name string) string {
 	return string(text)
 }
 
+// field is a field of the parameter. Two fields may have one value, as the parts of scratch memory of which one is empty.
+type field struct {
+	Param
+	name string
+}
+
 // A unit is a translation unit in the making: the text, and the fields of the parameter that its entries share.
 type unit struct {
 	args, results []Operand
 	text          strings.Builder
 	fields        []Param
 	decls         []string // of the fields
-	names         map[Param]string
+	names         map[field]string
 	prefix        string // of what reads a field
 }
 
 func newUnit(args, results []Operand) *unit {
-	return &unit{args: args, results: results, names: map[Param]string{}, prefix: "p."}
+	return &unit{args: args, results: results, names: map[field]string{}, prefix: "p."}
 }
 
 // ctype is the C++ type that holds an element in memory.
@@ -76,13 +82,14 @@ func (u *unit) status() string { return u.field(Param{Kind: StatusPtr}, "Status 
 
 // field declares a field once and returns what reads it in an entry.
 func (u *unit) field(p Param, typ, name string) string {
-	if had, ok := u.names[p]; ok {
+	key := field{p, name}
+	if had, ok := u.names[key]; ok {
 		return had
 	}
 	u.fields = append(u.fields, p)
 	u.decls = append(u.decls, typ+name+";")
-	u.names[p] = u.prefix + name
-	return u.names[p]
+	u.names[key] = u.prefix + name
+	return u.names[key]
 }
 
 // printf appends to the text.

@@ -111,7 +111,7 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	e.stale[buffer] = true
 	delete(e.ahead, buffer)
 	if p := e.next.find(buffer); p != nil {
-		p.stands = inTensor
+		p.next = inTensor
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (e *executable) upload() error {
 			continue
 		}
 		t := e.tensors[i]
-		if p := e.next.find(i); p != nil && p.stands != inTensor {
+		if p := e.next.find(i); p != nil && p.next != inTensor {
 			continue
 		}
 		if t == nil {

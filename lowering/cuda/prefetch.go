@@ -27,15 +27,15 @@ type place struct {
 	bytes   int64
 	host    unsafe.Pointer
 	device  driver.Ptr
-	stands  standing
+	next    location
 	copying bool // a copy from host may be running
 }
 
-// A standing says where an input's value for the next run is stored.
-type standing uint8
+// A location says where an input's value for the next run is stored.
+type location uint8
 
 const (
-	inTensor standing = iota // in the bound tensor
+	inTensor location = iota // in the bound tensor
 	inPlace                  // prefetched
 	inBuffer                 // from an earlier run
 )
@@ -114,14 +114,14 @@ func (e *executable) copyAhead(buffer int, from unsafe.Pointer, bytes int64) err
 			return err
 		}
 	}
-	p.stands, p.copying = inTensor, true // until all is queued
+	p.next, p.copying = inTensor, true // until all is queued
 	if err := n.stream.CopyIn(p.device, p.host, bytes); err != nil {
 		return err
 	}
 	if err := n.stream.Record(n.copied); err != nil {
 		return err
 	}
-	p.stands = inPlace
+	p.next = inPlace
 	return nil
 }
 
@@ -175,7 +175,7 @@ func (e *executable) takePrefetched() error {
 	took := false
 	for i := range n.places {
 		p := &n.places[i]
-		switch p.stands {
+		switch p.next {
 		case inTensor:
 			if err := e.stream.CopyIn(e.buffers[p.buffer], e.staged[p.buffer], p.bytes); err != nil {
 				return err
@@ -189,7 +189,7 @@ func (e *executable) takePrefetched() error {
 			if err := e.stream.Copy(e.buffers[p.buffer], p.device, p.bytes); err != nil {
 				return err
 			}
-			took, p.stands = true, inBuffer
+			took, p.next = true, inBuffer
 		}
 	}
 	if took {

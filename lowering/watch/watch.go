@@ -99,7 +99,7 @@ func (e *NonFiniteError) Error() string {
 		}
 	}
 	if len(names) > 0 {
-		s += "; it stands for " + strings.Join(names, ", ")
+		s += "; its origin: " + strings.Join(names, ", ")
 	}
 	return s
 }

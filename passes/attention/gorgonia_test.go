@@ -2,13 +2,11 @@ package attention_test
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
-	"fusec"
 	"fusec/cmd/models/zoo"
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
@@ -86,31 +84,5 @@ func TestAttentionOfGorgonia(t *testing.T) {
 				t.Errorf("%d attentions", found)
 			}
 		})
-	}
-}
-
-// TestAttentionOfGorgoniaTrained checks that Gorgonia's backward, which reads the probabilities, does not prevent the
-// fusion.
-func TestAttentionOfGorgoniaTrained(t *testing.T) {
-	m := zoo.TransformerBlock(2, 5, 12, 3, 20)
-	cost := must(gorgonia.Sum(must(gorgonia.Square(m.Output))))
-	if _, err := gorgonia.Grad(cost, m.Params...); err != nil {
-		t.Fatal(err)
-	}
-	x := tensor.New(tensor.WithShape(10, 12), tensor.WithBacking(tensor.Random(tensor.Float32, 120)))
-	if err := gorgonia.Let(m.Input, x); err != nil {
-		t.Fatal(err)
-	}
-	vm := fusec.NewMachine(m.Graph, gorgonia.BindDualValues(m.Params...))
-	defer vm.Close()
-	if err := vm.RunAll(); err != nil {
-		t.Fatal(err)
-	}
-	var kinds []string
-	for _, f := range vm.Fusions() {
-		kinds = append(kinds, f.Kind)
-	}
-	if !slices.Contains(kinds, "attention") || slices.Contains(kinds, "softmax") {
-		t.Errorf("the launches are %v", kinds)
 	}
 }

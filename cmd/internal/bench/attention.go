@@ -143,7 +143,7 @@ type attentionResult struct {
 }
 
 // attention times attentions and a matrix product in turn and prints the report.
-func (b *bencher) attention(e *cli.Env) ([]entry, error) {
+func (b *bencher) attention(e *cli.Env) (*outcome, error) {
 	shape, err := b.attends.withDefaults()
 	if err != nil {
 		return nil, err
@@ -157,26 +157,17 @@ func (b *bencher) attention(e *cli.Env) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	show := cli.NewProgress(e.Stderr)
-	defer show.Done()
-	var entries []entry
-	for _, seq := range shape.seqs {
-		entry, err := b.attend(e, rep, shape, rows, product, seq, show)
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, entry)
-	}
-	show.Done()
-	if b.json {
-		return entries, cli.WriteJSON(e.Out, rep)
+	entries, err := sweep(e, shape.seqs, func(seq int, show *cli.Progress) (entry, error) {
+		return b.attend(e, rep, shape, rows, product, seq, show)
+	})
+	if err != nil {
+		return nil, err
 	}
 	text := rep.text()
 	if b.ladder {
 		text = rep.ladder(rows)
 	}
-	err = e.Print(text)
-	return entries, err
+	return &outcome{report: rep, text: text, entries: entries}, nil
 }
 
 // squareProduct is the matrix product of gemmSide.

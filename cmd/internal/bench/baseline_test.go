@@ -3,6 +3,7 @@ package bench
 import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 	"math"
 	"os"
 	"path/filepath"
@@ -125,7 +126,7 @@ func TestBadBaseline(t *testing.T) {
 		strings.Replace(`{"schema":"fusec.baseline/1","entries":[`+entry+`]}`, `"ratio":2`, `"ratio":-2`, 1): "the ratio is -2",
 		strings.Replace(`{"schema":"fusec.baseline/1","entries":[`+entry+`]}`, `"noise":0`, `"noise":-1`, 1): "the noise is -1",
 	} {
-		path := clitest.Write(t, "speed.json", text)
+		path := graphtest.File(t, "speed.json", text)
 		r := clitest.FusecRun(t, "bench", "matmul", "--sizes", "8", "--baseline", path)
 		clitest.Bad(t, r, cli.ExitFailure, "speed.json is no baseline of fusec bench: ", want)
 		if r.Out != "" {

@@ -14,6 +14,7 @@ import (
 	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
+	"fusec/cmd/internal/plotting"
 )
 
 // Command is fusec bench.
@@ -29,6 +30,12 @@ registers, shared memory and occupancy of each kernel; the copies between host a
 launches; and the memory by the driver's account. --trace FILE writes one run as a timeline that chrome://tracing and
 Perfetto show. With --target fpga the cycles of each launch are counted in one run, and one table has the model's time on
 the overlay, at the clock that --mhz gives, beside those of the targets that this machine has.
+
+fusec bench model.graph --levels times the model in five ways, side by side: op by op as Gorgonia runs it, if Gorgonia
+can; op by op with fusec's kernels; with elementwise work fused; with all fused, which is the default; and tuned, on a
+GPU for which fusec tune has kept something. The table has launches, memory traffic and memory of each, and on an overlay
+cycles; -o FILE draws it. The outputs of all levels are compared, and the exit code is 1 if fusec's own differ by more
+than rounding.
 
 fusec bench matmul times the product of square or other matrices in float32 against gonum, which is what Gorgonia
 multiplies with. With --ladder it times every variant, from the definition to fusec's own.
@@ -68,6 +75,7 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
 		{"fusec bench model.graph --target cuda --precision bf16 --trace run.json", "on a GPU, and the timeline of a run"},
 		{"fusec bench model.graph --target fpga --overlay sim16", "cycles of each launch on an overlay, and its time beside the CPU's"},
+		{"fusec bench model.graph --levels -o levels.svg", "what each level of fusion is worth, and a drawing of it"},
 		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each variant"},
 		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
 		{"fusec bench attention --seq 1024,4096 --causal", "time, GFLOP/s, share of the matrix product's speed, scratch"},
@@ -91,6 +99,8 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
 		f.StringVar(&b.trace, "trace", "", "a model: write the timeline of a run to `FILE`, in Chrome's trace format")
 		f.BoolVar(&b.ladder, "ladder", false, "matmul, attention: every variant")
+		f.BoolVar(&b.level, "levels", false, "a model: as Gorgonia runs it, op by op, elementwise fused, all fused, and tuned")
+		f.Output(&b.output, "levels: draw them into `FILE`, .svg or .png")
 		f.Func("sizes", "matmul: `SIZES` such as 256,512 or 512x768x3072 (default 256,512,1024,2048)", func(s string) (err error) {
 			b.sizes, err = parseSizes(s)
 			return err
@@ -130,6 +140,8 @@ type bencher struct {
 	baseline    string
 	update      bool
 	ladder      bool
+	level       bool   // a model at each level
+	output      string // file of a drawing
 	sizes       []size
 	attends     attentionShape
 	mixes       mixtureShape
@@ -181,6 +193,12 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return cli.Usage("--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe")
 	case b.trace != "" && slices.Contains(noModel, path):
 		return cli.Usage("--trace is for models")
+	case b.level && slices.Contains(noModel, path):
+		return cli.Usage("--levels is for models")
+	case b.level && (b.baseline != "" || b.trace != ""):
+		return cli.Usage("--baseline and --trace are not for --levels")
+	case b.output != "" && !b.level:
+		return cli.Usage("--output is for --levels")
 	case b.small:
 		return cli.Usage("--small is for fusec bench gpu")
 	case path != matmulName && path != attentionName && b.ladder:
@@ -191,6 +209,14 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	}
 	if b.baseline != "" && b.alone {
 		return cli.Usage("--baseline needs a rival: it contradicts --no-gorgonia")
+	}
+	if b.output != "" {
+		if err := plotting.CheckPlot(b.output); err != nil {
+			return cli.Usage("--output %s: %v", b.output, err)
+		}
+		if err := cli.CanWrite(b.output); err != nil {
+			return err
+		}
 	}
 	if b.compile.Threads == 0 {
 		b.compile.Threads = runtime.GOMAXPROCS(0)
@@ -204,7 +230,6 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	}
 	// Gorgonia and gonum use as many cores as Go does.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.Threads))
-	var kept []entry
 	onGPU := b.compile.OnGPU()
 	switch {
 	case b.compile.Target != fusec.Targets()[0] && !onGPU && slices.Contains(noModel, path):
@@ -215,27 +240,59 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return cli.Usage("fusec bench %s is for the CPU; fusec bench gpu times mixtures of experts on a GPU", path)
 	case onGPU && b.ladder && gate != nil:
 		return cli.Usage("--baseline is not for a ladder on a GPU")
+	}
+	var found *outcome
+	switch {
 	case onGPU && path == matmulName:
-		return b.matmulLadderGPU(e)
+		found, err = b.matmulLadderGPU(e)
 	case onGPU && path == attentionName:
-		return b.attentionLadderGPU(e)
-	}
-	switch path {
-	case matmulName:
-		kept, err = b.matmul(e)
-	case attentionName:
-		kept, err = b.attention(e)
-	case moeName:
-		kept, err = b.moe(e)
-	case loaderName:
-		kept, err = b.loader(e, data)
+		found, err = b.attentionLadderGPU(e)
+	case path == matmulName:
+		found, err = b.matmul(e)
+	case path == attentionName:
+		found, err = b.attention(e)
+	case path == moeName:
+		found, err = b.moe(e)
+	case path == loaderName:
+		found, err = b.loader(e, data)
 	default:
-		kept, err = b.model(e, path)
+		found, err = b.model(e, path)
 	}
-	if err != nil || gate == nil {
+	if err != nil {
 		return err
 	}
-	return b.judge(e, gate, kept)
+	if b.json {
+		err = cli.WriteJSON(e.Out, found.report)
+	} else {
+		err = e.Print(found.text)
+	}
+	if err = errors.Join(err, found.wrong); err != nil || gate == nil {
+		return err
+	}
+	return b.judge(e, gate, found.entries)
+}
+
+// outcome is what a benchmark found.
+type outcome struct {
+	report  any // printed with --json
+	text    string
+	entries []entry // of a baseline
+	wrong   error   // what was found to be wrong; nil if nothing
+}
+
+// sweep measures each of a list in turn.
+func sweep[T any](e *cli.Env, list []T, measure func(x T, show *cli.Progress) (entry, error)) ([]entry, error) {
+	show := cli.NewProgress(e.Stderr)
+	defer show.Done()
+	var entries []entry
+	for _, x := range list {
+		entry, err := measure(x, show)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry)
+	}
+	return entries, nil
 }
 
 // judge compares new ratios with the baseline and brings it up to date.

@@ -15,6 +15,7 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
 	"fusec/cmd/peers/workload"
+	"fusec/graph/graphtest"
 	"fusec/kernels/cpu/attention"
 )
 
@@ -71,7 +72,7 @@ func TestBenchModelText(t *testing.T) {
 
 // A graph that Gorgonia cannot run is measured alone, unless a ratio was asked for.
 func TestBenchWithoutRival(t *testing.T) {
-	path := clitest.Write(t, "m.graph", `fusec graph 1 {
+	path := graphtest.File(t, "m.graph", `fusec graph 1 {
   c = input : bool[3,4]
   x = input : f32[3,4]
   y = select c x x
@@ -86,7 +87,7 @@ func TestBenchWithoutRival(t *testing.T) {
 
 // Gorgonia's machine ends the process on a value without elements, so such a model is measured alone.
 func TestBenchWithoutElements(t *testing.T) {
-	path := clitest.Write(t, "m.graph", `fusec graph 1 {
+	path := graphtest.File(t, "m.graph", `fusec graph 1 {
   x = input : f32[0,4]
   w = input : f32[4,2]
   y = matmul x w

@@ -71,7 +71,7 @@ func (e *chromeEvent) launch(l *launchReport) {
 	if l.Name != "" {
 		e.Name += " " + l.Name
 	}
-	e.Args = map[string]any{"launch": l.Index, "kernel": l.Kernel, "flops": l.FLOPs, "bytes": l.Bytes, "stands for": names,
+	e.Args = map[string]any{"launch": l.Index, "kernel": l.Kernel, "flops": l.FLOPs, "bytes": l.Bytes, "origin": names,
 		"built at": pos}
 }
 

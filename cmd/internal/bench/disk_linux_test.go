@@ -1,14 +1,14 @@
 package bench
 
 import (
-	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 	"strings"
 	"testing"
 )
 
 // The disk's loop reads files whose size is a multiple of nothing, too.
 func TestOpenDisk(t *testing.T) {
-	run, stop, err := openDisk(t.Context(), clitest.Write(t, "x", strings.Repeat("x", 10_001)))
+	run, stop, err := openDisk(t.Context(), graphtest.File(t, "x", strings.Repeat("x", 10_001)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,6 +59,9 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 	if !strings.HasPrefix(target, "cuda") {
 		target = "cuda"
 	}
+	if err := opens(target); err != nil {
+		return err
+	}
 	show := cli.NewProgress(e.Stderr)
 	defer show.Done()
 	t := cli.NewTable("workload", ">time", ">best", ">rate", "", ">with copies", ">copied ahead", ">launches", "")
@@ -105,6 +108,18 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 		return fmt.Errorf("%d of %d workloads could not be measured", failed, len(list))
 	}
 	return nil
+}
+
+// opens says why nothing can run on a GPU, if that is so.
+func opens(target string) error {
+	b := graph.NewBuilder("one")
+	b.Output("y", b.Unary(graph.Neg, b.Input("x", graph.TypeOf(graph.F32, 1))))
+	g, err := b.Graph()
+	if err != nil {
+		return err
+	}
+	p, err := fusec.Compile(g, modelio.OnTarget(target))
+	return errors.Join(err, p.Close())
 }
 
 // measure compiles the work, checks what it computes, and times it.

@@ -11,6 +11,7 @@ import (
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver/cache"
 )
 
@@ -51,6 +52,21 @@ func TestBenchGPUText(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "linaer"), cli.ExitUsage, `no workload is called "linaer"`)
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "--ladder"), cli.ExitUsage, "--baseline, --ladder and --trace are not for")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "--small", clitest.Bare), cli.ExitUsage, "--small is for fusec bench gpu")
+}
+
+// TestWithoutGPU: that there is no GPU is said before anything is prepared or measured.
+func TestWithoutGPU(t *testing.T) {
+	if n, err := cuda.Count(); err == nil && n > 0 {
+		t.Skip("there is a GPU")
+	}
+	_, reason := cuda.Count()
+	for _, args := range [][]string{{"gpu"}, {"matmul", "--ladder", "--target", "cuda"}} {
+		r := clitest.FusecRun(t, append([]string{"bench"}, args...)...)
+		clitest.Bad(t, r, cli.ExitFailure, reason.Error())
+		if r.Out != "" {
+			t.Errorf("%v prints %s", args, r.Out)
+		}
+	}
 }
 
 // TestGPUChecks finds each result wrong when an element of it is.

@@ -40,7 +40,7 @@ type gpuLadderReport struct {
 }
 
 // matmulLadderGPU measures the product, a linear layer, and its gradient, by every variant.
-func (b *bencher) matmulLadderGPU(e *cli.Env) error {
+func (b *bencher) matmulLadderGPU(e *cli.Env) (*outcome, error) {
 	sizes := b.sizes
 	if sizes == nil {
 		sizes = []size{{4096, 4096, 4096}}
@@ -58,7 +58,7 @@ func (b *bencher) matmulLadderGPU(e *cli.Env) error {
 		list = append(list, linearVariants(s, b.compile.Precision)...)
 		backward, err := backwardVariants(s)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		list = append(list, backward...)
 	}
@@ -131,21 +131,21 @@ func (w *gpuWork) by(compile cuda.KernelCompiler) *gpuWork {
 }
 
 // attentionLadderGPU measures attention by every variant.
-func (b *bencher) attentionLadderGPU(e *cli.Env) error {
+func (b *bencher) attentionLadderGPU(e *cli.Env) (*outcome, error) {
 	a := b.attends
 	if a.seqs == nil {
 		a.seqs = []int{2048}
 	}
 	a, err := a.withDefaults()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var list []gpuVariant
 	for _, seq := range a.seqs {
 		c := attentionCase{1, a.heads, seq, a.dim, a.causal}
 		variants, err := kernels.LadderAttention(a.heads, seq, seq, a.dim, a.causal, kernels.Config{Chip: kernels.H200})
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for i, r := range variants {
 			list = append(list, gpuVariant{r.Name, r.Doc, []*gpuWork{c.variant(i, r.Args)}, fusec.F32})
@@ -187,13 +187,16 @@ func (c attentionCase) variant(i int, args []graph.Type) *gpuWork {
 }
 
 // ladderGPU measures variants and prints the report.
-func (b *bencher) ladderGPU(e *cli.Env, list []gpuVariant) error {
+func (b *bencher) ladderGPU(e *cli.Env, list []gpuVariant) (*outcome, error) {
+	if err := opens(b.compile.Target); err != nil {
+		return nil, err
+	}
 	show := cli.NewProgress(e.Stderr)
 	defer show.Done()
 	rep := &gpuLadderReport{Schema: "fusec.ladder/1", Target: b.compile.Target}
 	for i, r := range list {
 		if e.Ctx.Err() != nil {
-			return e.Ctx.Err()
+			return nil, e.Ctx.Err()
 		}
 		show.Show("%d of %d: %s", i+1, len(list), r.name)
 		found := gpuVariantReport{Subject: r.works[0].name, Variant: r.name, Precision: r.precision.String()}
@@ -202,12 +205,7 @@ func (b *bencher) ladderGPU(e *cli.Env, list []gpuVariant) error {
 		}
 		rep.Variants = append(rep.Variants, found)
 	}
-	show.Done()
-	if b.json {
-		return cli.WriteJSON(e.Out, rep)
-	}
-	err := e.Print(rep.text(list))
-	return err
+	return &outcome{report: rep, text: rep.text(list)}, nil
 }
 
 // measure runs the works of a variant one after another; the first one's arithmetic counts.

@@ -66,7 +66,7 @@ type loaderResult struct {
 }
 
 // loader times the loader and prints the report.
-func (b *bencher) loader(e *cli.Env, path string) ([]entry, error) {
+func (b *bencher) loader(e *cli.Env, path string) (*outcome, error) {
 	rep := &loaderReport{Schema: "fusec.loader/1", Machine: cli.ThisMachine(), File: path, Rounds: b.rounds}
 	if path == "" {
 		made, err := makeData(e.Ctx, b.size)
@@ -109,11 +109,7 @@ func (b *bencher) loader(e *cli.Env, path string) ([]entry, error) {
 		}
 		rep.Results = append(rep.Results, r)
 	}
-	if b.json {
-		return entries, cli.WriteJSON(e.Out, rep)
-	}
-	err = e.Print(rep.text(rows))
-	return entries, err
+	return &outcome{report: rep, text: rep.text(rows), entries: entries}, nil
 }
 
 // inspect finds out what the file holds and fills in the report's head.

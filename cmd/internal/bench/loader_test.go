@@ -10,6 +10,7 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/npy"
 )
 
@@ -59,7 +60,7 @@ func TestBenchLoader(t *testing.T) {
 }
 
 func TestBenchLoaderRefuses(t *testing.T) {
-	path := clitest.Write(t, "x.bin", "12345")
+	path := graphtest.File(t, "x.bin", "12345")
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
 	for _, c := range []struct {

@@ -112,7 +112,7 @@ type matmulResult struct {
 }
 
 // matmul times the product and prints the report.
-func (b *bencher) matmul(e *cli.Env) ([]entry, error) {
+func (b *bencher) matmul(e *cli.Env) (*outcome, error) {
 	p := pool.New(b.compile.Threads)
 	defer p.Close()
 	sizes := b.sizes
@@ -121,22 +121,12 @@ func (b *bencher) matmul(e *cli.Env) ([]entry, error) {
 	}
 	rep := &matmulReport{Schema: "fusec.matmul/1", Machine: cli.ThisMachine(), Rounds: b.rounds, Results: []matmulResult{}}
 	rows := b.multipliers(p)
-	show := cli.NewProgress(e.Stderr)
-	defer show.Done()
-	var entries []entry
-	for _, s := range slices.SortedStableFunc(slices.Values(sizes), func(a, b size) int { return cmp.Compare(a.flops(), b.flops()) }) {
-		entry, err := b.product(e, rep, rows, s, show)
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, entry)
+	sizes = slices.SortedStableFunc(slices.Values(sizes), func(a, b size) int { return cmp.Compare(a.flops(), b.flops()) })
+	entries, err := sweep(e, sizes, func(s size, show *cli.Progress) (entry, error) { return b.product(e, rep, rows, s, show) })
+	if err != nil {
+		return nil, err
 	}
-	show.Done()
-	if b.json {
-		return entries, cli.WriteJSON(e.Out, rep)
-	}
-	err := e.Print(rep.text(rows))
-	return entries, err
+	return &outcome{report: rep, text: rep.text(rows), entries: entries}, nil
 }
 
 // product times one size.

@@ -68,7 +68,7 @@ type launchReport struct {
 const tapeName = "TapeMachine"
 
 // model times a model and prints the report.
-func (b *bencher) model(e *cli.Env, path string) ([]entry, error) {
+func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
 	g, vals, err := b.values.Load(e, path, false)
 	if err != nil {
 		return nil, err
@@ -76,8 +76,11 @@ func (b *bencher) model(e *cli.Env, path string) ([]entry, error) {
 	if err := b.compile.Take(vals.Ahead); err != nil {
 		return nil, err
 	}
+	if b.level {
+		return b.levels(e, path, g, vals)
+	}
 	if b.compile.Target == modelio.OverlayTarget {
-		return nil, b.onOverlay(e, path, g, vals)
+		return b.onOverlay(e, path, g, vals)
 	}
 	p, err := b.compile.Compile(g, vals, nil)
 	if err != nil {
@@ -108,11 +111,7 @@ func (b *bencher) model(e *cli.Env, path string) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.json {
-		return entries, cli.WriteJSON(e.Out, rep)
-	}
-	err = e.Print(rep.text())
-	return entries, err
+	return &outcome{report: rep, text: rep.text(), entries: entries}, nil
 }
 
 // measure fills the report with times.
@@ -259,7 +258,7 @@ func (rep *benchReport) text() string {
 
 // launchTable lists launches with their times.
 func launchTable(list []launchReport) string {
-	t := cli.NewTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", ">of GEMM", ">of copy", "stands for", "built at")
+	t := cli.NewTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", ">of GEMM", ">of copy", "origin", "built at")
 	for _, l := range list {
 		var own []graph.Origin
 		for _, o := range l.Origin {

@@ -197,7 +197,7 @@ type mixtureResult struct {
 }
 
 // moe times mixtures of experts, a dense one and a matrix product in turn and prints the report.
-func (b *bencher) moe(e *cli.Env) ([]entry, error) {
+func (b *bencher) moe(e *cli.Env) (*outcome, error) {
 	m, err := b.mixes.withDefaults()
 	if err != nil {
 		return nil, err
@@ -253,11 +253,7 @@ func (b *bencher) moe(e *cli.Env) ([]entry, error) {
 			return nil, err
 		}
 	}
-	if b.json {
-		return entries, cli.WriteJSON(e.Out, rep)
-	}
-	err = e.Print(rep.text())
-	return entries, err
+	return &outcome{report: rep, text: rep.text(), entries: entries}, nil
 }
 
 // mixtureReport makes the report of times, which are in the order of the results.

@@ -50,25 +50,25 @@ type targetLine struct {
 }
 
 // onOverlay runs a model on an overlay once, counting cycles, and on the other targets that there are.
-func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *modelio.Values) error {
+func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *modelio.Values) (*outcome, error) {
 	if b.baseline != "" {
-		return cli.Usage("--baseline is not for an overlay: cycles do not vary")
+		return nil, cli.Usage("--baseline is not for an overlay: cycles do not vary")
 	}
 	list, err := b.compile.Listing(g, fpga.Routed(vals.All()))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	show := cli.NewProgress(e.Stderr)
 	defer show.Done()
 	p, err := b.compile.Compile(g, vals, []lowering.TargetOption{modelio.Opening(e, show)})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer p.Close()
 	show.Show("%s on the overlay %s", modelio.ModelName(path), list.Overlay.Name)
 	times, _, err := Profile(e.Ctx, p, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	rep := &OverlayReport{Schema: "fusec.bench.overlay/1", Model: modelio.ModelName(path), Overlay: list.Overlay.Name,
 		MHz: b.mhz, Launches: []overlayLaunch{}}
@@ -97,14 +97,9 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	}
 	rep.Targets = append(rep.Targets, line)
 	if err := b.others(e, g, vals, rep); err != nil {
-		return err
+		return nil, err
 	}
-	show.Done()
-	if b.json {
-		return cli.WriteJSON(e.Out, rep)
-	}
-	err = e.Print(rep.text())
-	return err
+	return &outcome{report: rep, text: rep.text()}, nil
 }
 
 // others times the model on the CPU, and on a GPU if there is one.

@@ -8,6 +8,7 @@ import (
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 	"fusec/lowering/cuda/driver/cache"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestTune(t *testing.T) {
 	clitest.Emulated(t)
 	t.Setenv(cache.Variable, t.TempDir())
-	path := clitest.Write(t, "m.graph", `fusec graph 1 {
+	path := graphtest.File(t, "m.graph", `fusec graph 1 {
   x = input : f32[64,600]
   w = param : f32[600,64]
   y = matmul x w : f32[64,64]

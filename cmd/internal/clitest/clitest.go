@@ -14,7 +14,6 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
-	"fusec/graph/npy"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
@@ -131,30 +130,6 @@ func Model(t testing.TB, change func(map[string]*graph.Tensor)) string {
 	return path
 }
 
-// Write writes a file into a folder of its own.
-func Write(t testing.TB, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// Array writes a tensor into a .npy file.
-func Array[T graph.Elem](t testing.TB, data []T, dims ...int) string {
-	t.Helper()
-	x, err := graph.TensorOf(data, dims...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "x.npy")
-	if err := npy.WriteFile(path, x); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // FileNames lists a folder.
 func FileNames(t testing.TB, dir string) []string {
 	t.Helper()
@@ -200,7 +175,7 @@ func FullDisk(t testing.TB) string {
 	t.Helper()
 	const path = "/dev/full"
 	if _, err := os.Stat(path); err != nil {
-		t.Skip(err)
+		t.Skipf("this system has no device that is always full: %v", err)
 	}
 	return path
 }

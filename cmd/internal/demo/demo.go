@@ -104,9 +104,6 @@ type demo struct {
 // demoRounds is how many turns the two programs take.
 const demoRounds = 3
 
-// unfusedWithout are the passes that group operations: without them each is a launch of its own.
-var unfusedWithout = []string{"raise", "fuse-attention", "fuse-moe", "fuse-regions", "merge-launches"}
-
 func (d *demo) run(e *cli.Env, args []string) error {
 	if len(args) > 0 {
 		return cli.Usage("unexpected argument %q", args[0])
@@ -231,7 +228,7 @@ func (d *demo) affords(g *graph.Graph) error {
 func (d *demo) options(fused bool) []fusec.CompileOption {
 	opts := []fusec.CompileOption{modelio.OnTarget(d.target, cpu.AttentionBlock(d.block)), fusec.WithWorkers(d.threads)}
 	if !fused {
-		for _, name := range unfusedWithout {
+		for _, name := range bench.Unfused {
 			opts = append(opts, fusec.WithoutPass(name))
 		}
 	}

@@ -66,8 +66,8 @@ func main() {
 	flag.IntVar(&o.n, "n", 0, "how many seeds; 0 for as many as there is time for")
 	flag.DurationVar(&o.last, "for", 10*time.Minute, "how long to go on, if -n does not say how many")
 	flag.StringVar(&o.folder, "o", filepath.Join("out", "hostile"), "the folder for findings")
-	flag.IntVar(&o.cuda, "cuda", 40, "run every so manieth case on CUDA, too: the emulator compiles slowly; 0 for none")
-	flag.IntVar(&o.fpga, "fpga", 5, "run every so manieth case on the FPGA's model, too; 0 for none")
+	flag.IntVar(&o.cuda, "cuda", 40, "run one case in so many on CUDA, too: the emulator compiles slowly; 0 for none")
+	flag.IntVar(&o.fpga, "fpga", 5, "run one case in so many on the FPGA's model, too; 0 for none")
 	flag.IntVar(&o.workers, "workers", runtime.NumCPU(), "how many processes run cases")
 	flag.DurationVar(&o.minimise, "minimise", 20*time.Second, "how long to make a finding smaller")
 	flag.DurationVar(&o.timeLimit, "limit", 2*time.Minute, "how long one case may take")
@@ -176,8 +176,13 @@ func (o *options) keep(c *graphtest.Case, seed uint64) string {
 	return path
 }
 
-// batch is how many cases a child runs.
-const batch = 25
+// size is how many cases a child runs. A process takes long to open a GPU.
+func (o *options) size() int {
+	if o.target != "" {
+		return 100
+	}
+	return 25
+}
 
 // hunt runs children until the time is over, and tells what they find.
 func (o *options) hunt(w io.Writer) error {
@@ -237,7 +242,7 @@ func instructions() []string {
 // batch runs the next cases in a child, and reports whether there is time for more.
 func (h *hunter) batch() bool {
 	h.mu.Lock()
-	from, n := h.next, batch
+	from, n := h.next, h.o.size()
 	if h.o.n > 0 {
 		n = min(n, h.o.n-int(from-h.o.seed))
 	}
@@ -252,7 +257,7 @@ func (h *hunter) batch() bool {
 		sets = sets[:1]
 	}
 	for n > 0 { // a child that dies leaves cases to another
-		did, err := h.child(from, n, sets[int(from/batch)%len(sets)])
+		did, err := h.child(from, n, sets[int(from)/h.o.size()%len(sets)])
 		if err != nil {
 			h.mu.Lock()
 			h.errs = append(h.errs, err)

@@ -45,10 +45,9 @@ func explainBudget(tr *trace.Trace) *budgetReport {
 	rep := &budgetReport{BudgetBytes: rec.Budget, BeforeBytes: rec.Before, AfterBytes: rec.After,
 		Launches: []repeatReport{}}
 	number := map[int]int{} // of the launch of a node
-	var all work
+	all := tr.Program.Work()
 	for i, l := range tr.Program.Launches {
 		number[l.Node] = i
-		all.add(l.FLOPs, l.Bytes)
 	}
 	for _, r := range rec.Launches {
 		l := tr.Program.Launches[number[r.Node]]

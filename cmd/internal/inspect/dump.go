@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/graph/dot"
 	"fusec/graph/trace"
+	"fusec/graph/trace/tracejson"
 	"fusec/lowering"
 )
 
@@ -78,7 +80,8 @@ type dumper struct {
 	stage, out, format, detail string
 	all, measured, expand      bool
 
-	one bool // all stages go into one file
+	one   bool // all stages go into one file
+	about tracejson.About
 }
 
 func (d *dumper) run(e *cli.Env, args []string) error {
@@ -104,6 +107,7 @@ func (d *dumper) run(e *cli.Env, args []string) error {
 		return err
 	}
 	// A stage that was asked for by name is shown even if a later one failed: it is then of most use.
+	d.about = d.compile.About(path)
 	if shown := d.print(e, tr, opts); shown != nil && err == nil {
 		return shown
 	}
@@ -181,11 +185,11 @@ func (d *dumper) trace(e *cli.Env, path string) (*trace.Trace, error) {
 // print writes what was asked for.
 func (d *dumper) print(e *cli.Env, tr *trace.Trace, opts dot.Options) error {
 	if d.all && d.out == "" {
-		return dot.Trace(e.Out, tr, opts)
+		return d.write(e.Out, tr, 0, -1, opts)
 	}
 	if d.one {
 		var b bytes.Buffer
-		if err := dot.Trace(&b, tr, opts); err != nil {
+		if err := d.write(&b, tr, 0, -1, opts); err != nil {
 			return err
 		}
 		return cli.WriteFile(d.out, b.Bytes())
@@ -197,7 +201,7 @@ func (d *dumper) print(e *cli.Env, tr *trace.Trace, opts dot.Options) error {
 				return e.Ctx.Err()
 			}
 			var b bytes.Buffer
-			if err := dot.Stage(&b, tr, i, opts); err != nil {
+			if err := d.write(&b, tr, i, i, opts); err != nil {
 				return fmt.Errorf("stage %s: %w", s.Name, err)
 			}
 			files = append(files, cli.Fixed(fmt.Sprintf("%02d-%s%s", i+1, s.Name, opts.Format.Ext()), b.Bytes()))
@@ -209,7 +213,7 @@ func (d *dumper) print(e *cli.Env, tr *trace.Trace, opts dot.Options) error {
 		return err
 	}
 	var b bytes.Buffer
-	if err := dot.Stage(&b, tr, i, opts); err != nil {
+	if err := d.write(&b, tr, i, i, opts); err != nil {
 		return err
 	}
 	if e.Ctx.Err() != nil {
@@ -220,6 +224,17 @@ func (d *dumper) print(e *cli.Env, tr *trace.Trace, opts dot.Options) error {
 	}
 	_, err = e.Out.Write(b.Bytes())
 	return err
+}
+
+// write prints the stages from first to last, which is below 0 for all of them.
+func (d *dumper) write(w io.Writer, tr *trace.Trace, first, last int, opts dot.Options) error {
+	switch {
+	case opts.Format == dot.FormatJSON:
+		return tracejson.New(tr, tracejson.Options{About: d.about, First: first, Last: last, Measured: opts.Measured}).Write(w)
+	case last < 0:
+		return dot.Trace(w, tr, opts)
+	}
+	return dot.Stage(w, tr, first, opts)
 }
 
 // findStage finds a stage by its name or its number, from 1; the last one if name is empty.

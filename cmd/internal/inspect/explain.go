@@ -4,7 +4,6 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -83,8 +82,8 @@ type ExplainReport struct {
 	Schema   string          `json:"schema"` // fusec.explain/1
 	Model    string          `json:"model"`
 	Target   string          `json:"target"`
-	Before   work            `json:"before"`
-	After    work            `json:"after"`
+	Before   trace.Work      `json:"before"`
+	After    trace.Work      `json:"after"`
 	Memory   memoryReport    `json:"memory"`
 	Budget   *budgetReport   `json:"memory_budget,omitempty"`
 	Kinds    []kindReport    `json:"kinds"`
@@ -101,19 +100,6 @@ type ExplainReport struct {
 	Refusal   string `json:"refusal,omitempty"` // why it cannot run on the target
 }
 
-// work is what a program does.
-type work struct {
-	Launches int   `json:"launches"`
-	FLOPs    int64 `json:"flops"`
-	Bytes    int64 `json:"bytes"` // of memory traffic
-}
-
-func (w *work) add(flops, bytes int64) {
-	w.Launches++
-	w.FLOPs += flops
-	w.Bytes += bytes
-}
-
 type memoryReport struct {
 	ArenaBytes    int64 `json:"arena_bytes"`    // for intermediate values, which share it
 	UnsharedBytes int64 `json:"unshared_bytes"` // what they would take without sharing
@@ -122,7 +108,7 @@ type memoryReport struct {
 
 type kindReport struct {
 	Kind string `json:"kind"`
-	work
+	trace.Work
 }
 
 type explainLaunch struct {
@@ -200,19 +186,18 @@ func countDivergences(notes []noteReport) []divergenceReport {
 
 // explain gathers the report.
 func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainReport {
-	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: unfused(tr.Stages[0].Graph),
+	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: tr.Unfused(), After: tr.Program.Work(),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
 		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
 		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}, Numeric: []numericReport{}}
 	var nodes cli.LastOrigins[[]cli.Origin]
 	for i, l := range tr.Program.Launches {
-		rep.After.add(l.FLOPs, l.Bytes)
 		at := slices.IndexFunc(rep.Kinds, func(k kindReport) bool { return k.Kind == l.Kind })
 		if at < 0 {
 			at = len(rep.Kinds)
 			rep.Kinds = append(rep.Kinds, kindReport{Kind: l.Kind})
 		}
-		rep.Kinds[at].add(l.FLOPs, l.Bytes)
+		rep.Kinds[at].Add(l.FLOPs, l.Bytes)
 		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
 	}
 	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
@@ -235,20 +220,6 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 	}
 	rep.Divergences = countDivergences(rep.Notes)
 	return rep
-}
-
-// unfused is the work of a graph if each operation is a launch of its own.
-func unfused(g *graph.Graph) work {
-	var w work
-	for _, n := range g.Nodes {
-		class := graph.ClassOf(n.Op)
-		if _, result := n.Op.(graph.Result); result || class == graph.ClassSource || class == graph.ClassView {
-			continue
-		}
-		c := graph.CostOf(n)
-		w.add(c.FLOPs, c.Bytes())
-	}
-	return w
 }
 
 // hosted describes a launch that runs on the host: by the user's own code, the reason being the note that a pass left, or
@@ -304,7 +275,7 @@ func (rep *ExplainReport) text() string {
 		fmt.Fprintf(&b, "\n%s", t)
 	}
 
-	t = cli.NewTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "stands for", "built at")
+	t = cli.NewTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "origin", "built at")
 	var last cli.LastOrigins[[2]string]
 	for _, l := range rep.Launches {
 		of := last.Get(l.origin, func(list []graph.Origin) [2]string {
@@ -409,7 +380,7 @@ func groupMisses(list []missReport) [][]missReport {
 	at := map[[3]string]int{}
 	var groups [][]missReport
 	for _, m := range list {
-		key := [3]string{m.Stage, m.Pattern, causeOf(m.Reason)}
+		key := [3]string{m.Stage, m.Pattern, trace.Cause(m.Reason)}
 		i, ok := at[key]
 		if !ok {
 			i = len(groups)
@@ -420,12 +391,6 @@ func groupMisses(list []missReport) [][]missReport {
 	slices.SortStableFunc(groups, func(a, b []missReport) int { return len(b) - len(a) })
 	return groups
 }
-
-// specifics are what a reason says of one place: quoted names, positions in files, and numbers.
-var specifics = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[^\s()]+:\d+(?::\d+)?|\d+`)
-
-// causeOf is a reason without the names, positions and numbers of the one place.
-func causeOf(reason string) string { return specifics.ReplaceAllString(reason, "#") }
 
 // saved is how much smaller after is than before.
 func saved(before, after int64) string {

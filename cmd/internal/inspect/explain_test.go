@@ -9,6 +9,7 @@ import (
 
 	"fusec/cmd/internal/clitest"
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/trace"
 	"fusec/lowering"
 )
@@ -32,7 +33,7 @@ func TestExplainJSON(t *testing.T) {
 	if rep.Before.Launches != 7 || rep.After.Launches != len(rep.Launches) || rep.After.Launches >= 7 || rep.After.Bytes >= rep.Before.Bytes {
 		t.Errorf("before %+v, after %+v", rep.Before, rep.After)
 	}
-	sum, covered := work{}, map[string]bool{}
+	sum, covered := trace.Work{}, map[string]bool{}
 	for _, k := range rep.Kinds {
 		sum.Launches += k.Launches
 		sum.FLOPs += k.FLOPs
@@ -55,7 +56,7 @@ func TestExplainJSON(t *testing.T) {
 
 // The numeric contracts are those of the rules that rewrote the graph, the weakest first.
 func TestExplainNumeric(t *testing.T) {
-	path := clitest.Write(t, "gelu.graph", `fusec graph 1 "gelu" {
+	path := graphtest.File(t, "gelu.graph", `fusec graph 1 "gelu" {
   x = input : f32[4,8]
   w = param : f32[8,8]
   h = matmul x w : f32[4,8]
@@ -90,7 +91,7 @@ func TestExplainNumeric(t *testing.T) {
 
 // Under a memory budget the report says what is computed again, and what that costs.
 func TestExplainBudget(t *testing.T) {
-	path := clitest.Write(t, "late.graph", `fusec graph 1 "late" {
+	path := graphtest.File(t, "late.graph", `fusec graph 1 "late" {
   x = input : f32[32,32]
   w = param : f32[32,32]
   a = matmul x w
@@ -123,7 +124,7 @@ memory budget of 1.00 KiB for values, not met: 12.0 KiB without recomputation, 8
 	if !strings.Contains(text, "12.0 KiB without recomputation, 12.0 KiB with it\nnothing is computed again\n") {
 		t.Errorf("the report is\n%s", text)
 	}
-	early := clitest.Write(t, "early.graph", `fusec graph 1 "early" {
+	early := graphtest.File(t, "early.graph", `fusec graph 1 "early" {
   x = input : f32[32,32]
   w = param : f32[32,32]
   a = matmul x w
@@ -196,7 +197,7 @@ func TestExplainManyAlike(t *testing.T) {
 		for i := range n {
 			fmt.Fprintf(&b, "  output y%d = %%%d\n", i, i+1)
 		}
-		file := clitest.Write(t, "alike.graph", b.String()+"}\n")
+		file := graphtest.File(t, "alike.graph", b.String()+"}\n")
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		if text := clitest.Good(t, "explain", file); !strings.Contains(text, "alike for cpu") {

@@ -15,6 +15,8 @@ import (
 	"fusec/graph"
 	"fusec/graph/memlimit"
 	"fusec/graph/trace"
+	"fusec/graph/trace/tracejson"
+	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
 	"fusec/lowering/fpga"
@@ -80,7 +82,11 @@ func (c *CompileFlags) Declare(f *cli.FlagSet) {
 	c.Target = fusec.Targets()[0]
 	f.Target(&c.Target)
 	c.Arch = "sm_90a"
-	f.StringVar(&c.Arch, "arch", c.Arch, "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)")
+	f.Func("arch", "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)", func(s string) error {
+		c.Arch = s
+		_, err := kernels.ChipNamed(s)
+		return err
+	})
 	f.Precision(&c.Precision)
 	c.Overlay.declare(f)
 	f.Threads(&c.Threads, "all")
@@ -167,6 +173,29 @@ func (c *CompileFlags) Plan(g *graph.Graph) (*trace.Trace, *lowering.Program, er
 		return nil, nil, err
 	}
 	return fusec.Plan(g, c.Options()...)
+}
+
+// About tells where and how a model was compiled, for the JSON of its trace.
+func (c *CompileFlags) About(path string) tracejson.About {
+	m := cli.ThisMachine()
+	flags := []string{"--target " + c.Target}
+	if c.Precision != fusec.F32 {
+		flags = append(flags, "--precision "+c.Precision.String())
+	}
+	if c.Overlay.Overlay != "" {
+		flags = append(flags, "--overlay "+c.Overlay.Overlay)
+	}
+	if c.Threads > 0 {
+		flags = append(flags, fmt.Sprintf("--threads %d", c.Threads))
+	}
+	if c.budget > 0 {
+		flags = append(flags, fmt.Sprintf("--memory-budget %d", c.budget))
+	}
+	for _, name := range c.disable {
+		flags = append(flags, "--disable "+name)
+	}
+	return tracejson.About{Model: ModelName(path), Fusec: cli.Version(), Flags: flags,
+		Machine: &tracejson.Machine{CPU: m.CPU, Cores: m.Cores, OS: m.OS, Arch: m.Arch, Go: m.Go}}
 }
 
 // OnGPU reports whether the target is a GPU.

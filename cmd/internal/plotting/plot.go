@@ -1,4 +1,4 @@
-// Package plotting draws curves into SVG and PNG files.
+// Package plotting draws curves and bars into SVG and PNG files.
 package plotting
 
 import (
@@ -14,6 +14,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 	_ "gonum.org/v1/plot/vg/vgimg" // PNG
 	_ "gonum.org/v1/plot/vg/vgsvg" // SVG
 )
@@ -89,15 +90,67 @@ func (c *Chart) Save(path string) error {
 	if c.ZeroY {
 		p.Y.Min, p.Y.Max = 0, 1.25*p.Y.Max // space for the legend
 	}
-	w, err := p.WriterTo(6*vg.Inch, 4*vg.Inch, strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), "."))
+	return save(p, 4*vg.Inch, path)
+}
+
+// save draws a plot of the given height to a file.
+func save(p *plot.Plot, height vg.Length, path string) error {
+	c, err := draw.NewFormattedCanvas(6*vg.Inch, height, strings.TrimPrefix(strings.ToLower(filepath.Ext(path)), "."))
 	if err != nil {
 		return fmt.Errorf("drawing %s: %w", path, err)
 	}
+	const edge = 8
+	p.Draw(draw.Crop(draw.New(c), edge, -edge, edge, -edge))
 	var b bytes.Buffer
-	if _, err := w.WriteTo(&b); err != nil {
+	if _, err := c.WriteTo(&b); err != nil {
 		return fmt.Errorf("drawing %s: %w", path, err)
 	}
 	return cli.WriteFile(path, b.Bytes())
+}
+
+// Bars is numbers side by side, the first at the top, drawn to a file.
+type Bars struct {
+	Title, X string
+	Bars     []Bar
+}
+
+// Bar is one number, with the text at its end.
+type Bar struct {
+	Name, Label string
+	Value       float64 // not negative
+}
+
+// Save draws the bars to a file, in the format that the file's ending names.
+func (c *Bars) Save(path string) error {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text = c.Title, c.X
+	p.Title.Padding = vg.Points(8)
+	n := len(c.Bars)
+	values, names := make(plotter.Values, n), make([]string, n)
+	labels := plotter.XYLabels{XYs: make(plotter.XYs, n), Labels: make([]string, n)}
+	for i, b := range c.Bars {
+		at := n - 1 - i
+		values[at], names[at] = b.Value, b.Name
+		labels.XYs[at], labels.Labels[at] = plotter.XY{X: b.Value, Y: float64(at)}, b.Label
+	}
+	bars, err := plotter.NewBarChart(values, vg.Points(18))
+	if err != nil {
+		return fmt.Errorf("drawing %s: %w", path, err)
+	}
+	bars.Horizontal, bars.Color, bars.LineStyle.Width = true, plotutil.Color(2), 0
+	text, err := plotter.NewLabels(labels)
+	if err != nil {
+		return fmt.Errorf("drawing %s: %w", path, err)
+	}
+	text.Offset = vg.Point{X: vg.Points(4)}
+	for i := range text.TextStyle {
+		text.TextStyle[i].YAlign = draw.YCenter
+	}
+	p.Add(bars, text)
+	p.NominalY(names...)
+	p.X.Tick.Marker = plot.TickerFunc(shortTicks)
+	p.X.Min, p.X.Max = 0, 1.8*p.X.Max // space for the labels
+	return save(p, vg.Inch+vg.Points(30)*vg.Length(n), path)
 }
 
 // shortTicks are the usual ticks without decimals that say nothing.

@@ -3,6 +3,7 @@ package runner
 import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 	"math"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ func TestRunAgainst(t *testing.T) {
 	if a := runJSON(t, path, "--target", "ref", "--against", "ref").Against; a.Launches[0].Worst > 0.01 {
 		t.Errorf("the reference departs from itself by more than the rounding of f32: %+v", a.Launches[0])
 	}
-	path = clitest.Write(t, "wide.graph", clitest.Wide)
+	path = graphtest.File(t, "wide.graph", clitest.Wide)
 	r := clitest.FusecRun(t, "run", path, "--random-weights", "--target", "fpga", "--link", "model", "--against", "ref")
 	clitest.Bad(t, r, cli.ExitFailure, "2 launches and 1 output depart from the reference by more than the bound")
 	if !strings.Contains(r.Out, "out of bounds:") || !strings.Contains(r.Out, "of 4096") {

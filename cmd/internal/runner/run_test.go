@@ -15,6 +15,7 @@ import (
 	"fusec/cmd/internal/clitest"
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
+	"fusec/graph/graphtest"
 	"fusec/graph/npy"
 	"fusec/kernels/ref"
 )
@@ -36,7 +37,7 @@ func TestRunIsRight(t *testing.T) {
 	for i := range x {
 		x[i] = float32(i%5) - 2
 	}
-	in := clitest.Array(t, x, 6, 7)
+	in := graphtest.NPY(t, x, 6, 7)
 	rep := runJSON(t, path, "--in", "x="+in, "--out", dir, "--threads", "2", "--verify")
 	g, w, err := graph.Load(path)
 	if err != nil {
@@ -99,21 +100,21 @@ func TestRunSeed(t *testing.T) {
 func TestRunInputErrors(t *testing.T) {
 	path := clitest.Model(t, nil)
 	for _, c := range []struct{ name, file, want string }{
-		{"y", clitest.Array(t, make([]float32, 42), 6, 7), `no input "y": it has x, w1, b1, w2, runs`},
-		{"rnus", clitest.Array(t, make([]float32, 42), 6, 7), "did you mean runs?"},
-		{"x", clitest.Array(t, make([]float32, 42), 7, 6), `x.npy holds f32[7,6]; input "x" (model.go:10) is f32[6,7]`},
-		{"x", clitest.Array(t, make([]int32, 42), 6, 7), "elements of i32 cannot stand for f32"},
+		{"y", graphtest.NPY(t, make([]float32, 42), 6, 7), `no input "y": it has x, w1, b1, w2, runs`},
+		{"rnus", graphtest.NPY(t, make([]float32, 42), 6, 7), "did you mean runs?"},
+		{"x", graphtest.NPY(t, make([]float32, 42), 7, 6), `x.npy holds f32[7,6]; input "x" (model.go:10) is f32[6,7]`},
+		{"x", graphtest.NPY(t, make([]int32, 42), 6, 7), "elements of i32 cannot stand for f32"},
 		{"x", "no-such.npy", "no-such.npy: no such file"},
 		{"x", path, "mlp.graph: "},
 	} {
 		r := clitest.FusecRun(t, "run", path, "--in", c.name+"="+c.file)
 		clitest.Bad(t, r, cli.ExitFailure, c.want)
 	}
-	doubles := clitest.Array(t, make([]float64, 42), 6, 7)
+	doubles := graphtest.NPY(t, make([]float64, 42), 6, 7)
 	if rep := runJSON(t, path, "--in", "x="+doubles); rep.Outputs[0].NaN > 0 {
 		t.Error("doubles are not taken")
 	}
-	if rep := runJSON(t, path, "--in", "runs="+clitest.Array(t, []float64{4})); rep.Outputs == nil {
+	if rep := runJSON(t, path, "--in", "runs="+graphtest.NPY(t, []float64{4})); rep.Outputs == nil {
 		t.Error("state is not taken")
 	}
 }
@@ -196,14 +197,14 @@ func TestRunStandardInput(t *testing.T) {
 }
 
 func TestRunHugeGraph(t *testing.T) {
-	path := clitest.Write(t, "m.graph", "fusec graph 1 {\n  x = input : f32[1000000,100000]\n  y = unary[fn=relu] x\n  output y = y\n}\n")
+	path := graphtest.File(t, "m.graph", "fusec graph 1 {\n  x = input : f32[1000000,100000]\n  y = unary[fn=relu] x\n  output y = y\n}\n")
 	clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, "inputs and weights: 373 GiB of memory are needed")
 	clitest.Good(t, "explain", path)
 }
 
 // An operation of the user's own has no code in a file: the graph can be seen, but not run.
 func TestHostOperation(t *testing.T) {
-	path := clitest.Write(t, "m.graph", "fusec graph 1 {\n  x = input : f32[2] @ \"m.go:3\"\n  y = host[name=mystery] x : f32[2] @ \"m.go:4\"\n  output y = y\n}\n")
+	path := graphtest.File(t, "m.graph", "fusec graph 1 {\n  x = input : f32[2] @ \"m.go:3\"\n  y = host[name=mystery] x : f32[2] @ \"m.go:4\"\n  output y = y\n}\n")
 	out := clitest.Good(t, "explain", path)
 	for _, want := range []string{"on the host: 1 operation\n", "launch 1, host \"y\" (m.go:4): mystery stays on the host"} {
 		if !strings.Contains(out, want) {

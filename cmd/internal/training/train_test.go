@@ -21,6 +21,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/checkpoint"
 	"fusec/graph/dot"
+	"fusec/graph/graphtest"
 )
 
 func TestTrainLists(t *testing.T) {
@@ -233,7 +234,7 @@ func TestTrainUsage(t *testing.T) {
 // What could not be written is told before the first step, and leaves no trace.
 func TestTrainPlaces(t *testing.T) {
 	dir := t.TempDir()
-	file := clitest.Write(t, "notes.jsonl", "mine\n")
+	file := graphtest.File(t, "notes.jsonl", "mine\n")
 	no := filepath.Join(dir, "no")
 	for _, c := range []struct{ flag, path, want string }{
 		{"--save", filepath.Join(no, "k.graph"), "k.graph: no such file or directory"},

@@ -14,7 +14,7 @@ func Open(t testing.TB, options ...string) *nvrtc.Compiler {
 	t.Helper()
 	c, err := nvrtc.Open(options...)
 	if err != nil && os.Getenv(nvrtc.Variable) == "" {
-		t.Skip(err)
+		t.Skipf("make cuda-tools fetches NVRTC: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

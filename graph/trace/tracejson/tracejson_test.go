@@ -1,0 +1,167 @@
+package tracejson_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"fusec"
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/optim"
+	"fusec/graph/trace"
+	. "fusec/graph/trace/tracejson"
+)
+
+// step is the trace of a training step of a transformer.
+func step(t testing.TB, layers, odd int) *trace.Trace {
+	t.Helper()
+	tr, _, err := fusec.Plan(graphtest.Transformer(t, layers, odd), fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range tr.Program.Launches {
+		tr.Program.Launches[i].Measured = time.Duration(1000 + i)
+	}
+	return tr
+}
+
+func written(t testing.TB, x *Trace) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := x.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// A training step of 12 layers takes at most 3 MB.
+func TestSize(t *testing.T) {
+	tr := step(t, 12, -1)
+	src := written(t, New(tr, All(About{}, true)))
+	t.Logf("%d launches, %d stages: %d bytes", len(tr.Program.Launches), len(tr.Stages), len(src))
+	if len(src) > 3e6 {
+		t.Errorf("%d bytes", len(src))
+	}
+	if !bytes.Equal(src, written(t, New(tr, All(About{}, true)))) {
+		t.Error("written twice, the bytes differ")
+	}
+}
+
+// Stages that list only changes give every stage's graph.
+func TestStages(t *testing.T) {
+	tr := step(t, 2, 1)
+	got, err := Read(bytes.NewReader(written(t, New(tr, All(About{Model: "m", Fusec: "devel"}, true)))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := map[int]Node{}
+	for i, s := range got.Stages {
+		for _, id := range s.Removed {
+			if _, ok := nodes[id]; !ok {
+				t.Errorf("stage %s removes %d, which was not there", s.Name, id)
+			}
+			delete(nodes, id)
+		}
+		for _, n := range s.Changed {
+			nodes[n.ID] = n
+		}
+		want := tr.Stages[i].Graph.Nodes
+		if len(nodes) != len(want) {
+			t.Fatalf("stage %s has %d nodes, want %d", s.Name, len(nodes), len(want))
+		}
+		for _, w := range want {
+			n := nodes[w.ID]
+			if n.Op != w.Op.OpName() || n.Name != w.Name || n.Type != w.Type.String() || len(n.Args) != len(w.Args) || (n.Origin == 0) != (len(w.Origin) == 0) {
+				t.Fatalf("stage %s: %+v, want %v", s.Name, n, w)
+			}
+			for j, a := range w.Args {
+				if n.Args[j] != a.ID {
+					t.Fatalf("stage %s: operand %d of %+v, want %d", s.Name, j, n, a.ID)
+				}
+			}
+			for j, o := range w.Origin {
+				if Origin(o) != got.Origins[got.OriginLists[n.Origin-1][j]] {
+					t.Fatalf("stage %s: %+v has another origin than %v", s.Name, n, o)
+				}
+			}
+			f, fused := w.Op.(graph.Fusion)
+			if fused != (n.Body > 0) || fused && len(got.Bodies[n.Body-1].Nodes) != len(f.Body.Nodes) {
+				t.Fatalf("stage %s: the body of %+v", s.Name, n)
+			}
+		}
+	}
+	if len(got.Program.Launches) != len(tr.Program.Launches) || len(got.Program.Buffers) != len(tr.Program.Buffers) ||
+		got.Program.Launches[3].MeasuredNS != 1003 || got.Model != "m" || got.Fusec != "devel" {
+		t.Errorf("%+v", got.Program)
+	}
+	if got.Unfused.Launches <= len(got.Program.Launches) || got.Unfused.Bytes <= tr.Program.Work().Bytes {
+		t.Errorf("unfused %+v", got.Unfused)
+	}
+	one := New(tr, Options{First: 3, Last: 3})
+	if len(one.Stages) != 1 || len(one.Stages[0].Changed) != len(tr.Stages[3].Graph.Nodes) || one.Program != nil || one.Stages[0].Index != 3 {
+		t.Errorf("one stage: %d nodes", len(one.Stages[0].Changed))
+	}
+}
+
+// A miss names the launches that it leaves apart, and what one launch would save.
+func TestMiss(t *testing.T) {
+	got := New(step(t, 3, 1), All(About{}, false))
+	var miss *Miss
+	for _, s := range got.Stages {
+		for i, m := range s.Misses {
+			if m.Pattern == "attention" && strings.Contains(m.Reason, "squared") {
+				miss = &s.Misses[i]
+			}
+		}
+	}
+	if miss == nil {
+		t.Fatal("attention is not missed")
+	}
+	if len(miss.Launches) == 0 || strings.Contains(miss.Cause, "block1") {
+		t.Errorf("%+v", miss)
+	}
+	t.Logf("%+v", miss)
+	for _, l := range miss.Launches {
+		t.Log(got.Program.Launches[l])
+	}
+}
+
+func TestRead(t *testing.T) {
+	good := string(written(t, New(step(t, 1, -1), All(About{}, false))))
+	for _, c := range []struct{ src, want string }{
+		{"{", "not the JSON of a trace"},
+		{`{"schema":"fusec.trace/1"}`, `the schema is "fusec.trace/1"; this version of fusec reads "fusec.trace/2"`},
+		{`{"schema":"fusec.trace/2"}`, "no stage"},
+		{`{"schema":"fusec.trace/2","stages":5}`, "not the JSON of a trace"},
+		{`{"schema":"fusec.trace/2","stages":[{"changed":[{"origin":1}]}]}`, "1 of its origin_lists, of which there are 1"},
+		{`{"schema":"fusec.trace/2","stages":[{"changed":[{"body":-1}]}]}`, "-1 of its bodies"},
+		{`{"schema":"fusec.trace/2","stages":[{"misses":[{"launches":[0]}]}]}`, "0 of its launches"},
+		{`{"schema":"fusec.trace/2","stages":[{}],"bodies":[{"nodes":[{"body":1}]}]}`, "bodies"},
+		{`{"schema":"fusec.trace/2","stages":[{}],"bodies":[{"nodes":[{"args":[0]}]}]}`, "operands first"},
+		{`{"schema":"fusec.trace/2","stages":[{}],"bodies":[{"outputs":[0]}]}`, "nodes of a body"},
+		{`{"schema":"fusec.trace/2","stages":[{}],"origin_lists":[[0]]}`, "0 of its origins"},
+		{`{"schema":"fusec.trace/2","stages":[{}],"program":{"launches":[{"reads":[2]}]}}`, "2 of its buffers"},
+		{`{"schema":"fusec.trace/2","stages":[{}],"program":{"launches":[{"source":2}]}}`, "2 of its sources"},
+	} {
+		if _, err := Read(strings.NewReader(c.src)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.src, err, c.want)
+		}
+	}
+	if _, err := Read(strings.NewReader(good)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A compilation that failed has a stage without a graph, and no program.
+func TestFailed(t *testing.T) {
+	tr := &trace.Trace{Target: "cpu", Stages: []trace.Stage{{Notes: []trace.Note{{Node: -1, Text: "it failed"}}}}}
+	got, err := Read(bytes.NewReader(written(t, New(tr, All(About{}, false)))))
+	if err != nil || len(got.Stages) != 1 || got.Stages[0].Notes[0].Text != "it failed" || got.Program != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if n := len(New(&trace.Trace{}, All(About{}, false)).Stages); n != 0 {
+		t.Errorf("%d stages of none", n)
+	}
+}
