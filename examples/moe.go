@@ -38,6 +38,7 @@ func MoE(of tensor.Dtype, batch, length, experts int, t Transformer) (*train.Mod
 		tokens := batch * length
 		x = n.reshape(x, tokens, t.Dim)
 		gate := n.top2(n.project(name+".router", x, t.Dim, experts), tokens)
+		n.gates = append(n.gates, train.Gate{Name: name, Node: gate})
 		return n.reshape(n.experts(name, x, gate, tokens, experts, t), batch, length, t.Dim)
 	})
 }

@@ -18,6 +18,7 @@ type network struct {
 	g          *gorgonia.ExprGraph
 	of         tensor.Dtype
 	learnables gorgonia.Nodes
+	gates      []train.Gate
 	err        error
 }
 
@@ -134,7 +135,7 @@ func (n *network) model(output *gorgonia.Node, inputs ...*gorgonia.Node) (*train
 	if n.err != nil {
 		return nil, n.err
 	}
-	return &train.Model{Graph: n.g, Inputs: inputs, Output: output, Learnables: n.learnables}, nil
+	return &train.Model{Graph: n.g, Inputs: inputs, Output: output, Learnables: n.learnables, Gates: n.gates}, nil
 }
 
 // Classify gives a model a cost: the mean cross-entropy of its output, logits [..., classes], with labels [...], which

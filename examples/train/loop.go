@@ -38,6 +38,9 @@ func (r *Run) Loop(ctx context.Context, p Plan) error {
 			}
 		}
 		if evaluates {
+			if record.Loads, err = r.loads(); err != nil {
+				return err
+			}
 			if record.Scores, err = r.task.Evaluate(); err != nil {
 				return err
 			}

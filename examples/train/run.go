@@ -33,6 +33,15 @@ type Record struct {
 	Speed   float64 `json:"samples_per_s"` // of this step
 	Seconds float64 `json:"time_s"`        // since the run was started or resumed
 	Scores  []Score `json:"eval,omitempty"`
+	// Loads are the tokens of the batch that go to each expert of each mixture, by the weights after the step. Like
+	// Scores they are there when the model has been evaluated.
+	Loads []Load `json:"loads,omitempty"`
+}
+
+// Load is how many tokens go to each expert of a mixture.
+type Load struct {
+	Name   string `json:"name"`
+	Tokens []int  `json:"tokens"`
 }
 
 // Start differentiates the task's cost and compiles it, with the optimiser's step, into one program. From then on steps
@@ -99,6 +108,25 @@ func scalar(v gorgonia.Value) (float64, error) {
 		return 0, fmt.Errorf("the cost has %d elements, not one", n)
 	}
 	return t.Float(0), nil
+}
+
+// loads counts the tokens of each expert in the values of the gates.
+func (r *Run) loads() ([]Load, error) {
+	var list []Load
+	for _, g := range r.task.Model.Gates {
+		t, err := fgorgonia.ToTensor(g.Node.Value())
+		if err != nil {
+			return nil, fmt.Errorf("the gate of %s: %w", g.Name, err)
+		}
+		l := Load{g.Name, make([]int, t.Type.Shape.At(1))}
+		for i, w := range t.Floats() {
+			if w != 0 {
+				l.Tokens[i%len(l.Tokens)]++
+			}
+		}
+		list = append(list, l)
+	}
+	return list, nil
 }
 
 // Close releases the program. The weights stay in the model's nodes.

@@ -46,6 +46,14 @@ type Model struct {
 	Output     *gorgonia.Node // the prediction
 	Cost       *gorgonia.Node // a scalar, or nil in a model that only predicts
 	Learnables gorgonia.Nodes
+	Gates      []Gate // of mixtures of experts
+}
+
+// Gate is the node of a mixture of experts that has the weights [tokens, experts] of each token's experts: 0 for those
+// that it does not use.
+type Gate struct {
+	Name string
+	Node *gorgonia.Node
 }
 
 // Share makes the model use the same tensors as another model's learnables, matched by name: training one trains the

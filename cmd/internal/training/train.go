@@ -37,7 +37,11 @@ What a run computes is decided by --seed, --steps, --batch and --lr, to the bit 
 
 --checkpoint DIR saves all that the run needs to go on, every N steps, at the end, and when it is interrupted with
 Ctrl-C. With --resume the run goes on from the newest checkpoint that is intact, with the settings of that run, and
-comes to the same bits as one that never stopped; where there is none yet, it begins.`,
+comes to the same bits as one that never stopped; where there is none yet, it begins.
+
+--tensorboard DIR writes an event file with the loss, the learning rate, the steps that were skipped since a gradient was
+not finite, and the time of each step; and when the model is evaluated, its scores and the load of each expert, which is 1
+if all experts of a layer get as many tokens.`,
 	Examples: []cli.Example{
 		{"fusec train", "what there is to train"},
 		{"fusec train digits-vit", "a vision transformer"},
@@ -65,6 +69,7 @@ comes to the same bits as one that never stopped; where there is none yet, it be
 		f.Precision(&t.set.Precision)
 		f.StringVar(&t.metrics, "metrics", "", "write a line of JSON for each step to `FILE`")
 		f.StringVar(&t.curve, "curve", "", "draw the loss and the scores into `FILE`.svg or .png")
+		f.StringVar(&t.tensorboard, "tensorboard", "", "write an event file for TensorBoard into the folder `DIR`")
 		f.StringVar(&t.checkpoint, "checkpoint", "", "save checkpoints in the folder `DIR`")
 		f.Count(&t.every, "every", 1, "save a checkpoint every `N` steps (default: a tenth of the run)")
 		f.BoolVar(&t.resume, "resume", false, "go on from the newest checkpoint")
@@ -82,6 +87,7 @@ type trainer struct {
 	epochs int
 
 	metrics, curve   string
+	tensorboard      string
 	checkpoint       string
 	every            int
 	resume           bool
@@ -291,14 +297,16 @@ func (t *trainer) places() error {
 			return err
 		}
 	}
-	if t.checkpoint == "" {
-		return nil
-	}
-	if err := os.MkdirAll(t.checkpoint, 0o777); err != nil {
-		return fmt.Errorf("--checkpoint: making the folder %s: %w", t.checkpoint, cli.Cause(err))
-	}
-	if err := cli.CanWrite(filepath.Join(t.checkpoint, "checkpoint")); err != nil {
-		return fmt.Errorf("--checkpoint: %w", err)
+	for flag, dir := range map[string]string{"checkpoint": t.checkpoint, "tensorboard": t.tensorboard} {
+		if dir == "" {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return fmt.Errorf("--%s: making the folder %s: %w", flag, dir, cli.Cause(err))
+		}
+		if err := cli.CanWrite(filepath.Join(dir, "file")); err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
 	}
 	return nil
 }
@@ -317,16 +325,28 @@ func (t *trainer) drawing(vm *fusec.Machine) error {
 }
 
 // train does the steps, and writes their records where they are wanted.
-func (t *trainer) train(e *cli.Env, r *train.Run) error {
-	if t.metrics == "" {
-		return t.loop(e, r, func(train.Record) error { return nil })
+func (t *trainer) train(e *cli.Env, r *train.Run) (err error) {
+	write := func(train.Record) error { return nil }
+	if t.metrics != "" {
+		journal, kept, failed := train.OpenJournal(t.metrics, r.Step())
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, journal.Close()) }()
+		t.history, write = kept, journal.Write
 	}
-	journal, kept, err := train.OpenJournal(t.metrics, r.Step())
-	if err != nil {
-		return err
+	if t.tensorboard != "" {
+		board, failed := openEvents(t.tensorboard, r.Step())
+		if failed != nil {
+			return failed
+		}
+		defer func() { err = errors.Join(err, board.Close()) }()
+		journal := write
+		write = func(x train.Record) error {
+			return errors.Join(journal(x), board.write(x, t.set.Batch, r.Machine().StepStats().Skipped))
+		}
 	}
-	t.history = kept
-	return errors.Join(t.loop(e, r, journal.Write), journal.Close())
+	return t.loop(e, r, write)
 }
 
 // redraw is how often the bar changes.
