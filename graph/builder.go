@@ -14,6 +14,7 @@ type Builder struct {
 	g      *Graph
 	err    error
 	origin []Origin
+	phase  Phase
 	lines  bool
 	bad    *Node
 }
@@ -24,9 +25,18 @@ func NewBuilder(name string) *Builder { return &Builder{g: New(name), lines: tru
 // Extend appends to an existing graph. New nodes carry the given origins.
 func Extend(g *Graph, origin ...Origin) *Builder { return &Builder{g: g, origin: origin} }
 
-// From returns a builder on the same graph whose nodes get the origins of the given nodes.
+// From makes the builder give new nodes the origins of the given nodes and the latest of their phases, and returns it.
 func (b *Builder) From(nodes ...*Node) *Builder {
-	b.origin = MergeOrigins(nodes...)
+	b.origin, b.phase = MergeOrigins(nodes...), Forward
+	for _, n := range nodes {
+		b.phase = max(b.phase, n.Phase)
+	}
+	return b
+}
+
+// In makes the builder give new nodes a phase, and returns it.
+func (b *Builder) In(p Phase) *Builder {
+	b.phase = p
 	return b
 }
 
@@ -73,7 +83,7 @@ func (b *Builder) add(op Op, args []*Node) *Node {
 		}
 		return b.Fail(err)
 	}
-	n.Origin = b.origin
+	n.Origin, n.Phase = b.origin, b.phase
 	if b.lines {
 		n.Origin = []Origin{{Pos: b.caller()}}
 	}
@@ -249,7 +259,7 @@ func (b *Builder) Inline(body *Graph, args []*Node) []*Node {
 		}
 		k := b.add(n.Op, in)
 		if k != b.bad {
-			k.Name = n.Name
+			k.Name, k.Phase = n.Name, max(k.Phase, n.Phase)
 			if len(n.Origin) > 0 {
 				k.Origin = n.Origin
 			}

@@ -6,7 +6,7 @@ import (
 )
 
 // Equal explains the first difference between two graphs, or returns nil. Everything that the text form stores is
-// compared: names, IDs, the order of nodes, operations with their attributes, constants bit for bit, types, outputs,
+// compared: names, IDs, phases, the order of nodes, operations with their attributes, constants bit for bit, types, outputs,
 // updates and notes. Origins and the code of Host operations are not compared.
 func Equal(a, b *Graph) error {
 	if a.Name != b.Name {
@@ -43,6 +43,8 @@ func equalNodes(n, m *Node, at map[*Node]*Node) error {
 		return fmt.Errorf("IDs %d and %d", n.ID, m.ID)
 	case n.Name != m.Name:
 		return fmt.Errorf("names %q and %q", n.Name, m.Name)
+	case n.Phase != m.Phase:
+		return fmt.Errorf("phases %v and %v", n.Phase, m.Phase)
 	case n.Type != m.Type:
 		return fmt.Errorf("types %v and %v", n.Type, m.Type)
 	case !slices.EqualFunc(n.Args, m.Args, func(x, y *Node) bool { return at[x] == y }):

@@ -27,7 +27,7 @@ func Gradients(g *Graph, cost *Node, wrt []*Node) ([]*Node, error) {
 		return nil, fmt.Errorf("the cost %s has type %v: a gradient needs a scalar", cost.Where(), cost.Type)
 	}
 	n := len(g.Nodes)
-	seed := Extend(g).From(cost).Const(Filled(cost.Type, 1))
+	seed := Extend(g).From(cost).In(Backward).Const(Filled(cost.Type, 1))
 	r, err := VJP(g, []*Node{cost}, []*Node{seed}, wrt)
 	if err != nil {
 		g.Nodes = g.Nodes[:n]
@@ -61,7 +61,7 @@ func VJP(g *Graph, outputs, dys, wrt []*Node) ([]*Node, error) {
 		}
 	}
 	before := len(g.Nodes)
-	b := Extend(g)
+	b := Extend(g).In(Backward)
 	grads, err := backward(b, g.Nodes[:before:before], outputs, dys, wrt)
 	if err == nil {
 		for i, n := range wrt {
@@ -77,6 +77,9 @@ func VJP(g *Graph, outputs, dys, wrt []*Node) ([]*Node, error) {
 		return nil, err
 	}
 	prune(g, before, grads)
+	for _, n := range g.Nodes[before:] {
+		n.Phase = max(n.Phase, Backward)
+	}
 	return grads, nil
 }
 
@@ -106,7 +109,7 @@ func prune(g *Graph, first int, roots []*Node) {
 // backward walks nodes, which are in topological order, from outputs back to wrt. It returns the gradients of wrt, nil
 // where none flows. Operands outside nodes end the walk.
 func backward(b *Builder, nodes, outputs, dys, wrt []*Node) ([]*Node, error) {
-	needed := dependants(nodes, wrt)
+	needed, first := dependants(nodes, wrt), b.g.nextID
 	grads := make(map[*Node][]*Node) // of each result
 	accumulate := func(n *Node, result int, dy *Node) {
 		if grads[n] == nil {
@@ -152,6 +155,19 @@ func backward(b *Builder, nodes, outputs, dys, wrt []*Node) ([]*Node, error) {
 	for i, n := range wrt {
 		if d := grads[n]; d != nil {
 			r[i] = d[0]
+		}
+	}
+	name := func(d, of *Node) { // one node may be the gradient of several
+		if d != nil && d.ID >= first {
+			NameGradient(d, of)
+		}
+	}
+	for i, n := range wrt {
+		name(r[i], n)
+	}
+	for _, n := range nodes {
+		if d := grads[n]; d != nil && n.Name != "" {
+			name(d[0], n)
 		}
 	}
 	return r, nil

@@ -20,11 +20,12 @@ type Graph struct {
 
 // Node is one operation and its value.
 type Node struct {
-	ID   int // unique in its graph, stable across passes
-	Op   Op
-	Args []*Node
-	Type Type   // of the value; of result 0 if the operation has several results
-	Name string // the user's name, or empty
+	ID    int // unique in its graph, stable across passes
+	Op    Op
+	Args  []*Node
+	Type  Type   // of the value; of result 0 if the operation has several results
+	Name  string // the user's name, or empty
+	Phase Phase
 	// Origin lists the user's nodes from which this node was made. Every rewrite keeps it.
 	Origin []Origin
 }
@@ -46,6 +47,9 @@ type Update struct {
 	Target *Node // a State or Param
 	Value  *Node // of the same type
 }
+
+// Like gives n the name, the origins and the phase of a node that it stands for.
+func (n *Node) Like(of *Node) { n.Name, n.Origin, n.Phase = of.Name, of.Origin, of.Phase }
 
 // New makes an empty graph.
 func New(name string) *Graph { return &Graph{Name: name} }

@@ -234,8 +234,12 @@ func (p *parser) header(g *Graph) error {
 	if !p.accept("fusec") || !p.accept("graph") {
 		return p.expected(fmt.Sprintf("a graph, which begins with: fusec graph %d", Version))
 	}
-	if !p.tok.is(strconv.Itoa(Version)) {
-		return p.expected(fmt.Sprintf("version %d of the text form", Version))
+	v, err := strconv.Atoi(p.tok.text)
+	if p.tok.kind != tokenWord || err != nil || v < 1 {
+		return p.expected(fmt.Sprintf("the version of the text form, such as %d", Version))
+	}
+	if v > Version {
+		return p.fail(p.tok, "the file has version %d of the text form; this program reads versions up to %d", v, Version)
 	}
 	p.advance()
 	if p.tok.kind == tokenString || p.tok.kind == tokenWord {

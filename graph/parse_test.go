@@ -13,9 +13,11 @@ import (
 
 func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ src, want string }{
-		{"", "1:1: expected a graph, which begins with: fusec graph 1, found the end of the file"},
-		{"\n  hello", "2:3: expected a graph, which begins with: fusec graph 1, found hello"},
-		{"fusec graph 2 {", "1:13: expected version 1 of the text form, found 2"},
+		{"", "1:1: expected a graph, which begins with: fusec graph 2, found the end of the file"},
+		{"\n  hello", "2:3: expected a graph, which begins with: fusec graph 2, found hello"},
+		{"fusec graph 3 {", "1:13: the file has version 3 of the text form; this program reads versions up to 2"},
+		{"fusec graph 0 {", "1:13: expected the version of the text form, such as 2, found 0"},
+		{"fusec graph x {", "1:13: expected the version of the text form, such as 2, found x"},
 		{"fusec graph 1 \"x\"", "1:18: expected '{', found the end of the file"},
 		{"fusec graph 1 { x", "1:17: expected the end of the line, found x"},
 		{"fusec graph 1 {\n", "2:1: expected '}' for the '{' of line 1, found the end of the file"},
@@ -47,7 +49,7 @@ func TestParseErrors(t *testing.T) {
 		{`"a = copy x`, "5:1: expected a node, output, update or '}', found string without an end"},
 		{`"\q" = copy x`, "found string with an unknown escape"},
 		{"h = copy x extra", "found operand extra"},
-		{"h = copy x : f32[2,3] y", "5:23: expected the end of the line, found y"},
+		{"h = copy x : f32[2,3] y", "5:23: expected a phase (forward, backward, optimiser) or the end of the line, found y"},
 
 		{"h = copy x : f32[2,4]", `5:14: "h" is f32[2,3] by its operands, not f32[2,4]`},
 		{"h = copy x : f8", `5:14: unknown element type "f8"`},

@@ -19,6 +19,7 @@ type nodeText struct {
 	args    []*Node
 	typ     Type
 	typeAt  token // kind tokenEOF if there is no type
+	phase   Phase
 	origins []Origin
 	body    *Graph
 }
@@ -107,6 +108,12 @@ func (p *parser) expression(sc *scope, t *nodeText) error {
 		var err error
 		if t.typ, err = p.typeName(); err != nil {
 			return err
+		}
+		if p.tok.kind == tokenWord && p.tok.text != keywordFor {
+			if t.phase.UnmarshalText([]byte(p.tok.text)) != nil {
+				return p.expected("a phase (" + strings.Join(phases[:], ", ") + ") or the end of the line")
+			}
+			p.advance()
 		}
 	}
 	if err := p.origins(t); err != nil {
@@ -300,7 +307,7 @@ func (p *parser) build(sc *scope, t *nodeText) (*Node, error) {
 	if err != nil {
 		return nil, p.fail(t.op, "%w", err)
 	}
-	n.ID, n.Name, n.Origin = t.id, t.name, t.origins
+	n.ID, n.Name, n.Phase, n.Origin = t.id, t.name, t.phase, t.origins
 	if t.typeAt.kind != tokenEOF && t.typ != n.Type {
 		return nil, p.fail(t.typeAt, "%v is %v by its operands, not %v", n, n.Type, t.typ)
 	}

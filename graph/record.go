@@ -6,7 +6,7 @@ import (
 )
 
 // A Recorder takes snapshots of a graph while passes rewrite it. Snapshots share everything unchanged: a node whose
-// operation, operands, type, name and origins are the same, the bodies of fusions, and the whole graph if nothing has
+// operation, operands, type, name, phase and origins are the same, the bodies of fusions, and the whole graph if nothing has
 // changed. So a snapshot, and the body of a fusion once it is made, must not be changed. The zero Recorder is ready to
 // use.
 type Recorder struct {
@@ -49,7 +49,7 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 
 // same reports whether n is unchanged since its snapshot k. Slices of origins are replaced, never written to.
 func (r *Recorder) same(n, k *Node) bool {
-	if n.ID != k.ID || n.Name != k.Name || n.Type != k.Type || len(n.Args) != len(k.Args) || len(n.Origin) != len(k.Origin) ||
+	if n.ID != k.ID || n.Name != k.Name || n.Phase != k.Phase || n.Type != k.Type || len(n.Args) != len(k.Args) || len(n.Origin) != len(k.Origin) ||
 		len(n.Origin) > 0 && &n.Origin[0] != &k.Origin[0] {
 		return false
 	}

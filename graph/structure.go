@@ -10,7 +10,7 @@ import (
 
 // The structure of a graph is everything that determines what it computes: the operations in their order with their
 // attributes, types and operands, the elements of constants, and which nodes are outputs and updates. Names, IDs,
-// origins and notes are labels, which are not part of the structure.
+// phases, origins and notes are labels, which are not part of the structure.
 
 // structureSeed is the seed of this process: hashes are valid only within it.
 var structureSeed = maphash.MakeSeed()
@@ -110,7 +110,7 @@ func SameStructure(a, b *Graph) bool {
 	return true
 }
 
-// SameLabels reports whether two graphs of the same structure have the same names, IDs, origins and notes, too.
+// SameLabels reports whether two graphs of the same structure have the same names, IDs, phases, origins and notes, too.
 func SameLabels(a, b *Graph) bool {
 	if a == b {
 		return true
@@ -120,7 +120,7 @@ func SameLabels(a, b *Graph) bool {
 	}
 	for i, n := range a.Nodes {
 		m := b.Nodes[i]
-		if n.ID != m.ID || n.Name != m.Name || !slices.Equal(n.Origin, m.Origin) {
+		if n.ID != m.ID || n.Name != m.Name || n.Phase != m.Phase || !slices.Equal(n.Origin, m.Origin) {
 			return false
 		}
 		if f, ok := n.Op.(Fusion); ok && !SameLabels(f.Body, m.Op.(Fusion).Body) {

@@ -35,7 +35,8 @@ import (
 //	block   = "{" EOL { statement EOL } "}"
 //	statement = node | "output" name "=" operand | "update" operand "=" operand | note
 //	note    = "note" word [word] string [operand]
-//	node    = [id] [name] "=" word [attrs] { operand } [":" type] { origin } [block]
+//	node    = [id] [name] "=" word [attrs] { operand } [":" type [phase]] { origin } [block]
+//	phase   = "forward" | "backward" | "optimiser"
 //	origin  = "@" string [name] | "for" name
 //	attrs   = "[" { word "=" value } "]"
 //	value   = word | string | list
@@ -53,6 +54,7 @@ import (
 //     nodes are numbered from 0 after reading.
 //   - The type after the colon is checked against the type rule. It may be absent except for operations whose type does
 //     not follow from their operands: input, param, state, const, random, host.
+//   - A node without a phase belongs to the forward pass. See [Phase].
 //   - Attributes are as [Attrs] lists them; those that it always lists are required. A const has either value, a number
 //     or a flat list in row-major order, or weights, the name of a tensor in the weights file. Values of floating-point
 //     numbers are exact; inf, -inf and nan are numbers.
@@ -62,8 +64,9 @@ import (
 //   - A note has a kind, a topic unless its kind is remark, a text, and the node that it is about. See [Note].
 //   - Host operations are written without their code and load without it.
 
-// Version is the version of the text form.
-const Version = 1
+// Version is the version of the text form. Files of earlier versions are read. Version 2 adds phases. A graph that
+// needs nothing of it is written as version 1.
+const Version = 2
 
 // Bounds of the text form, so that no input makes the reader allocate without limit. The number of elements of all
 // nodes of a file together is bounded by [MaxElems], and the nesting of bodies by [Verify].
@@ -87,14 +90,13 @@ const (
 // Print writes the graph in the text form. The same graph gives the same bytes. Constants of more than [MaxInline]
 // elements are named only; [Constants] has them.
 func Print(g *Graph) string {
-	var p printer
-	fmt.Fprintf(&p.b, "fusec graph %d ", Version)
-	if g.Name != "" {
-		p.b.WriteString(strconv.Quote(g.Name) + " ")
-	}
+	p := printer{version: 1}
 	p.block(g, "", constPrefix)
-	p.b.WriteByte('\n')
-	return p.b.String()
+	name := ""
+	if g.Name != "" {
+		name = strconv.Quote(g.Name) + " "
+	}
+	return fmt.Sprintf("fusec graph %d %s%s\n", p.version, name, p.b.Bytes())
 }
 
 // Constants returns the constants that the text form does not contain, by the names that it uses for them.
@@ -120,7 +122,10 @@ func constants(m map[string]*Tensor, g *Graph, path string) {
 // constName is the name of a constant, or the path of those in a fusion's body.
 func constName(path string, n *Node) string { return path + "/" + strconv.Itoa(n.ID) }
 
-type printer struct{ b bytes.Buffer }
+type printer struct {
+	b       bytes.Buffer
+	version int // that the graph needs
+}
 
 // block writes the statements of a graph in braces.
 func (p *printer) block(g *Graph, indent, path string) {
@@ -151,6 +156,10 @@ func (p *printer) block(g *Graph, indent, path string) {
 			p.b.WriteString(" " + ref(a))
 		}
 		p.b.WriteString(" : " + n.Type.String())
+		if n.Phase != Forward {
+			p.b.WriteString(" " + n.Phase.String())
+			p.version = 2
+		}
 		p.origins(n)
 		if f, ok := n.Op.(Fusion); ok {
 			p.b.WriteByte(' ')

@@ -134,9 +134,11 @@ func (p *Program) Trace() *trace.Program {
 		}
 		t.Buffers = append(t.Buffers, trace.Buffer{Name: p.bufferName(i), Role: b.Role.String(), Type: b.Type, Offset: b.Offset, First: b.First, Last: b.Last})
 	}
+	var scopes graph.Scopes
 	for _, l := range p.Launches {
 		r := trace.Launch{Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name,
-			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Cycles: l.Cycles, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin}
+			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Cycles: l.Cycles, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin,
+			Phase: l.Node.Phase, Scope: scopes.Of(l.Node)}
 		for _, v := range l.Args {
 			r.Reads = append(r.Reads, v.Buffer)
 		}

@@ -88,7 +88,8 @@ func (p *placer) copyOf(a *graph.Node) *graph.Node {
 		return k
 	}
 	k := graph.Extend(p.g).Add(graph.Copy{}, a)
-	k.Name, k.Origin = a.Name, slices.Clip(a.Origin) // one list for all copies: it may be long
+	k.Like(a)
+	k.Origin = slices.Clip(k.Origin) // one list for all copies: it may be long
 	p.copies[a] = k
 	p.at[k], p.base[k] = graph.Contiguous(a.Type.Shape), k
 	return k

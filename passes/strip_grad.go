@@ -298,7 +298,7 @@ func (s *stripper) ask() error {
 			// What the cost itself or its seed is computed from is no backward node: a constant 1, say, that is also a
 			// gradient.
 			if !s.before(r.Cost)[r.Value] && (r.Seed == nil || !s.before(r.Seed)[r.Value]) && with[value] == nil {
-				b := graph.Extend(g).From(r.Value)
+				b := graph.Extend(g).From(r.Value).In(graph.Backward)
 				made := b.Reshape(req, value.Type.Shape.Slice()...)
 				if b.Err() != nil {
 					return b.Err()
@@ -343,7 +343,7 @@ func (s *stripper) request(cost, of, seed *graph.Node) (*graph.Node, error) {
 		args = append(args, seed)
 	}
 	k := [3]*graph.Node{cost, of, seed}
-	b := graph.Extend(s.c.Graph).From(of)
+	b := graph.Extend(s.c.Graph).From(of).In(graph.Backward)
 	if s.asked[k] == nil {
 		s.asked[k] = b.Add(graph.Host{Name: fmt.Sprintf("gradient of %v by %v", cost, of), Type: of.Type.Accumulator(), Impl: request}, args...)
 	}

@@ -88,6 +88,9 @@ func (im *importer) grads(order []*gorg.Node) {
 		}
 		wanted := n.Op() == nil || typeName(n.Op()) == "randomOp"
 		g := Grad{Node: n, GradMark: graph.GradMark{Of: of, Value: im.Node(d), Wanted: wanted}}
+		if g.Value.Phase == graph.Backward {
+			graph.NameGradient(g.Value, of)
+		}
 		if c := costs[i]; c != nil {
 			g.Cost = im.Node(c)
 			if s := im.Node(c.Deriv()); s != nil {

@@ -448,6 +448,9 @@ const roomAtOnce = 64
 func (c *call) begin() {
 	c.origins = append(room(c.origins, 1), c.from)
 	c.builder = *graph.Extend(c.Graph, slices.Clip(c.origins[len(c.origins)-1:])...)
+	if c.Backward(c.n) {
+		c.builder.In(graph.Backward)
+	}
 	c.b = &c.builder
 }
 

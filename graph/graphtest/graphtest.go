@@ -302,11 +302,12 @@ func (g *generator) update(state *graph.Node) *graph.Node {
 	return g.of(state.Type)
 }
 
-// setOrigins gives every node a different position.
+// setOrigins gives every node a different position, and a phase.
 func setOrigins(g *graph.Graph, line *int) {
 	for _, n := range g.Nodes {
 		*line++
 		n.Origin = []graph.Origin{{Name: n.Name, Pos: fmt.Sprintf("random.go:%d", *line)}}
+		n.Phase = graph.Phase(*line % 3)
 		if f, ok := n.Op.(graph.Fusion); ok {
 			setOrigins(f.Body, line)
 		}

@@ -31,10 +31,11 @@ func (o *Optimizer) Seed(g *graph.Graph, cost, seed *graph.Node) (*graph.Node, e
 	if o.LossScale.Initial == 0 {
 		return seed, nil
 	}
-	b := graph.Extend(g)
+	b := graph.Extend(g).In(graph.Backward)
 	scale := g.Lookup(ScaleState)
 	if scale == nil {
 		scale = b.State(ScaleState, graph.TypeOf(graph.F64))
+		scale.Phase = graph.Optimiser
 	}
 	s := b.Broadcast(as(b, scale, cost), cost.Type.Shape)
 	if seed != nil {
@@ -53,8 +54,13 @@ func (o *Optimizer) Append(g *graph.Graph, pairs []Pair, costs []*graph.Node) er
 	if len(pairs) == 0 {
 		return errors.New("the optimiser has no parameter to change")
 	}
+	before := len(g.Nodes)
 	w := &writer{o: o, b: graph.Extend(g), sources: g.SourcesByName()}
-	return w.write(pairs, costs)
+	err := w.write(pairs, costs)
+	for _, n := range g.Nodes[before:] {
+		n.Phase = graph.Optimiser
+	}
+	return err
 }
 
 // A writer appends the nodes of a step.

@@ -206,6 +206,8 @@ type Launch struct {
 	FLOPs    int64
 	Bytes    int64 // read and written, by its buffers
 	Origin   []graph.Origin
+	Phase    graph.Phase
+	Scope    string        // the path of its layer, such as "block3/attn", or empty; see [graph.Scopes]
 	Measured time.Duration // median of the runs; 0 until measured
 
 	// On targets that count cycles: the estimated cycles, after a run the counted ones, and the error of the results

@@ -147,7 +147,7 @@ func (f *fuser) emit(r *region, outs []output, with *graph.PerNode[*graph.Node])
 			_, isConst := constScalar(base)
 			if inside[base] == nil && (!isConst || n == r.root && r.contracts()) {
 				in := bb.Add(graph.Input{Type: base.Type})
-				in.Name, in.Origin = base.Name, base.Origin
+				in.Like(base)
 				inside[base] = in
 				inputs = append(inputs, base)
 			}
@@ -160,14 +160,14 @@ func (f *fuser) emit(r *region, outs []output, with *graph.PerNode[*graph.Node])
 			if inside[a] == nil {
 				if t, ok := constScalar(a); ok {
 					c := bb.Const(t)
-					c.Name, c.Origin = a.Name, a.Origin
+					c.Like(a)
 					inside[a] = c
 				}
 			}
 			args[i] = inside[a]
 		}
 		k := bb.Add(n.Op, args...)
-		k.Name, k.Origin = n.Name, n.Origin
+		k.Like(n)
 		inside[n] = k
 		return k
 	}
@@ -191,7 +191,10 @@ func (f *fuser) emit(r *region, outs []output, with *graph.PerNode[*graph.Node])
 	if err := body.Tidy(); err != nil {
 		return err
 	}
-	gb := graph.Extend(f.g, graph.MergeOrigins(r.nodes...)...)
+	gb := graph.Extend(f.g).From(r.nodes...)
+	if r.anchor != graph.AnchorNone {
+		gb.In(r.root.Phase)
+	}
 	fusion := gb.Add(graph.Fusion{Anchor: r.anchor, Kind: f.kind(r), Body: body}, inputs...)
 	if err := gb.Err(); err != nil {
 		return fmt.Errorf("fuse-regions at %s: %w", r.root.Where(), err)

@@ -130,7 +130,7 @@ func mergeGroup(c *rewrite.Context, group []*graph.Node, uses *graph.Uses,
 		for _, a := range n.Args {
 			if inputs[a] == nil {
 				inputs[a] = b.Add(graph.Input{Type: a.Type})
-				inputs[a].Name = a.Name
+				inputs[a].Name, inputs[a].Phase = a.Name, a.Phase
 				args = append(args, a)
 			}
 		}

@@ -102,7 +102,7 @@ func (w *narrower) convert(f graph.Fusion, operands, results map[int]bool) conve
 			}
 			m = b.Add(n.Op, args...)
 		}
-		m.Name, m.Origin = n.Name, n.Origin
+		m.Like(n)
 		if _, ok := n.Op.(graph.Cast); ok && n.Type.DType == w.to && cast[m.Args[0]] == nil {
 			cast[m.Args[0]] = m
 		}

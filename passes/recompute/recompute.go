@@ -78,7 +78,7 @@ func (r *recomputer) rewrite(t *timeline, again []bool) error {
 		if err != nil {
 			return nil, err
 		}
-		k.Name, k.Origin = like.Name, like.Origin
+		k.Like(like)
 		nodes = append(nodes, k)
 		return k, nil
 	}
@@ -147,7 +147,39 @@ func (r *recomputer) rewrite(t *timeline, again []bool) error {
 		nodes = append(nodes, node)
 	}
 	g.Nodes = nodes
-	return g.Tidy()
+	if err := g.Tidy(); err != nil {
+		return err
+	}
+	r.phases()
+	return nil
+}
+
+// phases makes what is computed again for the backward pass a part of it.
+func (r *recomputer) phases() {
+	first := map[*graph.Node]graph.Phase{}
+	for _, n := range slices.Backward(r.c.Graph.Nodes) {
+		if p, ok := first[n]; ok && r.again(n) {
+			n.Phase = max(n.Phase, min(p, graph.Backward))
+		}
+		for _, a := range n.Args {
+			if p, ok := first[a]; !ok || n.Phase < p {
+				first[a] = n.Phase
+			}
+		}
+	}
+}
+
+// again reports whether n runs again what another has run, or is a result of it or a view.
+func (r *recomputer) again(n *graph.Node) bool {
+	for {
+		if _, ok := r.first[n.ID]; ok {
+			return true
+		}
+		if _, further := n.Op.(graph.Result); !further && !graph.IsView(n.Op) {
+			return false
+		}
+		n = n.Args[0]
+	}
 }
 
 // repeat notes that k runs what n ran.

@@ -89,6 +89,7 @@ func (s *simplifier) visit(n *graph.Node) (*graph.Node, error) {
 		s.Graph.Nodes = s.Graph.Nodes[:mark]
 	}
 	if m := s.values.find(n); m != n {
+		m.Phase = min(m.Phase, n.Phase)
 		s.Record("equal", trace.Exact, "", m, n)
 		return m, nil
 	}

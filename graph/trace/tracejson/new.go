@@ -100,6 +100,9 @@ func (e *encoder) node(n *graph.Node, inBody bool) *Node {
 	j := &Node{ID: n.ID, Op: n.Op.OpName(), Type: n.Type.String(), FLOPs: c.FLOPs, Bytes: c.Bytes()}
 	if !inBody {
 		j.Name, j.Origin = n.Name, e.origin(n.Origin)
+		if n.Phase != graph.Forward {
+			j.Phase = n.Phase.String()
+		}
 	}
 	for _, a := range n.Args {
 		j.Args = append(j.Args, a.ID)
@@ -160,7 +163,7 @@ func (n *Node) key(b *strings.Builder) {
 }
 
 func (n *Node) equal(o *Node) bool {
-	return n.Name == o.Name && n.Op == o.Op && n.Type == o.Type && n.Origin == o.Origin && n.Body == o.Body &&
+	return n.Name == o.Name && n.Phase == o.Phase && n.Op == o.Op && n.Type == o.Type && n.Origin == o.Origin && n.Body == o.Body &&
 		slices.Equal(n.Args, o.Args) && maps.Equal(n.Attrs, o.Attrs)
 }
 
@@ -255,7 +258,7 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 		j.Buffers = append(j.Buffers, Buffer{b.Name, b.Role, b.Type.String(), b.Type.Bytes(), b.Offset, b.First, b.Last})
 	}
 	for i, l := range p.Launches {
-		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Device: l.Device, Reason: l.Reason,
+		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Phase: l.Phase.String(), Scope: l.Scope, Device: l.Device, Reason: l.Reason,
 			Reads: append([]int{}, l.Reads...), Writes: append([]int{}, l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Cycles: l.Cycles}
 		if l.Source != "" {
 			if e.sources[l.Source] == 0 {

@@ -90,6 +90,7 @@ type Graph struct {
 type Node struct {
 	ID    int    `json:"id"`
 	Name  string `json:"name,omitempty"`
+	Phase string `json:"phase,omitempty"` // empty for forward
 	Op    string `json:"op"`
 	Attrs Attrs  `json:"attrs,omitempty"`
 	Args  []int  `json:"args,omitempty"` // IDs

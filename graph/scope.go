@@ -1,0 +1,139 @@
+package graph
+
+import (
+	"cmp"
+	"strings"
+)
+
+// ScopeOf is the path of the layer to which a node of the given name belongs, with slashes: the name without its last
+// part. Parts are separated by slashes or by dots; in a name without either, an underscore after a digit separates, too.
+// A name without a path, or one that is not made of words, gives "". The gradients and the optimiser's states of a
+// parameter have its scope.
+//
+//	block3/attn/query        block3/attn
+//	layers.3.attn.q.weight   layers/3/attn/q
+//	l3_w                     l3
+//	gradient of fc1.bias     fc1
+//	w1                       (none)
+func ScopeOf(name string) string {
+	for strings.HasPrefix(name, gradientOf) {
+		name = name[len(gradientOf):]
+	}
+	if rest, ok := strings.CutPrefix(name, "optim/"); ok { // optim/moment/parameter
+		_, name, _ = strings.Cut(rest, "/")
+	}
+	if len(name) == 0 || !isLetter(name[0]) {
+		return ""
+	}
+	last, separated := -1, strings.ContainsAny(name, "/.")
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '/' || c == '.':
+			if i == 0 || name[i-1] == '/' || name[i-1] == '.' {
+				return ""
+			}
+			last = i
+		case c == '_':
+			if !separated && isDigit(name[i-1]) {
+				last = i
+			}
+		case !isLetter(c) && !isDigit(c) && c != '-' && c < 0x80:
+			return ""
+		}
+	}
+	if last <= 0 {
+		return ""
+	}
+	return strings.ReplaceAll(name[:last], ".", "/")
+}
+
+func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
+func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c >= 0x80 }
+
+// Scopes finds the scopes of nodes. The zero value is ready to use. Nodes must not be changed between calls.
+type Scopes struct {
+	of   map[*Node]string
+	last []Origin // the list that was last looked at, and what it gives
+	path string
+}
+
+// manyOrigins is how many origins of a node Scopes looks at.
+const manyOrigins = 64
+
+// Of is the scope of n: that of its name, or what the scopes of its origins, else of the parameters that it reads, else
+// of its other operands have in common. If they have nothing in common, it is the scope of the first parameter, or of the
+// last operand: the anchor of a fusion comes first, and of two values that meet in a sum the last one is that of the later
+// layer. In the optimiser's phase only names, origins and parameters count, and what concerns several layers has no scope.
+func (s *Scopes) Of(n *Node) string {
+	if scope, ok := s.of[n]; ok {
+		return scope
+	}
+	if s.of == nil {
+		s.of = map[*Node]string{}
+	}
+	scope := ScopeOf(n.Name)
+	if scope == "" {
+		scope = s.origins(n.Origin)
+	}
+	var weights, values []string
+	if scope == "" {
+		for _, a := range n.Args {
+			of := s.Of(a)
+			base := a
+			for IsView(base.Op) {
+				base = base.Args[0]
+			}
+			if _, ok := base.Op.(Param); ok && of != "" {
+				weights = append(weights, of)
+			} else if of != "" {
+				values = append(values, of)
+			}
+		}
+	}
+	if scope == "" {
+		scope = commonPath(weights)
+	}
+	if scope == "" && n.Phase != Optimiser {
+		switch {
+		case len(weights) > 0:
+			scope = weights[0]
+		case len(values) > 0:
+			scope = cmp.Or(commonPath(values), values[len(values)-1])
+		}
+	}
+	s.of[n] = scope
+	return scope
+}
+
+// origins is the path that the scopes of origins have in common. Launches may share one list of many origins.
+func (s *Scopes) origins(list []Origin) string {
+	list = list[:min(len(list), manyOrigins)]
+	if len(list) == 0 {
+		return ""
+	}
+	if len(s.last) == len(list) && &s.last[0] == &list[0] {
+		return s.path
+	}
+	var all []string
+	for _, o := range list {
+		if scope := ScopeOf(o.Name); scope != "" {
+			all = append(all, scope)
+		}
+	}
+	s.last, s.path = list, commonPath(all)
+	return s.path
+}
+
+// commonPath is the path with which all of the given ones begin.
+func commonPath(paths []string) string {
+	if len(paths) == 0 {
+		return ""
+	}
+	common := paths[0]
+	for _, p := range paths[1:] {
+		for common != "" && p != common && !strings.HasPrefix(p, common+"/") {
+			common = common[:max(strings.LastIndexByte(common, '/'), 0)]
+		}
+	}
+	return common
+}
