@@ -31,7 +31,7 @@ samples that --calibrate gives, and the overlay's descriptors to be read.`,
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		c := &aheadCompiler{}
-		c.compile.Declare(f)
+		c.compile.Declare(f, "cuda", modelio.OverlayTarget)
 		c.values.Declare(f)
 		f.Output(&c.out, "write `FILE` (default: the model's name with the extension .fuse)")
 		return c.run
@@ -78,7 +78,6 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 		_, err = fmt.Fprintf(e.Out, "%s: %s for the overlay %s\n", out, modelio.ModelName(path), cmp.Or(c.compile.Overlay.Overlay, isa.Overlays()[0]))
 		return err
 	}
-	c.compile.Target = "cuda"
 	if err := cli.CanWrite(out); err != nil {
 		return err
 	}

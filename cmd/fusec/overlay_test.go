@@ -98,7 +98,7 @@ func TestOverlayReports(t *testing.T) {
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--target", "fpga"), cli.ExitUsage, "is not for target fpga")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "--target", "fpga"), cli.ExitUsage, "is not for an overlay")
-	clitest.Bad(t, clitest.FusecRun(t, "tune", digitsModel, "--target", "fpga"), cli.ExitUsage, "fusec tune is for GPUs")
+	clitest.Bad(t, clitest.FusecRun(t, "tune", digitsModel, "--target", "fpga"), cli.ExitUsage, `unknown target "fpga"; choose cuda`)
 	clitest.Bad(t, clitest.FusecRun(t, "bench", digitsModel, "--target", "fpga", "--mhz", "0"), cli.ExitUsage,
 		"want a positive number of MHz")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", "--stage", "fpga", "--all", digitsModel), cli.ExitUsage, "--stage fpga is one text")

@@ -37,7 +37,7 @@ in rounding. Nothing else measures or changes the text.`,
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		t := &tuner{}
-		t.compile.Declare(f)
+		t.compile.Declare(f, "cuda")
 		t.values.Declare(f)
 		f.BoolVar(&t.json, "json", false, "print the report as JSON")
 		return t.run
@@ -80,9 +80,6 @@ func (t *tuner) run(e *cli.Env, args []string) error {
 	path, err := modelio.ModelArgument(args)
 	if err != nil {
 		return err
-	}
-	if !t.compile.OnGPU() {
-		return cli.Usage("fusec tune is for GPUs: give it --target cuda")
 	}
 	g, vals, err := t.values.Load(e, path, false)
 	if err != nil {

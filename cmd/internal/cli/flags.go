@@ -172,15 +172,20 @@ func ParseSeconds(s string) (float64, error) {
 	return v, nil
 }
 
-// Target declares the flag that names a target.
-func (f *FlagSet) Target(p *string) {
-	all := fusec.Targets()
-	f.Values("target", fusec.Targets)
-	help := fmt.Sprintf("compile for the `TARGET` %s (default %s); cuda:1 is the second GPU", strings.Join(all, ", "), all[0])
+// Target declares the flag that names a target: one of among, or of all if there are none. The first is the default.
+func (f *FlagSet) Target(p *string, among ...string) {
+	if len(among) == 0 {
+		among = fusec.Targets()
+	}
+	f.Values("target", func() []string { return among })
+	help := fmt.Sprintf("compile for the `TARGET` %s (default %s)", Either(among), among[0])
+	if slices.Contains(among, "cuda") {
+		help += "; cuda:1 is the second GPU"
+	}
 	f.Func("target", help, func(s string) error {
 		name, _, _ := strings.Cut(s, ":")
-		if !slices.Contains(all, name) {
-			return errors.New(Unknown("target", s, all))
+		if !slices.Contains(among, name) {
+			return errors.New(Unknown("target", s, among))
 		}
 		*p = s
 		return nil

@@ -123,6 +123,8 @@ func (d *dumper) options() (dot.Options, error) {
 	ext := strings.ToLower(filepath.Ext(d.out))
 	named := slices.IndexFunc(dot.Formats(), func(f dot.Format) bool { return f.Ext() == ext })
 	switch {
+	case d.format != "" && named >= 0 && dot.Formats()[named] != dot.Format(d.format):
+		return opts, cli.Usage("-o %s and --format %s contradict each other", d.out, d.format)
 	case d.format != "":
 		opts.Format = dot.Format(d.format)
 	case named >= 0:

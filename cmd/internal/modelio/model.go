@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -29,11 +31,25 @@ const StdinName = "-"
 func ModelArgument(args []string) (string, error) {
 	switch len(args) {
 	case 1:
-		return args[0], nil
+		return args[0], likely(args[0])
 	case 0:
 		return "", cli.Usage("which model? Give the path of a .graph file, or - for standard input")
 	}
 	return "", cli.Usage("one model at a time, not %d: %s", len(args), strings.Join(args, ", "))
+}
+
+// likely refuses the path of weights, and of a model without its extension.
+func likely(path string) error {
+	ext := filepath.Ext(path)
+	model := strings.TrimSuffix(path, ext) + ".graph"
+	if ext == ".safetensors" {
+		return cli.Usage("%s has weights: the model is %s", path, model)
+	}
+	_, err := os.Stat(path)
+	if _, there := os.Stat(path + ".graph"); path != StdinName && errors.Is(err, fs.ErrNotExist) && there == nil {
+		return cli.Usage("%s: no such file; did you mean %s.graph?", path, path)
+	}
+	return nil
 }
 
 // ModelName is a model's short name: its file's, without folder and extension.
@@ -78,9 +94,13 @@ type CompileFlags struct {
 	Overlay   OverlayFlags
 }
 
-func (c *CompileFlags) Declare(f *cli.FlagSet) {
-	c.Target = fusec.Targets()[0]
-	f.Target(&c.Target)
+// Declare declares the flags. The target is one of among, or of all if there are none; the first is the default.
+func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
+	if len(among) == 0 {
+		among = fusec.Targets()
+	}
+	c.Target = among[0]
+	f.Target(&c.Target, among...)
 	c.Arch = "sm_90a"
 	f.Func("arch", "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)", func(s string) error {
 		c.Arch = s

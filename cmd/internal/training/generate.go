@@ -44,6 +44,7 @@ each attends as many as the model was trained on.`,
 		})
 		f.Count(&g.topK, "top-k", 0, "pick among the `K` likeliest; 0 among all (default 20)")
 		f.Seed(&g.seed, "`N` decides the picks (default 1)")
+		f.Target(&g.target, "cpu", "cuda", "ref")
 		f.Threads(&g.threads, "1: a character has little for more")
 		return g.run
 	},
@@ -57,6 +58,7 @@ type generator struct {
 	topK        int
 	seed        uint64
 	threads     int
+	target      string // empty for the default
 }
 
 // maxWritten bounds how much a model may be asked to write: the cache grows with it.
@@ -93,7 +95,7 @@ func (g *generator) run(e *cli.Env, args []string) error {
 		return err
 	}
 	p, err := examples.NewGenerator(weights.Tensors, size, window, len(g.prompt)+g.tokens,
-		fusec.WithWorkers(max(g.threads, 1)))
+		modelio.OnTarget(g.target), fusec.WithWorkers(max(g.threads, 1)))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
