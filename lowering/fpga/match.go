@@ -140,22 +140,11 @@ func (t *matcher) compute(i int) error {
 	case d != graph.F32 && d != graph.F64:
 		return fmt.Errorf("%s of type %v: the overlay's numbers stand for f32 and f64", n.Op.OpName(), d)
 	}
-	switch op := n.Op.(type) {
-	case graph.MatMul:
-		return t.matmul(i, op)
-	case graph.LayerNorm, graph.RMSNorm:
-		return t.norm(i)
-	case graph.Unary:
-		name, relu, f := unary(op)
-		return t.activate(i, v.Args[0], name, relu, f)
-	case graph.Binary:
-		return t.binary(i, op)
-	case graph.Softmax, graph.LogSoftmax:
-		return fmt.Errorf("%s: the overlay has no softmax but that of attention and of the router", n.Op.OpName())
-	case graph.Reduce:
-		return fmt.Errorf("%s: the overlay reduces no axis but in norms", n.Op.OpName())
+	how, err := answers.Of(n.Op)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%s: the overlay has no such operation", n.Op.OpName())
+	return how.value(t, i)
 }
 
 // begin starts a task for value i.
@@ -276,8 +265,15 @@ func (t *matcher) operand(i, a int) (s source, perColumn, constant bool, err err
 	return s, columns, one && s.buffer < 0, nil
 }
 
+// unary gives a function of one value to a task.
+func (t *matcher) unary(i int) error {
+	name, relu, f := unary(t.p.Values[i].Node.Op.(graph.Unary))
+	return t.activate(i, t.p.Values[i].Args[0], name, relu, f)
+}
+
 // binary gives an operation of two values to a task.
-func (t *matcher) binary(i int, op graph.Binary) error {
+func (t *matcher) binary(i int) error {
+	op := t.p.Values[i].Node.Op.(graph.Binary)
 	a, b := t.p.Values[i].Args[0], t.p.Values[i].Args[1]
 	loaded := func(a int) bool { k := t.p.Values[a].Kind; return k == body.Load || k == body.Constant }
 	if a == b && !loaded(a) {
@@ -411,8 +407,9 @@ func (t *matcher) sum(i, a, b int, minus bool) error {
 func number(x float64) source { return source{-1, graph.Scalar(graph.F64, x), graph.Layout{}} }
 
 // matmul begins a product: of rows with constant weights, or with the rows of another value.
-func (t *matcher) matmul(i int, op graph.MatMul) error {
+func (t *matcher) matmul(i int) error {
 	n := t.p.Anchor
+	op := n.Op.(graph.MatMul)
 	rows, _ := rowsOf(t.p.Space)
 	x, err := t.rowsFor(t.p.Operands[0], op.TransA, rows)
 	if err != nil {

@@ -57,10 +57,8 @@ func (m *partition) matchAttention(i int, f graph.Fusion) ([]*task, error) {
 		return nil, err
 	}
 	n := p.Anchor
-	a, ok := n.Op.(graph.Attention)
+	a := n.Op.(graph.Attention)
 	switch {
-	case !ok:
-		return nil, errors.New("the overlay has no gradient of attention")
 	case !m.cfg.Attention():
 		return nil, fmt.Errorf("the overlay %s has no attention", m.cfg.Name)
 	case a.HasMask:

@@ -42,10 +42,8 @@ func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
 		return nil, err
 	}
 	n := p.Anchor
-	op, ok := n.Op.(graph.MoE)
+	op := n.Op.(graph.MoE)
 	switch {
-	case !ok:
-		return nil, errors.New("the overlay has no gradient of a mixture of experts")
 	case !m.cfg.Router():
 		return nil, fmt.Errorf("the overlay %s has no router", m.cfg.Name)
 	case op.Experts > m.cfg.Experts:

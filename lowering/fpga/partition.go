@@ -35,7 +35,7 @@ func newPartition(cfg isa.Config, p *lowering.Program, refused map[int]error) *p
 			continue
 		}
 		if f, ok := p.Launches[i].Op.(graph.Fusion); ok && f.Anchor == graph.AnchorMoE {
-			m.launches[i].tasks, m.launches[i].refusal = m.matchMoE(i, f)
+			m.launches[i].tasks, m.launches[i].refusal = m.match(i)
 		}
 	}
 	for i := range p.Launches {
@@ -54,18 +54,27 @@ func newPartition(cfg isa.Config, p *lowering.Program, refused map[int]error) *p
 func (m *partition) match(i int) ([]*task, error) {
 	f, ok := m.p.Launches[i].Op.(graph.Fusion)
 	if !ok {
-		return nil, fmt.Errorf("%s: the overlay has no such operation", m.p.Launches[i].Op.OpName())
+		op := m.p.Launches[i].Op
+		if _, err := answers.Of(op); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%s alone: the overlay takes fusions, as the pass fuse-regions makes them", op.OpName())
 	}
 	for _, v := range m.p.Launches[i].Results {
 		if r := m.p.Buffers[v.Buffer].Role; r == lowering.State || r == lowering.Param {
 			return nil, fmt.Errorf("it changes %s %q in place", r, m.p.Buffers[v.Buffer].Name)
 		}
 	}
-	switch f.Anchor {
-	case graph.AnchorConv:
-		return nil, errors.New("the overlay has no convolutions")
-	case graph.AnchorAttention:
-		return m.matchAttention(i, f)
+	for _, n := range f.Body.Nodes {
+		if a, _ := graph.AnchorOf(n.Op); a == graph.AnchorNone || a != f.Anchor {
+			continue
+		}
+		switch how, err := answers.Of(n.Op); {
+		case err != nil:
+			return nil, err
+		case how.launch != nil:
+			return how.launch(m, i, f)
+		}
 	}
 	return m.matchFusion(i, f)
 }

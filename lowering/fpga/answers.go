@@ -1,0 +1,50 @@
+package fpga
+
+import (
+	"fusec/graph"
+)
+
+// taking is how the overlay computes an operation: launch gives the tasks of a fusion that it is the anchor of; value gives
+// it to a task as value i of a body. One of them is nil.
+type taking struct {
+	launch func(m *partition, i int, f graph.Fusion) ([]*task, error)
+	value  func(t *matcher, i int) error
+}
+
+var answers graph.Answers[taking]
+
+func init() {
+	refused := graph.NotLaunched()
+	for reason, names := range map[string][]string{
+		"its code runs on the host":                            {"host"},
+		"fusions are taken apart before":                       {"fusion"},
+		"it has no convolutions":                               {"conv2d", "im2col", "col2im", "pool", "pool_grad"},
+		"it has no softmax but that of attention and routers":  {"softmax", "log_softmax"},
+		"it reduces no axis but in norms":                      {"reduce", "squared_norm"},
+		"it normalises rows only":                              {"batch_norm", "group_norm"},
+		"it has no backward pass":                              {"attention_grad", "moe_grad"},
+		"it draws no random numbers":                           {"dropout", "random"},
+		"its numbers are of one type":                          {"cast"},
+		"it compares and chooses nothing but a router's gates": {"select", "top_k", "route"},
+		"its addresses are fixed when a program is compiled":   {"slice", "gather", "scatter_add", "update_slice"},
+		"it copies nothing that it does not compute":           {"copy", "concat", "pad", "unslice", "all_reduce"},
+		"it has no table of angles":                            {"rope"},
+	} {
+		for _, name := range names {
+			refused[name] = reason
+		}
+	}
+	norm := taking{value: (*matcher).norm}
+	var err error
+	answers, err = graph.NewAnswers("the overlay", map[string]taking{
+		"attention":  {launch: (*partition).matchAttention},
+		"moe":        {launch: (*partition).matchMoE},
+		"matmul":     {value: (*matcher).matmul},
+		"unary":      {value: (*matcher).unary},
+		"binary":     {value: (*matcher).binary},
+		"layer_norm": norm, "rms_norm": norm,
+	}, refused)
+	if err != nil {
+		panic(err)
+	}
+}
