@@ -47,6 +47,7 @@ func TestExtending(t *testing.T) {
 		{"-run", "TestFunction|TestRows|TestTypeRules|TestGradients$|TestDecompositions|TestEveryOp", "./graph", "./graph/gorgonia"},
 		{"-run", "TestEveryOperation|TestOffsets", "./kernels/cpu"},
 		{"-run", "TestEveryOperation", "./kernels/cuda"},
+		{"-run", "TestAnswers", "./lowering/fpga"},
 		{"-run", "TestAssociate|TestLeftOut|TestOrder", "./passes"},
 	} {
 		do("", "go", append([]string{"test", "-short", "-vet=off"}, tests...)...)
