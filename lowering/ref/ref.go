@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/body"
 	"fusec/graph/memlimit"
 	"fusec/kernels/ref"
 	"fusec/lowering"
@@ -28,12 +29,18 @@ func (Device) Accepts(op graph.Op, _, _ []graph.Type) error {
 }
 
 // Compile implements lowering.Device. A program that needs more memory than available (see package memlimit) is
-// refused.
+// refused, and so is a fusion whose body breaks the contract, as on every target.
 func (Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, values: make([]ref.Value, len(p.Buffers)), bound: make([]*graph.Tensor, len(p.Buffers)),
 		stale: make([]bool, len(p.Buffers)), dies: make([][]int, len(p.Launches)), times: make([]time.Duration, len(p.Launches))}
 	last := make([]int, len(p.Buffers))
 	for i, l := range p.Launches {
+		if f, ok := l.Op.(graph.Fusion); ok {
+			args, results := l.Operands()
+			if _, err := body.LowerSegments(f, args, results); err != nil {
+				return nil, fmt.Errorf("launch %d, %s: %w", i+1, l.Node.Where(), err)
+			}
+		}
 		for _, v := range append(l.Args[:len(l.Args):len(l.Args)], l.Results...) {
 			last[v.Buffer] = i
 		}

@@ -173,6 +173,26 @@ func TestErrors(t *testing.T) {
 		t.Error(err)
 	}
 	wants(e.Run(), "the program is closed")
+
+	bad, err := graph.Parse("m.graph", []byte(`fusec graph 1 {
+  x = input : f32[3,3]
+  y = fusion[anchor=none kind=elementwise] x : f32[3,3] {
+    x0 = input : f32[3,3]
+    n = unary[fn=neg] x0
+    t = transpose[perm=[1,0]] n
+    z = binary[fn=add] t x0
+    output "" = z
+  }
+  output y = y
+}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = lowering.Lower(bad, "ref"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ref.Device{}.Compile(p)
+	wants(err, `transpose "t" (m.graph:6) of a computed value inside a body`)
 }
 
 // TestMemory refuses a program before its values are allocated.
