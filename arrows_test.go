@@ -30,6 +30,8 @@ func TestArrows(t *testing.T) {
 		"fusec/graph/body":       {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/arena":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/atomicfile": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/graph/fuselock":   {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/fusectest":        {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/checkpoint": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/loader":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 	}

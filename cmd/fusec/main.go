@@ -2,6 +2,8 @@
 //
 //	fusec dump model.graph > model.dot          the compiled graph, or any stage on the way to it, as a picture
 //	fusec explain model.graph                   what was fused, what nearly was, and what it saves
+//	fusec lock model.graph                      write down what is fused
+//	fusec check model.graph                     tell which of that is lost, and why
 //	fusec run model.graph --in x=x.npy          run it
 //	fusec compile model.graph -o model.fuse     compile it ahead of time for a GPU
 //	fusec demo                                  what attention, mixture of experts and fusion are worth, side by side

@@ -42,6 +42,9 @@ func Approximate(bound float64) Numeric { return Numeric{ClassApproximate, bound
 // Stated reports whether n says anything: the zero Numeric does not.
 func (n Numeric) Stated() bool { return n.Class != "" }
 
+// Known reports whether n has a class of this package.
+func (n Numeric) Known() bool { return slices.Contains(classes, n.Class) }
+
 // In is the contract for values of type d. Where rounding is more than the bound of an approximation, rounding counts.
 func (n Numeric) In(d graph.DType) Numeric {
 	if n.Class == ClassReassociated || n.Class == ClassApproximate {

@@ -80,6 +80,9 @@ func LoadGraph(e *cli.Env, path string) (*graph.Graph, error) {
 	return graph.Parse(ModelName(path), src, nil)
 }
 
+// DefaultArch is the CUDA chip that is planned for if none is named.
+const DefaultArch = "sm_90a"
+
 // CompileFlags are the flags of every command that compiles.
 type CompileFlags struct {
 	Target  string
@@ -101,8 +104,8 @@ func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
 	}
 	c.Target = among[0]
 	f.Target(&c.Target, among...)
-	c.Arch = "sm_90a"
-	f.Func("arch", "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default sm_90a)", func(s string) error {
+	c.Arch = DefaultArch
+	f.Func("arch", "the CUDA `CHIP` to plan for where none is asked, such as sm_80 (default "+DefaultArch+")", func(s string) error {
 		c.Arch = s
 		_, err := kernels.ChipNamed(s)
 		return err
