@@ -9,6 +9,7 @@ import (
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/graph/graphtest"
 )
 
 // lockedModel is a copy of the test model with a lock file for three targets, and the text of both.
@@ -18,7 +19,7 @@ func lockedModel(t *testing.T) (path, lock, model string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path = clitest.Write(t, "mlp.graph", string(b))
+	path = graphtest.File(t, "mlp.graph", b)
 	lock = strings.TrimSuffix(path, ".graph") + ".fuselock"
 	text := clitest.Good(t, "lock", path, "--target", "cpu,cuda,fpga")
 	for _, want := range []string{"mlp for cpu: 2 fusions in 4 launches", "mlp for cuda/sm_90a: ", "mlp for fpga/sim8 in int8: ", "written to "} {
