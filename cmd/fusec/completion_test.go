@@ -60,15 +60,7 @@ func quoted(words []string) string {
 
 // TestCompletion asks each shell what it offers.
 func TestCompletion(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin, dir := t.TempDir(), t.TempDir()
-	program := fmt.Sprintf("#!/bin/sh\n%s=1 exec %s \"$@\"\n", asCommand, self)
-	if err := os.WriteFile(filepath.Join(bin, "fusec"), []byte(program), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	bin, dir := commandFolder(t), t.TempDir()
 	for _, name := range []string{"net.graph", "net.safetensors", "net.fuse"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
 			t.Fatal(err)

@@ -162,9 +162,9 @@ func (e *exporter) scalar(d graph.DType, v float64) *gorg.Node {
 func (e *exporter) constant(t *graph.Tensor) *gorg.Node {
 	if t.Type.Shape.Rank() == 0 {
 		if t.Type.DType == graph.I64 { // float64 does not hold every one
-			return gorg.NewConstant(int(t.Int(0)), gorg.WithName(fmt.Sprintf("%v:%d", graph.I64, t.Int(0))))
+			return e.Graph.AddNode(gorg.NewConstant(int(t.Int(0)), gorg.WithName(fmt.Sprintf("%v:%d", graph.I64, t.Int(0)))))
 		}
-		return e.scalar(t.Type.DType, t.Float(0))
+		return e.Graph.AddNode(e.scalar(t.Type.DType, t.Float(0))) // there may be operations on constants alone
 	}
 	if t.Type.DType == graph.Bool {
 		f := graph.NewTensor(t.Type.With(graph.F32))

@@ -95,6 +95,10 @@ func TestExportOps(t *testing.T) {
 			y = b.Binary(graph.Add, y, b.Add(graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1}, x))
 			return b.Binary(graph.Add, y, b.Unary(graph.Relu, x))
 		},
+		"constants alone": func(b *builder) *graph.Node {
+			minus := b.Unary(graph.Neg, b.Scalar(graph.F64, 1))
+			return b.Binary(graph.Mul, b.Input("x", shape(3)), b.Binary(graph.Div, minus, b.Scalar(graph.F64, 512)))
+		},
 		"select": func(b *builder) *graph.Node {
 			x, y := b.Input("x", shape(3, 4)), b.Input("y", shape(3, 4))
 			lt, neg := b.Binary(graph.Lt, x, y), b.BinaryScalar(graph.Lt, x, 0)

@@ -22,6 +22,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files in testdata again")
 
+// Update reports whether golden files are to be written again.
+func Update() bool { return *update }
+
 // TestedCommands are those that command lines of tests name. A test package sets it.
 var TestedCommands []*cli.Command
 
