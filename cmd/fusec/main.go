@@ -13,6 +13,8 @@
 //	fusec bench model.graph --levels            time it at each level of fusion
 //	fusec bench matmul --ladder                 time matrix multiplication, every variant
 //	fusec bench attention --ladder              time attention, every variant
+//	fusec bench all --history FILE              time all there is, and keep the figures
+//	fusec bench report FILE                     draw the figures that were kept, and name what changed
 //	fusec bench moe                             time mixtures of experts over their number
 //	fusec bench loader                          time the loader of mini-batches
 //	fusec tune model.graph --target cuda        find out by measuring how a GPU's matrix products are best computed

@@ -157,7 +157,7 @@ func (b *bencher) attention(e *cli.Env) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries, err := sweep(e, shape.seqs, func(seq int, show *cli.Progress) (entry, error) {
+	entries, err := sweep(b.progress(e), shape.seqs, func(seq int, show *cli.Progress) (entry, error) {
 		return b.attend(e, rep, shape, rows, product, seq, show)
 	})
 	if err != nil {
@@ -225,7 +225,7 @@ func (b *bencher) attend(e *cli.Env, rep *attentionReport, shape attentionShape,
 		}
 		rep.Results = append(rep.Results, r)
 	}
-	return newEntry(shape.subject(seq), product.Name, b.compile.Threads, shares), nil
+	return newEntry(shape.subject(seq), product.Name, b.compile.Threads, times[last+1], times[0], shape.flops(seq)/reference), nil
 }
 
 // title says what was measured, and on what.

@@ -15,14 +15,15 @@ import (
 )
 
 // The gate's rule. A ratio counts as lower if it fell by more than allowance, which is noiseFactor times the noise of
-// both measurements, within bounds: below the least no two processes agree, since each has its memory laid out anew, and
-// a loss above the most is one however noisy the machine. Between different machines ratios differ for reasons that are
-// not fusec's.
+// both measurements, within bounds: below the least no two processes agree, since their memory is laid out in different
+// ways, and a loss above the most is one however noisy the machine. Between machines with the same kernels but other processors
+// ratios differ for reasons that are not fusec's. Ratios with other kernels are not compared.
 const (
 	noiseFactor    = 3
 	leastAllowance = 0.05
-	leastElsewhere = 0.30
-	mostAllowance  = 0.50
+	leastOfAll     = 0.15 // of fusec bench all: among many figures one is off by chance
+	mostAllowance  = 0.20
+	elsewhere      = 0.50
 )
 
 const baselineSchema = "fusec.baseline/1"
@@ -38,17 +39,37 @@ type entry struct {
 	Subject string  `json:"subject"` // such as "model digits-mlp" or "matmul 512x512x512"
 	Peer    string  `json:"peer"`
 	Threads int     `json:"threads"`
-	Ratio   float64 `json:"ratio"` // the peer's time over fusec's: the median of the rounds' ratios
-	Noise   float64 `json:"noise"` // its standard error, as a part of it
+	Ratio   float64 `json:"ratio"` // the peer's time over fusec's, of fast runs of each; see Timing
+	Noise   float64 `json:"noise"` // its standard error, as a part of it, by the rounds
 	Rounds  int     `json:"rounds"`
 	CPU     string  `json:"cpu"`
 	Kernel  string  `json:"kernel"` // of matrix multiplication
+
+	own, rival Timing
+	factor     float64 // the ratio is that of the times, multiplied by this
 }
 
 // newEntry makes the entry of a measurement on this machine.
-func newEntry(subject, peer string, threads int, ratios []float64) entry {
+func newEntry(subject, peer string, threads int, own, rival Timing, factor float64) entry {
 	m := cli.ThisMachine()
-	return entry{subject, peer, threads, round(Median(ratios)), round(uncertainty(ratios)), len(ratios), m.CPU, m.GEMM}
+	e := entry{Subject: subject, Peer: peer, Threads: threads, CPU: m.CPU, Kernel: m.GEMM, own: own, rival: rival, factor: factor}
+	e.settle()
+	return e
+}
+
+// settle computes the ratio and its noise.
+func (e *entry) settle() {
+	e.Ratio, e.Noise = round(e.factor*e.rival.quiet()/e.own.quiet()), round(uncertainty(quietRatios(e.rival, e.own)))
+	e.Rounds = len(e.own.fast)
+}
+
+// join adds the rounds of another measurement of the same thing.
+func (e *entry) join(o entry) {
+	for _, t := range []struct{ to, from *Timing }{{&e.own, &o.own}, {&e.rival, &o.rival}} {
+		t.to.rounds, t.to.fast = slices.Concat(t.to.rounds, t.from.rounds), slices.Concat(t.to.fast, t.from.fast)
+		t.to.Best, t.to.runs = min(t.to.Best, t.from.Best), t.to.runs+t.from.runs
+	}
+	e.settle()
 }
 
 // round keeps four digits, so that files differ only where it means something.
@@ -112,14 +133,12 @@ func (v verdict) String() string {
 	return s + map[state]string{kept: ": as before", higher: ": faster", lower: ": SLOWER", updated: ": the baseline is updated"}[v.state]
 }
 
-// compare judges a new entry by an old one.
-func compare(now, was entry) verdict {
-	least := leastAllowance
-	if !now.sameMachine(was) {
-		least = leastElsewhere
+// compare judges a new entry by an old one, with at least the given allowance.
+func compare(now, was entry, least float64) verdict {
+	v := verdict{state: kept, now: now, was: was, allowance: elsewhere}
+	if now.sameMachine(was) {
+		v.allowance = min(mostAllowance, max(least, noiseFactor*math.Hypot(now.Noise, was.Noise)))
 	}
-	v := verdict{state: kept, now: now, was: was}
-	v.allowance = min(mostAllowance, max(least, noiseFactor*math.Hypot(now.Noise, was.Noise)))
 	switch change := now.Ratio/was.Ratio - 1; {
 	case change < -v.allowance:
 		v.state = lower
@@ -134,6 +153,7 @@ type gate struct {
 	path   string
 	file   baseline
 	update bool
+	least  float64 // allowance
 }
 
 // maxBaseline bounds the bytes of a baseline file.
@@ -141,7 +161,7 @@ const maxBaseline = 1 << 24
 
 // openGate reads a baseline; a file that does not exist is an empty one.
 func openGate(path string, update bool) (*gate, error) {
-	g := &gate{path: path, file: baseline{Schema: baselineSchema}, update: update}
+	g := &gate{path: path, file: baseline{Schema: baselineSchema}, update: update, least: leastAllowance}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return g, nil
@@ -184,6 +204,24 @@ func parseBaseline(src []byte) (baseline, error) {
 	return b, nil
 }
 
+// anyLower reports whether any entry is lower than the baseline by more than noise.
+func (g *gate) anyLower(now []entry) bool {
+	return !g.update && slices.ContainsFunc(now, func(e entry) bool {
+		was, _ := g.find(e)
+		return was >= 0 && compare(e, g.file.Entries[was], g.least).state == lower
+	})
+}
+
+// find is the place of the entry that another is compared with, and whether it is from the same kind of machine; −1 if
+// there is none.
+func (g *gate) find(e entry) (at int, here bool) {
+	at = slices.IndexFunc(g.file.Entries, func(o entry) bool { return o.same(e) && o.sameMachine(e) })
+	if at >= 0 {
+		return at, true
+	}
+	return slices.IndexFunc(g.file.Entries, func(o entry) bool { return o.same(e) && o.Kernel == e.Kernel }), false
+}
+
 // judge compares entries with the baseline and writes what is new to it: entries that it lacks, and with update all.
 func (g *gate) judge(now []entry) ([]verdict, error) {
 	var verdicts []verdict
@@ -192,23 +230,19 @@ func (g *gate) judge(now []entry) ([]verdict, error) {
 		if err := e.check(); err != nil {
 			return nil, err
 		}
-		here := slices.IndexFunc(g.file.Entries, func(o entry) bool { return o.same(e) && o.sameMachine(e) })
-		any := here
-		if any < 0 {
-			any = slices.IndexFunc(g.file.Entries, e.same)
-		}
+		at, here := g.find(e)
 		v := verdict{state: added, now: e}
-		if any >= 0 {
-			v = compare(e, g.file.Entries[any])
+		if at >= 0 {
+			v = compare(e, g.file.Entries[at], g.least)
 		}
 		switch {
-		case here >= 0 && g.update:
-			g.file.Entries[here] = e
+		case here && g.update:
+			g.file.Entries[at] = e
 			v.state, changed = updated, true
-		case any < 0 || g.update:
+		case at < 0 || g.update:
 			g.file.Entries = append(g.file.Entries, e)
 			changed = true
-			if any >= 0 {
+			if at >= 0 {
 				v.state = updated
 			}
 		}

@@ -33,9 +33,9 @@ func TestCompare(t *testing.T) {
 		{"only the old one was noisy", measured(8.6, 0), measured(10, 0.05), kept},
 		{"half, however noisy", measured(4.9, 3), measured(10, 3), lower},
 		{"another machine, lower", measured(7.5, 0.01), elsewhere, kept},
-		{"another machine, much lower", measured(6.5, 0.01), elsewhere, lower},
+		{"another machine, much lower", measured(4.9, 0.01), elsewhere, lower},
 	} {
-		if v := compare(c.now, c.was); v.state != c.want {
+		if v := compare(c.now, c.was, leastAllowance); v.state != c.want {
 			t.Errorf("%s: %v", c.name, v)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 // Command is fusec bench.
 var Command = &cli.Command{
 	Name:    "bench",
-	Args:    "[flags] model.graph | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | --peer-protocol WORKLOAD THREADS SECONDS",
-	Summary: "time a model against Gorgonia, matrix multiplication, attention, mixtures of experts, the loader, or a GPU",
+	Args:    "[flags] model.graph | all [model.graph...] | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | report FILE | --peer-protocol WORKLOAD THREADS SECONDS",
+	Summary: "time a model against Gorgonia, kernels, the loader, a GPU, or all; keep figures and tell what changed",
 	Doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
 prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic. On a GPU it
@@ -63,11 +63,23 @@ should be. Times are medians by the GPU's clock with all values on the GPU; then
 copies of inputs and outputs. WORKLOAD is memory_bound, linear, attention, moe, training or a part of a workload's name.
 With --json there is a line of JSON for each.
 
+fusec bench all measures all that there is to measure on this machine, in about ten minutes, or with --quick in one:
+networks of Gorgonia and steps of training, products, attention, mixtures of experts, the loader, and the workloads of a
+GPU if there is one; and the models that are named. --only picks suites.
+
+--history FILE appends a line of JSON for each figure, with the commit, the machine, its load, and the spread of the
+rounds. fusec bench report FILE tells what has changed by more than noise and between which commits; -o draws it as .svg
+or .html. Noise is what the rounds of a run show, or, of four runs on, what successive runs differ by if that is more. A
+change is one where the medians of the runs before and after it differ by more than four standard errors, and by at
+least 10 %, or 5 % for a ratio to a rival in the same rounds.
+
 --baseline FILE is a gate for speed. It keeps, for each thing measured, how many times as fast as its rival it was:
 both slow down on a slow machine, so the ratio stays. When FILE has a ratio already, the new one is compared, and the
-exit code is 1 if it is lower by more than the two measurements' noise allows: three times the standard error of both
-medians, which the rounds show; at least 5 %, at most 50 %; at least 30 % where the kept ratio is from another kind of
-machine. More rounds make a finer gate. --update keeps the new ratios instead.
+exit code is 1 if it is lower by more than the two measurements' noise allows: three times the standard error, which the
+rounds show, at least 5 % and at most 20 %; 50 % where the kept ratio is from another processor with the same kernels. A
+ratio is that of fast runs, which other programs disturb least. More rounds make a finer gate. fusec bench all allows at
+least 15 %, and measures what is lower twice again before it says so. With --threads 1 --cpu-time the gate holds on a
+busy machine as well. --update keeps the new ratios instead.
 
 --peer-protocol makes fusec a contestant of the program peers, which times it beside other libraries.`,
 	Examples: []cli.Example{
@@ -84,23 +96,30 @@ machine. More rounds make a finer gate. --update keeps the new ratios instead.
 		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
 		{"fusec bench matmul --target cuda --ladder", "from a thread for each element to the copy engine's tiles"},
 		{"fusec bench gpu linear --json", "products of each precision on the GPU, lines of JSON"},
+		{"fusec bench all --history speed.jsonl", "ten minutes, and a line for each figure"},
+		{"fusec bench report speed.jsonl -o speed.html", "what has changed since, and the curves"},
 		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
-		b := &bencher{rounds: 7, seconds: 2, mhz: 100}
+		b := &bencher{mhz: 100}
 		b.compile.Declare(f)
 		b.values.Declare(f)
-		f.Count(&b.rounds, "rounds", 3, "take turns in `N` rounds (default 7)")
-		f.Seconds(&b.seconds, "seconds", "measure each contestant for `S` seconds in all (default 2)")
+		f.Count(&b.rounds, "rounds", 3, "take turns in `N` rounds (default 7; all: 15, or 5 with --quick)")
+		f.Seconds(&b.seconds, "seconds", "measure each contestant for `S` seconds in all (default 2; all: 10, or 0.7 with --quick)")
 		f.BoolVar(&b.alone, "no-gorgonia", false, "measure fusec alone")
 		f.BoolVar(&b.json, "json", false, "print the report as JSON")
 		f.StringVar(&b.baseline, "baseline", "", "compare the ratios with those kept in `FILE`; keep them there if it has none")
 		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
+		f.BoolVar(&b.cpuTime, "cpu-time", false, "measure the time that the processor works, which other programs disturb less; with --threads 1")
+		f.BoolVar(&b.quick, "quick", false, "all: smaller sizes, in about a minute")
+		f.Names(&b.only, "only", "suite", suiteNames, "all: only the suite `NAME`: "+strings.Join(suiteNames(), ", ")+"; may be repeated")
+		f.StringVar(&b.history, "history", "", "append each figure as a line of JSON to `FILE`")
+		f.StringVar(&b.commit, "commit", "", "history: what is measured is the commit `NAME` (default: the one that the build tells)")
 		f.StringVar(&b.trace, "trace", "", "a model: write the timeline of a run to `FILE`, in Chrome's trace format")
 		f.BoolVar(&b.ladder, "ladder", false, "matmul, attention: every variant")
 		f.BoolVar(&b.level, "levels", false, "a model: as Gorgonia runs it, op by op, elementwise fused, all fused, and tuned")
-		f.Output(&b.output, "levels: draw them into `FILE`, .svg or .png")
+		f.Output(&b.output, "levels: draw them into `FILE`, .svg or .png; report: .svg or .html")
 		f.Func("sizes", "matmul: `SIZES` such as 256,512 or 512x768x3072 (default 256,512,1024,2048)", func(s string) (err error) {
 			b.sizes, err = parseSizes(s)
 			return err
@@ -139,6 +158,11 @@ type bencher struct {
 	alone, json bool
 	baseline    string
 	update      bool
+	cpuTime     bool
+	quick       bool     // all suites, smaller
+	only        []string // of all suites; nil for each
+	history     string
+	commit      string
 	ladder      bool
 	level       bool   // a model at each level
 	output      string // file of a drawing
@@ -150,6 +174,7 @@ type bencher struct {
 	mhz         float64 // of an overlay's clock
 	small       bool    // of the GPU's workloads
 	protocol    bool
+	suite       string // what the progress begins with
 }
 
 // The arguments that ask for matrix multiplication, attention, mixtures of experts and the workloads on a GPU.
@@ -159,21 +184,21 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	if b.protocol {
 		return peerProtocol(e, args)
 	}
-	noModel := []string{gpuName, matmulName, attentionName, moeName, loaderName}
+	noModel := []string{allName, gpuName, matmulName, attentionName, moeName, loaderName, reportName}
 	if len(args) > 0 && slices.Contains(noModel, args[0]) {
 		if err := b.compile.Check(); err != nil {
 			return err
 		}
 	}
 	if len(args) > 0 && args[0] == gpuName {
-		if b.baseline != "" || b.ladder || b.trace != "" {
-			return cli.Usage("--baseline, --ladder and --trace are not for fusec bench gpu")
+		if b.baseline != "" || b.ladder || b.trace != "" || b.history != "" {
+			return cli.Usage("--baseline, --ladder, --trace and --history are not for fusec bench gpu; fusec bench all --only gpu --history FILE keeps its figures")
 		}
 		return b.gpu(e, args[1:])
 	}
-	data := ""
-	if len(args) == 2 && args[0] == loaderName {
-		data, args = args[1], args[:1]
+	var more []string // arguments behind the first
+	if len(args) > 1 && (args[0] == allName || len(args) == 2 && (args[0] == loaderName || args[0] == reportName)) {
+		more, args = args[1:], args[:1]
 	}
 	path, err := modelio.ModelArgument(args)
 	if err != nil {
@@ -183,6 +208,14 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return cli.Usage("%s", cli.Unknown("benchmark", path, append([]string{"model.graph"}, noModel...)))
 	}
 	switch {
+	case path == reportName && len(more) == 0:
+		return cli.Usage("which history? Give the file that --history has written")
+	case path != allName && (b.quick || b.only != nil):
+		return cli.Usage("--quick and --only are for fusec bench all")
+	case path == reportName && (b.history != "" || b.baseline != ""):
+		return cli.Usage("--history and --baseline are not for fusec bench report")
+	case b.commit != "" && b.history == "":
+		return cli.Usage("--commit is for --history")
 	case path != loaderName && b.size != 0:
 		return cli.Usage("--size is for fusec bench loader")
 	case path != matmulName && b.sizes != nil:
@@ -197,8 +230,8 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return cli.Usage("--levels is for models")
 	case b.level && (b.baseline != "" || b.trace != ""):
 		return cli.Usage("--baseline and --trace are not for --levels")
-	case b.output != "" && !b.level:
-		return cli.Usage("--output is for --levels")
+	case b.output != "" && !b.level && path != reportName:
+		return cli.Usage("--output is for --levels and fusec bench report")
 	case b.small:
 		return cli.Usage("--small is for fusec bench gpu")
 	case path != matmulName && path != attentionName && b.ladder:
@@ -211,10 +244,27 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return cli.Usage("--baseline needs a rival: it contradicts --no-gorgonia")
 	}
 	if b.output != "" {
-		if err := plotting.CheckPlot(b.output); err != nil {
+		formats := plotting.Formats
+		if path == reportName {
+			formats = reportFormats
+		}
+		if err := plotting.CheckName(b.output, formats); err != nil {
 			return cli.Usage("--output %s: %v", b.output, err)
 		}
 		if err := cli.CanWrite(b.output); err != nil {
+			return err
+		}
+	}
+	if path == reportName {
+		found, err := b.report(more[0])
+		if err != nil {
+			return err
+		}
+		return b.print(e, found)
+	}
+	b.pace(path == allName)
+	if path == allName {
+		if err := haveModels(more); err != nil {
 			return err
 		}
 	}
@@ -228,9 +278,25 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 			return err
 		}
 	}
+	onGPU := b.compile.OnGPU()
+	if b.cpuTime {
+		if b.compile.Threads != 1 || onGPU || b.compile.Target == modelio.OverlayTarget {
+			return cli.Usage("--cpu-time requires --threads 1, and is for the CPU: cores that wait for each other may work while they wait")
+		}
+		restore, err := byProcessors()
+		if err != nil {
+			return err
+		}
+		defer restore()
+	}
+	var kept *historian
+	if b.history != "" {
+		if kept, err = b.openHistory(); err != nil {
+			return err
+		}
+	}
 	// Gorgonia and gonum use as many cores as Go does.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.Threads))
-	onGPU := b.compile.OnGPU()
 	switch {
 	case b.compile.Target != fusec.Targets()[0] && !onGPU && slices.Contains(noModel, path):
 		return cli.Usage("fusec bench %s is not for target %s; fusec bench model.graph --target %[2]s times a model on it", path, b.compile.Target)
@@ -247,6 +313,8 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		found, err = b.matmulLadderGPU(e)
 	case onGPU && path == attentionName:
 		found, err = b.attentionLadderGPU(e)
+	case path == allName:
+		found, err = b.all(e, more, gate)
 	case path == matmulName:
 		found, err = b.matmul(e)
 	case path == attentionName:
@@ -254,17 +322,16 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	case path == moeName:
 		found, err = b.moe(e)
 	case path == loaderName:
-		found, err = b.loader(e, data)
+		found, err = b.loader(e, strings.Join(more, ""))
 	default:
 		found, err = b.model(e, path)
 	}
 	if err != nil {
 		return err
 	}
-	if b.json {
-		err = cli.WriteJSON(e.Out, found.report)
-	} else {
-		err = e.Print(found.text)
+	err = b.print(e, found)
+	if kept != nil && err == nil {
+		err = kept.add(found.gpu, found.all())
 	}
 	if err = errors.Join(err, found.wrong); err != nil || gate == nil {
 		return err
@@ -272,17 +339,50 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	return b.judge(e, gate, found.entries)
 }
 
+// print prints what was found.
+func (b *bencher) print(e *cli.Env, found *outcome) error {
+	if b.json {
+		return cli.WriteJSON(e.Out, found.report)
+	}
+	return e.Print(found.text)
+}
+
+// pace fills in how long to measure, unless flags said so.
+func (b *bencher) pace(all bool) {
+	rounds, seconds := 7, 2.0
+	switch {
+	case all && b.quick:
+		rounds, seconds = quickRounds, quickSeconds
+	case all:
+		rounds, seconds = allRounds, allSeconds
+	}
+	if b.rounds == 0 {
+		b.rounds = rounds
+	}
+	if b.seconds == 0 {
+		b.seconds = seconds
+	}
+}
+
 // outcome is what a benchmark found.
 type outcome struct {
 	report  any // printed with --json
 	text    string
-	entries []entry // of a baseline
-	wrong   error   // what was found to be wrong; nil if nothing
+	entries []entry  // of a baseline
+	figures []figure // that a history keeps, besides those of the entries
+	gpu     string   // on which they were measured, or empty
+	wrong   error    // what was found to be wrong; nil if nothing
+}
+
+// progress shows how far the benchmark has come.
+func (b *bencher) progress(e *cli.Env) *cli.Progress {
+	show := cli.NewProgress(e.Stderr)
+	show.Prefix = b.suite
+	return show
 }
 
 // sweep measures each of a list in turn.
-func sweep[T any](e *cli.Env, list []T, measure func(x T, show *cli.Progress) (entry, error)) ([]entry, error) {
-	show := cli.NewProgress(e.Stderr)
+func sweep[T any](show *cli.Progress, list []T, measure func(x T, show *cli.Progress) (entry, error)) ([]entry, error) {
 	defer show.Done()
 	var entries []entry
 	for _, x := range list {

@@ -44,6 +44,8 @@ type gpuLine struct {
 
 	kernels []lowering.KernelUse
 	bytes   int64 // that have to be moved
+	device  string
+	times   []float64 // of the runs, in ms
 }
 
 // gpu times the works that the words ask for on the GPU, each checked first.
@@ -62,13 +64,35 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 	if err := opens(target); err != nil {
 		return err
 	}
-	show := cli.NewProgress(e.Stderr)
+	var lines []gpuLine
+	failed, err := b.gpuLines(e, list, target, func(l gpuLine) error {
+		lines = append(lines, l)
+		if b.json {
+			return json.NewEncoder(e.Out).Encode(l)
+		}
+		return nil
+	})
+	if err == nil && !b.json {
+		err = e.Print(gpuTable(lines))
+	}
+	if err == nil && failed > 0 {
+		err = unmeasured(failed, len(list))
+	}
+	return err
+}
+
+// unmeasured is the error of workloads that failed.
+func unmeasured(failed, all int) error {
+	return fmt.Errorf("%d of %d workloads could not be measured", failed, all)
+}
+
+// gpuLines measures works, hands out the line of each, and counts those that failed.
+func (b *bencher) gpuLines(e *cli.Env, list []*gpuWork, target string, each func(gpuLine) error) (failed int, err error) {
+	show := b.progress(e)
 	defer show.Done()
-	t := cli.NewTable("workload", ">time", ">best", ">rate", "", ">with copies", ">copied ahead", ">launches", "")
-	failed := 0
 	for i, w := range list {
 		if e.Ctx.Err() != nil {
-			return e.Ctx.Err()
+			return failed, e.Ctx.Err()
 		}
 		show.Show("%d of %d: %s", i+1, len(list), w.name)
 		line, err := w.measure(target)
@@ -76,38 +100,33 @@ func (b *bencher) gpu(e *cli.Env, words []string) error {
 			line.Error = strings.ReplaceAll(err.Error(), "\n", "; ")
 			failed++
 		}
-		if b.json {
-			if err := json.NewEncoder(e.Out).Encode(line); err != nil {
-				return err
-			}
-			continue
+		if err := each(line); err != nil {
+			return failed, err
 		}
-		if err != nil {
-			t.Row(w.name, "", "", "", "", "", "", "", line.Error)
+	}
+	return failed, nil
+}
+
+// gpuTable prints lines for people.
+func gpuTable(lines []gpuLine) string {
+	t := cli.NewTable("workload", ">time", ">best", ">rate", "", ">with copies", ">copied ahead", ">launches", "")
+	for _, l := range lines {
+		if l.Error != "" {
+			t.Row(l.Workload, "", "", "", "", "", "", "", l.Error)
 			continue
 		}
 		note := ""
-		if line.OnHost > 0 {
-			note = fmt.Sprintf("%d on the processor", line.OnHost)
+		if l.OnHost > 0 {
+			note = fmt.Sprintf("%d on the processor", l.OnHost)
 		}
 		ms := func(v float64) string { return cli.HumanTime(time.Duration(v * 1e6)) }
 		ahead := ""
-		if line.AheadMS > 0 {
-			ahead = ms(line.AheadMS)
+		if l.AheadMS > 0 {
+			ahead = ms(l.AheadMS)
 		}
-		t.Row(w.name, ms(line.MS), ms(line.BestMS), cli.Digits(line.Rate), line.Unit, ms(line.HostMS), ahead,
-			fmt.Sprint(line.Launches), note)
+		t.Row(l.Workload, ms(l.MS), ms(l.BestMS), cli.Digits(l.Rate), l.Unit, ms(l.HostMS), ahead, fmt.Sprint(l.Launches), note)
 	}
-	show.Done()
-	if !b.json {
-		if err := e.Print(t.String()); err != nil {
-			return err
-		}
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d of %d workloads could not be measured", failed, len(list))
-	}
-	return nil
+	return t.String()
 }
 
 // opens says why nothing can run on a GPU, if that is so.
@@ -157,7 +176,7 @@ func (w *gpuWork) measure(target string) (line gpuLine, err error) {
 	if err != nil {
 		return line, err
 	}
-	line.kernels = slices.Concat(found.Kernels...)
+	line.kernels, line.device = slices.Concat(found.Kernels...), found.Device
 	times, err := p.Measure(gpuWarmRuns + gpuRuns)
 	if err != nil {
 		return line, err
@@ -169,7 +188,7 @@ func (w *gpuWork) measure(target string) (line gpuLine, err error) {
 		ms[i] = t.Seconds() * 1e3
 		line.BestMS = min(line.BestMS, ms[i])
 	}
-	line.MS = Median(ms)
+	line.MS, line.times = Median(ms), ms
 	line.Rate, line.Unit = w.rate(line.MS/1e3), w.unit
 	if line.HostMS, err = hostTime(p.Exec); err != nil || w.optimizer == nil {
 		return line, err

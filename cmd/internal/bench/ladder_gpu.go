@@ -191,7 +191,7 @@ func (b *bencher) ladderGPU(e *cli.Env, list []gpuVariant) (*outcome, error) {
 	if err := opens(b.compile.Target); err != nil {
 		return nil, err
 	}
-	show := cli.NewProgress(e.Stderr)
+	show := b.progress(e)
 	defer show.Done()
 	rep := &gpuLadderReport{Schema: "fusec.ladder/1", Target: b.compile.Target}
 	for i, r := range list {

@@ -86,7 +86,7 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 	if overlay {
 		rep.MHz, rep.Precision = b.mhz, "int8"
 	}
-	show := cli.NewProgress(e.Stderr)
+	show := b.progress(e)
 	defer show.Done()
 	var outputs []map[string]*graph.Tensor // of each level; nil if it was not run
 	for i, l := range levels {
@@ -130,16 +130,18 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 		outputs = append(outputs, out)
 		rep.Levels = append(rep.Levels, r)
 	}
-	if err := b.raceLevels(e, rep, show); err != nil {
+	o = &outcome{report: rep}
+	if err := b.raceLevels(e, rep, o, show); err != nil {
 		return nil, err
 	}
-	wrong := rep.agree(outputs, overlay || b.compile.Precision != fusec.F32)
+	o.wrong = rep.agree(outputs, overlay || b.compile.Precision != fusec.F32)
 	if b.output != "" {
 		if err := rep.chart().Save(b.output); err != nil {
 			return nil, err
 		}
 	}
-	return &outcome{report: rep, text: rep.text(), wrong: wrong}, nil
+	o.text = rep.text()
+	return o, nil
 }
 
 // compileLevel compiles a model at a level. Of a GPU's products it counts those whose kernels come from fusec tune.
@@ -211,7 +213,7 @@ func (r *levelResult) describe(e *cli.Env, p *fusec.Program, b *bencher) error {
 }
 
 // raceLevels times the levels in turn and compares them with the first.
-func (b *bencher) raceLevels(e *cli.Env, rep *levelsReport, show *cli.Progress) error {
+func (b *bencher) raceLevels(e *cli.Env, rep *levelsReport, o *outcome, show *cli.Progress) error {
 	var field []Contestant
 	var at []int
 	for i, r := range rep.Levels {
@@ -225,6 +227,7 @@ func (b *bencher) raceLevels(e *cli.Env, rep *levelsReport, show *cli.Progress) 
 	}
 	for j, t := range times {
 		r := &rep.Levels[at[j]]
+		o.figures = append(o.figures, timeFigure(fmt.Sprintf("%s: %s", rep.title(), r.Name), t))
 		r.MedianNS, r.BestNS, r.Spread = t.Duration().Nanoseconds(), int64(t.Best*1e9), t.Spread()
 	}
 	first := slices.IndexFunc(rep.Levels, func(r levelResult) bool { return r.MedianNS > 0 })

@@ -87,7 +87,7 @@ func (b *bencher) loader(e *cli.Env, path string) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	show := cli.NewProgress(e.Stderr)
+	show := b.progress(e)
 	defer show.Done()
 	times, err := Race(e.Ctx, field, b.rounds, b.seconds, func(round int) {
 		show.Show("loader: round %d of %d", round+1, b.rounds)
@@ -103,9 +103,8 @@ func (b *bencher) loader(e *cli.Env, path string) (*outcome, error) {
 		at[w.name] = t
 		r := loaderResult{Name: w.name, GBs: float64(w.bytes) / t.median() / 1e9, Spread: t.Spread(), Peer: w.rival}
 		if w.rival != "" {
-			list := Ratios(at[w.rival], t)
-			r.Ratio = Median(list)
-			entries = append(entries, newEntry("loader "+w.name, w.rival, b.compile.Threads, list))
+			r.Ratio = Median(Ratios(at[w.rival], t))
+			entries = append(entries, newEntry("loader "+w.name, w.rival, b.compile.Threads, t, at[w.rival], 1))
 		}
 		rep.Results = append(rep.Results, r)
 	}

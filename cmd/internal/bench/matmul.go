@@ -122,7 +122,7 @@ func (b *bencher) matmul(e *cli.Env) (*outcome, error) {
 	rep := &matmulReport{Schema: "fusec.matmul/1", Machine: cli.ThisMachine(), Rounds: b.rounds, Results: []matmulResult{}}
 	rows := b.multipliers(p)
 	sizes = slices.SortedStableFunc(slices.Values(sizes), func(a, b size) int { return cmp.Compare(a.flops(), b.flops()) })
-	entries, err := sweep(e, sizes, func(s size, show *cli.Progress) (entry, error) { return b.product(e, rep, rows, s, show) })
+	entries, err := sweep(b.progress(e), sizes, func(s size, show *cli.Progress) (entry, error) { return b.product(e, rep, rows, s, show) })
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (b *bencher) product(e *cli.Env, rep *matmulReport, rows []*multiplier, s s
 		rep.Results = append(rep.Results, matmulResult{Size: s.String(), Name: ways[i].name, Threads: ways[i].threads,
 			GFLOPs: ways[i].rate / 1e9, Spread: t.Spread(), Ratio: Median(Ratios(times[rival], t))})
 	}
-	return newEntry("matmul "+s.String(), gonumName, b.compile.Threads, Ratios(times[rival], times[rival-1])), nil
+	return newEntry("matmul "+s.String(), gonumName, b.compile.Threads, times[rival-1], times[rival], 1), nil
 }
 
 // uniform makes n numbers in [−0.5,0.5) from a linear congruential generator (Knuth's MMIX).

@@ -107,37 +107,38 @@ func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
 			rep.Missing = err.Error()
 		}
 	}
-	entries, err := b.measure(e, rep, field, p)
-	if err != nil {
+	o := &outcome{report: rep}
+	if err := b.measure(e, rep, o, field, p); err != nil {
 		return nil, err
 	}
-	return &outcome{report: rep, text: rep.text(), entries: entries}, nil
+	o.text = rep.text()
+	return o, nil
 }
 
 // measure fills the report with times.
-func (b *bencher) measure(e *cli.Env, rep *benchReport, field []Contestant, p *fusec.Program) ([]entry, error) {
-	show := cli.NewProgress(e.Stderr)
+func (b *bencher) measure(e *cli.Env, rep *benchReport, o *outcome, field []Contestant, p *fusec.Program) (err error) {
+	show := b.progress(e)
 	defer show.Done()
 	times, err := Race(e.Ctx, field, b.rounds, b.seconds, func(round int) { show.Show("%s: round %d of %d", rep.Model, round+1, b.rounds) })
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i, t := range times {
 		r := benchResult{Name: field[i].Name, MedianNS: t.Duration().Nanoseconds(), BestNS: int64(t.Best * 1e9), Spread: t.Spread(), Runs: t.runs}
 		if r.RunBytes, err = allocated(field[i]); err != nil {
-			return nil, err
+			return err
 		}
 		rep.Results = append(rep.Results, r)
 	}
 	rep.Results[0].HeldBytes = p.Bytes()
 	launches, spans, err := Profile(e.Ctx, p, ProfileSeconds)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rep.Launches = launchReports(p, launches)
 	show.Show("%s: what the device does", rep.Model)
 	if rep.Device, err = b.describe(p, rep, spans); err != nil {
-		return nil, err
+		return err
 	}
 	if rep.Device != nil {
 		for i := range rep.Launches {
@@ -146,15 +147,24 @@ func (b *bencher) measure(e *cli.Env, rep *benchReport, field []Contestant, p *f
 	}
 	if b.trace != "" {
 		if err := newChromeTrace(rep, spans[len(spans)-1]).save(b.trace); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	subject := "model " + rep.Model
+	if on := modelio.On(rep.Target, rep.Precision); on != fusec.Targets()[0] {
+		subject += " on " + on
+	}
+	if rep.Device != nil {
+		o.gpu = rep.Device.Device
+	}
 	if len(times) < 2 {
-		return nil, nil
+		o.figures = []figure{timeFigure(subject, times[0])}
+		return nil
 	}
 	each := Ratios(times[1], times[0])
 	rep.Ratio.Median, rep.Ratio.Noise = Median(each), uncertainty(each)
-	return []entry{newEntry("model "+rep.Model, tapeName, b.compile.Threads, each)}, nil
+	o.entries = []entry{newEntry(subject, tapeName, b.compile.Threads, times[0], times[1], 1)}
+	return nil
 }
 
 // launchReports combines what each launch does with its time.

@@ -238,7 +238,7 @@ func (b *bencher) moe(e *cli.Env) (*outcome, error) {
 		return nil, err
 	}
 	field = append(field, product)
-	show := cli.NewProgress(e.Stderr)
+	show := b.progress(e)
 	defer show.Done()
 	times, err := Race(e.Ctx, field, b.rounds, b.seconds, func(round int) {
 		show.Show("mixtures of experts: round %d of %d", round+1, b.rounds)
@@ -274,7 +274,7 @@ func (b *bencher) mixtureReport(m *mixtureShape, times []Timing) (*mixtureReport
 		default:
 			r.Experts = m.experts[i]
 			subject := fmt.Sprintf("moe %dx%dx%d top-%d of %d", m.tokens, m.width, m.hidden, m.topK, r.Experts)
-			entries = append(entries, newEntry(subject, "gemm", b.compile.Threads, Ratios(product, t)))
+			entries = append(entries, newEntry(subject, "gemm", b.compile.Threads, t, product, 1))
 		}
 		r.GFLOPs = m.flops(each) / t.median() / 1e9
 		rep.Results = append(rep.Results, r)

@@ -58,7 +58,7 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	if err != nil {
 		return nil, err
 	}
-	show := cli.NewProgress(e.Stderr)
+	show := b.progress(e)
 	defer show.Done()
 	p, err := b.compile.Compile(g, vals, []lowering.TargetOption{modelio.Opening(e, show)})
 	if err != nil {
@@ -99,7 +99,8 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	if err := b.others(e, g, vals, rep); err != nil {
 		return nil, err
 	}
-	return &outcome{report: rep, text: rep.text()}, nil
+	cycles := newFigure(fmt.Sprintf("model %s on the overlay %s", rep.Model, rep.Overlay), unitCycles, float64(line.Cycles), []float64{float64(line.Cycles)})
+	return &outcome{report: rep, text: rep.text(), figures: []figure{cycles}}, nil
 }
 
 // others times the model on the CPU, and on a GPU if there is one.

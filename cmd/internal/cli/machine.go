@@ -45,8 +45,12 @@ var ThisMachine = sync.OnceValue(func() Machine {
 func cpuModel() string {
 	info := Fields("/proc/cpuinfo")
 	for _, key := range []string{"model name", "Model", "Hardware"} {
-		if s := info[key]; s != "" {
-			return strings.Join(strings.Fields(s), " ")
+		s := strings.Join(strings.Fields(info[key]), " ")
+		if s != "" && !strings.ContainsAny(s, "0123456789") && info["cpu family"] != "" { // as virtual machines give it
+			s += fmt.Sprintf(" family %s model %s", info["cpu family"], info["model"])
+		}
+		if s != "" {
+			return s
 		}
 	}
 	return runtime.GOARCH

@@ -11,10 +11,11 @@ type Progress struct {
 	w       io.Writer
 	on      bool
 	columns int // of the terminal
+	Prefix  string
 }
 
 func NewProgress(w io.Writer) *Progress {
-	return &Progress{w, IsTerminal(w) || columnsOf(w) > 0, columnsOf(w)}
+	return &Progress{w: w, on: IsTerminal(w) || columnsOf(w) > 0, columns: columnsOf(w)}
 }
 
 // Columns is how many characters a line may have, or 0 if any number.
@@ -24,6 +25,9 @@ func (p *Progress) Columns() int { return max(p.columns-1, 0) }
 func (p *Progress) Show(format string, args ...any) {
 	if p.on {
 		text := fmt.Sprintf(format, args...)
+		if text != "" {
+			text = p.Prefix + text
+		}
 		if p.columns > 0 {
 			text = shorten(text, p.Columns())
 		}

@@ -14,22 +14,31 @@ func Version() string {
 	if v == "" || v == "(devel)" {
 		v = "devel"
 	}
-	var revision, modified string
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			revision = s.Value
-		case "vcs.modified":
-			modified = s.Value
-		}
-	}
-	if v == "devel" && revision != "" {
+	if revision, modified := Revision(); v == "devel" && revision != "" {
 		v += " " + revision[:min(12, len(revision))]
-		if modified == "true" {
+		if modified {
 			v += " with changes"
 		}
 	}
 	return v
+}
+
+// Revision is the commit that this program was built from, and whether the work tree had changes; empty if the build does
+// not tell.
+func Revision() (commit string, modified bool) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "", false
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value
+		case "vcs.modified":
+			modified = s.Value == "true"
+		}
+	}
+	return commit, modified
 }
 
 // NoArguments refuses arguments of a command that takes only flags.

@@ -35,13 +35,16 @@ type Curve struct {
 	Dashed bool
 }
 
-// plotFormats are the endings of the files that a chart is drawn to.
-var plotFormats = []string{".svg", ".png"}
+// Formats are the endings of the files that a chart is drawn to.
+var Formats = []string{".svg", ".png"}
 
 // CheckPlot refuses a file of another ending.
-func CheckPlot(path string) error {
-	if !slices.Contains(plotFormats, strings.ToLower(filepath.Ext(path))) {
-		return fmt.Errorf("want a name that ends in %s", strings.Join(plotFormats, " or "))
+func CheckPlot(path string) error { return CheckName(path, Formats) }
+
+// CheckName refuses a file that ends in none of the formats.
+func CheckName(path string, formats []string) error {
+	if !slices.Contains(formats, strings.ToLower(filepath.Ext(path))) {
+		return fmt.Errorf("want a name that ends in %s", strings.Join(formats, " or "))
 	}
 	return nil
 }
