@@ -10,13 +10,11 @@ import (
 	"strings"
 
 	"fusec"
-	"fusec/cmd/internal/bench"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/graph/dot"
 	"fusec/graph/trace"
 	"fusec/graph/trace/tracejson"
-	"fusec/lowering"
 )
 
 // Dump is fusec dump.
@@ -102,7 +100,7 @@ func (d *dumper) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	tr, err := d.trace(e, path)
+	tr, err := traceOf(e, &d.compile, &d.values, path, d.measured)
 	if err != nil && (tr == nil || d.stage == "" && !d.all) {
 		return err
 	}
@@ -146,42 +144,6 @@ func (d *dumper) options() (dot.Options, error) {
 		return opts, cli.Usage("--all makes several files: -o names their folder, and %s is the name of one file", d.out)
 	}
 	return opts, nil
-}
-
-// trace compiles the model, and runs it if times are wanted.
-func (d *dumper) trace(e *cli.Env, path string) (*trace.Trace, error) {
-	if !d.measured {
-		g, err := d.compile.Load(e, path)
-		if err != nil {
-			return nil, err
-		}
-		tr, _, err := d.compile.Plan(g)
-		return tr, err
-	}
-	g, vals, err := d.values.Load(e, path, true)
-	if err != nil {
-		return nil, err
-	}
-	show := cli.NewProgress(e.Stderr)
-	p, err := d.compile.Compile(g, vals, []lowering.TargetOption{modelio.Opening(e, show)})
-	show.Done()
-	if err != nil {
-		return nil, err
-	}
-	defer p.Close()
-	times, _, err := bench.Profile(e.Ctx, p, bench.ProfileSeconds)
-	if err != nil {
-		return nil, err
-	}
-	tr := p.Trace()
-	for i, t := range times {
-		tr.Program.Launches[i].Measured = t
-	}
-	for i, c := range p.Counts() {
-		l := &tr.Program.Launches[i]
-		l.Counted, l.MaxError, l.RMSError = c.Cycles, c.MaxError, c.RMSError
-	}
-	return tr, nil
 }
 
 // print writes what was asked for.

@@ -37,7 +37,7 @@ func New(tr *trace.Trace, o Options) *Trace {
 	e := &encoder{Trace: Trace{Schema: Schema, About: o.About, Target: tr.Target, Overlay: tr.Overlay, Precision: tr.Precision,
 		Unfused: tr.Unfused(), Origins: []Origin{}, OriginLists: [][]int{}, Bodies: []Graph{}, Sources: []string{},
 		Stages: []Stage{}},
-		origins: map[graph.Origin]int{}, lists: map[string]int{}, bodies: map[*graph.Graph]int{}, same: map[string]int{}, sources: map[string]int{}}
+		origins: map[graph.Origin]int{}, lists: map[string]int{}, bodies: map[*graph.Graph]int{}, same: map[string]int{}, sources: map[string]int{}, launches: map[int][]int{}, in: map[int][]int{}, named: map[string]int{}}
 	if o.Last == len(tr.Stages)-1 && tr.Program != nil {
 		e.program(tr.Program, o.Measured)
 	}
@@ -60,7 +60,10 @@ type encoder struct {
 	sources map[string]int
 	nodes   map[*graph.Node]*Node // of the stage before
 
-	launches [][]int // by origin: those that compute it
+	launches map[int][]int  // by number of their list of origins
+	phases   []graph.Phase  // of the launches
+	named    map[string]int // launches by the name of a result
+	in       map[int][]int  // the numbers of the lists that have an origin
 }
 
 // origin is the number of a list of origins, 0 for an empty one.
@@ -233,7 +236,7 @@ func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options)
 					stopped[n.ID] = n
 				}
 			}
-			k.Launches = e.missed(&m, stopped[m.Node])
+			k.Launches = e.missed(&m, stopped[m.Node], s.Name == trace.FusePass)
 			k.Saves = e.Program.saves(k.Launches)
 		}
 		j.Misses = append(j.Misses, k)
@@ -258,7 +261,7 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 		j.Buffers = append(j.Buffers, Buffer{b.Name, b.Role, b.Type.String(), b.Type.Bytes(), b.Offset, b.First, b.Last})
 	}
 	for i, l := range p.Launches {
-		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Phase: l.Phase.String(), Scope: l.Scope, Device: l.Device, Reason: l.Reason,
+		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Phase: l.Phase.String(), Scope: l.Scope, Layer: layerOf(l.Scope), Device: l.Device, Reason: l.Reason,
 			Reads: append([]int{}, l.Reads...), Writes: append([]int{}, l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Cycles: l.Cycles}
 		if l.Source != "" {
 			if e.sources[l.Source] == 0 {
@@ -271,66 +274,104 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 			k.MeasuredNS, k.Counted, k.MaxError, k.RMSError = l.Measured.Nanoseconds(), l.Counted, l.MaxError, l.RMSError
 		}
 		j.Launches = append(j.Launches, k)
-		e.launches = append(e.launches, make([][]int, len(e.Origins)-len(e.launches))...)
-		if k.Origin > 0 {
-			for _, o := range e.OriginLists[k.Origin-1][:min(mostOrigins, len(e.OriginLists[k.Origin-1]))] {
-				e.launches[o] = append(e.launches[o], i)
-			}
+		e.phases = append(e.phases, l.Phase)
+		for _, b := range l.Writes {
+			e.named[p.Buffers[b].Name] = i
+		}
+		e.launches[k.Origin] = append(e.launches[k.Origin], i)
+	}
+	for at, list := range e.OriginLists { // until here they are those of launches
+		for _, o := range list {
+			e.in[o] = append(e.in[o], at+1)
 		}
 	}
 	j.repeats()
 	e.Program = j
 }
 
-// mostOrigins and mostMissed bound what is looked at for one launch, and how many launches are listed for one miss.
-const mostOrigins, mostMissed = 256, 64
+// mostMissed bounds how many launches are listed for one miss.
+const mostMissed = 64
 
-// missed lists the launches that compute what a miss had matched, and the node n at which it stopped, in its phase.
-func (e *encoder) missed(m *trace.Miss, n *graph.Node) (list []int) {
-	all := m.Origin[:min(mostOrigins, len(m.Origin))]
-	phase := ""
-	if n != nil {
-		all = append(slices.Clip(all), n.Origin[:min(mostOrigins, len(n.Origin))]...)
-	}
+// missed lists the launches that compute the node n at which matching stopped, and those that compute what the miss had
+// matched: as forward and backward launches have the same origins, in the phases of n's operands that it had matched. In
+// the pass that is fusing launches, it is the launch that writes such an operand, if that has a name.
+func (e *encoder) missed(m *trace.Miss, n *graph.Node, fusing bool) (list []int) {
 	seen := map[int]bool{}
-	for _, o := range all {
-		id, ok := e.origins[o]
-		if !ok || id >= len(e.launches) {
-			continue
-		}
-		for _, l := range e.launches[id] {
-			if !seen[l] && len(list) < mostMissed && (phase == "" || e.Program.Launches[l].Phase == phase) {
-				seen[l] = true
-				list = append(list, l)
+	add := func(origins []graph.Origin, phases map[graph.Phase]bool) {
+		for _, o := range origins {
+			id, known := e.origins[o]
+			if !known {
+				continue
+			}
+			for _, of := range e.in[id] {
+				for _, l := range e.launches[of] {
+					if len(list) == mostMissed {
+						return
+					}
+					if !seen[l] && phases[e.phases[l]] {
+						seen[l] = true
+						list = append(list, l)
+					}
+				}
 			}
 		}
 	}
+	if n == nil {
+		return nil
+	}
+	matched := map[graph.Origin]bool{}
+	for _, o := range m.Origin {
+		matched[o] = true
+	}
+	phases, named := map[graph.Phase]bool{}, true
+	for _, a := range n.Args {
+		if !trace.IsOperation(a.Op) || !slices.ContainsFunc(a.Origin, func(o graph.Origin) bool { return matched[o] }) {
+			continue
+		}
+		phases[a.Phase] = true
+		if l, ok := e.named[a.Name]; ok && a.Name != "" && fusing && !seen[l] {
+			seen[l], list = true, append(list, l)
+		} else {
+			named = false
+		}
+	}
+	if len(phases) == 0 {
+		phases[n.Phase], named = true, false
+	}
+	if fusing && n.Phase == graph.Optimiser && !phases[n.Phase] {
+		return nil // all updates are in the optimiser's launches, which are there whatever else is fused
+	}
+	if !named {
+		add(m.Origin, phases)
+	}
+	add(n.Origin, map[graph.Phase]bool{n.Phase: true})
 	slices.Sort(list)
 	return list
 }
 
-// saves is what one launch in place of several would save: the launches, and the traffic of the temporary values that
-// they pass to each other. A value that others read too is still written.
+// saves is what one launch in place of several would save, of those that pass temporary values to each other: the
+// launches, and the traffic of these values. A value that others read too is still written.
 func (p *Program) saves(list []int) (w Work) {
-	if len(list) < 2 {
-		return w
+	reads, writer := map[int]int64{}, map[int]int{}
+	for _, l := range list {
+		for _, b := range p.Launches[l].Writes {
+			writer[b] = l
+		}
 	}
-	w.Launches = len(list) - 1
-	reads, writes := map[int]int64{}, map[int]bool{}
+	joined := map[int]bool{}
 	for _, l := range list {
 		for _, b := range p.Launches[l].Reads {
-			reads[b]++
-		}
-		for _, b := range p.Launches[l].Writes {
-			writes[b] = true
+			if from, ok := writer[b]; ok && from != l && p.Buffers[b].Role == "temp" {
+				reads[b]++
+				joined[from], joined[l] = true, true
+			}
 		}
 	}
-	for b := range writes {
-		if buf := &p.Buffers[b]; buf.Role == "temp" && reads[b] > 0 {
-			w.Bytes += reads[b] * buf.Bytes
-			if buf.Last <= list[len(list)-1] {
-				w.Bytes += buf.Bytes
-			}
+	w.Launches = max(len(joined)-1, 0)
+	for b, n := range reads {
+		w.Bytes += n * p.Buffers[b].Bytes
+		if p.Buffers[b].Last <= list[len(list)-1] {
+			w.Bytes += p.Buffers[b].Bytes
 		}
 	}
 	return w

@@ -1,0 +1,246 @@
+'use strict';
+// The data of the page: one or two traces in the JSON form that docs/trace-json.md describes, and the colours of kinds.
+// Run adds to a trace what the views need.
+
+// unpack reads the compressed data out of the page.
+async function unpack() {
+  const text = document.getElementById('data').textContent.trim();
+  const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return new Response(stream).json();
+}
+
+// Numbers with their units. Sizes are in binary units, as everywhere in fusec.
+function scaled(v, step, units) {
+  let i = 0;
+  while (i < units.length - 1 && Math.abs(v) >= 0.9995 * step) { v /= step; i++; }
+  const digits = i == 0 || Math.abs(v) >= 99.95 ? 0 : Math.abs(v) >= 9.995 ? 1 : 2;
+  return v.toFixed(digits) + ' ' + units[i];
+}
+const fmtTime = ns => scaled(ns, 1000, ['ns', 'µs', 'ms', 's']);
+const fmtBytes = n => scaled(n, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB']);
+const fmtFLOPs = n => scaled(n, 1000, ['FLOP', 'kFLOP', 'MFLOP', 'GFLOP', 'TFLOP', 'PFLOP']);
+const fmtRate = (n, ns, unit) => scaled(n / ns * 1e9, 1000, [unit, 'k' + unit, 'M' + unit, 'G' + unit, 'T' + unit]);
+const fmtCount = n => n.toLocaleString('en').replace(/,/g, '\u202f');
+const fmtShare = v => (100 * v).toFixed(v < 0.1 ? 2 : 1) + ' %';
+const plural = (n, one, many) => fmtCount(n) + ' ' + (n == 1 ? one : many || one + 's');
+
+// PHASES are in the order of a step. A trace without phases has forward only.
+const PHASES = ['forward', 'backward', 'optimiser'];
+
+class Run {
+  constructor(trace, kinds) {
+    this.trace = trace;
+    this.kinds = kinds;
+    this.lookOf = new Map();
+    for (const k of kinds) for (const name of k.of) this.lookOf.set(name, k);
+    const p = trace.program;
+    this.buffers = p ? p.buffers : [];
+    this.launches = p ? p.launches.map((l, i) => this.launch(l, i)) : [];
+    this.measured = this.launches.some(l => l.measured_ns > 0);
+    const cycles = !this.measured && this.launches.some(l => l.cycles > 0);
+    // What widths and shares are of: time, or the best there is in its place.
+    this.unit = this.measured ? 'time' : cycles ? 'cycles' : 'traffic';
+    for (const l of this.launches) l.weight = this.measured ? l.measured_ns || 0 : cycles ? l.cycles || 0 : l.bytes;
+    this.fmt = this.measured ? fmtTime : cycles ? n => plural(n, 'cycle') : fmtBytes;
+    this.total = sum(this.launches, l => l.weight);
+    this.flops = sum(this.launches, l => l.flops);
+    this.bytes = sum(this.launches, l => l.bytes);
+    this.connect();
+    this.memory();
+    this.misses();
+    this.layers();
+  }
+
+  launch(l, i) {
+    const writes = l.writes.map(b => this.buffers[b]);
+    const layer = l.layer || '';
+    const origins = this.origins(l.origin);
+    let label = l.name || (writes[0] && !/^b\d+$/.test(writes[0].name) ? writes[0].name : '');
+    if (label.startsWith('gradient of ')) label = '∂ ' + label.slice(12).replace(layer + '/', '').replace(layer + '.', '');
+    else if (writes.length > 3) label += ' and ' + (writes.length - 1) + ' more';
+    if (layer && label.startsWith(layer)) label = label.slice(layer.length).replace(/^[/._]/, '') || label;
+    if (!label) { // by its weights, or by the user's node
+      const weight = l.reads.map(b => this.buffers[b]).find(b => b.role == 'param'), named = origins.find(o => o.name);
+      const of = weight ? weight.name.replace(/[/._][^/._]*$/, '') : named ? named.name : '';
+      label = l.kind + (of ? ' ' + (of.startsWith(layer + '/') ? of.slice(layer.length + 1) : of) : '');
+    }
+    return { ...l, i, n: i + 1, layer, label, origins, phase: l.phase || 'forward', look: this.look(l.kind),
+      size: sum(writes, b => b.bytes), result: writes.map(b => b.type).join(', '),
+      short: writes.length ? writes[0].type + (writes.length > 1 ? ' +' + (writes.length - 1) : '') : '', misses: [], from: [], to: [] };
+  }
+
+  look(kind) { return this.lookOf.get(kind) || this.lookOf.get('') || this.kinds[0]; }
+
+  // origins are the user's nodes of a list, which is given plus 1.
+  origins(list) { return list ? this.trace.origin_lists[list - 1].map(o => this.trace.origins[o]) : []; }
+
+  // connect finds which launches read what which have written. What is written in place is written more than once.
+  connect() {
+    const writer = new Map();
+    for (const l of this.launches) {
+      for (const b of new Set(l.reads)) {
+        const w = writer.get(b);
+        if (w) { l.from.push(w); w.to.push(l); }
+      }
+      for (const b of l.writes) writer.set(b, l);
+    }
+  }
+
+  // memory is how many bytes of temporary values are alive in each launch, and at which launch most are.
+  memory() {
+    const change = new Float64Array(this.launches.length + 1);
+    this.temps = this.buffers.filter(b => b.role == 'temp' && b.first >= 0);
+    for (const b of this.temps) { change[b.first] += b.bytes; change[b.last + 1] -= b.bytes; }
+    this.alive = [];
+    this.peak = 0;
+    let now = 0;
+    this.launches.forEach((l, i) => {
+      this.alive.push(now += change[i]);
+      if (now > this.alive[this.peak]) this.peak = i;
+    });
+    this.peakBytes = this.alive[this.peak] || 0;
+  }
+
+  // misses are grouped by cause, the one that costs most first.
+  misses() {
+    const groups = new Map();
+    for (const s of this.trace.stages) for (const m of s.misses || []) {
+      const key = [s.name, m.pattern, m.cause].join('\n');
+      if (!groups.has(key)) groups.set(key, { stage: s.name, pattern: m.pattern, cause: m.cause, list: [], launches: 0, bytes: 0, time: 0 });
+      const g = groups.get(key);
+      const of = (m.launches || []).map(i => this.launches[i]).filter(Boolean);
+      const bytes = sum(of, l => l.bytes), time = sum(of, l => l.measured_ns || 0);
+      const miss = { ...m, of, group: g, time: bytes ? time * Math.min(1, m.saves.bytes / bytes) : 0 };
+      g.list.push(miss);
+    }
+    for (const g of groups.values()) this.saves(g);
+    // Those that cost nothing are listed, but not marked.
+    this.free = [...groups.values()].filter(g => !g.launches && !g.bytes);
+    this.missed = [...groups.values()].filter(g => g.launches || g.bytes).sort((a, b) => b.time - a.time || b.bytes - a.bytes || b.list.length - a.list.length);
+    for (const g of this.missed) for (const m of g.list) if (m.of.length) m.of[0].misses.push(m);
+    this.missCount = sum(this.missed, g => g.list.length);
+  }
+
+  // saves sums up what the misses of a group would save. A launch or a value that several of them name counts once.
+  saves(g) {
+    const list = new Set(g.list.flatMap(m => m.of)), writer = new Map(), reads = new Map(), parent = new Map();
+    const top = l => { while (parent.has(l)) l = parent.get(l); return l; };
+    const last = Math.max(-1, ...[...list].map(l => l.i));
+    for (const l of list) for (const b of l.writes) if (this.buffers[b].role == 'temp') writer.set(b, l);
+    for (const l of list) for (const b of l.reads) {
+      const from = writer.get(b);
+      if (!from || from == l) continue;
+      reads.set(b, (reads.get(b) || 0) + 1);
+      if (top(from) != top(l)) { parent.set(top(from), top(l)); g.launches++; }
+    }
+    for (const [b, n] of reads) g.bytes += this.buffers[b].bytes * (n + (this.buffers[b].last <= last ? 1 : 0));
+    const bytes = sum(list, l => l.bytes);
+    if (bytes) g.time = sum(list, l => l.measured_ns || 0) * Math.min(1, g.bytes / bytes);
+  }
+
+  // layers are the rows of the first page: layers that repeat are one row.
+  layers() {
+    const all = new Map();
+    for (const l of this.launches) {
+      if (!all.has(l.layer)) all.set(l.layer, { name: l.layer, launches: [] });
+      all.get(l.layer).launches.push(l);
+    }
+    this.layerOf = all;
+    const repeated = new Map();
+    for (const r of this.trace.program && this.trace.program.repeats || []) {
+      const members = r.layers.map(n => all.get(n)).filter(Boolean);
+      const row = { name: members[0].name + ' … ' + members[members.length - 1].name, alike: r.alike, members, launches: [].concat(...members.map(m => m.launches)) };
+      for (const m of members) repeated.set(m.name, row);
+    }
+    this.rows = [];
+    for (const [name, layer] of all) {
+      const row = repeated.get(name) || layer;
+      if (!this.rows.includes(row)) this.rows.push(row);
+    }
+    this.phases = PHASES.filter(p => this.launches.some(l => l.phase == p));
+  }
+
+  phaseWeight(phase) { return sum(this.launches, l => l.phase == phase ? l.weight : 0); }
+
+  // ceiling is the least time that the machine could need for some launches, in ns; 0 if its ceilings are unknown.
+  ceiling(list) {
+    const m = this.trace.machine;
+    if (!m || !m.flops_per_s || !m.bytes_per_s) return 0;
+    return sum(list, l => Math.max(l.flops / m.flops_per_s, l.bytes / m.bytes_per_s) * 1e9);
+  }
+
+  // changes says of each stage how many nodes of each operation it added, removed and changed.
+  changes() {
+    if (this.changed) return this.changed;
+    const ops = new Map();
+    return this.changed = this.trace.stages.map(s => {
+      const c = { added: new Map(), removed: new Map(), changed: 0, same: !(s.changed || []).length && !(s.removed || []).length && s.index > 0 };
+      const count = (m, op) => m.set(op, (m.get(op) || 0) + 1);
+      for (const id of s.removed || []) { count(c.removed, ops.get(id)); ops.delete(id); }
+      for (const n of s.changed || []) {
+        const op = this.opName(n), before = ops.get(n.id);
+        if (before === undefined) count(c.added, op);
+        else if (before != op) { count(c.added, op); count(c.removed, before); } else c.changed++;
+        ops.set(n.id, op);
+      }
+      return c;
+    });
+  }
+
+  // opName is an operation with its function: "unary tanh", "fusion linear".
+  opName(n) {
+    const a = n.attrs || {};
+    return n.op == 'fusion' ? a.kind + ' fusion' : a.fn && n.op != 'reduce' ? a.fn : a.fn ? n.op + ' ' + a.fn : n.op;
+  }
+  lookOfNode(n) { return this.look(n.op == 'fusion' ? n.attrs.kind : n.op); }
+
+  // follow lists, stage by stage, the nodes that compute any of the given user's nodes.
+  follow(origins) {
+    const ids = new Set(origins.map(o => this.trace.origins.indexOf(o)));
+    const lists = new Set();
+    this.trace.origin_lists.forEach((l, i) => { if (l.some(o => ids.has(o))) lists.add(i + 1); });
+    const now = new Map();
+    return this.trace.stages.map(s => {
+      for (const id of s.removed || []) now.delete(id);
+      for (const n of s.changed || []) {
+        if (lists.has(n.origin) && n.op != 'const' && n.op != 'result') now.set(n.id, n); else now.delete(n.id);
+      }
+      return { stage: s, nodes: [...now.values()] };
+    });
+  }
+
+  // last are the nodes of the last stage, by id.
+  last() {
+    if (!this.lastNodes) {
+      this.lastNodes = new Map();
+      for (const s of this.trace.stages) {
+        for (const id of s.removed || []) this.lastNodes.delete(id);
+        for (const n of s.changed || []) this.lastNodes.set(n.id, n);
+      }
+    }
+    return this.lastNodes;
+  }
+
+  // body is the body of a launch's fusion, or undefined.
+  body(l) {
+    const n = this.last().get(l.node);
+    return n && n.body ? this.trace.bodies[n.body - 1] : undefined;
+  }
+
+  // formula names the operations of a launch in order.
+  formula(l) {
+    const body = this.body(l);
+    if (!body) return l.kind;
+    const words = [];
+    for (const n of body.nodes) {
+      const look = this.lookOfNode(n).name;
+      if (n.op == 'input' || n.op == 'const' || n.op == 'result' || look.startsWith('view') || n.op == 'cast') continue;
+      const w = this.opName(n), top = words[words.length - 1];
+      if (top && top.w == w) top.n++; else words.push({ w, n: 1 });
+    }
+    return words.map(x => x.w + (x.n > 1 ? ' ×' + x.n : '')).join(' · ');
+  }
+}
+
+function sum(list, f) { let s = 0; for (const x of list) s += f(x); return s; }
