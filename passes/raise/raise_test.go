@@ -43,13 +43,13 @@ var spellings = map[string][]spelling{
 		{"max", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Max, b.Scalar(graph.F64, 0), x)
 		}, "relu"},
-		{"mask of something else", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the mask tests another value", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Times(b, x, passtest.Test0(b, graph.Ge, b.Unary(graph.Exp, x)))
 		}, "exp ge cast f64 mul"},
-		{"compared with 1", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the mask compares with 1", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Times(b, x, b.Add(graph.Cast{To: graph.F64}, b.BinaryScalar(graph.Ge, x, 1)))
 		}, "ge cast f64 mul"},
-		{"negative part", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the mask keeps the negative part", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Times(b, x, passtest.Test0(b, graph.Lt, x))
 		}, "lt cast f64 mul"},
 	},
@@ -58,10 +58,10 @@ var spellings = map[string][]spelling{
 		{"other brackets", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Plus(b, passtest.Times(b, passtest.Scale(b, x, 0.2), passtest.Test0(b, graph.Le, x)), passtest.Times(b, passtest.Test0(b, graph.Gt, x), x))
 		}, "leaky_relu(0.2)"},
-		{"masks that leave 0 out", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"both masks leave 0 out", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Plus(b, passtest.Times(b, passtest.Scale(b, x, 0.2), passtest.Test0(b, graph.Lt, x)), passtest.Times(b, passtest.Test0(b, graph.Gt, x), x))
 		}, "mul lt cast f64 mul relu add"},
-		{"two masks of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the masks are of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := b.Unary(graph.Sin, x)
 			return passtest.Plus(b, passtest.Relu(b, x), passtest.Scale(b, passtest.Times(b, y, passtest.Test0(b, graph.Lt, y)), 0.1))
 		}, ""},
@@ -71,10 +71,10 @@ var spellings = map[string][]spelling{
 			half := func(x *graph.Node) *graph.Node { return b.BinaryScalar(graph.Max, x, 0) }
 			return b.Binary(graph.Sub, half(x), passtest.Scale(b, half(b.Unary(graph.Neg, x)), 0.3))
 		}, "leaky_relu(0.3)"},
-		{"two rectifiers that pass no gradient at 0", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"both rectifiers pass no gradient at 0", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Sub, b.Unary(graph.Relu, x), passtest.Scale(b, b.Unary(graph.Relu, b.Unary(graph.Neg, x)), 0.3))
 		}, "relu neg relu mul sub"},
-		{"of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the rectifiers are of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Sub, b.Unary(graph.Relu, x), passtest.Scale(b, b.Unary(graph.Relu, b.Unary(graph.Sin, x)), 0.3))
 		}, "relu sin relu mul sub"},
 	},
@@ -82,7 +82,7 @@ var spellings = map[string][]spelling{
 		{"slope 0.1", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Max, passtest.Scale(b, x, 0.1), x)
 		}, "leaky_relu(0.1)"},
-		{"slope 2", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the slope is 2, more than 1", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Max, passtest.Scale(b, x, 2), x)
 		}, "mul max"},
 	},
@@ -125,7 +125,7 @@ var spellings = map[string][]spelling{
 		{"x·sigmoid by hand", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Times(b, x, b.Unary(graph.Recip, passtest.Shift(b, b.Unary(graph.Exp, b.Unary(graph.Neg, x)), 1)))
 		}, "silu"},
-		{"gate of something else", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the gate is of another value", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Times(b, x, b.Unary(graph.Sigmoid, b.Unary(graph.Sin, x)))
 		}, "sin sigmoid mul"},
 	},
@@ -133,7 +133,7 @@ var spellings = map[string][]spelling{
 		{"1/sqrt", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Div, b.Scalar(graph.F64, 1), b.Unary(graph.Sqrt, x))
 		}, "rsqrt"},
-		{"sqrt", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Sqrt, b.Unary(graph.Abs, x)) }, "abs sqrt"},
+		{"there is only a root", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Sqrt, b.Unary(graph.Abs, x)) }, "abs sqrt"},
 	},
 	"gelu-tanh": append(geluSpellings(),
 		spelling{"multiplied out", func(b *graph.Builder, x *graph.Node) *graph.Node {
@@ -174,7 +174,7 @@ var spellings = map[string][]spelling{
 			s := b.Reduce(graph.Sum, b.Reduce(graph.Sum, x, false, 1), false, 0)
 			return b.BinaryScalar(graph.Div, s, float64(x.Type.Shape.Elems()))
 		}, "mean[0,1]"},
-		{"another count", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the divisor is another number", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.BinaryScalar(graph.Div, b.Reduce(graph.Sum, x, false, 1), 11)
 		}, "sum[1] div"},
 	},
@@ -191,7 +191,7 @@ var spellings = map[string][]spelling{
 			e := b.Unary(graph.Exp, x)
 			return passtest.Times(b, b.Broadcast(b.Unary(graph.Recip, b.Reduce(graph.Sum, e, true, 1)), x.Type.Shape), e)
 		}, "softmax[1]"},
-		{"first axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"maximum and sum along the first axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			e := b.Unary(graph.Exp, x)
 			return b.Binary(graph.Div, e, b.Broadcast(b.Reduce(graph.Sum, e, false, 0), x.Type.Shape))
 		}, "softmax[0]"},
@@ -199,7 +199,7 @@ var spellings = map[string][]spelling{
 			e := b.Unary(graph.Exp, b.Binary(graph.Sub, x, b.Reduce(graph.MaxOf, x, false, 0, 1)))
 			return b.Binary(graph.Div, e, perRow(b, graph.Sum, e, x))
 		}, "softmax[1]"},
-		{"maximum of the other axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the maximum is that of the other axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			e := b.Unary(graph.Exp, b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.MaxOf, x, true, 0), x.Type.Shape)))
 			return b.Binary(graph.Div, e, perRow(b, graph.Sum, e, x))
 		}, ""},
@@ -207,7 +207,7 @@ var spellings = map[string][]spelling{
 			e := b.Unary(graph.Exp, x)
 			return b.Binary(graph.Div, e, b.Reduce(graph.Sum, e, false, 0, 1))
 		}, "exp sum[0,1] div"},
-		{"sum of other values", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the sum is of other values", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			e := b.Unary(graph.Exp, x)
 			return b.Binary(graph.Div, e, perRow(b, graph.Sum, b.Unary(graph.Square, e), x))
 		}, "exp square sum[1] broadcast[5,5] div"},
@@ -266,7 +266,7 @@ var spellings = map[string][]spelling{
 			d := b.Binary(graph.Sub, x, b.Broadcast(m, x.Type.Shape))
 			return b.Binary(graph.Div, d, b.Broadcast(b.Unary(graph.Sqrt, passtest.Shift(b, v, 1e-2)), x.Type.Shape))
 		}, "layer_norm"},
-		{"first axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"it is taken along the first axis", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			d := b.Binary(graph.Sub, x, b.Broadcast(b.Reduce(graph.Mean, x, false, 0), x.Type.Shape))
 			v := b.Reduce(graph.Mean, b.Unary(graph.Square, d), false, 0)
 			return b.Binary(graph.Div, d, b.Broadcast(b.Unary(graph.Sqrt, passtest.Shift(b, v, 1e-5)), x.Type.Shape))
@@ -286,7 +286,7 @@ var spellings = map[string][]spelling{
 			v := passtest.Mean(b, b.Unary(graph.Square, x), 1)
 			return passtest.Times(b, passtest.Spread(b, b.Unary(graph.Rsqrt, passtest.Shift(b, v, 1e-6)), x), x)
 		}, "rms_norm"},
-		{"sum of squares", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"a sum of squares instead of a mean", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			v := b.Reduce(graph.Sum, b.Unary(graph.Square, x), true, 1)
 			return b.Binary(graph.Div, x, b.Broadcast(b.Unary(graph.Sqrt, v), x.Type.Shape))
 		}, "square sum[1] sqrt broadcast[5,5] div"},
@@ -299,10 +299,10 @@ var spellings = map[string][]spelling{
 			n := b.Add(graph.RMSNorm{Eps: 1e-5}, x, b.Const(graph.Filled(passtest.F64(5), 1)))
 			return passtest.Times(b, b.Broadcast(b.Param("gamma", passtest.F64(5)), x.Type.Shape), n)
 		}, "rms_norm"},
-		{"column", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the vector is a column", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Times(b, passtest.LayerNorm(b, x, nil, nil), b.Broadcast(b.Param("gamma", passtest.F64(5, 1)), x.Type.Shape))
 		}, "layer_norm broadcast[5,5] mul"},
-		{"read by others", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"others read the norm", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			n := passtest.LayerNorm(b, x, nil, nil)
 			return passtest.Plus(b, n, passtest.Times(b, n, b.Broadcast(b.Param("gamma", passtest.F64(5)), x.Type.Shape)))
 		}, "layer_norm broadcast[5,5] mul add"},
@@ -314,7 +314,7 @@ var spellings = map[string][]spelling{
 		{"alone", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.LayerNorm(b, x, nil, b.Param("beta", passtest.F64(5)))
 		}, "layer_norm"},
-		{"residual", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"what is added is no vector", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Plus(b, passtest.LayerNorm(b, x, nil, nil), x)
 		}, "layer_norm add"},
 	},
@@ -328,11 +328,11 @@ var spellings = map[string][]spelling{
 		{"one position", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Conv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", passtest.F64(3, 1, 5, 5)), 1, 0, 1)
 		}, "reshape[1,1,5,5] conv2d"},
-		{"rows left as they are", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the rows of patches stay rows", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := passtest.Conv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", passtest.F64(3, 1, 2, 2)), 1, 0, 1)
 			return b.Transpose(y, 0, 2, 3, 1)
 		}, ""},
-		{"another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the axes are in another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := passtest.Conv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", passtest.F64(3, 1, 2, 2)), 1, 0, 1)
 			return b.Transpose(y, 0, 1, 3, 2)
 		}, "reshape[1,1,5,5] im2col reshape[3,4] reshape[16,4] matmulᵀB reshape[1,4,4,3] transpose[0,3,2,1]"},
@@ -621,12 +621,12 @@ func TestMisses(t *testing.T) {
 			`softmax: wanted a sum along one axis, found sum over axes [0,1] %2 of "x", f64[]`}},
 		{"softmax", "sums of rows along columns", []string{
 			`softmax: wanted a statistic repeated along the axes that it was taken over, found broadcast %3 of "x", f64[5,5]`}},
-		{"layer-norm", "first axis", []string{
+		{"layer-norm", "it is taken along the first axis", []string{
 			`layer-norm: wanted a mean over the last axis, found mean over axes [0] %5 of "x", f64[5]`}},
-		{"norm-gamma", "read by others", []string{
+		{"norm-gamma", "others read the norm", []string{
 			`norm-gamma: layer_norm %25 of "x" is also read by add %20 of "x" and "gamma"`}},
-		{"relu", "compared with 1", nil},
-		{"mean", "another count", nil},
+		{"relu", "the mask compares with 1", nil},
+		{"mean", "the divisor is another number", nil},
 	}
 	for _, tt := range tests {
 		build := pick(tt.pattern, tt.spelling)
