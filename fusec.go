@@ -14,12 +14,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"fusec/graph"
+	"fusec/graph/optim"
 	"fusec/graph/trace"
 	"fusec/lowering"
 	"fusec/lowering/watch"
@@ -83,22 +85,44 @@ func Compile(g *graph.Graph, opts ...CompileOption) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := check(g, cfg.gradients); err != nil {
-		return nil, err
-	}
-	if err := cfg.inferenceOnly(len(cfg.gradients) > 0); err != nil {
-		return nil, err
-	}
-	cfg.frozen = true
-	steps, err := cfg.stepsOf(g)
+	gradients, steps, err := cfg.asked(g)
 	if err != nil {
 		return nil, err
 	}
-	p, err := compile(g, cfg, cfg.gradients, steps)
+	wanted := len(cfg.gradients) > 0 || slices.ContainsFunc(g.Gradients, func(d graph.GradMark) bool { return d.Output != "" || d.Wanted })
+	if err := cfg.inferenceOnly(wanted); err != nil {
+		return nil, err
+	}
+	cfg.frozen = true
+	p, err := compile(g, cfg, gradients, steps)
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// asked lists the gradients that the graph and the options ask for, and the optimiser's steps. An optimiser of the options
+// takes the place of the graph's.
+func (c *config) asked(g *graph.Graph) ([]passes.Gradient, []passes.Step, error) {
+	if err := check(g, c.gradients); err != nil {
+		return nil, nil, err
+	}
+	var gradients []passes.Gradient
+	for _, d := range g.Gradients {
+		gradients = append(gradients, passes.Gradient{Cost: d.Cost, Of: d.Of, Seed: d.Seed, Value: d.Value, Output: d.Output})
+	}
+	gradients = append(gradients, c.gradients...)
+	if c.optimizer != nil || g.Training == nil {
+		steps, err := c.stepsOf(g)
+		return gradients, steps, err
+	}
+	var steps []passes.Step
+	for _, s := range g.Training.Steps {
+		steps = append(steps, passes.Step{Param: s.Param, Cost: s.Cost, Seed: s.Seed, Value: s.Value})
+	}
+	var err error
+	c.optimizer, err = optim.FromTraining(g.Training)
+	return gradients, steps, err
 }
 
 // check refuses a graph that the passes could not work on.
@@ -109,6 +133,9 @@ func check(g *graph.Graph, gradients []passes.Gradient) error {
 	named := map[string]bool{}
 	for _, o := range g.Outputs {
 		named[o.Name] = true
+	}
+	for _, d := range g.Gradients {
+		named[d.Output] = d.Output != ""
 	}
 	for _, d := range gradients {
 		if named[d.Output] {
@@ -127,18 +154,15 @@ func Plan(g *graph.Graph, opts ...CompileOption) (*trace.Trace, *lowering.Progra
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := check(g, cfg.gradients); err != nil {
+	gradients, steps, err := cfg.asked(g)
+	if err != nil {
 		return nil, nil, err
 	}
 	device, err := cfg.device(false)
 	if err != nil {
 		return nil, nil, err
 	}
-	steps, err := cfg.stepsOf(g)
-	if err != nil {
-		return nil, nil, err
-	}
-	return (&request{g, cfg, cfg.gradients, steps}).plan(device)
+	return (&request{g, cfg, gradients, steps}).plan(device)
 }
 
 // A request is all that a program follows from.

@@ -112,29 +112,12 @@ func (m *Machine) compile() (err error) {
 		return errors.New("WithGorgoniaSemantics keeps the gradients that gorgonia.Grad built, which WithOptimizer does not use: choose one")
 	}
 	m.cfg.unverified = true
-	o := fgorgonia.Options{DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed, Unverified: true}
-	if m.replaces > 1 {
-		o.Replaced = m.replaced
-	}
-	if m.im, err = fgorgonia.Import(m.g, o); err != nil {
-		return err
-	}
-	if err := m.checkValues(); err != nil {
+	gradients, steps, err := m.ask(nil)
+	if err != nil {
 		return err
 	}
 	m.logNotes()
-	gradients := m.declareResults()
-	if m.differentiates() {
-		if gradients, err = m.differentiate(); err != nil {
-			return err
-		}
-	}
-	m.last = m.newLastRun(gradients)
 	if err := m.cfg.inferenceOnly(m.handsOutGradients()); err != nil {
-		return err
-	}
-	steps, err := m.steps()
-	if err != nil {
 		return err
 	}
 	kept := m.program
@@ -144,7 +127,7 @@ func (m *Machine) compile() (err error) {
 	if err := m.program.inherit(kept); err != nil {
 		return err
 	}
-	if n := len(o.Replaced); n > 0 {
+	if n := len(m.replaced); n > 0 && m.replaces > 1 {
 		m.program.note(trace.Note{Node: -1, Text: fmt.Sprintf("%d slices were replaced after the graph was compiled, and compiled again "+
 			"twice: from now on it is read before each run where they start, as with WithDynamicSlices", n)})
 	}
@@ -167,16 +150,45 @@ func (m *Machine) compile() (err error) {
 	return nil
 }
 
+// ask imports the graph and declares what the machine wants of it.
+func (m *Machine) ask(kind func(*gorgonia.Node) fgorgonia.Kind) (gradients []passes.Gradient, steps []passes.Step, err error) {
+	o := fgorgonia.Options{Kind: kind, DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed, Unverified: true}
+	if m.replaces > 1 {
+		o.Replaced = m.replaced
+	}
+	if m.im, err = fgorgonia.Import(m.g, o); err != nil {
+		return nil, nil, err
+	}
+	if err := m.checkValues(); err != nil {
+		return nil, nil, err
+	}
+	gradients = m.declareResults()
+	if m.differentiates() {
+		if gradients, err = m.differentiate(); err != nil {
+			return nil, nil, err
+		}
+	}
+	m.last = m.newLastRun(gradients)
+	steps, err = m.steps()
+	return gradients, steps, err
+}
+
 // declareResults makes outputs of everything that the machine hands out, and returns the gradients to derive.
 func (m *Machine) declareResults() []passes.Gradient {
 	g := m.im.Graph
+	named, taken := map[*graph.Node]string{}, map[string]bool{} // by the import
+	for _, o := range g.Outputs {
+		named[o.Node], taken[o.Name] = o.Name, true
+	}
 	g.Outputs = nil
 	outputs := map[*graph.Node]string{} // a value that is handed out in several places is one output
 	add := func(r machineResult, what string, v *graph.Node) {
 		r.opaque = m.im.Opaques[v]
 		r.output = outputs[v]
 		if r.output == "" {
-			r.output = fmt.Sprintf("%s %d", what, len(m.results))
+			for r.output = named[v]; r.output == "" || named[v] == "" && taken[r.output]; what += "'" {
+				r.output = fmt.Sprintf("%s %d", what, len(m.results))
+			}
 			if v != nil {
 				outputs[v] = r.output
 				g.Outputs = append(g.Outputs, graph.Output{Name: r.output, Node: v})
@@ -504,27 +516,58 @@ func (m *Machine) Program() *Program {
 	return m.program
 }
 
-// Save is [Save] for the machine's graph, with the weights as they are after the last run, on a device as well.
+// Save writes the machine's program: as [Save], with the weights as they are after the last run, on a device as well, and
+// with what the machine hands out, the gradients that it makes and its optimiser, so that the file compiles to the same
+// launches. In place of a learning rate's schedule, which is code, the file has the rate of the coming step. What the
+// optimiser keeps is not written; see [Machine.State].
 func (m *Machine) Save(path string, inputs ...*gorgonia.Node) error {
 	if err := m.Sync(); err != nil {
 		return err
 	}
-	return Save(path, m.g, inputs...)
+	s := &Machine{g: m.g, kind: m.kind, vm: m.vm, cfg: m.cfg, replaced: m.replaced, replaces: m.replaces}
+	gradients, steps, err := s.ask(exceptInputs(inputs))
+	if err != nil {
+		return err
+	}
+	wanted := map[*graph.Node]bool{}
+	for _, k := range s.im.Grads {
+		wanted[k.Of] = k.Wanted && !m.cfg.noGradients
+	}
+	g := s.im.Graph
+	for _, d := range gradients {
+		g.Gradients = append(g.Gradients, graph.GradMark{Of: d.Of, Value: d.Value, Cost: d.Cost, Seed: d.Seed,
+			Wanted: wanted[d.Of], Output: d.Output})
+	}
+	if err := s.cfg.writeSteps(g, steps, m.StepStats().Steps); err != nil {
+		return err
+	}
+	return save(path, s.im)
 }
 
 // Save writes a Gorgonia graph at path, which also names it, and the values of its weights beside it; see [graph.Save].
 // Gorgonia does not tell weights from data: nodes that hold floating-point numbers are saved as weights, except the given
-// inputs. For weights that a machine trains on a device use its [Machine.Save].
+// inputs. The file says which nodes gorgonia.Grad added, so that gradients are made again from what was fused. For weights
+// that a machine trains on a device, and for a machine's optimiser, use its [Machine.Save].
 func Save(path string, g *gorgonia.ExprGraph, inputs ...*gorgonia.Node) error {
-	im, err := fgorgonia.Import(g, fgorgonia.Options{Kind: func(n *gorgonia.Node) fgorgonia.Kind {
+	im, err := fgorgonia.Import(g, fgorgonia.Options{Kind: exceptInputs(inputs)})
+	if err != nil {
+		return err
+	}
+	im.Graph.Gradients = im.Marks()
+	return save(path, im)
+}
+
+// exceptInputs makes inputs of the given nodes.
+func exceptInputs(inputs []*gorgonia.Node) func(*gorgonia.Node) fgorgonia.Kind {
+	return func(n *gorgonia.Node) fgorgonia.Kind {
 		if slices.Contains(inputs, n) {
 			return fgorgonia.AsInput
 		}
 		return fgorgonia.Auto
-	}})
-	if err != nil {
-		return err
 	}
+}
+
+func save(path string, im *fgorgonia.Imported) error {
 	weights, err := im.Weights()
 	if err != nil {
 		return err

@@ -151,6 +151,33 @@ func (m *Machine) steps() ([]passes.Step, error) {
 	return steps, nil
 }
 
+// writeSteps puts the optimiser into a graph that is saved after so many steps.
+func (c *config) writeSteps(g *graph.Graph, steps []passes.Step, done int64) error {
+	if c.optimizer == nil {
+		return nil
+	}
+	rate, err := c.optimizer.RateAt(int(done))
+	if err != nil {
+		return err
+	}
+	if g.Training, err = c.optimizer.Training(rate); err != nil {
+		g.Notes = append(g.Notes, graph.Note{Text: "the file is without the optimiser: " + err.Error()})
+		return nil
+	}
+	for _, s := range steps {
+		group, err := c.optimizer.Of(s.Param.Name, s.Param.Type)
+		if err != nil {
+			return err
+		}
+		step := graph.Step{Param: s.Param, Cost: s.Cost, Seed: s.Seed, Value: s.Value, NoDecay: group.NoDecay}
+		if group.Rate != 1 {
+			step.Rate = group.Rate
+		}
+		g.Training.Steps = append(g.Training.Steps, step)
+	}
+	return nil
+}
+
 // A doubleStep is an element of a weight that the optimiser has changed, and of its gradient, which is bound to the node
 // and so can be taken for a solver's.
 type doubleStep struct {

@@ -7,7 +7,7 @@ import (
 
 // Equal explains the first difference between two graphs, or returns nil. Everything that the text form stores is
 // compared: names, IDs, phases, the order of nodes, operations with their attributes, constants bit for bit, types, outputs,
-// updates and notes. Origins and the code of Host operations are not compared.
+// updates, notes, gradients and the optimiser. Origins and the code of Host operations are not compared.
 func Equal(a, b *Graph) error {
 	if a.Name != b.Name {
 		return fmt.Errorf("the graphs are named %q and %q", a.Name, b.Name)
@@ -34,7 +34,7 @@ func Equal(a, b *Graph) error {
 	}) {
 		return fmt.Errorf("the notes differ: %v and %v", a.Notes, b.Notes)
 	}
-	return nil
+	return equalTraining(a, b, at)
 }
 
 func equalNodes(n, m *Node, at map[*Node]*Node) error {

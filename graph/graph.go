@@ -7,13 +7,16 @@ import (
 	"sync"
 )
 
-// Graph is a computation: nodes in topological order, its outputs, and its updates of state.
+// Graph is a computation: nodes in topological order, its outputs, its updates of state, and what training asks for.
 type Graph struct {
 	Name    string
 	Nodes   []*Node // operands before users
 	Outputs []Output
 	Updates []Update
 	Notes   []Note // from the front end
+	// Gradients are the derivatives among the nodes, and those that a compilation is to make.
+	Gradients []GradMark
+	Training  *Training // the optimiser: what a run changes parameters by, or nil
 
 	nextID int
 }
@@ -315,6 +318,11 @@ func (g *Graph) Redirect(to func(*Node) *Node) {
 	for i := range g.Updates {
 		g.Updates[i].Value = to(g.Updates[i].Value)
 	}
+	g.trainingNodes(func(at **Node) {
+		if *at != nil {
+			*at = to(*at)
+		}
+	})
 }
 
 // Tidy drops the nodes that no output or update needs and puts the rest in topological order, and keeps the current
@@ -384,6 +392,11 @@ func (g *Graph) live() PerNode[bool] {
 		push(u.Target)
 		push(u.Value)
 	}
+	g.trainingNodes(func(at **Node) {
+		if *at != nil {
+			push(*at)
+		}
+	})
 	for _, n := range g.Nodes {
 		if IsSource(n.Op) {
 			push(n)
@@ -480,6 +493,7 @@ func (g *Graph) Clone() (*Graph, map[*Node]*Node) {
 		n.Node = m[n.Node]
 		c.Notes = append(c.Notes, n)
 	}
+	c.cloneTraining(g, m)
 	return c, m
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -59,7 +60,7 @@ func Parse(file string, src []byte, weights Lookup) (*Graph, error) {
 	if len(p.errs) > 0 {
 		return nil, errors.Join(p.errs...)
 	}
-	if err := Verify(g); err != nil {
+	if err := errors.Join(Verify(g), g.checkBackward()); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	return g, nil
@@ -288,6 +289,8 @@ func (p *parser) statement(sc *scope) error {
 		err = p.update(sc)
 	case p.tok.kind == tokenWord && p.tok.text == keywordNote && !p.next().is("="):
 		err = p.note(sc)
+	case p.tok.kind == tokenWord && slices.Contains(trainingKeywords, p.tok.text) && !p.next().is("="):
+		err = p.training(sc)
 	default:
 		return p.node(sc)
 	}

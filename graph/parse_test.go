@@ -313,6 +313,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(src)
 	}
 	f.Add([]byte("fusec graph 1 {\n h = input : f32[2] for h for other @ \"\" @ \"a.go:1\" for \"for\"\n output y = h\n}"))
+	f.Add([]byte(trainingGraph))
 	f.Add([]byte("fusec graph 1 {\n c = const[weights=w] : f32[20]\n y = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] c c\n}"))
 	weights := func(name string, t graph.Type) (*graph.Tensor, error) {
 		if t.Shape.Elems() > 1000 {

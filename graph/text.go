@@ -29,11 +29,25 @@ import (
 //	  note divergence pool-padding "pool: Gorgonia begins with the south padding" h
 //	}
 //
+// A program that trains, from version 2 on, may end like this:
+//
+//	  %8 = matmul[trans_a=true] x dh : f32[784,10] backward
+//	  output cost = cost
+//	  mark %8 = cost by w wanted
+//	  gradient "gradient of x" = cost by x
+//	  optimiser adamw[rate=0.001 clip=1]
+//	  step w = cost value %8
+//	}
+//
 // The grammar, in which { } repeats, [ ] may be absent, and quotes are literal:
 //
-//	file    = "fusec" "graph" "1" [name] block
+//	file    = "fusec" "graph" ("1" | "2") [name] block
 //	block   = "{" EOL { statement EOL } "}"
-//	statement = node | "output" name "=" operand | "update" operand "=" operand | note
+//	statement = node | "output" name "=" operand | "update" operand "=" operand | note | training
+//	training = "gradient" name "=" operand "by" operand ["seed" operand] ["value" operand] ["wanted"]
+//	         | "mark" operand ["=" operand] "by" operand ["seed" operand] ["wanted"]
+//	         | "optimiser" word [attrs]
+//	         | "step" operand ["=" operand] ["seed" operand] ["value" operand] ["rate" word] ["nodecay"]
 //	note    = "note" word [word] string [operand]
 //	node    = [id] [name] "=" word [attrs] { operand } [":" type [phase]] { origin } [block]
 //	phase   = "forward" | "backward" | "optimiser"
@@ -48,6 +62,7 @@ import (
 //
 //   - A word is made of letters, digits and _ . / - +. A name that starts with a letter or underscore and has no + is
 //     written bare; any other, and the words output, update and for, in quotes with Go's escapes.
+//   - The words note, gradient, mark, optimiser and step begin a statement unless an equals sign follows.
 //   - An operand precedes its readers. A name that several nodes have cannot be used as an operand. Such nodes are
 //     written with their IDs, and a name may be repeated only with an ID.
 //   - A node without an ID gets the one after the highest so far. If IDs are far larger than the number of nodes, the
@@ -62,10 +77,15 @@ import (
 //     only. A node without any position gets that of its own line when read.
 //   - The block of a fusion is its body; the attribute body is the body's name, if it has one.
 //   - A note has a kind, a topic unless its kind is remark, a text, and the node that it is about. See [Note].
+//   - gradient asks for an output, the gradient of the cost right of the equals sign by a node. mark says that a node of
+//     the graph is such a gradient; a mark without a cost belongs to a cost that is not known. A seed is what the cost's
+//     own gradient is, 1 if absent; a value is the node that computes the gradient; wanted is [GradMark.Wanted].
+//   - optimiser gives the rule and the settings by which a run changes the parameters that the steps after it name, each
+//     by the gradient of a cost or by a value. rate is a factor of the learning rate. See [fusec/graph/optim].
 //   - Host operations are written without their code and load without it.
 
-// Version is the version of the text form. Files of earlier versions are read. Version 2 adds phases. A graph that
-// needs nothing of it is written as version 1.
+// Version is the version of the text form. Files of earlier versions are read. Version 2 adds phases,
+// gradients and the optimiser. A graph that has none of them is written as version 1.
 const Version = 2
 
 // Bounds of the text form, so that no input makes the reader allocate without limit. The number of elements of all
@@ -85,7 +105,21 @@ const (
 	keywordUpdate = "update"
 	keywordFor    = "for"
 	keywordNote   = "note" // if no '=' follows
+
+	keywordGradient  = "gradient" // if no '=' follows, as the next three
+	keywordMark      = "mark"
+	keywordOptimiser = "optimiser"
+	keywordStep      = "step"
+
+	keywordBy      = "by" // between the operands of these statements
+	keywordSeed    = "seed"
+	keywordValue   = "value"
+	keywordWanted  = "wanted"
+	keywordRate    = "rate"
+	keywordNoDecay = "nodecay"
 )
+
+var trainingKeywords = []string{keywordGradient, keywordMark, keywordOptimiser, keywordStep}
 
 // Print writes the graph in the text form. The same graph gives the same bytes. Constants of more than [MaxInline]
 // elements are named only; [Constants] has them.
@@ -173,6 +207,7 @@ func (p *printer) block(g *Graph, indent, path string) {
 	for _, u := range g.Updates {
 		fmt.Fprintf(&p.b, "%s%s %s = %s\n", inner, keywordUpdate, ref(u.Target), ref(u.Value))
 	}
+	p.training(g, inner, ref)
 	for _, n := range g.Notes {
 		fmt.Fprintf(&p.b, "%s%s %v ", inner, keywordNote, n.Kind)
 		if n.Topic != "" {
@@ -217,6 +252,11 @@ func attrText(n *Node, path string) string {
 			attrs = append(attrs, Attr{attrBody, strconv.Quote(op.Body.Name)})
 		}
 	}
+	return attrList(attrs)
+}
+
+// attrList is attributes in brackets, or nothing.
+func attrList(attrs []Attr) string {
 	if len(attrs) == 0 {
 		return ""
 	}

@@ -111,6 +111,12 @@ func verify(g *Graph, depth int) error {
 			fail("note about %v, which is not a node of the graph", n.Node)
 		}
 	}
+	if err := g.verifyTraining(at.has, out); err != nil {
+		fail("%w", err)
+	}
+	if depth > 0 && (len(g.Gradients) > 0 || g.Training != nil) {
+		fail("a fusion's body asks for gradients")
+	}
 	return errors.Join(errs...)
 }
 

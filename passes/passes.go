@@ -105,6 +105,7 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		}
 	}
 	work, to := g.Clone()
+	work.Gradients, work.Training = nil, nil // cfg has what is asked for
 	cfg.leastHalf = cmp.Or(cfg.leastHalf, narrow.Least)
 	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target}, cfg: cfg}
 	tr.Precision = cfg.Precision.String()

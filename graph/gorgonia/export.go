@@ -67,10 +67,10 @@ type exporter struct {
 	fresh   int                 // how many helper nodes were made
 }
 
-// primitive copies g, without updates, fusions and the composites that Gorgonia does not have.
+// primitive copies g, without updates, gradients that are asked for, the optimiser, fusions and the composites that Gorgonia does not have.
 func primitive(g *graph.Graph) (*graph.Graph, error) {
 	c, _ := g.Clone()
-	c.Updates = nil
+	c.Updates, c.Gradients, c.Training = nil, nil, nil
 	for {
 		with := map[*graph.Node]*graph.Node{}
 		b := graph.Extend(c)

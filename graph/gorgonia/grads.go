@@ -103,9 +103,44 @@ func (im *importer) grads(order []*gorg.Node) {
 		}
 		im.Grads = append(im.Grads, g)
 	}
+	if len(im.Grads) > 0 {
+		im.phases()
+	}
 	if ambiguous > 0 {
 		im.kept(nil, "several costs depend on the same nodes, and the graph does not say of which of them Gorgonia kept the "+
 			"derivatives: %d are taken as it computes them", ambiguous)
+	}
+}
+
+// phases finds the phase of what follows Gorgonia's backward pass and is not in its group: Gorgonia leaves helpers of the
+// backward pass out, and the rest is what the user makes of gradients. A cost that is computed from gradients, as a
+// gradient penalty is, belongs to the forward pass.
+func (im *importer) phases() {
+	g := im.Graph
+	forward, backward := graph.NewPerNode[bool](g), graph.NewPerNode[bool](g)
+	for _, d := range im.Grads {
+		backward.Set(d.Value, true)
+		if d.Cost != nil {
+			forward.Set(d.Cost, true)
+		}
+	}
+	for _, n := range slices.Backward(g.Nodes) {
+		for _, a := range n.Args {
+			forward.Set(a, forward.Get(a) || forward.Get(n))
+			backward.Set(a, backward.Get(a) || backward.Get(n))
+		}
+	}
+	for _, n := range g.Nodes {
+		follows := slices.ContainsFunc(n.Args, func(a *graph.Node) bool {
+			return a.Phase != graph.Forward && graph.ClassOf(a.Op) != graph.ClassSource
+		})
+		switch {
+		case n.Phase != graph.Forward || !follows:
+		case backward.Get(n) && !forward.Get(n):
+			n.Phase = graph.Backward
+		case !forward.Get(n):
+			n.Phase = graph.Optimiser
+		}
 	}
 }
 

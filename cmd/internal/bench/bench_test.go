@@ -79,8 +79,18 @@ func TestBenchWithoutRival(t *testing.T) {
   output y = y
 }
 `)
-	if out := bench(t, path); !strings.Contains(out, "not compared with the TapeMachine: ") {
-		t.Errorf("report:\n%s", out)
+	training := graphtest.File(t, "training.graph", `fusec graph 2 {
+  w = param : f32[3,4]
+  y = reduce[fn=sum axes=[0,1] keep=false] w
+  output y = y
+  optimiser sgd[rate=0.1]
+  step w = y
+}
+`)
+	for path, want := range map[string]string{path: "", training: "the file asks for gradients, which a TapeMachine does not make"} {
+		if out := bench(t, path, "--random-weights"); !strings.Contains(out, "not compared with the TapeMachine: "+want) {
+			t.Errorf("report:\n%s", out)
+		}
 	}
 	clitest.Bad(t, clitest.FusecRun(t, append([]string{"bench", path, "--baseline", filepath.Join(t.TempDir(), "b.json")}, clitest.Quick...)...), cli.ExitFailure, "no ratio for the baseline")
 }

@@ -29,6 +29,9 @@ func newTape(g *graph.Graph, vals *modelio.Values) (t *tape, err error) {
 			return nil, fmt.Errorf("%s is a value without elements, which Gorgonia cannot run", n)
 		}
 	}
+	if g.Training != nil || len(g.OutputNames()) > len(g.Outputs) {
+		return nil, errors.New("the file asks for gradients, which a TapeMachine does not make")
+	}
 	x, err := fgorgonia.Export(g, vals.Weights)
 	if err != nil {
 		return nil, err

@@ -168,12 +168,12 @@ func outputsOf(g *graph.Graph, run func() error, output func(string) (*graph.Ten
 		return nil, err
 	}
 	out := map[string]*graph.Tensor{}
-	for _, o := range g.Outputs {
-		t, err := output(o.Name)
+	for _, name := range g.OutputNames() {
+		t, err := output(name)
 		if err != nil {
-			return nil, fmt.Errorf("output %s: %w", o.Name, err)
+			return nil, fmt.Errorf("output %s: %w", name, err)
 		}
-		out[o.Name] = t.Clone()
+		out[name] = t.Clone()
 	}
 	return out, nil
 }

@@ -151,16 +151,16 @@ func (r *runner) run(e *cli.Env, args []string) error {
 	rep := &RunReport{Schema: "fusec.run/1", Model: modelio.ModelName(path), Target: r.compile.Target, Precision: p.Trace().Precision, Seed: r.values.Seed, Launches: len(p.Fusions()),
 		CompileNS: p.CompileTime().Nanoseconds(), RunNS: took.Nanoseconds(), MemoryBytes: p.Bytes(), Sources: r.sources(g, vals), Outputs: []runOutput{}}
 	var files []cli.Output
-	for _, o := range g.Outputs {
-		t, err := p.Output(o.Name)
+	for _, name := range g.OutputNames() {
+		t, err := p.Output(name)
 		if err != nil {
 			return err
 		}
-		out := summarise(o.Name, t)
+		out := summarise(name, t)
 		if r.out != "" {
-			out.File = fileName(o.Name)
+			out.File = fileName(name)
 			if strings.Contains(out.File, "%~") {
-				e.Note("the name of output %.40q… is too long for a file; it is in %s", o.Name, out.File)
+				e.Note("the name of output %.40q… is too long for a file; it is in %s", name, out.File)
 			}
 			files = append(files, cli.Output{Path: out.File, Write: func(w io.Writer) error { return npy.Write(w, t) }})
 		}

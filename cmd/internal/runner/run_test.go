@@ -350,3 +350,25 @@ func TestConvert(t *testing.T) {
 		t.Errorf("%v, %v", back, err)
 	}
 }
+
+// A program that trains hands out the gradients that its file asks for; launches are compared with the reference, and
+// the outputs that are written.
+func TestRunTraining(t *testing.T) {
+	path := graphtest.File(t, "m.graph", `fusec graph 2 {
+  x = input : f32[3,4]
+  w = param : f32[4,2]
+  y = matmul x w
+  cost = reduce[fn=mean axes=[0,1] keep=false] y
+  output cost = cost
+  gradient "the gradient" = cost by w
+  optimiser adamw[rate=0.1 clip=1]
+  step w = cost
+}
+`)
+	text := clitest.Good(t, "run", path, "--random-weights", "--against", "ref")
+	for _, want := range []string{"cost", "the gradient  f32[4,2]", "1 output, all within the bound"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("lacks %q:\n%s", want, text)
+		}
+	}
+}
