@@ -40,14 +40,17 @@ var (
 
 // Write writes the report of a compilation to a file. It shows times if the trace has any. The user's lines are shown
 // beside the kernels if their Go files can be read.
-func Write(path string, tr *trace.Trace) error {
+func Write(path string, tr *trace.Trace) error { return WriteAbout(path, tr, tracejson.About{}) }
+
+// WriteAbout is Write with the model's name, the machine, and more that the page shows in its head.
+func WriteAbout(path string, tr *trace.Trace, about tracejson.About) error {
 	measured := false
 	if tr.Program != nil {
 		for _, l := range tr.Program.Launches {
 			measured = measured || l.Measured > 0
 		}
 	}
-	t := tracejson.New(tr, tracejson.All(tracejson.About{}, measured))
+	t := tracejson.New(tr, tracejson.All(about, measured))
 	t.Lines = Lines(t, func(file string) ([]byte, error) {
 		if filepath.Ext(file) != ".go" {
 			return nil, os.ErrNotExist

@@ -200,7 +200,6 @@ func (c *CompileFlags) Plan(g *graph.Graph) (*trace.Trace, *lowering.Program, er
 
 // About tells where and how a model was compiled, for the JSON of its trace.
 func (c *CompileFlags) About(path string) tracejson.About {
-	m := cli.ThisMachine()
 	flags := []string{"--target " + c.Target}
 	if c.Precision != fusec.F32 {
 		flags = append(flags, "--precision "+c.Precision.String())
@@ -217,7 +216,13 @@ func (c *CompileFlags) About(path string) tracejson.About {
 	for _, name := range c.disable {
 		flags = append(flags, "--disable "+name)
 	}
-	return tracejson.About{Model: ModelName(path), Fusec: cli.Version(), Flags: flags,
+	return AboutHere(ModelName(path), flags...)
+}
+
+// AboutHere tells that a model was compiled by this process on this machine.
+func AboutHere(model string, flags ...string) tracejson.About {
+	m := cli.ThisMachine()
+	return tracejson.About{Model: model, Fusec: cli.Version(), Flags: flags,
 		Machine: &tracejson.Machine{CPU: m.CPU, Cores: m.Cores, OS: m.OS, Arch: m.Arch, Go: m.Go}}
 }
 

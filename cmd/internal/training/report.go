@@ -10,8 +10,11 @@ import (
 	"time"
 
 	"fusec"
+	"fusec/cmd/internal/bench"
 	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
 	"fusec/examples/train"
+	"fusec/graph/report"
 )
 
 // trainReport is what fusec train did, and its JSON form.
@@ -58,6 +61,9 @@ func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
 		}
 	}
 	vm := r.Machine()
+	if err := t.writePage(vm); err != nil {
+		return err
+	}
 	rep := &trainReport{Schema: "fusec.train/1", Example: t.example.Name, Steps: t.set.Steps, Batch: t.set.Batch,
 		Rate: t.set.Rate, Seed: t.set.Seed, Resumed: t.resumed, Parameters: t.task.Model.Parameters(), Launches: len(vm.Fusions()),
 		MemoryBytes: vm.Program().Bytes(), Skipped: vm.StepStats().Skipped, Loss: cli.Number(t.last.Loss), Scores: t.last.Scores,
@@ -67,6 +73,41 @@ func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
 	}
 	err := e.Print(rep.text())
 	return err
+}
+
+// measuredSteps is of how many steps a launch's time in the page is the median: the last ones.
+const measuredSteps = 50
+
+// keepTimes keeps the times of the step that was done last, if there will be a page.
+func (t *trainer) keepTimes(p *fusec.Program) {
+	if t.report == "" {
+		return
+	}
+	if len(t.steps) == measuredSteps {
+		t.steps = append(t.steps[:0], t.steps[1:]...)
+	}
+	t.steps = append(t.steps, slices.Clone(p.Times()))
+}
+
+// writePage writes the page on the training step if asked to.
+func (t *trainer) writePage(vm *fusec.Machine) error {
+	if t.report == "" {
+		return nil
+	}
+	tr := vm.Trace()
+	for i := range tr.Program.Launches {
+		var each []float64
+		for _, s := range t.steps {
+			if i < len(s) {
+				each = append(each, s[i].Seconds())
+			}
+		}
+		if len(each) > 0 {
+			tr.Program.Launches[i].Measured = time.Duration(bench.Median(each) * 1e9)
+		}
+	}
+	about := modelio.AboutHere(t.example.Name, fmt.Sprintf("--batch %d", t.set.Batch))
+	return report.WriteAbout(t.report, tr, about)
 }
 
 // text prints the report for people.

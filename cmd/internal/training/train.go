@@ -47,7 +47,7 @@ if all experts of a layer get as many tokens.`,
 		{"fusec train digits-vit", "a vision transformer"},
 		{"fusec train language --save novel.graph && fusec generate novel.graph", "a language model, and what it has to say"},
 		{"fusec train language --checkpoint run --resume", "again and again, however often it is stopped"},
-		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg", "all that can be seen of it"},
+		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg --report step.html", "all that can be seen of it"},
 	},
 	Names: func(*cli.Env) []string { return exampleNames() },
 	Setup: func(f *cli.FlagSet) cli.Action {
@@ -75,6 +75,7 @@ if all experts of a layer get as many tokens.`,
 		f.BoolVar(&t.resume, "resume", false, "go on from the newest checkpoint")
 		f.StringVar(&t.save, "save", "", "save the trained model as `FILE`.graph, for fusec dump, run, explain and generate")
 		f.StringVar(&t.draw, "draw", "", "draw the compiled training step into `FILE`.svg, .png or .dot")
+		f.StringVar(&t.report, "report", "", "write a page on the training step, with the times of its launches, as `FILE`.html")
 		f.BoolVar(&t.json, "json", false, "print the result as JSON, and nothing else")
 		return t.run
 	},
@@ -92,6 +93,8 @@ type trainer struct {
 	every            int
 	resume           bool
 	save, draw       string
+	report           string
+	steps            [][]time.Duration // times of the launches of the last steps, for the report
 	json             bool
 	curveTo, drawTo  dot.Format
 	example          *examples.Example
@@ -187,6 +190,9 @@ func (t *trainer) check(args []string) error {
 		return cli.Usage("--every needs the folder of the checkpoints: --checkpoint DIR")
 	case err1 != nil:
 		return err1
+	}
+	if ext := filepath.Ext(t.report); t.report != "" && ext != ".html" && ext != ".htm" {
+		return cli.Usage("--report %s: want a file that ends in .html", t.report)
 	}
 	return err2
 }
@@ -289,7 +295,7 @@ func (t *trainer) places() error {
 	if t.save != "" {
 		files = append(files, t.save, graph.WeightsPath(t.save))
 	}
-	for _, path := range append(files, t.curve) {
+	for _, path := range append(files, t.curve, t.report) {
 		if path == "" {
 			continue
 		}
@@ -369,6 +375,7 @@ func (t *trainer) loop(e *cli.Env, r *train.Run, write func(train.Record) error)
 		Checkpoints: checkpoint.Dir{Path: t.checkpoint, Keep: checkpointsKept, Every: int64(t.every)},
 		Each: func(x train.Record) error {
 			t.last, t.sum, t.counted = x, t.sum+x.Loss, t.counted+1
+			t.keepTimes(r.Machine().Program())
 			t.history = append(t.history, x)
 			left := time.Duration(float64(time.Since(start)) / float64(r.Step()-t.resumed) * float64(t.set.Steps-r.Step()))
 			if now := time.Now(); now.Sub(shown) >= redraw {
@@ -386,6 +393,7 @@ func (t *trainer) loop(e *cli.Env, r *train.Run, write func(train.Record) error)
 			return write(x)
 		},
 	}
+	r.Machine().Program().Profile(t.report != "")
 	err := r.Loop(e.Ctx, plan)
 	bar.Done()
 	if errors.Is(err, context.Canceled) {

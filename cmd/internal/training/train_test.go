@@ -42,7 +42,7 @@ func TestTrain(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	text := clitest.Good(t, "train", "karate", "--workers", "1", "--metrics", file("m.jsonl"), "--curve", file("c.svg"),
-		"--draw", file("d.svg"), "--save", file("k.graph"))
+		"--draw", file("d.svg"), "--report", file("r.html"), "--save", file("k.graph"))
 	text = varying.ReplaceAllString(strings.ReplaceAll(text, dir+string(os.PathSeparator), ""), "…")
 	clitest.Golden(t, "train-karate.txt", text)
 
@@ -55,6 +55,9 @@ func TestTrain(t *testing.T) {
 		if err != nil || !bytes.Contains(svg, []byte("<svg")) || !bytes.Contains(svg, []byte(want)) {
 			t.Errorf("%s (%v) is no picture with %q", name, err, want)
 		}
+	}
+	if page, err := os.ReadFile(file("r.html")); err != nil || !bytes.Contains(page, []byte("<title>karate</title>")) {
+		t.Errorf("r.html (%v) is no page on karate", err)
 	}
 	lines, err := os.ReadFile(file("m.jsonl"))
 	if err != nil {
@@ -211,6 +214,7 @@ func TestTrainUsage(t *testing.T) {
 		{"train karate --resume", "--resume needs the folder of the checkpoints"},
 		{"train karate --every 3", "--every needs the folder of the checkpoints"},
 		{"train karate --curve c.pdf", "--curve c.pdf: want a file that ends in .svg or .png"},
+		{"train karate --report r.txt", "--report r.txt: want a file that ends in .html"},
 		{"train karate --draw d.txt", "--draw d.txt: want a file that ends in .svg or .png or .dot"},
 		{"generate", "which model?"},
 		{"generate x.graph --temperature -1", "--temperature -1: want 0 or a positive number"},

@@ -87,15 +87,13 @@ function strip() {
   // Phases, where they begin.
   g.fillStyle = g.strokeStyle = cssColour('--faint');
   let free = 0;
-  for (let i = 0, end; run.phases.length > 1 && i < run.launches.length; i = end) {
-    const phase = run.launches[i].phase;
-    for (end = i; end < run.launches.length && run.launches[end].phase == phase;) end++;
-    if (x[end] - x[i] < 8) continue;
-    const text = phase + ' ' + run.fmt(run.phaseWeight(phase)), wide = g.measureText(text).width;
-    if (x[i] < free || x[i] + wide > w) continue;
+  for (const phase of run.phases.length > 1 ? run.phases : []) {
+    const i = run.begins(phase), text = phase + ' ' + run.fmt(run.phaseWeight(phase)), wide = g.measureText(text).width;
     if (i) { g.globalAlpha = 0.7; g.beginPath(); g.moveTo(x[i], 4); g.lineTo(x[i], foot); g.stroke(); g.globalAlpha = 1; }
-    g.fillText(text, x[i] + (i ? 4 : 0), 13);
-    free = x[i] + wide + 16;
+    const from = Math.max(free, x[i] + wide + 4 < w ? x[i] + (i ? 4 : 0) : x[i] - wide - 4);
+    if (from + wide > w) continue;
+    g.fillText(text, from, 13);
+    free = from + wide + 12;
   }
   g.fillText('values alive, at most ' + fmtBytes(run.peakBytes), 3, foot - 3);
   if (app.launch) {

@@ -63,7 +63,7 @@ class Run {
     if (!label) { // by its weights, or by the user's node
       const weight = l.reads.map(b => this.buffers[b]).find(b => b.role == 'param'), named = origins.find(o => o.name);
       const of = weight ? weight.name.replace(/[/._][^/._]*$/, '') : named ? named.name : '';
-      label = l.kind + (of ? ' ' + (of.startsWith(layer + '/') ? of.slice(layer.length + 1) : of) : '');
+      label = l.kind + (of ? ' ' + (layer && of.startsWith(layer) ? of.slice(layer.length).replace(/^[/._]/, '') || of : of) : '');
     }
     return { ...l, i, n: i + 1, layer, label, origins, phase: l.phase || 'forward', look: this.look(l.kind),
       size: sum(writes, b => b.bytes), result: writes.map(b => b.type).join(', '),
@@ -162,6 +162,14 @@ class Run {
   }
 
   phaseWeight(phase) { return sum(this.launches, l => l.phase == phase ? l.weight : 0); }
+
+  // begins is the launch from which on most of the run is of a phase or a later one.
+  begins(phase) {
+    const of = l => PHASES.indexOf(l.phase) < PHASES.indexOf(phase) ? -1 : 1;
+    let best = 0, at = 0, right = 0;
+    this.launches.forEach((l, i) => { right -= of(l) * l.weight; if (right > best) { best = right; at = i + 1; } });
+    return at;
+  }
 
   // ceiling is the least time that the machine could need for some launches, in ns; 0 if its ceilings are unknown.
   ceiling(list) {

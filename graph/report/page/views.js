@@ -261,7 +261,7 @@ const missedView = {
     return [run.missed.length ? h('p', { class: 'faint' }, 'Patterns that matched in part, by the condition that failed. What one launch would save is an estimate: the launches, and the traffic of the temporary values that they pass to each other.')
       : h('section', {}, h('h2', {}, 'No fusion was missed'), h('p', {}, run.free.length ? 'Patterns that matched in part cost neither a launch nor traffic.' : 'Every pattern that matched in part matched whole.')),
       run.missed.map(g => this.group(run, g)),
-      run.free.length ? h('details', {}, h('summary', {}, `${plural(sum(run.free, g => g.list.length), 'more pattern')} matched in part, and cost nothing: another launch computes the rest anyway`), run.free.map(g => this.group(run, g))) : null];
+      run.free.length ? h('details', {}, h('summary', {}, `${plural(sum(run.free, g => g.list.length), 'pattern')} matched in part and cost nothing: another launch computes the rest anyway`), run.free.map(g => this.group(run, g))) : null];
   },
   group(run, g) {
         const rows = h('tbody');
@@ -343,7 +343,10 @@ const codeView = {
   // program lists what a launch computes, a line for each operation.
   program(run, l) {
     const body = run.body(l), node = run.last().get(l.node), pre = h('pre', {});
-    const name = id => { const n = run.last().get(id); return n ? n.name || '%' + id : '%' + id; };
+    const name = id => {
+      const n = run.last().get(id), from = run.launches.find(x => x.node == id);
+      return n && n.name ? n.name : from ? '#' + from.n + ' ' + full(from) : n && n.op == 'result' ? name(n.args[0]) : '%' + id;
+    };
     const attrs = n => { const a = Object.entries(n.attrs || {}).filter(([k]) => k != 'value' && k != 'fn'); return a.length ? '[' + a.map(([k, v]) => k + '=' + v).join(' ') + ']' : ''; };
     const line = (no, text) => pre.append(h('div', {}, h('span', { class: 'no' }, String(no).padStart(4) + '  '), text));
     if (!body) {
