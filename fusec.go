@@ -251,8 +251,12 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 		}
 	}
 	if cfg.watched() {
-		p.watcher = &watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite, Compare: cfg.compare}
-		p.exe.Watch(p.watcher.Check)
+		p.watcher = &watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite, Compare: cfg.compare, Rounding: cfg.rounding()}
+		p.watch = p.watcher.Check
+		if cfg.shadow > 0 {
+			p.watcher.Shadow = &watch.Shadow{Every: cfg.shadow, Folder: cfg.shadowFolder, Target: device.Name(), Seen: watch.Seen{Launch: -1}}
+		}
+		p.exe.Watch(p.watch)
 	}
 	p.took = time.Since(start)
 	return p, nil

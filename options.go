@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"gorgonia.org/gorgonia"
 
@@ -43,6 +44,8 @@ type config struct {
 	optimizer      *optim.Optimizer
 	watchNonFinite bool
 	compare        bool
+	shadow         int    // each launch is compared once in so many runs; 0 for never
+	shadowFolder   string // for launches that depart
 
 	dynamicSlices bool
 	withoutCache  bool
@@ -229,13 +232,35 @@ func WithOptimizer(o *optim.Optimizer) Option {
 // state is changed then. A run that is watched is slower and allocates.
 func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite = true }) }
 
+// WithShadow compares a sample of the launches of a training run with the reference, package [fusec/kernels/ref]: each
+// launch once in every so many runs, in each run others, with what float64 makes of the operands that it read. The bound
+// is that of the launch's types, 1e-5 of the sum of a result's terms in f32, and follows what [WithPrecision] rounds.
+// [Program.Shadow] is the largest departure until now. A launch that departs by more than its bound ends the run with a
+// [DepartureError], which names it; no parameter or state is changed, and a later run goes on with other launches. It is
+// written, with the values that it read, as the graph fusec-shadow-N.graph into the folder, or the current one if
+// none is given; `fusec run --against ref` runs that graph.
+//
+// The time that comparing takes falls with every. Updates are copied at the end of each run, as with
+// [WithWatchNonFinite]; docs/lock.md has the cost of both. A target that does not train refuses it.
+func WithShadow(every int, folder ...string) Option {
+	return own(func(c *config) {
+		switch {
+		case every < 1:
+			c.fail("WithShadow(%d): want at least 1", every)
+		case len(folder) > 1:
+			c.fail("WithShadow: %d folders, want one", len(folder))
+		}
+		c.shadow, c.shadowFolder = every, strings.Join(folder, "")
+	})
+}
+
 // WithReference compares what every launch makes with what the reference, package [fusec/kernels/ref], makes in float64 of
 // the operands that the launch read; [Program.Departures] are the differences. A run that is compared is slow and
 // allocates.
 func WithReference() Option { return own(func(c *config) { c.compare = true }) }
 
 // watched reports whether something looks at what every launch makes.
-func (c *config) watched() bool { return c.watchNonFinite || c.compare }
+func (c *config) watched() bool { return c.watchNonFinite || c.compare || c.shadow > 0 }
 
 // WithoutProgramCache compiles the graph even if an equal one was compiled before, and does not keep the program. Without it
 // programs for the CPU are kept, after their machines are closed as well: the 256 that were used last, as long as they

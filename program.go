@@ -25,14 +25,15 @@ type Program struct {
 	cached  *reuse.Entry // that it was found as, or is kept as; or nil
 	exe     lowering.Executable
 	took    time.Duration
-	named   map[string]int        // Input, Param and State buffers by name
-	outputs map[string]int        // buffers of outputs by name
-	unread  map[string]graph.Type // sources of the graph that no output needs
-	own     map[int]*graph.Tensor // what a run may change: state, and parameters that the graph updates; nil until set
-	ahead   map[int]*graph.Tensor // what Prefetch copied, on devices that do not copy by themselves
-	stepper *stepper              // of a program with an optimiser
-	synced  [1]int                // the buffer that sync asks for
-	watcher *watch.Watcher        // or nil
+	named   map[string]int                                                           // Input, Param and State buffers by name
+	outputs map[string]int                                                           // buffers of outputs by name
+	unread  map[string]graph.Type                                                    // sources of the graph that no output needs
+	own     map[int]*graph.Tensor                                                    // what a run may change: state, and parameters that the graph updates; nil until set
+	ahead   map[int]*graph.Tensor                                                    // what Prefetch copied, on devices that do not copy by themselves
+	stepper *stepper                                                                 // of a program with an optimiser
+	synced  [1]int                                                                   // the buffer that sync asks for
+	watcher *watch.Watcher                                                           // or nil
+	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error // its Check
 }
 
 // Set gives an input, parameter or state its value. Inputs and parameters are read in place, without a copy, until
@@ -210,6 +211,13 @@ func (p *Program) Start() error {
 			return err
 		}
 	}
+	if w := p.watcher; w != nil && w.Shadow != nil {
+		if w.Shadow.Begin(len(p.program.Launches)) || w.NonFinite || w.Compare {
+			p.exe.Watch(p.watch)
+		} else {
+			p.exe.Watch(nil)
+		}
+	}
 	return p.explain(p.exe.Start())
 }
 
@@ -302,6 +310,21 @@ func (p *Program) Quantised() int { return p.exe.Quantised() }
 
 // NonFiniteError tells where a value that is not finite came from.
 type NonFiniteError = watch.NonFiniteError
+
+// DepartureError tells of a launch that departs from the reference by more than its bound; see [WithShadow].
+type DepartureError = watch.DepartureError
+
+// ShadowReport tells how near launches came to their bounds; see [WithShadow].
+type ShadowReport = watch.Seen
+
+// Shadow tells what has been compared until now, and which launch came nearest to its bound. It is zero without
+// [WithShadow].
+func (p *Program) Shadow() ShadowReport {
+	if p.watcher == nil || p.watcher.Shadow == nil {
+		return ShadowReport{}
+	}
+	return p.watcher.Shadow.Seen
+}
 
 // Departures tells for each launch of the last run, in launch order, by how much its results depart from the reference;
 // of several results the one that departs most. It is nil without [WithReference].

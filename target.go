@@ -63,8 +63,23 @@ func (c *config) device(run bool) (lowering.Device, error) {
 		Precision: c.precision, Options: c.options})
 }
 
+// rounding is by how much the target rounds the f32 operands of contractions by itself, relative to them: operands of 16 bits
+// are of their type in the graph. A value inside of a launch, such as the probabilities of an attention, may be rounded,
+// too, so it is twice what tf32 rounds.
+func (c *config) rounding() float64 {
+	if c.precision == TF32 {
+		return 2 * 0x1p-11
+	}
+	return 0
+}
+
 // inferenceOnly refuses gradients on a target that cannot train.
 func (c *config) inferenceOnly(gradients bool) error {
+	if t, _, err := c.find(); err == nil && t.Name == ref.Target.Name && c.shadow > 0 {
+		return fmt.Errorf("target %q is what WithShadow compares with", c.target)
+	} else if err == nil && t.NoGradients != "" && c.shadow > 0 {
+		return fmt.Errorf("target %q %s: leave out WithShadow, which is for training", c.target, t.NoGradients)
+	}
 	if t, _, err := c.find(); err == nil && t.NoGradients != "" && (gradients || c.optimizer != nil) {
 		return fmt.Errorf("target %q %s: train on another target, or leave them out with WithoutGradients", c.target, t.NoGradients)
 	}

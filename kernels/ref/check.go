@@ -1,6 +1,7 @@
 package ref
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -20,8 +21,7 @@ func Check(got *graph.Tensor, want Value) error {
 	case want.F == nil:
 		return fmt.Errorf("element %v is %d, want %d", d.Index, got.Int(d.at), want.I[d.at])
 	}
-	return fmt.Errorf("%d of %d elements are off; the worst, %v, is %v, want %v ± %.3g (%.3g times the bound)",
-		d.Off, d.Elements, d.Index, d.Got, d.Want, d.Bound, d.Worst)
+	return errors.New(d.String())
 }
 
 // Departure is by how much a value departs from the reference.
@@ -33,6 +33,12 @@ type Departure struct {
 	Got, Want, Bound float64
 
 	at int
+}
+
+// String tells how many elements are off, and of the worst what it is.
+func (d Departure) String() string {
+	return fmt.Sprintf("%d of %d elements are off; the worst, %v, is %v, want %v ± %.3g (%.3g times the bound)",
+		d.Off, d.Elements, d.Index, d.Got, d.Want, d.Bound, d.Worst)
 }
 
 // Compare measures what [Check] refuses.

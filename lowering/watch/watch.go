@@ -21,13 +21,29 @@ type Watcher struct {
 	// Departures are by how much the results of each launch of the last run depart from the reference, in launch order; of
 	// several results the one that departs most. Nil without Compare.
 	Departures []ref.Departure
+	Shadow     *Shadow // or nil
+	// Rounding is by how much the target rounds the f32 operands of contractions by itself, relative to them.
+	Rounding float64
+
+	next int // index of the launch that is checked next
 }
 
 // Check looks at what a launch has made; see [lowering.Executable].
 func (w *Watcher) Check(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
+	if l == &w.Program.Launches[0] {
+		w.next, w.Departures = 0, nil
+	}
+	w.next++
 	if w.Compare {
-		if err := w.compare(l, value); err != nil {
-			return fmt.Errorf("comparing %s with the reference: %w", l.Node.Where(), err)
+		d, _, err := w.departure(l, value)
+		if err != nil {
+			return err
+		}
+		w.Departures = append(w.Departures, d)
+	}
+	if w.Shadow != nil {
+		if err := w.shadow(w.next-1, l, value); err != nil {
+			return err
 		}
 	}
 	if w.NonFinite {
@@ -36,42 +52,66 @@ func (w *Watcher) Check(l *lowering.Launch, value func(lowering.View) (*graph.Te
 	return nil
 }
 
-// compare has the reference compute a launch again. Operations of the user's run once, and are not compared.
-func (w *Watcher) compare(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) error {
-	if l == &w.Program.Launches[0] {
-		w.Departures = nil
-	}
-	w.Departures = append(w.Departures, ref.Departure{})
+// departure has the reference compute a launch again. It returns by how much the results depart, and the operands.
+// Operations of the user's run once, and are not compared: there are no operands then.
+func (w *Watcher) departure(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) (worst ref.Departure, args []*graph.Tensor, err error) {
 	if _, ok := l.Op.(graph.Host); ok {
-		return nil
+		return worst, nil, nil
 	}
-	worst := &w.Departures[len(w.Departures)-1]
-	args := make([]ref.Value, len(l.Args))
-	for i, v := range l.Args {
-		t, err := value(v)
+	defer func() {
 		if err != nil {
-			return err
+			err = fmt.Errorf("comparing %s with the reference: %w", l.Node.Where(), err)
 		}
-		args[i] = ref.FromTensor(t)
+	}()
+	args = make([]*graph.Tensor, len(l.Args))
+	values := make([]ref.Value, len(l.Args))
+	rounds := w.Rounding > 0 && contracts(l.Op)
+	for i, v := range l.Args {
+		if args[i], err = value(v); err != nil {
+			return worst, nil, err
+		}
+		if values[i] = ref.FromTensor(args[i]); rounds && args[i].Type.DType == graph.F32 {
+			values[i].Mag = make([]float64, values[i].Len())
+			for j, x := range values[i].F {
+				values[i].Mag[j] = math.Abs(x) * w.Rounding / graph.F32.Tolerance()
+			}
+		}
 	}
-	want, err := ref.OpBound(l.Op, args)
+	want, err := ref.OpBound(l.Op, values)
 	if err != nil {
-		return err
+		return worst, nil, err
 	}
 	for i, v := range l.Results {
 		t, err := value(v)
 		if err != nil {
-			return err
+			return worst, nil, err
 		}
 		d, err := ref.Compare(t, want[i])
 		if err != nil {
-			return err
+			return worst, nil, err
 		}
 		if i == 0 || d.Worst > worst.Worst {
-			*worst = d
+			worst = d
 		}
 	}
-	return nil
+	return worst, args, nil
+}
+
+// contracts reports whether a launch has a contraction inside.
+func contracts(op graph.Op) bool {
+	if f, ok := op.(graph.Fusion); ok {
+		for _, n := range f.Body.Nodes {
+			if contracts(n.Op) {
+				return true
+			}
+		}
+		return false
+	}
+	switch op.(type) {
+	case graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
+		return true
+	}
+	return graph.ClassOf(op) == graph.ClassContraction
 }
 
 // NonFiniteError tells where a value that is not finite came from.
@@ -91,17 +131,21 @@ func (e *NonFiniteError) Error() string {
 	if e.Value == "NaN" {
 		of = "operands without NaN"
 	}
-	s := fmt.Sprintf("%s made %s of %s", e.Node, e.Value, of)
+	return fmt.Sprintf("%s made %s of %s", e.Node, e.Value, of) + standsFor(e.Origin)
+}
+
+// standsFor lists the first of the user's nodes that a launch computes, by name.
+func standsFor(origin []graph.Origin) string {
 	var names []string
-	for _, o := range e.Origin {
+	for _, o := range origin {
 		if o.Name != "" && len(names) < 4 {
 			names = append(names, o.Name)
 		}
 	}
-	if len(names) > 0 {
-		s += "; its origin: " + strings.Join(names, ", ")
+	if len(names) == 0 {
+		return ""
 	}
-	return s
+	return "; it stands for " + strings.Join(names, ", ")
 }
 
 // faults says what a value holds that is not finite.
