@@ -18,7 +18,7 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -91,6 +91,14 @@ lint-gpu: ## the same for what is built for a GPU
 
 cover: ## checks that the last `make test COVER=1` covered at least 90 % of each of graph, passes, lowering and kernels
 	$(GO) run ./cmd/internal/cover -min 90 out/coverage $(COVERED)
+
+GATE = bin/fusec bench all --quick --threads 1 --cpu-time --only networks,training,matmul,attention,causal,moe --baseline testdata/bench/cpu.json
+
+gate: build ## speed on one core against rivals in the same run: fails if a ratio has fallen below testdata/bench/cpu.json by more than noise
+	$(GATE)
+
+gate-update: build ## keeps this machine's ratios in testdata/bench/cpu.json
+	$(GATE) --rounds 15 --seconds 2 --update
 
 race: ## the race detector on concurrent code
 	$(GO) test -race -short -timeout 30m ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/moe ./graph/loader ./lowering/cpu .

@@ -62,7 +62,7 @@ func race(b *testing.B, name string, build func() (*gorgonia.ExprGraph, gorgonia
 	f := fusec.NewMachine(g, gorgonia.BindDualValues(params...))
 	b.Run(name+"/fusec", func(b *testing.B) {
 		run(f)(b)
-		b.ReportMetric(float64(f.Program().Bytes())/1e6, "MB-held")
+		b.ReportMetric(float64(f.Program().Bytes())/(1<<20), "MiB-held")
 	})
 	f.Close()
 	g, params = build()

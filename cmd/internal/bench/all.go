@@ -77,7 +77,7 @@ type suiteReport struct {
 // all runs the suites one after another, and the models that are named. A suite that fails does not end the others.
 func (b *bencher) all(e *cli.Env, models []string, gate *gate) (*outcome, error) {
 	if b.quick {
-		b.sizes = []size{{512, 512, 512}, {1024, 1024, 1024}}
+		b.sizes = []size{{256, 256, 256}, {512, 512, 512}}
 		b.attends.seqs, b.mixes.experts, b.mixes.tokens, b.size = []int{512, 1024}, []int{8, 32}, 1024, 64<<20
 	}
 	if gate != nil {

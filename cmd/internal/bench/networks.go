@@ -49,8 +49,10 @@ type networkResult struct {
 	Difference cli.Number `json:"difference"`
 }
 
-// networks times networks forward, training forward and backward.
+// networks times networks forward.
 func (b *bencher) networks(e *cli.Env) (*outcome, error) { return b.raceNetworks(e, false) }
+
+// training is networks with their gradients.
 func (b *bencher) training(e *cli.Env) (*outcome, error) { return b.raceNetworks(e, true) }
 
 func (b *bencher) raceNetworks(e *cli.Env, train bool) (*outcome, error) {
