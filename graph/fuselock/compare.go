@@ -74,8 +74,9 @@ func Compare(locked, now *Section, t *trace.Trace) *Verdict {
 			kept.Fusions = append(kept.Fusions, there)
 		}
 	}
-	lost, gained := match(&kept, launches(t))
-	v.Lost = explain(lost, t)
+	list := launches(t)
+	lost, gained := match(&kept, list)
+	v.Lost = explain(lost, list, t)
 	v.patterns(locked, now, t)
 	for _, f := range gained {
 		v.Better = append(v.Better, "a launch more computes several nodes: "+f.String())
@@ -178,7 +179,7 @@ func match(locked *Section, list []launch) (lost, gained []Fusion) {
 	for _, f := range rest {
 		found := false
 		for _, i := range holders[rarest(f, holders)] {
-			if exact[i] {
+			if exact[i] || list[i].fusion.Phase != f.Phase {
 				continue
 			}
 			if free[i] == nil {
@@ -238,11 +239,14 @@ func within(names, others []string) bool {
 	return true
 }
 
-// most is how many launches and reasons are listed of a loss.
-const most = 4
+// most is how many launches and reasons are listed of a loss, and detailed of how many losses they are.
+const (
+	most     = 4
+	detailed = 50
+)
 
 // explain says of lost fusions what computes their nodes and why nothing does so at once. Equal ones are counted.
-func explain(lost []Fusion, t *trace.Trace) []Loss {
+func explain(lost []Fusion, launches []launch, t *trace.Trace) []Loss {
 	var list []Loss
 	at := map[string]int{}
 	for _, f := range lost {
@@ -252,19 +256,23 @@ func explain(lost []Fusion, t *trace.Trace) []Loss {
 			continue
 		}
 		at[key] = len(list)
-		list = append(list, explainOne(f, t))
+		if len(list) < detailed {
+			list = append(list, explainOne(f, launches, t))
+		} else {
+			list = append(list, Loss{What: "fusion " + key, Times: 1})
+		}
 	}
 	return list
 }
 
-func explainOne(f Fusion, t *trace.Trace) Loss {
+func explainOne(f Fusion, list []launch, t *trace.Trace) Loss {
 	l := Loss{What: "fusion " + f.String(), Times: 1}
-	parts, list := partsOf(f, t)
+	parts := partsOf(f, list)
 	for _, i := range parts[:min(len(parts), most)] {
 		l.Now = append(l.Now, fmt.Sprintf("launch %d: %v", i+1, short(list[i].fusion)))
 	}
 	if n := len(parts) - most; n > 0 {
-		l.Now = append(l.Now, fmt.Sprintf("and %d more", n))
+		l.Now = append(l.Now, fmt.Sprintf("%d other launches", n))
 	}
 	origins := map[graph.Origin]bool{}
 	for _, i := range parts {
@@ -281,15 +289,17 @@ func explainOne(f Fusion, t *trace.Trace) Loss {
 	return l
 }
 
-// partsOf lists the launches that compute a fusion's nodes, and all launches. Names may be those of operations, which many
-// nodes have: only launches that compute nothing else, if there are any, and else only those that read one of its sources.
-func partsOf(f Fusion, t *trace.Trace) (parts []int, list []launch) {
-	list = launches(t)
+// partsOf lists the launches that compute a fusion's nodes. Names may be those of operations, which many nodes have: so these
+// are launches of the fusion's layer and phase that compute nothing else, if there are any, else others that compute nothing
+// else, and else those that read one of its sources, or all. Of launches those that read one of its sources come first.
+func partsOf(f Fusion, list []launch) (parts []int) {
 	one := func(a, b []string) bool {
 		return slices.ContainsFunc(a, func(n string) bool { return slices.Contains(b, n) })
 	}
+	inside := func(x Fusion) bool { return within(x.Nodes, f.Nodes) && within(x.Sources, f.Sources) }
 	for _, is := range []func(x Fusion) bool{
-		func(x Fusion) bool { return within(x.Nodes, f.Nodes) && within(x.Sources, f.Sources) },
+		func(x Fusion) bool { return x.Scope == f.Scope && x.Phase == f.Phase && inside(x) },
+		inside,
 		func(x Fusion) bool { return one(f.Sources, x.Sources) },
 		func(x Fusion) bool { return true },
 	} {
@@ -309,7 +319,7 @@ func partsOf(f Fusion, t *trace.Trace) (parts []int, list []launch) {
 		return 1
 	}
 	slices.SortStableFunc(parts, func(a, b int) int { return first(a) - first(b) })
-	return parts, list
+	return parts
 }
 
 // names are those that nodes of the model have, and its operations.
@@ -321,12 +331,15 @@ func names(t *trace.Trace) map[string]bool {
 			has[o.Name] = true
 		}
 	}
+	for _, b := range t.Program.Buffers { // what an optimiser keeps is not in the model
+		has[b.Name] = true
+	}
 	return has
 }
 
 // split is the fusion as far as the model has its nodes and sources, and the names of the others.
 func (f Fusion) split(has map[string]bool) (there Fusion, gone []string) {
-	there = Fusion{Kind: f.Kind, Name: f.Name}
+	there = Fusion{Kind: f.Kind, Phase: f.Phase, Name: f.Name, Scope: f.Scope}
 	for _, list := range []struct {
 		from []string
 		to   *[]string
@@ -347,7 +360,7 @@ func short(f Fusion) string {
 	const shown = 8
 	if n := len(f.Nodes) - shown; n > 0 {
 		f.Nodes = f.Nodes[:shown]
-		return fmt.Sprintf("%v and %d more", Fusion{Kind: f.Kind, Name: f.Name, Nodes: f.Nodes}, n)
+		return fmt.Sprintf("%v and %d more", Fusion{Kind: f.Kind, Phase: f.Phase, Name: f.Name, Scope: f.Scope, Nodes: f.Nodes}, n)
 	}
 	return f.String()
 }

@@ -9,12 +9,13 @@
 //	  traffic 4096
 //	  memory 1024
 //	  pattern raise gelu-tanh matched 1 missed 0 approximate 1e-05
-//	  fusion linear "act": "act" "hidden" "sum" of "b1" "w1" "x"
+//	  fusion linear "act" in "block1/mlp": "act" "hidden" "sum" of "block1.mlp.bias" "block1.mlp.weight" "x"
+//	  fusion matmul/backward in "block1/mlp": "hidden" "sum" of "x"
 //
 // A section is what one target makes in one precision. Traffic and memory are in bytes; memory is the arena's. A fusion is a
-// launch of several of the user's nodes: its kind, the name of the value that it makes if it has one, the names of the
-// nodes, and those of the inputs, parameters and states that it reads. Lines hold no positions, so that moving code changes
-// nothing. Sections, patterns and fusions are sorted, and equal fusions are on equal lines.
+// launch of several of the user's nodes: its kind, with the phase if that is not forward, the name of the value that it makes
+// and its layer if they are known, the names of the nodes, and those of the inputs, parameters and states that it reads. Lines hold no positions, so that moving code changes
+// nothing. A name that several of the nodes have, such as that of an operation, is followed by their number, as in "+"×3. Sections, patterns and fusions are sorted, and equal fusions are on equal lines.
 package fuselock
 
 import (
@@ -38,8 +39,11 @@ const Version = 1
 // Ext is the extension of lock files.
 const Ext = ".fuselock"
 
-// MaxBytes is the size of the largest file that is read.
-const MaxBytes = 64 << 20
+// The bounds of a file that is read: its size, and the number of nodes and sources of all its fusions.
+const (
+	MaxBytes = 64 << 20
+	MaxNames = 1 << 22
+)
 
 // File is the contents of a lock file.
 type File struct{ Sections []Section }
@@ -67,7 +71,9 @@ type Pattern struct {
 // Fusion is a launch of several of the user's nodes.
 type Fusion struct {
 	Kind    string
+	Phase   graph.Phase
 	Name    string   // of the value that it makes, or empty
+	Scope   string   // the path of its layer, or empty; see [graph.Scopes]
 	Nodes   []string // the names of the user's nodes, or their operations, sorted; a name that several have is there several times
 	Sources []string // the inputs, parameters and states that it reads, sorted
 }
@@ -76,12 +82,25 @@ type Fusion struct {
 func (f Fusion) String() string {
 	var b strings.Builder
 	b.WriteString(f.Kind)
+	if f.Phase != graph.Forward {
+		b.WriteString("/" + f.Phase.String())
+	}
 	if f.Name != "" {
 		b.WriteString(" " + strconv.Quote(f.Name))
 	}
+	if f.Scope != "" {
+		b.WriteString(" in " + strconv.Quote(f.Scope))
+	}
 	b.WriteString(":")
-	for _, n := range f.Nodes {
-		b.WriteString(" " + strconv.Quote(n))
+	for i := 0; i < len(f.Nodes); {
+		from := i
+		for i < len(f.Nodes) && f.Nodes[i] == f.Nodes[from] {
+			i++
+		}
+		b.WriteString(" " + strconv.Quote(f.Nodes[from]))
+		if i-from > 1 {
+			fmt.Fprintf(&b, "×%d", i-from)
+		}
 	}
 	if len(f.Sources) > 0 {
 		b.WriteString(" of")
@@ -134,7 +153,7 @@ func launches(t *trace.Trace) []launch {
 	list := make([]launch, len(t.Program.Launches))
 	for i := range t.Program.Launches {
 		l := &t.Program.Launches[i]
-		f := Fusion{Kind: l.Kind, Name: l.Name}
+		f := Fusion{Kind: l.Kind, Phase: l.Phase, Name: l.Name, Scope: l.Scope}
 		for _, o := range l.Origin {
 			f.Nodes = append(f.Nodes, cmp.Or(o.Name, ops[o], "?"))
 		}

@@ -23,7 +23,8 @@ target cpu f32
   pattern raise gelu-tanh matched 1 missed 0 approximate 1e-05
   pattern raise relu matched 0 missed 2
   fusion elementwise: "a" "a\nb \"c\""
-  fusion linear "act": "act" "sum" of "b1" "w1"
+  fusion linear "act" in "block/mlp": "act" "sum" of "b1" "w1"
+  fusion matmul/backward in "block/mlp": "+" "sum"×2 of "w1"
 
 target cuda/sm_90a bf16
   refused "it is too small"
@@ -67,9 +68,9 @@ func TestDamaged(t *testing.T) {
 		{whole, "", `x:1: the file is empty: want "fuselock 1"`},
 		{"target cpu f32\n", "", `x:3: "launches" before the first target`},
 		{"target cpu f32", "target cpu", `x:3: want "target NAME PRECISION"`},
-		{"cuda/sm_90a bf16", "cpu f32", "x:13: target cpu f32 is there twice"},
-		{"  host 0\n", "", `x:12: target cpu f32 has no "host"`},
-		{"  memory 512\n", "", `x:17: target cuda/sm_90a bf16 has no "memory"`},
+		{"cuda/sm_90a bf16", "cpu f32", "x:14: target cpu f32 is there twice"},
+		{"  host 0\n", "", `x:13: target cpu f32 has no "host"`},
+		{"  memory 512\n", "", `x:18: target cuda/sm_90a bf16 has no "memory"`},
 		{"host 0", "launches 3", `x:5: "launches" is there twice`},
 		{"host 0", "hosts 0", `x:5: "hosts" is not known`},
 		{"launches 3", "launches -3", `x:4: launches: want a whole number of at least 0, found "-3"`},
@@ -85,8 +86,14 @@ func TestDamaged(t *testing.T) {
 		{`fusion elementwise: "a"`, `fusion elementwise: a`, "x:10: fusion: want a name in quotation marks"},
 		{"fusion elementwise: \"a\" \"a\\nb \\\"c\\\"\"", "fusion elementwise", "x:10: fusion: want a kind, and nodes after a colon"},
 		{`"act" "sum" of`, `of`, "x:11: fusion: it has no nodes"},
+		{"matmul/backward", "matmul/sideward", "x:12: fusion: "},
+		{`in "block/mlp"`, `in block/mlp`, "x:11: fusion: want a name in quotation marks"},
+		{`"sum"×2`, `"sum"×two`, `x:12: fusion: want a whole number of at least 0, found "two"`},
+		{`"sum"×2`, `"sum"×0`, "x:12: fusion: 0 more names: want at least 1"},
+		{`"sum"×2`, `"sum"×4000000 "a"×4000000`, "x:12: fusion: 4000000 more names: want at least 1, and at most 4194304 in a file"},
+		{`"sum"×2`, `"sum"×9000000000000000000`, "x:12: fusion: 9000000000000000000 more names"},
 		{`of "b1"`, `of "b1" of`, "x:11: fusion: want a name in quotation marks"},
-		{`refused "it is too small"`, "refused 'i'", "x:14: refused: want a name in quotation marks"},
+		{`refused "it is too small"`, "refused 'i'", "x:15: refused: want a name in quotation marks"},
 	} {
 		text := strings.Replace(whole, c.old, c.new, 1)
 		if _, err := fuselock.Parse("x", []byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -41,6 +41,7 @@ type parser struct {
 	file      *File
 	versioned bool
 	given     []string // the numbers of the section that have been read
+	names     int64    // of nodes and sources so far
 	rest      string   // of the line
 }
 
@@ -161,16 +162,31 @@ func (p *parser) pattern(s *Section) error {
 }
 
 func (p *parser) fusion(s *Section) (err error) {
-	head, rest, ok := strings.Cut(p.rest, " ")
-	x := Fusion{Kind: strings.TrimSuffix(head, ":")}
-	p.rest = strings.TrimSpace(rest)
-	if x.Kind == "" || !ok {
+	var x Fusion
+	head := p.word()
+	kind, closed := strings.CutSuffix(head, ":")
+	kind, phase, phased := strings.Cut(kind, "/")
+	if x.Kind = kind; kind == "" || p.rest == "" {
 		return errors.New("want a kind, and nodes after a colon")
 	}
-	if x.Kind == head {
-		if x.Name, err = p.quoted(); err != nil {
+	if phased {
+		if err := x.Phase.UnmarshalText([]byte(phase)); err != nil {
 			return err
 		}
+	}
+	if !closed {
+		if strings.HasPrefix(p.rest, `"`) {
+			if x.Name, err = p.quoted(); err != nil {
+				return err
+			}
+		}
+		if in, ok := strings.CutPrefix(p.rest, "in "); ok {
+			p.rest = strings.TrimSpace(in)
+			if x.Scope, err = p.quoted(); err != nil {
+				return err
+			}
+		}
+		var ok bool
 		if p.rest, ok = strings.CutPrefix(p.rest, ":"); !ok {
 			return errors.New("want a colon before the nodes")
 		}
@@ -184,7 +200,17 @@ func (p *parser) fusion(s *Section) (err error) {
 		if err != nil {
 			return err
 		}
-		*list = append(*list, name)
+		n := int64(1)
+		if times, ok := strings.CutPrefix(p.rest, "×"); ok && list == &x.Nodes {
+			p.rest = times
+			if n, err = p.count(); err != nil {
+				return err
+			}
+		}
+		if p.names += n; n < 1 || n > MaxNames || p.names > MaxNames {
+			return fmt.Errorf("%d more names: want at least 1, and at most %d in a file", n, MaxNames)
+		}
+		*list = append(*list, slices.Repeat([]string{name}, int(n))...)
 	}
 	if len(x.Nodes) == 0 {
 		return errors.New("it has no nodes")
