@@ -3,6 +3,7 @@ package fusectest
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -10,6 +11,10 @@ import (
 	"gorgonia.org/tensor"
 
 	"fusec"
+	"fusec/graph"
+	"fusec/graph/fuselock"
+	"fusec/graph/optim"
+	"fusec/graph/trace"
 )
 
 // machine is that of an attention; shown has its probabilities handed out, too.
@@ -102,5 +107,52 @@ func TestCheckReadsFile(t *testing.T) {
 	Check(t, machine(t, false))
 	if updates() {
 		t.Error("a flag that nobody declares is true")
+	}
+}
+
+// What a machine trains is locked alike as a file: the file is the program.
+func TestSavedTraining(t *testing.T) {
+	g := gorgonia.NewGraph()
+	in := func(name string, shape ...int) *gorgonia.Node {
+		return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name),
+			gorgonia.WithValue(tensor.New(tensor.WithShape(shape...), tensor.Of(tensor.Float32))))
+	}
+	x, w, b := in("x", 4, 8), in("layer.weight", 8, 3), in("layer.bias", 1, 3)
+	y := gorgonia.Must(gorgonia.Tanh(gorgonia.Must(gorgonia.BroadcastAdd(gorgonia.Must(gorgonia.Mul(x, w)), b, nil, []byte{0}))))
+	if _, err := gorgonia.Grad(gorgonia.Must(gorgonia.Mean(gorgonia.Must(gorgonia.Square(y)))), w, b); err != nil {
+		t.Fatal(err)
+	}
+	vm := fusec.NewMachine(g, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.01)}))
+	defer vm.Close()
+	path := filepath.Join(t.TempDir(), "step.graph")
+	if err := vm.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	saved, err := graph.LoadGraph(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, _, err := fusec.Plan(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(tr *trace.Trace) string {
+		s, err := fuselock.Of(tr, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := fuselock.Compare(&s, &s, tr); v.String() != "" {
+			t.Errorf("with itself: %s", v)
+		}
+		return (&fuselock.File{Sections: []fuselock.Section{s}}).String()
+	}
+	live, file := text(vm.Trace()), text(tr)
+	if live != file {
+		t.Errorf("the machine is\n%s\nthe file\n%s", live, file)
+	}
+	for _, want := range []string{`fusion linear in "layer": `, "fusion elementwise/optimiser in ", `"optim/rate"`} {
+		if !strings.Contains(live, want) {
+			t.Errorf("%s is not in\n%s", want, live)
+		}
 	}
 }

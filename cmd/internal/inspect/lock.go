@@ -153,6 +153,14 @@ func (l *locker) asked(file *fuselock.File) []planned {
 	return list
 }
 
+// of names the section of the file that an error is about, if no flag asked for it.
+func (l *locker) of(x planned, err error) error {
+	if len(l.targets)+len(l.precisions) > 0 {
+		return err
+	}
+	return fmt.Errorf("%s: the section of target %s in %s: %w", l.file, x.target, x.precision, err)
+}
+
 // plan compiles the model and gives the section of it.
 func plan(g *graph.Graph, x planned) (s fuselock.Section, t *trace.Trace, err error) {
 	c := modelio.CompileFlags{Target: x.target, Arch: modelio.DefaultArch}
@@ -190,7 +198,7 @@ func (l *locker) lock(e *cli.Env, args []string) error {
 		s, _, err := plan(g, x)
 		if err != nil {
 			show.Done()
-			return err
+			return l.of(x, err)
 		}
 		file.Set(s)
 		fmt.Fprintf(&text, "%s for %s: %s in %s\n", model, modelio.On(s.Target, s.Precision), cli.Plural(len(s.Fusions), "fusion", "fusions"),
@@ -247,7 +255,7 @@ func (l *locker) check(e *cli.Env, args []string) error {
 		now, t, err := plan(g, x)
 		if err != nil {
 			show.Done()
-			return err
+			return l.of(x, err)
 		}
 		locked := file.Find(now.Target, now.Precision)
 		if locked == nil {

@@ -102,7 +102,7 @@ func TestLockSections(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"fuselock 1", "fuselock 2", lock + ":1: the lock file is of version 2; this version of fusec reads version 1"},
 		{"launches 4", "launches four", lock + ":4: launches: want a whole number"},
-		{"target cpu f32", "target abacus f32", `target "abacus" is not known`},
+		{"target cpu f32", "target abacus f32", lock + `: the section of target abacus in f32: target "abacus" is not known`},
 		{"fpga/sim8", "fpga/sim0", "sim0"},
 		{"cpu f32", "cpu f33", `"f33"`},
 	} {
