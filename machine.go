@@ -1,6 +1,7 @@
 package fusec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -182,6 +183,13 @@ func (m *Machine) declareResults() []passes.Gradient {
 	}
 	g.Outputs = nil
 	outputs := map[*graph.Node]string{} // a value that is handed out in several places is one output
+	called := map[string]bool{}
+	costs := map[*graph.Node]string{}
+	for _, k := range m.im.Grads {
+		if k.Cost != nil {
+			costs[k.Cost] = "cost"
+		}
+	}
 	add := func(r machineResult, what string, v *graph.Node) {
 		r.opaque = m.im.Opaques[v]
 		r.output = outputs[v]
@@ -190,7 +198,10 @@ func (m *Machine) declareResults() []passes.Gradient {
 				r.output = fmt.Sprintf("%s %d", what, len(m.results))
 			}
 			if v != nil {
-				outputs[v] = r.output
+				if name := cmp.Or(v.Name, costs[v]); name != "" && !called[name] && what != "gradient" {
+					r.output = name
+				}
+				outputs[v], called[r.output] = r.output, true
 				g.Outputs = append(g.Outputs, graph.Output{Name: r.output, Node: v})
 			}
 		}

@@ -34,12 +34,12 @@ func (p Phase) MarshalText() ([]byte, error) {
 	return []byte(p.String()), nil
 }
 
-// gradientOf begins the name of a gradient of a node that has a name.
-const gradientOf = "gradient of "
+// GradientOf begins the name of a gradient of a node that has a name.
+const GradientOf = "gradient of "
 
 // NameGradient names the gradient d of a node, unless d has a name or the node has none.
 func NameGradient(d, of *Node) {
 	if d.Name == "" && of.Name != "" && !IsSource(d.Op) && ClassOf(d.Op) != ClassSource {
-		d.Name = gradientOf + of.Name
+		d.Name = GradientOf + of.Name
 	}
 }

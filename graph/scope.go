@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"cmp"
 	"strings"
 )
 
@@ -16,8 +15,8 @@ import (
 //	gradient of fc1.bias     fc1
 //	w1                       (none)
 func ScopeOf(name string) string {
-	for strings.HasPrefix(name, gradientOf) {
-		name = name[len(gradientOf):]
+	for strings.HasPrefix(name, GradientOf) {
+		name = name[len(GradientOf):]
 	}
 	if rest, ok := strings.CutPrefix(name, "optim/"); ok { // optim/moment/parameter
 		_, name, _ = strings.Cut(rest, "/")
@@ -53,7 +52,8 @@ func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 // Scopes finds the scopes of nodes. The zero value is ready to use. Nodes must not be changed between calls.
 type Scopes struct {
 	of   map[*Node]string
-	last []Origin // the list that was last looked at, and what it gives
+	deep map[*Node]int // the length of the longest path to a node
+	last []Origin      // the list that was last looked at, and what it gives
 	path string
 }
 
@@ -61,9 +61,8 @@ type Scopes struct {
 const manyOrigins = 64
 
 // Of is the scope of n: that of its name, or what the scopes of its origins, else of the parameters that it reads, else
-// of its other operands have in common. If they have nothing in common, it is the scope of the first parameter, or of the
-// last operand: the anchor of a fusion comes first, and of two values that meet in a sum the last one is that of the later
-// layer. In the optimiser's phase only names, origins and parameters count, and what concerns several layers has no scope.
+// of its other operands have in common. If parameters have nothing in common, it is the scope of the first: the anchor of
+// a fusion comes first. Where values of several layers meet, as in a residual sum, it is the layer of the last one made. In the optimiser's phase only names, origins and parameters count, and what concerns several layers has no scope.
 func (s *Scopes) Of(n *Node) string {
 	if scope, ok := s.of[n]; ok {
 		return scope
@@ -76,6 +75,7 @@ func (s *Scopes) Of(n *Node) string {
 		scope = s.origins(n.Origin)
 	}
 	var weights, values []string
+	var last *Node // of values, the one that is made last
 	if scope == "" {
 		for _, a := range n.Args {
 			of := s.Of(a)
@@ -87,6 +87,9 @@ func (s *Scopes) Of(n *Node) string {
 				weights = append(weights, of)
 			} else if of != "" {
 				values = append(values, of)
+				if last == nil || s.depth(a) > s.depth(last) {
+					last = a
+				}
 			}
 		}
 	}
@@ -98,11 +101,31 @@ func (s *Scopes) Of(n *Node) string {
 		case len(weights) > 0:
 			scope = weights[0]
 		case len(values) > 0:
-			scope = cmp.Or(commonPath(values), values[len(values)-1])
+			scope = commonPath(values)
+			of := s.Of(last)
+			if next, _, _ := strings.Cut(strings.TrimPrefix(of[len(scope):], "/"), "/"); scope == "" || next != "" && isDigit(next[len(next)-1]) {
+				scope = of
+			}
 		}
 	}
 	s.of[n] = scope
 	return scope
+}
+
+// depth is the length of the longest path from a source to n.
+func (s *Scopes) depth(n *Node) int {
+	d, ok := s.deep[n]
+	if ok {
+		return d
+	}
+	if s.deep == nil {
+		s.deep = map[*Node]int{}
+	}
+	for _, a := range n.Args {
+		d = max(d, s.depth(a)+1)
+	}
+	s.deep[n] = d
+	return d
 }
 
 // origins is the path that the scopes of origins have in common. Launches may share one list of many origins.

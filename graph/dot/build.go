@@ -1,8 +1,12 @@
 package dot
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"fusec/graph"
 	"fusec/graph/trace"
@@ -16,6 +20,7 @@ type drawing struct {
 	overlay  string         // of the target, or empty
 	program  *trace.Program // of the last stage, or nil
 	imported int            // operations of the first stage, or 0
+	missed   map[*graph.Node][]miss
 	opts     Options
 }
 
@@ -24,14 +29,14 @@ func layout(d drawing) *scene {
 	consts := foldable(d.graph)
 	reps := &repeats{}
 	if !d.opts.Expand {
-		reps = findRepeats(d.graph, consts)
+		reps = findRepeats(d.graph, consts, phasesOf(d.graph))
 	}
 	if d.opts.Detail != Auto {
 		return newBuilder(d, d.opts.Detail, consts, reps).build()
 	}
 	from := Full
 	for _, n := range d.graph.Nodes {
-		if _, ok := n.Op.(graph.Fusion); ok {
+		if _, ok := n.Op.(graph.Fusion); ok || n.Phase != graph.Forward {
 			from = Compact
 		}
 	}
@@ -45,11 +50,12 @@ func layout(d drawing) *scene {
 	return s
 }
 
-// value is the box from which a value comes in the picture.
+// value is the box from which a value comes in the picture. A source that is written at its readers has no box.
 type value struct {
-	box *box
-	via []string // the views between that box and the value
-	typ graph.Type
+	box    *box
+	source *graph.Node
+	via    []string // the views between that box and the value
+	typ    graph.Type
 }
 
 // builder makes a scene from a graph.
@@ -59,14 +65,23 @@ type builder struct {
 	detail   Detail
 	consts   folds
 	reps     *repeats
+	scopes   graph.Scopes
+	phases   map[*graph.Node]graph.Phase
+	onePhase bool // all of the graph belongs to the forward pass
+	dots     bool // the user's names have dots, not slashes
 	frames   map[*block]*cluster
+	regions  map[graph.Phase]*cluster
 	values   map[*graph.Node][]value // per result
 	launches map[int]numbered        // by node ID
-	readers  map[*graph.Node][]*graph.Node
+	times    map[*graph.Node]time.Duration
+	longest  time.Duration
+	boxes    map[*graph.Node]*box // of the operations
+	step     *optimiserStep
+	results  map[*graph.Node][]string // the names of a launch's further results
+	updated  map[*graph.Node]bool
 	escapes  map[*graph.Node]bool
 	edges    map[edge]bool
-	inside   map[*graph.Node][]*box        // per operand of a fusion, the first box in its body that reads it
-	alike    map[*graph.Node][]*graph.Node // families of parameters
+	inside   map[*graph.Node][]*box // per operand of a fusion, the first box in its body that reads it
 }
 
 // numbered is a launch with its place in the program.
@@ -77,20 +92,61 @@ type numbered struct {
 
 func newBuilder(d drawing, detail Detail, consts folds, reps *repeats) *builder {
 	b := &builder{drawing: d, scene: &scene{}, detail: detail, consts: consts, reps: reps, frames: make(map[*block]*cluster),
-		values: make(map[*graph.Node][]value), launches: make(map[int]numbered), readers: d.graph.Users(),
-		escapes: d.graph.Escapes(), edges: make(map[edge]bool), inside: make(map[*graph.Node][]*box)}
-	if detail == Compact {
-		b.alike = b.families()
+		regions: make(map[graph.Phase]*cluster), values: make(map[*graph.Node][]value), launches: make(map[int]numbered),
+		times: make(map[*graph.Node]time.Duration), boxes: make(map[*graph.Node]*box), results: make(map[*graph.Node][]string),
+		updated: make(map[*graph.Node]bool), escapes: make(map[*graph.Node]bool), edges: make(map[edge]bool),
+		inside: make(map[*graph.Node][]*box)}
+	b.phases = phasesOf(d.graph)
+	b.onePhase = !slices.ContainsFunc(d.graph.Nodes, func(n *graph.Node) bool { return b.phases[n] != graph.Forward })
+	slashes := false
+	for _, n := range d.graph.Nodes {
+		if _, ok := n.Op.(graph.Param); ok {
+			b.dots, slashes = b.dots || strings.Contains(n.Name, "."), slashes || strings.Contains(n.Name, "/")
+		}
+		if _, ok := n.Op.(graph.Result); ok && n.Name != "" {
+			b.results[n.Args[0]] = append(b.results[n.Args[0]], n.Name)
+		}
 	}
-	if d.program != nil {
-		for i := range d.program.Launches {
-			l := &d.program.Launches[i]
-			if _, ok := b.launches[l.Node]; !ok {
-				b.launches[l.Node] = numbered{i + 1, l}
+	b.dots = b.dots || !slashes
+	for _, o := range d.graph.Outputs {
+		b.escapes[o.Node] = true
+	}
+	for _, u := range d.graph.Updates {
+		b.updated[u.Target] = true
+	}
+	if d.program == nil {
+		return b
+	}
+	for i := range d.program.Launches {
+		l := &d.program.Launches[i]
+		if _, ok := b.launches[l.Node]; !ok {
+			b.launches[l.Node] = numbered{i + 1, l}
+		}
+	}
+	if d.opts.Measured {
+		for _, n := range d.graph.Nodes {
+			if l, ok := b.launches[n.ID]; ok {
+				r := reps.rep(n)
+				b.times[r] += l.Measured
+				b.longest = max(b.longest, b.times[r])
 			}
 		}
 	}
 	return b
+}
+
+// phasesOf is the phase of each node in the picture: what an earlier phase reads belongs to it.
+func phasesOf(g *graph.Graph) map[*graph.Node]graph.Phase {
+	phases := make(map[*graph.Node]graph.Phase, len(g.Nodes))
+	for _, n := range g.Nodes {
+		phases[n] = n.Phase
+	}
+	for _, n := range slices.Backward(g.Nodes) {
+		for _, a := range n.Args {
+			phases[a] = min(phases[a], phases[n])
+		}
+	}
+	return phases
 }
 
 func (b *builder) build() *scene {
@@ -106,14 +162,13 @@ func (b *builder) build() *scene {
 	}
 	b.outputs()
 	b.updates()
+	b.finishStep()
+	b.bundle()
 	return b.scene
 }
 
 func (b *builder) heading() {
-	b.scene.heading = clean(b.graph.Name)
-	if b.graph.Name == "" {
-		b.scene.heading = "graph"
-	}
+	b.scene.heading = clean(cmp.Or(b.opts.Title, b.graph.Name, "graph"))
 	switch {
 	case b.stage == trace.Final && b.target != "":
 		b.scene.heading += " · compiled for " + clean(b.target)
@@ -149,28 +204,69 @@ func (b *builder) heading() {
 	}
 }
 
+// home is the innermost frame around a node: of the repeated layers, or of the phase in a graph of several phases.
+func (b *builder) home(n *graph.Node) *cluster {
+	if blk := b.reps.in[n]; blk != nil {
+		return b.frame(blk)
+	}
+	return b.region(b.phases[n])
+}
+
+// region is the frame of a phase, made on first use; nil in a graph without gradients.
+func (b *builder) region(p graph.Phase) *cluster {
+	if c, ok := b.regions[p]; ok || b.onePhase {
+		return c
+	}
+	c := &cluster{key: "phase-" + p.String(), kind: clusterPhase, phase: p, title: p.String(), tooltip: p.String()}
+	launches, t := 0, time.Duration(0)
+	for _, n := range b.graph.Nodes {
+		if b.phases[n] == p && b.isLaunch(n) {
+			launches++
+			t += b.launches[n.ID].measured()
+		}
+	}
+	c.notes = []string{plural(launches, "launch")}
+	if b.opts.Measured && t > 0 {
+		c.notes[0] += " · " + humanTime(t)
+	}
+	b.regions[p] = c
+	return b.scene.cluster(c)
+}
+
+func (l numbered) measured() time.Duration {
+	if l.Launch == nil {
+		return 0
+	}
+	return l.Measured
+}
+
 // frame is the cluster of a block, made on first use.
 func (b *builder) frame(blk *block) *cluster {
-	if blk == nil {
-		return nil
-	}
 	if c := b.frames[blk]; c != nil {
 		return c
 	}
-	c := &cluster{key: fmt.Sprintf("repeat%d", len(b.frames)), repeats: blk.count, inside: b.frame(blk.parent)}
+	home := b.region(b.phases[blk.nodes[0]])
+	if blk.parent != nil {
+		home = b.frame(blk.parent)
+	}
+	c := &cluster{key: fmt.Sprintf("repeat%d", len(b.frames)), kind: clusterRepeat, repeats: blk.count, inside: home}
 	b.frames[blk] = c
 	c.title = fmt.Sprintf("× %d", blk.count)
-	if name := blockName(blk); name != "" {
-		c.title += " · " + short(name, 40)
+	if name := b.path(blockName(blk)); name != "" {
+		c.title = fmt.Sprintf("%s × %d", short(name, 40), blk.count)
 	}
-	launches := 0
+	launches, t := 0, time.Duration(0)
 	for _, n := range blk.nodes {
 		if b.isLaunch(n) {
 			launches++
+			t += b.times[n]
 		}
 	}
 	if launches > 0 {
 		c.notes = append(c.notes, fmt.Sprintf("%s in each, %d in all", plural(launches, "launch"), launches*blk.count))
+	}
+	if t > 0 {
+		c.notes = append(c.notes, humanTime(t)+" in all")
 	}
 	c.tooltip = fmt.Sprintf("drawn once, repeated %d times", blk.count)
 	return b.scene.cluster(c)
@@ -185,41 +281,9 @@ func (b *builder) isLaunch(n *graph.Node) bool {
 	return trace.NeedsLaunch(n.Op)
 }
 
-// launchNotes are the lines with a launch's number, kernel and cost; nil if n is not a launch of the program.
-func (b *builder) launchNotes(n *graph.Node) []string {
-	l, ok := b.launches[n.ID]
-	if !ok {
-		return nil
-	}
-	first := fmt.Sprintf("#%d", l.order)
-	if l.Kernel != "" {
-		first += " · " + short(l.Kernel, 28)
-	}
-	if b.program.Target != l.Device && l.Device != "" {
-		first += " on " + short(l.Device, 16)
-	}
-	second := humanFLOPs(l.FLOPs) + " · " + humanBytes(l.Bytes)
-	if b.opts.Measured && l.Measured > 0 {
-		second += " · " + humanTime(l.Measured)
-	}
-	if n := l.Counted; b.opts.Measured && n > 0 {
-		second += fmt.Sprintf(" · %d cycles", n)
-		if e := errorPart(l.MaxError); e != "" {
-			first += " · error at most " + e
-		}
-	} else if l.Cycles > 0 {
-		second += fmt.Sprintf(" · about %d cycles", l.Cycles)
-	}
-	return []string{first, second}
-}
-
 // node draws one visible node.
 func (b *builder) node(n *graph.Node) {
-	if b.skipParam(n) {
-		return
-	}
-	if all := b.alike[n]; all != nil {
-		b.family(n, all)
+	if b.folds(n) {
 		return
 	}
 	if f, ok := n.Op.(graph.Fusion); ok {
@@ -238,13 +302,37 @@ func (b *builder) node(n *graph.Node) {
 		b.values[n] = []value{v}
 		return
 	}
-	x := b.scene.box(&box{key: fmt.Sprintf("node%d", n.ID), look: lookOf(n.Op), inside: b.frame(b.reps.in[n]), tooltip: b.tooltip(n)})
+	x := b.card(n)
 	b.values[n] = []value{{box: x, typ: n.Type}}
-	x.lines = b.lines(n)
-	for _, note := range b.launchNotes(n) {
-		x.lines = append(x.lines, textLine{note, roleType})
+	if x.head == "" {
+		x.lines = b.lines(n)
+	} else {
+		x.lines = b.opLines(n)
 	}
-	b.connect(n, x)
+	b.close(n, x)
+	for _, a := range n.Args {
+		b.edge(b.operand(a), x, n.Type)
+	}
+}
+
+// folds draws nothing of its own for a node that is a part of something else: a source that is written at its readers,
+// or a part of the optimiser's step.
+func (b *builder) folds(n *graph.Node) bool {
+	if b.detail == Full {
+		return false
+	}
+	if b.phases[n] == graph.Optimiser {
+		b.fold(n)
+		return true
+	}
+	switch n.Op.(type) {
+	case graph.Param, graph.State, graph.Const:
+		if !b.escapes[n] {
+			b.values[n] = []value{{source: n, typ: n.Type}}
+			return true
+		}
+	}
+	return false
 }
 
 // foldsIntoEdge reports whether a view or Result is written on the edges of its readers.
@@ -262,7 +350,216 @@ func (b *builder) foldsIntoEdge(n *graph.Node) bool {
 	return !folded
 }
 
-// lines is the label of a node outside a fusion.
+// card is the box for a node at the top level. An operation gets a head with its kind and its number in the program.
+func (b *builder) card(n *graph.Node) *box {
+	x := b.scene.box(&box{key: fmt.Sprintf("node%d", n.ID), look: lookOf(n.Op), inside: b.home(n), phase: b.phases[n], tooltip: b.tooltip(n)})
+	b.boxes[n] = x
+	if graph.ClassOf(n.Op) == graph.ClassSource || x.look == lookView {
+		return x
+	}
+	x.head = looks[x.look].name
+	if f, ok := n.Op.(graph.Fusion); ok {
+		x.head = f.Kind.String()
+	}
+	l, ok := b.launches[n.ID]
+	if ok {
+		x.head += fmt.Sprintf("  #%d", l.order)
+		if l.Device != "" && b.program.Target != l.Device {
+			x.host = true
+			x.head += " on " + short(l.Device, 16)
+		}
+	}
+	if _, host := n.Op.(graph.Host); host {
+		x.host = true
+	}
+	if name := b.title(n); name != "" {
+		x.lines = append(x.lines, textLine{short(name, 44), roleName})
+	}
+	return x
+}
+
+// title is what a node is called: by its user's name, else by the layer to which it belongs.
+func (b *builder) title(n *graph.Node) string {
+	if n.Name != "" {
+		return b.common(n)
+	}
+	return b.local(n, b.path(b.scopes.Of(n)))
+}
+
+// path is a scope as the user writes it.
+func (b *builder) path(scope string) string {
+	if b.dots {
+		return strings.ReplaceAll(scope, "/", ".")
+	}
+	return scope
+}
+
+// opLines is what an operation outside a fusion does.
+func (b *builder) opLines(n *graph.Node) (lines []textLine) {
+	if name := b.title(n); name != "" {
+		lines = append(lines, textLine{short(name, 44), roleName})
+	}
+	text := opLabel(n, b.consts)
+	if b.detail != Full {
+		text = formulaOf(n, b.operandNames(n), b.consts)
+	}
+	for _, l := range wrap(short(text, 120), 38) {
+		lines = append(lines, textLine{l, roleOp})
+	}
+	return lines
+}
+
+// close adds what every card ends with: the type, costs, sources, missed fusions and time.
+func (b *builder) close(n *graph.Node, x *box) {
+	if x.head == "" {
+		return
+	}
+	switch names := slices.DeleteFunc(slices.Clone(b.results[n]), func(name string) bool { return name == n.Name }); {
+	case len(names) > 2:
+		x.lines = append(x.lines, textLine{fmt.Sprintf("and %d more, such as the", len(names)), roleType}, textLine{short(b.local(n, names[0]), 40), roleType})
+	default:
+		for _, name := range names {
+			x.lines = append(x.lines, textLine{"and " + short(b.local(n, name), 40), roleType})
+		}
+	}
+	facts := []string{n.Type.String()}
+	if l, ok := b.launches[n.ID]; ok {
+		facts = append(facts, b.costs(l)...)
+	} else if _, ok := n.Op.(graph.Fusion); ok {
+		c := graph.CostOf(n)
+		facts = append(facts, humanFLOPs(c.FLOPs), humanBytes(c.Bytes()))
+	}
+	for _, f := range joinShort(facts, 40) {
+		x.lines = append(x.lines, textLine{f, roleType})
+	}
+	if b.detail != Full {
+		x.sources = b.sources(n)
+	}
+	for _, m := range b.missed[n] {
+		mark := "not fused: " + short(m.pattern, 24)
+		x.marks = append(x.marks, mark)
+		x.tooltip = mark + ", " + clean(m.reason) + "\n" + x.tooltip
+		b.scene.missed = true
+	}
+	if t := b.times[n]; t > 0 && b.longest > 0 {
+		x.time = max(float64(t)/float64(b.longest), 0.01)
+		b.scene.timed = true
+	}
+}
+
+// costs are a launch's kernel and cost.
+func (b *builder) costs(l numbered) (words []string) {
+	if l.Kernel != "" && l.Kernel != "fusion" && l.Kernel != l.Kind {
+		words = append(words, short(l.Kernel, 28))
+	}
+	words = append(words, humanFLOPs(l.FLOPs), humanBytes(l.Bytes))
+	if b.opts.Measured && l.Measured > 0 {
+		words = append(words, humanTime(l.Measured))
+	}
+	switch {
+	case b.opts.Measured && l.Counted > 0:
+		words = append(words, fmt.Sprintf("%d cycles", l.Counted))
+		if e := errorPart(l.MaxError); e != "" {
+			words = append(words, "error at most "+e)
+		}
+	case l.Cycles > 0:
+		words = append(words, fmt.Sprintf("about %d cycles", l.Cycles))
+	}
+	return words
+}
+
+// sources lists the parameters, states and tables that a node reads, those with names that differ in a number as one.
+func (b *builder) sources(n *graph.Node) []string {
+	type kind struct {
+		typ  graph.Type
+		name string // with numbers left out
+	}
+	var order []kind
+	alike := make(map[kind][]*graph.Node)
+	seen := make(map[*graph.Node]bool)
+	for _, a := range n.Args {
+		if _, folded := b.consts[a]; folded {
+			continue
+		}
+		s := b.operand(a).source
+		if s == nil || seen[s] {
+			continue
+		}
+		seen[s] = true
+		k := kind{s.Type, strings.Map(func(r rune) rune {
+			if notDigit(r) {
+				return r
+			}
+			return -1
+		}, s.Name)}
+		if alike[k] == nil {
+			order = append(order, k)
+		}
+		alike[k] = append(alike[k], s)
+	}
+	if b.detail == Outline && len(seen) > 3 {
+		var bytes int64
+		for s := range seen {
+			bytes += s.Type.Bytes()
+		}
+		return []string{plural(len(seen), "parameter") + " · " + humanBytes(bytes)}
+	}
+	var list []string
+	line := func(name string, s *graph.Node, count int) {
+		what := s.Type.String()
+		if s.Type.DType == n.Type.DType {
+			what = s.Type.Shape.String()
+		}
+		if count > 1 {
+			what = fmt.Sprintf("%d × %s", count, what)
+		}
+		if _, state := s.Op.(graph.State); state && b.updated[s] {
+			what += ", updated"
+		}
+		list = append(list, strings.TrimSpace(short(name, 40)+" "+what))
+	}
+	for _, k := range order {
+		all := alike[k]
+		if p := namePattern(all[0].Name, all[len(all)-1].Name); len(all) > 2 && strings.Contains(p, "…") {
+			line(b.local(n, p), all[0], len(all))
+			continue
+		}
+		for _, s := range all {
+			line(b.sourceName(n, s), s, 1)
+		}
+	}
+	if len(list) > 8 {
+		list = append(list[:7], fmt.Sprintf("and %d more", len(list)-7))
+	}
+	return joinShort(list, 36)
+}
+
+// joinShort joins words to lines of up to width characters.
+func joinShort(words []string, width int) (lines []string) {
+	for _, w := range words {
+		if k := len(lines) - 1; k >= 0 && utf8.RuneCountInString(lines[k]+w) < width {
+			lines[k] += " · " + w
+		} else {
+			lines = append(lines, w)
+		}
+	}
+	return lines
+}
+
+// sourceName is the name of a source at its reader, without the scope that both share.
+func (b *builder) sourceName(n, s *graph.Node) string {
+	if s.Name == "" {
+		return opName(s.Op)
+	}
+	if scope := b.path(b.scopes.Of(n)); scope != "" {
+		if rest, ok := strings.CutPrefix(s.Name, scope); ok && len(rest) > 1 && strings.ContainsRune("./_", rune(rest[0])) {
+			return rest[1:]
+		}
+	}
+	return b.local(n, s.Name)
+}
+
+// lines is the label of a source or a view.
 func (b *builder) lines(n *graph.Node) []textLine {
 	var lines []textLine
 	name := short(b.common(n), 32)
@@ -285,16 +582,33 @@ func (b *builder) lines(n *graph.Node) []textLine {
 // that the block's frame shows.
 func (b *builder) common(n *graph.Node) string {
 	blk := b.reps.in[n]
-	if blk == nil {
-		return n.Name
+	if blk == nil || blk.named() {
+		return b.local(n, n.Name)
 	}
-	name := namePattern(n.Name, blk.counterpart(n).Name)
-	if rest, ok := strings.CutPrefix(name, blockName(blk)); ok {
+	return b.local(n, namePattern(n.Name, blk.counterpart(n).Name))
+}
+
+// local is a name at n without the part that the frame around n shows.
+func (b *builder) local(n *graph.Node, name string) string {
+	blk := b.reps.in[n]
+	if blk == nil {
+		return name
+	}
+	of := ""
+	if rest, ok := strings.CutPrefix(name, graph.GradientOf); ok {
+		of, name = graph.GradientOf, rest
+	}
+	if blk.named() {
+		rest, ok := strings.CutPrefix(name, b.path(blk.prefix))
+		if cut := strings.TrimLeft(rest, "0123456789"); ok && cut != rest {
+			return of + strings.TrimLeft(cut, "./:_- ")
+		}
+	} else if rest, ok := strings.CutPrefix(name, blockName(blk)); ok && rest != name {
 		if rest = strings.TrimLeft(rest, "./:_- "); rest != "" {
-			return rest
+			return of + rest
 		}
 	}
-	return name
+	return of + name
 }
 
 // operand is the source of a top-level value; a value of a further repetition counts as that of the first.
@@ -305,36 +619,27 @@ func (b *builder) operand(n *graph.Node) value {
 	return value{typ: n.Type}
 }
 
-// connect draws the edges into a node outside a fusion.
-func (b *builder) connect(n *graph.Node, to *box) {
-	for _, a := range n.Args {
-		b.edge(b.operand(a), to, n.Type)
-	}
-}
-
 // edge draws an edge for a value that a box of type typ reads, unless the same edge exists.
 func (b *builder) edge(v value, to *box, typ graph.Type) {
-	if v.box == nil {
+	if v.box == nil || v.box == to {
 		return
 	}
-	e := edge{from: v.box, to: to, style: edgeData, tooltip: v.typ.String()}
+	e := edge{from: v.box, to: to, style: edgeData, tooltip: strings.TrimPrefix(strings.Join(append(v.via[:len(v.via):len(v.via)], v.typ.String()), ", "), ", ")}
 	switch v.box.look {
-	case lookParam, lookConst:
-		e.style = edgeParam
+	case lookParam, lookConst, lookState:
+		e.style = edgeSide
 	}
-	switch {
-	case len(v.via) > 0:
-		e.label = strings.Join(v.via, ", ") + "\n" + v.typ.Shape.String()
-	case v.typ.Shape != typ.Shape && v.box.look < lookInput && (v.box.inside == nil || v.box.inside != to.inside):
-		e.label = v.typ.Shape.String()
+	same := e
+	if b.detail != Full {
+		same.tooltip = "" // one arrow from box to box is enough
 	}
-	if !b.edges[e] {
-		b.edges[e] = true
+	if !b.edges[same] {
+		b.edges[same] = true
 		b.scene.edges = append(b.scene.edges, &e)
 	}
 }
 
-// carried draws the values that one repetition of a block passes to the next, each to its first reader there.
+// carried draws the values that one repetition of a block gets from the one before, each at its first reader.
 func (b *builder) carried(blk *block) {
 	drawn := make(map[*graph.Node]bool)
 	for _, c := range blk.carried {
@@ -343,11 +648,25 @@ func (b *builder) carried(blk *block) {
 			continue
 		}
 		drawn[c.from] = true
+		if passes(c.to) {
+			for _, n := range blk.nodes {
+				if b.boxes[n] != nil && slices.ContainsFunc(n.Args, func(a *graph.Node) bool { return base(a) == base(c.to) }) {
+					to.box = b.boxes[n]
+					break
+				}
+			}
+		}
 		if in := b.inside[c.to]; c.operand < len(in) && in[c.operand] != nil {
 			to.box = in[c.operand]
 		}
-		b.scene.edges = append(b.scene.edges, &edge{from: from.box, to: to.box, style: edgeCarried, label: "next",
-			tooltip: from.typ.String() + " to the next repetition"})
+		before := "from the repetition before"
+		if blk.named() {
+			before = "from the layer before"
+		}
+		x := b.scene.box(&box{key: fmt.Sprintf("carried%d.%d", c.to.ID, c.operand), look: lookCarried, inside: b.frame(blk), phase: to.box.phase,
+			lines:   []textLine{{before, roleOp}, {cmp.Or(short(b.local(c.from, b.path(b.scopes.Of(c.from))), 32), looks[from.box.look].name), roleName}},
+			tooltip: from.typ.String() + " of the repetition before"})
+		b.scene.edges = append(b.scene.edges, &edge{from: x, to: to.box, style: edgeCarried, tooltip: x.tooltip})
 	}
 }
 
@@ -355,6 +674,7 @@ func (b *builder) carried(blk *block) {
 func (b *builder) outputs() {
 	type group struct {
 		from  value
+		phase graph.Phase
 		names []string
 	}
 	var groups []*group
@@ -365,7 +685,7 @@ func (b *builder) outputs() {
 			g.names = append(g.names, o.Name)
 			continue
 		}
-		at[n] = &group{from: b.operand(o.Node), names: []string{o.Name}}
+		at[n] = &group{b.operand(o.Node), b.phases[o.Node], []string{o.Name}}
 		groups = append(groups, at[n])
 	}
 	for i, g := range groups {
@@ -373,21 +693,30 @@ func (b *builder) outputs() {
 		if k := len(g.names); k > 1 {
 			name, what = namePattern(name, clean(g.names[k-1])), plural(k, "output")
 		}
-		x := b.scene.box(&box{key: fmt.Sprintf("output%d", i), look: lookOutput, tooltip: "output " + strings.Join(cleanAll(g.names), ", "),
-			lines: []textLine{{short(name, 32), roleName}, {what + " " + g.from.typ.String(), roleType}}})
+		x := b.scene.box(&box{key: fmt.Sprintf("output%d", i), look: lookOutput, inside: b.region(g.phase), phase: g.phase,
+			tooltip: "output " + strings.Join(cleanAll(g.names), ", "),
+			lines:   []textLine{{short(name, 32), roleName}, {what + " " + g.from.typ.String(), roleType}}})
 		b.edge(g.from, x, g.from.typ)
 	}
 }
 
-// updates draws the values that are written into state and parameters when a run has succeeded.
+// updates says at the launches which states and parameters they change when a run has succeeded.
 func (b *builder) updates() {
-	for _, u := range b.graph.Updates {
-		from, to := b.operand(u.Value), b.operand(u.Target)
-		if from.box == nil || to.box == nil || b.reps.rep(u.Target) != u.Target {
+	for i, u := range b.graph.Updates {
+		from := b.operand(u.Value)
+		if from.box == nil || b.reps.rep(u.Target) != u.Target || b.phases[u.Value] == graph.Optimiser && b.detail != Full {
 			continue
 		}
-		b.scene.edges = append(b.scene.edges, &edge{from: from.box, to: to.box, style: edgeUpdate, label: "update",
+		if b.detail != Full {
+			if line := "updates " + short(b.local(u.Value, u.Target.Name), 36); !slices.Contains(from.box.sources, line) {
+				from.box.sources = append(from.box.sources, line)
+			}
+			continue
+		}
+		x := b.scene.box(&box{key: fmt.Sprintf("update%d", i), look: lookState, inside: b.region(b.phases[u.Value]),
+			lines:   []textLine{{short(u.Target.Name, 32), roleName}, {"update", roleType}},
 			tooltip: "written to " + clean(u.Target.Name) + " when the run has succeeded"})
+		b.scene.edges = append(b.scene.edges, &edge{from: from.box, to: x, style: edgeUpdate, tooltip: x.tooltip})
 	}
 }
 
@@ -400,6 +729,9 @@ func (b *builder) tooltip(n *graph.Node) string {
 	lines = append(lines, fmt.Sprintf("%%%d = %s: %v", n.ID, opLabel(n, b.consts), n.Type))
 	if c := graph.CostOf(n); c.Bytes() > 0 {
 		lines = append(lines, humanFLOPs(c.FLOPs)+", "+humanBytes(c.Bytes()))
+	}
+	if l, ok := b.launches[n.ID]; ok && l.Reason != "" {
+		lines = append(lines, "on "+clean(l.Device)+": "+clean(l.Reason))
 	}
 	return strings.Join(append(lines, origins(n.Origin)...), "\n")
 }

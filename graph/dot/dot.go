@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 
 	"fusec/graph"
 	"fusec/graph/trace"
@@ -70,5 +71,57 @@ func stageDrawing(tr *trace.Trace, i int, opts Options) drawing {
 	if i > 0 {
 		d.imported = summarise(tr.Stages[0].Graph, nil).nodes
 	}
+	d.missed = missed(tr, i)
 	return d
 }
+
+// missed finds the nodes of stage i at which a fusion was missed up to it: a mark and the reason for each. What an optimiser
+// adds is left out, since nobody has written it.
+func missed(tr *trace.Trace, i int) map[*graph.Node][]miss {
+	marks := make(map[*graph.Node][]miss)
+	byID, byOrigin := make(map[int]*graph.Node), make(map[graph.Origin][]*graph.Node)
+	for _, n := range tr.Stages[i].Graph.Nodes {
+		if !trace.NeedsLaunch(n.Op) {
+			continue
+		}
+		byID[n.ID] = n
+		for _, o := range n.Origin[:min(len(n.Origin), maxOrigins)] {
+			byOrigin[o] = append(byOrigin[o], n)
+		}
+	}
+	var scopes graph.Scopes
+	for s := 1; s <= i; s++ {
+		if len(tr.Stages[s].Misses) == 0 {
+			continue
+		}
+		before := make(map[int]*graph.Node)
+		for _, n := range tr.Stages[s-1].Graph.Nodes {
+			before[n.ID] = n
+		}
+		for _, m := range tr.Stages[s].Misses {
+			at := before[m.Node]
+			if at == nil || at.Phase == graph.Optimiser {
+				continue
+			}
+			to := byID[m.Node]
+			for _, o := range slices.Concat(at.Origin, m.Origin) {
+				if to != nil {
+					break
+				}
+				list := byOrigin[o]
+				if k := slices.IndexFunc(list, func(n *graph.Node) bool { return scopes.Of(n) == scopes.Of(at) }); k >= 0 {
+					to = list[k]
+				} else if len(list) == 1 {
+					to = list[0]
+				}
+			}
+			if to != nil && !slices.ContainsFunc(marks[to], func(k miss) bool { return k.pattern == m.Pattern }) {
+				marks[to] = append(marks[to], miss{m.Pattern, m.Reason})
+			}
+		}
+	}
+	return marks
+}
+
+// miss is a missed fusion.
+type miss struct{ pattern, reason string }

@@ -157,7 +157,7 @@ func TestRepeatsAreGrouped(t *testing.T) {
 		}
 		frames := 0
 		for _, c := range s.clusters {
-			if c.repeats > 0 {
+			if c.kind == clusterRepeat {
 				frames++
 				if c.repeats != 12 || !strings.Contains(c.title, "× 12") || !strings.Contains(c.title, "blocks.{0…11}") {
 					t.Errorf("stage %d: a frame %q of %d repetitions", i, c.title, c.repeats)
@@ -178,14 +178,14 @@ func TestRepeatsAreGrouped(t *testing.T) {
 		}
 	}
 	whole := layout(stageDrawing(tr, 1, Options{Expand: true, Detail: Compact}))
-	if len(whole.nodes) < 12*20 {
+	if len(whole.nodes) < 12*9 {
 		t.Errorf("expanded: %d nodes", len(whole.nodes))
 	}
 }
 
 func TestTrainingReadsForwardBlocksBackwards(t *testing.T) {
 	g := training(t, 8)
-	r := findRepeats(g, foldable(g))
+	r := findRepeats(g, foldable(g), phasesOf(g))
 	if len(r.blocks) != 2 {
 		t.Fatalf("%d blocks, want the forward and the backward one", len(r.blocks))
 	}
@@ -209,7 +209,7 @@ func TestNestedAndParallelRepeats(t *testing.T) {
 	}
 	b.Output("y", x)
 	g := finish(t, b)
-	r := findRepeats(g, foldable(g))
+	r := findRepeats(g, foldable(g), phasesOf(g))
 	if len(r.blocks) != 2 || r.blocks[0].count != 4 || r.blocks[1].count != 6 || r.blocks[1].parent != r.blocks[0] {
 		t.Errorf("blocks %+v, want 4 layers of 6 experts", r.blocks)
 	}
@@ -231,7 +231,7 @@ func TestUnlikeLayersAreNotGrouped(t *testing.T) {
 	}
 	b.Output("y", x)
 	g := finish(t, b)
-	if r := findRepeats(g, foldable(g)); len(r.blocks) != 0 {
+	if r := findRepeats(g, foldable(g), phasesOf(g)); len(r.blocks) != 0 {
 		t.Errorf("%d blocks, want none", len(r.blocks))
 	}
 }

@@ -4,19 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"fusec/graph"
 )
 
-// part is a piece of a fusion's body as Compact draws it: the anchor, a reduction, or elementwise work written as one
-// expression.
+// part is a line of a fusion's formula: a value that is read several times or handed out, or a piece of a long expression.
 type part struct {
-	node *graph.Node // the node whose value it is
-	name string      // what other parts call that value
-	text string      // such as "gelu(y + b)"
-	// reads lists what the part reads, each once: inputs of the body and the nodes of other parts.
-	reads []*graph.Node
-	out   bool // an output of the body
+	name string // what other parts call the value; empty if nothing reads it
+	text string // such as "gelu(x @ w + b)"
 }
 
 // formula is the part as an equation, or without its name if nothing reads it.
@@ -27,31 +23,27 @@ func (p part) formula() string {
 	return p.name + " = " + p.text
 }
 
+// maxInline is the length, in characters, up to which an expression is written inside another.
+const maxInline = 44
+
 // condenser turns a body into parts.
 type condenser struct {
 	consts folds
 	uses   map[*graph.Node]int
 	inline map[*graph.Node]bool // written at its reader
 	names  map[*graph.Node]string
-	reads  []*graph.Node // of the part being written
 }
 
 // condense cuts a body into parts. args names the operands.
 func condense(body *graph.Graph, args []string) []part {
 	c := &condenser{consts: foldable(body), uses: make(map[*graph.Node]int), inline: make(map[*graph.Node]bool),
 		names: make(map[*graph.Node]string)}
-	fusible := make(map[*graph.Node]bool) // read by elementwise work only
 	for _, n := range body.Nodes {
-		if graph.IsView(n.Op) {
+		if passes(n) {
 			continue
 		}
 		for _, a := range n.Args {
-			b := c.base(a)
-			if c.uses[b]++; c.uses[b] == 1 {
-				fusible[b] = graph.Joins(n.Op)
-			} else {
-				fusible[b] = false
-			}
+			c.uses[c.base(a)]++
 		}
 	}
 	outputs := make(map[*graph.Node]bool)
@@ -71,17 +63,15 @@ func condense(body *graph.Graph, args []string) []part {
 	}
 	var parts []part
 	for _, n := range body.Nodes {
-		if _, folded := c.consts[n]; folded || graph.IsView(n.Op) || graph.IsSource(n.Op) {
+		if _, folded := c.consts[n]; folded || passes(n) || graph.IsSource(n.Op) {
 			continue
 		}
-		if graph.Joins(n.Op) && fusible[n] && !outputs[n] {
+		text := c.write(n, graph.BindLoose)
+		if c.uses[n] == 1 && !outputs[n] && utf8.RuneCountInString(text) <= maxInline {
 			c.inline[n] = true
 			continue
 		}
-		p := part{node: n, out: outputs[n]}
-		c.reads = nil
-		p.text = c.write(n, graph.BindLoose)
-		p.reads = c.reads
+		p := part{text: text}
 		if c.uses[n] > 0 {
 			p.name = unused(symbol(n), taken)
 			c.names[n] = p.name
@@ -91,10 +81,46 @@ func condense(body *graph.Graph, args []string) []part {
 	return parts
 }
 
-// base looks through views.
+// sliced says which part of a value the views down to n take: [8:16], or nothing for all of it.
+func sliced(n *graph.Node, consts folds) (part string) {
+	for ; passes(n); n = n.Args[0] {
+		s, ok := n.Op.(graph.Slice)
+		if !ok {
+			continue
+		}
+		lo, fixed := consts[n.Args[1]]
+		switch {
+		case !fixed:
+			part = "[…]" + part
+		case s.Step == 1:
+			part = fmt.Sprintf("[%d:%d]", lo.Int(0), lo.Int(0)+int64(s.Size)) + part
+		default:
+			part = fmt.Sprintf("[%d::%d]", lo.Int(0), s.Step) + part
+		}
+	}
+	return part
+}
+
+// formulaOf writes the operation of a node outside a fusion. args names the operands.
+func formulaOf(n *graph.Node, args []string, consts folds) string {
+	c := &condenser{consts: consts, names: make(map[*graph.Node]string)}
+	for i, a := range n.Args {
+		// operand adds the part that is read
+		c.names[c.base(a)] = strings.TrimSuffix(args[i], sliced(a, consts))
+	}
+	return c.write(n, graph.BindLoose)
+}
+
+// passes reports whether n is only another name for its operand, or for a part of it.
+func passes(n *graph.Node) bool {
+	_, result := n.Op.(graph.Result)
+	return result || graph.IsView(n.Op)
+}
+
+// base looks through views and Results.
 func (c *condenser) base(n *graph.Node) *graph.Node {
 	for {
-		if _, folded := c.consts[n]; folded || !graph.IsView(n.Op) {
+		if _, folded := c.consts[n]; folded || !passes(n) {
 			return n
 		}
 		n = n.Args[0]
@@ -140,6 +166,9 @@ func variable(name string) string {
 // operand writes a value as an operand.
 func (c *condenser) operand(n *graph.Node, bind graph.Binding) string {
 	b := c.base(n)
+	if part := sliced(n, c.consts); part != "" {
+		return c.operand(b, graph.BindAtom) + part
+	}
 	if v, ok := c.consts[b]; ok {
 		return scalar(v)
 	}
@@ -149,13 +178,6 @@ func (c *condenser) operand(n *graph.Node, bind graph.Binding) string {
 	if k, ok := b.Op.(graph.Const); ok {
 		return "const " + k.Value.Type.String()
 	}
-	seen := false
-	for _, r := range c.reads {
-		seen = seen || r == b
-	}
-	if !seen {
-		c.reads = append(c.reads, b)
-	}
 	return c.names[b]
 }
 
@@ -164,6 +186,9 @@ func (c *condenser) write(n *graph.Node, around graph.Binding) string {
 	args := func(words ...string) string {
 		list := make([]string, 0, len(n.Args)+len(words))
 		for _, a := range n.Args {
+			if v, ok := c.consts[c.base(a)]; ok && n.Op.OpName() == "rope" && v.Type.DType.IsInt() && v.Int(0) == 0 {
+				continue // positions begin at 0 unless the user says otherwise
+			}
 			list = append(list, c.operand(a, graph.BindLoose))
 		}
 		return "(" + strings.Join(append(list, words...), ", ") + ")"
@@ -192,13 +217,13 @@ func (c *condenser) write(n *graph.Node, around graph.Binding) string {
 	case graph.Reduce:
 		return op.Fn.String() + args()
 	case graph.MatMul:
-		return c.matmul(op, n)
+		return bracket(c.matmul(op, n), graph.BindProduct, around)
 	case graph.MoE:
 		return c.mixture(op, n)
 	case graph.MoEGrad:
 		return c.mixture(op.MoE(), n)
 	}
-	return opName(n.Op) + args(attrWords(n.Op)...)
+	return opName(n.Op) + args(attrWords(n)...)
 }
 
 // matmul writes a product with transposes as primes: a @ b'.

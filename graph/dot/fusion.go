@@ -7,27 +7,33 @@ import (
 	"fusec/graph"
 )
 
-// fusion draws a Fusion: a cluster with the body inside.
+// fusion draws a Fusion: one card, or in full detail a cluster with the body inside.
 func (b *builder) fusion(n *graph.Node, f graph.Fusion) {
-	c := &cluster{key: fmt.Sprintf("node%d", n.ID), look: look(f.Kind), inside: b.frame(b.reps.in[n]), title: f.Kind.String(),
-		tooltip: b.tooltip(n)}
-	if n.Name != "" {
-		c.title += " · " + short(b.common(n), 28)
-	}
-	if notes := b.launchNotes(n); notes != nil {
-		c.notes = notes
-	} else {
-		cost := graph.CostOf(n)
-		c.notes = append(c.notes, "1 launch", humanFLOPs(cost.FLOPs)+" · "+humanBytes(cost.Bytes()))
-	}
-	b.scene.cluster(c)
-	switch b.detail {
-	case Full:
+	if b.detail == Full {
+		c := &cluster{key: fmt.Sprintf("node%d", n.ID), look: look(f.Kind), inside: b.home(n), title: f.Kind.String(),
+			tooltip: b.tooltip(n), phase: b.phases[n]}
+		if l, ok := b.launches[n.ID]; ok {
+			c.title += fmt.Sprintf("  #%d", l.order)
+			c.notes = append(c.notes, strings.Join(b.costs(l), " · "))
+		}
+		if name := b.title(n); name != "" {
+			c.notes = append([]string{short(name, 44)}, c.notes...)
+		}
+		b.scene.cluster(c)
 		b.wholeBody(n, f, c)
-	case Outline:
-		b.outlineBody(n, f, c)
-	default:
-		b.compactBody(n, f, c)
+		return
+	}
+	x := b.card(n)
+	b.body(n, f, x)
+	b.close(n, x)
+	if f.Anchored() != nil && isDepthwise(f.Anchored()) {
+		x.head = "depthwise " + x.head
+	}
+	for _, a := range n.Args {
+		b.edge(b.operand(a), x, n.Type)
+	}
+	for _, o := range f.Body.Outputs {
+		b.values[n] = append(b.values[n], value{box: x, typ: o.Node.Type})
 	}
 }
 
@@ -105,129 +111,105 @@ func (b *builder) bodyBox(n, k *graph.Node, c *cluster) *box {
 		tooltip: strings.Join(append(lines, origins(k.Origin)...), "\n")})
 }
 
-// operandNames returns the names of n's operands in the expressions of its body.
+// operandNames returns the names of n's operands in its formula: the user's, or those of the layers that made them.
 func (b *builder) operandNames(n *graph.Node) []string {
 	names := make([]string, len(n.Args))
 	taken := make(map[string]bool)
 	for i, a := range n.Args {
-		name := "x"
-		if a.Name != "" && !b.reps.carries(n, i) {
-			name = variable(b.common(b.reps.rep(a)))
-		}
-		names[i] = unused(name, taken)
+		names[i] = unused(b.operandName(n, i, a), taken) + sliced(a, b.consts)
 	}
 	return names
 }
 
-// compactBody draws a body's parts.
-func (b *builder) compactBody(n *graph.Node, f graph.Fusion, c *cluster) {
-	at := b.bodyInputs(n, f.Body)
-	for _, p := range condense(f.Body, b.operandNames(n)) {
-		x := b.bodyBox(n, p.node, c)
-		x.tooltip = p.formula() + "\n" + x.tooltip
-		x.lines = append(formulaLines(p), textLine{p.node.Type.String(), roleType})
-		for _, r := range p.reads {
-			b.edge(at[r], x, p.node.Type)
-			b.enter(n, r, x)
+func (b *builder) operandName(n *graph.Node, i int, a *graph.Node) string {
+	carried := b.reps.carries(n, i)
+	if a.Name == "" {
+		a = base(a)
+	}
+	switch {
+	case b.phases[a] == graph.Backward || strings.HasPrefix(a.Name, graph.GradientOf) || b.phases[n] == graph.Backward && (carried || b.starts(n, a)):
+		return "dy"
+	case carried:
+		return "x"
+	case a.Name != "":
+		return variable(b.common(b.reps.rep(a)))
+	}
+	of, scope := b.scopes.Of(n), b.scopes.Of(a)
+	switch {
+	case scope == "":
+		return "x"
+	case scope == of && b.phases[a] == b.phases[n]:
+		return "x"
+	case strings.HasPrefix(of+"/", scope+"/"):
+		if kind := opName(a.Op); isFusion(a) && kind != "elementwise" {
+			return kind
 		}
-		at[p.node] = value{box: x, typ: p.node.Type}
+		return "x"
 	}
-	for _, o := range f.Body.Outputs {
-		b.values[n] = append(b.values[n], outputValue(o.Node, at))
-	}
+	return variable(b.local(b.reps.rep(a), scope))
 }
 
-// outputValue finds the value that a body's output is a view of.
-func outputValue(n *graph.Node, at map[*graph.Node]value) value {
-	t := n.Type
-	for at[n].box == nil && len(n.Args) > 0 {
-		n = n.Args[0]
+func isFusion(n *graph.Node) bool {
+	_, ok := n.Op.(graph.Fusion)
+	return ok
+}
+
+// starts reports whether the backward pass begins with n: a is the last of its operands, none of which is a gradient.
+func (b *builder) starts(n, a *graph.Node) bool {
+	var last *graph.Node
+	for _, k := range n.Args {
+		if k = base(k); b.phases[k] == graph.Backward {
+			return false
+		} else if graph.ClassOf(k.Op) != graph.ClassSource && (last == nil || k.ID > last.ID) {
+			last = k
+		}
 	}
-	v := at[n]
-	v.typ = t
-	return v
+	return a == last
+}
+
+// Lines of a body that a card shows.
+const (
+	compactLines = 8
+	outlineLines = 3
+)
+
+// body writes the formulas of a body into its card. Of a body of several segments it shows the first.
+func (b *builder) body(n *graph.Node, f graph.Fusion, x *box) {
+	segments, all := f.Segments(), b.operandNames(n)
+	first, names := f.Body, all
+	if len(segments) > 1 {
+		names = nil
+		for _, a := range segments[0].Args {
+			names = append(names, all[a])
+		}
+		first = segments[0].Body
+	}
+	var lines []textLine
+	for _, p := range condense(first, names) {
+		x.tooltip = p.formula() + "\n" + x.tooltip
+		lines = append(lines, formulaLines(p)...)
+	}
+	most := compactLines
+	if b.detail == Outline {
+		most = outlineLines
+	}
+	if more := len(lines) - most; more > 1 {
+		lines = append(lines[:most], textLine{fmt.Sprintf("and %d more lines", more), roleType})
+	}
+	x.lines = append(x.lines, lines...)
+	if more := len(segments) - 1; more > 0 {
+		x.lines = append(x.lines, textLine{"and " + plural(more, "more segment"), roleType})
+	}
 }
 
 // formulaLines formats a part as lines.
 func formulaLines(p part) []textLine {
-	role := roleOp
-	if !graph.Joins(p.node.Op) {
-		role = roleName
-	}
 	var lines []textLine
 	for i, l := range wrap(short(p.formula(), 120), 38) {
 		if i > 0 {
 			l = "   " + l
 		}
-		lines = append(lines, textLine{l, role})
+		lines = append(lines, textLine{l, roleOp})
 	}
 	return lines
-}
-
-// outlineBody draws a body as one box. For a body of several segments it shows the first, and the number of the others.
-func (b *builder) outlineBody(n *graph.Node, f graph.Fusion, c *cluster) {
-	x := b.scene.box(&box{key: fmt.Sprintf("node%d.body", n.ID), look: look(f.Kind), inside: c, tooltip: b.tooltip(n)})
-	segments, all := f.Segments(), b.operandNames(n)
-	var names []string
-	for _, a := range segments[0].Args {
-		names = append(names, all[a])
-	}
-	for _, p := range condense(segments[0].Body, names) {
-		x.lines = append(x.lines, formulaLines(p)...)
-	}
-	x.lines = append(x.lines, textLine{n.Type.String(), roleType})
-	if more := len(segments) - 1; more > 0 {
-		x.lines = append(x.lines, textLine{fmt.Sprintf("and %d more segments", more), roleType})
-	}
-	b.connect(n, x)
-	if own := b.ownParams(n); len(own) > 1 {
-		b.bundle(n, own, x)
-	}
-	for _, o := range f.Body.Outputs {
-		b.values[n] = append(b.values[n], value{box: x, typ: o.Node.Type})
-	}
-}
-
-// ownParams lists the parameters that only the fusion n reads, in the order of its operands.
-func (b *builder) ownParams(n *graph.Node) []*graph.Node {
-	var own []*graph.Node
-	for _, a := range n.Args {
-		if b.solelyRead(a) {
-			own = append(own, a)
-		}
-	}
-	return own
-}
-
-// solelyRead reports whether a is a parameter with one reader, of which it is one operand.
-func (b *builder) solelyRead(a *graph.Node) bool {
-	_, param := a.Op.(graph.Param)
-	return param && len(b.readers[a]) == 1 && !b.escapes[a]
-}
-
-// skipParam reports whether Outline draws the parameter n together with others of its only reader.
-func (b *builder) skipParam(n *graph.Node) bool {
-	if b.detail != Outline || !b.solelyRead(n) {
-		return false
-	}
-	reader := b.readers[n][0]
-	_, fused := reader.Op.(graph.Fusion)
-	return fused && len(b.ownParams(reader)) > 1
-}
-
-// bundle draws several parameters as one box.
-func (b *builder) bundle(n *graph.Node, params []*graph.Node, to *box) {
-	var names, tips []string
-	var bytes int64
-	for _, p := range params {
-		names = append(names, variable(b.common(p)))
-		tips = append(tips, clean(p.Name)+" "+p.Type.String())
-		bytes += p.Type.Bytes()
-	}
-	x := b.scene.box(&box{key: fmt.Sprintf("params%d", n.ID), look: lookParam, inside: b.frame(b.reps.in[n]), tooltip: strings.Join(tips, "\n")})
-	for _, l := range wrap(strings.Join(names, ", "), 24) {
-		x.lines = append(x.lines, textLine{l, roleOp})
-	}
-	x.lines = append(x.lines, textLine{plural(len(params), "parameter") + " · " + humanBytes(bytes), roleType})
-	b.edge(value{box: x, typ: params[0].Type}, to, n.Type)
 }

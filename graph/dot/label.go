@@ -2,7 +2,9 @@ package dot
 
 import (
 	"fmt"
+	"math"
 	"reflect"
+	"slices"
 	"strings"
 
 	"fusec/graph"
@@ -56,14 +58,25 @@ func attributes(op graph.Op) []attribute {
 }
 
 // attrWords writes the attributes that a label does not show otherwise: all except the function, types and shapes, and
-// zeros that mean "no".
-func attrWords(op graph.Op) []string {
-	switch op.(type) {
+// what is usual: zeros that mean "no", and [usual].
+func attrWords(n *graph.Node) []string {
+	switch n.Op.(type) {
 	case graph.Const, graph.Host, graph.Reshape, graph.Broadcast, graph.Fusion:
 		return nil
 	}
+	if isDepthwise(n) {
+		return append([]string{"depthwise"}, otherWords(n, "groups")...)
+	}
+	return otherWords(n, "")
+}
+
+// otherWords is attrWords without one attribute.
+func otherWords(n *graph.Node, without string) []string {
 	var words []string
-	for _, a := range attributes(op) {
+	for _, a := range attributes(n.Op) {
+		if a.key == without || usual(n, a) {
+			continue
+		}
 		switch v := a.value.(type) {
 		case bool:
 			if v {
@@ -78,7 +91,11 @@ func attrWords(op graph.Op) []string {
 				words = append(words, fmt.Sprintf("%s %d", a.key, v))
 			}
 		case graph.Ints:
-			words = append(words, a.key+" "+v.String())
+			if list := v.Slice(); len(list) > 1 && len(slices.Compact(list)) == 1 && a.key != "axes" {
+				words = append(words, fmt.Sprintf("%s %d", a.key, list[0])) // the same on all sides
+			} else {
+				words = append(words, a.key+" "+v.String())
+			}
 		case string:
 			if a.key == "dist" || a.key == "to" {
 				words = append(words, v)
@@ -86,6 +103,39 @@ func attrWords(op graph.Op) []string {
 		}
 	}
 	return words
+}
+
+// usual reports whether an attribute has the value that every framework gives it if the user says nothing.
+func usual(n *graph.Node, a attribute) bool {
+	switch v := a.value.(type) {
+	case float64:
+		last := func() float64 {
+			if len(n.Args) == 0 || n.Args[0].Type.Shape.Rank() == 0 {
+				return 0
+			}
+			s := n.Args[0].Type.Shape
+			return float64(s.At(s.Rank() - 1))
+		}
+		if b, ok := n.Op.(graph.BatchNorm); ok && a.key == "momentum" {
+			return !b.Train || v == 0.9
+		}
+		return a.key == "eps" && v == 1e-5 || a.key == "base" && v == 1e4 || a.key == "scale" && math.Abs(v*math.Sqrt(last())-1) < 1e-6
+	case int:
+		_, softmax := n.Op.(graph.Softmax)
+		return a.key == "groups" && v == 1 || softmax && a.key == "axis" && v == n.Type.Shape.Rank()-1 || a.key == "axis" && v == 0 && graph.ClassOf(n.Op) == graph.ClassIndex
+	case graph.Ints:
+		all := func(want int) bool {
+			return !slices.ContainsFunc(v.Slice(), func(x int) bool { return x != want })
+		}
+		return (a.key == "stride" || a.key == "dilation") && all(1) || a.key == "pad" && all(0)
+	}
+	return false
+}
+
+// isDepthwise reports whether n convolves each channel by itself.
+func isDepthwise(n *graph.Node) bool {
+	c, ok := n.Op.(graph.Conv2D)
+	return ok && c.Groups > 1 && n.Args[0].Type.Shape.At(1) == c.Groups
 }
 
 // folds holds the constants that are written into the labels of their readers, with the value of their elements as a scalar.
@@ -151,7 +201,7 @@ func opLabel(n *graph.Node, consts folds) string {
 		}
 		return name + " " + words
 	}
-	if words := attrWords(n.Op); len(words) > 0 {
+	if words := attrWords(n); len(words) > 0 {
 		return name + " " + strings.Join(words, ", ")
 	}
 	return name

@@ -168,8 +168,8 @@ func weights(b *graph.Builder, prefix string) blockWeights {
 		p("bo", dim), p("norm2.gamma", dim), p("norm2.beta", dim), p("w1", dim, hidden), p("b1", hidden), p("w2", hidden, dim), p("b2", dim)}
 }
 
-// layer is a transformer layer of primitives and raised composites.
-func layer(b *graph.Builder, x *graph.Node, w blockWeights) *graph.Node {
+// layerOf is a transformer layer of primitives and raised composites.
+func layerOf(b *graph.Builder, x *graph.Node, w blockWeights) *graph.Node {
 	lin := func(x, w, bias *graph.Node) *graph.Node {
 		y := b.MatMul(x, w, false, false)
 		if bias != nil {
@@ -189,7 +189,7 @@ func layer(b *graph.Builder, x *graph.Node, w blockWeights) *graph.Node {
 	return b.Binary(graph.Add, x, lin(b.Unary(graph.GeluTanh, lin(n, w.w1, w.b1)), w.w2, w.b2))
 }
 
-// layerFused is layer after fusion: nine launches.
+// layerFused is layerOf after fusion: nine launches.
 func layerFused(t testing.TB, b *graph.Builder, x *graph.Node, w blockWeights, prefix string) *graph.Node {
 	norm := func(x, gamma, beta *graph.Node) *graph.Node {
 		f := body(t, func(b *graph.Builder, in func(...int) *graph.Node) []*graph.Node {
@@ -230,7 +230,7 @@ func transformer(t testing.TB, layers int, fused bool) *graph.Graph {
 		if fused {
 			x = layerFused(t, b, x, w, prefix)
 		} else {
-			x = b.Named(layer(b, x, w), prefix+"out")
+			x = b.Named(layerOf(b, x, w), prefix+"out")
 		}
 	}
 	x = b.Add(graph.LayerNorm{Eps: 1e-5}, x, b.Param("norm.gamma", graph.TypeOf(graph.F32, dim)), b.Param("norm.beta", graph.TypeOf(graph.F32, dim)))

@@ -1,6 +1,7 @@
 package dot
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -45,6 +46,9 @@ func split(a, b string) (pre, midA, midB, suf string) {
 // blockName is the common name of a block's repetitions, such as blocks.{0…11}, from the first of its own sources or
 // nodes whose name counts them.
 func blockName(blk *block) string {
+	if blk.named() {
+		return fmt.Sprintf("%s{%d…%d}", blk.prefix, min(blk.first, blk.final), max(blk.first, blk.final))
+	}
 	for _, list := range [][]*graph.Node{blk.leaves, blk.nodes} {
 		for _, n := range list {
 			if s := countedPrefix(n.Name, blk.counterpart(n).Name); s != "" {

@@ -49,9 +49,9 @@ const (
 	Auto Detail = iota
 	// Full draws every node, views and the nodes of bodies included.
 	Full
-	// Compact writes elementwise work in a body as one expression, and views on edges.
+	// Compact draws a launch as one node with its formula and its parameters, and an optimiser as one node.
 	Compact
-	// Outline also draws a body as one node, and the parameters that only one launch reads as one node.
+	// Outline shortens the formulas and counts the parameters of a launch.
 	Outline
 )
 
@@ -64,7 +64,9 @@ type Options struct {
 	Detail   Detail
 	Expand   bool // draw every repetition of a repeated layer
 	Measured bool // print measured times
-	MaxNodes int  // DefaultMaxNodes if 0
+	// Title names the model in a picture; the graph's name if empty.
+	Title    string
+	MaxNodes int // DefaultMaxNodes if 0
 }
 
 func (o Options) format() Format {

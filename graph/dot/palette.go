@@ -32,30 +32,36 @@ const (
 	lookParam
 	lookState
 	lookConst
+	lookOptimiser
+	lookCarried
+	lookTitle
 )
 
-// looks gives each its name in the legend and its colour. The colours are those of Okabe and Ito, followed by some of
-// Tol's muted scheme; both can be distinguished by colour-blind readers.
+// looks gives each its name in the legend and its colour. The colours are near those of Okabe and Ito and some of Tol's
+// muted scheme; in normal sight and in a simulation of protanopia and of deuteranopia any two differ by a ΔE of 10 or more.
 var looks = [...]struct{ name, colour string }{
-	graph.KindElementwise: {"elementwise", "#CC79A7"},
-	graph.KindLinear:      {"linear", "#0072B2"},
+	graph.KindElementwise: {"elementwise", "#D887BD"},
+	graph.KindLinear:      {"linear", "#0572B2"},
 	graph.KindMatMul:      {"matmul", "#56B4E9"},
 	graph.KindConv:        {"conv", "#D55E00"},
 	graph.KindSoftmax:     {"softmax", "#E69F00"},
 	graph.KindNorm:        {"norm", "#009E73"},
 	graph.KindReduce:      {"reduce", "#999933"},
-	graph.KindAttention:   {"attention", "#AA4499"},
+	graph.KindAttention:   {"attention", "#9F3D92"},
 	graph.KindMoE:         {"moe", "#882255"},
 	graph.KindPool:        {"pool", "#44AA99"},
 	lookGather:            {"gather", "#332288"},
-	lookMove:              {"data movement", "#6B7280"},
+	lookMove:              {"data movement", "#686F7C"},
 	lookHost:              {"host", "#B00020"},
 	lookView:              {"view, free", "#B8BEC6"},
 	lookInput:             {"input, output", "#1F2937"},
 	lookOutput:            {"output", "#1F2937"},
-	lookParam:             {"parameter", "#A08A5B"},
-	lookState:             {"state", "#5B7083"},
-	lookConst:             {"constant", "#A08A5B"},
+	lookParam:             {"parameter", "#9F8959"},
+	lookState:             {"state", "#6B849C"},
+	lookConst:             {"constant", "#9F8959"},
+	lookOptimiser:         {"optimiser", "#4B3F72"},
+	lookCarried:           {"repeated", frame},
+	lookTitle:             {"title", frame},
 }
 
 // Colours of text, lines and paper.
@@ -64,11 +70,34 @@ const (
 	faint    = "#4B5563"
 	line     = "#4B5563"
 	lineWeak = "#B3A582"
+	lineKept = "#9CA3AF"
 	paper    = "#FFFFFF"
 	sand     = "#F7F1E1"
 	steel    = "#E3EAF0"
 	frame    = "#6B7280"
+
+	missedInk  = "#B00020"
+	timeColour = "#D97706"
 )
+
+// The frames of the phases.
+var (
+	phaseFills = [...]string{graph.Forward: "#F4F7FB", graph.Backward: "#FBF6EF", graph.Optimiser: "#F4F2F9"}
+	phaseLines = [...]string{graph.Forward: "#9DB4D3", graph.Backward: "#D9B98A", graph.Optimiser: "#B5A8D6"}
+)
+
+// contrast is the colour of text on a ground of the given colour.
+func contrast(colour string) string {
+	var r, g, b float64
+	var c [3]int
+	if _, err := fmt.Sscanf(colour, "#%02X%02X%02X", &c[0], &c[1], &c[2]); err == nil {
+		r, g, b = float64(c[0]), float64(c[1]), float64(c[2])
+	}
+	if 0.299*r+0.587*g+0.114*b > 140 {
+		return ink
+	}
+	return paper
+}
 
 // lookOf is how an operation outside a fusion is drawn.
 func lookOf(op graph.Op) look {

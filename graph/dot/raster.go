@@ -23,7 +23,7 @@ import (
 
 const (
 	pngScale  = 2.0     // pixels per point, for sharp text
-	maxPixels = 1 << 26 // of a PNG; larger pictures are scaled down
+	maxPixels = 1 << 24 // of a PNG; larger pictures are scaled down
 	// fontShrink compensates for the Go fonts, which are wider than Helvetica, whose metrics the layout uses.
 	fontShrink = 0.97
 )
@@ -65,7 +65,7 @@ func rasterise(svg []byte) ([]byte, error) {
 		return nil, fmt.Errorf("drawing SVG: no picture")
 	}
 	var b bytes.Buffer
-	if err := png.Encode(&b, r.Image()); err != nil {
+	if err := (&png.Encoder{CompressionLevel: png.BestSpeed}).Encode(&b, r.Image()); err != nil {
 		return nil, fmt.Errorf("writing PNG: %w", err)
 	}
 	return b.Bytes(), nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 // Repeated layers. The computing nodes are listed in a row, numbered by signature. A part of the row that equals itself
@@ -30,6 +31,9 @@ type block struct {
 	lastOwn []*graph.Node // the same of the last one
 	carried []carry
 	parent  *block // the block whose first repetition contains this one
+
+	prefix       string // of named layers, the scope up to their numbers
+	first, final int    // the numbers of the first and the last repetition
 }
 
 // carry is a value that a repetition passes to the next.
@@ -38,6 +42,9 @@ type carry struct {
 	to      *graph.Node // of the first repetition; represents its counterpart in the second
 	operand int         // of to
 }
+
+// named reports whether the repetitions are layers that the user has numbered.
+func (b *block) named() bool { return b.first != b.final }
 
 // counterpart is the node of the last repetition that corresponds to n of the first.
 func (b *block) counterpart(n *graph.Node) *graph.Node {
@@ -79,6 +86,7 @@ type repeats struct {
 	places map[*graph.Node][]place
 	consts folds
 	sigs   map[*graph.Node]int
+	large  bool // more launches than a picture is to have
 }
 
 const (
@@ -102,27 +110,49 @@ func (r *repeats) rep(n *graph.Node) *graph.Node {
 	}
 }
 
-// findRepeats searches g.
-func findRepeats(g *graph.Graph, consts folds) *repeats {
+// findRepeats searches g: first layers that the user has numbered, then, phase by phase, anything else that repeats.
+func findRepeats(g *graph.Graph, consts folds, phases map[*graph.Node]graph.Phase) *repeats {
 	r := &repeats{first: make(map[*graph.Node]*graph.Node), in: make(map[*graph.Node]*block),
 		places: make(map[*graph.Node][]place), consts: consts, sigs: make(map[*graph.Node]int)}
-	sigs := newSignatures(consts)
-	var inOrder []*graph.Node
+	launches := 0
 	for _, n := range g.Nodes {
-		if r.isLeaf(n) {
+		if trace.NeedsLaunch(n.Op) && phases[n] != graph.Optimiser {
+			launches++
+		}
+	}
+	r.large = launches > DefaultMaxNodes
+	r.named(g, phases)
+	sigs := newSignatures(consts)
+	rest := func(phase graph.Phase) func(n *graph.Node) bool {
+		return func(n *graph.Node) bool {
+			return phases[n] == phase && !r.isLeaf(n) && r.first[n] == nil && r.in[n] == nil
+		}
+	}
+	for _, b := range slices.Clone(r.blocks) {
+		var row []*graph.Node
+		for _, n := range g.Nodes {
+			if r.in[n] == b && !r.isLeaf(n) {
+				r.sigs[n] = sigs.of(n)
+				row = append(row, n)
+			}
+		}
+		r.search(row, b)
+	}
+	deep := r.depthFirst(g)
+	for phase := graph.Forward; phase < graph.Optimiser; phase++ {
+		row := slices.DeleteFunc(slices.Clone(g.Nodes), func(n *graph.Node) bool { return !rest(phase)(n) })
+		if len(row) <= smallGraph {
 			continue
 		}
-		r.sigs[n] = sigs.of(n)
-		inOrder = append(inOrder, n)
+		for _, n := range row {
+			r.sigs[n] = sigs.of(n)
+		}
+		other := slices.DeleteFunc(slices.Clone(deep), func(n *graph.Node) bool { return !rest(phase)(n) })
+		if r.best(other).hidden() > r.best(row).hidden() {
+			row = other
+		}
+		r.search(row, nil)
 	}
-	if len(inOrder) <= smallGraph {
-		return r
-	}
-	row := inOrder
-	if deep := r.depthFirst(g); r.best(deep).hidden() > r.best(inOrder).hidden() {
-		row = deep
-	}
-	r.search(row, nil)
 	return r
 }
 

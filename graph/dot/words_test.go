@@ -2,6 +2,7 @@ package dot
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,4 +103,55 @@ func TestEveryOperationHasALook(t *testing.T) {
 			t.Errorf("kind %s has no look of its own", k)
 		}
 	}
+}
+
+// TestColours simulates how readers with protanopia and deuteranopia see the legend (matrices of Machado, Oliveira and
+// Fernandes, 2009): any two kinds differ by a ΔE of at least 10.
+func TestColours(t *testing.T) {
+	for sight, m := range map[string][3][3]float64{
+		"normal":       {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
+		"deuteranopia": {{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}},
+		"protanopia":   {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
+	} {
+		for a := range lookCarried {
+			for b := range a {
+				if looks[a].colour == looks[b].colour {
+					if a != lookOutput && a != lookConst {
+						t.Errorf("%s and %s have one colour", looks[a].name, looks[b].name)
+					}
+					continue
+				}
+				x, y := lab(looks[a].colour, m), lab(looks[b].colour, m)
+				if d := math.Sqrt(math.Pow(x[0]-y[0], 2) + math.Pow(x[1]-y[1], 2) + math.Pow(x[2]-y[2], 2)); d < 10 {
+					t.Errorf("%s: %s and %s differ by %.1f", sight, looks[a].name, looks[b].name, d)
+				}
+			}
+		}
+	}
+}
+
+// lab is a colour as m changes it, in CIE L*a*b*.
+func lab(colour string, m [3][3]float64) [3]float64 {
+	red, green, blue, _ := rgb(strings.ToLower(colour))
+	var in, out [3]float64
+	for i, c := range []int{red, green, blue} {
+		if v := float64(c) / 255; v <= 0.04045 {
+			in[i] = v / 12.92
+		} else {
+			in[i] = math.Pow((v+0.055)/1.055, 2.4)
+		}
+	}
+	for i := range out {
+		out[i] = min(max(m[i][0]*in[0]+m[i][1]*in[1]+m[i][2]*in[2], 0), 1)
+	}
+	f := func(v float64) float64 {
+		if v > 0.008856 {
+			return math.Cbrt(v)
+		}
+		return 7.787*v + 16.0/116
+	}
+	x := f((0.4124*out[0] + 0.3576*out[1] + 0.1805*out[2]) / 0.95047)
+	y := f(0.2126*out[0] + 0.7152*out[1] + 0.0722*out[2])
+	z := f((0.0193*out[0] + 0.1192*out[1] + 0.9505*out[2]) / 1.08883)
+	return [3]float64{116*y - 16, 500 * (x - y), 200 * (y - z)}
 }

@@ -324,7 +324,7 @@ func (t *trainer) drawing(vm *fusec.Machine) error {
 	}
 	tr := vm.Trace()
 	var b bytes.Buffer
-	if err := dot.Stage(&b, tr, len(tr.Stages)-1, dot.Options{Format: t.drawTo}); err != nil {
+	if err := dot.Stage(&b, tr, len(tr.Stages)-1, dot.Options{Format: t.drawTo, Title: t.example.Name}); err != nil {
 		return err
 	}
 	return cli.WriteFile(t.draw, b.Bytes())
