@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/graphtest"
+	"fusec/graph/report/live"
 	"fusec/graph/trace"
 	"fusec/graph/trace/tracejson"
 )
@@ -30,8 +32,8 @@ import (
 var screenshots = flag.String("screenshots", "", "write a picture of every tab of every page into this `folder`")
 
 // browser starts a headless Chromium, with a function that gives what went wrong in its pages so far: errors and
-// warnings on the console, and requests for anything but files.
-func browser(t *testing.T) (context.Context, func() []string) {
+// warnings on the console, and requests for anything but addresses that begin so.
+func browser(t *testing.T, begin string) (context.Context, func() []string) {
 	path := ""
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if p, err := exec.LookPath(name); err == nil && path == "" {
@@ -77,7 +79,7 @@ func browser(t *testing.T) (context.Context, func() []string) {
 					add("log: %s", e.Entry.Text)
 				}
 			case *network.EventRequestWillBeSent:
-				if u := e.Request.URL; !strings.HasPrefix(u, "file:") && u != "about:blank" {
+				if u := e.Request.URL; !strings.HasPrefix(u, begin) && u != "about:blank" {
 					add("it loads %s", u)
 				}
 			}
@@ -126,7 +128,7 @@ func hostile(t *testing.T) *graph.Graph {
 
 // TestBrowser opens pages from disk, in dark and in light, clicks through their tabs, searches, and follows a link.
 func TestBrowser(t *testing.T) {
-	ctx, wrong := browser(t)
+	ctx, wrong := browser(t, "file:")
 	run := func(actions ...chromedp.Action[chromedp.Void]) {
 		t.Helper()
 		if err := chromedp.Do(ctx, actions...); err != nil {
@@ -209,6 +211,39 @@ func TestBrowser(t *testing.T) {
 		}
 	}
 }
+
+// TestBrowserLive opens the page of a run that goes on.
+func TestBrowserLive(t *testing.T) {
+	tr := step(t, 2, -1)
+	run := live.Handler(planned{tr})
+	for i := range 40 {
+		run.Step(live.Step{Loss: 3 / float64(i+1), Took: time.Duration(1+i%3) * time.Millisecond, Skipped: 1, Experts: map[string][]int{"mixture": {5, 0, 11}}})
+	}
+	server := httptest.NewServer(run)
+	defer server.Close()
+	ctx, wrong := browser(t, server.URL)
+	if err := chromedp.Do(ctx, chromedp.Navigate(server.URL+"/debug/fusec"), chromedp.WaitVisible(chromedp.CSS("#main path"))); err != nil {
+		t.Fatal(err)
+	}
+	text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("#main")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"40 steps", "1 step skipped", "mixture", "expert 2"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	shoot(t, ctx, "live")
+	if list := wrong(); len(list) > 0 {
+		t.Errorf("in the browser: %q", list)
+	}
+}
+
+// planned is a machine that has a trace.
+type planned struct{ tr *trace.Trace }
+
+func (p planned) Trace() *trace.Trace { return p.tr }
 
 // shoot writes a picture of the page.
 func shoot(t *testing.T, ctx context.Context, name string) {

@@ -62,6 +62,7 @@ func WriteAbout(path string, tr *trace.Trace, about tracejson.About) error {
 
 // content is what the page unpacks.
 type content struct {
+	Live   bool               `json:"live,omitempty"` // the page asks its address for the state of the run
 	Kinds  []dot.Kind         `json:"kinds"`
 	Traces []*tracejson.Trace `json:"traces"`
 }
@@ -71,12 +72,22 @@ func Page(w io.Writer, t *tracejson.Trace, other ...*tracejson.Trace) error {
 	if len(other) > 1 {
 		return fmt.Errorf("a report compares two traces, not %d", 1+len(other))
 	}
+	return write(w, content{Traces: append([]*tracejson.Trace{t}, other...)})
+}
+
+// LivePage writes the page that package live serves while a model trains.
+func LivePage(w io.Writer, t *tracejson.Trace) error {
+	return write(w, content{Live: true, Traces: []*tracejson.Trace{t}})
+}
+
+func write(w io.Writer, c content) error {
+	c.Kinds = dot.Kinds()
 	var data bytes.Buffer
 	z, err := gzip.NewWriterLevel(&data, gzip.BestCompression)
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(z).Encode(content{dot.Kinds(), append([]*tracejson.Trace{t}, other...)}); err != nil {
+	if err := json.NewEncoder(z).Encode(c); err != nil {
 		return err
 	}
 	if err := z.Close(); err != nil {
@@ -85,7 +96,7 @@ func Page(w io.Writer, t *tracejson.Trace, other ...*tracejson.Trace) error {
 	script := modelJS + viewsJS + mainJS
 	// The page allows this style and this script only, by their hashes.
 	_, err = strings.NewReplacer(
-		"SHA-STYLE", hash(styleCSS), "SHA-SCRIPT", hash(script), "TITLE", html.EscapeString(title(t)),
+		"SHA-STYLE", hash(styleCSS), "SHA-SCRIPT", hash(script), "TITLE", html.EscapeString(title(c.Traces[0])),
 		"STYLE", styleCSS, "SCRIPT", script, "DATA", base64.StdEncoding.EncodeToString(data.Bytes()),
 	).WriteString(w, pageHTML)
 	return err

@@ -31,14 +31,14 @@ function head() {
   $('title').textContent = t.model || 'fusec report';
   $('about').textContent = [(t.overlay || t.target) && 'for ' + (t.overlay || t.target), t.precision, m && `${m.cpu}, ${plural(m.cores, 'core')}`, t.fusec && 'fusec ' + t.fusec, (t.flags || []).join(' ')].filter(Boolean).join(' · ');
   $('about').title = $('about').textContent;
-  const card = (value, text, extra) => h('div', { class: 'card' }, h('b', {}, value), h('small', {}, text), extra);
+  const card = (value, text) => h('div', { class: 'card' }, h('b', {}, value), h('small', { title: text }, text));
   const cards = [];
   if (p) {
     cards.push(card(fmtCount(run.launches.length), `launches; ${fmtCount(t.unfused.launches)} unfused`));
     cards.push(run.measured ? card(fmtTime(run.total), 'in launches, one run') : run.unit == 'cycles' ? card(run.fmt(run.total), 'estimated, one run') : card('no time', 'the run was not measured'));
-    cards.push(card(fmtBytes(run.bytes), `memory traffic; ${fmtBytes(t.unfused.bytes)} unfused`));
+    cards.push(card(fmtBytes(run.bytes), `traffic; ${fmtBytes(t.unfused.bytes)} unfused`));
     cards.push(card(fmtFLOPs(run.flops), 'arithmetic' + (run.measured && run.total ? ', ' + fmtRate(run.flops, run.total, 'FLOP/s') : '')));
-    cards.push(card(fmtBytes(run.peakBytes), `values at the peak; weights ${fmtBytes(p.param_bytes)}`));
+    cards.push(card(fmtBytes(run.peakBytes), `peak; weights ${fmtBytes(p.param_bytes)}`));
     const least = run.measured ? run.ceiling(run.launches) : 0;
     if (least) {
       const part = Math.min(1, least / run.total);
@@ -258,6 +258,11 @@ async function start() {
   }
   const runs = data.traces.map(t => new Run(t, data.kinds));
   [app.run, app.other] = runs;
+  if (data.live) {
+    VIEWS.unshift(trainingView);
+    app.view = trainingView;
+    trainingView.ask();
+  }
   head();
   finder();
   address();

@@ -387,6 +387,56 @@ const codeView = {
   },
 };
 
+// ---- Training, while it goes on
+
+const trainingView = {
+  name: 'Training',
+  state: null,
+  // ask reads the state of the run, again and again.
+  async ask() {
+    try {
+      const answer = await fetch(location.pathname + '?live', { cache: 'no-store' });
+      if (!answer.ok) throw new Error(answer.statusText);
+      this.state = await answer.json();
+      this.lost = '';
+    } catch (err) { this.lost = 'The run does not answer; this is its last state.'; }
+    if (app.view == this && !document.hidden) redraw();
+    setTimeout(() => this.ask(), 2000);
+  },
+  show() {
+    const s = this.state;
+    if (!s) return h('section', {}, h('h2', {}, 'Waiting for the run'), this.lost);
+    const mean = s.took_ns.length ? sum(s.took_ns, x => x) / s.took_ns.length : 0, finite = s.loss.filter(x => x !== null);
+    return [this.lost ? h('p', { class: 'miss' }, this.lost) : null,
+      h('section', {}, h('h2', {}, 'Loss', h('small', {}, plural(s.steps, 'step') + (finite.length ? ', ' + finite[finite.length - 1].toPrecision(5) + ' at the end' : '') + (s.every > 1 ? `; each point is the mean of ${s.every} steps` : ''))),
+        chart(s.loss, v => v.toPrecision(4), s.every), s.skipped ? h('p', { class: 'miss' }, plural(s.skipped, 'step') + ' skipped, since a gradient or a cost was not finite') : null),
+      h('section', {}, h('h2', {}, 'Time of a step', h('small', {}, fmtTime(mean) + ' in the mean')), chart(s.took_ns, fmtTime, s.every)),
+      Object.entries(s.experts || {}).map(([name, loads]) => h('section', {}, h('h2', {}, name, h('small', {}, 'tokens of each expert in the last step')),
+        loads.map((n, i) => h('div', { style: { display: 'grid', 'grid-template-columns': '80px 1fr 64px', gap: '6px', 'align-items': 'center' } }, h('small', {}, 'expert ' + i),
+          h('i', { style: { height: '9px', width: 100 * n / Math.max(1, ...loads) + '%', background: 'var(--link)', 'border-radius': '2px' } }), h('small', {}, n)))))];
+  },
+};
+
+// chart draws values over steps. Values that are null are left out.
+function chart(values, fmt, every) {
+  const W = 900, H = 180, left = 70, foot = 20, known = values.filter(v => v !== null);
+  if (!known.length) return h('p', { class: 'faint' }, 'nothing yet');
+  const low = Math.min(...known), high = Math.max(...known), range = high - low || 1;
+  const x = i => left + i / Math.max(1, values.length - 1) * (W - left - 8), y = v => 8 + (high - v) / range * (H - foot - 16);
+  const pic = svg('svg', { viewBox: `0 0 ${W} ${H}`, width: '100%', role: 'img', 'aria-label': `from ${fmt(known[0])} to ${fmt(known[known.length - 1])}` });
+  const text = (px, py, s, anchor) => { const t = svg('text', { x: px, y: py, 'text-anchor': anchor, 'font-size': 11, fill: cssColour('--faint') }); t.textContent = s; pic.append(t); };
+  for (const v of [high, (high + low) / 2, low]) {
+    pic.append(svg('line', { x1: left, x2: W - 8, y1: y(v), y2: y(v), stroke: cssColour('--line') }));
+    text(left - 6, y(v) + 4, fmt(v), 'end');
+  }
+  text(left, H - 4, 'step 1', 'start');
+  text(W - 8, H - 4, 'step ' + fmtCount(values.length * every), 'end');
+  let path = '', pen = 'M';
+  values.forEach((v, i) => { if (v === null) { pen = 'M'; return; } path += pen + x(i).toFixed(1) + ' ' + y(v).toFixed(1); pen = 'L'; });
+  pic.append(svg('path', { d: path, fill: 'none', stroke: cssColour('--link'), 'stroke-width': 1.6, 'stroke-linejoin': 'round', 'stroke-linecap': 'round' }));
+  return pic;
+}
+
 // ---- Compare
 
 const compareView = {

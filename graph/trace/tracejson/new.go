@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"fusec/graph"
 	"fusec/graph/trace"
@@ -377,27 +376,37 @@ func (p *Program) saves(list []int) (w Work) {
 	return w
 }
 
-// layerOf is a scope up to its first part with a number, or its first part if none has one.
+// layerOf is a scope up to its first part with a number or a letter that counts, or its first part if none has one.
 func layerOf(scope string) string {
-	if at := strings.IndexFunc(scope, unicode.IsDigit); at >= 0 {
-		if end := strings.IndexByte(scope[at:], '/'); end >= 0 {
-			return scope[:at+end]
+	for at, end := 0, 0; at < len(scope); at = end + 1 {
+		if end = strings.IndexByte(scope[at:], '/'); end < 0 {
+			end = len(scope)
+		} else {
+			end += at
 		}
-		return scope
+		if _, _, ok := numbered(scope[at:end]); ok {
+			return scope[:end]
+		}
 	}
 	layer, _, _ := strings.Cut(scope, "/")
 	return layer
 }
 
-// numbered cuts the last number out of a layer's name.
+// numbered cuts the last number out of a layer's name, or the letter of one such as layerB.
 func numbered(layer string) (pattern string, number int, ok bool) {
-	end := strings.LastIndexFunc(layer, unicode.IsDigit) + 1
+	end := strings.LastIndexAny(layer, "0123456789") + 1
 	start := end
 	for start > 0 && layer[start-1] >= '0' && layer[start-1] <= '9' {
 		start--
 	}
-	number, err := strconv.Atoi(layer[start:end])
-	return layer[:start] + "#" + layer[end:], number, err == nil
+	if number, err := strconv.Atoi(layer[start:end]); err == nil {
+		return layer[:start] + "#" + layer[end:], number, true
+	}
+	last := len(layer) - 1
+	if last < 1 || layer[last] < 'A' || layer[last] > 'Z' || layer[last-1] < 'a' || layer[last-1] > 'z' {
+		return "", 0, false
+	}
+	return layer[:last] + "#", int(layer[last] - 'A'), true
 }
 
 // fewest is the number of layers that are a repetition.

@@ -2,6 +2,7 @@ package tracejson_test
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -163,5 +164,29 @@ func TestFailed(t *testing.T) {
 	}
 	if n := len(New(&trace.Trace{}, All(About{}, false)).Stages); n != 0 {
 		t.Errorf("%d stages of none", n)
+	}
+}
+
+// Layers are parts of scopes that count, and those that differ only in the number are a repetition.
+func TestLayers(t *testing.T) {
+	tr := &trace.Trace{Stages: []trace.Stage{{Name: trace.Final, Graph: graph.New("m")}}, Program: &trace.Program{}}
+	for _, scope := range []string{"", "embedding/table", "block0/attn", "block2", "block10/mlp/up", "block1", "layerB/norm1", "layerA", "layerC",
+		"encoder/layers/3/attn", "encoder/layers/4/attn", "99999999999999999999999", "9223372036854775807"} {
+		tr.Program.Launches = append(tr.Program.Launches, trace.Launch{Scope: scope, Kind: "linear"})
+	}
+	got := New(tr, All(About{}, false)).Program
+	for i, want := range []string{"", "embedding", "block0", "block2", "block10", "block1", "layerB", "layerA", "layerC", "encoder/layers/3", "encoder/layers/4",
+		"99999999999999999999999", "9223372036854775807"} {
+		if l := got.Launches[i]; l.Layer != want {
+			t.Errorf("the layer of %s is %q, want %q", l.Scope, l.Layer, want)
+		}
+	}
+	want := []Repeat{{"block#", []string{"block0", "block1", "block2", "block10"}, true}, {"layer#", []string{"layerA", "layerB", "layerC"}, true}}
+	if !reflect.DeepEqual(got.Repeats, want) {
+		t.Errorf("repeats %+v", got.Repeats)
+	}
+	tr.Program.Launches[3].Phase = graph.Backward
+	if r := New(tr, All(About{}, false)).Program.Repeats; r[0].Alike || !r[1].Alike {
+		t.Errorf("repeats %+v", r)
 	}
 }
