@@ -20,6 +20,7 @@ func TestArrows(t *testing.T) {
 		"fusec/graph/trace":           {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/trace/tracejson": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/report":          {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, "net/http"},
+		"fusec/graph/report/live":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia},
 		"fusec/graph/gorgonia":        {"fusec/passes", "fusec/kernels", "fusec/lowering", graphviz, dotted},
 		"fusec/graph/nn":              {"fusec/passes", "fusec/lowering", "fusec/kernels/cpu", graphviz, dotted},
 		"fusec/graph/dot":             {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia},

@@ -20,6 +20,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/checkpoint"
 	"fusec/graph/dot"
+	"fusec/graph/report/live"
 )
 
 // Command is fusec train.
@@ -76,6 +77,7 @@ if all experts of a layer get as many tokens.`,
 		f.StringVar(&t.save, "save", "", "save the trained model as `FILE`.graph, for fusec dump, run, explain and generate")
 		f.StringVar(&t.draw, "draw", "", "draw the compiled training step into `FILE`.svg, .png or .dot")
 		f.StringVar(&t.report, "report", "", "write a page on the training step, with the times of its launches, as `FILE`.html")
+		f.StringVar(&t.listen, "listen", "", "serve the page while the run goes on, at `ADDRESS`/debug/fusec, with pprof beside it: localhost:6060")
 		f.BoolVar(&t.json, "json", false, "print the result as JSON, and nothing else")
 		return t.run
 	},
@@ -94,6 +96,8 @@ type trainer struct {
 	resume           bool
 	save, draw       string
 	report           string
+	listen           string
+	live             *live.Run         // served at listen
 	steps            [][]time.Duration // times of the launches of the last steps, for the report
 	json             bool
 	curveTo, drawTo  dot.Format
@@ -137,6 +141,11 @@ func (t *trainer) run(e *cli.Env, args []string) (err error) {
 	if err := t.drawing(r.Machine()); err != nil {
 		return err
 	}
+	stop, err := t.serve(e, r.Machine())
+	if err != nil {
+		return err
+	}
+	defer stop()
 	return t.train(e, r)
 }
 
@@ -376,6 +385,7 @@ func (t *trainer) loop(e *cli.Env, r *train.Run, write func(train.Record) error)
 		Each: func(x train.Record) error {
 			t.last, t.sum, t.counted = x, t.sum+x.Loss, t.counted+1
 			t.keepTimes(r.Machine().Program())
+			t.tell(x, r.Machine())
 			t.history = append(t.history, x)
 			left := time.Duration(float64(time.Since(start)) / float64(r.Step()-t.resumed) * float64(t.set.Steps-r.Step()))
 			if now := time.Now(); now.Sub(shown) >= redraw {
