@@ -39,6 +39,7 @@ func TestExtending(t *testing.T) {
 		do(change, "git", "apply", "-")
 	}
 	do("", "go", "generate", "./kernels/cpu/vec")
+	do("", "go", "test", "-vet=off", "./passes/raise", "-run", "TestFusionsPage", "-update")
 	if files := do("", "gofmt", "-l", "."); files != "" {
 		t.Errorf("gofmt changes %s", files)
 	}
