@@ -93,6 +93,8 @@ func TestCompletion(t *testing.T) {
 				{"fusec run --in x=net.s", "x=net.safetensors"},
 				{"fusec run --out ne", "nets"},
 				{"fusec bench ma", "matmul"},
+				{"fusec bench all net.graph ne", "net.fuse net.graph nets"},
+				{"fusec lock net.graph --target cpu,r", "cpu,ref"},
 				{"fusec fpga pl", "plan"},
 				{"fusec train digits-", "digits-mlp digits-vit"},
 				{"fusec help com", "compile completion"},

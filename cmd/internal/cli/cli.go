@@ -32,7 +32,12 @@ type Env struct {
 
 // Note tells the user something that is no error.
 func (e *Env) Note(format string, args ...any) {
-	fmt.Fprintf(e.Stderr, "fusec: note: %s\n", Plain(fmt.Sprintf(format, args...)))
+	tell(e.Stderr, "note: "+fmt.Sprintf(format, args...))
+}
+
+// tell writes a line for the user, which may hold names from a file, in the width of the terminal.
+func tell(w io.Writer, line string) {
+	io.WriteString(w, wrapped("fusec: "+Plain(line)+"\n", columnsOf(w)))
 }
 
 // Print writes a report, which may hold names from a file, to standard output.
@@ -85,7 +90,7 @@ func report(stderr io.Writer, err error) int {
 		return ExitUsage
 	}
 	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(stderr, "fusec: %s\n", Plain(strings.TrimRight(line, "\n")))
+		tell(stderr, strings.TrimRight(line, "\n"))
 	}
 	if usage != nil {
 		fmt.Fprintf(stderr, "fusec: see fusec help%s\n", leading(usage.command))

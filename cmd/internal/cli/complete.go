@@ -96,7 +96,7 @@ func (c *Command) complete(e *Env, before []string, current string) []string {
 		}
 		if k := f.Lookup(strings.TrimLeft(w, "-")); k != nil && !isBool(k) { // a value follows; --flag=value is no name
 			if i++; i == len(before) {
-				return f.valuesOf(k)
+				return f.valuesOf(k, current)
 			}
 		}
 	}
@@ -104,13 +104,13 @@ func (c *Command) complete(e *Env, before []string, current string) []string {
 		return c.arguments(e, args)
 	}
 	var list []string
-	if name, _, valued := strings.Cut(current, "="); !valued {
+	if name, value, valued := strings.Cut(current, "="); !valued {
 		f.VisitAll(func(k *flag.Flag) {
 			_, help := flag.UnquoteUsage(k)
 			list = append(list, dashed(k.Name)+"\t"+help)
 		})
 	} else if k := f.Lookup(strings.TrimLeft(name, "-")); k != nil {
-		for _, v := range f.valuesOf(k) {
+		for _, v := range f.valuesOf(k, value) {
 			if !strings.HasPrefix(v, ":") {
 				v = name + "=" + v
 			}
@@ -120,10 +120,14 @@ func (c *Command) complete(e *Env, before []string, current string) []string {
 	return list
 }
 
-// valuesOf is what the value of a flag may be: its names, or files if its help calls it a file.
-func (f *FlagSet) valuesOf(k *flag.Flag) []string {
+// valuesOf is what the value of a flag may be: its names, after what of a list is there, or files if its help calls it a
+// file.
+func (f *FlagSet) valuesOf(k *flag.Flag, current string) (list []string) {
 	if known := f.values[k.Name]; known != nil {
-		return known()
+		for _, v := range known() {
+			list = append(list, current[:strings.LastIndex(current, ",")+1]+v)
+		}
+		return list
 	}
 	kind, _ := flag.UnquoteUsage(k)
 	return filesOf(kind)
@@ -153,8 +157,11 @@ func (c *Command) arguments(e *Env, args []string) (list []string) {
 		var places []string
 		for _, place := range strings.Fields(usage) {
 			if place = strings.Trim(place, "[]"); place != "flags" {
-				places = append(places, place)
+				places = append(places, strings.TrimSuffix(place, "..."))
 			}
+		}
+		for strings.Contains(usage, "...") && len(places) <= len(args) { // the last may be repeated
+			places = append(places, places[len(places)-1])
 		}
 		if len(places) <= len(args) {
 			continue

@@ -11,6 +11,7 @@ import (
 	"fusec"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
+	"fusec/fpga/isa"
 	"fusec/graph"
 	"fusec/graph/fuselock"
 	"fusec/graph/trace"
@@ -82,6 +83,7 @@ func (l *locker) declare(f *cli.FlagSet) {
 	f.Names(&l.precisions, "precision", "precision", func() []string { return []string{"f32", "tf32", "bf16", "f16"} },
 		"the `PRECISIONS`, separated by commas: f32, tf32, bf16 or f16 (default: those of the file)")
 	f.StringVar(&l.arch, "arch", modelio.DefaultArch, "target cuda: plan for `CHIP`, such as sm_80 (default "+modelio.DefaultArch+")")
+	f.Values("overlay", isa.Overlays)
 	f.StringVar(&l.overlay, "overlay", "", "target fpga: plan for the overlay `NAME`")
 	f.StringVar(&l.file, "file", "", "the lock `FILE` (default: the model's name with the extension "+fuselock.Ext+", beside it)")
 }
