@@ -301,7 +301,9 @@ var (
 	braces  = regexp.MustCompile(`\{[^}]*\}`)
 	viewBox = regexp.MustCompile(`viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"`)
 	clutter = regexp.MustCompile(`(?s)<!--.*?-->|<title>.*?</title>| xlink:title="[^"]*"| font-family="Helvetica,sans-Serif"| text-anchor="start"|\n`)
-	digits2 = regexp.MustCompile(`(\.\d)\d+`)
+	// Coordinates are in attributes. Numbers of labels stay.
+	attribute = regexp.MustCompile(`"[^"<>]*"`)
+	digits2   = regexp.MustCompile(`(\.\d)\d+`)
 )
 
 // inner is the size of a drawing, and it from its viewBox on, without what a small picture does not need.
@@ -314,7 +316,7 @@ func inner(t *testing.T, svg string) (w, h float64, text string) {
 	w, _ = strconv.ParseFloat(svg[at[2]:at[3]], 64)
 	h, _ = strconv.ParseFloat(svg[at[4]:at[5]], 64)
 	text = strings.Replace(svg[at[0]:], "\n", " ", 1)
-	return w, h, digits2.ReplaceAllString(clutter.ReplaceAllString(text, ""), "$1")
+	return w, h, attribute.ReplaceAllStringFunc(clutter.ReplaceAllString(text, ""), func(s string) string { return digits2.ReplaceAllString(s, "$1") })
 }
 
 const pageHead = `# What fuses and what does not
