@@ -304,6 +304,8 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return cli.Usage("on a GPU fusec bench %s has a --ladder; fusec bench gpu times the rest", path)
 	case onGPU && (path == moeName || path == loaderName):
 		return cli.Usage("fusec bench %s is for the CPU; fusec bench gpu times mixtures of experts on a GPU", path)
+	case onGPU && path == allName:
+		return cli.Usage("fusec bench all times the CPU, and by itself a GPU where there is one: leave out --target")
 	case onGPU && b.ladder && gate != nil:
 		return cli.Usage("--baseline is not for a ladder on a GPU")
 	}

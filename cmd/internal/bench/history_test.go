@@ -204,6 +204,7 @@ func TestBadHistory(t *testing.T) {
 		"--quick and --only are for fusec bench all":            {"matmul", "--quick"},
 		"--cpu-time requires --threads 1":                       {"matmul", "--cpu-time", "--threads", "2"},
 		"--history and --baseline are not for fusec bench repo": {"report", empty, "--history", empty},
+		"fusec bench all times the CPU":                         {"all", "--target", "cuda"},
 		`unknown suite "matmull"`:                               {"all", "--only", "matmull"},
 	} {
 		clitest.Bad(t, clitest.FusecRun(t, append([]string{"bench"}, args...)...), cli.ExitUsage, want)
