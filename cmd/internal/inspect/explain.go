@@ -115,6 +115,8 @@ type explainLaunch struct {
 	Index  int          `json:"index"` // from 1
 	Kind   string       `json:"kind"`
 	Name   string       `json:"name"`
+	Phase  graph.Phase  `json:"phase"`           // forward, backward or optimiser
+	Scope  string       `json:"scope,omitempty"` // the path of its layer
 	Kernel string       `json:"kernel"`
 	Device string       `json:"device"`
 	FLOPs  int64        `json:"flops"`
@@ -198,7 +200,7 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 			rep.Kinds = append(rep.Kinds, kindReport{Kind: l.Kind})
 		}
 		rep.Kinds[at].Add(l.FLOPs, l.Bytes)
-		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
+		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Phase, l.Scope, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
 	}
 	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
 	for i, l := range program.Launches {

@@ -43,6 +43,9 @@ func TestExplainJSON(t *testing.T) {
 		t.Errorf("the kinds sum to %+v, not %+v", sum, rep.After)
 	}
 	for _, l := range rep.Launches {
+		if l.Phase != graph.Forward {
+			t.Errorf("launch %d is %v", l.Index, l.Phase)
+		}
 		for _, n := range l.Nodes {
 			covered[n.Name] = true
 		}
