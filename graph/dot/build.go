@@ -372,6 +372,9 @@ func (b *builder) card(n *graph.Node) *box {
 	if _, host := n.Op.(graph.Host); host {
 		x.host = true
 	}
+	if x.host {
+		b.scene.use(lookHost)
+	}
 	if name := b.title(n); name != "" {
 		x.lines = append(x.lines, textLine{short(name, 44), roleName})
 	}
@@ -383,7 +386,14 @@ func (b *builder) title(n *graph.Node) string {
 	if n.Name != "" {
 		return b.common(n)
 	}
-	return b.local(n, b.path(b.scopes.Of(n)))
+	scope := b.scopes.Of(n)
+	for _, a := range n.Args {
+		// The weights of a mixture are of several experts: none of them is its layer.
+		if _, param := a.Op.(graph.Param); param && lookOf(n.Op) == lookMoE && !strings.HasPrefix(b.scopes.Of(a)+"/", scope+"/") {
+			return ""
+		}
+	}
+	return b.local(n, b.path(scope))
 }
 
 // path is a scope as the user writes it.

@@ -390,3 +390,157 @@ func TestNamesRender(t *testing.T) {
 		}
 	}
 }
+
+// stack is a row of named layers, each of the function that its number selects.
+func stack(t testing.TB, layers int, fns ...graph.UnaryFn) *graph.Graph {
+	b := graph.NewBuilder("stack")
+	x := b.Input("x", graph.TypeOf(graph.F32, 4, 8))
+	for i := range layers {
+		w := b.Param(fmt.Sprintf("stage.layer%d.up.w", i), graph.TypeOf(graph.F32, 8, 8))
+		h := b.Unary(fns[i%len(fns)], b.MatMul(x, w, false, false))
+		x = b.Binary(graph.Add, b.Reshape(b.Unary(graph.Square, h), 4, 8), x)
+	}
+	b.Output("y", x)
+	return finish(t, b)
+}
+
+func TestNamedLayers(t *testing.T) {
+	for want, g := range map[string]*graph.Graph{
+		"[3]":       stack(t, 3, graph.Tanh),
+		"[12]":      stack(t, 12, graph.Tanh),
+		"[6]":       stack(t, 12, graph.Tanh, graph.Sigmoid),
+		"[]":        stack(t, 2, graph.Tanh),
+		"[40]":      stack(t, 40, graph.Tanh),
+		"[2 2 2 2]": stack(t, 32, graph.Tanh, graph.Tanh, graph.Sigmoid, graph.Sigmoid, graph.Exp, graph.Log, graph.Neg, graph.Abs, graph.Square, graph.Sqrt, graph.Relu, graph.Sin, graph.Cos, graph.Erf, graph.Floor, graph.Ceil),
+	} {
+		r := findRepeats(g, foldable(g), phasesOf(g))
+		counts := []int{}
+		for _, b := range r.blocks {
+			counts = append(counts, b.count)
+			if !strings.HasPrefix(blockName(b), "stage/layer{") || len(b.carried) == 0 {
+				t.Errorf("%s: a block %q that carries %d values", want, blockName(b), len(b.carried))
+			}
+		}
+		if fmt.Sprint(counts) != want {
+			t.Errorf("repetitions %v, want %s", counts, want)
+		}
+	}
+}
+
+// TestMarks draws a missed fusion, measured times and a launch on the host.
+func TestMarks(t *testing.T) {
+	tr := mlpTrace(t)
+	tr.Stages[1].Misses[0] = trace.Miss{Pattern: "linear-residual", Node: tr.Stages[0].Graph.Nodes[7].ID, Reason: "wants one reader, has 2",
+		Origin: tr.Stages[1].Graph.Nodes[6].Origin}
+	tr.Program.Launches[2].Device, tr.Program.Launches[2].Reason = "host", "it has no kernel"
+	s := layout(stageDrawing(tr, 1, Options{Measured: true, Title: "my model"}))
+	marks, bars, hosts := 0, 0, 0
+	for _, b := range s.nodes {
+		if len(b.marks) > 0 && b.marks[0] == "not fused: linear-residual" && strings.Contains(b.tooltip, "wants one reader") {
+			marks++
+		}
+		if b.time > 0 {
+			bars++
+		}
+		if b.host && strings.Contains(b.head, "on host") && strings.Contains(b.tooltip, "it has no kernel") {
+			hosts++
+		}
+	}
+	if marks != 1 || bars != 3 || hosts != 1 || !strings.HasPrefix(s.heading, "my model") || !s.used[lookHost] {
+		t.Errorf("%d marks, %d bars, %d launches on the host, title %q", marks, bars, hosts, s.heading)
+	}
+	var b bytes.Buffer
+	if err := s.emit(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"▲ not fused: linear-residual", "missed fusion", "measured time", `STYLE="DASHED"`} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
+// TestUsualAttributes leaves out what every framework does unless told otherwise.
+func TestUsualAttributes(t *testing.T) {
+	b := graph.NewBuilder("attributes")
+	x := b.Input("x", graph.TypeOf(graph.F32, 2, 4, 8, 8))
+	conv := func(groups, stride, pad int) *graph.Node {
+		w := b.Param(fmt.Sprint("w", groups, stride, pad), graph.TypeOf(graph.F32, 4, 4/groups, 3, 3))
+		return b.Add(graph.Conv2D{Stride: graph.IntsOf(stride, stride), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(pad, pad, pad, pad), Groups: groups}, x, w)
+	}
+	for want, n := range map[string]*graph.Node{
+		"conv2d":                            conv(1, 1, 0),
+		"conv2d depthwise, stride 2, pad 1": conv(4, 2, 1),
+		"conv2d groups 2":                   conv(2, 1, 0),
+		"softmax":                           b.Add(graph.Softmax{Axis: 3}, x),
+		"softmax axis 1":                    b.Add(graph.Softmax{Axis: 1}, x),
+	} {
+		if got := opLabel(n, nil); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if err := b.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPhases draws a training step: a region for each phase, one card for the optimiser, few edges between them.
+func TestPhases(t *testing.T) {
+	for _, layers := range []int{2, 12} {
+		g := training(t, layers)
+		late := false
+		for _, n := range g.Nodes {
+			if b, ok := n.Op.(graph.Binary); ok && b.Fn == graph.Mul {
+				late = true // by 2, the first of the backward pass
+			}
+			if late && graph.ClassOf(n.Op) != graph.ClassSource {
+				n.Phase = graph.Backward
+			}
+		}
+		for i, u := range g.Updates {
+			u.Value.Phase, u.Value.Args[1].Phase = graph.Optimiser, graph.Optimiser
+			u.Value.Args[1].Args[0].Name = graph.GradientOf + u.Target.Name
+			if i == 0 {
+				moment := &graph.Node{ID: 9999, Op: graph.State{Type: u.Target.Type}, Type: u.Target.Type, Name: "optim/velocity/w", Phase: graph.Optimiser}
+				g.Nodes = append([]*graph.Node{moment}, g.Nodes...)
+				g.Updates = append(g.Updates, graph.Update{Target: moment, Value: u.Value})
+			}
+		}
+		s := layout(drawing{graph: g})
+		regions, notes := 0, ""
+		for _, c := range s.clusters {
+			if c.kind == clusterPhase {
+				regions++
+			}
+			notes += strings.Join(c.notes, "\n")
+		}
+		joined, kept, step := 0, 0, ""
+		for _, e := range s.edges {
+			if e.whole {
+				joined++
+			}
+			if e.style == edgeKept {
+				kept++
+			}
+		}
+		for _, b := range s.nodes {
+			if b.key == "optimiser" {
+				step = fmt.Sprint(b.lines)
+			}
+		}
+		if regions != 3 || !strings.Contains(step, fmt.Sprintf("changes %d parameters", layers)) || !strings.Contains(step, "velocity") {
+			t.Errorf("%d layers: %d regions, the step %s", layers, regions, step)
+		}
+		if many := strings.Contains(notes, "kept value"); kept == 0 && !many || kept > maxKept {
+			t.Errorf("%d layers: %d edges of kept values, notes %q", layers, kept, notes)
+		}
+		whole := layout(drawing{graph: g, opts: Options{Detail: Full}})
+		if len(whole.nodes) <= len(s.nodes) {
+			t.Errorf("%d layers: %d nodes in full detail, %d else", layers, len(whole.nodes), len(s.nodes))
+		}
+		var b bytes.Buffer
+		if err := Graph(&b, g, Options{Format: FormatSVG}); err != nil {
+			t.Error(err)
+		}
+	}
+}

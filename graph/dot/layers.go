@@ -199,7 +199,8 @@ func alike(layers []*layer) (count int, common map[string]int) {
 				size += k
 			}
 		}
-		if largest = max(largest, l.size); 4*size < 3*largest {
+		// Only the first and the last may have something that the others lack.
+		if largest = max(largest, l.size); 4*size < 3*largest || i > 1 && layers[i-1].size != size {
 			return i, common
 		}
 		common = next
