@@ -3,6 +3,7 @@ package raise_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -373,8 +374,9 @@ func geluSpellings() []spelling {
 		},
 	}
 	var out []spelling
-	for cn, cube := range cubes {
-		for on, outer := range outers {
+	for _, cn := range slices.Sorted(maps.Keys(cubes)) {
+		for _, on := range slices.Sorted(maps.Keys(outers)) {
+			cube, outer := cubes[cn], outers[on]
 			for _, swap := range []bool{false, true} {
 				out = append(out, spelling{fmt.Sprintf("%s, %s, %v", cn, on, swap), func(b *graph.Builder, x *graph.Node) *graph.Node {
 					l, r := x, cube(b, x)
