@@ -223,7 +223,11 @@ func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options)
 		j.Updates = updates
 	}
 	for _, m := range s.Matches {
-		j.Matches = append(j.Matches, Match{m.Pattern, m.Kind, m.Node, e.origin(m.Origin), m.Numeric})
+		k := Match{Pattern: m.Pattern, Kind: m.Kind, Node: m.Node, Origin: e.origin(m.Origin)}
+		if m.Numeric.Class != trace.ClassExact && m.Numeric.Stated() {
+			k.Numeric = &m.Numeric
+		}
+		j.Matches = append(j.Matches, k)
 	}
 	var stopped map[int]*graph.Node // the nodes before the stage
 	for _, m := range s.Misses {

@@ -124,7 +124,7 @@ type Match struct {
 	Node    int    `json:"node"`
 	Origin  int    `json:"origin,omitempty"`
 
-	Numeric trace.Numeric `json:"numeric,omitzero"` // what it may change of the value
+	Numeric *trace.Numeric `json:"numeric,omitempty"` // what it may change of the value; nil if it is exact
 }
 
 // Miss is a missed fusion.
