@@ -51,7 +51,7 @@ type Update struct {
 	Value  *Node // of the same type
 }
 
-// Like gives n the name, the origins and the phase of a node that it stands for.
+// Like gives n the name, the origins and the phase of a node that it replaces.
 func (n *Node) Like(of *Node) { n.Name, n.Origin, n.Phase = of.Name, of.Origin, of.Phase }
 
 // New makes an empty graph.

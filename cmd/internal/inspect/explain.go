@@ -359,7 +359,7 @@ func (rep *ExplainReport) numericText() string {
 	if rep.Precision != fusec.F32.String() {
 		fmt.Fprintf(&b, "Operands of contractions are rounded to %s.\n", rep.Precision)
 	}
-	t := cli.NewTable("class", ">bound", "stage", "pattern", ">times", "stands for", "built at")
+	t := cli.NewTable("class", ">bound", "stage", "pattern", ">times", "origin", "built at")
 	exact, rules := 0, 0
 	for _, n := range rep.Numeric {
 		if n.Numeric.Class == trace.ClassExact {
