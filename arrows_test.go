@@ -34,7 +34,7 @@ func TestArrows(t *testing.T) {
 		"fusec/graph/arena":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/atomicfile": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/fuselock":   {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec/fusectest":        {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/graph/fusectest":  {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/checkpoint": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/loader":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 	}
