@@ -63,6 +63,15 @@ func TestTrainingText(t *testing.T) {
 	if c.Gradients[0].Cost == g.Gradients[0].Cost || c.Training.Steps[0].Param == g.Training.Steps[0].Param {
 		t.Error("a clone shares nodes")
 	}
+	if got := fmt.Sprintf("%q", g.OutputNames()); got != `["step" "of w" "by"]` {
+		t.Errorf("outputs %s", got)
+	}
+	if text, err := graph.Optimiser.MarshalText(); string(text) != "optimiser" || err != nil {
+		t.Errorf("%s, %v", text, err)
+	}
+	if _, err := graph.Phase(9).MarshalText(); err == nil {
+		t.Error("phase 9 has a name")
+	}
 	w := g.Lookup("w")
 	for i, change := range []func(*graph.Graph){
 		func(g *graph.Graph) { g.Gradients[2].Wanted = false },
