@@ -178,9 +178,20 @@ func TestGradientsOfAFile(t *testing.T) {
 	if got := fmt.Sprint(out["cost"].Floats(), out["dw"].Floats(), out["dx"].Floats()); got != "[12] [1 2 3] [24 24 24]" {
 		t.Errorf("cost, dw, dx are %s", got)
 	}
+	// A gradient that cannot be made again is handed out as the graph computes it.
+	q, err := fusec.Compile(parse(" gradient dw = y by w value x\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if out, err = q.Run(map[string]*graph.Tensor{"x": x, "w": w}); err != nil || fmt.Sprint(out["dw"].Floats()) != "[1 2 3]" {
+		t.Errorf("dw is %v, %v", out["dw"], err)
+	}
 	for statements, want := range map[string]string{
-		" gradient dw = y by w\n":                `the gradient "dw" of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
-		" optimiser sgd\n step w = y\n":          `w`,
+		" gradient dw = y by w\n":                `the gradient of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
+		" gradient dw = cost by w value cost\n":  `by param "w" (m.graph:3): the gradient with respect to "w" is f32[], which does not fit f32[3]`,
+		" optimiser sgd\n step w = y\n":          `the gradient of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
+		" optimiser sgd\n":                       `m.graph:7: optimiser sgd: no step follows it`,
 		" optimiser sgd[rate=x]\n step w=cost\n": `m.graph:7: optimiser sgd: rate=x is not a number`,
 	} {
 		if _, err := fusec.Compile(parse(statements)); err == nil || !strings.Contains(err.Error(), want) {

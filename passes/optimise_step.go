@@ -76,7 +76,7 @@ func optimiseStep(c *Context) error {
 	for i, s := range c.steps {
 		param, name := sources[s.Param.Name], stepOutput(i)
 		if param == nil || waiting[name] == nil {
-			return fmt.Errorf("%s has no gradient that could be made again; the notes of strip-grad say why", s.Param.Where())
+			return fmt.Errorf("%s has no gradient", s.Param.Where())
 		}
 		mine[name] = true
 		pairs = append(pairs, optim.Pair{Param: param, Grad: waiting[name]})

@@ -90,8 +90,13 @@ func (s *stripper) choose() error {
 		}
 	}
 	for _, r := range all {
-		if why := s.kept[r.Cost]; r.Value == nil && why != "" && s.c.cfg.Optimizer == nil { // optimise-step reports its own
-			return fmt.Errorf("the gradient %q of %s by %s: %s", r.Output, r.Cost.Where(), r.Of.Where(), why)
+		why := s.kept[r.Cost]
+		switch {
+		case why == "" || r.Output == "":
+		case r.Value == nil || !fits(r):
+			return fmt.Errorf("the gradient of %s by %s: %s", r.Cost.Where(), r.Of.Where(), why)
+		default:
+			s.output(r.Output, r.Value)
 		}
 	}
 	// A node may be the gradient with respect to several: that of a sum is that of its terms too. Who reads it needs one
@@ -167,8 +172,8 @@ func (s *stripper) obstacle(r Gradient) string {
 	if !cost.Type.DType.IsFloat() || !r.Of.Type.DType.IsReal() {
 		return fmt.Sprintf("%v is %v and %v is %v", cost, cost.Type, r.Of, r.Of.Type)
 	}
-	if v := r.Value; v != nil && (v.Type.DType != r.Of.Type.DType || v.Type.Shape.Elems() != r.Of.Type.Shape.Elems()) {
-		return fmt.Sprintf("the gradient with respect to %v is %v, which does not fit %v", r.Of, v.Type, r.Of.Type)
+	if r.Value != nil && !fits(r) {
+		return fmt.Sprintf("the gradient with respect to %v is %v, which does not fit %v", r.Of, r.Value.Type, r.Of.Type)
 	}
 	before := s.before(cost)
 	if !before[r.Of] {
@@ -204,6 +209,13 @@ func (s *stripper) obstacle(r Gradient) string {
 		}
 	}
 	return ""
+}
+
+// fits reports whether the gradient that the graph computes has the element type and the number of elements of what it
+// is taken by.
+func fits(r Gradient) bool {
+	v, of := r.Value.Type, r.Of.Type
+	return v.DType == of.DType && v.Shape.Elems() == of.Shape.Elems()
 }
 
 // differentiable reports, as an error that carries the reason, that no gradient can be taken through n.

@@ -54,6 +54,15 @@ func (o *Optimizer) Append(g *graph.Graph, pairs []Pair, costs []*graph.Node) er
 	if len(pairs) == 0 {
 		return errors.New("the optimiser has no parameter to change")
 	}
+	updated := map[*graph.Node]bool{}
+	for _, u := range g.Updates {
+		updated[u.Target] = true
+	}
+	for _, p := range pairs {
+		if updated[p.Param] {
+			return fmt.Errorf("%s is updated by the graph: the optimiser cannot change it as well", p.Param.Where())
+		}
+	}
 	before := len(g.Nodes)
 	w := &writer{o: o, b: graph.Extend(g), sources: g.SourcesByName()}
 	err := w.write(pairs, costs)

@@ -80,6 +80,11 @@ func TestAppendRefuses(t *testing.T) {
 		{scaled, "made without the loss scale", func(b *graph.Builder) []optim.Pair {
 			return []optim.Pair{{b.Param("w", graph.TypeOf(graph.F32, 3)), b.Input("g", graph.TypeOf(graph.F32, 3))}}
 		}},
+		{ok, `is updated by the graph`, func(b *graph.Builder) []optim.Pair {
+			w := b.Param("w", graph.TypeOf(graph.F32, 3))
+			b.Update(w, b.Unary(graph.Neg, w))
+			return []optim.Pair{{w, w}}
+		}},
 		{odd, "gives 1 new moments for 2", func(b *graph.Builder) []optim.Pair {
 			return []optim.Pair{{b.Param("w", graph.TypeOf(graph.F32, 3)), b.Input("g", graph.TypeOf(graph.F32, 3))}}
 		}},

@@ -112,6 +112,9 @@ func FromTraining(t *graph.Training) (*Optimizer, error) {
 			return fail("%w", err)
 		}
 	}
+	if len(t.Steps) == 0 {
+		return fail("no step follows it")
+	}
 	groups := map[string]Group{}
 	for _, s := range t.Steps {
 		groups[s.Param.Name] = Group{Rate: s.Rate, NoDecay: s.NoDecay}
@@ -123,7 +126,7 @@ func FromTraining(t *graph.Training) (*Optimizer, error) {
 		return g
 	}
 	if err := o.Check(); err != nil {
-		return fail("%w", err)
+		return fail("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	if _, err := o.RateAt(0); err != nil {
 		return fail("%w", err)

@@ -71,6 +71,7 @@ func TestTrainingRefuses(t *testing.T) {
 		"sgd[Decay=1]":                         `there is no setting "Decay"`,
 		"momentum[mu=2]":                       "momentum is 2",
 		"adam[clip=-1]":                        "clipping norm -1",
+		"adam[clip=-1 beta1=2]":                "not a positive number; ",
 		"adam[accumulate=1.5]":                 "accumulate=1.5 is not a whole number",
 		"adam[grow_after=1e300 loss_scale=1]":  "grow_after=1e300 is not a whole number, or too large",
 		"adam[grow_after=-1 loss_scale=1]":     "loss scale is 1, growing after -1 steps",
