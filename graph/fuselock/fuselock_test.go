@@ -65,7 +65,6 @@ func TestDamaged(t *testing.T) {
 		{"fuselock 1", "fuselock one", `x:1: the file does not begin with "fuselock 1"`},
 		{"fuselock 1", "fuselock 1 2", `x:1: "2" is too much`},
 		{"fuselock 1", "fuselock 2", "x:1: the lock file is of version 2; this version of fusec reads version 1: write it again with fusec lock"},
-		{whole, "", `x:1: the file is empty: want "fuselock 1"`},
 		{"target cpu f32\n", "", `x:3: "launches" before the first target`},
 		{"target cpu f32", "target cpu", `x:3: want "target NAME PRECISION"`},
 		{"cuda/sm_90a bf16", "cpu f32", "x:14: target cpu f32 is there twice"},
@@ -99,6 +98,9 @@ func TestDamaged(t *testing.T) {
 		if _, err := fuselock.Parse("x", []byte(text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q for %q: %v, want %s", c.new, c.old, err, c.want)
 		}
+	}
+	if f, err := fuselock.Parse("x", []byte("\n")); err != nil || len(f.Sections) > 0 {
+		t.Errorf("an empty file: %v, %v", f, err)
 	}
 	dir := t.TempDir()
 	if _, err := fuselock.Read(dir); err == nil || !strings.Contains(err.Error(), "regular file") {

@@ -28,9 +28,6 @@ func Parse(name string, src []byte) (*File, error) {
 	if err := p.complete(); err != nil {
 		return nil, fmt.Errorf("%s:%d: %w", name, number, err)
 	}
-	if !p.versioned {
-		return nil, fmt.Errorf("%s:1: the file is empty: want \"fuselock %d\"", name, Version)
-	}
 	for i := range p.file.Sections {
 		p.file.Sections[i].sort()
 	}
