@@ -41,6 +41,9 @@ func Check(t testing.TB, vm Traced) {
 
 func check(t testing.TB, vm Traced, update bool) {
 	t.Helper()
+	if vm == nil {
+		t.Fatal("fusectest.Check has no machine and no program")
+	}
 	tr := vm.Trace()
 	now, err := fuselock.Of(tr, "")
 	if err != nil {

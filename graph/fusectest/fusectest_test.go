@@ -97,6 +97,9 @@ func TestCheck(t *testing.T) {
 	if r := checked(whole, true); !strings.Contains(r.failed, ":1: the lock file is of version 3") {
 		t.Errorf("another version: %s", r.failed)
 	}
+	if r := checked(nil, false); !strings.Contains(r.failed, "no machine and no program") {
+		t.Errorf("nil: %s", r.failed)
+	}
 	if r := checked(&fusec.Machine{}, false); !strings.Contains(r.failed, "holds no program") {
 		t.Errorf("a machine without a program: %s", r.failed)
 	}

@@ -33,11 +33,14 @@ type Seen struct {
 
 // String is one line for people.
 func (s Seen) String() string {
-	if s.Launch < 0 || s.Worst.Elements == 0 {
-		return fmt.Sprintf("shadow: %d launches compared with the reference, and none departs", s.Launches)
+	compared := fmt.Sprintf("shadow: %d launches compared with the reference", s.Launches)
+	if s.Launches == 1 {
+		compared = "shadow: 1 launch compared with the reference"
 	}
-	return fmt.Sprintf("shadow: %d launches compared with the reference; launch %d, %s, comes nearest to its bound, at %.2g of it",
-		s.Launches, s.Launch+1, s.Node, s.Worst.Worst)
+	if s.Launch < 0 || s.Worst.Elements == 0 {
+		return compared + ", and none departs"
+	}
+	return fmt.Sprintf("%s; launch %d, %s, comes nearest to its bound, at %.2g of it", compared, s.Launch+1, s.Node, s.Worst.Worst)
 }
 
 // Begin begins a run of so many launches, and reports whether any is to be compared in it.

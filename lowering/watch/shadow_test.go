@@ -135,6 +135,9 @@ func TestShadowWrites(t *testing.T) {
 	if text := (watch.Seen{Launches: 4, Launch: -1}).String(); !strings.Contains(text, "4 launches compared with the reference, and none departs") {
 		t.Error(text)
 	}
+	if text := (watch.Seen{Launches: 1, Launch: -1}).String(); !strings.Contains(text, "1 launch compared") {
+		t.Error(text)
+	}
 }
 
 // Operands that the target rounds by itself widen the bound of a contraction, and of nothing else.
