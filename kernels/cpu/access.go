@@ -155,6 +155,10 @@ func get[T float](dst []T, d graph.DType, m Memory, at, stride int) {
 		gatherInts(dst, elems[int64](m)[at:], stride)
 	case graph.Bool:
 		src := elems[bool](m)[at:]
+		if stride == 1 {
+			vec.FromMask(dst, src)
+			break
+		}
 		for i := range dst {
 			dst[i] = 0
 			if src[i*stride] {
@@ -211,6 +215,10 @@ func put[T float](src []T, d graph.DType, m Memory, at, stride int) {
 		scatterInts(elems[int64](m)[at:], src, stride)
 	case graph.Bool:
 		dst := elems[bool](m)[at:]
+		if stride == 1 {
+			vec.ToMask(dst, src)
+			break
+		}
 		for i, v := range src {
 			dst[i*stride] = v != 0
 		}

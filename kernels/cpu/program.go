@@ -1,6 +1,9 @@
 package cpu
 
-import "fusec/kernels/cpu/vec"
+import (
+	"fusec/graph"
+	"fusec/kernels/cpu/vec"
+)
 
 // segment is the number of elements over which a program of elementwise work runs at once: a register of f32 takes
 // 4 KB, so that a handful stays in a first-level cache of 32 KB.
@@ -20,7 +23,7 @@ type program[T float] struct {
 	seeds   []seedRead
 	columns []columnSum[T]
 	regs    int  // registers in use at most
-	plain   bool // rows follow one another at fixed distances, and all vectors but the registers stand in buffers
+	plain   bool // rows follow one another at fixed distances, and all vectors but registers and masks stand in buffers
 }
 
 // A step is one instruction.
@@ -82,10 +85,33 @@ type frame[T float] struct {
 type walk[T float] struct {
 	slot  int
 	mem   []T
-	at    int  // of the next row's segment
-	step  int  // from row to row
-	out   bool // it is written
-	block []T  // where the rows of several stand side by side
+	mask  []bool // in place of mem: the vector has a register, and is converted
+	at    int    // of the next row's segment
+	step  int    // from row to row
+	out   bool   // it is written
+	block []T    // where the rows of several stand side by side
+}
+
+// read puts rows of n elements into v, which they fill.
+func (w *walk[T]) read(v []T, n int) {
+	for r := 0; r*n < len(v); r++ {
+		if at := w.at + r*w.step; w.mask != nil {
+			vec.FromMask(v[r*n:][:n], w.mask[at:])
+		} else {
+			copy(v[r*n:][:n], w.mem[at:])
+		}
+	}
+}
+
+// write puts v into rows of n elements.
+func (w *walk[T]) write(v []T, n int) {
+	for r := 0; r*n < len(v); r++ {
+		if at := w.at + r*w.step; w.mask != nil {
+			vec.ToMask(w.mask[at:][:n], v[r*n:])
+		} else {
+			copy(w.mem[at:][:n], v[r*n:])
+		}
+	}
 }
 
 func (p *program[T]) newFrame() *frame[T] {
@@ -200,25 +226,39 @@ func (p *program[T]) isPlain() bool {
 		return false
 	}
 	for _, r := range p.args {
-		if r.vector >= 0 && !r.direct || r.vector < 0 && len(r.outer) > 0 && r.outer[0] != 0 {
+		if r.vector >= 0 && !r.direct && !r.isMask() || r.vector < 0 && len(r.outer) > 0 && r.outer[0] != 0 {
 			return false
 		}
 	}
 	for _, w := range p.outs {
-		if !w.direct {
+		if !w.direct && (w.vector < 0 || !w.isMask()) {
 			return false
 		}
 	}
 	return true
 }
 
+// isMask reports whether a segment's elements are bools that stand side by side.
+func (a *access) isMask() bool { return a.dtype == graph.Bool && a.direct() }
+
 // walk adds a vector in a buffer to those that execTile steps along.
-func (f *frame[T]) walk(slot int, mem []T, at int, a *access, out bool) {
-	w := walk[T]{slot: slot, mem: mem, at: at, out: out}
-	if len(a.outer) > 0 {
-		w.step = a.outer[0]
+func (f *frame[T]) walk(slot int, mem Memory, at int, a *access, out bool) {
+	w := walk[T]{slot: slot, at: at, out: out}
+	if a.dtype == graph.Bool {
+		w.mask = elems[bool](mem)
+	} else {
+		w.mem = elems[T](mem)
 	}
+	w.step = a.step()
 	f.walks = append(f.walks, w)
+}
+
+// step is the distance between rows of a plain program.
+func (a *access) step() int {
+	if len(a.outer) == 0 {
+		return 0
+	}
+	return a.outer[0]
 }
 
 // maxBlockRow is the longest segment of which execTile gathers several rows: calling each step once for all of them
@@ -233,15 +273,15 @@ func (p *program[T]) tileRegs() int { return p.regs + cap(p.newFrame().walks) }
 func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *access, mem []T, args, results []Memory) {
 	p.seek(f, row, args)
 	f.walks = f.walks[:0]
-	f.walk(acc, mem, at.at(&p.dom, row)+start, at, false)
+	f.walks = append(f.walks, walk[T]{slot: acc, mem: mem, at: at.at(&p.dom, row) + start, step: at.step()})
 	for i, r := range p.args {
 		if r.vector >= 0 {
-			f.walk(r.vector, elems[T](args[r.buf]), f.off[i]+start, &r.access, false)
+			f.walk(r.vector, args[r.buf], f.off[i]+start, &r.access, false)
 		}
 	}
 	for i, w := range p.outs {
-		if w.vector != acc { // which stands where it belongs
-			f.walk(w.vector, elems[T](results[w.buf]), f.off[len(p.args)+i]+start, &w.access, true)
+		if w.vector != acc || !w.direct { // else it stands where it belongs
+			f.walk(w.vector, results[w.buf], f.off[len(p.args)+i]+start, &w.access, true)
 		}
 	}
 	if n <= maxBlockRow && rows > 1 && len(p.seeds) == 0 { // a draw goes by the place in the row
@@ -252,14 +292,24 @@ func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *acc
 	for r := range rows {
 		f.base = (row+r)*p.dom.n + start
 		for i := range f.walks {
-			w := &f.walks[i]
-			f.v[w.slot] = w.mem[w.at:][:n]
-			w.at += w.step
+			switch w := &f.walks[i]; {
+			case w.mask == nil:
+				f.v[w.slot] = w.mem[w.at:][:n]
+			case !w.out:
+				w.read(f.v[w.slot], n)
+			}
 		}
 		for i := range p.steps {
 			p.steps[i].run(f)
 		}
 		p.addColumns(f, start, 1, n)
+		for i := range f.walks {
+			w := &f.walks[i]
+			if w.mask != nil && w.out {
+				w.write(f.v[w.slot], n)
+			}
+			w.at += w.step
+		}
 	}
 }
 
@@ -274,13 +324,13 @@ func (p *program[T]) execBlocks(f *frame[T], rows, start, n int) {
 		p.resize(f, count*n)
 		for i := range f.walks {
 			w := &f.walks[i]
-			f.v[w.slot] = w.block[:count*n]
-			if w.out || w.step == 0 && done > 0 {
+			if w.mask == nil {
+				f.v[w.slot] = w.block[:count*n]
+			}
+			if w.out || w.mask == nil && w.step == 0 && done > 0 {
 				continue
 			}
-			for r := range count {
-				copy(w.block[r*n:][:n], w.mem[w.at+r*w.step:])
-			}
+			w.read(f.v[w.slot], n)
 			w.at += count * w.step
 		}
 		for i := range p.steps {
@@ -288,14 +338,10 @@ func (p *program[T]) execBlocks(f *frame[T], rows, start, n int) {
 		}
 		p.addColumns(f, start, count, n)
 		for i := range f.walks {
-			w := &f.walks[i]
-			if !w.out {
-				continue
+			if w := &f.walks[i]; w.out {
+				w.write(f.v[w.slot], n)
+				w.at += count * w.step
 			}
-			for r := range count {
-				copy(w.mem[w.at+r*w.step:][:n], w.block[r*n:])
-			}
-			w.at += count * w.step
 		}
 	}
 }

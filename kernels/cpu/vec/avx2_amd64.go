@@ -16,6 +16,7 @@ func init() {
 		useAVX2F32(kernels32)
 		useAVX2F64(kernels64)
 		widenGroups, narrowGroups = widenBlocks, narrowBlocks
+		maskToF32, maskToF64, maskOfF32, maskOfF64 = maskToF32Blocks, maskToF64Blocks, maskOfF32Blocks, maskOfF64Blocks
 	}
 }
 

@@ -86,6 +86,7 @@ func BenchmarkMemory(b *testing.B) {
 	k := F32()
 	wide := make([]float64, tile)
 	ints := make([]int32, tile)
+	mask := make([]bool, tile)
 	for _, c := range []struct {
 		name string
 		f    func(dst, x []float32)
@@ -96,6 +97,8 @@ func BenchmarkMemory(b *testing.B) {
 		{"transpose", func(dst, x []float32) { k.Transpose(dst, 32, x, 32, 32, 32) }},
 		{"widen", func(_, x []float32) { Convert(wide, x) }},
 		{"narrow", func(dst, _ []float32) { Convert(dst, wide) }},
+		{"tomask", func(_, x []float32) { ToMask(mask, x) }},
+		{"frommask", func(dst, _ []float32) { FromMask(dst, mask) }},
 		{"toint", func(_, x []float32) { Convert(ints, x) }},
 	} {
 		b.Run(c.name, func(b *testing.B) { benchmarkTile(b, c.f) })

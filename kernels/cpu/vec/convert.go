@@ -12,6 +12,11 @@ type Number interface {
 var (
 	widenGroups  func(dst []float64, src []float32) (done int)
 	narrowGroups func(dst []float32, src []float64) (done int)
+
+	maskToF32 func(dst []float32, src []bool) (done int)
+	maskToF64 func(dst []float64, src []bool) (done int)
+	maskOfF32 func(dst []bool, src []float32) (done int)
+	maskOfF64 func(dst []bool, src []float64) (done int)
 )
 
 // Convert sets dst[i] to src[i] in dst's type, for as many elements as the
@@ -47,6 +52,47 @@ func convertGroups[D, S Number](dst []D, src []S) int {
 		}
 	}
 	return 0
+}
+
+// FromMask sets dst[i] to 1 where src[i] is true, else to 0, for as many elements as the shorter slice has.
+func FromMask[T float32 | float64](dst []T, src []bool) {
+	n, done := min(len(dst), len(src)), 0
+	dst, src = dst[:n], src[:n]
+	switch d := any(dst).(type) {
+	case []float32:
+		if maskToF32 != nil {
+			done = maskToF32(d, src)
+		}
+	case []float64:
+		if maskToF64 != nil {
+			done = maskToF64(d, src)
+		}
+	}
+	for i := done; i < n; i++ {
+		dst[i] = 0
+		if src[i] {
+			dst[i] = 1
+		}
+	}
+}
+
+// ToMask sets dst[i] to whether src[i] is not 0, for as many elements as the shorter slice has. NaN gives true.
+func ToMask[T float32 | float64](dst []bool, src []T) {
+	n, done := min(len(dst), len(src)), 0
+	dst, src = dst[:n], src[:n]
+	switch s := any(src).(type) {
+	case []float32:
+		if maskOfF32 != nil {
+			done = maskOfF32(dst, s)
+		}
+	case []float64:
+		if maskOfF64 != nil {
+			done = maskOfF64(dst, s)
+		}
+	}
+	for i := done; i < n; i++ {
+		dst[i] = src[i] != 0
+	}
 }
 
 // isFloat says whether N keeps fractions.

@@ -20,12 +20,32 @@ func fillF64(dst []float64, s float64)
 //go:noescape
 func transposeBlocksF32(dst *float32, ldDst int, src *float32, ldSrc int, rows int, cols int)
 
-// widenBlocks converts the elements in whole groups of four and returns their number.
+// widenBlocks converts the elements in whole groups of 4 and returns their number.
 //
 //go:noescape
 func widenBlocks(dst []float64, src []float32) (done int)
 
-// narrowBlocks converts the elements in whole groups of four and returns their number.
+// narrowBlocks converts the elements in whole groups of 4 and returns their number.
 //
 //go:noescape
 func narrowBlocks(dst []float32, src []float64) (done int)
+
+// maskToF32Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func maskToF32Blocks(dst []float32, src []bool) (done int)
+
+// maskToF64Blocks converts the elements in whole groups of 4 and returns their number.
+//
+//go:noescape
+func maskToF64Blocks(dst []float64, src []bool) (done int)
+
+// maskOfF32Blocks converts the elements in whole groups of 8 and returns their number.
+//
+//go:noescape
+func maskOfF32Blocks(dst []bool, src []float32) (done int)
+
+// maskOfF64Blocks converts the elements in whole groups of 4 and returns their number.
+//
+//go:noescape
+func maskOfF64Blocks(dst []bool, src []float64) (done int)

@@ -243,3 +243,124 @@ done:
 	MOVQ BX, done+48(FP)
 	VZEROUPPER
 	RET
+
+// func maskToF32Blocks(dst []float32, src []bool) (done int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·maskToF32Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VMOVQ     (CX)(BX*1), X0
+	VPCMPEQB  X1, X1, X1
+	VPABSB    X1, X1
+	VPMINUB   X1, X0, X0
+	VPMOVZXBD X0, Y0
+	VCVTDQ2PS Y0, Y0
+	VMOVUPS   Y0, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func maskToF64Blocks(dst []float64, src []bool) (done int)
+// Requires: AVX, CMOV
+TEXT ·maskToF64Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x04, DX
+	JLT     done
+
+loop:
+	VMOVD     (CX)(BX*1), X0
+	VPCMPEQB  X1, X1, X1
+	VPABSB    X1, X1
+	VPMINUB   X1, X0, X0
+	VPMOVZXBD X0, X0
+	VCVTDQ2PD X0, Y0
+	VMOVUPD   Y0, (AX)(BX*8)
+	ADDQ      $0x04, BX
+	CMPQ      BX, DX
+	JLE       loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func maskOfF32Blocks(dst []bool, src []float32) (done int)
+// Requires: AVX, CMOV
+TEXT ·maskOfF32Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JLT     done
+
+loop:
+	VXORPS       Y0, Y0, Y0
+	VCMPPS       $0x04, (CX)(BX*4), Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VPACKSSDW    X1, X0, X1
+	VPACKSSWB    X1, X1, X1
+	VPABSB       X1, X1
+	VMOVQ        X1, (AX)(BX*1)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JLE          loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func maskOfF64Blocks(dst []bool, src []float64) (done int)
+// Requires: AVX, CMOV
+TEXT ·maskOfF64Blocks(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), AX
+	MOVQ    src_base+24(FP), CX
+	MOVQ    dst_len+8(FP), DX
+	MOVQ    src_len+32(FP), BX
+	CMPQ    BX, DX
+	CMOVQLT BX, DX
+	XORQ    BX, BX
+	SUBQ    $0x04, DX
+	JLT     done
+
+loop:
+	VXORPD       Y0, Y0, Y0
+	VCMPPD       $0x04, (CX)(BX*8), Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VPACKSSDW    X1, X0, X1
+	VPACKSSDW    X1, X1, X1
+	VPACKSSWB    X1, X1, X1
+	VPABSB       X1, X1
+	VMOVD        X1, (AX)(BX*1)
+	ADDQ         $0x04, BX
+	CMPQ         BX, DX
+	JLE          loop
+
+done:
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET

@@ -90,6 +90,43 @@ func TestConvertFloats(t *testing.T) {
 	}
 }
 
+// TestMasks converts numbers to masks and back, and writes nothing beside them.
+func TestMasks(t *testing.T) {
+	testMasks[float32](t)
+	testMasks[float64](t)
+}
+
+func testMasks[T Float](t *testing.T) {
+	for _, n := range lengths() {
+		x := randoms[T](n, 3, true)
+		for i := range x {
+			if i%3 == 0 {
+				x[i] = 0
+			}
+			if i%5 == 0 {
+				x[i] = T(math.Copysign(0, -1))
+			}
+		}
+		room := make([]bool, n+32)
+		mask := room[16 : 16+n : 16+n]
+		ToMask(mask, x)
+		for i, m := range room {
+			if at := i - 16; at < 0 || at >= n {
+				if m {
+					t.Fatalf("length %d: wrote outside the destination, at %d", n, at)
+				}
+			} else if m != (x[at] != 0) {
+				t.Fatalf("length %d: the mask of %v is %v", n, x[at], m)
+			}
+		}
+		for i, v := range run(t, n, nil, func(dst []T) { FromMask(dst, mask) }) {
+			if v != 0 && v != 1 || (v == 1) != mask[i] {
+				t.Fatalf("length %d: %v became %v", n, mask[i], v)
+			}
+		}
+	}
+}
+
 func TestConvertIntegers(t *testing.T) {
 	inf := math.Inf(1)
 	x := []float64{0, 1.9, -1.9, math.NaN(), inf, -inf, 1e10, -1e10, 1e300, 2147483646.5, -2147483648.5}

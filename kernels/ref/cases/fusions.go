@@ -59,6 +59,22 @@ func Fusions() []Fusion {
 			b.Output("", y)
 			b.Output("", b.Reduce(graph.Sum, y, false, 2, 0, 1))
 		}},
+		{"matmul: a rectifier and its mask", graph.AnchorMatMul, func(b *graph.Builder, in Inputs) {
+			y := b.MatMul(in(f32, 97, 33), in(f32, 33, 45), false, false)
+			b.Output("", b.Unary(graph.Relu, y))
+			b.Output("", b.Binary(graph.Ge, y, b.Scalar(f32, 0)))
+		}},
+		{"matmul: a mask of the product alone, wide rows", graph.AnchorMatMul, func(b *graph.Builder, in Inputs) {
+			y := b.MatMul(in(f64, 2, 17, 8), in(f64, 2, 8, 1301), false, false)
+			b.Output("", b.Binary(graph.Lt, y, in(f64, 2, 17, 1301)))
+		}},
+		{"matmul: masks read and written, in blocks of rows and by rows", graph.AnchorMatMul, func(b *graph.Builder, in Inputs) {
+			y := b.MatMul(in(f32, 29, 7), in(f32, 7, 300), false, false)
+			z := b.Add(graph.Select{}, in(boolean, 29, 300), y, in(f32, 29, 300))
+			b.Output("", z)
+			b.Output("", b.Binary(graph.Gt, z, b.Scalar(f32, 0.25)))
+			b.Output("", b.Reduce(graph.Sum, z, false, 0))
+		}},
 		{"matmul: column sums of few rows", graph.AnchorMatMul, func(b *graph.Builder, in Inputs) {
 			y := b.Unary(graph.Tanh, b.MatMul(in(f32, 3, 90), in(f32, 90, 500), false, false))
 			b.Output("", b.Reduce(graph.Sum, y, false, 0))

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -18,6 +20,7 @@ func memoryFamily(g *generator) {
 	transposeBlocks()
 	widen()
 	narrow()
+	masks()
 }
 
 // transposeBlocks emits the transposition of a matrix whose sides are
@@ -93,7 +96,7 @@ func transposeBlocks() {
 
 // widen emits the conversion of float32 to float64, four at a time.
 func widen() {
-	conversion("widenBlocks", "func(dst []float64, src []float32) (done int)", func(src, dst, i reg.Register) {
+	conversion("widenBlocks", "func(dst []float64, src []float32) (done int)", 4, func(src, dst, i reg.Register) {
 		v := YMM()
 		VCVTPS2PD(Mem{Base: src, Index: i, Scale: 4}, v)
 		VMOVUPD(v, Mem{Base: dst, Index: i, Scale: 8})
@@ -102,19 +105,72 @@ func widen() {
 
 // narrow emits the conversion of float64 to float32, four at a time.
 func narrow() {
-	conversion("narrowBlocks", "func(dst []float32, src []float64) (done int)", func(src, dst, i reg.Register) {
+	conversion("narrowBlocks", "func(dst []float32, src []float64) (done int)", 4, func(src, dst, i reg.Register) {
 		v := XMM()
 		VCVTPD2PSY(Mem{Base: src, Index: i, Scale: 8}, v)
 		VMOVUPS(v, Mem{Base: dst, Index: i, Scale: 4})
 	})
 }
 
-// conversion emits a loop over the elements in groups of four; it returns how
-// many elements they were and leaves up to three to its caller.
-func conversion(name, signature string, four func(src, dst, i reg.Register)) {
+// masks emits the conversions of bool to and from floating-point numbers, half a cache line of float32 or float64 at a
+// time. A comparison gives all bits of an element, which packing with saturation keeps.
+func masks() {
+	conversion("maskToF32Blocks", "func(dst []float32, src []bool) (done int)", 8, func(src, dst, i reg.Register) {
+		b, v := XMM(), YMM()
+		VMOVQ(Mem{Base: src, Index: i, Scale: 1}, b)
+		VPMINUB(ones(), b, b)
+		VPMOVZXBD(b, v)
+		VCVTDQ2PS(v, v)
+		VMOVUPS(v, Mem{Base: dst, Index: i, Scale: 4})
+	})
+	conversion("maskToF64Blocks", "func(dst []float64, src []bool) (done int)", 4, func(src, dst, i reg.Register) {
+		b, v := XMM(), YMM()
+		VMOVD(Mem{Base: src, Index: i, Scale: 1}, b)
+		VPMINUB(ones(), b, b)
+		VPMOVZXBD(b, b)
+		VCVTDQ2PD(b, v)
+		VMOVUPD(v, Mem{Base: dst, Index: i, Scale: 8})
+	})
+	conversion("maskOfF32Blocks", "func(dst []bool, src []float32) (done int)", 8, func(src, dst, i reg.Register) {
+		zero, v, high := YMM(), YMM(), XMM()
+		VXORPS(zero, zero, zero)
+		VCMPPS(Imm(notEqual), Mem{Base: src, Index: i, Scale: 4}, zero, v)
+		VEXTRACTF128(Imm(1), v, high)
+		VPACKSSDW(high, v.AsX(), high)
+		VPACKSSWB(high, high, high)
+		VPABSB(high, high)
+		VMOVQ(high, Mem{Base: dst, Index: i, Scale: 1})
+	})
+	conversion("maskOfF64Blocks", "func(dst []bool, src []float64) (done int)", 4, func(src, dst, i reg.Register) {
+		zero, v, high := YMM(), YMM(), XMM()
+		VXORPD(zero, zero, zero)
+		VCMPPD(Imm(notEqual), Mem{Base: src, Index: i, Scale: 8}, zero, v)
+		VEXTRACTF128(Imm(1), v, high)
+		VPACKSSDW(high, v.AsX(), high)
+		VPACKSSDW(high, high, high)
+		VPACKSSWB(high, high, high)
+		VPABSB(high, high)
+		VMOVD(high, Mem{Base: dst, Index: i, Scale: 1})
+	})
+}
+
+// notEqual is the predicate of a comparison that holds for NaN, too.
+const notEqual = 4
+
+// ones is a register of bytes that are 1.
+func ones() reg.VecVirtual {
+	x := XMM()
+	VPCMPEQB(x, x, x)
+	VPABSB(x, x)
+	return x
+}
+
+// conversion emits a loop over the elements in groups; it returns how many
+// elements they were and leaves the rest, less than a group, to its caller.
+func conversion(name, signature string, group int, convert func(src, dst, i reg.Register)) {
 	TEXT(name, attr.NOSPLIT, signature)
 	Pragma("noescape")
-	Doc(name + " converts the elements in whole groups of four and returns their number.")
+	Doc(fmt.Sprintf("%s converts the elements in whole groups of %d and returns their number.", name, group))
 	dst := Load(Param("dst").Base(), GP64())
 	src := Load(Param("src").Base(), GP64())
 	n := GP64()
@@ -122,11 +178,11 @@ func conversion(name, signature string, four func(src, dst, i reg.Register)) {
 	shortest(false, "src", n)
 	i := GP64()
 	XORQ(i, i)
-	SUBQ(Imm(4), n)
+	SUBQ(Imm(uint64(group)), n)
 	JLT(LabelRef("done"))
 	Label("loop")
-	four(src, dst, i)
-	ADDQ(Imm(4), i)
+	convert(src, dst, i)
+	ADDQ(Imm(uint64(group)), i)
 	CMPQ(i, n)
 	JLE(LabelRef("loop"))
 	Label("done")
