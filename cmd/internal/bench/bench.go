@@ -197,8 +197,11 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return b.gpu(e, args[1:])
 	}
 	var more []string // arguments behind the first
-	if len(args) > 1 && (args[0] == allName || len(args) == 2 && (args[0] == loaderName || args[0] == reportName)) {
+	if len(args) > 1 && (args[0] == allName || args[0] == loaderName || args[0] == reportName) {
 		more, args = args[1:], args[:1]
+	}
+	if len(more) > 1 && args[0] != allName {
+		return cli.Usage("fusec bench %s takes one file, not %d: %s", args[0], len(more), strings.Join(more, ", "))
 	}
 	path, err := modelio.ModelArgument(args)
 	if err != nil {

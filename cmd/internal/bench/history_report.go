@@ -104,7 +104,7 @@ func (s *series) print(v float64) string {
 	if s.Unit == unitTime {
 		return cli.HumanTime(time.Duration(v * 1e6))
 	}
-	return cli.Digits(v) + " " + s.Unit
+	return cli.Digits(v) + " " + cli.Plain(s.Unit)
 }
 
 // signed is a change in percent.

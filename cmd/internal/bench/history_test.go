@@ -79,7 +79,8 @@ func TestHistoryDrawing(t *testing.T) {
 			v = 13
 		}
 		text += line(fmt.Sprintf("commit%d", i), i, "a <b> & \x1b[2J", unitTime, v, 0.01)
-		text += line(fmt.Sprintf("commit%d", i), i, "steady", unitRatio, 5, 0.02)
+		text += line(fmt.Sprintf("commit%d", i), i, "steady", unitRatio, 5, 0.02) +
+			line(fmt.Sprintf("commit%d", i), i, "odd unit", "\x1b[2J", 5, 0.02)
 	}
 	file := graphtest.File(t, "history.jsonl", text)
 	for _, ext := range reportFormats {

@@ -75,7 +75,7 @@ func TestBenchLoaderRefuses(t *testing.T) {
 		{"loader --size 0", cli.ExitUsage, "want a number of bytes"},
 		{"loader --ladder", cli.ExitUsage, "--ladder is for fusec bench matmul and fusec bench attention"},
 		{"matmul --size 1MiB", cli.ExitUsage, "--size is for fusec bench loader"},
-		{"loader a b", cli.ExitUsage, "one model at a time"},
+		{"loader a b", cli.ExitUsage, "fusec bench loader takes one file, not 2: a, b"},
 	} {
 		clitest.Bad(t, clitest.FusecRun(t, append([]string{"bench"}, strings.Fields(c.args)...)...), c.code, c.want)
 	}
