@@ -95,6 +95,7 @@ func TestCompletion(t *testing.T) {
 				{"fusec bench ma", "matmul"},
 				{"fusec bench all net.graph ne", "net.fuse net.graph nets"},
 				{"fusec lock net.graph --target cpu,r", "cpu,ref"},
+				{"fusec lock net.graph --target cpu,c", "cpu,cuda"},
 				{"fusec fpga pl", "plan"},
 				{"fusec train digits-", "digits-mlp digits-vit"},
 				{"fusec help com", "compile completion"},

@@ -124,8 +124,11 @@ func (c *Command) complete(e *Env, before []string, current string) []string {
 // file.
 func (f *FlagSet) valuesOf(k *flag.Flag, current string) (list []string) {
 	if known := f.values[k.Name]; known != nil {
+		there := current[:strings.LastIndex(current, ",")+1]
 		for _, v := range known() {
-			list = append(list, current[:strings.LastIndex(current, ",")+1]+v)
+			if !slices.Contains(strings.Split(there, ","), v) {
+				list = append(list, there+v)
+			}
 		}
 		return list
 	}
