@@ -188,11 +188,13 @@ func TestGradientsOfAFile(t *testing.T) {
 		t.Errorf("dw is %v, %v", out["dw"], err)
 	}
 	for statements, want := range map[string]string{
-		" gradient dw = y by w\n":                `the gradient of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
-		" gradient dw = cost by w value cost\n":  `by param "w" (m.graph:3): the gradient with respect to "w" is f32[], which does not fit f32[3]`,
-		" optimiser sgd\n step w = y\n":          `the gradient of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
-		" optimiser sgd\n":                       `m.graph:7: optimiser sgd: no step follows it`,
-		" optimiser sgd[rate=x]\n step w=cost\n": `m.graph:7: optimiser sgd: rate=x is not a number`,
+		" gradient dw = y by w\n":                                                      `the gradient of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
+		" gradient dw = cost by w value cost\n":                                        `by param "w" (m.graph:3): the gradient with respect to "w" is f32[], which does not fit f32[3]`,
+		" optimiser sgd\n step w = y\n":                                                `the gradient of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
+		" output \"optim/cost 1\" = y\n optimiser sgd\n step w = cost\n":               `an output named "optim/cost 1", which the optimiser needs`,
+		" gradient \"optim/gradient 0\" = cost by x\n optimiser sgd\n step w = cost\n": `an output named "optim/gradient 0", which the optimiser needs`,
+		" optimiser sgd\n":                                                             `m.graph:7: optimiser sgd: no step follows it`,
+		" optimiser sgd[rate=x]\n step w=cost\n":                                       `m.graph:7: optimiser sgd: rate=x is not a number`,
 	} {
 		if _, err := fusec.Compile(parse(statements)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", statements, err, want)

@@ -28,6 +28,20 @@ func (c *Context) askSteps() error {
 		return nil
 	}
 	g := c.Graph
+	taken := map[string]bool{}
+	for _, o := range g.Outputs {
+		taken[o.Name] = true
+	}
+	for _, r := range c.gradients {
+		taken[r.Output] = true
+	}
+	for i := range len(c.steps) + 1 {
+		for _, name := range []string{stepOutput(i), costOutput(i)} {
+			if taken[name] {
+				return fmt.Errorf("the graph has an output named %q, which the optimiser needs for itself", name)
+			}
+		}
+	}
 	for i, s := range c.steps {
 		seed, err := s.Seed, error(nil)
 		if s.Cost != nil {
