@@ -64,7 +64,7 @@ func TestDamaged(t *testing.T) {
 		{"fuselock 1", "", `x:3: the file does not begin with "fuselock 1"`},
 		{"fuselock 1", "fuselock one", `x:1: the file does not begin with "fuselock 1"`},
 		{"fuselock 1", "fuselock 1 2", `x:1: "2" is too much`},
-		{"fuselock 1", "fuselock 2", "x:1: the lock file is of version 2; this version of fusec reads version 1: write it again with fusec lock"},
+		{"fuselock 1", "fuselock 2", "x:1: the lock file is of version 2; this version of fusec reads version 1: remove it, and write it again with fusec lock"},
 		{"target cpu f32\n", "", `x:3: "launches" before the first target`},
 		{"target cpu f32", "target cpu", `x:3: want "target NAME PRECISION"`},
 		{"cuda/sm_90a bf16", "cpu f32", "x:14: target cpu f32 is there twice"},
