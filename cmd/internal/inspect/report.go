@@ -57,6 +57,9 @@ func (r *reporter) run(e *cli.Env, args []string) error {
 	if len(args) > 2 {
 		return cli.Usage("a report compares two models, not %d: %s", len(args), strings.Join(args, ", "))
 	}
+	if len(args) == 2 && args[0] == modelio.StdinName && args[1] == modelio.StdinName {
+		return cli.Usage("standard input holds one model: it cannot be compared with itself")
+	}
 	if r.out == "" {
 		r.out = "report.html"
 	}
