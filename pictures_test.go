@@ -187,6 +187,14 @@ func (p *picture) check(t *testing.T) {
 	}
 }
 
+// bounded reports a picture that nobody can read.
+func (p *picture) bounded(t *testing.T) {
+	t.Helper()
+	if len(p.nodes) > 80 || p.width > 4000 || p.height > 4000 {
+		t.Errorf("%d nodes on %v × %v points", len(p.nodes), p.width, p.height)
+	}
+}
+
 // meets reports whether the arrow runs through a.
 func (e arrow) meets(a area) bool {
 	for i := 0; i+3 < len(e.points); i += 3 {
@@ -241,8 +249,8 @@ func languageStep(t *testing.T, layers int) *trace.Trace {
 	return machine(t, m.Graph, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(0.1), Clip: 1})).Trace()
 }
 
-// residual is a convolutional network of two stages of residual blocks.
-func residual(t *testing.T, training bool) *graph.Graph {
+// residual is a convolutional network of stages of three residual blocks.
+func residual(t *testing.T, stages int, training bool) *graph.Graph {
 	b := graph.NewBuilder("resnet")
 	conv := func(name string, x *graph.Node, out, size, stride int) *graph.Node {
 		pad := size / 2
@@ -258,7 +266,7 @@ func residual(t *testing.T, training bool) *graph.Graph {
 		return y
 	}
 	x := b.Unary(graph.Relu, conv("stem", b.Input("image", graph.TypeOf(graph.F32, 2, 3, 16, 16)), 8, 3, 1))
-	for s := range 2 {
+	for s := range stages {
 		for i := range 3 {
 			name, width, stride, skip := fmt.Sprintf("stage%d.block%d", s, i), 8<<s, 1, x
 			if s > 0 && i == 0 {
@@ -268,7 +276,7 @@ func residual(t *testing.T, training bool) *graph.Graph {
 			x = b.Unary(graph.Relu, b.Binary(graph.Add, conv(name+".second", y, width, 3, 1), skip))
 		}
 	}
-	y := b.MatMul(b.Reduce(graph.Mean, x, false, 2, 3), b.Param("head.weight", graph.TypeOf(graph.F32, 16, 10)), false, false)
+	y := b.MatMul(b.Reduce(graph.Mean, x, false, 2, 3), b.Param("head.weight", graph.TypeOf(graph.F32, 4<<stages, 10)), false, false)
 	b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, y), false, 0, 1))
 	g, err := b.Graph()
 	if err != nil {
@@ -303,8 +311,8 @@ func TestPictures(t *testing.T) {
 	}
 	adam := fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1)})
 	steps := map[string]func(t *testing.T) *trace.Trace{
-		"resnet":      func(t *testing.T) *trace.Trace { return planned(t, residual(t, false)) },
-		"resnet step": func(t *testing.T) *trace.Trace { return planned(t, residual(t, true), adam) },
+		"resnet":      func(t *testing.T) *trace.Trace { return planned(t, residual(t, 2, false)) },
+		"resnet step": func(t *testing.T) *trace.Trace { return planned(t, residual(t, 3, true), adam) },
 		"lstm step": func(t *testing.T) *trace.Trace {
 			g, opts := shapeOf(t, "lstm", 250)
 			return planned(t, g, opts...)
@@ -331,8 +339,14 @@ func TestPictures(t *testing.T) {
 	for name, f := range steps {
 		t.Run(name, func(t *testing.T) {
 			tr := f(t)
-			for _, i := range []int{0, len(tr.Stages) - 1} {
-				pictured(t, tr, i, dot.Options{}).check(t)
+			last := len(tr.Stages) - 1
+			added := slices.IndexFunc(tr.Stages, func(s trace.Stage) bool { return s.Name == "optimise-step" })
+			for _, i := range []int{0, added, last} {
+				p := pictured(t, tr, max(i, 0), dot.Options{})
+				p.bounded(t)
+				if i != added {
+					p.check(t)
+				}
 			}
 		})
 	}
@@ -345,15 +359,13 @@ func TestPictureOfDeepStep(t *testing.T) {
 		tr := languageStep(t, layers)
 		p := pictured(t, tr, len(tr.Stages)-1, dot.Options{})
 		p.check(t)
-		if len(p.nodes) > 80 || p.width > 4000 || p.height > 4000 {
-			t.Errorf("%d layers: %d nodes on %v × %v points", layers, len(p.nodes), p.width, p.height)
-		}
+		p.bounded(t)
 		frames := regexp.MustCompile(fmt.Sprintf(`font-weight="bold"[^<]*>layer\{0…%d\} × %d<`, layers-1, layers)).FindAllString(p.text, -1)
 		if len(frames) != 2 {
 			t.Errorf("%d layers: frames %q, want one forward and one backward", layers, frames)
 		}
 		drawn = append(drawn, fmt.Sprintf("%d nodes, %d frames, %d arrows", len(p.nodes), len(p.frames), len(p.arrows)))
-		for _, want := range []string{">forward<", ">backward<", ">optimiser<", ">gradient of embedding<", "attention(q, k, v, causal)"} {
+		for _, want := range []string{">forward<", ">backward<", ">optimiser<", ">gradient of embedding<", "attention(q, k, v, causal)", ">adamw step<", ">cost<"} {
 			if !strings.Contains(p.text, want) {
 				t.Errorf("%d layers: no %q", layers, want)
 			}

@@ -109,6 +109,9 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 	cfg.leastHalf = cmp.Or(cfg.leastHalf, narrow.Least)
 	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target}, cfg: cfg}
 	tr.Precision = cfg.Precision.String()
+	if cfg.Optimizer != nil {
+		tr.Rule = optim.RuleName(cfg.Optimizer.Rule)
+	}
 	for _, r := range cfg.Gradients {
 		r, err := r.in(to)
 		if err != nil {

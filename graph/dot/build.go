@@ -18,6 +18,7 @@ type drawing struct {
 	stage    string         // or empty
 	target   string         // or empty
 	overlay  string         // of the target, or empty
+	rule     string         // of the optimiser, or empty
 	program  *trace.Program // of the last stage, or nil
 	imported int            // operations of the first stage, or 0
 	missed   map[*graph.Node][]miss
@@ -41,7 +42,7 @@ func layout(d drawing) *scene {
 		}
 	}
 	var s *scene
-	for detail := from; detail <= Outline; detail++ {
+	for detail := from; detail <= Layers; detail++ {
 		s = newBuilder(d, detail, consts, reps).build()
 		if len(s.nodes) <= d.opts.maxNodes() {
 			break
@@ -80,6 +81,7 @@ type builder struct {
 	results  map[*graph.Node][]string // the names of a launch's further results
 	updated  map[*graph.Node]bool
 	escapes  map[*graph.Node]bool
+	losses   map[*graph.Node]string // the name of the cost that an operation behind the last layer is a part of
 	edges    map[edge]bool
 	inside   map[*graph.Node][]*box // per operand of a fusion, the first box in its body that reads it
 }
@@ -111,6 +113,7 @@ func newBuilder(d drawing, detail Detail, consts folds, reps *repeats) *builder 
 	for _, o := range d.graph.Outputs {
 		b.escapes[o.Node] = true
 	}
+	b.findLosses()
 	for _, u := range d.graph.Updates {
 		b.updated[u.Target] = true
 	}
@@ -133,6 +136,36 @@ func newBuilder(d drawing, detail Detail, consts folds, reps *repeats) *builder 
 		}
 	}
 	return b
+}
+
+// findLosses walks from each scalar output of a training step's forward pass to the last layer: over the operations
+// without parameters that reduce, or that are not of a layer.
+func (b *builder) findLosses() {
+	b.losses = make(map[*graph.Node]string)
+	if b.onePhase {
+		return
+	}
+	var walk func(n *graph.Node, name string)
+	walk = func(n *graph.Node, name string) {
+		for passes(n) && len(n.Args) > 0 {
+			n = n.Args[0]
+		}
+		l := lookOf(n.Op)
+		if graph.ClassOf(n.Op) == graph.ClassSource || b.losses[n] != "" || b.phases[n] != graph.Forward ||
+			slices.ContainsFunc(n.Args, func(a *graph.Node) bool { _, param := base(a).Op.(graph.Param); return param }) ||
+			l != lookReduce && l != lookSoftmax && !(l == lookElementwise && b.scopes.Of(n) == "") {
+			return
+		}
+		b.losses[n] = name
+		for _, a := range n.Args {
+			walk(a, name)
+		}
+	}
+	for _, o := range b.graph.Outputs {
+		if o.Node.Type.Shape.Rank() == 0 {
+			walk(o.Node, clean(o.Name))
+		}
+	}
 }
 
 // phasesOf is the phase of each node in the picture: what an earlier phase reads belongs to it.
@@ -163,6 +196,9 @@ func (b *builder) build() *scene {
 	b.outputs()
 	b.updates()
 	b.finishStep()
+	if b.detail == Layers {
+		b.group()
+	}
 	b.bundle()
 	return b.scene
 }
@@ -386,6 +422,9 @@ func (b *builder) title(n *graph.Node) string {
 	if n.Name != "" {
 		return b.common(n)
 	}
+	if name := b.losses[n]; name != "" {
+		return name
+	}
 	scope := b.scopes.Of(n)
 	for _, a := range n.Args {
 		// The weights of a mixture are of several experts: none of them is its layer.
@@ -496,18 +535,13 @@ func (b *builder) sources(n *graph.Node) []string {
 			continue
 		}
 		seen[s] = true
-		k := kind{s.Type, strings.Map(func(r rune) rune {
-			if notDigit(r) {
-				return r
-			}
-			return -1
-		}, s.Name)}
+		k := kind{s.Type, unnumbered(s.Name)}
 		if alike[k] == nil {
 			order = append(order, k)
 		}
 		alike[k] = append(alike[k], s)
 	}
-	if b.detail == Outline && len(seen) > 3 {
+	if b.detail >= Outline && len(seen) > 3 {
 		var bytes int64
 		for s := range seen {
 			bytes += s.Type.Bytes()
@@ -680,22 +714,35 @@ func (b *builder) carried(blk *block) {
 	}
 }
 
-// outputs draws the graph's outputs. Outputs of the repetitions of one block are drawn as one.
+// maxOutputs is how many outputs are drawn singly.
+const maxOutputs = 12
+
+// outputs draws the graph's outputs. Outputs of the repetitions of one block are drawn as one, and of many outputs
+// those with names that differ in numbers.
 func (b *builder) outputs() {
 	type group struct {
-		from  value
+		from  []value
 		phase graph.Phase
 		names []string
 	}
+	type kind struct {
+		phase graph.Phase
+		name  string // with numbers left out
+	}
 	var groups []*group
-	at := make(map[*graph.Node]*group)
+	at, alike := make(map[*graph.Node]*group), make(map[kind]*group)
 	for _, o := range b.graph.Outputs {
-		n := b.reps.rep(o.Node)
+		n, k := b.reps.rep(o.Node), kind{b.phases[o.Node], unnumbered(o.Name)}
 		if g := at[n]; g != nil && n != o.Node {
 			g.names = append(g.names, o.Name)
 			continue
 		}
-		at[n] = &group{b.operand(o.Node), b.phases[o.Node], []string{o.Name}}
+		if g := alike[k]; g != nil && len(b.graph.Outputs) > maxOutputs {
+			g.from, g.names = append(g.from, b.operand(o.Node)), append(g.names, o.Name)
+			continue
+		}
+		alike[k] = &group{[]value{b.operand(o.Node)}, k.phase, []string{o.Name}}
+		at[n] = alike[k]
 		groups = append(groups, at[n])
 	}
 	for i, g := range groups {
@@ -703,10 +750,16 @@ func (b *builder) outputs() {
 		if k := len(g.names); k > 1 {
 			name, what = namePattern(name, clean(g.names[k-1])), plural(k, "output")
 		}
+		typ := g.from[0].typ.String()
+		if slices.ContainsFunc(g.from, func(v value) bool { return v.typ != g.from[0].typ }) {
+			typ = ""
+		}
 		x := b.scene.box(&box{key: fmt.Sprintf("output%d", i), look: lookOutput, inside: b.region(g.phase), phase: g.phase,
 			tooltip: "output " + strings.Join(cleanAll(g.names), ", "),
-			lines:   []textLine{{short(name, 32), roleName}, {what + " " + g.from.typ.String(), roleType}}})
-		b.edge(g.from, x, g.from.typ)
+			lines:   []textLine{{short(name, 32), roleName}, {strings.TrimSpace(what + " " + typ), roleType}}})
+		for _, v := range g.from {
+			b.edge(v, x, v.typ)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@
 // parameters, views, and the bodies of fusions inside a frame for each launch.
 //
 // In SVG every node and edge has a tooltip with its full name, type and the user's file and line, and an id with the
-// node's ID: "node7", and "node7.2" inside the body of node 7.
+// node's ID: "node7", and "node7.2" inside the body of node 7. A card of several operations has the ID of the first: "group7".
 //
 // # Determinism
 //

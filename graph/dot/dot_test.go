@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -302,7 +303,7 @@ func TestLargeGraph(t *testing.T) {
 	g := chain(t, 5000)
 	start := time.Now()
 	var b bytes.Buffer
-	if err := Graph(&b, g, Options{}); err != nil {
+	if err := Graph(&b, g, Options{Detail: Outline}); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(start); took > 20*time.Second {
@@ -310,11 +311,52 @@ func TestLargeGraph(t *testing.T) {
 	}
 	var large *TooLargeError
 	for _, f := range []Format{FormatSVG, FormatPNG} {
-		if err := Graph(io.Discard, g, Options{Format: f}); !errors.As(err, &large) || !strings.Contains(err.Error(), "dot -Tsvg") {
+		if err := Graph(io.Discard, g, Options{Format: f, Detail: Outline}); !errors.As(err, &large) || !strings.Contains(err.Error(), "dot -Tsvg") {
 			t.Errorf("%s of 5000 nodes: error %v", f, err)
 		}
 		if _, err := Render(b.Bytes(), f); !errors.As(err, &large) {
 			t.Errorf("rendering 5000 nodes as %s: error %v", f, err)
+		}
+	}
+}
+
+// TestLayers joins operations without names in runs, and those of layers by their names.
+func TestLayers(t *testing.T) {
+	b := graph.NewBuilder("layers")
+	x := b.Input("x", graph.TypeOf(graph.F32, 4, 4))
+	for i := range 9 {
+		name := fmt.Sprintf("part%c", 'a'+i)
+		for j := range 9 { // no two layers are alike
+			x = b.Unary(graph.Tanh, b.MatMul(x, b.Param(fmt.Sprintf("%s/%c/w", name, 'a'+j), graph.TypeOf(graph.F32, 4, 4)), false, false))
+			if (i+j*j)%4 == 0 {
+				x = b.Unary(graph.Square, x)
+			}
+			if (i*i+j)%5 == 0 {
+				x = b.Unary(graph.Sin, x)
+			}
+		}
+	}
+	b.Output("y", x)
+	named := finish(t, b)
+	for name, c := range map[string]struct {
+		g    *graph.Graph
+		want string
+	}{"chain": {chain(t, 5000), "operations"}, "layers": {named, "<B>partc</B>"}} {
+		s := layout(drawing{graph: c.g, opts: Options{Expand: true}})
+		if len(s.nodes) > DefaultMaxNodes {
+			t.Errorf("%s: %d nodes", name, len(s.nodes))
+		}
+		joined := false
+		for _, x := range s.nodes {
+			joined = joined || strings.Contains(x.head+x.card(), c.want)
+		}
+		for _, e := range s.edges {
+			if !slices.Contains(s.nodes, e.from) || !slices.Contains(s.nodes, e.to) {
+				t.Fatalf("%s: an edge leads to a card that is not drawn", name)
+			}
+		}
+		if depth := s.depths(); !joined || len(depth) == 0 || depth[s.nodes[len(s.nodes)-1]] == 0 {
+			t.Errorf("%s: no card has %q, or there is a cycle", name, c.want)
 		}
 	}
 }

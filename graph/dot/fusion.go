@@ -190,7 +190,7 @@ func (b *builder) body(n *graph.Node, f graph.Fusion, x *box) {
 		lines = append(lines, formulaLines(p)...)
 	}
 	most := compactLines
-	if b.detail == Outline {
+	if b.detail >= Outline {
 		most = outlineLines
 	}
 	if more := len(lines) - most; more > 1 {

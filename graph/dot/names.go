@@ -24,6 +24,16 @@ func namePattern(first, last string) string {
 
 func notDigit(r rune) bool { return r < '0' || r > '9' }
 
+// unnumbered is a name with its numbers left out.
+func unnumbered(name string) string {
+	return strings.Map(func(r rune) rune {
+		if notDigit(r) {
+			return r
+		}
+		return -1
+	}, name)
+}
+
 // split cuts two strings into a common prefix, what differs (whole numbers), and a common suffix.
 func split(a, b string) (pre, midA, midB, suf string) {
 	i := 0

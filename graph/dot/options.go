@@ -53,6 +53,8 @@ const (
 	Compact
 	// Outline shortens the formulas and counts the parameters of a launch.
 	Outline
+	// Layers draws a layer as one node, or several layers, so that any graph stays within Options.MaxNodes.
+	Layers
 )
 
 // DefaultMaxNodes is the number of nodes that Auto tries to stay within.

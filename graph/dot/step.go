@@ -70,7 +70,7 @@ func (b *builder) finishStep() {
 			}
 		}
 	}
-	x.head = "step"
+	x.head = strings.TrimSpace(clean(b.rule) + " step")
 	x.lines = []textLine{{"changes " + plural(params, "parameter"), roleName}}
 	if len(moments) > 0 {
 		x.lines = append(x.lines, textLine{"moments " + strings.Join(cleanAll(moments), ", ") + " · " + humanBytes(bytes), roleOp})

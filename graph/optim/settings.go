@@ -23,16 +23,21 @@ const (
 	settingGrow       = "grow_after"
 )
 
+// RuleName is the name of a rule in files and drawings, such as "adamw": of one that is not of this package, its type.
+func RuleName(r Rule) string {
+	for name, known := range rules {
+		if reflect.TypeOf(known) == reflect.TypeOf(r) {
+			return name
+		}
+	}
+	return fmt.Sprintf("%T", r)
+}
+
 // Training describes the optimiser for a file, without steps: its rule and everything that is not zero. A schedule is
 // code and cannot be written; in its place is the given learning rate. A rule that is not of this package is an error.
 func (o *Optimizer) Training(rate float64) (*graph.Training, error) {
-	t := &graph.Training{}
-	for name, r := range rules {
-		if reflect.TypeOf(r) == reflect.TypeOf(o.Rule) {
-			t.Rule = name
-		}
-	}
-	if t.Rule == "" {
+	t := &graph.Training{Rule: RuleName(o.Rule)}
+	if rules[t.Rule] == nil {
 		return nil, fmt.Errorf("the optimiser's rule is %T: a file can name %s", o.Rule, strings.Join(slices.Sorted(maps.Keys(rules)), ", "))
 	}
 	put := func(name string, v float64) {

@@ -15,6 +15,7 @@ type Trace struct {
 	Target    string // named target, such as "cpu"
 	Overlay   string // of target "fpga" the overlay's name, such as "sim8"; else empty
 	Precision string // the format to which contractions may round: "f32", "tf32", "bf16" or "f16"; "int8" on an overlay
+	Rule      string // of the optimiser, such as "adamw"; empty without one
 	Stages    []Stage
 	Program   *Program // nil until lowered
 }

@@ -55,7 +55,7 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 	},
 }
 
-var details = map[string]dot.Detail{"auto": dot.Auto, "full": dot.Full, "compact": dot.Compact, "outline": dot.Outline}
+var details = map[string]dot.Detail{"auto": dot.Auto, "full": dot.Full, "compact": dot.Compact, "outline": dot.Outline, "layers": dot.Layers}
 
 func formatNames() []string {
 	var names []string
