@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,7 +83,7 @@ func (l *locker) declare(f *cli.FlagSet) {
 	f.Names(&l.targets, "target", "target", fusec.Targets, fmt.Sprintf("the `TARGETS`, separated by commas: %s (default: those of the file)", strings.Join(fusec.Targets(), ", ")))
 	f.Names(&l.precisions, "precision", "precision", func() []string { return []string{"f32", "tf32", "bf16", "f16"} },
 		"the `PRECISIONS`, separated by commas: f32, tf32, bf16 or f16 (default: those of the file)")
-	f.StringVar(&l.arch, "arch", modelio.DefaultArch, "target cuda: plan for `CHIP`, such as sm_80 (default "+modelio.DefaultArch+")")
+	f.StringVar(&l.arch, "arch", "", "target cuda: plan for `CHIP`, such as sm_80 (default "+modelio.DefaultArch+")")
 	f.Values("overlay", isa.Overlays)
 	f.StringVar(&l.overlay, "overlay", "", "target fpga: plan for the overlay `NAME`")
 	f.StringVar(&l.file, "file", "", "the lock `FILE` (default: the model's name with the extension "+fuselock.Ext+", beside it)")
@@ -111,6 +112,12 @@ func (l *locker) open(e *cli.Env, args []string) (g *graph.Graph, model string, 
 	}
 	if filepath.Ext(l.file) != fuselock.Ext {
 		return nil, "", nil, cli.Usage("--file %s: a lock file is named like model%s", l.file, fuselock.Ext)
+	}
+	switch { // without --target the file says what to plan for
+	case l.arch != "" && !slices.Contains(l.targets, "cuda"):
+		return nil, "", nil, cli.Usage("--arch %s is for --target cuda", l.arch)
+	case l.overlay != "" && !slices.Contains(l.targets, modelio.OverlayTarget):
+		return nil, "", nil, cli.Usage("--overlay %s is for --target %s", l.overlay, modelio.OverlayTarget)
 	}
 	if g, err = modelio.LoadGraph(e, path); err != nil {
 		return nil, "", nil, err
@@ -143,7 +150,7 @@ func (l *locker) asked(file *fuselock.File) []planned {
 			x := planned{t, "", p}
 			switch t {
 			case "cuda":
-				x.chip = l.arch
+				x.chip = cmp.Or(l.arch, modelio.DefaultArch)
 			case modelio.OverlayTarget:
 				x.chip = l.overlay
 			}

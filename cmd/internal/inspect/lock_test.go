@@ -123,6 +123,8 @@ func TestLockSections(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "check", path, "--file", other, "--target", "cuda"), cli.ExitFailure, "has nothing for cuda/sm_90a in f32")
 	clitest.Bad(t, clitest.FusecRun(t, "check", "-"), cli.ExitUsage, "--file names it")
 	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--file", "other.txt"), cli.ExitUsage, "named like model.fuselock")
+	clitest.Bad(t, clitest.FusecRun(t, "check", path, "--arch", "sm_80"), cli.ExitUsage, "--arch sm_80 is for --target cuda")
+	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--target", "cpu", "--overlay", "sim8"), cli.ExitUsage, "--overlay sim8 is for --target fpga")
 	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--target", "cpu,gpu"), cli.ExitUsage, "gpu")
 	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--precision", "bf16"), cli.ExitFailure, "precision bf16")
 }
