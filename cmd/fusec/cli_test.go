@@ -168,6 +168,8 @@ func TestUsage(t *testing.T) {
 		{"demo --seq-len 200000", "--seq-len 200000: want at most 131072"},
 		{"demo --capacity -1", "--capacity -1: want a number from 0 to 512"},
 		{"demo --capacity nan", "--capacity nan: want a number"},
+		{"dump --stage cuda -o x.png " + clitest.Bare, "--stage cuda is text, which .png is not"},
+		{"dump --stage fpga -o x.json " + clitest.Bare, "--stage fpga is text, which .json is not"},
 		{"dump --stage cuda --all " + clitest.Bare, "--all and --measured are not for it"},
 		{"demo --device tpu", `unknown target "tpu"; choose cpu or cuda`},
 		{"demo --device fpga", `unknown target "fpga"; choose cpu or cuda`},

@@ -87,10 +87,14 @@ func (d *dumper) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	if d.stage == cudaStage {
-		return d.dumpCUDA(e, path)
-	}
-	if d.stage == overlayStage {
+	if d.stage == cudaStage || d.stage == overlayStage {
+		ext := strings.ToLower(filepath.Ext(d.out))
+		if slices.ContainsFunc(dot.Formats(), func(f dot.Format) bool { return f != dot.FormatText && f.Ext() == ext }) {
+			return cli.Usage("-o %s: --stage %s is text, which %s is not", d.out, d.stage, ext)
+		}
+		if d.stage == cudaStage {
+			return d.dumpCUDA(e, path)
+		}
 		return d.dumpOverlay(e, path)
 	}
 	if d.format == ptxFormat {

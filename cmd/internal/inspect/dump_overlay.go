@@ -3,6 +3,7 @@ package inspect
 import (
 	"bytes"
 	"fmt"
+
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 )
