@@ -8,10 +8,30 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
+	"fusec"
 	"fusec/graph"
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/kernels/ref"
 )
+
+// loaded is a file's graph and weights, and the program that it compiles to.
+func loaded(t *testing.T, path string) (*graph.Graph, *graph.Weights, *fusec.Program) {
+	t.Helper()
+	g, weights, err := graph.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := fusec.Compile(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g, weights, p
+}
 
 // net is a Gorgonia graph under construction, with seeded values, so that building it twice gives the same.
 type net struct {

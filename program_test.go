@@ -285,15 +285,7 @@ func TestSaveTrainingGraph(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, machine(t, n.g, gorgonia.BindDualValues(n.params...)))
-	g, weights, err := graph.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := fusec.Compile(g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	_, weights, p := loaded(t, path)
 	out, err := p.Run(weights.Tensors)
 	if err != nil {
 		t.Fatal(err)
@@ -321,15 +313,7 @@ func TestSaveNaN(t *testing.T) {
 	if err := fusec.Save(path, b.g); err != nil {
 		t.Fatal(err)
 	}
-	g, weights, err := graph.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := fusec.Compile(g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	g, weights, p := loaded(t, path)
 	out, err := p.Run(weights.Tensors)
 	if err != nil {
 		t.Fatal(err)

@@ -93,15 +93,7 @@ func TestSavedProgramTrains(t *testing.T) {
 	if err := vm.Save(path); err != nil {
 		t.Fatal(err)
 	}
-	g, w, err := graph.Load(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := fusec.Compile(g)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	g, w, p := loaded(t, path)
 	state, err := vm.State()
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // they print. With -update it writes the page and its picture again.
 func TestTutorial(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it builds and trains the program three times")
+		t.Skip("-short leaves out this test, which builds and trains the program three times")
 	}
 	const path = "../../docs/tutorial.md"
 	text, err := os.ReadFile(path)

@@ -39,7 +39,8 @@ func (c *Context) Match(pattern string, numeric trace.Numeric, kind string, made
 		Pattern: pattern, Numeric: numeric, Kind: kind, Node: made.ID, Origin: graph.MergeOrigins(covered...)})
 }
 
-// allow takes into account what a rule may have changed of the value that it made.
+// allow takes into account what a rule may have changed of the value that it made. A rule that does not say what it may
+// change panics: that is a mistake in the rule's code, which the first test that matches it finds, and no graph can cause it.
 func (c *Context) allow(rule string, numeric trace.Numeric, made *graph.Node) trace.Numeric {
 	if !numeric.Stated() {
 		panic("the rule " + rule + " does not say what it may change")

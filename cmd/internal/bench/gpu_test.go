@@ -57,7 +57,7 @@ func TestBenchGPUText(t *testing.T) {
 // TestWithoutGPU: that there is no GPU is said before anything is prepared or measured.
 func TestWithoutGPU(t *testing.T) {
 	if n, err := cuda.Count(); err == nil && n > 0 {
-		t.Skip("there is a GPU")
+		t.Skip("this machine has a GPU, and the test is about one without")
 	}
 	_, reason := cuda.Count()
 	for _, args := range [][]string{{"gpu"}, {"matmul", "--ladder", "--target", "cuda"}} {
