@@ -132,26 +132,30 @@ func masks() {
 		VMOVUPD(v, Mem{Base: dst, Index: i, Scale: 8})
 	})
 	conversion("maskOfF32Blocks", "func(dst []bool, src []float32) (done int)", 8, func(src, dst, i reg.Register) {
-		zero, v, high := YMM(), YMM(), XMM()
+		zero, v := YMM(), YMM()
 		VXORPS(zero, zero, zero)
 		VCMPPS(Imm(notEqual), Mem{Base: src, Index: i, Scale: 4}, zero, v)
-		VEXTRACTF128(Imm(1), v, high)
-		VPACKSSDW(high, v.AsX(), high)
-		VPACKSSWB(high, high, high)
-		VPABSB(high, high)
-		VMOVQ(high, Mem{Base: dst, Index: i, Scale: 1})
+		VMOVQ(packed(v, VPACKSSWB), Mem{Base: dst, Index: i, Scale: 1})
 	})
 	conversion("maskOfF64Blocks", "func(dst []bool, src []float64) (done int)", 4, func(src, dst, i reg.Register) {
-		zero, v, high := YMM(), YMM(), XMM()
+		zero, v := YMM(), YMM()
 		VXORPD(zero, zero, zero)
 		VCMPPD(Imm(notEqual), Mem{Base: src, Index: i, Scale: 8}, zero, v)
-		VEXTRACTF128(Imm(1), v, high)
-		VPACKSSDW(high, v.AsX(), high)
-		VPACKSSDW(high, high, high)
-		VPACKSSWB(high, high, high)
-		VPABSB(high, high)
-		VMOVD(high, Mem{Base: dst, Index: i, Scale: 1})
+		VMOVD(packed(v, VPACKSSDW, VPACKSSWB), Mem{Base: dst, Index: i, Scale: 1})
 	})
+}
+
+// packed has a byte that is 1 for each element of v whose bits are set: the halves of v are packed, then each pack
+// halves the elements.
+func packed(v reg.VecVirtual, packs ...func(ops ...Op)) reg.VecVirtual {
+	b := XMM()
+	VEXTRACTF128(Imm(1), v, b)
+	VPACKSSDW(b, v.AsX(), b)
+	for _, pack := range packs {
+		pack(b, b, b)
+	}
+	VPABSB(b, b)
+	return b
 }
 
 // notEqual is the predicate of a comparison that holds for NaN, too.
