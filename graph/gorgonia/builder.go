@@ -2,6 +2,7 @@ package gorgonia
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 
@@ -33,16 +34,25 @@ type Stepper interface {
 	Steps() *int64
 }
 
-// A Holder is a Builder that keeps a value between runs, of any type. In an imported graph that is a state, which Build
-// gets as one operand more, behind the others; what Build returns is the node's value and what the state holds after a
-// run that succeeds. As its type is the state's, so is the node's.
+// A Holder is a Builder that keeps values between runs, of any type. In an imported graph they are states, which Build
+// gets as operands more, behind the others.
 //
-// Machines work on the value where it stands: no run copies it, several machines may take turns at one value, and the
-// owner may change it between runs.
+// Machines work on the values where they stand: no run copies them, several machines may take turns at them, and the
+// owner may change them between runs. Operations that keep the same value share its state: one reads what the one
+// before it in the graph left.
 type Holder interface {
 	Builder
-	// Held is the value, always in the same memory, or nil if the operation keeps none.
-	Held() *graph.Tensor
+	// Held are the values, always the same ones, or nil if the operation keeps none.
+	Held() []Held
+	// Next are the values after a run that succeeds, in the order of Held: nodes of their types. V is what Build
+	// returned. Nil means that they stay as they are.
+	Next(b *graph.Builder, v *graph.Node) []*graph.Node
+}
+
+// Held is a value that an operation keeps. In an imported graph its name follows that of the operation's node.
+type Held struct {
+	Name  string
+	Value *graph.Tensor
 }
 
 // build imports an operation that builds itself.
@@ -54,10 +64,14 @@ func (c *call) build() (*graph.Node, error) {
 	if s, ok := op.(Stepper); ok && s.Steps() != nil {
 		args = append(args[:len(args):len(args)], c.step(s.Steps()))
 	}
-	var held *graph.Node
-	if h, ok := op.(Holder); ok && h.Held() != nil {
-		held = c.hold(h.Held())
-		args = append(args[:len(args):len(args)], held)
+	var held []Held
+	h, holds := op.(Holder)
+	if holds {
+		held = h.Held()
+	}
+	args = args[:len(args):len(args)]
+	for _, k := range held {
+		args = append(args, c.hold(k))
 	}
 	v, err := op.Build(c.b, args)
 	if err == nil {
@@ -66,19 +80,54 @@ func (c *call) build() (*graph.Node, error) {
 	if err == nil && v == nil {
 		err = fmt.Errorf("%s built nothing", describe(c.op))
 	}
-	if err != nil || held == nil {
+	if err != nil || len(held) == 0 {
 		return v, err
 	}
-	if v.Type != held.Type {
-		return nil, fmt.Errorf("%s built %v of what it holds, %v", describe(c.op), v.Type, held.Type)
+	next := h.Next(c.b, v)
+	if v, err = c.conform(v); err == nil {
+		err = c.change(held, next)
 	}
-	c.b.Update(held, v)
-	return v, c.b.Err()
+	return v, err
 }
 
-// hold is the state of a value that an operation keeps.
-func (c *call) hold(held *graph.Tensor) *graph.Node {
-	s := c.b.State(c.unique(c.base("held")+".held"), held.Type)
+// change updates the states of what an operation holds.
+func (c *call) change(held []Held, next []*graph.Node) error {
+	if err := c.b.Err(); err != nil || next == nil {
+		return err
+	}
+	if len(next) != len(held) {
+		return fmt.Errorf("%s built %d values for the %d that it holds", describe(c.op), len(next), len(held))
+	}
+	for i, k := range held {
+		if next[i].Type != k.Value.Type {
+			return fmt.Errorf("%s built %v of what it holds, %v", describe(c.op), next[i].Type, k.Value.Type)
+		}
+	}
+	for i, k := range held {
+		s := c.shared[k.Value]
+		switch {
+		case next[i] == s[1]:
+			continue
+		case s[0] == s[1]:
+			c.b.Update(s[0], next[i])
+		default:
+			at := slices.IndexFunc(c.Graph.Updates, func(u graph.Update) bool { return u.Target == s[0] })
+			c.Graph.Updates[at].Value = next[i]
+		}
+		c.shared[k.Value] = [2]*graph.Node{s[0], next[i]}
+	}
+	return nil
+}
+
+// hold is a value that an operation keeps, as the operation finds it: a state, or what an operation that keeps the same
+// value makes of that.
+func (c *call) hold(k Held) *graph.Node {
+	if s, ok := c.shared[k.Value]; ok {
+		return s[1]
+	}
+	held := k.Value
+	s := c.b.State(c.unique(c.base("held")+"."+k.Name), held.Type)
+	c.shared[held] = [2]*graph.Node{s, s}
 	c.States = append(c.States, State{
 		Value: s,
 		Held:  held,

@@ -17,7 +17,8 @@ type built struct {
 	train   bool
 	steps   *int64
 	held    *graph.Tensor
-	operand int // how many Build was given
+	many    bool // Next gives one value too many
+	operand int  // how many Build was given
 }
 
 func (o *built) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
@@ -36,7 +37,19 @@ func (o *built) SetTraining(train bool) error {
 func (o *built) Training() bool { return o.train }
 func (o *built) Steps() *int64  { return o.steps }
 
-func (o *built) Held() *graph.Tensor { return o.held }
+func (o *built) Held() []Held {
+	if o.held == nil {
+		return nil
+	}
+	return []Held{{"held", o.held}}
+}
+
+func (o *built) Next(_ *graph.Builder, v *graph.Node) []*graph.Node {
+	if o.many {
+		return []*graph.Node{v, v}
+	}
+	return []*graph.Node{v}
+}
 
 // tanh builds another function than that whose Do the operation has.
 func tanh(b *graph.Builder, x *graph.Node) (*graph.Node, error) { return b.Unary(graph.Tanh, x), nil }
@@ -152,5 +165,42 @@ func TestBuilderHoldsAnotherType(t *testing.T) {
 	if !hasNote(im, "of what it holds") || hostCount(im) != 1 || len(im.States) != 0 || len(im.Graph.Updates) != 0 {
 		t.Errorf("%d on the host, states %v, updates %v, notes %v", hostCount(im), im.States, im.Graph.Updates,
 			im.Graph.Notes)
+	}
+}
+
+// TestBuildersShare: of two operations that hold the same value, the second finds what the first left, and one update
+// has the last value.
+func TestBuildersShare(t *testing.T) {
+	held := graph.Filled(graph.TypeOf(graph.F64, 2, 3), 7)
+	o := &built{held: held}
+	b, y := builtGraph(t, o)
+	second := &built{Op: o.Op, held: held}
+	z := must(gorg.ApplyOp(second, y))
+	im := mustImport(t, b.ExprGraph, Options{})
+	if len(im.States) != 1 || len(im.Graph.Updates) != 1 {
+		t.Fatalf("%d states, %d updates", len(im.States), len(im.Graph.Updates))
+	}
+	if u := im.Graph.Updates[0]; u.Target != im.States[0].Value || u.Value != im.Node(z) {
+		t.Errorf("%v is updated with %v", u.Target, u.Value)
+	}
+	in := im.inputs(t)
+	if got, want := im.eval(t, in)[im.Node(z)][0].F[0], 2*(in["x"].Float(0)+7); got != want {
+		t.Errorf("the second finds a value of which it makes %v, want %v", got, want)
+	}
+}
+
+// TestBuilderHoldsTooMany runs by its own Do an operation that builds more values than it holds; the state of another
+// that holds the same value stays.
+func TestBuilderHoldsTooMany(t *testing.T) {
+	held := graph.Filled(graph.TypeOf(graph.F64, 2, 3), 7)
+	o := &built{held: held}
+	b, y := builtGraph(t, o)
+	must(gorg.ApplyOp(&built{Op: o.Op, held: held, many: true}, y))
+	im := mustImport(t, b.ExprGraph, Options{})
+	if !hasNote(im, "built 2 values for the 1 that it holds") || hostCount(im) != 1 || len(im.States) != 1 {
+		t.Errorf("%d on the host, states %v, notes %v", hostCount(im), im.States, im.Graph.Notes)
+	}
+	if len(im.Graph.Updates) != 1 || im.Graph.Updates[0].Value != im.Node(y) {
+		t.Errorf("updates %v", im.Graph.Updates)
 	}
 }

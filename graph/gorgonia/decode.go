@@ -2,6 +2,7 @@ package gorgonia
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"fusec/graph"
@@ -133,7 +134,7 @@ func (c *call) attempt(d decoder) (v *graph.Node, err error) {
 			c.Graph.Nodes, c.Graph.Updates, c.Graph.Notes = c.Graph.Nodes[:before], c.Graph.Updates[:updates], c.Graph.Notes[:notes]
 			c.met = nil
 			*c.Imported, c.args, c.seed, c.draws = im, args, seed, draws
-			delete(c.shared, c.twin())
+			maps.DeleteFunc(c.shared, func(_ any, s [2]*graph.Node) bool { return !slices.Contains(c.Graph.Nodes, s[0]) })
 			c.begin()
 		}
 	}()

@@ -248,7 +248,8 @@ type importer struct {
 	operands []*graph.Node
 	origins  []graph.Origin
 	builder  graph.Builder // of the call under way
-	// shared holds the state nodes of operations that share hidden state with their derivative.
+	// shared holds the nodes of hidden state that operations share with their derivative, or with each other: of a value
+	// that is held the state and what it is after the operations so far.
 	shared map[any][2]*graph.Node
 	seed   *graph.Node // the counter of random operations
 	draws  int         // how many random operations there are

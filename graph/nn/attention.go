@@ -66,7 +66,7 @@ func (d attention) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	return b.Add(d.op, args...)
 }
 
-// still implements drawer.
+// still implements modal.
 func (d attention) still() definition {
 	d.op.Dropout = 0
 	return d

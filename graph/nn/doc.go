@@ -1,6 +1,7 @@
 // Package nn has operations that Gorgonia lacks, for use in Gorgonia code: attention, rotary positions, layer and RMS
 // normalisation, GELU, SiLU, SwiGLU, embeddings, cross-entropy, dropout from a seed, top-k, mixtures of experts with
-// their router, and message passing on graphs. Each is one node of Gorgonia's graph, with a gradient:
+// their router, message passing on graphs, and convolutional networks. Each is one node of Gorgonia's graph, with a
+// gradient:
 //
 //	g := gorgonia.NewGraph()
 //	x := gorgonia.NewTensor(g, gorgonia.Float32, 3, gorgonia.WithShape(4, 128, 256), gorgonia.WithName("x"))
@@ -25,6 +26,9 @@
 // A mixture of experts is routed by [Route], or by a layer made with [NewMoE]. Other values of a routing than its
 // gates, such as losses that balance the experts and counts for monitoring, are methods of [Routing]. Their nodes are
 // in the graph only if the methods are called.
+//
+// Convolutional networks are made of layers ([Conv2d], [BatchNorm], [Residual], [Sequential]); the example of Sequential
+// is ResNet-18. The running statistics of a batch norm are state, which graphs for training and for evaluation can share.
 //
 // For decoding, a [KVCache] stores the keys and values of earlier tokens, in its own memory, which fusec's machines
 // write in place. Its content is state, like the count of [Seeds]: fusec's machines change it at the end of a

@@ -31,7 +31,7 @@ func (d dropout) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	return b.Add(graph.Dropout{P: d.p}, args...)
 }
 
-// still implements drawer.
+// still implements modal.
 func (d dropout) still() definition { return dropout{} }
 
 // Seeds makes seeds for random operations. Each is a separate node, whose value differs from all others and from run to

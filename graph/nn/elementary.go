@@ -21,6 +21,9 @@ func RMSNorm(x, gamma *gorgonia.Node, eps float64) (*gorgonia.Node, error) {
 	return apply(single{graph.RMSNorm{Eps: eps}, "RMSNorm"}, operand{"x", x}, operand{"gamma", gamma})
 }
 
+// ReLU is max(x, 0), with the derivative 0 at 0.
+func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) { return unary("ReLU", graph.Relu, x) }
+
 // GELU is 0.5x(1+erf(x/√2)) (Hendrycks and Gimpel, arXiv 1606.08415).
 func GELU(x *gorgonia.Node) (*gorgonia.Node, error) { return unary("GELU", graph.GeluErf, x) }
 

@@ -183,3 +183,57 @@ func ExampleKVCache() {
 	// update_slice attn.values 136 bytes
 	// 0 tokens
 }
+
+// resNet18 is ResNet-18 (He et al., arXiv 1512.03385) for images [n, 3, h, w].
+func resNet18(g *gorgonia.ExprGraph, classes int) (nn.Sequential, error) {
+	stem, err := nn.NewConv2d(g, tensor.Float32, "stem", 3, 64, 7, nn.Conv2dOptions{Stride: 2, Pad: 3, NoBias: true})
+	if err != nil {
+		return nil, err
+	}
+	norm, err := nn.NewBatchNorm(g, tensor.Float32, "stem.norm", 64)
+	if err != nil {
+		return nil, err
+	}
+	pool := func(x *gorgonia.Node) (*gorgonia.Node, error) { return nn.MaxPool2d(x, nn.Square(3, 2, 1)) }
+	net := nn.Sequential{stem, norm, nn.Func(nn.ReLU), nn.Func(pool)}
+	in := 64
+	for i, out := range []int{64, 64, 128, 128, 256, 256, 512, 512} {
+		block, err := nn.NewBasicBlock(g, tensor.Float32, fmt.Sprintf("block%d", i+1), in, out, out/in)
+		if err != nil {
+			return nil, err
+		}
+		net, in = append(net, block), out
+	}
+	head, err := nn.NewDense(g, tensor.Float32, "head", in, classes)
+	return append(net, nn.Func(nn.GlobalAvgPool2d), head), err
+}
+
+// ResNet-18 on an image, in evaluation.
+func ExampleSequential() {
+	g := gorgonia.NewGraph()
+	net, err := resNet18(g, 1000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	x := gorgonia.NewTensor(g, tensor.Float32, 4, gorgonia.WithShape(1, 3, 64, 64), gorgonia.WithName("images"),
+		gorgonia.WithInit(gorgonia.Gaussian(0, 1)))
+	y, err := net.Forward(x)
+	if err != nil {
+		log.Fatal(err)
+	}
+	weights := 0
+	for _, w := range net.Params() {
+		weights += w.Shape().TotalSize()
+	}
+	fmt.Println(weights, "weights")
+
+	vm := fusec.NewMachine(g, gorgonia.EvalMode())
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(y.Value().Shape())
+	// Output:
+	// 11689512 weights
+	// (1, 1000)
+}

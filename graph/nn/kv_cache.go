@@ -58,7 +58,7 @@ func (c *KVCache) Share(g *gorgonia.ExprGraph, tokens int) (*KVCache, error) {
 		return nil, fmt.Errorf("KVCache: a run appends %d tokens, but the cache holds %d", tokens, c.kept.most)
 	}
 	d := &KVCache{tokens: tokens, names: map[string]bool{}, kept: c.kept}
-	o, _, err := newOp(plus{tokens}, c.kept.length)
+	o, _, err := newOp(advance{plus{tokens}}, holding(c.kept.length))
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,9 @@ func (c *KVCache) Append(name string, x *gorgonia.Node) (*gorgonia.Node, error) 
 	if err != nil {
 		return nil, fmt.Errorf("KVCache.Append(%q): %w", name, err)
 	}
-	o, nodes, err := newOp(write{name}, held, operand{"x", x}, operand{"position", c.start})
+	n, err := applyHeld(write{name}, holding(held), operand{"x", x}, operand{"position", c.start})
 	if err != nil {
 		return nil, err
-	}
-	n, err := gorgonia.ApplyOp(o, nodes...)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o, err)
 	}
 	c.names[name], c.kept.values[name] = true, held
 	gorgonia.WithName(name)(n)
@@ -157,8 +153,17 @@ func (c *KVCache) Truncate(n int) error {
 // Reset removes all tokens, for another sequence.
 func (c *KVCache) Reset() { c.kept.length.Data.([]int64)[0] = 0 }
 
+// holding is the state of an operation that keeps its value.
+func holding(t *graph.Tensor) []fgorgonia.Held { return []fgorgonia.Held{{Name: "held", Value: t}} }
+
 // plus adds a constant to an int.
 type plus struct{ n int }
+
+// advance is a plus whose value is its state.
+type advance struct{ plus }
+
+// next implements keeper.
+func (advance) next(_ *graph.Builder, y *graph.Node) []*graph.Node { return []*graph.Node{y} }
 
 func (d plus) name() string { return fmt.Sprintf("Plus(%d)", d.n) }
 
@@ -168,6 +173,12 @@ func (d plus) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 
 // write overwrites rows of the tensor under a name. Its operands are the rows, their position, and the tensor.
 type write struct{ to string }
+
+// next implements keeper.
+func (write) next(_ *graph.Builder, y *graph.Node) []*graph.Node { return []*graph.Node{y} }
+
+// differentiable implements judge: no gradient flows into stored values.
+func (write) differentiable(int) bool { return false }
 
 func (d write) name() string { return fmt.Sprintf("Append(%s)", d.to) }
 

@@ -3,6 +3,7 @@ package nn
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
@@ -64,13 +65,12 @@ func weights(g *gorgonia.ExprGraph, of tensor.Dtype, name string, in, out int) (
 
 // Params lists the weights, for solvers and gorgonia.Grad.
 func (m *MultiHeadAttention) Params() gorgonia.Nodes {
-	var p gorgonia.Nodes
-	for _, n := range []*gorgonia.Node{m.Wq, m.Bq, m.Wk, m.Bk, m.Wv, m.Bv, m.Wo, m.Bo} {
-		if n != nil {
-			p = append(p, n)
-		}
-	}
-	return p
+	return present(m.Wq, m.Bq, m.Wk, m.Bk, m.Wv, m.Bv, m.Wo, m.Bo)
+}
+
+// present lists the nodes that are not nil.
+func present(nodes ...*gorgonia.Node) gorgonia.Nodes {
+	return slices.DeleteFunc(gorgonia.Nodes(nodes), func(n *gorgonia.Node) bool { return n == nil })
 }
 
 // Forward attends within x [..., s, dim].
@@ -159,24 +159,15 @@ type GraphConv struct {
 
 // NewGraphConv makes the layer's weights as [NewMultiHeadAttention] does.
 func NewGraphConv(g *gorgonia.ExprGraph, of tensor.Dtype, name string, in, out int) (*GraphConv, error) {
-	err := wantWeights(g, of)
-	if err == nil && (in < 1 || out < 1) {
-		err = fmt.Errorf("%d features to %d", in, out)
-	}
+	d, err := newDense(g, of, "GraphConv", name, in, out)
 	if err != nil {
-		return nil, fmt.Errorf("GraphConv %s: %w", name, err)
+		return nil, err
 	}
-	w, bias := weights(g, of, name, in, out)
-	return &GraphConv{w, bias}, nil
+	return &GraphConv{d.W, d.Bias}, nil
 }
 
 // Params lists the weights.
-func (c *GraphConv) Params() gorgonia.Nodes {
-	if c.Bias == nil {
-		return gorgonia.Nodes{c.W}
-	}
-	return gorgonia.Nodes{c.W, c.Bias}
-}
+func (c *GraphConv) Params() gorgonia.Nodes { return present(c.W, c.Bias) }
 
 // Forward is [Propagate] of x·W, plus the bias, for features x [n, in] of a graph's vertices and the sources and
 // targets [e] of its edges.

@@ -29,6 +29,9 @@ func TestHashes(t *testing.T) {
 		return [2]*gorgonia.Node{v, i}
 	}
 	routing, w := route(t, x, nn.RouteOptions{K: 1}), b.in("experts", 6, 6, 6)
+	images, filters := b.in("images", 2, 3, 4, 4), b.in("filters", 2, 3, 1, 1)
+	one, two := batchNorm(b, "one", 3), batchNorm(b, "two", 3)
+	two.Gamma, two.Beta = one.Gamma, one.Beta
 	made := func() []*gorgonia.Node {
 		s := nn.NewSeeds(b.g, 1)
 		return []*gorgonia.Node{
@@ -58,6 +61,10 @@ func TestHashes(t *testing.T) {
 			must(routing.ZLoss()), must(routing.Load()), must(routing.Dropped()), route(t, x, nn.RouteOptions{K: 2}).Gates,
 			route(t, x, nn.RouteOptions{K: 1, Gate: nn.GateOfChosen}).Gates,
 			route(t, x, nn.RouteOptions{K: 1, Capacity: 1}).Gates,
+			must(nn.ReLU(x)), must(nn.Convolve(images, filters, nil, nn.Window{}, 1)),
+			must(nn.Convolve(images, filters, nil, nn.Square(1, 2, 0), 1)),
+			must(nn.MaxPool2d(images, nn.Square(2, 1, 0))), must(nn.AvgPool2d(images, nn.Square(2, 1, 0))),
+			must(nn.GlobalAvgPool2d(images)), must(one.Forward(images)), must(two.Forward(images)),
 			must(nn.MoE(y, routing.Gates, nn.Experts{W1: w, W2: w})),
 			must(nn.MoE(y, routing.Gates, nn.Experts{W1: w, W2: w, Activation: graph.Relu})),
 		}

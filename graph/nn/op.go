@@ -27,11 +27,19 @@ type definition interface {
 	build(b *graph.Builder, args []*graph.Node) *graph.Node
 }
 
-// A drawer is a definition that draws random numbers in training.
-type drawer interface {
+// A modal is a definition that computes something else in training than in evaluation: it draws random numbers, or
+// normalises by the batch.
+type modal interface {
 	definition
-	// still is the same definition without random numbers, for evaluation. It takes the same operands.
+	// still is the definition in evaluation. It takes the same operands.
 	still() definition
+}
+
+// A keeper is a definition with state, which it takes as operands more, behind the others.
+type keeper interface {
+	definition
+	// next is the state after the operation, whose value is y, in the order of the operands; nil if it stays.
+	next(b *graph.Builder, y *graph.Node) []*graph.Node
 }
 
 // A judge is a definition that has no gradient for some operands of floating-point type.
@@ -53,12 +61,11 @@ type op struct {
 	args  []graph.Type // their types
 	types []hm.Type    // the same, as Gorgonia inferred them
 	out   graph.Type
-	draws bool                  // uses random numbers in training
-	still bool                  // in evaluation, without random numbers
+	modal bool                  // the modes differ
+	still bool                  // in evaluation
 	body  map[bool]*graph.Graph // the graph that Do evaluates, by still
-	// held is the state of the operation between runs, or nil. The definition takes it as an additional last operand.
-	// Its result is the node's value and the new state.
-	held *graph.Tensor
+	// held is the state of the operation between runs, if it has any. The definition is then a keeper.
+	held []fgorgonia.Held
 }
 
 var (
@@ -69,7 +76,12 @@ var (
 
 // apply makes the node of a definition. Errors name the operation and the operand at fault.
 func apply(def definition, operands ...operand) (*gorgonia.Node, error) {
-	o, nodes, err := newOp(def, nil, operands...)
+	return applyHeld(def, nil, operands...)
+}
+
+// applyHeld makes the node of a definition with state.
+func applyHeld(def definition, held []fgorgonia.Held, operands ...operand) (*gorgonia.Node, error) {
+	o, nodes, err := newOp(def, held, operands...)
 	if err != nil {
 		return nil, err
 	}
@@ -80,10 +92,9 @@ func apply(def definition, operands ...operand) (*gorgonia.Node, error) {
 	return n, nil
 }
 
-// newOp makes the operation of a definition with the state held, which may be nil, and lists the nodes to which it is
-// applied.
-func newOp(def definition, held *graph.Tensor, operands ...operand) (*op, []*gorgonia.Node, error) {
-	o := &op{def: def, draws: still(def) != def, body: map[bool]*graph.Graph{}, held: held}
+// newOp makes the operation of a definition with the given state, if any, and lists the nodes to which it is applied.
+func newOp(def definition, held []fgorgonia.Held, operands ...operand) (*op, []*gorgonia.Node, error) {
+	o := &op{def: def, modal: still(def) != def, body: map[bool]*graph.Graph{}, held: held}
 	nodes := make([]*gorgonia.Node, len(operands))
 	b := graph.Extend(graph.New(def.name()))
 	in := make([]*graph.Node, len(operands))
@@ -99,8 +110,8 @@ func newOp(def definition, held *graph.Tensor, operands ...operand) (*op, []*gor
 		nodes[i] = a.node
 		o.what, o.args, o.types = append(o.what, a.what), append(o.args, t), append(o.types, a.node.Type())
 	}
-	if held != nil {
-		in = append(in, b.State("what is held", held.Type))
+	for _, k := range held {
+		in = append(in, b.State(k.Name, k.Value.Type))
 	}
 	y := def.build(b, in)
 	if err := b.Err(); err != nil {
@@ -126,23 +137,24 @@ func (o *op) active() definition {
 	return o.def
 }
 
-// still is the definition without random numbers.
+// still is the definition in evaluation.
 func still(def definition) definition {
-	if d, ok := def.(drawer); ok {
+	if d, ok := def.(modal); ok {
 		return d.still()
 	}
 	return def
 }
 
-// SetTraining implements gorgonia.TrainModeOp. In evaluation nothing is dropped.
+// SetTraining implements gorgonia.TrainModeOp. In evaluation nothing is dropped, and batch norms use their running
+// statistics.
 func (o *op) SetTraining(training bool) error {
 	o.still = !training
 	return nil
 }
 
-// Training reports whether the operation may use random numbers. It is always true for an operation that never does:
-// its mode has no effect.
-func (o *op) Training() bool { return !o.still || !o.draws }
+// Training reports whether the operation is in training. It is always true for an operation on which the mode has no
+// effect.
+func (o *op) Training() bool { return !o.still || !o.modal }
 
 // Build implements the importer's Builder.
 func (o *op) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
@@ -150,7 +162,18 @@ func (o *op) Build(b *graph.Builder, args []*graph.Node) (*graph.Node, error) {
 }
 
 // Held implements the importer's Holder.
-func (o *op) Held() *graph.Tensor { return o.held }
+func (o *op) Held() []fgorgonia.Held { return o.held }
+
+// Next implements the importer's Holder.
+func (o *op) Next(b *graph.Builder, y *graph.Node) []*graph.Node { return next(o.active(), b, y) }
+
+// next is the state after a definition's operation, nil if it stays.
+func next(def definition, b *graph.Builder, y *graph.Node) []*graph.Node {
+	if k, ok := def.(keeper); ok {
+		return k.next(b, y)
+	}
+	return nil
+}
 
 // Arity implements gorgonia.Op.
 func (o *op) Arity() int { return len(o.args) }
@@ -208,18 +231,17 @@ func (o *op) Do(values ...gorgonia.Value) (gorgonia.Value, error) {
 		}
 		in[argument(i)] = t
 	}
-	if o.held != nil {
-		in[argument(len(values))] = o.held
+	for i, k := range o.held {
+		in[argument(len(values)+i)] = k.Value
 	}
 	all, err := ref.Nodes(g, in, false)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o, err)
 	}
-	y := all[g.Outputs[0].Node][0].Rounded()
-	if o.held != nil {
-		o.held.CopyFrom(y)
+	for i, out := range g.Outputs[1:] {
+		o.held[i].Value.CopyFrom(all[out.Node][0].Rounded())
 	}
-	return fgorgonia.FromTensor(y), nil
+	return fgorgonia.FromTensor(all[g.Outputs[0].Node][0].Rounded()), nil
 }
 
 // graph is a separate graph of the operation in the current mode.
@@ -227,18 +249,24 @@ func (o *op) graph() (*graph.Graph, error) {
 	if g := o.body[o.still]; g != nil {
 		return g, nil
 	}
-	args := o.args
-	if o.held != nil {
-		args = append(args[:len(args):len(args)], o.held.Type)
-	}
-	g, err := bodyOf(o.active(), args)
+	g, err := bodyOf(o.active(), withHeld(o.args, o.held))
 	if err == nil {
 		o.body[o.still] = g
 	}
 	return g, err
 }
 
-// bodyOf is a definition as a graph with an input for each operand and one output.
+// withHeld are the types of operands and of state behind them.
+func withHeld(args []graph.Type, held []fgorgonia.Held) []graph.Type {
+	args = args[:len(args):len(args)]
+	for _, k := range held {
+		args = append(args, k.Value.Type)
+	}
+	return args
+}
+
+// bodyOf is a definition as a graph with an input for each operand, state included. Its outputs are the value and the
+// state after the operation, where that changes.
 func bodyOf(def definition, args []graph.Type) (*graph.Graph, error) {
 	g := graph.New(def.name())
 	b := graph.Extend(g)
@@ -246,7 +274,13 @@ func bodyOf(def definition, args []graph.Type) (*graph.Graph, error) {
 	for i, t := range args {
 		in[i] = b.Input(argument(i), t)
 	}
-	b.Output("y", def.build(b, in))
+	y := def.build(b, in)
+	b.Output("y", y)
+	if b.Err() == nil {
+		for i, n := range next(def, b, y) {
+			b.Output(fmt.Sprintf("next%d", i), n)
+		}
+	}
 	if err := b.Err(); err != nil {
 		return nil, err
 	}
@@ -265,7 +299,12 @@ func (o *op) CallsExtern() bool { return false }
 func (o *op) OverwritesInput() int { return -1 }
 
 // WriteHash implements gorgonia.Op. The text differs if the definitions, the operands' types or the states differ.
-func (o *op) WriteHash(h hash.Hash) { fmt.Fprintf(h, "fusec/graph/nn %#v%v%p", o.def, o.args, o.held) }
+func (o *op) WriteHash(h hash.Hash) {
+	fmt.Fprintf(h, "fusec/graph/nn %#v%v", o.def, o.args)
+	for _, k := range o.held {
+		fmt.Fprintf(h, "%p", k.Value)
+	}
+}
 
 // Hashcode implements gorgonia.Op.
 func (o *op) Hashcode() uint32 { return hashOf(o) }
@@ -279,10 +318,10 @@ func hashOf(o gorgonia.Op) uint32 {
 // String implements gorgonia.Op.
 func (o *op) String() string { return o.def.name() }
 
-// DiffWRT implements gorgonia.SDOp. No gradient flows into integers or into state.
+// DiffWRT implements gorgonia.SDOp. No gradient flows into integers.
 func (o *op) DiffWRT(inputs int) []bool {
 	diff := make([]bool, inputs)
-	if o.held != nil || !o.out.DType.IsFloat() {
+	if !o.out.DType.IsFloat() {
 		return diff
 	}
 	for i := range min(inputs, len(o.args)) {
@@ -312,7 +351,7 @@ func (o *op) SymDiff(inputs gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.No
 		if !d {
 			continue
 		}
-		n, err := apply(vjp{o.def, i, o.what[i]}, operands...)
+		n, err := applyHeld(vjp{o.def, i, len(o.held), o.what[i]}, o.held, operands...)
 		if err != nil {
 			return nil, err
 		}
@@ -324,17 +363,20 @@ func (o *op) SymDiff(inputs gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.No
 	return out, nil
 }
 
-// A vjp is the gradient of a definition's operand: it takes the operands and the gradient of the value.
+// A vjp is the gradient of a definition's operand: it takes the operands, the gradient of the value, and the state, which
+// it leaves as it is.
 type vjp struct {
-	of   definition
-	wrt  int
-	what string // the operand's name
+	of        definition
+	wrt, held int    // the operand, and how many values the state has
+	what      string // the operand's name
 }
 
 func (d vjp) name() string { return "∂" + d.of.name() + "/∂" + d.what }
 
 // build differentiates a graph of only the definition, in which no operand depends on another.
 func (d vjp) build(b *graph.Builder, args []*graph.Node) *graph.Node {
+	at := len(args) - 1 - d.held // of the gradient
+	args = slices.Concat(args[:at], args[at+1:], args[at:at+1])
 	types := make([]graph.Type, len(args))
 	for i, a := range args {
 		types[i] = a.Type
@@ -344,6 +386,7 @@ func (d vjp) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	if err != nil {
 		return b.Fail(err)
 	}
+	g.Outputs = g.Outputs[:1]
 	y := g.Outputs[0].Node
 	if types[last] != y.Type && (types[last].DType != y.Type.DType || types[last].Shape.Elems() != y.Type.Shape.Elems()) {
 		return b.Fail(fmt.Errorf("a gradient of type %v for a value of type %v", types[last], y.Type))
@@ -362,7 +405,7 @@ func (d vjp) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	return b.Inline(g, args)[0]
 }
 
-// still implements drawer.
+// still implements modal.
 func (d vjp) still() definition {
 	d.of = still(d.of)
 	return d

@@ -368,7 +368,7 @@ func examples() []example {
 			return y
 		}},
 	}
-	return append(list, routingExamples()...)
+	return slices.Concat(list, convExamples(), routingExamples())
 }
 
 // TestValues compares the values on both machines with the definitions.

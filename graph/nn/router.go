@@ -66,5 +66,5 @@ func (d noisy) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 	return b.Binary(graph.Add, logits, b.Binary(graph.Mul, size, drawn))
 }
 
-// still implements drawer.
+// still implements modal.
 func (noisy) still() definition { return noisy{quiet: true} }
