@@ -101,7 +101,7 @@ gate-update: build ## keeps this machine's ratios in testdata/bench/cpu.json
 	$(GATE) --rounds 15 --seconds 2 --update
 
 race: ## the race detector on concurrent code
-	$(GO) test -race -short -timeout 30m ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/moe ./graph/loader ./lowering/cpu .
+	$(GO) test -race -short -timeout 30m ./kernels/cpu/pool ./kernels/cpu/gemm ./kernels/cpu/conv ./kernels/cpu/moe ./graph/loader ./lowering/cpu .
 	$(GO) test -race -short -timeout 30m ./lowering/cuda ./lowering/cuda/pool ./lowering/cuda/driver/...
 
 # Every fuzzer, as package:name:executions. Runs end by the number of executions. A run that ends by the clock sometimes
@@ -137,7 +137,7 @@ avx2: ## the AVX2 kernels, on a processor that also has AVX-512; on others make 
 
 arm64: ## the portable kernels, under qemu-user on other machines
 	GOARCH=arm64 $(GO) vet ./kernels/cpu/... ./lowering/cpu # code that differs by processor
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -exec qemu-aarch64-static ./kernels/cpu/pool ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./kernels/cpu/moe ./lowering/cpu
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -exec qemu-aarch64-static ./kernels/cpu/pool ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/conv ./kernels/cpu/attention ./kernels/cpu/moe ./lowering/cpu
 
 # A build that is only a check takes two thirds of the time without optimisation.
 UNOPTIMISED = -gcflags='all=-N -l'

@@ -20,6 +20,8 @@ type kernel[T Float] struct {
 	// tileRows is tile, and tileColumns narrow, with A in place: rows or columns of A are lda elements apart. Nil if
 	// there are none.
 	tileRows, tileColumns func(tiles, kc, lda int, a, b, c *T, ldc int, accumulate bool)
+	// gather lists the kernels for rows of A that lie anywhere, those for the widest panels of B first.
+	gather []gatherPanel[T]
 	// pack is as the function Pack, whose arguments have been checked.
 	pack func(dst []T, width, k, n int, src []T, kStride, nStride int)
 	// dot returns the dot product of n elements.

@@ -13,7 +13,50 @@ func portable[T Float]() *kernel[T] {
 	return &kernel[T]{
 		name: "portable", mr: portableMR, nr: portableNR,
 		tile: tilePortable[T], pack: packPortable[T], dot: dotPortable[T], axpy4: axpy4Portable[T],
+		gather: []gatherPanel[T]{{portableNR, portableMR, []gatherTile[T]{gatherPortable[T]}}},
 	}
+}
+
+// gatherPortable has the block of tilePortable.
+func gatherPortable[T Float](pieces *int, n int, rows *int, a, b, c *T, ldc, height, cols int, accumulate bool) {
+	at := unsafe.Slice(rows, portableMR)
+	var sums [portableMR * portableNR]T
+	for _, piece := range unsafe.Slice((*Piece)(unsafe.Pointer(pieces)), n) {
+		row := func(i int) []T {
+			return unsafe.Slice((*T)(unsafe.Add(unsafe.Pointer(a), (at[i]+piece.At)*int(unsafe.Sizeof(*a)))), piece.Len)
+		}
+		next := piece.Len * portableNR
+		gatherPiece(&sums, row(0), row(1), row(2), row(3), unsafe.Slice(b, next))
+		b = (*T)(unsafe.Add(unsafe.Pointer(b), next*int(unsafe.Sizeof(*b))))
+	}
+	cs := unsafe.Slice(c, (height-1)*ldc+cols)
+	for i := range height {
+		for j := range cols {
+			s := sums[i*portableNR+j]
+			if accumulate {
+				s += cs[i*ldc+j]
+			}
+			cs[i*ldc+j] = s
+		}
+	}
+}
+
+// gatherPiece adds the product of a piece of four rows and a panel of B.
+func gatherPiece[T Float](sums *[portableMR * portableNR]T, r0, r1, r2, r3, b []T) {
+	s00, s01, s02, s03 := sums[0], sums[1], sums[2], sums[3]
+	s10, s11, s12, s13 := sums[4], sums[5], sums[6], sums[7]
+	s20, s21, s22, s23 := sums[8], sums[9], sums[10], sums[11]
+	s30, s31, s32, s33 := sums[12], sums[13], sums[14], sums[15]
+	for k, a0 := range r0 {
+		a1, a2, a3 := r1[k], r2[k], r3[k]
+		b0, b1, b2, b3 := b[0], b[1], b[2], b[3]
+		s00, s01, s02, s03 = s00+a0*b0, s01+a0*b1, s02+a0*b2, s03+a0*b3
+		s10, s11, s12, s13 = s10+a1*b0, s11+a1*b1, s12+a1*b2, s13+a1*b3
+		s20, s21, s22, s23 = s20+a2*b0, s21+a2*b1, s22+a2*b2, s23+a2*b3
+		s30, s31, s32, s33 = s30+a3*b0, s31+a3*b1, s32+a3*b2, s33+a3*b3
+		b = b[portableNR:]
+	}
+	*sums = [portableMR * portableNR]T{s00, s01, s02, s03, s10, s11, s12, s13, s20, s21, s22, s23, s30, s31, s32, s33}
 }
 
 func tilePortable[T Float](tiles, kc int, a, b, c *T, ldc int, accumulate bool) {

@@ -50,16 +50,19 @@ func TestStreamingKernels(t *testing.T) {
 	t.Run("float64", testStreaming[float64])
 }
 
+// random returns n normal numbers.
+func random[T Float](rng *rand.Rand, n int) []T {
+	x := make([]T, n)
+	for i := range x {
+		x[i] = T(rng.NormFloat64())
+	}
+	return x
+}
+
 // testTiles compares the matrix kernels of each instruction set, with A in panels and in place, with the definition.
 func testTiles[T Float](t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 22))
-	random := func(n int) []T {
-		x := make([]T, n)
-		for i := range x {
-			x[i] = T(rng.NormFloat64())
-		}
-		return x
-	}
+	random := func(n int) []T { return random[T](rng, n) }
 	const gap = 3
 	for _, k := range kernels[T]() {
 		// check runs one kernel; a has element (i, p) at place(i, p), n of them.
@@ -115,6 +118,61 @@ func testTiles[T Float](t *testing.T) {
 			}
 		}
 	}
+}
+
+// testGather compares the products of rows that lie anywhere with the definition.
+func testGather[T Float](t *testing.T) {
+	rng := rand.New(rand.NewPCG(23, 24))
+	for number, m := range Micros[T]() {
+		for _, height := range []int{1, 2, 3, m.GatherHeight() - 1, m.GatherHeight(), m.GatherHeight() + 1, 3*m.GatherHeight() + 5} {
+			for cols := 1; cols <= m.NR; cols++ {
+				pieces := []Piece{{7, 1 + rng.IntN(9)}, {0, 4}, {rng.IntN(20), 1 + rng.IntN(3)}}[:1+rng.IntN(3)]
+				k, reach := 0, 0
+				for _, p := range pieces {
+					k, reach = k+p.Len, max(reach, p.At+p.Len)
+				}
+				const places, gap = 40, 3
+				rows := make([]int, roundUp(height, m.GatherStep()))
+				for i := range rows {
+					rows[i] = rng.IntN(places)
+				}
+				width, ldc := m.PanelOf(cols), cols+gap
+				if width < cols || width > m.NR {
+					t.Fatalf("kernel %d: a panel of %d for %d columns of %d", number, width, cols, m.NR)
+				}
+				a, b := random[T](rng, places+reach-1), random[T](rng, k*width)
+				for _, accumulate := range []bool{false, true} {
+					c := random[T](rng, height*ldc)
+					before := append([]T(nil), c...)
+					m.Gather(pieces, height, rows, &a[0], &b[0], &c[0], ldc, cols, accumulate)
+					for at, got := range c {
+						i, j := at/ldc, at%ldc
+						want, terms := float64(before[at]), math.Abs(float64(before[at]))
+						if j < cols {
+							if !accumulate {
+								want, terms = 0, 0
+							}
+							step := 0
+							for _, p := range pieces {
+								for e := range p.Len {
+									v := float64(a[rows[i]+p.At+e]) * float64(b[step*width+j])
+									want, terms, step = want+v, terms+math.Abs(v), step+1
+								}
+							}
+						}
+						if !(math.Abs(float64(got)-want) <= tolerance[T]()*terms) {
+							t.Fatalf("kernel %d, %d×%d, pieces %v, accumulate %v: element %d,%d is %v, want %v", number, height, cols, pieces, accumulate, i, j, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestGather(t *testing.T) {
+	t.Run("float32", testGather[float32])
+	t.Run("float64", testGather[float64])
 }
 
 func TestTiles(t *testing.T) {

@@ -80,7 +80,7 @@ func newPlan[T Float](cfg Config[T], p *pool.Pool, ws *Workspace, kern *kernel[T
 	}
 	plan.choose()
 	plan.scratch = align[T](plan.scratch)
-	reserve[T](ws, plan.scratch.total(p.Workers()))
+	Reserve[T](ws, plan.scratch.total(p.Workers()))
 	return plan, nil
 }
 
@@ -172,9 +172,8 @@ func (p *Plan[T]) Run(a, b, c []T, epilogue Epilogue) error {
 	if p.method == nothing {
 		return nil
 	}
-	p.ws.mu.Lock()
+	p.prepare(Acquire[T](p.ws), a, b, c, epilogue)
 	defer p.release()
-	p.prepare(a, b, c, epilogue)
 	switch p.method {
 	case zeroed:
 		p.pool.Run(p.cfg.Batch*p.rowBlocks, (*zeroTask[T])(p))
@@ -192,9 +191,8 @@ func (p *Plan[T]) Run(a, b, c []T, epilogue Epilogue) error {
 	return nil
 }
 
-// prepare lays the scratch buffers out in the workspace.
-func (p *Plan[T]) prepare(a, b, c []T, epilogue Epilogue) {
-	mem := elements[T](p.ws.words)
+// prepare lays the scratch buffers out in the workspace's memory.
+func (p *Plan[T]) prepare(mem, a, b, c []T, epilogue Epilogue) {
 	s := p.scratch
 	p.run = run[T]{
 		a: a, b: b, c: c, epilogue: epilogue,
@@ -207,7 +205,7 @@ func (p *Plan[T]) prepare(a, b, c []T, epilogue Epilogue) {
 // release drops the references to the caller's data and releases the workspace.
 func (p *Plan[T]) release() {
 	p.run = run[T]{}
-	p.ws.mu.Unlock()
+	p.ws.Release()
 }
 
 // private returns the buffers of one worker.

@@ -46,8 +46,7 @@ func prepack[T Float](k, n int, layout Layout, b []T, p *pool.Pool, kern *kernel
 	if pre.need, err = layout.extent("B", pre.matrices, k, n); err != nil {
 		return nil, err
 	}
-	size := lineElements[T](pre.matrices * pre.stride())
-	pre.data = elements[T](aligned(size * lineBytes / lineElements[T](1)))
+	pre.data = Aligned[T](pre.matrices * pre.stride())
 	return pre, pre.Update(b)
 }
 

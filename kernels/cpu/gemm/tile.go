@@ -19,6 +19,8 @@ type Micro[T Float] struct {
 	TileRows, TileColumns func(tiles, kc, lda int, a, b, c *T, ldc int, accumulate bool)
 	ColumnsMR             int
 
+	gather []gatherPanel[T] // see Gather
+
 	narrowRows int
 	narrow     func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
 }
@@ -36,7 +38,8 @@ func MicroOf[T Float]() Micro[T] { return kernels[T]()[0].micro() }
 
 func (k *kernel[T]) micro() Micro[T] {
 	return Micro[T]{MR: k.mr, NR: k.nr, Tile: k.tile, Dot: k.dot, Axpy4: k.axpy4,
-		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, narrowRows: k.narrowRows, narrow: k.narrow}
+		TileRows: k.tileRows, TileColumns: k.tileColumns, ColumnsMR: k.narrowRows, gather: k.gather,
+		narrowRows: k.narrowRows, narrow: k.narrow}
 }
 
 // Micros returns the routines of every instruction set that this processor runs, the fastest first, for tests.

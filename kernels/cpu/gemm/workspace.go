@@ -26,14 +26,28 @@ func (w *Workspace) Bytes() int {
 	return len(w.words) * 8
 }
 
-// reserve makes the workspace at least as large as n elements of T need. The plans look up their scratch at each run,
+// Reserve makes the workspace at least as large as n elements of T need. The plans look up their scratch at each run,
 // so the memory may move.
-func reserve[T Float](w *Workspace, n int) {
+func Reserve[T Float](w *Workspace, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if bytes := roundUp(n*int(unsafe.Sizeof(*new(T))), lineBytes); bytes > len(w.words)*8 {
 		w.words = aligned(bytes)
 	}
+}
+
+// Acquire returns the memory of the workspace, aligned to cache lines. It belongs to the caller until Release.
+func Acquire[T Float](w *Workspace) []T {
+	w.mu.Lock()
+	return elements[T](w.words)
+}
+
+// Release ends the use of the memory that Acquire has returned.
+func (w *Workspace) Release() { w.mu.Unlock() }
+
+// Aligned allocates n elements, rounded up to whole cache lines, that start at one.
+func Aligned[T Float](n int) []T {
+	return elements[T](aligned(roundUp(n*int(unsafe.Sizeof(*new(T))), lineBytes)))
 }
 
 // aligned allocates a multiple of 8 bytes that starts at a cache line.

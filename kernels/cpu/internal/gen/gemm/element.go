@@ -8,29 +8,30 @@ import (
 
 // An element is a floating-point type with the instructions that handle it.
 type element struct {
-	suffix  string // of function names
-	goType  string
-	bytes   int
-	shift   uint64 // log2(bytes)
-	load    func(ops ...Op)
-	splat   func(ops ...Op) // one element from memory to every lane
-	zero    func(ops ...Op)
-	add     func(ops ...Op)
-	fma     func(ops ...Op) // fma(x, y, acc): acc += x·y
-	loadOne func(ops ...Op)
-	fmaOne  func(ops ...Op)
+	suffix   string // of function names
+	goType   string
+	bytes    int
+	shift    uint64 // log2(bytes)
+	load     func(ops ...Op)
+	splat    func(ops ...Op) // one element from memory to every lane
+	zero     func(ops ...Op)
+	add      func(ops ...Op)
+	fma      func(ops ...Op) // fma(x, y, acc): acc += x·y
+	loadOne  func(ops ...Op)
+	fmaOne   func(ops ...Op)
+	maskMove func(mxy, xy, mxy1 Op)
 }
 
 var float32s = element{
 	suffix: "F32", goType: "float32", bytes: 4, shift: 2,
 	load: VMOVUPS, splat: VBROADCASTSS, zero: VXORPS, add: VADDPS, fma: VFMADD231PS,
-	loadOne: VMOVSS, fmaOne: VFMADD231SS,
+	loadOne: VMOVSS, fmaOne: VFMADD231SS, maskMove: VMASKMOVPS,
 }
 
 var float64s = element{
 	suffix: "F64", goType: "float64", bytes: 8, shift: 3,
 	load: VMOVUPD, splat: VBROADCASTSD, zero: VXORPD, add: VADDPD, fma: VFMADD231PD,
-	loadOne: VMOVSD, fmaOne: VFMADD231SD,
+	loadOne: VMOVSD, fmaOne: VFMADD231SD, maskMove: VMASKMOVPD,
 }
 
 // A width is a vector register width.

@@ -12,6 +12,7 @@ func main() {
 	for _, k := range microKernels {
 		k.generate()
 	}
+	gatherKernels()
 	for _, bytes := range panelBytes {
 		copyRows(bytes)
 	}

@@ -1,0 +1,61 @@
+package conv
+
+// An axis is the height or the width of the images. Position i of the result, counted from the beginning of a band,
+// reads with tap t slot i·outStep + t·tapStep of the band's copy. Slots are those of the image and its border under the
+// band, one after another, unless strides or dilation leave so much out that a slot for each position and tap is less.
+type axis struct {
+	in, out, taps         int
+	stride, dilation, pad int
+
+	band             int // positions of the result in a band
+	outStep, tapStep int
+	slots            int // of a band
+}
+
+// cut sets the size of a band.
+func (a *axis) cut(band int) {
+	a.band = band
+	a.outStep, a.tapStep = a.stride, a.dilation
+	if a.span(band) > band*a.taps {
+		a.outStep, a.tapStep = a.taps, 1
+	}
+	a.slots = a.span(band)
+}
+
+// span is the number of slots that n positions have.
+func (a *axis) span(n int) int { return (n-1)*a.outStep + (a.taps-1)*a.tapStep + 1 }
+
+// dense reports whether each position and tap has a slot.
+func (a *axis) dense() bool { return a.outStep != a.stride || a.tapStep != a.dilation }
+
+// source is the place in the image of a slot of the band that begins with position from. It may be outside.
+func (a *axis) source(from, slot int) int {
+	at := from*a.stride - a.pad
+	if a.dense() {
+		return at + slot/a.taps*a.stride + slot%a.taps*a.dilation
+	}
+	return at + slot
+}
+
+// inside reports whether no position reads outside of the image.
+func (a *axis) inside() bool {
+	return a.pad <= 0 && (a.out-1)*a.stride-a.pad+(a.taps-1)*a.dilation < a.in
+}
+
+// bands is the number of bands.
+func (a *axis) bands() int { return ceilDiv(a.out, a.band) }
+
+// at returns the first position of a band and how many it has.
+func (a *axis) at(band int) (from, n int) {
+	from = band * a.band
+	return from, min(a.band, a.out-from)
+}
+
+// evenly returns the size of the parts when n is cut into parts that are as equal as possible, and not above limit.
+func evenly(n, limit int) int { return ceilDiv(n, max(ceilDiv(n, max(limit, 1)), 1)) }
+
+// roundUp returns the multiple of step that is not below n.
+func roundUp(n, step int) int { return (n + step - 1) / step * step }
+
+// ceilDiv returns n/d, rounded up.
+func ceilDiv(n, d int) int { return (n + d - 1) / d }

@@ -1,0 +1,150 @@
+package conv
+
+import (
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/vec"
+)
+
+// A band is a part of the result: rows of the images, or a part of one row.
+type band struct {
+	image, images int
+	y, rows       int
+	x, cols       int
+}
+
+// band returns band number i, and the number of its first row of the result.
+func (k *Plan[T]) band(i int) (b band, row int) {
+	across, down := k.w.bands(), k.h.bands()
+	b.x, b.cols = k.w.at(i % across)
+	b.y, b.rows = k.h.at(i / across % down)
+	b.image = i / across / down * k.batch
+	b.images = min(k.batch, k.images-b.image)
+	return b, (b.image*k.h.out+b.y)*k.w.out + b.x
+}
+
+// bandTask computes some panels of a band and group. Successive items share the band.
+type bandTask[T gemm.Float] Plan[T]
+
+func (t *bandTask[T]) Do(worker, item int) {
+	k := (*Plan[T])(t)
+	part, group, number := item%k.split, item/k.split%k.shape.groups, item/k.split/k.shape.groups
+	b, row := k.band(number)
+	a := k.patches(worker, number, group, &b)
+	pixels := b.images * b.rows * b.cols
+
+	from, to := k.shape.panels*part/k.split, k.shape.panels*(part+1)/k.split
+	ldc := k.cfg.RowStride
+	first := group*k.shape.out + from*k.micro.NR
+	end := first
+	for panel := from; panel < to; panel++ {
+		at, col, cols, width := k.shape.panel(group, panel)
+		col += group * k.shape.out
+		c := k.run.y[row*ldc+col:]
+		for _, bl := range k.blocks {
+			k.micro.Gather(k.pieces[bl.from:][:bl.n], pixels, k.workers[worker].rows, &a[0],
+				&k.run.packed[at+bl.k0*width], &c[0], ldc, cols, bl.k0 > 0)
+		}
+		if len(k.blocks) == 0 {
+			for i := range pixels {
+				clear(c[i*ldc:][:cols])
+			}
+		}
+		end = col + cols
+	}
+	if k.run.epilogue != nil {
+		k.run.epilogue.Tile(worker, number, row, first, pixels, end-first)
+	}
+}
+
+// patches returns the memory in which the patches of a band and group lie, and sets the worker's table of where each
+// begins.
+func (k *Plan[T]) patches(number, id, group int, b *band) []T {
+	w := &k.workers[number]
+	if len(k.pieces) == 0 {
+		return nil
+	}
+	if w.band != id {
+		k.place(w.rows, b)
+	}
+	if !k.copies {
+		w.band, w.group = id, group
+		return k.run.x[k.cfg.X.Offset+group*k.shape.ch*k.cfg.X.Stride[3]:]
+	}
+	scratch := k.run.scratch[number*k.room:][:k.room]
+	if w.band != id || w.group != group {
+		k.copyBand(scratch, group, b)
+	}
+	w.band, w.group = id, group
+	return scratch
+}
+
+// place lists where the patches of a band begin.
+func (k *Plan[T]) place(rows []int, b *band) {
+	image, line, pixel := k.copied(), k.h.outStep*k.line, k.w.outStep*k.pixel
+	at := 0
+	if x := &k.cfg.X; !k.copies {
+		image, line, pixel = x.Stride[0], k.h.stride*x.Stride[1], k.w.stride*x.Stride[2]
+		at = b.image*image + b.y*line + b.x*pixel - k.h.pad*x.Stride[1] - k.w.pad*x.Stride[2]
+	}
+	i := 0
+	for n := range b.images {
+		for y := range b.rows {
+			for x := range b.cols {
+				rows[i] = at + n*image + y*line + x*pixel
+				i++
+			}
+		}
+	}
+	for ; i < len(rows); i++ {
+		rows[i] = rows[0]
+	}
+}
+
+// copyBand copies what a band reads of a group's channels, and zeros where that is outside of the image.
+func (k *Plan[T]) copyBand(dst []T, group int, b *band) {
+	x := &k.cfg.X
+	lines, columns := k.h.span(b.rows), k.w.span(b.cols)
+	for n := range b.images {
+		at := x.Offset + (b.image+n)*x.Stride[0] + group*k.shape.ch*x.Stride[3]
+		for slot := range lines {
+			to := dst[n*k.copied()+slot*k.line:][:columns*k.pixel]
+			if y := k.h.source(b.y, slot); y >= 0 && y < k.h.in && k.w.in > 0 {
+				k.copyLine(to, k.run.x[at+y*x.Stride[1]:], b.x)
+			} else {
+				clear(to)
+			}
+		}
+	}
+}
+
+// copyLine copies a line of the image from the band's column from on.
+func (k *Plan[T]) copyLine(dst, src []T, from int) {
+	x, n := &k.cfg.X, k.shape.ch
+	if k.w.dense() {
+		for slot := 0; len(dst) > 0; slot++ {
+			if at := k.w.source(from, slot); at >= 0 && at < k.w.in {
+				vec.Gather(dst[:n], src[at*x.Stride[2]:], x.Stride[3])
+			} else {
+				clear(dst[:n])
+			}
+			dst = dst[k.pixel:]
+		}
+		return
+	}
+	at := k.w.source(from, 0)
+	slots := len(dst) / k.pixel
+	before := min(max(-at, 0), slots)
+	inside := min(max(k.w.in-at, before), slots)
+	clear(dst[:before*k.pixel])
+	if before < inside {
+		src = src[(at+before)*x.Stride[2]:]
+		if x.Stride[3] == 1 && x.Stride[2] == k.pixel {
+			copy(dst[before*k.pixel:inside*k.pixel], src)
+		} else {
+			for i := range inside - before {
+				vec.Gather(dst[(before+i)*k.pixel:][:n], src[i*x.Stride[2]:], x.Stride[3])
+			}
+		}
+	}
+	clear(dst[inside*k.pixel:])
+}

@@ -1,0 +1,74 @@
+package conv
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"fusec/kernels/cpu/pool"
+)
+
+// layers are those of residual networks, and shapes close to them that fit the kernels less well.
+var layers = []spec{
+	square(1, 3, 64, 224, 7, 2, 3, 1),
+	square(1, 64, 64, 56, 3, 1, 1, 1),
+	square(1, 64, 128, 56, 3, 2, 1, 1),
+	square(1, 128, 128, 28, 3, 1, 1, 1),
+	square(1, 256, 256, 14, 3, 1, 1, 1),
+	square(1, 512, 512, 7, 3, 1, 1, 1),
+	square(8, 512, 512, 7, 3, 1, 1, 1),
+	square(1, 256, 64, 56, 1, 1, 0, 1),
+	square(1, 64, 256, 56, 1, 1, 0, 1),
+	square(1, 256, 512, 56, 1, 2, 0, 1),
+	square(1, 1024, 256, 14, 1, 1, 0, 1),
+	square(1, 2048, 512, 7, 1, 1, 0, 1),
+}
+
+var cliffs = []spec{
+	square(1, 64, 64, 58, 3, 1, 0, 1),
+	square(1, 63, 63, 57, 3, 1, 1, 1),
+	square(1, 65, 65, 55, 3, 1, 1, 1),
+	square(1, 80, 80, 56, 3, 1, 1, 1),
+	square(1, 48, 48, 56, 3, 1, 1, 1),
+	square(1, 100, 100, 13, 3, 1, 1, 1),
+	square(1, 64, 64, 56, 5, 1, 2, 1),
+	square(1, 128, 128, 56, 3, 1, 1, 4),
+	square(1, 64, 24, 56, 1, 1, 0, 1),
+}
+
+func benchmark(b *testing.B, list []spec) {
+	for _, s := range list {
+		for _, workers := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%v/workers=%d", s, workers), func(b *testing.B) {
+				p := pool.New(workers)
+				defer p.Close()
+				rng := rand.New(rand.NewPCG(1, 2))
+				cfg := s.config()
+				x, w := random[float32](rng, extent(cfg.X)), random[float32](rng, extent(cfg.W))
+				var err error
+				if cfg.Filters, err = NewFilters(cfg.Op.Groups, cfg.W, w, p); err != nil {
+					b.Fatal(err)
+				}
+				k, err := New(cfg, p, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				y := make([]float32, k.Rows()*s.o)
+				best := time.Hour
+				for b.Loop() {
+					start := time.Now()
+					if err := k.Run(x, nil, y, nil); err != nil {
+						b.Fatal(err)
+					}
+					best = min(best, time.Since(start))
+				}
+				b.ReportMetric(flops(k)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+				b.ReportMetric(flops(k)/best.Seconds()/1e9, "best-GFLOP/s")
+			})
+		}
+	}
+}
+
+func BenchmarkLayers(b *testing.B) { benchmark(b, layers) }
+func BenchmarkCliffs(b *testing.B) { benchmark(b, cliffs) }

@@ -1,0 +1,158 @@
+package conv
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/pool"
+)
+
+// tolerance is the bound of an element's error, relative to the sum of its terms' absolute values.
+func tolerance[T gemm.Float]() float64 {
+	if _, single := any(T(0)).(float32); single {
+		return 1e-5
+	}
+	return 1e-14
+}
+
+// A spec is a convolution of n images h×w of c channels with o filters kh×kw.
+type spec struct {
+	n, h, w, c, o, kh, kw int
+	op                    graph.Conv2D
+}
+
+// square is a convolution of square images and filters with a border.
+func square(n, c, o, size, k, stride, pad, groups int) spec {
+	return spec{n, size, size, c, o, k, k, graph.Conv2D{Stride: graph.IntsOf(stride, stride), Dilation: graph.IntsOf(1, 1),
+		Pad: graph.IntsOf(pad, pad, pad, pad), Groups: groups}}
+}
+
+func (s spec) String() string {
+	return fmt.Sprintf("%d×%d×%d×%d,%d×%d→%d,stride=%v,dilation=%v,pad=%v,groups=%d",
+		s.n, s.h, s.w, s.c, s.kh, s.kw, s.o, s.op.Stride, s.op.Dilation, s.op.Pad, s.op.Groups)
+}
+
+// config is the convolution of contiguous operands.
+func (s spec) config() Config[float32] { return configOf[float32](s) }
+
+func configOf[T gemm.Float](s spec) Config[T] {
+	return Config[T]{Op: s.op, X: graph.Contiguous(graph.ShapeOf(s.n, s.h, s.w, s.c)),
+		W: graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c/s.op.Groups, s.o)), RowStride: max(s.o, 1)}
+}
+
+// flops counts multiplications and additions.
+func flops[T gemm.Float](k *Plan[T]) float64 {
+	return 2 * float64(k.Rows()) * float64(k.cfg.W.Shape.Elems())
+}
+
+// random returns n normal numbers.
+func random[T gemm.Float](rng *rand.Rand, n int) []T {
+	x := make([]T, n)
+	for i := range x {
+		x[i] = T(rng.NormFloat64())
+	}
+	return x
+}
+
+// reference is the convolution by definition, in float64, and for each element the sum of its terms' absolute values.
+// Rows have O elements.
+func reference[T gemm.Float](k *Plan[T], x, w []T) (y, terms []float64) {
+	cfg := &k.cfg
+	out, xs, ws := cfg.W.Shape.At(3), cfg.X.Stride, cfg.W.Stride
+	per := out / cfg.Op.Groups
+	ch := cfg.W.Shape.At(2)
+	y, terms = make([]float64, k.Rows()*out), make([]float64, k.Rows()*out)
+	for at := range y {
+		o, pixel := at%out, at/out
+		ox, oy, n := pixel%k.w.out, pixel/k.w.out%k.h.out, pixel/k.w.out/k.h.out
+		for i := range k.h.taps {
+			iy := oy*k.h.stride + i*k.h.dilation - k.h.pad
+			for j := range k.w.taps {
+				ix := ox*k.w.stride + j*k.w.dilation - k.w.pad
+				if iy < 0 || iy >= k.h.in || ix < 0 || ix >= k.w.in {
+					continue
+				}
+				for c := range ch {
+					v := float64(x[cfg.X.Offset+n*xs[0]+iy*xs[1]+ix*xs[2]+(o/per*ch+c)*xs[3]]) *
+						float64(w[cfg.W.Offset+i*ws[0]+j*ws[1]+c*ws[2]+o*ws[3]])
+					y[at] += v
+					terms[at] += math.Abs(v)
+				}
+			}
+		}
+	}
+	return y, terms
+}
+
+// adds1 is an epilogue that adds 1 to each element.
+type adds1[T gemm.Float] struct {
+	y  []T
+	ld int
+}
+
+func (m *adds1[T]) Tile(_, _, row, col, rows, cols int) {
+	for i := row; i < row+rows; i++ {
+		for j := col; j < col+cols; j++ {
+			m.y[i*m.ld+j]++
+		}
+	}
+}
+
+// check compares a convolution with its definition, for 1 to 3 workers, and with packed filters.
+func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm.Micro[T]) {
+	t.Helper()
+	const gap = 5
+	x, w := random[T](rng, extent(cfg.X)), random[T](rng, extent(cfg.W))
+	out := cfg.W.Shape.At(3)
+	var first []T
+	for workers := 1; workers <= 3; workers++ {
+		p := pool.New(workers)
+		defer p.Close()
+		for _, packed := range []bool{false, true} {
+			cfg := cfg
+			if packed {
+				var err error
+				if cfg.Filters, err = newFilters(cfg.Op.Groups, cfg.W, w, p, micro); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k, err := newPlan(cfg, p, nil, micro)
+			if err != nil {
+				t.Fatal(err)
+			}
+			y := random[T](rand.New(rand.NewPCG(1, 2)), max((k.Rows()-1)*cfg.RowStride+out, 0)+gap)
+			before := append([]T(nil), y...)
+			m := &adds1[T]{y: y, ld: cfg.RowStride}
+			if err := k.Run(x, w, y, m); err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = y
+				want, terms := reference(k, x, w)
+				for at, v := range y {
+					row, col := at/cfg.RowStride, at%cfg.RowStride
+					if row >= k.Rows() || col >= out {
+						if v != before[at] {
+							t.Fatalf("%v→%v %+v: element %d, outside of the result, has been written", cfg.X.Shape, cfg.W.Shape, cfg.Op, at)
+						}
+						continue
+					}
+					exact, sum := want[row*out+col]+1, terms[row*out+col]+1
+					if !(math.Abs(float64(v)-exact) <= tolerance[T]()*sum) {
+						t.Fatalf("%v→%v %+v: row %d, column %d is %v, want %v", cfg.X.Shape, cfg.W.Shape, cfg.Op, row, col, v, exact)
+					}
+				}
+				continue
+			}
+			for at := range y {
+				if y[at] != first[at] {
+					t.Fatalf("%v→%v %+v: %d workers, packed %v: element %d differs", cfg.X.Shape, cfg.W.Shape, cfg.Op, workers, packed, at)
+				}
+			}
+		}
+	}
+}

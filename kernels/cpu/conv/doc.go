@@ -1,0 +1,30 @@
+// Package conv convolves images in NHWC, x [N, H, W, C] with filters
+// [KH, KW, C/G, O], in float32 or float64, on the workers of a pool.Pool.
+//
+// A Plan is made once for a shape, and run many times on changing data; running allocates nothing. The result is one
+// row-major matrix [N·OH·OW, O]: a row is a pixel. An Epilogue finishes blocks of it while they are in the cache.
+//
+// # Algorithm
+//
+// A convolution is the product of a matrix of patches, [N·OH·OW, KH·KW·C/G], and the filters, for each group. The
+// matrix of patches is never made. In NHWC what a pixel of the result reads of a row of the image is contiguous, so a
+// patch is KH pieces, at the same distances for each pixel; a dilated one is KH·KW. The matrix kernel has a pointer for
+// each pixel of its block, and walks through the pieces: see [gemm.Micro.Gather]. (M. Dukhan, "The Indirect Convolution
+// Algorithm", arXiv 1907.02129, has a pointer for each pixel and tap.)
+//
+//	for each band of pixels and some panels of filters, in parallel
+//	  if patches reach over the border: copy the rows of the image under the band     L2
+//	  for each panel of filters
+//	    for each block of the reduction                           block of the panel: L1
+//	      for each block of pixels
+//	        mr×nr block of C += pieces · panel                    block of C: registers
+//	  the caller's Epilogue
+//
+// A worker copies what its band reads of the image, with zeros around it, to scratch of its own. Without a border the
+// image is read where it is.
+//
+// # Determinism
+//
+// How a sum is cut depends on the shape and the processor's vector width only. Results are the same bits for every
+// number of workers.
+package conv

@@ -1,0 +1,276 @@
+package conv
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/pool"
+)
+
+// A Config describes a convolution. Op.Layout does not matter: the layouts are those of NHWC.
+type Config[T gemm.Float] struct {
+	Op graph.Conv2D
+	// X is the images [N, H, W, C], W the filters [KH, KW, C/G, O]. Strides may be any that are not negative.
+	X, W graph.Layout
+	// RowStride is the distance of the result's rows, at least O. They have O contiguous elements.
+	RowStride int
+	// Filters, if not nil, are the filters, in place of the slice given to Run.
+	Filters *Filters[T]
+}
+
+// An Epilogue finishes blocks of the result: for example bias, activation and residual.
+type Epilogue interface {
+	// Tile is called once for each block, when its elements have their final value and are still in the cache. The
+	// blocks of a run cover the matrix [N·OH·OW, O] without overlap. Rows are those of one band, a number below
+	// [Plan.Bands]. Blocks are cut by the shape alone.
+	Tile(worker, band, row, col, rows, cols int)
+}
+
+// A Plan computes the convolutions of one Config. Make it with New.
+type Plan[T gemm.Float] struct {
+	cfg    Config[T]
+	micro  gemm.Micro[T]
+	pool   *pool.Pool
+	ws     *gemm.Workspace
+	shape  packing[T]
+	size   int // bytes of an element
+	images int
+	h, w   axis
+
+	batch      int          // images of a band
+	pieces     []gemm.Piece // of a patch
+	blocks     []block      // of the reduction
+	split      int          // work items of a band and group, each of some panels
+	copies     bool         // bands are copied to scratch
+	pixel      int          // distance of pixels in the copy
+	line       int          // and of lines
+	need       int          // elements of x
+	room       int          // of scratch for each worker
+	packedRoom int          // of scratch for filters
+	workers    []worker
+
+	run run[T]
+}
+
+// A block of the reduction: pieces from to from+n, k steps from k0 on.
+type block struct{ from, n, k0, k int }
+
+// A worker is what a worker knows of the band that it computed last.
+type worker struct {
+	band, group int // -1: none
+	rows        []int
+	_           [64]byte
+}
+
+type run[T gemm.Float] struct {
+	x, w, y  []T
+	epilogue Epilogue
+	scratch  []T
+	packed   []T
+}
+
+// Sizes that the caches suggest. They are the same on every processor.
+const (
+	// blockSteps bounds a block of the reduction: a block of a panel of B then takes half of a first-level cache.
+	blockSteps = 256
+	// bandPixels bounds a band, of whole rows if they are not longer.
+	bandPixels = 128
+	// bandBytes bounds the copy of a band of several rows.
+	bandBytes = 512 << 10
+	// itemsWanted is the number of work items, if there are enough panels.
+	itemsWanted = 32
+	// farBytes is a distance of pixels of which multiples evict one another from a first-level cache.
+	farBytes = 2 << 10
+)
+
+// New makes a plan that runs on the workers of p, with its scratch in ws, which grows if necessary. If ws is nil, the
+// plan has a separate workspace.
+func New[T gemm.Float](cfg Config[T], p *pool.Pool, ws *gemm.Workspace) (*Plan[T], error) {
+	return newPlan(cfg, p, ws, gemm.MicroOf[T]())
+}
+
+func newPlan[T gemm.Float](cfg Config[T], p *pool.Pool, ws *gemm.Workspace, micro gemm.Micro[T]) (*Plan[T], error) {
+	if p == nil {
+		return nil, errors.New("conv: no pool")
+	}
+	if ws == nil {
+		ws = gemm.NewWorkspace()
+	}
+	k := &Plan[T]{cfg: cfg, micro: micro, pool: p, ws: ws, size: int(unsafe.Sizeof(*new(T)))}
+	if err := k.check(); err != nil {
+		return nil, err
+	}
+	if k.Rows() == 0 || k.shape.out == 0 {
+		return k, nil
+	}
+	k.cut()
+	k.describe()
+	gemm.Reserve[T](ws, k.packedRoom+k.room*p.Workers())
+	k.workers = make([]worker, p.Workers())
+	for i := range k.workers {
+		k.workers[i].rows = make([]int, roundUp(k.batch*k.h.band*k.w.band, micro.GatherStep()))
+	}
+	return k, nil
+}
+
+// check validates the configuration and computes the sizes.
+func (k *Plan[T]) check() error {
+	op, x, w := k.cfg.Op, k.cfg.X.Shape, k.cfg.W.Shape
+	if err := checkFilters(op.Groups, k.cfg.W); err != nil {
+		return err
+	}
+	if x.Rank() != 4 || x.At(3) != w.At(2)*op.Groups {
+		return fmt.Errorf("conv: images %v and filters %v in %d groups", x, w, op.Groups)
+	}
+	for i := range 4 {
+		if k.cfg.X.Stride[i] < 0 || k.cfg.W.Stride[i] < 0 {
+			return errors.New("conv: negative strides")
+		}
+	}
+	k.images = x.At(0)
+	k.h = axis{in: x.At(1), taps: w.At(0), stride: op.Stride.At(0), dilation: op.Dilation.At(0), pad: op.Pad.At(0)}
+	k.w = axis{in: x.At(2), taps: w.At(1), stride: op.Stride.At(1), dilation: op.Dilation.At(1), pad: op.Pad.At(1)}
+	for i, a := range []*axis{&k.h, &k.w} {
+		if a.stride < 1 || a.dilation < 1 || a.taps < 1 {
+			return fmt.Errorf("conv: stride %d, dilation %d, filters of %d", a.stride, a.dilation, a.taps)
+		}
+		whole := a.in + a.pad + op.Pad.At(2+i) - (a.taps-1)*a.dilation - 1
+		if whole < 0 {
+			return fmt.Errorf("conv: filters of %d, dilation %d, on an image of %d with borders", a.taps, a.dilation, a.in)
+		}
+		a.out = whole/a.stride + 1
+	}
+	if k.cfg.RowStride < w.At(3) && k.Rows() > 1 {
+		return fmt.Errorf("conv: rows of %d elements at distances of %d", w.At(3), k.cfg.RowStride)
+	}
+	k.shape = newPacking(k.micro, op.Groups, w)
+	if f := k.cfg.Filters; f == nil {
+		k.packedRoom = k.shape.elements()
+	} else if f.layout.Shape != w || f.shape.groups != op.Groups || f.shape.micro.NR != k.micro.NR {
+		return fmt.Errorf("conv: packed filters %v in %d groups, the convolution needs %v in %d", f.layout.Shape, f.shape.groups, w, op.Groups)
+	}
+	k.need = extent(k.cfg.X)
+	return nil
+}
+
+// Rows is the number of pixels of the result.
+func (k *Plan[T]) Rows() int { return k.images * k.h.out * k.w.out }
+
+// Bands is the number of bands into which the rows of the result are cut.
+func (k *Plan[T]) Bands() int {
+	if k.batch == 0 {
+		return 1
+	}
+	return ceilDiv(k.images, k.batch) * k.h.bands() * k.w.bands()
+}
+
+// Bytes is the memory that the plan keeps.
+func (k *Plan[T]) Bytes() int64 {
+	n := 0
+	for i := range k.workers {
+		n += len(k.workers[i].rows)
+	}
+	return int64(n) * int64(unsafe.Sizeof(n))
+}
+
+// cut chooses the bands. A band is several images, several rows of one, or a part of one row.
+func (k *Plan[T]) cut() {
+	k.copies = !k.h.inside() || !k.w.inside() || k.cfg.X.Stride[3] != 1 && k.shape.ch > 1
+	k.pixel = k.shape.ch
+	if k.pixel > 0 && k.pixel*k.size%farBytes == 0 {
+		k.pixel += 64 / k.size
+	}
+	k.batch = 1
+	k.w.cut(evenly(k.w.out, bandPixels))
+	rows := bandPixels / k.w.out
+	if rows > k.h.out {
+		k.batch = evenly(k.images, max(rows/k.h.out, 1))
+	}
+	for k.h.cut(evenly(k.h.out, rows)); k.copies && k.h.band > 1 && k.copied() > bandBytes/k.size; {
+		k.h.cut(evenly(k.h.out, k.h.band-1))
+	}
+	k.line = k.w.slots * k.pixel
+	if k.copies {
+		k.room = roundUp(k.batch*k.copied(), 64/k.size)
+	}
+	items := k.Bands() * k.shape.groups
+	k.split = min(max(ceilDiv(itemsWanted, items), 1), k.shape.panels)
+}
+
+// copied is the number of elements of a band's copy of one image.
+func (k *Plan[T]) copied() int { return k.h.slots * k.w.slots * k.pixel }
+
+// describe lists the pieces of a patch and the blocks of the reduction.
+func (k *Plan[T]) describe() {
+	row, tap, side := k.h.tapStep*k.line, k.w.tapStep*k.pixel, k.pixel // distances of taps, of pixels
+	if !k.copies {
+		row, tap, side = k.h.dilation*k.cfg.X.Stride[1], k.w.dilation*k.cfg.X.Stride[2], k.cfg.X.Stride[2]
+	}
+	taps, n := k.w.taps, k.shape.ch
+	if taps == 1 || tap == side && side == n {
+		taps, n = 1, n*taps
+	}
+	k0 := 0
+	for i := range k.h.taps {
+		for j := range taps {
+			for from, part := 0, evenly(n, blockSteps); from < n; from += part {
+				p := gemm.Piece{At: i*row + j*tap + from, Len: min(part, n-from)}
+				if last := len(k.blocks) - 1; last >= 0 && k.blocks[last].k+p.Len <= blockSteps {
+					k.blocks[last].n++
+					k.blocks[last].k += p.Len
+				} else {
+					k.blocks = append(k.blocks, block{from: len(k.pieces), n: 1, k0: k0, k: p.Len})
+				}
+				k.pieces = append(k.pieces, p)
+				k0 += p.Len
+			}
+		}
+	}
+}
+
+// Run convolves x with w, or with the packed filters, and writes y. x and w begin with element 0 of the layouts' memory,
+// y with the first pixel. A nil Epilogue does nothing. Run returns an error if a slice is too short, before anything is
+// written. A panic in the epilogue is passed on as a *pool.Panic; the plan can be run again afterwards.
+func (k *Plan[T]) Run(x, w, y []T, epilogue Epilogue) error {
+	rows, out := k.Rows(), k.cfg.W.Shape.At(3)
+	if rows == 0 || out == 0 {
+		return nil
+	}
+	needW, needY := extent(k.cfg.W), (rows-1)*k.cfg.RowStride+out
+	if k.cfg.Filters != nil {
+		needW = 0
+	}
+	if len(x) < k.need || len(w) < needW || len(y) < needY {
+		return fmt.Errorf("conv: slices too short: x has %d elements of %d, w %d of %d, y %d of %d",
+			len(x), k.need, len(w), needW, len(y), needY)
+	}
+	mem := gemm.Acquire[T](k.ws)
+	defer k.release()
+	k.run = run[T]{x: x, w: w, y: y, epilogue: epilogue, packed: mem[:k.packedRoom], scratch: mem[k.packedRoom:]}
+	for i := range k.workers {
+		k.workers[i].band = -1
+	}
+	if f := k.cfg.Filters; f != nil {
+		k.run.packed = f.data
+	} else if k.shape.steps() > 0 {
+		k.pool.Run(k.shape.groups*k.shape.panels, (*packTask[T])(k))
+	}
+	k.pool.Run(k.Bands()*k.shape.groups*k.split, (*bandTask[T])(k))
+	return nil
+}
+
+// release drops the references to the caller's data and releases the workspace.
+func (k *Plan[T]) release() {
+	k.run = run[T]{}
+	k.ws.Release()
+}
+
+// packTask packs a panel of filters.
+type packTask[T gemm.Float] Plan[T]
+
+func (t *packTask[T]) Do(_, item int) {
+	t.shape.pack(t.run.packed, t.run.w, &t.cfg.W, item/t.shape.panels, item%t.shape.panels)
+}

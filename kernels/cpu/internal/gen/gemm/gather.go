@@ -1,0 +1,251 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// A gatherKernel multiplies rows of A that lie anywhere, each in pieces that
+// lie at the same distances in every row, by a panel of B: the implicit matrix
+// of a convolution's patches. There is a pointer for each row. One index walks
+// along all of them, and jumps to the beginning of the next piece.
+type gatherKernel struct {
+	element
+	width
+	rows    int
+	vectors int // of B: the width of its panel
+}
+
+// Heights of the blocks of C, the highest first. Two sums per row and vector register fill the register file; with one
+// vector the loads of A bound the speed, and more rows do not change it.
+var (
+	gatherAVX512 = []int{12, 10, 8, 6, 4, 2}
+	gatherAVX2   = []int{6, 4, 2}
+)
+
+// gatherUnroll is how many steps of the reduction a loop does.
+const gatherUnroll = 4
+
+func gatherKernels() {
+	columnMask()
+	for _, e := range []element{float32s, float64s} {
+		for _, vectors := range []int{vectorsB, 1} {
+			for _, rows := range gatherAVX512 {
+				gatherKernel{e, avx512, rows, vectors}.generate()
+			}
+			for _, rows := range gatherAVX2 {
+				gatherKernel{e, avx2, rows, vectors}.generate()
+			}
+		}
+	}
+}
+
+func (k gatherKernel) lanes() int { return k.width.bytes / k.element.bytes }
+
+func (k gatherKernel) name() string {
+	isa := "AVX2"
+	if k.width.bytes == avx512.bytes {
+		isa = "AVX512"
+	}
+	return fmt.Sprintf("gather%dx%d%s%s", k.rows, k.vectors*k.lanes(), isa, k.suffix)
+}
+
+func (k gatherKernel) generate() {
+	nr := k.vectors * k.lanes()
+	begin(k.name(),
+		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b, c *%s, ldc, height, cols int, accumulate bool)", k.goType),
+		fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", k.name(), k.rows, nr),
+		"of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]",
+		fmt.Sprintf("elements from a[rows[i]+pieces[2p]] on. There are %d rows whatever the height is. b points to a panel", k.rows),
+		fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. Nothing is 0.", nr))
+	k.prefetchC()
+
+	at := make([]GPVirtual, k.rows)
+	list := param("rows")
+	a := param("a")
+	for i := range at {
+		at[i] = GP64()
+		MOVQ(Mem{Base: list, Disp: 8 * i}, at[i])
+		LEAQ(Mem{Base: a, Index: at[i], Scale: uint8(k.element.bytes)}, at[i])
+	}
+	b := param("b")
+	acc := make([][]VecVirtual, k.rows)
+	for r := range acc {
+		acc[r] = k.vector(k.vectors)
+		k.zeros(k.element, acc[r]...)
+	}
+	bv, av := k.vector(k.vectors), k.vector(2)
+	index, left := GP64(), GP64()
+	step := func(i int) {
+		for j := range bv {
+			k.load(Mem{Base: b, Disp: (i*k.vectors + j) * k.width.bytes}, bv[j])
+		}
+		for r := range acc {
+			k.splat(Mem{Base: at[r], Index: index, Scale: uint8(k.element.bytes), Disp: i * k.element.bytes}, av[r%2])
+			for j := range bv {
+				k.fma(av[r%2], bv[j], acc[r][j])
+			}
+		}
+	}
+	advance := func(steps int) {
+		ADDQ(U32(steps), index)
+		ADDQ(U32(steps*k.vectors*k.width.bytes), b)
+		SUBQ(U32(steps), left)
+	}
+
+	// The arguments in memory are the variables that do not fit the registers.
+	Label("piece")
+	MOVQ(place("pieces"), left)
+	MOVQ(Mem{Base: left}, index)
+	MOVQ(Mem{Base: left, Disp: 8}, left)
+	ADDQ(U32(16), place("pieces"))
+	SUBQ(U32(gatherUnroll), left)
+	JLT(LabelRef("rest"))
+	Label("unrolled")
+	for i := range gatherUnroll {
+		step(i)
+	}
+	advance(gatherUnroll)
+	JGE(LabelRef("unrolled"))
+	Label("rest")
+	ADDQ(U32(gatherUnroll), left)
+	JE(LabelRef("next"))
+	Label("single")
+	step(0)
+	advance(1)
+	JNE(LabelRef("single"))
+	Label("next")
+	DECQ(place("n"))
+	JNE(LabelRef("piece"))
+	k.store(acc, av)
+	VZEROUPPER()
+	RET()
+}
+
+// vector returns n registers.
+func (k gatherKernel) vector(n int) []VecVirtual {
+	v := make([]VecVirtual, n)
+	for i := range v {
+		v[i] = k.register()
+	}
+	return v
+}
+
+// place is a parameter in memory.
+func place(name string) Mem {
+	p, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return p.Addr
+}
+
+// prefetchC asks for the lines of C that the kernel ends with, so that they arrive while it computes.
+func (k gatherKernel) prefetchC() {
+	row, ldc := param("c"), strideParam("ldc", k.element)
+	for r := range k.rows {
+		for line := 0; line < k.vectors*k.width.bytes; line += 64 {
+			PREFETCHT0(Mem{Base: row, Disp: line})
+		}
+		if r < k.rows-1 {
+			ADDQ(ldc, row)
+		}
+	}
+}
+
+// store writes the rows and columns of C that exist.
+func (k gatherKernel) store(acc [][]VecVirtual, tmp []VecVirtual) {
+	row, ldc := param("c"), strideParam("ldc", k.element)
+	height, cols := param("height"), param("cols")
+	accumulate := Load(Param("accumulate"), GP8())
+	rows := func(label string, each func(v VecVirtual, j int, m Mem, accumulate bool)) {
+		for r := range acc {
+			for _, add := range []bool{true, false} {
+				if add {
+					TESTB(accumulate, accumulate)
+					JE(LabelRef(fmt.Sprintf("%s%d", label, r)))
+				} else {
+					Label(fmt.Sprintf("%s%d", label, r))
+				}
+				for j, v := range acc[r] {
+					each(v, j, Mem{Base: row, Disp: j * k.width.bytes}, add)
+				}
+			}
+			if r < len(acc)-1 {
+				ADDQ(ldc, row)
+				DECQ(height)
+				JE(LabelRef("done"))
+			}
+		}
+	}
+	if k.width.bytes == avx512.bytes {
+		mask := GP64()
+		MOVQ(I32(-1), mask)
+		BZHIQ(cols, mask, mask)
+		masks := make([]OpmaskVirtual, k.vectors)
+		for j := range masks {
+			masks[j] = K()
+			KMOVW(mask.As32(), masks[j])
+			if j < k.vectors-1 {
+				SHRQ(U8(uint64(k.lanes())), mask)
+			}
+		}
+		rows("store", func(v VecVirtual, j int, m Mem, accumulate bool) {
+			if accumulate {
+				k.add(m, v, masks[j], v)
+				return
+			}
+			k.load(v, masks[j], m)
+		})
+		Label("done")
+		return
+	}
+	CMPQ(cols, U32(k.vectors*k.lanes()))
+	JNE(LabelRef("masked"))
+	rows("store", func(v VecVirtual, _ int, m Mem, accumulate bool) {
+		if accumulate {
+			k.add(m, v, v)
+			return
+		}
+		k.load(v, m)
+	})
+	JMP(LabelRef("done"))
+
+	Label("masked")
+	SHLQ(U8(k.shift), cols)
+	table := GP64()
+	LEAQ(Mem{Symbol: Symbol{Name: maskName, Static: true}, Base: StaticBase}, table)
+	SUBQ(cols, table)
+	masks := k.vector(k.vectors)
+	for j := range masks {
+		k.load(Mem{Base: table, Disp: maskBytes + j*k.width.bytes}, masks[j])
+	}
+	rows("part", func(v VecVirtual, j int, m Mem, accumulate bool) {
+		if accumulate {
+			k.maskMove(m, masks[j], tmp[0])
+			k.add(tmp[0], v, v)
+			return
+		}
+		k.maskMove(v, masks[j], m)
+	})
+	Label("done")
+}
+
+// The mask of n bytes, in any number of registers that follow one another, is maskBytes-n bytes after the table's start.
+const (
+	maskName  = "columnMask"
+	maskBytes = vectorsB * 32
+)
+
+func columnMask() {
+	GLOBL(maskName, RODATA|NOPTR)
+	for i := 0; i < maskBytes; i += 8 {
+		DATA(i, U64(1<<64-1))
+	}
+	for i := 0; i < maskBytes; i += 8 {
+		DATA(maskBytes+i, U64(0))
+	}
+}
