@@ -1,4 +1,4 @@
-// Command vec writes the AVX2 kernels of package fusec/kernels/cpu/vec as Go
+// Command vec writes the kernels of package fusec/kernels/cpu/vec, and those of fusec/kernels/cpu/depthwise, as Go
 // assembly, one family a run:
 //
 //	go run ./vec -family=unary -out=unary_amd64.s -stubs=unary_amd64.go -pkg=vec
@@ -30,10 +30,11 @@ var families = map[string]func(*generator){
 	"memory":  memoryFamily,
 	"panel":   panelFamily,
 	"draw":    drawFamily,
+	"window":  windowFamily,
 }
 
 func main() {
-	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory, panel or draw")
+	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory, panel, draw or window")
 	table := flag.String("table", "", "the Go file of the tables that say which kernel computes which function")
 	flag.Parse()
 	emit, ok := families[*family]

@@ -1,0 +1,6 @@
+//go:build !amd64
+
+package depthwise
+
+func native32() []*kernel[float32] { return nil }
+func native64() []*kernel[float64] { return nil }
