@@ -161,9 +161,10 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 		}
 		snapshot(s)
 		if p.Name == cfg.Stop {
-			return c.Graph, tr, nil
+			break
 		}
 	}
+	c.Locate(tr)
 	return c.Graph, tr, nil
 }
 

@@ -75,8 +75,8 @@ func stageDrawing(tr *trace.Trace, i int, opts Options) drawing {
 	return d
 }
 
-// missed finds the nodes of stage i at which a fusion was missed up to it: a mark and the reason for each. What an optimiser
-// adds is left out, since nobody has written it.
+// missed finds the nodes of stage i at which a fusion was missed up to it that counts: a mark and the reason for each.
+// What an optimiser adds is left out, since nobody has written it.
 func missed(tr *trace.Trace, i int) map[*graph.Node][]miss {
 	marks := make(map[*graph.Node][]miss)
 	byID, byOrigin := make(map[int]*graph.Node), make(map[graph.Origin][]*graph.Node)
@@ -90,20 +90,26 @@ func missed(tr *trace.Trace, i int) map[*graph.Node][]miss {
 		}
 	}
 	var scopes graph.Scopes
-	for s := 1; s <= i; s++ {
-		if len(tr.Stages[s].Misses) == 0 {
+	before := make(map[int]map[int]*graph.Node) // nodes by ID, of the stage before a pass
+	for _, g := range tr.Missed() {
+		if g.Stage > i || g.Stage == 0 {
 			continue
 		}
-		before := make(map[int]*graph.Node)
-		for _, n := range tr.Stages[s-1].Graph.Nodes {
-			before[n.ID] = n
+		if before[g.Stage] == nil {
+			before[g.Stage] = make(map[int]*graph.Node)
+			for _, n := range tr.Stages[g.Stage-1].Graph.Nodes {
+				before[g.Stage][n.ID] = n
+			}
 		}
-		for _, m := range tr.Stages[s].Misses {
-			at := before[m.Node]
-			if at == nil || at.Phase == graph.Optimiser {
+		for _, m := range g.List {
+			at := before[g.Stage][m.Node]
+			if !m.Counts || at == nil || at.Phase == graph.Optimiser {
 				continue
 			}
 			to := byID[m.Node]
+			if i == len(tr.Stages)-1 && to == nil {
+				to = byID[m.Became]
+			}
 			for _, o := range slices.Concat(at.Origin, m.Origin) {
 				if to != nil {
 					break

@@ -473,7 +473,7 @@ func TestNamedLayers(t *testing.T) {
 func TestMarks(t *testing.T) {
 	tr := mlpTrace(t)
 	tr.Stages[1].Misses[0] = trace.Miss{Pattern: "linear-residual", Node: tr.Stages[0].Graph.Nodes[7].ID, Reason: "wants one reader, has 2",
-		Origin: tr.Stages[1].Graph.Nodes[6].Origin}
+		Origin: tr.Stages[1].Graph.Nodes[6].Origin, Nodes: []int{5, 6}, Joins: []int{5, 6}, Became: 6}
 	tr.Program.Launches[2].Device, tr.Program.Launches[2].Reason = "host", "it has no kernel"
 	s := layout(stageDrawing(tr, 1, Options{Measured: true, Title: "my model"}))
 	marks, bars, hosts := 0, 0, 0

@@ -131,10 +131,11 @@ func mlpTrace(t testing.TB) *trace.Trace {
 		{Name: "import", Doc: "the graph as it came", Graph: first, Took: 40 * time.Microsecond},
 		{Name: "fuse-regions", Doc: "elementwise work joins its anchor", Graph: last, Took: 90 * time.Microsecond,
 			Misses: []trace.Miss{{Pattern: "linear-residual", Node: 9, At: `binary "skip" (model.go:18)`, Reason: "wants one reader, has 2",
-				Origin: []graph.Origin{{Name: "logits", Pos: "/src/model/model.go:18"}}}},
+				Origin: []graph.Origin{{Name: "logits", Pos: "/src/model/model.go:18"}}, Nodes: []int{5, 6}, Joins: []int{5, 6}, Became: 6}},
 			Notes: []trace.Note{{Node: -1, Text: "nothing stays on the host"}, {Node: 5, Text: "w1 is packed once", Origin: []graph.Origin{{Pos: "/src/model/model.go:11"}}}}},
 	}}
 	p := &trace.Program{Target: "cpu", ArenaBytes: 17664, BufferBytes: 18944, ParamBytes: 38440}
+	made := map[*graph.Node]int{} // buffers
 	kernels := map[graph.Kind]string{graph.KindLinear: "gemm 6x16", graph.KindSoftmax: "row"}
 	for _, n := range last.Nodes {
 		f, ok := n.Op.(graph.Fusion)
@@ -142,10 +143,15 @@ func mlpTrace(t testing.TB) *trace.Trace {
 			continue
 		}
 		c := graph.CostOf(n)
-		at := len(p.Buffers)
-		p.Buffers = append(p.Buffers, trace.Buffer{Name: n.Args[0].Name}, trace.Buffer{Name: n.Name})
+		read, ok := made[n.Args[0]]
+		if !ok {
+			read = len(p.Buffers)
+			p.Buffers = append(p.Buffers, trace.Buffer{Name: n.Args[0].Name, Role: "input", Type: n.Args[0].Type})
+		}
+		made[n] = len(p.Buffers)
+		p.Buffers = append(p.Buffers, trace.Buffer{Name: n.Name, Role: "temp", Type: n.Type})
 		p.Launches = append(p.Launches, trace.Launch{Node: n.ID, Kernel: kernels[f.Kind], Kind: f.Kind.String(), Name: n.Name, Device: "cpu",
-			Reads: []int{at}, Writes: []int{at + 1}, FLOPs: c.FLOPs, Bytes: c.Bytes(), Origin: n.Origin, Measured: 12345 * time.Nanosecond})
+			Reads: []int{read}, Writes: []int{made[n]}, FLOPs: c.FLOPs, Bytes: c.Bytes(), Origin: n.Origin, Measured: 12345 * time.Nanosecond})
 		tr.Stages[1].Matches = append(tr.Stages[1].Matches, trace.Match{Pattern: "region", Kind: f.Kind.String(), Node: n.ID, Origin: n.Origin})
 	}
 	tr.Program = p

@@ -13,11 +13,17 @@ import (
 // writeText prints stages from ≤ i < to as listings, and the program below the last stage.
 func writeText(w io.Writer, tr *trace.Trace, from, to int, opts Options) error {
 	var b strings.Builder
+	costs := map[*trace.Miss]trace.MissCost{}
+	for _, g := range tr.Missed() {
+		for _, m := range g.List {
+			costs[m.Miss] = m
+		}
+	}
 	for i := from; i < to; i++ {
 		if i > from {
 			b.WriteByte('\n')
 		}
-		textStage(&b, tr, i, opts)
+		textStage(&b, tr, i, costs, opts)
 	}
 	if to == len(tr.Stages) && tr.Program != nil {
 		textProgram(&b, tr.Program, opts)
@@ -27,7 +33,7 @@ func writeText(w io.Writer, tr *trace.Trace, from, to int, opts Options) error {
 }
 
 // textStage prints one stage.
-func textStage(b *strings.Builder, tr *trace.Trace, i int, opts Options) {
+func textStage(b *strings.Builder, tr *trace.Trace, i int, costs map[*trace.Miss]trace.MissCost, opts Options) {
 	s := &tr.Stages[i]
 	var program *trace.Program
 	if i == len(tr.Stages)-1 {
@@ -68,7 +74,7 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, opts Options) {
 	for _, u := range s.Graph.Updates {
 		fmt.Fprintf(b, "update %s <- %%%d\n", clean(u.Target.Name), u.Value.ID)
 	}
-	textRecords(b, s)
+	textRecords(b, s, costs)
 }
 
 // textNodes adds the nodes of a graph, and those of bodies indented.
@@ -122,8 +128,8 @@ func textOrigin(list []graph.Origin) string {
 	return pos
 }
 
-// textRecords prints what the pass of a stage did.
-func textRecords(b *strings.Builder, s *trace.Stage) {
+// textRecords prints what the pass of a stage did. costs are those of the missed fusions.
+func textRecords(b *strings.Builder, s *trace.Stage, costs map[*trace.Miss]trace.MissCost) {
 	if len(s.Matches) > 0 {
 		b.WriteString("\nmatches\n")
 		var t table
@@ -132,14 +138,28 @@ func textRecords(b *strings.Builder, s *trace.Stage) {
 		}
 		t.write(b)
 	}
-	if len(s.Misses) > 0 {
-		b.WriteString("\nmissed fusions\n")
-		for _, m := range s.Misses {
+	for _, counts := range []bool{true, false} {
+		head := "\nmissed fusions\n"
+		if !counts {
+			head = "\nmatched in part, at no cost\n"
+		}
+		for i := range s.Misses {
+			m := &s.Misses[i]
+			c := costs[m]
+			if c.Counts != counts {
+				continue
+			}
+			b.WriteString(head)
+			head = ""
 			fmt.Fprintf(b, "  %s stopped at %%%d", clean(m.Pattern), m.Node)
 			if m.At != "" {
 				fmt.Fprintf(b, ", %s", clean(m.At))
 			}
-			fmt.Fprintf(b, ": %s\n", clean(m.Reason))
+			fmt.Fprintf(b, ": %s", clean(m.Reason))
+			if c.Saves.Launches > 0 {
+				fmt.Fprintf(b, "; it costs %s and %s", plural(c.Saves.Launches, "launch"), humanBytes(c.Saves.Bytes))
+			}
+			b.WriteByte('\n')
 			if len(m.Origin) > 0 {
 				fmt.Fprintf(b, "    %s\n", strings.TrimSpace("had matched "+originNames(m.Origin)+" "+textOrigin(m.Origin)))
 			}

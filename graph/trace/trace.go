@@ -79,6 +79,12 @@ type Miss struct {
 	At      string         // that node, as errors name it
 	Reason  string         // the expected and the actual value
 	Origin  []graph.Origin // the user's nodes it had matched
+
+	// IDs in the graph of the last stage. Nodes are the operations that compute what the pattern had matched and the node
+	// where it stopped, Became is the one of the latter, or -1. Joins are those of Nodes that would become one launch; the
+	// others have work of their own, and would remain.
+	Nodes, Joins []int
+	Became       int
 }
 
 // specifics are what a reason says of one place: quoted names, positions in files, and numbers.

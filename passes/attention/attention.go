@@ -58,7 +58,11 @@ func (f *fuser) visit(n *graph.Node) (*graph.Node, error) {
 			continue
 		}
 		softmax := rewrite.SoftmaxUnder(n.Args[side])
-		if softmax == nil || !rewrite.ProductUnder(softmax.Args[0]) {
+		if softmax == nil {
+			continue
+		}
+		first := rewrite.ProductUnder(softmax.Args[0])
+		if first == nil {
 			continue
 		}
 		mark := len(f.Graph.Nodes)
@@ -71,7 +75,7 @@ func (f *fuser) visit(n *graph.Node) (*graph.Node, error) {
 			return nil, err
 		}
 		f.Graph.Nodes = f.Graph.Nodes[:mark]
-		f.Miss(sought, &pattern.Miss{Key: softmax, At: stop.At, Reason: stop.Reason, Covered: stop.Covered})
+		f.Miss(sought, &pattern.Miss{Key: softmax, At: stop.At, Reason: stop.Reason, Covered: stop.Covered, Ahead: []*graph.Node{n, softmax, first}})
 	}
 	return n, nil
 }

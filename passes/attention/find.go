@@ -171,7 +171,7 @@ func (a attention) sum(n *graph.Node) (attention, error) {
 	var far error
 	for side := range 2 {
 		scores, m := n.Args[side], n.Args[1-side]
-		if !rewrite.ProductUnder(scores) {
+		if rewrite.ProductUnder(scores) == nil {
 			continue
 		}
 		next := a

@@ -47,7 +47,7 @@ func (a *attention) mask(at, m *graph.Node, sign float64) error {
 // selected absorbs a choice between the scores and a constant.
 func (a attention) selected(n *graph.Node) (attention, error) {
 	scores, other, invert := n.Args[1], n.Args[2], false
-	if !rewrite.ProductUnder(scores) {
+	if rewrite.ProductUnder(scores) == nil {
 		scores, other, invert = other, scores, true
 	}
 	low, ok := other.ConstScalar()

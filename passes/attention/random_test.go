@@ -17,7 +17,7 @@ import (
 func scoresLeft(g *graph.Graph) bool {
 	return slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool {
 		_, ok := n.Op.(graph.Softmax)
-		return ok && rewrite.ProductUnder(n.Args[0])
+		return ok && rewrite.ProductUnder(n.Args[0]) != nil
 	})
 }
 

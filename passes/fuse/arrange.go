@@ -12,7 +12,8 @@ import (
 
 // arrange visits the nodes in order, each with its operands replaced already, and puts what visit returns, unless that
 // is nil, in the node's place.
-func arrange(g *graph.Graph, visit func(n *graph.Node) *graph.Node) error {
+func arrange(c *rewrite.Context, visit func(n *graph.Node) *graph.Node) error {
+	g := c.Graph
 	had := len(g.Nodes)
 	with := map[*graph.Node]*graph.Node{}
 	for _, n := range slices.Clone(g.Nodes) {
@@ -23,6 +24,7 @@ func arrange(g *graph.Graph, visit func(n *graph.Node) *graph.Node) error {
 		}
 		if k := visit(n); k != nil {
 			with[n] = k
+			c.Became(n, k)
 		}
 	}
 	if len(g.Nodes) == had {
@@ -41,7 +43,7 @@ func SinkReshapes(c *rewrite.Context) error {
 	g := c.Graph
 	hot := graph.NewPerNode[bool](g) // contractions and the elementwise work on them
 	uses := g.Uses()
-	return arrange(g, func(n *graph.Node) *graph.Node {
+	return arrange(c, func(n *graph.Node) *graph.Node {
 		switch n.Op.(type) {
 		case graph.MatMul, graph.Conv2D:
 			hot.Set(n, true)
@@ -90,7 +92,7 @@ func SinkReshapes(c *rewrite.Context) error {
 func LiftTransposes(c *rewrite.Context) error {
 	g := c.Graph
 	uses := g.Uses()
-	return arrange(g, func(n *graph.Node) *graph.Node {
+	return arrange(c, func(n *graph.Node) *graph.Node {
 		t, ok := n.Op.(graph.Transpose)
 		if !ok || !uses.One(n.Args[0]) {
 			return nil
@@ -115,7 +117,7 @@ func LiftTransposes(c *rewrite.Context) error {
 // CopyFilters puts a Copy before the filters of a convolution where views separate the weights of one filter: a fused
 // convolution reads each filter as one row of a matrix.
 func CopyFilters(c *rewrite.Context) error {
-	return arrange(c.Graph, func(n *graph.Node) *graph.Node {
+	return arrange(c, func(n *graph.Node) *graph.Node {
 		if _, ok := n.Op.(graph.Conv2D); !ok {
 			return nil
 		}

@@ -199,6 +199,9 @@ func (f *fuser) emit(r *region, outs []output, with *graph.PerNode[*graph.Node])
 	if err := gb.Err(); err != nil {
 		return fmt.Errorf("fuse-regions at %s: %w", r.root.Where(), err)
 	}
+	for _, n := range r.nodes {
+		f.ctx.Became(n, fusion)
+	}
 	for i, o := range outs {
 		v := fusion
 		if i > 0 {
@@ -317,7 +320,7 @@ func (f *fuser) report() {
 				if reason == nil {
 					reason = because("the launch already holds %d operations", len(r.nodes))
 				}
-				f.ctx.Miss(f.kind(r).String(), u, reason(), r.nodes...)
+				f.ctx.Miss(f.kind(r).String(), u, reason(), r.nodes)
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func (f *fuser) missColumns(r *region, n *graph.Node) {
 	if reason == "" {
 		reason = "its launch would depend on itself by another way"
 	}
-	f.ctx.Miss(f.kind(r).String(), n, reason, r.nodes...)
+	f.ctx.Miss(f.kind(r).String(), n, reason, r.nodes)
 }
 
 // recompute takes out of contractions the elementwise work that reads values which are handed out anyway, and that is

@@ -164,6 +164,7 @@ func mergeGroup(c *rewrite.Context, group []*graph.Node, uses *graph.Uses,
 		with[old].Name = old.Name
 	}
 	for i, n := range group {
+		c.Merged(n, one)
 		replace(n, first[i])
 		for _, r := range uses.Readers(n) {
 			if further, ok := r.Op.(graph.Result); ok {

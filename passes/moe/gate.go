@@ -190,7 +190,7 @@ func (f *fuser) lowers(n *graph.Node) (lowered bool, k int) {
 func (f *fuser) lowersTerm(n, other *graph.Node) (lowered bool, k int) {
 	base := rewrite.UnderViews(n)
 	if _, ok := base.Op.(graph.Input); ok {
-		return !f.wanted[base] && base.Type.Shape.Elems() == n.Type.Shape.Elems() && rewrite.ProductUnder(other), 0
+		return !f.wanted[base] && base.Type.Shape.Elems() == n.Type.Shape.Elems() && rewrite.ProductUnder(other) != nil, 0
 	}
 	return f.lowers(n)
 }

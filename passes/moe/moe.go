@@ -107,7 +107,7 @@ func (f *fuser) visit(n *graph.Node) (*graph.Node, error) {
 		default:
 			f.Graph.Nodes = f.Graph.Nodes[:at]
 			if m.key != nil {
-				f.Miss(sought, &pattern.Miss{Key: m.key, At: stop.At, Reason: stop.Reason, Covered: stop.Covered})
+				f.Miss(sought, &pattern.Miss{Key: m.key, At: stop.At, Reason: stop.Reason, Covered: stop.Covered, Ahead: m.ahead()})
 			}
 			rest = append(rest, m.terms...)
 		}
@@ -120,6 +120,15 @@ func (f *fuser) visit(n *graph.Node) (*graph.Node, error) {
 		sum = plusTerm(b, sum, b.Reshape(t.node, n.Type.Shape.Slice()...), t.factor)
 	}
 	return sum, b.Err()
+}
+
+// ahead lists the sum, its terms and the experts' results, which the mixture computes.
+func (m *mixture) ahead() []*graph.Node {
+	list := []*graph.Node{m.sum}
+	for _, t := range m.terms {
+		list = append(list, t.node, t.value)
+	}
+	return list
 }
 
 // plusTerm is sum + factor·x, where a sum that is nil counts as nothing.

@@ -192,6 +192,7 @@ func (w *narrower) rebuild() error {
 			if len(operands)+len(narrow) > 0 {
 				results[n] = w.make(b.From(n), n, w.convert(op, operands, narrow), args)
 				with[n] = results[n][0]
+				w.c.Became(n, with[n])
 				continue
 			}
 		case graph.Result:

@@ -64,6 +64,7 @@ type Miss struct {
 	At      *graph.Node   // the node where it stopped
 	Reason  string        // what was wanted and what was found
 	Covered []*graph.Node // the nodes matched until then
+	Ahead   []*graph.Node // further ones that it would have had to match, if they are known
 }
 
 // Match tries the pattern with n as its root.

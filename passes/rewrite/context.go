@@ -22,6 +22,9 @@ type Context struct {
 	Stage  *trace.Stage // the record of the pass that runs
 
 	types []graph.Type // of the operands that were last asked about
+
+	followed []followed
+	heirs    map[*graph.Node]heir // of the nodes of missed fusions, and of what they became
 }
 
 // manyOrigins is how many of the user's nodes a match lists at most besides those that were covered: where thousands of
@@ -52,10 +55,12 @@ func (c *Context) allow(rule string, numeric trace.Numeric, made *graph.Node) tr
 	return numeric
 }
 
-// Miss records a missed fusion of a pattern that stopped at node at, after it had matched the covered nodes.
-func (c *Context) Miss(pattern string, at *graph.Node, reason string, covered ...*graph.Node) {
+// Miss records a missed fusion of a pattern that stopped at node at, after it had matched the covered nodes. ahead are
+// further nodes that would have been covered, if they are known.
+func (c *Context) Miss(pattern string, at *graph.Node, reason string, covered []*graph.Node, ahead ...*graph.Node) {
 	c.Stage.Misses = append(c.Stage.Misses, trace.Miss{
 		Pattern: pattern, Node: at.ID, At: at.Where(), Reason: reason, Origin: graph.MergeOrigins(covered...)})
+	c.follow(at, slices.Concat(covered, ahead))
 }
 
 // Note records anything else; n may be nil.

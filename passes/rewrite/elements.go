@@ -17,9 +17,9 @@ func IsSoftmax(n *graph.Node) bool {
 	return ok
 }
 
-// ProductUnder reports whether n follows element by element from a matrix product.
-func ProductUnder(n *graph.Node) bool {
-	return searchElements(n, func(m *graph.Node) bool { _, ok := m.Op.(graph.MatMul); return ok }) != nil
+// ProductUnder finds a matrix product from which n follows element by element, or nil.
+func ProductUnder(n *graph.Node) *graph.Node {
+	return searchElements(n, func(m *graph.Node) bool { _, ok := m.Op.(graph.MatMul); return ok })
 }
 
 // searchElements looks for a node among n and what n follows from element by element: through elementwise work,

@@ -107,7 +107,7 @@ func (r *Rewriter) reportMisses() {
 		c := cause{m.At, m.Reason}
 		if best[spot{m.p, m.Key}].Miss == m.Miss && !told[c] {
 			told[c] = true
-			r.Context.Miss(m.p.Name, m.At, m.Reason, m.Covered...)
+			r.Context.Miss(m.p.Name, m.At, m.Reason, m.Covered, m.Ahead...)
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (r *Rewriter) replace(n, m *graph.Node) {
 		r.revive(m)
 	}
 	r.Uses.Move(n, m)
-	r.release(n)
+	r.release(n, m)
 }
 
 // inherit adds the origins of n to those of m. Where m has many, the set of them is kept.
@@ -254,14 +254,16 @@ func (s *originSet) add(origins []graph.Origin) {
 	}
 }
 
-// release marks n as dead and takes it off its operands' readers, and so on for those that nothing reads any more.
-func (r *Rewriter) release(n *graph.Node) {
+// release marks n as dead, which m computes now, and takes it off its operands' readers, and so on for those that nothing
+// reads any more.
+func (r *Rewriter) release(n, m *graph.Node) {
 	for todo := []*graph.Node{n}; len(todo) > 0; {
 		n, todo = todo[len(todo)-1], todo[:len(todo)-1]
 		if r.dead.Get(n) || graph.IsSource(n.Op) {
 			continue
 		}
 		r.dead.Set(n, true)
+		r.Context.Became(n, m)
 		for _, a := range n.Args {
 			r.Uses.Remove(a, n)
 			if r.Uses.None(a) {
@@ -276,6 +278,7 @@ func (r *Rewriter) revive(n *graph.Node) {
 	r.dead.Set(n, false)
 	for todo := []*graph.Node{n}; len(todo) > 0; {
 		n, todo = todo[len(todo)-1], todo[:len(todo)-1]
+		r.Context.returned(n)
 		for _, a := range n.Args {
 			if r.dead.Get(a) {
 				r.dead.Set(a, false)

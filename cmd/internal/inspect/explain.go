@@ -89,7 +89,7 @@ type ExplainReport struct {
 	Kinds    []kindReport    `json:"kinds"`
 	Launches []explainLaunch `json:"launches"`
 	Host     []hostReport    `json:"host"`
-	Misses   []missReport    `json:"misses"`
+	Misses   []missReport    `json:"misses"` // those that count first, the largest groups first
 	Notes    []noteReport    `json:"notes"`
 	Numeric  []numericReport `json:"numeric"` // the weakest first
 
@@ -98,6 +98,8 @@ type ExplainReport struct {
 	Precision string `json:"precision"`         // as in fusec.run/1
 	Overlay   string `json:"overlay,omitempty"` // of target fpga
 	Refusal   string `json:"refusal,omitempty"` // why it cannot run on the target
+
+	missed []trace.Missed // what Misses has, by cause
 }
 
 type memoryReport struct {
@@ -139,7 +141,9 @@ type missReport struct {
 	Pattern string       `json:"pattern"`
 	At      string       `json:"at"`
 	Reason  string       `json:"reason"`
-	Nodes   []cli.Origin `json:"nodes"` // the user's, that it had matched
+	Nodes   []cli.Origin `json:"nodes"`  // the user's, that it had matched
+	Saves   trace.Work   `json:"saves"`  // what the program would save without it
+	Counts  bool         `json:"counts"` // there is something to save
 }
 
 type noteReport struct {
@@ -210,11 +214,14 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 		}
 	}
 	for _, s := range tr.Stages {
-		for _, m := range s.Misses {
-			rep.Misses = append(rep.Misses, missReport{s.Name, m.Pattern, m.At, m.Reason, cli.OriginsJSON(m.Origin)})
-		}
 		for _, n := range s.Notes {
 			rep.Notes = append(rep.Notes, noteReport{s.Name, n.Text, cli.OriginsJSON(n.Origin), n.Kind.String(), n.Topic})
+		}
+	}
+	rep.missed = tr.Missed()
+	for _, g := range rep.missed {
+		for _, m := range g.List {
+			rep.Misses = append(rep.Misses, missReport{tr.Stages[g.Stage].Name, m.Pattern, m.At, m.Reason, cli.OriginsJSON(m.Origin), m.Saves, m.Counts})
 		}
 	}
 	for _, c := range tr.Contracts() {
@@ -306,27 +313,7 @@ func (rep *ExplainReport) text() string {
 	for _, h := range rep.Host {
 		fmt.Fprintf(&b, "  launch %d, %s: %s\n", h.Launch, h.Node, h.Reason)
 	}
-	b.WriteString("\nmissed fusions: ")
-	if len(rep.Misses) == 0 {
-		b.WriteString("none\n")
-	} else {
-		fmt.Fprintf(&b, "%d\n", len(rep.Misses))
-	}
-	for _, g := range groupMisses(rep.Misses) {
-		times := ""
-		if len(g) > 1 {
-			times = fmt.Sprintf("×%d ", len(g))
-		}
-		m := g[0]
-		fmt.Fprintf(&b, "  %s%s (%s) stopped at %s", times, m.Pattern, m.Stage, m.At)
-		switch n := len(g) - 1; {
-		case n == 1:
-			fmt.Fprintf(&b, " and at %s", g[1].At)
-		case n > 1:
-			fmt.Fprintf(&b, " and %d others", n)
-		}
-		fmt.Fprintf(&b, ": %s\n", m.Reason)
-	}
+	rep.missedText(&b)
 	for _, k := range []graph.NoteKind{graph.Divergence, graph.Imitation} {
 		n, t := 0, cli.NewTable(">times", "topic")
 		for _, d := range rep.Divergences {
@@ -376,22 +363,49 @@ func (rep *ExplainReport) numericText() string {
 	return b.String()
 }
 
-// groupMisses groups missed fusions by their cause: one pattern in one stage, for reasons that differ only in the nodes
-// and numbers that they name. The largest group is first; equally large ones are in the order of their first miss.
-func groupMisses(list []missReport) [][]missReport {
-	at := map[[3]string]int{}
-	var groups [][]missReport
-	for _, m := range list {
-		key := [3]string{m.Stage, m.Pattern, trace.Cause(m.Reason)}
-		i, ok := at[key]
-		if !ok {
-			i = len(groups)
-			at[key], groups = i, append(groups, nil)
+// missedText prints the missed fusions by their cause: those that count, then the others.
+func (rep *ExplainReport) missedText(b *strings.Builder) {
+	count, at := 0, 0
+	for _, m := range rep.Misses {
+		if m.Counts {
+			count++
 		}
-		groups[i] = append(groups[i], m)
 	}
-	slices.SortStableFunc(groups, func(a, b []missReport) int { return len(b) - len(a) })
-	return groups
+	b.WriteString("\nmissed fusions: ")
+	if count == 0 {
+		b.WriteString("none\n")
+	} else {
+		fmt.Fprintf(b, "%d\n", count)
+	}
+	free := len(rep.Misses) - count
+	for _, g := range rep.missed {
+		if !g.Counts && free > 0 {
+			fmt.Fprintf(b, "\nmatched in part, at no cost: %d\n", free)
+			free = 0
+		}
+		m := rep.Misses[at]
+		b.WriteString("  ")
+		if len(g.List) > 1 {
+			fmt.Fprintf(b, "×%d ", len(g.List))
+		}
+		fmt.Fprintf(b, "%s (%s) stopped at %s", m.Pattern, m.Stage, m.At)
+		switch n := len(g.List) - 1; {
+		case n == 1:
+			fmt.Fprintf(b, " and at %s", rep.Misses[at+1].At)
+		case n > 1:
+			fmt.Fprintf(b, " and %d others", n)
+		}
+		fmt.Fprintf(b, ": %s", m.Reason)
+		if g.Saves.Launches > 0 {
+			cost := "it costs"
+			if len(g.List) > 1 {
+				cost = "they cost"
+			}
+			fmt.Fprintf(b, "; %s %s and %s", cost, cli.Plural(g.Saves.Launches, "launch", "launches"), cli.HumanBytes(g.Saves.Bytes))
+		}
+		b.WriteByte('\n')
+		at += len(g.List)
+	}
 }
 
 // saved is how much smaller after is than before.

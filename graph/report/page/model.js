@@ -102,41 +102,26 @@ class Run {
     this.peakBytes = this.alive[this.peak] || 0;
   }
 
-  // misses are grouped by cause, the one that costs most first.
+  // misses are grouped by cause. The trace says what each group costs, and which misses count.
   misses() {
-    const groups = new Map();
+    const key = (stage, m) => [stage, m.pattern, m.cause].join('\n');
+    const name = new Map(this.trace.stages.map(s => [s.index, s.name]));
+    const groups = new Map((this.trace.missed || []).map(g => [key(name.get(g.stage), g), { ...g, stage: name.get(g.stage), list: [] }]));
     for (const s of this.trace.stages) for (const m of s.misses || []) {
-      const key = [s.name, m.pattern, m.cause].join('\n');
-      if (!groups.has(key)) groups.set(key, { stage: s.name, pattern: m.pattern, cause: m.cause, list: [], launches: 0, bytes: 0, time: 0 });
-      const g = groups.get(key);
-      const of = (m.launches || []).map(i => this.launches[i]).filter(Boolean);
-      const bytes = sum(of, l => l.bytes), time = sum(of, l => l.measured_ns || 0);
-      const miss = { ...m, of, group: g, time: bytes ? time * Math.min(1, m.saves.bytes / bytes) : 0 };
-      g.list.push(miss);
+      const g = groups.get(key(s.name, m)), of = (m.launches || []).map(i => this.launches[i]).filter(Boolean);
+      if (g) g.list.push({ ...m, of, group: g, time: this.timeOf(of, m.saves.bytes) });
     }
-    for (const g of groups.values()) this.saves(g);
-    // Those that cost nothing are listed, but not marked.
-    this.free = [...groups.values()].filter(g => !g.launches && !g.bytes);
-    this.missed = [...groups.values()].filter(g => g.launches || g.bytes).sort((a, b) => b.time - a.time || b.bytes - a.bytes || b.list.length - a.list.length);
-    for (const g of this.missed) for (const m of g.list) if (m.of.length) m.of[0].misses.push(m);
-    this.missCount = sum(this.missed, g => g.list.length);
+    for (const g of groups.values()) g.time = this.timeOf([...new Set(g.list.filter(m => m.counts).flatMap(m => m.of))], g.saves.bytes);
+    this.free = [...groups.values()].filter(g => !g.counts);
+    this.missed = [...groups.values()].filter(g => g.counts).sort((a, b) => b.time - a.time || b.saves.bytes - a.saves.bytes || b.list.length - a.list.length);
+    for (const g of this.missed) for (const m of g.list) if (m.counts && m.of.length) m.of[0].misses.push(m);
+    this.missCount = sum(this.missed, g => sum(g.list, m => m.counts ? 1 : 0));
   }
 
-  // saves sums up what the misses of a group would save. A launch or a value that several of them name counts once.
-  saves(g) {
-    const list = new Set(g.list.flatMap(m => m.of)), writer = new Map(), reads = new Map(), parent = new Map();
-    const top = l => { while (parent.has(l)) l = parent.get(l); return l; };
-    const last = Math.max(-1, ...[...list].map(l => l.i));
-    for (const l of list) for (const b of l.writes) if (this.buffers[b].role == 'temp') writer.set(b, l);
-    for (const l of list) for (const b of l.reads) {
-      const from = writer.get(b);
-      if (!from || from == l) continue;
-      reads.set(b, (reads.get(b) || 0) + 1);
-      if (top(from) != top(l)) { parent.set(top(from), top(l)); g.launches++; }
-    }
-    for (const [b, n] of reads) g.bytes += this.buffers[b].bytes * (n + (this.buffers[b].last <= last ? 1 : 0));
-    const bytes = sum(list, l => l.bytes);
-    if (bytes) g.time = sum(list, l => l.measured_ns || 0) * Math.min(1, g.bytes / bytes);
+  // timeOf is the part of the launches' time that is as large as the saved part of their traffic.
+  timeOf(launches, saved) {
+    const bytes = sum(launches, l => l.bytes);
+    return bytes ? sum(launches, l => l.measured_ns || 0) * Math.min(1, saved / bytes) : 0;
   }
 
   // layers are the rows of the first page: layers that repeat are one row.

@@ -258,18 +258,18 @@ const stagesView = {
 const missedView = {
   name: 'Missed',
   show(run) {
-    return [run.missed.length ? h('p', { class: 'faint' }, 'Patterns that matched in part, by the condition that failed. What one launch would save is an estimate: the launches, and the traffic of the temporary values that they pass to each other.')
+    return [run.missed.length ? h('p', { class: 'faint' }, 'Patterns that matched in part, by the condition that failed. What a match would save is an estimate: the launches, and the traffic of the values that they pass to each other.')
       : h('section', {}, h('h2', {}, 'No fusion was missed'), h('p', {}, run.free.length ? 'Patterns that matched in part cost neither a launch nor traffic.' : 'Every pattern that matched in part matched whole.')),
       run.missed.map(g => this.group(run, g)),
-      run.free.length ? h('details', {}, h('summary', {}, `${plural(sum(run.free, g => g.list.length), 'pattern')} matched in part and cost nothing: another launch computes the rest anyway`), run.free.map(g => this.group(run, g))) : null];
+      run.free.length ? h('details', {}, h('summary', {}, `${plural(sum(run.free, g => g.list.length), 'pattern')} matched in part and cost nothing`), run.free.map(g => this.group(run, g))) : null];
   },
   group(run, g) {
         const rows = h('tbody');
         grow(rows, g.list, m => h('tr', { class: m.of.length ? 'row' : '', onclick: e => { if (m.of.length && !e.target.closest('a')) select(m.of[0]); } },
           h('td', { class: 'wrap' }, m.at), h('td', { class: 'wrap' }, m.of.length ? m.of.slice(0, 5).map((l, i) => [i ? ', ' : '', h('a', { href: '#launch-' + l.n, title: full(l) }, '#' + l.n)]) : 'none is left', m.of.length > 5 ? ' …' : ''),
           h('td', { class: 'n' }, m.saves.launches ? plural(m.saves.launches, 'launch', 'launches') : ''), h('td', { class: 'n' }, m.saves.bytes ? fmtBytes(m.saves.bytes) : ''), run.measured ? h('td', { class: 'n' }, m.time ? '≈ ' + fmtTime(m.time) : '') : null));
-        return h('section', {}, h('h2', {}, h('span', { class: 'miss' }, '▼ ' + g.pattern + (g.list.length > 1 ? ' ×' + g.list.length : '')), h('small', {}, 'missed in ' + g.stage)),
-          h('p', { class: 'note' }, g.list[0].reason), h('p', {}, 'Would save: ', h('b', {}, [g.launches ? plural(g.launches, 'launch', 'launches') : '', g.bytes ? fmtBytes(g.bytes) + ' of traffic' : '', g.time ? 'about ' + fmtTime(g.time) + ', ' + fmtShare(g.time / run.total) + ' of the run' : ''].filter(Boolean).join(', ') || 'nothing')),
+        return h('section', {}, h('h2', {}, h('span', { class: g.counts ? 'miss' : '' }, (g.counts ? '▼ ' : '') + g.pattern + (g.list.length > 1 ? ' ×' + g.list.length : '')), h('small', {}, (g.counts ? 'missed in ' : 'matched in part in ') + g.stage)),
+          h('p', { class: g.counts ? 'note' : 'note free' }, g.list[0].reason), h('p', {}, 'Would save: ', h('b', {}, [g.saves.launches ? plural(g.saves.launches, 'launch', 'launches') : '', g.saves.bytes ? fmtBytes(g.saves.bytes) + ' of traffic' : '', g.time ? 'about ' + fmtTime(g.time) + ', ' + fmtShare(g.time / run.total) + ' of the run' : ''].filter(Boolean).join(', ') || 'nothing')),
           h('details', { open: run.missed.length == 1 || g.list.length < 4 }, h('summary', {}, plural(g.list.length, 'place')),
             h('table', {}, h('thead', {}, h('tr', {}, h('th', {}, 'stopped at'), h('th', {}, 'launches'), h('th', { class: 'n' }, 'saves'), h('th', { class: 'n' }, 'traffic'), run.measured ? h('th', { class: 'n' }, 'time') : null)), rows)));
   },

@@ -36,10 +36,11 @@ func New(tr *trace.Trace, o Options) *Trace {
 	e := &encoder{Trace: Trace{Schema: Schema, About: o.About, Target: tr.Target, Overlay: tr.Overlay, Precision: tr.Precision,
 		Unfused: tr.Unfused(), Origins: []Origin{}, OriginLists: [][]int{}, Bodies: []Graph{}, Sources: []string{},
 		Stages: []Stage{}},
-		origins: map[graph.Origin]int{}, lists: map[string]int{}, bodies: map[*graph.Graph]int{}, same: map[string]int{}, sources: map[string]int{}, launches: map[int][]int{}, in: map[int][]int{}, named: map[string]int{}}
+		origins: map[graph.Origin]int{}, lists: map[string]int{}, bodies: map[*graph.Graph]int{}, same: map[string]int{}, sources: map[string]int{}}
 	if o.Last == len(tr.Stages)-1 && tr.Program != nil {
 		e.program(tr.Program, o.Measured)
 	}
+	e.missed(tr)
 	before := map[int]*Node{}
 	for i := o.First; i <= o.Last; i++ {
 		before = e.stage(tr, i, before, o)
@@ -58,11 +59,7 @@ type encoder struct {
 	same    map[string]int // bodies by what they compute
 	sources map[string]int
 	nodes   map[*graph.Node]*Node // of the stage before
-
-	launches map[int][]int  // by number of their list of origins
-	phases   []graph.Phase  // of the launches
-	named    map[string]int // launches by the name of a result
-	in       map[int][]int  // the numbers of the lists that have an origin
+	costs   map[*trace.Miss]trace.MissCost
 }
 
 // origin is the number of a list of origins, 0 for an empty one.
@@ -172,7 +169,7 @@ func (n *Node) equal(o *Node) bool {
 // stage adds stage i; before are the nodes of the stage before it. It returns those of this one.
 func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options) map[int]*Node {
 	s := &tr.Stages[i]
-	j := Stage{Name: s.Name, Doc: s.Doc, Index: i, Work: trace.Unfused(s.Graph), Changed: []Node{}}
+	j := Stage{Name: s.Name, Doc: s.Doc, Index: i, Work: trace.Unfused(s.Graph), Changed: []Node{}, Numeric: contract(s.Numeric)}
 	if i == len(tr.Stages)-1 && tr.Program != nil {
 		j.Work = tr.Program.Work()
 	}
@@ -223,29 +220,28 @@ func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options)
 		j.Updates = updates
 	}
 	for _, m := range s.Matches {
-		k := Match{Pattern: m.Pattern, Kind: m.Kind, Node: m.Node, Origin: e.origin(m.Origin)}
-		if m.Numeric.Class != trace.ClassExact && m.Numeric.Stated() {
-			k.Numeric = &m.Numeric
-		}
-		j.Matches = append(j.Matches, k)
+		j.Matches = append(j.Matches, Match{Pattern: m.Pattern, Kind: m.Kind, Node: m.Node, Origin: e.origin(m.Origin), Numeric: contract(m.Numeric)})
 	}
-	var stopped map[int]*graph.Node // the nodes before the stage
-	for _, m := range s.Misses {
-		k := Miss{Pattern: m.Pattern, Node: m.Node, At: m.At, Reason: m.Reason, Cause: trace.Cause(m.Reason), Origin: e.origin(m.Origin)}
-		if e.Program != nil {
-			if before := tr.Stages[max(i-1, 0)].Graph; stopped == nil && before != nil {
-				stopped = map[int]*graph.Node{}
-				for _, n := range before.Nodes {
-					stopped[n.ID] = n
-				}
-			}
-			k.Launches = e.missed(&m, stopped[m.Node], s.Name == trace.FusePass)
-			k.Saves = e.Program.saves(k.Launches)
+	for k := range s.Misses {
+		m := &s.Misses[k]
+		c := e.costs[m]
+		list := c.Launches[:min(len(c.Launches), mostMissed)]
+		if e.Program == nil {
+			list = nil
 		}
-		j.Misses = append(j.Misses, k)
+		j.Misses = append(j.Misses, Miss{Pattern: m.Pattern, Node: m.Node, At: m.At, Reason: m.Reason, Cause: trace.Cause(m.Reason), Origin: e.origin(m.Origin),
+			Launches: list, Saves: c.Saves, Counts: c.Counts})
 	}
 	e.Stages = append(e.Stages, j)
 	return here
+}
+
+// contract is what a rule states, or nil.
+func contract(n trace.Numeric) *trace.Numeric {
+	if !n.Stated() {
+		return nil
+	}
+	return &n
 }
 
 func (e *encoder) lastStage(is func(*Stage) bool) *Stage {
@@ -263,7 +259,7 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 	for _, b := range p.Buffers {
 		j.Buffers = append(j.Buffers, Buffer{b.Name, b.Role, b.Type.String(), b.Type.Bytes(), b.Offset, b.First, b.Last})
 	}
-	for i, l := range p.Launches {
+	for _, l := range p.Launches {
 		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Phase: l.Phase.String(), Scope: l.Scope, Layer: layerOf(l.Scope), Device: l.Device, Reason: l.Reason,
 			Reads: append([]int{}, l.Reads...), Writes: append([]int{}, l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Cycles: l.Cycles}
 		if l.Source != "" {
@@ -277,16 +273,6 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 			k.MeasuredNS, k.Counted, k.MaxError, k.RMSError = l.Measured.Nanoseconds(), l.Counted, l.MaxError, l.RMSError
 		}
 		j.Launches = append(j.Launches, k)
-		e.phases = append(e.phases, l.Phase)
-		for _, b := range l.Writes {
-			e.named[p.Buffers[b].Name] = i
-		}
-		e.launches[k.Origin] = append(e.launches[k.Origin], i)
-	}
-	for at, list := range e.OriginLists { // until here they are those of launches
-		for _, o := range list {
-			e.in[o] = append(e.in[o], at+1)
-		}
 	}
 	j.repeats()
 	e.Program = j
@@ -295,89 +281,15 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 // mostMissed bounds how many launches are listed for one miss.
 const mostMissed = 64
 
-// missed lists the launches that compute the node n at which matching stopped, and those that compute what the miss had
-// matched: as forward and backward launches have the same origins, in the phases of n's operands that it had matched. In
-// the pass that is fusing launches, it is the launch that writes such an operand, if that has a name.
-func (e *encoder) missed(m *trace.Miss, n *graph.Node, fusing bool) (list []int) {
-	seen := map[int]bool{}
-	add := func(origins []graph.Origin, phases map[graph.Phase]bool) {
-		for _, o := range origins {
-			id, known := e.origins[o]
-			if !known {
-				continue
-			}
-			for _, of := range e.in[id] {
-				for _, l := range e.launches[of] {
-					if len(list) == mostMissed {
-						return
-					}
-					if !seen[l] && phases[e.phases[l]] {
-						seen[l] = true
-						list = append(list, l)
-					}
-				}
-			}
+// missed encodes what is known of missed fusions in all stages.
+func (e *encoder) missed(tr *trace.Trace) {
+	e.costs = map[*trace.Miss]trace.MissCost{}
+	for _, g := range tr.Missed() {
+		for _, c := range g.List {
+			e.costs[c.Miss] = c
 		}
+		e.Missed = append(e.Missed, Missed{Stage: g.Stage, Pattern: g.Pattern, Cause: g.Cause, Times: len(g.List), Saves: g.Saves, Counts: g.Counts})
 	}
-	if n == nil {
-		return nil
-	}
-	matched := map[graph.Origin]bool{}
-	for _, o := range m.Origin {
-		matched[o] = true
-	}
-	phases, named := map[graph.Phase]bool{}, true
-	for _, a := range n.Args {
-		if !trace.IsOperation(a.Op) || !slices.ContainsFunc(a.Origin, func(o graph.Origin) bool { return matched[o] }) {
-			continue
-		}
-		phases[a.Phase] = true
-		if l, ok := e.named[a.Name]; ok && a.Name != "" && fusing && !seen[l] {
-			seen[l], list = true, append(list, l)
-		} else {
-			named = false
-		}
-	}
-	if len(phases) == 0 {
-		phases[n.Phase], named = true, false
-	}
-	if fusing && n.Phase == graph.Optimiser && !phases[n.Phase] {
-		return nil // all updates are in the optimiser's launches, which are there whatever else is fused
-	}
-	if !named {
-		add(m.Origin, phases)
-	}
-	add(n.Origin, map[graph.Phase]bool{n.Phase: true})
-	slices.Sort(list)
-	return list
-}
-
-// saves is what one launch in place of several would save, of those that pass temporary values to each other: the
-// launches, and the traffic of these values. A value that others read too is still written.
-func (p *Program) saves(list []int) (w Work) {
-	reads, writer := map[int]int64{}, map[int]int{}
-	for _, l := range list {
-		for _, b := range p.Launches[l].Writes {
-			writer[b] = l
-		}
-	}
-	joined := map[int]bool{}
-	for _, l := range list {
-		for _, b := range p.Launches[l].Reads {
-			if from, ok := writer[b]; ok && from != l && p.Buffers[b].Role == "temp" {
-				reads[b]++
-				joined[from], joined[l] = true, true
-			}
-		}
-	}
-	w.Launches = max(len(joined)-1, 0)
-	for b, n := range reads {
-		w.Bytes += n * p.Buffers[b].Bytes
-		if p.Buffers[b].Last <= list[len(list)-1] {
-			w.Bytes += p.Buffers[b].Bytes
-		}
-	}
-	return w
 }
 
 // layerOf is a scope up to its first part with a number or a letter that counts, or its first part if none has one.

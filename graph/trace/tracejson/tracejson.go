@@ -24,7 +24,10 @@ type Trace struct {
 	Bodies      []Graph  `json:"bodies"`
 	Sources     []string `json:"sources"`
 	Stages      []Stage  `json:"stages"`
-	Program     *Program `json:"program,omitempty"`
+	// Missed is the missed fusions of all stages of the compilation by their cause: those that count first, the largest
+	// groups first.
+	Missed  []Missed `json:"missed,omitempty"`
+	Program *Program `json:"program,omitempty"`
 }
 
 // About is what a trace does not know of itself. All fields may be empty.
@@ -77,6 +80,8 @@ type Stage struct {
 	Matches []Match  `json:"matches,omitempty"`
 	Misses  []Miss   `json:"misses,omitempty"`
 	Notes   []Note   `json:"notes,omitempty"`
+	// Numeric is the weakest contract of the stage's rewrites, as [trace.Stage] has it.
+	Numeric *trace.Numeric `json:"numeric,omitempty"`
 }
 
 // Graph is the body of a fusion. Its IDs are its own, and its nodes have no names and no origins: fusions that compute
@@ -124,7 +129,7 @@ type Match struct {
 	Node    int    `json:"node"`
 	Origin  int    `json:"origin,omitempty"`
 
-	Numeric *trace.Numeric `json:"numeric,omitempty"` // what it may change of the value; nil if it is exact
+	Numeric *trace.Numeric `json:"numeric,omitempty"` // what the rule may change of the value
 }
 
 // Miss is a missed fusion.
@@ -135,10 +140,21 @@ type Miss struct {
 	Reason  string `json:"reason"`
 	Cause   string `json:"cause"` // Reason without what is particular to one place
 	Origin  int    `json:"origin,omitempty"`
-	// Launches are those that compute what the pattern had matched. As one launch they would save Saves: the launches,
-	// and the traffic of the values that only they use.
+	// Launches are those that compute what the pattern had matched and the node where it stopped. Saves and Counts are
+	// as [trace.MissCost] has them.
 	Launches []int `json:"launches,omitempty"`
 	Saves    Work  `json:"saves"`
+	Counts   bool  `json:"counts,omitempty"`
+}
+
+// Missed is missed fusions of one pattern in one stage with the same cause; see [trace.Missed].
+type Missed struct {
+	Stage   int    `json:"stage"` // its index in the whole compilation
+	Pattern string `json:"pattern"`
+	Cause   string `json:"cause"`
+	Times   int    `json:"times"`
+	Saves   Work   `json:"saves"`
+	Counts  bool   `json:"counts,omitempty"`
 }
 
 // Note is any other remark of a pass.

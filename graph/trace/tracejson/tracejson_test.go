@@ -120,12 +120,37 @@ func TestMiss(t *testing.T) {
 	if miss == nil {
 		t.Fatal("attention is not missed")
 	}
-	if len(miss.Launches) == 0 || strings.Contains(miss.Cause, "block1") {
+	if len(miss.Launches) < 2 || strings.Contains(miss.Cause, "block1") || !miss.Counts || miss.Saves.Launches == 0 || miss.Saves.Bytes == 0 {
 		t.Errorf("%+v", miss)
 	}
-	t.Logf("%+v", miss)
-	for _, l := range miss.Launches {
-		t.Log(got.Program.Launches[l])
+	listed := 0
+	for i, m := range got.Missed {
+		listed += m.Times
+		if i > 0 && m.Counts && !got.Missed[i-1].Counts {
+			t.Errorf("%+v comes after one that does not count", m)
+		}
+	}
+	for _, s := range got.Stages {
+		listed -= len(s.Misses)
+	}
+	if listed != 0 || len(got.Missed) == 0 || got.Missed[0].Pattern != "attention" {
+		t.Errorf("%d more by cause than one by one: %+v", listed, got.Missed)
+	}
+}
+
+// A match has the rule's name and what that may change.
+func TestMatch(t *testing.T) {
+	tr := step(t, 1, -1)
+	for i, s := range New(tr, All(About{}, false)).Stages {
+		want := tr.Stages[i].Matches
+		if len(s.Matches) != len(want) || (s.Numeric == nil) != (tr.Stages[i].Numeric == trace.Numeric{}) {
+			t.Fatalf("stage %s has %d matches and the contract %v", s.Name, len(s.Matches), s.Numeric)
+		}
+		for j, m := range s.Matches {
+			if m.Pattern != want[j].Pattern || m.Pattern == "" || m.Numeric == nil || *m.Numeric != want[j].Numeric {
+				t.Errorf("%+v, want %+v", m, want[j])
+			}
+		}
 	}
 }
 
