@@ -33,6 +33,9 @@ type Digits struct {
 // Count is the number of images.
 func (d Digits) Count() int { return len(d.Labels) }
 
+// image is the pixels of an image.
+func (d Digits) image(i int) []float32 { return d.Images[i*DigitPixels:][:DigitPixels] }
+
 // part returns the images [from, to).
 func (d Digits) part(from, to int) Digits {
 	return Digits{d.Images[from*DigitPixels : to*DigitPixels], d.Labels[from:to]}
@@ -91,10 +94,28 @@ func LoadDigits() (known, test Digits, err error) {
 	return d.part(0, digitsTrain), d.part(digitsTrain, d.Count()), nil
 }
 
-// digitsTask is the task of learning digits. Build makes the model for batches of images [batch, DigitPixels]; its
-// output are logits. Each image is distorted at random in each step, as data augmentation. For bent = 0 it is not
-// distorted; for 1 it is distorted as far as the digit stays recognisable.
-func digitsTask(s train.Settings, bent float64, rule optim.Rule, build builder) (*train.Task, error) {
+// A scene is what a model sees of a digit, and what it is asked.
+type scene struct {
+	// draw writes the model's input and the labels for an image of a digit, distorted as [bend] does.
+	draw  func(x []float32, y []int, image []float32, digit int, bent float64, r *rand.Rand)
+	score func(logits []float32, labels []int) train.Score
+}
+
+// oneDigit is the image itself and its digit.
+var oneDigit = scene{
+	func(x []float32, y []int, image []float32, digit int, bent float64, r *rand.Rand) {
+		bend(x, image, bent, r)
+		y[0] = digit
+	},
+	func(logits []float32, labels []int) train.Score {
+		return train.Score{Name: "test accuracy", Value: accuracy(logits, labels)}
+	},
+}
+
+// digitsTask is the task of learning digits in a scene. Build makes the model for batches of inputs; its output are
+// logits. Each image is distorted at random in each step, as data augmentation. For bent = 0 it is not distorted; for 1
+// it is distorted as far as the digit stays recognisable. Test images are not distorted.
+func digitsTask(s train.Settings, in scene, bent float64, rule optim.Rule, build builder) (*train.Task, error) {
 	known, test, err := LoadDigits()
 	if err == nil {
 		err = s.Check()
@@ -119,11 +140,16 @@ func digitsTask(s train.Settings, bent float64, rule optim.Rule, build builder) 
 	}
 	x, err := train.Zeroed(m.Inputs[0])
 	y, err2 := train.Zeroed(m.Inputs[1])
-	images, err3 := train.Zeroed(forward.Inputs[0])
+	shown, err3 := train.Zeroed(forward.Inputs[0])
 	if err := errors.Join(err, err2, err3); err != nil {
 		return nil, errors.Join(err, score.vm.Close())
 	}
-	copy(images.Float32s(), test.Images)
+	pixels, labels := len(x.Float32s())/s.Batch, len(y.Ints())/s.Batch
+	asked := make([]int, test.Count()*labels)
+	r := rand.New(rand.NewPCG(1, 1)) // the same test images for every run
+	for i := range test.Count() {
+		in.draw(shown.Float32s()[i*pixels:][:pixels], asked[i*labels:][:labels], test.image(i), test.Labels[i], 0, r)
+	}
 	order := newShuffler(known.Count(), s)
 	return &train.Task{
 		Model: m, Forward: forward,
@@ -132,8 +158,7 @@ func digitsTask(s train.Settings, bent float64, rule optim.Rule, build builder) 
 		Fill: func(step int) error {
 			r := rand.New(rand.NewPCG(s.Seed, ^uint64(step))) // another sequence than that of the epochs' orders
 			for i, k := range order.at(step) {
-				bend(x.Float32s()[i*DigitPixels:][:DigitPixels], known.Images[k*DigitPixels:][:DigitPixels], bent, r)
-				y.Ints()[i] = known.Labels[k]
+				in.draw(x.Float32s()[i*pixels:][:pixels], y.Ints()[i*labels:][:labels], known.image(k), known.Labels[k], bent, r)
 			}
 			return nil
 		},
@@ -142,7 +167,7 @@ func digitsTask(s train.Settings, bent float64, rule optim.Rule, build builder) 
 			if err != nil {
 				return nil, err
 			}
-			return []train.Score{{Name: "test accuracy", Value: accuracy(logits.Data().([]float32), test.Labels)}}, nil
+			return []train.Score{in.score(logits.Data().([]float32), asked)}, nil
 		},
 		Release: score.vm.Close,
 	}, nil

@@ -15,7 +15,7 @@ var digitsMLPExample = &Example{
 	Samples:  digitsTrain,
 	Defaults: train.Settings{Steps: 4000, Batch: 32, Rate: 3e-3, Seed: 1},
 	Open: func(s train.Settings) (*train.Task, error) {
-		return digitsTask(s, 0.5, optim.AdamW{Decay: 0.1}, DigitsMLP)
+		return digitsTask(s, oneDigit, 0.5, optim.AdamW{Decay: 0.1}, DigitsMLP)
 	},
 }
 

@@ -22,7 +22,7 @@ var digitsViTExample = &Example{
 	Samples:  digitsTrain,
 	Defaults: train.Settings{Steps: 4000, Batch: 64, Rate: 2e-3, Seed: 1},
 	Open: func(s train.Settings) (*train.Task, error) {
-		return digitsTask(s, 0.8, optim.AdamW{Decay: 0.05}, func(batch int) (*train.Model, error) {
+		return digitsTask(s, oneDigit, 0.8, optim.AdamW{Decay: 0.05}, func(batch int) (*train.Model, error) {
 			return DigitsViT(tensor.Float32, batch, vitSize)
 		})
 	},

@@ -4,8 +4,11 @@
 //
 //	digits_mlp.go   two hidden layers on images of handwritten digits
 //	digits_vit.go   a vision transformer on the same images
-//	language.go an autoregressive transformer on the bytes of a novel; generate.go generates text moe.go the same with a
-//	mixture of experts in each layer karate.go a graph convolutional network on a karate club's friendships
+//	resnet.go       a residual network on the same images
+//	unet.go         a U-Net that finds the pixels of a digit in a noisy picture
+//	language.go     an autoregressive transformer on the bytes of a novel; generate.go generates text
+//	moe.go          the same with a mixture of experts in each layer
+//	karate.go       a graph convolutional network on a karate club's friendships
 //
 // transformer.go has the layer that three of them share, and package examples/train has the training loop. The command
 // fusec train runs the examples by name.
@@ -35,7 +38,7 @@ type Example struct {
 
 // All lists the examples.
 func All() []*Example {
-	return []*Example{digitsMLPExample, digitsViTExample, languageExample, moeExample, karateExample}
+	return []*Example{digitsMLPExample, digitsViTExample, resnetExample, unetExample, languageExample, moeExample, karateExample}
 }
 
 // Find returns the example with the given name.

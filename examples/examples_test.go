@@ -22,8 +22,10 @@ func short(x *Example) train.Settings {
 	switch x.Name {
 	case "digits-mlp":
 		s.Steps = 300
-	case "digits-vit":
+	case "digits-vit", "resnet":
 		s.Batch = 16
+	case "unet":
+		s.Batch = 8
 	case "language", "moe":
 		s.Steps, s.Batch = 8, 2
 	}
@@ -81,6 +83,58 @@ func TestTraining(t *testing.T) {
 	}
 }
 
+// TestResumeStatistics: a checkpoint has the running statistics of batch norms, and a run that resumes from it goes on to
+// the same bits.
+func TestResumeStatistics(t *testing.T) {
+	s := resnetExample.Defaults
+	s.Steps, s.Batch = 4, 4
+	begin := func() (*train.Task, *train.Run) {
+		task, err := resnetExample.Open(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { task.Close() })
+		r, err := train.Start(task, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.Close() })
+		return task, r
+	}
+	steps := func(r *train.Run, n int) (loss float64) {
+		for range n {
+			record, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			loss = record.Loss
+		}
+		return loss
+	}
+	whole, r := begin()
+	steps(r, 2)
+	saved, err := r.Checkpoint("resnet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := steps(r, 2)
+	again, r := begin()
+	if err := r.Restore(saved); err != nil {
+		t.Fatal(err)
+	}
+	if got := steps(r, 2); got != want {
+		t.Errorf("the last loss is %v, and %v without a break", got, want)
+	}
+	for i, n := range whole.Model.Norms {
+		if m := again.Model.Norms[i]; !m.Mean().Equal(n.Mean()) || !m.Variance().Equal(n.Variance()) {
+			t.Errorf("norm %d has other statistics", i)
+		}
+	}
+	if n := len(whole.Model.Norms); n != 9 || whole.Model.Norms[8].Mean().Float(0) == 0 {
+		t.Errorf("%d norms, whose statistics may not have moved", n)
+	}
+}
+
 func mean(x []float64) float64 {
 	sum := 0.0
 	for _, v := range x {
@@ -94,7 +148,7 @@ func TestScores(t *testing.T) {
 	for name, want := range map[string]struct {
 		low, high float64
 	}{
-		"digits-mlp": {0, 0.35}, "karate": {0, 1}, // a guess is right in one of ten; of the karate club anything may be
+		"digits-mlp": {0, 0.35}, "resnet": {0, 0.35}, "unet": {0, 0.35}, "karate": {0, 1}, // a guess is right in one of ten; of the karate club anything may be
 		"language": {6, 9}, // bits per character, log₂ 128 = 7 of a guess
 	} {
 		x, err := Find(name)
@@ -249,6 +303,54 @@ func TestBend(t *testing.T) {
 	}
 	if v := between(image, -1, 3); v != 0 {
 		t.Errorf("outside it is %v", v)
+	}
+}
+
+// TestHiddenDigit: the pixels of a picture that are labelled are as bright as the digit's, and as many.
+func TestHiddenDigit(t *testing.T) {
+	known, _, err := LoadDigits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, y := make([]float32, PicturePixels), make([]int, PicturePixels)
+	for i := range 20 {
+		image, digit := known.image(i), known.Labels[i]
+		hiddenDigit.draw(x, y, image, digit, 0, rand.New(rand.NewPCG(1, uint64(i))))
+		want, got := 0, 0
+		for _, v := range image {
+			if v >= 0.4 {
+				want++
+			}
+		}
+		for k, label := range y {
+			switch {
+			case label == 0:
+			case label == 1+digit && x[k] >= 0.4:
+				got++
+			default:
+				t.Fatalf("pixel %d of a %d is labelled %d and is %v bright", k, digit, label, x[k])
+			}
+		}
+		if got != want || want == 0 {
+			t.Errorf("%d pixels are of the digit, want %d", got, want)
+		}
+	}
+}
+
+func TestMeanIoU(t *testing.T) {
+	logits := []float32{1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0} // says 0, 0, 1, 1
+	for _, c := range []struct {
+		labels []int
+		want   float64
+	}{
+		{[]int{0, 0, 1, 1}, 1}, {[]int{1, 1, 0, 0}, 0}, {[]int{0, 1, 1, 1}, (1.0/2 + 2.0/3) / 2}, {[]int{0, 0, 1, 2}, (1 + 1.0/2 + 0) / 3},
+	} {
+		if got := meanIoU(logits, c.labels, 3); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%v: %v, want %v", c.labels, got, c.want)
+		}
+	}
+	if got := meanIoU(nil, nil, 3); got != 0 {
+		t.Errorf("of nothing: %v", got)
 	}
 }
 

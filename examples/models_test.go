@@ -42,6 +42,10 @@ func tiny(t testing.TB, of tensor.Dtype) map[string]*train.Model {
 	add("moe", moe, err)
 	karate, err := KarateGCN(of, 7, 9, 4)
 	add("karate", karate, err)
+	resnet, err := DigitsResNet(of, 3, 2)
+	add("resnet", resnet, err)
+	unet, err := UNet(of, 2, 2)
+	add("unet", unet, err)
 	if of == tensor.Float32 {
 		mlp, err := DigitsMLP(3)
 		add("digits-mlp", mlp, err)
@@ -124,6 +128,8 @@ func TestFusions(t *testing.T) {
 		"digits-vit": {"attention": 1, "norm": 3, "linear": 8},
 		"language":   {"attention": 2, "norm": 5, "linear": 15, "rope": 4, "gather": 1},
 		"moe":        {"moe": 2, "attention": 2, "norm": 5, "rope": 4, "gather": 1},
+		"resnet":     {"conv": 9, "linear": 1},
+		"unet":       {"conv": 11, "pool": 2},
 		"karate":     {"linear": 1, "gather": 2, "scatter_add": 3},
 	}
 	for name, m := range tiny(t, tensor.Float32) {
@@ -211,6 +217,12 @@ func reference(t testing.TB, m *train.Model) func(name string, i int, by float64
 			t.Fatal(err)
 		}
 	}
+	for _, s := range im.States {
+		in[s.Value.Name] = graph.NewTensor(s.Value.Type)
+		if err := s.Load(in[s.Value.Name]); err != nil {
+			t.Fatal(err)
+		}
+	}
 	names := map[string]string{}
 	for _, n := range m.Learnables {
 		names[n.Name()] = im.Node(n).Name
@@ -229,6 +241,65 @@ func reference(t testing.TB, m *train.Model) func(name string, i int, by float64
 			t.Fatal(err)
 		}
 		return values[cost][0].F[0]
+	}
+}
+
+// TestSteps trains the convolutional networks on Gorgonia's TapeMachine and on fusec's machine with the same solver: costs,
+// weights and running statistics are the same step by step.
+func TestSteps(t *testing.T) {
+	for _, name := range []string{"resnet", "unet"} {
+		t.Run(name, func(t *testing.T) {
+			var first [][]float64
+			for _, fused := range []bool{false, true} {
+				m := tiny(t, tensor.Float64)[name]
+				if _, err := gorgonia.Grad(m.Cost, m.Learnables...); err != nil {
+					t.Fatal(err)
+				}
+				vm, bound := gorgonia.VM(nil), gorgonia.BindDualValues(m.Learnables...)
+				if fused {
+					vm = machine(t, m.Graph, bound)
+				} else {
+					vm = gorgonia.NewTapeMachine(m.Graph, bound)
+					defer vm.Close()
+				}
+				solver := gorgonia.NewVanillaSolver(gorgonia.WithLearnRate(0.05))
+				var seen [][]float64
+				see := func(v gorgonia.Value) {
+					x, err := fgorgonia.ToTensor(v)
+					if err != nil {
+						t.Fatal(err)
+					}
+					seen = append(seen, x.Floats())
+				}
+				for range 3 {
+					if err := vm.RunAll(); err != nil {
+						t.Fatal(err)
+					}
+					see(m.Cost.Value())
+					if err := solver.Step(gorgonia.NodesToValueGrads(m.Learnables)); err != nil {
+						t.Fatal(err)
+					}
+					for _, n := range m.Norms {
+						seen = append(seen, slices.Clone(n.Mean().Floats()), slices.Clone(n.Variance().Floats()))
+					}
+					vm.Reset()
+				}
+				for _, n := range m.Learnables {
+					see(n.Value())
+				}
+				if first == nil {
+					first = seen
+					continue
+				}
+				for i, x := range seen {
+					for j, v := range x {
+						if want := first[i][j]; !(math.Abs(v-want) <= 1e-9*max(1, math.Abs(want))) {
+							t.Fatalf("value %d, element %d, is %v; on the TapeMachine it is %v", i, j, v, want)
+						}
+					}
+				}
+			}
+		})
 	}
 }
 

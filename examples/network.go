@@ -19,6 +19,8 @@ type network struct {
 	of         tensor.Dtype
 	learnables gorgonia.Nodes
 	gates      []train.Gate
+	layers     nn.Sequential   // appended and not yet applied
+	norms      []*nn.BatchNorm // of the layers applied
 	err        error
 }
 
@@ -57,6 +59,13 @@ func (n *network) input(name string, shape ...int) *gorgonia.Node {
 // integers declares integers that each batch fills: tokens, labels, vertices.
 func (n *network) integers(name string, shape ...int) *gorgonia.Node {
 	return gorgonia.NewTensor(n.g, tensor.Int, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name))
+}
+
+// add appends a layer, for through to apply, or records the error.
+func (n *network) add(l nn.Layer, err error) {
+	if n.err == nil {
+		n.layers, n.err = append(n.layers, l), err
+	}
 }
 
 // linear is x·w + b for x [..., in].
@@ -135,7 +144,8 @@ func (n *network) model(output *gorgonia.Node, inputs ...*gorgonia.Node) (*train
 	if n.err != nil {
 		return nil, n.err
 	}
-	return &train.Model{Graph: n.g, Inputs: inputs, Output: output, Learnables: n.learnables, Gates: n.gates}, nil
+	return &train.Model{Graph: n.g, Inputs: inputs, Output: output, Learnables: n.learnables, Gates: n.gates,
+		Norms: n.norms}, nil
 }
 
 // Classify gives a model a cost: the mean cross-entropy of its output, logits [..., classes], with labels [...], which
@@ -167,9 +177,9 @@ func classifier(s train.Settings, build builder) (*train.Model, error) {
 	return m, err
 }
 
-// seed sets the values of all learnables with more than one axis at random, with Glorot and Bengio's standard
-// deviation, because Gorgonia's initialisers are seeded by the clock. A value depends only on the seed and the
-// learnable's name.
+// seed sets the values of all learnables with more than one axis at random, because Gorgonia's initialisers are seeded by
+// the clock: matrices with Glorot and Bengio's standard deviation, filters with that of He et al. A value depends only on
+// the seed and the learnable's name.
 func seed(m *train.Model, seed uint64) error {
 	for _, n := range m.Learnables {
 		s := n.Shape()
@@ -180,6 +190,9 @@ func seed(m *train.Model, seed uint64) error {
 		h.Write([]byte(n.Name()))
 		r := rand.New(rand.NewPCG(seed, h.Sum64()))
 		deviation := math.Sqrt(2 / float64(s[len(s)-2]+s[len(s)-1]))
+		if len(s) == 4 {
+			deviation = math.Sqrt(2 / float64(s[1]*s[2]*s[3]))
+		}
 		switch data := n.Value().Data().(type) {
 		case []float32:
 			for i := range data {

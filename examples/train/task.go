@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"fusec"
+	"fusec/graph/nn"
 	"fusec/graph/optim"
 )
 
@@ -46,7 +47,8 @@ type Model struct {
 	Output     *gorgonia.Node // the prediction
 	Cost       *gorgonia.Node // a scalar, or nil in a model that only predicts
 	Learnables gorgonia.Nodes
-	Gates      []Gate // of mixtures of experts
+	Gates      []Gate          // of mixtures of experts
+	Norms      []*nn.BatchNorm // whose running statistics Share shares
 }
 
 // Gate is the node of a mixture of experts that has the weights [tokens, experts] of each token's experts: 0 for those
@@ -56,8 +58,8 @@ type Gate struct {
 	Node *gorgonia.Node
 }
 
-// Share makes the model use the same tensors as another model's learnables, matched by name: training one trains the
-// other.
+// Share makes the model use the same tensors as another model's learnables, matched by name, and the running statistics
+// of its norms, in their order: training one trains the other. It is called before a machine is made of the model.
 func (m *Model) Share(from *Model) error {
 	values := map[string]gorgonia.Value{}
 	for _, n := range from.Learnables {
@@ -73,6 +75,14 @@ func (m *Model) Share(from *Model) error {
 				v.Shape())
 		}
 		if err := gorgonia.Let(n, v); err != nil {
+			return err
+		}
+	}
+	if len(m.Norms) != len(from.Norms) {
+		return fmt.Errorf("there are %d norms to share for %d", len(from.Norms), len(m.Norms))
+	}
+	for i, n := range m.Norms {
+		if err := n.Share(from.Norms[i]); err != nil {
 			return err
 		}
 	}

@@ -46,6 +46,7 @@ if all experts of a layer get as many tokens.`,
 	Examples: []cli.Example{
 		{"fusec train", "what there is to train"},
 		{"fusec train digits-vit", "a vision transformer"},
+		{"fusec train resnet --report resnet.html", "a residual network, and each of its launches"},
 		{"fusec train language --save novel.graph && fusec generate novel.graph", "a language model, and what it has to say"},
 		{"fusec train language --checkpoint run --resume", "again and again, however often it is stopped"},
 		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg --report step.html", "all that can be seen of it"},

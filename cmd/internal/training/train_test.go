@@ -201,7 +201,7 @@ func TestTrainEpochs(t *testing.T) {
 
 func TestTrainUsage(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
-		{"train karat", `unknown example "karat"; choose digits-mlp, digits-vit, language, moe or karate; did you mean karate?`},
+		{"train karat", `unknown example "karat"; choose digits-mlp, digits-vit, resnet, unet, language, moe or karate; did you mean karate?`},
 		{"train karate moe", "one example at a time, not 2"},
 		{"train --json", "--json is for the result of an example"},
 		{"train karate --steps 0", "--steps 0: want a whole number of at least 1"},
