@@ -35,6 +35,9 @@ type Fusion struct {
 	Nodes []graph.Origin // the user's nodes that it covers, with file and line where they are known
 	FLOPs int64
 	Bytes int64 // of memory traffic
+	// Prepared says that it runs when the parameters that it depends on are set, and not in each run: it depends on frozen
+	// parameters and constants alone.
+	Prepared bool
 }
 
 // String is the fusion on one line: its kind, the name of the value it makes, the user's nodes that it covers, the first
@@ -65,6 +68,9 @@ func (f Fusion) String() string {
 		fmt.Fprintf(&b, " (%s)", printable(pos))
 	}
 	fmt.Fprintf(&b, "; %.3g MFLOP, %.3g MiB", float64(f.FLOPs)/1e6, float64(f.Bytes)/(1<<20))
+	if f.Prepared {
+		b.WriteString(", prepared once")
+	}
 	return b.String()
 }
 
@@ -79,7 +85,7 @@ func printable(name string) string {
 }
 
 // Compile makes a program of a graph. Parameters are frozen: they are given with [Program.Set], stay as they are
-// between runs and are packed once.
+// between runs and are packed once. What depends on them and on constants alone is computed once; see [WithFrozenParams].
 func Compile(g *graph.Graph, opts ...CompileOption) (*Program, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
@@ -146,7 +152,7 @@ func check(g *graph.Graph, gradients []passes.Gradient) error {
 	return graph.Verify(g)
 }
 
-// Plan compiles a graph for drawings and reports only. It takes no memory for values, so that a graph can be looked at
+// Plan compiles a graph for drawings and reports only, with frozen parameters as [Compile] does. It takes no memory for values, so that a graph can be looked at
 // that this machine could not run. It returns the record of the compilation, which after an error has the stages until
 // then, and the lowered program.
 func Plan(g *graph.Graph, opts ...CompileOption) (*trace.Trace, *lowering.Program, error) {
@@ -154,6 +160,7 @@ func Plan(g *graph.Graph, opts ...CompileOption) (*trace.Trace, *lowering.Progra
 	if err != nil {
 		return nil, nil, err
 	}
+	cfg.frozen = true
 	gradients, steps, err := cfg.asked(g)
 	if err != nil {
 		return nil, nil, err
@@ -178,11 +185,14 @@ func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program,
 	cfg := &r.cfg
 	final, tr, err := passes.Run(r.graph, passes.Config{Target: device, Verify: cfg.verify, Gradients: r.gradients,
 		Optimizer: cfg.optimizer, Steps: r.steps, Disable: cfg.disable, Budget: cfg.budget,
-		Precision: cfg.precision})
+		Precision: cfg.precision, Frozen: cfg.frozen})
 	if err != nil {
 		return tr, nil, err
 	}
 	opts := device.Lowering()
+	if cfg.frozen {
+		opts = append(opts, lowering.Frozen())
+	}
 	if cfg.watched() {
 		opts = append(opts, lowering.CopyUpdates())
 	}

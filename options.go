@@ -188,7 +188,7 @@ func WithoutPass(name string) Option {
 // WithMemoryBudget limits the memory for temporary values, [lowering.Program.ArenaBytes], to the given number of bytes:
 // what does not fit is dropped and computed again when it is needed (gradient checkpointing). Results are the same bits,
 // and a smaller budget takes no less work. Inputs, parameters, state, outputs and what kernels set aside for themselves,
-// such as packed weights, do not count. If nothing is found that meets the budget, the program takes as little memory as
+// such as packed weights, do not count, and neither does what is prepared once ([lowering.Program.PreparedBytes]). If nothing is found that meets the budget, the program takes as little memory as
 // was found, and a note in the trace says how much that is. With a budget or without, the CPU refuses a program of more
 // than 1 GiB that needs more memory than the machine, or the process's control group, has available.
 // `fusec explain --memory-budget` shows what is computed again.
@@ -284,9 +284,11 @@ func WithGradient(output string, cost, of *graph.Node) CompileOption {
 	})
 }
 
-// WithFrozenParams declares that weights do not change while the machine lives, so that they are packed once. Without
+// WithFrozenParams declares that weights do not change while the machine lives. They are packed once, and what depends on
+// them and on constants alone, such as a transpose, a rounding to 16 bits or the scale of a batch norm, is computed once,
+// before the first run, and again after a weight has got another value with gorgonia.Let; see [Fusion.Prepared]. Without
 // it they are read again before each run, since Gorgonia's solvers change them in place. In what [Compile] makes they are
-// frozen.
+// frozen, except those that the graph or an optimiser updates.
 func WithFrozenParams() MachineOption {
 	return ownMachine("WithFrozenParams", func(c *config) { c.frozen = true })
 }

@@ -156,7 +156,7 @@ func fusions(p *lowering.Program) []Fusion {
 	list := make([]Fusion, len(p.Launches))
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		list[i] = Fusion{Kind: l.Kind(), Name: l.Node.Name, Nodes: l.Node.Origin, FLOPs: l.FLOPs, Bytes: l.Bytes}
+		list[i] = Fusion{Kind: l.Kind(), Name: l.Node.Name, Nodes: l.Node.Origin, FLOPs: l.FLOPs, Bytes: l.Bytes, Prepared: i < p.Prepared}
 	}
 	return list
 }
@@ -188,7 +188,7 @@ func (p *Program) Lowered() *lowering.Program {
 // Profile makes runs measure each launch, or stop doing so; [Program.Times] are those of the last run, in launch order.
 func (p *Program) Profile(on bool) { p.exe.Profile(on) }
 
-// Times are the launches' times of the last run; see [Program.Profile].
+// Times are the launches' times of the last run; see [Program.Profile]. Launches that were prepared before it have 0.
 func (p *Program) Times() []time.Duration { return p.exe.Times() }
 
 // Close brings state back, as [Program.Sync] does, and lets go of the program's goroutines and memory.

@@ -59,7 +59,7 @@ func (c *config) device(run bool) (lowering.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.Open(lowering.Setup{Name: c.target, Number: index, Run: run, Workers: c.workers, Frozen: c.frozen, Verify: c.verify,
+	return t.Open(lowering.Setup{Name: c.target, Number: index, Run: run, Workers: c.workers, Verify: c.verify,
 		Precision: c.precision, Options: c.options})
 }
 

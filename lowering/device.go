@@ -58,8 +58,9 @@ type Executable interface {
 	// Bind gives an Input, Param or State buffer its memory. The tensor is read in place by each run, and written in
 	// place by an update; a tensor that is updated must not be bound to another buffer as well.
 	Bind(buffer int, t *graph.Tensor) error
-	// Run executes all launches, and then, if none failed, the updates. If one failed, all state is unchanged. The
-	// error names the launch and the user's node. After the first run it allocates nothing, except in user-defined
+	// Run executes all launches, and then, if none failed, the updates. It leaves out the prepared part if that has run
+	// since the parameters that it reads were bound, unless a function watches. If a launch failed, all state is unchanged.
+	// The error names the launch and the user's node. After the first run it allocates nothing, except in user-defined
 	// operations.
 	Run() error
 	// Start is the first half of Run: it returns when the run has started and all bound tensors have been read, so that
@@ -84,7 +85,8 @@ type Executable interface {
 	// Output is the value of an Output buffer after a run, valid until the next one. The tensor is the same after each run
 	// and can be had before the first.
 	Output(buffer int) *graph.Tensor
-	// Profile turns the measurement of every launch on or off for later runs. Times returns the times of the last run.
+	// Profile turns the measurement of every launch on or off for later runs. Times returns the times of the last run; they
+	// are 0 for the prepared part if that run left it out.
 	Profile(on bool)
 	Times() []time.Duration
 	// Memory is the executable's memory, without bound tensors.
@@ -179,7 +181,9 @@ type Memory struct {
 	Outputs int64
 	Scratch int64 // of the kernels, which share it
 	Kernels int64 // kept by kernels between runs: packed weights, partial sums
+	// Prepared is the memory of what the prepared part has made.
+	Prepared int64
 }
 
 // Bytes is all of it.
-func (m Memory) Bytes() int64 { return m.Arena + m.Outputs + m.Scratch + m.Kernels }
+func (m Memory) Bytes() int64 { return m.Arena + m.Outputs + m.Scratch + m.Kernels + m.Prepared }

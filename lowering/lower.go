@@ -17,6 +17,10 @@ func CopyUpdates() Option { return func(l *lowerer) { l.copyUpdates = true } }
 // fail write into a State or Param.
 func CannotUndo() Option { return func(l *lowerer) { l.cannotUndo = true } }
 
+// Frozen declares that parameters without an update change only through [Executable.Bind], so that what follows from
+// them is computed once.
+func Frozen() Option { return func(l *lowerer) { l.p.Frozen = true } }
+
 // Lower makes the program of a graph, in which every computation is an operation that the target can launch. The
 // graph's nodes stay referenced by the launches.
 func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
@@ -59,6 +63,7 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 	if !l.cannotUndo {
 		updateInPlace(l.p)
 	}
+	l.p.prepare(graph.Frozen(g, l.p.Frozen))
 	plan(l.p)
 	return l.p, nil
 }

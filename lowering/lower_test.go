@@ -38,11 +38,11 @@ func TestLower(t *testing.T) {
 	got := p.String()
 	for _, want := range []string{
 		`program "test" for none: 6 launches, arena 256 bytes (320 without sharing)`,
-		`input   f32[4,6]            "x"`,
-		`state   f32[6,4]            "s"`,
-		`const   f32[3]`,
-		`output  f32[48]             "z"`,
-		`output  f32[3]              "variance"`,
+		`input    f32[4,6]            "x"`,
+		`state    f32[6,4]            "s"`,
+		`const    f32[3]`,
+		`output   f32[48]             "z"`,
+		`output   f32[3]              "variance"`,
 		`1: matmul       b0[4,6] b1[6,6] → b3[4,6]  # %3, 288 flops, 336 bytes`,
 		`2: copy         b3[6,4]+0/[1 6] → b4[6,4]`,
 	} {

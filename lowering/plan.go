@@ -2,7 +2,8 @@ package lowering
 
 import "fusec/graph/arena"
 
-// plan determines between which launches each buffer holds its value, and gives temporary buffers offsets in the arena.
+// plan determines between which launches each buffer holds its value, and gives temporary buffers offsets in the arena. Prepared buffers follow
+// one another in memory of their own.
 func plan(p *Program) {
 	for i := range p.Buffers {
 		p.Buffers[i].First, p.Buffers[i].Last = -1, -1
@@ -22,7 +23,11 @@ func plan(p *Program) {
 	var temps []int
 	var values []arena.Value
 	for i, b := range p.Buffers {
-		if b.Role == Temp {
+		switch b.Role {
+		case Prepared:
+			p.Buffers[i].Offset = p.PreparedBytes
+			p.PreparedBytes += arena.Align(b.Type.Bytes())
+		case Temp:
 			temps = append(temps, i)
 			values = append(values, arena.Value{Bytes: b.Type.Bytes(), First: b.First, Last: b.Last})
 			p.BufferBytes += arena.Align(b.Type.Bytes())

@@ -18,8 +18,17 @@ type Program struct {
 	Launches []Launch
 	Outputs  []Binding
 	Updates  []Update
+	// Frozen says that parameters without an update change only through [Executable.Bind].
+	Frozen bool
+	// Prepared is the number of launches of the prepared part, which come first: they depend on constants and, if Frozen
+	// is set, on parameters without an update, and nothing else. They run before the first run, and again before the first
+	// run after one of these parameters was bound. Their results that the other launches read are Prepared buffers. What
+	// is an output, or the value of an update, is made in each run.
+	Prepared int
 	// ArenaBytes is the size of the arena for temporary buffers; BufferBytes is the sum of their sizes.
 	ArenaBytes, BufferBytes int64
+	// PreparedBytes is the size of the Prepared buffers together.
+	PreparedBytes int64
 	// Refusal is why the target cannot run the program, as [Device.Place] finds it; empty if it can.
 	Refusal string
 }
@@ -29,15 +38,16 @@ type Role uint8
 
 // The roles.
 const (
-	Input  Role = iota // bound for each run
-	Param              // bound by the owner of the weights
-	State              // kept between runs
-	Const              // part of the program
-	Temp               // in the arena, between its first and last launch
-	Output             // returned after a run
+	Input    Role = iota // bound for each run
+	Param                // bound by the owner of the weights
+	State                // kept between runs
+	Const                // part of the program
+	Temp                 // in the arena, between its first and last launch
+	Output               // returned after a run
+	Prepared             // made by the prepared part, and kept
 )
 
-var roles = [...]string{"input", "param", "state", "const", "temp", "output"}
+var roles = [...]string{"input", "param", "state", "const", "temp", "output", "prepared"}
 
 // String gives the role's name.
 func (r Role) String() string { return roles[r] }
@@ -48,8 +58,9 @@ type Buffer struct {
 	Role   Role
 	Type   graph.Type
 	Value  *graph.Tensor // of a Const
-	Offset int64         // of a Temp, in the arena
-	// First and Last are the launches between which a Temp holds its value.
+	Offset int64         // of a Temp, in the arena; of a Prepared, among the Prepared buffers
+	// First and Last are the first launch that writes the buffer, and the last one that uses it. A Temp holds its value
+	// between them.
 	First, Last int
 }
 
@@ -127,7 +138,8 @@ func (p *Program) MayBind(buffer int, t *graph.Tensor) error {
 
 // Trace describes the program for reports and drawings.
 func (p *Program) Trace() *trace.Program {
-	t := &trace.Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes}
+	t := &trace.Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes,
+		PreparedBytes: p.PreparedBytes}
 	for i, b := range p.Buffers {
 		if b.Role == Param || b.Role == Const {
 			t.ParamBytes += b.Type.Bytes()
@@ -135,8 +147,8 @@ func (p *Program) Trace() *trace.Program {
 		t.Buffers = append(t.Buffers, trace.Buffer{Name: p.bufferName(i), Role: b.Role.String(), Type: b.Type, Offset: b.Offset, First: b.First, Last: b.Last})
 	}
 	var scopes graph.Scopes
-	for _, l := range p.Launches {
-		r := trace.Launch{Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name,
+	for i, l := range p.Launches {
+		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name,
 			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Cycles: l.Cycles, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin,
 			Phase: l.Node.Phase, Scope: scopes.Of(l.Node)}
 		for _, v := range l.Args {
@@ -168,9 +180,13 @@ func (p *Program) bufferName(i int) string {
 // String lists the buffers and the launches. In texts launches count from 1.
 func (p *Program) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "program %q for %s: %d launches, arena %d bytes (%d without sharing)\n", p.Name, p.Target, len(p.Launches), p.ArenaBytes, p.BufferBytes)
+	fmt.Fprintf(&b, "program %q for %s: %d launches, arena %d bytes (%d without sharing)", p.Name, p.Target, len(p.Launches), p.ArenaBytes, p.BufferBytes)
+	if p.Prepared > 0 {
+		fmt.Fprintf(&b, ", launches 1 to %d prepared once, %d bytes", p.Prepared, p.PreparedBytes)
+	}
+	b.WriteByte('\n')
 	for i, u := range p.Buffers {
-		fmt.Fprintf(&b, "  b%-4d %-7s %-18v", i, u.Role, u.Type)
+		fmt.Fprintf(&b, "  b%-4d %-8s %-18v", i, u.Role, u.Type)
 		if u.Role == Temp {
 			fmt.Fprintf(&b, " @%-9d launches %d to %d", u.Offset, u.First+1, u.Last+1)
 		}

@@ -27,7 +27,6 @@ type Setup struct {
 	Number    int    // of the device, from 0
 	Run       bool   // programs will run, not only be planned: the device must exist
 	Workers   int    // cores of the processor to use; 0 is GOMAXPROCS
-	Frozen    bool   // parameters change only through [Executable.Bind]
 	Verify    bool   // errors name the launch that failed, at the cost of time
 	Precision precision.Precision
 	Options   []TargetOption // all belong to the target

@@ -42,6 +42,9 @@ type Config struct {
 	Precision precision.Precision
 	// Budget is the number of bytes that temporary values may take; see package recompute. 0 is no limit.
 	Budget int64
+	// Frozen says that parameters without an update change only between runs, and seldom: what follows from them and from
+	// constants is computed once, not in each run.
+	Frozen bool
 
 	leastHalf int // for tests; 0 is [narrow.Least]
 }
@@ -107,7 +110,7 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 	work, to := g.Clone()
 	work.Gradients, work.Training = nil, nil // cfg has what is asked for
 	cfg.leastHalf = cmp.Or(cfg.leastHalf, narrow.Least)
-	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target}, cfg: cfg}
+	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target, Frozen: cfg.Frozen}, cfg: cfg}
 	tr.Precision = cfg.Precision.String()
 	if cfg.Optimizer != nil {
 		tr.Rule = optim.RuleName(cfg.Optimizer.Rule)

@@ -196,8 +196,13 @@ func originNames(list []graph.Origin) string {
 
 // textProgram prints the launches and the memory.
 func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
-	fmt.Fprintf(b, "\nprogram for %s: %s, arena %s (%s unshared), weights %s\n\n", clean(p.Target), plural(len(p.Launches), "launch"),
+	work := p.Work()
+	fmt.Fprintf(b, "\nprogram for %s: %s, arena %s (%s unshared), weights %s", clean(p.Target), plural(work.Launches, "launch"),
 		humanBytes(p.ArenaBytes), humanBytes(p.BufferBytes), humanBytes(p.ParamBytes))
+	if n := len(p.Launches) - work.Launches; n > 0 {
+		fmt.Fprintf(b, "; prepared once: launches 1 to %d, %s", n, humanBytes(p.PreparedBytes))
+	}
+	b.WriteString("\n\n")
 	t := table{head: []string{"#", "node", "kind", "name", "kernel", "device", "arithmetic", "traffic", "reads", "writes", "origin"}}
 	if opts.Measured {
 		t.head = append(t.head, "time")

@@ -128,6 +128,8 @@ type Program struct {
 	Launches []Launch
 	// ArenaBytes is the planned memory for intermediate values; BufferBytes is their size without sharing of memory.
 	ArenaBytes, BufferBytes int64
+	// PreparedBytes is the memory of what the prepared part makes.
+	PreparedBytes int64
 	// ParamBytes is the memory of weights and constants.
 	ParamBytes int64
 	Buffers    []Buffer
@@ -145,9 +147,9 @@ func (p *Program) BufferNames(list []int) []string {
 // Buffer is memory for one contiguous value.
 type Buffer struct {
 	Name string // of the source, output or node; a number after "b" if those have none
-	Role string // "input", "param", "state", "const", "temp" or "output"
+	Role string // "input", "param", "state", "const", "temp", "output" or "prepared"
 	Type graph.Type
-	// Offset is the place of a "temp" in the arena, in bytes.
+	// Offset is the place of a "temp" in the arena, or of a "prepared" among those, in bytes.
 	Offset int64
 	// First is the first launch that writes the buffer, Last the last one that uses it, by index; -1 if there is none.
 	First, Last int
@@ -191,16 +193,29 @@ func Unfused(g *graph.Graph) (w Work) {
 	return w
 }
 
-// Work is the work of the program's launches.
+// Work is the work of a run: that of the launches without the prepared part.
 func (p *Program) Work() (w Work) {
 	for _, l := range p.Launches {
-		w.Add(l.FLOPs, l.Bytes)
+		if !l.Prepared {
+			w.Add(l.FLOPs, l.Bytes)
+		}
+	}
+	return w
+}
+
+// Prepared is the work of the prepared part.
+func (p *Program) Prepared() (w Work) {
+	for _, l := range p.Launches {
+		if l.Prepared {
+			w.Add(l.FLOPs, l.Bytes)
+		}
 	}
 	return w
 }
 
 // Launch is one step of a program.
 type Launch struct {
+	Prepared bool   // it runs when the parameters that it depends on are set, not in each run
 	Node     int    // ID of the node in the last stage's graph
 	Kernel   string // such as "gemm 6x16" or "row"
 	Kind     string // such as "linear"

@@ -21,7 +21,6 @@ import (
 type Device struct {
 	lowering.Defaults
 	workers   int
-	frozen    bool
 	attention attention.Blocking
 }
 
@@ -30,9 +29,6 @@ type Option func(*Device)
 
 // Workers sets the number of cores to use; the default is GOMAXPROCS.
 func Workers(n int) Option { return func(d *Device) { d.workers = n } }
-
-// Frozen declares that parameters change only through Bind, so that weights are packed once.
-func Frozen() Option { return func(d *Device) { d.frozen = true } }
 
 // AttentionBlock makes attentions compute n queries in a work item and n keys in a step; 0, the default, chooses both
 // by the shape. Gradients of attentions use the same sizes.
@@ -103,7 +99,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 		return nil
 	}
 	for i := range p.Launches {
-		l, err := e.compile(&p.Launches[i], d.frozen)
+		l, err := e.compile(i)
 		if err != nil {
 			e.env.Pool.Close()
 			return nil, fmt.Errorf("launch %d, %s: %w", i+1, p.Launches[i].Node.Where(), err)
@@ -111,7 +107,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 		e.launches = append(e.launches, l)
 	}
 	e.env.Fits = nil
-	e.arena = make([]uint64, p.ArenaBytes/8+cacheLine/8)
+	e.arena = make([]uint64, (p.ArenaBytes+p.PreparedBytes)/8+cacheLine/8)
 	e.place()
 	return e, nil
 }
@@ -122,7 +118,7 @@ const memoryAdvice = "a smaller batch needs less, and the option WithMemoryBudge
 
 // valuesBytes is the memory of the values that the program owns.
 func valuesBytes(p *lowering.Program) int64 {
-	n := p.ArenaBytes
+	n := p.ArenaBytes + p.PreparedBytes
 	for _, b := range p.Buffers {
 		if b.Role == lowering.Output {
 			n += b.Type.Bytes()
@@ -137,9 +133,12 @@ func largest(p *lowering.Program) string {
 	for i, l := range p.Launches {
 		n, seen := int64(0), map[int]bool{}
 		for _, v := range slices.Concat(l.Args, l.Results) {
-			if b := p.Buffers[v.Buffer]; !seen[v.Buffer] && (b.Role == lowering.Temp || b.Role == lowering.Output) {
-				n += b.Type.Bytes()
-				seen[v.Buffer] = true
+			switch b := p.Buffers[v.Buffer]; b.Role {
+			case lowering.Temp, lowering.Output, lowering.Prepared:
+				if !seen[v.Buffer] {
+					n += b.Type.Bytes()
+					seen[v.Buffer] = true
+				}
 			}
 		}
 		if n > most {
@@ -161,10 +160,12 @@ type executable struct {
 	p        *lowering.Program
 	env      *kernels.Env
 	launches []launch
-	packed   map[int][]kernels.Kernel // kernels that keep a parameter in another form, by its buffer
+	packed   map[int][]kernels.Kernel // kernels that keep a parameter or a prepared value in another form, by its buffer
 	memory   []kernels.Memory         // of each buffer
 	tensors  []*graph.Tensor          // of each buffer that is not in the arena
-	arena    []uint64
+	arena    []uint64                 // and behind it the prepared values
+	prepared bool                     // the prepared part has run with the present parameters
+	from     []bool                   // by buffer: the prepared part reads it
 	outputs  int64
 	profile  bool
 	times    []time.Duration
@@ -178,14 +179,16 @@ type executable struct {
 
 func newExecutable(p *lowering.Program, env *kernels.Env) *executable {
 	e := &executable{p: p, env: env, memory: make([]kernels.Memory, len(p.Buffers)),
-		tensors: make([]*graph.Tensor, len(p.Buffers)), times: make([]time.Duration, len(p.Launches))}
+		tensors: make([]*graph.Tensor, len(p.Buffers)), times: make([]time.Duration, len(p.Launches)), from: p.PreparedFrom()}
 	// An executable that is dropped without Close ends its goroutines: they refer to the pool, but not to the
 	// executable.
 	e.dropped = runtime.AddCleanup(e, (*pool.Pool).Close, env.Pool)
 	return e
 }
 
-func (e *executable) compile(l *lowering.Launch, frozen bool) (launch, error) {
+// compile makes the kernel of launch i. One of the prepared part keeps nothing of its operands: it runs once.
+func (e *executable) compile(i int) (launch, error) {
+	l, once := &e.p.Launches[i], i < e.p.Prepared
 	args, results := l.Operands()
 	buffers := func(views []lowering.View) (list []int) {
 		for _, v := range views {
@@ -196,13 +199,12 @@ func (e *executable) compile(l *lowering.Launch, frozen bool) (launch, error) {
 	argBuffers, resultBuffers := buffers(l.Args), buffers(l.Results)
 	var packed []int
 	for i, at := range argBuffers {
-		switch e.p.Buffers[at].Role {
-		case lowering.Const:
+		switch r := e.p.Buffers[at].Role; {
+		case once:
+		case r == lowering.Const:
 			args[i].Frozen = true
-		case lowering.Param:
-			if frozen && !e.updated(at) {
-				args[i].Frozen, packed = true, append(packed, at)
-			}
+		case r == lowering.Prepared, r == lowering.Param && e.p.Frozen && !e.updated(at):
+			args[i].Frozen, packed = true, append(packed, at)
 		}
 	}
 	k, err := kernels.Compile(l.Op, args, results, e.env)
@@ -227,11 +229,13 @@ const cacheLine = 64
 func (e *executable) place() {
 	base := unsafe.Pointer(unsafe.SliceData(e.arena))
 	base = unsafe.Add(base, int(-uintptr(base)%cacheLine))
-	bytes := unsafe.Slice((*byte)(base), e.p.ArenaBytes)
+	bytes := unsafe.Slice((*byte)(base), e.p.ArenaBytes+e.p.PreparedBytes)
 	for i, b := range e.p.Buffers {
 		switch b.Role {
 		case lowering.Temp:
 			e.memory[i] = bytes[b.Offset:][:b.Type.Bytes()]
+		case lowering.Prepared:
+			e.memory[i] = bytes[e.p.ArenaBytes+b.Offset:][:b.Type.Bytes()]
 		case lowering.Const:
 			e.set(i, b.Value)
 		case lowering.Output:
@@ -256,10 +260,18 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	if e.tensors[buffer] != t {
 		e.set(buffer, t)
 	}
+	e.thaw(buffer)
+	if e.from[buffer] {
+		e.prepared = false
+	}
+	return nil
+}
+
+// thaw tells kernels that the value of a buffer has changed.
+func (e *executable) thaw(buffer int) {
 	for _, k := range e.packed[buffer] {
 		kernels.Thaw(k)
 	}
-	return nil
 }
 
 // Run implements lowering.Executable.
@@ -272,19 +284,22 @@ func (e *executable) Run() error {
 			return err
 		}
 	}
-	for i := range e.launches {
-		if err := e.run(i); err != nil {
-			e.failed = true
-			for j := i - 1; j >= 0; j-- { // in-place writes, the last first
-				kernels.Undo(e.launches[j].kernel)
-			}
-			return &lowering.LaunchError{Launch: i, Node: e.p.Launches[i].Node, Err: err}
+	once := e.p.Prepared
+	clear(e.times[:once])
+	if !e.prepared || e.watch != nil {
+		e.prepared = false
+		if err := e.runAll(0, once); err != nil {
+			return err
 		}
-		if e.watch != nil {
-			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
-				return err
+		for i, b := range e.p.Buffers {
+			if b.Role == lowering.Prepared {
+				e.thaw(i)
 			}
 		}
+		e.prepared = true
+	}
+	if err := e.runAll(once, len(e.launches)); err != nil {
+		return err
 	}
 	for _, u := range e.p.Updates {
 		if u.Target != u.Value {
@@ -297,6 +312,25 @@ func (e *executable) Run() error {
 
 // Start implements lowering.Executable: it is all of Run.
 func (e *executable) Start() error { return e.Run() }
+
+// runAll executes the launches from one to another. What they have written in place is undone if one fails.
+func (e *executable) runAll(from, to int) error {
+	for i := from; i < to; i++ {
+		if err := e.run(i); err != nil {
+			e.failed = true
+			for j := i - 1; j >= from; j-- { // the last first
+				kernels.Undo(e.launches[j].kernel)
+			}
+			return &lowering.LaunchError{Launch: i, Node: e.p.Launches[i].Node, Err: err}
+		}
+		if e.watch != nil {
+			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
 
 // run executes one launch. A panic in it becomes an error.
 func (e *executable) run(i int) (err error) {
@@ -318,7 +352,7 @@ func (e *executable) run(i int) (err error) {
 // refresh fills the launches' lists of memory.
 func (e *executable) refresh() error {
 	bound := func(buffer int) error {
-		if b := e.p.Buffers[buffer]; b.Role != lowering.Temp && e.tensors[buffer] == nil {
+		if b := e.p.Buffers[buffer]; b.Role != lowering.Temp && b.Role != lowering.Prepared && e.tensors[buffer] == nil {
 			return fmt.Errorf("%s %q has no value", b.Role, b.Name)
 		}
 		return nil
@@ -370,7 +404,7 @@ func (e *executable) Memory() lowering.Memory {
 	if e.closed {
 		return e.kept
 	}
-	m := lowering.Memory{Arena: e.p.ArenaBytes, Outputs: e.outputs, Scratch: e.env.WorkspaceBytes()}
+	m := lowering.Memory{Arena: e.p.ArenaBytes, Outputs: e.outputs, Scratch: e.env.WorkspaceBytes(), Prepared: e.p.PreparedBytes}
 	for _, l := range e.launches {
 		m.Kernels += kernels.Bytes(l.kernel)
 	}

@@ -48,8 +48,8 @@ func everything(b *graph.Builder) {
 // TestNoAllocations runs every kind of launch and requires that nothing is allocated after the first run.
 func TestNoAllocations(t *testing.T) {
 	g := built(t, everything)
-	for _, opts := range [][]cpu.Option{{cpu.Workers(1)}, {cpu.Workers(3)}, {cpu.Workers(2), cpu.Frozen()}} {
-		e, _ := compiled(t, g, values(g), opts...)
+	for workers := range 3 {
+		e, _ := compiledOf(t, g, values(g), workers == 1, cpu.Workers(1+workers))
 		if err := e.Run(); err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestFrozen(t *testing.T) {
 			b.Output("c", b.MatMul(x, b.Const(graph.Filled(graph.TypeOf(graph.F32, 33, 20), 0.5)), false, false))
 		})
 		in := values(g)
-		e, p := compiled(t, g, in, cpu.Frozen(), cpu.Workers(2))
+		e, p := compiledOf(t, g, in, true, cpu.Workers(2))
 		w := bufferOf(t, p, "w")
 		agree := func() {
 			t.Helper()
@@ -305,7 +305,7 @@ func TestFrozenEmpty(t *testing.T) {
 			}
 		})
 		in := values(g)
-		e, p := compiled(t, g, in, cpu.Frozen(), cpu.Workers(2))
+		e, p := compiledOf(t, g, in, true, cpu.Workers(2))
 		want, _, err := ref.EvalBound(g, in)
 		if err != nil {
 			t.Fatal(err)
@@ -332,7 +332,7 @@ func TestFrozenUpdate(t *testing.T) {
 		b.Update(w, b.BinaryScalar(graph.Mul, w, 0.5))
 	})
 	in := values(g)
-	e, p := compiled(t, g, in, cpu.Frozen())
+	e, p := compiledOf(t, g, in, true)
 	defer e.Close()
 	for range 3 {
 		want, _, err := ref.EvalBound(g, in)

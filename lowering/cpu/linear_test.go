@@ -33,7 +33,7 @@ func BenchmarkLinear(b *testing.B) {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			executable := func(epilogue bool) lowering.Executable {
 				g := linear(512, 768, 3072, epilogue)
-				e, _ := compiled(b, g, values(g), cpu.Workers(workers), cpu.Frozen())
+				e, _ := compiledOf(b, g, values(g), true, cpu.Workers(workers))
 				return e
 			}
 			bare, full := executable(false), executable(true)

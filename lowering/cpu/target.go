@@ -30,9 +30,6 @@ func ForSetup(s lowering.Setup, opts ...Option) *Device {
 	if s.Workers > 0 {
 		all = append(all, Workers(s.Workers))
 	}
-	if s.Frozen {
-		all = append(all, Frozen())
-	}
 	return New(append(all, opts...)...)
 }
 

@@ -21,14 +21,14 @@ func TestTarget(t *testing.T) {
 		return d
 	}
 	block := []lowering.TargetOption{AttentionBlock(8)}
-	a := open(lowering.Setup{Workers: 3, Frozen: true, Options: block}).(*Device)
-	if a.Workers() != 3 || !a.frozen || a.attention.Keys != 8 {
+	a := open(lowering.Setup{Workers: 3, Options: block}).(*Device)
+	if a.Workers() != 3 || a.attention.Keys != 8 {
 		t.Errorf("the device is %+v", a)
 	}
-	if b := open(lowering.Setup{Workers: 3, Frozen: true, Options: block}); !reflect.DeepEqual(a.Shared(), b.Shared()) {
+	if b := open(lowering.Setup{Workers: 3, Options: block}); !reflect.DeepEqual(a.Shared(), b.Shared()) {
 		t.Error("equal devices do not share")
 	}
-	if b := open(lowering.Setup{Workers: 3, Frozen: true}); reflect.DeepEqual(a.Shared(), b.Shared()) {
+	if b := open(lowering.Setup{Workers: 3}); reflect.DeepEqual(a.Shared(), b.Shared()) {
 		t.Error("devices with other blocks share")
 	}
 	for want, s := range map[string]lowering.Setup{

@@ -23,7 +23,7 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 
 // newExecutable compiles the kernels of a program that has been placed, and allocates its memory.
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
-	e := &executable{p: p, gpu: d.gpu, frozen: d.frozen, each: d.each, changed: map[int]bool{}, ahead: map[int]bool{},
+	e := &executable{p: p, gpu: d.gpu, each: d.each, from: p.PreparedFrom(), changed: map[int]bool{}, ahead: map[int]bool{},
 		buffers: make([]driver.Ptr, len(p.Buffers)), scratch: make([]driver.Ptr, len(p.Launches)), staged: make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
 		times: make([]time.Duration, len(p.Launches))}
@@ -97,7 +97,8 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	if e.commit, err = e.bindLaunch(extra[1], modules[n+1], from, to, 0, e.status); err != nil {
 		return err
 	}
-	for i := 0; i < len(e.p.Launches); i++ {
+	once := e.p.Prepared
+	for i := once; i < len(e.p.Launches); i++ {
 		if e.p.Launches[i].Device != "" {
 			e.parts = append(e.parts, part{from: i, to: i + 1, host: true})
 			continue
@@ -111,7 +112,7 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		e.parts = append(e.parts, part{from: len(list), to: len(list)}) // for the work at the end
 	}
 	if e.parts[0].host {
-		e.parts = append([]part{{}}, e.parts...) // and at the beginning
+		e.parts = append([]part{{from: once, to: once}}, e.parts...) // and at the beginning
 	}
 	if err := e.newEvents(); err != nil {
 		return err

@@ -25,11 +25,10 @@ import (
 // Device is a GPU, or the plan of one.
 type Device struct {
 	lowering.Defaults
-	cfg    kernels.Config
-	frozen bool
-	each   bool // wait for each launch
-	apart  bool // each buffer has a separate allocation
-	host   *cpu.Device
+	cfg   kernels.Config
+	each  bool // wait for each launch
+	apart bool // each buffer has a separate allocation
+	host  *cpu.Device
 
 	gpu      driver.GPU
 	compiler driver.Compiler
@@ -61,9 +60,6 @@ func For(c kernels.Chip) Option { return func(d *Device) { d.cfg.Chip = c } }
 
 // Precision is the format to which contractions may round; the default is f32.
 func Precision(p kernels.Precision) Option { return func(d *Device) { d.cfg.Precision = p } }
-
-// Frozen declares that parameters change only through Bind, so that they are copied to the GPU once.
-func Frozen() Option { return func(d *Device) { d.frozen = true } }
 
 // Each waits for each launch before the next, so that an error names the launch that failed. It is slower.
 func Each() Option { return func(d *Device) { d.each = true } }

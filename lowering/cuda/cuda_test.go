@@ -20,11 +20,21 @@ var built = graphtest.Built
 // lowered is the program of a graph.
 func lowered(t testing.TB, g *graph.Graph, d *cuda.Device) *lowering.Program {
 	t.Helper()
-	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true})
+	return loweredOf(t, g, d, false)
+}
+
+// loweredOf is the program of a graph whose parameters change only by Bind if frozen is set.
+func loweredOf(t testing.TB, g *graph.Graph, d *cuda.Device, frozen bool) *lowering.Program {
+	t.Helper()
+	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true, Frozen: frozen})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, graph.Print(g))
 	}
-	p, err := lowering.Lower(final, d.Name(), lowering.CannotUndo())
+	opts := d.Lowering()
+	if frozen {
+		opts = append(opts, lowering.Frozen())
+	}
+	p, err := lowering.Lower(final, d.Name(), opts...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, graph.Print(final))
 	}
@@ -34,9 +44,15 @@ func lowered(t testing.TB, g *graph.Graph, d *cuda.Device) *lowering.Program {
 // compiled is g as an executable with values bound to its sources.
 func compiled(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, opts ...cuda.Option) (lowering.Executable, *lowering.Program) {
 	t.Helper()
+	return compiledOf(t, g, in, false, opts...)
+}
+
+// compiledOf is compiled with parameters that change only by Bind if frozen is set.
+func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, frozen bool, opts ...cuda.Option) (lowering.Executable, *lowering.Program) {
+	t.Helper()
 	gpu, compiler := open(t)
 	d := cuda.New(append(opts, cuda.On(gpu, compiler))...)
-	p := lowered(t, g, d)
+	p := loweredOf(t, g, d, frozen)
 	var sources []string
 	for _, s := range d.Sources(p) {
 		sources = append(sources, s.Text)

@@ -293,11 +293,7 @@ func TestParameters(t *testing.T) {
 	})
 	in := map[string]*graph.Tensor{"x": graph.Filled(graph.TypeOf(graph.F32, 4), 3), "w": graph.Filled(graph.TypeOf(graph.F32, 4), 2)}
 	for _, frozen := range []bool{false, true} {
-		var opts []cuda.Option
-		if frozen {
-			opts = append(opts, cuda.Frozen())
-		}
-		e, p := compiled(t, g, in, opts...)
+		e, p := compiledOf(t, g, in, frozen)
 		w := in["w"].Clone()
 		bind := func() {
 			if err := e.Bind(bufferOf(t, p, "w"), w); err != nil {

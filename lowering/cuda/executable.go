@@ -20,7 +20,6 @@ type executable struct {
 	p        *lowering.Program
 	gpu      driver.GPU
 	stream   driver.Stream
-	frozen   bool
 	each     bool // wait for each launch
 	modules  []driver.Module
 	launches []launch
@@ -39,24 +38,27 @@ type executable struct {
 	staged   []unsafe.Pointer
 	pinned   int64
 
-	tensors []*graph.Tensor // bound, constant, or on pinned memory for outputs
-	stale   []bool          // of each buffer: the bound tensor has not been copied to the GPU
-	changed map[int]bool    // sources that are updated
-	ahead   map[int]bool    // those of them whose values on the GPU are newer than the bound tensors
-	host    *host.Launches
-	profile bool
-	events  []driver.Event
-	marks   marks
-	spans   []lowering.Span
-	free    int64 // the driver's free bytes before the executable allocated any
-	times   []time.Duration
-	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
-	next    *prefetcher // nil if no input was ever prefetched
-	started bool        // a run has been started and not waited for
-	timed   bool        // its launches are timed
-	ran     bool        // has run at least once
-	closed  bool
-	lost    error
+	tensors  []*graph.Tensor // bound, constant, or on pinned memory for outputs
+	stale    []bool          // of each buffer: the bound tensor has not been copied to the GPU
+	changed  map[int]bool    // sources that are updated
+	ahead    map[int]bool    // those of them whose values on the GPU are newer than the bound tensors
+	host     *host.Launches
+	profile  bool
+	events   []driver.Event
+	marks    marks
+	spans    []lowering.Span
+	free     int64 // the driver's free bytes before the executable allocated any
+	times    []time.Duration
+	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
+	next     *prefetcher // nil if no input was ever prefetched
+	started  bool        // a run has been started and not waited for
+	timed    bool        // its launches are timed
+	ran      bool        // has run at least once
+	from     []bool      // by buffer: the prepared part reads it
+	prepared bool        // the prepared part has run with the present parameters
+	skipped  int         // the launches that the last timed run left out
+	closed   bool
+	lost     error
 }
 
 // A launch is a loaded kernel; without steps it runs on the processor.
@@ -92,13 +94,13 @@ func (e *executable) Times() []time.Duration { return e.times }
 
 // Memory implements lowering.Executable.
 func (e *executable) Memory() lowering.Memory {
-	m := lowering.Memory{Arena: e.p.ArenaBytes, Scratch: e.scratchN}
+	m := lowering.Memory{Arena: e.p.ArenaBytes, Scratch: e.scratchN, Prepared: e.p.PreparedBytes}
 	for _, b := range e.p.Buffers {
 		if b.Role == lowering.Output {
 			m.Outputs += b.Type.Bytes()
 		}
 	}
-	m.Kernels = e.bytes - m.Arena - m.Outputs - m.Scratch
+	m.Kernels = e.bytes - m.Arena - m.Outputs - m.Scratch - m.Prepared
 	return m
 }
 
@@ -109,6 +111,9 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	}
 	e.tensors[buffer] = t
 	e.stale[buffer] = true
+	if e.from[buffer] {
+		e.prepared = false
+	}
 	delete(e.ahead, buffer)
 	if p := e.next.find(buffer); p != nil {
 		p.next = inTensor
@@ -122,7 +127,7 @@ func (e *executable) eachRun(buffer int) bool {
 	case lowering.Input:
 		return true
 	case lowering.Param:
-		return !e.frozen && !e.changed[buffer]
+		return !e.p.Frozen && !e.changed[buffer]
 	}
 	return false
 }
@@ -157,7 +162,7 @@ func (e *executable) Start() error {
 	var err error
 	if e.profile || e.watch != nil || e.each {
 		err = e.runEach()
-	} else {
+	} else if err = e.prepare(); err == nil {
 		err = e.replay()
 	}
 	if err != nil {
@@ -312,6 +317,39 @@ func (e *executable) queue(l *launch) error {
 	return nil
 }
 
+// prepare runs the prepared part, launch by launch, and waits for it, if a parameter that it reads has been bound since the
+// last time, or a function watches.
+func (e *executable) prepare() error {
+	if e.skipped = e.p.Prepared; e.skipped == 0 || e.prepared && e.watch == nil {
+		return nil
+	}
+	e.skipped, e.prepared = 0, false
+	if err := e.begin(false); err != nil {
+		return err
+	}
+	for i := range e.p.Prepared {
+		if err := e.runOne(i); err != nil {
+			return err
+		}
+	}
+	if err := e.collectNow(); err != nil {
+		return err
+	}
+	e.prepared = true
+	return nil
+}
+
+// collectNow waits for the launches that were started, and converts what they report to an error.
+func (e *executable) collectNow() error {
+	if err := e.queue(&e.collect); err != nil {
+		return err
+	}
+	if err := e.stream.CopyOut(unsafe.Pointer(e.report), e.status, statusBytes); err != nil {
+		return err
+	}
+	return e.finish()
+}
+
 // replay queues the parts, and records each sequence on the GPU the first time. It waits only for values that the
 // processor reads.
 func (e *executable) replay() error {
@@ -401,31 +439,40 @@ func (e *executable) runEach() error {
 	if err := e.marked(e.marks.begin, e.marks.begun, func() error { return e.begin(true) }); err != nil {
 		return err
 	}
-	for i := range e.p.Launches {
-		err := e.marked(e.events[2*i], e.events[2*i+1], func() error {
-			if e.p.Launches[i].Device == "" {
-				return e.launch(i)
-			}
-			start := time.Now()
-			err := e.runHost(i)
-			e.times[i] = time.Since(start)
+	if err := e.prepare(); err != nil {
+		return err
+	}
+	for i := e.p.Prepared; i < len(e.p.Launches); i++ {
+		if err := e.runOne(i); err != nil {
 			return err
-		})
-		if err != nil {
-			return e.inLaunch(i, err)
-		}
-		if e.watch != nil || e.each {
-			if err := e.stream.Sync(); err != nil {
-				return e.inLaunch(i, err)
-			}
-		}
-		if e.watch != nil {
-			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
-				return err
-			}
 		}
 	}
 	return e.marked(e.marks.end, e.marks.ended, func() error { return e.end(true) })
+}
+
+// runOne runs a launch, measures it, and calls the function that watches.
+func (e *executable) runOne(i int) error {
+	err := e.marked(e.events[2*i], e.events[2*i+1], func() error {
+		if e.p.Launches[i].Device == "" {
+			return e.launch(i)
+		}
+		start := time.Now()
+		err := e.runHost(i)
+		e.times[i] = time.Since(start)
+		return err
+	})
+	if err != nil {
+		return e.inLaunch(i, err)
+	}
+	if e.watch != nil || e.each {
+		if err := e.stream.Sync(); err != nil {
+			return e.inLaunch(i, err)
+		}
+	}
+	if e.watch != nil {
+		return e.watch(&e.p.Launches[i], e.value)
+	}
+	return nil
 }
 
 // finish waits for the run and converts its report to an error.

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"unsafe"
 
 	"fusec/lowering"
 	"fusec/lowering/host"
@@ -19,16 +18,10 @@ func (e *executable) newHostLaunches(d *Device) (*host.Launches, error) {
 
 // runHost runs a launch on the processor, if no launch before has reported an error.
 func (e *executable) runHost(i int) error {
-	if err := e.queue(&e.collect); err != nil {
-		return err
-	}
-	if err := e.stream.CopyOut(unsafe.Pointer(e.report), e.status, statusBytes); err != nil {
+	if err := e.collectNow(); err != nil {
 		return err
 	}
 	l, h := &e.p.Launches[i], e.host
-	if err := e.finish(); err != nil {
-		return err
-	}
 	for _, v := range l.Args {
 		if err := e.download(v.Buffer, h.Copies[v.Buffer]); err != nil {
 			return err

@@ -79,7 +79,8 @@ func (e *executable) readTimes() error {
 	if _, err := span(lowering.SpanCopyIn, 0, e.marks.begin, e.marks.begun); err != nil {
 		return err
 	}
-	for i := range e.p.Launches {
+	clear(e.times[:e.skipped])
+	for i := e.skipped; i < len(e.p.Launches); i++ {
 		what, from, to := lowering.SpanLaunch, e.events[2*i], e.events[2*i+1]
 		if e.p.Launches[i].Device != "" {
 			what = lowering.SpanHost

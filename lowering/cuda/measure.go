@@ -27,6 +27,9 @@ func (e *executable) Measure(n int) (_ []time.Duration, err error) {
 	if err := e.upload(); err != nil {
 		return nil, e.broken(err)
 	}
+	if err := e.prepare(); err != nil {
+		return nil, e.broken(err)
+	}
 	graphs := make([]driver.Graph, len(e.parts))
 	var events [2]driver.Event
 	defer func() {

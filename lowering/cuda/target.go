@@ -47,9 +47,6 @@ func Driver(open func(index int) (driver.GPU, driver.Compiler, error)) Option {
 
 func open(s lowering.Setup) (lowering.Device, error) {
 	opts := []Option{Precision(s.Precision)}
-	if s.Frozen {
-		opts = append(opts, Frozen())
-	}
 	if s.Verify {
 		opts = append(opts, Each())
 	}

@@ -243,11 +243,7 @@ func TestRanges(t *testing.T) {
 // TestWeightsChange runs with weights that change in place: they are read again, unless they are frozen.
 func TestWeightsChange(t *testing.T) {
 	for _, frozen := range []bool{false, true} {
-		var opts []Option
-		if frozen {
-			opts = append(opts, Frozen())
-		}
-		e, p := compiled(t, built(t, two), opts...)
+		e, p := compiledOf(t, built(t, two), frozen)
 		y := func() float64 {
 			t.Helper()
 			if err := e.Run(); err != nil {

@@ -31,7 +31,10 @@ type executable struct {
 	tensors []*graph.Tensor // of every buffer that the host has: bound, constant or of its own
 	weights map[int]uint64  // of each buffer that codes were made of, its contents' hash
 	made    bool            // codes, and the machine has them
-	bound   map[int]bool    // buffers that were bound since
+	bound   map[int]bool    // buffers that were bound or prepared since
+	from    []bool          // by buffer: the prepared part reads it
+
+	prepared bool // the prepared part has run with the present parameters
 
 	parts    []loaded // programs, by part
 	single   []loaded // and by launch, for runs that go launch by launch
@@ -58,7 +61,7 @@ func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error)
 	n := len(p.Launches)
 	e := &executable{d: d, l: l, p: p, tensors: make([]*graph.Tensor, len(p.Buffers)), weights: map[int]uint64{},
 		bound: map[int]bool{}, seed: maphash.MakeSeed(), counts: make([]lowering.Count, n), times: make([]time.Duration, n),
-		single: make([]loaded, n)}
+		single: make([]loaded, n), from: p.PreparedFrom()}
 	h, i, err := host.New(p, d.host.Workers(), func(l *lowering.Launch) bool { return l.Device != "" })
 	if err != nil {
 		return nil, inLaunch(p, i, fmt.Errorf("%w, and nothing for it on the overlay: %s", err, p.Launches[i].Reason))
@@ -68,7 +71,7 @@ func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error)
 		switch b.Role {
 		case lowering.Const:
 			e.tensors[i] = b.Value
-		case lowering.Temp, lowering.Output:
+		case lowering.Temp, lowering.Output, lowering.Prepared:
 			if t := h.Copies[i]; t != nil {
 				e.tensors[i] = t
 			} else if v := l.partition.values[i]; b.Role == lowering.Output || v != nil && v.hosted {
@@ -124,6 +127,9 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 		e.host.Copies[buffer] = t
 	}
 	e.bound[buffer] = true
+	if e.from[buffer] {
+		e.prepared = false
+	}
 	return nil
 }
 
@@ -140,7 +146,10 @@ func (e *executable) Run() error {
 	if err := e.connect(); err != nil {
 		return err
 	}
-	err := e.codes()
+	err := e.prepare()
+	if err == nil {
+		err = e.codes()
+	}
 	if err == nil {
 		if e.watch != nil {
 			err = e.runEach(e.check)
@@ -218,11 +227,29 @@ func (e *executable) disconnect() error {
 	return m.Close()
 }
 
+// prepare runs the prepared part, if a parameter that it reads has been bound since the last time.
+func (e *executable) prepare() error {
+	clear(e.times[:e.p.Prepared])
+	if e.prepared {
+		return nil
+	}
+	for i := range e.p.Prepared {
+		if err := e.onHost(i); err != nil {
+			return inLaunch(e.p, i, err)
+		}
+		for _, v := range e.p.Launches[i].Results {
+			e.bound[v.Buffer] = true
+		}
+	}
+	e.prepared = true
+	return nil
+}
+
 // codes computes everything that depends on weights and ranges, unless it is up to date.
 func (e *executable) codes() error {
 	fresh := !e.made
 	for _, i := range e.constants() {
-		if !fresh && e.d.frozen && !e.bound[i] {
+		if !fresh && e.p.Frozen && !e.bound[i] {
 			continue
 		}
 		h := hash(e.seed, e.tensors[i])
@@ -247,7 +274,10 @@ func (e *executable) codes() error {
 // constants lists the buffers from which codes are computed: weights, scales and biases.
 func (e *executable) constants() (list []int) {
 	add := func(s source) {
-		if s.buffer >= 0 && e.p.Buffers[s.buffer].Role <= lowering.State && !slices.Contains(list, s.buffer) {
+		if s.buffer < 0 {
+			return
+		}
+		if r := e.p.Buffers[s.buffer].Role; (r <= lowering.State || r == lowering.Prepared) && !slices.Contains(list, s.buffer) {
 			list = append(list, s.buffer)
 		}
 	}
@@ -339,6 +369,9 @@ func (e *executable) runParts() error {
 		return err
 	}
 	for i, p := range e.l.parts {
+		if p.to <= e.p.Prepared {
+			continue
+		}
 		if p.host {
 			if err := e.runHost(p.from); err != nil {
 				return inLaunch(e.p, p.from, err)
@@ -396,16 +429,22 @@ func (e *executable) downloads(from, to int) error {
 	return nil
 }
 
-// runHost runs a launch on the processor, and copies the results that the overlay reads.
-func (e *executable) runHost(i int) error {
+// onHost runs a launch on the processor.
+func (e *executable) onHost(i int) error {
 	for _, v := range e.p.Launches[i].Args {
 		e.host.Copies[v.Buffer] = e.tensors[v.Buffer]
 	}
 	start := time.Now()
-	if err := e.host.Run(i); err != nil {
+	err := e.host.Run(i)
+	e.times[i] = time.Since(start)
+	return err
+}
+
+// runHost runs a launch on the processor, and copies the results that the overlay reads.
+func (e *executable) runHost(i int) error {
+	if err := e.onHost(i); err != nil {
 		return err
 	}
-	e.times[i] = time.Since(start)
 	for _, r := range e.p.Launches[i].Results {
 		if v := e.l.partition.values[r.Buffer]; v != nil && (v.plain || v.turned) {
 			if err := e.upload(v); err != nil {
@@ -618,7 +657,7 @@ func (e *executable) Quantised() int { return e.remade }
 
 // Memory implements lowering.Executable.
 func (e *executable) Memory() lowering.Memory {
-	m := lowering.Memory{Arena: e.l.arena, Kernels: e.need - e.l.arena}
+	m := lowering.Memory{Arena: e.l.arena, Kernels: e.need - e.l.arena, Prepared: e.p.PreparedBytes}
 	for _, b := range e.p.Buffers {
 		if b.Role == lowering.Output {
 			m.Outputs += b.Type.Bytes()

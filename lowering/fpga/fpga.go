@@ -34,7 +34,6 @@ type Device struct {
 	samples []map[string]*graph.Tensor
 	ranges  []Range                  // or nil: they are to be found
 	routed  map[string]*graph.Tensor // values that plans route, or nil
-	frozen  bool
 	host    *cpu.Device
 	memory  plan.Memory // the external memory that estimates count with
 	clock   float64
@@ -87,9 +86,6 @@ func Samples(samples ...map[string]*graph.Tensor) Option {
 // Routed gives values of all sources, by name, on which plans find out how many tokens go to each expert. Without them
 // all experts are taken to get equally many.
 func Routed(values map[string]*graph.Tensor) Option { return func(d *Device) { d.routed = values } }
-
-// Frozen declares that parameters change only through Bind.
-func Frozen() Option { return func(d *Device) { d.frozen = true } }
 
 // Processor runs the launches that the overlay does not support.
 func Processor(c *cpu.Device) Option { return func(d *Device) { d.host = c } }

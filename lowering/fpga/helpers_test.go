@@ -22,11 +22,21 @@ var built = graphtest.Built
 // lowered is the program of a graph.
 func lowered(t testing.TB, g *graph.Graph, d *Device) *lowering.Program {
 	t.Helper()
-	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true})
+	return loweredOf(t, g, d, false)
+}
+
+// loweredOf is the program of a graph whose parameters change only by Bind if frozen is set.
+func loweredOf(t testing.TB, g *graph.Graph, d *Device, frozen bool) *lowering.Program {
+	t.Helper()
+	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true, Frozen: frozen})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, graph.Print(g))
 	}
-	p, err := lowering.Lower(final, d.Name(), lowering.CannotUndo())
+	opts := d.Lowering()
+	if frozen {
+		opts = append(opts, lowering.Frozen())
+	}
+	p, err := lowering.Lower(final, d.Name(), opts...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, graph.Print(final))
 	}
@@ -78,8 +88,14 @@ func randomOf(b lowering.Buffer, r *rand.Rand) *graph.Tensor {
 // compiled is a graph as an executable over the model, with random values.
 func compiled(t testing.TB, g *graph.Graph, opts ...Option) (*executable, *lowering.Program) {
 	t.Helper()
+	return compiledOf(t, g, false, opts...)
+}
+
+// compiledOf is compiled with parameters that change only by Bind if frozen is set.
+func compiledOf(t testing.TB, g *graph.Graph, frozen bool, opts ...Option) (*executable, *lowering.Program) {
+	t.Helper()
 	d := New(append([]Option{Over(overModel)}, opts...)...)
-	p := lowered(t, g, d)
+	p := loweredOf(t, g, d, frozen)
 	x, err := d.Compile(p)
 	if err != nil {
 		t.Fatalf("%v\n%v", err, p)

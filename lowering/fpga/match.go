@@ -247,8 +247,7 @@ func (t *matcher) operand(i, a int) (s source, perColumn, constant bool, err err
 	}
 	rows, _ := rowsOf(space)
 	if columns && !one && rows == 1 && s.buffer >= 0 { // a row is a vector, too: it counts as one if it does not change
-		r := t.m.p.Buffers[s.buffer].Role
-		columns = r == lowering.Param || r == lowering.Const
+		columns = t.m.constant(s.buffer)
 	}
 	if columns && s.buffer >= 0 {
 		switch t.m.p.Buffers[s.buffer].Role {

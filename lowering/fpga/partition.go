@@ -30,8 +30,11 @@ func newPartition(cfg isa.Config, p *lowering.Program, refused map[int]error) *p
 	for i, err := range refused {
 		m.launches[i].refusal = err
 	}
+	for i := range p.Prepared {
+		m.launches[i].refusal = errPrepared
+	}
 	for i := range p.Launches { // mixtures first, since their routers take over the launches that make the gates
-		if refused[i] != nil {
+		if m.launches[i].refusal != nil {
 			continue
 		}
 		if f, ok := p.Launches[i].Op.(graph.Fusion); ok && f.Anchor == graph.AnchorMoE {
@@ -49,6 +52,9 @@ func newPartition(cfg isa.Config, p *lowering.Program, refused map[int]error) *p
 	m.turn()
 	return m
 }
+
+// errPrepared is why the overlay does not take launches of the prepared part.
+var errPrepared = errors.New("what follows from weights alone is computed once")
 
 // match lists the tasks of a launch.
 func (m *partition) match(i int) ([]*task, error) {
@@ -98,7 +104,14 @@ func (m *partition) inner(l *lowering.Launch, n *graph.Node, rows, cols int) *va
 
 // constant reports whether a value is known before a run and is no input: a weight.
 func (m *partition) constant(buffer int) bool {
-	return buffer < 0 || m.p.Buffers[buffer].Role == lowering.Param || m.p.Buffers[buffer].Role == lowering.Const
+	if buffer < 0 {
+		return true
+	}
+	switch m.p.Buffers[buffer].Role {
+	case lowering.Param, lowering.Const, lowering.Prepared:
+		return true
+	}
+	return false
 }
 
 // fitsContraction refuses rows whose sums may not fit the accumulators.
@@ -183,7 +196,7 @@ func (m *partition) mark() {
 	for _, x := range m.values {
 		switch m.p.Buffers[x.buffer].Role {
 		case lowering.Temp:
-		case lowering.Output:
+		case lowering.Output, lowering.Prepared:
 			x.hosted = true
 			x.last = len(m.p.Launches) - 1
 		default:

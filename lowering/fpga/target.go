@@ -51,9 +51,6 @@ func open(s lowering.Setup) (lowering.Device, error) {
 		return nil, fmt.Errorf("target %q computes in integers of 8 bits; precision %v requires target cuda", s.Name, s.Precision)
 	}
 	opts := []Option{Processor(cpu.ForSetup(s))}
-	if s.Frozen {
-		opts = append(opts, Frozen())
-	}
 	d := New(append(opts, lowering.OptionsOf[Option](s)...)...)
 	if d.err != nil {
 		return nil, d.err

@@ -32,7 +32,7 @@ func (Device) Accepts(op graph.Op, _, _ []graph.Type) error {
 // refused, and so is a fusion whose body breaks the contract, as on every target.
 func (Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, values: make([]ref.Value, len(p.Buffers)), bound: make([]*graph.Tensor, len(p.Buffers)),
-		stale: make([]bool, len(p.Buffers)), dies: make([][]int, len(p.Launches)), times: make([]time.Duration, len(p.Launches))}
+		stale: make([]bool, len(p.Buffers)), dies: make([][]int, len(p.Launches)), times: make([]time.Duration, len(p.Launches)), from: p.PreparedFrom()}
 	last := make([]int, len(p.Buffers))
 	for i, l := range p.Launches {
 		if f, ok := l.Op.(graph.Fusion); ok {
@@ -72,17 +72,19 @@ func (Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 
 type executable struct {
 	lowering.ExecutableDefaults
-	p       *lowering.Program
-	values  []ref.Value     // of each buffer
-	bound   []*graph.Tensor // to each buffer; of an Output the returned tensor
-	stale   []bool          // a tensor was bound and not read yet
-	changes map[int]bool    // buffers that updates write
-	dies    [][]int         // by launch: temporary buffers that no later launch reads
-	bytes   int64
-	watch   func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
-	profile bool
-	times   []time.Duration
-	closed  bool
+	p        *lowering.Program
+	values   []ref.Value     // of each buffer
+	bound    []*graph.Tensor // to each buffer; of an Output the returned tensor
+	stale    []bool          // a tensor was bound and not read yet
+	changes  map[int]bool    // buffers that updates write
+	dies     [][]int         // by launch: temporary buffers that no later launch reads
+	bytes    int64
+	from     []bool // by buffer: the prepared part reads it
+	prepared bool   // the prepared part has run with the present parameters
+	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
+	profile  bool
+	times    []time.Duration
+	closed   bool
 }
 
 // Bind implements lowering.Executable.
@@ -94,6 +96,9 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 		return fmt.Errorf("%s %q: %w", e.p.Buffers[buffer].Role, e.p.Buffers[buffer].Name, err)
 	}
 	e.bound[buffer], e.stale[buffer] = t, true
+	if e.from[buffer] {
+		e.prepared = false
+	}
 	return nil
 }
 
@@ -143,9 +148,16 @@ func (e *executable) Run() error {
 	return nil
 }
 
-// launch runs all launches.
+// launch runs all launches, and leaves out the prepared part if it can.
 func (e *executable) launch() error {
-	for i := range e.p.Launches {
+	from := 0
+	if e.prepared && e.watch == nil {
+		from = e.p.Prepared
+	}
+	clear(e.times[:e.p.Prepared])
+	e.prepared = from > 0
+	for i := from; i < len(e.p.Launches); i++ {
+		e.prepared = e.prepared || i == e.p.Prepared
 		l := &e.p.Launches[i]
 		start := time.Now()
 		err := e.one(l)
@@ -272,7 +284,7 @@ func (e *executable) most() int64 {
 
 // Memory implements lowering.Executable.
 func (e *executable) Memory() lowering.Memory {
-	m := lowering.Memory{Arena: e.bytes}
+	m := lowering.Memory{Arena: e.bytes} // with the prepared values
 	for _, o := range e.p.Outputs {
 		m.Outputs += e.p.Buffers[o.Buffer].Type.Bytes()
 	}

@@ -10,9 +10,10 @@ import (
 // hoisted is the order of launches in which each that frees more memory than it takes, or takes none, runs as soon as
 // it can. That costs no work: the sum over a gradient's rows, say, need not wait while the gradient takes memory.
 // Launches of the host keep their places, and what makes a new value for State or a Param stays after what reads the
-// old one.
+// old one. The prepared part comes first.
 func (t *timeline) hoisted() []int {
 	n := len(t.launches)
+	_, prepared := t.preparedFirst()
 	readers := make([][]int, len(t.values))
 	waits := make([]int, n) // for so many values that are not there yet, and readers of what it updates
 	left := make([]int, len(t.values))
@@ -29,9 +30,10 @@ func (t *timeline) hoisted() []int {
 		}
 	}
 	ran := make([]bool, n)
+	order := make([]int, 0, n)
 	gains := func(i int) bool {
 		l := &t.launches[i]
-		if _, ok := l.node.Op.(graph.Host); ok || ran[i] || waits[i] > 0 {
+		if _, ok := l.node.Op.(graph.Host); ok || ran[i] || waits[i] > 0 || len(order) < prepared && !t.prepared[i] {
 			return false
 		}
 		var takes, frees int64
@@ -45,7 +47,6 @@ func (t *timeline) hoisted() []int {
 		}
 		return takes == 0 || frees > takes
 	}
-	order := make([]int, 0, n)
 	for next := range n {
 		queue := []int{next}
 		for len(queue) > 0 {
@@ -92,6 +93,11 @@ func (r *recomputer) hoist(t *timeline, now int64) (int64, error) {
 	if bytes >= now {
 		return now, nil
 	}
+	return bytes, r.reorder(t, order)
+}
+
+// reorder puts the graph's launches into an order in which they can run.
+func (r *recomputer) reorder(t *timeline, order []int) error {
 	g := r.c.Graph
 	var nodes []*graph.Node
 	for _, n := range g.Nodes {
@@ -108,5 +114,5 @@ func (r *recomputer) hoist(t *timeline, now int64) (int64, error) {
 		}
 	}
 	g.Nodes = nodes
-	return bytes, g.Tidy()
+	return g.Tidy()
 }

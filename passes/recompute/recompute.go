@@ -6,7 +6,7 @@
 //
 // What the second launch reads is there by then: a source, a value that is kept, or one that is itself made again. The
 // same kernel on the same operands gives the same bits, and random operations replay the same counter. Launches of the
-// host, and those that read what has a new value by then, are not repeated.
+// host, those that read what has a new value by then, and those of the prepared part are not repeated.
 //
 // First, and after every change, launches that free memory are moved forward (see hoist), which costs nothing. A round
 // then plans for one such moment; where that is not enough, the next one starts from what it has left, so that what
@@ -28,7 +28,13 @@ func Run(c *rewrite.Context, budget int64) error {
 		return nil
 	}
 	r := recomputer{c: c, first: map[int]int{}}
-	t := newTimeline(c.Graph)
+	t := newTimeline(c.Graph, c.Frozen)
+	if order, n := t.preparedFirst(); n > 0 { // as lowering will order them
+		if err := r.reorder(t, order); err != nil {
+			return err
+		}
+		t = newTimeline(c.Graph, c.Frozen)
+	}
 	before := t.arena(t.nothing())
 	now := before
 	for round := 0; now > budget && round < maxReplans; round++ {
@@ -36,7 +42,7 @@ func Run(c *rewrite.Context, budget int64) error {
 			if err != nil {
 				return err
 			}
-			now, t = bytes, newTimeline(c.Graph)
+			now, t = bytes, newTimeline(c.Graph, c.Frozen)
 			continue
 		}
 		again, bytes := t.choose(t.replays(), budget, now)
@@ -46,7 +52,7 @@ func Run(c *rewrite.Context, budget int64) error {
 		if err := r.rewrite(t, again); err != nil {
 			return err
 		}
-		now, t = bytes, newTimeline(c.Graph)
+		now, t = bytes, newTimeline(c.Graph, c.Frozen)
 	}
 	c.Stage.Recompute = &trace.Recompute{Budget: budget, Before: before, After: now, Launches: r.repeated(t)}
 	if now > budget {

@@ -17,6 +17,7 @@ type timeline struct {
 	number   map[*graph.Node]int // of the launch of a node
 	holds    map[*graph.Node]int // the value in whose memory a node is stored; sources and constants have none
 	peak     int                 // the first launch at which most memory is in use
+	prepared []bool              // by launch: lowering makes it a part of the prepared part
 }
 
 type timedLaunch struct {
@@ -30,11 +31,11 @@ type timedLaunch struct {
 type timedValue struct {
 	by    int   // the launch that makes it
 	bytes int64 // in memory
-	kept  bool  // handed out or written to state: it has memory outside the arena until the run is over
+	kept  bool  // handed out, written to state or prepared: it has memory outside the arena until the run is over
 }
 
-// newTimeline reads a graph that pass place has prepared.
-func newTimeline(g *graph.Graph) *timeline {
+// newTimeline reads a graph that pass place has prepared. If frozen is set, parameters without an update are frozen.
+func newTimeline(g *graph.Graph, frozen bool) *timeline {
 	t := &timeline{number: map[*graph.Node]int{}, holds: map[*graph.Node]int{}}
 	first := map[*graph.Node]int{} // of a launch's values
 	for _, n := range g.Nodes {
@@ -75,12 +76,40 @@ func newTimeline(g *graph.Graph) *timeline {
 	if len(t.launches) == 0 {
 		return t
 	}
+	t.prepare(graph.Frozen(g, frozen))
 	t.readOld(g)
 	t.peak = len(t.launches) - 1 // so that the order is that of the graph
 	order := t.order(t.nothing())
 	_, t.peak = arena.Peak(t.lifetimes(order, t.nothing()), len(order))
 	t.refuse()
 	return t
+}
+
+// prepare marks the launches of the prepared part. What the run reads of their results has memory of its own.
+func (t *timeline) prepare(frozen graph.PerNode[bool]) {
+	t.prepared = make([]bool, len(t.launches))
+	for i, l := range t.launches {
+		t.prepared[i] = frozen.Get(l.node) && !slices.ContainsFunc(l.makes, func(v int) bool { return t.values[v].kept }) &&
+			!slices.ContainsFunc(l.reads, func(v int) bool { return !t.prepared[t.values[v].by] })
+	}
+	for i, l := range t.launches {
+		for _, v := range l.reads {
+			t.values[v].kept = t.values[v].kept || t.prepared[t.values[v].by] && !t.prepared[i]
+		}
+	}
+}
+
+// preparedFirst is the order of the launches in which the prepared part comes first, and how many launches it has.
+func (t *timeline) preparedFirst() (order []int, prepared int) {
+	var rest []int
+	for i, first := range t.prepared {
+		if first {
+			order = append(order, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return append(order, rest...), len(order)
 }
 
 // isStrides reports whether a node is a view that is no launch: in a graph that has been placed, every one but a Slice
@@ -135,6 +164,9 @@ func (t *timeline) refuse() {
 	}
 	for i := range need {
 		l := &t.launches[i]
+		if t.prepared[i] {
+			l.refusal = "it runs when parameters are set, not in each run"
+		}
 		if h, ok := l.node.Op.(graph.Host); ok {
 			l.refusal = fmt.Sprintf("%s runs by its own code, which may keep state", h.Name)
 		}

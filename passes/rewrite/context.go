@@ -20,6 +20,7 @@ type Context struct {
 	Graph  *graph.Graph
 	Target Target       // nil accepts everything
 	Stage  *trace.Stage // the record of the pass that runs
+	Frozen bool         // parameters without an update are frozen; see [graph.Frozen]
 
 	types []graph.Type // of the operands that were last asked about
 

@@ -84,7 +84,7 @@ type demoRouting struct {
 func newDemoSide(p *fusec.Program, t bench.Timing, profiled bool) demoSide {
 	s := demoSide{MedianNS: t.Duration().Nanoseconds(), BestNS: int64(t.Best * 1e9), Spread: t.Spread(),
 		Memory: newDemoMemory(p)}
-	for _, l := range p.Lowered().Launches {
+	for _, l := range p.Lowered().Launches[p.Lowered().Prepared:] {
 		s.Launches++
 		s.Traffic += l.Bytes
 		s.FLOPs += l.FLOPs
@@ -98,7 +98,7 @@ func newDemoSide(p *fusec.Program, t bench.Timing, profiled bool) demoSide {
 // launchKinds counts a program's launches by kind, in the order in which they first appear.
 func launchKinds(p *fusec.Program) []kindCount {
 	var list []kindCount
-	for _, f := range p.Fusions() {
+	for _, f := range p.Fusions()[p.Lowered().Prepared:] {
 		at := slices.IndexFunc(list, func(k kindCount) bool { return k.Kind == f.Kind })
 		if at < 0 {
 			at, list = len(list), append(list, kindCount{Kind: f.Kind})

@@ -234,7 +234,7 @@ func (k *checker) variants(c *graphtest.Case) []variant {
 	l := []variant{
 		{name: all, device: one},
 		{name: "three workers", device: onCPU(cpu.Workers(3)), bits: true},
-		{name: "frozen parameters", device: onCPU(cpu.Workers(2), cpu.Frozen())},
+		{name: "frozen parameters", device: onCPU(cpu.Workers(2)), cfg: passes.Config{Frozen: true}},
 		{name: "memory budget", device: one, budget: true, bits: true},
 		{name: "copied updates", device: one, lower: []lowering.Option{lowering.CopyUpdates()}},
 	}
@@ -317,7 +317,11 @@ func (k *checker) run(c *graphtest.Case, v variant, in map[string]*graph.Tensor)
 	if k.after != nil {
 		k.after(final)
 	}
-	p, err := lowering.Lower(final, d.Name(), v.lower...)
+	lower := v.lower
+	if cfg.Frozen {
+		lower = append(slices.Clip(lower), lowering.Frozen())
+	}
+	p, err := lowering.Lower(final, d.Name(), lower...)
 	if err != nil {
 		return nil, 0, err
 	}

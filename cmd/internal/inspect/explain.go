@@ -106,6 +106,7 @@ type memoryReport struct {
 	ArenaBytes    int64 `json:"arena_bytes"`    // for intermediate values, which share it
 	UnsharedBytes int64 `json:"unshared_bytes"` // what they would take without sharing
 	ParamBytes    int64 `json:"param_bytes"`    // weights and constants
+	PreparedBytes int64 `json:"prepared_bytes"` // what is computed once, when parameters are set
 }
 
 type kindReport struct {
@@ -117,8 +118,9 @@ type explainLaunch struct {
 	Index  int          `json:"index"` // from 1
 	Kind   string       `json:"kind"`
 	Name   string       `json:"name"`
-	Phase  graph.Phase  `json:"phase"`           // forward, backward or optimiser
-	Scope  string       `json:"scope,omitempty"` // the path of its layer
+	Phase  graph.Phase  `json:"phase"`              // forward, backward or optimiser
+	Once   bool         `json:"prepared,omitempty"` // it runs when parameters are set, not in each run
+	Scope  string       `json:"scope,omitempty"`    // the path of its layer
 	Kernel string       `json:"kernel"`
 	Device string       `json:"device"`
 	FLOPs  int64        `json:"flops"`
@@ -193,18 +195,21 @@ func countDivergences(notes []noteReport) []divergenceReport {
 // explain gathers the report.
 func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainReport {
 	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: tr.Unfused(), After: tr.Program.Work(),
-		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes},
+		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes, tr.Program.PreparedBytes},
 		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
 		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}, Numeric: []numericReport{}}
 	var nodes cli.LastOrigins[[]cli.Origin]
 	for i, l := range tr.Program.Launches {
+		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Phase, l.Prepared, l.Scope, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
+		if l.Prepared {
+			continue
+		}
 		at := slices.IndexFunc(rep.Kinds, func(k kindReport) bool { return k.Kind == l.Kind })
 		if at < 0 {
 			at = len(rep.Kinds)
 			rep.Kinds = append(rep.Kinds, kindReport{Kind: l.Kind})
 		}
 		rep.Kinds[at].Add(l.FLOPs, l.Bytes)
-		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Phase, l.Scope, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
 	}
 	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
 	for i, l := range program.Launches {
@@ -271,6 +276,10 @@ func (rep *ExplainReport) text() string {
 	t.Row("arithmetic", cli.HumanFLOPs(rep.Before.FLOPs), cli.HumanFLOPs(rep.After.FLOPs), saved(rep.Before.FLOPs, rep.After.FLOPs))
 	t.Row("memory for values", cli.HumanBytes(rep.Memory.UnsharedBytes), cli.HumanBytes(rep.Memory.ArenaBytes), saved(rep.Memory.UnsharedBytes, rep.Memory.ArenaBytes))
 	fmt.Fprintf(&b, "%sweights and constants: %s\n", t, cli.HumanBytes(rep.Memory.ParamBytes))
+
+	if n := len(rep.Launches) - rep.After.Launches; n > 0 {
+		fmt.Fprintf(&b, "prepared once, when parameters are set: %s, %s\n", cli.Plural(n, "launch", "launches"), cli.HumanBytes(rep.Memory.PreparedBytes))
+	}
 
 	if rep.Budget != nil {
 		fmt.Fprintf(&b, "\n%s", rep.Budget.text())

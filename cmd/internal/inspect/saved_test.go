@@ -34,7 +34,7 @@ func reports(t *testing.T, tr *trace.Trace, p *lowering.Program) (list []string)
 }
 
 // TestSavedTraining checks that explain and dump tell the same about the file of a training program as about the program
-// itself. Only positions differ: those of a file's nodes are its lines.
+// itself, with frozen parameters as a file's are. Only positions differ: those of a file's nodes are its lines.
 func TestSavedTraining(t *testing.T) {
 	zooModel := func(m *zoo.Model) *gorgonia.ExprGraph {
 		cost := gorgonia.Must(gorgonia.Mean(gorgonia.Must(gorgonia.Square(m.Output))))
@@ -71,7 +71,7 @@ func TestSavedTraining(t *testing.T) {
 		models[x.Name] = model{task.Model.Graph, []gorgonia.VMOpt{fusec.WithOptimizer(task.Optimizer)}}
 	}
 	for name, m := range models {
-		vm := fusec.NewMachine(m.graph, append(m.opts, fusec.WithTarget("cpu"))...)
+		vm := fusec.NewMachine(m.graph, append(m.opts, fusec.WithTarget("cpu"), fusec.WithFrozenParams())...)
 		defer vm.Close()
 		if vm.Err() != nil {
 			t.Fatalf("%s: %v", name, vm.Err())

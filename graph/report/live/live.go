@@ -186,7 +186,7 @@ func (r *Run) metrics() string {
 	fmt.Fprintf(&b, "# HELP fusec_step_seconds The time of a step.\n# TYPE fusec_step_seconds summary\nfusec_step_seconds_sum %s\nfusec_step_seconds_count %d\n",
 		number(r.total.took.Seconds()), r.total.steps)
 	if p := r.trace.Program; p != nil {
-		metric("fusec_launches", "gauge", "The launches of a step.", float64(len(p.Launches)))
+		metric("fusec_launches", "gauge", "The launches of a step.", float64(p.Run()))
 		metric("fusec_arena_bytes", "gauge", "The memory for temporary values.", float64(p.ArenaBytes))
 		metric("fusec_parameter_bytes", "gauge", "The memory of weights and constants.", float64(p.ParamBytes))
 	}

@@ -34,12 +34,13 @@ function head() {
   const card = (value, text) => h('div', { class: 'card' }, h('b', {}, value), h('small', { title: text }, text));
   const cards = [];
   if (p) {
-    cards.push(card(fmtCount(run.launches.length), `launches; ${fmtCount(t.unfused.launches)} unfused`));
+    cards.push(card(fmtCount(run.inRun.length), `launches; ${fmtCount(t.unfused.launches)} unfused`));
+    if (p.prepared_bytes) cards.push(card(fmtCount(run.launches.length - run.inRun.length), `prepared once, when parameters are set; ${fmtBytes(p.prepared_bytes)}`));
     cards.push(run.measured ? card(fmtTime(run.total), 'in launches, one run') : run.unit == 'cycles' ? card(run.fmt(run.total), 'estimated, one run') : card('no time', 'the run was not measured'));
     cards.push(card(fmtBytes(run.bytes), `traffic; ${fmtBytes(t.unfused.bytes)} unfused`));
     cards.push(card(fmtFLOPs(run.flops), 'arithmetic' + (run.measured && run.total ? ', ' + fmtRate(run.flops, run.total, 'FLOP/s') : '')));
     cards.push(card(fmtBytes(run.peakBytes), `peak; weights ${fmtBytes(p.param_bytes)}`));
-    const least = run.measured ? run.ceiling(run.launches) : 0;
+    const least = run.measured ? run.ceiling(run.inRun) : 0;
     if (least) {
       const part = Math.min(1, least / run.total);
       cards.push(h('div', { class: 'card', title: `A large matrix product reaches ${fmtRate(m.flops_per_s, 1e9, 'FLOP/s')} here, a large copy ${fmtRate(m.bytes_per_s, 1e9, 'B/s')}. At these rates the launches would take ${fmtTime(least)}.` },

@@ -25,8 +25,9 @@ const fmtCount = n => n.toLocaleString('en').replace(/,/g, '\u202f');
 const fmtShare = v => (100 * v).toFixed(v < 0.1 ? 2 : 1) + ' %';
 const plural = (n, one, many) => fmtCount(n) + ' ' + (n == 1 ? one : many || one + 's');
 
-// PHASES are in the order of a step. A trace without phases has forward only.
-const PHASES = ['forward', 'backward', 'optimiser'];
+// PHASES are in the order of a step. A trace without phases has forward only. Launches that run when parameters are set, and
+// not in each run, are a phase of their own here.
+const PHASES = ['prepared', 'forward', 'backward', 'optimiser'];
 
 class Run {
   constructor(trace, kinds) {
@@ -41,11 +42,12 @@ class Run {
     const cycles = !this.measured && this.launches.some(l => l.cycles > 0);
     // What widths and shares are of: time, or the best there is in its place.
     this.unit = this.measured ? 'time' : cycles ? 'cycles' : 'traffic';
-    for (const l of this.launches) l.weight = this.measured ? l.measured_ns || 0 : cycles ? l.cycles || 0 : l.bytes;
+    for (const l of this.launches) l.weight = this.measured ? l.measured_ns || 0 : cycles ? l.cycles || 0 : l.prepared ? 0 : l.bytes;
     this.fmt = this.measured ? fmtTime : cycles ? n => plural(n, 'cycle') : fmtBytes;
     this.total = sum(this.launches, l => l.weight);
-    this.flops = sum(this.launches, l => l.flops);
-    this.bytes = sum(this.launches, l => l.bytes);
+    this.inRun = this.launches.filter(l => !l.prepared);
+    this.flops = sum(this.inRun, l => l.flops);
+    this.bytes = sum(this.inRun, l => l.bytes);
     this.connect();
     this.memory();
     this.misses();
@@ -65,7 +67,7 @@ class Run {
       const of = weight ? weight.name.replace(/[/._][^/._]*$/, '') : named ? named.name : '';
       label = l.kind + (of ? ' ' + (layer && of.startsWith(layer) ? of.slice(layer.length).replace(/^[/._]/, '') || of : of) : '');
     }
-    return { ...l, i, n: i + 1, layer, label, origins, phase: l.phase || 'forward', look: this.look(l.kind),
+    return { ...l, i, n: i + 1, layer, label, origins, phase: l.prepared ? 'prepared' : l.phase || 'forward', look: this.look(l.kind),
       size: sum(writes, b => b.bytes), result: writes.map(b => b.type).join(', '),
       short: writes.length ? writes[0].type + (writes.length > 1 ? ' +' + (writes.length - 1) : '') : '', misses: [], from: [], to: [] };
   }

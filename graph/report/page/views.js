@@ -294,7 +294,7 @@ const memoryView = {
     return [h('section', {}, h('h2', {}, 'The arena', h('small', {}, `${fmtBytes(p.arena_bytes)} for temporary values; without sharing they would take ${fmtBytes(p.buffer_bytes)}. From left to right the run, launch by launch; from bottom to top the place; colour is the kind of the launch that writes`)), canvas),
       h('section', {}, h('h2', {}, 'Who holds the peak', h('small', {}, `${fmtBytes(run.peakBytes)} in ${plural(holders.length, 'value')} are alive in `), h('small', {}, launchLink(at))),
         h('table', {}, h('thead', {}, h('tr', {}, ['value', 'type'].map(x => h('th', {}, x)), h('th', { class: 'n' }, 'size'), h('th', { class: 'n' }, 'share'), h('th', {}, 'written by'), h('th', {}, 'last read by'))), body)),
-      h('section', {}, h('h2', {}, 'All memory'), h('table', {}, h('tbody', {}, [...roles].sort((a, b) => b[1].bytes - a[1].bytes).map(([role, r]) => h('tr', {}, h('td', {}, { param: 'parameters', state: 'states, such as moments', const: 'constants', input: 'inputs', output: 'outputs', temp: 'temporary values, without sharing' }[role] || role), h('td', { class: 'n' }, plural(r.n, 'buffer')), h('td', { class: 'n' }, fmtBytes(r.bytes)))))))];
+      h('section', {}, h('h2', {}, 'All memory'), h('table', {}, h('tbody', {}, [...roles].sort((a, b) => b[1].bytes - a[1].bytes).map(([role, r]) => h('tr', {}, h('td', {}, { param: 'parameters', state: 'states, such as moments', const: 'constants', input: 'inputs', output: 'outputs', temp: 'temporary values, without sharing', prepared: 'prepared values' }[role] || role), h('td', { class: 'n' }, plural(r.n, 'buffer')), h('td', { class: 'n' }, fmtBytes(r.bytes)))))))];
   },
   draw(run, canvas) {
     const g = paper(canvas), n = run.launches.length, arena = run.trace.program.arena_bytes || 1;
@@ -443,7 +443,7 @@ const compareView = {
   name: 'Compare',
   show(run, state, other) {
     if (!other) return h('section', {}, h('h2', {}, 'Nothing to compare with'), h('p', {}, 'fusec report model.graph other.graph -o report.html compares two compilations; a file may also be the JSON of fusec dump --all --measured --format json.'));
-    const total = [['launches', r => r.launches.length, fmtCount], [run.unit == other.unit ? run.unit : 'traffic', r => run.unit == other.unit ? r.total : r.bytes, run.unit == other.unit ? run.fmt : fmtBytes],
+    const total = [['launches', r => r.inRun.length, fmtCount], [run.unit == other.unit ? run.unit : 'traffic', r => run.unit == other.unit ? r.total : r.bytes, run.unit == other.unit ? run.fmt : fmtBytes],
       ['memory traffic', r => r.bytes, fmtBytes], ['arithmetic', r => r.flops, fmtFLOPs], ['peak of temporary values', r => r.peakBytes, fmtBytes], ['missed fusions', r => r.missCount, fmtCount]];
     const rows = compare(run, other), body = h('tbody');
     const fmt = run.unit == other.unit ? run.fmt : fmtBytes, w = l => run.unit == other.unit ? l.weight : l.bytes;

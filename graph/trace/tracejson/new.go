@@ -254,13 +254,13 @@ func (e *encoder) lastStage(is func(*Stage) bool) *Stage {
 }
 
 func (e *encoder) program(p *trace.Program, measured bool) {
-	j := &Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes, ParamBytes: p.ParamBytes,
+	j := &Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes, ParamBytes: p.ParamBytes, PreparedBytes: p.PreparedBytes,
 		Buffers: []Buffer{}, Launches: []Launch{}}
 	for _, b := range p.Buffers {
 		j.Buffers = append(j.Buffers, Buffer{b.Name, b.Role, b.Type.String(), b.Type.Bytes(), b.Offset, b.First, b.Last})
 	}
 	for _, l := range p.Launches {
-		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Phase: l.Phase.String(), Scope: l.Scope, Layer: layerOf(l.Scope), Device: l.Device, Reason: l.Reason,
+		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Prepared: l.Prepared, Phase: l.Phase.String(), Scope: l.Scope, Layer: layerOf(l.Scope), Device: l.Device, Reason: l.Reason,
 			Reads: append([]int{}, l.Reads...), Writes: append([]int{}, l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Cycles: l.Cycles}
 		if l.Source != "" {
 			if e.sources[l.Source] == 0 {

@@ -168,14 +168,26 @@ type Note struct {
 
 // Program is what runs.
 type Program struct {
-	Target      string   `json:"target"`
-	Refusal     string   `json:"refusal,omitempty"`
-	ArenaBytes  int64    `json:"arena_bytes"`
-	BufferBytes int64    `json:"buffer_bytes"`
-	ParamBytes  int64    `json:"param_bytes"`
-	Buffers     []Buffer `json:"buffers"`
-	Launches    []Launch `json:"launches"`
-	Repeats     []Repeat `json:"repeats,omitempty"`
+	Target      string `json:"target"`
+	Refusal     string `json:"refusal,omitempty"`
+	ArenaBytes  int64  `json:"arena_bytes"`
+	BufferBytes int64  `json:"buffer_bytes"`
+	ParamBytes  int64  `json:"param_bytes"`
+	// PreparedBytes is the memory of what the prepared part makes.
+	PreparedBytes int64    `json:"prepared_bytes,omitempty"`
+	Buffers       []Buffer `json:"buffers"`
+	Launches      []Launch `json:"launches"`
+	Repeats       []Repeat `json:"repeats,omitempty"`
+}
+
+// Run is the number of launches of a run, which leaves out the prepared ones.
+func (p *Program) Run() (n int) {
+	for i := range p.Launches {
+		if !p.Launches[i].Prepared {
+			n++
+		}
+	}
+	return n
 }
 
 // Buffer is memory for one value.
@@ -184,7 +196,7 @@ type Buffer struct {
 	Role   string `json:"role"`
 	Type   string `json:"type"`
 	Bytes  int64  `json:"bytes"`
-	Offset int64  `json:"offset,omitempty"` // in the arena, of a "temp"
+	Offset int64  `json:"offset,omitempty"` // in the arena, of a "temp"; among themselves, of the "prepared"
 	First  int    `json:"first"`
 	Last   int    `json:"last"`
 }
@@ -195,6 +207,7 @@ type Launch struct {
 	Kernel     string  `json:"kernel,omitempty"`
 	Kind       string  `json:"kind"`
 	Name       string  `json:"name,omitempty"`
+	Prepared   bool    `json:"prepared,omitempty"` // it runs when parameters are set, not in each run
 	Phase      string  `json:"phase,omitempty"`
 	Scope      string  `json:"scope,omitempty"`
 	Layer      string  `json:"layer,omitempty"` // the scope up to its first part with a number, else its first part

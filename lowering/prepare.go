@@ -1,0 +1,53 @@
+package lowering
+
+import (
+	"slices"
+
+	"fusec/graph"
+)
+
+// prepare forms the prepared part: launches of frozen nodes whose results are temporary move to the front.
+func (p *Program) prepare(frozen graph.PerNode[bool]) {
+	const prepared, run = 1, 2 // a buffer that the prepared part makes, and one of them that the run reads
+	made := make([]uint8, len(p.Buffers))
+	var first, rest []Launch
+	for _, l := range p.Launches {
+		once := frozen.Get(l.Node) && !slices.ContainsFunc(l.Results, func(v View) bool { return p.Buffers[v.Buffer].Role != Temp })
+		for _, v := range l.Args {
+			r := p.Buffers[v.Buffer].Role
+			once = once && (r == Const || r == Param || made[v.Buffer] != 0)
+		}
+		if !once {
+			for _, v := range l.Args {
+				if made[v.Buffer] != 0 {
+					made[v.Buffer] = run
+				}
+			}
+			rest = append(rest, l)
+			continue
+		}
+		for _, v := range l.Results {
+			made[v.Buffer] = prepared
+		}
+		first = append(first, l)
+	}
+	p.Launches, p.Prepared = append(first, rest...), len(first)
+	for i, m := range made {
+		if m == run {
+			p.Buffers[i].Role = Prepared
+		}
+	}
+}
+
+// PreparedFrom marks, by buffer, the parameters that the prepared part reads.
+func (p *Program) PreparedFrom() []bool {
+	reads := make([]bool, len(p.Buffers))
+	for _, l := range p.Launches[:p.Prepared] {
+		for _, v := range l.Args {
+			if p.Buffers[v.Buffer].Role == Param {
+				reads[v.Buffer] = true
+			}
+		}
+	}
+	return reads
+}
