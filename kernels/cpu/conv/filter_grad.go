@@ -133,7 +133,9 @@ func (k *FilterGrad[T]) cut() {
 }
 
 // partials is the number of elements of all partial sums.
-func (k *FilterGrad[T]) partials() int { return k.parts * k.op.Groups * k.height * len(k.panels) * k.micro.NR }
+func (k *FilterGrad[T]) partials() int {
+	return k.parts * k.op.Groups * k.height * len(k.panels) * k.micro.NR
+}
 
 // Bytes is the memory that the plan keeps.
 func (k *FilterGrad[T]) Bytes() int64 { return int64(len(k.panels)) * int64(unsafe.Sizeof(panel{})) }

@@ -19,6 +19,8 @@ type Config[T gemm.Float] struct {
 	RowStride int
 	// Filters, if not nil, are the filters, in place of the slice given to Run.
 	Filters *Filters[T]
+	// Turned turns the filters by half a turn: tap (i, j) is multiplied by filter element (KH−1−i, KW−1−j).
+	Turned bool
 }
 
 // An Epilogue finishes blocks of the result: for example bias, activation and residual.
@@ -210,14 +212,18 @@ func (k *Plan[T]) describe() {
 		row, tap, side = k.h.dilation*k.cfg.X.Stride[1], k.w.dilation*k.cfg.X.Stride[2], k.cfg.X.Stride[2]
 	}
 	taps, n := k.w.taps, k.shape.ch
-	if taps == 1 || tap == side && side == n {
+	if taps == 1 || tap == side && side == n && !k.cfg.Turned {
 		taps, n = 1, n*taps
 	}
 	k0 := 0
 	for i := range k.h.taps {
 		for j := range taps {
+			at := i*row + j*tap
+			if k.cfg.Turned {
+				at = (k.h.taps-1-i)*row + (taps-1-j)*tap
+			}
 			for from, part := 0, evenly(n, blockSteps); from < n; from += part {
-				p := gemm.Piece{At: i*row + j*tap + from, Len: min(part, n-from)}
+				p := gemm.Piece{At: at + from, Len: min(part, n-from)}
 				if last := len(k.blocks) - 1; last >= 0 && k.blocks[last].k+p.Len <= blockSteps {
 					k.blocks[last].n++
 					k.blocks[last].k += p.Len

@@ -1,0 +1,301 @@
+package conv
+
+import (
+	"errors"
+	"fmt"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/pool"
+)
+
+// A Transposed computes the transpose of a convolution as a linear map: from dy [N, OH, OW, O] and filters w
+// [KH, KW, C/G, O] it makes the image [N, H, W, C] in which each element is the sum, over the taps that read it, of dy
+// times the filter's element. It is the gradient for the image, and the transposed convolution of networks. Make it with
+// [NewTransposed].
+//
+// With stride 1 it is a convolution of dy with turned filters, whose channels and numbers are exchanged. With stride s,
+// the rows and columns of each residue modulo s read taps of their own, so that it is s² convolutions of stride 1 (one
+// for each pair of residues), whose results are interleaved (V. Dumoulin and F. Visin, "A guide to convolution arithmetic
+// for deep learning", arXiv 1603.07285).
+type Transposed[T gemm.Float] struct {
+	op            graph.Conv2D
+	pool          *pool.Pool
+	w             graph.Layout
+	images        int
+	height, width int
+	ch, out       int // channels and filters of a group
+	rowStride     int
+	residues      []residue[T]
+	interleaved   bool
+	gaps          bool // some pixels are read by no tap
+	band          int  // rows of the image that the epilogue gets at once, if the residues are interleaved
+
+	run transposedRun[T]
+}
+
+// A residue is the rows and columns from row and col on, as many apart as the strides say.
+type residue[T gemm.Float] struct {
+	row, col   int
+	rows, cols int
+	plans      []*Plan[T] // of the groups
+	configs    []Config[T]
+}
+
+type transposedRun[T gemm.Float] struct {
+	y, part  []T
+	epilogue Epilogue
+	residue  *residue[T]
+	group    int
+}
+
+// NewTransposed makes a plan of the transpose of the convolution op of images of h×w. dy and w are the layouts of the
+// operands, rowStride is the distance of the result's pixels. The channels of dy are side by side, and w has no gaps. It
+// runs on the workers of p, with its scratch in ws, which grows if necessary. If ws is nil, the plan has a separate
+// workspace.
+func NewTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, p *pool.Pool, ws *gemm.Workspace) (*Transposed[T], error) {
+	return newTransposed(op, dy, w, h, wide, rowStride, p, ws, gemm.MicroOf[T]())
+}
+
+func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, p *pool.Pool, ws *gemm.Workspace, micro gemm.Micro[T]) (*Transposed[T], error) {
+	if p == nil {
+		return nil, errors.New("conv: no pool")
+	}
+	if err := checkFilters(op.Groups, w); err != nil {
+		return nil, err
+	}
+	if dy.Shape.Rank() != 4 || dy.Shape.At(3) != w.Shape.At(3) || !w.IsContiguous() {
+		return nil, fmt.Errorf("conv: gradients %v and filters %v", dy.Shape, w.Shape)
+	}
+	if ws == nil {
+		ws = gemm.NewWorkspace()
+	}
+	k := &Transposed[T]{op: op, pool: p, w: w, images: dy.Shape.At(0), height: h, width: wide,
+		ch: w.Shape.At(2), out: w.Shape.At(3) / op.Groups, rowStride: rowStride}
+	if rowStride < k.channels() && k.images*h*wide > 1 {
+		return nil, fmt.Errorf("conv: rows of %d elements at distances of %d", k.channels(), rowStride)
+	}
+	k.interleaved = op.Stride.At(0)*op.Stride.At(1) > 1
+	k.band = evenly(h, bandPixels/max(wide, 1))
+	for _, v := range residuesOf(op, 0, h, dy.Shape.At(1), w.Shape.At(0)) {
+		for _, u := range residuesOf(op, 1, wide, dy.Shape.At(2), w.Shape.At(1)) {
+			if v.taps == 0 || u.taps == 0 || k.out == 0 {
+				k.gaps = true
+				continue
+			}
+			r := residue[T]{row: v.first, col: u.first, rows: v.n, cols: u.n}
+			for g := range op.Groups {
+				cfg := k.config(v, u, g, dy)
+				plan, err := newPlan(cfg, p, ws, micro)
+				if err != nil {
+					return nil, err
+				}
+				r.plans, r.configs = append(r.plans, plan), append(r.configs, cfg)
+			}
+			k.residues = append(k.residues, r)
+		}
+	}
+	return k, nil
+}
+
+// An axisResidue is the positions of an axis of the image from first on, n of them, a stride apart. They read taps from
+// tap on, step apart: a convolution of dy with those, turned.
+type axisResidue struct {
+	first, n         int
+	tap, step, taps  int
+	dilation         int // of that convolution
+	before, afterEnd int // its padding, which may be negative
+}
+
+// residuesOf lists the residues of an axis of size elements, with out positions of filters of so many taps.
+func residuesOf(op graph.Conv2D, i, size, out, taps int) []axisResidue {
+	s, d := op.Stride.At(i), op.Dilation.At(i)
+	common := s
+	for b := d; b > 0; {
+		common, b = b, common%b
+	}
+	var list []axisResidue
+	for first := range min(s, size) {
+		r := axisResidue{first: first, n: ceilDiv(size-first, s), step: s / common, dilation: d / common}
+		at := first + op.Pad.At(i) // tap k of position (at − k·dilation)/stride reads it
+		for r.tap < min(r.step, taps) && (at-r.tap*d)%s != 0 {
+			r.tap++
+		}
+		if r.tap < min(r.step, taps) {
+			r.taps = ceilDiv(taps-r.tap, r.step)
+			reach := (r.taps - 1) * r.dilation
+			r.before = reach - (at-r.tap*d)/s
+			r.afterEnd = r.n + reach - out - r.before
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// config is the convolution of a group for a pair of residues.
+func (k *Transposed[T]) config(v, u axisResidue, group int, dy graph.Layout) Config[T] {
+	x := dy
+	x.Shape = x.Shape.With(3, k.out)
+	x.Offset += group * k.out * dy.Stride[3]
+	filters := graph.Layout{Shape: graph.ShapeOf(v.taps, u.taps, k.out, k.ch),
+		Offset: k.w.Offset + v.tap*k.w.Stride[0] + u.tap*k.w.Stride[1] + group*k.out*k.w.Stride[3]}
+	filters.Stride[0], filters.Stride[1] = v.step*k.w.Stride[0], u.step*k.w.Stride[1]
+	filters.Stride[2], filters.Stride[3] = k.w.Stride[3], k.w.Stride[2]
+	cfg := Config[T]{X: x, W: filters, RowStride: k.rowStride, Turned: true,
+		Op: graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(v.dilation, u.dilation),
+			Pad: graph.IntsOf(v.before, u.before, v.afterEnd, u.afterEnd), Groups: 1}}
+	if k.interleaved {
+		cfg.RowStride = k.ch
+	}
+	return cfg
+}
+
+func (k *Transposed[T]) channels() int { return k.ch * k.op.Groups }
+
+// Shared is the number of elements of scratch that Run needs.
+func (k *Transposed[T]) Shared() int {
+	n := 0
+	if k.interleaved {
+		for i := range k.residues {
+			n = max(n, k.images*k.residues[i].rows*k.residues[i].cols*k.ch)
+		}
+	}
+	return n
+}
+
+// Bands is the number of bands that the epilogue is given.
+func (k *Transposed[T]) Bands() int {
+	if k.plain() {
+		return k.residues[0].plans[0].Bands()
+	}
+	return ceilDiv(k.images*k.height, max(k.band, 1))
+}
+
+// plain reports whether the plans of one residue write the whole image, and call the epilogue.
+func (k *Transposed[T]) plain() bool { return !k.interleaved && !k.gaps && len(k.residues) == 1 }
+
+// Bytes is the memory that the plan keeps.
+func (k *Transposed[T]) Bytes() int64 {
+	n := int64(0)
+	for i := range k.residues {
+		for j, p := range k.residues[i].plans {
+			if n += p.Bytes(); k.residues[i].configs[j].Filters != nil {
+				n += int64(k.residues[i].configs[j].Filters.Bytes())
+			}
+		}
+	}
+	return n
+}
+
+// Pack keeps filters that stay the same, packed, until the next Pack. Run then ignores its filters.
+func (k *Transposed[T]) Pack(w []T) error {
+	for i := range k.residues {
+		r := &k.residues[i]
+		for g := range r.configs {
+			cfg := &r.configs[g]
+			if cfg.Filters != nil {
+				if err := cfg.Filters.Update(w); err != nil {
+					return err
+				}
+				continue
+			}
+			plan := r.plans[g]
+			var err error
+			if cfg.Filters, err = newFilters(1, cfg.W, w, k.pool, plan.micro); err != nil {
+				return err
+			}
+			if r.plans[g], err = newPlan(*cfg, k.pool, plan.ws, plan.micro); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Run computes the image y, whose pixels are rowStride elements apart. dy and w begin with element 0 of the layouts'
+// memory, y with the first pixel; shared has [Transposed.Shared] elements. A nil Epilogue does nothing; its rows are the
+// image's pixels. Run returns an error if a slice is too short.
+func (k *Transposed[T]) Run(dy, w, y, shared []T, epilogue Epilogue) error {
+	pixels := k.images * k.height * k.width
+	if pixels == 0 || k.ch == 0 {
+		return nil
+	}
+	if need := (pixels-1)*k.rowStride + k.channels(); len(y) < need || len(shared) < k.Shared() {
+		return fmt.Errorf("conv: slices too short: y has %d elements of %d, the scratch %d of %d", len(y), need, len(shared), k.Shared())
+	}
+	defer func() { k.run = transposedRun[T]{} }()
+	k.run = transposedRun[T]{y: y, part: shared, epilogue: epilogue}
+	if k.gaps {
+		k.pool.Run(ceilDiv(k.images*k.height, max(k.band, 1)), (*clearTask[T])(k))
+	}
+	for i := range k.residues {
+		r := &k.residues[i]
+		k.run.residue = r
+		for g, plan := range r.plans {
+			k.run.group = g
+			to, then := shared, Epilogue((*interleave[T])(k))
+			if !k.interleaved {
+				to, then = y[g*k.ch:], nil
+				if epilogue != nil && k.plain() {
+					then = (*besideGroups[T])(k)
+				}
+			}
+			if err := plan.Run(dy, w, to, then); err != nil {
+				return err
+			}
+		}
+	}
+	if epilogue != nil && !k.plain() {
+		k.pool.Run(k.Bands(), (*finishTask[T])(k))
+	}
+	return nil
+}
+
+// rows is the rows lo to hi, of all images, of a band of the interleaved image.
+func (k *Transposed[T]) rows(band int) (lo, hi int) {
+	return band * k.band, min((band+1)*k.band, k.images*k.height)
+}
+
+// clearTask clears a band of the image.
+type clearTask[T gemm.Float] Transposed[T]
+
+func (t *clearTask[T]) Do(_, band int) {
+	k := (*Transposed[T])(t)
+	lo, hi := k.rows(band)
+	for pixel := lo * k.width; pixel < hi*k.width; pixel++ {
+		clear(k.run.y[pixel*k.rowStride:][:k.channels()])
+	}
+}
+
+// finishTask calls the epilogue for a band of the image.
+type finishTask[T gemm.Float] Transposed[T]
+
+func (t *finishTask[T]) Do(worker, band int) {
+	k := (*Transposed[T])(t)
+	lo, hi := k.rows(band)
+	k.run.epilogue.Tile(worker, band, lo*k.width, 0, (hi-lo)*k.width, k.channels())
+}
+
+// besideGroups tells the epilogue of the image's columns that a group has.
+type besideGroups[T gemm.Float] Transposed[T]
+
+// Tile implements [Epilogue].
+func (t *besideGroups[T]) Tile(worker, band, row, col, rows, cols int) {
+	t.run.epilogue.Tile(worker, band, row, col+t.run.group*t.ch, rows, cols)
+}
+
+// interleave copies pixels of a residue to where they belong.
+type interleave[T gemm.Float] Transposed[T]
+
+// Tile implements [Epilogue].
+func (t *interleave[T]) Tile(_, _, row, col, rows, cols int) {
+	k := (*Transposed[T])(t)
+	r := k.run.residue
+	s := k.op.Stride
+	first := k.run.group*k.ch + col
+	for i := row; i < row+rows; i++ {
+		line := i / r.cols
+		at := (line/r.rows*k.height+r.row+line%r.rows*s.At(0))*k.width + r.col + i%r.cols*s.At(1)
+		copy(k.run.y[at*k.rowStride+first:][:cols], k.run.part[i*k.ch+col:])
+	}
+}

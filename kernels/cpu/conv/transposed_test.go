@@ -1,0 +1,99 @@
+package conv
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/pool"
+)
+
+func testTransposed[T gemm.Float](t *testing.T) {
+	r := rand.New(rand.NewPCG(41, 42))
+	for range 60 {
+		s := drawSpec(r)
+		_, yl := s.layouts(r)
+		xl := graph.Contiguous(graph.ShapeOf(s.n, s.h, s.w, s.c))
+		rowStride := s.c + r.IntN(4)
+		wl := graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c/s.op.Groups, s.o))
+		wl.Offset = r.IntN(3)
+		dy, w := random[T](r, extent(yl)), random[T](r, extent(wl))
+		want, terms := make([]float64, extent(xl)), make([]float64, extent(xl))
+		for i := range want {
+			want[i], terms[i] = 1, 1 // the epilogue adds 1
+		}
+		s.visit(xl, yl, func(x, i, o int) {
+			v := float64(w[wl.Offset+i]) * float64(dy[o])
+			want[x] += v
+			terms[x] += math.Abs(v)
+		})
+		for m, micro := range gemm.Micros[T]() {
+			var first []T
+			for workers := 1; workers <= 3; workers++ {
+				p := pool.New(workers)
+				defer p.Close()
+				k, err := newTransposed(s.op, yl, wl, s.h, s.w, rowStride, p, nil, micro)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, packed := range []bool{false, true} {
+					filters := w
+					if packed {
+						if err := k.Pack(w); err != nil {
+							t.Fatal(err)
+						}
+						filters = nil
+					}
+					y := random[T](r, s.n*s.h*s.w*rowStride)
+					before := append([]T(nil), y...)
+					if err := k.Run(dy, filters, y, make([]T, k.Shared()), &adds1[T]{y: y, ld: rowStride}); err != nil {
+						t.Fatal(err)
+					}
+					dx := make([]T, 0, len(want))
+					for i, v := range y {
+						if i%rowStride < s.c {
+							dx = append(dx, v)
+						} else if v != before[i] {
+							t.Fatalf("%v: element %d, between the pixels, has been written", s, i)
+						}
+					}
+					if first == nil {
+						first = dx
+						near(t, fmt.Sprintf("%v, kernel %d", s, m), dx, want, terms)
+					}
+					for i := range dx {
+						if dx[i] != first[i] {
+							t.Fatalf("%v, kernel %d: element %d differs with %d workers, packed %v", s, m, i, workers, packed)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTransposed(t *testing.T) {
+	t.Run("float32", testTransposed[float32])
+	t.Run("float64", testTransposed[float64])
+}
+
+func BenchmarkTransposed(b *testing.B) {
+	for _, s := range gradLayers[1:] {
+		b.Run(s.String(), func(b *testing.B) {
+			r := rand.New(rand.NewPCG(1, 2))
+			yl, wl := graph.Contiguous(graph.ShapeOf(s.n, s.positions(0), s.positions(1), s.o)), graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c, s.o))
+			dy, w, dx := random[float32](r, extent(yl)), random[float32](r, extent(wl)), make([]float32, s.n*s.h*s.w*s.c)
+			p := pool.New(2)
+			defer p.Close()
+			k, err := NewTransposed[float32](s.op, yl, wl, s.h, s.w, s.c, p, nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			shared := make([]float32, k.Shared())
+			benchGrad(b, 2*float64(len(dy))*float64(len(w)/s.o), func() error { return k.Run(dy, w, dx, shared, nil) })
+		})
+	}
+}
