@@ -22,7 +22,7 @@ func (f *fuser) sumColumns() {
 			continue
 		}
 		r := f.in[n.Args[0].ID]
-		if r == nil || f.sumsAlong(r, n) != "" || f.order.between(r.root, n) {
+		if r == nil || f.sumsAlong(r, n) != "" || f.once.apart(r.root, n) != nil || f.order.between(r.root, n) {
 			continue
 		}
 		f.add(r, n)
@@ -64,6 +64,9 @@ func (f *fuser) sumsAlong(r *region, n *graph.Node) string {
 // missColumns records why region r does not hand out the column sum n.
 func (f *fuser) missColumns(r *region, n *graph.Node) {
 	reason := f.sumsAlong(r, n)
+	if why := f.once.apart(r.root, n); why != nil {
+		reason = why()
+	}
 	if reason == "" {
 		reason = "its launch would depend on itself by another way"
 	}

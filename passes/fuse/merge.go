@@ -17,10 +17,12 @@ import (
 // Their bodies are the same but for shapes, and become the segments of one body. Only fusions are merged whose results
 // nothing reads within the graph, such as an optimiser's updates: they do not depend on each other, and nothing waits
 // for one of them while the others are computed. Fusions that round parameters to 16 bits are merged as well: they depend
-// on nothing, and all rounded parameters are there before the first of them is read.
+// on nothing, and all rounded parameters are there before the first of them is read. Frozen ones are rounded apart from
+// others.
 func Merge(c *rewrite.Context) error {
 	g := c.Graph
 	uses := g.Uses()
+	frozen := graph.Frozen(g, c.Frozen)
 	groups := map[string][]*graph.Node{}
 	var order []string
 	for _, n := range g.Nodes {
@@ -34,7 +36,7 @@ func Merge(c *rewrite.Context) error {
 		}
 		s := signature(f)
 		if !last {
-			s = "first: " + s
+			s = fmt.Sprintf("first, frozen %v: %s", frozen.Get(n), s)
 		}
 		if groups[s] == nil {
 			order = append(order, s)

@@ -138,7 +138,8 @@ type fuser struct {
 	regions []*region
 	order   *launchOrder
 	narrow  []bool // the node or one of its operands has 16 bits
-	halves  bool   // the target contracts values of 16 bits, and what surrounds such a launch may have them
+	once    onceness
+	halves  bool // the target contracts values of 16 bits, and what surrounds such a launch may have them
 }
 
 func newFuser(c *rewrite.Context) *fuser {
@@ -159,6 +160,7 @@ func newFuser(c *rewrite.Context) *fuser {
 		}
 	}
 	f.order = newLaunchOrder(g, f.uses)
+	f.once = newOnceness(g, f.uses, c.Frozen, size)
 	half, wide := graph.TypeOf(graph.BF16, 1, 1), graph.TypeOf(graph.F32, 1, 1)
 	f.halves = c.Target == nil || c.Target.Accepts(graph.MatMul{}, []graph.Type{half, half}, []graph.Type{wide}) == nil
 	return f
@@ -310,6 +312,9 @@ func (f *fuser) suits(r *region, n *graph.Node) why {
 	full := s == r.shape
 	reduced := r.anchor == graph.AnchorRow && r.isReduced(s)
 	inside := func(a *graph.Node) bool { return f.in[a.ID] == r }
+	if reason := f.once.apart(r.root, n); reason != nil {
+		return reason
+	}
 	if r.contracts() && !f.halves && f.narrow[n.ID] {
 		return because("the target takes no values of 16 bits beside contractions")
 	}

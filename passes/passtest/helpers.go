@@ -212,9 +212,12 @@ func Sources(y *graph.Node) []*graph.Node {
 }
 
 // Launches describes what is left for a target to launch: fusions with their bodies, other operations by name.
-func Launches(g *graph.Graph) string {
+func Launches(g *graph.Graph) string { return LaunchesOf(g.Nodes) }
+
+// LaunchesOf is [Launches] of some nodes.
+func LaunchesOf(nodes []*graph.Node) string {
 	var s []string
-	for _, n := range g.Nodes {
+	for _, n := range nodes {
 		switch op := n.Op.(type) {
 		case graph.Fusion:
 			s = append(s, fmt.Sprintf("%v{%s}", op.Kind, Ops(op.Body)))
