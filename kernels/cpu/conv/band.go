@@ -30,6 +30,7 @@ func (t *bandTask[T]) Do(worker, item int) {
 	part, group, number := item%k.split, item/k.split%k.shape.groups, item/k.split/k.shape.groups
 	b, row := k.band(number)
 	a := k.patches(worker, number, group, &b)
+	rows := k.workers[worker].rows
 	pixels := b.images * b.rows * b.cols
 
 	from, to := k.shape.panels*part/k.split, k.shape.panels*(part+1)/k.split
@@ -37,17 +38,15 @@ func (t *bandTask[T]) Do(worker, item int) {
 	first := group*k.shape.out + from*k.micro.NR
 	end := first
 	for panel := from; panel < to; panel++ {
-		at, col, cols, width := k.shape.panel(group, panel)
+		at, col, cols, _ := k.shape.panel(group, panel)
 		col += group * k.shape.out
 		c := k.run.y[row*ldc+col:]
-		for _, bl := range k.blocks {
-			k.micro.Gather(k.pieces[bl.from:][:bl.n], pixels, k.workers[worker].rows, &a[0],
-				&k.run.packed[at+bl.k0*width], &c[0], ldc, cols, bl.k0 > 0)
-		}
-		if len(k.blocks) == 0 {
+		if a == nil { // a sum of nothing
 			for i := range pixels {
 				clear(c[i*ldc:][:cols])
 			}
+		} else {
+			k.micro.Gather(&k.pieces, pixels, rows, &a[0], &k.run.packed[at], &c[0], ldc, cols)
 		}
 		end = col + cols
 	}
@@ -57,10 +56,10 @@ func (t *bandTask[T]) Do(worker, item int) {
 }
 
 // patches returns the memory in which the patches of a band and group lie, and sets the worker's table of where each
-// begins.
+// begins. It is nil if they are empty.
 func (k *Plan[T]) patches(number, id, group int, b *band) []T {
 	w := &k.workers[number]
-	if len(k.pieces) == 0 {
+	if k.pieces.Steps() == 0 {
 		return nil
 	}
 	if w.band != id {

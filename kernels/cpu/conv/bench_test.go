@@ -47,7 +47,10 @@ func benchmark(b *testing.B, list []spec) {
 				cfg := s.config()
 				x, w := random[float32](rng, extent(cfg.X)), random[float32](rng, extent(cfg.W))
 				var err error
-				if cfg.Filters, err = NewFilters(cfg.Op.Groups, cfg.W, w, p); err != nil {
+				if cfg.Filters, err = NewFilters[float32](cfg.Op.Groups, cfg.W, p); err != nil {
+					b.Fatal(err)
+				}
+				if err := cfg.Filters.Update(w); err != nil {
 					b.Fatal(err)
 				}
 				k, err := New(cfg, p, nil)

@@ -116,7 +116,10 @@ func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm
 			cfg := cfg
 			if packed {
 				var err error
-				if cfg.Filters, err = newFilters(cfg.Op.Groups, cfg.W, w, p, micro); err != nil {
+				if cfg.Filters, err = newFilters(cfg.Op.Groups, cfg.W, p, micro); err != nil {
+					t.Fatal(err)
+				}
+				if err := cfg.Filters.Update(w); err != nil {
 					t.Fatal(err)
 				}
 			}

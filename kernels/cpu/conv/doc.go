@@ -14,10 +14,9 @@
 //
 //	for each band of pixels and some panels of filters, in parallel
 //	  if patches reach over the border: copy the rows of the image under the band     L2
-//	  for each panel of filters
-//	    for each block of the reduction                           block of the panel: L1
-//	      for each block of pixels
-//	        mr×nr block of C += pieces · panel                    block of C: registers
+//	  for each panel of filters                                                       panel: L2
+//	    for each block of pixels
+//	      mr×nr block of C = pieces · panel                                           block of C: registers
 //	  the caller's Epilogue
 //
 // A worker copies what its band reads of the image, with zeros around it, to scratch of its own. Without a border the

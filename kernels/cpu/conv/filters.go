@@ -70,12 +70,13 @@ func (s *packing[T]) pack(dst, src []T, l *graph.Layout, group, i int) {
 	}
 }
 
-// NewFilters packs filters w [KH, KW, C/G, O] of a number of groups, in the given layout, on the workers of p.
-func NewFilters[T gemm.Float](groups int, layout graph.Layout, w []T, p *pool.Pool) (*Filters[T], error) {
-	return newFilters(groups, layout, w, p, gemm.MicroOf[T]())
+// NewFilters makes room for filters w [KH, KW, C/G, O] of a number of groups, in the given layout. Update packs them, on
+// the workers of p.
+func NewFilters[T gemm.Float](groups int, layout graph.Layout, p *pool.Pool) (*Filters[T], error) {
+	return newFilters(groups, layout, p, gemm.MicroOf[T]())
 }
 
-func newFilters[T gemm.Float](groups int, layout graph.Layout, w []T, p *pool.Pool, micro gemm.Micro[T]) (*Filters[T], error) {
+func newFilters[T gemm.Float](groups int, layout graph.Layout, p *pool.Pool, micro gemm.Micro[T]) (*Filters[T], error) {
 	if p == nil {
 		return nil, errors.New("conv: no pool")
 	}
@@ -84,7 +85,7 @@ func newFilters[T gemm.Float](groups int, layout graph.Layout, w []T, p *pool.Po
 	}
 	f := &Filters[T]{shape: newPacking(micro, groups, layout.Shape), layout: layout, pool: p}
 	f.data = gemm.Aligned[T](f.shape.elements())
-	return f, f.Update(w)
+	return f, nil
 }
 
 // checkFilters reports filters that are not of rank 4 or do not fall into groups.
@@ -110,8 +111,8 @@ func extent(l graph.Layout) int {
 	return last + 1
 }
 
-// Update packs w again after its elements have changed. No plan may read the filters at the same time. It allocates
-// nothing.
+// Update packs w, for the first time or after its elements have changed. No plan may read the filters at the same time.
+// It allocates nothing.
 func (f *Filters[T]) Update(w []T) error {
 	if need := extent(f.layout); len(w) < need {
 		return fmt.Errorf("conv: filters %v need %d elements, the slice has %d", f.layout.Shape, need, len(w))

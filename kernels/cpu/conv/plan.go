@@ -42,23 +42,19 @@ type Plan[T gemm.Float] struct {
 	images int
 	h, w   axis
 
-	batch      int          // images of a band
-	pieces     []gemm.Piece // of a patch
-	blocks     []block      // of the reduction
-	split      int          // work items of a band and group, each of some panels
-	copies     bool         // bands are copied to scratch
-	pixel      int          // distance of pixels in the copy
-	line       int          // and of lines
-	need       int          // elements of x
-	room       int          // of scratch for each worker
-	packedRoom int          // of scratch for filters
+	batch      int         // images of a band
+	pieces     gemm.Pieces // of a patch
+	split      int         // work items of a band and group, each of some panels
+	copies     bool        // bands are copied to scratch
+	pixel      int         // distance of pixels in the copy
+	line       int         // and of lines
+	need       int         // elements of x
+	room       int         // of scratch for each worker
+	packedRoom int         // of scratch for filters
 	workers    []worker
 
 	run run[T]
 }
-
-// A block of the reduction: pieces from to from+n, k steps from k0 on.
-type block struct{ from, n, k0, k int }
 
 // A worker is what a worker knows of the band that it computed last.
 type worker struct {
@@ -76,14 +72,14 @@ type run[T gemm.Float] struct {
 
 // Sizes that the caches suggest. They are the same on every processor.
 const (
-	// blockSteps bounds a block of the reduction: a block of a panel of B then takes half of a first-level cache.
-	blockSteps = 256
-	// bandPixels bounds a band, of whole rows if they are not longer.
-	bandPixels = 128
-	// bandBytes bounds the copy of a band of several rows.
-	bandBytes = 512 << 10
+	// bandPixels bounds a band, of whole rows if they are not longer. It is halved while there are fewer than
+	// itemsWanted work items of a panel each, as long as it is above bandPixelsMin.
+	bandPixels, bandPixelsMin = 256, 96
+	// bandBytes bounds the copy of a band of more pixels than the matrix kernel computes at once, bandBytesMax that of
+	// several pixels.
+	bandBytes, bandBytesMax = 512 << 10, 64 << 20
 	// itemsWanted is the number of work items, if there are enough panels.
-	itemsWanted = 32
+	itemsWanted = 24
 	// farBytes is a distance of pixels of which multiples evict one another from a first-level cache.
 	farBytes = 2 << 10
 )
@@ -185,14 +181,11 @@ func (k *Plan[T]) cut() {
 	if k.pixel > 0 && k.pixel*k.size%farBytes == 0 {
 		k.pixel += 64 / k.size
 	}
-	k.batch = 1
-	k.w.cut(evenly(k.w.out, bandPixels))
-	rows := bandPixels / k.w.out
-	if rows > k.h.out {
-		k.batch = evenly(k.images, max(rows/k.h.out, 1))
-	}
-	for k.h.cut(evenly(k.h.out, rows)); k.copies && k.h.band > 1 && k.copied() > bandBytes/k.size; {
-		k.h.cut(evenly(k.h.out, k.h.band-1))
+	for limit := bandPixels; ; limit /= 2 {
+		k.cutBands(limit)
+		if items := k.Bands() * k.shape.groups * k.shape.panels; items >= itemsWanted || limit/2 < bandPixelsMin {
+			break
+		}
 	}
 	k.line = k.w.slots * k.pixel
 	if k.copies {
@@ -202,10 +195,31 @@ func (k *Plan[T]) cut() {
 	k.split = min(max(ceilDiv(itemsWanted, items), 1), k.shape.panels)
 }
 
+// cutBands cuts bands of no more than limit pixels.
+func (k *Plan[T]) cutBands(limit int) {
+	k.batch = 1
+	k.w.cut(evenly(k.w.out, limit))
+	rows := limit / k.w.out
+	if rows > k.h.out {
+		k.batch = evenly(k.images, max(rows/k.h.out, 1))
+	}
+	k.h.cut(evenly(k.h.out, rows))
+	for k.copies && k.batch > 1 && k.batch*k.copied() > bandBytes/k.size {
+		k.batch = evenly(k.images, k.batch-1)
+	}
+	for k.copies && k.h.band > 1 && k.copied() > bandBytes/k.size {
+		k.h.cut(evenly(k.h.out, k.h.band-1))
+	}
+	few := k.micro.GatherHeight()
+	for k.copies && (k.w.band > few && k.copied() > bandBytes/k.size || k.w.band > 1 && k.copied() > bandBytesMax/k.size) {
+		k.w.cut(evenly(k.w.out, k.w.band-1))
+	}
+}
+
 // copied is the number of elements of a band's copy of one image.
 func (k *Plan[T]) copied() int { return k.h.slots * k.w.slots * k.pixel }
 
-// describe lists the pieces of a patch and the blocks of the reduction.
+// describe lists the pieces of a patch.
 func (k *Plan[T]) describe() {
 	row, tap, side := k.h.tapStep*k.line, k.w.tapStep*k.pixel, k.pixel // distances of taps, of pixels
 	if !k.copies {
@@ -215,26 +229,17 @@ func (k *Plan[T]) describe() {
 	if taps == 1 || tap == side && side == n && !k.cfg.Turned {
 		taps, n = 1, n*taps
 	}
-	k0 := 0
+	var list []gemm.Piece
 	for i := range k.h.taps {
 		for j := range taps {
 			at := i*row + j*tap
 			if k.cfg.Turned {
 				at = (k.h.taps-1-i)*row + (taps-1-j)*tap
 			}
-			for from, part := 0, evenly(n, blockSteps); from < n; from += part {
-				p := gemm.Piece{At: at + from, Len: min(part, n-from)}
-				if last := len(k.blocks) - 1; last >= 0 && k.blocks[last].k+p.Len <= blockSteps {
-					k.blocks[last].n++
-					k.blocks[last].k += p.Len
-				} else {
-					k.blocks = append(k.blocks, block{from: len(k.pieces), n: 1, k0: k0, k: p.Len})
-				}
-				k.pieces = append(k.pieces, p)
-				k0 += p.Len
-			}
+			list = append(list, gemm.Piece{At: at, Len: n})
 		}
 	}
+	k.pieces = gemm.CutPieces(list)
 }
 
 // Run convolves x with w, or with the packed filters, and writes y. x and w begin with element 0 of the layouts' memory,

@@ -96,6 +96,29 @@ func TestPlan(t *testing.T) {
 	t.Run("float64", testPlan[float64])
 }
 
+// TestScratch has filters so large that a band is few pixels.
+func TestScratch(t *testing.T) {
+	p := pool.New(1)
+	defer p.Close()
+	for _, c := range []struct {
+		s      spec
+		pixels int // of a band, at most
+		bytes  int
+	}{
+		{square(1, 2048, 8, 40, 5, 1, 2, 1), 12, 1 << 20},
+		{square(1, 100, 1, 1, 500, 1, 500, 1), 1, 128 << 20},
+		{square(20, 512, 8, 7, 3, 1, 1, 1), 256, 1 << 20},
+	} {
+		k, err := New(c.s.config(), p, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := k.batch * k.h.band * k.w.band; n > c.pixels || k.room*k.size > c.bytes {
+			t.Errorf("%v: bands of %d pixels, %d bytes of scratch", c.s, n, k.room*k.size)
+		}
+	}
+}
+
 // TestBands checks that the blocks of an epilogue cover the result, and that the bands are numbered.
 func TestBands(t *testing.T) {
 	p := pool.New(2)
@@ -194,16 +217,19 @@ func TestErrors(t *testing.T) {
 	if _, err := New(good, nil, nil); err == nil {
 		t.Error("no pool: no error")
 	}
-	if _, err := NewFilters[float32](2, good.W, nil, p); err == nil {
-		t.Error("short filters: no error")
+	if _, err := NewFilters[float32](4, good.W, p); err == nil {
+		t.Error("filters in groups that do not divide them: no error")
 	}
-	if _, err := NewFilters[float32](2, good.W, nil, nil); err == nil {
+	if _, err := NewFilters[float32](2, good.W, nil); err == nil {
 		t.Error("filters without a pool: no error")
 	}
 	other := square(1, 8, 6, 5, 3, 1, 1, 2).config()
 	var err error
-	if good.Filters, err = NewFilters(2, other.W, make([]float32, extent(other.W)), p); err != nil || good.Filters.Bytes() == 0 {
+	if good.Filters, err = NewFilters[float32](2, other.W, p); err != nil || good.Filters.Bytes() == 0 {
 		t.Fatal(err)
+	}
+	if err := good.Filters.Update(nil); err == nil {
+		t.Error("short filters: no error")
 	}
 	if _, err := New(good, p, nil); err == nil {
 		t.Error("filters of another shape: no error")

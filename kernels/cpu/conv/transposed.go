@@ -193,18 +193,17 @@ func (k *Transposed[T]) Pack(w []T) error {
 		r := &k.residues[i]
 		for g := range r.configs {
 			cfg := &r.configs[g]
-			if cfg.Filters != nil {
-				if err := cfg.Filters.Update(w); err != nil {
+			if cfg.Filters == nil {
+				plan := r.plans[g]
+				var err error
+				if cfg.Filters, err = newFilters(1, cfg.W, k.pool, plan.micro); err != nil {
 					return err
 				}
-				continue
+				if r.plans[g], err = newPlan(*cfg, k.pool, plan.ws, plan.micro); err != nil {
+					return err
+				}
 			}
-			plan := r.plans[g]
-			var err error
-			if cfg.Filters, err = newFilters(1, cfg.W, w, k.pool, plan.micro); err != nil {
-				return err
-			}
-			if r.plans[g], err = newPlan(*cfg, k.pool, plan.ws, plan.micro); err != nil {
+			if err := cfg.Filters.Update(w); err != nil {
 				return err
 			}
 		}

@@ -2,9 +2,50 @@ package gemm
 
 import "unsafe"
 
-// A Piece is a part of the reduction that is contiguous in every row of A: Len elements, not 0, from the element At of
-// the row on.
+// A Piece is a part of the reduction that is contiguous in every row of A: Len elements from the element At of the row
+// on.
 type Piece struct{ At, Len int }
+
+// Pieces are those of which the rows of A consist, cut into runs. The sums of a run are in registers; those of several
+// are added up, as are the blocks of the reduction of a Plan, so that rounding errors stay small.
+type Pieces struct {
+	list []Piece    // of lengths that are not 0
+	runs []pieceRun // together all of the list
+}
+
+// gatherSteps bounds the steps of a run.
+const gatherSteps = 384
+
+// A pieceRun is pieces from to to, and the steps of the reduction before it and in it.
+type pieceRun struct{ from, to, before, steps int }
+
+// CutPieces cuts the pieces of a row.
+func CutPieces(list []Piece) Pieces {
+	var p Pieces
+	for _, whole := range list {
+		for part, from := ceilDiv(whole.Len, max(ceilDiv(whole.Len, gatherSteps), 1)), 0; from < whole.Len; from += part {
+			next := Piece{At: whole.At + from, Len: min(part, whole.Len-from)}
+			p.list = append(p.list, next)
+			last := len(p.runs) - 1
+			if last < 0 || p.runs[last].steps+next.Len > gatherSteps {
+				p.runs = append(p.runs, pieceRun{from: len(p.list) - 1, before: p.Steps()})
+				last++
+			}
+			p.runs[last].to = len(p.list)
+			p.runs[last].steps += next.Len
+		}
+	}
+	return p
+}
+
+// Steps is the length of the reduction.
+func (p *Pieces) Steps() int {
+	if len(p.runs) == 0 {
+		return 0
+	}
+	last := p.runs[len(p.runs)-1]
+	return last.before + last.steps
+}
 
 // A gatherTile computes a block of C from rows of A that lie anywhere: height rows, no more than the kernel holds in
 // registers and one less at most, and cols columns. Rows has an entry for each of the kernel's own rows.
@@ -36,22 +77,27 @@ func (m Micro[T]) gatherPanel(cols int) *gatherPanel[T] {
 func (m Micro[T]) GatherHeight() int { return len(m.gather[0].tiles) * m.gather[0].step }
 func (m Micro[T]) GatherStep() int   { return m.gather[0].step }
 
-// Gather computes C = A·B, or C += A·B if accumulate, of height rows and cols columns, where A's rows lie anywhere in a.
-// Row i consists of the pieces, that with At 0 at a[rows[i]]. The entries of rows are a multiple of GatherStep; those
-// from height on, fewer than GatherStep, are any rows that exist. B is a panel of PanelOf(cols) columns, [elements of
-// all pieces][width]; rows of C are ldc elements apart. Nothing may be 0. How the sum of an element is rounded depends
-// on its operands and on the pieces, not on its place.
-func (m Micro[T]) Gather(pieces []Piece, height int, rows []int, a, b, c *T, ldc, cols int, accumulate bool) {
+// Gather computes C = A·B of height rows and cols columns, where A's rows lie anywhere in a. Row i consists of the
+// pieces, that with At 0 at a[rows[i]]. The entries of rows are a multiple of GatherStep; those from height on, fewer
+// than GatherStep, are any rows that exist. B is a panel of PanelOf(cols) columns, [pieces.Steps()][width]; rows of C are
+// ldc elements apart. Height, columns and steps may not be 0. How the sum of an element is rounded depends on its
+// operands and on the pieces, not on its place.
+func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, c *T, ldc, cols int) {
 	p := m.gatherPanel(cols)
-	list := (*int)(unsafe.Pointer(unsafe.SliceData(pieces)))
+	size := int(unsafe.Sizeof(*c))
 	steps := ceilDiv(height, p.step)
-	for blocks := ceilDiv(steps, len(p.tiles)); blocks > 0; blocks-- {
+	for blocks := ceilDiv(steps, len(p.tiles)); ; blocks-- {
 		n := steps / blocks // blocks are of nearly equal heights
-		have := min(n*p.step, height)
-		p.tiles[n-1](list, len(pieces), &rows[0], a, b, c, ldc, have, cols, accumulate)
-		if blocks > 1 {
-			steps, height, rows = steps-n, height-have, rows[have:]
-			c = (*T)(unsafe.Add(unsafe.Pointer(c), have*ldc*int(unsafe.Sizeof(*c))))
+		tile, have := p.tiles[n-1], min(n*p.step, height)
+		for i := range pieces.runs {
+			r := &pieces.runs[i]
+			tile((*int)(unsafe.Pointer(&pieces.list[r.from])), r.to-r.from, &rows[0], a,
+				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), c, ldc, have, cols, i > 0)
 		}
+		if blocks == 1 {
+			return
+		}
+		steps, height, rows = steps-n, height-have, rows[have:]
+		c = (*T)(unsafe.Add(unsafe.Pointer(c), have*ldc*size))
 	}
 }
