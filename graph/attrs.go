@@ -76,13 +76,15 @@ func isZero(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// AttrName is the attribute that a field of an operation is: CountPad becomes count_pad.
+// AttrName is the attribute that a field of an operation is: CountPad becomes count_pad, and KH becomes kh.
 func AttrName(s string) string {
 	var b strings.Builder
-	for i, r := range s {
-		if unicode.IsUpper(r) && i > 0 {
+	lower := false // the rune before
+	for _, r := range s {
+		if unicode.IsUpper(r) && lower {
 			b.WriteByte('_')
 		}
+		lower = unicode.IsLower(r)
 		b.WriteRune(unicode.ToLower(r))
 	}
 	return b.String()

@@ -2,12 +2,36 @@ package graph
 
 import "fmt"
 
-// Conv2D convolves x [N,C,H,W] with w [O,C/Groups,KH,KW] (cross-correlation, as usual in machine learning). Pad is top,
-// left, bottom, right; Stride and Dilation are vertical, horizontal.
+// Conv2D convolves images x [N,C,H,W] with filters w [O,C/Groups,KH,KW] (cross-correlation, as usual in machine
+// learning) to y [N,O,OH,OW]. Filters g·O/Groups and following read the channels g·C/Groups and following. Pad is top,
+// left, bottom, right; Stride and Dilation are vertical, horizontal. In [NHWC], x is [N,H,W,C], w [KH,KW,C/Groups,O] and
+// y [N,OH,OW,O].
 type Conv2D struct {
 	Stride, Dilation Ints
 	Pad              Ints
 	Groups           int
+	Layout           ImageLayout `attr:"optional"`
+}
+
+// Conv2DTranspose is the transpose of [Conv2D] as a linear map of its image: from dy, shaped as the convolution's result, and
+// its filters w it makes images of height H and width W. It is the gradient of Conv2D for its image, and the transposed
+// convolution of ONNX and PyTorch.
+type Conv2DTranspose struct {
+	Stride, Dilation Ints
+	Pad              Ints
+	Groups           int
+	H, W             int
+	Layout           ImageLayout `attr:"optional"`
+}
+
+// Conv2DFilterGrad is the gradient of [Conv2D] for its filters, which have KH rows and KW columns, from its image x and
+// the gradient dy of its result.
+type Conv2DFilterGrad struct {
+	Stride, Dilation Ints
+	Pad              Ints
+	Groups           int
+	KH, KW           int
+	Layout           ImageLayout `attr:"optional"`
 }
 
 // Im2Col turns x [N,C,H,W] into patches [N,OH,OW,C·KH·KW], zero where a patch reaches into the padding.
@@ -23,15 +47,60 @@ type Col2Im struct {
 func (Conv2D) OpName() string { return "conv2d" }
 
 // OpName implements Op.
+func (Conv2DTranspose) OpName() string { return "conv2d_transpose" }
+
+// OpName implements Op.
+func (Conv2DFilterGrad) OpName() string { return "conv2d_filter_grad" }
+
+// OpName implements Op.
 func (Im2Col) OpName() string { return "im2col" }
 
 // OpName implements Op.
 func (Col2Im) OpName() string { return "col2im" }
 
+// ImageLayout implements ImageOp.
+func (c Conv2D) ImageLayout() ImageLayout { return c.Layout }
+
+// ImageLayout implements ImageOp.
+func (c Conv2DTranspose) ImageLayout() ImageLayout { return c.Layout }
+
+// ImageLayout implements ImageOp.
+func (c Conv2DFilterGrad) ImageLayout() ImageLayout { return c.Layout }
+
+// InLayout implements ImageOp.
+func (c Conv2D) InLayout(l ImageLayout) ImageOp { c.Layout = l; return c }
+
+// InLayout implements ImageOp.
+func (c Conv2DTranspose) InLayout(l ImageLayout) ImageOp { c.Layout = l; return c }
+
+// InLayout implements ImageOp.
+func (c Conv2DFilterGrad) InLayout(l ImageLayout) ImageOp { c.Layout = l; return c }
+
+// FilterAt implements ImageOp.
+func (Conv2D) FilterAt() int { return 1 }
+
+// FilterAt implements ImageOp.
+func (Conv2DTranspose) FilterAt() int { return 1 }
+
+// FilterAt implements ImageOp.
+func (Conv2DFilterGrad) FilterAt() int { return FiltersOut }
+
 var conv2DRow = OpInfo{
-	Name: "conv2d", Doc: "two-dimensional convolution, NCHW", Operands: "x, w", Proto: Conv2D{},
+	Name: "conv2d", Doc: "two-dimensional convolution", Operands: "x, w", Proto: Conv2D{},
 	Class: ClassContraction, Fuses: true, Anchor: AnchorConv, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
-	Infer: inferConv2D, FLOPs: flopsConv2D, Grad: gradConv2D,
+	Infer: inferConv2D, FLOPs: flopsConv2D, Lower: lowerImage, Grad: gradConv2D,
+}
+
+var conv2DTransposeRow = OpInfo{
+	Name: "conv2d_transpose", Doc: "the image that a convolution leads back to", Operands: "dy, w", Proto: Conv2DTranspose{},
+	Class: ClassContraction, Fuses: true, Anchor: AnchorConv, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
+	Infer: inferConv2DTranspose, FLOPs: flopsConv2DTranspose, Lower: lowerConv2DTranspose, Grad: gradConv2DTranspose,
+}
+
+var conv2DFilterGradRow = OpInfo{
+	Name: "conv2d_filter_grad", Doc: "gradient of conv2d for its filters", Operands: "x, dy", Proto: Conv2DFilterGrad{},
+	Class: ClassContraction, Kind: KindConv, MinArgs: 2, MaxArgs: 2,
+	Infer: inferConv2DFilterGrad, FLOPs: flopsConv2DFilterGrad, Lower: lowerConv2DFilterGrad, Grad: gradConv2DFilterGrad,
 }
 
 var im2ColRow = OpInfo{
@@ -44,28 +113,71 @@ var col2ImRow = OpInfo{
 	MinArgs: 1, MaxArgs: 1, Infer: inferCol2Im, FLOPs: perOperand, Grad: gradCol2Im,
 }
 
-// gradConv2D uses patches, with P = N·OH·OW positions, G groups and K = C/G·KH·KW elements per patch:
+// The three convolutions are the derivatives of one form, linear in images x, filters w and results y:
 //
-//	dw [G,O/G,K] = Σ over P of dy [G,P,O/G] ⊗ patches of x [G,P,K]
-//	dx           = patches dy·w [G,P,K], summed into the image
+//	Σ y · Conv2D(x, w) = Σ x · Conv2DTranspose(y, w) = Σ w · Conv2DFilterGrad(x, y)
+//
+// so each one's gradients are made of the other two.
+
 func gradConv2D(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op, x, w := n.Op.(Conv2D), n.Args[0], n.Args[1]
-	xs, ws, ys := x.Type.Shape, w.Type.Shape, n.Type.Shape
-	kernel := IntsOf(ws.At(2), ws.At(3))
-	g := op.Groups
-	p, o, k := ys.At(0)*ys.At(2)*ys.At(3), ws.At(0)/g, ws.At(1)*ws.At(2)*ws.At(3)
+	_, _, height, width := op.Layout.ImageDims(x.Type.Shape)
+	_, _, kh, kw := op.Layout.FilterDims(w.Type.Shape)
+	dy := b.CastTo(x.Type.DType, dys[0])
+	return []*Node{
+		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout}, dy, w),
+		b.Add(Conv2DFilterGrad{op.Stride, op.Dilation, op.Pad, op.Groups, kh, kw, op.Layout}, x, dy),
+	}, nil
+}
 
-	// grouped turns [N,OH,OW,G·c] into [G,P,c], and ungrouped back.
-	grouped := func(t *Node, c int) *Node { return b.Transpose(b.Reshape(t, p, g, c), 1, 0, 2) }
-	ungrouped := func(t *Node, c int) *Node {
-		return b.Reshape(b.Transpose(t, 1, 0, 2), ys.At(0), ys.At(2), ys.At(3), g*c)
+func gradConv2DTranspose(b *Builder, n *Node, dxs []*Node) ([]*Node, error) {
+	op, y, w := n.Op.(Conv2DTranspose), n.Args[0], n.Args[1]
+	_, _, kh, kw := op.Layout.FilterDims(w.Type.Shape)
+	dx := b.CastTo(y.Type.DType, dxs[0])
+	return []*Node{
+		b.Add(Conv2D{op.Stride, op.Dilation, op.Pad, op.Groups, op.Layout}, dx, w),
+		b.Add(Conv2DFilterGrad{op.Stride, op.Dilation, op.Pad, op.Groups, kh, kw, op.Layout}, dx, y),
+	}, nil
+}
+
+func gradConv2DFilterGrad(b *Builder, n *Node, dws []*Node) ([]*Node, error) {
+	op, x, y := n.Op.(Conv2DFilterGrad), n.Args[0], n.Args[1]
+	_, _, height, width := op.Layout.ImageDims(x.Type.Shape)
+	dw := b.CastTo(x.Type.DType, dws[0])
+	return []*Node{
+		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout}, y, dw),
+		b.Add(Conv2D{op.Stride, op.Dilation, op.Pad, op.Groups, op.Layout}, x, dw),
+	}, nil
+}
+
+// byGroup turns t [N,OH,OW,G·c] into [G,N·OH·OW,c].
+func byGroup(b *Builder, t *Node, groups int) *Node {
+	s := t.Type.Shape
+	return b.Transpose(b.Reshape(t, s.At(0)*s.At(1)*s.At(2), groups, s.At(3)/groups), 1, 0, 2)
+}
+
+// lowerConv2DTranspose multiplies dy with the filters to patches, group by group, and sums these into the image.
+func lowerConv2DTranspose(b *Builder, o Op, args []*Node) []*Node {
+	op, dy, w := o.(Conv2DTranspose), args[0], args[1]
+	if op.Layout != NCHW {
+		return inNCHW(b, op, args)
 	}
-	dy := grouped(b.Transpose(b.CastTo(x.Type.DType, dys[0]), 0, 2, 3, 1), o)
-	cols := grouped(b.Add(Im2Col{kernel, op.Stride, op.Dilation, op.Pad}, x), k)
-	dw := b.Reshape(b.MatMul(dy, cols, true, false), ws.Slice()...)
-	dcols := ungrouped(b.MatMul(dy, b.Reshape(w, g, o, k), false, false), k)
-	dx := b.Add(Col2Im{kernel, op.Stride, op.Dilation, op.Pad, xs.At(2), xs.At(3)}, dcols)
-	return []*Node{dx, dw}, nil
+	ys, ws, g := dy.Type.Shape, w.Type.Shape, op.Groups
+	k := ws.At(1) * ws.At(2) * ws.At(3)
+	cols := b.MatMul(byGroup(b, b.Transpose(dy, 0, 2, 3, 1), g), b.Reshape(w, g, ws.At(0)/g, k), false, false)
+	cols = b.Reshape(b.Transpose(cols, 1, 0, 2), ys.At(0), ys.At(2), ys.At(3), g*k)
+	return []*Node{b.Add(Col2Im{IntsOf(ws.At(2), ws.At(3)), op.Stride, op.Dilation, op.Pad, op.H, op.W}, cols)}
+}
+
+// lowerConv2DFilterGrad multiplies dy, transposed, with the patches of x, group by group.
+func lowerConv2DFilterGrad(b *Builder, o Op, args []*Node) []*Node {
+	op, x, dy := o.(Conv2DFilterGrad), args[0], args[1]
+	if op.Layout != NCHW {
+		return inNCHW(b, op, args)
+	}
+	cols := b.Add(Im2Col{IntsOf(op.KH, op.KW), op.Stride, op.Dilation, op.Pad}, x)
+	dw := b.MatMul(byGroup(b, b.Transpose(dy, 0, 2, 3, 1), op.Groups), byGroup(b, cols, op.Groups), true, false)
+	return []*Node{b.Reshape(dw, dy.Type.Shape.At(1), x.Type.Shape.At(1)/op.Groups, op.KH, op.KW)}
 }
 
 func gradIm2Col(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
@@ -108,28 +220,77 @@ func windows2D(h, w int, kernel, stride, dilation, pad Ints) (oh, ow int, err er
 	return
 }
 
+// inferConv checks the types of the operands of a convolution.
+func inferConv(args []Type) error {
+	if err := wantImages(args); err != nil {
+		return err
+	}
+	return wantContracted(args[0])
+}
+
 func inferConv2D(op Op, args []Type) ([]Type, error) {
+	if err := inferConv(args); err != nil {
+		return nil, err
+	}
 	c, x, w := op.(Conv2D), args[0].Shape, args[1].Shape
-	if err := wantRank(x, 4); err != nil {
-		return nil, err
-	}
-	if err := wantRank(w, 4); err != nil {
-		return nil, err
-	}
-	if args[0].DType != args[1].DType {
-		return nil, fmt.Errorf("element types %v and %v differ", args[0].DType, args[1].DType)
-	}
-	if err := wantContracted(args[0]); err != nil {
-		return nil, err
-	}
-	if c.Groups < 1 || x.At(1)%c.Groups != 0 || w.At(0)%c.Groups != 0 || w.At(1) != x.At(1)/c.Groups {
+	n, channels, height, width := c.Layout.ImageDims(x)
+	o, perGroup, kh, kw := c.Layout.FilterDims(w)
+	if c.Groups < 1 || channels%c.Groups != 0 || o%c.Groups != 0 || perGroup != channels/c.Groups {
 		return nil, fmt.Errorf("channels do not fit: image %v, filters %v, %d groups", x, w, c.Groups)
 	}
-	oh, ow, err := windows2D(x.At(2), x.At(3), IntsOf(w.At(2), w.At(3)), c.Stride, c.Dilation, c.Pad)
+	oh, ow, err := windows2D(height, width, IntsOf(kh, kw), c.Stride, c.Dilation, c.Pad)
 	if err != nil {
 		return nil, err
 	}
-	return one(args, TypeOf(args[0].DType.Accumulator(), x.At(0), w.At(0), oh, ow))
+	return one(args, Type{args[0].DType.Accumulator(), c.Layout.Image(n, o, oh, ow)})
+}
+
+func inferConv2DTranspose(op Op, args []Type) ([]Type, error) {
+	if err := inferConv(args); err != nil {
+		return nil, err
+	}
+	c, dy, w := op.(Conv2DTranspose), args[0].Shape, args[1].Shape
+	n, channels, oh, ow := c.Layout.ImageDims(dy)
+	o, perGroup, kh, kw := c.Layout.FilterDims(w)
+	if c.Groups < 1 || o%c.Groups != 0 || channels != o {
+		return nil, fmt.Errorf("channels do not fit: gradient %v, filters %v, %d groups", dy, w, c.Groups)
+	}
+	if perGroup > MaxElems/c.Groups {
+		return nil, fmt.Errorf("%d groups of %d channels are too large", c.Groups, perGroup)
+	}
+	if err := c.wantPositions(oh, ow, kh, kw); err != nil {
+		return nil, err
+	}
+	return one(args, Type{args[0].DType.Accumulator(), c.Layout.Image(n, perGroup*c.Groups, c.H, c.W)})
+}
+
+// wantPositions checks that the filters have oh×ow positions on the image.
+func (c Conv2DTranspose) wantPositions(oh, ow, kh, kw int) error {
+	h, w, err := windows2D(c.H, c.W, IntsOf(kh, kw), c.Stride, c.Dilation, c.Pad)
+	if err != nil {
+		return err
+	}
+	if h != oh || w != ow {
+		return fmt.Errorf("on an image of %d×%d the filters have %d×%d positions, not %d×%d", c.H, c.W, h, w, oh, ow)
+	}
+	return nil
+}
+
+func inferConv2DFilterGrad(op Op, args []Type) ([]Type, error) {
+	if err := inferConv(args); err != nil {
+		return nil, err
+	}
+	c, x, dy := op.(Conv2DFilterGrad), args[0].Shape, args[1].Shape
+	n, channels, height, width := c.Layout.ImageDims(x)
+	images, o, oh, ow := c.Layout.ImageDims(dy)
+	if n != images || c.Groups < 1 || channels%c.Groups != 0 || o%c.Groups != 0 {
+		return nil, fmt.Errorf("images or channels do not fit: image %v, gradient %v, %d groups", x, dy, c.Groups)
+	}
+	t := Conv2DTranspose{c.Stride, c.Dilation, c.Pad, c.Groups, height, width, c.Layout}
+	if err := t.wantPositions(oh, ow, c.KH, c.KW); err != nil {
+		return nil, err
+	}
+	return one(args, Type{args[0].DType.Accumulator(), c.Layout.Filters(o, channels/c.Groups, c.KH, c.KW)})
 }
 
 func inferIm2Col(op Op, args []Type) ([]Type, error) {
@@ -167,7 +328,20 @@ func inferCol2Im(op Op, args []Type) ([]Type, error) {
 	return one(args, args[0].Reshaped(ShapeOf(s.At(0), s.At(3)/k, o.H, o.W)))
 }
 
-func flopsConv2D(_ Op, args, out []Type) int64 {
-	w := args[1].Shape
-	return product(2*elems(out[0]), int64(w.At(1)*w.At(2)*w.At(3)))
+func flopsConv2D(op Op, args, out []Type) int64 {
+	return flopsConv(op.(Conv2D).Layout, args[1].Shape, out[0])
+}
+
+func flopsConv2DTranspose(op Op, args, _ []Type) int64 {
+	return flopsConv(op.(Conv2DTranspose).Layout, args[1].Shape, args[0])
+}
+
+func flopsConv2DFilterGrad(op Op, args, out []Type) int64 {
+	return flopsConv(op.(Conv2DFilterGrad).Layout, out[0].Shape, args[1])
+}
+
+// flopsConv is two operations for each element of the convolution's result and of a filter.
+func flopsConv(l ImageLayout, filters Shape, y Type) int64 {
+	_, perGroup, kh, kw := l.FilterDims(filters)
+	return product(2*elems(y), int64(perGroup*kh*kw))
 }

@@ -11,3 +11,13 @@ func Decompose(b *Builder, n *Node) []*Node {
 	}
 	return info.Decompose(b.From(n), n.Op, n.Args)
 }
+
+// Lower rebuilds n from simpler operations at the end of the graph that b extends and returns its results, or nil if there
+// are none. See [OpInfo].
+func Lower(b *Builder, n *Node) []*Node {
+	info := InfoOf(n.Op)
+	if info == nil || info.Lower == nil {
+		return nil
+	}
+	return info.Lower(b.From(n), n.Op, n.Args)
+}

@@ -1,6 +1,7 @@
 package graph_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -9,6 +10,47 @@ import (
 	"fusec/kernels/ref"
 	"fusec/kernels/ref/cases"
 )
+
+// TestLower compares every operation that may be made of simpler ones with these, in F64 and in 16 bits.
+func TestLower(t *testing.T) {
+	lowered := map[string]int{}
+	for _, c := range append(cases.All(graph.F64), cases.Half(graph.BF16)...) {
+		b := graph.NewBuilder(c.Name)
+		in := map[string]*graph.Tensor{}
+		args := make([]*graph.Node, len(c.Args))
+		r := rand.New(rand.NewPCG(3, 4))
+		for i, a := range c.Args {
+			name := fmt.Sprint("x", i)
+			args[i], in[name] = b.Input(name, a.Type), a.Draw(r)
+		}
+		n := b.Add(c.Op, args...)
+		results := graph.Lower(b, n)
+		if results == nil {
+			continue
+		}
+		for i, m := range results {
+			b.Output(fmt.Sprint("simpler", i), m)
+		}
+		b.Output("0", n)
+		g, err := b.Graph()
+		if err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
+		out, _, err := ref.EvalBound(g, in)
+		if err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
+		if err := ref.Check(out["simpler0"].Rounded(), out["0"]); err != nil || len(results) != 1 {
+			t.Errorf("%s: %d results, %v", c.Name, len(results), err)
+		}
+		lowered[c.Op.OpName()]++
+	}
+	for _, info := range graph.Ops() {
+		if (info.Lower != nil) != (lowered[info.Name] > 0) {
+			t.Errorf("%s: %d cases are made of simpler operations", info.Name, lowered[info.Name])
+		}
+	}
+}
 
 // TestDecompositions compares every composite, computed by its own formula, with its decomposition.
 func TestDecompositions(t *testing.T) {

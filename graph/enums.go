@@ -50,6 +50,20 @@ var poolFns = [...]string{"max", "avg"}
 // String gives the pool's name in the text form.
 func (f PoolFn) String() string { return poolFns[f] }
 
+// ImageLayout is the order of the axes of images [N,C,H,W] and filters [O,C/G,KH,KW] of a convolution or a pool.
+type ImageLayout uint8
+
+// The layouts.
+const (
+	NCHW ImageLayout = iota // images [N,C,H,W], filters [O,C/G,KH,KW]
+	NHWC                    // images [N,H,W,C], filters [KH,KW,C/G,O]
+)
+
+var imageLayouts = [...]string{"nchw", "nhwc"}
+
+// String gives the layout's name in the text form.
+func (l ImageLayout) String() string { return imageLayouts[l] }
+
 // Dist is a distribution to draw from.
 type Dist uint8
 
@@ -141,6 +155,12 @@ func (f *ReduceFn) UnmarshalText(b []byte) (err error) {
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (f *PoolFn) UnmarshalText(b []byte) (err error) {
 	*f, err = parseEnum(string(b), PoolFn.String, len(poolFns))
+	return
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *ImageLayout) UnmarshalText(b []byte) (err error) {
+	*l, err = parseEnum(string(b), ImageLayout.String, len(imageLayouts))
 	return
 }
 

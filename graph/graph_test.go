@@ -262,7 +262,7 @@ func TestEnumNames(t *testing.T) {
 		fmt.Stringer
 	}
 	for name, e := range map[string]enum{
-		"gelu_tanh": new(graph.UnaryFn), "le": new(graph.BinaryFn), "prod": new(graph.ReduceFn), "avg": new(graph.PoolFn),
+		"gelu_tanh": new(graph.UnaryFn), "le": new(graph.BinaryFn), "prod": new(graph.ReduceFn), "avg": new(graph.PoolFn), "nhwc": new(graph.ImageLayout),
 		"bernoulli": new(graph.Dist), "row": new(graph.Anchor), "softmax": new(graph.Kind), "bool": new(graph.DType),
 	} {
 		if err := e.UnmarshalText([]byte(name)); err != nil || e.String() != name {

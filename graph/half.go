@@ -100,7 +100,7 @@ func (d DType) Round(v float64) float64 {
 // Contracts reports whether op multiplies operand i with another operand in a contraction, so that it may have 16 bits.
 func Contracts(op Op, i int) bool {
 	switch op := op.(type) {
-	case MatMul, Conv2D:
+	case MatMul, Conv2D, Conv2DTranspose, Conv2DFilterGrad:
 		return true
 	case Attention:
 		return i < attentionOptional

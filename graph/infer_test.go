@@ -28,6 +28,7 @@ batch = input : f32[5,1,2,3]
 
 func TestTypeRules(t *testing.T) {
 	const window = "kernel=[3,2] stride=[2,1] pad=[1,0,1,0]"
+	const moves = "stride=[2,2] dilation=[1,1] pad=[1,1,1,1]"
 	const forward = "attention[window=0] m m m\n%14 = result[index=1] %13\n%15 = " // out, lse
 	const back = "reshape[shape=[5,3]] n\n%98 = "                                  // a weight to go from 5 to 3
 	tested := map[string]bool{}
@@ -88,6 +89,28 @@ func TestTypeRules(t *testing.T) {
 		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0] groups=2] c w", "! should have 4 values"},
 		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=2] c m", "! needs rank 4"},
 		{"cast[to=f64] w\n%99 = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=2] c %13", "! element types f32 and f64 differ"},
+		{"input : f32[3,3,7,2]\n%99 = conv2d[stride=[1,2] dilation=[1,1] pad=[1,1,1,1] groups=1 layout=nhwc] c r", "f32[2,4,3,2]"},
+		{"input : f32[3,3,7,2]\n%99 = conv2d[stride=[1,2] dilation=[1,1] pad=[1,1,1,1] groups=2 layout=nhwc] c r", "! channels do not fit"},
+		{"input : f32[3,3,7,2]\n%99 = conv2d[stride=[1,2] dilation=[1,1] pad=[1,1,1,1] groups=2 layout=nchwc] c r", "! want one of nchw, nhwc"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[" + moves + " groups=2 h=6 w=5] r w", "f32[1,4,6,5]"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[" + moves + " groups=2 h=5 w=6] r w", "f32[1,4,5,6]"},
+		{"input : f32[1,3,3,2]\n%98 q = input : f32[3,3,7,2]\n%99 = conv2d_transpose[" + moves + " groups=1 h=5 w=5 layout=nhwc] r q", "f32[1,5,5,7]"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[" + moves + " groups=2 h=7 w=5] r w", "! on an image of 7×5 the filters have 4×3 positions, not 3×3"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[" + moves + " groups=4 h=5 w=5] r w", "! channels do not fit: gradient [1,6,3,3], filters [6,2,3,3], 4 groups"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[" + moves + " groups=0 h=5 w=5] r w", "! channels do not fit"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[" + moves + " groups=2 h=0 w=5] r w", "! does not fit into 0 elements"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[" + moves + " groups=2 h=-9 w=5] r w", "! does not fit into -9 elements"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[" + moves + " groups=2 h=9223372036854775807 w=5] r w", "! "},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_transpose[stride=[1073741824,1] dilation=[1,1] pad=[0,0,0,0] groups=2 h=1073741826 w=1073741826] r w", "! "},
+		{"conv2d_transpose[" + moves + " groups=2 h=5 w=5] c w", "! channels do not fit"},
+		{"conv2d_transpose[" + moves + " groups=2 h=5 w=5] m w", "! needs rank 4"},
+		{"input : f32[1,4,6,5]\n%98 q = input : f32[1,6,3,3]\n%99 = conv2d_filter_grad[" + moves + " groups=2 kh=3 kw=3] r q", "f32[6,2,3,3]"},
+		{"input : f32[1,6,5,3]\n%98 q = input : f32[1,3,3,2]\n%99 = conv2d_filter_grad[" + moves + " groups=1 kh=4 kw=3 layout=nhwc] r q", "f32[4,3,3,2]"},
+		{"input : f32[1,4,6,5]\n%98 q = input : f32[1,6,3,3]\n%99 = conv2d_filter_grad[" + moves + " groups=2 kh=1 kw=3] r q", "! on an image of 6×5 the filters have 4×3 positions, not 3×3"},
+		{"input : f32[1,4,6,5]\n%98 q = input : f32[1,6,3,3]\n%99 = conv2d_filter_grad[" + moves + " groups=2 kh=0 kw=3] r q", "! is not valid"},
+		{"input : f32[1,4,6,5]\n%98 q = input : f32[1,6,3,3]\n%99 = conv2d_filter_grad[" + moves + " groups=3 kh=3 kw=3] r q", "! images or channels do not fit"},
+		{"input : f32[1,6,3,3]\n%99 = conv2d_filter_grad[" + moves + " groups=1 kh=3 kw=3] c r", "! images or channels do not fit"},
+		{"input : f32[1,4,6,5]\n%99 = conv2d_filter_grad[" + moves + " groups=2 kh=3 kw=3] r m", "! needs rank 4"},
 		{"cast[to=i32] c\n%99 = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] %13 %13", "! needs f32, f64, bf16 or f16, not i32"},
 		{"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=2] m w", "! needs rank 4"},
 
@@ -260,6 +283,8 @@ func TestTypeRules(t *testing.T) {
 		{forward + "attention_grad[window=0 has_dlse=true] m m m %13 %14 m v", "! dlse is f32[3], not f32[2]"},
 		{"pool[fn=max " + window + "] c", "f32[2,4,3,6]"},
 		{"pool[fn=max " + window + "] m", "! needs rank 4"},
+		{"pool[fn=max " + window + " layout=nhwc] c", "f32[2,2,4,7]"},
+		{"input : f32[3,3,7,2]\n%99 = pool_grad[fn=max kernel=[1,1] stride=[1,2] pad=[0,0,0,0] layout=nhwc] r r", "! dy is f32[3,3,7,2], not f32[3,3,4,2]"},
 		{"pool[fn=max kernel=[1073741824,1] stride=[1,1] pad=[1073741824,0,0,0]] c", "! is larger than the image"},
 		{"pool[fn=max kernel=[9,9] stride=[1,1] pad=[0,0,0,0]] c", "! does not fit"},
 		{"pool[fn=max kernel=[1,1] stride=[1,1] pad=[0,0,0,0]] ints", "! needs f32 or f64"},

@@ -6,12 +6,13 @@ import (
 	"slices"
 )
 
-// Pool takes the maximum or the mean of each window of x [N,C,H,W]. Padding counts as −Inf for the maximum. For the
+// Pool takes the maximum or the mean of each window of x [N,C,H,W], or in [NHWC] [N,H,W,C]. Padding counts as −Inf for the maximum. For the
 // mean it counts as zeros, and in the divisor, if CountPad is set; else it is ignored.
 type Pool struct {
 	Fn                  PoolFn
 	Kernel, Stride, Pad Ints
 	CountPad            bool
+	Layout              ImageLayout `attr:"optional"`
 }
 
 // PoolGrad is the gradient of Pool for x given dy. If several elements are the maximum, the first gets the gradient.
@@ -19,6 +20,7 @@ type PoolGrad struct {
 	Fn                  PoolFn
 	Kernel, Stride, Pad Ints
 	CountPad            bool
+	Layout              ImageLayout `attr:"optional"`
 }
 
 // OpName implements Op.
@@ -27,14 +29,34 @@ func (Pool) OpName() string { return "pool" }
 // OpName implements Op.
 func (PoolGrad) OpName() string { return "pool_grad" }
 
+// ImageLayout implements ImageOp.
+func (p Pool) ImageLayout() ImageLayout { return p.Layout }
+
+// ImageLayout implements ImageOp.
+func (p PoolGrad) ImageLayout() ImageLayout { return p.Layout }
+
+// InLayout implements ImageOp.
+func (p Pool) InLayout(l ImageLayout) ImageOp { p.Layout = l; return p }
+
+// InLayout implements ImageOp.
+func (p PoolGrad) InLayout(l ImageLayout) ImageOp { p.Layout = l; return p }
+
+// FilterAt implements ImageOp.
+func (Pool) FilterAt() int { return NoFilters }
+
+// FilterAt implements ImageOp.
+func (PoolGrad) FilterAt() int { return NoFilters }
+
 var poolRow = OpInfo{
 	Name: "pool", Doc: "maximum or mean of each window", Operands: "x", Proto: Pool{}, Class: ClassReduce,
-	Kind: KindPool, MinArgs: 1, MaxArgs: 1, Infer: inferPool, FLOPs: flopsPool, Grad: gradPool,
+	Kind: KindPool, MinArgs: 1, MaxArgs: 1, Infer: inferPool, FLOPs: flopsPool,
+	Lower: lowerImage, Grad: gradPool,
 }
 
 var poolGradRow = OpInfo{
 	Name: "pool_grad", Doc: "gradient of pool", Operands: "x, dy", Proto: PoolGrad{}, Class: ClassMove,
-	Kind: KindPool, MinArgs: 2, MaxArgs: 2, Infer: inferPoolGrad, FLOPs: perOperand, Grad: gradPoolGrad,
+	Kind: KindPool, MinArgs: 2, MaxArgs: 2, Infer: inferPoolGrad, FLOPs: perOperand,
+	Lower: lowerImage, Grad: gradPoolGrad,
 }
 
 func gradPool(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
@@ -48,13 +70,21 @@ func gradPoolGrad(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	if op.Fn == AvgPool {
 		return []*Node{nil, b.Add(Pool(op), dx)}, nil
 	}
-	s, ys := x.Type.Shape, n.Args[1].Type.Shape
+	turn := func(t *Node, from, to ImageLayout) *Node {
+		if from == to {
+			return t
+		}
+		return b.Add(Transpose{ImagePerm(from, to)}, t)
+	}
+	x, dx = turn(x, op.Layout, NCHW), turn(dx, op.Layout, NCHW)
+	_, _, oh, ow := op.Layout.ImageDims(n.Args[1].Type.Shape)
+	s := x.Type.Shape
 	k := op.Kernel.At(0) * op.Kernel.At(1)
 	// windows is t as [N,OH,OW,C,K], with padding of the given value.
 	windows := func(t *Node, pad float64) *Node {
 		t = b.Add(Pad{IntsOf(0, 0, op.Pad.At(0), op.Pad.At(1)), IntsOf(0, 0, op.Pad.At(2), op.Pad.At(3)), pad}, t)
 		t = b.Add(Im2Col{op.Kernel, op.Stride, IntsOf(1, 1), IntsOf(0, 0, 0, 0)}, t)
-		return b.Reshape(t, s.At(0), ys.At(2), ys.At(3), s.At(1), k)
+		return b.Reshape(t, s.At(0), oh, ow, s.At(1), k)
 	}
 	xw := windows(x, math.Inf(-1))
 	shape, axis := xw.Type.Shape, IntsOf(4)
@@ -67,7 +97,7 @@ func gradPoolGrad(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	first := b.Reduce(MinOf, b.Add(Select{}, hit, place, b.Scalar(x.Type.DType, float64(k))), true, 4)
 	chosen := b.Binary(Eq, place, b.Expand(first, axis, shape))
 	r := b.Reduce(Sum, b.Add(Select{}, chosen, windows(dx, 0), b.Scalar(x.Type.DType, 0)), false, 4)
-	return []*Node{nil, b.Transpose(r, 0, 3, 1, 2)}, nil
+	return []*Node{nil, turn(r, NHWC, op.Layout)}, nil
 }
 
 // maxPool bounds the windows of pools that are larger than the image.
@@ -81,16 +111,17 @@ func inferPool(op Op, args []Type) ([]Type, error) {
 	if err := wantRank(s, 4); err != nil {
 		return nil, err
 	}
-	oh, ow, err := windows2D(s.At(2), s.At(3), p.Kernel, p.Stride, IntsOf(1, 1), p.Pad)
+	n, c, h, w := p.Layout.ImageDims(s)
+	oh, ow, err := windows2D(h, w, p.Kernel, p.Stride, IntsOf(1, 1), p.Pad)
 	if err != nil {
 		return nil, err
 	}
 	for i := range 2 { // kernels keep data for each row and column of a window
-		if k := p.Kernel.At(i); k > max(maxPool, s.At(2+i)) {
-			return nil, fmt.Errorf("a window of %d is larger than the image, of %d, and than %d", k, s.At(2+i), maxPool)
+		if k, size := p.Kernel.At(i), [2]int{h, w}[i]; k > max(maxPool, size) {
+			return nil, fmt.Errorf("a window of %d is larger than the image, of %d, and than %d", k, size, maxPool)
 		}
 	}
-	return one(args, args[0].Reshaped(s.With(2, oh).With(3, ow)))
+	return one(args, args[0].Reshaped(p.Layout.Image(n, c, oh, ow)))
 }
 
 func inferPoolGrad(op Op, args []Type) ([]Type, error) {

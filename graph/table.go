@@ -6,7 +6,7 @@ import "math"
 // family.
 var opTable = []OpInfo{
 	inputRow, paramRow, stateRow, constRow, unaryRow, binaryRow, selectRow, castRow, matMulRow, conv2DRow,
-	reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow, unsliceRow, updateSliceRow, concatRow, padRow,
+	conv2DTransposeRow, conv2DFilterGradRow, reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow, unsliceRow, updateSliceRow, concatRow, padRow,
 	im2ColRow, col2ImRow, copyRow, allReduceRow, gatherRow, scatterAddRow, topKRow, routeRow, dropoutRow,
 	randomRow, softmaxRow, logSoftmaxRow, layerNormRow, rmsNormRow, batchNormRow, groupNormRow, attentionRow,
 	ropeRow, attentionGradRow, squaredNormRow, moeRow, moeGradRow, poolRow, poolGradRow, resultRow, fusionRow,

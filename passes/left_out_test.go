@@ -11,6 +11,7 @@ import (
 	"fusec/graph/graphtest"
 	"fusec/graph/optim"
 	"fusec/graph/precision"
+	"fusec/lowering/cpu"
 	"fusec/passes"
 	"fusec/passes/passtest"
 )
@@ -92,6 +93,9 @@ func TestLeftOut(t *testing.T) {
 				t.Run(name+kind+"/"+p.Name, func(t *testing.T) {
 					cfg := cfg
 					cfg.Disable = map[string]bool{p.Name: true}
+					if cfg.Precision != precision.BF16 {
+						cfg.Target = cpu.New() // which runs the graph
+					}
 					why := ""
 					if p.Needed != nil {
 						why = p.Needed(cfg)

@@ -70,6 +70,11 @@ var table = []Pass{
 			{"fuse-attention", "the gradient of an attention needs no probabilities, that of its parts does"},
 			{"fuse-moe", "the gradient of a mixture skips closed gates, that of its parts does not"},
 		}},
+	{Name: "decompose", Run: decompose,
+		Needed: always("it takes apart what the target has no kernel for"),
+		Doc:    "convolutions, their gradients and pools that the target has no kernel for made of simpler operations", After: []After{
+			{"differentiate", "it takes apart the gradients of convolutions; those of their parts would be slower"},
+		}},
 	{Name: "optimise-step", Run: optimiseStep, Needed: Config.stepsBy,
 		Doc: "clipping, loss scale and the optimiser's update as ordinary nodes, where asked for", After: []After{
 			{"differentiate", "it steps by the gradients"},
@@ -78,6 +83,7 @@ var table = []Pass{
 		Doc: "the same rules, now over the backward as well", After: []After{
 			{"optimise-step", "parameters share scalars, such as Adam's corrections, that are written for each"},
 			{"differentiate", "gradient rules write constants, sums and views without regard to what surrounds them"},
+			{"decompose", "it writes views without regard to what surrounds them, and may write equal ones"},
 		}},
 	{Name: "precision", Run: precisionPass,
 		Doc: "operands of contractions rounded to 16 bits, where the caller chose so", After: []After{

@@ -133,7 +133,7 @@ func symbol(n *graph.Node) string {
 		return variable(n.Name)
 	}
 	switch op := n.Op.(type) {
-	case graph.MatMul, graph.Conv2D, graph.Pool, graph.Gather:
+	case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose, graph.Pool, graph.Gather:
 		return "y"
 	case graph.Reduce:
 		return map[graph.ReduceFn]string{graph.Sum: "s", graph.Mean: "mean", graph.Prod: "prod", graph.MaxOf: "m", graph.MinOf: "m"}[op.Fn]

@@ -97,7 +97,7 @@ func otherWords(n *graph.Node, without string) []string {
 				words = append(words, a.key+" "+v.String())
 			}
 		case string:
-			if a.key == "dist" || a.key == "to" {
+			if a.key == "dist" || a.key == "to" || a.key == "layout" {
 				words = append(words, v)
 			}
 		}
@@ -128,14 +128,27 @@ func usual(n *graph.Node, a attribute) bool {
 			return !slices.ContainsFunc(v.Slice(), func(x int) bool { return x != want })
 		}
 		return (a.key == "stride" || a.key == "dilation") && all(1) || a.key == "pad" && all(0)
+	case string:
+		return a.key == "layout" && v == graph.NCHW.String()
 	}
 	return false
 }
 
 // isDepthwise reports whether n convolves each channel by itself.
 func isDepthwise(n *graph.Node) bool {
-	c, ok := n.Op.(graph.Conv2D)
-	return ok && c.Groups > 1 && n.Args[0].Type.Shape.At(1) == c.Groups
+	channels := func(groups int, l graph.ImageLayout, filters graph.Shape) bool {
+		_, perGroup, _, _ := l.FilterDims(filters)
+		return groups > 1 && perGroup == 1
+	}
+	switch op := n.Op.(type) {
+	case graph.Conv2D:
+		return channels(op.Groups, op.Layout, n.Args[1].Type.Shape)
+	case graph.Conv2DTranspose:
+		return channels(op.Groups, op.Layout, n.Args[1].Type.Shape)
+	case graph.Conv2DFilterGrad:
+		return channels(op.Groups, op.Layout, n.Type.Shape)
+	}
+	return false
 }
 
 // folds holds the constants that are written into the labels of their readers, with the value of their elements as a scalar.

@@ -88,7 +88,11 @@ func primitive(g *graph.Graph) (*graph.Graph, error) {
 			case graph.Fusion:
 				with[n] = b.From(n).Inline(op.Body, n.Args)[0]
 			default:
-				if results := graph.Decompose(b, n); results != nil {
+				results := graph.Decompose(b, n)
+				if results == nil {
+					results = graph.Lower(b, n)
+				}
+				if results != nil {
 					with[n] = results[0]
 				}
 			}

@@ -40,6 +40,9 @@ func init() {
 	for _, name := range []string{"softmax", "log_softmax"} {
 		delete(refused, name)
 	}
+	for _, name := range []string{"conv2d_transpose", "conv2d_filter_grad"} {
+		refused[name] = "the simpler operations that it consists of are written"
+	}
 	refused["fusion"] = "its body is written"
 	for _, name := range []string{"unslice", "update_slice", "col2im", "scatter_add", "top_k", "route", "pool_grad", "host",
 		"result", "all_reduce"} {

@@ -18,8 +18,11 @@ func init() {
 		"const": makeConst,
 
 		"unary": makeUnary, "binary": makeBinary, "select": makeSelect, "cast": makeCast,
-		"matmul": makeMatMul, "conv2d": makeConv2D, "reduce": makeReduce,
-		"reshape": makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
+		"matmul": makeMatMul, "reduce": makeReduce,
+		"conv2d":             func(g *generator) { g.conv2D(makeConv2D) },
+		"conv2d_transpose":   func(g *generator) { g.conv2D(makeConv2DTranspose) },
+		"conv2d_filter_grad": func(g *generator) { g.conv2D(makeConv2DFilterGrad) },
+		"reshape":            makeReshape, "transpose": makeTranspose, "broadcast": makeBroadcast,
 		"slice": makeSlice, "unslice": makeUnslice, "update_slice": makeUpdateSlice, "concat": makeConcat, "pad": makePad,
 		"im2col": makeIm2Col, "col2im": makeCol2Im,
 		"copy": func(g *generator) { g.op(graph.Copy{}, g.moved(0, graph.MaxRank)) },
@@ -168,16 +171,39 @@ func (g *generator) window(h, w int) (kernel, stride, dilation, pad graph.Ints) 
 	return graph.IntsOf(k[:]...), graph.IntsOf(st[:]...), graph.IntsOf(dil[:]...), graph.IntsOf(p[:]...)
 }
 
-func makeConv2D(g *generator) {
-	x := g.image()
-	s := x.Type.Shape
-	kernel, stride, dilation, pad := g.window(s.At(2), s.At(3))
+// layout draws an image layout.
+func (g *generator) layout() graph.ImageLayout { return graph.ImageLayout(g.r.IntN(2)) }
+
+// conv2D calls f with a convolution and the types of its images, filters and result.
+func (g *generator) conv2D(f func(g *generator, op graph.Conv2D, x *graph.Node, w, y graph.Type)) {
+	x, l := g.image(), g.layout()
+	n, c, height, width := l.ImageDims(x.Type.Shape)
+	kernel, stride, dilation, pad := g.window(height, width)
 	groups := 1
 	if g.coin() {
-		groups = max(s.At(1), 1)
+		groups = max(c, 1)
 	}
-	w := graph.TypeOf(x.Type.DType, groups*(1+g.r.IntN(3)), s.At(1)/groups, kernel.At(0), kernel.At(1))
-	g.op(graph.Conv2D{Stride: stride, Dilation: dilation, Pad: pad, Groups: groups}, x, g.of(w))
+	o := groups * (1 + g.r.IntN(3))
+	op := graph.Conv2D{Stride: stride, Dilation: dilation, Pad: pad, Groups: groups, Layout: l}
+	positions := func(i, size int) int {
+		return (size+pad.At(i)+pad.At(i+2)-dilation.At(i)*(kernel.At(i)-1)-1)/stride.At(i) + 1
+	}
+	w := graph.Type{DType: x.Type.DType, Shape: l.Filters(o, c/groups, kernel.At(0), kernel.At(1))}
+	f(g, op, x, w, graph.Type{DType: x.Type.DType, Shape: l.Image(n, o, positions(0, height), positions(1, width))})
+}
+
+func makeConv2D(g *generator, op graph.Conv2D, x *graph.Node, w, _ graph.Type) { g.op(op, x, g.of(w)) }
+
+func makeConv2DTranspose(g *generator, op graph.Conv2D, x *graph.Node, w, y graph.Type) {
+	_, _, height, width := op.Layout.ImageDims(x.Type.Shape)
+	g.op(graph.Conv2DTranspose{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, H: height, W: width,
+		Layout: op.Layout}, g.of(y), g.of(w))
+}
+
+func makeConv2DFilterGrad(g *generator, op graph.Conv2D, x *graph.Node, w, y graph.Type) {
+	_, _, kh, kw := op.Layout.FilterDims(w.Shape)
+	g.op(graph.Conv2DFilterGrad{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, KH: kh, KW: kw,
+		Layout: op.Layout}, x, g.of(y))
 }
 
 func makeReduce(g *generator) {
@@ -462,9 +488,10 @@ func makeGroupNorm(g *generator) {
 }
 
 func (g *generator) pool() (graph.Pool, *graph.Node) {
-	x := g.image()
-	kernel, stride, _, pad := g.window(x.Type.Shape.At(2), x.Type.Shape.At(3))
-	op := graph.Pool{Fn: graph.PoolFn(g.r.IntN(2)), Kernel: kernel, Stride: stride, Pad: pad}
+	x, l := g.image(), g.layout()
+	_, _, height, width := l.ImageDims(x.Type.Shape)
+	kernel, stride, _, pad := g.window(height, width)
+	op := graph.Pool{Fn: graph.PoolFn(g.r.IntN(2)), Kernel: kernel, Stride: stride, Pad: pad, Layout: l}
 	if g.tame {
 		op.Fn = graph.AvgPool
 	}

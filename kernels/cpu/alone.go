@@ -8,6 +8,10 @@ type compileFunc = func(op graph.Op, args, results []Operand, env *Env) (Kernel,
 var answers graph.Answers[compileFunc]
 
 func init() {
+	refused := graph.NotLaunched()
+	for _, name := range []string{"conv2d_transpose", "conv2d_filter_grad"} {
+		refused[name] = "it is computed as products of patches"
+	}
 	var err error
 	answers, err = graph.NewAnswers("the CPU", map[string]compileFunc{
 		"fusion": compile,
@@ -46,10 +50,19 @@ func init() {
 		"pool": floats(newPool[float32], newPool[float64]), "pool_grad": floats(newPoolGrad[float32], newPoolGrad[float64]),
 		"batch_norm": floats(newBatchNorm[float32], newBatchNorm[float64]), "group_norm": floats(newGroupNorm[float32], newGroupNorm[float64]),
 		"rope": floats(newRoPE[float32], newRoPE[float64]),
-	}, graph.NotLaunched())
+	}, refused)
 	if err != nil {
 		panic(err)
 	}
+}
+
+// Refuses is the reason why op, which may consist of simpler operations, has no kernel, or nil if it has one.
+func Refuses(op graph.Op) error {
+	if i := graph.InfoOf(op); i == nil || i.Lower == nil {
+		return nil
+	}
+	_, err := answers.Of(op)
+	return err
 }
 
 // own is a kernel for operations of type O.

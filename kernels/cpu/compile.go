@@ -50,7 +50,7 @@ func compileProgram[T float](parts []body.Part, args, results []Operand, env *En
 	case graph.AnchorMatMul:
 		return newMatMul[T](p, args, results, env)
 	case graph.AnchorConv:
-		return newConv[T](p, results, env)
+		return newConv[T](p, args, results, env)
 	case graph.AnchorMoE:
 		return newMixture[T](p, args, env)
 	default:

@@ -8,12 +8,24 @@ import (
 	"fusec/kernels/cpu/gemm"
 )
 
-// newConv compiles a Fusion anchored on a Conv2D as one product per image and group: filters [O/G, C/G·KH·KW] times
+// newConv compiles a Fusion anchored on a convolution.
+func newConv[T float](b *body.Program, args, results []Operand, env *Env) (*product[T], error) {
+	op, ok := b.Anchor.Op.(graph.Conv2D)
+	switch {
+	case !ok:
+		_, err := answers.Of(b.Anchor.Op)
+		return nil, err
+	case op.Layout == graph.NHWC:
+		return newConvNHWC[T](b, op, args, results, env)
+	}
+	return newConvNCHW[T](b, op, results, env)
+}
+
+// newConvNCHW compiles a Fusion anchored on a Conv2D of NCHW as one product per image and group: filters [O/G, C/G·KH·KW] times
 // patches [C/G·KH·KW, OH·OW]. The patches are never stored: they are packed for the product straight from the image
 // (K. Chellapilla et al., "High Performance Convolutional Neural Networks for Document Processing", 2006, made
 // implicit as in cuDNN, arXiv 1410.0759).
-func newConv[T float](b *body.Program, results []Operand, env *Env) (*product[T], error) {
-	op := b.Anchor.Op.(graph.Conv2D)
+func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, env *Env) (*product[T], error) {
 	x, w := b.Operands[0], b.Operands[1]
 	k := &product[T]{env: env, a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
 	in, filt, out := x.Layout.Shape, w.Layout.Shape, b.Space

@@ -24,6 +24,7 @@ type product[T float] struct {
 	c      graph.Layout // of the product over [batch..., m, n]
 	cRead  access       // the same as an access of the domain
 	m      int          // rows per matrix of the plan
+	beside bool         // matrices of the plan are columns of the result, one beside the other
 	width  int
 	// tileRows is the number of rows of a tile, those at the edge excepted.
 	tileRows int
@@ -270,7 +271,11 @@ func (k *product[T]) Tile(worker, batch, row, col, rows, cols int) {
 		c = elems[T](k.results[k.home])
 	}
 	f.block = batch*chunksOf(k.cfg.M, k.tileRows) + row/k.tileRows
-	row += batch * k.m
+	if k.beside {
+		col += batch * k.cfg.N
+	} else {
+		row += batch * k.m
+	}
 	for from := col; from < col+cols; from += k.width {
 		f.fresh = true
 		n := min(k.width, col+cols-from)

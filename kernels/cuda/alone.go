@@ -14,6 +14,9 @@ var answers graph.Answers[compileFunc]
 func init() {
 	refused := graph.NotLaunched()
 	refused["host"] = "its code runs on the host"
+	for _, name := range []string{"conv2d_transpose", "conv2d_filter_grad"} {
+		refused[name] = "it is computed as products of patches"
+	}
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
 		"fusion": Compile,
@@ -28,7 +31,8 @@ func init() {
 
 		"slice": checkedOp(compileSlice), "unslice": checkedOp(compileUnslice), "update_slice": checkedOp(compileUpdateSlice),
 		"gather": checkedOp(compileGather), "pad": checkedOp(compilePad), "scatter_add": checkedOp(compileScatterAdd),
-		"im2col": plain(compileIm2Col), "col2im": plain(compileCol2Im), "pool": plain(compilePool), "pool_grad": plain(compilePoolGrad),
+		"im2col": plain(compileIm2Col), "col2im": plain(compileCol2Im),
+		"pool": checkedOp(compilePool), "pool_grad": checkedOp(compilePoolGrad),
 		"random": plain(compileRandom), "rope": plain(compileRoPE), "top_k": plain(compileTopK), "route": plain(compileRoute),
 		"squared_norm": plain(func(_ graph.SquaredNorm, args, results []Operand) *Kernel { return compileSquaredNorm(args, results) }),
 		"concat":       own(compileConcat), "batch_norm": own(compileBatchNorm), "group_norm": own(compileGroupNorm),

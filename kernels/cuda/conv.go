@@ -15,7 +15,14 @@ func compileConv(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, 
 		return nil, err
 	}
 	n, u := p.Anchor, newUnit(args, results)
-	op := n.Op.(graph.Conv2D)
+	op, ok := n.Op.(graph.Conv2D)
+	switch {
+	case !ok:
+		_, err := answers.Of(n.Op)
+		return nil, err
+	case op.Layout != graph.NCHW:
+		return nil, noLayout(op)
+	}
 	from, filters := p.Operands[0], p.Operands[1]
 	x, w, y := from.Layout, filters.Layout, p.Space
 	u.window(graph.IntsOf(w.Shape.At(2), w.Shape.At(3)), op.Stride, op.Dilation, op.Pad, x.Shape, y.At(2), y.At(3))

@@ -42,12 +42,20 @@ func compileCol2Im(op graph.Col2Im, args, results []Operand) *Kernel {
 	return compileWindows(u, "col2im", t.Elems(), call)
 }
 
+// noLayout is the reason why an operation on images of another layout than NCHW is refused.
+func noLayout(op graph.ImageOp) error {
+	return fmt.Errorf("CUDA computes %s of NCHW, not of %v", op.OpName(), op.ImageLayout())
+}
+
 // compilePool takes the maximum or mean of each window.
-func compilePool(op graph.Pool, args, results []Operand) *Kernel {
+func compilePool(op graph.Pool, args, results []Operand) (*Kernel, error) {
+	if op.Layout != graph.NCHW {
+		return nil, noLayout(op)
+	}
 	u := newUnit(args, results)
 	t := results[0].Layout.Shape
 	u.window(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, args[0].Layout.Shape, t.At(2), t.At(3))
-	return compileWindows(u, "pool", t.Elems(), fmt.Sprintf("%s_pool<Problem%s>(%s, e)", op.Fn, countPad(op), u.at(0)))
+	return compileWindows(u, "pool", t.Elems(), fmt.Sprintf("%s_pool<Problem%s>(%s, e)", op.Fn, countPad(op), u.at(0))), nil
 }
 
 func countPad(op graph.Pool) string {
@@ -58,10 +66,13 @@ func countPad(op graph.Pool) string {
 }
 
 // compilePoolGrad gives each element what the windows that it lies in hand to it.
-func compilePoolGrad(op graph.PoolGrad, args, results []Operand) *Kernel {
+func compilePoolGrad(op graph.PoolGrad, args, results []Operand) (*Kernel, error) {
+	if op.Layout != graph.NCHW {
+		return nil, noLayout(op)
+	}
 	u := newUnit(args, results)
 	s, t := args[1].Layout.Shape, results[0].Layout.Shape
 	u.window(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, t, s.At(2), s.At(3))
 	call := fmt.Sprintf("%s_pool_grad<Problem%s>(%s, %s, e)", op.Fn, countPad(graph.Pool(op)), u.at(0), u.at(1))
-	return compileWindows(u, "pool_grad", t.Elems(), call)
+	return compileWindows(u, "pool_grad", t.Elems(), call), nil
 }

@@ -249,7 +249,7 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 	switch fn {
 	case graph.Prod:
 		// Multiplying the sizes, and the sizes and what they are off, gives how far the product may be off.
-		// In some order the small factors may underflow before they meet the large ones.
+		// In some order the small factors may underflow before they meet the large ones, or the large ones overflow.
 		exact, wide := make([]float64, len(mag)), make([]float64, len(mag))
 		small, large := make([]float64, len(mag)), make([]float64, len(mag))
 		for j := range mag {
@@ -265,6 +265,9 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 			mag[j] = (wide[j]-exact[j])/v.Type.DType.Tolerance() + exact[j]
 			if under := least(v.Type.DType); small[j] < under {
 				mag[j] += under * large[j] / v.Type.DType.Tolerance()
+			}
+			if large[j] > most(v.Type.DType) {
+				mag[j] = unsure
 			}
 		}
 	case graph.MaxOf, graph.MinOf:

@@ -44,25 +44,44 @@ func steps(s graph.Shape, trans bool) (row, col int) {
 	return row, col
 }
 
+// products calls f for each product of a convolution of images of shape x with filters of shape w to results of shape y, all of
+// layout l, with the offsets of the three elements.
+func products(op graph.Conv2D, x, w, y graph.Shape, f func(x, w, y int)) {
+	l := op.Layout
+	_, _, height, width := l.ImageDims(x)
+	o, channels, kh, kw := l.FilterDims(w)
+	perGroup := o / op.Groups
+	images, _, oh, ow := l.ImageDims(y)
+	each(graph.ShapeOf(images, o, oh, ow), func(_ int, at []int) {
+		each(graph.ShapeOf(channels, kh, kw), func(_ int, tap []int) {
+			row := at[2]*op.Stride.At(0) + tap[1]*op.Dilation.At(0) - op.Pad.At(0)
+			col := at[3]*op.Stride.At(1) + tap[2]*op.Dilation.At(1) - op.Pad.At(1)
+			if row < 0 || row >= height || col < 0 || col >= width {
+				return
+			}
+			channel := at[1]/perGroup*channels + tap[0]
+			f(offset(x, l.Image(at[0], channel, row, col).Slice()), offset(w, l.Filters(at[1], tap[0], tap[1], tap[2]).Slice()),
+				offset(y, l.Image(at[0], at[1], at[2], at[3]).Slice()))
+		})
+	})
+}
+
 func conv2D(op graph.Conv2D, x, w Value, t graph.Type) Value {
 	v := zeros(t)
-	xs, ws := x.Type.Shape, w.Type.Shape
-	perGroup := ws.At(0) / op.Groups
-	each(t.Shape, func(i int, at []int) {
-		n, o, oy, ox := at[0], at[1], at[2], at[3]
-		for c := range ws.At(1) {
-			for ky := range ws.At(2) {
-				for kx := range ws.At(3) {
-					y := oy*op.Stride.At(0) + ky*op.Dilation.At(0) - op.Pad.At(0)
-					z := ox*op.Stride.At(1) + kx*op.Dilation.At(1) - op.Pad.At(1)
-					if y < 0 || y >= xs.At(2) || z < 0 || z >= xs.At(3) {
-						continue
-					}
-					channel := o/perGroup*ws.At(1) + c
-					v.F[i] += x.F[offset(xs, []int{n, channel, y, z})] * w.F[offset(ws, []int{o, c, ky, kx})]
-				}
-			}
-		}
-	})
+	products(op, x.Type.Shape, w.Type.Shape, t.Shape, func(i, j, k int) { v.F[k] += x.F[i] * w.F[j] })
+	return v
+}
+
+func conv2DTranspose(op graph.Conv2DTranspose, dy, w Value, t graph.Type) Value {
+	v := zeros(t)
+	conv := graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
+	products(conv, t.Shape, w.Type.Shape, dy.Type.Shape, func(i, j, k int) { v.F[i] += dy.F[k] * w.F[j] })
+	return v
+}
+
+func conv2DFilterGrad(op graph.Conv2DFilterGrad, x, dy Value, t graph.Type) Value {
+	v := zeros(t)
+	conv := graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
+	products(conv, x.Type.Shape, t.Shape, dy.Type.Shape, func(i, j, k int) { v.F[j] += x.F[i] * dy.F[k] })
 	return v
 }

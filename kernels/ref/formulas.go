@@ -32,6 +32,12 @@ func init() {
 		"conv2d": one(func(op graph.Conv2D, a []Value, t graph.Type, bound bool) (Value, error) {
 			return bilinear(a[0], a[1], bound, func(x, w Value) Value { return conv2D(op, x, w, t) }), nil
 		}),
+		"conv2d_transpose": one(func(op graph.Conv2DTranspose, a []Value, t graph.Type, bound bool) (Value, error) {
+			return bilinear(a[0], a[1], bound, func(dy, w Value) Value { return conv2DTranspose(op, dy, w, t) }), nil
+		}),
+		"conv2d_filter_grad": one(func(op graph.Conv2DFilterGrad, a []Value, t graph.Type, bound bool) (Value, error) {
+			return bilinear(a[0], a[1], bound, func(x, dy Value) Value { return conv2DFilterGrad(op, x, dy, t) }), nil
+		}),
 		"reduce": one(func(op graph.Reduce, a []Value, t graph.Type, bound bool) (Value, error) {
 			return reduce(op, a[0], t, bound), nil
 		}),

@@ -6,15 +6,17 @@ import (
 	"fusec/graph"
 )
 
-// poolWindow lists the elements of x [N,C,H,W] in the window of element at of the result, in row-major order, and the
+// poolWindow lists the elements of x in the window of element at of the result, in row-major order, and the
 // divisor of its mean.
 func poolWindow(op graph.Pool, x graph.Shape, at []int) (elems []int, divisor float64) {
+	_, _, height, width := op.Layout.ImageDims(x)
+	n, c, oy, ox := op.Layout.ImageDims(graph.ShapeOf(at...))
 	for ky := range op.Kernel.At(0) {
 		for kx := range op.Kernel.At(1) {
-			i := at[2]*op.Stride.At(0) + ky - op.Pad.At(0)
-			j := at[3]*op.Stride.At(1) + kx - op.Pad.At(1)
-			if i >= 0 && i < x.At(2) && j >= 0 && j < x.At(3) {
-				elems = append(elems, offset(x, []int{at[0], at[1], i, j}))
+			i := oy*op.Stride.At(0) + ky - op.Pad.At(0)
+			j := ox*op.Stride.At(1) + kx - op.Pad.At(1)
+			if i >= 0 && i < height && j >= 0 && j < width {
+				elems = append(elems, offset(x, op.Layout.Image(n, c, i, j).Slice()))
 			}
 		}
 	}

@@ -51,11 +51,14 @@ func (d *Device) Name() string { return "cpu" }
 // Workers is the number of cores that programs use.
 func (d *Device) Workers() int { return d.workers }
 
-// Accepts implements lowering.Device: the CPU has a kernel for every operation. With 16-bit operands it has moves,
-// conversions and computations in f32, but no contractions, and no fusions with one.
+// Accepts implements lowering.Device: the CPU has a kernel for every operation but those that consist of simpler ones. With
+// 16-bit operands it has moves, conversions and computations in f32, but no contractions, and no fusions with one.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	if graph.InfoOf(op) == nil {
 		return fmt.Errorf("the CPU does not know %s", op.OpName())
+	}
+	if err := kernels.Refuses(op); err != nil {
+		return err
 	}
 	half := graph.Invalid
 	note := func(t graph.Type) {

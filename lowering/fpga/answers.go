@@ -18,7 +18,7 @@ func init() {
 	for reason, names := range map[string][]string{
 		"its code runs on the host":                            {"host"},
 		"fusions are taken apart before":                       {"fusion"},
-		"it has no convolutions":                               {"conv2d", "im2col", "col2im", "pool", "pool_grad"},
+		"it has no convolutions":                               {"conv2d", "conv2d_transpose", "conv2d_filter_grad", "im2col", "col2im", "pool", "pool_grad"},
 		"it has no softmax but that of attention and routers":  {"softmax", "log_softmax"},
 		"it reduces no axis but in norms":                      {"reduce", "squared_norm"},
 		"it normalises rows only":                              {"batch_norm", "group_norm"},

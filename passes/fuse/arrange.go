@@ -45,7 +45,7 @@ func SinkReshapes(c *rewrite.Context) error {
 	uses := g.Uses()
 	return arrange(c, func(n *graph.Node) *graph.Node {
 		switch n.Op.(type) {
-		case graph.MatMul, graph.Conv2D:
+		case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose:
 			hot.Set(n, true)
 			return nil
 		}
@@ -115,16 +115,21 @@ func LiftTransposes(c *rewrite.Context) error {
 }
 
 // CopyFilters puts a Copy before the filters of a convolution where views separate the weights of one filter: a fused
-// convolution reads each filter as one row of a matrix.
+// convolution reads each filter as one row of a matrix, or in NHWC as one column.
 func CopyFilters(c *rewrite.Context) error {
 	return arrange(c, func(n *graph.Node) *graph.Node {
-		if _, ok := n.Op.(graph.Conv2D); !ok {
+		op, ok := n.Op.(graph.Conv2D)
+		if !ok {
 			return nil
 		}
 		w := n.Args[1]
-		s := w.Type.Shape
+		o, perGroup, kh, kw := op.Layout.FilterDims(w.Type.Shape)
+		matrix := graph.ShapeOf(o, perGroup*kh*kw)
+		if op.Layout == graph.NHWC {
+			matrix = graph.ShapeOf(perGroup*kh*kw, o)
+		}
 		_, _, at := strided(w, func(*graph.Node) bool { return false })
-		if _, ok := at.Reshape(graph.ShapeOf(s.At(0), s.At(1)*s.At(2)*s.At(3))); !ok {
+		if _, ok := at.Reshape(matrix); !ok {
 			n.Args[1] = graph.Extend(c.Graph).From(w).Add(graph.Copy{}, w)
 			c.Match("copy-filters", trace.Exact, "", n.Args[1])
 		}

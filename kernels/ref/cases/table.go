@@ -98,8 +98,8 @@ func (m *maker) contraction() {
 		}
 	}
 	conv := func(name string, groups, sy, sx, dy, dx int, pad [4]int, x, w Arg) {
-		m.add(name, graph.Conv2D{Stride: graph.IntsOf(sy, sx), Dilation: graph.IntsOf(dy, dx),
-			Pad: graph.IntsOf(pad[:]...), Groups: groups}, x, w)
+		op := graph.Conv2D{Stride: graph.IntsOf(sy, sx), Dilation: graph.IntsOf(dy, dx), Pad: graph.IntsOf(pad[:]...), Groups: groups}
+		m.convolutions(name, op, x.Type.Shape, w.Type.Shape)
 	}
 	conv("plain", 1, 1, 1, 1, 1, [4]int{}, m.real(2, 3, 5, 4), m.real(4, 3, 3, 2))
 	conv("pointwise", 1, 1, 1, 1, 1, [4]int{}, m.real(1, 3, 2, 3), m.real(2, 3, 1, 1))
@@ -108,6 +108,33 @@ func (m *maker) contraction() {
 	conv("dilated", 1, 1, 1, 2, 3, [4]int{0, 1, 0, 1}, m.real(1, 2, 6, 5), m.real(2, 2, 2, 2))
 	conv("grouped", 2, 1, 2, 1, 1, [4]int{1, 1, 1, 1}, m.real(2, 4, 3, 5), m.real(6, 2, 3, 3))
 	conv("depthwise", 3, 1, 1, 1, 1, [4]int{1, 1, 1, 1}, m.real(2, 3, 3, 3), m.real(3, 1, 3, 3))
+	conv("multiplied", 3, 2, 1, 1, 2, [4]int{0, 2, 1, 1}, m.real(1, 3, 5, 4), m.real(6, 1, 2, 3))
+	conv("unread_edge", 1, 3, 2, 1, 1, [4]int{0, 0, 0, 0}, m.real(1, 2, 6, 6), m.real(1, 2, 2, 3))
+	conv("ones", 1, 1, 1, 1, 1, [4]int{0, 0, 0, 0}, m.real(1, 1, 1, 1), m.real(1, 1, 1, 1))
+}
+
+// convolutions adds a convolution of images x with filters w, its transpose and its filters' gradient, in all layouts.
+func (m *maker) convolutions(name string, op graph.Conv2D, x, w graph.Shape) {
+	n, c, height, width := graph.NCHW.ImageDims(x)
+	o, perGroup, kh, kw := graph.NCHW.FilterDims(w)
+	size := func(i, in, kernel int) int {
+		return (in+op.Pad.At(i)+op.Pad.At(i+2)-op.Dilation.At(i)*(kernel-1)-1)/op.Stride.At(i) + 1
+	}
+	for _, l := range []graph.ImageLayout{graph.NCHW, graph.NHWC} {
+		label := name
+		if l != graph.NCHW {
+			label += "_" + l.String()
+		}
+		op.Layout = l
+		real := func(s graph.Shape) Arg { return m.real(s.Slice()...) }
+		image, filters := real(l.Image(n, c, height, width)), real(l.Filters(o, perGroup, kh, kw))
+		y := real(l.Image(n, o, size(0, height, kh), size(1, width, kw)))
+		m.add(label, op, image, filters)
+		m.add(label, graph.Conv2DTranspose{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups,
+			H: height, W: width, Layout: l}, y, filters)
+		m.add(label, graph.Conv2DFilterGrad{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups,
+			KH: kh, KW: kw, Layout: l}, image, y)
+	}
 }
 
 func (m *maker) reduction() {
@@ -142,6 +169,10 @@ func (m *maker) reduction() {
 				m.add(label+name, p, x)
 				s := x.Type.Shape
 				m.add(label+name, graph.PoolGrad(p), x, m.real(s.At(0), s.At(1), oh, ow))
+				p.Layout = graph.NHWC
+				x = m.real(s.At(0), s.At(2), s.At(3), s.At(1))
+				m.add(label+name+"_nhwc", p, x)
+				m.add(label+name+"_nhwc", graph.PoolGrad(p), x, m.real(s.At(0), oh, ow, s.At(1)))
 			}
 			two("_plain", 2, 2, 2, 2, [4]int{}, 2, 2, m.real(2, 3, 5, 4))
 			two("_overlapping", 3, 2, 1, 1, [4]int{}, 3, 3, m.real(1, 2, 5, 4))

@@ -1,0 +1,47 @@
+package passes
+
+import (
+	"slices"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+)
+
+// decompose rebuilds convolutions, their gradients and pools that the target has no kernel for from simpler operations:
+// those of another layout from those of NCHW between transposes, gradients of convolutions from products of patches. The
+// simpler ones take the place of the operation, so that the order in which values are made stays as it was.
+func decompose(c *Context) error {
+	g := c.Graph
+	with := map[*graph.Node]*graph.Node{}
+	b := graph.Extend(g)
+	var order []*graph.Node
+	var visit func(nodes []*graph.Node)
+	visit = func(nodes []*graph.Node) {
+		for _, n := range nodes {
+			if graph.InfoOf(n.Op).Lower == nil || c.Accepts(n.Op, n.Args...) == nil {
+				order = append(order, n)
+				continue
+			}
+			first := len(g.Nodes)
+			results := graph.Lower(b, n)
+			if results == nil || b.Err() != nil {
+				order = append(order, n)
+				continue
+			}
+			with[n] = results[0]
+			c.Became(n, results[0])
+			c.Match("decompose", trace.Reassociated, "", results[0], n)
+			visit(slices.Clone(g.Nodes[first:]))
+		}
+	}
+	visit(slices.Clone(g.Nodes))
+	if err := b.Err(); err != nil {
+		return err
+	}
+	if len(with) == 0 {
+		return nil
+	}
+	g.Nodes = order
+	g.Replace(with)
+	return g.Tidy()
+}
