@@ -9,7 +9,7 @@ import (
 )
 
 // newConv compiles a Fusion anchored on a convolution.
-func newConv[T float](b *body.Program, args, results []Operand, env *Env) (*product[T], error) {
+func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kernel, error) {
 	op, ok := b.Anchor.Op.(graph.Conv2D)
 	switch {
 	case !ok:
@@ -27,7 +27,7 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (*prod
 // implicit as in cuDNN, arXiv 1410.0759).
 func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, env *Env) (*product[T], error) {
 	x, w := b.Operands[0], b.Operands[1]
-	k := &product[T]{env: env, a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
+	k := &product[T]{epilogue: epilogue[T]{env: env}, a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
 	in, filt, out := x.Layout.Shape, w.Layout.Shape, b.Space
 	images, channels, groups := in.At(0), out.At(1), op.Groups
 	per := channels / groups
@@ -37,7 +37,7 @@ func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, e
 		return nil, fmt.Errorf("%s: filters that are not side by side", b.Anchor.Where())
 	}
 	planes := graph.ShapeOf(images, channels, out.At(2)*out.At(3))
-	if err := k.compileEpilogue(b, 2, results, func(l graph.Layout) bool {
+	if err := k.compile(b, 2, results, func(l graph.Layout) bool {
 		l, ok := l.Reshape(planes)
 		return ok && unitColumns(l)
 	}); err != nil {

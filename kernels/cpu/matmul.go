@@ -8,41 +8,29 @@ import (
 	"fusec/kernels/cpu/gemm"
 )
 
-// A product kernel multiplies matrices (or convolves, see conv.go) and runs a program over each tile of the result
-// while it is in the cache.
+// A product kernel multiplies matrices (or convolves images of NCHW, see conv.go) and runs a program over each tile of
+// the result while it is in the cache.
 type product[T float] struct {
-	env    *Env
-	plan   *gemm.Plan[T]
-	a, b   int // arguments, b or -1
-	aOff   int // first element of each operand in its buffer
-	bOff   int
-	p      *program[T] // the epilogue, or nil: the product itself is the result
-	frames []*frame[T]
-	acc    int // vector slot of the product
-	home   int // result in whose memory the product lies, or -1: in own
-	own    []T
-	c      graph.Layout // of the product over [batch..., m, n]
-	cRead  access       // the same as an access of the domain
-	m      int          // rows per matrix of the plan
-	beside bool         // matrices of the plan are columns of the result, one beside the other
-	width  int
+	epilogue[T]
+	plan *gemm.Plan[T]
+	a, b int // arguments, b or -1
+	aOff int // first element of each operand in its buffer
+	bOff int
+	m    int // rows per matrix of the plan
 	// tileRows is the number of rows of a tile, those at the edge excepted.
 	tileRows int
-	regs     int // registers of width elements that a worker needs
 
 	cfg    gemm.Config[T]
 	frozen bool // B is packed once
 	packed *gemm.Prepacked[T]
 	cold   bool // what is packed is out of date
-
-	args, results []Memory
 }
 
 // newMatMul compiles a Fusion anchored on a MatMul.
 func newMatMul[T float](p *body.Program, args, results []Operand, env *Env) (*product[T], error) {
 	a, b := p.Operands[0], p.Operands[1]
-	k := &product[T]{env: env, a: a.Arg, b: b.Arg, aOff: a.Layout.Offset, bOff: b.Layout.Offset}
-	if err := k.compileEpilogue(p, p.Space.Rank()-1, results, unitColumns); err != nil {
+	k := &product[T]{epilogue: epilogue[T]{env: env}, a: a.Arg, b: b.Arg, aOff: a.Layout.Offset, bOff: b.Layout.Offset}
+	if err := k.compile(p, p.Space.Rank()-1, results, unitColumns); err != nil {
 		return nil, err
 	}
 	cfg, err := k.config(p.Anchor.Op.(graph.MatMul), a.Layout, b.Layout, p.Space)
@@ -51,62 +39,6 @@ func newMatMul[T float](p *body.Program, args, results []Operand, env *Env) (*pr
 	}
 	k.frozen = args[k.b].Frozen && cfg.Batch > 0 && cfg.M > 1 && cfg.N > 0 && cfg.K > 0
 	return k, k.finish(cfg)
-}
-
-// compileEpilogue compiles what follows the anchor and decides where the product lies: in a result's memory if it can
-// be written there. The axes of the result from split on are the columns of the product.
-func (k *product[T]) compileEpilogue(b *body.Program, split int, results []Operand, writable func(graph.Layout) bool) error {
-	c := newCompiler[T](b, b.Space)
-	c.inner = axesFrom(split, c.space.Rank())
-	k.acc = c.newVector()
-	if i := b.IndexOf(0); i >= 0 {
-		c.values[i] = value{kind: vector, slot: k.acc}
-	}
-	if err := c.outputs(results); err != nil {
-		return err
-	}
-	p := c.p
-	k.home = -1
-	var home *write
-	for _, w := range p.outs {
-		if w.dtype == dtypeOf[T]() && w.vector >= 0 && writable(w.layout) && !overlaps(w.layout) {
-			k.home, home = w.buf, w
-			k.c = w.layout
-			break
-		}
-	}
-	if home == nil {
-		if !k.env.fits(int64(c.space.Elems()) * int64(dtypeOf[T]().Size())) {
-			return k.env.refused
-		}
-		k.own = make([]T, c.space.Elems())
-		k.c = graph.Contiguous(c.space)
-	}
-	k.cRead = access{layout: k.c}
-	p.dom = newDomain(c.space, split, append(p.accesses(), &k.cRead))
-	c.direct(k.acc, k.home)
-	p.plain = p.isPlain()
-	if len(p.steps) == 0 && len(p.outs) == 1 && home != nil && len(p.columns) == 0 {
-		return nil // the product itself
-	}
-	k.p = p
-	return nil
-}
-
-// unitColumns reports whether the elements of a row stand side by side.
-func unitColumns(l graph.Layout) bool {
-	last := l.Shape.Rank() - 1
-	return l.Shape.At(last) == 1 || l.Stride[last] == 1
-}
-
-// overlaps reports whether a layout repeats elements: it cannot be written to by a product.
-func overlaps(l graph.Layout) bool {
-	for i := range l.Shape.Rank() {
-		if l.Shape.At(i) != 1 && l.Stride[i] == 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // config describes the product of layouts a and b. Batch axes that only A has, and that follow its rows in memory, are
@@ -182,33 +114,20 @@ func (k *product[T]) finish(cfg gemm.Config[T]) (err error) {
 	if k.plan, err = gemm.New(cfg, k.env.Pool, k.env.gemm); err != nil {
 		return err
 	}
-	if k.p != nil {
-		k.width = segment
-		k.regs = k.p.regs
-		if k.p.plain {
-			k.regs = k.p.tileRegs()
-		}
-		k.env.reserve(k.regs * roundLine[T](k.width) * dtypeOf[T]().Size())
-		k.frames = k.p.newFrames(k.env)
-		k.cutColumns()
-	}
+	k.cutColumns()
 	return nil
 }
 
 // cutColumns makes room for the column sums of each block of rows that the plan hands to Tile.
 func (k *product[T]) cutColumns() {
 	k.tileRows = max(k.plan.TileRows(), 1)
-	k.p.cutColumns(k.cfg.Batch * chunksOf(k.cfg.M, k.tileRows))
+	k.cut(k.cfg.Batch * chunksOf(k.cfg.M, k.tileRows))
 }
 
 // chunksOf is the number of pieces of a size that n elements make; of none, none.
 func chunksOf(n, size int) int { return (n + size - 1) / size }
 
 func (k *product[T]) Run(args, results []Memory) error {
-	c := k.own
-	if k.home >= 0 {
-		c = elems[T](results[k.home])
-	}
 	var b []T
 	if k.b >= 0 {
 		b = elems[T](args[k.b])[k.bOff:]
@@ -219,17 +138,15 @@ func (k *product[T]) Run(args, results []Memory) error {
 			return err
 		}
 	}
-	k.args, k.results = args, results
+	c := k.begin(args, results)
 	defer k.done()
 	if k.p == nil {
-		return k.plan.Run(a, b, c[k.c.Offset:], nil)
+		return k.plan.Run(a, b, c, nil)
 	}
-	k.p.beginRegs(k.env, k.frames, k.width, k.regs)
-	if err := k.plan.Run(a, b, c[k.c.Offset:], k); err != nil {
+	if err := k.plan.Run(a, b, c, k); err != nil {
 		return err
 	}
-	k.p.finishColumns(results)
-	return failed(k.frames)
+	return k.end()
 }
 
 // pack packs the frozen operand, and makes the plan that uses it.
@@ -242,7 +159,7 @@ func (k *product[T]) pack(b []T) (err error) {
 		return err
 	}
 	k.cfg.Prepacked = k.packed
-	if k.plan, err = gemm.New(k.cfg, k.env.Pool, k.env.gemm); err == nil && k.p != nil {
+	if k.plan, err = gemm.New(k.cfg, k.env.Pool, k.env.gemm); err == nil {
 		k.cutColumns()
 	}
 	return err
@@ -251,41 +168,14 @@ func (k *product[T]) pack(b []T) (err error) {
 func (k *product[T]) thaw() { k.cold = true }
 
 func (k *product[T]) bytes() int64 {
-	n := int64(len(k.own)) * int64(dtypeOf[T]().Size())
+	n := k.epilogue.bytes()
 	if k.packed != nil {
 		n += int64(k.packed.Bytes())
-	}
-	if k.p != nil {
-		n += k.p.columnBytes()
 	}
 	return n
 }
 
-func (k *product[T]) done() { k.args, k.results = nil, nil }
-
 // Tile runs the epilogue over a finished tile; see gemm.Epilogue.
 func (k *product[T]) Tile(worker, batch, row, col, rows, cols int) {
-	f := k.frames[worker]
-	c := k.own
-	if k.home >= 0 {
-		c = elems[T](k.results[k.home])
-	}
-	f.block = batch*chunksOf(k.cfg.M, k.tileRows) + row/k.tileRows
-	if k.beside {
-		col += batch * k.cfg.N
-	} else {
-		row += batch * k.m
-	}
-	for from := col; from < col+cols; from += k.width {
-		f.fresh = true
-		n := min(k.width, col+cols-from)
-		if k.p.plain {
-			k.p.execTile(f, row, rows, from, n, k.acc, &k.cRead, c, k.args, k.results)
-			continue
-		}
-		for r := row; r < row+rows; r++ {
-			f.v[k.acc] = c[k.cRead.at(&k.p.dom, r)+from:][:n]
-			k.p.exec(f, r, from, n, k.args, k.results)
-		}
-	}
+	k.tile(worker, batch*chunksOf(k.cfg.M, k.tileRows)+row/k.tileRows, row+batch*k.m, col, rows, cols)
 }

@@ -92,6 +92,9 @@ type walk[T float] struct {
 	block []T    // where the rows of several stand side by side
 }
 
+// stands reports whether rows of n elements stand one behind the other in the buffer.
+func (w *walk[T]) stands(n int) bool { return w.mask == nil && w.step == n }
+
 // read puts rows of n elements into v, which they fill.
 func (w *walk[T]) read(v []T, n int) {
 	for r := 0; r*n < len(v); r++ {
@@ -313,7 +316,8 @@ func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *acc
 	}
 }
 
-// execBlocks runs the program along the walks, as many rows of n elements at a time as a register holds.
+// execBlocks runs the program along the walks, as many rows of n elements at a time as a register holds. Rows that stand
+// one behind the other are not gathered.
 func (p *program[T]) execBlocks(f *frame[T], rows, start, n int) {
 	per := min(f.width/n, rows)
 	for i := range f.walks {
@@ -324,7 +328,12 @@ func (p *program[T]) execBlocks(f *frame[T], rows, start, n int) {
 		p.resize(f, count*n)
 		for i := range f.walks {
 			w := &f.walks[i]
-			if w.mask == nil {
+			switch {
+			case w.stands(n):
+				f.v[w.slot] = w.mem[w.at:][:count*n]
+				w.at += count * n
+				continue
+			case w.mask == nil:
 				f.v[w.slot] = w.block[:count*n]
 			}
 			if w.out || w.mask == nil && w.step == 0 && done > 0 {
@@ -338,7 +347,7 @@ func (p *program[T]) execBlocks(f *frame[T], rows, start, n int) {
 		}
 		p.addColumns(f, start, count, n)
 		for i := range f.walks {
-			if w := &f.walks[i]; w.out {
+			if w := &f.walks[i]; w.out && !w.stands(n) {
 				w.write(f.v[w.slot], n)
 				w.at += count * w.step
 			}

@@ -73,8 +73,8 @@ type run[T gemm.Float] struct {
 // Sizes that the caches suggest. They are the same on every processor.
 const (
 	// bandPixels bounds a band, of whole rows if they are not longer. It is halved while there are fewer than
-	// itemsWanted work items of a panel each, as long as it is above bandPixelsMin.
-	bandPixels, bandPixelsMin = 256, 96
+	// itemsWanted work items of itemPanels panels each, as long as it is above bandPixelsMin.
+	bandPixels, bandPixelsMin, itemPanels = 256, 96, 4
 	// bandBytes bounds the copy of a band of more pixels than the matrix kernel computes at once, bandBytesMax that of
 	// several pixels.
 	bandBytes, bandBytesMax = 512 << 10, 64 << 20
@@ -183,7 +183,7 @@ func (k *Plan[T]) cut() {
 	}
 	for limit := bandPixels; ; limit /= 2 {
 		k.cutBands(limit)
-		if items := k.Bands() * k.shape.groups * k.shape.panels; items >= itemsWanted || limit/2 < bandPixelsMin {
+		if items := k.Bands() * k.shape.groups * max(k.shape.panels/itemPanels, 1); items >= itemsWanted || limit/2 < bandPixelsMin {
 			break
 		}
 	}
