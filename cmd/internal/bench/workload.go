@@ -35,7 +35,12 @@ func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.Compi
 		name = w.Base
 	}
 	outputs = []string{workloadOutput}
-	y, err := forward(b, name, t)
+	var y *graph.Node
+	if w.Net != nil {
+		y, err = convolutions(b, w, t)
+	} else {
+		y, err = forward(b, name, t)
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}

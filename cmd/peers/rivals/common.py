@@ -9,6 +9,8 @@ import time
 
 import numpy as np
 
+import conv_networks
+
 B, S, D, H, F = 4, 128, 256, 8, 1024  # the transformer block: batch, sequence, width, heads, feed-forward width
 EPS = 1e-5
 
@@ -53,6 +55,9 @@ def flat(parts):
 
 def tensors(name):
     """The workload's tensors by name, the input first, the rest parameters."""
+    net = conv_networks.net(name)
+    if net:
+        return net.tensors
     a = attention_shape(name)
     if a:
         return {x: gen(i + 1, 4, a[0], AH * AD) for i, x in enumerate("qkv")}
@@ -88,6 +93,9 @@ def tensors(name):
 
 def flops(name):
     """Multiplications and additions of the contractions alone."""
+    net = conv_networks.net(name)
+    if net:
+        return net.flops
     a = attention_shape(name)
     if a:
         return (2 * a[0] * (a[0] + 1) if a[1] else 4 * a[0] * a[0]) * AH * AD

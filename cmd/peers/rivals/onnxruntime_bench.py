@@ -14,6 +14,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 import common
+import conv_networks
 from common import B, D, EPS, H, S
 
 MS = "com.microsoft"
@@ -132,6 +133,42 @@ def attention(t, causal, kind):
     return g, g.op("Reshape", [y, g.const(np.array([n, width], np.int64))]), (n, width)
 
 
+def convolutions(net):
+    """A network of convolutions as exporters write it: batch norms and activations are nodes of their own."""
+    g = Graph()
+    c = {k: g.const(v) for k, v in net.tensors.items() if k != "x"}
+    values = [g.input("x", net.tensors["x"].shape)]
+    for a in net.layers:
+        args, w = [values[i] for i in a["args"]], [c[k] for k in a.get("tensors", [])]
+        window = {}
+        if "kernel" in a:
+            window = dict(kernel_shape=[a["kernel"]] * 2, strides=[a["stride"]] * 2, pads=[a["pad"]] * 4)
+        kind = a["kind"]
+        if kind == "conv":
+            y = g.op("Conv", args + w, group=a["groups"], **window)
+        elif kind == "norm":
+            y = g.op("BatchNormalization", args + w, epsilon=conv_networks.EPS)
+        elif kind == "relu6":
+            y = g.op("Clip", args + [g.const(np.float32(0)), g.const(np.float32(6))])
+        elif kind == "silu":
+            y = g.op("Mul", args + [g.op("Sigmoid", args)])
+        elif kind == "concat":
+            y = g.op("Concat", args, axis=a["axis"])
+        elif kind == "upsample":
+            y = g.op("Resize", args + ["", g.const(np.array([1, 1, 2, 2], np.float32))], mode="nearest",
+                     coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        elif kind == "flat":
+            y = g.op("Reshape", args + [g.const(np.array(a["shape"], np.int64))])
+        elif kind == "linear":
+            y = g.op("Gemm", [g.op("Flatten", args)] + w)
+        else:
+            y = g.op({"relu": "Relu", "sigmoid": "Sigmoid", "add": "Add", "maxpool": "MaxPool",
+                      "mean": "GlobalAveragePool"}[kind], args, **window)
+        values.append(y)
+    shape = net.layers[-1]["shape"]
+    return g, y, shape[:2] if kind == "linear" else shape
+
+
 def prepared(make, threads, t):
     def prepare():
         g, y, shape = make()
@@ -150,12 +187,15 @@ def prepared(make, threads, t):
 def build(name, threads):
     if common.trains(name):
         raise common.Unsupported("ONNX Runtime's inference package has no gradients")
-    t = common.tensors(name)
+    net = conv_networks.net(name)
+    t = net.tensors if net else common.tensors(name)
     varb = os.environ.get("PEER") == "onnxruntime-varb"
     if name.startswith("gemm-"):
         makes = {"variable B" if varb else "constant B": lambda: gemm(t, not varb)}
     elif varb:
         raise common.Unsupported("variable B is a question for gemm only")
+    elif net:
+        makes = {"ops": lambda: convolutions(net)}
     elif common.attention_shape(name):
         causal = common.attention_shape(name)[1]
         kinds = ("mha", "gqa") if causal else ("mha",)

@@ -1,7 +1,8 @@
 // Package workload holds the work that fusec and its rivals are timed on: names, shapes, numbers and the right answers.
 //
-// Every tensor comes from one formula (Gen), written again in rivals/common.py and rivals/openblas_gemm.c, so that all
-// contestants multiply the same numbers and their outputs can be compared through Checksum.
+// Every tensor comes from one of two formulas (Gen and Noise), written again in rivals/common.py and
+// rivals/openblas_gemm.c, so that all contestants multiply the same numbers and their outputs can be compared through
+// Checksum. The networks of convolutions are written again in rivals/conv_networks.py.
 package workload
 
 import (
@@ -17,6 +18,9 @@ type Tensor struct {
 	Scale float32 // the values lie in [-Scale/2, Scale/2)
 	Shape []int   // row-major
 	Ones  bool    // all ones: the gains of layer norm
+	Noise bool    // the values come from Noise, not from Gen
+	// Offset is added to the values that come from Noise.
+	Offset float32
 }
 
 // Workload is one piece of work. Out is the shape of its result.
@@ -30,6 +34,10 @@ type Workload struct {
 	Tensors []Tensor // of one that trains: those of Base, then the target
 	Out     []int
 	FLOPs   float64 // multiplications and additions of the contractions alone
+	Net     []Layer // of a network of convolutions; its parameters are Tensors[1:]
+
+	// Tolerance is the largest |checksum − Checksum| that passes, as a part of AbsSum; 0 is the package's Tolerance.
+	Tolerance float64
 
 	// Checksum and AbsSum are those of the result computed in float64 from the float32 operands.
 	Checksum, AbsSum float64
@@ -41,7 +49,7 @@ const (
 	Eps                         = 1e-5
 )
 
-// Tolerance is the largest |checksum − Checksum| that passes, as a part of AbsSum.
+// Tolerance is a workload's Tolerance where it has none of its own.
 const Tolerance = 1e-6
 
 // All lists the workloads in the order in which they are measured.
@@ -94,6 +102,7 @@ func All() []Workload {
 			Checksum: 36.676196341450755, AbsSum: 113497.0973677611,
 		},
 	}, attentions()...)
+	list = append(list, convolutions()...)
 	for _, w := range list {
 		switch w.Name {
 		case "mlp": // the input needs no gradient, so its layer has two products, not three
@@ -134,9 +143,11 @@ func ByName(name string) (Workload, bool) {
 	return Workload{}, false
 }
 
-func (t Tensor) elems() int {
+func (t Tensor) elems() int { return elems(t.Shape) }
+
+func elems(shape []int) int {
 	n := 1
-	for _, d := range t.Shape {
+	for _, d := range shape {
 		n *= d
 	}
 	return n
@@ -145,6 +156,9 @@ func (t Tensor) elems() int {
 // Data makes the tensor's numbers.
 func (t Tensor) Data() []float32 {
 	n := t.elems()
+	if t.Noise {
+		return Noise(t.Seed, t.Offset, t.Scale, n)
+	}
 	if !t.Ones {
 		return Gen(t.Seed, t.Scale, n)
 	}
@@ -177,5 +191,12 @@ func Checksum[F float32 | float64](y []F) (sum, abs float64) {
 
 // Right reports whether a checksum is that of the right answer, up to the rounding of float32 arithmetic.
 func (w Workload) Right(sum float64) bool {
-	return math.Abs(sum-w.Checksum) <= Tolerance*w.AbsSum // false for NaN
+	return math.Abs(sum-w.Checksum) <= w.tolerance()*w.AbsSum // false for NaN
+}
+
+func (w Workload) tolerance() float64 {
+	if w.Tolerance != 0 {
+		return w.Tolerance
+	}
+	return Tolerance
 }

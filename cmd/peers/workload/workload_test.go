@@ -116,6 +116,9 @@ func reference(w Workload) []float64 {
 	if w.Base != "" {
 		return trained(w, t)
 	}
+	if w.Net != nil {
+		return network(w, t)
+	}
 	switch w.Name {
 	case "linear-plain":
 		return mul(t["x"], t["w"], nil, 512)
@@ -135,7 +138,7 @@ func reference(w Workload) []float64 {
 	}
 }
 
-var answers = flag.Bool("answers", false, "compute the right answers of the large products too (15 s)")
+var answers = flag.Bool("answers", false, "compute the right answers of the large products and networks too (minutes)")
 
 // TestAnswers computes the right answers anew; those of the large products only with -answers.
 func TestAnswers(t *testing.T) {
@@ -147,21 +150,19 @@ func TestAnswers(t *testing.T) {
 		if !*answers && w.FLOPs > large {
 			continue
 		}
-		y := reference(w)
-		want := 1
-		for _, d := range w.Out {
-			want *= d
-		}
-		if len(y) != want {
-			t.Errorf("%s: %d numbers, want %d", w.Name, len(y), want)
-		}
-		sum, abs := Checksum(y)
-		if math.Abs(sum-w.Checksum) > 1e-9*abs || math.Abs(abs-w.AbsSum) > 1e-9*abs {
-			t.Errorf("%s: Checksum: %.17g, AbsSum: %.17g; the table says %.17g, %.17g", w.Name, sum, abs, w.Checksum, w.AbsSum)
-		}
-		if !w.Right(sum) || w.Right(sum+2*Tolerance*abs) || w.Right(math.NaN()) {
-			t.Errorf("%s: Right judges wrongly", w.Name)
-		}
+		t.Run(w.Name, func(t *testing.T) {
+			y := reference(w)
+			if want := elems(w.Out); len(y) != want {
+				t.Errorf("%d numbers, want %d", len(y), want)
+			}
+			sum, abs := Checksum(y)
+			if math.Abs(sum-w.Checksum) > 1e-9*abs || math.Abs(abs-w.AbsSum) > 1e-9*abs {
+				t.Errorf("Checksum: %.17g, AbsSum: %.17g; the table says %.17g, %.17g", sum, abs, w.Checksum, w.AbsSum)
+			}
+			if !w.Right(sum) || w.Right(sum+2*w.tolerance()*abs) || w.Right(math.NaN()) {
+				t.Error("Right judges wrongly")
+			}
+		})
 	}
 }
 
