@@ -45,6 +45,13 @@ var leftOut = map[string]func(b *graph.Builder) (cost *graph.Node, weights []*gr
 		b.Output("y", y)
 		return b.Reduce(graph.Sum, y, false, 0, 1), []*graph.Node{w.X}
 	},
+	"scaled channels": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
+		x, w := b.Input("x", f32(4, 5)), b.Param("w", f32(5, 3))
+		y := b.MatMul(x, w, false, false)
+		y = b.Unary(graph.Tanh, b.Binary(graph.Mul, y, b.Broadcast(b.Param("s", f32(3)), y.Type.Shape)))
+		b.Output("y", y)
+		return b.Reduce(graph.Sum, y, false, 0, 1), []*graph.Node{w}
+	},
 	"convolution with turned filters": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
 		x, f := b.Input("x", f32(2, 3, 6, 6)), b.Param("f", f32(3, 3, 3, 4))
 		y := b.Unary(graph.Relu, b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),
@@ -65,7 +72,7 @@ func TestLeftOut(t *testing.T) {
 			cost, weights = build(b)
 			b.Output("cost", cost)
 		})
-		plain, asked := passes.Config{Verify: true}, passes.Config{Verify: true, Budget: 1, Optimizer: &optim.Optimizer{Rule: &optim.Adam{}, Rate: optim.Constant(0.1)}}
+		plain, asked := passes.Config{Verify: true, Frozen: true}, passes.Config{Verify: true, Budget: 1, Optimizer: &optim.Optimizer{Rule: &optim.Adam{}, Rate: optim.Constant(0.1)}}
 		for i, w := range weights {
 			asked.Gradients = append(asked.Gradients, passes.Gradient{Cost: cost, Of: w, Output: fmt.Sprint("d", i)})
 			if _, ok := w.Op.(graph.Param); ok {

@@ -12,6 +12,7 @@ import (
 	"fusec/passes/recompute"
 	"fusec/passes/rewrite"
 	"fusec/passes/simplify"
+	"fusec/passes/weights"
 )
 
 // Pass is a row of the table.
@@ -85,11 +86,17 @@ var table = []Pass{
 			{"differentiate", "gradient rules write constants, sums and views without regard to what surrounds them"},
 			{"decompose", "it writes views without regard to what surrounds them, and may write equal ones"},
 		}},
+	{Name: "fold-weights", Run: on(weights.Fold),
+		Doc: "scales of channels, such as a batch norm's in evaluation, moved into frozen weights", After: []After{
+			{"differentiate", "gradients are taken of the graph as it was written"},
+			{"simplify-again", "it looks for repeated vectors in normal form"},
+		}},
 	{Name: "precision", Run: precisionPass,
 		Doc: "operands of contractions rounded to 16 bits, where the caller chose so", After: []After{
 			{"differentiate", "gradients are taken of the graph in f32, and their contractions are rounded as well"},
 			{"optimise-step", "parameters and what an optimiser keeps stay in f32"},
 			{"simplify-again", "it casts a value once for all equal nodes, and tells a cast of a constant from a cast of a value"},
+			{"fold-weights", "weights are rounded after they are scaled"},
 		}},
 	{Name: "sink-reshapes", Run: on(fuse.SinkReshapes), For: "fuse-regions",
 		Doc: "a reshape after a contraction moved below the elementwise work that follows", After: []After{
