@@ -1,6 +1,10 @@
 package cpu
 
-import "fusec/graph"
+import (
+	"fmt"
+
+	"fusec/graph"
+)
 
 // A compileFunc makes the kernel of an operation that is a launch of its own.
 type compileFunc = func(op graph.Op, args, results []Operand, env *Env) (Kernel, error)
@@ -8,17 +12,13 @@ type compileFunc = func(op graph.Op, args, results []Operand, env *Env) (Kernel,
 var answers graph.Answers[compileFunc]
 
 func init() {
-	refused := graph.NotLaunched()
-	for _, name := range []string{"conv2d_transpose", "conv2d_filter_grad"} {
-		refused[name] = "it is computed as products of patches"
-	}
 	var err error
 	answers, err = graph.NewAnswers("the CPU", map[string]compileFunc{
 		"fusion": compile,
 		"copy":   copied, "all_reduce": copied, // a program on the CPU is a group of one
 
 		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
-		"matmul": fused, "conv2d": fused, "layer_norm": fused, "rms_norm": fused,
+		"matmul": fused, "conv2d": fused, "conv2d_transpose": fused, "layer_norm": fused, "rms_norm": fused,
 		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
 		"cast": func(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 			if op.(graph.Cast).To == args[0].DType {
@@ -49,8 +49,9 @@ func init() {
 		"top_k": floats(newTopK[float32], newTopK[float64]), "route": floats(newRoute[float32], newRoute[float64]),
 		"pool": floats(newPool[float32], newPool[float64]), "pool_grad": floats(newPoolGrad[float32], newPoolGrad[float64]),
 		"batch_norm": floats(newBatchNorm[float32], newBatchNorm[float64]), "group_norm": floats(newGroupNorm[float32], newGroupNorm[float64]),
-		"rope": floats(newRoPE[float32], newRoPE[float64]),
-	}, refused)
+		"conv2d_filter_grad": floats(newFilterGrad[float32], newFilterGrad[float64]),
+		"rope":               floats(newRoPE[float32], newRoPE[float64]),
+	}, graph.NotLaunched())
 	if err != nil {
 		panic(err)
 	}
@@ -58,11 +59,13 @@ func init() {
 
 // Refuses is the reason why op, which may consist of simpler operations, has no kernel, or nil if it has one.
 func Refuses(op graph.Op) error {
-	if i := graph.InfoOf(op); i == nil || i.Lower == nil {
-		return nil
+	switch op.(type) {
+	case graph.Conv2DTranspose, graph.Conv2DFilterGrad:
+		if l := op.(graph.ImageOp).ImageLayout(); l != graph.NHWC {
+			return fmt.Errorf("%s in %v is computed as products of patches", op.OpName(), l)
+		}
 	}
-	_, err := answers.Of(op)
-	return err
+	return nil
 }
 
 // own is a kernel for operations of type O.

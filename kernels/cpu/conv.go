@@ -10,15 +10,23 @@ import (
 
 // newConv compiles a Fusion anchored on a convolution.
 func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kernel, error) {
-	op, ok := b.Anchor.Op.(graph.Conv2D)
-	switch {
-	case !ok:
-		_, err := answers.Of(b.Anchor.Op)
+	if err := Refuses(b.Anchor.Op); err != nil {
 		return nil, err
-	case op.Layout == graph.NHWC:
+	}
+	switch op := b.Anchor.Op.(type) {
+	case graph.Conv2DTranspose:
+		return newConvTransposed[T](b, op, args, results, env)
+	case graph.Conv2D:
+		x, w := b.Operands[0].Layout, b.Operands[1].Layout
+		switch {
+		case op.Layout != graph.NHWC:
+			return newConvNCHW[T](b, op, results, env)
+		case isChannelwise(op.Groups, x.Shape.At(3), x, w):
+			return newChannelwise[T](b, op, x.Shape, b.Space, false, results, env)
+		}
 		return newConvNHWC[T](b, op, args, results, env)
 	}
-	return newConvNCHW[T](b, op, results, env)
+	return nil, fmt.Errorf("the CPU has no kernel for %s", b.Anchor.Where())
 }
 
 // newConvNCHW compiles a Fusion anchored on a Conv2D of NCHW as one product per image and group: filters [O/G, C/G·KH·KW] times

@@ -132,7 +132,7 @@ func wantError(t *testing.T, op graph.Op, args []*graph.Tensor, words ...string)
 // standsAlone reports whether an operation is a launch without being a Fusion. One that is refused because it consists of
 // simpler operations is none.
 func standsAlone(op graph.Op) bool {
-	if _, err := answers.Of(op); err != nil && graph.InfoOf(op).Lower != nil {
+	if Refuses(op) != nil {
 		return false
 	}
 	switch op.(type) {

@@ -39,7 +39,7 @@ func counts[T float](taps []tap, width int) []T {
 
 func newPool[T float](op graph.Pool, args, results []Operand, env *Env) (Kernel, error) {
 	if op.Layout == graph.NHWC {
-		return newPoolNHWC[T](op, args, results, env), nil
+		return newPoolNHWC[T](op, args, results, env)
 	}
 	s, t := args[0].Layout.Shape, results[0].Layout.Shape
 	k := &pool2d[T]{window: newWindow(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, s, t.At(2), t.At(3)),

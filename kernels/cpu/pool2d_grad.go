@@ -31,7 +31,7 @@ type pool2dGrad[T float] struct {
 
 func newPoolGrad[T float](op graph.PoolGrad, args, results []Operand, env *Env) (Kernel, error) {
 	if op.Layout == graph.NHWC {
-		return newPoolGradNHWC[T](op, args, results, env), nil
+		return newPoolGradNHWC[T](op, args, results, env)
 	}
 	s, t := args[0].Layout.Shape, args[1].Layout.Shape
 	k := &pool2dGrad[T]{window: newWindow(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, s, t.At(2), t.At(3)),

@@ -27,6 +27,7 @@ type Transposed[T gemm.Float] struct {
 	ch, out       int // channels and filters of a group
 	rowStride     int
 	residues      []residue[T]
+	filters       []*Filters[T] // of the plans, if they are frozen
 	interleaved   bool
 	gaps          bool // some pixels are read by no tap
 	band          int  // rows of the image that the epilogue gets at once, if the residues are interleaved
@@ -39,7 +40,6 @@ type residue[T gemm.Float] struct {
 	row, col   int
 	rows, cols int
 	plans      []*Plan[T] // of the groups
-	configs    []Config[T]
 }
 
 type transposedRun[T gemm.Float] struct {
@@ -50,14 +50,14 @@ type transposedRun[T gemm.Float] struct {
 }
 
 // NewTransposed makes a plan of the transpose of the convolution op of images of h×w. dy and w are the layouts of the
-// operands, rowStride is the distance of the result's pixels. The channels of dy are side by side, and w has no gaps. It
-// runs on the workers of p, with its scratch in ws, which grows if necessary. If ws is nil, the plan has a separate
-// workspace.
-func NewTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, p *pool.Pool, ws *gemm.Workspace) (*Transposed[T], error) {
-	return newTransposed(op, dy, w, h, wide, rowStride, p, ws, gemm.MicroOf[T]())
+// operands, rowStride is the distance of the result's pixels; w has no gaps. If frozen is set, the filters are those of
+// [Transposed.Update]. The plan runs on the workers of p, with its scratch in ws, which grows if necessary. If ws is nil,
+// it has a separate workspace.
+func NewTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, frozen bool, p *pool.Pool, ws *gemm.Workspace) (*Transposed[T], error) {
+	return newTransposed(op, dy, w, h, wide, rowStride, frozen, p, ws, gemm.MicroOf[T]())
 }
 
-func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, p *pool.Pool, ws *gemm.Workspace, micro gemm.Micro[T]) (*Transposed[T], error) {
+func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, frozen bool, p *pool.Pool, ws *gemm.Workspace, micro gemm.Micro[T]) (*Transposed[T], error) {
 	if p == nil {
 		return nil, errors.New("conv: no pool")
 	}
@@ -86,11 +86,18 @@ func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, r
 			r := residue[T]{row: v.first, col: u.first, rows: v.n, cols: u.n}
 			for g := range op.Groups {
 				cfg := k.config(v, u, g, dy)
+				var err error
+				if frozen {
+					if cfg.Filters, err = newFilters(1, cfg.W, p, micro); err != nil {
+						return nil, err
+					}
+					k.filters = append(k.filters, cfg.Filters)
+				}
 				plan, err := newPlan(cfg, p, ws, micro)
 				if err != nil {
 					return nil, err
 				}
-				r.plans, r.configs = append(r.plans, plan), append(r.configs, cfg)
+				r.plans = append(r.plans, plan)
 			}
 			k.residues = append(k.residues, r)
 		}
@@ -178,34 +185,21 @@ func (k *Transposed[T]) plain() bool { return !k.interleaved && !k.gaps && len(k
 func (k *Transposed[T]) Bytes() int64 {
 	n := int64(0)
 	for i := range k.residues {
-		for j, p := range k.residues[i].plans {
-			if n += p.Bytes(); k.residues[i].configs[j].Filters != nil {
-				n += int64(k.residues[i].configs[j].Filters.Bytes())
-			}
+		for _, p := range k.residues[i].plans {
+			n += p.Bytes()
 		}
+	}
+	for _, f := range k.filters {
+		n += int64(f.Bytes())
 	}
 	return n
 }
 
-// Pack keeps filters that stay the same, packed, until the next Pack. Run then ignores its filters.
-func (k *Transposed[T]) Pack(w []T) error {
-	for i := range k.residues {
-		r := &k.residues[i]
-		for g := range r.configs {
-			cfg := &r.configs[g]
-			if cfg.Filters == nil {
-				plan := r.plans[g]
-				var err error
-				if cfg.Filters, err = newFilters(1, cfg.W, k.pool, plan.micro); err != nil {
-					return err
-				}
-				if r.plans[g], err = newPlan(*cfg, k.pool, plan.ws, plan.micro); err != nil {
-					return err
-				}
-			}
-			if err := cfg.Filters.Update(w); err != nil {
-				return err
-			}
+// Update packs the filters of a plan that was made for frozen ones, for the first time or after they have changed.
+func (k *Transposed[T]) Update(w []T) error {
+	for _, f := range k.filters {
+		if err := f.Update(w); err != nil {
+			return err
 		}
 	}
 	return nil

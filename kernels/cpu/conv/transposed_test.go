@@ -35,14 +35,14 @@ func testTransposed[T gemm.Float](t *testing.T) {
 			for workers := 1; workers <= 3; workers++ {
 				p := pool.New(workers)
 				defer p.Close()
-				k, err := newTransposed(s.op, yl, wl, s.h, s.w, rowStride, p, nil, micro)
-				if err != nil {
-					t.Fatal(err)
-				}
 				for _, packed := range []bool{false, true} {
+					k, err := newTransposed(s.op, yl, wl, s.h, s.w, rowStride, packed, p, nil, micro)
+					if err != nil {
+						t.Fatal(err)
+					}
 					filters := w
 					if packed {
-						if err := k.Pack(w); err != nil {
+						if err := k.Update(w); err != nil {
 							t.Fatal(err)
 						}
 						filters = nil
@@ -88,7 +88,7 @@ func BenchmarkTransposed(b *testing.B) {
 			dy, w, dx := random[float32](r, extent(yl)), random[float32](r, extent(wl)), make([]float32, s.n*s.h*s.w*s.c)
 			p := pool.New(2)
 			defer p.Close()
-			k, err := NewTransposed[float32](s.op, yl, wl, s.h, s.w, s.c, p, nil)
+			k, err := NewTransposed[float32](s.op, yl, wl, s.h, s.w, s.c, false, p, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

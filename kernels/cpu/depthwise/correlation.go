@@ -195,6 +195,11 @@ func first[T Float](x []T, n int) *T {
 // Do computes an item. The worker is below the number that the plan was made for; f is what was bound.
 func (k *Correlation[T]) Do(worker, item int, scratch []T, f *Finish[T]) {
 	image, lo, hi := k.Rows(item)
+	k.DoRows(worker, image, lo, hi, scratch, f)
+}
+
+// DoRows computes rows lo to hi of an image, which are part of an item: see [Correlation.Do].
+func (k *Correlation[T]) DoRows(worker, image, lo, hi int, scratch []T, f *Finish[T]) {
 	p := &k.passes[worker]
 	x, base := k.x, image*k.in.Image
 	if k.prepares() {

@@ -1,0 +1,182 @@
+package cpu
+
+import (
+	"math"
+
+	"fusec/graph"
+	"fusec/graph/body"
+	"fusec/kernels/cpu/depthwise"
+)
+
+// A channelwise kernel convolves each channel of images of NHWC with filters of its own, or computes the transpose of
+// that, see package depthwise. Scaling, a bias, a residual and bounds are applied to sums in registers. Other programs
+// run over each row of the result while it is in the cache.
+type channelwise[T float] struct {
+	epilogue[T]
+	plan *depthwise.Correlation[T]
+	x, w body.Operand
+
+	finish        depthwise.Finish[T]
+	fused         *fusedFinish[T] // what is applied in registers, or nil: the epilogue does it
+	rows, columns int             // of the result
+	scratchAt     int             // element of the scratch behind the epilogue's
+}
+
+// isChannelwise reports whether a convolution of NHWC of images of channels has filters of one channel, and operands
+// that package depthwise can read.
+func isChannelwise(groups, channels int, image, filters graph.Layout) bool {
+	return groups > 1 && groups == channels && filters.IsContiguous() && unitColumns(image)
+}
+
+// newChannelwise compiles a Fusion anchored on such a convolution, or its transpose. Windows slide over images of the
+// given shape.
+func newChannelwise[T float](b *body.Program, op graph.Conv2D, images, windows graph.Shape, transposed bool, results []Operand, env *Env) (Kernel, error) {
+	x, w, out := b.Operands[0], b.Operands[1], b.Space
+	k := &channelwise[T]{epilogue: epilogue[T]{env: env}, x: x, w: w, finish: depthwise.Unfinished[T](),
+		rows: out.At(1), columns: out.At(2)}
+	kernel := graph.IntsOf(w.Layout.Shape.At(0), w.Layout.Shape.At(1))
+	g := depthwise.NewGeometry(images, windows, kernel, op.Stride, op.Dilation, op.Pad)
+	each := w.Layout.Shape.At(3) / max(op.Groups, 1)
+	plan := depthwise.NewConv[T]
+	if transposed {
+		plan = depthwise.NewConvTransposed[T]
+	}
+	if f := fusedFinishOf[T](b); f != nil && !(transposed && each > 1) {
+		k.fused, k.finish.Low, k.finish.High = f, f.low, f.high
+		k.home, k.c = 0, b.Stores[0].Layout
+	} else if err := k.compile(b, 3, results, unitColumns); err != nil {
+		return nil, err
+	}
+	k.plan = plan(g, each, imageOf(x.Layout), imageOf(k.c), env.Pool.Workers())
+	k.cut(out.At(0) * k.rows)
+	k.scratchAt = k.regs * roundLine[T](k.width)
+	env.reserve((k.scratchAt + k.plan.Scratch()) * dtypeOf[T]().Size())
+	return k, nil
+}
+
+// Run implements [Kernel].
+func (k *channelwise[T]) Run(args, results []Memory) error {
+	y := k.begin(args, results)
+	defer k.done()
+	if k.fused != nil {
+		k.fused.bind(&k.finish, args)
+	}
+	k.plan.Bind(elems[T](args[k.x.Arg])[k.x.Layout.Offset:], elems[T](args[k.w.Arg])[k.w.Layout.Offset:], y, k.finish)
+	defer k.plan.Bind(nil, nil, nil, depthwise.Unfinished[T]())
+	k.env.Pool.Run(k.plan.Items(), k)
+	if k.p == nil {
+		return nil
+	}
+	return k.end()
+}
+
+// Do runs one item; see pool.Task.
+func (k *channelwise[T]) Do(worker, item int) {
+	scratch := scratchOf[T](k.env, worker, k.scratchAt, k.plan.Scratch())
+	if k.p == nil {
+		k.plan.Do(worker, item, scratch, &k.finish)
+		return
+	}
+	image, lo, hi := k.plan.Rows(item)
+	for row := lo; row < hi; row++ {
+		k.plan.DoRows(worker, image, row, row+1, scratch, &k.finish)
+		line := image*k.rows + row
+		k.tile(worker, line, line*k.columns, 0, k.columns, k.c.Shape.At(3))
+	}
+}
+
+func (k *channelwise[T]) bytes() int64 { return k.epilogue.bytes() + k.plan.Bytes() }
+
+// A fusedFinish is a body that is applied to sums in registers: where its operands lie.
+type fusedFinish[T float] struct {
+	scale, shift, residual *body.Value // loads, or nil
+	low, high              T
+}
+
+// fusedFinishOf reads a body of one result: bounds of the sum with a residual of shifted, scaled products, each of which
+// may be missing. It is nil for other bodies.
+func fusedFinishOf[T float](b *body.Program) *fusedFinish[T] {
+	d := dtypeOf[T]()
+	if len(b.Stores) != 1 || b.Stores[0].Sums || b.Stores[0].PerRow || b.Stores[0].Node.Type.DType != d ||
+		!unitColumns(b.Stores[0].Layout) || overlaps(b.Stores[0].Layout) {
+		return nil
+	}
+	f := &fusedFinish[T]{low: T(math.Inf(-1)), high: T(math.Inf(1))}
+	for at := b.Stores[0].Value; ; {
+		v := &b.Values[at]
+		if v.Kind == body.AnchorResult {
+			if !(f.low <= f.high) {
+				return nil
+			}
+			return f
+		}
+		if v.Kind != body.Elementwise || v.Node.Type.DType != d {
+			return nil
+		}
+		inner := f.scale == nil && f.shift == nil && f.residual == nil // of what is applied to the sum after the bounds
+		if op, ok := v.Node.Op.(graph.Unary); ok {
+			if op.Fn != graph.Relu || !inner {
+				return nil
+			}
+			f.low = max(f.low, 0)
+			at = v.Args[0]
+			continue
+		}
+		op, ok := v.Node.Op.(graph.Binary)
+		if !ok {
+			return nil
+		}
+		chain, other := v.Args[0], v.Args[1]
+		if k := b.Values[chain].Kind; k == body.Load || k == body.Constant {
+			chain, other = other, chain
+		}
+		with := &b.Values[other]
+		switch {
+		case with.Kind == body.Constant && inner && (op.Fn == graph.Max || op.Fn == graph.Min):
+			c := T(with.Number.Float(0))
+			if c != c {
+				return nil
+			}
+			if op.Fn == graph.Max {
+				f.low = max(f.low, c)
+			} else {
+				f.high = min(f.high, c)
+			}
+		case with.Kind != body.Load || with.Node.Type.DType != d || f.scale != nil:
+			return nil
+		case op.Fn == graph.Mul && perChannel(with.Layout):
+			f.scale = with
+		case op.Fn == graph.Add && f.shift == nil && perChannel(with.Layout):
+			f.shift = with
+		case op.Fn == graph.Add && f.residual == nil && unitColumns(with.Layout):
+			f.residual = with
+		default:
+			return nil
+		}
+		at = chain
+	}
+}
+
+// perChannel reports whether a layout over images in NHWC has one number for each channel, side by side.
+func perChannel(l graph.Layout) bool {
+	for i := range 3 {
+		if l.Stride[i] != 0 && l.Shape.At(i) != 1 {
+			return false
+		}
+	}
+	return unitColumns(l)
+}
+
+// bind finds the operands.
+func (f *fusedFinish[T]) bind(to *depthwise.Finish[T], args []Memory) {
+	load := func(v *body.Value) []T {
+		if v == nil {
+			return nil
+		}
+		return elems[T](args[v.Arg])[v.Layout.Offset:]
+	}
+	to.Scale, to.Shift, to.Residual = load(f.scale), load(f.shift), load(f.residual)
+	if f.residual != nil {
+		to.Image = imageOf(f.residual.Layout)
+	}
+}

@@ -1,0 +1,151 @@
+package cpu
+
+import (
+	"fusec/graph"
+	"fusec/graph/body"
+	"fusec/kernels/cpu/conv"
+	"fusec/kernels/cpu/depthwise"
+)
+
+// convOf is the convolution of which an operation is the transpose or the gradient.
+func convOf(op graph.Op) graph.Conv2D {
+	switch op := op.(type) {
+	case graph.Conv2DTranspose:
+		return graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
+	case graph.Conv2DFilterGrad:
+		return graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}
+	}
+	return op.(graph.Conv2D)
+}
+
+// A transposedConv kernel computes transposes of convolutions of NHWC, see [conv.Transposed], and runs a program over
+// bands of the result.
+type transposedConv[T float] struct {
+	epilogue[T]
+	plan  *conv.Transposed[T]
+	x, w  int // arguments
+	warm  bool
+	keeps bool // frozen filters are packed once
+}
+
+// newConvTransposed compiles a Fusion anchored on a Conv2DTranspose of NHWC.
+func newConvTransposed[T float](b *body.Program, op graph.Conv2DTranspose, args, results []Operand, env *Env) (Kernel, error) {
+	x, w, out := b.Operands[0], b.Operands[1], b.Space
+	if isChannelwise(op.Groups, out.At(3), x.Layout, w.Layout) {
+		return newChannelwise[T](b, convOf(op), out, x.Layout.Shape, true, results, env)
+	}
+	k := &transposedConv[T]{epilogue: epilogue[T]{env: env}, x: x.Arg, w: w.Arg, keeps: args[w.Arg].Frozen}
+	matrix := graph.ShapeOf(out.At(0)*out.At(1)*out.At(2), out.At(3))
+	if err := k.compile(b, 3, results, func(l graph.Layout) bool {
+		l, ok := l.Reshape(matrix)
+		return ok && unitColumns(l)
+	}); err != nil {
+		return nil, err
+	}
+	c, _ := k.c.Reshape(matrix)
+	var err error
+	if k.plan, err = conv.NewTransposed[T](convOf(op), x.Layout, w.Layout, op.H, op.W, max(c.Stride[0], out.At(3)), k.keeps, env.Pool, env.gemm); err != nil {
+		return nil, err
+	}
+	env.reserveShared(k.plan.Shared() * dtypeOf[T]().Size())
+	k.cut(k.plan.Bands())
+	return k, nil
+}
+
+func (k *transposedConv[T]) Run(args, results []Memory) error {
+	w := elems[T](args[k.w])
+	if k.keeps && !k.warm {
+		if err := k.plan.Update(w); err != nil {
+			return err
+		}
+		k.warm = true
+	}
+	y := k.begin(args, results)
+	defer k.done()
+	shared := sharedOf[T](k.env, k.plan.Shared())
+	if k.p == nil {
+		return k.plan.Run(elems[T](args[k.x]), w, y, shared, nil)
+	}
+	if err := k.plan.Run(elems[T](args[k.x]), w, y, shared, k); err != nil {
+		return err
+	}
+	return k.end()
+}
+
+func (k *transposedConv[T]) thaw() { k.warm = false }
+
+func (k *transposedConv[T]) bytes() int64 { return k.epilogue.bytes() + k.plan.Bytes() }
+
+// Tile runs the epilogue over a finished band; see conv.Epilogue.
+func (k *transposedConv[T]) Tile(worker, band, row, col, rows, cols int) {
+	k.tile(worker, band, row, col, rows, cols)
+}
+
+// A filterGrad kernel computes gradients for filters of convolutions of NHWC, see [conv.FilterGrad].
+type filterGrad[T float] struct {
+	plan      *conv.FilterGrad[T]
+	x, dy, dw Operand
+}
+
+func newFilterGrad[T float](op graph.Conv2DFilterGrad, args, results []Operand, env *Env) (Kernel, error) {
+	if err := Refuses(op); err != nil {
+		return nil, err
+	}
+	x, dy, dw := args[0], args[1], results[0]
+	if op.Groups > 1 && op.Groups == x.Layout.Shape.At(3) {
+		return newChannelFilterGrad[T](op, x, dy, dw, env), nil
+	}
+	plan, err := conv.NewFilterGrad[T](convOf(op), x.Layout, dy.Layout, op.KH, op.KW, env.Pool, env.gemm)
+	if err != nil {
+		return nil, err
+	}
+	return &filterGrad[T]{plan, x, dy, dw}, nil
+}
+
+func (k *filterGrad[T]) Run(args, results []Memory) error {
+	return k.plan.Run(elems[T](args[0]), elems[T](args[1]), numbers[T](results[0], k.dw))
+}
+
+func (k *filterGrad[T]) bytes() int64 { return k.plan.Bytes() }
+
+// A channelFilterGrad kernel computes gradients for filters of one channel, see [depthwise.FilterGrad].
+type channelFilterGrad[T float] struct {
+	env       *Env
+	plan      *depthwise.FilterGrad[T]
+	x, dy, dw Operand
+	summing   bool
+}
+
+func newChannelFilterGrad[T float](op graph.Conv2DFilterGrad, x, dy, dw Operand, env *Env) Kernel {
+	g := depthwise.NewGeometry(x.Layout.Shape, dy.Layout.Shape, graph.IntsOf(op.KH, op.KW), op.Stride, op.Dilation, op.Pad)
+	each := dy.Layout.Shape.At(3) / op.Groups
+	k := &channelFilterGrad[T]{env: env, x: x, dy: dy, dw: dw,
+		plan: depthwise.NewFilterGrad[T](g, each, imageOf(x.Layout), imageOf(dy.Layout), env.Pool.Workers())}
+	env.reserve(k.plan.Scratch() * x.DType.Size())
+	env.reserveShared(k.plan.Shared() * x.DType.Size())
+	return k
+}
+
+func (k *channelFilterGrad[T]) Run(args, results []Memory) error {
+	k.plan.Bind(numbers[T](args[0], k.x), numbers[T](args[1], k.dy), numbers[T](results[0], k.dw), sharedOf[T](k.env, k.plan.Shared()))
+	for _, k.summing = range []bool{false, true} {
+		items := k.plan.Items()
+		if k.summing {
+			items = k.plan.Sums()
+		}
+		k.env.Pool.Run(items, k)
+	}
+	k.plan.Bind(nil, nil, nil, nil)
+	return nil
+}
+
+// Do runs one item; see pool.Task.
+func (k *channelFilterGrad[T]) Do(worker, item int) {
+	if k.summing {
+		k.plan.Sum(item)
+		return
+	}
+	k.plan.Do(worker, item, scratchOf[T](k.env, worker, 0, k.plan.Scratch()))
+}
+
+func (k *channelFilterGrad[T]) bytes() int64 { return k.plan.Bytes() }
