@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"fusec/graph"
 	"fusec/graph/body"
 )
@@ -10,7 +12,8 @@ import (
 // The elements before reduction are [kept][blocks of the reduced][...]. Where the innermost axis is reduced, a block
 // is a range of it, and gives one number per reduction. Where it is kept, a block is a range of the reduced axes, and
 // gives a vector: one number for each element of a segment of the innermost axes. Blocks are cut by shape alone, and
-// combined two by two, so that sums of many numbers keep their accuracy.
+// combined two by two, so that sums of many numbers keep their accuracy. Where a segment of the innermost axes is short,
+// it has some elements of the last reduced axis besides, side by side, whose sums are joined in the end (fold).
 type reduction[T float] struct {
 	p      *program[T]
 	env    *Env
@@ -23,16 +26,26 @@ type reduction[T float] struct {
 	across bool // the innermost axes are kept
 	kept   int  // kept rows: all kept axes, or those before the reduced ones
 	count  int  // elements or rows that are reduced into one
-	inner  int  // across: the kept innermost elements
+	inner  int  // across: the kept innermost elements, fold times
+	fold   int  // across: elements of the last reduced axis that a segment has
 	block  int  // elements or rows per block
 	blocks int
 	parts  int // across: segments of the innermost elements
 	width  int
 	group  int // kept rows per item, where rows are short
 
-	combining bool
-	results   []Memory
+	phase   reducePhase
+	results []Memory
 }
+
+// A reducePhase is what the items of a reduction do.
+type reducePhase uint8
+
+const (
+	reducing  reducePhase = iota // blocks
+	combining                    // the results of blocks
+	folding                      // what lies side by side in a segment
+)
 
 // A sum is one of the reductions.
 type sum[T float] struct {
@@ -62,11 +75,17 @@ func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (
 	}
 	perm, kept := reducedBefore(space, axes, tail)
 	split := kept // of the permuted axes, the first that a segment runs over
+	last = space.Rank() - tail - 1
+	r.fold = 1
 	if r.across {
 		split = space.Rank() - tail
+		r.fold = foldOf(space, last)
 	}
 	before, after := newCompiler[T](b, space), newCompiler[T](b, b.Kept)
 	before.inner = graph.IntsOf(perm.Slice()[split:]...)
+	if r.fold > 1 {
+		before.inner = axesFrom(last, space.Rank())
+	}
 	after.rows = true
 
 	// To what follows, a reduced value is a further argument: the kept axes in their order.
@@ -99,6 +118,13 @@ func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (
 	p := before.p
 	r.p = p
 	all := p.accesses()
+	if r.fold > 1 { // the last reduced axis falls into two, of which the second belongs to the segment
+		space = cutAxis(space, last, r.fold)
+		for _, a := range all {
+			a.layout = cutLayout(a.layout, last, r.fold)
+		}
+		perm, kept = reducedBefore(space, axes, tail+1)
+	}
 	for _, a := range all {
 		a.layout = a.layout.Transpose(perm)
 	}
@@ -123,9 +149,9 @@ func newReduction[T float](b *body.Program, args, results []Operand, env *Env) (
 	r.frames = p.newFrames(env)
 	for i := range r.sums {
 		t := &r.sums[i]
-		t.total = make([]T, r.kept*r.inner)
+		t.total = make([]T, r.kept*r.inner/r.fold)
 		t.partial = t.total
-		if r.blocks > 1 {
+		if r.blocks > 1 || r.fold > 1 {
 			t.partial = make([]T, r.blocks*r.kept*r.inner)
 		}
 	}
@@ -150,6 +176,41 @@ func reducedBefore(s graph.Shape, axes graph.Ints, tail int) (perm graph.Ints, k
 	return graph.IntsOf(append(first, then...)...), len(first)
 }
 
+// foldOf is how many elements of axis last, the last that is reduced, a segment has besides all of the axes behind it: a
+// divisor of its size.
+func foldOf(s graph.Shape, last int) int {
+	inner := 1
+	for i := last + 1; i < s.Rank(); i++ {
+		inner *= s.At(i)
+	}
+	n := s.At(last)
+	if s.Rank() == graph.MaxRank || inner == 0 {
+		return 1
+	}
+	for f := min(n, segment/inner); f > 1; f-- {
+		if n%f == 0 {
+			return f
+		}
+	}
+	return 1
+}
+
+// cutAxis makes two axes of one, the second of n elements.
+func cutAxis(s graph.Shape, axis, n int) graph.Shape {
+	dims := slices.Insert(slices.Clone(s.Slice()), axis+1, n)
+	dims[axis] /= n
+	return graph.ShapeOf(dims...)
+}
+
+// cutLayout is cutAxis for a layout.
+func cutLayout(l graph.Layout, axis, n int) graph.Layout {
+	r := graph.Layout{Shape: cutAxis(l.Shape, axis, n), Offset: l.Offset}
+	copy(r.Stride[:axis+1], l.Stride[:])
+	copy(r.Stride[axis+1:], l.Stride[axis:])
+	r.Stride[axis] *= n
+	return r
+}
+
 func newSum[T float](fn graph.ReduceFn, slot int) sum[T] {
 	k := opcodes[T]()
 	s := sum[T]{fn: fn, slot: slot, row: k.Reduce(reductions[fn])}
@@ -171,7 +232,7 @@ func (r *reduction[T]) bytes() int64 {
 	n := 0
 	for _, s := range r.sums {
 		n += len(s.total)
-		if r.blocks > 1 {
+		if r.blocks > 1 || r.fold > 1 {
 			n += len(s.partial)
 		}
 	}
@@ -208,13 +269,17 @@ func (r *reduction[T]) Run(args, results []Memory) error {
 	copy(r.mems[:r.inArgs], args)
 	r.p.beginAll(r.env, r.frames, r.width)
 	if n := r.kept * r.inner; n > 0 {
-		r.combining = false
+		r.phase = reducing
 		r.env.Pool.Run(chunks(r.kept, r.group)*r.blocks*r.parts, r)
 		if err := failed(r.frames); err != nil {
 			return err
 		}
-		r.combining = true
+		r.phase = combining
 		r.env.Pool.Run(chunks(n, grain), r)
+		if r.fold > 1 {
+			r.phase = folding
+			r.env.Pool.Run(chunks(r.kept, max(grain/r.inner, 1)), r)
+		}
 	}
 	r.results = nil
 	err := r.after.Run(r.mems, results)
@@ -224,8 +289,15 @@ func (r *reduction[T]) Run(args, results []Memory) error {
 
 // Do runs one item; see pool.Task.
 func (r *reduction[T]) Do(worker, item int) {
-	if r.combining {
+	switch r.phase {
+	case combining:
 		r.combine(item)
+		return
+	case folding:
+		each := max(grain/r.inner, 1)
+		for k := item * each; k < min((item+1)*each, r.kept); k++ {
+			r.join(k)
+		}
 		return
 	}
 	part := item % r.parts
@@ -301,10 +373,34 @@ func (r *reduction[T]) combine(item int) {
 				s.combine(part(b), part(b), part(b+step))
 			}
 		}
-		total := s.total[lo:hi]
-		copy(total, part(0))
-		if s.fn == graph.Mean {
-			opcodes[T]().BinaryVS(graph.Div)(total, total, T(r.count))
+		if r.fold == 1 {
+			total := s.total[lo:hi]
+			copy(total, part(0))
+			s.finish(total, r.count)
 		}
+	}
+}
+
+// join joins the elements of a kept row that belong to the same reduced value, two by two.
+func (r *reduction[T]) join(k int) {
+	n := r.inner / r.fold
+	for i := range r.sums {
+		s := &r.sums[i]
+		part := func(j int) []T { return s.partial[k*r.inner+j*n:][:n] }
+		for step := 1; step < r.fold; step *= 2 {
+			for j := 0; j+step < r.fold; j += 2 * step {
+				s.combine(part(j), part(j), part(j+step))
+			}
+		}
+		total := s.total[k*n:][:n]
+		copy(total, part(0))
+		s.finish(total, r.count*r.fold)
+	}
+}
+
+// finish turns sums of so many numbers into means, if those are wanted.
+func (s *sum[T]) finish(total []T, count int) {
+	if s.fn == graph.Mean {
+		opcodes[T]().BinaryVS(graph.Div)(total, total, T(count))
 	}
 }
