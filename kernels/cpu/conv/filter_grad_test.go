@@ -94,7 +94,7 @@ func near[T gemm.Float](t *testing.T, name string, got []T, want, terms []float6
 
 func testFilterGrad[T gemm.Float](t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
-	for range 60 {
+	for range 30 {
 		s := drawSpec(r)
 		xl, yl := s.layouts(r)
 		x, dy := random[T](r, extent(xl)), random[T](r, extent(yl))

@@ -13,7 +13,7 @@ import (
 
 func testTransposed[T gemm.Float](t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 42))
-	for range 60 {
+	for range 30 {
 		s := drawSpec(r)
 		_, yl := s.layouts(r)
 		xl := graph.Contiguous(graph.ShapeOf(s.n, s.h, s.w, s.c))
