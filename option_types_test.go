@@ -37,6 +37,11 @@ func TestOptionTypes(t *testing.T) {
 
 // TestOptionsRefused names options that were given to what they are not for, by a conversion or for another target.
 func TestOptionsRefused(t *testing.T) {
+	for _, name := range []string{cpu.New(nil).Name(), cuda.New(nil).Name(), fpga.New(nil).Name()} {
+		if name == "" {
+			t.Error("a device made with an option that is nil has no name")
+		}
+	}
 	g := built(t, linearGraph())
 	nothing := func(gorgonia.VM) {}
 	for want, opt := range map[string]fusec.CompileOption{

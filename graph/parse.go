@@ -69,6 +69,7 @@ func Parse(file string, src []byte, weights Lookup) (*Graph, error) {
 type parser struct {
 	file, base string
 	weights    Lookup
+	version    int // of the file
 	lex        lexer
 	tok        token
 	errs       []error
@@ -242,6 +243,7 @@ func (p *parser) header(g *Graph) error {
 	if v > Version {
 		return p.fail(p.tok, "the file has version %d of the text form; this program reads versions up to %d", v, Version)
 	}
+	p.version = v
 	p.advance()
 	if p.tok.kind == tokenString || p.tok.kind == tokenWord {
 		g.Name = p.advance().text
@@ -348,6 +350,14 @@ func (p *parser) update(sc *scope) error {
 	}
 	sc.updated[target] = true
 	sc.g.Updates = append(sc.g.Updates, Update{target, value})
+	return nil
+}
+
+// since refuses what a version of the text form added, in a file of an earlier one.
+func (p *parser) since(version int, at token, what string) error {
+	if p.version < version {
+		return p.fail(at, "%s is of version %d of the text form, and the file is of version %d", what, version, p.version)
+	}
 	return nil
 }
 

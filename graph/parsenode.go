@@ -113,6 +113,9 @@ func (p *parser) expression(sc *scope, t *nodeText) error {
 			if t.phase.UnmarshalText([]byte(p.tok.text)) != nil {
 				return p.expected("a phase (" + strings.Join(phases[:], ", ") + ") or the end of the line")
 			}
+			if err := p.since(2, p.tok, "a phase"); err != nil {
+				return err
+			}
 			p.advance()
 		}
 	}

@@ -29,7 +29,7 @@ import (
 //	  note divergence pool-padding "pool: Gorgonia begins with the south padding" h
 //	}
 //
-// A program that trains, from version 2 on, may end like this:
+// A program that trains may end like this, from version 2 on; in a file of version 1 these statements and phases are errors:
 //
 //	  %8 = matmul[trans_a=true] x dh : f32[784,10] backward
 //	  output cost = cost

@@ -223,6 +223,9 @@ func (p *printer) training(g *Graph, indent string, ref func(*Node) string) {
 // training reads a statement that begins with a keyword: gradient, mark, optimiser or step.
 func (p *parser) training(sc *scope) error {
 	at := p.advance()
+	if err := p.since(2, at, at.text); err != nil {
+		return err
+	}
 	if sc.depth > 0 {
 		return p.fail(at, "a fusion's body has no %s", at.text)
 	}

@@ -28,7 +28,10 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 	l.p.Launches = make([]Launch, 0, launches(g))
 	l.p.Buffers = make([]Buffer, 0, len(g.Nodes))
 	l.views = make([]View, 0, len(g.Nodes))
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("option %d is nil", i)
+		}
 		o(l)
 	}
 	nodes := g.Nodes

@@ -137,6 +137,9 @@ func TestLowerRefuses(t *testing.T) {
 	if _, err := Lower(g, "none"); err == nil || !strings.Contains(err.Error(), "matmul takes 2 operands") {
 		t.Errorf("error %v", err)
 	}
+	if _, err := Lower(g, "none", CopyUpdates(), nil); err == nil || !strings.Contains(err.Error(), "option 1 is nil") {
+		t.Errorf("error %v", err)
+	}
 }
 
 // TestLowerSliceAtRunTime launches a slice whose start is an operand.

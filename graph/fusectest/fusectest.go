@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func Check(t testing.TB, vm Traced) {
 
 func check(t testing.TB, vm Traced, update bool) {
 	t.Helper()
-	if vm == nil {
+	if v := reflect.ValueOf(vm); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		t.Fatal("fusectest.Check has no machine and no program")
 	}
 	tr := vm.Trace()

@@ -100,6 +100,9 @@ func TestCheck(t *testing.T) {
 	if r := checked(nil, false); !strings.Contains(r.failed, "no machine and no program") {
 		t.Errorf("nil: %s", r.failed)
 	}
+	if r := checked((*fusec.Machine)(nil), false); !strings.Contains(r.failed, "no machine and no program") {
+		t.Errorf("a machine that is nil: %s", r.failed)
+	}
 	if r := checked(&fusec.Machine{}, false); !strings.Contains(r.failed, "holds no program") {
 		t.Errorf("a machine without a program: %s", r.failed)
 	}

@@ -36,11 +36,13 @@ func AttentionBlock(n int) Option {
 	return func(d *Device) { d.attention = attention.Blocking{Queries: n, Keys: n} }
 }
 
-// New makes a device.
+// New makes a device. Options that are nil are ignored.
 func New(opts ...Option) *Device {
 	d := &Device{workers: runtime.GOMAXPROCS(0)}
 	for _, o := range opts {
-		o(d)
+		if o != nil {
+			o(d)
+		}
 	}
 	return d
 }

@@ -88,11 +88,13 @@ func On(gpu driver.GPU, compiler driver.Compiler) Option {
 	return func(d *Device) { d.gpu, d.compiler, d.cfg.Chip = gpu, compiler, gpu.Chip() }
 }
 
-// New makes a device. Without [On] it only plans.
+// New makes a device. Without [On] it only plans. Options that are nil are ignored.
 func New(opts ...Option) *Device {
 	d := &Device{cfg: kernels.Config{Chip: kernels.H200}, host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
 	for _, o := range opts {
-		o(d)
+		if o != nil {
+			o(d)
+		}
 	}
 	return d
 }

@@ -90,12 +90,14 @@ func Routed(values map[string]*graph.Tensor) Option { return func(d *Device) { d
 // Processor runs the launches that the overlay does not support.
 func Processor(c *cpu.Device) Option { return func(d *Device) { d.host = c } }
 
-// New makes a device. Without [Over] it only plans.
+// New makes a device. Without [Over] it only plans. Options that are nil are ignored.
 func New(opts ...Option) *Device {
 	d := &Device{host: cpu.New(), memory: plan.Memory{Bytes: 8, Latency: 40}, clock: 100e6}
 	d.cfg, _ = isa.Overlay(isa.Overlays()[0])
 	for _, o := range opts {
-		o(d)
+		if o != nil {
+			o(d)
+		}
 	}
 	return d
 }

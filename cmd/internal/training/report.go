@@ -3,7 +3,6 @@ package training
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,8 +28,8 @@ type trainReport struct {
 	Parameters  int           `json:"parameters"`
 	Launches    int           `json:"launches"` // of a step
 	MemoryBytes int64         `json:"memory_bytes"`
-	Skipped     int64         `json:"skipped_steps"` // whose gradients were not finite
-	Loss        cli.Number    `json:"loss"`          // of the last step
+	Skipped     int64         `json:"skipped_steps"`  // whose gradients were not finite
+	Loss        *cli.Number   `json:"loss,omitempty"` // of the last step; absent if none was left to do
 	Scores      []train.Score `json:"eval"`
 	Seconds     float64       `json:"time_s"`
 	Speed       float64       `json:"samples_per_s"`
@@ -44,7 +43,7 @@ func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
 		if err != nil {
 			return err
 		}
-		t.last = train.Record{Step: r.Step(), Loss: math.NaN(), Scores: scores}
+		t.last.Scores = scores
 	}
 	if t.save != "" {
 		if err := fusec.Save(t.save, t.task.Forward.Graph, t.task.Forward.Inputs...); err != nil {
@@ -66,13 +65,16 @@ func (t *trainer) finish(e *cli.Env, r *train.Run, took time.Duration) error {
 	}
 	rep := &trainReport{Schema: "fusec.train/1", Example: t.example.Name, Steps: t.set.Steps, Batch: t.set.Batch,
 		Rate: t.set.Rate, Seed: t.set.Seed, Resumed: t.resumed, Parameters: t.task.Model.Parameters(), Launches: len(vm.Fusions()),
-		MemoryBytes: vm.Program().Bytes(), Skipped: vm.StepStats().Skipped, Loss: cli.Number(t.last.Loss), Scores: t.last.Scores,
+		MemoryBytes: vm.Program().Bytes(), Skipped: vm.StepStats().Skipped, Scores: t.last.Scores,
 		Seconds: took.Seconds(), Speed: float64((r.Step()-t.resumed)*t.set.Batch) / took.Seconds(), Saved: t.save}
+	if t.last.Step > 0 {
+		loss := cli.Number(t.last.Loss)
+		rep.Loss = &loss
+	}
 	if t.json {
 		return cli.WriteJSON(e.Out, rep)
 	}
-	err := e.Print(rep.text())
-	return err
+	return e.Print(rep.text())
 }
 
 // measuredSteps is of how many steps a launch's time in the page is the median: the last ones.
@@ -113,9 +115,14 @@ func (t *trainer) writePage(vm *fusec.Machine) error {
 // text prints the report for people.
 func (rep *trainReport) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s: %s in %s, %s samples/s", rep.Example, scoresText(rep.Scores),
-		cli.HumanTime(time.Duration(rep.Seconds*1e9)), cli.Digits(rep.Speed))
-	if rep.Resumed > 0 {
+	fmt.Fprintf(&b, "\n%s: %s", rep.Example, scoresText(rep.Scores))
+	if rep.Loss != nil {
+		fmt.Fprintf(&b, " in %s, %s samples/s", cli.HumanTime(time.Duration(rep.Seconds*1e9)), cli.Digits(rep.Speed))
+	}
+	switch {
+	case rep.Loss == nil:
+		fmt.Fprintf(&b, "; all %d steps were done before", rep.Steps)
+	case rep.Resumed > 0:
 		fmt.Fprintf(&b, ", resumed after step %d", rep.Resumed)
 	}
 	fmt.Fprintf(&b, "\n%s parameters, %s a step, memory %s, seed %d\n", grouped(rep.Parameters),

@@ -173,7 +173,10 @@ func TestTrainStops(t *testing.T) {
 		t.Error(err)
 	}
 	// There is nothing left to do, and that is no error.
-	if text := clitest.Good(t, "train", "karate", "--checkpoint", halves, "--resume"); !strings.Contains(text, "resumed after step 50") {
+	if text := clitest.Good(t, "train", "karate", "--checkpoint", halves, "--resume"); !strings.Contains(text, "; all 50 steps were done before\n") {
+		t.Errorf("it prints %s", text)
+	}
+	if text := clitest.Good(t, "train", "karate", "--checkpoint", halves, "--resume", "--json"); strings.Contains(text, "loss") || !strings.Contains(text, `"resumed_at": 50`) {
 		t.Errorf("it prints %s", text)
 	}
 }
