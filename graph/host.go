@@ -24,6 +24,21 @@ type HostImpl interface {
 	Do(args []*Tensor) (*Tensor, error)
 }
 
+// A Placeholder is a HostImpl that a pass puts into the graph and a later pass replaces. It never runs.
+type Placeholder interface {
+	HostImpl
+	Placeholder()
+}
+
+// IsPlaceholder reports whether op waits for a pass that replaces it.
+func IsPlaceholder(op Op) bool {
+	h, ok := op.(Host)
+	if ok {
+		_, ok = h.Impl.(Placeholder)
+	}
+	return ok
+}
+
 // OpName implements Op.
 func (Host) OpName() string { return "host" }
 

@@ -367,6 +367,9 @@ var request graph.HostImpl = &unanswered{}
 
 type unanswered struct{ _ byte }
 
+// Placeholder implements graph.Placeholder.
+func (*unanswered) Placeholder() {}
+
 // Do implements graph.HostImpl.
 func (*unanswered) Do([]*graph.Tensor) (*graph.Tensor, error) {
 	return nil, errors.New("a gradient was asked for and not made")

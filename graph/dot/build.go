@@ -44,9 +44,13 @@ func layout(d drawing) *scene {
 	var s *scene
 	for detail := from; detail <= Layers; detail++ {
 		s = newBuilder(d, detail, consts, reps).build()
-		if len(s.nodes) <= d.opts.maxNodes() {
-			break
+		if len(s.nodes) <= d.opts.maxNodes() && s.fits() {
+			return s
 		}
+	}
+	for !s.fits() && d.opts.maxNodes() > minGroups {
+		d.opts.MaxNodes = d.opts.maxNodes() * 3 / 4
+		s = newBuilder(d, Layers, consts, reps).build()
 	}
 	return s
 }
@@ -77,6 +81,7 @@ type builder struct {
 	times    map[*graph.Node]time.Duration
 	longest  time.Duration
 	boxes    map[*graph.Node]*box // of the operations
+	asked    []*askedGradients
 	step     *optimiserStep
 	results  map[*graph.Node][]string // the names of a launch's further results
 	updated  map[*graph.Node]bool
@@ -195,6 +200,7 @@ func (b *builder) build() *scene {
 	}
 	b.outputs()
 	b.updates()
+	b.finishAsked()
 	b.finishStep()
 	if b.detail == Layers {
 		b.group()
@@ -359,6 +365,10 @@ func (b *builder) folds(n *graph.Node) bool {
 	}
 	if b.phases[n] == graph.Optimiser {
 		b.fold(n)
+		return true
+	}
+	if graph.IsPlaceholder(n.Op) && len(n.Args) > 1 {
+		b.ask(n)
 		return true
 	}
 	switch n.Op.(type) {
@@ -771,6 +781,9 @@ func (b *builder) updates() {
 			continue
 		}
 		if b.detail != Full {
+			if slices.ContainsFunc(readsOf(u.Value), func(a *graph.Node) bool { return b.operand(a).source == u.Target }) {
+				continue // it is listed among what the operation reads
+			}
 			if line := "updates " + short(b.local(u.Value, u.Target.Name), 36); !slices.Contains(from.box.sources, line) {
 				from.box.sources = append(from.box.sources, line)
 			}
@@ -781,6 +794,14 @@ func (b *builder) updates() {
 			tooltip: "written to " + clean(u.Target.Name) + " when the run has succeeded"})
 		b.scene.edges = append(b.scene.edges, &edge{from: from.box, to: x, style: edgeUpdate, tooltip: x.tooltip})
 	}
+}
+
+// readsOf are the operands of the operation that n is a result of.
+func readsOf(n *graph.Node) []*graph.Node {
+	if _, ok := n.Op.(graph.Result); ok {
+		n = n.Args[0]
+	}
+	return n.Args
 }
 
 // tooltip has everything about a node, including what its label may have truncated.

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
-	"image/png"
+	"image"
 	"io"
 	"math"
 	"strconv"
@@ -64,11 +64,7 @@ func rasterise(svg []byte) ([]byte, error) {
 	if r.Context == nil {
 		return nil, fmt.Errorf("drawing SVG: no picture")
 	}
-	var b bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestSpeed}).Encode(&b, r.Image()); err != nil {
-		return nil, fmt.Errorf("writing PNG: %w", err)
-	}
-	return b.Bytes(), nil
+	return encodePNG(r.Image().(*image.RGBA))
 }
 
 // attrs are the attributes of an element.
@@ -135,6 +131,8 @@ func (r *raster) begin(a attrs) error {
 	}
 	r.scale = min(pngScale, math.Sqrt(maxPixels/(w*h)))
 	r.Context = gg.NewContext(max(1, int(math.Ceil(w*r.scale))), max(1, int(math.Ceil(h*r.scale))))
+	r.SetRGB(1, 1, 1)
+	r.Clear()
 	return nil
 }
 

@@ -125,7 +125,7 @@ func findRepeats(g *graph.Graph, consts folds, phases map[*graph.Node]graph.Phas
 	sigs := newSignatures(consts)
 	rest := func(phase graph.Phase) func(n *graph.Node) bool {
 		return func(n *graph.Node) bool {
-			return phases[n] == phase && !r.isLeaf(n) && r.first[n] == nil && r.in[n] == nil
+			return phases[n] == phase && !r.isLeaf(n) && !graph.IsPlaceholder(n.Op) && r.first[n] == nil && r.in[n] == nil
 		}
 	}
 	for _, b := range slices.Clone(r.blocks) {

@@ -1,6 +1,7 @@
 package dot
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -99,6 +100,56 @@ func (b *builder) finishStep() {
 	}
 	x.lines = append(x.lines, textLine{plural(b.step.launches, "launch") + " · " + humanFLOPs(flops) + " · " + humanBytes(traffic), roleType})
 	x.tooltip = strings.Join(tips, "\n")
+}
+
+// askedGradients is the box of the gradients of one cost that a later pass makes.
+type askedGradients struct {
+	cost *graph.Node
+	box  *box
+	of   []*graph.Node
+}
+
+// ask makes n, which waits for the gradient of its first operand by its second, a part of the box of that cost.
+func (b *builder) ask(n *graph.Node) {
+	i := slices.IndexFunc(b.asked, func(a *askedGradients) bool { return a.cost == n.Args[0] })
+	if i < 0 {
+		i = len(b.asked)
+		b.asked = append(b.asked, &askedGradients{cost: n.Args[0], box: b.scene.box(&box{key: fmt.Sprintf("asked%d", i), look: lookCarried, inside: b.region(b.phases[n]), phase: b.phases[n]})})
+	}
+	a := b.asked[i]
+	a.of = append(a.of, n.Args[1])
+	b.values[n] = []value{{box: a.box, typ: n.Type}}
+	for j, arg := range n.Args {
+		if j != 1 {
+			b.edge(b.operand(arg), a.box, n.Type)
+		}
+	}
+}
+
+// finishAsked writes the labels of the boxes of gradients.
+func (b *builder) finishAsked() {
+	const listed = 4
+	for _, a := range b.asked {
+		a.box.head = plural(len(a.of), "gradient") + " to be made"
+		if name := cmp.Or(a.cost.Name, b.losses[a.cost]); name != "" {
+			a.box.lines = append(a.box.lines, textLine{"of " + short(clean(name), 40), roleName})
+		}
+		tips := []string{"by"}
+		for i, n := range a.of {
+			switch {
+			case i < listed:
+				a.box.lines = append(a.box.lines, textLine{"by " + short(clean(b.local(n, cmp.Or(n.Name, opName(n.Op)))), 40), roleOp})
+			case i == listed:
+				a.box.lines = append(a.box.lines, textLine{fmt.Sprintf("and %d more", len(a.of)-i), roleType})
+			}
+			if i < maxOrigins {
+				tips = append(tips, clean(cmp.Or(n.Name, opName(n.Op))))
+			} else if i == maxOrigins {
+				tips = append(tips, fmt.Sprintf("and %d more", len(a.of)-i))
+			}
+		}
+		a.box.tooltip = strings.Join(tips, "\n")
+	}
 }
 
 // bundle thins out the edges between the phases.
