@@ -138,7 +138,7 @@ func (b *builder) finishAsked() {
 		for i, n := range a.of {
 			switch {
 			case i < listed:
-				a.box.lines = append(a.box.lines, textLine{"by " + short(clean(b.local(n, cmp.Or(n.Name, opName(n.Op)))), 40), roleOp})
+				a.box.lines = append(a.box.lines, textLine{"by " + short(clean(cmp.Or(n.Name, opName(n.Op))), 40), roleOp})
 			case i == listed:
 				a.box.lines = append(a.box.lines, textLine{fmt.Sprintf("and %d more", len(a.of)-i), roleType})
 			}

@@ -175,8 +175,11 @@ func IsOperation(op graph.Op) bool {
 	return !result && graph.ClassOf(op) != graph.ClassSource
 }
 
-// NeedsLaunch reports whether an operation needs a kernel: views, and what computes nothing, do not.
-func NeedsLaunch(op graph.Op) bool { return IsOperation(op) && !graph.IsView(op) }
+// NeedsLaunch reports whether an operation needs a kernel: views, what computes nothing and what waits to be replaced do
+// not.
+func NeedsLaunch(op graph.Op) bool {
+	return IsOperation(op) && !graph.IsView(op) && !graph.IsPlaceholder(op)
+}
 
 // Unfused is the work of a graph if each operation is a launch of its own, which reads its operands and writes its
 // results once; none for nil.
