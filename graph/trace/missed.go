@@ -132,10 +132,10 @@ func (x *costs) launches(nodes []int) (list []int) {
 	return list
 }
 
-// joins are the launches that would become one in place of a miss; none if others stand between them, which need the
+// joins are the launches of a run that would become one in place of a miss; none if others stand between them, which need the
 // results of some and make operands of others.
 func (x *costs) joins(m *Miss) []int {
-	list := x.launches(m.Joins)
+	list := slices.DeleteFunc(x.launches(m.Joins), func(l int) bool { return x.p.Launches[l].Prepared })
 	if len(list) < 2 {
 		return nil
 	}
