@@ -52,6 +52,15 @@ var leftOut = map[string]func(b *graph.Builder) (cost *graph.Node, weights []*gr
 		b.Output("y", y)
 		return b.Reduce(graph.Sum, y, false, 0, 1), []*graph.Node{w}
 	},
+	"norm of a convolution": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
+		x, f := b.Input("x", f32(2, 3, 5, 5)), b.Param("f", f32(4, 3, 3, 3))
+		gamma, beta := b.Param("gamma", f32(4)), b.Param("beta", f32(4))
+		y := b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}, x, f)
+		y = b.Add(graph.BatchNorm{Eps: 1e-5}, y, gamma, beta, b.Input("mean", f32(4)), b.Const(graph.Filled(f32(4), 2)))
+		y = b.Unary(graph.Relu, y)
+		b.Output("y", y)
+		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1, 2, 3), []*graph.Node{f, gamma, beta}
+	},
 	"convolution with turned filters": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
 		x, f := b.Input("x", f32(2, 3, 6, 6)), b.Param("f", f32(3, 3, 3, 4))
 		y := b.Unary(graph.Relu, b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),

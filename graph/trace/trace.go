@@ -26,18 +26,22 @@ const (
 	Final     = "final"
 	FinalPass = "check-lowered"
 	FusePass  = "fuse-regions"
+	// FoldPass and OpenPass write one operation as several.
+	FoldPass = "fold-weights"
+	OpenPass = "open-norms"
 )
 
 // Unfused is the work of the program if each operation were a launch of its own: the operations of the first stage, or
-// if compiling added gradients and an optimiser's step, those before fusion.
+// if compiling added gradients and an optimiser's step, those before fusion and before one operation is written as several.
 func (t *Trace) Unfused() Work {
 	if len(t.Stages) == 0 {
 		return Work{}
 	}
 	before := t.Stages[len(t.Stages)-1].Graph
 	for i, s := range t.Stages[1:] {
-		if s.Name == FusePass {
+		if s.Name == FoldPass || s.Name == OpenPass || s.Name == FusePass {
 			before = t.Stages[i].Graph
+			break
 		}
 	}
 	w, later := Unfused(t.Stages[0].Graph), Unfused(before)
