@@ -25,7 +25,7 @@ type channelwise[T float] struct {
 // isChannelwise reports whether a convolution of NHWC of images of channels has filters of one channel, and operands
 // that package depthwise can read.
 func isChannelwise(groups, channels int, image, filters graph.Layout) bool {
-	return groups > 1 && groups == channels && filters.IsContiguous() && unitColumns(image)
+	return groups > 1 && groups == channels && filters.Shape.At(3) > 0 && filters.IsContiguous() && unitColumns(image)
 }
 
 // newChannelwise compiles a Fusion anchored on such a convolution, or its transpose. Windows slide over images of the

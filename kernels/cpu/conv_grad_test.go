@@ -27,6 +27,9 @@ func drawConv(r *rand.Rand) drawnConv {
 		if r.IntN(2) == 0 {
 			groups, ch, out = pick(50), 1, pick(3)
 		}
+		if r.IntN(12) == 0 { // no filters
+			out = 0
+		}
 		c := drawnConv{op: graph.Conv2D{Stride: graph.IntsOf(pick(3), pick(3)), Dilation: graph.IntsOf(pick(2), pick(2)),
 			Pad: graph.IntsOf(r.IntN(4), r.IntN(4), r.IntN(4), r.IntN(4)), Groups: groups, Layout: graph.NHWC},
 			x: graph.ShapeOf(r.IntN(3), pick(12), pick(12), groups*ch), w: graph.ShapeOf(pick(4), pick(4), ch, groups*out)}

@@ -42,7 +42,9 @@ type FilterGrad[T gemm.Float] struct {
 	each    int // panels of a work item
 	ranges  int // work items of a part and group
 	height  int // rows of a partial sum: O/G, rounded up to the kernel's
-	private int // elements of scratch of a worker
+	roomA   int // elements of scratch of a worker: for a block of dy,
+	roomB   int // for a panel of patches,
+	private int // and with the sums of its panels
 
 	run filterGradRun[T]
 }
@@ -52,7 +54,7 @@ type panel struct{ row, col, from, cols int }
 
 type filterGradRun[T gemm.Float] struct {
 	x, dy, dw []T
-	partial   []T // [part][group][panel][height][NR]
+	partial   []T // [part][group][panel][height][NR], if there are several parts
 	workers   []T
 }
 
@@ -129,7 +131,12 @@ func (k *FilterGrad[T]) cut() {
 	k.share = max(ceilDiv(blocks, max(gradItems/(k.ranges*k.op.Groups), 1)), 1)
 	k.parts = ceilDiv(blocks, k.share)
 	line := 64 / k.size
-	k.private = roundUp(k.rows*k.columns*k.height, line) + roundUp(k.rows*k.columns*nr, line) + roundUp(nr*k.height, line)
+	k.roomA, k.roomB = roundUp(k.rows*k.columns*k.height, line), roundUp(k.rows*k.columns*nr, line)
+	sums := 1
+	if k.parts == 1 {
+		sums = k.each
+	}
+	k.private = k.roomA + k.roomB + roundUp(sums*k.height*nr, line)
 }
 
 // partials is the number of elements of all partial sums.
@@ -159,7 +166,9 @@ func (k *FilterGrad[T]) Run(x, dy, dw []T) error {
 	defer k.release()
 	k.run = filterGradRun[T]{x: x, dy: dy, dw: dw, partial: mem[:k.partials()], workers: mem[k.partials():]}
 	k.pool.Run(k.parts*k.op.Groups*k.ranges, (*partTask[T])(k))
-	k.pool.Run(k.op.Groups*len(k.panels), (*joinTask[T])(k))
+	if k.parts > 1 {
+		k.pool.Run(k.op.Groups*len(k.panels), (*joinTask[T])(k))
+	}
 	return nil
 }
 
@@ -175,14 +184,13 @@ func (k *FilterGrad[T]) partial(part, group, panel int) []T {
 	return k.run.partial[((part*k.op.Groups+group)*len(k.panels)+panel)*n:][:n]
 }
 
-// scratch is a worker's room for a block of dy, and for a panel of patches.
-func (k *FilterGrad[T]) scratch(worker int) (a, b []T) {
+// scratch is a worker's room for a block of dy, for a panel of patches, and for sums.
+func (k *FilterGrad[T]) scratch(worker int) (a, b, sums []T) {
 	mem := k.run.workers[worker*k.private:][:k.private]
-	n := roundUp(k.rows*k.columns*k.height, 64/k.size)
-	return mem[:n], mem[n:]
+	return mem[:k.roomA], mem[k.roomA:][:k.roomB], mem[k.roomA+k.roomB:]
 }
 
-// partTask computes a partial sum of some panels.
+// partTask computes a partial sum of some panels, and writes it if there is no other.
 type partTask[T gemm.Float] FilterGrad[T]
 
 func (t *partTask[T]) Do(worker, item int) {
@@ -190,7 +198,8 @@ func (t *partTask[T]) Do(worker, item int) {
 	from := item % k.ranges * k.each
 	group := item / k.ranges % k.op.Groups
 	part := item / k.ranges / k.op.Groups
-	a, b := k.scratch(worker)
+	a, b, sums := k.scratch(worker)
+	size := k.height * k.micro.NR
 	first, end := part*k.share, min((part+1)*k.share, k.images*k.down*k.across)
 	for block := first; block < end; block++ {
 		at := k.block(block)
@@ -201,8 +210,18 @@ func (t *partTask[T]) Do(worker, item int) {
 		}
 		for i := from; i < min(from+k.each, len(k.panels)); i++ {
 			k.patches(b, k.panels[i], at, group)
-			c := k.partial(part, group, i)
+			var c []T
+			if k.parts > 1 {
+				c = k.partial(part, group, i)
+			} else {
+				c = sums[(i-from)*size:]
+			}
 			k.micro.Tile(k.height/k.micro.MR, pixels, &a[0], &b[0], &c[0], k.micro.NR, block > first)
+		}
+	}
+	if k.parts == 1 {
+		for i := from; i < min(from+k.each, len(k.panels)); i++ {
+			k.write(group, i, sums[(i-from)*size:])
 		}
 	}
 }
@@ -290,22 +309,26 @@ func within(start, n, step, size int) (lo, hi int) {
 	return lo, max(hi, lo)
 }
 
-// joinTask adds the partial sums of a panel and writes what it has of dw.
+// joinTask adds the partial sums of a panel and writes the result.
 type joinTask[T gemm.Float] FilterGrad[T]
 
 func (t *joinTask[T]) Do(worker, item int) {
 	k := (*FilterGrad[T])(t)
 	group, i := item/len(k.panels), item%len(k.panels)
-	nr, p := k.micro.NR, k.panels[i]
-	_, scratch := k.scratch(worker)
-	sum := scratch[roundUp(k.rows*k.columns*nr, 64/k.size):]
+	_, _, sum := k.scratch(worker)
+	sum = sum[:k.height*k.micro.NR]
 	copy(sum, k.partial(0, group, i))
 	for part := 1; part < k.parts; part++ {
-		addTo(sum[:k.height*nr], k.partial(part, group, i))
+		addTo(sum, k.partial(part, group, i))
 	}
-	all := k.out * k.op.Groups
+	k.write(group, i, sum)
+}
+
+// write puts the sum of a panel, which is transposed, where it belongs in dw.
+func (k *FilterGrad[T]) write(group, i int, sum []T) {
+	p, all := k.panels[i], k.out*k.op.Groups
 	first := (p.row*k.w.taps+p.col)*k.ch + p.from // the row of dw
-	transpose(k.run.dw[first*all+group*k.out:], all, sum, nr, k.out, p.cols)
+	transpose(k.run.dw[first*all+group*k.out:], all, sum, k.micro.NR, k.out, p.cols)
 }
 
 // addTo adds x to acc.

@@ -184,9 +184,9 @@ func (k *Correlation[T]) Bind(x, w, y []T, f Finish[T]) {
 	}
 }
 
-// first is the address of n elements, nil of nil.
+// first is the address of n elements, nil of nil or none.
 func first[T Float](x []T, n int) *T {
-	if x == nil {
+	if x == nil || n == 0 {
 		return nil
 	}
 	return &x[:n][0]
