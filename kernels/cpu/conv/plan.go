@@ -78,8 +78,10 @@ const (
 	// bandBytes bounds the copy of a band of more pixels than the matrix kernel computes at once, bandBytesMax that of
 	// several pixels.
 	bandBytes, bandBytesMax = 512 << 10, 64 << 20
-	// itemsWanted is the number of work items, if there are enough panels.
+	// itemsWanted is the number of work items, if there are enough panels, and so many multiplications for each as
+	// itemVolume says.
 	itemsWanted = 24
+	itemVolume  = 1 << 20
 	// farBytes is a distance of pixels of which multiples evict one another from a first-level cache.
 	farBytes = 2 << 10
 )
@@ -181,9 +183,13 @@ func (k *Plan[T]) cut() {
 	if k.pixel > 0 && k.pixel*k.size%farBytes == 0 {
 		k.pixel += 64 / k.size
 	}
+	wanted := itemsWanted
+	if items := float64(k.Rows()) * float64(k.cfg.W.Shape.Elems()) / itemVolume; items < itemsWanted {
+		wanted = int(items)
+	}
 	for limit := bandPixels; ; limit /= 2 {
 		k.cutBands(limit)
-		if items := k.Bands() * k.shape.groups * max(k.shape.panels/itemPanels, 1); items >= itemsWanted || limit/2 < bandPixelsMin {
+		if items := k.Bands() * k.shape.groups * max(k.shape.panels/itemPanels, 1); items >= wanted || limit/2 < bandPixelsMin {
 			break
 		}
 	}
@@ -192,7 +198,7 @@ func (k *Plan[T]) cut() {
 		k.room = roundUp(k.batch*k.copied(), 64/k.size)
 	}
 	items := k.Bands() * k.shape.groups
-	k.split = min(max(ceilDiv(itemsWanted, items), 1), k.shape.panels)
+	k.split = min(max(ceilDiv(wanted, items), 1), k.shape.panels)
 }
 
 // cutBands cuts bands of no more than limit pixels.
