@@ -46,13 +46,26 @@ func (t *bandTask[T]) Do(worker, item int) {
 				clear(c[i*ldc:][:cols])
 			}
 		} else {
-			k.micro.Gather(&k.pieces, pixels, rows, &a[0], &k.run.packed[at], &c[0], ldc, cols)
+			k.micro.Gather(&k.pieces, pixels, rows, &a[0], &k.run.packed[at], k.next(group, from, panel, to), &c[0], ldc, cols)
 		}
 		end = col + cols
 	}
 	if k.run.epilogue != nil {
 		k.run.epilogue.Tile(worker, number, row, first, pixels, end-first)
 	}
+}
+
+// next is the panel of filters that a worker, which computes some of a group, the last of them before to, most likely
+// needs after one; nil if it is small, or in the cache already.
+func (k *Plan[T]) next(group, from, panel, to int) *T {
+	if panel++; panel == to { // other workers take the items that follow
+		panel += (k.pool.Workers() - 1) * (to - from)
+	}
+	if panel >= k.shape.panels || k.shape.steps()*k.micro.NR*k.size < nextBytes {
+		return nil
+	}
+	at, _, _, _ := k.shape.panel(group, panel)
+	return &k.run.packed[at]
 }
 
 // patches returns the memory in which the patches of a band and group lie, and sets the worker's table of where each

@@ -19,6 +19,8 @@
 //	      mr×nr block of C = pieces · panel                                           block of C: registers
 //	  the caller's Epilogue
 //
+// While a panel is used, the next one is loaded from memory into the second-level cache, where filters are large.
+//
 // A worker copies what its band reads of the image, with zeros around it, to scratch of its own. Without a border the
 // image is read where it is.
 //

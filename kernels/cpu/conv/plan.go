@@ -82,6 +82,8 @@ const (
 	// itemVolume says.
 	itemsWanted = 24
 	itemVolume  = 1 << 20
+	// nextBytes is the size of a panel from which on the next one is loaded ahead.
+	nextBytes = 64 << 10
 	// farBytes is a distance of pixels of which multiples evict one another from a first-level cache.
 	farBytes = 2 << 10
 )

@@ -13,8 +13,13 @@ type Pieces struct {
 	runs []pieceRun // together all of the list
 }
 
-// gatherSteps bounds the steps of a run.
-const gatherSteps = 384
+// gatherSteps bounds the steps of a run. Of every gatherUnroll steps of a panel, a kernel asks for gatherAhead bytes of
+// the next one.
+const (
+	gatherSteps  = 384
+	gatherUnroll = 4
+	gatherAhead  = 128
+)
 
 // A pieceRun is pieces from to to, and the steps of the reduction before it and in it.
 type pieceRun struct{ from, to, before, steps int }
@@ -48,8 +53,9 @@ func (p *Pieces) Steps() int {
 }
 
 // A gatherTile computes a block of C from rows of A that lie anywhere: height rows, no more than the kernel holds in
-// registers and one less at most, and cols columns. Rows has an entry for each of the kernel's own rows.
-type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b, c *T, ldc, height, cols int, accumulate bool)
+// registers, and cols columns. Rows has an entry for each of the kernel's own rows. While it computes, it asks for a part
+// of what is ahead bytes after B.
+type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b *T, ahead int, c *T, ldc, height, cols int, accumulate bool)
 
 // A gatherPanel is the gatherTiles for panels of B of one width.
 type gatherPanel[T Float] struct {
@@ -81,23 +87,31 @@ func (m Micro[T]) GatherStep() int   { return m.gather[0].step }
 // pieces, that with At 0 at a[rows[i]]. The entries of rows are a multiple of GatherStep; those from height on, fewer
 // than GatherStep, are any rows that exist. B is a panel of PanelOf(cols) columns, [pieces.Steps()][width]; rows of C are
 // ldc elements apart. Height, columns and steps may not be 0. How the sum of an element is rounded depends on its
-// operands and on the pieces, not on its place.
-func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, c *T, ldc, cols int) {
+// operands and on the pieces, not on its place. If next is not nil, it is a panel that will be needed soon, which is
+// loaded into the second-level cache.
+func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, next, c *T, ldc, cols int) {
 	p := m.gatherPanel(cols)
 	size := int(unsafe.Sizeof(*c))
 	steps := ceilDiv(height, p.step)
+	ahead, parts := 0, 0 // the distance of next, and how many tiles load a part of it
+	if next != nil {
+		ahead, parts = int(uintptr(unsafe.Pointer(next))-uintptr(unsafe.Pointer(b))), gatherUnroll*p.width*size/gatherAhead
+	}
 	for blocks := ceilDiv(steps, len(p.tiles)); ; blocks-- {
 		n := steps / blocks // blocks are of nearly equal heights
+		if parts--; parts < 0 {
+			ahead = 0
+		}
 		tile, have := p.tiles[n-1], min(n*p.step, height)
 		for i := range pieces.runs {
 			r := &pieces.runs[i]
 			tile((*int)(unsafe.Pointer(&pieces.list[r.from])), r.to-r.from, &rows[0], a,
-				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), c, ldc, have, cols, i > 0)
+				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), ahead, c, ldc, have, cols, i > 0)
 		}
 		if blocks == 1 {
 			return
 		}
-		steps, height, rows = steps-n, height-have, rows[have:]
+		steps, height, rows, ahead = steps-n, height-have, rows[have:], ahead+gatherAhead
 		c = (*T)(unsafe.Add(unsafe.Pointer(c), have*ldc*size))
 	}
 }

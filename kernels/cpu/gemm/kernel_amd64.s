@@ -3156,11 +3156,11 @@ DATA columnMask<>+112(SB)/8, $0x0000000000000000
 DATA columnMask<>+120(SB)/8, $0x0000000000000000
 GLOBL columnMask<>(SB), RODATA|NOPTR, $128
 
-// func gather12x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather12x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather12x32AVX512F32(SB), NOSPLIT, $8-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather12x32AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -3248,14 +3248,19 @@ TEXT ·gather12x32AVX512F32(SB), NOSPLIT, $8-73
 	VPXORD     Z21, Z21, Z21
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
+	MOVQ       ahead+40(FP), BP
 
 piece:
-	MOVQ pieces+0(FP), BP
-	MOVQ (BP), R15
-	MOVQ 8(BP), BP
+	MOVQ pieces+0(FP), R15
+	MOVQ 8(R15), R15
+	MOVQ R15, (SP)
+	MOVQ pieces+0(FP), R15
+	MOVQ (R15), R15
+	ADDQ R15, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, BP
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R15, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z24
@@ -3410,13 +3415,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(R15*4), Z26
 	VFMADD231PS  Z26, Z24, Z22
 	VFMADD231PS  Z26, Z25, Z23
+	PREFETCHT1   (CX)(BP*1)
+	PREFETCHT1   64(CX)(BP*1)
 	ADDQ         $0x00000004, R15
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, BP
-	JGE          unrolled
+	CMPQ         R15, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, BP
+	ADDQ $0x00000004, (SP)
+	CMPQ R15, (SP)
 	JE   next
 
 single:
@@ -3460,18 +3468,18 @@ single:
 	VFMADD231PS  Z26, Z25, Z23
 	ADDQ         $0x00000001, R15
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, BP
-	JNE          single
+	CMPQ         R15, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -3611,11 +3619,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather10x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather10x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather10x32AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather10x32AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -3689,14 +3697,19 @@ TEXT ·gather10x32AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z17, Z17, Z17
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
+	MOVQ       ahead+40(FP), R14
 
 piece:
-	MOVQ pieces+0(FP), R14
-	MOVQ (R14), R13
-	MOVQ 8(R14), R14
+	MOVQ pieces+0(FP), R13
+	MOVQ 8(R13), R13
+	MOVQ R13, (SP)
+	MOVQ pieces+0(FP), R13
+	MOVQ (R13), R13
+	ADDQ R13, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R14
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R13, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z20
@@ -3827,13 +3840,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(R13*4), Z22
 	VFMADD231PS  Z22, Z20, Z18
 	VFMADD231PS  Z22, Z21, Z19
+	PREFETCHT1   (CX)(R14*1)
+	PREFETCHT1   64(CX)(R14*1)
 	ADDQ         $0x00000004, R13
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, R14
-	JGE          unrolled
+	CMPQ         R13, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R14
+	ADDQ $0x00000004, (SP)
+	CMPQ R13, (SP)
 	JE   next
 
 single:
@@ -3871,18 +3887,18 @@ single:
 	VFMADD231PS  Z22, Z21, Z19
 	ADDQ         $0x00000001, R13
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, R14
-	JNE          single
+	CMPQ         R13, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -4000,11 +4016,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather8x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather8x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather8x32AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather8x32AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -4064,14 +4080,19 @@ TEXT ·gather8x32AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z13, Z13, Z13
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
+	MOVQ       ahead+40(FP), R12
 
 piece:
-	MOVQ pieces+0(FP), R12
-	MOVQ (R12), R11
-	MOVQ 8(R12), R12
+	MOVQ pieces+0(FP), R11
+	MOVQ 8(R11), R11
+	MOVQ R11, (SP)
+	MOVQ pieces+0(FP), R11
+	MOVQ (R11), R11
+	ADDQ R11, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R12
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R11, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z16
@@ -4178,13 +4199,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(R11*4), Z18
 	VFMADD231PS  Z18, Z16, Z14
 	VFMADD231PS  Z18, Z17, Z15
+	PREFETCHT1   (CX)(R12*1)
+	PREFETCHT1   64(CX)(R12*1)
 	ADDQ         $0x00000004, R11
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, R12
-	JGE          unrolled
+	CMPQ         R11, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R12
+	ADDQ $0x00000004, (SP)
+	CMPQ R11, (SP)
 	JE   next
 
 single:
@@ -4216,18 +4240,18 @@ single:
 	VFMADD231PS  Z18, Z17, Z15
 	ADDQ         $0x00000001, R11
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, R12
-	JNE          single
+	CMPQ         R11, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -4323,11 +4347,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather6x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather6x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather6x32AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather6x32AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -4373,14 +4397,19 @@ TEXT ·gather6x32AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
+	MOVQ       ahead+40(FP), R10
 
 piece:
-	MOVQ pieces+0(FP), R10
-	MOVQ (R10), R9
-	MOVQ 8(R10), R10
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R10
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z12
@@ -4463,13 +4492,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(R9*4), Z14
 	VFMADD231PS  Z14, Z12, Z10
 	VFMADD231PS  Z14, Z13, Z11
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
 	ADDQ         $0x00000004, R9
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, R10
-	JGE          unrolled
+	CMPQ         R9, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R10
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
 	JE   next
 
 single:
@@ -4495,18 +4527,18 @@ single:
 	VFMADD231PS  Z14, Z13, Z11
 	ADDQ         $0x00000001, R9
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, R10
-	JNE          single
+	CMPQ         R9, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -4580,11 +4612,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather4x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather4x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather4x32AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather4x32AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -4616,14 +4648,19 @@ TEXT ·gather4x32AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
+	MOVQ       ahead+40(FP), R8
 
 piece:
-	MOVQ pieces+0(FP), R8
-	MOVQ (R8), DI
-	MOVQ 8(R8), R8
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R8
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z8
@@ -4682,13 +4719,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(DI*4), Z10
 	VFMADD231PS  Z10, Z8, Z6
 	VFMADD231PS  Z10, Z9, Z7
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, R8
-	JGE          unrolled
+	CMPQ         DI, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R8
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
 	JE   next
 
 single:
@@ -4708,18 +4748,18 @@ single:
 	VFMADD231PS  Z10, Z9, Z7
 	ADDQ         $0x00000001, DI
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, R8
-	JNE          single
+	CMPQ         DI, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -4771,11 +4811,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather2x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather2x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather2x32AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather2x32AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -4793,14 +4833,19 @@ TEXT ·gather2x32AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
+	MOVQ       ahead+40(FP), SI
 
 piece:
-	MOVQ pieces+0(FP), SI
-	MOVQ (SI), BX
-	MOVQ 8(SI), SI
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, SI
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z4
@@ -4835,13 +4880,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(BX*4), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VFMADD231PS  Z6, Z5, Z3
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, SI
-	JGE          unrolled
+	CMPQ         BX, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, SI
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
 	JE   next
 
 single:
@@ -4855,18 +4903,18 @@ single:
 	VFMADD231PS  Z6, Z5, Z3
 	ADDQ         $0x00000001, BX
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, SI
-	JNE          single
+	CMPQ         BX, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -4896,11 +4944,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather6x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather6x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather6x16AVX2F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather6x16AVX2F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -4940,14 +4988,19 @@ TEXT ·gather6x16AVX2F32(SB), NOSPLIT, $0-73
 	VXORPS     Y9, Y9, Y9
 	VXORPS     Y10, Y10, Y10
 	VXORPS     Y11, Y11, Y11
+	MOVQ       ahead+40(FP), R10
 
 piece:
-	MOVQ pieces+0(FP), R10
-	MOVQ (R10), R9
-	MOVQ 8(R10), R10
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R10
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Y12
@@ -5030,13 +5083,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(R9*4), Y14
 	VFMADD231PS  Y14, Y12, Y10
 	VFMADD231PS  Y14, Y13, Y11
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
 	ADDQ         $0x00000004, R9
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R10
-	JGE          unrolled
+	CMPQ         R9, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R10
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
 	JE   next
 
 single:
@@ -5062,18 +5118,18 @@ single:
 	VFMADD231PS  Y14, Y13, Y11
 	ADDQ         $0x00000001, R9
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R10
-	JNE          single
+	CMPQ         R9, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000010
 	JNE    masked
 	TESTB  SI, SI
@@ -5227,11 +5283,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather4x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather4x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather4x16AVX2F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather4x16AVX2F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -5259,14 +5315,19 @@ TEXT ·gather4x16AVX2F32(SB), NOSPLIT, $0-73
 	VXORPS     Y5, Y5, Y5
 	VXORPS     Y6, Y6, Y6
 	VXORPS     Y7, Y7, Y7
+	MOVQ       ahead+40(FP), R8
 
 piece:
-	MOVQ pieces+0(FP), R8
-	MOVQ (R8), DI
-	MOVQ 8(R8), R8
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R8
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Y8
@@ -5325,13 +5386,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(DI*4), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VFMADD231PS  Y10, Y9, Y7
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R8
-	JGE          unrolled
+	CMPQ         DI, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R8
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
 	JE   next
 
 single:
@@ -5351,18 +5415,18 @@ single:
 	VFMADD231PS  Y10, Y9, Y7
 	ADDQ         $0x00000001, DI
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R8
-	JNE          single
+	CMPQ         DI, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000010
 	JNE    masked
 	TESTB  SI, SI
@@ -5468,11 +5532,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather2x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather2x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather2x16AVX2F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather2x16AVX2F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -5488,14 +5552,19 @@ TEXT ·gather2x16AVX2F32(SB), NOSPLIT, $0-73
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
+	MOVQ       ahead+40(FP), SI
 
 piece:
-	MOVQ pieces+0(FP), SI
-	MOVQ (SI), BX
-	MOVQ 8(SI), SI
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, SI
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Y4
@@ -5530,13 +5599,16 @@ unrolled:
 	VBROADCASTSS 12(AX)(BX*4), Y6
 	VFMADD231PS  Y6, Y4, Y2
 	VFMADD231PS  Y6, Y5, Y3
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, SI
-	JGE          unrolled
+	CMPQ         BX, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, SI
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
 	JE   next
 
 single:
@@ -5550,18 +5622,18 @@ single:
 	VFMADD231PS  Y6, Y5, Y3
 	ADDQ         $0x00000001, BX
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, SI
-	JNE          single
+	CMPQ         BX, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000010
 	JNE    masked
 	TESTB  SI, SI
@@ -5619,11 +5691,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather12x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather12x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather12x16AVX512F32(SB), NOSPLIT, $8-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather12x16AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -5687,14 +5759,19 @@ TEXT ·gather12x16AVX512F32(SB), NOSPLIT, $8-73
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
+	MOVQ       ahead+40(FP), BP
 
 piece:
-	MOVQ pieces+0(FP), BP
-	MOVQ (BP), R15
-	MOVQ 8(BP), BP
+	MOVQ pieces+0(FP), R15
+	MOVQ 8(R15), R15
+	MOVQ R15, (SP)
+	MOVQ pieces+0(FP), R15
+	MOVQ (R15), R15
+	ADDQ R15, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, BP
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R15, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z12
@@ -5797,13 +5874,16 @@ unrolled:
 	VFMADD231PS  Z13, Z12, Z10
 	VBROADCASTSS 12(AX)(R15*4), Z13
 	VFMADD231PS  Z13, Z12, Z11
+	PREFETCHT1   (CX)(BP*1)
+	PREFETCHT1   64(CX)(BP*1)
 	ADDQ         $0x00000004, R15
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, BP
-	JGE          unrolled
+	CMPQ         R15, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, BP
+	ADDQ $0x00000004, (SP)
+	CMPQ R15, (SP)
 	JE   next
 
 single:
@@ -5834,18 +5914,18 @@ single:
 	VFMADD231PS  Z13, Z12, Z11
 	ADDQ         $0x00000001, R15
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, BP
-	JNE          single
+	CMPQ         R15, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -5959,11 +6039,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather10x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather10x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather10x16AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather10x16AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -6017,14 +6097,19 @@ TEXT ·gather10x16AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z7, Z7, Z7
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
+	MOVQ       ahead+40(FP), R14
 
 piece:
-	MOVQ pieces+0(FP), R14
-	MOVQ (R14), R13
-	MOVQ 8(R14), R14
+	MOVQ pieces+0(FP), R13
+	MOVQ 8(R13), R13
+	MOVQ R13, (SP)
+	MOVQ pieces+0(FP), R13
+	MOVQ (R13), R13
+	ADDQ R13, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R14
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R13, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z10
@@ -6111,13 +6196,16 @@ unrolled:
 	VFMADD231PS  Z11, Z10, Z8
 	VBROADCASTSS 12(AX)(R13*4), Z11
 	VFMADD231PS  Z11, Z10, Z9
+	PREFETCHT1   (CX)(R14*1)
+	PREFETCHT1   64(CX)(R14*1)
 	ADDQ         $0x00000004, R13
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R14
-	JGE          unrolled
+	CMPQ         R13, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R14
+	ADDQ $0x00000004, (SP)
+	CMPQ R13, (SP)
 	JE   next
 
 single:
@@ -6144,18 +6232,18 @@ single:
 	VFMADD231PS  Z11, Z10, Z9
 	ADDQ         $0x00000001, R13
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R14
-	JNE          single
+	CMPQ         R13, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -6251,11 +6339,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather8x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather8x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather8x16AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather8x16AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -6299,14 +6387,19 @@ TEXT ·gather8x16AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
+	MOVQ       ahead+40(FP), R12
 
 piece:
-	MOVQ pieces+0(FP), R12
-	MOVQ (R12), R11
-	MOVQ 8(R12), R12
+	MOVQ pieces+0(FP), R11
+	MOVQ 8(R11), R11
+	MOVQ R11, (SP)
+	MOVQ pieces+0(FP), R11
+	MOVQ (R11), R11
+	ADDQ R11, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R12
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R11, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z8
@@ -6377,13 +6470,16 @@ unrolled:
 	VFMADD231PS  Z9, Z8, Z6
 	VBROADCASTSS 12(AX)(R11*4), Z9
 	VFMADD231PS  Z9, Z8, Z7
+	PREFETCHT1   (CX)(R12*1)
+	PREFETCHT1   64(CX)(R12*1)
 	ADDQ         $0x00000004, R11
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R12
-	JGE          unrolled
+	CMPQ         R11, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R12
+	ADDQ $0x00000004, (SP)
+	CMPQ R11, (SP)
 	JE   next
 
 single:
@@ -6406,18 +6502,18 @@ single:
 	VFMADD231PS  Z9, Z8, Z7
 	ADDQ         $0x00000001, R11
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R12
-	JNE          single
+	CMPQ         R11, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -6495,11 +6591,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather6x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather6x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather6x16AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather6x16AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -6533,14 +6629,19 @@ TEXT ·gather6x16AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z3, Z3, Z3
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
+	MOVQ       ahead+40(FP), R10
 
 piece:
-	MOVQ pieces+0(FP), R10
-	MOVQ (R10), R9
-	MOVQ 8(R10), R10
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R10
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z6
@@ -6595,13 +6696,16 @@ unrolled:
 	VFMADD231PS  Z7, Z6, Z4
 	VBROADCASTSS 12(AX)(R9*4), Z7
 	VFMADD231PS  Z7, Z6, Z5
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
 	ADDQ         $0x00000004, R9
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R10
-	JGE          unrolled
+	CMPQ         R9, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R10
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
 	JE   next
 
 single:
@@ -6620,18 +6724,18 @@ single:
 	VFMADD231PS  Z7, Z6, Z5
 	ADDQ         $0x00000001, R9
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R10
-	JNE          single
+	CMPQ         R9, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -6691,11 +6795,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather4x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather4x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather4x16AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather4x16AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -6719,14 +6823,19 @@ TEXT ·gather4x16AVX512F32(SB), NOSPLIT, $0-73
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
+	MOVQ       ahead+40(FP), R8
 
 piece:
-	MOVQ pieces+0(FP), R8
-	MOVQ (R8), DI
-	MOVQ 8(R8), R8
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R8
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z4
@@ -6765,13 +6874,16 @@ unrolled:
 	VFMADD231PS  Z5, Z4, Z2
 	VBROADCASTSS 12(AX)(DI*4), Z5
 	VFMADD231PS  Z5, Z4, Z3
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R8
-	JGE          unrolled
+	CMPQ         DI, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R8
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
 	JE   next
 
 single:
@@ -6786,18 +6898,18 @@ single:
 	VFMADD231PS  Z5, Z4, Z3
 	ADDQ         $0x00000001, DI
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R8
-	JNE          single
+	CMPQ         DI, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -6839,11 +6951,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather2x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather2x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather2x16AVX512F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather2x16AVX512F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -6857,14 +6969,19 @@ TEXT ·gather2x16AVX512F32(SB), NOSPLIT, $0-73
 	MOVQ       b+32(FP), CX
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
+	MOVQ       ahead+40(FP), SI
 
 piece:
-	MOVQ pieces+0(FP), SI
-	MOVQ (SI), BX
-	MOVQ 8(SI), SI
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, SI
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Z2
@@ -6887,13 +7004,16 @@ unrolled:
 	VFMADD231PS  Z3, Z2, Z0
 	VBROADCASTSS 12(AX)(BX*4), Z3
 	VFMADD231PS  Z3, Z2, Z1
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, SI
-	JGE          unrolled
+	CMPQ         BX, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, SI
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
 	JE   next
 
 single:
@@ -6904,18 +7024,18 @@ single:
 	VFMADD231PS  Z3, Z2, Z1
 	ADDQ         $0x00000001, BX
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, SI
-	JNE          single
+	CMPQ         BX, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -6939,11 +7059,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather6x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather6x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather6x8AVX2F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather6x8AVX2F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -6977,14 +7097,19 @@ TEXT ·gather6x8AVX2F32(SB), NOSPLIT, $0-73
 	VXORPS     Y3, Y3, Y3
 	VXORPS     Y4, Y4, Y4
 	VXORPS     Y5, Y5, Y5
+	MOVQ       ahead+40(FP), R10
 
 piece:
-	MOVQ pieces+0(FP), R10
-	MOVQ (R10), R9
-	MOVQ 8(R10), R10
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R10
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Y6
@@ -7039,13 +7164,16 @@ unrolled:
 	VFMADD231PS  Y7, Y6, Y4
 	VBROADCASTSS 12(AX)(R9*4), Y7
 	VFMADD231PS  Y7, Y6, Y5
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
 	ADDQ         $0x00000004, R9
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000004, R10
-	JGE          unrolled
+	CMPQ         R9, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R10
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
 	JE   next
 
 single:
@@ -7064,18 +7192,18 @@ single:
 	VFMADD231PS  Y7, Y6, Y5
 	ADDQ         $0x00000001, R9
 	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000001, R10
-	JNE          single
+	CMPQ         R9, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000008
 	JNE    masked
 	TESTB  SI, SI
@@ -7198,11 +7326,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather4x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather4x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather4x8AVX2F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather4x8AVX2F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -7226,14 +7354,19 @@ TEXT ·gather4x8AVX2F32(SB), NOSPLIT, $0-73
 	VXORPS     Y1, Y1, Y1
 	VXORPS     Y2, Y2, Y2
 	VXORPS     Y3, Y3, Y3
+	MOVQ       ahead+40(FP), R8
 
 piece:
-	MOVQ pieces+0(FP), R8
-	MOVQ (R8), DI
-	MOVQ 8(R8), R8
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R8
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Y4
@@ -7272,13 +7405,16 @@ unrolled:
 	VFMADD231PS  Y5, Y4, Y2
 	VBROADCASTSS 12(AX)(DI*4), Y5
 	VFMADD231PS  Y5, Y4, Y3
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000004, R8
-	JGE          unrolled
+	CMPQ         DI, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R8
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
 	JE   next
 
 single:
@@ -7293,18 +7429,18 @@ single:
 	VFMADD231PS  Y5, Y4, Y3
 	ADDQ         $0x00000001, DI
 	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000001, R8
-	JNE          single
+	CMPQ         DI, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000008
 	JNE    masked
 	TESTB  SI, SI
@@ -7389,11 +7525,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather2x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather2x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather2x8AVX2F32(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather2x8AVX2F32(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -7407,14 +7543,19 @@ TEXT ·gather2x8AVX2F32(SB), NOSPLIT, $0-73
 	MOVQ       b+32(FP), CX
 	VXORPS     Y0, Y0, Y0
 	VXORPS     Y1, Y1, Y1
+	MOVQ       ahead+40(FP), SI
 
 piece:
-	MOVQ pieces+0(FP), SI
-	MOVQ (SI), BX
-	MOVQ 8(SI), SI
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, SI
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPS      (CX), Y2
@@ -7437,13 +7578,16 @@ unrolled:
 	VFMADD231PS  Y3, Y2, Y0
 	VBROADCASTSS 12(AX)(BX*4), Y3
 	VFMADD231PS  Y3, Y2, Y1
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000004, SI
-	JGE          unrolled
+	CMPQ         BX, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, SI
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
 	JE   next
 
 single:
@@ -7454,18 +7598,18 @@ single:
 	VFMADD231PS  Y3, Y2, Y1
 	ADDQ         $0x00000001, BX
 	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000001, SI
-	JNE          single
+	CMPQ         BX, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x02, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000008
 	JNE    masked
 	TESTB  SI, SI
@@ -7512,11 +7656,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather12x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather12x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather12x16AVX512F64(SB), NOSPLIT, $8-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather12x16AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -7604,14 +7748,19 @@ TEXT ·gather12x16AVX512F64(SB), NOSPLIT, $8-73
 	VPXORD     Z21, Z21, Z21
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
+	MOVQ       ahead+40(FP), BP
 
 piece:
-	MOVQ pieces+0(FP), BP
-	MOVQ (BP), R15
-	MOVQ 8(BP), BP
+	MOVQ pieces+0(FP), R15
+	MOVQ 8(R15), R15
+	MOVQ R15, (SP)
+	MOVQ pieces+0(FP), R15
+	MOVQ (R15), R15
+	ADDQ R15, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, BP
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R15, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z24
@@ -7766,13 +7915,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(R15*8), Z26
 	VFMADD231PD  Z26, Z24, Z22
 	VFMADD231PD  Z26, Z25, Z23
+	PREFETCHT1   (CX)(BP*1)
+	PREFETCHT1   64(CX)(BP*1)
 	ADDQ         $0x00000004, R15
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, BP
-	JGE          unrolled
+	CMPQ         R15, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, BP
+	ADDQ $0x00000004, (SP)
+	CMPQ R15, (SP)
 	JE   next
 
 single:
@@ -7816,18 +7968,18 @@ single:
 	VFMADD231PD  Z26, Z25, Z23
 	ADDQ         $0x00000001, R15
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, BP
-	JNE          single
+	CMPQ         R15, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -7967,11 +8119,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather10x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather10x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather10x16AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather10x16AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -8045,14 +8197,19 @@ TEXT ·gather10x16AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z17, Z17, Z17
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
+	MOVQ       ahead+40(FP), R14
 
 piece:
-	MOVQ pieces+0(FP), R14
-	MOVQ (R14), R13
-	MOVQ 8(R14), R14
+	MOVQ pieces+0(FP), R13
+	MOVQ 8(R13), R13
+	MOVQ R13, (SP)
+	MOVQ pieces+0(FP), R13
+	MOVQ (R13), R13
+	ADDQ R13, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R14
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R13, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z20
@@ -8183,13 +8340,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(R13*8), Z22
 	VFMADD231PD  Z22, Z20, Z18
 	VFMADD231PD  Z22, Z21, Z19
+	PREFETCHT1   (CX)(R14*1)
+	PREFETCHT1   64(CX)(R14*1)
 	ADDQ         $0x00000004, R13
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, R14
-	JGE          unrolled
+	CMPQ         R13, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R14
+	ADDQ $0x00000004, (SP)
+	CMPQ R13, (SP)
 	JE   next
 
 single:
@@ -8227,18 +8387,18 @@ single:
 	VFMADD231PD  Z22, Z21, Z19
 	ADDQ         $0x00000001, R13
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, R14
-	JNE          single
+	CMPQ         R13, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -8356,11 +8516,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather8x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather8x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather8x16AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather8x16AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -8420,14 +8580,19 @@ TEXT ·gather8x16AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z13, Z13, Z13
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
+	MOVQ       ahead+40(FP), R12
 
 piece:
-	MOVQ pieces+0(FP), R12
-	MOVQ (R12), R11
-	MOVQ 8(R12), R12
+	MOVQ pieces+0(FP), R11
+	MOVQ 8(R11), R11
+	MOVQ R11, (SP)
+	MOVQ pieces+0(FP), R11
+	MOVQ (R11), R11
+	ADDQ R11, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R12
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R11, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z16
@@ -8534,13 +8699,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(R11*8), Z18
 	VFMADD231PD  Z18, Z16, Z14
 	VFMADD231PD  Z18, Z17, Z15
+	PREFETCHT1   (CX)(R12*1)
+	PREFETCHT1   64(CX)(R12*1)
 	ADDQ         $0x00000004, R11
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, R12
-	JGE          unrolled
+	CMPQ         R11, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R12
+	ADDQ $0x00000004, (SP)
+	CMPQ R11, (SP)
 	JE   next
 
 single:
@@ -8572,18 +8740,18 @@ single:
 	VFMADD231PD  Z18, Z17, Z15
 	ADDQ         $0x00000001, R11
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, R12
-	JNE          single
+	CMPQ         R11, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -8679,11 +8847,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather6x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather6x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather6x16AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather6x16AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -8729,14 +8897,19 @@ TEXT ·gather6x16AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
+	MOVQ       ahead+40(FP), R10
 
 piece:
-	MOVQ pieces+0(FP), R10
-	MOVQ (R10), R9
-	MOVQ 8(R10), R10
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R10
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z12
@@ -8819,13 +8992,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(R9*8), Z14
 	VFMADD231PD  Z14, Z12, Z10
 	VFMADD231PD  Z14, Z13, Z11
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
 	ADDQ         $0x00000004, R9
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, R10
-	JGE          unrolled
+	CMPQ         R9, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R10
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
 	JE   next
 
 single:
@@ -8851,18 +9027,18 @@ single:
 	VFMADD231PD  Z14, Z13, Z11
 	ADDQ         $0x00000001, R9
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, R10
-	JNE          single
+	CMPQ         R9, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -8936,11 +9112,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather4x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather4x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather4x16AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather4x16AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -8972,14 +9148,19 @@ TEXT ·gather4x16AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
+	MOVQ       ahead+40(FP), R8
 
 piece:
-	MOVQ pieces+0(FP), R8
-	MOVQ (R8), DI
-	MOVQ 8(R8), R8
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R8
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z8
@@ -9038,13 +9219,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(DI*8), Z10
 	VFMADD231PD  Z10, Z8, Z6
 	VFMADD231PD  Z10, Z9, Z7
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, R8
-	JGE          unrolled
+	CMPQ         DI, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R8
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
 	JE   next
 
 single:
@@ -9064,18 +9248,18 @@ single:
 	VFMADD231PD  Z10, Z9, Z7
 	ADDQ         $0x00000001, DI
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, R8
-	JNE          single
+	CMPQ         DI, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -9127,11 +9311,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather2x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather2x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather2x16AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather2x16AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	PREFETCHT0 64(AX)
@@ -9149,14 +9333,19 @@ TEXT ·gather2x16AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
+	MOVQ       ahead+40(FP), SI
 
 piece:
-	MOVQ pieces+0(FP), SI
-	MOVQ (SI), BX
-	MOVQ 8(SI), SI
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, SI
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z4
@@ -9191,13 +9380,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(BX*8), Z6
 	VFMADD231PD  Z6, Z4, Z2
 	VFMADD231PD  Z6, Z5, Z3
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000200, CX
-	SUBQ         $0x00000004, SI
-	JGE          unrolled
+	CMPQ         BX, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, SI
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
 	JE   next
 
 single:
@@ -9211,18 +9403,18 @@ single:
 	VFMADD231PD  Z6, Z5, Z3
 	ADDQ         $0x00000001, BX
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000001, SI
-	JNE          single
+	CMPQ         BX, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -9252,11 +9444,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather6x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather6x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather6x8AVX2F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather6x8AVX2F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -9296,14 +9488,19 @@ TEXT ·gather6x8AVX2F64(SB), NOSPLIT, $0-73
 	VXORPD     Y9, Y9, Y9
 	VXORPD     Y10, Y10, Y10
 	VXORPD     Y11, Y11, Y11
+	MOVQ       ahead+40(FP), R10
 
 piece:
-	MOVQ pieces+0(FP), R10
-	MOVQ (R10), R9
-	MOVQ 8(R10), R10
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R10
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Y12
@@ -9386,13 +9583,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(R9*8), Y14
 	VFMADD231PD  Y14, Y12, Y10
 	VFMADD231PD  Y14, Y13, Y11
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
 	ADDQ         $0x00000004, R9
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R10
-	JGE          unrolled
+	CMPQ         R9, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R10
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
 	JE   next
 
 single:
@@ -9418,18 +9618,18 @@ single:
 	VFMADD231PD  Y14, Y13, Y11
 	ADDQ         $0x00000001, R9
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R10
-	JNE          single
+	CMPQ         R9, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000008
 	JNE    masked
 	TESTB  SI, SI
@@ -9583,11 +9783,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather4x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather4x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather4x8AVX2F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather4x8AVX2F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -9615,14 +9815,19 @@ TEXT ·gather4x8AVX2F64(SB), NOSPLIT, $0-73
 	VXORPD     Y5, Y5, Y5
 	VXORPD     Y6, Y6, Y6
 	VXORPD     Y7, Y7, Y7
+	MOVQ       ahead+40(FP), R8
 
 piece:
-	MOVQ pieces+0(FP), R8
-	MOVQ (R8), DI
-	MOVQ 8(R8), R8
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R8
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Y8
@@ -9681,13 +9886,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(DI*8), Y10
 	VFMADD231PD  Y10, Y8, Y6
 	VFMADD231PD  Y10, Y9, Y7
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R8
-	JGE          unrolled
+	CMPQ         DI, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R8
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
 	JE   next
 
 single:
@@ -9707,18 +9915,18 @@ single:
 	VFMADD231PD  Y10, Y9, Y7
 	ADDQ         $0x00000001, DI
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R8
-	JNE          single
+	CMPQ         DI, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000008
 	JNE    masked
 	TESTB  SI, SI
@@ -9824,11 +10032,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather2x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather2x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather2x8AVX2F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather2x8AVX2F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -9844,14 +10052,19 @@ TEXT ·gather2x8AVX2F64(SB), NOSPLIT, $0-73
 	VXORPD     Y1, Y1, Y1
 	VXORPD     Y2, Y2, Y2
 	VXORPD     Y3, Y3, Y3
+	MOVQ       ahead+40(FP), SI
 
 piece:
-	MOVQ pieces+0(FP), SI
-	MOVQ (SI), BX
-	MOVQ 8(SI), SI
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, SI
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Y4
@@ -9886,13 +10099,16 @@ unrolled:
 	VBROADCASTSD 24(AX)(BX*8), Y6
 	VFMADD231PD  Y6, Y4, Y2
 	VFMADD231PD  Y6, Y5, Y3
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, SI
-	JGE          unrolled
+	CMPQ         BX, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, SI
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
 	JE   next
 
 single:
@@ -9906,18 +10122,18 @@ single:
 	VFMADD231PD  Y6, Y5, Y3
 	ADDQ         $0x00000001, BX
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, SI
-	JNE          single
+	CMPQ         BX, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000008
 	JNE    masked
 	TESTB  SI, SI
@@ -9975,11 +10191,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather12x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather12x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather12x8AVX512F64(SB), NOSPLIT, $8-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather12x8AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -10043,14 +10259,19 @@ TEXT ·gather12x8AVX512F64(SB), NOSPLIT, $8-73
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
+	MOVQ       ahead+40(FP), BP
 
 piece:
-	MOVQ pieces+0(FP), BP
-	MOVQ (BP), R15
-	MOVQ 8(BP), BP
+	MOVQ pieces+0(FP), R15
+	MOVQ 8(R15), R15
+	MOVQ R15, (SP)
+	MOVQ pieces+0(FP), R15
+	MOVQ (R15), R15
+	ADDQ R15, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, BP
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R15, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z12
@@ -10153,13 +10374,16 @@ unrolled:
 	VFMADD231PD  Z13, Z12, Z10
 	VBROADCASTSD 24(AX)(R15*8), Z13
 	VFMADD231PD  Z13, Z12, Z11
+	PREFETCHT1   (CX)(BP*1)
+	PREFETCHT1   64(CX)(BP*1)
 	ADDQ         $0x00000004, R15
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, BP
-	JGE          unrolled
+	CMPQ         R15, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, BP
+	ADDQ $0x00000004, (SP)
+	CMPQ R15, (SP)
 	JE   next
 
 single:
@@ -10190,18 +10414,18 @@ single:
 	VFMADD231PD  Z13, Z12, Z11
 	ADDQ         $0x00000001, R15
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, BP
-	JNE          single
+	CMPQ         R15, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -10315,11 +10539,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather10x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather10x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather10x8AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather10x8AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -10373,14 +10597,19 @@ TEXT ·gather10x8AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z7, Z7, Z7
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
+	MOVQ       ahead+40(FP), R14
 
 piece:
-	MOVQ pieces+0(FP), R14
-	MOVQ (R14), R13
-	MOVQ 8(R14), R14
+	MOVQ pieces+0(FP), R13
+	MOVQ 8(R13), R13
+	MOVQ R13, (SP)
+	MOVQ pieces+0(FP), R13
+	MOVQ (R13), R13
+	ADDQ R13, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R14
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R13, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z10
@@ -10467,13 +10696,16 @@ unrolled:
 	VFMADD231PD  Z11, Z10, Z8
 	VBROADCASTSD 24(AX)(R13*8), Z11
 	VFMADD231PD  Z11, Z10, Z9
+	PREFETCHT1   (CX)(R14*1)
+	PREFETCHT1   64(CX)(R14*1)
 	ADDQ         $0x00000004, R13
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R14
-	JGE          unrolled
+	CMPQ         R13, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R14
+	ADDQ $0x00000004, (SP)
+	CMPQ R13, (SP)
 	JE   next
 
 single:
@@ -10500,18 +10732,18 @@ single:
 	VFMADD231PD  Z11, Z10, Z9
 	ADDQ         $0x00000001, R13
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R14
-	JNE          single
+	CMPQ         R13, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -10607,11 +10839,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather8x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather8x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather8x8AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather8x8AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -10655,14 +10887,19 @@ TEXT ·gather8x8AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
+	MOVQ       ahead+40(FP), R12
 
 piece:
-	MOVQ pieces+0(FP), R12
-	MOVQ (R12), R11
-	MOVQ 8(R12), R12
+	MOVQ pieces+0(FP), R11
+	MOVQ 8(R11), R11
+	MOVQ R11, (SP)
+	MOVQ pieces+0(FP), R11
+	MOVQ (R11), R11
+	ADDQ R11, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R12
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R11, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z8
@@ -10733,13 +10970,16 @@ unrolled:
 	VFMADD231PD  Z9, Z8, Z6
 	VBROADCASTSD 24(AX)(R11*8), Z9
 	VFMADD231PD  Z9, Z8, Z7
+	PREFETCHT1   (CX)(R12*1)
+	PREFETCHT1   64(CX)(R12*1)
 	ADDQ         $0x00000004, R11
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R12
-	JGE          unrolled
+	CMPQ         R11, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R12
+	ADDQ $0x00000004, (SP)
+	CMPQ R11, (SP)
 	JE   next
 
 single:
@@ -10762,18 +11002,18 @@ single:
 	VFMADD231PD  Z9, Z8, Z7
 	ADDQ         $0x00000001, R11
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R12
-	JNE          single
+	CMPQ         R11, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -10851,11 +11091,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather6x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather6x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather6x8AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather6x8AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -10889,14 +11129,19 @@ TEXT ·gather6x8AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z3, Z3, Z3
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
+	MOVQ       ahead+40(FP), R10
 
 piece:
-	MOVQ pieces+0(FP), R10
-	MOVQ (R10), R9
-	MOVQ 8(R10), R10
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R10
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z6
@@ -10951,13 +11196,16 @@ unrolled:
 	VFMADD231PD  Z7, Z6, Z4
 	VBROADCASTSD 24(AX)(R9*8), Z7
 	VFMADD231PD  Z7, Z6, Z5
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
 	ADDQ         $0x00000004, R9
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R10
-	JGE          unrolled
+	CMPQ         R9, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R10
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
 	JE   next
 
 single:
@@ -10976,18 +11224,18 @@ single:
 	VFMADD231PD  Z7, Z6, Z5
 	ADDQ         $0x00000001, R9
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R10
-	JNE          single
+	CMPQ         R9, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -11047,11 +11295,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather4x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather4x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather4x8AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather4x8AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -11075,14 +11323,19 @@ TEXT ·gather4x8AVX512F64(SB), NOSPLIT, $0-73
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
+	MOVQ       ahead+40(FP), R8
 
 piece:
-	MOVQ pieces+0(FP), R8
-	MOVQ (R8), DI
-	MOVQ 8(R8), R8
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R8
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z4
@@ -11121,13 +11374,16 @@ unrolled:
 	VFMADD231PD  Z5, Z4, Z2
 	VBROADCASTSD 24(AX)(DI*8), Z5
 	VFMADD231PD  Z5, Z4, Z3
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, R8
-	JGE          unrolled
+	CMPQ         DI, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R8
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
 	JE   next
 
 single:
@@ -11142,18 +11398,18 @@ single:
 	VFMADD231PD  Z5, Z4, Z3
 	ADDQ         $0x00000001, DI
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, R8
-	JNE          single
+	CMPQ         DI, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -11195,11 +11451,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather2x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather2x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather2x8AVX512F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather2x8AVX512F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -11213,14 +11469,19 @@ TEXT ·gather2x8AVX512F64(SB), NOSPLIT, $0-73
 	MOVQ       b+32(FP), CX
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
+	MOVQ       ahead+40(FP), SI
 
 piece:
-	MOVQ pieces+0(FP), SI
-	MOVQ (SI), BX
-	MOVQ 8(SI), SI
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, SI
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Z2
@@ -11243,13 +11504,16 @@ unrolled:
 	VFMADD231PD  Z3, Z2, Z0
 	VBROADCASTSD 24(AX)(BX*8), Z3
 	VFMADD231PD  Z3, Z2, Z1
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000100, CX
-	SUBQ         $0x00000004, SI
-	JGE          unrolled
+	CMPQ         BX, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, SI
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
 	JE   next
 
 single:
@@ -11260,18 +11524,18 @@ single:
 	VFMADD231PD  Z3, Z2, Z1
 	ADDQ         $0x00000001, BX
 	ADDQ         $0x00000040, CX
-	SUBQ         $0x00000001, SI
-	JNE          single
+	CMPQ         BX, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	MOVQ   $-1, DI
 	BZHIQ  BX, DI, DI
 	KMOVW  DI, K1
@@ -11295,11 +11559,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather6x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather6x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather6x4AVX2F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather6x4AVX2F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -11333,14 +11597,19 @@ TEXT ·gather6x4AVX2F64(SB), NOSPLIT, $0-73
 	VXORPD     Y3, Y3, Y3
 	VXORPD     Y4, Y4, Y4
 	VXORPD     Y5, Y5, Y5
+	MOVQ       ahead+40(FP), R10
 
 piece:
-	MOVQ pieces+0(FP), R10
-	MOVQ (R10), R9
-	MOVQ 8(R10), R10
+	MOVQ pieces+0(FP), R9
+	MOVQ 8(R9), R9
+	MOVQ R9, (SP)
+	MOVQ pieces+0(FP), R9
+	MOVQ (R9), R9
+	ADDQ R9, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R10
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ R9, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Y6
@@ -11395,13 +11664,16 @@ unrolled:
 	VFMADD231PD  Y7, Y6, Y4
 	VBROADCASTSD 24(AX)(R9*8), Y7
 	VFMADD231PD  Y7, Y6, Y5
+	PREFETCHT1   (CX)(R10*1)
+	PREFETCHT1   64(CX)(R10*1)
 	ADDQ         $0x00000004, R9
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000004, R10
-	JGE          unrolled
+	CMPQ         R9, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R10
+	ADDQ $0x00000004, (SP)
+	CMPQ R9, (SP)
 	JE   next
 
 single:
@@ -11420,18 +11692,18 @@ single:
 	VFMADD231PD  Y7, Y6, Y5
 	ADDQ         $0x00000001, R9
 	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000001, R10
-	JNE          single
+	CMPQ         R9, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000004
 	JNE    masked
 	TESTB  SI, SI
@@ -11554,11 +11826,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather4x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather4x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather4x4AVX2F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather4x4AVX2F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -11582,14 +11854,19 @@ TEXT ·gather4x4AVX2F64(SB), NOSPLIT, $0-73
 	VXORPD     Y1, Y1, Y1
 	VXORPD     Y2, Y2, Y2
 	VXORPD     Y3, Y3, Y3
+	MOVQ       ahead+40(FP), R8
 
 piece:
-	MOVQ pieces+0(FP), R8
-	MOVQ (R8), DI
-	MOVQ 8(R8), R8
+	MOVQ pieces+0(FP), DI
+	MOVQ 8(DI), DI
+	MOVQ DI, (SP)
+	MOVQ pieces+0(FP), DI
+	MOVQ (DI), DI
+	ADDQ DI, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, R8
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ DI, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Y4
@@ -11628,13 +11905,16 @@ unrolled:
 	VFMADD231PD  Y5, Y4, Y2
 	VBROADCASTSD 24(AX)(DI*8), Y5
 	VFMADD231PD  Y5, Y4, Y3
+	PREFETCHT1   (CX)(R8*1)
+	PREFETCHT1   64(CX)(R8*1)
 	ADDQ         $0x00000004, DI
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000004, R8
-	JGE          unrolled
+	CMPQ         DI, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, R8
+	ADDQ $0x00000004, (SP)
+	CMPQ DI, (SP)
 	JE   next
 
 single:
@@ -11649,18 +11929,18 @@ single:
 	VFMADD231PD  Y5, Y4, Y3
 	ADDQ         $0x00000001, DI
 	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000001, R8
-	JNE          single
+	CMPQ         DI, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000004
 	JNE    masked
 	TESTB  SI, SI
@@ -11745,11 +12025,11 @@ done:
 	VZEROUPPER
 	RET
 
-// func gather2x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather2x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather2x4AVX2F64(SB), NOSPLIT, $0-73
-	MOVQ       c+40(FP), AX
-	MOVQ       ldc+48(FP), CX
+TEXT ·gather2x4AVX2F64(SB), NOSPLIT, $8-81
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
 	PREFETCHT0 (AX)
 	ADDQ       CX, AX
@@ -11763,14 +12043,19 @@ TEXT ·gather2x4AVX2F64(SB), NOSPLIT, $0-73
 	MOVQ       b+32(FP), CX
 	VXORPD     Y0, Y0, Y0
 	VXORPD     Y1, Y1, Y1
+	MOVQ       ahead+40(FP), SI
 
 piece:
-	MOVQ pieces+0(FP), SI
-	MOVQ (SI), BX
-	MOVQ 8(SI), SI
+	MOVQ pieces+0(FP), BX
+	MOVQ 8(BX), BX
+	MOVQ BX, (SP)
+	MOVQ pieces+0(FP), BX
+	MOVQ (BX), BX
+	ADDQ BX, (SP)
 	ADDQ $0x00000010, pieces+0(FP)
-	SUBQ $0x00000004, SI
-	JLT  rest
+	SUBQ $0x00000004, (SP)
+	CMPQ BX, (SP)
+	JGT  rest
 
 unrolled:
 	VMOVUPD      (CX), Y2
@@ -11793,13 +12078,16 @@ unrolled:
 	VFMADD231PD  Y3, Y2, Y0
 	VBROADCASTSD 24(AX)(BX*8), Y3
 	VFMADD231PD  Y3, Y2, Y1
+	PREFETCHT1   (CX)(SI*1)
+	PREFETCHT1   64(CX)(SI*1)
 	ADDQ         $0x00000004, BX
 	ADDQ         $0x00000080, CX
-	SUBQ         $0x00000004, SI
-	JGE          unrolled
+	CMPQ         BX, (SP)
+	JLE          unrolled
 
 rest:
-	ADDQ $0x00000004, SI
+	ADDQ $0x00000004, (SP)
+	CMPQ BX, (SP)
 	JE   next
 
 single:
@@ -11810,18 +12098,18 @@ single:
 	VFMADD231PD  Y3, Y2, Y1
 	ADDQ         $0x00000001, BX
 	ADDQ         $0x00000020, CX
-	SUBQ         $0x00000001, SI
-	JNE          single
+	CMPQ         BX, (SP)
+	JLT          single
 
 next:
 	DECQ   n+8(FP)
 	JNE    piece
-	MOVQ   c+40(FP), AX
-	MOVQ   ldc+48(FP), CX
+	MOVQ   c+48(FP), AX
+	MOVQ   ldc+56(FP), CX
 	SHLQ   $0x03, CX
-	MOVQ   height+56(FP), DX
-	MOVQ   cols+64(FP), BX
-	MOVB   accumulate+72(FP), SI
+	MOVQ   height+64(FP), DX
+	MOVQ   cols+72(FP), BX
+	MOVB   accumulate+80(FP), SI
 	CMPQ   BX, $0x00000004
 	JNE    masked
 	TESTB  SI, SI

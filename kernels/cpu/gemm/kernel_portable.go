@@ -18,7 +18,7 @@ func portable[T Float]() *kernel[T] {
 }
 
 // gatherPortable has the block of tilePortable.
-func gatherPortable[T Float](pieces *int, n int, rows *int, a, b, c *T, ldc, height, cols int, accumulate bool) {
+func gatherPortable[T Float](pieces *int, n int, rows *int, a, b *T, _ int, c *T, ldc, height, cols int, accumulate bool) {
 	at := unsafe.Slice(rows, portableMR)
 	var sums [portableMR * portableNR]T
 	for _, piece := range unsafe.Slice((*Piece)(unsafe.Pointer(pieces)), n) {

@@ -26,8 +26,12 @@ var (
 	gatherAVX2   = []int{6, 4, 2}
 )
 
-// gatherUnroll is how many steps of the reduction a loop does.
-const gatherUnroll = 4
+// gatherUnroll is how many steps of the reduction a loop does, gatherAhead how many bytes it asks for that will be needed
+// later.
+const (
+	gatherUnroll = 4
+	gatherAhead  = 128
+)
 
 func gatherKernels() {
 	columnMask()
@@ -56,11 +60,12 @@ func (k gatherKernel) name() string {
 func (k gatherKernel) generate() {
 	nr := k.vectors * k.lanes()
 	begin(k.name(),
-		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b, c *%s, ldc, height, cols int, accumulate bool)", k.goType),
+		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b *%[1]s, ahead int, c *%[1]s, ldc, height, cols int, accumulate bool)", k.goType),
 		fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", k.name(), k.rows, nr),
 		"of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]",
 		fmt.Sprintf("elements from a[rows[i]+pieces[2p]] on. There are %d rows whatever the height is. b points to a panel", k.rows),
-		fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. Nothing is 0.", nr))
+		fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. None of these is 0.", nr),
+		fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*k.width.bytes, gatherAhead))
 	k.prefetchC()
 
 	at := make([]GPVirtual, k.rows)
@@ -78,7 +83,7 @@ func (k gatherKernel) generate() {
 		k.zeros(k.element, acc[r]...)
 	}
 	bv, av := k.vector(k.vectors), k.vector(2)
-	index, left := GP64(), GP64()
+	index, ahead, end := GP64(), param("ahead"), AllocLocal(8)
 	step := func(i int) {
 		for j := range bv {
 			k.load(Mem{Base: b, Disp: (i*k.vectors + j) * k.width.bytes}, bv[j])
@@ -93,30 +98,38 @@ func (k gatherKernel) generate() {
 	advance := func(steps int) {
 		ADDQ(U32(steps), index)
 		ADDQ(U32(steps*k.vectors*k.width.bytes), b)
-		SUBQ(U32(steps), left)
+		CMPQ(index, end)
 	}
 
-	// The arguments in memory are the variables that do not fit the registers.
+	// The arguments in memory, and the end of the piece, are variables that do not fit the registers.
 	Label("piece")
-	MOVQ(place("pieces"), left)
-	MOVQ(Mem{Base: left}, index)
-	MOVQ(Mem{Base: left, Disp: 8}, left)
+	MOVQ(place("pieces"), index)
+	MOVQ(Mem{Base: index, Disp: 8}, index)
+	MOVQ(index, end)
+	MOVQ(place("pieces"), index)
+	MOVQ(Mem{Base: index}, index)
+	ADDQ(index, end)
 	ADDQ(U32(16), place("pieces"))
-	SUBQ(U32(gatherUnroll), left)
-	JLT(LabelRef("rest"))
+	SUBQ(U32(gatherUnroll), end)
+	CMPQ(index, end)
+	JGT(LabelRef("rest"))
 	Label("unrolled")
 	for i := range gatherUnroll {
 		step(i)
 	}
+	for line := 0; line < gatherAhead; line += 64 {
+		PREFETCHT1(Mem{Base: b, Index: ahead, Scale: 1, Disp: line})
+	}
 	advance(gatherUnroll)
-	JGE(LabelRef("unrolled"))
+	JLE(LabelRef("unrolled"))
 	Label("rest")
-	ADDQ(U32(gatherUnroll), left)
+	ADDQ(U32(gatherUnroll), end)
+	CMPQ(index, end)
 	JE(LabelRef("next"))
 	Label("single")
 	step(0)
 	advance(1)
-	JNE(LabelRef("single"))
+	JLT(LabelRef("single"))
 	Label("next")
 	DECQ(place("n"))
 	JNE(LabelRef("piece"))
