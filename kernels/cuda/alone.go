@@ -14,9 +14,7 @@ var answers graph.Answers[compileFunc]
 func init() {
 	refused := graph.NotLaunched()
 	refused["host"] = "its code runs on the host"
-	for _, name := range []string{"conv2d_transpose", "conv2d_filter_grad"} {
-		refused[name] = "it is computed as products of patches"
-	}
+	refused["conv2d_filter_grad"] = "it is computed as products of patches"
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
 		"fusion": Compile,
@@ -24,7 +22,7 @@ func init() {
 
 		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
 		"softmax": fused, "log_softmax": fused, "layer_norm": fused, "rms_norm": fused,
-		"matmul": fused, "conv2d": fused,
+		"matmul": fused, "conv2d": fused, "conv2d_transpose": fused,
 		"attention": fused, "attention_grad": fused, "moe": fused, "moe_grad": fused,
 		"cast":   fusedUnless(func(op graph.Cast, x Operand) bool { return op.To == x.DType }),
 		"reduce": fusedUnless(func(op graph.Reduce, _ Operand) bool { return op.Axes.Len() == 0 }),

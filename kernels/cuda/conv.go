@@ -2,42 +2,266 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 	"fusec/graph/body"
 )
 
-// compileConv makes the kernel of a fusion anchored on a convolution: elementwise work in which each thread sums the
-// products of its elements.
+// compileConv makes the kernel of a fusion anchored on a convolution or its transpose. In NHWC these are products whose
+// operand A is patches of images, or, where a filter has one element, a matrix in memory; without sums over channels they
+// are windows that vectors of channels slide over. Other convolutions are computed one element at a time.
 func compileConv(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, error) {
 	p, err := body.Lower(f, args, results)
 	if err != nil {
 		return nil, err
 	}
-	n, u := p.Anchor, newUnit(args, results)
-	op, ok := n.Op.(graph.Conv2D)
-	switch {
-	case !ok:
-		_, err := answers.Of(n.Op)
-		return nil, err
-	case op.Layout != graph.NCHW:
-		return nil, noLayout(op)
+	u := newUnit(args, results)
+	switch op := p.Anchor.Op.(type) {
+	case graph.Conv2D:
+		c := forwardConv(op, p)
+		if op.Layout == graph.NHWC && (c.depthwise() || c.groups == 1 || min(c.channels, c.columns) >= leastGroup) {
+			return c.kernel(u, p, cfg)
+		}
+		return directConv(u, op, p, cfg)
+	case graph.Conv2DTranspose:
+		if op.Layout != graph.NHWC {
+			return nil, noLayout(op)
+		}
+		return transposedConv(op, p).kernel(u, p, cfg)
 	}
+	return nil, fmt.Errorf("CUDA has no kernel for %s in a fusion", p.Anchor.Op.OpName())
+}
+
+// leastGroup is how many channels and columns a group has at least for its product to be worth it.
+const leastGroup = 8
+
+// directConv makes elementwise work in which each thread sums the products of its elements.
+func directConv(u *unit, op graph.Conv2D, p *body.Program, cfg Config) (*Kernel, error) {
+	n := p.Anchor
 	from, filters := p.Operands[0], p.Operands[1]
-	x, w, y := from.Layout, filters.Layout, p.Space
-	u.window(graph.IntsOf(w.Shape.At(2), w.Shape.At(3)), op.Stride, op.Dilation, op.Pad, x.Shape, y.At(2), y.At(3))
+	x := from.Layout.Transpose(graph.ImagePerm(op.Layout, graph.NCHW))
+	w := filters.Layout.Transpose(graph.FilterPerm(op.Layout, graph.NCHW))
+	_, o, oh, ow := op.Layout.ImageDims(p.Space)
+	u.window(graph.IntsOf(w.Shape.At(2), w.Shape.At(3)), op.Stride, op.Dilation, op.Pad, x.Shape, oh, ow)
 	strides := func(l graph.Layout) string {
 		return fmt.Sprintf("Strides<%d, %d, %d, %d>", l.Stride[0], l.Stride[1], l.Stride[2], l.Stride[3])
 	}
 	e, err := newElementwise(u, p, cfg, false, func(b *printer) {
-		expr := fmt.Sprintf("conv<Problem, %s, %s, %d, %d, %s, %s>", b.width(), lane(n.Type.DType), y.At(1), op.Groups,
-			strides(x), strides(w))
+		expr := fmt.Sprintf("conv<Problem, %s, %s, %d, %d, %s, %s, %v>", b.width(), lane(n.Type.DType), o, op.Groups,
+			strides(x), strides(w), op.Layout == graph.NHWC)
 		expr += fmt.Sprintf("(%s + %d, %s + %d, %s)", u.arg(from.Arg), x.Offset, u.arg(filters.Arg), w.Offset,
-			b.offset(graph.Contiguous(y)))
+			b.offset(graph.Contiguous(p.Space)))
 		b.define(p.IndexOf(0), b.bindByElement(lane(n.Type.DType), expr, n))
 	})
 	if err != nil {
 		return nil, err
 	}
 	return e.kernel("windows")
+}
+
+// A convolution is a sum over windows and channels of NHWC images: of a convolution's own, or of its transpose.
+type convolution struct {
+	image, filters    body.Operand
+	groups            int
+	channels, columns int // of a group: summed over, and of the result
+	axes              [2]int
+	classes           [][2]slide // of rows and columns; each makes some of the positions of the result
+}
+
+// forwardConv describes a convolution in NHWC.
+func forwardConv(op graph.Conv2D, p *body.Program) *convolution {
+	x, w, y := p.Operands[0].Layout.Shape, p.Operands[1].Layout.Shape, p.Space
+	c := &convolution{image: p.Operands[0], filters: p.Operands[1], groups: op.Groups, channels: w.At(2),
+		columns: w.At(3) / op.Groups, axes: [2]int{2, 3}}
+	slides := forwardSlides(x, y, w.At(0), w.At(1), op.Stride, op.Dilation, op.Pad)
+	c.classes = [][2]slide{slides}
+	return c
+}
+
+// forwardSlides are those of kh×kw filters over the rows and columns of images x with results y, both in NHWC.
+func forwardSlides(x, y graph.Shape, kh, kw int, stride, dilation, pad graph.Ints) (s [2]slide) {
+	for i, taps := range []int{kh, kw} {
+		s[i] = forwardSlide(x.At(1+i), y.At(1+i), taps, stride.At(i), dilation.At(i), pad.At(i))
+	}
+	return s
+}
+
+// transposedConv describes the transpose of a convolution in NHWC.
+func transposedConv(op graph.Conv2DTranspose, p *body.Program) *convolution {
+	y, w := p.Operands[0].Layout.Shape, p.Operands[1].Layout.Shape
+	c := &convolution{image: p.Operands[0], filters: p.Operands[1], groups: op.Groups, channels: w.At(3) / op.Groups,
+		columns: w.At(2), axes: [2]int{3, 2}}
+	axis := func(i, size int) []slide {
+		return transposedSlides(size, y.At(1+i), w.At(i), op.Stride.At(i), op.Dilation.At(i), op.Pad.At(i))
+	}
+	for _, r := range axis(0, op.H) {
+		for _, s := range axis(1, op.W) {
+			c.classes = append(c.classes, [2]slide{r, s})
+		}
+	}
+	return c
+}
+
+// kernel makes a kernel of one product for each class.
+func (c *convolution) kernel(u *unit, p *body.Program, cfg Config) (*Kernel, error) {
+	all, fast := &Kernel{}, true
+	var templates []string
+	for i, s := range c.classes {
+		m := &matmul{unit: u, body: p, cfg: cfg, used: all.Scratch}
+		if len(c.classes) > 1 {
+			m.tag = fmt.Sprint(i)
+			u.printf("namespace class%d {\n", i)
+		}
+		steps := m.steps
+		if c.depthwise() && s[0].taps*s[1].taps > 0 {
+			c.slideOver(m, s)
+			steps = m.depthwiseSteps
+		} else {
+			c.multiply(m, s)
+		}
+		if err := m.write(); err != nil {
+			return nil, err
+		}
+		k, t := steps()
+		if len(c.classes) > 1 {
+			u.printf("}\n")
+		}
+		all.Steps, all.Scratch, fast = append(all.Steps, k.Steps...), k.Scratch, fast && t.fast
+		templates = append(templates, t.source...)
+	}
+	slices.Sort(templates)
+	return u.finish(all, fast, slices.Compact(templates)...), nil
+}
+
+// inImage turns coordinates of a product whose space is images, positions, groups and columns of a group into those of
+// the result.
+func inImage(s [2]slide, groups, columns int) func([]string) []string {
+	return func(coords []string) []string {
+		for i, s := range s {
+			c := &coords[1+i]
+			if s.outStep != 1 && *c != "0" {
+				*c = fmt.Sprintf("%s * %d", *c, s.outStep)
+			}
+			if s.out0 != 0 {
+				*c = fmt.Sprintf("%s + %d", *c, s.out0)
+			}
+			if s.outStep != 1 || s.out0 != 0 {
+				*c = "(" + *c + ")"
+			}
+		}
+		return joined(coords, groups, columns)
+	}
+}
+
+// joined turns the last two coordinates, a group and a column of it, into one.
+func joined(coords []string, groups, columns int) []string {
+	last := len(coords) - 1
+	if groups > 1 {
+		coords[last-1] = fmt.Sprintf("(%s * %d + %s)", coords[last-1], columns, coords[last])
+	} else {
+		coords[last-1] = coords[last]
+	}
+	return coords[:last]
+}
+
+// problem describes the product of a class with that many groups, except for factor B.
+func (c *convolution) problem(m *matmul, s [2]slide, groups, channels, columns int) {
+	x := c.image
+	q := &patches{slides: s, images: x.Layout.Shape.At(0), channels: channels, offset: x.Layout.Offset,
+		dtype: x.Node.Type.DType, kInner: true}
+	for i := range q.stride {
+		if x.Layout.Shape.At(i) != 1 {
+			q.stride[i] = x.Layout.Stride[i]
+		}
+	}
+	p := &product{name: "Problem", acc: graph.F32, n: columns, m: q.rows(), k: q.cols(), rows: []int{0, 1, 2}, column: 4,
+		batch: groups, inBody: inImage(s, groups, columns)}
+	if m.body.Anchor.Type.DType == graph.F64 {
+		p.acc = graph.F64
+	}
+	p.space = graph.ShapeOf(q.images, s[0].positions, s[1].positions, groups, columns)
+	if groups > 1 {
+		p.batchAxes = []int{3}
+	}
+	p.a = factor{arg: x.Arg, dtype: q.dtype, offset: q.offset, batch: []int{0, 0, 0, channels * q.stride[3]}, patches: q}
+	p.b = factor{arg: c.filters.Arg, dtype: c.filters.Node.Type.DType, batch: make([]int, 4)}
+	m.product = p
+}
+
+// multiply describes a class as a product.
+func (c *convolution) multiply(m *matmul, s [2]slide) {
+	c.problem(m, s, c.groups, c.channels, c.columns)
+	q := m.a.patches
+	if row, ok := q.plain(); ok {
+		m.a.outer, m.a.k, m.a.patches = row, q.stride[3], nil
+	} else if m.math() != "" {
+		c.widen(m)
+	}
+	c.layFilters(m, s)
+}
+
+// widen adds a step that copies the images to the scratch memory with more channels, of zeros, if patches could only be
+// read in pieces of a few bytes.
+func (c *convolution) widen(m *matmul) {
+	q := m.a.patches
+	size := q.dtype.Size()
+	height, width := q.slides[0].size, q.slides[1].size
+	if q.vec()*size >= 8 || m.batch > 1 || q.rows()*q.cols()*q.images*height*width == 0 {
+		return
+	}
+	w := 16 / size
+	if size == 2 && q.channels <= 4 {
+		w = 4
+	}
+	wide := roundUp(q.channels, w)
+	n := q.images * height * width * (wide / w)
+	typ := ctype(q.dtype)
+	from := m.pointer(m.a)
+	m.a.at = m.reserve(int64(n) * int64(w*size))
+	m.a.made = m.scratch(typ, "wide"+m.tag, m.a.at)
+	entry := "widen" + m.tag
+	m.elements(entry, indexType(n), n, "", fmt.Sprintf("store<1, %d>(%s + i64(e) * %d, widened<%d, %d, %d, %d, %d, %d, %d, %d, %d>(%s + %d, e));",
+		w*size, m.a.made, w, w, q.channels, wide, height, width, q.stride[0], q.stride[1], q.stride[2], q.stride[3], from, q.offset))
+	m.before = append(m.before, m.elementStep(entry, n))
+	q.channels, q.offset, q.stride = wide, 0, [4]int{height * width * wide, width * wide, wide, 1}
+	m.a.offset, m.k = 0, q.cols()
+}
+
+// taps is the layout of the filters of a class, [rows, columns, channels, columns of the result] of the first group.
+func (c *convolution) taps(s [2]slide) graph.Layout {
+	l := c.filters.Layout.Transpose(graph.IntsOf(0, 1, c.axes[0], c.axes[1]))
+	for i, s := range s {
+		l.Offset += s.tap0 * l.Stride[i]
+		l.Stride[i] *= s.tapStep
+	}
+	l.Shape = graph.ShapeOf(s[0].taps, s[1].taps, c.channels, c.columns)
+	return l
+}
+
+// layFilters describes the filters as factor B: as they lie, if that is a matrix for each group, or packed by a step.
+func (c *convolution) layFilters(m *matmul, s [2]slide) {
+	b, l := &m.b, c.taps(s)
+	groupStride := c.filters.Layout.Stride[3] * (c.filters.Layout.Shape.At(3) / c.groups)
+	channels := c.channels
+	if m.a.patches != nil {
+		channels = m.a.patches.channels
+	}
+	flat, ok := l.Reshape(graph.ShapeOf(l.Shape.Elems()/max(c.columns, 1), c.columns))
+	if ok && channels == c.channels && (flat.Stride[0] == 1 || flat.Stride[1] == 1 || c.columns == 1 || m.k <= 1) || m.k*m.n == 0 {
+		b.k, b.outer, b.offset, b.batch[3] = flat.Stride[0], flat.Stride[1], l.Offset, groupStride
+		return
+	}
+	size := b.dtype.Size()
+	pitch := roundUp(c.columns, 16/size)
+	n := m.batch * m.k * pitch
+	from := m.pointer(*b)
+	b.at = m.reserve(int64(n) * int64(size))
+	b.made = m.scratch(ctype(b.dtype), "filters"+m.tag, b.at)
+	b.k, b.outer, b.batch[3] = pitch, 1, m.k*pitch
+	entry := "pack" + m.tag
+	m.elements(entry, indexType(n), n, "", fmt.Sprintf("%s[e] = packed<%d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s + %d, e);",
+		b.made, m.k/channels, s[1].taps, c.channels, channels, c.columns, pitch, l.Stride[0], l.Stride[1], l.Stride[2], l.Stride[3],
+		groupStride, from, l.Offset))
+	m.before = append(m.before, m.elementStep(entry, n))
 }

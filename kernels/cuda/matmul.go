@@ -33,7 +33,12 @@ func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, er
 	if err != nil {
 		return nil, err
 	}
-	limit := 16 / elementBytes(results)
+	return m, m.write()
+}
+
+// write chooses how many columns the body takes at once, and prints Problem and Body.
+func (m *matmul) write() error {
+	limit := 16 / elementBytes(m.results)
 	if m.math() == "" {
 		limit = min(limit, simtColumns)
 	}
@@ -41,7 +46,7 @@ func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, er
 		limit = min(limit, acrossColumns)
 	}
 	m.columns(limit)
-	return m, m.writeBody()
+	return m.writeBody()
 }
 
 // elementBytes is the size of the largest of the results' elements, as far as it decides how many columns go at once.
@@ -65,6 +70,17 @@ type matmul struct {
 	rows   int    // of the tile, where that is settled; such products are not split
 	whole  bool   // not split
 	rung   *cut   // of the ladder, in place of the best
+	tag    string // of the names of the entries, where a kernel is several products
+	before []Step // that make factors
+	taps   [2]int // strides of the rows and columns of depthwise filters
+	used   int64  // bytes of the scratch memory that belong to others, or hold what those steps make
+}
+
+// reserve takes bytes of the scratch memory, and returns where they begin.
+func (m *matmul) reserve(bytes int64) (at int64) {
+	at = roundUp64(m.used, 256)
+	m.used = at + bytes
+	return at
 }
 
 // A columnSum is a result that sums a value over all rows.
@@ -77,7 +93,12 @@ type columnSum struct {
 func (m *matmul) writeBody() error {
 	p := m.product
 	coords, lines := p.coords()
-	b := newPrinter(m.unit, m.body, coords, p.column, p.w)
+	wide := p.column
+	if p.inBody != nil {
+		coords = p.inBody(coords)
+		wide = len(coords) - 1
+	}
+	b := newPrinter(m.unit, m.body, coords, wide, p.w)
 	b.overtake = true
 	b.define(m.body.IndexOf(0), value{kind: vector, expr: "acc", lane: lane(m.body.Anchor.Type.DType)})
 	var summed []value
@@ -161,8 +182,29 @@ func (c *cut) entry(name string) string {
 // fastText begins a translation unit whose functions may be as inaccurate as 16 bits or tf32; see src/ops.cuh.
 const fastText = "#define FUSEC_FAST\n"
 
-// kernel chooses a tile and puts the steps together.
+// kernel chooses a tile and puts the unit together.
 func (m *matmul) kernel() *Kernel {
+	k, c := m.steps()
+	return m.finish(k, c.fast, c.source...)
+}
+
+// finish puts the unit of products together.
+func (u *unit) finish(k *Kernel, fast bool, templates ...string) *Kernel {
+	if len(k.Steps) == 0 {
+		return &Kernel{}
+	}
+	for i := range k.Steps {
+		k.Steps[i].Params = u.fields
+	}
+	k.Source = u.source(append([]string{"gemm", "patches"}, templates...)...)
+	if fast {
+		k.Source = fastText + k.Source
+	}
+	return k
+}
+
+// steps chooses a tile and writes the entries of the product.
+func (m *matmul) steps() (*Kernel, cut) {
 	var c cut
 	if m.rung != nil {
 		c = *m.rung
@@ -173,7 +215,7 @@ func (m *matmul) kernel() *Kernel {
 	} else {
 		c = m.cut()
 	}
-	k := &Kernel{Steps: c.before, Scratch: roundUp64(c.scratch, 256)}
+	k := &Kernel{Steps: append(m.before, c.before...), Scratch: roundUp64(max(c.scratch, m.used), 256)}
 	rows := c.bm
 	if c.splits > 1 {
 		rows = finishRows
@@ -184,7 +226,7 @@ func (m *matmul) kernel() *Kernel {
 	}
 	partial := fmt.Sprintf("(%s *)nullptr", m.sum)
 	if len(m.sums) > 0 {
-		partial = m.scratch(m.sum, "partial", k.Scratch)
+		partial = m.scratch(m.sum, "partial"+m.tag, k.Scratch)
 		k.Scratch += m.sumBytes(blocks)
 	}
 	check := ""
@@ -192,29 +234,29 @@ func (m *matmul) kernel() *Kernel {
 		check = fmt.Sprintf("  if (%s->code != 0) return;\n", m.status())
 	}
 	tiles := m.batch * ceilDiv(m.m, c.bm) * ceilDiv(m.n, c.bn)
-	m.printf("%s {\n%s  ", c.entry("matmul"), check)
+	m.printf("%s {\n%s  ", c.entry("matmul"+m.tag), check)
 	grid, piece, split := c.grid, c.work, "0" // the template sets it
 	if grid == 0 {
 		grid, split = tiles*c.splits, "spot.split"
 		m.printf("const Spot spot = spot_of<Problem, %d, %d, %d>(blockIdx.x);\n  ", c.bm, c.bn, c.splits)
-		piece = fmt.Sprintf("piece_of<Problem, %d, %d>(%s, %s, spot)", c.bk, c.splits, m.arg(m.a.arg), m.arg(m.b.arg))
+		piece = fmt.Sprintf("piece_of<Problem, %d, %d>(%s, %s, spot)", c.bk, c.splits, m.pointer(m.a), m.pointer(m.b))
 	}
 	if c.splits == 1 {
 		m.printf(c.call+";\n}\n", "Body", "Body{p}", piece, partial)
 	} else {
-		parts := m.scratch(lane(m.acc), "parts", k.Scratch)
+		parts := m.scratch(lane(m.acc), "parts"+m.tag, k.Scratch)
 		k.Scratch += int64(c.splits) * int64(m.batch) * int64(m.m) * int64(m.n) * int64(m.acc.Size())
 		body := fmt.Sprintf("Partial<Problem>{%s, %s}", parts, split)
 		m.printf(c.call+";\n}\n", "Partial<Problem>", body, piece, "(float *)nullptr")
-		m.printf("\nKERNEL(finish, 256, 1) {\n%s  finish_split<Problem, Body, %d, %d>(Body{p}, %s, %s);\n}\n",
+		m.printf("\nKERNEL(finish%s, 256, 1) {\n%s  finish_split<Problem, Body, %d, %d>(Body{p}, %s, %s);\n}\n", m.tag,
 			check, c.splits, finishRows, parts, partial)
 	}
 	if tiles > 0 {
 		grid := [3]int{grid, 1, 1}
-		k.Steps = append(k.Steps, Step{Entry: "matmul", Grid: grid, Block: c.threads, Shared: c.shared})
+		k.Steps = append(k.Steps, Step{Entry: "matmul" + m.tag, Grid: grid, Block: c.threads, Shared: c.shared})
 		if c.splits > 1 {
 			grid[0] = blocks * ceilDiv(m.n, 32*m.w)
-			k.Steps = append(k.Steps, Step{Entry: "finish", Grid: grid, Block: 256, Shared: 8 * 32 * m.w * 8})
+			k.Steps = append(k.Steps, Step{Entry: "finish" + m.tag, Grid: grid, Block: 256, Shared: 8 * 32 * m.w * 8})
 		}
 	}
 	if len(m.sums) > 0 && m.n > 0 {
@@ -227,17 +269,7 @@ func (m *matmul) kernel() *Kernel {
 		grid := [3]int{ceilDiv(m.n, 32), len(m.sums), 1}
 		k.Steps = append(k.Steps, Step{Entry: "columns", Grid: grid, Block: 256, Shared: 8 * 32 * 8})
 	}
-	if len(k.Steps) == 0 {
-		return &Kernel{}
-	}
-	for i := range k.Steps {
-		k.Steps[i].Params = m.fields
-	}
-	k.Source = m.source(append([]string{"gemm"}, c.source...)...)
-	if c.fast {
-		k.Source = fastText + k.Source
-	}
-	return k
+	return k, c
 }
 
 // cut chooses the template and the tile.

@@ -45,6 +45,8 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 		return nil, "the operands are not of f32"
 	case min(m.batch, m.m, m.n, m.k) == 0:
 		return nil, "it is empty"
+	case m.a.patches != nil:
+		return nil, "the copy engine does not read patches"
 	}
 	var ok bool
 	if p.batches, p.a.stride, p.b.stride, ok = m.mergeBatches(); !ok {
@@ -91,27 +93,29 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	tilesM, tilesN := ceilDiv(m.m, t.bm), ceilDiv(m.n, acrossWidth)
 	c := cut{bm: t.bm, bn: acrossWidth, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
 		grid: min(m.cfg.Chip.SMs, m.batch*tilesM*tilesN*t.splits), sumBlocks: m.batch * tilesM,
-		fast: !t.strict, work: "Whole<Problem, Tile>{}", source: []string{"hopper", "gemm_hopper", "gemm_across"}}
+		scratch: m.used, fast: !t.strict, work: "Whole<Problem, Tile>{}", source: []string{"hopper", "gemm_hopper", "gemm_across"}}
 	field := func(f *hopperFactor, name string, at int64) string {
 		tm := f.tensorMap(m.k, t.bm, p.batches, at)
 		tm.Round = !t.strict && f == &p.a && f.pitch == 0
 		return "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", name)
 	}
+	at := roundUp64(c.scratch, 256)
 	if p.a.pitch > 0 {
 		what := "ALL"
 		if !t.strict {
 			what = p.a.nearest()
 		}
-		m.relayout(&c, &p.a, p.batches, "a", 0, what)
+		m.relayout(&c, &p.a, p.batches, "a", at, what)
 	}
-	mapA, small := field(&p.a, "map_a", 0), "nullptr"
+	mapA, small := field(&p.a, "map_a", at), "nullptr"
 	if t.strict {
-		f, at := p.a, roundUp64(c.scratch, 256)
+		f := p.a
+		at = roundUp64(c.scratch, 256)
 		f.pitch = roundUp(m.k, 16/f.dtype.Size())
 		m.relayout(&c, &f, p.batches, "small", at, "REST")
 		small = field(&f, "map_small", at)
 	}
-	at := roundUp64(c.scratch, 256)
+	at = roundUp64(c.scratch, 256)
 	if p.b.pitch > 0 {
 		m.relayout(&c, &p.b, p.batches, "b", at, "ALL")
 	}
@@ -122,7 +126,7 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", p.batches[0], p.a.axes(), p.b.axes())
 	m.printf("  static constexpr bool STRICT = %v;\n};\n\n", t.strict)
 	c.call = fmt.Sprintf("gemm_across<Problem, %%s, Tile>(%%s, %s, %s, %s, %s, %s, %%s, %%s)", mapA, small, mapB,
-		m.arg(m.a.arg), m.arg(m.b.arg))
+		m.pointer(m.a), m.pointer(m.b))
 	return c
 }
 

@@ -173,7 +173,7 @@ func (f *hopperFactor) aligned(k int) bool {
 func (f *hopperFactor) tensorMap(k, box int, size batches, scratch int64) *TensorMap {
 	bytes := f.dtype.Size()
 	slice := sliceBytes / bytes
-	t := &TensorMap{Base: Arg(f.arg, int64(f.offset*bytes)), DType: f.dtype, Swizzle: sliceBytes}
+	t := &TensorMap{Base: f.base(), DType: f.dtype, Swizzle: sliceBytes}
 	var steps [3]int
 	if f.kInner {
 		t.Dims = []uint64{uint64(k), uint64(f.rows)}
@@ -251,7 +251,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	}
 	c := cut{bm: t.bm, bn: t.bn, splits: t.splits, threads: hopperThreads, shared: t.shared(), blocks: 1,
 		cluster: cluster, grid: cluster * min(m.cfg.Chip.SMs/cluster, spots), sumBlocks: m.batch * tilesM * t.cm * warps,
-		fast: m.cfg.Precision != F32, work: "Whole<Problem, Tile>{}",
+		scratch: m.used, fast: m.cfg.Precision != F32, work: "Whole<Problem, Tile>{}",
 		source: []string{"hopper", "gemm_hopper"}}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
@@ -306,7 +306,7 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at
 	}
 	entry := "relayout_" + name
 	m.printf("KERNEL(%s, 256, 1) {\n", entry)
-	from, to := m.arg(f.arg), m.scratch(typ, "rows_"+name, at)
+	from, to := m.pointer(f.factor), m.scratch(typ, "rows_"+name, at)
 	inner := 1
 	if f.stride[0] != 0 {
 		inner = size[0]

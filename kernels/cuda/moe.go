@@ -108,7 +108,7 @@ func compileMoE(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel, e
 				op.Experts)
 		}
 	}
-	x.k.Source = u.source(slices.Concat([]string{"gemm"}, x.source, templates)...)
+	x.k.Source = u.source(slices.Concat([]string{"gemm", "patches"}, x.source, templates)...)
 	if x.fast {
 		x.k.Source = fastText + x.k.Source
 	}

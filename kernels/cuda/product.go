@@ -24,6 +24,8 @@ type product struct {
 	rows      []int       // its axes that make up m, outermost first
 	column    int         // its axis n
 	batchAxes []int
+	// inBody, if set, turns coordinates in space into those of the body's iteration space, of which the last goes with n.
+	inBody func([]string) []string
 }
 
 // A factor is an operand of a product.
@@ -35,6 +37,27 @@ type factor struct {
 	batch  []int // strides along the batch axes
 	offset int
 	listed axis // along which elements are those that a list names
+	// patches, if set, say where the elements are; outer and k are 0.
+	patches *patches
+	// made, if not empty, is the C++ expression of where an earlier step puts the factor, at byte at of the scratch memory.
+	made string
+	at   int64
+}
+
+// pointer is the C++ expression of the start of the buffer that the factor is in, base the same as a parameter.
+func (u *unit) pointer(f factor) string {
+	if f.made != "" {
+		return f.made
+	}
+	return u.arg(f.arg)
+}
+
+func (f *factor) base() Param {
+	byte := int64(f.offset * f.dtype.Size())
+	if f.made != "" {
+		return Scratch(f.at + byte)
+	}
+	return Arg(f.arg, byte)
 }
 
 // An axis is one of the two of a factor's matrices.
@@ -143,6 +166,9 @@ func (p *product) mergeRows() {
 // how many elements, a power of two of at most 16 bytes, make up an aligned piece of them. What a list names does not
 // stand side by side.
 func (p *product) pieces(f factor, outer int) (kInner bool, vec int) {
+	if f.patches != nil {
+		return f.patches.kInner, f.patches.vec()
+	}
 	abs := func(x int) int { return max(x, -x) }
 	kInner = f.k == 1 || f.outer != 1 && (abs(f.k) < abs(f.outer) || outer == 1)
 	if f.listed != noAxis {
@@ -222,7 +248,11 @@ func (p *product) write(u *unit) {
 	u.printf("  static constexpr int BATCH = %d, M = %d, N = %d, K = %d, W = %d, A_VEC = %d, B_VEC = %d;\n",
 		p.batch, p.m, p.n, p.k, p.w, aVec, bVec)
 	u.printf("  static constexpr i64 A_M = %d, A_K = %d, B_K = %d, B_N = %d;\n", p.a.outer, p.a.k, p.b.k, p.b.outer)
-	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, GATHER = %v;\n", aInner, bInner, p.a.listed != noAxis)
+	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, GATHER = %v, PATCHES = %v;\n", aInner, bInner,
+		p.a.listed != noAxis, p.a.patches != nil)
+	if p.a.patches != nil {
+		p.a.patches.write(u)
+	}
 	u.printf("  DEVICE static i64 a_at(int batch) { return %s; }\n", p.place(p.a))
 	u.printf("  DEVICE static i64 b_at(int batch) { return %s; }\n};\n\n", p.place(p.b))
 }

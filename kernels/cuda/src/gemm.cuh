@@ -12,6 +12,7 @@
 //	int W;                                 columns that the body takes at once; divides N
 //	bool GATHER;                           whether rows of A in memory (along m if k is the inner axis, else along k) are
 //	                                       those that a list names
+//	bool PATCHES;                          whether A is patches of images, see patches.cuh; then A_M and A_K are 0
 //	i64 a_at(int batch), b_at(int batch);  where a matrix begins
 //
 // A Body finishes W columns of one row from the accumulators, and adds its results to its column sums:
@@ -40,12 +41,13 @@ template <class P, int BM, int BN, int SPLITS> DEVICE Spot spot_of(int i) {
 }
 
 // A Piece is the operands of a block: rows × k elements of A and k × cols of B, of which the tile uses as many as fit.
-// If A is gathered, list names its rows in memory.
+// If A is gathered, list names its rows in memory. The piece begins at k = first.
 template <class P> struct Piece {
   const typename P::A *a;
   const typename P::B *b;
   int rows, cols, k;
   const i32 *list;
+  int first;
 };
 
 // piece_of cuts it out of whole matrices. A split takes whole steps of BK along k; all splits take the same number, the
@@ -56,7 +58,7 @@ DEVICE Piece<P> piece_of(const typename P::A *a, const typename P::B *b, const S
   const int begin = least(spot.split * EACH, P::K);
   return {a + P::a_at(spot.batch) + spot.m * P::A_M + begin * P::A_K,
           b + P::b_at(spot.batch) + spot.n * P::B_N + begin * P::B_K,
-          P::M - spot.m, P::N - spot.n, least(P::K - begin, EACH), nullptr};
+          P::M - spot.m, P::N - spot.n, least(P::K - begin, EACH), nullptr, begin};
 }
 
 // Partial is the Body of a product split along k: the accumulators go to memory [SPLITS][BATCH][M][N].

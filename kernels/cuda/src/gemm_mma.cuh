@@ -25,6 +25,7 @@ template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int WARPS_K_, i
 // columns of B, by BK.
 template <class T, bool KINNER, int OUTER, int BK, int VEC, i64 S_OUTER, i64 S_K, int THREADS, bool GATHER>
 struct MmaOperand {
+  typedef T Element;
   static constexpr int UNIT = 16 / int(sizeof(T));  // elements in 16 bytes
   static constexpr int INNER = KINNER ? BK : OUTER, ROWS = KINNER ? OUTER : BK;
   // Rows are an odd number of 16 bytes apart for load_matrices; words [k][m] are read by k%4 and m%8 at once.
@@ -59,6 +60,14 @@ struct MmaOperand {
     }
   }
 
+  // A Source copies the steps of a piece.
+  struct Source {
+    const T *p;
+    const i32 *list;
+    int outer, k;
+    DEVICE void copy(T *to, int step) { MmaOperand::copy(to, p, list, step, outer, k); }
+  };
+
   // a_fragment reads rows m to m+15 of A and the steps of 32 bytes from k on; b_fragments columns n to n+15 of B, which
   // are two fragments.
   static DEVICE void a_fragment(u32 (&r)[4], const T *s, int m, int k) {
@@ -85,6 +94,33 @@ struct MmaOperand {
       for (int i = 0; i < 4; i++) r[i] = float_to_bits(at[i % 2 * 4 * LD + i / 2 * 8]);
     }
   }
+};
+
+// An MmaPatches is an MmaOperand A that consists of patches of images; see patches.cuh.
+template <class Layout, class I, bool KINNER, int OUTER, int BK, int VEC, int THREADS> struct MmaPatches : Layout {
+  typedef typename Layout::Element T;
+  struct Source {
+    const T *p;
+    int begin;
+    PatchWalk<I, KINNER, OUTER, BK, VEC, THREADS> walk;
+    DEVICE Source(const T *image, int first, int k) : p(image), begin(k), walk(first) {}
+    DEVICE void copy(T *to, int step) {
+      walk.at(begin + step * BK);
+#pragma unroll
+      for (int i = 0; i < walk.EACH; i++) {
+        const int e = threadIdx.x + i * THREADS;
+        if (walk.ALL % THREADS != 0 && e >= walk.ALL) break;
+        T *const at = to + e / walk.ROW * Layout::LD + e % walk.ROW * VEC;
+        const bool there = walk.there(i);
+        const T *const from = there ? p + walk.offset(i) : p;
+        if constexpr (VEC * sizeof(T) >= 4) {
+          copy_async<VEC * int(sizeof(T))>(at, from, there);
+        } else {
+          *at = there ? *from : T{};
+        }
+      }
+    }
+  };
 };
 
 // multiply adds the products of MT×NT fragments to d, one step of 32 bytes along k.
@@ -193,8 +229,7 @@ template <class P, class Math, class Tile, int MT, int NT>
 DEVICE void mma_accumulate(float (&acc)[MT][NT][4], const Piece<P> &piece) {
   typedef typename P::A T;
   constexpr int BK = Tile::BK, STAGES = Tile::STAGES;
-  typedef MmaOperand<T, P::A_KINNER, Tile::BM, BK, P::A_VEC, P::A_M, P::A_K, Tile::THREADS, P::GATHER>
-      OpA;
+  typedef MmaOperand<T, P::A_KINNER, Tile::BM, BK, P::A_VEC, P::A_M, P::A_K, Tile::THREADS, P::GATHER> OpA;
   typedef MmaOperand<T, P::B_KINNER, Tile::BN, BK, P::B_VEC, P::B_N, P::B_K, Tile::THREADS, false> OpB;
   constexpr int STAGE = OpA::SIZE + OpB::SIZE, KSTEP = 2 * OpA::UNIT;
   static_assert(NT % 2 == 0, "fragments of B are read in pairs");
@@ -205,10 +240,18 @@ DEVICE void mma_accumulate(float (&acc)[MT][NT][4], const Piece<P> &piece) {
   const int k0 = warp / Tile::WARPS_N / Tile::WARPS_M * KSTEP;
 
   const int steps = (piece.k + BK - 1) / BK;
+  auto a = [&] {
+    if constexpr (P::PATCHES) {
+      return typename MmaPatches<OpA, typename P::Image, P::A_KINNER, Tile::BM, BK, P::A_VEC, Tile::THREADS>::Source(
+          piece.a, P::M - piece.rows, piece.first);
+    } else {
+      return typename OpA::Source{piece.a, piece.list, piece.rows, piece.k};
+    }
+  }();
   auto copy = [&](int step) {
     if (step < steps) {
       T *const to = stages + step % STAGES * STAGE;
-      OpA::copy(to, piece.a, piece.list, step, piece.rows, piece.k);
+      a.copy(to, step);
       OpB::copy(to + OpA::SIZE, piece.b, nullptr, step, piece.cols, piece.k);
     }
     copy_commit();

@@ -23,6 +23,18 @@ struct Carrier {
       }
     }
   }
+  // fetch_patches reads a piece of patches of the images at p; see patches.cuh.
+  template <class Walk> DEVICE void fetch_patches(const T *p, const Walk &walk) {
+    static_assert(Walk::EACH == EACH, "the walk goes by the same pieces");
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+      if (walk.there(i) && (ALL % THREADS == 0 || int(threadIdx.x) + i * THREADS < ALL)) {
+        held[i] = load<L, VEC, 1, VEC * int(sizeof(T))>(p + walk.offset(i));
+      } else {
+        held[i] = splat<VEC>(L(0));
+      }
+    }
+  }
   DEVICE void put(L *to) const {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
@@ -51,11 +63,23 @@ DEVICE void gemm_simt(Body body, const Piece<P> &piece, const Spot &spot, typena
   Carrier<typename P::B, T, BKI ? BN : BK, BKI ? BK : BN, BKI ? P::B_N : P::B_K, BKI ? P::B_K : P::B_N, BKI ? 1 : LDB,
           BKI ? LDB : 1, BV, THREADS, false> cb;
   const int steps = (piece.k + BK - 1) / BK;
+  auto walk = [&] {
+    if constexpr (P::PATCHES) {
+      return PatchWalk<typename P::Image, AK, BM, BK, AV, THREADS>(P::M - piece.rows);
+    } else {
+      return 0;
+    }
+  }();
   auto fetch = [&](int step) {
     const int k = step * BK, left = piece.k - k;
     constexpr bool gather_k = P::GATHER && !AK;
-    ca.fetch(piece.a + (gather_k ? 0 : k * P::A_K), AK ? piece.rows : left, AK ? left : piece.rows,
-             piece.list + (gather_k ? k : 0));
+    if constexpr (P::PATCHES) {
+      walk.at(piece.first + k);
+      ca.fetch_patches(piece.a, walk);
+    } else {
+      ca.fetch(piece.a + (gather_k ? 0 : k * P::A_K), AK ? piece.rows : left, AK ? left : piece.rows,
+               piece.list + (gather_k ? k : 0));
+    }
     cb.fetch(piece.b + k * P::B_K, BKI ? piece.cols : left, BKI ? left : piece.cols, nullptr);
   };
   auto put = [&](int step) {

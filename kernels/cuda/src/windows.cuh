@@ -123,13 +123,15 @@ template <i64 A, i64 B, i64 C, i64 D> struct Strides {
   static DEVICE i64 at(i64 a, i64 b, i64 c, i64 d) { return a * A + b * B + c * C + d * D; }
 };
 
-// conv is elements e to e+W−1 of a convolution's result [N, O, OH, OW], of images x and filters w, in L.
-template <class P, int W, class L, int O, int G, class XS, class WS, class T, class I>
+// conv is elements e to e+W−1 of a convolution's result [N, O, OH, OW], or with LAST [N, OH, OW, O], of images x and
+// filters w, in L.
+template <class P, int W, class L, int O, int G, class XS, class WS, bool LAST, class T, class I>
 DEVICE Vec<L, W> conv(const T *x, const T *w, I e) {
   constexpr int per = P::C / G;
   Vec<L, W> r;
   for (int i = 0; i < W; i++, e++) {
-    const int ox = int(e % P::OW), oy = int(e / P::OW % P::OH), o = int(e / (I(P::OW) * P::OH) % O);
+    const I q = LAST ? e / O : e;
+    const int ox = int(q % P::OW), oy = int(q / P::OW % P::OH), o = int(LAST ? e % O : e / (I(P::OW) * P::OH) % O);
     const i64 n = e / (I(P::OW) * P::OH * O);
     L sum = 0;
     for (int c = 0; c < per; c++) {

@@ -1,0 +1,144 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/cuda"
+	"fusec/lowering/cuda/cudatest"
+)
+
+// A drawnConv is a random convolution of images in NHWC.
+type drawnConv struct {
+	op                graph.Conv2D
+	x, w, y           []int
+	height, width     int
+	channels, columns int // of a group
+}
+
+// drawConv draws strides, dilations, uneven pads, groups and channels that make up whole words or not, at times sizes of one.
+func drawConv(r *rand.Rand) drawnConv {
+	pick := func(list ...int) int { return list[r.IntN(len(list))] }
+	for {
+		groups := pick(1, 1, 1, 2, 3)
+		c := drawnConv{channels: pick(1, 3, 4, 8, 16, 20, 32), columns: pick(1, 5, 8, 16, 24, 64)}
+		if r.IntN(5) == 0 {
+			groups, c.channels, c.columns = pick(1, 5, 8, 16, 24), 1, pick(1, 1, 2)
+		}
+		kh, kw := pick(1, 1, 2, 3, 3, 5), pick(1, 1, 2, 3, 3, 4)
+		pad := graph.IntsOf(r.IntN(3), r.IntN(3), r.IntN(3), r.IntN(3))
+		if r.IntN(3) == 0 {
+			kh, kw, pad = 1, 1, graph.IntsOf(0, 0, 0, 0)
+		}
+		n := pick(1, 1, 2, 3)
+		c.height, c.width = pick(1, 4, 7, 9), pick(1, 5, 8, 11)
+		c.op = graph.Conv2D{Stride: graph.IntsOf(pick(1, 1, 2, 3), pick(1, 1, 2, 3)), Dilation: graph.IntsOf(pick(1, 1, 2), pick(1, 1, 2, 3)),
+			Pad: pad, Groups: groups, Layout: graph.NHWC}
+		c.x, c.w = []int{n, c.height, c.width, groups * c.channels}, []int{kh, kw, c.channels, groups * c.columns}
+		t, err := graph.InfoOf(c.op).Infer(c.op, []graph.Type{graph.TypeOf(graph.F32, c.x...), graph.TypeOf(graph.F32, c.w...)})
+		if err == nil {
+			c.y = t[0].Shape.Slice()
+			return c
+		}
+	}
+}
+
+// epilogue writes elementwise work on the result of a convolution, and its outputs.
+func epilogue(r *rand.Rand, b *graph.Builder, in inputs, y *graph.Node) {
+	s, d := y.Type.Shape, y.Type.DType
+	v := y
+	for range r.IntN(3) {
+		switch r.IntN(5) {
+		case 0:
+			v = b.Binary(graph.Add, v, b.Broadcast(in(d, s.At(3)), s))
+		case 1:
+			v = b.Unary(graph.Relu, v)
+		case 2:
+			v = b.Binary(graph.Add, v, in(d, s.Slice()...))
+		case 3:
+			v = b.Binary(graph.Mul, v, b.Broadcast(in(d, s.At(0), 1, 1, 1), s))
+		case 4:
+			v = b.Add(graph.Dropout{P: 0.25}, v, b.Scalar(graph.I64, 77))
+		}
+	}
+	if d == graph.F32 && r.IntN(3) == 0 {
+		v = b.Add(graph.Cast{To: graph.BF16}, v)
+	}
+	if r.IntN(4) == 0 {
+		v = b.Transpose(v, 0, 3, 1, 2)
+	}
+	b.Output("", v)
+	if r.IntN(4) == 0 {
+		b.Output("", y)
+	}
+}
+
+// convolutions draws checks of convolutions and their transposes, a share of them of each element type.
+func convolutions(t *testing.T, r *rand.Rand, n int, transposed bool, precision cuda.Precision) []cudatest.Check {
+	types := []graph.DType{graph.F32, graph.BF16, graph.F32, graph.F16, graph.BF16, graph.F64}
+	var checks []cudatest.Check
+	for i := range n {
+		d, drawn := types[i%len(types)], drawConv(r)
+		op, in := fused(t, graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			operand := func(s []int) *graph.Node {
+				if r.IntN(5) == 0 {
+					return b.Transpose(in(d, s[0], s[3], s[1], s[2]), 0, 2, 3, 1)
+				}
+				return in(d, s...)
+			}
+			filters := func() *graph.Node {
+				if s := drawn.w; r.IntN(5) == 0 {
+					return b.Transpose(in(d, s[3], s[2], s[0], s[1]), 2, 3, 1, 0)
+				}
+				return in(d, drawn.w...)
+			}
+			c := drawn.op
+			if transposed {
+				op := graph.Conv2DTranspose{Stride: c.Stride, Dilation: c.Dilation, Pad: c.Pad, Groups: c.Groups,
+					H: drawn.height, W: drawn.width, Layout: graph.NHWC}
+				epilogue(r, b, in, b.Add(op, operand(drawn.y), filters()))
+			} else {
+				epilogue(r, b, in, b.Add(c, operand(drawn.x), filters()))
+			}
+		})
+		c := cudatest.Check{Name: fmt.Sprintf("%d %v %v x %v", i, d, drawn.x, drawn.w), Op: op}
+		c.Config.Precision = precision
+		c.Compare = within(precision)
+		for j, u := range in {
+			c.Args = append(c.Args, graphtest.Tensor(r, u))
+			c.ArgLayouts = append(c.ArgLayouts, graph.Contiguous(u.Shape))
+			if r.IntN(4) == 0 {
+				c.ArgLayouts[j] = cudatest.Layout(r, u.Shape, false)
+			}
+		}
+		for _, o := range op.Body.Outputs {
+			l := graph.Contiguous(o.Node.Type.Shape)
+			if r.IntN(5) == 0 {
+				l = cudatest.Layout(r, l.Shape, false)
+			}
+			c.ResultLayouts = append(c.ResultLayouts, l)
+		}
+		checks = append(checks, c)
+	}
+	return checks
+}
+
+// TestConvPlain computes random convolutions in NHWC as chips without tensor cores do.
+func TestConvPlain(t *testing.T) {
+	d := cudatest.OpenFor(t, cuda.ChipOf(70))
+	r := rand.New(rand.NewPCG(2, 70))
+	cudatest.Run(t, d, convolutions(t, r, 14, false, cuda.F32)...)
+	cudatest.Run(t, d, convolutions(t, r, 10, true, cuda.F32)...)
+}
+
+// TestConvTensor computes random convolutions in NHWC on tensor cores.
+func TestConvTensor(t *testing.T) {
+	d := cudatest.OpenFor(t, cuda.ChipOf(80))
+	r := rand.New(rand.NewPCG(2, 80))
+	t.Run("f32", func(t *testing.T) { cudatest.Run(t, d, convolutions(t, r, 24, false, cuda.F32)...) })
+	t.Run("tf32", func(t *testing.T) { cudatest.Run(t, d, convolutions(t, r, 6, false, cuda.TF32)...) })
+	t.Run("transposed", func(t *testing.T) { cudatest.Run(t, d, convolutions(t, r, 18, true, cuda.F32)...) })
+}

@@ -1,0 +1,112 @@
+package cuda
+
+import (
+	"math"
+
+	"fusec/graph"
+)
+
+// A slide is how a window moves along one axis of an image: position o has tap j at o·stride + first + j·step. Tap j is
+// row tap0 + j·tapStep of the filters, position o row out0 + o·outStep of the result.
+type slide struct {
+	size, positions, taps  int
+	stride, first, step    int
+	tap0, tapStep          int
+	out0, outStep, outSize int
+}
+
+// forwardSlide is that of a convolution.
+func forwardSlide(size, positions, taps, stride, dilation, pad int) slide {
+	return slide{size: size, positions: positions, taps: taps, stride: stride, first: -pad, step: dilation,
+		tapStep: 1, outStep: 1, outSize: positions}
+}
+
+// transposedSlides are those of the transpose of a convolution that has the given positions on an image of size elements:
+// all elements of the image which are equal modulo the stride meet the same taps, at neighbouring positions.
+func transposedSlides(size, positions, taps, stride, dilation, pad int) (list []slide) {
+	for r := range min(stride, size) {
+		s := slide{size: positions, positions: ceilDiv(size-r, stride), stride: 1,
+			out0: r, outStep: stride, outSize: size, tapStep: stride / gcd(dilation, stride)}
+		for s.tap0 < taps && (r+pad-s.tap0*dilation)%stride != 0 {
+			s.tap0++
+		}
+		if s.tap0 < taps {
+			s.taps = ceilDiv(taps-s.tap0, s.tapStep)
+			s.first = (r + pad - s.tap0*dilation) / stride
+			s.step = -dilation * s.tapStep / stride
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// A patches is a factor whose matrix is not in memory: patches of images [N, H, W, channels]; see src/patches.cuh. Its rows
+// are positions, its columns taps and channels.
+type patches struct {
+	slides   [2]slide // of rows and of columns of the image
+	images   int
+	channels int    // of a patch
+	stride   [4]int // of the images
+	offset   int
+	dtype    graph.DType
+	kInner   bool // k counts the columns
+}
+
+// rows and cols are the sizes of the matrix.
+func (p *patches) rows() int { return p.images * p.slides[0].positions * p.slides[1].positions }
+func (p *patches) cols() int { return p.slides[0].taps * p.slides[1].taps * p.channels }
+
+// vec is how many channels, a power of two of at most 16 bytes, make up an aligned piece.
+func (p *patches) vec() int {
+	if p.stride[3] != 1 && p.channels != 1 {
+		return 1
+	}
+	steps := p.channels | p.offset
+	for _, s := range p.stride[:3] {
+		steps |= s
+	}
+	vec := 1
+	for 2*vec*p.dtype.Size() <= 16 && steps%(2*vec) == 0 {
+		vec *= 2
+	}
+	return vec
+}
+
+// plain gives the matrix that the patches are in memory, if they are one: those of windows of one element, in steps of one.
+func (p *patches) plain() (rowStride int, ok bool) {
+	for _, s := range p.slides {
+		if s.taps != 1 || s.stride != 1 || s.first != 0 || s.positions != s.size {
+			return 0, false
+		}
+	}
+	l := graph.Layout{Shape: graph.ShapeOf(p.images, p.slides[0].size, p.slides[1].size)}
+	copy(l.Stride[:], p.stride[:3])
+	l, ok = l.Reshape(graph.ShapeOf(p.rows()))
+	return l.Stride[0], ok
+}
+
+// write prints the patches as the Image of a Problem.
+func (p *patches) write(u *unit) {
+	y, x := p.slides[0], p.slides[1]
+	typ, span := "int", p.rows()
+	for i, n := range []int{p.images, y.size + y.taps, x.size + x.taps, p.channels} {
+		span += n * max(p.stride[i], -p.stride[i])
+	}
+	if 2*span > math.MaxInt32 {
+		typ = "i64"
+	}
+	u.printf("  struct Image {\n    typedef %s Offset;\n", typ)
+	u.printf("    static constexpr int C = %d, KH = %d, KW = %d, OH = %d, OW = %d, H = %d, WIDTH = %d;\n", max(p.channels, 1),
+		max(y.taps, 1), max(x.taps, 1), max(y.positions, 1), max(x.positions, 1), y.size, x.size)
+	u.printf("    static constexpr int SY = %d, SX = %d, Y0 = %d, X0 = %d, DY = %d, DX = %d, ROWS = %d, COLS = %d;\n",
+		y.stride, x.stride, y.first, x.first, y.step, x.step, p.rows(), p.cols())
+	u.printf("    static constexpr i64 S_N = %d, S_Y = %d, S_X = %d, S_C = %d;\n  };\n", p.stride[0], p.stride[1], p.stride[2],
+		p.stride[3])
+}
