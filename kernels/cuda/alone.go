@@ -14,7 +14,6 @@ var answers graph.Answers[compileFunc]
 func init() {
 	refused := graph.NotLaunched()
 	refused["host"] = "its code runs on the host"
-	refused["conv2d_filter_grad"] = "it is computed as products of patches"
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
 		"fusion": Compile,
@@ -29,7 +28,7 @@ func init() {
 
 		"slice": checkedOp(compileSlice), "unslice": checkedOp(compileUnslice), "update_slice": checkedOp(compileUpdateSlice),
 		"gather": checkedOp(compileGather), "pad": checkedOp(compilePad), "scatter_add": checkedOp(compileScatterAdd),
-		"im2col": plain(compileIm2Col), "col2im": plain(compileCol2Im),
+		"conv2d_filter_grad": own(compileFilterGrad), "im2col": plain(compileIm2Col), "col2im": plain(compileCol2Im),
 		"pool": checkedOp(compilePool), "pool_grad": checkedOp(compilePoolGrad),
 		"random": plain(compileRandom), "rope": plain(compileRoPE), "top_k": plain(compileTopK), "route": plain(compileRoute),
 		"squared_norm": plain(func(_ graph.SquaredNorm, args, results []Operand) *Kernel { return compileSquaredNorm(args, results) }),

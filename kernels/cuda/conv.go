@@ -128,10 +128,13 @@ func (c *convolution) kernel(u *unit, p *body.Program, cfg Config) (*Kernel, err
 			u.printf("}\n")
 		}
 		all.Steps, all.Scratch, fast = append(all.Steps, k.Steps...), k.Scratch, fast && t.fast
-		templates = append(templates, t.source...)
+		for _, name := range t.source {
+			if !slices.Contains(templates, name) {
+				templates = append(templates, name)
+			}
+		}
 	}
-	slices.Sort(templates)
-	return u.finish(all, fast, slices.Compact(templates)...), nil
+	return u.finish(all, fast, templates...), nil
 }
 
 // inImage turns coordinates of a product whose space is images, positions, groups and columns of a group into those of
@@ -167,15 +170,11 @@ func joined(coords []string, groups, columns int) []string {
 
 // problem describes the product of a class with that many groups, except for factor B.
 func (c *convolution) problem(m *matmul, s [2]slide, groups, channels, columns int) {
-	x := c.image
-	q := &patches{slides: s, images: x.Layout.Shape.At(0), channels: channels, offset: x.Layout.Offset,
-		dtype: x.Node.Type.DType, kInner: true}
-	for i := range q.stride {
-		if x.Layout.Shape.At(i) != 1 {
-			q.stride[i] = x.Layout.Stride[i]
-		}
-	}
-	p := &product{name: "Problem", acc: graph.F32, n: columns, m: q.rows(), k: q.cols(), rows: []int{0, 1, 2}, column: 4,
+	x := m.args[c.image.Arg]
+	x.Layout = c.image.Layout
+	q := newPatches(x, s, channels)
+	q.kInner = true
+	p := &product{name: "Problem", convolves: true, acc: graph.F32, n: columns, m: q.rows(), k: q.cols(), rows: []int{0, 1, 2}, column: 4,
 		batch: groups, inBody: inImage(s, groups, columns)}
 	if m.body.Anchor.Type.DType == graph.F64 {
 		p.acc = graph.F64
@@ -184,7 +183,7 @@ func (c *convolution) problem(m *matmul, s [2]slide, groups, channels, columns i
 	if groups > 1 {
 		p.batchAxes = []int{3}
 	}
-	p.a = factor{arg: x.Arg, dtype: q.dtype, offset: q.offset, batch: []int{0, 0, 0, channels * q.stride[3]}, patches: q}
+	p.a = q.factor(c.image.Arg)
 	p.b = factor{arg: c.filters.Arg, dtype: c.filters.Node.Type.DType, batch: make([]int, 4)}
 	m.product = p
 }
@@ -192,18 +191,16 @@ func (c *convolution) problem(m *matmul, s [2]slide, groups, channels, columns i
 // multiply describes a class as a product.
 func (c *convolution) multiply(m *matmul, s [2]slide) {
 	c.problem(m, s, c.groups, c.channels, c.columns)
-	q := m.a.patches
-	if row, ok := q.plain(); ok {
-		m.a.outer, m.a.k, m.a.patches = row, q.stride[3], nil
-	} else if m.math() != "" {
-		c.widen(m)
+	m.a.flatten()
+	if m.a.patches != nil && m.math() != "" {
+		m.widen()
 	}
 	c.layFilters(m, s)
 }
 
 // widen adds a step that copies the images to the scratch memory with more channels, of zeros, if patches could only be
 // read in pieces of a few bytes.
-func (c *convolution) widen(m *matmul) {
+func (m *matmul) widen() {
 	q := m.a.patches
 	size := q.dtype.Size()
 	height, width := q.slides[0].size, q.slides[1].size

@@ -142,3 +142,32 @@ func TestConvTensor(t *testing.T) {
 	t.Run("tf32", func(t *testing.T) { cudatest.Run(t, d, convolutions(t, r, 6, false, cuda.TF32)...) })
 	t.Run("transposed", func(t *testing.T) { cudatest.Run(t, d, convolutions(t, r, 18, true, cuda.F32)...) })
 }
+
+// filterGrads draws checks of gradients for filters.
+func filterGrads(t *testing.T, l *list, n int, precision cuda.Precision) {
+	types := []graph.DType{graph.F32, graph.BF16, graph.F16, graph.F64}
+	for i := range n {
+		d, c := types[i%len(types)], drawConv(l.r)
+		op := graph.Conv2DFilterGrad{Stride: c.op.Stride, Dilation: c.op.Dilation, Pad: c.op.Pad, Groups: c.op.Groups,
+			KH: c.w[0], KW: c.w[1], Layout: graph.NHWC}
+		check := l.add(op, l.tensor(d, c.x...), l.tensor(d, c.y...))
+		check.Name = fmt.Sprintf("%d %v %v x %v", i, d, c.x, c.y)
+		check.Config.Precision = precision
+		check.Compare = within(precision)
+	}
+}
+
+// TestConvFilterGrad computes gradients for filters: of few positions, and of so many that they are divided.
+func TestConvFilterGrad(t *testing.T) {
+	for _, chip := range []int{70, 80} {
+		l := newList(uint64(50 + chip))
+		filterGrads(t, l, 20, cuda.F32)
+		filterGrads(t, l, 4, cuda.TF32)
+		for _, groups := range []int{1, 16} {
+			op := graph.Conv2DFilterGrad{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),
+				Groups: groups, KH: 3, KW: 3, Layout: graph.NHWC}
+			l.add(op, l.tensor(graph.F32, 2, 40, 41, 16), l.tensor(graph.F32, 2, 40, 41, 16))
+		}
+		cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(chip)), l.checks...)
+	}
+}

@@ -55,3 +55,52 @@ func (m *matmul) depthwiseSteps() (*Kernel, cut) {
 	k.Steps = []Step{{Entry: entry, Grid: [3]int{ceilDiv(threads, blockThreads), 1, 1}, Block: blockThreads}}
 	return k, c
 }
+
+const (
+	// leastChunk is how many positions a block of the gradient for depthwise filters sums at least.
+	leastChunk = 64
+	// mostTaps is how many taps of a row a thread sums at once at most.
+	mostTaps = 8
+)
+
+// depthwiseFilterGrad makes the gradient of a depthwise convolution for its filters: sums over chunks of positions, which a
+// second step adds in order.
+func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
+	x, y, w := u.args[0], u.args[1], u.results[0]
+	channels := w.Layout.Shape.At(3)
+	q := newPatches(x, s, channels)
+	n := w.Layout.Shape.Elems()
+	if n == 0 {
+		return &Kernel{}
+	}
+	vec, width := q.vec(), 16/x.DType.Size()
+	for channels%width != 0 {
+		width /= 2
+	}
+	rows, taps := s[0].taps, s[1].taps
+	if taps > mostTaps {
+		rows, taps = rows*taps, 1
+	}
+	groups := ceilDiv(channels, 32*width)
+	chunks := max(1, min(ceilDiv(q.rows(), leastChunk), ceilDiv(4*cfg.Chip.SMs, groups*rows)))
+	chunk := max(ceilDiv(q.rows(), chunks), 1)
+	yVec := width
+	for (y.Layout.Offset|y.Layout.Stride[2])%yVec != 0 {
+		yVec /= 2
+	}
+	sum := lane(w.DType)
+	u.printf("struct Problem {\n")
+	q.write(u)
+	u.printf("};\n\n")
+	partial := u.scratch(sum, "partial", 0)
+	u.entry("chunks", blockThreads, fmt.Sprintf("depthwise_filters<Problem::Image, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s, %s + %d, %s + %d);",
+		width, s[1].taps, taps, channels, chunk, min(vec, width)*x.DType.Size(), yVec*x.DType.Size(), y.Layout.Stride[2],
+		y.Layout.Stride[3], partial, u.arg(0), x.Layout.Offset, u.arg(1), y.Layout.Offset))
+	u.entry("sums", blockThreads, fmt.Sprintf("add_blocks<%s, %d, %d, 1>(%s + %d, %s);", sum, chunks, n, u.result(0),
+		w.Layout.Offset, partial))
+	steps := []Step{
+		{Entry: "chunks", Grid: [3]int{groups, chunks, rows}, Block: blockThreads},
+		{Entry: "sums", Grid: [3]int{ceilDiv(n, 32), 1, 1}, Block: blockThreads, Shared: 8 * 32 * 8},
+	}
+	return u.kernel(int64(chunks)*int64(n)*int64(w.DType.Size()), steps, "gemm", "patches", "depthwise")
+}

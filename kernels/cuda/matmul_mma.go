@@ -75,14 +75,23 @@ func (m *matmul) tile(math string) Tile {
 		}
 		fit = append(fit, t)
 	}
-	for len(fit) > 1 && count(fit[0])*10 < m.cfg.Chip.SMs*7 {
+	splits := func(t Tile) int {
+		if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 && !m.whole {
+			return max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, m.mostSplits()))
+		}
+		return 1
+	}
+	blocks := func(t Tile) int {
+		if m.long() {
+			return count(t) * splits(t)
+		}
+		return count(t)
+	}
+	for len(fit) > 1 && (blocks(fit[0])*10 < m.cfg.Chip.SMs*7 || m.convolves && (fit[0].N >= 2*m.n || fit[0].M >= 2*m.m)) {
 		fit = fit[1:]
 	}
 	t := fit[0]
-	t.Splits = 1
-	if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 && !m.whole {
-		t.Splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, maxSplits))
-	}
+	t.Splits = splits(t)
 	return t
 }
 

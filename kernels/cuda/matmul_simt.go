@@ -37,7 +37,7 @@ func (m *matmul) simtCut() cut {
 	c := cut{bm: t.bm, bn: t.bn, bk: t.bk, splits: 1,
 		threads: t.bm / t.tm * (t.bn / t.tn), blocks: 1, source: []string{"gemm_simt"}}
 	if n := count(t); n > 0 && n < m.cfg.Chip.SMs && m.rows == 0 && !m.whole {
-		c.splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, maxSplits))
+		c.splits = max(1, min(m.cfg.Chip.SMs/n, m.k/minSplit, m.mostSplits()))
 	}
 	c.shared = 2 * t.bk * (t.bm + 4 + t.bn + 4) * m.acc.Size()
 	if len(m.sums) > 0 {
@@ -48,8 +48,20 @@ func (m *matmul) simtCut() cut {
 	return c
 }
 
-// A product is split along k into at most maxSplits parts of at least minSplit steps.
+// A product is split along k into at most maxSplits parts of at least minSplit steps, a long one into more.
 const (
-	minSplit  = 256
-	maxSplits = 16
+	minSplit   = 256
+	maxSplits  = 16
+	longSplits = 128
 )
+
+// long reports whether the product has so many steps along k that parts of it keep all multiprocessors busy.
+func (m *matmul) long() bool { return m.convolves && m.k >= 16*max(m.m, m.n) }
+
+// mostSplits bounds the parts.
+func (m *matmul) mostSplits() int {
+	if m.long() {
+		return longSplits
+	}
+	return maxSplits
+}

@@ -59,6 +59,35 @@ type patches struct {
 	kInner   bool // k counts the columns
 }
 
+// newPatches describes patches of that many of the channels of images x in NHWC.
+func newPatches(x Operand, s [2]slide, channels int) *patches {
+	p := &patches{slides: s, images: x.Layout.Shape.At(0), channels: channels, offset: x.Layout.Offset, dtype: x.DType}
+	for i := range p.stride {
+		if x.Layout.Shape.At(i) != 1 {
+			p.stride[i] = x.Layout.Stride[i]
+		}
+	}
+	return p
+}
+
+// factor is operand A of a product whose axis 3 counts the groups of channels.
+func (p *patches) factor(arg int) factor {
+	return factor{arg: arg, dtype: p.dtype, offset: p.offset, batch: []int{0, 0, 0, p.channels * p.stride[3]}, patches: p}
+}
+
+// flatten describes patches that are a matrix in memory as one.
+func (f *factor) flatten() {
+	row, ok := f.patches.plain()
+	if !ok {
+		return
+	}
+	f.outer, f.k = row, f.patches.stride[3]
+	if !f.patches.kInner {
+		f.outer, f.k = f.k, f.outer
+	}
+	f.patches = nil
+}
+
 // rows and cols are the sizes of the matrix.
 func (p *patches) rows() int { return p.images * p.slides[0].positions * p.slides[1].positions }
 func (p *patches) cols() int { return p.slides[0].taps * p.slides[1].taps * p.channels }

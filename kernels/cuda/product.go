@@ -26,6 +26,8 @@ type product struct {
 	batchAxes []int
 	// inBody, if set, turns coordinates in space into those of the body's iteration space, of which the last goes with n.
 	inBody func([]string) []string
+	// convolves says that the product is a convolution or a gradient of one.
+	convolves bool
 }
 
 // A factor is an operand of a product.

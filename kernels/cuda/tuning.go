@@ -131,7 +131,7 @@ func (m *matmul) mmaCandidates() []Tile {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.M) * ceilDiv(m.n, t.N)
-		most := min(maxSplits, m.k/minSplit, 2*m.cfg.Chip.SMs/max(tiles, 1))
+		most := min(m.mostSplits(), m.k/minSplit, 2*m.cfg.Chip.SMs/max(tiles, 1))
 		for t.Splits = 1; t.Splits <= max(most, 1); t.Splits *= 2 {
 			list = append(list, t)
 		}

@@ -54,3 +54,48 @@ DEVICE void depthwise(const Body &body, const typename P::A *x, const typename P
     if (ox + s < I::OW) body(0, int(e) * I::OW + ox + s, c, acc[s], (Vec<typename Body::Sum, W> *)nullptr);
   }
 }
+
+// depthwise_filters sums x·dy over a chunk of CHUNK positions for each tap and channel: partial [chunks][KH][KW][CHANNELS]. A
+// block of eight rows of 32 threads takes W channels and TAPS taps, number blockIdx.z of them, in each thread; the sums of
+// the rows are added in order. Positions of dy are D_P, its channels D_C elements apart.
+template <class I, int W, int KW, int TAPS, int CHANNELS, int CHUNK, int ALIGN_X, int ALIGN_Y, i64 D_P, i64 D_C, class S, class T>
+DEVICE void depthwise_filters(S *partial, const T *x, const T *dy) {
+  __shared__ S turn[8][32 * W];
+  const int lane = threadIdx.x % 32, part = threadIdx.x / 32, c = (blockIdx.x * 32 + lane) * W;
+  const int tap = blockIdx.z * TAPS, ky = tap / KW, kx = tap % KW;
+  Vec<S, W> sum[TAPS];
+#pragma unroll
+  for (int t = 0; t < TAPS; t++) sum[t] = splat<W>(S(0));
+  if (c < CHANNELS) {
+    const int begin = blockIdx.y * CHUNK, end = least(begin + CHUNK, I::ROWS);
+#pragma unroll 2
+    for (int p = begin + part; p < end; p += 8) {
+      const PatchRow<I> at(p);
+      if (u32(at.y + ky * I::DY) >= u32(I::H)) continue;
+      const Vec<S, W> g = load<S, W, int(D_C), ALIGN_Y>(dy + p * D_P + c * D_C);
+#pragma unroll
+      for (int t = 0; t < TAPS; t++) {
+        if (u32(at.x + (kx + t) * I::DX) >= u32(I::WIDTH)) continue;
+        const Vec<S, W> v = load<S, W, int(I::S_C), ALIGN_X>(
+            x + at.at + ky * (I::DY * I::S_Y) + (kx + t) * (I::DX * I::S_X) + c * I::S_C);
+#pragma unroll
+        for (int i = 0; i < W; i++) sum[t][i] += v[i] * g[i];
+      }
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < TAPS; t++) {
+#pragma unroll
+    for (int i = 0; i < W; i++) turn[part][lane * W + i] = sum[t][i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < 32 * W; i += 256) {
+      const int channel = blockIdx.x * 32 * W + i;
+      if (channel >= CHANNELS) break;
+      S total = 0;
+#pragma unroll
+      for (int r = 0; r < 8; r++) total += turn[r][i];
+      partial[((i64(blockIdx.y) * gridDim.z + blockIdx.z) * TAPS + t) * CHANNELS + channel] = total;
+    }
+    __syncthreads();
+  }
+}

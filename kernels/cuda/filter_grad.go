@@ -1,0 +1,58 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+	"fusec/graph/body"
+)
+
+// compileFilterGrad makes the gradient of a convolution in NHWC for its filters: the product of the transposed patches of
+// the images and the gradient of the result. The positions are divided among blocks, whose sums are added in order.
+func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg Config) (*Kernel, error) {
+	if op.Layout != graph.NHWC {
+		return nil, noLayout(op)
+	}
+	x, y := args[0].Layout, args[1].Layout
+	slides := forwardSlides(x.Shape, y.Shape, op.KH, op.KW, op.Stride, op.Dilation, op.Pad)
+	channels, columns := x.Shape.At(3)/op.Groups, y.Shape.At(3)/op.Groups
+	p, err := alone(op, args, results)
+	if err != nil {
+		return nil, err
+	}
+	m := &matmul{unit: newUnit(args, results), body: p, cfg: cfg}
+	if channels == 1 && columns == 1 {
+		return depthwiseFilterGrad(m.unit, slides, cfg), nil
+	}
+	q := newPatches(args[0], slides, channels)
+	q.kInner = false
+	m.product = &product{name: "Problem", convolves: true, acc: results[0].DType, m: q.cols(), n: columns, k: q.rows(),
+		space: graph.ShapeOf(op.KH, op.KW, channels, op.Groups, columns), rows: []int{0, 1, 2}, column: 4, batch: op.Groups,
+		inBody: func(coords []string) []string { return joined(coords, op.Groups, columns) }}
+	if op.Groups > 1 {
+		m.batchAxes = []int{3}
+	}
+	m.a = q.factor(0)
+	m.a.flatten()
+	m.b = factor{arg: 1, dtype: args[1].DType, outer: y.Stride[3], k: y.Stride[2], offset: y.Offset,
+		batch: []int{0, 0, 0, columns * y.Stride[3]}}
+	if err := m.write(); err != nil {
+		return nil, err
+	}
+	return m.kernel(), nil
+}
+
+// alone is the program of an operation with one result that no fusion has as its anchor.
+func alone(op graph.Op, args, results []Operand) (*body.Program, error) {
+	b := graph.NewBuilder(op.OpName())
+	p := &body.Program{Kind: graph.AnchorConv, Space: results[0].Layout.Shape, Lane: results[0].DType}
+	in := make([]*graph.Node, len(args))
+	for i, a := range args {
+		in[i] = b.Input(fmt.Sprint("x", i), a.Type())
+		p.Operands = append(p.Operands, body.Operand{Node: in[i], Arg: i, Layout: a.Layout})
+	}
+	p.Anchor = b.Add(op, in...)
+	p.Values = []body.Value{{Kind: body.AnchorResult, Node: p.Anchor}}
+	p.Stores = []body.Store{{Node: p.Anchor, Layout: results[0].Layout}}
+	return p, b.Err()
+}
