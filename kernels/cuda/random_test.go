@@ -113,6 +113,12 @@ func TestWindows(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.add(graph.PoolGrad(pool), x, l.tensor(d, y[0].Shape.Slice()...))
+		pool.Layout = graph.NHWC
+		channels := []int{1, 3, 4, 6, 8}[l.r.IntN(5)]
+		image := func(s graph.Shape) *graph.Tensor { return l.tensor(d, s.At(0), s.At(2), s.At(3), channels) }
+		last := image(x.Type.Shape)
+		l.add(pool, last)
+		l.add(graph.PoolGrad(pool), last, image(y[0].Shape))
 		groups := l.pick(2)
 		conv := graph.Conv2D{Stride: p.Stride, Dilation: p.Dilation, Pad: pad, Groups: groups}
 		l.add(conv, l.tensor(d, n, 2*groups, h, w), l.tensor(d, 3*groups, 2, p.Kernel.At(0), p.Kernel.At(1)))
@@ -137,6 +143,10 @@ func TestPoolSpecial(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.add(graph.PoolGrad(op), x, l.tensor(graph.F32, y[0].Shape.Slice()...))
+		op.Layout = graph.NHWC
+		last := &graph.Tensor{Type: graph.TypeOf(graph.F32, 1, 9, 9, 4), Data: x.Data}
+		l.add(op, last)
+		l.add(graph.PoolGrad(op), last, l.tensor(graph.F32, 1, y[0].Shape.At(2), y[0].Shape.At(3), 4))
 	}
 	l.run(t)
 }

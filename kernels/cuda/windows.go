@@ -42,20 +42,42 @@ func compileCol2Im(op graph.Col2Im, args, results []Operand) *Kernel {
 	return compileWindows(u, "col2im", t.Elems(), call)
 }
 
-// noLayout is the reason why an operation on images of another layout than NCHW is refused.
+// noLayout is the reason why an operation on images of another layout than NHWC is refused.
 func noLayout(op graph.ImageOp) error {
-	return fmt.Errorf("CUDA computes %s of NCHW, not of %v", op.OpName(), op.ImageLayout())
+	return fmt.Errorf("CUDA computes %s of NHWC, not of %v", op.OpName(), op.ImageLayout())
 }
 
 // compilePool takes the maximum or mean of each window.
-func compilePool(op graph.Pool, args, results []Operand) (*Kernel, error) {
-	if op.Layout != graph.NCHW {
-		return nil, noLayout(op)
+func compilePool(op graph.Pool, args, results []Operand) *Kernel {
+	return pools(op, newUnit(args, results), "pool", args[0].Layout.Shape, results[0].Layout.Shape)
+}
+
+// pools makes the kernel of a pool, or its gradient, of images x with results y, for vectors of channels where these are the
+// last axis.
+func pools(op graph.Pool, u *unit, entry string, x, y graph.Shape) *Kernel {
+	_, _, oh, ow := op.Layout.ImageDims(y)
+	u.window(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, graph.NCHW.Image(op.Layout.ImageDims(x)), oh, ow)
+	to := u.results[0]
+	n, w := to.Layout.Shape.Elems(), 1
+	operands := fmt.Sprintf("%s, ", u.at(0))
+	if len(u.args) > 1 {
+		operands += fmt.Sprintf("%s, ", u.at(1))
 	}
-	u := newUnit(args, results)
-	t := results[0].Layout.Shape
-	u.window(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, args[0].Layout.Shape, t.At(2), t.At(3))
-	return compileWindows(u, "pool", t.Elems(), fmt.Sprintf("%s_pool<Problem%s>(%s, e)", op.Fn, countPad(op), u.at(0))), nil
+	if op.Layout == graph.NHWC {
+		steps := to.Layout.Offset | x.At(3)
+		for _, a := range u.args {
+			steps |= a.Layout.Offset
+		}
+		for 2*w*to.DType.Size() <= 16 && steps%(2*w) == 0 {
+			w *= 2
+		}
+	}
+	call := fmt.Sprintf("%s_%s<Problem, %d, %v%s>(%se)", op.Fn, entry, w, op.Layout == graph.NHWC, countPad(op), operands)
+	if n == 0 {
+		return &Kernel{}
+	}
+	u.elements(entry, indexType(n), n/w, "", fmt.Sprintf("store<1, %d>(%s + i64(e) * %d, %s);", w*to.DType.Size(), u.to(0), w, call))
+	return u.kernel(0, []Step{u.elementStep(entry, n/w)}, "windows")
 }
 
 func countPad(op graph.Pool) string {
@@ -66,13 +88,6 @@ func countPad(op graph.Pool) string {
 }
 
 // compilePoolGrad gives each element what the windows that it lies in hand to it.
-func compilePoolGrad(op graph.PoolGrad, args, results []Operand) (*Kernel, error) {
-	if op.Layout != graph.NCHW {
-		return nil, noLayout(op)
-	}
-	u := newUnit(args, results)
-	s, t := args[1].Layout.Shape, results[0].Layout.Shape
-	u.window(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, t, s.At(2), s.At(3))
-	call := fmt.Sprintf("%s_pool_grad<Problem%s>(%s, %s, e)", op.Fn, countPad(graph.Pool(op)), u.at(0), u.at(1))
-	return compileWindows(u, "pool_grad", t.Elems(), call), nil
+func compilePoolGrad(op graph.PoolGrad, args, results []Operand) *Kernel {
+	return pools(graph.Pool(op), newUnit(args, results), "pool_grad", args[0].Layout.Shape, args[1].Layout.Shape)
 }

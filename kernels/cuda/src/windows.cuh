@@ -58,41 +58,77 @@ template <class P> struct View {
   }
 };
 
-// largest is the index in a plane of the first of the largest elements of a view, or of the first NaN; −1 if the view
-// is empty.
-template <class P, class T> DEVICE int largest(const T *plane, View<P> v) {
-  int best = -1;
-  T most = T(0);
-  for (int row = v.top; row < v.bottom; row++) {
-    for (int col = v.left; col < v.right; col++) {
-      const T x = plane[row * P::WIDTH + col];
-      if (best < 0 || x > most || (x != x && most == most)) {
-        best = row * P::WIDTH + col;
-        most = x;
+// Pixels finds W elements of images [N, C, HEIGHT, COLS], or with LAST W channels of [N, HEIGHT, COLS, C], from element e on;
+// the elements of another row and column of the same channels are at `base` plus those times STEP.
+template <class P, int HEIGHT, int COLS, int W, bool LAST> struct Pixels {
+  static constexpr int STEP = LAST ? P::C : 1;
+  static_assert(LAST || W == 1, "vectors are of channels");
+  i64 n, base;
+  int c, row, col;
+  template <class I> DEVICE explicit Pixels(I e) {
+    e *= W;
+    const I q = LAST ? e / P::C : e;
+    row = int(q / COLS % HEIGHT);
+    col = int(q % COLS);
+    const i64 plane = q / (I(HEIGHT) * COLS);
+    n = LAST ? plane : plane / P::C;
+    c = LAST ? int(e % P::C) : int(plane % P::C);
+    base = origin(HEIGHT, COLS);
+  }
+  // origin is where the channels begin in images of another size.
+  DEVICE i64 origin(int height, int cols) const {
+    return LAST ? n * height * cols * P::C + c : (n * P::C + c) * height * cols;
+  }
+};
+
+// A Largest is the first of the largest elements of a view for each of W channels, or the first NaN.
+template <class P, class T, int W, int STEP> struct Largest {
+  Vec<int, W> at;  // its index in the plane, −1 if the view is empty
+  Vec<T, W> value;
+  DEVICE Largest(const T *x, View<P> v) {
+    at = splat<W>(-1);
+    value = splat<W>(T(bits_to_float(0xff800000u)));
+    for (int row = v.top; row < v.bottom; row++) {
+      for (int col = v.left; col < v.right; col++) {
+        const int k = row * P::WIDTH + col;
+        const Vec<T, W> y = load<T, W, 1, W * int(sizeof(T))>(x + i64(k) * STEP);
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+          if (at[i] < 0 || y[i] > value[i] || (y[i] != y[i] && value[i] == value[i])) {
+            at[i] = k;
+            value[i] = y[i];
+          }
+        }
       }
     }
   }
-  return best;
-}
+};
 
-// max_pool and avg_pool are elements of pools [N, C, OH, OW].
-template <class P, class T, class I> DEVICE T max_pool(const T *x, I e) {
-  const T *plane = x + e / (I(P::OH) * P::OW) * (i64(P::H) * P::WIDTH);
-  const int k = largest<P>(plane, View<P>(int(e / P::OW % P::OH), int(e % P::OW)));
-  return k < 0 ? T(bits_to_float(0xff800000u)) : plane[k];
+// max_pool and avg_pool are W elements of pools: number e of such vectors.
+template <class P, int W, bool LAST, class T, class I> DEVICE Vec<T, W> max_pool(const T *x, I e) {
+  typedef Pixels<P, P::OH, P::OW, W, LAST> Out;
+  const Out to(e);
+  return Largest<P, T, W, Out::STEP>(x + to.origin(P::H, P::WIDTH), View<P>(to.row, to.col)).value;
 }
-template <class P, bool PADDED, class T, class I> DEVICE T avg_pool(const T *x, I e) {
-  const T *plane = x + e / (I(P::OH) * P::OW) * (i64(P::H) * P::WIDTH);
-  const View<P> v(int(e / P::OW % P::OH), int(e % P::OW));
-  T sum = 0;
+template <class P, int W, bool LAST, bool PADDED, class T, class I> DEVICE Vec<T, W> avg_pool(const T *x, I e) {
+  typedef Pixels<P, P::OH, P::OW, W, LAST> Out;
+  const Out to(e);
+  const T *const from = x + to.origin(P::H, P::WIDTH);
+  const View<P> v(to.row, to.col);
+  Vec<T, W> sum = splat<W>(T(0));
   for (int row = v.top; row < v.bottom; row++) {
-    for (int col = v.left; col < v.right; col++) sum += plane[row * P::WIDTH + col];
+    for (int col = v.left; col < v.right; col++) {
+      sum = op::add(sum, load<T, W, 1, W * int(sizeof(T))>(from + i64(row * P::WIDTH + col) * Out::STEP));
+    }
   }
-  return sum / T(v.template count<PADDED>());
+  const T count = T(v.template count<PADDED>());
+#pragma unroll
+  for (int i = 0; i < W; i++) sum[i] /= count;
+  return sum;
 }
 
 // each_window calls f with the position of every window that contains an element.
-template <class P, class F> DEVICE void each_window(Spot<P> at, F f) {
+template <class P, class At, class F> DEVICE void each_window(const At &at, F f) {
   const int y = at.row + P::TOP, x = at.col + P::LEFT;
   const int top = y < P::KH ? 0 : (y - P::KH) / P::SY + 1, left = x < P::KW ? 0 : (x - P::KW) / P::SX + 1;
   for (int oy = top; oy * P::SY <= y && oy < P::OH; oy++) {
@@ -100,20 +136,32 @@ template <class P, class F> DEVICE void each_window(Spot<P> at, F f) {
   }
 }
 
-template <class P, class T, class I> DEVICE T max_pool_grad(const T *x, const T *dy, I e) {
-  const Spot<P> at(e);
-  const T *plane = x + at.plane * (i64(P::H) * P::WIDTH);
-  T sum = 0;
+template <class P, int W, bool LAST, class T, class I> DEVICE Vec<T, W> max_pool_grad(const T *x, const T *dy, I e) {
+  typedef Pixels<P, P::H, P::WIDTH, W, LAST> In;
+  const In at(e);
+  const T *const from = dy + at.origin(P::OH, P::OW);
+  Vec<T, W> sum = splat<W>(T(0));
   each_window<P>(at, [&](int oy, int ox) {
-    if (largest<P>(plane, View<P>(oy, ox)) == at.row * P::WIDTH + at.col) sum += dy[(at.plane * P::OH + oy) * P::OW + ox];
+    const Largest<P, T, W, In::STEP> most(x + at.base, View<P>(oy, ox));
+    const Vec<T, W> d = load<T, W, 1, W * int(sizeof(T))>(from + i64(oy * P::OW + ox) * In::STEP);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+      if (most.at[i] == at.row * P::WIDTH + at.col) sum[i] += d[i];
+    }
   });
   return sum;
 }
-template <class P, bool PADDED, class T, class I> DEVICE T avg_pool_grad(const T *, const T *dy, I e) {
-  const Spot<P> at(e);
-  T sum = 0;
+template <class P, int W, bool LAST, bool PADDED, class T, class I>
+DEVICE Vec<T, W> avg_pool_grad(const T *, const T *dy, I e) {
+  typedef Pixels<P, P::H, P::WIDTH, W, LAST> In;
+  const In at(e);
+  const T *const from = dy + at.origin(P::OH, P::OW);
+  Vec<T, W> sum = splat<W>(T(0));
   each_window<P>(at, [&](int oy, int ox) {
-    sum += dy[(at.plane * P::OH + oy) * P::OW + ox] / T(View<P>(oy, ox).template count<PADDED>());
+    const T count = T(View<P>(oy, ox).template count<PADDED>());
+    const Vec<T, W> d = load<T, W, 1, W * int(sizeof(T))>(from + i64(oy * P::OW + ox) * In::STEP);
+#pragma unroll
+    for (int i = 0; i < W; i++) sum[i] += d[i] / count;
   });
   return sum;
 }
