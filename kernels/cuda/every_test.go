@@ -20,9 +20,11 @@ func TestEveryOperation(t *testing.T) {
 			case graph.Fusion, graph.Host, graph.MatMul, graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
 				continue
 			}
-			if image, ok := c.Op.(graph.ImageOp); ok && (image.ImageLayout() != graph.NCHW || image.OpName() == "conv2d_transpose" ||
-				image.OpName() == "conv2d_filter_grad") {
-				continue // made of simpler operations
+			switch op := c.Op.(type) {
+			case graph.Conv2DTranspose, graph.Conv2DFilterGrad:
+				if op.(graph.ImageOp).ImageLayout() != graph.NHWC {
+					continue // made of simpler operations
+				}
 			}
 			_, slice := c.Op.(graph.Slice)
 			if graph.ClassOf(c.Op) == graph.ClassSource || graph.IsView(c.Op) && !slice {
