@@ -144,6 +144,39 @@ func (l *machineList) attention(name string, p cuda.Precision, op graph.Op, type
 	l.add(name, p, attending(l.t, op, args), types)
 }
 
+// convolutions adds layers of ResNet and MobileNet in NHWC, with a bias and a rectifier, and gradients of them.
+func (l *machineList) convolutions(d graph.DType, p cuda.Precision) {
+	l.t.Helper()
+	for _, s := range []struct{ size, channels, columns, kernel, stride, groups int }{
+		{224, 3, 64, 7, 2, 1}, {56, 64, 128, 3, 2, 1}, {7, 512, 512, 3, 1, 1}, {14, 256, 512, 1, 2, 1}, {112, 32, 32, 3, 1, 32},
+	} {
+		pad := s.kernel / 2
+		x := graph.TypeOf(d, 64, s.size, s.size, s.channels)
+		w := graph.TypeOf(d, s.kernel, s.kernel, s.channels/s.groups, s.columns)
+		c := graph.Conv2D{Stride: graph.IntsOf(s.stride, s.stride), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(pad, pad, pad, pad),
+			Groups: s.groups, Layout: graph.NHWC}
+		var y graph.Type
+		f, types := fused(l.t, graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			v := b.Add(c, in(d, x.Shape.Slice()...), in(d, w.Shape.Slice()...))
+			y = v.Type
+			v = b.Binary(graph.Add, v, b.Broadcast(in(y.DType, s.columns), y.Shape))
+			v = b.Unary(graph.Relu, v)
+			if d != y.DType {
+				v = b.CastTo(d, v)
+			}
+			b.Output("y", v)
+		})
+		name := fmt.Sprintf("%v %v %+v", d, p, s)
+		l.next()
+		l.add("convolution "+name, p, f, types)
+		y.DType = d
+		l.add("its transpose "+name, p, graph.Conv2DTranspose{Stride: c.Stride, Dilation: c.Dilation, Pad: c.Pad, Groups: s.groups,
+			H: s.size, W: s.size, Layout: graph.NHWC}, []graph.Type{y, w})
+		l.add("its filters' gradient "+name, p, graph.Conv2DFilterGrad{Stride: c.Stride, Dilation: c.Dilation, Pad: c.Pad,
+			Groups: s.groups, KH: s.kernel, KW: s.kernel, Layout: graph.NHWC}, []graph.Type{x, y})
+	}
+}
+
 // mixtures adds a mixture of experts of a type and its gradient.
 func (l *machineList) mixtures(d graph.DType, p cuda.Precision) {
 	op := graph.MoE{Experts: 8, Activation: graph.Silu, Gated: true, Stacked: true, TopK: 2}
@@ -183,6 +216,8 @@ func TestMachineCode(t *testing.T) {
 	}{{graph.F32, cuda.F32, 0}, {graph.F32, cuda.TF32, 1}, {graph.BF16, cuda.BF16, 1}, {graph.F16, cuda.F16, 0}} {
 		l.form = c.first
 		l.products(c.d, c.p)
+		l.form = c.first
+		l.convolutions(c.d, c.p)
 		l.form = c.first
 		l.attentions(c.d, c.p, c.p == cuda.F32 || c.p == cuda.BF16)
 		if c.d != graph.F16 {

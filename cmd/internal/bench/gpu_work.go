@@ -57,7 +57,7 @@ type gpuGroup struct {
 
 var gpuGroups = []gpuGroup{
 	{"memory_bound", memoryWorks}, {"linear", linearWorks}, {"attention", attentionWorks}, {"moe", mixtureWorks},
-	{"training", trainingWorks},
+	{"conv", convWorks}, {"training", trainingWorks},
 }
 
 // gpuWorks are the workloads that the words ask for, by a group's name or a part of their own; all without words.
@@ -76,7 +76,7 @@ func gpuWorks(words []string, small bool) ([]*gpuWork, error) {
 	asks := func(w *gpuWork, word string) bool { return groups[w] == word || strings.Contains(w.name, word) }
 	for _, word := range words {
 		if !slices.ContainsFunc(all, func(w *gpuWork) bool { return asks(w, word) }) {
-			return nil, cli.Usage("no workload is called %q: want memory_bound, linear, attention, moe, training, or a part of a name",
+			return nil, cli.Usage("no workload is called %q: want memory_bound, linear, attention, moe, conv, training, or a part of a name",
 				word)
 		}
 	}

@@ -1,6 +1,6 @@
 """The rivals on a GPU: cuBLAS, cuDNN, FlashAttention and torch.compile, as PyTorch reaches them.
 
-    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | attention | moe | training]...
+    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | attention | moe | conv | training]...
 
 prints a line of JSON for each figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of
 single runs in milliseconds by CUDA events, and the rate. FLOPs are those of the products; those of causal attention count
@@ -183,6 +183,123 @@ def moe():
         figure(name, "grouped_mm compiled", lambda: torch.compile(grouped), flops)
 
 
+class Layer(torch.nn.Module):
+    """A convolution with a bias and a rectifier; `more` is added before that."""
+
+    def __init__(self, channels, columns, kernel, stride=1, groups=1):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(channels, columns, kernel, stride, kernel // 2, groups=groups)
+
+    def forward(self, x, more=None):
+        y = self.conv(x)
+        return F.relu(y if more is None else y + more)
+
+
+class Residual(torch.nn.Module):
+    """A block of a residual network: layers in a row, and one past them if the size changes."""
+
+    def __init__(self, layers, past):
+        super().__init__()
+        self.layers, self.past = torch.nn.ModuleList(layers), past
+
+    def forward(self, x):
+        more = x if self.past is None else self.past(x)
+        for layer in self.layers[:-1]:
+            x = layer(x)
+        return self.layers[-1](x, more)
+
+
+def resnet(blocks, bottleneck):
+    parts, c = [Layer(3, 64, 7, 2), torch.nn.MaxPool2d(3, 2, 1)], 64
+    for i, count in enumerate(blocks):
+        n = 64 << i
+        out = 4 * n if bottleneck else n
+        for j in range(count):
+            stride = 2 if i > 0 and j == 0 else 1
+            past = Layer(c, out, 1, stride) if c != out or stride > 1 else None
+            if bottleneck:
+                layers = [Layer(c, n, 1), Layer(n, n, 3, stride), Layer(n, out, 1)]
+            else:
+                layers = [Layer(c, n, 3, stride), Layer(n, n, 3)]
+            parts.append(Residual(layers, past))
+            c = out
+    return torch.nn.Sequential(*parts)
+
+
+def mobilenet():
+    parts, c = [Layer(3, 32, 3, 2)], 32
+    for n, stride in [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)] + [(512, 1)] * 5 + [(1024, 2), (1024, 1)]:
+        parts += [Layer(c, c, 3, stride, c), Layer(c, n, 1)]
+        c = n
+    return torch.nn.Sequential(*parts)
+
+
+def flops_of(net, x):
+    """Two for each product of the convolutions."""
+    total, hooks = 0.0, []
+
+    def count(conv, _, y):
+        nonlocal total
+        total += 2.0 * y.numel() * conv.weight[0].numel()
+
+    for m in net.modules():
+        if isinstance(m, torch.nn.Conv2d):
+            hooks.append(m.register_forward_hook(count))
+    net(x)
+    for h in hooks:
+        h.remove()
+    return total
+
+
+def conv():
+    """Layers, their gradients and networks by cuDNN, channels last, as CUDA graphs."""
+    torch.backends.cudnn.benchmark = True
+    layers = [(64, 224, 3, 64, 7, 2, 1), (64, 56, 64, 64, 3, 1, 1), (64, 56, 64, 128, 3, 2, 1), (64, 28, 128, 128, 3, 1, 1),
+              (64, 14, 256, 256, 3, 1, 1), (64, 7, 512, 512, 3, 1, 1), (64, 56, 256, 64, 1, 1, 1), (64, 56, 256, 512, 1, 2, 1),
+              (64, 112, 64, 64, 3, 2, 64), (64, 56, 128, 128, 3, 1, 128)]
+    networks = [("resnet18", lambda: resnet([2, 2, 2, 2], False)), ("resnet50", lambda: resnet([3, 4, 6, 3], True)),
+                ("mobilenet", mobilenet)]
+    for precision in ["bf16", "tf32", "f32"]:
+        tf32(precision == "tf32")
+        dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+
+        def last(x):
+            return x.to(GPU, dtype).to(memory_format=torch.channels_last)
+
+        def run(net, x):
+            def step():
+                with torch.no_grad():
+                    net(x)
+
+            return step
+
+        for i, (batch, size, channels, columns, kernel, stride, groups) in enumerate(layers):
+            net, x = last(Layer(channels, columns, kernel, stride, groups)), last(normal(batch, channels, size, size))
+            name = f"conv {precision} b{batch} {size}x{size} {channels}-{columns} k{kernel}s{stride}"
+            if groups > 1:
+                name += " depthwise"
+            with torch.no_grad():
+                flops, dy = flops_of(net, x), torch.randn_like(net(x))
+            figure(name, "cuDNN", lambda: captured(run(net, x)), flops)
+            figure(name, "torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
+            if i not in (1, 2, 4, 9):
+                continue
+            c = net.conv
+            for what, mask in [("image", [True, False, False]), ("filter", [False, True, False])]:
+
+                def gradient():
+                    torch.ops.aten.convolution_backward(dy, x, c.weight, None, c.stride, c.padding, c.dilation, False, [0, 0],
+                                                        groups, mask)
+
+                figure(f"{name} {what} gradient", "cuDNN", lambda: captured(gradient), flops)
+        for name, make in networks:
+            net, x = last(make()), last(normal(64, 3, 224, 224))
+            with torch.no_grad():
+                flops = flops_of(net, x)
+            figure(f"conv {precision} {name} b64", "cuDNN", lambda: captured(run(net, x)), flops)
+            figure(f"conv {precision} {name} b64", "torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
+
+
 class Block(torch.nn.Module):
     """A transformer block with the norms before what they feed."""
 
@@ -257,5 +374,5 @@ if __name__ == "__main__":
         only, parts = parts[1], parts[2:]
     if parts[:1] == ["--rival"]:
         rival, parts = parts[1], parts[2:]
-    for part in parts or ["memory_bound", "linear", "attention", "moe", "training"]:
+    for part in parts or ["memory_bound", "linear", "attention", "moe", "conv", "training"]:
         globals()[part]()

@@ -106,13 +106,16 @@ template <class Layout, class I, bool KINNER, int OUTER, int BK, int VEC, int TH
     DEVICE Source(const T *image, int first, int k) : p(image), begin(k), walk(first) {}
     DEVICE void copy(T *to, int step) {
       walk.at(begin + step * BK);
-#pragma unroll
-      for (int i = 0; i < walk.EACH; i++) {
+      typedef PatchWalk<I, KINNER, OUTER, BK, VEC, THREADS> Walk;
+      constexpr int AT_ONCE = Walk::KEPT || VEC * sizeof(T) >= 4 ? Walk::EACH : 4;
+#pragma unroll AT_ONCE
+      for (int i = 0; i < Walk::EACH; i++) {
         const int e = threadIdx.x + i * THREADS;
-        if (walk.ALL % THREADS != 0 && e >= walk.ALL) break;
-        T *const at = to + e / walk.ROW * Layout::LD + e % walk.ROW * VEC;
-        const bool there = walk.there(i);
-        const T *const from = there ? p + walk.offset(i) : p;
+        if (Walk::ALL % THREADS != 0 && e >= Walk::ALL) break;
+        T *const at = to + e / Walk::ROW * Layout::LD + e % Walk::ROW * VEC;
+        const auto row = walk.row(i);
+        const bool there = inside(row, walk.column);
+        const T *const from = there ? p + (row.at + walk.column.at) : p;
         if constexpr (VEC * sizeof(T) >= 4) {
           copy_async<VEC * int(sizeof(T))>(at, from, there);
         } else {

@@ -28,8 +28,9 @@ struct Carrier {
     static_assert(Walk::EACH == EACH, "the walk goes by the same pieces");
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-      if (walk.there(i) && (ALL % THREADS == 0 || int(threadIdx.x) + i * THREADS < ALL)) {
-        held[i] = load<L, VEC, 1, VEC * int(sizeof(T))>(p + walk.offset(i));
+      const auto row = walk.row(i);
+      if (inside(row, walk.column) && (ALL % THREADS == 0 || int(threadIdx.x) + i * THREADS < ALL)) {
+        held[i] = load<L, VEC, 1, VEC * int(sizeof(T))>(p + (row.at + walk.column.at));
       } else {
         held[i] = splat<VEC>(L(0));
       }

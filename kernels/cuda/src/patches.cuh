@@ -46,31 +46,38 @@ template <class I> DEVICE bool inside(const PatchRow<I> &row, const PatchColumn<
 }
 
 // A PatchWalk finds the pieces of VEC elements that a thread of THREADS copies: piece i of EACH is number
-// threadIdx.x + i·THREADS of the OUTER×BK elements of a step. What does not change from step to step is kept.
+// threadIdx.x + i·THREADS of the OUTER×BK elements of a step. Positions that do not change from step to step are kept, if they
+// are few.
 template <class I, bool KINNER, int OUTER, int BK, int VEC, int THREADS> struct PatchWalk {
   static constexpr int ROW = (KINNER ? BK : OUTER) / VEC, ALL = OUTER * BK / VEC, EACH = (ALL + THREADS - 1) / THREADS;
+  static constexpr bool KEPT = KINNER && EACH <= 8;
   static_assert(THREADS % ROW == 0, "the pieces of a thread are one below another");
-  PatchRow<I> rows[EACH];
+  PatchRow<I> rows[KEPT ? EACH : 1];
+  int first;
   PatchColumn<I> column;
-  DEVICE explicit PatchWalk(int first) {
-    if constexpr (KINNER) {
+  DEVICE explicit PatchWalk(int outer) : first(outer) {
+    if constexpr (KEPT) {
 #pragma unroll
-      for (int i = 0; i < EACH; i++) rows[i] = PatchRow<I>(first + (int(threadIdx.x) + i * THREADS) / ROW);
-    } else {
-      column = PatchColumn<I>(first + threadIdx.x % ROW * VEC);
+      for (int i = 0; i < EACH; i++) rows[i] = place(i);
     }
+    if constexpr (!KINNER) column = PatchColumn<I>(outer + threadIdx.x % ROW * VEC);
   }
   // at goes to the step of the product that begins at k.
   DEVICE void at(int k) {
     if constexpr (KINNER) {
       column = PatchColumn<I>(k + threadIdx.x % ROW * VEC);
     } else {
-#pragma unroll
-      for (int i = 0; i < EACH; i++) rows[i] = PatchRow<I>(k + (int(threadIdx.x) + i * THREADS) / ROW);
+      first = k;
     }
   }
-  DEVICE bool there(int i) const { return inside<I>(rows[i], column); }
-  DEVICE typename I::Offset offset(int i) const { return rows[i].at + column.at; }
+  DEVICE PatchRow<I> place(int i) const { return PatchRow<I>(first + (int(threadIdx.x) + i * THREADS) / ROW); }
+  DEVICE PatchRow<I> row(int i) const {
+    if constexpr (KEPT) {
+      return rows[i];
+    } else {
+      return place(i);
+    }
+  }
 };
 
 // packed is element e of filters as a matrix [G, TAPS·CPAD, PITCH]: row k is channel k % CPAD of tap k / CPAD, of KW taps in a
