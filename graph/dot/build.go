@@ -30,7 +30,7 @@ func layout(d drawing) *scene {
 	consts := foldable(d.graph)
 	reps := &repeats{}
 	if !d.opts.Expand {
-		reps = findRepeats(d.graph, consts, phasesOf(d.graph))
+		reps = findRepeats(d.graph, consts, d.phases())
 	}
 	if d.opts.Detail != Auto {
 		return newBuilder(d, d.opts.Detail, consts, reps).build()
@@ -103,8 +103,8 @@ func newBuilder(d drawing, detail Detail, consts folds, reps *repeats) *builder 
 		times: make(map[*graph.Node]time.Duration), boxes: make(map[*graph.Node]*box), results: make(map[*graph.Node][]string),
 		updated: make(map[*graph.Node]bool), escapes: make(map[*graph.Node]bool), edges: make(map[edge]bool),
 		inside: make(map[*graph.Node][]*box)}
-	b.phases = phasesOf(d.graph)
-	b.onePhase = !slices.ContainsFunc(d.graph.Nodes, func(n *graph.Node) bool { return b.phases[n] != graph.Forward })
+	b.phases = d.phases()
+	b.onePhase = !slices.ContainsFunc(d.graph.Nodes, func(n *graph.Node) bool { return b.phases[n] != graph.Forward && b.phases[n] != prepared })
 	slashes := false
 	for _, n := range d.graph.Nodes {
 		if _, ok := n.Op.(graph.Param); ok {
@@ -187,6 +187,35 @@ func phasesOf(g *graph.Graph) map[*graph.Node]graph.Phase {
 	return phases
 }
 
+// prepared is the phase of what runs when parameters are set, not in each run. It is drawn apart.
+const prepared = graph.Optimiser + 1
+
+// phases is the phase of each node in the picture. What only prepared launches read is prepared, too.
+func (d *drawing) phases() map[*graph.Node]graph.Phase {
+	phases := phasesOf(d.graph)
+	if d.program == nil || d.program.PreparedBytes == 0 {
+		return phases
+	}
+	once := map[int]bool{}
+	for _, l := range d.program.Launches {
+		once[l.Node] = once[l.Node] || l.Prepared
+	}
+	for _, n := range d.graph.Nodes {
+		_, result := n.Op.(graph.Result)
+		if once[n.ID] || result && phases[n.Args[0]] == prepared {
+			phases[n] = prepared
+		}
+	}
+	uses := d.graph.Uses()
+	for _, n := range slices.Backward(d.graph.Nodes) {
+		if (graph.ClassOf(n.Op) == graph.ClassSource || graph.IsView(n.Op)) && len(uses.Readers(n)) > 0 && !uses.Escapes(n) &&
+			!slices.ContainsFunc(uses.Readers(n), func(u *graph.Node) bool { return phases[u] != prepared }) {
+			phases[n] = prepared
+		}
+	}
+	return phases
+}
+
 func (b *builder) build() *scene {
 	b.heading()
 	for _, n := range b.graph.Nodes {
@@ -237,6 +266,9 @@ func (b *builder) heading() {
 	b.scene.facts = append(b.scene.facts, strings.Join(words, " · "))
 	if p := b.program; p != nil {
 		fact := fmt.Sprintf("arena %s (%s unshared) · weights %s", humanBytes(p.ArenaBytes), humanBytes(p.BufferBytes), humanBytes(p.ParamBytes))
+		if n := len(p.Launches) - sum.Launches; n > 0 {
+			fact += fmt.Sprintf(" · prepared once: %s, %s", plural(n, "launch"), humanBytes(p.PreparedBytes))
+		}
 		if b.opts.Measured {
 			if t := measured(p); t > 0 {
 				fact += " · measured " + humanTime(t)
@@ -254,12 +286,16 @@ func (b *builder) home(n *graph.Node) *cluster {
 	return b.region(b.phases[n])
 }
 
-// region is the frame of a phase, made on first use; nil in a graph without gradients.
+// region is the frame of a phase, made on first use; nil for the forward pass of a graph without gradients.
 func (b *builder) region(p graph.Phase) *cluster {
-	if c, ok := b.regions[p]; ok || b.onePhase {
+	if c, ok := b.regions[p]; ok || b.onePhase && p != prepared {
 		return c
 	}
-	c := &cluster{key: "phase-" + p.String(), kind: clusterPhase, phase: p, title: p.String(), tooltip: p.String()}
+	name := "prepared"
+	if p != prepared {
+		name = p.String()
+	}
+	c := &cluster{key: "phase-" + name, kind: clusterPhase, phase: p, title: name, tooltip: name}
 	launches, t := 0, time.Duration(0)
 	for _, n := range b.graph.Nodes {
 		if b.phases[n] == p && b.isLaunch(n) {
@@ -268,6 +304,10 @@ func (b *builder) region(p graph.Phase) *cluster {
 		}
 	}
 	c.notes = []string{plural(launches, "launch")}
+	if p == prepared {
+		c.tooltip = "computed when parameters are set, not in each run"
+		c.notes[0] += " once · " + humanBytes(b.program.PreparedBytes)
+	}
 	if b.opts.Measured && t > 0 {
 		c.notes[0] += " · " + humanTime(t)
 	}

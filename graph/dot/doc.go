@@ -9,6 +9,8 @@
 // tooltip; and, with [Options.Measured], a bar as long as its time. What does not run on the program's target has a dashed
 // border. Inputs and outputs are dark pills. Attributes that have their usual values are left out.
 //
+// What runs when parameters are set, and not in each run, has a frame of its own.
+//
 // A training step has a frame for each phase: forward, backward and optimiser. The optimiser is one card. Of the many
 // values that the backward pass reads from the forward pass, only few are drawn as arrows; else the frame says how many.
 //

@@ -526,6 +526,45 @@ func TestUsualAttributes(t *testing.T) {
 	}
 }
 
+// TestPrepared draws what runs when parameters are set in a frame of its own, also in a graph without gradients.
+func TestPrepared(t *testing.T) {
+	b := graph.NewBuilder("prepared")
+	w := b.Unary(graph.Exp, b.Param("w", graph.TypeOf(graph.F32, 8, 4)))
+	s := b.Add(graph.Softmax{Axis: 1}, w)
+	y := b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 3, 4)), b.Transpose(s, 1, 0), false, false)
+	b.Output("y", b.Unary(graph.Tanh, y))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &trace.Program{PreparedBytes: 128, Launches: []trace.Launch{{Node: w.ID, Prepared: true}, {Node: s.ID, Prepared: true}, {Node: y.ID},
+		{Node: g.Outputs[0].Node.ID}}}
+	for _, detail := range []Detail{Full, Compact, Layers} {
+		scene := layout(drawing{graph: g, program: p, opts: Options{Detail: detail}})
+		if n := len(scene.clusters); n != 1 {
+			t.Fatalf("detail %v: %d frames", detail, n)
+		}
+		c := scene.clusters[0]
+		if c.title != "prepared" || !slices.Equal(c.notes, []string{"2 launches once · 128 B"}) || !strings.Contains(scene.facts[1], "prepared once: 2 launches, 128 B") {
+			t.Errorf("detail %v: frame %q with %q, facts %q", detail, c.title, c.notes, scene.facts)
+		}
+		inside := 0
+		for _, x := range scene.nodes {
+			if x.inside == c {
+				inside++
+				if x.phase != prepared {
+					t.Errorf("%s is of phase %v", x.key, x.phase)
+				}
+			} else if x.phase == prepared {
+				t.Errorf("%s is not in the frame", x.key)
+			}
+		}
+		if want := map[Detail]int{Full: 3, Compact: 2, Layers: 2}[detail]; inside != want {
+			t.Errorf("detail %v: %d nodes are in the frame, want %d", detail, inside, want)
+		}
+	}
+}
+
 // TestPhases draws a training step: a region for each phase, one card for the optimiser, few edges between them.
 func TestPhases(t *testing.T) {
 	for _, layers := range []int{2, 12} {

@@ -82,8 +82,8 @@ const (
 
 // The frames of the phases.
 var (
-	phaseFills = [...]string{graph.Forward: "#F4F7FB", graph.Backward: "#FBF6EF", graph.Optimiser: "#F4F2F9"}
-	phaseLines = [...]string{graph.Forward: "#9DB4D3", graph.Backward: "#D9B98A", graph.Optimiser: "#B5A8D6"}
+	phaseFills = [...]string{graph.Forward: "#F4F7FB", graph.Backward: "#FBF6EF", graph.Optimiser: "#F4F2F9", prepared: "#F2F7F2"}
+	phaseLines = [...]string{graph.Forward: "#9DB4D3", graph.Backward: "#D9B98A", graph.Optimiser: "#B5A8D6", prepared: "#A9C4A4"}
 )
 
 // contrast is the colour of text on a ground of the given colour.

@@ -139,7 +139,7 @@ func findRepeats(g *graph.Graph, consts folds, phases map[*graph.Node]graph.Phas
 		r.search(row, b)
 	}
 	deep := r.depthFirst(g)
-	for phase := graph.Forward; phase < graph.Optimiser; phase++ {
+	for _, phase := range []graph.Phase{graph.Forward, graph.Backward, prepared} {
 		row := slices.DeleteFunc(slices.Clone(g.Nodes), func(n *graph.Node) bool { return !rest(phase)(n) })
 		if len(row) <= smallGraph {
 			continue

@@ -177,7 +177,7 @@ func (b *builder) bundle() {
 		case e.style == edgeCarried:
 		case e.to.phase == graph.Optimiser && e.from.phase == graph.Backward:
 			gradients[e] = true
-		case e.to.phase > graph.Forward && e.from.phase == graph.Forward && (flows[e.to] || last[e.to] != e):
+		case e.to.phase > graph.Forward && e.to.phase != prepared && e.from.phase == graph.Forward && (flows[e.to] || last[e.to] != e):
 			kept[e] = true
 			e.style = edgeKept
 		}
