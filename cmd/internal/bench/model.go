@@ -53,6 +53,7 @@ type launchReport struct {
 	Name     string       `json:"name"`
 	Kernel   string       `json:"kernel"`
 	Device   string       `json:"device"`
+	Prepared bool         `json:"prepared,omitempty"` // it ran once, before the timed runs
 	MedianNS int64        `json:"median_ns"`
 	Share    float64      `json:"share"` // of the sum
 	FLOPs    int64        `json:"flops"`
@@ -176,7 +177,7 @@ func launchReports(p *fusec.Program, times []time.Duration) []launchReport {
 	list := []launchReport{}
 	for i, l := range p.Trace().Program.Launches {
 		ns := times[i].Nanoseconds()
-		r := launchReport{Index: i + 1, Kind: l.Kind, Name: l.Name, Kernel: l.Kernel, Device: l.Device, MedianNS: ns, FLOPs: l.FLOPs, Bytes: l.Bytes,
+		r := launchReport{Index: i + 1, Kind: l.Kind, Name: l.Name, Kernel: l.Kernel, Device: l.Device, Prepared: l.Prepared, MedianNS: ns, FLOPs: l.FLOPs, Bytes: l.Bytes,
 			Origin: cli.OriginsJSON(l.Origin)}
 		if ns > 0 {
 			r.Share = float64(times[i]) / float64(sum)
@@ -270,6 +271,9 @@ func (rep *benchReport) text() string {
 func launchTable(list []launchReport) string {
 	t := cli.NewTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", ">of GEMM", ">of copy", "origin", "built at")
 	for _, l := range list {
+		if l.Prepared {
+			continue
+		}
 		var own []graph.Origin
 		for _, o := range l.Origin {
 			own = append(own, graph.Origin(o))
