@@ -17,6 +17,9 @@ import (
 func in(t *testing.T, g *graph.Graph, frozen bool) string {
 	t.Helper()
 	h, tr := passtest.Run(t, g, passes.Config{Frozen: frozen, Stop: "fold-weights"})
+	if got, want := tr.Unfused(), trace.Unfused(tr.Stages[0].Graph); got != want {
+		t.Errorf("the work of single operations is %v, want that of the graph as given, %v", got, want)
+	}
 	for _, m := range passtest.Stage(t, tr, "fold-weights").Matches {
 		if m.Numeric != trace.Reassociated.In(graph.F64) && m.Numeric != trace.Reassociated.In(graph.F32) {
 			t.Errorf("the contract of %s is %v", m.Pattern, m.Numeric)
