@@ -152,9 +152,9 @@ func check(g *graph.Graph, gradients []passes.Gradient) error {
 	return graph.Verify(g)
 }
 
-// Plan compiles a graph for drawings and reports only, with frozen parameters as [Compile] does. It takes no memory for values, so that a graph can be looked at
-// that this machine could not run. It returns the record of the compilation, which after an error has the stages until
-// then, and the lowered program.
+// Plan compiles a graph for drawings and reports only, with frozen parameters as [Compile] does. It takes no memory for
+// values, so that a graph can be looked at that this machine could not run. It returns the record of the compilation,
+// which after an error has the stages until then, and the lowered program.
 func Plan(g *graph.Graph, opts ...CompileOption) (*trace.Trace, *lowering.Program, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
