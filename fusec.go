@@ -24,6 +24,7 @@ import (
 	"fusec/graph/optim"
 	"fusec/graph/trace"
 	"fusec/lowering"
+	"fusec/lowering/ref"
 	"fusec/lowering/watch"
 	"fusec/passes"
 )
@@ -261,10 +262,10 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 		}
 	}
 	if cfg.watched() {
-		p.watcher = &watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite, Compare: cfg.compare, Rounding: cfg.rounding()}
+		p.watcher = &watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite, Compare: cfg.compare, Rounding: cfg.rounding(), Integers: p.exe.Rounded}
 		p.watch = p.watcher.Check
 		if cfg.shadow > 0 {
-			p.watcher.Shadow = &watch.Shadow{Every: cfg.shadow, Folder: cfg.shadowFolder, Target: device.Name(), Seen: watch.Seen{Launch: -1}}
+			p.watcher.Shadow = &watch.Shadow{Every: cfg.shadow, Folder: cfg.shadowFolder, Target: device.Name(), Same: device.Name() == ref.Target.Name, Seen: watch.Seen{Launch: -1}}
 		}
 		p.exe.Watch(p.watch)
 	}

@@ -232,7 +232,7 @@ func WithOptimizer(o *optim.Optimizer) Option {
 // state is changed then. A run that is watched is slower and allocates.
 func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite = true }) }
 
-// WithShadow compares a sample of the launches of a training run with the reference, package [fusec/kernels/ref]: each
+// WithShadow compares a sample of the launches of runs, such as those of training, with the reference, package [fusec/kernels/ref]: each
 // launch once in every so many runs, in each run others, with what float64 makes of the operands that it read. The bound
 // is that of the launch's types, 1e-5 of the sum of a result's terms in f32, and follows what [WithPrecision] rounds.
 // [Program.Shadow] is the largest departure until now. A launch that departs by more than its bound ends the run with a
@@ -241,7 +241,8 @@ func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite
 // none is given; `fusec run --against ref` runs that graph.
 //
 // The time that comparing takes falls with every. Updates are copied at the end of each run, as with
-// [WithWatchNonFinite]; docs/lock.md has the cost of both. A target that does not train refuses it.
+// [WithWatchNonFinite]; docs/lock.md has the cost of both. Target "fpga", which does not train, compares the runs of inference,
+// within what rounding to its integers may do. Target "ref" compares the reference with itself.
 func WithShadow(every int, folder ...string) Option {
 	return own(func(c *config) {
 		switch {

@@ -75,11 +75,6 @@ func (c *config) rounding() float64 {
 
 // inferenceOnly refuses gradients on a target that cannot train.
 func (c *config) inferenceOnly(gradients bool) error {
-	if t, _, err := c.find(); err == nil && t.Name == ref.Target.Name && c.shadow > 0 {
-		return fmt.Errorf("target %q is what WithShadow compares with", c.target)
-	} else if err == nil && t.NoGradients != "" && c.shadow > 0 {
-		return fmt.Errorf("target %q %s: leave out WithShadow, which is for training", c.target, t.NoGradients)
-	}
 	if t, _, err := c.find(); err == nil && t.NoGradients != "" && (gradients || c.optimizer != nil) {
 		return fmt.Errorf("target %q %s: train on another target, or leave them out with WithoutGradients", c.target, t.NoGradients)
 	}

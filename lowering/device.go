@@ -105,6 +105,9 @@ type Executable interface {
 	// Quantised is how often weights were converted to integers: once, and again for each run with changed weights; 0
 	// for devices that compute in floating point.
 	Quantised() int
+	// Rounded is how the device keeps a buffer's numbers by itself: as multiples of step from lo to hi. The step is 0 where
+	// they are as the buffer's type has them, or where it is not known.
+	Rounded(buffer int) (step, lo, hi float64)
 	Close() error
 	// Spare is the part of a closed executable that the next one can reuse, or nil. It is called once, and only Output
 	// may be called after it.
@@ -137,6 +140,9 @@ func (ExecutableDefaults) Counts() []Count { return nil }
 
 // Quantised implements [Executable].
 func (ExecutableDefaults) Quantised() int { return 0 }
+
+// Rounded implements [Executable].
+func (ExecutableDefaults) Rounded(int) (step, lo, hi float64) { return 0, 0, 0 }
 
 // Spare implements [Executable].
 func (ExecutableDefaults) Spare() Spare { return nil }

@@ -639,6 +639,16 @@ func (e *executable) Watch(check func(*lowering.Launch, func(lowering.View) (*gr
 	e.watch = check
 }
 
+// Rounded implements lowering.Executable.
+func (e *executable) Rounded(buffer int) (step, lo, hi float64) {
+	v := e.l.partition.values[buffer]
+	if v == nil {
+		return 0, 0, 0
+	}
+	limit := 1 << (8*v.bytes() - 1)
+	return v.quant.step, v.quant.real(-limit), v.quant.real(limit - 1)
+}
+
 // Output implements lowering.Executable.
 func (e *executable) Output(buffer int) *graph.Tensor { return e.tensors[buffer] }
 

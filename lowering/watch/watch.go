@@ -5,6 +5,7 @@ package watch
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,8 @@ type Watcher struct {
 	Shadow     *Shadow // or nil
 	// Rounding is by how much the target rounds the f32 operands of contractions by itself, relative to them.
 	Rounding float64
+	// Integers is [lowering.Executable.Rounded] of the executable, for Shadow, or nil.
+	Integers func(buffer int) (step, lo, hi float64)
 
 	next int // index of the launch that is checked next
 }
@@ -33,9 +36,14 @@ func (w *Watcher) Check(l *lowering.Launch, value func(lowering.View) (*graph.Te
 	if l == &w.Program.Launches[0] {
 		w.next, w.Departures = 0, nil
 	}
+	for &w.Program.Launches[w.next] != l { // one whose operands the target keeps to itself
+		if w.next++; w.Compare {
+			w.Departures = append(w.Departures, ref.Departure{})
+		}
+	}
 	w.next++
 	if w.Compare {
-		d, _, err := w.departure(l, value)
+		d, _, err := w.departure(l, value, false)
 		if err != nil {
 			return err
 		}
@@ -54,7 +62,12 @@ func (w *Watcher) Check(l *lowering.Launch, value func(lowering.View) (*graph.Te
 
 // departure has the reference compute a launch again. It returns by how much the results depart, and the operands.
 // Operations of the user's run once, and are not compared: there are no operands then.
-func (w *Watcher) departure(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error)) (worst ref.Departure, args []*graph.Tensor, err error) {
+//
+// With integers set, the bound is that of the integers that the target computes in. It rounds the operands and the results of its launches to multiples of a step, in a range
+// outside of which it saturates. A launch may then depart by what comes of operands that are off by a step, twice what
+// rounding does, since values inside of a launch are rounded, too; and by a step of the result. Where the step is not
+// known, as of weights, which have several, it is the one of the largest number.
+func (w *Watcher) departure(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error), integers bool) (worst ref.Departure, args []*graph.Tensor, err error) {
 	if _, ok := l.Op.(graph.Host); ok {
 		return worst, nil, nil
 	}
@@ -77,9 +90,20 @@ func (w *Watcher) departure(l *lowering.Launch, value func(lowering.View) (*grap
 			}
 		}
 	}
+	integers = integers && w.inIntegers(l)
+	if integers {
+		for i, v := range l.Args {
+			w.widen(&values[i], v.Buffer)
+		}
+	}
 	want, err := ref.OpBound(l.Op, values)
 	if err != nil {
 		return worst, nil, err
+	}
+	if integers {
+		for i, v := range l.Results {
+			w.widen(&want[i], v.Buffer)
+		}
 	}
 	for i, v := range l.Results {
 		t, err := value(v)
@@ -95,6 +119,36 @@ func (w *Watcher) departure(l *lowering.Launch, value func(lowering.View) (*grap
 		}
 	}
 	return worst, args, nil
+}
+
+// inIntegers reports whether the target computes a launch in integers.
+func (w *Watcher) inIntegers(l *lowering.Launch) bool {
+	return w.Integers != nil && l.Device == "" && slices.ContainsFunc(slices.Concat(l.Args, l.Results), func(v lowering.View) bool {
+		step, _, _ := w.Integers(v.Buffer)
+		return step > 0
+	})
+}
+
+// widen adds to the bound of a float value what keeping it in integers does to it.
+func (w *Watcher) widen(v *ref.Value, buffer int) {
+	if !v.Type.DType.IsFloat() {
+		return
+	}
+	step, lo, hi := w.Integers(buffer)
+	if step == 0 {
+		lo, hi = math.Inf(-1), math.Inf(1)
+		for _, x := range v.F {
+			step = max(step, math.Abs(x)/127)
+		}
+	}
+	mag := make([]float64, v.Len())
+	for i, x := range v.F {
+		if mag[i] = math.Abs(x); v.Mag != nil {
+			mag[i] = v.Mag[i]
+		}
+		mag[i] += (step + max(x-hi, lo-x, 0)) / v.Type.DType.Tolerance()
+	}
+	v.Mag = mag
 }
 
 // contracts reports whether a launch has a contraction inside.
