@@ -15,6 +15,7 @@ import (
 	"fusec/cmd/models/zoo"
 	"fusec/graph"
 	"fusec/graph/optim"
+	"fusec/lowering/fpga"
 )
 
 // shadowed is a machine that trains a model of the zoo to small outputs.
@@ -81,7 +82,7 @@ func TestShadowOfModels(t *testing.T) {
 // tenth of the bound would not do.
 func TestShadowOfOverlay(t *testing.T) {
 	nearest := 0.0
-	for _, name := range []string{"digits-mlp", "transformer-block"} {
+	for _, name := range []string{"digits-mlp", "transformer-block", "moe-top2", "lenet"} {
 		g, weights, err := graph.Load(filepath.Join(models, name+".graph"))
 		if err != nil {
 			t.Fatal(err)
@@ -96,7 +97,7 @@ func TestShadowOfOverlay(t *testing.T) {
 				in[n.Name] = x
 			}
 		}
-		p, err := fusec.Compile(g, fusec.WithTarget("fpga"), fusec.WithShadow(1, t.TempDir()))
+		p, err := fusec.Compile(g, fusec.WithTarget("fpga", fpga.Link("model")), fusec.WithShadow(1, t.TempDir()))
 		if err != nil {
 			t.Fatal(err)
 		}
