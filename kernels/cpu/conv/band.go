@@ -22,72 +22,75 @@ func (k *Plan[T]) band(i int) (b band, row int) {
 	return b, (b.image*k.h.out+b.y)*k.w.out + b.x
 }
 
-// bandTask computes some panels of a band and group. Successive items share the band.
+// bandTask computes some panels of a band, which may be of several groups. Successive items share the band.
 type bandTask[T gemm.Float] Plan[T]
 
 func (t *bandTask[T]) Do(worker, item int) {
 	k := (*Plan[T])(t)
-	part, group, number := item%k.split, item/k.split%k.shape.groups, item/k.split/k.shape.groups
+	part, number := item%k.split, item/k.split
 	b, row := k.band(number)
-	a := k.patches(worker, number, group, &b)
+	patches, group := k.patches(worker, number, &b)
 	rows := k.workers[worker].rows
 	pixels := b.images * b.rows * b.cols
 
-	from, to := k.shape.panels*part/k.split, k.shape.panels*(part+1)/k.split
+	all := k.shape.groups * k.shape.panels
+	from, to := all*part/k.split, all*(part+1)/k.split
 	ldc := k.cfg.RowStride
-	first := group*k.shape.out + from*k.micro.NR
-	end := first
+	first, end := 0, 0
 	for panel := from; panel < to; panel++ {
-		at, col, cols, _ := k.shape.panel(group, panel)
-		col += group * k.shape.out
+		g := panel / k.shape.panels
+		at, col, cols, _ := k.shape.panel(g, panel%k.shape.panels)
+		col += g * k.shape.out
+		if panel == from {
+			first = col
+		}
+		end = col + cols
 		c := k.run.y[row*ldc+col:]
-		if a == nil { // a sum of nothing
+		if patches == nil { // a sum of nothing
 			for i := range pixels {
 				clear(c[i*ldc:][:cols])
 			}
-		} else {
-			k.micro.Gather(&k.pieces, pixels, rows, &a[0], &k.run.packed[at], k.next(group, from, panel, to), &c[0], ldc, cols)
+			continue
 		}
-		end = col + cols
+		k.micro.Gather(&k.pieces, pixels, rows, &patches[g*group], &k.run.packed[at], k.next(from, panel, to), &c[0], ldc, cols)
 	}
 	if k.run.epilogue != nil {
 		k.run.epilogue.Tile(worker, number, row, first, pixels, end-first)
 	}
 }
 
-// next is the panel of filters that a worker, which computes some of a group, the last of them before to, most likely
-// needs after one; nil if it is small, or in the cache already.
-func (k *Plan[T]) next(group, from, panel, to int) *T {
+// next is the panel of filters that a worker, which computes those from from to to, most likely needs after one; nil if it
+// is small, or in the cache already.
+func (k *Plan[T]) next(from, panel, to int) *T {
 	if panel++; panel == to { // other workers take the items that follow
 		panel += (k.pool.Workers() - 1) * (to - from)
 	}
-	if panel >= k.shape.panels || k.shape.steps()*k.micro.NR*k.size < nextBytes {
+	if panel >= k.shape.groups*k.shape.panels || k.shape.steps()*k.micro.NR*k.size < nextBytes {
 		return nil
 	}
-	at, _, _, _ := k.shape.panel(group, panel)
+	at, _, _, _ := k.shape.panel(panel/k.shape.panels, panel%k.shape.panels)
 	return &k.run.packed[at]
 }
 
-// patches returns the memory in which the patches of a band and group lie, and sets the worker's table of where each
-// begins. It is nil if they are empty.
-func (k *Plan[T]) patches(number, id, group int, b *band) []T {
-	w := &k.workers[number]
+// patches returns the memory in which the patches of a band lie, nil if they are empty, and how far apart those of one
+// group are from the next one's. It sets the worker's table of where each begins.
+func (k *Plan[T]) patches(number, id int, b *band) (patches []T, group int) {
 	if k.pieces.Steps() == 0 {
-		return nil
+		return nil, 0
 	}
-	if w.band != id {
+	w := &k.workers[number]
+	fresh := w.band != id
+	if w.band = id; fresh {
 		k.place(w.rows, b)
 	}
 	if !k.copies {
-		w.band, w.group = id, group
-		return k.run.x[k.cfg.X.Offset+group*k.shape.ch*k.cfg.X.Stride[3]:]
+		return k.run.x[k.cfg.X.Offset:], k.shape.ch * k.cfg.X.Stride[3]
 	}
 	scratch := k.run.scratch[number*k.room:][:k.room]
-	if w.band != id || w.group != group {
-		k.copyBand(scratch, group, b)
+	if fresh {
+		k.copyBand(scratch, b)
 	}
-	w.band, w.group = id, group
-	return scratch
+	return scratch, k.shape.ch
 }
 
 // place lists where the patches of a band begin.
@@ -112,12 +115,12 @@ func (k *Plan[T]) place(rows []int, b *band) {
 	}
 }
 
-// copyBand copies what a band reads of a group's channels, and zeros where that is outside of the image.
-func (k *Plan[T]) copyBand(dst []T, group int, b *band) {
+// copyBand copies what a band reads, and zeros where that is outside of the image.
+func (k *Plan[T]) copyBand(dst []T, b *band) {
 	x := &k.cfg.X
 	lines, columns := k.h.span(b.rows), k.w.span(b.cols)
 	for n := range b.images {
-		at := x.Offset + (b.image+n)*x.Stride[0] + group*k.shape.ch*x.Stride[3]
+		at := x.Offset + (b.image+n)*x.Stride[0]
 		for slot := range lines {
 			to := dst[n*k.copied()+slot*k.line:][:columns*k.pixel]
 			if y := k.h.source(b.y, slot); y >= 0 && y < k.h.in && k.w.in > 0 {
@@ -131,7 +134,7 @@ func (k *Plan[T]) copyBand(dst []T, group int, b *band) {
 
 // copyLine copies a line of the image from the band's column from on.
 func (k *Plan[T]) copyLine(dst, src []T, from int) {
-	x, n := &k.cfg.X, k.shape.ch
+	x, n := &k.cfg.X, k.cfg.X.Shape.At(3)
 	if k.w.dense() {
 		for slot := 0; len(dst) > 0; slot++ {
 			if at := k.w.source(from, slot); at >= 0 && at < k.w.in {

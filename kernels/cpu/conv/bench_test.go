@@ -35,6 +35,8 @@ var cliffs = []spec{
 	square(1, 64, 64, 56, 5, 1, 2, 1),
 	square(1, 128, 128, 56, 3, 1, 1, 4),
 	square(1, 64, 24, 56, 1, 1, 0, 1),
+	square(1, 64, 3, 56, 3, 1, 1, 1),
+	square(1, 128, 128, 56, 3, 1, 1, 32),
 }
 
 func benchmark(b *testing.B, list []spec) {

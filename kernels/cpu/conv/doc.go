@@ -8,9 +8,9 @@
 //
 // A convolution is the product of a matrix of patches, [N·OH·OW, KH·KW·C/G], and the filters, for each group. The
 // matrix of patches is never made. In NHWC what a pixel of the result reads of a row of the image is contiguous, so a
-// patch is KH pieces, at the same distances for each pixel; a dilated one is KH·KW. The matrix kernel has a pointer for
-// each pixel of its block, and walks through the pieces: see [gemm.Micro.Gather]. (M. Dukhan, "The Indirect Convolution
-// Algorithm", arXiv 1907.02129, has a pointer for each pixel and tap.)
+// patch is KH pieces, at the same distances for each pixel; a dilated one, or one of some of the channels, is KH·KW. The
+// matrix kernel has a pointer for each pixel of its block, and walks through the pieces: see [gemm.Micro.Gather]. (M.
+// Dukhan, "The Indirect Convolution Algorithm", arXiv 1907.02129, has a pointer for each pixel and tap.)
 //
 //	for each band of pixels and some panels of filters, in parallel
 //	  if patches reach over the border: copy the rows of the image under the band     L2

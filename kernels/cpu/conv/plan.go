@@ -44,7 +44,7 @@ type Plan[T gemm.Float] struct {
 
 	batch      int         // images of a band
 	pieces     gemm.Pieces // of a patch
-	split      int         // work items of a band and group, each of some panels
+	split      int         // work items of a band, each of some panels
 	copies     bool        // bands are copied to scratch
 	pixel      int         // distance of pixels in the copy
 	line       int         // and of lines
@@ -58,9 +58,9 @@ type Plan[T gemm.Float] struct {
 
 // A worker is what a worker knows of the band that it computed last.
 type worker struct {
-	band, group int // -1: none
-	rows        []int
-	_           [64]byte
+	band int // -1: none
+	rows []int
+	_    [64]byte
 }
 
 type run[T gemm.Float] struct {
@@ -181,17 +181,17 @@ func (k *Plan[T]) Bytes() int64 {
 // cut chooses the bands. A band is several images, several rows of one, or a part of one row.
 func (k *Plan[T]) cut() {
 	k.copies = !k.h.inside() || !k.w.inside() || k.cfg.X.Stride[3] != 1 && k.shape.ch > 1
-	k.pixel = k.shape.ch
+	k.pixel = k.cfg.X.Shape.At(3)
 	if k.pixel > 0 && k.pixel*k.size%farBytes == 0 {
 		k.pixel += 64 / k.size
 	}
-	wanted := itemsWanted
+	panels, wanted := k.shape.groups*k.shape.panels, itemsWanted
 	if items := float64(k.Rows()) * float64(k.cfg.W.Shape.Elems()) / itemVolume; items < itemsWanted {
 		wanted = int(items)
 	}
 	for limit := bandPixels; ; limit /= 2 {
 		k.cutBands(limit)
-		if items := k.Bands() * k.shape.groups * max(k.shape.panels/itemPanels, 1); items >= wanted || limit/2 < bandPixelsMin {
+		if items := k.Bands() * max(panels/itemPanels, 1); items >= wanted || limit/2 < bandPixelsMin {
 			break
 		}
 	}
@@ -199,8 +199,7 @@ func (k *Plan[T]) cut() {
 	if k.copies {
 		k.room = roundUp(k.batch*k.copied(), 64/k.size)
 	}
-	items := k.Bands() * k.shape.groups
-	k.split = min(max(ceilDiv(wanted, items), 1), k.shape.panels)
+	k.split = min(max(ceilDiv(wanted, k.Bands()), 1), panels)
 }
 
 // cutBands cuts bands of no more than limit pixels.
@@ -277,7 +276,7 @@ func (k *Plan[T]) Run(x, w, y []T, epilogue Epilogue) error {
 	} else if k.shape.steps() > 0 {
 		k.pool.Run(k.shape.groups*k.shape.panels, (*packTask[T])(k))
 	}
-	k.pool.Run(k.Bands()*k.shape.groups*k.split, (*bandTask[T])(k))
+	k.pool.Run(k.Bands()*k.split, (*bandTask[T])(k))
 	return nil
 }
 
