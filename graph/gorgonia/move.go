@@ -211,8 +211,13 @@ func (c *call) byIndicesDiff() (*graph.Node, error) {
 }
 
 func (c *call) upsample() (*graph.Node, error) {
-	n := c.f.int("stride") + 1 // what Gorgonia keeps is how many elements are added
-	return c.spread(c.spread(c.args[0], 3, n), 2, n), nil
+	n, s := c.f.int("stride")+1, c.args[0].Type.Shape // what Gorgonia keeps is how many elements are added
+	if s.Rank() != 4 {
+		return nil, fmt.Errorf("upsampling of %v", s)
+	}
+	x := c.b.Reshape(c.args[0], s.At(0), s.At(1), s.At(2), 1, s.At(3), 1)
+	x = c.b.Broadcast(x, graph.ShapeOf(s.At(0), s.At(1), s.At(2), n, s.At(3), n))
+	return c.b.Reshape(x, s.At(0), s.At(1), n*s.At(2), n*s.At(3)), nil
 }
 
 // upsampleDiff has the operands x, y and dy: the sum over each square that came from one element.

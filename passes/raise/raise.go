@@ -40,6 +40,9 @@ type raising struct {
 	make func(b *graph.Builder, m *pattern.Match) *graph.Node
 }
 
+// leftTo tells of patterns whether a match is left to another pattern, by what reads its nodes.
+var leftTo = map[string]func(u *graph.Uses, m *pattern.Match) bool{"conv2d-rows": becomesImage}
+
 // raisings is the table, in the order in which patterns of one root are tried.
 var raisings = slices.Concat(activationPatterns, geluPatterns, statisticPatterns, softmaxPatterns, normPatterns, convPatterns)
 
@@ -64,7 +67,7 @@ func (r *raiser) visit(n *graph.Node) (*graph.Node, error) {
 		if miss != nil {
 			r.Miss(p, miss)
 		}
-		if m == nil {
+		if leave := leftTo[p.Name]; m == nil || leave != nil && leave(r.Uses, m) {
 			continue
 		}
 		mark := len(r.Graph.Nodes)

@@ -329,15 +329,154 @@ var spellings = map[string][]spelling{
 		{"one position", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return passtest.Conv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", passtest.F64(3, 1, 5, 5)), 1, 0, 1)
 		}, "reshape[1,1,5,5] conv2d"},
-		{"the rows of patches stay rows", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"filters in columns", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(patches(b, x), b.Param("f", passtest.F64(4, 3)), false, false)
+			return b.Transpose(b.Reshape(y, 1, 4, 4, 3), 0, 3, 1, 2)
+		}, "reshape[1,1,5,5] transpose[1,0] reshape[3,1,2,2] conv2d"},
+		{"the rows of patches stay rows, which conv2d-rows finds", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := passtest.Conv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", passtest.F64(3, 1, 2, 2)), 1, 0, 1)
 			return b.Transpose(y, 0, 2, 3, 1)
 		}, ""},
-		{"the axes are in another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
+		{"the axes are in another order, which conv2d-rows finds", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := passtest.Conv(b, b.Reshape(x, 1, 1, 5, 5), b.Param("f", passtest.F64(3, 1, 2, 2)), 1, 0, 1)
 			return b.Transpose(y, 0, 1, 3, 2)
-		}, "reshape[1,1,5,5] im2col reshape[3,4] reshape[16,4] matmulᵀB reshape[1,4,4,3] transpose[0,3,2,1]"},
+		}, ""},
 	},
+	"conv2d-rows": {
+		{"rows", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.MatMul(patches(b, x), b.Param("f", passtest.F64(3, 4)), false, true)
+		}, "reshape[1,1,5,5] reshape[3,1,2,2] conv2d transpose[0,2,3,1] reshape[16,3]"},
+		{"a bias before the axes are moved", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(patches(b, x), b.Param("f", passtest.F64(4, 3)), false, false)
+			y = passtest.Plus(b, y, b.Broadcast(b.Param("b", passtest.F64(3)), y.Type.Shape))
+			return b.Transpose(b.Reshape(y, 1, 4, 4, 3), 0, 3, 1, 2)
+		}, "reshape[1,1,5,5] transpose[1,0] reshape[3,1,2,2] conv2d transpose[0,2,3,1] reshape[16,3] broadcast[16,3] add reshape[1,4,4,3] transpose[0,3,1,2]"},
+		{"columns", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.MatMul(b.Param("f", passtest.F64(3, 4)), patches(b, x), false, true)
+		}, "reshape[1,1,5,5] reshape[3,1,2,2] conv2d transpose[1,0,2,3] reshape[3,16]"},
+		{"an image at a time", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			p := b.Reshape(patches(b, x), 1, 16, 4)
+			return b.Reshape(b.MatMul(b.Param("f", passtest.F64(3, 4)), p, false, true), 1, 3, 4, 4)
+		}, "reshape[1,1,5,5] reshape[3,1,2,2] conv2d reshape[1,3,16] reshape[1,3,4,4]"},
+		{"patches times patches", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.MatMul(patches(b, x), patches(b, x), true, false)
+		}, "reshape[1,1,5,5] im2col reshape[16,4] matmulᵀA"},
+		{"patches are cut apart", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.MatMul(b.Reshape(patches(b, x), 32, 2), b.Param("f", passtest.F64(3, 2)), false, true)
+		}, "reshape[1,1,5,5] im2col reshape[32,2] matmulᵀB"},
+	},
+	"conv2d-pointwise": {
+		{"one image", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(b.Param("f", passtest.F64(3, 5)), pixels(b, x, 1), false, false)
+			return b.Reshape(y, 1, 3, 2, 2)
+		}, "tanh slice[1,5] reshape[5,1,1] broadcast[1,5,2,2] mul reshape[3,5,1,1] conv2d"},
+		{"images", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(b.Param("f", passtest.F64(3, 5)), pixels(b, x, 2), false, false)
+			return b.Reshape(y, 2, 3, 2, 2)
+		}, "tanh slice[1,5] reshape[5,1,1] broadcast[2,5,2,2] mul reshape[3,5,1,1] conv2d"},
+		{"filters in columns", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(b.Param("f", passtest.F64(5, 3)), pixels(b, x, 2), true, false)
+			return b.Reshape(y, 2, 3, 2, 2)
+		}, "tanh slice[1,5] reshape[5,1,1] broadcast[2,5,2,2] mul transpose[1,0] reshape[3,5,1,1] conv2d"},
+		{"the result is no image of that size", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(b.Param("f", passtest.F64(3, 5)), pixels(b, x, 2), false, false)
+			return b.Reshape(y, 2, 3, 4, 1)
+		}, ""},
+		{"each image has filters of its own", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := b.MatMul(b.Param("f", passtest.F64(2, 3, 5)), pixels(b, x, 2), false, false)
+			return b.Reshape(y, 2, 3, 2, 2)
+		}, ""},
+	},
+	"conv2d-channels": {
+		{"rows of patches", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			p := b.Reshape(b.Add(im2col, channels(b, x)), 32, 2, 4)
+			return b.Reduce(graph.Sum, b.Binary(graph.Mul, p, b.Broadcast(b.Param("f", passtest.F64(2, 4)), p.Type.Shape)), false, 2)
+		}, "broadcast[1,2,5,5] concat reshape[2,1,2,2] conv2d transpose[0,2,3,1] reshape[32,2]"},
+		{"five axes, filters first", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			p := b.Reshape(b.Add(im2col, channels(b, x)), 2, 4, 4, 2, 4)
+			y := b.Reduce(graph.Sum, b.Binary(graph.Mul, b.Broadcast(b.Param("f", passtest.F64(1, 2, 4)), p.Type.Shape), p), false, 4)
+			return b.Transpose(y, 0, 3, 1, 2)
+		}, "broadcast[1,2,5,5] concat reshape[2,1,2,2] conv2d transpose[0,2,3,1] transpose[0,3,1,2]"},
+		{"the sum is over channels, too", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			p := b.Reshape(b.Add(im2col, channels(b, x)), 32, 2, 4)
+			return b.Reduce(graph.Sum, b.Binary(graph.Mul, p, b.Broadcast(b.Param("f", passtest.F64(2, 4)), p.Type.Shape)), false, 1, 2)
+		}, ""},
+		{"the filters differ by place", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			p := b.Reshape(b.Add(im2col, channels(b, x)), 32, 2, 4)
+			return b.Reduce(graph.Sum, b.Binary(graph.Mul, p, b.Param("f", passtest.F64(32, 2, 4))), false, 2)
+		}, ""},
+		{"one number for each channel", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			p := b.Reshape(b.Add(im2col, channels(b, x)), 32, 2, 4)
+			return b.Reduce(graph.Sum, b.Binary(graph.Mul, p, b.Broadcast(b.Param("f", passtest.F64(2, 1)), p.Type.Shape)), false, 2)
+		}, ""},
+	},
+	"conv2d-groups": {
+		{"filters of their own", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node { return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2)) })
+		}, "broadcast[1,2,5,5] concat concat conv2d"},
+		{"filters of one tensor", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			f := b.Param("f", passtest.F64(6, 1, 2, 2))
+			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node { return b.Slice(f, 0, 3*i, 3, 1) })
+		}, "broadcast[1,2,5,5] concat conv2d"},
+		{"channels in another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return groups(b, channels(b, x), []int{1, 0}, func(i int) *graph.Node { return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2)) })
+		}, ""},
+		{"some filters are more", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node { return b.Param(fmt.Sprint("f", i), passtest.F64(3+i, 1, 2, 2)) })
+		}, ""},
+		{"images of their own", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			y := groups(b, channels(b, x), []int{0}, func(i int) *graph.Node { return b.Param("f", passtest.F64(3, 1, 2, 2)) })
+			return b.Add(graph.Concat{Axis: 1}, y, b.Unary(graph.Exp, y))
+		}, ""},
+	},
+	"global-pool": {
+		{"mean", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Reduce(graph.Mean, b.Reshape(channels(b, x), 2, 2, 25), false, 2)
+		}, "broadcast[1,2,5,5] concat mean[2,3]"},
+		{"maximum, axis kept", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Reduce(graph.MaxOf, b.Reshape(channels(b, x), 2, 2, 25), true, 2)
+		}, "broadcast[1,2,5,5] concat max[2,3] reshape[2,2,1]"},
+		{"other rows", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			return b.Reduce(graph.Mean, b.Reshape(channels(b, x), 2, 10, 5), false, 2)
+		}, ""},
+		{"others read the row", func(b *graph.Builder, x *graph.Node) *graph.Node {
+			r := b.Reshape(channels(b, x), 2, 2, 25)
+			return passtest.Plus(b, r, b.Broadcast(b.Reduce(graph.Mean, r, true, 2), r.Type.Shape))
+		}, ""},
+	},
+}
+
+// im2col has patches of 2×2.
+var im2col = graph.Im2Col{Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0)}
+
+// patches are the rows of patches of x [5,5] as one image.
+func patches(b *graph.Builder, x *graph.Node) *graph.Node {
+	return b.Reshape(b.Add(im2col, b.Reshape(x, 1, 1, 5, 5)), 16, 4)
+}
+
+// channels are two images of 2 channels made of x [5,5].
+func channels(b *graph.Builder, x *graph.Node) *graph.Node {
+	return b.Add(graph.Concat{Axis: 0}, b.Broadcast(b.Reshape(x, 1, 1, 5, 5), graph.ShapeOf(1, 2, 5, 5)), b.Param("more", passtest.F64(1, 2, 5, 5)))
+}
+
+// pixels are those of n images of 5 channels and 2×2 pixels, an image a matrix.
+func pixels(b *graph.Builder, x *graph.Node, n int) *graph.Node {
+	y := b.Unary(graph.Tanh, b.Param("more", passtest.F64(n, 5, 2, 2)))
+	y = b.Binary(graph.Mul, y, b.Broadcast(b.Reshape(b.Slice(x, 0, 0, 1, 1), 5, 1, 1), y.Type.Shape))
+	if n == 1 {
+		return b.Reshape(y, 5, 4)
+	}
+	return b.Reshape(y, n, 5, 4)
+}
+
+// groups joins convolutions of single channels of x.
+func groups(b *graph.Builder, x *graph.Node, channels []int, filters func(i int) *graph.Node) *graph.Node {
+	var ys []*graph.Node
+	op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 0, 0, 1), Groups: 1}
+	for i, c := range channels {
+		ys = append(ys, b.Add(op, b.Slice(x, 1, c, 1, 1), filters(i)))
+	}
+	return b.Add(graph.Concat{Axis: 1}, ys...)
 }
 
 // geluSpellings writes the cubic form with every bracketing and order of the outer product, and the cube in every way.
@@ -424,7 +563,7 @@ func TestRaise(t *testing.T) {
 // TestRaiseOddShapes checks values where axes have size 1 and others.
 func TestRaiseOddShapes(t *testing.T) {
 	for name, list := range spellings {
-		if strings.HasPrefix(name, "norm-") || name == "conv2d" {
+		if strings.HasPrefix(name, "norm-") || strings.HasPrefix(name, "conv2d") || name == "global-pool" {
 			continue // their parameters have the size of the square
 		}
 		for _, s := range list {
@@ -487,7 +626,7 @@ func TestRaiseSlopes(t *testing.T) {
 func TestRaiseComposed(t *testing.T) {
 	var all []spelling
 	for _, p := range raise.Patterns() {
-		if p.Name != "conv2d" {
+		if !strings.HasPrefix(p.Name, "conv2d") && p.Name != "global-pool" {
 			all = append(all, spellings[p.Name]...)
 		}
 	}
