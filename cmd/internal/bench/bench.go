@@ -24,12 +24,13 @@ var Command = &cli.Command{
 	Summary: "time a model against Gorgonia, kernels, the loader, a GPU, or all; keep figures and tell what changed",
 	Doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
-prints medians, their spread over the rounds and the ratio; then each launch's time, arithmetic and traffic. On a GPU it
-tells also what part each launch reaches of what a copy and a matrix product were measured to reach, once for each chip;
-registers, shared memory and occupancy of each kernel; the copies between host and device; what a run takes beside its
-launches; and the memory by the driver's account. --trace FILE writes one run as a timeline that chrome://tracing and
-Perfetto show. With --target fpga the cycles of each launch are counted in one run, and one table has the model's time on
-the overlay, at the clock that --mhz gives, beside those of the targets that this machine has.
+prints medians, their spread over the rounds and the ratio; then the time, arithmetic and traffic of each launch,
+without those that frozen weights determine and that run once. On a GPU it tells also what part each launch reaches of
+what a copy and a matrix product were measured to reach, once for each chip; registers, shared memory and occupancy of
+each kernel; the copies between host and device; what a run takes beside its launches; and the memory by the driver's
+account. --trace FILE writes one run as a timeline that chrome://tracing and Perfetto show. With --target fpga the
+cycles of each launch are counted in one run, and one table has the model's time on the overlay, at the clock that --mhz
+gives, beside those of the targets that this machine has.
 
 fusec bench model.graph --levels times the model in five ways, side by side: op by op as Gorgonia runs it, if Gorgonia
 can; op by op with fusec's kernels; with elementwise work fused; with all fused, which is the default; and tuned, on a

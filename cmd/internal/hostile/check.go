@@ -265,13 +265,17 @@ func (k *checker) devices(c *graphtest.Case) []variant {
 		l = append(l, k.onCUDA(c))
 	}
 	if k.fpga && len(c.Graph.Updates) == 0 && !halves(c.Graph) {
-		l = append(l, variant{name: "fpga", device: openFPGA, lower: []lowering.Option{lowering.CannotUndo()}, close: true})
+		v := variant{name: "fpga", device: openFPGA, lower: []lowering.Option{lowering.CannotUndo()}, close: true}
+		if v.cfg.Frozen = c.Seed%2 == 0; v.cfg.Frozen {
+			v.name += " frozen"
+		}
+		l = append(l, v)
 	}
 	return l
 }
 
 // onCUDA is one of the ways to run a case there, by its seed: in a precision, with what only the newest chips have or
-// without, all at once or launch by launch in memory that is not shared.
+// without, with parameters that are frozen or not, all at once or launch by launch in memory that is not shared.
 func (k *checker) onCUDA(c *graphtest.Case) variant {
 	v := variant{name: "cuda", lower: []lowering.Option{lowering.CannotUndo()}}
 	rounding := kernels.F32
@@ -284,6 +288,9 @@ func (k *checker) onCUDA(c *graphtest.Case) variant {
 	if c.Seed/8%8 == 0 {
 		opts = append(opts, cuda.Portable())
 		v.name += " portable"
+	}
+	if v.cfg.Frozen = c.Seed/128%2 == 0; v.cfg.Frozen {
+		v.name += " frozen"
 	}
 	if k.apart || !lasting || c.Seed/64%2 == 0 {
 		opts = append(opts, cuda.Apart(), cuda.Each())

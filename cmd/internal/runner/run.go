@@ -30,7 +30,8 @@ var Command = &cli.Command{
 	Doc: `
 Compiles the model and runs it once on the inputs given with --in. Inputs that are not given are random, decided by
 --seed. Weights come from the .safetensors file beside the graph. State starts as that file has it; what a run does to
-it is not written back.
+it is not written back. Weights that the model does not update are frozen: what follows from them and from constants
+alone is computed once, before the rest.
 
 With --against ref the reference computes everything a second time, in float64: each launch from the operands that it
 read, and each output from the model as the file has it, before any pass. Results that differ by more than the bound are
