@@ -114,6 +114,7 @@ function strip() {
 function side() {
   const run = app.run, l = app.launch;
   document.body.classList.toggle('plain', !run.launches.length);
+  $('side').classList.toggle('empty', !l);
   if (!l) {
     $('side').replaceChildren(h('h2', {}, 'No launch is chosen'), h('p', { class: 'faint' }, 'Click a launch, a value or the strip.'),
       h('h3', {}, 'Keys'), h('dl', {}, [['/', 'find'], ['1 … ' + VIEWS.length, 'views'], ['j, k', 'next and previous launch'], ['Esc', 'no launch']].map(([k, v]) => [h('dt', {}, k), h('dd', {}, v)])));

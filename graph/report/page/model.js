@@ -60,7 +60,7 @@ class Run {
     const origins = this.origins(l.origin);
     let label = l.name || (writes[0] && !/^b\d+$/.test(writes[0].name) ? writes[0].name : '');
     if (label.startsWith('gradient of ')) label = '∂ ' + label.slice(12).replace(layer + '/', '').replace(layer + '.', '');
-    else if (writes.length > 3) label += ' and ' + (writes.length - 1) + ' more';
+    else if (label && writes.length > 3) label += ' and ' + (writes.length - 1) + ' more';
     if (layer && label.startsWith(layer)) label = label.slice(layer.length).replace(/^[/._]/, '') || label;
     if (!label) { // by its weights, or by the user's node
       const weight = l.reads.map(b => this.buffers[b]).find(b => b.role == 'param'), named = origins.find(o => o.name);
