@@ -95,8 +95,17 @@ type walk[T float] struct {
 // stands reports whether rows of n elements stand one behind the other in the buffer.
 func (w *walk[T]) stands(n int) bool { return w.mask == nil && w.step == n }
 
+// together is the number of elements that are moved at once: all of v, if its rows of n stand one behind the other.
+func (w *walk[T]) together(v []T, n int) int {
+	if w.step == n {
+		return len(v)
+	}
+	return n
+}
+
 // read puts rows of n elements into v, which they fill.
 func (w *walk[T]) read(v []T, n int) {
+	n = w.together(v, n)
 	for r := 0; r*n < len(v); r++ {
 		if at := w.at + r*w.step; w.mask != nil {
 			vec.FromMask(v[r*n:][:n], w.mask[at:])
@@ -108,6 +117,7 @@ func (w *walk[T]) read(v []T, n int) {
 
 // write puts v into rows of n elements.
 func (w *walk[T]) write(v []T, n int) {
+	n = w.together(v, n)
 	for r := 0; r*n < len(v); r++ {
 		if at := w.at + r*w.step; w.mask != nil {
 			vec.ToMask(w.mask[at:][:n], v[r*n:])
