@@ -23,7 +23,7 @@ type program[T float] struct {
 	seeds   []seedRead
 	columns []columnSum[T]
 	regs    int  // registers in use at most
-	plain   bool // rows follow one another at fixed distances, and all vectors but registers and masks stand in buffers
+	plain   bool // rows follow one another at fixed distances, and what is read stands in buffers, masks excepted
 }
 
 // A step is one instruction.
@@ -85,7 +85,8 @@ type frame[T float] struct {
 type walk[T float] struct {
 	slot  int
 	mem   []T
-	mask  []bool // in place of mem: the vector has a register, and is converted
+	mask  []bool // in place of mem: the vector is converted
+	apart bool   // the vector has a register, and is moved to or from the buffer
 	at    int    // of the next row's segment
 	step  int    // from row to row
 	out   bool   // it is written
@@ -93,7 +94,7 @@ type walk[T float] struct {
 }
 
 // stands reports whether rows of n elements stand one behind the other in the buffer.
-func (w *walk[T]) stands(n int) bool { return w.mask == nil && w.step == n }
+func (w *walk[T]) stands(n int) bool { return !w.apart && w.step == n }
 
 // together is the number of elements that are moved at once: all of v, if its rows of n stand one behind the other.
 func (w *walk[T]) together(v []T, n int) int {
@@ -244,7 +245,7 @@ func (p *program[T]) isPlain() bool {
 		}
 	}
 	for _, w := range p.outs {
-		if !w.direct && (w.vector < 0 || !w.isMask()) {
+		if !w.direct && (w.vector < 0 || !w.isMask() && (w.dtype != dtypeOf[T]() || !w.access.direct())) {
 			return false
 		}
 	}
@@ -255,8 +256,8 @@ func (p *program[T]) isPlain() bool {
 func (a *access) isMask() bool { return a.dtype == graph.Bool && a.direct() }
 
 // walk adds a vector in a buffer to those that execTile steps along.
-func (f *frame[T]) walk(slot int, mem Memory, at int, a *access, out bool) {
-	w := walk[T]{slot: slot, at: at, out: out}
+func (f *frame[T]) walk(slot int, mem Memory, at int, a *access, apart, out bool) {
+	w := walk[T]{slot: slot, at: at, apart: apart, out: out}
 	if a.dtype == graph.Bool {
 		w.mask = elems[bool](mem)
 	} else {
@@ -289,12 +290,12 @@ func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *acc
 	f.walks = append(f.walks, walk[T]{slot: acc, mem: mem, at: at.at(&p.dom, row) + start, step: at.step()})
 	for i, r := range p.args {
 		if r.vector >= 0 {
-			f.walk(r.vector, args[r.buf], f.off[i]+start, &r.access, false)
+			f.walk(r.vector, args[r.buf], f.off[i]+start, &r.access, !r.direct, false)
 		}
 	}
 	for i, w := range p.outs {
 		if w.vector != acc || !w.direct { // else it stands where it belongs
-			f.walk(w.vector, results[w.buf], f.off[len(p.args)+i]+start, &w.access, true)
+			f.walk(w.vector, results[w.buf], f.off[len(p.args)+i]+start, &w.access, !w.direct, true)
 		}
 	}
 	if n <= maxBlockRow && rows > 1 && len(p.seeds) == 0 { // a draw goes by the place in the row
@@ -306,7 +307,7 @@ func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *acc
 		f.base = (row+r)*p.dom.n + start
 		for i := range f.walks {
 			switch w := &f.walks[i]; {
-			case w.mask == nil:
+			case !w.apart:
 				f.v[w.slot] = w.mem[w.at:][:n]
 			case !w.out:
 				w.read(f.v[w.slot], n)
@@ -318,7 +319,7 @@ func (p *program[T]) execTile(f *frame[T], row, rows, start, n, acc int, at *acc
 		p.addColumns(f, start, 1, n)
 		for i := range f.walks {
 			w := &f.walks[i]
-			if w.mask != nil && w.out {
+			if w.apart && w.out {
 				w.write(f.v[w.slot], n)
 			}
 			w.at += w.step
@@ -343,10 +344,10 @@ func (p *program[T]) execBlocks(f *frame[T], rows, start, n int) {
 				f.v[w.slot] = w.mem[w.at:][:count*n]
 				w.at += count * n
 				continue
-			case w.mask == nil:
+			case !w.apart:
 				f.v[w.slot] = w.block[:count*n]
 			}
-			if w.out || w.mask == nil && w.step == 0 && done > 0 {
+			if w.out || !w.apart && w.step == 0 && done > 0 {
 				continue
 			}
 			w.read(f.v[w.slot], n)
