@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"fusec/graph"
@@ -170,4 +171,56 @@ func TestConvFilterGrad(t *testing.T) {
 		}
 		cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(chip)), l.checks...)
 	}
+}
+
+// TestConvHopper computes convolutions and transposes with Hopper's own instructions: patches in pieces of 8 and of 16 bytes,
+// images with channels to fill up, groups, tiles that are not full, and sums that are divided.
+func TestConvHopper(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 90))
+	var checks []cudatest.Check
+	for i, c := range []struct {
+		n, height, width, channels, columns, kernel, stride, dilation, groups int
+		transposed                                                            bool
+	}{
+		{1, 9, 11, 16, 64, 3, 1, 1, 1, false}, {2, 14, 13, 3, 72, 7, 2, 1, 1, false}, {3, 9, 8, 12, 136, 3, 1, 2, 1, false},
+		{1, 9, 10, 64, 128, 3, 1, 1, 2, false}, {1, 8, 8, 160, 64, 3, 1, 1, 1, false}, {1, 33, 17, 32, 64, 2, 2, 1, 1, false},
+		{1, 10, 9, 72, 32, 3, 1, 1, 1, true}, {1, 17, 18, 64, 24, 3, 2, 1, 1, true}, {2, 8, 9, 128, 64, 1, 1, 1, 1, false},
+	} {
+		d := []graph.DType{graph.BF16, graph.F16}[i%2]
+		pad := c.kernel / 2
+		op := graph.Conv2D{Stride: graph.IntsOf(c.stride, c.stride), Dilation: graph.IntsOf(c.dilation, c.dilation),
+			Pad: graph.IntsOf(pad, pad, pad, pad), Groups: c.groups, Layout: graph.NHWC}
+		x := graph.TypeOf(d, c.n, c.height, c.width, c.channels)
+		w := graph.TypeOf(d, c.kernel, c.kernel, c.channels/c.groups, c.columns)
+		f, types := fused(t, graph.AnchorConv, func(b *graph.Builder, in inputs) {
+			var y *graph.Node
+			if c.transposed {
+				dy, err := graph.InfoOf(op).Infer(op, []graph.Type{x, w})
+				if err != nil {
+					t.Fatal(err)
+				}
+				y = b.Add(graph.Conv2DTranspose{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups,
+					H: c.height, W: c.width, Layout: graph.NHWC}, in(d, dy[0].Shape.Slice()...), in(d, w.Shape.Slice()...))
+			} else {
+				y = b.Add(op, in(d, x.Shape.Slice()...), in(d, w.Shape.Slice()...))
+			}
+			s := y.Type.Shape
+			b.Output("", b.Add(graph.Cast{To: d}, b.Unary(graph.Relu, b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, s.At(3)), s)))))
+		})
+		check := cudatest.Check{Name: fmt.Sprintf("%d %v %+v", i, d, c), Op: f, Compare: within(cuda.BF16)}
+		check.Config.Precision = cuda.BF16
+		for _, u := range types {
+			check.Args = append(check.Args, graphtest.Tensor(r, u))
+		}
+		kernel, err := cuda.Compile(f, rowMajor(types), rowMajor([]graph.Type{f.Body.Outputs[0].Node.Type}),
+			cuda.Config{Chip: cuda.H200, Precision: cuda.BF16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(kernel.Source, "gemm_hopper<Problem") {
+			t.Errorf("%s is not computed with Hopper's instructions", check.Name)
+		}
+		checks = append(checks, check)
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
 }

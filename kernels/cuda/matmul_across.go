@@ -97,7 +97,7 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	field := func(f *hopperFactor, name string, at int64) string {
 		tm := f.tensorMap(m.k, t.bm, p.batches, at)
 		tm.Round = !t.strict && f == &p.a && f.pitch == 0
-		return "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", name)
+		return "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", name+m.tag)
 	}
 	at := roundUp64(c.scratch, 256)
 	if p.a.pitch > 0 {

@@ -20,6 +20,8 @@ type hopperTile struct {
 func (t hopperTile) shared() int { return (t.bm+t.bn)*sliceBytes*t.stages + 8*4096 + 2*8*t.stages }
 
 const (
+	// leastPiece is how many bytes of patches are copied at once at least.
+	leastPiece = 8
 	// sliceBytes is how much of each row a stage holds.
 	sliceBytes = 128
 	// hopperThreads are a warpgroup that loads and two that multiply.
@@ -80,7 +82,7 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		reuse int
 	}{{&h.a, "A", m.n}, {&h.b, "B", m.m}} {
 		f.kInner, _ = m.pieces(f.factor, f.rows)
-		if f.readable(m.k) {
+		if f.patches != nil || f.readable(m.k) {
 			continue
 		}
 		if f.reuse < relayoutReuse/f.dtype.Size() {
@@ -255,6 +257,10 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		source: []string{"hopper", "gemm_hopper"}}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
+		if f.patches != nil {
+			maps[i] = "(const TensorMap *)nullptr"
+			continue
+		}
 		name := string("ab"[i])
 		box := t.bm / t.cn
 		if i == 1 {
@@ -266,10 +272,15 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		}
 		tm := f.tensorMap(m.k, box, h.batches, at)
 		tm.Round = h.kind == "tf32" && f.pitch == 0
-		maps[i] = m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+name)
+		maps[i] = "&" + m.field(Param{Kind: MapParam, Map: tm}, "TensorMap ", "map_"+name+m.tag)
 	}
 	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches)
-	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, &%s, &%s, %%s, %%s)", maps[0], maps[1])
+	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, %s, %s, %%s, %%s", maps[0], maps[1])
+	if m.a.patches != nil {
+		c.call += ", " + m.pointer(m.a)
+		c.source = []string{"mma", "hopper", "gemm_hopper", "gemm_hopper_patches"}
+	}
+	c.call += ")"
 	return c
 }
 
@@ -304,9 +315,9 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at
 	if !f.kInner {
 		rows, cols, outer, side = cols, rows, side, outer
 	}
-	entry := "relayout_" + name
+	entry := "relayout_" + name + m.tag
 	m.printf("KERNEL(%s, 256, 1) {\n", entry)
-	from, to := m.pointer(f.factor), m.scratch(typ, "rows_"+name, at)
+	from, to := m.pointer(f.factor), m.scratch(typ, "rows_"+name+m.tag, at)
 	inner := 1
 	if f.stride[0] != 0 {
 		inner = size[0]
@@ -352,7 +363,7 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 	for _, c := range hopperTiles {
 		t := c.hopperTile
 		slots := m.cfg.Chip.SMs / (t.cm * t.cn) // clusters that run at once
-		if slots == 0 {
+		if slots == 0 || m.a.patches != nil && (t.cm*t.cn > 1 || t.pingpong) {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)

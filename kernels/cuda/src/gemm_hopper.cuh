@@ -114,6 +114,10 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
   }
 }
 
+// load_patches is the producer of a product whose A is patches of images; see gemm_hopper_patches.cuh.
+template <class P, class Tile, class Work>
+DEVICE void load_patches(const typename P::A *images, const TensorMap *map_b, const Work &work, u64 *full, u64 *empty);
+
 // Work enumerates the spots of a block: find reports whether number i is one, and after which row it ends.
 enum Found { FOUND, NOT_HERE, AT_END };
 
@@ -148,11 +152,11 @@ template <class P, class Tile, int TILES> struct Listed {
   }
 };
 
-// gemm_hopper computes a product. For a Body that processes shares of k, its field split is the number of the share.
+// gemm_hopper computes a product; A is images if it is patches of them. For a Body that processes shares of k, its field split is the number of the share.
 // Column sums go to partial [SUMS][BATCH · tiles · warps of a tile][N].
 template <class P, class Body, class Tile, class Work>
 DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, Work work,
-                        typename Body::Sum *partial) {
+                        typename Body::Sum *partial, const typename P::A *images = nullptr) {
   typedef Ring<P, Tile> R;
   typedef typename Tile::T T;
   constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, CM = Tile::CM, CN = Tile::CN;
@@ -164,10 +168,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   const int rank = R::CLUSTER > 1 ? cluster_rank() : 0, rank_m = rank % CM, rank_n = rank / CM;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    tma_prefetch(map_a);
+    if constexpr (!P::PATCHES) tma_prefetch(map_a);
     tma_prefetch(map_b);
     for (int i = 0; i < STAGES; i++) {
-      barrier_init(full + i, 1);
+      barrier_init(full + i, P::PATCHES ? 1 + 128 : 1);
       barrier_init(empty + i, (CM + CN - 1) * (Tile::PINGPONG ? 4 : 8));
     }
     barrier_init_done();
@@ -178,8 +182,11 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     __syncthreads();
   }
   if (group == 0) {
-    fewer_registers<56>();  // 56 and twice 224 add up to the three times 168 registers with which the warpgroups start
-    if (threadIdx.x == 0) {
+    // 56 and twice 224, and 72 and twice 216, add up to the three times 168 registers with which the warpgroups start.
+    fewer_registers<P::PATCHES ? 72 : 56>();
+    if constexpr (P::PATCHES) {
+      load_patches<P, Tile>(images, map_b, work, full, empty);
+    } else if (threadIdx.x == 0) {
       u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
       for (int i = 0; i < CN; i++) mask_a |= 1u << (rank_m + i * CM);
       for (int i = 0; i < CM; i++) mask_b |= 1u << (i + rank_n * CM);
@@ -207,7 +214,7 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
     }
     if constexpr (R::CLUSTER > 1) cluster_sync();  // until no block sends here any more
   } else {
-    more_registers<224>();
+    more_registers<P::PATCHES ? 216 : 224>();
     // Whether the block number lane of the cluster sends to this one, and is notified when a stage is free.
     const bool tell = lane < R::CLUSTER && (lane % CM == rank_m || lane / CM == rank_n);
     const u64 a0 = wgmma_operand(shared + (Tile::PINGPONG ? 0 : (group - 1) * ROWS * 128), 8192, 1024);
