@@ -41,10 +41,8 @@ func Convolve(x, w, bias *gorgonia.Node, win Window, groups int) (*gorgonia.Node
 	if bias != nil {
 		operands = append(operands, operand{"bias", bias})
 	}
-	if win.Kernel != [2]int{} {
-		if w == nil || len(w.Shape()) != 4 || [2]int(w.Shape()[2:]) != win.Kernel {
-			return nil, fmt.Errorf("Conv2d: the window is %d×%d, but w is %v", win.Kernel[0], win.Kernel[1], w)
-		}
+	if err := wantKernel("Conv2d", w, win); err != nil {
+		return nil, err
 	}
 	op := graph.Conv2D{Stride: pair(win.Stride), Dilation: pair(win.Dilation), Pad: graph.IntsOf(win.Pad[:]...), Groups: groups}
 	return apply(convolve{op}, operands...)
@@ -55,7 +53,11 @@ type convolve struct{ op graph.Conv2D }
 func (d convolve) name() string { return single{d.op, "Conv2d"}.name() }
 
 func (d convolve) build(b *graph.Builder, args []*graph.Node) *graph.Node {
-	y := b.Add(d.op, args[0], args[1])
+	return biasedImage(b, b.Add(d.op, args[0], args[1]), args)
+}
+
+// biasedImage adds the third operand of a convolution, if there is one, to its value y.
+func biasedImage(b *graph.Builder, y *graph.Node, args []*graph.Node) *graph.Node {
 	if len(args) < 3 || b.Err() != nil {
 		return y
 	}
@@ -64,6 +66,56 @@ func (d convolve) build(b *graph.Builder, args []*graph.Node) *graph.Node {
 		return b.Fail(fmt.Errorf("%s of type %v: want [%d] for w %v", bias.Where(), bias.Type, s.At(1), args[1].Type.Shape))
 	}
 	return b.Binary(graph.Add, y, b.Broadcast(b.Reshape(bias, s.At(1), 1, 1), s))
+}
+
+// ConvolveTransposed is the transpose, as a linear map, of the convolution of images with filters w [o, c/groups, kh, kw]:
+// it makes images [n, c, h, w] of x [n, o, ih, iw], plus bias [c], which may be nil. With a stride of 2 it doubles the
+// sides of x, as at the end of a network that first makes images smaller. Of the sizes from which the convolution makes
+// images like x, h and w are the smallest, plus extra, which is less than the stride.
+func ConvolveTransposed(x, w, bias *gorgonia.Node, win Window, groups int, extra [2]int) (*gorgonia.Node, error) {
+	operands := []operand{{"x", x}, {"w", w}}
+	if bias != nil {
+		operands = append(operands, operand{"bias", bias})
+	}
+	if err := wantKernel("ConvTranspose2d", w, win); err != nil {
+		return nil, err
+	}
+	stride := pair(win.Stride)
+	for i, e := range extra {
+		if e < 0 || e >= stride.At(i) {
+			return nil, fmt.Errorf("ConvTranspose2d: an extra size of %v with a stride of %v: want at least 0, and less", extra, win.Stride)
+		}
+	}
+	op := graph.Conv2DTranspose{Stride: stride, Dilation: pair(win.Dilation), Pad: graph.IntsOf(win.Pad[:]...), Groups: groups}
+	return apply(convolveTransposed{op, extra}, operands...)
+}
+
+type convolveTransposed struct {
+	op    graph.Conv2DTranspose // without the size
+	extra [2]int
+}
+
+func (d convolveTransposed) name() string { return single{d.op, "ConvTranspose2d"}.name() }
+
+func (d convolveTransposed) build(b *graph.Builder, args []*graph.Node) *graph.Node {
+	op, x, w := d.op, args[0].Type.Shape, args[1].Type.Shape
+	if x.Rank() != 4 || w.Rank() != 4 {
+		return b.Fail(fmt.Errorf("%s of type %v and %s of type %v: want x [n, o, h, w] and w [o, c, kh, kw]",
+			args[0].Where(), args[0].Type, args[1].Where(), args[1].Type))
+	}
+	size := func(axis int) int {
+		return (x.At(2+axis)-1)*op.Stride.At(axis) + op.Dilation.At(axis)*(w.At(2+axis)-1) + 1 - op.Pad.At(axis) - op.Pad.At(axis+2) + d.extra[axis]
+	}
+	op.H, op.W = size(0), size(1)
+	return biasedImage(b, b.Add(op, args[0], args[1]), args)
+}
+
+// wantKernel reports a window whose kernel is not that of the filters.
+func wantKernel(what string, w *gorgonia.Node, win Window) error {
+	if win.Kernel != [2]int{} && (w == nil || len(w.Shape()) != 4 || [2]int(w.Shape()[2:]) != win.Kernel) {
+		return fmt.Errorf("%s: the window is %d×%d, but w is %v", what, win.Kernel[0], win.Kernel[1], w)
+	}
+	return nil
 }
 
 // Conv2dOptions are the options of [NewConv2d]. The zero value moves by 1, without padding, over all channels.

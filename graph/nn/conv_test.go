@@ -56,6 +56,33 @@ func convolution(s image, out, kh, kw int, win nn.Window, groups int) func([][]f
 	}
 }
 
+// scatteredImage is a transposed convolution of images in[0] of size s to c channels of h×w, with filters in[1] of kh×kw
+// and the bias in[2], if any.
+func scatteredImage(s image, c, h, w, kh, kw int, win nn.Window, groups int) func([][]float64) []float64 {
+	return func(in [][]float64) []float64 {
+		sy, dy, _ := steps(win, 0, h, kh)
+		sx, dx, _ := steps(win, 1, w, kw)
+		per := c / groups
+		r := make([]float64, s.n*c*h*w)
+		for i := range r {
+			if len(in) > 2 {
+				r[i] = in[2][i/(h*w)%c]
+			}
+		}
+		for i, v := range in[0] {
+			n, o, y, x := i/(s.c*s.h*s.w), i/(s.h*s.w)%s.c, i/s.w%s.h, i%s.w
+			for k := range per * kh * kw {
+				to := o/(s.c/groups)*per + k/(kh*kw)
+				row, column := y*sy-win.Pad[0]+k/kw%kh*dy, x*sx-win.Pad[1]+k%kw*dx
+				if row >= 0 && row < h && column >= 0 && column < w {
+					r[((n*c+to)*h+row)*w+column] += v * in[1][o*per*kh*kw+k]
+				}
+			}
+		}
+		return r
+	}
+}
+
 // pooled is the maximum or the mean of windows of images in[0] of size s.
 func pooled(s image, win nn.Window, mean bool) func([][]float64) []float64 {
 	return func(in [][]float64) (r []float64) {
@@ -149,6 +176,12 @@ func convExamples() []example {
 			convolution(image{2, 4, 5, 3}, 6, 2, 2, odd, 2), s{2, 4, 5, 3}, s{6, 2, 2, 2}, s{6}),
 		of("Convolve by channels", convolve(nn.Square(3, 2, 1), 3),
 			convolution(image{2, 3, 5, 5}, 3, 3, 3, nn.Square(3, 2, 1), 3), s{2, 3, 5, 5}, s{3, 1, 3, 3}),
+		of("ConvolveTransposed", func(x ...node) (node, error) {
+			return nn.ConvolveTransposed(x[0], x[1], x[2], nn.Square(2, 2, 0), 1, [2]int{})
+		}, scatteredImage(image{2, 3, 2, 3}, 2, 4, 6, 2, 2, nn.Square(2, 2, 0), 1), s{2, 3, 2, 3}, s{3, 2, 2, 2}, s{2}),
+		of("ConvolveTransposed oddly", func(x ...node) (node, error) {
+			return nn.ConvolveTransposed(x[0], x[1], nil, odd, 2, [2]int{1, 0})
+		}, scatteredImage(image{1, 4, 2, 3}, 6, 4, 4, 2, 3, odd, 2), s{1, 4, 2, 3}, s{4, 3, 2, 3}),
 		of("MaxPool2d", func(x ...node) (node, error) { return nn.MaxPool2d(x[0], window) },
 			pooled(image{2, 3, 5, 4}, window, false), s{2, 3, 5, 4}),
 		of("AvgPool2d", func(x ...node) (node, error) { return nn.AvgPool2d(x[0], window) },
@@ -366,6 +399,10 @@ func TestConvErrors(t *testing.T) {
 		{func() error { return second(nn.Convolve(x, nil, nil, nn.Square(5, 1, 1), 2)) }, "but w is"},
 		{func() error { return second(nn.Convolve(x, nil, nil, nn.Window{}, 2)) }, "w is nil"},
 		{func() error { return second(nn.Convolve(x, w, nil, nn.Window{Stride: [2]int{-1, 1}}, 2)) }, "stride -1"},
+		{func() error { return second(nn.ConvolveTransposed(x, v, nil, nn.Window{}, 1, [2]int{})) }, "want x [n, o, h, w] and w [o, c, kh, kw]"},
+		{func() error { return second(nn.ConvolveTransposed(x, w, nil, nn.Window{}, 1, [2]int{})) }, "ConvTranspose2d"},
+		{func() error { return second(nn.ConvolveTransposed(x, w, nil, nn.Square(3, 2, 0), 1, [2]int{2, 0})) }, "an extra size of [2 0]"},
+		{func() error { return second(nn.ConvolveTransposed(x, w, nil, nn.Square(2, 2, 0), 1, [2]int{})) }, "the window is 2×2, but w is"},
 		{func() error { return second(nn.MaxPool2d(x, nn.Window{})) }, "window of size 0"},
 		{func() error { return second(nn.MaxPool2d(v, nn.Square(2, 2, 0))) }, "x = v"},
 		{func() error { return second(nn.AvgPool2d(x, nn.Window{Kernel: [2]int{2, 2}, Dilation: [2]int{2, 1}})) }, "pools have none"},

@@ -30,6 +30,7 @@ func TestHashes(t *testing.T) {
 	}
 	routing, w := route(t, x, nn.RouteOptions{K: 1}), b.in("experts", 6, 6, 6)
 	images, filters := b.in("images", 2, 3, 4, 4), b.in("filters", 2, 3, 1, 1)
+	narrow := b.in("narrow", 2, 2, 4, 4)
 	one, two := batchNorm(b, "one", 3), batchNorm(b, "two", 3)
 	two.Gamma, two.Beta = one.Gamma, one.Beta
 	made := func() []*gorgonia.Node {
@@ -63,6 +64,8 @@ func TestHashes(t *testing.T) {
 			route(t, x, nn.RouteOptions{K: 1, Capacity: 1}).Gates,
 			must(nn.ReLU(x)), must(nn.Convolve(images, filters, nil, nn.Window{}, 1)),
 			must(nn.Convolve(images, filters, nil, nn.Square(1, 2, 0), 1)),
+			must(nn.ConvolveTransposed(narrow, filters, nil, nn.Square(1, 2, 0), 1, [2]int{})),
+			must(nn.ConvolveTransposed(narrow, filters, nil, nn.Square(1, 2, 0), 1, [2]int{0, 1})),
 			must(nn.MaxPool2d(images, nn.Square(2, 1, 0))), must(nn.AvgPool2d(images, nn.Square(2, 1, 0))),
 			must(nn.GlobalAvgPool2d(images)), must(one.Forward(images)), must(two.Forward(images)),
 			must(nn.MoE(y, routing.Gates, nn.Experts{W1: w, W2: w})),
