@@ -87,7 +87,7 @@ func TestBenchWithoutRival(t *testing.T) {
   step w = y
 }
 `)
-	for path, want := range map[string]string{path: "", training: "the file asks for gradients, which a TapeMachine does not make"} {
+	for path, want := range map[string]string{path: "", training: "the file asks for gradients or steps of an optimiser, which the export to Gorgonia leaves out"} {
 		if out := bench(t, path, "--random-weights"); !strings.Contains(out, "not compared with the TapeMachine: "+want) {
 			t.Errorf("report:\n%s", out)
 		}

@@ -30,7 +30,7 @@ func newTape(g *graph.Graph, vals *modelio.Values) (t *tape, err error) {
 		}
 	}
 	if g.Training != nil || len(g.OutputNames()) > len(g.Outputs) {
-		return nil, errors.New("the file asks for gradients, which a TapeMachine does not make")
+		return nil, errors.New("the file asks for gradients or steps of an optimiser, which the export to Gorgonia leaves out")
 	}
 	x, err := fgorgonia.Export(g, vals.Weights)
 	if err != nil {
