@@ -5,11 +5,13 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/trace"
+	"fusec/passes/layout"
 )
 
 // decompose rebuilds convolutions, their gradients and pools that the target has no kernel for from simpler operations:
 // those of another layout from those of NCHW between transposes, gradients of convolutions from products of patches. The
-// simpler ones take the place of the operation, so that the order in which values are made stays as it was.
+// simpler ones take the place of the operation, so that the order in which values are made stays as it was. What the target
+// computes in NHWC is left to the pass layout, unless that is left out.
 func decompose(c *Context) error {
 	g := c.Graph
 	with := map[*graph.Node]*graph.Node{}
@@ -18,7 +20,7 @@ func decompose(c *Context) error {
 	var visit func(nodes []*graph.Node)
 	visit = func(nodes []*graph.Node) {
 		for _, n := range nodes {
-			if graph.InfoOf(n.Op).Lower == nil || c.Accepts(n.Op, n.Args...) == nil {
+			if graph.InfoOf(n.Op).Lower == nil || c.Accepts(n.Op, n.Args...) == nil || !c.cfg.Disable["layout"] && layout.Accepts(c.Context, n) {
 				order = append(order, n)
 				continue
 			}

@@ -15,8 +15,8 @@
 //	⊙  …∇     ⊙ ─ d/dw     ⊙ ─ d/dw     └─ d/dw
 //
 // This package holds the table, the front door, and the passes about gradients and memory. The other passes are in packages that
-// share package rewrite and do not import each other: simplify, raise, attention, moe, narrow, fuse and
-// recompute. Package pattern is the matcher. Package constant evaluates what follows from constants.
+// share package rewrite and do not import each other: simplify, raise, attention, moe, narrow, layout,
+// weights, fuse and recompute. Package pattern is the matcher. Package constant evaluates what follows from constants.
 //
 // Passes know the graph and no target. They ask a [Target] what it can do.
 //

@@ -6,6 +6,7 @@ import (
 	"fusec/graph/trace"
 	"fusec/passes/attention"
 	"fusec/passes/fuse"
+	"fusec/passes/layout"
 	"fusec/passes/moe"
 	"fusec/passes/narrow"
 	"fusec/passes/raise"
@@ -103,17 +104,27 @@ var table = []Pass{
 			{"simplify-again", "it casts a value once for all equal nodes, and tells a cast of a constant from a cast of a value"},
 			{trace.FoldPass, "weights are rounded after they are scaled"},
 		}},
+	{Name: "layout", Run: on(layout.Run),
+		Doc: "images in the layout in which the target computes fastest, converted only at the edges", After: []After{
+			{"decompose", "an operation that the target has no kernel for has no layout"},
+			{trace.OpenPass, "a scale and a shift of each channel are in any layout"},
+			{"differentiate", "it lays out the backward, too"},
+			{"simplify-again", "it looks for views in normal form"},
+			{"precision", "casts are placed before views, and filters are cast before they are converted"},
+		}},
 	{Name: "sink-reshapes", Run: on(fuse.SinkReshapes), For: "fuse-regions",
 		Doc: "a reshape after a contraction moved below the elementwise work that follows", After: []After{
 			{trace.OpenPass, "it is elementwise work"},
 			{"simplify-again", "it looks for views in normal form"},
 			{"precision", "it moves reshapes below casts, too"},
+			{"layout", "a convolution or batch norm in another layout has reshapes around it"},
 		}},
 	{Name: "copy-filters", Run: on(fuse.CopyFilters), For: "fuse-regions",
 		Needed: always("a fused convolution reads each filter as one row of a matrix"),
 		Doc:    "filters of a convolution copied where a view separates the weights of one filter", After: []After{
 			{"simplify-again", "it looks for views in normal form"},
 			{"precision", "filters are rounded before the views through which they are read"},
+			{"layout", "filters of NHWC are read as they lie"},
 		}},
 	{Name: "lift-transposes", Run: on(fuse.LiftTransposes), For: "fuse-regions",
 		Doc: "a transpose of joined values moved to the values that are joined", After: []After{
@@ -126,6 +137,7 @@ var table = []Pass{
 			{"simplify-again", "regions are grown over views and constants in normal form"},
 			{"precision", "a cast joins the launch that makes the value"},
 			{trace.OpenPass, "a norm does not join the launch that makes its operand, a scale and a shift do"},
+			{"layout", "regions are grown over images in the layout in which they are computed"},
 			{"sink-reshapes", "a region ends at a reshape"},
 			{"copy-filters", "a fused convolution reads its filters from memory"},
 			{"lift-transposes", "a launch stores its result transposed, but not what is joined afterwards"},

@@ -109,8 +109,12 @@ func (d *Device) Name() string { return "fpga" }
 func (d *Device) Overlay() isa.Config { return d.cfg }
 
 // Accepts implements lowering.Device: operations that the overlay lacks run on the processor. [Device.Place] decides
-// for each launch.
+// for each launch. Images stay in NCHW: another layout would put conversions between the processor's launches and the
+// overlay's.
 func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
+	if image, ok := op.(graph.ImageOp); ok && image.ImageLayout() != graph.NCHW {
+		return fmt.Errorf("the overlay's programs have images of NCHW, not of %v", image.ImageLayout())
+	}
 	return d.host.Accepts(op, args, results)
 }
 

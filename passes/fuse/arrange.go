@@ -115,21 +115,16 @@ func LiftTransposes(c *rewrite.Context) error {
 }
 
 // CopyFilters puts a Copy before the filters of a convolution where views separate the weights of one filter: a fused
-// convolution reads each filter as one row of a matrix, or in NHWC as one column.
+// convolution of NCHW reads each filter as one row of a matrix.
 func CopyFilters(c *rewrite.Context) error {
 	return arrange(c, func(n *graph.Node) *graph.Node {
-		op, ok := n.Op.(graph.Conv2D)
-		if !ok {
+		if op, ok := n.Op.(graph.Conv2D); !ok || op.Layout != graph.NCHW {
 			return nil
 		}
 		w := n.Args[1]
-		o, perGroup, kh, kw := op.Layout.FilterDims(w.Type.Shape)
-		matrix := graph.ShapeOf(o, perGroup*kh*kw)
-		if op.Layout == graph.NHWC {
-			matrix = graph.ShapeOf(perGroup*kh*kw, o)
-		}
+		s := w.Type.Shape
 		_, _, at := strided(w, func(*graph.Node) bool { return false })
-		if _, ok := at.Reshape(matrix); !ok {
+		if _, ok := at.Reshape(graph.ShapeOf(s.At(0), s.At(1)*s.At(2)*s.At(3))); !ok {
 			n.Args[1] = graph.Extend(c.Graph).From(w).Add(graph.Copy{}, w)
 			c.Match("copy-filters", trace.Exact, "", n.Args[1])
 		}

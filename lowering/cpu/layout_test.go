@@ -1,0 +1,53 @@
+package cpu
+
+import (
+	"testing"
+
+	"fusec/graph"
+	"fusec/passes/layout"
+)
+
+var (
+	_ layout.Coster = (*Device)(nil)
+	_ layout.Packer = (*Device)(nil)
+)
+
+// TestImageTime compares the times of operations in two layouts as they were measured.
+func TestImageTime(t *testing.T) {
+	d := New()
+	defer d.Close()
+	pair := func(n int) graph.Ints { return graph.IntsOf(n, n) }
+	f := func(s graph.Shape) graph.Type { return graph.Type{DType: graph.F32, Shape: s} }
+	type images struct{ x, w graph.Shape }
+	in := func(l graph.ImageLayout, c, size, o, groups, k int) images {
+		return images{l.Image(1, c, size, size), l.Filters(o, c/groups, k, k)}
+	}
+	for name, c := range map[string]struct{ c, size, o, groups, k int }{
+		"3×3": {64, 56, 64, 1, 3}, "1×1": {256, 56, 64, 1, 1}, "stem": {3, 224, 64, 1, 7}, "one channel": {1, 28, 6, 1, 5},
+		"depthwise": {128, 56, 128, 128, 3},
+	} {
+		var times [2]float64
+		for l := range times {
+			layout := graph.ImageLayout(l)
+			s := in(layout, c.c, c.size, c.o, c.groups, c.k)
+			op := graph.Conv2D{Stride: pair(1), Dilation: pair(1), Pad: graph.IntsOf(c.k/2, c.k/2, c.k/2, c.k/2), Groups: c.groups, Layout: layout}
+			args := []graph.Type{f(s.x), f(s.w)}
+			results, err := graph.InfoOf(op).Infer(op, args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			times[l] = d.ImageTime(op, args, results).Seconds()
+			if layout == graph.NHWC && d.PacksFilters(op, args[1]) != (c.c > c.groups) {
+				t.Errorf("%s: packs filters: %v", name, c.c == c.groups)
+			}
+		}
+		if times[1] <= 0 || times[0] < 1.5*times[1] {
+			t.Errorf("%s: %v s in NCHW, %v s in NHWC", name, times[0], times[1])
+		}
+	}
+	x := f(graph.ShapeOf(1, 64, 56, 56))
+	move := graph.Transpose{Perm: graph.ImagePerm(graph.NCHW, graph.NHWC)}
+	if d.ImageTime(move, []graph.Type{x}, nil) <= 0 || d.ImageTime(graph.Copy{}, []graph.Type{x}, []graph.Type{x}) != 0 {
+		t.Error("a conversion takes no time, or a copy takes some")
+	}
+}
