@@ -222,5 +222,17 @@ func TestConvHopper(t *testing.T) {
 		}
 		checks = append(checks, check)
 	}
-	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
+	// Not with patches of f32, of positions along k, or in small pieces.
+	l := newList(90)
+	for _, d := range []graph.DType{graph.F32, graph.BF16} {
+		op := graph.Conv2DFilterGrad{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1,
+			KH: 3, KW: 3, Layout: graph.NHWC}
+		l.add(op, l.tensor(d, 1, 9, 10, 24), l.tensor(d, 1, 9, 10, 64))
+		conv := graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: 2, Layout: graph.NHWC}
+		l.add(conv, l.tensor(d, 1, 9, 10, 18), l.tensor(d, 3, 3, 9, 128))
+	}
+	for i := range l.checks {
+		l.checks[i].Config.Precision, l.checks[i].Compare = cuda.TF32, within(cuda.TF32)
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), append(checks, l.checks...)...)
 }

@@ -70,6 +70,9 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 	if min(m.batch, m.m, m.n, m.k) == 0 {
 		return nil, "it is empty"
 	}
+	if q := m.a.patches; q != nil && (h.kind == "tf32" || !q.kInner || q.vec()*q.dtype.Size() < leastPiece) {
+		return nil, "its patches are not pieces of 16-bit elements along k"
+	}
 	var ok bool
 	if h.batches, h.a.stride, h.b.stride, ok = m.mergeBatches(); !ok {
 		return nil, "more than two axes of batches"
