@@ -9,21 +9,21 @@ import (
 // configs are the small overlays of the tests, each with a special feature: the words' width, arrays that are not
 // square, the multipliers' kind, engines that are left out.
 var configs = []isa.Config{
-	{Name: "all", Rows: 4, Cols: 4, WordBytes: 4, XWords: 128, WWords: 128, YWords: 128, Params: 64, Tables: 2,
+	{Name: "all", Patches: true, Rows: 4, Cols: 4, WordBytes: 4, XWords: 128, WWords: 128, YWords: 128, Params: 64, Tables: 2,
 		AccBits:  32,
 		KeyBlock: 16, HeadDim: 16, QPanels: 2, Norms: true, Experts: 8, ListLen: 16, Tokens: 64, TopK: 2, AddrBits: 20},
-	{Name: "wide", Rows: 2, Cols: 16, WordBytes: 16, XWords: 64, WWords: 64, YWords: 64, Params: 128, Tables: 1,
+	{Name: "wide", Patches: true, Rows: 2, Cols: 16, WordBytes: 16, XWords: 64, WWords: 64, YWords: 64, Params: 128, Tables: 1,
 		AccBits: 32,
 		Norms:   true, Experts: 4, ListLen: 32, Tokens: 64, TopK: 3, AddrBits: 24},
-	{Name: "serial", Rows: 4, Cols: 4, WordBytes: 2, XWords: 64, WWords: 64, YWords: 64, Params: 32, Tables: 1,
+	{Name: "serial", Patches: true, Rows: 4, Cols: 4, WordBytes: 2, XWords: 64, WWords: 64, YWords: 64, Params: 32, Tables: 1,
 		AccBits:   24,
 		SerialMul: true, AddrBits: 16},
-	{Name: "tall", Rows: 4, Cols: 2, WordBytes: 2, XWords: 128, WWords: 128, YWords: 128, Params: 64, Tables: 2,
+	{Name: "tall", Patches: true, Rows: 4, Cols: 2, WordBytes: 2, XWords: 128, WWords: 128, YWords: 128, Params: 64, Tables: 2,
 		AccBits: 32,
 		Norms:   true, Experts: 8, ListLen: 16, Tokens: 64, TopK: 2, AddrBits: 20},
 	{Name: "flat", Rows: 2, Cols: 8, WordBytes: 8, XWords: 64, WWords: 32, YWords: 32, Params: 32, Tables: 4,
 		AccBits: 24, AddrBits: 18},
-	{Name: "heads", Rows: 8, Cols: 8, WordBytes: 8, XWords: 128, WWords: 256, YWords: 128, Params: 64, AccBits: 32,
+	{Name: "heads", Patches: true, Rows: 8, Cols: 8, WordBytes: 8, XWords: 128, WWords: 256, YWords: 128, Params: 64, AccBits: 32,
 		KeyBlock: 64, HeadDim: 64, QPanels: 2, AddrBits: 20},
 }
 

@@ -39,6 +39,11 @@ var mutants = map[string][]mutant{
 			"row_end > {1'b0, limit} + (ADDR_BITS+2)'(WORD_BYTES)"},
 		{"fx_rows.sv", "cmd_top_k == 3'd1 ? '0 : «19'(ls_rank)»", "19'd0"},
 		{"fx_load.sv", "done <= «finish && last»", "finish"},
+		{"fx_load.sv", "ld_addr <= ld_addr + «ld_by»", "16'd1"},
+		{"fx_rows.sv", "lane <= «PATCHES != 0 ? cmd_lane : '0»", "6'd0"},
+		{"fx_rows.sv", "deep <= deep + «18'(cmd_tap_step)»", "18'(cmd_words)"},
+		{"fx_rows.sv", "far_over <= «far_over || far_sum[ADDR_BITS] || far_high»", "far_over"},
+		{"fx_rows.sv", "row_last <= «final_row && seg_last»", "final_row"},
 		{"fx_store.sv", "wire settled = «settle && w_idle»", "settle"},
 		{"fx_issue.sv", "post_mask = «posts[first]»", "posts[next]"},
 		{"fx_semaphores.sv", "full[s] = «next[s][WIDTH]»", "1'b0"},
@@ -180,7 +185,7 @@ func told(t *testing.T, program string, c isa.Config, seeds uint64) error {
 	}
 	r := rand.New(rand.NewPCG(1, 1))
 	for seed := range seeds {
-		p, err := Random(1000+seed, c, Options{})
+		p, err := Random(2000+seed, c, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

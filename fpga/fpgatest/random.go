@@ -87,6 +87,9 @@ func (g *generator) load() isa.Command {
 	d.Rows, d.Words = uint16(rows), uint16(words)
 	d.Base, d.Panel = g.panels(c.Words(d.Space), panels, words, true)
 	bytes := words * c.WordBytes
+	if c.Patches && g.some(2) {
+		return g.patches(d)
+	}
 	from := rows
 	if c.Router() && !g.some(3) {
 		d.List, d.Start = g.list()
@@ -101,6 +104,37 @@ func (g *generator) load() isa.Command {
 	}
 	d.Stride = uint32(stride * c.WordBytes)
 	d.Addr = uint32(g.source(bytes + (from-1)*stride*c.WordBytes))
+	return d
+}
+
+// patches makes a Load's rows begin in any lane, and gives them several segments.
+func (g *generator) patches(d *isa.Load) isa.Command {
+	c := g.cfg
+	lanes, words := c.Lanes(d.Space), c.Words(d.Space)
+	d.Lane = uint8(g.IntN(lanes))
+	d.Taps = uint8(g.IntN(min(6, words) + 1))
+	d.Words = uint16(g.upTo(min(24, words/d.Segments())))
+	most := words / (int(d.Words) * d.Segments())
+	d.WordStep = uint8(g.IntN(min(most, 9) + 1))
+	if d.Taps > 1 {
+		// Segments one behind the other, between one another's words, or apart.
+		rest := words - (int(d.Words)-1)*max(1, int(d.WordStep)) - 1
+		d.TapStep = uint16(g.IntN(rest/(int(d.Taps)-1) + 1))
+		if step := int(d.Words) * max(1, int(d.WordStep)); step*d.Segments() <= words && g.some(2) {
+			d.TapStep = uint16(step)
+		}
+		d.TapStride = uint32(g.IntN(12) * c.WordBytes)
+	}
+	panels := g.upTo(max(1, min(words/d.Span(), 4)))
+	d.Rows = uint16(max(1, panels*lanes-int(d.Lane)-g.IntN(2)*g.IntN(lanes)))
+	d.Base, d.Panel = g.panels(words, d.Panels(lanes), d.Span(), true)
+	bytes := int(d.Words)*c.WordBytes + (d.Segments()-1)*int(d.TapStride)
+	if room := g.data.end - g.data.at - bytes; room < 0 {
+		return nil
+	} else if d.Rows > 1 {
+		d.Stride = uint32(g.IntN(min(room/(int(d.Rows)-1)/c.WordBytes, 40)+1) * c.WordBytes)
+	}
+	d.Addr = uint32(g.source(bytes + (int(d.Rows)-1)*int(d.Stride)))
 	return d
 }
 

@@ -61,6 +61,26 @@ func wrongs(c isa.Config, limit uint32) (ws []wrong) {
 		d.Space, d.Rows, d.Words = isa.SpaceParams, 1, uint16(2*max(1, isa.RecordBytes/c.WordBytes))
 		d.Base = uint16(c.Params - max(1, c.WordBytes/isa.RecordBytes))
 	})
+	if c.Patches {
+		far := func(d *isa.Load) { d.Lane, d.Taps, d.Rows = 1, 2, 1 }
+		load("a lane behind the last", isa.ErrScratch, func(d *isa.Load) { far(d); d.Lane = uint8(c.Rows) })
+		load("segments at an odd distance", isa.ErrMemory, func(d *isa.Load) { far(d); d.TapStride = 1 })
+		load("a segment behind memory", isa.ErrMemory, func(d *isa.Load) { far(d); d.TapStride = limit })
+		load("a segment round memory", isa.ErrMemory, func(d *isa.Load) { far(d); d.TapStride = -uint32(c.WordBytes) })
+		if c.AddrBits < 32 {
+			load("a segment far behind memory", isa.ErrMemory, func(d *isa.Load) { far(d); d.TapStride = 1 << c.AddrBits })
+		}
+		load("a segment behind a lane", isa.ErrScratch, func(d *isa.Load) { far(d); d.TapStep = uint16(c.XWords - 1); d.Base = 1 })
+		load("words apart behind a lane", isa.ErrScratch, func(d *isa.Load) {
+			d.WordStep, d.Words, d.Rows = 2, 2, 1
+			d.Base = uint16(c.XWords - 2)
+		})
+		load("a panel of one row behind a lane", isa.ErrScratch, func(d *isa.Load) {
+			d.Lane, d.Base, d.Panel = uint8(c.Rows-1), uint16(c.XWords-1), 1
+		})
+		load("records of several segments", isa.ErrOp, func(d *isa.Load) { far(d); d.Space, d.Lane = isa.SpaceParams, 0 })
+		load("records behind the first lane", isa.ErrOp, func(d *isa.Load) { far(d); d.Space, d.Taps = isa.SpaceParams, 0 })
+	}
 	store("no rows", isa.ErrCount, func(d *isa.Store) { d.Rows = 0 })
 	store("no words", isa.ErrCount, func(d *isa.Store) { d.Words = 0 })
 	store("an odd address", isa.ErrMemory, func(d *isa.Store) { d.Addr = uint32(c.WordBytes) / 2 })

@@ -31,7 +31,7 @@ func (v *verifier) want(ok bool, code Error, field string) {
 // beyond what the configuration holds state for is ErrCount; a space that an operation cannot use, and words, records,
 // tables, lists and tokens that do not exist are ErrScratch; memory beyond the limit and unaligned addresses are
 // ErrMemory. The machine does not check two more rules: a table for Wide results, and residuals of a product or a sum
-// of experts, which are ErrOp.
+// of experts, which are ErrOp. Without Patches it ignores the fields of a Load that need them.
 func (c Config) Verify(cmd Command, limit int64) *Fault {
 	v := &verifier{Config: c}
 	switch d := cmd.(type) {
@@ -44,7 +44,9 @@ func (c Config) Verify(cmd Command, limit int64) *Fault {
 		v.want(d.Words > 0, ErrCount, "Words")
 		v.want(!d.Scatter || d.TopK > 0 && int(d.TopK) <= c.TopK, ErrCount, "TopK")
 		v.want(!d.Scatter || int(d.List) < c.Experts, ErrScratch, "List")
-		v.rows(d.Space, d.Base, d.Panel, d.Rows, d.Words, d.Scatter)
+		if !d.Scatter && v.fault == nil {
+			v.panels(d.Space, int(d.Base), int(d.Panel), (int(d.Rows)-1)/v.Rows+1, int(d.Words), "Base")
+		}
 		v.memory(d.Addr, d.Stride, int(d.Rows), int(d.Words), d.Scatter, limit)
 	case *Stamp:
 		v.memory(d.Addr, 0, 1, 16/c.WordBytes, false, limit)
@@ -67,6 +69,11 @@ func (v *verifier) load(d *Load, limit int64) {
 	v.want(d.Rows > 0, ErrCount, "Rows")
 	v.want(d.Words > 0, ErrCount, "Words")
 	v.want(!d.Gather && !d.Skip || int(d.List) < v.Experts, ErrScratch, "List")
+	plain := d.Lane == 0 && d.Taps <= 1 && d.WordStep <= 1
+	v.want(plain || v.Patches && !d.Gather && !d.Skip, ErrOp, "Taps")
+	v.want(plain || d.Space != SpaceParams && d.Space != SpaceTables, ErrOp, "Taps")
+	v.want(d.Space > SpaceW || int(d.Lane) < v.Lanes(d.Space), ErrScratch, "Lane")
+	v.want(!v.Patches || int(d.TapStride)%v.WordBytes == 0, ErrMemory, "TapStride")
 	switch d.Space {
 	case SpaceParams:
 		v.want(d.Rows == 1, ErrCount, "Rows")
@@ -77,9 +84,11 @@ func (v *verifier) load(d *Load, limit int64) {
 		v.want(int(d.Words)*v.WordBytes == 256, ErrCount, "Words")
 		v.want(int(d.Base) < v.Tables, ErrScratch, "Base")
 	default:
-		v.rows(d.Space, d.Base, d.Panel, d.Rows, d.Words, d.Gather || d.Skip)
+		if !d.Gather && !d.Skip && v.fault == nil {
+			v.panels(d.Space, int(d.Base), int(d.Panel), d.Panels(v.Lanes(d.Space)), d.Span(), "Base")
+		}
 	}
-	v.memory(d.Addr, d.Stride, int(d.Rows), int(d.Words), d.Gather || d.Skip, limit)
+	v.memory(d.Addr, d.Stride, int(d.Rows), int(d.Words), d.Gather || d.Skip, limit-int64(d.Segments()-1)*int64(d.TapStride))
 }
 
 // Lanes is how many lanes a scratchpad has, Words the words of each.
@@ -99,14 +108,6 @@ func (c Config) Words(s Space) int {
 		return c.WWords
 	}
 	return c.YWords
-}
-
-// rows requires rows of words, as Load and Store count them, to be inside a scratchpad, unless their number comes from
-// a list.
-func (v *verifier) rows(s Space, base, step, rows, words uint16, listed bool) {
-	if !listed && v.fault == nil {
-		v.panels(s, int(base), int(step), (int(rows)-1)/v.Lanes(s)+1, int(words), "Base")
-	}
 }
 
 // panels requires n panels of words, step words apart from base on, to be inside a scratchpad.

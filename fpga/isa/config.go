@@ -24,6 +24,9 @@ type Config struct {
 	// SerialMul makes the multipliers out of logic: a result takes 17 cycles to scale, a product two stages.
 	SerialMul bool
 
+	// Patches is whether a Load's rows may have several segments and begin in any lane, as the patches of images do.
+	Patches bool
+
 	// KeyBlock is how many keys attention takes at a time, a power of two from WordBytes and Cols to 128; 0: no attention.
 	KeyBlock int
 	// HeadDim is the largest head size, a multiple of Cols, and QPanels how many panels of queries have state.
@@ -111,7 +114,7 @@ func (c Config) Header() string {
 	}{
 		{"ROWS", c.Rows}, {"COLS", c.Cols}, {"WORD_BYTES", c.WordBytes},
 		{"X_WORDS", c.XWords}, {"W_WORDS", c.WWords}, {"Y_WORDS", c.YWords}, {"PARAMS", c.Params}, {"TABLES", c.Tables},
-		{"ACC_BITS", c.AccBits}, {"A_BITS", c.AWidth()}, {"SERIAL_MUL", bit(c.SerialMul)},
+		{"ACC_BITS", c.AccBits}, {"A_BITS", c.AWidth()}, {"SERIAL_MUL", bit(c.SerialMul)}, {"PATCHES", bit(c.Patches)},
 		{"ATTENTION", bit(c.Attention())}, {"KEY_BLOCK", max(c.KeyBlock, 1)}, {"HEAD_DIM", max(c.HeadDim, 1)}, {"Q_PANELS", max(c.QPanels, 1)},
 		{"NORMS", bit(c.Norms)}, {"ROUTER", bit(c.Router())}, {"EXPERTS", max(c.Experts, 1)}, {"LIST_LEN", max(c.ListLen, 1)},
 		{"TOKENS", max(c.Tokens, 1)}, {"TOP_K", max(c.TopK, 1)}, {"ADDR_BITS", c.AddrBits}, {"QUEUE_DEPTH", QueueDepth},

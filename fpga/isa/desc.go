@@ -82,10 +82,15 @@ type End struct{ Sync }
 // Barrier holds fetch until all engines are idle.
 type Barrier struct{ Sync }
 
-// Load copies rows from memory into a scratchpad. Row i goes to lane i%L, L being the space's lanes, at word
-// Base + i/L·Panel. Its words are at Addr + i·Stride, or with Gather at Addr + t·Stride, t being the token of entry
+// Load copies rows from memory into a scratchpad. Row i goes to lane (Lane+i)%L, L being the space's lanes, at word
+// Base + (Lane+i)/L·Panel. Its words are at Addr + i·Stride, or with Gather at Addr + t·Stride, t being the token of entry
 // Start+i of list List, and rows beyond the list's end are left out. With Skip such rows are left out without
 // gathering, so that the weights of an expert without tokens are not read.
+//
+// An overlay with Patches takes rows of several segments of Words words: segment s is TapStride·s bytes behind the first
+// in memory and TapStep·s words behind it in the lane. Word j of a segment goes WordStep·j words behind its first. So one
+// Load brings the patches of a row of pixels: segments are the rows of a window. Rows of parameters and tables, and those
+// of a list, have one segment, lane 0 and WordStep 1.
 type Load struct {
 	Sync
 	Gather bool   `at:"0:20:1"`
@@ -99,9 +104,26 @@ type Load struct {
 	Panel  uint16 `at:"4:16:16"` // words from one panel to the next
 	List   uint8  `at:"5:0:8"`
 	Start  uint16 `at:"6:0:16"`
+
+	Lane      uint8  `at:"5:8:6"`
+	Taps      uint8  `at:"5:16:8"` // segments of a row; 0 is 1
+	WordStep  uint8  `at:"5:24:8"` // 0 is 1
+	TapStep   uint16 `at:"6:16:16"`
+	TapStride uint32 `at:"7:0:32"` // a multiple of WordBytes
 }
 
-// Store copies rows from Y or X to memory, addressed as in Load. With Scatter row i goes to Addr + (t·TopK + r)·Stride,
+// Segments is how many segments a row has.
+func (d *Load) Segments() int { return max(1, int(d.Taps)) }
+
+// Span is how many words of a lane a row covers, from its first word to its last.
+func (d *Load) Span() int {
+	return (d.Segments()-1)*int(d.TapStep) + (int(d.Words)-1)*max(1, int(d.WordStep)) + 1
+}
+
+// Panels is how many panels a scratchpad of so many lanes gets rows of.
+func (d *Load) Panels(lanes int) int { return (int(d.Lane)+int(d.Rows)-1)/lanes + 1 }
+
+// Store copies rows from Y or X to memory, addressed as in Load with Lane 0. With Scatter row i goes to Addr + (t·TopK + r)·Stride,
 // t and r being token and rank of entry Start+i of list List; rows beyond the list's end are left out.
 type Store struct {
 	Sync

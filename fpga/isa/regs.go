@@ -114,7 +114,8 @@ func (c Config) Shape() (regs [4]uint32) {
 		return
 	}
 	regs[0] = lg(c.Rows) | lg(c.Cols)<<4 | lg(c.WordBytes)<<8 | uint32(c.Tables)<<12 | uint32(bit(c.AccBits == 32))<<16 |
-		uint32(bit(c.SerialMul))<<17 | uint32(bit(c.Attention()))<<18 | uint32(bit(c.Norms))<<19 | uint32(bit(c.Router()))<<20
+		uint32(bit(c.SerialMul))<<17 | uint32(bit(c.Attention()))<<18 | uint32(bit(c.Norms))<<19 | uint32(bit(c.Router()))<<20 |
+		uint32(bit(c.Patches))<<21
 	regs[1] = lg(c.XWords) | lg(c.WWords)<<5 | lg(c.YWords)<<10 | lg(c.Params)<<15 | uint32(c.AddrBits)<<20
 	if c.Attention() {
 		regs[2] = lg(c.KeyBlock) | lg(c.HeadDim)<<4 | lg(c.QPanels)<<8
@@ -129,7 +130,7 @@ func (c Config) Shape() (regs [4]uint32) {
 func FromShape(r [4]uint32) (Config, error) {
 	f := func(reg, low, width int) int { return int(r[reg] >> low & (1<<width - 1)) }
 	c := Config{Rows: 1 << f(0, 0, 4), Cols: 1 << f(0, 4, 4), WordBytes: 1 << f(0, 8, 4), Tables: f(0, 12, 4), AccBits: 24 + 8*f(0, 16, 1),
-		SerialMul: f(0, 17, 1) == 1, Norms: f(0, 19, 1) == 1,
+		SerialMul: f(0, 17, 1) == 1, Norms: f(0, 19, 1) == 1, Patches: f(0, 21, 1) == 1,
 		XWords: 1 << f(1, 0, 5), WWords: 1 << f(1, 5, 5), YWords: 1 << f(1, 10, 5), Params: 1 << f(1, 15, 5), AddrBits: f(1, 20, 6)}
 	if f(0, 18, 1) == 1 {
 		c.KeyBlock, c.HeadDim, c.QPanels = 1<<f(2, 0, 4), 1<<f(2, 4, 4), 1<<f(2, 8, 4)

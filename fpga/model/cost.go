@@ -8,7 +8,7 @@ func (m *Machine) cost(c isa.Command) uint64 {
 	latency := uint64(m.options.Latency)
 	switch d := c.(type) {
 	case *isa.Load:
-		return latency + uint64(d.Rows)*uint64(d.Words)
+		return latency + uint64(d.Rows)*uint64(d.Segments())*uint64(d.Words)
 	case *isa.Store:
 		return latency + uint64(d.Rows)*uint64(d.Words)
 	case *isa.Stamp:

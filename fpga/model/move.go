@@ -39,33 +39,55 @@ func (m *Machine) load(t *tracker, d *isa.Load) isa.Error {
 			}
 			row = int(e.number)
 		}
-		at := int64(d.Addr) + int64(row)*int64(d.Stride)
-		from, code := m.words(at, int(d.Words))
-		if code != isa.ErrNone {
-			return code
+		for s := range d.Segments() {
+			at := int64(d.Addr) + int64(row)*int64(d.Stride) + int64(s)*int64(d.TapStride)
+			from, code := m.words(at, int(d.Words))
+			if code != isa.ErrNone {
+				return code
+			}
+			t.memory(at, len(from), false)
+			m.counters[isa.CountReadBeats] += uint64(d.Words)
+			if code := m.segment(t, d, i, s, from); code != isa.ErrNone {
+				return code
+			}
 		}
-		t.memory(at, len(from), false)
-		m.counters[isa.CountReadBeats] += uint64(d.Words)
-		switch d.Space {
-		case isa.SpaceParams:
-			t.touch(Params, int64(d.Base), int64(len(from)-1)/isa.RecordBytes+1, true)
-			copy(m.params[int(d.Base)*isa.RecordBytes:], from)
-		case isa.SpaceTables:
-			t.touch(Tables, int64(d.Base), 1, true)
-			for k, v := range from {
-				m.tables[d.Base][k] = int8(v)
-			}
-		default:
-			lanes := m.cfg.Lanes(d.Space)
-			word := int(d.Base) + i/lanes*int(d.Panel)
-			if word+int(d.Words) > m.cfg.Words(d.Space) {
-				return isa.ErrScratch
-			}
-			if i%lanes == 0 {
-				t.words(d.Space, word, int(d.Words), true)
-			}
-			copy(m.row(d.Space, i%lanes, word, len(from)), from)
+	}
+	return isa.ErrNone
+}
+
+// segment writes segment s of row i of a Load.
+func (m *Machine) segment(t *tracker, d *isa.Load, i, s int, from []byte) isa.Error {
+	switch d.Space {
+	case isa.SpaceParams:
+		t.touch(Params, int64(d.Base), int64(len(from)-1)/isa.RecordBytes+1, true)
+		copy(m.params[int(d.Base)*isa.RecordBytes:], from)
+		return isa.ErrNone
+	case isa.SpaceTables:
+		t.touch(Tables, int64(d.Base), 1, true)
+		for k, v := range from {
+			m.tables[d.Base][k] = int8(v)
 		}
+		return isa.ErrNone
+	}
+	lanes := m.cfg.Lanes(d.Space)
+	lane, panel := (int(d.Lane)+i)%lanes, (int(d.Lane)+i)/lanes
+	word, step := int(d.Base)+panel*int(d.Panel)+s*int(d.TapStep), max(1, int(d.WordStep))
+	if word+(int(d.Words)-1)*step+1 > m.cfg.Words(d.Space) {
+		return isa.ErrScratch
+	}
+	first := i == 0 || lane == 0
+	if step == 1 {
+		if first {
+			t.words(d.Space, word, int(d.Words), true)
+		}
+		copy(m.row(d.Space, lane, word, len(from)), from)
+		return isa.ErrNone
+	}
+	for j := range int(d.Words) {
+		if first {
+			t.words(d.Space, word+j*step, 1, true)
+		}
+		copy(m.row(d.Space, lane, word+j*step, m.cfg.WordBytes), from[j*m.cfg.WordBytes:][:m.cfg.WordBytes])
 	}
 	return isa.ErrNone
 }

@@ -62,6 +62,9 @@ const (
 	vectorCycles  = 3  // between panels
 	normCycles    = 71 // of a panel's statistics: root and division
 	vectorLatency = 8  // from an element to its result, where there are norms
+	vectorSerial  = 10 // where multipliers work bit by bit
+	vectorPlain   = 5  // elsewhere
+	segmentCycles = 2  // from a panel's first result to the next panel's first word, plus the way through scaling
 	vectorDone    = 4  // from the last result's word to done
 
 	// fx_attention, fx_softmax.

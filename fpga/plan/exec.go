@@ -129,9 +129,22 @@ func (x *executor) vector(v *isa.Vector, at float64) {
 	case c.cfg.SerialMul:
 		panel = elements*serialStep + vectorCycles
 	}
+	panel = max(panel, c.segment())
 	x.taken, x.out = at, v.Out
 	x.fed = at + float64(int(v.Panels)*panel) + vectorCycles
 	x.quiet = x.fed + float64(vectorLatency+c.finish()+vectorDone)
+}
+
+// segment is the cycles from one panel of a vector operation to the next, at least: the lanes take a panel's addresses when
+// those of the panel before have left their stages.
+func (c *clock) segment() int {
+	switch {
+	case c.cfg.SerialMul:
+		return serialScale + vectorSerial + segmentCycles
+	case c.cfg.Norms:
+		return scaleCycles + vectorLatency + segmentCycles
+	}
+	return scaleCycles + vectorPlain + segmentCycles
 }
 
 // route follows the panels of fx_route: their words are fed, then their tokens leave the lanes one by one, each for a slot,

@@ -60,7 +60,7 @@ type loader struct {
 
 func (l *loader) start(i int, at float64) {
 	cmd := l.c.program[i].(*isa.Load)
-	l.rows = rows{number: i, left: int(cmd.Rows), words: int(cmd.Words), at: at + rowCycles}
+	l.rows = rows{number: i, left: int(cmd.Rows) * cmd.Segments(), words: int(cmd.Words), at: at + rowCycles}
 	l.pace = 1
 	if cmd.Space == isa.SpaceTables {
 		l.pace = float64(l.c.cfg.WordBytes)

@@ -5,7 +5,9 @@
 `default_nettype none
 module fx_check #(
   parameter int WORD_BYTES = `FX_WORD_BYTES,
+  parameter int ROWS = `FX_ROWS,
   parameter int COLS = `FX_COLS,
+  parameter int PATCHES = `FX_PATCHES,
   parameter int ATTENTION = `FX_ATTENTION,
   parameter int HEAD_DIM = `FX_HEAD_DIM,
   parameter int Q_PANELS = `FX_Q_PANELS,
@@ -94,6 +96,13 @@ module fx_check #(
     if (h[10] && move && listed) begin
       no_rank = v[10:8] == 0 || 32'(v[10:8]) > TOP_K;
       check |= scratch_if(no_list) | count_if(is[`FX_OP_STORE] && no_rank);
+    end
+    if (PATCHES != 0 && is[`FX_OP_LOAD]) begin
+      if (h[10])
+        check |= op_if(v[13:8] != 0 && (listed || one_row)) |
+                 scratch_if(32'(v[13:8]) >= (f[SPACE +: 3] == `FX_SPACE_W ? COLS : ROWS));
+      if (h[11]) check |= op_if((v[7:0] > 8'd1 || v[15:8] > 8'd1) && (listed || one_row));
+      if (h[14]) check |= memory_if(!whole);
     end
     if (h[12]) check |= count_if(is[`FX_OP_ATTENTION] && v[15]);
     if (h[14])

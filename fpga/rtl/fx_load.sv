@@ -15,6 +15,7 @@ module fx_load #(
   parameter int PARAMS = `FX_PARAMS,
   parameter int TABLES = `FX_TABLES,
   parameter int ROUTER = `FX_ROUTER,
+  parameter int PATCHES = `FX_PATCHES,
   parameter int BURSTS = 16, // under way at a time, a power of two
   parameter STYLE = "auto"   // of the queue's memory
 ) (
@@ -91,11 +92,13 @@ module fx_load #(
   logic [5:0] row_lane;
   logic [15:0] row_base;
   assign ls_list = cmd[`FX_LOAD_LIST];
-  fx_rows #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .ROUTER(ROUTER)) rows (
+  fx_rows #(.ADDR_BITS(ADDR_BITS), .WORD_BYTES(WORD_BYTES), .ROUTER(ROUTER), .PATCHES(PATCHES)) rows (
     .clk, .rst, .limit, .cmd_valid, .cmd_addr(cmd[`FX_LOAD_ADDR]), .cmd_stride(cmd[`FX_LOAD_STRIDE]),
     .cmd_rows(cmd[`FX_LOAD_ROWS]), .cmd_words(cmd[`FX_LOAD_WORDS]), .cmd_base(base), .cmd_panel(cmd[`FX_LOAD_PANEL]),
     .cmd_lanes(lanes), .cmd_end(space_end), .cmd_indexed(cmd[`FX_LOAD_GATHER]), .cmd_listed(cmd[`FX_LOAD_GATHER]),
-    .cmd_skip(cmd[`FX_LOAD_SKIP]), .cmd_top_k(3'd1), .cmd_start(cmd[`FX_LOAD_START]), .ls_index, .ls_token,
+    .cmd_skip(cmd[`FX_LOAD_SKIP]), .cmd_top_k(3'd1), .cmd_start(cmd[`FX_LOAD_START]),
+    .cmd_lane(cmd[`FX_LOAD_LANE]), .cmd_taps(cmd[`FX_LOAD_TAPS]), .cmd_word_step(cmd[`FX_LOAD_WORDSTEP]),
+    .cmd_tap_step(cmd[`FX_LOAD_TAPSTEP]), .cmd_tap_stride(cmd[`FX_LOAD_TAPSTRIDE]), .ls_index, .ls_token,
     .ls_rank(3'd0), .ls_count, .row_good, .row_bad, .row_done, .row_last, .row_none, .row_error, .row_addr,
     .row_lane, .row_base);
 
@@ -103,6 +106,10 @@ module fx_load #(
   localparam logic PIECES = X_WORDS > 256 || W_WORDS > 256 || Y_WORDS > 256 || PARAMS * 8 / WORD_BYTES > 256;
   logic [7:0] chunk_q;
   wire [7:0] chunk = PIECES ? chunk_q : '0;
+  // From one word to the next in the lane, and from the row's first word to the piece's.
+  localparam int STEP_BITS = PATCHES != 0 ? 8 : 1;
+  wire [STEP_BITS-1:0] step;
+  wire [15:0] chunk_at;
   wire [15:0] words = cmd[`FX_LOAD_WORDS];
   wire [15:0] rest = words - {chunk, 8'b0};
   wire whole = !PIECES || rest <= 16'd256;  // what is left of the row is one burst
@@ -114,6 +121,20 @@ module fx_load #(
   assign ar_len = whole ? rest[7:0] - 8'd1 : 8'd255;
   assign row_done = send && (row_none || whole);
   assign cmd_ready = row_done && row_last;
+  generate
+    if (PATCHES != 0) begin : steps
+      logic [15:0] chunk_at_q;
+      always_ff @(posedge clk) begin
+        if (send) chunk_at_q <= row_done ? '0 : chunk_at_q + {step, 8'b0};
+        if (rst) chunk_at_q <= '0;
+      end
+      assign step = cmd[`FX_LOAD_WORDSTEP] == 0 ? 8'd1 : cmd[`FX_LOAD_WORDSTEP];
+      assign chunk_at = chunk_at_q;
+    end else begin : ones
+      assign step = 1'b1;
+      assign chunk_at = {chunk, 8'b0};
+    end
+  endgenerate
 
   // What the beats under way are for. The queue is told that its head was taken a cycle later.
   logic next_valid, next_taken, next_none, next_last, next_single;
@@ -121,10 +142,14 @@ module fx_load #(
   logic [5:0] next_lane;
   logic [15:0] next_addr;
   logic [7:0] next_len;
-  fx_fifo #(.WIDTH(3 + 6 + 16 + 8 + 3), .DEPTH(BURSTS), .STYLE(STYLE)) pending (
+  localparam int WIDTH = 3 + 6 + 16 + 8 + 3 + (PATCHES != 0 ? STEP_BITS : 0);
+  wire [15:0] ld_by;  // from one beat's word to the next one's
+  wire [WIDTH-1:0] tail, head;
+  assign {next_space, next_lane, next_addr, next_len, next_none, next_last, next_single} = head[WIDTH-1 -: 36];
+  assign tail[WIDTH-1 -: 36] = {space, row_lane, row_base + chunk_at, ar_len, row_none, row_last && (row_none || whole), ar_len == 0};
+  fx_fifo #(.WIDTH(WIDTH), .DEPTH(BURSTS), .STYLE(STYLE)) pending (
     .clk, .rst, .push(send),
-    .tail({space, row_lane, row_base + {chunk, 8'b0}, ar_len, row_none, row_last && (row_none || whole), ar_len == 0}),
-    .valid(next_valid), .head({next_space, next_lane, next_addr, next_len, next_none, next_last, next_single}),
+    .tail(tail), .valid(next_valid), .head(head),
     .pop(next_taken), .level);
 
   // The burst whose beats come in.
@@ -133,6 +158,16 @@ module fx_load #(
   wire beat = moves && r_valid && ld_ready;
   wire finish = none || (beat && r_last);
   wire next_take = next_valid && !next_taken && ((!moves && !none) || finish);
+  generate
+    if (PATCHES != 0) begin : with_step
+      logic [STEP_BITS-1:0] ld_step;
+      always_ff @(posedge clk) if (next_take) ld_step <= head[STEP_BITS-1:0];
+      assign tail[STEP_BITS-1:0] = step;
+      assign ld_by = 16'(ld_step);
+    end else begin : without_step
+      assign ld_by = 16'd1;
+    end
+  endgenerate
   assign ld_valid = moves && r_valid;
   assign ld_new = next_taken;
   assign {ld_next_space, ld_next_lane} = {next_space, next_lane};
@@ -153,7 +188,7 @@ module fx_load #(
     end else begin
       if (finish) {moves, none} <= '0;
       if (beat) begin
-        ld_addr <= ld_addr + 1'b1;
+        ld_addr <= ld_addr + ld_by;
         left <= left - 1'b1;
         r_last <= left == 8'd1;
       end

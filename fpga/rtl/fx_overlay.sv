@@ -49,7 +49,8 @@ module fx_overlay #(
 );
   localparam int LG_BEATS = $clog2(32 / WORD_BYTES), SEMAPHORES = `FX_SEMAPHORES;
   localparam logic NARROW = UNDER == 1 && WORD_BYTES == 2 && ADDR_BITS == 16 && `FX_X_WORDS <= 256 && `FX_W_WORDS <= 256 &&
-    `FX_Y_WORDS <= 256 && `FX_PARAMS <= 256 && `FX_ROUTER == 0 && `FX_NORMS == 0 && `FX_ATTENTION == 0;
+    `FX_Y_WORDS <= 256 && `FX_PARAMS <= 256 && `FX_ROUTER == 0 && `FX_NORMS == 0 && `FX_ATTENTION == 0 &&
+    `FX_PATCHES == 0;
   // Clients of the semaphores, and engines of the queues, which are one less.
   localparam int FETCH = 0, LOAD = 1, EXEC = 2, STORE = 3;
 

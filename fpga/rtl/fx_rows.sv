@@ -5,12 +5,15 @@
 // A command's fields are held from `cmd_valid` until `row_done` takes its last row. A row stands at `row_*` while
 // `row_good`; `row_done` takes it. With `row_none` there is no row, only the end of a command whose list has no more
 // entries. A row that must not be moved stands there with `row_bad` instead, and its fault in `row_error`.
+//
+// With PATCHES a row may be several segments, each of which stands at `row_*` like a row.
 `include "fx_config.svh"
 `default_nettype none
 module fx_rows #(
   parameter int ADDR_BITS = `FX_ADDR_BITS,
   parameter int WORD_BYTES = `FX_WORD_BYTES,
-  parameter int ROUTER = `FX_ROUTER
+  parameter int ROUTER = `FX_ROUTER,
+  parameter int PATCHES = 0
 ) (
   input  wire                    clk,
   input  wire                    rst,
@@ -29,6 +32,12 @@ module fx_rows #(
   input  wire                    cmd_skip,     // all are left out if the list has no entry cmd_start
   input  wire  [2:0]             cmd_top_k,    // the number of a row is token·top_k + rank; 1, without rank: the token
   input  wire  [15:0]            cmd_start,
+  // With PATCHES: the first row's lane, and segments; no more than one of rows that a list names.
+  input  wire  [5:0]             cmd_lane,
+  input  wire  [7:0]             cmd_taps,
+  input  wire  [7:0]             cmd_word_step,
+  input  wire  [15:0]            cmd_tap_step,
+  input  wire  [31:0]            cmd_tap_stride,
   output logic [15:0]            ls_index,     // the answer comes a cycle later
   input  wire  [15:0]            ls_token,
   input  wire  [2:0]             ls_rank,
@@ -73,24 +82,68 @@ module fx_rows #(
 
   wire free = !row_good && !row_bad;
   wire move = state == GIVE && free;
+
+  // Where the segment lies, behind the row's first one, and whether it is the row's last.
+  localparam int END_BITS = PATCHES != 0 ? 26 : 19;
+  wire [ADDR_BITS-1:0] seg_addr;
+  wire seg_over, seg_last;
+  wire [17:0] seg_base;
+  wire [END_BITS-1:0] seg_words;  // from its first word of the lane to its last
+  generate
+    if (PATCHES != 0) begin : segments
+      logic [ADDR_BITS-1:0] far;
+      logic far_over;
+      logic [17:0] deep;
+      logic [7:0] taps;
+      logic [END_BITS-1:0] span;
+      wire [ADDR_BITS:0] far_sum = {1'b0, far} + {1'b0, cmd_tap_stride[ADDR_BITS-1:0]};
+      wire far_high = (cmd_tap_stride >> 1 >> (ADDR_BITS - 1)) != 0;
+      wire [ADDR_BITS:0] at = {1'b0, addr} + {1'b0, far};
+      assign seg_addr = at[ADDR_BITS-1:0];
+      assign seg_over = over || far_over || at[ADDR_BITS];
+      assign seg_base = base + deep;
+      assign seg_last = taps <= 8'd1;
+      assign seg_words = span;
+      always_ff @(posedge clk) begin
+        if (state == IDLE || (move && seg_last)) begin
+          {far_over, far} <= '0;
+          deep <= '0;
+          taps <= cmd_taps;
+        end else if (move) begin
+          far <= far_sum[ADDR_BITS-1:0];
+          far_over <= far_over || far_sum[ADDR_BITS] || far_high;
+          deep <= deep + 18'(cmd_tap_step);
+          taps <= taps - 1'b1;
+        end
+        if (state == IDLE) span <= END_BITS'(cmd_words - 16'd1) * END_BITS'(cmd_word_step == 0 ? 8'd1 : cmd_word_step) + 1'b1;
+      end
+    end else begin : whole
+      assign seg_addr = addr;
+      assign seg_over = over;
+      assign seg_base = base;
+      assign seg_last = 1'b1;
+      assign seg_words = END_BITS'(cmd_words);
+    end
+  endgenerate
+
   // Where the row ends, and whether that is too far.
   logic [ADDR_BITS+1:0] row_end;
-  logic [18:0] base_end;
+  logic [END_BITS-1:0] base_end;
   logic outside, beyond, final_row;
 
   always_ff @(posedge clk) begin
     if (row_done) row_good <= 1'b0;
-    row_end <= {over, 1'b0, addr} + (ADDR_BITS+2)'({cmd_words, {LG_WORD{1'b0}}});
-    base_end <= {1'b0, base} + 19'(cmd_words);
+    row_end <= {seg_over, 1'b0, seg_addr} + (ADDR_BITS+2)'({cmd_words, {LG_WORD{1'b0}}});
+    base_end <= END_BITS'(seg_base) + seg_words;
     outside <= row_end > {1'b0, limit};
-    beyond <= base_end > {1'b0, cmd_end};
+    beyond <= base_end > END_BITS'(cmd_end);
     case (state)
       IDLE: if (cmd_valid && free) begin
         addr <= cmd_addr[ADDR_BITS-1:0];
         over <= (cmd_addr >> 1 >> (ADDR_BITS - 1)) != 0;
         left <= cmd_rows;
         index <= {1'b0, cmd_start};
-        lane <= '0;
+        lane <= PATCHES != 0 ? cmd_lane : '0;
         base <= cmd_base;
         state <= listed ? LOOK : ENDS;
       end
@@ -122,23 +175,25 @@ module fx_rows #(
         row_bad <= outside || beyond;
         row_error <= outside ? `FX_ERR_MEMORY : `FX_ERR_SCRATCH;
         row_none <= 1'b0;
-        row_last <= final_row;
-        row_addr <= addr;
+        row_last <= final_row && seg_last;
+        row_addr <= seg_addr;
         row_lane <= lane;
-        row_base <= base[15:0];
-        left <= left - 1'b1;
-        index <= index + 1'b1;
-        lane <= lane == cmd_lanes ? '0 : lane + 1'b1;
-        if (lane == cmd_lanes) base <= base + 18'(cmd_panel);
+        row_base <= seg_base[15:0];
+        if (seg_last) begin
+          left <= left - 1'b1;
+          index <= index + 1'b1;
+          lane <= lane == cmd_lanes ? '0 : lane + 1'b1;
+          if (lane == cmd_lanes) base <= base + 18'(cmd_panel);
+        end
         if (indexed) begin
           addr <= cmd_addr[ADDR_BITS-1:0];
           over <= (cmd_addr >> 1 >> (ADDR_BITS - 1)) != 0;
         end
-        state <= final_row ? LAST : indexed ? LOOK : ENDS;
+        state <= final_row && seg_last ? LAST : indexed ? LOOK : ENDS;
       end
       default: if (row_done) state <= IDLE;  // LAST
     endcase
-    if (indexed ? state == MULTIPLY && number[0] : move) begin
+    if (indexed ? state == MULTIPLY && number[0] : move && seg_last) begin
       addr <= sum[ADDR_BITS-1:0];
       over <= over || sum[ADDR_BITS] || add_over;
     end

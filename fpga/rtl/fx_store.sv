@@ -75,7 +75,8 @@ module fx_store #(
     .cmd_rows(stamp ? 16'd1 : cmd[`FX_STORE_ROWS]), .cmd_words(words),
     .cmd_base(stamp ? '0 : 18'(cmd[`FX_STORE_BASE])), .cmd_panel(cmd[`FX_STORE_PANEL]), .cmd_lanes(6'(ROWS - 1)),
     .cmd_end(space_end), .cmd_indexed(scatter), .cmd_listed(scatter), .cmd_skip(1'b0),
-    .cmd_top_k(cmd[`FX_STORE_TOPK]), .cmd_start(cmd[`FX_STORE_START]), .ls_index, .ls_token, .ls_rank, .ls_count,
+    .cmd_top_k(cmd[`FX_STORE_TOPK]), .cmd_start(cmd[`FX_STORE_START]), .cmd_lane('0), .cmd_taps('0),
+    .cmd_word_step('0), .cmd_tap_step('0), .cmd_tap_stride('0), .ls_index, .ls_token, .ls_rank, .ls_count,
     .row_good, .row_bad, .row_done, .row_last, .row_none, .row_error, .row_addr, .row_lane, .row_base);
 
   // Where the data of each row goes to; a row enters this queue before its first read. The queue is told that its head

@@ -4,10 +4,11 @@ import (
 	"fusec/graph"
 )
 
-// taking is how the overlay computes an operation: launch gives the tasks of a fusion that it is the anchor of; value gives
-// it to a task as value i of a body. One of them is nil.
+// taking is how the overlay computes an operation: launch gives the tasks of a fusion that it is the anchor of; alone those
+// of a launch of it; value gives it to a task as value i of a body. All but one are nil.
 type taking struct {
 	launch func(m *partition, i int, f graph.Fusion) ([]*task, error)
+	alone  func(m *partition, i int) ([]*task, error)
 	value  func(t *matcher, i int) error
 }
 
@@ -18,16 +19,16 @@ func init() {
 	for reason, names := range map[string][]string{
 		"its code runs on the host":                            {"host"},
 		"fusions are taken apart before":                       {"fusion"},
-		"it has no convolutions":                               {"conv2d", "conv2d_transpose", "conv2d_filter_grad", "im2col", "col2im", "pool", "pool_grad"},
+		"it has patches for convolutions and pools alone":      {"im2col", "col2im", "conv2d_transpose"},
 		"it has no softmax but that of attention and routers":  {"softmax", "log_softmax"},
-		"it reduces no axis but in norms":                      {"reduce", "squared_norm"},
+		"it reduces no axis but in norms":                      {"squared_norm"},
 		"it normalises rows only":                              {"batch_norm", "group_norm"},
-		"it has no backward pass":                              {"attention_grad", "moe_grad"},
+		"it has no backward pass":                              {"attention_grad", "moe_grad", "pool_grad", "conv2d_filter_grad"},
 		"it draws no random numbers":                           {"dropout", "random"},
 		"its numbers are of one type":                          {"cast"},
 		"it compares and chooses nothing but a router's gates": {"select", "top_k", "route"},
 		"its addresses are fixed when a program is compiled":   {"slice", "gather", "scatter_add", "update_slice"},
-		"it copies nothing that it does not compute":           {"copy", "concat", "pad", "unslice", "all_reduce"},
+		"it copies nothing that it does not compute":           {"concat", "pad", "unslice", "all_reduce"},
 		"it has no table of angles":                            {"rope"},
 	} {
 		for _, name := range names {
@@ -40,6 +41,10 @@ func init() {
 		"attention":  {launch: (*partition).matchAttention},
 		"moe":        {launch: (*partition).matchMoE},
 		"matmul":     {value: (*matcher).matmul},
+		"conv2d":     {value: (*matcher).conv},
+		"pool":       {alone: (*partition).matchPool},
+		"copy":       {alone: (*partition).matchCopy},
+		"reduce":     {value: (*matcher).reduce},
 		"unary":      {value: (*matcher).unary},
 		"binary":     {value: (*matcher).binary},
 		"layer_norm": norm, "rms_norm": norm,

@@ -15,8 +15,14 @@ func TestAnswers(t *testing.T) {
 			continue
 		}
 		took++
-		if (how.launch == nil) == (how.value == nil) {
-			t.Errorf("%s: one of launch and value must be set", info.Name)
+		set := 0
+		for _, is := range []bool{how.launch != nil, how.alone != nil, how.value != nil} {
+			if is {
+				set++
+			}
+		}
+		if set != 1 {
+			t.Errorf("%s: one of launch, alone and value must be set", info.Name)
 		}
 		if a, _ := graph.AnchorOf(info.Proto); how.launch != nil && a == graph.AnchorNone {
 			t.Errorf("%s is taken as a launch, and is the anchor of none", info.Name)

@@ -112,13 +112,15 @@ func (a *assembler) touches(c isa.Command) (reads, writes []region) {
 			writes = append(writes, region{isa.SpaceParams, int64(d.Base), int64(d.Base) +
 				int64(int(d.Words)*wb/isa.RecordBytes)})
 		default:
-			writes = append(writes, panels(d.Space, d.Base, d.Panel, ceil(int(d.Rows), a.cfg.Lanes(d.Space)), int(d.Words)))
+			writes = append(writes, panels(d.Space, d.Base, d.Panel, d.Panels(a.cfg.Lanes(d.Space)), d.Span()))
 		}
 		if d.Gather || d.Skip {
 			reads = append(reads, lists)
 		}
 		if !d.Gather {
-			reads = append(reads, memory(d.Addr, d.Stride, d.Rows, d.Words))
+			all := memory(d.Addr, d.Stride, d.Rows, d.Words)
+			all.hi += int64(d.Segments()-1) * int64(d.TapStride)
+			reads = append(reads, all)
 		}
 	case *isa.Store:
 		reads = append(reads, panels(d.Space, d.Base, d.Panel, ceil(int(d.Rows), a.cfg.Rows), int(d.Words)))

@@ -494,11 +494,17 @@ func (e *executable) runEach(after func(i int) error) error {
 func (e *executable) check(i int) error {
 	l := &e.p.Launches[i]
 	for _, v := range slices.Concat(l.Args, l.Results) {
-		if e.tensors[v.Buffer] == nil && e.l.partition.values[v.Buffer] == nil {
-			return nil // gates that the router keeps to itself
+		if !e.has(v.Buffer) {
+			return nil
 		}
 	}
 	return e.watch(l, e.value)
+}
+
+// has reports whether the host or the overlay's memory has the value of a buffer. Neither has gates that the router keeps to
+// itself, and results that nothing reads.
+func (e *executable) has(buffer int) bool {
+	return e.tensors[buffer] != nil || e.l.partition.values[buffer] != nil
 }
 
 // whole is the value of a buffer, from the host or from the overlay.
@@ -540,6 +546,9 @@ func (e *executable) depart() error {
 			}
 		}
 		for _, r := range e.p.Launches[i].Results {
+			if !e.has(r.Buffer) {
+				continue
+			}
 			got, err := e.whole(r.Buffer)
 			if err != nil {
 				return err
@@ -600,9 +609,9 @@ func (v *value) each(kind, wordBytes int, f func(i, at int)) {
 	for r := range v.rows {
 		for c := range v.cols {
 			if kind == plain {
-				f(r*v.cols+c, r*stride+c*b)
+				f(v.index(r, c), r*stride+c*b)
 			} else {
-				f(r*v.cols+c, c*stride+r*b)
+				f(v.index(r, c), c*stride+r*b)
 			}
 		}
 	}

@@ -235,7 +235,7 @@ func (d *Device) program(l *laid) (*Listing, error) {
 		for _, s := range steps {
 			switch c := s.Cmd.(type) {
 			case *isa.Load:
-				r.Launches[s.Launch].Moved += int64(c.Rows) * int64(c.Words) * int64(d.cfg.WordBytes)
+				r.Launches[s.Launch].Moved += int64(c.Rows) * int64(c.Segments()) * int64(c.Words) * int64(d.cfg.WordBytes)
 			case *isa.Store:
 				r.Launches[s.Launch].Moved += int64(c.Rows) * int64(c.Words) * int64(d.cfg.WordBytes)
 			}

@@ -11,6 +11,7 @@ import (
 type rows struct {
 	addr, step int64
 	n, cols    int
+	patches    *patches // or nil: then the rows are made of an image
 }
 
 // in is the location of a matrix of a value in external memory.
@@ -19,7 +20,7 @@ func (a *assembler) in(m matrix) rows {
 	if err != nil && a.err == nil {
 		a.err = err
 	}
-	return rows{m.v.addr[m.image] + start, step, m.rows, m.cols}
+	return rows{addr: m.v.addr[m.image] + start, step: step, n: m.rows, cols: m.cols}
 }
 
 // words is how many words a row of n bytes takes.
@@ -27,6 +28,10 @@ func (a *assembler) words(n int) int { return ceil(n, a.cfg.WordBytes) }
 
 // load brings rows from to from+n of a matrix, words of each from the first-th on, to a scratchpad.
 func (a *assembler) load(s isa.Space, r rows, from, n, first, words, base, panel int) {
+	if r.patches != nil {
+		a.patches(r.patches, from, n, first, words, base, panel)
+		return
+	}
 	step := r.step
 	if n == 1 {
 		step = 0
@@ -331,5 +336,5 @@ func (a *assembler) gemm(t *task) {
 
 // constant is a matrix of weights in external memory.
 func (a *assembler) constant(b *blob, n, k int) rows {
-	return rows{b.addr, int64(b.size / b.rows), n, k}
+	return rows{addr: b.addr, step: int64(b.size / b.rows), n: n, cols: k}
 }

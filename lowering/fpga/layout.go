@@ -144,6 +144,18 @@ func (l *laid) constants(t *task, at *int64) {
 	case taskTranspose:
 		t.codes.weights = take(up(t.x.cols, c.Rows), t.x.cols)
 		t.codes.records = records(t.x.cols, max(c.Rows, few))
+	case taskConv:
+		w, k := t.window, 0
+		for _, u := range w.units(c.Cols, c.WordBytes) {
+			k = max(k, w.taps()*u.words*c.WordBytes)
+		}
+		t.codes.weights = take(up(w.o, c.Cols), k)
+		t.codes.records = records(w.o, max(c.Cols, few))
+		t.codes.fill = take(1, w.fill(c.WordBytes)*c.WordBytes)
+	case taskMax:
+		w := t.window
+		t.codes.records = records(maxRecords, few)
+		t.codes.fill = take(1, w.fill(c.WordBytes)*c.WordBytes)
 	case taskAffine, taskMul:
 		n := 1
 		if len(t.terms) > 0 {
@@ -246,6 +258,10 @@ func (l *laid) emit(a *assembler, i int) {
 			a.attention(t)
 		case taskMoE:
 			a.moe(t)
+		case taskConv:
+			a.conv(t)
+		case taskMax:
+			a.maximum(t)
 		default:
 			a.vector(t)
 		}
@@ -263,7 +279,7 @@ func (l *laid) quantise(bound []*graph.Tensor) error {
 	}
 	for i := range l.launches {
 		for _, t := range l.launches[i].tasks {
-			if err := t.quantise(bound); err != nil {
+			if err := t.quantise(bound, l.cfg); err != nil {
 				return inLaunch(l.p, i, err)
 			}
 		}

@@ -26,6 +26,7 @@ type matcher struct {
 	stored map[int]matrix // by value
 	out    map[int]matrix // the destination of an output
 	tasks  []*task
+	images bool // the space is that of images, pixel by pixel
 }
 
 // matchFusion lists the tasks of a launch. The error says which feature the overlay lacks.
@@ -36,8 +37,29 @@ func (m *partition) matchFusion(i int, f graph.Fusion) (tasks []*task, err error
 	if err != nil {
 		return nil, err
 	}
+	of, images := m.layoutOf(l, f)
+	if tasks, err = m.matchParts(i, parts, of, images); err != nil && images && f.Anchor == graph.AnchorNone {
+		// Work that takes images to another layout may see them in either.
+		if parts, again := body.LowerSegments(f, args, results); again == nil {
+			if tasks, again := m.matchParts(i, parts, graph.NCHW+graph.NHWC-of, true); again == nil {
+				return tasks, nil
+			}
+		}
+	}
+	return tasks, err
+}
+
+// matchParts lists the tasks of a launch's parts, which see images in a layout.
+func (m *partition) matchParts(i int, parts []body.Part, of graph.ImageLayout, images bool) (tasks []*task, err error) {
+	l := &m.p.Launches[i]
 	for _, p := range parts {
-		t := &matcher{m: m, launch: i, l: l, p: p, uses: make([]int, len(p.Values)), open: make([]*task, len(p.Values)),
+		if images {
+			if p.Space.Rank() != 4 {
+				return nil, fmt.Errorf("work on values of shape %v beside images", p.Space)
+			}
+			turnToChannelsLast(&p, of)
+		}
+		t := &matcher{images: images, m: m, launch: i, l: l, p: p, uses: make([]int, len(p.Values)), open: make([]*task, len(p.Values)),
 			stored: map[int]matrix{}, out: map[int]matrix{}}
 		if err := t.match(); err != nil {
 			return nil, err
@@ -76,15 +98,22 @@ func (t *matcher) match() error {
 func (t *matcher) outputs() error {
 	for i := range t.p.Stores {
 		s := &t.p.Stores[i]
+		_, average := averages(t.p.Values[s.Value].Node)
+		average = average && t.images && s.PerRow
 		switch _, twice := t.out[s.Value]; {
+		case average && !twice:
 		case s.Sums || s.PerRow && t.p.Space != t.p.Kept:
-			return errors.New("reduce: the overlay reduces no axis but in norms")
+			return errReduce
 		case t.p.Values[s.Value].Kind == body.Load || t.p.Values[s.Value].Kind == body.Constant:
 			return errors.New("a result is an operand as it came")
 		case twice:
 			return errors.New("a value is handed out twice")
 		}
-		m, err := t.matrix(t.l.Results[t.p.Segment.Results[i]].Buffer, s.Layout)
+		to := t.l.Results[t.p.Segment.Results[i]].Buffer
+		m, err := t.matrix(to, s.Layout)
+		if average {
+			m, err = t.averaged(to, s.Layout)
+		}
 		if err != nil {
 			return err
 		}
@@ -99,7 +128,7 @@ func (t *matcher) outputs() error {
 
 // source is operand i of the part's launch with a layout.
 func (t *matcher) source(arg int, l graph.Layout) source {
-	return source{t.l.Args[t.p.Segment.Args[arg]].Buffer, nil, l}
+	return source{buffer: t.l.Args[t.p.Segment.Args[arg]].Buffer, layout: l}
 }
 
 // errNoElements is why the overlay does not take values in which there is nothing, results and operands.
@@ -109,6 +138,9 @@ var errNoElements = errors.New("a value without elements")
 func (t *matcher) matrix(buffer int, l graph.Layout) (matrix, error) {
 	if l.Shape.Elems() == 0 {
 		return matrix{}, errNoElements
+	}
+	if t.images && l.Shape.Rank() == 4 {
+		return t.m.value(buffer).imageOf(l)
 	}
 	rows, cols := rowsOf(l.Shape)
 	m, err := matrixOf(t.m.value(buffer), l, rows, cols)
@@ -232,7 +264,7 @@ func (t *matcher) operand(i, a int) (s source, perColumn, constant bool, err err
 	case body.Load:
 		s = t.source(v.Arg, v.Layout)
 	case body.Constant:
-		s = source{-1, v.Number, graph.Layout{Shape: space}}
+		s = source{buffer: -1, tensor: v.Number, layout: graph.Layout{Shape: space}}
 	default:
 		return s, false, false, nil
 	}
@@ -403,12 +435,15 @@ func (t *matcher) sum(i, a, b int, minus bool) error {
 }
 
 // number is a source that is one number.
-func number(x float64) source { return source{-1, graph.Scalar(graph.F64, x), graph.Layout{}} }
+func number(x float64) source { return source{buffer: -1, tensor: graph.Scalar(graph.F64, x)} }
 
 // matmul begins a product: of rows with constant weights, or with the rows of another value.
 func (t *matcher) matmul(i int) error {
 	n := t.p.Anchor
 	op := n.Op.(graph.MatMul)
+	if v := t.m.value(t.source(t.p.Operands[0].Arg, graph.Layout{}).buffer); v.pixels > 0 {
+		return t.flattened(i, v)
+	}
 	rows, _ := rowsOf(t.p.Space)
 	x, err := t.rowsFor(t.p.Operands[0], op.TransA, rows)
 	if err != nil {

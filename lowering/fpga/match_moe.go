@@ -78,7 +78,7 @@ func (m *partition) matchMoE(i int, f graph.Fusion) ([]*task, error) {
 					w, k)
 			}
 			of, _, _ := body.Expert(op, o.Layout, k)
-			e.weights[w] = append(e.weights[w], source{buffer, nil, of})
+			e.weights[w] = append(e.weights[w], source{buffer: buffer, layout: of})
 		}
 	}
 	routers, err := m.router(i, l.Args[p.Operands[1].Arg].Buffer, p.Operands[1].Layout, e)

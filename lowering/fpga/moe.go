@@ -184,7 +184,7 @@ func (a *assembler) combine(t *task, from, n int) {
 		rowsN := min(panels*c.Rows, n-row)
 		x := a.take(isa.SpaceX, panels*e.topK*words)
 		for r := range e.topK {
-			rank := rows{slots.addr + int64(r)*slots.step, slots.step * int64(e.topK), e.dims.Tokens, slots.cols}
+			rank := rows{addr: slots.addr + int64(r)*slots.step, step: slots.step * int64(e.topK), n: e.dims.Tokens, cols: slots.cols}
 			a.load(isa.SpaceX, rank, from+row, rowsN, 0, words, x+r*words, e.topK*words)
 		}
 		y := a.take(isa.SpaceY, panels*words*bytes)

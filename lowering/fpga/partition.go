@@ -13,7 +13,8 @@ import (
 type partition struct {
 	cfg      isa.Config
 	p        *lowering.Program
-	values   map[int]*value // by buffer
+	values   map[int]*value            // by buffer
+	images   map[int]graph.ImageLayout // of buffers that are images
 	launches []placed
 }
 
@@ -33,6 +34,7 @@ func newPartition(cfg isa.Config, p *lowering.Program, refused map[int]error) *p
 	for i := range p.Prepared {
 		m.launches[i].refusal = errPrepared
 	}
+	m.findImages()
 	for i := range p.Launches { // mixtures first, since their routers take over the launches that make the gates
 		if m.launches[i].refusal != nil {
 			continue
@@ -61,8 +63,12 @@ func (m *partition) match(i int) ([]*task, error) {
 	f, ok := m.p.Launches[i].Op.(graph.Fusion)
 	if !ok {
 		op := m.p.Launches[i].Op
-		if _, err := answers.Of(op); err != nil {
+		how, err := answers.Of(op)
+		switch {
+		case err != nil:
 			return nil, err
+		case how.alone != nil:
+			return how.alone(m, i)
 		}
 		return nil, fmt.Errorf("%s alone: the overlay takes fusions, as the pass fuse-regions makes them", op.OpName())
 	}
@@ -126,7 +132,7 @@ func (m *partition) fitsContraction(k int) error {
 func (m *partition) refuseLogits() {
 	for i := range m.launches {
 		for _, t := range m.launches[i].tasks {
-			if t.out.v != nil && t.out.v.logits && (t.act.table() || t.res != nil) {
+			if t.out.v != nil && t.out.v.logits && (t.act.table() || t.res != nil || t.kind == taskMax) {
 				m.launches[i] = placed{refusal: errors.New("a router's logits behind an activation or a sum: " +
 					"the overlay has 8 bits for those")}
 				break
@@ -176,7 +182,7 @@ func (m *partition) mark() {
 			t.wantSymmetric()
 			at(t.out.v, i)
 			t.out.v.made = true
-			wide[t.out.v] = !t.act.table()
+			wide[t.out.v] = !t.act.table() && t.kind != taskMax
 		}
 	}
 	for i := range m.p.Launches {
@@ -190,6 +196,13 @@ func (m *partition) mark() {
 					x.hosted = true
 					at(x, i)
 				}
+			}
+		}
+	}
+	for i := len(m.launches) - 1; i >= 0; i-- { // a maximum has its operand's quantisation
+		for _, t := range m.launches[i].tasks {
+			if t.kind == taskMax && t.out.v.symmetric {
+				t.x.v.symmetric = true
 			}
 		}
 	}

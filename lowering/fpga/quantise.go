@@ -29,6 +29,7 @@ type codes struct {
 	outSh    uint8
 
 	weights, records, table *blob
+	fill                    *blob // of what lies outside an image
 }
 
 // scaleOf is a factor as a record has it: mul / 2^shift, to 15 bits where the shift allows it.
@@ -225,7 +226,7 @@ func (t *task) scale(n int, line func(c int) (factor, offset float64)) {
 }
 
 // quantise fills a task's codes and blobs, the quantisations of its values being chosen.
-func (t *task) quantise(bound []*graph.Tensor) error {
+func (t *task) quantise(bound []*graph.Tensor, c isa.Config) error {
 	switch t.kind {
 	case taskAttention:
 		t.quantiseAttention()
@@ -234,6 +235,9 @@ func (t *task) quantise(bound []*graph.Tensor) error {
 		return t.quantiseMoE(bound)
 	case taskTranspose:
 		t.quantiseTranspose()
+		return nil
+	case taskMax:
+		t.quantiseMax()
 		return nil
 	}
 	chain, err := t.chain(bound)
@@ -244,6 +248,8 @@ func (t *task) quantise(bound []*graph.Tensor) error {
 	switch t.kind {
 	case taskGemm:
 		return t.quantiseGemm(bound, chain)
+	case taskConv:
+		return t.quantiseConv(bound, c, chain)
 	case taskNorm:
 		n := float64(t.x.cols)
 		_, eps := t.norm()

@@ -20,9 +20,11 @@ const (
 	taskAttention                 // softmax(q·kᵀ)·v
 	taskMoE                       // a mixture of experts
 	taskTranspose                 // the transpose of x
+	taskConv                      // x, an image, convolved
+	taskMax                       // the maximum of each window of x, an image
 )
 
-var taskNames = [...]string{"gemm", "affine", "mul", "norm", "attention", "moe", "transpose"}
+var taskNames = [...]string{"gemm", "affine", "mul", "norm", "attention", "moe", "transpose", "conv", "max"}
 
 // String gives the kind's name.
 func (k taskKind) String() string { return taskNames[k] }
@@ -36,7 +38,8 @@ type task struct {
 	node   *graph.Node // whose value is the result: of the body of part or, if that is nil, of the fusion's
 	part   *graph.Segment
 	x      matrix
-	weight *weight // of a gemm: its second operand, if that is constant
+	weight *weight // of a gemm: its second operand, if that is constant; of a convolution: its filters, nil if all are 1
+	window *window // of a convolution and a maximum
 	w      matrix  // otherwise
 	y      matrix  // of a product
 	op     graph.Op
@@ -105,7 +108,7 @@ func (s source) values(bound []*graph.Tensor) (func(i, j int) float64, error) {
 	if !ok {
 		return nil, fmt.Errorf("its rows do not follow one another at one distance")
 	}
-	return source{s.buffer, s.tensor, flat}.values(bound)
+	return source{buffer: s.buffer, tensor: s.tensor, layout: flat}.values(bound)
 }
 
 // term is a step of a chain on the way from the array to the activation: value fn v, or v fn value, with v one number
@@ -150,6 +153,12 @@ func (t *task) text() string {
 			n = t.weight.n
 		}
 		s = fmt.Sprintf("%s %d×%d×%d", s, t.x.rows, n, t.x.cols)
+	case taskConv, taskMax:
+		w := t.window
+		s = fmt.Sprintf("%s %d×%d of %d×%d×%d×%d → %d×%d×%d", s, w.kh, w.kw, w.images, w.h, w.w, w.c, w.oh, w.ow, w.o)
+		if w.groups > 1 && t.kind == taskConv {
+			s += fmt.Sprintf(", %d groups", w.groups)
+		}
 	case taskAttention:
 		d := t.heads.dims
 		s = fmt.Sprintf("%s of %d heads, %d×%d, %d wide", s, d.Heads*d.Batch.Elems(), d.Queries, d.Keys, d.Depth)
@@ -190,6 +199,9 @@ func (t *task) products() int64 {
 			n = t.weight.n
 		}
 		return int64(t.x.rows) * int64(n) * int64(t.x.cols)
+	case taskConv:
+		w := t.window
+		return int64(w.pixels()) * int64(w.o) * int64(w.c/w.groups*w.taps())
 	case taskAttention:
 		d := t.heads.dims
 		return int64(d.Batch.Elems()*d.Heads) * int64(d.Queries) * int64(d.Keys) * int64(d.Depth+d.Width)

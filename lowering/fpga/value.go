@@ -16,6 +16,8 @@ type value struct {
 	buffer     int // of the lowered program, or −1
 	rows, cols int
 	shaped     bool // rows and cols are settled
+	pixels     int  // of images, whose pixels are the rows: those of each image; else 0
+	planar     bool // the buffer has their channels one after the other
 
 	first, last int  // launches between which it lives
 	made        bool // by the overlay
@@ -133,6 +135,9 @@ func (m matrix) turn() matrix {
 
 // matrixOf is the matrix of rows × cols that a layout shows of a value, rows being all its axes but the last.
 func matrixOf(v *value, l graph.Layout, rows, cols int) (matrix, error) {
+	if v.planar {
+		return matrix{}, fmt.Errorf("%s is seen as images and otherwise", v.name)
+	}
 	if !v.shaped && l.IsContiguous() && l.Offset == 0 && rows*cols == v.rows*v.cols {
 		v.rows, v.cols = rows, cols // as those see it who read or make it first
 	}

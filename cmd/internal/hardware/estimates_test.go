@@ -19,6 +19,7 @@ func TestEstimates(t *testing.T) {
 	}{
 		{"moe-top2", "sim8", false},
 		{"moe-block", "sim8", false},
+		{"lenet", "sim8", false},
 		{"transformer-block", "sim8", true},
 		{"moe-top2", "sim16", true},
 		{"moe-block", "sim16", true},
