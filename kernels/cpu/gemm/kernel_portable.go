@@ -20,14 +20,18 @@ func portable[T Float]() *kernel[T] {
 // gatherPortable has the block of tilePortable.
 func gatherPortable[T Float](pieces *int, n int, rows *int, a, b *T, _ int, c *T, ldc, height, cols int, accumulate bool) {
 	at := unsafe.Slice(rows, portableMR)
+	list, steps := unsafe.Slice((*Piece)(unsafe.Pointer(pieces)), n), 0
+	for _, piece := range list {
+		steps += piece.Len
+	}
+	bs := unsafe.Slice(b, steps*portableNR)
 	var sums [portableMR * portableNR]T
-	for _, piece := range unsafe.Slice((*Piece)(unsafe.Pointer(pieces)), n) {
+	for _, piece := range list {
 		row := func(i int) []T {
 			return unsafe.Slice((*T)(unsafe.Add(unsafe.Pointer(a), (at[i]+piece.At)*int(unsafe.Sizeof(*a)))), piece.Len)
 		}
-		next := piece.Len * portableNR
-		gatherPiece(&sums, row(0), row(1), row(2), row(3), unsafe.Slice(b, next))
-		b = (*T)(unsafe.Add(unsafe.Pointer(b), next*int(unsafe.Sizeof(*b))))
+		gatherPiece(&sums, row(0), row(1), row(2), row(3), bs)
+		bs = bs[piece.Len*portableNR:]
 	}
 	cs := unsafe.Slice(c, (height-1)*ldc+cols)
 	for i := range height {
