@@ -262,10 +262,16 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 		}
 	}
 	if cfg.watched() {
-		p.watcher = &watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite, Compare: cfg.compare, Rounding: cfg.rounding(), Integers: p.exe.Rounded}
+		integers := p.exe.Rounded
+		if o, ok := p.exe.(*lowering.Owned); ok {
+			integers = o.Executable.Rounded // what the executable refers to must not refer to o
+		}
+		p.watcher = &watch.Watcher{Program: p.program, NonFinite: cfg.watchNonFinite, Compare: cfg.compare,
+			Rounding: cfg.rounding(), Integers: integers}
 		p.watch = p.watcher.Check
 		if cfg.shadow > 0 {
-			p.watcher.Shadow = &watch.Shadow{Every: cfg.shadow, Folder: cfg.shadowFolder, Target: device.Name(), Same: device.Name() == ref.Target.Name, Seen: watch.Seen{Launch: -1}}
+			p.watcher.Shadow = &watch.Shadow{Every: cfg.shadow, Folder: cfg.shadowFolder, Target: device.Name(),
+				Same: device.Name() == ref.Target.Name, Seen: watch.Seen{Launch: -1}}
 		}
 		p.exe.Watch(p.watch)
 	}

@@ -63,10 +63,11 @@ func (w *Watcher) Check(l *lowering.Launch, value func(lowering.View) (*graph.Te
 // departure has the reference compute a launch again. It returns by how much the results depart, and the operands.
 // Operations of the user's run once, and are not compared: there are no operands then.
 //
-// With integers set, the bound is that of the integers that the target computes in. It rounds the operands and the results of its launches to multiples of a step, in a range
-// outside of which it saturates. A launch may then depart by what comes of operands that are off by a step, twice what
-// rounding does, since values inside of a launch are rounded, too; and by a step of the result. Where the step is not
-// known, as of weights, which have several, it is the one of the largest number.
+// With integers set, the bound is that of the integers that the target computes in. It rounds the operands and the
+// results of its launches to multiples of a step, in a range outside of which it saturates. A launch may then depart by
+// what comes of operands that are off by a step, twice what rounding does, since values inside of a launch are rounded,
+// too; and by a step of the result. Where the step is not known, as of weights, which have several, it is the one of the
+// largest number.
 func (w *Watcher) departure(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error), integers bool) (worst ref.Departure, args []*graph.Tensor, err error) {
 	if _, ok := l.Op.(graph.Host); ok {
 		return worst, nil, nil
