@@ -305,9 +305,9 @@ func (p *plan) explain() {
 		_, image := n.Op.(graph.ImageOp)
 		switch {
 		case p.why[n] != nil:
-			p.c.Note(n, "layout: kept NCHW: %v", p.why[n])
+			p.c.Note(n, "kept NCHW: %v", p.why[n])
 		case image && k != nil && !k.nhwc:
-			p.c.Note(n, "layout: kept NCHW: it takes about %v, in NHWC %v and conversions", k.time[0], k.time[1]+k.own)
+			p.c.Note(n, "kept NCHW: it takes about %v, in NHWC %v and conversions", k.time[0], k.time[1]+k.own)
 		}
 	}
 }
