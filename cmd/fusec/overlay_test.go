@@ -62,8 +62,8 @@ func TestOverlayReports(t *testing.T) {
 	}
 	has(clitest.Good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga in int8: 3 launches", "on the host: nothing",
 		"8 bits from the least to the greatest number that they have on the inputs of the first run", "on the overlay sim8 the launches take about")
-	has(clitest.Good(t, "explain", "--target", "fpga", "../../testdata/models/lenet.graph"), "on the host: 4 operations",
-		"the overlay does not compute conv2d: it has no convolutions")
+	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "ecp5", "../../testdata/models/lenet.graph"), "on the host: 4 operations",
+		"windows over images: the overlay ecp5 makes no addresses of patches")
 	has(clitest.Good(t, "dump", "--target", "fpga", "--format", "text", digitsModel), "program for fpga", "cycles")
 	has(clitest.Good(t, "dump", "--target", "fpga", digitsModel), "about", "cycles",
 		"target fpga · overlay sim8")
