@@ -62,16 +62,17 @@ func (m *matmul) tile(math string) Tile {
 		}
 	}
 	count := func(t Tile) int { return m.batch * ceilDiv(m.m, t.M) * ceilDiv(m.n, t.N) }
-	_, aVec := m.pieces(m.a, m.m)
+	aInner, aVec := m.pieces(m.a, m.m)
 	_, bVec := m.pieces(m.b, m.n)
-	single := min(aVec, bVec)*m.a.dtype.Size() < 4 // such elements are copied through registers
+	full := min(aVec, bVec)*m.a.dtype.Size() < 4 || // such elements are copied through registers
+		m.convolves && !aInner && m.cfg.strict() // so are the addresses of patches, beside numbers in two parts
 	var fit []Tile
 	for _, t := range mmaTiles[m.a.dtype.Size()] {
 		if m.mmaShared(t) > m.cfg.Chip.Shared || m.rows > 0 && t.M != m.rows {
 			continue
 		}
-		if m.rows == 0 && single && t.M*t.N > 32*t.threads() {
-			continue // elements on their way and more accumulators would want too many registers
+		if m.rows == 0 && full && t.M*t.N > 32*t.threads() {
+			continue // more accumulators would want too many registers
 		}
 		fit = append(fit, t)
 	}
