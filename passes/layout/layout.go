@@ -19,6 +19,7 @@
 package layout
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -298,17 +299,32 @@ func (p *plan) compare(readers graph.PerNode[[2]int], conversion func(*graph.Nod
 	}
 }
 
-// explain tells which operations on images stay in NCHW, and why.
+// explain tells which operations on images stay in NCHW, and why: once for each reason.
 func (p *plan) explain() {
+	var first []*graph.Node
+	var reasons []string
+	count := map[string]int{}
+	keep := func(n *graph.Node, format string, args ...any) {
+		why := fmt.Sprintf(format, args...)
+		if count[why]++; count[why] == 1 {
+			first, reasons = append(first, n), append(reasons, why)
+		}
+	}
 	for _, n := range p.c.Graph.Nodes {
 		k := p.at.Get(n)
 		_, image := n.Op.(graph.ImageOp)
 		switch {
 		case p.why[n] != nil:
-			p.c.Note(n, "kept NCHW: %v", p.why[n])
+			keep(n, "kept NCHW: %v", p.why[n])
 		case image && k != nil && !k.nhwc:
-			p.c.Note(n, "kept NCHW: it takes about %v, in NHWC %v and conversions", k.time[0], k.time[1]+k.own)
+			keep(n, "kept NCHW: it takes about %v, in NHWC %v and conversions", k.time[0], k.time[1]+k.own)
 		}
+	}
+	for i, why := range reasons {
+		if more := count[why] - 1; more > 0 {
+			why += fmt.Sprintf(" (and %d more)", more)
+		}
+		p.c.Note(first[i], "%s", why)
 	}
 }
 
