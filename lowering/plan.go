@@ -2,8 +2,8 @@ package lowering
 
 import "fusec/graph/arena"
 
-// plan determines between which launches each buffer holds its value, and gives temporary buffers offsets in the arena. Prepared buffers follow
-// one another in memory of their own.
+// plan determines between which launches each buffer holds its value, and gives temporary buffers offsets in the arena.
+// Prepared buffers follow one another in memory of their own.
 func plan(p *Program) {
 	for i := range p.Buffers {
 		p.Buffers[i].First, p.Buffers[i].Last = -1, -1

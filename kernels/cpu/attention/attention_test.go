@@ -10,6 +10,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 )
 
 // normal draws n numbers.
@@ -140,7 +141,7 @@ func TestBlocking(t *testing.T) {
 				t.Fatal(err)
 			}
 			nr := plan.micro.NR
-			if b := plan.Blocks(); b.Queries != roundUp(min(cut.Queries, queries), nr) || b.Keys != min(cut.Keys, keys) {
+			if b := plan.Blocks(); b.Queries != tiling.RoundUp(min(cut.Queries, queries), nr) || b.Keys != min(cut.Keys, keys) {
 				t.Errorf("%+v is cut into %+v", cut, b)
 			}
 			got := make([]float32, len(want))

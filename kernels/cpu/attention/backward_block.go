@@ -5,6 +5,7 @@ import (
 
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/tiling"
 	"fusec/kernels/cpu/vec"
 )
 
@@ -118,7 +119,7 @@ func (b *pair[T]) meet() {
 			found = true
 			b.pack()
 			if b.wantQ && (!whole || b.Op.HasMask) { // not all of it will be written
-				clear(b.ds[:roundUp(b.rows, b.micro.MR)*b.keys])
+				clear(b.ds[:tiling.RoundUp(b.rows, b.micro.MR)*b.keys])
 			}
 		}
 		if b.sums {
@@ -204,7 +205,7 @@ func columnAt(width, depth, i int) int { return (i/width*(depth+1)+depth)*width 
 func (b *pair[T]) scores(first, n, from, to int, whole bool) (s []T, start, tiles int) {
 	depth, mr, nr := b.Dims.Depth, b.micro.MR, b.micro.NR
 	start = from / mr * mr
-	tiles = ceilDiv(to-start, mr)
+	tiles = tiling.CeilDiv(to-start, mr)
 	s = b.p[:tiles*mr*nr]
 	b.micro.Tile(tiles, depth+1, &b.q[start*(depth+1)], &b.k[(first-b.key)*(depth+1)], &s[0], nr, false)
 	for i := start; i < to && b.Op.HasMask; i++ {
@@ -310,7 +311,7 @@ func (b *pair[T]) addQueries(whole bool) {
 		at := lo - b.key
 		for c := 0; c < d.Depth; c += nr {
 			ds, k := &b.ds[i*b.keys+at*mr], &b.kT[c*b.keys+at*nr]
-			b.micro.Tile(ceilDiv(step, mr), hi-lo, ds, k, &b.dq[i*ld+c], ld, false)
+			b.micro.Tile(tiling.CeilDiv(step, mr), hi-lo, ds, k, &b.dq[i*ld+c], ld, false)
 		}
 		for r := i; r < min(i+step, b.rows); r++ {
 			b.addQuery(b.head, b.row+r, b.dq[r*ld:][:d.Depth])

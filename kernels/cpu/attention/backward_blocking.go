@@ -1,6 +1,10 @@
 package attention
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 const (
 	// backwardQueries and backwardKeys are the greatest blocks, multiples of the width of all matrix kernels' panels:
@@ -32,7 +36,7 @@ func (k *Backward[T]) cutBackward() {
 
 	k.queries = min(backwardQueries, max(backwardQueryBytes/(2*each), backwardQueriesMin))
 	k.keys = min(backwardKeys, max(backwardKeyBytes*2/(5*each), backwardKeysMin))
-	for !k.single && k.groups*ceilDiv(d.Keys, k.keys) < manyHeads && k.keys > backwardKeysMin {
+	for !k.single && k.groups*tiling.CeilDiv(d.Keys, k.keys) < manyHeads && k.keys > backwardKeysMin {
 		k.keys /= 2
 	}
 	if k.Blocking.Queries > 0 {
@@ -41,13 +45,13 @@ func (k *Backward[T]) cutBackward() {
 	if k.Blocking.Keys > 0 {
 		k.keys = k.Blocking.Keys
 	}
-	k.queries = roundUp(min(k.queries, max(d.Queries, 1)), mr)
-	k.keys = roundUp(min(k.keys, max(d.Keys, 1)), nr)
-	k.blocks, k.chunks = ceilDiv(d.Queries, k.queries), ceilDiv(d.Keys, k.keys)
+	k.queries = tiling.RoundUp(min(k.queries, max(d.Queries, 1)), mr)
+	k.keys = tiling.RoundUp(min(k.keys, max(d.Keys, 1)), nr)
+	k.blocks, k.chunks = tiling.CeilDiv(d.Queries, k.queries), tiling.CeilDiv(d.Keys, k.keys)
 
 	r := &k.room
 	var at room
-	r.depth, r.width, r.depthRow = roundUp(d.Depth, mr), roundUp(d.Width, mr), roundUp(d.Depth, nr)
+	r.depth, r.width, r.depthRow = tiling.RoundUp(d.Depth, mr), tiling.RoundUp(d.Width, mr), tiling.RoundUp(d.Depth, nr)
 	r.q, r.qT = take[T](&at, k.queries*(d.Depth+1)), take[T](&at, k.queries*r.depth)
 	r.dout, r.doutT = take[T](&at, k.queries*(d.Width+1)), take[T](&at, k.queries*r.width)
 	r.k, r.kT = take[T](&at, k.keys*(d.Depth+1)), take[T](&at, k.keys*r.depthRow)

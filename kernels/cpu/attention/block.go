@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/tiling"
 	"fusec/kernels/cpu/vec"
 )
 
@@ -45,7 +46,7 @@ func (t *blockTask[T]) Do(worker, item int) {
 	mem, r := k.scratch[worker], &k.room
 	b := block[T]{
 		Plan: k, worker: worker, head: head, row: row, rows: min(k.queries, k.Dims.Queries-row), valid: k.valid(head),
-		width: roundUp(k.Dims.Width, k.wide.MR),
+		width: tiling.RoundUp(k.Dims.Width, k.wide.MR),
 		q:     mem[r.q:r.o], o: mem[r.o:r.k], k: mem[r.k:r.v], v: mem[r.v:r.s], s: mem[r.s:r.mask], mask: mem[r.mask:r.m],
 		m: mem[r.m:r.l], l: mem[r.l:r.c], c: mem[r.c:][:k.micro.NR], alpha: mem[r.alpha:][:k.micro.NR],
 		sum: mem[r.sum:][:k.micro.NR], started: mem[r.started:r.total], drawn: mem[r.drawn:r.byKey], byKey: mem[r.byKey:r.m],
@@ -63,7 +64,7 @@ func (b *block[T]) run() {
 			multiply(q, T(b.Op.Scale))
 		}
 	}
-	panels := ceilDiv(b.rows, nr)
+	panels := tiling.CeilDiv(b.rows, nr)
 	for i := range b.m[:panels*nr] {
 		b.m[i] = T(math.Inf(-1))
 	}
@@ -138,7 +139,7 @@ func (b *block[T]) score(s []T, p, from, n int) {
 		clear(s)
 		return
 	}
-	q, tiles := &b.q[p*nr*d], ceilDiv(n, mr)
+	q, tiles := &b.q[p*nr*d], tiling.CeilDiv(n, mr)
 	whole := min(max(b.inPlace-from, 0)/mr, tiles)
 	if whole > 0 {
 		b.micro.TileRows(whole, d, b.ldk, &b.keyRows[from*b.ldk], q, &b.s[0], nr, false)

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/tiling"
 )
 
 const (
@@ -42,19 +43,15 @@ type room struct {
 func take[T Float](r *room, n int) (at int) {
 	line := 64 / int(unsafe.Sizeof(*new(T)))
 	at = r.total
-	r.total += roundUp(n, line)
+	r.total += tiling.RoundUp(n, line)
 	return at
 }
-
-func roundUp(n, step int) int { return (n + step - 1) / step * step }
-
-func ceilDiv(n, d int) int { return (n + d - 1) / d }
 
 // cut chooses the blocks and lays out the scratch.
 func (k *Plan[T]) cut() {
 	d := k.Dims
 	size := int(unsafe.Sizeof(*new(T)))
-	mr, nr, width := k.micro.MR, k.micro.NR, roundUp(d.Width, k.wide.MR)
+	mr, nr, width := k.micro.MR, k.micro.NR, tiling.RoundUp(d.Width, k.wide.MR)
 	rows := d.Group * d.Queries
 	k.few = rows <= fewQueries && k.Blocking.Queries == 0
 
@@ -70,14 +67,14 @@ func (k *Plan[T]) cut() {
 	}
 
 	k.queries = min(blockQueries, max(queryBytes/each/nr*nr, blockQueriesMin))
-	for k.heads*ceilDiv(d.Queries, k.queries) < itemsWanted && k.queries > blockQueriesMin {
+	for k.heads*tiling.CeilDiv(d.Queries, k.queries) < itemsWanted && k.queries > blockQueriesMin {
 		k.queries /= 2
 	}
 	if k.Blocking.Queries > 0 {
 		k.queries = k.Blocking.Queries
 	}
-	k.queries = roundUp(min(k.queries, max(d.Queries, 1)), nr)
-	k.blocks = ceilDiv(d.Queries, k.queries)
+	k.queries = tiling.RoundUp(min(k.queries, max(d.Queries, 1)), nr)
+	k.blocks = tiling.CeilDiv(d.Queries, k.queries)
 
 	panels := k.queries / nr
 	r := &k.room
@@ -85,7 +82,7 @@ func (k *Plan[T]) cut() {
 	r.o = take[T](r, panels*nr*width)
 	r.k = take[T](r, gemm.PackedLen(mr, d.Depth, k.keys))
 	r.v = take[T](r, gemm.PackedLen(k.wide.MR, k.keys, d.Width))
-	r.s = take[T](r, nr*roundUp(k.keys+mr, mr))
+	r.s = take[T](r, nr*tiling.RoundUp(k.keys+mr, mr))
 	r.mask = take[T](r, nr*(k.keys+mr))
 	if k.copiesKeys {
 		r.keyRows = take[T](r, k.keys*d.Depth)
@@ -103,9 +100,9 @@ func (k *Plan[T]) cut() {
 func (k *Plan[T]) cutKeys(rows int) {
 	d := k.Dims
 	groups := max(k.heads/max(d.Group, 1), 1)
-	k.chunks = min(ceilDiv(chunksWanted, groups), max(d.Keys/chunkKeys, 1))
-	k.chunk = max(ceilDiv(d.Keys, k.chunks), 1)
-	k.chunks = max(ceilDiv(d.Keys, k.chunk), 1)
+	k.chunks = min(tiling.CeilDiv(chunksWanted, groups), max(d.Keys/chunkKeys, 1))
+	k.chunk = max(tiling.CeilDiv(d.Keys, k.chunks), 1)
+	k.chunks = max(tiling.CeilDiv(d.Keys, k.chunk), 1)
 	k.partials = make([]T, groups*k.chunks*rows*(d.Width+partialHead))
 
 	r := &k.room

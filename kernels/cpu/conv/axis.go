@@ -1,5 +1,7 @@
 package conv
 
+import "fusec/kernels/cpu/tiling"
+
 // An axis is the height or the width of the images. Position i of the result, counted from the beginning of a band,
 // reads with tap t slot i·outStep + t·tapStep of the band's copy. Slots are those of the image and its border under the
 // band, one after another, unless strides or dilation leave so much out that a slot for each position and tap is less.
@@ -43,7 +45,7 @@ func (a *axis) inside() bool {
 }
 
 // bands is the number of bands.
-func (a *axis) bands() int { return ceilDiv(a.out, a.band) }
+func (a *axis) bands() int { return tiling.CeilDiv(a.out, a.band) }
 
 // at returns the first position of a band and how many it has.
 func (a *axis) at(band int) (from, n int) {
@@ -52,10 +54,4 @@ func (a *axis) at(band int) (from, n int) {
 }
 
 // evenly returns the size of the parts when n is cut into parts that are as equal as possible, and not above limit.
-func evenly(n, limit int) int { return ceilDiv(n, max(ceilDiv(n, max(limit, 1)), 1)) }
-
-// roundUp returns the multiple of step that is not below n.
-func roundUp(n, step int) int { return (n + step - 1) / step * step }
-
-// ceilDiv returns n/d, rounded up.
-func ceilDiv(n, d int) int { return (n + d - 1) / d }
+func evenly(n, limit int) int { return tiling.CeilDiv(n, max(tiling.CeilDiv(n, max(limit, 1)), 1)) }

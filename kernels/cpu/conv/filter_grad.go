@@ -8,6 +8,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 	"fusec/kernels/cpu/vec"
 )
 
@@ -123,20 +124,20 @@ func (k *FilterGrad[T]) cut() {
 	}
 	k.columns = evenly(k.w.out, gradPixels)
 	k.rows = evenly(k.h.out, gradPixels/max(k.columns, 1))
-	k.down, k.across = ceilDiv(k.h.out, max(k.rows, 1)), ceilDiv(k.w.out, max(k.columns, 1))
+	k.down, k.across = tiling.CeilDiv(k.h.out, max(k.rows, 1)), tiling.CeilDiv(k.w.out, max(k.columns, 1))
 	k.each = evenly(len(k.panels), gradPanels)
-	k.ranges = ceilDiv(len(k.panels), k.each)
-	k.height = roundUp(k.out, k.micro.MR)
+	k.ranges = tiling.CeilDiv(len(k.panels), k.each)
+	k.height = tiling.RoundUp(k.out, k.micro.MR)
 	blocks := k.images * k.down * k.across
-	k.share = max(ceilDiv(blocks, max(gradItems/(k.ranges*k.op.Groups), 1)), 1)
-	k.parts = ceilDiv(blocks, k.share)
+	k.share = max(tiling.CeilDiv(blocks, max(gradItems/(k.ranges*k.op.Groups), 1)), 1)
+	k.parts = tiling.CeilDiv(blocks, k.share)
 	line := 64 / k.size
-	k.roomA, k.roomB = roundUp(k.rows*k.columns*k.height, line), roundUp(k.rows*k.columns*nr, line)
+	k.roomA, k.roomB = tiling.RoundUp(k.rows*k.columns*k.height, line), tiling.RoundUp(k.rows*k.columns*nr, line)
 	sums := 1
 	if k.parts == 1 {
 		sums = k.each
 	}
-	k.private = k.roomA + k.roomB + roundUp(sums*k.height*nr, line)
+	k.private = k.roomA + k.roomB + tiling.RoundUp(sums*k.height*nr, line)
 }
 
 // partials is the number of elements of all partial sums.

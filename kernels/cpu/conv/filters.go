@@ -8,6 +8,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 )
 
 // Filters is a convolution's filters in packed form, for weights that stay the same over many runs. Any number of plans
@@ -31,7 +32,7 @@ type packing[T gemm.Float] struct {
 
 func newPacking[T gemm.Float](micro gemm.Micro[T], groups int, w graph.Shape) packing[T] {
 	s := packing[T]{micro: micro, groups: groups, taps: w.At(0) * w.At(1), ch: w.At(2), out: w.At(3) / max(groups, 1)}
-	s.panels = ceilDiv(s.out, micro.NR)
+	s.panels = tiling.CeilDiv(s.out, micro.NR)
 	if s.panels > 0 {
 		last := s.panels - 1
 		s.group = (last*micro.NR + micro.PanelOf(s.out-last*micro.NR)) * s.steps()

@@ -8,6 +8,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 )
 
 // A Config describes a convolution. Op.Layout does not matter: the layouts are those of NHWC.
@@ -113,7 +114,7 @@ func newPlan[T gemm.Float](cfg Config[T], p *pool.Pool, ws *gemm.Workspace, micr
 	gemm.Reserve[T](ws, k.packedRoom+k.room*p.Workers())
 	k.workers = make([]worker, p.Workers())
 	for i := range k.workers {
-		k.workers[i].rows = make([]int, roundUp(k.batch*k.h.band*k.w.band, micro.GatherStep()))
+		k.workers[i].rows = make([]int, tiling.RoundUp(k.batch*k.h.band*k.w.band, micro.GatherStep()))
 	}
 	return k, nil
 }
@@ -166,7 +167,7 @@ func (k *Plan[T]) Bands() int {
 	if k.batch == 0 {
 		return 1
 	}
-	return ceilDiv(k.images, k.batch) * k.h.bands() * k.w.bands()
+	return tiling.CeilDiv(k.images, k.batch) * k.h.bands() * k.w.bands()
 }
 
 // Bytes is the memory that the plan keeps.
@@ -197,9 +198,9 @@ func (k *Plan[T]) cut() {
 	}
 	k.line = k.w.slots * k.pixel
 	if k.copies {
-		k.room = roundUp(k.batch*k.copied(), 64/k.size)
+		k.room = tiling.RoundUp(k.batch*k.copied(), 64/k.size)
 	}
-	k.split = min(max(ceilDiv(wanted, k.Bands()), 1), panels)
+	k.split = min(max(tiling.CeilDiv(wanted, k.Bands()), 1), panels)
 }
 
 // cutBands cuts bands of no more than limit pixels.

@@ -7,6 +7,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 )
 
 // A Transposed computes the transpose of a convolution as a linear map: from dy [N, OH, OW, O] and filters w
@@ -123,13 +124,13 @@ func residuesOf(op graph.Conv2D, i, size, out, taps int) []axisResidue {
 	}
 	var list []axisResidue
 	for first := range min(s, size) {
-		r := axisResidue{first: first, n: ceilDiv(size-first, s), step: s / common, dilation: d / common}
+		r := axisResidue{first: first, n: tiling.CeilDiv(size-first, s), step: s / common, dilation: d / common}
 		at := first + op.Pad.At(i) // tap k of position (at − k·dilation)/stride reads it
 		for r.tap < min(r.step, taps) && (at-r.tap*d)%s != 0 {
 			r.tap++
 		}
 		if r.tap < min(r.step, taps) {
-			r.taps = ceilDiv(taps-r.tap, r.step)
+			r.taps = tiling.CeilDiv(taps-r.tap, r.step)
 			reach := (r.taps - 1) * r.dilation
 			r.before = reach - (at-r.tap*d)/s
 			r.afterEnd = r.n + reach - out - r.before
@@ -175,7 +176,7 @@ func (k *Transposed[T]) Bands() int {
 	if k.plain() {
 		return k.residues[0].plans[0].Bands()
 	}
-	return ceilDiv(k.images*k.height, max(k.band, 1))
+	return tiling.CeilDiv(k.images*k.height, max(k.band, 1))
 }
 
 // plain reports whether the plans of one residue write the whole image, and call the epilogue.
@@ -219,7 +220,7 @@ func (k *Transposed[T]) Run(dy, w, y, shared []T, epilogue Epilogue) error {
 	defer func() { k.run = transposedRun[T]{} }()
 	k.run = transposedRun[T]{y: y, part: shared, epilogue: epilogue}
 	if k.gaps {
-		k.pool.Run(ceilDiv(k.images*k.height, max(k.band, 1)), (*clearTask[T])(k))
+		k.pool.Run(tiling.CeilDiv(k.images*k.height, max(k.band, 1)), (*clearTask[T])(k))
 	}
 	for i := range k.residues {
 		r := &k.residues[i]

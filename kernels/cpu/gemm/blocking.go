@@ -1,6 +1,10 @@
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 // Sizes that the caches suggest. They are the same on every processor, so that
 // results depend on the instruction set alone.
@@ -56,7 +60,7 @@ func reductionBlock(k int) int {
 	if k <= reductionMax {
 		return max(k, 1)
 	}
-	return roundUp(ceilDiv(k, ceilDiv(k, reductionMax)), 8)
+	return tiling.RoundUp(tiling.CeilDiv(k, tiling.CeilDiv(k, reductionMax)), 8)
 }
 
 // cut chooses the blocking of cfg.
@@ -70,16 +74,16 @@ func cut[T Float](cfg *Config[T], kern *kernel[T]) blocking {
 	b.setRows(cfg.M, min(rows, blockBytesA/size/reductionMax*2), mr)
 	b.nc = evenly(cfg.N, sharedBytes/size/kc, nr)
 	if cfg.Prepacked != nil {
-		b.nc = roundUp(cfg.N, nr)
+		b.nc = tiling.RoundUp(cfg.N, nr)
 	}
 	b.tileCols = evenly(cfg.N, tileColsMax, nr)
 	if b.local {
-		b.nc, b.tileCols = roundUp(cfg.N, nr), roundUp(cfg.N, nr)
+		b.nc, b.tileCols = tiling.RoundUp(cfg.N, nr), tiling.RoundUp(cfg.N, nr)
 		return b
 	}
-	tiles := func() int { return cfg.Batch * b.rowBlocks * ceilDiv(cfg.N, b.tileCols) }
+	tiles := func() int { return cfg.Batch * b.rowBlocks * tiling.CeilDiv(cfg.N, b.tileCols) }
 	for tiles() < tilesWanted && b.tileCols > tileColsMin {
-		b.tileCols = roundUp(max(b.tileCols/2, tileColsMin), nr)
+		b.tileCols = tiling.RoundUp(max(b.tileCols/2, tileColsMin), nr)
 	}
 	for tiles() < tilesWanted/2 && b.mc > 6*mr {
 		b.setRows(cfg.M, b.mc/2, mr)
@@ -99,13 +103,13 @@ func cut[T Float](cfg *Config[T], kern *kernel[T]) blocking {
 // setRows cuts m into equal blocks of at most limit rows.
 func (b *blocking) setRows(m, limit, mr int) {
 	b.mc = evenly(m, limit, mr)
-	b.rowBlocks = ceilDiv(m, b.mc)
+	b.rowBlocks = tiling.CeilDiv(m, b.mc)
 }
 
 // evenly returns the size of the parts when n is cut into equal parts that are
 // multiples of step and, where step allows, not above limit.
 func evenly(n, limit, step int) int {
-	return roundUp(ceilDiv(n, ceilDiv(n, max(limit/step*step, step))), step)
+	return tiling.RoundUp(tiling.CeilDiv(n, tiling.CeilDiv(n, max(limit/step*step, step))), step)
 }
 
 // local reports whether one work item should compute a whole matrix.

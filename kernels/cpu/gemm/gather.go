@@ -1,6 +1,10 @@
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 // A Piece is a part of the reduction that is contiguous in every row of A: Len elements from the element At of the row
 // on.
@@ -28,7 +32,7 @@ type pieceRun struct{ from, to, before, steps int }
 func CutPieces(list []Piece) Pieces {
 	var p Pieces
 	for _, whole := range list {
-		for part, from := ceilDiv(whole.Len, max(ceilDiv(whole.Len, gatherSteps), 1)), 0; from < whole.Len; from += part {
+		for part, from := tiling.CeilDiv(whole.Len, max(tiling.CeilDiv(whole.Len, gatherSteps), 1)), 0; from < whole.Len; from += part {
 			next := Piece{At: whole.At + from, Len: min(part, whole.Len-from)}
 			p.list = append(p.list, next)
 			last := len(p.runs) - 1
@@ -92,12 +96,12 @@ func (m Micro[T]) GatherStep() int   { return m.gather[0].step }
 func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, next, c *T, ldc, cols int) {
 	p := m.gatherPanel(cols)
 	size := int(unsafe.Sizeof(*c))
-	steps := ceilDiv(height, p.step)
+	steps := tiling.CeilDiv(height, p.step)
 	ahead, parts := 0, 0 // the distance of next, and how many tiles load a part of it
 	if next != nil {
 		ahead, parts = int(uintptr(unsafe.Pointer(next))-uintptr(unsafe.Pointer(b))), gatherUnroll*p.width*size/gatherAhead
 	}
-	for blocks := ceilDiv(steps, len(p.tiles)); ; blocks-- {
+	for blocks := tiling.CeilDiv(steps, len(p.tiles)); ; blocks-- {
 		n := steps / blocks // blocks are of nearly equal heights
 		if parts--; parts < 0 {
 			ahead = 0

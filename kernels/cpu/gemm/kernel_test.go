@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"fusec/kernels/cpu/tiling"
 )
 
 func testStreaming[T Float](t *testing.T) {
@@ -132,7 +134,7 @@ func testGather[T Float](t *testing.T) {
 					k, reach = k+p.Len, max(reach, p.At+p.Len)
 				}
 				const places, gap = 40, 3
-				rows := make([]int, roundUp(height, m.GatherStep()))
+				rows := make([]int, tiling.RoundUp(height, m.GatherStep()))
 				for i := range rows {
 					rows[i] = rng.IntN(places)
 				}
@@ -189,7 +191,7 @@ func TestFit(t *testing.T) {
 	for _, m := range Micros[float32]() {
 		for rows := 1; rows < 100; rows++ {
 			fit := m.Fit(rows)
-			if roundUp(rows, fit.MR) > roundUp(rows, m.MR) || fit.NR != m.NR || m.MR == 12 && rows == 64 && fit.MR != 8 {
+			if tiling.RoundUp(rows, fit.MR) > tiling.RoundUp(rows, m.MR) || fit.NR != m.NR || m.MR == 12 && rows == 64 && fit.MR != 8 {
 				t.Errorf("panels of %d for %d rows, by default %d", fit.MR, rows, m.MR)
 			}
 		}

@@ -1,5 +1,7 @@
 package gemm
 
+import "fusec/kernels/cpu/tiling"
+
 // packA packs rows row to row+rows, reduction steps k0 to k0+kc, of A.
 func (p *Plan[T]) packA(worker int, dst []T, batch, row, rows, k0, kc int) {
 	mr := p.kern.mr
@@ -34,7 +36,7 @@ func (p *Plan[T]) multiply(a, b, c, edge []T, rows, cols, kc int, accumulate boo
 	for col := 0; col < cols; col += nr {
 		panel := &b[col*kc]
 		if cols-col < nr { // too narrow for the kernel to store
-			p.kern.tile(ceilDiv(rows, mr), kc, &a[0], panel, &edge[0], nr, false)
+			p.kern.tile(tiling.CeilDiv(rows, mr), kc, &a[0], panel, &edge[0], nr, false)
 			merge(c[col:], ldc, edge, nr, rows, cols-col, accumulate)
 			continue
 		}

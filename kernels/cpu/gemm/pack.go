@@ -1,6 +1,10 @@
 package gemm
 
-import "fmt"
+import (
+	"fmt"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 // A Packer provides an operand in packed form instead of a strided matrix in a slice, for example the patches of a
 // convolution, or a matrix with an elementwise function applied. Its methods are called by several workers at the same
@@ -30,7 +34,7 @@ type Block struct {
 }
 
 // PackedLen is the number of elements of a k×n block in panels of a width.
-func PackedLen(width, k, n int) int { return roundUp(n, width) * k }
+func PackedLen(width, k, n int) int { return tiling.RoundUp(n, width) * k }
 
 // Pack packs a k×n block whose element (k, n) is src[k·kStride + n·nStride]
 // into panels, in the layout described at Block. It is for Packers that have
@@ -82,9 +86,3 @@ func packPanel[T Float](dst []T, width, from, k, n int, src []T, kStride, nStrid
 		clear(row[n:])
 	}
 }
-
-// roundUp returns the multiple of step that is not below n.
-func roundUp(n, step int) int { return (n + step - 1) / step * step }
-
-// ceilDiv returns n/d, rounded up.
-func ceilDiv(n, d int) int { return (n + d - 1) / d }

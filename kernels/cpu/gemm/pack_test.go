@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"fusec/kernels/cpu/tiling"
 )
 
 func ExamplePack() {
@@ -31,7 +33,7 @@ func testPackLayout[T Float](t *testing.T) {
 						src := filled[T]((k-1)*s[0] + (n-1)*s[1] + 1)
 						dst := slices.Repeat([]T{guard}, PackedLen(width, k, n)+8)
 						kern.pack(dst, width, k, n, src, s[0], s[1])
-						for i := range roundUp(n, width) {
+						for i := range tiling.RoundUp(n, width) {
 							for p := range k {
 								var want T
 								if i < n {

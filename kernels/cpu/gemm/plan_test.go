@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 )
 
 // A problem is a Config with data, and the way to check its result.
@@ -494,7 +495,7 @@ func TestPrepacked(t *testing.T) {
 						t.Fatalf("%s: %v", describe(plan), err)
 					}
 				}
-				if want := pre.matrices * roundUp(n, kern.nr) * k * 4; pre.Bytes() != roundUp(want, lineBytes) {
+				if want := pre.matrices * tiling.RoundUp(n, kern.nr) * k * 4; pre.Bytes() != tiling.RoundUp(want, lineBytes) {
 					t.Errorf("%d bytes for panels of %d", pre.Bytes(), want)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 )
 
 // A Prepacked is an operand B in packed form, for weights that stay the same
@@ -68,8 +69,8 @@ func (q *Prepacked[T]) Bytes() int { return len(q.data) * lineBytes / lineElemen
 // stride is the number of elements of one packed matrix, blocks the number of
 // blocks of its reduction, groups that of packing items per block.
 func (q *Prepacked[T]) stride() int { return PackedLen(q.width, q.k, q.n) }
-func (q *Prepacked[T]) blocks() int { return ceilDiv(q.k, q.kc) }
-func (q *Prepacked[T]) groups() int { return ceilDiv(q.n, packPanels*q.width) }
+func (q *Prepacked[T]) blocks() int { return tiling.CeilDiv(q.k, q.kc) }
+func (q *Prepacked[T]) groups() int { return tiling.CeilDiv(q.n, packPanels*q.width) }
 
 // panels returns the packed panels of a matrix for the block of the reduction
 // that has kc steps from k0, starting with the panel of column col.
@@ -77,7 +78,7 @@ func (q *Prepacked[T]) panels(batch, k0, kc, col int) []T {
 	if q.matrices == 1 {
 		batch = 0
 	}
-	return q.data[batch*q.stride()+k0*roundUp(q.n, q.width)+col*kc:]
+	return q.data[batch*q.stride()+k0*tiling.RoundUp(q.n, q.width)+col*kc:]
 }
 
 // fits reports whether the operand can be B of a product.

@@ -1,5 +1,7 @@
 package gemm
 
+import "fusec/kernels/cpu/tiling"
+
 // Products with few rows or few columns do one or a few multiplications for each element of the large matrix, so their
 // cost is that of reading it: it is streamed once, without packing. Written for a large matrix X of outputs×K and a few
 // vectors v of K elements:
@@ -54,7 +56,7 @@ func (cfg *Config[T]) thin() (t thin, ok bool) {
 		least = max(thinRun, t.outputs/thinItems)
 	}
 	t.block = evenly(t.outputs, min(max(thinElements/cfg.K, least), thinOutputs), 16)
-	t.blocks = ceilDiv(t.outputs, t.block)
+	t.blocks = tiling.CeilDiv(t.outputs, t.block)
 	return t, t.large.ColStride == 1 || t.large.RowStride == 1
 }
 

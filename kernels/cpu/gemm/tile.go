@@ -1,5 +1,7 @@
 package gemm
 
+import "fusec/kernels/cpu/tiling"
+
 // A Micro is the innermost part of a product, for algorithms that pack their operands into panels themselves (see
 // [Pack]) and process the result of a product in the cache before the next one.
 type Micro[T Float] struct {
@@ -27,7 +29,7 @@ type Micro[T Float] struct {
 
 // Fit returns m with the panels of A in which a product of so many rows computes the fewest that it does not need.
 func (m Micro[T]) Fit(rows int) Micro[T] {
-	if n := m.narrow; n != nil && roundUp(rows, m.narrowRows) < roundUp(rows, m.MR) {
+	if n := m.narrow; n != nil && tiling.RoundUp(rows, m.narrowRows) < tiling.RoundUp(rows, m.MR) {
 		m.MR, m.Tile = m.narrowRows, n
 	}
 	return m

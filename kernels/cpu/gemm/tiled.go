@@ -1,5 +1,7 @@
 package gemm
 
+import "fusec/kernels/cpu/tiling"
+
 // A phase is one step of a tiled run: a block of B, times as many blocks of A
 // as are packed at one time.
 type phase struct {
@@ -19,7 +21,7 @@ func (p *Plan[T]) runTiled() {
 	total := cfg.Batch * p.rowBlocks
 	for ph.col = 0; ph.col < cfg.N; ph.col += p.nc {
 		ph.cols = min(p.nc, cfg.N-ph.col)
-		columns := ceilDiv(ph.cols, p.tileCols)
+		columns := tiling.CeilDiv(ph.cols, p.tileCols)
 		for ph.k0 = 0; ph.k0 < cfg.K; ph.k0 += p.kc {
 			ph.kc = min(p.kc, cfg.K-ph.k0)
 			ph.accumulate = ph.k0 > 0
@@ -55,7 +57,7 @@ func (p *Plan[T]) packingItems() int {
 	ph := &p.run.phase
 	ph.itemsB = 0
 	if ph.packsB {
-		ph.itemsB = ceilDiv(ph.cols, packPanels*p.kern.nr)
+		ph.itemsB = tiling.CeilDiv(ph.cols, packPanels*p.kern.nr)
 	}
 	if p.privateA {
 		return ph.itemsB
@@ -93,7 +95,7 @@ type tileTask[T Float] Plan[T]
 func (t *tileTask[T]) Do(worker, item int) {
 	p := (*Plan[T])(t)
 	ph := &p.run.phase
-	columns := ceilDiv(ph.cols, p.tileCols)
+	columns := tiling.CeilDiv(ph.cols, p.tileCols)
 	block, from := item/columns, item%columns*p.tileCols
 	cols := min(p.tileCols, ph.cols-from)
 	batch, row, rows := p.rowBlock(ph.first + block)

@@ -1,6 +1,10 @@
 package gemm
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 // A product whose operands, packed, fit a cache together is packed completely before it is computed. A tile is then
 // computed over the whole reduction while it stays in the first-level cache, and the workers synchronise twice, instead
@@ -37,7 +41,7 @@ func (p *Plan[T]) wholeScratch() scratch {
 	case p.privateB():
 		s.workerB = p.kc * p.tileCols
 	default:
-		s.sharedB = roundUp(p.cfg.N, p.kern.nr) * p.cfg.K
+		s.sharedB = tiling.RoundUp(p.cfg.N, p.kern.nr) * p.cfg.K
 	}
 	return s
 }
@@ -47,11 +51,11 @@ func (p *Plan[T]) privateB() bool { return p.cfg.Prepacked == nil && p.cfg.Batch
 
 // runWhole packs, and then computes.
 func (p *Plan[T]) runWhole() {
-	reduction := ceilDiv(p.cfg.K, p.kc)
+	reduction := tiling.CeilDiv(p.cfg.K, p.kc)
 	ph := &p.run.phase
 	ph.cols, ph.blocks = p.cfg.N, p.cfg.Batch*p.rowBlocks
 	if p.cfg.Prepacked == nil && !p.privateB() {
-		ph.itemsB = ceilDiv(ph.cols, packPanels*p.kern.nr)
+		ph.itemsB = tiling.CeilDiv(ph.cols, packPanels*p.kern.nr)
 	}
 	items := reduction * ph.itemsB
 	if !p.privateA {
@@ -60,7 +64,7 @@ func (p *Plan[T]) runWhole() {
 	if items > 0 {
 		p.pool.Run(items, (*packWholeTask[T])(p))
 	}
-	p.pool.Run(ph.blocks*ceilDiv(ph.cols, p.tileCols), (*tileWholeTask[T])(p))
+	p.pool.Run(ph.blocks*tiling.CeilDiv(ph.cols, p.tileCols), (*tileWholeTask[T])(p))
 }
 
 // wholeA is the packed row block of A, for the block of the reduction that has kc steps from k0.
@@ -70,7 +74,7 @@ func (p *Plan[T]) wholeA(block, k0, kc int) []T {
 
 // wholeB is the same for the columns of B from col on.
 func (p *Plan[T]) wholeB(col, k0, kc int) []T {
-	return p.run.sharedB[k0*roundUp(p.cfg.N, p.kern.nr)+col*kc:]
+	return p.run.sharedB[k0*tiling.RoundUp(p.cfg.N, p.kern.nr)+col*kc:]
 }
 
 // packWholeTask packs some panels of one block of B's reduction, or of one of A's a row block.
@@ -101,7 +105,7 @@ type tileWholeTask[T Float] Plan[T]
 
 func (t *tileWholeTask[T]) Do(worker, item int) {
 	p := (*Plan[T])(t)
-	columns := ceilDiv(p.cfg.N, p.tileCols)
+	columns := tiling.CeilDiv(p.cfg.N, p.tileCols)
 	block, col := item/columns, item%columns*p.tileCols
 	cols := min(p.tileCols, p.cfg.N-col)
 	batch, row, rows := p.rowBlock(block)

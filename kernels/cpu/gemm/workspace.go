@@ -3,6 +3,8 @@ package gemm
 import (
 	"sync"
 	"unsafe"
+
+	"fusec/kernels/cpu/tiling"
 )
 
 // lineBytes is the alignment of every buffer in a Workspace: a cache line.
@@ -31,7 +33,7 @@ func (w *Workspace) Bytes() int {
 func Reserve[T Float](w *Workspace, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if bytes := roundUp(n*int(unsafe.Sizeof(*new(T))), lineBytes); bytes > len(w.words)*8 {
+	if bytes := tiling.RoundUp(n*int(unsafe.Sizeof(*new(T))), lineBytes); bytes > len(w.words)*8 {
 		w.words = aligned(bytes)
 	}
 }
@@ -47,7 +49,7 @@ func (w *Workspace) Release() { w.mu.Unlock() }
 
 // Aligned allocates n elements, rounded up to whole cache lines, that start at one.
 func Aligned[T Float](n int) []T {
-	return elements[T](aligned(roundUp(n*int(unsafe.Sizeof(*new(T))), lineBytes)))
+	return elements[T](aligned(tiling.RoundUp(n*int(unsafe.Sizeof(*new(T))), lineBytes)))
 }
 
 // aligned allocates a multiple of 8 bytes that starts at a cache line.
@@ -65,7 +67,7 @@ func elements[T Float](words []uint64) []T {
 
 // lineElements rounds a number of elements up to whole cache lines.
 func lineElements[T Float](n int) int {
-	return roundUp(n, lineBytes/int(unsafe.Sizeof(*new(T))))
+	return tiling.RoundUp(n, lineBytes/int(unsafe.Sizeof(*new(T))))
 }
 
 // A scratch lists how many elements of each buffer a plan needs: two shared

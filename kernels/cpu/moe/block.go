@@ -3,6 +3,7 @@ package moe
 import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/tiling"
 	"fusec/kernels/cpu/vec"
 )
 
@@ -26,7 +27,7 @@ func (k *Plan[T]) block(worker int, j *job) block[T] {
 	s := j.segment
 	b := block[T]{Plan: k, worker: worker, mem: k.scratch[worker], s: s, at: j.i, part: j.j}
 	b.tokens = k.routes.tokens(s)[j.i:min(j.i+s.block, s.n)]
-	b.rows, b.few = roundUp(len(b.tokens), k.micro.MR), s.home == streamed
+	b.rows, b.few = tiling.RoundUp(len(b.tokens), k.micro.MR), s.home == streamed
 	if b.few {
 		b.rows = len(b.tokens)
 	}
@@ -64,7 +65,7 @@ func (b *block[T]) turnTo(c int) {
 }
 
 // width is that of the current chunk, in whole panels.
-func (b *block[T]) width() int { return roundUp(b.end-b.first, b.micro.NR) }
+func (b *block[T]) width() int { return tiling.RoundUp(b.end-b.first, b.micro.NR) }
 
 // gather packs the block's rows of width elements into panels of MR, in blocks of kc steps. Few rows stay rows.
 func (b *block[T]) gather(dst, src []T, offsets []int, stride, width, kc int) {

@@ -1,6 +1,10 @@
 package moe
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 // Sizes that the caches suggest. They are the same on every processor, so that results depend on the instruction set
 // alone; see package gemm.
@@ -55,8 +59,8 @@ func (k *Plan[T]) cut() {
 	size := int(unsafe.Sizeof(*new(T)))
 	b := &k.blocking
 	b.chunk = evenly(d.Hidden, chunkMax, nr)
-	b.chunks = ceilDiv(d.Hidden, b.chunk)
-	b.padded = max(b.chunks-1, 0)*b.chunk + roundUp(d.Hidden-max(b.chunks-1, 0)*b.chunk, nr)
+	b.chunks = tiling.CeilDiv(d.Hidden, b.chunk)
+	b.padded = max(b.chunks-1, 0)*b.chunk + tiling.RoundUp(d.Hidden-max(b.chunks-1, 0)*b.chunk, nr)
 	b.out = d.Result
 	hidden, kept := 2, 0 // current values of a chunk, and those stored for the weights' gradients
 	if k.Op.Gated {
@@ -69,16 +73,16 @@ func (k *Plan[T]) cut() {
 		kept = hidden
 		hidden += 2
 	}
-	b.ld = roundUp(b.out, nr)
+	b.ld = tiling.RoundUp(b.out, nr)
 	each = (each + b.ld + hidden*b.chunk) * size
 	b.rows = min(max(blockBytes/each/mr*mr, rowsMin*mr), rowsMax/mr*mr)
 	b.segment = slotBytes / size / max(b.ld, 1)
 	if k.Backward {
 		b.segment = min(b.segment, hiddenBytes/size/max(b.padded, 1))
 	}
-	b.segment = roundUp(min(max(b.segment, 2*b.rows, reductionMax), max(d.Tokens, 1)), mr)
+	b.segment = tiling.RoundUp(min(max(b.segment, 2*b.rows, reductionMax), max(d.Tokens, 1)), mr)
 	b.waveRows = max(b.segment, min(4*k.pool.Workers(), blocksWanted)*b.rows)
-	b.waveRows = min(b.waveRows, roundUp(d.Tokens, mr)*k.Op.Experts)
+	b.waveRows = min(b.waveRows, tiling.RoundUp(d.Tokens, mr)*k.Op.Experts)
 	b.slotRows = max(b.waveRows, min(2*partsWanted*b.rows, b.waveRows*max(b.chunks, 1)))
 
 	var block, outer room
@@ -95,7 +99,7 @@ func (k *Plan[T]) cut() {
 	block.piece = take[T](&block, reductionMax*pieceColumns)
 	k.room = block
 	if kept > 0 {
-		wide := roundUp(outerMax, max(mr, nr)) + mr
+		wide := tiling.RoundUp(outerMax, max(mr, nr)) + mr
 		outer.a, outer.b = take[T](&outer, reductionMax*wide), take[T](&outer, reductionMax*wide)
 		outer.c, outer.rows = take[T](&outer, wide*wide), take[T](&outer, reductionMax*outerMax)
 		outer.sums = take[T](&outer, 2*outerMax)
@@ -146,15 +150,15 @@ func (k *Plan[T]) reserve() {
 	}
 	k.owner = make([]int, k.homes)
 	k.routes.reserve(t, e, k.Op.TopK, k.Op.Dense)
-	k.segments = make([]segment, 0, min(e*ceilDiv(t, k.segment), e+e*t/k.segment))
-	inWave := min(cap(k.segments), ceilDiv(k.waveRows, k.micro.MR))
+	k.segments = make([]segment, 0, min(e*tiling.CeilDiv(t, k.segment), e+e*t/k.segment))
+	inWave := min(cap(k.segments), tiling.CeilDiv(k.waveRows, k.micro.MR))
 	pieces := 0
 	for i := range k.operands {
 		o := &k.operands[i]
-		pieces += ceilDiv(o.k, max(o.kc, 1)) * ceilDiv(o.n, pieceColumns)
+		pieces += tiling.CeilDiv(o.k, max(o.kc, 1)) * tiling.CeilDiv(o.n, pieceColumns)
 	}
-	outer := max(k.chunks, 1) * (2*ceilDiv(k.Dims.Width, outerMax) + ceilDiv(k.Dims.Result, outerMax) + 3)
-	blocks := max(ceilDiv(k.waveRows, k.micro.MR), 2*partsWanted)
+	outer := max(k.chunks, 1) * (2*tiling.CeilDiv(k.Dims.Width, outerMax) + tiling.CeilDiv(k.Dims.Result, outerMax) + 3)
+	blocks := max(tiling.CeilDiv(k.waveRows, k.micro.MR), 2*partsWanted)
 	k.jobs = make([]job, 0, max(e*weights+k.homes*pieces+k.routes.ranges+inWave*outer, blocks))
 }
 
@@ -166,11 +170,7 @@ func take[T Float](r *room, n int) (at int) {
 }
 
 // lineElements rounds a number of elements up to whole cache lines.
-func lineElements[T Float](n int) int { return roundUp(n, 64/int(unsafe.Sizeof(*new(T)))) }
-
-func roundUp(n, step int) int { return (n + step - 1) / step * step }
-
-func ceilDiv(n, d int) int { return (n + d - 1) / d }
+func lineElements[T Float](n int) int { return tiling.RoundUp(n, 64/int(unsafe.Sizeof(*new(T)))) }
 
 // evenly returns the size of the parts when n is cut into equal parts that are multiples of step and, where step
 // allows, not above limit.
@@ -178,7 +178,7 @@ func evenly(n, limit, step int) int {
 	if n == 0 {
 		return step
 	}
-	return roundUp(ceilDiv(n, ceilDiv(n, max(limit/step*step, step))), step)
+	return tiling.RoundUp(tiling.CeilDiv(n, tiling.CeilDiv(n, max(limit/step*step, step))), step)
 }
 
 // reductionBlock cuts the steps of a reduction into equal blocks.

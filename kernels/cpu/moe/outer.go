@@ -3,6 +3,7 @@ package moe
 import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/tiling"
 	"fusec/kernels/cpu/vec"
 )
 
@@ -48,7 +49,7 @@ func (k *Plan[T]) outer(worker int, j *job) {
 		second: j.weight == graph.MoEW2}
 	first, at := j.i*k.chunk, j.j
 	hidden := min(k.chunk, k.Dims.Hidden-first)
-	width := roundUp(hidden, k.micro.NR)
+	width := tiling.RoundUp(hidden, k.micro.NR)
 	wide := min(outerMax, k.Dims.Width-at)
 	which := keptDU
 	switch {
@@ -68,7 +69,7 @@ func (k *Plan[T]) outer(worker int, j *job) {
 	product := o.m > 0 && o.n > 0 && k.wanted(j.weight, s.expert)
 	sums := o.mem[k.room.sums:][:o.n]
 	clear(sums)
-	c, ldc := o.mem[k.room.c:], roundUp(o.n, k.micro.NR)
+	c, ldc := o.mem[k.room.c:], tiling.RoundUp(o.n, k.micro.NR)
 	step := evenly(s.n, reductionMax, 1)
 	for k0 := 0; k0 < s.n; k0 += step {
 		kc := min(step, s.n-k0)
@@ -122,7 +123,7 @@ func (o *outer[T]) multiply(c []T, ldc, kc int, add bool) {
 	gemm.Pack(a, mr, kc, o.m, o.left, o.ldl, 1)
 	gemm.Pack(b, nr, kc, o.n, o.right, o.ldr, 1)
 	for col := 0; col < o.n; col += nr {
-		o.micro.Tile(ceilDiv(o.m, mr), kc, &a[0], &b[col*kc], &c[col], ldc, add)
+		o.micro.Tile(tiling.CeilDiv(o.m, mr), kc, &a[0], &b[col*kc], &c[col], ldc, add)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/tiling"
 	"fusec/kernels/cpu/vec"
 )
 
@@ -119,7 +120,7 @@ func New[T Float](cfg Config, hidden Hidden[T], p *pool.Pool) (*Plan[T], error) 
 		o := &k.operands[i]
 		o.at = k.packed
 		if k.Op.Gated || o.weight != graph.MoEW3 {
-			k.packed += lineElements[T](o.k * roundUp(o.n, k.micro.NR))
+			k.packed += lineElements[T](o.k * tiling.RoundUp(o.n, k.micro.NR))
 		}
 	}
 	k.reserve()

@@ -1,6 +1,10 @@
 package moe
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"fusec/kernels/cpu/tiling"
+)
 
 // routes says which tokens each expert gets, in ascending order.
 type routes struct {
@@ -14,8 +18,8 @@ type routes struct {
 
 // reserve allocates the lists: for k experts of each token, or all if k is 0.
 func (r *routes) reserve(tokens, experts, k int, dense bool) {
-	r.each = max(ceilDiv(tokens, tokenRanges), rangeMin)
-	r.ranges = ceilDiv(tokens, r.each)
+	r.each = max(tiling.CeilDiv(tokens, tokenRanges), rangeMin)
+	r.ranges = tiling.CeilDiv(tokens, r.each)
 	r.counts, r.starts = make([]int, experts), make([]int, experts)
 	if !dense {
 		r.partial = make([]int, r.ranges*experts)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fusec/graph"
+	"fusec/kernels/cpu/tiling"
 )
 
 // A segment is the tokens of an expert that one wave processes.
@@ -94,21 +95,21 @@ func (k *Plan[T]) cutSegments() {
 	for _, n := range k.routes.counts {
 		pairs += n
 	}
-	most := min(k.rows, max(roundUp(ceilDiv(pairs, blocksWanted), mr), rowsMin*mr))
+	most := min(k.rows, max(tiling.RoundUp(tiling.CeilDiv(pairs, blocksWanted), mr), rowsMin*mr))
 	k.segments = k.segments[:0]
 	for e, n := range k.routes.counts {
 		each := evenly(n, k.segment, mr)
 		for from := 0; from < n; from += each {
 			s := segment{expert: e, from: from, n: min(each, n-from)}
-			s.rows, s.block = roundUp(s.n, mr), evenly(s.n, most, mr)
-			s.blocks = ceilDiv(s.n, s.block)
+			s.rows, s.block = tiling.RoundUp(s.n, mr), evenly(s.n, most, mr)
+			s.blocks = tiling.CeilDiv(s.n, s.block)
 			blocks += s.blocks
 			k.segments = append(k.segments, s)
 		}
 	}
 	k.parts = 1
 	if blocks > 0 && blocks < partsWanted {
-		k.parts = max(min(k.chunks, ceilDiv(partsWanted, blocks)), 1)
+		k.parts = max(min(k.chunks, tiling.CeilDiv(partsWanted, blocks)), 1)
 	}
 }
 

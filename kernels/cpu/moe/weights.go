@@ -3,6 +3,7 @@ package moe
 import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/tiling"
 )
 
 // strides are those of an operand's reduction and columns, for one expert.
@@ -23,7 +24,7 @@ func (k *Plan[T]) packInto(dst []T, o *operand, expert, k0, kc, col, n int) {
 
 // panels is the packed panels of an operand in a home, from column col on.
 func (k *Plan[T]) panels(o *operand, home, k0, kc, col int) []T {
-	return k.pack[home*k.packed+o.at+k0*roundUp(o.n, k.micro.NR)+col*kc:]
+	return k.pack[home*k.packed+o.at+k0*tiling.RoundUp(o.n, k.micro.NR)+col*kc:]
 }
 
 // addPacking adds the packing of a segment's weights. A piece is a block of the reduction times some columns.
@@ -33,7 +34,7 @@ func (k *Plan[T]) addPacking(s *segment) {
 		if o.weight == graph.MoEW3 && !k.Op.Gated {
 			continue
 		}
-		n := ceilDiv(o.k, o.kc) * ceilDiv(o.n, pieceColumns)
+		n := tiling.CeilDiv(o.k, o.kc) * tiling.CeilDiv(o.n, pieceColumns)
 		for piece := range n {
 			k.jobs = append(k.jobs, job{kind: jobPack, expert: s.expert, i: i, j: s.home, n: piece})
 		}
@@ -43,7 +44,7 @@ func (k *Plan[T]) addPacking(s *segment) {
 // packPiece does a job of addPacking.
 func (k *Plan[T]) packPiece(j *job) {
 	o := &k.operands[j.i]
-	across := ceilDiv(o.n, pieceColumns)
+	across := tiling.CeilDiv(o.n, pieceColumns)
 	k0, col := j.n/across*o.kc, j.n%across*pieceColumns
 	kc, n := min(o.kc, o.k-k0), min(pieceColumns, o.n-col)
 	k.packInto(k.panels(o, j.j, k0, kc, col), o, j.expert, k0, kc, col, n)
