@@ -98,9 +98,9 @@ func (of Domain) check(f fmt.Stringer, t Type) error {
 type Bound struct {
 	Terms Terms
 	// Properties that values close to x do not show. Pole: infinite at 0 (of two variables, where the second is 0),
-	// with either sign. Wave: an extreme may be anywhere. Overflows: infinite beyond the range of numbers, not only at
-	// a pole.
-	Pole, Wave, Overflows bool
+	// with either sign. Poles: infinite at places that may be anywhere, and increasing between them. Wave: an extreme may
+	// be anywhere. Overflows: infinite beyond the range of numbers, not only at a pole.
+	Pole, Poles, Wave, Overflows bool
 }
 
 // Terms is the magnitude to which a function's error is relative.

@@ -118,6 +118,8 @@ func unaryBound(fn graph.UnaryFn, f func(float64) float64, x, v Value) []float64
 		switch {
 		case bound.Pole && d > 0 && math.Abs(x.F[i]) <= d:
 			carried = unsure
+		case bound.Poles && d > 0 && (2*d >= math.Pi || f(x.F[i]-d) > f(x.F[i]+d)):
+			carried = unsure
 		case size(x.F[i]) == math.Abs(x.F[i]) && math.IsInf(v.F[i], 0) && bound.Overflows: // beyond the range even of f64
 			mag[i] = unsure
 			continue

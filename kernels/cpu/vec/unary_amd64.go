@@ -179,6 +179,51 @@ func sinBlocksF32(dst []float32, x []float32) (done int)
 //go:noescape
 func cosBlocksF32(dst []float32, x []float32) (done int)
 
+// tanBlocksF32 sets dst[i] = tan x[i], up to an |x[i]| that needs a longer reduction.
+//
+//go:noescape
+func tanBlocksF32(dst []float32, x []float32) (done int)
+
+// asinF32 sets dst[i] = arcsin x[i].
+//
+//go:noescape
+func asinF32(dst []float32, x []float32)
+
+// acosF32 sets dst[i] = arccos x[i].
+//
+//go:noescape
+func acosF32(dst []float32, x []float32)
+
+// atanF32 sets dst[i] = arctan x[i].
+//
+//go:noescape
+func atanF32(dst []float32, x []float32)
+
+// sinhF32 sets dst[i] = sinh x[i].
+//
+//go:noescape
+func sinhF32(dst []float32, x []float32)
+
+// coshF32 sets dst[i] = cosh x[i].
+//
+//go:noescape
+func coshF32(dst []float32, x []float32)
+
+// asinhF32 sets dst[i] = arsinh x[i].
+//
+//go:noescape
+func asinhF32(dst []float32, x []float32)
+
+// acoshF32 sets dst[i] = arcosh x[i].
+//
+//go:noescape
+func acoshF32(dst []float32, x []float32)
+
+// atanhF32 sets dst[i] = artanh x[i].
+//
+//go:noescape
+func atanhF32(dst []float32, x []float32)
+
 // erfF32 sets dst[i] = erf x[i].
 //
 //go:noescape

@@ -3215,6 +3215,1580 @@ DATA splatF32_00000001<>+24(SB)/4, $0x00000001
 DATA splatF32_00000001<>+28(SB)/4, $0x00000001
 GLOBL splatF32_00000001<>(SB), RODATA|NOPTR, $32
 
+// func tanBlocksF32(dst []float32, x []float32) (done int)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·tanBlocksF32(SB), NOSPLIT, $0-56
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000008, AX
+	JLT     tail
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VANDPS       splatF32_7fffffff<>+0(SB), Y0, Y1
+	VCMPPS       $0x1e, splatF32_461c4000<>+0(SB), Y1, Y1
+	VMOVMSKPS    Y1, SI
+	TESTL        SI, SI
+	JNE          done
+	VMOVUPS      Y0, Y1
+	VMOVUPS      splatF32_3f22f983<>+0(SB), Y2
+	VFMADD213PS  splatF32_4b400000<>+0(SB), Y2, Y1
+	VSUBPS       splatF32_4b400000<>+0(SB), Y1, Y2
+	VMOVUPS      Y0, Y0
+	VFNMADD231PS splatF32_3fc90fd8<>+0(SB), Y2, Y0
+	VFNMADD231PS splatF32_34a8885a<>+0(SB), Y2, Y0
+	VFNMADD231PS splatF32_27c234c4<>+0(SB), Y2, Y0
+	VMULPS       Y0, Y0, Y2
+	VMOVUPS      splatF32_37cd4000<>+0(SB), Y3
+	VFMADD213PS  splatF32_bab6077d<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_3d2aaaa8<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_bf000000<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_3f800000<>+0(SB), Y2, Y3
+	VMOVUPS      splatF32_36405000<>+0(SB), Y4
+	VFMADD213PS  splatF32_b9503486<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_3c0888c1<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_be2aaaab<>+0(SB), Y2, Y4
+	VMULPS       Y2, Y0, Y2
+	VADDPS       splatF32_00000000<>+0(SB), Y2, Y2
+	VFMADD213PS  Y0, Y2, Y4
+	VPSLLD       $0x1f, Y1, Y0
+	VBLENDVPS    Y0, Y3, Y4, Y1
+	VBLENDVPS    Y0, Y4, Y3, Y2
+	VDIVPS       Y2, Y1, Y1
+	VXORPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JGE          loop
+
+tail:
+	ADDQ $0x00000008, AX
+	JE   done
+
+masked:
+	LEAQ         tailmasks<>+0(SB), SI
+	MOVQ         $0x00000008, DI
+	XORQ         R8, R8
+	SUBQ         AX, DI
+	CMOVQLT      R8, DI
+	VMOVUPS      (SI)(DI*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       splatF32_7fffffff<>+0(SB), Y1, Y2
+	VCMPPS       $0x1e, splatF32_461c4000<>+0(SB), Y2, Y2
+	VANDPS       Y0, Y2, Y2
+	VMOVMSKPS    Y2, SI
+	TESTL        SI, SI
+	JNE          done
+	VMOVUPS      Y1, Y2
+	VMOVUPS      splatF32_3f22f983<>+0(SB), Y3
+	VFMADD213PS  splatF32_4b400000<>+0(SB), Y3, Y2
+	VSUBPS       splatF32_4b400000<>+0(SB), Y2, Y3
+	VMOVUPS      Y1, Y1
+	VFNMADD231PS splatF32_3fc90fd8<>+0(SB), Y3, Y1
+	VFNMADD231PS splatF32_34a8885a<>+0(SB), Y3, Y1
+	VFNMADD231PS splatF32_27c234c4<>+0(SB), Y3, Y1
+	VMULPS       Y1, Y1, Y3
+	VMOVUPS      splatF32_37cd4000<>+0(SB), Y4
+	VFMADD213PS  splatF32_bab6077d<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_3d2aaaa8<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_bf000000<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_3f800000<>+0(SB), Y3, Y4
+	VMOVUPS      splatF32_36405000<>+0(SB), Y5
+	VFMADD213PS  splatF32_b9503486<>+0(SB), Y3, Y5
+	VFMADD213PS  splatF32_3c0888c1<>+0(SB), Y3, Y5
+	VFMADD213PS  splatF32_be2aaaab<>+0(SB), Y3, Y5
+	VMULPS       Y3, Y1, Y3
+	VADDPS       splatF32_00000000<>+0(SB), Y3, Y3
+	VFMADD213PS  Y1, Y3, Y5
+	VPSLLD       $0x1f, Y2, Y1
+	VBLENDVPS    Y1, Y4, Y5, Y2
+	VBLENDVPS    Y1, Y5, Y4, Y3
+	VDIVPS       Y3, Y2, Y2
+	VXORPS       Y1, Y2, Y1
+	VMASKMOVPS   Y1, Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JG           masked
+	LEAQ         (BX)(AX*4), BX
+
+done:
+	SHRQ $0x02, BX
+	MOVQ BX, done+48(FP)
+	VZEROUPPER
+	RET
+
+// func asinF32(dst []float32, x []float32)
+// Requires: AVX, CMOV, FMA3
+TEXT ·asinF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000010, AX
+	JLT     tail
+
+loop:
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     32(DX)(BX*1), Y1
+	VMOVUPS     splatF32_7fffffff<>+0(SB), Y2
+	VANDPS      Y2, Y0, Y3
+	VANDPS      Y2, Y1, Y2
+	VMOVUPS     splatF32_3f000000<>+0(SB), Y4
+	VCMPPS      $0x1e, Y4, Y3, Y5
+	VCMPPS      $0x1e, Y4, Y2, Y4
+	VMOVUPS     splatF32_3f800000<>+0(SB), Y6
+	VSUBPS      Y3, Y6, Y7
+	VSUBPS      Y2, Y6, Y6
+	VMOVUPS     splatF32_3f000000<>+0(SB), Y8
+	VMULPS      Y8, Y7, Y7
+	VMULPS      Y8, Y6, Y6
+	VMULPS      Y3, Y3, Y8
+	VMULPS      Y2, Y2, Y9
+	VBLENDVPS   Y5, Y7, Y8, Y8
+	VBLENDVPS   Y4, Y6, Y9, Y9
+	VSQRTPS     Y7, Y7
+	VSQRTPS     Y6, Y6
+	VBLENDVPS   Y5, Y7, Y3, Y3
+	VBLENDVPS   Y4, Y6, Y2, Y2
+	VMOVUPS     splatF32_3d2cb352<>+0(SB), Y6
+	VMOVUPS     Y6, Y7
+	VMOVUPS     Y6, Y6
+	VMOVUPS     splatF32_3cc617e3<>+0(SB), Y10
+	VFMADD213PS Y10, Y8, Y7
+	VFMADD213PS Y10, Y9, Y6
+	VMOVUPS     splatF32_3d3a3ec7<>+0(SB), Y10
+	VFMADD213PS Y10, Y8, Y7
+	VFMADD213PS Y10, Y9, Y6
+	VMOVUPS     splatF32_3d9980f6<>+0(SB), Y10
+	VFMADD213PS Y10, Y8, Y7
+	VFMADD213PS Y10, Y9, Y6
+	VMOVUPS     splatF32_3e2aaae4<>+0(SB), Y10
+	VFMADD213PS Y10, Y8, Y7
+	VFMADD213PS Y10, Y9, Y6
+	VMULPS      Y8, Y7, Y7
+	VMULPS      Y9, Y6, Y6
+	VMULPS      Y3, Y7, Y7
+	VMULPS      Y2, Y6, Y6
+	VADDPS      Y3, Y7, Y3
+	VADDPS      Y2, Y6, Y2
+	VADDPS      Y3, Y3, Y6
+	VADDPS      Y2, Y2, Y7
+	VMOVUPS     splatF32_3fc90fdb<>+0(SB), Y8
+	VSUBPS      Y6, Y8, Y6
+	VSUBPS      Y7, Y8, Y7
+	VBLENDVPS   Y5, Y6, Y3, Y3
+	VBLENDVPS   Y4, Y7, Y2, Y2
+	VMOVUPS     splatF32_80000000<>+0(SB), Y4
+	VANDPS      Y4, Y0, Y0
+	VANDPS      Y4, Y1, Y1
+	VORPS       Y0, Y3, Y0
+	VORPS       Y1, Y2, Y1
+	VMOVUPS     Y0, (CX)(BX*1)
+	VMOVUPS     Y1, 32(CX)(BX*1)
+	ADDQ        $0x00000040, BX
+	SUBQ        $0x00000010, AX
+	JGE         loop
+
+tail:
+	ADDQ $0x00000010, AX
+	JE   done
+
+masked:
+	LEAQ        tailmasks<>+0(SB), SI
+	MOVQ        $0x00000008, DI
+	XORQ        R8, R8
+	SUBQ        AX, DI
+	CMOVQLT     R8, DI
+	VMOVUPS     (SI)(DI*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VANDPS      splatF32_7fffffff<>+0(SB), Y1, Y2
+	VCMPPS      $0x1e, splatF32_3f000000<>+0(SB), Y2, Y3
+	VMOVUPS     splatF32_3f800000<>+0(SB), Y4
+	VSUBPS      Y2, Y4, Y4
+	VMULPS      splatF32_3f000000<>+0(SB), Y4, Y4
+	VMULPS      Y2, Y2, Y5
+	VBLENDVPS   Y3, Y4, Y5, Y5
+	VSQRTPS     Y4, Y4
+	VBLENDVPS   Y3, Y4, Y2, Y2
+	VMOVUPS     splatF32_3d2cb352<>+0(SB), Y4
+	VFMADD213PS splatF32_3cc617e3<>+0(SB), Y5, Y4
+	VFMADD213PS splatF32_3d3a3ec7<>+0(SB), Y5, Y4
+	VFMADD213PS splatF32_3d9980f6<>+0(SB), Y5, Y4
+	VFMADD213PS splatF32_3e2aaae4<>+0(SB), Y5, Y4
+	VMULPS      Y5, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y2, Y4, Y2
+	VADDPS      Y2, Y2, Y4
+	VMOVUPS     splatF32_3fc90fdb<>+0(SB), Y5
+	VSUBPS      Y4, Y5, Y4
+	VBLENDVPS   Y3, Y4, Y2, Y2
+	VANDPS      splatF32_80000000<>+0(SB), Y1, Y1
+	VORPS       Y1, Y2, Y1
+	VMASKMOVPS  Y1, Y0, (CX)(BX*1)
+	ADDQ        $0x00000020, BX
+	SUBQ        $0x00000008, AX
+	JG          masked
+
+done:
+	VZEROUPPER
+	RET
+
+DATA splatF32_3d2cb352<>+0(SB)/4, $0x3d2cb352
+DATA splatF32_3d2cb352<>+4(SB)/4, $0x3d2cb352
+DATA splatF32_3d2cb352<>+8(SB)/4, $0x3d2cb352
+DATA splatF32_3d2cb352<>+12(SB)/4, $0x3d2cb352
+DATA splatF32_3d2cb352<>+16(SB)/4, $0x3d2cb352
+DATA splatF32_3d2cb352<>+20(SB)/4, $0x3d2cb352
+DATA splatF32_3d2cb352<>+24(SB)/4, $0x3d2cb352
+DATA splatF32_3d2cb352<>+28(SB)/4, $0x3d2cb352
+GLOBL splatF32_3d2cb352<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3cc617e3<>+0(SB)/4, $0x3cc617e3
+DATA splatF32_3cc617e3<>+4(SB)/4, $0x3cc617e3
+DATA splatF32_3cc617e3<>+8(SB)/4, $0x3cc617e3
+DATA splatF32_3cc617e3<>+12(SB)/4, $0x3cc617e3
+DATA splatF32_3cc617e3<>+16(SB)/4, $0x3cc617e3
+DATA splatF32_3cc617e3<>+20(SB)/4, $0x3cc617e3
+DATA splatF32_3cc617e3<>+24(SB)/4, $0x3cc617e3
+DATA splatF32_3cc617e3<>+28(SB)/4, $0x3cc617e3
+GLOBL splatF32_3cc617e3<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3d3a3ec7<>+0(SB)/4, $0x3d3a3ec7
+DATA splatF32_3d3a3ec7<>+4(SB)/4, $0x3d3a3ec7
+DATA splatF32_3d3a3ec7<>+8(SB)/4, $0x3d3a3ec7
+DATA splatF32_3d3a3ec7<>+12(SB)/4, $0x3d3a3ec7
+DATA splatF32_3d3a3ec7<>+16(SB)/4, $0x3d3a3ec7
+DATA splatF32_3d3a3ec7<>+20(SB)/4, $0x3d3a3ec7
+DATA splatF32_3d3a3ec7<>+24(SB)/4, $0x3d3a3ec7
+DATA splatF32_3d3a3ec7<>+28(SB)/4, $0x3d3a3ec7
+GLOBL splatF32_3d3a3ec7<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3d9980f6<>+0(SB)/4, $0x3d9980f6
+DATA splatF32_3d9980f6<>+4(SB)/4, $0x3d9980f6
+DATA splatF32_3d9980f6<>+8(SB)/4, $0x3d9980f6
+DATA splatF32_3d9980f6<>+12(SB)/4, $0x3d9980f6
+DATA splatF32_3d9980f6<>+16(SB)/4, $0x3d9980f6
+DATA splatF32_3d9980f6<>+20(SB)/4, $0x3d9980f6
+DATA splatF32_3d9980f6<>+24(SB)/4, $0x3d9980f6
+DATA splatF32_3d9980f6<>+28(SB)/4, $0x3d9980f6
+GLOBL splatF32_3d9980f6<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e2aaae4<>+0(SB)/4, $0x3e2aaae4
+DATA splatF32_3e2aaae4<>+4(SB)/4, $0x3e2aaae4
+DATA splatF32_3e2aaae4<>+8(SB)/4, $0x3e2aaae4
+DATA splatF32_3e2aaae4<>+12(SB)/4, $0x3e2aaae4
+DATA splatF32_3e2aaae4<>+16(SB)/4, $0x3e2aaae4
+DATA splatF32_3e2aaae4<>+20(SB)/4, $0x3e2aaae4
+DATA splatF32_3e2aaae4<>+24(SB)/4, $0x3e2aaae4
+DATA splatF32_3e2aaae4<>+28(SB)/4, $0x3e2aaae4
+GLOBL splatF32_3e2aaae4<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3fc90fdb<>+0(SB)/4, $0x3fc90fdb
+DATA splatF32_3fc90fdb<>+4(SB)/4, $0x3fc90fdb
+DATA splatF32_3fc90fdb<>+8(SB)/4, $0x3fc90fdb
+DATA splatF32_3fc90fdb<>+12(SB)/4, $0x3fc90fdb
+DATA splatF32_3fc90fdb<>+16(SB)/4, $0x3fc90fdb
+DATA splatF32_3fc90fdb<>+20(SB)/4, $0x3fc90fdb
+DATA splatF32_3fc90fdb<>+24(SB)/4, $0x3fc90fdb
+DATA splatF32_3fc90fdb<>+28(SB)/4, $0x3fc90fdb
+GLOBL splatF32_3fc90fdb<>(SB), RODATA|NOPTR, $32
+
+// func acosF32(dst []float32, x []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·acosF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000010, AX
+	JLT     tail
+
+loop:
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     32(DX)(BX*1), Y1
+	VMOVUPS     splatF32_7fffffff<>+0(SB), Y2
+	VANDPS      Y2, Y0, Y3
+	VANDPS      Y2, Y1, Y2
+	VMOVUPS     splatF32_3f000000<>+0(SB), Y4
+	VCMPPS      $0x1e, Y4, Y3, Y5
+	VCMPPS      $0x1e, Y4, Y2, Y4
+	VMOVUPS     splatF32_3f800000<>+0(SB), Y6
+	VSUBPS      Y3, Y6, Y7
+	VSUBPS      Y2, Y6, Y6
+	VMOVUPS     splatF32_3f000000<>+0(SB), Y8
+	VMULPS      Y8, Y7, Y7
+	VMULPS      Y8, Y6, Y6
+	VMULPS      Y3, Y3, Y8
+	VMULPS      Y2, Y2, Y9
+	VBLENDVPS   Y5, Y7, Y8, Y8
+	VBLENDVPS   Y4, Y6, Y9, Y9
+	VSQRTPS     Y7, Y7
+	VSQRTPS     Y6, Y6
+	VBLENDVPS   Y5, Y7, Y3, Y3
+	VBLENDVPS   Y4, Y6, Y2, Y2
+	VMOVUPS     splatF32_3d2cb352<>+0(SB), Y6
+	VMOVUPS     Y6, Y7
+	VMOVUPS     Y6, Y6
+	VMOVUPS     splatF32_3cc617e3<>+0(SB), Y10
+	VFMADD213PS Y10, Y8, Y7
+	VFMADD213PS Y10, Y9, Y6
+	VMOVUPS     splatF32_3d3a3ec7<>+0(SB), Y10
+	VFMADD213PS Y10, Y8, Y7
+	VFMADD213PS Y10, Y9, Y6
+	VMOVUPS     splatF32_3d9980f6<>+0(SB), Y10
+	VFMADD213PS Y10, Y8, Y7
+	VFMADD213PS Y10, Y9, Y6
+	VMOVUPS     splatF32_3e2aaae4<>+0(SB), Y10
+	VFMADD213PS Y10, Y8, Y7
+	VFMADD213PS Y10, Y9, Y6
+	VMULPS      Y8, Y7, Y7
+	VMULPS      Y9, Y6, Y6
+	VMULPS      Y3, Y7, Y7
+	VMULPS      Y2, Y6, Y6
+	VADDPS      Y3, Y7, Y3
+	VADDPS      Y2, Y6, Y2
+	VMOVUPS     splatF32_80000000<>+0(SB), Y6
+	VXORPS      Y6, Y0, Y7
+	VXORPS      Y6, Y1, Y6
+	VXORPS      Y7, Y5, Y7
+	VXORPS      Y6, Y4, Y6
+	VMOVUPS     splatF32_80000000<>+0(SB), Y8
+	VANDPS      Y8, Y7, Y7
+	VANDPS      Y8, Y6, Y6
+	VADDPS      Y3, Y3, Y8
+	VADDPS      Y2, Y2, Y9
+	VBLENDVPS   Y5, Y8, Y3, Y3
+	VBLENDVPS   Y4, Y9, Y2, Y2
+	VXORPS      Y7, Y3, Y3
+	VXORPS      Y6, Y2, Y2
+	VPSRAD      $0x1f, Y0, Y0
+	VPSRAD      $0x1f, Y1, Y1
+	VMOVUPS     splatF32_40490fdb<>+0(SB), Y6
+	VANDPS      Y6, Y0, Y0
+	VANDPS      Y6, Y1, Y1
+	VMOVUPS     splatF32_3fc90fdb<>+0(SB), Y6
+	VBLENDVPS   Y5, Y0, Y6, Y0
+	VBLENDVPS   Y4, Y1, Y6, Y1
+	VADDPS      Y3, Y0, Y0
+	VADDPS      Y2, Y1, Y1
+	VMOVUPS     Y0, (CX)(BX*1)
+	VMOVUPS     Y1, 32(CX)(BX*1)
+	ADDQ        $0x00000040, BX
+	SUBQ        $0x00000010, AX
+	JGE         loop
+
+tail:
+	ADDQ $0x00000010, AX
+	JE   done
+
+masked:
+	LEAQ        tailmasks<>+0(SB), SI
+	MOVQ        $0x00000008, DI
+	XORQ        R8, R8
+	SUBQ        AX, DI
+	CMOVQLT     R8, DI
+	VMOVUPS     (SI)(DI*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VANDPS      splatF32_7fffffff<>+0(SB), Y1, Y2
+	VCMPPS      $0x1e, splatF32_3f000000<>+0(SB), Y2, Y3
+	VMOVUPS     splatF32_3f800000<>+0(SB), Y4
+	VSUBPS      Y2, Y4, Y4
+	VMULPS      splatF32_3f000000<>+0(SB), Y4, Y4
+	VMULPS      Y2, Y2, Y5
+	VBLENDVPS   Y3, Y4, Y5, Y5
+	VSQRTPS     Y4, Y4
+	VBLENDVPS   Y3, Y4, Y2, Y2
+	VMOVUPS     splatF32_3d2cb352<>+0(SB), Y4
+	VFMADD213PS splatF32_3cc617e3<>+0(SB), Y5, Y4
+	VFMADD213PS splatF32_3d3a3ec7<>+0(SB), Y5, Y4
+	VFMADD213PS splatF32_3d9980f6<>+0(SB), Y5, Y4
+	VFMADD213PS splatF32_3e2aaae4<>+0(SB), Y5, Y4
+	VMULPS      Y5, Y4, Y4
+	VMULPS      Y2, Y4, Y4
+	VADDPS      Y2, Y4, Y2
+	VXORPS      splatF32_80000000<>+0(SB), Y1, Y4
+	VXORPS      Y4, Y3, Y4
+	VANDPS      splatF32_80000000<>+0(SB), Y4, Y4
+	VADDPS      Y2, Y2, Y5
+	VBLENDVPS   Y3, Y5, Y2, Y2
+	VXORPS      Y4, Y2, Y2
+	VPSRAD      $0x1f, Y1, Y1
+	VANDPS      splatF32_40490fdb<>+0(SB), Y1, Y1
+	VMOVUPS     splatF32_3fc90fdb<>+0(SB), Y4
+	VBLENDVPS   Y3, Y1, Y4, Y1
+	VADDPS      Y2, Y1, Y1
+	VMASKMOVPS  Y1, Y0, (CX)(BX*1)
+	ADDQ        $0x00000020, BX
+	SUBQ        $0x00000008, AX
+	JG          masked
+
+done:
+	VZEROUPPER
+	RET
+
+DATA splatF32_40490fdb<>+0(SB)/4, $0x40490fdb
+DATA splatF32_40490fdb<>+4(SB)/4, $0x40490fdb
+DATA splatF32_40490fdb<>+8(SB)/4, $0x40490fdb
+DATA splatF32_40490fdb<>+12(SB)/4, $0x40490fdb
+DATA splatF32_40490fdb<>+16(SB)/4, $0x40490fdb
+DATA splatF32_40490fdb<>+20(SB)/4, $0x40490fdb
+DATA splatF32_40490fdb<>+24(SB)/4, $0x40490fdb
+DATA splatF32_40490fdb<>+28(SB)/4, $0x40490fdb
+GLOBL splatF32_40490fdb<>(SB), RODATA|NOPTR, $32
+
+// func atanF32(dst []float32, x []float32)
+// Requires: AVX, CMOV, FMA3
+TEXT ·atanF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000010, AX
+	JLT     tail
+
+loop:
+	VMOVUPS     (DX)(BX*1), Y0
+	VMOVUPS     32(DX)(BX*1), Y1
+	VMOVUPS     splatF32_7fffffff<>+0(SB), Y2
+	VANDPS      Y2, Y0, Y3
+	VANDPS      Y2, Y1, Y2
+	VMOVUPS     splatF32_401a827a<>+0(SB), Y4
+	VCMPPS      $0x1e, Y4, Y3, Y5
+	VCMPPS      $0x1e, Y4, Y2, Y4
+	VMOVUPS     splatF32_3ed413cd<>+0(SB), Y6
+	VCMPPS      $0x1e, Y6, Y3, Y7
+	VCMPPS      $0x1e, Y6, Y2, Y6
+	VMOVUPS     splatF32_3f800000<>+0(SB), Y8
+	VSUBPS      Y8, Y3, Y9
+	VSUBPS      Y8, Y2, Y8
+	VBLENDVPS   Y7, Y9, Y3, Y9
+	VBLENDVPS   Y6, Y8, Y2, Y8
+	VMOVUPS     splatF32_bf800000<>+0(SB), Y10
+	VBLENDVPS   Y5, Y10, Y9, Y9
+	VBLENDVPS   Y4, Y10, Y8, Y8
+	VMOVUPS     splatF32_3f800000<>+0(SB), Y10
+	VADDPS      Y10, Y3, Y11
+	VADDPS      Y10, Y2, Y10
+	VMOVUPS     splatF32_3f800000<>+0(SB), Y12
+	VBLENDVPS   Y7, Y11, Y12, Y11
+	VBLENDVPS   Y6, Y10, Y12, Y10
+	VBLENDVPS   Y5, Y3, Y11, Y3
+	VBLENDVPS   Y4, Y2, Y10, Y2
+	VDIVPS      Y3, Y9, Y3
+	VDIVPS      Y2, Y8, Y2
+	VMULPS      Y3, Y3, Y8
+	VMULPS      Y2, Y2, Y9
+	VMOVUPS     splatF32_3da4f0d1<>+0(SB), Y10
+	VMOVUPS     Y10, Y11
+	VMOVUPS     Y10, Y10
+	VMOVUPS     splatF32_be0e1b85<>+0(SB), Y12
+	VFMADD213PS Y12, Y8, Y11
+	VFMADD213PS Y12, Y9, Y10
+	VMOVUPS     splatF32_3e4c925f<>+0(SB), Y12
+	VFMADD213PS Y12, Y8, Y11
+	VFMADD213PS Y12, Y9, Y10
+	VMOVUPS     splatF32_beaaaa2a<>+0(SB), Y12
+	VFMADD213PS Y12, Y8, Y11
+	VFMADD213PS Y12, Y9, Y10
+	VMULPS      Y8, Y11, Y8
+	VMULPS      Y9, Y10, Y9
+	VMULPS      Y3, Y8, Y8
+	VMULPS      Y2, Y9, Y9
+	VADDPS      Y3, Y8, Y3
+	VADDPS      Y2, Y9, Y2
+	VMOVUPS     splatF32_3f490fdb<>+0(SB), Y8
+	VANDPS      Y8, Y7, Y7
+	VANDPS      Y8, Y6, Y6
+	VMOVUPS     splatF32_3fc90fdb<>+0(SB), Y8
+	VBLENDVPS   Y5, Y8, Y7, Y5
+	VBLENDVPS   Y4, Y8, Y6, Y4
+	VADDPS      Y5, Y3, Y3
+	VADDPS      Y4, Y2, Y2
+	VMOVUPS     splatF32_80000000<>+0(SB), Y4
+	VANDPS      Y4, Y0, Y0
+	VANDPS      Y4, Y1, Y1
+	VORPS       Y0, Y3, Y0
+	VORPS       Y1, Y2, Y1
+	VMOVUPS     Y0, (CX)(BX*1)
+	VMOVUPS     Y1, 32(CX)(BX*1)
+	ADDQ        $0x00000040, BX
+	SUBQ        $0x00000010, AX
+	JGE         loop
+
+tail:
+	ADDQ $0x00000010, AX
+	JE   done
+
+masked:
+	LEAQ        tailmasks<>+0(SB), SI
+	MOVQ        $0x00000008, DI
+	XORQ        R8, R8
+	SUBQ        AX, DI
+	CMOVQLT     R8, DI
+	VMOVUPS     (SI)(DI*4), Y0
+	VMASKMOVPS  (DX)(BX*1), Y0, Y1
+	VANDPS      splatF32_7fffffff<>+0(SB), Y1, Y2
+	VCMPPS      $0x1e, splatF32_401a827a<>+0(SB), Y2, Y3
+	VCMPPS      $0x1e, splatF32_3ed413cd<>+0(SB), Y2, Y4
+	VSUBPS      splatF32_3f800000<>+0(SB), Y2, Y5
+	VBLENDVPS   Y4, Y5, Y2, Y5
+	VBLENDVPS   Y3, splatF32_bf800000<>+0(SB), Y5, Y5
+	VADDPS      splatF32_3f800000<>+0(SB), Y2, Y6
+	VMOVUPS     splatF32_3f800000<>+0(SB), Y7
+	VBLENDVPS   Y4, Y6, Y7, Y6
+	VBLENDVPS   Y3, Y2, Y6, Y2
+	VDIVPS      Y2, Y5, Y2
+	VMULPS      Y2, Y2, Y5
+	VMOVUPS     splatF32_3da4f0d1<>+0(SB), Y6
+	VFMADD213PS splatF32_be0e1b85<>+0(SB), Y5, Y6
+	VFMADD213PS splatF32_3e4c925f<>+0(SB), Y5, Y6
+	VFMADD213PS splatF32_beaaaa2a<>+0(SB), Y5, Y6
+	VMULPS      Y5, Y6, Y5
+	VMULPS      Y2, Y5, Y5
+	VADDPS      Y2, Y5, Y2
+	VANDPS      splatF32_3f490fdb<>+0(SB), Y4, Y4
+	VBLENDVPS   Y3, splatF32_3fc90fdb<>+0(SB), Y4, Y3
+	VADDPS      Y3, Y2, Y2
+	VANDPS      splatF32_80000000<>+0(SB), Y1, Y1
+	VORPS       Y1, Y2, Y1
+	VMASKMOVPS  Y1, Y0, (CX)(BX*1)
+	ADDQ        $0x00000020, BX
+	SUBQ        $0x00000008, AX
+	JG          masked
+
+done:
+	VZEROUPPER
+	RET
+
+DATA splatF32_401a827a<>+0(SB)/4, $0x401a827a
+DATA splatF32_401a827a<>+4(SB)/4, $0x401a827a
+DATA splatF32_401a827a<>+8(SB)/4, $0x401a827a
+DATA splatF32_401a827a<>+12(SB)/4, $0x401a827a
+DATA splatF32_401a827a<>+16(SB)/4, $0x401a827a
+DATA splatF32_401a827a<>+20(SB)/4, $0x401a827a
+DATA splatF32_401a827a<>+24(SB)/4, $0x401a827a
+DATA splatF32_401a827a<>+28(SB)/4, $0x401a827a
+GLOBL splatF32_401a827a<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3ed413cd<>+0(SB)/4, $0x3ed413cd
+DATA splatF32_3ed413cd<>+4(SB)/4, $0x3ed413cd
+DATA splatF32_3ed413cd<>+8(SB)/4, $0x3ed413cd
+DATA splatF32_3ed413cd<>+12(SB)/4, $0x3ed413cd
+DATA splatF32_3ed413cd<>+16(SB)/4, $0x3ed413cd
+DATA splatF32_3ed413cd<>+20(SB)/4, $0x3ed413cd
+DATA splatF32_3ed413cd<>+24(SB)/4, $0x3ed413cd
+DATA splatF32_3ed413cd<>+28(SB)/4, $0x3ed413cd
+GLOBL splatF32_3ed413cd<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bf800000<>+0(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+4(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+8(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+12(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+16(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+20(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+24(SB)/4, $0xbf800000
+DATA splatF32_bf800000<>+28(SB)/4, $0xbf800000
+GLOBL splatF32_bf800000<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3da4f0d1<>+0(SB)/4, $0x3da4f0d1
+DATA splatF32_3da4f0d1<>+4(SB)/4, $0x3da4f0d1
+DATA splatF32_3da4f0d1<>+8(SB)/4, $0x3da4f0d1
+DATA splatF32_3da4f0d1<>+12(SB)/4, $0x3da4f0d1
+DATA splatF32_3da4f0d1<>+16(SB)/4, $0x3da4f0d1
+DATA splatF32_3da4f0d1<>+20(SB)/4, $0x3da4f0d1
+DATA splatF32_3da4f0d1<>+24(SB)/4, $0x3da4f0d1
+DATA splatF32_3da4f0d1<>+28(SB)/4, $0x3da4f0d1
+GLOBL splatF32_3da4f0d1<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_be0e1b85<>+0(SB)/4, $0xbe0e1b85
+DATA splatF32_be0e1b85<>+4(SB)/4, $0xbe0e1b85
+DATA splatF32_be0e1b85<>+8(SB)/4, $0xbe0e1b85
+DATA splatF32_be0e1b85<>+12(SB)/4, $0xbe0e1b85
+DATA splatF32_be0e1b85<>+16(SB)/4, $0xbe0e1b85
+DATA splatF32_be0e1b85<>+20(SB)/4, $0xbe0e1b85
+DATA splatF32_be0e1b85<>+24(SB)/4, $0xbe0e1b85
+DATA splatF32_be0e1b85<>+28(SB)/4, $0xbe0e1b85
+GLOBL splatF32_be0e1b85<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e4c925f<>+0(SB)/4, $0x3e4c925f
+DATA splatF32_3e4c925f<>+4(SB)/4, $0x3e4c925f
+DATA splatF32_3e4c925f<>+8(SB)/4, $0x3e4c925f
+DATA splatF32_3e4c925f<>+12(SB)/4, $0x3e4c925f
+DATA splatF32_3e4c925f<>+16(SB)/4, $0x3e4c925f
+DATA splatF32_3e4c925f<>+20(SB)/4, $0x3e4c925f
+DATA splatF32_3e4c925f<>+24(SB)/4, $0x3e4c925f
+DATA splatF32_3e4c925f<>+28(SB)/4, $0x3e4c925f
+GLOBL splatF32_3e4c925f<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_beaaaa2a<>+0(SB)/4, $0xbeaaaa2a
+DATA splatF32_beaaaa2a<>+4(SB)/4, $0xbeaaaa2a
+DATA splatF32_beaaaa2a<>+8(SB)/4, $0xbeaaaa2a
+DATA splatF32_beaaaa2a<>+12(SB)/4, $0xbeaaaa2a
+DATA splatF32_beaaaa2a<>+16(SB)/4, $0xbeaaaa2a
+DATA splatF32_beaaaa2a<>+20(SB)/4, $0xbeaaaa2a
+DATA splatF32_beaaaa2a<>+24(SB)/4, $0xbeaaaa2a
+DATA splatF32_beaaaa2a<>+28(SB)/4, $0xbeaaaa2a
+GLOBL splatF32_beaaaa2a<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3f490fdb<>+0(SB)/4, $0x3f490fdb
+DATA splatF32_3f490fdb<>+4(SB)/4, $0x3f490fdb
+DATA splatF32_3f490fdb<>+8(SB)/4, $0x3f490fdb
+DATA splatF32_3f490fdb<>+12(SB)/4, $0x3f490fdb
+DATA splatF32_3f490fdb<>+16(SB)/4, $0x3f490fdb
+DATA splatF32_3f490fdb<>+20(SB)/4, $0x3f490fdb
+DATA splatF32_3f490fdb<>+24(SB)/4, $0x3f490fdb
+DATA splatF32_3f490fdb<>+28(SB)/4, $0x3f490fdb
+GLOBL splatF32_3f490fdb<>(SB), RODATA|NOPTR, $32
+
+// func sinhF32(dst []float32, x []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·sinhF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000010, AX
+	JLT     tail
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VMOVUPS      32(DX)(BX*1), Y1
+	VMOVUPS      splatF32_7fffffff<>+0(SB), Y2
+	VANDPS       Y2, Y0, Y3
+	VANDPS       Y2, Y1, Y2
+	VMOVUPS      splatF32_42b40000<>+0(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VMINPS       Y2, Y4, Y2
+	VMOVUPS      Y3, Y3
+	VMOVUPS      Y2, Y2
+	VMOVUPS      Y3, Y4
+	VMOVUPS      Y2, Y5
+	VMOVUPS      splatF32_3fb8aa3b<>+0(SB), Y6
+	VMOVUPS      splatF32_4b400000<>+0(SB), Y7
+	VFMADD213PS  Y7, Y6, Y4
+	VFMADD213PS  Y7, Y6, Y5
+	VMOVUPS      splatF32_4b400000<>+0(SB), Y6
+	VSUBPS       Y6, Y4, Y7
+	VSUBPS       Y6, Y5, Y6
+	VMOVUPS      splatF32_3f317200<>+0(SB), Y8
+	VFNMADD231PS Y8, Y7, Y3
+	VFNMADD231PS Y8, Y6, Y2
+	VMOVUPS      splatF32_35bfbe8e<>+0(SB), Y8
+	VFNMADD231PS Y8, Y7, Y3
+	VFNMADD231PS Y8, Y6, Y2
+	VMOVUPS      splatF32_3ab4a000<>+0(SB), Y6
+	VMOVUPS      Y6, Y7
+	VMOVUPS      Y6, Y6
+	VMOVUPS      splatF32_3c092f6e<>+0(SB), Y8
+	VFMADD213PS  Y8, Y3, Y7
+	VFMADD213PS  Y8, Y2, Y6
+	VMOVUPS      splatF32_3d2aadad<>+0(SB), Y8
+	VFMADD213PS  Y8, Y3, Y7
+	VFMADD213PS  Y8, Y2, Y6
+	VMOVUPS      splatF32_3e2aaa28<>+0(SB), Y8
+	VFMADD213PS  Y8, Y3, Y7
+	VFMADD213PS  Y8, Y2, Y6
+	VMOVUPS      splatF32_3efffffb<>+0(SB), Y8
+	VFMADD213PS  Y8, Y3, Y7
+	VFMADD213PS  Y8, Y2, Y6
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y8
+	VFMADD213PS  Y8, Y3, Y7
+	VFMADD213PS  Y8, Y2, Y6
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y8
+	VFMADD213PS  Y8, Y3, Y7
+	VFMADD213PS  Y8, Y2, Y6
+	VMOVUPS      splatF32_00000001<>+0(SB), Y2
+	VPSUBD       Y2, Y4, Y3
+	VPSUBD       Y2, Y5, Y2
+	VMOVUPS      splatF32_4b400000<>+0(SB), Y4
+	VPSUBD       Y4, Y3, Y3
+	VPSUBD       Y4, Y2, Y2
+	VPSRAD       $0x01, Y3, Y4
+	VPSRAD       $0x01, Y2, Y5
+	VPSUBD       Y4, Y3, Y3
+	VPSUBD       Y5, Y2, Y2
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y8
+	VPADDD       Y8, Y4, Y4
+	VPADDD       Y8, Y5, Y5
+	VMULPS       Y4, Y7, Y4
+	VMULPS       Y5, Y6, Y5
+	VPSLLD       $0x17, Y3, Y3
+	VPSLLD       $0x17, Y2, Y2
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y6
+	VPADDD       Y6, Y3, Y3
+	VPADDD       Y6, Y2, Y2
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y2, Y5, Y2
+	VMOVUPS      splatF32_3e800000<>+0(SB), Y4
+	VDIVPS       Y3, Y4, Y5
+	VDIVPS       Y2, Y4, Y4
+	VSUBPS       Y5, Y3, Y3
+	VSUBPS       Y4, Y2, Y2
+	VMOVUPS      splatF32_80000000<>+0(SB), Y4
+	VANDPS       Y4, Y0, Y5
+	VANDPS       Y4, Y1, Y4
+	VORPS        Y5, Y3, Y3
+	VORPS        Y4, Y2, Y2
+	VMULPS       Y0, Y0, Y4
+	VMULPS       Y1, Y1, Y5
+	VMOVUPS      splatF32_39559e2f<>+0(SB), Y6
+	VMOVUPS      Y6, Y7
+	VMOVUPS      Y6, Y6
+	VMOVUPS      splatF32_3c087bbe<>+0(SB), Y8
+	VFMADD213PS  Y8, Y4, Y7
+	VFMADD213PS  Y8, Y5, Y6
+	VMOVUPS      splatF32_3e2aaacc<>+0(SB), Y8
+	VFMADD213PS  Y8, Y4, Y7
+	VFMADD213PS  Y8, Y5, Y6
+	VMULPS       Y4, Y7, Y4
+	VMULPS       Y5, Y6, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VMOVUPS      splatF32_7fffffff<>+0(SB), Y6
+	VANDPS       Y6, Y0, Y7
+	VANDPS       Y6, Y1, Y6
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y8
+	VCMPPS       $0x12, Y8, Y7, Y7
+	VCMPPS       $0x12, Y8, Y6, Y6
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VBLENDVPS    Y7, Y0, Y3, Y0
+	VBLENDVPS    Y6, Y1, Y2, Y1
+	VMOVUPS      Y0, (CX)(BX*1)
+	VMOVUPS      Y1, 32(CX)(BX*1)
+	ADDQ         $0x00000040, BX
+	SUBQ         $0x00000010, AX
+	JGE          loop
+
+tail:
+	ADDQ $0x00000010, AX
+	JE   done
+
+masked:
+	LEAQ         tailmasks<>+0(SB), SI
+	MOVQ         $0x00000008, DI
+	XORQ         R8, R8
+	SUBQ         AX, DI
+	CMOVQLT      R8, DI
+	VMOVUPS      (SI)(DI*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       splatF32_7fffffff<>+0(SB), Y1, Y2
+	VMOVUPS      splatF32_42b40000<>+0(SB), Y3
+	VMINPS       Y2, Y3, Y2
+	VMOVUPS      Y2, Y2
+	VMOVUPS      Y2, Y3
+	VMOVUPS      splatF32_3fb8aa3b<>+0(SB), Y4
+	VFMADD213PS  splatF32_4b400000<>+0(SB), Y4, Y3
+	VSUBPS       splatF32_4b400000<>+0(SB), Y3, Y4
+	VFNMADD231PS splatF32_3f317200<>+0(SB), Y4, Y2
+	VFNMADD231PS splatF32_35bfbe8e<>+0(SB), Y4, Y2
+	VMOVUPS      splatF32_3ab4a000<>+0(SB), Y4
+	VFMADD213PS  splatF32_3c092f6e<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_3d2aadad<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_3e2aaa28<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_3efffffb<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_3f800000<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_3f800000<>+0(SB), Y2, Y4
+	VPSUBD       splatF32_00000001<>+0(SB), Y3, Y2
+	VPSUBD       splatF32_4b400000<>+0(SB), Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       splatF32_3f800000<>+0(SB), Y3, Y3
+	VMULPS       Y3, Y4, Y3
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       splatF32_3f800000<>+0(SB), Y2, Y2
+	VMULPS       Y2, Y3, Y2
+	VMOVUPS      splatF32_3e800000<>+0(SB), Y3
+	VDIVPS       Y2, Y3, Y3
+	VSUBPS       Y3, Y2, Y2
+	VANDPS       splatF32_80000000<>+0(SB), Y1, Y3
+	VORPS        Y3, Y2, Y2
+	VMULPS       Y1, Y1, Y3
+	VMOVUPS      splatF32_39559e2f<>+0(SB), Y4
+	VFMADD213PS  splatF32_3c087bbe<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_3e2aaacc<>+0(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y1, Y3, Y3
+	VANDPS       splatF32_7fffffff<>+0(SB), Y1, Y4
+	VCMPPS       $0x12, splatF32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       Y1, Y3, Y1
+	VBLENDVPS    Y4, Y1, Y2, Y1
+	VMASKMOVPS   Y1, Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JG           masked
+
+done:
+	VZEROUPPER
+	RET
+
+DATA splatF32_42b40000<>+0(SB)/4, $0x42b40000
+DATA splatF32_42b40000<>+4(SB)/4, $0x42b40000
+DATA splatF32_42b40000<>+8(SB)/4, $0x42b40000
+DATA splatF32_42b40000<>+12(SB)/4, $0x42b40000
+DATA splatF32_42b40000<>+16(SB)/4, $0x42b40000
+DATA splatF32_42b40000<>+20(SB)/4, $0x42b40000
+DATA splatF32_42b40000<>+24(SB)/4, $0x42b40000
+DATA splatF32_42b40000<>+28(SB)/4, $0x42b40000
+GLOBL splatF32_42b40000<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e800000<>+0(SB)/4, $0x3e800000
+DATA splatF32_3e800000<>+4(SB)/4, $0x3e800000
+DATA splatF32_3e800000<>+8(SB)/4, $0x3e800000
+DATA splatF32_3e800000<>+12(SB)/4, $0x3e800000
+DATA splatF32_3e800000<>+16(SB)/4, $0x3e800000
+DATA splatF32_3e800000<>+20(SB)/4, $0x3e800000
+DATA splatF32_3e800000<>+24(SB)/4, $0x3e800000
+DATA splatF32_3e800000<>+28(SB)/4, $0x3e800000
+GLOBL splatF32_3e800000<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_39559e2f<>+0(SB)/4, $0x39559e2f
+DATA splatF32_39559e2f<>+4(SB)/4, $0x39559e2f
+DATA splatF32_39559e2f<>+8(SB)/4, $0x39559e2f
+DATA splatF32_39559e2f<>+12(SB)/4, $0x39559e2f
+DATA splatF32_39559e2f<>+16(SB)/4, $0x39559e2f
+DATA splatF32_39559e2f<>+20(SB)/4, $0x39559e2f
+DATA splatF32_39559e2f<>+24(SB)/4, $0x39559e2f
+DATA splatF32_39559e2f<>+28(SB)/4, $0x39559e2f
+GLOBL splatF32_39559e2f<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3c087bbe<>+0(SB)/4, $0x3c087bbe
+DATA splatF32_3c087bbe<>+4(SB)/4, $0x3c087bbe
+DATA splatF32_3c087bbe<>+8(SB)/4, $0x3c087bbe
+DATA splatF32_3c087bbe<>+12(SB)/4, $0x3c087bbe
+DATA splatF32_3c087bbe<>+16(SB)/4, $0x3c087bbe
+DATA splatF32_3c087bbe<>+20(SB)/4, $0x3c087bbe
+DATA splatF32_3c087bbe<>+24(SB)/4, $0x3c087bbe
+DATA splatF32_3c087bbe<>+28(SB)/4, $0x3c087bbe
+GLOBL splatF32_3c087bbe<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e2aaacc<>+0(SB)/4, $0x3e2aaacc
+DATA splatF32_3e2aaacc<>+4(SB)/4, $0x3e2aaacc
+DATA splatF32_3e2aaacc<>+8(SB)/4, $0x3e2aaacc
+DATA splatF32_3e2aaacc<>+12(SB)/4, $0x3e2aaacc
+DATA splatF32_3e2aaacc<>+16(SB)/4, $0x3e2aaacc
+DATA splatF32_3e2aaacc<>+20(SB)/4, $0x3e2aaacc
+DATA splatF32_3e2aaacc<>+24(SB)/4, $0x3e2aaacc
+DATA splatF32_3e2aaacc<>+28(SB)/4, $0x3e2aaacc
+GLOBL splatF32_3e2aaacc<>(SB), RODATA|NOPTR, $32
+
+// func coshF32(dst []float32, x []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·coshF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000010, AX
+	JLT     tail
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VMOVUPS      32(DX)(BX*1), Y1
+	VMOVUPS      splatF32_7fffffff<>+0(SB), Y2
+	VANDPS       Y2, Y0, Y0
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      splatF32_42b40000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      Y0, Y0
+	VMOVUPS      Y1, Y1
+	VMOVUPS      Y0, Y2
+	VMOVUPS      Y1, Y3
+	VMOVUPS      splatF32_3fb8aa3b<>+0(SB), Y4
+	VMOVUPS      splatF32_4b400000<>+0(SB), Y5
+	VFMADD213PS  Y5, Y4, Y2
+	VFMADD213PS  Y5, Y4, Y3
+	VMOVUPS      splatF32_4b400000<>+0(SB), Y4
+	VSUBPS       Y4, Y2, Y5
+	VSUBPS       Y4, Y3, Y4
+	VMOVUPS      splatF32_3f317200<>+0(SB), Y6
+	VFNMADD231PS Y6, Y5, Y0
+	VFNMADD231PS Y6, Y4, Y1
+	VMOVUPS      splatF32_35bfbe8e<>+0(SB), Y6
+	VFNMADD231PS Y6, Y5, Y0
+	VFNMADD231PS Y6, Y4, Y1
+	VMOVUPS      splatF32_3ab4a000<>+0(SB), Y4
+	VMOVUPS      Y4, Y5
+	VMOVUPS      Y4, Y4
+	VMOVUPS      splatF32_3c092f6e<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VMOVUPS      splatF32_3d2aadad<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VMOVUPS      splatF32_3e2aaa28<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VMOVUPS      splatF32_3efffffb<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VMOVUPS      splatF32_00000001<>+0(SB), Y0
+	VPSUBD       Y0, Y2, Y1
+	VPSUBD       Y0, Y3, Y0
+	VMOVUPS      splatF32_4b400000<>+0(SB), Y2
+	VPSUBD       Y2, Y1, Y1
+	VPSUBD       Y2, Y0, Y0
+	VPSRAD       $0x01, Y1, Y2
+	VPSRAD       $0x01, Y0, Y3
+	VPSUBD       Y2, Y1, Y1
+	VPSUBD       Y3, Y0, Y0
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y6
+	VPADDD       Y6, Y2, Y2
+	VPADDD       Y6, Y3, Y3
+	VMULPS       Y2, Y5, Y2
+	VMULPS       Y3, Y4, Y3
+	VPSLLD       $0x17, Y1, Y1
+	VPSLLD       $0x17, Y0, Y0
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y4
+	VPADDD       Y4, Y1, Y1
+	VPADDD       Y4, Y0, Y0
+	VMULPS       Y1, Y2, Y1
+	VMULPS       Y0, Y3, Y0
+	VMOVUPS      splatF32_3e800000<>+0(SB), Y2
+	VDIVPS       Y1, Y2, Y3
+	VDIVPS       Y0, Y2, Y2
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      Y1, (CX)(BX*1)
+	VMOVUPS      Y0, 32(CX)(BX*1)
+	ADDQ         $0x00000040, BX
+	SUBQ         $0x00000010, AX
+	JGE          loop
+
+tail:
+	ADDQ $0x00000010, AX
+	JE   done
+
+masked:
+	LEAQ         tailmasks<>+0(SB), SI
+	MOVQ         $0x00000008, DI
+	XORQ         R8, R8
+	SUBQ         AX, DI
+	CMOVQLT      R8, DI
+	VMOVUPS      (SI)(DI*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       splatF32_7fffffff<>+0(SB), Y1, Y1
+	VMOVUPS      splatF32_42b40000<>+0(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      Y1, Y1
+	VMOVUPS      Y1, Y2
+	VMOVUPS      splatF32_3fb8aa3b<>+0(SB), Y3
+	VFMADD213PS  splatF32_4b400000<>+0(SB), Y3, Y2
+	VSUBPS       splatF32_4b400000<>+0(SB), Y2, Y3
+	VFNMADD231PS splatF32_3f317200<>+0(SB), Y3, Y1
+	VFNMADD231PS splatF32_35bfbe8e<>+0(SB), Y3, Y1
+	VMOVUPS      splatF32_3ab4a000<>+0(SB), Y3
+	VFMADD213PS  splatF32_3c092f6e<>+0(SB), Y1, Y3
+	VFMADD213PS  splatF32_3d2aadad<>+0(SB), Y1, Y3
+	VFMADD213PS  splatF32_3e2aaa28<>+0(SB), Y1, Y3
+	VFMADD213PS  splatF32_3efffffb<>+0(SB), Y1, Y3
+	VFMADD213PS  splatF32_3f800000<>+0(SB), Y1, Y3
+	VFMADD213PS  splatF32_3f800000<>+0(SB), Y1, Y3
+	VPSUBD       splatF32_00000001<>+0(SB), Y2, Y1
+	VPSUBD       splatF32_4b400000<>+0(SB), Y1, Y1
+	VPSRAD       $0x01, Y1, Y2
+	VPSUBD       Y2, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       splatF32_3f800000<>+0(SB), Y2, Y2
+	VMULPS       Y2, Y3, Y2
+	VPSLLD       $0x17, Y1, Y1
+	VPADDD       splatF32_3f800000<>+0(SB), Y1, Y1
+	VMULPS       Y1, Y2, Y1
+	VMOVUPS      splatF32_3e800000<>+0(SB), Y2
+	VDIVPS       Y1, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VMASKMOVPS   Y1, Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JG           masked
+
+done:
+	VZEROUPPER
+	RET
+
+// func asinhF32(dst []float32, x []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·asinhF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000008, AX
+	JLT     tail
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VANDPS       splatF32_7fffffff<>+0(SB), Y0, Y1
+	VMULPS       Y0, Y0, Y2
+	VCMPPS       $0x1e, splatF32_44bb8000<>+0(SB), Y1, Y3
+	VADDPS       splatF32_3f800000<>+0(SB), Y2, Y4
+	VSQRTPS      Y4, Y4
+	VADDPS       Y4, Y1, Y4
+	VBLENDVPS    Y3, Y1, Y4, Y4
+	VPSUBD       splatF32_3f3504f3<>+0(SB), Y4, Y5
+	VPSRAD       $0x17, Y5, Y5
+	VPSLLD       $0x17, Y5, Y6
+	VPSUBD       Y6, Y4, Y6
+	VCVTDQ2PS    Y5, Y5
+	VANDPS       splatF32_3f800000<>+0(SB), Y3, Y3
+	VADDPS       Y3, Y5, Y3
+	VSUBPS       splatF32_3f800000<>+0(SB), Y6, Y5
+	VMULPS       Y5, Y5, Y6
+	VMOVUPS      splatF32_3d9021bb<>+0(SB), Y7
+	VFMADD213PS  splatF32_bdebd1b8<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3def251a<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_bdfe5d4f<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3e11e9bf<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_be2aae50<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3e4cceac<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_be7ffffc<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3eaaaaaa<>+0(SB), Y5, Y7
+	VMULPS       Y5, Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  splatF32_b95e8083<>+0(SB), Y3, Y7
+	VFNMADD231PS splatF32_3f000000<>+0(SB), Y6, Y7
+	VADDPS       Y7, Y5, Y5
+	VFMADD231PS  splatF32_3f318000<>+0(SB), Y3, Y5
+	VCMPPS       $0x00, splatF32_7f800000<>+0(SB), Y4, Y3
+	VBLENDVPS    Y3, splatF32_7f800000<>+0(SB), Y5, Y3
+	VCMPPS       $0x03, Y4, Y4, Y4
+	VORPS        Y4, Y3, Y3
+	VANDPS       splatF32_80000000<>+0(SB), Y0, Y4
+	VORPS        Y4, Y3, Y3
+	VMOVUPS      splatF32_3ca4d6e6<>+0(SB), Y4
+	VFMADD213PS  splatF32_bd2ee581<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_3d9949b1<>+0(SB), Y2, Y4
+	VFMADD213PS  splatF32_be2aa9ad<>+0(SB), Y2, Y4
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y0, Y2, Y2
+	VCMPPS       $0x11, splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS       Y0, Y2, Y0
+	VBLENDVPS    Y1, Y0, Y3, Y0
+	VMOVUPS      Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JGE          loop
+
+tail:
+	ADDQ $0x00000008, AX
+	JE   done
+
+masked:
+	LEAQ         tailmasks<>+0(SB), SI
+	MOVQ         $0x00000008, DI
+	XORQ         R8, R8
+	SUBQ         AX, DI
+	CMOVQLT      R8, DI
+	VMOVUPS      (SI)(DI*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       splatF32_7fffffff<>+0(SB), Y1, Y2
+	VMULPS       Y1, Y1, Y3
+	VCMPPS       $0x1e, splatF32_44bb8000<>+0(SB), Y2, Y4
+	VADDPS       splatF32_3f800000<>+0(SB), Y3, Y5
+	VSQRTPS      Y5, Y5
+	VADDPS       Y5, Y2, Y5
+	VBLENDVPS    Y4, Y2, Y5, Y5
+	VPSUBD       splatF32_3f3504f3<>+0(SB), Y5, Y6
+	VPSRAD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y6, Y7
+	VPSUBD       Y7, Y5, Y7
+	VCVTDQ2PS    Y6, Y6
+	VANDPS       splatF32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       Y4, Y6, Y4
+	VSUBPS       splatF32_3f800000<>+0(SB), Y7, Y6
+	VMULPS       Y6, Y6, Y7
+	VMOVUPS      splatF32_3d9021bb<>+0(SB), Y8
+	VFMADD213PS  splatF32_bdebd1b8<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_3def251a<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_bdfe5d4f<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_3e11e9bf<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_be2aae50<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_3e4cceac<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_be7ffffc<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_3eaaaaaa<>+0(SB), Y6, Y8
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VFMADD231PS  splatF32_b95e8083<>+0(SB), Y4, Y8
+	VFNMADD231PS splatF32_3f000000<>+0(SB), Y7, Y8
+	VADDPS       Y8, Y6, Y6
+	VFMADD231PS  splatF32_3f318000<>+0(SB), Y4, Y6
+	VCMPPS       $0x00, splatF32_7f800000<>+0(SB), Y5, Y4
+	VBLENDVPS    Y4, splatF32_7f800000<>+0(SB), Y6, Y4
+	VCMPPS       $0x03, Y5, Y5, Y5
+	VORPS        Y5, Y4, Y4
+	VANDPS       splatF32_80000000<>+0(SB), Y1, Y5
+	VORPS        Y5, Y4, Y4
+	VMOVUPS      splatF32_3ca4d6e6<>+0(SB), Y5
+	VFMADD213PS  splatF32_bd2ee581<>+0(SB), Y3, Y5
+	VFMADD213PS  splatF32_3d9949b1<>+0(SB), Y3, Y5
+	VFMADD213PS  splatF32_be2aa9ad<>+0(SB), Y3, Y5
+	VMULPS       Y3, Y5, Y3
+	VMULPS       Y1, Y3, Y3
+	VCMPPS       $0x11, splatF32_3f000000<>+0(SB), Y2, Y2
+	VADDPS       Y1, Y3, Y1
+	VBLENDVPS    Y2, Y1, Y4, Y1
+	VMASKMOVPS   Y1, Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JG           masked
+
+done:
+	VZEROUPPER
+	RET
+
+DATA splatF32_44bb8000<>+0(SB)/4, $0x44bb8000
+DATA splatF32_44bb8000<>+4(SB)/4, $0x44bb8000
+DATA splatF32_44bb8000<>+8(SB)/4, $0x44bb8000
+DATA splatF32_44bb8000<>+12(SB)/4, $0x44bb8000
+DATA splatF32_44bb8000<>+16(SB)/4, $0x44bb8000
+DATA splatF32_44bb8000<>+20(SB)/4, $0x44bb8000
+DATA splatF32_44bb8000<>+24(SB)/4, $0x44bb8000
+DATA splatF32_44bb8000<>+28(SB)/4, $0x44bb8000
+GLOBL splatF32_44bb8000<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3ca4d6e6<>+0(SB)/4, $0x3ca4d6e6
+DATA splatF32_3ca4d6e6<>+4(SB)/4, $0x3ca4d6e6
+DATA splatF32_3ca4d6e6<>+8(SB)/4, $0x3ca4d6e6
+DATA splatF32_3ca4d6e6<>+12(SB)/4, $0x3ca4d6e6
+DATA splatF32_3ca4d6e6<>+16(SB)/4, $0x3ca4d6e6
+DATA splatF32_3ca4d6e6<>+20(SB)/4, $0x3ca4d6e6
+DATA splatF32_3ca4d6e6<>+24(SB)/4, $0x3ca4d6e6
+DATA splatF32_3ca4d6e6<>+28(SB)/4, $0x3ca4d6e6
+GLOBL splatF32_3ca4d6e6<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bd2ee581<>+0(SB)/4, $0xbd2ee581
+DATA splatF32_bd2ee581<>+4(SB)/4, $0xbd2ee581
+DATA splatF32_bd2ee581<>+8(SB)/4, $0xbd2ee581
+DATA splatF32_bd2ee581<>+12(SB)/4, $0xbd2ee581
+DATA splatF32_bd2ee581<>+16(SB)/4, $0xbd2ee581
+DATA splatF32_bd2ee581<>+20(SB)/4, $0xbd2ee581
+DATA splatF32_bd2ee581<>+24(SB)/4, $0xbd2ee581
+DATA splatF32_bd2ee581<>+28(SB)/4, $0xbd2ee581
+GLOBL splatF32_bd2ee581<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3d9949b1<>+0(SB)/4, $0x3d9949b1
+DATA splatF32_3d9949b1<>+4(SB)/4, $0x3d9949b1
+DATA splatF32_3d9949b1<>+8(SB)/4, $0x3d9949b1
+DATA splatF32_3d9949b1<>+12(SB)/4, $0x3d9949b1
+DATA splatF32_3d9949b1<>+16(SB)/4, $0x3d9949b1
+DATA splatF32_3d9949b1<>+20(SB)/4, $0x3d9949b1
+DATA splatF32_3d9949b1<>+24(SB)/4, $0x3d9949b1
+DATA splatF32_3d9949b1<>+28(SB)/4, $0x3d9949b1
+GLOBL splatF32_3d9949b1<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_be2aa9ad<>+0(SB)/4, $0xbe2aa9ad
+DATA splatF32_be2aa9ad<>+4(SB)/4, $0xbe2aa9ad
+DATA splatF32_be2aa9ad<>+8(SB)/4, $0xbe2aa9ad
+DATA splatF32_be2aa9ad<>+12(SB)/4, $0xbe2aa9ad
+DATA splatF32_be2aa9ad<>+16(SB)/4, $0xbe2aa9ad
+DATA splatF32_be2aa9ad<>+20(SB)/4, $0xbe2aa9ad
+DATA splatF32_be2aa9ad<>+24(SB)/4, $0xbe2aa9ad
+DATA splatF32_be2aa9ad<>+28(SB)/4, $0xbe2aa9ad
+GLOBL splatF32_be2aa9ad<>(SB), RODATA|NOPTR, $32
+
+// func acoshF32(dst []float32, x []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·acoshF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000008, AX
+	JLT     tail
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VCMPPS       $0x1e, splatF32_44bb8000<>+0(SB), Y0, Y1
+	VSUBPS       splatF32_3f800000<>+0(SB), Y0, Y2
+	VADDPS       splatF32_3f800000<>+0(SB), Y0, Y3
+	VMULPS       Y3, Y2, Y3
+	VSQRTPS      Y3, Y3
+	VADDPS       Y3, Y0, Y3
+	VBLENDVPS    Y1, Y0, Y3, Y3
+	VPSUBD       splatF32_3f3504f3<>+0(SB), Y3, Y4
+	VPSRAD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y4, Y5
+	VPSUBD       Y5, Y3, Y5
+	VCVTDQ2PS    Y4, Y4
+	VANDPS       splatF32_3f800000<>+0(SB), Y1, Y1
+	VADDPS       Y1, Y4, Y1
+	VSUBPS       splatF32_3f800000<>+0(SB), Y5, Y4
+	VMULPS       Y4, Y4, Y5
+	VMOVUPS      splatF32_3d9021bb<>+0(SB), Y6
+	VFMADD213PS  splatF32_bdebd1b8<>+0(SB), Y4, Y6
+	VFMADD213PS  splatF32_3def251a<>+0(SB), Y4, Y6
+	VFMADD213PS  splatF32_bdfe5d4f<>+0(SB), Y4, Y6
+	VFMADD213PS  splatF32_3e11e9bf<>+0(SB), Y4, Y6
+	VFMADD213PS  splatF32_be2aae50<>+0(SB), Y4, Y6
+	VFMADD213PS  splatF32_3e4cceac<>+0(SB), Y4, Y6
+	VFMADD213PS  splatF32_be7ffffc<>+0(SB), Y4, Y6
+	VFMADD213PS  splatF32_3eaaaaaa<>+0(SB), Y4, Y6
+	VMULPS       Y4, Y6, Y6
+	VMULPS       Y5, Y6, Y6
+	VFMADD231PS  splatF32_b95e8083<>+0(SB), Y1, Y6
+	VFNMADD231PS splatF32_3f000000<>+0(SB), Y5, Y6
+	VADDPS       Y6, Y4, Y4
+	VFMADD231PS  splatF32_3f318000<>+0(SB), Y1, Y4
+	VCMPPS       $0x00, splatF32_7f800000<>+0(SB), Y3, Y1
+	VBLENDVPS    Y1, splatF32_7f800000<>+0(SB), Y4, Y1
+	VCMPPS       $0x03, Y3, Y3, Y3
+	VORPS        Y3, Y1, Y1
+	VMOVUPS      splatF32_3ae6a556<>+0(SB), Y3
+	VFMADD213PS  splatF32_bbf6a779<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_3cd8b7f5<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_bdf159fd<>+0(SB), Y2, Y3
+	VFMADD213PS  splatF32_3fb504f3<>+0(SB), Y2, Y3
+	VCMPPS       $0x11, splatF32_3f000000<>+0(SB), Y2, Y4
+	VSQRTPS      Y2, Y2
+	VMULPS       Y2, Y3, Y2
+	VBLENDVPS    Y4, Y2, Y1, Y1
+	VCMPPS       $0x19, splatF32_3f800000<>+0(SB), Y0, Y0
+	VORPS        Y0, Y1, Y0
+	VMOVUPS      Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JGE          loop
+
+tail:
+	ADDQ $0x00000008, AX
+	JE   done
+
+masked:
+	LEAQ         tailmasks<>+0(SB), SI
+	MOVQ         $0x00000008, DI
+	XORQ         R8, R8
+	SUBQ         AX, DI
+	CMOVQLT      R8, DI
+	VMOVUPS      (SI)(DI*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VCMPPS       $0x1e, splatF32_44bb8000<>+0(SB), Y1, Y2
+	VSUBPS       splatF32_3f800000<>+0(SB), Y1, Y3
+	VADDPS       splatF32_3f800000<>+0(SB), Y1, Y4
+	VMULPS       Y4, Y3, Y4
+	VSQRTPS      Y4, Y4
+	VADDPS       Y4, Y1, Y4
+	VBLENDVPS    Y2, Y1, Y4, Y4
+	VPSUBD       splatF32_3f3504f3<>+0(SB), Y4, Y5
+	VPSRAD       $0x17, Y5, Y5
+	VPSLLD       $0x17, Y5, Y6
+	VPSUBD       Y6, Y4, Y6
+	VCVTDQ2PS    Y5, Y5
+	VANDPS       splatF32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       Y2, Y5, Y2
+	VSUBPS       splatF32_3f800000<>+0(SB), Y6, Y5
+	VMULPS       Y5, Y5, Y6
+	VMOVUPS      splatF32_3d9021bb<>+0(SB), Y7
+	VFMADD213PS  splatF32_bdebd1b8<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3def251a<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_bdfe5d4f<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3e11e9bf<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_be2aae50<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3e4cceac<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_be7ffffc<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3eaaaaaa<>+0(SB), Y5, Y7
+	VMULPS       Y5, Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  splatF32_b95e8083<>+0(SB), Y2, Y7
+	VFNMADD231PS splatF32_3f000000<>+0(SB), Y6, Y7
+	VADDPS       Y7, Y5, Y5
+	VFMADD231PS  splatF32_3f318000<>+0(SB), Y2, Y5
+	VCMPPS       $0x00, splatF32_7f800000<>+0(SB), Y4, Y2
+	VBLENDVPS    Y2, splatF32_7f800000<>+0(SB), Y5, Y2
+	VCMPPS       $0x03, Y4, Y4, Y4
+	VORPS        Y4, Y2, Y2
+	VMOVUPS      splatF32_3ae6a556<>+0(SB), Y4
+	VFMADD213PS  splatF32_bbf6a779<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_3cd8b7f5<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_bdf159fd<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_3fb504f3<>+0(SB), Y3, Y4
+	VCMPPS       $0x11, splatF32_3f000000<>+0(SB), Y3, Y5
+	VSQRTPS      Y3, Y3
+	VMULPS       Y3, Y4, Y3
+	VBLENDVPS    Y5, Y3, Y2, Y2
+	VCMPPS       $0x19, splatF32_3f800000<>+0(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
+	VMASKMOVPS   Y1, Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JG           masked
+
+done:
+	VZEROUPPER
+	RET
+
+DATA splatF32_3ae6a556<>+0(SB)/4, $0x3ae6a556
+DATA splatF32_3ae6a556<>+4(SB)/4, $0x3ae6a556
+DATA splatF32_3ae6a556<>+8(SB)/4, $0x3ae6a556
+DATA splatF32_3ae6a556<>+12(SB)/4, $0x3ae6a556
+DATA splatF32_3ae6a556<>+16(SB)/4, $0x3ae6a556
+DATA splatF32_3ae6a556<>+20(SB)/4, $0x3ae6a556
+DATA splatF32_3ae6a556<>+24(SB)/4, $0x3ae6a556
+DATA splatF32_3ae6a556<>+28(SB)/4, $0x3ae6a556
+GLOBL splatF32_3ae6a556<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bbf6a779<>+0(SB)/4, $0xbbf6a779
+DATA splatF32_bbf6a779<>+4(SB)/4, $0xbbf6a779
+DATA splatF32_bbf6a779<>+8(SB)/4, $0xbbf6a779
+DATA splatF32_bbf6a779<>+12(SB)/4, $0xbbf6a779
+DATA splatF32_bbf6a779<>+16(SB)/4, $0xbbf6a779
+DATA splatF32_bbf6a779<>+20(SB)/4, $0xbbf6a779
+DATA splatF32_bbf6a779<>+24(SB)/4, $0xbbf6a779
+DATA splatF32_bbf6a779<>+28(SB)/4, $0xbbf6a779
+GLOBL splatF32_bbf6a779<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3cd8b7f5<>+0(SB)/4, $0x3cd8b7f5
+DATA splatF32_3cd8b7f5<>+4(SB)/4, $0x3cd8b7f5
+DATA splatF32_3cd8b7f5<>+8(SB)/4, $0x3cd8b7f5
+DATA splatF32_3cd8b7f5<>+12(SB)/4, $0x3cd8b7f5
+DATA splatF32_3cd8b7f5<>+16(SB)/4, $0x3cd8b7f5
+DATA splatF32_3cd8b7f5<>+20(SB)/4, $0x3cd8b7f5
+DATA splatF32_3cd8b7f5<>+24(SB)/4, $0x3cd8b7f5
+DATA splatF32_3cd8b7f5<>+28(SB)/4, $0x3cd8b7f5
+GLOBL splatF32_3cd8b7f5<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_bdf159fd<>+0(SB)/4, $0xbdf159fd
+DATA splatF32_bdf159fd<>+4(SB)/4, $0xbdf159fd
+DATA splatF32_bdf159fd<>+8(SB)/4, $0xbdf159fd
+DATA splatF32_bdf159fd<>+12(SB)/4, $0xbdf159fd
+DATA splatF32_bdf159fd<>+16(SB)/4, $0xbdf159fd
+DATA splatF32_bdf159fd<>+20(SB)/4, $0xbdf159fd
+DATA splatF32_bdf159fd<>+24(SB)/4, $0xbdf159fd
+DATA splatF32_bdf159fd<>+28(SB)/4, $0xbdf159fd
+GLOBL splatF32_bdf159fd<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3fb504f3<>+0(SB)/4, $0x3fb504f3
+DATA splatF32_3fb504f3<>+4(SB)/4, $0x3fb504f3
+DATA splatF32_3fb504f3<>+8(SB)/4, $0x3fb504f3
+DATA splatF32_3fb504f3<>+12(SB)/4, $0x3fb504f3
+DATA splatF32_3fb504f3<>+16(SB)/4, $0x3fb504f3
+DATA splatF32_3fb504f3<>+20(SB)/4, $0x3fb504f3
+DATA splatF32_3fb504f3<>+24(SB)/4, $0x3fb504f3
+DATA splatF32_3fb504f3<>+28(SB)/4, $0x3fb504f3
+GLOBL splatF32_3fb504f3<>(SB), RODATA|NOPTR, $32
+
+// func atanhF32(dst []float32, x []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·atanhF32(SB), NOSPLIT, $0-48
+	MOVQ    dst_base+0(FP), CX
+	MOVQ    dst_len+8(FP), AX
+	MOVQ    x_base+24(FP), DX
+	MOVQ    x_len+32(FP), BX
+	CMPQ    BX, AX
+	CMOVQLT BX, AX
+	XORQ    BX, BX
+	SUBQ    $0x00000008, AX
+	JLT     tail
+
+loop:
+	VMOVUPS      (DX)(BX*1), Y0
+	VANDPS       splatF32_7fffffff<>+0(SB), Y0, Y1
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y2
+	VSUBPS       Y1, Y2, Y2
+	VADDPS       splatF32_3f800000<>+0(SB), Y1, Y3
+	VDIVPS       Y2, Y3, Y3
+	VPSUBD       splatF32_3f3504f3<>+0(SB), Y3, Y4
+	VPSRAD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y4, Y5
+	VPSUBD       Y5, Y3, Y5
+	VCVTDQ2PS    Y4, Y4
+	VSUBPS       splatF32_3f800000<>+0(SB), Y5, Y5
+	VMULPS       Y5, Y5, Y6
+	VMOVUPS      splatF32_3d9021bb<>+0(SB), Y7
+	VFMADD213PS  splatF32_bdebd1b8<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3def251a<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_bdfe5d4f<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3e11e9bf<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_be2aae50<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3e4cceac<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_be7ffffc<>+0(SB), Y5, Y7
+	VFMADD213PS  splatF32_3eaaaaaa<>+0(SB), Y5, Y7
+	VMULPS       Y5, Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VFMADD231PS  splatF32_b95e8083<>+0(SB), Y4, Y7
+	VFNMADD231PS splatF32_3f000000<>+0(SB), Y6, Y7
+	VADDPS       Y7, Y5, Y5
+	VFMADD231PS  splatF32_3f318000<>+0(SB), Y4, Y5
+	VCMPPS       $0x00, splatF32_7f800000<>+0(SB), Y3, Y4
+	VBLENDVPS    Y4, splatF32_7f800000<>+0(SB), Y5, Y4
+	VCMPPS       $0x03, Y3, Y3, Y3
+	VORPS        Y3, Y4, Y3
+	VMULPS       splatF32_3f000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x19, splatF32_00000000<>+0(SB), Y2, Y2
+	VORPS        Y2, Y3, Y2
+	VANDPS       splatF32_80000000<>+0(SB), Y0, Y3
+	VORPS        Y3, Y2, Y2
+	VMULPS       Y0, Y0, Y3
+	VMOVUPS      splatF32_3e3a1a12<>+0(SB), Y4
+	VFMADD213PS  splatF32_3da8d4bf<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_3e163647<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_3e4c93b2<>+0(SB), Y3, Y4
+	VFMADD213PS  splatF32_3eaaab30<>+0(SB), Y3, Y4
+	VMULPS       Y3, Y4, Y3
+	VMULPS       Y0, Y3, Y3
+	VCMPPS       $0x11, splatF32_3f000000<>+0(SB), Y1, Y1
+	VADDPS       Y0, Y3, Y0
+	VBLENDVPS    Y1, Y0, Y2, Y0
+	VMOVUPS      Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JGE          loop
+
+tail:
+	ADDQ $0x00000008, AX
+	JE   done
+
+masked:
+	LEAQ         tailmasks<>+0(SB), SI
+	MOVQ         $0x00000008, DI
+	XORQ         R8, R8
+	SUBQ         AX, DI
+	CMOVQLT      R8, DI
+	VMOVUPS      (SI)(DI*4), Y0
+	VMASKMOVPS   (DX)(BX*1), Y0, Y1
+	VANDPS       splatF32_7fffffff<>+0(SB), Y1, Y2
+	VMOVUPS      splatF32_3f800000<>+0(SB), Y3
+	VSUBPS       Y2, Y3, Y3
+	VADDPS       splatF32_3f800000<>+0(SB), Y2, Y4
+	VDIVPS       Y3, Y4, Y4
+	VPSUBD       splatF32_3f3504f3<>+0(SB), Y4, Y5
+	VPSRAD       $0x17, Y5, Y5
+	VPSLLD       $0x17, Y5, Y6
+	VPSUBD       Y6, Y4, Y6
+	VCVTDQ2PS    Y5, Y5
+	VSUBPS       splatF32_3f800000<>+0(SB), Y6, Y6
+	VMULPS       Y6, Y6, Y7
+	VMOVUPS      splatF32_3d9021bb<>+0(SB), Y8
+	VFMADD213PS  splatF32_bdebd1b8<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_3def251a<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_bdfe5d4f<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_3e11e9bf<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_be2aae50<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_3e4cceac<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_be7ffffc<>+0(SB), Y6, Y8
+	VFMADD213PS  splatF32_3eaaaaaa<>+0(SB), Y6, Y8
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y8, Y8
+	VFMADD231PS  splatF32_b95e8083<>+0(SB), Y5, Y8
+	VFNMADD231PS splatF32_3f000000<>+0(SB), Y7, Y8
+	VADDPS       Y8, Y6, Y6
+	VFMADD231PS  splatF32_3f318000<>+0(SB), Y5, Y6
+	VCMPPS       $0x00, splatF32_7f800000<>+0(SB), Y4, Y5
+	VBLENDVPS    Y5, splatF32_7f800000<>+0(SB), Y6, Y5
+	VCMPPS       $0x03, Y4, Y4, Y4
+	VORPS        Y4, Y5, Y4
+	VMULPS       splatF32_3f000000<>+0(SB), Y4, Y4
+	VCMPPS       $0x19, splatF32_00000000<>+0(SB), Y3, Y3
+	VORPS        Y3, Y4, Y3
+	VANDPS       splatF32_80000000<>+0(SB), Y1, Y4
+	VORPS        Y4, Y3, Y3
+	VMULPS       Y1, Y1, Y4
+	VMOVUPS      splatF32_3e3a1a12<>+0(SB), Y5
+	VFMADD213PS  splatF32_3da8d4bf<>+0(SB), Y4, Y5
+	VFMADD213PS  splatF32_3e163647<>+0(SB), Y4, Y5
+	VFMADD213PS  splatF32_3e4c93b2<>+0(SB), Y4, Y5
+	VFMADD213PS  splatF32_3eaaab30<>+0(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VMULPS       Y1, Y4, Y4
+	VCMPPS       $0x11, splatF32_3f000000<>+0(SB), Y2, Y2
+	VADDPS       Y1, Y4, Y1
+	VBLENDVPS    Y2, Y1, Y3, Y1
+	VMASKMOVPS   Y1, Y0, (CX)(BX*1)
+	ADDQ         $0x00000020, BX
+	SUBQ         $0x00000008, AX
+	JG           masked
+
+done:
+	VZEROUPPER
+	RET
+
+DATA splatF32_3e3a1a12<>+0(SB)/4, $0x3e3a1a12
+DATA splatF32_3e3a1a12<>+4(SB)/4, $0x3e3a1a12
+DATA splatF32_3e3a1a12<>+8(SB)/4, $0x3e3a1a12
+DATA splatF32_3e3a1a12<>+12(SB)/4, $0x3e3a1a12
+DATA splatF32_3e3a1a12<>+16(SB)/4, $0x3e3a1a12
+DATA splatF32_3e3a1a12<>+20(SB)/4, $0x3e3a1a12
+DATA splatF32_3e3a1a12<>+24(SB)/4, $0x3e3a1a12
+DATA splatF32_3e3a1a12<>+28(SB)/4, $0x3e3a1a12
+GLOBL splatF32_3e3a1a12<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3da8d4bf<>+0(SB)/4, $0x3da8d4bf
+DATA splatF32_3da8d4bf<>+4(SB)/4, $0x3da8d4bf
+DATA splatF32_3da8d4bf<>+8(SB)/4, $0x3da8d4bf
+DATA splatF32_3da8d4bf<>+12(SB)/4, $0x3da8d4bf
+DATA splatF32_3da8d4bf<>+16(SB)/4, $0x3da8d4bf
+DATA splatF32_3da8d4bf<>+20(SB)/4, $0x3da8d4bf
+DATA splatF32_3da8d4bf<>+24(SB)/4, $0x3da8d4bf
+DATA splatF32_3da8d4bf<>+28(SB)/4, $0x3da8d4bf
+GLOBL splatF32_3da8d4bf<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e163647<>+0(SB)/4, $0x3e163647
+DATA splatF32_3e163647<>+4(SB)/4, $0x3e163647
+DATA splatF32_3e163647<>+8(SB)/4, $0x3e163647
+DATA splatF32_3e163647<>+12(SB)/4, $0x3e163647
+DATA splatF32_3e163647<>+16(SB)/4, $0x3e163647
+DATA splatF32_3e163647<>+20(SB)/4, $0x3e163647
+DATA splatF32_3e163647<>+24(SB)/4, $0x3e163647
+DATA splatF32_3e163647<>+28(SB)/4, $0x3e163647
+GLOBL splatF32_3e163647<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3e4c93b2<>+0(SB)/4, $0x3e4c93b2
+DATA splatF32_3e4c93b2<>+4(SB)/4, $0x3e4c93b2
+DATA splatF32_3e4c93b2<>+8(SB)/4, $0x3e4c93b2
+DATA splatF32_3e4c93b2<>+12(SB)/4, $0x3e4c93b2
+DATA splatF32_3e4c93b2<>+16(SB)/4, $0x3e4c93b2
+DATA splatF32_3e4c93b2<>+20(SB)/4, $0x3e4c93b2
+DATA splatF32_3e4c93b2<>+24(SB)/4, $0x3e4c93b2
+DATA splatF32_3e4c93b2<>+28(SB)/4, $0x3e4c93b2
+GLOBL splatF32_3e4c93b2<>(SB), RODATA|NOPTR, $32
+
+DATA splatF32_3eaaab30<>+0(SB)/4, $0x3eaaab30
+DATA splatF32_3eaaab30<>+4(SB)/4, $0x3eaaab30
+DATA splatF32_3eaaab30<>+8(SB)/4, $0x3eaaab30
+DATA splatF32_3eaaab30<>+12(SB)/4, $0x3eaaab30
+DATA splatF32_3eaaab30<>+16(SB)/4, $0x3eaaab30
+DATA splatF32_3eaaab30<>+20(SB)/4, $0x3eaaab30
+DATA splatF32_3eaaab30<>+24(SB)/4, $0x3eaaab30
+DATA splatF32_3eaaab30<>+28(SB)/4, $0x3eaaab30
+GLOBL splatF32_3eaaab30<>(SB), RODATA|NOPTR, $32
+
 // func erfF32(dst []float32, x []float32)
 // Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·erfF32(SB), NOSPLIT, $0-48
@@ -4793,16 +6367,6 @@ DATA splatF32_bf935777<>+20(SB)/4, $0xbf935777
 DATA splatF32_bf935777<>+24(SB)/4, $0xbf935777
 DATA splatF32_bf935777<>+28(SB)/4, $0xbf935777
 GLOBL splatF32_bf935777<>(SB), RODATA|NOPTR, $32
-
-DATA splatF32_bf800000<>+0(SB)/4, $0xbf800000
-DATA splatF32_bf800000<>+4(SB)/4, $0xbf800000
-DATA splatF32_bf800000<>+8(SB)/4, $0xbf800000
-DATA splatF32_bf800000<>+12(SB)/4, $0xbf800000
-DATA splatF32_bf800000<>+16(SB)/4, $0xbf800000
-DATA splatF32_bf800000<>+20(SB)/4, $0xbf800000
-DATA splatF32_bf800000<>+24(SB)/4, $0xbf800000
-DATA splatF32_bf800000<>+28(SB)/4, $0xbf800000
-GLOBL splatF32_bf800000<>(SB), RODATA|NOPTR, $32
 
 // func softplusF32(dst []float32, x []float32)
 // Requires: AVX, AVX2, CMOV, FMA3

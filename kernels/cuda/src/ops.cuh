@@ -40,6 +40,24 @@ DEVICE float sin(float x) { return sinf(x); }
 DEVICE double sin(double x) { return ::sin(x); }
 DEVICE float cos(float x) { return cosf(x); }
 DEVICE double cos(double x) { return ::cos(x); }
+DEVICE float tan(float x) { return tanf(x); }
+DEVICE double tan(double x) { return ::tan(x); }
+DEVICE float asin(float x) { return asinf(x); }
+DEVICE double asin(double x) { return ::asin(x); }
+DEVICE float acos(float x) { return acosf(x); }
+DEVICE double acos(double x) { return ::acos(x); }
+DEVICE float atan(float x) { return atanf(x); }
+DEVICE double atan(double x) { return ::atan(x); }
+DEVICE float sinh(float x) { return sinhf(x); }
+DEVICE double sinh(double x) { return ::sinh(x); }
+DEVICE float cosh(float x) { return coshf(x); }
+DEVICE double cosh(double x) { return ::cosh(x); }
+DEVICE float asinh(float x) { return asinhf(x); }
+DEVICE double asinh(double x) { return ::asinh(x); }
+DEVICE float acosh(float x) { return acoshf(x); }
+DEVICE double acosh(double x) { return ::acosh(x); }
+DEVICE float atanh(float x) { return atanhf(x); }
+DEVICE double atanh(double x) { return ::atanh(x); }
 DEVICE float tanh(float x) { return tanhf(x); }
 DEVICE double tanh(double x) { return ::tanh(x); }
 DEVICE float erf(float x) { return erff(x); }
@@ -143,6 +161,7 @@ template <class T> DEVICE T select(bool c, T x, T y) { return c ? x : y; }
   template <class T, int W> DEVICE auto f(T x, Vec<T, W> y) { return f(splat<W>(x), y); }
 UNARY(neg) UNARY(abs) UNARY(sign) UNARY(ceil) UNARY(floor) UNARY(round) UNARY(exp) UNARY(expm1) UNARY(log) UNARY(log1p)
 UNARY(log2) UNARY(sqrt) UNARY(rsqrt) UNARY(recip) UNARY(square) UNARY(cube) UNARY(sin) UNARY(cos) UNARY(tanh)
+UNARY(tan) UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(asinh) UNARY(acosh) UNARY(atanh)
 UNARY(sigmoid) UNARY(softplus) UNARY(erf) UNARY(relu) UNARY(gelu_tanh) UNARY(gelu_erf) UNARY(silu) UNARY(logical_not)
 UNARY_ALPHA(leaky_relu) UNARY_ALPHA(elu)
 BINARY(add) BINARY(sub) BINARY(mul) BINARY(div) BINARY(pow) BINARY(max) BINARY(min) BINARY(logical_and)

@@ -10,7 +10,9 @@ import (
 //
 //   - exp, sin, cos, erf: N. Juffa's single-precision functions for processors
 //     with FMA, published in answers on Stack Overflow;
-//   - log, log2: S. Moshier, Cephes, single/logf.c and log2f.c.
+//   - log, log2, and the inverse and the hyperbolic functions: S. Moshier,
+//     Cephes, single/logf.c, log2f.c, asinf.c, atanf.c, sinhf.c, asinhf.c,
+//     acoshf.c and atanhf.c.
 
 // transcendentalKernels are the elementary functions on float32.
 var transcendentalKernels = []mapKernel{
@@ -27,6 +29,18 @@ var transcendentalKernels = []mapKernel{
 		name: "cosBlocks", doc: "sets dst[i] = cos x[i], up to an |x[i]| that needs a longer reduction.",
 		unroll: 3, body: of1(func(e *emitter, x vec) vec { return sine(e, x, 1) }), unfit: farFromZero,
 	},
+	{
+		name: "tanBlocks", doc: "sets dst[i] = tan x[i], up to an |x[i]| that needs a longer reduction.",
+		unroll: 1, body: of1(tangent), unfit: farFromZero,
+	},
+	{name: "asin", doc: "sets dst[i] = arcsin x[i].", unroll: 2, body: of1(arcsine)},
+	{name: "acos", doc: "sets dst[i] = arccos x[i].", unroll: 2, body: of1(arccosine)},
+	{name: "atan", doc: "sets dst[i] = arctan x[i].", unroll: 2, body: of1(arctangent)},
+	{name: "sinh", doc: "sets dst[i] = sinh x[i].", unroll: 2, body: of1(hyperbolicSine)},
+	{name: "cosh", doc: "sets dst[i] = cosh x[i].", unroll: 2, body: of1(hyperbolicCosine)},
+	{name: "asinh", doc: "sets dst[i] = arsinh x[i].", unroll: 1, body: of1(inverseHyperbolicSine)},
+	{name: "acosh", doc: "sets dst[i] = arcosh x[i].", unroll: 1, body: of1(inverseHyperbolicCosine)},
+	{name: "atanh", doc: "sets dst[i] = artanh x[i].", unroll: 1, body: of1(inverseHyperbolicTangent)},
 	{name: "erf", doc: "sets dst[i] = erf x[i].", unroll: 3, body: of1(erf)},
 }
 
@@ -215,11 +229,11 @@ func farFromZero(e *emitter, in []vec) vec {
 	return e.cmp(predGT, e.abs(in[0]), e.c(1e4))
 }
 
-// sine is sin(x + quadrant·π/2): x is reduced by the nearest multiple n of π/2,
-// in three parts (Cody and Waite), and n + quadrant chooses between the two
-// polynomials and the sign.
-func sine(e *emitter, x vec, quadrant float64) vec {
-	sum := e.fma(x, e.c(2/math.Pi), e.c(magic))
+// waves reduces x by the nearest multiple n of π/2, in three parts (Cody and
+// Waite). It returns the sine and the cosine of what remains, and n in the low
+// bits of sum.
+func waves(e *emitter, x vec) (s, c, sum vec) {
+	sum = e.fma(x, e.c(2/math.Pi), e.c(magic))
 	n := e.sub(sum, e.c(magic))
 	r := e.copy(x)
 	e.subMul(r, n, e.c(0x1.921fb0p+0))
@@ -227,16 +241,147 @@ func sine(e *emitter, x vec, quadrant float64) vec {
 	e.subMul(r, n, e.c(0x1.846988p-48))
 
 	square := e.mul(r, r)
-	c := e.poly(square, 2.44677067e-5, -1.38877297e-3, 4.16666567e-2, -0.5, 1)
-	s := e.poly(square, 2.86567956e-6, -1.98559923e-4, 8.33338592e-3, -1.66666672e-1)
+	c = e.poly(square, 2.44677067e-5, -1.38877297e-3, 4.16666567e-2, -0.5, 1)
+	s = e.poly(square, 2.86567956e-6, -1.98559923e-4, 8.33338592e-3, -1.66666672e-1)
 	e.mulAdd(s, e.add(e.mul(r, square), e.c(0)), r) // + 0 keeps the sign of sin(−0)
+	return s, c, sum
+}
 
-	q := sum
+// sine is sin(x + quadrant·π/2): n + quadrant, of waves, chooses between the two
+// polynomials and the sign.
+func sine(e *emitter, x vec, quadrant float64) vec {
+	s, c, q := waves(e, x)
 	if quadrant != 0 {
-		q = e.two(VPADDD, sum, e.pattern(uint64(quadrant)))
+		q = e.two(VPADDD, q, e.pattern(uint64(quadrant)))
 	}
 	y := e.choose(e.imm(VPSLLD, 31, q), c, s)
 	return e.xor(y, e.signBit(e.imm(VPSLLD, 30, q)))
+}
+
+// tangent is s/c or −c/s.
+func tangent(e *emitter, x vec) vec {
+	s, c, q := waves(e, x)
+	odd := e.imm(VPSLLD, 31, q)
+	y := e.div(e.choose(odd, c, s), e.choose(odd, s, c))
+	return e.xor(y, odd)
+}
+
+// arctangent reduces |x| to at most tan π/8, by arctan x = π/4 + arctan((x−1)/(x+1))
+// and arctan x = π/2 − arctan(1/x).
+func arctangent(e *emitter, x vec) vec {
+	t := e.abs(x)
+	far, middle := e.cmp(predGT, t, e.c(2.414213562373095)), e.cmp(predGT, t, e.c(0.4142135623730950))
+	top := e.choose(far, e.c(-1), e.choose(middle, e.sub(t, e.c(1)), t))
+	below := e.choose(far, t, e.choose(middle, e.add(t, e.c(1)), e.c(1)))
+	r := e.div(top, below)
+	z := e.mul(r, r)
+	y := e.poly(z, 8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
+	y = e.mul(e.mul(y, z), r)
+	y = e.add(y, r)
+	y = e.add(y, e.choose(far, e.c(math.Pi/2), e.and(middle, e.c(math.Pi/4))))
+	return e.or(y, e.signBit(x))
+}
+
+// arcsinePart is arcsin r, with r = |x| for |x| ≤ ½ and else √((1−|x|)/2), whose
+// arcsine is half of arccos |x|; far marks the latter.
+func arcsinePart(e *emitter, x vec) (y, far vec) {
+	t := e.abs(x)
+	far = e.cmp(predGT, t, e.c(0.5))
+	half := e.mul(e.sub(e.c(1), t), e.c(0.5))
+	z := e.choose(far, half, e.mul(t, t))
+	r := e.choose(far, e.sqrt(half), t)
+	y = e.poly(z, 4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
+	y = e.mul(e.mul(y, z), r)
+	return e.add(y, r), far
+}
+
+// arcsine is π/2 − 2·arcsin √((1−|x|)/2) beyond ½.
+func arcsine(e *emitter, x vec) vec {
+	y, far := arcsinePart(e, x)
+	y = e.choose(far, e.sub(e.c(math.Pi/2), e.add(y, y)), y)
+	return e.or(y, e.signBit(x))
+}
+
+// arccosine is π/2 − arcsin x, and beyond ½ 2·arcsin √((1−|x|)/2), or π less that.
+func arccosine(e *emitter, x vec) vec {
+	y, far := arcsinePart(e, x)
+	plus := e.signBit(e.xor(far, e.xor(x, e.pattern(f32.sign)))) // the sign of y in the sum
+	y = e.xor(e.choose(far, e.add(y, y), y), plus)
+	base := e.choose(far, e.and(e.imm(VPSRAD, 31, x), e.c(math.Pi)), e.c(math.Pi/2))
+	return e.add(base, y)
+}
+
+// halfExp is e^|x|/2, infinite only where that is.
+func halfExp(e *emitter, x vec) vec {
+	t := e.copy(e.atMost(e.abs(x), e.c(90)))
+	sum := reduceExp(e, t, magic)
+	return scale(e, expPoly(e, t), e.two(VPSUBD, sum, e.pattern(1)))
+}
+
+// hyperbolicSine is h − 1/(4h) with h = e^|x|/2, and a polynomial up to 1.
+func hyperbolicSine(e *emitter, x vec) vec {
+	h := halfExp(e, x)
+	y := e.sub(h, e.div(e.c(0.25), h))
+	y = e.or(y, e.signBit(x))
+	z := e.mul(x, x)
+	p := e.poly(z, 2.03721912945e-4, 8.33028376239e-3, 1.66667160211e-1)
+	p = e.mul(e.mul(p, z), x)
+	return e.choose(e.cmp(predLE, e.abs(x), e.c(1)), e.add(p, x), y)
+}
+
+// hyperbolicCosine is h + 1/(4h) with h = e^|x|/2.
+func hyperbolicCosine(e *emitter, x vec) vec {
+	h := halfExp(e, x)
+	return e.add(h, e.div(e.c(0.25), h))
+}
+
+// logAbove is ln v for v ≥ 1, or ln 2v in the lanes that are marked, if any.
+func logAbove(e *emitter, v, doubled vec) vec {
+	_, n, m := splitFloat(e, v)
+	k := e.one(VCVTDQ2PS, n)
+	if doubled != nil {
+		k = e.add(k, e.and(doubled, e.c(1)))
+	}
+	y := logSum(e, e.sub(m, e.c(1)), k)
+	y = e.choose(e.cmp(predEQ, v, e.c(math.Inf(1))), e.c(math.Inf(1)), y)
+	return e.or(y, e.cmp(predUnord, v, v))
+}
+
+// inverseHyperbolicSine is ln(|x| + √(x²+1)), ln 2|x| where the 1 is lost, and a
+// polynomial up to ½.
+func inverseHyperbolicSine(e *emitter, x vec) vec {
+	t, z := e.abs(x), e.mul(x, x)
+	large := e.cmp(predGT, t, e.c(1500))
+	y := logAbove(e, e.choose(large, t, e.add(t, e.sqrt(e.add(z, e.c(1))))), large)
+	y = e.or(y, e.signBit(x))
+	p := e.poly(z, 2.0122003309e-2, -4.2699340972e-2, 7.4847586088e-2, -1.6666288134e-1)
+	p = e.mul(e.mul(p, z), x)
+	return e.choose(e.cmp(predLT, t, e.c(0.5)), e.add(p, x), y)
+}
+
+// inverseHyperbolicCosine is ln(x + √(x²−1)), ln 2x where the 1 is lost, and up to
+// 1½ √(x−1) times a polynomial. It is NaN below 1.
+func inverseHyperbolicCosine(e *emitter, x vec) vec {
+	large := e.cmp(predGT, x, e.c(1500))
+	z := e.sub(x, e.c(1))
+	y := logAbove(e, e.choose(large, x, e.add(x, e.sqrt(e.mul(z, e.add(x, e.c(1)))))), large)
+	p := e.poly(z, 1.7596881071e-3, -7.5272886713e-3, 2.6454905019e-2, -1.1784741703e-1, 1.4142135263)
+	y = e.choose(e.cmp(predLT, z, e.c(0.5)), e.mul(p, e.sqrt(z)), y)
+	return e.or(y, e.cmp(predNGE, x, e.c(1)))
+}
+
+// inverseHyperbolicTangent is ½·ln((1+|x|)/(1−|x|)), and a polynomial up to ½. It is
+// NaN beyond 1.
+func inverseHyperbolicTangent(e *emitter, x vec) vec {
+	t := e.abs(x)
+	rest := e.sub(e.c(1), t)
+	y := e.mul(logAbove(e, e.div(e.add(t, e.c(1)), rest), nil), e.c(0.5))
+	y = e.or(y, e.cmp(predNGE, rest, e.c(0)))
+	y = e.or(y, e.signBit(x))
+	z := e.mul(x, x)
+	p := e.poly(z, 1.81740078349e-1, 8.24370301058e-2, 1.46691431730e-1, 1.99782164500e-1, 3.33337300303e-1)
+	p = e.mul(e.mul(p, z), x)
+	return e.choose(e.cmp(predLT, t, e.c(0.5)), e.add(p, x), y)
 }
 
 // erf is x + x·P(x²) near 0 and ±(1 − e^(|x|·Q(|x|))) elsewhere (Juffa).
