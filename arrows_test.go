@@ -8,7 +8,8 @@ import (
 
 // TestArrows holds the direction in which rooms may know each other: graph knows nobody, passes and kernels know graph,
 // lowering knows graph and kernels, the root package ties them, and nothing but drawings knows Graphviz. Of what
-// stands under graph, nn alone knows the reference, which its operations run on Gorgonia's machines.
+// stands under graph, nn and onnx alone know the reference: operations of nn run it on Gorgonia's machines, and onnx computes
+// what is known while it reads a model. Only commands know onnx.
 func TestArrows(t *testing.T) {
 	const (
 		gorgonia = "gorgonia.org/gorgonia"
@@ -22,13 +23,14 @@ func TestArrows(t *testing.T) {
 		"fusec/graph/report":          {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, "net/http"},
 		"fusec/graph/report/live":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia},
 		"fusec/graph/gorgonia":        {"fusec/passes", "fusec/kernels", "fusec/lowering", graphviz, dotted},
+		"fusec/graph/onnx":            {"fusec/passes", "fusec/lowering", "fusec/kernels/cpu", gorgonia, graphviz, dotted},
 		"fusec/graph/nn":              {"fusec/passes", "fusec/lowering", "fusec/kernels/cpu", graphviz, dotted},
 		"fusec/graph/dot":             {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia},
 		"fusec/passes":                {"fusec/passes/passtest", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/kernels/...":           {"fusec/passes", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/lowering/...":          {"fusec/passes", gorgonia, graphviz, dotted},
 		"fusec/fpga/...":              {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
-		"fusec":                       {graphviz, dotted, "gonum.org/v1/plot", "fusec/cmd", "fusec/examples"},
+		"fusec":                       {graphviz, dotted, "gonum.org/v1/plot", "fusec/graph/onnx", "fusec/cmd", "fusec/examples"},
 
 		"fusec/graph/body":       {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/arena":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
