@@ -62,7 +62,9 @@ const manyOrigins = 64
 
 // Of is the scope of n: that of its name, or what the scopes of its origins, else of the parameters that it reads, else
 // of its other operands have in common. If parameters have nothing in common, it is the scope of the first: the anchor of
-// a fusion comes first. Where values of several layers meet, as in a residual sum, it is the layer of the last one made. In the optimiser's phase only names, origins and parameters count, and what concerns several layers has no scope.
+// a fusion comes first. Where values of several layers meet, as in a residual sum, it is the layer of the last one made. A copy
+// of a parameter counts as the parameter. In the optimiser's phase only names, origins and parameters count, and what
+// concerns several layers has no scope.
 func (s *Scopes) Of(n *Node) string {
 	if scope, ok := s.of[n]; ok {
 		return scope
@@ -80,7 +82,7 @@ func (s *Scopes) Of(n *Node) string {
 		for _, a := range n.Args {
 			of := s.Of(a)
 			base := a
-			for IsView(base.Op) {
+			for IsView(base.Op) || base.Op == (Copy{}) {
 				base = base.Args[0]
 			}
 			if _, ok := base.Op.(Param); ok && of != "" {

@@ -57,6 +57,7 @@ func TestScopes(t *testing.T) {
 		node("the later layer", "b/up", b.Binary(graph.Add, s, m))
 		y := node("named", "c", b.Named(b.Binary(graph.Add, s, m), "c.y"))
 		node("two parameters", "a/q", b.Binary(graph.Add, b.Param("a.q.b", matrix), b.Param("b.up.b", matrix)))
+		node("a copied parameter", "b/up", b.MatMul(q, b.Add(graph.Copy{}, b.Transpose(b.Param("b.up.v", matrix), 1, 0)), false, false))
 		step := node("step", "", b.Binary(graph.Add, b.Param("a.v.b", matrix), b.Param("b.down.b", matrix)))
 		step.Phase = graph.Optimiser
 		node("constant", "", b.Scalar(graph.F32, 1))

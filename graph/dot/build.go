@@ -59,6 +59,7 @@ func layout(d drawing) *scene {
 type value struct {
 	box    *box
 	source *graph.Node
+	copied bool     // the value is a copy of the source
 	via    []string // the views between that box and the value
 	typ    graph.Type
 }
@@ -85,10 +86,13 @@ type builder struct {
 	step     *optimiserStep
 	results  map[*graph.Node][]string // the names of a launch's further results
 	updated  map[*graph.Node]bool
-	escapes  map[*graph.Node]bool
-	losses   map[*graph.Node]string // the name of the cost that an operation behind the last layer is a part of
-	edges    map[edge]bool
-	inside   map[*graph.Node][]*box // per operand of a fusion, the first box in its body that reads it
+	// untrained are the parameters of a training step that it does not change, if they are few: as a rule its data.
+	untrained map[*graph.Node]bool
+	escapes   map[*graph.Node]bool
+	copies    map[copyKey]*copiedWeights
+	losses    map[*graph.Node]string // the name of the cost that an operation behind the last layer is a part of
+	edges     map[edge]bool
+	inside    map[*graph.Node][]*box // per operand of a fusion, the first box in its body that reads it
 }
 
 // numbered is a launch with its place in the program.
@@ -218,6 +222,8 @@ func (d *drawing) phases() map[*graph.Node]graph.Phase {
 
 func (b *builder) build() *scene {
 	b.heading()
+	b.findUntrained()
+	b.findCopies()
 	for _, n := range b.graph.Nodes {
 		if _, folded := b.consts[n]; folded || b.reps.rep(n) != n {
 			continue
@@ -229,6 +235,7 @@ func (b *builder) build() *scene {
 	}
 	b.outputs()
 	b.updates()
+	b.finishCopies()
 	b.finishAsked()
 	b.finishStep()
 	if b.detail == Layers {
@@ -257,9 +264,6 @@ func (b *builder) heading() {
 	counts := plural(sum.nodes, "operation")
 	if b.imported > 0 {
 		counts = plural(b.imported, "operation") + " imported"
-		if sum.nodes != sum.Launches {
-			counts += " → " + fmt.Sprint(sum.nodes)
-		}
 	}
 	counts += " → " + plural(sum.Launches, "launch")
 	words = append(words, counts, humanFLOPs(sum.FLOPs), humanBytes(sum.Bytes)+" of traffic")
@@ -411,9 +415,12 @@ func (b *builder) folds(n *graph.Node) bool {
 		b.ask(n)
 		return true
 	}
+	if b.copied(n) {
+		return true
+	}
 	switch n.Op.(type) {
 	case graph.Param, graph.State, graph.Const:
-		if !b.escapes[n] {
+		if !b.escapes[n] && !b.untrained[n] {
 			b.values[n] = []value{{source: n, typ: n.Type}}
 			return true
 		}
@@ -440,6 +447,9 @@ func (b *builder) foldsIntoEdge(n *graph.Node) bool {
 func (b *builder) card(n *graph.Node) *box {
 	x := b.scene.box(&box{key: fmt.Sprintf("node%d", n.ID), look: lookOf(n.Op), inside: b.home(n), phase: b.phases[n], tooltip: b.tooltip(n)})
 	b.boxes[n] = x
+	if b.untrained[n] {
+		x.look = lookInput
+	}
 	if graph.ClassOf(n.Op) == graph.ClassSource || x.look == lookView {
 		return x
 	}
@@ -575,16 +585,17 @@ func (b *builder) sources(n *graph.Node) []string {
 	}
 	var order []kind
 	alike := make(map[kind][]*graph.Node)
-	seen := make(map[*graph.Node]bool)
+	seen, copied := make(map[*graph.Node]bool), make(map[*graph.Node]bool)
 	for _, a := range n.Args {
 		if _, folded := b.consts[a]; folded {
 			continue
 		}
-		s := b.operand(a).source
+		v := b.operand(a)
+		s := v.source
 		if s == nil || seen[s] {
 			continue
 		}
-		seen[s] = true
+		seen[s], copied[s] = true, v.copied
 		k := kind{s.Type, unnumbered(s.Name)}
 		if alike[k] == nil {
 			order = append(order, k)
@@ -609,6 +620,9 @@ func (b *builder) sources(n *graph.Node) []string {
 		}
 		if _, state := s.Op.(graph.State); state && b.updated[s] {
 			what += ", updated"
+		}
+		if copied[s] {
+			what += ", copied"
 		}
 		list = append(list, strings.TrimSpace(short(name, 40)+" "+what))
 	}
@@ -661,6 +675,9 @@ func (b *builder) lines(n *graph.Node) []textLine {
 	case graph.Input, graph.State:
 		return []textLine{{name, roleName}, {opName(n.Op) + " " + n.Type.String(), roleType}}
 	case graph.Param:
+		if b.untrained[n] && b.detail != Full {
+			return []textLine{{name, roleName}, {"input, not trained " + n.Type.String(), roleType}}
+		}
 		return []textLine{{name, roleOp}, {n.Type.String(), roleType}}
 	}
 	if name != "" {

@@ -115,8 +115,13 @@ func (b *builder) bodyBox(n, k *graph.Node, c *cluster) *box {
 func (b *builder) operandNames(n *graph.Node) []string {
 	names := make([]string, len(n.Args))
 	taken := make(map[string]bool)
+	of := make(map[*graph.Node]string) // values of which several parts are read have one name
 	for i, a := range n.Args {
-		names[i] = unused(b.operandName(n, i, a), taken) + sliced(a, b.consts)
+		k := base(a)
+		if of[k] == "" || b.reps.carries(n, i) {
+			of[k] = unused(b.operandName(n, i, a), taken)
+		}
+		names[i] = of[k] + sliced(a, b.consts)
 	}
 	return names
 }
@@ -125,6 +130,9 @@ func (b *builder) operandName(n *graph.Node, i int, a *graph.Node) string {
 	carried := b.reps.carries(n, i)
 	if a.Name == "" {
 		a = base(a)
+	}
+	if v := b.operand(a); v.copied {
+		a = v.source
 	}
 	switch {
 	case b.phases[a] == graph.Backward || strings.HasPrefix(a.Name, graph.GradientOf) || b.phases[n] == graph.Backward && (carried || b.starts(n, a)):
@@ -136,22 +144,50 @@ func (b *builder) operandName(n *graph.Node, i int, a *graph.Node) string {
 	}
 	of, scope := b.scopes.Of(n), b.scopes.Of(a)
 	switch {
-	case scope == "":
-		return "x"
-	case scope == of && b.phases[a] == b.phases[n]:
-		return "x"
-	case strings.HasPrefix(of+"/", scope+"/"):
-		if kind := opName(a.Op); isFusion(a) && kind != "elementwise" {
-			return kind
-		}
-		return "x"
+	case b.losses[a] != "" && lookOf(a.Op) == lookElementwise && len(a.Args) > 0:
+		return b.operandName(a, 0, a.Args[0]) // labels as a number, or whether they are in range
+	case scope == "", scope == of && b.phases[a] == b.phases[n] && (b.losses[a] != "") == (b.losses[n] != ""),
+		scope != of && strings.HasPrefix(of+"/", scope+"/"):
+		return b.made(a)
 	}
 	return variable(b.local(b.reps.rep(a), scope))
 }
 
-func isFusion(n *graph.Node) bool {
-	_, ok := n.Op.(graph.Fusion)
-	return ok
+// made is what a value without a name of its own is called: the kind of operation that made it, or the number of its launch
+// where the kind says little.
+func (b *builder) made(a *graph.Node) string {
+	switch op := a.Op.(type) {
+	case graph.Input, graph.Param, graph.State:
+		return "x"
+	case graph.Const:
+		if last, ok := countsUp(op.Value); ok {
+			return fmt.Sprintf("0…%d", last)
+		}
+		return "const"
+	}
+	switch lookOf(a.Op) {
+	case lookElementwise, lookMove, lookReduce, lookView:
+	default:
+		return opName(a.Op)
+	}
+	if l, ok := b.launches[b.reps.rep(a).ID]; ok && b.detail < Layers {
+		return fmt.Sprintf("#%d", l.order)
+	}
+	return "x"
+}
+
+// countsUp reports whether t has the numbers from 0 to last in a row.
+func countsUp(t *graph.Tensor) (last int, ok bool) {
+	k := t.Type.Shape.Elems()
+	if t.Type.DType == graph.Bool || k < 2 {
+		return 0, false
+	}
+	for i := range k {
+		if v := t.Float(i); v != float64(i) {
+			return 0, false
+		}
+	}
+	return k - 1, true
 }
 
 // starts reports whether the backward pass begins with n: a is the last of its operands, none of which is a gradient.

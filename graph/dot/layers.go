@@ -236,6 +236,9 @@ func (r *repeats) layers(k layerKey, layers []*layer, common map[string]int, at 
 			where[n] = [2]int{l, j}
 		}
 	}
+	if len(layers) == 2 && r.detour(where) {
+		return false
+	}
 	b := &block{count: len(layers), nodes: nodes[0], last: nodes[len(nodes)-1], parent: k.inside, prefix: k.prefix,
 		first: layers[0].number, final: layers[len(layers)-1].number}
 	for j, n := range nodes[1] {
@@ -291,6 +294,29 @@ func (r *repeats) layers(k layerKey, layers []*layer, common map[string]int, at 
 	}
 	r.blocks = append(r.blocks, b)
 	return true
+}
+
+// detour reports whether a value of the given nodes comes back to them by way of an operation that is not among them.
+// Drawn as one, the layers would have an arrow against the order of the program.
+func (r *repeats) detour(among map[*graph.Node][2]int) bool {
+	out := make(map[*graph.Node]bool) // follows from one of the nodes, and is none
+	for _, n := range r.graph.Nodes {
+		if passes(n) {
+			continue
+		}
+		_, in := among[n]
+		for _, a := range n.Args {
+			a = base(a)
+			_, from := among[a]
+			switch {
+			case in && out[a]:
+				return true
+			case !in && (from || out[a]):
+				out[n] = true
+			}
+		}
+	}
+	return false
 }
 
 // base looks through views and Results.

@@ -87,6 +87,7 @@ type repeats struct {
 	consts folds
 	sigs   map[*graph.Node]int
 	large  bool // more launches than a picture is to have
+	graph  *graph.Graph
 }
 
 const (
@@ -113,7 +114,7 @@ func (r *repeats) rep(n *graph.Node) *graph.Node {
 // findRepeats searches g: first layers that the user has numbered, then, phase by phase, anything else that repeats.
 func findRepeats(g *graph.Graph, consts folds, phases map[*graph.Node]graph.Phase) *repeats {
 	r := &repeats{first: make(map[*graph.Node]*graph.Node), in: make(map[*graph.Node]*block),
-		places: make(map[*graph.Node][]place), consts: consts, sigs: make(map[*graph.Node]int)}
+		places: make(map[*graph.Node][]place), consts: consts, sigs: make(map[*graph.Node]int), graph: g}
 	launches := 0
 	for _, n := range g.Nodes {
 		if trace.NeedsLaunch(n.Op) && phases[n] != graph.Optimiser {
