@@ -44,6 +44,9 @@ func newChannelwise[T float](b *body.Program, op graph.Conv2D, images, windows g
 	if f := fusedFinishOf[T](b); f != nil && !(transposed && each > 1) {
 		k.fused, k.finish.Low, k.finish.High = f, f.low, f.high
 		k.home, k.c = 0, b.Stores[0].Layout
+		if f.residual != nil {
+			k.finish.Image = imageOf(f.residual.Layout)
+		}
 	} else if err := k.compile(b, 3, results, unitColumns); err != nil {
 		return nil, err
 	}
@@ -59,7 +62,7 @@ func (k *channelwise[T]) Run(args, results []Memory) error {
 	y := k.begin(args, results)
 	defer k.done()
 	if k.fused != nil {
-		k.fused.bind(&k.finish, args)
+		k.finish.Shift, k.finish.Scale, k.finish.Residual = k.fused.operands(args)
 	}
 	k.plan.Bind(elems[T](args[k.x.Arg])[k.x.Layout.Offset:], elems[T](args[k.w.Arg])[k.w.Layout.Offset:], y, k.finish)
 	defer k.plan.Bind(nil, nil, nil, depthwise.Unfinished[T]())
@@ -167,16 +170,13 @@ func perChannel(l graph.Layout) bool {
 	return unitColumns(l)
 }
 
-// bind finds the operands.
-func (f *fusedFinish[T]) bind(to *depthwise.Finish[T], args []Memory) {
+// operands finds the operands, nil for what is missing.
+func (f *fusedFinish[T]) operands(args []Memory) (shift, scale, residual []T) {
 	load := func(v *body.Value) []T {
 		if v == nil {
 			return nil
 		}
 		return elems[T](args[v.Arg])[v.Layout.Offset:]
 	}
-	to.Scale, to.Shift, to.Residual = load(f.scale), load(f.shift), load(f.residual)
-	if f.residual != nil {
-		to.Image = imageOf(f.residual.Layout)
-	}
+	return load(f.shift), load(f.scale), load(f.residual)
 }

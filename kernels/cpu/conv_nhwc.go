@@ -6,12 +6,15 @@ import (
 	"fusec/kernels/cpu/conv"
 )
 
-// A convolution kernel convolves images of NHWC, see package conv, and runs a program over each band of the result
-// while it is in the cache.
+// A convolution kernel convolves images of NHWC, see package conv. A bias, a residual and bounds are applied to sums in
+// registers. Other programs run over each band of the result while it is in the cache.
 type convolution[T float] struct {
 	epilogue[T]
 	plan *conv.Plan[T]
 	x, w int // arguments
+
+	finish conv.Finish[T]
+	fused  *fusedFinish[T] // what is applied in registers, or nil: the epilogue does it
 
 	filters *conv.Filters[T] // of frozen filters
 	warm    bool             // filters are packed
@@ -22,10 +25,18 @@ func newConvNHWC[T float](b *body.Program, op graph.Conv2D, args, results []Oper
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
 	k := &convolution[T]{epilogue: epilogue[T]{env: env}, x: x.Arg, w: w.Arg}
 	matrix := graph.ShapeOf(out.At(0)*out.At(1)*out.At(2), out.At(3))
-	if err := k.compile(b, 3, results, func(l graph.Layout) bool {
+	rows := func(l graph.Layout) bool {
 		l, ok := l.Reshape(matrix)
 		return ok && unitColumns(l)
-	}); err != nil {
+	}
+	if f := fusedFinishOf[T](b); f != nil && f.scale == nil && rows(b.Stores[0].Layout) && (f.residual == nil || rows(f.residual.Layout)) {
+		k.fused, k.finish = f, conv.Finish[T]{Low: f.low, High: f.high}
+		k.home, k.c = 0, b.Stores[0].Layout
+		if f.residual != nil {
+			l, _ := f.residual.Layout.Reshape(matrix)
+			k.finish.RowStride = l.Stride[0]
+		}
+	} else if err := k.compile(b, 3, results, rows); err != nil {
 		return nil, err
 	}
 	c, _ := k.c.Reshape(matrix)
@@ -54,10 +65,15 @@ func (k *convolution[T]) Run(args, results []Memory) error {
 	}
 	y := k.begin(args, results)
 	defer k.done()
-	if k.p == nil {
-		return k.plan.Run(elems[T](args[k.x]), w, y, nil)
+	if k.fused != nil {
+		k.finish.Shift, _, k.finish.Residual = k.fused.operands(args)
+		defer func() { k.finish.Shift, k.finish.Residual = nil, nil }()
+		return k.plan.Run(elems[T](args[k.x]), w, y, &k.finish, nil)
 	}
-	if err := k.plan.Run(elems[T](args[k.x]), w, y, k); err != nil {
+	if k.p == nil {
+		return k.plan.Run(elems[T](args[k.x]), w, y, nil, nil)
+	}
+	if err := k.plan.Run(elems[T](args[k.x]), w, y, nil, k); err != nil {
 		return err
 	}
 	return k.end()

@@ -63,7 +63,7 @@ func benchmark(b *testing.B, list []spec) {
 				best := time.Hour
 				for b.Loop() {
 					start := time.Now()
-					if err := k.Run(x, nil, y, nil); err != nil {
+					if err := k.Run(x, nil, y, nil, nil); err != nil {
 						b.Fatal(err)
 					}
 					best = min(best, time.Since(start))

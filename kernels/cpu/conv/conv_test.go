@@ -102,6 +102,34 @@ func (m *adds1[T]) Tile(_, _, row, col, rows, cols int) {
 	}
 }
 
+// drawFinish draws what follows the sums of any number of rows, or nothing, and its definition.
+func drawFinish[T gemm.Float](rng *rand.Rand, out int) (of func(rows int) *Finish[T], apply func(row, col int, sum, terms float64) (float64, float64)) {
+	if rng.IntN(3) == 0 {
+		return func(int) *Finish[T] { return nil }, func(_, _ int, sum, terms float64) (float64, float64) { return sum, terms }
+	}
+	f := &Finish[T]{RowStride: out + rng.IntN(3), Low: T(math.Inf(-1)), High: T(math.Inf(1))}
+	if rng.IntN(2) == 0 {
+		f.Low, f.High = T(rng.Float64())-0.5, T(rng.Float64())+0.5
+	}
+	if rng.IntN(2) == 0 {
+		f.Shift = random[T](rng, out)
+	}
+	with := rng.IntN(2) == 0
+	return func(rows int) *Finish[T] {
+			if with && f.Residual == nil {
+				f.Residual = random[T](rng, rows*f.RowStride)
+			}
+			return f
+		}, func(row, col int, sum, terms float64) (float64, float64) {
+			for _, v := range [][2]int{{0, col}, {1, row*f.RowStride + col}} {
+				if x := [][]T{f.Shift, f.Residual}[v[0]]; x != nil {
+					sum, terms = sum+float64(x[v[1]]), terms+math.Abs(float64(x[v[1]]))
+				}
+			}
+			return min(max(sum, float64(f.Low)), float64(f.High)), terms
+		}
+}
+
 // check compares a convolution with its definition, for 1 to 3 workers, and with packed filters.
 func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm.Micro[T]) {
 	t.Helper()
@@ -109,6 +137,7 @@ func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm
 	x, w := random[T](rng, extent(cfg.X)), random[T](rng, extent(cfg.W))
 	out := cfg.W.Shape.At(3)
 	var first []T
+	finish, finished := drawFinish[T](rng, out)
 	for workers := 1; workers <= 3; workers++ {
 		p := pool.New(workers)
 		defer p.Close()
@@ -130,7 +159,7 @@ func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm
 			y := random[T](rand.New(rand.NewPCG(1, 2)), max((k.Rows()-1)*cfg.RowStride+out, 0)+gap)
 			before := append([]T(nil), y...)
 			m := &adds1[T]{y: y, ld: cfg.RowStride}
-			if err := k.Run(x, w, y, m); err != nil {
+			if err := k.Run(x, w, y, finish(k.Rows()), m); err != nil {
 				t.Fatal(err)
 			}
 			if first == nil {
@@ -144,7 +173,8 @@ func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm
 						}
 						continue
 					}
-					exact, sum := want[row*out+col]+1, terms[row*out+col]+1
+					exact, sum := finished(row, col, want[row*out+col], terms[row*out+col])
+					exact, sum = exact+1, sum+1
 					if !(math.Abs(float64(v)-exact) <= tolerance[T]()*sum) {
 						t.Fatalf("%v→%v %+v: row %d, column %d is %v, want %v", cfg.X.Shape, cfg.W.Shape, cfg.Op, row, col, v, exact)
 					}

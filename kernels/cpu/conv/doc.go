@@ -2,7 +2,8 @@
 // [KH, KW, C/G, O], in float32 or float64, on the workers of a pool.Pool.
 //
 // A Plan is made once for a shape, and run many times on changing data; running allocates nothing. The result is one
-// row-major matrix [N·OH·OW, O]: a row is a pixel. An Epilogue finishes blocks of it while they are in the cache.
+// row-major matrix [N·OH·OW, O]: a row is a pixel. A Finish is applied to sums in registers: a bias, a residual and bounds.
+// An Epilogue does anything else with blocks of the result while they are in the cache.
 //
 // # Algorithm
 //
@@ -16,7 +17,7 @@
 //	  if patches reach over the border: copy the rows of the image under the band     L2
 //	  for each panel of filters                                                       panel: L2
 //	    for each block of pixels
-//	      mr×nr block of C = pieces · panel                                           block of C: registers
+//	      mr×nr block of C = pieces · panel, and its Finish                           block of C: registers
 //	  the caller's Epilogue
 //
 // While a panel is used, the next one is loaded from memory into the second-level cache, where filters are large.

@@ -32,6 +32,15 @@ type Epilogue interface {
 	Tile(worker, band, row, col, rows, cols int)
 }
 
+// A Finish is what follows the sums while they are in registers: y = min(max(sum + Shift + Residual, Low), High). Shift
+// has a number for each filter. Residual is a matrix [N·OH·OW, O] whose rows are RowStride elements apart; it may be
+// the result. What is nil is left out. A NaN stays a NaN.
+type Finish[T gemm.Float] struct {
+	Shift, Residual []T
+	RowStride       int
+	Low, High       T
+}
+
 // A Plan computes the convolutions of one Config. Make it with New.
 type Plan[T gemm.Float] struct {
 	cfg    Config[T]
@@ -52,20 +61,22 @@ type Plan[T gemm.Float] struct {
 	need       int         // elements of x
 	room       int         // of scratch for each worker
 	packedRoom int         // of scratch for filters
-	workers    []worker
+	workers    []worker[T]
 
 	run run[T]
 }
 
-// A worker is what a worker knows of the band that it computed last.
-type worker struct {
-	band int // -1: none
-	rows []int
-	_    [64]byte
+// A worker is what a worker knows of the band that it computed last, and what follows its sums.
+type worker[T gemm.Float] struct {
+	band   int // -1: none
+	rows   []int
+	finish gemm.Finish[T]
+	_      [64]byte
 }
 
 type run[T gemm.Float] struct {
 	x, w, y  []T
+	finish   *Finish[T]
 	epilogue Epilogue
 	scratch  []T
 	packed   []T
@@ -112,7 +123,7 @@ func newPlan[T gemm.Float](cfg Config[T], p *pool.Pool, ws *gemm.Workspace, micr
 	k.cut()
 	k.describe()
 	gemm.Reserve[T](ws, k.packedRoom+k.room*p.Workers())
-	k.workers = make([]worker, p.Workers())
+	k.workers = make([]worker[T], p.Workers())
 	for i := range k.workers {
 		k.workers[i].rows = make([]int, tiling.RoundUp(k.batch*k.h.band*k.w.band, micro.GatherStep()))
 	}
@@ -251,9 +262,9 @@ func (k *Plan[T]) describe() {
 }
 
 // Run convolves x with w, or with the packed filters, and writes y. x and w begin with element 0 of the layouts' memory,
-// y with the first pixel. A nil Epilogue does nothing. Run returns an error if a slice is too short, before anything is
+// y with the first pixel. A nil Finish or Epilogue does nothing; the Epilogue comes second. Run returns an error if a slice is too short, before anything is
 // written. A panic in the epilogue is passed on as a *pool.Panic; the plan can be run again afterwards.
-func (k *Plan[T]) Run(x, w, y []T, epilogue Epilogue) error {
+func (k *Plan[T]) Run(x, w, y []T, finish *Finish[T], epilogue Epilogue) error {
 	rows, out := k.Rows(), k.cfg.W.Shape.At(3)
 	if rows == 0 || out == 0 {
 		return nil
@@ -266,9 +277,14 @@ func (k *Plan[T]) Run(x, w, y []T, epilogue Epilogue) error {
 		return fmt.Errorf("conv: slices too short: x has %d elements of %d, w %d of %d, y %d of %d",
 			len(x), k.need, len(w), needW, len(y), needY)
 	}
+	if f := finish; f != nil && (f.Shift != nil && len(f.Shift) < out ||
+		f.Residual != nil && (f.RowStride < 0 || len(f.Residual) < (rows-1)*f.RowStride+out)) {
+		return fmt.Errorf("conv: slices too short: the shift has %d elements, the residual %d, %d apart, of %d×%d",
+			len(f.Shift), len(f.Residual), f.RowStride, rows, out)
+	}
 	mem := gemm.Acquire[T](k.ws)
 	defer k.release()
-	k.run = run[T]{x: x, w: w, y: y, epilogue: epilogue, packed: mem[:k.packedRoom], scratch: mem[k.packedRoom:]}
+	k.run = run[T]{x: x, w: w, y: y, finish: finish, epilogue: epilogue, packed: mem[:k.packedRoom], scratch: mem[k.packedRoom:]}
 	for i := range k.workers {
 		k.workers[i].band = -1
 	}
@@ -284,6 +300,9 @@ func (k *Plan[T]) Run(x, w, y []T, epilogue Epilogue) error {
 // release drops the references to the caller's data and releases the workspace.
 func (k *Plan[T]) release() {
 	k.run = run[T]{}
+	for i := range k.workers {
+		k.workers[i].finish = gemm.Finish[T]{}
+	}
 	k.ws.Release()
 }
 

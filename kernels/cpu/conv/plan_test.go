@@ -133,7 +133,7 @@ func TestBands(t *testing.T) {
 		one := pool.New(1)
 		defer one.Close()
 		k.pool = one
-		if err := k.Run(make([]float32, k.need), make([]float32, extent(k.cfg.W)), make([]float32, k.Rows()*s.o), m); err != nil {
+		if err := k.Run(make([]float32, k.need), make([]float32, extent(k.cfg.W)), make([]float32, k.Rows()*s.o), nil, m); err != nil {
 			t.Fatal(err)
 		}
 		for at, n := range m.count {
@@ -180,8 +180,9 @@ func TestRunAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		x, w, y := make([]float32, k.need), make([]float32, extent(k.cfg.W)), make([]float32, k.Rows()*s.o)
+		finish := &Finish[float32]{Shift: make([]float32, s.o), Residual: y, RowStride: s.o, High: 1}
 		if n := testing.AllocsPerRun(20, func() {
-			if err := k.Run(x, w, y, nil); err != nil {
+			if err := k.Run(x, w, y, finish, nil); err != nil {
 				t.Fatal(err)
 			}
 		}); n != 0 {
@@ -243,8 +244,13 @@ func TestErrors(t *testing.T) {
 	for i := range 3 {
 		slices := [3][]float32{x, w, y}
 		slices[i] = slices[i][1:]
-		if err := k.Run(slices[0], slices[1], slices[2], nil); err == nil {
+		if err := k.Run(slices[0], slices[1], slices[2], nil, nil); err == nil {
 			t.Errorf("slice %d is short: no error", i)
+		}
+	}
+	for _, f := range []*Finish[float32]{{Shift: x[:5]}, {Residual: y[:149], RowStride: 6}, {Residual: y, RowStride: -1}} {
+		if err := k.Run(x, w, y, f, nil); err == nil {
+			t.Errorf("%d elements of shift, %d of residual, %d apart: no error", len(f.Shift), len(f.Residual), f.RowStride)
 		}
 	}
 }

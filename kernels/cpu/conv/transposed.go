@@ -234,7 +234,7 @@ func (k *Transposed[T]) Run(dy, w, y, shared []T, epilogue Epilogue) error {
 					then = (*besideGroups[T])(k)
 				}
 			}
-			if err := plan.Run(dy, w, to, then); err != nil {
+			if err := plan.Run(dy, w, to, nil, then); err != nil {
 				return err
 			}
 		}

@@ -58,8 +58,41 @@ func (p *Pieces) Steps() int {
 
 // A gatherTile computes a block of C from rows of A that lie anywhere: height rows, no more than the kernel holds in
 // registers, and cols columns. Rows has an entry for each of the kernel's own rows. While it computes, it asks for a part
-// of what is ahead bytes after B.
-type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b *T, ahead int, c *T, ldc, height, cols int, accumulate bool)
+// of what is ahead bytes after B. If finish is not nil, it is the address of a Finish for the block.
+type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b *T, ahead int, c *T, ldc, height, cols int, accumulate bool, finish *int)
+
+// A Finish is what follows the sums of Gather: C = min(max(A·B + Shift + Residual, Low), High). Shift is one number for
+// each column, Residual rows that are Stride elements apart. What is nil is left out. A NaN stays a NaN. The assembly
+// knows the order of the fields.
+type Finish[T Float] struct {
+	Shift, Residual *T
+	Stride          int
+	Low, High       T
+}
+
+// Apply finishes a block of sums that lie in C.
+func (f *Finish[T]) Apply(c *T, ldc, height, cols int) {
+	element := func(p *T, i int) *T { return (*T)(unsafe.Add(unsafe.Pointer(p), i*int(unsafe.Sizeof(*p)))) }
+	for i := range height {
+		for j := range cols {
+			at := element(c, i*ldc+j)
+			sum := *at
+			if f.Shift != nil {
+				sum += *element(f.Shift, j)
+			}
+			if f.Residual != nil {
+				sum += *element(f.Residual, i*f.Stride+j)
+			}
+			if sum < f.Low {
+				sum = f.Low
+			}
+			if sum > f.High {
+				sum = f.High
+			}
+			*at = sum
+		}
+	}
+}
 
 // A gatherPanel is the gatherTiles for panels of B of one width.
 type gatherPanel[T Float] struct {
@@ -92,8 +125,8 @@ func (m Micro[T]) GatherStep() int   { return m.gather[0].step }
 // than GatherStep, are any rows that exist. B is a panel of PanelOf(cols) columns, [pieces.Steps()][width]; rows of C are
 // ldc elements apart. Height, columns and steps may not be 0. How the sum of an element is rounded depends on its
 // operands and on the pieces, not on its place. If next is not nil, it is a panel that will be needed soon, which is
-// loaded into the second-level cache.
-func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, next, c *T, ldc, cols int) {
+// loaded into the second-level cache. If finish is not nil, it is applied to C; its Residual moves on with the rows.
+func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, next, c *T, ldc, cols int, finish *Finish[T]) {
 	p := m.gatherPanel(cols)
 	size := int(unsafe.Sizeof(*c))
 	steps := tiling.CeilDiv(height, p.step)
@@ -109,13 +142,20 @@ func (m Micro[T]) Gather(pieces *Pieces, height int, rows []int, a, b, next, c *
 		tile, have := p.tiles[n-1], min(n*p.step, height)
 		for i := range pieces.runs {
 			r := &pieces.runs[i]
+			var then *Finish[T]
+			if i == len(pieces.runs)-1 {
+				then = finish
+			}
 			tile((*int)(unsafe.Pointer(&pieces.list[r.from])), r.to-r.from, &rows[0], a,
-				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), ahead, c, ldc, have, cols, i > 0)
+				(*T)(unsafe.Add(unsafe.Pointer(b), r.before*p.width*size)), ahead, c, ldc, have, cols, i > 0, (*int)(unsafe.Pointer(then)))
 		}
 		if blocks == 1 {
 			return
 		}
 		steps, height, rows, ahead = steps-n, height-have, rows[have:], ahead+gatherAhead
 		c = (*T)(unsafe.Add(unsafe.Pointer(c), have*ldc*size))
+		if finish != nil && finish.Residual != nil {
+			finish.Residual = (*T)(unsafe.Add(unsafe.Pointer(finish.Residual), have*finish.Stride*size))
+		}
 	}
 }

@@ -77,324 +77,360 @@ func tileColumnsAVX512F64(tiles int, kc int, lda int, a *float64, b *float64, c 
 // elements from a[rows[i]+pieces[2p]] on. There are 12 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][32]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather12x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather12x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather10x32AVX512F32 computes the first height rows, at most 10, and cols columns, at most 32,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 10 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][32]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather10x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather10x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather8x32AVX512F32 computes the first height rows, at most 8, and cols columns, at most 32,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 8 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][32]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather8x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather8x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather6x32AVX512F32 computes the first height rows, at most 6, and cols columns, at most 32,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][32]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather6x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather6x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather4x32AVX512F32 computes the first height rows, at most 4, and cols columns, at most 32,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][32]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather4x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather4x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather2x32AVX512F32 computes the first height rows, at most 2, and cols columns, at most 32,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][32]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather2x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather2x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather6x16AVX2F32 computes the first height rows, at most 6, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather6x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather6x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather4x16AVX2F32 computes the first height rows, at most 4, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather4x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather4x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather2x16AVX2F32 computes the first height rows, at most 2, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather2x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather2x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather12x16AVX512F32 computes the first height rows, at most 12, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 12 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather12x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather12x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather10x16AVX512F32 computes the first height rows, at most 10, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 10 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather10x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather10x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather8x16AVX512F32 computes the first height rows, at most 8, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 8 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather8x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather8x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather6x16AVX512F32 computes the first height rows, at most 6, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather6x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather6x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather4x16AVX512F32 computes the first height rows, at most 4, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather4x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather4x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather2x16AVX512F32 computes the first height rows, at most 2, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather2x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather2x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather6x8AVX2F32 computes the first height rows, at most 6, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather6x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather6x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather4x8AVX2F32 computes the first height rows, at most 4, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather4x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather4x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather2x8AVX2F32 computes the first height rows, at most 2, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather2x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+func gather2x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather12x16AVX512F64 computes the first height rows, at most 12, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 12 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather12x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather12x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather10x16AVX512F64 computes the first height rows, at most 10, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 10 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather10x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather10x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather8x16AVX512F64 computes the first height rows, at most 8, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 8 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather8x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather8x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather6x16AVX512F64 computes the first height rows, at most 6, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather6x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather6x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather4x16AVX512F64 computes the first height rows, at most 4, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather4x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather4x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather2x16AVX512F64 computes the first height rows, at most 2, and cols columns, at most 16,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][16]; rows of c are ldc elements apart. None of these is 0.
 // Of each 512 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather2x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather2x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather6x8AVX2F64 computes the first height rows, at most 6, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather6x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather6x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather4x8AVX2F64 computes the first height rows, at most 4, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather4x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather4x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather2x8AVX2F64 computes the first height rows, at most 2, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather2x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather2x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather12x8AVX512F64 computes the first height rows, at most 12, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 12 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather12x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather12x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather10x8AVX512F64 computes the first height rows, at most 10, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 10 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather10x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather10x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather8x8AVX512F64 computes the first height rows, at most 8, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 8 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather8x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather8x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather6x8AVX512F64 computes the first height rows, at most 6, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather6x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather6x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather4x8AVX512F64 computes the first height rows, at most 4, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather4x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather4x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather2x8AVX512F64 computes the first height rows, at most 2, and cols columns, at most 8,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][8]; rows of c are ldc elements apart. None of these is 0.
 // Of each 256 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather2x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather2x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather6x4AVX2F64 computes the first height rows, at most 6, and cols columns, at most 4,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 6 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
 // Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather6x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather6x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather4x4AVX2F64 computes the first height rows, at most 4, and cols columns, at most 4,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 4 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
 // Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather4x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather4x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // gather2x4AVX2F64 computes the first height rows, at most 2, and cols columns, at most 4,
 // of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]
 // elements from a[rows[i]+pieces[2p]] on. There are 2 rows whatever the height is. b points to a panel
 // of B, [elements of all pieces][4]; rows of c are ldc elements apart. None of these is 0.
 // Of each 128 bytes of B, 128 are asked for that are ahead bytes on.
+// If finish is not nil, it is the address of a Finish for the block.
 //
 //go:noescape
-func gather2x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+func gather2x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 
 // copyRows24 cuts rows of panels·24 bytes, srcStride bytes apart, into pieces of 24 bytes;
 // piece j of row i goes to dst + j·panelStride + i·24. Neither rows nor panels may be 0.

@@ -3156,9 +3156,9 @@ DATA columnMask<>+112(SB)/8, $0x0000000000000000
 DATA columnMask<>+120(SB)/8, $0x0000000000000000
 GLOBL columnMask<>(SB), RODATA|NOPTR, $128
 
-// func gather12x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather12x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather12x32AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather12x32AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -3474,154 +3474,377 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	VADDPS (AX), Z0, K1, Z0
+	VADDPS 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	VADDPS 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	VADDPS 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z6, K1, Z6
+	VADDPS 64(AX), Z7, K2, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z8, K1, Z8
+	VADDPS 64(AX), Z9, K2, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z10, K1, Z10
+	VADDPS 64(AX), Z11, K2, Z11
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z12, K1, Z12
+	VADDPS 64(AX), Z13, K2, Z13
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z14, K1, Z14
+	VADDPS 64(AX), Z15, K2, Z15
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z16, K1, Z16
+	VADDPS 64(AX), Z17, K2, Z17
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z18, K1, Z18
+	VADDPS 64(AX), Z19, K2, Z19
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z20, K1, Z20
+	VADDPS 64(AX), Z21, K2, Z21
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z22, K1, Z22
+	VADDPS 64(AX), Z23, K2, Z23
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z26
+	VADDPS    Z26, Z0, Z0
+	VADDPS    Z26, Z2, Z2
+	VADDPS    Z26, Z4, Z4
+	VADDPS    Z26, Z6, Z6
+	VADDPS    Z26, Z8, Z8
+	VADDPS    Z26, Z10, Z10
+	VADDPS    Z26, Z12, Z12
+	VADDPS    Z26, Z14, Z14
+	VADDPS    Z26, Z16, Z16
+	VADDPS    Z26, Z18, Z18
+	VADDPS    Z26, Z20, Z20
+	VADDPS    Z26, Z22, Z22
+	VMOVUPS.Z 64(DX), K2, Z26
+	VADDPS    Z26, Z1, Z1
+	VADDPS    Z26, Z3, Z3
+	VADDPS    Z26, Z5, Z5
+	VADDPS    Z26, Z7, Z7
+	VADDPS    Z26, Z9, Z9
+	VADDPS    Z26, Z11, Z11
+	VADDPS    Z26, Z13, Z13
+	VADDPS    Z26, Z15, Z15
+	VADDPS    Z26, Z17, Z17
+	VADDPS    Z26, Z19, Z19
+	VADDPS    Z26, Z21, Z21
+	VADDPS    Z26, Z23, Z23
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	VADDPS 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	VADDPS 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	VADDPS 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	VADDPS 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z8, K1, Z8
+	VADDPS 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z10, K1, Z10
+	VADDPS 64(DX), Z11, K2, Z11
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z12, K1, Z12
+	VADDPS 64(DX), Z13, K2, Z13
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z14, K1, Z14
+	VADDPS 64(DX), Z15, K2, Z15
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z16, K1, Z16
+	VADDPS 64(DX), Z17, K2, Z17
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z18, K1, Z18
+	VADDPS 64(DX), Z19, K2, Z19
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z20, K1, Z20
+	VADDPS 64(DX), Z21, K2, Z21
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z22, K1, Z22
+	VADDPS 64(DX), Z23, K2, Z23
+
+bound:
+	VBROADCASTSS 24(CX), Z26
+	VMAXPS       Z0, Z26, Z0
+	VMAXPS       Z1, Z26, Z1
+	VMAXPS       Z2, Z26, Z2
+	VMAXPS       Z3, Z26, Z3
+	VMAXPS       Z4, Z26, Z4
+	VMAXPS       Z5, Z26, Z5
+	VMAXPS       Z6, Z26, Z6
+	VMAXPS       Z7, Z26, Z7
+	VMAXPS       Z8, Z26, Z8
+	VMAXPS       Z9, Z26, Z9
+	VMAXPS       Z10, Z26, Z10
+	VMAXPS       Z11, Z26, Z11
+	VMAXPS       Z12, Z26, Z12
+	VMAXPS       Z13, Z26, Z13
+	VMAXPS       Z14, Z26, Z14
+	VMAXPS       Z15, Z26, Z15
+	VMAXPS       Z16, Z26, Z16
+	VMAXPS       Z17, Z26, Z17
+	VMAXPS       Z18, Z26, Z18
+	VMAXPS       Z19, Z26, Z19
+	VMAXPS       Z20, Z26, Z20
+	VMAXPS       Z21, Z26, Z21
+	VMAXPS       Z22, Z26, Z22
+	VMAXPS       Z23, Z26, Z23
+	VBROADCASTSS 28(CX), Z26
+	VMINPS       Z0, Z26, Z0
+	VMINPS       Z1, Z26, Z1
+	VMINPS       Z2, Z26, Z2
+	VMINPS       Z3, Z26, Z3
+	VMINPS       Z4, Z26, Z4
+	VMINPS       Z5, Z26, Z5
+	VMINPS       Z6, Z26, Z6
+	VMINPS       Z7, Z26, Z7
+	VMINPS       Z8, Z26, Z8
+	VMINPS       Z9, Z26, Z9
+	VMINPS       Z10, Z26, Z10
+	VMINPS       Z11, Z26, Z11
+	VMINPS       Z12, Z26, Z12
+	VMINPS       Z13, Z26, Z13
+	VMINPS       Z14, Z26, Z14
+	VMINPS       Z15, Z26, Z15
+	VMINPS       Z16, Z26, Z16
+	VMINPS       Z17, Z26, Z17
+	VMINPS       Z18, Z26, Z18
+	VMINPS       Z19, Z26, Z19
+	VMINPS       Z20, Z26, Z20
+	VMINPS       Z21, Z26, Z21
+	VMINPS       Z22, Z26, Z22
+	VMINPS       Z23, Z26, Z23
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x10, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPS (AX), Z0, K1, Z0
-	VADDPS 64(AX), Z1, K2, Z1
+	VADDPS (CX), Z0, K1, Z0
+	VADDPS 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	VMOVUPS Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	VMOVUPS Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z2, K1, Z2
-	VADDPS  64(AX), Z3, K2, Z3
+	VADDPS  (CX), Z2, K1, Z2
+	VADDPS  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPS Z2, K1, (AX)
-	VMOVUPS Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	VMOVUPS Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z4, K1, Z4
-	VADDPS  64(AX), Z5, K2, Z5
+	VADDPS  (CX), Z4, K1, Z4
+	VADDPS  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPS Z4, K1, (AX)
-	VMOVUPS Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	VMOVUPS Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z6, K1, Z6
-	VADDPS  64(AX), Z7, K2, Z7
+	VADDPS  (CX), Z6, K1, Z6
+	VADDPS  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPS Z6, K1, (AX)
-	VMOVUPS Z7, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z6, K1, (CX)
+	VMOVUPS Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPS  (AX), Z8, K1, Z8
-	VADDPS  64(AX), Z9, K2, Z9
+	VADDPS  (CX), Z8, K1, Z8
+	VADDPS  64(CX), Z9, K2, Z9
 
 store4:
-	VMOVUPS Z8, K1, (AX)
-	VMOVUPS Z9, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z8, K1, (CX)
+	VMOVUPS Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPS  (AX), Z10, K1, Z10
-	VADDPS  64(AX), Z11, K2, Z11
+	VADDPS  (CX), Z10, K1, Z10
+	VADDPS  64(CX), Z11, K2, Z11
 
 store5:
-	VMOVUPS Z10, K1, (AX)
-	VMOVUPS Z11, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z10, K1, (CX)
+	VMOVUPS Z11, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPS  (AX), Z12, K1, Z12
-	VADDPS  64(AX), Z13, K2, Z13
+	VADDPS  (CX), Z12, K1, Z12
+	VADDPS  64(CX), Z13, K2, Z13
 
 store6:
-	VMOVUPS Z12, K1, (AX)
-	VMOVUPS Z13, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z12, K1, (CX)
+	VMOVUPS Z13, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPS  (AX), Z14, K1, Z14
-	VADDPS  64(AX), Z15, K2, Z15
+	VADDPS  (CX), Z14, K1, Z14
+	VADDPS  64(CX), Z15, K2, Z15
 
 store7:
-	VMOVUPS Z14, K1, (AX)
-	VMOVUPS Z15, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z14, K1, (CX)
+	VMOVUPS Z15, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store8
-	VADDPS  (AX), Z16, K1, Z16
-	VADDPS  64(AX), Z17, K2, Z17
+	VADDPS  (CX), Z16, K1, Z16
+	VADDPS  64(CX), Z17, K2, Z17
 
 store8:
-	VMOVUPS Z16, K1, (AX)
-	VMOVUPS Z17, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z16, K1, (CX)
+	VMOVUPS Z17, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store9
-	VADDPS  (AX), Z18, K1, Z18
-	VADDPS  64(AX), Z19, K2, Z19
+	VADDPS  (CX), Z18, K1, Z18
+	VADDPS  64(CX), Z19, K2, Z19
 
 store9:
-	VMOVUPS Z18, K1, (AX)
-	VMOVUPS Z19, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z18, K1, (CX)
+	VMOVUPS Z19, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store10
-	VADDPS  (AX), Z20, K1, Z20
-	VADDPS  64(AX), Z21, K2, Z21
+	VADDPS  (CX), Z20, K1, Z20
+	VADDPS  64(CX), Z21, K2, Z21
 
 store10:
-	VMOVUPS Z20, K1, (AX)
-	VMOVUPS Z21, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z20, K1, (CX)
+	VMOVUPS Z21, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store11
-	VADDPS  (AX), Z22, K1, Z22
-	VADDPS  64(AX), Z23, K2, Z23
+	VADDPS  (CX), Z22, K1, Z22
+	VADDPS  64(CX), Z23, K2, Z23
 
 store11:
-	VMOVUPS Z22, K1, (AX)
-	VMOVUPS Z23, K2, 64(AX)
+	VMOVUPS Z22, K1, (CX)
+	VMOVUPS Z23, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather10x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather10x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather10x32AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather10x32AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -3893,132 +4116,323 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	VADDPS (AX), Z0, K1, Z0
+	VADDPS 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	VADDPS 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	VADDPS 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z6, K1, Z6
+	VADDPS 64(AX), Z7, K2, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z8, K1, Z8
+	VADDPS 64(AX), Z9, K2, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z10, K1, Z10
+	VADDPS 64(AX), Z11, K2, Z11
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z12, K1, Z12
+	VADDPS 64(AX), Z13, K2, Z13
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z14, K1, Z14
+	VADDPS 64(AX), Z15, K2, Z15
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z16, K1, Z16
+	VADDPS 64(AX), Z17, K2, Z17
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z18, K1, Z18
+	VADDPS 64(AX), Z19, K2, Z19
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z22
+	VADDPS    Z22, Z0, Z0
+	VADDPS    Z22, Z2, Z2
+	VADDPS    Z22, Z4, Z4
+	VADDPS    Z22, Z6, Z6
+	VADDPS    Z22, Z8, Z8
+	VADDPS    Z22, Z10, Z10
+	VADDPS    Z22, Z12, Z12
+	VADDPS    Z22, Z14, Z14
+	VADDPS    Z22, Z16, Z16
+	VADDPS    Z22, Z18, Z18
+	VMOVUPS.Z 64(DX), K2, Z22
+	VADDPS    Z22, Z1, Z1
+	VADDPS    Z22, Z3, Z3
+	VADDPS    Z22, Z5, Z5
+	VADDPS    Z22, Z7, Z7
+	VADDPS    Z22, Z9, Z9
+	VADDPS    Z22, Z11, Z11
+	VADDPS    Z22, Z13, Z13
+	VADDPS    Z22, Z15, Z15
+	VADDPS    Z22, Z17, Z17
+	VADDPS    Z22, Z19, Z19
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	VADDPS 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	VADDPS 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	VADDPS 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	VADDPS 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z8, K1, Z8
+	VADDPS 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z10, K1, Z10
+	VADDPS 64(DX), Z11, K2, Z11
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z12, K1, Z12
+	VADDPS 64(DX), Z13, K2, Z13
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z14, K1, Z14
+	VADDPS 64(DX), Z15, K2, Z15
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z16, K1, Z16
+	VADDPS 64(DX), Z17, K2, Z17
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z18, K1, Z18
+	VADDPS 64(DX), Z19, K2, Z19
+
+bound:
+	VBROADCASTSS 24(CX), Z22
+	VMAXPS       Z0, Z22, Z0
+	VMAXPS       Z1, Z22, Z1
+	VMAXPS       Z2, Z22, Z2
+	VMAXPS       Z3, Z22, Z3
+	VMAXPS       Z4, Z22, Z4
+	VMAXPS       Z5, Z22, Z5
+	VMAXPS       Z6, Z22, Z6
+	VMAXPS       Z7, Z22, Z7
+	VMAXPS       Z8, Z22, Z8
+	VMAXPS       Z9, Z22, Z9
+	VMAXPS       Z10, Z22, Z10
+	VMAXPS       Z11, Z22, Z11
+	VMAXPS       Z12, Z22, Z12
+	VMAXPS       Z13, Z22, Z13
+	VMAXPS       Z14, Z22, Z14
+	VMAXPS       Z15, Z22, Z15
+	VMAXPS       Z16, Z22, Z16
+	VMAXPS       Z17, Z22, Z17
+	VMAXPS       Z18, Z22, Z18
+	VMAXPS       Z19, Z22, Z19
+	VBROADCASTSS 28(CX), Z22
+	VMINPS       Z0, Z22, Z0
+	VMINPS       Z1, Z22, Z1
+	VMINPS       Z2, Z22, Z2
+	VMINPS       Z3, Z22, Z3
+	VMINPS       Z4, Z22, Z4
+	VMINPS       Z5, Z22, Z5
+	VMINPS       Z6, Z22, Z6
+	VMINPS       Z7, Z22, Z7
+	VMINPS       Z8, Z22, Z8
+	VMINPS       Z9, Z22, Z9
+	VMINPS       Z10, Z22, Z10
+	VMINPS       Z11, Z22, Z11
+	VMINPS       Z12, Z22, Z12
+	VMINPS       Z13, Z22, Z13
+	VMINPS       Z14, Z22, Z14
+	VMINPS       Z15, Z22, Z15
+	VMINPS       Z16, Z22, Z16
+	VMINPS       Z17, Z22, Z17
+	VMINPS       Z18, Z22, Z18
+	VMINPS       Z19, Z22, Z19
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x10, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPS (AX), Z0, K1, Z0
-	VADDPS 64(AX), Z1, K2, Z1
+	VADDPS (CX), Z0, K1, Z0
+	VADDPS 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	VMOVUPS Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	VMOVUPS Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z2, K1, Z2
-	VADDPS  64(AX), Z3, K2, Z3
+	VADDPS  (CX), Z2, K1, Z2
+	VADDPS  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPS Z2, K1, (AX)
-	VMOVUPS Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	VMOVUPS Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z4, K1, Z4
-	VADDPS  64(AX), Z5, K2, Z5
+	VADDPS  (CX), Z4, K1, Z4
+	VADDPS  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPS Z4, K1, (AX)
-	VMOVUPS Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	VMOVUPS Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z6, K1, Z6
-	VADDPS  64(AX), Z7, K2, Z7
+	VADDPS  (CX), Z6, K1, Z6
+	VADDPS  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPS Z6, K1, (AX)
-	VMOVUPS Z7, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z6, K1, (CX)
+	VMOVUPS Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPS  (AX), Z8, K1, Z8
-	VADDPS  64(AX), Z9, K2, Z9
+	VADDPS  (CX), Z8, K1, Z8
+	VADDPS  64(CX), Z9, K2, Z9
 
 store4:
-	VMOVUPS Z8, K1, (AX)
-	VMOVUPS Z9, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z8, K1, (CX)
+	VMOVUPS Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPS  (AX), Z10, K1, Z10
-	VADDPS  64(AX), Z11, K2, Z11
+	VADDPS  (CX), Z10, K1, Z10
+	VADDPS  64(CX), Z11, K2, Z11
 
 store5:
-	VMOVUPS Z10, K1, (AX)
-	VMOVUPS Z11, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z10, K1, (CX)
+	VMOVUPS Z11, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPS  (AX), Z12, K1, Z12
-	VADDPS  64(AX), Z13, K2, Z13
+	VADDPS  (CX), Z12, K1, Z12
+	VADDPS  64(CX), Z13, K2, Z13
 
 store6:
-	VMOVUPS Z12, K1, (AX)
-	VMOVUPS Z13, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z12, K1, (CX)
+	VMOVUPS Z13, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPS  (AX), Z14, K1, Z14
-	VADDPS  64(AX), Z15, K2, Z15
+	VADDPS  (CX), Z14, K1, Z14
+	VADDPS  64(CX), Z15, K2, Z15
 
 store7:
-	VMOVUPS Z14, K1, (AX)
-	VMOVUPS Z15, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z14, K1, (CX)
+	VMOVUPS Z15, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store8
-	VADDPS  (AX), Z16, K1, Z16
-	VADDPS  64(AX), Z17, K2, Z17
+	VADDPS  (CX), Z16, K1, Z16
+	VADDPS  64(CX), Z17, K2, Z17
 
 store8:
-	VMOVUPS Z16, K1, (AX)
-	VMOVUPS Z17, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z16, K1, (CX)
+	VMOVUPS Z17, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store9
-	VADDPS  (AX), Z18, K1, Z18
-	VADDPS  64(AX), Z19, K2, Z19
+	VADDPS  (CX), Z18, K1, Z18
+	VADDPS  64(CX), Z19, K2, Z19
 
 store9:
-	VMOVUPS Z18, K1, (AX)
-	VMOVUPS Z19, K2, 64(AX)
+	VMOVUPS Z18, K1, (CX)
+	VMOVUPS Z19, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather8x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather8x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather8x32AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather8x32AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -4246,110 +4660,269 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	VADDPS (AX), Z0, K1, Z0
+	VADDPS 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	VADDPS 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	VADDPS 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z6, K1, Z6
+	VADDPS 64(AX), Z7, K2, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z8, K1, Z8
+	VADDPS 64(AX), Z9, K2, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z10, K1, Z10
+	VADDPS 64(AX), Z11, K2, Z11
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z12, K1, Z12
+	VADDPS 64(AX), Z13, K2, Z13
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z14, K1, Z14
+	VADDPS 64(AX), Z15, K2, Z15
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z18
+	VADDPS    Z18, Z0, Z0
+	VADDPS    Z18, Z2, Z2
+	VADDPS    Z18, Z4, Z4
+	VADDPS    Z18, Z6, Z6
+	VADDPS    Z18, Z8, Z8
+	VADDPS    Z18, Z10, Z10
+	VADDPS    Z18, Z12, Z12
+	VADDPS    Z18, Z14, Z14
+	VMOVUPS.Z 64(DX), K2, Z18
+	VADDPS    Z18, Z1, Z1
+	VADDPS    Z18, Z3, Z3
+	VADDPS    Z18, Z5, Z5
+	VADDPS    Z18, Z7, Z7
+	VADDPS    Z18, Z9, Z9
+	VADDPS    Z18, Z11, Z11
+	VADDPS    Z18, Z13, Z13
+	VADDPS    Z18, Z15, Z15
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	VADDPS 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	VADDPS 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	VADDPS 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	VADDPS 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z8, K1, Z8
+	VADDPS 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z10, K1, Z10
+	VADDPS 64(DX), Z11, K2, Z11
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z12, K1, Z12
+	VADDPS 64(DX), Z13, K2, Z13
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z14, K1, Z14
+	VADDPS 64(DX), Z15, K2, Z15
+
+bound:
+	VBROADCASTSS 24(CX), Z18
+	VMAXPS       Z0, Z18, Z0
+	VMAXPS       Z1, Z18, Z1
+	VMAXPS       Z2, Z18, Z2
+	VMAXPS       Z3, Z18, Z3
+	VMAXPS       Z4, Z18, Z4
+	VMAXPS       Z5, Z18, Z5
+	VMAXPS       Z6, Z18, Z6
+	VMAXPS       Z7, Z18, Z7
+	VMAXPS       Z8, Z18, Z8
+	VMAXPS       Z9, Z18, Z9
+	VMAXPS       Z10, Z18, Z10
+	VMAXPS       Z11, Z18, Z11
+	VMAXPS       Z12, Z18, Z12
+	VMAXPS       Z13, Z18, Z13
+	VMAXPS       Z14, Z18, Z14
+	VMAXPS       Z15, Z18, Z15
+	VBROADCASTSS 28(CX), Z18
+	VMINPS       Z0, Z18, Z0
+	VMINPS       Z1, Z18, Z1
+	VMINPS       Z2, Z18, Z2
+	VMINPS       Z3, Z18, Z3
+	VMINPS       Z4, Z18, Z4
+	VMINPS       Z5, Z18, Z5
+	VMINPS       Z6, Z18, Z6
+	VMINPS       Z7, Z18, Z7
+	VMINPS       Z8, Z18, Z8
+	VMINPS       Z9, Z18, Z9
+	VMINPS       Z10, Z18, Z10
+	VMINPS       Z11, Z18, Z11
+	VMINPS       Z12, Z18, Z12
+	VMINPS       Z13, Z18, Z13
+	VMINPS       Z14, Z18, Z14
+	VMINPS       Z15, Z18, Z15
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x10, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPS (AX), Z0, K1, Z0
-	VADDPS 64(AX), Z1, K2, Z1
+	VADDPS (CX), Z0, K1, Z0
+	VADDPS 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	VMOVUPS Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	VMOVUPS Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z2, K1, Z2
-	VADDPS  64(AX), Z3, K2, Z3
+	VADDPS  (CX), Z2, K1, Z2
+	VADDPS  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPS Z2, K1, (AX)
-	VMOVUPS Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	VMOVUPS Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z4, K1, Z4
-	VADDPS  64(AX), Z5, K2, Z5
+	VADDPS  (CX), Z4, K1, Z4
+	VADDPS  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPS Z4, K1, (AX)
-	VMOVUPS Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	VMOVUPS Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z6, K1, Z6
-	VADDPS  64(AX), Z7, K2, Z7
+	VADDPS  (CX), Z6, K1, Z6
+	VADDPS  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPS Z6, K1, (AX)
-	VMOVUPS Z7, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z6, K1, (CX)
+	VMOVUPS Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPS  (AX), Z8, K1, Z8
-	VADDPS  64(AX), Z9, K2, Z9
+	VADDPS  (CX), Z8, K1, Z8
+	VADDPS  64(CX), Z9, K2, Z9
 
 store4:
-	VMOVUPS Z8, K1, (AX)
-	VMOVUPS Z9, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z8, K1, (CX)
+	VMOVUPS Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPS  (AX), Z10, K1, Z10
-	VADDPS  64(AX), Z11, K2, Z11
+	VADDPS  (CX), Z10, K1, Z10
+	VADDPS  64(CX), Z11, K2, Z11
 
 store5:
-	VMOVUPS Z10, K1, (AX)
-	VMOVUPS Z11, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z10, K1, (CX)
+	VMOVUPS Z11, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPS  (AX), Z12, K1, Z12
-	VADDPS  64(AX), Z13, K2, Z13
+	VADDPS  (CX), Z12, K1, Z12
+	VADDPS  64(CX), Z13, K2, Z13
 
 store6:
-	VMOVUPS Z12, K1, (AX)
-	VMOVUPS Z13, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z12, K1, (CX)
+	VMOVUPS Z13, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPS  (AX), Z14, K1, Z14
-	VADDPS  64(AX), Z15, K2, Z15
+	VADDPS  (CX), Z14, K1, Z14
+	VADDPS  64(CX), Z15, K2, Z15
 
 store7:
-	VMOVUPS Z14, K1, (AX)
-	VMOVUPS Z15, K2, 64(AX)
+	VMOVUPS Z14, K1, (CX)
+	VMOVUPS Z15, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather6x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather6x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather6x32AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather6x32AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -4533,88 +5106,215 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	VADDPS (AX), Z0, K1, Z0
+	VADDPS 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	VADDPS 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	VADDPS 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z6, K1, Z6
+	VADDPS 64(AX), Z7, K2, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z8, K1, Z8
+	VADDPS 64(AX), Z9, K2, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z10, K1, Z10
+	VADDPS 64(AX), Z11, K2, Z11
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z14
+	VADDPS    Z14, Z0, Z0
+	VADDPS    Z14, Z2, Z2
+	VADDPS    Z14, Z4, Z4
+	VADDPS    Z14, Z6, Z6
+	VADDPS    Z14, Z8, Z8
+	VADDPS    Z14, Z10, Z10
+	VMOVUPS.Z 64(DX), K2, Z14
+	VADDPS    Z14, Z1, Z1
+	VADDPS    Z14, Z3, Z3
+	VADDPS    Z14, Z5, Z5
+	VADDPS    Z14, Z7, Z7
+	VADDPS    Z14, Z9, Z9
+	VADDPS    Z14, Z11, Z11
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	VADDPS 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	VADDPS 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	VADDPS 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	VADDPS 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z8, K1, Z8
+	VADDPS 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z10, K1, Z10
+	VADDPS 64(DX), Z11, K2, Z11
+
+bound:
+	VBROADCASTSS 24(CX), Z14
+	VMAXPS       Z0, Z14, Z0
+	VMAXPS       Z1, Z14, Z1
+	VMAXPS       Z2, Z14, Z2
+	VMAXPS       Z3, Z14, Z3
+	VMAXPS       Z4, Z14, Z4
+	VMAXPS       Z5, Z14, Z5
+	VMAXPS       Z6, Z14, Z6
+	VMAXPS       Z7, Z14, Z7
+	VMAXPS       Z8, Z14, Z8
+	VMAXPS       Z9, Z14, Z9
+	VMAXPS       Z10, Z14, Z10
+	VMAXPS       Z11, Z14, Z11
+	VBROADCASTSS 28(CX), Z14
+	VMINPS       Z0, Z14, Z0
+	VMINPS       Z1, Z14, Z1
+	VMINPS       Z2, Z14, Z2
+	VMINPS       Z3, Z14, Z3
+	VMINPS       Z4, Z14, Z4
+	VMINPS       Z5, Z14, Z5
+	VMINPS       Z6, Z14, Z6
+	VMINPS       Z7, Z14, Z7
+	VMINPS       Z8, Z14, Z8
+	VMINPS       Z9, Z14, Z9
+	VMINPS       Z10, Z14, Z10
+	VMINPS       Z11, Z14, Z11
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x10, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPS (AX), Z0, K1, Z0
-	VADDPS 64(AX), Z1, K2, Z1
+	VADDPS (CX), Z0, K1, Z0
+	VADDPS 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	VMOVUPS Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	VMOVUPS Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z2, K1, Z2
-	VADDPS  64(AX), Z3, K2, Z3
+	VADDPS  (CX), Z2, K1, Z2
+	VADDPS  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPS Z2, K1, (AX)
-	VMOVUPS Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	VMOVUPS Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z4, K1, Z4
-	VADDPS  64(AX), Z5, K2, Z5
+	VADDPS  (CX), Z4, K1, Z4
+	VADDPS  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPS Z4, K1, (AX)
-	VMOVUPS Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	VMOVUPS Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z6, K1, Z6
-	VADDPS  64(AX), Z7, K2, Z7
+	VADDPS  (CX), Z6, K1, Z6
+	VADDPS  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPS Z6, K1, (AX)
-	VMOVUPS Z7, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z6, K1, (CX)
+	VMOVUPS Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPS  (AX), Z8, K1, Z8
-	VADDPS  64(AX), Z9, K2, Z9
+	VADDPS  (CX), Z8, K1, Z8
+	VADDPS  64(CX), Z9, K2, Z9
 
 store4:
-	VMOVUPS Z8, K1, (AX)
-	VMOVUPS Z9, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z8, K1, (CX)
+	VMOVUPS Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPS  (AX), Z10, K1, Z10
-	VADDPS  64(AX), Z11, K2, Z11
+	VADDPS  (CX), Z10, K1, Z10
+	VADDPS  64(CX), Z11, K2, Z11
 
 store5:
-	VMOVUPS Z10, K1, (AX)
-	VMOVUPS Z11, K2, 64(AX)
+	VMOVUPS Z10, K1, (CX)
+	VMOVUPS Z11, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather4x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather4x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather4x32AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather4x32AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -4754,66 +5454,161 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	VADDPS (AX), Z0, K1, Z0
+	VADDPS 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	VADDPS 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	VADDPS 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z6, K1, Z6
+	VADDPS 64(AX), Z7, K2, Z7
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z10
+	VADDPS    Z10, Z0, Z0
+	VADDPS    Z10, Z2, Z2
+	VADDPS    Z10, Z4, Z4
+	VADDPS    Z10, Z6, Z6
+	VMOVUPS.Z 64(DX), K2, Z10
+	VADDPS    Z10, Z1, Z1
+	VADDPS    Z10, Z3, Z3
+	VADDPS    Z10, Z5, Z5
+	VADDPS    Z10, Z7, Z7
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	VADDPS 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	VADDPS 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	VADDPS 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	VADDPS 64(DX), Z7, K2, Z7
+
+bound:
+	VBROADCASTSS 24(CX), Z10
+	VMAXPS       Z0, Z10, Z0
+	VMAXPS       Z1, Z10, Z1
+	VMAXPS       Z2, Z10, Z2
+	VMAXPS       Z3, Z10, Z3
+	VMAXPS       Z4, Z10, Z4
+	VMAXPS       Z5, Z10, Z5
+	VMAXPS       Z6, Z10, Z6
+	VMAXPS       Z7, Z10, Z7
+	VBROADCASTSS 28(CX), Z10
+	VMINPS       Z0, Z10, Z0
+	VMINPS       Z1, Z10, Z1
+	VMINPS       Z2, Z10, Z2
+	VMINPS       Z3, Z10, Z3
+	VMINPS       Z4, Z10, Z4
+	VMINPS       Z5, Z10, Z5
+	VMINPS       Z6, Z10, Z6
+	VMINPS       Z7, Z10, Z7
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x10, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPS (AX), Z0, K1, Z0
-	VADDPS 64(AX), Z1, K2, Z1
+	VADDPS (CX), Z0, K1, Z0
+	VADDPS 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	VMOVUPS Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	VMOVUPS Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z2, K1, Z2
-	VADDPS  64(AX), Z3, K2, Z3
+	VADDPS  (CX), Z2, K1, Z2
+	VADDPS  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPS Z2, K1, (AX)
-	VMOVUPS Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	VMOVUPS Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z4, K1, Z4
-	VADDPS  64(AX), Z5, K2, Z5
+	VADDPS  (CX), Z4, K1, Z4
+	VADDPS  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPS Z4, K1, (AX)
-	VMOVUPS Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	VMOVUPS Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z6, K1, Z6
-	VADDPS  64(AX), Z7, K2, Z7
+	VADDPS  (CX), Z6, K1, Z6
+	VADDPS  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPS Z6, K1, (AX)
-	VMOVUPS Z7, K2, 64(AX)
+	VMOVUPS Z6, K1, (CX)
+	VMOVUPS Z7, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather2x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather2x32AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather2x32AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather2x32AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -4909,44 +5704,107 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x10, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	VADDPS (AX), Z0, K1, Z0
+	VADDPS 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	VADDPS 64(AX), Z3, K2, Z3
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z6
+	VADDPS    Z6, Z0, Z0
+	VADDPS    Z6, Z2, Z2
+	VMOVUPS.Z 64(DX), K2, Z6
+	VADDPS    Z6, Z1, Z1
+	VADDPS    Z6, Z3, Z3
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	VADDPS 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	VADDPS 64(DX), Z3, K2, Z3
+
+bound:
+	VBROADCASTSS 24(CX), Z6
+	VMAXPS       Z0, Z6, Z0
+	VMAXPS       Z1, Z6, Z1
+	VMAXPS       Z2, Z6, Z2
+	VMAXPS       Z3, Z6, Z3
+	VBROADCASTSS 28(CX), Z6
+	VMINPS       Z0, Z6, Z0
+	VMINPS       Z1, Z6, Z1
+	VMINPS       Z2, Z6, Z2
+	VMINPS       Z3, Z6, Z3
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x10, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPS (AX), Z0, K1, Z0
-	VADDPS 64(AX), Z1, K2, Z1
+	VADDPS (CX), Z0, K1, Z0
+	VADDPS 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	VMOVUPS Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	VMOVUPS Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z2, K1, Z2
-	VADDPS  64(AX), Z3, K2, Z3
+	VADDPS  (CX), Z2, K1, Z2
+	VADDPS  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPS Z2, K1, (AX)
-	VMOVUPS Z3, K2, 64(AX)
+	VMOVUPS Z2, K1, (CX)
+	VMOVUPS Z3, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather6x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather6x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather6x16AVX2F32(SB), NOSPLIT, $8-81
+TEXT ·gather6x16AVX2F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -5122,170 +5980,321 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000010
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPS (AX), Y0, Y0
-	VADDPS 32(AX), Y1, Y1
-
-store0:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPS  (AX), Y2, Y2
-	VADDPS  32(AX), Y3, Y3
-
-store1:
-	VMOVUPS Y2, (AX)
-	VMOVUPS Y3, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store2
-	VADDPS  (AX), Y4, Y4
-	VADDPS  32(AX), Y5, Y5
-
-store2:
-	VMOVUPS Y4, (AX)
-	VMOVUPS Y5, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store3
-	VADDPS  (AX), Y6, Y6
-	VADDPS  32(AX), Y7, Y7
-
-store3:
-	VMOVUPS Y6, (AX)
-	VMOVUPS Y7, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store4
-	VADDPS  (AX), Y8, Y8
-	VADDPS  32(AX), Y9, Y9
-
-store4:
-	VMOVUPS Y8, (AX)
-	VMOVUPS Y9, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store5
-	VADDPS  (AX), Y10, Y10
-	VADDPS  32(AX), Y11, Y11
-
-store5:
-	VMOVUPS Y10, (AX)
-	VMOVUPS Y11, 32(AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x02, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPS    64(DI), Y12
-	VMOVUPS    96(DI), Y13
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y12
+	VMOVUPS    96(BX), Y13
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPS (AX), Y12, Y14
 	VADDPS     Y14, Y0, Y0
 	VMASKMOVPS 32(AX), Y13, Y14
 	VADDPS     Y14, Y1, Y1
-
-part0:
-	VMASKMOVPS Y0, Y12, (AX)
-	VMASKMOVPS Y1, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y12, Y14
 	VADDPS     Y14, Y2, Y2
 	VMASKMOVPS 32(AX), Y13, Y14
 	VADDPS     Y14, Y3, Y3
-
-part1:
-	VMASKMOVPS Y2, Y12, (AX)
-	VMASKMOVPS Y3, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y12, Y14
 	VADDPS     Y14, Y4, Y4
 	VMASKMOVPS 32(AX), Y13, Y14
 	VADDPS     Y14, Y5, Y5
-
-part2:
-	VMASKMOVPS Y4, Y12, (AX)
-	VMASKMOVPS Y5, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y12, Y14
 	VADDPS     Y14, Y6, Y6
 	VMASKMOVPS 32(AX), Y13, Y14
 	VADDPS     Y14, Y7, Y7
-
-part3:
-	VMASKMOVPS Y6, Y12, (AX)
-	VMASKMOVPS Y7, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part4
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y12, Y14
 	VADDPS     Y14, Y8, Y8
 	VMASKMOVPS 32(AX), Y13, Y14
 	VADDPS     Y14, Y9, Y9
-
-part4:
-	VMASKMOVPS Y8, Y12, (AX)
-	VMASKMOVPS Y9, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part5
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y12, Y14
 	VADDPS     Y14, Y10, Y10
 	VMASKMOVPS 32(AX), Y13, Y14
 	VADDPS     Y14, Y11, Y11
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y12, Y14
+	VADDPS     Y14, Y0, Y0
+	VADDPS     Y14, Y2, Y2
+	VADDPS     Y14, Y4, Y4
+	VADDPS     Y14, Y6, Y6
+	VADDPS     Y14, Y8, Y8
+	VADDPS     Y14, Y10, Y10
+	VMASKMOVPS 32(DX), Y13, Y14
+	VADDPS     Y14, Y1, Y1
+	VADDPS     Y14, Y3, Y3
+	VADDPS     Y14, Y5, Y5
+	VADDPS     Y14, Y7, Y7
+	VADDPS     Y14, Y9, Y9
+	VADDPS     Y14, Y11, Y11
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y12, Y14
+	VADDPS     Y14, Y0, Y0
+	VMASKMOVPS 32(DX), Y13, Y14
+	VADDPS     Y14, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y12, Y14
+	VADDPS     Y14, Y2, Y2
+	VMASKMOVPS 32(DX), Y13, Y14
+	VADDPS     Y14, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y12, Y14
+	VADDPS     Y14, Y4, Y4
+	VMASKMOVPS 32(DX), Y13, Y14
+	VADDPS     Y14, Y5, Y5
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y12, Y14
+	VADDPS     Y14, Y6, Y6
+	VMASKMOVPS 32(DX), Y13, Y14
+	VADDPS     Y14, Y7, Y7
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y12, Y14
+	VADDPS     Y14, Y8, Y8
+	VMASKMOVPS 32(DX), Y13, Y14
+	VADDPS     Y14, Y9, Y9
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y12, Y14
+	VADDPS     Y14, Y10, Y10
+	VMASKMOVPS 32(DX), Y13, Y14
+	VADDPS     Y14, Y11, Y11
+
+bound:
+	VBROADCASTSS 24(CX), Y14
+	VMAXPS       Y0, Y14, Y0
+	VMAXPS       Y1, Y14, Y1
+	VMAXPS       Y2, Y14, Y2
+	VMAXPS       Y3, Y14, Y3
+	VMAXPS       Y4, Y14, Y4
+	VMAXPS       Y5, Y14, Y5
+	VMAXPS       Y6, Y14, Y6
+	VMAXPS       Y7, Y14, Y7
+	VMAXPS       Y8, Y14, Y8
+	VMAXPS       Y9, Y14, Y9
+	VMAXPS       Y10, Y14, Y10
+	VMAXPS       Y11, Y14, Y11
+	VBROADCASTSS 28(CX), Y14
+	VMINPS       Y0, Y14, Y0
+	VMINPS       Y1, Y14, Y1
+	VMINPS       Y2, Y14, Y2
+	VMINPS       Y3, Y14, Y3
+	VMINPS       Y4, Y14, Y4
+	VMINPS       Y5, Y14, Y5
+	VMINPS       Y6, Y14, Y6
+	VMINPS       Y7, Y14, Y7
+	VMINPS       Y8, Y14, Y8
+	VMINPS       Y9, Y14, Y9
+	VMINPS       Y10, Y14, Y10
+	VMINPS       Y11, Y14, Y11
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000010
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+	VADDPS 32(CX), Y1, Y1
+
+store0:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y2, Y2
+	VADDPS  32(CX), Y3, Y3
+
+store1:
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y4, Y4
+	VADDPS  32(CX), Y5, Y5
+
+store2:
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y6, Y6
+	VADDPS  32(CX), Y7, Y7
+
+store3:
+	VMOVUPS Y6, (CX)
+	VMOVUPS Y7, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPS  (CX), Y8, Y8
+	VADDPS  32(CX), Y9, Y9
+
+store4:
+	VMOVUPS Y8, (CX)
+	VMOVUPS Y9, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPS  (CX), Y10, Y10
+	VADDPS  32(CX), Y11, Y11
+
+store5:
+	VMOVUPS Y10, (CX)
+	VMOVUPS Y11, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y12
+	VMOVUPS    96(DI), Y13
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y12, Y14
+	VADDPS     Y14, Y0, Y0
+	VMASKMOVPS 32(CX), Y13, Y14
+	VADDPS     Y14, Y1, Y1
+
+part0:
+	VMASKMOVPS Y0, Y12, (CX)
+	VMASKMOVPS Y1, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y12, Y14
+	VADDPS     Y14, Y2, Y2
+	VMASKMOVPS 32(CX), Y13, Y14
+	VADDPS     Y14, Y3, Y3
+
+part1:
+	VMASKMOVPS Y2, Y12, (CX)
+	VMASKMOVPS Y3, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y12, Y14
+	VADDPS     Y14, Y4, Y4
+	VMASKMOVPS 32(CX), Y13, Y14
+	VADDPS     Y14, Y5, Y5
+
+part2:
+	VMASKMOVPS Y4, Y12, (CX)
+	VMASKMOVPS Y5, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y12, Y14
+	VADDPS     Y14, Y6, Y6
+	VMASKMOVPS 32(CX), Y13, Y14
+	VADDPS     Y14, Y7, Y7
+
+part3:
+	VMASKMOVPS Y6, Y12, (CX)
+	VMASKMOVPS Y7, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part4
+	VMASKMOVPS (CX), Y12, Y14
+	VADDPS     Y14, Y8, Y8
+	VMASKMOVPS 32(CX), Y13, Y14
+	VADDPS     Y14, Y9, Y9
+
+part4:
+	VMASKMOVPS Y8, Y12, (CX)
+	VMASKMOVPS Y9, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part5
+	VMASKMOVPS (CX), Y12, Y14
+	VADDPS     Y14, Y10, Y10
+	VMASKMOVPS 32(CX), Y13, Y14
+	VADDPS     Y14, Y11, Y11
+
 part5:
-	VMASKMOVPS Y10, Y12, (AX)
-	VMASKMOVPS Y11, Y13, 32(AX)
+	VMASKMOVPS Y10, Y12, (CX)
+	VMASKMOVPS Y11, Y13, 32(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather4x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather4x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather4x16AVX2F32(SB), NOSPLIT, $8-81
+TEXT ·gather4x16AVX2F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -5419,122 +6428,233 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000010
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPS (AX), Y0, Y0
-	VADDPS 32(AX), Y1, Y1
-
-store0:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPS  (AX), Y2, Y2
-	VADDPS  32(AX), Y3, Y3
-
-store1:
-	VMOVUPS Y2, (AX)
-	VMOVUPS Y3, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store2
-	VADDPS  (AX), Y4, Y4
-	VADDPS  32(AX), Y5, Y5
-
-store2:
-	VMOVUPS Y4, (AX)
-	VMOVUPS Y5, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store3
-	VADDPS  (AX), Y6, Y6
-	VADDPS  32(AX), Y7, Y7
-
-store3:
-	VMOVUPS Y6, (AX)
-	VMOVUPS Y7, 32(AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x02, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPS    64(DI), Y8
-	VMOVUPS    96(DI), Y9
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y8
+	VMOVUPS    96(BX), Y9
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPS (AX), Y8, Y10
 	VADDPS     Y10, Y0, Y0
 	VMASKMOVPS 32(AX), Y9, Y10
 	VADDPS     Y10, Y1, Y1
-
-part0:
-	VMASKMOVPS Y0, Y8, (AX)
-	VMASKMOVPS Y1, Y9, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y8, Y10
 	VADDPS     Y10, Y2, Y2
 	VMASKMOVPS 32(AX), Y9, Y10
 	VADDPS     Y10, Y3, Y3
-
-part1:
-	VMASKMOVPS Y2, Y8, (AX)
-	VMASKMOVPS Y3, Y9, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y8, Y10
 	VADDPS     Y10, Y4, Y4
 	VMASKMOVPS 32(AX), Y9, Y10
 	VADDPS     Y10, Y5, Y5
-
-part2:
-	VMASKMOVPS Y4, Y8, (AX)
-	VMASKMOVPS Y5, Y9, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y8, Y10
 	VADDPS     Y10, Y6, Y6
 	VMASKMOVPS 32(AX), Y9, Y10
 	VADDPS     Y10, Y7, Y7
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VADDPS     Y10, Y2, Y2
+	VADDPS     Y10, Y4, Y4
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	VADDPS     Y10, Y3, Y3
+	VADDPS     Y10, Y5, Y5
+	VADDPS     Y10, Y7, Y7
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y2, Y2
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y4, Y4
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y8, Y10
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(DX), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+
+bound:
+	VBROADCASTSS 24(CX), Y10
+	VMAXPS       Y0, Y10, Y0
+	VMAXPS       Y1, Y10, Y1
+	VMAXPS       Y2, Y10, Y2
+	VMAXPS       Y3, Y10, Y3
+	VMAXPS       Y4, Y10, Y4
+	VMAXPS       Y5, Y10, Y5
+	VMAXPS       Y6, Y10, Y6
+	VMAXPS       Y7, Y10, Y7
+	VBROADCASTSS 28(CX), Y10
+	VMINPS       Y0, Y10, Y0
+	VMINPS       Y1, Y10, Y1
+	VMINPS       Y2, Y10, Y2
+	VMINPS       Y3, Y10, Y3
+	VMINPS       Y4, Y10, Y4
+	VMINPS       Y5, Y10, Y5
+	VMINPS       Y6, Y10, Y6
+	VMINPS       Y7, Y10, Y7
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000010
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+	VADDPS 32(CX), Y1, Y1
+
+store0:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y2, Y2
+	VADDPS  32(CX), Y3, Y3
+
+store1:
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y4, Y4
+	VADDPS  32(CX), Y5, Y5
+
+store2:
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y6, Y6
+	VADDPS  32(CX), Y7, Y7
+
+store3:
+	VMOVUPS Y6, (CX)
+	VMOVUPS Y7, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y8
+	VMOVUPS    96(DI), Y9
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y0, Y0
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y1, Y1
+
+part0:
+	VMASKMOVPS Y0, Y8, (CX)
+	VMASKMOVPS Y1, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y2, Y2
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y3, Y3
+
+part1:
+	VMASKMOVPS Y2, Y8, (CX)
+	VMASKMOVPS Y3, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y4, Y4
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y5, Y5
+
+part2:
+	VMASKMOVPS Y4, Y8, (CX)
+	VMASKMOVPS Y5, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y8, Y10
+	VADDPS     Y10, Y6, Y6
+	VMASKMOVPS 32(CX), Y9, Y10
+	VADDPS     Y10, Y7, Y7
+
 part3:
-	VMASKMOVPS Y6, Y8, (AX)
-	VMASKMOVPS Y7, Y9, 32(AX)
+	VMASKMOVPS Y6, Y8, (CX)
+	VMASKMOVPS Y7, Y9, 32(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather2x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather2x16AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather2x16AVX2F32(SB), NOSPLIT, $8-81
+TEXT ·gather2x16AVX2F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -5626,74 +6746,145 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000010
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPS (AX), Y0, Y0
-	VADDPS 32(AX), Y1, Y1
-
-store0:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPS  (AX), Y2, Y2
-	VADDPS  32(AX), Y3, Y3
-
-store1:
-	VMOVUPS Y2, (AX)
-	VMOVUPS Y3, 32(AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x02, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPS    64(DI), Y4
-	VMOVUPS    96(DI), Y5
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y4
+	VMOVUPS    96(BX), Y5
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPS (AX), Y4, Y6
 	VADDPS     Y6, Y0, Y0
 	VMASKMOVPS 32(AX), Y5, Y6
 	VADDPS     Y6, Y1, Y1
-
-part0:
-	VMASKMOVPS Y0, Y4, (AX)
-	VMASKMOVPS Y1, Y5, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y4, Y6
 	VADDPS     Y6, Y2, Y2
 	VMASKMOVPS 32(AX), Y5, Y6
 	VADDPS     Y6, Y3, Y3
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(DX), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+	VADDPS     Y6, Y3, Y3
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VMASKMOVPS 32(DX), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y6
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(DX), Y5, Y6
+	VADDPS     Y6, Y3, Y3
+
+bound:
+	VBROADCASTSS 24(CX), Y6
+	VMAXPS       Y0, Y6, Y0
+	VMAXPS       Y1, Y6, Y1
+	VMAXPS       Y2, Y6, Y2
+	VMAXPS       Y3, Y6, Y3
+	VBROADCASTSS 28(CX), Y6
+	VMINPS       Y0, Y6, Y0
+	VMINPS       Y1, Y6, Y1
+	VMINPS       Y2, Y6, Y2
+	VMINPS       Y3, Y6, Y3
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000010
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+	VADDPS 32(CX), Y1, Y1
+
+store0:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y2, Y2
+	VADDPS  32(CX), Y3, Y3
+
+store1:
+	VMOVUPS Y2, (CX)
+	VMOVUPS Y3, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y4
+	VMOVUPS    96(DI), Y5
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y4, Y6
+	VADDPS     Y6, Y0, Y0
+	VMASKMOVPS 32(CX), Y5, Y6
+	VADDPS     Y6, Y1, Y1
+
+part0:
+	VMASKMOVPS Y0, Y4, (CX)
+	VMASKMOVPS Y1, Y5, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y4, Y6
+	VADDPS     Y6, Y2, Y2
+	VMASKMOVPS 32(CX), Y5, Y6
+	VADDPS     Y6, Y3, Y3
+
 part1:
-	VMASKMOVPS Y2, Y4, (AX)
-	VMASKMOVPS Y3, Y5, 32(AX)
+	VMASKMOVPS Y2, Y4, (CX)
+	VMASKMOVPS Y3, Y5, 32(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather12x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather12x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather12x16AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather12x16AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -5920,128 +7111,288 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
 	VADDPS (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z3, K1, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z5, K1, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z6, K1, Z6
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z7, K1, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z8, K1, Z8
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z9, K1, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z10, K1, Z10
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z11, K1, Z11
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z13
+	VADDPS    Z13, Z0, Z0
+	VADDPS    Z13, Z1, Z1
+	VADDPS    Z13, Z2, Z2
+	VADDPS    Z13, Z3, Z3
+	VADDPS    Z13, Z4, Z4
+	VADDPS    Z13, Z5, Z5
+	VADDPS    Z13, Z6, Z6
+	VADDPS    Z13, Z7, Z7
+	VADDPS    Z13, Z8, Z8
+	VADDPS    Z13, Z9, Z9
+	VADDPS    Z13, Z10, Z10
+	VADDPS    Z13, Z11, Z11
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z5, K1, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z7, K1, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z8, K1, Z8
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z9, K1, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z10, K1, Z10
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z11, K1, Z11
+
+bound:
+	VBROADCASTSS 24(CX), Z13
+	VMAXPS       Z0, Z13, Z0
+	VMAXPS       Z1, Z13, Z1
+	VMAXPS       Z2, Z13, Z2
+	VMAXPS       Z3, Z13, Z3
+	VMAXPS       Z4, Z13, Z4
+	VMAXPS       Z5, Z13, Z5
+	VMAXPS       Z6, Z13, Z6
+	VMAXPS       Z7, Z13, Z7
+	VMAXPS       Z8, Z13, Z8
+	VMAXPS       Z9, Z13, Z9
+	VMAXPS       Z10, Z13, Z10
+	VMAXPS       Z11, Z13, Z11
+	VBROADCASTSS 28(CX), Z13
+	VMINPS       Z0, Z13, Z0
+	VMINPS       Z1, Z13, Z1
+	VMINPS       Z2, Z13, Z2
+	VMINPS       Z3, Z13, Z3
+	VMINPS       Z4, Z13, Z4
+	VMINPS       Z5, Z13, Z5
+	VMINPS       Z6, Z13, Z6
+	VMINPS       Z7, Z13, Z7
+	VMINPS       Z8, Z13, Z8
+	VMINPS       Z9, Z13, Z9
+	VMINPS       Z10, Z13, Z10
+	VMINPS       Z11, Z13, Z11
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z1, K1, Z1
+	VADDPS  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPS Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z2, K1, Z2
+	VADDPS  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPS Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z3, K1, Z3
+	VADDPS  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPS Z3, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPS  (AX), Z4, K1, Z4
+	VADDPS  (CX), Z4, K1, Z4
 
 store4:
-	VMOVUPS Z4, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPS  (AX), Z5, K1, Z5
+	VADDPS  (CX), Z5, K1, Z5
 
 store5:
-	VMOVUPS Z5, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z5, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPS  (AX), Z6, K1, Z6
+	VADDPS  (CX), Z6, K1, Z6
 
 store6:
-	VMOVUPS Z6, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z6, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPS  (AX), Z7, K1, Z7
+	VADDPS  (CX), Z7, K1, Z7
 
 store7:
-	VMOVUPS Z7, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z7, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store8
-	VADDPS  (AX), Z8, K1, Z8
+	VADDPS  (CX), Z8, K1, Z8
 
 store8:
-	VMOVUPS Z8, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z8, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store9
-	VADDPS  (AX), Z9, K1, Z9
+	VADDPS  (CX), Z9, K1, Z9
 
 store9:
-	VMOVUPS Z9, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z9, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store10
-	VADDPS  (AX), Z10, K1, Z10
+	VADDPS  (CX), Z10, K1, Z10
 
 store10:
-	VMOVUPS Z10, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z10, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store11
-	VADDPS  (AX), Z11, K1, Z11
+	VADDPS  (CX), Z11, K1, Z11
 
 store11:
-	VMOVUPS Z11, K1, (AX)
+	VMOVUPS Z11, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather10x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather10x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather10x16AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather10x16AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -6238,110 +7589,248 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
 	VADDPS (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z3, K1, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z5, K1, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z6, K1, Z6
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z7, K1, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z8, K1, Z8
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z9, K1, Z9
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z11
+	VADDPS    Z11, Z0, Z0
+	VADDPS    Z11, Z1, Z1
+	VADDPS    Z11, Z2, Z2
+	VADDPS    Z11, Z3, Z3
+	VADDPS    Z11, Z4, Z4
+	VADDPS    Z11, Z5, Z5
+	VADDPS    Z11, Z6, Z6
+	VADDPS    Z11, Z7, Z7
+	VADDPS    Z11, Z8, Z8
+	VADDPS    Z11, Z9, Z9
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z5, K1, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z7, K1, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z8, K1, Z8
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z9, K1, Z9
+
+bound:
+	VBROADCASTSS 24(CX), Z11
+	VMAXPS       Z0, Z11, Z0
+	VMAXPS       Z1, Z11, Z1
+	VMAXPS       Z2, Z11, Z2
+	VMAXPS       Z3, Z11, Z3
+	VMAXPS       Z4, Z11, Z4
+	VMAXPS       Z5, Z11, Z5
+	VMAXPS       Z6, Z11, Z6
+	VMAXPS       Z7, Z11, Z7
+	VMAXPS       Z8, Z11, Z8
+	VMAXPS       Z9, Z11, Z9
+	VBROADCASTSS 28(CX), Z11
+	VMINPS       Z0, Z11, Z0
+	VMINPS       Z1, Z11, Z1
+	VMINPS       Z2, Z11, Z2
+	VMINPS       Z3, Z11, Z3
+	VMINPS       Z4, Z11, Z4
+	VMINPS       Z5, Z11, Z5
+	VMINPS       Z6, Z11, Z6
+	VMINPS       Z7, Z11, Z7
+	VMINPS       Z8, Z11, Z8
+	VMINPS       Z9, Z11, Z9
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z1, K1, Z1
+	VADDPS  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPS Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z2, K1, Z2
+	VADDPS  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPS Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z3, K1, Z3
+	VADDPS  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPS Z3, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPS  (AX), Z4, K1, Z4
+	VADDPS  (CX), Z4, K1, Z4
 
 store4:
-	VMOVUPS Z4, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPS  (AX), Z5, K1, Z5
+	VADDPS  (CX), Z5, K1, Z5
 
 store5:
-	VMOVUPS Z5, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z5, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPS  (AX), Z6, K1, Z6
+	VADDPS  (CX), Z6, K1, Z6
 
 store6:
-	VMOVUPS Z6, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z6, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPS  (AX), Z7, K1, Z7
+	VADDPS  (CX), Z7, K1, Z7
 
 store7:
-	VMOVUPS Z7, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z7, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store8
-	VADDPS  (AX), Z8, K1, Z8
+	VADDPS  (CX), Z8, K1, Z8
 
 store8:
-	VMOVUPS Z8, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z8, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store9
-	VADDPS  (AX), Z9, K1, Z9
+	VADDPS  (CX), Z9, K1, Z9
 
 store9:
-	VMOVUPS Z9, K1, (AX)
+	VMOVUPS Z9, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather8x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather8x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather8x16AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather8x16AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -6508,92 +7997,208 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
 	VADDPS (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z3, K1, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z5, K1, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z6, K1, Z6
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z7, K1, Z7
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z9
+	VADDPS    Z9, Z0, Z0
+	VADDPS    Z9, Z1, Z1
+	VADDPS    Z9, Z2, Z2
+	VADDPS    Z9, Z3, Z3
+	VADDPS    Z9, Z4, Z4
+	VADDPS    Z9, Z5, Z5
+	VADDPS    Z9, Z6, Z6
+	VADDPS    Z9, Z7, Z7
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z5, K1, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z6, K1, Z6
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z7, K1, Z7
+
+bound:
+	VBROADCASTSS 24(CX), Z9
+	VMAXPS       Z0, Z9, Z0
+	VMAXPS       Z1, Z9, Z1
+	VMAXPS       Z2, Z9, Z2
+	VMAXPS       Z3, Z9, Z3
+	VMAXPS       Z4, Z9, Z4
+	VMAXPS       Z5, Z9, Z5
+	VMAXPS       Z6, Z9, Z6
+	VMAXPS       Z7, Z9, Z7
+	VBROADCASTSS 28(CX), Z9
+	VMINPS       Z0, Z9, Z0
+	VMINPS       Z1, Z9, Z1
+	VMINPS       Z2, Z9, Z2
+	VMINPS       Z3, Z9, Z3
+	VMINPS       Z4, Z9, Z4
+	VMINPS       Z5, Z9, Z5
+	VMINPS       Z6, Z9, Z6
+	VMINPS       Z7, Z9, Z7
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z1, K1, Z1
+	VADDPS  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPS Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z2, K1, Z2
+	VADDPS  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPS Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z3, K1, Z3
+	VADDPS  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPS Z3, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPS  (AX), Z4, K1, Z4
+	VADDPS  (CX), Z4, K1, Z4
 
 store4:
-	VMOVUPS Z4, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPS  (AX), Z5, K1, Z5
+	VADDPS  (CX), Z5, K1, Z5
 
 store5:
-	VMOVUPS Z5, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z5, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPS  (AX), Z6, K1, Z6
+	VADDPS  (CX), Z6, K1, Z6
 
 store6:
-	VMOVUPS Z6, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z6, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPS  (AX), Z7, K1, Z7
+	VADDPS  (CX), Z7, K1, Z7
 
 store7:
-	VMOVUPS Z7, K1, (AX)
+	VMOVUPS Z7, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather6x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather6x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather6x16AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather6x16AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -6730,74 +8335,168 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
 	VADDPS (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z3, K1, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z4, K1, Z4
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z5, K1, Z5
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z7
+	VADDPS    Z7, Z0, Z0
+	VADDPS    Z7, Z1, Z1
+	VADDPS    Z7, Z2, Z2
+	VADDPS    Z7, Z3, Z3
+	VADDPS    Z7, Z4, Z4
+	VADDPS    Z7, Z5, Z5
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z5, K1, Z5
+
+bound:
+	VBROADCASTSS 24(CX), Z7
+	VMAXPS       Z0, Z7, Z0
+	VMAXPS       Z1, Z7, Z1
+	VMAXPS       Z2, Z7, Z2
+	VMAXPS       Z3, Z7, Z3
+	VMAXPS       Z4, Z7, Z4
+	VMAXPS       Z5, Z7, Z5
+	VBROADCASTSS 28(CX), Z7
+	VMINPS       Z0, Z7, Z0
+	VMINPS       Z1, Z7, Z1
+	VMINPS       Z2, Z7, Z2
+	VMINPS       Z3, Z7, Z3
+	VMINPS       Z4, Z7, Z4
+	VMINPS       Z5, Z7, Z5
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z1, K1, Z1
+	VADDPS  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPS Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z2, K1, Z2
+	VADDPS  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPS Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z3, K1, Z3
+	VADDPS  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPS Z3, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPS  (AX), Z4, K1, Z4
+	VADDPS  (CX), Z4, K1, Z4
 
 store4:
-	VMOVUPS Z4, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPS  (AX), Z5, K1, Z5
+	VADDPS  (CX), Z5, K1, Z5
 
 store5:
-	VMOVUPS Z5, K1, (AX)
+	VMOVUPS Z5, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather4x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather4x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather4x16AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather4x16AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -6904,56 +8603,128 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
 	VADDPS (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z3, K1, Z3
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z5
+	VADDPS    Z5, Z0, Z0
+	VADDPS    Z5, Z1, Z1
+	VADDPS    Z5, Z2, Z2
+	VADDPS    Z5, Z3, Z3
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z3, K1, Z3
+
+bound:
+	VBROADCASTSS 24(CX), Z5
+	VMAXPS       Z0, Z5, Z0
+	VMAXPS       Z1, Z5, Z1
+	VMAXPS       Z2, Z5, Z2
+	VMAXPS       Z3, Z5, Z3
+	VBROADCASTSS 28(CX), Z5
+	VMINPS       Z0, Z5, Z0
+	VMINPS       Z1, Z5, Z1
+	VMINPS       Z2, Z5, Z2
+	VMINPS       Z3, Z5, Z3
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z1, K1, Z1
+	VADDPS  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPS Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPS  (AX), Z2, K1, Z2
+	VADDPS  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPS Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPS  (AX), Z3, K1, Z3
+	VADDPS  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPS Z3, K1, (AX)
+	VMOVUPS Z3, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather2x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather2x16AVX512F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather2x16AVX512F32(SB), NOSPLIT, $8-81
+TEXT ·gather2x16AVX512F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -7030,38 +8801,88 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
 	VADDPS (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPS (AX), Z1, K1, Z1
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPS.Z (DX), K1, Z3
+	VADDPS    Z3, Z0, Z0
+	VADDPS    Z3, Z1, Z1
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x02, BX
+	MOVQ   height+64(FP), SI
+	VADDPS (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPS (DX), Z1, K1, Z1
+
+bound:
+	VBROADCASTSS 24(CX), Z3
+	VMAXPS       Z0, Z3, Z0
+	VMAXPS       Z1, Z3, Z1
+	VBROADCASTSS 28(CX), Z3
+	VMINPS       Z0, Z3, Z0
+	VMINPS       Z1, Z3, Z1
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPS Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPS Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPS  (AX), Z1, K1, Z1
+	VADDPS  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPS Z1, K1, (AX)
+	VMOVUPS Z1, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather6x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather6x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather6x8AVX2F32(SB), NOSPLIT, $8-81
+TEXT ·gather6x8AVX2F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -7196,139 +9017,246 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000008
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPS (AX), Y0, Y0
-
-store0:
-	VMOVUPS Y0, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPS  (AX), Y1, Y1
-
-store1:
-	VMOVUPS Y1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store2
-	VADDPS  (AX), Y2, Y2
-
-store2:
-	VMOVUPS Y2, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store3
-	VADDPS  (AX), Y3, Y3
-
-store3:
-	VMOVUPS Y3, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store4
-	VADDPS  (AX), Y4, Y4
-
-store4:
-	VMOVUPS Y4, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store5
-	VADDPS  (AX), Y5, Y5
-
-store5:
-	VMOVUPS Y5, (AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x02, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPS    64(DI), Y6
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y6
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPS (AX), Y6, Y7
 	VADDPS     Y7, Y0, Y0
-
-part0:
-	VMASKMOVPS Y0, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y6, Y7
 	VADDPS     Y7, Y1, Y1
-
-part1:
-	VMASKMOVPS Y1, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y6, Y7
 	VADDPS     Y7, Y2, Y2
-
-part2:
-	VMASKMOVPS Y2, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y6, Y7
 	VADDPS     Y7, Y3, Y3
-
-part3:
-	VMASKMOVPS Y3, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part4
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y6, Y7
 	VADDPS     Y7, Y4, Y4
-
-part4:
-	VMASKMOVPS Y4, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part5
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y6, Y7
 	VADDPS     Y7, Y5, Y5
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y0, Y0
+	VADDPS     Y7, Y1, Y1
+	VADDPS     Y7, Y2, Y2
+	VADDPS     Y7, Y3, Y3
+	VADDPS     Y7, Y4, Y4
+	VADDPS     Y7, Y5, Y5
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y2, Y2
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y4, Y4
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y6, Y7
+	VADDPS     Y7, Y5, Y5
+
+bound:
+	VBROADCASTSS 24(CX), Y7
+	VMAXPS       Y0, Y7, Y0
+	VMAXPS       Y1, Y7, Y1
+	VMAXPS       Y2, Y7, Y2
+	VMAXPS       Y3, Y7, Y3
+	VMAXPS       Y4, Y7, Y4
+	VMAXPS       Y5, Y7, Y5
+	VBROADCASTSS 28(CX), Y7
+	VMINPS       Y0, Y7, Y0
+	VMINPS       Y1, Y7, Y1
+	VMINPS       Y2, Y7, Y2
+	VMINPS       Y3, Y7, Y3
+	VMINPS       Y4, Y7, Y4
+	VMINPS       Y5, Y7, Y5
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+
+store0:
+	VMOVUPS Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y1, Y1
+
+store1:
+	VMOVUPS Y1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y2, Y2
+
+store2:
+	VMOVUPS Y2, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y3, Y3
+
+store3:
+	VMOVUPS Y3, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPS  (CX), Y4, Y4
+
+store4:
+	VMOVUPS Y4, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPS  (CX), Y5, Y5
+
+store5:
+	VMOVUPS Y5, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y6
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y0, Y0
+
+part0:
+	VMASKMOVPS Y0, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y1, Y1
+
+part1:
+	VMASKMOVPS Y1, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y2, Y2
+
+part2:
+	VMASKMOVPS Y2, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y3, Y3
+
+part3:
+	VMASKMOVPS Y3, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part4
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y4, Y4
+
+part4:
+	VMASKMOVPS Y4, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part5
+	VMASKMOVPS (CX), Y6, Y7
+	VADDPS     Y7, Y5, Y5
+
 part5:
-	VMASKMOVPS Y5, Y6, (AX)
+	VMASKMOVPS Y5, Y6, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather4x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather4x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather4x8AVX2F32(SB), NOSPLIT, $8-81
+TEXT ·gather4x8AVX2F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -7433,101 +9361,182 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000008
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPS (AX), Y0, Y0
-
-store0:
-	VMOVUPS Y0, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPS  (AX), Y1, Y1
-
-store1:
-	VMOVUPS Y1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store2
-	VADDPS  (AX), Y2, Y2
-
-store2:
-	VMOVUPS Y2, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store3
-	VADDPS  (AX), Y3, Y3
-
-store3:
-	VMOVUPS Y3, (AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x02, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPS    64(DI), Y4
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y4
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPS (AX), Y4, Y5
 	VADDPS     Y5, Y0, Y0
-
-part0:
-	VMASKMOVPS Y0, Y4, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y4, Y5
 	VADDPS     Y5, Y1, Y1
-
-part1:
-	VMASKMOVPS Y1, Y4, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y4, Y5
 	VADDPS     Y5, Y2, Y2
-
-part2:
-	VMASKMOVPS Y2, Y4, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y4, Y5
 	VADDPS     Y5, Y3, Y3
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+	VADDPS     Y5, Y1, Y1
+	VADDPS     Y5, Y2, Y2
+	VADDPS     Y5, Y3, Y3
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y2, Y2
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y4, Y5
+	VADDPS     Y5, Y3, Y3
+
+bound:
+	VBROADCASTSS 24(CX), Y5
+	VMAXPS       Y0, Y5, Y0
+	VMAXPS       Y1, Y5, Y1
+	VMAXPS       Y2, Y5, Y2
+	VMAXPS       Y3, Y5, Y3
+	VBROADCASTSS 28(CX), Y5
+	VMINPS       Y0, Y5, Y0
+	VMINPS       Y1, Y5, Y1
+	VMINPS       Y2, Y5, Y2
+	VMINPS       Y3, Y5, Y3
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+
+store0:
+	VMOVUPS Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y1, Y1
+
+store1:
+	VMOVUPS Y1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPS  (CX), Y2, Y2
+
+store2:
+	VMOVUPS Y2, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPS  (CX), Y3, Y3
+
+store3:
+	VMOVUPS Y3, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y4
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y0, Y0
+
+part0:
+	VMASKMOVPS Y0, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y1, Y1
+
+part1:
+	VMASKMOVPS Y1, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y2, Y2
+
+part2:
+	VMASKMOVPS Y2, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPS (CX), Y4, Y5
+	VADDPS     Y5, Y3, Y3
+
 part3:
-	VMASKMOVPS Y3, Y4, (AX)
+	VMASKMOVPS Y3, Y4, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather2x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool)
+// func gather2x8AVX2F32(pieces *int, n int, rows *int, a *float32, b *float32, ahead int, c *float32, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather2x8AVX2F32(SB), NOSPLIT, $8-81
+TEXT ·gather2x8AVX2F32(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x02, CX
@@ -7602,63 +9611,118 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x02, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000008
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPS (AX), Y0, Y0
-
-store0:
-	VMOVUPS Y0, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPS  (AX), Y1, Y1
-
-store1:
-	VMOVUPS Y1, (AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x02, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPS    64(DI), Y2
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPS    64(BX), Y2
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x02, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPS (AX), Y2, Y3
 	VADDPS     Y3, Y0, Y0
-
-part0:
-	VMASKMOVPS Y0, Y2, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPS (AX), Y2, Y3
 	VADDPS     Y3, Y1, Y1
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPS (DX), Y2, Y3
+	VADDPS     Y3, Y0, Y0
+	VADDPS     Y3, Y1, Y1
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x02, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPS (DX), Y2, Y3
+	VADDPS     Y3, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPS (DX), Y2, Y3
+	VADDPS     Y3, Y1, Y1
+
+bound:
+	VBROADCASTSS 24(CX), Y3
+	VMAXPS       Y0, Y3, Y0
+	VMAXPS       Y1, Y3, Y1
+	VBROADCASTSS 28(CX), Y3
+	VMINPS       Y0, Y3, Y0
+	VMINPS       Y1, Y3, Y1
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPS (CX), Y0, Y0
+
+store0:
+	VMOVUPS Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPS  (CX), Y1, Y1
+
+store1:
+	VMOVUPS Y1, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x02, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPS    64(DI), Y2
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPS (CX), Y2, Y3
+	VADDPS     Y3, Y0, Y0
+
+part0:
+	VMASKMOVPS Y0, Y2, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPS (CX), Y2, Y3
+	VADDPS     Y3, Y1, Y1
+
 part1:
-	VMASKMOVPS Y1, Y2, (AX)
+	VMASKMOVPS Y1, Y2, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather12x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather12x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather12x16AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather12x16AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -7974,154 +10038,377 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x08, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	VADDPD (AX), Z0, K1, Z0
+	VADDPD 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	VADDPD 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	VADDPD 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z6, K1, Z6
+	VADDPD 64(AX), Z7, K2, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z8, K1, Z8
+	VADDPD 64(AX), Z9, K2, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z10, K1, Z10
+	VADDPD 64(AX), Z11, K2, Z11
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z12, K1, Z12
+	VADDPD 64(AX), Z13, K2, Z13
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z14, K1, Z14
+	VADDPD 64(AX), Z15, K2, Z15
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z16, K1, Z16
+	VADDPD 64(AX), Z17, K2, Z17
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z18, K1, Z18
+	VADDPD 64(AX), Z19, K2, Z19
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z20, K1, Z20
+	VADDPD 64(AX), Z21, K2, Z21
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z22, K1, Z22
+	VADDPD 64(AX), Z23, K2, Z23
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z26
+	VADDPD    Z26, Z0, Z0
+	VADDPD    Z26, Z2, Z2
+	VADDPD    Z26, Z4, Z4
+	VADDPD    Z26, Z6, Z6
+	VADDPD    Z26, Z8, Z8
+	VADDPD    Z26, Z10, Z10
+	VADDPD    Z26, Z12, Z12
+	VADDPD    Z26, Z14, Z14
+	VADDPD    Z26, Z16, Z16
+	VADDPD    Z26, Z18, Z18
+	VADDPD    Z26, Z20, Z20
+	VADDPD    Z26, Z22, Z22
+	VMOVUPD.Z 64(DX), K2, Z26
+	VADDPD    Z26, Z1, Z1
+	VADDPD    Z26, Z3, Z3
+	VADDPD    Z26, Z5, Z5
+	VADDPD    Z26, Z7, Z7
+	VADDPD    Z26, Z9, Z9
+	VADDPD    Z26, Z11, Z11
+	VADDPD    Z26, Z13, Z13
+	VADDPD    Z26, Z15, Z15
+	VADDPD    Z26, Z17, Z17
+	VADDPD    Z26, Z19, Z19
+	VADDPD    Z26, Z21, Z21
+	VADDPD    Z26, Z23, Z23
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	VADDPD 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	VADDPD 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	VADDPD 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	VADDPD 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z8, K1, Z8
+	VADDPD 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z10, K1, Z10
+	VADDPD 64(DX), Z11, K2, Z11
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z12, K1, Z12
+	VADDPD 64(DX), Z13, K2, Z13
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z14, K1, Z14
+	VADDPD 64(DX), Z15, K2, Z15
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z16, K1, Z16
+	VADDPD 64(DX), Z17, K2, Z17
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z18, K1, Z18
+	VADDPD 64(DX), Z19, K2, Z19
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z20, K1, Z20
+	VADDPD 64(DX), Z21, K2, Z21
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z22, K1, Z22
+	VADDPD 64(DX), Z23, K2, Z23
+
+bound:
+	VBROADCASTSD 24(CX), Z26
+	VMAXPD       Z0, Z26, Z0
+	VMAXPD       Z1, Z26, Z1
+	VMAXPD       Z2, Z26, Z2
+	VMAXPD       Z3, Z26, Z3
+	VMAXPD       Z4, Z26, Z4
+	VMAXPD       Z5, Z26, Z5
+	VMAXPD       Z6, Z26, Z6
+	VMAXPD       Z7, Z26, Z7
+	VMAXPD       Z8, Z26, Z8
+	VMAXPD       Z9, Z26, Z9
+	VMAXPD       Z10, Z26, Z10
+	VMAXPD       Z11, Z26, Z11
+	VMAXPD       Z12, Z26, Z12
+	VMAXPD       Z13, Z26, Z13
+	VMAXPD       Z14, Z26, Z14
+	VMAXPD       Z15, Z26, Z15
+	VMAXPD       Z16, Z26, Z16
+	VMAXPD       Z17, Z26, Z17
+	VMAXPD       Z18, Z26, Z18
+	VMAXPD       Z19, Z26, Z19
+	VMAXPD       Z20, Z26, Z20
+	VMAXPD       Z21, Z26, Z21
+	VMAXPD       Z22, Z26, Z22
+	VMAXPD       Z23, Z26, Z23
+	VBROADCASTSD 32(CX), Z26
+	VMINPD       Z0, Z26, Z0
+	VMINPD       Z1, Z26, Z1
+	VMINPD       Z2, Z26, Z2
+	VMINPD       Z3, Z26, Z3
+	VMINPD       Z4, Z26, Z4
+	VMINPD       Z5, Z26, Z5
+	VMINPD       Z6, Z26, Z6
+	VMINPD       Z7, Z26, Z7
+	VMINPD       Z8, Z26, Z8
+	VMINPD       Z9, Z26, Z9
+	VMINPD       Z10, Z26, Z10
+	VMINPD       Z11, Z26, Z11
+	VMINPD       Z12, Z26, Z12
+	VMINPD       Z13, Z26, Z13
+	VMINPD       Z14, Z26, Z14
+	VMINPD       Z15, Z26, Z15
+	VMINPD       Z16, Z26, Z16
+	VMINPD       Z17, Z26, Z17
+	VMINPD       Z18, Z26, Z18
+	VMINPD       Z19, Z26, Z19
+	VMINPD       Z20, Z26, Z20
+	VMINPD       Z21, Z26, Z21
+	VMINPD       Z22, Z26, Z22
+	VMINPD       Z23, Z26, Z23
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x08, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPD (AX), Z0, K1, Z0
-	VADDPD 64(AX), Z1, K2, Z1
+	VADDPD (CX), Z0, K1, Z0
+	VADDPD 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	VMOVUPD Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	VMOVUPD Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z2, K1, Z2
-	VADDPD  64(AX), Z3, K2, Z3
+	VADDPD  (CX), Z2, K1, Z2
+	VADDPD  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPD Z2, K1, (AX)
-	VMOVUPD Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	VMOVUPD Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z4, K1, Z4
-	VADDPD  64(AX), Z5, K2, Z5
+	VADDPD  (CX), Z4, K1, Z4
+	VADDPD  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPD Z4, K1, (AX)
-	VMOVUPD Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	VMOVUPD Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z6, K1, Z6
-	VADDPD  64(AX), Z7, K2, Z7
+	VADDPD  (CX), Z6, K1, Z6
+	VADDPD  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPD Z6, K1, (AX)
-	VMOVUPD Z7, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z6, K1, (CX)
+	VMOVUPD Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPD  (AX), Z8, K1, Z8
-	VADDPD  64(AX), Z9, K2, Z9
+	VADDPD  (CX), Z8, K1, Z8
+	VADDPD  64(CX), Z9, K2, Z9
 
 store4:
-	VMOVUPD Z8, K1, (AX)
-	VMOVUPD Z9, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z8, K1, (CX)
+	VMOVUPD Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPD  (AX), Z10, K1, Z10
-	VADDPD  64(AX), Z11, K2, Z11
+	VADDPD  (CX), Z10, K1, Z10
+	VADDPD  64(CX), Z11, K2, Z11
 
 store5:
-	VMOVUPD Z10, K1, (AX)
-	VMOVUPD Z11, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z10, K1, (CX)
+	VMOVUPD Z11, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPD  (AX), Z12, K1, Z12
-	VADDPD  64(AX), Z13, K2, Z13
+	VADDPD  (CX), Z12, K1, Z12
+	VADDPD  64(CX), Z13, K2, Z13
 
 store6:
-	VMOVUPD Z12, K1, (AX)
-	VMOVUPD Z13, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z12, K1, (CX)
+	VMOVUPD Z13, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPD  (AX), Z14, K1, Z14
-	VADDPD  64(AX), Z15, K2, Z15
+	VADDPD  (CX), Z14, K1, Z14
+	VADDPD  64(CX), Z15, K2, Z15
 
 store7:
-	VMOVUPD Z14, K1, (AX)
-	VMOVUPD Z15, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z14, K1, (CX)
+	VMOVUPD Z15, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store8
-	VADDPD  (AX), Z16, K1, Z16
-	VADDPD  64(AX), Z17, K2, Z17
+	VADDPD  (CX), Z16, K1, Z16
+	VADDPD  64(CX), Z17, K2, Z17
 
 store8:
-	VMOVUPD Z16, K1, (AX)
-	VMOVUPD Z17, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z16, K1, (CX)
+	VMOVUPD Z17, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store9
-	VADDPD  (AX), Z18, K1, Z18
-	VADDPD  64(AX), Z19, K2, Z19
+	VADDPD  (CX), Z18, K1, Z18
+	VADDPD  64(CX), Z19, K2, Z19
 
 store9:
-	VMOVUPD Z18, K1, (AX)
-	VMOVUPD Z19, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z18, K1, (CX)
+	VMOVUPD Z19, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store10
-	VADDPD  (AX), Z20, K1, Z20
-	VADDPD  64(AX), Z21, K2, Z21
+	VADDPD  (CX), Z20, K1, Z20
+	VADDPD  64(CX), Z21, K2, Z21
 
 store10:
-	VMOVUPD Z20, K1, (AX)
-	VMOVUPD Z21, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z20, K1, (CX)
+	VMOVUPD Z21, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store11
-	VADDPD  (AX), Z22, K1, Z22
-	VADDPD  64(AX), Z23, K2, Z23
+	VADDPD  (CX), Z22, K1, Z22
+	VADDPD  64(CX), Z23, K2, Z23
 
 store11:
-	VMOVUPD Z22, K1, (AX)
-	VMOVUPD Z23, K2, 64(AX)
+	VMOVUPD Z22, K1, (CX)
+	VMOVUPD Z23, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather10x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather10x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather10x16AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather10x16AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -8393,132 +10680,323 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x08, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	VADDPD (AX), Z0, K1, Z0
+	VADDPD 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	VADDPD 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	VADDPD 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z6, K1, Z6
+	VADDPD 64(AX), Z7, K2, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z8, K1, Z8
+	VADDPD 64(AX), Z9, K2, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z10, K1, Z10
+	VADDPD 64(AX), Z11, K2, Z11
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z12, K1, Z12
+	VADDPD 64(AX), Z13, K2, Z13
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z14, K1, Z14
+	VADDPD 64(AX), Z15, K2, Z15
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z16, K1, Z16
+	VADDPD 64(AX), Z17, K2, Z17
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z18, K1, Z18
+	VADDPD 64(AX), Z19, K2, Z19
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z22
+	VADDPD    Z22, Z0, Z0
+	VADDPD    Z22, Z2, Z2
+	VADDPD    Z22, Z4, Z4
+	VADDPD    Z22, Z6, Z6
+	VADDPD    Z22, Z8, Z8
+	VADDPD    Z22, Z10, Z10
+	VADDPD    Z22, Z12, Z12
+	VADDPD    Z22, Z14, Z14
+	VADDPD    Z22, Z16, Z16
+	VADDPD    Z22, Z18, Z18
+	VMOVUPD.Z 64(DX), K2, Z22
+	VADDPD    Z22, Z1, Z1
+	VADDPD    Z22, Z3, Z3
+	VADDPD    Z22, Z5, Z5
+	VADDPD    Z22, Z7, Z7
+	VADDPD    Z22, Z9, Z9
+	VADDPD    Z22, Z11, Z11
+	VADDPD    Z22, Z13, Z13
+	VADDPD    Z22, Z15, Z15
+	VADDPD    Z22, Z17, Z17
+	VADDPD    Z22, Z19, Z19
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	VADDPD 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	VADDPD 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	VADDPD 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	VADDPD 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z8, K1, Z8
+	VADDPD 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z10, K1, Z10
+	VADDPD 64(DX), Z11, K2, Z11
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z12, K1, Z12
+	VADDPD 64(DX), Z13, K2, Z13
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z14, K1, Z14
+	VADDPD 64(DX), Z15, K2, Z15
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z16, K1, Z16
+	VADDPD 64(DX), Z17, K2, Z17
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z18, K1, Z18
+	VADDPD 64(DX), Z19, K2, Z19
+
+bound:
+	VBROADCASTSD 24(CX), Z22
+	VMAXPD       Z0, Z22, Z0
+	VMAXPD       Z1, Z22, Z1
+	VMAXPD       Z2, Z22, Z2
+	VMAXPD       Z3, Z22, Z3
+	VMAXPD       Z4, Z22, Z4
+	VMAXPD       Z5, Z22, Z5
+	VMAXPD       Z6, Z22, Z6
+	VMAXPD       Z7, Z22, Z7
+	VMAXPD       Z8, Z22, Z8
+	VMAXPD       Z9, Z22, Z9
+	VMAXPD       Z10, Z22, Z10
+	VMAXPD       Z11, Z22, Z11
+	VMAXPD       Z12, Z22, Z12
+	VMAXPD       Z13, Z22, Z13
+	VMAXPD       Z14, Z22, Z14
+	VMAXPD       Z15, Z22, Z15
+	VMAXPD       Z16, Z22, Z16
+	VMAXPD       Z17, Z22, Z17
+	VMAXPD       Z18, Z22, Z18
+	VMAXPD       Z19, Z22, Z19
+	VBROADCASTSD 32(CX), Z22
+	VMINPD       Z0, Z22, Z0
+	VMINPD       Z1, Z22, Z1
+	VMINPD       Z2, Z22, Z2
+	VMINPD       Z3, Z22, Z3
+	VMINPD       Z4, Z22, Z4
+	VMINPD       Z5, Z22, Z5
+	VMINPD       Z6, Z22, Z6
+	VMINPD       Z7, Z22, Z7
+	VMINPD       Z8, Z22, Z8
+	VMINPD       Z9, Z22, Z9
+	VMINPD       Z10, Z22, Z10
+	VMINPD       Z11, Z22, Z11
+	VMINPD       Z12, Z22, Z12
+	VMINPD       Z13, Z22, Z13
+	VMINPD       Z14, Z22, Z14
+	VMINPD       Z15, Z22, Z15
+	VMINPD       Z16, Z22, Z16
+	VMINPD       Z17, Z22, Z17
+	VMINPD       Z18, Z22, Z18
+	VMINPD       Z19, Z22, Z19
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x08, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPD (AX), Z0, K1, Z0
-	VADDPD 64(AX), Z1, K2, Z1
+	VADDPD (CX), Z0, K1, Z0
+	VADDPD 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	VMOVUPD Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	VMOVUPD Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z2, K1, Z2
-	VADDPD  64(AX), Z3, K2, Z3
+	VADDPD  (CX), Z2, K1, Z2
+	VADDPD  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPD Z2, K1, (AX)
-	VMOVUPD Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	VMOVUPD Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z4, K1, Z4
-	VADDPD  64(AX), Z5, K2, Z5
+	VADDPD  (CX), Z4, K1, Z4
+	VADDPD  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPD Z4, K1, (AX)
-	VMOVUPD Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	VMOVUPD Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z6, K1, Z6
-	VADDPD  64(AX), Z7, K2, Z7
+	VADDPD  (CX), Z6, K1, Z6
+	VADDPD  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPD Z6, K1, (AX)
-	VMOVUPD Z7, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z6, K1, (CX)
+	VMOVUPD Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPD  (AX), Z8, K1, Z8
-	VADDPD  64(AX), Z9, K2, Z9
+	VADDPD  (CX), Z8, K1, Z8
+	VADDPD  64(CX), Z9, K2, Z9
 
 store4:
-	VMOVUPD Z8, K1, (AX)
-	VMOVUPD Z9, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z8, K1, (CX)
+	VMOVUPD Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPD  (AX), Z10, K1, Z10
-	VADDPD  64(AX), Z11, K2, Z11
+	VADDPD  (CX), Z10, K1, Z10
+	VADDPD  64(CX), Z11, K2, Z11
 
 store5:
-	VMOVUPD Z10, K1, (AX)
-	VMOVUPD Z11, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z10, K1, (CX)
+	VMOVUPD Z11, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPD  (AX), Z12, K1, Z12
-	VADDPD  64(AX), Z13, K2, Z13
+	VADDPD  (CX), Z12, K1, Z12
+	VADDPD  64(CX), Z13, K2, Z13
 
 store6:
-	VMOVUPD Z12, K1, (AX)
-	VMOVUPD Z13, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z12, K1, (CX)
+	VMOVUPD Z13, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPD  (AX), Z14, K1, Z14
-	VADDPD  64(AX), Z15, K2, Z15
+	VADDPD  (CX), Z14, K1, Z14
+	VADDPD  64(CX), Z15, K2, Z15
 
 store7:
-	VMOVUPD Z14, K1, (AX)
-	VMOVUPD Z15, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z14, K1, (CX)
+	VMOVUPD Z15, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store8
-	VADDPD  (AX), Z16, K1, Z16
-	VADDPD  64(AX), Z17, K2, Z17
+	VADDPD  (CX), Z16, K1, Z16
+	VADDPD  64(CX), Z17, K2, Z17
 
 store8:
-	VMOVUPD Z16, K1, (AX)
-	VMOVUPD Z17, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z16, K1, (CX)
+	VMOVUPD Z17, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store9
-	VADDPD  (AX), Z18, K1, Z18
-	VADDPD  64(AX), Z19, K2, Z19
+	VADDPD  (CX), Z18, K1, Z18
+	VADDPD  64(CX), Z19, K2, Z19
 
 store9:
-	VMOVUPD Z18, K1, (AX)
-	VMOVUPD Z19, K2, 64(AX)
+	VMOVUPD Z18, K1, (CX)
+	VMOVUPD Z19, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather8x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather8x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather8x16AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather8x16AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -8746,110 +11224,269 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x08, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	VADDPD (AX), Z0, K1, Z0
+	VADDPD 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	VADDPD 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	VADDPD 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z6, K1, Z6
+	VADDPD 64(AX), Z7, K2, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z8, K1, Z8
+	VADDPD 64(AX), Z9, K2, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z10, K1, Z10
+	VADDPD 64(AX), Z11, K2, Z11
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z12, K1, Z12
+	VADDPD 64(AX), Z13, K2, Z13
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z14, K1, Z14
+	VADDPD 64(AX), Z15, K2, Z15
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z18
+	VADDPD    Z18, Z0, Z0
+	VADDPD    Z18, Z2, Z2
+	VADDPD    Z18, Z4, Z4
+	VADDPD    Z18, Z6, Z6
+	VADDPD    Z18, Z8, Z8
+	VADDPD    Z18, Z10, Z10
+	VADDPD    Z18, Z12, Z12
+	VADDPD    Z18, Z14, Z14
+	VMOVUPD.Z 64(DX), K2, Z18
+	VADDPD    Z18, Z1, Z1
+	VADDPD    Z18, Z3, Z3
+	VADDPD    Z18, Z5, Z5
+	VADDPD    Z18, Z7, Z7
+	VADDPD    Z18, Z9, Z9
+	VADDPD    Z18, Z11, Z11
+	VADDPD    Z18, Z13, Z13
+	VADDPD    Z18, Z15, Z15
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	VADDPD 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	VADDPD 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	VADDPD 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	VADDPD 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z8, K1, Z8
+	VADDPD 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z10, K1, Z10
+	VADDPD 64(DX), Z11, K2, Z11
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z12, K1, Z12
+	VADDPD 64(DX), Z13, K2, Z13
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z14, K1, Z14
+	VADDPD 64(DX), Z15, K2, Z15
+
+bound:
+	VBROADCASTSD 24(CX), Z18
+	VMAXPD       Z0, Z18, Z0
+	VMAXPD       Z1, Z18, Z1
+	VMAXPD       Z2, Z18, Z2
+	VMAXPD       Z3, Z18, Z3
+	VMAXPD       Z4, Z18, Z4
+	VMAXPD       Z5, Z18, Z5
+	VMAXPD       Z6, Z18, Z6
+	VMAXPD       Z7, Z18, Z7
+	VMAXPD       Z8, Z18, Z8
+	VMAXPD       Z9, Z18, Z9
+	VMAXPD       Z10, Z18, Z10
+	VMAXPD       Z11, Z18, Z11
+	VMAXPD       Z12, Z18, Z12
+	VMAXPD       Z13, Z18, Z13
+	VMAXPD       Z14, Z18, Z14
+	VMAXPD       Z15, Z18, Z15
+	VBROADCASTSD 32(CX), Z18
+	VMINPD       Z0, Z18, Z0
+	VMINPD       Z1, Z18, Z1
+	VMINPD       Z2, Z18, Z2
+	VMINPD       Z3, Z18, Z3
+	VMINPD       Z4, Z18, Z4
+	VMINPD       Z5, Z18, Z5
+	VMINPD       Z6, Z18, Z6
+	VMINPD       Z7, Z18, Z7
+	VMINPD       Z8, Z18, Z8
+	VMINPD       Z9, Z18, Z9
+	VMINPD       Z10, Z18, Z10
+	VMINPD       Z11, Z18, Z11
+	VMINPD       Z12, Z18, Z12
+	VMINPD       Z13, Z18, Z13
+	VMINPD       Z14, Z18, Z14
+	VMINPD       Z15, Z18, Z15
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x08, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPD (AX), Z0, K1, Z0
-	VADDPD 64(AX), Z1, K2, Z1
+	VADDPD (CX), Z0, K1, Z0
+	VADDPD 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	VMOVUPD Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	VMOVUPD Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z2, K1, Z2
-	VADDPD  64(AX), Z3, K2, Z3
+	VADDPD  (CX), Z2, K1, Z2
+	VADDPD  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPD Z2, K1, (AX)
-	VMOVUPD Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	VMOVUPD Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z4, K1, Z4
-	VADDPD  64(AX), Z5, K2, Z5
+	VADDPD  (CX), Z4, K1, Z4
+	VADDPD  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPD Z4, K1, (AX)
-	VMOVUPD Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	VMOVUPD Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z6, K1, Z6
-	VADDPD  64(AX), Z7, K2, Z7
+	VADDPD  (CX), Z6, K1, Z6
+	VADDPD  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPD Z6, K1, (AX)
-	VMOVUPD Z7, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z6, K1, (CX)
+	VMOVUPD Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPD  (AX), Z8, K1, Z8
-	VADDPD  64(AX), Z9, K2, Z9
+	VADDPD  (CX), Z8, K1, Z8
+	VADDPD  64(CX), Z9, K2, Z9
 
 store4:
-	VMOVUPD Z8, K1, (AX)
-	VMOVUPD Z9, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z8, K1, (CX)
+	VMOVUPD Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPD  (AX), Z10, K1, Z10
-	VADDPD  64(AX), Z11, K2, Z11
+	VADDPD  (CX), Z10, K1, Z10
+	VADDPD  64(CX), Z11, K2, Z11
 
 store5:
-	VMOVUPD Z10, K1, (AX)
-	VMOVUPD Z11, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z10, K1, (CX)
+	VMOVUPD Z11, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPD  (AX), Z12, K1, Z12
-	VADDPD  64(AX), Z13, K2, Z13
+	VADDPD  (CX), Z12, K1, Z12
+	VADDPD  64(CX), Z13, K2, Z13
 
 store6:
-	VMOVUPD Z12, K1, (AX)
-	VMOVUPD Z13, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z12, K1, (CX)
+	VMOVUPD Z13, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPD  (AX), Z14, K1, Z14
-	VADDPD  64(AX), Z15, K2, Z15
+	VADDPD  (CX), Z14, K1, Z14
+	VADDPD  64(CX), Z15, K2, Z15
 
 store7:
-	VMOVUPD Z14, K1, (AX)
-	VMOVUPD Z15, K2, 64(AX)
+	VMOVUPD Z14, K1, (CX)
+	VMOVUPD Z15, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather6x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather6x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather6x16AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather6x16AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -9033,88 +11670,215 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x08, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	VADDPD (AX), Z0, K1, Z0
+	VADDPD 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	VADDPD 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	VADDPD 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z6, K1, Z6
+	VADDPD 64(AX), Z7, K2, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z8, K1, Z8
+	VADDPD 64(AX), Z9, K2, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z10, K1, Z10
+	VADDPD 64(AX), Z11, K2, Z11
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z14
+	VADDPD    Z14, Z0, Z0
+	VADDPD    Z14, Z2, Z2
+	VADDPD    Z14, Z4, Z4
+	VADDPD    Z14, Z6, Z6
+	VADDPD    Z14, Z8, Z8
+	VADDPD    Z14, Z10, Z10
+	VMOVUPD.Z 64(DX), K2, Z14
+	VADDPD    Z14, Z1, Z1
+	VADDPD    Z14, Z3, Z3
+	VADDPD    Z14, Z5, Z5
+	VADDPD    Z14, Z7, Z7
+	VADDPD    Z14, Z9, Z9
+	VADDPD    Z14, Z11, Z11
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	VADDPD 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	VADDPD 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	VADDPD 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	VADDPD 64(DX), Z7, K2, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z8, K1, Z8
+	VADDPD 64(DX), Z9, K2, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z10, K1, Z10
+	VADDPD 64(DX), Z11, K2, Z11
+
+bound:
+	VBROADCASTSD 24(CX), Z14
+	VMAXPD       Z0, Z14, Z0
+	VMAXPD       Z1, Z14, Z1
+	VMAXPD       Z2, Z14, Z2
+	VMAXPD       Z3, Z14, Z3
+	VMAXPD       Z4, Z14, Z4
+	VMAXPD       Z5, Z14, Z5
+	VMAXPD       Z6, Z14, Z6
+	VMAXPD       Z7, Z14, Z7
+	VMAXPD       Z8, Z14, Z8
+	VMAXPD       Z9, Z14, Z9
+	VMAXPD       Z10, Z14, Z10
+	VMAXPD       Z11, Z14, Z11
+	VBROADCASTSD 32(CX), Z14
+	VMINPD       Z0, Z14, Z0
+	VMINPD       Z1, Z14, Z1
+	VMINPD       Z2, Z14, Z2
+	VMINPD       Z3, Z14, Z3
+	VMINPD       Z4, Z14, Z4
+	VMINPD       Z5, Z14, Z5
+	VMINPD       Z6, Z14, Z6
+	VMINPD       Z7, Z14, Z7
+	VMINPD       Z8, Z14, Z8
+	VMINPD       Z9, Z14, Z9
+	VMINPD       Z10, Z14, Z10
+	VMINPD       Z11, Z14, Z11
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x08, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPD (AX), Z0, K1, Z0
-	VADDPD 64(AX), Z1, K2, Z1
+	VADDPD (CX), Z0, K1, Z0
+	VADDPD 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	VMOVUPD Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	VMOVUPD Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z2, K1, Z2
-	VADDPD  64(AX), Z3, K2, Z3
+	VADDPD  (CX), Z2, K1, Z2
+	VADDPD  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPD Z2, K1, (AX)
-	VMOVUPD Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	VMOVUPD Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z4, K1, Z4
-	VADDPD  64(AX), Z5, K2, Z5
+	VADDPD  (CX), Z4, K1, Z4
+	VADDPD  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPD Z4, K1, (AX)
-	VMOVUPD Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	VMOVUPD Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z6, K1, Z6
-	VADDPD  64(AX), Z7, K2, Z7
+	VADDPD  (CX), Z6, K1, Z6
+	VADDPD  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPD Z6, K1, (AX)
-	VMOVUPD Z7, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z6, K1, (CX)
+	VMOVUPD Z7, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPD  (AX), Z8, K1, Z8
-	VADDPD  64(AX), Z9, K2, Z9
+	VADDPD  (CX), Z8, K1, Z8
+	VADDPD  64(CX), Z9, K2, Z9
 
 store4:
-	VMOVUPD Z8, K1, (AX)
-	VMOVUPD Z9, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z8, K1, (CX)
+	VMOVUPD Z9, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPD  (AX), Z10, K1, Z10
-	VADDPD  64(AX), Z11, K2, Z11
+	VADDPD  (CX), Z10, K1, Z10
+	VADDPD  64(CX), Z11, K2, Z11
 
 store5:
-	VMOVUPD Z10, K1, (AX)
-	VMOVUPD Z11, K2, 64(AX)
+	VMOVUPD Z10, K1, (CX)
+	VMOVUPD Z11, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather4x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather4x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather4x16AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather4x16AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -9254,66 +12018,161 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x08, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	VADDPD (AX), Z0, K1, Z0
+	VADDPD 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	VADDPD 64(AX), Z3, K2, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	VADDPD 64(AX), Z5, K2, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z6, K1, Z6
+	VADDPD 64(AX), Z7, K2, Z7
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z10
+	VADDPD    Z10, Z0, Z0
+	VADDPD    Z10, Z2, Z2
+	VADDPD    Z10, Z4, Z4
+	VADDPD    Z10, Z6, Z6
+	VMOVUPD.Z 64(DX), K2, Z10
+	VADDPD    Z10, Z1, Z1
+	VADDPD    Z10, Z3, Z3
+	VADDPD    Z10, Z5, Z5
+	VADDPD    Z10, Z7, Z7
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	VADDPD 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	VADDPD 64(DX), Z3, K2, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	VADDPD 64(DX), Z5, K2, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	VADDPD 64(DX), Z7, K2, Z7
+
+bound:
+	VBROADCASTSD 24(CX), Z10
+	VMAXPD       Z0, Z10, Z0
+	VMAXPD       Z1, Z10, Z1
+	VMAXPD       Z2, Z10, Z2
+	VMAXPD       Z3, Z10, Z3
+	VMAXPD       Z4, Z10, Z4
+	VMAXPD       Z5, Z10, Z5
+	VMAXPD       Z6, Z10, Z6
+	VMAXPD       Z7, Z10, Z7
+	VBROADCASTSD 32(CX), Z10
+	VMINPD       Z0, Z10, Z0
+	VMINPD       Z1, Z10, Z1
+	VMINPD       Z2, Z10, Z2
+	VMINPD       Z3, Z10, Z3
+	VMINPD       Z4, Z10, Z4
+	VMINPD       Z5, Z10, Z5
+	VMINPD       Z6, Z10, Z6
+	VMINPD       Z7, Z10, Z7
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x08, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPD (AX), Z0, K1, Z0
-	VADDPD 64(AX), Z1, K2, Z1
+	VADDPD (CX), Z0, K1, Z0
+	VADDPD 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	VMOVUPD Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	VMOVUPD Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z2, K1, Z2
-	VADDPD  64(AX), Z3, K2, Z3
+	VADDPD  (CX), Z2, K1, Z2
+	VADDPD  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPD Z2, K1, (AX)
-	VMOVUPD Z3, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	VMOVUPD Z3, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z4, K1, Z4
-	VADDPD  64(AX), Z5, K2, Z5
+	VADDPD  (CX), Z4, K1, Z4
+	VADDPD  64(CX), Z5, K2, Z5
 
 store2:
-	VMOVUPD Z4, K1, (AX)
-	VMOVUPD Z5, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	VMOVUPD Z5, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z6, K1, Z6
-	VADDPD  64(AX), Z7, K2, Z7
+	VADDPD  (CX), Z6, K1, Z6
+	VADDPD  64(CX), Z7, K2, Z7
 
 store3:
-	VMOVUPD Z6, K1, (AX)
-	VMOVUPD Z7, K2, 64(AX)
+	VMOVUPD Z6, K1, (CX)
+	VMOVUPD Z7, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather2x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather2x16AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather2x16AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather2x16AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -9409,44 +12268,107 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	SHRQ   $0x08, BX
+	KMOVW  BX, K2
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	VADDPD (AX), Z0, K1, Z0
+	VADDPD 64(AX), Z1, K2, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	VADDPD 64(AX), Z3, K2, Z3
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z6
+	VADDPD    Z6, Z0, Z0
+	VADDPD    Z6, Z2, Z2
+	VMOVUPD.Z 64(DX), K2, Z6
+	VADDPD    Z6, Z1, Z1
+	VADDPD    Z6, Z3, Z3
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	VADDPD 64(DX), Z1, K2, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	VADDPD 64(DX), Z3, K2, Z3
+
+bound:
+	VBROADCASTSD 24(CX), Z6
+	VMAXPD       Z0, Z6, Z0
+	VMAXPD       Z1, Z6, Z1
+	VMAXPD       Z2, Z6, Z2
+	VMAXPD       Z3, Z6, Z3
+	VBROADCASTSD 32(CX), Z6
+	VMINPD       Z0, Z6, Z0
+	VMINPD       Z1, Z6, Z1
+	VMINPD       Z2, Z6, Z2
+	VMINPD       Z3, Z6, Z3
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
 	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
+	BZHIQ  SI, DI, DI
 	KMOVW  DI, K1
 	SHRQ   $0x08, DI
 	KMOVW  DI, K2
-	TESTB  SI, SI
+	TESTB  AL, AL
 	JE     store0
-	VADDPD (AX), Z0, K1, Z0
-	VADDPD 64(AX), Z1, K2, Z1
+	VADDPD (CX), Z0, K1, Z0
+	VADDPD 64(CX), Z1, K2, Z1
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	VMOVUPD Z1, K2, 64(AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	VMOVUPD Z1, K2, 64(CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z2, K1, Z2
-	VADDPD  64(AX), Z3, K2, Z3
+	VADDPD  (CX), Z2, K1, Z2
+	VADDPD  64(CX), Z3, K2, Z3
 
 store1:
-	VMOVUPD Z2, K1, (AX)
-	VMOVUPD Z3, K2, 64(AX)
+	VMOVUPD Z2, K1, (CX)
+	VMOVUPD Z3, K2, 64(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather6x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather6x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather6x8AVX2F64(SB), NOSPLIT, $8-81
+TEXT ·gather6x8AVX2F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -9622,170 +12544,321 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000008
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPD (AX), Y0, Y0
-	VADDPD 32(AX), Y1, Y1
-
-store0:
-	VMOVUPD Y0, (AX)
-	VMOVUPD Y1, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPD  (AX), Y2, Y2
-	VADDPD  32(AX), Y3, Y3
-
-store1:
-	VMOVUPD Y2, (AX)
-	VMOVUPD Y3, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store2
-	VADDPD  (AX), Y4, Y4
-	VADDPD  32(AX), Y5, Y5
-
-store2:
-	VMOVUPD Y4, (AX)
-	VMOVUPD Y5, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store3
-	VADDPD  (AX), Y6, Y6
-	VADDPD  32(AX), Y7, Y7
-
-store3:
-	VMOVUPD Y6, (AX)
-	VMOVUPD Y7, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store4
-	VADDPD  (AX), Y8, Y8
-	VADDPD  32(AX), Y9, Y9
-
-store4:
-	VMOVUPD Y8, (AX)
-	VMOVUPD Y9, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store5
-	VADDPD  (AX), Y10, Y10
-	VADDPD  32(AX), Y11, Y11
-
-store5:
-	VMOVUPD Y10, (AX)
-	VMOVUPD Y11, 32(AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x03, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPD    64(DI), Y12
-	VMOVUPD    96(DI), Y13
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x03, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPD    64(BX), Y12
+	VMOVUPD    96(BX), Y13
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x03, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPD (AX), Y12, Y14
 	VADDPD     Y14, Y0, Y0
 	VMASKMOVPD 32(AX), Y13, Y14
 	VADDPD     Y14, Y1, Y1
-
-part0:
-	VMASKMOVPD Y0, Y12, (AX)
-	VMASKMOVPD Y1, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y12, Y14
 	VADDPD     Y14, Y2, Y2
 	VMASKMOVPD 32(AX), Y13, Y14
 	VADDPD     Y14, Y3, Y3
-
-part1:
-	VMASKMOVPD Y2, Y12, (AX)
-	VMASKMOVPD Y3, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y12, Y14
 	VADDPD     Y14, Y4, Y4
 	VMASKMOVPD 32(AX), Y13, Y14
 	VADDPD     Y14, Y5, Y5
-
-part2:
-	VMASKMOVPD Y4, Y12, (AX)
-	VMASKMOVPD Y5, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y12, Y14
 	VADDPD     Y14, Y6, Y6
 	VMASKMOVPD 32(AX), Y13, Y14
 	VADDPD     Y14, Y7, Y7
-
-part3:
-	VMASKMOVPD Y6, Y12, (AX)
-	VMASKMOVPD Y7, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part4
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y12, Y14
 	VADDPD     Y14, Y8, Y8
 	VMASKMOVPD 32(AX), Y13, Y14
 	VADDPD     Y14, Y9, Y9
-
-part4:
-	VMASKMOVPD Y8, Y12, (AX)
-	VMASKMOVPD Y9, Y13, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part5
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y12, Y14
 	VADDPD     Y14, Y10, Y10
 	VMASKMOVPD 32(AX), Y13, Y14
 	VADDPD     Y14, Y11, Y11
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPD (DX), Y12, Y14
+	VADDPD     Y14, Y0, Y0
+	VADDPD     Y14, Y2, Y2
+	VADDPD     Y14, Y4, Y4
+	VADDPD     Y14, Y6, Y6
+	VADDPD     Y14, Y8, Y8
+	VADDPD     Y14, Y10, Y10
+	VMASKMOVPD 32(DX), Y13, Y14
+	VADDPD     Y14, Y1, Y1
+	VADDPD     Y14, Y3, Y3
+	VADDPD     Y14, Y5, Y5
+	VADDPD     Y14, Y7, Y7
+	VADDPD     Y14, Y9, Y9
+	VADDPD     Y14, Y11, Y11
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x03, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPD (DX), Y12, Y14
+	VADDPD     Y14, Y0, Y0
+	VMASKMOVPD 32(DX), Y13, Y14
+	VADDPD     Y14, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y12, Y14
+	VADDPD     Y14, Y2, Y2
+	VMASKMOVPD 32(DX), Y13, Y14
+	VADDPD     Y14, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y12, Y14
+	VADDPD     Y14, Y4, Y4
+	VMASKMOVPD 32(DX), Y13, Y14
+	VADDPD     Y14, Y5, Y5
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y12, Y14
+	VADDPD     Y14, Y6, Y6
+	VMASKMOVPD 32(DX), Y13, Y14
+	VADDPD     Y14, Y7, Y7
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y12, Y14
+	VADDPD     Y14, Y8, Y8
+	VMASKMOVPD 32(DX), Y13, Y14
+	VADDPD     Y14, Y9, Y9
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y12, Y14
+	VADDPD     Y14, Y10, Y10
+	VMASKMOVPD 32(DX), Y13, Y14
+	VADDPD     Y14, Y11, Y11
+
+bound:
+	VBROADCASTSD 24(CX), Y14
+	VMAXPD       Y0, Y14, Y0
+	VMAXPD       Y1, Y14, Y1
+	VMAXPD       Y2, Y14, Y2
+	VMAXPD       Y3, Y14, Y3
+	VMAXPD       Y4, Y14, Y4
+	VMAXPD       Y5, Y14, Y5
+	VMAXPD       Y6, Y14, Y6
+	VMAXPD       Y7, Y14, Y7
+	VMAXPD       Y8, Y14, Y8
+	VMAXPD       Y9, Y14, Y9
+	VMAXPD       Y10, Y14, Y10
+	VMAXPD       Y11, Y14, Y11
+	VBROADCASTSD 32(CX), Y14
+	VMINPD       Y0, Y14, Y0
+	VMINPD       Y1, Y14, Y1
+	VMINPD       Y2, Y14, Y2
+	VMINPD       Y3, Y14, Y3
+	VMINPD       Y4, Y14, Y4
+	VMINPD       Y5, Y14, Y5
+	VMINPD       Y6, Y14, Y6
+	VMINPD       Y7, Y14, Y7
+	VMINPD       Y8, Y14, Y8
+	VMINPD       Y9, Y14, Y9
+	VMINPD       Y10, Y14, Y10
+	VMINPD       Y11, Y14, Y11
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Y0, Y0
+	VADDPD 32(CX), Y1, Y1
+
+store0:
+	VMOVUPD Y0, (CX)
+	VMOVUPD Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Y2, Y2
+	VADDPD  32(CX), Y3, Y3
+
+store1:
+	VMOVUPD Y2, (CX)
+	VMOVUPD Y3, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPD  (CX), Y4, Y4
+	VADDPD  32(CX), Y5, Y5
+
+store2:
+	VMOVUPD Y4, (CX)
+	VMOVUPD Y5, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPD  (CX), Y6, Y6
+	VADDPD  32(CX), Y7, Y7
+
+store3:
+	VMOVUPD Y6, (CX)
+	VMOVUPD Y7, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPD  (CX), Y8, Y8
+	VADDPD  32(CX), Y9, Y9
+
+store4:
+	VMOVUPD Y8, (CX)
+	VMOVUPD Y9, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPD  (CX), Y10, Y10
+	VADDPD  32(CX), Y11, Y11
+
+store5:
+	VMOVUPD Y10, (CX)
+	VMOVUPD Y11, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y12
+	VMOVUPD    96(DI), Y13
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPD (CX), Y12, Y14
+	VADDPD     Y14, Y0, Y0
+	VMASKMOVPD 32(CX), Y13, Y14
+	VADDPD     Y14, Y1, Y1
+
+part0:
+	VMASKMOVPD Y0, Y12, (CX)
+	VMASKMOVPD Y1, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPD (CX), Y12, Y14
+	VADDPD     Y14, Y2, Y2
+	VMASKMOVPD 32(CX), Y13, Y14
+	VADDPD     Y14, Y3, Y3
+
+part1:
+	VMASKMOVPD Y2, Y12, (CX)
+	VMASKMOVPD Y3, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPD (CX), Y12, Y14
+	VADDPD     Y14, Y4, Y4
+	VMASKMOVPD 32(CX), Y13, Y14
+	VADDPD     Y14, Y5, Y5
+
+part2:
+	VMASKMOVPD Y4, Y12, (CX)
+	VMASKMOVPD Y5, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPD (CX), Y12, Y14
+	VADDPD     Y14, Y6, Y6
+	VMASKMOVPD 32(CX), Y13, Y14
+	VADDPD     Y14, Y7, Y7
+
+part3:
+	VMASKMOVPD Y6, Y12, (CX)
+	VMASKMOVPD Y7, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part4
+	VMASKMOVPD (CX), Y12, Y14
+	VADDPD     Y14, Y8, Y8
+	VMASKMOVPD 32(CX), Y13, Y14
+	VADDPD     Y14, Y9, Y9
+
+part4:
+	VMASKMOVPD Y8, Y12, (CX)
+	VMASKMOVPD Y9, Y13, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part5
+	VMASKMOVPD (CX), Y12, Y14
+	VADDPD     Y14, Y10, Y10
+	VMASKMOVPD 32(CX), Y13, Y14
+	VADDPD     Y14, Y11, Y11
+
 part5:
-	VMASKMOVPD Y10, Y12, (AX)
-	VMASKMOVPD Y11, Y13, 32(AX)
+	VMASKMOVPD Y10, Y12, (CX)
+	VMASKMOVPD Y11, Y13, 32(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather4x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather4x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather4x8AVX2F64(SB), NOSPLIT, $8-81
+TEXT ·gather4x8AVX2F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -9919,122 +12992,233 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000008
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPD (AX), Y0, Y0
-	VADDPD 32(AX), Y1, Y1
-
-store0:
-	VMOVUPD Y0, (AX)
-	VMOVUPD Y1, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPD  (AX), Y2, Y2
-	VADDPD  32(AX), Y3, Y3
-
-store1:
-	VMOVUPD Y2, (AX)
-	VMOVUPD Y3, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store2
-	VADDPD  (AX), Y4, Y4
-	VADDPD  32(AX), Y5, Y5
-
-store2:
-	VMOVUPD Y4, (AX)
-	VMOVUPD Y5, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store3
-	VADDPD  (AX), Y6, Y6
-	VADDPD  32(AX), Y7, Y7
-
-store3:
-	VMOVUPD Y6, (AX)
-	VMOVUPD Y7, 32(AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x03, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPD    64(DI), Y8
-	VMOVUPD    96(DI), Y9
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x03, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPD    64(BX), Y8
+	VMOVUPD    96(BX), Y9
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x03, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPD (AX), Y8, Y10
 	VADDPD     Y10, Y0, Y0
 	VMASKMOVPD 32(AX), Y9, Y10
 	VADDPD     Y10, Y1, Y1
-
-part0:
-	VMASKMOVPD Y0, Y8, (AX)
-	VMASKMOVPD Y1, Y9, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y8, Y10
 	VADDPD     Y10, Y2, Y2
 	VMASKMOVPD 32(AX), Y9, Y10
 	VADDPD     Y10, Y3, Y3
-
-part1:
-	VMASKMOVPD Y2, Y8, (AX)
-	VMASKMOVPD Y3, Y9, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y8, Y10
 	VADDPD     Y10, Y4, Y4
 	VMASKMOVPD 32(AX), Y9, Y10
 	VADDPD     Y10, Y5, Y5
-
-part2:
-	VMASKMOVPD Y4, Y8, (AX)
-	VMASKMOVPD Y5, Y9, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y8, Y10
 	VADDPD     Y10, Y6, Y6
 	VMASKMOVPD 32(AX), Y9, Y10
 	VADDPD     Y10, Y7, Y7
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y0, Y0
+	VADDPD     Y10, Y2, Y2
+	VADDPD     Y10, Y4, Y4
+	VADDPD     Y10, Y6, Y6
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y1, Y1
+	VADDPD     Y10, Y3, Y3
+	VADDPD     Y10, Y5, Y5
+	VADDPD     Y10, Y7, Y7
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x03, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y0, Y0
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y2, Y2
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y4, Y4
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y5, Y5
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y8, Y10
+	VADDPD     Y10, Y6, Y6
+	VMASKMOVPD 32(DX), Y9, Y10
+	VADDPD     Y10, Y7, Y7
+
+bound:
+	VBROADCASTSD 24(CX), Y10
+	VMAXPD       Y0, Y10, Y0
+	VMAXPD       Y1, Y10, Y1
+	VMAXPD       Y2, Y10, Y2
+	VMAXPD       Y3, Y10, Y3
+	VMAXPD       Y4, Y10, Y4
+	VMAXPD       Y5, Y10, Y5
+	VMAXPD       Y6, Y10, Y6
+	VMAXPD       Y7, Y10, Y7
+	VBROADCASTSD 32(CX), Y10
+	VMINPD       Y0, Y10, Y0
+	VMINPD       Y1, Y10, Y1
+	VMINPD       Y2, Y10, Y2
+	VMINPD       Y3, Y10, Y3
+	VMINPD       Y4, Y10, Y4
+	VMINPD       Y5, Y10, Y5
+	VMINPD       Y6, Y10, Y6
+	VMINPD       Y7, Y10, Y7
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Y0, Y0
+	VADDPD 32(CX), Y1, Y1
+
+store0:
+	VMOVUPD Y0, (CX)
+	VMOVUPD Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Y2, Y2
+	VADDPD  32(CX), Y3, Y3
+
+store1:
+	VMOVUPD Y2, (CX)
+	VMOVUPD Y3, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPD  (CX), Y4, Y4
+	VADDPD  32(CX), Y5, Y5
+
+store2:
+	VMOVUPD Y4, (CX)
+	VMOVUPD Y5, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPD  (CX), Y6, Y6
+	VADDPD  32(CX), Y7, Y7
+
+store3:
+	VMOVUPD Y6, (CX)
+	VMOVUPD Y7, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y8
+	VMOVUPD    96(DI), Y9
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPD (CX), Y8, Y10
+	VADDPD     Y10, Y0, Y0
+	VMASKMOVPD 32(CX), Y9, Y10
+	VADDPD     Y10, Y1, Y1
+
+part0:
+	VMASKMOVPD Y0, Y8, (CX)
+	VMASKMOVPD Y1, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPD (CX), Y8, Y10
+	VADDPD     Y10, Y2, Y2
+	VMASKMOVPD 32(CX), Y9, Y10
+	VADDPD     Y10, Y3, Y3
+
+part1:
+	VMASKMOVPD Y2, Y8, (CX)
+	VMASKMOVPD Y3, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPD (CX), Y8, Y10
+	VADDPD     Y10, Y4, Y4
+	VMASKMOVPD 32(CX), Y9, Y10
+	VADDPD     Y10, Y5, Y5
+
+part2:
+	VMASKMOVPD Y4, Y8, (CX)
+	VMASKMOVPD Y5, Y9, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPD (CX), Y8, Y10
+	VADDPD     Y10, Y6, Y6
+	VMASKMOVPD 32(CX), Y9, Y10
+	VADDPD     Y10, Y7, Y7
+
 part3:
-	VMASKMOVPD Y6, Y8, (AX)
-	VMASKMOVPD Y7, Y9, 32(AX)
+	VMASKMOVPD Y6, Y8, (CX)
+	VMASKMOVPD Y7, Y9, 32(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather2x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather2x8AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather2x8AVX2F64(SB), NOSPLIT, $8-81
+TEXT ·gather2x8AVX2F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -10126,74 +13310,145 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000008
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPD (AX), Y0, Y0
-	VADDPD 32(AX), Y1, Y1
-
-store0:
-	VMOVUPD Y0, (AX)
-	VMOVUPD Y1, 32(AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPD  (AX), Y2, Y2
-	VADDPD  32(AX), Y3, Y3
-
-store1:
-	VMOVUPD Y2, (AX)
-	VMOVUPD Y3, 32(AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x03, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPD    64(DI), Y4
-	VMOVUPD    96(DI), Y5
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x03, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPD    64(BX), Y4
+	VMOVUPD    96(BX), Y5
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x03, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPD (AX), Y4, Y6
 	VADDPD     Y6, Y0, Y0
 	VMASKMOVPD 32(AX), Y5, Y6
 	VADDPD     Y6, Y1, Y1
-
-part0:
-	VMASKMOVPD Y0, Y4, (AX)
-	VMASKMOVPD Y1, Y5, 32(AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y4, Y6
 	VADDPD     Y6, Y2, Y2
 	VMASKMOVPD 32(AX), Y5, Y6
 	VADDPD     Y6, Y3, Y3
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPD (DX), Y4, Y6
+	VADDPD     Y6, Y0, Y0
+	VADDPD     Y6, Y2, Y2
+	VMASKMOVPD 32(DX), Y5, Y6
+	VADDPD     Y6, Y1, Y1
+	VADDPD     Y6, Y3, Y3
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x03, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPD (DX), Y4, Y6
+	VADDPD     Y6, Y0, Y0
+	VMASKMOVPD 32(DX), Y5, Y6
+	VADDPD     Y6, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y4, Y6
+	VADDPD     Y6, Y2, Y2
+	VMASKMOVPD 32(DX), Y5, Y6
+	VADDPD     Y6, Y3, Y3
+
+bound:
+	VBROADCASTSD 24(CX), Y6
+	VMAXPD       Y0, Y6, Y0
+	VMAXPD       Y1, Y6, Y1
+	VMAXPD       Y2, Y6, Y2
+	VMAXPD       Y3, Y6, Y3
+	VBROADCASTSD 32(CX), Y6
+	VMINPD       Y0, Y6, Y0
+	VMINPD       Y1, Y6, Y1
+	VMINPD       Y2, Y6, Y2
+	VMINPD       Y3, Y6, Y3
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000008
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Y0, Y0
+	VADDPD 32(CX), Y1, Y1
+
+store0:
+	VMOVUPD Y0, (CX)
+	VMOVUPD Y1, 32(CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Y2, Y2
+	VADDPD  32(CX), Y3, Y3
+
+store1:
+	VMOVUPD Y2, (CX)
+	VMOVUPD Y3, 32(CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y4
+	VMOVUPD    96(DI), Y5
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPD (CX), Y4, Y6
+	VADDPD     Y6, Y0, Y0
+	VMASKMOVPD 32(CX), Y5, Y6
+	VADDPD     Y6, Y1, Y1
+
+part0:
+	VMASKMOVPD Y0, Y4, (CX)
+	VMASKMOVPD Y1, Y5, 32(CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPD (CX), Y4, Y6
+	VADDPD     Y6, Y2, Y2
+	VMASKMOVPD 32(CX), Y5, Y6
+	VADDPD     Y6, Y3, Y3
+
 part1:
-	VMASKMOVPD Y2, Y4, (AX)
-	VMASKMOVPD Y3, Y5, 32(AX)
+	VMASKMOVPD Y2, Y4, (CX)
+	VMASKMOVPD Y3, Y5, 32(CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather12x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather12x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather12x8AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather12x8AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -10420,128 +13675,288 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
 	VADDPD (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z3, K1, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z5, K1, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z6, K1, Z6
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z7, K1, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z8, K1, Z8
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z9, K1, Z9
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z10, K1, Z10
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z11, K1, Z11
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z13
+	VADDPD    Z13, Z0, Z0
+	VADDPD    Z13, Z1, Z1
+	VADDPD    Z13, Z2, Z2
+	VADDPD    Z13, Z3, Z3
+	VADDPD    Z13, Z4, Z4
+	VADDPD    Z13, Z5, Z5
+	VADDPD    Z13, Z6, Z6
+	VADDPD    Z13, Z7, Z7
+	VADDPD    Z13, Z8, Z8
+	VADDPD    Z13, Z9, Z9
+	VADDPD    Z13, Z10, Z10
+	VADDPD    Z13, Z11, Z11
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z5, K1, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z7, K1, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z8, K1, Z8
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z9, K1, Z9
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z10, K1, Z10
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z11, K1, Z11
+
+bound:
+	VBROADCASTSD 24(CX), Z13
+	VMAXPD       Z0, Z13, Z0
+	VMAXPD       Z1, Z13, Z1
+	VMAXPD       Z2, Z13, Z2
+	VMAXPD       Z3, Z13, Z3
+	VMAXPD       Z4, Z13, Z4
+	VMAXPD       Z5, Z13, Z5
+	VMAXPD       Z6, Z13, Z6
+	VMAXPD       Z7, Z13, Z7
+	VMAXPD       Z8, Z13, Z8
+	VMAXPD       Z9, Z13, Z9
+	VMAXPD       Z10, Z13, Z10
+	VMAXPD       Z11, Z13, Z11
+	VBROADCASTSD 32(CX), Z13
+	VMINPD       Z0, Z13, Z0
+	VMINPD       Z1, Z13, Z1
+	VMINPD       Z2, Z13, Z2
+	VMINPD       Z3, Z13, Z3
+	VMINPD       Z4, Z13, Z4
+	VMINPD       Z5, Z13, Z5
+	VMINPD       Z6, Z13, Z6
+	VMINPD       Z7, Z13, Z7
+	VMINPD       Z8, Z13, Z8
+	VMINPD       Z9, Z13, Z9
+	VMINPD       Z10, Z13, Z10
+	VMINPD       Z11, Z13, Z11
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z1, K1, Z1
+	VADDPD  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPD Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z2, K1, Z2
+	VADDPD  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPD Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z3, K1, Z3
+	VADDPD  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPD Z3, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPD  (AX), Z4, K1, Z4
+	VADDPD  (CX), Z4, K1, Z4
 
 store4:
-	VMOVUPD Z4, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPD  (AX), Z5, K1, Z5
+	VADDPD  (CX), Z5, K1, Z5
 
 store5:
-	VMOVUPD Z5, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z5, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPD  (AX), Z6, K1, Z6
+	VADDPD  (CX), Z6, K1, Z6
 
 store6:
-	VMOVUPD Z6, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z6, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPD  (AX), Z7, K1, Z7
+	VADDPD  (CX), Z7, K1, Z7
 
 store7:
-	VMOVUPD Z7, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z7, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store8
-	VADDPD  (AX), Z8, K1, Z8
+	VADDPD  (CX), Z8, K1, Z8
 
 store8:
-	VMOVUPD Z8, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z8, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store9
-	VADDPD  (AX), Z9, K1, Z9
+	VADDPD  (CX), Z9, K1, Z9
 
 store9:
-	VMOVUPD Z9, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z9, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store10
-	VADDPD  (AX), Z10, K1, Z10
+	VADDPD  (CX), Z10, K1, Z10
 
 store10:
-	VMOVUPD Z10, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z10, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store11
-	VADDPD  (AX), Z11, K1, Z11
+	VADDPD  (CX), Z11, K1, Z11
 
 store11:
-	VMOVUPD Z11, K1, (AX)
+	VMOVUPD Z11, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather10x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather10x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather10x8AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather10x8AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -10738,110 +14153,248 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
 	VADDPD (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z3, K1, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z5, K1, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z6, K1, Z6
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z7, K1, Z7
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z8, K1, Z8
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z9, K1, Z9
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z11
+	VADDPD    Z11, Z0, Z0
+	VADDPD    Z11, Z1, Z1
+	VADDPD    Z11, Z2, Z2
+	VADDPD    Z11, Z3, Z3
+	VADDPD    Z11, Z4, Z4
+	VADDPD    Z11, Z5, Z5
+	VADDPD    Z11, Z6, Z6
+	VADDPD    Z11, Z7, Z7
+	VADDPD    Z11, Z8, Z8
+	VADDPD    Z11, Z9, Z9
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z5, K1, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z7, K1, Z7
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z8, K1, Z8
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z9, K1, Z9
+
+bound:
+	VBROADCASTSD 24(CX), Z11
+	VMAXPD       Z0, Z11, Z0
+	VMAXPD       Z1, Z11, Z1
+	VMAXPD       Z2, Z11, Z2
+	VMAXPD       Z3, Z11, Z3
+	VMAXPD       Z4, Z11, Z4
+	VMAXPD       Z5, Z11, Z5
+	VMAXPD       Z6, Z11, Z6
+	VMAXPD       Z7, Z11, Z7
+	VMAXPD       Z8, Z11, Z8
+	VMAXPD       Z9, Z11, Z9
+	VBROADCASTSD 32(CX), Z11
+	VMINPD       Z0, Z11, Z0
+	VMINPD       Z1, Z11, Z1
+	VMINPD       Z2, Z11, Z2
+	VMINPD       Z3, Z11, Z3
+	VMINPD       Z4, Z11, Z4
+	VMINPD       Z5, Z11, Z5
+	VMINPD       Z6, Z11, Z6
+	VMINPD       Z7, Z11, Z7
+	VMINPD       Z8, Z11, Z8
+	VMINPD       Z9, Z11, Z9
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z1, K1, Z1
+	VADDPD  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPD Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z2, K1, Z2
+	VADDPD  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPD Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z3, K1, Z3
+	VADDPD  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPD Z3, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPD  (AX), Z4, K1, Z4
+	VADDPD  (CX), Z4, K1, Z4
 
 store4:
-	VMOVUPD Z4, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPD  (AX), Z5, K1, Z5
+	VADDPD  (CX), Z5, K1, Z5
 
 store5:
-	VMOVUPD Z5, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z5, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPD  (AX), Z6, K1, Z6
+	VADDPD  (CX), Z6, K1, Z6
 
 store6:
-	VMOVUPD Z6, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z6, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPD  (AX), Z7, K1, Z7
+	VADDPD  (CX), Z7, K1, Z7
 
 store7:
-	VMOVUPD Z7, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z7, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store8
-	VADDPD  (AX), Z8, K1, Z8
+	VADDPD  (CX), Z8, K1, Z8
 
 store8:
-	VMOVUPD Z8, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z8, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store9
-	VADDPD  (AX), Z9, K1, Z9
+	VADDPD  (CX), Z9, K1, Z9
 
 store9:
-	VMOVUPD Z9, K1, (AX)
+	VMOVUPD Z9, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather8x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather8x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather8x8AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather8x8AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -11008,92 +14561,208 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
 	VADDPD (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z3, K1, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z5, K1, Z5
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z6, K1, Z6
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z7, K1, Z7
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z9
+	VADDPD    Z9, Z0, Z0
+	VADDPD    Z9, Z1, Z1
+	VADDPD    Z9, Z2, Z2
+	VADDPD    Z9, Z3, Z3
+	VADDPD    Z9, Z4, Z4
+	VADDPD    Z9, Z5, Z5
+	VADDPD    Z9, Z6, Z6
+	VADDPD    Z9, Z7, Z7
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z5, K1, Z5
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z6, K1, Z6
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z7, K1, Z7
+
+bound:
+	VBROADCASTSD 24(CX), Z9
+	VMAXPD       Z0, Z9, Z0
+	VMAXPD       Z1, Z9, Z1
+	VMAXPD       Z2, Z9, Z2
+	VMAXPD       Z3, Z9, Z3
+	VMAXPD       Z4, Z9, Z4
+	VMAXPD       Z5, Z9, Z5
+	VMAXPD       Z6, Z9, Z6
+	VMAXPD       Z7, Z9, Z7
+	VBROADCASTSD 32(CX), Z9
+	VMINPD       Z0, Z9, Z0
+	VMINPD       Z1, Z9, Z1
+	VMINPD       Z2, Z9, Z2
+	VMINPD       Z3, Z9, Z3
+	VMINPD       Z4, Z9, Z4
+	VMINPD       Z5, Z9, Z5
+	VMINPD       Z6, Z9, Z6
+	VMINPD       Z7, Z9, Z7
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z1, K1, Z1
+	VADDPD  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPD Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z2, K1, Z2
+	VADDPD  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPD Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z3, K1, Z3
+	VADDPD  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPD Z3, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPD  (AX), Z4, K1, Z4
+	VADDPD  (CX), Z4, K1, Z4
 
 store4:
-	VMOVUPD Z4, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPD  (AX), Z5, K1, Z5
+	VADDPD  (CX), Z5, K1, Z5
 
 store5:
-	VMOVUPD Z5, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z5, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store6
-	VADDPD  (AX), Z6, K1, Z6
+	VADDPD  (CX), Z6, K1, Z6
 
 store6:
-	VMOVUPD Z6, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z6, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store7
-	VADDPD  (AX), Z7, K1, Z7
+	VADDPD  (CX), Z7, K1, Z7
 
 store7:
-	VMOVUPD Z7, K1, (AX)
+	VMOVUPD Z7, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather6x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather6x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather6x8AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather6x8AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -11230,74 +14899,168 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
 	VADDPD (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z3, K1, Z3
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z4, K1, Z4
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z5, K1, Z5
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z7
+	VADDPD    Z7, Z0, Z0
+	VADDPD    Z7, Z1, Z1
+	VADDPD    Z7, Z2, Z2
+	VADDPD    Z7, Z3, Z3
+	VADDPD    Z7, Z4, Z4
+	VADDPD    Z7, Z5, Z5
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z3, K1, Z3
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z4, K1, Z4
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z5, K1, Z5
+
+bound:
+	VBROADCASTSD 24(CX), Z7
+	VMAXPD       Z0, Z7, Z0
+	VMAXPD       Z1, Z7, Z1
+	VMAXPD       Z2, Z7, Z2
+	VMAXPD       Z3, Z7, Z3
+	VMAXPD       Z4, Z7, Z4
+	VMAXPD       Z5, Z7, Z5
+	VBROADCASTSD 32(CX), Z7
+	VMINPD       Z0, Z7, Z0
+	VMINPD       Z1, Z7, Z1
+	VMINPD       Z2, Z7, Z2
+	VMINPD       Z3, Z7, Z3
+	VMINPD       Z4, Z7, Z4
+	VMINPD       Z5, Z7, Z5
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z1, K1, Z1
+	VADDPD  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPD Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z2, K1, Z2
+	VADDPD  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPD Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z3, K1, Z3
+	VADDPD  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPD Z3, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z3, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store4
-	VADDPD  (AX), Z4, K1, Z4
+	VADDPD  (CX), Z4, K1, Z4
 
 store4:
-	VMOVUPD Z4, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z4, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store5
-	VADDPD  (AX), Z5, K1, Z5
+	VADDPD  (CX), Z5, K1, Z5
 
 store5:
-	VMOVUPD Z5, K1, (AX)
+	VMOVUPD Z5, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather4x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather4x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather4x8AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather4x8AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -11404,56 +15167,128 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
 	VADDPD (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z1, K1, Z1
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z2, K1, Z2
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z3, K1, Z3
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z5
+	VADDPD    Z5, Z0, Z0
+	VADDPD    Z5, Z1, Z1
+	VADDPD    Z5, Z2, Z2
+	VADDPD    Z5, Z3, Z3
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z1, K1, Z1
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z2, K1, Z2
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z3, K1, Z3
+
+bound:
+	VBROADCASTSD 24(CX), Z5
+	VMAXPD       Z0, Z5, Z0
+	VMAXPD       Z1, Z5, Z1
+	VMAXPD       Z2, Z5, Z2
+	VMAXPD       Z3, Z5, Z3
+	VBROADCASTSD 32(CX), Z5
+	VMINPD       Z0, Z5, Z0
+	VMINPD       Z1, Z5, Z1
+	VMINPD       Z2, Z5, Z2
+	VMINPD       Z3, Z5, Z3
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z1, K1, Z1
+	VADDPD  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPD Z1, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z1, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store2
-	VADDPD  (AX), Z2, K1, Z2
+	VADDPD  (CX), Z2, K1, Z2
 
 store2:
-	VMOVUPD Z2, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z2, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store3
-	VADDPD  (AX), Z3, K1, Z3
+	VADDPD  (CX), Z3, K1, Z3
 
 store3:
-	VMOVUPD Z3, K1, (AX)
+	VMOVUPD Z3, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather2x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather2x8AVX512F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·gather2x8AVX512F64(SB), NOSPLIT, $8-81
+TEXT ·gather2x8AVX512F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -11530,38 +15365,88 @@ single:
 next:
 	DECQ   n+8(FP)
 	JNE    piece
+	MOVB   accumulate+80(FP), AL
+	MOVQ   finish+88(FP), CX
+	TESTQ  CX, CX
+	JE     sums
+	MOVQ   cols+72(FP), DX
+	MOVQ   $-1, BX
+	BZHIQ  DX, BX, BX
+	KMOVW  BX, K1
+	TESTB  AL, AL
+	JE     added
 	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	MOVQ   $-1, DI
-	BZHIQ  BX, DI, DI
-	KMOVW  DI, K1
-	TESTB  SI, SI
-	JE     store0
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
 	VADDPD (AX), Z0, K1, Z0
+	ADDQ   DX, AX
+	DECQ   BX
+	JE     added
+	VADDPD (AX), Z1, K1, Z1
+
+added:
+	XORB      AL, AL
+	MOVQ      (CX), DX
+	TESTQ     DX, DX
+	JE        shifted
+	VMOVUPD.Z (DX), K1, Z3
+	VADDPD    Z3, Z0, Z0
+	VADDPD    Z3, Z1, Z1
+
+shifted:
+	MOVQ   8(CX), DX
+	TESTQ  DX, DX
+	JE     bound
+	MOVQ   16(CX), BX
+	SHLQ   $0x03, BX
+	MOVQ   height+64(FP), SI
+	VADDPD (DX), Z0, K1, Z0
+	ADDQ   BX, DX
+	DECQ   SI
+	JE     bound
+	VADDPD (DX), Z1, K1, Z1
+
+bound:
+	VBROADCASTSD 24(CX), Z3
+	VMAXPD       Z0, Z3, Z0
+	VMAXPD       Z1, Z3, Z1
+	VBROADCASTSD 32(CX), Z3
+	VMINPD       Z0, Z3, Z0
+	VMINPD       Z1, Z3, Z1
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	MOVQ   $-1, DI
+	BZHIQ  SI, DI, DI
+	KMOVW  DI, K1
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Z0, K1, Z0
 
 store0:
-	VMOVUPD Z0, K1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
+	VMOVUPD Z0, K1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
 	JE      done
-	TESTB   SI, SI
+	TESTB   AL, AL
 	JE      store1
-	VADDPD  (AX), Z1, K1, Z1
+	VADDPD  (CX), Z1, K1, Z1
 
 store1:
-	VMOVUPD Z1, K1, (AX)
+	VMOVUPD Z1, K1, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather6x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather6x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather6x4AVX2F64(SB), NOSPLIT, $8-81
+TEXT ·gather6x4AVX2F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -11696,139 +15581,246 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000004
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPD (AX), Y0, Y0
-
-store0:
-	VMOVUPD Y0, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPD  (AX), Y1, Y1
-
-store1:
-	VMOVUPD Y1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store2
-	VADDPD  (AX), Y2, Y2
-
-store2:
-	VMOVUPD Y2, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store3
-	VADDPD  (AX), Y3, Y3
-
-store3:
-	VMOVUPD Y3, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store4
-	VADDPD  (AX), Y4, Y4
-
-store4:
-	VMOVUPD Y4, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store5
-	VADDPD  (AX), Y5, Y5
-
-store5:
-	VMOVUPD Y5, (AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x03, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPD    64(DI), Y6
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x03, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPD    64(BX), Y6
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x03, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPD (AX), Y6, Y7
 	VADDPD     Y7, Y0, Y0
-
-part0:
-	VMASKMOVPD Y0, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y6, Y7
 	VADDPD     Y7, Y1, Y1
-
-part1:
-	VMASKMOVPD Y1, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y6, Y7
 	VADDPD     Y7, Y2, Y2
-
-part2:
-	VMASKMOVPD Y2, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y6, Y7
 	VADDPD     Y7, Y3, Y3
-
-part3:
-	VMASKMOVPD Y3, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part4
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y6, Y7
 	VADDPD     Y7, Y4, Y4
-
-part4:
-	VMASKMOVPD Y4, Y6, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part5
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y6, Y7
 	VADDPD     Y7, Y5, Y5
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPD (DX), Y6, Y7
+	VADDPD     Y7, Y0, Y0
+	VADDPD     Y7, Y1, Y1
+	VADDPD     Y7, Y2, Y2
+	VADDPD     Y7, Y3, Y3
+	VADDPD     Y7, Y4, Y4
+	VADDPD     Y7, Y5, Y5
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x03, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPD (DX), Y6, Y7
+	VADDPD     Y7, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y6, Y7
+	VADDPD     Y7, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y6, Y7
+	VADDPD     Y7, Y2, Y2
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y6, Y7
+	VADDPD     Y7, Y3, Y3
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y6, Y7
+	VADDPD     Y7, Y4, Y4
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y6, Y7
+	VADDPD     Y7, Y5, Y5
+
+bound:
+	VBROADCASTSD 24(CX), Y7
+	VMAXPD       Y0, Y7, Y0
+	VMAXPD       Y1, Y7, Y1
+	VMAXPD       Y2, Y7, Y2
+	VMAXPD       Y3, Y7, Y3
+	VMAXPD       Y4, Y7, Y4
+	VMAXPD       Y5, Y7, Y5
+	VBROADCASTSD 32(CX), Y7
+	VMINPD       Y0, Y7, Y0
+	VMINPD       Y1, Y7, Y1
+	VMINPD       Y2, Y7, Y2
+	VMINPD       Y3, Y7, Y3
+	VMINPD       Y4, Y7, Y4
+	VMINPD       Y5, Y7, Y5
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000004
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Y0, Y0
+
+store0:
+	VMOVUPD Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Y1, Y1
+
+store1:
+	VMOVUPD Y1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPD  (CX), Y2, Y2
+
+store2:
+	VMOVUPD Y2, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPD  (CX), Y3, Y3
+
+store3:
+	VMOVUPD Y3, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store4
+	VADDPD  (CX), Y4, Y4
+
+store4:
+	VMOVUPD Y4, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store5
+	VADDPD  (CX), Y5, Y5
+
+store5:
+	VMOVUPD Y5, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y6
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPD (CX), Y6, Y7
+	VADDPD     Y7, Y0, Y0
+
+part0:
+	VMASKMOVPD Y0, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPD (CX), Y6, Y7
+	VADDPD     Y7, Y1, Y1
+
+part1:
+	VMASKMOVPD Y1, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPD (CX), Y6, Y7
+	VADDPD     Y7, Y2, Y2
+
+part2:
+	VMASKMOVPD Y2, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPD (CX), Y6, Y7
+	VADDPD     Y7, Y3, Y3
+
+part3:
+	VMASKMOVPD Y3, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part4
+	VMASKMOVPD (CX), Y6, Y7
+	VADDPD     Y7, Y4, Y4
+
+part4:
+	VMASKMOVPD Y4, Y6, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part5
+	VMASKMOVPD (CX), Y6, Y7
+	VADDPD     Y7, Y5, Y5
+
 part5:
-	VMASKMOVPD Y5, Y6, (AX)
+	VMASKMOVPD Y5, Y6, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather4x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather4x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather4x4AVX2F64(SB), NOSPLIT, $8-81
+TEXT ·gather4x4AVX2F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -11933,101 +15925,182 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000004
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPD (AX), Y0, Y0
-
-store0:
-	VMOVUPD Y0, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPD  (AX), Y1, Y1
-
-store1:
-	VMOVUPD Y1, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store2
-	VADDPD  (AX), Y2, Y2
-
-store2:
-	VMOVUPD Y2, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store3
-	VADDPD  (AX), Y3, Y3
-
-store3:
-	VMOVUPD Y3, (AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x03, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPD    64(DI), Y4
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x03, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPD    64(BX), Y4
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x03, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPD (AX), Y4, Y5
 	VADDPD     Y5, Y0, Y0
-
-part0:
-	VMASKMOVPD Y0, Y4, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y4, Y5
 	VADDPD     Y5, Y1, Y1
-
-part1:
-	VMASKMOVPD Y1, Y4, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part2
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y4, Y5
 	VADDPD     Y5, Y2, Y2
-
-part2:
-	VMASKMOVPD Y2, Y4, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part3
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y4, Y5
 	VADDPD     Y5, Y3, Y3
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y0, Y0
+	VADDPD     Y5, Y1, Y1
+	VADDPD     Y5, Y2, Y2
+	VADDPD     Y5, Y3, Y3
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x03, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y1, Y1
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y2, Y2
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y4, Y5
+	VADDPD     Y5, Y3, Y3
+
+bound:
+	VBROADCASTSD 24(CX), Y5
+	VMAXPD       Y0, Y5, Y0
+	VMAXPD       Y1, Y5, Y1
+	VMAXPD       Y2, Y5, Y2
+	VMAXPD       Y3, Y5, Y3
+	VBROADCASTSD 32(CX), Y5
+	VMINPD       Y0, Y5, Y0
+	VMINPD       Y1, Y5, Y1
+	VMINPD       Y2, Y5, Y2
+	VMINPD       Y3, Y5, Y3
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000004
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Y0, Y0
+
+store0:
+	VMOVUPD Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Y1, Y1
+
+store1:
+	VMOVUPD Y1, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store2
+	VADDPD  (CX), Y2, Y2
+
+store2:
+	VMOVUPD Y2, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store3
+	VADDPD  (CX), Y3, Y3
+
+store3:
+	VMOVUPD Y3, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y4
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPD (CX), Y4, Y5
+	VADDPD     Y5, Y0, Y0
+
+part0:
+	VMASKMOVPD Y0, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPD (CX), Y4, Y5
+	VADDPD     Y5, Y1, Y1
+
+part1:
+	VMASKMOVPD Y1, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part2
+	VMASKMOVPD (CX), Y4, Y5
+	VADDPD     Y5, Y2, Y2
+
+part2:
+	VMASKMOVPD Y2, Y4, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part3
+	VMASKMOVPD (CX), Y4, Y5
+	VADDPD     Y5, Y3, Y3
+
 part3:
-	VMASKMOVPD Y3, Y4, (AX)
+	VMASKMOVPD Y3, Y4, (CX)
 
 done:
 	VZEROUPPER
 	RET
 
-// func gather2x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool)
+// func gather2x4AVX2F64(pieces *int, n int, rows *int, a *float64, b *float64, ahead int, c *float64, ldc int, height int, cols int, accumulate bool, finish *int)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gather2x4AVX2F64(SB), NOSPLIT, $8-81
+TEXT ·gather2x4AVX2F64(SB), NOSPLIT, $8-96
 	MOVQ       c+48(FP), AX
 	MOVQ       ldc+56(FP), CX
 	SHLQ       $0x03, CX
@@ -12102,55 +16175,110 @@ single:
 	JLT          single
 
 next:
-	DECQ   n+8(FP)
-	JNE    piece
-	MOVQ   c+48(FP), AX
-	MOVQ   ldc+56(FP), CX
-	SHLQ   $0x03, CX
-	MOVQ   height+64(FP), DX
-	MOVQ   cols+72(FP), BX
-	MOVB   accumulate+80(FP), SI
-	CMPQ   BX, $0x00000004
-	JNE    masked
-	TESTB  SI, SI
-	JE     store0
-	VADDPD (AX), Y0, Y0
-
-store0:
-	VMOVUPD Y0, (AX)
-	ADDQ    CX, AX
-	DECQ    DX
-	JE      done
-	TESTB   SI, SI
-	JE      store1
-	VADDPD  (AX), Y1, Y1
-
-store1:
-	VMOVUPD Y1, (AX)
-	JMP     done
-
-masked:
-	SHLQ       $0x03, BX
-	LEAQ       columnMask<>+0(SB), DI
-	SUBQ       BX, DI
-	VMOVUPD    64(DI), Y2
-	TESTB      SI, SI
-	JE         part0
+	DECQ       n+8(FP)
+	JNE        piece
+	MOVB       accumulate+80(FP), AL
+	MOVQ       finish+88(FP), CX
+	TESTQ      CX, CX
+	JE         sums
+	MOVQ       cols+72(FP), DX
+	SHLQ       $0x03, DX
+	LEAQ       columnMask<>+0(SB), BX
+	SUBQ       DX, BX
+	VMOVUPD    64(BX), Y2
+	TESTB      AL, AL
+	JE         added
+	MOVQ       c+48(FP), AX
+	MOVQ       ldc+56(FP), DX
+	SHLQ       $0x03, DX
+	MOVQ       height+64(FP), BX
 	VMASKMOVPD (AX), Y2, Y3
 	VADDPD     Y3, Y0, Y0
-
-part0:
-	VMASKMOVPD Y0, Y2, (AX)
-	ADDQ       CX, AX
-	DECQ       DX
-	JE         done
-	TESTB      SI, SI
-	JE         part1
+	ADDQ       DX, AX
+	DECQ       BX
+	JE         added
 	VMASKMOVPD (AX), Y2, Y3
 	VADDPD     Y3, Y1, Y1
 
+added:
+	XORB       AL, AL
+	MOVQ       (CX), DX
+	TESTQ      DX, DX
+	JE         shifted
+	VMASKMOVPD (DX), Y2, Y3
+	VADDPD     Y3, Y0, Y0
+	VADDPD     Y3, Y1, Y1
+
+shifted:
+	MOVQ       8(CX), DX
+	TESTQ      DX, DX
+	JE         bound
+	MOVQ       16(CX), BX
+	SHLQ       $0x03, BX
+	MOVQ       height+64(FP), SI
+	VMASKMOVPD (DX), Y2, Y3
+	VADDPD     Y3, Y0, Y0
+	ADDQ       BX, DX
+	DECQ       SI
+	JE         bound
+	VMASKMOVPD (DX), Y2, Y3
+	VADDPD     Y3, Y1, Y1
+
+bound:
+	VBROADCASTSD 24(CX), Y3
+	VMAXPD       Y0, Y3, Y0
+	VMAXPD       Y1, Y3, Y1
+	VBROADCASTSD 32(CX), Y3
+	VMINPD       Y0, Y3, Y0
+	VMINPD       Y1, Y3, Y1
+
+sums:
+	MOVQ   c+48(FP), CX
+	MOVQ   ldc+56(FP), DX
+	SHLQ   $0x03, DX
+	MOVQ   height+64(FP), BX
+	MOVQ   cols+72(FP), SI
+	CMPQ   SI, $0x00000004
+	JNE    masked
+	TESTB  AL, AL
+	JE     store0
+	VADDPD (CX), Y0, Y0
+
+store0:
+	VMOVUPD Y0, (CX)
+	ADDQ    DX, CX
+	DECQ    BX
+	JE      done
+	TESTB   AL, AL
+	JE      store1
+	VADDPD  (CX), Y1, Y1
+
+store1:
+	VMOVUPD Y1, (CX)
+	JMP     done
+
+masked:
+	SHLQ       $0x03, SI
+	LEAQ       columnMask<>+0(SB), DI
+	SUBQ       SI, DI
+	VMOVUPD    64(DI), Y2
+	TESTB      AL, AL
+	JE         part0
+	VMASKMOVPD (CX), Y2, Y3
+	VADDPD     Y3, Y0, Y0
+
+part0:
+	VMASKMOVPD Y0, Y2, (CX)
+	ADDQ       DX, CX
+	DECQ       BX
+	JE         done
+	TESTB      AL, AL
+	JE         part1
+	VMASKMOVPD (CX), Y2, Y3
+	VADDPD     Y3, Y1, Y1
+
 part1:
-	VMASKMOVPD Y1, Y2, (AX)
+	VMASKMOVPD Y1, Y2, (CX)
 
 done:
 	VZEROUPPER

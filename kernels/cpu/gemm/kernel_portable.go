@@ -18,7 +18,7 @@ func portable[T Float]() *kernel[T] {
 }
 
 // gatherPortable has the block of tilePortable.
-func gatherPortable[T Float](pieces *int, n int, rows *int, a, b *T, _ int, c *T, ldc, height, cols int, accumulate bool) {
+func gatherPortable[T Float](pieces *int, n int, rows *int, a, b *T, _ int, c *T, ldc, height, cols int, accumulate bool, finish *int) {
 	at := unsafe.Slice(rows, portableMR)
 	list, steps := unsafe.Slice((*Piece)(unsafe.Pointer(pieces)), n), 0
 	for _, piece := range list {
@@ -42,6 +42,9 @@ func gatherPortable[T Float](pieces *int, n int, rows *int, a, b *T, _ int, c *T
 			}
 			cs[i*ldc+j] = s
 		}
+	}
+	if finish != nil {
+		(*Finish[T])(unsafe.Pointer(finish)).Apply(c, ldc, height, cols)
 	}
 }
 

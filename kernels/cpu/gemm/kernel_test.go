@@ -3,6 +3,7 @@ package gemm
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"fusec/kernels/cpu/tiling"
@@ -153,7 +154,8 @@ func testGather[T Float](t *testing.T) {
 				if cols%2 == 0 {
 					next = nil
 				}
-				m.Gather(&cut, height, rows, &a[0], &b[0], next, &c[0], ldc, cols)
+				finish, finished := drawFinish[T](rng, height, cols)
+				m.Gather(&cut, height, rows, &a[0], &b[0], next, &c[0], ldc, cols, finish)
 				for at, got := range c {
 					i, j := at/ldc, at%ldc
 					want, terms := float64(before[at]), 0.0
@@ -166,10 +168,56 @@ func testGather[T Float](t *testing.T) {
 								want, terms, step = want+v, terms+math.Abs(v), step+1
 							}
 						}
+						want, terms = finished(i, j, want, terms)
 					}
 					if !(math.Abs(float64(got)-want) <= tolerance[T]()*terms) {
 						t.Fatalf("kernel %d, %d×%d, pieces %v: element %d,%d is %v, want %v", number, height, cols, pieces, i, j, got, want)
 					}
+				}
+			}
+		}
+	}
+}
+
+// drawFinish draws what follows the sums of a block, nil sometimes, and its definition: it takes a sum and the sum of the
+// magnitudes of its terms.
+func drawFinish[T Float](rng *rand.Rand, height, cols int) (*Finish[T], func(i, j int, sum, terms float64) (float64, float64)) {
+	if rng.IntN(4) == 0 {
+		return nil, func(_, _ int, sum, terms float64) (float64, float64) { return sum, terms }
+	}
+	f := &Finish[T]{Stride: cols + rng.IntN(4), Low: T(math.Inf(-1)), High: T(math.Inf(1))}
+	shift, residual := make([]T, cols), make([]T, (height-1)*f.Stride+cols)
+	if rng.IntN(2) == 0 {
+		shift = random[T](rng, len(shift))
+		f.Shift = &shift[0]
+	}
+	if rng.IntN(2) == 0 {
+		residual = random[T](rng, len(residual))
+		f.Residual = &residual[0]
+	}
+	if rng.IntN(2) == 0 {
+		f.Low, f.High = T(rng.Float64())-0.5, T(rng.Float64())+0.5
+	}
+	stride, low, high := f.Stride, float64(f.Low), float64(f.High)
+	return f, func(i, j int, sum, terms float64) (float64, float64) {
+		a, b := float64(shift[j]), float64(residual[i*stride+j])
+		return min(max(sum+a+b, low), high), terms + math.Abs(a) + math.Abs(b)
+	}
+}
+
+// TestFinishNaN checks that bounds let a NaN through.
+func TestFinishNaN(t *testing.T) {
+	for number, m := range Micros[float32]() {
+		for _, cols := range []int{1, m.NR} {
+			const height = 3
+			nan := float32(math.NaN())
+			a, b, c := []float32{nan}, slices.Repeat([]float32{1}, m.NR), make([]float32, height*cols)
+			cut := CutPieces([]Piece{{0, 1}})
+			rows := make([]int, tiling.RoundUp(height, m.GatherStep()))
+			m.Gather(&cut, height, rows, &a[0], &b[0], nil, &c[0], cols, cols, &Finish[float32]{Low: 0, High: 6})
+			for i, v := range c {
+				if v == v {
+					t.Errorf("kernel %d, %d columns: element %d is %v", number, cols, i, v)
 				}
 			}
 		}

@@ -60,12 +60,13 @@ func (k gatherKernel) name() string {
 func (k gatherKernel) generate() {
 	nr := k.vectors * k.lanes()
 	begin(k.name(),
-		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b *%[1]s, ahead int, c *%[1]s, ldc, height, cols int, accumulate bool)", k.goType),
+		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b *%[1]s, ahead int, c *%[1]s, ldc, height, cols int, accumulate bool, finish *int)", k.goType),
 		fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", k.name(), k.rows, nr),
 		"of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]",
 		fmt.Sprintf("elements from a[rows[i]+pieces[2p]] on. There are %d rows whatever the height is. b points to a panel", k.rows),
 		fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. None of these is 0.", nr),
-		fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*k.width.bytes, gatherAhead))
+		fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*k.width.bytes, gatherAhead),
+		"If finish is not nil, it is the address of a Finish for the block.")
 	k.prefetchC()
 
 	at := make([]GPVirtual, k.rows)
@@ -169,11 +170,25 @@ func (k gatherKernel) prefetchC() {
 	}
 }
 
-// store writes the rows and columns of C that exist.
+// Words of a Finish, and the elements behind them.
+const (
+	finishShift = iota
+	finishResidual
+	finishStride
+	finishElements
+)
+
+// store finishes the rows and columns of C that exist, and writes them.
 func (k gatherKernel) store(acc [][]VecVirtual, tmp []VecVirtual) {
+	accumulate := Load(Param("accumulate"), GP8())
+	finish := param("finish")
+	TESTQ(finish, finish)
+	JE(LabelRef("sums"))
+	masks := k.columns(param("cols"))
+	k.finish(acc, tmp, masks, accumulate, finish)
+	Label("sums")
 	row, ldc := param("c"), strideParam("ldc", k.element)
 	height, cols := param("height"), param("cols")
-	accumulate := Load(Param("accumulate"), GP8())
 	rows := func(label string, each func(v VecVirtual, j int, m Mem, accumulate bool)) {
 		for r := range acc {
 			for _, add := range []bool{true, false} {
@@ -195,20 +210,10 @@ func (k gatherKernel) store(acc [][]VecVirtual, tmp []VecVirtual) {
 		}
 	}
 	if k.width.bytes == avx512.bytes {
-		mask := GP64()
-		MOVQ(I32(-1), mask)
-		BZHIQ(cols, mask, mask)
-		masks := make([]OpmaskVirtual, k.vectors)
-		for j := range masks {
-			masks[j] = K()
-			KMOVW(mask.As32(), masks[j])
-			if j < k.vectors-1 {
-				SHRQ(U8(uint64(k.lanes())), mask)
-			}
-		}
+		masks := k.columns(cols)
 		rows("store", func(v VecVirtual, j int, m Mem, accumulate bool) {
 			if accumulate {
-				k.add(m, v, masks[j], v)
+				k.addTo(v, m, masks[j], tmp[0])
 				return
 			}
 			k.load(v, masks[j], m)
@@ -228,23 +233,113 @@ func (k gatherKernel) store(acc [][]VecVirtual, tmp []VecVirtual) {
 	JMP(LabelRef("done"))
 
 	Label("masked")
-	SHLQ(U8(k.shift), cols)
-	table := GP64()
-	LEAQ(Mem{Symbol: Symbol{Name: maskName, Static: true}, Base: StaticBase}, table)
-	SUBQ(cols, table)
-	masks := k.vector(k.vectors)
-	for j := range masks {
-		k.load(Mem{Base: table, Disp: maskBytes + j*k.width.bytes}, masks[j])
-	}
+	masks = k.columns(cols)
 	rows("part", func(v VecVirtual, j int, m Mem, accumulate bool) {
 		if accumulate {
-			k.maskMove(m, masks[j], tmp[0])
-			k.add(tmp[0], v, v)
+			k.addTo(v, m, masks[j], tmp[0])
 			return
 		}
 		k.maskMove(v, masks[j], m)
 	})
 	Label("done")
+}
+
+// columns returns the masks of the vectors of so many columns. It changes cols.
+func (k gatherKernel) columns(cols GPVirtual) []Register {
+	masks := make([]Register, k.vectors)
+	if k.width.bytes == avx512.bytes {
+		mask := GP64()
+		MOVQ(I32(-1), mask)
+		BZHIQ(cols, mask, mask)
+		for j := range masks {
+			m := K()
+			KMOVW(mask.As32(), m)
+			if masks[j] = m; j < k.vectors-1 {
+				SHRQ(U8(uint64(k.lanes())), mask)
+			}
+		}
+		return masks
+	}
+	SHLQ(U8(k.shift), cols)
+	table := GP64()
+	LEAQ(Mem{Symbol: Symbol{Name: maskName, Static: true}, Base: StaticBase}, table)
+	SUBQ(cols, table)
+	for j := range masks {
+		m := k.register()
+		k.load(Mem{Base: table, Disp: maskBytes + j*k.width.bytes}, m)
+		masks[j] = m
+	}
+	return masks
+}
+
+// addTo adds the columns of a mask in memory.
+func (k gatherKernel) addTo(v VecVirtual, m Mem, mask Register, tmp VecVirtual) {
+	if k.width.bytes == avx512.bytes {
+		k.add(m, v, mask, v)
+		return
+	}
+	k.maskMove(m, mask, tmp)
+	k.add(tmp, v, v)
+}
+
+// finish applies a Finish to the sums. Those that C has are added first, if they are to be, and accumulate is cleared.
+func (k gatherKernel) finish(acc [][]VecVirtual, tmp []VecVirtual, masks []Register, accumulate, finish Register) {
+	arg := func(i int) Mem { return Mem{Base: finish, Disp: 8 * i} }
+	// addRows adds rows in memory, a stride apart.
+	addRows := func(label string, row, stride GPVirtual) {
+		height := param("height")
+		for r := range acc {
+			for j, v := range acc[r] {
+				k.addTo(v, Mem{Base: row, Disp: j * k.width.bytes}, masks[j], tmp[0])
+			}
+			if r < len(acc)-1 {
+				ADDQ(stride, row)
+				DECQ(height)
+				JE(LabelRef(label))
+			}
+		}
+		Label(label)
+	}
+	TESTB(accumulate, accumulate)
+	JE(LabelRef("added"))
+	addRows("added", param("c"), strideParam("ldc", k.element))
+	XORB(accumulate, accumulate)
+
+	p := GP64()
+	MOVQ(arg(finishShift), p)
+	TESTQ(p, p)
+	JE(LabelRef("shifted"))
+	for j := range k.vectors {
+		m := Mem{Base: p, Disp: j * k.width.bytes}
+		switch {
+		case k.width.bytes != avx512.bytes:
+			k.maskMove(m, masks[j], tmp[0])
+		case k.element.bytes == 4:
+			VMOVUPS_Z(m, masks[j], tmp[0])
+		default:
+			VMOVUPD_Z(m, masks[j], tmp[0])
+		}
+		for r := range acc {
+			k.add(tmp[0], acc[r][j], acc[r][j])
+		}
+	}
+	Label("shifted")
+	MOVQ(arg(finishResidual), p)
+	TESTQ(p, p)
+	JE(LabelRef("bound"))
+	stride := GP64()
+	MOVQ(arg(finishStride), stride)
+	SHLQ(U8(k.element.shift), stride)
+	addRows("bound", p, stride)
+	// Where one is a NaN, the result is the second operand, which is the sum.
+	for i, bound := range []func(...Op){k.max, k.min} {
+		k.splat(Mem{Base: finish, Disp: 8*finishElements + i*k.element.bytes}, tmp[0])
+		for r := range acc {
+			for _, v := range acc[r] {
+				bound(v, tmp[0], v)
+			}
+		}
+	}
 }
 
 // The mask of n bytes, in any number of registers that follow one another, is maskBytes-n bytes after the table's start.
