@@ -567,12 +567,12 @@ func (b *builder) costs(l numbered) (words []string) {
 	}
 	switch {
 	case b.opts.Measured && l.Counted > 0:
-		words = append(words, fmt.Sprintf("%d cycles", l.Counted))
+		words = append(words, humanCycles(l.Counted))
 		if e := errorPart(l.MaxError); e != "" {
 			words = append(words, "error at most "+e)
 		}
 	case l.Cycles > 0:
-		words = append(words, fmt.Sprintf("about %d cycles", l.Cycles))
+		words = append(words, "about "+humanCycles(l.Cycles))
 	}
 	return words
 }

@@ -59,6 +59,8 @@ func humanFLOPs(n int64) string { return scaled(n, "FLOP", 1000, "k", "M", "G", 
 
 func humanBytes(n int64) string { return scaled(n, "B", 1024, "Ki", "Mi", "Gi", "Ti", "Pi", "Ei") }
 
+func humanCycles(n int64) string { return scaled(n, "cycles", 1000, "k", "M", "G") }
+
 // humanTime prints a duration with three significant digits.
 func humanTime(d time.Duration) string {
 	unit, name := time.Nanosecond, "ns"

@@ -35,7 +35,7 @@ function head() {
   const cards = [];
   if (p) {
     cards.push(card(fmtCount(run.inRun.length), `launches; ${fmtCount(t.unfused.launches)} unfused`));
-    if (p.prepared_bytes) cards.push(card(fmtCount(run.launches.length - run.inRun.length), `prepared once, when parameters are set; ${fmtBytes(p.prepared_bytes)}`));
+    if (p.prepared_bytes) cards.push(card(fmtCount(run.launches.length - run.inRun.length), `prepared once, ${fmtBytes(p.prepared_bytes)}`));
     cards.push(run.measured ? card(fmtTime(run.total), 'in launches, one run') : run.unit == 'cycles' ? card(run.fmt(run.total), 'estimated, one run') : card('no time', 'the run was not measured'));
     cards.push(card(fmtBytes(run.bytes), `traffic; ${fmtBytes(t.unfused.bytes)} unfused`));
     cards.push(card(fmtFLOPs(run.flops), 'arithmetic' + (run.measured && run.total ? ', ' + fmtRate(run.flops, run.total, 'FLOP/s') : '')));

@@ -21,6 +21,7 @@ const fmtTime = ns => scaled(ns, 1000, ['ns', 'µs', 'ms', 's']);
 const fmtBytes = n => scaled(n, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB']);
 const fmtFLOPs = n => scaled(n, 1000, ['FLOP', 'kFLOP', 'MFLOP', 'GFLOP', 'TFLOP', 'PFLOP']);
 const fmtRate = (n, ns, unit) => scaled(n / ns * 1e9, 1000, [unit, 'k' + unit, 'M' + unit, 'G' + unit, 'T' + unit]);
+const fmtCycles = n => n < 1e4 ? plural(n, 'cycle') : scaled(n, 1000, ['', 'k', 'M', 'G'].map(p => p + 'cycles'));
 const fmtCount = n => n.toLocaleString('en').replace(/,/g, '\u202f');
 const fmtShare = v => (100 * v).toFixed(v < 0.1 ? 2 : 1) + ' %';
 const plural = (n, one, many) => fmtCount(n) + ' ' + (n == 1 ? one : many || one + 's');
@@ -28,6 +29,9 @@ const plural = (n, one, many) => fmtCount(n) + ' ' + (n == 1 ? one : many || one
 // PHASES are in the order of a step. A trace without phases has forward only. Launches that run when parameters are set, and
 // not in each run, are a phase of their own here.
 const PHASES = ['prepared', 'forward', 'backward', 'optimiser'];
+
+// given are names that a user gives to a node. Gorgonia calls the others by their operation: "A × B", "Reshape(8, 28)".
+const given = /^[\p{L}_][\p{L}\p{N}_./:-]*$/u;
 
 class Run {
   constructor(trace, kinds) {
@@ -43,7 +47,7 @@ class Run {
     // What widths and shares are of: time, or the best there is in its place.
     this.unit = this.measured ? 'time' : cycles ? 'cycles' : 'traffic';
     for (const l of this.launches) l.weight = this.measured ? l.measured_ns || 0 : cycles ? l.cycles || 0 : l.prepared ? 0 : l.bytes;
-    this.fmt = this.measured ? fmtTime : cycles ? n => plural(n, 'cycle') : fmtBytes;
+    this.fmt = this.measured ? fmtTime : cycles ? fmtCycles : fmtBytes;
     this.total = sum(this.launches, l => l.weight);
     this.inRun = this.launches.filter(l => !l.prepared);
     this.flops = sum(this.inRun, l => l.flops);
@@ -63,8 +67,8 @@ class Run {
     else if (label && writes.length > 3) label += ' and ' + (writes.length - 1) + ' more';
     if (layer && label.startsWith(layer)) label = label.slice(layer.length).replace(/^[/._]/, '') || label;
     if (!label) { // by its weights, or by the user's node
-      const weight = l.reads.map(b => this.buffers[b]).find(b => b.role == 'param'), named = origins.find(o => o.name);
-      const of = weight ? weight.name.replace(/[/._][^/._]*$/, '') : named ? named.name : '';
+      const weight = l.reads.map(b => this.buffers[b]).find(b => b.role == 'param'), named = origins.find(o => o.name && (!layer || given.test(o.name)));
+      const of = weight ? weight.name.replace(/[/._][^/._]*$/, '') : named ? named.name.replace(/(.)[{(<].*$/, '$1') : '';
       label = l.kind + (of ? ' ' + (layer && of.startsWith(layer) ? of.slice(layer.length).replace(/^[/._]/, '') || of : of) : '');
     }
     return { ...l, i, n: i + 1, layer, label, origins, phase: l.prepared ? 'prepared' : l.phase || 'forward', look: this.look(l.kind),

@@ -201,10 +201,12 @@ const stagesView = {
     run.trace.stages.forEach((s, i) => {
       if (changes[i].same && !(s.misses || []).length && !(s.notes || []).length) { same.push(s); return; }
       fold();
+      const missed = sum(run.missed, g => g.stage == s.name ? sum(g.list, m => m.counts ? 1 : 0) : 0), free = (s.misses || []).length - missed;
       cards.push(h('button', { class: 'stage' + (this.stage == i ? ' chosen' : ''), 'aria-pressed': this.stage == i, onclick: () => { this.stage = this.stage == i ? null : i; redraw(); } },
         h('b', {}, s.name), h('div', {}, h('small', {}, s.doc)), h('div', {}, plural(s.nodes, 'operation')), h('div', {}, plural(s.launches, 'launch', 'launches')), h('div', {}, fmtBytes(s.bytes) + ' of traffic'),
         (s.matches || []).length ? h('div', {}, plural(s.matches.length, 'match', 'matches')) : null,
-        (s.misses || []).length ? h('div', { class: 'miss' }, '▼ ' + s.misses.length + ' missed') : null, s.took_ns ? h('div', {}, h('small', {}, 'took ' + fmtTime(s.took_ns))) : null));
+        missed ? h('div', { class: 'miss' }, '▼ ' + missed + ' missed') : null,
+        free ? h('div', { title: 'patterns that matched in part and cost nothing' }, h('small', {}, fmtCount(free) + ' in part')) : null, s.took_ns ? h('div', {}, h('small', {}, 'took ' + fmtTime(s.took_ns))) : null));
     });
     fold();
     const followed = this.followed(run, state), above = state.launch || app.follow;
