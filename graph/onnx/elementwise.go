@@ -76,8 +76,11 @@ func init() {
 		}},
 		operator{name: "Shrink", min: 1, max: 1, attrs: []attr{floatAttr("bias", 0), floatAttr("lambd", 0.5)}, build: buildShrink},
 		operator{name: "PRelu", min: 2, max: 2, build: func(c *call) []*value {
-			x := c.node(0)
-			return one(c.choose(c.with(graph.Lt, x, 0), c.mul(x, c.node(1)), x))
+			x, slope := c.node(0), c.node(1)
+			if c.opset < 7 && slope.Type.Shape.Rank() == 1 && x.Type.Shape.Rank() > 1 {
+				slope = c.perChannel(slope, x)
+			}
+			return one(c.choose(c.with(graph.Lt, x, 0), c.mul(x, slope), x))
 		}},
 		operator{name: "Clip", min: 1, max: 3, build: buildClip,
 			attrs: []attr{{name: "min", def: math.Inf(-1), until: 10}, {name: "max", def: math.Inf(1), until: 10}}},
