@@ -18,5 +18,9 @@
 // decomposition into primitives, which is its meaning. A Fusion has a graph inside, its body, and computes the body in
 // one launch.
 //
+// Operations on images have two axes of space. Those over one and three axes are made of them by functions of the builder:
+// [Builder.Convolve], [Builder.ConvolveTransposed], [Builder.MaxPool], [Builder.AvgPool] and [Builder.LpPool], which take a
+// [Window] with padding before and after each axis, dilation and windows that end outside.
+//
 // The package does not depend on front ends, passes or targets.
 package graph
