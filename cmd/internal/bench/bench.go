@@ -24,8 +24,9 @@ var Command = &cli.Command{
 	Summary: "time a model against Gorgonia, kernels, the loader, a GPU, or all; keep figures and tell what changed",
 	Doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
-prints medians, their spread over the rounds and the ratio; then the time, arithmetic and traffic of each launch,
-without those that frozen weights determine and that run once. On a GPU it tells also what part each launch reaches of
+prints medians, their spread over the rounds and the ratio. Gradients that the file asks for are made by gorgonia.Grad for
+the TapeMachine, and the optimiser's steps are those of Gorgonia's solver. Then follow the time, arithmetic and traffic of
+each launch, without those that frozen weights determine and that run once. On a GPU it tells also what part each launch reaches of
 what a copy and a matrix product were measured to reach, once for each chip; registers, shared memory and occupancy of
 each kernel; the copies between host and device; what a run takes beside its launches; and the memory by the driver's
 account. --trace FILE writes one run as a timeline that chrome://tracing and Perfetto show. With --target fpga the

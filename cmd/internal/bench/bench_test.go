@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -79,20 +81,53 @@ func TestBenchWithoutRival(t *testing.T) {
   output y = y
 }
 `)
-	training := graphtest.File(t, "training.graph", `fusec graph 2 {
-  w = param : f32[3,4]
-  y = reduce[fn=sum axes=[0,1] keep=false] w
-  output y = y
-  optimiser sgd[rate=0.1]
-  step w = y
-}
-`)
-	for path, want := range map[string]string{path: "", training: "the file asks for gradients or steps of an optimiser, which the export to Gorgonia leaves out"} {
-		if out := bench(t, path, "--random-weights"); !strings.Contains(out, "not compared with the TapeMachine: "+want) {
-			t.Errorf("report:\n%s", out)
+	for text, want := range map[string]string{
+		"output y = y\n  gradient d = y by w seed s":                         "has a seed",
+		"output y = y\n  gradient d = y by w\n  gradient e = z by w":         "of several costs",
+		"output y = y\n  gradient d = y by v":                                "of inputs and parameters only",
+		"output y = y\n  optimiser sgd[rate=0.1 accumulate=2]\n  step w = y": "adds up the gradients",
+	} {
+		file := training(t, text)
+		out := bench(t, file, "--random-weights")
+		if _, why, ok := strings.Cut(out, "not compared with the TapeMachine: "); !ok || !regexp.MustCompile(want).MatchString(why) {
+			t.Errorf("%s:\n%s", text, out)
 		}
 	}
+	if out := bench(t, path, "--random-weights"); !strings.Contains(out, "not compared with the TapeMachine: ") {
+		t.Errorf("report:\n%s", out)
+	}
 	clitest.Bad(t, clitest.FusecRun(t, append([]string{"bench", path, "--baseline", filepath.Join(t.TempDir(), "b.json")}, clitest.Quick...)...), cli.ExitFailure, "no ratio for the baseline")
+}
+
+// training is a file that asks for what rest says of w, the costs y and z, the seed s and a value v between.
+func training(t *testing.T, rest string) string {
+	return graphtest.File(t, "training.graph", `fusec graph 2 {
+  w = param : f32[3,4]
+  s = input : f32[]
+  v = unary[fn=tanh] w
+  y = reduce[fn=mean axes=[0,1] keep=false] v
+  z = reduce[fn=sum axes=[0,1] keep=false] w
+  `+rest+`
+}
+`)
+}
+
+// TestBenchTraining races gradients against gorgonia.Grad, and steps of each rule against Gorgonia's solvers.
+func TestBenchTraining(t *testing.T) {
+	for _, rest := range []string{
+		"output y = y\n  gradient d = y by w",
+		"output y = y\n  optimiser sgd[rate=0.1]\n  step w = y",
+		"output y = y\n  optimiser momentum[rate=0.1 mu=0.9]\n  step w = y",
+		"output y = y\n  gradient d = y by w\n  optimiser adam[rate=0.1 clip=1]\n  step w = y",
+		"output y = y\n  optimiser adamw[rate=0.1 decay=0.01]\n  step w = y",
+	} {
+		out := bench(t, training(t, rest), "--random-weights")
+		_, far, ok := strings.Cut(out, "outputs differ by ")
+		far, _, _ = strings.Cut(far, "\n")
+		if d, err := strconv.ParseFloat(far, 64); !ok || err != nil || d > 1e-5 {
+			t.Errorf("%s: the outputs differ by %q:\n%s", rest, far, out)
+		}
+	}
 }
 
 // Gorgonia's machine ends the process on a value without elements, so such a model is measured alone.

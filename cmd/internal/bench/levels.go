@@ -106,7 +106,7 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 			if r.run = t.run; overlay || b.compile.OnGPU() {
 				r.Note = "on the processor"
 			}
-			if out, err = outputsOf(g, t.run, t.output); err != nil {
+			if out, err = outputsOf(g, t.once, t.output); err != nil {
 				return nil, fmt.Errorf("%s: %w", tapeName, err)
 			}
 		case l.tuned && !b.compile.OnGPU():

@@ -194,18 +194,18 @@ func compareOutputs(g *graph.Graph, p *fusec.Program, t *tape) (float64, error) 
 	if err := p.Exec(); err != nil {
 		return 0, err
 	}
-	if err := t.run(); err != nil {
+	if err := t.once(); err != nil {
 		return 0, fmt.Errorf("%s: %w", tapeName, err)
 	}
 	worst := 0.0
-	for _, o := range g.Outputs {
-		ours, err := p.Output(o.Name)
+	for _, name := range g.OutputNames() {
+		ours, err := p.Output(name)
 		if err != nil {
 			return 0, err
 		}
-		theirs, err := t.output(o.Name)
+		theirs, err := t.output(name)
 		if err != nil {
-			return 0, fmt.Errorf("%s: output %s: %w", tapeName, o.Name, err)
+			return 0, fmt.Errorf("%s: output %s: %w", tapeName, name, err)
 		}
 		worst = max(worst, Difference(ours.Floats(), theirs.Floats())) // NaN wins
 	}

@@ -29,7 +29,7 @@ var zooNetworks = []network{
 }
 
 // trained are the names of the networks that training measures.
-var trained = map[string]bool{"digits-mlp": true, "transformer-block": true}
+var trained = map[string]bool{"digits-mlp": true, "lenet": true, "transformer-block": true}
 
 // networkReport is what was found about networks, and its JSON form. Times are in nanoseconds.
 type networkReport struct {
