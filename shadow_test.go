@@ -117,6 +117,46 @@ func TestShadowOfOverlay(t *testing.T) {
 	}
 }
 
+// A wrong kernel on an overlay is found and named, and the right one is not.
+func TestShadowFindsWrongOverlay(t *testing.T) {
+	b := graph.NewBuilder("squashing")
+	x := b.Input("x", graph.TypeOf(graph.F32, 8, 16))
+	hidden := b.Unary(graph.Relu, b.MatMul(x, b.Param("hidden.weight", graph.TypeOf(graph.F32, 16, 16)), false, false))
+	b.Output("y", b.Named(b.Unary(graph.Tanh, b.MatMul(hidden, b.Param("out.weight", graph.TypeOf(graph.F32, 16, 4)), false, false)), "squashed"))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]*graph.Tensor{}
+	for _, s := range g.Sources() {
+		v := graph.NewTensor(s.Type)
+		for i := range v.Type.Shape.Elems() {
+			v.SetFloat(i, math.Sin(float64(7*i)))
+		}
+		values[s.Name] = v
+	}
+	for name, opt := range map[string]fusec.Option{"wrong": fusec.OnWrongOverlay(), "right": fusec.WithTarget("fpga", fpga.Link("model"))} {
+		p, err := fusec.Compile(g, opt, fusec.WithShadow(1, t.TempDir()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for _, l := range p.Lowered().Launches {
+			if l.Device != "" {
+				t.Errorf("the %s kernel: a launch is on %s: %s", name, l.Device, l.Reason)
+			}
+		}
+		_, err = p.Run(values)
+		var e *fusec.DepartureError
+		switch found := errors.As(err, &e); {
+		case !found && (name == "wrong" || err != nil):
+			t.Errorf("the %s kernel: %v, %v", name, err, p.Shadow())
+		case found && (name == "right" || !strings.Contains(err.Error(), "squashed") || e.Launch != 1):
+			t.Errorf("the %s kernel: %v", name, err)
+		}
+	}
+}
+
 // A wrong kernel is found, named, and written so that it can be run alone; weights stay as they are.
 func TestShadowFindsWrongKernel(t *testing.T) {
 	folder := t.TempDir()

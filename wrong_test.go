@@ -1,15 +1,29 @@
 package fusec
 
 import (
+	"context"
+
+	"fusec/fpga/isa"
+	"fusec/fpga/link"
 	"fusec/graph"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
+	"fusec/lowering/fpga"
 )
 
 // OnWrong compiles for the CPU with a wrong kernel: where a fusion takes a hyperbolic tangent, it takes the logistic function.
 func OnWrong() Option { return own(func(c *config) { c.on = wrong{cpu.New()} }) }
 
-type wrong struct{ *cpu.Device }
+// OnWrongOverlay compiles for a model of an overlay, with the same wrong kernel.
+func OnWrongOverlay() Option {
+	return own(func(c *config) {
+		c.on = wrong{fpga.New(fpga.Overlay("sim8"), fpga.Over(func(ctx context.Context, cfg isa.Config, memory int64) (link.Link, error) {
+			return link.Open(ctx, "model", link.Options{Config: cfg, Memory: memory})
+		}))}
+	})
+}
+
+type wrong struct{ lowering.Device }
 
 func (wrong) Shared() any { return nil }
 
