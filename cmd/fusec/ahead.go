@@ -50,7 +50,7 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, vals, err := c.values.Load(e, path, false)
+	g, vals, err := c.values.Load(e, path, &c.compile.Shapes, false)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type fact struct {
 // given is the value of an input, if it is small enough to be part of a graph.
 func (m *importer) given(n *graph.Node) *graph.Tensor {
 	t := m.options.Inputs[n.Name]
-	if t == nil || t.Type.Shape.Elems() > maxKnown {
+	if t == nil || t.Type != n.Type || t.Type.Shape.Elems() > maxKnown {
 		return nil
 	}
 	return t

@@ -172,7 +172,7 @@ func (m *importer) inputs(g *pb.GraphProto, s *scope) error {
 			continue
 		}
 		typ := graph.Type{DType: d, Shape: shape}
-		if given := m.options.Inputs[name]; given != nil && given.Type != typ {
+		if given := m.options.Inputs[name]; given != nil && given.Type.Shape != shape {
 			return fmt.Errorf("input %q is %v; its value is %v", name, typ, given.Type)
 		}
 		b := graph.Extend(m.g)

@@ -20,7 +20,7 @@ type Options struct {
 	// Dims binds symbolic sizes of inputs by name. A size without a name is named after its input and axis: x[0].
 	Dims map[string]int
 	// Inputs are values of inputs, by name. Their shapes bind symbolic sizes. Where an operator needs a value to know
-	// the shape of its result, the value becomes part of the graph.
+	// the shape of its result, the value, if it is of the input's type, becomes part of the graph.
 	Inputs map[string]*graph.Tensor
 }
 

@@ -106,6 +106,13 @@ busy machine as well. --update keeps the new ratios instead.
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		b := &bencher{mhz: 100}
+		f.Func("dim", "attention: heads of depth `N` (default 64); a model: a size that an ONNX model leaves open, as NAME=SIZE", func(s string) (err error) {
+			if strings.Contains(s, "=") {
+				return b.compile.Shapes.Set(s)
+			}
+			b.attends.dim, err = cli.WholeNumber(s, 1)
+			return err
+		})
 		b.compile.Declare(f)
 		b.values.Declare(f)
 		f.Count(&b.rounds, "rounds", 3, "take turns in `N` rounds (default 7; all: 15, or 5 with --quick)")
@@ -132,7 +139,6 @@ busy machine as well. --update keeps the new ratios instead.
 			return err
 		})
 		f.Count(&b.attends.heads, "heads", 1, "attention: `N` heads (default 8)")
-		f.Count(&b.attends.dim, "dim", 1, "attention: heads of depth `N` (default 64)")
 		f.BoolVar(&b.attends.causal, "causal", false, "attention: queries attend keys up to their own")
 		b.mixes.declare(f)
 		f.Func("size", "loader: make a file of `SIZE` such as 512MiB or 4GiB (default 512MiB)", func(s string) (err error) {

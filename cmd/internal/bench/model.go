@@ -70,7 +70,7 @@ const tapeName = "TapeMachine"
 
 // model times a model and prints the report.
 func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
-	g, vals, err := b.values.Load(e, path, false)
+	g, vals, err := b.values.Load(e, path, &b.compile.Shapes, false)
 	if err != nil {
 		return nil, err
 	}

@@ -81,7 +81,7 @@ func (t *tuner) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, vals, err := t.values.Load(e, path, false)
+	g, vals, err := t.values.Load(e, path, &t.compile.Shapes, false)
 	if err != nil {
 		return err
 	}

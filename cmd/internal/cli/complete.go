@@ -145,7 +145,7 @@ func filesOf(kind string) []string {
 	case "dir", "folder":
 		return []string{":dirs"}
 	case "model.graph":
-		return []string{":dirs", ":.graph", ":.fuse"}
+		return []string{":dirs", ":.graph", ":.onnx", ":.fuse"}
 	}
 	if ext := path.Ext(kind); len(ext) > 1 {
 		return []string{":dirs", ":" + ext}

@@ -118,13 +118,21 @@ func (f *FlagSet) Threads(p *int, def string) {
 // Count declares a flag that is a whole number of at least least.
 func (f *FlagSet) Count(p *int, name string, least int, help string) {
 	f.Func(name, help, func(s string) error {
-		n, err := strconv.Atoi(s)
-		if err != nil || n < least {
-			return fmt.Errorf("want a whole number of at least %d", least)
+		n, err := WholeNumber(s, least)
+		if err == nil {
+			*p = n
 		}
-		*p = n
-		return nil
+		return err
 	})
+}
+
+// WholeNumber reads a whole number of at least least.
+func WholeNumber(s string, least int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < least {
+		return 0, fmt.Errorf("want a whole number of at least %d", least)
+	}
+	return n, nil
 }
 
 // Cores declares a flag that is a number of cores.

@@ -25,6 +25,7 @@ type planner struct {
 	lane                     int // 0: as the overlay has it
 	plot                     string
 	in                       modelio.InputFiles
+	shapes                   modelio.Shapes
 }
 
 // What is planned where neither an overlay nor these are given.
@@ -47,6 +48,8 @@ func (p *planner) declare(f *cli.FlagSet) {
 		})
 	p.in = modelio.InputFiles{}
 	p.in.Declare(f, "plan: ")
+	p.shapes.Declare(f, "plan: ")
+	p.shapes.In = p.in
 	f.StringVar(&p.plot, "plot", "", "plan: draw time against multipliers into an .svg or .png `file`")
 }
 
@@ -111,7 +114,7 @@ func (p *planner) run(e *cli.Env, args []string, json bool) error {
 			return cli.Usage("--plot %s: %v", p.plot, err)
 		}
 	}
-	g, vals, err := (&modelio.ValueFlags{Seed: modelio.DefaultSeed, AllowNaN: true}).Load(e, path, true)
+	g, vals, err := (&modelio.ValueFlags{Seed: modelio.DefaultSeed, AllowNaN: true}).Load(e, path, &p.shapes, true)
 	if err != nil {
 		return err
 	}

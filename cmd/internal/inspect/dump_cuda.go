@@ -17,7 +17,7 @@ const ptxFormat = "ptx"
 
 // cudaText is the CUDA C++ of the kernels, or their PTX.
 func (d *dumper) cudaText(e *cli.Env, path string) (string, error) {
-	g, err := modelio.LoadGraph(e, path)
+	g, err := modelio.LoadGraph(e, path, &d.compile.Shapes)
 	if err != nil {
 		return "", err
 	}

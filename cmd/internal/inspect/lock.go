@@ -77,6 +77,7 @@ type locker struct {
 	arch       string
 	overlay    string
 	json       bool
+	shapes     modelio.Shapes
 }
 
 func (l *locker) declare(f *cli.FlagSet) {
@@ -86,6 +87,7 @@ func (l *locker) declare(f *cli.FlagSet) {
 	f.StringVar(&l.arch, "arch", "", "target cuda: plan for `CHIP`, such as sm_80 (default "+modelio.DefaultArch+")")
 	f.Values("overlay", isa.Overlays)
 	f.StringVar(&l.overlay, "overlay", "", "target fpga: plan for the overlay `NAME`")
+	l.shapes.Declare(f, "")
 	f.StringVar(&l.file, "file", "", "the lock `FILE` (default: the model's name with the extension "+fuselock.Ext+", beside it)")
 }
 
@@ -119,7 +121,7 @@ func (l *locker) open(e *cli.Env, args []string) (g *graph.Graph, model string, 
 	case l.overlay != "" && !slices.Contains(l.targets, modelio.OverlayTarget):
 		return nil, "", nil, cli.Usage("--overlay %s is for --target %s", l.overlay, modelio.OverlayTarget)
 	}
-	if g, err = modelio.LoadGraph(e, path); err != nil {
+	if g, err = modelio.LoadGraph(e, path, &l.shapes); err != nil {
 		return nil, "", nil, err
 	}
 	if file, err = fuselock.Read(l.file); errors.Is(err, fs.ErrNotExist) {

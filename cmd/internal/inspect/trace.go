@@ -24,7 +24,7 @@ func traceOf(e *cli.Env, compile *modelio.CompileFlags, values *modelio.ValueFla
 		tr, _, err := compile.Plan(g)
 		return tr, err
 	}
-	g, vals, err := values.Load(e, path, true)
+	g, vals, err := values.Load(e, path, &compile.Shapes, true)
 	if err != nil {
 		return nil, err
 	}

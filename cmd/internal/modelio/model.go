@@ -16,6 +16,7 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/graph"
 	"fusec/graph/memlimit"
+	"fusec/graph/onnx"
 	"fusec/graph/trace"
 	"fusec/graph/trace/tracejson"
 	kernels "fusec/kernels/cuda"
@@ -33,7 +34,7 @@ func ModelArgument(args []string) (string, error) {
 	case 1:
 		return args[0], likely(args[0])
 	case 0:
-		return "", cli.Usage("which model? Give the path of a .graph file, or - for standard input")
+		return "", cli.Usage("which model? Give the path of a .graph or .onnx file, or - for standard input")
 	}
 	return "", cli.Usage("one model at a time, not %d: %s", len(args), strings.Join(args, ", "))
 }
@@ -45,9 +46,12 @@ func likely(path string) error {
 	if ext == ".safetensors" {
 		return cli.Usage("%s has weights: the model is %s", path, model)
 	}
-	_, err := os.Stat(path)
-	if _, there := os.Stat(path + ".graph"); path != StdinName && errors.Is(err, fs.ErrNotExist) && there == nil {
-		return cli.Usage("%s: no such file; did you mean %s.graph?", path, path)
+	if _, err := os.Stat(path); path != StdinName && errors.Is(err, fs.ErrNotExist) {
+		for _, ext := range []string{".graph", onnx.Extension} {
+			if _, err := os.Stat(path + ext); err == nil {
+				return cli.Usage("%s: no such file; did you mean %s?", path, path+ext)
+			}
+		}
 	}
 	return nil
 }
@@ -62,7 +66,17 @@ func ModelName(path string) string {
 }
 
 // LoadGraph reads a graph without weights.
-func LoadGraph(e *cli.Env, path string) (*graph.Graph, error) {
+func LoadGraph(e *cli.Env, path string, shapes *Shapes) (*graph.Graph, error) {
+	if err := shapes.check(path); err != nil {
+		return nil, err
+	}
+	if isONNX(path) {
+		m, err := shapes.load(e, path)
+		if err != nil {
+			return nil, err
+		}
+		return m.Graph, nil
+	}
 	if filepath.Ext(path) == AheadExt {
 		a, err := fusec.OpenAhead(path)
 		if err != nil {
@@ -93,6 +107,7 @@ type CompileFlags struct {
 	Arch    string
 
 	Precision fusec.Precision
+	Shapes    Shapes
 	ahead     *fusec.Ahead // that the model came with, or nil
 	Overlay   OverlayFlags
 }
@@ -111,6 +126,9 @@ func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
 		return err
 	})
 	f.Precision(&c.Precision)
+	if f.Lookup("dim") == nil { // of a command that has a flag of that name
+		c.Shapes.Declare(f, "")
+	}
 	c.Overlay.declare(f)
 	f.Threads(&c.Threads, "all")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
@@ -181,7 +199,7 @@ func PlanFor[D lowering.Device](g *graph.Graph, opts ...fusec.CompileOption) (de
 // Load reads a graph to be looked at, without weights. One that was compiled ahead of time is looked at where it runs.
 func (c *CompileFlags) Load(e *cli.Env, path string) (*graph.Graph, error) {
 	if filepath.Ext(path) != AheadExt {
-		return LoadGraph(e, path)
+		return LoadGraph(e, path, &c.Shapes)
 	}
 	a, err := fusec.OpenAhead(path)
 	if err != nil {
@@ -309,11 +327,11 @@ func (v *Values) All() map[string]*graph.Tensor {
 	return all
 }
 
-// Load reads a graph and the values for it: weights from the file beside it, the rest random. If lenient, weights that
-// are missing become random.
-func (v *ValueFlags) Load(e *cli.Env, path string, lenient bool) (*graph.Graph, *Values, error) {
+// Load reads a graph and the values for it: weights from the file beside it or in it, the rest random. If lenient, weights
+// that are missing become random.
+func (v *ValueFlags) Load(e *cli.Env, path string, shapes *Shapes, lenient bool) (*graph.Graph, *Values, error) {
 	vals := &Values{Weights: map[string]*graph.Tensor{}, Inputs: map[string]*graph.Tensor{}, Random: map[string]bool{}}
-	g, err := v.weights(e, path, lenient, vals)
+	g, err := v.weights(e, path, shapes, lenient, vals)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -339,14 +357,14 @@ func (v *ValueFlags) Load(e *cli.Env, path string, lenient bool) (*graph.Graph, 
 }
 
 // weights reads the graph, and its weights into vals.
-func (v *ValueFlags) weights(e *cli.Env, path string, lenient bool, vals *Values) (*graph.Graph, error) {
+func (v *ValueFlags) weights(e *cli.Env, path string, shapes *Shapes, lenient bool, vals *Values) (*graph.Graph, error) {
 	if filepath.Ext(path) == AheadExt && v.random {
 		g, err := v.compiledWeights(path, true, vals)
 		vals.Weights = map[string]*graph.Tensor{}
 		return g, err
 	}
 	if v.random || path == StdinName {
-		g, err := LoadGraph(e, path)
+		g, err := LoadGraph(e, path, shapes)
 		if err == nil && !v.random && !lenient && hasWeights(g) {
 			err = errors.New("a graph on standard input comes without weights; --random-weights runs it with random ones")
 		}
@@ -355,7 +373,10 @@ func (v *ValueFlags) weights(e *cli.Env, path string, lenient bool, vals *Values
 	if filepath.Ext(path) == AheadExt {
 		return v.compiledWeights(path, lenient, vals)
 	}
-	g, w, err := graph.Load(path)
+	if err := shapes.check(path); err != nil {
+		return nil, err
+	}
+	g, w, from, err := loadModel(e, path, shapes)
 	if err != nil && onlyMissing(err) {
 		if lenient {
 			return graph.LoadGraph(path)
@@ -366,12 +387,12 @@ func (v *ValueFlags) weights(e *cli.Env, path string, lenient bool, vals *Values
 		return nil, err
 	}
 	if len(w.Unused) > 0 {
-		e.Note("%s holds tensors that the graph does not name: %s", graph.WeightsPath(path), strings.Join(cli.FirstOf(w.Unused, 5), ", "))
+		e.Note("%s holds tensors that the graph does not name: %s", from, strings.Join(cli.FirstOf(w.Unused, 5), ", "))
 	}
 	if !v.AllowNaN {
 		for _, n := range g.Sources() {
 			if err := checkNaN(n, w.Tensors[n.Name]); err != nil {
-				return nil, fmt.Errorf("%s: %w; --allow-nan runs the model as it is", graph.WeightsPath(path), err)
+				return nil, fmt.Errorf("%s: %w; --allow-nan runs the model as it is", from, err)
 			}
 		}
 	}

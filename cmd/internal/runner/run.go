@@ -2,16 +2,15 @@
 package runner
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/big"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"fusec"
 	"fusec/cmd/internal/cli"
@@ -114,7 +113,8 @@ func (r *runner) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	g, vals, err := r.values.Load(e, path, false)
+	r.compile.Shapes.In = r.in
+	g, vals, err := r.values.Load(e, path, &r.compile.Shapes, false)
 	if err != nil {
 		return err
 	}
@@ -152,15 +152,17 @@ func (r *runner) run(e *cli.Env, args []string) error {
 	rep := &RunReport{Schema: "fusec.run/1", Model: modelio.ModelName(path), Target: r.compile.Target, Precision: p.Trace().Precision, Seed: r.values.Seed, Launches: len(p.Fusions()),
 		CompileNS: p.CompileTime().Nanoseconds(), RunNS: took.Nanoseconds(), MemoryBytes: p.Bytes(), Sources: r.sources(g, vals), Outputs: []runOutput{}}
 	var files []cli.Output
-	for _, name := range g.OutputNames() {
+	names := g.OutputNames()
+	paths := fileNames(names)
+	for i, name := range names {
 		t, err := p.Output(name)
 		if err != nil {
 			return err
 		}
 		out := summarise(name, t)
 		if r.out != "" {
-			out.File = fileName(name)
-			if strings.Contains(out.File, "%~") {
+			out.File = paths[i]
+			if len(name) > maxFileName {
 				e.Note("the name of output %.40q… is too long for a file; it is in %s", name, out.File)
 			}
 			files = append(files, cli.Output{Path: out.File, Write: func(w io.Writer) error { return npy.Write(w, t) }})
@@ -270,20 +272,30 @@ func less(t *graph.Tensor, i, j int) bool {
 // maxFileName is the most bytes of a file's name that file systems have in common, less those of an extension.
 const maxFileName = 200
 
-// fileName is the file of an output; different outputs have different files. A name that is too long for a file is cut,
-// and ends in %~, which no other name has, and a hash of the whole.
-func fileName(output string) string {
-	s := url.PathEscape(output) // escapes slashes
-	if len(s) > maxFileName {
-		s = fmt.Sprintf("%s%%~%x", s[:maxFileName-34], sha256.Sum256([]byte(output)))[:maxFileName]
+// fileNames are the files of outputs, all different: their names, with _ for what is no letter, digit, dot, hyphen or
+// underscore and for a dot at the beginning. A name that is too long is cut, and of several with one file all but the first
+// get a number.
+func fileNames(outputs []string) []string {
+	files, taken := make([]string, len(outputs)), map[string]bool{}
+	for i, name := range outputs {
+		s := strings.Map(func(r rune) rune {
+			if r < 128 && (r == '.' || r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
+				return r
+			}
+			return '_'
+		}, name)
+		s = s[:min(len(s), maxFileName)]
+		if s == "" || s[0] == '.' {
+			s = "_" + strings.TrimPrefix(s, ".")
+		}
+		try := s
+		for n := 2; taken[strings.ToLower(try)]; n++ { // some file systems do not tell the cases of letters apart
+			try = fmt.Sprintf("%s_%d", s, n)
+		}
+		taken[strings.ToLower(try)] = true
+		files[i] = try + ".npy"
 	}
-	if strings.HasPrefix(s, ".") {
-		s = "%2E" + s[1:]
-	}
-	if s == "" {
-		s = "%" // no escaped name
-	}
-	return s + ".npy"
+	return files
 }
 
 // text prints the report for people; dir is where the outputs went.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -51,7 +52,7 @@ func TestRunIsRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(rep.Outputs) != 2 || rep.Outputs[0].Name != "probs" || rep.Outputs[1].File != "hidden%2Fact.npy" {
+	if len(rep.Outputs) != 2 || rep.Outputs[0].Name != "probs" || rep.Outputs[1].File != "hidden_act.npy" {
 		t.Fatalf("outputs %+v", rep.Outputs)
 	}
 	for _, o := range rep.Outputs {
@@ -256,21 +257,24 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
-func TestFileName(t *testing.T) {
+func TestFileNames(t *testing.T) {
+	names := []string{"y", "a/b", "a_b", "A_B", "a%2Fb", "..", ".", "", ".hidden", "%2E", "ü", "a b", strings.Repeat("x", 300),
+		strings.Repeat("x", 301), strings.Repeat("ü/", 100)}
 	seen := map[string]string{}
-	for _, name := range []string{"y", "a/b", "a%2Fb", "..", ".", "", ".hidden", "%2E", "ü", "a b", strings.Repeat("x", 300),
-		strings.Repeat("x", 301), strings.Repeat("ü/", 100)} {
-		f := fileName(name)
-		if len(f) > maxFileName+len(".npy") {
-			t.Errorf("%q has a file with a name of %d bytes", name, len(f))
+	for i, f := range fileNames(names) {
+		if len(f) > maxFileName+len("_12.npy") {
+			t.Errorf("%q has a file with a name of %d bytes", names[i], len(f))
 		}
-		if strings.ContainsAny(f, "/\\") || strings.HasPrefix(f, ".") {
-			t.Errorf("%q becomes %q", name, f)
+		if strings.ContainsAny(f, "/\\%") || strings.HasPrefix(f, ".") {
+			t.Errorf("%q becomes %q", names[i], f)
 		}
-		if other, twice := seen[f]; twice {
-			t.Errorf("%q and %q both become %q", name, other, f)
+		if other, twice := seen[strings.ToLower(f)]; twice {
+			t.Errorf("%q and %q both become %q", names[i], other, f)
 		}
-		seen[f] = name
+		seen[strings.ToLower(f)] = names[i]
+	}
+	if got := fileNames([]string{"a/b", "a_b", "z"}); !slices.Equal(got, []string{"a_b.npy", "a_b_2.npy", "z.npy"}) {
+		t.Error(got)
 	}
 }
 

@@ -1,0 +1,86 @@
+package modelio
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"fusec/cmd/internal/cli"
+	"fusec/graph"
+	"fusec/graph/npy"
+	"fusec/graph/onnx"
+)
+
+// Shapes are the sizes that an ONNX model leaves open: by name, and those of values of inputs.
+type Shapes struct {
+	dims map[string]int
+	In   InputFiles // values of inputs, which are read before the model is
+}
+
+// Declare declares --dim, of which the help says for what it is.
+func (s *Shapes) Declare(f *cli.FlagSet, what string) {
+	f.Func("dim", what+"a size that an ONNX model leaves open, as `NAME=SIZE`, such as batch=4; may be repeated", s.Set)
+}
+
+// Set binds a size, given as NAME=SIZE.
+func (s *Shapes) Set(text string) error {
+	name, number, ok := strings.Cut(text, "=")
+	size, err := strconv.Atoi(number)
+	if !ok || name == "" || err != nil || size < 0 {
+		return errors.New("want NAME=SIZE")
+	}
+	if old, twice := s.dims[name]; twice && old != size {
+		return fmt.Errorf("%s is given twice", name)
+	}
+	if s.dims == nil {
+		s.dims = map[string]int{}
+	}
+	s.dims[name] = size
+	return nil
+}
+
+// isONNX tells by its name whether a file is an ONNX model.
+func isONNX(path string) bool { return strings.EqualFold(filepath.Ext(path), onnx.Extension) }
+
+// load reads an ONNX model.
+func (s *Shapes) load(e *cli.Env, path string) (*onnx.Model, error) {
+	o := onnx.Options{Dims: s.dims, Inputs: map[string]*graph.Tensor{}}
+	for _, name := range SortedKeys(s.In) {
+		t, err := npy.ReadFile(s.In[name])
+		if err != nil {
+			return nil, err
+		}
+		o.Inputs[name] = t
+	}
+	m, err := onnx.Load(path, o)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Fixed) > 0 {
+		e.Note("the program is for these values alone of inputs that decide on shapes: %s", strings.Join(cli.FirstOf(m.Fixed, 8), ", "))
+	}
+	return m, nil
+}
+
+// loadModel reads a model and its weights from a .graph or an ONNX model, and names the file of the weights.
+func loadModel(e *cli.Env, path string, shapes *Shapes) (g *graph.Graph, w *graph.Weights, from string, err error) {
+	if !isONNX(path) {
+		g, w, err = graph.Load(path)
+		return g, w, graph.WeightsPath(path), err
+	}
+	m, err := shapes.load(e, path)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	return m.Graph, &graph.Weights{Tensors: m.Weights}, path, nil
+}
+
+// check refuses --dim for models whose sizes are all fixed.
+func (s *Shapes) check(path string) error {
+	if len(s.dims) > 0 && !isONNX(path) {
+		return cli.Usage("--dim is for ONNX models; the sizes of %s are fixed", path)
+	}
+	return nil
+}
