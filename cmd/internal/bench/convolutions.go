@@ -7,7 +7,7 @@ import (
 	"fusec/graph"
 )
 
-// convolutions is a network of convolutions, a node or two for each layer.
+// convolutions is a network of convolutions, a node or two for each layer. Norms are in training where the workload is.
 func convolutions(b *graph.Builder, w workload.Workload, t map[string]*graph.Node) (*graph.Node, error) {
 	values := []*graph.Node{t["x"]}
 	for _, l := range w.Net {
@@ -18,7 +18,7 @@ func convolutions(b *graph.Builder, w workload.Workload, t map[string]*graph.Nod
 		for _, name := range l.Tensors {
 			args = append(args, t[name])
 		}
-		y, err := layer(b, l, args)
+		y, err := layer(b, l, args, w.Base != "")
 		if err != nil {
 			return nil, fmt.Errorf("the workload %q: %w", w.Name, err)
 		}
@@ -28,7 +28,7 @@ func convolutions(b *graph.Builder, w workload.Workload, t map[string]*graph.Nod
 }
 
 // layer is one layer's value.
-func layer(b *graph.Builder, l workload.Layer, args []*graph.Node) (*graph.Node, error) {
+func layer(b *graph.Builder, l workload.Layer, args []*graph.Node, train bool) (*graph.Node, error) {
 	x, s := args[0], l.Shape
 	both := func(n int) graph.Ints { return graph.IntsOf(n, n) }
 	pad := graph.IntsOf(l.Pad, l.Pad, l.Pad, l.Pad)
@@ -40,7 +40,7 @@ func layer(b *graph.Builder, l workload.Layer, args []*graph.Node) (*graph.Node,
 		}
 		return y, nil
 	case workload.LayerNorm:
-		return b.Add(graph.BatchNorm{Eps: workload.Eps}, args...), nil
+		return b.Add(graph.BatchNorm{Eps: workload.Eps, Train: train}, args...), nil
 	case workload.LayerRelu:
 		return b.Unary(graph.Relu, x), nil
 	case workload.LayerRelu6:

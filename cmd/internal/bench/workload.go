@@ -21,14 +21,12 @@ func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.Compi
 	attends := strings.HasPrefix(w.Name, "attention-")
 	bare := attends || strings.HasPrefix(w.Name, "gemm-")
 	t := map[string]*graph.Node{}
-	var nodes []*graph.Node
 	for i, x := range w.Tensors {
 		declare := b.Param
 		if i == 0 || bare || w.Base != "" {
 			declare = b.Input
 		}
 		t[x.Name] = declare(x.Name, graph.TypeOf(graph.F32, x.Shape...))
-		nodes = append(nodes, t[x.Name])
 	}
 	name := w.Name
 	if w.Base != "" {
@@ -45,10 +43,14 @@ func workloadGraph(w workload.Workload) (g *graph.Graph, gradients []fusec.Compi
 		return nil, nil, nil, err
 	}
 	if w.Base != "" {
-		y = b.Reduce(graph.Mean, b.Unary(graph.Square, b.Binary(graph.Sub, y, t["target"])), false, 0, 1)
-		for _, n := range nodes[1 : len(nodes)-1] {
-			outputs = append(outputs, "gradient of "+n.Name)
-			gradients = append(gradients, fusec.WithGradient(outputs[len(outputs)-1], y, n))
+		axes := make([]int, y.Type.Shape.Rank())
+		for i := range axes {
+			axes[i] = i
+		}
+		y = b.Reduce(graph.Mean, b.Unary(graph.Square, b.Binary(graph.Sub, y, t["target"])), false, axes...)
+		for _, x := range w.Weights() {
+			outputs = append(outputs, "gradient of "+x.Name)
+			gradients = append(gradients, fusec.WithGradient(outputs[len(outputs)-1], y, t[x.Name]))
 		}
 	}
 	b.Output(workloadOutput, y)

@@ -43,7 +43,8 @@ def attention_shape(name):
 def trains(name):
     """Whether the workload is forward and backward: the loss is the mean of (y - target)², target the last tensor.
 
-    The result is the loss and its gradients for the parameters, in their order; see flat.
+    The result is the loss and its gradients for the parameters, in their order, without the running statistics of batch
+    normalisations, which take the batch's own; see flat.
     """
     return name.endswith("-train")
 
@@ -62,8 +63,9 @@ def tensors(name):
     if a:
         return {x: gen(i + 1, 4, a[0], AH * AD) for i, x in enumerate("qkv")}
     if trains(name):
-        t = tensors(name[:-len("-train")])
-        shape = (64, 10) if name == "mlp-train" else (B * S, D)
+        base = name[:-len("-train")]
+        t, net = tensors(base), conv_networks.net(base)
+        shape = net.shapes[-1] if net else (64, 10) if name == "mlp-train" else (B * S, D)
         return {**t, "target": gen(99, 2, *shape)}
     g = gemm_shape(name)
     if g:
@@ -99,6 +101,8 @@ def flops(name):
     a = attention_shape(name)
     if a:
         return (2 * a[0] * (a[0] + 1) if a[1] else 4 * a[0] * a[0]) * AH * AD
+    if name == "conv-resnet18-b8-train":
+        return 3 * flops("conv-resnet18-b8") - 8 * 2 * 112 * 112 * 64 * 3 * 7 * 7
     if name == "mlp-train":
         return 3 * flops("mlp") - 2 * 64 * 784 * 512
     if name == "block-train":

@@ -1,7 +1,7 @@
 """PyTorch on the CPU: PROGRAM workload threads seconds.
 
 PEER=torch          eager, gradients only where the workload trains; the block with plain attention and with scaled_dot_product_attention, the
-                    faster counts
+                    faster counts; networks of convolutions in both layouts of images
 PEER=torch-compile  torch.compile (inductor), with and without weight freezing, the faster counts; not for gemm, where
                     it calls the same kernel as eager
 """
@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as fn
 
 import common
+import conv_networks
 from common import B, D, EPS, H, S
 
 COMPILE = os.environ.get("PEER") == "torch-compile"
@@ -38,6 +39,62 @@ def block(attend):
         return fn.layer_norm(y + linear(h, w2, b2), (D,), gamma2, beta2, EPS)
 
     return f
+
+
+def convolutions(net, names, train):
+    """A network of convolutions of x and the parameters of these names; norms are of the batch where it trains."""
+
+    def f(x, *params):
+        p, values = dict(zip(names, params)), [x]
+        for a in net.layers:
+            kind, args, w = a["kind"], [values[i] for i in a["args"]], [p.get(k) for k in a.get("tensors", [])]
+            x = args[0]
+            if kind == "conv":
+                y = fn.conv2d(x, w[0], w[1] if len(w) > 1 else None, a["stride"], a["pad"], 1, a["groups"])
+            elif kind == "norm":
+                y = fn.batch_norm(x, None if train else w[2], None if train else w[3], w[0], w[1], train, 0.1, EPS)
+            elif kind == "maxpool":
+                y = fn.max_pool2d(x, a["kernel"], a["stride"], a["pad"])
+            elif kind == "concat":
+                y = torch.cat(args, a["axis"])
+            elif kind == "upsample":
+                y = fn.interpolate(x, scale_factor=2, mode="nearest")
+            elif kind == "linear":
+                y = linear(x.flatten(1), *w)[:, :, None, None]
+            elif kind == "flat":
+                y = x.reshape(a["shape"])
+            elif kind == "mean":
+                y = x.mean((2, 3), keepdim=True)
+            elif kind == "add":
+                y = x + args[1]
+            else:
+                y = {"relu": fn.relu, "relu6": fn.relu6, "silu": fn.silu, "sigmoid": torch.sigmoid}[kind](x)
+            values.append(y)
+        return values[-1].contiguous()
+
+    return f
+
+
+def network(name, net):
+    """The variants of a network of convolutions, with images in NCHW and in NHWC."""
+    train = common.trains(name)
+    tensors = {k: torch.from_numpy(v) for k, v in common.tensors(name).items()}
+    still = {k for a in net.layers if train and a["kind"] == "norm" for k in a["tensors"][2:]}
+    names = [k for k in tensors if k not in still and k not in ("x", "target")]
+    makes = {}
+    for tail, form in (("", torch.contiguous_format), ("-channels-last", torch.channels_last)):
+        x = tensors["x"].contiguous(memory_format=form)
+        params = [tensors[k] for k in names]
+        params = [p.contiguous(memory_format=form) if p.dim() == 4 else p.t().contiguous() if p.dim() == 2 else p for p in params]
+        f = convolutions(net, names, train)
+        if train:
+            makes[("compile" if COMPILE else "eager") + tail] = trained(f, x, params, tensors["target"], COMPILE)
+        elif COMPILE:
+            makes["compile" + tail] = prepared(f, x, params, False)
+            makes["compile" + tail + "-frozen"] = prepared(f, x, params, True)
+        else:
+            makes["eager" + tail] = prepared(f, x, params)
+    return makes
 
 
 class Model(torch.nn.Module):
@@ -106,6 +163,11 @@ def trained(f, x, params, target, compiled):
 def build(name, threads):
     torch.set_num_threads(threads)
     torch.set_grad_enabled(common.trains(name))
+    net = conv_networks.net(name.removesuffix("-train"))
+    if net:
+        if COMPILE and not hasattr(torch, "compile"):
+            raise common.Unsupported("this torch has no torch.compile")
+        return network(name, net)
     t = [torch.from_numpy(v) for v in common.tensors(name).values()]
     if name.startswith("gemm-"):
         if COMPILE:

@@ -9,6 +9,12 @@ import (
 
 // network computes a network of convolutions in float64.
 func network(w Workload, t map[string][]float64) []float64 {
+	_, values := layers(w, t)
+	return values[len(w.Net)]
+}
+
+// layers computes the values of a network and their shapes. Those that no later layer reads are dropped, unless it trains.
+func layers(w Workload, t map[string][]float64) ([][4]int, [][]float64) {
 	shapes, values := [][4]int{[4]int(w.Tensors[0].Shape)}, [][]float64{t["x"]}
 	last := make([]int, len(w.Net)+1) // the last layer that reads a value
 	for i, l := range w.Net {
@@ -27,6 +33,9 @@ func network(w Workload, t map[string][]float64) []float64 {
 		case LayerConv:
 			convolve(y, x, s, l, p)
 		case LayerNorm:
+			if w.Base != "" {
+				p[2], p[3] = moments(x, s)
+			}
 			for k := range y {
 				c := k / (s[2] * s[3]) % s[1]
 				y[k] = (x[k]-p[2][c])/math.Sqrt(p[3][c]+Eps)*p[0][c] + p[1][c]
@@ -61,12 +70,142 @@ func network(w Workload, t map[string][]float64) []float64 {
 		}
 		shapes, values = append(shapes, l.Shape), append(values, y)
 		for _, a := range l.Args {
-			if last[a] == i {
+			if last[a] == i && w.Base == "" {
 				values[a] = nil
 			}
 		}
 	}
-	return values[len(w.Net)]
+	return shapes, values
+}
+
+// moments is the mean and the biased variance of each channel.
+func moments(x []float64, s [4]int) (mean, variance []float64) {
+	mean, variance = make([]float64, s[1]), make([]float64, s[1])
+	area := s[2] * s[3]
+	n := float64(s[0] * area)
+	for k, v := range x {
+		mean[k/area%s[1]] += v / n
+	}
+	for k, v := range x {
+		d := v - mean[k/area%s[1]]
+		variance[k/area%s[1]] += d * d / n
+	}
+	return mean, variance
+}
+
+// networkBack gives the loss of a network that trains, and its gradients by name.
+func networkBack(w Workload, t, grads map[string][]float64) float64 {
+	shapes, values := layers(w, t)
+	back := make([][]float64, len(values))
+	for i, v := range values {
+		back[i] = make([]float64, len(v))
+	}
+	loss, d := lossBack(values[len(w.Net)], t["target"])
+	back[len(w.Net)] = d
+	for i, l := range slices.Backward(w.Net) {
+		a := l.Args[0]
+		x, s, dx, y, dy := values[a], shapes[a], back[a], values[i+1], back[i+1]
+		area := s[2] * s[3]
+		switch l.Kind {
+		case LayerConv:
+			name := l.Tensors[0]
+			grads[name] = make([]float64, len(t[name]))
+			convolveBack(dy, x, t[name], dx, grads[name], s, l)
+		case LayerNorm:
+			gamma := t[l.Tensors[0]]
+			mean, variance := moments(x, s)
+			dgamma, dbeta, n := make([]float64, s[1]), make([]float64, s[1]), float64(len(x)/s[1])
+			hat := func(k, c int) float64 { return (x[k] - mean[c]) / math.Sqrt(variance[c]+Eps) }
+			for k, d := range dy {
+				c := k / area % s[1]
+				dgamma[c] += d * hat(k, c)
+				dbeta[c] += d
+			}
+			for k, d := range dy {
+				c := k / area % s[1]
+				dx[k] += gamma[c] / math.Sqrt(variance[c]+Eps) * (d - dbeta[c]/n - hat(k, c)*dgamma[c]/n)
+			}
+			grads[l.Tensors[0]], grads[l.Tensors[1]] = dgamma, dbeta
+		case LayerRelu:
+			for k, d := range masked(dy, y) {
+				dx[k] += d
+			}
+		case LayerAdd:
+			for _, a := range l.Args {
+				for k, d := range dy {
+					back[a][k] += d
+				}
+			}
+		case LayerMaxPool:
+			maximumBack(dy, x, y, dx, s, l)
+		case LayerMean:
+			for k := range x {
+				dx[k] += dy[k/area] / float64(area)
+			}
+		case LayerLinear:
+			d, dw, db := mulBack(x, t[l.Tensors[0]], dy, s[0])
+			grads[l.Tensors[0]], grads[l.Tensors[1]] = dw, db
+			for k, v := range d {
+				dx[k] += v
+			}
+		}
+		values[i+1], back[i+1] = nil, nil
+	}
+	return loss
+}
+
+// convolveBack adds the gradients of a dense convolution without a bias.
+func convolveBack(dy, x, w, dx, dw []float64, s [4]int, l Layer) {
+	out, oh, ow, taps := l.Shape[1], l.Shape[2], l.Shape[3], l.Kernel*l.Kernel
+	var wait sync.WaitGroup
+	for c := range s[1] { // each writes what no other does
+		wait.Add(1)
+		go func() {
+			defer wait.Done()
+			for n := range s[0] {
+				plane := (n*s[1] + c) * s[2] * s[3]
+				for o := range out {
+					for tap := range taps {
+						ky, kx, at := tap/l.Kernel-l.Pad, tap%l.Kernel-l.Pad, (o*s[1]+c)*taps+tap
+						sum, f := 0.0, w[at]
+						for r := range oh {
+							i := r*l.Stride + ky
+							if i < 0 || i >= s[2] {
+								continue
+							}
+							from, to := x[plane+i*s[3]:][:s[3]], dx[plane+i*s[3]:][:s[3]]
+							for q, d := range dy[((n*out+o)*oh+r)*ow:][:ow] {
+								if j := q*l.Stride + kx; j >= 0 && j < s[3] {
+									sum += d * from[j]
+									to[j] += d * f
+								}
+							}
+						}
+						dw[at] += sum
+					}
+				}
+			}
+		}()
+	}
+	wait.Wait()
+}
+
+// maximumBack adds dy to the first element of each window that is its greatest.
+func maximumBack(dy, x, y, dx []float64, s [4]int, l Layer) {
+	oh, ow := l.Shape[2], l.Shape[3]
+	for k, d := range dy {
+		plane, r, c := k/(oh*ow), k/ow%oh, k%ow
+		for tap := range l.Kernel * l.Kernel {
+			i, j := r*l.Stride+tap/l.Kernel-l.Pad, c*l.Stride+tap%l.Kernel-l.Pad
+			if i < 0 || i >= s[2] || j < 0 || j >= s[3] {
+				continue
+			}
+			if at := (plane*s[2]+i)*s[3] + j; x[at] == y[k] {
+				dx[at] += d
+				break
+			}
+		}
+	}
 }
 
 // convolve adds products of filter elements and rows of pixels.

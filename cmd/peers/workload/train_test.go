@@ -139,6 +139,8 @@ func trained(w Workload, t map[string][]float64) []float64 {
 	grads := map[string][]float64{}
 	var loss float64
 	switch w.Base {
+	case "conv-resnet18-b8":
+		loss = networkBack(w, t, grads)
 	case "mlp":
 		h1 := each(mul(t["x"], t["w1"], t["b1"], 64), relu)
 		h2 := each(mul(h1, t["w2"], t["b2"], 64), relu)
@@ -167,7 +169,7 @@ func trained(w Workload, t map[string][]float64) []float64 {
 		_, grads["wqkv"], grads["bqkv"] = mulBack(t["x"], t["wqkv"], attentionBack(qkv, do), rows)
 	}
 	out := []float64{loss}
-	for _, x := range w.Tensors[1 : len(w.Tensors)-1] {
+	for _, x := range w.Weights() {
 		out = append(out, grads[x.Name]...)
 	}
 	return out

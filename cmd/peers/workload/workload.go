@@ -26,7 +26,8 @@ type Tensor struct {
 // Workload is one piece of work. Out is the shape of its result.
 //
 // One that trains is the forward pass of Base and the backward pass: its result is the loss, the mean of (y − target)²,
-// and then the loss's gradients for all tensors of Base but the first, in their order, one after another.
+// and then the loss's gradients for the Weights, in their order, one after another. Batch normalisations take the batch's
+// own mean and biased variance.
 type Workload struct {
 	Name    string
 	Meaning string
@@ -109,6 +110,8 @@ func All() []Workload {
 			list = append(list, train(w, 3*w.FLOPs-2*64*784*512, 0.43537854947647231, 170.49640054559279))
 		case "block":
 			list = append(list, train(w, 3*w.FLOPs-2*512*256*768, 1.4192376745223523, 633.64377647349102))
+		case "conv-resnet18-b8":
+			list = append(list, train(w, 3*w.FLOPs-8*2*112*112*64*3*7*7, -4.6985799066303908, 754.31005031602683))
 		}
 	}
 	return list
@@ -117,12 +120,24 @@ func All() []Workload {
 // train is the workload that trains base.
 func train(base Workload, flops, sum, abs float64) Workload {
 	w := Workload{Name: base.Name + "-train", Meaning: "forward and backward of " + base.Name, Base: base.Name,
-		Tensors: append(slices.Clone(base.Tensors), Tensor{Name: "target", Seed: 99, Scale: 2, Shape: base.Out}),
-		Out:     []int{1}, FLOPs: flops, Checksum: sum, AbsSum: abs}
-	for _, t := range base.Tensors[1:] {
+		Tensors: append(slices.Clone(base.Tensors), Tensor{Name: "target", Seed: 99, Scale: 2, Shape: base.Out}), Net: base.Net,
+		Out: []int{1}, FLOPs: flops, Tolerance: base.Tolerance, Checksum: sum, AbsSum: abs}
+	for _, t := range w.Weights() {
 		w.Out[0] += t.elems()
 	}
 	return w
+}
+
+// Weights are the tensors that a workload that trains has gradients for: all but the input, the target and the running
+// statistics of batch normalisations.
+func (w Workload) Weights() []Tensor {
+	still := map[string]bool{}
+	for _, l := range w.Net {
+		if l.Kind == LayerNorm {
+			still[l.Tensors[2]], still[l.Tensors[3]] = true, true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(w.Tensors[1:len(w.Tensors)-1]), func(t Tensor) bool { return still[t.Name] })
 }
 
 func gemm(name string, m, k, n int, sum, abs float64) Workload {
