@@ -37,6 +37,8 @@ func (d *Device) ImageTime(op graph.Op, args, results []graph.Type) time.Duratio
 		if args[0].Shape.Rank() == 2 {
 			ns = 1.4 * elems(args[0])
 		}
+	case graph.GroupNorm:
+		ns = 0.4 * elems(args[0])
 	case graph.Reduce:
 		ns = 0.05 * elems(args[0])
 		if a, last := op.Axes.Slice(), args[0].Shape.Rank()-1; slices.Contains(a, 0) && slices.Contains(a, last) {

@@ -8,14 +8,32 @@ import (
 	"fusec/passes/rewrite"
 )
 
-// toNHWC and toNCHW are the permutations of conversions.
-var (
-	toNHWC = graph.ImagePerm(graph.NCHW, graph.NHWC)
-	toNCHW = graph.ImagePerm(graph.NHWC, graph.NCHW)
-)
+// toNHWC is the permutation that moves the channels of images of a rank behind their axes of space.
+func toNHWC(rank int) graph.Ints {
+	perm := []int{0}
+	for i := 2; i < rank; i++ {
+		perm = append(perm, i)
+	}
+	return graph.IntsOf(append(perm, 1)...)
+}
 
-// axisIn is where an axis of NCHW is in NHWC.
-func axisIn(axis int) int { return slices.Index(toNHWC.Slice(), axis) }
+// toNCHW undoes [toNHWC].
+func toNCHW(rank int) graph.Ints {
+	perm := []int{0, rank - 1}
+	for i := 1; i < rank-1; i++ {
+		perm = append(perm, i)
+	}
+	return graph.IntsOf(perm...)
+}
+
+// axisIn is where an axis of images of a rank is in NHWC.
+func axisIn(axis, rank int) int { return slices.Index(toNHWC(rank).Slice(), axis) }
+
+// imageRank is the least rank of images: [n,c,l].
+const imageRank = 3
+
+// isImage reports whether a value may be images.
+func isImage(n *graph.Node) bool { return n.Type.Shape.Rank() >= imageRank }
 
 // permuted is a shape under a Transpose.
 func permuted(s graph.Shape, perm graph.Ints) graph.Shape {
@@ -44,83 +62,6 @@ func inOrder(s graph.Shape, perm graph.Ints) bool {
 		last = perm.At(i)
 	}
 	return true
-}
-
-// A form is how an operation is computed in NHWC.
-type form struct {
-	image bool // the result is in NHWC, too; else it is the same in both layouts
-	reads []bool
-	time  [2]time.Duration // in NCHW and in NHWC
-	own   time.Duration    // of converting filters
-	build func(w *writer, args []*graph.Node) *graph.Node
-}
-
-// simple is the form of an operation whose operands of rank 4 are images: op in NHWC, with the other operands as they are.
-func simple(n *graph.Node, op graph.Op) *form {
-	f := &form{image: true, build: func(w *writer, args []*graph.Node) *graph.Node { return w.b.From(n).Add(op, args...) }}
-	for _, a := range n.Args {
-		f.reads = append(f.reads, a.Type.Shape.Rank() == 4)
-	}
-	return f
-}
-
-// formOf is how n can be computed in NHWC, or nil. The error is why the target computes an operation on images only in NCHW.
-func (p *plan) formOf(n *graph.Node) (*form, error) {
-	if op, ok := n.Op.(graph.ImageOp); ok {
-		if op.ImageLayout() != graph.NCHW {
-			return nil, nil
-		}
-		return p.imageForm(n, op)
-	}
-	if len(n.Args) == 0 || n.Args[0].Type.Shape.Rank() != 4 && !graph.Elementwise(n.Op) {
-		return nil, nil
-	}
-	switch op := n.Op.(type) {
-	case graph.Reduce:
-		return p.reduceForm(n, op), nil
-	case graph.Transpose:
-		perm := make([]int, 4)
-		for i := range perm {
-			perm[i] = axisIn(op.Perm.At(i))
-		}
-		return &form{reads: []bool{true}, build: func(w *writer, args []*graph.Node) *graph.Node {
-			return w.turned(args[0], graph.IntsOf(perm...))
-		}}, nil
-	case graph.BatchNorm:
-		return p.batchNormForm(n), nil
-	}
-	if n.Type.Shape.Rank() != 4 {
-		return nil, nil
-	}
-	switch op := n.Op.(type) {
-	case graph.Copy:
-		return simple(n, op), nil
-	case graph.Concat:
-		op.Axis = axisIn(op.Axis)
-		return simple(n, op), nil
-	case graph.Slice:
-		op.Axis = axisIn(op.Axis)
-		return simple(n, op), nil
-	case graph.Unslice:
-		op.Axis = axisIn(op.Axis)
-		return simple(n, op), nil
-	case graph.UpdateSlice:
-		op.Axis = axisIn(op.Axis)
-		return simple(n, op), nil
-	case graph.Softmax:
-		op.Axis = axisIn(op.Axis)
-		return simple(n, op), nil
-	case graph.LogSoftmax:
-		op.Axis = axisIn(op.Axis)
-		return simple(n, op), nil
-	case graph.Pad:
-		op.Lo, op.Hi = graph.IntsOf(inNHWC(op.Lo.Slice(), toNHWC)...), graph.IntsOf(inNHWC(op.Hi.Slice(), toNHWC)...)
-		return simple(n, op), nil
-	}
-	if graph.Elementwise(n.Op) {
-		return simple(n, n.Op), nil
-	}
-	return nil, nil
 }
 
 // timeOf is the time of an operation, if it is computed.
@@ -166,85 +107,6 @@ func typesOf(args []*graph.Node) []graph.Type {
 // turnedType is a type under a Transpose.
 func turnedType(t graph.Type, perm graph.Ints) graph.Type { return t.Reshaped(permuted(t.Shape, perm)) }
 
-// imageForm is the form of an operation on images in NCHW.
-func (p *plan) imageForm(n *graph.Node, op graph.ImageOp) (*form, error) {
-	to, args := typesInNHWC(n, op)
-	f := &form{image: op.FilterAt() != graph.FiltersOut}
-	f.time[0], _ = p.timeOf(op, typesOf(n.Args))
-	for i, a := range n.Args {
-		f.reads = append(f.reads, i != op.FilterAt())
-		if !f.reads[i] && !p.frozen.Get(a) {
-			f.own = p.moving(a.Type, graph.FilterPerm(graph.NCHW, graph.NHWC))
-		}
-	}
-	var err error
-	if f.time[1], err = p.timeOf(to, args); err != nil {
-		return nil, err
-	}
-	back := graph.OperandPerm(op, graph.FiltersOut, graph.NHWC, graph.NCHW)
-	if !f.image {
-		f.own = p.moving(turnedType(n.Type, graph.FilterPerm(graph.NCHW, graph.NHWC)), back)
-	}
-	f.build = func(w *writer, args []*graph.Node) *graph.Node {
-		if i := op.FilterAt(); i >= 0 {
-			args[i] = w.filtersOf(n, op, args[i])
-		}
-		m := w.b.From(n).Add(to, args...)
-		if !f.image {
-			m = w.turned(m, back)
-		}
-		return m
-	}
-	return f, nil
-}
-
-// reduceForm is the form of a reduction of images whose result has its elements in the same order, or nil.
-func (p *plan) reduceForm(n *graph.Node, op graph.Reduce) *form {
-	var kept, axes []int // in the order of NHWC
-	for i := range 4 {
-		axis := toNHWC.At(i)
-		if slices.Contains(op.Axes.Slice(), axis) {
-			axes = append(axes, i)
-		} else if n.Args[0].Type.Shape.At(axis) != 1 {
-			kept = append(kept, axis)
-		}
-	}
-	if !slices.IsSorted(kept) {
-		return nil
-	}
-	to := op
-	to.Axes, to.Keep = graph.IntsOf(axes...), false
-	f := &form{reads: []bool{true}, build: func(w *writer, args []*graph.Node) *graph.Node {
-		return w.b.From(n).Reshape(w.b.Add(to, args...), n.Type.Shape.Slice()...)
-	}}
-	args := typesOf(n.Args)
-	f.time[0], _ = p.timeOf(op, args)
-	f.time[1], _ = p.timeOf(to, []graph.Type{turnedType(args[0], toNHWC)})
-	return f
-}
-
-// batchNormForm is a BatchNorm of rows, one for each pixel.
-func (p *plan) batchNormForm(n *graph.Node) *form {
-	s := n.Type.Shape
-	rows := func(t graph.Type) graph.Type {
-		return t.Reshaped(graph.ShapeOf(s.At(0)*s.At(2)*s.At(3), s.At(1)))
-	}
-	f := &form{image: true, reads: []bool{true, false, false, false, false}}
-	args := typesOf(n.Args)
-	f.time[0], _ = p.timeOf(n.Op, args)
-	args[0] = rows(args[0])
-	f.time[1], _ = p.timeOf(n.Op, args)
-	f.build = func(w *writer, args []*graph.Node) *graph.Node {
-		args[0] = w.b.From(n).Reshape(args[0], rows(n.Type).Shape.Slice()...)
-		m := w.b.Add(n.Op, args...)
-		m.Name = n.Name
-		w.whole[n] = m
-		w.c.Became(n, m)
-		return w.b.Reshape(m, permuted(s, toNHWC).Slice()...)
-	}
-	return f
-}
-
 func isResult(n *graph.Node) bool { _, ok := n.Op.(graph.Result); return ok }
 
 // turned is a value under a Transpose, as a Reshape if that moves nothing.
@@ -281,22 +143,23 @@ func (w *writer) filtersOf(n *graph.Node, op graph.ImageOp, f *graph.Node) *grap
 
 // free is how to make the images n in NHWC without moving many elements, or nil.
 func free(n *graph.Node) func(w *writer, n *graph.Node) *graph.Node {
-	if inOrder(n.Type.Shape, toNHWC) {
-		return func(w *writer, n *graph.Node) *graph.Node { return w.turned(w.asNCHW(n), toNHWC) }
+	rank := n.Type.Shape.Rank()
+	if inOrder(n.Type.Shape, toNHWC(rank)) {
+		return func(w *writer, n *graph.Node) *graph.Node { return w.turned(w.asNCHW(n), toNHWC(rank)) }
 	}
 	switch op := n.Op.(type) {
 	case graph.Transpose: // of what was in NHWC
-		if op.Perm == toNCHW {
+		if op.Perm == toNCHW(rank) {
 			return func(w *writer, n *graph.Node) *graph.Node { return w.asNCHW(n.Args[0]) }
 		}
 	case graph.Broadcast:
 		return func(w *writer, n *graph.Node) *graph.Node {
 			x := w.asNCHW(n.Args[0])
 			if s := x.Type.Shape; s.Rank() > 0 {
-				dims := append(slices.Repeat([]int{1}, 4-s.Rank()), s.Slice()...)
-				x = w.turned(w.b.From(n).Reshape(x, dims...), toNHWC)
+				dims := append(slices.Repeat([]int{1}, rank-s.Rank()), s.Slice()...)
+				x = w.turned(w.b.From(n).Reshape(x, dims...), toNHWC(rank))
 			}
-			return w.b.From(n).Broadcast(x, permuted(n.Type.Shape, toNHWC))
+			return w.b.From(n).Broadcast(x, permuted(n.Type.Shape, toNHWC(rank)))
 		}
 	}
 	return nil

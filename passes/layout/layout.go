@@ -5,9 +5,12 @@
 //	w ──┘                                       to  w ─► T ──┘   nhwc            nhwc
 //
 // An operation on images ([graph.ImageOp]) for which the target has a kernel of NHWC may change. The choice is carried
-// through what can compute as well on permuted axes: elementwise work with broadcast operands, batch norms, reductions,
-// concatenations, padding, slices. Where a value is read in the other layout, a [graph.Transpose] converts it, and only
-// there. Inputs, outputs, parameters and gradients stay as the user has them.
+// through what can compute as well on permuted axes: elementwise work with broadcast operands, norms, reductions,
+// concatenations, padding, slices, softmax, reshapes and broadcasts of the axes of space, as upsampling has them. Values of any
+// rank from 3 on are images [n,c,...]. A linear layer of flattened images reads them as they are if its weights are frozen:
+// their rows take the other order. Where a value is read in the other layout, a [graph.Transpose] converts it, and only there.
+// Inputs, outputs, parameters and gradients stay as the user has them. How each operation of the table is carried through,
+// or why the pass stops at it, is in answers.go; an operation that is missing there stops every program.
 //
 // # The choice
 //
@@ -30,8 +33,8 @@ import (
 
 // A Coster is a target that knows what layouts cost it. For a target that is none, NHWC is better wherever it is accepted.
 type Coster interface {
-	// ImageTime estimates the time of an operation alone: of an operation on images, a BatchNorm, a Reduce, or a Transpose
-	// that moves its elements.
+	// ImageTime estimates the time of an operation alone: of an operation on images, a BatchNorm, a GroupNorm, a Reduce, or a
+	// Transpose that moves its elements.
 	ImageTime(op graph.Op, args, results []graph.Type) time.Duration
 }
 
@@ -92,14 +95,15 @@ type plan struct {
 	uses    *graph.Uses
 	frozen  graph.PerNode[bool]
 	at      graph.PerNode[*choice]
-	choices []*choice // in the order of the graph
+	choices []*choice                   // in the order of the graph
+	through map[*graph.Node]*graph.Node // reshapes that only a choice reads, which may read their operand instead
 	why     map[*graph.Node]error
 }
 
 // find finds the operations that can be in NHWC and the groups of those that are connected. Groups without an operation on
 // images are left out.
 func (p *plan) find() {
-	p.why = map[*graph.Node]error{}
+	p.why, p.through = map[*graph.Node]error{}, map[*graph.Node]*graph.Node{}
 	for _, n := range p.c.Graph.Nodes {
 		f, err := p.formOf(n)
 		switch {
@@ -107,6 +111,9 @@ func (p *plan) find() {
 			p.why[n] = err
 		case f != nil:
 			k := &choice{n: n, form: *f}
+			if k.args == nil {
+				k.args = n.Args
+			}
 			p.at.Set(n, k)
 			p.choices = append(p.choices, k)
 		}
@@ -123,7 +130,7 @@ func (p *plan) find() {
 		return i
 	}
 	for i, k := range p.choices {
-		for j, a := range k.n.Args {
+		for j, a := range k.args {
 			if x := p.at.Get(a); x != nil && x.image && k.reads[j] {
 				parent[find(i)] = find(x.group)
 			}
@@ -174,12 +181,16 @@ func (p *plan) choose() {
 		k.nhwc = true
 	}
 	for _, n := range p.c.Graph.Nodes {
-		k := p.at.Get(n)
-		for i, a := range n.Args {
-			if isResult(n) {
-				continue // it has no layout
+		switch k := p.at.Get(n); {
+		case isResult(n): // it has no layout
+		case k != nil:
+			for i, a := range k.args {
+				add(a, k.wants(i, k.nhwc), 1)
 			}
-			add(a, k != nil && k.wants(i, k.nhwc), 1)
+		case p.through[n] == nil || p.at.Get(p.through[n]) == nil:
+			for _, a := range n.Args {
+				add(a, false, 1)
+			}
 		}
 	}
 	for _, k := range p.choices {
@@ -227,12 +238,12 @@ func (p *plan) choose() {
 			}
 			d += time.Duration(parts) * apart * p.conversion(k.n)
 		}
-		for i, a := range k.n.Args {
-			if !k.reads[i] || slices.Index(k.n.Args, a) < i {
+		for i, a := range k.args {
+			if !k.reads[i] || slices.Index(k.args, a) < i {
 				continue
 			}
 			r, to := readers.Get(a), readers.Get(a)
-			for j, b := range k.n.Args {
+			for j, b := range k.args {
 				if b == a && k.reads[j] {
 					from := 0
 					if k.nhwc {
@@ -247,7 +258,7 @@ func (p *plan) choose() {
 		return d
 	}
 	flip := func(k *choice) {
-		for i, a := range k.n.Args {
+		for i, a := range k.args {
 			add(a, k.wants(i, k.nhwc), -1)
 			add(a, k.wants(i, !k.nhwc), 1)
 		}
@@ -285,7 +296,7 @@ func (p *plan) compare(readers graph.PerNode[[2]int], conversion func(*graph.Nod
 		if k.nhwc {
 			gain[k.group] += k.time[0] - k.time[1] - k.own
 		}
-		for _, n := range append(slices.Clip(k.n.Args), k.n) {
+		for _, n := range append(slices.Clip(k.args), k.n) {
 			if !seen[n] {
 				seen[n] = true
 				gain[k.group] -= conversion(n, p.isNHWC(n), readers.Get(n))
@@ -330,10 +341,10 @@ func (p *plan) explain() {
 
 // conversion is the time of a conversion of the images n.
 func (p *plan) conversion(n *graph.Node) time.Duration {
-	if free(n) != nil || p.frozen.Get(n) || n.Type.Shape.Rank() != 4 {
+	if !isImage(n) || free(n) != nil || p.frozen.Get(n) {
 		return 0
 	}
-	return p.moving(n.Type, toNHWC)
+	return p.moving(n.Type, toNHWC(n.Type.Shape.Rank()))
 }
 
 // moving is the time of moving the elements of a value by a Transpose.
@@ -400,8 +411,8 @@ type writer struct {
 // change builds k's operation in NHWC.
 func (w *writer) change(k *choice) {
 	n := k.n
-	args := make([]*graph.Node, len(n.Args))
-	for i, a := range n.Args {
+	args := make([]*graph.Node, len(k.args))
+	for i, a := range k.args {
 		if k.reads[i] {
 			args[i] = w.asNHWC(a)
 		} else {
@@ -418,7 +429,7 @@ func (w *writer) change(k *choice) {
 		w.plain[n] = m
 	}
 	w.c.Became(n, m)
-	if _, ok := n.Op.(graph.ImageOp); ok {
+	if k.rounds {
 		w.c.Match("layout", trace.Reassociated, "", m, n)
 	}
 }
@@ -432,7 +443,7 @@ func (w *writer) asNCHW(n *graph.Node) *graph.Node {
 	if m == nil || !w.isNHWC(n) {
 		return n
 	}
-	k := w.turned(m, toNCHW)
+	k := w.turned(m, toNCHW(n.Type.Shape.Rank()))
 	w.plain[n] = k
 	return k
 }
@@ -443,9 +454,10 @@ func (w *writer) asNHWC(n *graph.Node) *graph.Node {
 		return m
 	}
 	var m *graph.Node
+	perm := toNHWC(n.Type.Shape.Rank())
 	if f := free(n); f != nil {
 		m = f(w, n)
-	} else if m = w.turned(w.asNCHW(n), toNHWC); graph.IsView(m.Op) && !inOrder(n.Type.Shape, toNHWC) {
+	} else if m = w.turned(w.asNCHW(n), perm); graph.IsView(m.Op) && !inOrder(n.Type.Shape, perm) {
 		m = w.b.From(n).Add(graph.Copy{}, m) // kernels read the channels of a pixel side by side
 	}
 	w.images[n] = m
