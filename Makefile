@@ -20,13 +20,21 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
+.PHONY: build gpu libfusec gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
 
 gpu: ## bin/fusec with CUDA, where the headers of CUDA 12 or 13 are installed; prints what is missing
 	$(WITH_CUDA) $(GO) build -tags gpu -o bin/fusec ./cmd/fusec
+
+# One library serves machines with and without a GPU: it looks for the driver when a program is opened for target cuda.
+libfusec: ## bin/libfusec.so and bin/libfusec.a, the library of include/fusec.h; with CUDA where its headers are installed
+	@mkdir -p bin
+	@if $(WITH_CUDA) true 2>/dev/null; then with=$(WITH_CUDA) tags='-tags gpu'; else echo 'without CUDA: its headers are missing (make cuda-tools)'; fi; set -x; \
+		CGO_ENABLED=1 $$with $(GO) build $$tags -trimpath -buildmode=c-shared -o bin/libfusec.so ./cmd/libfusec && \
+		CGO_ENABLED=1 $$with $(GO) build $$tags -trimpath -buildmode=c-archive -o bin/libfusec.a ./cmd/libfusec
+	rm -f bin/libfusec.h
 
 gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package whose tests use a GPU when built with the tag; run them on a machine with a GPU
 	@mkdir -p bin

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"fusec/graph"
 	"fusec/graph/trace"
@@ -498,6 +499,25 @@ func TestMarks(t *testing.T) {
 	for _, want := range []string{"▲ not fused: linear-residual", "missed fusion", "measured time", `STYLE="DASHED"`} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q", want)
+		}
+	}
+}
+
+// TestWidth fits the tables of a listing into a terminal.
+func TestWidth(t *testing.T) {
+	for _, width := range []int{0, 60, 80, 100} {
+		var b bytes.Buffer
+		if err := Trace(&b, mlpTrace(t), Options{Format: FormatText, Measured: true, Width: width}); err != nil {
+			t.Fatal(err)
+		}
+		widest := 0
+		for line := range strings.Lines(b.String()) {
+			if strings.HasPrefix(line, "%") || strings.HasPrefix(line, "  %") || strings.HasPrefix(line, "1 ") {
+				widest = max(widest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+			}
+		}
+		if width == 0 && widest <= 100 || width >= 80 && widest > width {
+			t.Errorf("%d characters in a width of %d:\n%s", widest, width, &b)
 		}
 	}
 }

@@ -69,6 +69,7 @@ type Options struct {
 	// Title names the model in a picture; the graph's name if empty.
 	Title    string
 	MaxNodes int // DefaultMaxNodes if 0
+	Width    int // the tables of a listing fit into so many characters; 0 leaves them whole
 }
 
 func (o Options) format() Format {

@@ -67,14 +67,14 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, costs map[*trace.Miss
 		humanFLOPs(sum.FLOPs), humanBytes(sum.Bytes))
 	t := table{head: []string{"id", "name", "op", "operands", "type", "origin"}}
 	textNodes(&t, s.Graph, "")
-	t.write(b)
+	t.write(b, opts.Width)
 	for _, o := range s.Graph.Outputs {
 		fmt.Fprintf(b, "output %s = %%%d\n", clean(o.Name), o.Node.ID)
 	}
 	for _, u := range s.Graph.Updates {
 		fmt.Fprintf(b, "update %s <- %%%d\n", clean(u.Target.Name), u.Value.ID)
 	}
-	textRecords(b, s, costs)
+	textRecords(b, s, costs, opts)
 }
 
 // textNodes adds the nodes of a graph, and those of bodies indented.
@@ -129,14 +129,14 @@ func textOrigin(list []graph.Origin) string {
 }
 
 // textRecords prints what the pass of a stage did. costs are those of the missed fusions.
-func textRecords(b *strings.Builder, s *trace.Stage, costs map[*trace.Miss]trace.MissCost) {
+func textRecords(b *strings.Builder, s *trace.Stage, costs map[*trace.Miss]trace.MissCost, opts Options) {
 	if len(s.Matches) > 0 {
 		b.WriteString("\nmatches\n")
 		var t table
 		for _, m := range s.Matches {
 			t.row(fmt.Sprintf("  %%%d", m.Node), m.Kind, "by "+clean(m.Pattern), originNames(m.Origin), textOrigin(m.Origin))
 		}
-		t.write(b)
+		t.write(b, opts.Width)
 	}
 	for _, counts := range []bool{true, false} {
 		head := "\nmissed fusions\n"
@@ -225,7 +225,7 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 		row = append(row, clean(l.Reason))
 		t.row(row...)
 	}
-	t.write(b)
+	t.write(b, opts.Width)
 }
 
 // cycles prints a number of cycles, or nothing for 0.
@@ -252,8 +252,12 @@ type table struct {
 
 func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write prints the table with two spaces between columns; columns that are empty throughout are left out.
-func (t *table) write(b *strings.Builder) {
+// minColumn is to how many characters a column is cut at most.
+const minColumn = 5
+
+// write prints the table with two spaces between columns; columns that are empty throughout are left out. A table that is
+// wider than limit characters has its widest columns cut, unless limit is 0.
+func (t *table) write(b *strings.Builder, limit int) {
 	var width []int
 	for _, r := range t.rows {
 		for i, c := range r {
@@ -272,15 +276,40 @@ func (t *table) write(b *strings.Builder) {
 		}
 		rows = append([][]string{t.head}, rows...)
 	}
+	cut(width, limit)
 	for _, r := range rows {
 		var line strings.Builder
 		for i, c := range r {
 			if i < len(width) && width[i] > 0 {
+				c = short(c, width[i])
 				line.WriteString(c)
 				line.WriteString(strings.Repeat(" ", width[i]-utf8.RuneCountInString(c)+2))
 			}
 		}
 		b.WriteString(strings.TrimRight(line.String(), " "))
 		b.WriteByte('\n')
+	}
+}
+
+// cut makes the widest columns narrower until all fit into limit characters, as far as they have minColumn.
+func cut(width []int, limit int) {
+	total := -2
+	for _, w := range width {
+		if w > 0 {
+			total += w + 2
+		}
+	}
+	for limit > 0 && total > limit {
+		i := 0
+		for j, w := range width {
+			if w > width[i] {
+				i = j
+			}
+		}
+		if width[i] <= minColumn {
+			return
+		}
+		width[i]--
+		total--
 	}
 }

@@ -30,7 +30,7 @@ func recast[E, S any](s []S) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }
 
-// transposeSide is the side of the squares that a transposing copy is cut into: one of f32 is [grain] elements.
+// transposeSide is the side of the squares that a transposing copy is cut into: one has [grain] elements.
 const transposeSide = 128
 
 // A box is a set of elements to be copied between two strided places of one shape. The innermost axes form planes of
@@ -89,6 +89,13 @@ func (b *box) cut() {
 	b.rowStep = min(b.rows, max(grain/b.colStep, 1))
 	if b.transposes {
 		b.colStep, b.rowStep = min(b.cols, transposeSide), min(b.rows, transposeSide)
+		const square = transposeSide * transposeSide
+		switch { // a narrow one is cut into longer pieces
+		case b.colStep < transposeSide:
+			b.rowStep = min(b.rows, square/b.colStep&^(transposeSide-1))
+		case b.rowStep < transposeSide:
+			b.colStep = min(b.cols, square/b.rowStep&^(transposeSide-1))
+		}
 	}
 	b.group = max(grain/(b.rows*b.cols), 1)
 	b.rowBlocks, b.colBlocks = chunks(b.rows, b.rowStep), chunks(b.cols, b.colStep)

@@ -14,6 +14,9 @@ const fallbackColumns = 80
 // shortened: in a pipe or a file, and with --wide. [RunCommandLine] sets it.
 var columns int
 
+// Columns is the width of standard output in characters, or 0 where nothing is to be shortened.
+func Columns() int { return columns }
+
 // columnsOf is the width of a terminal in characters, or 0 if w is none. A writer may tell its width by a method Columns.
 func columnsOf(w io.Writer) int {
 	if c, ok := w.(interface{ Columns() int }); ok {

@@ -143,6 +143,9 @@ func (d *dumper) options() (dot.Options, error) {
 	if d.all && d.out == "" && !whole {
 		return opts, cli.Usage("--all makes several files: name their folder with -o, or print them in one piece with --format text or json")
 	}
+	if d.out == "" {
+		opts.Width = cli.Columns()
+	}
 	d.one = d.all && whole && ext == opts.Format.Ext()
 	if d.all && named >= 0 && !d.one {
 		return opts, cli.Usage("--all makes several files: -o names their folder, and %s is the name of one file", d.out)

@@ -59,6 +59,9 @@ func useAVX2F32(k *Kernels[float32]) {
 	k.dot, k.sumSquareDeviations, k.expSubSum = dotF32, sumSquaredDeviationsF32, expSubSumF32
 	k.fill, k.keep = fillF32, keepF32
 	k.transposeBlocks = transposeBlocksF32
+	if cpu.X86.HasAVX512F {
+		k.transposeLines, k.interleave = transposeLinesAVX512F32, interleaveAVX512F32
+	}
 }
 
 // useAVX2F64 replaces the opcodes in k that have an assembly kernel: those that

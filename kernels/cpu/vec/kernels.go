@@ -28,6 +28,12 @@ type Kernels[T Float] struct {
 	// transposeBlocks transposes a matrix with sides that are positive
 	// multiples of 8; nil where there is no such kernel.
 	transposeBlocks func(dst *T, ldDst int, src *T, ldSrc, rows, cols int)
+	// transposeLines transposes a matrix whose rows are a positive multiple of
+	// lineRows, and its columns one of lineCols; nil where there is no such kernel.
+	transposeLines func(dst *T, ldDst int, src *T, ldSrc, rows, cols int)
+	// interleave transposes three rows of n elements, a positive multiple of
+	// lineRows, into one line; nil where there is no such kernel.
+	interleave func(dst, src *T, ldSrc, n int)
 }
 
 // The implementations in use: portable, and what init replaces.

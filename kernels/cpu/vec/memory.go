@@ -40,6 +40,11 @@ func (k *Kernels[T]) Transpose(dst []T, ldDst int, src []T, ldSrc, rows, cols in
 	}
 	dst = dst[:(cols-1)*ldDst+rows]
 	src = src[:(rows-1)*ldSrc+cols]
+	if whole := cols &^ (lineRows - 1); rows == 3 && ldDst == 3 && whole > 0 && k.interleave != nil {
+		k.interleave(&dst[0], &src[0], ldSrc, whole)
+		transposeElements(dst, ldDst, src, ldSrc, 0, rows, whole, cols)
+		return
+	}
 	for i := 0; i < rows; i += transposeTile {
 		for j := 0; j < cols; j += transposeTile {
 			k.transposeInCache(dst[j*ldDst+i:], ldDst, src[i*ldSrc+j:], ldSrc,
@@ -48,9 +53,21 @@ func (k *Kernels[T]) Transpose(dst []T, ldDst int, src []T, ldSrc, rows, cols in
 	}
 }
 
-// transposeInCache is Transpose for one tile: whole blocks of 8×8 by their
-// kernel, the edges element by element.
+// The rows and columns of the blocks that transposeLines moves: a row of the
+// result is a line of the cache.
+const lineRows, lineCols = 16, 4
+
+// transposeInCache is Transpose for one tile: whole blocks by their kernels,
+// the edges element by element.
 func (k *Kernels[T]) transposeInCache(dst []T, ldDst int, src []T, ldSrc, rows, cols int) {
+	if r, c := rows&^(lineRows-1), cols&^(lineCols-1); k.transposeLines != nil && r > 0 && c > 0 {
+		k.transposeLines(&dst[0], ldDst, &src[0], ldSrc, r, c)
+		transposeElements(dst, ldDst, src, ldSrc, 0, r, c, cols)
+		if r == rows {
+			return
+		}
+		dst, src, rows = dst[r:], src[r*ldSrc:], rows-r
+	}
 	wholeRows, wholeCols := rows&^7, cols&^7
 	if k.transposeBlocks == nil || wholeRows == 0 || wholeCols == 0 {
 		transposeElements(dst, ldDst, src, ldSrc, 0, rows, 0, cols)

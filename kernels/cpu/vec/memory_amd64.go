@@ -20,6 +20,17 @@ func fillF64(dst []float64, s float64)
 //go:noescape
 func transposeBlocksF32(dst *float32, ldDst int, src *float32, ldSrc int, rows int, cols int)
 
+// transposeLinesAVX512F32 sets dst[j·ldDst + i] = src[i·ldSrc + j] for i < rows, a positive multiple of 16, and j < cols,
+// one of 4.
+//
+//go:noescape
+func transposeLinesAVX512F32(dst *float32, ldDst int, src *float32, ldSrc int, rows int, cols int)
+
+// interleaveAVX512F32 sets dst[3j + i] = src[i·ldSrc + j] for i < 3 and j < n, a positive multiple of 16.
+//
+//go:noescape
+func interleaveAVX512F32(dst *float32, src *float32, ldSrc int, n int)
+
 // widenBlocks converts the elements in whole groups of 4 and returns their number.
 //
 //go:noescape

@@ -194,6 +194,215 @@ cols:
 	VZEROUPPER
 	RET
 
+// func transposeLinesAVX512F32(dst *float32, ldDst int, src *float32, ldSrc int, rows int, cols int)
+// Requires: AVX, AVX512F
+TEXT ·transposeLinesAVX512F32(SB), NOSPLIT, $0-48
+	MOVQ  dst+0(FP), AX
+	MOVQ  ldDst+8(FP), CX
+	MOVQ  src+16(FP), DX
+	MOVQ  ldSrc+24(FP), BX
+	MOVQ  rows+32(FP), SI
+	SHLQ  $0x02, CX
+	SHLQ  $0x02, BX
+	LEAQ  (BX)(BX*2), DI
+	MOVQ  $0x0000000f, R8
+	KMOVW R8, K1
+	MOVQ  $0x000000f0, R8
+	KMOVW R8, K1
+	MOVQ  $0x00000f00, R8
+	KMOVW R8, K2
+	MOVQ  $0x0000f000, R8
+	KMOVW R8, K3
+
+rows:
+	MOVQ DX, R8
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	LEAQ (R11)(BX*4), DX
+	MOVQ AX, R12
+	MOVQ cols+40(FP), R13
+
+cols:
+	VMOVUPS         (R8), X0
+	VBROADCASTF32X4 (R9), K1, Z0
+	VBROADCASTF32X4 (R10), K2, Z0
+	VBROADCASTF32X4 (R11), K3, Z0
+	VMOVUPS         (R8)(BX*1), X1
+	VBROADCASTF32X4 (R9)(BX*1), K1, Z1
+	VBROADCASTF32X4 (R10)(BX*1), K2, Z1
+	VBROADCASTF32X4 (R11)(BX*1), K3, Z1
+	VMOVUPS         (R8)(BX*2), X2
+	VBROADCASTF32X4 (R9)(BX*2), K1, Z2
+	VBROADCASTF32X4 (R10)(BX*2), K2, Z2
+	VBROADCASTF32X4 (R11)(BX*2), K3, Z2
+	VMOVUPS         (R8)(DI*1), X3
+	VBROADCASTF32X4 (R9)(DI*1), K1, Z3
+	VBROADCASTF32X4 (R10)(DI*1), K2, Z3
+	VBROADCASTF32X4 (R11)(DI*1), K3, Z3
+	VUNPCKLPS       Z1, Z0, Z4
+	VUNPCKHPS       Z1, Z0, Z5
+	VUNPCKLPS       Z3, Z2, Z6
+	VUNPCKHPS       Z3, Z2, Z7
+	VUNPCKLPD       Z6, Z4, Z8
+	VMOVUPS         Z8, (R12)
+	ADDQ            CX, R12
+	VUNPCKHPD       Z6, Z4, Z4
+	VMOVUPS         Z4, (R12)
+	ADDQ            CX, R12
+	VUNPCKLPD       Z7, Z5, Z4
+	VMOVUPS         Z4, (R12)
+	ADDQ            CX, R12
+	VUNPCKHPD       Z7, Z5, Z4
+	VMOVUPS         Z4, (R12)
+	ADDQ            CX, R12
+	ADDQ            $0x10, R8
+	ADDQ            $0x10, R9
+	ADDQ            $0x10, R10
+	ADDQ            $0x10, R11
+	SUBQ            $0x04, R13
+	JNE             cols
+	ADDQ            $0x40, AX
+	SUBQ            $0x10, SI
+	JNE             rows
+	VZEROUPPER
+	RET
+
+DATA interleaving<>+0(SB)/1, $0x00
+DATA interleaving<>+1(SB)/1, $0x10
+DATA interleaving<>+2(SB)/1, $0x02
+DATA interleaving<>+3(SB)/1, $0x01
+DATA interleaving<>+4(SB)/1, $0x11
+DATA interleaving<>+5(SB)/1, $0x05
+DATA interleaving<>+6(SB)/1, $0x02
+DATA interleaving<>+7(SB)/1, $0x12
+DATA interleaving<>+8(SB)/1, $0x08
+DATA interleaving<>+9(SB)/1, $0x03
+DATA interleaving<>+10(SB)/1, $0x13
+DATA interleaving<>+11(SB)/1, $0x0b
+DATA interleaving<>+12(SB)/1, $0x04
+DATA interleaving<>+13(SB)/1, $0x14
+DATA interleaving<>+14(SB)/1, $0x0e
+DATA interleaving<>+15(SB)/1, $0x05
+DATA interleaving<>+16(SB)/1, $0x00
+DATA interleaving<>+17(SB)/1, $0x01
+DATA interleaving<>+18(SB)/1, $0x10
+DATA interleaving<>+19(SB)/1, $0x03
+DATA interleaving<>+20(SB)/1, $0x04
+DATA interleaving<>+21(SB)/1, $0x11
+DATA interleaving<>+22(SB)/1, $0x06
+DATA interleaving<>+23(SB)/1, $0x07
+DATA interleaving<>+24(SB)/1, $0x12
+DATA interleaving<>+25(SB)/1, $0x09
+DATA interleaving<>+26(SB)/1, $0x0a
+DATA interleaving<>+27(SB)/1, $0x13
+DATA interleaving<>+28(SB)/1, $0x0c
+DATA interleaving<>+29(SB)/1, $0x0d
+DATA interleaving<>+30(SB)/1, $0x14
+DATA interleaving<>+31(SB)/1, $0x0f
+DATA interleaving<>+32(SB)/1, $0x15
+DATA interleaving<>+33(SB)/1, $0x01
+DATA interleaving<>+34(SB)/1, $0x06
+DATA interleaving<>+35(SB)/1, $0x16
+DATA interleaving<>+36(SB)/1, $0x04
+DATA interleaving<>+37(SB)/1, $0x07
+DATA interleaving<>+38(SB)/1, $0x17
+DATA interleaving<>+39(SB)/1, $0x07
+DATA interleaving<>+40(SB)/1, $0x08
+DATA interleaving<>+41(SB)/1, $0x18
+DATA interleaving<>+42(SB)/1, $0x0a
+DATA interleaving<>+43(SB)/1, $0x09
+DATA interleaving<>+44(SB)/1, $0x19
+DATA interleaving<>+45(SB)/1, $0x0d
+DATA interleaving<>+46(SB)/1, $0x0a
+DATA interleaving<>+47(SB)/1, $0x1a
+DATA interleaving<>+48(SB)/1, $0x00
+DATA interleaving<>+49(SB)/1, $0x15
+DATA interleaving<>+50(SB)/1, $0x02
+DATA interleaving<>+51(SB)/1, $0x03
+DATA interleaving<>+52(SB)/1, $0x16
+DATA interleaving<>+53(SB)/1, $0x05
+DATA interleaving<>+54(SB)/1, $0x06
+DATA interleaving<>+55(SB)/1, $0x17
+DATA interleaving<>+56(SB)/1, $0x08
+DATA interleaving<>+57(SB)/1, $0x09
+DATA interleaving<>+58(SB)/1, $0x18
+DATA interleaving<>+59(SB)/1, $0x0b
+DATA interleaving<>+60(SB)/1, $0x0c
+DATA interleaving<>+61(SB)/1, $0x19
+DATA interleaving<>+62(SB)/1, $0x0e
+DATA interleaving<>+63(SB)/1, $0x0f
+DATA interleaving<>+64(SB)/1, $0x00
+DATA interleaving<>+65(SB)/1, $0x0b
+DATA interleaving<>+66(SB)/1, $0x1b
+DATA interleaving<>+67(SB)/1, $0x03
+DATA interleaving<>+68(SB)/1, $0x0c
+DATA interleaving<>+69(SB)/1, $0x1c
+DATA interleaving<>+70(SB)/1, $0x06
+DATA interleaving<>+71(SB)/1, $0x0d
+DATA interleaving<>+72(SB)/1, $0x1d
+DATA interleaving<>+73(SB)/1, $0x09
+DATA interleaving<>+74(SB)/1, $0x0e
+DATA interleaving<>+75(SB)/1, $0x1e
+DATA interleaving<>+76(SB)/1, $0x0c
+DATA interleaving<>+77(SB)/1, $0x0f
+DATA interleaving<>+78(SB)/1, $0x1f
+DATA interleaving<>+79(SB)/1, $0x0f
+DATA interleaving<>+80(SB)/1, $0x1a
+DATA interleaving<>+81(SB)/1, $0x01
+DATA interleaving<>+82(SB)/1, $0x02
+DATA interleaving<>+83(SB)/1, $0x1b
+DATA interleaving<>+84(SB)/1, $0x04
+DATA interleaving<>+85(SB)/1, $0x05
+DATA interleaving<>+86(SB)/1, $0x1c
+DATA interleaving<>+87(SB)/1, $0x07
+DATA interleaving<>+88(SB)/1, $0x08
+DATA interleaving<>+89(SB)/1, $0x1d
+DATA interleaving<>+90(SB)/1, $0x0a
+DATA interleaving<>+91(SB)/1, $0x0b
+DATA interleaving<>+92(SB)/1, $0x1e
+DATA interleaving<>+93(SB)/1, $0x0d
+DATA interleaving<>+94(SB)/1, $0x0e
+DATA interleaving<>+95(SB)/1, $0x1f
+GLOBL interleaving<>(SB), RODATA|NOPTR, $96
+
+// func interleaveAVX512F32(dst *float32, src *float32, ldSrc int, n int)
+// Requires: AVX, AVX512F
+TEXT ·interleaveAVX512F32(SB), NOSPLIT, $0-32
+	MOVQ      dst+0(FP), AX
+	MOVQ      src+8(FP), CX
+	MOVQ      ldSrc+16(FP), DX
+	MOVQ      n+24(FP), BX
+	VPMOVZXBD interleaving<>+0(SB), Z0
+	VPMOVZXBD interleaving<>+16(SB), Z1
+	VPMOVZXBD interleaving<>+32(SB), Z2
+	VPMOVZXBD interleaving<>+48(SB), Z3
+	VPMOVZXBD interleaving<>+64(SB), Z4
+	VPMOVZXBD interleaving<>+80(SB), Z5
+
+loop:
+	VMOVUPS   (CX), Z6
+	VMOVUPS   (CX)(DX*4), Z7
+	VMOVUPS   (CX)(DX*8), Z8
+	VMOVAPS   Z6, Z9
+	VPERMT2PS Z7, Z0, Z9
+	VPERMT2PS Z8, Z1, Z9
+	VMOVUPS   Z9, (AX)
+	VMOVAPS   Z6, Z9
+	VPERMT2PS Z7, Z2, Z9
+	VPERMT2PS Z8, Z3, Z9
+	VMOVUPS   Z9, 64(AX)
+	VMOVAPS   Z6, Z6
+	VPERMT2PS Z7, Z4, Z6
+	VPERMT2PS Z8, Z5, Z6
+	VMOVUPS   Z6, 128(AX)
+	ADDQ      $0x40, CX
+	ADDQ      $0xc0, AX
+	SUBQ      $0x10, BX
+	JNE       loop
+	VZEROUPPER
+	RET
+
 // func widenBlocks(dst []float64, src []float32) (done int)
 // Requires: AVX, CMOV
 TEXT ·widenBlocks(SB), NOSPLIT, $0-56

@@ -35,25 +35,29 @@ func TestTranspose(t *testing.T) {
 func testTranspose[T Float](t *testing.T, k *Kernels[T]) {
 	for _, shape := range [][2]int{
 		{0, 5}, {5, 0}, {1, 1}, {1, 9}, {9, 1}, {7, 7}, {8, 8}, {8, 16}, {24, 8}, {9, 17}, {17, 9}, {63, 65},
-		{64, 64}, {65, 130}, {200, 73},
+		{64, 64}, {65, 130}, {200, 73}, {16, 4}, {23, 37}, {40, 70}, {3, 16}, {3, 100}, {2, 40},
 	} {
-		rows, cols := shape[0], shape[1]
-		ldSrc, ldDst := cols+3, rows+2
-		src, dst := randoms[T](rows*ldSrc, 1, false), make([]T, cols*ldDst)
-		for i := range dst {
-			dst[i] = guard
+		testTransposeOf(t, k, shape[0], shape[1], shape[0]+2)
+		testTransposeOf(t, k, shape[0], shape[1], shape[0])
+	}
+}
+
+// testTransposeOf has rows of the result ldDst elements apart.
+func testTransposeOf[T Float](t *testing.T, k *Kernels[T], rows, cols, ldDst int) {
+	ldSrc := cols + 3
+	src, dst := randoms[T](rows*ldSrc, 1, false), make([]T, cols*ldDst+1)
+	for i := range dst {
+		dst[i] = guard
+	}
+	k.Transpose(dst, ldDst, src, ldSrc, rows, cols)
+	for at, got := range dst {
+		j, i := at/max(ldDst, 1), at%max(ldDst, 1)
+		want := T(guard)
+		if i < rows && j < cols {
+			want = src[i*ldSrc+j]
 		}
-		k.Transpose(dst, ldDst, src, ldSrc, rows, cols)
-		for j := range cols {
-			for i := range ldDst {
-				want := T(guard)
-				if i < rows {
-					want = src[i*ldSrc+j]
-				}
-				if got := dst[j*ldDst+i]; got != want {
-					t.Fatalf("%d×%d: [%d, %d] is %v, want %v", rows, cols, j, i, got, want)
-				}
-			}
+		if got != want {
+			t.Fatalf("%d×%d to %d: [%d, %d] is %v, want %v", rows, cols, ldDst, j, i, got, want)
 		}
 	}
 }

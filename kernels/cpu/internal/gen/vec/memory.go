@@ -18,6 +18,8 @@ func memoryFamily(g *generator) {
 		}.emit(g, w)
 	}
 	transposeBlocks()
+	transposeLines()
+	interleave()
 	widen()
 	narrow()
 	masks()
@@ -90,6 +92,153 @@ func transposeBlocks() {
 	ADDQ(Imm(32), dst)
 	SUBQ(Imm(8), rows)
 	JNE(LabelRef("rows"))
+	VZEROUPPER()
+	RET()
+}
+
+// transposeLines emits the transposition by whole lines of the destination: of 16 rows, a register takes 4 columns of 4
+// rows that are 4 apart, in its four parts; two levels of shuffles within the parts then make 4 columns of 16 rows.
+func transposeLines() {
+	TEXT("transposeLinesAVX512F32", attr.NOSPLIT, "func(dst *float32, ldDst int, src *float32, ldSrc, rows, cols int)")
+	Pragma("noescape")
+	Doc("transposeLinesAVX512F32 sets dst[j·ldDst + i] = src[i·ldSrc + j] for i < rows, a positive multiple of 16, and j < cols,",
+		"one of 4.")
+	dst := Load(Param("dst"), GP64())
+	ldDst := Load(Param("ldDst"), GP64())
+	src := Load(Param("src"), GP64())
+	ldSrc := Load(Param("ldSrc"), GP64())
+	rows := Load(Param("rows"), GP64())
+	SHLQ(Imm(2), ldDst)
+	SHLQ(Imm(2), ldSrc)
+	ldSrc3 := GP64()
+	LEAQ(Mem{Base: ldSrc, Index: ldSrc, Scale: 2}, ldSrc3)
+	var parts [4]reg.Register // masks of a register's parts
+	bits := GP64()
+	for i := range parts {
+		parts[i] = K()
+		MOVQ(U32(0xf<<(4*i)), bits)
+		KMOVW(bits.As32(), parts[i])
+	}
+
+	Label("rows")
+	var from [4]reg.GPVirtual // of rows 0, 4, 8, 12
+	for i := range from {
+		from[i] = GP64()
+		if i == 0 {
+			MOVQ(src, from[0])
+		} else {
+			LEAQ(Mem{Base: from[i-1], Index: ldSrc, Scale: 4}, from[i])
+		}
+	}
+	LEAQ(Mem{Base: from[3], Index: ldSrc, Scale: 4}, src)
+	to, left := GP64(), GP64()
+	MOVQ(dst, to)
+	MOVQ(mustResolve("cols"), left)
+	Label("cols")
+	var in [4]reg.VecVirtual
+	for i := range in {
+		in[i] = ZMM()
+		for part, row := range from {
+			m := Mem{Base: row}
+			switch i {
+			case 1, 2:
+				m.Index, m.Scale = ldSrc, uint8(i)
+			case 3:
+				m.Index, m.Scale = ldSrc3, 1
+			}
+			if part == 0 {
+				VMOVUPS(m, in[i].AsX())
+			} else {
+				VBROADCASTF32X4(m, parts[part], in[i])
+			}
+		}
+	}
+	var pairs [4]reg.VecVirtual
+	for i := 0; i < 4; i += 2 {
+		pairs[i], pairs[i+1] = ZMM(), ZMM()
+		VUNPCKLPS(in[i+1], in[i], pairs[i])
+		VUNPCKHPS(in[i+1], in[i], pairs[i+1])
+	}
+	for c := range 4 {
+		column := ZMM()
+		if c%2 == 0 {
+			VUNPCKLPD(pairs[2+c/2], pairs[c/2], column)
+		} else {
+			VUNPCKHPD(pairs[2+c/2], pairs[c/2], column)
+		}
+		VMOVUPS(column, Mem{Base: to})
+		ADDQ(ldDst, to)
+	}
+	for _, row := range from {
+		ADDQ(Imm(16), row)
+	}
+	SUBQ(Imm(4), left)
+	JNE(LabelRef("cols"))
+	ADDQ(Imm(64), dst)
+	SUBQ(Imm(16), rows)
+	JNE(LabelRef("rows"))
+	VZEROUPPER()
+	RET()
+}
+
+// mustResolve is a parameter in memory.
+func mustResolve(name string) Mem {
+	p, err := Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return p.Addr
+}
+
+// interleave emits the transposition of three rows to one line.
+func interleave() {
+	const lanes, width = 16, 3
+	table := GLOBL("interleaving", attr.RODATA|attr.NOPTR)
+	for i := range 2 * width * lanes { // a register takes elements first of rows 0 and 1, then of these and row 2
+		lane := i % lanes
+		at := i/lanes/2*lanes + lane
+		from := lane
+		switch second, row := i/lanes%2 == 1, at%width; {
+		case !second && row < 2:
+			from = row*lanes + at/width
+		case second && row == 2:
+			from = lanes + at/width
+		}
+		DATA(i, U8(uint8(from)))
+	}
+	TEXT("interleaveAVX512F32", attr.NOSPLIT, "func(dst, src *float32, ldSrc, n int)")
+	Pragma("noescape")
+	Doc("interleaveAVX512F32 sets dst[3j + i] = src[i·ldSrc + j] for i < 3 and j < n, a positive multiple of 16.")
+	dst := Load(Param("dst"), GP64())
+	src := Load(Param("src"), GP64())
+	ldSrc := Load(Param("ldSrc"), GP64())
+	n := Load(Param("n"), GP64())
+	var order [2 * width]reg.VecVirtual
+	for i := range order {
+		order[i] = ZMM()
+		VPMOVZXBD(table.Offset(i*lanes), order[i])
+	}
+	Label("loop")
+	var row [width]reg.VecVirtual
+	for i := range row {
+		row[i] = ZMM()
+		m := Mem{Base: src}
+		if i > 0 {
+			m.Index, m.Scale = ldSrc, uint8(4*i)
+		}
+		VMOVUPS(m, row[i])
+	}
+	for out := range width {
+		v := ZMM()
+		VMOVAPS(row[0], v)
+		VPERMT2PS(row[1], order[2*out], v)
+		VPERMT2PS(row[2], order[2*out+1], v)
+		VMOVUPS(v, Mem{Base: dst, Disp: out * 4 * lanes})
+	}
+	ADDQ(Imm(4*lanes), src)
+	ADDQ(Imm(4*lanes*width), dst)
+	SUBQ(Imm(lanes), n)
+	JNE(LabelRef("loop"))
 	VZEROUPPER()
 	RET()
 }

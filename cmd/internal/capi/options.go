@@ -1,0 +1,155 @@
+package capi
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/graph"
+)
+
+// settings are the options of a program, "name=value" each.
+type settings struct {
+	compile   []fusec.CompileOption
+	gradients []string     // output:cost:of
+	rule      string       // of the optimiser, or empty
+	rates     []graph.Attr // the optimiser's settings
+}
+
+// optionNames are the names that an option can have, but for those of the optimiser's settings.
+var optionNames = []string{"target", "threads", "precision", "memory_budget", "seed", "gradient", "optimizer"}
+
+// optimizerSetting is how the names of the optimiser's settings begin.
+const optimizerSetting = "optimizer."
+
+func parseOptions(options []string) (*settings, error) {
+	s := &settings{}
+	for _, o := range options {
+		name, value, ok := strings.Cut(o, "=")
+		if !ok {
+			return nil, fmt.Errorf("option %q: want name=value", o)
+		}
+		if err := s.set(name, value); err != nil {
+			return nil, fmt.Errorf("option %q: %w", o, err)
+		}
+	}
+	if s.rule == "" && len(s.rates) > 0 {
+		return nil, fmt.Errorf("option %q without %q", optimizerSetting+s.rates[0].Name, "optimizer")
+	}
+	return s, nil
+}
+
+func (s *settings) set(name, value string) error {
+	number := func() (int64, error) {
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return 0, errors.New("want a whole number")
+		}
+		return n, nil
+	}
+	add := func(o fusec.Option) { s.compile = append(s.compile, o) }
+	switch name {
+	case "target":
+		add(fusec.WithTarget(value))
+	case "threads":
+		n, err := number()
+		if err != nil || n < 1 || n > fusec.MaxWorkers {
+			return fmt.Errorf("want a number from 1 to %d", fusec.MaxWorkers)
+		}
+		add(fusec.WithWorkers(int(n)))
+	case "precision":
+		p, err := fusec.ParsePrecision(value)
+		if err != nil {
+			return err
+		}
+		add(fusec.WithPrecision(p))
+	case "memory_budget":
+		n, err := number()
+		if err != nil || n < 1 {
+			return errors.New("want a number of bytes")
+		}
+		add(fusec.WithMemoryBudget(n))
+	case "seed":
+		n, err := number()
+		if err != nil {
+			return err
+		}
+		add(fusec.WithSeed(n))
+	case "gradient":
+		s.gradients = append(s.gradients, value)
+	case "optimizer":
+		s.rule = value
+	default:
+		setting, ok := strings.CutPrefix(name, optimizerSetting)
+		if !ok {
+			return errors.New(cli.Unknown("option", name, optionNames))
+		}
+		s.rates = append(s.rates, graph.Attr{Name: setting, Value: value})
+	}
+	return nil
+}
+
+// apply has the graph ask for the gradients and the optimiser's steps.
+func (s *settings) apply(g *graph.Graph) error {
+	for _, asked := range s.gradients {
+		names := strings.Split(asked, ":")
+		if len(names) != 3 {
+			return fmt.Errorf("option gradient=%s: want OUTPUT:COST:OF", asked)
+		}
+		cost, err := scalarOutput(g, names[1])
+		if err != nil {
+			return fmt.Errorf("option gradient=%s: %w", asked, err)
+		}
+		of := g.SourcesByName()[names[2]]
+		if of == nil || !of.Type.DType.IsFloat() {
+			return fmt.Errorf("option gradient=%s: the model has no input or parameter %q of a floating-point type", asked, names[2])
+		}
+		g.Gradients = append(g.Gradients, graph.GradMark{Cost: cost, Of: of, Output: names[0], Wanted: true})
+	}
+	if s.rule == "" {
+		return nil
+	}
+	cost, err := scalarOutput(g, "")
+	if err != nil {
+		return fmt.Errorf("option optimizer=%s: %w", s.rule, err)
+	}
+	t := &graph.Training{Rule: s.rule, Settings: s.rates}
+	needs := graph.Ancestors(cost)
+	for _, n := range g.Sources() {
+		if _, ok := n.Op.(graph.Param); ok && needs[n] && n.Type.DType.IsFloat() {
+			t.Steps = append(t.Steps, graph.Step{Param: n, Cost: cost})
+		}
+	}
+	if len(t.Steps) == 0 {
+		return fmt.Errorf("option optimizer=%s: the cost depends on no parameter", s.rule)
+	}
+	g.Training = t
+	return nil
+}
+
+// scalarOutput is the output of one floating-point number with the given name, or the only one if the name is empty.
+func scalarOutput(g *graph.Graph, name string) (*graph.Node, error) {
+	var found *graph.Node
+	for _, o := range g.Outputs {
+		scalar := o.Node.Type.DType.IsFloat() && o.Node.Type.Shape.Elems() == 1
+		switch {
+		case name != "" && o.Name == name && !scalar:
+			return nil, fmt.Errorf("the output %q is %v, not a scalar", name, o.Node.Type)
+		case !scalar || name != "" && o.Name != name || found == o.Node:
+		case found != nil:
+			return nil, errors.New("the model has several scalar outputs; the cost must be the only one")
+		default:
+			found = o.Node
+		}
+	}
+	switch {
+	case found == nil && name != "":
+		return nil, fmt.Errorf("the model has no output %q", name)
+	case found == nil:
+		return nil, errors.New("the model has no scalar output, which would be the cost")
+	}
+	return found, nil
+}
