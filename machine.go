@@ -532,13 +532,32 @@ func (m *Machine) Program() *Program {
 // launches. In place of a learning rate's schedule, which is code, the file has the rate of the coming step. What the
 // optimiser keeps is not written; see [Machine.State].
 func (m *Machine) Save(path string, inputs ...*gorgonia.Node) error {
-	if err := m.Sync(); err != nil {
+	im, err := m.imported(inputs)
+	if err != nil {
 		return err
+	}
+	return save(path, im)
+}
+
+// Model is the machine's program as [Machine.Save] writes it: the graph and the values of its weights, which are copies.
+func (m *Machine) Model(inputs ...*gorgonia.Node) (*graph.Graph, map[string]*graph.Tensor, error) {
+	im, err := m.imported(inputs)
+	if err != nil {
+		return nil, nil, err
+	}
+	weights, err := im.Weights()
+	return im.Graph, weights, err
+}
+
+// imported is the program with what the machine hands out, and the optimiser.
+func (m *Machine) imported(inputs []*gorgonia.Node) (*fgorgonia.Imported, error) {
+	if err := m.Sync(); err != nil {
+		return nil, err
 	}
 	s := &Machine{g: m.g, kind: m.kind, vm: m.vm, cfg: m.cfg, replaced: m.replaced, replaces: m.replaces}
 	gradients, steps, err := s.ask(exceptInputs(inputs))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	wanted := map[*graph.Node]bool{}
 	for _, k := range s.im.Grads {
@@ -550,9 +569,9 @@ func (m *Machine) Save(path string, inputs ...*gorgonia.Node) error {
 			Wanted: wanted[d.Of], Output: d.Output})
 	}
 	if err := s.cfg.writeSteps(g, steps, m.StepStats().Steps); err != nil {
-		return err
+		return nil, err
 	}
-	return save(path, s.im)
+	return s.im, nil
 }
 
 // Save writes a Gorgonia graph at path, which also names it, and the values of its weights beside it; see [graph.Save].

@@ -7,6 +7,7 @@
 //	fusec check model.graph                     tell which of that is lost, and why
 //	fusec run model.graph --in x=x.npy          run it
 //	fusec compile model.graph -o model.fuse     compile it ahead of time for a GPU
+//	fusec convert model.onnx model.graph        write it in another format
 //	fusec demo                                  what attention, mixture of experts and fusion are worth, side by side
 //	fusec train language --save novel.graph     train one of the examples
 //	fusec generate novel.graph                  let a language model write
@@ -25,7 +26,8 @@
 //	fusec man -o DIR                            manual pages
 //	fusec doctor                                what this machine offers
 //
-// A model is a file model.graph with its weights beside it in model.safetensors, as fusec.Save writes them. Each
+// A model is a file model.graph with its weights beside it in model.safetensors, as fusec.Save writes them, or a model in the
+// ONNX format. Each
 // command explains itself with --help.
 //
 // Results go to standard output, errors to standard error. The exit code is 0 if all went well, 1 for a failure and 2

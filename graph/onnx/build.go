@@ -9,7 +9,18 @@ import (
 // sure passes on a node unless building it has failed.
 func (c *call) sure(n *graph.Node) *graph.Node {
 	c.check(c.b.Err())
+	if len(c.m.g.Nodes) > maxGraph {
+		c.refuse("the graph has more than %d nodes with it", maxGraph)
+	}
 	return n
+}
+
+// made counts elements of constants that operators make, before they are allocated.
+func (c *call) made(elems int) {
+	if elems > maxMade-c.m.made {
+		c.refuse("operators make constants of more than %d elements", maxMade)
+	}
+	c.m.made += elems
 }
 
 func (c *call) add(op graph.Op, args ...*graph.Node) *graph.Node { return c.sure(c.b.Add(op, args...)) }
@@ -99,6 +110,7 @@ func (c *call) constant(t *graph.Tensor) *graph.Node { return c.sure(c.b.Const(t
 
 // vector is a constant vector of integers.
 func (c *call) vector(v ...int) *graph.Node {
+	c.made(len(v))
 	t := graph.NewTensor(graph.TypeOf(graph.I64, len(v)))
 	for i, x := range v {
 		t.SetInt(i, int64(x))
@@ -174,6 +186,7 @@ func (c *call) gather(x, indices *graph.Node, axis int) *graph.Node {
 // flip reverses an axis.
 func (c *call) flip(x *graph.Node, axis int) *graph.Node {
 	n := x.Type.Shape.At(axis)
+	c.made(n)
 	order := make([]int, n)
 	for i := range order {
 		order[i] = n - 1 - i

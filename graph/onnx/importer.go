@@ -22,6 +22,8 @@ const (
 const (
 	maxNodes  = 1 << 17 // ONNX nodes built, each time that one is
 	maxNested = 64      // functions and bodies in each other
+	maxGraph  = 1 << 20 // nodes of the graph
+	maxMade   = 1 << 27 // elements of constants that operators make
 )
 
 // An importer makes a graph of a model.
@@ -37,6 +39,7 @@ type importer struct {
 	facts     map[*graph.Node]fact
 	functions map[string]*pb.FunctionProto
 	built     int // ONNX nodes
+	made      int // elements of constants
 }
 
 // A value is what a name stands for: a node, or a tensor that becomes one when an operator reads it, or a list of values.

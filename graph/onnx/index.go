@@ -205,6 +205,7 @@ func (c *call) scattered(data, ix, updates *graph.Node, reduction string) *graph
 func (c *call) lastOf(ix *graph.Node, n int) *graph.Node {
 	m := ix.Type.Shape.At(0)
 	if t := c.smallIndices(ix); t != nil {
+		c.made(n)
 		r := make([]int, n)
 		for i := range r {
 			r[i] = -1

@@ -129,12 +129,13 @@ func buildShape(c *call) []*value {
 
 // buildRange counts from a start in steps up to a limit.
 func buildRange(c *call) []*value {
-	start, limit, delta := c.known(0), c.known(1), c.known(2)
+	start, delta := c.known(0), c.known(2)
 	d := start.Type.DType
 	n := math.Ceil((c.knownFloat(1) - c.knownFloat(0)) / c.knownFloat(2))
-	if !(n <= 1<<28) {
+	if !(n <= maxMade) {
 		c.refuse("a range of %v elements", n)
 	}
+	c.made(max(int(n), 0))
 	t := graph.NewTensor(graph.TypeOf(d, max(int(n), 0)))
 	for i := range t.Type.Shape.Elems() {
 		if d.IsReal() {
@@ -143,7 +144,6 @@ func buildRange(c *call) []*value {
 			t.SetInt(i, start.Int(0)+int64(i)*delta.Int(0))
 		}
 	}
-	_ = limit
 	return one(c.constant(t))
 }
 
@@ -407,6 +407,7 @@ func (c *call) padded(x *graph.Node, lo, hi []int, mode string, v float64) *grap
 			continue
 		}
 		n := x.Type.Shape.At(axis)
+		c.made(n)
 		if n == 0 || lo[axis]+hi[axis] > 1<<28 {
 			c.refuse("padding %v and %v of %v in mode %q", lo, hi, x.Type.Shape, mode)
 		}

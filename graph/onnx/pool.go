@@ -189,6 +189,7 @@ func buildAveragePool(c *call) []*value {
 	}
 	y := c.slid(x, p, graph.Add, 0)
 	for i, out := range p.out {
+		c.made(out)
 		n := graph.NewTensor(graph.TypeOf(x.Type.DType, out))
 		from, to := 0, x.Type.Shape.At(i+2)
 		if count {

@@ -127,6 +127,7 @@ func (c *call) alongRow(f func(x *graph.Node, axis int) *graph.Node) *graph.Node
 // counting is 0, 1, 2, … along an axis of the shape s, as I64 that broadcasts to s.
 func (c *call) counting(s graph.Shape, axis int) *graph.Node {
 	n := s.At(axis)
+	c.made(n)
 	t := graph.NewTensor(graph.TypeOf(graph.I64, n))
 	for i := range n {
 		t.SetInt(i, int64(i))

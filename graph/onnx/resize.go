@@ -185,6 +185,7 @@ type tap struct {
 
 // taps are those of each element.
 func (r resampling) taps(c *call, n, size int, scale, start, end float64) []tap {
+	c.made(size)
 	taps := make([]tap, size)
 	for i := range taps {
 		x := r.coordinate(c, float64(i), n, size, scale, start, end)
@@ -322,6 +323,7 @@ func (c *call) resampled(x *graph.Node, axis int, taps []tap, r resampling) *gra
 		if n > 1<<26/max(size, 1) {
 			c.refuse("%d elements resized to %d in mode %q", n, size, r.mode)
 		}
+		c.made(n * size)
 		m := graph.NewTensor(graph.TypeOf(x.Type.DType, n, size))
 		for i, t := range taps {
 			for k, a := range t.at {

@@ -156,6 +156,9 @@ func (f *folder) elements(p *pb.TensorProto) (*graph.Tensor, error) {
 	return t, nil
 }
 
+// littleEndian tells whether the machine has ONNX's order of bytes.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
 // fromRaw is the tensor whose elements are given in little-endian order.
 func fromRaw(typ graph.Type, raw []byte) *graph.Tensor {
 	t := graph.NewTensor(typ)
@@ -166,7 +169,7 @@ func fromRaw(typ graph.Type, raw []byte) *graph.Tensor {
 		return t
 	}
 	copy(t.Bytes(), raw)
-	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+	if !littleEndian {
 		swap(t.Bytes(), typ.DType.Size())
 	}
 	return t

@@ -373,10 +373,7 @@ func (v *ValueFlags) weights(e *cli.Env, path string, shapes *Shapes, lenient bo
 	if filepath.Ext(path) == AheadExt {
 		return v.compiledWeights(path, lenient, vals)
 	}
-	if err := shapes.check(path); err != nil {
-		return nil, err
-	}
-	g, w, from, err := loadModel(e, path, shapes)
+	g, w, err := LoadModel(e, path, shapes)
 	if err != nil && onlyMissing(err) {
 		if lenient {
 			return graph.LoadGraph(path)
@@ -387,12 +384,12 @@ func (v *ValueFlags) weights(e *cli.Env, path string, shapes *Shapes, lenient bo
 		return nil, err
 	}
 	if len(w.Unused) > 0 {
-		e.Note("%s holds tensors that the graph does not name: %s", from, strings.Join(cli.FirstOf(w.Unused, 5), ", "))
+		e.Note("%s holds tensors that the graph does not name: %s", weightsOf(path), strings.Join(cli.FirstOf(w.Unused, 5), ", "))
 	}
 	if !v.AllowNaN {
 		for _, n := range g.Sources() {
 			if err := checkNaN(n, w.Tensors[n.Name]); err != nil {
-				return nil, fmt.Errorf("%s: %w; --allow-nan runs the model as it is", from, err)
+				return nil, fmt.Errorf("%s: %w; --allow-nan runs the model as it is", weightsOf(path), err)
 			}
 		}
 	}

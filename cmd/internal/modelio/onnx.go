@@ -64,17 +64,27 @@ func (s *Shapes) load(e *cli.Env, path string) (*onnx.Model, error) {
 	return m, nil
 }
 
-// loadModel reads a model and its weights from a .graph or an ONNX model, and names the file of the weights.
-func loadModel(e *cli.Env, path string, shapes *Shapes) (g *graph.Graph, w *graph.Weights, from string, err error) {
+// LoadModel reads a model and its weights from a .graph or an ONNX model.
+func LoadModel(e *cli.Env, path string, shapes *Shapes) (*graph.Graph, *graph.Weights, error) {
+	if err := shapes.check(path); err != nil {
+		return nil, nil, err
+	}
 	if !isONNX(path) {
-		g, w, err = graph.Load(path)
-		return g, w, graph.WeightsPath(path), err
+		return graph.Load(path)
 	}
 	m, err := shapes.load(e, path)
 	if err != nil {
-		return nil, nil, "", err
+		return nil, nil, err
 	}
-	return m.Graph, &graph.Weights{Tensors: m.Weights}, path, nil
+	return m.Graph, &graph.Weights{Tensors: m.Weights}, nil
+}
+
+// weightsOf is the file that has a model's weights.
+func weightsOf(path string) string {
+	if isONNX(path) {
+		return path
+	}
+	return graph.WeightsPath(path)
 }
 
 // check refuses --dim for models whose sizes are all fixed.

@@ -1,0 +1,184 @@
+package onnx
+
+import (
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"fusec"
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/kernels/ref"
+	"fusec/kernels/ref/cases"
+)
+
+// sameValues compares what two graphs compute from the same values, by the reference.
+func sameValues(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
+	t.Helper()
+	want, _, err := ref.Eval(g, in)
+	if err != nil {
+		return // such as a division of an integer by zero
+	}
+	got, _, err := ref.Eval(h, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, w := range want {
+		v := got[name]
+		if v == nil || v.Type != w.Type {
+			t.Errorf("output %q is %v, want %v", name, v, w.Type)
+			continue
+		}
+		for i := range w.Type.Shape.Elems() {
+			x, y := v.Float(i), w.Float(i)
+			if !(math.Abs(x-y) <= 1e-4*(1+math.Abs(y))) && !(math.IsNaN(x) && math.IsNaN(y)) && x != y {
+				t.Errorf("element %d of output %q is %v, want %v", i, name, x, y)
+				break
+			}
+		}
+	}
+}
+
+// again saves a graph and reads it.
+func again(t *testing.T, g *graph.Graph, weights map[string]*graph.Tensor) *Model {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "again.onnx")
+	if err := Save(path, g, weights); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Load(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestSave writes graphs and reads them again.
+func TestSave(t *testing.T) {
+	for _, name := range []string{"digits-mlp", "lenet"} {
+		path := "../../testdata/models/" + name + ".graph"
+		g, w, err := graph.Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
+		maps.Copy(in, w.Tensors)
+		m := again(t, g, w.Tensors)
+		maps.Copy(in, m.Weights)
+		g.Updates = nil
+		sameValues(t, g, m.Graph, in)
+	}
+}
+
+// unsaid are the operations that ONNX cannot say.
+var unsaid = []string{"host", "fusion", "all_reduce", "random", "dropout", "route", "unslice", "update_slice", "scatter_add", "col2im",
+	"pool_grad", "attention_grad", "moe", "moe_grad", "attention", "rope", "conv2d_filter_grad", "squared_norm", "result"}
+
+// TestSaveOperations writes the examples of each operation and reads them again.
+func TestSaveOperations(t *testing.T) {
+	said := map[string]bool{}
+	for _, c := range cases.All(graph.F32) {
+		name := c.Op.OpName()
+		g, err := c.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
+		path := filepath.Join(t.TempDir(), "m.onnx")
+		err = Save(path, g, in)
+		if err != nil {
+			if !slices.Contains(unsaid, name) && !strings.Contains(err.Error(), "ONNX has no") {
+				t.Errorf("%s: %v", c.Name, err)
+			}
+			continue
+		}
+		said[name] = true
+		m, err := Load(path, Options{Inputs: in})
+		if err != nil {
+			t.Errorf("%s: %v", c.Name, err)
+			continue
+		}
+		maps.Copy(in, m.Weights)
+		t.Run(c.Name, func(t *testing.T) { sameValues(t, g, m.Graph, in) })
+	}
+	for _, info := range graph.Ops() {
+		if !said[info.Name] && !slices.Contains(unsaid, info.Name) {
+			t.Errorf("no example of %s is written", info.Name)
+		}
+	}
+}
+
+// TestExternal writes weights beside the model.
+func TestExternal(t *testing.T) {
+	defer func(n int64) { maxInside = n }(maxInside)
+	maxInside = 100
+	g, w, err := graph.Load("../../testdata/models/lenet.graph")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "m.onnx")
+	if err := Save(path, g, w.Tensors); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(strings.TrimSuffix(path, ".onnx") + ".data"); err != nil || info.Size() < 1000 {
+		t.Fatal(info, err)
+	}
+	m, err := Load(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range w.Tensors {
+		if !m.Weights[name].Equal(v) {
+			t.Errorf("weight %q is %v, want %v", name, m.Weights[name], v)
+		}
+	}
+}
+
+// TestExport writes a machine's model.
+func TestExport(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(2, 3), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.GlorotN(1)))
+	w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(3, 4), gorgonia.WithName("w"), gorgonia.WithInit(gorgonia.GlorotN(1)))
+	y := gorgonia.Must(gorgonia.Tanh(gorgonia.Must(gorgonia.Mul(x, w))))
+	vm := fusec.NewMachine(g)
+	defer vm.Close()
+	if err := vm.RunAll(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "m.onnx")
+	if err := Export(path, vm, x); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Load(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := maps.Clone(m.Weights)
+	for _, n := range m.Graph.Sources() {
+		if n.Name == "x" {
+			in["x"], err = graph.TensorOf(x.Value().Data().([]float32), 2, 3)
+		}
+	}
+	if err != nil || len(m.Weights) != 1 {
+		t.Fatal(err, m.Weights)
+	}
+	out, _, err := ref.Eval(m.Graph, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range out {
+		for i, want := range y.Value().Data().([]float32) {
+			if math.Abs(v.Float(i)-float64(want)) > 1e-5 {
+				t.Errorf("element %d is %v, want %v", i, v.Float(i), want)
+			}
+		}
+	}
+}
