@@ -51,11 +51,20 @@ func (b *builder) findCopies() {
 
 // copiesWeight reports whether n is a launch that copies a parameter.
 func (b *builder) copiesWeight(n *graph.Node) bool {
-	if n.Op != (graph.Copy{}) || b.escapes[n] || !b.isLaunch(n) {
-		return false
+	s := copiedParam(n)
+	return s != nil && !b.escapes[n] && b.isLaunch(n) && !b.untrained[s]
+}
+
+// copiedParam is the parameter of which n is a copy, or nil.
+func copiedParam(n *graph.Node) *graph.Node {
+	if n.Op != (graph.Copy{}) {
+		return nil
 	}
-	_, param := base(n.Args[0]).Op.(graph.Param)
-	return param && !b.untrained[base(n.Args[0])]
+	s := base(n.Args[0])
+	if _, param := s.Op.(graph.Param); !param {
+		return nil
+	}
+	return s
 }
 
 // copied makes n a part of the card of copies in its place, if there is one.

@@ -46,11 +46,13 @@ func TestCopies(t *testing.T) {
 			if slices.ContainsFunc(x.lines, func(l textLine) bool { return strings.HasPrefix(l.text, "copy(") }) {
 				copies++
 			}
+			if slices.ContainsFunc(x.lines, func(l textLine) bool {
+				return strings.HasPrefix(l.text, "conv2d(") && !strings.Contains(l.text, "weight")
+			}) {
+				t.Errorf("the formula %v does not name the parameter", x.lines)
+			}
 			if slices.ContainsFunc(x.sources, func(l string) bool { return l == "weight [4,4,3,3], copied" }) {
 				readers++
-				if !slices.ContainsFunc(x.lines, func(l textLine) bool { return strings.Contains(l.text, "weight") }) {
-					t.Errorf("the formula %v does not name the parameter", x.lines)
-				}
 			}
 			if x.key == "node0" && (x.look != lookInput || !strings.Contains(fmt.Sprint(x.lines), "not trained")) {
 				t.Errorf("the images are drawn as %v: %v", x.look, x.lines)

@@ -131,8 +131,8 @@ func (b *builder) operandName(n *graph.Node, i int, a *graph.Node) string {
 	if a.Name == "" {
 		a = base(a)
 	}
-	if v := b.operand(a); v.copied {
-		a = v.source
+	if s := copiedParam(a); s != nil {
+		a = s
 	}
 	switch {
 	case b.phases[a] == graph.Backward || strings.HasPrefix(a.Name, graph.GradientOf) || b.phases[n] == graph.Backward && (carried || b.starts(n, a)):

@@ -263,6 +263,9 @@ func (b *builder) groupCard(all []*box, nodes map[*box]*graph.Node) *box {
 		x.lines = append(x.lines, textLine{l, roleOp})
 	}
 	x.lines = append(x.lines, textLine{humanFLOPs(flops) + " · " + humanBytes(bytes), roleType})
+	if hosts > 0 && hosts < len(all) {
+		x.lines = append(x.lines, textLine{fmt.Sprintf("%d of them on the host", hosts), roleType})
+	}
 	if len(sources) > 0 {
 		x.sources = append(x.sources, plural(len(sources), "parameter")+" · "+humanBytes(weights))
 	}
