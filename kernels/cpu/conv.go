@@ -32,7 +32,7 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kerne
 // newConvNCHW compiles a Fusion anchored on a Conv2D of NCHW as one product per image and group: filters [O/G, C/G·KH·KW] times
 // patches [C/G·KH·KW, OH·OW]. The patches are never stored: they are packed for the product straight from the image
 // (K. Chellapilla et al., "High Performance Convolutional Neural Networks for Document Processing", 2006, made
-// implicit as in cuDNN, arXiv 1410.0759).
+// implicit as in cuDNN, arXiv 1410.0759). Those of one pixel, side by side, are the image itself.
 func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, env *Env) (*product[T], error) {
 	x, w := b.Operands[0], b.Operands[1]
 	k := &product[T]{epilogue: epilogue[T]{env: env}, a: w.Arg, b: x.Arg, aOff: w.Layout.Offset, bOff: x.Layout.Offset}
@@ -52,23 +52,41 @@ func newConvNCHW[T float](b *body.Program, op graph.Conv2D, results []Operand, e
 		return nil, err
 	}
 	plane, _ := k.c.Reshape(planes)
-	p := &patches[T]{k: k, op: op, x: x.Layout, filt: filt, out: out}
-	cfg := gemm.Config[T]{M: per, N: out.At(2) * out.At(3), K: inner, Batch: images * groups, PackB: p,
+	cfg := gemm.Config[T]{M: per, N: out.At(2) * out.At(3), K: inner, Batch: images * groups,
 		A: gemm.Layout{RowStride: rows.Stride[0], ColStride: rows.Stride[1]},
 		C: gemm.Layout{RowStride: plane.Stride[1], ColStride: 1}}
 	k.m = per
 	var err error
+	if image, ok := pixelwise(op, x.Layout, filt); ok {
+		cfg.B = gemm.Layout{RowStride: image.Stride[1], ColStride: 1}
+		if cfg.B.Offsets, err = gemm.Offsets([]int{images, groups}, []int{image.Stride[0], inner * image.Stride[1]}); err != nil {
+			return nil, err
+		}
+	} else {
+		p := &patches[T]{k: k, op: op, x: x.Layout, filt: filt, out: out, rows: make([][]T, env.Pool.Workers())}
+		for i := range p.rows {
+			p.rows[i] = make([]T, cfg.N)
+		}
+		cfg.PackB = p
+	}
 	if cfg.A.Offsets, err = gemm.Offsets([]int{images, groups}, []int{0, per * rows.Stride[0]}); err != nil {
 		return nil, err
 	}
 	if cfg.C.Offsets, err = gemm.Offsets([]int{images, groups}, []int{plane.Stride[0], per * plane.Stride[1]}); err != nil {
 		return nil, err
 	}
-	p.rows = make([][]T, env.Pool.Workers())
-	for i := range p.rows {
-		p.rows[i] = make([]T, cfg.N)
-	}
 	return k, k.finish(cfg)
+}
+
+// pixelwise returns the layout of images x [N,C,H,W] as [N,C,H·W] if each pixel of a convolution reads one pixel of the
+// image, at its own place, and those of a channel are side by side.
+func pixelwise(op graph.Conv2D, x graph.Layout, filters graph.Shape) (graph.Layout, bool) {
+	if filters.At(2)*filters.At(3) != 1 || op.Stride.At(0)*op.Stride.At(1) != 1 || op.Pad != graph.IntsOf(0, 0, 0, 0) {
+		return graph.Layout{}, false
+	}
+	s := x.Shape
+	l, ok := x.Reshape(graph.ShapeOf(s.At(0), s.At(1), s.At(2)*s.At(3)))
+	return l, ok && unitColumns(l)
 }
 
 // A patches packer provides the patches of an image as the second operand of a product.

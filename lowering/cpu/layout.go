@@ -24,6 +24,9 @@ func (d *Device) ImageTime(op graph.Op, args, results []graph.Type) time.Duratio
 		ns += 3000 // of a launch
 	case graph.Conv2D:
 		ns = convTime(op.Layout, op.Groups, args[1].Shape, results[0])
+		if pixelwise(op, args[1].Shape) {
+			ns = 0.0026 * 2 * elems(results[0]) * float64(args[1].Shape.At(1))
+		}
 	case graph.Conv2DTranspose:
 		ns = convTime(op.Layout, op.Groups, args[1].Shape, args[0])
 	case graph.Conv2DFilterGrad:
@@ -68,6 +71,14 @@ func convTime(l graph.ImageLayout, groups int, filters graph.Shape, y graph.Type
 		return flops * 0.009
 	}
 	return flops * 0.0023 * (1 + 2.5/float64(max(channels, 1))) * max(1, 16/max(perGroup, 1))
+}
+
+// pixelwise reports whether a convolution of NCHW is a product of many filters with images as they lie.
+func pixelwise(op graph.Conv2D, filters graph.Shape) bool {
+	const many = 16
+	o, _, kh, kw := op.Layout.FilterDims(filters)
+	return op.Layout == graph.NCHW && kh*kw == 1 && op.Stride == graph.IntsOf(1, 1) && op.Pad == graph.IntsOf(0, 0, 0, 0) &&
+		o/max(op.Groups, 1) >= many
 }
 
 // poolTime is the nanoseconds of a pool with so many windows, given those for an element of a window in each layout.
