@@ -188,7 +188,7 @@ func inferAttention(op Op, args []Type) ([]Type, error) {
 		}
 	}
 	if a.HasLengths {
-		if l := args[a.LengthsArg()]; !l.DType.IsInt() || l.Shape != d.Batch {
+		if l := args[a.LengthsArg()]; !l.DType.IsIndex() || l.Shape != d.Batch {
 			return nil, fmt.Errorf("the lengths are %v, not i32%v or i64%v", l, d.Batch, d.Batch)
 		}
 	}

@@ -321,14 +321,16 @@ func formatTensor(t *Tensor) string {
 		elems = formatAll(d, formatFloat32)
 	case []float64:
 		elems = formatAll(d, formatFloat)
-	case []int32:
-		elems = formatAll(d, func(v int32) string { return strconv.Itoa(int(v)) })
-	case []int64:
-		elems = formatAll(d, func(v int64) string { return strconv.FormatInt(v, 10) })
 	case []bool:
 		elems = formatAll(d, strconv.FormatBool)
-	case []uint16:
-		elems = formatAll(d, func(v uint16) string { return format16(t.Type.DType, v) })
+	default:
+		for i := range t.Type.Shape.Elems() {
+			if t.Type.DType.IsInt() {
+				elems = append(elems, t.Whole(i))
+			} else {
+				elems = append(elems, format16(t.Type.DType, d.([]uint16)[i]))
+			}
+		}
 	}
 	if t.Type.Shape.Rank() == 0 && len(elems) == 1 {
 		return elems[0]
@@ -363,27 +365,36 @@ func parseTensor(t Type, s string) (*Tensor, error) {
 		err = parseAll(d, elems, parseFloat32)
 	case []float64:
 		err = parseAll(d, elems, parseFloat)
-	case []int32:
-		err = parseAll(d, elems, func(s string) (int32, error) {
-			n, err := parseInteger(s, 32)
-			return int32(n), err
-		})
-	case []int64:
-		err = parseAll(d, elems, func(s string) (int64, error) { return parseInteger(s, 64) })
 	case []bool:
 		err = parseAll(d, elems, func(s string) (b bool, err error) {
 			return b, parseAttr(reflect.ValueOf(&b).Elem(), s)
 		})
-	case []uint16:
-		err = parseAll(d, elems, func(s string) (uint16, error) { return parse16(t.DType, s) })
+	default:
+		if !t.DType.IsInt() {
+			return r, parseAll(d.([]uint16), elems, func(s string) (uint16, error) { return parse16(t.DType, s) })
+		}
+		for i, s := range elems {
+			v, err := parseInteger(s, t.DType)
+			if err != nil {
+				return r, err
+			}
+			r.SetInt(i, v)
+		}
 	}
 	return r, err
 }
 
-func parseInteger(s string, size int) (int64, error) {
-	n, err := strconv.ParseInt(s, 10, size)
+// parseInteger reads an integer of type d; of U64 it returns the int64 with the same bits.
+func parseInteger(s string, d DType) (n int64, err error) {
+	if bits := 8 * d.Size(); d.IsUnsigned() {
+		var u uint64
+		u, err = strconv.ParseUint(s, 10, bits)
+		n = int64(u)
+	} else {
+		n, err = strconv.ParseInt(s, 10, bits)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("expected an integer of %d bits, found %s", size, s)
+		return 0, fmt.Errorf("expected a number of %v, found %s", d, s)
 	}
 	return n, nil
 }

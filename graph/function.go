@@ -28,6 +28,7 @@ type UnaryInfo struct {
 	Eval      func(x float64) float64
 	EvalAlpha func(x, alpha float64) float64 // of a function with the parameter [Unary.Alpha]
 	EvalInt   func(x int64) int64            // of integers, before they wrap, and of Bools as 0 and 1
+	EvalU64   func(x uint64) uint64          // of U64, where EvalInt of the same bits would be wrong
 	Kink      bool                           // the derivative at 0 is given by [Unary.AtZero]
 	FLOPs     int64
 	Grad      func(d derivative) *Node // the gradient of x: an expression of x, y and dy
@@ -43,10 +44,11 @@ type BinaryInfo struct {
 	Doc      string // what the function is, in one line
 	Of       Domain // the element types of operands, which both have one type
 	Eval     func(x, y float64) float64
-	EvalInt  func(x, y int64) (int64, error) // of integers, before they wrap, and of Bools as 0 and 1
-	Compares bool                            // the result is a Bool; the operands may be of another type
-	Commutes bool                            // f(x,y) = f(y,x)
-	Fails    bool                            // may be undefined for integers, which is an error at run time
+	EvalInt  func(x, y int64) (int64, error)   // of integers, before they wrap, and of Bools as 0 and 1
+	EvalU64  func(x, y uint64) (uint64, error) // of U64, where EvalInt of the same bits would be wrong
+	Compares bool                              // the result is a Bool; the operands may be of another type
+	Commutes bool                              // f(x,y) = f(y,x)
+	Fails    bool                              // may be undefined for integers, which is an error at run time
 	FLOPs    int64
 	// Grad returns the gradients of n's operands x and y, before they are summed for a scalar; dy is the gradient of n.
 	Grad  func(b *Builder, n, dy *Node) (dx, dz *Node)
@@ -86,6 +88,8 @@ func (of Domain) check(f fmt.Stringer, t Type) error {
 		return nil
 	case of == Bools:
 		return fmt.Errorf("%v needs bool, not %v", f, t.DType)
+	case of&(Floats|Integers) == Integers:
+		return fmt.Errorf("%v needs integers%s, not %v", f, map[bool]string{true: " or bool"}[of&Bools != 0], t.DType)
 	case of&Integers == 0:
 		return fmt.Errorf("%v %w", f, wantFloat(t))
 	case t.DType == Bool:
@@ -99,8 +103,9 @@ type Bound struct {
 	Terms Terms
 	// Properties that values close to x do not show. Pole: infinite at 0 (of two variables, where the second is 0),
 	// with either sign. Poles: infinite at places that may be anywhere, and increasing between them. Wave: an extreme may
-	// be anywhere. Overflows: infinite beyond the range of numbers, not only at a pole.
-	Pole, Poles, Wave, Overflows bool
+	// be anywhere. Overflows: infinite beyond the range of numbers, not only at a pole. Jumps: of two variables, where the
+	// quotient is a whole number.
+	Pole, Poles, Wave, Overflows, Jumps bool
 }
 
 // Terms is the magnitude to which a function's error is relative.
@@ -283,19 +288,44 @@ func (f UnaryFn) Eval(x, alpha float64) float64 {
 // Eval is the function's value; true is 1.
 func (f BinaryFn) Eval(x, y float64) float64 { return f.Info().Eval(x, y) }
 
-// EvalInt is f of an integer, or of a Bool as 0 or 1. It panics for a function that does not take integers; the type
-// rule keeps such uses out of graphs.
-func (f UnaryFn) EvalInt(x int64) int64 {
+// OfInts is f of integers or Bools of type d, before the result wraps. Numbers of U64 are int64s with the same bits, and
+// Bools 0 and 1. It is nil for a function that does not take d.
+func (f UnaryFn) OfInts(d DType) func(x int64) int64 {
 	r := f.Info()
-	if r.EvalInt == nil {
-		panic(fmt.Sprintf("graph: %v of an integer", f))
+	if d == U64 && r.EvalU64 != nil {
+		return func(x int64) int64 { return int64(r.EvalU64(uint64(x))) }
 	}
-	return r.EvalInt(x)
+	return r.EvalInt
 }
 
-// EvalInt is f of two integers, or of Bools as 0 or 1; comparisons give 0 or 1. Quotients and powers are truncated. It
-// reports a division by zero.
-func (f BinaryFn) EvalInt(x, y int64) (int64, error) { return f.Info().EvalInt(x, y) }
+// OfInts is f of integers or Bools of type d, before the result wraps; comparisons give 0 or 1. Numbers of U64 are int64s
+// with the same bits, and Bools 0 and 1. Quotients and powers are truncated; it reports a division by zero.
+func (f BinaryFn) OfInts(d DType) func(x, y int64) (int64, error) {
+	r := f.Info()
+	if d == U64 && r.EvalU64 != nil {
+		return func(x, y int64) (int64, error) {
+			v, err := r.EvalU64(uint64(x), uint64(y))
+			return int64(v), err
+		}
+	}
+	return r.EvalInt
+}
+
+// EvalInt is [UnaryFn.OfInts] of one number, wrapped. It panics for a function that does not take d; the type rule keeps
+// such uses out of graphs.
+func (f UnaryFn) EvalInt(d DType, x int64) int64 {
+	eval := f.OfInts(d)
+	if eval == nil {
+		panic(fmt.Sprintf("graph: %v of %v", f, d))
+	}
+	return d.Wrap(eval(x))
+}
+
+// EvalInt is [BinaryFn.OfInts] of two numbers, wrapped.
+func (f BinaryFn) EvalInt(d DType, x, y int64) (int64, error) {
+	v, err := f.OfInts(d)(x, y)
+	return d.Wrap(v), err
+}
 
 // Compares reports whether f is a comparison, whose result is a Bool.
 func (f BinaryFn) Compares() bool { return f.Info().Compares }

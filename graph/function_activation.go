@@ -30,7 +30,7 @@ var activations = []UnaryInfo{
 		}},
 	{Fn: Relu, Name: "relu", Doc: "x where x ≥ 0, else 0", Of: Numbers, FLOPs: 1, Kink: true, Bound: Bound{Terms: Exact},
 		Eval:    func(x float64) float64 { return leaky(x, 0) },
-		EvalInt: func(x int64) int64 { return max(x, 0) },
+		EvalInt: func(x int64) int64 { return max(x, 0) }, EvalU64: func(x uint64) uint64 { return x },
 		Grad: func(d derivative) *Node {
 			if d.op.AtZero == LeftSlope {
 				d.x = d.y // y > 0 where x > 0, and so x need not be stored

@@ -37,7 +37,7 @@ func gradScatterAdd(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 }
 
 func wantIndices(t Type) error {
-	if !t.DType.IsInt() {
+	if !t.DType.IsIndex() {
 		return fmt.Errorf("indices are %v, not i32 or i64", t.DType)
 	}
 	return nil

@@ -48,7 +48,7 @@ func TestTypeRules(t *testing.T) {
 		{"binary[fn=sub] s m", "f32[2,3]"},
 		{"binary[fn=and] b b", "bool[2,3]"},
 		{"binary[fn=eq] b b", "bool[2,3]"},
-		{"binary[fn=and] m m", "! and needs bool, not f32"},
+		{"binary[fn=and] m m", "! and needs integers or bool, not f32"},
 		{"binary[fn=add] b b", "! add needs numbers, not bool"},
 		{"binary[fn=add] m v", "! shapes [2,3] and [3] differ"},
 		{"binary[fn=add] m d", "! element types f32 and f64 differ"},

@@ -1,63 +1,24 @@
 package graph
 
 import (
-	"math"
 	"slices"
+	"strconv"
 )
 
 // Integers and Bools are computed exactly, in int64, and reduced to the element type by [DType.Wrap].
 
-// Wrap reduces an integer to the range of d, an integer type or Bool, as Go's conversions do.
-func (d DType) Wrap(x int64) int64 {
-	if d == I32 {
-		return int64(int32(x))
-	}
-	return x
-}
-
-// Truncate converts a number towards 0 to the integer type d. NaN gives 0; a number out of range gives the nearest
-// number in range.
-func (d DType) Truncate(x float64) int64 {
-	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
-	if d == I32 {
-		lo, hi = math.MinInt32, math.MaxInt32
-	}
-	switch {
-	case math.IsNaN(x):
-		return 0
-	case x <= float64(lo):
-		return lo
-	case x >= float64(hi):
-		return hi
-	}
-	return int64(x)
-}
-
-// Int is element i of a tensor of integers or Bools; true is 1.
-func (t *Tensor) Int(i int) int64 {
-	switch d := t.Data.(type) {
-	case []int32:
-		return int64(d[i])
-	case []int64:
-		return d[i]
-	case []bool:
-		return truth(d[i])
-	}
-	panic("graph: Int of " + t.Type.String())
-}
+// Int is element i of a tensor of integers or Bools; true is 1. Of U64 it is the int64 with the same bits.
+func (t *Tensor) Int(i int) int64 { return dtypes[t.Type.DType].integer(t.Data, i) }
 
 // SetInt sets element i of a tensor of integers or Bools to v, reduced to the element type; a Bool becomes v != 0.
-func (t *Tensor) SetInt(i int, v int64) {
-	switch d := t.Data.(type) {
-	case []int32:
-		d[i] = int32(v)
-	case []int64:
-		d[i] = v
-	case []bool:
-		d[i] = v != 0
-	default:
-		panic("graph: SetInt of " + t.Type.String())
+func (t *Tensor) SetInt(i int, v int64) { dtypes[t.Type.DType].setInt(t.Data, i, v) }
+
+// Whole is element i of a tensor of integers in decimal.
+func (t *Tensor) Whole(i int) string {
+	if t.Type.DType.IsUnsigned() {
+		return strconv.FormatUint(uint64(t.Int(i)), 10)
 	}
+	return strconv.FormatInt(t.Int(i), 10)
 }
 
 // SetElem sets element i to element j of u, converted as [Cast] does.
@@ -73,24 +34,7 @@ func (t *Tensor) SetElem(i int, u *Tensor, j int) {
 }
 
 // Uniform reports whether t has elements and all of them are equal.
-func (t *Tensor) Uniform() bool {
-	e := t.Type.Shape.Elems()
-	if t.Type.DType == I64 {
-		d := t.Data.([]int64)
-		for i := 1; i < e; i++ {
-			if d[i] != d[0] {
-				return false
-			}
-		}
-		return e > 0
-	}
-	for i := 1; i < e; i++ {
-		if t.Float(i) != t.Float(0) {
-			return false
-		}
-	}
-	return e > 0
-}
+func (t *Tensor) Uniform() bool { return dtypes[t.Type.DType].constant(t.Data) }
 
 // Uniform is the value of a constant whose elements are all equal, as a tensor of rank 0 and n's element type. It looks
 // through Reshape, Broadcast, Transpose and Cast.
@@ -146,6 +90,10 @@ func (n *Node) ConstScalar() (float64, bool) {
 
 // exact is element 0 if float64 holds it exactly.
 func (t *Tensor) exact() (float64, bool) {
-	v := t.Float(0)
-	return v, t.Type.DType != I64 || v < 1<<63 && int64(v) == t.Int(0)
+	v, d := t.Float(0), t.Type.DType
+	if !d.IsInt() || F64.Holds(d) {
+		return v, true
+	}
+	_, most := d.Limits() // which float64 rounds up to a number that is out of range
+	return v, v < d.Real(most) && d.Truncate(v) == t.Int(0)
 }

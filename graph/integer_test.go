@@ -14,7 +14,7 @@ func TestEvalInt(t *testing.T) {
 		{Neg, big, -big}, {Abs, -big, big}, {Abs, math.MinInt64, math.MinInt64}, {Sign, -big, -1}, {Sign, 0, 0},
 		{Square, 1<<31 + 1, 1<<62 + 1<<32 + 1}, {Cube, -2097151, -9223358842721533951}, {Relu, -big, 0}, {Relu, big, big}, {Not, 0, 1},
 	} {
-		if got := c.f.EvalInt(c.x); got != c.want {
+		if got := c.f.EvalInt(I64, c.x); got != c.want {
 			t.Errorf("%v(%d) = %d, want %d", c.f, c.x, got, c.want)
 		}
 	}
@@ -27,13 +27,13 @@ func TestEvalInt(t *testing.T) {
 		{Eq, big, big - 1, 0}, {Ne, big, big - 1, 1}, {Lt, big - 1, big, 1}, {Gt, big, big - 1, 1}, {Le, big, big - 1, 0}, {Ge, big - 1, big, 0},
 		{And, 1, 0, 0}, {Or, 1, 0, 1},
 	} {
-		if got, err := c.f.EvalInt(c.x, c.y); err != nil || got != c.want {
+		if got, err := c.f.EvalInt(I64, c.x, c.y); err != nil || got != c.want {
 			t.Errorf("%v(%d, %d) = %d, %v, want %d", c.f, c.x, c.y, got, err, c.want)
 		}
 	}
 	for _, f := range []BinaryFn{Div, Pow} {
 		y := map[BinaryFn]int64{Div: 0, Pow: -1}[f]
-		if _, err := f.EvalInt(0, y); err == nil {
+		if _, err := f.EvalInt(I64, 0, y); err == nil {
 			t.Errorf("%v(0, %d) is no error", f, y)
 		}
 	}
@@ -97,18 +97,18 @@ func TestUniform(t *testing.T) {
 // TestEvalIntKnowsAll checks that every function that the type rules allow for integers and Bools has an integer
 // implementation.
 func TestEvalIntKnowsAll(t *testing.T) {
-	for _, d := range []DType{I32, I64, Bool} {
+	for _, d := range append(IntegerTypes(), Bool) {
 		x := TypeOf(d)
 		for i := range numUnary {
 			f := UnaryFn(i)
 			if _, err := inferUnary(Unary{Fn: f}, []Type{x}); err == nil {
-				f.EvalInt(1) // which panics otherwise
+				f.EvalInt(d, 1) // which panics otherwise
 			}
 		}
 		for i := range numBinary {
 			f := BinaryFn(i)
 			if _, err := inferBinary(Binary{Fn: f}, []Type{x, x}); err == nil {
-				if _, err := f.EvalInt(1, 1); err != nil {
+				if _, err := f.EvalInt(d, 1, 1); err != nil {
 					t.Error(err)
 				}
 			}

@@ -168,7 +168,7 @@ func readTensor(f *safetensors.File, info safetensors.Info, want DType) (any, er
 // Safetensor is the tensor under a name, to be written to a file of weights.
 func (t *Tensor) Safetensor(name string) safetensors.Tensor {
 	r := safetensors.Tensor{Name: name, Shape: t.Type.Shape.Slice(), Data: t.Data}
-	if bits, ok := t.Data.([]uint16); ok {
+	if bits, ok := t.Data.([]uint16); ok && t.Type.DType.Is16() {
 		r.Data = safetensors.F16(bits)
 		if t.Type.DType == BF16 {
 			r.Data = safetensors.BF16(bits)

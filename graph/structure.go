@@ -61,13 +61,10 @@ const maxHashed = 1 << 10
 func hashElements(h *maphash.Hash, t *Tensor) {
 	n := t.Type.Shape.Elems()
 	step := 1 + n/maxHashed
-	switch d := t.Data.(type) {
-	case []int64:
-		for i := 0; i < n; i += step {
-			maphash.WriteComparable(h, d[i])
-		}
-	default:
-		for i := 0; i < n; i += step {
+	for i := 0; i < n; i += step {
+		if t.Type.DType.IsInt() {
+			maphash.WriteComparable(h, t.Int(i))
+		} else {
 			maphash.WriteComparable(h, math.Float64bits(t.Float(i)))
 		}
 	}

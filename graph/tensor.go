@@ -6,31 +6,11 @@ import (
 	"unsafe"
 )
 
-// Tensor is a contiguous row-major value. Data is a []float32, []float64, []int32, []int64 or []bool that matches
-// Type, or for BF16 and F16 a []uint16 of their bits, and has Type.Shape.Elems() elements.
+// Tensor is a contiguous row-major value. Data is a slice of the element type's Go type ([]float32, []int8, []bool, …) that
+// matches Type, or for BF16 and F16 a []uint16 of their bits, and has Type.Shape.Elems() elements.
 type Tensor struct {
 	Type Type
 	Data any
-}
-
-// Elem constrains the Go types of elements.
-type Elem interface {
-	float32 | float64 | int32 | int64 | bool
-}
-
-// DTypeOf is the DType of the Go type T.
-func DTypeOf[T Elem]() DType {
-	switch any(*new(T)).(type) {
-	case float32:
-		return F32
-	case float64:
-		return F64
-	case int32:
-		return I32
-	case int64:
-		return I64
-	}
-	return Bool
 }
 
 // NewTensor makes a tensor of zeros.
@@ -43,25 +23,11 @@ func NewTensor(t Type) *Tensor {
 // enough. The memory is shared. It panics if b is too short or t is no type of a value: types of graphs and of tensors are
 // checked where they are made.
 func TensorAt(b []byte, t Type) *Tensor {
-	n, r := t.Shape.Elems(), &Tensor{Type: t}
-	p := unsafe.Pointer(unsafe.SliceData(b[:t.Bytes()]))
-	switch t.DType {
-	case F32:
-		r.Data = unsafe.Slice((*float32)(p), n)
-	case F64:
-		r.Data = unsafe.Slice((*float64)(p), n)
-	case I32:
-		r.Data = unsafe.Slice((*int32)(p), n)
-	case I64:
-		r.Data = unsafe.Slice((*int64)(p), n)
-	case Bool:
-		r.Data = unsafe.Slice((*bool)(p), n)
-	case BF16, F16:
-		r.Data = unsafe.Slice((*uint16)(p), n)
-	default:
+	make := dtypes[t.DType].slice
+	if make == nil {
 		panic("graph: a tensor of an invalid type")
 	}
-	return r
+	return &Tensor{t, make(unsafe.Pointer(unsafe.SliceData(b[:t.Bytes()])), t.Shape.Elems())}
 }
 
 // TensorOf wraps data, without copying, as a tensor of the given dimensions.
@@ -92,41 +58,17 @@ func Filled(t Type, v float64) *Tensor {
 }
 
 // Float is element i converted to float64; true is 1.
-func (t *Tensor) Float(i int) float64 {
-	switch d := t.Data.(type) {
-	case []float32:
-		return float64(d[i])
-	case []float64:
-		return d[i]
-	case []int32:
-		return float64(d[i])
-	case []int64:
-		return float64(d[i])
-	case []bool:
-		if d[i] {
-			return 1
-		}
-	case []uint16:
-		return float64(t.Type.DType.From16(d[i]))
-	}
-	return 0
-}
+func (t *Tensor) Float(i int) float64 { return dtypes[t.Type.DType].float(t.Data, i) }
 
-// SetFloat sets element i to v converted to the element type; a Bool becomes v != 0.
+// SetFloat sets element i to v converted to the element type as [Cast] does.
 func (t *Tensor) SetFloat(i int, v float64) {
-	switch d := t.Data.(type) {
-	case []float32:
-		d[i] = float32(v)
-	case []float64:
-		d[i] = v
-	case []int32:
-		d[i] = int32(v)
-	case []int64:
-		d[i] = int64(v)
-	case []bool:
-		d[i] = v != 0
-	case []uint16:
-		d[i] = t.Type.DType.Bits16(v)
+	switch d := t.Type.DType; {
+	case d == Bool:
+		dtypes[d].setInt(t.Data, i, truth(v != 0))
+	case d.IsInt():
+		dtypes[d].setInt(t.Data, i, d.Truncate(v))
+	default:
+		dtypes[d].setFloat(t.Data, i, v)
 	}
 }
 
@@ -160,24 +102,17 @@ func (t *Tensor) Bytes() []byte {
 
 // elems gives the address, the number and the type of the elements that Data holds.
 func (t *Tensor) elems() (unsafe.Pointer, int, DType) {
-	switch x := t.Data.(type) {
-	case []float32:
-		return unsafe.Pointer(unsafe.SliceData(x)), len(x), F32
-	case []float64:
-		return unsafe.Pointer(unsafe.SliceData(x)), len(x), F64
-	case []int32:
-		return unsafe.Pointer(unsafe.SliceData(x)), len(x), I32
-	case []int64:
-		return unsafe.Pointer(unsafe.SliceData(x)), len(x), I64
-	case []bool:
-		return unsafe.Pointer(unsafe.SliceData(x)), len(x), Bool
-	case []uint16:
-		if t.Type.DType.Is16() {
-			return unsafe.Pointer(unsafe.SliceData(x)), len(x), t.Type.DType
+	d := t.Type.DType
+	if elems := dtypes[d].elems; elems != nil {
+		if p, n, ok := elems(t.Data); ok {
+			return p, n, d
 		}
-		return nil, len(x), Invalid
 	}
-	return nil, 0, Invalid
+	if d = DTypeOfSlice(t.Data); d == Invalid {
+		return nil, 0, d
+	}
+	_, n, _ := dtypes[d].elems(t.Data)
+	return nil, n, d
 }
 
 // Check reports data that does not match the type.

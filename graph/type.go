@@ -6,63 +6,6 @@ import (
 	"strings"
 )
 
-// DType is the type of one element.
-type DType uint8
-
-// The element types. Bool is stored as one byte, 0 or 1. BF16 and F16 are for operands of contractions; see half.go.
-const (
-	Invalid DType = iota
-	F32
-	F64
-	I32
-	I64
-	Bool
-	BF16
-	F16
-)
-
-var dtypes = [...]struct {
-	name string
-	size int
-}{{"invalid", 0}, {"f32", 4}, {"f64", 8}, {"i32", 4}, {"i64", 8}, {"bool", 1}, {"bf16", 2}, {"f16", 2}}
-
-// String gives the name used in the text form: f32, f64, i32, i64, bool, bf16, f16.
-func (d DType) String() string { return dtypes[d].name }
-
-// Size is the number of bytes of one element.
-func (d DType) Size() int { return dtypes[d].size }
-
-// IsFloat reports whether d is F32 or F64, the floating-point types of computations.
-func (d DType) IsFloat() bool { return d == F32 || d == F64 }
-
-// Is16 reports whether d is BF16 or F16, which only contractions read.
-func (d DType) Is16() bool { return d == BF16 || d == F16 }
-
-// IsReal reports whether d is a floating-point type of any size.
-func (d DType) IsReal() bool { return d.IsFloat() || d.Is16() }
-
-// Accumulator is the element type of sums of values of d: F32 for 16-bit types, and else d. Results of contractions,
-// and gradients of values, have it.
-func (d DType) Accumulator() DType {
-	if d.Is16() {
-		return F32
-	}
-	return d
-}
-
-// IsInt reports whether d is I32 or I64.
-func (d DType) IsInt() bool { return d == I32 || d == I64 }
-
-// ParseDType is the inverse of [DType.String].
-func ParseDType(s string) (DType, error) {
-	for i, d := range dtypes[1:] {
-		if d.name == s {
-			return DType(i + 1), nil
-		}
-	}
-	return Invalid, fmt.Errorf("unknown element type %q (want f32, f64, i32, i64, bool, bf16 or f16)", s)
-}
-
 // MaxRank bounds the number of axes of a tensor.
 const MaxRank = 8
 

@@ -192,9 +192,12 @@ func (s *State) readTensors(f *safetensors.Reader) error {
 }
 
 // dtypes are the dtypes of the file that store a tensor's elements without conversion.
-var dtypes = map[string]graph.DType{
-	"F32": graph.F32, "F64": graph.F64, "I32": graph.I32, "I64": graph.I64, "BOOL": graph.Bool,
-	"BF16": graph.BF16, "F16": graph.F16,
+var dtypes = map[string]graph.DType{}
+
+func init() {
+	for _, d := range graph.DTypes() {
+		dtypes[strings.ToUpper(d.String())] = d
+	}
 }
 
 // verify compares the file with its checksum.

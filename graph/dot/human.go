@@ -78,7 +78,7 @@ func humanTime(d time.Duration) string {
 // scalar prints a scalar constant: integers exactly.
 func scalar(t *graph.Tensor) string {
 	if t.Type.DType.IsInt() {
-		digits, negative := strings.CutPrefix(strconv.FormatInt(t.Int(0), 10), "-")
+		digits, negative := strings.CutPrefix(t.Whole(0), "-")
 		if negative {
 			return "−" + digits
 		}

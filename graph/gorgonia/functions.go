@@ -79,6 +79,7 @@ type binaryForm struct {
 	apply   func(a, b *gorg.Node) (*gorg.Node, error)
 	compare compareFunc
 	between func(a, b *gorg.Node) (*gorg.Node, error) // of operands of equal shapes
+	refused string
 }
 
 var binaries = map[graph.BinaryFn]binaryForm{
@@ -89,8 +90,13 @@ var binaries = map[graph.BinaryFn]binaryForm{
 	graph.Pow: {sign: "^", apply: gorg.Pow},
 	graph.Max: {between: gorg.MaxBetween},
 	graph.Min: {between: gorg.MinBetween},
+	graph.Rem: {refused: "it has no remainder"},
+	graph.Mod: {refused: "it has no remainder"},
 	graph.And: {apply: gorg.HadamardProd},
 	graph.Or:  {between: gorg.MaxBetween},
+	graph.Xor: {sign: "!=", compare: gorg.Ne},
+	graph.Shl: {refused: "it has no shifts"},
+	graph.Shr: {refused: "it has no shifts"},
 	graph.Lt:  {sign: "<", compare: gorg.Lt},
 	graph.Gt:  {sign: ">", compare: gorg.Gt},
 	graph.Le:  {sign: "<=", compare: gorg.Lte},
@@ -125,7 +131,7 @@ func checkFunctions(unaries map[graph.UnaryFn]unaryForm, binaries map[graph.Bina
 		}
 	}
 	for _, f := range graph.BinaryFns() {
-		if r := binaries[f.Fn]; r.apply == nil && r.compare == nil && r.between == nil {
+		if r := binaries[f.Fn]; r.apply == nil && r.compare == nil && r.between == nil && r.refused == "" {
 			return fmt.Errorf("graph/gorgonia: no form of %s", f.Name)
 		}
 	}
@@ -210,7 +216,14 @@ func (e *exporter) binary(op graph.Binary, x, y *gorg.Node, n *graph.Node) (*gor
 		return nil, err
 	}
 	form := binaries[op.Fn]
+	if op.Fn == graph.And || op.Fn == graph.Or || op.Fn == graph.Xor {
+		if d := n.Type.DType; d != graph.Bool {
+			return nil, fmt.Errorf("no function %v of %v in Gorgonia", op.Fn, d)
+		}
+	}
 	switch {
+	case form.refused != "":
+		return nil, fmt.Errorf("no function %v in Gorgonia: %s", op.Fn, form.refused)
 	case form.apply != nil:
 		return form.apply(x, y)
 	case form.compare != nil:

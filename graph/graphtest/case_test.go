@@ -34,7 +34,7 @@ func kinds(m map[string]int, g *graph.Graph) {
 // it takes, empty values, gradients, and every way of drawing values. The reference computes each of them.
 func TestHostileCovers(t *testing.T) {
 	seen := map[string]int{}
-	seeds := uint64(3000)
+	seeds := uint64(4000)
 	for seed := range seeds {
 		c := graphtest.Hostile(seed, nil)
 		kinds(seen, c.Graph)
@@ -82,8 +82,8 @@ func TestHostileCovers(t *testing.T) {
 			want(fmt.Sprintf("binary %v %v", f, d))
 		}
 	}
-	least = int(seeds / 20)
-	for d := graph.F32; d <= graph.F16; d++ {
+	least = int(seeds / 30)
+	for _, d := range graph.DTypes() {
 		want(d.String())
 	}
 	for _, what := range []string{"empty", "gradients", "draw ordinary", "draw tied", "draw scaled", "draw special"} {

@@ -47,13 +47,15 @@ func fitting(r *rand.Rand, t graph.Type, in *span, d Draw) *graph.Tensor {
 		scale = math.Pow(10, float64(r.IntN(11)-6))
 	}
 	for i := range t.Shape.Elems() {
-		switch data := x.Data.(type) {
-		case []bool:
-			data[i] = r.IntN(2) == 0
-		case []int32:
-			data[i] = int32(in.draw(r, large, 1<<30))
-		case []int64:
-			data[i] = in.draw(r, large, 1<<53)
+		switch {
+		case t.DType == graph.Bool:
+			x.SetInt(i, int64(r.IntN(2)))
+		case t.DType.IsInt(): // of types that are too small for a large number its low bits
+			edge := int64(1) << 53
+			if t.DType.Size() < 8 {
+				edge = 1 << 30
+			}
+			x.SetInt(i, in.draw(r, large, edge))
 		default:
 			x.SetFloat(i, scale*d.float(r, t.DType))
 		}
@@ -150,7 +152,7 @@ func limitOperands(n *graph.Node, limit func(n *graph.Node, lo, hi int)) {
 	switch op := n.Op.(type) {
 	case graph.Binary:
 		switch op.Fn {
-		case graph.Div:
+		case graph.Div, graph.Rem, graph.Mod:
 			limit(a[1], 1, 5)
 		case graph.Pow:
 			limit(a[1], 0, 4)

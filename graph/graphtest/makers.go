@@ -90,6 +90,9 @@ func makeBinary(g *generator) {
 		return
 	}
 	f := oneOf(g, graph.BinaryFns()).Fn
+	for f.Info().Of == graph.Integers {
+		f = oneOf(g, graph.BinaryFns()).Fn
+	}
 	if g.tame {
 		f %= graph.Div
 	}
@@ -117,6 +120,9 @@ func makeSelect(g *generator) {
 
 func makeCast(g *generator) {
 	to := []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool}[g.r.IntN(5)]
+	if g.rarely(2) {
+		to = oneOf(g, graph.IntegerTypes())
+	}
 	if g.o.Halves && g.coin() {
 		to = g.halfType()
 	}

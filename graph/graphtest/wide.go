@@ -26,11 +26,8 @@ func (g *generator) constant(t graph.Type) *graph.Node {
 	x := fitting(g.r, t, nil, g.o.Draw)
 	if g.r.IntN(3) == 0 && t.Shape.Elems() > 0 {
 		one := fitting(g.r, t.Reshaped(graph.ShapeOf()), nil, g.o.Draw)
-		x = graph.Filled(t, one.Float(0))
-		if v, ok := one.Data.([]int64); ok { // not exact in a float
-			for i := range x.Data.([]int64) {
-				x.Data.([]int64)[i] = v[0]
-			}
+		for i := range t.Shape.Elems() {
+			x.SetElem(i, one, 0)
 		}
 	}
 	return g.add(g.b.Const(x))
@@ -39,7 +36,7 @@ func (g *generator) constant(t graph.Type) *graph.Node {
 // moved is an operand for operations that only move elements: of any type in Wide graphs, else of floats.
 func (g *generator) moved(lo, hi int) *graph.Node {
 	if g.rarely(4) {
-		d := []graph.DType{graph.I32, graph.I64, graph.Bool}[g.r.IntN(3)]
+		d := oneOf(g, append(graph.IntegerTypes(), graph.Bool))
 		rank := lo + g.r.IntN(min(hi, 4)-lo+1)
 		return g.find(func(t graph.Type) bool {
 			return t.DType == d && t.Shape.Rank() >= lo && t.Shape.Rank() <= hi
@@ -48,13 +45,13 @@ func (g *generator) moved(lo, hi int) *graph.Node {
 	return g.half(g.ofRank(lo, hi))
 }
 
-// integer is an operand of I32 or I64.
+// integer is an operand of integers.
 func (g *generator) integer() *graph.Node {
-	d := graph.I64
-	if g.coin() {
-		d = graph.I32
+	d := []graph.DType{graph.I32, graph.I64}[g.r.IntN(2)]
+	if g.r.IntN(3) == 0 {
+		d = oneOf(g, graph.IntegerTypes())
 	}
-	return g.find(func(t graph.Type) bool { return t.DType.IsInt() }, graph.TypeOf(d, g.dims(g.r.IntN(4))...))
+	return g.find(func(t graph.Type) bool { return t.DType == d }, graph.TypeOf(d, g.dims(g.r.IntN(4))...))
 }
 
 // oneOf picks an element.

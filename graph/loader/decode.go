@@ -43,10 +43,8 @@ var (
 type decoder func(data any, at int, raw []byte) (bad int)
 
 type (
-	integer interface {
-		uint8 | int8 | uint16 | int16 | uint32 | int32 | uint64 | int64
-	}
-	float interface{ float32 | float64 }
+	integer = graph.Integer
+	float   interface{ float32 | float64 }
 )
 
 // newDecoder chooses the decoder of a source.
@@ -70,13 +68,13 @@ func newDecoder(kind string, to graph.DType, src *Source) (decoder, error) {
 		d = toFloat(kind, affine[float32]{moves, float32(scale), float32(src.Offset)})
 	case graph.F64:
 		d = toFloat(kind, affine[float64]{moves, scale, src.Offset})
-	case graph.I32:
-		d = toInteger[int32](kind, src.Limit)
-	case graph.I64:
-		d = toInteger[int64](kind, src.Limit)
 	case graph.Bool:
 		if kind == "bool" {
 			d = bools
+		}
+	default:
+		if decode := toIntegers[to]; decode != nil {
+			d = decode(kind, src.Limit)
 		}
 	}
 	if d == nil {
@@ -157,8 +155,14 @@ func halves[D float](a affine[D], value func(uint16) float32) decoder {
 	}
 }
 
-// toInteger chooses the decoder of elements that become i32 or i64, or nil if they are no integers.
-func toInteger[D int32 | int64](kind string, limit int64) decoder {
+// toIntegers are [toInteger] of each type of integers.
+var toIntegers = map[graph.DType]func(kind string, limit int64) decoder{
+	graph.I8: toInteger[int8], graph.I16: toInteger[int16], graph.I32: toInteger[int32], graph.I64: toInteger[int64],
+	graph.U8: toInteger[uint8], graph.U16: toInteger[uint16], graph.U32: toInteger[uint32], graph.U64: toInteger[uint64],
+}
+
+// toInteger chooses the decoder of elements that become integers, or nil if they are none.
+func toInteger[D integer](kind string, limit int64) decoder {
 	switch kind {
 	case "bool":
 		return checked(integers[D, uint8](limit))
@@ -183,22 +187,13 @@ func toInteger[D int32 | int64](kind string, limit int64) decoder {
 }
 
 // integers makes the decoder of S to D, which refuses values outside of D or of limit.
-func integers[D int32 | int64, S integer](limit int64) decoder {
-	if limit == 0 {
-		limit = math.MaxInt64
-	} else {
-		limit--
-	}
-	low := int64(math.MinInt64)
-	if limit != math.MaxInt64 {
-		low = 0
-	}
+func integers[D, S integer](limit int64) decoder {
 	return func(data any, at int, raw []byte) int {
 		to := data.([]D)[at:]
 		for i := range to[:len(raw)/size[S]()] {
 			v := load[S](raw, i)
 			d := D(v)
-			if S(d) != v || d < 0 != (v < 0) || int64(d) < low || int64(d) > limit {
+			if S(d) != v || d < 0 != (v < 0) || limit > 0 && (d < 0 || uint64(d) >= uint64(limit)) {
 				return i
 			}
 			to[i] = d

@@ -2,7 +2,5 @@
 // See https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
 //
 // Arrays are written as version 1.0, in C order and little-endian, as numpy.save does. Versions 1, 2 and 3 are read,
-// in both byte orders and in C and Fortran order. Element types that tensors lack are converted without loss: 8- and
-// 16-bit integers to i32; uint32 to i64; uint64 to i64 if every value fits. Structured, complex, string and object
-// arrays are refused.
+// in both byte orders and in C and Fortran order. Structured, complex, string and object arrays are refused.
 package npy

@@ -22,19 +22,21 @@ func Read(r io.Reader) (*graph.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := graph.Type{DType: kinds[h.descr.kind].dtype, Shape: h.shape}
-	data := graph.NewTensor(graph.TypeOf(t.DType, 0)).Data
-	raw := make([]byte, chunk)
-	for left := int64(t.Shape.Elems()) * int64(h.descr.size()); left > 0; left -= int64(len(raw)) {
-		raw = raw[:min(chunk, left)]
-		if _, err := io.ReadFull(r, raw); err != nil {
+	t := graph.Type{DType: h.descr.dtype, Shape: h.shape}
+	var data []byte // doubled as it is read
+	for size := t.Bytes(); int64(len(data)) < size || data == nil; {
+		done := data
+		data = graph.NewTensor(graph.TypeOf(graph.U8, int(min(size, max(chunk, 2*int64(len(done))))))).Bytes()
+		next := data[copy(data, done):]
+		if _, err := io.ReadFull(r, next); err != nil {
 			return nil, truncated(err)
 		}
-		if data, err = h.descr.appendTo(data, raw); err != nil {
+		if err := h.descr.check(next, len(done)); err != nil {
 			return nil, err
 		}
+		h.descr.toNative(next)
 	}
-	x := &graph.Tensor{Type: t, Data: data}
+	x := graph.TensorAt(data, t)
 	if h.fortran {
 		x = fromFortran(x)
 	}
@@ -43,39 +45,24 @@ func Read(r io.Reader) (*graph.Tensor, error) {
 
 // fromFortran reorders elements whose first index runs fastest.
 func fromFortran(x *graph.Tensor) *graph.Tensor {
-	switch d := x.Data.(type) {
-	case []float32:
-		return reorder(x.Type, d)
-	case []float64:
-		return reorder(x.Type, d)
-	case []int32:
-		return reorder(x.Type, d)
-	case []int64:
-		return reorder(x.Type, d)
-	case []uint16:
-		return reorder(x.Type, d)
-	}
-	return reorder(x.Type, x.Data.([]bool))
-}
-
-func reorder[T any](t graph.Type, from []T) *graph.Tensor {
-	to := make([]T, len(from))
-	strides := t.Shape.Strides()
-	index := make([]int, t.Shape.Rank())
+	y, size := graph.NewTensor(x.Type), x.Type.DType.Size()
+	from, to := x.Bytes(), y.Bytes()
+	strides := x.Type.Shape.Strides()
+	index := make([]int, len(strides))
 	at := 0
-	for _, v := range from {
-		to[at] = v
+	for i := 0; i < len(from); i += size {
+		copy(to[at*size:][:size], from[i:])
 		for i := range index {
 			index[i]++
 			at += strides[i]
-			if index[i] < t.Shape.At(i) {
+			if index[i] < x.Type.Shape.At(i) {
 				break
 			}
 			at -= strides[i] * index[i]
 			index[i] = 0
 		}
 	}
-	return &graph.Tensor{Type: t, Data: to}
+	return y
 }
 
 // Write writes one array. The format has no bf16: such a tensor is refused; cast it to f32.

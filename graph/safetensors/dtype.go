@@ -14,66 +14,78 @@ var dtypeBytes = map[string]int{
 	"I64": 8, "U64": 8, "F64": 8, "C64": 8,
 }
 
+// A stored is a dtype whose elements are Go values of one type as they are.
+type stored struct {
+	dtype  string
+	make   func(n int) any
+	length func(data any) (n int, ok bool)                 // ok is false of a slice of another type
+	encode func(raw []byte, data any, from, to int) []byte // appends elements from up to to
+	decode func(data any, at int, raw []byte)              // stores elements from at on
+}
+
+func storedAs[E any](dtype string) stored {
+	return stored{dtype,
+		func(n int) any { return make([]E, n) },
+		func(data any) (int, bool) { x, ok := data.([]E); return len(x), ok },
+		func(raw []byte, data any, from, to int) []byte {
+			raw, _ = binary.Append(raw, binary.LittleEndian, data.([]E)[from:to])
+			return raw
+		},
+		func(data any, at int, raw []byte) {
+			binary.Decode(raw, binary.LittleEndian, data.([]E)[at:at+len(raw)/dtypeBytes[dtype]])
+		}}
+}
+
+var storedTypes = []stored{
+	storedAs[float32]("F32"), storedAs[float64]("F64"), storedAs[bool]("BOOL"),
+	storedAs[int8]("I8"), storedAs[int16]("I16"), storedAs[int32]("I32"), storedAs[int64]("I64"),
+	storedAs[uint8]("U8"), storedAs[uint16]("U16"), storedAs[uint32]("U32"), storedAs[uint64]("U64"),
+}
+
+// storedOf finds how the elements of a slice are stored.
+func storedOf(data any) (s *stored, n int) {
+	for i := range storedTypes {
+		if n, ok := storedTypes[i].length(data); ok {
+			return &storedTypes[i], n
+		}
+	}
+	return nil, 0
+}
+
 // newData makes a slice for n elements of a dtype, or nil if values of that dtype cannot be read.
 func newData(dtype string, n int) any {
-	switch dtype {
-	case "F32", "F16", "BF16":
+	if dtype == "F16" || dtype == "BF16" {
 		return make([]float32, n)
-	case "F64":
-		return make([]float64, n)
-	case "I32":
-		return make([]int32, n)
-	case "I64":
-		return make([]int64, n)
-	case "BOOL":
-		return make([]bool, n)
+	}
+	for _, s := range storedTypes {
+		if s.dtype == dtype {
+			return s.make(n)
+		}
 	}
 	return nil
 }
 
 // decode converts the elements in raw and stores them in data from element at on.
 func decode(data any, at int, dtype string, raw []byte) error {
-	le := binary.LittleEndian
-	switch d := data.(type) {
-	case []float32:
-		switch dtype {
-		case "F32":
-			for i := range len(raw) / 4 {
-				d[at+i] = math.Float32frombits(le.Uint32(raw[4*i:]))
-			}
-		case "F16":
-			for i := range len(raw) / 2 {
-				d[at+i] = Float16(le.Uint16(raw[2*i:]))
-			}
-		case "BF16":
-			for i := range len(raw) / 2 {
-				d[at+i] = math.Float32frombits(uint32(le.Uint16(raw[2*i:])) << 16)
-			}
-		}
-	case []float64:
-		for i := range len(raw) / 8 {
-			d[at+i] = math.Float64frombits(le.Uint64(raw[8*i:]))
-		}
-	case []int32:
-		for i := range len(raw) / 4 {
-			d[at+i] = int32(le.Uint32(raw[4*i:]))
-		}
-	case []int64:
-		for i := range len(raw) / 8 {
-			d[at+i] = int64(le.Uint64(raw[8*i:]))
-		}
-	case []uint16:
+	if d, ok := data.([]float32); ok && dtype != "F32" {
 		for i := range len(raw) / 2 {
-			d[at+i] = le.Uint16(raw[2*i:])
+			if h := binary.LittleEndian.Uint16(raw[2*i:]); dtype == "F16" {
+				d[at+i] = Float16(h)
+			} else {
+				d[at+i] = math.Float32frombits(uint32(h) << 16)
+			}
 		}
-	case []bool:
+		return nil
+	}
+	if dtype == "BOOL" {
 		for i, b := range raw {
 			if b > 1 {
 				return fmt.Errorf("element %d is %d, neither 0 nor 1", at+i, b)
 			}
-			d[at+i] = b == 1
 		}
 	}
+	s, _ := storedOf(data) // for the bits of 16-bit floats, U16
+	s.decode(data, at, raw)
 	return nil
 }
 
@@ -94,63 +106,25 @@ func Float16(h uint16) float32 {
 // dtypeOf gives the dtype and the number of elements of a slice, or "" if it cannot be written.
 func dtypeOf(data any) (dtype string, n int) {
 	switch d := data.(type) {
-	case []float32:
-		return "F32", len(d)
-	case []float64:
-		return "F64", len(d)
-	case []int32:
-		return "I32", len(d)
-	case []int64:
-		return "I64", len(d)
-	case []bool:
-		return "BOOL", len(d)
 	case F16:
 		return "F16", len(d)
 	case BF16:
 		return "BF16", len(d)
+	}
+	if s, n := storedOf(data); s != nil {
+		return s.dtype, n
 	}
 	return "", 0
 }
 
 // encode appends elements from up to to of data to raw.
 func encode(raw []byte, data any, from, to int) []byte {
-	le := binary.LittleEndian
 	switch d := data.(type) {
-	case []float32:
-		for _, v := range d[from:to] {
-			raw = le.AppendUint32(raw, math.Float32bits(v))
-		}
-	case []float64:
-		for _, v := range d[from:to] {
-			raw = le.AppendUint64(raw, math.Float64bits(v))
-		}
-	case []int32:
-		for _, v := range d[from:to] {
-			raw = le.AppendUint32(raw, uint32(v))
-		}
-	case []int64:
-		for _, v := range d[from:to] {
-			raw = le.AppendUint64(raw, uint64(v))
-		}
 	case F16:
-		raw = encode16(raw, d[from:to])
+		data = []uint16(d)
 	case BF16:
-		raw = encode16(raw, d[from:to])
-	case []bool:
-		for _, v := range d[from:to] {
-			b := byte(0)
-			if v {
-				b = 1
-			}
-			raw = append(raw, b)
-		}
+		data = []uint16(d)
 	}
-	return raw
-}
-
-func encode16(raw []byte, data []uint16) []byte {
-	for _, v := range data {
-		raw = binary.LittleEndian.AppendUint16(raw, v)
-	}
-	return raw
+	s, _ := storedOf(data)
+	return s.encode(raw, data, from, to)
 }

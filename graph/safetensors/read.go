@@ -204,7 +204,7 @@ func (f *Reader) Metadata() map[string]string { return f.metadata }
 const chunk = 1 << 16
 
 // Read reads the elements of the named tensor: a []float32 (of F32, and of F16 and BF16, which it holds exactly),
-// []float64, []int32, []int64 or []bool.
+// []float64, []bool, or a slice of integers of the dtype's size and sign.
 func (f *Reader) Read(name string) (any, error) {
 	info, ok := f.Lookup(name)
 	if !ok {

@@ -220,12 +220,12 @@ func TestRefusesBadFiles(t *testing.T) {
 }
 
 func TestReadRefuses(t *testing.T) {
-	b := file(`{"f":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"u":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}}`, 1, 2, 0)
+	b := file(`{"f":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"u":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[2,3]}}`, 1, 2, 0)
 	r, err := NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"f": "element 1 is 2", "u": "dtype U8"} {
+	for name, want := range map[string]string{"f": "element 1 is 2", "u": "dtype F8_E4M3"} {
 		if _, err := r.Read(name); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", name, err, want)
 		}

@@ -13,7 +13,7 @@ import (
 	"fusec/graph/atomicfile"
 )
 
-// Tensor is a tensor to write. Data is a []float32, []float64, []int32, []int64, []bool, [F16] or [BF16], row-major.
+// Tensor is a tensor to write. Data is a slice of floats, integers or bools, [F16] or [BF16], row-major.
 type Tensor struct {
 	Name  string
 	Shape []int

@@ -149,10 +149,6 @@ func get[T float](dst []T, d graph.DType, m Memory, at, stride int) {
 		gather(dst, elems[float32](m)[at:], stride)
 	case graph.F64:
 		gather(dst, elems[float64](m)[at:], stride)
-	case graph.I32:
-		gatherInts(dst, elems[int32](m)[at:], stride)
-	case graph.I64:
-		gatherInts(dst, elems[int64](m)[at:], stride)
 	case graph.Bool:
 		src := elems[bool](m)[at:]
 		if stride == 1 {
@@ -170,28 +166,19 @@ func get[T float](dst []T, d graph.DType, m Memory, at, stride int) {
 		for i := range dst {
 			dst[i] = T(d.From16(src[i*stride]))
 		}
+	default:
+		integerLanes[T](d).get(dst, m, at, stride)
 	}
 }
 
 // gather converts strided numbers into lanes.
-func gather[T float, E vec.Number](dst []T, src []E, stride int) {
+func gather[T, E float](dst []T, src []E, stride int) {
 	if stride == 1 {
 		vec.Convert(dst, src)
 		return
 	}
 	for i := range dst {
 		dst[i] = T(src[i*stride])
-	}
-}
-
-// gatherInts takes strided integers into lanes; see integer.go.
-func gatherInts[T float, E int32 | int64](dst []T, src []E, stride int) {
-	if !wholeLanes[T]() {
-		gather(dst, src, stride)
-		return
-	}
-	for i, to := 0, wholes(dst); i < len(to); i++ {
-		to[i] = int64(src[i*stride])
 	}
 }
 
@@ -209,10 +196,6 @@ func put[T float](src []T, d graph.DType, m Memory, at, stride int) {
 		scatter(elems[float32](m)[at:], src, stride)
 	case graph.F64:
 		scatter(elems[float64](m)[at:], src, stride)
-	case graph.I32:
-		scatterInts(elems[int32](m)[at:], src, stride)
-	case graph.I64:
-		scatterInts(elems[int64](m)[at:], src, stride)
 	case graph.Bool:
 		dst := elems[bool](m)[at:]
 		if stride == 1 {
@@ -227,6 +210,8 @@ func put[T float](src []T, d graph.DType, m Memory, at, stride int) {
 		for i, v := range src {
 			dst[i*stride] = d.Bits16(float64(v))
 		}
+	default:
+		integerLanes[T](d).put(src, m, at, stride)
 	}
 }
 
@@ -237,13 +222,6 @@ func scatter[T float, E float](dst []E, src []T, stride int) {
 		return
 	}
 	for i, v := range src {
-		dst[i*stride] = E(v)
-	}
-}
-
-// scatterInts puts lanes that hold integers as bits, which only those of float64 do.
-func scatterInts[T float, E int32 | int64](dst []E, src []T, stride int) {
-	for i, v := range wholes(src) {
 		dst[i*stride] = E(v)
 	}
 }

@@ -28,8 +28,8 @@ func (c *compiler[T]) emit(v *body.Value) (value, error) {
 		}
 		return c.unary(op, in[0]), nil
 	case graph.Binary:
-		if n.Args[0].Type.DType.IsInt() {
-			return c.binaryInt(op.Fn, n.Type.DType, in[0], in[1]), nil
+		if d := n.Args[0].Type.DType; d.IsInt() {
+			return c.binaryInt(op.Fn, d, in[0], in[1]), nil
 		}
 		return c.binary(op.Fn, in[0], in[1]), nil
 	case graph.Select:
@@ -114,17 +114,19 @@ func (c *compiler[T]) cast(from, to graph.DType, x value) value {
 	case to.IsInt():
 		return each(func(v T) T { return ofInt[T](to.Truncate(float64(v))) })
 	case to == graph.Bool && whole:
-		return c.binaryInt(graph.Ne, to, x, value{kind: constant})
+		return c.binaryInt(graph.Ne, from, x, value{kind: constant})
 	case to == graph.Bool:
 		return c.binary(graph.Ne, x, value{kind: constant})
 	case to.Is16() && whole:
-		return each(func(v T) T { return T(to.Round(float64(toInt(v)))) })
+		return each(func(v T) T { return T(to.Round(from.Real(toInt(v)))) })
 	case to.Is16():
 		return each(func(v T) T { return T(to.Round(float64(v))) })
+	case to == graph.F32 && from == graph.U64 && whole:
+		return each(func(v T) T { return T(float32(uint64(toInt(v)))) })
 	case to == graph.F32 && whole:
 		return each(func(v T) T { return T(float32(toInt(v))) })
 	case whole:
-		return each(func(v T) T { return T(toInt(v)) })
+		return each(func(v T) T { return T(from.Real(toInt(v))) })
 	case to == graph.F32 && from == graph.F64:
 		return each(func(v T) T { return T(float32(v)) })
 	}

@@ -9,7 +9,7 @@ import (
 
 // A number is an element type that can be added.
 type number interface {
-	float32 | float64 | int32 | int64
+	float32 | float64 | graph.Integer
 }
 
 // adder is the addition of a slice to another.
@@ -52,21 +52,19 @@ type scatterer[T number] struct {
 }
 
 func newScatterAdd(op graph.ScatterAdd, args, results []Operand, env *Env) (Kernel, error) {
-	switch d := args[1].DType; d {
-	case graph.F32:
+	switch d := args[1].DType; {
+	case d == graph.F32:
 		return makeScatterAdd[float32](op, args, results, env), nil
-	case graph.F64:
+	case d == graph.F64:
 		return makeScatterAdd[float64](op, args, results, env), nil
-	case graph.I32:
-		return makeScatterAdd[int32](op, args, results, env), nil
-	case graph.I64:
-		return makeScatterAdd[int64](op, args, results, env), nil
+	case d.IsInt(): // unsigned ones have the sums of signed ones
+		return bySize(d, makeScatterAdd[int8], makeScatterAdd[int16], makeScatterAdd[int32], makeScatterAdd[int64])(op, args, results, env), nil
 	default:
 		return nil, fmt.Errorf("scatter_add: the CPU has no sum of %v", d)
 	}
 }
 
-func makeScatterAdd[T number](op graph.ScatterAdd, args, results []Operand, env *Env) *scatterer[T] {
+func makeScatterAdd[T number](op graph.ScatterAdd, args, results []Operand, env *Env) Kernel {
 	outer, _, inner := results[0].Layout.Shape.Around(op.Axis, 1)
 	count := args[0].Layout.Shape.Elems()
 	k := &scatterer[T]{env: env, indices: newIndexOperand(op, 0, args[0], op.Size), x: args[1], y: results[0],

@@ -23,8 +23,69 @@ func wholes[T float](x []T) []int64 {
 	return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
+// integerMoves take elements of a type of integers into lanes, and put lanes that hold them as bits.
+type integerMoves[T float] struct {
+	get func(dst []T, m Memory, at, stride int)
+	put func(src []T, m Memory, at, stride int)
+}
+
+// integerTable has the moves of each type of integers, by the type.
+type integerTable[T float] []integerMoves[T]
+
+var integers32, integers64 = integerTableOf[float32](), integerTableOf[float64]()
+
+func integerTableOf[T float]() integerTable[T] {
+	t := make(integerTable[T], len(graph.DTypes())+1)
+	for _, d := range graph.IntegerTypes() {
+		t[d] = byInteger(d, movesOf[T, int8], movesOf[T, int16], movesOf[T, int32], movesOf[T, int64],
+			movesOf[T, uint8], movesOf[T, uint16], movesOf[T, uint32], movesOf[T, uint64])()
+	}
+	return t
+}
+
+// integerLanes are the moves of the type d.
+func integerLanes[T float](d graph.DType) integerMoves[T] {
+	table, ok := any(&integers32).(*integerTable[T])
+	if !ok {
+		table = any(&integers64).(*integerTable[T])
+	}
+	return (*table)[d]
+}
+
+// byInteger picks what is made for the type d of integers.
+func byInteger[K any](d graph.DType, i8, i16, i32, i64, u8, u16, u32, u64 K) K {
+	if d.IsUnsigned() {
+		return bySize(d, u8, u16, u32, u64)
+	}
+	return bySize(d, i8, i16, i32, i64)
+}
+
+func movesOf[T float, E graph.Integer]() integerMoves[T] {
+	return integerMoves[T]{getInts[T, E], putInts[T, E]}
+}
+
+func getInts[T float, E graph.Integer](dst []T, m Memory, at, stride int) {
+	src := elems[E](m)[at:]
+	if !wholeLanes[T]() {
+		for i := range dst {
+			dst[i] = T(src[i*stride])
+		}
+		return
+	}
+	for i, to := 0, wholes(dst); i < len(to); i++ {
+		to[i] = int64(src[i*stride])
+	}
+}
+
+func putInts[T float, E graph.Integer](src []T, m Memory, at, stride int) {
+	dst := elems[E](m)[at:]
+	for i, v := range wholes(src) {
+		dst[i*stride] = E(v)
+	}
+}
+
 func (c *compiler[T]) unaryInt(fn graph.UnaryFn, d graph.DType, x value) value {
-	a, eval := c.place(x), fn.Info().EvalInt
+	a, eval := c.place(x), fn.OfInts(d)
 	return c.step(func(f *frame[T], dst []T) {
 		to := wholes(dst)
 		for i, v := range wholes(f.at(a))[:len(to)] {
@@ -33,13 +94,12 @@ func (c *compiler[T]) unaryInt(fn graph.UnaryFn, d graph.DType, x value) value {
 	}, x)
 }
 
-// binaryInt computes integers, or compares them, with the result in type d. Division by zero ends the run with an
-// error.
+// binaryInt computes integers of type d, or compares them. Division by zero ends the run with an error.
 func (c *compiler[T]) binaryInt(fn graph.BinaryFn, d graph.DType, x, y value) value {
 	if x.kind != y.kind && (x.kind == vector || y.kind == vector) {
 		x, y = c.asVector(x), c.asVector(y)
 	}
-	a, b, eval := c.place(x), c.place(y), fn.Info().EvalInt
+	a, b, eval := c.place(x), c.place(y), fn.OfInts(d)
 	if fn.Compares() {
 		return c.step(func(f *frame[T], dst []T) {
 			p, q := wholes(f.at(a)), wholes(f.at(b))

@@ -1,27 +1,22 @@
 package cpu
 
-import (
-	"math"
-
-	"fusec/graph"
-)
+import "fusec/graph"
 
 // compileReduce makes the kernel of a Reduce that stands alone. Over no axes it is a copy; of floats a row fusion.
 func compileReduce(op graph.Reduce, args, results []Operand, env *Env) (Kernel, error) {
 	switch d := args[0].DType; {
 	case op.Axes.Len() == 0:
 		return newMove(results[0], env, []part{copyPart(0, args[0], results[0])}), nil
-	case d == graph.I32:
-		return newIntReduce[int32](op, math.MinInt32, math.MaxInt32, args[0], results[0], env), nil
-	case d == graph.I64:
-		return newIntReduce[int64](op, math.MinInt64, math.MaxInt64, args[0], results[0], env), nil
+	case d.IsInt():
+		return byInteger(d, newIntReduce[int8], newIntReduce[int16], newIntReduce[int32], newIntReduce[int64], newIntReduce[uint8],
+			newIntReduce[uint16], newIntReduce[uint32], newIntReduce[uint64])(op, args[0], results[0], env), nil
 	}
 	return fused(op, args, results, env)
 }
 
 // An intReduce combines integers exactly; sums and products wrap as in Go. The reduced elements of each result are cut
 // into blocks, whose partial results are combined at the end.
-type intReduce[T int32 | int64] struct {
+type intReduce[T graph.Integer] struct {
 	env      *Env
 	fn       graph.ReduceFn
 	identity T
@@ -36,15 +31,16 @@ type intReduce[T int32 | int64] struct {
 	src []T
 }
 
-func newIntReduce[T int32 | int64](op graph.Reduce, least, greatest T, x, y Operand, env *Env) *intReduce[T] {
+func newIntReduce[T graph.Integer](op graph.Reduce, x, y Operand, env *Env) Kernel {
+	least, greatest := x.DType.Limits()
 	k := &intReduce[T]{env: env, fn: op.Fn, x: x, y: y}
 	switch op.Fn {
 	case graph.Prod:
 		k.identity = 1
 	case graph.MaxOf:
-		k.identity = least
+		k.identity = T(least)
 	case graph.MinOf:
-		k.identity = greatest
+		k.identity = T(greatest)
 	}
 	s := x.Layout.Shape
 	perm, kept := keptFirst(s, op.Axes)

@@ -192,21 +192,20 @@ type folder[E unit, T number] struct {
 }
 
 func newCol2Im(op graph.Col2Im, args, results []Operand, env *Env) (Kernel, error) {
-	switch d := args[0].DType; d {
-	case graph.F32:
+	switch d := args[0].DType; {
+	case d == graph.F32:
 		return makeCol2Im[uint32, float32](op, args, results, env), nil
-	case graph.F64:
+	case d == graph.F64:
 		return makeCol2Im[uint64, float64](op, args, results, env), nil
-	case graph.I32:
-		return makeCol2Im[uint32, int32](op, args, results, env), nil
-	case graph.I64:
-		return makeCol2Im[uint64, int64](op, args, results, env), nil
+	case d.IsInt(): // unsigned ones have the sums of signed ones
+		return bySize(d, makeCol2Im[uint8, int8], makeCol2Im[uint16, int16], makeCol2Im[uint32, int32],
+			makeCol2Im[uint64, int64])(op, args, results, env), nil
 	default:
 		return nil, fmt.Errorf("col2im: the CPU has no sum of %v", d)
 	}
 }
 
-func makeCol2Im[E unit, T number](op graph.Col2Im, args, results []Operand, env *Env) *folder[E, T] {
+func makeCol2Im[E unit, T number](op graph.Col2Im, args, results []Operand, env *Env) Kernel {
 	s, t := args[0].Layout.Shape, results[0].Layout.Shape
 	k := &folder[E, T]{window: newWindow(op.Kernel, op.Stride, op.Dilation, op.Pad, t, s.At(1), s.At(2)),
 		env: env, x: args[0], y: results[0], channels: t.At(1), add: adder[T](), patch: s.At(3)}

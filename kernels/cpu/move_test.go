@@ -149,6 +149,9 @@ func TestEveryOperation(t *testing.T) {
 	for d, list := range map[graph.DType][]cases.Case{
 		graph.F32: cases.All(graph.F32), graph.F64: cases.All(graph.F64),
 		graph.BF16: cases.Half(graph.BF16), graph.F16: cases.Half(graph.F16),
+		graph.I8: cases.Integers(graph.I8), graph.I16: cases.Integers(graph.I16), graph.I32: cases.Integers(graph.I32),
+		graph.I64: cases.Integers(graph.I64), graph.U8: cases.Integers(graph.U8), graph.U16: cases.Integers(graph.U16),
+		graph.U32: cases.Integers(graph.U32), graph.U64: cases.Integers(graph.U64),
 	} {
 		for _, c := range list {
 			if !standsAlone(c.Op) || d.Is16() && graph.Contracts(c.Op, 0) {
@@ -176,7 +179,7 @@ func operandsOf(t *testing.T, c cases.Case, r *rand.Rand) []*graph.Tensor {
 	return args
 }
 
-var allTypes = []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool, graph.BF16, graph.F16}
+var allTypes = graph.DTypes()
 
 func TestMovement(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 3))

@@ -176,24 +176,27 @@ func (b *printer) write(i int) (value, error) {
 
 // literal writes a number so that the compiler reads the same bits.
 func literal(d graph.DType, x float64, t *graph.Tensor) string {
-	switch d {
-	case graph.Bool:
+	switch {
+	case d == graph.Bool:
 		return fmt.Sprint(x != 0)
-	case graph.I32:
-		return fmt.Sprintf("i32(%d)", int64(x))
-	case graph.I64:
-		v := int64(x)
-		if t != nil {
-			v = t.Data.([]int64)[0]
-		}
-		if v == math.MinInt64 {
-			return "i64(1ull << 63)"
-		}
-		return fmt.Sprintf("i64(%dll)", v)
-	case graph.F64:
+	case d == graph.F64:
 		return floatLiteral(x, "double", "%.17g", "")
+	case !d.IsInt():
+		return floatLiteral(float64(float32(x)), "float", "%.9g", "f")
 	}
-	return floatLiteral(float64(float32(x)), "float", "%.9g", "f")
+	v := d.Truncate(x)
+	if t != nil {
+		v = t.Int(0)
+	}
+	switch {
+	case v == math.MinInt64 && d == graph.I64:
+		return "i64(1ull << 63)"
+	case d == graph.I64:
+		return fmt.Sprintf("i64(%dll)", v)
+	case d.IsUnsigned():
+		return fmt.Sprintf("%v(%dull)", d, uint64(v))
+	}
+	return fmt.Sprintf("%v(%d)", d, v)
 }
 
 func floatLiteral(x float64, typ, format, suffix string) string {
@@ -328,7 +331,7 @@ func (b *printer) compute(v *body.Value) (value, error) {
 			kind = vector
 		}
 	}
-	if c, ok := n.Op.(graph.Cast); ok && c.To.Size() != 2 && in[0].lane == lane(c.To) {
+	if c, ok := n.Op.(graph.Cast); ok && !c.To.Is16() && in[0].lane == lane(c.To) {
 		return in[0], nil // of 16 bits: as it was loaded
 	}
 	expr, err := b.expression(n, in)
@@ -355,7 +358,7 @@ func (b *printer) expression(n *graph.Node, in []value) (string, error) {
 	case graph.Select:
 		return fmt.Sprintf("op::select(%s, %s, %s)", b.alike(in[0], in), b.alike(in[1], in), b.alike(in[2], in)), nil
 	case graph.Cast:
-		if op.To.Size() == 2 {
+		if op.To.Is16() {
 			return fmt.Sprintf("op::rounded<%s>(%s)", ctype(op.To), in[0].expr), nil
 		}
 		return fmt.Sprintf("op::cast<%s>(%s)", lane(op.To), in[0].expr), nil

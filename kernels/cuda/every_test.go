@@ -13,9 +13,13 @@ import (
 // TestEveryOperation runs all operations that may stand alone, contractions aside, on the common examples.
 func TestEveryOperation(t *testing.T) {
 	var checks []cudatest.Check
-	for _, d := range []graph.DType{graph.F32, graph.F64} {
+	lists := map[graph.DType][]cases.Case{graph.F32: cases.All(graph.F32), graph.F64: cases.All(graph.F64)}
+	for _, d := range []graph.DType{graph.I8, graph.U16, graph.I64, graph.U64} { // of each size and kind one
+		lists[d] = cases.Integers(d)
+	}
+	for d, list := range lists {
 		r := rand.New(rand.NewPCG(1, uint64(d)))
-		for _, c := range cases.All(d) {
+		for _, c := range list {
 			switch c.Op.(type) {
 			case graph.Fusion, graph.Host, graph.MatMul, graph.Attention, graph.AttentionGrad, graph.MoE, graph.MoEGrad:
 				continue

@@ -10,9 +10,9 @@ import (
 // The text of elementwise functions is src/ops.cuh. A function has its name there, in namespace op, but for words that C++
 // has taken.
 var (
-	reserved = map[string]string{"not": "logical_not", "and": "logical_and", "or": "logical_or"}
+	reserved = map[string]string{"not": "logical_not", "and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
 	// checked are the forms that report operands of integers for which there is no result.
-	checked = map[graph.BinaryFn]string{graph.Div: "divide", graph.Pow: "power"}
+	checked = map[graph.BinaryFn]string{graph.Div: "divide", graph.Pow: "power", graph.Rem: "remainder", graph.Mod: "modulo"}
 )
 
 func init() {

@@ -47,21 +47,16 @@ func ctype(d graph.DType) string {
 		return "float"
 	case graph.F64:
 		return "double"
-	case graph.I32:
-		return "i32"
-	case graph.I64:
-		return "i64"
 	}
-	return d.String() // bool, bf16, f16
+	return d.String()
 }
 
 // lane is the C++ type that an element is computed in.
 func lane(d graph.DType) string {
-	switch d {
-	case graph.F64, graph.I32, graph.I64, graph.Bool:
-		return ctype(d)
+	if d.Is16() {
+		return "float"
 	}
-	return "float"
+	return ctype(d)
 }
 
 // arg is the field that points to an argument's buffer; result to a result's. What a launch writes is never const.

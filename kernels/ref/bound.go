@@ -139,7 +139,7 @@ func binaryBound(fn graph.BinaryFn, x, y, v Value) []float64 {
 		case x.F == nil:
 			mag[i] = max(x.mag(j), y.mag(k))
 			// A sure operand that decides alone outweighs an unsure one.
-			if decides := truth(fn == graph.Or); fn == graph.And || fn == graph.Or {
+			if decides := truth(fn == graph.Or); x.Type.DType == graph.Bool && (fn == graph.And || fn == graph.Or) {
 				if x.mag(j) == 0 && x.I[j] == decides || y.mag(k) == 0 && y.I[k] == decides {
 					mag[i] = 0
 				}
@@ -166,6 +166,13 @@ func arithmeticBound(fn graph.BinaryFn, x, dx, y, dy, v float64, d graph.DType) 
 	bound := fn.Info().Bound
 	if bound.Pole && dy > 0 && math.Abs(y) <= dy {
 		carried = unsure
+	}
+	if q := math.Floor(x / y); bound.Jumps && dx+dy > 0 {
+		for _, a := range [...]float64{x - dx, x + dx} {
+			if math.Abs(y) <= dy || math.Floor(a/(y-dy)) != q || math.Floor(a/(y+dy)) != q {
+				carried = unsure
+			}
+		}
 	}
 	return settle(v, terms(bound, size(v), size(x)+size(y)), carried/d.Tolerance(), d)
 }

@@ -9,7 +9,7 @@ import (
 func unary(op graph.Unary, x Value, t graph.Type, bound bool) Value {
 	v := zeros(t)
 	for i := range v.I {
-		v.I[i] = t.DType.Wrap(op.Fn.EvalInt(x.I[i]))
+		v.I[i] = op.Fn.EvalInt(t.DType, x.I[i])
 	}
 	f := func(x float64) float64 { return op.Fn.Eval(x, op.Alpha) }
 	for i := range v.F {
@@ -31,11 +31,11 @@ func binary(op graph.Binary, x, y Value, t graph.Type, bound bool) (Value, error
 		case x.F != nil: // a comparison
 			v.I[i] = int64(op.Fn.Eval(x.F[j], y.F[k]))
 		default:
-			r, err := op.Fn.EvalInt(x.I[j], y.I[k])
+			r, err := op.Fn.EvalInt(x.Type.DType, x.I[j], y.I[k])
 			if err != nil {
 				return v, fmt.Errorf("element %d: %w", i, err)
 			}
-			v.I[i] = t.DType.Wrap(r)
+			v.I[i] = r
 		}
 	}
 	if bound {

@@ -42,16 +42,16 @@ func reduce(op graph.Reduce, x Value, t graph.Type, bound bool) Value {
 		case graph.Prod:
 			v.I[i] = 1
 		case graph.MaxOf:
-			v.I[i] = t.DType.Truncate(math.Inf(-1))
+			v.I[i], _ = t.DType.Limits()
 		case graph.MinOf:
-			v.I[i] = t.DType.Truncate(math.Inf(1))
+			_, v.I[i] = t.DType.Limits()
 		}
 	}
 	for i, j := range index {
 		if v.F != nil {
 			v.F[j] = combine(op.Fn, v.F[j], x.F[i])
 		} else {
-			v.I[j] = t.DType.Wrap(combine(op.Fn, v.I[j], x.I[i]))
+			v.I[j] = combineInts(op.Fn, t.DType, v.I[j], x.I[i])
 		}
 	}
 	if op.Fn == graph.Mean {
@@ -66,7 +66,7 @@ func reduce(op graph.Reduce, x Value, t graph.Type, bound bool) Value {
 	return v
 }
 
-func combine[T int64 | float64](f graph.ReduceFn, x, y T) T {
+func combine(f graph.ReduceFn, x, y float64) float64 {
 	switch f {
 	case graph.Prod:
 		return x * y
@@ -76,6 +76,19 @@ func combine[T int64 | float64](f graph.ReduceFn, x, y T) T {
 		return min(x, y)
 	}
 	return x + y
+}
+
+// combineInts is combine for integers of type d.
+func combineInts(f graph.ReduceFn, d graph.DType, x, y int64) int64 {
+	switch {
+	case f == graph.Prod:
+		return d.Wrap(x * y)
+	case f == graph.Sum:
+		return d.Wrap(x + y)
+	case d.Less(x, y) == (f == graph.MaxOf):
+		return y
+	}
+	return x
 }
 
 func squaredNorm(args []Value) Value {

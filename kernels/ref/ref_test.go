@@ -90,8 +90,10 @@ func TestMagnitudes(t *testing.T) {
 					moved[i].F[j] = x + in[i].off(j)*(2*r.Float64()-1)
 					if d := a.Type.DType; d.Is16() { // by whole units of the last place
 						moved[i].F[j] = d.Round(moved[i].F[j])
-						in[i].Mag[j] = math.Abs(moved[i].F[j]-x) / d.Tolerance() * (1 + 1e-12)
+						in[i].Mag[j] = 0
 					}
+					rounded := math.Abs(moved[i].F[j]-x) / a.Type.DType.Tolerance() * (1 + 1e-12)
+					in[i].Mag[j] = max(in[i].Mag[j], rounded)
 				}
 			}
 			want, err := OpBound(c.Op, in)

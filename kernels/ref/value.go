@@ -69,7 +69,7 @@ func (v Value) float(i int) float64 {
 	if v.F != nil {
 		return v.F[i]
 	}
-	return float64(v.I[i])
+	return v.Type.DType.Real(v.I[i])
 }
 
 // at is the place in v of element i of an elementwise result: a scalar stands for all elements.

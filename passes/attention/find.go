@@ -50,7 +50,7 @@ func (a *attention) enter(n, reader *graph.Node, what string) error {
 	}
 	d := n.Type.DType
 	rounded := d.Is16() && d == a.second.Args[a.side].Type.DType // as an attention in 16 bits does
-	if !rounded && (!d.IsFloat() || !rewrite.Holds(d, a.dtype)) {
+	if !rounded && (!d.IsFloat() || !d.Holds(a.dtype)) {
 		return a.Stop(n, "the %s are %v, which is narrower than the %v of the products", what, n.Type.DType, a.dtype)
 	}
 	a.Add(n)

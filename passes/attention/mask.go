@@ -115,7 +115,7 @@ func (a *attention) addMasks(o operand, m scoreMask) error {
 
 // uncast returns what a mask was cast from, if that has the type of the products.
 func (a *attention) uncast(n *graph.Node) *graph.Node {
-	if _, ok := n.Op.(graph.Cast); ok && n.Args[0].Type.DType == a.dtype && rewrite.Holds(n.Type.DType, a.dtype) {
+	if _, ok := n.Op.(graph.Cast); ok && n.Args[0].Type.DType == a.dtype && n.Type.DType.Holds(a.dtype) {
 		return n.Args[0]
 	}
 	return nil

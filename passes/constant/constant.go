@@ -77,7 +77,7 @@ func Evaluate(n *graph.Node, in []*graph.Tensor) *graph.Tensor {
 			if real {
 				out.SetFloat(i, op.Fn.Eval(in[0].Float(i), op.Alpha))
 			} else {
-				out.SetInt(i, op.Fn.EvalInt(in[0].Int(i)))
+				out.SetInt(i, op.Fn.EvalInt(in[0].Type.DType, in[0].Int(i)))
 			}
 		case graph.Binary:
 			j, k := at(0, i), at(1, i)
@@ -85,7 +85,7 @@ func Evaluate(n *graph.Node, in []*graph.Tensor) *graph.Tensor {
 				out.SetFloat(i, op.Fn.Eval(in[0].Float(j), in[1].Float(k)))
 				continue
 			}
-			v, err := op.Fn.EvalInt(in[0].Int(j), in[1].Int(k))
+			v, err := op.Fn.EvalInt(in[0].Type.DType, in[0].Int(j), in[1].Int(k))
 			if err != nil {
 				return nil
 			}

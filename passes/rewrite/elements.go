@@ -100,21 +100,6 @@ func IsSingle(x *graph.Node) bool {
 // Flipped gives the comparison f' with f(x,y) = f'(y,x).
 var Flipped = map[graph.BinaryFn]graph.BinaryFn{graph.Lt: graph.Gt, graph.Gt: graph.Lt, graph.Le: graph.Ge, graph.Ge: graph.Le}
 
-// Holds reports whether type b holds every value of type a.
-func Holds(b, a graph.DType) bool {
-	switch a {
-	case graph.Bool:
-		return true
-	case graph.F32:
-		return b == graph.F32 || b == graph.F64
-	case graph.BF16, graph.F16:
-		return b == a || b.IsFloat()
-	case graph.I32:
-		return b == graph.I32 || b == graph.I64 || b == graph.F64
-	}
-	return a == b
-}
-
 // UnderViews is the value that n is a view of, through any number of views, or n itself.
 func UnderViews(n *graph.Node) *graph.Node {
 	for graph.IsView(n.Op) {

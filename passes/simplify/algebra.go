@@ -221,7 +221,7 @@ func logic(s *simplifier, n *graph.Node) *graph.Node {
 	if f != graph.And && f != graph.Or {
 		return nil
 	}
-	if c, ok := y.ConstScalar(); x == y || ok && (c == 1) == (f == graph.And) {
+	if c, ok := y.ConstScalar(); x == y || ok && n.Type.DType == graph.Bool && (c == 1) == (f == graph.And) {
 		return s.as(n, x)
 	}
 	return nil
@@ -236,7 +236,11 @@ func castSame(_ *simplifier, n *graph.Node) *graph.Node {
 
 func castCast(s *simplifier, n *graph.Node) *graph.Node {
 	inner := n.Args[0]
-	if _, ok := inner.Op.(graph.Cast); !ok || !rewrite.Holds(inner.Type.DType, inner.Args[0].Type.DType) {
+	if _, ok := inner.Op.(graph.Cast); !ok {
+		return nil
+	}
+	from, by, to := inner.Args[0].Type.DType, inner.Type.DType, n.Type.DType
+	if !by.Holds(from) || by.IsReal() && from.IsInt() && to.IsInt() && !to.Holds(from) { // floats saturate, integers wrap
 		return nil
 	}
 	return s.b.Add(n.Op, inner.Args[0])

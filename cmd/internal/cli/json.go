@@ -50,7 +50,7 @@ type Value struct {
 func ValueOf(t *graph.Tensor, i int) Value {
 	v := Value{Number: Number(t.Float(i))}
 	if t.Type.DType.IsInt() {
-		v.Whole = strconv.FormatInt(t.Int(i), 10)
+		v.Whole = t.Whole(i)
 	}
 	return v
 }

@@ -204,14 +204,8 @@ func resize(c *graphtest.Case, from, to int) bool {
 // cut is the first elements of a constant, as a tensor of a smaller type.
 func cut(x *graph.Tensor, t graph.Type) *graph.Tensor {
 	y := graph.NewTensor(t)
-	n := t.Shape.Elems()
-	switch d := y.Data.(type) {
-	case []int64:
-		copy(d, x.Data.([]int64)[:n])
-	default:
-		for i := range n {
-			y.SetFloat(i, x.Float(i))
-		}
+	for i := range t.Shape.Elems() {
+		y.SetElem(i, x, i)
 	}
 	return y
 }

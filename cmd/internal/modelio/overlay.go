@@ -145,8 +145,8 @@ func readArrays(path string) (map[string]*graph.Tensor, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
-			d, ok := dtypeOf(data)
-			if !ok || len(info.Shape) > graph.MaxRank {
+			d := graph.DTypeOfSlice(data)
+			if d == graph.Invalid || len(info.Shape) > graph.MaxRank {
 				return nil, fmt.Errorf("%s: %q: %s of shape %v is no value of a model", path, info.Name, info.DType,
 					info.Shape)
 			}
@@ -155,22 +155,6 @@ func readArrays(path string) (map[string]*graph.Tensor, error) {
 		return arrays, nil
 	}
 	return nil, cli.Usage("--calibrate %s: want a .npz or .safetensors file", path)
-}
-
-func dtypeOf(data any) (graph.DType, bool) {
-	switch data.(type) {
-	case []float32:
-		return graph.F32, true
-	case []float64:
-		return graph.F64, true
-	case []int32:
-		return graph.I32, true
-	case []int64:
-		return graph.I64, true
-	case []bool:
-		return graph.Bool, true
-	}
-	return 0, false
 }
 
 // A .npz file may unpack to ZippedFree bytes, or to zippedRatio times its own size if that is more.

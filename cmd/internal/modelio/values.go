@@ -183,11 +183,11 @@ func Convert(t *graph.Tensor, to graph.DType) (*graph.Tensor, error) {
 	switch {
 	case from == to:
 		return t, nil
-	case from.IsReal() && to.IsReal(), from == graph.I32 && to == graph.I64:
-	case from == graph.I64 && to == graph.I32:
-		for i, v := range t.Data.([]int64) {
-			if int64(int32(v)) != v {
-				return nil, fmt.Errorf("%d at %v does not fit %v", v, indexAt(t.Type.Shape, i), to)
+	case from.IsReal() && to.IsReal():
+	case from.IsInt() && to.IsInt():
+		for i := range t.Type.Shape.Elems() {
+			if v := t.Int(i); to.Wrap(v) != v || v < 0 && from.IsUnsigned() != to.IsUnsigned() {
+				return nil, fmt.Errorf("%s at %v does not fit %v", t.Whole(i), indexAt(t.Type.Shape, i), to)
 			}
 		}
 	default:

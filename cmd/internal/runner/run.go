@@ -250,7 +250,8 @@ func mean(t *graph.Tensor, n int) cli.Value {
 	}
 	sum, term := new(big.Int), new(big.Int)
 	for i := range n {
-		sum.Add(sum, term.SetInt64(t.Int(i)))
+		term.SetString(t.Whole(i), 10)
+		sum.Add(sum, term)
 	}
 	m := new(big.Rat).SetFrac(sum, big.NewInt(int64(n)))
 	nearest, _ := m.Float64()
@@ -264,7 +265,7 @@ func mean(t *graph.Tensor, n int) cli.Value {
 // less compares two elements, integers exactly.
 func less(t *graph.Tensor, i, j int) bool {
 	if t.Type.DType.IsInt() {
-		return t.Int(i) < t.Int(j)
+		return t.Type.DType.Less(t.Int(i), t.Int(j))
 	}
 	return t.Float(i) < t.Float(j)
 }

@@ -20,6 +20,9 @@ func init() {
 	}
 }
 
+// portable are the functions that take a call for each element.
+var portable = map[graph.BinaryFn]bool{graph.Pow: true, graph.Rem: true, graph.Mod: true, graph.Xor: true}
+
 // checkAVX2 reports a function of float32 without an assembly kernel. Those of float64 that have none are portable.
 func checkAVX2(unary map[graph.UnaryFn]func(dst, x []float32), scalar map[graph.UnaryFn]func(dst, x []float32, s float32),
 	binary map[graph.BinaryFn]func(dst, a, b []float32)) error {
@@ -30,7 +33,7 @@ func checkAVX2(unary map[graph.UnaryFn]func(dst, x []float32), scalar map[graph.
 		}
 	}
 	for _, f := range graph.BinaryFns() {
-		if f.Fn != graph.Pow && binary[f.Fn] == nil { // a power is portable: a call for each element
+		if f.Of != graph.Integers && !portable[f.Fn] && binary[f.Fn] == nil {
 			return fmt.Errorf(missing, f.Name)
 		}
 	}

@@ -49,7 +49,7 @@ func parametrised() []graph.UnaryFn {
 
 // binary are the functions of two variables, of truth values too.
 func binary() []graph.BinaryFn {
-	return append(graph.BinaryFnsOf(graph.F32), graph.And, graph.Or)
+	return append(graph.BinaryFnsOf(graph.F32), graph.And, graph.Or, graph.Xor)
 }
 
 // guard is written around the destination; no opcode may change it.

@@ -4,9 +4,7 @@
 namespace op {
 
 
-template <class T> DEVICE T neg(T x) { return -x; }
-DEVICE i32 neg(i32 x) { return i32(0u - u32(x)); }
-DEVICE i64 neg(i64 x) { return i64(u64(0) - u64(x)); }
+template <class T> DEVICE T neg(T x) { return T(-Wide<T>(x)); }
 template <class T> DEVICE T abs(T x) { return x < T(0) ? neg(x) : x == T(0) ? T(0) : x; }
 template <class T> DEVICE T sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : x; }
 DEVICE float ceil(float x) { return ceilf(x); }
@@ -30,12 +28,8 @@ DEVICE double sqrt(double x) { return ::sqrt(x); }
 DEVICE float rsqrt(float x) { return 1.0f / sqrtf(x); }
 DEVICE double rsqrt(double x) { return 1.0 / ::sqrt(x); }
 template <class T> DEVICE T recip(T x) { return T(1) / x; }
-template <class T> DEVICE T square(T x) { return x * x; }
-DEVICE i32 square(i32 x) { return i32(u32(x) * u32(x)); }
-DEVICE i64 square(i64 x) { return i64(u64(x) * u64(x)); }
-template <class T> DEVICE T cube(T x) { return x * x * x; }
-DEVICE i32 cube(i32 x) { return i32(u32(x) * u32(x) * u32(x)); }
-DEVICE i64 cube(i64 x) { return i64(u64(x) * u64(x) * u64(x)); }
+template <class T> DEVICE T square(T x) { return T(Wide<T>(x) * Wide<T>(x)); }
+template <class T> DEVICE T cube(T x) { return T(Wide<T>(x) * Wide<T>(x) * Wide<T>(x)); }
 DEVICE float sin(float x) { return sinf(x); }
 DEVICE double sin(double x) { return ::sin(x); }
 DEVICE float cos(float x) { return cosf(x); }
@@ -127,20 +121,24 @@ template <class T> DEVICE T silu(T x) {
 }
 DEVICE bool logical_not(bool x) { return !x; }
 
-template <class T> DEVICE T add(T x, T y) { return x + y; }
-template <class T> DEVICE T sub(T x, T y) { return x - y; }
-template <class T> DEVICE T mul(T x, T y) { return x * y; }
-DEVICE i32 add(i32 x, i32 y) { return i32(u32(x) + u32(y)); }
-DEVICE i64 add(i64 x, i64 y) { return i64(u64(x) + u64(y)); }
-DEVICE i32 sub(i32 x, i32 y) { return i32(u32(x) - u32(y)); }
-DEVICE i64 sub(i64 x, i64 y) { return i64(u64(x) - u64(y)); }
-DEVICE i32 mul(i32 x, i32 y) { return i32(u32(x) * u32(y)); }
-DEVICE i64 mul(i64 x, i64 y) { return i64(u64(x) * u64(y)); }
+template <class T> DEVICE T add(T x, T y) { return T(Wide<T>(x) + Wide<T>(y)); }
+template <class T> DEVICE T sub(T x, T y) { return T(Wide<T>(x) - Wide<T>(y)); }
+template <class T> DEVICE T mul(T x, T y) { return T(Wide<T>(x) * Wide<T>(y)); }
 template <class T> DEVICE T div(T x, T y) { return x / y; }
 template <class T> DEVICE T max(T x, T y) { return x != x ? x : y != y ? y : x > y ? x : y; }
 template <class T> DEVICE T min(T x, T y) { return x != x ? x : y != y ? y : x < y ? x : y; }
-DEVICE bool logical_and(bool x, bool y) { return x && y; }
-DEVICE bool logical_or(bool x, bool y) { return x || y; }
+DEVICE float rem(float x, float y) { return fmodf(x, y); }
+DEVICE double rem(double x, double y) { return ::fmod(x, y); }
+template <class T> DEVICE T mod(T x, T y) {
+  const T r = rem(x, y);
+  return r == T(0) ? y < T(0) ? -T(0) : T(0) : (r < T(0)) != (y < T(0)) ? r + y : r;
+}
+template <class T> DEVICE T logical_and(T x, T y) { return T(x & y); }
+template <class T> DEVICE T logical_or(T x, T y) { return T(x | y); }
+template <class T> DEVICE T logical_xor(T x, T y) { return T(x ^ y); }
+// A shift by all bits or more, or by a negative number, shifts all out.
+template <class T> DEVICE T shl(T x, T y) { return u64(y) < 8 * sizeof(T) ? T(Wide<T>(x) << int(y)) : T(0); }
+template <class T> DEVICE T shr(T x, T y) { return T(x >> (u64(y) < 8 * sizeof(T) ? int(y) : int(8 * sizeof(T)) - 1) >> (u64(y) >= 8 * sizeof(T))); }
 template <class T> DEVICE bool lt(T x, T y) { return x < y; }
 template <class T> DEVICE bool gt(T x, T y) { return x > y; }
 template <class T> DEVICE bool le(T x, T y) { return x <= y; }
@@ -165,7 +163,7 @@ UNARY(tan) UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(asi
 UNARY(sigmoid) UNARY(softplus) UNARY(erf) UNARY(relu) UNARY(gelu_tanh) UNARY(gelu_erf) UNARY(silu) UNARY(logical_not)
 UNARY_ALPHA(leaky_relu) UNARY_ALPHA(elu)
 BINARY(add) BINARY(sub) BINARY(mul) BINARY(div) BINARY(pow) BINARY(max) BINARY(min) BINARY(logical_and)
-BINARY(logical_or) BINARY(lt) BINARY(gt) BINARY(le) BINARY(ge) BINARY(eq) BINARY(ne)
+BINARY(rem) BINARY(mod) BINARY(logical_or) BINARY(logical_xor) BINARY(shl) BINARY(shr) BINARY(lt) BINARY(gt) BINARY(le) BINARY(ge) BINARY(eq) BINARY(ne)
 #undef UNARY
 #undef UNARY_ALPHA
 #undef BINARY
@@ -229,7 +227,17 @@ template <class T> DEVICE T divide(T x, T y, Status *status) {
     fail(status, STATUS_DIVISION, 0, 0, 0);
     return 0;
   }
-  return y == T(-1) ? neg(x) : x / y;
+  return T(-1) < T(0) && y == T(-1) ? neg(x) : T(x / y);
+}
+
+// remainder is that of the quotient, and modulo that of the quotient rounded down; a divisor of zero is reported and gives 0.
+template <class T> DEVICE T remainder(T x, T y, Status *status) {
+  const T q = divide(x, y, status);
+  return sub(x, mul(q, y));
+}
+template <class T> DEVICE T modulo(T x, T y, Status *status) {
+  const T r = y == 0 ? divide(x, y, status) : remainder(x, y, status);
+  return r != 0 && (r < 0) != (y < 0) ? add(r, y) : r;
 }
 
 // power is x to the power y of integers, truncated where y is negative; zero to a negative power is reported.
@@ -254,6 +262,6 @@ template <class T> DEVICE T power(T x, T y, Status *status) {
   } \
   template <class T, int W> DEVICE Vec<T, W> f(Vec<T, W> x, T y, Status *status) { return f(x, splat<W>(y), status); } \
   template <class T, int W> DEVICE Vec<T, W> f(T x, Vec<T, W> y, Status *status) { return f(splat<W>(x), y, status); }
-CHECKED(divide) CHECKED(power)
+CHECKED(divide) CHECKED(remainder) CHECKED(modulo) CHECKED(power)
 #undef CHECKED
 }  // namespace op

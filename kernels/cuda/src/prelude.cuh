@@ -3,6 +3,7 @@
 
 typedef signed char i8;
 typedef unsigned char u8;
+typedef short i16;
 typedef unsigned short u16;
 typedef int i32;
 typedef unsigned int u32;
@@ -17,6 +18,14 @@ typedef unsigned long long u64;
   extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ Params p)
 #define SHARED extern __shared__ __align__(1024) u8 shared[]  // the dynamic shared memory
 #endif
+
+// Whole tells which types are integers, and Wide in which type their sums and products wrap; of other types it is the type.
+template <class T> struct Whole { static constexpr bool value = false; typedef T wide; };
+#define WHOLE(T, W) \
+  template <> struct Whole<T> { static constexpr bool value = true; typedef W wide; };
+WHOLE(i8, u32) WHOLE(u8, u32) WHOLE(i16, u32) WHOLE(u16, u32) WHOLE(i32, u32) WHOLE(u32, u32) WHOLE(i64, u64) WHOLE(u64, u64)
+#undef WHOLE
+template <class T> using Wide = typename Whole<T>::wide;
 
 // The 16-bit types are their bits; arithmetic on them is done in f32.
 struct bf16 { u16 bits; };
@@ -76,30 +85,43 @@ DEVICE float odd(float x) { return x; }
 DEVICE float odd(bool x) { return x; }
 DEVICE float odd(i32 x) { return odd(double(x)); }
 DEVICE float odd(i64 x) { return odd(double(x)); }
+template <class T> DEVICE float odd(T x) { return odd(double(x)); }
 
 // convert<To>(x) is x as another type, as graph.Cast defines it: to an integer by truncation, saturating, NaN to 0; to
 // bool whether it is not zero; to 16 bits by one rounding.
-template <class To, class From> struct Convert { static DEVICE To of(From x) { return To(x); } };
+template <class T> struct Fraction { static constexpr bool value = false; };
+template <> struct Fraction<float> { static constexpr bool value = true; };
+template <> struct Fraction<double> { static constexpr bool value = true; };
+template <class To, class From> DEVICE To truncated(From x) {
+  if (x != x) return 0;
+  if constexpr (To(-1) < To(0)) {
+    const From limit = From(u64(1) << (8 * sizeof(To) - 1));  // a power of two: exact
+    if (x >= limit) return To((u64(1) << (8 * sizeof(To) - 1)) - 1);
+    if (x < -limit) return To(u64(1) << (8 * sizeof(To) - 1));
+  } else {
+    if (x <= From(0)) return 0;
+    if (x >= From(2) * From(u64(1) << (8 * sizeof(To) - 1))) return To(-1);
+  }
+  return To(x);
+}
+template <class To, class From> struct Convert {
+  static DEVICE To of(From x) {
+    if constexpr (Whole<To>::value && Fraction<From>::value) {
+      return truncated<To>(x);
+    } else {
+      return To(x);
+    }
+  }
+};
 template <class T> struct Convert<T, T> { static DEVICE T of(T x) { return x; } };
-template <class To> struct Convert<To, bf16> { static DEVICE To of(bf16 x) { return To(to_float(x)); } };
-template <class To> struct Convert<To, f16> { static DEVICE To of(f16 x) { return To(to_float(x)); } };
+template <class To> struct Convert<To, bf16> { static DEVICE To of(bf16 x) { return Convert<To, float>::of(to_float(x)); } };
+template <class To> struct Convert<To, f16> { static DEVICE To of(f16 x) { return Convert<To, float>::of(to_float(x)); } };
 template <> struct Convert<bf16, bf16> { static DEVICE bf16 of(bf16 x) { return x; } };
 template <> struct Convert<f16, f16> { static DEVICE f16 of(f16 x) { return x; } };
 template <class From> struct Convert<bf16, From> { static DEVICE bf16 of(From x) { return bf16{to_bf16_bits(odd(x))}; } };
 template <class From> struct Convert<f16, From> { static DEVICE f16 of(From x) { return f16{to_f16_bits(odd(x))}; } };
 template <class From> struct Convert<bool, From> { static DEVICE bool of(From x) { return x != From(0); } };
 template <> struct Convert<bool, bool> { static DEVICE bool of(bool x) { return x; } };
-template <class To, class From> DEVICE To truncated(From x) {
-  const From limit = From(u64(1) << (8 * sizeof(To) - 1));  // a power of two: exact
-  if (x != x) return 0;
-  if (x >= limit) return To((u64(1) << (8 * sizeof(To) - 1)) - 1);
-  if (x < -limit) return To(u64(1) << (8 * sizeof(To) - 1));
-  return To(x);
-}
-template <> struct Convert<i32, float> { static DEVICE i32 of(float x) { return truncated<i32>(x); } };
-template <> struct Convert<i64, float> { static DEVICE i64 of(float x) { return truncated<i64>(x); } };
-template <> struct Convert<i32, double> { static DEVICE i32 of(double x) { return truncated<i32>(x); } };
-template <> struct Convert<i64, double> { static DEVICE i64 of(double x) { return truncated<i64>(x); } };
 template <class To, class From> DEVICE To convert(From x) { return Convert<To, From>::of(x); }
 DEVICE u32 pack2(bf16, float x, float y) { return pack_bf16(x, y); }
 DEVICE u32 pack2(f16, float x, float y) { return pack_f16(x, y); }

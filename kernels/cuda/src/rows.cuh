@@ -10,16 +10,14 @@ struct Prod {
 };
 
 template <class T> struct Limits {
-  static DEVICE T least() { return T(bits_to_float(0xff800000u)); }
-  static DEVICE T greatest() { return T(bits_to_float(0x7f800000u)); }
-};
-template <> struct Limits<i32> {
-  static DEVICE i32 least() { return i32(1u << 31); }
-  static DEVICE i32 greatest() { return 0x7fffffff; }
-};
-template <> struct Limits<i64> {
-  static DEVICE i64 least() { return i64(1ull << 63); }
-  static DEVICE i64 greatest() { return 0x7fffffffffffffffll; }
+  static DEVICE T least() {
+    if constexpr (!Whole<T>::value) return T(bits_to_float(0xff800000u));
+    return T(-1) < T(0) ? T(u64(1) << (8 * sizeof(T) - 1)) : T(0);
+  }
+  static DEVICE T greatest() {
+    if constexpr (!Whole<T>::value) return T(bits_to_float(0x7f800000u));
+    return T(~u64(least()));
+  }
 };
 struct MaxOf {
   template <class T> static DEVICE T identity() { return Limits<T>::least(); }
@@ -52,13 +50,13 @@ template <class F, class T, int W> DEVICE T joined(Vec<T, W> x) {
 // barriers.
 template <class F, int THREADS, class T> DEVICE T row_reduce(T x, T *room) {
 #pragma unroll
-  for (int step = least(THREADS, 32) / 2; step > 0; step /= 2) x = F::join(x, __shfl_xor_sync(0xffffffffu, x, step));
+  for (int step = least(THREADS, 32) / 2; step > 0; step /= 2) x = F::join(x, T(__shfl_xor_sync(0xffffffffu, Wide<T>(x), step)));
   if constexpr (THREADS > 32) {
     if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
     __syncthreads();
     x = room[threadIdx.x % (THREADS / 32)];
 #pragma unroll
-    for (int step = THREADS / 64; step > 0; step /= 2) x = F::join(x, __shfl_xor_sync(0xffffffffu, x, step));
+    for (int step = THREADS / 64; step > 0; step /= 2) x = F::join(x, T(__shfl_xor_sync(0xffffffffu, Wide<T>(x), step)));
   }
   return x;
 }

@@ -22,6 +22,7 @@ type Arg struct {
 	Type   graph.Type
 	Lo, Hi float64
 	Sparse bool
+	Wide   bool // integers of the whole range of the type
 }
 
 // Graph makes a graph of the one operation: operands x0, x1, … and an output y0, y1, … for each result.
@@ -74,6 +75,8 @@ func (a Arg) Draw(r *rand.Rand) *graph.Tensor {
 		case a.Sparse && r.IntN(2) == 0:
 		case a.Type.DType == graph.Bool:
 			t.SetFloat(i, float64(r.IntN(2)))
+		case a.Wide:
+			t.SetInt(i, int64(r.Uint64()))
 		case a.Type.DType.IsInt():
 			t.SetFloat(i, a.Lo+float64(r.IntN(int(a.Hi-a.Lo))))
 		default:
