@@ -28,12 +28,16 @@ func (c mixtureCase) draw(r *rand.Rand, t graph.DType) (args []*graph.Tensor, dy
 			gates.SetFloat(i, 0)
 		}
 	}
-	lo := -1.0
-	switch c.op.Activation {
+	lo, hi := -1.0, 1.0
+	switch c.op.Activation { // where they are defined
 	case graph.Log, graph.Log2, graph.Log1p, graph.Sqrt, graph.Rsqrt, graph.Recip:
-		lo = 0.1 // where they are defined
+		lo = 0.1
+	case graph.Asin, graph.Acos, graph.Atanh:
+		lo, hi = -0.4, 0.4
+	case graph.Acosh:
+		lo, hi = 1, 1.5
 	}
-	args = []*graph.Tensor{drawTensor(r, t, lo, 1, append(c.lead[:len(c.lead):len(c.lead)], c.d)...), gates}
+	args = []*graph.Tensor{drawTensor(r, t, lo, hi, append(c.lead[:len(c.lead):len(c.lead)], c.d)...), gates}
 	for _, w := range c.op.Weights() {
 		s := c.op.WeightShape(graph.MoEDims{Width: c.d, Hidden: c.f, Result: c.o}, w)
 		n := c.op.Experts
@@ -41,7 +45,7 @@ func (c mixtureCase) draw(r *rand.Rand, t graph.DType) (args []*graph.Tensor, dy
 			n = 1
 		}
 		for range n {
-			args = append(args, drawTensor(r, t, lo, 1, s.Slice()...))
+			args = append(args, drawTensor(r, t, lo, hi, s.Slice()...))
 		}
 	}
 	return args, drawTensor(r, t, -1, 1, append(c.lead[:len(c.lead):len(c.lead)], c.o)...)
