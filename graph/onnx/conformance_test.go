@@ -5,9 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -57,16 +59,21 @@ func TestConformance(t *testing.T) {
 		t.Fatalf("%s has no cases: %v", dir, err)
 	}
 	var passed, counted int
+	rows := map[string]*tally{}
 	for _, path := range models {
 		folder := filepath.Dir(path)
 		name := filepath.Base(filepath.Dir(folder)) + "/" + filepath.Base(folder)
 		if ok, _ := filepath.Match(*only, filepath.Base(folder)); *only != "" && !ok {
 			continue
 		}
-		o := runCase(t, path)
+		o, operator := runCase(t, path)
 		if o.left != "" {
 			continue
 		}
+		if rows[operator] == nil {
+			rows[operator] = &tally{refused: map[string]int{}}
+		}
+		rows[operator].add(o)
 		counted++
 		switch {
 		case o.passed():
@@ -78,10 +85,79 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d cases pass", passed, counted)
+	if *only == "" {
+		page(t, fmt.Sprintf("%d of %d cases pass, %.1f %%; none gives a wrong result.\n\n", passed, counted, 100*float64(passed)/float64(counted))+table(rows))
+	}
 }
 
-// runCase runs one case.
-func runCase(t *testing.T, path string) (o outcome) {
+// A tally counts the cases of an operator.
+type tally struct {
+	passed  int
+	refused map[string]int // by reason
+}
+
+func (r *tally) add(o outcome) {
+	if o.passed() {
+		r.passed++
+		return
+	}
+	if o.refused != nil {
+		r.refused[reason(o.refused)]++
+	}
+}
+
+// quoted are names and numbers in a reason, which differ by case.
+var quoted = regexp.MustCompile(`^.*?\): |^tensor ".*?": `)
+
+// reason is an error without the node's name.
+func reason(err error) string {
+	s := err.Error()
+	if _, after, ok := strings.Cut(s, "compile: "); ok {
+		_, s, _ = strings.Cut(after, "): ")
+		return s
+	}
+	s, _, _ = strings.Cut(s, "\n")
+	return quoted.ReplaceAllString(s, "")
+}
+
+// table is the tallies as Markdown.
+func table(rows map[string]*tally) string {
+	var b strings.Builder
+	b.WriteString("| operator | pass | refused |\n| --- | --: | --- |\n")
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		var why []string
+		for _, s := range slices.Sorted(maps.Keys(rows[name].refused)) {
+			why = append(why, fmt.Sprintf("%d: %s", rows[name].refused[s], strings.ReplaceAll(s, "|", "\\|")))
+		}
+		fmt.Fprintf(&b, "| %s | %d | %s |\n", name, rows[name].passed, strings.Join(why, "; "))
+	}
+	return b.String()
+}
+
+// page compares the table with that of the documentation, which begins at a marker.
+func page(t *testing.T, table string) {
+	t.Helper()
+	const path, marker = "../../docs/onnx.md", "<!-- go test ./graph/onnx -run TestConformance -update writes what follows. -->\n"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, ok := strings.Cut(string(text), marker)
+	if !ok {
+		t.Fatalf("%s has no marker", path)
+	}
+	want := "\n" + table
+	if *update && after != want {
+		if err := os.WriteFile(path, []byte(before+marker+want), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	} else if after != want {
+		t.Errorf("%s has another table (go test -update writes it):\n%s", path, table)
+	}
+}
+
+// runCase runs one case, and names its operator.
+func runCase(t *testing.T, path string) (o outcome, operator string) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -90,13 +166,17 @@ func runCase(t *testing.T, path string) (o outcome) {
 	if err := proto.Unmarshal(data, &p); err != nil {
 		t.Fatal(err)
 	}
+	operator = "several, or parts of functions"
+	if nodes := p.GetGraph().GetNode(); len(nodes) == 1 {
+		operator = nodes[0].GetOpType()
+	}
 	if o.left = leftOut(&p); o.left != "" {
-		return o
+		return o, operator
 	}
 	for i := 0; ; i++ {
 		set := filepath.Join(filepath.Dir(path), fmt.Sprintf("test_data_set_%d", i))
 		if _, err := os.Stat(set); err != nil {
-			return o
+			return o, operator
 		}
 		in, inErr := values(set, "input", dataInputs(p.GetGraph()))
 		var outputs []string
@@ -106,17 +186,17 @@ func runCase(t *testing.T, path string) (o outcome) {
 		want, outErr := values(set, "output", outputs)
 		if err := errors.Join(inErr, outErr); err != nil {
 			o.refused = err
-			return o
+			return o, operator
 		}
 		got, err := runModel(path, data, in)
 		if err != nil {
 			o.refused = err
-			return o
+			return o, operator
 		}
 		for _, name := range outputs {
 			if err := near(got[name], want[name]); err != nil {
 				o.wrong = fmt.Errorf("output %q: %w", name, err)
-				return o
+				return o, operator
 			}
 		}
 	}

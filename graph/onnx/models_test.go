@@ -1,4 +1,4 @@
-package onnx_test
+package onnx
 
 import (
 	"flag"
@@ -11,13 +11,12 @@ import (
 	"fusec"
 	"fusec/graph"
 	"fusec/graph/graphtest"
-	"fusec/graph/onnx"
 )
 
 var update = flag.Bool("update", false, "rewrite the files in testdata and docs that tests compare with")
 
-// dims binds the sizes that the models in testdata leave open.
-var dims = map[string]int{"batch": 2, "steps": 3}
+// openSizes binds the sizes that the models in testdata leave open.
+var openSizes = map[string]int{"batch": 2, "steps": 3}
 
 // TestModels reads each model in testdata and compares its graph with the text beside it, and what the CPU computes with
 // the reference.
@@ -28,7 +27,7 @@ func TestModels(t *testing.T) {
 	}
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			m, err := onnx.Load(path, onnx.Options{Dims: dims})
+			m, err := Load(path, Options{Dims: openSizes})
 			if err != nil {
 				t.Fatal(err)
 			}
