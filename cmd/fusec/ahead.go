@@ -75,7 +75,8 @@ func (c *aheadCompiler) run(e *cli.Env, args []string) error {
 		if err := fusec.CompileAhead(out, g, vals.Weights, nil, c.compile.Options(fpga.Samples(samples...))...); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(e.Out, "%s: %s for the overlay %s\n", out, modelio.ModelName(path), cmp.Or(c.compile.Overlay.Overlay, isa.Overlays()[0]))
+		_, err = fmt.Fprintf(e.Out, "%s: %s for the overlay %s\n", out, modelio.ModelName(path),
+			cmp.Or(c.compile.Overlay.Overlay, isa.Overlays()[0]))
 		return err
 	}
 	if err := cli.CanWrite(out); err != nil {

@@ -104,7 +104,8 @@ func selfCheck() check {
 	} else if !w.Right(rec.Checksum) {
 		c.Detail = fmt.Sprintf("%s gives the checksum %v, not %v", w.Name, rec.Checksum, w.Checksum)
 	} else {
-		c.State, c.Detail = stateOK, fmt.Sprintf("%s (%s): right, %s", w.Name, w.Meaning, cli.HumanTime(time.Duration(rec.MedianMS*1e6)))
+		c.State, c.Detail = stateOK, fmt.Sprintf("%s (%s): right, %s", w.Name, w.Meaning,
+			cli.HumanTime(time.Duration(rec.MedianMS*1e6)))
 	}
 	return c
 }
@@ -118,7 +119,8 @@ func needs(target string) string {
 }
 
 // libraryFolders are where shared libraries lie.
-var libraryFolders = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib",
+var libraryFolders = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
+	"/usr/lib/wsl/lib",
 	"/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"}
 
 // cudaChecks looks for what the cuda target needs of the system: the driver.

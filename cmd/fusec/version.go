@@ -26,7 +26,8 @@ var versionCommand = &cli.Command{
 				return err
 			}
 			if *asJSON {
-				return cli.WriteJSON(e.Out, versionReport{"fusec.version/1", cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH})
+				return cli.WriteJSON(e.Out, versionReport{"fusec.version/1", cli.Version(), runtime.Version(), runtime.GOOS,
+					runtime.GOARCH})
 			}
 			fmt.Fprintf(e.Out, "fusec %s, %s, %s/%s\n", cli.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return nil

@@ -40,11 +40,14 @@ var pins embed.FS
 // Boards lists the boards, smallest first.
 func Boards() []Board {
 	return []Board{
-		{Name: "hx8k", Summary: "Lattice iCE40-HX8K breakout board, 7680 cells, no multipliers", Family: ICE40, Device: "hx8k", Package: "ct256",
-			Clock: 12_000_000, Baud: 1_000_000, Pins: "hx8k.pcf", Target: 85, Seed: 2, Config: overlay("hx8k")},
-		{Name: "ecp5-85f", Summary: "Lattice ECP5-85F on a ULX3S, 84k cells, 156 multipliers", Family: ECP5, Device: "85k", Package: "CABGA381", Speed: "6",
+		{Name: "hx8k", Summary: "Lattice iCE40-HX8K breakout board, 7680 cells, no multipliers", Family: ICE40, Device: "hx8k",
+			Package: "ct256",
+			Clock:   12_000_000, Baud: 1_000_000, Pins: "hx8k.pcf", Target: 85, Seed: 2, Config: overlay("hx8k")},
+		{Name: "ecp5-85f", Summary: "Lattice ECP5-85F on a ULX3S, 84k cells, 156 multipliers", Family: ECP5, Device: "85k",
+			Package: "CABGA381", Speed: "6",
 			Clock: 25_000_000, Baud: 1_000_000, Pins: "ulx3s.lpf", Target: 75, Seed: 1, Config: overlay("ecp5")},
-		{Name: "xc7", Summary: "AMD 7-series: resources by synthesis, no bitstream", Family: Series7, Clock: 100_000_000, Baud: 1_000_000, Config: overlay("sim16")},
+		{Name: "xc7", Summary: "AMD 7-series: resources by synthesis, no bitstream", Family: Series7, Clock: 100_000_000,
+			Baud: 1_000_000, Config: overlay("sim16")},
 	}
 }
 

@@ -295,12 +295,14 @@ func (b Board) route(dir string, seed int, r *Report, step func(string, tool, ..
 		return err
 	}
 	r.Seed = seed
-	common := []string{"--json", "netlist.json", "--seed", strconv.Itoa(seed), "--freq", fmt.Sprint(b.Target * 1.2), "--timing-allow-fail",
+	common := []string{"--json", "netlist.json", "--seed", strconv.Itoa(seed), "--freq", fmt.Sprint(b.Target * 1.2),
+		"--timing-allow-fail",
 		"--report", "timing.json", "--package", b.Package}
 	switch b.Family {
 	case ICE40:
 		r.Bitstream = b.Name + ".bin"
-		if err := step("place and route", nextpnrICE40, append(common, "--"+b.Device, "--pcf", b.Pins, "--asc", "routed.asc")...); err != nil {
+		if err := step("place and route", nextpnrICE40,
+			append(common, "--"+b.Device, "--pcf", b.Pins, "--asc", "routed.asc")...); err != nil {
 			return err
 		}
 		if err := step("bitstream", icepack, "routed.asc", r.Bitstream); err != nil {

@@ -65,7 +65,8 @@ func (c Config) Check() error {
 			"KeyBlock: want a power of two up to 128, at least WordBytes and Cols"},
 		{c.KeyBlock == 0 || c.Rows == c.Cols && c.AccBits == 32 && !c.SerialMul,
 			"KeyBlock: attention needs a square array, 32 bits of sum and whole multipliers"},
-		{c.KeyBlock == 0 || c.Cols > 0 && pow2(c.HeadDim) && c.HeadDim%c.Cols == 0 && c.HeadDim <= 256 && pow2(c.QPanels) && c.QPanels <= 16,
+		{c.KeyBlock == 0 || c.Cols > 0 && pow2(c.HeadDim) && c.HeadDim%c.Cols == 0 && c.HeadDim <= 256 && pow2(c.QPanels) &&
+			c.QPanels <= 16,
 			"HeadDim, QPanels: want powers of two up to 256, a multiple of Cols, and up to 16"},
 		{c.Experts == 0 || pow2(c.Experts) && c.Experts >= 2 && c.Experts <= 256 &&
 			pow2(c.ListLen) && c.ListLen >= 2 && c.ListLen <= 32768 && pow2(c.Tokens) && c.Tokens <= 65536,

@@ -33,6 +33,7 @@ func EngineOf(o Op) (e Engine, ok bool) {
 // can meet, so that the n-th taking belongs to the n-th post. LOAD and STORE meet in external memory, EXEC meets all,
 // itself among them. Semaphore 7 is free. To the machine all are alike.
 func SemaphoreOf(from, to Engine) uint8 {
-	return [Engines][Engines]uint8{EngineLoad: {EngineExec: 0, EngineStore: 5}, EngineExec: {EngineLoad: 1, EngineExec: 6, EngineStore: 2},
+	return [Engines][Engines]uint8{EngineLoad: {EngineExec: 0, EngineStore: 5},
+		EngineExec:  {EngineLoad: 1, EngineExec: 6, EngineStore: 2},
 		EngineStore: {EngineLoad: 4, EngineExec: 3}}[from][to]
 }

@@ -8,10 +8,12 @@ import (
 // overlays are the configurations that have a name, the default first.
 var overlays = []Config{
 	// Everything, for the simulator: 8 × 8 multipliers, 64 KiB in each scratchpad.
-	{Name: "sim8", Rows: 8, Cols: 8, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 2048, Tables: 4, AccBits: 32, Patches: true,
+	{Name: "sim8", Rows: 8, Cols: 8, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 2048, Tables: 4,
+		AccBits: 32, Patches: true,
 		KeyBlock: 64, HeadDim: 128, QPanels: 4, Norms: true, Experts: 64, ListLen: 1024, Tokens: 1024, TopK: 4, AddrBits: 28},
 	// The same with 16 × 16 multipliers, 128 KiB in each scratchpad.
-	{Name: "sim16", Rows: 16, Cols: 16, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 2048, Tables: 4, AccBits: 32, Patches: true,
+	{Name: "sim16", Rows: 16, Cols: 16, WordBytes: 8, XWords: 1024, WWords: 1024, YWords: 1024, Params: 2048, Tables: 4,
+		AccBits: 32, Patches: true,
 		KeyBlock: 64, HeadDim: 128, QPanels: 4, Norms: true, Experts: 64, ListLen: 1024, Tokens: 1024, TopK: 4, AddrBits: 28},
 	// What an ECP5-85F holds: attention on the array of 8 × 8, no router.
 	{Name: "ecp5", Rows: 8, Cols: 8, WordBytes: 8, XWords: 512, WWords: 512, YWords: 512, Params: 1024, Tables: 2, AccBits: 32,

@@ -129,7 +129,8 @@ func (c Config) Shape() (regs [4]uint32) {
 // FromShape is the configuration for the values of these registers.
 func FromShape(r [4]uint32) (Config, error) {
 	f := func(reg, low, width int) int { return int(r[reg] >> low & (1<<width - 1)) }
-	c := Config{Rows: 1 << f(0, 0, 4), Cols: 1 << f(0, 4, 4), WordBytes: 1 << f(0, 8, 4), Tables: f(0, 12, 4), AccBits: 24 + 8*f(0, 16, 1),
+	c := Config{Rows: 1 << f(0, 0, 4), Cols: 1 << f(0, 4, 4), WordBytes: 1 << f(0, 8, 4), Tables: f(0, 12, 4),
+		AccBits:   24 + 8*f(0, 16, 1),
 		SerialMul: f(0, 17, 1) == 1, Norms: f(0, 19, 1) == 1, Patches: f(0, 21, 1) == 1,
 		XWords: 1 << f(1, 0, 5), WWords: 1 << f(1, 5, 5), YWords: 1 << f(1, 10, 5), Params: 1 << f(1, 15, 5), AddrBits: f(1, 20, 6)}
 	if f(0, 18, 1) == 1 {
@@ -169,7 +170,8 @@ func header(def func(name string, v any)) {
 	for _, r := range []struct {
 		name string
 		at   int
-	}{{"ID", RegID}, {"VERSION", RegVersion}, {"CONTROL", RegControl}, {"STATUS", RegStatus}, {"ERROR", RegError}, {"ERROR_AT", RegErrorAt},
+	}{{"ID", RegID}, {"VERSION", RegVersion}, {"CONTROL", RegControl}, {"STATUS", RegStatus}, {"ERROR", RegError}, {"ERROR_AT",
+		RegErrorAt},
 		{"PROGRAM", RegProgram}, {"LIMIT", RegLimit}, {"WATCHDOG", RegWatchdog}, {"EXPERT", RegExpert}, {"COUNT", RegCount},
 		{"DROPPED", RegDropped}, {"SHAPE0", RegShape0}, {"SHAPE1", RegShape1}, {"SHAPE2", RegShape2}, {"SHAPE3", RegShape3},
 		{"COUNTERS", RegCounters}} {

@@ -108,7 +108,8 @@ func newBuilder(d drawing, detail Detail, consts folds, reps *repeats) *builder 
 		updated: make(map[*graph.Node]bool), escapes: make(map[*graph.Node]bool), edges: make(map[edge]bool),
 		inside: make(map[*graph.Node][]*box)}
 	b.phases = d.phases()
-	b.onePhase = !slices.ContainsFunc(d.graph.Nodes, func(n *graph.Node) bool { return b.phases[n] != graph.Forward && b.phases[n] != prepared })
+	b.onePhase = !slices.ContainsFunc(d.graph.Nodes,
+		func(n *graph.Node) bool { return b.phases[n] != graph.Forward && b.phases[n] != prepared })
 	slashes := false
 	for _, n := range d.graph.Nodes {
 		if _, ok := n.Op.(graph.Param); ok {
@@ -269,7 +270,8 @@ func (b *builder) heading() {
 	words = append(words, counts, humanFLOPs(sum.FLOPs), humanBytes(sum.Bytes)+" of traffic")
 	b.scene.facts = append(b.scene.facts, strings.Join(words, " · "))
 	if p := b.program; p != nil {
-		fact := fmt.Sprintf("arena %s (%s unshared) · weights %s", humanBytes(p.ArenaBytes), humanBytes(p.BufferBytes), humanBytes(p.ParamBytes))
+		fact := fmt.Sprintf("arena %s (%s unshared) · weights %s", humanBytes(p.ArenaBytes), humanBytes(p.BufferBytes),
+			humanBytes(p.ParamBytes))
 		if n := len(p.Launches) - sum.Launches; n > 0 {
 			fact += fmt.Sprintf(" · prepared once: %s, %s", plural(n, "launch"), humanBytes(p.PreparedBytes))
 		}
@@ -445,7 +447,8 @@ func (b *builder) foldsIntoEdge(n *graph.Node) bool {
 
 // card is the box for a node at the top level. An operation gets a head with its kind and its number in the program.
 func (b *builder) card(n *graph.Node) *box {
-	x := b.scene.box(&box{key: fmt.Sprintf("node%d", n.ID), look: lookOf(n.Op), inside: b.home(n), phase: b.phases[n], tooltip: b.tooltip(n)})
+	x := b.scene.box(&box{key: fmt.Sprintf("node%d", n.ID), look: lookOf(n.Op), inside: b.home(n), phase: b.phases[n],
+		tooltip: b.tooltip(n)})
 	b.boxes[n] = x
 	if b.untrained[n] {
 		x.look = lookInput
@@ -525,7 +528,8 @@ func (b *builder) close(n *graph.Node, x *box) {
 	}
 	switch names := slices.DeleteFunc(slices.Clone(b.results[n]), func(name string) bool { return name == n.Name }); {
 	case len(names) > 2:
-		x.lines = append(x.lines, textLine{fmt.Sprintf("and %d more, such as the", len(names)), roleType}, textLine{short(b.local(n, names[0]), 40), roleType})
+		x.lines = append(x.lines, textLine{fmt.Sprintf("and %d more, such as the", len(names)), roleType},
+			textLine{short(b.local(n, names[0]), 40), roleType})
 	default:
 		for _, name := range names {
 			x.lines = append(x.lines, textLine{"and " + short(b.local(n, name), 40), roleType})
@@ -735,7 +739,8 @@ func (b *builder) edge(v value, to *box, typ graph.Type) {
 	if v.box == nil || v.box == to {
 		return
 	}
-	e := edge{from: v.box, to: to, style: edgeData, tooltip: strings.TrimPrefix(strings.Join(append(v.via[:len(v.via):len(v.via)], v.typ.String()), ", "), ", ")}
+	e := edge{from: v.box, to: to, style: edgeData,
+		tooltip: strings.TrimPrefix(strings.Join(append(v.via[:len(v.via):len(v.via)], v.typ.String()), ", "), ", ")}
 	switch v.box.look {
 	case lookParam, lookConst, lookState:
 		e.style = edgeSide
@@ -774,8 +779,10 @@ func (b *builder) carried(blk *block) {
 		if blk.named() {
 			before = "from the layer before"
 		}
-		x := b.scene.box(&box{key: fmt.Sprintf("carried%d.%d", c.to.ID, c.operand), look: lookCarried, inside: b.frame(blk), phase: to.box.phase,
-			lines:   []textLine{{before, roleOp}, {cmp.Or(short(b.local(c.from, b.path(b.scopes.Of(c.from))), 32), looks[from.box.look].name), roleName}},
+		x := b.scene.box(&box{key: fmt.Sprintf("carried%d.%d", c.to.ID, c.operand), look: lookCarried, inside: b.frame(blk),
+			phase: to.box.phase,
+			lines: []textLine{{before, roleOp}, {cmp.Or(short(b.local(c.from, b.path(b.scopes.Of(c.from))), 32),
+				looks[from.box.look].name), roleName}},
 			tooltip: from.typ.String() + " of the repetition before"})
 		b.scene.edges = append(b.scene.edges, &edge{from: x, to: to.box, style: edgeCarried, tooltip: x.tooltip})
 	}

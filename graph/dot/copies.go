@@ -90,7 +90,8 @@ func (b *builder) finishCopies() {
 	for _, c := range b.copies {
 		x := c.box
 		x.head = looks[lookMove].name
-		x.lines = []textLine{{plural(len(c.nodes), "parameter") + " copied", roleName}, {"in the order in which kernels read them", roleOp}}
+		x.lines = []textLine{{plural(len(c.nodes), "parameter") + " copied", roleName},
+			{"in the order in which kernels read them", roleOp}}
 		var bytes int64
 		var tips []string
 		for i, n := range c.nodes {

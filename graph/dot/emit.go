@@ -57,7 +57,8 @@ func (s *scene) emit(w io.Writer) error {
 func (s *scene) titles() {
 	height, boxes := s.heights(), s.nodes
 	for i, c := range s.clusters {
-		t := s.box(&box{key: fmt.Sprintf("title%d", i), look: lookTitle, inside: c, tooltip: c.tooltip, lines: []textLine{{c.title, roleTitle}}})
+		t := s.box(&box{key: fmt.Sprintf("title%d", i), look: lookTitle, inside: c, tooltip: c.tooltip,
+			lines: []textLine{{c.title, roleTitle}}})
 		for _, n := range c.notes {
 			t.lines = append(t.lines, textLine{n, roleType})
 		}
@@ -177,7 +178,8 @@ func emitBox(n gv.Node, b *box) gv.Node {
 	case lookState:
 		n.Attrs("shape", "cylinder", "style", "filled", "fillcolor", steel, "fontsize", 9)
 	case lookView:
-		n.Attrs("style", "rounded,filled", "fillcolor", "#F3F4F6", "fontsize", 8, "fontcolor", faint, "margin", "0.06,0.02", "height", 0.2)
+		n.Attrs("style", "rounded,filled", "fillcolor", "#F3F4F6", "fontsize", 8, "fontcolor", faint, "margin", "0.06,0.02",
+			"height", 0.2)
 	}
 	return n
 }
@@ -192,8 +194,10 @@ func (b *box) card() string {
 		colour = looks[lookHost].colour
 	}
 	var s strings.Builder
-	fmt.Fprintf(&s, `<TABLE BORDER="%d" COLOR="%s" BGCOLOR="%s" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2"%s>`, border, colour, fill, style)
-	fmt.Fprintf(&s, `<TR><TD BGCOLOR="%s"><FONT COLOR="%s"><B>%s</B></FONT></TD></TR><TR><TD>`, colour, contrast(colour), escape(b.head))
+	fmt.Fprintf(&s, `<TABLE BORDER="%d" COLOR="%s" BGCOLOR="%s" CELLBORDER="0" CELLSPACING="0" CELLPADDING="2"%s>`, border,
+		colour, fill, style)
+	fmt.Fprintf(&s, `<TR><TD BGCOLOR="%s"><FONT COLOR="%s"><B>%s</B></FONT></TD></TR><TR><TD>`, colour, contrast(colour),
+		escape(b.head))
 	writeLines(&s, b.lines, ink)
 	s.WriteString(`</TD></TR>`)
 	if len(b.sources) > 0 {
@@ -207,7 +211,8 @@ func (b *box) card() string {
 		s.WriteString(`</FONT></TD></TR>`)
 	}
 	for _, m := range b.marks {
-		fmt.Fprintf(&s, `<TR><TD BGCOLOR="%s"><FONT POINT-SIZE="9" COLOR="%s"><B>%s</B></FONT></TD></TR>`, "#FDE8E8", missedInk, escape("▲ "+m))
+		fmt.Fprintf(&s, `<TR><TD BGCOLOR="%s"><FONT POINT-SIZE="9" COLOR="%s"><B>%s</B></FONT></TD></TR>`, "#FDE8E8", missedInk,
+			escape("▲ "+m))
 	}
 	if b.time > 0 {
 		w := max(int(b.time*barWidth+0.5), 1)

@@ -136,7 +136,8 @@ func symbol(n *graph.Node) string {
 	case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose, graph.Pool, graph.Gather:
 		return "y"
 	case graph.Reduce:
-		return map[graph.ReduceFn]string{graph.Sum: "s", graph.Mean: "mean", graph.Prod: "prod", graph.MaxOf: "m", graph.MinOf: "m"}[op.Fn]
+		return map[graph.ReduceFn]string{graph.Sum: "s", graph.Mean: "mean", graph.Prod: "prod", graph.MaxOf: "m",
+			graph.MinOf: "m"}[op.Fn]
 	}
 	return "t"
 }

@@ -135,7 +135,8 @@ func (b *builder) operandName(n *graph.Node, i int, a *graph.Node) string {
 		a = s
 	}
 	switch {
-	case b.phases[a] == graph.Backward || strings.HasPrefix(a.Name, graph.GradientOf) || b.phases[n] == graph.Backward && (carried || b.starts(n, a)):
+	case b.phases[a] == graph.Backward || strings.HasPrefix(a.Name, graph.GradientOf) || b.phases[n] == graph.Backward &&
+		(carried || b.starts(n, a)):
 		return "dy"
 	case carried:
 		return "x"

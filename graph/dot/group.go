@@ -248,7 +248,8 @@ func (b *builder) groupCard(all []*box, nodes map[*box]*graph.Node) *box {
 		x.lines = append(x.lines, textLine{short(name, 44), roleName})
 	}
 	var words []string
-	byCount := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int { return cmp.Or(kinds[b]-kinds[a], strings.Compare(a, b)) })
+	byCount := slices.SortedFunc(maps.Keys(kinds),
+		func(a, b string) int { return cmp.Or(kinds[b]-kinds[a], strings.Compare(a, b)) })
 	for i, k := range byCount {
 		if i == 4 {
 			words = append(words, fmt.Sprintf("and %d more", len(byCount)-i))

@@ -119,10 +119,12 @@ func usual(n *graph.Node, a attribute) bool {
 		if b, ok := n.Op.(graph.BatchNorm); ok && a.key == "momentum" {
 			return !b.Train || v == 0.9
 		}
-		return a.key == "eps" && v == 1e-5 || a.key == "base" && v == 1e4 || a.key == "scale" && math.Abs(v*math.Sqrt(last())-1) < 1e-6
+		return a.key == "eps" && v == 1e-5 || a.key == "base" && v == 1e4 || a.key == "scale" &&
+			math.Abs(v*math.Sqrt(last())-1) < 1e-6
 	case int:
 		_, softmax := n.Op.(graph.Softmax)
-		return a.key == "groups" && v == 1 || softmax && a.key == "axis" && v == n.Type.Shape.Rank()-1 || a.key == "axis" && v == 0 && graph.ClassOf(n.Op) == graph.ClassIndex
+		return a.key == "groups" && v == 1 || softmax && a.key == "axis" && v == n.Type.Shape.Rank()-1 || a.key == "axis" &&
+			v == 0 && graph.ClassOf(n.Op) == graph.ClassIndex
 	case graph.Ints:
 		all := func(want int) bool {
 			return !slices.ContainsFunc(v.Slice(), func(x int) bool { return x != want })

@@ -44,7 +44,8 @@ func (r *repeats) named(g *graph.Graph, phases map[*graph.Node]graph.Phase) {
 		rows := make(map[layerKey]map[int]*layer)
 		var order []layerKey
 		for i, n := range g.Nodes {
-			if r.isLeaf(n) || graph.IsPlaceholder(n.Op) || !trace.NeedsLaunch(n.Op) || r.first[n] != nil || phases[n] == graph.Optimiser {
+			if r.isLeaf(n) || graph.IsPlaceholder(n.Op) || !trace.NeedsLaunch(n.Op) || r.first[n] != nil ||
+				phases[n] == graph.Optimiser {
 				continue
 			}
 			prefix, number, rest, ok := numbered1(scopes.Of(n), depth)

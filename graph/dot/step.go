@@ -28,7 +28,8 @@ const (
 // fold makes n a part of the optimiser's box.
 func (b *builder) fold(n *graph.Node) {
 	if b.step == nil {
-		b.step = &optimiserStep{box: b.scene.box(&box{key: "optimiser", look: lookOptimiser, inside: b.region(graph.Optimiser), phase: graph.Optimiser})}
+		b.step = &optimiserStep{box: b.scene.box(&box{key: "optimiser", look: lookOptimiser, inside: b.region(graph.Optimiser),
+			phase: graph.Optimiser})}
 	}
 	s := b.step
 	s.nodes = append(s.nodes, n)
@@ -98,7 +99,8 @@ func (b *builder) finishStep() {
 		x.time = min(x.time/float64(b.longest), 1)
 		b.scene.timed = true
 	}
-	x.lines = append(x.lines, textLine{plural(b.step.launches, "launch") + " · " + humanFLOPs(flops) + " · " + humanBytes(traffic), roleType})
+	x.lines = append(x.lines, textLine{plural(b.step.launches, "launch") + " · " + humanFLOPs(flops) + " · " +
+		humanBytes(traffic), roleType})
 	x.tooltip = strings.Join(tips, "\n")
 }
 
@@ -114,7 +116,9 @@ func (b *builder) ask(n *graph.Node) {
 	i := slices.IndexFunc(b.asked, func(a *askedGradients) bool { return a.cost == n.Args[0] })
 	if i < 0 {
 		i = len(b.asked)
-		b.asked = append(b.asked, &askedGradients{cost: n.Args[0], box: b.scene.box(&box{key: fmt.Sprintf("asked%d", i), look: lookCarried, inside: b.region(b.phases[n]), phase: b.phases[n]})})
+		b.asked = append(b.asked, &askedGradients{cost: n.Args[0],
+			box: b.scene.box(&box{key: fmt.Sprintf("asked%d", i), look: lookCarried, inside: b.region(b.phases[n]),
+				phase: b.phases[n]})})
 	}
 	a := b.asked[i]
 	a.of = append(a.of, n.Args[1])
@@ -167,7 +171,8 @@ func (b *builder) bundle() {
 		if e.from.phase == graph.Backward {
 			flows[e.to] = true
 		}
-		if l := last[e.to]; e.from.phase == graph.Forward && e.from.look != lookInput && (l == nil || depth[l.from] < depth[e.from]) {
+		if l := last[e.to]; e.from.phase == graph.Forward && e.from.look != lookInput &&
+			(l == nil || depth[l.from] < depth[e.from]) {
 			last[e.to] = e
 		}
 	}
@@ -177,7 +182,8 @@ func (b *builder) bundle() {
 		case e.style == edgeCarried:
 		case e.to.phase == graph.Optimiser && e.from.phase == graph.Backward:
 			gradients[e] = true
-		case e.to.phase > graph.Forward && e.to.phase != prepared && e.from.phase == graph.Forward && (flows[e.to] || last[e.to] != e):
+		case e.to.phase > graph.Forward && e.to.phase != prepared && e.from.phase == graph.Forward &&
+			(flows[e.to] || last[e.to] != e):
 			kept[e] = true
 			e.style = edgeKept
 		}

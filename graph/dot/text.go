@@ -80,7 +80,8 @@ func textStage(b *strings.Builder, tr *trace.Trace, i int, costs map[*trace.Miss
 // textNodes adds the nodes of a graph, and those of bodies indented.
 func textNodes(t *table, g *graph.Graph, indent string) {
 	for _, n := range g.Nodes {
-		t.row(fmt.Sprintf("%s%%%d", indent, n.ID), short(n.Name, 40), textOp(n.Op), operandList(n), n.Type.String(), textOrigin(n.Origin))
+		t.row(fmt.Sprintf("%s%%%d", indent, n.ID), short(n.Name, 40), textOp(n.Op), operandList(n), n.Type.String(),
+			textOrigin(n.Origin))
 		f, ok := n.Op.(graph.Fusion)
 		if !ok {
 			continue
@@ -203,7 +204,8 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 		fmt.Fprintf(b, "; prepared once: launches 1 to %d, %s", n, humanBytes(p.PreparedBytes))
 	}
 	b.WriteString("\n\n")
-	t := table{head: []string{"#", "node", "kind", "name", "kernel", "device", "arithmetic", "traffic", "reads", "writes", "origin"}}
+	t := table{head: []string{"#", "node", "kind", "name", "kernel", "device", "arithmetic", "traffic", "reads", "writes",
+		"origin"}}
 	if opts.Measured {
 		t.head = append(t.head, "time")
 	}
@@ -214,7 +216,8 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 	t.head = append(t.head, "because")
 	for i, l := range p.Launches {
 		row := []string{fmt.Sprint(i + 1), fmt.Sprintf("%%%d", l.Node), l.Kind, short(l.Name, 40), clean(l.Kernel), clean(l.Device),
-			humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(p.BufferNames(l.Reads)), " "), strings.Join(cleanAll(p.BufferNames(l.Writes)), " "), textOrigin(l.Origin)}
+			humanFLOPs(l.FLOPs), humanBytes(l.Bytes), strings.Join(cleanAll(p.BufferNames(l.Reads)),
+				" "), strings.Join(cleanAll(p.BufferNames(l.Writes)), " "), textOrigin(l.Origin)}
 		if opts.Measured {
 			row = append(row, humanTime(l.Measured))
 		}

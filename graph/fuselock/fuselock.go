@@ -117,7 +117,8 @@ func Of(t *trace.Trace, chip string) (Section, error) {
 	if t == nil || t.Program == nil || len(t.Stages) == 0 {
 		return Section{}, errors.New("the trace holds no program: the graph was not compiled")
 	}
-	s := Section{Target: t.Target, Precision: t.Precision, Refusal: t.Program.Refusal, Launches: t.Program.Work().Launches, Memory: t.Program.ArenaBytes}
+	s := Section{Target: t.Target, Precision: t.Precision, Refusal: t.Program.Refusal, Launches: t.Program.Work().Launches,
+		Memory: t.Program.ArenaBytes}
 	if chip = cmp.Or(t.Overlay, chip); chip != "" {
 		s.Target += "/" + chip
 	}

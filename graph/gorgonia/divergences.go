@@ -45,30 +45,40 @@ var (
 		"each row's maximum is subtracted", inimitable)
 	middleAxis = diverges("middle-axis", "combines wrong elements along an inner axis of four or more",
 		"the right elements are combined", imitated)
-	averageDivisor = diverges("average-divisor", "divides by the width of the image", "the divisor is the size of the window", imitated)
-	poolPadding    = diverges("pool-padding", "begins with the south and east paddings",
+	averageDivisor = diverges("average-divisor", "divides by the width of the image", "the divisor is the size of the window",
+		imitated)
+	poolPadding = diverges("pool-padding", "begins with the south and east paddings",
 		"the order is north, south, west, east, as documented", imitated)
-	byIndices       = diverges("by-indices", "takes wrong elements along an axis above 0", "the right elements are taken", imitated)
-	oneElement      = diverges("one-element", "fails when run on two shapes of one element that differ", "it runs", inimitable)
-	batchOfOne      = diverges("batch-of-one", "divides the running variance by 0", "it is divided by 1", inimitable)
-	stepSlice       = diverges("step-slice", "infers fewer elements than the slice has", "those that it infers are taken", inimitable)
-	mergedConstants = diverges("merged-constants", "has merged constants of two types that print alike", "each has its reader's type", inimitable)
-	randomNumbers   = diverges("random-numbers", "seeds its generator by the time", "numbers follow from a seed and a counter", inimitable)
+	byIndices  = diverges("by-indices", "takes wrong elements along an axis above 0", "the right elements are taken", imitated)
+	oneElement = diverges("one-element", "fails when run on two shapes of one element that differ", "it runs", inimitable)
+	batchOfOne = diverges("batch-of-one", "divides the running variance by 0", "it is divided by 1", inimitable)
+	stepSlice  = diverges("step-slice", "infers fewer elements than the slice has", "those that it infers are taken",
+		inimitable)
+	mergedConstants = diverges("merged-constants", "has merged constants of two types that print alike",
+		"each has its reader's type", inimitable)
+	randomNumbers = diverges("random-numbers", "seeds its generator by the time", "numbers follow from a seed and a counter",
+		inimitable)
 
-	byIndicesGradient = diverges("by-indices-gradient", "has a gradient with wrong elements, or panics", "the gradient is a scatter-add", imitated)
-	averageGradient   = diverges("average-gradient", "has a wrong gradient", "each element gets its share", imitated)
-	dropoutGradient   = diverges("dropout-gradient", "divides the gradient by p, in evaluation as well; where p is 0 it is 0",
+	byIndicesGradient = diverges("by-indices-gradient", "has a gradient with wrong elements, or panics",
+		"the gradient is a scatter-add", imitated)
+	averageGradient = diverges("average-gradient", "has a wrong gradient", "each element gets its share", imitated)
+	dropoutGradient = diverges("dropout-gradient", "divides the gradient by p, in evaluation as well; where p is 0 it is 0",
 		"the gradient is scaled as the value is", imitated)
-	batchNormGradient = diverges("batch-norm-gradient", "divides the gradient in evaluation by √ε", "the running variance is used", imitated)
-	log2Gradient      = diverges("log2-gradient", "has the gradient dy·ln 2 ÷ x", "it is dy ÷ (x·ln 2)", imitated)
-	invSqrtGradient   = diverges("inverse-sqrt-gradient", "has the gradient −dy ÷ 2y³", "it is −dy·y³ ÷ 2", imitated)
-	outerGradient     = diverges("outer-product-gradient", "has a gradient whose shapes do not fit", "it is right", inimitable)
-	tiedMaximum       = diverges("tied-maximum", "gives the whole gradient to each of several equal maxima", "they share it evenly", imitated)
-	tiedPair          = diverges("tied-pair", "gives the whole gradient to the first of two equal operands", "they share it evenly", imitated)
-	gradientPenalty   = diverges("gradient-penalty", "drops the terms of the gradient of a gradient that pass through nodes that have a derivative already",
+	batchNormGradient = diverges("batch-norm-gradient", "divides the gradient in evaluation by √ε",
+		"the running variance is used", imitated)
+	log2Gradient    = diverges("log2-gradient", "has the gradient dy·ln 2 ÷ x", "it is dy ÷ (x·ln 2)", imitated)
+	invSqrtGradient = diverges("inverse-sqrt-gradient", "has the gradient −dy ÷ 2y³", "it is −dy·y³ ÷ 2", imitated)
+	outerGradient   = diverges("outer-product-gradient", "has a gradient whose shapes do not fit", "it is right", inimitable)
+	tiedMaximum     = diverges("tied-maximum", "gives the whole gradient to each of several equal maxima",
+		"they share it evenly", imitated)
+	tiedPair = diverges("tied-pair", "gives the whole gradient to the first of two equal operands",
+		"they share it evenly", imitated)
+	gradientPenalty = diverges("gradient-penalty",
+		"drops the terms of the gradient of a gradient that pass through nodes that have a derivative already",
 		"it has all terms", imitated)
-	secondGrad = known(Divergence{Topic: "second-grad", Gorgonia: "keeps the derivatives of the cost for which Grad was called first",
-		Fusec: "the same", Imitated: true, Always: true})
+	secondGrad = known(Divergence{Topic: "second-grad",
+		Gorgonia: "keeps the derivatives of the cost for which Grad was called first",
+		Fusec:    "the same", Imitated: true, Always: true})
 )
 
 // differs notes that Gorgonia computes something else than what is being imported, and reports whether to imitate it.

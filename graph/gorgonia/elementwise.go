@@ -112,7 +112,8 @@ func (c *call) pointwise(fn graph.BinaryFn, same bool) (*graph.Node, error) {
 	}
 	c.agree()
 	c.overwrites()
-	if s, t := c.args[0].Type.Shape, c.args[1].Type.Shape; s != t && s.Rank() > 0 && t.Rank() > 0 && s.Elems() == 1 && t.Elems() == 1 {
+	if s, t := c.args[0].Type.Shape, c.args[1].Type.Shape; s != t && s.Rank() > 0 && t.Rank() > 0 && s.Elems() == 1 &&
+		t.Elems() == 1 {
 		c.differs(oneElement)
 	}
 	x, y := c.align(c.args[0]), c.align(c.args[1])

@@ -473,7 +473,8 @@ func (e *exporter) random(op graph.Random) *gorg.Node {
 	default:
 		x = gorg.BinomialRandomNode(scratch, d, 1, op.A, s...)
 	}
-	return gorg.NewUniqueNode(gorg.WithType(x.Type()), gorg.WithOp(x.Op()), gorg.In(e.Graph), gorg.WithShape(s...), e.name("random"))
+	return gorg.NewUniqueNode(gorg.WithType(x.Type()), gorg.WithOp(x.Op()), gorg.In(e.Graph), gorg.WithShape(s...),
+		e.name("random"))
 }
 
 // pool writes a mean as Gorgonia's, which divides by the width of the image, times that over the size of the window.

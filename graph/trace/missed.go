@@ -100,7 +100,8 @@ type costs struct {
 const mostSteps = 1 << 27
 
 func newCosts(p *Program) *costs {
-	x := &costs{p: p, at: map[int]int{}, from: make([][]int, len(p.Launches)), to: make([][]int, len(p.Launches)), readers: make([]int, len(p.Buffers)), steps: mostSteps}
+	x := &costs{p: p, at: map[int]int{}, from: make([][]int, len(p.Launches)), to: make([][]int, len(p.Launches)),
+		readers: make([]int, len(p.Buffers)), steps: mostSteps}
 	writer := make([]int, len(p.Buffers)) // plus 1
 	for i, l := range p.Launches {
 		x.at[l.Node] = i

@@ -75,7 +75,8 @@ func (f *fuser) visit(n *graph.Node) (*graph.Node, error) {
 			return nil, err
 		}
 		f.Graph.Nodes = f.Graph.Nodes[:mark]
-		f.Miss(sought, &pattern.Miss{Key: softmax, At: stop.At, Reason: stop.Reason, Covered: stop.Covered, Ahead: []*graph.Node{n, softmax, first}})
+		f.Miss(sought, &pattern.Miss{Key: softmax, At: stop.At, Reason: stop.Reason, Covered: stop.Covered,
+			Ahead: []*graph.Node{n, softmax, first}})
 	}
 	return n, nil
 }
@@ -83,7 +84,8 @@ func (f *fuser) visit(n *graph.Node) (*graph.Node, error) {
 // fuse makes the Attention that ends in the contraction second, whose operand on the given side is the probabilities,
 // and returns the value that takes second's place. An error of type [rewrite.Stopped] says why there is none.
 func (f *fuser) fuse(second *graph.Node, side int, softmax *graph.Node) (*graph.Node, error) {
-	a := attention{Cover: rewrite.Cover{Uses: f.Uses}, second: second, side: side, softmax: softmax, dtype: second.Type.DType, scale: 1}
+	a := attention{Cover: rewrite.Cover{Uses: f.Uses}, second: second, side: side, softmax: softmax, dtype: second.Type.DType,
+		scale: 1}
 	if err := a.above(); err != nil {
 		return nil, err
 	}

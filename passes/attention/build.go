@@ -20,7 +20,8 @@ func (a *attention) build(b *graph.Builder) (y, to *graph.Node, err error) {
 	}
 	for _, f := range a.factors {
 		if f.scalar.Type.DType != q.Type.DType {
-			return nil, nil, a.Stop(f.scalar, "the scores are scaled by a scalar of %v, and the queries are %v", f.scalar.Type.DType, q.Type.DType)
+			return nil, nil, a.Stop(f.scalar, "the scores are scaled by a scalar of %v, and the queries are %v",
+				f.scalar.Type.DType, q.Type.DType)
 		}
 		q = b.Binary(f.fn, q, f.scalar)
 	}

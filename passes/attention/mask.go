@@ -70,7 +70,8 @@ func (a attention) selected(n *graph.Node) (attention, error) {
 // maskOperand splits a mask m that node at applies.
 func (a *attention) maskOperand(at, m *graph.Node) (operand, error) {
 	if len(a.factors) > 0 {
-		return operand{}, a.Stop(at, "the masked scores are scaled by %s, which is not constant", pattern.Describe(a.factors[0].scalar))
+		return operand{}, a.Stop(at, "the masked scores are scaled by %s, which is not constant",
+			pattern.Describe(a.factors[0].scalar))
 	}
 	if !(a.scale > 0) {
 		return operand{}, a.Stop(at, "the masked scores are scaled by %g", a.scale)
@@ -275,7 +276,8 @@ func (a *attention) operandOf(b *graph.Builder, s *rowShape, masks []scoreMask, 
 			}
 			if !math.IsInf(m.low, -1) {
 				if len(masks) > 1 || to.causal || to.window > 0 || to.lengths != nil {
-					return a.Stop(m.at, "it gives masked scores the value %g beside another mask, and a query may keep no key", m.low)
+					return a.Stop(m.at, "it gives masked scores the value %g beside another mask, and a query may keep no key",
+						m.low)
 				}
 				x = to.keepSome(b, x, a.dtype)
 			}
@@ -285,7 +287,8 @@ func (a *attention) operandOf(b *graph.Builder, s *rowShape, masks []scoreMask, 
 		if x.Type.DType != a.dtype {
 			var ok bool
 			if x, ok = narrowed(b, x, a.dtype); !ok {
-				return a.Stop(m.at, "the mask %s is %v, and not all of its values are %v", pattern.Describe(m.base), m.base.Type.DType, a.dtype)
+				return a.Stop(m.at, "the mask %s is %v, and not all of its values are %v", pattern.Describe(m.base),
+					m.base.Type.DType, a.dtype)
 			}
 		}
 		switch m.factor {

@@ -245,7 +245,8 @@ func (m *mixture) tokensUnder(x *graph.Node, width int) *graph.Node {
 		switch op := x.Op.(type) {
 		case graph.Broadcast:
 			s := x.Type.Shape
-			repeats = s.At(0) == m.stack && slices.Equal(rewrite.Trimmed(s.Drop(graph.IntsOf(0))), rewrite.Trimmed(x.Args[0].Type.Shape))
+			repeats = s.At(0) == m.stack && slices.Equal(rewrite.Trimmed(s.Drop(graph.IntsOf(0))),
+				rewrite.Trimmed(x.Args[0].Type.Shape))
 		case graph.Concat:
 			other := func(a *graph.Node) bool { return a != x.Args[0] }
 			repeats = len(rewrite.Trimmed(x.Type.Shape)) == x.Type.Shape.Rank()-op.Axis && !slices.ContainsFunc(x.Args, other)

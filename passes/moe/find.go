@@ -166,7 +166,8 @@ func (f *fuser) mixtures(n *graph.Node) (found []*mixture, rest []term) {
 		k := slicing{s.of, s.axis}
 		m := bySlices[k]
 		if m == nil {
-			m = &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: tokens, width: width, key: s.of, axis: s.axis, inner: f.inner}
+			m = &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: tokens, width: width, key: s.of, axis: s.axis,
+				inner: f.inner}
 			bySlices[k] = m
 			found = append(found, m)
 		}
@@ -324,7 +325,8 @@ func (f *fuser) stacked(n *graph.Node, op graph.Reduce) *mixture {
 		return nil
 	}
 	width, experts := lastOf(s), s.At(op.Axes.At(0))
-	m := &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: s.Elems() / max(width*experts, 1), width: width, expert: op.Axes.At(0)}
+	m := &mixture{Cover: rewrite.Cover{Uses: f.Uses}, sum: n, tokens: s.Elems() / max(width*experts, 1), width: width,
+		expert: op.Axes.At(0)}
 	t := term{node: x, reader: n, factor: 1}
 	if experts < 2 || s.Elems() == 0 || !t.split(width, false) {
 		return nil

@@ -26,7 +26,8 @@ var activationPatterns = []raising{
 
 	{"leaky-relu", "x where x ≥ 0, else αx, by two masks", trace.Exact, pat.Commute(graph.Add,
 		pat.Or(pat.Capture("relu", pat.Unary(graph.Relu, pat.Same("x"))), relu(pat.Same("x"))),
-		pat.Chain(graph.Mul, pat.Key(mask("negative", pat.Same("x"), graph.Lt, graph.Le)), pat.Same("x"), pat.Capture("alpha", pat.AnyConst()))),
+		pat.Chain(graph.Mul, pat.Key(mask("negative", pat.Same("x"), graph.Lt, graph.Le)), pat.Same("x"),
+			pat.Capture("alpha", pat.AnyConst()))),
 		"leaky_relu", leakyMasks},
 	{"leaky-relu-two", "x where x ≥ 0, else αx, by two rectifiers", trace.Exact, pat.Binary(graph.Sub,
 		pat.Capture("relu", pat.Unary(graph.Relu, pat.Same("x"))),
@@ -43,7 +44,8 @@ var activationPatterns = []raising{
 	{"sigmoid", "1 ÷ (1 + e^−x)", trace.Reassociated, pat.Or(
 		pat.Unary(graph.Recip, onePlus(pat.Unary(graph.Exp, pat.Unary(graph.Neg, pat.Same("x"))))),
 		pat.Binary(graph.Div, pat.Capture("e", pat.Unary(graph.Exp, pat.Same("x"))), onePlus(pat.Same("e"))),
-		pat.Chain(graph.Mul, pat.Const(0.5), onePlus(pat.Unary(graph.Tanh, pat.Commute(graph.Mul, pat.Same("x"), pat.Const(0.5)))))),
+		pat.Chain(graph.Mul, pat.Const(0.5), onePlus(pat.Unary(graph.Tanh,
+			pat.Commute(graph.Mul, pat.Same("x"), pat.Const(0.5)))))),
 		"sigmoid", unary(graph.Sigmoid)},
 	{"softplus", "log(1 + e^x)", trace.Reassociated, pat.Or(
 		pat.Unary(graph.Log, onePlus(pat.Unary(graph.Exp, pat.Same("x")))),
@@ -53,7 +55,8 @@ var activationPatterns = []raising{
 		pat.Commute(graph.Mul, pat.Unary(graph.Sigmoid, pat.Same("x")), pat.Same("x")),
 		pat.Binary(graph.Div, pat.Same("x"), onePlus(pat.Unary(graph.Exp, pat.Unary(graph.Neg, pat.Same("x")))))),
 		"silu", unary(graph.Silu)},
-	{"rsqrt", "1 ÷ √x", trace.Reassociated, pat.Unary(graph.Recip, pat.Unary(graph.Sqrt, pat.Same("x"))), "rsqrt", unary(graph.Rsqrt)},
+	{"rsqrt", "1 ÷ √x", trace.Reassociated, pat.Unary(graph.Recip, pat.Unary(graph.Sqrt, pat.Same("x"))), "rsqrt",
+		unary(graph.Rsqrt)},
 }
 
 // relu is the rectifier of x; the capture "positive" is the test of its mask, if it has one.

@@ -46,8 +46,9 @@ var convPatterns = []raising{
 			pat.Capture("filters", pat.Any()), rows)),
 		kind: "conv2d", make: makeConvRows},
 	{name: "conv2d-pointwise", doc: "filters times the pixels of images", numeric: trace.Reassociated,
-		expr: pat.Op("reshape", pat.Capture("product", pat.Is("a product with untransposed pixels", func(op graph.MatMul) bool { return !op.TransB },
-			pat.Capture("filters", pat.Any()), pat.Op("reshape", pat.Capture("x", pat.Any()))))),
+		expr: pat.Op("reshape", pat.Capture("product",
+			pat.Is("a product with untransposed pixels", func(op graph.MatMul) bool { return !op.TransB },
+				pat.Capture("filters", pat.Any()), pat.Op("reshape", pat.Capture("x", pat.Any()))))),
 		kind: "conv2d", make: makePointwise},
 	{name: "conv2d-channels", doc: "sums of products of patches with a filter for each channel", numeric: trace.Reassociated,
 		expr: pat.Capture("sum", pat.Reduce(graph.Sum, pat.Commute(graph.Mul,
@@ -59,7 +60,8 @@ var convPatterns = []raising{
 			pat.Is("channels joined", func(op graph.Concat) bool { return op.Axis == 1 })),
 		kind: "conv2d", make: makeGroups},
 	{name: "global-pool", doc: "a reduction over the pixels of images in a row", numeric: trace.Reassociated,
-		expr: pat.Capture("reduction", pat.Is("a reduction over the last axis", func(op graph.Reduce) bool { return op.Axes == graph.IntsOf(2) },
+		expr: pat.Capture("reduction", pat.Is("a reduction over the last axis",
+			func(op graph.Reduce) bool { return op.Axes == graph.IntsOf(2) },
 			pat.OneUse(pat.Op("reshape", pat.Capture("x", pat.Any()))))),
 		kind: "reduce", make: makeGlobalPool},
 }
@@ -67,7 +69,8 @@ var convPatterns = []raising{
 var (
 	patches      = pat.Key(pat.Capture("patches", pat.Op("im2col", pat.Same("x"))))
 	rows         = pat.Capture("rows", pat.Or(pat.Op("reshape", patches), patches))
-	patchProduct = pat.Capture("product", pat.Is("a product of patches with filters", func(op graph.MatMul) bool { return !op.TransA },
+	patchProduct = pat.Capture("product", pat.Is("a product of patches with filters",
+		func(op graph.MatMul) bool { return !op.TransA },
 		rows, pat.Capture("filters", pat.Any())))
 )
 
@@ -149,9 +152,10 @@ func becomesImage(u *graph.Uses, m *pat.Match) bool {
 		if r.Type.Shape == graph.ShapeOf(p.At(0), o, p.At(1), p.At(2)) && (o == 1 || p.At(1)*p.At(2) == 1) {
 			return true
 		}
-		if r.Type.Shape == graph.ShapeOf(p.At(0), p.At(1), p.At(2), o) && slices.ContainsFunc(u.Readers(r), func(t *graph.Node) bool {
-			return t.Op == graph.Op(graph.Transpose{Perm: graph.IntsOf(0, 3, 1, 2)})
-		}) {
+		if r.Type.Shape == graph.ShapeOf(p.At(0), p.At(1), p.At(2), o) &&
+			slices.ContainsFunc(u.Readers(r), func(t *graph.Node) bool {
+				return t.Op == graph.Op(graph.Transpose{Perm: graph.IntsOf(0, 3, 1, 2)})
+			}) {
 			return true
 		}
 	}

@@ -36,7 +36,8 @@ var cubic = func() pat.Expr {
 	outer := math.Sqrt(2 / math.Pi)
 	x := pat.Same("x")
 	x2 := pat.Or(pat.Unary(graph.Square, x), pat.Commute(graph.Mul, x, x))
-	x3 := pat.Key(pat.Or(pat.Unary(graph.Cube, x), pat.Commute(graph.Mul, pat.Unary(graph.Square, x), x), pat.Chain(graph.Mul, x, x, x)))
+	x3 := pat.Key(pat.Or(pat.Unary(graph.Cube, x), pat.Commute(graph.Mul, pat.Unary(graph.Square, x), x),
+		pat.Chain(graph.Mul, x, x, x)))
 	cube := func(c float64) pat.Expr {
 		return pat.Or(
 			pat.Commute(graph.Mul, x3, pat.ConstNear(c, written)),

@@ -53,7 +53,8 @@ var (
 	// variance is the mean of the squares of centred, or the mean of squares less the square of the mean.
 	variance = pat.Or(
 		pat.Capture("var", meanOf(pat.Unary(graph.Square, pat.Same("d")))),
-		pat.Binary(graph.Sub, pat.Through(pat.Capture("var", meanOf(pat.Unary(graph.Square, pat.Same("x"))))), pat.Through(pat.Unary(graph.Square, pat.Through(pat.Same("mean"))))))
+		pat.Binary(graph.Sub, pat.Through(pat.Capture("var", meanOf(pat.Unary(graph.Square, pat.Same("x"))))),
+			pat.Through(pat.Unary(graph.Square, pat.Through(pat.Same("mean"))))))
 	meanSquare = pat.Capture("var", meanOf(pat.Unary(graph.Square, pat.Same("x"))))
 	// vector is what varies along the last axis only.
 	vector = pat.Where("a vector along the last axis of the norm", func(m *pat.Match, n *graph.Node) bool {
@@ -66,7 +67,8 @@ func meanOf(e pat.Expr) pat.Expr { return pat.Reduce(graph.Mean, e) }
 
 // plusEps is v + eps or v alone. A norm is of interest once its variance is found.
 func plusEps(v pat.Expr) pat.Expr {
-	v = pat.Through(pat.Where("a mean over the last axis", func(m *pat.Match, _ *graph.Node) bool { return lastAxis(m.Get("var")) }, pat.Key(v)))
+	v = pat.Through(pat.Where("a mean over the last axis",
+		func(m *pat.Match, _ *graph.Node) bool { return lastAxis(m.Get("var")) }, pat.Key(v)))
 	return pat.Or(pat.Commute(graph.Add, v, pat.Capture("eps", pat.AnyConst())), v)
 }
 
@@ -77,7 +79,8 @@ func root(v pat.Expr) pat.Expr {
 
 // invRoot is 1 ÷ √(v + eps).
 func invRoot(v pat.Expr) pat.Expr {
-	return pat.Or(pat.Unary(graph.Rsqrt, plusEps(v)), pat.Unary(graph.Recip, pat.Through(root(v))), pat.Binary(graph.Pow, plusEps(v), pat.Const(-0.5)))
+	return pat.Or(pat.Unary(graph.Rsqrt, plusEps(v)), pat.Unary(graph.Recip, pat.Through(root(v))),
+		pat.Binary(graph.Pow, plusEps(v), pat.Const(-0.5)))
 }
 
 // epsOf is the captured eps, 0 if there is none.

@@ -51,7 +51,8 @@ var (
 	patterns  = func() *pattern.Set {
 		var ps []*pattern.Pattern
 		for i := range raisings {
-			p := &pattern.Pattern{Name: raisings[i].name, Doc: raisings[i].doc, Numeric: raisings[i].numeric, Expr: raisings[i].expr}
+			p := &pattern.Pattern{Name: raisings[i].name, Doc: raisings[i].doc, Numeric: raisings[i].numeric,
+				Expr: raisings[i].expr}
 			raisingOf[p] = &raisings[i]
 			ps = append(ps, p)
 		}

@@ -20,16 +20,19 @@ var softmaxPatterns = []raising{
 		pat.Binary(graph.Div, exps, stat("e", sumOfExps)),
 		pat.Commute(graph.Mul, exps, stat("e", pat.Unary(graph.Recip, pat.Through(sumOfExps))))),
 		"softmax", makeSoftmax(false)},
-	{"log-of-softmax", "the logarithm of a softmax", trace.Reassociated, pat.Unary(graph.Log, pat.Capture("softmax", pat.Op("softmax", pat.Any()))),
+	{"log-of-softmax", "the logarithm of a softmax", trace.Reassociated,
+		pat.Unary(graph.Log, pat.Capture("softmax", pat.Op("softmax", pat.Any()))),
 		"log_softmax", func(b *graph.Builder, m *pat.Match) *graph.Node {
 			s := m.Get("softmax")
 			return b.Add(graph.LogSoftmax{Axis: s.Op.(graph.Softmax).Axis}, s.Args[0])
 		}},
 	{"log-softmax", "x minus the logarithm of the sum of its exponentials", trace.Reassociated, pat.Or(
-		pat.Binary(graph.Sub, pat.Capture("d", shiftedBy("m")), stat("d", pat.Unary(graph.Log, pat.Through(sumOf(pat.Unary(graph.Exp, pat.Same("d"))))))),
+		pat.Binary(graph.Sub, pat.Capture("d", shiftedBy("m")),
+			stat("d", pat.Unary(graph.Log, pat.Through(sumOf(pat.Unary(graph.Exp, pat.Same("d"))))))),
 		pat.Binary(graph.Sub, pat.Same("x"), stat("x", pat.Commute(graph.Add,
 			pat.Unary(graph.Log, pat.Through(sumOf(pat.Unary(graph.Exp, shiftedBy("m"))))), pat.Through(pat.Same("m"))))),
-		pat.Binary(graph.Sub, pat.Same("x"), stat("x", pat.Unary(graph.Log, pat.Through(sumOf(pat.Unary(graph.Exp, pat.Same("x")))))))),
+		pat.Binary(graph.Sub, pat.Same("x"), stat("x",
+			pat.Unary(graph.Log, pat.Through(sumOf(pat.Unary(graph.Exp, pat.Same("x")))))))),
 		"log_softmax", makeSoftmax(true)},
 }
 

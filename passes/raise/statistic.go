@@ -14,8 +14,10 @@ import (
 //	x ─ Σ ─ ÷ n ─►      x ─ mean ─►        n: the number of elements that each sum adds
 var statisticPatterns = []raising{
 	{"mean", "a sum divided by the number of its terms", trace.Approximate(perCount), pat.Or(
-		pat.Binary(graph.Div, pat.Capture("sum", pat.Reduce(graph.Sum, pat.Any())), pat.Where("the number of terms", isCount, pat.AnyConst())),
-		pat.Commute(graph.Mul, pat.Capture("sum", pat.Reduce(graph.Sum, pat.Any())), pat.Where("one over the number of terms", isPerCount, pat.AnyConst()))),
+		pat.Binary(graph.Div, pat.Capture("sum", pat.Reduce(graph.Sum, pat.Any())),
+			pat.Where("the number of terms", isCount, pat.AnyConst())),
+		pat.Commute(graph.Mul, pat.Capture("sum", pat.Reduce(graph.Sum, pat.Any())),
+			pat.Where("one over the number of terms", isPerCount, pat.AnyConst()))),
 		"mean", makeMean},
 }
 

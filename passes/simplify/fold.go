@@ -15,7 +15,8 @@ import (
 //
 // The arithmetic is that of the operation table: in float64 and rounded once to the element type, that of integers exact.
 var foldRules = []Rule{
-	{"fold", "elementwise of constants → constant", trace.Reassociated, []graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, graph.Cast{}}, foldElementwise},
+	{"fold", "elementwise of constants → constant", trace.Reassociated,
+		[]graph.Op{graph.Unary{}, graph.Binary{}, graph.Select{}, graph.Cast{}}, foldElementwise},
 	{"fold-reshape", "reshape of a constant → constant", trace.Exact, []graph.Op{graph.Reshape{}}, foldReshape},
 	{"fold-move", "transpose, slice and concat of small constants → constant", trace.Exact,
 		[]graph.Op{graph.Transpose{}, graph.Slice{}, graph.Concat{}}, foldMove},

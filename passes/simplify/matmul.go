@@ -14,7 +14,8 @@ import (
 //	                   a ─┘                 a ─┘
 var matmulRules = []Rule{
 	{"matmul-transpose", "operand with its last two axes swapped → flag", trace.Exact, []graph.Op{graph.MatMul{}}, matmulTranspose},
-	{"matmul-broadcast", "operand repeated along batch axes that the other has → the operand itself", trace.Exact, []graph.Op{graph.MatMul{}}, matmulBroadcast},
+	{"matmul-broadcast", "operand repeated along batch axes that the other has → the operand itself", trace.Exact,
+		[]graph.Op{graph.MatMul{}}, matmulBroadcast},
 }
 
 func matmulTranspose(s *simplifier, n *graph.Node) *graph.Node {

@@ -12,7 +12,8 @@ import (
 //	          c ─ concat ─►       c ─┘
 var moveRules = []Rule{
 	{"concat-one", "concat of one → its operand", trace.Exact, []graph.Op{graph.Concat{}}, concatOne},
-	{"concat-concat", "concat of a concat along the same axis, read once → one", trace.Exact, []graph.Op{graph.Concat{}}, concatConcat},
+	{"concat-concat", "concat of a concat along the same axis, read once → one", trace.Exact, []graph.Op{graph.Concat{}},
+		concatConcat},
 	{"pad-nothing", "pad by nothing → its operand", trace.Exact, []graph.Op{graph.Pad{}}, padNothing},
 	{"dropout-nothing", "dropout of nothing → its operand", trace.Exact, []graph.Op{graph.Dropout{}}, dropoutNothing},
 }

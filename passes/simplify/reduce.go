@@ -12,7 +12,8 @@ import (
 // Merging sums changes the order of addition, and so the last bits, as any kernel may.
 var reduceRules = []Rule{
 	{"reduce-nothing", "reduction over axes of size 1 → reshape", trace.Exact, []graph.Op{graph.Reduce{}}, reduceNothing},
-	{"reduce-reduce", "reduction of the same reduction, read once → one", trace.Reassociated, []graph.Op{graph.Reduce{}}, reduceReduce},
+	{"reduce-reduce", "reduction of the same reduction, read once → one", trace.Reassociated, []graph.Op{graph.Reduce{}},
+		reduceReduce},
 }
 
 func reduceNothing(s *simplifier, n *graph.Node) *graph.Node {

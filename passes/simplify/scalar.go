@@ -18,7 +18,8 @@ import (
 // reduced axes: the Reshape follows the arithmetic, unless it stays because something that is neither arithmetic nor a
 // view reads it, as the norm of all gradients does.
 var scalarRules = []Rule{
-	{"scalar-operand", "a repeated single value beside another operand → the value as a scalar", trace.Exact, elementwiseOps, scalarOperand},
+	{"scalar-operand", "a repeated single value beside another operand → the value as a scalar", trace.Exact, elementwiseOps,
+		scalarOperand},
 	{"broadcast-late", "f(broadcast x, …) → broadcast f(x, …)", trace.Exact, elementwiseOps, broadcastLate},
 	{"reshape-late", "f(reshape x) → reshape f(x) for a statistic x", trace.Exact, elementwiseOps, reshapeLate},
 }

@@ -18,14 +18,16 @@ var viewRules = []Rule{
 		[]graph.Op{graph.Reshape{}, graph.Transpose{}, graph.Broadcast{}, graph.Slice{}}, identityView},
 	{"reshape-reshape", "reshape of a reshape → one", trace.Exact, []graph.Op{graph.Reshape{}}, reshapeReshape},
 	{"transpose-transpose", "transpose of a transpose → one", trace.Exact, []graph.Op{graph.Transpose{}}, transposeTranspose},
-	{"transpose-reshape", "transpose that moves only axes of size 1 → reshape", trace.Exact, []graph.Op{graph.Transpose{}}, transposeReshape},
+	{"transpose-reshape", "transpose that moves only axes of size 1 → reshape", trace.Exact, []graph.Op{graph.Transpose{}},
+		transposeReshape},
 	{"broadcast-broadcast", "broadcast of a broadcast → one", trace.Exact, []graph.Op{graph.Broadcast{}}, broadcastBroadcast},
 	{"broadcast-reshape", "broadcast after a reshape that only adds or drops leading axes of size 1 → broadcast", trace.Exact,
 		[]graph.Op{graph.Broadcast{}}, broadcastReshape},
 	{"view-of-single", "any view of one value repeated → the value repeated", trace.Exact,
 		[]graph.Op{graph.Reshape{}, graph.Transpose{}, graph.Slice{}}, viewOfSingle},
 	{"slice-slice", "slice of a slice of the same axis, constant starts → one", trace.Exact, []graph.Op{graph.Slice{}}, sliceSlice},
-	{"slice-concat", "slice that takes from one operand of a concat → slice of the operand", trace.Exact, []graph.Op{graph.Slice{}}, sliceConcat},
+	{"slice-concat", "slice that takes from one operand of a concat → slice of the operand", trace.Exact,
+		[]graph.Op{graph.Slice{}}, sliceConcat},
 }
 
 func identityView(_ *simplifier, n *graph.Node) *graph.Node {

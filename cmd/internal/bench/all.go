@@ -91,14 +91,19 @@ func (b *bencher) all(e *cli.Env, models []string, gate *gate) (*outcome, error)
 		list = append(list, suite{path, func(b *bencher, e *cli.Env) (*outcome, error) { return b.model(e, path) }})
 	}
 	if b.only != nil {
-		list = slices.DeleteFunc(list, func(s suite) bool { return !slices.Contains(b.only, s.name) && !slices.Contains(models, s.name) })
+		list = slices.DeleteFunc(list, func(s suite) bool {
+			return !slices.Contains(b.only, s.name) &&
+				!slices.Contains(models, s.name)
+		})
 		if len(list) == 0 {
 			return nil, fmt.Errorf("nothing to measure: this machine has no %s", strings.Join(b.only, ", "))
 		}
 	}
-	rep := &allReport{Schema: "fusec.bench.all/1", Machine: cli.ThisMachine(), Version: cli.Version(), Load: load(), Threads: b.compile.Threads, Rounds: b.rounds}
+	rep := &allReport{Schema: "fusec.bench.all/1", Machine: cli.ThisMachine(), Version: cli.Version(), Load: load(),
+		Threads: b.compile.Threads, Rounds: b.rounds}
 	if busy := rep.Load / float64(rep.Machine.Cores); busy > 0.5 {
-		e.Note("the machine is busy: %s processes ran or waited on %s in the last minute; figures scatter more", cli.Digits(rep.Load), cli.Plural(rep.Machine.Cores, "core", "cores"))
+		e.Note("the machine is busy: %s processes ran or waited on %s in the last minute; figures scatter more",
+			cli.Digits(rep.Load), cli.Plural(rep.Machine.Cores, "core", "cores"))
 	}
 	found := &outcome{report: rep}
 	begin := time.Now()
@@ -115,7 +120,8 @@ func (b *bencher) all(e *cli.Env, models []string, gate *gate) (*outcome, error)
 			r.Error = err.Error()
 		} else {
 			r.Report = o.report
-			found.entries, found.figures, found.gpu = append(found.entries, o.entries...), append(found.figures, o.figures...), o.gpu
+			found.entries, found.figures, found.gpu = append(found.entries, o.entries...), append(found.figures, o.figures...),
+				o.gpu
 			if !b.json {
 				if err := errors.Join(e.Print(o.text+"\n"), e.Out.Flush()); err != nil {
 					return nil, err

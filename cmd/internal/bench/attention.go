@@ -243,7 +243,8 @@ func (rep *attentionReport) text() string {
 	t := cli.NewTable(">length", ">threads", ">time", ">spread", ">GFLOP/s", ">of the GEMM's", ">best time", ">scratch")
 	for _, r := range rep.Results {
 		t.Row(strconv.Itoa(r.Seq), strconv.Itoa(r.Threads), cli.HumanTime(time.Duration(r.MedianNS)),
-			fmt.Sprintf("±%.0f%%", 50*r.Spread), cli.Digits(r.GFLOPs), fmt.Sprintf("%.0f %% of %s", 100*r.Share, cli.Digits(r.GEMM)),
+			fmt.Sprintf("±%.0f%%", 50*r.Spread), cli.Digits(r.GFLOPs), fmt.Sprintf("%.0f %% of %s", 100*r.Share,
+				cli.Digits(r.GEMM)),
 			cli.HumanTime(time.Duration(r.BestNS)), cli.HumanBytes(r.Scratch))
 	}
 	return rep.title() + t.String()

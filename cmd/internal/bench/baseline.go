@@ -121,7 +121,8 @@ type verdict struct {
 
 // String gives the verdict as a sentence.
 func (v verdict) String() string {
-	s := fmt.Sprintf("%s, %s: %s× %s", v.now.Subject, cli.Plural(v.now.Threads, "thread", "threads"), cli.Digits(v.now.Ratio), v.now.Peer)
+	s := fmt.Sprintf("%s, %s: %s× %s", v.now.Subject, cli.Plural(v.now.Threads, "thread", "threads"), cli.Digits(v.now.Ratio),
+		v.now.Peer)
 	if v.state == added {
 		return s + ", now the baseline"
 	}
@@ -130,7 +131,8 @@ func (v verdict) String() string {
 	if !v.now.sameMachine(v.was) {
 		s += " kept on another machine, " + strings.TrimSpace(v.was.CPU+" "+v.was.Kernel)
 	}
-	return s + map[state]string{kept: ": as before", higher: ": faster", lower: ": SLOWER", updated: ": the baseline is updated"}[v.state]
+	return s + map[state]string{kept: ": as before", higher: ": faster", lower: ": SLOWER",
+		updated: ": the baseline is updated"}[v.state]
 }
 
 // compare judges a new entry by an old one, with at least the given allowance.

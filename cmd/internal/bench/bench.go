@@ -89,7 +89,8 @@ busy machine as well. --update keeps the new ratios instead.
 		{"fusec bench model.graph", "against the TapeMachine"},
 		{"fusec bench model.graph --threads 1 --rounds 15 --json", "on one core, more rounds, for programs"},
 		{"fusec bench model.graph --target cuda --precision bf16 --trace run.json", "on a GPU, and the timeline of a run"},
-		{"fusec bench model.graph --target fpga --overlay sim16", "cycles of each launch on an overlay, and its time beside the CPU's"},
+		{"fusec bench model.graph --target fpga --overlay sim16",
+			"cycles of each launch on an overlay, and its time beside the CPU's"},
 		{"fusec bench model.graph --levels -o levels.svg", "what each level of fusion is worth, and a drawing of it"},
 		{"fusec bench matmul --ladder --sizes 256,1024", "GFLOP/s of each variant"},
 		{"fusec bench matmul --sizes 512x768x3072", "other than square: M×K by K×N"},
@@ -123,7 +124,8 @@ busy machine as well. --update keeps the new ratios instead.
 		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
 		f.BoolVar(&b.cpuTime, "cpu-time", false, "measure the time that the processor works, which other programs disturb less; with --threads 1")
 		f.BoolVar(&b.quick, "quick", false, "all: smaller sizes, in about a minute")
-		f.Names(&b.only, "only", "suite", suiteNames, "all: only the suite `NAME`: "+strings.Join(suiteNames(), ", ")+"; may be repeated")
+		f.Names(&b.only, "only", "suite", suiteNames,
+			"all: only the suite `NAME`: "+strings.Join(suiteNames(), ", ")+"; may be repeated")
 		f.StringVar(&b.history, "history", "", "append each figure as a line of JSON to `FILE`")
 		f.StringVar(&b.commit, "commit", "", "history: what is measured is the commit `NAME` (default: the one that the build tells)")
 		f.StringVar(&b.trace, "trace", "", "a model: write the timeline of a run to `FILE`, in Chrome's trace format")
@@ -216,7 +218,8 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	if _, missing := os.Stat(path); missing != nil && !strings.Contains(path, ".") && cli.Suggest(path, noModel) != "" && !slices.Contains(noModel, path) {
+	if _, missing := os.Stat(path); missing != nil && !strings.Contains(path, ".") && cli.Suggest(path, noModel) != "" &&
+		!slices.Contains(noModel, path) {
 		return cli.Usage("%s", cli.Unknown("benchmark", path, append([]string{"model.graph"}, noModel...)))
 	}
 	switch {
@@ -311,7 +314,8 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.compile.Threads))
 	switch {
 	case b.compile.Target != fusec.Targets()[0] && !onGPU && slices.Contains(noModel, path):
-		return cli.Usage("fusec bench %s is not for target %s; fusec bench model.graph --target %[2]s times a model on it", path, b.compile.Target)
+		return cli.Usage("fusec bench %s is not for target %s; fusec bench model.graph --target %[2]s times a model on it",
+			path, b.compile.Target)
 	case onGPU && (path == matmulName || path == attentionName) && !b.ladder:
 		return cli.Usage("on a GPU fusec bench %s has a --ladder; fusec bench gpu times the rest", path)
 	case onGPU && (path == moeName || path == loaderName):

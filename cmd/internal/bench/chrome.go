@@ -38,7 +38,8 @@ var rowOf = map[lowering.SpanKind]int{lowering.SpanLaunch: 0, lowering.SpanCopyI
 func newChromeTrace(rep *benchReport, spans []lowering.Span) *chromeTrace {
 	t := &chromeTrace{Unit: "ns"}
 	names := func(what string, row int, name string) {
-		t.Events = append(t.Events, chromeEvent{Name: what, Phase: "M", Process: 1, Thread: row, Args: map[string]any{"name": name}})
+		t.Events = append(t.Events, chromeEvent{Name: what, Phase: "M", Process: 1, Thread: row,
+			Args: map[string]any{"name": name}})
 	}
 	names("process_name", 0, rep.Model+" on "+rep.Target)
 	for i, row := range chromeRows {

@@ -73,7 +73,8 @@ func askedOf(g *graph.Graph) (*asked, error) {
 		case cost != nil && cost != of:
 			return errors.New("the file asks for gradients of several costs, of which gorgonia.Grad makes those of the first")
 		case graph.ClassOf(by.Op) != graph.ClassSource:
-			return fmt.Errorf("the file asks for a gradient by %s, which gorgonia.Grad makes of inputs and parameters only", by.Where())
+			return fmt.Errorf("the file asks for a gradient by %s, which gorgonia.Grad makes of inputs and parameters only",
+				by.Where())
 		}
 		cost = of
 		return nil

@@ -14,11 +14,13 @@ var convPrecisions = []fusec.Precision{fusec.BF16, fusec.TF32, fusec.F32}
 
 // convWorks are layers, their gradients, and networks of layers with a bias and a rectifier, on images in NHWC.
 func convWorks(small bool) []*gpuWork {
-	layers := []convLayer{{64, 224, 3, 64, 7, 2, 1}, {64, 56, 64, 64, 3, 1, 1}, {64, 56, 64, 128, 3, 2, 1}, {64, 28, 128, 128, 3, 1, 1},
+	layers := []convLayer{{64, 224, 3, 64, 7, 2, 1}, {64, 56, 64, 64, 3, 1, 1}, {64, 56, 64, 128, 3, 2, 1},
+		{64, 28, 128, 128, 3, 1, 1},
 		{64, 14, 256, 256, 3, 1, 1}, {64, 7, 512, 512, 3, 1, 1}, {64, 56, 256, 64, 1, 1, 1}, {64, 56, 256, 512, 1, 2, 1},
 		{64, 112, 64, 64, 3, 2, 64}, {64, 56, 128, 128, 3, 1, 128}}
 	gradients := []convLayer{layers[1], layers[2], layers[4], layers[9]}
-	networks := []convNetwork{{"resnet18", 64, 224, resNet18(64)}, {"resnet50", 64, 224, resNet50(64)}, {"mobilenet", 64, 224, mobileNet}}
+	networks := []convNetwork{{"resnet18", 64, 224, resNet18(64)}, {"resnet50", 64, 224, resNet50(64)},
+		{"mobilenet", 64, 224, mobileNet}}
 	if small {
 		layers = []convLayer{{2, 9, 3, 8, 3, 2, 1}, {1, 6, 8, 8, 3, 1, 8}}
 		gradients = layers[:1]
@@ -101,7 +103,8 @@ func (l convLayer) add(b *graph.Builder, d graph.DType, x, w, bias, more *graph.
 func (l convLayer) forward(p fusec.Precision) *gpuWork {
 	w, d := l.work(p, ""), elementOf(p)
 	w.build = func(b *graph.Builder) {
-		b.Output("y", l.add(b, d, b.Input("x", l.images(d)), b.Param("w", l.filters(d)), b.Param("b", graph.TypeOf(d, l.columns)), nil))
+		b.Output("y", l.add(b, d, b.Input("x", l.images(d)), b.Param("w", l.filters(d)),
+			b.Param("b", graph.TypeOf(d, l.columns)), nil))
 	}
 	w.check = func(v *gpuValues) error { return l.checkForward(v, p) }
 	return w
@@ -110,7 +113,8 @@ func (l convLayer) forward(p fusec.Precision) *gpuWork {
 func (l convLayer) imageGradient(p fusec.Precision) *gpuWork {
 	w, d, c := l.work(p, " image gradient"), elementOf(p), l.op()
 	w.build = func(b *graph.Builder) {
-		op := graph.Conv2DTranspose{Stride: c.Stride, Dilation: c.Dilation, Pad: c.Pad, Groups: c.Groups, H: l.size, W: l.size, Layout: c.Layout}
+		op := graph.Conv2DTranspose{Stride: c.Stride, Dilation: c.Dilation, Pad: c.Pad, Groups: c.Groups, H: l.size, W: l.size,
+			Layout: c.Layout}
 		b.Output("dx", b.CastTo(d, b.Add(op, b.Input("dy", l.results(d)), b.Input("w", l.filters(d)))))
 	}
 	w.check = func(v *gpuValues) error { return l.checkImageGradient(v, p) }
@@ -120,7 +124,8 @@ func (l convLayer) imageGradient(p fusec.Precision) *gpuWork {
 func (l convLayer) filterGradient(p fusec.Precision) *gpuWork {
 	w, d, c := l.work(p, " filter gradient"), elementOf(p), l.op()
 	w.build = func(b *graph.Builder) {
-		op := graph.Conv2DFilterGrad{Stride: c.Stride, Dilation: c.Dilation, Pad: c.Pad, Groups: c.Groups, KH: l.kernel, KW: l.kernel, Layout: c.Layout}
+		op := graph.Conv2DFilterGrad{Stride: c.Stride, Dilation: c.Dilation, Pad: c.Pad, Groups: c.Groups, KH: l.kernel,
+			KW: l.kernel, Layout: c.Layout}
 		b.Output("dw", b.Add(op, b.Input("x", l.images(d)), b.Input("dy", l.results(d))))
 	}
 	w.check = func(v *gpuValues) error { return l.checkFilterGradient(v, p) }
@@ -255,7 +260,8 @@ func (c *convNet) conv(x *graph.Node, columns, kernel, stride, groups int, more 
 // stem is the first layer of a residual network, and a pool.
 func (c *convNet) stem(x *graph.Node, columns int) *graph.Node {
 	y := c.conv(x, columns, 7, 2, 1, nil)
-	pool := graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(3, 3), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(1, 1, 1, 1), Layout: graph.NHWC}
+	pool := graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(3, 3), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(1, 1, 1, 1),
+		Layout: graph.NHWC}
 	return c.b.CastTo(c.dtype, c.b.Add(pool, c.b.CastTo(graph.F32, y)))
 }
 
@@ -300,7 +306,8 @@ func resNet50(width int) func(c *convNet, x *graph.Node) *graph.Node {
 // mobileNet is the network of Howard et al. (arXiv 1704.04861), with folded batch norms and without its classifier.
 func mobileNet(c *convNet, x *graph.Node) *graph.Node {
 	x = c.conv(x, 32, 3, 2, 1, nil)
-	for _, l := range [][2]int{{64, 1}, {128, 2}, {128, 1}, {256, 2}, {256, 1}, {512, 2}, {512, 1}, {512, 1}, {512, 1}, {512, 1}, {512, 1},
+	for _, l := range [][2]int{{64, 1}, {128, 2}, {128, 1}, {256, 2}, {256, 1}, {512, 2}, {512, 1}, {512, 1}, {512, 1},
+		{512, 1}, {512, 1},
 		{1024, 2}, {1024, 1}} {
 		in := x.Type.Shape.At(3)
 		x = c.conv(c.conv(x, in, 3, l[1], in, nil), l[0], 1, 1, 1, nil)

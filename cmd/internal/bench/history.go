@@ -182,7 +182,8 @@ type historian struct {
 
 // openHistory checks that figures can be appended to a history, before they are measured.
 func (b *bencher) openHistory() (*historian, error) {
-	h := &historian{b.history, record{Schema: historySchema, Commit: b.commit, Time: time.Now().UTC().Truncate(time.Second), Threads: b.compile.Threads, Load: load()}}
+	h := &historian{b.history, record{Schema: historySchema, Commit: b.commit, Time: time.Now().UTC().Truncate(time.Second),
+		Threads: b.compile.Threads, Load: load()}}
 	m := cli.ThisMachine()
 	h.head.Machine = site{CPU: m.CPU, Cores: m.Cores, Kernel: m.GEMM}
 	if b.commit == "" {

@@ -54,7 +54,8 @@ func (b *bencher) report(path string) (*outcome, error) {
 }
 
 func newHistoryReport(path string, list []record) *historyReport {
-	rep := &historyReport{Schema: "fusec.history.report/1", File: path, Figures: byFigure(list), From: list[0].Time, To: list[0].Time}
+	rep := &historyReport{Schema: "fusec.history.report/1", File: path, Figures: byFigure(list), From: list[0].Time,
+		To: list[0].Time}
 	runs, commits := map[string]bool{}, map[string]bool{}
 	for _, r := range list {
 		runs[fmt.Sprint(r.Commit, r.Time, r.Machine)], commits[r.Commit] = true, true
@@ -84,7 +85,8 @@ func (s *series) rank() int {
 // title says how much there is.
 func (rep *historyReport) title() string {
 	const day = "2006-01-02"
-	text := fmt.Sprintf("%s of %s, %s", cli.Plural(rep.Runs, "run", "runs"), cli.Plural(rep.Commits, "commit", "commits"), rep.From.Format(day))
+	text := fmt.Sprintf("%s of %s, %s", cli.Plural(rep.Runs, "run", "runs"), cli.Plural(rep.Commits, "commit", "commits"),
+		rep.From.Format(day))
 	if to := rep.To.Format(day); to != rep.From.Format(day) {
 		text += " to " + to
 	}
@@ -119,7 +121,8 @@ func (rep *historyReport) text() string {
 	for _, s := range rep.Figures {
 		for _, c := range s.Changes {
 			n++
-			changes.Row(s.Name, s.print(c.Before), s.print(c.Now), signed(c.Part), "±"+cli.Percent(c.Allowance), verdictOf(c.Worse), shortCommit(c.After), shortCommit(c.Commit), s.Machine.String())
+			changes.Row(s.Name, s.print(c.Before), s.print(c.Now), signed(c.Part), "±"+cli.Percent(c.Allowance),
+				verdictOf(c.Worse), shortCommit(c.After), shortCommit(c.Commit), s.Machine.String())
 		}
 	}
 	if n == 0 {
@@ -130,7 +133,8 @@ func (rep *historyReport) text() string {
 	all := cli.NewTable("what", ">runs", ">first", ">last", ">± rounds", ">noise of a run", "machine", ">threads")
 	for _, s := range rep.Figures {
 		first, last := s.Runs[0], s.Runs[len(s.Runs)-1]
-		all.Row(s.Name, fmt.Sprint(len(s.Runs)), s.print(first.Value), s.print(last.Value), cli.Percent(last.Spread/2), cli.Percent(s.Noise),
+		all.Row(s.Name, fmt.Sprint(len(s.Runs)), s.print(first.Value), s.print(last.Value), cli.Percent(last.Spread/2),
+			cli.Percent(s.Noise),
 			s.Machine.String(), fmt.Sprint(s.Threads))
 	}
 	return b.String() + "\n" + all.String()
@@ -198,7 +202,8 @@ func (rep *historyReport) draw() *drawnHistory {
 
 // panel draws a figure: runs from left to right at equal steps, values from zero up.
 func (s *series) panel() panel {
-	p := panel{Name: cli.Plain(s.Name), Note: cli.Plain(fmt.Sprintf("%s · %s", direction(s.Unit), s.Machine)), Left: 56, Right: panelWidth - 14, Up: 46, Low: panelHeight - 24}
+	p := panel{Name: cli.Plain(s.Name), Note: cli.Plain(fmt.Sprintf("%s · %s", direction(s.Unit), s.Machine)), Left: 56,
+		Right: panelWidth - 14, Up: 46, Low: panelHeight - 24}
 	top := 0.0
 	for _, r := range s.Runs {
 		top = max(top, r.Value*(1+r.Spread/2))
@@ -210,7 +215,8 @@ func (s *series) panel() panel {
 	p.Top, p.Bottom = s.print(top), "0"
 	for i, r := range s.Runs {
 		at := point{X: x(float64(i)), Y: y(r.Value), From: y(r.Value * (1 - r.Spread/2)), To: y(r.Value * (1 + r.Spread/2))}
-		at.Tip = cli.Plain(fmt.Sprintf("%s ± %s at %s, %s; load %s", s.print(r.Value), cli.Percent(r.Spread/2), shortCommit(r.Commit),
+		at.Tip = cli.Plain(fmt.Sprintf("%s ± %s at %s, %s; load %s", s.print(r.Value), cli.Percent(r.Spread/2),
+			shortCommit(r.Commit),
 			r.Time.Format("2006-01-02 15:04"), cli.Digits(r.Load)))
 		p.Points = append(p.Points, at)
 		p.Line += fmt.Sprintf("%g,%g ", at.X, at.Y)

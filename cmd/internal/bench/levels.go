@@ -80,8 +80,9 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 	if vals.Ahead != nil {
 		return nil, cli.Usage("--levels compiles the model in several ways: give it the .graph from which %s was made", path)
 	}
-	rep := &levelsReport{Schema: "fusec.levels/1", Model: modelio.ModelName(path), Target: b.compile.Target, Precision: b.compile.Precision.String(),
-		Threads: b.compile.Threads, Rounds: b.rounds, Machine: cli.ThisMachine()}
+	rep := &levelsReport{Schema: "fusec.levels/1", Model: modelio.ModelName(path), Target: b.compile.Target,
+		Precision: b.compile.Precision.String(),
+		Threads:   b.compile.Threads, Rounds: b.rounds, Machine: cli.ThisMachine()}
 	overlay := b.compile.Target == modelio.OverlayTarget
 	if overlay {
 		rep.MHz, rep.Precision = b.mhz, "int8"
@@ -145,7 +146,8 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 }
 
 // compileLevel compiles a model at a level. Of a GPU's products it counts those whose kernels come from fusec tune.
-func (b *bencher) compileLevel(e *cli.Env, l level, g *graph.Graph, vals *modelio.Values, show *cli.Progress) (p *fusec.Program, kept int, err error) {
+func (b *bencher) compileLevel(e *cli.Env, l level, g *graph.Graph, vals *modelio.Values, show *cli.Progress) (p *fusec.Program,
+	kept int, err error) {
 	compile := func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
 		if !l.tuned {
 			cfg.Tuning = nil
@@ -221,7 +223,8 @@ func (b *bencher) raceLevels(e *cli.Env, rep *levelsReport, o *outcome, show *cl
 			field, at = append(field, Contestant{r.Name, r.run}), append(at, i)
 		}
 	}
-	times, err := Race(e.Ctx, field, b.rounds, b.seconds, func(round int) { show.Show("%s: round %d of %d", rep.Model, round+1, b.rounds) })
+	times, err := Race(e.Ctx, field, b.rounds, b.seconds,
+		func(round int) { show.Show("%s: round %d of %d", rep.Model, round+1, b.rounds) })
 	if err != nil {
 		return err
 	}
@@ -264,14 +267,16 @@ func (rep *levelsReport) agree(outputs []map[string]*graph.Tensor, rounded bool)
 			r.Note = strings.TrimPrefix(r.Note+"; computed something else", "; ")
 			continue
 		}
-		wrong = append(wrong, fmt.Errorf("levels %q and %q differ by %.1e of the largest output; at most %.0e is rounding", r.Name, levels[own].name, far, allowed))
+		wrong = append(wrong, fmt.Errorf("levels %q and %q differ by %.1e of the largest output; at most %.0e is rounding",
+			r.Name, levels[own].name, far, allowed))
 	}
 	return errors.Join(wrong...)
 }
 
 // title says what was measured, and on what.
 func (rep *levelsReport) title() string {
-	text := fmt.Sprintf("%s on %s, %s", rep.Model, modelio.On(rep.Target, rep.Precision), cli.Plural(rep.Threads, "thread", "threads"))
+	text := fmt.Sprintf("%s on %s, %s", rep.Model, modelio.On(rep.Target, rep.Precision),
+		cli.Plural(rep.Threads, "thread", "threads"))
 	if rep.MHz > 0 {
 		text += fmt.Sprintf(", cycles at %.4g MHz", rep.MHz)
 	}
@@ -280,7 +285,8 @@ func (rep *levelsReport) title() string {
 
 // text prints the report for people.
 func (rep *levelsReport) text() string {
-	t := cli.NewTable("level", ">time", ">± rounds", ">times as fast", ">on the device", ">cycles", ">launches", ">on the host", ">traffic", ">memory held", "what it is")
+	t := cli.NewTable("level", ">time", ">± rounds", ">times as fast", ">on the device", ">cycles", ">launches", ">on the host",
+		">traffic", ">memory held", "what it is")
 	for _, r := range rep.Levels {
 		if r.MedianNS == 0 {
 			t.Row(r.Name, "–", "", "", "", "", "", "", "", "", r.Note)
@@ -303,7 +309,8 @@ func (rep *levelsReport) text() string {
 			doc += " (" + r.Note + ")"
 		}
 		t.Row(r.Name, ns(r.MedianNS), spread, cli.Digits(r.Faster), part(r.DeviceNS, ns), cli.Cycles(r.Cycles),
-			part(int64(r.Launches), count), part(int64(r.OnHost), count), part(r.Traffic, cli.HumanBytes), part(r.Held, cli.HumanBytes), doc)
+			part(int64(r.Launches), count), part(int64(r.OnHost), count), part(r.Traffic, cli.HumanBytes), part(r.Held,
+				cli.HumanBytes), doc)
 	}
 	return fmt.Sprintf("%s (%s); median of %d rounds\n\n%s", rep.title(), rep.Machine, rep.Rounds, t)
 }

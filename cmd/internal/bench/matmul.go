@@ -73,9 +73,10 @@ func (b *bencher) multipliers(p *pool.Pool) []*multiplier {
 	var list []*multiplier
 	if b.ladder {
 		for _, r := range gemm.Ladder {
-			list = append(list, &multiplier{name: r.Name, doc: r.Doc, threads: 1, prepare: func(s size) (func(a, b, c []float32) error, error) {
-				return func(a, b, c []float32) error { r.Func(s.m, s.n, s.k, a, b, c); return nil }, nil
-			}})
+			list = append(list, &multiplier{name: r.Name, doc: r.Doc, threads: 1,
+				prepare: func(s size) (func(a, b, c []float32) error, error) {
+					return func(a, b, c []float32) error { r.Func(s.m, s.n, s.k, a, b, c); return nil }, nil
+				}})
 		}
 	}
 	return append(list,
@@ -122,7 +123,10 @@ func (b *bencher) matmul(e *cli.Env) (*outcome, error) {
 	rep := &matmulReport{Schema: "fusec.matmul/1", Machine: cli.ThisMachine(), Rounds: b.rounds, Results: []matmulResult{}}
 	rows := b.multipliers(p)
 	sizes = slices.SortedStableFunc(slices.Values(sizes), func(a, b size) int { return cmp.Compare(a.flops(), b.flops()) })
-	entries, err := sweep(b.progress(e), sizes, func(s size, show *cli.Progress) (entry, error) { return b.product(e, rep, rows, s, show) })
+	entries, err := sweep(b.progress(e), sizes, func(s size, show *cli.Progress) (entry,
+		error) {
+		return b.product(e, rep, rows, s, show)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +153,8 @@ func (b *bencher) product(e *cli.Env, rep *matmulReport, rows []*multiplier, s s
 		field = append(field, Contestant{w.name, func() error { return do(x, y, c) }})
 		ways = append(ways, w)
 	}
-	times, err := Race(e.Ctx, field, b.rounds, b.seconds, func(round int) { show.Show("matmul %v: round %d of %d", s, round+1, b.rounds) })
+	times, err := Race(e.Ctx, field, b.rounds, b.seconds,
+		func(round int) { show.Show("matmul %v: round %d of %d", s, round+1, b.rounds) })
 	if err != nil {
 		return entry{}, err
 	}

@@ -88,7 +88,8 @@ func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
 		return nil, err
 	}
 	defer p.Close()
-	rep := &benchReport{Schema: "fusec.bench/1", Model: modelio.ModelName(path), Target: b.compile.Target, Precision: b.compile.Precision.String(), Threads: b.compile.Threads, Rounds: b.rounds,
+	rep := &benchReport{Schema: "fusec.bench/1", Model: modelio.ModelName(path), Target: b.compile.Target,
+		Precision: b.compile.Precision.String(), Threads: b.compile.Threads, Rounds: b.rounds,
 		Machine: cli.ThisMachine(), CompileNS: p.CompileTime().Nanoseconds()}
 	field := []Contestant{{"fusec", p.Exec}}
 	if !b.alone {
@@ -120,12 +121,14 @@ func (b *bencher) model(e *cli.Env, path string) (*outcome, error) {
 func (b *bencher) measure(e *cli.Env, rep *benchReport, o *outcome, field []Contestant, p *fusec.Program) (err error) {
 	show := b.progress(e)
 	defer show.Done()
-	times, err := Race(e.Ctx, field, b.rounds, b.seconds, func(round int) { show.Show("%s: round %d of %d", rep.Model, round+1, b.rounds) })
+	times, err := Race(e.Ctx, field, b.rounds, b.seconds,
+		func(round int) { show.Show("%s: round %d of %d", rep.Model, round+1, b.rounds) })
 	if err != nil {
 		return err
 	}
 	for i, t := range times {
-		r := benchResult{Name: field[i].Name, MedianNS: t.Duration().Nanoseconds(), BestNS: int64(t.Best * 1e9), Spread: t.Spread(), Runs: t.runs}
+		r := benchResult{Name: field[i].Name, MedianNS: t.Duration().Nanoseconds(), BestNS: int64(t.Best * 1e9),
+			Spread: t.Spread(), Runs: t.runs}
 		if r.RunBytes, err = allocated(field[i]); err != nil {
 			return err
 		}
@@ -177,7 +180,8 @@ func launchReports(p *fusec.Program, times []time.Duration) []launchReport {
 	list := []launchReport{}
 	for i, l := range p.Trace().Program.Launches {
 		ns := times[i].Nanoseconds()
-		r := launchReport{Index: i + 1, Kind: l.Kind, Name: l.Name, Kernel: l.Kernel, Device: l.Device, Prepared: l.Prepared, MedianNS: ns, FLOPs: l.FLOPs, Bytes: l.Bytes,
+		r := launchReport{Index: i + 1, Kind: l.Kind, Name: l.Name, Kernel: l.Kernel, Device: l.Device, Prepared: l.Prepared,
+			MedianNS: ns, FLOPs: l.FLOPs, Bytes: l.Bytes,
 			Origin: cli.OriginsJSON(l.Origin)}
 		if ns > 0 {
 			r.Share = float64(times[i]) / float64(sum)
@@ -239,7 +243,8 @@ const disagreement = 1e-3
 // text prints the report for people.
 func (rep *benchReport) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s, %s (%s); compiled in %s\n\n", rep.Model, modelio.On(rep.Target, rep.Precision), cli.Plural(rep.Threads, "thread", "threads"), rep.Machine,
+	fmt.Fprintf(&b, "%s on %s, %s (%s); compiled in %s\n\n", rep.Model, modelio.On(rep.Target, rep.Precision),
+		cli.Plural(rep.Threads, "thread", "threads"), rep.Machine,
 		cli.HumanTime(time.Duration(rep.CompileNS)))
 	t := cli.NewTable("", ">median", ">best", ">± rounds", ">runs", ">memory held", ">allocated per run")
 	for _, r := range rep.Results {
@@ -247,13 +252,15 @@ func (rep *benchReport) text() string {
 		if r.HeldBytes > 0 {
 			held = cli.HumanBytes(r.HeldBytes)
 		}
-		t.Row(r.Name, cli.HumanTime(time.Duration(r.MedianNS)), cli.HumanTime(time.Duration(r.BestNS)), cli.Percent(r.Spread/2), fmt.Sprint(r.Runs), held,
+		t.Row(r.Name, cli.HumanTime(time.Duration(r.MedianNS)), cli.HumanTime(time.Duration(r.BestNS)), cli.Percent(r.Spread/2),
+			fmt.Sprint(r.Runs), held,
 			cli.HumanBytes(r.RunBytes))
 	}
 	b.WriteString(t.String())
 	switch r := rep.Ratio; {
 	case r != nil:
-		fmt.Fprintf(&b, "\nfusec is %s times as fast as the %s (± %s); outputs differ by %.1e\n", cli.Digits(r.Median), r.Peer, cli.Percent(r.Noise), float64(r.Difference))
+		fmt.Fprintf(&b, "\nfusec is %s times as fast as the %s (± %s); outputs differ by %.1e\n", cli.Digits(r.Median), r.Peer,
+			cli.Percent(r.Noise), float64(r.Difference))
 		if !(float64(r.Difference) <= disagreement) {
 			fmt.Fprintf(&b, "the %s computed something else: the ratio does not compare like with like\n", r.Peer)
 		}
@@ -269,7 +276,8 @@ func (rep *benchReport) text() string {
 
 // launchTable lists launches with their times.
 func launchTable(list []launchReport) string {
-	t := cli.NewTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", ">of GEMM", ">of copy", "origin", "built at")
+	t := cli.NewTable(">#", "kind", "name", "kernel", ">time", ">share", ">GFLOP/s", ">GB/s", ">of GEMM", ">of copy", "origin",
+		"built at")
 	for _, l := range list {
 		if l.Prepared {
 			continue
@@ -286,7 +294,8 @@ func launchTable(list []launchReport) string {
 		if l.OfCopy > 0 {
 			copied = cli.Percent(l.OfCopy)
 		}
-		t.Row(fmt.Sprint(l.Index), l.Kind, l.Name, l.Kernel, cli.HumanTime(time.Duration(l.MedianNS)), cli.Percent(l.Share), cli.Digits(l.GFLOPs), cli.Digits(l.GBs), gemm, copied,
+		t.Row(fmt.Sprint(l.Index), l.Kind, l.Name, l.Kernel, cli.HumanTime(time.Duration(l.MedianNS)), cli.Percent(l.Share),
+			cli.Digits(l.GFLOPs), cli.Digits(l.GBs), gemm, copied,
 			names, pos)
 	}
 	return t.String()

@@ -103,12 +103,14 @@ func (b *bencher) raceNetwork(e *cli.Env, rep *networkReport, n network, train b
 	if !(far <= disagreement) {
 		return entry{}, fmt.Errorf("%s: fusec and the %s differ by %.1e", subject, tapeName, far)
 	}
-	times, err := Race(e.Ctx, field, b.rounds, b.seconds, func(round int) { show.Show("%s: round %d of %d", subject, round+1, b.rounds) })
+	times, err := Race(e.Ctx, field, b.rounds, b.seconds,
+		func(round int) { show.Show("%s: round %d of %d", subject, round+1, b.rounds) })
 	if err != nil {
 		return entry{}, err
 	}
 	r := newEntry(subject, tapeName, b.compile.Threads, times[0], times[1], 1)
-	rep.Results = append(rep.Results, networkResult{subject, times[0].Duration().Nanoseconds(), times[1].Duration().Nanoseconds(), times[0].Spread(),
+	rep.Results = append(rep.Results, networkResult{subject, times[0].Duration().Nanoseconds(),
+		times[1].Duration().Nanoseconds(), times[0].Spread(),
 		r.Ratio, cli.Number(far)})
 	return r, nil
 }
@@ -116,7 +118,8 @@ func (b *bencher) raceNetwork(e *cli.Env, rep *networkReport, n network, train b
 // machine builds the network and a machine for it. What is compared is the output, or the gradient of the first parameter.
 func (n network) machine(fused, train bool, threads int) (vm gorgonia.VM, result func() ([]float64, error), err error) {
 	m := n.build()
-	if err := gorgonia.Let(m.Input, tensor.New(tensor.WithShape(m.Input.Shape()...), tensor.WithBacking(uniform(m.Input.Shape().TotalSize(), 1)))); err != nil {
+	if err := gorgonia.Let(m.Input, tensor.New(tensor.WithShape(m.Input.Shape()...),
+		tensor.WithBacking(uniform(m.Input.Shape().TotalSize(), 1)))); err != nil {
 		return nil, nil, err
 	}
 	var value gorgonia.Value
@@ -160,11 +163,13 @@ func (n network) machine(fused, train bool, threads int) (vm gorgonia.VM, result
 func (rep *networkReport) text(train bool) string {
 	t := cli.NewTable("", ">fusec", ">± rounds", ">"+tapeName, ">times as fast")
 	for _, r := range rep.Results {
-		t.Row(r.Name, cli.HumanTime(time.Duration(r.FusecNS)), cli.Percent(r.Spread/2), cli.HumanTime(time.Duration(r.PeerNS)), cli.Digits(r.Ratio))
+		t.Row(r.Name, cli.HumanTime(time.Duration(r.FusecNS)), cli.Percent(r.Spread/2), cli.HumanTime(time.Duration(r.PeerNS)),
+			cli.Digits(r.Ratio))
 	}
 	kind := "forward"
 	if train {
 		kind = "forward and backward, all gradients bound"
 	}
-	return fmt.Sprintf("networks of Gorgonia, %s, float32; %s on %s; median of %d rounds\n\n%s", kind, cli.Plural(rep.Threads, "thread", "threads"), rep.Machine, rep.Rounds, t)
+	return fmt.Sprintf("networks of Gorgonia, %s, float32; %s on %s; median of %d rounds\n\n%s", kind,
+		cli.Plural(rep.Threads, "thread", "threads"), rep.Machine, rep.Rounds, t)
 }

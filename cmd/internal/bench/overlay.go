@@ -99,7 +99,8 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	if err := b.others(e, g, vals, rep); err != nil {
 		return nil, err
 	}
-	cycles := newFigure(fmt.Sprintf("model %s on the overlay %s", rep.Model, rep.Overlay), unitCycles, float64(line.Cycles), []float64{float64(line.Cycles)})
+	cycles := newFigure(fmt.Sprintf("model %s on the overlay %s", rep.Model, rep.Overlay), unitCycles, float64(line.Cycles),
+		[]float64{float64(line.Cycles)})
 	return &outcome{report: rep, text: rep.text(), figures: []figure{cycles}}, nil
 }
 

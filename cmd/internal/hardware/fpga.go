@@ -71,7 +71,8 @@ Models run on an overlay by --target fpga.`,
 				p.overlay = b.overlay
 				return p.run(e, rest, b.json)
 			}
-			return cli.Usage("fpga cannot %q%s: build, report or plan", args[0], cli.Suggest(args[0], []string{"build", "report", "plan"}))
+			return cli.Usage("fpga cannot %q%s: build, report or plan", args[0],
+				cli.Suggest(args[0], []string{"build", "report", "plan"}))
 		}
 	},
 }
@@ -131,7 +132,8 @@ func (b *boardBuilder) build(e *cli.Env) error {
 			p.Available-p.Used, p.Available, of.Name)
 	}
 	if r.FmaxMHz != 0 && r.FmaxMHz < r.TargetMHz {
-		return fmt.Errorf("%s: the design meets %.1f MHz, not the %.0f that the board is meant to; another --seed may", of.Name, r.FmaxMHz, r.TargetMHz)
+		return fmt.Errorf("%s: the design meets %.1f MHz, not the %.0f that the board is meant to; another --seed may", of.Name,
+			r.FmaxMHz, r.TargetMHz)
 	}
 	return nil
 }
@@ -176,7 +178,8 @@ func (b *boardBuilder) print(w io.Writer, reports []*board.Report) error {
 		for _, s := range r.Steps {
 			seconds += s.Seconds
 		}
-		t.Row(r.Board, fmt.Sprintf("%d×%d", r.Config.Rows, r.Config.Cols), fmt.Sprint(r.Cells), fmt.Sprint(r.Registers), fmt.Sprint(r.Multipliers),
+		t.Row(r.Board, fmt.Sprintf("%d×%d", r.Config.Rows, r.Config.Cols), fmt.Sprint(r.Cells), fmt.Sprint(r.Registers),
+			fmt.Sprint(r.Multipliers),
 			fmt.Sprint(r.Memories), clock, seed, fmt.Sprintf("%.0f", seconds))
 	}
 	_, err := io.WriteString(w, t.String())

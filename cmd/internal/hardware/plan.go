@@ -137,7 +137,8 @@ func (p *planner) run(e *cli.Env, args []string, json bool) error {
 			}
 			row := planRow{Array: cfg.Name, MemoryBytes: bytes}
 			var listing *fpga.Listing
-			device, program, err := modelio.PlanFor[*fpga.Device](g, modelio.OnTarget(modelio.OverlayTarget, fpga.For(cfg), fpga.Routed(vals.All())))
+			device, program, err := modelio.PlanFor[*fpga.Device](g,
+				modelio.OnTarget(modelio.OverlayTarget, fpga.For(cfg), fpga.Routed(vals.All())))
 			if err == nil {
 				listing, err = device.Plan(program)
 			}
@@ -229,14 +230,16 @@ func (r *planRow) predict(cfg isa.Config, mem plan.Memory, l *fpga.Listing) erro
 }
 
 func (rep *planReport) print(w io.Writer) error {
-	t := cli.NewTable("array", ">B/cycle", ">clock", ">cycles", ">time", ">used", ">busiest", ">multipliers", ">on chip", ">cells", "why not")
+	t := cli.NewTable("array", ">B/cycle", ">clock", ">cycles", ">time", ">used", ">busiest", ">multipliers", ">on chip",
+		">cells", "why not")
 	for _, r := range rep.Rows {
 		array, memory, clock := r.Array, fmt.Sprint(r.MemoryBytes), fmt.Sprintf("%g MHz", r.ClockMHz)
 		if r.Refused != "" {
 			t.Row(array, memory, clock, "", "", "", "", "", "", "", r.Refused)
 			continue
 		}
-		t.Row(array, memory, clock, fmt.Sprint(r.Cycles), cli.HumanTime(time.Duration(r.TimeNS)), fmt.Sprintf("%.0f %%", 100*r.Utilisation),
+		t.Row(array, memory, clock, fmt.Sprint(r.Cycles), cli.HumanTime(time.Duration(r.TimeNS)),
+			fmt.Sprintf("%.0f %%", 100*r.Utilisation),
 			r.Bound, fmt.Sprint(r.Multipliers), fmt.Sprintf("%.0f KiB", r.MemoryKiB), fmt.Sprint(r.Cells), "")
 	}
 	_, err := io.WriteString(w, t.String())

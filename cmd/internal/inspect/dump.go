@@ -33,7 +33,8 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		{"fusec dump model.graph | dot -Tpdf > model.pdf", "the same through Graphviz"},
 		{"fusec dump model.graph --all -o stages", "every stage: stages/01-import.svg, stages/02-strip-grad.svg, ..."},
 		{"fusec dump model.graph --all -o all.json", "every stage in one file"},
-		{"fusec dump model.graph --stage raise --format text", "one stage as text, with what its pass matched, and the fusions that it missed"},
+		{"fusec dump model.graph --stage raise --format text",
+			"one stage as text, with what its pass matched, and the fusions that it missed"},
 		{"fusec dump model.graph --stage cuda", "the CUDA C++ of its kernels, with your names beside it"},
 		{"fusec dump model.graph --stage fpga --overlay sim16", "the descriptors of its launches on an overlay"},
 		{"fusec dump model.graph --measured -o model.svg", "run it and write each launch's time beside it"},
@@ -47,15 +48,18 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		f.BoolVar(&d.all, "all", false, "every stage")
 		f.Output(&d.out, "write to `FILE`, or with --all to this folder")
 		f.Choice(&d.format, "format", append(formatNames(), ptxFormat),
-			"`FORMAT` "+strings.Join(formatNames(), ", ")+" (default: by the file's extension, or dot); of the stage cuda also "+ptxFormat)
+			"`FORMAT` "+strings.Join(formatNames(),
+				", ")+" (default: by the file's extension, or dot); of the stage cuda also "+ptxFormat)
 		f.BoolVar(&d.measured, "measured", false, "run the model and print times; without weights beside it, on random ones")
 		f.BoolVar(&d.expand, "expand", false, "draw every repetition of a repeated layer")
-		f.Choice(&d.detail, "detail", modelio.SortedKeys(details), "`LEVEL` "+strings.Join(modelio.SortedKeys(details), ", ")+" (default auto: what keeps the picture readable)")
+		f.Choice(&d.detail, "detail", modelio.SortedKeys(details),
+			"`LEVEL` "+strings.Join(modelio.SortedKeys(details), ", ")+" (default auto: what keeps the picture readable)")
 		return d.run
 	},
 }
 
-var details = map[string]dot.Detail{"auto": dot.Auto, "full": dot.Full, "compact": dot.Compact, "outline": dot.Outline, "layers": dot.Layers}
+var details = map[string]dot.Detail{"auto": dot.Auto, "full": dot.Full, "compact": dot.Compact, "outline": dot.Outline,
+	"layers": dot.Layers}
 
 func formatNames() []string {
 	var names []string
@@ -134,7 +138,8 @@ func (d *dumper) options() (dot.Options, error) {
 	case d.all:
 		opts.Format = dot.FormatSVG
 	case ext != "" && ext != ".gv":
-		return opts, cli.Usage("-o %s: no format has the extension %s; choose %s, or name one with --format", d.out, ext, cli.Either(formatNames()))
+		return opts, cli.Usage("-o %s: no format has the extension %s; choose %s, or name one with --format", d.out, ext,
+			cli.Either(formatNames()))
 	}
 	if d.all && d.stage != "" {
 		return opts, cli.Usage("--all and --stage %s contradict each other", d.stage)

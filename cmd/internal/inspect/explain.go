@@ -194,13 +194,15 @@ func countDivergences(notes []noteReport) []divergenceReport {
 
 // explain gathers the report.
 func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainReport {
-	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision, Before: tr.Unfused(), After: tr.Program.Work(),
+	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision,
+		Before: tr.Unfused(), After: tr.Program.Work(),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes, tr.Program.PreparedBytes},
 		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
 		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}, Numeric: []numericReport{}}
 	var nodes cli.LastOrigins[[]cli.Origin]
 	for i, l := range tr.Program.Launches {
-		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Phase, l.Prepared, l.Scope, l.Kernel, l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
+		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Phase, l.Prepared, l.Scope, l.Kernel,
+			l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
 		if l.Prepared {
 			continue
 		}
@@ -226,11 +228,13 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 	rep.missed = tr.Missed()
 	for _, g := range rep.missed {
 		for _, m := range g.List {
-			rep.Misses = append(rep.Misses, missReport{tr.Stages[g.Stage].Name, m.Pattern, m.At, m.Reason, cli.OriginsJSON(m.Origin), m.Saves, m.Counts})
+			rep.Misses = append(rep.Misses, missReport{tr.Stages[g.Stage].Name, m.Pattern, m.At, m.Reason,
+				cli.OriginsJSON(m.Origin), m.Saves, m.Counts})
 		}
 	}
 	for _, c := range tr.Contracts() {
-		rep.Numeric = append(rep.Numeric, numericReport{c.Stage, c.Pattern, c.Times, c.Numeric, cli.OriginsJSON(c.Origin), c.Origin})
+		rep.Numeric = append(rep.Numeric, numericReport{c.Stage, c.Pattern, c.Times, c.Numeric, cli.OriginsJSON(c.Origin),
+			c.Origin})
 	}
 	rep.Divergences = countDivergences(rep.Notes)
 	return rep
@@ -271,14 +275,18 @@ func (rep *ExplainReport) text() string {
 		fmt.Fprintf(&b, "it cannot run on %s: %s\n\n", rep.where(), rep.Refusal)
 	}
 	t := cli.NewTable("", ">unfused", ">fused", ">saved")
-	t.Row("launches", fmt.Sprint(rep.Before.Launches), fmt.Sprint(rep.After.Launches), saved(int64(rep.Before.Launches), int64(rep.After.Launches)))
-	t.Row("memory traffic", cli.HumanBytes(rep.Before.Bytes), cli.HumanBytes(rep.After.Bytes), saved(rep.Before.Bytes, rep.After.Bytes))
+	t.Row("launches", fmt.Sprint(rep.Before.Launches), fmt.Sprint(rep.After.Launches),
+		saved(int64(rep.Before.Launches), int64(rep.After.Launches)))
+	t.Row("memory traffic", cli.HumanBytes(rep.Before.Bytes), cli.HumanBytes(rep.After.Bytes),
+		saved(rep.Before.Bytes, rep.After.Bytes))
 	t.Row("arithmetic", cli.HumanFLOPs(rep.Before.FLOPs), cli.HumanFLOPs(rep.After.FLOPs), saved(rep.Before.FLOPs, rep.After.FLOPs))
-	t.Row("memory for values", cli.HumanBytes(rep.Memory.UnsharedBytes), cli.HumanBytes(rep.Memory.ArenaBytes), saved(rep.Memory.UnsharedBytes, rep.Memory.ArenaBytes))
+	t.Row("memory for values", cli.HumanBytes(rep.Memory.UnsharedBytes), cli.HumanBytes(rep.Memory.ArenaBytes),
+		saved(rep.Memory.UnsharedBytes, rep.Memory.ArenaBytes))
 	fmt.Fprintf(&b, "%sweights and constants: %s\n", t, cli.HumanBytes(rep.Memory.ParamBytes))
 
 	if n := len(rep.Launches) - rep.After.Launches; n > 0 {
-		fmt.Fprintf(&b, "prepared once, when parameters are set: %s, %s\n", cli.Plural(n, "launch", "launches"), cli.HumanBytes(rep.Memory.PreparedBytes))
+		fmt.Fprintf(&b, "prepared once, when parameters are set: %s, %s\n", cli.Plural(n, "launch", "launches"),
+			cli.HumanBytes(rep.Memory.PreparedBytes))
 	}
 
 	if rep.Budget != nil {
@@ -301,7 +309,8 @@ func (rep *ExplainReport) text() string {
 			return [2]string{names, pos}
 		})
 		names, pos := of[0], of[1]
-		t.Row(fmt.Sprint(l.Index), l.Kind, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes), cli.Cycles(l.Cycles), fmt.Sprint(len(l.Nodes)), names, pos)
+		t.Row(fmt.Sprint(l.Index), l.Kind, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes), cli.Cycles(l.Cycles),
+			fmt.Sprint(len(l.Nodes)), names, pos)
 	}
 	if len(rep.Launches) > 0 {
 		fmt.Fprintf(&b, "\n%s", t)
@@ -334,7 +343,8 @@ func (rep *ExplainReport) text() string {
 		switch {
 		case n == 0:
 		case k == graph.Divergence:
-			fmt.Fprintf(&b, "\ndiffers from Gorgonia in %s; docs/divergences.md has the reasons\n%s", cli.Plural(n, "place", "places"), t)
+			fmt.Fprintf(&b, "\ndiffers from Gorgonia in %s; docs/divergences.md has the reasons\n%s",
+				cli.Plural(n, "place", "places"), t)
 		default:
 			fmt.Fprintf(&b, "\nimitates Gorgonia in %s\n%s", cli.Plural(n, "place", "places"), t)
 		}
@@ -363,7 +373,8 @@ func (rep *ExplainReport) numericText() string {
 			continue
 		}
 		names, pos := cli.Origins(n.origin)
-		t.Row(string(n.Numeric.Class), fmt.Sprintf("%.3g", n.Numeric.Bound), n.Stage, cmp.Or(n.Pattern, "steps on the way"), fmt.Sprint(n.Times), names, pos)
+		t.Row(string(n.Numeric.Class), fmt.Sprintf("%.3g", n.Numeric.Bound), n.Stage, cmp.Or(n.Pattern, "steps on the way"),
+			fmt.Sprint(n.Times), names, pos)
 	}
 	if len(rep.Numeric) > rules {
 		fmt.Fprintf(&b, "%s\n", t)
@@ -410,7 +421,8 @@ func (rep *ExplainReport) missedText(b *strings.Builder) {
 			if len(g.List) > 1 {
 				cost = "they cost"
 			}
-			fmt.Fprintf(b, "; %s %s and %s", cost, cli.Plural(g.Saves.Launches, "launch", "launches"), cli.HumanBytes(g.Saves.Bytes))
+			fmt.Fprintf(b, "; %s %s and %s", cost, cli.Plural(g.Saves.Launches, "launch", "launches"),
+				cli.HumanBytes(g.Saves.Bytes))
 		}
 		b.WriteByte('\n')
 		at += len(g.List)

@@ -81,7 +81,8 @@ type locker struct {
 }
 
 func (l *locker) declare(f *cli.FlagSet) {
-	f.Names(&l.targets, "target", "target", fusec.Targets, fmt.Sprintf("the `TARGETS`, separated by commas: %s (default: those of the file)", strings.Join(fusec.Targets(), ", ")))
+	f.Names(&l.targets, "target", "target", fusec.Targets,
+		fmt.Sprintf("the `TARGETS`, separated by commas: %s (default: those of the file)", strings.Join(fusec.Targets(), ", ")))
 	f.Names(&l.precisions, "precision", "precision", func() []string { return []string{"f32", "tf32", "bf16", "f16"} },
 		"the `PRECISIONS`, separated by commas: f32, tf32, bf16 or f16 (default: those of the file)")
 	f.StringVar(&l.arch, "arch", "", "target cuda: plan for `CHIP`, such as sm_80 (default "+modelio.DefaultArch+")")
@@ -212,7 +213,8 @@ func (l *locker) lock(e *cli.Env, args []string) error {
 			return l.of(x, err)
 		}
 		file.Set(s)
-		fmt.Fprintf(&text, "%s for %s: %s in %s\n", model, modelio.On(s.Target, s.Precision), cli.Plural(len(s.Fusions), "fusion", "fusions"),
+		fmt.Fprintf(&text, "%s for %s: %s in %s\n", model, modelio.On(s.Target, s.Precision),
+			cli.Plural(len(s.Fusions), "fusion", "fusions"),
 			cli.Plural(s.Launches, "launch", "launches"))
 	}
 	show.Done()
@@ -274,10 +276,12 @@ func (l *locker) check(e *cli.Env, args []string) error {
 			return fmt.Errorf("%s has nothing for %s in %s: fusec lock adds it", l.file, now.Target, now.Precision)
 		}
 		v := fuselock.Compare(locked, &now, t)
-		s := checkSection{now.Target, now.Precision, v.OK(), []checkLoss{}, append([]string{}, v.Worse...), append([]string{}, v.Better...),
+		s := checkSection{now.Target, now.Precision, v.OK(), []checkLoss{}, append([]string{}, v.Worse...),
+			append([]string{}, v.Better...),
 			append([]string{}, v.Changed...), v.String()}
 		for _, lost := range v.Lost {
-			s.Lost = append(s.Lost, checkLoss{lost.What, lost.Times, append([]string{}, lost.Now...), append([]string{}, lost.Reasons...)})
+			s.Lost = append(s.Lost, checkLoss{lost.What, lost.Times, append([]string{}, lost.Now...),
+				append([]string{}, lost.Reasons...)})
 		}
 		rep.Sections = append(rep.Sections, s)
 		if !v.OK() {
@@ -292,7 +296,8 @@ func (l *locker) check(e *cli.Env, args []string) error {
 		err = e.Print(rep.text(bad == 0 && better))
 	}
 	if err == nil && bad > 0 {
-		err = fmt.Errorf("%s is behind %s for %s; if that is meant, fusec lock writes it down", model, l.file, cli.Plural(bad, "target", "targets"))
+		err = fmt.Errorf("%s is behind %s for %s; if that is meant, fusec lock writes it down", model, l.file,
+			cli.Plural(bad, "target", "targets"))
 	}
 	return err
 }

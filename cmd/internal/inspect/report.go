@@ -29,7 +29,8 @@ fusec dump --all --format json writes, for example on another machine or with ot
 	Examples: []cli.Example{
 		{"fusec report model.graph -o report.html", "the whole page"},
 		{"fusec report model.graph old.graph -o report.html", "what became faster and slower since"},
-		{"fusec dump model.graph --all --measured --disable raise -o without.json && fusec report model.graph without.json", "what a pass is worth"},
+		{"fusec dump model.graph --all --measured --disable raise -o without.json && fusec report model.graph without.json",
+			"what a pass is worth"},
 		{"fusec report model.graph --target cuda --unmeasured", "a page without times, for a GPU that is not here"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {

@@ -15,7 +15,8 @@ import (
 )
 
 // traceOf compiles a model, and runs it if times are wanted.
-func traceOf(e *cli.Env, compile *modelio.CompileFlags, values *modelio.ValueFlags, path string, measured bool) (*trace.Trace, error) {
+func traceOf(e *cli.Env, compile *modelio.CompileFlags, values *modelio.ValueFlags, path string, measured bool) (*trace.Trace,
+	error) {
 	if !measured {
 		g, err := compile.Load(e, path)
 		if err != nil {

@@ -149,8 +149,10 @@ func (r *runner) run(e *cli.Env, args []string) error {
 	if e.Ctx.Err() != nil {
 		return e.Ctx.Err()
 	}
-	rep := &RunReport{Schema: "fusec.run/1", Model: modelio.ModelName(path), Target: r.compile.Target, Precision: p.Trace().Precision, Seed: r.values.Seed, Launches: len(p.Fusions()),
-		CompileNS: p.CompileTime().Nanoseconds(), RunNS: took.Nanoseconds(), MemoryBytes: p.Bytes(), Sources: r.sources(g, vals), Outputs: []runOutput{}}
+	rep := &RunReport{Schema: "fusec.run/1", Model: modelio.ModelName(path), Target: r.compile.Target,
+		Precision: p.Trace().Precision, Seed: r.values.Seed, Launches: len(p.Fusions()),
+		CompileNS: p.CompileTime().Nanoseconds(), RunNS: took.Nanoseconds(), MemoryBytes: p.Bytes(), Sources: r.sources(g,
+			vals), Outputs: []runOutput{}}
 	var files []cli.Output
 	names := g.OutputNames()
 	paths := fileNames(names)
@@ -302,7 +304,8 @@ func fileNames(outputs []string) []string {
 // text prints the report for people; dir is where the outputs went.
 func (rep *RunReport) text(dir string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s: %s in %s, compiled in %s, memory %s\n", rep.Model, modelio.On(rep.Target, rep.Precision), cli.Plural(rep.Launches, "launch", "launches"),
+	fmt.Fprintf(&b, "%s on %s: %s in %s, compiled in %s, memory %s\n", rep.Model, modelio.On(rep.Target, rep.Precision),
+		cli.Plural(rep.Launches, "launch", "launches"),
 		cli.HumanTime(time.Duration(rep.RunNS)), cli.HumanTime(time.Duration(rep.CompileNS)), cli.HumanBytes(rep.MemoryBytes))
 	var random []string
 	for _, s := range rep.Sources {

@@ -64,7 +64,8 @@ func (w *events) write(x train.Record, batch int, skipped int64) error {
 	var summary []byte
 	add := func(tag string, v float64) {
 		value := protowire.AppendString(protowire.AppendTag(nil, valueTag, protowire.BytesType), tag)
-		value = protowire.AppendFixed32(protowire.AppendTag(value, valueSimple, protowire.Fixed32Type), math.Float32bits(float32(v)))
+		value = protowire.AppendFixed32(protowire.AppendTag(value, valueSimple, protowire.Fixed32Type),
+			math.Float32bits(float32(v)))
 		summary = protowire.AppendBytes(protowire.AppendTag(summary, summaryValue, protowire.BytesType), value)
 	}
 	add("train/loss", x.Loss)
@@ -88,7 +89,8 @@ func (w *events) write(x train.Record, batch int, skipped int64) error {
 
 // event writes a message whose last field is what.
 func (w *events) event(at time.Time, step int, what []byte) error {
-	m := protowire.AppendFixed64(protowire.AppendTag(nil, eventTime, protowire.Fixed64Type), math.Float64bits(float64(at.UnixMicro())/1e6))
+	m := protowire.AppendFixed64(protowire.AppendTag(nil, eventTime, protowire.Fixed64Type),
+		math.Float64bits(float64(at.UnixMicro())/1e6))
 	m = protowire.AppendVarint(protowire.AppendTag(m, eventStep, protowire.VarintType), uint64(step))
 	m = append(m, what...)
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(m)))

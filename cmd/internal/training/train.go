@@ -49,7 +49,8 @@ if all experts of a layer get as many tokens.`,
 		{"fusec train resnet --report resnet.html", "a residual network, and each of its launches"},
 		{"fusec train language --save novel.graph && fusec generate novel.graph", "a language model, and what it has to say"},
 		{"fusec train language --checkpoint run --resume", "again and again, however often it is stopped"},
-		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg --report step.html", "all that can be seen of it"},
+		{"fusec train karate --metrics karate.jsonl --curve karate.svg --draw step.svg --report step.html",
+			"all that can be seen of it"},
 	},
 	Names: func(*cli.Env) []string { return exampleNames() },
 	Setup: func(f *cli.FlagSet) cli.Action {
@@ -264,7 +265,8 @@ func (t *trainer) settle(e *cli.Env) (*checkpoint.Found, error) {
 	}
 	defaults.Workers, defaults.Target = given.Workers, given.Target
 	if from != nil && t.set != defaults {
-		flags := fmt.Sprintf("--steps %d --batch %d --lr %v --seed %d", defaults.Steps, defaults.Batch, defaults.Rate, defaults.Seed)
+		flags := fmt.Sprintf("--steps %d --batch %d --lr %v --seed %d", defaults.Steps, defaults.Batch, defaults.Rate,
+			defaults.Seed)
 		if p := defaults.Precision; p != fusec.F32 {
 			flags += fmt.Sprintf(" --precision %v", p)
 		}
@@ -419,7 +421,8 @@ func (t *trainer) loop(e *cli.Env, r *train.Run, write func(train.Record) error)
 // bar is the line of a terminal that changes. In a line of a limited number of columns the bar takes what the numbers
 // leave.
 func (t *trainer) bar(x train.Record, left time.Duration, columns int) string {
-	numbers := fmt.Sprintf(" %d of %d  loss %.4f  %s samples/s  %s left", x.Step, t.set.Steps, x.Loss, cli.Digits(x.Speed), seconds(left))
+	numbers := fmt.Sprintf(" %d of %d  loss %.4f  %s samples/s  %s left", x.Step, t.set.Steps, x.Loss, cli.Digits(x.Speed),
+		seconds(left))
 	width := 24
 	if columns > 0 {
 		width = max(min(width, columns-len(t.example.Name)-1-len(numbers)), 4)

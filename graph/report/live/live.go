@@ -155,7 +155,8 @@ type state struct {
 func (r *Run) state() state {
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	s := state{Steps: r.total.steps, Skipped: r.last.Skipped, Every: r.every, Loss: []*float64{}, Took: []float64{}, Experts: r.last.Experts}
+	s := state{Steps: r.total.steps, Skipped: r.last.Skipped, Every: r.every, Loss: []*float64{}, Took: []float64{},
+		Experts: r.last.Experts}
 	for _, p := range r.points {
 		var loss *float64
 		if mean := p.loss / float64(p.steps); !math.IsNaN(mean) && !math.IsInf(mean, 0) {
@@ -179,7 +180,8 @@ func (r *Run) metrics() string {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s %s\n", name, help, name, kind, name, number(v))
 	}
 	metric("fusec_steps_total", "counter", "Steps done, with those skipped.", float64(r.total.steps))
-	metric("fusec_skipped_steps_total", "counter", "Steps skipped because a gradient or a cost was not finite.", float64(r.last.Skipped))
+	metric("fusec_skipped_steps_total", "counter", "Steps skipped because a gradient or a cost was not finite.",
+		float64(r.last.Skipped))
 	if r.total.steps > 0 {
 		metric("fusec_loss", "gauge", "The loss of the last step.", r.last.Loss)
 	}
@@ -195,7 +197,8 @@ func (r *Run) metrics() string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.last.Experts)) {
 		for i, n := range r.last.Experts[name] {
-			fmt.Fprintf(&b, "fusec_expert_tokens{mixture=\"%s\",expert=\"%d\"} %d\n", label.Replace(strings.ToValidUTF8(name, "\uFFFD")), i, n)
+			fmt.Fprintf(&b, "fusec_expert_tokens{mixture=\"%s\",expert=\"%d\"} %d\n",
+				label.Replace(strings.ToValidUTF8(name, "\uFFFD")), i, n)
 		}
 	}
 	return b.String()

@@ -220,7 +220,8 @@ func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options)
 		j.Updates = updates
 	}
 	for _, m := range s.Matches {
-		j.Matches = append(j.Matches, Match{Pattern: m.Pattern, Kind: m.Kind, Node: m.Node, Origin: e.origin(m.Origin), Numeric: contract(m.Numeric)})
+		j.Matches = append(j.Matches, Match{Pattern: m.Pattern, Kind: m.Kind, Node: m.Node, Origin: e.origin(m.Origin),
+			Numeric: contract(m.Numeric)})
 	}
 	for k := range s.Misses {
 		m := &s.Misses[k]
@@ -229,7 +230,8 @@ func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options)
 		if e.Program == nil {
 			list = nil
 		}
-		j.Misses = append(j.Misses, Miss{Pattern: m.Pattern, Node: m.Node, At: m.At, Reason: m.Reason, Cause: trace.Cause(m.Reason), Origin: e.origin(m.Origin),
+		j.Misses = append(j.Misses, Miss{Pattern: m.Pattern, Node: m.Node, At: m.At, Reason: m.Reason,
+			Cause: trace.Cause(m.Reason), Origin: e.origin(m.Origin),
 			Launches: list, Saves: c.Saves, Counts: c.Counts})
 	}
 	e.Stages = append(e.Stages, j)
@@ -254,14 +256,17 @@ func (e *encoder) lastStage(is func(*Stage) bool) *Stage {
 }
 
 func (e *encoder) program(p *trace.Program, measured bool) {
-	j := &Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes, ParamBytes: p.ParamBytes, PreparedBytes: p.PreparedBytes,
+	j := &Program{Target: p.Target, Refusal: p.Refusal, ArenaBytes: p.ArenaBytes, BufferBytes: p.BufferBytes,
+		ParamBytes: p.ParamBytes, PreparedBytes: p.PreparedBytes,
 		Buffers: []Buffer{}, Launches: []Launch{}}
 	for _, b := range p.Buffers {
 		j.Buffers = append(j.Buffers, Buffer{b.Name, b.Role, b.Type.String(), b.Type.Bytes(), b.Offset, b.First, b.Last})
 	}
 	for _, l := range p.Launches {
-		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Prepared: l.Prepared, Phase: l.Phase.String(), Scope: l.Scope, Layer: layerOf(l.Scope), Device: l.Device, Reason: l.Reason,
-			Reads: append([]int{}, l.Reads...), Writes: append([]int{}, l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Cycles: l.Cycles}
+		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Prepared: l.Prepared, Phase: l.Phase.String(),
+			Scope: l.Scope, Layer: layerOf(l.Scope), Device: l.Device, Reason: l.Reason,
+			Reads: append([]int{}, l.Reads...), Writes: append([]int{},
+				l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Cycles: l.Cycles}
 		if l.Source != "" {
 			if e.sources[l.Source] == 0 {
 				e.Sources = append(e.Sources, l.Source)
@@ -288,7 +293,8 @@ func (e *encoder) missed(tr *trace.Trace) {
 		for _, c := range g.List {
 			e.costs[c.Miss] = c
 		}
-		e.Missed = append(e.Missed, Missed{Stage: g.Stage, Pattern: g.Pattern, Cause: g.Cause, Times: len(g.List), Saves: g.Saves, Counts: g.Counts})
+		e.Missed = append(e.Missed, Missed{Stage: g.Stage, Pattern: g.Pattern, Cause: g.Cause, Times: len(g.List),
+			Saves: g.Saves, Counts: g.Counts})
 	}
 }
 
