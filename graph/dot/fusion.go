@@ -197,11 +197,21 @@ func (b *builder) starts(n, a *graph.Node) bool {
 	for _, k := range n.Args {
 		if k = base(k); b.phases[k] == graph.Backward {
 			return false
-		} else if graph.ClassOf(k.Op) != graph.ClassSource && (last == nil || k.ID > last.ID) {
+		} else if graph.ClassOf(k.Op) != graph.ClassSource && (last == nil || b.madeAfter(k, last)) {
 			last = k
 		}
 	}
 	return a == last
+}
+
+// madeAfter reports whether x is made after y: by the order of launches, else by that in which passes made the nodes.
+func (b *builder) madeAfter(x, y *graph.Node) bool {
+	l, okX := b.launches[x.ID]
+	m, okY := b.launches[y.ID]
+	if okX && okY {
+		return l.order > m.order
+	}
+	return x.ID > y.ID
 }
 
 // Lines of a body that a card shows.
