@@ -2,6 +2,8 @@ package graph
 
 import (
 	"math"
+	"math/big"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -47,6 +49,95 @@ func TestEvalInt(t *testing.T) {
 	}
 	if got := I64.Truncate(math.NaN()); got != 0 {
 		t.Errorf("NaN truncated: %d", got)
+	}
+}
+
+// TestIntegersWrap compares the functions of every type of integers with exact arithmetic, reduced to the type.
+func TestIntegersWrap(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	exact := map[BinaryFn]func(z, x, y *big.Int) *big.Int{
+		Add: (*big.Int).Add, Sub: (*big.Int).Sub, Mul: (*big.Int).Mul, Div: (*big.Int).Quo, Rem: (*big.Int).Rem,
+		And: (*big.Int).And, Or: (*big.Int).Or, Xor: (*big.Int).Xor,
+		Mod: func(z, x, y *big.Int) *big.Int {
+			if z.Rem(x, y); z.Sign() != 0 && z.Sign() != y.Sign() {
+				z.Add(z, y)
+			}
+			return z
+		},
+		Max: func(z, x, y *big.Int) *big.Int {
+			if x.Cmp(y) > 0 {
+				return x
+			}
+			return y
+		},
+		Min: func(z, x, y *big.Int) *big.Int {
+			if x.Cmp(y) < 0 {
+				return x
+			}
+			return y
+		},
+		Pow: func(z, x, y *big.Int) *big.Int { return z.Exp(x, y, nil) },
+		Shl: func(z, x, y *big.Int) *big.Int { return z.Lsh(x, uint(y.Uint64())) },
+		Shr: func(z, x, y *big.Int) *big.Int { return z.Rsh(x, uint(y.Uint64())) },
+	}
+	compare := map[BinaryFn]func(order int) bool{
+		Lt: func(o int) bool { return o < 0 }, Gt: func(o int) bool { return o > 0 }, Le: func(o int) bool { return o <= 0 },
+		Ge: func(o int) bool { return o >= 0 }, Eq: func(o int) bool { return o == 0 }, Ne: func(o int) bool { return o != 0 },
+	}
+	for f, test := range compare {
+		exact[f] = func(_, x, y *big.Int) *big.Int { return big.NewInt(truth(test(x.Cmp(y)))) }
+	}
+	for _, d := range IntegerTypes() {
+		number := func(v int64) *big.Int {
+			if d.IsUnsigned() {
+				return new(big.Int).SetUint64(uint64(v))
+			}
+			return big.NewInt(v)
+		}
+		lo, hi := d.Limits()
+		for _, f := range BinaryFnsOf(d) {
+			for range 200 {
+				x, y := d.Wrap(int64(r.Uint64())), d.Wrap(int64(r.Uint64()))
+				switch r.IntN(8) {
+				case 0:
+					x = lo
+				case 1:
+					x = hi
+				case 2:
+					y = d.Wrap(-1)
+				}
+				switch {
+				case f == Pow || f == Shl || f == Shr:
+					y = r.Int64N(8*int64(d.Size()) + 3)
+				case y == 0 && f.Info().Fails:
+					y = 1
+				}
+				whole := exact[f](new(big.Int), number(x), number(y))
+				low := new(big.Int).And(whole, new(big.Int).SetUint64(math.MaxUint64)) // two's complement
+				want := d.Wrap(int64(low.Uint64()))
+				if got, err := f.EvalInt(d, x, y); err != nil || got != want {
+					t.Fatalf("%v of %v: %v, %v give %v, %v, want %v", f, d, number(x), number(y), number(got), err, number(want))
+				}
+			}
+		}
+		for x, want := range map[float64]int64{math.Inf(1): hi, math.Inf(-1): lo, math.NaN(): 0, 1.9: 1, -0.9: 0, 1e30: hi, 100.5: 100} {
+			if got := d.Truncate(x); got != want {
+				t.Errorf("%v truncated to %v: %v, want %v", x, d, got, want)
+			}
+		}
+		for _, e := range DTypes() {
+			if e.IsReal() || !e.Holds(d) {
+				continue
+			}
+			for _, v := range []int64{lo, hi} {
+				if got := e.Wrap(v); e != Bool && got != v {
+					t.Errorf("%v does not hold %v of %v", e, v, d)
+				}
+			}
+		}
+	}
+	if F32.Holds(I32) || !F64.Holds(U32) || F64.Holds(U64) || !F32.Holds(I16) || U16.Holds(I8) || !I16.Holds(U8) || I64.Holds(U64) {
+		t.Error("Holds is wrong")
 	}
 }
 

@@ -71,6 +71,51 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
+// TestEveryTypeInFiles saves parameters, states and constants of every element type, with all bits, inline and beside the text.
+func TestEveryTypeInFiles(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	b := graph.NewBuilder("types")
+	weights := map[string]*graph.Tensor{}
+	random := func(d graph.DType, n int) *graph.Tensor {
+		x := graph.NewTensor(graph.TypeOf(d, n))
+		for i := range n {
+			if d.IsInt() {
+				x.SetInt(i, int64(r.Uint64()))
+			} else {
+				x.SetFloat(i, float64(r.IntN(2)))
+			}
+		}
+		return x
+	}
+	for _, d := range graph.DTypes() {
+		weights["w_"+d.String()], weights["s_"+d.String()] = random(d, 5), random(d, 3)
+		b.Output("w"+d.String(), b.Param("w_"+d.String(), graph.TypeOf(d, 5)))
+		b.Output("s"+d.String(), b.State("s_"+d.String(), graph.TypeOf(d, 3)))
+		b.Output("short"+d.String(), b.Const(random(d, graph.MaxInline)))
+		b.Output("long"+d.String(), b.Const(random(d, graph.MaxInline+1)))
+	}
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "m.graph")
+	if err := graph.Save(path, g, weights); err != nil {
+		t.Fatal(err)
+	}
+	h, w, err := graph.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := graph.Equal(g, h); err != nil {
+		t.Error(err)
+	}
+	for name, v := range weights {
+		if !v.Equal(w.Tensors[name]) {
+			t.Errorf("%s is %v, want %v", name, w.Tensors[name], v)
+		}
+	}
+}
+
 func TestNaNWeights(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.graph")
 	g, weights := model(t)

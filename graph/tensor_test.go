@@ -8,7 +8,7 @@ import (
 	"fusec/graph"
 )
 
-var allDTypes = []graph.DType{graph.F32, graph.F64, graph.I32, graph.I64, graph.Bool, graph.BF16, graph.F16}
+var allDTypes = graph.DTypes()
 
 func TestTensorOfEveryType(t *testing.T) {
 	for _, d := range allDTypes {

@@ -42,7 +42,7 @@ func Export(g *graph.Graph, weights map[string]*graph.Tensor) (*Exported, error)
 		bare:    map[*gorg.Node]bool{},
 	}
 	for _, n := range flat.Nodes {
-		if n.Type.DType.Is16() {
+		if d := n.Type.DType; d != graph.Bool && !d.IsFloat() && !d.IsIndex() {
 			return nil, fmt.Errorf("exporting %s: Gorgonia has no %v", n.Where(), n.Type.DType)
 		}
 		if e.nodes[n], err = e.export(n); err != nil {

@@ -264,6 +264,7 @@ func TestExportErrors(t *testing.T) {
 		"no reduction prod":      func(b *graph.Builder) *graph.Node { return b.Reduce(graph.Prod, b.Input("x", f64(3)), false, 0) },
 		"bools are no numbers":   func(b *graph.Builder) *graph.Node { return b.Input("x", graph.TypeOf(graph.Bool, 3)) },
 		"Gorgonia has no bf16":   func(b *graph.Builder) *graph.Node { return b.CastTo(graph.BF16, b.Input("x", f64(3))) },
+		"Gorgonia has no u8":     func(b *graph.Builder) *graph.Node { return b.CastTo(graph.U8, b.Input("x", f64(3))) },
 		"no weight of this name": func(b *graph.Builder) *graph.Node { return b.Param("w", f64(3)) },
 		"no conversion of i32": func(b *graph.Builder) *graph.Node {
 			return b.Add(graph.Cast{To: graph.F64}, b.Input("x", graph.TypeOf(graph.I32, 3)))

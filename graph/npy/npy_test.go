@@ -41,7 +41,15 @@ func samples(t testing.TB) []*graph.Tensor {
 }
 
 func TestRoundTrip(t *testing.T) {
-	for _, want := range samples(t) {
+	all := samples(t)
+	for _, d := range graph.IntegerTypes() {
+		x := graph.NewTensor(graph.TypeOf(d, 3, 1))
+		for i, v := range []int64{-2, 1 << 40, 1<<62 + 12345} {
+			x.SetInt(i, v)
+		}
+		all = append(all, x)
+	}
+	for _, want := range all {
 		var b bytes.Buffer
 		if err := Write(&b, want); err != nil {
 			t.Fatal(err)
