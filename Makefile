@@ -20,7 +20,7 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu libfusec gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
+.PHONY: build gpu libfusec wheel test-python gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -35,6 +35,16 @@ libfusec: ## bin/libfusec.so and bin/libfusec.a, the library of include/fusec.h;
 		CGO_ENABLED=1 $$with $(GO) build $$tags -trimpath -buildmode=c-shared -o bin/libfusec.so ./cmd/libfusec && \
 		CGO_ENABLED=1 $$with $(GO) build $$tags -trimpath -buildmode=c-archive -o bin/libfusec.a ./cmd/libfusec
 	rm -f bin/libfusec.h
+
+wheel: ## bin/fusec-….whl, the Python package with the library inside, for any Python from 3.10 on
+	cmd/libfusec/python/build-wheel
+
+PYTHONS ?= python3
+test-python: wheel ## the Python package's tests, in an environment of their own for each of PYTHONS
+	for p in $(PYTHONS); do \
+		dir=$$(mktemp -d) && $$p -m venv $$dir && $$dir/bin/pip install --quiet bin/fusec-*.whl && \
+		$$dir/bin/python cmd/libfusec/python/tests/test_fusec.py && rm -rf $$dir || exit 1; \
+	done
 
 gpu-test-binaries: ## bin/PACKAGE.gpu.test for each package whose tests use a GPU when built with the tag; run them on a machine with a GPU
 	@mkdir -p bin

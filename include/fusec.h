@@ -70,7 +70,7 @@ FUSEC_API const char *fusec_version(void);
 FUSEC_API const char *fusec_error(void);
 
 /*
- * Opens a model (.graph with its weights beside it, or .fuse) and compiles it. Options are "name=value", NULL ends them,
+ * Opens a model (.graph with its weights beside it, .onnx or .fuse) and compiles it. Options are "name=value", NULL ends them,
  * and NULL instead of the list is none:
  *
  *     target=cpu            cpu, cuda, cuda:1, fpga or ref
@@ -78,6 +78,7 @@ FUSEC_API const char *fusec_error(void);
  *     precision=bf16        f32, tf32, bf16 or f16
  *     memory_budget=BYTES   for temporary values
  *     seed=1                of random operations
+ *     dim.batch=4           a size that an ONNX model leaves open
  *     gradient=g:cost:w     adds the output g, the gradient of the scalar output cost for the input or parameter w
  *     optimizer=adamw       every run updates the parameters that the model's one scalar output depends on, to make it
  *                           smaller: sgd, momentum, adam or adamw
@@ -135,6 +136,7 @@ FUSEC_API int fusec_save(fusec_program *, const char *path);
  *   "fusions"  JSON: a list of the launches: kind, name, operations, flops, bytes, prepared
  *   "trace"    JSON: the whole compilation, in the form of docs/trace-json.md
  *   "steps"    JSON: of a program with an optimizer: steps, skipped, rate, norm
+ *   "html"     one page about the compiled program
  *   "svg"      the picture of the compiled program
  *   "dot"      the same for Graphviz
  */

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+
+	"fusec/cmd/internal/clitest"
 )
 
 // cycles is how often TestC opens and closes a model. With FUSEC_LONG=1 it is ten thousand times.
@@ -27,12 +29,7 @@ func TestC(t *testing.T) {
 			t.Logf("%s", out)
 		}
 	}
-	if _, err := exec.LookPath("gcc"); err != nil {
-		if os.Getenv("FUSEC_REQUIRE") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("gcc is missing: make test installs it on Debian as root")
-	}
+	clitest.Tool(t, "gcc")
 	library, test := filepath.Join(dir, "libfusec.a"), filepath.Join(dir, "test")
 	tool("go", "build", "-buildmode=c-archive", "-o", library, ".")
 	tool("gcc", "-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-I../../include", "-o", test,

@@ -108,7 +108,7 @@ func TestProgram(t *testing.T) {
 			t.Errorf("values of kind %d: %q, want %q", k, got, want)
 		}
 	}
-	for form, want := range map[string]string{"fusions": `"kind":"linear"`, "trace": `"schema":"fusec.trace/`, "svg": "<svg",
+	for form, want := range map[string]string{"fusions": `"kind":"linear"`, "trace": `"schema":"fusec.trace/`, "svg": "<svg", "html": "<html",
 		"dot": "digraph", "steps": `"steps":0`} {
 		text, err := p.Report(form)
 		if err != nil || !strings.Contains(string(text), want) {
@@ -231,6 +231,7 @@ func TestRefused(t *testing.T) {
 		{[]string{"optimizer.rate=1"}, "without"},
 		{[]string{"optimizer=sgd", "optimizer.speed=1"}, "speed"},
 		{[]string{"memory_budget=-1"}, "bytes"},
+		{[]string{"dim.batch=-1"}, "size"},
 	} {
 		if _, err := Parse([]byte(model), c.options); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("options %q: %v, want %q", c.options, err, c.want)
@@ -267,6 +268,26 @@ func TestRefused(t *testing.T) {
 	}
 	if err := p.Run(); err != errClosed {
 		t.Errorf("a closed program: %v", err)
+	}
+}
+
+// TestONNX opens a model whose batch is open.
+func TestONNX(t *testing.T) {
+	const path = "../../../graph/onnx/testdata/mlp.onnx"
+	if _, err := Open(path, nil); err == nil || !strings.Contains(err.Error(), "batch") {
+		t.Errorf("without the size: %v", err)
+	}
+	p, err := Open(path, []string{"dim.batch=3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	in, err := p.Values(KindInput)
+	if err != nil || len(in) != 1 || in[0].Type.Shape.At(0) != 3 {
+		t.Errorf("inputs %v, %v", in, err)
+	}
+	if _, err := Open("../../../testdata/models/lenet.graph", []string{"dim.batch=3"}); err == nil {
+		t.Error("a size of a .graph file was taken")
 	}
 }
 

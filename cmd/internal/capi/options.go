@@ -3,6 +3,7 @@ package capi
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -14,16 +15,20 @@ import (
 // settings are the options of a program, "name=value" each.
 type settings struct {
 	compile   []fusec.CompileOption
-	gradients []string     // output:cost:of
-	rule      string       // of the optimiser, or empty
-	rates     []graph.Attr // the optimiser's settings
+	gradients []string       // output:cost:of
+	rule      string         // of the optimiser, or empty
+	dims      map[string]int // sizes that an ONNX model leaves open
+	rates     []graph.Attr   // the optimiser's settings
 }
 
 // optionNames are the names that an option can have, but for those of the optimiser's settings.
 var optionNames = []string{"target", "threads", "precision", "memory_budget", "seed", "gradient", "optimizer"}
 
-// optimizerSetting is how the names of the optimiser's settings begin.
-const optimizerSetting = "optimizer."
+// How the names of options begin that have a name of their own behind it.
+const (
+	optimizerSetting = "optimizer." // a setting of the optimiser
+	sizeOption       = "dim."       // a size that an ONNX model leaves open
+)
 
 func parseOptions(options []string) (*settings, error) {
 	s := &settings{}
@@ -83,6 +88,17 @@ func (s *settings) set(name, value string) error {
 	case "optimizer":
 		s.rule = value
 	default:
+		if size, ok := strings.CutPrefix(name, sizeOption); ok {
+			n, err := number()
+			if err != nil || n < 0 || n > math.MaxInt32 {
+				return errors.New("want a size")
+			}
+			if s.dims == nil {
+				s.dims = map[string]int{}
+			}
+			s.dims[size] = int(n)
+			return nil
+		}
 		setting, ok := strings.CutPrefix(name, optimizerSetting)
 		if !ok {
 			return errors.New(cli.Unknown("option", name, optionNames))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -17,6 +18,8 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
 	"fusec/graph/dot"
+	"fusec/graph/onnx"
+	"fusec/graph/report"
 	"fusec/graph/trace/tracejson"
 )
 
@@ -59,7 +62,7 @@ type view struct {
 	strides []int64
 }
 
-// Open compiles a model: a .graph file with its weights beside it, or a .fuse file.
+// Open compiles a model: a .graph file with its weights beside it, a .onnx file, or a .fuse file.
 func Open(path string, options []string) (*Program, error) {
 	s, err := parseOptions(options)
 	if err != nil {
@@ -72,6 +75,16 @@ func Open(path string, options []string) (*Program, error) {
 		}
 		s.compile = append(s.compile, fusec.WithAhead(a))
 		return compile(a.Graph, s, a.Weights)
+	}
+	if strings.EqualFold(filepath.Ext(path), onnx.Extension) {
+		m, err := onnx.Load(path, onnx.Options{Dims: s.dims})
+		if err != nil {
+			return nil, err
+		}
+		return compile(m.Graph, s, m.Weights)
+	}
+	if len(s.dims) > 0 {
+		return nil, fmt.Errorf("options %sNAME=SIZE are for ONNX models; the sizes of %s are fixed", sizeOption, path)
 	}
 	g, w, err := graph.Load(path)
 	if err != nil {
@@ -327,6 +340,9 @@ var reports = map[string]func(*Program, *bytes.Buffer) error{
 		return encode(w, steps(s))
 	},
 	"svg": func(c *Program, w *bytes.Buffer) error { return c.draw(w, dot.FormatSVG) },
+	"html": func(c *Program, w *bytes.Buffer) error {
+		return report.Page(w, tracejson.New(c.program.Trace(), tracejson.All(modelio.AboutHere(c.graph.Name), false)))
+	},
 	"dot": func(c *Program, w *bytes.Buffer) error { return c.draw(w, dot.FormatDOT) },
 }
 

@@ -1,0 +1,42 @@
+"""fusec compiles models into few fused kernels, runs and trains them, and shows what was fused.
+
+    model = fusec.load("model.graph", threads=2)
+    y = model(x=array)
+
+Options of load and parse, all of which include/fusec.h explains:
+
+    target="cpu"            cpu, cuda, cuda:1, fpga or ref
+    threads=2               cores; all if it is not given
+    precision="f32"         f32, tf32, bf16 or f16
+    memory_budget=2**20     bytes for temporary values
+    seed=1                  of random operations
+    dims={"batch": 4}       sizes that an ONNX model leaves open
+    gradients={"dw": ("loss", "w")}       outputs that are gradients: of the scalar output for the input or parameter
+    optimizer={"rule": "adamw", "rate": 1e-3}   each run is a step of training
+
+Arrays are those of NumPy, or any objects with __dlpack__ whose memory is on the host, such as tensors of PyTorch. They are
+read in place if their elements are contiguous. Results are arrays of NumPy.
+
+linear, attention, moe, layer_norm and rms_norm are functions on arrays, and the functions named ..._backward are their
+gradients.
+"""
+
+from ._kernels import (
+    attention,
+    attention_backward,
+    layer_norm,
+    layer_norm_backward,
+    linear,
+    linear_backward,
+    moe,
+    moe_backward,
+    rms_norm,
+    rms_norm_backward,
+)
+from ._library import FusecError, version
+from ._model import Model, load, parse
+
+__all__ = [
+    "FusecError", "Model", "attention", "attention_backward", "layer_norm", "layer_norm_backward", "linear",
+    "linear_backward", "load", "moe", "moe_backward", "parse", "rms_norm", "rms_norm_backward", "version",
+]
