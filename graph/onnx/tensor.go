@@ -128,7 +128,8 @@ func (f *folder) elements(p *pb.TensorProto) (*graph.Tensor, error) {
 		}
 		return fromRaw(typ, raw), nil
 	}
-	typed := map[graph.DType]int{graph.F32: len(p.GetFloatData()), graph.F64: len(p.GetDoubleData()), graph.I64: len(p.GetInt64Data())}
+	typed := map[graph.DType]int{graph.F32: len(p.GetFloatData()), graph.F64: len(p.GetDoubleData()), graph.I64: len(p.GetInt64Data()),
+		graph.U32: len(p.GetUint64Data()), graph.U64: len(p.GetUint64Data())}
 	have, own := typed[d]
 	if !own {
 		have = len(p.GetInt32Data())
@@ -147,6 +148,10 @@ func (f *folder) elements(p *pb.TensorProto) (*graph.Tensor, error) {
 	case []uint16:
 		for i, v := range p.GetInt32Data() {
 			data[i] = uint16(v)
+		}
+	case []uint32, []uint64:
+		for i, v := range p.GetUint64Data() {
+			t.SetInt(i, int64(v))
 		}
 	default:
 		for i, v := range p.GetInt32Data() {
