@@ -60,7 +60,7 @@ func Run(c *rewrite.Context) error {
 		return nil
 	}
 	p := &plan{c: c, uses: c.Graph.Uses(), frozen: graph.Frozen(c.Graph, c.Frozen),
-		at: graph.NewPerNode[*choice](c.Graph)}
+		at: graph.NewPerNode[*choice](c.Graph), moved: graph.NewPerNode[time.Duration](c.Graph)}
 	if p.cost, _ = c.Target.(Coster); p.cost == nil {
 		p.cost = indifferent{}
 	}
@@ -95,8 +95,9 @@ type plan struct {
 	uses    *graph.Uses
 	frozen  graph.PerNode[bool]
 	at      graph.PerNode[*choice]
-	choices []*choice                   // in the order of the graph
-	through map[*graph.Node]*graph.Node // reshapes that only a choice reads, which may read their operand instead
+	moved   graph.PerNode[time.Duration] // the times of conversions that have been asked for, and one more
+	choices []*choice                    // in the order of the graph
+	through map[*graph.Node]*graph.Node  // reshapes that only a choice reads, which may read their operand instead
 	why     map[*graph.Node]error
 }
 
@@ -341,10 +342,15 @@ func (p *plan) explain() {
 
 // conversion is the time of a conversion of the images n.
 func (p *plan) conversion(n *graph.Node) time.Duration {
-	if !isImage(n) || free(n) != nil || p.frozen.Get(n) {
-		return 0
+	if d := p.moved.Get(n); d > 0 {
+		return d - 1
 	}
-	return p.moving(n.Type, toNHWC(n.Type.Shape.Rank()))
+	d := time.Duration(0)
+	if isImage(n) && free(n) == nil && !p.frozen.Get(n) {
+		d = p.moving(n.Type, toNHWC(n.Type.Shape.Rank()))
+	}
+	p.moved.Set(n, d+1)
+	return d
 }
 
 // moving is the time of moving the elements of a value by a Transpose.
