@@ -249,6 +249,14 @@ func (c *convolution) layFilters(m *matmul, s [2]slide) {
 		b.k, b.outer, b.offset, b.batch[3] = flat.Stride[0], flat.Stride[1], l.Offset, groupStride
 		return
 	}
+	if m.batch == 1 && channels == c.channels && m.a.patches != nil {
+		b.k, b.outer, b.offset = l.Stride[2], l.Stride[3], l.Offset
+		b.taps = &taps{channels: channels, count: [2]int{s[1].taps, s[0].taps}, stride: [2]int{l.Stride[1], l.Stride[0]}}
+		if h, _ := m.hopperPlan(); h != nil && !m.a.gathered() {
+			return
+		}
+		b.taps, b.offset = nil, 0
+	}
 	size := b.dtype.Size()
 	pitch := roundUp(c.columns, 16/size)
 	n := m.batch * m.k * pitch

@@ -236,3 +236,92 @@ func TestConvHopper(t *testing.T) {
 	}
 	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), append(checks, l.checks...)...)
 }
+
+// TestConvBoxes computes convolutions, transposes and gradients for filters whose patches the copy engine takes from the images:
+// windows of unequal sides, steps and pads, taps far apart, groups, positions past the last image, and sums that are divided.
+func TestConvBoxes(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 90))
+	l := newList(91)
+	var forward []cudatest.Check
+	for i, c := range []struct {
+		n, height, width, channels, columns, groups int
+		kernel, stride, dilation                    [2]int
+		pad                                         [4]int
+	}{
+		{1, 8, 9, 64, 64, 1, [2]int{3, 3}, [2]int{1, 1}, [2]int{1, 1}, [4]int{1, 1, 1, 1}},
+		{1, 8, 16, 128, 72, 1, [2]int{3, 2}, [2]int{2, 1}, [2]int{1, 2}, [4]int{0, 2, 1, 0}},
+		{2, 7, 9, 128, 128, 2, [2]int{1, 3}, [2]int{1, 2}, [2]int{1, 1}, [4]int{0, 0, 2, 1}},
+		{1, 16, 17, 64, 64, 1, [2]int{1, 1}, [2]int{2, 2}, [2]int{1, 1}, [4]int{}},
+	} {
+		pair := func(p [2]int) graph.Ints { return graph.IntsOf(p[0], p[1]) }
+		op := graph.Conv2D{Stride: pair(c.stride), Dilation: pair(c.dilation), Pad: graph.IntsOf(c.pad[:]...), Groups: c.groups,
+			Layout: graph.NHWC}
+		for j, d := range []graph.DType{[]graph.DType{graph.BF16, graph.F16}[i%2], graph.F32} {
+			x := graph.TypeOf(d, c.n, c.height, c.width, c.channels)
+			w := graph.TypeOf(d, c.kernel[0], c.kernel[1], c.channels/c.groups, c.columns)
+			y, err := graph.InfoOf(op).Infer(op, []graph.Type{x, w})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dy := graph.Type{DType: d, Shape: y[0].Shape}
+			f, types := fused(t, graph.AnchorConv, func(b *graph.Builder, in inputs) {
+				images := in(d, x.Shape.Slice()...)
+				filters := func() *graph.Node {
+					if d == graph.F32 { // tf32 has to have k as the inner axis
+						return b.Transpose(in(d, c.columns, c.kernel[0], c.kernel[1], c.channels/c.groups), 1, 2, 3, 0)
+					}
+					return in(d, w.Shape.Slice()...)
+				}
+				v := b.Add(op, images, filters())
+				b.Output("", b.CastTo(d, b.Binary(graph.Add, v, b.Broadcast(in(graph.F32, c.columns), v.Type.Shape))))
+			})
+			check := cudatest.Check{Op: f}
+			for _, u := range types {
+				check.Args = append(check.Args, graphtest.Tensor(r, u))
+			}
+			forward = append(forward, check)
+			if i == 1 { // with filters as they lie, and packed
+				w.Shape = graph.ShapeOf(c.kernel[0], c.kernel[1], c.channels, 128)
+				dy.Shape = graph.ShapeOf(dy.Shape.At(0), dy.Shape.At(1), dy.Shape.At(2), 128)
+			}
+			l.add(graph.Conv2DTranspose{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, H: c.height,
+				W: c.width, Layout: graph.NHWC}, l.tensor(d, dy.Shape.Slice()...), l.tensor(d, w.Shape.Slice()...))
+			if j == 0 {
+				l.add(graph.Conv2DFilterGrad{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, KH: c.kernel[0],
+					KW: c.kernel[1], Layout: graph.NHWC}, l.tensor(d, x.Shape.Slice()...), l.tensor(d, dy.Shape.Slice()...))
+			}
+		}
+	}
+	checks := append(forward, l.checks...)
+	boxed := 0
+	for i := range checks {
+		c := &checks[i]
+		c.Name = fmt.Sprint(i, " ", c.Op.OpName(), " ", c.Args[0].Type, " ", c.Args[1].Type)
+		c.Config.Precision = cuda.BF16
+		if c.Args[0].Type.DType == graph.F32 {
+			c.Config.Precision = cuda.TF32
+		}
+		c.Compare = within(c.Config.Precision)
+		var args []graph.Type
+		for _, a := range c.Args {
+			args = append(args, a.Type)
+		}
+		results, err := graph.InfoOf(c.Op).Infer(c.Op, args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := c.Config
+		config.Chip = cuda.H200
+		kernel, err := cuda.Compile(c.Op, rowMajor(args), rowMajor(results), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(kernel.Source, "PATCHES = true") && strings.Contains(kernel.Source, "GATHERS = false") {
+			boxed++
+		}
+	}
+	if boxed < 16 {
+		t.Errorf("only %d of %d", boxed, len(checks))
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
+}

@@ -61,8 +61,8 @@ func Arg(i int, byte int64) Param    { return Param{Kind: ArgPtr, Index: i, Byte
 func Result(i int, byte int64) Param { return Param{Kind: ResultPtr, Index: i, Byte: byte} }
 func Scratch(byte int64) Param       { return Param{Kind: ScratchPtr, Byte: byte} }
 
-// A TensorMap describes a tensor to the copy engine of Hopper and later chips; see cuTensorMapEncodeTiled. Dims, Strides
-// and Box count from the innermost axis, as there.
+// A TensorMap describes a tensor to the copy engine of Hopper and later chips; see cuTensorMapEncodeTiled and, for a map with
+// Windows, cuTensorMapEncodeIm2col. Dims, Strides and Box count from the innermost axis, as there.
 type TensorMap struct {
 	Base    Param // ArgPtr, ResultPtr or ScratchPtr; 16-byte aligned
 	DType   graph.DType
@@ -70,9 +70,37 @@ type TensorMap struct {
 	Strides []uint64 // bytes, of axes 1 and further; multiples of 16
 	Box     []uint32
 	Swizzle int // bytes: 0, 32, 64 or 128
+	// Windows makes a box some channels of patches at consecutive positions of a window: the tensor is images with axes for
+	// channels, columns, rows and images, and Box is channels and positions.
+	Windows *Windows
 	// Round makes the copy engine round f32 to tf32, to the nearest and ties to even, as it loads: wgmma by itself cuts
 	// bits off, which is twice as far and always towards zero. Values beyond the largest of tf32 become infinite.
 	Round bool
+}
+
+// Windows are the positions of a window on an image, each array for columns and then rows: from First on, Count of them,
+// which are Step apart. First is at least −128, Step at most 8.
+type Windows struct {
+	First, Count, Step [2]int
+}
+
+// Upper gives how far the last position is from the image's last column and row.
+func (w *Windows) Upper(dims []uint64) (upper [2]int) {
+	for i := range upper {
+		upper[i] = w.First[i] + (w.Count[i]-1)*w.Step[i] - int(dims[1+i]) + 1
+	}
+	return upper
+}
+
+// Valid reports whether the copy engine takes the windows on images of these dims.
+func (w *Windows) Valid(dims []uint64) bool {
+	upper := w.Upper(dims)
+	for i := range upper {
+		if min(w.First[i], upper[i]) < -128 || max(w.First[i], upper[i]) > 127 || w.Count[i] < 1 || w.Step[i] < 1 || w.Step[i] > 8 {
+			return false
+		}
+	}
+	return true
 }
 
 // Size and Align are the field's size and alignment in bytes.

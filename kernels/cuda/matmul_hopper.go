@@ -70,8 +70,11 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 	if min(m.batch, m.m, m.n, m.k) == 0 {
 		return nil, "it is empty"
 	}
-	if q := m.a.patches; q != nil && (h.kind == "tf32" || !q.kInner || q.vec()*q.dtype.Size() < leastPiece) {
+	if q := m.a.patches; m.a.gathered() && (h.kind == "tf32" || !q.kInner || q.vec()*q.dtype.Size() < leastPiece) {
 		return nil, "its patches are not pieces of 16-bit elements along k"
+	}
+	if q := m.a.patches; q != nil && h.kind == "tf32" && !q.kInner {
+		return nil, "its patches are not along k, as tf32 must be"
 	}
 	var ok bool
 	if h.batches, h.a.stride, h.b.stride, ok = m.mergeBatches(); !ok {
@@ -87,6 +90,9 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		f.kInner, _ = m.pieces(f.factor, f.rows)
 		if f.patches != nil || f.readable(m.k) {
 			continue
+		}
+		if f.taps != nil {
+			return nil, "the copy engine cannot read the filters as they lie"
 		}
 		if f.reuse < relayoutReuse/f.dtype.Size() {
 			return nil, "the copy engine cannot read " + f.name + " as it lies"
@@ -159,6 +165,9 @@ func (f *hopperFactor) aligned(k int) bool {
 		return false
 	}
 	steps := f.stride[:]
+	if f.taps != nil {
+		steps = f.taps.stride[:]
+	}
 	if n > 1 {
 		steps = append(steps, other)
 		if other == 0 {
@@ -176,7 +185,14 @@ func (f *hopperFactor) aligned(k int) bool {
 // tensorMap describes the factor to the copy engine: the inner axis, the other, two axes of batches. Boxes are `box`
 // rows by a slice of k, or where k is not the inner axis 64 by 64.
 func (f *hopperFactor) tensorMap(k, box int, size batches, scratch int64) *TensorMap {
+	if f.patches != nil {
+		return f.patches.tensorMap(f.base(), box, f.kInner)
+	}
 	bytes := f.dtype.Size()
+	stride := f.stride
+	if f.taps != nil {
+		k, stride, size = f.taps.channels, f.taps.stride, f.taps.count
+	}
 	slice := sliceBytes / bytes
 	t := &TensorMap{Base: f.base(), DType: f.dtype, Swizzle: sliceBytes}
 	var steps [3]int
@@ -189,7 +205,7 @@ func (f *hopperFactor) tensorMap(k, box int, size batches, scratch int64) *Tenso
 		t.Box = []uint32{uint32(slice), uint32(slice), 1, 1}
 		steps[0] = f.k
 	}
-	steps[1], steps[2] = f.stride[0], f.stride[1]
+	steps[1], steps[2] = stride[0], stride[1]
 	if f.pitch > 0 {
 		t.Base = Scratch(scratch)
 		steps[0] = f.pitch
@@ -260,7 +276,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 		source: []string{"hopper", "gemm_hopper"}}
 	maps := [2]string{}
 	for i, f := range []*hopperFactor{&h.a, &h.b} {
-		if f.patches != nil {
+		if f.gathered() {
 			maps[i] = "(const TensorMap *)nullptr"
 			continue
 		}
@@ -279,7 +295,7 @@ func (m *matmul) hopperCut(h *hopperPlan) cut {
 	}
 	t.write(m.unit, "Tile", h.kind, &h.a, &h.b, h.batches)
 	c.call = fmt.Sprintf("gemm_hopper<Problem, %%s, Tile>(%%s, %s, %s, %%s, %%s", maps[0], maps[1])
-	if m.a.patches != nil {
+	if m.a.gathered() {
 		c.call += ", " + m.pointer(m.a)
 		c.source = []string{"mma", "hopper", "gemm_hopper", "gemm_hopper_patches"}
 	}
@@ -293,7 +309,8 @@ func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size b
 	u.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, SPLITS = %d;\n", t.bm, t.bn, t.stages,
 		t.cm, t.cn, t.splits)
 	u.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", size[0], a.axes(), b.axes())
-	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v;\n};\n\n", a.kInner, b.kInner, t.pingpong)
+	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n};\n\n", a.kInner,
+		b.kInner, t.pingpong, a.gathered(), b.taps != nil)
 }
 
 // nearest is what a relayout copies of the elements, as a Copied of the template, for a product of one pass.
@@ -332,17 +349,23 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at
 	c.scratch = at + int64(n)*int64(rows)*int64(f.pitch)*int64(f.dtype.Size())
 }
 
-// hopperTiles are the tiles to choose from, with what they were measured to take on an H200, in ns: a step of k, what a
-// tile takes beside its steps, and what the last one takes beside that.
+// A hopperCost is what a tile takes, in ns: a step of k, and what it takes beside its steps.
+type hopperCost struct{ step, fixed int }
+
+// hopperTiles are the tiles to choose from, with what they were measured to take on an H200: of matrices, of patches that the
+// copy engine takes from images along k, and of such patches whose positions k counts; and what the last tile takes in addition, in
+// ns.
 var hopperTiles = []struct {
 	hopperTile
-	step, fixed, last int
+	plain, patches, positions hopperCost
+	last                      int
 }{
-	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, 667, 3500, 0},
-	{hopperTile{bm: 128, bn: 192, stages: 4, cm: 1, cn: 1}, 515, 2300, 0},
-	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, 353, 1650, 0},
-	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, 205, 450, 0},
-	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, 406, 200, 3000},
+	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, hopperCost{667, 3500}, hopperCost{622, 3200}, hopperCost{667, 3500}, 0},
+	{hopperTile{bm: 128, bn: 192, stages: 4, cm: 1, cn: 1}, hopperCost{515, 2300}, hopperCost{563, 2630}, hopperCost{515, 2300}, 0},
+	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, hopperCost{353, 1650}, hopperCost{296, 2740}, hopperCost{353, 1650}, 0},
+	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, hopperCost{205, 450}, hopperCost{238, 1240}, hopperCost{380, 450}, 0},
+	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, hopperCost{406, 200}, hopperCost{406, 200},
+		hopperCost{406, 200}, 3000},
 }
 
 const (
@@ -365,14 +388,24 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
 	for _, c := range hopperTiles {
 		t := c.hopperTile
+		cost := c.plain
+		switch q := m.a.patches; {
+		case q == nil || m.a.gathered():
+		case t.bn >= 2*m.n:
+			continue // half of it would be empty
+		case q.kInner:
+			cost = c.patches
+		default:
+			cost = c.positions
+		}
 		slots := m.cfg.Chip.SMs / (t.cm * t.cn) // clusters that run at once
-		if slots == 0 || m.a.patches != nil && (t.cm*t.cn > 1 || t.pingpong) {
+		if slots == 0 || m.a.gathered() && (t.cm*t.cn > 1 || t.pingpong) {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)
 		for t.splits = 1; ; t.splits++ {
 			each := ceilDiv(steps, t.splits)
-			time := ceilDiv(tiles*t.splits, slots)*(each*c.step+c.fixed) + c.last
+			time := ceilDiv(tiles*t.splits, slots)*(each*cost.step+cost.fixed) + c.last
 			if t.splits > 1 {
 				time += finishTime + (t.splits+1)*m.batch*m.m*m.n*m.acc.Size()/finishBytes
 			}

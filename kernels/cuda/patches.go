@@ -53,15 +53,23 @@ type patches struct {
 	slides   [2]slide // of rows and of columns of the image
 	images   int
 	channels int    // of a patch
+	groups   int    // of channels
 	stride   [4]int // of the images
 	offset   int
 	dtype    graph.DType
 	kInner   bool // k counts the columns
 }
 
+// A taps is the layout of filters, of columns and then rows of them.
+type taps struct {
+	channels      int
+	count, stride [2]int
+}
+
 // newPatches describes patches of that many of the channels of images x in NHWC.
 func newPatches(x Operand, s [2]slide, channels int) *patches {
-	p := &patches{slides: s, images: x.Layout.Shape.At(0), channels: channels, offset: x.Layout.Offset, dtype: x.DType}
+	p := &patches{slides: s, images: x.Layout.Shape.At(0), channels: channels, groups: x.Layout.Shape.At(3) / max(channels, 1),
+		offset: x.Layout.Offset, dtype: x.DType}
 	for i := range p.stride {
 		if x.Layout.Shape.At(i) != 1 {
 			p.stride[i] = x.Layout.Stride[i]
@@ -107,6 +115,59 @@ func (p *patches) vec() int {
 	}
 	return vec
 }
+
+// boxed reports whether the copy engine of Hopper can take the patches from the images: in boxes of sliceBytes of channels,
+// each of one tap at neighbouring positions.
+func (p *patches) boxed() bool {
+	size := p.dtype.Size()
+	t := p.tensorMap(Param{}, 1, true)
+	far := func(s slide) bool { return (s.taps-1)*max(s.step, -s.step) > math.MaxUint8 }
+	if p.stride[3] != 1 || p.channels*size%sliceBytes != 0 || p.offset*size%16 != 0 || p.rows()*p.cols() == 0 ||
+		far(p.slides[0]) || far(p.slides[1]) || !t.Windows.Valid(t.Dims) {
+		return false
+	}
+	least := uint64(p.width() * size)
+	for i, s := range t.Strides {
+		if s%16 != 0 || s < least || s >= 1<<40 || p.stride[2-i] < 0 {
+			return false
+		}
+		least = s * t.Dims[1+i]
+	}
+	return true
+}
+
+// gathered reports whether the factor is patches that threads copy to shared memory, as the copy engine cannot.
+func (f *factor) gathered() bool { return f.patches != nil && !f.patches.boxed() }
+
+// tensorMap describes the images to the copy engine, which takes `box` positions at once or, if k counts them, as many as a
+// slice has.
+func (p *patches) tensorMap(base Param, box int, kInner bool) *TensorMap {
+	size := p.dtype.Size()
+	y, x := p.slides[0], p.slides[1]
+	slice := sliceBytes / size
+	if !kInner {
+		box = slice
+	}
+	t := &TensorMap{Base: base, DType: p.dtype, Swizzle: sliceBytes, Box: []uint32{uint32(slice), uint32(box)},
+		Dims: []uint64{uint64(p.width()), uint64(x.size), uint64(y.size), uint64(p.images)}, Windows: &Windows{}}
+	for i, s := range []slide{x, y} {
+		t.Windows.First[i] = s.first + min(s.step, 0)*(s.taps-1)
+		t.Windows.Count[i], t.Windows.Step[i] = s.positions, s.stride
+	}
+	whole := t.Dims[0] * uint64(size)
+	for i := range 3 {
+		step := uint64(p.stride[2-i] * size)
+		if t.Dims[1+i] == 1 { // never taken, but must be right
+			step = (whole + 15) / 16 * 16
+		}
+		t.Strides = append(t.Strides, step)
+		whole = step * t.Dims[1+i]
+	}
+	return t
+}
+
+// width is how many channels the images have, of all groups.
+func (p *patches) width() int { return p.channels * p.groups }
 
 // plain gives the matrix that the patches are in memory, if they are one: those of windows of one element, in steps of one.
 func (p *patches) plain() (rowStride int, ok bool) {

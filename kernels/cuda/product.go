@@ -41,6 +41,8 @@ type factor struct {
 	listed axis // along which elements are those that a list names
 	// patches, if set, say where the elements are; outer and k are 0.
 	patches *patches
+	// taps, if set, are those of filters: k counts them, outermost, and channels, and is the stride of channels alone.
+	taps *taps
 	// made, if not empty, is the C++ expression of where an earlier step puts the factor, at byte at of the scratch memory.
 	made string
 	at   int64

@@ -15,6 +15,8 @@
 //	bool PINGPONG;         each warpgroup has tiles of its own, one multiplies while the other finishes; else each takes
 //	                       one half of the rows of every tile
 //	int SPLITS;            shares of k
+//	bool GATHERS;          A is patches that the producer's threads copy; else, if P::PATCHES, the copy engine does
+//	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
 
 // A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for
 // each 64 of them 64 rows of 128 bytes along m (n): either way 128 bytes for each m (n).
@@ -43,6 +45,32 @@ DEVICE void load_slice(u8 *to, const TensorMap *map, u64 *full, int row, int k, 
       tma_load(to + at * 128, map, full, x, y, b0, b1);
     } else {
       tma_multicast(to + at * 128, map, full, x, y, b0, b1, mask);
+    }
+  }
+}
+
+// load_taps is load_slice for filters with C channels, with taps KW in a row.
+template <int ROWS, int SHARERS, bool KINNER, int C, int KW>
+DEVICE void load_taps(u8 *to, const TensorMap *map, u64 *full, int row, int k, int part, u32 mask) {
+  load_slice<ROWS, SHARERS, KINNER, 3, KW>(to, map, full, row, k % C, k / C, part, mask);
+}
+
+// load_patches_slice is load_slice for patches that the copy engine takes from images. A slice lies within one tap.
+template <class I, int WIDE, int ROWS, int SHARERS, bool KINNER>
+DEVICE void load_patches_slice(u8 *to, const TensorMap *map, u64 *full, int row, int k, int batch, int part, u32 mask) {
+  constexpr int EACH = ROWS / SHARERS, BOX = KINNER ? EACH : WIDE;
+  constexpr int X0 = I::X0 + least(I::DX, 0) * (I::KW - 1), Y0 = I::Y0 + least(I::DY, 0) * (I::KH - 1);
+  static_assert(ROWS % SHARERS == 0 && EACH % BOX == 0 && I::C % WIDE == 0, "a slice is divided into whole boxes");
+#pragma unroll
+  for (int i = 0; i < EACH; i += BOX) {
+    const int at = part * EACH + i, position = KINNER ? row + at : k, column = KINNER ? k : row + at;
+    const int tap = least(column / I::C, I::KH * I::KW - 1), kx = tap % I::KW, ky = tap / I::KW, q = position / I::OW;
+    const int dx = I::DX < 0 ? (kx - (I::KW - 1)) * I::DX : kx * I::DX, dy = I::DY < 0 ? (ky - (I::KH - 1)) * I::DY : ky * I::DY;
+    const int c = batch * I::C + column % I::C, x = position % I::OW * I::SX + X0, y = q % I::OH * I::SY + Y0, n = q / I::OH;
+    if constexpr (SHARERS == 1) {
+      tma_patches(to + at * 128, map, full, c, x, y, n, dx, dy);
+    } else {
+      tma_patches_multicast(to + at * 128, map, full, c, x, y, n, dx, dy, mask);
     }
   }
 }
@@ -152,7 +180,7 @@ template <class P, class Tile, int TILES> struct Listed {
   }
 };
 
-// gemm_hopper computes a product; A is images if it is patches of them. For a Body that processes shares of k, its field split is the number of the share.
+// gemm_hopper computes a product; A is images if the producer's threads copy patches of them. For a Body that processes shares of k, its field split is the number of the share.
 // Column sums go to partial [SUMS][BATCH · tiles · warps of a tile][N].
 template <class P, class Body, class Tile, class Work>
 DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, Work work,
@@ -168,10 +196,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   const int rank = R::CLUSTER > 1 ? cluster_rank() : 0, rank_m = rank % CM, rank_n = rank / CM;
   const int group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    if constexpr (!P::PATCHES) tma_prefetch(map_a);
+    if constexpr (!Tile::GATHERS) tma_prefetch(map_a);
     tma_prefetch(map_b);
     for (int i = 0; i < STAGES; i++) {
-      barrier_init(full + i, P::PATCHES ? 1 + 128 : 1);
+      barrier_init(full + i, Tile::GATHERS ? 1 + 128 : 1);
       barrier_init(empty + i, (CM + CN - 1) * (Tile::PINGPONG ? 4 : 8));
     }
     barrier_init_done();
@@ -183,8 +211,8 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
   }
   if (group == 0) {
     // 56 and twice 224, and 72 and twice 216, add up to the three times 168 registers with which the warpgroups start.
-    fewer_registers<P::PATCHES ? 72 : 56>();
-    if constexpr (P::PATCHES) {
+    fewer_registers<Tile::GATHERS ? 72 : 56>();
+    if constexpr (Tile::GATHERS) {
       load_patches<P, Tile>(images, map_b, work, full, empty);
     } else if (threadIdx.x == 0) {
       u32 mask_a = 0, mask_b = 0;  // the blocks with the same rows, and with the same columns
@@ -204,17 +232,27 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
           barrier_wait(empty + stage, phase ^ 1);
           barrier_expect(full + stage, R::STAGE);
           u8 *const to = shared + stage * R::STAGE;
-          load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(
-              to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
-          load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(
-              to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
+          if constexpr (P::PATCHES) {
+            load_patches_slice<typename P::Image, R::BK, BM, CN, Tile::A_KINNER>(
+                to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
+          } else {
+            load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(
+                to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
+          }
+          if constexpr (Tile::TAPS) {
+            load_taps<BN, CM, Tile::B_KINNER, P::Image::C, P::Image::KW>(
+                to + R::A_BYTES, map_b, full + stage, n, k, rank_m, mask_b);
+          } else {
+            load_slice<BN, CM, Tile::B_KINNER, Tile::B_AXES, Tile::INNER>(
+                to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
+          }
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }
     }
     if constexpr (R::CLUSTER > 1) cluster_sync();  // until no block sends here any more
   } else {
-    more_registers<P::PATCHES ? 216 : 224>();
+    more_registers<Tile::GATHERS ? 216 : 224>();
     // Whether the block number lane of the cluster sends to this one, and is notified when a stage is free.
     const bool tell = lane < R::CLUSTER && (lane % CM == rank_m || lane / CM == rank_n);
     const u64 a0 = wgmma_operand(shared + (Tile::PINGPONG ? 0 : (group - 1) * ROWS * 128), 8192, 1024);

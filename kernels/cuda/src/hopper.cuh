@@ -77,6 +77,22 @@ DEVICE void tma_multicast(void *to, const TensorMap *map, u64 *bar, int c0, int 
       ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(u16(mask))
       : "memory");
 }
+// Copies channels from c on of patches of images, by a tensor map with windows, for the positions from (x, y) of image n on:
+// along a row of them, then the next rows, then the next images. The tap is (dx, dy) from each. What is outside is 0.
+DEVICE void tma_patches(void *to, const TensorMap *map, u64 *bar, int c, int x, int y, int n, int dx, int dy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2], "
+      "{%7, %8};" ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c), "r"(x), "r"(y), "r"(n), "h"(u16(dx)),
+      "h"(u16(dy))
+      : "memory");
+}
+DEVICE void tma_patches_multicast(void *to, const TensorMap *map, u64 *bar, int c, int x, int y, int n, int dx, int dy, u32 mask) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8}, %9;" ::"r"(shared_address(to)), "l"(map), "r"(shared_address(bar)), "r"(c),
+      "r"(x), "r"(y), "r"(n), "h"(u16(dx)), "h"(u16(dy)), "h"(u16(mask))
+      : "memory");
+}
 // Copies bytes, a multiple of 16 as both addresses are, into shared memory.
 DEVICE void bulk_load(void *to, const void *from, int bytes, u64 *bar) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(

@@ -204,7 +204,9 @@ func TestMapsRefused(t *testing.T) {
 		"a swizzle of 96 bytes":              func(m *tensorMap) driver.Ptr { m.Swizzle = 96; return p },
 		"a box 3 elements of f32 wide":       func(m *tensorMap) driver.Ptr { m.Box = []uint32{3, 8}; return p },
 		"more than the swizzle of 128 bytes": func(m *tensorMap) driver.Ptr { m.Box = []uint32{64, 8}; return p },
-		"with a box of 257":                  func(m *tensorMap) driver.Ptr { m.Box = []uint32{32, 257}; return p },
+		"a box of 257 elements along axis 1": func(m *tensorMap) driver.Ptr { m.Box = []uint32{32, 257}; return p },
+		"axis 1 of 0 elements":               func(m *tensorMap) driver.Ptr { m.Dims = []uint64{64, 0}; return p },
+		"on images of sizes [64 8]":          func(m *tensorMap) driver.Ptr { m.Windows = &kernels.Windows{}; return p },
 	} {
 		m := good
 		at := change(&m)

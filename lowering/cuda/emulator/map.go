@@ -27,7 +27,9 @@ func (g *gpu) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) er
 		return fmt.Errorf("EncodeMap: "+format, args...)
 	}
 	switch {
-	case rank < 1 || rank > 5 || len(m.Strides) != rank-1 || len(m.Box) != rank:
+	case m.Windows != nil && (rank != 4 || len(m.Box) != 2 || !m.Windows.Valid(m.Dims)):
+		return refuse("windows %+v on images of sizes %d, and a box of sizes %d", *m.Windows, m.Dims, m.Box)
+	case rank < 1 || rank > 5 || len(m.Strides) != rank-1 || m.Windows == nil && len(m.Box) != rank:
 		return refuse("%d sizes, %d strides and %d sizes of the box", rank, len(m.Strides), len(m.Box))
 	case base%16 != 0:
 		return refuse("the tensor begins at %#x, which is no multiple of 16", uint64(base))
@@ -44,9 +46,18 @@ func (g *gpu) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) er
 			return refuse("stride %d of %d bytes, which is no multiple of 16 below 2⁴⁰", i+1, s)
 		}
 	}
-	for i := range rank {
-		if m.Dims[i] < 1 || m.Dims[i] > 1<<32 || m.Box[i] < 1 || m.Box[i] > 256 {
-			return refuse("axis %d of %d elements with a box of %d", i, m.Dims[i], m.Box[i])
+	most := []uint32{256, 256, 256, 256, 256}
+	if m.Windows != nil {
+		most[1] = 1024
+	}
+	for i, box := range m.Box {
+		if box < 1 || box > most[i] {
+			return refuse("a box of %d elements along axis %d", box, i)
+		}
+	}
+	for i, n := range m.Dims {
+		if n < 1 || n > 1<<32 {
+			return refuse("axis %d of %d elements", i, n)
 		}
 	}
 	*to = [128]byte{}
@@ -57,7 +68,10 @@ func (g *gpu) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) er
 	for i := range 5 { // elements minus one, so that 2³² fits, and the box
 		var dim, box uint32
 		if i < rank {
-			dim, box = uint32(m.Dims[i]-1), m.Box[i]
+			dim = uint32(m.Dims[i] - 1)
+		}
+		if i < len(m.Box) {
+			box = m.Box[i]
 		}
 		b = binary.LittleEndian.AppendUint32(b, dim)
 		b = binary.LittleEndian.AppendUint32(b, max(box, 1))
@@ -69,8 +83,16 @@ func (g *gpu) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) er
 		}
 		put(stride)
 	}
-	for _, x := range []int{rank, size, m.Swizzle, int(m.DType)} {
+	for _, x := range []int{rank, size, m.Swizzle} {
 		b = binary.LittleEndian.AppendUint32(b, uint32(x))
+	}
+	for i := range 2 { // steps of 0: no windows
+		var w [3]int
+		if m.Windows != nil {
+			w = [3]int{m.Windows.First[i], m.Windows.Count[i], m.Windows.Step[i]}
+		}
+		b = append(b, byte(w[2]), byte(int8(w[0])))
+		b = binary.LittleEndian.AppendUint32(b, uint32(w[1]))
 	}
 	return nil
 }

@@ -148,6 +148,61 @@ func TestLoads(t *testing.T) {
 	refused(t, err, "of shared memory of 1024 bytes, which was never written")
 }
 
+// TestWindows copies patches of images at consecutive positions of a window, from places inside and beyond the last image, and
+// refuses places that are none.
+func TestWindows(t *testing.T) {
+	const channels, width, height, images, pixels = 12, 7, 5, 2, 40
+	r := newRig(t, emulator.Options{})
+	w := &kernels.Windows{First: [2]int{-2, -1}, Count: [2]int{4, 6}, Step: [2]int{2, 1}}
+	m := &kernels.TensorMap{DType: graph.F32, Dims: []uint64{channels, width, height, images}, Windows: w, Box: []uint32{8, pixels},
+		Strides: []uint64{channels * 4, width * channels * 4, height * width * channels * 4}}
+	values := small(rand.New(rand.NewPCG(9, 1)), images*height*width*channels)
+	x, y := upload(r, values), r.alloc(pixels*8*4)
+	copied := func(load string) error {
+		f := r.function("TensorMap map; float *y;", fmt.Sprintf(`
+  SHARED;
+  u64 *const bar = (u64 *)(shared + %[1]d);
+  if (threadIdx.x == 0) {
+    barrier_init(bar, 1);
+    barrier_init_done();
+    barrier_expect(bar, %[1]d);
+    %[2]s;
+  }
+  __syncthreads();
+  barrier_wait(bar, 0);
+  for (int i = threadIdx.x; i < %[1]d / 4; i += blockDim.x) p.y[i] = ((float *)shared)[i];`, pixels*32, load))
+		return r.stream.Launch(f, [3]int{1, 1, 1}, 64, pixels*32+8, mapParams(r, m, x, y))
+	}
+	// From position 1 of row 3 of the first image on, channels 6 to 13 of tap (3, 2).
+	r.must(copied("tma_patches(shared, &p.map, bar, 6, 0, 2, 0, 3, 2)"))
+	got := download[float32](r, y, pixels*8)
+	for i := range got {
+		position, c := 3*4+1+i/8, 6+i%8
+		col, row, n := position%4*2-2+3, position/4%6-1+2, position/24
+		want := float32(0)
+		if c < channels && col >= 0 && col < width && row >= 0 && row < height && n < images {
+			want = values[((n*height+row)*width+col)*channels+c]
+		}
+		if got[i] != want {
+			t.Fatalf("element %d is %v, want %v", i, got[i], want)
+		}
+	}
+	for load, want := range map[string]string{
+		"tma_patches(shared, &p.map, bar, 0, 1, 2, 0, 0, 0)":   "begins at 1 along axis 1, which is no position",
+		"tma_patches(shared, &p.map, bar, 0, 0, 5, 0, 0, 0)":   "begins at 5 along axis 2, which is no position",
+		"tma_patches(shared, &p.map, bar, 0, 0, 0, 0, 0, 256)": "a tap is 256 from the first",
+		"tma_load(shared, &p.map, bar, 0, 0, 0, 0)":            "a tensor map with windows",
+	} {
+		r = newRig(t, emulator.Options{})
+		x, y = upload(r, values), r.alloc(pixels*8*4)
+		refused(t, copied(load), want)
+	}
+	m.Windows, m.Box = nil, []uint32{8, pixels, 1, 1}
+	r = newRig(t, emulator.Options{})
+	x, y = upload(r, values), r.alloc(pixels*8*4)
+	refused(t, copied("tma_patches(shared, &p.map, bar, 0, 0, 0, 0, 0, 0)"), "a tensor map without windows")
+}
+
 // TestZeroFill copies what is there, and zeros.
 func TestZeroFill(t *testing.T) {
 	r := newRig(t, emulator.Options{})

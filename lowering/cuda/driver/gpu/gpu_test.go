@@ -341,10 +341,11 @@ func TestTensorMap(t *testing.T) {
 		"element":     func(m *kernels.TensorMap) { m.DType = graph.Invalid },
 		"rounding":    func(m *kernels.TensorMap) { m.Round, m.DType = true, graph.I32 },
 		"odd swizzle": func(m *kernels.TensorMap) { m.Swizzle = 17 },
+		"windows":     func(m *kernels.TensorMap) { m.Windows = &kernels.Windows{} },
 	} {
 		m := base
 		change(&m)
-		if err := g.EncodeMap(&m, x, new([128]byte)); err == nil || !strings.Contains(err.Error(), "cuTensorMapEncodeTiled") {
+		if err := g.EncodeMap(&m, x, new([128]byte)); err == nil || !strings.Contains(err.Error(), "cuTensorMapEncode") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

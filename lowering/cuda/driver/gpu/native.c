@@ -82,6 +82,23 @@ static CUresult encode(int type, int rank, CUdeviceptr base, const cuuint64_t *d
 	return result;
 }
 
+static CUresult encode_windows(int type, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides, const int *lower,
+                               const int *upper, int channels, int positions, const cuuint32_t *steps, int swizzle, void *to) {
+	CUtensorMap map;
+	CUresult result = cuTensorMapEncodeIm2col(
+	    &map, (CUtensorMapDataType)type, 4, (void *)base, dims, strides, lower, upper, channels, positions, steps,
+	    CU_TENSOR_MAP_INTERLEAVE_NONE, (CUtensorMapSwizzle)swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+	    CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+	if (result == CUDA_SUCCESS) memcpy(to, &map, sizeof map);
+	return result;
+}
+
+CUresult fusec_encode_windows(CUcontext context, int type, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
+                              const int *lower, const int *upper, int channels, int positions, const cuuint32_t *steps,
+                              int swizzle, void *to) {
+	WITH(context, encode_windows(type, base, dims, strides, lower, upper, channels, positions, steps, swizzle, to));
+}
+
 CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, const cuuint64_t *dims,
                       const cuuint64_t *strides, const cuuint32_t *box, int swizzle, void *to) {
 	WITH(context, encode(type, rank, base, dims, strides, box, swizzle, to));

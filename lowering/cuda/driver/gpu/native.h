@@ -24,3 +24,7 @@ CUresult fusec_params(CUcontext context, CUfunction f, int *size);
 // fusec_encode fills 128 bytes with a tensor map. Strides has rank-1 elements.
 CUresult fusec_encode(CUcontext context, int type, int rank, CUdeviceptr base, const cuuint64_t *dims,
                       const cuuint64_t *strides, const cuuint32_t *box, int swizzle, void *to);
+// fusec_encode_windows does the same with one of patches of images of four axes. Corners and steps count columns, then rows.
+CUresult fusec_encode_windows(CUcontext context, int type, CUdeviceptr base, const cuuint64_t *dims, const cuuint64_t *strides,
+                              const int *lower, const int *upper, int channels, int positions, const cuuint32_t *steps,
+                              int swizzle, void *to);

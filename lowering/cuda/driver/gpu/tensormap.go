@@ -37,9 +37,13 @@ var swizzles = map[int]C.int{
 }
 
 func (g *device) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte) error {
-	const call = "cuTensorMapEncodeTiled"
-	rank := len(m.Dims)
-	if rank < 1 || rank > 5 || len(m.Strides) != rank-1 || len(m.Box) != rank {
+	call, rank := "cuTensorMapEncodeTiled", len(m.Dims)
+	if w := m.Windows; w != nil {
+		call = "cuTensorMapEncodeIm2col"
+		if rank != 4 || len(m.Strides) != 3 || len(m.Box) != 2 || !w.Valid(m.Dims) {
+			return fmt.Errorf("%s: windows %+v on images of dims %d, strides %d, box %d", call, *w, m.Dims, m.Strides, m.Box)
+		}
+	} else if rank < 1 || rank > 5 || len(m.Strides) != rank-1 || len(m.Box) != rank {
 		return fmt.Errorf("%s: %d dims (want 1 to 5), %d strides (want one less), %d sides of the box (want as many)",
 			call, rank, len(m.Strides), len(m.Box))
 	}
@@ -60,6 +64,15 @@ func (g *device) EncodeMap(m *kernels.TensorMap, base driver.Ptr, to *[128]byte)
 	strides := append([]uint64{}, m.Strides...)
 	strides = append(strides, 0) // so that there is a first stride
 	err := g.native(call, func(c C.CUcontext) C.CUresult {
+		if w := m.Windows; w != nil {
+			upper := w.Upper(m.Dims)
+			lower := [2]C.int{C.int(w.First[0]), C.int(w.First[1])}
+			last := [2]C.int{C.int(upper[0]), C.int(upper[1])}
+			steps := [4]C.cuuint32_t{1, C.cuuint32_t(w.Step[0]), C.cuuint32_t(w.Step[1]), 1}
+			return C.fusec_encode_windows(c, kind, C.CUdeviceptr(base), (*C.cuuint64_t)(unsafe.Pointer(&m.Dims[0])),
+				(*C.cuuint64_t)(unsafe.Pointer(&strides[0])), &lower[0], &last[0], C.int(m.Box[0]), C.int(m.Box[1]), &steps[0],
+				swizzle, unsafe.Pointer(to))
+		}
 		return C.fusec_encode(c, kind, C.int(rank), C.CUdeviceptr(base), (*C.cuuint64_t)(unsafe.Pointer(&m.Dims[0])),
 			(*C.cuuint64_t)(unsafe.Pointer(&strides[0])), (*C.cuuint32_t)(unsafe.Pointer(&m.Box[0])), swizzle,
 			unsafe.Pointer(to))

@@ -18,9 +18,10 @@ struct Map {
   uint64_t base;
   struct { uint32_t last, box; } axes[5];
   uint64_t strides[4];
-  uint32_t rank, size, swizzle, dtype;
+  uint32_t rank, size, swizzle;
+  struct __attribute__((packed)) { uint8_t step; int8_t first; uint32_t count; } windows[2];  // of columns and rows; steps of 0: none
 };
-static_assert(sizeof(Map) == 104, "as EncodeMap writes it");
+static_assert(sizeof(Map) == 112, "as EncodeMap writes it");
 
 // A Counter is the meaning of the 8 bytes of an mbarrier: a phase is over when no arrival and no byte is missing.
 struct Counter {
@@ -47,6 +48,40 @@ inline void settle(Counter *c) {
 struct Box {
   Map map;
   int64_t at[5];
+  int64_t offset[2];  // of a tap, along columns and rows
+
+  uint32_t rows() const {
+    uint32_t n = 1;
+    for (uint32_t i = 1; i < map.rank; i++) n *= map.axes[i].box;
+    return n;
+  }
+
+  // find says where row r of the box is, if it is in the tensor: of a map with windows, at the r-th position from `at` on, which
+  // go along a row of positions, to the next one, and to the next image.
+  bool find(uint32_t r, const uint8_t **row) const {
+    int64_t x[5];
+    bool inside = true;
+    *row = reinterpret_cast<const uint8_t *>(map.base);
+    for (uint32_t i = 1, rest = r; i < map.rank; i++) {
+      x[i] = at[i] + rest % map.axes[i].box;
+      rest /= map.axes[i].box;
+    }
+    if (map.windows[0].step) {
+      int64_t carry = r;
+      for (int i = 0; i < 2; i++) {
+        const auto &w = map.windows[i];
+        const int64_t position = (at[1 + i] - w.first) / w.step + carry;
+        carry = position / w.count;
+        x[1 + i] = position % w.count * w.step + w.first + offset[i];
+      }
+      x[3] = at[3] + carry;
+    }
+    for (uint32_t i = 1; i < map.rank; i++) {
+      inside = inside && x[i] >= 0 && x[i] <= map.axes[i].last;
+      *row += x[i] * int64_t(map.strides[i - 1]);
+    }
+    return inside;
+  }
 };
 
 // A Copy that is under way.
@@ -75,18 +110,10 @@ inline void box(const Copy &c) {
   const Map &m = c.box->map;
   const int64_t *at = c.box->at;
   const uint32_t width = m.axes[0].box * m.size;
-  uint32_t rows = 1;
-  for (uint32_t i = 1; i < m.rank; i++) rows *= m.axes[i].box;
   const uint64_t begin = reinterpret_cast<uint64_t>(c.to);
-  for (uint32_t r = 0; r < rows; r++) {
-    bool inside = true;
-    const uint8_t *row = reinterpret_cast<const uint8_t *>(m.base);
-    for (uint32_t i = 1, rest = r; i < m.rank; i++) {
-      const int64_t x = at[i] + rest % m.axes[i].box;
-      rest /= m.axes[i].box;
-      inside = inside && x >= 0 && x <= m.axes[i].last;
-      row += x * int64_t(m.strides[i - 1]);
-    }
+  for (uint32_t r = 0, rows = c.box->rows(); r < rows; r++) {
+    const uint8_t *row;
+    const bool inside = c.box->find(r, &row);
     for (uint32_t e = 0; e < m.axes[0].box; e++) {
       // The swizzle permutes pieces of 16 bytes by bits of the address.
       uint64_t p = begin + uint64_t(r) * width + e * m.size;
@@ -189,13 +216,22 @@ void fusec_counter_wait(unsigned long long *p, unsigned phase) {
   pause(AT_COUNTER);
 }
 
-void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, unsigned mask) {
+// offset is that of a tap, for a map with windows.
+void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, const int *offset, unsigned mask) {
   auto box = std::make_shared<async::Box>();
   memcpy(&box->map, map, sizeof box->map);
   const async::Map &m = box->map;
   if (reinterpret_cast<uint64_t>(map) % 64) fail("a tensor map at %p, which is no multiple of 64", map);
   if (memcmp(m.mark, "fusecmap", 8)) fail("a tensor map that nobody has encoded");
   if (int(m.rank) != rank) fail("%d coordinates for a tensor map of %u axes", rank, m.rank);
+  if (!offset != !m.windows[0].step) fail("a tensor map %s windows for a copy of the other kind", offset ? "without" : "with");
+  for (int i = 0; offset && i < 2; i++) {
+    const int64_t along = at[1 + i] - m.windows[i].first;
+    if (along < 0 || along % m.windows[i].step || along / m.windows[i].step >= m.windows[i].count)
+      fail("a copy begins at %d along axis %d, which is no position of a window", at[1 + i], 1 + i);
+    if (offset[i] < 0 || offset[i] > 255) fail("a tap is %d from the first", offset[i]);
+    box->offset[i] = offset[i];
+  }
   if (reinterpret_cast<uint64_t>(to) % 128) fail("a box is copied to %p, which is no multiple of 128", to);
   async::Copy c = {};
   c.bytes = m.size;
@@ -204,18 +240,12 @@ void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const in
     c.bytes *= m.axes[i].box;
   }
   // The parts of the tensor that the box meets have to be memory with something in it.
-  for (uint32_t r = 0, rows = c.bytes / (m.axes[0].box * m.size); r < rows; r++) {
-    uint64_t row = m.base;
-    bool inside = true;
-    for (uint32_t i = 1, rest = r; i < m.rank; i++) {
-      const int64_t x = box->at[i] + rest % m.axes[i].box;
-      rest /= m.axes[i].box;
-      inside = inside && x >= 0 && x <= m.axes[i].last;
-      row += x * int64_t(m.strides[i - 1]);
-    }
+  for (uint32_t r = 0, rows = box->rows(); r < rows; r++) {
+    const uint8_t *row;
+    const bool inside = box->find(r, &row);
     const int64_t end = int64_t(m.axes[0].last) + 1;
     const int64_t lo = std::max<int64_t>(box->at[0], 0), hi = std::min<int64_t>(box->at[0] + m.axes[0].box, end);
-    if (inside && lo < hi) memory::access(reinterpret_cast<void *>(row + lo * m.size), (hi - lo) * m.size, false);
+    if (inside && lo < hi) memory::access(row + lo * m.size, (hi - lo) * m.size, false);
   }
   c.box = std::move(box);
   counter(bar);

@@ -14,7 +14,8 @@ void fusec_copy_wait(int left);
 void fusec_counter_init(unsigned long long *p, int count);
 void fusec_counter_arrive(unsigned long long *p, int rank, int bytes);
 void fusec_counter_wait(unsigned long long *p, unsigned phase);
-void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, unsigned mask);
+void fusec_tma_load(void *to, const void *map, unsigned long long *bar, const int *at, int rank, const int *offset,
+                    unsigned mask);
 void fusec_bulk_load(void *to, const void *from, int bytes, unsigned long long *bar);
 void fusec_bulk_store(void *to, const void *from, int bytes);
 void fusec_bulk_commit();
@@ -68,13 +69,24 @@ inline void named_sync(int id, int threads) { fusec_barrier(id, threads, true); 
 inline void named_arrive(int id, int threads) { fusec_barrier(id, threads, false); }
 template <class Map, class... Int> inline void tma_load(void *to, const Map *map, unsigned long long *bar, Int... at) {
   const int c[] = {int(at)...};
-  fusec_tma_load(to, map, bar, c, sizeof...(at), 0);
+  fusec_tma_load(to, map, bar, c, sizeof...(at), nullptr, 0);
 }
 template <class Map>
 inline void tma_multicast(void *to, const Map *map, unsigned long long *bar, int c0, int c1, int c2, int c3,
                           unsigned mask) {
   const int c[] = {c0, c1, c2, c3};
-  fusec_tma_load(to, map, bar, c, 4, mask);
+  fusec_tma_load(to, map, bar, c, 4, nullptr, mask);
+}
+template <class Map>
+inline void tma_patches(void *to, const Map *map, unsigned long long *bar, int c, int x, int y, int n, int dx, int dy) {
+  const int at[] = {c, x, y, n}, offset[] = {dx, dy};
+  fusec_tma_load(to, map, bar, at, 4, offset, 0);
+}
+template <class Map>
+inline void tma_patches_multicast(void *to, const Map *map, unsigned long long *bar, int c, int x, int y, int n, int dx, int dy,
+                                  unsigned mask) {
+  const int at[] = {c, x, y, n}, offset[] = {dx, dy};
+  fusec_tma_load(to, map, bar, at, 4, offset, mask);
 }
 inline void bulk_load(void *to, const void *from, int bytes, unsigned long long *bar) {
   fusec_bulk_load(to, from, bytes, bar);
