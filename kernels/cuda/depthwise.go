@@ -57,10 +57,10 @@ func (m *matmul) depthwiseSteps() (*Kernel, cut) {
 }
 
 const (
-	// leastChunk is how many positions a block of the gradient for depthwise filters sums at least.
-	leastChunk = 64
-	// mostTaps is how many taps of a row a thread sums at once at most.
-	mostTaps = 8
+	// leastChunk is how many strips of positions a part of a block of the gradient for depthwise filters sums at least.
+	leastChunk = 4
+	// mostTaps is how many taps a thread sums at once at most, and mostSums how many sums it keeps.
+	mostTaps, mostSums = 9, 40
 )
 
 // depthwiseFilterGrad makes the gradient of a depthwise convolution for its filters: sums over chunks of positions, which a
@@ -73,17 +73,28 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	if n == 0 {
 		return &Kernel{}
 	}
+	rows, taps, strip := s[0].taps, s[1].taps, stripLength
+	if rows*taps > mostTaps {
+		rows = 1
+	}
+	if taps > mostTaps {
+		taps = 1
+	}
+	if (strip-1)*s[1].stride+(taps-1)*s[1].step+1 > mostSpan {
+		taps, strip = 1, 1
+	}
 	vec, width := q.vec(), 16/x.DType.Size()
-	for channels%width != 0 {
+	for channels%width != 0 || rows*taps*width > mostSums && width > 1 {
 		width /= 2
 	}
-	rows, taps := s[0].taps, s[1].taps
-	if taps > mostTaps {
-		rows, taps = rows*taps, 1
+	lanes := 32
+	for lanes/2*width >= channels {
+		lanes /= 2
 	}
-	groups := ceilDiv(channels, 32*width)
-	chunks := max(1, min(ceilDiv(q.rows(), leastChunk), ceilDiv(4*cfg.Chip.SMs, groups*rows)))
-	chunk := max(ceilDiv(q.rows(), chunks), 1)
+	groups, across := ceilDiv(channels, lanes*width), s[0].taps/rows*(s[1].taps/taps)
+	strips := q.images * s[0].positions * ceilDiv(s[1].positions, strip)
+	chunks := max(1, min(ceilDiv(strips, leastChunk*blockThreads/lanes), ceilDiv(4*cfg.Chip.SMs, groups*across)))
+	chunk := max(ceilDiv(strips, chunks), 1)
 	yVec := width
 	for (y.Layout.Offset|y.Layout.Stride[2])%yVec != 0 {
 		yVec /= 2
@@ -93,13 +104,14 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	q.write(u)
 	u.printf("};\n\n")
 	partial := u.scratch(sum, "partial", 0)
-	u.entry("chunks", blockThreads, fmt.Sprintf("depthwise_filters<Problem::Image, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s, %s + %d, %s + %d);",
-		width, s[1].taps, taps, channels, chunk, min(vec, width)*x.DType.Size(), yVec*x.DType.Size(), y.Layout.Stride[2],
-		y.Layout.Stride[3], partial, u.arg(0), x.Layout.Offset, u.arg(1), y.Layout.Offset))
+	u.entry("chunks", blockThreads, fmt.Sprintf(
+		"depthwise_filters<Problem::Image, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s, %s + %d, %s + %d);", width, lanes, rows,
+		taps, strip, channels, chunk, min(vec, width)*x.DType.Size(), yVec*x.DType.Size(), y.Layout.Stride[2], y.Layout.Stride[3],
+		partial, u.arg(0), x.Layout.Offset, u.arg(1), y.Layout.Offset))
 	u.entry("sums", blockThreads, fmt.Sprintf("add_blocks<%s, %d, %d, 1>(%s + %d, %s);", sum, chunks, n, u.result(0),
 		w.Layout.Offset, partial))
 	steps := []Step{
-		{Entry: "chunks", Grid: [3]int{groups, chunks, rows}, Block: blockThreads},
+		{Entry: "chunks", Grid: [3]int{groups, chunks, across}, Block: blockThreads},
 		{Entry: "sums", Grid: [3]int{ceilDiv(n, 32), 1, 1}, Block: blockThreads, Shared: 8 * 32 * 8},
 	}
 	return u.kernel(int64(chunks)*int64(n)*int64(w.DType.Size()), steps, "gemm", "patches", "depthwise")

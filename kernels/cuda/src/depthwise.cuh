@@ -55,46 +55,71 @@ DEVICE void depthwise(const Body &body, const typename P::A *x, const typename P
   }
 }
 
-// depthwise_filters sums x·dy over a chunk of CHUNK positions for each tap and channel: partial [chunks][KH][KW][CHANNELS]. A
-// block of eight rows of 32 threads takes W channels and TAPS taps, number blockIdx.z of them, in each thread; the sums of
-// the rows are added in order. Positions of dy are D_P, its channels D_C elements apart.
-template <class I, int W, int KW, int TAPS, int CHANNELS, int CHUNK, int ALIGN_X, int ALIGN_Y, i64 D_P, i64 D_C, class S, class T>
+// depthwise_filters sums x·dy over a chunk of CHUNK strips of STRIP positions beside each other, for each tap and channel:
+// partial [chunks][KH·KW][CHANNELS]. Threads take W channels each, LANES beside each other, and the blocks along z ROWS rows of
+// TAPS taps. A column of the image is read once for all positions that it is under. The sums of the 256/LANES parts of a block
+// are added in order. Positions of dy are D_P, its channels D_C elements apart.
+template <class I, int W, int LANES, int ROWS, int TAPS, int STRIP, int CHANNELS, int CHUNK, int ALIGN_X, int ALIGN_Y, i64 D_P,
+          i64 D_C, class S, class T>
 DEVICE void depthwise_filters(S *partial, const T *x, const T *dy) {
-  __shared__ S turn[8][32 * W];
-  const int lane = threadIdx.x % 32, part = threadIdx.x / 32, c = (blockIdx.x * 32 + lane) * W;
-  const int tap = blockIdx.z * TAPS, ky = tap / KW, kx = tap % KW;
-  Vec<S, W> sum[TAPS];
+  constexpr int PARTS = 256 / LANES, STRIPS = (I::OW + STRIP - 1) / STRIP, ALL = I::ROWS / I::OW * STRIPS;
+  constexpr int SPAN = (STRIP - 1) * I::SX + (TAPS - 1) * I::DX + 1, ACROSS = I::KW / TAPS;
+  __shared__ S turn[PARTS][LANES * W];
+  const int lane = threadIdx.x % LANES, part = threadIdx.x / LANES, c = (blockIdx.x * LANES + lane) * W;
+  const int ky = blockIdx.z / ACROSS * ROWS, kx = blockIdx.z % ACROSS * TAPS;
+  Vec<S, W> sum[ROWS * TAPS];
 #pragma unroll
-  for (int t = 0; t < TAPS; t++) sum[t] = splat<W>(S(0));
+  for (int t = 0; t < ROWS * TAPS; t++) sum[t] = splat<W>(S(0));
   if (c < CHANNELS) {
-    const int begin = blockIdx.y * CHUNK, end = least(begin + CHUNK, I::ROWS);
-#pragma unroll 2
-    for (int p = begin + part; p < end; p += 8) {
-      const PatchRow<I> at(p);
-      if (u32(at.y + ky * I::DY) >= u32(I::H)) continue;
-      const Vec<S, W> g = load<S, W, int(D_C), ALIGN_Y>(dy + p * D_P + c * D_C);
+    const int begin = blockIdx.y * CHUNK, end = least(begin + CHUNK, ALL);
+#pragma unroll 1
+    for (int e = begin + part; e < end; e += PARTS) {
+      const int ox = e % STRIPS * STRIP, q = e / STRIPS, oy = q % I::OH, first = ox * I::SX + I::X0 + kx * I::DX;
+      const T *const image = x + q / I::OH * I::S_N + c * I::S_C;
+      Vec<S, W> g[STRIP];
 #pragma unroll
-      for (int t = 0; t < TAPS; t++) {
-        if (u32(at.x + (kx + t) * I::DX) >= u32(I::WIDTH)) continue;
-        const Vec<S, W> v = load<S, W, int(I::S_C), ALIGN_X>(
-            x + at.at + ky * (I::DY * I::S_Y) + (kx + t) * (I::DX * I::S_X) + c * I::S_C);
+      for (int s = 0; s < STRIP; s++) {
+        if (I::OW % STRIP == 0 || ox + s < I::OW) g[s] = load<S, W, int(D_C), ALIGN_Y>(dy + (i64(q) * I::OW + ox + s) * D_P + c * D_C);
+      }
 #pragma unroll
-        for (int i = 0; i < W; i++) sum[t][i] += v[i] * g[i];
+      for (int r = 0; r < ROWS; r++) {
+        const int row = oy * I::SY + I::Y0 + (ky + r) * I::DY;
+        if (u32(row) >= u32(I::H)) continue;
+#pragma unroll
+        for (int j = 0; j < SPAN; j++) {
+          bool used = false;
+#pragma unroll
+          for (int t = 0; t < TAPS; t++) {
+            const int to = j - t * I::DX;
+            used = used || to >= 0 && to % I::SX == 0 && to / I::SX < STRIP;
+          }
+          const int col = first + j;
+          if (!used || u32(col) >= u32(I::WIDTH)) continue;
+          const Vec<S, W> v = load<S, W, int(I::S_C), ALIGN_X>(image + row * I::S_Y + col * I::S_X);
+#pragma unroll
+          for (int t = 0; t < TAPS; t++) {
+            const int to = j - t * I::DX;
+            if (to < 0 || to % I::SX != 0 || to / I::SX >= STRIP) continue;
+            if (I::OW % STRIP != 0 && ox + to / I::SX >= I::OW) continue;
+#pragma unroll
+            for (int i = 0; i < W; i++) sum[r * TAPS + t][i] += v[i] * g[to / I::SX][i];
+          }
+        }
       }
     }
   }
 #pragma unroll
-  for (int t = 0; t < TAPS; t++) {
+  for (int t = 0; t < ROWS * TAPS; t++) {
 #pragma unroll
     for (int i = 0; i < W; i++) turn[part][lane * W + i] = sum[t][i];
     __syncthreads();
-    for (int i = threadIdx.x; i < 32 * W; i += 256) {
-      const int channel = blockIdx.x * 32 * W + i;
+    for (int i = threadIdx.x; i < LANES * W; i += 256) {
+      const int channel = blockIdx.x * LANES * W + i, tap = (ky + t / TAPS) * I::KW + kx + t % TAPS;
       if (channel >= CHANNELS) break;
       S total = 0;
 #pragma unroll
-      for (int r = 0; r < 8; r++) total += turn[r][i];
-      partial[((i64(blockIdx.y) * gridDim.z + blockIdx.z) * TAPS + t) * CHANNELS + channel] = total;
+      for (int r = 0; r < PARTS; r++) total += turn[r][i];
+      partial[(i64(blockIdx.y) * I::KH * I::KW + tap) * CHANNELS + channel] = total;
     }
     __syncthreads();
   }
