@@ -348,10 +348,13 @@ func lossError(p fusec.Precision) float64 {
 	return 2e-2
 }
 
-// check compares the loss of the first step with that of the forward pass on the CPU.
-func (c trainingCase) check(v *gpuValues) error {
+// checkLoss compares the loss of the first step with that of the forward pass on the CPU.
+func checkLoss(v *gpuValues) error { return checkLossOf(v, v.graph) }
+
+// checkLossOf is checkLoss for a work with another graph of the same sources for the CPU.
+func checkLossOf(v *gpuValues, g *graph.Graph) error {
 	got := v.out["loss"].Float(0)
-	want, err := c.loss(v)
+	want, err := firstLoss(v, g)
 	if err != nil {
 		return err
 	}
@@ -361,11 +364,11 @@ func (c trainingCase) check(v *gpuValues) error {
 	return nil
 }
 
-// loss is the first loss on the CPU.
-func (c trainingCase) loss(v *gpuValues) (_ float64, err error) {
+// firstLoss is the first loss on the CPU.
+func firstLoss(v *gpuValues, g *graph.Graph) (_ float64, err error) {
 	w := *v.work
 	w.optimizer = nil
-	u := &gpuValues{work: &w, graph: v.graph, in: v.in}
+	u := &gpuValues{work: &w, graph: g, in: v.in}
 	p, err := u.compile("cpu", fusec.F32)
 	if err != nil {
 		return 0, err

@@ -7,6 +7,7 @@ import (
 
 	"fusec"
 	"fusec/graph"
+	"fusec/graph/optim"
 )
 
 // convPrecisions are those that convolutions are measured in.
@@ -20,11 +21,13 @@ func convWorks(small bool) []*gpuWork {
 		{64, 112, 64, 64, 3, 2, 64}, {64, 56, 128, 128, 3, 1, 128}}
 	gradients := []convLayer{layers[1], layers[2], layers[4], layers[9]}
 	networks := []convNetwork{{"resnet18", 64, 224, resNet18(64)}, {"resnet50", 64, 224, resNet50(64)},
-		{"mobilenet", 64, 224, mobileNet}}
+		{"mobilenet", 64, 224, mobileNet}, {"resnet50", 1, 224, resNet50(64)}}
+	trained := convTraining{networks[1], 1000}
 	if small {
 		layers = []convLayer{{2, 9, 3, 8, 3, 2, 1}, {1, 6, 8, 8, 3, 1, 8}}
-		gradients = layers[:1]
+		gradients = []convLayer{{2, 8, 8, 8, 3, 2, 1}, layers[1]}
 		networks = []convNetwork{{"resnet18", 1, 16, resNet18(4)}}
+		trained = convTraining{convNetwork{"resnet18", 2, 40, resNet18(4)}, 8}
 	}
 	var list []*gpuWork
 	for _, p := range convPrecisions {
@@ -34,11 +37,12 @@ func convWorks(small bool) []*gpuWork {
 		for _, l := range gradients {
 			list = append(list, l.imageGradient(p), l.filterGradient(p))
 		}
+		list = append(list, layers[0].filterGradient(p)) // images have no gradient
 		for _, n := range networks {
 			list = append(list, n.work(p))
 		}
 	}
-	return list
+	return append(list, trained.work(fusec.BF16))
 }
 
 // elementOf is the type that values have in memory.
@@ -240,6 +244,7 @@ type convNet struct {
 	flops  float64
 	scales map[string]float64
 	number int
+	norms  bool // batch norms in training, in place of biases
 }
 
 // conv appends a layer of n columns; more, if not nil, is added to its result before the rectifier.
@@ -253,8 +258,31 @@ func (c *convNet) conv(x *graph.Node, columns, kernel, stride, groups int, more 
 	if more != nil {
 		c.scales[name+".w"] /= 4 // sums of residuals grow else
 	}
+	if c.norms {
+		return c.normed(l, name, x, more)
+	}
 	w, bias := c.b.Param(name+".w", l.filters(c.dtype)), c.b.Param(name+".b", graph.TypeOf(c.dtype, columns))
 	return l.add(c.b, c.dtype, x, w, bias, more)
+}
+
+// normed appends a layer with a batch norm in training, whose running statistics are states. Parameters and the norm are in f32;
+// what convolutions, norms, sums and rectifiers make of images is rounded to the net's type, as PyTorch's autocast stores it.
+func (c *convNet) normed(l convLayer, name string, x, more *graph.Node) *graph.Node {
+	y := c.b.CastTo(c.dtype, c.b.Add(l.op(), x, c.b.CastTo(c.dtype, c.b.Param(name+".w", l.filters(graph.F32)))))
+	s := y.Type.Shape
+	pixels := func(x *graph.Node) *graph.Node { return c.b.Reshape(x, s.Elems()/l.columns, l.columns) }
+	channels := graph.TypeOf(graph.F32, l.columns)
+	mean, variance := c.b.State(name+".mean", channels), c.b.State(name+".variance", channels)
+	norm := c.b.Add(graph.BatchNorm{Eps: normEps, Momentum: 0.9, Train: true}, c.b.CastTo(graph.F32, pixels(y)),
+		c.b.Param(name+".gamma", channels), c.b.Param(name+".b", channels), mean, variance)
+	c.b.Update(mean, c.b.Add(graph.Result{Index: 1}, norm))
+	c.b.Update(variance, c.b.Add(graph.Result{Index: 2}, norm))
+	round := func(x *graph.Node) *graph.Node { return c.b.CastTo(graph.F32, c.b.CastTo(c.dtype, x)) }
+	y = round(norm)
+	if more != nil {
+		y = round(c.b.Binary(graph.Add, y, c.b.CastTo(graph.F32, pixels(more))))
+	}
+	return c.b.Reshape(c.b.CastTo(c.dtype, c.b.Unary(graph.Relu, y)), s.Slice()...)
 }
 
 // stem is the first layer of a residual network, and a pool.
@@ -372,4 +400,52 @@ func (n convNetwork) check(v *gpuValues, p fusec.Precision) (err error) {
 		}
 	}
 	return nil
+}
+
+// A convTraining is a training step of a network with batch norms in training, global pooling and a linear classifier: the mean
+// square of what is left to a target, its gradients, and a step with momentum.
+type convTraining struct {
+	convNetwork
+	classes int
+}
+
+func (n convTraining) write(b *graph.Builder, d graph.DType) *convNet {
+	c := &convNet{b: b, dtype: d, scales: map[string]float64{}, norms: true}
+	x := n.layers(c, b.CastTo(d, b.Input("x", graph.TypeOf(graph.F32, n.batch, n.size, n.size, 3))))
+	x = b.Reduce(graph.Mean, b.CastTo(graph.F32, x), false, 1, 2)
+	width := x.Type.Shape.At(1)
+	c.flops += 2 * float64(n.batch*width*n.classes)
+	c.scales["w"], c.scales["b"] = 1/math.Sqrt(float64(width)), 0.1
+	y := Linear(b, x, b.Param("w", graph.TypeOf(graph.F32, width, n.classes)), b.Param("b", graph.TypeOf(graph.F32, n.classes)))
+	far := b.Binary(graph.Sub, y, b.Input("target", y.Type))
+	b.Output("loss", b.Reduce(graph.Mean, b.Unary(graph.Square, far), false, 0, 1))
+	return c
+}
+
+// check compares the first loss with that of the network in f32 on the CPU.
+func (n convTraining) check(v *gpuValues) error {
+	b := graph.NewBuilder(n.name)
+	n.write(b, graph.F32)
+	g, err := b.Graph()
+	if err != nil {
+		return err
+	}
+	return checkLossOf(v, g)
+}
+
+func (n convTraining) work(p fusec.Precision) *gpuWork {
+	c := n.write(graph.NewBuilder(n.name), elementOf(p))
+	w := &gpuWork{name: fmt.Sprintf("conv %v autocast %s b%d training step", p, n.name, n.batch), work: 3 * c.flops, unit: teraFLOPs,
+		precision: p, scale: c.scales, fill: map[string]func(*graph.Tensor){},
+		build: func(b *graph.Builder) { n.write(b, elementOf(p)) }, check: n.check,
+		optimizer: &optim.Optimizer{Rule: optim.Momentum{Mu: 0.9}, Rate: optim.Constant(1e-3)}}
+	ones := func(t *graph.Tensor) {
+		for i := range t.Type.Shape.Elems() {
+			t.SetFloat(i, 1)
+		}
+	}
+	for i := range c.number {
+		w.fill[fmt.Sprint(i, ".gamma")], w.fill[fmt.Sprint(i, ".variance")] = ones, ones
+	}
+	return w
 }

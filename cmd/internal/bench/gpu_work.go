@@ -296,7 +296,7 @@ func (c trainingCase) work(p fusec.Precision) *gpuWork {
 	return &gpuWork{
 		name: fmt.Sprintf("training step %s L%dd%db%ds%d", mode, c.layers, c.width, c.batch, c.seq), unit: teraFLOPs,
 		work:      72*tokens*float64(c.layers)*width*width + 6*float64(c.layers)*tokens*float64(c.seq)*width,
-		precision: p, build: c.build, scale: c.scales(), check: c.check,
+		precision: p, build: c.build, scale: c.scales(), check: checkLoss,
 		optimizer: &optim.Optimizer{Rule: optim.AdamW{Decay: 0.01}, Rate: optim.Constant(1e-4)},
 	}
 }

@@ -184,14 +184,15 @@ def moe():
 
 
 class Layer(torch.nn.Module):
-    """A convolution with a bias and a rectifier; `more` is added before that."""
+    """A convolution with a bias or a batch norm, and a rectifier; `more` is added before that."""
 
-    def __init__(self, channels, columns, kernel, stride=1, groups=1):
+    def __init__(self, channels, columns, kernel, stride=1, groups=1, norm=False):
         super().__init__()
-        self.conv = torch.nn.Conv2d(channels, columns, kernel, stride, kernel // 2, groups=groups)
+        self.conv = torch.nn.Conv2d(channels, columns, kernel, stride, kernel // 2, groups=groups, bias=not norm)
+        self.norm = torch.nn.BatchNorm2d(columns) if norm else torch.nn.Identity()
 
     def forward(self, x, more=None):
-        y = self.conv(x)
+        y = self.norm(self.conv(x))
         return F.relu(y if more is None else y + more)
 
 
@@ -209,18 +210,21 @@ class Residual(torch.nn.Module):
         return self.layers[-1](x, more)
 
 
-def resnet(blocks, bottleneck):
-    parts, c = [Layer(3, 64, 7, 2), torch.nn.MaxPool2d(3, 2, 1)], 64
+def resnet(blocks, bottleneck, norm=False):
+    def layer(*sizes):
+        return Layer(*sizes, norm=norm)
+
+    parts, c = [layer(3, 64, 7, 2), torch.nn.MaxPool2d(3, 2, 1)], 64
     for i, count in enumerate(blocks):
         n = 64 << i
         out = 4 * n if bottleneck else n
         for j in range(count):
             stride = 2 if i > 0 and j == 0 else 1
-            past = Layer(c, out, 1, stride) if c != out or stride > 1 else None
+            past = layer(c, out, 1, stride) if c != out or stride > 1 else None
             if bottleneck:
-                layers = [Layer(c, n, 1), Layer(n, n, 3, stride), Layer(n, out, 1)]
+                layers = [layer(c, n, 1), layer(n, n, 3, stride), layer(n, out, 1)]
             else:
-                layers = [Layer(c, n, 3, stride), Layer(n, n, 3)]
+                layers = [layer(c, n, 3, stride), layer(n, n, 3)]
             parts.append(Residual(layers, past))
             c = out
     return torch.nn.Sequential(*parts)
@@ -257,8 +261,8 @@ def conv():
     layers = [(64, 224, 3, 64, 7, 2, 1), (64, 56, 64, 64, 3, 1, 1), (64, 56, 64, 128, 3, 2, 1), (64, 28, 128, 128, 3, 1, 1),
               (64, 14, 256, 256, 3, 1, 1), (64, 7, 512, 512, 3, 1, 1), (64, 56, 256, 64, 1, 1, 1), (64, 56, 256, 512, 1, 2, 1),
               (64, 112, 64, 64, 3, 2, 64), (64, 56, 128, 128, 3, 1, 128)]
-    networks = [("resnet18", lambda: resnet([2, 2, 2, 2], False)), ("resnet50", lambda: resnet([3, 4, 6, 3], True)),
-                ("mobilenet", mobilenet)]
+    networks = [("resnet18", 64, lambda: resnet([2, 2, 2, 2], False)), ("resnet50", 64, lambda: resnet([3, 4, 6, 3], True)),
+                ("mobilenet", 64, mobilenet), ("resnet50", 1, lambda: resnet([3, 4, 6, 3], True))]
     for precision in ["bf16", "tf32", "f32"]:
         tf32(precision == "tf32")
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
@@ -282,22 +286,60 @@ def conv():
                 flops, dy = flops_of(net, x), torch.randn_like(net(x))
             figure(name, "cuDNN", lambda: captured(run(net, x)), flops)
             figure(name, "torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
-            if i not in (1, 2, 4, 9):
+            if i not in (0, 1, 2, 4, 9):
                 continue
             c = net.conv
             for what, mask in [("image", [True, False, False]), ("filter", [False, True, False])]:
+                if i == 0 and what == "image":
+                    continue  # images have no gradient
 
                 def gradient():
                     torch.ops.aten.convolution_backward(dy, x, c.weight, None, c.stride, c.padding, c.dilation, False, [0, 0],
                                                         groups, mask)
 
                 figure(f"{name} {what} gradient", "cuDNN", lambda: captured(gradient), flops)
-        for name, make in networks:
-            net, x = last(make()), last(normal(64, 3, 224, 224))
+        for name, batch, make in networks:
+            name = f"conv {precision} {name} b{batch}"
+            if only not in name:
+                continue
+            net, x = last(make()), last(normal(batch, 3, 224, 224))
             with torch.no_grad():
                 flops = flops_of(net, x)
-            figure(f"conv {precision} {name} b64", "cuDNN", lambda: captured(run(net, x)), flops)
-            figure(f"conv {precision} {name} b64", "torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
+            figure(name, "cuDNN", lambda: captured(run(net, x)), flops)
+            figure(name, "torch.compile", lambda: captured(run(torch.compile(net), x)), flops)
+    conv_training()
+
+
+def conv_training():
+    """A step of training a ResNet-50 with batch norms, by autocast, channels last: forward, backward, a step with momentum."""
+    name, batch = "conv bf16 autocast resnet50 b64 training step", 64
+    if only not in name:
+        return
+    tf32(False)
+    last = torch.channels_last
+    x, target = normal(batch, 3, 224, 224).to(memory_format=last), normal(batch, 1000)
+    body = resnet([3, 4, 6, 3], True, True)
+    net = torch.nn.Sequential(body, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(2048, 1000))
+    net = net.to(GPU, memory_format=last)
+    with torch.no_grad():
+        flops = 3 * (flops_of(net, x) + 2.0 * batch * 2048 * 1000)
+
+    def step(compiler):
+        opt = torch.optim.SGD(net.parameters(), lr=1e-3, momentum=0.9, fused=True)
+        model = compiler(net)
+
+        def run():
+            with torch.autocast(GPU, torch.bfloat16):
+                loss = F.mse_loss(model(x), target)
+            loss.backward()
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+
+        return run
+
+    figure(name, "torch eager", lambda: step(lambda m: m), flops, warm=5)
+    figure(name, "torch.compile", lambda: step(torch.compile), flops, warm=5)
+    figure(name, "torch.compile, CUDA graph", lambda: captured(step(torch.compile)), flops, warm=5)
 
 
 class Block(torch.nn.Module):
