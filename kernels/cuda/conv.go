@@ -194,6 +194,7 @@ func (c *convolution) multiply(m *matmul, s [2]slide) {
 	m.a.flatten()
 	if m.a.patches != nil && m.math() != "" {
 		m.widen()
+		m.k = m.a.patches.cols()
 	}
 	c.layFilters(m, s)
 }
@@ -222,7 +223,7 @@ func (m *matmul) widen() {
 		w*size, m.a.made, w, w, q.channels, wide, height, width, q.stride[0], q.stride[1], q.stride[2], q.stride[3], from, q.offset))
 	m.before = append(m.before, m.elementStep(entry, n))
 	q.channels, q.offset, q.stride = wide, 0, [4]int{height * width * wide, width * wide, wide, 1}
-	m.a.offset, m.k = 0, q.cols()
+	m.a.offset = 0
 }
 
 // taps is the layout of the filters of a class, [rows, columns, channels, columns of the result] of the first group.

@@ -169,6 +169,12 @@ func TestConvFilterGrad(t *testing.T) {
 				Groups: groups, KH: 3, KW: 3, Layout: graph.NHWC}
 			l.add(op, l.tensor(graph.F32, 2, 40, 41, 16), l.tensor(graph.F32, 2, 40, 41, 16))
 		}
+		for _, d := range []graph.DType{graph.F32, graph.BF16} { // of images whose channels are filled up
+			op := graph.Conv2DFilterGrad{Stride: graph.IntsOf(2, 2), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(3, 3, 3, 3),
+				Groups: 1, KH: 7, KW: 7, Layout: graph.NHWC}
+			check := l.add(op, l.tensor(d, 2, 20, 21, 3), l.tensor(d, 2, 10, 11, 64))
+			check.Config.Precision, check.Compare = cuda.BF16, within(cuda.BF16)
+		}
 		cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(chip)), l.checks...)
 	}
 }

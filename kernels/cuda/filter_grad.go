@@ -36,6 +36,12 @@ func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg C
 	m.a.flatten()
 	m.b = factor{arg: 1, dtype: args[1].DType, outer: y.Stride[3], k: y.Stride[2], offset: y.Offset,
 		batch: []int{0, 0, 0, columns * y.Stride[3]}}
+	if m.a.patches != nil && m.math() != "" {
+		if m.widen(); q.channels != channels {
+			m.m, m.filled = q.cols(), channels
+			m.space = graph.ShapeOf(op.KH, op.KW, q.channels, op.Groups, columns)
+		}
+	}
 	if err := m.write(); err != nil {
 		return nil, err
 	}

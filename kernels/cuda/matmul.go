@@ -94,6 +94,9 @@ func (m *matmul) writeBody() error {
 	p := m.product
 	coords, lines := p.coords()
 	wide := p.column
+	if p.filled > 0 {
+		lines = append(lines, fmt.Sprintf("if (%s >= %d) return;", coords[2], p.filled))
+	}
 	if p.inBody != nil {
 		coords = p.inBody(coords)
 		wide = len(coords) - 1

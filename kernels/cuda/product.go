@@ -26,6 +26,8 @@ type product struct {
 	batchAxes []int
 	// inBody, if set, turns coordinates in space into those of the body's iteration space, of which the last goes with n.
 	inBody func([]string) []string
+	// filled, if not 0, is how many rows of each space.At(2) of them are in the result; the others come from channels of zeros.
+	filled int
 	// convolves says that the product is a convolution or a gradient of one.
 	convolves bool
 }
