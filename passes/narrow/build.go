@@ -68,6 +68,9 @@ func (w *narrower) convert(f graph.Fusion, operands, results map[int]bool) conve
 		if n.Type.DType == d {
 			return n
 		}
+		if _, ok := n.Op.(graph.Cast); ok && d == w.to && n.Args[0].Type.DType == d {
+			return n.Args[0]
+		}
 		if cast[n] == nil {
 			cast[n] = b.From(n).Add(graph.Cast{To: d}, n)
 		}

@@ -71,8 +71,19 @@ type narrower struct {
 func (w *narrower) choose() {
 	kept := w.kept()
 	for _, n := range w.c.Graph.Nodes {
+		if n.Type.DType != graph.F32 {
+			continue
+		}
+		if w.exact(n) {
+			if reason := w.refused(n); reason != "" {
+				w.c.Note(n, "the result %v stays in f32: %s", n.Type, reason)
+			} else {
+				w.narrow[n] = true
+			}
+			continue
+		}
 		f, index, ok := contraction(n)
-		if !ok || n.Type.DType != graph.F32 {
+		if !ok {
 			continue
 		}
 		cast := w.cast(n)
@@ -197,12 +208,29 @@ func addShown(shown map[*graph.Node]bool, a *graph.Node) {
 	}
 }
 
-// contraction returns the fusion around a contraction that n is a result of, and the number of the result.
-func contraction(n *graph.Node) (f graph.Fusion, index int, ok bool) {
+// exact reports whether n is a result of a fusion, not of the graph, that is made of 16 bits by a cast, so that it loses nothing.
+func (w *narrower) exact(n *graph.Node) bool {
+	f, index, ok := result(n)
+	if !ok || w.handed[n] || n.Type.Shape.Elems() < w.least {
+		return false
+	}
+	y := rewrite.UnderViews(f.Body.Outputs[index].Node)
+	_, cast := y.Op.(graph.Cast)
+	return cast && y.Args[0].Type.DType == w.to
+}
+
+// result returns the fusion that n is a result of, and its number.
+func result(n *graph.Node) (f graph.Fusion, index int, ok bool) {
 	if r, isResult := n.Op.(graph.Result); isResult {
 		n, index = n.Args[0], r.Index
 	}
 	f, ok = n.Op.(graph.Fusion)
+	return f, index, ok
+}
+
+// contraction returns the fusion around a contraction that n is a result of, and the number of the result.
+func contraction(n *graph.Node) (f graph.Fusion, index int, ok bool) {
+	f, index, ok = result(n)
 	switch f.Anchor {
 	case graph.AnchorNone, graph.AnchorRow:
 		ok = false

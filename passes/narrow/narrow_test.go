@@ -46,6 +46,13 @@ func TestCastsJoin(t *testing.T) {
 			b.Output("y", b.CastTo(graph.BF16, y))
 			b.Output("sum", b.Reduce(graph.Sum, y, false, 0))
 		}, []graph.DType{graph.F32, graph.F32, graph.BF16}},
+		{"rounded, and read by others in f32", func(b *graph.Builder) {
+			y := b.CastTo(graph.BF16, attend(b))
+			wide := b.CastTo(graph.F32, y)
+			b.Output("y", y)
+			b.Output("sum", b.Reduce(graph.Sum, wide, false, 0))
+			b.Output("square", b.Binary(graph.Mul, wide, wide))
+		}, []graph.DType{graph.F32, graph.F32, graph.BF16}},
 		{"joined", func(b *graph.Builder) {
 			b.Output("y", b.CastTo(graph.BF16, b.Add(graph.Concat{}, attend(b), scaled(b, 2))))
 		}, []graph.DType{graph.BF16, graph.BF16}},
