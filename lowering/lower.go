@@ -67,6 +67,9 @@ func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
 		updateInPlace(l.p)
 	}
 	l.p.prepare(graph.Frozen(g, l.p.Frozen))
+	if l.strided != nil {
+		l.p.joinInPlace(l.strided)
+	}
 	plan(l.p)
 	return l.p, nil
 }
@@ -91,6 +94,7 @@ type lowerer struct {
 
 	copyUpdates bool
 	cannotUndo  bool
+	strided     func(op graph.Op, args, results []graph.Operand) bool // see [Strides], or nil
 	inPlace     inPlace
 }
 

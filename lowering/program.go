@@ -94,7 +94,7 @@ func (l *Launch) Operands() (args, results []graph.Operand) {
 		args = append(args, graph.Operand{DType: v.DType, Layout: v.Layout})
 	}
 	for _, v := range l.Results {
-		over := 1 + slices.IndexFunc(l.Args, func(a View) bool { return a.Buffer == v.Buffer })
+		over := 1 + slices.IndexFunc(l.Args, func(a View) bool { return a.Buffer == v.Buffer && a.Layout == v.Layout })
 		results = append(results, graph.Operand{DType: v.DType, Layout: v.Layout, Over: over})
 	}
 	return args, results

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 
 	"fusec/graph"
 )
@@ -89,7 +90,11 @@ func floats[O graph.Op](f32, f64 func(op O, args, results []Operand, env *Env) (
 
 // compileAlone makes the kernel of an operation that stands alone.
 func compileAlone(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
-	if err := graph.CheckOperands(op, args, results); err != nil {
+	in, out := args, results
+	if readsStrides(op) || graph.Elementwise(op) {
+		in, out = contiguous(args), contiguous(results)
+	}
+	if err := graph.CheckOperands(op, in, out); err != nil {
 		return nil, err
 	}
 	kernel, err := answers.Of(op)
@@ -97,6 +102,15 @@ func compileAlone(op graph.Op, args, results []Operand, env *Env) (Kernel, error
 		return nil, err
 	}
 	return kernel(op, args, results, env)
+}
+
+// contiguous are operands as they would be if their elements stood side by side.
+func contiguous(list []Operand) []Operand {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Layout = graph.Contiguous(list[i].Layout.Shape)
+	}
+	return list
 }
 
 func copied(_ graph.Op, args, results []Operand, env *Env) (Kernel, error) {
@@ -129,7 +143,10 @@ func compileBody(b *graph.Builder, anchor graph.Anchor, args, results []Operand,
 	return compile(graph.Fusion{Anchor: anchor, Body: body}, args, results, env)
 }
 
-// numbers is the elements of a contiguous operand in its buffer.
+// numbers is the elements of a contiguous operand in its buffer, and with strides the buffer from its first one on.
 func numbers[T float](m Memory, o Operand) []T {
+	if !o.Layout.IsContiguous() {
+		return elems[T](m)[o.Layout.Offset:]
+	}
 	return elems[T](m)[o.Layout.Offset:][:o.Layout.Shape.Elems()]
 }

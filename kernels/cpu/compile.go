@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"fusec/graph"
 	"fusec/graph/body"
 )
@@ -18,6 +20,35 @@ func Compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {
 	}
 	env.kept += own
 	return &checked{k, args, results}, nil
+}
+
+// Strided reports whether there is a kernel of op for operands and results with strides as given.
+func Strided(op graph.Op, args, results []Operand) bool {
+	f, ok := op.(graph.Fusion)
+	if !ok {
+		return readsStrides(op) || graph.Elementwise(op)
+	}
+	if _, err := body.LowerSegments(f, args, results); err != nil {
+		return false
+	}
+	return f.Anchor == graph.AnchorNone || f.Anchor == graph.AnchorConv || allContiguous(results)
+}
+
+// readsStrides reports whether the kernel of an operation alone reads and writes images in strides.
+func readsStrides(op graph.Op) bool {
+	switch op := op.(type) {
+	case graph.Pool:
+		return op.Layout == graph.NHWC
+	case graph.Conv2D:
+		return op.Layout == graph.NHWC
+	case graph.Copy, graph.Concat:
+		return true
+	}
+	return false
+}
+
+func allContiguous(list []Operand) bool {
+	return !slices.ContainsFunc(list, func(o Operand) bool { return !o.Layout.IsContiguous() })
 }
 
 func compile(op graph.Op, args, results []Operand, env *Env) (Kernel, error) {

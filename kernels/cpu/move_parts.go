@@ -145,15 +145,17 @@ func newUnslice(op graph.Unslice, args, results []Operand, env *Env) Kernel {
 	return newMover(y, env, []part{copyPart(0, x, to)}, s, graph.Scalar(y.DType, 0))
 }
 
-// newConcat puts the operands side by side.
+// newConcat puts the operands side by side. One with the strides of its place in the result is there already.
 func newConcat(op graph.Concat, args, results []Operand, env *Env) Kernel {
 	y := results[0]
-	parts := make([]part, len(args))
+	var parts []part
 	start := 0
 	for i, a := range args {
 		to, size := y, a.Layout.Shape.At(op.Axis)
 		to.Layout = to.Layout.Slice(op.Axis, start, size, 1)
-		parts[i] = copyPart(i, a, to)
+		if a.Layout != to.Layout || a.Layout == graph.Contiguous(a.Layout.Shape) {
+			parts = append(parts, copyPart(i, a, to))
+		}
 		start += size
 	}
 	return newMove(y, env, parts)

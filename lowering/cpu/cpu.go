@@ -87,6 +87,11 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	return nil
 }
 
+// Lowering implements lowering.Device: values that are joined are written side by side.
+func (d *Device) Lowering() []lowering.Option {
+	return []lowering.Option{lowering.Strides(kernels.Strided)}
+}
+
 // Compile implements lowering.Device. A program that needs more memory than available (see package memlimit) is refused
 // before it is allocated.
 func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {

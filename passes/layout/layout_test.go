@@ -102,7 +102,7 @@ func (w *net) step(images []*graph.Node) *graph.Node {
 	b, x := w.b, images[w.r.IntN(len(images))]
 	s := x.Type.Shape
 	axis := w.r.IntN(4)
-	switch w.r.IntN(30) {
+	switch w.r.IntN(33) {
 	case 0, 1, 2, 3:
 		return w.conv(x)
 	case 4:
@@ -193,6 +193,13 @@ func (w *net) step(images []*graph.Node) *graph.Node {
 		}
 		y := b.MatMul(b.Reshape(x, n, c*height*width), matrix, false, trans)
 		return b.Binary(graph.Mul, x, b.Broadcast(b.Reshape(b.Reduce(graph.Mean, y, false, 1), n, 1, 1, 1), s))
+	case 29, 30, 31: // a dense block: each layer joins what it makes to what it reads
+		for range 1 + w.r.IntN(3) {
+			f := w.param(1+w.r.IntN(3), x.Type.Shape.At(1), 3, 1)
+			y := b.Add(graph.Conv2D{Stride: pair(1), Dilation: pair(1), Pad: graph.IntsOf(1, 0, 1, 0), Groups: 1}, x, f)
+			x = b.Add(graph.Concat{Axis: 1}, x, b.Unary(graph.Relu, y), b.Unary(graph.Sin, b.Slice(y, 1, 0, 1, 1)))
+		}
+		return x
 	default: // upsampling
 		n, c, height, width := graph.NCHW.ImageDims(s)
 		y := b.Broadcast(b.Reshape(x, n, c, height, width, 1), graph.ShapeOf(n, c, height, width, 2))

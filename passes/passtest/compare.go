@@ -195,7 +195,7 @@ func SameOnCPU(t *testing.T, g, h *graph.Graph, in map[string]*graph.Tensor) {
 		t.Fatal(err)
 	}
 	d := cpu.New()
-	p, err := program.Lower(h, d.Name())
+	p, err := program.Lower(h, d.Name(), d.Lowering()...)
 	if err != nil {
 		t.Fatal(err)
 	}
