@@ -112,6 +112,6 @@ func steady(s string) string {
 }
 
 var (
-	processor = regexp.MustCompile(`\d+ threads? \([^)]*\)`)
+	processor = regexp.MustCompile(`\d+ threads? \(.* kernels\)`)
 	anyNumber = regexp.MustCompile(`[\d.]+(e-\d+)?( (ns|µs|ms|s|B|KiB|MiB|%))?`)
 )
