@@ -5,6 +5,7 @@ import "fusec/graph"
 func init() {
 	declare(
 		operator{name: "BitShift", min: 2, max: 2, attrs: []attr{{name: "direction", def: required{""}}}, build: buildBitShift},
+		operator{name: "BitCast", min: 1, max: 1, exact: true, attrs: []attr{{name: "to", def: required{int64(0)}}}, build: buildBitCast},
 		operator{name: "BitwiseNot", min: 1, max: 1, build: func(c *call) []*value {
 			x := c.integers(0)
 			_, hi := x.Type.DType.Limits() // as a number of the type, −1 is the one with all bits
@@ -32,6 +33,18 @@ func (c *call) integers(i int) *graph.Node {
 		c.refuse("it takes integers, not %v", x.Type)
 	}
 	return x
+}
+
+// buildBitCast takes integers for others of their size, to which they wrap.
+func buildBitCast(c *call) []*value {
+	x := c.node(0)
+	d, err := elemType(int32(c.int("to")))
+	c.check(err)
+	from := x.Type.DType
+	if from != d && (!from.IsInt() || !d.IsInt() || from.Size() != d.Size()) {
+		c.refuse("the bits of %v as %v are not supported: only those of integers as integers of their size are", from, d)
+	}
+	return one(c.cast(x, d))
 }
 
 // buildBitShift multiplies by a power of two, or divides by one and rounds down.

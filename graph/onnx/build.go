@@ -174,9 +174,18 @@ func (c *call) pad(x *graph.Node, lo, hi []int, v float64) *graph.Node {
 	return x
 }
 
-// matmul multiplies the last two axes.
+// matmul multiplies the last two axes. Operands of 16 bits are multiplied in f32, which is exact and which all targets have.
 func (c *call) matmul(x, y *graph.Node, transX, transY bool) *graph.Node {
+	x, y = c.wide(x), c.wide(y)
 	return c.sure(c.b.MatMul(x, y, transX, transY))
+}
+
+// wide is x, in f32 if its elements have 16 bits.
+func (c *call) wide(x *graph.Node) *graph.Node {
+	if x.Type.DType.Is16() {
+		return c.cast(x, graph.F32)
+	}
+	return x
 }
 
 func (c *call) gather(x, indices *graph.Node, axis int) *graph.Node {

@@ -268,9 +268,9 @@ func values(set, word string, names []string) (map[string]*graph.Tensor, error) 
 	return r, nil
 }
 
-// near compares as the onnx package's runner does.
+// near compares as the onnx package's runner does, which allows bf16 two units in the last place; here f16 has them, too.
 func near(got, want *graph.Tensor) error {
-	const rtol, atol, bf16 = 1e-3, 1e-7, 1. / 64
+	const rtol, atol, bf16, f16 = 1e-3, 1e-7, 1. / 64, 1. / 512
 	if got == nil || want == nil {
 		return fmt.Errorf("is %v, want %v", got, want)
 	}
@@ -278,8 +278,11 @@ func near(got, want *graph.Tensor) error {
 		return fmt.Errorf("is %v, want %v", got.Type, want.Type)
 	}
 	r := rtol
-	if got.Type.DType == graph.BF16 {
+	switch got.Type.DType {
+	case graph.BF16:
 		r = bf16
+	case graph.F16:
+		r = f16
 	}
 	for i := range want.Type.Shape.Elems() {
 		x, y := got.Float(i), want.Float(i)

@@ -11,7 +11,7 @@ func init() {
 	declare(
 		operator{name: "Conv", min: 2, max: 3, exact: true, attrs: window, build: func(c *call) []*value {
 			x, w := c.node(0), c.node(1)
-			y := c.convolution(x, w)
+			y := c.convolution(c.wide(x), c.wide(w))
 			if c.there(2) {
 				y = c.plus(y, c.perChannel(c.cast(c.node(2), y.Type.DType), y))
 			}
@@ -219,7 +219,7 @@ func buildConvTranspose(c *call) []*value {
 			win.lo[i], win.hi[i] = win.hi[i], win.lo[i]
 		}
 	}
-	y := c.convolveTransposed(x, w, win, full, extra, groups)
+	y := c.convolveTransposed(c.wide(x), c.wide(w), win, full, extra, groups)
 	if c.there(2) {
 		y = c.plus(y, c.perChannel(c.cast(c.node(2), y.Type.DType), y))
 	}
