@@ -435,8 +435,8 @@ func (n convTraining) check(v *gpuValues) error {
 
 func (n convTraining) work(p fusec.Precision) *gpuWork {
 	c := n.write(graph.NewBuilder(n.name), elementOf(p))
-	w := &gpuWork{name: fmt.Sprintf("conv %v autocast %s b%d training step", p, n.name, n.batch), work: 3 * c.flops, unit: teraFLOPs,
-		precision: p, scale: c.scales, fill: map[string]func(*graph.Tensor){},
+	w := &gpuWork{name: fmt.Sprintf("conv %v autocast %s b%d training step", p, n.name, n.batch), work: 3 * c.flops,
+		unit: teraFLOPs, precision: p, scale: c.scales, fill: map[string]func(*graph.Tensor){},
 		build: func(b *graph.Builder) { n.write(b, elementOf(p)) }, check: n.check,
 		optimizer: &optim.Optimizer{Rule: optim.Momentum{Mu: 0.9}, Rate: optim.Constant(1e-3)}}
 	ones := func(t *graph.Tensor) {

@@ -79,7 +79,8 @@ DEVICE void depthwise_filters(S *partial, const T *x, const T *dy) {
       Vec<S, W> g[STRIP];
 #pragma unroll
       for (int s = 0; s < STRIP; s++) {
-        if (I::OW % STRIP == 0 || ox + s < I::OW) g[s] = load<S, W, int(D_C), ALIGN_Y>(dy + (i64(q) * I::OW + ox + s) * D_P + c * D_C);
+        if (I::OW % STRIP == 0 || ox + s < I::OW)
+          g[s] = load<S, W, int(D_C), ALIGN_Y>(dy + (i64(q) * I::OW + ox + s) * D_P + c * D_C);
       }
 #pragma unroll
       for (int r = 0; r < ROWS; r++) {

@@ -180,7 +180,8 @@ template <class P, class Tile, int TILES> struct Listed {
   }
 };
 
-// gemm_hopper computes a product; A is images if the producer's threads copy patches of them. For a Body that processes shares of k, its field split is the number of the share.
+// gemm_hopper computes a product; A is images if the producer's threads copy patches of them. For a Body that processes shares of
+// k, its field split is the number of the share.
 // Column sums go to partial [SUMS][BATCH · tiles · warps of a tile][N].
 template <class P, class Body, class Tile, class Work>
 DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_b, Work work,

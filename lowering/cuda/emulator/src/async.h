@@ -19,7 +19,8 @@ struct Map {
   struct { uint32_t last, box; } axes[5];
   uint64_t strides[4];
   uint32_t rank, size, swizzle;
-  struct __attribute__((packed)) { uint8_t step; int8_t first; uint32_t count; } windows[2];  // of columns and rows; steps of 0: none
+  // Of columns and rows; steps of 0: none.
+  struct __attribute__((packed)) { uint8_t step; int8_t first; uint32_t count; } windows[2];
 };
 static_assert(sizeof(Map) == 112, "as EncodeMap writes it");
 
