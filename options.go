@@ -176,14 +176,22 @@ func WithSeed(seed int64) Option { return own(func(c *config) { c.seed = seed })
 
 // WithoutPass leaves out a pass of the table, to see what it does or to work around it. A pass that the program needs is
 // refused with the reason.
-func WithoutPass(name string) Option {
-	return own(func(c *config) {
-		if c.disable == nil {
-			c.disable = map[string]bool{}
-		}
-		c.disable[name] = true
-	})
+func WithoutPass(name string) Option { return own(func(c *config) { c.without(name) }) }
+
+// without leaves out a pass.
+func (c *config) without(name string) {
+	if c.disable == nil {
+		c.disable = map[string]bool{}
+	}
+	c.disable[name] = true
 }
+
+// WithoutWinograd has no convolution computed by Winograd's algorithm. Without this option the CPU uses it for convolutions of
+// 3×3 with frozen weights where it is faster. Its results differ from those of other algorithms in their rounding only, but the
+// error is in proportion to the largest values near an element, not to the terms of the element's own sum: where an image has
+// very large values beside small ones that matter, forbid it. [graph.Winograd] states the bound. In a graph that allows the
+// algorithm itself, by the attribute winograd, it stays allowed.
+func WithoutWinograd() Option { return own(func(c *config) { c.without("winograd") }) }
 
 // WithMemoryBudget limits the memory for temporary values, [lowering.Program.ArenaBytes], to the given number of bytes:
 // what does not fit is dropped and computed again when it is needed (gradient checkpointing). Results are the same bits,

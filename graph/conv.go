@@ -6,11 +6,16 @@ import "fmt"
 // learning) to y [N,O,OH,OW]. Filters g·O/Groups and following read the channels g·C/Groups and following. Pad is top,
 // left, bottom, right; Stride and Dilation are vertical, horizontal. In [NHWC], x is [N,H,W,C], w [KH,KW,C/Groups,O] and
 // y [N,OH,OW,O].
+//
+// Winograd allows the algorithm F(m×m, 3×3) of Winograd, with m = Winograd; 0 does not. It changes nothing but the rounding,
+// and so the bound of its error; see [WinogradOf]. Filters are 3×3 then, of one group, stride and dilation are 1, and values
+// are F32.
 type Conv2D struct {
 	Stride, Dilation Ints
 	Pad              Ints
 	Groups           int
 	Layout           ImageLayout `attr:"optional"`
+	Winograd         int         `attr:"optional"`
 }
 
 // Conv2DTranspose is the transpose of [Conv2D] as a linear map of its image: from dy, shaped as the convolution's result, and
@@ -135,7 +140,7 @@ func gradConv2DTranspose(b *Builder, n *Node, dxs []*Node) ([]*Node, error) {
 	_, _, kh, kw := op.Layout.FilterDims(w.Type.Shape)
 	dx := b.CastTo(y.Type.DType, dxs[0])
 	return []*Node{
-		b.Add(Conv2D{op.Stride, op.Dilation, op.Pad, op.Groups, op.Layout}, dx, w),
+		b.Add(Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}, dx, w),
 		b.Add(Conv2DFilterGrad{op.Stride, op.Dilation, op.Pad, op.Groups, kh, kw, op.Layout}, dx, y),
 	}, nil
 }
@@ -146,7 +151,7 @@ func gradConv2DFilterGrad(b *Builder, n *Node, dws []*Node) ([]*Node, error) {
 	dw := b.CastTo(x.Type.DType, dws[0])
 	return []*Node{
 		b.Add(Conv2DTranspose{op.Stride, op.Dilation, op.Pad, op.Groups, height, width, op.Layout}, y, dw),
-		b.Add(Conv2D{op.Stride, op.Dilation, op.Pad, op.Groups, op.Layout}, x, dw),
+		b.Add(Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: op.Groups, Layout: op.Layout}, x, dw),
 	}, nil
 }
 
@@ -241,6 +246,11 @@ func inferConv2D(op Op, args []Type) ([]Type, error) {
 	oh, ow, err := windows2D(height, width, IntsOf(kh, kw), c.Stride, c.Dilation, c.Pad)
 	if err != nil {
 		return nil, err
+	}
+	if c.Winograd != 0 {
+		if err := c.winogradOf(args); err != nil {
+			return nil, err
+		}
 	}
 	return one(args, Type{args[0].DType.Accumulator(), c.Layout.Image(n, o, oh, ow)})
 }

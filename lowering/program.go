@@ -148,7 +148,7 @@ func (p *Program) Trace() *trace.Program {
 	}
 	var scopes graph.Scopes
 	for i, l := range p.Launches {
-		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: l.Op.OpName(), Kind: l.Kind(), Name: l.Node.Name,
+		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: cmp.Or(l.Algorithm(), l.Op.OpName()), Kind: l.Kind(), Name: l.Node.Name,
 			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Cycles: l.Cycles, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin,
 			Phase: l.Node.Phase, Scope: scopes.Of(l.Node)}
 		for _, v := range l.Args {
@@ -168,6 +168,22 @@ func (l *Launch) Kind() string {
 		return f.Kind.String()
 	}
 	return l.Op.OpName()
+}
+
+// Algorithm names the algorithm of a launch that may compute other sums than those of its definition; empty for all others.
+func (l *Launch) Algorithm() string {
+	ops := []graph.Op{l.Op}
+	if f, ok := l.Op.(graph.Fusion); ok {
+		for _, n := range f.Body.Nodes {
+			ops = append(ops, n.Op)
+		}
+	}
+	for _, op := range ops {
+		if c, ok := op.(graph.Conv2D); ok && c.Winograd != 0 {
+			return fmt.Sprintf("winograd %d×%[1]d", c.Winograd)
+		}
+	}
+	return ""
 }
 
 func (p *Program) bufferName(i int) string {

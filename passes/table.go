@@ -14,6 +14,7 @@ import (
 	"fusec/passes/rewrite"
 	"fusec/passes/simplify"
 	"fusec/passes/weights"
+	"fusec/passes/winograd"
 )
 
 // Pass is a row of the table.
@@ -111,6 +112,13 @@ var table = []Pass{
 			{"differentiate", "it lays out the backward, too"},
 			{"simplify-again", "it looks for views in normal form"},
 			{"precision", "casts are placed before views, and filters are cast before they are converted"},
+		}},
+	{Name: "winograd", Run: on(winograd.Run),
+		Doc: "convolutions of 3×3 with frozen filters by Winograd's algorithm, where it is faster", After: []After{
+			{"differentiate", "the gradient of a convolution is the same by any algorithm"},
+			{trace.FoldPass, "filters are transformed after they are scaled"},
+			{"precision", "it is for f32"},
+			{"layout", "it is for images in NHWC"},
 		}},
 	{Name: "sink-reshapes", Run: on(fuse.SinkReshapes), For: "fuse-regions",
 		Doc: "a reshape after a contraction moved below the elementwise work that follows", After: []After{

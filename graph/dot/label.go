@@ -87,7 +87,7 @@ func otherWords(n *graph.Node, without string) []string {
 				words = append(words, a.key+" "+number(v))
 			}
 		case int:
-			if v != 0 || a.key != "window" && a.key != "page" { // in other attributes 0 is an index or a size
+			if v != 0 || a.key != "window" && a.key != "page" && a.key != "winograd" { // elsewhere 0 is an index or a size
 				words = append(words, fmt.Sprintf("%s %d", a.key, v))
 			}
 		case graph.Ints:

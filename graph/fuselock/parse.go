@@ -150,7 +150,7 @@ func (p *parser) pattern(s *Section) error {
 		x.Numeric.Class = trace.Class(p.word())
 		bound, err := strconv.ParseFloat(p.word(), 64)
 		if !x.Numeric.Known() || err != nil || !(bound >= 0) {
-			return errors.New("want exact, reassociated or approximate, and a bound of at least 0")
+			return errors.New("want exact, reassociated, transformed or approximate, and a bound of at least 0")
 		}
 		x.Numeric.Bound = bound
 	}

@@ -198,7 +198,14 @@ func (g *generator) conv2D(f func(g *generator, op graph.Conv2D, x *graph.Node, 
 	f(g, op, x, w, graph.Type{DType: x.Type.DType, Shape: l.Image(n, o, positions(0, height), positions(1, width))})
 }
 
-func makeConv2D(g *generator, op graph.Conv2D, x *graph.Node, w, _ graph.Type) { g.op(op, x, g.of(w)) }
+func makeConv2D(g *generator, op graph.Conv2D, x *graph.Node, w, _ graph.Type) {
+	winograd := op
+	winograd.Winograd = 2 + 2*g.r.IntN(2)
+	if _, err := graph.InfoOf(op).Infer(winograd, []graph.Type{x.Type, w}); err == nil && g.coin() {
+		op = winograd
+	}
+	g.op(op, x, g.of(w))
+}
 
 func makeConv2DTranspose(g *generator, op graph.Conv2D, x *graph.Node, w, y graph.Type) {
 	_, _, height, width := op.Layout.ImageDims(x.Type.Shape)

@@ -25,15 +25,19 @@ const (
 	// ClassReassociated: the same value of real numbers, computed by other operations or in another order, so that it is
 	// rounded otherwise. Its bound is [graph.DType.Tolerance].
 	ClassReassociated Class = "reassociated"
+	// ClassTransformed: the same value of real numbers, as a sum of other terms: those of Winograd's algorithm. Its bound is
+	// that of reassociation, of the sum of the sizes of those terms; see [graph.Winograd].
+	ClassTransformed Class = "transformed"
 	// ClassApproximate: another function of real numbers, which is as near as the bound says: a constant that was
 	// written to some digits becomes the exact one, or a value is rounded to 16 bits.
 	ClassApproximate Class = "approximate"
 )
 
-// Exact and Reassociated are contracts of rules. [Numeric.In] gives the bound of the latter.
+// Exact, Reassociated and Transformed are contracts of rules. [Numeric.In] gives the bounds of the latter two.
 var (
 	Exact        = Numeric{Class: ClassExact}
 	Reassociated = Numeric{Class: ClassReassociated}
+	Transformed  = Numeric{Class: ClassTransformed}
 )
 
 // Approximate is the contract of a rule that puts another function in place of one, as near as the bound says.
@@ -47,7 +51,8 @@ func (n Numeric) Known() bool { return slices.Contains(classes, n.Class) }
 
 // In is the contract for values of type d. Where rounding is more than the bound of an approximation, rounding counts.
 func (n Numeric) In(d graph.DType) Numeric {
-	if n.Class == ClassReassociated || n.Class == ClassApproximate {
+	switch n.Class {
+	case ClassReassociated, ClassTransformed, ClassApproximate:
 		n.Bound = max(n.Bound, d.Tolerance())
 	}
 	return n
@@ -58,7 +63,7 @@ func (n Numeric) Weaker(m Numeric) bool {
 	return n.Bound > m.Bound || n.Bound == m.Bound && slices.Index(classes, n.Class) > slices.Index(classes, m.Class)
 }
 
-var classes = []Class{ClassExact, ClassReassociated, ClassApproximate}
+var classes = []Class{ClassExact, ClassReassociated, ClassTransformed, ClassApproximate}
 
 // String is the class and, unless it is exact, the bound.
 func (n Numeric) String() string {

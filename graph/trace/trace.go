@@ -224,7 +224,7 @@ func (p *Program) Prepared() (w Work) {
 type Launch struct {
 	Prepared bool   // it runs when the parameters that it depends on are set, not in each run
 	Node     int    // ID of the node in the last stage's graph
-	Kernel   string // such as "gemm 6x16" or "row"
+	Kernel   string // such as "fusion" or "winograd 4×4"
 	Kind     string // such as "linear"
 	Name     string // the user's name for its result
 	Device   string

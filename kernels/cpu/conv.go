@@ -23,6 +23,8 @@ func newConv[T float](b *body.Program, args, results []Operand, env *Env) (Kerne
 			return newConvNCHW[T](b, op, results, env)
 		case isChannelwise(op.Groups, x.Shape.At(3), x, w):
 			return newChannelwise[T](b, op, x.Shape, b.Space, false, results, env)
+		case op.Winograd != 0 && args[b.Operands[1].Arg].Frozen:
+			return newConvWinograd(b, op, results, env)
 		}
 		return newConvNHWC[T](b, op, args, results, env)
 	}

@@ -35,15 +35,10 @@ func newConvTransposed[T float](b *body.Program, op graph.Conv2DTranspose, args,
 		return newChannelwise[T](b, convOf(op), out, x.Layout.Shape, true, results, env)
 	}
 	k := &transposedConv[T]{epilogue: epilogue[T]{env: env}, x: x.Arg, w: w.Arg, keeps: args[w.Arg].Frozen}
-	matrix := graph.ShapeOf(out.At(0)*out.At(1)*out.At(2), out.At(3))
-	if err := k.compile(b, 3, results, func(l graph.Layout) bool {
-		l, ok := l.Reshape(matrix)
-		return ok && unitColumns(l)
-	}); err != nil {
+	c, err := k.compilePixels(b, results)
+	if err != nil {
 		return nil, err
 	}
-	c, _ := k.c.Reshape(matrix)
-	var err error
 	if k.plan, err = conv.NewTransposed[T](convOf(op), x.Layout, w.Layout, op.H, op.W, max(c.Stride[0], out.At(3)), k.keeps, env.Pool, env.gemm); err != nil {
 		return nil, err
 	}

@@ -308,9 +308,14 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 // magnitudes of operands of another ε, those of 16 bits, are put in units of the result's.
 func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 	v := f(a, b)
-	if !bound {
-		return v
+	if bound {
+		v.bilinearBound(a, b, f, f)
 	}
+	return v
+}
+
+// bilinearBound sets the magnitudes of v = f(a, b), with those of f's terms by sum, which is f itself or not below it.
+func (v *Value) bilinearBound(a, b Value, f, sum func(a, b Value) Value) {
 	// part makes a value of the elements' sizes times s plus their magnitudes times m.
 	part := func(x Value, s, m float64) Value {
 		p := zeros(x.Type)
@@ -347,8 +352,8 @@ func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 	}
 	eps := v.Type.DType.Tolerance()
 	a, b = a.inUnits(eps), b.inUnits(eps)
-	x := f(part(a, 1, 0), part(b, 1, 1))
-	y := f(part(a, 0, 1), part(b, 1, eps))
+	x := sum(part(a, 1, 0), part(b, 1, 1))
+	y := sum(part(a, 0, 1), part(b, 1, eps))
 	v.Mag = x.F
 	for i := range v.Mag {
 		v.Mag[i] = settle(v.F[i], v.Mag[i]+y.F[i], 0, v.Type.DType)
@@ -356,7 +361,6 @@ func bilinear(a, b Value, bound bool, f func(a, b Value) Value) Value {
 			v.Mag[i] = unsure
 		}
 	}
-	return v
 }
 
 // inUnits is v with its magnitudes in units of eps, whatever its own type's.

@@ -14,6 +14,9 @@
 //     before. Such values must match to the bit.
 //   - Sums, products of matrices and convolutions add Σ|terms|, and carry their operands' errors: the product of a and
 //     b has m = Σ |a|·m_b + m_a·|b| + ε·m_a·m_b + |a·b|.
+//   - A convolution that may be computed by Winograd's algorithm adds the sum of the sizes of that algorithm's terms
+//     instead, and carries errors with them; see [graph.Winograd]. Where an operand that a tile depends on is not finite,
+//     or beyond 1/64 of the range, the tile is unsure.
 //   - An elementwise function f adds |f|, and carries the largest |f(x±d) − f(x)| ÷ ε over the corners of its
 //     operands' intervals. For smooth f that is |f′|·m to first order; near a kink, a jump or the edge of the domain
 //     it is still right. The forms of GELU add |x|, since their formula is a sum of terms of that size; additions and

@@ -30,6 +30,9 @@ func init() {
 			return bilinear(a[0], a[1], bound, func(x, y Value) Value { return matMul(op, x, y, t) }), nil
 		}),
 		"conv2d": one(func(op graph.Conv2D, a []Value, t graph.Type, bound bool) (Value, error) {
+			if op.Winograd != 0 && bound {
+				return winograd(op, a[0], a[1], t)
+			}
 			return bilinear(a[0], a[1], bound, func(x, w Value) Value { return conv2D(op, x, w, t) }), nil
 		}),
 		"conv2d_transpose": one(func(op graph.Conv2DTranspose, a []Value, t graph.Type, bound bool) (Value, error) {

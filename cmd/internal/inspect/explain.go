@@ -29,8 +29,9 @@ condition that failed, the largest group first.
 Before means one launch for each operation, each operand read and each result written once. Weights are not needed.
 
 --numeric tells what the fusions may change of the numbers. Each rule of the passes is exact, or reassociated: the same
-value of real numbers, rounded otherwise, or approximate: another function within a bound. The bound is on the
-difference from the graph as written, as a multiple of the sum of the sizes of a value's terms.`,
+value of real numbers, rounded otherwise, or transformed: the same as the sum of other terms, those of Winograd's
+algorithm, or approximate: another function within a bound. The bound is on the difference from the graph as written, as
+a multiple of the sum of the sizes of a value's terms, of a transformed value those of the algorithm.`,
 	Examples: []cli.Example{
 		{"fusec explain model.graph", "the whole report"},
 		{"fusec explain model.graph --disable raise", "what a pass is worth"},
@@ -309,7 +310,11 @@ func (rep *ExplainReport) text() string {
 			return [2]string{names, pos}
 		})
 		names, pos := of[0], of[1]
-		t.Row(fmt.Sprint(l.Index), l.Kind, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes), cli.Cycles(l.Cycles),
+		kind := l.Kind
+		if strings.HasPrefix(l.Kernel, "winograd") {
+			kind += ", " + l.Kernel
+		}
+		t.Row(fmt.Sprint(l.Index), kind, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes), cli.Cycles(l.Cycles),
 			fmt.Sprint(len(l.Nodes)), names, pos)
 	}
 	if len(rep.Launches) > 0 {

@@ -252,3 +252,24 @@ missed fusions: 6
 		t.Errorf("the report lacks\n%s\n%s", want, text)
 	}
 }
+
+// The report names the algorithm of a convolution that is computed by Winograd's, and its contract.
+func TestExplainWinograd(t *testing.T) {
+	path := graphtest.File(t, "conv.graph", `fusec graph 1 "conv" {
+  x = input : f32[1,32,16,16]
+  w = param : f32[32,32,3,3]
+  y = conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=1] x w : f32[1,32,16,16]
+  output y = y
+}
+`)
+	text := clitest.Good(t, "explain", path)
+	if !strings.Contains(text, "conv, winograd 4×4") {
+		t.Errorf("the report does not name the algorithm:\n%s", text)
+	}
+	if text := clitest.Good(t, "explain", path, "--numeric"); !strings.Contains(text, "transformed   1e-05  winograd") {
+		t.Errorf("the contracts lack that of the algorithm:\n%s", text)
+	}
+	if text := clitest.Good(t, "explain", path, "--no-winograd"); strings.Contains(text, "winograd") {
+		t.Errorf("it is not forbidden:\n%s", text)
+	}
+}

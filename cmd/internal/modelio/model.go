@@ -106,6 +106,8 @@ type CompileFlags struct {
 	budget  int64 // bytes, or 0
 	Arch    string
 
+	noWinograd bool
+
 	Precision fusec.Precision
 	Shapes    Shapes
 	ahead     *fusec.Ahead // that the model came with, or nil
@@ -136,6 +138,7 @@ func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
 		c.budget, err = cli.ParseBytes(s)
 		return err
 	})
+	f.BoolVar(&c.noWinograd, "no-winograd", false, "no convolution by Winograd's algorithm, whose errors have a larger bound")
 	f.Names(&c.disable, "disable", "pass", fusec.Passes, "leave out the pass `NAME`; may be repeated")
 }
 
@@ -162,6 +165,9 @@ func (c *CompileFlags) Options(extra ...lowering.TargetOption) []fusec.CompileOp
 	}
 	if c.budget > 0 {
 		opts = append(opts, fusec.WithMemoryBudget(c.budget))
+	}
+	if c.noWinograd {
+		opts = append(opts, fusec.WithoutWinograd())
 	}
 	for _, name := range c.disable {
 		opts = append(opts, fusec.WithoutPass(name))
@@ -230,6 +236,9 @@ func (c *CompileFlags) About(path string) tracejson.About {
 	}
 	if c.budget > 0 {
 		flags = append(flags, fmt.Sprintf("--memory-budget %d", c.budget))
+	}
+	if c.noWinograd {
+		flags = append(flags, "--no-winograd")
 	}
 	for _, name := range c.disable {
 		flags = append(flags, "--disable "+name)

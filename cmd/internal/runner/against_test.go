@@ -1,12 +1,18 @@
 package runner
 
 import (
-	"fusec/cmd/internal/cli"
-	"fusec/cmd/internal/clitest"
-	"fusec/graph/graphtest"
+	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/npy"
 )
 
 // TestRunAgainst compares a run that is right, one in integers of 8 bits, and one of the reference itself.
@@ -29,6 +35,48 @@ func TestRunAgainst(t *testing.T) {
 		t.Errorf("the report does not list what departs:\n%s", r.Out)
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "run", path, "--against", "cpu"), cli.ExitUsage, `unknown reference "cpu"; choose ref`)
+}
+
+// TestRunAgainstWinograd compares a convolution that copies its image by Winograd's algorithm. The image has numbers of very
+// different sizes, so that the error is larger than the terms of some elements. Without the algorithm nothing departs.
+func TestRunAgainstWinograd(t *testing.T) {
+	path := graphtest.File(t, "copies.graph", `fusec graph 1 "copies" {
+  x = input : f32[1,16,12,12]
+  w = param : f32[16,16,3,3]
+  y = conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=1] x w : f32[1,16,12,12]
+  output y = y
+}
+`)
+	x, w := graph.NewTensor(graph.TypeOf(graph.F32, 1, 16, 12, 12)), graph.NewTensor(graph.TypeOf(graph.F32, 16, 16, 3, 3))
+	for i := range x.Type.Shape.Elems() {
+		x.SetFloat(i, math.Pow(10, float64(i%7))*math.Sin(float64(i)))
+	}
+	for c := range 16 {
+		w.SetFloat((c*16+c)*9+4, 1)
+	}
+	folder := filepath.Dir(path)
+	g, err := graph.LoadGraph(path)
+	if err == nil {
+		err = graph.Save(path, g, map[string]*graph.Tensor{"w": w})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := filepath.Join(folder, "x.npy")
+	f, err := os.Create(in)
+	if err == nil {
+		err = errors.Join(npy.Write(f, x), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep := runJSON(t, path, "--in", "x="+in, "--against", "ref")
+	if a := rep.Against; a.err() != nil || a.Outputs[0].Worst == 0 {
+		t.Errorf("%+v", a)
+	}
+	if a := runJSON(t, path, "--in", "x="+in, "--against", "ref", "--no-winograd").Against; a.err() != nil || a.Outputs[0].Worst != 0 {
+		t.Errorf("without the algorithm: %+v", a.Outputs[0])
+	}
 }
 
 // TestAgainstText prints what is off by any amount, and not more lines than are read.

@@ -34,8 +34,9 @@ alone is computed once, before the rest.
 
 With --against ref the reference computes everything a second time, in float64: each launch from the operands that it
 read, and each output from the model as the file has it, before any pass. Results that differ by more than the bound are
-listed, and the exit code is 1. In f32 the bound is 1e-5 of the sum of a result's terms. The reference is slow: a billion
-multiplications take it seconds. --target ref runs the whole model on it.`,
+listed, and the exit code is 1. In f32 the bound is 1e-5 of the sum of a result's terms, for convolutions by Winograd's
+algorithm (see --no-winograd) of the terms of that algorithm. The reference is slow: a billion multiplications take it
+seconds. --target ref runs the whole model on it.`,
 	Examples: []cli.Example{
 		{"fusec run model.graph", "on random inputs"},
 		{"fusec run model.graph --in x=batch.npy --out results", "on an input of your own; each output becomes results/NAME.npy"},
@@ -135,7 +136,7 @@ func (r *runner) run(e *cli.Env, args []string) error {
 	var want map[string]ref.Value
 	if r.against != "" { // before the run, which changes what updates write
 		show.Show("%s by the reference", modelio.ModelName(path))
-		want, err = wanted(g, vals)
+		want, err = wanted(g, p, vals)
 		show.Done()
 		if err != nil {
 			return err

@@ -47,7 +47,7 @@ func benchmark(b *testing.B, list []spec) {
 				defer p.Close()
 				rng := rand.New(rand.NewPCG(1, 2))
 				cfg := s.config()
-				x, w := random[float32](rng, extent(cfg.X)), random[float32](rng, extent(cfg.W))
+				x, w := random[float32](rng, Extent(cfg.X)), random[float32](rng, Extent(cfg.W))
 				var err error
 				if cfg.Filters, err = NewFilters[float32](cfg.Op.Groups, cfg.W, p); err != nil {
 					b.Fatal(err)

@@ -134,7 +134,7 @@ func drawFinish[T gemm.Float](rng *rand.Rand, out int) (of func(rows int) *Finis
 func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm.Micro[T]) {
 	t.Helper()
 	const gap = 5
-	x, w := random[T](rng, extent(cfg.X)), random[T](rng, extent(cfg.W))
+	x, w := random[T](rng, Extent(cfg.X)), random[T](rng, Extent(cfg.W))
 	out := cfg.W.Shape.At(3)
 	var first []T
 	finish, finished := drawFinish[T](rng, out)

@@ -152,9 +152,9 @@ func (k *FilterGrad[T]) Bytes() int64 { return int64(len(k.panels)) * int64(unsa
 // error if a slice is too short, before anything is written.
 func (k *FilterGrad[T]) Run(x, dy, dw []T) error {
 	need := k.h.taps * k.w.taps * k.ch * k.out * k.op.Groups
-	if len(x) < extent(k.x) || len(dy) < extent(k.dy) || len(dw) < need {
+	if len(x) < Extent(k.x) || len(dy) < Extent(k.dy) || len(dw) < need {
 		return fmt.Errorf("conv: slices too short: x has %d elements of %d, dy %d of %d, dw %d of %d",
-			len(x), extent(k.x), len(dy), extent(k.dy), len(dw), need)
+			len(x), Extent(k.x), len(dy), Extent(k.dy), len(dw), need)
 	}
 	if need == 0 {
 		return nil

@@ -97,7 +97,7 @@ func testFilterGrad[T gemm.Float](t *testing.T) {
 	for range 30 {
 		s := drawSpec(r)
 		xl, yl := s.layouts(r)
-		x, dy := random[T](r, extent(xl)), random[T](r, extent(yl))
+		x, dy := random[T](r, Extent(xl)), random[T](r, Extent(yl))
 		n := s.kh * s.kw * s.c / s.op.Groups * s.o
 		want, terms := make([]float64, n), make([]float64, n)
 		s.visit(xl, yl, func(i, w, o int) {
@@ -154,7 +154,7 @@ func BenchmarkFilterGrad(b *testing.B) {
 		b.Run(s.String(), func(b *testing.B) {
 			r := rand.New(rand.NewPCG(1, 2))
 			xl, yl := graph.Contiguous(graph.ShapeOf(s.n, s.h, s.w, s.c)), graph.Contiguous(graph.ShapeOf(s.n, s.positions(0), s.positions(1), s.o))
-			x, dy, dw := random[float32](r, extent(xl)), random[float32](r, extent(yl)), make([]float32, s.kh*s.kw*s.c*s.o)
+			x, dy, dw := random[float32](r, Extent(xl)), random[float32](r, Extent(yl)), make([]float32, s.kh*s.kw*s.c*s.o)
 			p := pool.New(2)
 			defer p.Close()
 			k, err := NewFilterGrad[float32](s.op, xl, yl, s.kh, s.kw, p, nil)

@@ -100,8 +100,8 @@ func checkFilters(groups int, l graph.Layout) error {
 	return nil
 }
 
-// extent is how many elements a layout reaches over.
-func extent(l graph.Layout) int {
+// Extent is how many elements a layout reaches over.
+func Extent(l graph.Layout) int {
 	last := l.Offset
 	for i := range l.Shape.Rank() {
 		if l.Shape.At(i) == 0 {
@@ -115,7 +115,7 @@ func extent(l graph.Layout) int {
 // Update packs w, for the first time or after its elements have changed. No plan may read the filters at the same time.
 // It allocates nothing.
 func (f *Filters[T]) Update(w []T) error {
-	if need := extent(f.layout); len(w) < need {
+	if need := Extent(f.layout); len(w) < need {
 		return fmt.Errorf("conv: filters %v need %d elements, the slice has %d", f.layout.Shape, need, len(w))
 	}
 	f.src = w

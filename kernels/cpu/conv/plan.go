@@ -166,7 +166,7 @@ func (k *Plan[T]) check() error {
 	} else if f.layout.Shape != w || f.shape.groups != op.Groups || f.shape.micro.NR != k.micro.NR {
 		return fmt.Errorf("conv: packed filters %v in %d groups, the convolution needs %v in %d", f.layout.Shape, f.shape.groups, w, op.Groups)
 	}
-	k.need = extent(k.cfg.X)
+	k.need = Extent(k.cfg.X)
 	return nil
 }
 
@@ -269,7 +269,7 @@ func (k *Plan[T]) Run(x, w, y []T, finish *Finish[T], epilogue Epilogue) error {
 	if rows == 0 || out == 0 {
 		return nil
 	}
-	needW, needY := extent(k.cfg.W), (rows-1)*k.cfg.RowStride+out
+	needW, needY := Extent(k.cfg.W), (rows-1)*k.cfg.RowStride+out
 	if k.cfg.Filters != nil {
 		needW = 0
 	}

@@ -133,7 +133,7 @@ func TestBands(t *testing.T) {
 		one := pool.New(1)
 		defer one.Close()
 		k.pool = one
-		if err := k.Run(make([]float32, k.need), make([]float32, extent(k.cfg.W)), make([]float32, k.Rows()*s.o), nil, m); err != nil {
+		if err := k.Run(make([]float32, k.need), make([]float32, Extent(k.cfg.W)), make([]float32, k.Rows()*s.o), nil, m); err != nil {
 			t.Fatal(err)
 		}
 		for at, n := range m.count {
@@ -179,7 +179,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, w, y := make([]float32, k.need), make([]float32, extent(k.cfg.W)), make([]float32, k.Rows()*s.o)
+		x, w, y := make([]float32, k.need), make([]float32, Extent(k.cfg.W)), make([]float32, k.Rows()*s.o)
 		finish := &Finish[float32]{Shift: make([]float32, s.o), Residual: y, RowStride: s.o, High: 1}
 		if n := testing.AllocsPerRun(20, func() {
 			if err := k.Run(x, w, y, finish, nil); err != nil {

@@ -20,8 +20,8 @@ func testTransposed[T gemm.Float](t *testing.T) {
 		rowStride := s.c + r.IntN(4)
 		wl := graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c/s.op.Groups, s.o))
 		wl.Offset = r.IntN(3)
-		dy, w := random[T](r, extent(yl)), random[T](r, extent(wl))
-		want, terms := make([]float64, extent(xl)), make([]float64, extent(xl))
+		dy, w := random[T](r, Extent(yl)), random[T](r, Extent(wl))
+		want, terms := make([]float64, Extent(xl)), make([]float64, Extent(xl))
 		for i := range want {
 			want[i], terms[i] = 1, 1 // the epilogue adds 1
 		}
@@ -85,7 +85,7 @@ func BenchmarkTransposed(b *testing.B) {
 		b.Run(s.String(), func(b *testing.B) {
 			r := rand.New(rand.NewPCG(1, 2))
 			yl, wl := graph.Contiguous(graph.ShapeOf(s.n, s.positions(0), s.positions(1), s.o)), graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c, s.o))
-			dy, w, dx := random[float32](r, extent(yl)), random[float32](r, extent(wl)), make([]float32, s.n*s.h*s.w*s.c)
+			dy, w, dx := random[float32](r, Extent(yl)), random[float32](r, Extent(wl)), make([]float32, s.n*s.h*s.w*s.c)
 			p := pool.New(2)
 			defer p.Close()
 			k, err := NewTransposed[float32](s.op, yl, wl, s.h, s.w, s.c, false, p, nil)

@@ -1,4 +1,4 @@
-// Command vec writes the kernels of package fusec/kernels/cpu/vec, and those of fusec/kernels/cpu/depthwise, as Go
+// Command vec writes the kernels of packages vec, depthwise and winograd of fusec/kernels/cpu as Go
 // assembly, one family a run:
 //
 //	go run ./vec -family=unary -out=unary_amd64.s -stubs=unary_amd64.go -pkg=vec
@@ -23,18 +23,19 @@ import (
 
 // families maps the value of the flag -family to what emits its kernels.
 var families = map[string]func(*generator){
-	"unary":   unaryFamily,
-	"binary":  binaryFamily,
-	"ternary": ternaryFamily,
-	"reduce":  reduceFamily,
-	"memory":  memoryFamily,
-	"panel":   panelFamily,
-	"draw":    drawFamily,
-	"window":  windowFamily,
+	"unary":    unaryFamily,
+	"binary":   binaryFamily,
+	"ternary":  ternaryFamily,
+	"reduce":   reduceFamily,
+	"memory":   memoryFamily,
+	"panel":    panelFamily,
+	"draw":     drawFamily,
+	"window":   windowFamily,
+	"winograd": winogradFamily,
 }
 
 func main() {
-	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory, panel, draw or window")
+	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory, panel, draw, window or winograd")
 	table := flag.String("table", "", "the Go file of the tables that say which kernel computes which function")
 	flag.Parse()
 	emit, ok := families[*family]

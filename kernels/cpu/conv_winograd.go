@@ -1,0 +1,88 @@
+package cpu
+
+import (
+	"fusec/graph"
+	"fusec/graph/body"
+	"fusec/kernels/cpu/winograd"
+)
+
+// A winogradConv convolves images of NHWC with frozen filters, see package winograd, and runs a program over each band of the
+// result while it is in the cache.
+type winogradConv struct {
+	epilogue[float32]
+	plan    *winograd.Plan
+	filters *winograd.Filters
+	x, w    int  // arguments
+	warm    bool // filters are transformed
+}
+
+// newConvWinograd compiles a Fusion anchored on a Conv2D of NHWC that may be computed by Winograd's algorithm.
+func newConvWinograd(b *body.Program, op graph.Conv2D, results []Operand, env *Env) (Kernel, error) {
+	x, w, out := b.Operands[0], b.Operands[1], b.Space
+	k := &winogradConv{epilogue: epilogue[float32]{env: env}, x: x.Arg, w: w.Arg}
+	c, err := k.compilePixels(b, results)
+	if err != nil {
+		return nil, err
+	}
+	algorithm, err := graph.WinogradOf(op.Winograd)
+	if err != nil {
+		return nil, err
+	}
+	points := int64(len(algorithm.B))
+	if !env.fits(points * points * int64(x.Layout.Shape.At(3)) * int64(out.At(3)) * 4) {
+		return nil, env.refused
+	}
+	if k.filters, err = winograd.NewFilters(op.Winograd, w.Layout, env.Pool); err != nil {
+		return nil, err
+	}
+	cfg := winograd.Config{X: x.Layout, Pad: op.Pad, Filters: k.filters, RowStride: c.Stride[0]}
+	if k.plan, err = winograd.New(cfg, env.Pool, env.gemm); err != nil {
+		return nil, err
+	}
+	k.cut(k.plan.Bands())
+	return k, nil
+}
+
+// compilePixels is compile for images of NHWC, whose result is a matrix with a row for each pixel. It returns the layout of that.
+func (k *epilogue[T]) compilePixels(b *body.Program, results []Operand) (graph.Layout, error) {
+	out := b.Space
+	matrix := graph.ShapeOf(out.At(0)*out.At(1)*out.At(2), out.At(3))
+	err := k.compile(b, 3, results, func(l graph.Layout) bool {
+		l, ok := l.Reshape(matrix)
+		return ok && unitColumns(l)
+	})
+	if err != nil {
+		return graph.Layout{}, err
+	}
+	c, _ := k.c.Reshape(matrix)
+	return c, nil
+}
+
+func (k *winogradConv) Run(args, results []Memory) error {
+	if !k.warm {
+		if err := k.filters.Update(elems[float32](args[k.w])); err != nil {
+			return err
+		}
+		k.warm = true
+	}
+	y := k.begin(args, results)
+	defer k.done()
+	if k.p == nil {
+		return k.plan.Run(elems[float32](args[k.x]), y, nil)
+	}
+	if err := k.plan.Run(elems[float32](args[k.x]), y, k); err != nil {
+		return err
+	}
+	return k.end()
+}
+
+func (k *winogradConv) thaw() { k.warm = false }
+
+func (k *winogradConv) bytes() int64 {
+	return k.epilogue.bytes() + k.plan.Bytes() + int64(k.filters.Bytes())
+}
+
+// Tile runs the epilogue over a finished block; see conv.Epilogue.
+func (k *winogradConv) Tile(worker, band, row, col, rows, cols int) {
+	k.tile(worker, band, row, col, rows, cols)
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// The points of F(4×4, 3×3) besides 0 and infinity, each with both signs; those of F(2×2, 3×3) are 1 and −1; see
+// WinogradOf in package graph.
+const winogradA, winogradB = 5. / 8, 3. / 2
+
+// winogradFamily emits the transforms of package winograd.
+func winogradFamily(g *generator) {
+	for _, w := range []*width{f32, f32x16} {
+		for _, tile := range []int{2, 4} {
+			transform{g, w, tile, tile + 2, tile + 2}.emit("input", "B", "patch of an image", "x", "v")
+			transform{g, w, tile, tile + 2, tile}.emit("output", "A", "tile of products", "m", "y")
+		}
+	}
+}
+
+// A transform computes MᵀdM of tiles d, from points × points elements to out × out. Each lane of a vector is a channel.
+type transform struct {
+	*generator
+	w           *width
+	tile        int
+	points, out int
+}
+
+// emit writes a kernel. One of the sides of a tile has two strides, the other one only.
+func (t transform) emit(kind, matrix, what, from, to string) {
+	name := fmt.Sprintf("%s%d%s", kind, t.tile, t.w.suffix)
+	strides := [2]string{"row, col", "point"}
+	if kind == "output" {
+		strides = [2]string{"point", "row, col"}
+	}
+	TEXT(name, 0, fmt.Sprintf("func(vectors int, %s *float32, %s int, %s *float32, %s int)", from, strides[0], to, strides[1]))
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s sets %s to the %s of F(%d×%[4]d, 3×3), %[5]sᵀ·d·%[5]s, of a %s at %s, for vectors of %d channels.",
+		name, to, kind, t.tile, matrix, what, from, t.w.lanes),
+		"Strides are in elements: row and col from pixel to pixel, point from one of the tile's products to the next.")
+	bytes := t.w.lanes * t.w.size
+	vectors := Load(Param("vectors"), GP64())
+	src, dst := Load(Param(from), GP64()), Load(Param(to), GP64())
+	e := &emitter{generator: t.generator, w: t.w, u: 1, hoisted: map[uint64]reg.VecVirtual{}}
+	step := e.input
+	if kind == "output" {
+		step = e.output
+	}
+	if t.tile == 4 && t.w.lanes == f32x16.lanes {
+		e.hoist(winogradConstants(kind))
+	}
+
+	// The middle of the computation lies on the stack, with vectors at multiples of their size.
+	room := AllocLocal(t.points*t.out*bytes + bytes)
+	mid := GP64()
+	LEAQ(room, mid)
+	ADDQ(U32(bytes-1), mid)
+	ANDQ(I32(-bytes), mid)
+
+	stride := func(name string, times int) reg.Register {
+		r := Load(Param(name), GP64())
+		if times > 1 {
+			IMUL3Q(U32(times), r, r)
+		}
+		SHLQ(Imm(t.w.shift), r)
+		return r
+	}
+	// The first half goes from column to column and reads their elements, the second from row to row and writes them.
+	var fromNext, toNext reg.Register
+	var fromLines, toLines lines
+	if kind == "input" {
+		fromNext, fromLines = stride("col", 1), newLines(stride("row", 1))
+		toNext, toLines = stride("point", t.points), newLines(stride("point", 1))
+	} else {
+		fromNext, fromLines = stride("point", 1), newLines(stride("point", t.points))
+		toNext, toLines = stride("row", 1), newLines(stride("col", 1))
+	}
+
+	Label("loop")
+	at := GP64()
+	MOVQ(src, at)
+	for c := range t.points {
+		d := make([]reg.VecVirtual, t.points)
+		for r := range d {
+			d[r] = t.w.register()
+			t.w.load(fromLines.at(at, r), d[r])
+		}
+		for i, v := range step(d) {
+			t.w.load(v, Mem{Base: mid, Disp: (i*t.points + c) * bytes})
+		}
+		if c < t.points-1 {
+			ADDQ(fromNext, at)
+		}
+	}
+	MOVQ(dst, at)
+	for i := range t.out {
+		d := make([]reg.VecVirtual, t.points)
+		for c := range d {
+			d[c] = t.w.register()
+			t.w.load(Mem{Base: mid, Disp: (i*t.points + c) * bytes}, d[c])
+		}
+		for c, v := range step(d) {
+			t.w.load(v, toLines.at(at, c))
+		}
+		if i < t.out-1 {
+			ADDQ(toNext, at)
+		}
+	}
+	ADDQ(U32(bytes), src)
+	ADDQ(U32(bytes), dst)
+	DECQ(vectors)
+	JNE(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
+
+// lines are up to six places at equal distances.
+type lines struct{ one, three, five reg.Register }
+
+func newLines(stride reg.Register) lines {
+	l := lines{stride, GP64(), GP64()}
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, l.three)
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 4}, l.five)
+	return l
+}
+
+// at is place i, counted from a register.
+func (l lines) at(base reg.Register, i int) Mem {
+	switch i {
+	case 0:
+		return Mem{Base: base}
+	case 3:
+		return Mem{Base: base, Index: l.three, Scale: 1}
+	case 5:
+		return Mem{Base: base, Index: l.five, Scale: 1}
+	}
+	return Mem{Base: base, Index: l.one, Scale: uint8(i)}
+}
+
+func winogradConstants(kind string) []float64 {
+	const a, b = winogradA, winogradB
+	if kind == "input" {
+		return []float64{a, b, a * a, b * b, a*a + b*b, a * a * b * b}
+	}
+	return []float64{a, b, a * a, b * b, a * a * a, b * b * b}
+}
+
+func (e *emitter) plus(x, y reg.VecVirtual) reg.VecVirtual {
+	r := e.w.register()
+	e.w.add(y, x, r)
+	return r
+}
+
+func (e *emitter) minus(x, y reg.VecVirtual) reg.VecVirtual {
+	r := e.w.register()
+	e.w.sub(y, x, r)
+	return r
+}
+
+// plusTimes is x + c·y, in the place of x if it is not needed again.
+func (e *emitter) plusTimes(x reg.VecVirtual, c float64, y reg.VecVirtual, keep bool) reg.VecVirtual {
+	r := x
+	if keep {
+		r = e.w.register()
+		VMOVAPS(x, r)
+	}
+	if c < 0 {
+		e.w.fnma231(e.c(-c).at(0), y, r)
+	} else {
+		e.w.fma231(e.c(c).at(0), y, r)
+	}
+	return r
+}
+
+// input is Bᵀ·d.
+func (e *emitter) input(d []reg.VecVirtual) []reg.VecVirtual {
+	if len(d) == 4 {
+		return []reg.VecVirtual{e.minus(d[2], d[0]), e.plus(d[2], d[1]), e.minus(d[2], d[1]), e.minus(d[3], d[1])}
+	}
+	const a, b = winogradA, winogradB
+	r := make([]reg.VecVirtual, 6)
+	for i, p := range [][2]float64{{a, b}, {b, a}} { // the point, and the other one
+		even := e.plusTimes(d[4], -p[1]*p[1], d[2], true)
+		odd := e.plusTimes(d[3], -p[1]*p[1], d[1], true)
+		r[2*i+1] = e.plusTimes(even, p[0], odd, true)
+		r[2*i+2] = e.plusTimes(even, -p[0], odd, false)
+	}
+	r[0] = e.plusTimes(e.plusTimes(d[4], -(a*a+b*b), d[2], false), a*a*b*b, d[0], false)
+	r[5] = e.plusTimes(e.plusTimes(d[5], -(a*a+b*b), d[3], false), a*a*b*b, d[1], false)
+	return r
+}
+
+// output is Aᵀ·m.
+func (e *emitter) output(m []reg.VecVirtual) []reg.VecVirtual {
+	if len(m) == 4 {
+		return []reg.VecVirtual{e.plus(m[0], e.plus(m[1], m[2])), e.plus(e.minus(m[1], m[2]), m[3])}
+	}
+	const a, b = winogradA, winogradB
+	s, t := e.plus(m[1], m[2]), e.minus(m[1], m[2])
+	u, v := e.plus(m[3], m[4]), e.minus(m[3], m[4])
+	times := func(c float64, x reg.VecVirtual) reg.VecVirtual {
+		r := e.w.register()
+		e.w.mul(e.c(c).at(0), x, r)
+		return r
+	}
+	return []reg.VecVirtual{
+		e.plus(m[0], e.plus(s, u)),
+		e.plusTimes(times(a, t), b, v, false),
+		e.plusTimes(times(a*a, s), b*b, u, false),
+		e.plusTimes(e.plusTimes(m[5], a*a*a, t, false), b*b*b, v, false),
+	}
+}
