@@ -21,7 +21,15 @@ func Strides(can func(op graph.Op, args, results []graph.Operand) bool) Option {
 // An operand is moved if it is a temporary value of its own, made once, outside the prepared part, and all launches that touch
 // it can do so in strides.
 func (p *Program) joinInPlace(can func(op graph.Op, args, results []graph.Operand) bool) {
-	moved := map[int]bool{}
+	moved, gone := map[int]bool{}, map[int]bool{}
+	users := make([][]int, len(p.Buffers)) // the launches that touch each buffer
+	for i, l := range p.Launches {
+		for _, v := range slices.Concat(l.Args, l.Results) {
+			if u := users[v.Buffer]; len(u) == 0 || u[len(u)-1] != i {
+				users[v.Buffer] = append(u, i)
+			}
+		}
+	}
 	for at := len(p.Launches) - 1; at >= p.Prepared; at-- {
 		l := &p.Launches[at]
 		op, ok := l.Op.(graph.Concat)
@@ -33,24 +41,36 @@ func (p *Program) joinInPlace(can func(op graph.Op, args, results []graph.Operan
 			size := l.Args[i].Layout.Shape.At(op.Axis)
 			to := l.Results[0]
 			to.Layout = to.Layout.Slice(op.Axis, start, size, 1)
-			if from := l.Args[i].Buffer; p.move(at, i, to, can) {
+			if from := l.Args[i].Buffer; p.move(at, i, to, users[from], can) {
 				moved[from] = true
+				users[to.Buffer] = append(users[to.Buffer], users[from]...)
+				slices.Sort(users[to.Buffer])
+				users[to.Buffer] = slices.Compact(users[to.Buffer])
 			} else {
 				left++
 			}
 			start += size
 		}
 		if left == 0 {
-			p.Launches = slices.Delete(p.Launches, at, at+1)
+			gone[at] = true
 		}
+	}
+	if len(gone) > 0 {
+		kept := p.Launches[:0]
+		for i, l := range p.Launches {
+			if !gone[i] {
+				kept = append(kept, l)
+			}
+		}
+		p.Launches = kept
 	}
 	if len(moved) > 0 {
 		p.drop(moved)
 	}
 }
 
-// move puts operand i of launch at, a Concat, to a place in the Concat's result.
-func (p *Program) move(at, i int, to View, can func(op graph.Op, args, results []graph.Operand) bool) bool {
+// move puts operand i of launch at, a Concat, to a place in the Concat's result. Its buffer has the given users.
+func (p *Program) move(at, i int, to View, users []int, can func(op graph.Op, args, results []graph.Operand) bool) bool {
 	from := p.Launches[at].Args[i]
 	b := &p.Buffers[from.Buffer]
 	if n := b.Type.Shape.Elems(); b.Role != Temp || n == 0 || from.Layout.Shape.Elems() != n || !from.Layout.IsContiguous() {
@@ -67,7 +87,8 @@ func (p *Program) move(at, i int, to View, can func(op graph.Op, args, results [
 	}
 	var changes []change
 	made := 0
-	for j, l := range p.Launches {
+	for _, j := range users {
+		l := p.Launches[j]
 		touches := func(v View) bool { return v.Buffer == from.Buffer }
 		reads, writes := slices.ContainsFunc(l.Args, touches), slices.ContainsFunc(l.Results, touches)
 		switch {
