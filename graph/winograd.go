@@ -91,7 +91,7 @@ func (c Conv2D) winogradOf(args []Type) error {
 	_, _, kh, kw := c.Layout.FilterDims(args[1].Shape)
 	one := IntsOf(1, 1)
 	if kh != 3 || kw != 3 || c.Stride != one || c.Dilation != one || c.Groups != 1 || args[0].DType != F32 {
-		return fmt.Errorf("Winograd's algorithm is for filters of 3×3, stride and dilation 1, one group and f32, "+
+		return fmt.Errorf("the algorithm of Winograd is for filters of 3×3, stride and dilation 1, one group and f32, "+
 			"not for filters of %d×%d, stride %v, dilation %v, %d groups and %v", kh, kw, c.Stride, c.Dilation, c.Groups, args[0].DType)
 	}
 	return nil

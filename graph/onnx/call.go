@@ -64,7 +64,7 @@ func (c *call) run() []*value {
 	}
 	narrow := graph.Invalid
 	for i, a := range c.args {
-		if a == nil || a.isList {
+		if a == nil {
 			continue
 		}
 		if n := c.node(i); n.Type.DType.Is16() {

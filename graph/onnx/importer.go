@@ -42,15 +42,13 @@ type importer struct {
 	made      int // elements of constants
 }
 
-// A value is what a name stands for: a node, or a tensor that becomes one when an operator reads it, or a list of values.
+// A value is what a name stands for: a node, or a tensor that becomes one when an operator reads it.
 type value struct {
 	node   *graph.Node
 	tensor *graph.Tensor
 	name   string // of an initializer
-	list   []*value
-	isList bool
-	err    error // why there is no node
-	absent bool  // an operand of a function that is left out
+	err    error  // why there is no node
+	absent bool   // an operand of a function that is left out
 }
 
 // A scope is the names that nodes of one graph or function see.
@@ -503,8 +501,6 @@ func (m *importer) nodeOf(v *value) (*graph.Node, error) {
 	switch {
 	case v.err != nil:
 		return nil, v.err
-	case v.isList:
-		return nil, errors.New("a sequence is no tensor")
 	case v.node != nil:
 		return v.node, nil
 	}

@@ -217,7 +217,7 @@ func solverOf(t *graph.Training) (gorgonia.Solver, error) {
 	case optim.Adam, optim.AdamW: // Gorgonia's AdamW does not take parameters of one element
 		return gorgonia.NewAdamSolver(opts...), nil
 	}
-	return nil, fmt.Errorf("Gorgonia has no solver for the optimiser %s", t.Rule)
+	return nil, fmt.Errorf("no solver of Gorgonia is the optimiser %s", t.Rule)
 }
 
 // once runs the machine and makes it ready for the next time. Parameters stay as they are.
