@@ -19,13 +19,13 @@ typedef unsigned long long u64;
 #define SHARED extern __shared__ __align__(1024) u8 shared[]  // the dynamic shared memory
 #endif
 
-// Whole tells which types are integers, and Wide in which type their sums and products wrap; of other types it is the type.
-template <class T> struct Whole { static constexpr bool value = false; typedef T wide; };
-#define WHOLE(T, W) \
-  template <> struct Whole<T> { static constexpr bool value = true; typedef W wide; };
-WHOLE(i8, u32) WHOLE(u8, u32) WHOLE(i16, u32) WHOLE(u16, u32) WHOLE(i32, u32) WHOLE(u32, u32) WHOLE(i64, u64) WHOLE(u64, u64)
-#undef WHOLE
-template <class T> using Wide = typename Whole<T>::wide;
+// Integer tells which types are integers, and Wide in which type their sums and products wrap; of other types it is the type.
+template <class T> struct Integer { static constexpr bool value = false; typedef T wide; };
+#define INTEGER(T, W) \
+  template <> struct Integer<T> { static constexpr bool value = true; typedef W wide; };
+INTEGER(i8, u32) INTEGER(u8, u32) INTEGER(i16, u32) INTEGER(u16, u32) INTEGER(i32, u32) INTEGER(u32, u32) INTEGER(i64, u64) INTEGER(u64, u64)
+#undef INTEGER
+template <class T> using Wide = typename Integer<T>::wide;
 
 // The 16-bit types are their bits; arithmetic on them is done in f32.
 struct bf16 { u16 bits; };
@@ -106,7 +106,7 @@ template <class To, class From> DEVICE To truncated(From x) {
 }
 template <class To, class From> struct Convert {
   static DEVICE To of(From x) {
-    if constexpr (Whole<To>::value && Fraction<From>::value) {
+    if constexpr (Integer<To>::value && Fraction<From>::value) {
       return truncated<To>(x);
     } else {
       return To(x);

@@ -11,11 +11,11 @@ struct Prod {
 
 template <class T> struct Limits {
   static DEVICE T least() {
-    if constexpr (!Whole<T>::value) return T(bits_to_float(0xff800000u));
+    if constexpr (!Integer<T>::value) return T(bits_to_float(0xff800000u));
     return T(-1) < T(0) ? T(u64(1) << (8 * sizeof(T) - 1)) : T(0);
   }
   static DEVICE T greatest() {
-    if constexpr (!Whole<T>::value) return T(bits_to_float(0x7f800000u));
+    if constexpr (!Integer<T>::value) return T(bits_to_float(0x7f800000u));
     return T(~u64(least()));
   }
 };
