@@ -57,7 +57,7 @@ func TestHostileCovers(t *testing.T) {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 	}
-	least := int(seeds / 200)
+	least := int(seeds / 400)
 	want := func(what string) {
 		t.Helper()
 		if seen[what] < least {

@@ -261,13 +261,14 @@ func TestOperandsChecked(t *testing.T) {
 	m := Contiguous(graph.TypeOf(graph.F32, 3, 5))
 	turned := Operand{DType: graph.F32, Layout: graph.Contiguous(graph.ShapeOf(5, 3)).Transpose(graph.IntsOf(1, 0))}
 	i := Contiguous(graph.TypeOf(graph.I64))
+	none := graph.Pad{Lo: graph.IntsOf(0, 0), Hi: graph.IntsOf(0, 0)}
 	for _, c := range []struct {
 		op            graph.Op
 		args, results []Operand
 		want          string
 	}{
-		{graph.Concat{}, []Operand{turned}, []Operand{m}, "operand 0 of type f32[3,5] is not contiguous"},
-		{graph.Concat{}, []Operand{m}, []Operand{turned}, "result 0 of type f32[3,5] is not contiguous"},
+		{none, []Operand{turned}, []Operand{m}, "operand 0 of type f32[3,5] is not contiguous"},
+		{none, []Operand{m}, []Operand{turned}, "result 0 of type f32[3,5] is not contiguous"},
 		{graph.Concat{Axis: 2}, []Operand{m}, []Operand{m}, "axis 2"},
 		{graph.Concat{}, []Operand{m}, []Operand{i}, "result 0 has type i64[], not f32[3,5]"},
 		{graph.Concat{}, []Operand{m}, nil, "0 results, not 1"},
