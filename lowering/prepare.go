@@ -51,3 +51,20 @@ func (p *Program) PreparedFrom() []bool {
 	}
 	return reads
 }
+
+// Originals marks, by buffer, the parameters that only the prepared part reads: their values are not needed between its runs.
+func (p *Program) Originals() []bool {
+	list := p.PreparedFrom()
+	for _, l := range p.Launches[p.Prepared:] {
+		for _, v := range l.Args {
+			list[v.Buffer] = false
+		}
+	}
+	for _, u := range p.Updates {
+		list[u.Target], list[u.Value] = false, false
+	}
+	for _, o := range p.Outputs {
+		list[o.Buffer] = false
+	}
+	return list
+}

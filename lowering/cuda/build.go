@@ -23,7 +23,7 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 
 // newExecutable compiles the kernels of a program that has been placed, and allocates its memory.
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
-	e := &executable{p: p, gpu: d.gpu, each: d.each, from: p.PreparedFrom(), changed: map[int]bool{}, ahead: map[int]bool{},
+	e := &executable{p: p, gpu: d.gpu, each: d.each, from: p.PreparedFrom(), originals: p.Originals(), changed: map[int]bool{}, ahead: map[int]bool{},
 		buffers: make([]driver.Ptr, len(p.Buffers)), scratch: make([]driver.Ptr, len(p.Launches)), staged: make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
 		times: make([]time.Duration, len(p.Launches))}
@@ -68,24 +68,21 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		if k == nil {
 			continue
 		}
-		l := &e.p.Launches[i]
-		at := func(views []lowering.View) (p []driver.Ptr) {
-			for _, v := range views {
-				p = append(p, e.buffers[v.Buffer])
-			}
-			return
-		}
-		status := e.status + driver.Ptr(int64(1+i)*statusBytes)
-		if e.updates(l) {
-			status = e.status
-		}
-		if e.launches[i], err = e.bindLaunch(k, modules[i], at(l.Args), at(l.Results), e.scratch[i], status); err != nil {
+		if e.launches[i], err = newLaunch(k, modules[i]); err != nil {
 			return e.inLaunch(i, err)
+		}
+		if i >= e.p.Prepared { // the others are placed when they run
+			if err := e.place(i); err != nil {
+				return err
+			}
 		}
 	}
 	e.reports = slices.ContainsFunc(append(list[:len(list):len(list)], commit), asksStatus)
 	n := len(list)
-	if e.collect, err = e.bindLaunch(extra[0], modules[n], nil, nil, 0, e.status); err != nil {
+	if e.collect, err = newLaunch(extra[0], modules[n]); err != nil {
+		return err
+	}
+	if err := e.placeAt(&e.collect, nil, nil, 0, e.status); err != nil {
 		return err
 	}
 	var from, to []driver.Ptr
@@ -94,7 +91,10 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 			from, to = append(from, e.buffers[u.Value]), append(to, e.buffers[u.Target])
 		}
 	}
-	if e.commit, err = e.bindLaunch(extra[1], modules[n+1], from, to, 0, e.status); err != nil {
+	if e.commit, err = newLaunch(extra[1], modules[n+1]); err != nil {
+		return err
+	}
+	if err := e.placeAt(&e.commit, from, to, 0, e.status); err != nil {
 		return err
 	}
 	once := e.p.Prepared
@@ -219,6 +219,9 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 			offsets[i] = b.Offset
 			continue
 		}
+		if e.originals[i] {
+			continue
+		}
 		offsets[i] = at
 		at += up(b.Type.Bytes())
 	}
@@ -233,6 +236,9 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		return err
 	}
 	for i := range offsets {
+		if e.originals[i] {
+			continue
+		}
 		e.buffers[i] = block + driver.Ptr(offsets[i])
 	}
 	for i := range list {
@@ -245,6 +251,9 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 // takeApart makes a separate allocation of the exact size for each buffer and for the scratch of each launch.
 func (e *executable) takeApart(list []*kernels.Kernel) (err error) {
 	for i, b := range e.p.Buffers {
+		if e.originals[i] {
+			continue
+		}
 		if e.buffers[i], err = e.take(b.Type.Bytes()); err != nil {
 			return err
 		}
@@ -334,26 +343,58 @@ func (e *executable) takeHostMemory() error {
 	return nil
 }
 
-// bindLaunch resolves a kernel's entries and fills their parameters.
-func (e *executable) bindLaunch(k *kernels.Kernel, m driver.Module, args, results []driver.Ptr, scratch,
-	status driver.Ptr) (launch, error) {
+// newLaunch resolves a kernel's entries. Its memory is given by place.
+func newLaunch(k *kernels.Kernel, m driver.Module) (launch, error) {
 	l := launch{kernel: k}
 	for i := range k.Steps {
 		s := step{Step: &k.Steps[i]}
-		address := func(p kernels.Param) driver.Ptr {
-			switch p.Kind {
-			case kernels.ArgPtr:
-				return args[p.Index] + driver.Ptr(p.Byte)
-			case kernels.ResultPtr:
-				return results[p.Index] + driver.Ptr(p.Byte)
-			case kernels.ScratchPtr:
-				return scratch + driver.Ptr(p.Byte)
+		if s.Entry != "" {
+			var err error
+			if s.function, err = m.Function(s.Entry); err != nil {
+				return l, err
 			}
-			return status
 		}
+		l.steps = append(l.steps, s)
+	}
+	return l, nil
+}
+
+// place fills the parameters of launch i with the addresses of its buffers.
+func (e *executable) place(i int) error {
+	l := &e.p.Launches[i]
+	at := func(views []lowering.View) (p []driver.Ptr) {
+		for _, v := range views {
+			p = append(p, e.buffers[v.Buffer])
+		}
+		return
+	}
+	status := e.status + driver.Ptr(int64(1+i)*statusBytes)
+	if e.updates(l) {
+		status = e.status
+	}
+	if err := e.placeAt(&e.launches[i], at(l.Args), at(l.Results), e.scratch[i], status); err != nil {
+		return e.inLaunch(i, err)
+	}
+	return nil
+}
+
+// placeAt fills the parameters of a launch.
+func (e *executable) placeAt(l *launch, args, results []driver.Ptr, scratch, status driver.Ptr) error {
+	address := func(p kernels.Param) driver.Ptr {
+		switch p.Kind {
+		case kernels.ArgPtr:
+			return args[p.Index] + driver.Ptr(p.Byte)
+		case kernels.ResultPtr:
+			return results[p.Index] + driver.Ptr(p.Byte)
+		case kernels.ScratchPtr:
+			return scratch + driver.Ptr(p.Byte)
+		}
+		return status
+	}
+	for i := range l.steps {
+		s := &l.steps[i]
 		if s.Entry == "" {
 			s.fill = address(s.Params[0])
-			l.steps = append(l.steps, s)
 			continue
 		}
 		at, size := s.Offsets()
@@ -367,19 +408,14 @@ func (e *executable) bindLaunch(k *kernels.Kernel, m driver.Module, args, result
 				binary.LittleEndian.PutUint64(to, p.Bits)
 			case kernels.MapParam:
 				if err := e.gpu.EncodeMap(p.Map, address(p.Map.Base), (*[128]byte)(to)); err != nil {
-					return l, err
+					return err
 				}
 			default:
 				binary.LittleEndian.PutUint64(to, uint64(address(p)))
 			}
 		}
-		var err error
-		if s.function, err = m.Function(s.Entry); err != nil {
-			return l, err
-		}
-		l.steps = append(l.steps, s)
 	}
-	return l, nil
+	return nil
 }
 
 // Close implements lowering.Executable. What updates have written comes back first.

@@ -405,18 +405,19 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestDriverErrors lets each call of the driver fail in turn, in the life of a program of the GPU's launches and of one
-// with a launch on the processor between them: the error comes back, and nothing is held in the end.
+// TestDriverErrors lets each call of the driver fail in turn, in the life of a program of the GPU's launches, of one with a
+// launch on the processor between them, and of one whose weights are prepared: the error comes back, and nothing is held in
+// the end.
 func TestDriverErrors(t *testing.T) {
 	gpu, compiler := open(t)
-	for name, build := range map[string]func(*graph.Builder){"on the GPU": layer, "on both": onBoth} {
+	for name, build := range map[string]func(*graph.Builder){"on the GPU": layer, "on both": onBoth, "prepared": rounded(8, false)} {
 		g := built(t, build)
 		in := values(g)
 		failed := 0
 		for {
 			c := countedGPU(gpu)
 			c.left = failed
-			err := live(t, g, in, cuda.New(cuda.On(c, compiler)))
+			err := live(t, g, in, cuda.New(cuda.On(c, compiler)), name == "prepared")
 			c.none(t)
 			if err == nil {
 				break
@@ -435,10 +436,10 @@ func TestDriverErrors(t *testing.T) {
 	}
 }
 
-// live does all that is done with a program, up to the first error.
-func live(t *testing.T, g *graph.Graph, in map[string]*graph.Tensor, d *cuda.Device) error {
+// live does all that is done with a program, with frozen parameters or not, up to the first error.
+func live(t *testing.T, g *graph.Graph, in map[string]*graph.Tensor, d *cuda.Device, frozen bool) error {
 	t.Helper()
-	p := lowered(t, g, d)
+	p := loweredOf(t, g, d, frozen)
 	e, err := d.Compile(p)
 	if err != nil {
 		return err

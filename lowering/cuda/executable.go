@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // An executable is a program on a GPU. All its memory there is one block, except with [Apart]: the arena, the other
-// buffers, the scratch memory that the launches share, and the reports of the launches.
+// buffers, the scratch memory that the launches share, and the reports of the launches. The originals, parameters that only
+// the prepared part reads, have memory while it runs.
 type executable struct {
 	lowering.ExecutableDefaults
 	p        *lowering.Program
@@ -57,8 +59,10 @@ type executable struct {
 	from     []bool      // by buffer: the prepared part reads it
 	prepared bool        // the prepared part has run with the present parameters
 	skipped  int         // the launches that the last timed run left out
-	closed   bool
-	lost     error
+	// originals marks, by buffer, the parameters that only the prepared part reads.
+	originals []bool
+	closed    bool
+	lost      error
 }
 
 // A launch is a loaded kernel; without steps it runs on the processor.
@@ -237,7 +241,7 @@ func (e *executable) upload() error {
 			copy(unsafe.Slice((*byte)(e.staged[i]), n), unsafe.Slice((*byte)(from), n))
 			continue
 		}
-		if e.stale[i] {
+		if e.stale[i] && !e.originals[i] {
 			if err := e.stream.CopyIn(e.buffers[i], from, n); err != nil {
 				return fmt.Errorf("copying %s %q to the GPU: %w", b.Role, b.Name, err)
 			}
@@ -324,6 +328,60 @@ func (e *executable) prepare() error {
 		return nil
 	}
 	e.skipped, e.prepared = 0, false
+	err := e.takeOriginals()
+	if err == nil {
+		err = e.runPrepared()
+	}
+	if given := e.giveOriginals(); err == nil {
+		err = given
+	}
+	e.prepared = err == nil
+	return err
+}
+
+// takeOriginals allocates the originals, copies them to the GPU, and tells the launches of the prepared part where they are.
+func (e *executable) takeOriginals() error {
+	for i, original := range e.originals {
+		if !original || e.p.Buffers[i].Type.Bytes() == 0 {
+			continue
+		}
+		from, n, err := bytesOf(e.tensors[i])
+		if err != nil {
+			return err
+		}
+		if e.buffers[i], err = e.take(n); err != nil {
+			return err
+		}
+		if err := e.stream.CopyIn(e.buffers[i], from, n); err != nil {
+			return fmt.Errorf("copying param %q to the GPU: %w", e.p.Buffers[i].Name, err)
+		}
+	}
+	for i := range e.p.Prepared {
+		if err := e.place(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveOriginals waits for the work on the originals, and frees them.
+func (e *executable) giveOriginals() error {
+	err := e.stream.Sync()
+	for i, original := range e.originals {
+		at := e.buffers[i]
+		if !original || at == 0 {
+			continue
+		}
+		err = errors.Join(err, e.gpu.Free(at))
+		e.taken = slices.DeleteFunc(e.taken, func(p driver.Ptr) bool { return p == at })
+		e.bytes -= e.p.Buffers[i].Type.Bytes()
+		e.buffers[i] = 0
+	}
+	return err
+}
+
+// runPrepared runs the prepared part, and waits for it.
+func (e *executable) runPrepared() error {
 	if err := e.begin(false); err != nil {
 		return err
 	}
@@ -332,11 +390,7 @@ func (e *executable) prepare() error {
 			return err
 		}
 	}
-	if err := e.collectNow(); err != nil {
-		return err
-	}
-	e.prepared = true
-	return nil
+	return e.collectNow()
 }
 
 // collectNow waits for the launches that were started, and converts what they report to an error.

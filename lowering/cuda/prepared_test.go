@@ -79,3 +79,72 @@ func TestPreparedHost(t *testing.T) {
 	run(t, e)
 	is(70)
 }
+
+// rounded is two layers whose n·64 weights each are rounded to bf16; if second is set, those of the second are read as they
+// are, too.
+func rounded(n int, second bool) func(b *graph.Builder) {
+	return func(b *graph.Builder) {
+		x := b.CastTo(graph.BF16, b.Input("x", graph.TypeOf(graph.F32, 3, 64)))
+		w, v := b.Param("w", graph.TypeOf(graph.F32, 64, n)), b.Param("v", graph.TypeOf(graph.F32, n, 64))
+		y := b.CastTo(graph.BF16, b.MatMul(x, b.CastTo(graph.BF16, w), false, false))
+		b.Output("y", b.Unary(graph.Tanh, b.MatMul(y, b.CastTo(graph.BF16, v), false, false)))
+		if second {
+			b.Output("z", b.MatMul(b.Input("u", graph.TypeOf(graph.F32, 1, n)), v, false, false))
+		}
+	}
+}
+
+// TestPreparedReleases holds that what the GPU keeps of weights is at most 1.02 times their bytes in the form that runs read:
+// the originals are released, except one that a run reads, and copied again when one of them is bound.
+func TestPreparedReleases(t *testing.T) {
+	for _, second := range []bool{false, true} {
+		g := built(t, rounded(768, second))
+		in := values(g)
+		gpu, compiler := open(t)
+		c := countedGPU(gpu)
+		d := cuda.New(cuda.On(c, compiler))
+		p := loweredOf(t, g, d, true)
+		e, err := d.Compile(p)
+		if err != nil || p.Prepared == 0 {
+			t.Fatal(err, p)
+		}
+		defer e.Close()
+		for name, v := range in {
+			if err := e.Bind(bufferOf(t, p, name), v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept := func() int64 {
+			m := e.Memory()
+			return m.Prepared + m.Kernels
+		}
+		weights := p.PreparedBytes
+		if second {
+			weights += 768 * 64 * 4
+		}
+		before := kept()
+		for range 2 {
+			run(t, e)
+			if n := kept(); n != before || n > weights+weights/50 {
+				t.Errorf("%d bytes are kept of weights of %d, %d before the run", n, weights, before)
+			}
+			if c.held["blocks of memory"] != 1 {
+				t.Errorf("%d blocks of memory are held", c.held["blocks of memory"])
+			}
+		}
+		first := e.Output(p.Outputs[0].Buffer).Clone()
+		for _, scale := range []float64{3, 1} {
+			w := in["w"].Clone()
+			for i := range w.Type.Shape.Elems() {
+				w.SetFloat(i, scale*w.Float(i))
+			}
+			if err := e.Bind(bufferOf(t, p, "w"), w); err != nil {
+				t.Fatal(err)
+			}
+			run(t, e)
+			if same := first.Equal(e.Output(p.Outputs[0].Buffer)); same != (scale == 1) {
+				t.Errorf("weights times %v: the same result: %v", scale, same)
+			}
+		}
+	}
+}
