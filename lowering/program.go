@@ -82,6 +82,8 @@ type Launch struct {
 	// Device is the device of the launch if it is not the program's target, and Reason why it does not run on the
 	// target.
 	Device, Reason string
+	// Way is how the device computes the launch, where a measurement of fusec tune says so.
+	Way string
 	// Source is the generated source of the launch, on targets that have it.
 	Source string
 	// Cycles is the estimated cycles of the launch, on targets with estimates.
@@ -148,7 +150,7 @@ func (p *Program) Trace() *trace.Program {
 	}
 	var scopes graph.Scopes
 	for i, l := range p.Launches {
-		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: cmp.Or(l.Algorithm(), l.Op.OpName()), Kind: l.Kind(), Name: l.Node.Name,
+		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: cmp.Or(l.Way, l.Algorithm(), l.Op.OpName()), Kind: l.Kind(), Name: l.Node.Name,
 			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Cycles: l.Cycles, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin,
 			Phase: l.Node.Phase, Scope: scopes.Of(l.Node)}
 		for _, v := range l.Args {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/lowering/local"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,7 +87,7 @@ func TestDoctorOfOtherMachines(t *testing.T) {
 	if out := rep.text(); !strings.Contains(out, "abacus, 1 core\n") || !strings.Contains(out, "none that matter") || strings.Contains(out, "memory") {
 		t.Errorf("report:\n%s", out)
 	}
-	if m := cli.Fields(filepath.Join(t.TempDir(), "none")); len(m) != 0 {
+	if m := local.Fields(filepath.Join(t.TempDir(), "none")); len(m) != 0 {
 		t.Errorf("%v", m)
 	}
 	if n := cli.Kibibytes("a lot"); n != 0 {

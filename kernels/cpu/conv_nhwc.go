@@ -40,7 +40,7 @@ func newConvNHWC[T float](b *body.Program, op graph.Conv2D, args, results []Oper
 		return nil, err
 	}
 	c, _ := k.c.Reshape(matrix)
-	cfg := conv.Config[T]{Op: op, X: x.Layout, W: w.Layout, RowStride: c.Stride[0]}
+	cfg := conv.Config[T]{Op: op, X: x.Layout, W: w.Layout, RowStride: c.Stride[0], Band: env.Tuning.bandOf(op, x, w)}
 	var err error
 	if args[k.w].Frozen && matrix.At(0) > 0 {
 		if k.filters, err = conv.NewFilters[T](op.Groups, w.Layout, env.Pool); err != nil {

@@ -35,7 +35,8 @@ func newConvWinograd(b *body.Program, op graph.Conv2D, results []Operand, env *E
 	if k.filters, err = winograd.NewFilters(op.Winograd, w.Layout, env.Pool); err != nil {
 		return nil, err
 	}
-	cfg := winograd.Config{X: x.Layout, Pad: op.Pad, Filters: k.filters, RowStride: c.Stride[0]}
+	cfg := winograd.Config{X: x.Layout, Pad: op.Pad, Filters: k.filters, RowStride: c.Stride[0],
+		Band: env.Tuning.bandOf(op, x, w)}
 	if k.plan, err = winograd.New(cfg, env.Pool, env.gemm); err != nil {
 		return nil, err
 	}

@@ -82,6 +82,8 @@ type Env struct {
 	Pool *pool.Pool
 	// Attention is how attentions and their gradients are cut; zeros are chosen by the shape.
 	Attention attention.Blocking
+	// Tuning is how convolutions are cut; nil, or what it lacks, is chosen by the shape.
+	Tuning *Tuning
 	// Fits reports, as an error, that the kernels compiled so far may not have so many bytes of memory together; nil
 	// lets them have any number. See [Compile].
 	Fits func(bytes int64) error

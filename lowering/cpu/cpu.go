@@ -22,6 +22,7 @@ type Device struct {
 	lowering.Defaults
 	workers   int
 	attention attention.Blocking
+	tuning    *kernels.Tuning
 }
 
 // Option configures a Device.
@@ -35,6 +36,10 @@ func Workers(n int) Option { return func(d *Device) { d.workers = n } }
 func AttentionBlock(n int) Option {
 	return func(d *Device) { d.attention = attention.Blocking{Queries: n, Keys: n} }
 }
+
+// Tuned computes convolutions in the ways that were measured to be fastest. Without this option a target that is opened by its
+// name takes what `fusec tune` has kept for the machine, see [Chip]; an empty Tuning has rules choose.
+func Tuned(t *kernels.Tuning) Option { return func(d *Device) { d.tuning = t } }
 
 // New makes a device. Options that are nil are ignored.
 func New(opts ...Option) *Device {
@@ -92,6 +97,51 @@ func (d *Device) Lowering() []lowering.Option {
 	return []lowering.Option{lowering.Strides(kernels.Strided)}
 }
 
+// Place implements lowering.Device: it names the ways of convolutions that were measured.
+func (d *Device) Place(p *lowering.Program) {
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		if op, x, w := convolutionOf(l); op != nil {
+			if way, ok := d.tuning.Tuned(*op, x, w); ok {
+				l.Way = way.Text() + ", tuned"
+			}
+		}
+	}
+}
+
+// Convolutions lists the convolutions of a program, without those of its prepared part, each once, with the way in which the
+// kernels compute it.
+func Convolutions(p *lowering.Program) (list []kernels.Convolution, ways map[kernels.Convolution]kernels.Way) {
+	ways = map[kernels.Convolution]kernels.Way{}
+	for i := range p.Launches[p.Prepared:] {
+		l := &p.Launches[p.Prepared+i]
+		if op, x, w := convolutionOf(l); op != nil && l.Device == "" {
+			c := kernels.ConvolutionOf(*op, x, w)
+			if _, ok := ways[c]; !ok {
+				list, ways[c] = append(list, c), kernels.WayOf(*op, x, w)
+			}
+		}
+	}
+	return list, ways
+}
+
+// convolutionOf is the convolution that a launch computes, with the types of its images and filters, or nil.
+func convolutionOf(l *lowering.Launch) (op *graph.Conv2D, images, filters graph.Type) {
+	of, args := l.Op, l.Args
+	if f, ok := of.(graph.Fusion); ok && f.Anchor == graph.AnchorConv {
+		n := f.Anchored()
+		if c, ok := n.Op.(graph.Conv2D); ok {
+			return &c, n.Args[0].Type, n.Args[1].Type
+		}
+		return nil, images, filters
+	}
+	if c, ok := of.(graph.Conv2D); ok {
+		typed := func(v lowering.View) graph.Type { return graph.Type{DType: v.DType, Shape: v.Layout.Shape} }
+		return &c, typed(args[0]), typed(args[1])
+	}
+	return nil, images, filters
+}
+
 // Compile implements lowering.Device. A program that needs more memory than available (see package memlimit) is refused
 // before it is allocated.
 func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
@@ -101,7 +151,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 		return nil, fmt.Errorf("intermediate values and outputs: %w; %s%s", err, largest(p), memoryAdvice)
 	}
 	e := newExecutable(p, kernels.NewEnv(pool.New(d.workers)))
-	e.env.Attention, e.packed = d.attention, map[int][]kernels.Kernel{}
+	e.env.Attention, e.env.Tuning, e.packed = d.attention, d.tuning, map[int][]kernels.Kernel{}
 	e.env.Fits = func(bytes int64) error {
 		if err := sum.Check(values + bytes); err != nil {
 			return fmt.Errorf("with %d MiB of kernels' memory: %w; %s", bytes>>20, err, memoryAdvice)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"fusec/graph"
+	kernels "fusec/kernels/cpu"
 )
 
 // ImageTime implements layout.Coster. The numbers were measured on 2 cores with AVX-512, with
@@ -23,6 +24,9 @@ func (d *Device) ImageTime(op graph.Op, args, results []graph.Type) time.Duratio
 		}
 		ns += 3000 // of a launch
 	case graph.Conv2D:
+		if _, time := d.tuning.Fastest(kernels.ConvolutionOf(op, args[0], args[1]), op.Layout); time > 0 {
+			return time
+		}
 		ns = convTime(op.Layout, op.Groups, args[1].Shape, results[0])
 		if pixelwise(op, args[1].Shape) {
 			ns = 0.0026 * 2 * elems(results[0]) * float64(args[1].Shape.At(1))

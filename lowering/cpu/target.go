@@ -4,7 +4,10 @@ import (
 	"fmt"
 
 	"fusec/graph/precision"
+	kernels "fusec/kernels/cpu"
+	"fusec/kernels/cpu/gemm"
 	"fusec/lowering"
+	"fusec/lowering/local"
 )
 
 // Target is the processor.
@@ -21,7 +24,18 @@ func open(s lowering.Setup) (lowering.Device, error) {
 	if n := d.attention.Queries; n < 0 {
 		return nil, fmt.Errorf("AttentionBlock(%d): want at least 1, or 0 to choose by the shape", n)
 	}
+	if d.tuning == nil {
+		var err error
+		if d.tuning, err = local.ReadTuning(d.Name(), d.Chip(), kernels.ParseTuning); err != nil {
+			return nil, fmt.Errorf("target %q: %w", s.Name, err)
+		}
+	}
 	return d, nil
+}
+
+// Chip names what a tuning is for: the processor, its vector instructions, and the number of cores that are used.
+func (d *Device) Chip() string {
+	return fmt.Sprintf("%s, %s, %d workers", local.Processor(), gemm.Kernel[float32](), d.workers)
 }
 
 // ForSetup is the processor for a setup of this target, or of another target that runs some launches on the processor.

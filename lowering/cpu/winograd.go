@@ -1,6 +1,11 @@
 package cpu
 
-import "fusec/graph"
+import (
+	"slices"
+
+	"fusec/graph"
+	kernels "fusec/kernels/cpu"
+)
 
 // Winograd's algorithm is chosen by estimated times, of one core with AVX-512, in nanoseconds. They were measured with
 //
@@ -26,6 +31,9 @@ func (d *Device) WinogradTile(op graph.Conv2D, args []graph.Type, result graph.T
 	if op.Layout != graph.NHWC || op.Stride != one || op.Dilation != one || op.Groups != 1 || kh != 3 || kw != 3 ||
 		args[0].DType != graph.F32 || args[1].DType != graph.F32 || result.Shape.Elems() == 0 || channels == 0 {
 		return 0
+	}
+	if tile, ok := d.tunedTile(op, args); ok {
+		return tile
 	}
 	images, _, height, width := op.Layout.ImageDims(result.Shape)
 	ceil := func(n, by int) float64 { return float64((n + by - 1) / by) }
@@ -55,4 +63,22 @@ func (d *Device) WinogradTile(op graph.Conv2D, args []graph.Type, result graph.T
 		return 4
 	}
 	return 2
+}
+
+// tunedTile is the tile that was measured to be fastest, 0 for another algorithm; ok reports whether it was measured.
+func (d *Device) tunedTile(op graph.Conv2D, args []graph.Type) (tile int, ok bool) {
+	c := kernels.ConvolutionOf(op, args[0], args[1])
+	if _, time := d.tuning.Best(c, kernels.Winograd); time == 0 {
+		return 0, false
+	}
+	way, time := d.tuning.Fastest(c, graph.NHWC)
+	return way.Tile, time > 0
+}
+
+// Ways lists the ways to compute a convolution with frozen filters from which a tuning chooses, first as the kernels do it
+// without. Those by Winograd's algorithm are left out if it is forbidden, or its filters take too much memory.
+func Ways(c kernels.Convolution, winograd bool) []kernels.Way {
+	return slices.DeleteFunc(c.Ways(), func(w kernels.Way) bool {
+		return w.Tile > 0 && (!winograd || 4*(w.Tile+2)*(w.Tile+2)*c.Channels*c.Filters > winogradMost)
+	})
 }

@@ -3,9 +3,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	kernels "fusec/kernels/cuda"
@@ -15,6 +12,7 @@ import (
 	"fusec/lowering/cuda/driver/gpu"
 	"fusec/lowering/cuda/driver/nvrtc"
 	"fusec/lowering/cuda/pool"
+	"fusec/lowering/local"
 )
 
 // Target is an NVIDIA GPU.
@@ -94,7 +92,7 @@ func (d *Device) openGPU(index int) error {
 		}
 		if err == nil {
 			var tuning *kernels.Tuning
-			if tuning, err = readTuning(g.Chip().Name); tuning != nil {
+			if tuning, err = local.ReadTuning(d.Name(), g.Chip().Name, kernels.ParseTuning); tuning != nil {
 				Tuned(tuning)(d)
 			}
 		}
@@ -148,40 +146,4 @@ func (d *Device) PTX(s Source) (string, error) {
 	}
 	ptx, _, err := c.PTX(s.Text, d.cfg.Chip)
 	return ptx, err
-}
-
-// TuningFile is the path of the tuning of a chip with the given name: a readable text next to the compiled kernels.
-// `fusec tune` writes it, and programs for that chip are compiled with it. Without it, fixed rules choose.
-func TuningFile(chip string) (string, error) {
-	folder, err := cache.Folder()
-	if err != nil {
-		return "", err
-	}
-	plain := func(r rune) rune {
-		if r <= ' ' || r == '/' || r == filepath.Separator {
-			return '-'
-		}
-		return r
-	}
-	return filepath.Join(folder, "tuning-"+strings.Map(plain, chip)+".txt"), nil
-}
-
-// readTuning is the tuning of a chip, nil if there is none.
-func readTuning(chip string) (*kernels.Tuning, error) {
-	path, err := TuningFile(chip)
-	if err != nil {
-		return nil, nil // without a folder for kernels there is no tuning
-	}
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	t, err := kernels.ParseTuning(string(text))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; remove it, or run fusec tune again", path, err)
-	}
-	return t, nil
 }

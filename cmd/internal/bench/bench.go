@@ -34,8 +34,8 @@ cycles of each launch are counted in one run, and one table has the model's time
 gives, beside those of the targets that this machine has.
 
 fusec bench model.graph --levels times the model in five ways, side by side: op by op as Gorgonia runs it, if Gorgonia
-can; op by op with fusec's kernels; with elementwise work fused; with all fused, which is the default; and tuned, on a
-GPU for which fusec tune has kept something. The table has launches, memory traffic and memory of each, and on an overlay
+can; op by op with fusec's kernels; with elementwise work fused; with all fused, which is the default; and tuned, where
+fusec tune has kept something. The table has launches, memory traffic and memory of each, and on an overlay
 cycles; -o FILE draws it. The outputs of all levels are compared, and the exit code is 1 if fusec's own differ by more
 than rounding.
 

@@ -12,8 +12,10 @@ import (
 	"fusec/cmd/internal/modelio"
 	"fusec/cmd/internal/plotting"
 	"fusec/graph"
+	cpukernels "fusec/kernels/cpu"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
+	"fusec/lowering/cpu"
 	"fusec/lowering/cuda"
 )
 
@@ -110,7 +112,7 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 			if out, err = outputsOf(g, t.once, t.output); err != nil {
 				return nil, fmt.Errorf("%s: %w", tapeName, err)
 			}
-		case l.tuned && !b.compile.OnGPU():
+		case l.tuned && overlay:
 			r.Note = fmt.Sprintf("as all fused: target %s has nothing to tune", rep.Target)
 		default:
 			p, kept, err := b.compileLevel(e, l, g, vals, show)
@@ -118,6 +120,10 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 				return nil, fmt.Errorf("level %q: %w", l.name, err)
 			}
 			defer func() { err = errors.Join(err, p.Close()) }()
+			if l.tuned && kept == 0 && !b.compile.OnGPU() {
+				r.Note = "as all fused: nothing is kept for its convolutions: see fusec tune"
+				break
+			}
 			if out, err = outputsOf(g, p.Exec, p.Output); err == nil {
 				err = r.describe(e, p, b)
 			}
@@ -145,7 +151,7 @@ func (b *bencher) levels(e *cli.Env, path string, g *graph.Graph, vals *modelio.
 	return o, nil
 }
 
-// compileLevel compiles a model at a level. Of a GPU's products it counts those whose kernels come from fusec tune.
+// compileLevel compiles a model at a level. Of a GPU's products, or the CPU's launches, it counts those that fusec tune chose.
 func (b *bencher) compileLevel(e *cli.Env, l level, g *graph.Graph, vals *modelio.Values, show *cli.Progress) (p *fusec.Program,
 	kept int, err error) {
 	compile := func(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
@@ -160,8 +166,19 @@ func (b *bencher) compileLevel(e *cli.Env, l level, g *graph.Graph, vals *modeli
 	for _, name := range l.without {
 		without = append(without, fusec.WithoutPass(name))
 	}
-	p, err = b.compile.Compile(g, vals, []lowering.TargetOption{modelio.Opening(e, show), cuda.By(compile)}, without...)
-	return p, kept, err
+	options := []lowering.TargetOption{modelio.Opening(e, show), cuda.By(compile)}
+	if !l.tuned {
+		options = append(options, cpu.Tuned(&cpukernels.Tuning{}))
+	}
+	if p, err = b.compile.Compile(g, vals, options, without...); err != nil {
+		return nil, 0, err
+	}
+	for _, launch := range p.Lowered().Launches {
+		if launch.Way != "" {
+			kept++
+		}
+	}
+	return p, kept, nil
 }
 
 // outputsOf runs a model once and copies its outputs.

@@ -3,11 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,29 +11,36 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/graph"
-	"fusec/graph/atomicfile"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
+	"fusec/lowering/local"
 )
 
 // Tune is fusec tune.
 var Tune = &cli.Command{
 	Name:    "tune",
 	Args:    "[flags] model.graph",
-	Summary: "measure how a GPU computes a model's matrix products fastest, and keep it",
+	Summary: "measure how a model's products on a GPU, or its convolutions on the CPU, are computed fastest, and keep it",
 	Doc: `
 fusec tune model.graph --target cuda runs the model with every way to cut its matrix products into tiles, and keeps for
 each product the fastest in a text beside the compiled kernels, a line for each. Programs that are compiled for that chip
 from then on take it; other products go by rules, as all do without tuning. Ways may differ in the order of sums, and so
-in rounding. Nothing else measures or changes the text.`,
+in rounding. Nothing else measures or changes the text.
+
+With --target cpu it times each convolution of the model alone, by every algorithm and size of blocks: as a product of
+filters and patches in NCHW (im2col); directly, or channel by channel (depthwise), in NHWC; and by Winograd's algorithm, unless
+--no-winograd forbids it. The fastest of each algorithm, with its time, is kept for the processor and that number of threads
+in $FUSEC_CACHE or, if that is not set, in fusec/cpu in the user's cache folder. Programs that are compiled for them from then
+on choose algorithms, blocks and the layout of images by these times; fusec explain shows "tuned" beside the kinds of launches.`,
 	Examples: []cli.Example{
 		{"fusec tune model.graph --target cuda", "all products of the model, in f32"},
 		{"fusec tune model.graph --target cuda --precision bf16 --random-weights", "in bf16, without weights"},
+		{"fusec tune model.graph --target cpu --threads 2", "all convolutions of the model, on two cores"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		t := &tuner{}
-		t.compile.Declare(f, "cuda")
+		t.compile.Declare(f, "cuda", "cpu")
 		t.values.Declare(f)
 		f.BoolVar(&t.json, "json", false, "print the report as JSON")
 		return t.run
@@ -66,7 +69,7 @@ type tuneReport struct {
 }
 
 type tunedResult struct {
-	Product string `json:"product"`
+	Product string `json:"product"` // or convolution
 	Ways    int    `json:"ways"`
 	RulesNS int64  `json:"rules_ns"` // of all launches, as the rules choose
 	BestNS  int64  `json:"best_ns"`
@@ -80,6 +83,9 @@ func (t *tuner) run(e *cli.Env, args []string) error {
 	path, err := modelio.ModelArgument(args)
 	if err != nil {
 		return err
+	}
+	if !t.compile.OnGPU() {
+		return t.convolutions(e, path)
 	}
 	g, vals, err := t.values.Load(e, path, &t.compile.Shapes, false)
 	if err != nil {
@@ -104,11 +110,15 @@ func (t *tuner) run(e *cli.Env, args []string) error {
 	if err != nil {
 		return err
 	}
+	return t.print(e, rep)
+}
+
+// print prints a report.
+func (t *tuner) print(e *cli.Env, rep *tuneReport) error {
 	if t.json {
 		return cli.WriteJSON(e.Out, rep)
 	}
-	err = e.Print(rep.text())
-	return err
+	return e.Print(rep.text())
 }
 
 // try measures the launches of the products with the way that is tried.
@@ -150,16 +160,8 @@ func (t *tuner) kernel(op graph.Op, args, results []kernels.Operand, cfg kernels
 func (t *tuner) keep() (*tuneReport, error) {
 	rep := &tuneReport{Schema: "fusec.tune/1", Chip: t.chip, Products: []tunedResult{}}
 	tuning := &kernels.Tuning{Chip: t.chip, Ways: map[kernels.Product]string{}}
-	var err error
-	if rep.File, err = cuda.TuningFile(t.chip); err != nil {
-		return nil, err
-	}
-	if text, err := os.ReadFile(rep.File); err == nil {
-		if old, err := kernels.ParseTuning(string(text)); err == nil {
-			tuning.Ways = old.Ways
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if old, err := local.ReadTuning("cuda", t.chip, kernels.ParseTuning); err == nil && old != nil {
+		tuning.Ways = old.Ways
 	}
 	for product, times := range t.times {
 		r := tunedResult{Product: product.String(), Ways: len(t.ways[product]), RulesNS: int64(times[0] * 1e9)}
@@ -178,18 +180,14 @@ func (t *tuner) keep() (*tuneReport, error) {
 		rep.Products = append(rep.Products, r)
 	}
 	slices.SortFunc(rep.Products, func(a, b tunedResult) int { return strings.Compare(a.Product, b.Product) })
-	if err := os.MkdirAll(filepath.Dir(rep.File), 0o777); err != nil {
-		return nil, err
-	}
-	return rep, atomicfile.Write(rep.File, func(w io.Writer) error {
-		_, err := io.WriteString(w, tuning.String())
-		return err
-	})
+	var err error
+	rep.File, err = local.WriteTuning("cuda", t.chip, tuning.String())
+	return rep, err
 }
 
 // text prints the report for people.
 func (rep *tuneReport) text() string {
-	t := cli.NewTable("product", ">ways", ">by rules", ">best", "way")
+	t := cli.NewTable("product or convolution", ">ways", ">by rules", ">best", "way")
 	for _, r := range rep.Products {
 		way := r.Way
 		if way == "" {

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"fusec/kernels/cpu/gemm"
+	"fusec/lowering/local"
 )
 
 // Machine describes the computer, for reports.
@@ -34,46 +33,12 @@ func (m Machine) String() string {
 
 // ThisMachine describes the computer that this process runs on.
 var ThisMachine = sync.OnceValue(func() Machine {
-	m := Machine{CPU: cpuModel(), Cores: runtime.NumCPU(), Features: features(), GEMM: gemm.Kernel[float32](),
+	m := Machine{CPU: local.Processor(), Cores: runtime.NumCPU(), Features: features(), GEMM: gemm.Kernel[float32](),
 		OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version()}
-	mem := Fields("/proc/meminfo")
+	mem := local.Fields("/proc/meminfo")
 	m.Memory, m.Free = Kibibytes(mem["MemTotal"]), Kibibytes(mem["MemAvailable"])
 	return m
 })
-
-// cpuModel is the processor's name as its maker gives it, or its architecture.
-func cpuModel() string {
-	info := Fields("/proc/cpuinfo")
-	for _, key := range []string{"model name", "Model", "Hardware"} {
-		s := strings.Join(strings.Fields(info[key]), " ")
-		if s != "" && !strings.ContainsAny(s, "0123456789") && info["cpu family"] != "" { // as virtual machines give it
-			s += fmt.Sprintf(" family %s model %s", info["cpu family"], info["model"])
-		}
-		if s != "" {
-			return s
-		}
-	}
-	return runtime.GOARCH
-}
-
-// Fields reads a file of lines "key: value"; of a key that is there several times, the first. It is empty where there
-// is no such file.
-func Fields(path string) map[string]string {
-	m := map[string]string{}
-	f, err := os.Open(path)
-	if err != nil {
-		return m
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	for s.Scan() {
-		key, value, ok := strings.Cut(s.Text(), ":")
-		if key = strings.TrimSpace(key); ok && m[key] == "" {
-			m[key] = strings.TrimSpace(value)
-		}
-	}
-	return m
-}
 
 // Kibibytes reads a size such as "16374892 kB".
 func Kibibytes(s string) int64 {

@@ -311,7 +311,7 @@ func (rep *ExplainReport) text() string {
 		})
 		names, pos := of[0], of[1]
 		kind := l.Kind
-		if strings.HasPrefix(l.Kernel, "winograd") {
+		if strings.HasPrefix(l.Kernel, "winograd") || strings.HasSuffix(l.Kernel, ", tuned") {
 			kind += ", " + l.Kernel
 		}
 		t.Row(fmt.Sprint(l.Index), kind, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes), cli.Cycles(l.Cycles),

@@ -12,6 +12,8 @@ import (
 	"fusec/graph/graphtest"
 	"fusec/graph/trace"
 	"fusec/lowering"
+	"fusec/lowering/cpu"
+	"fusec/lowering/local"
 )
 
 func TestExplain(t *testing.T) {
@@ -271,5 +273,43 @@ func TestExplainWinograd(t *testing.T) {
 	}
 	if text := clitest.Good(t, "explain", path, "--no-winograd"); strings.Contains(text, "winograd") {
 		t.Errorf("it is not forbidden:\n%s", text)
+	}
+}
+
+// The report says of convolutions how they are computed by what was measured, for that number of workers alone, and
+// --no-winograd forbids what was measured, too.
+func TestExplainTuned(t *testing.T) {
+	t.Setenv(local.Variable, t.TempDir())
+	path := graphtest.File(t, "m.graph", `fusec graph 1 {
+  x = input : f32[1,32,12,12]
+  w = param : f32[32,32,3,3]
+  y = conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=1] x w : f32[1,32,12,12]
+  z = unary[fn=relu] y : f32[1,32,12,12]
+  output z = z
+}`)
+	explained := func(flags ...string) string { return clitest.Good(t, append([]string{"explain", path}, flags...)...) }
+	chip := cpu.New(cpu.Workers(2)).Chip()
+	const conv = "f32:1x32x12x12:32x3x3:s1x1:d1x1:p1x1x1x1:g1"
+	for _, c := range []struct{ times, with, without string }{
+		{"direct 9000, winograd:4:24 1000, im2col 900000", "winograd 4×4 in bands of 24, tuned", "direct, tuned"},
+		{"direct:96 9000, winograd:2 8900, im2col 900000", "direct in bands of 96, tuned", "direct in bands of 96, tuned"},
+		{"direct:48 900000, im2col 1000", "im2col, tuned", "im2col, tuned"},
+	} {
+		text := "fusec tuning 1 " + chip
+		for _, line := range strings.Split(c.times, ", ") {
+			text += "\n" + conv + " " + line
+		}
+		if _, err := local.WriteTuning("cpu", chip, text); err != nil {
+			t.Fatal(err)
+		}
+		if s := explained("--threads", "2"); !strings.Contains(s, "conv, "+c.with) {
+			t.Errorf("%s: no %q in\n%s", c.times, c.with, s)
+		}
+		if s := explained("--threads", "2", "--no-winograd"); !strings.Contains(s, "conv, "+c.without) {
+			t.Errorf("%s, without Winograd's algorithm: no %q in\n%s", c.times, c.without, s)
+		}
+		if s := explained("--threads", "1"); strings.Contains(s, "tuned") {
+			t.Errorf("one worker computes as was measured for two:\n%s", s)
+		}
 	}
 }

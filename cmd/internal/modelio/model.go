@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"fusec"
@@ -173,6 +174,11 @@ func (c *CompileFlags) Options(extra ...lowering.TargetOption) []fusec.CompileOp
 		opts = append(opts, fusec.WithoutPass(name))
 	}
 	return opts
+}
+
+// Without reports whether the flags leave out a pass.
+func (c *CompileFlags) Without(pass string) bool {
+	return pass == "winograd" && c.noWinograd || slices.Contains(c.disable, pass)
 }
 
 // OnTarget compiles for a target with those of the options that are for it.

@@ -130,7 +130,7 @@ func drawFinish[T gemm.Float](rng *rand.Rand, out int) (of func(rows int) *Finis
 		}
 }
 
-// check compares a convolution with its definition, for 1 to 3 workers, and with packed filters.
+// check compares a convolution with its definition, for 1 to 3 workers, with packed filters, and in bands of any size.
 func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm.Micro[T]) {
 	t.Helper()
 	const gap = 5
@@ -152,6 +152,7 @@ func check[T gemm.Float](t *testing.T, rng *rand.Rand, cfg Config[T], micro gemm
 					t.Fatal(err)
 				}
 			}
+			cfg.Band = rng.IntN(2) * (1 + rng.IntN(400))
 			k, err := newPlan(cfg, p, nil, micro)
 			if err != nil {
 				t.Fatal(err)

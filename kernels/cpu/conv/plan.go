@@ -1,6 +1,7 @@
 package conv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"unsafe"
@@ -20,6 +21,8 @@ type Config[T gemm.Float] struct {
 	RowStride int
 	// Filters, if not nil, are the filters, in place of the slice given to Run.
 	Filters *Filters[T]
+	// Band bounds the pixels of a band; 0 chooses by the shape. It changes no bit of the result.
+	Band int
 	// Turned turns the filters by half a turn: tap (i, j) is multiplied by filter element (KH−1−i, KW−1−j).
 	Turned bool
 }
@@ -139,6 +142,9 @@ func (k *Plan[T]) check() error {
 	if x.Rank() != 4 || x.At(3) != w.At(2)*op.Groups {
 		return fmt.Errorf("conv: images %v and filters %v in %d groups", x, w, op.Groups)
 	}
+	if k.cfg.Band < 0 {
+		return fmt.Errorf("conv: bands of %d pixels", k.cfg.Band)
+	}
 	for i := range 4 {
 		if k.cfg.X.Stride[i] < 0 || k.cfg.W.Stride[i] < 0 {
 			return errors.New("conv: negative strides")
@@ -201,8 +207,11 @@ func (k *Plan[T]) cut() {
 	if items := float64(k.Rows()) * float64(k.cfg.W.Shape.Elems()) / itemVolume; items < itemsWanted {
 		wanted = int(items)
 	}
-	for limit := bandPixels; ; limit /= 2 {
+	for limit := cmp.Or(k.cfg.Band, bandPixels); ; limit /= 2 {
 		k.cutBands(limit)
+		if k.cfg.Band > 0 {
+			break
+		}
 		if items := k.Bands() * max(panels/itemPanels, 1); items >= wanted || limit/2 < bandPixelsMin {
 			break
 		}

@@ -207,6 +207,7 @@ func TestErrors(t *testing.T) {
 		"stride":        func(c *Config[float32]) { c.Op.Stride = graph.IntsOf(0, 1) },
 		"small image":   func(c *Config[float32]) { c.Op.Pad = graph.IntsOf(0, 0, 0, 0); c.Op.Dilation = graph.IntsOf(9, 1) },
 		"close rows":    func(c *Config[float32]) { c.RowStride = 5 },
+		"negative band": func(c *Config[float32]) { c.Band = -1 },
 		"negative step": func(c *Config[float32]) { c.X.Stride[1] = -1 },
 	} {
 		cfg := good

@@ -1,6 +1,7 @@
 package winograd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -18,6 +19,7 @@ type Config struct {
 	Pad       graph.Ints
 	Filters   *Filters
 	RowStride int // distance of the rows of the result [N·OH·OW, O], which have O contiguous elements
+	Band      int // most tiles of a band; 0 chooses by the shape. It changes no bit of the result
 }
 
 // A Plan computes the convolutions of one Config. Make it with New.
@@ -94,6 +96,8 @@ func newPlan(cfg Config, p *pool.Pool, ws *gemm.Workspace, kern kernel) (*Plan, 
 		return nil, errors.New("winograd: no pool or no filters")
 	case s.Rank() != 4 || s.At(3) != f.channels:
 		return nil, fmt.Errorf("winograd: images %v and filters %v", s, f.layout.Shape)
+	case cfg.Band < 0:
+		return nil, fmt.Errorf("winograd: bands of %d tiles", cfg.Band)
 	case cfg.Pad.Len() != 4:
 		return nil, fmt.Errorf("winograd: padding %v", cfg.Pad)
 	}
@@ -154,10 +158,10 @@ func (k *Plan) cut() {
 		k.pixel += lineElements
 	}
 	points := f.points()
-	limit := min(bandTiles, max(bandBytes/4/max(k.pixel*points, 1), bandTilesMin))
+	limit := cmp.Or(k.cfg.Band, min(bandTiles, max(bandBytes/4/max(k.pixel*points, 1), bandTilesMin)))
 	for ; ; limit /= 2 {
 		k.cutBands(limit)
-		if k.bands()*max(f.panels()/itemPanels, 1) >= bandsWanted || limit/2 < bandTilesMin/2 {
+		if k.cfg.Band > 0 || k.bands()*max(f.panels()/itemPanels, 1) >= bandsWanted || limit/2 < bandTilesMin/2 {
 			break
 		}
 	}

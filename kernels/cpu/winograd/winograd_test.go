@@ -90,7 +90,8 @@ func (s spec) check(t *testing.T, rng *rand.Rand, set int, x, w []float32, want 
 			t.Fatalf("%+v: %v", s, err)
 		}
 		ld := s.o + gap
-		k, err := newPlan(Config{X: xs, Pad: graph.IntsOf(s.pad[:]...), Filters: f, RowStride: ld}, p, nil, kernels[set])
+		k, err := newPlan(Config{X: xs, Pad: graph.IntsOf(s.pad[:]...), Filters: f, RowStride: ld, Band: (workers - 1) * 13}, p, nil,
+			kernels[set])
 		if err != nil {
 			t.Fatalf("%+v: %v", s, err)
 		}

@@ -16,25 +16,17 @@ import (
 	"fusec/graph/atomicfile"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda/driver"
+	"fusec/lowering/local"
 )
 
 // Variable is the environment variable that names the folder of images.
-const Variable = "FUSEC_CACHE"
+const Variable = local.Variable
 
 // Limit is how many bytes of images are kept unless [Compiler.Limit] says otherwise.
 const Limit = 1 << 30
 
-// Folder is $FUSEC_CACHE or, if that is not set, fusec/cuda in the user's cache folder.
-func Folder() (string, error) {
-	if dir := os.Getenv(Variable); dir != "" {
-		return dir, nil
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("no folder for compiled kernels: %w; set %s", err, Variable)
-	}
-	return filepath.Join(dir, "fusec", "cuda"), nil
-}
+// Folder is the folder of images, see [local.Folder].
+func Folder() (string, error) { return local.Folder("cuda") }
 
 // Compiler returns the images of another compiler, from disk if they exist. The key of an image is the source without
 // its comments ([kernels.Key]), the chip's target, and the compiler's version, which includes its options. Damaged
