@@ -22,8 +22,9 @@ type attention struct {
 	scale       float64
 	softcap     float64 // 0: none
 	causal      bool
-	offset      int // the position of the first query among the keys, where there are no lengths
-	left, right int // how far a query sees; −1: without bound
+	offset      int         // the position of the first query among the keys, where there are no lengths
+	left, right int         // how far a query sees; −1: without bound
+	sink        *graph.Node // a further score, [1,h,1,1], whose share of the softmax goes to no key, or nil
 }
 
 // split turns [B,s,h·d] into [B,h,s,d].
@@ -104,7 +105,7 @@ func (c *call) checkHeads(a attention) {
 func (c *call) attend(a attention, wantScores bool, stage int) (y, scores *graph.Node) {
 	q, k := a.q.Type.Shape, a.k.Type.Shape
 	op := graph.Attention{Scale: a.scale, Causal: a.causal, HasLengths: a.lengths != nil}
-	fits := !wantScores && a.softcap == 0
+	fits := !wantScores && a.softcap == 0 && a.sink == nil
 	// The operation puts the queries at the last keys, or with Tail at the last valid ones.
 	positioned := a.causal || a.left >= 0 || a.right >= 0
 	if positioned {
@@ -160,7 +161,11 @@ func (c *call) attendPlain(a attention, wantScores bool, stage int) (y, scores *
 		at = c.plus(at, a.mask)
 	}
 	keep(2)
-	at = c.add(graph.Softmax{Axis: 3}, c.expand(at, c.shape(b, h, sq, sk)))
+	at = c.expand(at, c.shape(b, h, sq, sk))
+	if a.sink != nil {
+		at = c.concat(3, at, c.expand(a.sink, c.shape(b, h, sq, 1)))
+	}
+	at = c.slice(c.add(graph.Softmax{Axis: 3}, at), 3, 0, sk, 1)
 	keep(3)
 	y = c.matmul(c.reshape(at, b, hk, group*sq, sk), a.v, false, false)
 	return c.reshape(y, b, h, sq, vs.At(3)), scores

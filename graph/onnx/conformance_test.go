@@ -270,7 +270,12 @@ func values(set, word string, names []string) (map[string]*graph.Tensor, error) 
 
 // near compares as the onnx package's runner does, which allows bf16 two units in the last place; here f16 has them, too.
 func near(got, want *graph.Tensor) error {
-	const rtol, atol, bf16, f16 = 1e-3, 1e-7, 1. / 64, 1. / 512
+	return nearBy(got, want, 1e-3, 1e-7)
+}
+
+// nearBy allows for what is not of 16 bits differences of rtol of a number and of atol.
+func nearBy(got, want *graph.Tensor, rtol, atol float64) error {
+	const bf16, f16 = 1. / 64, 1. / 512
 	if got == nil || want == nil {
 		return fmt.Errorf("is %v, want %v", got, want)
 	}

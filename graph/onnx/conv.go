@@ -4,18 +4,15 @@ import (
 	"fusec/graph"
 )
 
+// convolutionAttrs are the attributes of all operators that are convolutions.
+var convolutionAttrs = []attr{{name: "auto_pad", def: "NOTSET"}, {name: "dilations", def: []int64(nil)},
+	{name: "kernel_shape", def: []int64(nil)}, {name: "pads", def: []int64(nil)}, {name: "strides", def: []int64(nil)}, intAttr("group", 1)}
+
 func init() {
-	window := []attr{{name: "auto_pad", def: "NOTSET"}, {name: "dilations", def: []int64(nil)}, {name: "kernel_shape", def: []int64(nil)},
-		{name: "pads", def: []int64(nil)}, {name: "strides", def: []int64(nil)}, intAttr("group", 1)}
-	transposed := append([]attr{{name: "output_padding", def: []int64(nil)}, {name: "output_shape", def: []int64(nil)}}, window...)
+	transposed := append([]attr{{name: "output_padding", def: []int64(nil)}, {name: "output_shape", def: []int64(nil)}}, convolutionAttrs...)
 	declare(
-		operator{name: "Conv", min: 2, max: 3, exact: true, attrs: window, build: func(c *call) []*value {
-			x, w := c.node(0), c.node(1)
-			y := c.convolution(c.wide(x), c.wide(w))
-			if c.there(2) {
-				y = c.plus(y, c.perChannel(c.cast(c.node(2), y.Type.DType), y))
-			}
-			return one(c.cast(y, x.Type.DType))
+		operator{name: "Conv", min: 2, max: 3, exact: true, attrs: convolutionAttrs, build: func(c *call) []*value {
+			return one(c.cast(c.biasedConvolution(), c.node(0).Type.DType))
 		}},
 		operator{name: "ConvTranspose", min: 2, max: 3, exact: true, attrs: transposed, build: buildConvTranspose},
 	)
@@ -110,6 +107,16 @@ func (c *call) perChannel(v, x *graph.Node) *graph.Node {
 	}
 	to[0] = v.Type.Shape.Elems()
 	return c.reshape(v, to...)
+}
+
+// biasedConvolution is the convolution of operand 0 with the filters of operand 1 plus the bias of operand 2, if that is
+// given. Operands of 16 bits are widened.
+func (c *call) biasedConvolution() *graph.Node {
+	y := c.convolution(c.wide(c.node(0)), c.wide(c.node(1)))
+	if c.there(2) {
+		y = c.plus(y, c.perChannel(c.cast(c.node(2), y.Type.DType), y))
+	}
+	return y
 }
 
 // convolution is the convolution of x [N,C,...] with filters w [O,C/groups,...].

@@ -25,6 +25,13 @@ func newDraft(op string, attrs ...*pb.AttributeProto) *draft {
 	return d
 }
 
+// microsoftDraft is newDraft for an operator that ONNX Runtime adds.
+func microsoftDraft(op string, attrs ...*pb.AttributeProto) *draft {
+	d := newDraft(op, attrs...)
+	d.Graph.Node[0].Domain = proto.String(microsoft)
+	return d
+}
+
 // valueInfo is a declared tensor. A size below 0 is open, with the name n.
 func valueInfo(name string, k pb.TensorProto_DataType, sizes ...int64) *pb.ValueInfoProto {
 	t := &pb.TypeProto_Tensor{ElemType: proto.Int32(int32(k)), Shape: &pb.TensorShapeProto{}}
@@ -88,6 +95,9 @@ func TestErrors(t *testing.T) {
 		}
 		return newDraft("Add").reads("x", "w").changed(tensor(p))
 	}
+	bits := func(bits, k, n, block int64) []*pb.AttributeProto {
+		return []*pb.AttributeProto{intValue("bits", bits), intValue("K", k), intValue("N", n), intValue("block_size", block)}
+	}
 	const where = `node 0 (Relu "the node"): `
 	for name, c := range map[string]struct {
 		d    *draft
@@ -147,6 +157,13 @@ func TestErrors(t *testing.T) {
 		"axis":          {newDraft("Concat", intValue("axis", 2)), "axis 2 of a tensor of rank 2"},
 		"types":         {newDraft("Add").reads("x", "s").weight("s", 5), "element types f32 and i64 differ"},
 		"cast":          {newDraft("Cast", intValue("to", 8)), "a cast to STRING is not supported"},
+		"bits":          {microsoftDraft("MatMulNBits", bits(4, 3, 7, 16)...).reads("x", "x", "x"), "weights f32[2,3]; [7,3] in blocks of 16 are u8[7,1,8]"},
+		"3 bits":        {microsoftDraft("MatMulNBits", bits(3, 3, 7, 16)...).reads("x", "x", "x"), "weights of 3 bits are not supported"},
+		"large bits":    {microsoftDraft("MatMulNBits", bits(4, 1<<40, 1<<40, 16)...).reads("x", "x", "x"), "in blocks of 16"},
+		"heads":         {microsoftDraft("Attention", intValue("num_heads", 2)).reads("x", "x"), "it takes [B,S,·] and a matrix"},
+		"no keys":       {microsoftDraft("MultiHeadAttention", intValue("num_heads", 2)), "2 heads of 3 packed in f32[2,3]"},
+		"total":         {microsoftDraft("GroupQueryAttention", intValue("num_heads", 1), intValue("kv_num_heads", 1)), "1 heads of queries and 1 of keys"},
+		"skip":          {microsoftDraft("SkipLayerNormalization").reads("x", "s", "x").weight("s", 1, 2), "shapes [2,3] and [2] do not broadcast"},
 		"recursion": {newDraft("F").changed(func(d *draft) {
 			d.Graph.Node[0].Domain = proto.String("f")
 			f := &pb.FunctionProto{Name: proto.String("F"), Domain: proto.String("f"), Input: []string{"x"}, Output: []string{"y"}, Node: d.Graph.Node}
@@ -244,6 +261,9 @@ func FuzzRead(f *testing.F) {
 	}
 	for _, op := range []string{"Resize", "Slice", "Einsum", "Scan", "LSTM", "TopK", "ScatterND", "MaxPool", "Attention"} {
 		f.Add(newDraft(op, intValue("axis", 1), intValues("axes", 0, 1)).reads("x", "s", "s", "s").weight("s", 1, 0).bytes(f))
+	}
+	for _, op := range Operators()[microsoft] {
+		f.Add(microsoftDraft(op, intValue("num_heads", 1), intValue("kv_num_heads", 1)).reads("x", "x", "x", "s", "s", "s", "s").weight("s", 1, 0).bytes(f))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Read("m.onnx", data, Options{Dims: map[string]int{"batch": 2, "steps": 3, "n": 2}})

@@ -95,13 +95,14 @@ func (c *call) elementIndices(s graph.Shape, ix *graph.Node, axis int) *graph.No
 	return at
 }
 
-// gatherAlong is x[..., ix[i,j], ...] for x [a,b,...] and indices ix [a,b] along axis 0 or 1.
+// gatherAlong is x[..., ix[i,j], ...] for x [a,b,...] and indices ix along axis 0 or 1, which has the size of x along the
+// other of the two. The result has the sizes of ix in their place.
 func (c *call) gatherAlong(x, ix *graph.Node, axis int) *graph.Node {
 	s := x.Type.Shape
 	_, _, inner := s.Around(0, 2)
 	rows := c.elementIndices(graph.ShapeOf(s.At(0), s.At(1)), ix, axis)
 	y := c.gather(c.reshape(x, s.At(0)*s.At(1), inner), c.reshape(rows, rows.Type.Shape.Elems()), 0)
-	return c.reshape(y, s.Slice()...)
+	return c.reshape(y, append(dims(ix), s.Slice()[2:]...)...)
 }
 
 // tupleIndices turns the last axis of ix [..., k], indices of the axes of s from axis batch on, into places in these axes

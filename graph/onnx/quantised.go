@@ -8,8 +8,6 @@ import (
 
 func init() {
 	block := []attr{intAttr("axis", 1), {name: "block_size", def: int64(0), from: 21}, {name: "output_dtype", def: int64(0), from: 21}}
-	window := []attr{{name: "auto_pad", def: "NOTSET"}, {name: "dilations", def: []int64(nil)}, {name: "kernel_shape", def: []int64(nil)},
-		{name: "pads", def: []int64(nil)}, {name: "strides", def: []int64(nil)}, intAttr("group", 1)}
 	declare(
 		operator{name: "QuantizeLinear", min: 2, max: 3, exact: true, build: buildQuantize,
 			attrs: append([]attr{{name: "saturate", def: int64(1), from: 19}, {name: "precision", def: int64(0), from: 23}}, block...)},
@@ -24,10 +22,10 @@ func init() {
 			s := c.mul(c.along(c.wide64(1), rank, -2), c.along(c.wide64(4), rank, -1))
 			return one(c.rounded(c.mul(y, c.over(s, c.along(c.wide64(6), rank, -2))), c.along(c.node(7), rank, -2)))
 		}},
-		operator{name: "ConvInteger", min: 2, max: 4, exact: true, attrs: window, build: func(c *call) []*value {
+		operator{name: "ConvInteger", min: 2, max: 4, exact: true, attrs: convolutionAttrs, build: func(c *call) []*value {
 			return one(c.cast(c.convolution(c.centred(0, 2, -1), c.centred(1, 3, 0)), graph.I32))
 		}},
-		operator{name: "QLinearConv", min: 8, max: 9, exact: true, attrs: window, build: func(c *call) []*value {
+		operator{name: "QLinearConv", min: 8, max: 9, exact: true, attrs: convolutionAttrs, build: func(c *call) []*value {
 			y := c.convolution(c.centred(0, 2, -1), c.centred(3, 5, 0))
 			if c.there(8) {
 				y = c.plus(y, c.perChannel(c.cast(c.node(8), graph.F64), y))

@@ -82,8 +82,7 @@ func buildCausalConv(c *call) []*value {
 	return several(y, c.slice(all, 2, s.At(2), k-1, 1))
 }
 
-// buildRotary rotates pairs of elements of each head by angles that depend on the position: those that are half a head
-// apart, or neighbours.
+// buildRotary rotates by angles of tables for each position, or by angles of each batch and position.
 func buildRotary(c *call) []*value {
 	x, cos, sin := c.node(0), c.node(1), c.node(2)
 	flat := x.Type.Shape.Rank() == 3
@@ -93,8 +92,28 @@ func buildRotary(c *call) []*value {
 	if x.Type.Shape.Rank() != 4 {
 		c.refuse("it takes [B,S,H·D] or [B,H,S,D], not %v", x.Type)
 	}
+	if c.there(3) {
+		cos, sin = c.atPositions(cos, c.node(3)), c.atPositions(sin, c.node(3))
+	}
+	y := c.rotated(x, cos, sin, c.int("rotary_embedding_dim"), c.flag("interleaved"))
+	if flat {
+		y = c.joined(y)
+	}
+	return one(y)
+}
+
+// atPositions are the rows of a table [positions, …] at positions [B,S].
+func (c *call) atPositions(table, positions *graph.Node) *graph.Node {
+	if table.Type.Shape.Rank() != 2 {
+		c.refuse("a table %v for positions", table.Type)
+	}
+	return c.gather(table, c.counted(positions, table.Type.Shape.At(0)), 0)
+}
+
+// rotated rotates pairs of the first n elements of each head of x [B,H,S,D], all of them if n is 0, by angles [B,S,n/2] or
+// [1,S,n/2]. The pairs are half of n apart, or neighbours.
+func (c *call) rotated(x, cos, sin *graph.Node, n int, interleaved bool) *graph.Node {
 	d := dims(x)
-	n := c.int("rotary_embedding_dim")
 	if n == 0 {
 		n = d[3]
 	}
@@ -103,21 +122,15 @@ func buildRotary(c *call) []*value {
 	}
 	half := n / 2
 	angles := func(t *graph.Node) *graph.Node {
-		if c.there(3) {
-			if t.Type.Shape.Rank() != 2 {
-				c.refuse("a table %v for positions", t.Type)
-			}
-			t = c.gather(t, c.counted(c.node(3), t.Type.Shape.At(0)), 0)
-		}
-		if t.Type.Shape != graph.ShapeOf(d[0], d[2], half) {
+		s := t.Type.Shape
+		if s != graph.ShapeOf(d[0], d[2], half) && s != graph.ShapeOf(1, d[2], half) {
 			c.refuse("angles %v for %v", t.Type, x.Type)
 		}
-		return c.reshape(t, d[0], 1, d[2], half)
+		return c.reshape(t, s.At(0), 1, d[2], half)
 	}
 	cos, sin = angles(cos), angles(sin)
 	turned, rest := c.slice(x, 3, 0, n, 1), c.slice(x, 3, n, d[3]-n, 1)
 	a, b := c.slice(turned, 3, 0, half, 1), c.slice(turned, 3, half, half, 1)
-	interleaved := c.flag("interleaved")
 	if interleaved {
 		pairs := c.reshape(turned, d[0], d[1], d[2], half, 2)
 		a, b = c.part(pairs, 4, 0), c.part(pairs, 4, 1)
@@ -132,8 +145,5 @@ func buildRotary(c *call) []*value {
 	if n < d[3] {
 		y = c.concat(3, y, rest)
 	}
-	if flat {
-		y = c.joined(y)
-	}
-	return one(y)
+	return y
 }
