@@ -92,6 +92,11 @@ func Compile(g *graph.Graph, opts ...CompileOption) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	return compileWith(g, cfg)
+}
+
+// compileWith is [Compile] with options that were read.
+func compileWith(g *graph.Graph, cfg config) (*Program, error) {
 	gradients, steps, err := cfg.asked(g)
 	if err != nil {
 		return nil, err

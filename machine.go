@@ -71,6 +71,9 @@ func newMachine(g *gorgonia.ExprGraph, kind fgorgonia.VMKind, opts []MachineOpti
 	for _, name := range m.cfg.compile {
 		m.err = errors.Join(m.err, fmt.Errorf("%s is for Compile", name))
 	}
+	for _, name := range m.cfg.special {
+		m.err = errors.Join(m.err, fmt.Errorf("%s is for Specialise", name))
+	}
 	if m.err = errors.Join(m.err, m.cfg.err); m.err == nil {
 		m.err = m.start()
 	}

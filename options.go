@@ -57,9 +57,12 @@ type config struct {
 	seed          int64
 	gradients     []passes.Gradient
 
+	kept int // programs of a Specialised; 0 for the default
+
 	applied int      // how many options have been
 	compile []string // names of those that are for Compile alone
 	machine []string // and of those for machines alone
+	special []string // and of those for Specialise alone
 	err     error
 }
 
@@ -90,6 +93,15 @@ func (c *config) fail(format string, args ...any) {
 
 // newConfig applies options of [Compile]. What was made one by a conversion is refused.
 func newConfig(opts []CompileOption) (config, error) {
+	c, err := readOptions(opts)
+	for _, name := range c.special {
+		err = errors.Join(err, fmt.Errorf("%s is for Specialise", name))
+	}
+	return c, err
+}
+
+// readOptions applies options of [Compile] and [Specialise].
+func readOptions(opts []CompileOption) (config, error) {
 	m := &Machine{cfg: config{target: Targets()[0]}}
 	var errs []error
 	for i, o := range opts {

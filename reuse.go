@@ -42,7 +42,8 @@ type programKey struct {
 func (c config) key() config {
 	c.optimizer, c.gradients, c.values, c.allValues = nil, nil, nil, false
 	c.seed, c.err, c.withoutCache, c.unverified = 0, nil, false, false
-	c.target, c.options, c.workers, c.applied, c.compile, c.machine = "", nil, 0, 0, nil, nil
+	c.target, c.options, c.workers, c.applied, c.kept = "", nil, 0, 0, 0
+	c.compile, c.machine, c.special = nil, nil, nil
 	return c
 }
 
