@@ -35,6 +35,12 @@ func plan(p *Program) {
 	}
 	p.ArenaBytes = arena.Place(values)
 	for i, t := range temps {
-		p.Buffers[t].Offset = values[i].Offset
+		b := &p.Buffers[t]
+		b.Offset = values[i].Offset
+		if end := b.Offset + arena.Align(b.Type.Bytes()); b.Last < p.Prepared {
+			p.PreparingBytes = max(p.PreparingBytes, end)
+		} else {
+			p.RunningBytes = max(p.RunningBytes, end)
+		}
 	}
 }

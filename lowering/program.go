@@ -27,6 +27,9 @@ type Program struct {
 	Prepared int
 	// ArenaBytes is the size of the arena for temporary buffers; BufferBytes is the sum of their sizes.
 	ArenaBytes, BufferBytes int64
+	// RunningBytes is the part of the arena, from its start, that the launches after the prepared part use; PreparingBytes
+	// is that of the temporary buffers of the prepared part, which nothing else reads.
+	RunningBytes, PreparingBytes int64
 	// PreparedBytes is the size of the Prepared buffers together.
 	PreparedBytes int64
 	// Refusal is why the target cannot run the program, as [Device.Place] finds it; empty if it can.

@@ -61,6 +61,12 @@ var leftOut = map[string]func(b *graph.Builder) (cost *graph.Node, weights []*gr
 		b.Output("y", y)
 		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1, 2, 3), []*graph.Node{f, gamma, beta}
 	},
+	"products of one operand": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
+		x, u, v := b.Input("x", f32(4, 5)), b.Param("u", f32(5, 3)), b.Param("v", f32(5, 2))
+		y := b.MatMul(b.MatMul(x, u, false, false), b.MatMul(x, v, false, false), true, false)
+		b.Output("y", y)
+		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1), []*graph.Node{x}
+	},
 	"convolution with turned filters": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
 		x, f := b.Input("x", f32(2, 3, 6, 6)), b.Param("f", f32(3, 3, 3, 4))
 		y := b.Unary(graph.Relu, b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),

@@ -13,6 +13,7 @@ import (
 	"fusec/passes/recompute"
 	"fusec/passes/rewrite"
 	"fusec/passes/simplify"
+	"fusec/passes/stack"
 	"fusec/passes/weights"
 	"fusec/passes/winograd"
 )
@@ -98,12 +99,19 @@ var table = []Pass{
 			{"differentiate", "the gradient of the norm is better than that of its parts"},
 			{trace.FoldPass, "a norm by frozen statistics is moved into frozen weights"},
 		}},
+	{Name: "stack-weights", Run: on(stack.Run),
+		Doc: "products of one operand with several frozen weights become one product with stacked weights", After: []After{
+			{"differentiate", "gradients are taken of the graph as it was written"},
+			{"simplify-again", "products of equal operands are known once these are one node"},
+			{trace.FoldPass, "a scale that is moved into the weights is no longer done to each product"},
+		}},
 	{Name: "precision", Run: precisionPass,
 		Doc: "operands of contractions rounded to 16 bits, where the caller chose so", After: []After{
 			{"differentiate", "gradients are taken of the graph in f32, and their contractions are rounded as well"},
 			{"optimise-step", "parameters and what an optimiser keeps stay in f32"},
 			{"simplify-again", "it casts a value once for all equal nodes, and tells a cast of a constant from a cast of a value"},
 			{trace.FoldPass, "weights are rounded after they are scaled"},
+			{"stack-weights", "stacked weights are rounded as one value"},
 		}},
 	{Name: "layout", Run: on(layout.Run),
 		Doc: "images in the layout in which the target computes fastest, converted only at the edges", After: []After{

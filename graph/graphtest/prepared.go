@@ -8,7 +8,7 @@ import (
 )
 
 // Prepared makes a random layer whose parameters pass through transposes, casts, scales, norms, joins and products of each
-// other before the input meets them. Some of what follows from them alone is an output, and one parameter is updated.
+// other before the input meets them, some in several products of one operand. Some of what follows from them alone is an output, and one parameter is updated.
 func Prepared(r *rand.Rand) *graph.Graph {
 	whole := graph.New("prepared")
 	b := graph.Extend(whole)
@@ -55,6 +55,17 @@ func Prepared(r *rand.Rand) *graph.Graph {
 	m, k, n := dim(), dim(), dim()
 	y := b.Input("x", graph.TypeOf(graph.F32, m, k))
 	for layer := range 1 + r.IntN(2) {
+		if r.IntN(3) == 0 { // products of one operand
+			of := func(n int) *graph.Node {
+				p := b.MatMul(y, formed(r.IntN(2), k, n), false, false)
+				if r.IntN(2) == 0 {
+					p = b.Binary(graph.Add, p, b.Broadcast(param(n), p.Type.Shape))
+				}
+				return p
+			}
+			p, q, v := of(k), of(k), of(k)
+			y = b.MatMul(b.Unary(graph.Tanh, b.MatMul(p, q, false, true)), v, false, false)
+		}
 		w := formed(1+r.IntN(3), k, n)
 		if r.IntN(4) == 0 {
 			b.Output(fmt.Sprint("weights ", layer), b.Unary(graph.Neg, w))

@@ -23,7 +23,8 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 
 // newExecutable compiles the kernels of a program that has been placed, and allocates its memory.
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
-	e := &executable{p: p, gpu: d.gpu, each: d.each, from: p.PreparedFrom(), originals: p.Originals(), changed: map[int]bool{}, ahead: map[int]bool{},
+	e := &executable{p: p, gpu: d.gpu, each: d.each, from: p.PreparedFrom(), originals: p.Originals(),
+		changed: map[int]bool{}, ahead: map[int]bool{},
 		buffers: make([]driver.Ptr, len(p.Buffers)), scratch: make([]driver.Ptr, len(p.Launches)), staged: make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
 		times: make([]time.Duration, len(p.Launches))}
@@ -212,14 +213,14 @@ func compileAll(sources []string, compiler driver.Compiler, chip kernels.Chip, p
 // takeBlock allocates one block on the GPU, and gives each buffer its address.
 func (e *executable) takeBlock(list []*kernels.Kernel) error {
 	up := func(n int64) int64 { return (n + align - 1) / align * align }
-	at := up(e.p.ArenaBytes)
+	at := up(e.p.RunningBytes)
 	offsets := make([]int64, len(e.p.Buffers))
 	for i, b := range e.p.Buffers {
 		if b.Role == lowering.Temp {
 			offsets[i] = b.Offset
 			continue
 		}
-		if e.originals[i] {
+		if e.passing(i) {
 			continue
 		}
 		offsets[i] = at
@@ -236,7 +237,7 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		return err
 	}
 	for i := range offsets {
-		if e.originals[i] {
+		if e.passing(i) {
 			continue
 		}
 		e.buffers[i] = block + driver.Ptr(offsets[i])
@@ -251,7 +252,7 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 // takeApart makes a separate allocation of the exact size for each buffer and for the scratch of each launch.
 func (e *executable) takeApart(list []*kernels.Kernel) (err error) {
 	for i, b := range e.p.Buffers {
-		if e.originals[i] {
+		if e.passing(i) {
 			continue
 		}
 		if e.buffers[i], err = e.take(b.Type.Bytes()); err != nil {
@@ -282,7 +283,7 @@ func (e *executable) take(bytes int64) (driver.Ptr, error) {
 	p, err := e.gpu.Alloc(bytes)
 	if err != nil {
 		return 0, fmt.Errorf("taking %d bytes for program %q (%d of intermediate values, %d of scratch): %w", bytes, e.p.Name,
-			e.p.ArenaBytes, e.scratchN, err)
+			e.p.RunningBytes, e.scratchN, err)
 	}
 	e.taken = append(e.taken, p)
 	e.bytes += bytes

@@ -16,7 +16,7 @@ import (
 
 // An executable is a program on a GPU. All its memory there is one block, except with [Apart]: the arena, the other
 // buffers, the scratch memory that the launches share, and the reports of the launches. The originals, parameters that only
-// the prepared part reads, have memory while it runs.
+// the prepared part reads, and its temporary values have memory while it runs.
 type executable struct {
 	lowering.ExecutableDefaults
 	p        *lowering.Program
@@ -61,6 +61,7 @@ type executable struct {
 	skipped  int         // the launches that the last timed run left out
 	// originals marks, by buffer, the parameters that only the prepared part reads.
 	originals []bool
+	preparing driver.Ptr // the temporary values of the prepared part while it runs
 	closed    bool
 	lost      error
 }
@@ -98,7 +99,7 @@ func (e *executable) Times() []time.Duration { return e.times }
 
 // Memory implements lowering.Executable.
 func (e *executable) Memory() lowering.Memory {
-	m := lowering.Memory{Arena: e.p.ArenaBytes, Scratch: e.scratchN, Prepared: e.p.PreparedBytes}
+	m := lowering.Memory{Arena: e.p.RunningBytes, Scratch: e.scratchN, Prepared: e.p.PreparedBytes}
 	for _, b := range e.p.Buffers {
 		if b.Role == lowering.Output {
 			m.Outputs += b.Type.Bytes()
@@ -328,32 +329,45 @@ func (e *executable) prepare() error {
 		return nil
 	}
 	e.skipped, e.prepared = 0, false
-	err := e.takeOriginals()
+	err := e.takePassing()
 	if err == nil {
 		err = e.runPrepared()
 	}
-	if given := e.giveOriginals(); err == nil {
+	if given := e.givePassing(); err == nil {
 		err = given
 	}
 	e.prepared = err == nil
 	return err
 }
 
-// takeOriginals allocates the originals, copies them to the GPU, and tells the launches of the prepared part where they are.
-func (e *executable) takeOriginals() error {
-	for i, original := range e.originals {
-		if !original || e.p.Buffers[i].Type.Bytes() == 0 {
-			continue
-		}
-		from, n, err := bytesOf(e.tensors[i])
-		if err != nil {
-			return err
-		}
-		if e.buffers[i], err = e.take(n); err != nil {
-			return err
-		}
-		if err := e.stream.CopyIn(e.buffers[i], from, n); err != nil {
-			return fmt.Errorf("copying param %q to the GPU: %w", e.p.Buffers[i].Name, err)
+// passing reports whether a buffer has memory only while the prepared part runs: an original, or a temporary value of it.
+func (e *executable) passing(buffer int) bool {
+	b := &e.p.Buffers[buffer]
+	return e.originals[buffer] || b.Role == lowering.Temp && b.Last < e.p.Prepared
+}
+
+// takePassing allocates what passes, copies the originals to the GPU, and tells the launches of the prepared part where they
+// are.
+func (e *executable) takePassing() (err error) {
+	if e.preparing, err = e.take(e.p.PreparingBytes); err != nil {
+		return err
+	}
+	for i, b := range e.p.Buffers {
+		switch {
+		case !e.passing(i) || b.Type.Bytes() == 0:
+		case b.Role == lowering.Temp:
+			e.buffers[i] = e.preparing + driver.Ptr(b.Offset)
+		default:
+			from, n, err := bytesOf(e.tensors[i])
+			if err != nil {
+				return err
+			}
+			if e.buffers[i], err = e.take(n); err != nil {
+				return err
+			}
+			if err := e.stream.CopyIn(e.buffers[i], from, n); err != nil {
+				return fmt.Errorf("copying param %q to the GPU: %w", b.Name, err)
+			}
 		}
 	}
 	for i := range e.p.Prepared {
@@ -364,19 +378,26 @@ func (e *executable) takeOriginals() error {
 	return nil
 }
 
-// giveOriginals waits for the work on the originals, and frees them.
-func (e *executable) giveOriginals() error {
+// givePassing waits for the work on what passes, and frees it.
+func (e *executable) givePassing() error {
 	err := e.stream.Sync()
-	for i, original := range e.originals {
-		at := e.buffers[i]
-		if !original || at == 0 {
-			continue
+	give := func(at driver.Ptr, bytes int64) {
+		if at != 0 {
+			err = errors.Join(err, e.gpu.Free(at))
+			e.taken = slices.DeleteFunc(e.taken, func(p driver.Ptr) bool { return p == at })
+			e.bytes -= bytes
 		}
-		err = errors.Join(err, e.gpu.Free(at))
-		e.taken = slices.DeleteFunc(e.taken, func(p driver.Ptr) bool { return p == at })
-		e.bytes -= e.p.Buffers[i].Type.Bytes()
-		e.buffers[i] = 0
 	}
+	for i, b := range e.p.Buffers {
+		if e.originals[i] {
+			give(e.buffers[i], b.Type.Bytes())
+		}
+		if e.passing(i) {
+			e.buffers[i] = 0
+		}
+	}
+	give(e.preparing, e.p.PreparingBytes)
+	e.preparing = 0
 	return err
 }
 

@@ -148,3 +148,23 @@ func TestPreparedReleases(t *testing.T) {
 		}
 	}
 }
+
+// TestPreparingMemory holds that temporary values of the prepared part have memory on the GPU only while it runs.
+func TestPreparingMemory(t *testing.T) {
+	g := built(t, func(b *graph.Builder) {
+		w := b.Add(graph.Concat{Axis: 1}, b.Param("u", graph.TypeOf(graph.F32, 64, 384)), b.Param("v", graph.TypeOf(graph.F32, 64, 384)))
+		x := b.CastTo(graph.BF16, b.Input("x", graph.TypeOf(graph.F32, 3, 64)))
+		b.Output("y", b.MatMul(x, b.CastTo(graph.BF16, w), false, false))
+	})
+	e, p := compiledOf(t, g, values(g), true)
+	if p.PreparingBytes < 64*768*4 || p.ArenaBytes != max(p.PreparingBytes, p.RunningBytes) {
+		t.Fatalf("%d bytes while preparing, %d while running\n%v", p.PreparingBytes, p.RunningBytes, p)
+	}
+	for range 2 {
+		m := e.Memory()
+		if weights := p.PreparedBytes; m.Arena != p.RunningBytes || m.Prepared+m.Kernels > weights+weights/50 {
+			t.Errorf("%+v, of weights of %d bytes", m, weights)
+		}
+		run(t, e)
+	}
+}

@@ -28,6 +28,7 @@ type shown struct {
 	name, doc string
 	numeric   trace.Numeric // not stated: left out
 	pass      string        // that makes it; the last for launches
+	frozen    bool          // it is made of frozen parameters
 	build     func(b *graph.Builder)
 	not       []unlike
 }
@@ -131,6 +132,35 @@ func searched() []shown {
 	}
 }
 
+// stacked is what becomes one product.
+func stacked() []shown {
+	linear := func(b *graph.Builder, x *graph.Node, name string) *graph.Node {
+		y := b.MatMul(x, b.Param("w"+name, f32(8, 4)), false, false)
+		return b.Binary(graph.Add, y, b.Broadcast(b.Param("b"+name, f32(4)), y.Type.Shape))
+	}
+	x := func(b *graph.Builder) *graph.Node { return b.Input("x", f32(5, 8)) }
+	return []shown{{name: "stack-weights", pass: "stack-weights", numeric: trace.Exact, frozen: true, doc: docOf("stack-weights"),
+		build: func(b *graph.Builder) {
+			x := x(b)
+			b.Output("scores", b.MatMul(linear(b, x, "q"), linear(b, x, "k"), false, true))
+		},
+		not: []unlike{
+			{"a gate: one of two products is multiplied by the other in its launch", func(b *graph.Builder) {
+				x := x(b)
+				b.Output("y", b.Binary(graph.Mul, b.Unary(graph.Silu, b.Named(linear(b, x, "gate"), "gate")), linear(b, x, "up")))
+			}},
+			{"products that are handed out: each would have to be copied", func(b *graph.Builder) {
+				x := x(b)
+				b.Output("q", b.Named(linear(b, x, "q"), "q"))
+				b.Output("k", linear(b, x, "k"))
+			}},
+			{"products of different operands", func(b *graph.Builder) {
+				x := x(b)
+				b.Output("scores", b.MatMul(linear(b, x, "q"), linear(b, b.Unary(graph.Exp, x), "k"), false, true))
+			}},
+		}}}
+}
+
 // launched are the kinds of launches that elementwise work joins.
 func launched() []shown {
 	x := func(b *graph.Builder) *graph.Node { return b.Input("x", f32(16, 8)) }
@@ -185,6 +215,7 @@ func TestFusionsPage(t *testing.T) {
 	}{
 		{"Operations written by hand", handText, recognised()},
 		{"Attention and mixtures of experts", searchText, searched()},
+		{"Products of one operand", stackText, stacked()},
 		{"Launches", launchText, launched()},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", part.title, part.text)
@@ -239,7 +270,7 @@ func sentence(doc string) string {
 }
 
 // config is how the fusion is compiled.
-func (s shown) config() passes.Config { return passes.Config{Stop: s.pass} }
+func (s shown) config() passes.Config { return passes.Config{Stop: s.pass, Frozen: s.frozen} }
 
 // miss is the message of the missed fusion, or empty if nothing is told.
 func (s shown) miss(t *testing.T, n unlike) string {
@@ -340,5 +371,8 @@ brackets and constants as people write them do not matter. Values that others re
 
 const searchText = `Two searches look for larger forms. They report a missed fusion for each softmax between two products, and for each tensor
 whose slices weight the terms of a sum.`
+
+const stackText = `With frozen weights, as in what ` + "`Compile`" + ` makes, several products become one with weights that are stacked once. A
+target says whether that is faster: the CPU leaves large products apart, and CUDA none.`
 
 const launchText = `Boxes are launches: what is in a box is computed in one pass, and only what leaves it is stored.`
