@@ -75,7 +75,7 @@ type Fusion struct {
 	Name    string   // of the value that it makes, or empty
 	Scope   string   // the path of its layer, or empty; see [graph.Scopes]
 	Nodes   []string // the names of the user's nodes, or their operations, sorted; a name that several have is there several times
-	Sources []string // the inputs, parameters and states that it reads, sorted
+	Sources []string // the inputs, parameters and states that it reads, or copies of them, sorted
 }
 
 // String is the fusion as the file has it.
@@ -154,6 +154,7 @@ func launches(t *trace.Trace) []launch {
 		}
 	}
 	list := make([]launch, len(t.Program.Launches))
+	copies := map[int][]string{} // buffers that hold copies, with the sources
 	for i := range t.Program.Launches {
 		l := &t.Program.Launches[i]
 		f := Fusion{Kind: l.Kind, Phase: l.Phase, Name: l.Name, Scope: l.Scope}
@@ -164,11 +165,19 @@ func launches(t *trace.Trace) []launch {
 			switch b := t.Program.Buffers[r]; b.Role {
 			case "input", "param", "state":
 				f.Sources = append(f.Sources, b.Name)
+			default:
+				f.Sources = append(f.Sources, copies[r]...)
 			}
 		}
 		slices.Sort(f.Nodes)
 		slices.Sort(f.Sources)
 		f.Sources = slices.Compact(f.Sources)
+		for _, w := range l.Writes {
+			delete(copies, w)
+			if l.Kind == "copy" {
+				copies[w] = f.Sources
+			}
+		}
 		list[i] = launch{l, f}
 	}
 	return list
