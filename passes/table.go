@@ -12,6 +12,7 @@ import (
 	"fusec/passes/raise"
 	"fusec/passes/recompute"
 	"fusec/passes/rewrite"
+	"fusec/passes/rows"
 	"fusec/passes/simplify"
 	"fusec/passes/stack"
 	"fusec/passes/weights"
@@ -67,12 +68,20 @@ var table = []Pass{
 			{"strip-grad", "a backward that reads hidden values would keep them in memory"},
 			{"fuse-attention", "an attention written as a sum of values is not a mixture"},
 		}},
+	{Name: "join-rows", Run: on(rows.Run),
+		Doc: "products of several values with one matrix, such as in all steps of a recurrence, as one product", After: []After{
+			{"strip-grad", "the matrix's gradient becomes one product, too"},
+			{"simplify", "it looks for equal transposes and views in normal form"},
+			{"fuse-attention", "an attention has products of its own"},
+			{"fuse-moe", "experts have products of their own"},
+		}},
 	{Name: "differentiate", Run: differentiate, Needed: Config.answers,
 		Doc: "requested gradients made from the graph as it now stands", After: []After{
 			{"strip-grad", "it answers the requests that strip-grad leaves"},
 			{"raise", "the gradient of a raised operation is better than that of its parts"},
 			{"fuse-attention", "the gradient of an attention needs no probabilities, that of its parts does"},
 			{"fuse-moe", "the gradient of a mixture skips closed gates, that of its parts does not"},
+			{"join-rows", "the gradient of products that were joined is one product"},
 		}},
 	{Name: "decompose", Run: decompose,
 		Needed: always("it takes apart what the target has no kernel for"),
