@@ -8,7 +8,8 @@ import (
 )
 
 // Prepared makes a random layer whose parameters pass through transposes, casts, scales, norms, joins and products of each
-// other before the input meets them, some in several products of one operand. Some of what follows from them alone is an output, and one parameter is updated.
+// other before the input meets them, some in several products of one operand. Some of what follows from them alone is an
+// output, and one parameter is updated.
 func Prepared(r *rand.Rand) *graph.Graph {
 	whole := graph.New("prepared")
 	b := graph.Extend(whole)

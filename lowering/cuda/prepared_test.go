@@ -152,7 +152,8 @@ func TestPreparedReleases(t *testing.T) {
 // TestPreparingMemory holds that temporary values of the prepared part have memory on the GPU only while it runs.
 func TestPreparingMemory(t *testing.T) {
 	g := built(t, func(b *graph.Builder) {
-		w := b.Add(graph.Concat{Axis: 1}, b.Param("u", graph.TypeOf(graph.F32, 64, 384)), b.Param("v", graph.TypeOf(graph.F32, 64, 384)))
+		half := graph.TypeOf(graph.F32, 64, 384)
+		w := b.Add(graph.Concat{Axis: 1}, b.Param("u", half), b.Param("v", half))
 		x := b.CastTo(graph.BF16, b.Input("x", graph.TypeOf(graph.F32, 3, 64)))
 		b.Output("y", b.MatMul(x, b.CastTo(graph.BF16, w), false, false))
 	})

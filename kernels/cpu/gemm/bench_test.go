@@ -2,6 +2,7 @@ package gemm
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -159,6 +160,77 @@ func BenchmarkLadder(b *testing.B) {
 				r.Func(size, size, size, x, y, z)
 			}
 			b.ReportMetric(2*size*size*size*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		})
+	}
+}
+
+// A reading reads a slice, a piece per item.
+type reading struct {
+	x, sums []float32
+	kern    *kernel[float32]
+}
+
+const readings = 256
+
+func (r *reading) Do(_, item int) {
+	x := r.x[len(r.x)/readings*item:][:len(r.x)/readings]
+	r.sums[item] = r.kern.dot(len(x), &x[0], &x[0])
+}
+
+// BenchmarkFewRows multiplies a few rows by 4096×4096 weights, and reads the weights, in turn. It reports the medians of what
+// part of the rate of reading the product reaches, and of how many times as fast it is as without panels that are asked for
+// ahead and blocks of few rows. One row reads the weights as they lie, more read packed ones.
+func BenchmarkFewRows(b *testing.B) {
+	const k, n = 4096, 4096
+	w := Aligned[float32](k * n)
+	copy(w, filled[float32](k*n))
+	for _, m := range []int{1, 2, 4, 6, 8, 12, 16, 32, 64} {
+		b.Run(fmt.Sprint(m), func(b *testing.B) {
+			p := pool.New(0)
+			defer p.Close()
+			wide := Layout{RowStride: n, ColStride: 1}
+			cfg := Config[float32]{M: m, N: n, K: k, Batch: 1, A: Layout{RowStride: k, ColStride: 1}, B: wide, C: wide}
+			if m > 1 {
+				var err error
+				if cfg.Prepacked, err = Prepack(k, n, cfg.B, w, p); err != nil {
+					b.Fatal(err)
+				}
+			}
+			fast := kernels[float32]()[0]
+			plain := *fast
+			plain.few, plain.tileAhead, plain.axpy4Ahead = nil, nil, nil
+			var plans []*Plan[float32]
+			for _, kern := range []*kernel[float32]{fast, &plain} {
+				plan, err := newPlan(cfg, p, nil, kern)
+				if err != nil {
+					b.Fatal(err)
+				}
+				plans = append(plans, plan)
+			}
+			x, y := filled[float32](m*k), make([]float32, m*n)
+			read := &reading{x: w, sums: make([]float32, readings), kern: fast}
+			var rates, gains []float64
+			timed := func(f func()) float64 {
+				start := time.Now()
+				f()
+				return time.Since(start).Seconds()
+			}
+			for b.Loop() {
+				reads := timed(func() { p.Run(readings, read) })
+				var times [2]float64
+				for i, plan := range plans {
+					times[i] = timed(func() {
+						if err := plan.Run(x, w, y, nil); err != nil {
+							b.Fatal(err)
+						}
+					})
+				}
+				rates, gains = append(rates, reads/times[0]), append(gains, times[1]/times[0])
+			}
+			slices.Sort(rates)
+			slices.Sort(gains)
+			b.ReportMetric(rates[len(rates)/2], "of-read-rate")
+			b.ReportMetric(gains[len(gains)/2], "times-as-fast")
 		})
 	}
 }

@@ -25,6 +25,11 @@ const (
 	// packPanels is how many panels of B one packing item fills.
 	packPanels = 4
 
+	// fewRows is the number of rows up to which a product of prepacked B is one of few rows: reading B takes a good part of
+	// the time. One of more than aheadBytes is not in the cache.
+	fewRows    = 64
+	aheadBytes = 4 << 20
+
 	// localVolume is the number of multiplications up to which one worker
 	// computes a product alone, sooner than another could help;
 	// localBatchVolume and localBytesB are the same for members of a batch

@@ -1,5 +1,7 @@
 package gemm
 
+import "fusec/kernels/cpu/tiling"
+
 // A kernel is the set of routines that one instruction set offers for one
 // element type.
 type kernel[T Float] struct {
@@ -13,6 +15,12 @@ type kernel[T Float] struct {
 	// block; b to a panel of B, [kc][nr]; rows of c are ldc elements apart.
 	// Neither tiles nor kc is 0.
 	tile func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
+	// tileAhead is tile, and asks for the panel of B that follows b in memory, for products that read B from there; nil
+	// if there is no such routine.
+	tileAhead func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
+	// few is the kernel with fewer rows in registers, for products in which it computes fewer that are not needed; nil if
+	// there is none. Its nr is the same.
+	few *kernel[T]
 	// narrow is tile with panels of A of narrowRows, fewer than mr; 0 and nil
 	// if there is no such routine.
 	narrowRows int
@@ -29,6 +37,23 @@ type kernel[T Float] struct {
 	// axpy4 adds alpha[0]·x₀ + … + alpha[3]·x₃ to y, n elements each; row xᵢ
 	// starts i·stride elements after x.
 	axpy4 func(n int, alpha, x *T, stride int, y *T)
+	// axpy4Ahead is axpy4, and asks for the four rows that follow; nil if there is no such routine.
+	axpy4Ahead func(n int, alpha, x *T, stride int, y *T)
+}
+
+// fit returns k, or its kernel for few rows if blocks of it cover the rows with less to spare.
+func (k *kernel[T]) fit(rows int) *kernel[T] {
+	if f := k.few; f != nil && rows <= fewRows && tiling.RoundUp(rows, f.mr) < tiling.RoundUp(rows, k.mr) {
+		return f
+	}
+	return k
+}
+
+// withFew gives k the routines for few rows.
+func withFew[T Float](k *kernel[T], mr int, tile, tileAhead func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)) {
+	few := *k
+	few.mr, few.tile, few.tileAhead = mr, tile, tileAhead
+	k.few = &few
 }
 
 // The kernels that this processor can run, the preferred one first.

@@ -9,12 +9,58 @@ package gemm
 //go:noescape
 func tileAVX2F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
 
+// tileAheadAVX2F32 computes a column of tiles, each 6×16: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][6], one after another; b to one panel of B, [kc][16];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+// It asks for the panel that follows b in memory.
+//
+//go:noescape
+func tileAheadAVX2F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
+
+// tile4AVX2F32 computes a column of tiles, each 4×16: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][4], one after another; b to one panel of B, [kc][16];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+//
+//go:noescape
+func tile4AVX2F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
+
+// tile4AheadAVX2F32 computes a column of tiles, each 4×16: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][4], one after another; b to one panel of B, [kc][16];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+// It asks for the panel that follows b in memory.
+//
+//go:noescape
+func tile4AheadAVX2F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
+
 // tileAVX2F64 computes a column of tiles, each 6×8: C = A·B, or C += A·B if accumulate.
 // a points to tiles panels of A, each [kc][6], one after another; b to one panel of B, [kc][8];
 // c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
 //
 //go:noescape
 func tileAVX2F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
+
+// tileAheadAVX2F64 computes a column of tiles, each 6×8: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][6], one after another; b to one panel of B, [kc][8];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+// It asks for the panel that follows b in memory.
+//
+//go:noescape
+func tileAheadAVX2F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
+
+// tile4AVX2F64 computes a column of tiles, each 4×8: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][4], one after another; b to one panel of B, [kc][8];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+//
+//go:noescape
+func tile4AVX2F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
+
+// tile4AheadAVX2F64 computes a column of tiles, each 4×8: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][4], one after another; b to one panel of B, [kc][8];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+// It asks for the panel that follows b in memory.
+//
+//go:noescape
+func tile4AheadAVX2F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
 
 // tileAVX512F32 computes a column of tiles, each 12×32: C = A·B, or C += A·B if accumulate.
 // a points to tiles panels of A, each [kc][12], one after another; b to one panel of B, [kc][32];
@@ -23,12 +69,28 @@ func tileAVX2F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int,
 //go:noescape
 func tileAVX512F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
 
+// tileAheadAVX512F32 computes a column of tiles, each 12×32: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][12], one after another; b to one panel of B, [kc][32];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+// It asks for the panel that follows b in memory.
+//
+//go:noescape
+func tileAheadAVX512F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
+
 // tileAVX512F64 computes a column of tiles, each 12×16: C = A·B, or C += A·B if accumulate.
 // a points to tiles panels of A, each [kc][12], one after another; b to one panel of B, [kc][16];
 // c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
 //
 //go:noescape
 func tileAVX512F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
+
+// tileAheadAVX512F64 computes a column of tiles, each 12×16: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][12], one after another; b to one panel of B, [kc][16];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+// It asks for the panel that follows b in memory.
+//
+//go:noescape
+func tileAheadAVX512F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
 
 // tile8AVX512F32 computes a column of tiles, each 8×32: C = A·B, or C += A·B if accumulate.
 // a points to tiles panels of A, each [kc][8], one after another; b to one panel of B, [kc][32];
@@ -37,12 +99,28 @@ func tileAVX512F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc in
 //go:noescape
 func tile8AVX512F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
 
+// tile8AheadAVX512F32 computes a column of tiles, each 8×32: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][8], one after another; b to one panel of B, [kc][32];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+// It asks for the panel that follows b in memory.
+//
+//go:noescape
+func tile8AheadAVX512F32(tiles int, kc int, a *float32, b *float32, c *float32, ldc int, accumulate bool)
+
 // tile8AVX512F64 computes a column of tiles, each 8×16: C = A·B, or C += A·B if accumulate.
 // a points to tiles panels of A, each [kc][8], one after another; b to one panel of B, [kc][16];
 // c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
 //
 //go:noescape
 func tile8AVX512F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
+
+// tile8AheadAVX512F64 computes a column of tiles, each 8×16: C = A·B, or C += A·B if accumulate.
+// a points to tiles panels of A, each [kc][8], one after another; b to one panel of B, [kc][16];
+// c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.
+// It asks for the panel that follows b in memory.
+//
+//go:noescape
+func tile8AheadAVX512F64(tiles int, kc int, a *float64, b *float64, c *float64, ldc int, accumulate bool)
 
 // tileRowsAVX512F32 computes a column of tiles, each 12×32: C = A·B, or C += A·B if accumulate.
 // a points to the rows of A, 12 for each tile, lda elements apart; b to one panel of B, [kc][32];
@@ -503,6 +581,12 @@ func dotF32(n int, x *float32, y *float32) float32
 //go:noescape
 func axpy4F32(n int, alpha *float32, x *float32, stride int, y *float32)
 
+// axpy4AheadF32 adds alpha[0]·x₀ + … + alpha[3]·x₃ to y, n elements each;
+// row xᵢ starts i·stride elements after x. It asks for x₄ to x₇.
+//
+//go:noescape
+func axpy4AheadF32(n int, alpha *float32, x *float32, stride int, y *float32)
+
 // dotF64 returns the dot product of n elements.
 //
 //go:noescape
@@ -513,3 +597,9 @@ func dotF64(n int, x *float64, y *float64) float64
 //
 //go:noescape
 func axpy4F64(n int, alpha *float64, x *float64, stride int, y *float64)
+
+// axpy4AheadF64 adds alpha[0]·x₀ + … + alpha[3]·x₃ to y, n elements each;
+// row xᵢ starts i·stride elements after x. It asks for x₄ to x₇.
+//
+//go:noescape
+func axpy4AheadF64(n int, alpha *float64, x *float64, stride int, y *float64)

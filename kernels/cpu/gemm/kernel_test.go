@@ -1,6 +1,7 @@
 package gemm
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -30,6 +31,13 @@ func testStreaming[T Float](t *testing.T) {
 			}
 			sums := append([]T(nil), y...)
 			k.axpy4(n, &alpha[0], &x[0], n+gap, &sums[0])
+			if k.axpy4Ahead != nil {
+				again := append([]T(nil), y...)
+				k.axpy4Ahead(n, &alpha[0], &x[0], n+gap, &again[0])
+				if !slices.Equal(again, sums) {
+					t.Fatalf("%s: axpy4Ahead of %d: %v, want %v", k.name, n, again, sums)
+				}
+			}
 			for i := range n {
 				want, terms := float64(y[i]), math.Abs(float64(y[i]))
 				for r := range alpha {
@@ -103,6 +111,18 @@ func testTiles[T Float](t *testing.T) {
 				check("tile", k.mr, tiles, kc, tiles*k.mr*kc, panels(k.mr), func(a, b, c *T, ldc int, accumulate bool) {
 					k.tile(tiles, kc, a, b, c, ldc, accumulate)
 				})
+				for _, k := range []*kernel[T]{k, k.few} {
+					if k == nil || k.tileAhead == nil {
+						continue
+					}
+					size := tiles * k.mr * kc
+					check(fmt.Sprint("tile", k.mr), k.mr, tiles, kc, size, panels(k.mr), func(a, b, c *T, ldc int, accumulate bool) {
+						k.tile(tiles, kc, a, b, c, ldc, accumulate)
+					})
+					check(fmt.Sprint("ahead", k.mr), k.mr, tiles, kc, size, panels(k.mr), func(a, b, c *T, ldc int, accumulate bool) {
+						k.tileAhead(tiles, kc, a, b, c, ldc, accumulate)
+					})
+				}
 				if k.narrow == nil {
 					continue
 				}

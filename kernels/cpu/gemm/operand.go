@@ -36,15 +36,15 @@ func (p *Plan[T]) multiply(a, b, c, edge []T, rows, cols, kc int, accumulate boo
 	for col := 0; col < cols; col += nr {
 		panel := &b[col*kc]
 		if cols-col < nr { // too narrow for the kernel to store
-			p.kern.tile(tiling.CeilDiv(rows, mr), kc, &a[0], panel, &edge[0], nr, false)
+			p.tile(tiling.CeilDiv(rows, mr), kc, &a[0], panel, &edge[0], nr, false)
 			merge(c[col:], ldc, edge, nr, rows, cols-col, accumulate)
 			continue
 		}
 		if full > 0 {
-			p.kern.tile(full, kc, &a[0], panel, &c[col], ldc, accumulate)
+			p.tile(full, kc, &a[0], panel, &c[col], ldc, accumulate)
 		}
 		if done := full * mr; done < rows { // too low
-			p.kern.tile(1, kc, &a[done*kc], panel, &edge[0], nr, false)
+			p.tile(1, kc, &a[done*kc], panel, &edge[0], nr, false)
 			merge(c[done*ldc+col:], ldc, edge, nr, rows-done, nr, accumulate)
 		}
 	}

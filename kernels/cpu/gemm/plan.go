@@ -28,6 +28,7 @@ type Config[T Float] struct {
 type Plan[T Float] struct {
 	cfg    Config[T]
 	kern   *kernel[T]
+	tile   func(tiles, kc int, a, b, c *T, ldc int, accumulate bool) // of kern
 	pool   *pool.Pool
 	ws     *Workspace
 	method method
@@ -74,7 +75,14 @@ func newPlan[T Float](cfg Config[T], p *pool.Pool, ws *Workspace, kern *kernel[T
 	if ws == nil {
 		ws = NewWorkspace()
 	}
-	plan := &Plan[T]{cfg: cfg, kern: kern, pool: p, ws: ws}
+	plan := &Plan[T]{cfg: cfg, kern: kern, tile: kern.tile, pool: p, ws: ws}
+	if pre := cfg.Prepacked; pre != nil && cfg.M <= fewRows {
+		plan.kern = kern.fit(cfg.M)
+		plan.tile = plan.kern.tile
+		if ahead := plan.kern.tileAhead; ahead != nil && pre.Bytes() > aheadBytes {
+			plan.tile = ahead
+		}
+	}
 	if err := plan.check(); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ func native32() []*kernel[float32] {
 	avx2 := kernel[float32]{
 		name: "avx2", mr: 6, nr: 16,
 		tile: tileAVX2F32, pack: packF32, dot: dotF32, axpy4: axpy4F32,
+		tileAhead: tileAheadAVX2F32, axpy4Ahead: axpy4AheadF32,
 	}
 	avx2.gather = []gatherPanel[float32]{
 		{16, 2, []gatherTile[float32]{gather2x16AVX2F32, gather4x16AVX2F32, gather6x16AVX2F32}},
@@ -15,12 +16,15 @@ func native32() []*kernel[float32] {
 	}
 	avx512 := avx2
 	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 32, tileAVX512F32
+	avx512.tileAhead = tileAheadAVX512F32
 	avx512.narrowRows, avx512.narrow = 8, tile8AVX512F32
 	avx512.tileRows, avx512.tileColumns = tileRowsAVX512F32, tileColumnsAVX512F32
 	avx512.gather = []gatherPanel[float32]{
 		{32, 2, []gatherTile[float32]{gather2x32AVX512F32, gather4x32AVX512F32, gather6x32AVX512F32, gather8x32AVX512F32, gather10x32AVX512F32, gather12x32AVX512F32}},
 		{16, 2, []gatherTile[float32]{gather2x16AVX512F32, gather4x16AVX512F32, gather6x16AVX512F32, gather8x16AVX512F32, gather10x16AVX512F32, gather12x16AVX512F32}},
 	}
+	withFew(&avx2, 4, tile4AVX2F32, tile4AheadAVX2F32)
+	withFew(&avx512, 8, tile8AVX512F32, tile8AheadAVX512F32)
 	return supported(avx512, avx2)
 }
 
@@ -29,6 +33,7 @@ func native64() []*kernel[float64] {
 	avx2 := kernel[float64]{
 		name: "avx2", mr: 6, nr: 8,
 		tile: tileAVX2F64, pack: packF64, dot: dotF64, axpy4: axpy4F64,
+		tileAhead: tileAheadAVX2F64, axpy4Ahead: axpy4AheadF64,
 	}
 	avx2.gather = []gatherPanel[float64]{
 		{8, 2, []gatherTile[float64]{gather2x8AVX2F64, gather4x8AVX2F64, gather6x8AVX2F64}},
@@ -36,12 +41,15 @@ func native64() []*kernel[float64] {
 	}
 	avx512 := avx2
 	avx512.name, avx512.mr, avx512.nr, avx512.tile = "avx512", 12, 16, tileAVX512F64
+	avx512.tileAhead = tileAheadAVX512F64
 	avx512.narrowRows, avx512.narrow = 8, tile8AVX512F64
 	avx512.tileRows, avx512.tileColumns = tileRowsAVX512F64, tileColumnsAVX512F64
 	avx512.gather = []gatherPanel[float64]{
 		{16, 2, []gatherTile[float64]{gather2x16AVX512F64, gather4x16AVX512F64, gather6x16AVX512F64, gather8x16AVX512F64, gather10x16AVX512F64, gather12x16AVX512F64}},
 		{8, 2, []gatherTile[float64]{gather2x8AVX512F64, gather4x8AVX512F64, gather6x8AVX512F64, gather8x8AVX512F64, gather10x8AVX512F64, gather12x8AVX512F64}},
 	}
+	withFew(&avx2, 4, tile4AVX2F64, tile4AheadAVX2F64)
+	withFew(&avx512, 8, tile8AVX512F64, tile8AheadAVX512F64)
 	return supported(avx512, avx2)
 }
 

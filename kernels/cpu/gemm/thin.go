@@ -125,11 +125,15 @@ func (p *Plan[T]) dots(x, v []T, ldv int, y []T, n int) {
 // axpys computes n outputs for each vector from columns of X.
 func (p *Plan[T]) axpys(x, v []T, ldv int, y []T, n int) {
 	k, stride := p.cfg.K, p.thin.large.ColStride
+	axpy4 := p.kern.axpy4
+	if ahead := p.kern.axpy4Ahead; ahead != nil {
+		axpy4 = ahead
+	}
 	clear(y)
 	j := 0
 	for ; j+4 <= k; j += 4 {
 		for i := range p.thin.vectors {
-			p.kern.axpy4(n, &v[i*ldv+j], &x[j*stride], stride, &y[i*p.thin.block])
+			axpy4(n, &v[i*ldv+j], &x[j*stride], stride, &y[i*p.thin.block])
 		}
 	}
 	for ; j < k; j++ {

@@ -22,7 +22,8 @@ func main() {
 	transpose2F64()
 	for _, e := range []element{float32s, float64s} {
 		dot(e)
-		axpy4(e)
+		axpy4(e, false)
+		axpy4(e, true)
 	}
 	Generate()
 }

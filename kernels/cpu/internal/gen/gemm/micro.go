@@ -21,6 +21,7 @@ type microKernel struct {
 	mr     int
 	unroll int
 	from   source
+	ahead  bool // it asks for the next panel of B
 }
 
 // A source is how a micro-kernel finds the elements of A.
@@ -36,16 +37,26 @@ const (
 const vectorsB = 2
 
 var microKernels = []microKernel{
-	{"tileAVX2F32", float32s, avx2, 6, 8, panels},
-	{"tileAVX2F64", float64s, avx2, 6, 8, panels},
-	{"tileAVX512F32", float32s, avx512, 12, 4, panels},
-	{"tileAVX512F64", float64s, avx512, 12, 4, panels},
-	{"tile8AVX512F32", float32s, avx512, 8, 4, panels},
-	{"tile8AVX512F64", float64s, avx512, 8, 4, panels},
-	{"tileRowsAVX512F32", float32s, avx512, 12, 4, rows},
-	{"tileRowsAVX512F64", float64s, avx512, 12, 4, rows},
-	{"tileColumnsAVX512F32", float32s, avx512, 8, 4, columns},
-	{"tileColumnsAVX512F64", float64s, avx512, 8, 4, columns},
+	{"tileAVX2F32", float32s, avx2, 6, 8, panels, false},
+	{"tileAheadAVX2F32", float32s, avx2, 6, 8, panels, true},
+	{"tile4AVX2F32", float32s, avx2, 4, 8, panels, false},
+	{"tile4AheadAVX2F32", float32s, avx2, 4, 8, panels, true},
+	{"tileAVX2F64", float64s, avx2, 6, 8, panels, false},
+	{"tileAheadAVX2F64", float64s, avx2, 6, 8, panels, true},
+	{"tile4AVX2F64", float64s, avx2, 4, 8, panels, false},
+	{"tile4AheadAVX2F64", float64s, avx2, 4, 8, panels, true},
+	{"tileAVX512F32", float32s, avx512, 12, 4, panels, false},
+	{"tileAheadAVX512F32", float32s, avx512, 12, 4, panels, true},
+	{"tileAVX512F64", float64s, avx512, 12, 4, panels, false},
+	{"tileAheadAVX512F64", float64s, avx512, 12, 4, panels, true},
+	{"tile8AVX512F32", float32s, avx512, 8, 4, panels, false},
+	{"tile8AheadAVX512F32", float32s, avx512, 8, 4, panels, true},
+	{"tile8AVX512F64", float64s, avx512, 8, 4, panels, false},
+	{"tile8AheadAVX512F64", float64s, avx512, 8, 4, panels, true},
+	{"tileRowsAVX512F32", float32s, avx512, 12, 4, rows, false},
+	{"tileRowsAVX512F64", float64s, avx512, 12, 4, rows, false},
+	{"tileColumnsAVX512F32", float32s, avx512, 8, 4, columns, false},
+	{"tileColumnsAVX512F64", float64s, avx512, 8, 4, columns, false},
 }
 
 func (k microKernel) nr() int { return vectorsB * k.width.bytes / k.element.bytes }
@@ -62,11 +73,17 @@ func (k microKernel) generate() {
 	case columns:
 		lda, operandA = "lda int, ", fmt.Sprintf("the columns of A, %d for each tile, whose elements are lda apart", k.mr)
 	}
-	begin(k.name,
-		fmt.Sprintf("func(tiles, kc int, %sa, b, c *%s, ldc int, accumulate bool)", lda, k.goType),
+	doc := []string{
 		fmt.Sprintf("%s computes a column of tiles, each %d×%d: C = A·B, or C += A·B if accumulate.", k.name, k.mr, k.nr()),
 		fmt.Sprintf("a points to %s; b to one panel of B, [kc][%d];", operandA, k.nr()),
-		"c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.")
+		"c to the first tile, whose rows are ldc elements apart. Neither tiles nor kc may be 0.",
+	}
+	if k.ahead {
+		doc = append(doc, "It asks for the panel that follows b in memory.")
+	}
+	begin(k.name,
+		fmt.Sprintf("func(tiles, kc int, %sa, b, c *%s, ldc int, accumulate bool)", lda, k.goType),
+		doc...)
 	tiles, kc := param("tiles"), param("kc")
 	a, bStart, c := param("a"), param("b"), param("c")
 	at := k.operandA(a)
@@ -85,6 +102,11 @@ func (k microKernel) generate() {
 	}
 	av := [2]VecVirtual{k.register(), k.register()}
 	b, left, row := GP64(), GP64(), GP64()
+	var ahead GPVirtual
+	if k.ahead {
+		ahead = GP64()
+		IMUL3Q(U32(k.bRow()), kc, ahead)
+	}
 
 	Label("tile")
 	k.prefetchC(c, ldc, row)
@@ -96,6 +118,9 @@ func (k microKernel) generate() {
 	at.start()
 
 	step := func(i int) {
+		for line := 0; k.ahead && line < k.bRow(); line += 64 {
+			PREFETCHT1(Mem{Base: b, Index: ahead, Scale: 1, Disp: i*k.bRow() + line})
+		}
 		for j := range bv {
 			k.load(Mem{Base: b, Disp: i*k.bRow() + j*k.width.bytes}, bv[j])
 		}

@@ -72,12 +72,17 @@ func dot(e element) {
 // axpyRows is how many rows one pass over y adds: it divides the traffic of y.
 const axpyRows = 4
 
-// axpy4 generates the sum of four scaled contiguous rows.
-func axpy4(e element) {
+// axpy4 generates the sum of four scaled contiguous rows. With ahead it asks for the four rows that follow.
+func axpy4(e element, ahead bool) {
 	name := "axpy4" + e.suffix
+	doc := "row xᵢ starts i·stride elements after x."
+	if ahead {
+		name = "axpy4Ahead" + e.suffix
+		doc = "row xᵢ starts i·stride elements after x. It asks for x₄ to x₇."
+	}
 	begin(name, fmt.Sprintf("func(n int, alpha, x *%s, stride int, y *%[1]s)", e.goType),
 		fmt.Sprintf("%s adds alpha[0]·x₀ + … + alpha[%d]·x₃ to y, n elements each;", name, axpyRows-1),
-		"row xᵢ starts i·stride elements after x.")
+		doc)
 	n, alpha := param("n"), param("alpha")
 	x0 := param("x")
 	stride := strideParam("stride", e)
@@ -91,6 +96,12 @@ func axpy4(e element) {
 		}
 		scale[i] = YMM()
 		e.splat(Mem{Base: alpha, Disp: i * e.bytes}, scale[i])
+	}
+	var next GPVirtual // from each row to the one that is asked for
+	if ahead {
+		next = GP64()
+		LEAQ(Mem{Base: stride, Index: stride, Scale: 1}, next)
+		ADDQ(next, next)
 	}
 	lanes := avx2.bytes / e.bytes
 	advance := func(bytes int) {
@@ -109,6 +120,9 @@ func axpy4(e element) {
 			e.load(Mem{Base: y, Disp: v * avx2.bytes}, acc[v])
 		}
 		for i, r := range rows {
+			for line := 0; ahead && line < vectors*avx2.bytes; line += 64 {
+				PREFETCHT1(Mem{Base: r, Index: next, Scale: 1, Disp: line})
+			}
 			for v := range acc {
 				e.fma(Mem{Base: r, Disp: v * avx2.bytes}, scale[i], acc[v])
 			}
