@@ -1,6 +1,7 @@
 package fusec_test
 
 import (
+	"encoding/json"
 	"bytes"
 	"fmt"
 	"html"
@@ -23,6 +24,7 @@ import (
 	"fusec/graph/dot"
 	"fusec/graph/optim"
 	"fusec/graph/trace"
+	"fusec/graph/trace/tracejson"
 )
 
 // A picture is the layout of a drawing.
@@ -247,6 +249,14 @@ func languageStep(t *testing.T, layers int) *trace.Trace {
 		t.Fatal(err)
 	}
 	return machine(t, m.Graph, fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(0.1), Clip: 1})).Trace()
+}
+
+// The JSON of all stages of a step of 12 layers takes at most 3 MB.
+func TestJSONOfDeepStep(t *testing.T) {
+	src, err := json.Marshal(tracejson.New(languageStep(t, 12), tracejson.All(tracejson.About{}, false)))
+	if err != nil || len(src) > 3e6 {
+		t.Errorf("%d bytes, want at most 3e6; %v", len(src), err)
+	}
 }
 
 // residual is a convolutional network of stages of three residual blocks.

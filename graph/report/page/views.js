@@ -218,7 +218,7 @@ const stagesView = {
     const counts = (m, sign) => [...m].sort((a, b) => b[1] - a[1]).slice(0, 40).map(([op, n]) => h('span', { class: 'tag' }, sign + n + ' ' + op));
     const patterns = new Map();
     for (const m of s.matches || []) {
-      const key = m.pattern + (m.kind ? ' → ' + m.kind : '');
+      const key = (m.pattern || s.name) + (m.kind ? ' → ' + m.kind : '');
       if (!patterns.has(key)) patterns.set(key, []);
       patterns.get(key).push(m);
     }

@@ -93,11 +93,12 @@ func (e *encoder) origin(list []graph.Origin) int {
 	return id
 }
 
-// node encodes a node; one of a body without names and origins.
+// node encodes a node; one of a body without name, origin and cost.
 func (e *encoder) node(n *graph.Node, inBody bool) *Node {
-	c := graph.CostOf(n)
-	j := &Node{ID: n.ID, Op: n.Op.OpName(), Type: n.Type.String(), FLOPs: c.FLOPs, Bytes: c.Bytes()}
+	j := &Node{ID: n.ID, Op: n.Op.OpName(), Type: n.Type.String()}
 	if !inBody {
+		c := graph.CostOf(n)
+		j.FLOPs, j.Bytes = c.FLOPs, c.Bytes()
 		j.Name, j.Origin = n.Name, e.origin(n.Origin)
 		if n.Phase != graph.Forward {
 			j.Phase = n.Phase.String()
@@ -220,8 +221,11 @@ func (e *encoder) stage(tr *trace.Trace, i int, before map[int]*Node, o Options)
 		j.Updates = updates
 	}
 	for _, m := range s.Matches {
-		j.Matches = append(j.Matches, Match{Pattern: m.Pattern, Kind: m.Kind, Node: m.Node, Origin: e.origin(m.Origin),
-			Numeric: contract(m.Numeric)})
+		match := Match{Pattern: m.Pattern, Kind: m.Kind, Node: m.Node, Origin: e.origin(m.Origin), Numeric: inexact(m.Numeric)}
+		if m.Pattern == s.Name {
+			match.Pattern = ""
+		}
+		j.Matches = append(j.Matches, match)
 	}
 	for k := range s.Misses {
 		m := &s.Misses[k]
@@ -244,6 +248,14 @@ func contract(n trace.Numeric) *trace.Numeric {
 		return nil
 	}
 	return &n
+}
+
+// inexact is what a match may change, or nil if it changes nothing, as most do.
+func inexact(n trace.Numeric) *trace.Numeric {
+	if n == trace.Exact {
+		return nil
+	}
+	return contract(n)
 }
 
 func (e *encoder) lastStage(is func(*Stage) bool) *Stage {

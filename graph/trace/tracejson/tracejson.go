@@ -9,7 +9,7 @@ import "fusec/graph/trace"
 
 // Schema names the form and its version. The version changes if a field is removed or changes its meaning; fields may
 // be added.
-const Schema = "fusec.trace/2"
+const Schema = "fusec.trace/3"
 
 // Trace is a compilation. Nodes have IDs, which are stable from stage to stage; all other references are indices from 0.
 type Trace struct {
@@ -124,12 +124,12 @@ type Update struct {
 
 // Match is a rewrite.
 type Match struct {
-	Pattern string `json:"pattern"`
+	Pattern string `json:"pattern,omitempty"` // absent if it is the stage's name
 	Kind    string `json:"kind,omitempty"`
 	Node    int    `json:"node"`
 	Origin  int    `json:"origin,omitempty"`
 
-	Numeric *trace.Numeric `json:"numeric,omitempty"` // what the rule may change of the value
+	Numeric *trace.Numeric `json:"numeric,omitempty"` // what the rule may change of the value; absent if it is exact
 }
 
 // Miss is a missed fusion.
