@@ -1,8 +1,8 @@
 package fusec_test
 
 import (
-	"encoding/json"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"html"
 	"maps"

@@ -1,8 +1,8 @@
 package tracejson_test
 
 import (
-	"cmp"
 	"bytes"
+	"cmp"
 	"reflect"
 	"strings"
 	"testing"
