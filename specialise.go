@@ -249,7 +249,8 @@ func (s *Specialised) compile(in map[string]*graph.Tensor) (*Program, map[string
 			return nil, nil, fmt.Errorf("%s is state, which programs for several shapes cannot share", g.Nodes[i].Where())
 		}
 		if len(g.Updates) > 0 || g.Training != nil {
-			return nil, nil, fmt.Errorf("graph %q updates parameters or state, which programs for several shapes cannot share", g.Name)
+			return nil, nil, fmt.Errorf("graph %q updates parameters or state, which programs for several shapes cannot share",
+				g.Name)
 		}
 	}
 	fixed := map[string]*graph.Tensor{}

@@ -2,12 +2,16 @@ package onnx
 
 import (
 	"math"
+	"slices"
 
 	"fusec/graph"
 )
 
 func init() {
 	declare(
+		operator{name: "LinearAttention", min: 3, max: 6, exact: true, build: buildLinearAttention, attrs: []attr{intAttr("chunk_size", 64),
+			{name: "kv_num_heads", def: required{int64(0)}}, {name: "q_num_heads", def: required{int64(0)}}, floatAttr("scale", 0),
+			{name: "update_rule", def: "gated_delta"}}},
 		operator{name: "Attention", min: 3, max: 7, build: buildAttention, attrs: []attr{intAttr("is_causal", 0), intAttr("kv_num_heads", 0), intAttr("q_num_heads", 0),
 			intAttr("qk_matmul_output_mode", 0), floatAttr("scale", 0), floatAttr("softcap", 0), intAttr("softmax_precision", 0),
 			{name: "left_window_size", def: int64(-1), from: 25}, {name: "right_window_size", def: int64(-1), from: 25}}},
@@ -198,4 +202,74 @@ func (c *call) allowed(a attention, sq, sk int) *graph.Node {
 		and(c.binary(graph.Le, key, c.with(graph.Add, position, float64(a.right))))
 	}
 	return all
+}
+
+// buildLinearAttention is a recurrence over a state [B,h,d,dv], which each step multiplies by a decay and adds the outer
+// product of the key and the value to, less with the delta rule what the state has for the key already. Its steps are
+// written out.
+func buildLinearAttention(c *call) []*value {
+	heads, kvHeads := c.int("q_num_heads"), c.int("kv_num_heads")
+	rule := c.string("update_rule")
+	gated, delta := rule == "gated" || rule == "gated_delta", rule == "delta" || rule == "gated_delta"
+	if !gated && !delta && rule != "linear" || gated != c.there(4) || delta != c.there(5) {
+		c.refuse("the rule %q, given a decay: %v, given a rate: %v", rule, c.there(4), c.there(5))
+	}
+	wide := func(i int) *graph.Node { return c.cast(c.node(i), graph.F32) }
+	q, k, v := c.split(wide(0), heads), c.split(wide(1), kvHeads), c.split(wide(2), kvHeads)
+	c.checkHeads(attention{q: q, k: k, v: v})
+	ks := k.Type.Shape
+	batch, steps, d, dv := ks.At(0), ks.At(2), ks.At(3), v.Type.Shape.At(3)
+	if steps != q.Type.Shape.At(2) || steps < 1 || steps > maxSteps {
+		c.refuse("queries %v and keys %v", c.node(0).Type, c.node(1).Type)
+	}
+	scale := c.float("scale")
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(d))
+	}
+	// perStep is an operand that broadcasts to the state, [B,h,steps,·] with one number or d for each head, and one for all.
+	perStep := func(i int, sizes ...int) *graph.Node {
+		x := wide(i)
+		s := x.Type.Shape
+		if s.Rank() != 3 || s.At(0) != batch || s.At(1) != steps || s.At(2) < 1 || !slices.Contains(sizes, s.At(2)) {
+			c.refuse("operand %d is %v, for %d heads of %d elements", i, s, kvHeads, d)
+		}
+		n := min(s.At(2), kvHeads)
+		return c.transpose(c.reshape(x, batch, steps, n, s.At(2)/n), 0, 2, 1, 3)
+	}
+	var decay, rate *graph.Node
+	if gated {
+		decay = c.unary(graph.Exp, perStep(4, kvHeads, kvHeads*d))
+	}
+	if delta {
+		rate = perStep(5, kvHeads, 1)
+	}
+	state, stored := c.filled(graph.TypeOf(graph.F32, batch, kvHeads, d, dv), 0), c.node(0).Type.DType
+	if c.there(3) {
+		if state, stored = wide(3), c.node(3).Type.DType; state.Type.Shape != graph.ShapeOf(batch, kvHeads, d, dv) {
+			c.refuse("a state %v", state.Type)
+		}
+	}
+	// at is step t of [B,h,steps,n] as a column [B,h,n,1] or a row [B,h,1,n].
+	at := func(x *graph.Node, t int, column bool) *graph.Node {
+		x = c.slice(x, 2, t, 1, 1)
+		if s := dims(x); column {
+			return c.reshape(x, s[0], s[1], s[3], 1)
+		}
+		return x
+	}
+	var ys []*graph.Node
+	for t := range steps {
+		key, value := at(k, t, true), at(v, t, false)
+		if gated {
+			state = c.mul(state, at(decay, t, true))
+		}
+		if delta {
+			value = c.mul(at(rate, t, false), c.minus(value, c.matmul(key, state, true, false)))
+		}
+		state = c.plus(state, c.mul(key, value))
+		query := c.reshape(at(q, t, false), batch, kvHeads, heads/kvHeads, d)
+		ys = append(ys, c.reshape(c.matmul(query, state, false, false), batch, heads, 1, dv))
+	}
+	y := c.joined(c.scaled(c.concat(2, ys...), scale))
+	return several(c.cast(y, c.node(0).Type.DType), c.cast(state, stored))
 }

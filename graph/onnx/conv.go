@@ -6,10 +6,12 @@ import (
 
 // convolutionAttrs are the attributes of all operators that are convolutions.
 var convolutionAttrs = []attr{{name: "auto_pad", def: "NOTSET"}, {name: "dilations", def: []int64(nil)},
-	{name: "kernel_shape", def: []int64(nil)}, {name: "pads", def: []int64(nil)}, {name: "strides", def: []int64(nil)}, intAttr("group", 1)}
+	{name: "kernel_shape", def: []int64(nil)}, {name: "pads", def: []int64(nil)}, {name: "strides", def: []int64(nil)},
+	intAttr("group", 1)}
 
 func init() {
-	transposed := append([]attr{{name: "output_padding", def: []int64(nil)}, {name: "output_shape", def: []int64(nil)}}, convolutionAttrs...)
+	transposed := append([]attr{{name: "output_padding", def: []int64(nil)}, {name: "output_shape", def: []int64(nil)}},
+		convolutionAttrs...)
 	declare(
 		operator{name: "Conv", min: 2, max: 3, exact: true, attrs: convolutionAttrs, build: func(c *call) []*value {
 			return one(c.cast(c.biasedConvolution(), c.node(0).Type.DType))

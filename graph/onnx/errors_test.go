@@ -161,9 +161,16 @@ func TestErrors(t *testing.T) {
 		"3 bits":        {microsoftDraft("MatMulNBits", bits(3, 3, 7, 16)...).reads("x", "x", "x"), "weights of 3 bits are not supported"},
 		"large bits":    {microsoftDraft("MatMulNBits", bits(4, 1<<40, 1<<40, 16)...).reads("x", "x", "x"), "in blocks of 16"},
 		"heads":         {microsoftDraft("Attention", intValue("num_heads", 2)).reads("x", "x"), "it takes [B,S,·] and a matrix"},
-		"no keys":       {microsoftDraft("MultiHeadAttention", intValue("num_heads", 2)), "2 heads of 3 packed in f32[2,3]"},
+		"no keys":       {microsoftDraft("MultiHeadAttention", intValue("num_heads", 2)), "queries are [B,s,h·d] or [B,s,h,3,d], not f32[2,3]"},
 		"total":         {microsoftDraft("GroupQueryAttention", intValue("num_heads", 1), intValue("kv_num_heads", 1)), "1 heads of queries and 1 of keys"},
 		"skip":          {microsoftDraft("SkipLayerNormalization").reads("x", "s", "x").weight("s", 1, 2), "shapes [2,3] and [2] do not broadcast"},
+		"grid":          {newDraft("GridSample").reads("x", "x"), "a grid f32[2,3] for an image f32[2,3]"},
+		"affine grid":   {newDraft("AffineGrid").reads("x", "s").weight("s", 2, 1, 1<<40, 1<<40), "maps f32[2,3] for an image"},
+		"large blocks":  {newDraft("Col2Im").reads("x", "s", "s").weight("s", 1<<40, 1<<40), "blocks [1099511627776 1099511627776] in an image"},
+		"blocks":        {newDraft("Col2Im").reads("x", "s", "s").weight("s", 2, 2), "blocks [2 2] in an image [2 2], of f32[2,3]"},
+		"transform":     {newDraft("DFT").reads("x"), "it takes [...,1] or [...,2], not f32[2,3]"},
+		"frames":        {newDraft("STFT").reads("x", "s", "", "s").weight("s", 4), "frames of 4 numbers, 4 apart, of f32[2,3,1]"},
+		"rule":          {newDraft("LinearAttention", intValue("q_num_heads", 1), intValue("kv_num_heads", 1)).reads("x", "x", "x"), `the rule "gated_delta", given a decay: false`},
 		"recursion": {newDraft("F").changed(func(d *draft) {
 			d.Graph.Node[0].Domain = proto.String("f")
 			f := &pb.FunctionProto{Name: proto.String("F"), Domain: proto.String("f"), Input: []string{"x"}, Output: []string{"y"}, Node: d.Graph.Node}
@@ -259,7 +266,8 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	for _, op := range []string{"Resize", "Slice", "Einsum", "Scan", "LSTM", "TopK", "ScatterND", "MaxPool", "Attention"} {
+	for _, op := range []string{"Resize", "Slice", "Einsum", "Scan", "LSTM", "TopK", "ScatterND", "MaxPool", "Attention", "GridSample", "AffineGrid", "Col2Im", "DFT",
+		"STFT"} {
 		f.Add(newDraft(op, intValue("axis", 1), intValues("axes", 0, 1)).reads("x", "s", "s", "s").weight("s", 1, 0).bytes(f))
 	}
 	for _, op := range Operators()[microsoft] {

@@ -35,7 +35,8 @@ func init() {
 			return one(c.activated(buildGemm(c)[0].node, c.float("activation_alpha"), c.float("activation_beta")))
 		}},
 		{name: "FusedConv", min: 2, max: 4, build: buildFusedConv,
-			attrs: append([]attr{{name: "activation", def: ""}, {name: "activation_params", def: []float64(nil)}}, convolutionAttrs...)},
+			attrs: append([]attr{{name: "activation", def: ""}, {name: "activation_params", def: []float64(nil)}},
+				convolutionAttrs...)},
 		{name: "MatMulNBits", min: 3, max: 6, build: buildMatMulNBits, attrs: []attr{number("K"), number("N"), intAttr("bits", 4),
 			number("block_size"), intAttr("accuracy_level", 0), intAttr("weight_prepacked", 0)}},
 		{name: "SkipLayerNormalization", min: 3, max: 5, attrs: []attr{eps}, build: func(c *call) []*value {

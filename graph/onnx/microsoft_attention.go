@@ -10,13 +10,13 @@ func init() {
 	heads := attr{name: "num_heads", def: required{int64(0)}}
 	filter, scale, causal := floatAttr("mask_filter_value", -10000), floatAttr("scale", 0), intAttr("unidirectional", 0)
 	declare(
-		operator{domain: microsoft, name: "Attention", min: 2, max: 7, build: buildContributedAttention, attrs: []attr{heads, filter,
-			scale, causal, intAttr("do_rotary", 0), intAttr("past_present_share_buffer", 0), {name: "qkv_hidden_sizes", def: []int64(nil)},
-			intAttr("rotary_embedding_dim", 0)}},
+		operator{domain: microsoft, name: "Attention", min: 2, max: 7, build: buildContributedAttention, attrs: []attr{heads,
+			filter, scale, causal, intAttr("do_rotary", 0), intAttr("past_present_share_buffer", 0),
+			{name: "qkv_hidden_sizes", def: []int64(nil)}, intAttr("rotary_embedding_dim", 0)}},
 		operator{domain: microsoft, name: "MultiHeadAttention", min: 1, max: 8, build: buildMultiHeadAttention,
 			attrs: []attr{heads, filter, scale, causal}},
-		operator{domain: microsoft, name: "GroupQueryAttention", min: 1, max: 12, build: buildGroupQueryAttention, attrs: []attr{heads,
-			{name: "kv_num_heads", def: required{int64(0)}}, scale, intAttr("do_rotary", 0), intAttr("local_window_size", -1),
+		operator{domain: microsoft, name: "GroupQueryAttention", min: 1, max: 12, build: buildGroupQueryAttention, attrs: []attr{
+			heads, {name: "kv_num_heads", def: required{int64(0)}}, scale, intAttr("do_rotary", 0), intAttr("local_window_size", -1),
 			intAttr("qk_output", 0), intAttr("rotary_interleaved", 0), intAttr("smooth_softmax", -1), floatAttr("softcap", 0)}},
 	)
 }
@@ -137,8 +137,11 @@ func buildContributedAttention(c *call) []*value {
 func buildMultiHeadAttention(c *call) []*value {
 	heads := c.int("num_heads")
 	query := c.node(0)
+	if r := query.Type.Shape.Rank(); r != 3 && r != 5 {
+		c.refuse("queries are [B,s,h·d] or [B,s,h,3,d], not %v", query.Type)
+	}
 	var bias []*graph.Node // of queries, keys and values, where they are there
-	size := query.Type.Shape.At(max(query.Type.Shape.Rank()-1, 0))
+	size := query.Type.Shape.At(query.Type.Shape.Rank() - 1)
 	if query.Type.Shape.Rank() == 5 {
 		size *= heads
 	}
@@ -147,7 +150,8 @@ func buildMultiHeadAttention(c *call) []*value {
 		if b.Type.Shape.Rank() != 1 || b.Type.Shape.At(0) < 2*size {
 			c.refuse("a bias %v for queries %v", b.Type, query.Type)
 		}
-		bias = []*graph.Node{c.slice(b, 0, 0, size, 1), c.slice(b, 0, size, size, 1), c.slice(b, 0, 2*size, b.Type.Shape.At(0)-2*size, 1)}
+		rest := b.Type.Shape.At(0) - 2*size
+		bias = []*graph.Node{c.slice(b, 0, 0, size, 1), c.slice(b, 0, size, size, 1), c.slice(b, 0, 2*size, rest, 1)}
 	}
 	// flat is [B,s,h·d] with its bias as [B,h,s,d]; packed is one of n in [B,s,h,n,d].
 	flat := func(x *graph.Node, i int) *graph.Node {
@@ -234,9 +238,8 @@ func buildGroupQueryAttention(c *call) []*value {
 		} else if !first {
 			at = c.plus(c.reshape(before, batch, 1), at)
 		}
-		cos, sin := c.node(7), c.node(8)
-		width := 2 * cos.Type.Shape.At(max(cos.Type.Shape.Rank()-1, 0))
-		cos, sin = c.atPositions(cos, at), c.atPositions(sin, at)
+		cos, sin := c.atPositions(c.node(7), at), c.atPositions(c.node(8), at)
+		width := 2 * c.node(7).Type.Shape.At(1)
 		a.q = c.rotated(a.q, cos, sin, width, c.flag("rotary_interleaved"))
 		a.k = c.rotated(a.k, cos, sin, width, c.flag("rotary_interleaved"))
 	}

@@ -86,3 +86,44 @@ func TestMicrosoft(t *testing.T) {
 		}
 	}
 }
+
+// TestOperandsOfAnyRank gives each operator operands of all ranks, with and without elements: it is built or refused.
+func TestOperandsOfAnyRank(t *testing.T) {
+	shapes := [][]int64{{}, {0}, {2}, {2, 2}, {1, 0, 2}, {2, 2, 2}, {1, 2, 2, 2}, {1, 2, 1, 0, 2}, {1, 1, 1, 1, 1}}
+	ints := map[string]int64{"num_heads": 1, "kv_num_heads": 1, "q_num_heads": 1, "K": 2, "N": 2, "block_size": 4, "do_rotary": 1}
+	for key, row := range operators {
+		if row.domain != microsoft && !slices.Contains([]string{"LinearAttention", "GridSample", "AffineGrid", "Col2Im", "DFT", "STFT"}, row.name) {
+			continue
+		}
+		var attrs []*pb.AttributeProto
+		for _, a := range row.attrs {
+			if v, ok := ints[a.name]; ok {
+				attrs = append(attrs, intValue(a.name, v))
+			}
+		}
+		for _, a := range shapes {
+			for _, b := range shapes {
+				for _, ints := range []bool{false, true} {
+					d := newDraft(key.name, attrs...)
+					d.Graph.Node[0].Domain = &key.domain
+					d.Graph.Input = []*pb.ValueInfoProto{valueInfo("x", pb.TensorProto_FLOAT, a...), valueInfo("y", pb.TensorProto_FLOAT, b...)}
+					reads := []string{"x", "y", "y", "y", "y", "x"}
+					if ints {
+						d.Graph.Input[1] = valueInfo("y", pb.TensorProto_INT64, b...)
+						reads = append(reads[:5], "s", "s", "x", "x")
+						d.weight("s", 1)
+					}
+					if row.max >= 0 {
+						reads = reads[:min(len(reads), row.max)]
+					}
+					d.Graph.Node[0].Output[0], d.Graph.Output[0].Name = "z", proto.String("z")
+					if m, err := Read("m.onnx", d.reads(reads...).bytes(t), Options{}); err == nil {
+						if err := graph.Verify(m.Graph); err != nil {
+							t.Errorf("%s of %v and %v: %v", key.name, a, b, err)
+						}
+					}
+				}
+			}
+		}
+	}
+}

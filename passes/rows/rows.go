@@ -113,7 +113,8 @@ func join(c *rewrite.Context, f form, group []*graph.Node) error {
 			continue
 		}
 		if !f.right && f.rows() > 1 {
-			c.Miss("rows", wave[0], fmt.Sprintf("its second operand has %d columns, and columns are joined one by one only", f.rows()), wave[:1])
+			reason := fmt.Sprintf("its second operand has %d columns, and only single ones are joined", f.rows())
+			c.Miss("rows", wave[0], reason, wave[:1])
 			return nil
 		}
 		f.wave(c, wave, with)
