@@ -20,7 +20,7 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu libfusec wheel test-python gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models peers peers-gpu clean
+.PHONY: build gpu libfusec wheel test-python gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models module peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -189,6 +189,9 @@ smoke: ## runs the README's commands on the models in testdata, and its lines fo
 
 models: ## generate testdata/models again
 	$(GO) run ./cmd/models -o testdata/models
+
+module: ## gives the module the path TO, in this checkout, for whoever publishes it: make module TO=example.org/you/fusec
+	.ci/module '$(TO)'
 
 peers: ## time the rivals and fusec in turn
 	$(GO) run ./cmd/peers setup
