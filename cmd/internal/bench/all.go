@@ -75,7 +75,7 @@ type suiteReport struct {
 }
 
 // all runs the suites one after another, and the models that are named. A suite that fails does not end the others.
-func (b *bencher) all(e *cli.Env, models []string, gate *gate) (*outcome, error) {
+func (b *bencher) all(e *cli.Env, models []string, gate *gate, kept *historian) (*outcome, error) {
 	if b.quick {
 		b.sizes = []size{{256, 256, 256}, {512, 512, 512}}
 		b.attends.seqs, b.mixes.experts, b.mixes.tokens, b.size = []int{512, 1024}, []int{8, 32}, 1024, 64<<20
@@ -120,11 +120,16 @@ func (b *bencher) all(e *cli.Env, models []string, gate *gate) (*outcome, error)
 			r.Error = err.Error()
 		} else {
 			r.Report = o.report
-			found.entries, found.figures, found.gpu = append(found.entries, o.entries...), append(found.figures, o.figures...),
-				o.gpu
+			found.entries, found.figures = append(found.entries, o.entries...), append(found.figures, o.figures...)
 			if !b.json {
 				if err := errors.Join(e.Print(o.text+"\n"), e.Out.Flush()); err != nil {
 					return nil, err
+				}
+			}
+			// A history has what was measured, also if the rest is interrupted.
+			if kept != nil {
+				if err := kept.add(o.gpu, o.all()); err != nil {
+					found.wrong, kept = errors.Join(found.wrong, err), nil
 				}
 			}
 		}

@@ -71,10 +71,10 @@ networks of Gorgonia and steps of training, products, attention, mixtures of exp
 GPU if there is one; and the models that are named. --only picks suites.
 
 --history FILE appends a line of JSON for each figure, with the commit, the machine, its load, and the spread of the
-rounds. fusec bench report FILE tells what has changed by more than noise and between which commits; -o draws it as .svg
-or .html. Noise is what the rounds of a run show, or, of four runs on, what successive runs differ by if that is more. A
-change is one where the medians of the runs before and after it differ by more than four standard errors, and by at
-least 10 %, or 5 % for a ratio to a rival in the same rounds.
+rounds; fusec bench all appends those of each suite when it ends. fusec bench report FILE tells what has changed by more
+than noise and between which commits; -o draws it as .svg or .html. Noise is what the rounds of a run show, or, of four
+runs on, what successive runs differ by if that is more. A change is one where the medians of the runs before and after
+it differ by more than four standard errors, and by at least 10 %, or 5 % for a ratio to a rival in the same rounds.
 
 --baseline FILE is a gate for speed. It keeps, for each thing measured, how many times as fast as its rival it was:
 both slow down on a slow machine, so the ratio stays. When FILE has a ratio already, the new one is compared, and the
@@ -332,7 +332,7 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	case onGPU && path == attentionName:
 		found, err = b.attentionLadderGPU(e)
 	case path == allName:
-		found, err = b.all(e, more, gate)
+		found, err = b.all(e, more, gate, kept)
 	case path == matmulName:
 		found, err = b.matmul(e)
 	case path == attentionName:
@@ -348,7 +348,7 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 		return err
 	}
 	err = b.print(e, found)
-	if kept != nil && err == nil {
+	if kept != nil && path != allName && err == nil {
 		err = kept.add(found.gpu, found.all())
 	}
 	if err = errors.Join(err, found.wrong); err != nil || gate == nil {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -239,6 +240,28 @@ func TestBenchAll(t *testing.T) {
 	if out := clitest.FusecRun(t, append([]string{"bench", "all", "--quick", "--only", "attention,causal"}, clitest.Quick...)...).Out; !strings.Contains(out, "full attention") ||
 		!strings.Contains(out, "causal attention") || !strings.Contains(out, "8 figures in ") {
 		t.Error(out)
+	}
+}
+
+// stopping ends a run at its first output.
+type stopping struct{ stop context.CancelFunc }
+
+func (s stopping) Write(p []byte) (int, error) {
+	s.stop()
+	return len(p), nil
+}
+
+// TestBenchAllInterrupted keeps the figures of the suites that had ended.
+func TestBenchAllInterrupted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "h.jsonl")
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	args := append([]string{"bench", "all", "--quick", "--only", "attention,causal", "--history", file, "--commit", "c"}, clitest.Quick...)
+	if code := cli.RunCommandLine(ctx, clitest.TestedCommands, args, strings.NewReader(""), stopping{stop}, io.Discard); code == cli.ExitOK {
+		t.Error("an interrupted run reports success")
+	}
+	if list, err := readHistory(file); err != nil || len(list) != 4 {
+		t.Errorf("%d figures, want those of full attention: %v", len(list), err)
 	}
 }
 
