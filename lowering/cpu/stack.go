@@ -7,7 +7,7 @@ import (
 )
 
 // Several products become one if the time that it takes to start them counts. Of one row, the weights are read where they
-// lie, and a product of wider ones is not faster. The limits are from
+// lie, and a product of wider ones is not faster. Within the limits, and beyond them if they are raised, the gain is timed by
 //
 //	go test -run xxx -bench Stacked .
 const (
