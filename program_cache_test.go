@@ -290,9 +290,11 @@ func TestProgramKeyCoversTheConfiguration(t *testing.T) {
 		"target":       "part of what the device shares",
 		"options":      "part of what the device shares",
 		"workers":      "part of what the device shares",
+		"kept":         "how many programs a Specialised has, each with a key of its own",
 		"applied":      "counts options",
 		"compile":      "names options of Compile",
 		"machine":      "names options of machines",
+		"special":      "names options of Specialise",
 	}
 	zero := config{}.key()
 	if other := (config{}).key(); !reflect.DeepEqual(&zero, &other) {
