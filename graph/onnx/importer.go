@@ -16,6 +16,7 @@ const (
 	minOpset = 6
 	maxOpset = 28
 	minIR    = 3
+	maxIR    = 14
 )
 
 // Bounds on what a small file may ask for by loops, functions in functions and large repetitions.
@@ -95,8 +96,8 @@ func (m *importer) model(p *pb.ModelProto) error {
 	if p.GetGraph() == nil {
 		return errors.New("this is no ONNX model: it has no graph")
 	}
-	if v := p.GetIrVersion(); v < minIR || v > int64(pb.Version_IR_VERSION) {
-		return fmt.Errorf("the model has IR version %d; versions %d to %d are read", v, minIR, pb.Version_IR_VERSION)
+	if v := p.GetIrVersion(); v < minIR || v > maxIR {
+		return fmt.Errorf("the model has IR version %d; versions %d to %d are read", v, minIR, maxIR)
 	}
 	opsets := opsetsOf(p.GetOpsetImport())
 	if v, ok := opsets[""]; ok && (v < minOpset || v > maxOpset) {
