@@ -162,9 +162,17 @@ avx2: ## the AVX2 kernels, on a processor that also has AVX-512; on others make 
 	@grep -q avx512f /proc/cpuinfo || { echo 'no AVX-512 here: make test has run the AVX2 kernels'; exit 0; }; \
 		GODEBUG=cpu.avx512f=off $(GO) test -short ./kernels/cpu/... ./lowering/cpu
 
-arm64: ## the portable kernels, under qemu-user on other machines
+ARM64 = GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -timeout 60m -exec qemu-aarch64-static
+
+arm64: ## the NEON kernels, by a sample of their tests, under qemu-user on other machines
 	GOARCH=arm64 $(GO) vet ./kernels/cpu/... ./lowering/cpu # code that differs by processor
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -exec qemu-aarch64-static ./kernels/cpu/pool ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/conv ./kernels/cpu/attention ./kernels/cpu/moe ./lowering/cpu
+	$(ARM64) ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./kernels/cpu/moe
+	$(ARM64) -run '^(TestPlan|TestConv|TestWideRange|TestRunAllocatesNothing|TestBlock)$$' \
+		./kernels/cpu/conv ./kernels/cpu/depthwise ./kernels/cpu/winograd ./lowering/cpu
+
+arm64-long: ## all tests of the NEON kernels and of what runs on them, and of the portable kernels there
+	$(ARM64) ./kernels/cpu/... ./lowering/cpu
+	GODEBUG=cpu.asimd=off $(ARM64) ./kernels/cpu/vec ./kernels/cpu/gemm ./lowering/cpu
 
 # A build that is only a check takes two thirds of the time without optimisation.
 UNOPTIMISED = -gcflags='all=-N -l'

@@ -58,7 +58,8 @@ func features() []string {
 	}{
 		{"avx2", cpu.X86.HasAVX2}, {"fma", cpu.X86.HasFMA}, {"avx512f", cpu.X86.HasAVX512F}, {"avx512bw", cpu.X86.HasAVX512BW},
 		{"avx512vnni", cpu.X86.HasAVX512VNNI}, {"avx512bf16", cpu.X86.HasAVX512BF16}, {"amx", cpu.X86.HasAMXTile},
-		{"neon", cpu.ARM64.HasASIMD}, {"sve", cpu.ARM64.HasSVE},
+		{"neon", cpu.ARM64.HasASIMD}, {"asimdhp", cpu.ARM64.HasASIMDHP}, {"asimddp", cpu.ARM64.HasASIMDDP}, {"i8mm", cpu.ARM64.HasI8MM},
+		{"sve", cpu.ARM64.HasSVE},
 	} {
 		if f.has {
 			list = append(list, f.name)

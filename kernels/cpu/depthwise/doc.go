@@ -21,3 +21,4 @@
 package depthwise
 
 //go:generate go run -C ../internal/gen ./vec -family=window -pkg=depthwise -out=../../depthwise/kernels_amd64.s -stubs=../../depthwise/kernels_amd64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=window -pkg=depthwise -out=../../depthwise/kernels_arm64.s -stubs=../../depthwise/kernels_arm64.go

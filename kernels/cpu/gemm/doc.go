@@ -43,6 +43,7 @@
 package gemm
 
 //go:generate sh -c "cd ../internal/gen && go run ./gemm -out ../../gemm/kernel_amd64.s -stubs ../../gemm/kernel_amd64.go -pkg gemm"
+//go:generate sh -c "cd ../internal/gen && go run ./gemm -arch=arm64 -out ../../gemm/kernel_arm64.s -stubs ../../gemm/kernel_arm64.go -pkg gemm"
 
 // Float is the element type of a product.
 type Float interface{ float32 | float64 }

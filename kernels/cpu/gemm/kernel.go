@@ -25,8 +25,8 @@ type kernel[T Float] struct {
 	// if there is no such routine.
 	narrowRows int
 	narrow     func(tiles, kc int, a, b, c *T, ldc int, accumulate bool)
-	// tileRows is tile, and tileColumns narrow, with A in place: rows or columns of A are lda elements apart. Nil if
-	// there are none.
+	// tileRows is tile, and tileColumns narrow, with A in place: rows or columns of A are lda elements apart. Both are nil
+	// if there are none.
 	tileRows, tileColumns func(tiles, kc, lda int, a, b, c *T, ldc int, accumulate bool)
 	// gather lists the kernels for rows of A that lie anywhere, those for the widest panels of B first.
 	gather []gatherPanel[T]

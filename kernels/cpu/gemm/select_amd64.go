@@ -64,3 +64,26 @@ func supported[T Float](avx512, avx2 kernel[T]) []*kernel[T] {
 	}
 	return []*kernel[T]{&avx512, &avx2}
 }
+
+// transposedBytes is how much of a row the transposing kernels take at a time.
+const transposedBytes = 32
+
+// rowCopier returns the assembly kernel for panels of so many bytes, nil if
+// there is none.
+func rowCopier(bytes int) func(rows, panels int, src *byte, srcStride int, dst *byte, panelStride int) {
+	switch bytes {
+	case 24:
+		return copyRows24
+	case 32:
+		return copyRows32
+	case 48:
+		return copyRows48
+	case 64:
+		return copyRows64
+	case 96:
+		return copyRows96
+	case 128:
+		return copyRows128
+	}
+	return nil
+}

@@ -25,15 +25,14 @@
 //
 // # Implementations
 //
-// On amd64 with AVX2 and FMA the float32 opcodes, and the float64 ones that need
-// no elementary function, are assembly written by the generator in
-// kernels/cpu/internal/gen/vec. Everything else is portable Go that computes in
-// float64 (Portable). The choice is made when the program starts. The two need
-// not agree in the last bit, but either gives the same bits for the same input
+// On amd64 with AVX2 and FMA, and on arm64 with NEON, the float32 opcodes, and the float64 ones that need no elementary
+// function, are assembly written by the generator in kernels/cpu/internal/gen/vec. The body of an opcode is described once
+// for both. Everything else is portable Go that computes in float64 (Portable). The choice is made when the program
+// starts. Assembly and Go need not agree in the last bit, but either gives the same bits for the same input
 // each time: the result for an element does not depend on its position, and the order of a reduction depends only on
 // its length.
 //
-// Random words ([Words]) are the same bits in all of them: portable Go, AVX2, and AVX-512 where there is AVX-512 F.
+// Random words ([Words]) are the same bits in all of them: portable Go, NEON, AVX2, and AVX-512 where there is AVX-512 F.
 //
 // # Accuracy
 //
@@ -53,3 +52,9 @@ package vec
 //go:generate go run -C ../internal/gen ./vec -family=reduce -pkg=vec -out=../../vec/reduce_amd64.s -stubs=../../vec/reduce_amd64.go
 //go:generate go run -C ../internal/gen ./vec -family=memory -pkg=vec -out=../../vec/memory_amd64.s -stubs=../../vec/memory_amd64.go
 //go:generate go run -C ../internal/gen ./vec -family=draw -pkg=vec -out=../../vec/draw_amd64.s -stubs=../../vec/draw_amd64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=unary -pkg=vec -out=../../vec/unary_arm64.s -stubs=../../vec/unary_arm64.go -table=../../vec/unary_table_arm64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=binary -pkg=vec -out=../../vec/binary_arm64.s -stubs=../../vec/binary_arm64.go -table=../../vec/binary_table_arm64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=ternary -pkg=vec -out=../../vec/ternary_arm64.s -stubs=../../vec/ternary_arm64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=reduce -pkg=vec -out=../../vec/reduce_arm64.s -stubs=../../vec/reduce_arm64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=memory -pkg=vec -out=../../vec/memory_arm64.s -stubs=../../vec/memory_arm64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=draw -pkg=vec -out=../../vec/draw_arm64.s -stubs=../../vec/draw_arm64.go

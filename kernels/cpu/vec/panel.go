@@ -6,6 +6,7 @@ import (
 )
 
 //go:generate go run -C ../internal/gen ./vec -family=panel -pkg=vec -out=../../vec/panel_amd64.s -stubs=../../vec/panel_amd64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=panel -pkg=vec -out=../../vec/panel_arm64.s -stubs=../../vec/panel_arm64.go
 
 // A panel is a matrix with contiguous rows that are as long as a matrix kernel's block is wide. The opcodes here work
 // down its columns, with one number for each: a softmax of as many rows of scores at once as there are columns, without

@@ -22,7 +22,7 @@ func TestPanels(t *testing.T) {
 
 func testPanels[T Float](t *testing.T, eps float64) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, width := range []int{1, 4, 8, 16, 32} {
+	for _, width := range []int{1, 4, 8, 12, 16, 32} {
 		for rows := range 12 {
 			name := fmt.Sprintf("%T %d×%d", *new(T), rows, width)
 			x, c, sum, top := make([]T, rows*width), make([]T, width), make([]T, width), make([]T, width)

@@ -42,3 +42,4 @@
 package winograd
 
 //go:generate go run -C ../internal/gen ./vec -family=winograd -pkg=winograd -out=../../winograd/kernels_amd64.s -stubs=../../winograd/kernels_amd64.go
+//go:generate go run -C ../internal/gen ./vec -arch=arm64 -family=winograd -pkg=winograd -out=../../winograd/kernels_arm64.s -stubs=../../winograd/kernels_arm64.go

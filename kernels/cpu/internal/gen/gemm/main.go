@@ -1,4 +1,4 @@
-// Command gemm generates the amd64 assembly of package kernels/cpu/gemm:
+// Command gemm generates the assembly of package kernels/cpu/gemm for amd64, or with -arch=arm64 for Arm:
 // register-blocked matrix micro-kernels, the copies and transposes that pack
 // operands into panels, and the streaming kernels of thin products.
 //
@@ -6,9 +6,24 @@
 // compared.
 package main
 
-import . "github.com/mmcloughlin/avo/build"
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	. "github.com/mmcloughlin/avo/build"
+)
 
 func main() {
+	arch := flag.String("arch", "amd64", "the processor: amd64 or arm64")
+	flag.Parse()
+	if *arch == "arm64" {
+		if err := neonFile().Write(); err != nil {
+			fmt.Fprintf(os.Stderr, "gemm: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
 	for _, k := range microKernels {
 		k.generate()
 	}

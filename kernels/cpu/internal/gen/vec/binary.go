@@ -24,7 +24,7 @@ var binaryOps = []struct {
 // binaryFamily emits every two-operand opcode in its forms vector-vector,
 // vector-scalar and scalar-vector.
 func binaryFamily(g *generator) {
-	for _, w := range bothWidths {
+	for _, w := range g.widths {
 		for _, op := range binaryOps {
 			g.tables.addForms(op.name, w)
 			mapKernel{
@@ -55,12 +55,18 @@ func compare(pred uint64) func(e *emitter, a, b arg) vec {
 // second source when both are zero or one is NaN, so the two orders differ only
 // in these cases, where OR gives −0; the mask of NaNs is itself a NaN.
 func minimum(e *emitter, a, b arg) vec {
+	if e.w.neon { // FMIN is just that
+		return e.two(e.w.min, a, b)
+	}
 	m := e.or(e.two(e.w.min, a, b), e.two(e.w.min, b, a))
 	return e.or(m, e.cmp(predUnord, a, b))
 }
 
 // maximum is Go's max: NaN if either is, and +0 after −0, by AND.
 func maximum(e *emitter, a, b arg) vec {
+	if e.w.neon { // FMAX is just that
+		return e.two(e.w.max, a, b)
+	}
 	m := e.and(e.two(e.w.max, a, b), e.two(e.w.max, b, a))
 	return e.or(m, e.cmp(predUnord, a, b))
 }

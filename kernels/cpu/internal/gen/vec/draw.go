@@ -12,9 +12,13 @@ import (
 
 // drawFamily emits the generator of random words and what dropout does with them.
 func drawFamily(g *generator) {
+	if g.file != nil {
+		neonDraw(g)
+		return
+	}
 	philoxAVX2.emit(g)
 	philoxAVX512.emit(g)
-	for _, w := range bothWidths {
+	for _, w := range g.widths {
 		keep(w)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
+
+	"fusec/kernels/cpu/internal/gen/arm64"
 )
 
 // vec is a value of a kernel's body: one register for each vector that an
@@ -29,16 +31,38 @@ func (s splat) memory() bool { _, ok := s.op.(Mem); return ok }
 type generator struct {
 	pool   map[string]Mem
 	tables tables
+	widths []*width // of float32 and float64
+
+	// Of NEON: the file and the function that are being written, and how many labels the function has.
+	file   *arm64.File
+	fn     *arm64.Func
+	labels int
 }
 
-// newGenerator starts an output file.
-func newGenerator() *generator {
+// newGenerator starts an output file for a processor by its Go name.
+func newGenerator(arch string) *generator {
+	g := &generator{pool: map[string]Mem{}, tables: tables{}, widths: []*width{f32, f64}}
+	if arch == "arm64" {
+		g.file = arm64.NewFile()
+		g.widths = []*width{g.neonWidth(f32, arm64.S4), g.neonWidth(f64, arm64.D2)}
+		return g
+	}
 	ConstraintExpr("amd64")
-	return &generator{pool: map[string]Mem{}, tables: tables{}}
+	return g
 }
+
+// f32 and f64 are the widths of the processor.
+func (g *generator) f32() *width { return g.widths[0] }
+func (g *generator) f64() *width { return g.widths[1] }
 
 // constant returns a register's width of read-only data that repeat a bit pattern.
 func (g *generator) constant(w *width, bits uint64) Mem {
+	if w.neon {
+		if w.size == 4 {
+			bits |= bits << 32
+		}
+		return g.file.Constant(bits, bits)
+	}
 	name := fmt.Sprintf("splat%s_%0*x", w.suffix, 2*w.size, bits)
 	m, ok := g.pool[name]
 	if !ok {
@@ -93,9 +117,12 @@ func (e *emitter) hoist(values []float64) {
 			continue
 		}
 		r := e.w.register()
-		if b == 0 {
+		switch {
+		case b == 0 && e.w.neon:
+			e.fn.Zero(r)
+		case b == 0:
 			VXORPS(r, r, r)
-		} else {
+		default:
 			e.w.load(e.constant(e.w, b), r)
 		}
 		e.hoisted[b] = r
@@ -117,7 +144,7 @@ func (e *emitter) pattern(bits uint64) splat {
 // vectors at once, a register holding it: two 32-byte loads a cycle are all that
 // there is, and a load for every use of every constant would take most of them.
 func (e *emitter) shared(a arg) arg {
-	if e.u == 1 {
+	if e.u == 1 && !e.w.neon {
 		return a
 	}
 	return e.inRegister(a)
@@ -144,7 +171,9 @@ func (e *emitter) new() vec {
 
 // copy returns a in registers of its own.
 func (e *emitter) copy(a arg) vec {
-	a = e.shared(a)
+	if !e.w.neon { // where an instruction overwrites a copy, it may as well be loaded
+		a = e.shared(a)
+	}
 	d := e.new()
 	for i := range d {
 		e.w.load(a.at(i), d[i])
@@ -188,9 +217,22 @@ func (e *emitter) and(a, b arg) vec  { return e.two(e.w.and, a, b) }
 func (e *emitter) or(a, b arg) vec   { return e.two(e.w.or, a, b) }
 func (e *emitter) xor(a, b arg) vec  { return e.two(e.w.xor, a, b) }
 func (e *emitter) sqrt(a arg) vec    { return e.one(e.w.sqrt, a) }
-func (e *emitter) abs(a arg) vec     { return e.and(a, e.pattern(e.w.sign-1)) }
-func (e *emitter) neg(a arg) vec     { return e.xor(a, e.pattern(e.w.sign)) }
 func (e *emitter) signBit(a arg) vec { return e.and(a, e.pattern(e.w.sign)) }
+
+// abs is |a|, neg is −a.
+func (e *emitter) abs(a arg) vec {
+	if e.w.neon {
+		return e.neonTwo("fabs", a)
+	}
+	return e.and(a, e.pattern(e.w.sign-1))
+}
+
+func (e *emitter) neg(a arg) vec {
+	if e.w.neon {
+		return e.neonTwo("fneg", a)
+	}
+	return e.xor(a, e.pattern(e.w.sign))
+}
 
 // atLeast is max(x, bound); a NaN in x stays a NaN, since VMAXPS and VMINPS
 // return their second source when the comparison is unordered.
@@ -201,7 +243,16 @@ func (e *emitter) atMost(x vec, bound arg) vec { return e.two(e.w.min, bound, x)
 
 // mulAdd changes x to x·y + c.
 func (e *emitter) mulAdd(x vec, y, c arg) {
-	y, c = e.inRegister(y), e.shared(c)
+	y = e.inRegister(y)
+	if e.w.neon { // FMLA overwrites what it adds to
+		sum := e.copy(c)
+		for i := range x {
+			e.w.fma231(y.at(i), x[i], sum[i])
+			x[i] = sum[i]
+		}
+		return
+	}
+	c = e.shared(c)
 	for i := range x {
 		e.w.fma213(c.at(i), y.at(i), x[i])
 	}
@@ -250,6 +301,8 @@ const (
 	predGT    = 0x1e
 	predLT    = 0x11
 	predLE    = 0x12
+	predNLE   = 0x16 // a > b or unordered
+	predOrd   = 0x07
 )
 
 // cmp returns all ones in the lanes where a pred b, zeros elsewhere.
@@ -262,7 +315,7 @@ func (e *emitter) cmp(pred uint64, a, b arg) vec {
 	return d
 }
 
-// choose returns yes in the lanes whose mask has its top bit set, no elsewhere.
+// choose returns yes in the lanes whose mask is set, all bits of it, no elsewhere.
 func (e *emitter) choose(mask vec, yes, no arg) vec {
 	no, yes = e.inRegister(no), e.shared(yes)
 	d := e.new()
@@ -270,6 +323,14 @@ func (e *emitter) choose(mask vec, yes, no arg) vec {
 		e.w.blend(mask[i], yes.at(i), no.at(i), d[i])
 	}
 	return d
+}
+
+// topBit makes a mask of the lanes of 32 bits whose top bit is set. AVX2 looks at nothing else.
+func (e *emitter) topBit(a vec) vec {
+	if e.w.neon {
+		return e.imm(e.w.shiftRight, 31, a)
+	}
+	return a
 }
 
 // bool01 turns a mask into ones and zeros.

@@ -38,6 +38,10 @@ func (k mapKernel) emit(g *generator, w *width) {
 	if k.unfit != nil {
 		signature += " (done int)"
 	}
+	if w.neon {
+		k.neon(g, w, name, signature, slices)
+		return
+	}
 	TEXT(name, attr.NOSPLIT, signature)
 	Pragma("noescape")
 	Doc(name + " " + k.doc)

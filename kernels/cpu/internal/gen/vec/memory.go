@@ -11,11 +11,15 @@ import (
 
 // memoryFamily emits the kernels that move or convert values.
 func memoryFamily(g *generator) {
-	for _, w := range bothWidths {
+	for _, w := range g.widths {
 		mapKernel{
 			name: "fill", doc: "sets dst[i] = s.", scalars: []string{"s"}, unroll: 4,
 			body: func(e *emitter, _ []vec, s []splat) vec { return e.copy(s[0]) },
 		}.emit(g, w)
+	}
+	if g.file != nil {
+		neonMemory(g)
+		return
 	}
 	transposeBlocks()
 	transposeLines()

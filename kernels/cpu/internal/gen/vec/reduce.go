@@ -49,7 +49,12 @@ func (k reduction) emit(g *generator, w *width) {
 	if len(k.scalars) > 0 {
 		signature += fmt.Sprintf(", %s %s", strings.Join(k.scalars, ", "), w.goType)
 	}
-	TEXT(name, attr.NOSPLIT, signature+") "+w.goType)
+	signature += ") " + w.goType
+	if w.neon {
+		k.neon(g, w, name, signature)
+		return
+	}
+	TEXT(name, attr.NOSPLIT, signature)
 	Pragma("noescape")
 	Doc(name + " " + k.doc)
 
@@ -149,7 +154,7 @@ func (k reduction) emit(g *generator, w *width) {
 }
 
 // wide says whether the total is a float64 while the elements are not.
-func (k reduction) wide(w *width) bool { return k.sum && w == f32 }
+func (k reduction) wide(w *width) bool { return k.sum && w.size == 4 }
 
 // newTotal returns the registers of the total, holding the neutral value: one,
 // or two if the total is wider than the elements.
@@ -272,7 +277,7 @@ func (e *emitter) accumulate(op instr, acc, v vec) {
 // reduceFamily emits the reductions for both widths, and for float32 the row
 // pass of a softmax.
 func reduceFamily(g *generator) {
-	for _, w := range bothWidths {
+	for _, w := range g.widths {
 		for _, k := range reductions {
 			k.unroll = 4
 			k.emit(g, w)
@@ -286,5 +291,5 @@ func reduceFamily(g *generator) {
 			in[0] = y
 			e.accumulate(e.w.add, acc, fill(y))
 		},
-	}.emit(g, f32)
+	}.emit(g, g.f32())
 }

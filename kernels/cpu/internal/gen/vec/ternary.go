@@ -3,7 +3,7 @@ package main
 // ternaryFamily emits the three-operand opcodes for both widths. In a name V
 // stands for a vector and S for a scalar, in the order of the operands.
 func ternaryFamily(g *generator) {
-	for _, w := range bothWidths {
+	for _, w := range g.widths {
 		for _, k := range ternaryKernels {
 			k.unroll = 2
 			k.emit(g, w)

@@ -1,10 +1,6 @@
 package main
 
-import (
-	"math"
-
-	. "github.com/mmcloughlin/avo/build"
-)
+import "math"
 
 // Sources of the polynomials in this file:
 //
@@ -83,12 +79,12 @@ func reduceExp(e *emitter, x vec, offset float64) (sum vec) {
 // multiplies by two powers, half the exponent each, so that the result may be
 // denormal or infinite.
 func scale(e *emitter, y, sum vec) vec {
-	n := e.two(VPSUBD, sum, e.pattern(f32.bits(magic)))
-	half := e.imm(VPSRAD, 1, n)
-	rest := e.two(VPSUBD, n, half)
+	n := e.two(e.w.intSub, sum, e.pattern(f32.bits(magic)))
+	half := e.imm(e.w.shiftRight, 1, n)
+	rest := e.two(e.w.intSub, n, half)
 	one := e.pattern(f32.one)
-	y = e.mul(y, e.two(VPADDD, e.imm(VPSLLD, 23, half), one))
-	return e.mul(y, e.two(VPADDD, e.imm(VPSLLD, 23, rest), one))
+	y = e.mul(y, e.two(e.w.intAdd, e.imm(e.w.shiftLeft, 23, half), one))
+	return e.mul(y, e.two(e.w.intAdd, e.imm(e.w.shiftLeft, 23, rest), one))
 }
 
 // exp is e^x in the whole range.
@@ -103,7 +99,7 @@ func exp(e *emitter, x vec) vec {
 // changes x.
 func expNormal(e *emitter, x vec) vec {
 	sum := reduceExp(e, x, biasedMagic)
-	return e.mul(expPoly(e, x), e.imm(VPSLLD, 23, sum))
+	return e.mul(expPoly(e, x), e.imm(e.w.shiftLeft, 23, sum))
 }
 
 const expNormalMin, expNormalMax = -88, 88.7
@@ -126,7 +122,7 @@ func reduceExp2(e *emitter, x vec, offset float64) (sum, r vec) {
 // exp2Normal is 2^x for −127 ≤ x ≤ 128, with 0 below −126½ and +Inf above 127½.
 func exp2Normal(e *emitter, x vec) vec {
 	sum, r := reduceExp2(e, x, biasedMagic)
-	return e.mul(exp2Poly(e, r), e.imm(VPSLLD, 23, sum))
+	return e.mul(exp2Poly(e, r), e.imm(e.w.shiftLeft, 23, sum))
 }
 
 // expm1 is e^x − 1: with s = 2^(n−1) and p ≈ e^r − 1 it is 2·(s·p + (s − ½)),
@@ -135,7 +131,7 @@ func expm1(e *emitter, x vec) vec {
 	tiny := e.cmp(predLT, e.abs(x), e.c(0x1p-26))
 	r := e.copy(e.atMost(e.atLeast(x, e.c(-20)), e.c(expMax)))
 	sum := reduceExp(e, r, biasedMagic-1)
-	s := e.imm(VPSLLD, 23, sum)
+	s := e.imm(e.w.shiftLeft, 23, sum)
 	q := e.poly(r, 1.37805939e-3, 8.37312452e-3, 4.16695364e-2, 1.66664720e-1, 4.99999851e-1, 1)
 	p := e.mul(q, r)
 	e.mulAdd(p, s, e.sub(s, e.c(0.5)))
@@ -165,9 +161,9 @@ func logSum(e *emitter, f, k vec) vec {
 // the mantissa m = x·2^−k in [√½, √2).
 func splitFloat(e *emitter, x vec) (shifted, k, m vec) {
 	const sqrtHalf = 0x3f3504f3
-	k = e.imm(VPSRAD, 23, e.two(VPSUBD, x, e.pattern(sqrtHalf)))
-	shifted = e.imm(VPSLLD, 23, k)
-	return shifted, k, e.two(VPSUBD, x, shifted)
+	k = e.imm(e.w.shiftRight, 23, e.two(e.w.intSub, x, e.pattern(sqrtHalf)))
+	shifted = e.imm(e.w.shiftLeft, 23, k)
+	return shifted, k, e.two(e.w.intSub, x, shifted)
 }
 
 // logSplit returns f and k with x = (1+f)·2^k, scaling denormals up first.
@@ -175,7 +171,7 @@ func logSplit(e *emitter, x vec) (f, k vec) {
 	small := e.cmp(predLT, x, e.c(0x1p-126))
 	x = e.choose(small, e.mul(x, e.c(0x1p25)), x)
 	_, n, m := splitFloat(e, x)
-	k = e.sub(e.one(VCVTDQ2PS, n), e.and(small, e.c(25)))
+	k = e.sub(e.one(e.w.toFloat, n), e.and(small, e.c(25)))
 	return e.sub(m, e.c(1)), k
 }
 
@@ -211,9 +207,9 @@ func log1pCore(e *emitter, x, u vec) vec {
 	lost := e.sub(x, e.sub(u, e.c(1)))
 	shifted, n, m := splitFloat(e, u)
 	f := e.sub(m, e.c(1))
-	inverse := e.two(VPSUBD, e.pattern(f32.one), shifted)
-	e.addMul(f, lost, e.two(VPMAXSD, inverse, e.pattern(0))) // 2^−k, or 0 where k = 128
-	return logSum(e, f, e.one(VCVTDQ2PS, n))
+	inverse := e.two(e.w.intSub, e.pattern(f32.one), shifted)
+	e.addMul(f, lost, e.two(e.w.intMax, inverse, e.pattern(0))) // 2^−k, or 0 where k = 128
+	return logSum(e, f, e.one(e.w.toFloat, n))
 }
 
 // log1p is ln(1+x); where x² is out of reach of the result it is x itself.
@@ -252,17 +248,18 @@ func waves(e *emitter, x vec) (s, c, sum vec) {
 func sine(e *emitter, x vec, quadrant float64) vec {
 	s, c, q := waves(e, x)
 	if quadrant != 0 {
-		q = e.two(VPADDD, q, e.pattern(uint64(quadrant)))
+		q = e.two(e.w.intAdd, q, e.pattern(uint64(quadrant)))
 	}
-	y := e.choose(e.imm(VPSLLD, 31, q), c, s)
-	return e.xor(y, e.signBit(e.imm(VPSLLD, 30, q)))
+	y := e.choose(e.topBit(e.imm(e.w.shiftLeft, 31, q)), c, s)
+	return e.xor(y, e.signBit(e.imm(e.w.shiftLeft, 30, q)))
 }
 
 // tangent is s/c or −c/s.
 func tangent(e *emitter, x vec) vec {
 	s, c, q := waves(e, x)
-	odd := e.imm(VPSLLD, 31, q)
-	y := e.div(e.choose(odd, c, s), e.choose(odd, s, c))
+	odd := e.imm(e.w.shiftLeft, 31, q)
+	mask := e.topBit(odd)
+	y := e.div(e.choose(mask, c, s), e.choose(mask, s, c))
 	return e.xor(y, odd)
 }
 
@@ -307,7 +304,7 @@ func arccosine(e *emitter, x vec) vec {
 	y, far := arcsinePart(e, x)
 	plus := e.signBit(e.xor(far, e.xor(x, e.pattern(f32.sign)))) // the sign of y in the sum
 	y = e.xor(e.choose(far, e.add(y, y), y), plus)
-	base := e.choose(far, e.and(e.imm(VPSRAD, 31, x), e.c(math.Pi)), e.c(math.Pi/2))
+	base := e.choose(far, e.and(e.imm(e.w.shiftRight, 31, x), e.c(math.Pi)), e.c(math.Pi/2))
 	return e.add(base, y)
 }
 
@@ -315,7 +312,7 @@ func arccosine(e *emitter, x vec) vec {
 func halfExp(e *emitter, x vec) vec {
 	t := e.copy(e.atMost(e.abs(x), e.c(90)))
 	sum := reduceExp(e, t, magic)
-	return scale(e, expPoly(e, t), e.two(VPSUBD, sum, e.pattern(1)))
+	return scale(e, expPoly(e, t), e.two(e.w.intSub, sum, e.pattern(1)))
 }
 
 // hyperbolicSine is h − 1/(4h) with h = e^|x|/2, and a polynomial up to 1.
@@ -338,7 +335,7 @@ func hyperbolicCosine(e *emitter, x vec) vec {
 // logAbove is ln v for v ≥ 1, or ln 2v in the lanes that are marked, if any.
 func logAbove(e *emitter, v, doubled vec) vec {
 	_, n, m := splitFloat(e, v)
-	k := e.one(VCVTDQ2PS, n)
+	k := e.one(e.w.toFloat, n)
 	if doubled != nil {
 		k = e.add(k, e.and(doubled, e.c(1)))
 	}

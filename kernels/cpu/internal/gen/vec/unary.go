@@ -3,7 +3,7 @@ package main
 // unaryFamily emits the one-operand opcodes: the cheap ones for both widths,
 // the transcendental ones (transcendental.go, activation.go) for float32.
 func unaryFamily(g *generator) {
-	for _, w := range bothWidths {
+	for _, w := range g.widths {
 		for _, k := range cheapKernels {
 			k.srcs = []string{"x"}
 			k.unroll = 2
@@ -14,8 +14,8 @@ func unaryFamily(g *generator) {
 	for _, list := range [][]mapKernel{transcendentalKernels, activationKernels} {
 		for _, k := range list {
 			k.srcs = []string{"x"}
-			k.emit(g, f32)
-			g.tables.add(k, f32)
+			k.emit(g, g.f32())
+			g.tables.add(k, g.f32())
 		}
 	}
 }

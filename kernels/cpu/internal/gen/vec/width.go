@@ -6,6 +6,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
+
+	"fusec/kernels/cpu/internal/gen/arm64"
 )
 
 // instr emits one instruction, operands in the order of Go's assembler.
@@ -25,12 +27,17 @@ type width struct {
 	and, or, xor, andn                 instr
 	fma213, fma231, fnma231            instr
 	cmp                                instr
+	intAdd, intSub, intMax, intEqual   instr // of integers as wide as the elements
+	shiftLeft, shiftRight, toFloat     instr // of integers of 32 bits; to the right with their sign
 	blend                              func(mask, b, a, dst Op)
 	round                              func(mode, x, dst Op)
 	maskMove                           func(a, b, c Op)
 	moveMask                           func(x, r Op)
 	bits                               func(float64) uint64 // of a value in this format
 	sign, one                          uint64               // bit patterns of −0 and 1
+
+	neon        bool // registers are those of NEON: see neon.go
+	arrangement arm64.Arrangement
 }
 
 var f32 = &width{
@@ -39,7 +46,9 @@ var f32 = &width{
 	add: VADDPS, sub: VSUBPS, mul: VMULPS, div: VDIVPS, max: VMAXPS, min: VMINPS, sqrt: VSQRTPS,
 	and: VANDPS, or: VORPS, xor: VXORPS, andn: VANDNPS,
 	fma213: VFMADD213PS, fma231: VFMADD231PS, fnma231: VFNMADD231PS,
-	cmp: VCMPPS, blend: VBLENDVPS, round: VROUNDPS, maskMove: VMASKMOVPS, moveMask: VMOVMSKPS,
+	cmp:    VCMPPS,
+	intAdd: VPADDD, intSub: VPSUBD, intMax: VPMAXSD, intEqual: VPCMPEQD, shiftLeft: VPSLLD, shiftRight: VPSRAD, toFloat: VCVTDQ2PS,
+	blend: VBLENDVPS, round: VROUNDPS, maskMove: VMASKMOVPS, moveMask: VMOVMSKPS,
 	bits: func(v float64) uint64 { return uint64(math.Float32bits(float32(v))) },
 	sign: 1 << 31, one: 0x3f800000,
 }
@@ -50,7 +59,9 @@ var f64 = &width{
 	add: VADDPD, sub: VSUBPD, mul: VMULPD, div: VDIVPD, max: VMAXPD, min: VMINPD, sqrt: VSQRTPD,
 	and: VANDPD, or: VORPD, xor: VXORPD, andn: VANDNPD,
 	fma213: VFMADD213PD, fma231: VFMADD231PD, fnma231: VFNMADD231PD,
-	cmp: VCMPPD, blend: VBLENDVPD, round: VROUNDPD, maskMove: VMASKMOVPD, moveMask: VMOVMSKPD,
+	cmp:    VCMPPD,
+	intAdd: VPADDQ, intEqual: VPCMPEQQ,
+	blend: VBLENDVPD, round: VROUNDPD, maskMove: VMASKMOVPD, moveMask: VMOVMSKPD,
 	bits: math.Float64bits,
 	sign: 1 << 63, one: 0x3ff0000000000000,
 }
@@ -61,5 +72,3 @@ var f32x16 = func() *width {
 	w.suffix, w.lanes, w.register = "AVX512F32", 16, ZMM
 	return &w
 }()
-
-var bothWidths = []*width{f32, f64}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -49,7 +48,11 @@ var f64x8 = func() *width {
 
 // windowFamily emits the kernels of package depthwise.
 func windowFamily(g *generator) {
-	for _, w := range []*width{f32, f64, f32x16, f64x8} {
+	widths := g.widths
+	if g.file == nil {
+		widths = []*width{f32, f64, f32x16, f64x8}
+	}
+	for _, w := range widths {
 		for _, emit := range []func(*windows){(*windows).correlate, (*windows).greatest, (*windows).award, (*windows).filters} {
 			emit(&windows{emitter: &emitter{generator: g, w: w, u: 1, hoisted: map[uint64]reg.VecVirtual{}}, bytes: w.lanes * w.size})
 		}
@@ -64,10 +67,10 @@ type windows struct {
 	labels int
 
 	channel reg.Register   // bytes of channels before the current ones
-	mask    reg.Register   // of the lanes that there are, or nil for all
+	mask    reg.Register   // of the lanes that there are, or nil for all; of NEON how many there are
 	zeros   reg.VecVirtual // a register that stays cleared, or nil
 	// Copies of what an iteration over pixels changes.
-	x, y, residual, left Mem
+	x, y, residual, left Op
 }
 
 func (k *windows) wide() bool { return k.bytes == 64 }
@@ -75,16 +78,9 @@ func (k *windows) wide() bool { return k.bytes == 64 }
 // begin starts a kernel.
 func (k *windows) begin(name string, doc ...string) {
 	name += k.w.suffix
-	TEXT(name, attr.NOSPLIT, "func(args *int)")
-	Pragma("noescape")
-	Doc(append([]string{name + " " + doc[0]}, doc[1:]...)...)
-	k.args = Load(Param("args"), GP64())
-	k.channel = GP64()
-}
-
-func (k *windows) end() {
-	VZEROUPPER()
-	RET()
+	k.start(name, "func(args *int)", append([]string{name + " " + doc[0]}, doc[1:]...)...)
+	k.args = k.param("args")
+	k.channel = k.general()
 }
 
 // arg is a word of the arguments, element one of the elements behind them.
@@ -94,26 +90,26 @@ func (k *windows) element(i int) Mem {
 }
 
 func (k *windows) load(i int) reg.GPVirtual {
-	r := GP64()
-	MOVQ(k.arg(i), r)
+	r := k.general()
+	k.set(k.arg(i), r)
 	return r
 }
 
-// local is a variable on the stack that starts as an argument.
-func (k *windows) local(i int) Mem {
-	m, r := AllocLocal(8), GP64()
-	MOVQ(k.arg(i), r)
-	MOVQ(r, m)
+// variable is a local variable that starts as an argument.
+func (k *windows) variable(i int) Op {
+	m, r := k.local(), k.general()
+	k.set(k.arg(i), r)
+	k.set(r, m)
 	return m
 }
 
 // advance adds n times an argument to a local variable.
-func (k *windows) advance(m Mem, n, by int) {
+func (k *windows) advance(m Op, n, by int) {
 	r := k.load(by)
 	if n > 1 {
-		IMUL3Q(U32(n), r, r)
+		k.times(n, r)
 	}
-	ADDQ(r, m)
+	k.increase(r, m)
 }
 
 func (k *windows) label(name string) string {
@@ -126,6 +122,8 @@ func (k *windows) get(m Mem, dst reg.VecVirtual) {
 	switch {
 	case k.mask == nil:
 		k.w.load(m, dst)
+	case k.w.neon:
+		k.some(m, func(at reg.Register) { k.loadPart(k.w, at, k.mask, dst) }, func() { k.w.load(m, dst) })
 	case !k.wide():
 		k.w.maskMove(m, k.mask, dst)
 	case k.w.size == 4:
@@ -140,6 +138,8 @@ func (k *windows) put(src reg.VecVirtual, m Mem) {
 	switch {
 	case k.mask == nil:
 		k.w.load(src, m)
+	case k.w.neon:
+		k.some(m, func(at reg.Register) { k.storePart(k.w, at, k.mask, src) }, func() { k.w.load(src, m) })
 	case !k.wide():
 		k.w.maskMove(src, k.mask, m)
 	case k.w.size == 4:
@@ -147,6 +147,20 @@ func (k *windows) put(src reg.VecVirtual, m Mem) {
 	default:
 		VMOVUPD(src, k.mask, m)
 	}
+}
+
+// some emits what happens at the address of a vector with missing lanes, or with all.
+func (k *windows) some(m Mem, part func(at reg.Register), whole func()) {
+	all, done := k.label("all"), k.label("some")
+	k.fn.CompareConstant(k.mask, k.w.lanes)
+	k.fn.JumpIf("GE", all)
+	at := k.general()
+	k.address(m, at)
+	part(at)
+	k.fn.Jump(done)
+	k.fn.Label(all)
+	whole()
+	k.fn.Label(done)
 }
 
 // source is a vector in memory as an operand: in a register, if lanes are missing.
@@ -162,6 +176,8 @@ func (k *windows) source(m Mem) Op {
 // zero clears a register. Where it is a copy, that is so that its last value is not taken to be needed.
 func (k *windows) zero(r reg.VecVirtual) {
 	switch {
+	case k.w.neon:
+		k.fn.Zero(r)
 	case !k.wide():
 		VXORPS(r, r, r)
 	case k.zeros == nil:
@@ -175,69 +191,69 @@ func (k *windows) zero(r reg.VecVirtual) {
 // eachChannels goes over the channels, as many vectors at a time as the list says, and those that are left one vector at
 // a time with a mask. The body may jump to labels of its own only.
 func (k *windows) eachChannels(vectors []int, body func(vectors int)) {
-	XORQ(k.channel, k.channel)
+	k.clear(k.channel)
 	for _, n := range vectors {
 		top, done := k.label("channels"), k.label("fewer")
-		Label(top)
-		end := GP64()
-		LEAQ(Mem{Base: k.channel, Disp: n * k.bytes}, end)
-		CMPQ(end, k.arg(argChannels))
-		JGT(LabelRef(done))
+		k.mark(top)
+		end := k.general()
+		k.address(Mem{Base: k.channel, Disp: n * k.bytes}, end)
+		k.jumpIfGreater(end, k.arg(argChannels), done)
 		body(n)
-		ADDQ(U32(n*k.bytes), k.channel)
-		JMP(LabelRef(top))
-		Label(done)
+		k.increase(U32(n*k.bytes), k.channel)
+		k.jump(top)
+		k.mark(done)
 	}
 	top, done := k.label("masked"), k.label("done")
-	Label(top)
+	k.mark(top)
 	rest := k.load(argChannels)
-	SUBQ(k.channel, rest)
-	JLE(LabelRef(done))
-	SHRQ(Imm(k.w.shift), rest)
-	if k.wide() {
+	k.decreaseJumpIfNone(k.channel, rest, done)
+	k.halve(k.w.shift, rest)
+	switch {
+	case k.w.neon:
+		k.mask = rest
+	case k.wide():
 		bits, mask := GP64(), K()
 		MOVQ(I32(-1), bits)
 		BZHIQ(rest, bits, bits) // all bits, if there are more than 64 lanes
 		KMOVW(bits.As32(), mask)
 		k.mask = mask
-	} else {
+	default:
 		k.mask = k.tailMask(rest)
 	}
 	body(1)
 	k.mask = nil
-	ADDQ(U32(k.bytes), k.channel)
-	JMP(LabelRef(top))
-	Label(done)
+	k.increase(U32(k.bytes), k.channel)
+	k.jump(top)
+	k.mark(done)
 }
 
 // eachPixels goes over the pixels, some at a time, in the local variables x, y and left, and residual, if it is used.
 func (k *windows) eachPixels(counts []int, residual bool, body func(pixels int)) {
-	k.x, k.y, k.left = k.local(argX), k.local(argY), k.local(argPixels)
+	k.x, k.y, k.left = k.variable(argX), k.variable(argY), k.variable(argPixels)
 	if residual {
-		k.residual = k.local(argResidual)
+		k.residual = k.variable(argResidual)
 	}
 	for _, n := range counts {
 		top, done := k.label("pixels"), k.label("pixelsDone")
-		Label(top)
-		CMPQ(k.left, Imm(uint64(n)))
-		JLT(LabelRef(done))
+		k.mark(top)
+		k.jumpIfLess(k.left, Imm(uint64(n)), done)
 		body(n)
 		k.advance(k.x, n, argXPixel)
 		k.advance(k.y, n, argYPixel)
 		if residual {
 			k.advance(k.residual, n, argResidualPixel)
 		}
-		SUBQ(Imm(uint64(n)), k.left)
-		JMP(LabelRef(top))
-		Label(done)
+		k.decrease(Imm(uint64(n)), k.left)
+		k.jump(top)
+		k.mark(done)
 	}
 }
 
 // at is the current channels of a pointer that a variable holds.
-func (k *windows) at(m Mem) reg.GPVirtual {
-	r := GP64()
-	MOVQ(m, r)
-	ADDQ(k.channel, r)
+func (k *windows) at(m Op) reg.GPVirtual {
+	r := k.general()
+	k.set(m, r)
+	k.increase(k.channel, r)
 	return r
 }
 
@@ -245,34 +261,31 @@ func (k *windows) at(m Mem) reg.GPVirtual {
 // filters, if they are used.
 func (k *windows) eachTap(x reg.GPVirtual, filters bool, body func(x, w reg.Register)) {
 	row, tap, done := k.label("row"), k.label("tap"), k.label("taps")
-	rows, cols, at := k.load(argRows), GP64(), GP64()
+	rows, cols, at := k.load(argRows), k.general(), k.general()
 	var w, wAt reg.GPVirtual
 	if filters {
-		w, wAt = k.at(k.arg(argW)), GP64()
+		w, wAt = k.at(k.arg(argW)), k.general()
 	}
-	TESTQ(rows, rows)
-	JE(LabelRef(done))
-	Label(row)
-	MOVQ(x, at)
-	MOVQ(k.arg(argCols), cols)
+	k.jumpIfZero(rows, done)
+	k.mark(row)
+	k.set(x, at)
+	k.set(k.arg(argCols), cols)
 	if filters {
-		MOVQ(w, wAt)
+		k.set(w, wAt)
 	}
-	Label(tap)
+	k.mark(tap)
 	body(at, wAt)
-	ADDQ(k.arg(argXCol), at)
+	k.increase(k.arg(argXCol), at)
 	if filters {
-		ADDQ(k.arg(argWCol), wAt)
+		k.increase(k.arg(argWCol), wAt)
 	}
-	DECQ(cols)
-	JNE(LabelRef(tap))
-	ADDQ(k.arg(argXRow), x)
+	k.countDown(cols, tap)
+	k.increase(k.arg(argXRow), x)
 	if filters {
-		ADDQ(k.arg(argWRow), w)
+		k.increase(k.arg(argWRow), w)
 	}
-	DECQ(rows)
-	JNE(LabelRef(row))
-	Label(done)
+	k.countDown(rows, row)
+	k.mark(done)
 }
 
 // multiples holds a stride times what an address cannot scale by.
@@ -284,8 +297,8 @@ func (k *windows) multiplesOf(stride, n int) (m multiples) {
 		m[1] = k.load(stride)
 	}
 	for i := 3; i < n; i += 2 {
-		m[i] = GP64()
-		LEAQ(Mem{Base: m[i-2], Index: m[1], Scale: 2}, m[i])
+		m[i] = k.general()
+		k.address(Mem{Base: m[i-2], Index: m[1], Scale: 2}, m[i])
 	}
 	return m
 }
@@ -324,7 +337,7 @@ type shape struct {
 
 // shapes suit the number of registers; eight sums cover the latency of an addition.
 func (k *windows) shapes() []shape {
-	if k.wide() {
+	if k.wide() || k.w.neon {
 		return []shape{{8, []int{2}}, {4, []int{2}}, {2, []int{4}}, {1, []int{8, 4}}}
 	}
 	return []shape{{4, []int{2}}, {1, []int{4}}}
@@ -374,7 +387,7 @@ func (k *windows) correlate() {
 			k.store(acc)
 		})
 	})
-	k.end()
+	k.finish()
 }
 
 // each applies an instruction with one operand to all sums.
@@ -389,9 +402,8 @@ func each(acc [][]reg.VecVirtual, op instr, x Op) {
 // perChannel combines the sums with a vector, if there is one.
 func (k *windows) perChannel(arg int, acc [][]reg.VecVirtual, op instr) {
 	none, p := k.label("none"), k.load(arg)
-	TESTQ(p, p)
-	JE(LabelRef(none))
-	ADDQ(k.channel, p)
+	k.jumpIfZero(p, none)
+	k.increase(k.channel, p)
 	for v := range acc[0] {
 		r := k.w.register()
 		k.get(Mem{Base: p, Disp: v * k.bytes}, r)
@@ -399,36 +411,40 @@ func (k *windows) perChannel(arg int, acc [][]reg.VecVirtual, op instr) {
 			op(r, acc[i][v], acc[i][v])
 		}
 	}
-	Label(none)
+	k.mark(none)
 }
 
 // divide divides the sums by the divisor, unless that is 0.
 func (k *windows) divide(acc [][]reg.VecVirtual) {
 	none, r := k.label("none"), k.w.register()
-	if k.w.size == 4 {
+	switch {
+	case k.w.neon && k.w.size == 4:
+		bits := k.general()
+		k.fn.LoadWord(bits, k.element(elementDivisor))
+		k.fn.JumpIfZero(bits, none)
+	case k.w.size == 4:
 		CMPL(k.element(elementDivisor), Imm(0))
-	} else {
-		CMPQ(k.element(elementDivisor), Imm(0))
+		JE(LabelRef(none))
+	default:
+		k.jumpIfZero(k.element(elementDivisor), none)
 	}
-	JE(LabelRef(none))
 	k.w.broadcast(k.element(elementDivisor), r)
 	each(acc, k.w.div, r)
-	Label(none)
+	k.mark(none)
 }
 
 // addResidual adds the residual, if there is one.
 func (k *windows) addResidual(acc [][]reg.VecVirtual) {
 	none := k.label("none")
-	CMPQ(k.arg(argResidual), Imm(0))
-	JE(LabelRef(none))
+	k.jumpIfZero(k.arg(argResidual), none)
 	p := k.at(k.residual)
 	for i := range acc {
 		for v, r := range acc[i] {
 			k.w.add(k.source(Mem{Base: p, Disp: v * k.bytes}), r, r)
 		}
-		ADDQ(k.arg(argResidualPixel), p)
+		k.increase(k.arg(argResidualPixel), p)
 	}
-	Label(none)
+	k.mark(none)
 }
 
 // bound raises the sums to the low bound and lowers them to the high one. A NaN stays a NaN: see [emitter.atLeast].
@@ -452,7 +468,7 @@ func (k *windows) store(acc [][]reg.VecVirtual) {
 			k.put(r, Mem{Base: p, Disp: v * k.bytes})
 		}
 		if i+1 < len(acc) {
-			ADDQ(k.arg(argYPixel), p)
+			k.increase(k.arg(argYPixel), p)
 		}
 	}
 }
@@ -499,6 +515,10 @@ func (k *windows) greatest() {
 					for v, a := range acc[i] {
 						t := k.w.register()
 						k.get(k.place(x, steps, i, v), t)
+						if k.w.neon { // FMAX is NaN, if either is
+							k.w.max(a, t, a)
+							continue
+						}
 						nan := k.compare(predUnord, t, t)
 						k.w.max(a, t, a) // a, if either is NaN
 						k.replace(nan, t, a)
@@ -508,22 +528,19 @@ func (k *windows) greatest() {
 			k.store(acc)
 		})
 	})
-	k.end()
+	k.finish()
 }
 
 // award emits the gradient of maxima.
 func (k *windows) award() {
 	k.begin("award", "adds, of each pixel, y to that w of a window whose x is the first NaN or, if there is none, the first of the",
 		"greatest. w has the strides of x: see pass.")
-	add, equal := VPADDD, VPCMPEQD
-	if k.w.size == 8 {
-		add, equal = VPADDQ, VPCMPEQQ
-	}
+	add, equal := k.w.intAdd, k.w.intEqual
 	one := k.w.register()
 	k.w.load(k.constant(k.w, 1), one)
 	k.zero(k.w.register())
 	apart := k.load(argW) // the distance of w from x
-	SUBQ(k.arg(argX), apart)
+	k.decrease(k.arg(argX), apart)
 	vectors := []int{2, 1}
 	if k.wide() {
 		vectors = []int{4, 1}
@@ -572,20 +589,19 @@ func (k *windows) award() {
 			})
 		})
 	})
-	k.end()
+	k.finish()
 }
 
 // better is a mask of the lanes in which t is greater than the most so far, or the first NaN.
 func (k *windows) better(t, most reg.VecVirtual) reg.Register {
-	const notLessOrEqual, ordered = 0x16, 0x07
 	if k.wide() {
 		mask := K()
-		k.w.cmp(Imm(notLessOrEqual), most, t, mask)
-		k.w.cmp(Imm(ordered), most, most, mask, mask)
+		k.w.cmp(Imm(predNLE), most, t, mask)
+		k.w.cmp(Imm(predOrd), most, most, mask, mask)
 		return mask
 	}
-	mask := k.compare(notLessOrEqual, t, most)
-	sure := k.compare(ordered, most, most)
+	mask := k.compare(predNLE, t, most)
+	sure := k.compare(predOrd, most, most)
 	k.w.and(sure.(reg.VecVirtual), mask.(reg.VecVirtual), mask.(reg.VecVirtual))
 	return mask
 }
@@ -601,13 +617,12 @@ func (k *windows) filters() {
 	if k.wide() {
 		blocks = []block{{4, []int{4, 2}}, {3, []int{4, 2}}, {2, []int{4}}, {1, []int{8, 4}}}
 	}
-	x, w, left := k.local(argX), k.local(argW), k.local(argCols)
+	x, w, left := k.variable(argX), k.variable(argW), k.variable(argCols)
 	steps := k.multiplesOf(argXCol, blocks[0].taps)
 	for _, b := range blocks {
 		top, done := k.label("taps"), k.label("tapsDone")
-		Label(top)
-		CMPQ(left, Imm(uint64(b.taps)))
-		JLT(LabelRef(done))
+		k.mark(top)
+		k.jumpIfLess(left, Imm(uint64(b.taps)), done)
 		k.eachChannels(b.vectors, func(n int) {
 			acc := k.sums(b.taps, n)
 			place := func(visit func(r reg.VecVirtual, m Mem)) {
@@ -616,13 +631,13 @@ func (k *windows) filters() {
 					for v, r := range acc[i] {
 						visit(r, Mem{Base: p, Disp: v * k.bytes})
 					}
-					ADDQ(k.arg(argWCol), p)
+					k.increase(k.arg(argWCol), p)
 				}
 			}
 			place(func(r reg.VecVirtual, m Mem) { k.get(m, r) })
 			pixel := k.label("pixel")
 			x, y, pixels := k.at(x), k.at(k.arg(argY)), k.load(argPixels)
-			Label(pixel)
+			k.mark(pixel)
 			for v := range n {
 				dy := k.w.register()
 				k.get(Mem{Base: y, Disp: v * k.bytes}, dy)
@@ -630,17 +645,16 @@ func (k *windows) filters() {
 					k.w.fma231(k.source(k.place(x, steps, i, v)), dy, acc[i][v])
 				}
 			}
-			ADDQ(k.arg(argXPixel), x)
-			ADDQ(k.arg(argYPixel), y)
-			DECQ(pixels)
-			JNE(LabelRef(pixel))
+			k.increase(k.arg(argXPixel), x)
+			k.increase(k.arg(argYPixel), y)
+			k.countDown(pixels, pixel)
 			place(k.put)
 		})
 		k.advance(x, b.taps, argXCol)
 		k.advance(w, b.taps, argWCol)
-		SUBQ(Imm(uint64(b.taps)), left)
-		JMP(LabelRef(top))
-		Label(done)
+		k.decrease(Imm(uint64(b.taps)), left)
+		k.jump(top)
+		k.mark(done)
 	}
-	k.end()
+	k.finish()
 }

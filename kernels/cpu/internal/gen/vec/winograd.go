@@ -14,7 +14,11 @@ const winogradA, winogradB = 5. / 8, 3. / 2
 
 // winogradFamily emits the transforms of package winograd.
 func winogradFamily(g *generator) {
-	for _, w := range []*width{f32, f32x16} {
+	widths := g.widths[:1]
+	if g.file == nil {
+		widths = []*width{f32, f32x16}
+	}
+	for _, w := range widths {
 		for _, tile := range []int{2, 4} {
 			transform{g, w, tile, tile + 2, tile + 2}.emit("input", "B", "patch of an image", "x", "v")
 			transform{g, w, tile, tile + 2, tile}.emit("output", "A", "tile of products", "m", "y")
@@ -37,52 +41,62 @@ func (t transform) emit(kind, matrix, what, from, to string) {
 	if kind == "output" {
 		strides = [2]string{"point", "row, col"}
 	}
-	TEXT(name, 0, fmt.Sprintf("func(vectors int, %s *float32, %s int, %s *float32, %s int)", from, strides[0], to, strides[1]))
-	Pragma("noescape")
-	Doc(fmt.Sprintf("%s sets %s to the %s of F(%d×%[4]d, 3×3), %[5]sᵀ·d·%[5]s, of a %s at %s, for vectors of %d channels.",
+	signature := fmt.Sprintf("func(vectors int, %s *float32, %s int, %s *float32, %s int)", from, strides[0], to, strides[1])
+	doc := []string{fmt.Sprintf("%s sets %s to the %s of F(%d×%[4]d, 3×3), %[5]sᵀ·d·%[5]s, of a %s at %s, for vectors of %d channels.",
 		name, to, kind, t.tile, matrix, what, from, t.w.lanes),
-		"Strides are in elements: row and col from pixel to pixel, point from one of the tile's products to the next.")
+		"Strides are in elements: row and col from pixel to pixel, point from one of the tile's products to the next."}
+	if t.w.neon {
+		t.begin(name, signature, doc...)
+	} else {
+		TEXT(name, 0, signature)
+		Pragma("noescape")
+		Doc(doc...)
+	}
 	bytes := t.w.lanes * t.w.size
-	vectors := Load(Param("vectors"), GP64())
-	src, dst := Load(Param(from), GP64()), Load(Param(to), GP64())
+	vectors, src, dst := t.param("vectors"), t.param(from), t.param(to)
 	e := &emitter{generator: t.generator, w: t.w, u: 1, hoisted: map[uint64]reg.VecVirtual{}}
 	step := e.input
 	if kind == "output" {
 		step = e.output
 	}
-	if t.tile == 4 && t.w.lanes == f32x16.lanes {
+	if t.tile == 4 && (t.w.neon || t.w.lanes == f32x16.lanes) {
 		e.hoist(winogradConstants(kind))
 	}
 
 	// The middle of the computation lies on the stack, with vectors at multiples of their size.
-	room := AllocLocal(t.points*t.out*bytes + bytes)
-	mid := GP64()
-	LEAQ(room, mid)
-	ADDQ(U32(bytes-1), mid)
-	ANDQ(I32(-bytes), mid)
+	var mid reg.GPVirtual
+	if t.w.neon { // which does not mind where they are
+		mid = t.fn.Local(t.points * t.out * bytes)
+	} else {
+		room := AllocLocal(t.points*t.out*bytes + bytes)
+		mid = GP64()
+		LEAQ(room, mid)
+		ADDQ(U32(bytes-1), mid)
+		ANDQ(I32(-bytes), mid)
+	}
 
 	stride := func(name string, times int) reg.Register {
-		r := Load(Param(name), GP64())
+		r := t.param(name)
 		if times > 1 {
-			IMUL3Q(U32(times), r, r)
+			t.times(times, r)
 		}
-		SHLQ(Imm(t.w.shift), r)
+		t.double(t.w.shift, r)
 		return r
 	}
 	// The first half goes from column to column and reads their elements, the second from row to row and writes them.
 	var fromNext, toNext reg.Register
 	var fromLines, toLines lines
 	if kind == "input" {
-		fromNext, fromLines = stride("col", 1), newLines(stride("row", 1))
-		toNext, toLines = stride("point", t.points), newLines(stride("point", 1))
+		fromNext, fromLines = stride("col", 1), t.newLines(stride("row", 1))
+		toNext, toLines = stride("point", t.points), t.newLines(stride("point", 1))
 	} else {
-		fromNext, fromLines = stride("point", 1), newLines(stride("point", t.points))
-		toNext, toLines = stride("row", 1), newLines(stride("col", 1))
+		fromNext, fromLines = stride("point", 1), t.newLines(stride("point", t.points))
+		toNext, toLines = stride("row", 1), t.newLines(stride("col", 1))
 	}
 
-	Label("loop")
-	at := GP64()
-	MOVQ(src, at)
+	t.mark("loop")
+	at := t.general()
+	t.set(src, at)
 	for c := range t.points {
 		d := make([]reg.VecVirtual, t.points)
 		for r := range d {
@@ -93,10 +107,10 @@ func (t transform) emit(kind, matrix, what, from, to string) {
 			t.w.load(v, Mem{Base: mid, Disp: (i*t.points + c) * bytes})
 		}
 		if c < t.points-1 {
-			ADDQ(fromNext, at)
+			t.increase(fromNext, at)
 		}
 	}
-	MOVQ(dst, at)
+	t.set(dst, at)
 	for i := range t.out {
 		d := make([]reg.VecVirtual, t.points)
 		for c := range d {
@@ -107,24 +121,22 @@ func (t transform) emit(kind, matrix, what, from, to string) {
 			t.w.load(v, toLines.at(at, c))
 		}
 		if i < t.out-1 {
-			ADDQ(toNext, at)
+			t.increase(toNext, at)
 		}
 	}
-	ADDQ(U32(bytes), src)
-	ADDQ(U32(bytes), dst)
-	DECQ(vectors)
-	JNE(LabelRef("loop"))
-	VZEROUPPER()
-	RET()
+	t.increase(U32(bytes), src)
+	t.increase(U32(bytes), dst)
+	t.countDown(vectors, "loop")
+	t.finish()
 }
 
 // lines are up to six places at equal distances.
 type lines struct{ one, three, five reg.Register }
 
-func newLines(stride reg.Register) lines {
-	l := lines{stride, GP64(), GP64()}
-	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, l.three)
-	LEAQ(Mem{Base: stride, Index: stride, Scale: 4}, l.five)
+func (g *generator) newLines(stride reg.Register) lines {
+	l := lines{stride, g.general(), g.general()}
+	g.address(Mem{Base: stride, Index: stride, Scale: 2}, l.three)
+	g.address(Mem{Base: stride, Index: stride, Scale: 4}, l.five)
 	return l
 }
 
@@ -166,7 +178,11 @@ func (e *emitter) plusTimes(x reg.VecVirtual, c float64, y reg.VecVirtual, keep 
 	r := x
 	if keep {
 		r = e.w.register()
-		VMOVAPS(x, r)
+		if e.w.neon {
+			e.w.load(x, r)
+		} else {
+			VMOVAPS(x, r)
+		}
 	}
 	if c < 0 {
 		e.w.fnma231(e.c(-c).at(0), y, r)

@@ -1,20 +1,20 @@
+//go:build amd64 || arm64
+
 package vec
 
 import (
 	"fmt"
 
-	"golang.org/x/sys/cpu"
-
 	"fusec/graph"
 )
 
 func init() {
-	if err := checkAVX2(unaryF32, unaryScalarF32, binaryVVF32); err != nil {
+	if err := checkAssembly(unaryF32, unaryScalarF32, binaryVVF32); err != nil {
 		panic(err)
 	}
-	if cpu.X86.HasAVX2 && cpu.X86.HasFMA {
-		useAVX2F32(kernels32)
-		useAVX2F64(kernels64)
+	if hasAssembly() {
+		useAssemblyF32(kernels32)
+		useAssemblyF64(kernels64)
 		widenGroups, narrowGroups = widenBlocks, narrowBlocks
 		maskToF32, maskToF64, maskOfF32, maskOfF64 = maskToF32Blocks, maskToF64Blocks, maskOfF32Blocks, maskOfF64Blocks
 	}
@@ -23,10 +23,10 @@ func init() {
 // portable are the functions that take a call for each element.
 var portable = map[graph.BinaryFn]bool{graph.Pow: true, graph.Rem: true, graph.Mod: true, graph.Xor: true}
 
-// checkAVX2 reports a function of float32 without an assembly kernel. Those of float64 that have none are portable.
-func checkAVX2(unary map[graph.UnaryFn]func(dst, x []float32), scalar map[graph.UnaryFn]func(dst, x []float32, s float32),
+// checkAssembly reports a function of float32 without an assembly kernel. Those of float64 that have none are portable.
+func checkAssembly(unary map[graph.UnaryFn]func(dst, x []float32), scalar map[graph.UnaryFn]func(dst, x []float32, s float32),
 	binary map[graph.BinaryFn]func(dst, a, b []float32)) error {
-	const missing = "vec: kernels/cpu/internal/gen/vec has no instructions for %s of float32"
+	const missing = "vec: kernels/cpu/internal/gen/vec has no " + instructions + " for %s of float32"
 	for _, f := range graph.UnaryFns() {
 		if f.Fn.HasAlpha() && scalar[f.Fn] == nil || !f.Fn.HasAlpha() && unary[f.Fn] == nil {
 			return fmt.Errorf(missing, f.Name)
@@ -47,8 +47,8 @@ func put[Fn ~uint8, K any](table []K, kernels map[Fn]K) {
 	}
 }
 
-// useAVX2F32 replaces the opcodes in k that have an assembly kernel.
-func useAVX2F32(k *Kernels[float32]) {
+// useAssemblyF32 replaces the opcodes in k that have an assembly kernel.
+func useAssemblyF32(k *Kernels[float32]) {
 	put(k.unary, unaryF32)
 	put(k.unaryScalar, unaryScalarF32)
 	put(k.vv, binaryVVF32)
@@ -62,14 +62,12 @@ func useAVX2F32(k *Kernels[float32]) {
 	k.dot, k.sumSquareDeviations, k.expSubSum = dotF32, sumSquaredDeviationsF32, expSubSumF32
 	k.fill, k.keep = fillF32, keepF32
 	k.transposeBlocks = transposeBlocksF32
-	if cpu.X86.HasAVX512F {
-		k.transposeLines, k.interleave = transposeLinesAVX512F32, interleaveAVX512F32
-	}
+	useWiderF32(k)
 }
 
-// useAVX2F64 replaces the opcodes in k that have an assembly kernel: those that
+// useAssemblyF64 replaces the opcodes in k that have an assembly kernel: those that
 // need no elementary function.
-func useAVX2F64(k *Kernels[float64]) {
+func useAssemblyF64(k *Kernels[float64]) {
 	put(k.unary, unaryF64)
 	put(k.unaryScalar, unaryScalarF64)
 	put(k.vv, binaryVVF64)

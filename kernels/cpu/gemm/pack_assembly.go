@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package gemm
 
 import "unsafe"
@@ -7,11 +9,11 @@ import "unsafe"
 type transpose[T Float] func(blocks int, src *T, srcStride int, dst *T, dstStride int)
 
 func packF32(dst []float32, width, k, n int, src []float32, kStride, nStride int) {
-	packVector(dst, width, k, n, src, kStride, nStride, 8, transpose4F32, transpose2F32)
+	packVector(dst, width, k, n, src, kStride, nStride, transposedBytes/4, transpose4F32, transpose2F32)
 }
 
 func packF64(dst []float64, width, k, n int, src []float64, kStride, nStride int) {
-	packVector(dst, width, k, n, src, kStride, nStride, 4, transpose4F64, transpose2F64)
+	packVector(dst, width, k, n, src, kStride, nStride, transposedBytes/8, transpose4F64, transpose2F64)
 }
 
 // packVector packs with vector instructions where one of the strides is 1.
@@ -44,26 +46,6 @@ func packRows[T Float](dst []T, width, k, n int, src []T, kStride int) {
 	if done := panels * width; done < n {
 		packPortable(dst[done*k:], width, k, n-done, src[done:], kStride, 1)
 	}
-}
-
-// rowCopier returns the assembly kernel for panels of so many bytes, nil if
-// there is none.
-func rowCopier(bytes int) func(rows, panels int, src *byte, srcStride int, dst *byte, panelStride int) {
-	switch bytes {
-	case 24:
-		return copyRows24
-	case 32:
-		return copyRows32
-	case 48:
-		return copyRows48
-	case 64:
-		return copyRows64
-	case 96:
-		return copyRows96
-	case 128:
-		return copyRows128
-	}
-	return nil
 }
 
 // packColumns packs one panel of n rows or columns, each of which is

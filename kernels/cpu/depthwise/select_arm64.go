@@ -1,0 +1,20 @@
+package depthwise
+
+import "golang.org/x/sys/cpu"
+
+// native32 lists the assembly kernels that this processor supports.
+func native32() []*kernel[float32] {
+	return supported(kernel[float32]{"neon", correlateF32, greatestF32, awardF32, filtersF32})
+}
+
+// native64 is native32 for double precision.
+func native64() []*kernel[float64] {
+	return supported(kernel[float64]{"neon", correlateF64, greatestF64, awardF64, filtersF64})
+}
+
+func supported[T Float](neon kernel[T]) []*kernel[T] {
+	if !cpu.ARM64.HasASIMD {
+		return nil
+	}
+	return []*kernel[T]{&neon}
+}
