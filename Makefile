@@ -20,7 +20,7 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu libfusec wheel test-python gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 cross smoke models module peers peers-gpu clean
+.PHONY: build gpu libfusec wheel test-python gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 arm64-long cross smoke models module peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -162,17 +162,17 @@ avx2: ## the AVX2 kernels, on a processor that also has AVX-512; on others make 
 	@grep -q avx512f /proc/cpuinfo || { echo 'no AVX-512 here: make test has run the AVX2 kernels'; exit 0; }; \
 		GODEBUG=cpu.avx512f=off $(GO) test -short ./kernels/cpu/... ./lowering/cpu
 
-ARM64 = GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -timeout 60m -exec qemu-aarch64-static
+ARM64 = GOARCH=arm64 CGO_ENABLED=0 $(GO) test -short -timeout 60m
 
 arm64: ## the NEON kernels, by a sample of their tests, under qemu-user on other machines
 	GOARCH=arm64 $(GO) vet ./kernels/cpu/... ./lowering/cpu # code that differs by processor
-	$(ARM64) ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./kernels/cpu/moe
-	$(ARM64) -run '^(TestPlan|TestConv|TestWideRange|TestRunAllocatesNothing|TestBlock)$$' \
+	$(ARM64) -exec qemu-aarch64-static ./kernels/cpu/vec ./kernels/cpu/gemm ./kernels/cpu/attention ./kernels/cpu/moe
+	$(ARM64) -exec qemu-aarch64-static -run '^(TestPlan|TestConv|TestWideRange|TestRunAllocatesNothing|TestBlock)$$' \
 		./kernels/cpu/conv ./kernels/cpu/depthwise ./kernels/cpu/winograd ./lowering/cpu
 
 arm64-long: ## all tests of the NEON kernels and of what runs on them, and of the portable kernels there
-	$(ARM64) ./kernels/cpu/... ./lowering/cpu
-	GODEBUG=cpu.asimd=off $(ARM64) ./kernels/cpu/vec ./kernels/cpu/gemm ./lowering/cpu
+	$(ARM64) -exec qemu-aarch64-static ./kernels/cpu/... ./lowering/cpu
+	$(ARM64) -exec 'env GODEBUG=cpu.asimd=off qemu-aarch64-static' ./kernels/cpu/vec ./kernels/cpu/gemm ./lowering/cpu
 
 # A build that is only a check takes two thirds of the time without optimisation.
 UNOPTIMISED = -gcflags='all=-N -l'

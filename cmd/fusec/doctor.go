@@ -88,7 +88,7 @@ func doctor(e *cli.Env, json bool) error {
 func vectorCheck(m cli.Machine) check {
 	c := check{Name: "vector kernels", State: stateOK, Detail: m.GEMM, For: "target cpu at full speed"}
 	if m.GEMM == "portable" {
-		c.State, c.Detail = stateMissing, "portable Go is in use; the kernels in assembly require AVX2 and FMA"
+		c.State, c.Detail = stateMissing, "portable Go is in use; the kernels in assembly require AVX2 and FMA, or NEON"
 	}
 	return c
 }
