@@ -87,7 +87,7 @@ func cut[T Float](cfg *Config[T], kern *kernel[T]) blocking {
 		return b
 	}
 	tiles := func() int { return cfg.Batch * b.rowBlocks * tiling.CeilDiv(cfg.N, b.tileCols) }
-	for tiles() < tilesWanted && b.tileCols > tileColsMin {
+	for tiles() < tilesWanted && b.tileCols > tiling.RoundUp(tileColsMin, nr) {
 		b.tileCols = tiling.RoundUp(max(b.tileCols/2, tileColsMin), nr)
 	}
 	for tiles() < tilesWanted/2 && b.mc > 6*mr {
