@@ -265,6 +265,7 @@ func TestTypeRules(t *testing.T) {
 		{"attention[window=0] c c batch", "! differ elsewhere"},
 		{"rope[base=10] v4 i", "! needs positions and their elements as the last two axes, not shape [4]"},
 		{"reshape[shape=[3,2]] m\n%98 = rope[base=10] %13 i", "f32[3,2]"},
+		{"reshape[shape=[3,2]] m\n%98 = rope[base=10] %13 i v4", "! the divisors are f32[4], not f64[1]"},
 		{"rope[base=10] m i", "! rotates pairs of elements, but the last axis of [2,3] has 3"},
 		{"rope[base=10] ix i", "! needs f32 or f64"},
 		{"reshape[shape=[3,2]] m\n%98 = rope[base=10] %13 s", "! start is f32[], not an i64 scalar"},

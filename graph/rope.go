@@ -6,26 +6,37 @@ import (
 )
 
 var ropeRow = OpInfo{
-	Name: "rope", Doc: "pairs of elements rotated by angles proportional to the position", Operands: "x, start",
-	Proto: RoPE{}, Class: ClassComposite, Strided: true, MinArgs: 2, MaxArgs: 2, Infer: inferRoPE, FLOPs: flopsRoPE,
+	Name: "rope", Doc: "pairs of elements rotated by angles proportional to the position", Operands: "x, start, divisors?",
+	Proto: RoPE{}, Class: ClassComposite, Strided: true, MinArgs: 2, MaxArgs: 3, Infer: inferRoPE, FLOPs: flopsRoPE,
 	Decompose: decomposeRoPE, Grad: gradRoPE,
 }
 
 // RoPE is the rotary position embedding (Su et al., arXiv 2104.09864): row i of x [..., s, d] has the position p =
 // start + i, and its pair j of elements is rotated by the angle p·Base^(−2j/d), so that the product of two rows depends
 // only on the difference of their positions. Pair j is elements j and j + d/2 or, if Interleaved, 2j and 2j+1; d is
-// even. Inverse rotates in the other direction, which is also the gradient. The operand start is an I64 scalar.
+// even. Inverse rotates in the other direction, which is also the gradient. The operand start is an I64 scalar. The optional
+// operand divisors (F64 [d/2]) divides the angles of each pair, as models do that are stretched to longer texts: by one number
+// (Chen et al., arXiv 2306.15595), or the slow pairs more than the fast ones (Llama 3.1; Peng et al., arXiv 2309.00071).
 type RoPE struct {
 	Base        float64
 	Interleaved bool
 	Inverse     bool
 }
 
+// The optional operand, and the number of operands with it.
+const (
+	ropeDivisors = 2
+	ropeOperands = 3
+)
+
 // OpName implements Op.
 func (RoPE) OpName() string { return "rope" }
 
-// Angle is the angle by which pair j of d/2 is rotated at position p. Inverse does not change it.
-func (r RoPE) Angle(p int64, j, d int) float64 { return float64(p) * r.frequency(j, d) }
+// Angle is the angle by which pair j of d/2 is rotated at position p, with its divisor, which is 1 without that operand.
+// Inverse does not change it.
+func (r RoPE) Angle(p int64, j, d int, divisor float64) float64 {
+	return float64(p) * (r.frequency(j, d) / divisor)
+}
 
 // frequency is the angle of pair j per position.
 func (r RoPE) frequency(j, d int) float64 { return math.Pow(r.Base, -2*float64(j)/float64(d)) }
@@ -53,6 +64,11 @@ func inferRoPE(op Op, args []Type) ([]Type, error) {
 	}
 	if start.DType != I64 || start.Shape.Rank() != 0 {
 		return nil, fmt.Errorf("start is %v, not an i64 scalar", start)
+	}
+	if len(args) == ropeOperands {
+		if t, want := args[ropeDivisors], TypeOf(F64, x.Shape.At(r-1)/2); t != want {
+			return nil, fmt.Errorf("the divisors are %v, not %v", t, want)
+		}
 	}
 	if b := op.(RoPE).Base; !(b > 0) || math.IsInf(b, 1) {
 		return nil, fmt.Errorf("the base %v is not a positive number", b)
@@ -83,7 +99,11 @@ func decomposeRoPE(b *Builder, op Op, args []*Node) []*Node {
 	}
 	table := ShapeOf(n, d/2)
 	at := b.Binary(Add, b.Const(indices(I64, n, n, 1)), start)
-	angle := b.Binary(Mul, b.Broadcast(b.Add(Cast{F64}, at), table), b.Broadcast(b.Const(freq), table))
+	frequencies := b.Const(freq)
+	if len(args) == ropeOperands {
+		frequencies = b.Binary(Div, frequencies, args[ropeDivisors])
+	}
+	angle := b.Binary(Mul, b.Broadcast(b.Add(Cast{F64}, at), table), b.Broadcast(frequencies, table))
 	if r.Inverse {
 		angle = b.Unary(Neg, angle)
 	}
@@ -103,9 +123,24 @@ func decomposeRoPE(b *Builder, op Op, args []*Node) []*Node {
 		put(b.Binary(Add, b.Binary(Mul, v, cos), b.Binary(Mul, u, sin)), second))}
 }
 
-// gradRoPE rotates the gradient back: a rotation's transpose is its inverse.
+// gradRoPE rotates the gradient back: a rotation's transpose is its inverse. That of the divisors
+// goes through the primitives.
 func gradRoPE(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	op := n.Op.(RoPE)
+	grads := make([]*Node, len(n.Args))
+	if len(n.Args) == ropeOperands {
+		first := len(b.g.Nodes)
+		y := decomposeRoPE(b, op, n.Args)
+		if b.Err() != nil {
+			return nil, b.Err()
+		}
+		all, err := throughNodes(b, n, first, y, dys, func(a *Node) bool { return a == n.Args[ropeDivisors] })
+		if err != nil {
+			return nil, err
+		}
+		grads[ropeDivisors] = all[ropeDivisors]
+	}
 	op.Inverse = !op.Inverse
-	return []*Node{b.Add(op, dys[0], n.Args[1]), nil}, nil
+	grads[0] = b.Add(op, append([]*Node{dys[0]}, n.Args[1:]...)...)
+	return grads, nil
 }

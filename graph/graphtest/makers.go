@@ -444,7 +444,15 @@ func makeRoPE(g *generator) {
 		x = g.of(x.Type.Reshaped(x.Type.Shape.With(x.Type.Shape.Rank()-1, 2*last(x))))
 	}
 	op := graph.RoPE{Base: 1 + 100*g.r.Float64(), Interleaved: g.coin(), Inverse: g.coin()}
-	g.op(op, x, g.i64(g.r.IntN(100)))
+	args := []*graph.Node{x, g.i64(g.r.IntN(100))}
+	if g.coin() {
+		divisors := graph.NewTensor(graph.TypeOf(graph.F64, last(x)/2))
+		for i := range last(x) / 2 {
+			divisors.SetFloat(i, 1+7*g.r.Float64())
+		}
+		args = append(args, g.b.Const(divisors))
+	}
+	g.op(op, args...)
 }
 
 // paged makes the operands of an attention from q to keys of some heads in pages of a pool.

@@ -20,7 +20,8 @@ type rope[T float] struct {
 
 	cos, sin []T // [n, d/2]
 	known    bool
-	start    int64 // of the positions that they are for
+	start    int64     // of the positions that they are for
+	divisors []float64 // that they are for, nil for ones
 
 	turning  bool // else the tables are being filled
 	src, dst []T
@@ -29,8 +30,12 @@ type rope[T float] struct {
 func newRoPE[T float](op graph.RoPE, args, results []Operand, env *Env) (Kernel, error) {
 	s := args[0].Layout.Shape
 	rows, n, d := s.Around(s.Rank()-2, 1)
-	return &rope[T]{env: env, op: op, args: args, result: results[0], n: n, d: d, rows: rows * n,
-		rowsPer: max(grain/4/max(d, 1), 1), cos: make([]T, n*d/2), sin: make([]T, n*d/2)}, nil
+	k := &rope[T]{env: env, op: op, args: args, result: results[0], n: n, d: d, rows: rows * n,
+		rowsPer: max(grain/4/max(d, 1), 1), cos: make([]T, n*d/2), sin: make([]T, n*d/2)}
+	if len(args) > 2 {
+		k.divisors = make([]float64, d/2)
+	}
+	return k, nil
 }
 
 // Run implements [Kernel].
@@ -38,7 +43,11 @@ func (k *rope[T]) Run(args, results []Memory) error {
 	if k.rows*k.d == 0 {
 		return nil
 	}
-	if start := elems[int64](args[1])[k.args[1].Layout.Offset]; !k.known || start != k.start {
+	start, changed := elems[int64](args[1])[k.args[1].Layout.Offset], !k.known
+	if k.divisors != nil {
+		changed = k.divide(elems[float64](args[2])) || changed
+	}
+	if changed || start != k.start {
 		k.known, k.start, k.turning = true, start, false
 		k.env.Pool.Run(chunks(k.n, k.rowsPer), k)
 	}
@@ -47,6 +56,17 @@ func (k *rope[T]) Run(args, results []Memory) error {
 	k.env.Pool.Run(chunks(k.rows, k.rowsPer), k)
 	k.src, k.dst = nil, nil
 	return nil
+}
+
+// divide takes over the divisors, and reports whether they are others than those of the last run.
+func (k *rope[T]) divide(from []float64) (changed bool) {
+	l := &k.args[2].Layout
+	for j, old := range k.divisors {
+		if v := from[l.Offset+j*l.Stride[0]]; v != old {
+			k.divisors[j], changed = v, true
+		}
+	}
+	return changed
 }
 
 // Do runs one item; see pool.Task.
@@ -66,7 +86,11 @@ func (k *rope[T]) fill(first, end int) {
 	h := k.d / 2
 	for i := first; i < end; i++ {
 		for j := range h {
-			sin, cos := math.Sincos(k.op.Angle(k.start+int64(i), j, k.d))
+			divisor := 1.0
+			if k.divisors != nil {
+				divisor = k.divisors[j]
+			}
+			sin, cos := math.Sincos(k.op.Angle(k.start+int64(i), j, k.d, divisor))
 			if k.op.Inverse {
 				sin = -sin
 			}

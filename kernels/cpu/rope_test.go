@@ -81,3 +81,29 @@ func TestRoPEStrides(t *testing.T) {
 		}
 	}
 }
+
+// TestRoPEDivisors changes divisors between runs that start at the same position.
+func TestRoPEDivisors(t *testing.T) {
+	r := rand.New(rand.NewPCG(47, 48))
+	op, x, start := graph.RoPE{Base: 10000}, drawTensor(r, graph.F32, -2, 2, 2, 5, 6), graph.Scalar(graph.I64, 7)
+	divisors := drawTensor(r, graph.F64, 1, 8, 3)
+	p := pool.New(2)
+	defer p.Close()
+	k, err := stand(op, []*graph.Tensor{x, start, divisors}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []float64{1, 3, 3} {
+		divisors.SetFloat(1, v)
+		if err := k.run(); err != nil {
+			t.Fatal(err)
+		}
+		want, err := ref.OpBound(op, []ref.Value{ref.FromTensor(x), ref.FromTensor(start), ref.FromTensor(divisors)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ref.Check(k.out[0], want[0]); err != nil {
+			t.Errorf("divisor %v: %v", v, err)
+		}
+	}
+}

@@ -40,8 +40,12 @@ func compileRoPE(op graph.RoPE, args, results []Operand) *Kernel {
 	typ := lane(args[0].DType)
 	angles := u.scratch(typ, "angles", 0)
 	second, step := op.Pairs(d)
-	u.elements("angles", "i64", n*d/2, "",
-		fmt.Sprintf("rope_angle(%s, e, %d, %s, *(%s), %v);", angles, d, literal(graph.F64, op.Base, nil), u.at(1), op.Inverse))
+	divisors, stride := "nullptr", 0
+	if len(args) > 2 {
+		divisors, stride = u.at(2), args[2].Layout.Stride[0]
+	}
+	u.elements("angles", "i64", n*d/2, "", fmt.Sprintf("rope_angle(%s, e, %d, %s, *(%s), %v, %s, %d);",
+		angles, d, literal(graph.F64, op.Base, nil), u.at(1), op.Inverse, divisors, stride))
 	var runs []run
 	at := fmt.Sprint(l.Offset)
 	for i := range last {

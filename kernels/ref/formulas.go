@@ -112,7 +112,11 @@ func init() {
 			return attentionGrad(op, a, types), nil
 		}),
 		"rope": composite(func(op graph.RoPE, a []Value, _ []graph.Type) ([]Value, error) {
-			return []Value{rope(op, a[0], a[1].I[0])}, nil
+			var divisors []float64
+			if len(a) > 2 {
+				divisors = a[2].F
+			}
+			return []Value{rope(op, a[0], a[1].I[0], divisors)}, nil
 		}),
 		"squared_norm": composite(func(_ graph.SquaredNorm, a []Value, _ []graph.Type) ([]Value, error) {
 			return []Value{squaredNorm(a)}, nil

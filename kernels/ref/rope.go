@@ -6,8 +6,8 @@ import (
 	"fusec/graph"
 )
 
-// rope turns each pair of elements by its angle.
-func rope(op graph.RoPE, x Value, start int64) Value {
+// rope turns each pair of elements by its angle. The divisors are nil for ones.
+func rope(op graph.RoPE, x Value, start int64, divisors []float64) Value {
 	v := zeros(x.Type)
 	s := x.Type.Shape
 	n, d := s.At(s.Rank()-2), s.At(s.Rank()-1)
@@ -15,7 +15,11 @@ func rope(op graph.RoPE, x Value, start int64) Value {
 	for at := 0; at < v.Len(); at += d {
 		position := start + int64(at/d%n)
 		for j := range d / 2 {
-			sin, cos := math.Sincos(op.Angle(position, j, d))
+			divisor := 1.0
+			if divisors != nil {
+				divisor = divisors[j]
+			}
+			sin, cos := math.Sincos(op.Angle(position, j, d, divisor))
 			if op.Inverse {
 				sin = -sin
 			}

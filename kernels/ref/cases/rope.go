@@ -13,6 +13,8 @@ func (m *maker) rope() {
 			op := graph.RoPE{Base: 10000, Interleaved: interleaved, Inverse: inverse}
 			m.add(label+"_2d", op, m.real(5, 6), start)
 			m.add(label+"_4d", op, m.real(2, 3, 1, 8), start)
+			divisors := Arg{Type: graph.TypeOf(graph.F64, 4), Lo: 0.5, Hi: 8}
+			m.add(label+"_divided", op, m.real(2, 3, 3, 8), start, divisors)
 			op.Base = 3
 			m.add(label+"_one_pair", op, m.real(2, 3, 2), start)
 			m.add(label+"_far", op, m.real(3, 4), integer(graph.I64, 1<<20, 1<<21))
