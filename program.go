@@ -373,6 +373,30 @@ func (p *Program) lend(name string, t *graph.Tensor) error {
 	return nil
 }
 
+// ShareState gives p the present state of another program of the same target: of each state that both have, by name, with
+// the same type. Afterwards both have one memory for it, and the two are run in turn: a program calls ShareState, with the one
+// that ran last, whenever it takes its turn, so that two programs, say one for a prompt and one for the tokens after it, work
+// on one cache of keys and values. On the CPU this copies nothing. On a device it copies the states to the host and back. A
+// state of p that the other does not have, or has with another type, is an error.
+func (p *Program) ShareState(from *Program) error {
+	for name, i := range p.named {
+		if p.program.Buffers[i].Role != lowering.State {
+			continue
+		}
+		j, ok := from.named[name]
+		if !ok || from.own[j] == nil || from.own[j].Type != p.program.Buffers[i].Type {
+			return fmt.Errorf("the other program has no state %q of type %v", name, p.program.Buffers[i].Type)
+		}
+		if err := from.sync(name); err != nil {
+			return err
+		}
+		if err := p.lend(name, from.own[j]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // inherit takes over the state of the program that p replaces; nil for none.
 func (p *Program) inherit(old *Program) error {
 	if old == nil {

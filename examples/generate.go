@@ -1,14 +1,12 @@
 package examples
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"slices"
 
 	"fusec"
+	"fusec/examples/llama"
 	"fusec/graph"
 )
 
@@ -182,57 +180,9 @@ func SizeOf(g *graph.Graph) (t Transformer, window int, err error) {
 	return t, window, err
 }
 
-// Sampler picks tokens by their logits.
-type Sampler struct {
-	Temperature float64 // the logits are divided by it; 0 takes the greatest
-	TopK        int     // only the TopK largest are candidates; 0 for all
-	rand        *rand.Rand
-	order       []int
-	weights     []float64
-}
-
-// NewSampler makes a sampler. The same seed picks the same tokens.
-func NewSampler(temperature float64, topK int, seed uint64) (*Sampler, error) {
-	if !(temperature >= 0) || math.IsInf(temperature, 0) {
-		return nil, fmt.Errorf("a temperature of %v: want 0 or a positive number", temperature)
-	}
-	if topK < 0 {
-		return nil, fmt.Errorf("the best %d tokens: want a positive number, or 0 for all", topK)
-	}
-	return &Sampler{Temperature: temperature, TopK: topK, rand: rand.New(rand.NewPCG(seed, 0))}, nil
-}
-
-// Pick draws a token from softmax(logits ÷ Temperature) over the TopK greatest logits.
-func (s *Sampler) Pick(logits []float32) int {
-	if s.Temperature == 0 {
-		return greatest(logits)
-	}
-	s.order, s.weights = s.order[:0], s.weights[:0]
-	for i := range logits {
-		s.order = append(s.order, i)
-	}
-	slices.SortStableFunc(s.order, func(a, b int) int { return cmp.Compare(logits[b], logits[a]) })
-	if s.TopK > 0 {
-		s.order = s.order[:min(s.TopK, len(s.order))]
-	}
-	total, most := 0.0, float64(logits[s.order[0]])
-	for _, i := range s.order {
-		w := math.Exp((float64(logits[i]) - most) / s.Temperature)
-		s.weights = append(s.weights, w)
-		total += w
-	}
-	at := total * s.rand.Float64()
-	for i, w := range s.weights {
-		if at -= w; at < 0 {
-			return s.order[i]
-		}
-	}
-	return s.order[len(s.order)-1]
-}
-
 // Generate feeds the prompt to the model, then the tokens that it picks, and passes each of those to emit. It stops
 // after n tokens or when emit returns an error.
-func (g *Generator) Generate(prompt []byte, n int, s *Sampler, emit func(token byte) error) error {
+func (g *Generator) Generate(prompt []byte, n int, s *llama.Sampler, emit func(token byte) error) error {
 	tokens, err := tokensOf(prompt)
 	if err != nil {
 		return fmt.Errorf("the prompt: %w", err)

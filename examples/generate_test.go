@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"fusec"
+	"fusec/examples/llama"
 	"fusec/examples/train"
 	"fusec/graph"
 	"fusec/lowering"
@@ -158,7 +159,7 @@ func TestGenerate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer gen.Close()
-		sampler, err := NewSampler(temperature, topK, s)
+		sampler, err := llama.NewSampler(temperature, topK, 1, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,38 +192,6 @@ func TestGenerate(t *testing.T) {
 	for prompt, want := range map[string]string{"": "the prompt is empty", "é": "the prompt: byte 0"} {
 		if _, err := write(prompt, 1, 0, 1); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
-		}
-	}
-}
-
-// TestSampler draws often and compares the shares with softmax(logits ÷ temperature) of the likeliest.
-func TestSampler(t *testing.T) {
-	row := []float32{1, 3, 2, -1, 2.5}
-	s, err := NewSampler(0.7, 3, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const draws = 20000
-	count := make([]float64, len(row))
-	for range draws {
-		count[s.Pick(row)]++
-	}
-	total := 0.0
-	for _, i := range []int{1, 2, 4} {
-		total += math.Exp(float64(row[i]) / 0.7)
-	}
-	for i, want := range []float64{0, math.Exp(3/0.7) / total, math.Exp(2/0.7) / total, 0, math.Exp(2.5/0.7) / total} {
-		if got := count[i] / draws; math.Abs(got-want) > 0.02 {
-			t.Errorf("token %d is drawn with probability %v, want %v", i, got, want)
-		}
-	}
-	for _, bad := range []struct {
-		temperature float64
-		topK        int
-		want        string
-	}{{-1, 0, "a temperature of -1"}, {math.NaN(), 0, "a temperature of NaN"}, {1, -1, "the best -1 tokens"}} {
-		if _, err := NewSampler(bad.temperature, bad.topK, 1); err == nil || !strings.Contains(err.Error(), bad.want) {
-			t.Errorf("error %v, want one with %q", err, bad.want)
 		}
 	}
 }

@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
+	"fusec/examples"
+	"fusec/examples/llama"
 	"fusec/graph"
 	"fusec/graph/onnx"
 )
@@ -19,10 +22,16 @@ var convertCommand = &cli.Command{
 Reads a model with its weights and writes it in the format that the second file's extension names: .onnx, or .graph with its
 weights beside it in .safetensors. Sizes that an ONNX model leaves open are bound by --dim, or by values of its inputs. An
 ONNX model is written with the forward pass alone, in opset 21; its weights are inside, or beside it in a .data file if they
-are larger than 1 GiB.`,
+are larger than 1 GiB.
+
+A model that fusec train language has saved is written into a folder, one that is there or a name that ends in /, in the form of
+Hugging Face's transformers. Such a folder of a language model, or its GGUF file, is written as the .graph of its decoding
+step, for fusec explain and others.`,
 	Examples: []cli.Example{
 		{"fusec convert model.onnx model.graph --dim batch=8", "for eight examples at a time"},
 		{"fusec convert model.graph model.onnx", "for other programs"},
+		{"fusec convert novel.graph novel/", "a language model, for transformers"},
+		{"fusec convert model.gguf step.graph", "what runs for each token, to be explained or drawn"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		c := &converter{}
@@ -41,6 +50,9 @@ func (c *converter) run(e *cli.Env, args []string) error {
 		return cli.Usage("which models? Give the file to read and the file to write")
 	}
 	from, to := args[0], args[1]
+	if examples.IsCheckpoint(to) {
+		return saveCheckpoint(e, from, to)
+	}
 	save := graph.Save
 	switch ext := filepath.Ext(to); {
 	case strings.EqualFold(ext, onnx.Extension):
@@ -48,12 +60,60 @@ func (c *converter) run(e *cli.Env, args []string) error {
 	case ext != ".graph":
 		return cli.Usage("%s: want a file named like model.graph or model%s", to, onnx.Extension)
 	}
+	if examples.IsCheckpoint(from) || filepath.Ext(from) == ".gguf" {
+		return saveStep(e, from, to, save)
+	}
 	g, w, err := modelio.LoadModel(e, from, &c.shapes)
 	if err != nil {
 		return err
 	}
 	g.Name = modelio.ModelName(to)
 	if err := save(to, g, w.Tensors); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.Out, "%s: %s\n", to, cli.Plural(len(g.Nodes), "node", "nodes"))
+	return err
+}
+
+// saveCheckpoint writes what fusec train language has saved in the form of transformers.
+func saveCheckpoint(e *cli.Env, from, dir string) error {
+	g, w, err := graph.Load(from)
+	if err != nil {
+		return err
+	}
+	size, window, err := examples.SizeOf(g)
+	if err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	if err := examples.SaveCheckpoint(dir, w.Tensors, size, window); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.Out, "%s: %s\n", dir, cli.Plural(size.Layers, "layer", "layers"))
+	return err
+}
+
+// stepCapacity is how many tokens the caches of a decoding step hold that is written as a graph, if the model takes more.
+const stepCapacity = 512
+
+// saveStep writes the decoding step of a language model.
+func saveStep(e *cli.Env, from, to string, save func(string, *graph.Graph, map[string]*graph.Tensor) error) error {
+	c, err := llama.Open(from)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	g, err := c.Graph(1, min(c.Config.Context, stepCapacity))
+	if err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	g.Name = modelio.ModelName(to)
+	values := maps.Clone(c.Weights)
+	for _, n := range g.Sources() {
+		if _, ok := n.Op.(graph.State); ok { // caches begin as zeros
+			values[n.Name] = graph.NewTensor(n.Type)
+		}
+	}
+	if err := save(to, g, values); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(e.Out, "%s: %s\n", to, cli.Plural(len(g.Nodes), "node", "nodes"))

@@ -24,3 +24,22 @@ func TestConvert(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "convert", filepath.Join(dir, "none.onnx"), text), 1, "no such file")
 	clitest.Bad(t, clitest.FusecRun(t, "convert", clitest.Bare, back), 1, "the weights file is missing")
 }
+
+// TestConvertLanguage writes a language model in the form of transformers, and the decoding step of what it has written.
+func TestConvertLanguage(t *testing.T) {
+	dir := t.TempDir()
+	novel, folder, step := filepath.Join(dir, "novel.graph"), filepath.Join(dir, "novel")+"/", filepath.Join(dir, "step.graph")
+	clitest.Good(t, "train", "language", "--steps", "1", "--batch", "1", "--save", novel)
+	clitest.Good(t, "convert", novel, folder)
+	clitest.Good(t, "convert", folder, step)
+	if g, w, err := graph.Load(step); err != nil || len(g.Outputs) != 1 || len(w.Tensors) < 30 {
+		t.Errorf("%v, %v", w, err)
+	}
+	one, other := clitest.Good(t, "generate", novel, "--temperature", "0", "--tokens", "20"),
+		clitest.Good(t, "generate", folder, "--temperature", "0", "--tokens", "20")
+	if one != other {
+		t.Errorf("as a graph it writes %q, as a folder %q", one, other)
+	}
+	clitest.Bad(t, clitest.FusecRun(t, "convert", "../../testdata/models/moe-block.graph", folder), 1, "is it a model of fusec train language?")
+	clitest.Bad(t, clitest.FusecRun(t, "convert", dir, step), 1, "config.json")
+}

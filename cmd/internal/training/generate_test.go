@@ -1,11 +1,14 @@
 package training
 
 import (
-	"fusec/cmd/internal/cli"
-	"fusec/cmd/internal/clitest"
+	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
 )
 
 // What is trained in a moment already writes, the same text for the same seed.
@@ -32,4 +35,47 @@ func TestGenerate(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "generate", "../../../testdata/models/moe-block.graph"), cli.ExitFailure, "moe-block.graph",
 		"is it a model of fusec train language?")
 	clitest.Bad(t, clitest.FusecRun(t, "generate", "none.graph"), cli.ExitFailure, "none.graph")
+}
+
+// TestGenerateCheckpoint has a checkpoint of another program write: its text, JSON, a report, and what is refused.
+func TestGenerateCheckpoint(t *testing.T) {
+	const path = "../../../examples/llama/testdata/tiny"
+	args := []string{"generate", path, "--prompt", "The house", "--max-tokens", "12"}
+	text := clitest.Good(t, args...)
+	if !strings.HasPrefix(text, "The house") || !strings.HasSuffix(text, "\n") {
+		t.Errorf("it writes %q", text)
+	}
+	report := filepath.Join(t.TempDir(), "r.html")
+	var j generated
+	again := clitest.Good(t, append(args, "--threads", "1", "--json", "--report", report)...)
+	if err := json.Unmarshal([]byte(again), &j); err != nil {
+		t.Fatal(err)
+	}
+	if j.Prompt+j.Text+"\n" != text || j.PromptTokens < 2 || j.PromptRate <= 0 || j.Rate <= 0 ||
+		(j.Stop == "length") != (len(j.Tokens) == 12) {
+		t.Errorf("JSON %s, text %q", again, text)
+	}
+	if page, err := os.ReadFile(report); err != nil || len(page) < 10000 {
+		t.Errorf("a report of %d bytes, %v", len(page), err)
+	}
+	if other := clitest.Good(t, append(args, "--seed", "2", "--top-p", "0.9", "--temperature", "2")...); other == text {
+		t.Errorf("another seed writes the same, %q", text)
+	}
+	greedy := clitest.Good(t, append(args, "--temperature", "0")...)
+	if ref := clitest.Good(t, append(args, "--temperature", "0", "--target", "ref")...); ref != greedy {
+		t.Errorf("the reference writes %q, the CPU %q", ref, greedy)
+	}
+	clitest.Emulated(t)
+	if cuda := clitest.Good(t, append(args, "--temperature", "0", "--target", "cuda", "--max-tokens", "2")...); !strings.HasPrefix(greedy, strings.TrimSuffix(cuda, "\n")) {
+		t.Errorf("CUDA writes %q, the CPU %q", cuda, greedy)
+	}
+	clitest.Bad(t, clitest.FusecRun(t, "generate", t.TempDir()), cli.ExitFailure, "config.json")
+	clitest.Bad(t, clitest.FusecRun(t, "generate", path, "--top-p", "0"), cli.ExitUsage, "--top-p 0")
+	clitest.Bad(t, clitest.FusecRun(t, "generate", path, "--report", "/none/x.html"), cli.ExitFailure, "/none/x.html")
+	clitest.Bad(t, clitest.FusecRun(t, "generate", "x.graph", "--json"), cli.ExitUsage, "--json and --report")
+	file := filepath.Join(t.TempDir(), "x.gguf")
+	if err := os.WriteFile(file, []byte("GGML"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	clitest.Bad(t, clitest.FusecRun(t, "generate", file), cli.ExitFailure, "x.gguf", "is it a GGUF file?")
 }

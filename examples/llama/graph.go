@@ -1,0 +1,288 @@
+package llama
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"fusec/graph"
+)
+
+// A decoder builds the graph that runs some tokens of one sequence through a model, after those whose keys and values its
+// caches hold.
+type decoder struct {
+	*Config
+	b        *graph.Builder
+	weights  map[string]*graph.Tensor
+	params   map[string]*graph.Node // that the graph has
+	tokens   int                    // of a run
+	capacity int                    // tokens that the caches hold
+
+	position, length *graph.Node // of the first token; of all tokens after the run
+	places           *graph.Node // the position of each token, where positions are learnt
+	divisors         *graph.Node
+
+	paged *paged // of a batch of sequences, or nil
+}
+
+// Graph is the program that runs so many tokens of a sequence whose caches hold capacity. Its inputs are tokens [tokens],
+// the position of the first, the length of the sequence after the run, and the row whose logits to give. Its output, logits
+// [1, vocabulary], is for the token after that row. Models with learnt positions also get places [tokens], the positions of
+// the tokens.
+func (c *Checkpoint) Graph(tokens, capacity int) (*graph.Graph, error) {
+	if tokens < 1 || capacity < tokens {
+		return nil, fmt.Errorf("runs of %d tokens with caches of %d", tokens, capacity)
+	}
+	d := c.decoder(tokens)
+	d.capacity = capacity
+	return d.graph()
+}
+
+// decoder begins the graph for a run of so many tokens.
+func (c *Checkpoint) decoder(tokens int) *decoder {
+	return &decoder{Config: c.Config, b: graph.NewBuilder(c.Config.Family), weights: c.Weights, params: map[string]*graph.Node{},
+		tokens: tokens}
+}
+
+// graph builds the model, and checks that it has all weights of the checkpoint.
+func (d *decoder) graph() (*graph.Graph, error) {
+	if d.Family == "gpt2" {
+		d.gpt2()
+	} else {
+		d.llama()
+	}
+	g, err := d.b.Graph()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.weights)) {
+		if d.params[name] == nil && !(d.Tied && name == headName) {
+			return nil, fmt.Errorf("the checkpoint has a tensor %q, which models of type %s with this configuration do not have",
+				name, d.Family)
+		}
+	}
+	return g, nil
+}
+
+const headName = "lm_head.weight"
+
+// stored is a weight as the checkpoint has it; nil if it has none.
+func (d *decoder) stored(name string, dims ...int) *graph.Node {
+	t := d.weights[name]
+	if t == nil {
+		return nil
+	}
+	if want := graph.ShapeOf(dims...); t.Type.Shape != want {
+		return d.b.Fail(fmt.Errorf("tensor %q has the shape %v; with this configuration it is %v", name, t.Type.Shape, want))
+	}
+	p := d.params[name]
+	if p == nil {
+		p = d.b.Param(name, t.Type)
+		d.params[name] = p
+	}
+	return p
+}
+
+// optional is a weight in f32; nil if the checkpoint has none.
+func (d *decoder) optional(name string, dims ...int) *graph.Node {
+	w := d.stored(name, dims...)
+	if w == nil {
+		return nil
+	}
+	return d.b.CastTo(graph.F32, w)
+}
+
+// weight is a weight in f32.
+func (d *decoder) weight(name string, dims ...int) *graph.Node {
+	w := d.optional(name, dims...)
+	if w == nil {
+		return d.b.Fail(fmt.Errorf("the checkpoint has no tensor %q", name))
+	}
+	return w
+}
+
+// linear is x·w + b, without b if the checkpoint has none.
+func (d *decoder) linear(name string, x *graph.Node, in, out int) *graph.Node {
+	var y *graph.Node
+	if d.Columns {
+		y = d.b.MatMul(x, d.weight(name+".weight", in, out), false, false)
+	} else {
+		y = d.b.MatMul(x, d.weight(name+".weight", out, in), false, true)
+	}
+	if b := d.optional(name+".bias", out); b != nil && d.b.Err() == nil {
+		y = d.b.Binary(graph.Add, y, d.b.Broadcast(b, y.Type.Shape))
+	}
+	return y
+}
+
+// inputs declares the tokens and where they are, and gives the embedding of each.
+func (d *decoder) inputs(embedding string) *graph.Node {
+	b := d.b
+	tokens := b.Input("tokens", graph.TypeOf(graph.I64, d.tokens))
+	if d.paged == nil {
+		d.position, d.length = b.Input("position", graph.TypeOf(graph.I64)), b.Input("length", graph.TypeOf(graph.I64))
+	}
+	return b.Add(graph.Gather{}, d.weight(embedding, d.Vocabulary, d.Dim), tokens)
+}
+
+// logits makes the logits after one row of x: of the last norm's result times the head, or the embedding if they are tied.
+func (d *decoder) logits(x *graph.Node, norm func(x *graph.Node) *graph.Node, embedding string) {
+	if d.tokens > 1 && (d.paged == nil || d.paged.rows == nil) {
+		x = d.b.Add(graph.Slice{Size: 1, Step: 1}, x, d.b.Input("row", graph.TypeOf(graph.I64)))
+	}
+	head := headName
+	if d.Tied {
+		head = embedding
+	}
+	d.b.Output("logits", d.b.MatMul(norm(x), d.weight(head, d.Vocabulary, d.Dim), false, true))
+}
+
+// llama is the model of the families with rotary positions: Llama, Mistral, Qwen2 and Mixtral (arXiv 2302.13971, 2310.06825,
+// 2407.10671, 2401.04088).
+func (d *decoder) llama() {
+	const embedding = "model.embed_tokens.weight"
+	b := d.b
+	norm := func(name string) func(*graph.Node) *graph.Node {
+		return func(x *graph.Node) *graph.Node {
+			return b.Add(graph.RMSNorm{Eps: d.Norm}, x, d.weight(name+".weight", d.Dim))
+		}
+	}
+	x := d.inputs(embedding)
+	if d.paged != nil {
+		d.paged.angles(d)
+	} else if d.RopeDivisors != nil {
+		t := graph.NewTensor(graph.TypeOf(graph.F64, len(d.RopeDivisors)))
+		copy(t.Data.([]float64), d.RopeDivisors)
+		d.divisors = b.Const(t)
+	}
+	for i := range d.Layers {
+		layer := fmt.Sprintf("model.layers.%d.", i)
+		h := norm(layer + "input_layernorm")(x)
+		project := func(name string, heads int) *graph.Node {
+			return d.heads(d.linear(layer+"self_attn."+name, h, d.Dim, heads*d.HeadDim), heads)
+		}
+		q, k, v := project("q_proj", d.Heads), project("k_proj", d.KVHeads), project("v_proj", d.KVHeads)
+		y := d.attention(layer+"self_attn", i, d.rotated(q), d.rotated(k), v)
+		x = b.Binary(graph.Add, x, d.linear(layer+"self_attn.o_proj", y, d.Heads*d.HeadDim, d.Dim))
+		h = norm(layer + "post_attention_layernorm")(x)
+		if d.Experts > 0 {
+			h = d.mixture(layer+"block_sparse_moe.", h)
+		} else {
+			gate := b.Unary(d.Activation, d.linear(layer+"mlp.gate_proj", h, d.Dim, d.Hidden))
+			up := d.linear(layer+"mlp.up_proj", h, d.Dim, d.Hidden)
+			h = d.linear(layer+"mlp.down_proj", b.Binary(graph.Mul, gate, up), d.Hidden, d.Dim)
+		}
+		if x = b.Binary(graph.Add, x, h); b.Err() != nil {
+			return
+		}
+	}
+	d.logits(x, norm("model.norm"), embedding)
+}
+
+// gpt2 is the model of Radford et al., Language models are unsupervised multitask learners, 2019.
+func (d *decoder) gpt2() {
+	const embedding = "wte.weight"
+	b := d.b
+	norm := func(name string) func(*graph.Node) *graph.Node {
+		return func(x *graph.Node) *graph.Node {
+			return b.Add(graph.LayerNorm{Eps: d.Norm}, x, d.weight(name+".weight", d.Dim), d.weight(name+".bias", d.Dim))
+		}
+	}
+	x := d.inputs(embedding)
+	d.places = b.Input("places", graph.TypeOf(graph.I64, d.tokens))
+	x = b.Binary(graph.Add, x, b.Add(graph.Gather{}, d.weight("wpe.weight", d.Context, d.Dim), d.places))
+	for i := range d.Layers {
+		layer := fmt.Sprintf("h.%d.", i)
+		qkv := d.linear(layer+"attn.c_attn", norm(layer+"ln_1")(x), d.Dim, 3*d.Dim)
+		part := func(i int) *graph.Node { return d.heads(b.Slice(qkv, 1, i*d.Dim, d.Dim, 1), d.Heads) }
+		y := d.attention(layer+"attn", i, part(0), part(1), part(2))
+		x = b.Binary(graph.Add, x, d.linear(layer+"attn.c_proj", y, d.Dim, d.Dim))
+		h := b.Unary(d.Activation, d.linear(layer+"mlp.c_fc", norm(layer+"ln_2")(x), d.Dim, d.Hidden))
+		if x = b.Binary(graph.Add, x, d.linear(layer+"mlp.c_proj", h, d.Hidden, d.Dim)); b.Err() != nil {
+			return
+		}
+	}
+	d.logits(x, norm("ln_f"), embedding)
+}
+
+// heads makes [heads, tokens, features] of x [tokens, heads·features].
+func (d *decoder) heads(x *graph.Node, heads int) *graph.Node {
+	if d.paged != nil { // which has tokens before heads
+		return d.b.Reshape(x, d.tokens, heads, d.HeadDim)
+	}
+	if d.tokens == 1 {
+		return d.b.Reshape(x, heads, 1, d.HeadDim)
+	}
+	return d.b.Transpose(d.b.Reshape(x, d.tokens, heads, d.HeadDim), 1, 0, 2)
+}
+
+// rotated has each head turned by its position.
+func (d *decoder) rotated(x *graph.Node) *graph.Node {
+	if d.paged != nil {
+		return d.paged.rotated(d, x)
+	}
+	args := []*graph.Node{x, d.position}
+	if d.divisors != nil {
+		args = append(args, d.divisors)
+	}
+	return d.b.Add(graph.RoPE{Base: d.RopeBase, Interleaved: d.RopeInterleaved}, args...)
+}
+
+// attention adds the tokens' keys and values to the caches, and attends to these with the queries. It gives [tokens,
+// heads·features].
+func (d *decoder) attention(name string, layer int, q, k, v *graph.Node) *graph.Node {
+	if d.paged != nil {
+		return d.paged.attention(d, name, layer, q, k, v)
+	}
+	b := d.b
+	k, v = d.cached(name+".keys", k), d.cached(name+".values", v)
+	op := graph.Attention{Scale: 1 / math.Sqrt(float64(d.HeadDim)), Causal: true, HasLengths: true, Tail: true}
+	if d.Windows != nil {
+		op.Window = d.Windows[layer]
+	}
+	y := b.Add(op, q, k, v, d.length)
+	if d.tokens > 1 {
+		y = b.Transpose(y, 1, 0, 2)
+	}
+	return b.Reshape(y, d.tokens, d.Heads*d.HeadDim)
+}
+
+// cached is a cache [heads, capacity, features] in which the rows of a run are written at their positions.
+func (d *decoder) cached(name string, rows *graph.Node) *graph.Node {
+	b := d.b
+	if b.Err() != nil {
+		return rows
+	}
+	cache := b.State(name, graph.Type{DType: rows.Type.DType, Shape: rows.Type.Shape.With(1, d.capacity)})
+	y := b.Add(graph.UpdateSlice{Axis: 1}, cache, rows, d.position)
+	b.Update(cache, y)
+	return y
+}
+
+// mixture sends each token to the experts with its highest scores, weighted by the softmax of these.
+func (d *decoder) mixture(name string, x *graph.Node) *graph.Node {
+	b := d.b
+	scores := d.linear(name+"gate", x, d.Dim, d.Experts)
+	if b.Err() != nil {
+		return x
+	}
+	chosen := b.Add(graph.Route{K: d.TopK}, scores)
+	scores = b.Add(graph.Select{}, chosen, scores, b.Scalar(graph.F32, math.Inf(-1)))
+	gates := b.Add(graph.Softmax{Axis: 1}, scores)
+	op := graph.MoE{Experts: d.Experts, Activation: d.Activation, Gated: true, TopK: d.TopK}
+	args := []*graph.Node{x, gates}
+	for _, w := range []struct {
+		name    string
+		in, out int
+	}{{"w1", d.Dim, d.Hidden}, {"w3", d.Dim, d.Hidden}, {"w2", d.Hidden, d.Dim}} {
+		for e := range d.Experts {
+			w := d.weight(fmt.Sprintf("%sexperts.%d.%s.weight", name, e, w.name), w.out, w.in)
+			if b.Err() != nil {
+				return x
+			}
+			args = append(args, b.Transpose(w, 1, 0))
+		}
+	}
+	return b.Add(op, args...)
+}
