@@ -82,9 +82,12 @@ type Executable interface {
 	// the tensors are valid until check returns. An error of check ends the run before any update, if the program was
 	// lowered with [CopyUpdates]. Watch(nil) turns it off. A watched run allocates.
 	Watch(check func(l *Launch, value func(View) (*graph.Tensor, error)) error)
-	// Output is the value of an Output buffer after a run, valid until the next one. The tensor is the same after each run
-	// and can be had before the first.
+	// Output is the value of an Output buffer after a run, valid until the next one. The tensor is the same after each run,
+	// unless BindOutput gives another, and can be had before the first.
 	Output(buffer int) *graph.Tensor
+	// BindOutput gives an Output buffer its memory: from the next run on, runs write into the tensor. It reports false if the
+	// device writes results into memory of its own.
+	BindOutput(buffer int, t *graph.Tensor) (bool, error)
 	// Profile turns the measurement of every launch on or off for later runs. Times returns the times of the last run; they
 	// are 0 for the prepared part if that run left it out.
 	Profile(on bool)
@@ -125,6 +128,9 @@ func (ExecutableDefaults) Wait() error { return nil }
 
 // Prefetch implements [Executable].
 func (ExecutableDefaults) Prefetch(int, *graph.Tensor) (bool, error) { return false, nil }
+
+// BindOutput implements [Executable].
+func (ExecutableDefaults) BindOutput(int, *graph.Tensor) (bool, error) { return false, nil }
 
 // Measure implements [Executable].
 func (ExecutableDefaults) Measure(int) ([]time.Duration, error) { return nil, ErrNoClock }

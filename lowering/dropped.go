@@ -58,6 +58,12 @@ func (o *Owned) Bind(buffer int, t *graph.Tensor) error {
 	return o.Executable.Bind(buffer, t)
 }
 
+// BindOutput implements Executable.
+func (o *Owned) BindOutput(buffer int, t *graph.Tensor) (bool, error) {
+	defer runtime.KeepAlive(o)
+	return o.Executable.BindOutput(buffer, t)
+}
+
 // Run implements Executable.
 func (o *Owned) Run() error {
 	defer runtime.KeepAlive(o)

@@ -72,6 +72,10 @@ int fusec_get(fusec_program *p, const char *name, DLTensor *view) {
 int fusec_run(fusec_program *p) { return CALL(-1, goRun((uintptr_t)p)); }
 int fusec_start(fusec_program *p) { return CALL(-1, goStart((uintptr_t)p)); }
 int fusec_wait(fusec_program *p) { return CALL(-1, goWait((uintptr_t)p)); }
+int fusec_call(fusec_program *p, const void *const *values, void *const *results) {
+	return CALL(-1, goCall((uintptr_t)p, (void *)values, (void *)results));
+}
+
 int fusec_save(fusec_program *p, const char *path) { return CALL(-1, goSave((uintptr_t)p, (char *)path)); }
 char *fusec_report(fusec_program *p, const char *form) { return CALL(NULL, goReport((uintptr_t)p, (char *)form)); }
 void fusec_free(void *p) { free(p); }

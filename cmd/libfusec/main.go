@@ -257,6 +257,21 @@ func goStart(h C.uintptr_t) C.int { return with(h, func(p *open) error { return 
 //export goWait
 func goWait(h C.uintptr_t) C.int { return with(h, func(p *open) error { return p.Wait() }) }
 
+//export goCall
+func goCall(h C.uintptr_t, values, results unsafe.Pointer) C.int {
+	return with(h, func(p *open) error {
+		in, err := p.Pointers(values, capi.KindInput)
+		if err != nil {
+			return err
+		}
+		out, err := p.Pointers(results, capi.KindOutput)
+		if err != nil {
+			return err
+		}
+		return p.Call(in, out)
+	})
+}
+
 //export goSave
 func goSave(h C.uintptr_t, path *C.char) C.int {
 	return with(h, func(p *open) error {

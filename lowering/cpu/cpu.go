@@ -327,6 +327,22 @@ func (e *executable) Bind(buffer int, t *graph.Tensor) error {
 	return nil
 }
 
+// BindOutput implements lowering.Executable.
+func (e *executable) BindOutput(buffer int, t *graph.Tensor) (bool, error) {
+	switch b := &e.p.Buffers[buffer]; {
+	case b.Role != lowering.Output:
+		return false, nil
+	case t == nil:
+		return false, fmt.Errorf("output %q was given no memory", b.Name)
+	case t.Type != b.Type:
+		return false, fmt.Errorf("output %q is %v; it was given memory of type %v", b.Name, b.Type, t.Type)
+	}
+	if e.tensors[buffer] != t {
+		e.set(buffer, t)
+	}
+	return true, nil
+}
+
 // thaw tells kernels that the value of a buffer has changed.
 func (e *executable) thaw(buffer int) {
 	for _, k := range e.packed[buffer] {

@@ -3,6 +3,7 @@ package capi
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -432,5 +433,112 @@ func TestKernelsRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
+	}
+}
+
+// TestCall checks runs on pointers: results in the caller's memory, also those that share memory, and that nothing of it is
+// used later.
+func TestCall(t *testing.T) {
+	p, err := Parse([]byte(`fusec graph 1 "model" {
+  x = input : f32[3,4]
+  n = input : f32[0,2]
+  s = input : f32[]
+  w = param : f32[4,2]
+  %4 = matmul x w : f32[3,2]
+  %5 = binary[fn=mul] %4 s : f32[3,2]
+  %6 = unary[fn=tanh] %5 : f32[3,2]
+  output y = %6
+  output same = %6
+  output in = x
+  output none = n
+}
+`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	r := rand.New(rand.NewPCG(1, 2))
+	x, s, w := random(r, 3, 4), random(r), random(r, 4, 2)
+	if err := p.Set("w", w); err != nil {
+		t.Fatal(err)
+	}
+	want := func() []float32 {
+		if err := p.Set("x", x); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Set("n", zeros(0, 2)); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Set("s", s); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Run(); err != nil {
+			t.Fatal(err)
+		}
+		var y Tensor
+		if err := p.Get("y", &y); err != nil {
+			t.Fatal(err)
+		}
+		return slices.Clone(values(&y))
+	}
+	first := want()
+	for i := range 3 {
+		y, same, in := zeros(3, 2), zeros(3, 2), zeros(3, 4)
+		at := s.Data
+		if i == 2 {
+			at = nil // keeps what was set
+			if err := p.Set("s", s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		results := []unsafe.Pointer{y.Data, same.Data, in.Data, nil}
+		if i == 1 {
+			results[0] = nil
+		}
+		if err := p.Call([]unsafe.Pointer{x.Data, nil, at}, results); err != nil {
+			t.Fatal(err)
+		}
+		var view Tensor
+		err := p.Get("y", &view)
+		if i == 1 {
+			if err != nil {
+				t.Fatal(err)
+			}
+			y = &view
+		} else if err == nil || !strings.Contains(err.Error(), "memory of a call") {
+			t.Errorf("Get after a call: %v", err)
+		}
+		if !slices.Equal(values(y), first) || !slices.Equal(values(same), first) || !slices.Equal(values(in), values(x)) {
+			t.Errorf("call %d: %v, %v and %v, not %v", i, values(y), values(same), values(in), first)
+		}
+	}
+	if err := p.Run(); err == nil || !strings.Contains(err.Error(), "has no value") {
+		t.Errorf("Run after a call: %v", err)
+	}
+	y := zeros(3, 2)
+	bad := unsafe.Add(y.Data, 1)
+	for message, call := range map[string][2][]unsafe.Pointer{
+		"the call has 1":     {{x.Data}, {nil, nil, nil, nil}},
+		"the call has 0":     {{x.Data, nil, s.Data}, {}},
+		"has no value":       {{nil, nil, s.Data}, {y.Data, nil, nil, nil}},
+		"\"y\", of type f32": {{x.Data, nil, s.Data}, {bad, nil, nil, nil}},
+	} {
+		if err := p.Call(call[0], call[1]); err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("%v, not %s", err, message)
+		}
+	}
+	if err := p.Call([]unsafe.Pointer{x.Data, nil, s.Data}, []unsafe.Pointer{y.Data, nil, nil, nil}); err != nil {
+		t.Fatal(err)
+	}
+	if got := want(); !slices.Equal(got, first) {
+		t.Errorf("after calls %v, not %v", got, first)
+	}
+	clear(values(y))
+	want()
+	if values(y)[0] != 0 {
+		t.Error("a run wrote into the memory of a call")
+	}
+	if _, err := p.Pointers(nil, KindInput); err == nil {
+		t.Error("a list that is NULL is taken")
 	}
 }

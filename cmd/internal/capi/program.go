@@ -50,6 +50,7 @@ type Program struct {
 	graph   *graph.Graph
 	values  [kinds][]Value
 	given   map[string]*graph.Tensor // parameters that were set
+	calls   calls
 
 	pinned runtime.Pinner
 	views  map[string]*view
@@ -212,6 +213,7 @@ func (c *Program) Set(name string, t *Tensor) error {
 		if kind == KindParameter {
 			c.given[name] = in
 		}
+		delete(c.calls.borrows, name)
 		return nil
 	})
 }
@@ -228,7 +230,9 @@ func (c *Program) Get(name string, to *Tensor) error {
 			return err
 		}
 		var t *graph.Tensor
-		if kind == KindOutput {
+		if kind == KindOutput && c.isLent(name) {
+			return fmt.Errorf("output %q was written into the memory of a call", name)
+		} else if kind == KindOutput {
 			t, err = c.program.Output(name)
 		} else {
 			t, err = c.program.State(name)
@@ -267,12 +271,12 @@ func (c *Program) show(key string, t *graph.Tensor, to *Tensor) {
 
 // Run runs the program on what was set.
 func (c *Program) Run() error {
-	return c.use(func() error { return c.program.Exec() })
+	return c.use(func() error { return c.runOwn(c.program.Exec) })
 }
 
 // Start is the first half of Run.
 func (c *Program) Start() error {
-	return c.use(func() error { return c.program.Start() })
+	return c.use(func() error { return c.runOwn(c.program.Start) })
 }
 
 // Wait is the second half of Run.

@@ -1,0 +1,3 @@
+"""PyTorch through fusec."""
+
+from ._backend import fusec_backend as backend

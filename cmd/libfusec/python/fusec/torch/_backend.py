@@ -1,0 +1,444 @@
+"""torch.compile(model, backend="fusec"): graphs of ATen's operations, forward and backward, become programs of fusec."""
+
+import collections
+import ctypes
+import functools
+import logging
+import os
+import re
+import threading
+
+import torch
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from .._library import FusecError, check, library
+from .._model import parse
+from ._aten import LOWERINGS, VIEWS
+from ._text import DTYPES, Unsupported, Value, Writer
+from . import _grads
+
+log = logging.getLogger(__name__)
+
+OPTIONS = ("freeze", "threads", "memory_budget")  # of torch.compile(…, options={…})
+MAX_SHAPES = 16  # programs that are kept for the shapes of a graph whose shapes may change
+
+
+def _tensors(v):
+    return [t for t in (v if isinstance(v, (list, tuple)) else [v]) if isinstance(t, torch.Tensor)]
+
+
+def _getitem(node):
+    return node.op == "call_function" and node.target.__name__ == "getitem"
+
+
+def _origin(node):
+    """The user's line of a node, and its name with that of its module."""
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    position = f"{os.path.basename(lines[-1][0])}:{lines[-1][1]}" if lines else ""
+    name = node.name
+    modules = node.meta.get("nn_module_stack")
+    if modules:
+        path = re.sub(r"^L\['self'\]\.?|\['([^']+)'\]|\[(\d+)\]", lambda m: "." + next((g for g in m.groups() if g), ""),
+                      str(list(modules.values())[-1][0]))
+        path = ".".join(p for p in path.split(".") if p and p != "_modules")
+        name = f"{path}.{name}" if path else name
+    return position, name
+
+
+# What fusec takes.
+
+def _dry_value(v):
+    return Value("%0", v.shape, v.dtype)
+
+
+def _write(writer, node, of):
+    """The values of a node, by the values of its operands."""
+    lowering = LOWERINGS.get(str(node.target))
+    if lowering is None:
+        raise Unsupported("there is no such operation in fusec")
+    args = torch.fx.map_arg(node.args, of)
+    kwargs = torch.fx.map_arg(dict(node.kwargs), of)
+    results = lowering(writer, node, *args, **kwargs)
+    metas = node.meta["val"]
+    if not isinstance(metas, (list, tuple)):
+        metas, results = [metas], [results]
+    found = []
+    for m, r in zip(metas, results):
+        if r is not None:
+            if r.shape != tuple(m.shape):
+                raise Unsupported(f"the result would be {list(r.shape)}, not {list(m.shape)}")
+            r = writer.cast(r, m.dtype)
+        found.append(r)
+    return found if isinstance(node.meta["val"], (list, tuple)) else found[0]
+
+
+def reason_against(node):
+    """Why a node of a graph with fixed shapes is left to PyTorch; None if fusec takes it."""
+    for v in (node.meta.get("val"), *(a.meta.get("val") for a in node.all_input_nodes)):
+        for t in _tensors(v):
+            if t.device.type != "cpu":
+                return f"a tensor on {t.device}"
+            if t.dtype not in DTYPES:
+                return f"elements of {t.dtype}"
+            if t.dim() > 8:
+                return "more than 8 axes"
+            if t.layout != torch.strided:
+                return "a sparse tensor"
+    if not _tensors(node.meta.get("val")):
+        return "no tensor"
+    try:
+        def of(a):
+            v = a.meta["val"]
+            return [_dry_value(t) for t in v] if isinstance(v, (list, tuple)) else _dry_value(v)
+
+        results = _write(Writer(), node, of)
+        if isinstance(results, list):
+            for u in node.users:
+                if not _getitem(u):
+                    return "a list of results that is used as a whole"
+                if results[u.args[1]] is None:
+                    return f"its result {u.args[1]}"
+    except Unsupported as e:
+        return str(e)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, NotImplementedError) as e:
+        return f"its arguments: {e}"
+    return None
+
+
+class _Support(OperatorSupportBase):
+    def __init__(self, reasons):
+        self.reasons = reasons
+
+    def is_node_supported(self, submodules, node):
+        if node.op != "call_function":
+            return False
+        if _getitem(node):
+            return node.args[0].op == "call_function" and self.reasons.get(node.args[0].name, "") is None
+        return self.reasons.get(node.name, "") is None
+
+
+# Memory. A tensor whose elements lie without gaps, in any order of its axes, is used in place: the graph has it in the order of
+# its memory, and transposes it.
+
+def _memory_order(t):
+    """The order of axes in which a tensor's elements are contiguous, or None."""
+    order = sorted(range(t.dim()), key=lambda a: (-t.stride(a) if t.shape[a] != 1 else 0, a))
+    # Axes of size 1 have any stride: they stay where they are as far as possible.
+    want = 1
+    for a in reversed(order):
+        if t.shape[a] != 1 and t.stride(a) != want:
+            return None
+        want *= t.shape[a]
+    return order
+
+
+def _plain(t):
+    """The order of the axes in memory, and the strides, in which a tensor like t is handed over."""
+    if t.is_contiguous() or t.numel() == 0:
+        return list(range(t.dim())), t.contiguous().stride() if t.numel() == 0 else t.stride()
+    order = _memory_order(t)
+    if order is None:
+        return list(range(t.dim())), torch.empty(t.shape, device="meta").stride()
+    return order, t.stride()
+
+
+def _inverse(perm):
+    return [perm.index(i) for i in range(len(perm))]
+
+
+class Runner(torch.nn.Module):
+    """Calls a program on tensors."""
+
+    def __init__(self, model, takes, gives, seeds, frozen):
+        super().__init__()
+        self.model, self.seeds = model, seeds
+        self.lock = threading.Lock()
+        self.takes = takes  # shape, strides of each operand that is an input; None for a frozen one
+        self.gives = gives  # shape, strides, type of each result
+        self.frozen = frozen  # position of an operand: name, and where its present value lies
+        count = len(model.inputs)
+        self._values = (ctypes.c_void_p * max(count, 1))()
+        self._results = (ctypes.c_void_p * max(len(gives), 1))()
+        self._handle = model._handle
+        self._seed = [torch.zeros((), dtype=torch.int64) for _ in seeds]
+        self._single = len(gives) == 1
+
+    def forward(self, *args):
+        values, results = self._values, self._results
+        outs = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.gives]
+        held = []
+        with self.lock:
+            i = 0
+            for position, t in enumerate(args):
+                strides = self.takes[position]
+                if strides is None:
+                    self._freeze(position, t)
+                    continue
+                if t.stride() != strides and t.numel() > 0:
+                    t = torch.empty_strided(t.shape, strides, dtype=t.dtype).copy_(t)
+                    held.append(t)
+                values[i] = t.data_ptr()
+                i += 1
+            for seed in self._seed:
+                seed.random_()
+                values[i] = seed.data_ptr()
+                i += 1
+            for i, t in enumerate(outs):
+                results[i] = t.data_ptr()
+            if library.fusec_call(self._handle, values, results):
+                check(-1)
+        return outs[0] if self._single else tuple(outs)
+
+    def _freeze(self, position, t):
+        name, order, seen = self.frozen[position]
+        now = (t.data_ptr(), t._version)
+        if seen != now:
+            self.model.set(name, t.detach().permute(order).contiguous())
+            self.frozen[position] = (name, order, now)
+
+
+def build(module, name, frozen=(), options=None):
+    """A Runner for a graph all of whose operations fusec takes. frozen are the positions of its operands that do not change."""
+    writer = Writer(name)
+    values, takes, freezes = {}, [], {}
+    outputs = gives = None
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            t = node.meta["val"]
+            order, strides = _plain(t)
+            position = len(takes)
+            kind = "param" if position in frozen else "input"
+            source = writer.unique(_source_name(node))
+            v = writer.source(kind, source, [t.shape[a] for a in order], t.dtype)
+            writer.at("", node.name)
+            values[node] = writer.transpose(v, _inverse(order))
+            takes.append(None if kind == "param" else strides)
+            if kind == "param":
+                freezes[position] = (source, order, None)
+        elif node.op == "call_function":
+            writer.at(*_origin(node))
+            if _getitem(node):
+                values[node] = values[node.args[0]][node.args[1]]
+            else:
+                values[node] = _write(writer, node, values.__getitem__)
+        elif node.op == "output":
+            outputs = node.args[0] if isinstance(node.args[0], (list, tuple)) else [node.args[0]]
+            gives = []
+            for o in outputs:
+                t = o.meta["val"]
+                order, strides = _plain(t)
+                writer.at(*_origin(o))
+                writer.output(writer.unique(o.name), writer.transpose(values[o], order))
+                gives.append((tuple(t.shape), strides, t.dtype))
+        else:
+            raise Unsupported(f"a node of kind {node.op}")
+    options = dict(options or {})
+    options.setdefault("threads", torch.get_num_threads())
+    model = parse(writer.text(), **options)
+    for constant, tensor in writer.constants:
+        model.set(constant, tensor)
+    return Runner(model, takes, gives, writer.seeds, freezes)
+
+
+def _source_name(node):
+    """The user's name of a parameter, if the graph tells."""
+    desc = node.meta.get("desc")
+    target = getattr(desc, "target", None)
+    return target if isinstance(target, str) and target else node.name
+
+
+# Graphs.
+
+Record = collections.namedtuple("Record", "phase nodes taken left programs")
+
+
+def _outside(module):
+    """Copies views that a graph gives out, so that PyTorch makes them, without moving data, of what fusec computes."""
+    graph = module.graph
+    output = next(n for n in reversed(graph.nodes) if n.op == "output")
+    copies = {}
+
+    def view(node):
+        if node not in copies:
+            if node.op != "call_function" or str(node.target) not in VIEWS or not isinstance(node.args[0], torch.fx.Node) \
+                    or _getitem(node.args[0]) and False:
+                return node
+            base = view(node.args[0])
+            with graph.inserting_before(output):
+                copy = graph.call_function(node.target, (base, *node.args[1:]), dict(node.kwargs))
+            copy.meta = dict(node.meta)
+            copy.meta["fusec_outside"] = True
+            copies[node] = copy
+        return copies[node]
+
+    output.args = torch.fx.map_arg(output.args, view)
+    graph.eliminate_dead_code()
+
+
+def compile_static(gm, phase, options, records, frozen=()):
+    """A function for a graph of ATen's operations with fixed shapes."""
+    for node in gm.graph.nodes:
+        if _getitem(node) and "val" not in node.meta:
+            node.meta["val"] = node.args[0].meta["val"][node.args[1]]
+    _outside(gm)
+    reasons = {}
+    nodes = [n for n in gm.graph.nodes if n.op == "call_function" and not _getitem(n)]
+    for n in nodes:
+        reasons[n.name] = "a view of a result" if "fusec_outside" in n.meta else reason_against(n)
+    left = [(str(n.target), *_origin(n), reasons[n.name]) for n in nodes
+            if reasons[n.name] is not None and "fusec_outside" not in n.meta]
+    programs = []
+    names = {n: i for i, n in enumerate(m for m in gm.graph.nodes if m.op == "placeholder")}
+    if any(r is None for r in reasons.values()):
+        partitioner = CapabilityBasedPartitioner(gm, _Support(reasons), allows_single_node_partition=True)
+        partitions = [p for p in partitioner.propose_partitions() if any(
+            not _getitem(n) and str(n.target) not in VIEWS for n in p.nodes)]
+        gm = partitioner.fuse_partitions(partitions, prefix="fusec_")
+        for node in list(gm.graph.nodes):
+            if node.op != "call_module" or not str(node.target).startswith("fusec_"):
+                continue
+            part = getattr(gm, node.target)
+            fixed = [i for i, a in enumerate(node.args) if names.get(a) in frozen]
+            try:
+                runner = build(part, f"{phase}.{node.target}", fixed, options)
+            except (FusecError, Unsupported) as e:
+                log.warning("a part of the %s graph is left to PyTorch: %s", phase, e)
+                left += [(str(n.target), *_origin(n), str(e)) for n in part.graph.nodes if n.op == "call_function" and not _getitem(n)]
+                continue
+            programs.append(runner)
+            delattr(gm, node.target)
+            setattr(gm, node.target, runner)
+    gm.recompile()
+    if records is not None:
+        records.append(Record(phase, len(nodes), len(nodes) - len(left) - sum("fusec_outside" in n.meta for n in nodes), left, programs))
+    return gm.forward
+
+
+class _ByShape:
+    """A graph whose shapes may change: a function for the shapes of each call, of which the last ones are kept."""
+
+    def __init__(self, gm, phase, options, records):
+        self.gm, self.phase, self.options, self.records = gm, phase, options, records
+        self.functions = collections.OrderedDict()
+
+    def __call__(self, *args):
+        key = tuple((tuple(a.shape), a.stride(), a.dtype) if isinstance(a, torch.Tensor) else a for a in args)
+        f = self.functions.get(key)
+        if f is None:
+            if len(self.functions) >= MAX_SHAPES:
+                self.functions.popitem(last=False)
+            f = self.functions[key] = self._fix(args)
+        else:
+            self.functions.move_to_end(key)
+        return f(*(a for a in args if isinstance(a, torch.Tensor)))
+
+    def _fix(self, args):
+        """The graph with the sizes of these operands."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        mode, new = FakeTensorMode(allow_non_fake_inputs=True), torch.fx.Graph()
+        given = iter(args)
+        known, made = {}, {}  # by node: the present value, and the node of the new graph or a number
+        attributes = {}
+        with mode:
+            for node in self.gm.graph.nodes:
+                if node.op == "placeholder":
+                    a = next(given)
+                    if isinstance(a, torch.Tensor):
+                        with torch.no_grad():
+                            known[node] = torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=a.device)
+                        made[node] = new.placeholder(node.name)
+                    else:
+                        known[node] = made[node] = a
+                elif node.op == "get_attr":
+                    attributes[node.target] = getattr(self.gm, node.target)
+                    known[node] = mode.from_tensor(attributes[node.target])
+                    made[node] = new.get_attr(node.target)
+                elif node.op == "call_function":
+                    known[node] = node.target(*torch.fx.map_arg(node.args, known.__getitem__),
+                                              **torch.fx.map_arg(dict(node.kwargs), known.__getitem__))
+                    if _tensors(known[node]):
+                        made[node] = new.call_function(node.target, _mapped(node.args, made), _mapped(dict(node.kwargs), made))
+                    else:
+                        made[node] = known[node]
+                elif node.op == "output":
+                    new.output(_mapped(node.args[0], made))
+                m = made.get(node)
+                if isinstance(m, torch.fx.Node):
+                    m.meta = dict(node.meta)
+                    m.meta["val"] = known[node]
+        module = torch.fx.GraphModule(attributes, new)
+        return compile_static(module, self.phase, self.options, self.records)
+
+
+def _mapped(args, made):
+    return torch.fx.node.map_aggregate(args, lambda a: made[a] if isinstance(a, torch.fx.Node) else a)
+
+
+def _dynamic(gm):
+    for node in gm.graph.nodes:
+        v = node.meta.get("val")
+        if isinstance(v, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return True
+        if any(isinstance(d, torch.SymInt) for t in _tensors(v) for d in t.shape):
+            return True
+    return False
+
+
+def _parameters(gm):
+    """The positions of a graph's operands that are parameters or buffers."""
+    positions = []
+    for i, n in enumerate(n for n in gm.graph.nodes if n.op == "placeholder"):
+        if type(n.meta.get("desc")).__name__ in ("ParamAOTInput", "BufferAOTInput"):
+            positions.append(i)
+    return positions
+
+
+def compile_graph(gm, example_inputs, *, phase, options, records=None):
+    options = dict(options)
+    freeze = options.pop("freeze", False)
+    if _dynamic(gm):
+        f = _ByShape(gm, phase, options, records)
+    else:
+        f = compile_static(gm, phase, options, records, _parameters(gm) if freeze and phase == "inference" else ())
+
+    def boxed(args):
+        args, given = list(args), args
+        given.clear()
+        out = f(*args)
+        return out if isinstance(out, (list, tuple)) else (out,)
+
+    boxed._boxed_call = True
+    return boxed
+
+
+@functools.cache
+def decompositions():
+    """ATen's operations in terms of others, without those that fusec has."""
+    table = dict(core_aten_decompositions())
+    for op in list(table):
+        if str(op) in LOWERINGS:
+            del table[op]
+    return table
+
+
+def _partition(joint, inputs, **kwargs):
+    _grads.use(joint)
+    return min_cut_rematerialization_partition(joint, inputs, **kwargs)
+
+
+def fusec_backend(gm, example_inputs, *, options=None, mode=None, records=None):
+    """The backend of torch.compile. options are freeze (parameters do not change: what follows from them is computed once, and
+    again when one has been written by a PyTorch operation), threads and memory_budget."""
+    options = dict(options or {})
+    for name in options:
+        if name not in OPTIONS:
+            raise ValueError(f"fusec has no option {name!r}; it has {', '.join(OPTIONS)}")
+    parts = {phase: functools.partial(compile_graph, phase=phase, options=options, records=records)
+             for phase in ("forward", "backward", "inference")}
+    return aot_autograd(fw_compiler=parts["forward"], bw_compiler=parts["backward"], inference_compiler=parts["inference"],
+                        decompositions=decompositions(), partition_fn=_partition)(gm, example_inputs)
