@@ -344,3 +344,46 @@ func TestSaveFails(t *testing.T) {
 		}
 	}
 }
+
+// TestSetOutput checks that runs write into memory of the caller's, and which outputs they leave to Output.
+func TestSetOutput(t *testing.T) {
+	b := graph.NewBuilder("outputs")
+	x := b.Input("x", f32(2, 3))
+	y := b.Unary(graph.Exp, x)
+	b.Output("y", y)
+	b.Output("twin", y)
+	b.Output("same", x)
+	p := compiled(t, b)
+	if err := p.Set("x", tensorOf(t, []float32{0, 1, 2, 3, 4, 5}, 2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	mine := graph.NewTensor(f32(2, 3))
+	for name, want := range map[string]bool{"y": true, "twin": false} {
+		if ok, err := p.SetOutput(name, mine); err != nil || ok != want {
+			t.Errorf("%s: %v, %v", name, ok, err)
+		}
+	}
+	if err := p.Exec(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"y", "twin"} {
+		if got, err := p.Output(name); err != nil || !got.Equal(mine) || got.Float(0) != 1 {
+			t.Errorf("%s is %v, %v", name, got, err)
+		}
+	}
+	for message, err := range map[string]error{
+		"no output": second(p.SetOutput("z", mine)), "given no memory": second(p.SetOutput("y", nil)),
+		"of type f32[3]": second(p.SetOutput("y", graph.NewTensor(f32(3)))), "holds": second(p.SetOutput("y", &graph.Tensor{Type: f32(2, 3)})),
+	} {
+		if err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("error %v, not %s", err, message)
+		}
+	}
+	b = graph.NewBuilder("reference")
+	b.Output("y", b.Unary(graph.Exp, b.Input("x", f32(2, 3))))
+	if ok, err := compiled(t, b, fusec.WithTarget("ref")).SetOutput("y", mine); ok || err != nil {
+		t.Errorf("the reference writes into the caller's memory: %v, %v", ok, err)
+	}
+}
+
+func second(_ bool, err error) error { return err }

@@ -18,7 +18,7 @@
  * Signals. The library's runtime takes SIGSEGV, SIGBUS and SIGFPE where they come from its own code, and SIGURG. Others,
  * such as SIGINT, stay with the host program. Handlers that the host installs need the flag SA_ONSTACK.
  *
- * Processes. A process that has been forked from one that used the library cannot use it: every call returns an error.
+ * Processes. A process that has been forked from one that has loaded the library cannot use it: every call returns an error.
  */
 #ifndef FUSEC_H
 #define FUSEC_H

@@ -13,11 +13,10 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static volatile int forked;
 
 static void after_fork(void) { forked = 1; }
+static void set_up(void) { pthread_key_create(&error_key, free); }
 
-static void set_up(void) {
-	pthread_key_create(&error_key, free);
-	pthread_atfork(NULL, NULL, after_fork);
-}
+// Go's runtime starts its threads when the library is loaded, so a fork counts from then on.
+__attribute__((constructor)) static void loaded(void) { pthread_atfork(NULL, NULL, after_fork); }
 
 // Takes ownership of text.
 void fusec_keep_error(char *text) {

@@ -8,6 +8,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/memlimit"
+	"fusec/lowering"
 	"fusec/lowering/cpu"
 )
 
@@ -51,5 +52,47 @@ func TestTooLarge(t *testing.T) {
 				t.Errorf("%s: error %v, want one with %q", name, err, want)
 			}
 		}
+	}
+}
+
+// TestBindOutput: runs write an output into memory that was bound to it, and a buffer of another role is not bound.
+func TestBindOutput(t *testing.T) {
+	b := graph.NewBuilder("output")
+	typ := graph.TypeOf(graph.F32, 2)
+	x := b.Input("x", typ)
+	b.Output("y", b.Unary(graph.Exp, x))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := cpu.New(cpu.Workers(1))
+	p := lowered(t, g, d)
+	e, err := d.Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := lowering.CloseWhenDropped(e, p)
+	defer o.Close()
+	in, out := graph.NewTensor(typ), graph.NewTensor(typ)
+	input, output := p.Sources(lowering.Input)[0].Buffer, p.Outputs[0].Buffer
+	if err := o.Bind(input, in); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := o.BindOutput(output, out); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := o.Run(); err != nil || out.Float(1) != 1 || o.Output(output) != out {
+		t.Errorf("%v, %v", out.Data, err)
+	}
+	if ok, err := o.BindOutput(input, out); ok || err != nil {
+		t.Errorf("an input was bound as an output: %v, %v", ok, err)
+	}
+	for want, bad := range map[string]*graph.Tensor{"no memory": nil, "of type f32[]": graph.Scalar(graph.F32, 0)} {
+		if _, err := o.BindOutput(output, bad); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, not %s", err, want)
+		}
+	}
+	if ok, err := (lowering.ExecutableDefaults{}).BindOutput(output, out); ok || err != nil {
+		t.Errorf("by default %v, %v", ok, err)
 	}
 }

@@ -96,15 +96,60 @@ static void threads(void) {
 	CHECK(strstr(fusec_error(), "missing.graph"));
 }
 
-// A child of fork gets errors, and SIGINT ends a process that uses the library.
-static void processes(void) {
+// A child of fork gets errors, whether or not its parent has called the library.
+static void forks(void) {
 	int status;
 	pid_t child = fork();
 	if (child == 0)
 		_exit(fusec_parse(model, strlen(model), NULL) != NULL || !strstr(fusec_error(), "forked"));
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	struct sigaction sa;
-	CHECK(!sigaction(SIGINT, NULL, &sa) && sa.sa_handler == SIG_DFL);
+}
+
+// Runs a model until the process is ended by a signal. It writes a byte to standard output when it has begun.
+static int endless(const char *path) {
+	static float x[360 * 64];
+	int64_t xs[] = {360, 64};
+	DLTensor tx = tensor(x, 2, xs);
+	fusec_program *p = fusec_open(path, NULL);
+	CHECK(p && !fusec_set(p, "pixels", &tx) && !fusec_run(p) && write(1, "x", 1) == 1);
+	alarm(60);
+	for (;;)
+		CHECK(!fusec_run(p));
+}
+
+// SIGINT ends a process while the library computes.
+static void interrupt(const char *self, const char *path) {
+	int out[2], status;
+	char began;
+	CHECK(!pipe(out));
+	pid_t child = fork();
+	if (child == 0) {
+		dup2(out[1], 1);
+		close(out[0]);
+		execl(self, self, path, (char *)NULL);
+		_exit(1);
+	}
+	close(out[1]);
+	CHECK(read(out[0], &began, 1) == 1 && !kill(child, SIGINT));
+	CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+	close(out[0]);
+}
+
+// Elements in the caller's memory for one run, in and out.
+static void calls(void) {
+	float x[] = {1, 2, 3, 4, 5, 6}, w[] = {1, 0, 0, 1, 0, 0}, y[4];
+	int64_t ws[] = {3, 2};
+	DLTensor tw = tensor(w, 2, ws);
+	fusec_program *p = fusec_parse(model, strlen(model), NULL);
+	const void *in[] = {x}, *crooked[] = {(char *)x + 1};
+	void *out[] = {y};
+	CHECK(p && !fusec_set(p, "w", &tw) && !fusec_call(p, in, out));
+	CHECK(y[0] > 0.7615f && y[0] < 0.7617f);
+	FAILS(fusec_call(p, crooked, out), "not aligned");
+	FAILS(fusec_call(p, NULL, out), "NULL");
+	FAILS(fusec_call(NULL, in, out), "NULL");
+	FAILS(fusec_run(p), "has no value");
+	CHECK(!fusec_close(p));
 }
 
 static long resident(void) { // in KiB
@@ -136,12 +181,17 @@ static void cycles(const char *path, int n) {
 }
 
 int main(int argc, char **argv) {
+	if (argc == 2)
+		return endless(argv[1]);
 	CHECK(argc == 3);
+	forks();
 	CHECK(strlen(fusec_version()) > 0);
 	values();
+	calls();
 	kernels();
 	threads();
 	cycles(argv[1], atoi(argv[2]));
-	processes();
+	interrupt(argv[0], argv[1]);
+	forks();
 	return 0;
 }

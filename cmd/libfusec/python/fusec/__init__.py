@@ -18,7 +18,7 @@ Arrays are those of NumPy, or any objects with __dlpack__ whose memory is on the
 read in place if their elements are contiguous. Results are arrays of NumPy.
 
 linear, attention, moe, layer_norm and rms_norm are functions on arrays, and the functions named ..._backward are their
-gradients.
+gradients. The module fusec.torch is for PyTorch: a backend of torch.compile, and these functions as operations with gradients.
 """
 
 from ._kernels import (

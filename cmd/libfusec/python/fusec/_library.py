@@ -52,6 +52,7 @@ _signatures = {  # name: result, arguments
     "fusec_set": (ctypes.c_int, [_program, _text, _tensor]),
     "fusec_get": (ctypes.c_int, [_program, _text, _tensor]),
     "fusec_run": (ctypes.c_int, [_program]),
+    "fusec_call": (ctypes.c_int, [_program, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_void_p)]),
     "fusec_save": (ctypes.c_int, [_program, _text]),
     "fusec_report": (ctypes.c_void_p, [_program, _text]),
     "fusec_free": (None, [ctypes.c_void_p]),

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from ._text import HALVES, Unsupported, compute_type, _ints
+from ._text import DTYPES, HALVES, Unsupported, Value, _ints, compute_type, memory_order
 
 LOWERINGS = {}
 VIEWS = set()  # operations that move no data
@@ -58,7 +58,8 @@ def _unary(fn):
 
 for _name, _fn in {
     "neg": "neg", "abs": "abs", "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2", "sqrt": "sqrt",
-    "rsqrt": "rsqrt", "reciprocal": "recip", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
+    "rsqrt": "rsqrt", "reciprocal": "recip", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin",
+    "acos": "acos", "atan": "atan",
     "sinh": "sinh", "cosh": "cosh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "sigmoid": "sigmoid", "tanh": "tanh",
     "erf": "erf", "relu": "relu", "silu": "silu", "square": "square",
 }.items():
@@ -195,7 +196,8 @@ def _add(w, n, x, y, alpha=1):
 
 for _names, _fn in {
     ("mul.Tensor", "mul.Scalar"): "mul", ("maximum.default",): "max", ("minimum.default",): "min",
-    ("remainder.Tensor", "remainder.Scalar"): "mod", ("fmod.Tensor", "fmod.Scalar"): "rem", ("pow.Tensor_Tensor", "pow.Scalar"): "pow",
+    ("remainder.Tensor", "remainder.Scalar"): "mod", ("fmod.Tensor", "fmod.Scalar"): "rem",
+    ("pow.Tensor_Tensor", "pow.Scalar"): "pow",
     ("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar"): "shl",
     ("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar"): "shr",
 }.items():
@@ -250,8 +252,8 @@ def _masked_fill(w, n, x, mask, v):
     return w.broadcast(w.select(mask, value(w, v, dtype), w.cast(x, dtype)), meta(n).shape)
 
 
-@lowers("aten.clone.default", "aten.lift_fresh_copy.default", "aten.alias.default", "aten.detach.default", "prims.device_put.default",
-        "aten.contiguous.default")
+@lowers("aten.clone.default", "aten.lift_fresh_copy.default", "aten.alias.default", "aten.detach.default",
+        "prims.device_put.default", "aten.contiguous.default")
 def _same(w, n, x, *args, **kwargs):
     return x
 
@@ -298,12 +300,12 @@ def _scalar_tensor(w, n, v, **kwargs):
 @lowers("aten.arange.start_step", "aten.arange.start", "aten.arange.default")
 def _arange(w, n, *args, **kwargs):
     start, end, step = {1: (0, *args, 1), 2: (*args, 1), 3: args}[len(args)]
-    return w.constant(torch.arange(start, end, step, dtype=meta(n).dtype))
+    return w.constant(torch.arange(start, end, step, dtype=meta(n).dtype, device="cpu"))
 
 
 @lowers("prims.iota.default")
 def _iota(w, n, length, *, start, step, **kwargs):
-    return w.constant(torch.arange(length, dtype=meta(n).dtype) * step + start)
+    return w.constant(torch.arange(length, dtype=meta(n).dtype, device="cpu") * step + start)
 
 
 @lowers("aten.tril.default", "aten.triu.default")
@@ -346,6 +348,26 @@ def _prod(w, n, x, dim=None, keepdim=False, *, dtype=None):
 def _any(w, n, x, dim=None, keepdim=False):
     fn = "max" if n.target._opname == "any" else "min"
     return w.with_scalar("ne", w.reduce(fn, w.cast(w.cast(x, torch.bool), torch.int32), _axes(x, dim), keepdim), 0)
+
+
+MAX_CUMSUM = 2048  # elements of an axis that is summed up; each sum is computed by itself
+
+
+@lowers("aten.cumsum.default")
+def _cumsum(w, n, x, dim, *, dtype=None):
+    x = w.cast(x, compute_type(meta(n).dtype))
+    if x.shape == ():
+        return x
+    dim, last = dim % len(x.shape), len(x.shape) - 1
+    size = x.shape[dim]
+    _only(size <= MAX_CUMSUM, f"more than {MAX_CUMSUM} elements")
+    perm = [a for a in range(last + 1) if a != dim] + [dim]
+    x = w.transpose(x, perm)
+    at = w.iota(size)
+    keep = w.binary("le", at, w.reshape(at, (size, 1)))
+    every = w.broadcast(w.reshape(x, x.shape[:-1] + (1, size)), x.shape[:-1] + (size, size))
+    sums = w.reduce("sum", w.select(keep, every, w.scalar(0, x.dtype)), [last + 1], False)
+    return w.transpose(sums, [perm.index(a) for a in range(last + 1)])
 
 
 def _variance(w, x, dim, correction, keep):
@@ -507,7 +529,7 @@ def _roll(w, n, x, shifts, dims=()):
 def _flip(w, n, x, dims):
     for d in dims:
         d %= len(x.shape)
-        x = w.gather(x, w.constant(torch.arange(x.shape[d] - 1, -1, -1)), d)
+        x = w.gather(x, w.constant(torch.arange(x.shape[d] - 1, -1, -1, device="cpu")), d)
     return x
 
 
@@ -550,6 +572,34 @@ def _slice_backward(w, n, dy, sizes, dim, start, end, step):
 def _select_backward(w, n, dy, sizes, dim, index):
     dim %= len(sizes)
     return _unslice(w, w.reshape(dy, (*sizes[:dim], 1, *sizes[dim + 1:])), dim, sizes[dim], index % sizes[dim])
+
+
+def _as_memory(w, x, like):
+    """The elements of a value in the order in which they lie in the memory of a tensor like it, which has no gaps."""
+    order = memory_order(like)
+    _only(order is not None, "strides with gaps")
+    return w.reshape(w.transpose(x, order), (x.numel(),))
+
+
+def _from_memory(w, x, size, strides):
+    """The reverse, for sizes and strides."""
+    order = memory_order(torch.empty_strided(size, strides, device="meta"))
+    _only(order is not None and math.prod(size) == x.numel(), "strides with gaps")
+    return w.transpose(w.reshape(x, [size[a] for a in order]), [order.index(a) for a in range(len(order))])
+
+
+@lowers("aten.as_strided.default")
+def _as_strided(w, n, x, size, strides, offset=None):
+    _only(not offset, "an offset")
+    return _from_memory(w, _as_memory(w, x, meta(n.args[0])), size, strides)
+
+
+@lowers("aten.as_strided_scatter.default")
+def _as_strided_scatter(w, n, x, src, size, strides, offset=None):
+    _only(not offset and math.prod(size) == x.numel(), "an offset or a part")
+    like = meta(n.args[0])
+    src = _as_memory(w, w.cast(src, x.dtype), torch.empty_strided(size, strides, device="meta"))
+    return _from_memory(w, src, like.shape, like.stride())
 
 
 # Indices.
@@ -624,7 +674,7 @@ def _flat_index(w, shape, dim, indices):
     at = w.with_scalar("mul", w.cast(indices, torch.int64), strides[dim])
     for d, size in enumerate(indices.shape):
         if d != dim and size > 1:
-            step = w.constant(torch.arange(size) * strides[d])
+            step = w.constant(torch.arange(size, device="cpu") * strides[d])
             at = w.binary("add", at, w.reshape(step, (size,) + (1,) * (len(shape) - 1 - d)))
     return w.reshape(at, (math.prod(indices.shape),))
 
@@ -1018,9 +1068,7 @@ def _batch_norm_backward(w, n, dy, x, gain, running_mean, running_var, mean, rst
 def _uniform(w, shape, dtype):
     if math.prod(shape) == 0:
         return w.broadcast(w.scalar(0, dtype), shape)
-    from ._text import DTYPES
     name = w._line(f"= random[dist=uniform b=1] {w.seed().name} : {DTYPES[dtype]}{_ints(shape)}{w.origin}")
-    from ._text import Value
     return Value(name, shape, dtype)
 
 

@@ -12,13 +12,14 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from .._library import FusecError, check, library
 from .._model import parse
 from ._aten import LOWERINGS, VIEWS
-from ._text import DTYPES, Unsupported, Value, Writer
+from ._text import DTYPES, Unsupported, Value, Writer, memory_order
 from . import _grads
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,14 @@ def _getitem(node):
     return node.op == "call_function" and node.target.__name__ == "getitem"
 
 
+def _path(source):
+    """The name of a module or parameter in the user's words, for Dynamo's: L['self']._modules['0']._parameters['weight'] is
+    0.weight."""
+    source = re.sub(r"^L\[['\"](self|fn|args|kwargs)['\"]\]", "", source)
+    parts = re.split(r"[^\w]+", re.sub(r"\b_(modules|parameters|buffers)\b", ".", source))
+    return ".".join(p for p in parts if p)
+
+
 def _origin(node):
     """The user's line of a node, and its name with that of its module."""
     lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
@@ -42,9 +51,7 @@ def _origin(node):
     name = node.name
     modules = node.meta.get("nn_module_stack")
     if modules:
-        path = re.sub(r"^L\['self'\]\.?|\['([^']+)'\]|\[(\d+)\]", lambda m: "." + next((g for g in m.groups() if g), ""),
-                      str(list(modules.values())[-1][0]))
-        path = ".".join(p for p in path.split(".") if p and p != "_modules")
+        path = _path(str(list(modules.values())[-1][0]))
         name = f"{path}.{name}" if path else name
     return position, name
 
@@ -124,29 +131,17 @@ class _Support(OperatorSupportBase):
 # Memory. A tensor whose elements lie without gaps, in any order of its axes, is used in place: the graph has it in the order of
 # its memory, and transposes it.
 
-def _memory_order(t):
-    """The order of axes in which a tensor's elements are contiguous, or None."""
-    order = sorted(range(t.dim()), key=lambda a: (-t.stride(a) if t.shape[a] != 1 else 0, a))
-    # Axes of size 1 have any stride: they stay where they are as far as possible.
-    want = 1
-    for a in reversed(order):
-        if t.shape[a] != 1 and t.stride(a) != want:
-            return None
-        want *= t.shape[a]
-    return order
-
-
-def _plain(t):
+def plain(t):
     """The order of the axes in memory, and the strides, in which a tensor like t is handed over."""
     if t.is_contiguous() or t.numel() == 0:
         return list(range(t.dim())), t.contiguous().stride() if t.numel() == 0 else t.stride()
-    order = _memory_order(t)
+    order = memory_order(t)
     if order is None:
         return list(range(t.dim())), torch.empty(t.shape, device="meta").stride()
     return order, t.stride()
 
 
-def _inverse(perm):
+def inverse(perm):
     return [perm.index(i) for i in range(len(perm))]
 
 
@@ -164,12 +159,12 @@ class Runner(torch.nn.Module):
         self._values = (ctypes.c_void_p * max(count, 1))()
         self._results = (ctypes.c_void_p * max(len(gives), 1))()
         self._handle = model._handle
-        self._seed = [torch.zeros((), dtype=torch.int64) for _ in seeds]
+        self._seed = [torch.zeros((), dtype=torch.int64, device="cpu") for _ in seeds]
         self._single = len(gives) == 1
 
     def forward(self, *args):
         values, results = self._values, self._results
-        outs = [torch.empty_strided(shape, strides, dtype=dtype) for shape, strides, dtype in self.gives]
+        outs = [torch.empty_strided(shape, strides, dtype=dtype, device="cpu") for shape, strides, dtype in self.gives]
         held = []
         with self.lock:
             i = 0
@@ -179,7 +174,7 @@ class Runner(torch.nn.Module):
                     self._freeze(position, t)
                     continue
                 if t.stride() != strides and t.numel() > 0:
-                    t = torch.empty_strided(t.shape, strides, dtype=t.dtype).copy_(t)
+                    t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device="cpu").copy_(t)
                     held.append(t)
                 values[i] = t.data_ptr()
                 i += 1
@@ -195,13 +190,13 @@ class Runner(torch.nn.Module):
 
     def _freeze(self, position, t):
         name, order, seen = self.frozen[position]
-        now = (t.data_ptr(), t._version)
-        if seen != now:
+        now = (t.data_ptr(), None if t.is_inference() else t._version)
+        if seen != now or t.is_inference():  # whose versions PyTorch does not count
             self.model.set(name, t.detach().permute(order).contiguous())
             self.frozen[position] = (name, order, now)
 
 
-def build(module, name, frozen=(), options=None):
+def build(module, name, frozen=(), options=None, names=()):
     """A Runner for a graph all of whose operations fusec takes. frozen are the positions of its operands that do not change."""
     writer = Writer(name)
     values, takes, freezes = {}, [], {}
@@ -209,13 +204,13 @@ def build(module, name, frozen=(), options=None):
     for node in module.graph.nodes:
         if node.op == "placeholder":
             t = node.meta["val"]
-            order, strides = _plain(t)
+            order, strides = plain(t)
             position = len(takes)
             kind = "param" if position in frozen else "input"
-            source = writer.unique(_source_name(node))
+            source = writer.unique(_source_name(node, names))
             v = writer.source(kind, source, [t.shape[a] for a in order], t.dtype)
             writer.at("", node.name)
-            values[node] = writer.transpose(v, _inverse(order))
+            values[node] = writer.transpose(v, inverse(order))
             takes.append(None if kind == "param" else strides)
             if kind == "param":
                 freezes[position] = (source, order, None)
@@ -230,7 +225,7 @@ def build(module, name, frozen=(), options=None):
             gives = []
             for o in outputs:
                 t = o.meta["val"]
-                order, strides = _plain(t)
+                order, strides = plain(t)
                 writer.at(*_origin(o))
                 writer.output(writer.unique(o.name), writer.transpose(values[o], order))
                 gives.append((tuple(t.shape), strides, t.dtype))
@@ -244,16 +239,31 @@ def build(module, name, frozen=(), options=None):
     return Runner(model, takes, gives, writer.seeds, freezes)
 
 
-def _source_name(node):
-    """The user's name of a parameter, if the graph tells."""
-    desc = node.meta.get("desc")
-    target = getattr(desc, "target", None)
-    return target if isinstance(target, str) and target else node.name
+def _source_name(node, names):
+    """The user's name of an operand, if it is one of the model's, whose names are given."""
+    index = getattr(node.meta.get("desc"), "idx", None)
+    return names[index] if isinstance(index, int) and index < len(names) and names[index] else node.name
+
+
+def _source_names(gm):
+    """What the user calls the operands of Dynamo's graph."""
+    names = []
+    for n in gm.graph.nodes:
+        if n.op == "placeholder":
+            source = getattr(n, "_dynamo_source", None) or getattr(n.meta.get("grapharg"), "source", None)
+            name = getattr(source, "name", "")
+            names.append(_path(name() if callable(name) else name) or n.name)
+    return names
 
 
 # Graphs.
 
 Record = collections.namedtuple("Record", "phase nodes taken left programs")
+
+
+def _divides(node):
+    """Whether a node gives a list of views."""
+    return str(node.target) in ("aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int")
 
 
 def _outside(module):
@@ -264,11 +274,14 @@ def _outside(module):
 
     def view(node):
         if node not in copies:
-            if node.op != "call_function" or str(node.target) not in VIEWS or not isinstance(node.args[0], torch.fx.Node) \
-                    or _getitem(node.args[0]) and False:
+            if node.op != "call_function" or not (str(node.target) in VIEWS or _getitem(node) and _divides(node.args[0])):
                 return node
-            base = view(node.args[0])
+            whole = node.args[0]
+            base = view(whole.args[0] if _getitem(node) else whole)
             with graph.inserting_before(output):
+                if _getitem(node):
+                    base = graph.call_function(whole.target, (base, *whole.args[1:]), dict(whole.kwargs))
+                    base.meta = {**whole.meta, "fusec_outside": True}
                 copy = graph.call_function(node.target, (base, *node.args[1:]), dict(node.kwargs))
             copy.meta = dict(node.meta)
             copy.meta["fusec_outside"] = True
@@ -279,9 +292,16 @@ def _outside(module):
     graph.eliminate_dead_code()
 
 
-def compile_static(gm, phase, options, records, frozen=()):
+def compile_static(gm, phase, options, records, frozen=(), names=()):
     """A function for a graph of ATen's operations with fixed shapes."""
+    with unset_fake_temporarily():  # constants are tensors with elements
+        return _compile_static(gm, phase, options, records, frozen, names)
+
+
+def _compile_static(gm, phase, options, records, frozen, names):
     for node in gm.graph.nodes:
+        if node.op == "get_attr" and "val" not in node.meta:
+            node.meta["val"] = getattr(gm, node.target)
         if _getitem(node) and "val" not in node.meta:
             node.meta["val"] = node.args[0].meta["val"][node.args[1]]
     _outside(gm)
@@ -292,7 +312,7 @@ def compile_static(gm, phase, options, records, frozen=()):
     left = [(str(n.target), *_origin(n), reasons[n.name]) for n in nodes
             if reasons[n.name] is not None and "fusec_outside" not in n.meta]
     programs = []
-    names = {n: i for i, n in enumerate(m for m in gm.graph.nodes if m.op == "placeholder")}
+    positions = {n.name: i for i, n in enumerate(m for m in gm.graph.nodes if m.op == "placeholder")}
     if any(r is None for r in reasons.values()):
         partitioner = CapabilityBasedPartitioner(gm, _Support(reasons), allows_single_node_partition=True)
         partitions = [p for p in partitioner.propose_partitions() if any(
@@ -302,19 +322,21 @@ def compile_static(gm, phase, options, records, frozen=()):
             if node.op != "call_module" or not str(node.target).startswith("fusec_"):
                 continue
             part = getattr(gm, node.target)
-            fixed = [i for i, a in enumerate(node.args) if names.get(a) in frozen]
+            fixed = [i for i, a in enumerate(node.args) if positions.get(a.name) in frozen]
             try:
-                runner = build(part, f"{phase}.{node.target}", fixed, options)
+                runner = build(part, f"{phase}.{node.target}", fixed, options, names if phase != "backward" else ())
             except (FusecError, Unsupported) as e:
                 log.warning("a part of the %s graph is left to PyTorch: %s", phase, e)
-                left += [(str(n.target), *_origin(n), str(e)) for n in part.graph.nodes if n.op == "call_function" and not _getitem(n)]
+                left += [(str(n.target), *_origin(n), str(e)) for n in part.graph.nodes
+                         if n.op == "call_function" and not _getitem(n)]
                 continue
             programs.append(runner)
             delattr(gm, node.target)
             setattr(gm, node.target, runner)
     gm.recompile()
     if records is not None:
-        records.append(Record(phase, len(nodes), len(nodes) - len(left) - sum("fusec_outside" in n.meta for n in nodes), left, programs))
+        count = sum("fusec_outside" not in n.meta for n in nodes)
+        records.append(Record(phase, count, count - len(left), left, programs))
     return gm.forward
 
 
@@ -338,8 +360,6 @@ class _ByShape:
 
     def _fix(self, args):
         """The graph with the sizes of these operands."""
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
         mode, new = FakeTensorMode(allow_non_fake_inputs=True), torch.fx.Graph()
         given = iter(args)
         known, made = {}, {}  # by node: the present value, and the node of the new graph or a number
@@ -395,16 +415,20 @@ def _parameters(gm):
     for i, n in enumerate(n for n in gm.graph.nodes if n.op == "placeholder"):
         if type(n.meta.get("desc")).__name__ in ("ParamAOTInput", "BufferAOTInput"):
             positions.append(i)
+    if not positions:
+        context = torch._guards.TracingContext.try_get()
+        if context is not None and context.fw_metadata is not None:
+            positions = list(context.fw_metadata.static_input_indices)
     return positions
 
 
-def compile_graph(gm, example_inputs, *, phase, options, records=None):
+def compile_graph(gm, example_inputs, *, phase, options, records=None, names=()):
     options = dict(options)
     freeze = options.pop("freeze", False)
     if _dynamic(gm):
         f = _ByShape(gm, phase, options, records)
     else:
-        f = compile_static(gm, phase, options, records, _parameters(gm) if freeze and phase == "inference" else ())
+        f = compile_static(gm, phase, options, records, _parameters(gm) if freeze and phase == "inference" else (), names)
 
     def boxed(args):
         args, given = list(args), args
@@ -438,7 +462,7 @@ def fusec_backend(gm, example_inputs, *, options=None, mode=None, records=None):
     for name in options:
         if name not in OPTIONS:
             raise ValueError(f"fusec has no option {name!r}; it has {', '.join(OPTIONS)}")
-    parts = {phase: functools.partial(compile_graph, phase=phase, options=options, records=records)
+    parts = {phase: functools.partial(compile_graph, phase=phase, options=options, records=records, names=_source_names(gm))
              for phase in ("forward", "backward", "inference")}
     return aot_autograd(fw_compiler=parts["forward"], bw_compiler=parts["backward"], inference_compiler=parts["inference"],
                         decompositions=decompositions(), partition_fn=_partition)(gm, example_inputs)

@@ -36,6 +36,18 @@ def compute_type(dtype):
     return torch.float32 if dtype in HALVES else dtype
 
 
+def memory_order(t):
+    """The order of axes in which a tensor's elements are contiguous, or None."""
+    order = sorted(range(t.dim()), key=lambda a: (-t.stride(a) if t.shape[a] != 1 else 0, a))
+    # Axes of size 1 have any stride: they stay where they are as far as possible.
+    want = 1
+    for a in reversed(order):
+        if t.shape[a] != 1 and t.stride(a) != want:
+            return None
+        want *= t.shape[a]
+    return order
+
+
 def _ints(list_):
     return "[" + ",".join(str(int(i)) for i in list_) + "]"
 
@@ -52,7 +64,7 @@ def number(v, dtype):
     if math.isinf(v):
         return "inf" if v > 0 else "-inf"
     if dtype != torch.float64:
-        v = torch.tensor(v, dtype=torch.float64).to(dtype).item()
+        v = torch.tensor(v, dtype=torch.float64, device="cpu").to(dtype).item()
         if math.isinf(v):
             return "inf" if v > 0 else "-inf"
     return repr(v)
@@ -62,7 +74,7 @@ class Writer:
     """Writes a graph line by line. constants are parameters that are set once: pairs of a name and a tensor."""
 
     def __init__(self, name="torch"):
-        self.lines = [f"fusec graph 1 {json.dumps(name)} {{"]
+        self.name, self.lines = name, []
         self.count = 0
         self.origin = ""
         self.constants = []
@@ -74,8 +86,8 @@ class Writer:
         """Sets the place and the name, in the user's program, of what follows."""
         self.origin = f" @ {json.dumps(position)} {json.dumps(name)}" if position else f" for {json.dumps(name)}"
 
-    def text(self):
-        return "\n".join(self.lines) + "\n}\n"
+    def text(self, version=1):
+        return "\n".join([f"fusec graph {version} {json.dumps(self.name)} {{", *self.lines, "}\n"])
 
     def _line(self, text):
         name = f"%{self.count}"
@@ -131,7 +143,7 @@ class Writer:
         return self.source("param", name, tensor.shape, tensor.dtype)
 
     def iota(self, n, dtype=torch.int64):
-        return self.constant(torch.arange(n, dtype=dtype))
+        return self.constant(torch.arange(n, dtype=dtype, device="cpu"))
 
     def seed(self):
         """A number that differs in each run."""
