@@ -12,7 +12,7 @@ other devices; explain(model, *inputs) names it. Options, by torch.compile(…, 
     memory_budget=2**20     bytes for temporary values
 
 linear, attention, moe, layer_norm and rms_norm are operations of their own, with gradients, for f32 and f64. They are known to
-torch.compile and torch.export by the names torch.ops.fusec.….
+torch.compile by the names torch.ops.fusec.….
 """
 
 from ._backend import fusec_backend as backend
