@@ -225,15 +225,7 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 		return p, err
 	}
 	p.outputs = make(map[string]int, len(p.program.Outputs))
-	seen := map[int]bool{}
 	for _, o := range p.program.Outputs {
-		if seen[o.Buffer] {
-			if p.twins == nil {
-				p.twins = map[string]bool{}
-			}
-			p.twins[o.Name] = true
-		}
-		seen[o.Buffer] = true
 		p.outputs[o.Name] = o.Buffer
 	}
 	read := make([]bool, len(p.program.Buffers))

@@ -27,7 +27,6 @@ type Program struct {
 	took    time.Duration
 	named   map[string]int                                                           // Input, Param and State buffers by name
 	outputs map[string]int                                                           // buffers of outputs by name
-	twins   map[string]bool                                                          // outputs whose buffer an output before them has
 	unread  map[string]graph.Type                                                    // sources of the graph that no output needs
 	own     map[int]*graph.Tensor                                                    // what a run may change: state, and parameters that the graph updates; nil until set
 	ahead   map[int]*graph.Tensor                                                    // what Prefetch copied, on devices that do not copy by themselves
@@ -122,8 +121,7 @@ func (p *Program) Output(name string) (*graph.Tensor, error) {
 }
 
 // SetOutput gives a named output its memory: from the next run on, runs write into t, as they do with inputs without a copy.
-// It reports false if the device has memory of its own, and where the output is a value that was set, or shares its memory with
-// an output of another name: [Program.Output] has the value then.
+// It reports false if the device has memory of its own: [Program.Output] has the value then.
 func (p *Program) SetOutput(name string, t *graph.Tensor) (bool, error) {
 	buffer, ok := p.outputs[name]
 	if !ok {
@@ -133,9 +131,6 @@ func (p *Program) SetOutput(name string, t *graph.Tensor) (bool, error) {
 		if err := t.Check(); err != nil {
 			return false, fmt.Errorf("memory of output %q: %w", name, err)
 		}
-	}
-	if p.twins[name] {
-		return false, nil
 	}
 	return p.exe.BindOutput(buffer, t)
 }

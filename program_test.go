@@ -357,19 +357,23 @@ func TestSetOutput(t *testing.T) {
 	if err := p.Set("x", tensorOf(t, []float32{0, 1, 2, 3, 4, 5}, 2, 3)); err != nil {
 		t.Fatal(err)
 	}
-	mine := graph.NewTensor(f32(2, 3))
-	for name, want := range map[string]bool{"y": true, "twin": false} {
-		if ok, err := p.SetOutput(name, mine); err != nil || ok != want {
+	mine, twin, same := graph.NewTensor(f32(2, 3)), graph.NewTensor(f32(2, 3)), graph.NewTensor(f32(2, 3))
+	memory := map[string]*graph.Tensor{"y": mine, "twin": twin, "same": same}
+	for name, of := range memory {
+		if ok, err := p.SetOutput(name, of); err != nil || !ok {
 			t.Errorf("%s: %v, %v", name, ok, err)
 		}
 	}
 	if err := p.Exec(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"y", "twin"} {
-		if got, err := p.Output(name); err != nil || !got.Equal(mine) || got.Float(0) != 1 {
+	for name, of := range memory {
+		if got, err := p.Output(name); err != nil || got != of {
 			t.Errorf("%s is %v, %v", name, got, err)
 		}
+	}
+	if mine.Float(0) != 1 || !twin.Equal(mine) || same.Float(5) != 5 {
+		t.Errorf("outputs %v, %v and %v", mine.Data, twin.Data, same.Data)
 	}
 	for message, err := range map[string]error{
 		"no output": second(p.SetOutput("z", mine)), "given no memory": second(p.SetOutput("y", nil)),

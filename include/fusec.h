@@ -131,9 +131,8 @@ FUSEC_API int fusec_wait(fusec_program *);
 /*
  * Runs the program once on elements that lie contiguously in row-major order, aligned to their size: values has a pointer for
  * each input, results one for each output, in the order of fusec_describe. An input whose pointer is NULL keeps the value that it
- * was set; an output whose pointer is NULL is left to fusec_get. Nothing is copied, except for outputs that are equal to an input
- * or to another output, and those of targets other than cpu. The memory is not used after the call: fusec_run needs the inputs
- * to be set again.
+ * was set; an output whose pointer is NULL is left to fusec_get. Target cpu computes in this memory; others copy. The memory is
+ * not used after the call: fusec_run needs the inputs to be set again.
  */
 FUSEC_API int fusec_call(fusec_program *, const void *const *values, void *const *results);
 
