@@ -71,7 +71,6 @@ var three = map[string]encoding{
 	"fmax":   {0x4e20f400, floating, false},
 	"fmin":   {0x4ea0f400, floating, false},
 	"fmaxnm": {0x4e20c400, floating, false},
-	"fminnm": {0x4ea0c400, floating, false},
 	"faddp":  {0x6e20d400, floating, false},
 	"fcmeq":  {0x4e20e400, floating, false},
 	"fcmge":  {0x6e20e400, floating, false},
@@ -79,7 +78,6 @@ var three = map[string]encoding{
 	"add":    {0x4e208400, integer, false},
 	"sub":    {0x6e208400, integer, false},
 	"smax":   {0x4e206400, integer, false},
-	"umax":   {0x6e206400, integer, false},
 	"umin":   {0x6e206c00, integer, false},
 	"cmeq":   {0x6e208c00, integer, false},
 	"cmhs":   {0x6e203c00, integer, false},
@@ -89,7 +87,6 @@ var three = map[string]encoding{
 	"eor":    {0x6e201c00, logical, false},
 	"bsl":    {0x6e601c00, logical, true},
 	"bit":    {0x6ea01c00, logical, true},
-	"bif":    {0x6ee01c00, logical, true},
 	"zip1":   {0x4e003800, integer, false},
 	"zip2":   {0x4e007800, integer, false},
 	"uzp1":   {0x4e001800, integer, false},
@@ -106,14 +103,13 @@ var two = map[string]encoding{
 	"frintn": {0x4e218800, floating, false},
 	"frintm": {0x4e219800, floating, false},
 	"frintp": {0x4ea18800, floating, false},
-	"frintz": {0x4ea19800, floating, false},
 	"scvtf":  {0x4e21d800, floating, false},
 	"ucvtf":  {0x6e21d800, floating, false},
 	"mvn":    {0x6e205800, logical, false},
 }
 
 // shifts has the shifts by a number of bits.
-var shifts = map[string]uint32{"shl": 0x4f005400, "ushr": 0x6f000400, "sshr": 0x4f000400}
+var shifts = map[string]uint32{"shl": 0x4f005400, "sshr": 0x4f000400}
 
 // A change is an instruction whose destination has another arrangement than its sources.
 type change struct {
@@ -132,7 +128,6 @@ var changes = map[string]change{
 	"fcvtn2.s": {0x4e616800, S4, D2, 1, true},
 	"xtn.b":    {0x0e212800, B8, H8, 1, false},
 	"xtn.h":    {0x0e612800, H4, S4, 1, false},
-	"xtn.s":    {0x0ea12800, S2, D2, 1, false},
 	"xtn2.h":   {0x4e612800, H8, S4, 1, true},
 	"uxtl.h":   {0x2f08a400, H8, B8, 1, false},
 	"uxtl.s":   {0x2f10a400, S4, H4, 1, false},
@@ -142,17 +137,11 @@ var changes = map[string]change{
 	"uxtl2.d":  {0x6f20a400, D2, S4, 1, false},
 	"umull.d":  {0x2ea0c000, D2, S2, 2, false},
 	"umull2.d": {0x6ea0c000, D2, S4, 2, false},
-	"addhn.s":  {0x0ea04000, S2, D2, 2, false},
-	"udot.s":   {0x6e809400, S4, B16, 2, true},
-	"sdot.s":   {0x4e809400, S4, B16, 2, true},
-	"uaddlp.s": {0x6e602800, S4, H8, 1, false},
 }
 
 // byElement has the instructions whose second source is one lane of a register.
 var byElement = map[string]encoding{
 	"fmla": {0x4f801000, floating, true},
-	"fmls": {0x4f805000, floating, true},
-	"fmul": {0x4f809000, floating, false},
 }
 
 // registers puts the numbers of registers into an instruction.

@@ -38,7 +38,7 @@ func (g *generator) neonWidth(like *width, a arm64.Arrangement) *width {
 		g.fn.Load(ops[1], ops[0])
 	}
 	w.round = func(mode, x, dst Op) {
-		names := map[Op]string{Imm(roundEven): "frintn", Imm(roundFloor): "frintm", Imm(roundCeil): "frintp", Imm(roundTrunc): "frintz"}
+		names := map[Op]string{Imm(roundEven): "frintn", Imm(roundFloor): "frintm", Imm(roundCeil): "frintp"}
 		g.fn.Two(names[mode], a, dst, x)
 	}
 	w.blend = func(mask, yes, no, dst Op) {
