@@ -18,16 +18,17 @@ func (AllReduce) OpName() string { return "all_reduce" }
 
 func inferAllReduce(op Op, args []Type) ([]Type, error) {
 	f, t := op.(AllReduce).Fn, args[0]
-	switch f {
-	case Sum, Mean, MaxOf, MinOf:
-	default:
-		return nil, fmt.Errorf("%v is not a reduction of a group: want sum, mean, max or min", f)
+	if f >= endReduce {
+		return nil, fmt.Errorf("unknown reduction %d", f)
 	}
-	if t.DType == Bool || f == Mean && !t.DType.IsReal() {
-		return nil, fmt.Errorf("%v of %v", f, t.DType)
+	if !f.Info().OfGroup {
+		return nil, fmt.Errorf("%v is not a reduction of a group: want sum, mean, max or min", f)
 	}
 	if err := wantComputed(t); err != nil {
 		return nil, fmt.Errorf("%v %w", f, err)
+	}
+	if !f.Info().Of.Has(t.DType) {
+		return nil, fmt.Errorf("%v of %v", f, t.DType)
 	}
 	return one(args, t)
 }
@@ -36,7 +37,7 @@ func inferAllReduce(op Op, args []Type) ([]Type, error) {
 // shared among the participants that reach it.
 func gradAllReduce(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	f, x, dy := n.Op.(AllReduce).Fn, n.Args[0], dys[0]
-	if f == Sum || f == Mean {
+	if f.Info().Bound == OfTerms {
 		return []*Node{b.Add(AllReduce{f}, dy)}, nil
 	}
 	hit := b.Add(Cast{x.Type.DType}, b.Binary(Eq, x, n))

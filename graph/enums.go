@@ -19,37 +19,6 @@ var slopes = [...]string{"left", "right", "mean"}
 // String gives the slope's name in the text form.
 func (s Slope) String() string { return slopes[s] }
 
-// ReduceFn is how a Reduce combines elements.
-type ReduceFn uint8
-
-// The reductions. Of no elements: Sum 0, Mean NaN, Prod 1, MaxOf −Inf, MinOf +Inf.
-const (
-	Sum ReduceFn = iota
-	Mean
-	Prod
-	MaxOf
-	MinOf
-)
-
-var reduceFns = [...]string{"sum", "mean", "prod", "max", "min"}
-
-// String gives the reduction's name in the text form.
-func (f ReduceFn) String() string { return reduceFns[f] }
-
-// PoolFn is how a Pool combines the elements of a window.
-type PoolFn uint8
-
-// The pools.
-const (
-	MaxPool PoolFn = iota
-	AvgPool
-)
-
-var poolFns = [...]string{"max", "avg"}
-
-// String gives the pool's name in the text form.
-func (f PoolFn) String() string { return poolFns[f] }
-
 // ImageLayout is the order of the axes of images [N,C,H,W] and filters [O,C/G,KH,KW] of a convolution or a pool.
 type ImageLayout uint8
 
@@ -143,18 +112,6 @@ func parseEnum[T ~uint8](s string, names func(T) string, n int) (T, error) {
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Slope) UnmarshalText(b []byte) (err error) {
 	*s, err = parseEnum(string(b), Slope.String, len(slopes))
-	return
-}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (f *ReduceFn) UnmarshalText(b []byte) (err error) {
-	*f, err = parseEnum(string(b), ReduceFn.String, len(reduceFns))
-	return
-}
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (f *PoolFn) UnmarshalText(b []byte) (err error) {
-	*f, err = parseEnum(string(b), PoolFn.String, len(poolFns))
 	return
 }
 

@@ -63,13 +63,14 @@ func gradPool(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	return []*Node{b.Add(PoolGrad(n.Op.(Pool)), n.Args[0], dys[0])}, nil
 }
 
-// gradPoolGrad is the gradient for dy of PoolGrad(x, dy), which is linear in it: the mean of the windows, or the
-// element at the first maximum of each window. For x it is 0 almost everywhere.
+// gradPoolGrad is the gradient for dy. For x it is 0 almost everywhere.
 func gradPoolGrad(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
-	op, x, dx := n.Op.(PoolGrad), n.Args[0], dys[0]
-	if op.Fn == AvgPool {
-		return []*Node{nil, b.Add(Pool(op), dx)}, nil
-	}
+	return []*Node{nil, n.Op.(PoolGrad).Fn.Info().GradGrad(b, n, dys[0])}, nil
+}
+
+// firstMaximum is, of each window, the element of dx at the first maximum of x.
+func firstMaximum(b *Builder, n, dx *Node) *Node {
+	op, x := n.Op.(PoolGrad), n.Args[0]
 	turn := func(t *Node, from, to ImageLayout) *Node {
 		if from == to {
 			return t
@@ -97,7 +98,7 @@ func gradPoolGrad(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	first := b.Reduce(MinOf, b.Add(Select{}, hit, place, b.Scalar(x.Type.DType, float64(k))), true, 4)
 	chosen := b.Binary(Eq, place, b.Expand(first, axis, shape))
 	r := b.Reduce(Sum, b.Add(Select{}, chosen, windows(dx, 0), b.Scalar(x.Type.DType, 0)), false, 4)
-	return []*Node{nil, turn(r, NHWC, op.Layout)}, nil
+	return turn(r, NHWC, op.Layout)
 }
 
 // maxPool bounds the windows of pools that are larger than the image.
@@ -105,6 +106,9 @@ const maxPool = 1 << 16
 
 func inferPool(op Op, args []Type) ([]Type, error) {
 	p, s := op.(Pool), args[0].Shape
+	if p.Fn >= endPool {
+		return nil, fmt.Errorf("unknown pool %d", p.Fn)
+	}
 	if err := wantFloat(args[0]); err != nil {
 		return nil, err
 	}

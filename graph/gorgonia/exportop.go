@@ -1,6 +1,7 @@
 package gorgonia
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -293,6 +294,43 @@ func (e *exporter) cut(x *gorg.Node, axis, start, size int) (*gorg.Node, error) 
 	return e.reshape(y, s...)
 }
 
+// reduceForm writes a reduction of the rows of a matrix of cols columns, or says why Gorgonia has none.
+type reduceForm struct {
+	write   func(e *exporter, x *gorg.Node, d graph.DType, cols int) (*gorg.Node, error)
+	refused string
+}
+
+var reductions = map[graph.ReduceFn]reduceForm{
+	graph.Sum: {write: func(_ *exporter, x *gorg.Node, _ graph.DType, _ int) (*gorg.Node, error) { return gorg.Sum(x, 1) }},
+	graph.Mean: {write: func(e *exporter, x *gorg.Node, d graph.DType, cols int) (*gorg.Node, error) {
+		return chain(x, func(x *gorg.Node) (*gorg.Node, error) { return gorg.Sum(x, 1) },
+			func(x *gorg.Node) (*gorg.Node, error) { return gorg.HadamardDiv(x, e.scalar(d, float64(cols))) })
+	}},
+	graph.MaxOf: {write: func(_ *exporter, x *gorg.Node, _ graph.DType, _ int) (*gorg.Node, error) { return gorg.Max(x, 1) }},
+	graph.MinOf: {write: func(e *exporter, x *gorg.Node, d graph.DType, _ int) (*gorg.Node, error) {
+		x, err := e.own(x, d)
+		if err != nil {
+			return nil, err
+		}
+		return chain(x, gorg.Neg, func(x *gorg.Node) (*gorg.Node, error) { return gorg.Max(x, 1) }, gorg.Neg)
+	}},
+	graph.Prod: {refused: "it has no products of many numbers"},
+}
+
+// pools are Gorgonia's pools of square padding.
+var pools = map[graph.PoolFn]func(e *exporter, op graph.Pool, x *gorg.Node, to graph.Type) (*gorg.Node, error){
+	graph.MaxPool: func(_ *exporter, op graph.Pool, x *gorg.Node, _ graph.Type) (*gorg.Node, error) {
+		return gorg.MaxPool2D(x, op.Kernel.Slice(), op.Pad.Slice()[:2], op.Stride.Slice())
+	},
+	graph.AvgPool: (*exporter).meanPool,
+}
+
+func init() {
+	if err := errors.Join(graph.CheckReductions("graph/gorgonia", reductions), graph.CheckPools("graph/gorgonia", pools)); err != nil {
+		panic(err)
+	}
+}
+
 // reduce moves the axes to the end and reduces a matrix along its rows, the form that Gorgonia gets right.
 func (e *exporter) reduce(op graph.Reduce, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
 	s, d := n.Args[0].Type.Shape, n.Type.DType
@@ -309,22 +347,11 @@ func (e *exporter) reduce(op graph.Reduce, x *gorg.Node, n *graph.Node) (*gorg.N
 	if x, err = e.reshape(x, rows, cols); err != nil {
 		return nil, err
 	}
-	switch op.Fn {
-	case graph.Sum:
-		x, err = gorg.Sum(x, 1)
-	case graph.Mean:
-		x, err = chain(x, func(x *gorg.Node) (*gorg.Node, error) { return gorg.Sum(x, 1) },
-			func(x *gorg.Node) (*gorg.Node, error) { return gorg.HadamardDiv(x, e.scalar(d, float64(cols))) })
-	case graph.MaxOf:
-		x, err = gorg.Max(x, 1)
-	case graph.MinOf:
-		x, err = e.own(x, d)
-		if err == nil {
-			x, err = chain(x, gorg.Neg, func(x *gorg.Node) (*gorg.Node, error) { return gorg.Max(x, 1) }, gorg.Neg)
-		}
-	default:
-		return nil, fmt.Errorf("no reduction %v in Gorgonia", op.Fn)
+	form := reductions[op.Fn]
+	if form.refused != "" {
+		return nil, fmt.Errorf("no reduction %v in Gorgonia: %s", op.Fn, form.refused)
 	}
+	x, err = form.write(e, x, d, cols)
 	if err != nil {
 		return nil, err
 	}
@@ -477,15 +504,16 @@ func (e *exporter) random(op graph.Random) *gorg.Node {
 		e.name("random"))
 }
 
-// pool writes a mean as Gorgonia's, which divides by the width of the image, times that over the size of the window.
 func (e *exporter) pool(op graph.Pool, x *gorg.Node, n *graph.Node) (*gorg.Node, error) {
 	if err := symmetric(op.Pad); err != nil {
 		return nil, err
 	}
+	return pools[op.Fn](e, op, x, n.Type)
+}
+
+// meanPool writes a mean as Gorgonia's, which divides by the width of the image, times that over the size of the window.
+func (e *exporter) meanPool(op graph.Pool, x *gorg.Node, to graph.Type) (*gorg.Node, error) {
 	pad, stride := op.Pad.Slice()[:2], op.Stride.Slice()
-	if op.Fn == graph.MaxPool {
-		return gorg.MaxPool2D(x, op.Kernel.Slice(), pad, stride)
-	}
 	if !op.CountPad && (pad[0] > 0 || pad[1] > 0) {
 		return nil, fmt.Errorf("a mean that does not count the padding; in Gorgonia it does")
 	}
@@ -494,11 +522,11 @@ func (e *exporter) pool(op graph.Pool, x *gorg.Node, n *graph.Node) (*gorg.Node,
 	if err != nil {
 		return nil, err
 	}
-	s, window := n.Type.Shape, op.Kernel.At(0)*op.Kernel.At(1)
+	s, window := to.Shape, op.Kernel.At(0)*op.Kernel.At(1)
 	rows := func(y *gorg.Node) (*gorg.Node, error) { return gorg.Reshape(y, tensor.Shape{s.Elems(), window}) }
 	sum := func(y *gorg.Node) (*gorg.Node, error) { return gorg.Sum(y, 1) }
 	mean := func(y *gorg.Node) (*gorg.Node, error) {
-		return gorg.HadamardProd(y, e.scalar(n.Type.DType, 1/float64(window)))
+		return gorg.HadamardProd(y, e.scalar(to.DType, 1/float64(window)))
 	}
 	image := func(y *gorg.Node) (*gorg.Node, error) {
 		return gorg.Reshape(y, tensor.Shape{s.At(0), s.At(2), s.At(3), s.At(1)})

@@ -221,11 +221,12 @@ func makeConv2DFilterGrad(g *generator, op graph.Conv2D, x *graph.Node, w, y gra
 
 func makeReduce(g *generator) {
 	x := g.any()
-	op := graph.Reduce{Fn: graph.ReduceFn(g.r.IntN(int(graph.MinOf) + 1))}
-	if g.tame && op.Fn > graph.Mean {
-		op.Fn = graph.Sum
+	row := oneOf(g, graph.Reductions())
+	if g.tame && row.Bound != graph.OfTerms {
+		row = *graph.Sum.Info()
 	}
-	if op.Fn != graph.Mean && g.rarely(5) {
+	op := graph.Reduce{Fn: row.Fn}
+	if row.Of.Has(graph.I32) && g.rarely(5) {
 		x = g.integer()
 	}
 	op.Axes, op.Keep = g.axes(x), g.coin()
@@ -512,7 +513,7 @@ func (g *generator) pool() (graph.Pool, *graph.Node) {
 	x, l := g.image(), g.layout()
 	_, _, height, width := l.ImageDims(x.Type.Shape)
 	kernel, stride, _, pad := g.window(height, width)
-	op := graph.Pool{Fn: graph.PoolFn(g.r.IntN(2)), Kernel: kernel, Stride: stride, Pad: pad, Layout: l}
+	op := graph.Pool{Fn: oneOf(g, graph.Pools()).Fn, Kernel: kernel, Stride: stride, Pad: pad, Layout: l}
 	if g.tame {
 		op.Fn = graph.AvgPool
 	}

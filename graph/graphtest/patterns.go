@@ -247,7 +247,7 @@ func (g *generator) convolution() *graph.Node {
 		y = g.mean(y, g.coin(), 2, 3)
 	case 1:
 		kernel, stride, _, pad := g.window(y.Type.Shape.At(2), y.Type.Shape.At(3))
-		fn := graph.PoolFn(g.r.IntN(2))
+		fn := oneOf(g, graph.Pools()).Fn
 		if g.tame {
 			fn = graph.AvgPool
 		}

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -423,7 +424,17 @@ var plainBinary = map[graph.BinaryFn]string{
 	graph.Le: "LessOrEqual", graph.Ge: "GreaterOrEqual", graph.Eq: "Equal", graph.And: "And", graph.Or: "Or",
 }
 
+// reduceNames and poolNames are ONNX's operators.
+var (
+	reduceNames = map[graph.ReduceFn]string{graph.Sum: "ReduceSum", graph.Mean: "ReduceMean", graph.Prod: "ReduceProd",
+		graph.MaxOf: "ReduceMax", graph.MinOf: "ReduceMin"}
+	poolNames = map[graph.PoolFn]string{graph.MaxPool: "MaxPool", graph.AvgPool: "AveragePool"}
+)
+
 func init() {
+	if err := errors.Join(graph.CheckReductions("graph/onnx", reduceNames), graph.CheckPools("graph/onnx", poolNames)); err != nil {
+		panic(err)
+	}
 	forms["unary"] = &form{write: writeUnary}
 	forms["binary"] = &form{write: func(w *writer, n *graph.Node, args []string) (string, error) {
 		f := n.Op.(graph.Binary).Fn
@@ -471,15 +482,14 @@ func init() {
 	forms["pool"] = &form{fits: inRows, write: func(w *writer, n *graph.Node, args []string) (string, error) {
 		op := n.Op.(graph.Pool)
 		attrs := []*pb.AttributeProto{attributeOf("kernel_shape", op.Kernel.Slice()), attributeOf("strides", op.Stride.Slice()), attributeOf("pads", op.Pad.Slice())}
-		if op.Fn == graph.MaxPool {
-			return w.emit("MaxPool", args, attrs...), nil
+		if op.Fn.Info().Reduce.Info().Averages {
+			attrs = append(attrs, attributeOf("count_include_pad", op.CountPad))
 		}
-		return w.emit("AveragePool", args, append(attrs, attributeOf("count_include_pad", op.CountPad))...), nil
+		return w.emit(poolNames[op.Fn], args, attrs...), nil
 	}}
 	forms["reduce"] = &form{write: func(w *writer, n *graph.Node, args []string) (string, error) {
 		op := n.Op.(graph.Reduce)
-		name := map[graph.ReduceFn]string{graph.Sum: "ReduceSum", graph.Mean: "ReduceMean", graph.Prod: "ReduceProd", graph.MaxOf: "ReduceMax", graph.MinOf: "ReduceMin"}[op.Fn]
-		return w.emit(name, []string{args[0], w.ints(op.Axes.Slice()...)}, attributeOf("keepdims", op.Keep), attributeOf("noop_with_empty_axes", true)), nil
+		return w.emit(reduceNames[op.Fn], []string{args[0], w.ints(op.Axes.Slice()...)}, attributeOf("keepdims", op.Keep), attributeOf("noop_with_empty_axes", true)), nil
 	}}
 	forms["softmax"] = simple("Softmax", func(n *graph.Node) []*pb.AttributeProto {
 		return []*pb.AttributeProto{attributeOf("axis", n.Op.(graph.Softmax).Axis)}

@@ -153,16 +153,12 @@ func (c *compiler[T]) dropout(v *body.Value) value {
 	}, x)
 }
 
-var reductions = map[graph.ReduceFn]vec.Reduction{
-	graph.Sum: vec.SumOf, graph.Mean: vec.SumOf, graph.Prod: vec.ProdOf, graph.MaxOf: vec.MaxOf, graph.MinOf: vec.MinOf,
-}
-
 // reduce combines a whole row.
 func (c *compiler[T]) reduce(fn graph.ReduceFn, x value) value {
-	a, run := x.slot, opcodes[T]().Reduce(reductions[fn])
+	a, run, averages := x.slot, opcodes[T]().Reduce(reductions[fn]), fn.Info().Averages
 	return c.scalarStep(func(f *frame[T], dst []T) {
 		dst[0] = run(f.v[a])
-		if fn == graph.Mean {
+		if averages {
 			dst[0] /= T(len(f.v[a]))
 		}
 	}, a)

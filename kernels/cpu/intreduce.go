@@ -18,7 +18,7 @@ func compileReduce(op graph.Reduce, args, results []Operand, env *Env) (Kernel, 
 // into blocks, whose partial results are combined at the end.
 type intReduce[T graph.Integer] struct {
 	env      *Env
-	fn       graph.ReduceFn
+	join     join[T]
 	identity T
 	x, y     Operand
 	dom      domain // rows are results, the inner axes are reduced
@@ -32,16 +32,7 @@ type intReduce[T graph.Integer] struct {
 }
 
 func newIntReduce[T graph.Integer](op graph.Reduce, x, y Operand, env *Env) Kernel {
-	least, greatest := x.DType.Limits()
-	k := &intReduce[T]{env: env, fn: op.Fn, x: x, y: y}
-	switch op.Fn {
-	case graph.Prod:
-		k.identity = 1
-	case graph.MaxOf:
-		k.identity = T(least)
-	case graph.MinOf:
-		k.identity = T(greatest)
-	}
+	k := &intReduce[T]{env: env, join: joins[T]()[op.Fn], identity: T(op.Fn.Info().IdentityInt(x.DType)), x: x, y: y}
 	s := x.Layout.Shape
 	perm, kept := keptFirst(s, op.Axes)
 	k.from.layout = x.Layout.Transpose(perm)
@@ -66,7 +57,7 @@ func (k *intReduce[T]) Run(args, results []Memory) error {
 	for i := range dst {
 		v := k.identity
 		for _, p := range k.partial[i*k.blocks:][:k.blocks] {
-			v = combine(k.fn, v, p)
+			v = k.join.two(v, p)
 		}
 		dst[i] = v
 	}
@@ -84,24 +75,10 @@ func (k *intReduce[T]) Do(_, item int) {
 			src = src[k.from.at(&k.dom, row):]
 		}
 		k.from.each(&k.dom, start, n, func(_, off, count, stride int) {
-			v = k.run(v, src[off:], count, stride)
+			v = k.join.run(v, src[off:], count, stride)
 		})
 		k.partial[row*k.blocks+block] = v
 	}
-}
-
-// run combines equally spaced elements with v.
-func (k *intReduce[T]) run(v T, src []T, count, stride int) T {
-	if k.fn == graph.Sum {
-		for i := range count {
-			v += src[i*stride]
-		}
-		return v
-	}
-	for i := range count {
-		v = combine(k.fn, v, src[i*stride])
-	}
-	return v
 }
 
 // bytes is the memory of the partial results.

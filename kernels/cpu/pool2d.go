@@ -1,8 +1,6 @@
 package cpu
 
 import (
-	"math"
-
 	"fusec/graph"
 	"fusec/kernels/cpu/vec"
 )
@@ -18,7 +16,8 @@ type pool2d[T float] struct {
 	fill    func(dst []T, s T)
 	div     func(dst, a, b []T)
 	divBy   func(dst, a []T, s T)
-	fn      graph.PoolFn
+	first   T // of no elements
+	average bool
 	counts  []T // of each window: its columns inside the image, or nil if padding counts
 	rows    int // rows of the result, of all images and channels
 	group   int // per item
@@ -43,18 +42,22 @@ func newPool[T float](op graph.Pool, args, results []Operand, env *Env) (Kernel,
 	}
 	s, t := args[0].Layout.Shape, results[0].Layout.Shape
 	k := &pool2d[T]{window: newWindow(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, s, t.At(2), t.At(3)),
-		env: env, x: args[0], y: results[0], fn: op.Fn, rows: t.At(0) * t.At(1) * t.At(2)}
+		env: env, x: args[0], y: results[0], rows: t.At(0) * t.At(1) * t.At(2)}
 	code := opcodes[T]()
-	k.combine, k.fill, k.div, k.divBy = code.MaxTo, code.Fill(), code.BinaryVV(graph.Div), code.BinaryVS(graph.Div)
-	if op.Fn == graph.AvgPool {
-		k.combine = code.AddTo
-		if !op.CountPad {
-			k.counts = counts[T](k.taps, k.outWidth)
-		}
+	row := op.Fn.Info().Reduce.Info()
+	k.combine, k.fill, k.div, k.divBy = accumulate(code.BinaryVV(row.Join)), code.Fill(), code.BinaryVV(graph.Div), code.BinaryVS(graph.Div)
+	k.first, k.average = T(row.Identity), row.Averages
+	if k.average && !op.CountPad {
+		k.counts = counts[T](k.taps, k.outWidth)
 	}
 	k.group = max(grain/max(k.width*k.kernel[0], 1), 1)
 	env.reserve(k.scratch() * dtypeOf[T]().Size())
 	return k, nil
+}
+
+// accumulate turns a function of two vectors into one that adds to the first.
+func accumulate[T float](f func(dst, a, b []T)) func(acc, x []T) {
+	return func(acc, x []T) { f(acc, acc, x) }
 }
 
 // scratch is the number of elements of a combined row, and of the elements under one tap.
@@ -84,11 +87,7 @@ func (k *pool2d[T]) row(row int, sum, under []T) {
 	plane, y := row/k.outHeight, row%k.outHeight*k.stride[0]-k.top
 	lo, hi := overlap(y, k.kernel[0], 1, k.height)
 	dst := k.dst[row*k.outWidth:][:k.outWidth]
-	if k.fn == graph.MaxPool {
-		k.fill(dst, T(math.Inf(-1)))
-	} else {
-		k.fill(dst, 0)
-	}
+	k.fill(dst, k.first)
 	if lo < hi {
 		image := k.src[plane*k.height*k.width:]
 		first := image[(y+lo)*k.width:][:k.width]
@@ -112,7 +111,7 @@ func (k *pool2d[T]) row(row int, sum, under []T) {
 		}
 	}
 	switch {
-	case k.fn == graph.MaxPool:
+	case !k.average:
 	case k.counts != nil:
 		k.div(dst, dst, k.counts)
 		k.divBy(dst, dst, T(hi-lo))

@@ -13,7 +13,7 @@ type pool2dGrad[T float] struct {
 	window
 	env       *Env
 	x, dy, dx Operand
-	fn        graph.PoolFn
+	code      poolCode
 	add       func(acc, x []T)
 	div       func(dst, a, b []T)
 	divBy     func(dst, a []T, s T)
@@ -35,11 +35,11 @@ func newPoolGrad[T float](op graph.PoolGrad, args, results []Operand, env *Env) 
 	}
 	s, t := args[0].Layout.Shape, args[1].Layout.Shape
 	k := &pool2dGrad[T]{window: newWindow(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, s, t.At(2), t.At(3)),
-		env: env, x: args[0], dy: args[1], dx: results[0], fn: op.Fn, planes: s.At(0) * s.At(1)}
+		env: env, x: args[0], dy: args[1], dx: results[0], code: pools[op.Fn], planes: s.At(0) * s.At(1)}
 	code := opcodes[T]()
 	k.add, k.div, k.divBy = code.AddTo, code.BinaryVV(graph.Div), code.BinaryVS(graph.Div)
 	k.fill, k.greater, k.choose, k.max = code.Fill(), code.BinaryVV(graph.Gt), code.SelectVSV(), code.MaxTo
-	if op.Fn == graph.AvgPool && !op.CountPad {
+	if k.code == allElements && !op.CountPad {
 		k.counts = counts[T](k.taps, k.outWidth)
 	}
 	for ky := range k.kernel[0] {
@@ -79,7 +79,7 @@ func (k *pool2dGrad[T]) Do(worker, item int) {
 		clear(dst)
 		for oy := range k.outHeight {
 			row := grad[oy*k.outWidth:][:k.outWidth]
-			if k.fn == graph.AvgPool {
+			if k.code == allElements {
 				k.share(dst, row, oy, part(0, k.outWidth), part(1, k.width))
 			} else {
 				n := k.outWidth

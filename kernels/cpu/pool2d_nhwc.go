@@ -28,7 +28,7 @@ func newPoolNHWC[T float](op graph.Pool, args, results []Operand, env *Env) (Ker
 	k := &poolNHWC[T]{env: env, x: args[0], y: results[0], sums: depthwise.Unfinished[T]()}
 	g := windowsOf(op, k.x.Layout.Shape, k.y.Layout.Shape)
 	x, y, workers := imageOf(k.x.Layout), imageOf(k.y.Layout), env.Pool.Workers()
-	if op.Fn == graph.MaxPool {
+	if pools[op.Fn] == oneElement {
 		k.maximum = depthwise.NewMaximum[T](g, x, y, workers)
 		return k, nil
 	}
@@ -78,7 +78,7 @@ func newPoolGradNHWC[T float](op graph.PoolGrad, args, results []Operand, env *E
 	k := &poolGradNHWC[T]{env: env, x: args[0], dy: args[1], dx: results[0], sums: depthwise.Unfinished[T]()}
 	g := windowsOf(graph.Pool(op), k.x.Layout.Shape, k.dy.Layout.Shape)
 	x, dy, workers := imageOf(k.x.Layout), imageOf(k.dy.Layout), env.Pool.Workers()
-	if op.Fn == graph.MaxPool {
+	if pools[op.Fn] == oneElement {
 		k.maximum = depthwise.NewMaximumGrad[T](g, x, dy, workers)
 		return k, nil
 	}

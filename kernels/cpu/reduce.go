@@ -49,9 +49,10 @@ const (
 
 // A sum is one of the reductions.
 type sum[T float] struct {
-	fn       graph.ReduceFn
+	averages bool
 	slot     int // the vector that is reduced
 	row      func([]T) T
+	two      func(a, b T) T
 	combine  func(dst, a, b []T)
 	identity T
 	partial  []T // [blocks][kept·inner]
@@ -212,20 +213,9 @@ func cutLayout(l graph.Layout, axis, n int) graph.Layout {
 }
 
 func newSum[T float](fn graph.ReduceFn, slot int) sum[T] {
-	k := opcodes[T]()
-	s := sum[T]{fn: fn, slot: slot, row: k.Reduce(reductions[fn])}
-	switch fn {
-	case graph.Prod:
-		s.combine = k.BinaryVV(graph.Mul)
-	case graph.MaxOf:
-		s.combine = k.BinaryVV(graph.Max)
-	case graph.MinOf:
-		s.combine = k.BinaryVV(graph.Min)
-	default:
-		s.combine = k.BinaryVV(graph.Add)
-	}
-	s.identity = s.row(nil)
-	return s
+	k, row := opcodes[T](), fn.Info()
+	return sum[T]{averages: row.Averages, slot: slot, row: k.Reduce(reductions[fn]), two: joins[T]()[fn].two,
+		combine: k.BinaryVV(row.Join), identity: T(row.Identity)}
 }
 
 func (r *reduction[T]) bytes() int64 {
@@ -325,22 +315,9 @@ func (r *reduction[T]) range1(worker, k, block, lo, hi int) {
 		for i := range r.sums {
 			s := &r.sums[i]
 			to := &s.partial[block*r.kept+k]
-			*to = combine(s.fn, *to, s.row(f.v[s.slot]))
+			*to = s.two(*to, s.row(f.v[s.slot]))
 		}
 	}
-}
-
-// combine joins two numbers or partial results.
-func combine[T number](fn graph.ReduceFn, a, b T) T {
-	switch fn {
-	case graph.Prod:
-		return a * b
-	case graph.MaxOf:
-		return max(a, b)
-	case graph.MinOf:
-		return min(a, b)
-	}
-	return a + b
 }
 
 // columns reduces rows lo to hi of kept row k, for the segment of the innermost elements that starts at from.
@@ -400,7 +377,7 @@ func (r *reduction[T]) join(k int) {
 
 // finish turns sums of so many numbers into means, if those are wanted.
 func (s *sum[T]) finish(total []T, count int) {
-	if s.fn == graph.Mean {
+	if s.averages {
 		opcodes[T]().BinaryVS(graph.Div)(total, total, T(count))
 	}
 }

@@ -16,9 +16,33 @@ var (
 )
 
 func init() {
-	if err := checkFunctions(include("ops"), checked); err != nil {
+	err := checkFunctions(include("ops"), checked)
+	if err == nil {
+		err = checkReductions(include("rows"), include("windows"), reducers)
+	}
+	if err != nil {
 		panic(err)
 	}
+}
+
+// checkReductions reports a reduction or a pool that the text does not define.
+func checkReductions(rows, windows string, reducers map[graph.ReduceFn]string) error {
+	if err := graph.CheckReductions("cuda", reducers); err != nil {
+		return err
+	}
+	for _, r := range graph.Reductions() {
+		if name := reducers[r.Fn]; !strings.Contains(rows, "struct "+name+" {") {
+			return fmt.Errorf("cuda: src/rows.cuh has no struct %s, for the reduction %s", name, r.Name)
+		}
+	}
+	for _, r := range graph.Pools() {
+		for _, name := range []string{r.Name + "_pool", r.Name + "_pool_grad"} {
+			if !strings.Contains(windows, " "+name+"(") {
+				return fmt.Errorf("cuda: src/windows.cuh has no %s", name)
+			}
+		}
+	}
+	return nil
 }
 
 // checkFunctions reports a function that the text does not define.

@@ -22,3 +22,19 @@ func TestFunctionsAreWhole(t *testing.T) {
 		t.Errorf("a power that reports nothing: %v", err)
 	}
 }
+
+// TestReductionsAreWhole takes the text of a reduction and of pools away: the check names them.
+func TestReductionsAreWhole(t *testing.T) {
+	rows, windows := include("rows"), include("windows")
+	without := map[string]error{
+		"MinOf":          checkReductions(strings.Replace(rows, "struct MinOf {", "", 1), windows, reducers),
+		"max_pool":       checkReductions(rows, strings.Replace(windows, " max_pool(", "", 1), reducers),
+		"avg_pool_grad":  checkReductions(rows, strings.Replace(windows, " avg_pool_grad(", "", 1), reducers),
+		"reduction mean": checkReductions(rows, windows, map[graph.ReduceFn]string{graph.Sum: "Sum"}),
+	}
+	for name, err := range without {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("without %s: %v", name, err)
+		}
+	}
+}

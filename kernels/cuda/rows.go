@@ -386,9 +386,8 @@ func (r *rows) writeLevel(level int) error {
 	return nil
 }
 
-func reducer(fn graph.ReduceFn) string {
-	return [...]string{"Sum", "Sum", "Prod", "MaxOf", "MinOf"}[fn]
-}
+// reducers are the types of src/rows.cuh that join elements.
+var reducers = map[graph.ReduceFn]string{graph.Sum: "Sum", graph.Mean: "Sum", graph.Prod: "Prod", graph.MaxOf: "MaxOf", graph.MinOf: "MinOf"}
 
 // reduce writes a reduction: the joining of a unit, in the loop of the stage, and what comes before and after it.
 func (r *rows) reduce(i int) error {
@@ -398,7 +397,7 @@ func (r *rows) reduce(i int) error {
 		return err
 	}
 	op := n.Op.(graph.Reduce)
-	f, typ := reducer(op.Fn), lane(n.Type.DType)
+	f, typ := reducers[op.Fn], lane(n.Type.DType)
 	k := b.next
 	b.next++
 	acc := fmt.Sprintf("x%d", k)
@@ -425,7 +424,7 @@ func (r *rows) reduce(i int) error {
 		return nil
 	}
 	expr := name + "_"
-	if op.Fn == graph.Mean {
+	if op.Fn.Info().Averages {
 		expr = fmt.Sprintf("op::div(%s, %s)", expr, literal(n.Type.DType, float64(elemsOf(r.inner)), nil))
 	}
 	r.after("const auto %s = %s;", name, expr)

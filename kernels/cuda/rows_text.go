@@ -291,9 +291,9 @@ func (r *rows) finishStep() (Step, error) {
 	for i, p := range r.partial {
 		op, typ := p.node.Op.(graph.Reduce), lane(p.node.Type.DType)
 		u.printf("  const %s r%d_ = gather_parts<%s, %s>(p.partial%d, %d, index, live, reinterpret_cast<%s *>(shared));\n",
-			typ, i, reducer(op.Fn), shape, i, n, typ)
+			typ, i, reducers[op.Fn], shape, i, n, typ)
 		expr := fmt.Sprintf("r%d_", i)
-		if op.Fn == graph.Mean {
+		if op.Fn.Info().Averages {
 			expr = fmt.Sprintf("op::div(%s, %s)", expr, literal(p.node.Type.DType, float64(elemsOf(r.inner)), nil))
 		}
 		b.define(p.value, value{kind: scalar, expr: expr, lane: typ, fixed: true})

@@ -81,7 +81,7 @@ func pools(op graph.Pool, u *unit, entry string, x, y graph.Shape) *Kernel {
 }
 
 func countPad(op graph.Pool) string {
-	if op.Fn == graph.AvgPool {
+	if op.Fn.Info().Reduce.Info().Averages {
 		return fmt.Sprintf(", %v", op.CountPad)
 	}
 	return ""

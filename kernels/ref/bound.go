@@ -247,7 +247,7 @@ func roundingBound(x, off, v float64, d graph.DType) float64 {
 	return settle(v, 1, carried/d.Tolerance(), d)
 }
 
-func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
+func reduceBound(row *graph.ReduceInfo, x, v Value, index []int) []float64 {
 	mag := make([]float64, v.Len())
 	if v.F == nil {
 		for i, j := range index {
@@ -255,8 +255,8 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 		}
 		return mag
 	}
-	switch fn {
-	case graph.Prod:
+	switch row.Bound {
+	case graph.OfFactors:
 		// Multiplying the sizes, and the sizes and what they are off, gives how far the product may be off.
 		// In some order the small factors may underflow before they meet the large ones, or the large ones overflow.
 		exact, wide := make([]float64, len(mag)), make([]float64, len(mag))
@@ -279,15 +279,15 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 				mag[j] = unsure
 			}
 		}
-	case graph.MaxOf, graph.MinOf:
+	case graph.OfOne:
 		for i, j := range index {
 			mag[j] = max(mag[j], x.mag(i))
 		}
-	default:
+	case graph.OfTerms:
 		for i, j := range index {
 			mag[j] += size(x.F[i]) + x.mag(i)
 		}
-		if fn == graph.Mean {
+		if row.Averages {
 			n := float64(x.Len()) / float64(v.Len())
 			for j := range mag {
 				mag[j] /= n
@@ -295,7 +295,7 @@ func reduceBound(fn graph.ReduceFn, x, v Value, index []int) []float64 {
 		}
 	}
 	for j := range mag {
-		if fn == graph.MaxOf || fn == graph.MinOf {
+		if row.Bound == graph.OfOne {
 			mag[j] = settle(v.F[j], 0, mag[j], v.Type.DType)
 		} else {
 			mag[j] = settle(v.F[j], mag[j], 0, v.Type.DType)

@@ -37,6 +37,15 @@ func first(x []float64, elems []int) int {
 	return best
 }
 
+// chooses says which pools take an element of a window, to which the gradient goes, and not all of them.
+var chooses = map[graph.PoolFn]bool{graph.MaxPool: true, graph.AvgPool: false}
+
+func init() {
+	if err := graph.CheckPools("ref", chooses); err != nil {
+		panic(err)
+	}
+}
+
 // pool gives −Inf or NaN for a window that lies wholly in the padding, unless the padding counts in the mean.
 func pool(op graph.Pool, x Value, t graph.Type) Value {
 	v := zeros(t)
@@ -44,7 +53,7 @@ func pool(op graph.Pool, x Value, t graph.Type) Value {
 	each(t.Shape, func(i int, at []int) {
 		elems, divisor := poolWindow(op, x.Type.Shape, at)
 		terms, carried := 0.0, 0.0
-		if op.Fn == graph.MaxPool {
+		if chooses[op.Fn] {
 			v.F[i] = math.Inf(-1)
 			if k := first(x.F, elems); k >= 0 {
 				v.F[i] = x.F[k]
@@ -69,7 +78,7 @@ func poolGrad(op graph.PoolGrad, x, dy Value, t graph.Type) Value {
 	v.Mag = make([]float64, v.Len())
 	each(dy.Type.Shape, func(i int, at []int) {
 		elems, divisor := poolWindow(graph.Pool(op), x.Type.Shape, at)
-		if op.Fn == graph.AvgPool {
+		if !chooses[op.Fn] {
 			for _, e := range elems {
 				v.F[e] += dy.F[i] / divisor
 				v.Mag[e] += (size(dy.F[i]) + dy.mag(i)) / divisor

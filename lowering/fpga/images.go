@@ -396,6 +396,15 @@ func (m *partition) imageOf(v lowering.View, of graph.ImageLayout) (matrix, erro
 	return m.value(v.Buffer).imageOf(channelsLast(v.Layout, of))
 }
 
+// pools are the kinds of tasks of pools.
+var pools = map[graph.PoolFn]taskKind{graph.MaxPool: taskMax, graph.AvgPool: taskConv}
+
+func init() {
+	if err := graph.CheckPools("the overlay", pools); err != nil {
+		panic(err)
+	}
+}
+
 // matchPool lists the tasks of a pool: a maximum of its own kind, or a convolution by ones.
 func (m *partition) matchPool(i int) ([]*task, error) {
 	l := &m.p.Launches[i]
@@ -414,9 +423,9 @@ func (m *partition) matchPool(i int) ([]*task, error) {
 	switch err := m.fitsWindow(w); {
 	case err != nil:
 		return nil, err
-	case op.Fn == graph.MaxPool && w.outside():
+	case pools[op.Fn] == taskMax && w.outside():
 		return nil, errors.New("the maximum of windows that lie outside the image")
-	case op.Fn == graph.MaxPool:
+	case pools[op.Fn] == taskMax:
 		return []*task{t}, nil
 	case op.Pad != graph.IntsOf(0, 0, 0, 0) && !op.CountPad:
 		return nil, errors.New("a mean of windows that reach over the edge by different numbers of elements")

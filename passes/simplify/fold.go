@@ -1,8 +1,6 @@
 package simplify
 
 import (
-	"math"
-
 	"fusec/graph"
 	"fusec/graph/trace"
 	"fusec/passes/constant"
@@ -106,29 +104,21 @@ func foldReduce(s *simplifier, n *graph.Node) *graph.Node {
 			k *= from.At(d)
 		}
 	}
-	acc := make([]float64, n.Type.Shape.Elems())
+	acc, row := make([]float64, n.Type.Shape.Elems()), op.Fn.Info()
 	for i := range acc {
-		acc[i] = map[graph.ReduceFn]float64{graph.Prod: 1, graph.MaxOf: math.Inf(-1), graph.MinOf: math.Inf(1)}[op.Fn]
+		acc[i] = row.Identity
 	}
+	join := row.Join.Info().Eval
 	constant.EachIndex(from, func(i int, ix []int) {
 		k, v := 0, in[0].Float(i)
 		for d, x := range ix {
 			k += x * st[d]
 		}
-		switch op.Fn {
-		case graph.Sum, graph.Mean:
-			acc[k] += v
-		case graph.Prod:
-			acc[k] *= v
-		case graph.MaxOf:
-			acc[k] = max(acc[k], v)
-		case graph.MinOf:
-			acc[k] = min(acc[k], v)
-		}
+		acc[k] = join(acc[k], v)
 	})
 	out := graph.NewTensor(n.Type)
 	for i, v := range acc {
-		if op.Fn == graph.Mean {
+		if row.Averages {
 			v /= float64(from.Elems() / len(acc))
 		}
 		out.SetFloat(i, v)

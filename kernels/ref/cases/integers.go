@@ -37,11 +37,11 @@ func Integers(d graph.DType) []Case {
 			m.add("from_"+to.String(), graph.Cast{To: d}, Arg{Type: graph.TypeOf(to, 3, 5), Lo: -400, Hi: 400})
 		}
 	}
-	for f := graph.Sum; f <= graph.MinOf; f++ {
-		if f != graph.Mean {
-			m.add(f.String()+"_wide", graph.Reduce{Fn: f, Axes: graph.IntsOf(1)}, wide)
-			m.add(f.String()+"_columns_wide", graph.Reduce{Fn: f, Axes: graph.IntsOf(0)}, wide)
-			m.add(f.String()+"_empty", graph.Reduce{Fn: f, Axes: graph.IntsOf(1)}, integer(d, 0, 1, 2, 0))
+	for _, f := range graph.Reductions() {
+		if f.Of.Has(d) {
+			m.add(f.Name+"_wide", graph.Reduce{Fn: f.Fn, Axes: graph.IntsOf(1)}, wide)
+			m.add(f.Name+"_columns_wide", graph.Reduce{Fn: f.Fn, Axes: graph.IntsOf(0)}, wide)
+			m.add(f.Name+"_empty", graph.Reduce{Fn: f.Fn, Axes: graph.IntsOf(1)}, integer(d, 0, 1, 2, 0))
 		}
 	}
 	return m.cases

@@ -138,14 +138,14 @@ func (m *maker) convolutions(name string, op graph.Conv2D, x, w graph.Shape) {
 }
 
 func (m *maker) reduction() {
-	for f := graph.Sum; f <= graph.MinOf; f++ {
+	for _, f := range graph.Reductions() {
 		for _, keep := range []bool{false, true} {
-			label := f.String()
+			label := f.Name
 			if keep {
 				label += "_keep"
 			}
 			reduce := func(axes ...int) graph.Reduce {
-				return graph.Reduce{Fn: f, Axes: graph.IntsOf(axes...), Keep: keep}
+				return graph.Reduce{Fn: f.Fn, Axes: graph.IntsOf(axes...), Keep: keep}
 			}
 			m.add(label+"_last", reduce(2), m.real(2, 3, 5))
 			m.add(label+"_first", reduce(0), m.real(2, 3, 5))
@@ -154,18 +154,18 @@ func (m *maker) reduction() {
 			m.add(label+"_all", reduce(0, 1, 2), m.real(2, 3, 1))
 			m.add(label+"_none", reduce(), m.real(2, 3))
 		}
-		if f != graph.Mean {
-			m.add(f.String()+"_i32", graph.Reduce{Fn: f, Axes: graph.IntsOf(1)}, integer(graph.I32, -4, 5, 3, 4))
+		if f.Of.Has(graph.I32) {
+			m.add(f.Name+"_i32", graph.Reduce{Fn: f.Fn, Axes: graph.IntsOf(1)}, integer(graph.I32, -4, 5, 3, 4))
 		}
 	}
-	for f := graph.MaxPool; f <= graph.AvgPool; f++ {
+	for _, f := range graph.Pools() {
 		for _, count := range []bool{false, true} {
-			label := f.String()
+			label := f.Name
 			if count {
 				label += "_count"
 			}
 			two := func(name string, ky, kx, sy, sx int, pad [4]int, oh, ow int, x Arg) {
-				p := graph.Pool{Fn: f, Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Pad: graph.IntsOf(pad[:]...), CountPad: count}
+				p := graph.Pool{Fn: f.Fn, Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Pad: graph.IntsOf(pad[:]...), CountPad: count}
 				m.add(label+name, p, x)
 				s := x.Type.Shape
 				m.add(label+name, graph.PoolGrad(p), x, m.real(s.At(0), s.At(1), oh, ow))
@@ -206,8 +206,10 @@ func (m *maker) movement() {
 	m.add("zeros", graph.Pad{Lo: graph.IntsOf(1, 0), Hi: graph.IntsOf(0, 2)}, m.real(2, 3))
 	m.add("value", graph.Pad{Lo: graph.IntsOf(0, 2, 1), Hi: graph.IntsOf(1, 0, 1), Value: -1.5}, m.real(2, 1, 3))
 	m.add("f", graph.Copy{}, m.real(3, 5))
-	for _, f := range []graph.ReduceFn{graph.Sum, graph.Mean, graph.MaxOf, graph.MinOf} {
-		m.add(f.String(), graph.AllReduce{Fn: f}, m.real(3, 5))
+	for _, f := range graph.Reductions() {
+		if f.OfGroup {
+			m.add(f.Name, graph.AllReduce{Fn: f.Fn}, m.real(3, 5))
+		}
 	}
 	m.add("i32", graph.AllReduce{Fn: graph.Sum}, integer(graph.I32, -9, 9, 4))
 
