@@ -22,8 +22,8 @@ var fusionRow = OpInfo{
 	FLOPs: flopsFusion,
 }
 
-// A Fusion's body has the following form, which fuse-regions produces. Package graph/body lowers it for all targets,
-// and refuses a body of another form:
+// A Fusion's body has the following form, which fuse-regions produces. Package graph/body lowers it for all targets. It
+// refuses a body of another form, and so does [Verify]:
 //
 //	inputs ─► load views ─► anchor ─► epilogue ─► store views ─► outputs
 //
@@ -41,8 +41,8 @@ var fusionRow = OpInfo{
 //     body may consist of segments ([Fusion.Segments]) that share only inputs. Each segment has its own shape: one
 //     launch does the same to many values, like an optimiser's update of its parameters. An output of a segment may
 //     also be a load view: a copy.
-//   - AnchorMatMul: one MatMul, whose operands are load views. [Verify] also accepts several that read only inputs, but
-//     no pass makes such a body, and no target has a kernel for it.
+//   - AnchorMatMul: one MatMul, whose operands are load views. [Verify] also accepts several that read only inputs, for
+//     kernels of one's own: no pass makes such a body, and no target has a kernel for it.
 //   - AnchorConv: one Conv2D, whose operands are load views.
 //   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S.
 //     Elementwise work has the shape S or the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of
@@ -87,26 +87,28 @@ func (f Fusion) Anchored() *Node {
 }
 
 // checkAnchor refuses a body without an operation of the anchor, with an operation of another anchor, or with more
-// operations than one launch computes. Several products that read only inputs are accepted.
-func (f Fusion) checkAnchor() error {
-	anchored, beside := 0, true // beside: all read only inputs
+// operations than one launch computes. Several products that read only inputs are accepted; beside reports that there are
+// some.
+func (f Fusion) checkAnchor() (beside bool, err error) {
+	anchored := 0
+	beside = f.Anchor == AnchorMatMul // all read only inputs
 	for _, n := range f.Body.Nodes {
 		switch a, _ := AnchorOf(n.Op); {
 		case a == AnchorNone:
 		case a == f.Anchor:
 			anchored++
-			beside = beside && f.Anchor == AnchorMatMul && !slices.ContainsFunc(n.Args, func(a *Node) bool { return !IsSource(a.Op) })
+			beside = beside && !slices.ContainsFunc(n.Args, func(a *Node) bool { return !IsSource(a.Op) })
 		case f.Anchor != AnchorMatMul || !SumsColumns(n):
-			return fmt.Errorf("%s has no place in a fusion of anchor %v", n.Where(), f.Anchor)
+			return false, fmt.Errorf("%s has no place in a fusion of anchor %v", n.Where(), f.Anchor)
 		}
 	}
 	switch {
 	case f.Anchor != AnchorNone && anchored == 0:
-		return fmt.Errorf("a fusion of anchor %v without one", f.Anchor)
+		return false, fmt.Errorf("a fusion of anchor %v without one", f.Anchor)
 	case f.Anchor != AnchorRow && anchored > 1 && !beside:
-		return fmt.Errorf("a fusion of anchor %v with %d of them", f.Anchor, anchored)
+		return false, fmt.Errorf("a fusion of anchor %v with %d of them", f.Anchor, anchored)
 	}
-	return nil
+	return beside && anchored > 1, nil
 }
 
 // Fails reports whether an operation of the body may fail at run time.

@@ -10,6 +10,13 @@ import (
 // fusions. All violations are reported together.
 func Verify(g *Graph) error { return verify(g, 0) }
 
+// checkBody is what [VerifyBodies] was given.
+var checkBody func(f Fusion) error
+
+// VerifyBodies makes [Verify] check bodies of fusions by lowering them. Package graph/body calls it when it is initialised,
+// and all targets import that package. Without it Verify checks which operations a body has, and not the forms of its values.
+func VerifyBodies(check func(f Fusion) error) { checkBody = check }
+
 // maxNesting bounds the nesting of bodies of fusions.
 const maxNesting = 4
 
@@ -66,8 +73,12 @@ func verify(g *Graph, depth int) error {
 			}
 			if err := verify(op.Body, depth+1); err != nil {
 				fail("body of %s: %w", n.Where(), err)
-			} else if err := op.checkAnchor(); err != nil {
+			} else if beside, err := op.checkAnchor(); err != nil {
 				fail("body of %s: %w", n.Where(), err)
+			} else if checkBody != nil && !beside {
+				if err := checkBody(op); err != nil {
+					fail("body of %s: %w", n.Where(), err)
+				}
 			}
 		}
 	}

@@ -40,6 +40,27 @@ func Lower(f graph.Fusion, args, results []graph.Operand) (*Program, error) {
 	return l.p, l.order()
 }
 
+func init() { graph.VerifyBodies(Check) }
+
+// Check reports, as an error that names the node, what in a body keeps it from being lowered: nothing, if it has the form
+// that [graph.Fusion] describes. Operands and results are contiguous.
+func Check(f graph.Fusion) error {
+	operand := func(t graph.Type) graph.Operand {
+		return graph.Operand{DType: t.DType, Layout: graph.Contiguous(t.Shape)}
+	}
+	var args, results []graph.Operand
+	for _, n := range f.Body.Nodes {
+		if _, ok := n.Op.(graph.Input); ok {
+			args = append(args, operand(n.Type))
+		}
+	}
+	for _, o := range f.Body.Outputs {
+		results = append(results, operand(o.Node.Type))
+	}
+	_, err := LowerSegments(f, args, results)
+	return err
+}
+
 // A Part is the program of a segment, with the segment's operands and results.
 type Part struct {
 	*Program
