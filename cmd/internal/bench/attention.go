@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/ladders"
 	"fusec/graph"
 	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/gemm"
@@ -95,7 +96,7 @@ type attender struct {
 func (b *bencher) attenders(p *pool.Pool) []*attender {
 	var list []*attender
 	if b.ladder {
-		for _, r := range attention.Ladder {
+		for _, r := range ladders.Attention {
 			list = append(list, &attender{name: r.Name, doc: r.Doc, threads: 1,
 				prepare: func(a attentionShape, seq int) (func(q, k, v, out []float32), int64, error) {
 					return func(q, k, v, out []float32) { r.Func(a.heads, seq, seq, a.dim, a.causal, q, k, v, out) }, 0, nil

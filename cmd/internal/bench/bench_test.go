@@ -16,9 +16,9 @@ import (
 
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/clitest"
+	"fusec/cmd/internal/ladders"
 	"fusec/cmd/peers/workload"
 	"fusec/graph/graphtest"
-	"fusec/kernels/cpu/attention"
 )
 
 func bench(t *testing.T, args ...string) string {
@@ -265,7 +265,7 @@ func TestBenchAttention(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	out = bench(t, "attention", "--seq", "30", "--heads", "1", "--dim", "4", "--ladder")
-	for _, rung := range attention.Ladder {
+	for _, rung := range ladders.Attention {
 		if !strings.Contains(out, rung.Name) || !strings.Contains(out, rung.Doc) {
 			t.Errorf("lacks the variant %s:\n%s", rung.Name, out)
 		}

@@ -12,6 +12,7 @@ import (
 	"gonum.org/v1/gonum/blas/gonum"
 
 	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/ladders"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 )
@@ -72,7 +73,7 @@ const slowest = 1.0
 func (b *bencher) multipliers(p *pool.Pool) []*multiplier {
 	var list []*multiplier
 	if b.ladder {
-		for _, r := range gemm.Ladder {
+		for _, r := range ladders.MatMul {
 			list = append(list, &multiplier{name: r.Name, doc: r.Doc, threads: 1,
 				prepare: func(s size) (func(a, b, c []float32) error, error) {
 					return func(a, b, c []float32) error { r.Func(s.m, s.n, s.k, a, b, c); return nil }, nil

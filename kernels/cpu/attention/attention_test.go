@@ -11,6 +11,7 @@ import (
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/cpu/tiling"
+	"fusec/kernels/ref"
 )
 
 // normal draws n numbers.
@@ -22,28 +23,21 @@ func normal(r *rand.Rand, n int) []float32 {
 	return x
 }
 
-// TestLadder compares the variants with one another.
-func TestLadder(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, s := range [][4]int{{1, 1, 1, 1}, {2, 7, 7, 5}, {2, 9, 300, 8}, {1, 300, 17, 3}, {3, 100, 201, 64}} {
-		for _, causal := range []bool{false, true} {
-			heads, queries, keys, depth := s[0], s[1], s[2], s[3]
-			q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
-			var want []float32
-			for _, rung := range Ladder {
-				got := normal(r, heads*queries*depth)
-				rung.Func(heads, queries, keys, depth, causal, q, k, v, got)
-				if want == nil {
-					want = got
-				}
-				for i, w := range want {
-					if d := math.Abs(float64(got[i] - w)); !(d < 1e-5) {
-						t.Fatalf("%s, %v, causal %v: element %d is %v, want %v", rung.Name, s, causal, i, got[i], w)
-					}
-				}
-			}
-		}
+// reference computes contiguous heads by the reference.
+func reference(t *testing.T, op graph.Attention, heads, queries, keys, depth int, q, k, v []float32) []float32 {
+	t.Helper()
+	value := func(rows int, x []float32) ref.Value {
+		return ref.FromTensor(&graph.Tensor{Type: graph.TypeOf(graph.F32, heads, rows, depth), Data: x})
 	}
+	y, err := ref.Op(op, []ref.Value{value(queries, q), value(keys, k), value(keys, v)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]float32, len(q))
+	for i, f := range y[0].F {
+		want[i] = float32(f)
+	}
+	return want
 }
 
 // TestInstructionSets computes by the routines of each instruction set that the processor has, on rows side by side,
@@ -54,12 +48,11 @@ func TestInstructionSets(t *testing.T) {
 		heads, queries, keys, depth := s[0], s[1], s[2], s[3]
 		for _, causal := range []bool{false, true} {
 			q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
-			want := make([]float32, heads*queries*depth)
-			naive(heads, queries, keys, depth, causal, q, k, v, want)
 			op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth)), Causal: causal}
+			want := reference(t, op, heads, queries, keys, depth, q, k, v)
 			check := func(name string, micro gemm.Micro[float32], cfg Config, args Args[float32]) {
 				t.Helper()
-				plan, err := newPlan(cfg, onlyCaller(), micro)
+				plan, err := newPlan(cfg, pool.New(1), micro)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,12 +124,11 @@ func TestBlocking(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	q, k, v := normal(r, heads*queries*depth), normal(r, heads*keys*depth), normal(r, heads*keys*depth)
 	for _, causal := range []bool{false, true} {
-		want := make([]float32, heads*queries*depth)
-		naive(heads, queries, keys, depth, causal, q, k, v, want)
+		want := reference(t, graph.Attention{Scale: 1.0 / 3, Causal: causal}, heads, queries, keys, depth, q, k, v)
 		for _, cut := range []Blocking{{1, 1}, {16, 5}, {32, 64}, {40, 1000}, {1000, 24}} {
 			cfg := Rows(graph.Attention{Scale: 1.0 / 3, Causal: causal}, heads, queries, keys, depth)
 			cfg.Blocking = cut
-			plan, err := New[float32](cfg, onlyCaller())
+			plan, err := New[float32](cfg, pool.New(1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,19 +207,5 @@ func BenchmarkBlocking(b *testing.B) {
 				bench(b, graph.Attention{}, 8, 1024, 1024, 64, 1, Blocking{Queries: queries, Keys: keys})
 			})
 		}
-	}
-}
-
-// BenchmarkLadder measures the variants.
-func BenchmarkLadder(b *testing.B) {
-	const heads, s, depth = 8, 512, 64
-	r := rand.New(rand.NewPCG(1, 2))
-	q, k, v, out := normal(r, heads*s*depth), normal(r, heads*s*depth), normal(r, heads*s*depth), make([]float32, heads*s*depth)
-	for _, rung := range Ladder {
-		b.Run(rung.Name, func(b *testing.B) {
-			for b.Loop() {
-				rung.Func(heads, s, s, depth, false, q, k, v, out)
-			}
-		})
 	}
 }

@@ -27,7 +27,7 @@ func backwardArgs(cfg BackwardConfig) BackwardArgs[float32] {
 		DQ: make([]float32, q), DK: make([]float32, k), DV: make([]float32, k)}
 	a.Args = Args[float32]{Q: normal(r, q), K: normal(r, k), V: normal(r, k), Out: make([]float32, q),
 		LSE: make([]float32, d.Heads*d.Queries)}
-	plan, err := New[float32](cfg.Config, onlyCaller())
+	plan, err := New[float32](cfg.Config, pool.New(1))
 	if err != nil {
 		panic(err)
 	}
@@ -44,7 +44,7 @@ func TestBackwardErrors(t *testing.T) {
 	blocks.Blocking.Keys = -1
 	for want, cfg := range map[string]BackwardConfig{"dout has 1 offsets for 2 heads": short, "dq has": negative,
 		"lse has 0 offsets": without, "blocks of 0 queries and -1 keys": blocks} {
-		if _, err := NewBackward[float32](cfg, onlyCaller()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewBackward[float32](cfg, pool.New(1)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestBackwardBlocking(t *testing.T) {
 				if i%3 == 2 {
 					cfg.DV.Offsets = nil
 				}
-				plan, err := NewBackward[float32](cfg, onlyCaller())
+				plan, err := NewBackward[float32](cfg, pool.New(1))
 				if err != nil {
 					t.Fatal(err)
 				}

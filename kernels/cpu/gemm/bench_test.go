@@ -151,19 +151,6 @@ func matrices(batch, rows, cols int) Layout {
 	return l
 }
 
-func BenchmarkLadder(b *testing.B) {
-	const size = 512
-	x, y, z := filled[float32](size*size), filled[float32](size*size), make([]float32, size*size)
-	for _, r := range Ladder {
-		b.Run(r.Name, func(b *testing.B) {
-			for b.Loop() {
-				r.Func(size, size, size, x, y, z)
-			}
-			b.ReportMetric(2*size*size*size*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
-		})
-	}
-}
-
 // A reading reads a slice, a piece per item.
 type reading struct {
 	x, sums []float32

@@ -277,20 +277,3 @@ func TestKernelNames(t *testing.T) {
 		t.Error("the portable kernel is not tested")
 	}
 }
-
-func TestLadder(t *testing.T) {
-	rng := rand.New(rand.NewPCG(21, 22))
-	for _, s := range [][3]int{{1, 1, 1}, {4, 4, 4}, {13, 21, 10}, {37, 600, 19}} {
-		p := newProblem(t, rng, plain[float32](s[0], s[1], s[2]))
-		for _, r := range Ladder {
-			p.reset()
-			r.Func(s[0], s[1], s[2], p.a, p.b, p.c)
-			if err := p.check(same); err != nil {
-				t.Errorf("%s: %v: %v", r.Name, s, err)
-			}
-			if r.Doc == "" {
-				t.Errorf("%s has no description", r.Name)
-			}
-		}
-	}
-}

@@ -1,25 +1,28 @@
-package gemm
+// Package ladders has the variants of kernels that fusec bench --ladder times: from the definition of an operation, step by
+// step, to the kernel that programs use, so that the gain of each step can be measured. The variants run on one core.
+package ladders
 
 import (
 	"sync"
 
+	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/vec"
 )
 
-// A Rung is a variant of C = A·B, row major: A is m×k, B k×n, C m×n.
-type Rung struct {
+// A MatMulVariant computes C = A·B, row major: A is m×k, B k×n, C m×n.
+type MatMulVariant struct {
 	Name string
 	Doc  string // the difference from the variant before
 	Func func(m, n, k int, a, b, c []float32)
 }
 
-// Ladder lists variants from the definition of the product to this package's algorithm, on one core, so that the gain
-// of each step can be measured. Only the last variant is meant for use.
-var Ladder = []Rung{
+// MatMul lists variants from the definition of the product to the algorithm of programs, on one core.
+var MatMul = []MatMulVariant{
 	{"naive", "The definition: one dot product per element. B is read by columns, a cache line per element.", naive},
 	{"blocked", "A block of 4×4 of C in scalar registers: each element loaded is used four times.", blocked},
-	{"vectorised", "Whole rows of B scaled and added with vector multiply-adds, four rows at a time; C in the first-level cache.", vectorised},
-	{"packed", "Operands packed into panels that fit the caches, blocks of C in vector registers: this package's plans.", packed},
+	{"vectorised", "Whole rows of B scaled and added with vector multiply-adds; a row of C in the first-level cache.", vectorised},
+	{"packed", "Operands packed into panels that fit the caches, blocks of C in vector registers: what programs use.", packed},
 }
 
 func naive(m, n, k int, a, b, c []float32) {
@@ -72,24 +75,18 @@ func blocked(m, n, k int, a, b, c []float32) {
 	}
 }
 
-// vectorised goes through B in blocks of four rows by some hundred columns,
-// which stay in the first-level cache while every row of A uses them.
+// vectorised goes through B by some hundred columns, so that a piece of a row of C stays in the first-level cache while all
+// rows of B are added to it.
 func vectorised(m, n, k int, a, b, c []float32) {
 	const columns = 512
 	clear(c[:m*n])
-	axpy4 := kernels32[0].axpy4
+	code := vec.F32()
 	for j := 0; j < n; j += columns {
 		cols := min(columns, n-j)
 		for i := range m {
 			y := c[i*n+j:][:cols]
-			p := 0
-			for ; p+4 <= k; p += 4 {
-				axpy4(cols, &a[i*k+p], &b[p*n+j], n, &y[0])
-			}
-			for ; p < k; p++ {
-				for x, v := range b[p*n+j:][:cols] {
-					y[x] += a[i*k+p] * v
-				}
+			for p := range k {
+				code.Axpy(y, b[p*n+j:][:cols], a[i*k+p])
 			}
 		}
 	}
@@ -99,9 +96,9 @@ func vectorised(m, n, k int, a, b, c []float32) {
 var onlyCaller = sync.OnceValue(func() *pool.Pool { return pool.New(1) })
 
 func packed(m, n, k int, a, b, c []float32) {
-	plan, err := New(Config[float32]{
+	plan, err := gemm.New(gemm.Config[float32]{
 		M: m, N: n, K: k, Batch: 1,
-		A: RowMajor(k), B: RowMajor(n), C: RowMajor(n),
+		A: gemm.RowMajor(k), B: gemm.RowMajor(n), C: gemm.RowMajor(n),
 	}, onlyCaller(), nil)
 	if err == nil {
 		err = plan.Run(a, b, c, nil)
