@@ -90,7 +90,7 @@ function strip() {
   let free = 0;
   for (const phase of run.phases.length > 1 ? run.phases : []) {
     const i = run.begins(phase), text = phase + ' ' + run.fmt(run.phaseWeight(phase)), wide = g.measureText(text).width;
-    if (i) { g.globalAlpha = 0.7; g.beginPath(); g.moveTo(x[i], 4); g.lineTo(x[i], foot); g.stroke(); g.globalAlpha = 1; }
+    if (i) { g.globalAlpha = 0.7; g.beginPath(); g.moveTo(x[i], x[i] < free ? 17 : 4); g.lineTo(x[i], foot); g.stroke(); g.globalAlpha = 1; }
     const from = Math.max(free, x[i] + wide + 4 < w ? x[i] + (i ? 4 : 0) : x[i] - wide - 4);
     if (from + wide > w) continue;
     g.fillText(text, from, 13);
