@@ -1,19 +1,21 @@
 package graph
 
 import (
+	"cmp"
 	"strings"
 )
 
 // ScopeOf is the path of the layer to which a node of the given name belongs, with slashes: the name without its last
 // part. Parts are separated by slashes or by dots; in a name without either, an underscore after a digit separates, too.
 // A name without a path, or one that is not made of words, gives "". The gradients and the optimiser's states of a
-// parameter have its scope.
+// parameter have its scope. The names of nodes that PyTorch exports begin with a slash, and repeat what contains a part.
 //
-//	block3/attn/query        block3/attn
-//	layers.3.attn.q.weight   layers/3/attn/q
-//	l3_w                     l3
-//	gradient of fc1.bias     fc1
-//	w1                       (none)
+//	block3/attn/query            block3/attn
+//	layers.3.attn.q.weight       layers/3/attn/q
+//	/layer1/layer1.0/conv/Conv   layer1/0/conv
+//	l3_w                         l3
+//	gradient of fc1.bias         fc1
+//	w1                           (none)
 func ScopeOf(name string) string {
 	for strings.HasPrefix(name, GradientOf) {
 		name = name[len(GradientOf):]
@@ -21,6 +23,7 @@ func ScopeOf(name string) string {
 	if rest, ok := strings.CutPrefix(name, "optim/"); ok { // optim/moment/parameter
 		_, name, _ = strings.Cut(rest, "/")
 	}
+	name, exported := strings.CutPrefix(name, "/")
 	if len(name) == 0 || !isLetter(name[0]) {
 		return ""
 	}
@@ -43,7 +46,18 @@ func ScopeOf(name string) string {
 	if last <= 0 {
 		return ""
 	}
-	return strings.ReplaceAll(name[:last], ".", "/")
+	name = name[:last]
+	if exported && strings.Contains(name, ".") {
+		parts := strings.Split(name, "/")
+		kept := parts[:0]
+		for i, p := range parts {
+			if i+1 == len(parts) || !strings.HasPrefix(parts[i+1], p+".") {
+				kept = append(kept, p)
+			}
+		}
+		name = strings.Join(kept, "/")
+	}
+	return strings.ReplaceAll(name, ".", "/")
 }
 
 func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
@@ -61,7 +75,7 @@ type Scopes struct {
 const manyOrigins = 64
 
 // Of is the scope of n: that of its name, or what the scopes of its origins, else of the parameters that it reads, else
-// of its other operands have in common. If parameters have nothing in common, it is the scope of the first: the anchor of
+// of its other operands have in common. Of a fusion's origins those of its anchor count, if they have a scope. If parameters have nothing in common, it is the scope of the first: the anchor of
 // a fusion comes first. Where values of several layers meet, as in a residual sum, it is the layer of the last one made. A copy
 // of a parameter counts as the parameter. In the optimiser's phase only names, origins and parameters count, and what
 // concerns several layers has no scope.
@@ -73,8 +87,16 @@ func (s *Scopes) Of(n *Node) string {
 		s.of = map[*Node]string{}
 	}
 	scope := ScopeOf(n.Name)
-	if scope == "" {
+	_, input := n.Op.(Input)
+	if _, number, ok := strings.Cut(n.Name, "."); input && ok && strings.Trim(number, "0123456789") == "" {
+		scope = "" // PyTorch numbers values that have the same name: input.1
+	} else if scope == "" {
 		scope = s.origins(n.Origin)
+		if f, ok := n.Op.(Fusion); ok {
+			if a := f.Anchored(); a != nil {
+				scope = cmp.Or(s.origins(a.Origin), scope)
+			}
+		}
 	}
 	var weights, values []string
 	var last *Node // of values, the one that is made last

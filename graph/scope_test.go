@@ -27,6 +27,11 @@ func TestScopeOf(t *testing.T) {
 		"x / y":                              "",
 		"a//b":                               "",
 		"/a":                                 "",
+		"/layer1/layer1.0/conv1/Conv":        "layer1/0/conv1",
+		"/m/encoder/layer.0/output/Add":      "m/encoder/layer/0/output",
+		"/a/a.b/a.b.c/Add":                   "a/b/c",
+		"//a/b":                              "",
+		"a/a.b/c":                            "a/a/b",
 		".5":                                 "",
 		"+ false(%a, %b)":                    "",
 		"_1_x":                               "",
@@ -50,6 +55,8 @@ func TestScopes(t *testing.T) {
 			return n
 		}
 		x := node("input", "", b.Input("x", matrix))
+		node("numbered input", "", b.Input("y.1", matrix))
+		node("input of a layer", "cache/1", b.Input("cache.1.keys", matrix))
 		q := node("product", "a/q", b.MatMul(x, node("weight", "a/q", b.Param("a.q.w", matrix)), false, false))
 		k := b.MatMul(x, b.Transpose(b.Param("a.k.w", matrix), 1, 0), false, false)
 		s := node("of the layer's values", "a", b.MatMul(q, node("through a view", "a/k", k), false, true))

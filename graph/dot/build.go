@@ -475,7 +475,7 @@ func (b *builder) card(n *graph.Node) *box {
 		b.scene.use(lookHost)
 	}
 	if name := b.title(n); name != "" {
-		x.lines = append(x.lines, textLine{short(name, 44), roleName})
+		x.lines = append(x.lines, textLine{shortMiddle(name, 44), roleName})
 	}
 	return x
 }
@@ -487,6 +487,9 @@ func (b *builder) title(n *graph.Node) string {
 	}
 	if name := b.losses[n]; name != "" {
 		return name
+	}
+	if s := b.stackedBy(n); s != nil {
+		return b.local(n, b.path(s.name()))
 	}
 	scope := b.scopes.Of(n)
 	for _, a := range n.Args {
@@ -509,11 +512,11 @@ func (b *builder) path(scope string) string {
 // opLines is what an operation outside a fusion does.
 func (b *builder) opLines(n *graph.Node) (lines []textLine) {
 	if name := b.title(n); name != "" {
-		lines = append(lines, textLine{short(name, 44), roleName})
+		lines = append(lines, textLine{shortMiddle(name, 44), roleName})
 	}
 	text := opLabel(n, b.consts)
 	if b.detail != Full {
-		text = formulaOf(n, b.operandNames(n), b.consts)
+		text = formulaOf(n, b.operandNames(n), b.partNames(n), b.consts)
 	}
 	for _, l := range wrap(short(text, 120), 38) {
 		lines = append(lines, textLine{l, roleOp})
@@ -628,7 +631,7 @@ func (b *builder) sources(n *graph.Node) []string {
 		if copied[s] {
 			what += ", copied"
 		}
-		list = append(list, strings.TrimSpace(short(name, 40)+" "+what))
+		list = append(list, strings.TrimSpace(shortMiddle(name, 40)+" "+what))
 	}
 	for _, k := range order {
 		all := alike[k]

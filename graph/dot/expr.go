@@ -32,12 +32,13 @@ type condenser struct {
 	uses   map[*graph.Node]int
 	inline map[*graph.Node]bool // written at its reader
 	names  map[*graph.Node]string
+	slices map[*graph.Node]func(part string) string // the names of parts of a value, or "" for other parts
 }
 
-// condense cuts a body into parts. args names the operands.
-func condense(body *graph.Graph, args []string) []part {
+// condense cuts a body into parts. args names the operands, and slices parts of them.
+func condense(body *graph.Graph, args []string, slices map[int]func(part string) string) []part {
 	c := &condenser{consts: foldable(body), uses: make(map[*graph.Node]int), inline: make(map[*graph.Node]bool),
-		names: make(map[*graph.Node]string)}
+		names: make(map[*graph.Node]string), slices: make(map[*graph.Node]func(string) string)}
 	for _, n := range body.Nodes {
 		if passes(n) {
 			continue
@@ -57,6 +58,7 @@ func condense(body *graph.Graph, args []string) []part {
 			if input < len(args) {
 				c.names[n] = args[input]
 				taken[args[input]] = true
+				c.slices[n] = slices[input]
 			}
 			input++
 		}
@@ -101,10 +103,11 @@ func sliced(n *graph.Node, consts folds) (part string) {
 	return part
 }
 
-// formulaOf writes the operation of a node outside a fusion. args names the operands.
-func formulaOf(n *graph.Node, args []string, consts folds) string {
-	c := &condenser{consts: consts, names: make(map[*graph.Node]string)}
+// formulaOf writes the operation of a node outside a fusion. args names the operands, and slices parts of them.
+func formulaOf(n *graph.Node, args []string, slices map[int]func(part string) string, consts folds) string {
+	c := &condenser{consts: consts, names: make(map[*graph.Node]string), slices: make(map[*graph.Node]func(string) string)}
 	for i, a := range n.Args {
+		c.slices[c.base(a)] = slices[i]
 		// operand adds the part that is read
 		c.names[c.base(a)] = strings.TrimSuffix(args[i], sliced(a, consts))
 	}
@@ -136,8 +139,7 @@ func symbol(n *graph.Node) string {
 	case graph.MatMul, graph.Conv2D, graph.Conv2DTranspose, graph.Pool, graph.Gather:
 		return "y"
 	case graph.Reduce:
-		return map[graph.ReduceFn]string{graph.Sum: "s", graph.Mean: "mean", graph.Prod: "prod", graph.MaxOf: "m",
-			graph.MinOf: "m"}[op.Fn]
+		return op.Fn.Info().Symbol
 	}
 	return "t"
 }
@@ -168,6 +170,9 @@ func variable(name string) string {
 func (c *condenser) operand(n *graph.Node, bind graph.Binding) string {
 	b := c.base(n)
 	if part := sliced(n, c.consts); part != "" {
+		if of := c.slices[b]; of != nil && of(part) != "" {
+			return of(part)
+		}
 		return c.operand(b, graph.BindAtom) + part
 	}
 	if v, ok := c.consts[b]; ok {

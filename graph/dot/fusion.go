@@ -17,7 +17,7 @@ func (b *builder) fusion(n *graph.Node, f graph.Fusion) {
 			c.notes = append(c.notes, strings.Join(b.costs(l), " · "))
 		}
 		if name := b.title(n); name != "" {
-			c.notes = append([]string{short(name, 44)}, c.notes...)
+			c.notes = append([]string{shortMiddle(name, 44)}, c.notes...)
 		}
 		b.scene.cluster(c)
 		b.wholeBody(n, f, c)
@@ -126,6 +126,19 @@ func (b *builder) operandNames(n *graph.Node) []string {
 	return names
 }
 
+// partNames are, for operands that consist of the results of several layers, the names of these parts.
+func (b *builder) partNames(n *graph.Node) map[int]func(part string) string {
+	names := make(map[int]func(string) string)
+	for i, a := range n.Args {
+		if k := base(a); b.phases[k] != prepared {
+			if s := b.stackedBy(k); s != nil {
+				names[i] = s.part
+			}
+		}
+	}
+	return names
+}
+
 func (b *builder) operandName(n *graph.Node, i int, a *graph.Node) string {
 	carried := b.reps.carries(n, i)
 	if a.Name == "" {
@@ -142,6 +155,8 @@ func (b *builder) operandName(n *graph.Node, i int, a *graph.Node) string {
 		return "x"
 	case a.Name != "":
 		return variable(b.common(b.reps.rep(a)))
+	case a.Op.OpName() == "concat" && b.stackedBy(a) != nil:
+		return variable(base(a.Args[0]).Name) // what all of them are called, such as weight
 	}
 	of, scope := b.scopes.Of(n), b.scopes.Of(a)
 	switch {
@@ -223,16 +238,16 @@ const (
 // body writes the formulas of a body into its card. Of a body of several segments it shows the first.
 func (b *builder) body(n *graph.Node, f graph.Fusion, x *box) {
 	segments, all := f.Segments(), b.operandNames(n)
-	first, names := f.Body, all
+	first, names, parts := f.Body, all, b.partNames(n)
 	if len(segments) > 1 {
-		names = nil
+		names, parts = nil, nil
 		for _, a := range segments[0].Args {
 			names = append(names, all[a])
 		}
 		first = segments[0].Body
 	}
 	var lines []textLine
-	for _, p := range condense(first, names) {
+	for _, p := range condense(first, names, parts) {
 		x.tooltip = p.formula() + "\n" + x.tooltip
 		lines = append(lines, formulaLines(p)...)
 	}

@@ -33,6 +33,15 @@ func short(s string, n int) string {
 	return string([]rune(s)[:n-1]) + "…"
 }
 
+// shortMiddle cleans s and cuts its middle out, so that n characters are left: of a path, the ends tell most.
+func shortMiddle(s string, n int) string {
+	r := []rune(clean(s))
+	if len(r) <= n {
+		return string(r)
+	}
+	return string(r[:n/3]) + "…" + string(r[len(r)-(n-1-n/3):])
+}
+
 // scaled prints n with three significant digits and a prefix; from one prefix to the next is a factor of step.
 func scaled(n int64, unit string, step float64, prefixes ...string) string {
 	v, prefix := float64(n), ""

@@ -82,7 +82,7 @@ func TestExpressions(t *testing.T) {
 		f := body(t, func(b *graph.Builder, in func(...int) *graph.Node) []*graph.Node {
 			return []*graph.Node{e(b, in(3), in(3))}
 		})
-		parts := condense(f, []string{"a", "b"})
+		parts := condense(f, []string{"a", "b"}, nil)
 		if len(parts) != 1 || parts[0].formula() != want {
 			t.Errorf("got %+v, want %q", parts, want)
 		}

@@ -293,9 +293,12 @@ func (f *fuser) kind(r *region) graph.Kind {
 	return kind
 }
 
-// isWeight reports whether n is a parameter, perhaps seen through views.
+// isWeight reports whether n is a parameter, perhaps seen through views, or several that are stacked.
 func (f *fuser) isWeight(n *graph.Node) bool {
 	base, _ := f.loadViews(n)
+	if _, ok := base.Op.(graph.Concat); ok {
+		return !slices.ContainsFunc(base.Args, func(a *graph.Node) bool { return !f.isWeight(a) })
+	}
 	_, ok := base.Op.(graph.Param)
 	return ok
 }
