@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"fusec/graph"
 	"fusec/kernels/cpu/vec"
 )
@@ -51,20 +53,23 @@ func newDomain3(s graph.Shape, a, b int, accesses []*access) domain {
 	return d
 }
 
-// outermost moves all inner axes but the last to the outer ones.
-func (d *domain) outermost(accesses []*access) {
-	last := len(d.inner) - 1
-	for _, i := range d.inner[:last] {
+// outermost moves all inner axes but the last few to the outer ones.
+func (d *domain) outermost(few int, accesses []*access) {
+	from := len(d.inner) - few
+	for _, i := range d.inner[:from] {
 		d.rows *= i
+		d.n /= max(i, 1)
 	}
-	d.n = d.inner[last]
-	d.outer = append(d.outer, d.inner[:last]...)
-	d.inner = d.inner[last:]
+	d.outer = append(d.outer, d.inner[:from]...)
+	d.inner = d.inner[from:]
 	for _, a := range accesses {
-		a.outer = append(a.outer, a.inner[:last]...)
-		a.inner = a.inner[last:]
+		a.outer = append(a.outer, a.inner[:from]...)
+		a.inner = a.inner[from:]
 	}
 }
+
+// line is the size of the innermost axis.
+func (d *domain) line() int { return d.inner[len(d.inner)-1] }
 
 // mergeAxes appends axes lo to hi of s, merged where all accesses allow, to the strides that list picks, and returns
 // their sizes.
@@ -114,11 +119,30 @@ func (a *access) at(d *domain, row int) int {
 }
 
 // direct reports whether a segment's elements stand side by side.
-func (a *access) direct() bool { return len(a.inner) == 1 && a.inner[0] == 1 }
+func (a *access) direct(d *domain) bool {
+	step := 1
+	for i, size := range slices.Backward(d.inner) {
+		if a.inner[i] != step {
+			return false
+		}
+		step *= size
+	}
+	return true
+}
+
+// repeats reports whether all lines of the innermost axis are the same.
+func (a *access) repeats() bool {
+	some := func(strides []int) bool { return slices.ContainsFunc(strides, func(s int) bool { return s != 0 }) }
+	return !some(a.outer) && !some(a.inner[:len(a.inner)-1])
+}
 
 // each calls f for the runs of equally spaced elements that make up elements start to start+n of a row: from is the
 // position in the segment, off the offset in the buffer relative to the row.
 func (a *access) each(d *domain, start, n int, f func(from, off, count, stride int)) {
+	if a.direct(d) {
+		f(0, start, n, 1)
+		return
+	}
 	last := len(d.inner) - 1
 	size, stride := d.inner[last], a.inner[last]
 	for from := 0; from < n; {

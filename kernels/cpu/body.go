@@ -225,7 +225,10 @@ func (c *compiler[T]) output(i int, o Operand) error {
 func (c *compiler[T]) direct(taken, takenBy int) {
 	p := c.p
 	for _, r := range p.args {
-		r.direct = r.vector >= 0 && r.dtype == dtypeOf[T]() && r.access.direct()
+		r.direct = r.vector >= 0 && r.dtype == dtypeOf[T]() && r.access.direct(&p.dom)
+		if r.kept = r.vector >= 0 && !r.direct && r.repeats(); r.kept {
+			p.slots[r.vector].pinned = true
+		}
 	}
 	defined := map[int]int{}
 	lastRead := map[int]int{}
@@ -248,7 +251,7 @@ func (c *compiler[T]) direct(taken, takenBy int) {
 	used := map[int]bool{}
 	for _, w := range p.outs {
 		at, made := defined[w.vector]
-		w.direct = w.vector >= 0 && made && !used[w.vector] && w.dtype == dtypeOf[T]() && w.access.direct()
+		w.direct = w.vector >= 0 && made && !used[w.vector] && w.dtype == dtypeOf[T]() && w.access.direct(&p.dom)
 		if w.buf == takenBy {
 			if w.vector == taken {
 				w.direct = true // it lies where it belongs

@@ -44,6 +44,56 @@ func TestFusions(t *testing.T) {
 	}
 }
 
+// TestLines computes elementwise work and reductions over short lines, several of which a segment covers, with vectors along
+// the lines, and across them, of which the registers keep what repeats. The parts of a body share the registers' memory.
+func TestLines(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	d := []graph.DType{graph.F32, graph.F64}
+	for range 30 {
+		rows, n := 1+r.IntN(40), 1+r.IntN(300)
+		if r.IntN(2) == 0 {
+			rows, n = 1+r.IntN(400), 1+r.IntN(20)
+		}
+		lines := func(b *graph.Builder, in cases.Inputs, rows, n int) *graph.Node {
+			d := d[r.IntN(len(d))]
+			spread := func(dims ...int) *graph.Node {
+				of := []graph.DType{d, graph.BF16, d}[r.IntN(3)]
+				v := b.Broadcast(in(of, dims...), graph.ShapeOf(rows, 3, n))
+				if of != d {
+					v = b.Add(graph.Cast{To: d}, v)
+				}
+				return v
+			}
+			x := b.Binary(graph.Mul, in(d, rows, 3, n), spread(n))
+			for range r.IntN(3) {
+				with := [][]int{{n}, {3, n}, {3, 1}, {1}, {rows, 1, 1}, {rows, 1, n}}[r.IntN(6)]
+				x = b.Binary(graph.Sub, x, spread(with...))
+			}
+			return x
+		}
+		op, types := bodied(t, graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
+			b.Output("", lines(b, in, rows, n))
+			if r.IntN(3) > 0 { // a part of another shape
+				x := lines(b, in, 1+r.IntN(200), 1+r.IntN(30))
+				b.Output("", b.Unary(graph.Relu, x))
+				b.Output("", b.BinaryScalar(graph.Gt, x, 0))
+			}
+		})
+		if r.IntN(3) == 0 {
+			op, types = bodied(t, graph.AnchorRow, func(b *graph.Builder, in cases.Inputs) {
+				x := lines(b, in, rows, n)
+				b.Output("", b.Reduce(graph.Mean, b.Unary(graph.Square, x), false, 0, 1))
+				b.Output("", b.Reduce(graph.MaxOf, x, false, 0, 1))
+			})
+		}
+		args := make([]*graph.Tensor, len(types))
+		for i, u := range types {
+			args[i] = drawTensor(r, u.DType, -1.5, 1.5, u.Shape.Slice()...)
+		}
+		checkOp(t, op, args...)
+	}
+}
+
 // TestFusionErrors names what has no place in a body.
 func TestFusionErrors(t *testing.T) {
 	const f32 = graph.F32

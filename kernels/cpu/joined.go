@@ -12,6 +12,8 @@ type partKernel interface {
 	pool.Task
 	begin(args, results []Memory) (items int)
 	end() error
+	// forget says that another kernel has used a worker's scratch.
+	forget(worker int)
 }
 
 // A joined kernel runs the kernels of a body's segments at once: their items, one after the other, are the items of one
@@ -20,6 +22,7 @@ type joined struct {
 	env   *Env
 	parts []joinedPart
 	first []int // by part: its first item; then the number of all
+	last  []int // by worker: the part of which it did an item
 }
 
 type joinedPart struct {
@@ -61,5 +64,9 @@ func (j *joined) Run(args, results []Memory) error {
 // Do runs one item of one part; see pool.Task.
 func (j *joined) Do(worker, item int) {
 	i := sort.SearchInts(j.first, item+1) - 1
+	if j.last[worker] != i {
+		j.last[worker] = i
+		j.parts[i].kernel.forget(worker)
+	}
 	j.parts[i].kernel.Do(worker, item-j.first[i])
 }

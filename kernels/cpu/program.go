@@ -44,6 +44,7 @@ type read struct {
 	vector int // slot, or -1
 	scalar int // scalar slot, or -1
 	direct bool
+	kept   bool // it is the same in all lines of a segment, and stays in its register from one segment to the next
 }
 
 type write struct {
@@ -68,6 +69,7 @@ type frame[T float] struct {
 	seeds []int64
 	words []uint32 // room for random words, where there are seeds
 	off   []int    // of reads, then of writes: the row's offset
+	lines []loaded // of reads: what stands in the register of one that is kept
 	n     int      // length for which the registers in v are cut
 	width int      // and the most that they hold
 	row   int
@@ -80,6 +82,9 @@ type frame[T float] struct {
 	blocks []T
 	line   int
 }
+
+// A loaded is n elements of a line, and those of the lines behind it, from the line's element at on.
+type loaded struct{ at, n int }
 
 // A walk is a vector in a buffer as a tile's rows are run one after another, or some at a time.
 type walk[T float] struct {
@@ -129,7 +134,8 @@ func (w *walk[T]) write(v []T, n int) {
 }
 
 func (p *program[T]) newFrame() *frame[T] {
-	f := &frame[T]{v: make([][]T, len(p.slots)), s: append([]T(nil), p.scalars...), off: make([]int, len(p.args)+len(p.outs))}
+	f := &frame[T]{v: make([][]T, len(p.slots)), s: append([]T(nil), p.scalars...), off: make([]int, len(p.args)+len(p.outs)),
+		lines: make([]loaded, len(p.args))}
 	for _, s := range p.seeds {
 		f.seeds = append(f.seeds, s.value)
 	}
@@ -160,6 +166,7 @@ func (p *program[T]) begin(f *frame[T], mem []T, width int) {
 	}
 	f.n, f.width, f.row, f.err = width, width, -1, nil
 	f.blocks, f.line = mem[p.regs*w:], w
+	clear(f.lines)
 }
 
 // seek computes the offsets of a row and loads its scalars.
@@ -194,6 +201,11 @@ func (p *program[T]) exec(f *frame[T], row, start, n int, args, results []Memory
 		case r.vector < 0:
 		case r.direct:
 			f.v[r.vector] = span(elems[T](args[r.buf]), f.off[i]+start, n)
+		case r.kept:
+			if at := start % max(p.dom.line(), 1); f.lines[i].at != at || f.lines[i].n < n {
+				load(f.v[r.vector], &r.access, &p.dom, args[r.buf], f.off[i], start)
+				f.lines[i] = loaded{at, n}
+			}
 		default:
 			load(f.v[r.vector], &r.access, &p.dom, args[r.buf], f.off[i], start)
 		}
@@ -240,12 +252,12 @@ func (p *program[T]) isPlain() bool {
 		return false
 	}
 	for _, r := range p.args {
-		if r.vector >= 0 && !r.direct && !r.isMask() || r.vector < 0 && len(r.outer) > 0 && r.outer[0] != 0 {
+		if r.vector >= 0 && !r.direct && !r.isMask(&p.dom) || r.vector < 0 && len(r.outer) > 0 && r.outer[0] != 0 {
 			return false
 		}
 	}
 	for _, w := range p.outs {
-		if !w.direct && (w.vector < 0 || !w.isMask() && (w.dtype != dtypeOf[T]() || !w.access.direct())) {
+		if !w.direct && (w.vector < 0 || !w.isMask(&p.dom) && (w.dtype != dtypeOf[T]() || !w.access.direct(&p.dom))) {
 			return false
 		}
 	}
@@ -253,7 +265,7 @@ func (p *program[T]) isPlain() bool {
 }
 
 // isMask reports whether a segment's elements are bools that stand side by side.
-func (a *access) isMask() bool { return a.dtype == graph.Bool && a.direct() }
+func (a *access) isMask(d *domain) bool { return a.dtype == graph.Bool && a.direct(d) }
 
 // walk adds a vector in a buffer to those that execTile steps along.
 func (f *frame[T]) walk(slot int, mem Memory, at int, a *access, apart, out bool) {

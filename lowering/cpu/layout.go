@@ -41,9 +41,6 @@ func (d *Device) ImageTime(op graph.Op, args, results []graph.Type) time.Duratio
 		ns = poolTime(op.Layout, op.Kernel, elems(args[1]), 1.4, 0.1)
 	case graph.BatchNorm:
 		ns = 0.5 * elems(args[0])
-		if args[0].Shape.Rank() == 2 {
-			ns = 1.4 * elems(args[0])
-		}
 	case graph.GroupNorm:
 		ns = 0.4 * elems(args[0])
 	case graph.Reduce:
