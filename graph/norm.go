@@ -197,19 +197,25 @@ func gradBatchNorm(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
 	}
 	s := x.Type.Shape
 	axes := otherAxes(s)
-	g := b.Binary(Mul, dy, perChannel(b, gamma, s))
-	var xhat, dx *Node
+	mean, variance := n.Args[3], n.Args[4]
 	if op.Train {
-		var r *Node
-		xhat, r = standardised(b, x, op.Eps, true, axes...)
-		dx = gradStandardised(b, xhat, r, g, true, axes...)
-	} else {
-		r := perChannel(b, b.Unary(Rsqrt, b.BinaryScalar(Add, n.Args[4], op.Eps)), s)
-		xhat = b.Binary(Mul, b.Binary(Sub, x, perChannel(b, n.Args[3], s)), r)
-		dx = b.Binary(Mul, g, r)
+		mean = b.Reduce(Mean, x, false, axes...)
 	}
-	dgamma := b.Reduce(Sum, b.Binary(Mul, dy, xhat), false, axes...)
-	return []*Node{dx, dgamma, b.Reduce(Sum, dy, false, axes...), nil, nil}, nil
+	d := b.Binary(Sub, x, perChannel(b, mean, s))
+	if op.Train {
+		variance = b.Reduce(Mean, b.Unary(Square, d), false, axes...)
+	}
+	r := b.Unary(Rsqrt, b.BinaryScalar(Add, variance, op.Eps))
+	xhat := b.Binary(Mul, d, perChannel(b, r, s))
+	dgamma, dbeta := b.Reduce(Sum, b.Binary(Mul, dy, xhat), false, axes...), b.Reduce(Sum, dy, false, axes...)
+	g := dy // γ·r times it is the gradient of x: in training dy − (dbeta + x̂·dgamma)/n, for n elements of a channel
+	if op.Train {
+		share := 1 / float64(max(s.Elems()/max(s.At(1), 1), 1))
+		along := b.Binary(Mul, xhat, perChannel(b, b.BinaryScalar(Mul, dgamma, share), s))
+		g = b.Binary(Sub, b.Binary(Sub, dy, perChannel(b, b.BinaryScalar(Mul, dbeta, share), s)), along)
+	}
+	dx := b.Binary(Mul, g, perChannel(b, b.Binary(Mul, gamma, r), s))
+	return []*Node{dx, dgamma, dbeta, nil, nil}, nil
 }
 
 func gradGroupNorm(b *Builder, n *Node, dys []*Node) ([]*Node, error) {
