@@ -94,11 +94,16 @@ const (
 	// several pixels.
 	bandBytes, bandBytesMax = 512 << 10, 64 << 20
 	// itemsWanted is the number of work items, if there are enough panels, and so many multiplications for each as
-	// itemVolume says.
+	// itemVolume says, or partVolume where the panels of a band are cut.
 	itemsWanted = 24
 	itemVolume  = 1 << 20
-	// nextBytes is the size of a panel from which on the next one is loaded ahead.
-	nextBytes = 64 << 10
+	partVolume  = 1 << 18
+	// itemsFew is the number of work items below which bands are smaller still, of at least bandPixelsFew pixels: workers
+	// share few items unevenly.
+	itemsFew, bandPixelsFew = 8, 24
+	// nextBytes is the size of a panel from which on the next one is loaded ahead: one that the processor does not fetch by
+	// itself while it begins.
+	nextBytes = 8 << 10
 	// farBytes is a distance of pixels of which multiples evict one another from a first-level cache.
 	farBytes = 2 << 10
 )
@@ -203,16 +208,19 @@ func (k *Plan[T]) cut() {
 	if k.pixel > 0 && k.pixel*k.size%farBytes == 0 {
 		k.pixel += 64 / k.size
 	}
-	panels, wanted := k.shape.groups*k.shape.panels, itemsWanted
-	if items := float64(k.Rows()) * float64(k.cfg.W.Shape.Elems()) / itemVolume; items < itemsWanted {
-		wanted = int(items)
-	}
+	panels, products := k.shape.groups*k.shape.panels, float64(k.Rows())*float64(k.cfg.W.Shape.Elems())
+	items := func(volume float64) int { return int(min(products/volume, itemsWanted)) }
+	wanted := items(itemVolume)
 	for limit := cmp.Or(k.cfg.Band, bandPixels); ; limit /= 2 {
 		k.cutBands(limit)
 		if k.cfg.Band > 0 {
 			break
 		}
-		if items := k.Bands() * max(panels/itemPanels, 1); items >= wanted || limit/2 < bandPixelsMin {
+		least := bandPixelsMin
+		if k.Bands()*panels < itemsFew {
+			least = bandPixelsFew
+		}
+		if k.Bands()*max(panels/itemPanels, 1) >= wanted || limit/2 < least {
 			break
 		}
 	}
@@ -220,7 +228,7 @@ func (k *Plan[T]) cut() {
 	if k.copies {
 		k.room = tiling.RoundUp(k.batch*k.copied(), 64/k.size)
 	}
-	k.split = min(max(tiling.CeilDiv(wanted, k.Bands()), 1), panels)
+	k.split = min(max(tiling.CeilDiv(items(partVolume), k.Bands()), 1), panels)
 }
 
 // cutBands cuts bands of no more than limit pixels.

@@ -26,7 +26,8 @@ var specs = []spec{
 	square(1, 2, 3, 2, 5, 1, 2, 1), // filters larger than the image
 	square(1, 5, 7, 9, 2, 5, 0, 1), // strides larger than the filters
 	square(1, 5, 7, 9, 2, 5, 2, 1),
-	square(11, 5, 7, 3, 3, 1, 1, 1), // bands of several images
+	square(11, 5, 7, 3, 3, 1, 1, 1),    // bands of several images
+	square(1, 160, 170, 7, 3, 1, 1, 1), // few pixels, in two bands
 	{1, 1, 300, 4, 9, 1, 5, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 4, 0, 0), Groups: 1}}, // causal, longer than a band
 	{1, 9, 1, 4, 9, 3, 1, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(3, 1), Pad: graph.IntsOf(3, 0, 3, 0), Groups: 1}},
 	{1, 20, 21, 4, 9, 3, 3, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(6, 6), Pad: graph.IntsOf(6, 6, 6, 6), Groups: 1}},
