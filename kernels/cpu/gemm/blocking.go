@@ -87,7 +87,11 @@ func cut[T Float](cfg *Config[T], kern *kernel[T]) blocking {
 		return b
 	}
 	tiles := func() int { return cfg.Batch * b.rowBlocks * tiling.CeilDiv(cfg.N, b.tileCols) }
-	for tiles() < tilesWanted && b.tileCols > tiling.RoundUp(tileColsMin, nr) {
+	few := func() bool { // of a tile whose worker packs B, short pieces of rows are slow to read
+		alone := cfg.Batch*b.rowBlocks == 1 && cfg.Prepacked == nil && b.tileCols <= 2*tileColsMin
+		return tiles() < tilesWanted && !(alone && tiles() >= tilesWanted/2)
+	}
+	for few() && b.tileCols > tiling.RoundUp(tileColsMin, nr) {
 		b.tileCols = tiling.RoundUp(max(b.tileCols/2, tileColsMin), nr)
 	}
 	for tiles() < tilesWanted/2 && b.mc > 6*mr {

@@ -76,10 +76,10 @@ func newPlan[T Float](cfg Config[T], p *pool.Pool, ws *Workspace, kern *kernel[T
 		ws = NewWorkspace()
 	}
 	plan := &Plan[T]{cfg: cfg, kern: kern, tile: kern.tile, pool: p, ws: ws}
-	if pre := cfg.Prepacked; pre != nil && cfg.M <= fewRows {
+	if cfg.M <= fewRows {
 		plan.kern = kern.fit(cfg.M)
 		plan.tile = plan.kern.tile
-		if ahead := plan.kern.tileAhead; ahead != nil && pre.Bytes() > aheadBytes {
+		if ahead := plan.kern.tileAhead; ahead != nil && cfg.Prepacked != nil && cfg.Prepacked.Bytes() > aheadBytes {
 			plan.tile = ahead
 		}
 	}
