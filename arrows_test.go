@@ -36,6 +36,8 @@ func TestArrows(t *testing.T) {
 		"fusec/graph/arena":      {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/atomicfile": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/fuselock":   {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/graph/filemap":    {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
+		"fusec/graph/gguf":       {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/fusectest":  {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/checkpoint": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/loader":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},

@@ -75,6 +75,9 @@ func NewBatch(c *Checkpoint, o BatchOptions) (*Batch, error) {
 	if o.Pages < block/pageTokens || o.Pages > math.MaxInt32 {
 		return nil, fmt.Errorf("%d pages: want at least %d", o.Pages, block/pageTokens)
 	}
+	if err := c.Config.checkCache((o.Pages + 1) * pageTokens); err != nil {
+		return nil, err
+	}
 	b := &Batch{c: c, limit: o.Tokens, block: block, slots: make([]*Sequence, o.Slots), scratch: int64(o.Pages)}
 	for i := range o.Pages {
 		b.free = append(b.free, int64(o.Pages-1-i))

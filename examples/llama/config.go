@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"fusec/graph"
+	"fusec/graph/memlimit"
 )
 
 // Config is the form of a language model: what its weights mean.
@@ -82,6 +83,15 @@ func (c *Config) check() error {
 		}
 	}
 	return nil
+}
+
+// checkCache returns an error if the keys and values of so many tokens do not fit into memory.
+func (c *Config) checkCache(tokens int) error {
+	need := 2 * float64(c.Layers) * float64(c.KVHeads) * float64(c.HeadDim) * float64(tokens) * float64(graph.F32.Size())
+	if need > 1<<62 {
+		return fmt.Errorf("the keys and values of %d tokens take %.3g bytes", tokens, need)
+	}
+	return memlimit.Check(int64(need))
 }
 
 // ids is a token's number, several, or none.

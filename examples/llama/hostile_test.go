@@ -271,7 +271,7 @@ func TestSequence(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("a token allocates %v times", n)
 	}
-	for _, o := range []Options{{Capacity: -1}, {Block: -1}} {
+	for _, o := range []Options{{Capacity: -1}, {Block: -1}, {Capacity: 1 << 50}, {Capacity: 1 << 60}} {
 		if _, err := New(c, o); err == nil {
 			t.Errorf("a model with %+v", o)
 		}

@@ -46,6 +46,9 @@ func New(c *Checkpoint, o Options) (*Model, error) {
 		return nil, fmt.Errorf("a sequence of %d tokens: the model has positions for %d", m.limit, c.Config.Context)
 	}
 	m.capacity = (m.limit + m.block - 1) / m.block * m.block
+	if err := c.Config.checkCache(m.capacity); err != nil {
+		return nil, err
+	}
 	var err error
 	if m.step, err = m.compile(1); err != nil {
 		return nil, err

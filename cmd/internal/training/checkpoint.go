@@ -11,8 +11,6 @@ import (
 	"fusec/cmd/internal/cli"
 	"fusec/cmd/internal/modelio"
 	"fusec/examples/llama"
-	"fusec/graph"
-	"fusec/graph/memlimit"
 	"fusec/graph/report"
 )
 
@@ -59,15 +57,11 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 	if len(prompt) > room {
 		return fmt.Errorf("the prompt has %d tokens, and %s has positions for %d", len(prompt), path, c.Config.Context)
 	}
-	cache := int64(2*c.Config.Layers*c.Config.KVHeads) * int64(c.Config.HeadDim) * int64(graph.F32.Size()) // of a token
-	if err := memlimit.Check(int64(room) * cache); err != nil {
-		return err
-	}
 	opts := []fusec.CompileOption{modelio.OnTarget(g.target), fusec.WithPrecision(g.precision)}
 	if g.threads > 0 {
 		opts = append(opts, fusec.WithWorkers(g.threads))
 	}
-	m, err := llama.New(c, llama.Options{Capacity: room, Compile: opts})
+	m, err := llama.New(c, llama.Options{Capacity: room, Block: blockOf(len(prompt)), Compile: opts})
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -97,6 +91,15 @@ func (g *generator) runCheckpoint(e *cli.Env, path string) (err error) {
 			len(out.Tokens), cli.Digits(out.Rate))
 	}
 	return nil
+}
+
+// mostBlock is how many tokens of a prompt a run takes at most.
+const mostBlock = 64
+
+// blockOf is how many tokens of a prompt each run takes, so that runs are of one size and the last is hardly filled up.
+func blockOf(tokens int) int {
+	runs := (tokens + mostBlock - 1) / mostBlock
+	return (tokens + runs - 1) / runs
 }
 
 // write feeds the prompt and the tokens after it, and prints these as they come, until one ends the text or room is full.

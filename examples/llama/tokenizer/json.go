@@ -171,7 +171,7 @@ func (t *Tokenizer) readMerges(list []json.RawMessage) error {
 	return nil
 }
 
-// learn adds a merge. The first of equal ones counts... as in the tokenizers of Hugging Face, the last.
+// learn adds a merge. Of equal ones the last counts, as in Hugging Face's tokenizers.
 func (t *Tokenizer) learn(m merges, pair [2]string, rank int) error {
 	left, ok1 := t.ids[pair[0]]
 	right, ok2 := t.ids[pair[1]]

@@ -59,9 +59,9 @@ func (p byPattern) words(from []string, _ bool) ([]string, error) {
 }
 
 // spelled writes the bytes of words as letters.
-type spelled struct{ prefix bool } // a text begins with a space
+type spelled struct{}
 
-func (s spelled) words(from []string, first bool) ([]string, error) {
+func (spelled) words(from []string, _ bool) ([]string, error) {
 	words := make([]string, len(from))
 	for i, w := range from {
 		var b strings.Builder
