@@ -17,7 +17,7 @@ import (
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors"} {
+	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors", "f30.gguf"} {
 		src, err := os.ReadFile(filepath.Join("testdata/tiny", name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), src, 0o666)
@@ -209,8 +209,11 @@ func TestWeightErrors(t *testing.T) {
 func TestDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	dir := copied(t)
-	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors"} {
-		path := filepath.Join(dir, name)
+	for _, name := range []string{"config.json", "tokenizer.json", "model.safetensors", "f30.gguf"} {
+		path, whole := filepath.Join(dir, name), dir
+		if name == "f30.gguf" {
+			whole = path
+		}
 		src, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -226,14 +229,58 @@ func TestDamage(t *testing.T) {
 			if err := os.WriteFile(path, bad, 0o666); err != nil {
 				t.Fatal(err)
 			}
-			_ = attempt(dir)
+			_ = attempt(whole)
 		}
 		if err := os.WriteFile(path, src, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := attempt(dir); err != nil {
-		t.Error(err)
+	for _, whole := range []string{dir, filepath.Join(dir, "f30.gguf")} {
+		if err := attempt(whole); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestGGUFErrors changes names in a GGUF file, to others of the same length.
+func TestGGUFErrors(t *testing.T) {
+	src, err := os.ReadFile("testdata/tiny/f30.gguf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ from, to, want string }{
+		{"general.architecture", "general.architectura", `architecture ""`},
+		{"llama.block_count", "llama.block_caunt", "0 layers"},
+		{"llama.embedding_length", "llama.embedding_langth", "0 features"},
+		{"llama.attention.head_count_kv", "llama.attention.head_caunt_kv", "with this configuration it is"},
+		{"llama.rope.freq_base", "llama.rope.freq_bass", ""},
+		{"tokenizer.ggml.model", "tokenizer.ggml.modal", `the model ""`},
+		{"tokenizer.ggml.pre", "tokenizer.ggml.prx", `in the way of ""`},
+		{"tokenizer.ggml.tokens", "tokenizer.ggml.takens", "tokens of the vocabulary"},
+		{"tokenizer.ggml.merges", "tokenizer.ggml.tokens", "given twice"},
+		{"blk.1.attn_q.weight", "blk.1.attn_x.weight", `"blk.1.attn_x.weight" is not one`},
+		{"blk.1.attn_q.weight", "blk.9.attn_q.weight", `no tensor "model.layers.1.self_attn.q_proj.weight"`},
+		{"blk.1.attn_q.weight", "blk.0.attn_q.weight", "given twice"},
+		{"output_norm.weight", "output_norm.weighs", `no tensor "model.norm.weight"`},
+	} {
+		if !bytes.Contains(src, []byte(c.from)) {
+			t.Errorf("the file has no %s", c.from)
+			continue
+		}
+		path := filepath.Join(t.TempDir(), "x.gguf")
+		if err := os.WriteFile(path, bytes.Replace(src, []byte(c.from), []byte(c.to), 1), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := attempt(path); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s for %s: error %v, want one with %q", c.to, c.from, err, c.want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "short.gguf")
+	if err := os.WriteFile(path, src[:len(src)-100], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := attempt(path); err == nil || !strings.Contains(err.Error(), "short.gguf: tensor ") {
+		t.Errorf("error %v", err)
 	}
 }
 

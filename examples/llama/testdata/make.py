@@ -114,7 +114,7 @@ SMALL = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_atte
 LLAMA3_ROPE = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                    original_max_position_embeddings=32, rope_theta=500.0)
 
-GGUF = ("llama", "llama-shards", "mistral", "qwen2", "mixtral", "gpt2")
+GGUF = ("tiny", "llama", "llama-shards", "mistral", "qwen2", "mixtral", "gpt2")
 
 
 def checkpoints():
@@ -288,7 +288,7 @@ def make(folder, name, tokenizer, config, dtype, save):
     }
     for kind in (0, 1, 30) if name in GGUF else ():  # F32, F16 and BF16, from which the weights that are so already come exactly
         exact = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 30}[dtype]
-        if kind in (0, exact):
+        if kind == exact or kind == 0 and name != "tiny":
             save_gguf(folder, folder / f"f{kind}.gguf", cfg, tok, kind)
     (folder / "expected.json").write_text(json.dumps(expected, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
