@@ -325,9 +325,12 @@ func formatTensor(t *Tensor) string {
 		elems = formatAll(d, strconv.FormatBool)
 	default:
 		for i := range t.Type.Shape.Elems() {
-			if t.Type.DType.IsInt() {
+			switch {
+			case t.Type.DType.IsInt():
 				elems = append(elems, t.Whole(i))
-			} else {
+			case t.Type.DType.IsStored():
+				elems = append(elems, formatStored(t, i))
+			default:
 				elems = append(elems, format16(t.Type.DType, d.([]uint16)[i]))
 			}
 		}
@@ -370,6 +373,14 @@ func parseTensor(t Type, s string) (*Tensor, error) {
 			return b, parseAttr(reflect.ValueOf(&b).Elem(), s)
 		})
 	default:
+		if t.DType.IsStored() {
+			for i, s := range elems {
+				if err := parseStored(r, i, s); err != nil {
+					return r, err
+				}
+			}
+			return r, nil
+		}
 		if !t.DType.IsInt() {
 			return r, parseAll(d.([]uint16), elems, func(s string) (uint16, error) { return parse16(t.DType, s) })
 		}

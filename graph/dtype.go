@@ -11,7 +11,8 @@ import (
 // DType is the type of one element.
 type DType uint8
 
-// The element types. Bool is stored as one byte, 0 or 1. BF16 and F16 are for operands of contractions; see half.go.
+// The element types. Bool is stored as one byte, 0 or 1. BF16 and F16 are for operands of contractions; see half.go. I4,
+// F8E4M3 and F8E5M2 only store what Quantize makes and Dequantize reads; see quantised.go.
 const (
 	Invalid DType = iota
 	F32
@@ -27,6 +28,9 @@ const (
 	U16
 	U32
 	U64
+	I4
+	F8E4M3
+	F8E5M2
 	endDType
 )
 
@@ -40,6 +44,7 @@ const (
 	boolKind
 	signedKind
 	unsignedKind
+	storedKind // see quantised.go
 )
 
 // A dtypeRow is what is known of an element type. What depends on the element type reads the row.
@@ -51,7 +56,7 @@ type dtypeRow struct {
 	slice    func(p unsafe.Pointer, n int) any          // the n elements from p on as a Go slice
 	elems    func(data any) (unsafe.Pointer, int, bool) // the reverse; false for another type of slice
 	float    func(data any, i int) float64              // element i; true is 1
-	setFloat func(data any, i int, v float64)           // of floats
+	setFloat func(data any, i int, v float64)           // of floats, and of the types that are only stored
 	integer  func(data any, i int) int64                // of integers and Bools; of U64 the int64 with the same bits
 	setInt   func(data any, i int, v int64)             // of integers and Bools
 	constant func(data any) bool                        // whether all elements are equal
@@ -72,6 +77,9 @@ var dtypes = [endDType]dtypeRow{
 	U16:     integerRow[uint16]("u16"),
 	U32:     integerRow[uint32]("u32"),
 	U64:     integerRow[uint64]("u64"),
+	I4:      nibbleRow("i4"),
+	F8E4M3:  byteRow("f8e4m3", F8E4M3),
+	F8E5M2:  byteRow("f8e5m2", F8E5M2),
 }
 
 // Integer constrains the Go types of integers.
@@ -146,8 +154,15 @@ func halfRow(name string, d DType) dtypeRow {
 	return r
 }
 
-// DTypes lists the element types.
-func DTypes() []DType {
+// DTypes lists the element types that operations compute with or move: all but [StoredTypes].
+func DTypes() []DType { return slices.DeleteFunc(allDTypes(), DType.IsStored) }
+
+// StoredTypes lists the element types that are only stored: I4, F8E4M3 and F8E5M2.
+func StoredTypes() []DType {
+	return slices.DeleteFunc(allDTypes(), func(d DType) bool { return !d.IsStored() })
+}
+
+func allDTypes() []DType {
 	l := make([]DType, 0, endDType-1)
 	for d := Invalid + 1; d < endDType; d++ {
 		l = append(l, d)
@@ -163,10 +178,10 @@ func IntegerTypes() []DType {
 // DTypeOf is the DType of the Go type T.
 func DTypeOf[T Elem]() DType { return DTypeOfSlice([]T(nil)) }
 
-// DTypeOfSlice is the type of the elements of a Go slice, or Invalid. That of a []uint16 is U16.
+// DTypeOfSlice is the type of the elements of a Go slice, or Invalid. That of a []uint16 is U16, that of a []uint8 U8.
 func DTypeOfSlice(data any) DType {
 	for d := range endDType {
-		if r := &dtypes[d]; r.elems != nil && r.kind != halfKind {
+		if r := &dtypes[d]; r.elems != nil && r.kind != halfKind && r.kind != storedKind {
 			if _, _, ok := r.elems(data); ok {
 				return d
 			}
@@ -175,11 +190,20 @@ func DTypeOfSlice(data any) DType {
 	return Invalid
 }
 
-// String gives the name used in the text form: f32, f64, i32, i64, bool, bf16, f16, i8, u8, i16, u16, u32, u64.
+// String gives the name used in the text form: f32, f64, i32, i64, bool, bf16, f16, i8, u8, i16, u16, u32, u64, i4, f8e4m3,
+// f8e5m2.
 func (d DType) String() string { return dtypes[d].name }
 
-// Size is the number of bytes of one element.
+// Size is the number of bytes of one element. Of I4, two of which share a byte, it is 1; see [DType.Span].
 func (d DType) Size() int { return dtypes[d].size }
+
+// Span is the number of bytes of n elements that follow one another.
+func (d DType) Span(n int64) int64 {
+	if d == I4 {
+		return n/2 + n%2
+	}
+	return n * int64(dtypes[d].size)
+}
 
 // IsFloat reports whether d is F32 or F64, the floating-point types of computations.
 func (d DType) IsFloat() bool { return dtypes[d].kind == floatKind }
@@ -190,8 +214,11 @@ func (d DType) Is16() bool { return dtypes[d].kind == halfKind }
 // IsReal reports whether d is a floating-point type of any size.
 func (d DType) IsReal() bool { return d.IsFloat() || d.Is16() }
 
-// IsInt reports whether d is a type of integers, signed or unsigned.
-func (d DType) IsInt() bool { return dtypes[d].kind >= signedKind }
+// IsInt reports whether d is a type of integers that are computed with, signed or unsigned.
+func (d DType) IsInt() bool { return dtypes[d].kind == signedKind || dtypes[d].kind == unsignedKind }
+
+// IsStored reports whether d is I4, F8E4M3 or F8E5M2, whose elements only Quantize makes and Dequantize reads.
+func (d DType) IsStored() bool { return dtypes[d].kind == storedKind }
 
 // IsUnsigned reports whether d is a type of integers from 0 on.
 func (d DType) IsUnsigned() bool { return dtypes[d].kind == unsignedKind }
@@ -268,7 +295,9 @@ func (d DType) Holds(e DType) bool {
 	from, to := &dtypes[e], &dtypes[d]
 	switch {
 	case d == e || e == Bool:
-		return true
+		return !d.IsStored() || d == e
+	case d.IsStored() || e.IsStored():
+		return false
 	case e.IsReal():
 		return d.IsFloat() && to.size > from.size
 	case d.IsFloat():

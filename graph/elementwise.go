@@ -167,6 +167,9 @@ func inferCast(op Op, args []Type) ([]Type, error) {
 	if d == Invalid || int(d) >= len(dtypes) {
 		return nil, fmt.Errorf("no element type is given")
 	}
+	if d.IsStored() {
+		return nil, fmt.Errorf("to %v: only quantize makes such elements", d)
+	}
 	return one(args, args[0].With(d))
 }
 

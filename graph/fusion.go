@@ -18,7 +18,7 @@ func (Fusion) OpName() string { return "fusion" }
 
 var fusionRow = OpInfo{
 	Name: "fusion", Doc: "a body computed in one launch", Operands: "x...", Proto: Fusion{}, Class: ClassFusion,
-	Strided: true, Fails: func(n *Node) bool { return n.Op.(Fusion).Fails() }, MaxArgs: -1, Infer: inferFusion,
+	Strided: true, Stored: true, Fails: func(n *Node) bool { return n.Op.(Fusion).Fails() }, MaxArgs: -1, Infer: inferFusion,
 	FLOPs: flopsFusion,
 }
 
@@ -41,8 +41,8 @@ var fusionRow = OpInfo{
 //     body may consist of segments ([Fusion.Segments]) that share only inputs. Each segment has its own shape: one
 //     launch does the same to many values, like an optimiser's update of its parameters. An output of a segment may
 //     also be a load view: a copy.
-//   - AnchorMatMul: one MatMul, whose operands are load views. [Verify] also accepts several that read only inputs, for
-//     kernels of one's own: no pass makes such a body, and no target has a kernel for it.
+//   - AnchorMatMul: one MatMul or PanelMatMul, whose operands are load views. [Verify] also accepts several that read only
+//     inputs, for kernels of one's own: no pass makes such a body, and no target has a kernel for it.
 //   - AnchorConv: one Conv2D, whose operands are load views.
 //   - AnchorRow: Reduce, Softmax, LogSoftmax, LayerNorm and RMSNorm over the same axes of values of one shape S.
 //     Elementwise work has the shape S or the reduced shape R (with the axes kept at 1, dropped, or as a Reshape of

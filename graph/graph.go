@@ -216,7 +216,7 @@ func resultTypes(op Op, args []*Node, types []Type) ([]Type, error) {
 		}
 		return []Type{all[r.Index]}, nil
 	}
-	out, err := info.Infer(op, types)
+	out, err := info.infer(op, types)
 	if err != nil {
 		names := make([]string, len(args))
 		for i, a := range args {

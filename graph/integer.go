@@ -24,9 +24,9 @@ func (t *Tensor) Whole(i int) string {
 // SetElem sets element i to element j of u, converted as [Cast] does.
 func (t *Tensor) SetElem(i int, u *Tensor, j int) {
 	switch from, to := u.Type.DType, t.Type.DType; {
-	case to.IsReal() || to == Bool:
+	case to.IsReal() || to.IsStored() || to == Bool:
 		t.SetFloat(i, u.Float(j))
-	case from.IsReal():
+	case from.IsReal() || from.IsStored():
 		t.SetInt(i, to.Truncate(u.Float(j)))
 	default:
 		t.SetInt(i, u.Int(j))

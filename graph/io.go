@@ -143,6 +143,9 @@ func (f *weightsFile) tensor(name string, t Type) (*Tensor, error) {
 		return nil, errNoTensor
 	}
 	f.used[name] = true
+	if t.DType == I4 {
+		return readNibbles(f.file, info, t)
+	}
 	if !slices.Equal(info.Shape, t.Shape.Slice()) {
 		return nil, fmt.Errorf("weight %q has the shape %v, not that of %v", name, info.Shape, t)
 	}
@@ -157,21 +160,53 @@ func (f *weightsFile) tensor(name string, t Type) (*Tensor, error) {
 	return r, nil
 }
 
-// readTensor reads the elements of a tensor. Elements of 16 bits are not converted if that is the requested type.
+// readNibbles reads an I4 value, which the format has no dtype for: it is a vector of its bytes.
+func readNibbles(f *safetensors.File, info safetensors.Info, t Type) (*Tensor, error) {
+	if info.DType != "U8" || !slices.Equal(info.Shape, []int{int(t.Bytes())}) {
+		return nil, fmt.Errorf("weight %q is %s of shape %v; of %v there are %d bytes of dtype U8", info.Name, info.DType, info.Shape, t,
+			t.Bytes())
+	}
+	data, err := f.Read(info.Name)
+	if err != nil {
+		return nil, err
+	}
+	r := &Tensor{t, data}
+	if n := t.Shape.Elems(); n%2 == 1 {
+		SetNibble(data.([]uint8), n, 0)
+	}
+	return r, r.Check()
+}
+
+// readTensor reads the elements of a tensor. Elements of 16 bits, and of 8-bit floating-point types, are not converted if that is
+// the requested type.
 func readTensor(f *safetensors.File, info safetensors.Info, want DType) (any, error) {
 	if info.DType == "BF16" && want == BF16 || info.DType == "F16" && want == F16 {
 		return f.ReadBits(info.Name)
 	}
+	if info.DType == "F8_E4M3" && want == F8E4M3 || info.DType == "F8_E5M2" && want == F8E5M2 {
+		return f.ReadBytes(info.Name)
+	}
 	return f.Read(info.Name)
 }
 
-// Safetensor is the tensor under a name, to be written to a file of weights.
+// Safetensor is the tensor under a name, to be written to a file of weights. The format has no dtype for I4: such a tensor is
+// written as a vector of its bytes, of dtype U8.
 func (t *Tensor) Safetensor(name string) safetensors.Tensor {
 	r := safetensors.Tensor{Name: name, Shape: t.Type.Shape.Slice(), Data: t.Data}
 	if bits, ok := t.Data.([]uint16); ok && t.Type.DType.Is16() {
 		r.Data = safetensors.F16(bits)
 		if t.Type.DType == BF16 {
 			r.Data = safetensors.BF16(bits)
+		}
+	}
+	if bytes, ok := t.Data.([]uint8); ok {
+		switch t.Type.DType {
+		case I4:
+			r.Shape = []int{len(bytes)}
+		case F8E4M3:
+			r.Data = safetensors.F8E4M3(bytes)
+		case F8E5M2:
+			r.Data = safetensors.F8E5M2(bytes)
 		}
 	}
 	return r

@@ -87,7 +87,7 @@ func TestEveryTypeInFiles(t *testing.T) {
 		}
 		return x
 	}
-	for _, d := range graph.DTypes() {
+	for _, d := range append(graph.DTypes(), graph.StoredTypes()...) {
 		weights["w_"+d.String()], weights["s_"+d.String()] = random(d, 5), random(d, 3)
 		b.Output("w"+d.String(), b.Param("w_"+d.String(), graph.TypeOf(d, 5)))
 		b.Output("s"+d.String(), b.State("s_"+d.String(), graph.TypeOf(d, 3)))

@@ -43,7 +43,7 @@ func (Copy) OpName() string { return "copy" }
 
 var reshapeRow = OpInfo{
 	Name: "reshape", Doc: "the elements in another shape", Operands: "x", Proto: Reshape{}, Class: ClassView,
-	MinArgs: 1, MaxArgs: 1, Infer: inferReshape, FLOPs: free, Grad: gradReshape,
+	Stored: true, MinArgs: 1, MaxArgs: 1, Infer: inferReshape, FLOPs: free, Grad: gradReshape,
 }
 
 var transposeRow = OpInfo{
@@ -68,7 +68,7 @@ var padRow = OpInfo{
 
 var copyRow = OpInfo{
 	Name: "copy", Doc: "a contiguous copy", Operands: "x", Proto: Copy{}, Class: ClassMove, Strided: true,
-	MinArgs: 1, MaxArgs: 1, Infer: inferSame, FLOPs: free, Grad: gradCopy,
+	Stored: true, MinArgs: 1, MaxArgs: 1, Infer: inferSame, FLOPs: free, Grad: gradCopy,
 }
 
 func gradReshape(b *Builder, n *Node, dys []*Node) ([]*Node, error) {

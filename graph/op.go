@@ -45,6 +45,8 @@ type OpInfo struct {
 	// Strided says that a launch of the operation alone reads its operands with any strides. Otherwise operands must be
 	// contiguous.
 	Strided bool
+	// Stored says that operands may be of the element types that are only stored, such as I4.
+	Stored bool
 	// Fails reports whether n may fail at run time. Nil: it never fails.
 	Fails func(n *Node) bool
 	// Kind is the operation's class in reports and drawings.
@@ -67,6 +69,18 @@ const (
 	ClassComposite                // has a decomposition
 	ClassFusion                   // Fusion, Host and Result
 )
+
+// infer applies the type rule. Elements that are only stored are refused where the operation does not take them.
+func (i *OpInfo) infer(op Op, args []Type) ([]Type, error) {
+	if !i.Stored {
+		for _, t := range args {
+			if t.DType.IsStored() {
+				return nil, fmt.Errorf("of %v: only dequantize, reshape and copy read such elements", t.DType)
+			}
+		}
+	}
+	return i.Infer(op, args)
+}
 
 func (i *OpInfo) arity() string {
 	s := func(n int) string {

@@ -20,6 +20,22 @@ type Operand struct {
 // Type is the type of the operand's value.
 func (o Operand) Type() Type { return Type{DType: o.DType, Shape: o.Layout.Shape} }
 
+// BytesOf describes values whose elements are only stored as their bytes, of type U8, for what copies them. Those of I4, two
+// of which share a byte, are contiguous, and become a vector.
+func BytesOf(list []Operand) []Operand {
+	out := slices.Clone(list)
+	for i := range out {
+		o := &out[i]
+		switch {
+		case o.DType == I4:
+			*o = Operand{DType: U8, Layout: Contiguous(ShapeOf(int(o.Type().Bytes())))}
+		case o.DType.IsStored():
+			o.DType = U8
+		}
+	}
+	return out
+}
+
 // CheckOperands reports operands and results that do not fit the operation's type rule, or that are not contiguous
 // although the operation requires it.
 func CheckOperands(op Op, args, results []Operand) error {
@@ -37,7 +53,7 @@ func CheckOperands(op Op, args, results []Operand) error {
 			return fmt.Errorf("%s: operand %d of type %v is not contiguous", info.Name, i, in[i])
 		}
 	}
-	out, err := info.Infer(op, in)
+	out, err := info.infer(op, in)
 	if err != nil {
 		return fmt.Errorf("%s: %w", info.Name, err)
 	}

@@ -8,6 +8,7 @@ var opTable = []OpInfo{
 	inputRow, paramRow, stateRow, constRow, unaryRow, binaryRow, selectRow, castRow, matMulRow, conv2DRow,
 	conv2DTransposeRow, conv2DFilterGradRow, reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow, unsliceRow, updateSliceRow, concatRow, padRow,
 	im2ColRow, col2ImRow, copyRow, allReduceRow, gatherRow, scatterAddRow, topKRow, routeRow, dropoutRow,
+	quantizeRow, dequantizeRow, packWeightsRow, panelMatMulRow,
 	randomRow, softmaxRow, logSoftmaxRow, layerNormRow, rmsNormRow, batchNormRow, groupNormRow, attentionRow,
 	ropeRow, attentionGradRow, squaredNormRow, moeRow, moeGradRow, poolRow, poolGradRow, resultRow, fusionRow,
 	hostRow,

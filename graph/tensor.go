@@ -7,7 +7,8 @@ import (
 )
 
 // Tensor is a contiguous row-major value. Data is a slice of the element type's Go type ([]float32, []int8, []bool, …) that
-// matches Type, or for BF16 and F16 a []uint16 of their bits, and has Type.Shape.Elems() elements.
+// matches Type, or for BF16 and F16 a []uint16 of their bits, and has Type.Shape.Elems() elements. For F8E4M3, F8E5M2 and I4
+// it is a []uint8 of their bits; see [I4].
 type Tensor struct {
 	Type Type
 	Data any
@@ -118,7 +119,11 @@ func (t *Tensor) elems() (unsafe.Pointer, int, DType) {
 // Check reports data that does not match the type.
 func (t *Tensor) Check() error {
 	_, n, d := t.elems()
-	if d != t.Type.DType || n != t.Type.Shape.Elems() {
+	want := t.Type.Shape.Elems()
+	if t.Type.DType == I4 {
+		want = int(t.Type.Bytes())
+	}
+	if d != t.Type.DType || n != want {
 		return fmt.Errorf("tensor of type %v holds %d elements of %v", t.Type, n, d)
 	}
 	return nil

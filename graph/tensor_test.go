@@ -8,7 +8,7 @@ import (
 	"fusec/graph"
 )
 
-var allDTypes = graph.DTypes()
+var allDTypes = append(graph.DTypes(), graph.StoredTypes()...)
 
 func TestTensorOfEveryType(t *testing.T) {
 	for _, d := range allDTypes {

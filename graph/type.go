@@ -149,7 +149,7 @@ func TypeOf(d DType, dims ...int) Type { return Type{d, ShapeOf(dims...)} }
 func (t Type) String() string { return t.DType.String() + t.Shape.String() }
 
 // Bytes is the size of a contiguous value of this type.
-func (t Type) Bytes() int64 { return int64(t.Shape.Elems()) * int64(t.DType.Size()) }
+func (t Type) Bytes() int64 { return t.DType.Span(int64(t.Shape.Elems())) }
 
 // Accumulator is the type of sums of values of t; see [DType.Accumulator].
 func (t Type) Accumulator() Type { return t.With(t.DType.Accumulator()) }

@@ -20,7 +20,7 @@ func traffic(op graph.Op, args []View) int64 {
 	}
 	var bytes int64
 	for v, n := range read {
-		bytes += n * int64(v.DType.Size())
+		bytes += v.DType.Span(n)
 	}
 	return bytes
 }

@@ -44,6 +44,9 @@ func init() {
 	for _, name := range []string{"conv2d_transpose", "conv2d_filter_grad"} {
 		refused[name] = "the simpler operations that it consists of are written"
 	}
+	for _, name := range []string{"quantize", "dequantize", "pack_weights", "matmul_panels"} {
+		refused[name] = "it has no elements of few bits"
+	}
 	refused["fusion"] = "its body is written"
 	for _, name := range []string{"unslice", "update_slice", "col2im", "scatter_add", "top_k", "route", "pool_grad", "host",
 		"result", "all_reduce"} {

@@ -46,6 +46,9 @@ func Random(r *rand.Rand, o Options) *graph.Graph {
 func (g *generator) allowed() []func(*generator) {
 	var l []func(*generator)
 	for _, info := range graph.Ops() { // not the map: its order changes
+		if few := fewBits[info.Name]; few && !g.o.Wide {
+			continue
+		}
 		if m := makers[info.Name]; m != nil && (g.o.Allow == nil || g.o.Allow(info.Name)) {
 			l = append(l, m)
 			if g.o.Wide && (info.Class == graph.ClassElementwise || info.Class == graph.ClassReduce) { // the many functions

@@ -40,7 +40,9 @@ func init() {
 		"pool":           makePool, "pool_grad": makePoolGrad,
 		"squared_norm": makeSquaredNorm,
 		"top_k":        makeTopK, "route": makeRoute, "moe": makeMoE, "moe_grad": makeMoEGrad,
-		"result": makeBatchNorm, // whose further results it reads
+		"result":   makeBatchNorm, // whose further results it reads
+		"quantize": makeQuantize, "dequantize": func(g *generator) { g.dequantize(g.quantize()) },
+		"pack_weights": func(g *generator) { g.packed() }, "matmul_panels": makePanelMatMul,
 		"fusion": makeFusion, "host": makeHost,
 	}
 }

@@ -110,6 +110,10 @@ func dtypeOf(data any) (dtype string, n int) {
 		return "F16", len(d)
 	case BF16:
 		return "BF16", len(d)
+	case F8E4M3:
+		return "F8_E4M3", len(d)
+	case F8E5M2:
+		return "F8_E5M2", len(d)
 	}
 	if s, n := storedOf(data); s != nil {
 		return s.dtype, n
@@ -124,6 +128,10 @@ func encode(raw []byte, data any, from, to int) []byte {
 		data = []uint16(d)
 	case BF16:
 		data = []uint16(d)
+	case F8E4M3:
+		data = []uint8(d)
+	case F8E5M2:
+		data = []uint8(d)
 	}
 	s, _ := storedOf(data)
 	return s.encode(raw, data, from, to)

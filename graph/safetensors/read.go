@@ -230,6 +230,19 @@ func (f *Reader) ReadBits(name string) ([]uint16, error) {
 	return data, f.read(info, data)
 }
 
+// ReadBytes reads the elements of the named tensor, of dtype F8_E4M3 or F8_E5M2, without conversion.
+func (f *Reader) ReadBytes(name string) ([]uint8, error) {
+	info, ok := f.Lookup(name)
+	if !ok {
+		return nil, fmt.Errorf("no tensor %q", name)
+	}
+	if info.DType != "F8_E4M3" && info.DType != "F8_E5M2" {
+		return nil, fmt.Errorf("tensor %q: values of dtype %s are no 8-bit floats", name, info.DType)
+	}
+	data := make([]uint8, info.Elems)
+	return data, f.read(info, data)
+}
+
 // read fills data, which has the length of the tensor.
 func (f *Reader) read(info Info, data any) error {
 	size := int64(dtypeBytes[info.DType])

@@ -20,10 +20,12 @@ type Tensor struct {
 	Data  any
 }
 
-// F16 is elements of half precision and BF16 of bfloat16, as bits.
+// F16 is elements of half precision and BF16 of bfloat16, F8E4M3 and F8E5M2 are 8-bit floating-point numbers, all as bits.
 type (
-	F16  []uint16
-	BF16 []uint16
+	F16    []uint16
+	BF16   []uint16
+	F8E4M3 []uint8
+	F8E5M2 []uint8
 )
 
 // Write writes a file. The same tensors, in any order, and the same metadata give the same bytes: tensors are sorted by

@@ -14,6 +14,12 @@ var answers graph.Answers[compileFunc]
 func init() {
 	refused := graph.NotLaunched()
 	refused["host"] = "its code runs on the host"
+	for _, name := range []string{"quantize", "dequantize"} {
+		refused[name] = "its elements of i4 and f8 are unpacked on the host; those of other types are computed by simpler operations"
+	}
+	for _, name := range []string{"pack_weights", "matmul_panels"} {
+		refused[name] = "panels are the order of weights on the CPU"
+	}
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
 		"fusion": Compile,
@@ -89,7 +95,8 @@ func fused(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
 
 // copied compiles a copy of the first operand, whatever the layouts are.
 func copied(_ graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
-	return compileBody(graph.AnchorNone, args[:1], results, cfg, func(b *graph.Builder, in []*graph.Node) {
+	args, results = graph.BytesOf(args[:1]), graph.BytesOf(results)
+	return compileBody(graph.AnchorNone, args, results, cfg, func(b *graph.Builder, in []*graph.Node) {
 		b.Output("0", b.Reshape(in[0], results[0].Layout.Shape.Slice()...))
 	})
 }

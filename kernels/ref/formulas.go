@@ -77,6 +77,18 @@ func init() {
 			return poolGrad(op, a[0], a[1], t), nil
 		}),
 		"host": moved(host),
+		"quantize": one(func(op graph.Quantize, a []Value, t graph.Type, bound bool) (Value, error) {
+			return quantize(op, a, t, bound), nil
+		}),
+		"dequantize": one(func(op graph.Dequantize, a []Value, t graph.Type, bound bool) (Value, error) {
+			return dequantize(op, a, t, bound), nil
+		}),
+		"pack_weights": one(func(op graph.PackWeights, a []Value, t graph.Type, bound bool) (Value, error) {
+			return packWeights(op, a[0], t, bound), nil
+		}),
+		"matmul_panels": one(func(op graph.PanelMatMul, a []Value, t graph.Type, bound bool) (Value, error) {
+			return panelMatMul(op, a, t, bound), nil
+		}),
 
 		"top_k": func(op graph.Op, a []Value, types []graph.Type, bound bool) ([]Value, error) {
 			return topK(op.(graph.TopK), a[0], types, bound), nil

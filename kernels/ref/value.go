@@ -10,7 +10,7 @@ import (
 // 0 or 1.
 type Value struct {
 	Type graph.Type
-	F    []float64 // the elements of a float type, row-major
+	F    []float64 // the elements of a float type, or of a type that is only stored, row-major
 	I    []int64   // the elements of any other type
 	// Mag holds each element's magnitude, as the package comment defines it; nil if none was asked for. Those of
 	// integers and Bools are 0, or +Inf where the element is unsure.
@@ -56,7 +56,7 @@ func (v Value) Len() int { return v.Type.Shape.Elems() }
 // zeros makes a value of zeros without magnitudes.
 func zeros(t graph.Type) Value {
 	v := Value{Type: t}
-	if t.DType.IsReal() {
+	if t.DType.IsReal() || t.DType.IsStored() {
 		v.F = make([]float64, t.Shape.Elems())
 	} else {
 		v.I = make([]int64, t.Shape.Elems())

@@ -18,6 +18,8 @@ func init() {
 	refused := graph.NotLaunched()
 	for reason, names := range map[string][]string{
 		"its code runs on the host":                            {"host"},
+		"it quantises by itself":                               {"quantize", "dequantize"},
+		"its weights lie in an order of their own":             {"pack_weights", "matmul_panels"},
 		"fusions are taken apart before":                       {"fusion"},
 		"it has patches for convolutions and pools alone":      {"im2col", "col2im", "conv2d_transpose"},
 		"it has no softmax but that of attention and routers":  {"softmax", "log_softmax"},

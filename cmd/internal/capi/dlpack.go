@@ -40,6 +40,8 @@ const (
 	codeFloat  = 2
 	codeBFloat = 4
 	codeBool   = 6
+	codeE4M3   = 10
+	codeE5M2   = 12
 )
 
 // DTypeOf is how DLPack names an element type.
@@ -50,6 +52,10 @@ func DTypeOf(d graph.DType) DType {
 		t.Code = codeBool
 	case d == graph.BF16:
 		t.Code = codeBFloat
+	case d == graph.F8E4M3:
+		t.Code = codeE4M3
+	case d == graph.F8E5M2:
+		t.Code = codeE5M2
 	case d.IsFloat():
 		t.Code = codeFloat
 	case d.String()[0] == 'u':
@@ -99,6 +105,9 @@ func (t *Tensor) elements(want graph.Type) (first unsafe.Pointer, strides []int6
 		return nil, nil, err
 	}
 	shape := graph.ShapeOf(dims...)
+	if want.DType == graph.I4 {
+		return nil, nil, fmt.Errorf("it is %v, two elements of which share a byte; no tensor has such elements", want)
+	}
 	if t.DType != DTypeOf(want.DType) || shape != want.Shape {
 		return nil, nil, fmt.Errorf("it is %v, and the tensor is %v%v", want, t.DType, shape)
 	}

@@ -103,6 +103,7 @@ func All(d graph.DType) []Case {
 	m.squaredNorm()
 	m.routing()
 	m.moe()
+	m.quantised()
 	m.structure()
 	return m.cases
 }

@@ -1,0 +1,333 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Quantize stores numbers in few bits, in the form that ONNX has: element i is
+//
+//	y = round(x ÷ scale) + zero
+//
+// rounded to nearest, ties to even, and limited to the range of To. Of NaN it is what 0 becomes; F8E4M3 and F8E5M2 keep NaN.
+//
+// Operands are x, of F32 or F64, the scale, of the same type, and for types of integers optionally the zero point, of type To.
+// Scale and zero point have the same shape:
+//
+//   - []: one scale for all elements.
+//   - [d], where axis Axis of x has d elements and Block is 0: one for each of them, such as a channel.
+//   - the shape of x with ⌈d/Block⌉ in place of d: one for each block of Block elements along the axis; the last may be shorter.
+//
+// It has no gradient.
+type Quantize struct {
+	To    DType
+	Axis  int `attr:"optional"`
+	Block int `attr:"optional"`
+}
+
+// Dequantize is (q − zero)·scale, of the scale's type, F32 or F64. Its operands are q, of a type that [Quantize] makes or I32,
+// the scale, and for types of integers optionally the zero point, of q's type. Their shapes are those of Quantize. It has no
+// gradient.
+type Dequantize struct {
+	Axis  int `attr:"optional"`
+	Block int `attr:"optional"`
+}
+
+// OpName implements Op.
+func (Quantize) OpName() string { return "quantize" }
+
+// OpName implements Op.
+func (Dequantize) OpName() string { return "dequantize" }
+
+var quantizeRow = OpInfo{
+	Name: "quantize", Doc: "numbers stored in few bits, as multiples of a scale", Operands: "x, scale, zero", Proto: Quantize{},
+	Class: ClassMove, Stored: true, MinArgs: 2, MaxArgs: 3, Infer: inferQuantize, FLOPs: times(4), Lower: lowerQuantize,
+}
+
+var dequantizeRow = OpInfo{
+	Name: "dequantize", Doc: "the numbers that quantize stored", Operands: "q, scale, zero", Proto: Dequantize{}, Class: ClassMove,
+	Stored: true, MinArgs: 2, MaxArgs: 3, Infer: inferDequantize, FLOPs: times(2), Lower: lowerDequantize,
+}
+
+// Quantizes reports whether d is a type that [Quantize] makes.
+func (d DType) Quantizes() bool { return d.IsStored() || d.IsInt() && d.Size() <= 2 }
+
+func inferQuantize(op Op, args []Type) ([]Type, error) {
+	q := op.(Quantize)
+	if q.To == Invalid || q.To >= endDType || !q.To.Quantizes() {
+		return nil, fmt.Errorf("to %v: it makes i4, i8, u8, i16, u16, f8e4m3 and f8e5m2", q.To)
+	}
+	if err := wantFloat(args[0]); err != nil {
+		return nil, err
+	}
+	if err := checkScales(q.Axis, q.Block, args[0].Shape, q.To, args[1:]); err != nil {
+		return nil, err
+	}
+	if args[1].DType != args[0].DType {
+		return nil, fmt.Errorf("a scale of %v for %v", args[1].DType, args[0].DType)
+	}
+	return one(args, args[0].With(q.To))
+}
+
+func inferDequantize(op Op, args []Type) ([]Type, error) {
+	q := op.(Dequantize)
+	if d := args[0].DType; !d.Quantizes() && d != I32 {
+		return nil, fmt.Errorf("of %v: it reads i4, i8, u8, i16, u16, i32, f8e4m3 and f8e5m2", d)
+	}
+	if err := wantFloat(args[1]); err != nil {
+		return nil, fmt.Errorf("scale: %w", err)
+	}
+	if err := checkScales(q.Axis, q.Block, args[0].Shape, args[0].DType, args[1:]); err != nil {
+		return nil, err
+	}
+	return one(args, args[0].With(args[1].DType))
+}
+
+// checkScales checks scale and zero point of a value of shape s stored as d.
+func checkScales(axis, block int, s Shape, d DType, scales []Type) error {
+	scale := scales[0].Shape
+	if scale.Rank() > 0 || block != 0 {
+		if err := checkAxes(IntsOf(axis), s.Rank()); err != nil {
+			return err
+		}
+		want := ShapeOf(s.At(axis))
+		switch {
+		case block < 0:
+			return fmt.Errorf("blocks of %d", block)
+		case block > 0:
+			want = s.With(axis, blocksOf(s.At(axis), block))
+		}
+		if scale != want {
+			return fmt.Errorf("scales %v for %v; wants %v", scale, s, want)
+		}
+	}
+	if len(scales) == 1 {
+		return nil
+	}
+	switch zero := scales[1]; {
+	case zero.DType != d:
+		return fmt.Errorf("a zero point of %v for %v", zero.DType, d)
+	case zero.Shape != scale:
+		return fmt.Errorf("zero points %v for scales %v", zero.Shape, scale)
+	case d.IsStored() && d != I4:
+		return fmt.Errorf("%v has no zero point", d)
+	}
+	return nil
+}
+
+// blocksOf is the number of blocks that d elements make.
+func blocksOf(d, block int) int { return d/block + min(d%block, 1) }
+
+// ScaleIndex gives, for a value of shape s with scales of shape scale, the function from an element's row-major number to that
+// of its scale.
+func ScaleIndex(axis, block int, s, scale Shape) func(i int) int {
+	if scale.Rank() == 0 {
+		return func(int) int { return 0 }
+	}
+	_, d, inner := s.Around(axis, 1)
+	if block == 0 {
+		return func(i int) int { return i / inner % d }
+	}
+	blocks := scale.At(axis)
+	return func(i int) int { return (i/inner/d*blocks+i/inner%d/block)*inner + i%inner }
+}
+
+// spreadScale repeats a scale or a zero point for each element of shape s.
+func spreadScale(b *Builder, v *Node, axis, block int, s Shape) *Node {
+	scale := v.Type.Shape
+	switch {
+	case scale.Rank() == 0 || scale == s:
+		return v
+	case block == 0:
+		dims := make([]int, s.Rank()-axis)
+		for i := range dims {
+			dims[i] = 1
+		}
+		dims[0] = s.At(axis)
+		return b.Broadcast(b.Reshape(v, dims...), s)
+	}
+	outer, blocks, inner := scale.Around(axis, 1)
+	wide := b.Broadcast(b.Reshape(v, outer, blocks, 1, inner), ShapeOf(outer, blocks, block, inner))
+	wide = b.Reshape(wide, outer, blocks*block, inner)
+	if blocks*block != s.At(axis) {
+		wide = b.Slice(wide, 1, 0, s.At(axis), 1)
+	}
+	return b.Reshape(wide, s.Slice()...)
+}
+
+// lowerQuantize computes types of integers elementwise.
+func lowerQuantize(b *Builder, op Op, args []*Node) []*Node {
+	q, x := op.(Quantize), args[0]
+	if q.To.IsStored() {
+		return nil
+	}
+	s := x.Type.Shape
+	y := b.Unary(Round, b.Binary(Div, x, spreadScale(b, args[1], q.Axis, q.Block, s)))
+	if len(args) > 2 {
+		y = b.Binary(Add, y, spreadScale(b, b.CastTo(x.Type.DType, args[2]), q.Axis, q.Block, s))
+	}
+	lo, hi := q.To.Limits()
+	return []*Node{b.CastTo(q.To, b.BinaryScalar(Max, b.BinaryScalar(Min, y, float64(hi)), float64(lo)))}
+}
+
+// lowerDequantize computes types of integers elementwise.
+func lowerDequantize(b *Builder, op Op, args []*Node) []*Node {
+	q, x, scale := op.(Dequantize), args[0], args[1]
+	if x.Type.DType.IsStored() {
+		return nil
+	}
+	s, d := x.Type.Shape, scale.Type.DType
+	y := b.CastTo(d, x)
+	if len(args) > 2 {
+		y = b.Binary(Sub, y, spreadScale(b, b.CastTo(d, args[2]), q.Axis, q.Block, s))
+	}
+	return []*Node{b.Binary(Mul, y, spreadScale(b, scale, q.Axis, q.Block, s))}
+}
+
+// Quantised is the element of d, as a number, that x ÷ scale is stored as with a zero point.
+func (d DType) Quantised(x, zero float64) float64 {
+	switch {
+	case d == I4:
+		if x != x {
+			x = 0
+		}
+		return max(-8, min(math.RoundToEven(x)+zero, 7))
+	case d.IsStored():
+		return float64(d.Values8()[d.Bits8(x)])
+	case x != x:
+		x = 0
+	}
+	lo, hi := d.Limits()
+	return max(float64(lo), min(math.RoundToEven(x)+zero, float64(hi)))
+}
+
+// PanelColumns is the number of columns of a panel of [PackWeights].
+const PanelColumns = 32
+
+// panelSteps is the multiple that a panel's rows are filled up to.
+const panelSteps = 8
+
+// PackWeights arranges weights [k, n], or with Trans [n, k], in the order in which a processor reads them for a product of few
+// rows: panels of 32 columns. The elements that are missing to a multiple of 32 columns and of 8 rows are 0. The result has
+// element type To, or that of the operand where To is invalid, and the shape
+//
+//	[⌈n/32⌉, ⌈k/8⌉·8, 32]        element (p, i, j) is row i of column 32p+j
+//	[⌈n/32⌉, ⌈k/8⌉, 32, 8]       of I4: element (p, i, j, l) is row 8i+l of column 32p+j
+//
+// To is BF16 or F16, of an operand of F32.
+type PackWeights struct {
+	Trans bool
+	To    DType `attr:"optional"`
+}
+
+// PanelMatMul multiplies x [..., m, k] of F32 by weights [k, n] in panels, as [PackWeights] makes them of I4, I8, BF16 or F16.
+// Columns is n. The optional third operand has scales [⌈k/Block⌉, n] of F32, one for each block of Block rows of a column; the
+// weights are its products with what the panels hold. Block is a multiple of 8, or 0 for one scale for each column. The result
+// [..., m, n] is of F32, and so are the sums.
+type PanelMatMul struct {
+	Columns int
+	Block   int `attr:"optional"`
+}
+
+// OpName implements Op.
+func (PackWeights) OpName() string { return "pack_weights" }
+
+// OpName implements Op.
+func (PanelMatMul) OpName() string { return "matmul_panels" }
+
+var packWeightsRow = OpInfo{
+	Name: "pack_weights", Doc: "weights in panels, for products of few rows", Operands: "w", Proto: PackWeights{}, Class: ClassMove,
+	Stored: true, MinArgs: 1, MaxArgs: 1, Infer: inferPackWeights, FLOPs: free,
+}
+
+var panelMatMulRow = OpInfo{
+	Name: "matmul_panels", Doc: "matrix product with weights of few bits in panels", Operands: "x, panels, scale",
+	Proto: PanelMatMul{}, Class: ClassContraction, Fuses: true, Anchor: AnchorMatMul, Kind: KindMatMul, Stored: true, MinArgs: 2, MaxArgs: 3,
+	Infer: inferPanelMatMul, FLOPs: flopsPanelMatMul,
+}
+
+// panelTypes are the element types that panels have.
+var panelTypes = []DType{I4, I8, BF16, F16}
+
+// CheckPanels refuses element types that panels do not have.
+func CheckPanels(d DType) error {
+	names := make([]string, len(panelTypes))
+	for i, e := range panelTypes {
+		if d == e {
+			return nil
+		}
+		names[i] = e.String()
+	}
+	return fmt.Errorf("panels of %v: they are of %s", d, strings.Join(names, ", "))
+}
+
+// PanelShape is the shape of the panels of weights [k, n] of type d.
+func PanelShape(d DType, k, n int) Shape {
+	panels, steps := blocksOf(n, PanelColumns), blocksOf(k, panelSteps)
+	if d == I4 {
+		return ShapeOf(panels, steps, PanelColumns, panelSteps)
+	}
+	return ShapeOf(panels, steps*panelSteps, PanelColumns)
+}
+
+func inferPackWeights(op Op, args []Type) ([]Type, error) {
+	p, w := op.(PackWeights), args[0]
+	if err := wantRank(w.Shape, 2); err != nil {
+		return nil, err
+	}
+	d := w.DType
+	if p.To != Invalid {
+		if !p.To.Is16() || d != F32 {
+			return nil, fmt.Errorf("from %v to %v: it converts f32 to bf16 and f16", d, p.To)
+		}
+		d = p.To
+	}
+	if err := CheckPanels(d); err != nil {
+		return nil, err
+	}
+	k, n := w.Shape.At(0), w.Shape.At(1)
+	if p.Trans {
+		k, n = n, k
+	}
+	return one(args, Type{d, PanelShape(d, k, n)})
+}
+
+func inferPanelMatMul(op Op, args []Type) ([]Type, error) {
+	p, x, w := op.(PanelMatMul), args[0], args[1]
+	if x.DType != F32 || x.Shape.Rank() < 2 {
+		return nil, fmt.Errorf("needs an operand of f32 of rank 2 or more, not %v", x)
+	}
+	if err := CheckPanels(w.DType); err != nil {
+		return nil, err
+	}
+	last := x.Shape.Rank() - 1
+	k := x.Shape.At(last)
+	switch {
+	case p.Columns < 0 || p.Columns > MaxElems:
+		return nil, fmt.Errorf("%d columns", p.Columns)
+	case p.Block < 0 || p.Block%panelSteps != 0:
+		return nil, fmt.Errorf("blocks of %d: they have a multiple of %d rows", p.Block, panelSteps)
+	case p.Block > 0 && len(args) == 2:
+		return nil, fmt.Errorf("blocks of %d without scales", p.Block)
+	case w.Shape != PanelShape(w.DType, k, p.Columns):
+		return nil, fmt.Errorf("panels %v for weights [%d,%d]; wants %v", w.Shape, k, p.Columns, PanelShape(w.DType, k, p.Columns))
+	}
+	if len(args) > 2 && args[2] != TypeOf(F32, p.Blocks(k), p.Columns) {
+		return nil, fmt.Errorf("scales %v; wants %v", args[2], TypeOf(F32, p.Blocks(k), p.Columns))
+	}
+	return one(args, Type{F32, x.Shape.With(last, p.Columns)})
+}
+
+// Blocks is the number of rows of scales of weights with k rows.
+func (p PanelMatMul) Blocks(k int) int {
+	if p.Block == 0 {
+		return 1
+	}
+	return blocksOf(k, p.Block)
+}
+
+func flopsPanelMatMul(op Op, args, out []Type) int64 {
+	s := args[0].Shape
+	return product(2*int64(s.At(s.Rank()-1)), elems(out[0]))
+}

@@ -1,0 +1,140 @@
+package ref
+
+import (
+	"math"
+
+	"fusec/graph"
+)
+
+// quantisedAt finds the scale and the zero point of each element of a value of shape s.
+func quantisedAt(axis, block int, s graph.Shape, args []Value) func(i int) (scale, zero float64, at int) {
+	index := graph.ScaleIndex(axis, block, s, args[0].Type.Shape)
+	return func(i int) (scale, zero float64, at int) {
+		at = index(i)
+		if len(args) > 1 {
+			zero = args[1].float(at)
+		}
+		return args[0].F[at], zero, at
+	}
+}
+
+// quotientError bounds the relative error of a quotient in f32.
+const quotientError = 0x1p-22
+
+func quantize(op graph.Quantize, args []Value, t graph.Type, bound bool) Value {
+	v := zeros(t)
+	if bound {
+		v.Mag = make([]float64, v.Len())
+	}
+	of := quantisedAt(op.Axis, op.Block, t.Shape, args[1:])
+	for i := range v.Len() {
+		scale, zero, at := of(i)
+		q := args[0].F[i] / scale
+		y := op.To.Quantised(q, zero)
+		if v.F != nil {
+			v.F[i] = y
+		} else {
+			v.I[i] = int64(y)
+		}
+		if !bound {
+			continue
+		}
+		off := math.Abs(q)*quotientError + args[0].off(i)/math.Abs(scale) + math.Abs(q)*args[1].off(at)/math.Abs(scale)
+		unsureZero := len(args) > 2 && args[2].mag(at) != 0
+		if unsureZero || off != off || deviation(op.To.Quantised(q-off, zero), op.To.Quantised(q+off, zero)) != 0 {
+			v.Mag[i] = unsure
+		}
+	}
+	return v
+}
+
+func dequantize(op graph.Dequantize, args []Value, t graph.Type, bound bool) Value {
+	v := zeros(t)
+	if bound {
+		v.Mag = make([]float64, v.Len())
+	}
+	of := quantisedAt(op.Axis, op.Block, t.Shape, args[1:])
+	for i := range v.F {
+		scale, zero, at := of(i)
+		q := args[0].float(i) - zero
+		v.F[i] = q * scale
+		if !bound {
+			continue
+		}
+		v.Mag[i] = settle(v.F[i], 2*size(v.F[i]), size(q)*args[1].mag(at), t.DType)
+		if args[0].mag(i) != 0 || len(args) > 2 && args[2].mag(at) != 0 {
+			v.Mag[i] = unsure
+		}
+	}
+	return v
+}
+
+// packWeights puts weights into panels.
+func packWeights(op graph.PackWeights, w Value, t graph.Type, bound bool) Value {
+	v := zeros(t)
+	if bound {
+		v.Mag = make([]float64, v.Len())
+	}
+	rows, cols := w.Type.Shape.At(0), w.Type.Shape.At(1)
+	k := rows
+	if op.Trans {
+		k = cols
+	}
+	for i := range rows * cols {
+		row, col := i/cols, i%cols
+		if op.Trans {
+			row, col = col, row
+		}
+		to := panelIndex(t.DType, k, row, col)
+		if v.F == nil {
+			v.I[to] = w.I[i]
+		} else {
+			v.F[to] = t.DType.Round(w.F[i])
+		}
+		if bound {
+			v.Mag[to] = w.mag(i)
+			if op.To != graph.Invalid {
+				v.Mag[to] = roundingBound(w.F[i], w.off(i), v.F[to], t.DType)
+			}
+		}
+	}
+	return v
+}
+
+// panelIndex is where the element of a row and a column of weights with k rows stands in panels of type d.
+func panelIndex(d graph.DType, k, row, col int) int {
+	s := graph.PanelShape(d, k, 1)
+	panel, lane := col/graph.PanelColumns, col%graph.PanelColumns
+	if d == graph.I4 {
+		return ((panel*s.At(1)+row/8)*graph.PanelColumns+lane)*8 + row%8
+	}
+	return (panel*s.At(1)+row)*graph.PanelColumns + lane
+}
+
+// panelMatMul takes the weights out of their panels, and multiplies.
+func panelMatMul(op graph.PanelMatMul, args []Value, t graph.Type, bound bool) Value {
+	x := args[0]
+	k := x.Type.Shape.At(x.Type.Shape.Rank() - 1)
+	w := zeros(graph.TypeOf(graph.F32, k, op.Columns))
+	w.Mag = make([]float64, w.Len())
+	panels := args[1]
+	block := op.Block
+	if block == 0 {
+		block = max(k, 1)
+	}
+	for i := range w.F {
+		row, col := i/op.Columns, i%op.Columns
+		from := panelIndex(panels.Type.DType, k, row, col)
+		w.F[i], w.Mag[i] = panels.float(from), panels.off(from)/w.Type.DType.Tolerance()
+		if panels.F == nil && panels.mag(from) != 0 {
+			w.Mag[i] = unsure
+		}
+		if len(args) > 2 {
+			at := row/block*op.Columns + col
+			scale := args[2].F[at]
+			w.Mag[i] = w.Mag[i]*size(scale) + size(w.F[i])*args[2].mag(at)
+			w.F[i] *= scale
+		}
+	}
+	return bilinear(x, w, bound, func(x, w Value) Value { return matMul(graph.MatMul{}, x, w, t) })
+}
