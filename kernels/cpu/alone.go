@@ -47,6 +47,11 @@ func init() {
 			return newHost(op, args, results)
 		}),
 
+		"matmul_panels": fused, "pack_weights": moves(newPackWeights), "dequantize": moves(newDequantize),
+		"quantize": own(func(op graph.Quantize, args, results []Operand, env *Env) (Kernel, error) {
+			return byFloat(args[0].DType, newQuantize[float32], newQuantize[float64])(op, args, results, env), nil
+		}),
+
 		"top_k": floats(newTopK[float32], newTopK[float64]), "route": floats(newRoute[float32], newRoute[float64]),
 		"pool": floats(newPool[float32], newPool[float64]), "pool_grad": floats(newPoolGrad[float32], newPoolGrad[float64]),
 		"batch_norm": floats(newBatchNorm[float32], newBatchNorm[float64]), "group_norm": floats(newGroupNorm[float32], newGroupNorm[float64]),
@@ -114,6 +119,7 @@ func contiguous(list []Operand) []Operand {
 }
 
 func copied(_ graph.Op, args, results []Operand, env *Env) (Kernel, error) {
+	args, results = graph.BytesOf(args), graph.BytesOf(results)
 	return newMove(results[0], env, []part{copyPart(0, args[0], results[0])}), nil
 }
 

@@ -79,6 +79,9 @@ func compileProgram[T float](parts []body.Part, args, results []Operand, env *En
 	case graph.AnchorRow:
 		return newRow[T](p, args, results, env)
 	case graph.AnchorMatMul:
+		if _, panels := p.Anchor.Op.(graph.PanelMatMul); panels {
+			return newPanelMatMul(p, results, env)
+		}
 		return newMatMul[T](p, args, results, env)
 	case graph.AnchorConv:
 		return newConv[T](p, args, results, env)

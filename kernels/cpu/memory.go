@@ -154,8 +154,8 @@ func checkLen(name string, i int, o Operand, m Memory) error {
 			need += (o.Layout.Shape.At(a) - 1) * o.Layout.Stride[a]
 		}
 	}
-	if size := o.DType.Size(); len(m) < need*size {
-		return fmt.Errorf("%s %d holds %d elements of %v; its layout needs %d", name, i, len(m)/size, o.DType, need)
+	if int64(len(m)) < o.DType.Span(int64(need)) {
+		return fmt.Errorf("%s %d holds %d elements of %v; its layout needs %d", name, i, len(m)/o.DType.Size(), o.DType, need)
 	}
 	return nil
 }

@@ -338,6 +338,9 @@ func TestOffsets(t *testing.T) {
 // shifted puts a tensor into a buffer from element by on.
 func shifted(x *graph.Tensor, by int) (Operand, Memory) {
 	n := x.Type.Shape.Elems()
+	if x.Type.DType == graph.I4 {
+		by = 0 // its values begin at a byte
+	}
 	buf := graph.NewTensor(graph.TypeOf(x.Type.DType, by+n))
 	for i := range by {
 		buf.SetFloat(i, 55)

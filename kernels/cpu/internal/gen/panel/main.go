@@ -1,0 +1,224 @@
+// Command panel generates the amd64 assembly of package kernels/cpu/panel: products of a block of rows and a panel of weights
+// of few bits, which are unpacked in registers.
+//
+// The output depends on nothing but this program, so it can be regenerated and compared.
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+const (
+	columns = 32   // of a panel
+	steps   = 8    // rows of the weights in an octet
+	ahead   = 2048 // bytes by which weights are asked for before they are read
+)
+
+// A width is a vector register width.
+type width struct {
+	name     string
+	bytes    int
+	register func() VecVirtual
+	rows     []int // of the blocks that there are kernels for
+}
+
+var (
+	avx2   = width{"AVX2", 32, YMM, []int{1, 2}}
+	avx512 = width{"AVX512", 64, ZMM, []int{1, 2, 4, 8}}
+)
+
+func (w width) lanes() int   { return w.bytes / 4 }
+func (w width) vectors() int { return columns / w.lanes() }
+
+// A format is how weights are stored in a panel.
+type format struct {
+	name  string
+	octet int // bytes of 8 rows of a panel
+	doc   string
+	// unpack gives the function that makes vector v of row i of an octet, at q, as numbers of float32 in a register.
+	unpack func(w width, q GPVirtual) func(i, v int, to VecVirtual)
+}
+
+var formats = []format{
+	{"i4", 4 * columns, "four bits, eight rows of a column in a word", unpackI4},
+	{"i8", 8 * columns, "eight bits", unpackI8},
+	{"bf16", 16 * columns, "bfloat16", unpackBF16},
+	{"f16", 16 * columns, "binary16", unpackF16},
+}
+
+// nibbles has the numbers of four bits, made once.
+var nibbles Mem
+
+// unpackI4 looks the numbers up: a permutation takes the lowest four bits of its indices only. With AVX2 it shifts the sign to
+// the top and back.
+func unpackI4(w width, q GPVirtual) func(i, v int, to VecVirtual) {
+	if w.bytes == avx2.bytes {
+		return func(i, v int, to VecVirtual) {
+			VMOVDQU(Mem{Base: q, Disp: v * w.bytes}, to)
+			if i < 7 {
+				VPSLLD(U8(uint64(28-4*i)), to, to)
+			}
+			VPSRAD(U8(28), to, to)
+			VCVTDQ2PS(to, to)
+		}
+	}
+	if nibbles.Base == nil {
+		nibbles = GLOBL("nibbles", RODATA|NOPTR)
+		for i := range 16 {
+			DATA(4*i, F32(float32((i^8)-8)))
+		}
+	}
+	values := ZMM()
+	VMOVUPS(nibbles, values)
+	words := make([]VecVirtual, w.vectors())
+	for v := range words {
+		words[v] = ZMM()
+	}
+	return func(i, v int, to VecVirtual) {
+		index := to
+		if i == 0 {
+			VMOVDQU32(Mem{Base: q, Disp: v * w.bytes}, words[v])
+			index = words[v]
+		} else {
+			VPSRLD(U8(uint64(4*i)), words[v], to)
+		}
+		VPERMPS(values, index, to)
+	}
+}
+
+func unpackI8(w width, q GPVirtual) func(i, v int, to VecVirtual) {
+	return func(i, v int, to VecVirtual) {
+		VPMOVSXBD(Mem{Base: q, Disp: i*columns + v*w.lanes()}, to)
+		VCVTDQ2PS(to, to)
+	}
+}
+
+func unpackBF16(w width, q GPVirtual) func(i, v int, to VecVirtual) {
+	return func(i, v int, to VecVirtual) {
+		VPMOVZXWD(Mem{Base: q, Disp: 2 * (i*columns + v*w.lanes())}, to)
+		VPSLLD(U8(16), to, to)
+	}
+}
+
+func unpackF16(w width, q GPVirtual) func(i, v int, to VecVirtual) {
+	return func(i, v int, to VecVirtual) {
+		VCVTPH2PS(Mem{Base: q, Disp: 2 * (i*columns + v*w.lanes())}, to)
+	}
+}
+
+func zero(w width, r VecVirtual) {
+	if w.bytes == avx512.bytes {
+		VPXORD(r, r, r) // VXORPS on ZMM needs AVX512DQ
+	} else {
+		VXORPS(r, r, r)
+	}
+}
+
+// generate makes the kernel for a block of rows. One row has two sums for each column, to cover the latency of a multiply-add.
+func (f format) generate(w width, rows int) {
+	name := fmt.Sprintf("%sx%d%s", f.name, rows, w.name)
+	TEXT(name, NOSPLIT, "func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32)")
+	Pragma("noescape")
+	Doc(fmt.Sprintf("%s adds the product of %d rows and a panel of weights to y [%[2]d][32].", name, rows),
+		fmt.Sprintf("The weights, octets of 8 rows, are stored in %s. x is [octets][%d][8].", f.doc, rows),
+		"Each block of octets has 32 scales, those of the next block lds elements on. The last block may be shorter.")
+	octets := Load(Param("octets"), GP64()).(GPVirtual)
+	block := Load(Param("block"), GP64()).(GPVirtual)
+	x := Load(Param("x"), GP64()).(GPVirtual)
+	q := Load(Param("q"), GP64()).(GPVirtual)
+	scale := Load(Param("scale"), GP64()).(GPVirtual)
+	lds := Load(Param("lds"), GP64()).(GPVirtual)
+	y := Load(Param("y"), GP64()).(GPVirtual)
+	SHLQ(U8(2), lds)
+
+	sets := 1
+	if rows == 1 {
+		sets = 2
+	}
+	acc := make([][]VecVirtual, rows*sets)
+	for r := range acc {
+		acc[r] = make([]VecVirtual, w.vectors())
+		for v := range acc[r] {
+			acc[r][v] = w.register()
+		}
+	}
+	unpack := f.unpack(w, q)
+	weights := w.register()
+	var xs []VecVirtual
+	if w.bytes == avx2.bytes {
+		for range rows {
+			xs = append(xs, w.register())
+		}
+	}
+	left := GP64()
+
+	Label("block")
+	for r := range acc {
+		for v := range acc[r] {
+			zero(w, acc[r][v])
+		}
+	}
+	MOVQ(block, left)
+	CMPQ(octets, left)
+	CMOVQLT(octets, left)
+	SUBQ(left, octets)
+
+	Label("octet")
+	for line := 0; line < f.octet; line += 64 {
+		PREFETCHT0(Mem{Base: q, Disp: ahead + line})
+	}
+	for i := range steps {
+		at := func(r int) Mem { return Mem{Base: x, Disp: 4 * (r*steps + i)} }
+		for r := range xs {
+			VBROADCASTSS(at(r), xs[r])
+		}
+		for v := range w.vectors() {
+			unpack(i, v, weights)
+			for r := range rows {
+				to := acc[r*sets+i%sets][v]
+				if xs != nil {
+					VFMADD231PS(xs[r], weights, to)
+				} else {
+					VFMADD231PS_BCST(at(r), weights, to)
+				}
+			}
+		}
+	}
+	ADDQ(U32(4*rows*steps), x)
+	ADDQ(U32(f.octet), q)
+	DECQ(left)
+	JNE(LabelRef("octet"))
+
+	for v := range w.vectors() {
+		VMOVUPS(Mem{Base: scale, Disp: v * w.bytes}, weights)
+		for r := range rows {
+			sum := acc[r*sets][v]
+			if sets == 2 {
+				VADDPS(acc[1][v], sum, sum)
+			}
+			to := Mem{Base: y, Disp: 4*columns*r + v*w.bytes}
+			VFMADD213PS(to, weights, sum)
+			VMOVUPS(sum, to)
+		}
+	}
+	ADDQ(lds, scale)
+	TESTQ(octets, octets)
+	JNE(LabelRef("block"))
+	VZEROUPPER()
+	RET()
+}
+
+func main() {
+	for _, f := range formats {
+		for _, w := range []width{avx2, avx512} {
+			for _, rows := range w.rows {
+				f.generate(w, rows)
+			}
+		}
+	}
+	Generate()
+}

@@ -1,0 +1,15 @@
+// Package panel multiplies rows of float32 by weights of few bits that lie in panels, as graph.PackWeights arranges them. The
+// weights are unpacked in registers, so that a product of few rows takes the time of reading them in the form in which they are
+// stored:
+//
+//	I4      a word has 8 rows of a column: shift, and look the number up in a register (AVX-512), or shift twice (AVX2)
+//	I8      extend the sign, convert
+//	BF16    extend with zeros, shift
+//	F16     convert
+//
+// A work item is some panels times at most 64 rows. Its rows are computed in blocks of 8, 4, 2 and 1 with AVX-512, of 2 and 1
+// with AVX2, whose sums stay in registers for a block of weights that share a scale. So each weight is unpacked once for 8 rows,
+// and scales cost little. The order of the sums depends on the number of rows alone.
+package panel
+
+//go:generate sh -c "cd ../internal/gen && go run ./panel -out ../../panel/kernel_amd64.s -stubs ../../panel/kernel_amd64.go -pkg panel"

@@ -1,0 +1,78 @@
+package panel
+
+import (
+	"unsafe"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/pool"
+)
+
+// A Packer arranges weights [k, n] in panels; see [graph.PackWeights].
+type Packer struct {
+	k, n       int
+	row, col   int // distances of the weights' rows and columns, in elements
+	from, to   graph.DType
+	pool       *pool.Pool
+	src, panel []byte
+}
+
+// NewPacker is for weights of type from, whose panels have the type to. If trans is set, the weights are [n, k].
+func NewPacker(k, n int, trans bool, from, to graph.DType, p *pool.Pool) *Packer {
+	q := &Packer{k: k, n: n, row: n, col: 1, from: from, to: to, pool: p}
+	if trans {
+		q.row, q.col = 1, k
+	}
+	return q
+}
+
+// Pack fills the panels.
+func (q *Packer) Pack(src, panels []byte) {
+	q.src, q.panel = src, panels
+	q.pool.Run((q.n+columns-1)/columns, q)
+	q.src, q.panel = nil, nil
+}
+
+// Do packs a panel; see pool.Task.
+func (q *Packer) Do(_, panel int) {
+	rows := (q.k + steps - 1) / steps * steps
+	bytes := int(q.to.Span(int64(rows * columns)))
+	to := q.panel[panel*bytes:][:bytes]
+	clear(to)
+	first, cols := panel*columns, min(columns, q.n-panel*columns)
+	if q.to == graph.I4 {
+		for j := range cols {
+			at := (first + j) * q.col
+			for i := range q.k {
+				graph.SetNibble(to, (i/steps*columns+j)*steps+i%steps, graph.Nibble(q.src, at+i*q.row))
+			}
+		}
+		return
+	}
+	switch {
+	case q.from == graph.I8:
+		fill(q, to, q.src, first, cols, func(v uint8) uint8 { return v })
+	case q.from != graph.F32:
+		fill(q, units[uint16](to), units[uint16](q.src), first, cols, func(v uint16) uint16 { return v })
+	case q.to == graph.BF16:
+		fill(q, units[uint16](to), units[float32](q.src), first, cols, graph.BF16FromFloat32)
+	default:
+		fill(q, units[uint16](to), units[float32](q.src), first, cols, graph.F16FromFloat32)
+	}
+}
+
+func units[E any](b []byte) []E {
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(*new(E))))
+}
+
+// fill copies a panel's columns in squares, so that lines stay in the cache whichever way the weights lie.
+func fill[E, S any](q *Packer, to []E, src []S, first, cols int, convert func(S) E) {
+	for from := 0; from < q.k; from += columns {
+		end := min(from+columns, q.k)
+		for j := range cols {
+			at := (first + j) * q.col
+			for i := from; i < end; i++ {
+				to[i*columns+j] = convert(src[at+i*q.row])
+			}
+		}
+	}
+}

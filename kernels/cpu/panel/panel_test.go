@@ -1,0 +1,253 @@
+package panel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/pool"
+)
+
+// TestPanels packs weights of each type and multiplies rows by them, with every instruction set, and compares with sums in
+// float64.
+func TestPanels(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	p := pool.New(2)
+	defer p.Close()
+	for _, d := range []graph.DType{graph.I4, graph.I8, graph.BF16, graph.F16} {
+		for _, s := range [][4]int{{1, 1, 1, 0}, {1, 32, 64, 16}, {3, 70, 19, 8}, {1, 33, 13, 0}, {7, 40, 100, 64}, {15, 64, 32, 32},
+			{70, 97, 24, 0}, {2, 5, 0, 0}} {
+			m, n, k, block := s[0], s[1], s[2], s[3]
+			for _, trans := range []bool{false, true} {
+				w := graph.NewTensor(graph.TypeOf(d, k, n))
+				if trans {
+					w = graph.NewTensor(graph.TypeOf(d, n, k))
+				}
+				for i := range k * n {
+					if d == graph.I8 {
+						w.SetInt(i, int64(r.IntN(256)-128))
+					} else {
+						w.SetFloat(i, float64(r.IntN(16)-8))
+					}
+				}
+				panels := graph.NewTensor(graph.Type{DType: d, Shape: graph.PanelShape(d, k, n)})
+				NewPacker(k, n, trans, d, d, p).Pack(w.Bytes(), panels.Bytes())
+				x, c := make([]float32, m*k+1), make([]float32, m*n)
+				for i := range x {
+					x[i] = r.Float32() - 0.5
+				}
+				cfg := Config{M: m, N: n, K: k, Type: d, Block: block, Scaled: r.IntN(3) > 0, LDX: k, LDC: n}
+				of := block
+				if of == 0 {
+					of = max(k, 1)
+				}
+				scale := make([]float32, max((k+of-1)/of, 1)*n)
+				for i := range scale {
+					scale[i] = r.Float32()
+				}
+				for _, kern := range kernels {
+					plan, err := newPlan(cfg, p, kern)
+					if err != nil {
+						t.Fatal(err)
+					}
+					clear(c)
+					tiles := &cover{n: n, seen: make([]int, m*n)}
+					if err := plan.Run(x, panels.Bytes(), scale, c, tiles); err != nil {
+						t.Fatal(err)
+					}
+					for i := range c {
+						row, col, sum, size := i/n, i%n, 0.0, 0.0
+						for j := range k {
+							at := j*n + col
+							if trans {
+								at = col*k + j
+							}
+							v := float64(x[row*k+j]) * w.Float(at)
+							if cfg.Scaled {
+								v *= float64(scale[j/of*n+col])
+							}
+							sum, size = sum+v, size+math.Abs(v)
+						}
+						if off := math.Abs(float64(c[i]) - sum); off > 1e-6*size+1e-30 || tiles.seen[i] != 1 {
+							t.Fatalf("%s, %v %v: element %d is %v, want %v; it is in %d tiles", kern.name, d, s, i, c[i], sum, tiles.seen[i])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// cover counts how often each element of C is in a tile.
+type cover struct {
+	n    int
+	seen []int
+}
+
+func (c *cover) Tile(_, _, row, col, rows, cols int) {
+	for i := row; i < row+rows; i++ {
+		for j := col; j < col+cols; j++ {
+			c.seen[i*c.n+j]++
+		}
+	}
+}
+
+// TestRounded packs numbers of f32 as bf16 and f16.
+func TestRounded(t *testing.T) {
+	p := pool.New(1)
+	defer p.Close()
+	for _, d := range []graph.DType{graph.BF16, graph.F16} {
+		w := graph.NewTensor(graph.TypeOf(graph.F32, 3, 2))
+		for i := range 6 {
+			w.SetFloat(i, 1/float64(i+3))
+		}
+		panels := graph.NewTensor(graph.Type{DType: d, Shape: graph.PanelShape(d, 3, 2)})
+		NewPacker(3, 2, false, graph.F32, d, p).Pack(w.Bytes(), panels.Bytes())
+		for i := range 6 {
+			if got, want := panels.Float(i/2*columns+i%2), d.Round(w.Float(i)); math.Abs(got-want) > 1e-9 {
+				t.Errorf("%v: element %d is %v, want %v", d, i, got, want)
+			}
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	p := pool.New(1)
+	defer p.Close()
+	for _, cfg := range []Config{{M: -1, Type: graph.I8}, {M: 1, N: 1, K: 1, Type: graph.F32},
+		{M: 1, N: 1, K: 1, Type: graph.I8, Block: 3}, {M: 2, N: 2, K: 2, Type: graph.I8, LDX: 1, LDC: 2}} {
+		if _, err := New(cfg, p); err == nil {
+			t.Errorf("%+v is accepted", cfg)
+		}
+	}
+	if _, err := New(Config{Type: graph.I8}, nil); err == nil {
+		t.Error("no pool is accepted")
+	}
+	plan, err := New(Config{M: 1, N: 1, K: 9, Type: graph.I8, LDX: 9, LDC: 1}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan.Run(make([]float32, 9), make([]byte, 16), nil, make([]float32, 1), nil) == nil {
+		t.Error("short panels are accepted")
+	}
+}
+
+// lines reads a word of each cache line of a large memory, on all workers.
+type lines struct {
+	words []uint64
+	sum   [64]uint64 // of each worker, on lines of their own
+}
+
+const each = 1 << 16 // words of an item
+
+func (l *lines) Do(worker, item int) {
+	sum := uint64(0)
+	for part := l.words[item*each:][:each]; len(part) >= 32; part = part[32:] {
+		sum ^= part[0] ^ part[8] ^ part[16] ^ part[24]
+	}
+	l.sum[worker*8] ^= sum
+}
+
+// weightsOf are matrices of panels, together larger than a cache.
+func weightsOf(d graph.DType, size int) (list [4][]byte) {
+	r := rand.New(rand.NewPCG(1, uint64(d)))
+	for i := range list {
+		w := graph.NewTensor(graph.Type{DType: d, Shape: graph.PanelShape(d, size, size)})
+		list[i] = w.Bytes()
+		for j := range list[i] {
+			list[i][j] = byte(r.Uint32()) & 0x3f // numbers of all types
+		}
+	}
+	return list
+}
+
+// BenchmarkPanels multiplies one row, and some, by 4096×4096 weights on two cores, in f32 and in fewer bits, all in turn, and
+// reads as much memory as the weights in f32 have. Its metrics are the medians, in milliseconds, of f32 the share of the rate at
+// which memory is read, and of the others how many times as fast as f32 they are.
+func BenchmarkPanels(b *testing.B) {
+	const size = 4096
+	p := pool.New(2)
+	defer p.Close()
+	words := &lines{words: make([]uint64, size*size/2)}
+	w := make([]float32, size*size)
+	for i := range words.words {
+		words.words[i] = uint64(i)
+		w[2*i], w[2*i+1] = float32(i), 1
+	}
+	types := []graph.DType{graph.BF16, graph.F16, graph.I8, graph.I4}
+	weights := map[graph.DType][4][]byte{}
+	for _, d := range types {
+		weights[d] = weightsOf(d, size)
+	}
+	scale := make([]float32, size*size/64)
+	for _, rows := range []int{1, 8, 64} {
+		x, c := make([]float32, rows*size), make([]float32, rows*size)
+		for i := range x {
+			x[i] = 1
+		}
+		at := gemm.Layout{RowStride: size, ColStride: 1}
+		cfg := gemm.Config[float32]{M: rows, N: size, K: size, Batch: 1, A: at, B: at, C: at}
+		if rows > 1 {
+			packed, err := gemm.Prepack(size, size, at, w, p)
+			if err != nil {
+				b.Fatal(err)
+			}
+			cfg.Prepacked = packed
+		}
+		plan, err := gemm.New(cfg, p, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		runs := map[string]func(i int){
+			"read": func(int) { p.Run(len(words.words)/each, words) },
+			"f32": func(int) {
+				if err := plan.Run(x, w, c, nil); err != nil {
+					b.Fatal(err)
+				}
+			},
+		}
+		names := []string{"read", "f32"}
+		for _, d := range types {
+			cfg := Config{M: rows, N: size, K: size, Type: d, Scaled: true, LDX: size, LDC: size}
+			if d == graph.I4 {
+				cfg.Block = 64
+			}
+			plan, err := New(cfg, p)
+			if err != nil {
+				b.Fatal(err)
+			}
+			names = append(names, d.String())
+			runs[d.String()] = func(i int) {
+				if err := plan.Run(x, weights[d][i%4], scale, c, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
+			times := map[string][]time.Duration{}
+			for i := 0; b.Loop(); i++ {
+				for _, name := range names {
+					start := time.Now()
+					runs[name](i)
+					times[name] = append(times[name], time.Since(start))
+				}
+			}
+			median := func(name string) float64 {
+				slices.Sort(times[name])
+				return float64(times[name][len(times[name])/2]) / float64(time.Millisecond)
+			}
+			f32 := median("f32")
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(f32, "f32-ms")
+			b.ReportMetric(median("read")/f32, "f32-of-read")
+			for _, d := range types {
+				b.ReportMetric(f32/median(d.String()), d.String()+"-times")
+			}
+		})
+	}
+}

@@ -1,0 +1,251 @@
+package panel
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"fusec/graph"
+	"fusec/kernels/cpu/pool"
+)
+
+const (
+	columns = graph.PanelColumns
+	steps   = 8 // rows of the weights in an octet
+	// most is the number of rows of an item.
+	most = 64
+	// items is about how many items there should be, and widest how many panels one has at most.
+	items, widest = 64, 8
+)
+
+// An Epilogue finishes tiles of C; see [gemm.Epilogue], whose batch is 0.
+type Epilogue interface {
+	Tile(worker, batch, row, col, rows, cols int)
+}
+
+// A Config describes a product C [M, N] = X [M, K] · W [K, N].
+type Config struct {
+	M, N, K int
+	Type    graph.DType // of the panels
+	Block   int         // rows of weights that share a scale, a multiple of 8; 0: all
+	Scaled  bool
+	// LDX and LDC are the distances of the rows of X and C, whose elements are side by side.
+	LDX, LDC int
+}
+
+// A Plan computes the products of one Config. Make it with New.
+type Plan struct {
+	cfg    Config
+	pool   *pool.Pool
+	kern   *kernel
+	octets int
+	panels int
+	bytes  int // of a panel
+	group  int // panels of an item
+	blocks int // of weights with a scale
+
+	x       []float32 // packed: blocks of rows, each [octets][rows][8]
+	private []float32 // of each worker: sums, and the scales of a panel at the edge
+	run     struct {
+		x, scale, c []float32
+		q           []byte
+		epilogue    Epilogue
+	}
+}
+
+// A kernel is the routines of an instruction set. Those of a type are for blocks of 1, 2, 4, … rows.
+type kernel struct {
+	name  string
+	tiles map[graph.DType][]tile
+}
+
+// A tile adds the product of a block of rows and a panel to y; see the generated functions.
+type tile = func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32)
+
+// kernels are those that this processor can run, the preferred one first.
+var kernels = append(native(), &portable)
+
+// New makes a plan that runs on the workers of p.
+func New(cfg Config, p *pool.Pool) (*Plan, error) { return newPlan(cfg, p, kernels[0]) }
+
+func newPlan(cfg Config, p *pool.Pool, kern *kernel) (*Plan, error) {
+	switch {
+	case p == nil:
+		return nil, errors.New("panel: no pool")
+	case cfg.M < 0 || cfg.N < 0 || cfg.K < 0 || cfg.Block < 0 || cfg.Block%steps != 0:
+		return nil, fmt.Errorf("panel: a product %d×%d×%d with blocks of %d", cfg.M, cfg.N, cfg.K, cfg.Block)
+	case kern.tiles[cfg.Type] == nil:
+		return nil, fmt.Errorf("panel: weights of %v", cfg.Type)
+	case cfg.M > 1 && (cfg.LDX < cfg.K || cfg.LDC < cfg.N):
+		return nil, fmt.Errorf("panel: rows of X %d and of C %d apart", cfg.LDX, cfg.LDC)
+	}
+	l := &Plan{cfg: cfg, pool: p, kern: kern}
+	l.octets = (cfg.K + steps - 1) / steps
+	l.panels = (cfg.N + columns - 1) / columns
+	l.bytes = int(cfg.Type.Span(int64(l.octets * steps * columns)))
+	l.group = max(1, min(widest, l.panels/items))
+	if cfg.Block == 0 {
+		l.cfg.Block = max(l.octets, 1) * steps
+	}
+	l.blocks = max((cfg.K+l.cfg.Block-1)/l.cfg.Block, 1)
+	if !l.inPlace() {
+		l.x = make([]float32, l.octets*steps*cfg.M)
+	}
+	l.private = make([]float32, p.Workers()*l.each())
+	return l, nil
+}
+
+// inPlace reports whether one row is read where it lies.
+func (p *Plan) inPlace() bool { return p.cfg.M == 1 && p.cfg.K%steps == 0 }
+
+// each is the private memory of a worker.
+func (p *Plan) each() int { return 8*columns + p.blocks*columns }
+
+// Bytes is the memory that the plan has.
+func (p *Plan) Bytes() int64 { return 4 * int64(len(p.x)+len(p.private)) }
+
+// TileRows is the number of rows of the tiles that an Epilogue is given: all start at a multiple of it.
+func (p *Plan) TileRows() int { return most }
+
+// Run computes the product, and calls the epilogue, if it is not nil, for every tile of C. The scales are [⌈K/Block⌉, N]; they
+// are nil if there are none. C must not overlap X.
+func (p *Plan) Run(x []float32, q []byte, scale, c []float32, epilogue Epilogue) error {
+	cfg := &p.cfg
+	if cfg.M == 0 || cfg.N == 0 {
+		return nil
+	}
+	if len(x) < (cfg.M-1)*cfg.LDX+cfg.K || len(q) < p.panels*p.bytes || len(c) < (cfg.M-1)*cfg.LDC+cfg.N ||
+		cfg.Scaled && len(scale) < p.blocks*cfg.N {
+		return fmt.Errorf("panel: operands too short for %d×%d×%d", cfg.M, cfg.N, cfg.K)
+	}
+	r := &p.run
+	r.x, r.q, r.c, r.epilogue, r.scale = x, q, c, epilogue, nil
+	if cfg.Scaled {
+		r.scale = scale
+	}
+	if !p.inPlace() {
+		p.pool.Run((cfg.M+most-1)/most, (*packTask)(p))
+		r.x = p.x
+	}
+	p.pool.Run((cfg.M+most-1)/most*((p.panels+p.group-1)/p.group), (*tileTask)(p))
+	r.x, r.q, r.c, r.epilogue, r.scale = nil, nil, nil, nil, nil
+	return nil
+}
+
+// height is the number of rows of the next block, of so many that are left, and the number of its kernel.
+func (p *Plan) height(left int) (rows, number int) {
+	number = len(p.kern.tiles[p.cfg.Type]) - 1
+	for 1<<number > left {
+		number--
+	}
+	return 1 << number, number
+}
+
+// packTask packs the rows of an item.
+type packTask Plan
+
+func (t *packTask) Do(_, item int) {
+	p := (*Plan)(t)
+	end := min((item+1)*most, p.cfg.M)
+	for row := item * most; row < end; {
+		rows, _ := p.height(end - row)
+		to := p.x[row*p.octets*steps:]
+		for r := range rows {
+			from := p.run.x[(row+r)*p.cfg.LDX:][:p.cfg.K]
+			for o := range p.octets {
+				n := copy(to[(o*rows+r)*steps:][:steps], from[o*steps:])
+				clear(to[(o*rows+r)*steps:][n:steps])
+			}
+		}
+		row += rows
+	}
+}
+
+// tileTask computes a tile of C: the rows of an item, and some panels.
+type tileTask Plan
+
+func (t *tileTask) Do(worker, item int) {
+	p := (*Plan)(t)
+	groups := (p.panels + p.group - 1) / p.group
+	first, row := item%groups*p.group, item/groups*most
+	last, end := min(first+p.group, p.panels), min(row+most, p.cfg.M)
+	mem := p.private[worker*p.each():][:p.each()]
+	for panel := first; panel < last; panel++ {
+		p.panel(mem, panel, row, end)
+	}
+	if p.run.epilogue != nil {
+		p.run.epilogue.Tile(worker, 0, row, first*columns, end-row, min(last*columns, p.cfg.N)-first*columns)
+	}
+}
+
+// ones are the scales of weights without.
+var ones = func() (list [columns]float32) {
+	for i := range list {
+		list[i] = 1
+	}
+	return
+}()
+
+// panel computes some rows of the columns of a panel.
+func (p *Plan) panel(mem []float32, panel, row, end int) {
+	col := panel * columns
+	cols := min(columns, p.cfg.N-col)
+	y, edge := mem[:8*columns], mem[8*columns:]
+	scale, lds := &ones[0], 0
+	switch {
+	case p.run.scale == nil:
+	case cols == columns:
+		scale, lds = &p.run.scale[col], p.cfg.N
+	default: // the kernel reads as many scales as a panel has columns
+		for b := range p.blocks {
+			copy(edge[b*columns:][:columns], p.run.scale[b*p.cfg.N+col:][:cols])
+		}
+		scale, lds = &edge[0], columns
+	}
+	tiles := p.kern.tiles[p.cfg.Type]
+	for row < end {
+		rows, number := p.height(end - row)
+		clear(y[:rows*columns])
+		if p.octets > 0 {
+			tiles[number](p.octets, p.cfg.Block/steps, &p.run.x[row*p.octets*steps], &p.run.q[panel*p.bytes], scale, lds, &y[0])
+		}
+		for r := range rows {
+			copy(p.run.c[(row+r)*p.cfg.LDC+col:][:cols], y[r*columns:])
+		}
+		row += rows
+	}
+}
+
+// portable computes one row at a time.
+var portable = kernel{"portable", map[graph.DType][]tile{
+	graph.I4: {portableTile(func(q []byte, i, j int) float32 { return float32(graph.Nibble(q, j*steps+i)) }, columns*steps/2)},
+	graph.I8: {portableTile(func(q []byte, i, j int) float32 { return float32(int8(q[i*columns+j])) }, columns*steps)},
+	graph.BF16: {portableTile(func(q []byte, i, j int) float32 {
+		return graph.BF16ToFloat32(*(*uint16)(unsafe.Pointer(&q[2*(i*columns+j)])))
+	}, 2*columns*steps)},
+	graph.F16: {portableTile(func(q []byte, i, j int) float32 {
+		return graph.F16ToFloat32(*(*uint16)(unsafe.Pointer(&q[2*(i*columns+j)])))
+	}, 2*columns*steps)},
+}}
+
+// portableTile is a tile of one row, given row i of column j of an octet of so many bytes.
+func portableTile(weight func(q []byte, i, j int) float32, bytes int) tile {
+	return func(octets, block int, x *float32, q *byte, scale *float32, lds int, y *float32) {
+		xs, qs, ys := unsafe.Slice(x, octets*steps), unsafe.Slice(q, octets*bytes), unsafe.Slice(y, columns)
+		for b := 0; b*block < octets; b++ {
+			s := unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(scale), 4*b*lds)), columns)
+			var sums [columns]float32
+			for o := b * block; o < min((b+1)*block, octets); o++ {
+				octet := qs[o*bytes:][:bytes]
+				for i, v := range xs[o*steps:][:steps] {
+					for j := range sums {
+						sums[j] += v * weight(octet, i, j)
+					}
+				}
+			}
+			for j, v := range sums {
+				ys[j] += v * s[j]
+			}
+		}
+	}
+}

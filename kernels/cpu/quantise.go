@@ -1,0 +1,239 @@
+package cpu
+
+import (
+	"fmt"
+
+	"fusec/graph"
+	"fusec/graph/body"
+	"fusec/kernels/cpu/panel"
+)
+
+// A quantised kernel stores numbers in few bits, or is the reverse. Programs have it for types that are only stored; others
+// consist of simpler operations.
+type quantised[T float] struct {
+	env                       *Env
+	d                         graph.DType // what is stored
+	n                         int
+	scale                     func(i int) int
+	get                       func(m Memory, i int) float64
+	set                       func(m Memory, i int, v float64)
+	pack                      bool // numbers become what is stored
+	zero                      int  // argument, or −1
+	stored, numbers, scaleOff int  // first elements
+	zeroOff                   int
+
+	args    []Memory
+	results []Memory
+}
+
+func newQuantize[T float](op graph.Quantize, args, results []Operand, env *Env) Kernel {
+	k := newQuantised[T](op.Axis, op.Block, results[0], args[1:], env)
+	k.pack, k.numbers = true, args[0].Layout.Offset
+	return k
+}
+
+func newDequantize(op graph.Dequantize, args, results []Operand, env *Env) Kernel {
+	if results[0].DType == graph.F64 {
+		return dequantizes[float64](op, args, results, env)
+	}
+	return dequantizes[float32](op, args, results, env)
+}
+
+func dequantizes[T float](op graph.Dequantize, args, results []Operand, env *Env) Kernel {
+	k := newQuantised[T](op.Axis, op.Block, args[0], args[1:], env)
+	k.numbers = results[0].Layout.Offset
+	return k
+}
+
+func newQuantised[T float](axis, block int, stored Operand, scales []Operand, env *Env) *quantised[T] {
+	l := stored.Layout
+	k := &quantised[T]{env: env, d: stored.DType, n: l.Shape.Elems(), stored: l.Offset, zero: -1, scaleOff: scales[0].Layout.Offset,
+		scale: graph.ScaleIndex(axis, block, l.Shape, scales[0].Layout.Shape)}
+	k.get, k.set = storedMoves(k.d)
+	if len(scales) > 1 {
+		k.zero, k.zeroOff = 2, scales[1].Layout.Offset
+	}
+	return k
+}
+
+// storedMoves read and write element i of a type that numbers are stored in.
+func storedMoves(d graph.DType) (get func(m Memory, i int) float64, set func(m Memory, i int, v float64)) {
+	switch {
+	case d == graph.I4:
+		return func(m Memory, i int) float64 { return float64(graph.Nibble(m, i)) },
+			func(m Memory, i int, v float64) { graph.SetNibble(m, i, int8(v)) }
+	case d.IsStored():
+		values := d.Values8()
+		return func(m Memory, i int) float64 { return float64(values[m[i]]) },
+			func(m Memory, i int, v float64) { m[i] = d.Bits8(v) }
+	}
+	return byInteger(d, getStored[int8], getStored[int16], getStored[int32], getStored[int64],
+			getStored[uint8], getStored[uint16], getStored[uint32], getStored[uint64]),
+		byInteger(d, setStored[int8], setStored[int16], setStored[int32], setStored[int64],
+			setStored[uint8], setStored[uint16], setStored[uint32], setStored[uint64])
+}
+
+func getStored[E graph.Integer](m Memory, i int) float64 { return float64(elems[E](m)[i]) }
+
+func setStored[E graph.Integer](m Memory, i int, v float64) { elems[E](m)[i] = E(v) }
+
+// Run implements [Kernel].
+func (k *quantised[T]) Run(args, results []Memory) error {
+	k.args, k.results = args, results
+	k.env.Pool.Run(chunks(k.n, grain), k)
+	k.args, k.results = nil, nil
+	return nil
+}
+
+// Do computes one item, of an even number of elements unless it is the last; see pool.Task.
+func (k *quantised[T]) Do(_, item int) {
+	stored, wide := k.args[0], k.results[0]
+	if k.pack {
+		stored, wide = wide, stored
+	}
+	numbers := elems[T](wide)[k.numbers:]
+	scales := elems[T](k.args[1])[k.scaleOff:]
+	for i := item * grain; i < min((item+1)*grain, k.n); i++ {
+		at, zero := k.scale(i), 0.0
+		if k.zero >= 0 {
+			zero = k.get(k.args[k.zero], k.zeroOff+at)
+		}
+		if k.pack {
+			k.set(stored, k.stored+i, k.d.Quantised(float64(numbers[i]/scales[at]), zero))
+		} else {
+			numbers[i] = T(k.get(stored, k.stored+i)-zero) * scales[at]
+		}
+	}
+	if k.pack && k.d == graph.I4 && k.n%2 == 1 && (item+1)*grain >= k.n {
+		graph.SetNibble(stored, k.n, 0)
+	}
+}
+
+// packWeights arranges weights in panels.
+type packWeights struct {
+	packer   *panel.Packer
+	from, to int // first bytes
+}
+
+func newPackWeights(op graph.PackWeights, args, results []Operand, env *Env) Kernel {
+	s := args[0].Layout.Shape
+	k, n := s.At(0), s.At(1)
+	if op.Trans {
+		k, n = n, k
+	}
+	from, to := args[0].DType, results[0].DType
+	return &packWeights{panel.NewPacker(k, n, op.Trans, from, to, env.Pool), int(from.Span(int64(args[0].Layout.Offset))),
+		int(to.Span(int64(results[0].Layout.Offset)))}
+}
+
+// Run implements [Kernel].
+func (k *packWeights) Run(args, results []Memory) error {
+	k.packer.Pack(args[0][k.from:], results[0][k.to:])
+	return nil
+}
+
+// A panelProduct multiplies by weights in panels, and runs a program over each tile of the result.
+type panelProduct struct {
+	epilogue[float32]
+	plan     *panel.Plan
+	panels   int // argument
+	first    int // byte of it
+	x, scale *rowMajor
+}
+
+// A rowMajor is an operand of f32 in row-major order: where it lies, or copied.
+type rowMajor struct {
+	arg, offset int
+	copied      []float32
+	move        Kernel // nil if it is read where it lies
+	to          [1]Memory
+}
+
+func gathered(o body.Operand, env *Env) *rowMajor {
+	g := &rowMajor{arg: o.Arg, offset: o.Layout.Offset}
+	if !o.Layout.IsContiguous() {
+		from, to := Operand{DType: graph.F32, Layout: o.Layout}, Contiguous(graph.Type{DType: graph.F32, Shape: o.Layout.Shape})
+		g.copied, g.move = make([]float32, o.Layout.Shape.Elems()), newMove(to, env, []part{copyPart(0, from, to)})
+	}
+	return g
+}
+
+// of is the operand; nil where there is none.
+func (g *rowMajor) of(args []Memory) ([]float32, error) {
+	switch {
+	case g == nil:
+		return nil, nil
+	case g.move == nil:
+		return elems[float32](args[g.arg])[g.offset:], nil
+	}
+	g.to[0] = memoryOf(g.copied)
+	return g.copied, g.move.Run(args[g.arg:][:1], g.to[:])
+}
+
+func (g *rowMajor) bytes() int64 {
+	if g == nil {
+		return 0
+	}
+	return 4 * int64(len(g.copied))
+}
+
+// newPanelMatMul compiles a Fusion anchored on a PanelMatMul.
+func newPanelMatMul(b *body.Program, results []Operand, env *Env) (Kernel, error) {
+	op := b.Anchor.Op.(graph.PanelMatMul)
+	x, w := b.Operands[0], b.Operands[1]
+	if !w.Layout.IsContiguous() {
+		return nil, fmt.Errorf("the panels of %s are not contiguous", b.Anchor.Where())
+	}
+	k := &panelProduct{epilogue: epilogue[float32]{env: env}, panels: w.Arg, x: gathered(b.Operands[0], env),
+		first: int(b.Anchor.Args[1].Type.DType.Span(int64(w.Layout.Offset)))}
+	if len(b.Operands) > 2 {
+		k.scale = gathered(b.Operands[2], env)
+	}
+	last := b.Space.Rank() - 1
+	if err := k.compile(b, last, results, graph.Layout.IsContiguous); err != nil {
+		return nil, err
+	}
+	inner := x.Layout.Shape.At(last)
+	cfg := panel.Config{M: b.Space.Elems() / max(op.Columns, 1), N: op.Columns, K: inner, Block: op.Block,
+		Type: b.Anchor.Args[1].Type.DType, Scaled: k.scale != nil, LDX: inner, LDC: op.Columns}
+	if op.Columns == 0 {
+		cfg.M = 0
+	}
+	var err error
+	if k.plan, err = panel.New(cfg, env.Pool); err != nil {
+		return nil, err
+	}
+	k.cut(chunksOf(cfg.M, k.plan.TileRows()))
+	return k, nil
+}
+
+// Run implements [Kernel].
+func (k *panelProduct) Run(args, results []Memory) error {
+	x, err := k.x.of(args)
+	if err != nil {
+		return err
+	}
+	scale, err := k.scale.of(args)
+	if err != nil {
+		return err
+	}
+	c := k.begin(args, results)
+	defer k.done()
+	var after panel.Epilogue
+	if k.p != nil {
+		after = k
+	}
+	if err := k.plan.Run(x, args[k.panels][k.first:], scale, c, after); err != nil || k.p == nil {
+		return err
+	}
+	return k.end()
+}
+
+// Tile runs the epilogue over a finished tile; see panel.Epilogue.
+func (k *panelProduct) Tile(worker, _, row, col, rows, cols int) {
+	k.tile(worker, row/k.plan.TileRows(), row, col, rows, cols)
+}
+
+func (k *panelProduct) bytes() int64 {
+	return k.epilogue.bytes() + k.plan.Bytes() + k.x.bytes() + k.scale.bytes()
+}
