@@ -244,7 +244,8 @@ func TestValue(t *testing.T) {
 func TestPrecisionOption(t *testing.T) {
 	n := newMLP(tensor.Float32)
 	for want, opts := range map[string][]gorgonia.VMOpt{
-		`target "cpu" computes in f32; precision bf16 requires target cuda`: {fusec.WithPrecision(fusec.BF16)},
+		`target "cpu" rounds frozen weights only; without WithFrozenParams precision bf16 requires target cuda`: {
+			fusec.WithPrecision(fusec.BF16)},
 		`target "cpu" computes in f32; precision tf32 requires target cuda`: {fusec.WithPrecision(fusec.TF32)},
 		"WithPrecision: precision 9 is not known":                           {fusec.WithPrecision(9)},
 	} {

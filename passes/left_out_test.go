@@ -67,6 +67,12 @@ var leftOut = map[string]func(b *graph.Builder) (cost *graph.Node, weights []*gr
 		b.Output("y", y)
 		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1), []*graph.Node{x}
 	},
+	"weights of few bits": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
+		x, q := b.Input("x", f32(4, 64)), b.Param("q", graph.TypeOf(graph.I8, 64, 40))
+		y := b.MatMul(x, b.Add(graph.Dequantize{Axis: 1}, q, b.Param("scale", f32(40))), false, false)
+		b.Output("y", y)
+		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1), []*graph.Node{x}
+	},
 	"convolution with turned filters": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
 		x, f := b.Input("x", f32(2, 3, 6, 6)), b.Param("f", f32(3, 3, 3, 4))
 		y := b.Unary(graph.Relu, b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),

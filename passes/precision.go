@@ -1,14 +1,25 @@
 package passes
 
 import (
+	"fmt"
+
+	"fusec/graph"
 	"fusec/graph/precision"
 	"fusec/passes/narrow"
+	"fusec/passes/panels"
 )
 
-// precisionPass is the pass precision; see [narrow.Operands].
+// precisionPass is the pass precision; see [narrow.Operands], and [panels.Halve] for targets that read weights in panels.
 func precisionPass(c *Context) error {
 	if c.cfg.Precision == precision.TF32 {
 		c.Note(nil, "products of f32 round their operands to tf32 on the target; no values are cast")
+	}
+	if _, packs := c.Target.(panels.Packer); packs {
+		if c.cfg.Precision.Half() != graph.Invalid && !c.Frozen {
+			return fmt.Errorf("target %q rounds frozen weights only; without WithFrozenParams precision %v requires target cuda",
+				c.Target.Name(), c.cfg.Precision)
+		}
+		return panels.Halve(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf)
 	}
 	return narrow.Operands(c.Context, c.cfg.Precision.Half(), c.cfg.leastHalf)
 }

@@ -9,6 +9,7 @@ import (
 	"fusec/passes/layout"
 	"fusec/passes/moe"
 	"fusec/passes/narrow"
+	"fusec/passes/panels"
 	"fusec/passes/raise"
 	"fusec/passes/recompute"
 	"fusec/passes/rewrite"
@@ -83,10 +84,17 @@ var table = []Pass{
 			{"fuse-moe", "the gradient of a mixture skips closed gates, that of its parts does not"},
 			{"join-rows", "the gradient of products that were joined is one product"},
 		}},
+	{Name: "pack-quantised", Run: on(panels.Run),
+		Doc: "products with frozen weights of few bits read them as they are stored", After: []After{
+			{"simplify", "it looks for products with weights whose transposes are merged"},
+			{"differentiate", "gradients are taken of the graph as it was written"},
+			{"join-rows", "products with one matrix of weights are one product"},
+		}},
 	{Name: "decompose", Run: decompose,
 		Needed: always("it takes apart what the target has no kernel for"),
 		Doc:    "convolutions, their gradients and pools that the target has no kernel for made of simpler operations", After: []After{
 			{"differentiate", "it takes apart the gradients of convolutions; those of their parts would be slower"},
+			{"pack-quantised", "weights of few bits that a product reads are not dequantized"},
 		}},
 	{Name: "optimise-step", Run: optimiseStep, Needed: Config.stepsBy,
 		Doc: "clipping, loss scale and the optimiser's update as ordinary nodes, where asked for", After: []After{

@@ -67,6 +67,16 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	if err := kernels.Refuses(op); err != nil {
 		return err
 	}
+	switch op := op.(type) { // what is only stored has a kernel
+	case graph.Quantize:
+		if !op.To.IsStored() {
+			return fmt.Errorf("quantize to %v is computed by simpler operations", op.To)
+		}
+	case graph.Dequantize:
+		if !args[0].DType.IsStored() {
+			return fmt.Errorf("dequantize of %v is computed by simpler operations", args[0].DType)
+		}
+	}
 	half := graph.Invalid
 	note := func(t graph.Type) {
 		if half == graph.Invalid && t.DType.Is16() {
@@ -74,6 +84,7 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 		}
 	}
 	switch f, fused := op.(graph.Fusion); {
+	case fused && multipliesPanels(f): // its weights may have 16 bits
 	case fused && f.Anchor != graph.AnchorNone && f.Anchor != graph.AnchorRow:
 		for _, n := range f.Body.Nodes {
 			note(n.Type)
@@ -90,6 +101,24 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 		return fmt.Errorf("the CPU has no contractions with %v: it computes in f32 and f64", half)
 	}
 	return nil
+}
+
+// multipliesPanels reports whether a fusion is anchored on a product with weights in panels.
+func multipliesPanels(f graph.Fusion) bool {
+	if f.Anchor != graph.AnchorMatMul || f.Body == nil || f.Anchored() == nil {
+		return false
+	}
+	_, ok := f.Anchored().Op.(graph.PanelMatMul)
+	return ok
+}
+
+// PacksWeights implements panels.Packer: products with weights of a type are read in panels of elements of type d.
+func (d *Device) PacksWeights(weights graph.Type, as graph.DType) error {
+	switch as {
+	case graph.I4, graph.I8, graph.BF16, graph.F16:
+		return nil
+	}
+	return fmt.Errorf("the CPU has no products with weights of %v", as)
 }
 
 // Lowering implements lowering.Device: values that are joined are written side by side.

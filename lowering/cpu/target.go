@@ -17,7 +17,7 @@ var Target = lowering.Target{Name: "cpu", Open: open}
 func (Option) Of() string { return Target.Name }
 
 func open(s lowering.Setup) (lowering.Device, error) {
-	if s.Precision != precision.F32 {
+	if s.Precision == precision.TF32 {
 		return nil, fmt.Errorf("target %q computes in f32; precision %v requires target cuda", s.Name, s.Precision)
 	}
 	d := ForSetup(s, lowering.OptionsOf[Option](s)...)

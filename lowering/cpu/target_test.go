@@ -32,7 +32,7 @@ func TestTarget(t *testing.T) {
 		t.Error("devices with other blocks share")
 	}
 	for want, s := range map[string]lowering.Setup{
-		"computes in f32":    {Precision: precision.BF16},
+		"computes in f32":    {Precision: precision.TF32},
 		"AttentionBlock(-2)": {Options: []lowering.TargetOption{AttentionBlock(-2)}},
 	} {
 		if _, err := Target.Open(s); err == nil || !strings.Contains(err.Error(), want) {

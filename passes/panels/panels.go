@@ -1,0 +1,224 @@
+// Package panels multiplies by frozen weights of few bits as they are stored:
+//
+//	q, scale ─► dequantize ─► matmul ─►           q ─► pack_weights ─► matmul_panels ─►
+//	                x ──────────┘           to    scale ──────────────────┘
+//	                                              x ──────────────────────┘
+//
+// The weights are arranged in panels once. A zero point z gives each column the further term −Σ x·z·scale, whose sums of x are
+// one for each block of rows that share a scale:
+//
+//	x ─► sum of each block ─► matmul ─► −
+//	z·scale ────────────────────┘
+//
+// Where the caller lets contractions round to 16 bits, [Halve] does the same with frozen weights of f32.
+package panels
+
+import (
+	"fmt"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+	"fusec/passes/rewrite"
+)
+
+// A Packer is a target that multiplies by weights in panels.
+type Packer interface {
+	// PacksWeights reports, as an error that carries the reason, that products with frozen weights of a type do not read them
+	// in panels of elements of type d.
+	PacksWeights(weights graph.Type, d graph.DType) error
+}
+
+// pattern is the name of the rewrite.
+const pattern = "panels"
+
+// Run is the pass pack-quantised. Without frozen parameters it changes nothing.
+func Run(c *rewrite.Context) error {
+	target, ok := c.Target.(Packer)
+	if !ok && c.Target != nil || !c.Frozen {
+		return nil
+	}
+	g := c.Graph
+	p := packer{c: c, b: graph.Extend(g), frozen: graph.Frozen(g, true), packed: map[packing]*graph.Node{}}
+	with := map[*graph.Node]*graph.Node{}
+	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
+		w, trans, ok := p.weights(n)
+		if !ok {
+			continue
+		}
+		op, ok := w.Op.(graph.Dequantize)
+		if !ok {
+			continue
+		}
+		as := signed(w.Args[0].Type.DType)
+		err := graph.CheckPanels(as)
+		if err == nil && target != nil {
+			err = target.PacksWeights(w.Args[0].Type, as)
+		}
+		var y *graph.Node
+		if err == nil {
+			y, err = p.quantised(n, op, w, trans)
+		}
+		if err != nil {
+			c.Miss(pattern, n, "its weights are dequantized to f32 once: "+err.Error(), []*graph.Node{w, n})
+			continue
+		}
+		y.Name = n.Name
+		with[n] = y
+		c.Match(pattern, trace.Reassociated, "", y, n, w)
+	}
+	return p.finish(with)
+}
+
+// Halve rounds frozen weights of f32 to a 16-bit type where the target reads them in panels. What a product reads besides, and
+// its sums, stay in f32.
+func Halve(c *rewrite.Context, to graph.DType, least int) error {
+	target, ok := c.Target.(Packer)
+	if !ok || to == graph.Invalid {
+		return nil
+	}
+	g := c.Graph
+	p := packer{c: c, b: graph.Extend(g), frozen: graph.Frozen(g, c.Frozen), packed: map[packing]*graph.Node{}}
+	with := map[*graph.Node]*graph.Node{}
+	for _, n := range append([]*graph.Node(nil), g.Nodes...) {
+		if !graph.Contracts(n.Op, 0) || n.Type.DType != graph.F32 {
+			continue
+		}
+		w, trans, ok := p.weights(n)
+		reason := ""
+		if !ok {
+			reason = "it has no matrix of frozen weights"
+		} else if w.Type.Shape.Elems() < least {
+			reason = fmt.Sprintf("its weights have less than %d elements", least)
+		} else if err := target.PacksWeights(w.Type, to); err != nil {
+			reason = err.Error()
+		}
+		if reason != "" {
+			c.Note(n, "%s stays in f32: %s", n.Op.OpName(), reason)
+			continue
+		}
+		p.b.From(n)
+		y := p.b.Add(graph.PanelMatMul{Columns: n.Type.Shape.At(n.Type.Shape.Rank() - 1)}, n.Args[0], p.pack(w, trans, to))
+		y.Name = n.Name
+		with[n] = y
+		c.Match(pattern, trace.Approximate(to.Epsilon()), "", y, n)
+	}
+	return p.finish(with)
+}
+
+type packer struct {
+	c      *rewrite.Context
+	b      *graph.Builder
+	frozen graph.PerNode[bool]
+	packed map[packing]*graph.Node
+}
+
+// packing is weights and how they are packed.
+type packing struct {
+	weights *graph.Node
+	trans   bool
+	to      graph.DType
+}
+
+// weights are those of n, if it is a product of rows of f32 that change and a frozen matrix, and whether the matrix is [n, k].
+func (p *packer) weights(n *graph.Node) (w *graph.Node, trans, ok bool) {
+	op, ok := n.Op.(graph.MatMul)
+	if !ok || op.TransA || n.Type.DType != graph.F32 || n.Args[0].Type.DType != graph.F32 {
+		return nil, false, false
+	}
+	w, trans = n.Args[1], op.TransB
+	if t, ok := w.Op.(graph.Transpose); ok && w.Type.Shape.Rank() == 2 && t.Perm == graph.IntsOf(1, 0) {
+		w, trans = w.Args[0], !trans
+	}
+	return w, trans, w.Type.Shape.Rank() == 2 && n.Type.Shape.Elems() > 0 && p.frozen.Get(w) && !p.frozen.Get(n.Args[0])
+}
+
+// pack is weights in panels, made once for all products that read them.
+func (p *packer) pack(w *graph.Node, trans bool, to graph.DType) *graph.Node {
+	key := packing{w, trans, to}
+	if p.packed[key] == nil {
+		p.packed[key] = p.b.Add(graph.PackWeights{Trans: trans, To: to}, w)
+	}
+	return p.packed[key]
+}
+
+// signed is the type of the panels of weights that are stored as d.
+func signed(d graph.DType) graph.DType {
+	if d == graph.U8 {
+		return graph.I8
+	}
+	return d
+}
+
+// quantised is the product n with the dequantized weights w.
+func (p *packer) quantised(n *graph.Node, op graph.Dequantize, w *graph.Node, trans bool) (*graph.Node, error) {
+	b, x, q, scale := p.b.From(n, w), n.Args[0], w.Args[0], w.Args[1]
+	inner, outer := 0, 1 // the axes of the weights
+	if trans {
+		inner, outer = 1, 0
+	}
+	k, cols := w.Type.Shape.At(inner), w.Type.Shape.At(outer)
+	block := 0
+	switch {
+	case scale.Type.Shape.Rank() == 0:
+	case op.Block == 0 && op.Axis == inner:
+		return nil, fmt.Errorf("each row has a scale of its own")
+	case op.Block == 0:
+	case op.Axis == outer:
+		return nil, fmt.Errorf("its scales are for blocks of columns")
+	case op.Block%8 != 0 && op.Block < k:
+		return nil, fmt.Errorf("blocks of %d rows are no multiple of 8", op.Block)
+	case op.Block < k:
+		block = op.Block
+	}
+	panels := graph.PanelMatMul{Columns: cols, Block: block}
+	blocks := panels.Blocks(k)
+	if len(w.Args) > 2 && block > 0 && k%block != 0 {
+		return nil, fmt.Errorf("%d rows with zero points are not whole blocks of %d", k, block)
+	}
+	// each brings scales, or what there is for each of them, to [blocks, columns].
+	each := func(v *graph.Node) *graph.Node {
+		switch {
+		case v.Type.Shape.Rank() == 0:
+			return b.Add(graph.Copy{}, b.Broadcast(v, graph.ShapeOf(1, cols)))
+		case v.Type.Shape.Rank() == 2 && trans:
+			return b.Add(graph.Copy{}, b.Transpose(v, 1, 0))
+		}
+		return b.Reshape(v, blocks, cols)
+	}
+	var moved *graph.Node // what is taken from each weight
+	if len(w.Args) > 2 {
+		moved = b.Add(elementwise(scale), w.Args[2], scale)
+	}
+	if q.Type.DType == graph.U8 {
+		q = b.CastTo(graph.I8, b.BinaryScalar(graph.Sub, b.CastTo(graph.I16, q), 128))
+		half := b.BinaryScalar(graph.Mul, scale, 128)
+		if moved == nil {
+			moved = b.Unary(graph.Neg, half)
+		} else {
+			moved = b.Binary(graph.Sub, moved, half)
+		}
+	}
+	y := b.Add(panels, x, p.pack(q, trans, graph.Invalid), each(scale))
+	if moved == nil {
+		return y, b.Err()
+	}
+	last := x.Type.Shape.Rank() - 1
+	sums := b.Reduce(graph.Sum, b.Reshape(x, append(x.Type.Shape.Slice()[:last], blocks, k/blocks)...), false, last+1)
+	return b.Binary(graph.Sub, y, b.MatMul(sums, each(moved), false, false)), b.Err()
+}
+
+// elementwise dequantizes a value of the shape of its scales.
+func elementwise(scale *graph.Node) graph.Dequantize {
+	if scale.Type.Shape.Rank() > 1 {
+		return graph.Dequantize{Block: 1}
+	}
+	return graph.Dequantize{}
+}
+
+func (p *packer) finish(with map[*graph.Node]*graph.Node) error {
+	if err := p.b.Err(); err != nil || len(with) == 0 {
+		return err
+	}
+	p.c.Graph.Replace(with)
+	return p.c.Graph.Tidy()
+}

@@ -1,0 +1,106 @@
+package panels_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/precision"
+	"fusec/lowering"
+	"fusec/lowering/cpu"
+	"fusec/passes"
+	"fusec/passes/passtest"
+)
+
+func device(t *testing.T) lowering.Device {
+	d, err := cpu.Target.Open(lowering.Setup{Name: "cpu", Precision: precision.BF16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// a form of weights of few bits.
+type form struct {
+	stored      graph.DType
+	trans       bool
+	axis, block int
+	scale       []int // the shape
+	zero        bool
+	miss        string // why they are not packed
+}
+
+// TestQuantised multiplies by weights in every form, and compares with the graph as it is written.
+func TestQuantised(t *testing.T) {
+	d := device(t)
+	for _, f := range []form{
+		{stored: graph.I8}, {stored: graph.I4, trans: true}, {stored: graph.U8, zero: true}, {stored: graph.U8, trans: true},
+		{stored: graph.I8, axis: 1, scale: []int{40}}, {stored: graph.I8, trans: true, scale: []int{40}, zero: true},
+		{stored: graph.I4, block: 16, scale: []int{3, 40}},
+		{stored: graph.I4, trans: true, axis: 1, block: 16, scale: []int{40, 3}, zero: true},
+		{stored: graph.U8, block: 24, scale: []int{2, 40}, zero: true}, {stored: graph.I8, block: 32, scale: []int{2, 40}},
+		{stored: graph.I8, block: 64, scale: []int{1, 40}, zero: true},
+		{stored: graph.I8, scale: []int{48}, miss: "each row has a scale"},
+		{stored: graph.I8, axis: 1, block: 8, scale: []int{48, 5}, miss: "blocks of columns"},
+		{stored: graph.I8, block: 12, scale: []int{4, 40}, miss: "no multiple of 8"},
+		{stored: graph.I8, block: 32, scale: []int{2, 40}, zero: true, miss: "not whole blocks"},
+		{stored: graph.I16, miss: "i16"}, {stored: graph.F8E4M3, miss: "f8e4m3"},
+	} {
+		t.Run(fmt.Sprint(f), func(t *testing.T) {
+			g := graphtest.Built(t, func(b *graph.Builder) {
+				x := b.Input("x", graph.TypeOf(graph.F32, 2, 3, 48))
+				shape := graph.ShapeOf(48, 40)
+				if f.trans {
+					shape = graph.ShapeOf(40, 48)
+				}
+				args := []*graph.Node{b.Param("w", graph.Type{DType: f.stored, Shape: shape}),
+					b.Param("scale", graph.TypeOf(graph.F32, f.scale...))}
+				if f.zero {
+					args = append(args, b.Param("zero", graph.TypeOf(f.stored, f.scale...)))
+				}
+				w := b.Add(graph.Dequantize{Axis: f.axis, Block: f.block}, args...)
+				b.Output("y", b.Unary(graph.Relu, b.MatMul(x, w, false, f.trans)))
+			})
+			out, tr := passtest.Run(t, g, passes.Config{Frozen: true, Target: d})
+			stage := passtest.Stage(t, tr, "pack-quantised")
+			if got := len(stage.Matches); (got == 1) != (f.miss == "") {
+				t.Errorf("%d matches, %v", got, stage.Misses)
+			}
+			if f.miss != "" {
+				if misses := fmt.Sprint(passtest.Misses(t, stage, "panels")); !strings.Contains(misses, f.miss) {
+					t.Errorf("misses %s", misses)
+				}
+			}
+			in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
+			passtest.SameNumbers(t, g, out, in)
+			passtest.SameOnCPU(t, g, out, in)
+		})
+	}
+}
+
+// TestHalve rounds weights to 16 bits.
+func TestHalve(t *testing.T) {
+	d := device(t)
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		x, y := b.Input("x", graph.TypeOf(graph.F32, 3, 80)), b.Input("y", graph.TypeOf(graph.F32, 80, 70))
+		w, v := b.Param("w", graph.TypeOf(graph.F32, 70, 80)), b.Param("v", graph.TypeOf(graph.F32, 8, 8))
+		b.Output("large", b.MatMul(x, w, false, true))
+		b.Output("product", b.MatMul(x, y, false, false))
+		b.Output("small", b.MatMul(b.Input("z", graph.TypeOf(graph.F32, 3, 8)), v, false, false))
+	})
+	_, tr, err := passes.Run(g, passes.Config{Frozen: true, Target: d, Precision: precision.BF16, Verify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := passtest.Contracts(tr, graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)); err != nil {
+		t.Error(err)
+	}
+	stage := passtest.Stage(t, tr, "precision")
+	if len(stage.Matches) != 1 || len(stage.Notes) != 2 {
+		t.Errorf("%v %v", stage.Matches, stage.Notes)
+	}
+}
