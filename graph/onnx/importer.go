@@ -497,7 +497,8 @@ func (m *importer) dropUnread() {
 	})
 }
 
-// nodeOf is the node of a value. Floating-point initializers of more than one element become parameters.
+// nodeOf is the node of a value. Initializers of more than one element become parameters if they are floating-point numbers or
+// only stored.
 func (m *importer) nodeOf(v *value) (*graph.Node, error) {
 	switch {
 	case v.err != nil:
@@ -506,7 +507,8 @@ func (m *importer) nodeOf(v *value) (*graph.Node, error) {
 		return v.node, nil
 	}
 	b := graph.Extend(m.g, graph.Origin{Name: v.name})
-	if v.name != "" && v.tensor.Type.DType.IsReal() && v.tensor.Type.Shape.Elems() > 1 {
+	d := v.tensor.Type.DType
+	if v.name != "" && (d.IsReal() || d.IsStored()) && v.tensor.Type.Shape.Elems() > 1 {
 		v.node = b.Param(m.unique(v.name), v.tensor.Type)
 		m.weights[v.node.Name] = v.tensor
 	} else {

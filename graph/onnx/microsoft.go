@@ -168,6 +168,42 @@ func (c *call) unpacked(x *graph.Node, bits int) *graph.Node {
 	return c.reshape(c.concat(len(d), parts...), d...)
 }
 
+// nibbles are weights [n, k] of four bits as the elements of I4 that dequantize reads, or nil if they or their zero points are
+// not known when the model is read, or lie in another way. What is stored without a sign has a zero point that is 8 more.
+func (c *call) nibbles(packed *graph.Node, k, n, bits, block, blocks int) *graph.Node {
+	bytes := c.valueOf(packed)
+	if bits != 4 || k%block != 0 || bytes == nil || packed.Type.DType != graph.U8 || c.node(2).Type.Shape.Elems() != n*blocks {
+		return nil
+	}
+	signed := func(row, stored int, b []uint8) *graph.Node { // rows of so many numbers in so many bytes
+		t := graph.NewTensor(graph.TypeOf(graph.I4, n, row))
+		for i := range n * row {
+			at := i/row*stored*2 + i%row
+			graph.SetNibble(t.Data.([]uint8), i, graph.Nibble(b, at)^-8)
+		}
+		return c.stored(t)
+	}
+	scale := c.cast(c.reshape(c.node(2), n, blocks), graph.F32)
+	args := []*graph.Node{nil, scale}
+	if c.there(3) {
+		zero := c.valueOf(c.node(3))
+		row := (blocks + 1) / 2 // bytes
+		if zero == nil || zero.Type.DType != graph.U8 || zero.Type.Shape.Elems() != n*row {
+			return nil
+		}
+		args = append(args, signed(blocks, row, zero.Data.([]uint8)))
+	}
+	args[0] = signed(k, k/2, bytes.Data.([]uint8))
+	return c.sure(c.b.Add(graph.Dequantize{Axis: 1, Block: block}, args...))
+}
+
+// stored is a value that is known when the model is read: a parameter.
+func (c *call) stored(t *graph.Tensor) *graph.Node {
+	n, err := c.m.nodeOf(&value{name: c.proto.GetName() + ".weights", tensor: t})
+	c.check(err)
+	return n
+}
+
 // buildMatMulNBits multiplies x [...,K] by the transpose of weights [N,K] of few bits, which have a scale and a zero point
 // for each block of a row. What is computed of the weights alone is computed once where they are frozen.
 func buildMatMulNBits(c *call) []*value {
@@ -195,6 +231,9 @@ func buildMatMulNBits(c *call) []*value {
 		}
 		return c.cast(c.reshape(v, n, blocks, 1), graph.F32)
 	}
+	if w := c.nibbles(packed, k, n, bits, block, blocks); w != nil {
+		return c.withBias(x, w)
+	}
 	w := c.cast(c.unpacked(packed, bits), graph.F32)
 	if c.there(3) && c.node(3).Type.DType == graph.U8 {
 		row := (blocks*bits + 7) / 8 // bytes
@@ -208,7 +247,11 @@ func buildMatMulNBits(c *call) []*value {
 	} else {
 		w = c.with(graph.Sub, w, float64(int(1)<<(bits-1)))
 	}
-	w = c.slice(c.reshape(c.mul(w, each(c.node(2))), n, blocks*block), 1, 0, k, 1)
+	return c.withBias(x, c.slice(c.reshape(c.mul(w, each(c.node(2))), n, blocks*block), 1, 0, k, 1))
+}
+
+// withBias multiplies x by the transpose of weights, and adds operand 5 if it is given.
+func (c *call) withBias(x, w *graph.Node) []*value {
 	y := c.matmul(x, w, false, true)
 	if c.there(5) {
 		y = c.plus(y, c.node(5))

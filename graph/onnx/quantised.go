@@ -97,6 +97,30 @@ func (c *call) blocked(v, x *graph.Node) *graph.Node {
 	return c.slice(wide, axis, 0, s.At(axis), 1)
 }
 
+// quantised are the axis and the blocks of a value of shape s that has the scale and the zero point, if it is not nil, and both
+// as the operations have them; ok is false if they are not in the form that these take.
+func (c *call) quantised(s graph.Shape, scale, zero *graph.Node) (axis, block int, nodes []*graph.Node, ok bool) {
+	each := func(v *graph.Node) *graph.Node { return v }
+	switch of := scale.Type.Shape; {
+	case c.entry("block_size") != nil && c.int("block_size") > 0:
+		axis, block = c.axis(c.int("axis"), s.Rank()), c.int("block_size")
+	case of.Elems() == 1 && of.Rank() <= 1:
+		each = func(v *graph.Node) *graph.Node { return c.reshape(v) }
+	case of.Rank() == 1:
+		axis = c.axis(c.int("axis"), s.Rank())
+	default:
+		return 0, 0, nil, false
+	}
+	nodes = []*graph.Node{each(scale)}
+	if zero != nil {
+		if zero.Type.Shape != scale.Type.Shape {
+			return 0, 0, nil, false
+		}
+		nodes = append(nodes, each(zero))
+	}
+	return axis, block, nodes, true
+}
+
 func buildQuantize(c *call) []*value {
 	x := c.node(0)
 	wide := graph.F32
@@ -109,12 +133,23 @@ func buildQuantize(c *call) []*value {
 		d, err = elemType(int32(c.int("output_dtype")))
 		c.check(err)
 	}
-	zero := c.scalar(d, 0)
+	var zero *graph.Node
 	if c.there(2) {
 		zero = c.node(2)
+		d = zero.Type.DType
 	}
-	y := c.over(c.cast(x, wide), c.blocked(c.cast(c.node(1), wide), x))
-	return one(c.rounded(y, c.blocked(zero, x)))
+	scale := c.cast(c.node(1), wide)
+	of := zero
+	if d.IsStored() && d != graph.I4 {
+		of = nil // it is 0
+	}
+	if axis, block, nodes, ok := c.quantised(x.Type.Shape, scale, of); ok && d.Quantizes() {
+		return one(c.sure(c.b.Add(graph.Quantize{To: d, Axis: axis, Block: block}, append([]*graph.Node{c.cast(x, wide)}, nodes...)...)))
+	}
+	if zero == nil {
+		zero = c.scalar(d, 0)
+	}
+	return one(c.rounded(c.over(c.cast(x, wide), c.blocked(scale, x)), c.blocked(zero, x)))
 }
 
 func buildDequantize(c *call) []*value {
@@ -125,11 +160,23 @@ func buildDequantize(c *call) []*value {
 		d, err = elemType(int32(c.int("output_dtype")))
 		c.check(err)
 	}
-	y := c.cast(x, graph.F32)
+	var zero *graph.Node
 	if c.there(2) {
-		y = c.minus(y, c.blocked(c.cast(c.node(2), graph.F32), x))
+		zero = c.node(2)
 	}
-	return one(c.cast(c.mul(y, c.blocked(c.cast(scale, graph.F32), x)), d))
+	of, t := zero, x.Type.DType
+	if t.IsStored() && t != graph.I4 {
+		of = nil // it is 0
+	}
+	scale = c.cast(scale, graph.F32)
+	if axis, block, nodes, ok := c.quantised(x.Type.Shape, scale, of); ok && (t.Quantizes() || t == graph.I32) {
+		return one(c.cast(c.sure(c.b.Add(graph.Dequantize{Axis: axis, Block: block}, append([]*graph.Node{x}, nodes...)...)), d))
+	}
+	y := c.cast(x, graph.F32)
+	if zero != nil {
+		y = c.minus(y, c.blocked(c.cast(zero, graph.F32), x))
+	}
+	return one(c.cast(c.mul(y, c.blocked(scale, x)), d))
 }
 
 // buildDynamicQuantize quantises to u8 by the range of x, in which 0 is.

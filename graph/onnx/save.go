@@ -447,6 +447,21 @@ func init() {
 		return "", fmt.Errorf("ONNX has no operator for %v", f)
 	}}
 	forms["select"] = simple("Where", nil)
+	quantised := func(n *graph.Node, axis, block int) []*pb.AttributeProto {
+		a := []*pb.AttributeProto{attributeOf("axis", axis), attributeOf("block_size", block)}
+		if q, ok := n.Op.(graph.Quantize); ok && len(n.Args) == 2 {
+			a = append(a, attributeOf("output_dtype", int(onnxType(q.To))))
+		}
+		return a
+	}
+	forms["quantize"] = simple("QuantizeLinear", func(n *graph.Node) []*pb.AttributeProto {
+		op := n.Op.(graph.Quantize)
+		return quantised(n, op.Axis, op.Block)
+	})
+	forms["dequantize"] = simple("DequantizeLinear", func(n *graph.Node) []*pb.AttributeProto {
+		op := n.Op.(graph.Dequantize)
+		return quantised(n, op.Axis, op.Block)
+	})
 	forms["cast"] = simple("Cast", func(n *graph.Node) []*pb.AttributeProto {
 		return []*pb.AttributeProto{attributeOf("to", int(onnxType(n.Op.(graph.Cast).To)))}
 	})

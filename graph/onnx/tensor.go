@@ -128,6 +128,16 @@ func (f *folder) elements(p *pb.TensorProto) (*graph.Tensor, error) {
 		}
 		return fromRaw(typ, raw), nil
 	}
+	if d.IsStored() { // the bytes are numbers
+		if have := p.GetInt32Data(); int64(len(have)) == typ.Bytes() {
+			raw = make([]byte, len(have))
+			for i, v := range have {
+				raw[i] = byte(v)
+			}
+			return fromRaw(typ, raw), nil
+		}
+		return nil, fmt.Errorf("%v takes %d bytes; it is given %d", typ, typ.Bytes(), len(p.GetInt32Data()))
+	}
 	typed := map[graph.DType]int{graph.F32: len(p.GetFloatData()), graph.F64: len(p.GetDoubleData()), graph.I64: len(p.GetInt64Data()),
 		graph.U32: len(p.GetUint64Data()), graph.U64: len(p.GetUint64Data())}
 	have, own := typed[d]
@@ -166,7 +176,7 @@ var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // fromRaw is the tensor whose elements are given in little-endian order.
 func fromRaw(typ graph.Type, raw []byte) *graph.Tensor {
-	t := graph.NewTensor(typ)
+	t, n := graph.NewTensor(typ), typ.Shape.Elems()
 	if typ.DType == graph.Bool {
 		for i, b := range raw {
 			t.SetInt(i, int64(b))
@@ -174,6 +184,9 @@ func fromRaw(typ graph.Type, raw []byte) *graph.Tensor {
 		return t
 	}
 	copy(t.Bytes(), raw)
+	if typ.DType == graph.I4 && n%2 == 1 {
+		graph.SetNibble(t.Data.([]uint8), n, 0)
+	}
 	if !littleEndian {
 		swap(t.Bytes(), typ.DType.Size())
 	}
