@@ -6,6 +6,7 @@ import (
 	"fusec/cmd/internal/demo"
 	"fusec/cmd/internal/hardware"
 	"fusec/cmd/internal/inspect"
+	"fusec/cmd/internal/quantising"
 	"fusec/cmd/internal/runner"
 	"fusec/cmd/internal/training"
 )
@@ -13,6 +14,6 @@ import (
 // commands lists the subcommands in the order of the help.
 func commands() []*cli.Command {
 	return []*cli.Command{inspect.Dump, inspect.Explain, inspect.Report, inspect.Lock, inspect.Check, runner.Command,
-		compileCommand, convertCommand, demo.Command, training.Command, training.Generate, bench.Command,
+		compileCommand, convertCommand, quantising.Command, demo.Command, training.Command, training.Generate, bench.Command,
 		bench.Tune, hardware.Command, doctorCommand, versionCommand, cli.CompletionCommand, cli.ManCommand, cli.HelpCommand}
 }

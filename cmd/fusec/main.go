@@ -8,6 +8,7 @@
 //	fusec run model.graph --in x=x.npy          run it
 //	fusec compile model.graph -o model.fuse     compile it ahead of time for a GPU
 //	fusec convert model.onnx model.graph        write it in another format
+//	fusec quantise model.graph -o small.graph   store its weights in few bits
 //	fusec demo                                  what attention, mixture of experts and fusion are worth, side by side
 //	fusec train language --save novel.graph     train one of the examples
 //	fusec generate novel.graph                  let a language model write

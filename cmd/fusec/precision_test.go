@@ -29,7 +29,11 @@ func TestPrecision(t *testing.T) {
 	if !strings.Contains(text, "for cuda in f16") || !strings.Contains(text, "f16[64,64]") {
 		t.Errorf("dump:\n%s", text)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "bf16"), 1, `target "cpu" computes in f32; precision bf16 requires target cuda`)
+	text = clitest.Good(t, "explain", path, "--precision", "bf16")
+	if !strings.Contains(text, "wide for cpu in bf16: ") {
+		t.Errorf("explain does not name the precision:\n%s", text)
+	}
+	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "tf32"), 1, `target "cpu" computes in f32; precision tf32 requires target cuda`)
 	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "f8"), 2, `unknown precision "f8"; choose f32, tf32, bf16 or f16`)
-	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--precision", "f16"), 1, `target "cpu" computes in f32; precision f16 requires target cuda`)
+	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--precision", "f16"), 1, `without WithFrozenParams precision f16 requires target cuda`)
 }

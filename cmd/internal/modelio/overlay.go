@@ -70,7 +70,12 @@ func (o *OverlayFlags) Samples(g *graph.Graph) ([]map[string]*graph.Tensor, erro
 	if o.calibrate == "" {
 		return nil, nil
 	}
-	arrays, err := readArrays(o.calibrate)
+	return Samples(g, o.calibrate)
+}
+
+// Samples reads values of the inputs of a graph from a file, .npz or .safetensors; see [OverlayFlags.Samples].
+func Samples(g *graph.Graph, path string) ([]map[string]*graph.Tensor, error) {
+	arrays, err := readArrays(path)
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +83,14 @@ func (o *OverlayFlags) Samples(g *graph.Graph) ([]map[string]*graph.Tensor, erro
 	for _, name := range SortedKeys(arrays) {
 		n := g.Lookup(name)
 		if n == nil {
-			return nil, fmt.Errorf("%s: the model has no input %q", o.calibrate, name)
+			return nil, fmt.Errorf("%s: the model has no input %q", path, name)
 		}
 		if _, input := n.Op.(graph.Input); !input {
-			return nil, fmt.Errorf("%s: %q is a %s, not an input", o.calibrate, name, n.Op.OpName())
+			return nil, fmt.Errorf("%s: %q is a %s, not an input", path, name, n.Op.OpName())
 		}
 		values, err := split(arrays[name], n)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.calibrate, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		if list == nil {
 			for range values {
@@ -93,7 +98,7 @@ func (o *OverlayFlags) Samples(g *graph.Graph) ([]map[string]*graph.Tensor, erro
 			}
 		}
 		if len(values) != len(list) {
-			return nil, fmt.Errorf("%s: %d values of %q where others have %d", o.calibrate, len(values), name,
+			return nil, fmt.Errorf("%s: %d values of %q where others have %d", path, len(values), name,
 				len(list))
 		}
 		for i, v := range values {
@@ -101,7 +106,7 @@ func (o *OverlayFlags) Samples(g *graph.Graph) ([]map[string]*graph.Tensor, erro
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s holds no arrays", o.calibrate)
+		return nil, fmt.Errorf("%s holds no arrays", path)
 	}
 	return list, nil
 }
