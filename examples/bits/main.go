@@ -1,0 +1,61 @@
+// Command bits tells how well language models, saved by fusec train language, predict the part of the novel that they were not
+// trained on, in bits per character. With -samples it writes windows of the other part, to calibrate on:
+//
+//	fusec train language --save novel.graph
+//	go run ./examples/bits -samples novel.samples.safetensors novel.graph
+//	fusec quantise novel.graph --weights i4 --calibrate novel.samples.safetensors -o novel4.graph
+//	go run ./examples/bits novel.graph novel4.graph
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"fusec"
+	"fusec/examples"
+	"fusec/graph"
+	"fusec/graph/safetensors"
+)
+
+func main() {
+	samples := flag.String("samples", "", "write windows of the text that models are trained on to `FILE`.safetensors")
+	precision := flag.String("precision", "f32", "let contractions round to `NAME`")
+	flag.Parse()
+	for _, path := range flag.Args() {
+		if err := run(path, *samples, *precision); err != nil {
+			fmt.Fprintf(os.Stderr, "bits: %s: %v\n", path, err)
+			os.Exit(1)
+		}
+	}
+}
+
+func run(path, samples, precision string) error {
+	g, w, err := graph.Load(path)
+	if err != nil {
+		return err
+	}
+	p, err := fusec.ParsePrecision(precision)
+	if err != nil {
+		return err
+	}
+	if samples != "" {
+		_, window, err := examples.SizeOf(g)
+		if err != nil {
+			return err
+		}
+		t, err := examples.Windows(32, window)
+		if err != nil {
+			return err
+		}
+		if err := safetensors.WriteFile(samples, []safetensors.Tensor{t.Safetensor("tokens")}, nil); err != nil {
+			return err
+		}
+	}
+	bits, err := examples.BitsPerCharacter(g, w.Tensors, examples.HeldOut(), fusec.WithPrecision(p))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s: %.4f bits per character\n", path, bits)
+	return nil
+}
