@@ -45,7 +45,7 @@ func TestPanelsRefused(t *testing.T) {
 	defer p.Close()
 	x := Contiguous(graph.TypeOf(graph.F32, 2, 8))
 	panels := Contiguous(graph.Type{DType: graph.I8, Shape: graph.PanelShape(graph.I8, 8, 32)})
-	panels.Layout.Stride[0]++
+	panels.Layout.Stride[1]++
 	y := Contiguous(graph.TypeOf(graph.F32, 2, 32))
 	if _, err := Compile(graph.PanelMatMul{Columns: 32}, []Operand{x, panels}, []Operand{y}, NewEnv(p)); err == nil {
 		t.Error("panels with gaps are accepted")
