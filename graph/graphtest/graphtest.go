@@ -23,6 +23,8 @@ type Options struct {
 	// operand, results read in every combination, equal nodes, and outputs that are also read. Values with which it
 	// does not fail come from [Fit]. Host operations have code.
 	Wide bool
+	// FewBits lets values stored in few bits appear: quantized constants, and products with weights in panels.
+	FewBits bool
 	// Draw is the kind of values of the constants of a Wide graph.
 	Draw Draw
 }
@@ -46,7 +48,7 @@ func Random(r *rand.Rand, o Options) *graph.Graph {
 func (g *generator) allowed() []func(*generator) {
 	var l []func(*generator)
 	for _, info := range graph.Ops() { // not the map: its order changes
-		if few := fewBits[info.Name]; few && !g.o.Wide {
+		if fewBits[info.Name] && !g.o.FewBits {
 			continue
 		}
 		if m := makers[info.Name]; m != nil && (g.o.Allow == nil || g.o.Allow(info.Name)) {

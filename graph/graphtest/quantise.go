@@ -2,7 +2,7 @@ package graphtest
 
 import "fusec/graph"
 
-// fewBits are the operations on elements of few bits, which only Wide graphs have.
+// fewBits are the operations on elements of few bits; see [Options].
 var fewBits = map[string]bool{"quantize": true, "dequantize": true, "pack_weights": true, "matmul_panels": true}
 
 // scales is scales, or one scale, for a value of shape s, all of the type d, and the axis and the size of the blocks.
