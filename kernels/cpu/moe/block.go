@@ -151,7 +151,7 @@ func (b *block[T]) multiply(c []T, ldc int, a []T, o *operand, k0, kc, from, end
 	nr := b.micro.NR
 	step := end - from
 	if b.s.home == private {
-		step = pieceColumns
+		step = b.piece
 	}
 	for col := from; col < end; col += step {
 		n := min(step, end-col)

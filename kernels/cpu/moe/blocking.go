@@ -23,7 +23,7 @@ const (
 	// weights of a wave, for each worker.
 	slotBytes, hiddenBytes = 4 << 20, 4 << 20
 	weightBytes            = 4 << 20
-	// pieceColumns is the number of columns of a weight that are packed at a time.
+	// pieceColumns bounds the columns of a weight that are packed at a time.
 	pieceColumns = 256
 	// outerMax bounds the sides of a block of a weight's gradient.
 	outerMax = 256
@@ -38,6 +38,7 @@ type blocking struct {
 	chunk, chunks int // hidden columns of a chunk, and how many chunks there are
 	padded        int // the widths of all chunks, whole panels each
 	rows          int // of a block at most, a multiple of MR
+	piece         int // columns of a weight that are packed at a time, whole panels
 	segment       int // tokens of an expert that a wave takes at most
 	waveRows      int // rows of a wave
 	slotRows      int // rows of slots of all parts
@@ -58,6 +59,7 @@ func (k *Plan[T]) cut() {
 	d, mr, nr := k.Dims, k.micro.MR, k.micro.NR
 	size := int(unsafe.Sizeof(*new(T)))
 	b := &k.blocking
+	b.piece = pieceColumns / nr * nr
 	b.chunk = evenly(d.Hidden, chunkMax, nr)
 	b.chunks = tiling.CeilDiv(d.Hidden, b.chunk)
 	b.padded = max(b.chunks-1, 0)*b.chunk + tiling.RoundUp(d.Hidden-max(b.chunks-1, 0)*b.chunk, nr)
@@ -155,7 +157,7 @@ func (k *Plan[T]) reserve() {
 	pieces := 0
 	for i := range k.operands {
 		o := &k.operands[i]
-		pieces += tiling.CeilDiv(o.k, max(o.kc, 1)) * tiling.CeilDiv(o.n, pieceColumns)
+		pieces += tiling.CeilDiv(o.k, max(o.kc, 1)) * tiling.CeilDiv(o.n, k.piece)
 	}
 	outer := max(k.chunks, 1) * (2*tiling.CeilDiv(k.Dims.Width, outerMax) + tiling.CeilDiv(k.Dims.Result, outerMax) + 3)
 	blocks := max(tiling.CeilDiv(k.waveRows, k.micro.MR), 2*partsWanted)

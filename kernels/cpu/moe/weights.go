@@ -34,7 +34,7 @@ func (k *Plan[T]) addPacking(s *segment) {
 		if o.weight == graph.MoEW3 && !k.Op.Gated {
 			continue
 		}
-		n := tiling.CeilDiv(o.k, o.kc) * tiling.CeilDiv(o.n, pieceColumns)
+		n := tiling.CeilDiv(o.k, o.kc) * tiling.CeilDiv(o.n, k.piece)
 		for piece := range n {
 			k.jobs = append(k.jobs, job{kind: jobPack, expert: s.expert, i: i, j: s.home, n: piece})
 		}
@@ -44,8 +44,8 @@ func (k *Plan[T]) addPacking(s *segment) {
 // packPiece does a job of addPacking.
 func (k *Plan[T]) packPiece(j *job) {
 	o := &k.operands[j.i]
-	across := tiling.CeilDiv(o.n, pieceColumns)
-	k0, col := j.n/across*o.kc, j.n%across*pieceColumns
-	kc, n := min(o.kc, o.k-k0), min(pieceColumns, o.n-col)
+	across := tiling.CeilDiv(o.n, k.piece)
+	k0, col := j.n/across*o.kc, j.n%across*k.piece
+	kc, n := min(o.kc, o.k-k0), min(k.piece, o.n-col)
 	k.packInto(k.panels(o, j.j, k0, kc, col), o, j.expert, k0, kc, col, n)
 }
