@@ -142,6 +142,19 @@ func TestMoEBlocks(t *testing.T) {
 	}
 }
 
+// TestMoEWide has rows of results and inputs that are packed in several pieces, of few values otherwise.
+func TestMoEWide(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	op := graph.MoE{Experts: 2, Activation: graph.Relu, Bias: true}
+	for _, c := range []mixtureCase{
+		{op: op, lead: []int{9}, d: 5, f: 7, o: 530, open: someGates(2, 1)},
+		{op: op, lead: []int{9}, d: 530, f: 7, o: 5, open: someGates(2, 1)},
+	} {
+		checkMixture(t, r, graph.F32, c)
+		checkMixture(t, r, graph.F64, c)
+	}
+}
+
 // TestMoEClosed checks that nothing comes through closed gates, not even what is not finite.
 func TestMoEClosed(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
