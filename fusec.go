@@ -189,9 +189,13 @@ type request struct {
 // plan runs the passes and lowers what they make.
 func (r *request) plan(device lowering.Device) (*trace.Trace, *lowering.Program, error) {
 	cfg := &r.cfg
+	layout, err := cfg.meshed(r.graph)
+	if err != nil {
+		return nil, nil, err
+	}
 	final, tr, err := passes.Run(r.graph, passes.Config{Target: device, Verify: cfg.verify, Gradients: r.gradients,
 		Optimizer: cfg.optimizer, Steps: r.steps, Disable: cfg.disable, Budget: cfg.budget,
-		Precision: cfg.precision, Frozen: cfg.frozen})
+		Precision: cfg.precision, Frozen: cfg.frozen, Layout: layout})
 	if err != nil {
 		return tr, nil, err
 	}
@@ -222,6 +226,9 @@ func compile(g *graph.Graph, cfg config, gradients []passes.Gradient, steps []pa
 	p := &Program{request: request{g, cfg, gradients, steps}, named: map[string]int{},
 		unread: map[string]graph.Type{}, own: map[int]*graph.Tensor{}}
 	if err = p.obtain(device); err != nil {
+		return p, err
+	}
+	if err = p.agree(); err != nil {
 		return p, err
 	}
 	p.outputs = make(map[string]int, len(p.program.Outputs))

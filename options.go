@@ -13,6 +13,7 @@ import (
 	fgorgonia "fusec/graph/gorgonia"
 	"fusec/graph/optim"
 	"fusec/graph/precision"
+	"fusec/kernels/group"
 	"fusec/lowering"
 	"fusec/passes"
 )
@@ -56,6 +57,11 @@ type config struct {
 	allValues     bool
 	seed          int64
 	gradients     []passes.Gradient
+
+	group  *group.Group
+	mesh   graph.Mesh          // in place of the graph's
+	splits map[string][]string // of sources, by name
+	zero   int                 // stage of ZeRO
 
 	kept int // programs of a Specialised; 0 for the default
 

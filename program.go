@@ -57,6 +57,10 @@ func (p *Program) Set(name string, t *graph.Tensor) error {
 		}
 		return nil
 	}
+	t, err := p.part(i, t)
+	if err != nil {
+		return err
+	}
 	own, changes := p.own[i]
 	switch {
 	case !changes:
@@ -233,7 +237,9 @@ func (p *Program) Start() error {
 			p.exe.Watch(nil)
 		}
 	}
-	return p.explain(p.exe.Start())
+	err := p.explain(p.exe.Start())
+	p.abort(err)
+	return err
 }
 
 // Wait waits for the run that was started, and gives its error. Without one it does nothing.

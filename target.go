@@ -59,7 +59,10 @@ func (c *config) device(run bool) (lowering.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.Open(lowering.Setup{Name: c.target, Number: index, Run: run, Workers: c.workers, Verify: c.verify,
+	if err := c.groupTarget(t, run); err != nil {
+		return nil, err
+	}
+	return t.Open(lowering.Setup{Group: c.group, Name: c.target, Number: index, Run: run, Workers: c.workers, Verify: c.verify,
 		Precision: c.precision, Options: c.options})
 }
 

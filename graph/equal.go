@@ -6,11 +6,14 @@ import (
 )
 
 // Equal explains the first difference between two graphs, or returns nil. Everything that the text form stores is
-// compared: names, IDs, phases, the order of nodes, operations with their attributes, constants bit for bit, types, outputs,
-// updates, notes, gradients and the optimiser. Origins and the code of Host operations are not compared.
+// compared: names, IDs, phases, the order of nodes, operations with their attributes, constants bit for bit, types, shardings,
+// outputs, updates, notes, gradients and the optimiser. Origins and the code of Host operations are not compared.
 func Equal(a, b *Graph) error {
 	if a.Name != b.Name {
 		return fmt.Errorf("the graphs are named %q and %q", a.Name, b.Name)
+	}
+	if !slices.Equal(a.Mesh, b.Mesh) || a.Parts != b.Parts {
+		return fmt.Errorf("the meshes are %q and %q", a.Mesh, b.Mesh)
 	}
 	if len(a.Nodes) != len(b.Nodes) {
 		return fmt.Errorf("the graphs have %d and %d nodes", len(a.Nodes), len(b.Nodes))
@@ -45,6 +48,8 @@ func equalNodes(n, m *Node, at map[*Node]*Node) error {
 		return fmt.Errorf("names %q and %q", n.Name, m.Name)
 	case n.Phase != m.Phase:
 		return fmt.Errorf("phases %v and %v", n.Phase, m.Phase)
+	case n.Sharding != m.Sharding:
+		return fmt.Errorf("shardings %v and %v", n.Sharding, m.Sharding)
 	case n.Type != m.Type:
 		return fmt.Errorf("types %v and %v", n.Type, m.Type)
 	case !slices.EqualFunc(n.Args, m.Args, func(x, y *Node) bool { return at[x] == y }):

@@ -26,7 +26,7 @@ func Frozen(g *Graph, params bool) PerNode[bool] {
 // repeatable reports whether op, on the same operands, has the same result in each run, and no other effect.
 func repeatable(op Op) bool {
 	switch op := op.(type) {
-	case Input, Param, State, Host, AllReduce:
+	case Input, Param, State, Host, Collective:
 		return false
 	case Fusion:
 		for _, n := range op.Body.Nodes {

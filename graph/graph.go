@@ -17,6 +17,10 @@ type Graph struct {
 	// Gradients are the derivatives among the nodes, and those that a compilation is to make.
 	Gradients []GradMark
 	Training  *Training // the optimiser: what a run changes parameters by, or nil
+	Mesh      Mesh      // on which several participants run the program; empty for one
+	// Parts says that the graph is what one participant computes: values are its parts of whole values, and the shardings of
+	// sources say which.
+	Parts bool
 
 	nextID int
 }
@@ -29,6 +33,8 @@ type Node struct {
 	Type  Type   // of the value; of result 0 if the operation has several results
 	Name  string // the user's name, or empty
 	Phase Phase
+	// Sharding says how the value of a source is laid over the mesh, if that is stated.
+	Sharding Sharding
 	// Origin lists the user's nodes from which this node was made. Every rewrite keeps it.
 	Origin []Origin
 }
@@ -467,7 +473,7 @@ func (g *Graph) SourcesByName() map[string]*Node {
 // Clone copies the graph. Nodes keep their IDs; bodies of fusions are copied too; tensors and Host implementations
 // are shared. The map gives the new node of each old one.
 func (g *Graph) Clone() (*Graph, map[*Node]*Node) {
-	c := &Graph{Name: g.Name, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
+	c := &Graph{Name: g.Name, Mesh: g.Mesh, Parts: g.Parts, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
 	m := make(map[*Node]*Node, len(g.Nodes))
 	for i, n := range g.Nodes {
 		k := *n

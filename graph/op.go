@@ -68,6 +68,7 @@ const (
 	ClassRandom                   // draws from a counter-based generator
 	ClassComposite                // has a decomposition
 	ClassFusion                   // Fusion, Host and Result
+	ClassCollective               // a value of which other participants have a part
 )
 
 // infer applies the type rule. Elements that are only stored are refused where the operation does not take them.

@@ -291,6 +291,8 @@ func (p *parser) statement(sc *scope) error {
 		err = p.update(sc)
 	case p.tok.kind == tokenWord && p.tok.text == keywordNote && !p.next().is("="):
 		err = p.note(sc)
+	case p.tok.kind == tokenWord && p.tok.text == keywordMesh && !p.next().is("="):
+		err = p.mesh(sc)
 	case p.tok.kind == tokenWord && slices.Contains(trainingKeywords, p.tok.text) && !p.next().is("="):
 		err = p.training(sc)
 	default:

@@ -13,14 +13,14 @@ import (
 
 func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ src, want string }{
-		{"", "1:1: expected a graph, which begins with: fusec graph 2, found the end of the file"},
-		{"\n  hello", "2:3: expected a graph, which begins with: fusec graph 2, found hello"},
+		{"", "1:1: expected a graph, which begins with: fusec graph 3, found the end of the file"},
+		{"\n  hello", "2:3: expected a graph, which begins with: fusec graph 3, found hello"},
 		{"fusec graph 1 {\n  x = input : f32\n  y = unary[fn=neg] x : f32 backward\n}", "3:29: a phase is of version 2 of the text form, and the file is of version 1"},
 		{"fusec graph 1 {\n  x = input : f32\n  gradient g = x by x\n}", "3:3: gradient is of version 2 of the text form, and the file is of version 1"},
 		{"fusec graph 1 {\n  w = param : f32\n  optimiser sgd[rate=1]\n  step w = w\n}", "3:3: optimiser is of version 2"},
-		{"fusec graph 3 {", "1:13: the file has version 3 of the text form; this program reads versions up to 2"},
-		{"fusec graph 0 {", "1:13: expected the version of the text form, such as 2, found 0"},
-		{"fusec graph x {", "1:13: expected the version of the text form, such as 2, found x"},
+		{"fusec graph 4 {", "1:13: the file has version 4 of the text form; this program reads versions up to 3"},
+		{"fusec graph 0 {", "1:13: expected the version of the text form, such as 3, found 0"},
+		{"fusec graph x {", "1:13: expected the version of the text form, such as 3, found x"},
 		{"fusec graph 1 \"x\"", "1:18: expected '{', found the end of the file"},
 		{"fusec graph 1 { x", "1:17: expected the end of the line, found x"},
 		{"fusec graph 1 {\n", "2:1: expected '}' for the '{' of line 1, found the end of the file"},

@@ -9,19 +9,20 @@ import (
 
 // nodeText is the content of a node's line.
 type nodeText struct {
-	start   token // of the line
-	id      int
-	name    string
-	op      token
-	info    *OpInfo
-	attrs   []Attr
-	attrAt  []token // of the attributes' values
-	args    []*Node
-	typ     Type
-	typeAt  token // kind tokenEOF if there is no type
-	phase   Phase
-	origins []Origin
-	body    *Graph
+	start    token // of the line
+	id       int
+	name     string
+	op       token
+	info     *OpInfo
+	attrs    []Attr
+	attrAt   []token // of the attributes' values
+	args     []*Node
+	typ      Type
+	typeAt   token // kind tokenEOF if there is no type
+	phase    Phase
+	sharding Sharding
+	origins  []Origin
+	body     *Graph
 }
 
 // node reads one node. If there is an error right of the equals sign, the name and ID are defined nevertheless, so that
@@ -109,7 +110,7 @@ func (p *parser) expression(sc *scope, t *nodeText) error {
 		if t.typ, err = p.typeName(); err != nil {
 			return err
 		}
-		if p.tok.kind == tokenWord && p.tok.text != keywordFor {
+		if p.tok.kind == tokenWord && p.tok.text != keywordFor && p.tok.text != keywordSplit {
 			if t.phase.UnmarshalText([]byte(p.tok.text)) != nil {
 				return p.expected("a phase (" + strings.Join(phases[:], ", ") + ") or the end of the line")
 			}
@@ -117,6 +118,11 @@ func (p *parser) expression(sc *scope, t *nodeText) error {
 				return err
 			}
 			p.advance()
+		}
+		if p.tok.kind == tokenWord && p.tok.text == keywordSplit {
+			if err := p.split(sc, t); err != nil {
+				return err
+			}
 		}
 	}
 	if err := p.origins(t); err != nil {
@@ -200,7 +206,10 @@ func (p *parser) value() (string, error) {
 }
 
 // list reads [a,b].
-func (p *parser) list() ([]string, error) {
+func (p *parser) list() ([]string, error) { return p.words("a number") }
+
+// words reads a list whose elements are of some kind.
+func (p *parser) words(of string) ([]string, error) {
 	p.advance()
 	var elems []string
 	for !p.accept("]") {
@@ -210,7 +219,7 @@ func (p *parser) list() ([]string, error) {
 			}
 		}
 		if p.tok.kind != tokenWord {
-			return nil, p.expected("a number")
+			return nil, p.expected(of)
 		}
 		elems = append(elems, p.advance().text)
 	}
@@ -310,7 +319,7 @@ func (p *parser) build(sc *scope, t *nodeText) (*Node, error) {
 	if err != nil {
 		return nil, p.fail(t.op, "%w", err)
 	}
-	n.ID, n.Name, n.Phase, n.Origin = t.id, t.name, t.phase, t.origins
+	n.ID, n.Name, n.Phase, n.Sharding, n.Origin = t.id, t.name, t.phase, t.sharding, t.origins
 	if t.typeAt.kind != tokenEOF && t.typ != n.Type {
 		return nil, p.fail(t.typeAt, "%v is %v by its operands, not %v", n, n.Type, t.typ)
 	}

@@ -19,7 +19,7 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 	if r.last == nil {
 		r.of, r.last = NewPerNode[*Node](g), New(g.Name)
 	}
-	s := &Graph{Name: g.Name, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
+	s := &Graph{Name: g.Name, Mesh: g.Mesh, Parts: g.Parts, nextID: g.nextID, Nodes: make([]*Node, len(g.Nodes))}
 	for i, n := range g.Nodes {
 		k := r.of.Get(n)
 		if k == nil || !r.same(n, k) {
@@ -40,7 +40,7 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 		s.Updates = append(s.Updates, Update{r.of.Get(u.Target), r.of.Get(u.Value)})
 	}
 	l := r.last
-	if s.Name != l.Name || s.nextID != l.nextID || !slices.Equal(s.Nodes, l.Nodes) ||
+	if s.Name != l.Name || !slices.Equal(s.Mesh, l.Mesh) || s.Parts != l.Parts || s.nextID != l.nextID || !slices.Equal(s.Nodes, l.Nodes) ||
 		!slices.Equal(s.Outputs, l.Outputs) || !slices.Equal(s.Updates, l.Updates) {
 		r.last = s
 	}
@@ -49,7 +49,7 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 
 // same reports whether n is unchanged since its snapshot k. Slices of origins are replaced, never written to.
 func (r *Recorder) same(n, k *Node) bool {
-	if n.ID != k.ID || n.Name != k.Name || n.Phase != k.Phase || n.Type != k.Type || len(n.Args) != len(k.Args) || len(n.Origin) != len(k.Origin) ||
+	if n.ID != k.ID || n.Name != k.Name || n.Phase != k.Phase || n.Type != k.Type || n.Sharding != k.Sharding || len(n.Args) != len(k.Args) || len(n.Origin) != len(k.Origin) ||
 		len(n.Origin) > 0 && &n.Origin[0] != &k.Origin[0] {
 		return false
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // The structure of a graph is everything that determines what it computes: the operations in their order with their
-// attributes, types and operands, the elements of constants, and which nodes are outputs and updates. Names, IDs,
+// attributes, types, shardings and operands, the elements of constants, the mesh, and which nodes are outputs and updates. Names, IDs,
 // phases, origins and notes are labels, which are not part of the structure.
 
 // structureSeed is the seed of this process: hashes are valid only within it.
@@ -32,9 +32,15 @@ func hashStructure(h *maphash.Hash, g *Graph) {
 		h.Write(word[:])
 	}
 	put(uint64(len(g.Nodes)))
+	for _, a := range g.Mesh {
+		maphash.WriteComparable(h, a)
+	}
 	for _, n := range g.Nodes {
 		for _, a := range n.Args {
 			put(uint64(at.Of(a)))
+		}
+		if n.Sharding.Given {
+			maphash.WriteComparable(h, n.Sharding)
 		}
 		switch op := n.Op.(type) {
 		case Const:
@@ -76,13 +82,13 @@ func SameStructure(a, b *Graph) bool {
 	if a == b {
 		return true
 	}
-	if len(a.Nodes) != len(b.Nodes) || len(a.Outputs) != len(b.Outputs) || len(a.Updates) != len(b.Updates) {
+	if len(a.Nodes) != len(b.Nodes) || len(a.Outputs) != len(b.Outputs) || len(a.Updates) != len(b.Updates) || !slices.Equal(a.Mesh, b.Mesh) || a.Parts != b.Parts {
 		return false
 	}
 	p, q := Positions(a), Positions(b)
 	for i, n := range a.Nodes {
 		m := b.Nodes[i]
-		if n.Type != m.Type || len(n.Args) != len(m.Args) {
+		if n.Type != m.Type || n.Sharding != m.Sharding || len(n.Args) != len(m.Args) {
 			return false
 		}
 		for j, x := range n.Args {

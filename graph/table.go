@@ -9,6 +9,7 @@ var opTable = []OpInfo{
 	conv2DTransposeRow, conv2DFilterGradRow, reduceRow, reshapeRow, transposeRow, broadcastRow, sliceRow, unsliceRow, updateSliceRow, concatRow, padRow,
 	im2ColRow, col2ImRow, copyRow, allReduceRow, gatherRow, scatterAddRow, topKRow, routeRow, dropoutRow,
 	quantizeRow, dequantizeRow, packWeightsRow, panelMatMulRow,
+	reduceScatterRow, allGatherRow, allToAllRow, partRow, permuteRow, broadcastFromRow,
 	randomRow, softmaxRow, logSoftmaxRow, layerNormRow, rmsNormRow, batchNormRow, groupNormRow, attentionRow,
 	ropeRow, attentionGradRow, squaredNormRow, moeRow, moeGradRow, poolRow, poolGradRow, resultRow, fusionRow,
 	hostRow,

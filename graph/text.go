@@ -39,18 +39,30 @@ import (
 //	  step w = cost value %8
 //	}
 //
+// A program of several participants, from version 3 on, begins with their mesh, and says how its sources are laid over it:
+//
+//	fusec graph 3 "linear" {
+//	  mesh data=2 tensor=4
+//	  x = input : f32[64,784] split [data,_]
+//	  w = param : f32[784,512] split [_,tensor]
+//	  h = matmul x w : f32[64,512]
+//	  output h = h
+//	}
+//
 // The grammar, in which { } repeats, [ ] may be absent, and quotes are literal:
 //
-//	file    = "fusec" "graph" ("1" | "2") [name] block
+//	file    = "fusec" "graph" ("1" | "2" | "3") [name] block
 //	block   = "{" EOL { statement EOL } "}"
-//	statement = node | "output" name "=" operand | "update" operand "=" operand | note | training
+//	statement = node | "output" name "=" operand | "update" operand "=" operand | note | training | mesh
 //	training = "gradient" name "=" operand "by" operand ["seed" operand] ["value" operand] ["wanted"]
 //	         | "mark" operand ["=" operand] "by" operand ["seed" operand] ["wanted"]
 //	         | "optimiser" word [attrs]
 //	         | "step" operand ["=" operand] ["seed" operand] ["value" operand] ["rate" word] ["nodecay"]
+//	mesh    = "mesh" word "=" digits { word "=" digits } ["parts"]
 //	note    = "note" word [word] string [operand]
-//	node    = [id] [name] "=" word [attrs] { operand } [":" type [phase]] { origin } [block]
+//	node    = [id] [name] "=" word [attrs] { operand } [":" type [phase] [split]] { origin } [block]
 //	phase   = "forward" | "backward" | "optimiser"
+//	split   = "split" list
 //	origin  = "@" string [name] | "for" name
 //	attrs   = "[" { word "=" value } "]"
 //	value   = word | string | list
@@ -62,7 +74,7 @@ import (
 //
 //   - A word is made of letters, digits and _ . / - +. A name that starts with a letter or underscore and has no + is
 //     written bare; any other, and the words output, update and for, in quotes with Go's escapes.
-//   - The words note, gradient, mark, optimiser and step begin a statement unless an equals sign follows.
+//   - The words note, gradient, mark, optimiser, step and mesh begin a statement unless an equals sign follows.
 //   - An operand precedes its readers. A name that several nodes have cannot be used as an operand. Such nodes are
 //     written with their IDs, and a name may be repeated only with an ID.
 //   - A node without an ID gets the one after the highest so far. If IDs are far larger than the number of nodes, the
@@ -82,11 +94,14 @@ import (
 //     own gradient is, 1 if absent; a value is the node that computes the gradient; wanted is [GradMark.Wanted].
 //   - optimiser gives the rule and the settings by which a run changes the parameters that the steps after it name, each
 //     by the gradient of a cost or by a value. rate is a factor of the learning rate. See [fusec/graph/optim].
+//   - mesh arranges the participants that run the program; see [Mesh]. It comes before the nodes. split says of an input,
+//     parameter or state, axis by axis, along which axes of the mesh it is split into equal parts: _ for none, and names joined
+//     by + for several. With parts the values are those of one participant, and split says of what they are parts. Else a source without it gets the sharding that suits its readers.
 //   - Host operations are written without their code and load without it.
 
 // Version is the version of the text form. Files of earlier versions are read. Version 2 adds phases,
-// gradients and the optimiser. A graph that has none of them is written as version 1.
-const Version = 2
+// gradients and the optimiser, version 3 meshes and shardings. A graph is written in the first version that has all of it.
+const Version = 3
 
 // Bounds of the text form, so that no input makes the reader allocate without limit. The number of elements of all
 // nodes of a file together is bounded by [MaxElems], and the nesting of bodies by [Verify].
@@ -105,6 +120,10 @@ const (
 	keywordUpdate = "update"
 	keywordFor    = "for"
 	keywordNote   = "note" // if no '=' follows
+
+	keywordMesh  = "mesh"  // if no '=' follows
+	keywordSplit = "split" // behind a type
+	keywordParts = "parts" // behind a mesh
 
 	keywordGradient  = "gradient" // if no '=' follows, as the next three
 	keywordMark      = "mark"
@@ -175,6 +194,14 @@ func (p *printer) block(g *Graph, indent, path string) {
 	}
 	p.b.WriteString("{\n")
 	inner := indent + "  "
+	if len(g.Mesh) > 0 {
+		p.version = 3
+		p.b.WriteString(inner + keywordMesh + " " + strings.ReplaceAll(g.Mesh.String(), ",", " "))
+		if g.Parts {
+			p.b.WriteString(" " + keywordParts)
+		}
+		p.b.WriteByte('\n')
+	}
 	next := 0
 	for _, n := range g.Nodes {
 		p.b.WriteString(inner)
@@ -192,7 +219,10 @@ func (p *printer) block(g *Graph, indent, path string) {
 		p.b.WriteString(" : " + n.Type.String())
 		if n.Phase != Forward {
 			p.b.WriteString(" " + n.Phase.String())
-			p.version = 2
+			p.version = max(p.version, 2)
+		}
+		if n.Sharding.Given {
+			p.b.WriteString(" " + keywordSplit + " " + n.Sharding.Text(g.Mesh, n.Type.Shape.Rank()))
 		}
 		p.origins(n)
 		if f, ok := n.Op.(Fusion); ok {

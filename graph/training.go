@@ -183,7 +183,7 @@ func (p *printer) training(g *Graph, indent string, ref func(*Node) string) {
 		}
 	}
 	for _, d := range g.Gradients {
-		p.version = 2
+		p.version = max(p.version, 2)
 		if d.Output != "" {
 			p.b.WriteString(indent + keywordGradient + " " + quoteName(d.Output))
 		} else {
@@ -203,7 +203,7 @@ func (p *printer) training(g *Graph, indent string, ref func(*Node) string) {
 	if g.Training == nil {
 		return
 	}
-	p.version = 2
+	p.version = max(p.version, 2)
 	p.b.WriteString(indent + keywordOptimiser + " " + g.Training.Rule + attrList(g.Training.Settings) + "\n")
 	for _, s := range g.Training.Steps {
 		p.b.WriteString(indent + keywordStep + " " + ref(s.Param))

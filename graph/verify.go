@@ -48,6 +48,11 @@ func verify(g *Graph, depth int) error {
 		case t != n.Type:
 			fail("%s: has type %v, its operands give %v", n.Where(), n.Type, t)
 		}
+		if n.Sharding.Given {
+			if err := n.checkSharding(g); err != nil {
+				fail("%s: %w", n.Where(), err)
+			}
+		}
 		switch op := n.Op.(type) {
 		case Input, Param, State:
 			if depth == 0 && n.Name == "" {
@@ -124,6 +129,12 @@ func verify(g *Graph, depth int) error {
 	}
 	if err := g.verifyTraining(at.has, out); err != nil {
 		fail("%w", err)
+	}
+	if err := g.Mesh.Check(); err != nil {
+		fail("%w", err)
+	}
+	if depth > 0 && len(g.Mesh) > 0 {
+		fail("a fusion's body has a mesh")
 	}
 	if depth > 0 && (len(g.Gradients) > 0 || g.Training != nil) {
 		fail("a fusion's body asks for gradients")

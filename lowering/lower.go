@@ -24,7 +24,7 @@ func Frozen() Option { return func(l *lowerer) { l.p.Frozen = true } }
 // Lower makes the program of a graph, in which every computation is an operation that the target can launch. The
 // graph's nodes stay referenced by the launches.
 func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
-	l := &lowerer{p: &Program{Name: g.Name, Target: target}, at: graph.NewPerNode[int32](g), launched: graph.NewPerNode[int32](g)}
+	l := &lowerer{p: &Program{Name: g.Name, Target: target, Mesh: g.Mesh}, at: graph.NewPerNode[int32](g), launched: graph.NewPerNode[int32](g)}
 	l.p.Launches = make([]Launch, 0, launches(g))
 	l.p.Buffers = make([]Buffer, 0, len(g.Nodes))
 	l.views = make([]View, 0, len(g.Nodes))
@@ -113,6 +113,9 @@ func (l *lowerer) buffer(role Role, name string, t graph.Type) View {
 }
 
 func (l *lowerer) node(n *graph.Node) error {
+	if graph.IsSource(n.Op) {
+		defer func() { l.p.Buffers[l.view(n).Buffer].Sharding = n.Sharding }()
+	}
 	switch op := n.Op.(type) {
 	case graph.Input:
 		l.locate(n, l.buffer(Input, n.Name, n.Type))

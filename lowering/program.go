@@ -17,7 +17,9 @@ type Program struct {
 	Buffers  []Buffer
 	Launches []Launch
 	Outputs  []Binding
-	Updates  []Update
+	// Mesh is that of the participants that run the program together; empty for one that runs alone.
+	Mesh    graph.Mesh
+	Updates []Update
 	// Frozen says that parameters without an update change only through [Executable.Bind].
 	Frozen bool
 	// Prepared is the number of launches of the prepared part, which come first: they depend on constants and, if Frozen
@@ -57,11 +59,13 @@ func (r Role) String() string { return roles[r] }
 
 // Buffer is memory for one contiguous value.
 type Buffer struct {
-	Name   string // of the source or output; of a Temp the node's, for readers
-	Role   Role
-	Type   graph.Type
-	Value  *graph.Tensor // of a Const
-	Offset int64         // of a Temp, in the arena; of a Prepared, among the Prepared buffers
+	Name  string // of the source or output; of a Temp the node's, for readers
+	Role  Role
+	Type  graph.Type
+	Value *graph.Tensor // of a Const
+	// Sharding says of an Input, Param or State how the whole value, of which this is a part, is laid over the mesh.
+	Sharding graph.Sharding
+	Offset   int64 // of a Temp, in the arena; of a Prepared, among the Prepared buffers
 	// First and Last are the first launch that writes the buffer, and the last one that uses it. A Temp holds its value
 	// between them.
 	First, Last int

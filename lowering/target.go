@@ -5,12 +5,15 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/precision"
+	"fusec/kernels/group"
 )
 
 // A Target is a named kind of device. Each target's package has one, and package fusec lists them.
 type Target struct {
 	Name     string // such as "cpu"
 	Numbered bool   // there may be several devices, and "name:1" is the second
+	// Groups says that programs run in a group of participants, if they are asked to.
+	Groups bool
 	// NoGradients says why the target cannot train; empty if it can.
 	NoGradients string
 	// Open makes a device.
@@ -29,6 +32,7 @@ type Setup struct {
 	Workers   int    // cores of the processor to use; 0 is GOMAXPROCS
 	Verify    bool   // errors name the launch that failed, at the cost of time
 	Precision precision.Precision
+	Group     *group.Group   // with which programs run, or nil
 	Options   []TargetOption // all belong to the target
 }
 

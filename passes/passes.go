@@ -28,6 +28,13 @@ type Gradient struct {
 	Output string
 }
 
+// Layout lays a graph over the participants of a mesh. The zero Layout is one participant, even for a graph with a mesh.
+type Layout struct {
+	Mesh  graph.Mesh
+	Split map[string]graph.Sharding // of sources, by name
+	ZeRO  int                       // 1 to 3: what training keeps is split like the data; see [shard.Run]
+}
+
 // Config says how to compile.
 type Config struct {
 	Target    Target // nil accepts everything
@@ -40,13 +47,16 @@ type Config struct {
 	Stop      string          // the last pass to run; empty for all
 	// Precision is what contractions may be rounded to.
 	Precision precision.Precision
+	// Layout is how the graph is laid over the participants of a mesh.
+	Layout Layout
 	// Budget is the number of bytes that temporary values may take; see package recompute. 0 is no limit.
 	Budget int64
 	// Frozen says that parameters without an update change only between runs, and seldom: what follows from them and from
 	// constants is computed once, not in each run.
 	Frozen bool
 
-	leastHalf int // for tests; 0 is [narrow.Least]
+	leastHalf int    // for tests; 0 is [narrow.Least]
+	meshed    string // why the pass shard cannot be left out; empty if it can
 }
 
 func (cfg Config) check() error {
@@ -96,6 +106,9 @@ type Context struct {
 // After an error the Trace holds the stages until then.
 func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 	tr := &trace.Trace{}
+	if len(cfg.Layout.Mesh) > 0 && !g.Parts {
+		cfg.meshed = fmt.Sprintf("the graph is for %d participants", cfg.Layout.Mesh.Size())
+	}
 	if err := cfg.check(); err != nil {
 		return nil, tr, err
 	}
@@ -109,6 +122,12 @@ func Run(g *graph.Graph, cfg Config) (*graph.Graph, *trace.Trace, error) {
 	}
 	work, to := g.Clone()
 	work.Gradients, work.Training = nil, nil // cfg has what is asked for
+	if !work.Parts {
+		work.Mesh = cfg.Layout.Mesh
+		for _, n := range work.Sources() {
+			n.Sharding = cfg.Layout.Split[n.Name]
+		}
+	}
 	cfg.leastHalf = cmp.Or(cfg.leastHalf, narrow.Least)
 	c := &Context{Context: &rewrite.Context{Graph: work, Target: cfg.Target, Frozen: cfg.Frozen}, cfg: cfg}
 	tr.Precision = cfg.Precision.String()

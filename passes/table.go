@@ -14,6 +14,7 @@ import (
 	"fusec/passes/recompute"
 	"fusec/passes/rewrite"
 	"fusec/passes/rows"
+	"fusec/passes/shard"
 	"fusec/passes/simplify"
 	"fusec/passes/stack"
 	"fusec/passes/weights"
@@ -100,11 +101,20 @@ var table = []Pass{
 		Doc: "clipping, loss scale and the optimiser's update as ordinary nodes, where asked for", After: []After{
 			{"differentiate", "it steps by the gradients"},
 		}},
+	{Name: "shard", Run: func(c *Context) error { return shard.Run(c.Context, c.cfg.Layout.ZeRO) },
+		Needed: func(cfg Config) string { return cfg.meshed },
+		Doc:    "each participant's part of the program, with collective operations, where there is a mesh", After: []After{
+			{"differentiate", "gradients are those of whole values, and follow the shardings of the forward pass"},
+			{"decompose", "the parts of an operation are split where it could not be"},
+			{"optimise-step", "moments may be split otherwise than parameters are"},
+			{"raise", "it knows how a softmax is split, and not how its parts are together"},
+		}},
 	{Name: "simplify-again", Run: on(simplify.Run),
 		Doc: "the same rules, now over the backward as well", After: []After{
 			{"optimise-step", "parameters share scalars, such as Adam's corrections, that are written for each"},
 			{"differentiate", "gradient rules write constants, sums and views without regard to what surrounds them"},
 			{"decompose", "it writes views without regard to what surrounds them, and may write equal ones"},
+			{"shard", "the same sums may be wanted by several readers"},
 		}},
 	{Name: trace.FoldPass, Run: on(weights.Fold),
 		Doc: "scales of channels, such as a batch norm's in evaluation, moved into frozen weights", After: []After{

@@ -25,6 +25,7 @@ const (
 const (
 	lookGather look = lookPool + 1 + iota
 	lookMove
+	lookCollective
 	lookHost
 	lookView
 	lookInput
@@ -52,6 +53,7 @@ var looks = [...]struct{ name, colour string }{
 	graph.KindPool:        {"pool", "#44AA99"},
 	lookGather:            {"gather", "#332288"},
 	lookMove:              {"data movement", "#686F7C"},
+	lookCollective:        {"between participants", "#3C18FC"},
 	lookHost:              {"host", "#B00020"},
 	lookView:              {"view, free", "#B8BEC6"},
 	lookInput:             {"input, output", "#1F2937"},
@@ -131,6 +133,8 @@ func lookOf(op graph.Op) look {
 		return lookMove
 	case graph.ClassIndex:
 		return lookGather
+	case graph.ClassCollective:
+		return lookCollective
 	}
 	return lookElementwise
 }

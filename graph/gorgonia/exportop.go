@@ -52,6 +52,9 @@ func init() {
 		"result", "all_reduce"} {
 		refused[name] = "there is no such function"
 	}
+	for _, name := range []string{"reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"} {
+		refused[name] = "a program of Gorgonia's runs alone"
+	}
 	var err error
 	writers, err = graph.NewAnswers("Gorgonia", map[string]writeFunc{
 		"input": source, "param": source, "state": source, "copy": first,

@@ -129,7 +129,7 @@ func moves(op graph.Op, j int) bool {
 	switch op.(type) {
 	case graph.Concat:
 		return true
-	case graph.Copy, graph.Gather, graph.AllReduce:
+	case graph.Copy, graph.Gather, graph.Collective:
 		return j == 0
 	case graph.UpdateSlice:
 		return j < 2

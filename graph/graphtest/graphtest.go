@@ -25,6 +25,8 @@ type Options struct {
 	Wide bool
 	// FewBits lets values stored in few bits appear: quantized constants, and products with weights in panels.
 	FewBits bool
+	// Sizes are those of axes, equally likely; nil for mostly odd ones up to 7.
+	Sizes []int
 	// Draw is the kind of values of the constants of a Wide graph.
 	Draw Draw
 }
@@ -67,7 +69,9 @@ func newGenerator(r *rand.Rand, o Options) *generator {
 	if o.Nodes == 0 {
 		g.o.Nodes = 20
 	}
-	if o.Wide {
+	if o.Sizes != nil {
+		g.sizes = o.Sizes
+	} else if o.Wide {
 		g.sizes = wideSizes[r.IntN(len(wideSizes))]
 	}
 	return g

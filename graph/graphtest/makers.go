@@ -44,6 +44,25 @@ func init() {
 		"quantize": makeQuantize, "dequantize": func(g *generator) { g.dequantize(g.quantize()) },
 		"pack_weights": func(g *generator) { g.packed() }, "matmul_panels": makePanelMatMul,
 		"fusion": makeFusion, "host": makeHost,
+
+		"reduce_scatter": func(g *generator) {
+			x := g.ofRank(1, graph.MaxRank)
+			g.op(graph.ReduceScatter{Fn: graph.Sum, Axis: g.axis(x), Group: graph.Group{Parts: 1}}, x)
+		},
+		"all_gather": func(g *generator) {
+			x := g.ofRank(1, graph.MaxRank)
+			g.op(graph.AllGather{Axis: g.axis(x), Group: graph.Group{Parts: 1}}, x)
+		},
+		"all_to_all": func(g *generator) {
+			x := g.ofRank(1, graph.MaxRank)
+			g.op(graph.AllToAll{Split: g.axis(x), Join: g.axis(x), Group: graph.Group{Parts: 1}}, x)
+		},
+		"part": func(g *generator) {
+			x := g.ofRank(1, graph.MaxRank)
+			g.op(graph.Part{Axis: g.axis(x), Group: graph.Group{Parts: 1}}, x)
+		},
+		"permute":        func(g *generator) { g.op(graph.Permute{Shift: 1, Group: graph.Group{Parts: 1}}, g.any()) },
+		"broadcast_from": func(g *generator) { g.op(graph.BroadcastFrom{Group: graph.Group{Parts: 1}}, g.any()) },
 	}
 }
 

@@ -16,7 +16,10 @@ func init() {
 	var err error
 	answers, err = graph.NewAnswers("the CPU", map[string]compileFunc{
 		"fusion": compile,
-		"copy":   copied, "all_reduce": copied, // a program on the CPU is a group of one
+		"copy":   copied,
+
+		"all_reduce": collective, "reduce_scatter": collective, "all_gather": collective, "all_to_all": collective,
+		"part": collective, "permute": collective, "broadcast_from": collective,
 
 		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
 		"matmul": fused, "conv2d": fused, "conv2d_transpose": fused, "layer_norm": fused, "rms_norm": fused,

@@ -8,6 +8,7 @@ import (
 	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/group"
 )
 
 // Memory is the bytes of one buffer, aligned to its elements.
@@ -84,6 +85,9 @@ type Env struct {
 	Attention attention.Blocking
 	// Tuning is how convolutions are cut; nil, or what it lacks, is chosen by the shape.
 	Tuning *Tuning
+	// Mesh and Group are the participants with which a program runs; Group is nil for one that runs alone.
+	Mesh  graph.Mesh
+	Group *group.Group
 	// Fits reports, as an error, that the kernels compiled so far may not have so many bytes of memory together; nil
 	// lets them have any number. See [Compile].
 	Fits func(bytes int64) error

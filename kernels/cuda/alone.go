@@ -23,7 +23,10 @@ func init() {
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
 		"fusion": Compile,
-		"copy":   copied, "all_reduce": copied, // a program on one GPU is a group of one
+		"copy":   copied,
+
+		"all_reduce": collective, "reduce_scatter": collective, "all_gather": collective, "all_to_all": collective,
+		"part": collective, "permute": collective, "broadcast_from": collective,
 
 		"unary": fused, "binary": fused, "select": fused, "dropout": fused,
 		"softmax": fused, "log_softmax": fused, "layer_norm": fused, "rms_norm": fused,
@@ -115,4 +118,12 @@ func compileBody(anchor graph.Anchor, args, results []Operand, cfg Config,
 		return nil, err
 	}
 	return Compile(graph.Fusion{Anchor: anchor, Body: body}, args, results, cfg)
+}
+
+// collective compiles a collective operation of a program on one GPU, which is a group of one: a copy.
+func collective(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
+	if n := op.(graph.Collective).Of().Parts; n > 1 {
+		return nil, fmt.Errorf("%s of %d participants: programs on GPUs run alone in this version", op.OpName(), n)
+	}
+	return copied(op, args, results, cfg)
 }

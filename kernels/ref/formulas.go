@@ -45,7 +45,9 @@ func init() {
 			return reduce(op, a[0], t, bound), nil
 		}),
 
-		"reshape": one(same), "copy": one(same), "all_reduce": one(same), // a run is a group of one
+		"reshape": one(same), "copy": one(same),
+		"all_reduce": one(alone), "reduce_scatter": one(alone), "all_gather": one(alone), "all_to_all": one(alone),
+		"part": one(alone), "permute": one(alone), "broadcast_from": one(alone),
 		"transpose": moved(func(op graph.Transpose, a []Value, t graph.Type) (Value, error) {
 			return pick(a[0], t, transposeIndex(op, a[0].Type.Shape, t.Shape)), nil
 		}),

@@ -14,6 +14,7 @@ import (
 	kernels "fusec/kernels/cpu"
 	"fusec/kernels/cpu/attention"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/group"
 	"fusec/lowering"
 )
 
@@ -23,6 +24,7 @@ type Device struct {
 	workers   int
 	attention attention.Blocking
 	tuning    *kernels.Tuning
+	group     *group.Group
 }
 
 // Option configures a Device.
@@ -180,6 +182,7 @@ func (d *Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 		return nil, fmt.Errorf("intermediate values and outputs: %w; %s%s", err, largest(p), memoryAdvice)
 	}
 	e := newExecutable(p, kernels.NewEnv(pool.New(d.workers)))
+	e.env.Mesh, e.env.Group = p.Mesh, d.group
 	e.env.Attention, e.env.Tuning, e.packed = d.attention, d.tuning, map[int][]kernels.Kernel{}
 	e.env.Fits = func(bytes int64) error {
 		if err := sum.Check(values + bytes); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // Target is the processor.
-var Target = lowering.Target{Name: "cpu", Open: open}
+var Target = lowering.Target{Name: "cpu", Groups: true, Open: open}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }
@@ -41,11 +41,20 @@ func (d *Device) Chip() string {
 // ForSetup is the processor for a setup of this target, or of another target that runs some launches on the processor.
 func ForSetup(s lowering.Setup, opts ...Option) *Device {
 	var all []Option
+	if s.Group != nil {
+		all = append(all, func(d *Device) { d.group = s.Group })
+	}
 	if s.Workers > 0 {
 		all = append(all, Workers(s.Workers))
 	}
 	return New(append(all, opts...)...)
 }
 
-// Shared implements [lowering.Device]: devices with the same number of cores and the same options share programs.
-func (d *Device) Shared() any { return *d }
+// Shared implements [lowering.Device]: devices with the same number of cores and the same options share programs. One
+// in a group has its own.
+func (d *Device) Shared() any {
+	if d.group != nil {
+		return nil
+	}
+	return *d
+}

@@ -27,6 +27,7 @@ func init() {
 		"it normalises rows only":                              {"batch_norm", "group_norm"},
 		"it has no backward pass":                              {"attention_grad", "moe_grad", "pool_grad", "conv2d_filter_grad"},
 		"it draws no random numbers":                           {"dropout", "random"},
+		"it runs alone":                                        {"reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"},
 		"its numbers are of one type":                          {"cast"},
 		"it compares and chooses nothing but a router's gates": {"select", "top_k", "route"},
 		"its addresses are fixed when a program is compiled":   {"slice", "gather", "scatter_add", "update_slice"},

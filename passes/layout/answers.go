@@ -37,6 +37,7 @@ func init() {
 		{along, []string{"concat", "slice", "unslice", "update_slice", "softmax", "log_softmax"}},
 		{byIndex, []string{"gather", "scatter_add"}},
 		{padForm, []string{"pad"}},
+		{same, []string{"permute", "broadcast_from"}},
 		{reduceForm, []string{"reduce"}},
 		{transposeForm, []string{"transpose"}},
 		{reshapeForm, []string{"reshape"}},
@@ -51,14 +52,15 @@ func init() {
 		}
 	}
 	for why, names := range map[string][]string{
-		"it has no operand that is images":       {"input", "param", "state", "const", "random"},
-		"its elements are rows of the last axis": {"layer_norm", "rms_norm", "rope", "top_k", "route"},
-		"its patches are rows":                   {"im2col", "col2im"},
-		"it reads weights of any shape":          {"squared_norm"},
-		"it is for weights":                      {"quantize", "dequantize", "pack_weights", "matmul_panels"},
-		"it is no operation on images":           {"attention", "attention_grad", "moe", "moe_grad"},
-		"it follows the operation that it is of": {"result"},
-		"it computes what is not known here":     {"fusion", "host"},
+		"it has no operand that is images":                        {"input", "param", "state", "const", "random"},
+		"its elements are rows of the last axis":                  {"layer_norm", "rms_norm", "rope", "top_k", "route"},
+		"its patches are rows":                                    {"im2col", "col2im"},
+		"it reads weights of any shape":                           {"squared_norm"},
+		"it is for weights":                                       {"quantize", "dequantize", "pack_weights", "matmul_panels"},
+		"it is no operation on images":                            {"attention", "attention_grad", "moe", "moe_grad"},
+		"it follows the operation that it is of":                  {"result"},
+		"it computes what is not known here":                      {"fusion", "host"},
+		"it is a part of an image, of which others have the rest": {"reduce_scatter", "all_gather", "all_to_all", "part"},
 	} {
 		for _, name := range names {
 			refused[name] = why

@@ -212,6 +212,19 @@ func (m *maker) movement() {
 		}
 	}
 	m.add("i32", graph.AllReduce{Fn: graph.Sum}, integer(graph.I32, -9, 9, 4))
+	one := graph.Group{Parts: 1}
+	for _, f := range []graph.ReduceFn{graph.Sum, graph.Mean, graph.MaxOf, graph.MinOf} {
+		m.add("one_"+f.String(), graph.AllReduce{Fn: f, Group: one}, m.real(3, 5))
+	}
+	for _, f := range []graph.ReduceFn{graph.Sum, graph.Mean} {
+		m.add("one_"+f.String(), graph.ReduceScatter{Fn: f, Axis: 1, Group: one}, m.real(3, 5))
+	}
+	m.add("one", graph.AllGather{Axis: 1, Group: one}, m.real(3, 5))
+	m.add("one_bool", graph.AllGather{Axis: 0, Group: one}, boolean(3, 5))
+	m.add("one", graph.AllToAll{Split: 0, Join: 1, Group: one}, m.real(3, 5))
+	m.add("one", graph.Part{Axis: 1, Group: one}, m.real(3, 5, 2))
+	m.add("one", graph.Permute{Shift: -1, Group: one}, m.real(3, 5))
+	m.add("one", graph.BroadcastFrom{Group: one}, m.real(3, 5))
 
 	patches := func(name string, ky, kx, sy, sx, dy, dx int, pad [4]int, oh, ow int, x Arg) {
 		o := graph.Im2Col{Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Dilation: graph.IntsOf(dy, dx), Pad: graph.IntsOf(pad[:]...)}

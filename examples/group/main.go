@@ -1,0 +1,179 @@
+// Command group trains a small network on several processes, each with its part of every batch:
+//
+//	go build -o bin/group ./examples/group
+//	mpirun -n 2 bin/group --folder run
+//
+// Started alone it has one participant. It stores a checkpoint after each step, from which the next start goes on, also on
+// another number of participants. --zero splits the optimiser's moments (1) and the parameters, too (3).
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"log"
+	"math/rand/v2"
+	"os"
+	"slices"
+
+	"fusec"
+	"fusec/graph"
+	"fusec/graph/checkpoint"
+	"fusec/graph/optim"
+	"fusec/kernels/group"
+	"fusec/kernels/group/mpi"
+)
+
+const batch, width, hidden, classes = 32, 64, 128, 10
+
+func main() {
+	log.SetFlags(0)
+	steps := flag.Int64("steps", 20, "steps to train")
+	folder := flag.String("folder", "", "folder of the checkpoints; none without it")
+	zero := flag.Int("zero", 0, "stage of ZeRO: 1 splits moments, 3 parameters, too")
+	flag.Parse()
+	if err := run(*steps, *folder, *zero); err != nil {
+		log.Fatal(err) // mpirun ends the other participants
+	}
+}
+
+func run(steps int64, folder string, zero int) error {
+	g, err := join()
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	model, err := network()
+	if err != nil {
+		return err
+	}
+	opts := []fusec.CompileOption{fusec.WithGroup(g),
+		fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-3), Clip: 1}))}
+	if zero > 0 {
+		opts = append(opts, fusec.WithZeRO(zero))
+	}
+	p, err := fusec.Compile(model, opts...)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	first, err := begin(p, model, folder)
+	if err != nil {
+		return err
+	}
+	for step := first + 1; step <= steps; step++ {
+		in := data(step)
+		out, err := p.Run(in)
+		if err != nil {
+			return err
+		}
+		s, err := state(p, model, step)
+		if err != nil {
+			return err
+		}
+		if g.Rank() != 0 {
+			continue
+		}
+		h := fnv.New64a()
+		for _, w := range weights(model) {
+			h.Write(s.Params[w.Name].Bytes())
+		}
+		fmt.Printf("step %d of %d participants: cost %.6f, weights %016x\n", step, g.Size(), out["cost"].Float(0), h.Sum64())
+		if folder != "" {
+			if _, err := (checkpoint.Dir{Path: folder, Keep: 2}).Save(s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// join is the group of the processes that were started together, or of this one.
+func join() (*group.Group, error) {
+	if _, launched, err := mpi.Launched(os.Getenv); launched || err != nil {
+		return mpi.Join(0)
+	}
+	return group.New(group.Local(1, 0)[0]), nil
+}
+
+// network is two layers with a loss.
+func network() (*graph.Graph, error) {
+	f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+	b := graph.NewBuilder("network")
+	x, y := b.Input("x", f(batch, width)), b.Input("y", f(batch, classes))
+	w1, b1, w2 := b.Param("w1", f(width, hidden)), b.Param("b1", f(hidden)), b.Param("w2", f(hidden, classes))
+	h := b.MatMul(x, w1, false, false)
+	h = b.Unary(graph.Relu, b.Binary(graph.Add, h, b.Broadcast(b1, h.Type.Shape)))
+	p := b.Add(graph.LogSoftmax{Axis: 1}, b.MatMul(h, w2, false, false))
+	cost := b.Reduce(graph.Sum, b.Binary(graph.Mul, p, y), false, 0, 1)
+	b.Output("cost", b.BinaryScalar(graph.Mul, cost, -1.0/batch))
+	return b.Graph()
+}
+
+// data is the batch of a step: classes that a part of x shows. Every participant makes all of it, and computes on its part.
+func data(step int64) map[string]*graph.Tensor {
+	r := rand.New(rand.NewPCG(1, uint64(step)))
+	x, y := graph.NewTensor(graph.TypeOf(graph.F32, batch, width)), graph.NewTensor(graph.TypeOf(graph.F32, batch, classes))
+	for i := range batch {
+		class := r.IntN(classes)
+		for j := range width {
+			x.SetFloat(i*width+j, r.NormFloat64())
+		}
+		x.SetFloat(i*width+class, 3)
+		y.SetFloat(i*classes+class, 1)
+	}
+	return map[string]*graph.Tensor{"x": x, "y": y}
+}
+
+func weights(g *graph.Graph) []*graph.Node {
+	return slices.DeleteFunc(g.Sources(), func(n *graph.Node) bool { _, ok := n.Op.(graph.Param); return !ok })
+}
+
+// begin gives weights and moments the values of the last checkpoint, or their first ones. It returns the steps done.
+func begin(p *fusec.Program, g *graph.Graph, folder string) (int64, error) {
+	if folder != "" {
+		last, err := checkpoint.Dir{Path: folder}.Latest()
+		if err == nil {
+			for _, values := range []map[string]*graph.Tensor{last.Params, last.State.State} {
+				for name, t := range values {
+					if err := p.Set(name, t); err != nil {
+						return 0, err
+					}
+				}
+			}
+			return last.Step, nil
+		}
+		if !errors.Is(err, checkpoint.ErrNone) {
+			return 0, err
+		}
+	}
+	r := rand.New(rand.NewPCG(2, 3))
+	for _, w := range weights(g) {
+		t := graph.NewTensor(w.Type)
+		for i := range t.Type.Shape.Elems() {
+			t.SetFloat(i, 0.1*r.NormFloat64())
+		}
+		if err := p.Set(w.Name, t); err != nil {
+			return 0, err
+		}
+	}
+	return 0, nil
+}
+
+// state is all that training goes on from. All participants join their parts, in the same order.
+func state(p *fusec.Program, g *graph.Graph, step int64) (*checkpoint.State, error) {
+	s := &checkpoint.State{Params: map[string]*graph.Tensor{}, State: map[string]*graph.Tensor{}, Step: step}
+	var err error
+	for _, w := range weights(g) {
+		if s.Params[w.Name], err = p.Whole(w.Name); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range p.States() {
+		if s.State[name], err = p.Whole(name); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}

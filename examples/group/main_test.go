@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain makes the test program the command itself, for its participants.
+func TestMain(m *testing.M) {
+	if os.Getenv("FUSEC_GROUP_TEST") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func command(t *testing.T, n int, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, args...)
+	if n > 0 {
+		mpirun, err := exec.LookPath("mpirun")
+		if err != nil {
+			t.Skip("mpirun is not installed (on Debian: openmpi-bin)")
+		}
+		c = exec.Command(mpirun, append([]string{"--allow-run-as-root", "--oversubscribe", "-n", strconv.Itoa(n), self}, args...)...)
+	}
+	c.Env = append(os.Environ(), "FUSEC_GROUP_TEST=1")
+	return c
+}
+
+// steps are the costs and the hashes of the weights in an output.
+func steps(t *testing.T, out []byte) (costs []float64, hashes []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`(?m)^step \d+ of \d+ participants: cost (\S+), weights (\S+)$`).FindAllSubmatch(out, -1) {
+		cost, err := strconv.ParseFloat(string(m[1]), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		costs, hashes = append(costs, cost), append(hashes, string(m[2]))
+	}
+	return costs, hashes
+}
+
+func output(t *testing.T, n int, args ...string) (costs []float64, hashes []string) {
+	t.Helper()
+	out, err := command(t, n, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	costs, hashes = steps(t, out)
+	if len(costs) == 0 {
+		t.Fatalf("no steps in\n%s", out)
+	}
+	return costs, hashes
+}
+
+// TestProcesses trains on two processes as on one, with the same bits in each run, and goes on from a checkpoint on another mesh.
+func TestProcesses(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts processes")
+	}
+	alone, _ := output(t, 0, "--steps", "6")
+	for _, zero := range []string{"0", "1", "3"} {
+		folder := t.TempDir()
+		costs, hashes := output(t, 2, "--steps", "6", "--zero", zero)
+		again, same := output(t, 2, "--steps", "3", "--zero", zero, "--folder", folder)
+		rest, end := output(t, 2, "--steps", "6", "--zero", zero, "--folder", folder)
+		if fmt.Sprint(append(again, rest...), append(same, end...)) != fmt.Sprint(costs, hashes) {
+			t.Errorf("ZeRO %s: interrupted %v %v, in one run %v", zero, append(same, end...), rest, hashes)
+		}
+		for i := range costs {
+			if d := costs[i] - alone[i]; d > 2e-5 || d < -2e-5 {
+				t.Errorf("ZeRO %s: cost %d is %v, alone %v", zero, i, costs[i], alone[i])
+			}
+		}
+		if more, _ := output(t, 0, "--steps", "8", "--folder", folder); len(more) != 2 {
+			t.Errorf("one process does %d steps after the checkpoint of two", len(more))
+		}
+	}
+}
+
+// TestKilled kills a participant: the others end, and training goes on from the last checkpoint to the same bits.
+func TestKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it starts processes")
+	}
+	const all = 400
+	folder := t.TempDir()
+	args := []string{"--steps", strconv.Itoa(all), "--folder", folder, "--zero", "1"}
+	_, want := output(t, 2, "--steps", strconv.Itoa(all), "--zero", "1")
+	for kill := range 2 {
+		c := command(t, 2, args...)
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var complaint bytes.Buffer
+		c.Stderr = &complaint
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for n := 0; n < 5 && lines.Scan(); n++ {
+		}
+		victim := child(t, c.Process.Pid)
+		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for lines.Scan() {
+		}
+		if err := c.Wait(); err == nil {
+			t.Fatalf("kill %d: the run ends without an error", kill)
+		}
+		if d := time.Since(start); d > 30*time.Second {
+			t.Errorf("kill %d: it took %v until all had ended", kill, d)
+		}
+		if complaint.Len() == 0 {
+			t.Errorf("kill %d: nothing is said of it", kill)
+		}
+	}
+	_, got := output(t, 2, args...)
+	if len(got) == 0 || len(got) == all || got[len(got)-1] != want[all-1] {
+		t.Errorf("%d steps after the kills end at other weights than in one run", len(got))
+	}
+}
+
+// child is the last process that another one has started.
+func child(t *testing.T, parent int) int {
+	t.Helper()
+	last := 0
+	list, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range list {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			last = max(last, pid)
+		}
+	}
+	if last == 0 {
+		t.Fatal("mpirun has started no process")
+	}
+	return last
+}

@@ -1,0 +1,234 @@
+// Package group joins the participants of a program: processes, or goroutines of one process. A [Transport] moves bytes
+// between them. A [Group] makes collective operations of it whose results do not depend on chance: sums are made in the
+// order of the participants, by whoever needs them, so that the bits are the same in each run, on each participant and with
+// each transport.
+//
+// All-reduce is a reduce-scatter and an all-gather, each of which sends the least bytes that the operation needs (R. Thakur,
+// R. Rabenseifner, W. Gropp, "Optimization of Collective Communication Operations in MPICH", 2005).
+package group
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+)
+
+// A Transport moves bytes between the participants of a program. One goroutine uses it at a time.
+type Transport interface {
+	// Rank is this participant's number, from 0, and Size how many there are.
+	Rank() int
+	Size() int
+	// Exchange sends and receives messages, and returns when all are done: what was sent may be changed, and what was
+	// received is there. Peers are ranks, none its own. Messages between two participants keep their order, and both agree
+	// on their lengths. The error names the participant that failed, or that did not answer in time; after it the transport
+	// cannot be used.
+	Exchange(send, receive []Message) error
+	// Abort tells the others that this participant has failed, so that they need not wait for it.
+	Abort(err error)
+	Close() error
+}
+
+// Message is bytes to or from a participant.
+type Message struct {
+	Peer  int
+	Bytes []byte
+}
+
+// A LostError tells of a participant that has failed, or that has not come to a collective operation in time.
+type LostError struct {
+	Rank int
+	Err  error
+}
+
+// Error names the participant.
+func (e *LostError) Error() string { return fmt.Sprintf("participant %d is lost: %v", e.Rank, e.Err) }
+
+// Unwrap is what went wrong.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Group is the participants of a program, as one of them sees it. One goroutine uses it at a time.
+type Group struct {
+	t      Transport
+	staged [2][]byte
+	sends  []Message
+	gets   []Message
+}
+
+// New makes a group of a transport's participants.
+func New(t Transport) *Group { return &Group{t: t} }
+
+// Rank is this participant's number, from 0.
+func (g *Group) Rank() int { return g.t.Rank() }
+
+// Size is the number of participants.
+func (g *Group) Size() int { return g.t.Size() }
+
+// Abort tells the others that this participant has failed.
+func (g *Group) Abort(err error) { g.t.Abort(err) }
+
+// Close leaves the group.
+func (g *Group) Close() error { return g.t.Close() }
+
+// Team is some of the participants, in order; this one is at Place.
+type Team struct {
+	g     *Group
+	ranks []int
+	place int
+}
+
+// Team makes a team of the given ranks, of which this participant is one. All of them make it with the same list.
+func (g *Group) Team(ranks []int) (*Team, error) {
+	place := slices.Index(ranks, g.Rank())
+	if place < 0 {
+		return nil, fmt.Errorf("participant %d is not among %v", g.Rank(), ranks)
+	}
+	for i, r := range ranks {
+		if r < 0 || r >= g.Size() || slices.Contains(ranks[:i], r) {
+			return nil, fmt.Errorf("a team of the ranks %v among %d participants", ranks, g.Size())
+		}
+	}
+	return &Team{g, slices.Clone(ranks), place}, nil
+}
+
+// All is the team of all participants.
+func (g *Group) All() *Team {
+	t := &Team{g: g, place: g.Rank()}
+	for r := range g.Size() {
+		t.ranks = append(t.ranks, r)
+	}
+	return t
+}
+
+// Size is the number of participants of the team, and Place this one's position.
+func (t *Team) Size() int  { return len(t.ranks) }
+func (t *Team) Place() int { return t.place }
+
+// Swap sends send[i] to the i-th participant of the team and receives what it sends into receive[i]; the own part is copied.
+// An empty part is not sent. What i sends to j is as long as what j receives from i.
+func (t *Team) Swap(send, receive [][]byte) error {
+	g := t.g
+	g.sends, g.gets = g.sends[:0], g.gets[:0]
+	n := len(t.ranks)
+	for k := 1; k < n; k++ { // each begins with its neighbours, so that no participant is everyone's first
+		i, j := (t.place+k)%n, (t.place-k+n)%n
+		if len(send[i]) > 0 {
+			g.sends = append(g.sends, Message{t.ranks[i], send[i]})
+		}
+		if len(receive[j]) > 0 {
+			g.gets = append(g.gets, Message{t.ranks[j], receive[j]})
+		}
+	}
+	copy(receive[t.place], send[t.place])
+	if len(g.sends)+len(g.gets) == 0 {
+		return nil
+	}
+	return g.t.Exchange(g.sends, g.gets)
+}
+
+// Gather gives each participant the bytes of all, joined in order: x is as long on each, and y is Size times as long.
+func (t *Team) Gather(x, y []byte) error {
+	n := len(t.ranks)
+	send, receive := make([][]byte, n), make([][]byte, n)
+	for i := range n {
+		send[i], receive[i] = x, y[i*len(x):][:len(x)]
+	}
+	return t.Swap(send, receive)
+}
+
+// Broadcast gives all participants the bytes of the one at place root.
+func (t *Team) Broadcast(x []byte, root int) error {
+	n := len(t.ranks)
+	send, receive := make([][]byte, n), make([][]byte, n)
+	if t.place != root {
+		receive[root] = x
+		return t.Swap(send, receive)
+	}
+	for i := range n {
+		if i != root {
+			send[i] = x
+		}
+	}
+	return t.Swap(send, receive)
+}
+
+// Reduce combines the elements of all participants' tensors of one type, and gives each all results: y may be x.
+func (t *Team) Reduce(f graph.ReduceFn, d graph.DType, x, y []byte) error {
+	n, size := len(t.ranks), d.Size()
+	elems := len(x) / size
+	cut := func(i int) int { return i * elems / n * size } // parts of as equal a length as can be
+	send, receive := make([][]byte, n), make([][]byte, n)
+	own := cut(t.place+1) - cut(t.place)
+	stage := t.g.stage(0, own*n)
+	for i := range n {
+		send[i], receive[i] = x[cut(i):cut(i+1)], stage[i*own:][:own]
+	}
+	if err := t.Swap(send, receive); err != nil {
+		return err
+	}
+	sum := t.g.stage(1, own)
+	if err := Combine(f, d, receive, sum); err != nil {
+		return err
+	}
+	for i := range n {
+		send[i], receive[i] = sum, y[cut(i):cut(i+1)]
+	}
+	return t.Swap(send, receive)
+}
+
+// ReduceScatter combines parts that participants have for each other: parts[i] is for participant i, and y is the sum of
+// those for this one.
+func (t *Team) ReduceScatter(f graph.ReduceFn, d graph.DType, parts [][]byte, y []byte) error {
+	n := len(t.ranks)
+	stage := t.g.stage(0, len(y)*n)
+	receive := make([][]byte, n)
+	for i := range n {
+		receive[i] = stage[i*len(y):][:len(y)]
+	}
+	if err := t.Swap(parts, receive); err != nil {
+		return err
+	}
+	return Combine(f, d, receive, y)
+}
+
+// stage is memory that the next collective operation uses again.
+func (g *Group) stage(i, n int) []byte {
+	if len(g.staged[i]) < n {
+		g.staged[i] = graph.NewTensor(graph.TypeOf(graph.F64, (n+7)/8)).Bytes()
+	}
+	return g.staged[i][:n]
+}
+
+// Combine reduces terms element by element in their order into y, which overlaps none of them.
+func Combine(f graph.ReduceFn, d graph.DType, terms [][]byte, y []byte) error {
+	if len(terms) == 0 {
+		return errors.New("nothing to combine")
+	}
+	copy(y, terms[0])
+	switch d {
+	case graph.F32:
+		combine[float32](f, terms, y)
+	case graph.F64:
+		combine[float64](f, terms, y)
+	case graph.I8:
+		combine[int8](f, terms, y)
+	case graph.I16:
+		combine[int16](f, terms, y)
+	case graph.I32:
+		combine[int32](f, terms, y)
+	case graph.I64:
+		combine[int64](f, terms, y)
+	case graph.U8:
+		combine[uint8](f, terms, y)
+	case graph.U16:
+		combine[uint16](f, terms, y)
+	case graph.U32:
+		combine[uint32](f, terms, y)
+	case graph.U64:
+		combine[uint64](f, terms, y)
+	default:
+		return fmt.Errorf("%v is not combined", d)
+	}
+	return nil
+}

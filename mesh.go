@@ -1,0 +1,231 @@
+package fusec
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"fusec/graph"
+	"fusec/kernels/group"
+	"fusec/lowering"
+	"fusec/passes"
+)
+
+// A program for several participants. Each of them, a process or a goroutine, compiles the same graph with the same options,
+// and runs the program in step with the others. The graph is of whole values; passes make of it what one participant
+// computes, and put collective operations where participants need something of each other (docs/scale.md).
+
+// WithGroup runs the program together with the other participants of a group; package [fusec/kernels/group] makes groups. The
+// participants stand on the mesh of [WithMesh] or of the graph, and by default on a mesh with the one axis "data". If nothing
+// says how inputs are split, each is split along its first axis over the first axis of the mesh, where it can be: every
+// participant computes its part of a batch, and gradients are summed over all.
+//
+// [Program.Set] takes whole values, of which it keeps the participant's part, or parts. Outputs are whole on every participant.
+// [Program.State] is the participant's part, and [Program.Whole] what all have together. On each participant and in each run
+// on the same mesh the results are the same bits. An error of one participant ends the run of all.
+func WithGroup(g *group.Group) CompileOption {
+	return own(func(c *config) {
+		c.compile = append(c.compile, "WithGroup")
+		if g == nil {
+			c.fail("WithGroup: the group is nil")
+		}
+		c.group = g
+	})
+}
+
+// WithMesh arranges participants on named axes, such as "data=2,tensor=4", in place of the graph's mesh. Ranks count row-major,
+// the last axis fastest. Without [WithGroup] the program can be planned, not run.
+func WithMesh(mesh string) CompileOption {
+	return own(func(c *config) {
+		c.compile = append(c.compile, "WithMesh")
+		m, err := graph.ParseMesh(mesh)
+		if err != nil {
+			c.fail("WithMesh: %w", err)
+		}
+		c.mesh = m
+	})
+}
+
+// WithSplit states how an input, parameter or state is laid over the mesh: for each of its axes the name of the axis of the mesh
+// along which it is split into equal parts, "" for none, or several names joined by +. A weight [d, h] that is split ["",
+// "tensor"] is tensor parallel by columns. Values of which nothing is stated are split as suits those that are.
+func WithSplit(name string, axes ...string) CompileOption {
+	return own(func(c *config) {
+		c.compile = append(c.compile, "WithSplit")
+		if c.splits == nil {
+			c.splits = map[string][]string{}
+		}
+		if _, twice := c.splits[name]; twice {
+			c.fail("WithSplit(%q) is given twice", name)
+		}
+		c.splits[name] = slices.Clone(axes)
+	})
+}
+
+// WithZeRO splits what training keeps over the axes of the mesh along which inputs are split, where every participant would
+// have the same (S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", arXiv
+// 1910.02054): at stage 1 the optimiser's moments, at stage 2 gradients, too, and at stage 3 parameters as well, which are
+// gathered where they are used. Gradients that make a split moment are reduce-scattered at stage 1 already.
+func WithZeRO(stage int) CompileOption {
+	return own(func(c *config) {
+		c.compile = append(c.compile, "WithZeRO")
+		if stage < 1 || stage > 3 {
+			c.fail("WithZeRO(%d): want a stage from 1 to 3", stage)
+		}
+		c.zero = stage
+	})
+}
+
+// meshed says how the graph is laid over participants. It is zero for one that runs alone.
+func (c *config) meshed(g *graph.Graph) (l passes.Layout, err error) {
+	fail := func(format string, args ...any) (passes.Layout, error) {
+		return passes.Layout{}, fmt.Errorf(format, args...)
+	}
+	l.Mesh = g.Mesh
+	if c.mesh != nil {
+		l.Mesh = c.mesh
+	}
+	if c.group == nil && len(l.Mesh) == 0 {
+		if len(c.splits) > 0 || c.zero > 0 {
+			return fail("WithSplit and WithZeRO are for a program on a mesh: give WithMesh or WithGroup")
+		}
+		return l, nil
+	}
+	if c.group != nil && len(l.Mesh) == 0 {
+		l.Mesh = graph.Mesh{{Name: "data", Size: c.group.Size()}}
+	}
+	if c.group != nil && l.Mesh.Size() != c.group.Size() {
+		return fail("the mesh %q has %d participants, and the group %d", l.Mesh, l.Mesh.Size(), c.group.Size())
+	}
+	if g.Parts {
+		if len(c.splits) > 0 || c.zero > 0 || c.mesh != nil {
+			return fail("the graph is what one participant computes: it is split already")
+		}
+		return l, nil
+	}
+	sources := g.SourcesByName()
+	l.Split, l.ZeRO = map[string]graph.Sharding{}, c.zero
+	stated := false
+	for _, n := range sources {
+		if _, input := n.Op.(graph.Input); n.Sharding.Given && c.mesh == nil {
+			l.Split[n.Name] = n.Sharding
+			stated = stated || input
+		}
+	}
+	for name, axes := range c.splits {
+		n := sources[name]
+		if n == nil {
+			return fail("WithSplit(%q): the graph has no input, parameter or state of this name", name)
+		}
+		s, err := l.Mesh.SplitAlong(axes...)
+		if err == nil && len(axes) != n.Type.Shape.Rank() {
+			err = fmt.Errorf("%d axes for a value of type %v", len(axes), n.Type)
+		}
+		if err == nil {
+			err = s.Check(l.Mesh, n.Type.Shape)
+		}
+		if err != nil {
+			return fail("WithSplit(%q): %w", name, err)
+		}
+		l.Split[name] = s
+		_, input := n.Op.(graph.Input)
+		stated = stated || input
+	}
+	if stated {
+		return l, nil
+	}
+	for _, n := range sources {
+		if _, input := n.Op.(graph.Input); !input || n.Type.Shape.Rank() == 0 {
+			continue
+		}
+		s := graph.Replicated
+		s.Split[0] = 1
+		if n.Type.Shape.At(0) > 0 && s.Check(l.Mesh, n.Type.Shape) == nil {
+			l.Split[n.Name] = s
+		}
+	}
+	return l, nil
+}
+
+// agree makes sure that all participants have compiled the same program.
+func (p *Program) agree() error {
+	g := p.cfg.group
+	if g == nil {
+		return nil
+	}
+	h := fnv.New64a()
+	fmt.Fprint(h, p.program.String())
+	mine := h.Sum(nil)
+	all := make([]byte, len(mine)*g.Size())
+	if err := g.All().Gather(mine, all); err != nil {
+		return fmt.Errorf("comparing the participants' programs: %w", err)
+	}
+	for r := range g.Size() {
+		if !slices.Equal(all[r*len(mine):][:len(mine)], mine) {
+			return fmt.Errorf("participant %d has compiled another program than participant %d: all need the same graph and options",
+				r, g.Rank())
+		}
+	}
+	return nil
+}
+
+// part is what this participant keeps of a value that is given for a buffer.
+func (p *Program) part(buffer int, t *graph.Tensor) (*graph.Tensor, error) {
+	b := &p.program.Buffers[buffer]
+	if p.cfg.group == nil || t.Type == b.Type || b.Sharding.Over() == 0 {
+		return t, nil
+	}
+	whole := b.Type.Reshaped(b.Sharding.Whole(p.program.Mesh, b.Type.Shape))
+	if t.Type != whole {
+		return nil, fmt.Errorf("%s %q is %v, of which this participant has %v; it was given a value of type %v",
+			b.Role, b.Name, whole, b.Type, t.Type)
+	}
+	return b.Sharding.Part(p.program.Mesh, t, p.cfg.group.Rank())
+}
+
+// Whole is the present value of a state, or of a parameter that the graph updates, with the parts of all participants, who
+// all call it. The tensor is the caller's. In a program that runs alone it is a copy of [Program.State].
+func (p *Program) Whole(name string) (*graph.Tensor, error) {
+	t, err := p.State(name)
+	if err != nil {
+		return nil, err
+	}
+	b := &p.program.Buffers[p.named[name]]
+	if p.cfg.group == nil || b.Sharding.Over() == 0 {
+		return t.Clone(), nil
+	}
+	g, m := p.cfg.group, p.program.Mesh
+	whole := graph.NewTensor(b.Type.Reshaped(b.Sharding.Whole(m, b.Type.Shape)))
+	all := make([]byte, len(t.Bytes())*g.Size())
+	if err := g.All().Gather(t.Bytes(), all); err != nil {
+		return nil, fmt.Errorf("joining %q: %w", name, err)
+	}
+	part := graph.NewTensor(t.Type)
+	for r := range g.Size() {
+		copy(part.Bytes(), all[r*len(part.Bytes()):])
+		if err := b.Sharding.Join(m, whole, part, r); err != nil {
+			return nil, err
+		}
+	}
+	return whole, nil
+}
+
+// abort tells the other participants of an error of this one, unless it came from them.
+func (p *Program) abort(err error) {
+	var lost *group.LostError
+	if g := p.cfg.group; g != nil && err != nil && !errors.As(err, &lost) {
+		g.Abort(err)
+	}
+}
+
+// groupTarget refuses a group, or a mesh that would need one, where programs run alone.
+func (c *config) groupTarget(t lowering.Target, run bool) error {
+	switch {
+	case c.group != nil && !t.Groups:
+		return fmt.Errorf("target %q runs programs alone: WithGroup is for target cpu", t.Name)
+	case run && c.group == nil && c.mesh.Size() > 1:
+		return fmt.Errorf("a program on the mesh %q runs in a group: give WithGroup", c.mesh)
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package fusec_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fusec"
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/optim"
+	"fusec/kernels/group"
+)
+
+// network is two layers with a loss, on a batch of 8.
+func network(t testing.TB) *graph.Graph {
+	return graphtest.Built(t, func(b *graph.Builder) {
+		f := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
+		x, y := b.Input("x", f(8, 12)), b.Input("y", f(8, 4))
+		w1, b1, w2, b2 := b.Param("w1", f(12, 16)), b.Param("b1", f(16)), b.Param("w2", f(16, 4)), b.Param("b2", f(4))
+		h := b.MatMul(x, w1, false, false)
+		h = b.Unary(graph.GeluTanh, b.Binary(graph.Add, h, b.Broadcast(b1, h.Type.Shape)))
+		p := b.MatMul(h, w2, false, false)
+		p = b.Add(graph.LogSoftmax{Axis: 1}, b.Binary(graph.Add, p, b.Broadcast(b2, p.Type.Shape)))
+		cost := b.Unary(graph.Neg, b.Reduce(graph.Mean, b.Binary(graph.Mul, p, y), false, 0, 1))
+		b.Output("cost", cost)
+	})
+}
+
+// together compiles a graph for each participant of a group, and calls f for each in a goroutine of its own.
+func together(t testing.TB, g *graph.Graph, n int, opts []fusec.CompileOption, f func(p *fusec.Program) error) error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for r, transport := range group.Local(n, 20*time.Second) {
+		all.Go(func() {
+			mine := append([]fusec.CompileOption{fusec.WithGroup(group.New(transport)), fusec.WithWorkers(1), fusec.WithVerify()}, opts...)
+			p, err := fusec.Compile(g, mine...)
+			if err != nil {
+				errs[r] = err
+				return
+			}
+			defer p.Close()
+			errs[r] = f(p)
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// groupRun is what some steps of AdamW make of the network's weights, and the costs on the way.
+type groupRun struct {
+	costs   []float64
+	weights map[string]*graph.Tensor
+}
+
+func trainGroup(p *fusec.Program, steps int) (groupRun, error) {
+	r := rand.New(rand.NewPCG(7, 8))
+	out := groupRun{weights: map[string]*graph.Tensor{}}
+	dims := map[string][]int{"w1": {12, 16}, "b1": {16}, "w2": {16, 4}, "b2": {4}}
+	for _, name := range []string{"w1", "b1", "w2", "b2"} {
+		if err := p.Set(name, graphtest.Tensor(r, graph.TypeOf(graph.F32, dims[name]...))); err != nil {
+			return out, err
+		}
+	}
+	for range steps {
+		in := map[string]*graph.Tensor{"x": graphtest.Tensor(r, graph.TypeOf(graph.F32, 8, 12)), "y": graph.NewTensor(graph.TypeOf(graph.F32, 8, 4))}
+		for i := range 8 {
+			in["y"].SetFloat(4*i+r.IntN(4), 1)
+		}
+		got, err := p.Run(in)
+		if err != nil {
+			return out, err
+		}
+		out.costs = append(out.costs, got["cost"].Float(0))
+	}
+	for _, name := range []string{"w1", "b1", "w2", "b2"} {
+		w, err := p.Whole(name) // which all call in the same order
+		if err != nil {
+			return out, err
+		}
+		out.weights[name] = w
+	}
+	return out, nil
+}
+
+// TestGroupTrains compares training in a group, in every way of splitting, with training alone.
+func TestGroupTrains(t *testing.T) {
+	g := network(t)
+	adam := fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-2), Clip: 0.1})
+	alone, err := fusec.Compile(g, fusec.CompileOption(adam))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alone.Close()
+	want, err := trainGroup(alone, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns, rows := fusec.WithSplit("w1", "", "tensor"), fusec.WithSplit("w2", "tensor", "")
+	for _, c := range []struct {
+		name string
+		n    int
+		opts []fusec.CompileOption
+		has  string // a collective operation
+	}{
+		{"data", 2, nil, "all_reduce"},
+		{"data of 4", 4, nil, "all_reduce"},
+		{"ZeRO 1", 2, []fusec.CompileOption{fusec.WithZeRO(1)}, "reduce_scatter"},
+		{"ZeRO 3", 4, []fusec.CompileOption{fusec.WithZeRO(3)}, "all_gather"},
+		{"tensor", 2, []fusec.CompileOption{fusec.WithMesh("tensor=2"), columns, rows, fusec.WithSplit("x", "", "")}, "all_reduce"},
+		{"data and tensor", 4, []fusec.CompileOption{fusec.WithMesh("data=2,tensor=2"), columns, rows}, "all_reduce"},
+		{"data and tensor, ZeRO 1", 8, []fusec.CompileOption{fusec.WithMesh("data=4,tensor=2"), columns, rows, fusec.WithZeRO(1)}, "reduce_scatter"},
+		{"one", 1, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got [2][]groupRun
+			for run := range got {
+				got[run] = make([]groupRun, c.n)
+				var lock sync.Mutex
+				next := 0
+				err := together(t, g, c.n, append(c.opts, fusec.CompileOption(adam)), func(p *fusec.Program) error {
+					if c.has != "" && !strings.Contains(p.Lowered().String(), c.has) {
+						return fmt.Errorf("no %s in\n%v", c.has, p.Lowered())
+					}
+					r, err := trainGroup(p, 5)
+					lock.Lock()
+					defer lock.Unlock()
+					got[run][next] = r
+					next++
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			for run := range got {
+				for _, r := range got[run] {
+					for i, cost := range r.costs {
+						if d := cost - want.costs[i]; d > 1e-5 || d < -1e-5 {
+							t.Errorf("cost %d is %v, alone %v", i, cost, want.costs[i])
+						}
+						if cost != got[0][0].costs[i] {
+							t.Errorf("cost %d is %v, on another participant or in another run %v", i, cost, got[0][0].costs[i])
+						}
+					}
+					for name, w := range want.weights {
+						if !r.weights[name].Equal(got[0][0].weights[name]) {
+							t.Errorf("%s differs between participants or runs", name)
+						}
+						for i := range w.Type.Shape.Elems() {
+							if d := r.weights[name].Float(i) - w.Float(i); d > 2e-4 || d < -2e-4 {
+								t.Fatalf("%s[%d] is %v, alone %v", name, i, r.weights[name].Float(i), w.Float(i))
+							}
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestGroupFails ends the run of all with the error of one.
+func TestGroupFails(t *testing.T) {
+	g := graphtest.Built(t, func(b *graph.Builder) {
+		i := b.Input("i", graph.TypeOf(graph.I64, 2))
+		x := b.Add(graph.Gather{Axis: 0}, b.Input("x", graph.TypeOf(graph.F32, 3)), i)
+		b.Output("y", b.Reduce(graph.Sum, x, false, 0))
+	})
+	errs := make(chan error, 2)
+	err := together(t, g, 2, []fusec.CompileOption{fusec.WithSplit("i", "data")}, func(p *fusec.Program) error {
+		i := graph.NewTensor(graph.TypeOf(graph.I64, 2))
+		i.SetInt(1, 5)
+		_, err := p.Run(map[string]*graph.Tensor{"x": graph.NewTensor(graph.TypeOf(graph.F32, 3)), "i": i})
+		errs <- err
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := <-errs, <-errs
+	text := fmt.Sprint(a, "\n", b)
+	if a == nil || b == nil || !strings.Contains(text, "participant 1 is lost") || !strings.Contains(text, "gather") {
+		t.Errorf("errors %v and %v", a, b)
+	}
+}
+
+// TestMeshRefused names what does not fit.
+func TestMeshRefused(t *testing.T) {
+	g := network(t)
+	two := fusec.WithGroup(group.New(group.Local(2, 0)[0]))
+	for want, opts := range map[string][]fusec.CompileOption{
+		"the mesh \"data=3\" has 3 participants, and the group 2": {two, fusec.WithMesh("data=3")},
+		"WithMesh: mesh \"data\": want axes":                      {fusec.WithMesh("data")},
+		"the group is nil":                                        {fusec.WithGroup(nil)},
+		"WithSplit(\"v\"): the graph has no input":                {two, fusec.WithSplit("v", "data")},
+		"has no axis \"rows\"":                                    {two, fusec.WithSplit("w1", "rows", "")},
+		"1 axes for a value of type f32[12,16]":                   {two, fusec.WithSplit("w1", "data")},
+		"is given twice":                                          {two, fusec.WithSplit("b1", "data"), fusec.WithSplit("b1", "")},
+		"want a stage from 1 to 3":                                {two, fusec.WithZeRO(4)},
+		"are for a program on a mesh":                             {fusec.WithZeRO(1)},
+		"runs in a group: give WithGroup":                         {fusec.WithMesh("data=2")},
+		"target \"ref\" runs programs alone":                      {two, fusec.CompileOption(fusec.WithTarget("ref"))},
+	} {
+		if _, err := fusec.Compile(g, opts...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	if _, p, err := fusec.Plan(g, fusec.WithMesh("data=2")); err != nil || p.Mesh.Size() != 2 {
+		t.Errorf("planning for a mesh: %v", err)
+	}
+}

@@ -1,0 +1,435 @@
+package shard
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"fusec/graph"
+	"fusec/graph/trace"
+)
+
+// partition replaces the graph by that of one participant.
+func (p *pass) partition() error {
+	g := p.g
+	nodes := g.Nodes
+	readers := g.Users()
+	p.b = graph.Extend(g)
+	first := len(nodes)
+	for _, n := range nodes {
+		switch n.Op.(type) {
+		case graph.Result: // with its operation
+			continue
+		case graph.SquaredNorm:
+			p.squaredNorm(n)
+		case graph.Input, graph.Param, graph.State:
+			p.source(n)
+		default:
+			p.compute(n, readers)
+		}
+		if err := p.b.Err(); err != nil {
+			return fmt.Errorf("%s: %w", n.Where(), err)
+		}
+	}
+	for i, o := range g.Outputs {
+		p.b.From(o.Node)
+		g.Outputs[i].Node = p.get(p.values[o.Node], graph.Replicated)
+	}
+	for i, u := range g.Updates {
+		t, v := p.values[u.Target], p.values[u.Value]
+		p.b.From(u.Value)
+		g.Updates[i] = graph.Update{Target: t.have[0].n, Value: p.get(v, t.have[0].s)}
+	}
+	if err := p.b.Err(); err != nil {
+		return err
+	}
+	g.Nodes, g.Parts = g.Nodes[first:], true
+	p.report()
+	return g.Tidy()
+}
+
+// source makes the participant's part of an input, parameter or state.
+func (p *pass) source(n *graph.Node) {
+	v := p.values[n]
+	t := n.Type.Reshaped(v.want.Local(p.mesh, n.Type.Shape))
+	var part *graph.Node
+	switch n.Op.(type) {
+	case graph.Input:
+		part = p.b.Input(n.Name, t)
+	case graph.Param:
+		part = p.b.Param(n.Name, t)
+	case graph.State:
+		part = p.b.State(n.Name, t)
+	}
+	part.Like(n)
+	part.Sharding = v.want // of the whole value; see [graph.Graph.Parts]
+	v.have = []placed{{v.want, part}}
+	if v.want.Over() != 0 {
+		p.c.Note(part, "%v is split as %s: %v on each participant", n.Type, v.want.Text(p.mesh, n.Type.Shape.Rank()), t)
+	}
+}
+
+// compute makes the participant's part of an operation's results.
+func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
+	r := p.rule[n]
+	p.b.From(n)
+	pending := p.pending(n, r, readers) // along which the results stay partial sums, because operands are
+	over := p.choose(n, r, pending)
+	shardings := func(factors []int) graph.Sharding {
+		s := graph.Replicated
+		for d, f := range factors {
+			if f != none {
+				s.Split[d] = over[f]
+			}
+		}
+		return s
+	}
+	args := make([]*graph.Node, len(n.Args))
+	for i, a := range n.Args {
+		s := shardings(r.args[i])
+		if pending != 0 && slices.Contains(r.linear, i) {
+			s.Partial = pending
+		}
+		args[i] = p.get(p.values[a], s)
+	}
+	if p.b.Err() != nil {
+		return
+	}
+	result := shardings(r.results[0])
+	var y *graph.Node
+	if r.local != nil {
+		l := local{n: n, args: args, shape: result.Local(p.mesh, n.Type.Shape), mesh: p.mesh}
+		for _, a := range over {
+			l.factor = append(l.factor, p.mesh.Parts(a))
+		}
+		y = r.local(p.b, l)
+	} else {
+		y = p.b.Add(n.Op, args...)
+	}
+	if p.b.Err() != nil {
+		return
+	}
+	for i, nodes := range p.results[n] {
+		if len(nodes) == 0 {
+			continue
+		}
+		s, part := shardings(r.results[i]), y
+		if i > 0 {
+			part = p.b.Add(graph.Result{Index: i}, y)
+		}
+		for f, a := range over {
+			if a != 0 && !slices.Contains(r.results[i], f) && !slices.Contains(r.same[i], f) {
+				s.Partial |= a
+			}
+		}
+		if fn := r.fn(i); fn != graph.Sum && s.Partial != 0 {
+			part = p.collective(graph.AllReduce{Fn: fn, Group: p.group(s.Partial)}, part, s.Partial)
+			s.Partial = 0
+		}
+		s.Partial |= pending
+		for _, m := range nodes {
+			if part != y || i == 0 && s.Partial == 0 {
+				name(part, m)
+			}
+			v := p.values[m]
+			v.have = []placed{{s, part}}
+			if s.Partial != 0 && !p.defers(m, readers) {
+				// Terms are added up as soon as they are there, so that the work that follows hides it.
+				p.move(v, v.have[0], v.want)
+			}
+		}
+	}
+}
+
+// defers reports whether the only reader of a value may take it as a partial sum.
+func (p *pass) defers(n *graph.Node, readers map[*graph.Node][]*graph.Node) bool {
+	if len(readers[n]) != 1 {
+		return false
+	}
+	r := p.rule[readers[n][0]]
+	return r != nil && slices.ContainsFunc(r.linear, func(i int) bool { return readers[n][0].Args[i] == n })
+}
+
+// name gives a node what is known of the one that it stands for.
+func name(part, n *graph.Node) {
+	if part.Name == "" && !graph.IsSource(part.Op) {
+		part.Like(n)
+	}
+}
+
+// fn is how the terms of a result combine.
+func (r *rule) fn(result int) graph.ReduceFn {
+	if result < len(r.of) {
+		return r.of[result]
+	}
+	return graph.Sum
+}
+
+// choose decides along which axes of the mesh each factor of an operation is split: those along which most bytes of operands
+// and of wanted results are.
+func (p *pass) choose(n *graph.Node, r *rule, pending graph.MeshAxes) []graph.MeshAxes {
+	over := make([]graph.MeshAxes, r.factors)
+	if r.factors == 0 {
+		return over
+	}
+	least := slices.Repeat([]int{0}, r.factors) // the greatest common divisor of the sizes of the axes of a factor
+	votes := make([][]int64, len(p.mesh))
+	for a := range votes {
+		votes[a] = make([]int64, r.factors)
+	}
+	sizes := func(v *value, factors []int) {
+		for d, f := range factors {
+			if f != none {
+				least[f] = gcd(least[f], v.n.Type.Shape.At(d))
+			}
+		}
+	}
+	p.operands(n, sizes)
+	p.outcomes(n, sizes)
+	vote := func(v *value, s graph.Sharding, factors []int) {
+		for d, f := range factors {
+			for a := range p.mesh {
+				if f != none && s.Split[d].Has(a) {
+					votes[a][f] += 1 + v.n.Type.Bytes()
+				}
+			}
+		}
+	}
+	p.operands(n, func(v *value, factors []int) {
+		switch i := v.settled(); {
+		case i >= 0:
+			vote(v, v.have[i].s, factors)
+		case pending != 0:
+			vote(v, v.have[0].s, factors)
+		default:
+			vote(v, v.want, factors)
+		}
+	})
+	p.outcomes(n, func(v *value, factors []int) { vote(v, v.want, factors) })
+	for a := range p.mesh {
+		best := none
+		if pending.Has(a) {
+			continue
+		}
+		for f, n := range votes[a] {
+			if n > 0 && (best == none || n > votes[a][best]) && least[f] > 0 && least[f]%p.mesh.Parts(over[f]|1<<a) == 0 {
+				best = f
+			}
+		}
+		if best != none {
+			over[best] |= 1 << a
+		}
+	}
+	return over
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// settled is the first layout of a value that is no partial sum, or -1.
+func (v *value) settled() int {
+	return slices.IndexFunc(v.have, func(h placed) bool { return h.s.Partial == 0 })
+}
+
+// pending is along which axes the operands in which an operation is linear are partial sums that may stay so: none of them
+// has another reader, and the result has no more bytes to be summed later.
+func (p *pass) pending(n *graph.Node, r *rule, readers map[*graph.Node][]*graph.Node) graph.MeshAxes {
+	var axes graph.MeshAxes
+	for i, at := range r.linear {
+		v := p.values[n.Args[at]]
+		s := v.have[0].s
+		if s.Partial == 0 || len(v.have) > 1 || i > 0 && s.Partial != axes || n.Type.Bytes() > v.n.Type.Bytes() {
+			return 0
+		}
+		axes = s.Partial
+		if len(readers[v.n]) != 1 {
+			return 0
+		}
+	}
+	return axes
+}
+
+// squaredNorm sums the squares of parts, those that are split alike together.
+func (p *pass) squaredNorm(n *graph.Node) {
+	p.b.From(n)
+	var order []graph.MeshAxes
+	groups := map[graph.MeshAxes][]*graph.Node{}
+	for _, a := range n.Args {
+		v := p.values[a]
+		s := v.want
+		if i := v.settled(); i >= 0 {
+			s = v.have[i].s
+		}
+		over := s.Over()
+		if groups[over] == nil {
+			order = append(order, over)
+		}
+		groups[over] = append(groups[over], p.get(v, s))
+	}
+	var sum *graph.Node
+	for _, over := range order {
+		x := p.b.Add(graph.SquaredNorm{}, groups[over]...)
+		if over != 0 {
+			x = p.collective(graph.AllReduce{Fn: graph.Sum, Group: p.group(over)}, x, over)
+		}
+		if sum == nil {
+			sum = x
+		} else {
+			sum = p.b.Binary(graph.Add, sum, x)
+		}
+	}
+	if p.b.Err() == nil {
+		name(sum, n)
+	}
+	p.values[n].have = []placed{{graph.Replicated, sum}}
+}
+
+// get is a value in the layout that a reader wants.
+func (p *pass) get(v *value, s graph.Sharding) *graph.Node {
+	if i := v.settled(); i < 0 && s.Partial == 0 && v.want != s {
+		// The partial sum is added up once, as it is best laid out; other readers are served from that.
+		p.move(v, v.have[0], v.want)
+	}
+	best, cost := 0, int64(-1)
+	for i, h := range v.have {
+		if h.s == s {
+			return h.n
+		}
+		if c := p.distance(v, h.s, s); h.s.Partial == 0 && s.Partial == 0 && (cost < 0 || c < cost) {
+			best, cost = i, c
+		}
+	}
+	return p.move(v, v.have[best], s)
+}
+
+// distance is how many bytes have to be received to lead from one layout to another.
+func (p *pass) distance(v *value, from, to graph.Sharding) (bytes int64) {
+	for d := range v.n.Type.Shape.Rank() {
+		if gone := from.Split[d] &^ to.Split[d]; gone != 0 {
+			bytes += v.n.Type.Bytes()
+		}
+	}
+	return bytes
+}
+
+// group is the participants along axes.
+func (p *pass) group(axes graph.MeshAxes) graph.Group {
+	return graph.Group{Over: p.mesh.Names(axes), Parts: p.mesh.Parts(axes)}
+}
+
+// collective adds a collective operation along axes.
+func (p *pass) collective(op graph.Collective, x *graph.Node, axes graph.MeshAxes) *graph.Node {
+	y := p.b.Add(op, x)
+	if p.b.Err() == nil {
+		key := op.OpName() + " over " + p.mesh.Names(axes)
+		s := p.sent[key]
+		s.n++
+		s.bytes += graph.LinkBytes(y, p.mesh.Parts(axes))
+		p.sent[key] = s
+	}
+	return y
+}
+
+// move leads from one layout of a value to another, and remembers each one on the way.
+func (p *pass) move(v *value, from placed, to graph.Sharding) *graph.Node {
+	s, x := from.s, from.n
+	keep := func() {
+		if p.b.Err() == nil && !slices.ContainsFunc(v.have, func(h placed) bool { return h.s == s }) {
+			v.have = append(v.have, placed{s, x})
+			if s.Partial == 0 {
+				name(x, v.n)
+			}
+		}
+	}
+	rank := v.n.Type.Shape.Rank()
+	if s.Partial != to.Partial {
+		for d := range rank {
+			more := s.Partial & to.Split[d] &^ s.Split[d]
+			if more == 0 || first(more) <= last(s.Split[d]) || s.Split[d]&^to.Split[d] != 0 || between(more, to.Split[d]&^s.Split[d]) {
+				continue
+			}
+			x = p.collective(graph.ReduceScatter{Fn: graph.Sum, Axis: d, Group: p.group(more)}, x, more)
+			s.Partial &^= more
+			s.Split[d] |= more
+			keep()
+		}
+		if s.Partial != 0 {
+			x = p.collective(graph.AllReduce{Fn: graph.Sum, Group: p.group(s.Partial)}, x, s.Partial)
+			s.Partial = 0
+			keep()
+		}
+	}
+	for d := range rank { // parts that need nothing of the others come first: what is sent then is smaller
+		if more := to.Split[d] &^ s.Split[d] &^ s.Over(); more != 0 && s.Split[d]&^to.Split[d] == 0 && first(more) > last(s.Split[d]) &&
+			!between(more, to.Split[d]&^s.Split[d]) {
+			x = p.collective(graph.Part{Axis: d, Group: p.group(more)}, x, more)
+			s.Split[d] |= more
+			keep()
+		}
+	}
+	for d := range rank { // a split that moves to another axis
+		for e := range rank {
+			a := s.Split[d] & to.Split[e] &^ to.Split[d]
+			if d == e || a == 0 || first(a) <= last(s.Split[d]&^a) || first(a) <= last(s.Split[e]) ||
+				s.Split[e]&^to.Split[e] != 0 || between(a, to.Split[e]&^s.Split[e]) {
+				continue
+			}
+			x = p.collective(graph.AllToAll{Split: e, Join: d, Group: p.group(a)}, x, a)
+			s.Split[d] &^= a
+			s.Split[e] |= a
+			keep()
+		}
+	}
+	for d := range rank {
+		// What stays is outside of all that goes, and of all that is to come.
+		if gone := s.Split[d] &^ below(min(first(s.Split[d]&^to.Split[d]), first(to.Split[d]&^s.Split[d]))); gone != 0 {
+			x = p.collective(graph.AllGather{Axis: d, Group: p.group(gone)}, x, gone)
+			s.Split[d] &^= gone
+			keep()
+		}
+	}
+	for d := range rank {
+		if more := to.Split[d] &^ s.Split[d]; more != 0 {
+			x = p.collective(graph.Part{Axis: d, Group: p.group(more)}, x, more)
+			s.Split[d] |= more
+			keep()
+		}
+	}
+	return x
+}
+
+// first and last are the outermost and the innermost axis of a set; of the empty set, after and before all.
+func first(a graph.MeshAxes) int { return bits.TrailingZeros8(uint8(a)) }
+func last(a graph.MeshAxes) int  { return bits.Len8(uint8(a)) - 1 }
+
+// below are the axes outside of axis i.
+func below(i int) graph.MeshAxes { return graph.MeshAxes(1<<i - 1) }
+
+// between reports whether some axis of all, which is not among part, stands outside of the last of part: part alone would
+// then be in the wrong order.
+func between(part, all graph.MeshAxes) bool {
+	return part != 0 && all&^part&below(last(part)+1) != 0
+}
+
+// report notes what the participants exchange.
+func (p *pass) report() {
+	var lines []string
+	for key, s := range p.sent {
+		if strings.HasPrefix(key, "part ") {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%d %s: each participant sends %d bytes", s.n, key, s.bytes))
+	}
+	slices.Sort(lines)
+	p.c.Note(nil, "%d participants, %s%s", p.mesh.Size(), p.mesh, strings.Join(append([]string{""}, lines...), "; "))
+	for _, n := range p.g.Nodes {
+		if op, ok := n.Op.(graph.Collective); ok {
+			p.c.Match(op.OpName(), trace.Reassociated, "collective", n, n)
+		}
+	}
+}

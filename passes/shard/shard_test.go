@@ -1,0 +1,177 @@
+package shard_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"fusec/graph"
+	"fusec/graph/graphtest"
+	"fusec/graph/trace"
+	"fusec/kernels/ref"
+	"fusec/kernels/ref/cases"
+	"fusec/passes/rewrite"
+	"fusec/passes/shard"
+)
+
+// sharded is the graph of one participant.
+func sharded(g *graph.Graph) (*graph.Graph, *trace.Stage, error) {
+	work, _ := g.Clone()
+	s := &trace.Stage{}
+	if err := shard.Run(&rewrite.Context{Graph: work, Stage: s}, 0); err != nil {
+		return nil, s, err
+	}
+	return work, s, graph.Verify(work)
+}
+
+// split states random shardings of the sources of a graph.
+func split(r *rand.Rand, g *graph.Graph) {
+	for _, n := range g.Sources() {
+		if r.IntN(4) == 0 {
+			continue // it follows
+		}
+		s := graph.Replicated
+		for a := range g.Mesh {
+			if rank := n.Type.Shape.Rank(); rank > 0 && r.IntN(3) > 0 {
+				d := r.IntN(rank)
+				t := s
+				t.Split[d] |= 1 << a
+				if t.Check(g.Mesh, n.Type.Shape) == nil {
+					s = t
+				}
+			}
+		}
+		n.Sharding = s
+	}
+}
+
+// same compares what the participants of a mesh compute together with what the graph computes alone.
+func same(g *graph.Graph, in map[string]*graph.Tensor) (collectives int, err error) {
+	alone := *g
+	alone.Mesh = nil
+	want, updates, err := ref.EvalBound(&alone, in)
+	if err != nil {
+		return 0, nil // an index out of range
+	}
+	local, _, err := sharded(g)
+	if err != nil {
+		return 0, err
+	}
+	shardings := map[string]graph.Sharding{}
+	parts := make([]map[string]*graph.Tensor, g.Mesh.Size())
+	for rank := range parts {
+		parts[rank] = map[string]*graph.Tensor{}
+		for _, n := range local.Sources() {
+			shardings[n.Name] = n.Sharding
+			if parts[rank][n.Name], err = n.Sharding.Part(g.Mesh, in[n.Name], rank); err != nil {
+				return 0, err
+			}
+		}
+	}
+	got, changed, err := ref.Mesh(local, parts)
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range local.Nodes {
+		if _, ok := n.Op.(graph.Collective); ok {
+			collectives++
+		}
+	}
+	for rank := range got {
+		for name, w := range want {
+			if err := ref.Check(got[rank][name].Rounded(), loose(w, got[rank][name])); err != nil {
+				return collectives, fmt.Errorf("output %q of participant %d: %w\n%s", name, rank, err, graph.Print(local))
+			}
+		}
+	}
+	for name, w := range updates {
+		whole := w.Rounded()
+		mag := graph.NewTensor(w.Type.With(graph.F64))
+		for rank := range changed {
+			u := changed[rank][name]
+			if err := shardings[name].Join(g.Mesh, whole, u.Rounded(), rank); err != nil {
+				return collectives, err
+			}
+			m := graph.NewTensor(u.Type.With(graph.F64))
+			copy(m.Data.([]float64), u.Mag)
+			if err := shardings[name].Join(g.Mesh, mag, m, rank); err != nil {
+				return collectives, err
+			}
+		}
+		if err := ref.Check(whole, loose(w, ref.Value{Mag: mag.Data.([]float64)})); err != nil {
+			return collectives, fmt.Errorf("update of %q: %w\n%s", name, err, graph.Print(local))
+		}
+	}
+	return collectives, nil
+}
+
+// loose takes the larger magnitude of both: either order of the sums may have the larger terms.
+func loose(w, got ref.Value) ref.Value {
+	if w.Mag != nil && got.Mag != nil {
+		w.Mag = slices.Clone(w.Mag)
+		for i := range w.Mag {
+			w.Mag[i] = max(w.Mag[i], got.Mag[i])
+		}
+	}
+	return w
+}
+
+var meshes = func() (list []graph.Mesh) {
+	for _, text := range []string{"data=2", "data=3", "data=2,tensor=2", "data=3,tensor=2", "a=2,b=2,c=2", "one=1"} {
+		m, err := graph.ParseMesh(text)
+		if err != nil {
+			panic(err)
+		}
+		list = append(list, m)
+	}
+	return list
+}()
+
+// TestOperations splits each example of each operation in random ways.
+func TestOperations(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	seen := map[string]int{}
+	for _, c := range cases.All(graph.F64) {
+		for range 2 {
+			g, err := c.Graph()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.ContainsFunc(g.Nodes, func(n *graph.Node) bool { _, ok := n.Op.(graph.Collective); return ok }) {
+				continue
+			}
+			g.Mesh = meshes[r.IntN(len(meshes))]
+			split(r, g)
+			n, err := same(g, c.Inputs(r))
+			if err != nil {
+				t.Fatalf("%s on %v: %v\n%s", c.Name, g.Mesh, err, graph.Print(g))
+			}
+			seen[c.Op.OpName()] += n
+		}
+	}
+	t.Log(seen)
+}
+
+// TestRandomGraphs compares random graphs on random meshes with the same graphs on one participant.
+func TestRandomGraphs(t *testing.T) {
+	collectives := 0
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		allow := func(name string) bool {
+			return graph.OpByName(name).Class != graph.ClassCollective && name != "fusion" && name != "host"
+		}
+		g := graphtest.Random(r, graphtest.Options{Nodes: 16, Sizes: []int{1, 2, 4, 6, 12}, Floats: graph.F64, Allow: allow})
+		g.Mesh = meshes[r.IntN(len(meshes))]
+		split(r, g)
+		n, err := same(g, graphtest.Values(r, g))
+		if err != nil {
+			t.Fatalf("seed %d on %v: %v\n%s", seed, g.Mesh, err, graph.Print(g))
+		}
+		collectives += n
+	}
+	if collectives < 100 {
+		t.Errorf("only %d collective operations in all graphs", collectives)
+	}
+	t.Log(collectives)
+}
