@@ -196,6 +196,9 @@ func (g Group) parted(t Type, axis int) (Type, error) {
 	if err := g.check(); err != nil {
 		return t, err
 	}
+	if t.DType == I4 {
+		return t, fmt.Errorf("elements of %v share bytes, and are not divided", t.DType)
+	}
 	if axis < 0 || axis >= t.Shape.Rank() {
 		return t, fmt.Errorf("axis %d of a tensor of rank %d", axis, t.Shape.Rank())
 	}
@@ -209,6 +212,9 @@ func (g Group) parted(t Type, axis int) (Type, error) {
 func (g Group) joined(t Type, axis int) (Type, error) {
 	if err := g.check(); err != nil {
 		return t, err
+	}
+	if t.DType == I4 {
+		return t, fmt.Errorf("elements of %v share bytes, and are not divided", t.DType)
 	}
 	if axis < 0 || axis >= t.Shape.Rank() {
 		return t, fmt.Errorf("axis %d of a tensor of rank %d", axis, t.Shape.Rank())

@@ -318,6 +318,8 @@ func (n *Node) checkSharding(g *Graph) error {
 	switch {
 	case !IsSource(n.Op):
 		return fmt.Errorf("a split is stated of inputs, parameters and states; those of other values follow")
+	case n.Type.DType == I4 && n.Sharding.Over() != 0:
+		return fmt.Errorf("elements of %v share bytes, and are not split", n.Type.DType)
 	case n.Sharding.Partial != 0:
 		return fmt.Errorf("a source is no partial sum")
 	}

@@ -13,7 +13,7 @@ import (
 
 // commands lists the subcommands in the order of the help.
 func commands() []*cli.Command {
-	return []*cli.Command{inspect.Dump, inspect.Explain, inspect.Report, inspect.Lock, inspect.Check, runner.Command,
+	return []*cli.Command{inspect.Dump, inspect.Explain, inspect.Plan, inspect.Report, inspect.Lock, inspect.Check, runner.Command,
 		compileCommand, convertCommand, quantising.Command, demo.Command, training.Command, training.Generate, bench.Command,
 		bench.Tune, hardware.Command, doctorCommand, versionCommand, cli.CompletionCommand, cli.ManCommand, cli.HelpCommand}
 }

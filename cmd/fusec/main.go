@@ -3,6 +3,7 @@
 //	fusec dump model.graph > model.dot          the compiled graph, or any stage on the way to it, as a picture
 //	fusec explain model.graph                   what was fused, what nearly was, and what it saves
 //	fusec report model.graph                    a page: time, layers, launches, missed fusions, memory, code
+//	fusec plan model.graph --mesh data=2        time, memory and exchanges on several participants, predicted
 //	fusec lock model.graph                      write down what is fused
 //	fusec check model.graph                     tell which of that is lost, and why
 //	fusec run model.graph --in x=x.npy          run it

@@ -261,8 +261,9 @@ type executable struct {
 	outputs  int64
 	profile  bool
 	times    []time.Duration
-	stale    bool // memory has changed after the launches' lists were filled
-	failed   bool // a run has failed
+	joins    []int // see findJoins; nil for a program that runs alone
+	stale    bool  // memory has changed after the launches' lists were filled
+	failed   bool  // a run has failed
 	closed   bool
 	kept     lowering.Memory // the memory when it was closed
 	dropped  runtime.Cleanup // closes the pool when the executable is unreachable
@@ -423,19 +424,36 @@ func (e *executable) Start() error { return e.Run() }
 
 // runAll executes the launches from one to another. What they have written in place is undone if one fails.
 func (e *executable) runAll(from, to int) error {
+	var others beside
+	fail := func(next, i int, err error) error {
+		others.end()
+		e.failed = true
+		for j := next - 1; j >= from; j-- { // the last first
+			kernels.Undo(e.launches[j].kernel)
+		}
+		return &lowering.LaunchError{Launch: i, Node: e.p.Launches[i].Node, Err: err}
+	}
 	for i := from; i < to; i++ {
-		if err := e.run(i); err != nil {
-			e.failed = true
-			for j := i - 1; j >= from; j-- { // the last first
-				kernels.Undo(e.launches[j].kernel)
+		if len(others.until) > 0 {
+			if at, err := others.wait(i); err != nil {
+				return fail(i, at, err)
 			}
-			return &lowering.LaunchError{Launch: i, Node: e.p.Launches[i].Node, Err: err}
+		}
+		if e.joins != nil && (e.joins[i] > i+1 || e.joins[i] > 0 && len(others.until) > 0) && e.watch == nil && !e.profile {
+			e.startBeside(&others, i)
+			continue
+		}
+		if err := e.run(i); err != nil {
+			return fail(i, i, err)
 		}
 		if e.watch != nil {
 			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
 				return err
 			}
 		}
+	}
+	if at, err := others.end(); err != nil {
+		return fail(to, at, err)
 	}
 	return nil
 }
@@ -482,6 +500,7 @@ func (e *executable) refresh() error {
 		}
 	}
 	e.stale = false
+	e.findJoins()
 	return nil
 }
 

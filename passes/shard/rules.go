@@ -76,7 +76,9 @@ func init() {
 	refused := map[string]string{
 		"fusion": "it comes before fusions", "result": "it follows its operand",
 		"squared_norm": "its operands are split each in its own way",
-		"host":         "its code computes whole values", "random": "its numbers are those of whole values", "const": "it has no operands",
+		"quantize":     "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
+		"pack_weights": "its panels are those of whole values", "matmul_panels": "its panels are those of whole values",
+		"host": "its code computes whole values", "random": "its numbers are those of whole values", "const": "it has no operands",
 		"input": "its sharding is stated", "param": "its sharding is stated", "state": "its sharding is stated",
 	}
 	for _, name := range []string{"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"} {

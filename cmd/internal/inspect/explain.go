@@ -13,6 +13,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/trace"
 	"fusec/lowering"
+	"fusec/lowering/estimate"
 )
 
 // Explain is fusec explain.
@@ -98,7 +99,10 @@ type ExplainReport struct {
 
 	Precision string `json:"precision"`         // as in fusec.run/1
 	Overlay   string `json:"overlay,omitempty"` // of target fpga
-	Refusal   string `json:"refusal,omitempty"` // why it cannot run on the target
+	Mesh      string `json:"mesh,omitempty"`    // of the participants
+	Exchanges int    `json:"exchanges,omitempty"`
+	Sent      int64  `json:"sent_bytes,omitempty"` // by a participant, in all exchanges of a run
+	Refusal   string `json:"refusal,omitempty"`    // why it cannot run on the target
 
 	missed []trace.Missed // what Misses has, by cause
 }
@@ -215,6 +219,12 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 		rep.Kinds[at].Add(l.FLOPs, l.Bytes)
 	}
 	slices.SortStableFunc(rep.Kinds, func(a, b kindReport) int { return b.Launches - a.Launches })
+	rep.Mesh = program.Mesh.String()
+	for i := range program.Launches {
+		if n := estimate.Sent(program, &program.Launches[i]); n > 0 {
+			rep.Exchanges, rep.Sent = rep.Exchanges+1, rep.Sent+n
+		}
+	}
 	for i, l := range program.Launches {
 		if h, ok := hosted(tr, l); ok {
 			h.Launch = i + 1
@@ -290,6 +300,10 @@ func (rep *ExplainReport) text() string {
 			cli.HumanBytes(rep.Memory.PreparedBytes))
 	}
 
+	if rep.Mesh != "" {
+		fmt.Fprintf(&b, "one of the participants on the mesh %s: %s, in which it sends %s\n", rep.Mesh,
+			cli.Plural(rep.Exchanges, "exchange", "exchanges"), cli.HumanBytes(rep.Sent))
+	}
 	if rep.Budget != nil {
 		fmt.Fprintf(&b, "\n%s", rep.Budget.text())
 	}

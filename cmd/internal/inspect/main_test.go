@@ -5,4 +5,4 @@ import (
 	"fusec/cmd/internal/clitest"
 )
 
-func init() { clitest.TestedCommands = []*cli.Command{Dump, Explain, Report, Lock, Check} }
+func init() { clitest.TestedCommands = []*cli.Command{Dump, Explain, Plan, Report, Lock, Check} }

@@ -1,0 +1,129 @@
+package inspect
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/clitest"
+)
+
+const layersText = `fusec graph 2 "layers" {
+  x = input : f32[64,256]
+  y = input : f32[64,256]
+  w1 = param : f32[256,1024]
+  w2 = param : f32[1024,256]
+  h = matmul x w1 : f32[64,1024]
+  a = unary[fn=relu] h : f32[64,1024]
+  z = matmul a w2 : f32[64,256]
+  d = binary[fn=sub] z y : f32[64,256]
+  s = unary[fn=square] d : f32[64,256]
+  cost = reduce[fn=sum axes=[0,1]] s : f32[]
+  output cost = cost
+  optimiser adamw[rate=0.001]
+  step w1 = cost
+  step w2 = cost
+}
+`
+
+func planOf(t *testing.T, args ...string) PlanReport {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "layers.graph")
+	if err := os.WriteFile(path, []byte(layersText), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var rep PlanReport
+	if err := json.Unmarshal([]byte(clitest.Good(t, append([]string{"plan", path, "--json"}, args...)...)), &rep); err != nil {
+		t.Fatal(err)
+	}
+	text := clitest.Good(t, append([]string{"plan", path}, args...)...)
+	for _, w := range rep.Ways {
+		if !strings.Contains(text, w.Name) {
+			t.Errorf("no way %q in\n%s", w.Name, text)
+		}
+	}
+	return rep
+}
+
+// TestPlan compares the bytes of known ways of splitting with what they are by definition.
+func TestPlan(t *testing.T) {
+	const weights = 2 * 256 * 1024 * 4
+	for _, c := range []struct {
+		args []string
+		sent int64 // bytes, but for scalars
+
+	}{
+		{[]string{"--mesh", "data=2"}, weights},                        // all-reduce of gradients
+		{[]string{"--mesh", "data=4", "--zero", "1"}, weights * 3 / 2}, // scattered, and weights gathered
+		{[]string{"--mesh", "tensor=2", "--split", "w1=_,tensor", "--split", "x=_,_"}, 64 * 256 * 4},
+	} {
+		rep := planOf(t, c.args...)
+		w := rep.Ways[0]
+		// Of a small batch rows are gathered instead of gradients summed, which is less.
+		if w.Sent > c.sent+1024 || w.Sent < c.sent/2 {
+			t.Errorf("%v: %d bytes are sent, want up to %d\n%v", c.args, w.Sent, c.sent, rep.Exchanges)
+		}
+		if w.Exposed > w.Exchange || w.Ordered < w.Overlapped || w.Compute <= 0 || w.Memory <= 0 {
+			t.Errorf("%v: %+v", c.args, w)
+		}
+	}
+	whole, split := planOf(t, "--mesh", "data=4").Ways[0], planOf(t, "--mesh", "data=4", "--zero", "1").Ways[0]
+	if saved := whole.Memory - split.Memory; saved < weights*3/4 { // the arena holds gathered weights for a while
+		t.Errorf("splitting the moments saves %d bytes of %d", saved, 2*weights)
+	}
+}
+
+// TestPlanAuto chooses what is fastest, and what fits.
+func TestPlanAuto(t *testing.T) {
+	rep := planOf(t, "--mesh", "data=2,tensor=2", "--parallel", "auto")
+	if len(rep.Ways) < 4 || rep.Chosen < 0 {
+		t.Fatalf("%+v", rep)
+	}
+	for _, w := range rep.Ways {
+		if w.Overlapped < rep.Ways[rep.Chosen].Overlapped {
+			t.Errorf("%q is faster than what was chosen", w.Name)
+		}
+	}
+	if !strings.Contains(strings.Join(rep.Ways[1].Splits, " "), "tensor") {
+		t.Errorf("no weight is split: %+v", rep.Ways[1])
+	}
+	if rep := planOf(t, "--mesh", "data=2", "--memory", "1KiB"); rep.Chosen != -1 {
+		t.Errorf("%+v fits into 1 KiB", rep.Ways[rep.Chosen])
+	}
+}
+
+// TestExplainMesh tells what a participant sends.
+func TestExplainMesh(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mesh.graph")
+	const x = "x = input : f32[64,256]"
+	text := strings.NewReplacer("graph 2", "graph 3", x, "mesh data=2\n  "+x+" split [data,_]").Replace(layersText)
+	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	got := clitest.Good(t, "explain", path)
+	if !strings.Contains(got, "one of the participants on the mesh data=2: ") || !strings.Contains(got, "exchanges, in which it sends 2.00 MiB") {
+		t.Error(got)
+	}
+	if got := clitest.Good(t, "dump", path, "--stage", "shard", "--format", "text"); !strings.Contains(got, "all_reduce") {
+		t.Error(got)
+	}
+}
+
+func TestPlanRefused(t *testing.T) {
+	for words, args := range map[string][]string{
+		"has no mesh":                      {"plan", clitest.Bare},
+		"want axes with their sizes":       {"plan", clitest.Bare, "--mesh", "data"},
+		"want a name and the axes":         {"plan", clitest.Bare, "--mesh", "data=2", "--split", "w"},
+		"want auto":                        {"plan", clitest.Bare, "--mesh", "data=2", "--parallel", "some"},
+		"want a positive number":           {"plan", clitest.Bare, "--mesh", "data=2", "--gflops", "0"},
+		"has no input, parameter or state": {"plan", clitest.Bare, "--mesh", "data=2", "--split", "none=data"},
+	} {
+		r := clitest.FusecRun(t, args...)
+		if r.Code == cli.ExitOK || !strings.Contains(r.Stderr, words) {
+			t.Errorf("%v: exit code %d: %s", args, r.Code, r.Stderr)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package cpu
+
+import (
+	"unsafe"
+
+	"fusec/graph"
+	kernels "fusec/kernels/cpu"
+)
+
+// A run makes collective operations beside the launches that follow them, up to the first one that has to wait: because it
+// reads the result, or because it writes where the operation reads or writes. They are made in their order, on one goroutine,
+// since all participants have to come to them in the same order.
+
+// findJoins finds for each launch that may run beside others the launch that waits for it; 0 for all others. The number of launches
+// is that of the end of the run.
+func (e *executable) findJoins() {
+	if e.env.Group == nil || e.env.Group.Size() == 1 {
+		return
+	}
+	e.joins = make([]int, len(e.launches))
+	for i := range e.launches {
+		if _, local := e.p.Launches[i].Op.(graph.Part); local {
+			continue
+		}
+		if _, ok := e.p.Launches[i].Op.(graph.Collective); ok {
+			e.joins[i] = e.join(i)
+		}
+	}
+}
+
+func (e *executable) join(i int) int {
+	l := &e.launches[i]
+	for j := i + 1; j < len(e.launches); j++ {
+		m := &e.launches[j]
+		if anyOverlap(m.argMem, l.resultMem) || anyOverlap(m.resultMem, l.resultMem) || anyOverlap(m.resultMem, l.argMem) {
+			return j
+		}
+	}
+	return len(e.launches)
+}
+
+// anyOverlap reports whether memory of one list is also memory of the other.
+func anyOverlap(a, b []kernels.Memory) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if len(x) == 0 || len(y) == 0 {
+				continue
+			}
+			p, q := uintptr(unsafe.Pointer(unsafe.SliceData(x))), uintptr(unsafe.Pointer(unsafe.SliceData(y)))
+			if p < q+uintptr(len(y)) && q < p+uintptr(len(x)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// beside is the collective operations under way in a run.
+type beside struct {
+	todo  chan int
+	done  chan outcome
+	until []int // the launches that wait for those that are not done, in the order of these
+}
+
+type outcome struct {
+	launch int
+	err    error
+}
+
+// startBeside makes a collective operation beside what follows.
+func (e *executable) startBeside(b *beside, i int) {
+	if b.todo == nil {
+		b.todo, b.done = make(chan int, len(e.launches)), make(chan outcome, len(e.launches))
+		go func() {
+			for i := range b.todo {
+				b.done <- outcome{i, e.run(i)}
+			}
+		}()
+	}
+	b.todo <- i
+	b.until = append(b.until, e.joins[i])
+}
+
+// wait waits for the operations that launch j needs done, and all before them.
+func (b *beside) wait(j int) (launch int, err error) {
+	last := -1
+	for k, at := range b.until {
+		if at <= j {
+			last = k
+		}
+	}
+	for k := 0; k <= last; k++ {
+		if o := <-b.done; o.err != nil && err == nil {
+			launch, err = o.launch, o.err
+		}
+	}
+	b.until = b.until[last+1:]
+	return launch, err
+}
+
+// end waits for all, and lets the goroutine go.
+func (b *beside) end() (launch int, err error) {
+	if b.todo == nil {
+		return 0, nil
+	}
+	close(b.todo)
+	for range b.until {
+		if o := <-b.done; o.err != nil && err == nil {
+			launch, err = o.launch, o.err
+		}
+	}
+	b.until = nil
+	return launch, err
+}

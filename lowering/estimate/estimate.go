@@ -1,0 +1,116 @@
+// Package estimate predicts how long a program takes, from the rates of a machine: a roofline for each launch (S. Williams, A.
+// Waterman, D. Patterson, "Roofline: An Insightful Visual Performance Model", 2009), and for a collective operation its
+// latency and the bytes that a participant sends.
+package estimate
+
+import (
+	"fmt"
+	"time"
+
+	"fusec/graph"
+	"fusec/lowering"
+)
+
+// Machine is the rates of one participant, in a second.
+type Machine struct {
+	FLOPS   float64       // floating-point operations
+	Bytes   float64       // of memory traffic
+	Link    float64       // bytes to other participants
+	Launch  time.Duration // that each launch takes at least
+	Latency time.Duration // of a message
+}
+
+// Check refuses rates that are not positive.
+func (m Machine) Check() error {
+	if !(m.FLOPS > 0 && m.Bytes > 0 && m.Link > 0) || m.Launch < 0 || m.Latency < 0 {
+		return fmt.Errorf("a machine of %v FLOP/s, %v B/s of memory and %v B/s of links: want positive rates", m.FLOPS, m.Bytes, m.Link)
+	}
+	return nil
+}
+
+// Step is what a run is predicted to take on each participant.
+type Step struct {
+	Compute, Exchange time.Duration // of all launches that compute, and of all collective operations
+	// Exposed is the part of Exchange that no launch hides which does not depend on it: with Compute it is the time of a run
+	// that makes collective operations beside other launches, as target cpu does.
+	Exposed time.Duration
+	Sent    int64 // bytes to other participants
+	Memory  int64 // bytes of parameters, state, and values of the run
+}
+
+// Ordered is the time of a run whose launches follow one another; Overlapped that of one that hides what it can.
+func (s Step) Ordered() time.Duration    { return s.Compute + s.Exchange }
+func (s Step) Overlapped() time.Duration { return s.Compute + s.Exposed }
+
+// Of predicts a run of a program, without its prepared part. Collective operations are made one after another, beside the
+// launches that compute, each as soon as what it reads is there.
+func Of(p *lowering.Program, m Machine) (s Step) {
+	ready := make([]time.Duration, len(p.Buffers)) // when a buffer has its value
+	var compute, link time.Duration                // when each is free
+	for i := range p.Launches {
+		if i < p.Prepared {
+			continue
+		}
+		l := &p.Launches[i]
+		start := time.Duration(0)
+		for _, v := range l.Args {
+			start = max(start, ready[v.Buffer])
+		}
+		took, exchange := Launch(p, l, m)
+		var end time.Duration
+		if exchange {
+			s.Exchange += took
+			s.Sent += Sent(p, l)
+			end = max(start, link) + took
+			link = end
+		} else {
+			s.Compute += took
+			end = max(start, compute) + took
+			compute = end
+		}
+		for _, v := range l.Results {
+			ready[v.Buffer] = end
+		}
+	}
+	s.Exposed = max(compute, link) - s.Compute
+	s.Memory = p.ArenaBytes + p.PreparedBytes
+	for _, b := range p.Buffers {
+		if b.Role != lowering.Temp && b.Role != lowering.Prepared {
+			s.Memory += b.Type.Bytes()
+		}
+	}
+	return s
+}
+
+// Launch predicts a launch, and reports whether it waits for other participants.
+func Launch(p *lowering.Program, l *lowering.Launch, m Machine) (took time.Duration, exchange bool) {
+	seconds := func(x, rate float64) time.Duration { return time.Duration(x / rate * float64(time.Second)) }
+	if parts := group(p, l); parts > 1 {
+		return time.Duration(rounds(l.Op))*m.Latency + seconds(float64(Sent(p, l)), m.Link), true
+	}
+	return m.Launch + max(seconds(float64(l.FLOPs), m.FLOPS), seconds(float64(l.Bytes), m.Bytes)), false
+}
+
+// group is the number of participants that a launch joins.
+func group(p *lowering.Program, l *lowering.Launch) int {
+	op, ok := l.Op.(graph.Collective)
+	if _, local := l.Op.(graph.Part); !ok || local {
+		return 1
+	}
+	axes, err := op.Of().Axes(p.Mesh)
+	if err != nil {
+		return 1
+	}
+	return p.Mesh.Parts(axes)
+}
+
+// Sent is how many bytes a launch sends to other participants.
+func Sent(p *lowering.Program, l *lowering.Launch) int64 { return graph.LinkBytes(l.Node, group(p, l)) }
+
+// rounds is how often participants wait for one another.
+func rounds(op graph.Op) int {
+	if _, ok := op.(graph.AllReduce); ok {
+		return 2
+	}
+	return 1
+}

@@ -1,0 +1,67 @@
+package estimate_test
+
+import (
+	"testing"
+	"time"
+
+	"fusec/graph"
+	"fusec/lowering"
+	"fusec/lowering/estimate"
+)
+
+// program has a product, an all-reduce of its result, and two more products: one that reads it and one that does not.
+func program(t *testing.T, reads bool) *lowering.Program {
+	t.Helper()
+	b := graph.NewBuilder("steps")
+	f := graph.TypeOf(graph.F32, 100, 100)
+	x, w := b.Input("x", f), b.Param("w", f)
+	y := b.MatMul(x, w, false, false)
+	r := b.Add(graph.AllReduce{Fn: graph.Sum, Group: graph.Group{Over: "data", Parts: 2}}, y)
+	next := x
+	if reads {
+		next = r
+	}
+	b.Output("z", b.MatMul(next, b.Add(graph.Copy{}, w), false, false))
+	b.Output("r", b.Add(graph.Copy{}, r))
+	g, err := b.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Mesh, g.Parts = graph.Mesh{{Name: "data", Size: 2}}, true
+	p, err := lowering.Lower(g, "cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestOf(t *testing.T) {
+	m := estimate.Machine{FLOPS: 1e9, Bytes: 1e15, Link: 40e6, Latency: time.Millisecond}
+	if err := m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	// A product takes 2 ms, the all-reduce 40,000 bytes at 40 MB/s and two messages: 3 ms.
+	near := func(what string, got, want time.Duration) {
+		t.Helper()
+		if d := got - want; d > 10*time.Microsecond || d < -10*time.Microsecond {
+			t.Errorf("%s is %v, want %v", what, got, want)
+		}
+	}
+	hidden, exposed := estimate.Of(program(t, false), m), estimate.Of(program(t, true), m)
+	for _, s := range []estimate.Step{hidden, exposed} {
+		near("computing", s.Compute, 4*time.Millisecond)
+		near("exchanging", s.Exchange, 3*time.Millisecond)
+		near("in order", s.Ordered(), 7*time.Millisecond)
+		if s.Sent != 40000 {
+			t.Errorf("%d bytes are sent", s.Sent)
+		}
+		if s.Memory < 2*40000 {
+			t.Errorf("%d bytes of memory", s.Memory)
+		}
+	}
+	near("exposed, if the next product does not wait", hidden.Exposed, time.Millisecond)
+	near("exposed, if it waits", exposed.Exposed, 3*time.Millisecond)
+	if (estimate.Machine{FLOPS: 1, Bytes: 1}).Check() == nil {
+		t.Error("a machine without links is accepted")
+	}
+}
