@@ -262,6 +262,12 @@ func (s Sharding) Part(m Mesh, t *Tensor, rank int) (*Tensor, error) {
 	if err := s.Check(m, t.Type.Shape); err != nil {
 		return nil, err
 	}
+	if s.Over() == 0 {
+		return t.Clone(), nil
+	}
+	if t.Type.DType.IsStored() {
+		return nil, fmt.Errorf("values of %v, stored in few bits, are not split", t.Type.DType)
+	}
 	part := NewTensor(t.Type.Reshaped(s.Local(m, t.Type.Shape)))
 	to, from := part.Bytes(), t.Bytes()
 	s.rows(m, t.Type, rank, func(local, whole, n int) { copy(to[local:local+n], from[whole:]) })
@@ -275,6 +281,13 @@ func (s Sharding) Join(m Mesh, whole, part *Tensor, rank int) error {
 	}
 	if want := whole.Type.Reshaped(s.Local(m, whole.Type.Shape)); part.Type != want {
 		return fmt.Errorf("the part of a value of type %v is %v, not %v", whole.Type, part.Type, want)
+	}
+	if s.Over() == 0 {
+		whole.CopyFrom(part)
+		return nil
+	}
+	if whole.Type.DType.IsStored() {
+		return fmt.Errorf("values of %v, stored in few bits, are not split", whole.Type.DType)
 	}
 	to, from := whole.Bytes(), part.Bytes()
 	s.rows(m, whole.Type, rank, func(local, at, n int) { copy(to[at:at+n], from[local:]) })
@@ -318,8 +331,8 @@ func (n *Node) checkSharding(g *Graph) error {
 	switch {
 	case !IsSource(n.Op):
 		return fmt.Errorf("a split is stated of inputs, parameters and states; those of other values follow")
-	case n.Type.DType == I4 && n.Sharding.Over() != 0:
-		return fmt.Errorf("elements of %v share bytes, and are not split", n.Type.DType)
+	case n.Type.DType.IsStored() && n.Sharding.Over() != 0:
+		return fmt.Errorf("values of %v, stored in few bits, are not split", n.Type.DType)
 	case n.Sharding.Partial != 0:
 		return fmt.Errorf("a source is no partial sum")
 	}

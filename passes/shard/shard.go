@@ -232,7 +232,7 @@ func (p *pass) carry(n *graph.Node, forward bool) (changed bool) {
 
 // allows reports whether axis d of a value may be split along axis a of the mesh, too.
 func (p *pass) allows(v *value, d, a int) bool {
-	if v.closed.Has(a) || v.want.Over().Has(a) || v.n.Type.DType == graph.I4 { // whose elements share bytes
+	if v.closed.Has(a) || v.want.Over().Has(a) || v.n.Type.DType.IsStored() {
 		return false
 	}
 	size := v.n.Type.Shape.At(d)

@@ -28,7 +28,7 @@ func sharded(g *graph.Graph) (*graph.Graph, *trace.Stage, error) {
 // split states random shardings of the sources of a graph.
 func split(r *rand.Rand, g *graph.Graph) {
 	for _, n := range g.Sources() {
-		if r.IntN(4) == 0 {
+		if r.IntN(4) == 0 || n.Type.DType.IsStored() {
 			continue // it follows
 		}
 		s := graph.Replicated
