@@ -544,6 +544,18 @@ var otherSpellings = []spelling{
 		p = b.Add(graph.Dropout{P: 0.3}, b.Reshape(p, 2, 6, 5, 7), b.Input("seed", graph.TypeOf(graph.I64)))
 		return b.MatMul(b.Reshape(p, 2, 2, 15, 7), v, false, false)
 	}, "[2,2,15,4] [2,2,7,4] [2,2,7,6] dropout 0.3"},
+	{"zeros for NaN", func(b *graph.Builder) *graph.Node {
+		q, k, v := passtest.QKV(b, graph.F64, 5, 7, 3)
+		s := added(maskOf(b, graph.F64, inf, func(ix []int) bool { return ix[0] != 2 && ix[1] < 5 }, 5, 7))(b, b.MatMul(q, k, false, true))
+		p := passtest.Softmax(b, s)
+		return b.MatMul(b.Add(graph.Select{}, b.Binary(graph.Ne, p, p), b.Scalar(graph.F64, 0), p), v, false, false)
+	}, "[3,5,4] [3,7,4] [3,7,6] mask f64[1,5,7]"},
+	{"zeros for NaN, the other way round", func(b *graph.Builder) *graph.Node {
+		q, k, v := passtest.QKV(b, graph.F64, 5, 7)
+		p := passtest.Softmax(b, b.MatMul(q, k, false, true))
+		p = b.Add(graph.Select{}, b.Binary(graph.Eq, p, p), p, repeat(b, b.Scalar(graph.F64, 0), 5, 7))
+		return b.MatMul(p, v, false, false)
+	}, "[5,4] [7,4] [7,6]"},
 	{"softmax in a wider type", func(b *graph.Builder) *graph.Node {
 		q, k, v := passtest.QKV(b, graph.F32, 5, 7, 3)
 		s := b.Add(graph.Cast{To: graph.F64}, b.MatMul(q, k, false, true))

@@ -73,6 +73,11 @@ func (a *attention) above() error {
 		if err := a.enter(n, reader, "probabilities"); err != nil {
 			return err
 		}
+		if p, isNaN := guarded(n); p != nil && !a.Uses.Escapes(isNaN) && len(a.Uses.Readers(isNaN)) == 1 && a.readBy(p, isNaN, n) {
+			a.Add(isNaN)
+			a.Add(p)
+			n = p
+		}
 		switch op := n.Op.(type) {
 		case graph.Softmax:
 			if last := n.Type.Shape.Rank() - 1; op.Axis != last {
@@ -93,6 +98,36 @@ func (a *attention) above() error {
 			return a.Stop(n, "between the softmax and the product with the values stands %s, which is no dropout, cast or reshape", pattern.Describe(n))
 		}
 	}
+}
+
+// guarded recognises probabilities p that are 0 where they are NaN, as they are for a query that keeps no key and as an
+// Attention has them by itself:
+//
+//	p ─┬─ isnan ─ select ─►     0 where it is NaN, p elsewhere
+//	   └────────────┘
+//
+// It returns p and the node that tells where p is NaN, or nil.
+func guarded(n *graph.Node) (p, isNaN *graph.Node) {
+	if _, ok := n.Op.(graph.Select); !ok {
+		return nil, nil
+	}
+	isNaN, p, zero := n.Args[0], n.Args[2], n.Args[1]
+	op, ok := isNaN.Op.(graph.Binary)
+	if ok && op.Fn == graph.Eq {
+		p, zero = zero, p
+	}
+	if !ok || op.Fn != graph.Ne && op.Fn != graph.Eq || isNaN.Args[0] != p || isNaN.Args[1] != p {
+		return nil, nil
+	}
+	if v, ok := zero.ConstScalar(); !ok || v != 0 {
+		return nil, nil
+	}
+	return p, isNaN
+}
+
+// readBy reports whether nothing but the given nodes reads n.
+func (a *attention) readBy(n *graph.Node, by ...*graph.Node) bool {
+	return !a.Uses.Escapes(n) && !slices.ContainsFunc(a.Uses.Readers(n), func(r *graph.Node) bool { return !slices.Contains(by, r) })
 }
 
 // values takes v from the second contraction, p·v or, turned around, vᵀ·pᵀ.
