@@ -137,6 +137,7 @@ func TestErrors(t *testing.T) {
 		"negative size": {newDraft("Add").reads("x", "w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Dims: []int64{-3}})), "axis 0 has the size -3"},
 		"segments":      {newDraft("Add").reads("x", "w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Segment: &pb.TensorProto_Segment{}})), "it is in segments"},
 		"initializers":  {newDraft("Relu").weight("w", 1).weight("w", 1), `two initializers named "w"`},
+		"inputs":        {newDraft("Relu").changed(func(d *draft) { d.Graph.Input = append(d.Graph.Input, d.Graph.Input[0]) }), `two inputs named "x"`},
 		"sparse": {newDraft("Relu").changed(func(d *draft) { d.Graph.SparseInitializer = []*pb.SparseTensorProto{{}} }),
 			"sparse initializers are not supported"},
 		"outside":       {external("location", "../secret"), `its data is in "../secret", which is not below the model's folder`},

@@ -146,8 +146,13 @@ func (m *importer) initializers(g *pb.GraphProto, s *scope) error {
 // inputs declares the inputs of the model that have no initializer, or whose value is given in its place.
 func (m *importer) inputs(g *pb.GraphProto, s *scope) error {
 	var unbound []string
+	seen := map[string]bool{}
 	for _, in := range g.GetInput() {
 		name := in.GetName()
+		if seen[name] {
+			return fmt.Errorf("there are two inputs named %q", name)
+		}
+		seen[name] = true
 		if s.values[name] != nil && m.options.Inputs[name] == nil {
 			continue // an initializer is its value, as up to IR 3 every initializer is an input
 		}

@@ -16,6 +16,9 @@ func init() {
 			if x.Type.Shape.Rank()-1+ix.Type.Shape.Rank() > graph.MaxRank {
 				c.refuse("the result has more than %d axes", graph.MaxRank)
 			}
+			if y := c.sliceAt(x, ix, axis); y != nil {
+				return one(y)
+			}
 			return one(c.gather(x, c.counted(ix, x.Type.Shape.At(axis)), axis))
 		}},
 		operator{name: "GatherElements", min: 2, max: 2, exact: true, attrs: []attr{axis0}, build: func(c *call) []*value {
@@ -36,6 +39,38 @@ func init() {
 			{name: "largest", def: int64(1), from: 11}, {name: "sorted", def: int64(1), from: 11}}},
 	)
 	declare(missing("the shape of its result depends on data", "NonZero", "Unique", "Compress", "NonMaxSuppression")...)
+}
+
+// sliceAt is what constant indices take of an axis where a view can say it: one element, or elements at equal distances. It is
+// nil otherwise.
+func (c *call) sliceAt(x, ix *graph.Node, axis int) *graph.Node {
+	n, step := x.Type.Shape.At(axis), 1
+	at := c.smallIndices(ix)
+	if len(at) == 0 || ix.Type.Shape.Rank() > 1 || !ix.Type.DType.IsInt() {
+		return nil
+	}
+	at = slices.Clone(at)
+	for i, v := range at {
+		if v < 0 {
+			at[i] += int64(n)
+		}
+		if at[i] < 0 || at[i] >= int64(n) {
+			return nil
+		}
+	}
+	if len(at) > 1 {
+		step = int(at[1] - at[0])
+	}
+	for i := range at {
+		if step < 1 || at[i] != at[0]+int64(i*step) {
+			return nil
+		}
+	}
+	y := c.slice(x, axis, int(at[0]), len(at), step)
+	if ix.Type.Shape.Rank() == 0 {
+		y = c.reshape(y, slices.Delete(dims(y), axis, axis+1)...)
+	}
+	return y
 }
 
 // counted replaces indices that count from the end of n elements.

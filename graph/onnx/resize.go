@@ -135,6 +135,7 @@ func (c *call) resize(r resampling, scales []float64, sizes []int) *graph.Node {
 	if !d.IsFloat() && r.mode != "nearest" {
 		x = c.cast(x, graph.F32)
 	}
+	repeats := slices.Repeat([]int{1}, rank)
 	for axis, scale := range scales {
 		n := x.Type.Shape.At(axis)
 		size := int(math.Floor(scale * float64(n)))
@@ -151,9 +152,51 @@ func (c *call) resize(r resampling, scales []float64, sizes []int) *graph.Node {
 		if size == n && scale == 1 && start == 0 && end == 1 {
 			continue
 		}
-		x = c.resampled(x, axis, r.taps(c, n, size, scale, start, end), r)
+		taps := r.taps(c, n, size, scale, start, end)
+		if repeated(taps, n) {
+			repeats[axis] = size / n
+			continue
+		}
+		x = c.resampled(x, axis, taps, r)
 	}
-	return c.cast(x, d)
+	return c.cast(c.repeat(x, repeats), d)
+}
+
+// repeated reports whether each of n elements is taken as often as the next, one after the other.
+func repeated(taps []tap, n int) bool {
+	if len(taps)%n != 0 {
+		return false
+	}
+	for i, t := range taps {
+		if len(t.at) != 1 || t.at[0] != i/(len(taps)/n) {
+			return false
+		}
+	}
+	return len(taps) > 0
+}
+
+// repeat takes each element of each axis a number of times, one after the other: a view for all axes.
+func (c *call) repeat(x *graph.Node, times []int) *graph.Node {
+	var apart, full, to []int
+	for i, n := range dims(x) {
+		apart, full, to = append(apart, n), append(full, n), append(to, n*times[i])
+		if times[i] > 1 {
+			apart, full = append(apart, 1), append(full, times[i])
+		}
+	}
+	if len(full) == len(to) {
+		return x
+	}
+	if len(full) > graph.MaxRank { // one axis after the other
+		for axis, n := range times {
+			s := x.Type.Shape
+			outer, _, inner := s.Around(axis+1, 0)
+			x = c.expand(c.reshape(x, outer, 1, inner), c.shape(outer, n, inner))
+			x = c.reshape(x, s.With(axis, n*s.At(axis)).Slice()...)
+		}
+		return x
+	}
+	return c.reshape(c.expand(c.reshape(x, apart...), c.shape(full...)), to...)
 }
 
 // regions is the operand roi, of all axes.
@@ -294,29 +337,24 @@ func (r resampling) tap(c *call, x float64, n int, scale float64) tap {
 	return t
 }
 
-// resampled computes an axis from taps: by a view where each element is repeated as often as the next, by an index where
-// each element is one of the operand's, and else by a matrix product.
+// resampled computes an axis from taps: by an index where each element is one of the operand's, and else by a matrix product.
 func (c *call) resampled(x *graph.Node, axis int, taps []tap, r resampling) *graph.Node {
 	s := x.Type.Shape
 	n, size := s.At(axis), len(taps)
-	single, repeats := true, n > 0 && size%n == 0
+	single := true
 	at, valid := make([]int, size), graph.NewTensor(graph.TypeOf(graph.Bool, size))
 	all := true
 	for i, t := range taps {
 		valid.SetInt(i, int64(min(len(t.at), 1)))
 		if len(t.at) == 0 {
-			all, repeats = false, false
+			all = false
 			continue
 		}
 		single = single && len(t.at) == 1
 		at[i] = t.at[0]
-		repeats = repeats && at[i] == i/(size/n)
 	}
 	var y *graph.Node
 	switch {
-	case single && repeats:
-		outer, _, inner := s.Around(axis+1, 0)
-		y = c.reshape(c.expand(c.reshape(x, outer, 1, inner), c.shape(outer, size/n, inner)), s.With(axis, size).Slice()...)
 	case single:
 		y = c.gather(x, c.vector(at...), axis)
 	default:
