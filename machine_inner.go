@@ -421,7 +421,7 @@ func (l *lastRun) build() error {
 		}
 	}
 	cfg := config{target: Targets()[0], workers: l.cfg.workers, disable: map[string]bool{}}
-	for _, name := range []string{"fuse-attention", "fuse-moe", "join-rows", "fuse-regions", "merge-launches"} {
+	for _, name := range []string{"fuse-attention", "fuse-moe", "fuse-recurrence", "join-rows", "fuse-regions", "merge-launches"} {
 		cfg.disable[name] = true
 	}
 	p, err := compile(g, cfg, gradients, nil)

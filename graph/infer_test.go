@@ -31,6 +31,7 @@ func TestTypeRules(t *testing.T) {
 	const moves = "stride=[2,2] dilation=[1,1] pad=[1,1,1,1]"
 	const forward = "attention[window=0] m m m\n%14 = result[index=1] %13\n%15 = " // out, lse
 	const back = "reshape[shape=[5,3]] n\n%98 = "                                  // a weight to go from 5 to 3
+	const steps = "input : f32[3,2,8]\n%97 rw = input : f32[2,8]\n%98 st = input : f32[2,2]\n%99 = "
 	tested := map[string]bool{}
 	for _, c := range []struct{ expr, want string }{
 		{"input : f32[2]", "f32[2]"},
@@ -310,6 +311,16 @@ func TestTypeRules(t *testing.T) {
 		{"reshape[shape=[3,2]] m\n%98 = rope[base=10] %13 s", "! start is f32[], not an i64 scalar"},
 		{"reshape[shape=[3,2]] m\n%98 = rope %13 i", "! the base 0 is not a positive number"},
 		{"reshape[shape=[3,2]] m\n%98 = rope[base=inf] %13 i", "! the base +Inf is not a positive number"},
+		{steps + "recurrence[cell=lstm] r rw st st", "f32[3,2,2]"},
+		{steps + "recurrence[cell=lstm reverse=true] r rw st st\n%96 = result[index=1] %99", "f32[3,2,2]"},
+		{steps + "recurrence[cell=lstm] r rw st", "! a cell lstm takes 4 operands, not 3"},
+		{steps + "recurrence[cell=gru] r rw st", "! operand 0 of a cell gru is f32[3,2,8]; with r f32[2,8] it has to be f32[3,2,6]"},
+		{steps + "recurrence[cell=tanh] m m m", "! do not have three and two axes"},
+		{steps + "recurrence[cell=tanh] ints m m", "! needs f32 or f64"},
+		{"input : f32[0,2,2]\n%98 st = input : f32[2,2]\n%99 = recurrence[cell=relu] r st st", "! have no steps or no state"},
+		{"input : f32[3,2,2]\n%98 st = input : f32[2,2]\n%99 = recurrence_grad[cell=tanh] r st st r r", "f32[3,2,2]"},
+		{"input : f32[3,2,2]\n%98 st = input : f32[2,2]\n%99 = recurrence_grad[cell=tanh] r st st r st", "! operand 4 is f32[2,2], not f32[3,2,2]"},
+		{steps + "recurrence_grad[cell=lstm] r rw st r r", "! the gradient of a cell lstm takes 8 operands, not 5"},
 		{forward + "attention_grad[window=0] m m m %13 %14 m", "f32[2,3]"},
 		{forward + "attention_grad[window=0 has_dlse=true] m m m %13 %14 m %14", "f32[2,3]"},
 		{forward + "attention_grad[window=0] m m m %13 %14 m\n%16 = result[index=2] %15", "f32[2,3]"},

@@ -11,8 +11,8 @@ var opTable = []OpInfo{
 	quantizeRow, dequantizeRow, packWeightsRow, panelMatMulRow,
 	reduceScatterRow, allGatherRow, allToAllRow, partRow, permuteRow, broadcastFromRow,
 	randomRow, softmaxRow, logSoftmaxRow, layerNormRow, rmsNormRow, batchNormRow, groupNormRow, attentionRow,
-	ropeRow, attentionGradRow, squaredNormRow, moeRow, moeGradRow, poolRow, poolGradRow, resultRow, fusionRow,
-	hostRow,
+	ropeRow, attentionGradRow, squaredNormRow, moeRow, moeGradRow, poolRow, poolGradRow, recurrenceRow, recurrenceGradRow, resultRow,
+	fusionRow, hostRow,
 }
 
 func always(*Node) bool { return true }

@@ -8,19 +8,27 @@ import (
 	"fusec/passes/layout"
 )
 
-// decompose rebuilds convolutions, their gradients and pools that the target has no kernel for from simpler operations:
-// those of another layout from those of NCHW between transposes, gradients of convolutions from products of patches. The
+// decompose rebuilds convolutions, their gradients, pools and recurrences that the target has no kernel for from simpler
+// operations: those of another layout from those of NCHW between transposes, gradients of convolutions from products of
+// patches, recurrences from their steps. The
 // simpler ones take the place of the operation, so that the order in which values are made stays as it was. What the target
 // computes in NHWC is left to the pass layout, unless that is left out.
 func decompose(c *Context) error {
 	g := c.Graph
 	with := map[*graph.Node]*graph.Node{}
+	all := map[*graph.Node][]*graph.Node{} // the results of an operation with several
 	b := graph.Extend(g)
 	var order []*graph.Node
 	var visit func(nodes []*graph.Node)
 	visit = func(nodes []*graph.Node) {
 		for _, n := range nodes {
-			if graph.InfoOf(n.Op).Lower == nil || c.Accepts(n.Op, n.Args...) == nil || !c.cfg.Disable["layout"] && layout.Accepts(c.Context, n) {
+			if r, ok := n.Op.(graph.Result); ok && all[n.Args[0]] != nil {
+				with[n] = all[n.Args[0]][r.Index]
+				c.Became(n, with[n])
+				continue
+			}
+			if graph.InfoOf(n.Op).Lower == nil || c.Accepts(n.Op, n.Args...) == nil ||
+				!c.cfg.Disable["layout"] && layout.Accepts(c.Context, n) {
 				order = append(order, n)
 				continue
 			}
@@ -30,7 +38,7 @@ func decompose(c *Context) error {
 				order = append(order, n)
 				continue
 			}
-			with[n] = results[0]
+			with[n], all[n] = results[0], results
 			c.Became(n, results[0])
 			c.Match("decompose", trace.Reassociated, "", results[0], n)
 			visit(slices.Clone(g.Nodes[first:]))

@@ -80,11 +80,20 @@ var leftOut = map[string]func(b *graph.Builder) (cost *graph.Node, weights []*gr
 		b.Output("y", y)
 		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1, 2, 3), []*graph.Node{f}
 	},
+	"recurrence": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
+		w, v, h := b.Param("w", f32(6, 4)), b.Param("v", f32(4, 4)), b.Input("h", f32(3, 4))
+		for i := range 4 {
+			x := b.MatMul(b.Input(fmt.Sprint("x", i), f32(3, 6)), w, false, false)
+			h = b.Unary(graph.Tanh, b.Binary(graph.Add, x, b.MatMul(h, v, false, false)))
+		}
+		b.Output("y", h)
+		return b.Reduce(graph.Sum, b.Unary(graph.Square, h), false, 0, 1), []*graph.Node{w, v}
+	},
 	"steps": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
 		w, v, h := b.Param("w", f32(32, 40)), b.Param("v", f32(40, 40)), b.Input("h", f32(3, 40))
 		for i := range 5 {
 			x := b.MatMul(b.Input(fmt.Sprint("x", i), f32(3, 32)), w, false, false)
-			h = b.Unary(graph.Tanh, b.Binary(graph.Add, x, b.MatMul(h, v, false, false)))
+			h = b.Unary(graph.Sin, b.Binary(graph.Add, x, b.MatMul(h, v, false, false)))
 		}
 		b.Output("y", h)
 		return b.Reduce(graph.Sum, b.Unary(graph.Square, h), false, 0, 1), []*graph.Node{w, v}

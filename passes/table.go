@@ -12,6 +12,7 @@ import (
 	"fusec/passes/panels"
 	"fusec/passes/raise"
 	"fusec/passes/recompute"
+	"fusec/passes/recurrence"
 	"fusec/passes/rewrite"
 	"fusec/passes/rows"
 	"fusec/passes/shard"
@@ -70,12 +71,19 @@ var table = []Pass{
 			{"strip-grad", "a backward that reads hidden values would keep them in memory"},
 			{"fuse-attention", "an attention written as a sum of values is not a mixture"},
 		}},
+	{Name: "fuse-recurrence", Run: on(recurrence.Run),
+		Doc: "the steps of recurrent layers of tanh, relu, LSTM and GRU cells as one operation", After: []After{
+			{"strip-grad", "a backward that reads every intermediate hides what the forward is"},
+			{"simplify", "it looks for equal weights and views in normal form"},
+			{"raise", "it looks for activations, which may be written out by hand"},
+		}},
 	{Name: "join-rows", Run: on(rows.Run),
 		Doc: "products of several values with one matrix, such as in all steps of a recurrence, as one product", After: []After{
 			{"strip-grad", "the matrix's gradient becomes one product, too"},
 			{"simplify", "it looks for equal transposes and views in normal form"},
 			{"fuse-attention", "an attention has products of its own"},
 			{"fuse-moe", "experts have products of their own"},
+			{"fuse-recurrence", "the products of a layer's input are made for all steps there"},
 		}},
 	{Name: "differentiate", Run: differentiate, Needed: Config.answers,
 		Doc: "requested gradients made from the graph as it now stands", After: []After{
@@ -83,6 +91,7 @@ var table = []Pass{
 			{"raise", "the gradient of a raised operation is better than that of its parts"},
 			{"fuse-attention", "the gradient of an attention needs no probabilities, that of its parts does"},
 			{"fuse-moe", "the gradient of a mixture skips closed gates, that of its parts does not"},
+			{"fuse-recurrence", "the gradient of a layer is one operation, too"},
 			{"join-rows", "the gradient of products that were joined is one product"},
 		}},
 	{Name: "pack-quantised", Run: on(panels.Run),
@@ -93,7 +102,7 @@ var table = []Pass{
 		}},
 	{Name: "decompose", Run: decompose,
 		Needed: always("it takes apart what the target has no kernel for"),
-		Doc:    "convolutions, their gradients and pools that the target has no kernel for made of simpler operations", After: []After{
+		Doc:    "convolutions, their gradients, pools and recurrences that the target has no kernel for made of simpler operations", After: []After{
 			{"differentiate", "it takes apart the gradients of convolutions; those of their parts would be slower"},
 			{"pack-quantised", "weights of few bits that a product reads are not dequantized"},
 		}},

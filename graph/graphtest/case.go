@@ -31,7 +31,7 @@ type Gradient struct {
 func Hostile(seed uint64, allow func(name string) bool) *Case {
 	r := rand.New(rand.NewPCG(seed, 14))
 	c := &Case{Seed: seed}
-	o := Options{Nodes: 2 + r.IntN(24), Wide: true, Halves: r.IntN(4) == 0, FewBits: seed%64 == 63}
+	o := Options{Nodes: 2 + r.IntN(24), Wide: true, Halves: r.IntN(4) == 0, FewBits: seed%64 == 63, Steps: seed%16 == 7}
 	kind := r.IntN(6)
 	tame, many := kind < 2, kind%2 == 0
 	switch d := r.IntN(4); {

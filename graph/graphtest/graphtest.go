@@ -4,6 +4,7 @@ package graphtest
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"fusec/graph"
 )
@@ -27,6 +28,8 @@ type Options struct {
 	FewBits bool
 	// Sizes are those of axes, equally likely; nil for mostly odd ones up to 7.
 	Sizes []int
+	// Steps lets recurrences appear.
+	Steps bool
 	// Draw is the kind of values of the constants of a Wide graph.
 	Draw Draw
 }
@@ -50,7 +53,7 @@ func Random(r *rand.Rand, o Options) *graph.Graph {
 func (g *generator) allowed() []func(*generator) {
 	var l []func(*generator)
 	for _, info := range graph.Ops() { // not the map: its order changes
-		if fewBits[info.Name] && !g.o.FewBits {
+		if fewBits[info.Name] && !g.o.FewBits || strings.HasPrefix(info.Name, "recurrence") && !g.o.Steps {
 			continue
 		}
 		if m := makers[info.Name]; m != nil && (g.o.Allow == nil || g.o.Allow(info.Name)) {

@@ -34,10 +34,12 @@ func init() {
 		"softmax":     func(g *generator) { x := g.ofRank(1, 5); g.op(graph.Softmax{Axis: g.axis(x)}, x) },
 		"log_softmax": func(g *generator) { x := g.ofRank(1, 5); g.op(graph.LogSoftmax{Axis: g.axis(x)}, x) },
 		"layer_norm":  makeLayerNorm, "rms_norm": makeRMSNorm, "batch_norm": makeBatchNorm, "group_norm": makeGroupNorm,
-		"rope":           makeRoPE,
-		"attention":      func(g *generator) { g.attention(true) },
-		"attention_grad": makeAttentionGrad,
-		"pool":           makePool, "pool_grad": makePoolGrad,
+		"rope":            makeRoPE,
+		"recurrence":      makeRecurrence,
+		"recurrence_grad": makeRecurrenceGrad,
+		"attention":       func(g *generator) { g.attention(true) },
+		"attention_grad":  makeAttentionGrad,
+		"pool":            makePool, "pool_grad": makePoolGrad,
 		"squared_norm": makeSquaredNorm,
 		"top_k":        makeTopK, "route": makeRoute, "moe": makeMoE, "moe_grad": makeMoEGrad,
 		"result":   makeBatchNorm, // whose further results it reads
@@ -475,6 +477,39 @@ func makeRoPE(g *generator) {
 		args = append(args, g.b.Const(divisors))
 	}
 	g.op(op, args...)
+}
+
+// recurrent makes the operands of a recurrence whose weights are those of a product of x.
+func (g *generator) recurrent() (graph.Recurrence, []*graph.Node) {
+	op := graph.Recurrence{Cell: graph.Cell(g.r.IntN(int(graph.GRUAfter) + 1)), Reverse: g.coin()}
+	if g.tame && op.Cell == graph.ReluCell {
+		op.Cell = graph.TanhCell
+	}
+	x := g.ofRank(3, 3)
+	d, s, h := x.Type.DType, x.Type.Shape, max(g.dim(), 1)
+	of := func(dims ...int) *graph.Node { return g.of(graph.TypeOf(d, dims...)) }
+	args := []*graph.Node{of(max(s.At(0), 1), s.At(1), op.Cell.Gates()*h), of(h, op.Cell.Gates()*h), of(s.At(1), h)}
+	switch op.Cell {
+	case graph.LSTM:
+		args = append(args, of(s.At(1), h))
+	case graph.GRUAfter:
+		args = append(args, of(h))
+	}
+	return op, args
+}
+
+func makeRecurrence(g *generator) {
+	op, args := g.recurrent()
+	g.op(op, args...)
+}
+
+func makeRecurrenceGrad(g *generator) {
+	op, args := g.recurrent()
+	x := args[0].Type.Shape
+	for range 2 * op.Cell.Results() {
+		args = append(args, g.of(graph.TypeOf(args[0].Type.DType, x.At(0), x.At(1), args[1].Type.Shape.At(0))))
+	}
+	g.op(graph.RecurrenceGrad(op), args...)
 }
 
 // paged makes the operands of an attention from q to keys of some heads in pages of a pool.

@@ -14,14 +14,20 @@ func init() {
 	with := func(a attr) []attr { return append([]attr{a}, attrs...) }
 	declare(
 		operator{name: "RNN", min: 3, max: 6, attrs: attrs, build: func(c *call) []*value {
-			return c.recurrence(cell{gates: 1, states: 1, activations: []string{"Tanh"}, step: stepRNN})
+			return c.recurrence(cell{gates: 1, states: 1, activations: []string{"Tanh"}, step: stepRNN,
+				whole: map[string]graph.Cell{"tanh": graph.TanhCell, "relu": graph.ReluCell}})
 		}},
 		operator{name: "GRU", min: 3, max: 6, attrs: with(intAttr("linear_before_reset", 0)), build: func(c *call) []*value {
-			return c.recurrence(cell{gates: 3, states: 1, activations: []string{"Sigmoid", "Tanh"}, step: stepGRU,
-				apart: c.flag("linear_before_reset")})
+			k := cell{gates: 3, states: 1, activations: []string{"Sigmoid", "Tanh"}, step: stepGRU,
+				whole: map[string]graph.Cell{"sigmoid tanh": graph.GRU}}
+			if c.flag("linear_before_reset") {
+				k.apart, k.whole = true, map[string]graph.Cell{"sigmoid tanh": graph.GRUAfter}
+			}
+			return c.recurrence(k)
 		}},
 		operator{name: "LSTM", min: 3, max: 8, attrs: with(intAttr("input_forget", 0)), build: func(c *call) []*value {
-			return c.recurrence(cell{gates: 4, states: 2, activations: []string{"Sigmoid", "Tanh", "Tanh"}, step: stepLSTM})
+			return c.recurrence(cell{gates: 4, states: 2, activations: []string{"Sigmoid", "Tanh", "Tanh"}, step: stepLSTM,
+				whole: map[string]graph.Cell{"sigmoid tanh tanh": graph.LSTM}})
 		}},
 	)
 }
@@ -29,8 +35,9 @@ func init() {
 // A cell is the kind of a recurrence.
 type cell struct {
 	gates, states int
-	activations   []string // the defaults
-	apart         bool     // the last gate's recurrent bias stays with the recurrent product
+	activations   []string              // the defaults
+	apart         bool                  // the last gate's recurrent bias stays with the recurrent product
+	whole         map[string]graph.Cell // by the activations: that of an operation that has all steps
 	// step computes the states after a step from the input's product with its bias, [N, gates·H], and the states before.
 	step func(r *direction, x *graph.Node, state []*graph.Node) []*graph.Node
 }
@@ -47,7 +54,8 @@ type direction struct {
 	clip      float64
 }
 
-// recurrence writes out the steps of a recurrence. The product of the input with its weights is one for all steps.
+// recurrence makes the product of the input with its weights, which is one for all steps, and of the steps one operation. It
+// writes out those of a cell that the operation does not have, and of sequences that end at different steps.
 func (c *call) recurrence(k cell) []*value {
 	x, w, r := c.node(0), c.node(1), c.node(2)
 	batchFirst := c.entry("layout") != nil && c.flag("layout")
@@ -72,7 +80,7 @@ func (c *call) recurrence(k cell) []*value {
 			c.refuse("lengths %v of %d sequences", lengths.Type, n)
 		}
 	}
-	activations := c.activations(k, dirs)
+	activations, names := c.activations(k, dirs)
 	var ys []*graph.Node
 	last := make([][]*graph.Node, k.states)
 	for d := range dirs {
@@ -108,7 +116,13 @@ func (c *call) recurrence(k cell) []*value {
 			}
 			return c.flip(t, 0)
 		}
-		all := c.plus(c.matmul(c.reshape(turn(x), steps*n, size), c.part(w, 0, d), false, true), bias)
+		whole, ok := k.whole[names[d]]
+		ok = ok && lengths == nil && dir.clip == 0 && dir.peepholes == nil && (k.states == 1 || !c.flag("input_forget")) && !x.Type.DType.Is16()
+		input := x
+		if !ok {
+			input = turn(x)
+		}
+		all := c.plus(c.matmul(c.reshape(input, steps*n, size), c.part(w, 0, d), false, true), bias)
 		all = c.reshape(all, steps, n, k.gates*h)
 		state := make([]*graph.Node, k.states)
 		for i := range state {
@@ -123,6 +137,14 @@ func (c *call) recurrence(k cell) []*value {
 				}
 				state[i] = c.part(first, 0, d)
 			}
+		}
+		if ok {
+			y, end := dir.whole(graph.Recurrence{Cell: whole, Reverse: reverse}, all, state)
+			ys = append(ys, y)
+			for i := range end {
+				last[i] = append(last[i], end[i])
+			}
+			continue
 		}
 		var y []*graph.Node
 		for t := range steps {
@@ -157,8 +179,34 @@ func (c *call) recurrence(k cell) []*value {
 	return several(results...)
 }
 
-// activations are the functions of each direction.
-func (c *call) activations(k cell, dirs int) [][]func(*graph.Node) *graph.Node {
+// whole makes all steps one operation. It returns the states after each step, [T, 1, N, H], and those after the last, [1, N, H].
+func (d *direction) whole(op graph.Recurrence, x *graph.Node, state []*graph.Node) (y *graph.Node, end []*graph.Node) {
+	c, steps, n := d.c, x.Type.Shape.At(0), x.Type.Shape.At(1)
+	args := append([]*graph.Node{x, c.transpose(d.r, 1, 0)}, state...)
+	if op.Cell == graph.GRUAfter {
+		bias := d.rBias
+		if bias == nil {
+			bias = c.filled(graph.TypeOf(x.Type.DType, d.hidden), 0)
+		}
+		args = append(args, bias)
+	}
+	y = c.add(op, args...)
+	results := []*graph.Node{y}
+	if len(state) > 1 {
+		results = append(results, c.add(graph.Result{Index: 1}, y))
+	}
+	at := steps - 1
+	if op.Reverse {
+		at = 0
+	}
+	for _, r := range results {
+		end = append(end, c.slice(r, 0, at, 1, 1))
+	}
+	return c.reshape(y, steps, 1, n, d.hidden), end
+}
+
+// activations are the functions of each direction, and their names in small letters.
+func (c *call) activations(k cell, dirs int) ([][]func(*graph.Node) *graph.Node, []string) {
 	names := c.strings("activations")
 	if len(names) == 0 {
 		names = slices.Repeat(k.activations, dirs)
@@ -176,7 +224,9 @@ func (c *call) activations(k cell, dirs int) [][]func(*graph.Node) *graph.Node {
 		return v
 	}
 	r := make([][]func(*graph.Node) *graph.Node, dirs)
+	all := make([]string, dirs)
 	for i, name := range names {
+		all[i/len(k.activations)] = strings.TrimSpace(all[i/len(k.activations)] + " " + strings.ToLower(name))
 		var f func(x *graph.Node) *graph.Node
 		plain := func(fn graph.UnaryFn) { f = func(x *graph.Node) *graph.Node { return c.unary(fn, x) } }
 		switch strings.ToLower(name) {
@@ -214,7 +264,7 @@ func (c *call) activations(k cell, dirs int) [][]func(*graph.Node) *graph.Node {
 		d := i / len(k.activations)
 		r[d] = append(r[d], f)
 	}
-	return r
+	return r, all
 }
 
 // apply is an activation, of what is clipped first if the node asks for that.

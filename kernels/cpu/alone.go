@@ -60,6 +60,8 @@ func init() {
 		"batch_norm": floats(newBatchNorm[float32], newBatchNorm[float64]), "group_norm": floats(newGroupNorm[float32], newGroupNorm[float64]),
 		"conv2d_filter_grad": floats(newFilterGrad[float32], newFilterGrad[float64]),
 		"rope":               floats(newRoPE[float32], newRoPE[float64]),
+		"recurrence":         floats(newRecurrence[float32], newRecurrence[float64]),
+		"recurrence_grad":    floats(newRecurrenceGrad[float32], newRecurrenceGrad[float64]),
 	}, graph.NotLaunched())
 	if err != nil {
 		panic(err)

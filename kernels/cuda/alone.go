@@ -20,6 +20,7 @@ func init() {
 	for _, name := range []string{"pack_weights", "matmul_panels"} {
 		refused[name] = "panels are the order of weights on the CPU"
 	}
+	refused["recurrence"], refused["recurrence_grad"] = "its steps are written out", "its steps are written out"
 	var err error
 	answers, err = graph.NewAnswers("CUDA", map[string]compileFunc{
 		"fusion": Compile,

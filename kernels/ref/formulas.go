@@ -132,6 +132,12 @@ func init() {
 			}
 			return []Value{rope(op, a[0], a[1].I[0], divisors)}, nil
 		}),
+		"recurrence": composite(func(op graph.Recurrence, a []Value, types []graph.Type) ([]Value, error) {
+			return recurrence(op, a, types), nil
+		}),
+		"recurrence_grad": func(op graph.Op, a []Value, _ []graph.Type, _ bool) ([]Value, error) { // finite differences check it
+			return Decomposed(op, a)
+		},
 		"squared_norm": composite(func(_ graph.SquaredNorm, a []Value, _ []graph.Type) ([]Value, error) {
 			return []Value{squaredNorm(a)}, nil
 		}),

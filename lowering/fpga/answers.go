@@ -33,6 +33,7 @@ func init() {
 		"its addresses are fixed when a program is compiled":   {"slice", "gather", "scatter_add", "update_slice"},
 		"it copies nothing that it does not compute":           {"concat", "pad", "unslice", "all_reduce"},
 		"it has no table of angles":                            {"rope"},
+		"it has no loop over steps":                            {"recurrence", "recurrence_grad"},
 	} {
 		for _, name := range names {
 			refused[name] = reason

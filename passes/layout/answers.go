@@ -57,7 +57,7 @@ func init() {
 		"its patches are rows":                                    {"im2col", "col2im"},
 		"it reads weights of any shape":                           {"squared_norm"},
 		"it is for weights":                                       {"quantize", "dequantize", "pack_weights", "matmul_panels"},
-		"it is no operation on images":                            {"attention", "attention_grad", "moe", "moe_grad"},
+		"it is no operation on images":                            {"attention", "attention_grad", "moe", "moe_grad", "recurrence", "recurrence_grad"},
 		"it follows the operation that it is of":                  {"result"},
 		"it computes what is not known here":                      {"fusion", "host"},
 		"it is a part of an image, of which others have the rest": {"reduce_scatter", "all_gather", "all_to_all", "part"},

@@ -101,6 +101,7 @@ func All(d graph.DType) []Case {
 	m.rope()
 	m.attentionGrad()
 	m.squaredNorm()
+	m.recurrences()
 	m.routing()
 	m.moe()
 	m.quantised()

@@ -1,0 +1,229 @@
+package cpu
+
+import (
+	"fusec/graph"
+	"fusec/kernels/cpu/gemm"
+)
+
+// A recurrence computes the steps of a recurrent layer one after the other: the product of the state with its weights,
+// which are packed once for all steps, and then the gates, sequence by sequence.
+type recurrence[T float] struct {
+	env     *Env
+	op      graph.Recurrence
+	args    []Operand
+	results []Operand
+	steps   int
+	n, h    int // sequences, elements of a state
+	columns int // of all gates
+	per     int // sequences of an item
+	gates   gates[T]
+
+	// The products of the state with the weights of gates from column first on. Those of a GRU's candidate follow the others.
+	products []*stateProduct[T]
+	a        []T // [N, columns], what the products give
+	reset    []T // [N, H], the states that a GRU's candidate multiplies
+	cold     bool
+
+	x, y, c, bias  []T // of the step
+	before, memory []T // its states
+	second         bool
+}
+
+// A stateProduct is a product with columns of the weights.
+type stateProduct[T float] struct {
+	cfg    gemm.Config[T]
+	plan   *gemm.Plan[T]
+	packed *gemm.Prepacked[T]
+	first  int
+}
+
+// newStateProduct is the product of a configuration, whose second operand starts at column first of the weights.
+func newStateProduct[T float](cfg gemm.Config[T], first int, env *Env) (*stateProduct[T], error) {
+	cfg.Batch = 1
+	p := &stateProduct[T]{first: first, cfg: cfg}
+	var err error
+	p.plan, err = gemm.New(cfg, env.Pool, env.gemm)
+	return p, err
+}
+
+// pack packs the weights.
+func (p *stateProduct[T]) pack(r []T, env *Env) (err error) {
+	if p.cfg.M < 2 {
+		return nil // few rows are multiplied by the weights as they lie
+	}
+	if p.packed != nil {
+		return p.packed.Update(r[p.first:])
+	}
+	if p.packed, err = gemm.Prepack(p.cfg.K, p.cfg.N, p.cfg.B, r[p.first:], env.Pool); err != nil {
+		return err
+	}
+	p.cfg.Prepacked = p.packed
+	p.plan, err = gemm.New(p.cfg, env.Pool, env.gemm)
+	return err
+}
+
+func (p *stateProduct[T]) run(x, r, y []T) error { return p.plan.Run(x, r[p.first:], y, nil) }
+
+func (p *stateProduct[T]) bytes() int64 {
+	if p.packed == nil {
+		return 0
+	}
+	return int64(p.packed.Bytes())
+}
+
+// recurrentSizes are the steps, sequences, columns and elements of a state.
+func recurrentSizes(args []Operand) (steps, n, columns, h int) {
+	x := args[0].Layout.Shape
+	return x.At(0), x.At(1), x.At(2), args[1].Layout.Shape.At(0)
+}
+
+func newRecurrence[T float](op graph.Recurrence, args, results []Operand, env *Env) (Kernel, error) {
+	k := &recurrence[T]{env: env, op: op, args: args, results: results, cold: true, gates: gatesOf[T]()}
+	k.steps, k.n, k.columns, k.h = recurrentSizes(args)
+	k.per = max(grain/8/k.columns, 1)
+	k.a = gemm.Aligned[T](k.n * k.columns)
+	cuts := []int{0, k.columns}
+	if op.Cell == graph.GRU {
+		k.reset = gemm.Aligned[T](k.n * k.h)
+		cuts = []int{0, 2 * k.h, k.columns}
+	}
+	for i := range cuts[1:] {
+		p, err := newStateProduct(gemm.Config[T]{M: k.n, N: cuts[i+1] - cuts[i], K: k.h,
+			A: gemm.RowMajor(k.h), B: gemm.RowMajor(k.columns), C: gemm.RowMajor(k.columns)}, cuts[i], env)
+		if err != nil {
+			return nil, err
+		}
+		k.products = append(k.products, p)
+	}
+	return k, nil
+}
+
+// thaw is called when a frozen operand has changed.
+func (k *recurrence[T]) thaw() { k.cold = true }
+
+func (k *recurrence[T]) bytes() int64 {
+	b := int64(len(k.a)+len(k.reset)) * int64(dtypeOf[T]().Size())
+	for _, p := range k.products {
+		b += p.bytes()
+	}
+	return b
+}
+
+// Run implements [Kernel].
+func (k *recurrence[T]) Run(args, results []Memory) error {
+	if k.n == 0 {
+		return nil
+	}
+	in := numbersOf[T](args, k.args)
+	x, r, state := in[0], in[1], in[2]
+	if k.cold || !k.args[1].Frozen {
+		for _, p := range k.products {
+			if err := p.pack(r, k.env); err != nil {
+				return err
+			}
+		}
+		k.cold = false
+	}
+	y := numbers[T](results[0], k.results[0])
+	var c []T
+	switch k.op.Cell {
+	case graph.LSTM:
+		k.memory, c = in[3], numbers[T](results[1], k.results[1])
+	case graph.GRUAfter:
+		k.bias = in[3]
+	}
+	k.before = state
+	for i := range k.steps {
+		t := i
+		if k.op.Reverse {
+			t = k.steps - 1 - i
+		}
+		k.x, k.y = x[t*k.n*k.columns:][:k.n*k.columns], y[t*k.n*k.h:][:k.n*k.h]
+		if c != nil {
+			k.c = c[t*k.n*k.h:][:k.n*k.h]
+		}
+		operand := k.before
+		for j, p := range k.products {
+			if err := p.run(operand, r, k.a[p.first:]); err != nil {
+				return err
+			}
+			k.second = j > 0
+			k.env.Pool.Run(chunks(k.n, k.per), k)
+			operand = k.reset
+		}
+		k.before, k.memory = k.y, k.c
+	}
+	k.x, k.y, k.c, k.bias, k.before, k.memory = nil, nil, nil, nil, nil, nil
+	return nil
+}
+
+// numbersOf is the numbers of up to four operands.
+func numbersOf[T float](args []Memory, operands []Operand) (r [4][]T) {
+	for i := range min(len(args), 4) {
+		r[i] = numbers[T](args[i], operands[i])
+	}
+	return r
+}
+
+// Do computes the gates of one item's sequences; see pool.Task.
+func (k *recurrence[T]) Do(_, item int) {
+	h, g := k.h, &k.gates
+	for row := item * k.per; row < min((item+1)*k.per, k.n); row++ {
+		a, x := k.a[row*k.columns:][:k.columns], k.x[row*k.columns:][:k.columns]
+		y, before := k.y[row*h:][:h], k.before[row*h:][:h]
+		switch k.op.Cell {
+		case graph.TanhCell:
+			g.add(y, a, x)
+			g.tanh(y, y)
+		case graph.ReluCell:
+			g.add(y, a, x)
+			g.relu(y, y)
+		case graph.LSTM:
+			c := k.c[row*h:][:h]
+			g.add(a, a, x)
+			g.sigmoid(a[:3*h], a[:3*h])
+			g.tanh(a[3*h:], a[3*h:])
+			g.mul(c, a[2*h:3*h], k.memory[row*h:][:h])
+			g.fma(c, a[:h], a[3*h:], c)
+			g.tanh(y, c)
+			g.mul(y, y, a[h:2*h])
+		case graph.GRU:
+			if !k.second {
+				g.add(a[:2*h], a[:2*h], x[:2*h])
+				g.sigmoid(a[:2*h], a[:2*h])
+				g.mul(k.reset[row*h:][:h], a[h:2*h], before)
+				continue
+			}
+			u := a[2*h:]
+			g.add(u, u, x[2*h:])
+			g.mix(y, a[:h], u, before)
+		case graph.GRUAfter:
+			g.add(a[:2*h], a[:2*h], x[:2*h])
+			g.sigmoid(a[:2*h], a[:2*h])
+			u := a[2*h:]
+			g.add(u, u, k.bias)
+			g.fma(u, u, a[h:2*h], x[2*h:])
+			g.mix(y, a[:h], u, before)
+		}
+	}
+}
+
+// gates are the functions that cells are made of.
+type gates[T float] struct {
+	add, sub, mul       func(dst, a, b []T)
+	fma                 func(dst, a, b, c []T) // a·b + c
+	sigmoid, tanh, relu func(dst, x []T)
+}
+
+func gatesOf[T float]() gates[T] {
+	code := opcodes[T]()
+	return gates[T]{add: code.BinaryVV(graph.Add), sub: code.BinaryVV(graph.Sub), mul: code.BinaryVV(graph.Mul), fma: code.FMAVVV(),
+		sigmoid: code.Unary(graph.Sigmoid), tanh: code.Unary(graph.Tanh), relu: code.Unary(graph.Relu)}
+}
+
+// mix is tanh(u) + z⊙(h − tanh(u)), which is (1−z)⊙tanh(u) + z⊙h. It changes u.
+func (g *gates[T]) mix(y, z, u, h []T) {
+	g.tanh(u, u)
+	g.sub(y, h, u)
+	g.fma(y, y, z, u)
+}
