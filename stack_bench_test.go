@@ -50,7 +50,7 @@ func BenchmarkStacked(b *testing.B) {
 			g := recurrent(b, dims[0], dims[1])
 			in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
 			var programs [2]*Program
-			for i, opts := range [][]CompileOption{{WithoutPass("stack-weights")}, nil} {
+			for i, opts := range [][]CompileOption{{WithoutPass("fuse-recurrence"), WithoutPass("stack-weights")}, {WithoutPass("fuse-recurrence")}} {
 				p, err := Compile(g, opts...)
 				if err != nil {
 					b.Fatal(err)
