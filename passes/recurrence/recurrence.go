@@ -40,19 +40,21 @@ type step struct {
 	follows        bool // another step
 }
 
-// A gate is the sum of the state before, times weights, and of other terms.
+// A gate is the sum of the state before, times weights, and of other terms: columns from first on of one that may hold those
+// of other gates, too.
 type gate struct {
 	product
 	terms []*graph.Node // the others
+	first int
 }
 
-// A product is one of a state with weights [H, H], state·weights or, turned, weights·state with a state that is a column.
+// A product is one of a state with weights [H, C], state·weights or, turned, weights·state with a state that is a column.
 type product struct {
 	state, weights *graph.Node
 	turned         bool
 }
 
-// productOf sees n as a product of a value of its own type with a square matrix, and gives the nodes between.
+// productOf sees n as a product of a state of H elements in each row with a matrix, and gives the nodes between.
 func productOf(n *graph.Node) (p product, inner []*graph.Node, ok bool) {
 	inner = []*graph.Node{n}
 	m := n
@@ -61,16 +63,14 @@ func productOf(n *graph.Node) (p product, inner []*graph.Node, ok bool) {
 		inner = append(inner, m)
 	}
 	op, ok := m.Op.(graph.MatMul)
-	if !ok || op.TransA || m.Type.Shape.Rank() != 2 {
+	if !ok || op.TransA || m.Args[1].Type.Shape.Rank() > 2 && m == n {
 		return p, nil, false
 	}
 	x, y := m.Args[0], m.Args[1]
-	h := n.Type.Shape.At(n.Type.Shape.Rank() - 1)
-	if m == n && x.Type == n.Type && y.Type.Shape == graph.ShapeOf(h, h) {
+	if m == n && (m.Type.Shape.Rank() > 2 || m.Type.Shape.At(1) > 1) {
 		return product{x, y, op.TransB}, inner, true
 	}
-	h = n.Type.Shape.Elems()
-	if op.TransB || m.Type.Shape != graph.ShapeOf(h, 1) || x.Type.Shape != graph.ShapeOf(h, h) {
+	if op.TransB || m.Type.Shape.Rank() != 2 || m.Type.Shape.At(1) != 1 || n.Type.Shape.Elems() != m.Type.Shape.Elems() {
 		return p, nil, false
 	}
 	if m != n { // the vector as a column
@@ -79,7 +79,38 @@ func productOf(n *graph.Node) (p product, inner []*graph.Node, ok bool) {
 		}
 		y = y.Args[0]
 	}
-	return product{y, x, true}, inner, y.Type == n.Type
+	return product{y, x, true}, inner, true
+}
+
+// A part is columns of a value, from first on.
+type part struct {
+	of    *graph.Node
+	first int
+	inner []*graph.Node // the nodes that take them
+}
+
+// columnsOf follows slices of the last axis.
+func (p part) columnsOf() part {
+	for {
+		op, ok := p.of.Op.(graph.Slice)
+		if !ok || op.Axis != p.of.Type.Shape.Rank()-1 || op.Step != 1 {
+			return p
+		}
+		start, ok := op.ConstStart(p.of)
+		if !ok {
+			return p
+		}
+		p = part{p.of.Args[0], p.first + start, append(slices.Clip(p.inner), p.of)}
+	}
+}
+
+// active sees n as columns of f of a value, and gives the columns of that value.
+func active(n *graph.Node, f graph.UnaryFn) (part, bool) {
+	p := part{of: n}.columnsOf()
+	if !is(p.of, f) {
+		return p, false
+	}
+	return part{p.of.Args[0], p.first, append(slices.Clip(p.inner), p.of)}.columnsOf(), true
 }
 
 // Run is the pass.
@@ -130,7 +161,7 @@ func (p *step) leads(s *step) bool {
 	}
 	for i := range p.gates {
 		p, s := p.gates[i], s.gates[i]
-		if p.weights != s.weights || p.turned != s.turned {
+		if p.weights != s.weights || p.turned != s.turned || p.first != s.first || len(p.terms) != len(s.terms) {
 			return false
 		}
 	}
@@ -146,7 +177,7 @@ type finder struct {
 
 // steps are the ways to see n as the state after a step.
 func (f *finder) steps(n *graph.Node) []*step {
-	if !n.Type.DType.IsFloat() || n.Type.Shape.Rank() == 0 || n.Type.Shape.Rank() > 2 || n.Type.Shape.Elems() == 0 {
+	if !n.Type.DType.IsFloat() || n.Type.Shape.Rank() == 0 || n.Type.Shape.Rank() > 3 || n.Type.Shape.Elems() == 0 {
 		return nil
 	}
 	switch op := n.Op.(type) {
@@ -171,7 +202,7 @@ func (f *finder) steps(n *graph.Node) []*step {
 // plain finds f(x + h·r).
 func (f *finder) plain(cell graph.Cell, n *graph.Node) []*step {
 	var found []*step
-	for _, g := range f.sums(n.Args[0]) {
+	for _, g := range f.sums(part{of: n.Args[0]}, n) {
 		s := &step{cell: cell, h: n, before: g.state, gates: []gate{g.gate}, inner: g.inner}
 		found = f.consider(found, s)
 	}
@@ -182,26 +213,26 @@ func (f *finder) plain(cell graph.Cell, n *graph.Node) []*step {
 func (f *finder) lstm(n *graph.Node) []*step {
 	var found []*step
 	for side := range 2 {
-		out, tanh := n.Args[side], n.Args[1-side]
-		if !is(out, graph.Sigmoid) || !is(tanh, graph.Tanh) || !isBinary(tanh.Args[0], graph.Add) {
+		out, ok := active(n.Args[side], graph.Sigmoid)
+		tanh := n.Args[1-side]
+		if !ok || !is(tanh, graph.Tanh) || !isBinary(tanh.Args[0], graph.Add) {
 			continue
 		}
 		c := tanh.Args[0]
-		for k := range 4 {
-			forgotten, added := c.Args[k/2], c.Args[1-k/2]
+		for k := range 8 {
+			forgotten, added := c.Args[k&1], c.Args[1-k&1]
 			if !isBinary(forgotten, graph.Mul) || !isBinary(added, graph.Mul) {
 				continue
 			}
-			forget, memory := forgotten.Args[k%2], forgotten.Args[1-k%2]
-			in, u := added.Args[0], added.Args[1]
-			if is(in, graph.Tanh) {
-				in, u = u, in
-			}
-			if !is(forget, graph.Sigmoid) || !is(in, graph.Sigmoid) || !is(u, graph.Tanh) {
+			forget, isForget := active(forgotten.Args[k>>1&1], graph.Sigmoid)
+			memory := forgotten.Args[1-k>>1&1]
+			in, isIn := active(added.Args[k>>2], graph.Sigmoid)
+			u, isU := active(added.Args[1-k>>2], graph.Tanh)
+			if !isForget || !isIn || !isU {
 				continue
 			}
-			inner := []*graph.Node{out, tanh, forgotten, added, forget, in, u}
-			for _, gates := range f.common(in.Args[0], out.Args[0], forget.Args[0], u.Args[0]) {
+			inner := []*graph.Node{tanh, forgotten, added}
+			for _, gates := range f.common(n, in, out, forget, u) {
 				s := &step{cell: graph.LSTM, h: n, c: c, memory: memory, before: gates[0].state, inner: slices.Clone(inner)}
 				for _, g := range gates {
 					s.gates, s.inner = append(s.gates, g.gate), append(s.inner, g.inner...)
@@ -224,11 +255,12 @@ func (f *finder) gru(n *graph.Node) []*step {
 		z, before := kept.Args[k>>1&1], kept.Args[1-k>>1&1]
 		rest, u := taken.Args[k>>2], taken.Args[1-k>>2]
 		more := complement(rest, z)
-		if more == nil || !is(z, graph.Sigmoid) || !is(u, graph.Tanh) {
+		open, ok := active(z, graph.Sigmoid)
+		if more == nil || !ok || !is(u, graph.Tanh) {
 			continue
 		}
-		inner := append([]*graph.Node{kept, taken, z, u}, more...)
-		for _, zg := range f.sums(z.Args[0]) {
+		inner := append([]*graph.Node{kept, taken, u}, more...)
+		for _, zg := range f.sums(open, n) {
 			if zg.state != before {
 				continue
 			}
@@ -246,18 +278,19 @@ func (f *finder) gru(n *graph.Node) []*step {
 // candidates finds the gates s and u of a GRU in u, either way.
 func (f *finder) candidates(u, before *graph.Node) []*step {
 	var found []*step
-	add := func(cell graph.Cell, s *graph.Node, ug gate, bias *graph.Node, inner ...*graph.Node) {
-		for _, sg := range f.sums(s.Args[0]) {
+	add := func(cell graph.Cell, s part, ug gate, bias *graph.Node, inner ...*graph.Node) {
+		for _, sg := range f.sums(s, u) {
 			if sg.state == before {
 				found = append(found, &step{cell: cell, gates: []gate{sg.gate, ug}, bias: bias, inner: slices.Concat(inner, sg.inner)})
 			}
 		}
 	}
-	for _, g := range f.sums(u) { // … + (s⊙h)·r
+	whole := part{of: u}.columnsOf()
+	for _, g := range f.sums(whole, u) { // … + (s⊙h)·r
 		if reset := g.state; isBinary(reset, graph.Mul) {
 			for side := range 2 {
-				if s := reset.Args[side]; reset.Args[1-side] == before && is(s, graph.Sigmoid) {
-					add(graph.GRU, s, g.gate, nil, append(g.inner, reset, s)...)
+				if s, ok := active(reset.Args[side], graph.Sigmoid); ok && reset.Args[1-side] == before {
+					add(graph.GRU, s, g.gate, nil, append(g.inner, reset)...)
 				}
 			}
 		}
@@ -268,17 +301,17 @@ func (f *finder) candidates(u, before *graph.Node) []*step {
 			continue
 		}
 		for side := range 2 {
-			s := t.Args[side]
-			if !is(s, graph.Sigmoid) {
+			s, ok := active(t.Args[side], graph.Sigmoid)
+			if !ok {
 				continue
 			}
-			for _, g := range f.sums(t.Args[1-side]) {
-				bias := biasOf(g.terms, g.weights.Type.Shape.At(0))
+			for _, g := range f.sums(part{of: t.Args[1-side]}, u) {
+				bias := biasOf(g.terms, before.Type.Shape.At(before.Type.Shape.Rank()-1))
 				if g.state != before || bias == nil {
 					continue
 				}
-				ug := gate{g.product, slices.Delete(slices.Clone(terms), i, i+1)}
-				add(graph.GRUAfter, s, ug, bias, slices.Concat(inner, g.inner, []*graph.Node{t, s})...)
+				ug := gate{product: g.product, terms: slices.Delete(slices.Clone(terms), i, i+1)}
+				add(graph.GRUAfter, s, ug, bias, slices.Concat(inner, g.inner, []*graph.Node{t})...)
 			}
 		}
 	}
@@ -344,33 +377,54 @@ type sum struct {
 	inner []*graph.Node
 }
 
-// sums are the ways to see n as a gate: each product of a state with a square matrix may be that of the state before.
-func (f *finder) sums(n *graph.Node) []sum {
-	terms, inner := termsOf(n)
+// sums are the ways to see columns as a gate of a state like h: each product of such a state may be that of the state before.
+func (f *finder) sums(p part, h *graph.Node) []sum {
+	terms, inner := termsOf(p.of)
+	size := rowOf(h)
 	var r []sum
 	for i, t := range terms {
-		if p, own, ok := productOf(t); ok {
-			rest := slices.Delete(slices.Clone(terms), i, i+1)
-			r = append(r, sum{gate{p, rest}, append(slices.Clone(inner), own...)})
+		m, own, ok := productOf(t)
+		if !ok || m.state.Type != h.Type {
+			continue
 		}
+		w := m.weights.Type.Shape
+		if from, to := w.At(0), w.At(1); m.turned {
+			from, to = to, from
+			if from != size || to < p.first+size {
+				continue
+			}
+		} else if from != size || to < p.first+size {
+			continue
+		}
+		rest := slices.Delete(slices.Clone(terms), i, i+1)
+		r = append(r, sum{gate{m, rest, p.first}, slices.Concat(p.inner, inner, own)})
 	}
 	return r
 }
 
-// common are the ways to see nodes as gates of one state.
-func (f *finder) common(nodes ...*graph.Node) [][]sum {
+// rowOf is how many elements of a state belong to one sequence: all of a vector or a column.
+func rowOf(h *graph.Node) int {
+	s := h.Type.Shape
+	if s.Rank() == 2 && s.At(1) == 1 {
+		return s.At(0)
+	}
+	return s.At(s.Rank() - 1)
+}
+
+// common are the ways to see columns as gates of one state like h.
+func (f *finder) common(h *graph.Node, parts ...part) [][]sum {
 	var found [][]sum
-	for _, first := range f.sums(nodes[0]) {
+	for _, first := range f.sums(parts[0], h) {
 		gates := []sum{first}
-		for _, n := range nodes[1:] {
-			all := f.sums(n)
+		for _, p := range parts[1:] {
+			all := f.sums(p, h)
 			i := slices.IndexFunc(all, func(s sum) bool { return s.state == first.state })
 			if i < 0 {
 				break
 			}
 			gates = append(gates, all[i])
 		}
-		if len(gates) == len(nodes) {
+		if len(gates) == len(parts) {
 			found = append(found, gates)
 		}
 	}
@@ -432,7 +486,7 @@ func (f *finder) layer(steps []*step, with map[*graph.Node]*graph.Node) error {
 			}
 		}
 	}
-	h := first.gates[0].weights.Type.Shape.At(0)
+	h := rowOf(first.h)
 	n := first.h.Type.Shape.Elems() / h
 	var covered []*graph.Node
 	for _, s := range steps {
@@ -441,24 +495,28 @@ func (f *finder) layer(steps []*step, with map[*graph.Node]*graph.Node) error {
 	b := graph.Extend(f.Graph).From(covered...)
 	st := stacker{b, with}
 	var xs, weights []*graph.Node
+	var all *graph.Node // of the gate before, [T, N, C]
 	for i, g := range first.gates {
-		var x *graph.Node
-		for k := range g.terms {
-			each := make([]*graph.Node, len(steps))
-			for t, s := range steps {
-				each[t] = s.gates[i].terms[k]
-			}
-			if y := st.stack(each, maxDepth); x == nil {
-				x = y
-			} else {
-				x = b.Binary(graph.Add, x, y)
+		if i == 0 || !slices.Equal(g.terms, first.gates[i-1].terms) {
+			all = nil
+			for k, term := range g.terms {
+				each := make([]*graph.Node, len(steps))
+				for t, s := range steps {
+					each[t] = s.gates[i].terms[k]
+				}
+				y := b.Reshape(st.stack(each, maxDepth), len(steps), n, term.Type.Shape.Elems()/n)
+				if all == nil {
+					all = y
+				} else {
+					all = b.Binary(graph.Add, all, y)
+				}
 			}
 		}
 		r := g.weights
 		if g.turned {
 			r = b.Transpose(r, 1, 0)
 		}
-		xs, weights = append(xs, b.Reshape(x, len(steps), n, h)), append(weights, r)
+		xs, weights = append(xs, b.Slice(all, 2, g.first, h, 1)), append(weights, b.Slice(r, 1, g.first, h, 1))
 	}
 	joined := func(axis int, nodes []*graph.Node) *graph.Node {
 		if len(nodes) == 1 {

@@ -141,6 +141,47 @@ func TestCells(t *testing.T) {
 	}
 }
 
+// TestJoined takes gates that are columns of one product, before or after their activations, and states of three axes.
+func TestJoined(t *testing.T) {
+	const n, h, steps = 2, 3, 4
+	for name, c := range map[string]struct {
+		dims    []int // of a state
+		through bool  // one sigmoid for the gates that have it
+	}{
+		"gate by gate":      {[]int{n, h}, false},
+		"together":          {[]int{n, h}, true},
+		"three axes":        {[]int{1, n, h}, false},
+		"one, in three":     {[]int{1, 1, h}, true},
+		"a single sequence": {[]int{1, h}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := graphtest.Built(t, func(b *graph.Builder) {
+				last := len(c.dims) - 1
+				wx, wh, bias := b.Param("wx", f64(5, 4*h)), b.Param("wh", f64(h, 4*h)), b.Param("b", f64(4*h))
+				y, m := b.Input("h0", f64(c.dims...)), b.Input("c0", f64(c.dims...))
+				for i := range steps {
+					x := b.MatMul(b.Input(fmt.Sprint("x", i), f64(append(c.dims[:last:last], 5)...)), wx, false, false)
+					z := b.Binary(graph.Add, x, b.MatMul(y, wh, false, false))
+					z = b.Binary(graph.Add, z, b.Broadcast(bias, z.Type.Shape))
+					of := func(f graph.UnaryFn, i int) *graph.Node {
+						if c.through && f == graph.Sigmoid {
+							return b.Slice(b.Unary(f, b.Slice(z, last, 0, 3*h, 1)), last, i*h, h, 1)
+						}
+						return b.Unary(f, b.Slice(z, last, i*h, h, 1))
+					}
+					m = b.Binary(graph.Add, b.Binary(graph.Mul, of(graph.Sigmoid, 1), m), b.Binary(graph.Mul, of(graph.Sigmoid, 0), of(graph.Tanh, 3)))
+					y = b.Binary(graph.Mul, b.Unary(graph.Tanh, m), of(graph.Sigmoid, 2))
+				}
+				b.Output("y", y)
+				b.Output("c", m)
+			})
+			if got, want := fmt.Sprint(recurrences(t, g)), fmt.Sprintf("[lstm[4,%d,3]]", g.Outputs[0].Node.Type.Shape.Elems()/h); got != want {
+				t.Errorf("made %s, want %s", got, want)
+			}
+		})
+	}
+}
+
 // TestVectors takes states that are vectors, which are multiplied by weights from the left, and columns.
 func TestVectors(t *testing.T) {
 	for name, dims := range map[string][]int{"vectors": {4}, "columns": {4, 1}} {
