@@ -76,6 +76,7 @@ func init() {
 	refused := map[string]string{
 		"fusion": "it comes before fusions", "result": "it follows its operand",
 		"squared_norm": "its operands are split each in its own way",
+		"recurrence":   "its steps follow from one another", "recurrence_grad": "its steps follow from one another",
 		"quantize":     "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
 		"pack_weights": "its panels are those of whole values", "matmul_panels": "its panels are those of whole values",
 		"host": "its code computes whole values", "random": "its numbers are those of whole values", "const": "it has no operands",
