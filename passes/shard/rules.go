@@ -77,7 +77,7 @@ func init() {
 		"fusion": "it comes before fusions", "result": "it follows its operand",
 		"squared_norm": "its operands are split each in its own way",
 		"recurrence":   "its steps follow from one another", "recurrence_grad": "its steps follow from one another",
-		"quantize":     "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
+		"quantize": "its blocks are those of whole values", "dequantize": "its blocks are those of whole values",
 		"pack_weights": "its panels are those of whole values", "matmul_panels": "its panels are those of whole values",
 		"host": "its code computes whole values", "random": "its numbers are those of whole values", "const": "it has no operands",
 		"input": "its sharding is stated", "param": "its sharding is stated", "state": "its sharding is stated",
