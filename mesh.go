@@ -213,9 +213,12 @@ func (p *Program) Whole(name string) (*graph.Tensor, error) {
 
 // abort tells the other participants of an error of this one, unless it came from them.
 func (p *Program) abort(err error) {
+	if err == nil || p.cfg.group == nil {
+		return
+	}
 	var lost *group.LostError
-	if g := p.cfg.group; g != nil && err != nil && !errors.As(err, &lost) {
-		g.Abort(err)
+	if !errors.As(err, &lost) {
+		p.cfg.group.Abort(err)
 	}
 }
 

@@ -424,27 +424,12 @@ func (e *executable) Start() error { return e.Run() }
 
 // runAll executes the launches from one to another. What they have written in place is undone if one fails.
 func (e *executable) runAll(from, to int) error {
-	var others beside
-	fail := func(next, i int, err error) error {
-		others.end()
-		e.failed = true
-		for j := next - 1; j >= from; j-- { // the last first
-			kernels.Undo(e.launches[j].kernel)
-		}
-		return &lowering.LaunchError{Launch: i, Node: e.p.Launches[i].Node, Err: err}
+	if e.joins != nil && e.watch == nil && !e.profile {
+		return e.runBeside(from, to)
 	}
 	for i := from; i < to; i++ {
-		if len(others.until) > 0 {
-			if at, err := others.wait(i); err != nil {
-				return fail(i, at, err)
-			}
-		}
-		if e.joins != nil && (e.joins[i] > i+1 || e.joins[i] > 0 && len(others.until) > 0) && e.watch == nil && !e.profile {
-			e.startBeside(&others, i)
-			continue
-		}
 		if err := e.run(i); err != nil {
-			return fail(i, i, err)
+			return e.undo(from, i, i, err)
 		}
 		if e.watch != nil {
 			if err := e.watch(&e.p.Launches[i], e.value); err != nil {
@@ -452,10 +437,16 @@ func (e *executable) runAll(from, to int) error {
 			}
 		}
 	}
-	if at, err := others.end(); err != nil {
-		return fail(to, at, err)
-	}
 	return nil
+}
+
+// undo takes back what the launches from one to another have written in place, the last first, after the error of a launch.
+func (e *executable) undo(from, to, failed int, err error) error {
+	e.failed = true
+	for j := to - 1; j >= from; j-- {
+		kernels.Undo(e.launches[j].kernel)
+	}
+	return &lowering.LaunchError{Launch: failed, Node: e.p.Launches[failed].Node, Err: err}
 }
 
 // run executes one launch. A panic in it becomes an error.

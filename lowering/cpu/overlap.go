@@ -55,6 +55,29 @@ func anyOverlap(a, b []kernels.Memory) bool {
 	return false
 }
 
+// runBeside executes the launches from one to another, and collective operations beside those that follow them.
+func (e *executable) runBeside(from, to int) error {
+	var others beside
+	for i := from; i < to; i++ {
+		if at, err := others.wait(i); err != nil {
+			others.end()
+			return e.undo(from, i, at, err)
+		}
+		if e.joins[i] > i+1 || e.joins[i] > 0 && len(others.until) > 0 {
+			e.startBeside(&others, i)
+			continue
+		}
+		if err := e.run(i); err != nil {
+			others.end()
+			return e.undo(from, i, i, err)
+		}
+	}
+	if at, err := others.end(); err != nil {
+		return e.undo(from, to, at, err)
+	}
+	return nil
+}
+
 // beside is the collective operations under way in a run.
 type beside struct {
 	todo  chan int

@@ -126,7 +126,7 @@ func TestLockSections(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "check", path, "--arch", "sm_80"), cli.ExitUsage, "--arch sm_80 is for --target cuda")
 	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--target", "cpu", "--overlay", "sim8"), cli.ExitUsage, "--overlay sim8 is for --target fpga")
 	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--target", "cpu,gpu"), cli.ExitUsage, "gpu")
-	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--precision", "bf16"), cli.ExitFailure, "precision bf16")
+	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--precision", "tf32"), cli.ExitFailure, "precision tf32")
 }
 
 // The models of the repository keep their fusions.
