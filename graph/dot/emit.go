@@ -13,16 +13,24 @@ import (
 // family is the font family of the pictures. Every Graphviz knows its metrics.
 const family = "Helvetica"
 
-// slowLayout is the number of nodes from which on Graphviz is to take less care.
-const slowLayout = 100
+// slowLayout is the number of nodes from which on Graphviz is to take less care, and tallLayout the number from which on rows
+// stand closer together, so that pictures of long chains stay within 4,000 points.
+const (
+	slowLayout = 100
+	tallLayout = 40
+)
 
 // emit writes the scene in the DOT language.
 func (s *scene) emit(w io.Writer) error {
+	gap := "0.32"
+	if len(s.nodes) > tallLayout {
+		gap = "0.22"
+	}
 	g := gv.NewGraph(gv.Directed)
 	g.ID("G")
 	g.Attr("label", gv.HTML(s.header()))
 	g.Attrs("labelloc", "t", "fontname", family, "fontcolor", ink, "bgcolor", paper, "rankdir", "TB", "nodesep", "0.3",
-		"ranksep", "0.32", "pad", "0.2", "compound", true, "tooltip", s.heading)
+		"ranksep", gap, "pad", "0.2", "compound", true, "tooltip", s.heading)
 	s.titles()
 	s.mainEdges()
 	if k := len(s.nodes); k > slowLayout {
