@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -119,8 +118,11 @@ func TestKilled(t *testing.T) {
 		lines := bufio.NewScanner(out)
 		for n := 0; n < 5 && lines.Scan(); n++ {
 		}
-		victim := child(t, c.Process.Pid)
-		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+		victim, err := os.FindProcess(child(t, c.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := victim.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
