@@ -551,50 +551,44 @@ func moe(n *graph.Node) *rule {
 	return r
 }
 
-// conv2D ties images, and in one group the channels, which it sums over, and the filters.
+// A place is an axis of operand 0 or 1, or of the result, which counts as value 2.
+type place struct{ value, axis int }
+
+// convolution ties the places of images, and in one group those of the two kinds of channels.
+func convolution(n *graph.Node, l graph.ImageLayout, groups int, ties [3][2]place) *rule {
+	r := newRule(n)
+	if l != graph.NCHW {
+		return r
+	}
+	values := [][]int{r.args[0], r.args[1], r.results[0]}
+	for i, tie := range ties {
+		if i > 0 && groups > 1 {
+			break
+		}
+		f := r.factor()
+		for _, p := range tie {
+			values[p.value][p.axis] = f
+		}
+	}
+	return r
+}
+
+// conv2D sums over the channels of images.
 func conv2D(n *graph.Node) *rule {
-	op, r := n.Op.(graph.Conv2D), newRule(n)
-	if op.Layout != graph.NCHW {
-		return r
-	}
-	image := r.factor()
-	r.args[0][0], r.results[0][0] = image, image
-	if op.Groups == 1 {
-		in, out := r.factor(), r.factor()
-		r.args[0][1], r.args[1][1] = in, in
-		r.args[1][0], r.results[0][1] = out, out
-	}
-	return r
+	op := n.Op.(graph.Conv2D)
+	return convolution(n, op.Layout, op.Groups, [3][2]place{{{0, 0}, {2, 0}}, {{0, 1}, {1, 1}}, {{1, 0}, {2, 1}}})
 }
 
+// conv2DTranspose sums over the filters.
 func conv2DTranspose(n *graph.Node) *rule {
-	op, r := n.Op.(graph.Conv2DTranspose), newRule(n)
-	if op.Layout != graph.NCHW {
-		return r
-	}
-	image := r.factor()
-	r.args[0][0], r.results[0][0] = image, image
-	if op.Groups == 1 {
-		in, out := r.factor(), r.factor()
-		r.args[0][1], r.args[1][0] = out, out
-		r.args[1][1], r.results[0][1] = in, in
-	}
-	return r
+	op := n.Op.(graph.Conv2DTranspose)
+	return convolution(n, op.Layout, op.Groups, [3][2]place{{{0, 0}, {2, 0}}, {{0, 1}, {1, 0}}, {{1, 1}, {2, 1}}})
 }
 
+// filterGrad sums over the images.
 func filterGrad(n *graph.Node) *rule {
-	op, r := n.Op.(graph.Conv2DFilterGrad), newRule(n)
-	if op.Layout != graph.NCHW {
-		return r
-	}
-	image := r.factor()
-	r.args[0][0], r.args[1][0] = image, image
-	if op.Groups == 1 {
-		in, out := r.factor(), r.factor()
-		r.args[0][1], r.results[0][1] = in, in
-		r.args[1][1], r.results[0][0] = out, out
-	}
-	return r
+	op := n.Op.(graph.Conv2DFilterGrad)
+	return convolution(n, op.Layout, op.Groups, [3][2]place{{{0, 0}, {1, 0}}, {{0, 1}, {2, 1}}, {{1, 1}, {2, 0}}})
 }
 
 // images ties images and channels of a pool or its gradient.
