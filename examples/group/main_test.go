@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fusec/kernels/group/grouptest"
 )
 
 // TestMain makes the test program the command itself, for its participants.
@@ -31,14 +33,7 @@ func command(t *testing.T, n int, args ...string) *exec.Cmd {
 	}
 	c := exec.Command(self, args...)
 	if n > 0 {
-		mpirun, err := exec.LookPath("mpirun")
-		if err != nil && os.Getenv("FUSEC_REQUIRE") == "" {
-			t.Skip("mpirun is not installed (on Debian: openmpi-bin)")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		c = exec.Command(mpirun, append([]string{"--allow-run-as-root", "--oversubscribe", "-n", strconv.Itoa(n), self}, args...)...)
+		c = grouptest.MPIRun(t, n, self, args...)
 	}
 	c.Env = append(os.Environ(), "FUSEC_GROUP_TEST=1")
 	return c

@@ -99,7 +99,7 @@ func (p *pass) compute(n *graph.Node, readers map[*graph.Node][]*graph.Node) {
 	result := shardings(r.results[0])
 	var y *graph.Node
 	if r.local != nil {
-		l := local{n: n, args: args, shape: result.Local(p.mesh, n.Type.Shape), mesh: p.mesh}
+		l := local{args: args, shape: result.Local(p.mesh, n.Type.Shape)}
 		for _, a := range over {
 			l.factor = append(l.factor, p.mesh.Parts(a))
 		}

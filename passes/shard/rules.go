@@ -26,11 +26,9 @@ const none = -1
 
 // local is what an operation is built from on each participant.
 type local struct {
-	n      *graph.Node   // of the whole graph
 	args   []*graph.Node // parts of the operands
 	shape  graph.Shape   // of the part of result 0
 	factor []int         // how many parts each factor is split into
-	mesh   graph.Mesh
 }
 
 // newRule is a rule without factors, under which nothing is split.

@@ -3,7 +3,7 @@
 // 2105.04663).
 //
 // The shardings that sources state are carried to all other values, forward and backward, by rules that tie the axes of each
-// operation's operands and results. Then each operation computes its part from parts, and where a reader wants another part
+// operation's operands and results. Then each operation computes its part from parts, and where a reader needs another part
 // than its operand has, collective operations stand between them: a partial sum that is wanted whole is all-reduced, one that
 // is wanted in parts is reduce-scattered, and so on. Data parallel, tensor parallel and split optimiser states are nothing but
 // shardings of inputs, parameters and states.

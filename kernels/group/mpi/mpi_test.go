@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -58,18 +57,11 @@ func participant(role string) error {
 // run starts the test program as n participants.
 func run(t *testing.T, n int, as string) (string, error) {
 	t.Helper()
-	mpirun, err := exec.LookPath("mpirun")
-	if err != nil && os.Getenv("FUSEC_REQUIRE") == "" {
-		t.Skip("mpirun is not installed (on Debian: openmpi-bin)")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(mpirun, "--allow-run-as-root", "--oversubscribe", "-n", fmt.Sprint(n), self)
+	c := grouptest.MPIRun(t, n, self)
 	c.Env = append(os.Environ(), role+"="+as)
 	out, err := c.CombinedOutput()
 	return string(out), err
