@@ -191,16 +191,24 @@ func checkCombined(f ReduceFn, t Type) error {
 	return nil
 }
 
-// parted is a type with axis cut into the group's parts.
-func (g Group) parted(t Type, axis int) (Type, error) {
+// checkAxis reports what makes an axis of a type unfit to be cut or joined.
+func (g Group) checkAxis(t Type, axis int) error {
 	if err := g.check(); err != nil {
-		return t, err
+		return err
 	}
 	if t.DType == I4 {
-		return t, fmt.Errorf("elements of %v share bytes, and are not divided", t.DType)
+		return fmt.Errorf("elements of %v share bytes, and are not divided", t.DType)
 	}
 	if axis < 0 || axis >= t.Shape.Rank() {
-		return t, fmt.Errorf("axis %d of a tensor of rank %d", axis, t.Shape.Rank())
+		return fmt.Errorf("axis %d of a tensor of rank %d", axis, t.Shape.Rank())
+	}
+	return nil
+}
+
+// parted is a type with axis cut into the group's parts.
+func (g Group) parted(t Type, axis int) (Type, error) {
+	if err := g.checkAxis(t, axis); err != nil {
+		return t, err
 	}
 	if t.Shape.At(axis)%g.Parts != 0 {
 		return t, fmt.Errorf("axis %d of %v is not a multiple of %d participants", axis, t.Shape, g.Parts)
@@ -210,14 +218,8 @@ func (g Group) parted(t Type, axis int) (Type, error) {
 
 // joined is a type with the group's parts joined along axis.
 func (g Group) joined(t Type, axis int) (Type, error) {
-	if err := g.check(); err != nil {
+	if err := g.checkAxis(t, axis); err != nil {
 		return t, err
-	}
-	if t.DType == I4 {
-		return t, fmt.Errorf("elements of %v share bytes, and are not divided", t.DType)
-	}
-	if axis < 0 || axis >= t.Shape.Rank() {
-		return t, fmt.Errorf("axis %d of a tensor of rank %d", axis, t.Shape.Rank())
 	}
 	if t.Shape.At(axis) > MaxElems/g.Parts {
 		return t, fmt.Errorf("%d times axis %d of %v is too large", g.Parts, axis, t.Shape)
