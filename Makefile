@@ -20,7 +20,7 @@ COVERED = graph passes lowering kernels
 # counters. Tests of passes count all of passes: a pass is tested on its own, and with those before and after it.
 COUNTING = -coverprofile out/coverage
 TEST_PASSES = $(GO) test -coverpkg ./passes/... -coverprofile out/coverage-passes ./passes/...
-GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda
+GPU_TESTED = lowering/cuda/driver/gpu lowering/cuda/cudatest lowering/cuda kernels/cuda cmd/internal/ladders
 
 .PHONY: build gpu libfusec wheel test-python test-transformers gpu-test-binaries gpu-sanitize machine-code machine-code-long cuda-tools tensorboard onnx-cases test test-tools fpga-tools fpga-bitstream fpga-long lint lint-gpu cover gate gate-update race fuzz fuzz-long hostile hostile-gpu avx2 arm64 arm64-long cross smoke models module peers peers-gpu clean
 
@@ -69,7 +69,7 @@ machine-code-long: ## checks the machine code of every form in TestMachineCode f
 	FUSEC_LONG=1 $(GO) test -run '^TestMachineCode$$' ./kernels/cuda
 
 machine-code: ## checks the machine code of the kernels that tests run, except those that TestMachineCode compiles
-	FUSEC_MACHINE_CODE='sm_80 sm_90a' $(GO) test -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|Across|MachineCode' ./kernels/cuda
+	FUSEC_MACHINE_CODE='sm_80 sm_90a' $(GO) test -skip 'MoE|AttentionPlain|AttentionMMA|Hopper|Across|MachineCode' ./kernels/cuda ./cmd/internal/ladders
 	FUSEC_MACHINE_CODE='sm_75' $(GO) test -run '^Test(Fusions|MatMulPlain|AttentionTable|MoEWaves)$$' ./kernels/cuda
 
 cuda-tools: ## NVIDIA's run-time compiler, headers and disassemblers in the user's cache folder; they need no GPU

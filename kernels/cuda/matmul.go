@@ -18,21 +18,13 @@ func compileMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*Kernel
 	return m.kernel(), nil
 }
 
-// lowerMatMul describes the product.
-func lowerMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, error) {
+// newMatMul prints Problem and Body.
+func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, error) {
 	p, err := body.Lower(f, args, results)
 	if err != nil {
 		return nil, err
 	}
-	return &matmul{unit: newUnit(args, results), product: newProduct(p), body: p, cfg: cfg}, nil
-}
-
-// newMatMul prints Problem and Body.
-func newMatMul(f graph.Fusion, args, results []Operand, cfg Config) (*matmul, error) {
-	m, err := lowerMatMul(f, args, results, cfg)
-	if err != nil {
-		return nil, err
-	}
+	m := &matmul{unit: newUnit(args, results), product: newProduct(p), body: p, cfg: cfg}
 	return m, m.write()
 }
 
@@ -69,7 +61,6 @@ type matmul struct {
 	update bool   // a result is a State or Param
 	rows   int    // of the tile, where that is settled; such products are not split
 	whole  bool   // not split
-	rung   *cut   // of the ladder, in place of the best
 	tag    string // of the names of the entries, where a kernel is several products
 	before []Step // that make factors
 	taps   [2]int // strides of the rows and columns of depthwise filters
@@ -209,9 +200,7 @@ func (u *unit) finish(k *Kernel, fast bool, templates ...string) *Kernel {
 // steps chooses a tile and writes the entries of the product.
 func (m *matmul) steps() (*Kernel, cut) {
 	var c cut
-	if m.rung != nil {
-		c = *m.rung
-	} else if h, a := m.hopperPlans(); h != nil {
+	if h, a := m.hopperPlans(); h != nil {
 		c = m.hopperCut(h)
 	} else if a != nil {
 		c = m.acrossCut(a)

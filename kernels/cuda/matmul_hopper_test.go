@@ -48,7 +48,7 @@ func (c linearCase) fusion(t *testing.T) (f graph.Fusion, args, results []Operan
 // planned gives the plan of a fusion, or why there is none.
 func planned(t *testing.T, f graph.Fusion, args, results []Operand, cfg Config) (*matmul, *hopperPlan, string) {
 	t.Helper()
-	m, err := lowerMatMul(f, args, results, cfg)
+	m, err := newMatMul(f, args, results, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

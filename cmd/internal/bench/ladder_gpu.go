@@ -7,8 +7,8 @@ import (
 
 	"fusec"
 	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/ladders"
 	"fusec/graph"
-	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda"
 )
 
@@ -48,7 +48,7 @@ func (b *bencher) matmulLadderGPU(e *cli.Env) (*outcome, error) {
 	var list []gpuVariant
 	for _, s := range sizes {
 		for _, p := range []fusec.Precision{fusec.F32, fusec.TF32, fusec.BF16} {
-			for i, r := range kernels.MatMulLadder() {
+			for i, r := range ladders.CUDAMatMul {
 				if p != fusec.F32 && i < 3 {
 					continue // these know no tensor cores
 				}
@@ -83,9 +83,9 @@ func linearVariants(s size, p fusec.Precision) []gpuVariant {
 	activation.build = func(b *graph.Builder) { b.Output("y", b.Unary(graph.GeluTanh, b.Input("x", y))) }
 	return []gpuVariant{
 		{"linear naive", "The product, then the bias, then GELU: a launch each, values between them in memory.",
-			[]*gpuWork{linearWork(s, p, true).by(kernels.Portably), bias, activation}, p},
+			[]*gpuWork{linearWork(s, p, true).by(ladders.Portably), bias, activation}, p},
 		{"linear fused", "One launch: bias and GELU on the product's sums while they are in registers.",
-			[]*gpuWork{linearWork(s, p, false).by(kernels.Portably)}, p},
+			[]*gpuWork{linearWork(s, p, false).by(ladders.Portably)}, p},
 		{"linear persistent", "The same by as many blocks as fit, each taking tile after tile, where the chip has the means.",
 			[]*gpuWork{linearWork(s, p, false)}, p},
 	}
@@ -93,11 +93,11 @@ func linearVariants(s size, p fusec.Precision) []gpuVariant {
 
 // backwardVariants are the gradient of a linear layer.
 func backwardVariants(s size) (list []gpuVariant, err error) {
-	op, err := kernels.LinearBackward(s.m, s.k, s.n)
+	op, err := ladders.LinearBackward(s.m, s.k, s.n)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range kernels.BackwardLadder() {
+	for _, r := range ladders.CUDABackward {
 		w := &gpuWork{name: fmt.Sprintf("linear backward %v %v", fusec.F32, s), unit: teraFLOPs, check: checkLinearGrad,
 			work: 4 * float64(s.m) * float64(s.k) * float64(s.n)}
 		w.build = func(b *graph.Builder) {
@@ -143,24 +143,21 @@ func (b *bencher) attentionLadderGPU(e *cli.Env) (*outcome, error) {
 	var list []gpuVariant
 	for _, seq := range a.seqs {
 		c := attentionCase{1, a.heads, seq, a.dim, a.causal}
-		variants, err := kernels.LadderAttention(a.heads, seq, seq, a.dim, a.causal, kernels.Config{Chip: kernels.H200})
-		if err != nil {
-			return nil, err
-		}
-		for i, r := range variants {
-			list = append(list, gpuVariant{r.Name, r.Doc, []*gpuWork{c.variant(i, r.Args)}, fusec.F32})
+		for i, r := range ladders.CUDAAttention {
+			of := ladders.AttentionTypes
+			if i == len(ladders.CUDAAttention)-1 {
+				of = ladders.PagedTypes
+			}
+			op, args := of(a.heads, seq, seq, a.dim, a.causal)
+			list = append(list, gpuVariant{r.Name, r.Doc, []*gpuWork{c.variant(op, args).by(r.Compile)}, fusec.F32})
 		}
 	}
 	return b.ladderGPU(e, list)
 }
 
 // variant is a variant's work: operands of the given types, in the order of the attention's.
-func (c attentionCase) variant(i int, args []graph.Type) *gpuWork {
+func (c attentionCase) variant(op graph.Attention, args []graph.Type) *gpuWork {
 	w := c.work(graph.F32, "fwd", 4)
-	op := c.op()
-	if len(args) > 3 {
-		op.Page, op.HasLengths = args[1].Shape.At(2), true
-	}
 	w.build = func(b *graph.Builder) {
 		var in []*graph.Node
 		for j, name := range []string{"q", "k", "v", "lengths", "table"}[:len(args)] {
@@ -177,13 +174,7 @@ func (c attentionCase) variant(i int, args []graph.Type) *gpuWork {
 		},
 	}
 	w.check = func(v *gpuValues) error { return c.checkForward(v, graph.F32) }
-	return w.by(func(_ graph.Op, _, _ []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
-		variants, err := kernels.LadderAttention(c.heads, c.seq, c.seq, c.dim, c.causal, cfg)
-		if err != nil {
-			return nil, err
-		}
-		return variants[i].Kernel, nil
-	})
+	return w
 }
 
 // ladderGPU measures variants and prints the report.

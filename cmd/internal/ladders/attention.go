@@ -127,13 +127,18 @@ func run(cfg attention.Config, args attention.Args[float32]) {
 // pageSize is the largest number of keys of a page.
 const pageSize = 16
 
-// paged finds the heads' keys in contiguous pages; each head is a separate sequence.
-func pagedAttention(heads, queries, keys, depth int, causal bool, q, k, v, out []float32) {
-	page := min(pageSize, keys)
+// pageOf is the number of keys of a page, which divides that of all keys.
+func pageOf(keys int) int {
+	page := max(min(pageSize, keys), 1)
 	for keys%page != 0 {
 		page--
 	}
-	op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth)), Causal: causal, HasLengths: true, Page: page}
+	return page
+}
+
+// paged finds the heads' keys in contiguous pages; each head is a separate sequence.
+func pagedAttention(heads, queries, keys, depth int, causal bool, q, k, v, out []float32) {
+	op := graph.Attention{Scale: 1 / math.Sqrt(float64(depth)), Causal: causal, HasLengths: true, Page: pageOf(keys)}
 	cfg, args := attention.Pages(attention.Rows(op, heads, queries, keys, depth))
 	args.Q, args.K, args.V, args.Out = q, k, v, out
 	run(cfg, args)

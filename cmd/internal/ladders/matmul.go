@@ -1,5 +1,5 @@
 // Package ladders has the variants of kernels that fusec bench --ladder times: from the definition of an operation, step by
-// step, to the kernel that programs use, so that the gain of each step can be measured. The variants run on one core.
+// step, to the kernel that programs use, so that the gain of each step can be measured. Those of the CPU run on one core.
 package ladders
 
 import (
