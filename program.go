@@ -321,13 +321,9 @@ func (p *Program) Timeline() []lowering.Span {
 	return list
 }
 
-// Counts are the cycles that the program's device counted in the last run, launch by launch, and once a run was profiled by how
-// much each launch's results depart from the float program's; nil for devices that count none.
-func (p *Program) Counts() []lowering.Count { return p.exe.Counts() }
-
-// Quantised is how often the program's weights were made integers: once, and again for each run that found others; 0 for
-// devices that compute in floating point.
-func (p *Program) Quantised() int { return p.exe.Quantised() }
+// Counts are what the program's device has counted in the last run; none for devices that count nothing. The target's
+// package says which measures there are, such as lowering/fpga.
+func (p *Program) Counts() lowering.Counts { return p.exe.Counts() }
 
 // NonFiniteError tells where a value that is not finite came from.
 type NonFiniteError = watch.NonFiniteError

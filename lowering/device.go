@@ -102,12 +102,8 @@ type Executable interface {
 	Inspect() (*Inspection, error)
 	// Timeline describes the last measured run, if the device records more than Times.
 	Timeline() []Span
-	// Counts are the counts of the last run, launch by launch; nil if the device counts nothing. Errors are known after
-	// a profiled run.
-	Counts() []Count
-	// Quantised is how often weights were converted to integers: once, and again for each run with changed weights; 0
-	// for devices that compute in floating point.
-	Quantised() int
+	// Counts are what the device has counted in the last run; none if it counts nothing.
+	Counts() Counts
 	// Rounded is how the device keeps a buffer's numbers by itself: as multiples of step from lo to hi. The step is 0 where
 	// they are as the buffer's type has them, or where it is not known.
 	Rounded(buffer int) (step, lo, hi float64)
@@ -142,10 +138,7 @@ func (ExecutableDefaults) Inspect() (*Inspection, error) { return nil, nil }
 func (ExecutableDefaults) Timeline() []Span { return nil }
 
 // Counts implements [Executable].
-func (ExecutableDefaults) Counts() []Count { return nil }
-
-// Quantised implements [Executable].
-func (ExecutableDefaults) Quantised() int { return 0 }
+func (ExecutableDefaults) Counts() Counts { return Counts{} }
 
 // Rounded implements [Executable].
 func (ExecutableDefaults) Rounded(int) (step, lo, hi float64) { return 0, 0, 0 }
@@ -178,13 +171,10 @@ type Spare interface {
 	Bytes() int64
 }
 
-// Count is what the device counted of a launch.
-type Count struct {
-	Cycles   int64 // of the launch; overlap with the launch before is not counted twice
-	Multiply int64 // cycles in which the multipliers were busy
-	// MaxError and RMSError are the errors of the results against the float program: the largest and the
-	// root-mean-square difference, both relative to the range of the values.
-	MaxError, RMSError float64
+// Counts are what a device has counted. The target's package says which measures there are.
+type Counts struct {
+	Program  trace.Measures   // of the program, since it was made
+	Launches []trace.Measures // of each launch in the last run; nil on devices that count nothing
 }
 
 // Memory is the memory that an executable holds, in bytes.

@@ -93,8 +93,8 @@ type Launch struct {
 	Way string
 	// Source is the generated source of the launch, on targets that have it.
 	Source string
-	// Cycles is the estimated cycles of the launch, on targets with estimates.
-	Cycles int64
+	// Estimates are what the target estimates of the launch.
+	Estimates trace.Measures
 }
 
 // Operands describes the launch for kernels: its arguments, and its results with the arguments that they overwrite.
@@ -158,7 +158,7 @@ func (p *Program) Trace() *trace.Program {
 	var scopes graph.Scopes
 	for i, l := range p.Launches {
 		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: cmp.Or(l.Way, l.Algorithm(), l.Op.OpName()), Kind: l.Kind(), Name: l.Node.Name,
-			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Cycles: l.Cycles, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin,
+			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Estimates: l.Estimates, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin,
 			Phase: l.Node.Phase, Scope: scopes.Of(l.Node)}
 		for _, v := range l.Args {
 			r.Reads = append(r.Reads, v.Buffer)

@@ -76,7 +76,7 @@ func TestOverlayReports(t *testing.T) {
 		"gemm 360×64×64, scale and bias, relu",
 		"load Space=X", "Panels=", "end")
 	has(clitest.Good(t, "dump", "--target", "fpga", "--link", "model", "--measured", "--format", "text", digitsModel),
-		"counted", "error at most", "rms")
+		"estimated cycles", "multiplying", "error at most", "error rms")
 	has(clitest.Good(t, "bench", "--target", "fpga", "--link", "model", "--seconds", "0.01", "--rounds", "3", digitsModel),
 		"digits-mlp on the overlay sim8",
 		"multiplying", "cycles at 100 MHz", "cpu")

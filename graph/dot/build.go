@@ -572,14 +572,12 @@ func (b *builder) costs(l numbered) (words []string) {
 	if b.opts.Measured && l.Measured > 0 {
 		words = append(words, humanTime(l.Measured))
 	}
-	switch {
-	case b.opts.Measured && l.Counted > 0:
-		words = append(words, humanCycles(l.Counted))
-		if e := errorPart(l.MaxError); e != "" {
-			words = append(words, "error at most "+e)
-		}
-	case l.Cycles > 0:
-		words = append(words, "about "+humanCycles(l.Cycles))
+	list, about := l.Counts, ""
+	if !b.opts.Measured || len(list) == 0 {
+		list, about = l.Estimates, "about "
+	}
+	for _, m := range list[:min(2, len(list))] {
+		words = append(words, about+humanMeasure(m))
 	}
 	return words
 }

@@ -2,6 +2,7 @@ package dot
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 )
 
 var oneLine = strings.NewReplacer("\n", `\n`, "\r", `\r`, "\t", `\t`)
@@ -68,7 +70,17 @@ func humanFLOPs(n int64) string { return scaled(n, "FLOP", 1000, "k", "M", "G", 
 
 func humanBytes(n int64) string { return scaled(n, "B", 1024, "Ki", "Mi", "Gi", "Ti", "Pi", "Ei") }
 
-func humanCycles(n int64) string { return scaled(n, "cycles", 1000, "k", "M", "G") }
+// humanMeasure prints a measure with its name, unless that is the unit.
+func humanMeasure(m trace.Measure) string {
+	text := m.Number() + " " + m.Unit
+	if m.Unit != "%" && m.Value == math.Trunc(m.Value) && math.Abs(m.Value) < 1<<53 {
+		text = scaled(int64(m.Value), m.Unit, 1000, "k", "M", "G")
+	}
+	if m.Name == m.Unit {
+		return text
+	}
+	return m.Name + " " + text
+}
 
 // humanTime prints a duration with three significant digits.
 func humanTime(d time.Duration) string {

@@ -209,9 +209,19 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 	if opts.Measured {
 		t.head = append(t.head, "time")
 	}
-	t.head = append(t.head, "cycles")
-	if opts.Measured {
-		t.head = append(t.head, "counted", "error at most", "rms")
+	var estimates, counts []trace.Measures
+	for _, l := range p.Launches {
+		estimates, counts = append(estimates, l.Estimates), append(counts, l.Counts)
+	}
+	estimated, counted := trace.Columns(estimates...), trace.Columns(counts...)
+	for _, m := range estimated {
+		t.head = append(t.head, "estimated "+m.Column())
+	}
+	if !opts.Measured {
+		counted = nil
+	}
+	for _, m := range counted {
+		t.head = append(t.head, m.Column())
 	}
 	t.head = append(t.head, "because")
 	for i, l := range p.Launches {
@@ -221,30 +231,11 @@ func textProgram(b *strings.Builder, p *trace.Program, opts Options) {
 		if opts.Measured {
 			row = append(row, humanTime(l.Measured))
 		}
-		row = append(row, cycles(l.Cycles))
-		if opts.Measured {
-			row = append(row, cycles(l.Counted), errorPart(l.MaxError), errorPart(l.RMSError))
-		}
+		row = append(append(row, l.Estimates.Row(estimated)...), l.Counts.Row(counted)...)
 		row = append(row, clean(l.Reason))
 		t.row(row...)
 	}
 	t.write(b, opts.Width)
-}
-
-// cycles prints a number of cycles, or nothing for 0.
-func cycles(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
-
-// errorPart prints an error relative to the values' range.
-func errorPart(x float64) string {
-	if x == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%.3g %%", 100*x)
 }
 
 // table is text in aligned columns.

@@ -239,8 +239,6 @@ type Launch struct {
 	Scope    string        // the path of its layer, such as "block3/attn", or empty; see [graph.Scopes]
 	Measured time.Duration // median of the runs; 0 until measured
 
-	// On targets that count cycles: the estimated cycles, after a run the counted ones, and the error of the results
-	// against the float program, maximum and root mean square, relative to the values' range.
-	Cycles, Counted    int64
-	MaxError, RMSError float64
+	Estimates Measures // what the target estimates
+	Counts    Measures // what it has counted in a run
 }

@@ -101,11 +101,11 @@ func TestAccounts(t *testing.T) {
 	if want := p.Buffers[p.Outputs[0].Buffer].Type.Bytes(); m.Outputs != want || m.Arena <= 0 || m.Kernels <= 0 {
 		t.Errorf("memory %+v, want %d bytes of outputs", m, want)
 	}
-	if len(x.Times()) != len(p.Launches) || len(x.Counts()) != len(p.Launches) {
-		t.Errorf("%d times and %d counts of %d launches", len(x.Times()), len(x.Counts()), len(p.Launches))
+	if len(x.Times()) != len(p.Launches) || len(x.Counts().Launches) != len(p.Launches) {
+		t.Errorf("%d times and %d counts of %d launches", len(x.Times()), len(x.Counts().Launches), len(p.Launches))
 	}
-	if n := e.Quantised(); n != 1 {
-		t.Errorf("weights were quantised %d times", n)
+	if n := e.Counts().Program.Get(Quantised); n != 1 {
+		t.Errorf("weights were quantised %v times", n)
 	}
 }
 

@@ -119,8 +119,8 @@ func TestRefusals(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, n := range e.counts {
-				if !(n.RMSError <= 0.02) {
-					t.Errorf("launch %d is off by %.4f rms", i, n.RMSError)
+				if !(n.rms <= 0.02) {
+					t.Errorf("launch %d is off by %.4f rms", i, n.rms)
 				}
 			}
 		})

@@ -14,6 +14,7 @@ import (
 	"fusec/fpga"
 	"fusec/fpga/isa"
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/lowering"
 	"fusec/lowering/host"
 )
@@ -39,7 +40,7 @@ type executable struct {
 	parts    []loaded // programs, by part
 	single   []loaded // and by launch, for runs that go launch by launch
 	seed     maphash.Seed
-	counts   []lowering.Count
+	counts   []count
 	measured bool // departures are known
 	remade   int  // how often codes were made
 	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
@@ -47,6 +48,21 @@ type executable struct {
 	times    []time.Duration
 	image    []byte
 	closed   bool
+}
+
+// The names of what an overlay counts; see [lowering.Executable.Counts]. Cycles is also what it estimates of launches.
+const (
+	Cycles      = "cycles"                // of a launch; overlap with the launch before is not counted twice
+	Multiplying = "multiplying"           // cycles in which the multipliers were busy
+	MaxError    = "error at most"         // after a profiled run: of the results against the float program, in percent of their range
+	RMSError    = "error rms"             // the root of the mean square of that error
+	Quantised   = "weights made integers" // times: once, and again for each run with changed weights
+)
+
+// count is what was counted of a launch.
+type count struct {
+	cycles, multiply int64
+	departure
 }
 
 // loaded is a part's descriptors, and their state on the machine.
@@ -60,7 +76,7 @@ func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error)
 	l := layOut(d.cfg, p)
 	n := len(p.Launches)
 	e := &executable{d: d, l: l, p: p, tensors: make([]*graph.Tensor, len(p.Buffers)), weights: map[int]uint64{},
-		bound: map[int]bool{}, seed: maphash.MakeSeed(), counts: make([]lowering.Count, n), times: make([]time.Duration, n),
+		bound: map[int]bool{}, seed: maphash.MakeSeed(), counts: make([]count, n), times: make([]time.Duration, n),
 		single: make([]loaded, n), from: p.PreparedFrom()}
 	h, i, err := host.New(p, d.host.Workers(), func(l *lowering.Launch) bool { return l.Device != "" })
 	if err != nil {
@@ -387,12 +403,12 @@ func (e *executable) runParts() error {
 			if err != nil {
 				return err
 			}
-			e.counts[k].Cycles, last = int64(cycles-last), cycles
-			e.counts[k].Multiply = int64(multiply)
-			e.times[k] = time.Duration(float64(e.counts[k].Cycles) / e.d.clock * 1e9)
+			e.counts[k].cycles, last = int64(cycles-last), cycles
+			e.counts[k].multiply = int64(multiply)
+			e.times[k] = time.Duration(float64(e.counts[k].cycles) / e.d.clock * 1e9)
 		}
 		for k := p.to - 1; k > p.from; k-- {
-			e.counts[k].Multiply -= e.counts[k-1].Multiply
+			e.counts[k].multiply -= e.counts[k-1].multiply
 		}
 		if err := e.downloads(p.from, p.to); err != nil {
 			return err
@@ -554,8 +570,7 @@ func (e *executable) depart() error {
 				return err
 			}
 			if want := c.host.Copies[r.Buffer]; want.Type.DType.IsFloat() {
-				d := compare(got, want)
-				e.counts[i].MaxError, e.counts[i].RMSError = d.max, d.rms
+				e.counts[i].departure = compare(got, want)
 			}
 		}
 		return nil
@@ -669,10 +684,29 @@ func (e *executable) Profile(on bool) { e.profile = on }
 func (e *executable) Times() []time.Duration { return e.times }
 
 // Counts implements lowering.Executable.
-func (e *executable) Counts() []lowering.Count { return e.counts }
-
-// Quantised implements lowering.Executable.
-func (e *executable) Quantised() int { return e.remade }
+func (e *executable) Counts() lowering.Counts {
+	c := lowering.Counts{Program: trace.Measures{{Name: Quantised, Unit: "times", Value: float64(e.remade)}},
+		Launches: make([]trace.Measures, len(e.counts))}
+	for i, n := range e.counts {
+		var list trace.Measures
+		state := func(name, unit string, value float64) {
+			list = append(list, trace.Measure{Name: name, Unit: unit, Value: value})
+		}
+		overlay := e.p.Launches[i].Device == ""
+		if overlay {
+			state(Cycles, Cycles, float64(n.cycles))
+		}
+		if e.measured {
+			state(MaxError, "%", 100*n.max)
+			state(RMSError, "%", 100*n.rms)
+		}
+		if overlay {
+			state(Multiplying, Cycles, float64(n.multiply))
+		}
+		c.Launches[i] = list
+	}
+	return c
+}
 
 // Memory implements lowering.Executable.
 func (e *executable) Memory() lowering.Memory {

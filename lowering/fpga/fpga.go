@@ -135,7 +135,10 @@ func (d *Device) Place(p *lowering.Program) {
 		return
 	}
 	for i := range p.Launches {
-		p.Launches[i].Source, p.Launches[i].Cycles = listing.Launches[i].Text, listing.Launches[i].Estimate
+		p.Launches[i].Source = listing.Launches[i].Text
+		if n := listing.Launches[i].Estimate; n > 0 {
+			p.Launches[i].Estimates = trace.Measures{{Name: Cycles, Unit: Cycles, Value: float64(n)}}
+		}
 	}
 }
 

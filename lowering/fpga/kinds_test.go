@@ -186,7 +186,7 @@ func TestKinds(t *testing.T) {
 					if !(d.max <= 0.03 && d.rms <= 0.006) {
 						t.Errorf("launch %d, %s: off by %.4f at most, %.5f rms (of the float program %.4f, %.5f)\n%s",
 							i, p.Launches[i].Kind(), d.max, d.rms,
-							e.counts[i].MaxError, e.counts[i].RMSError, p.Launches[i].Source)
+							e.counts[i].max, e.counts[i].rms, p.Launches[i].Source)
 					}
 				}
 			})

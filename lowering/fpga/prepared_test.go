@@ -50,8 +50,8 @@ func TestPrepared(t *testing.T) {
 		}
 	}
 	run()
-	if e.Quantised() != 1 {
-		t.Errorf("the codes were made %d times", e.Quantised())
+	if e.remade != 1 {
+		t.Errorf("the codes were made %d times", e.remade)
 	}
 	for i, b := range p.Buffers {
 		if b.Name == "s" {
@@ -62,7 +62,7 @@ func TestPrepared(t *testing.T) {
 	}
 	e.Profile(true)
 	run()
-	if e.Quantised() != 2 || e.Times()[0] != 0 {
-		t.Errorf("the codes were made %d times, and the last run took %v for the prepared part", e.Quantised(), e.Times()[0])
+	if e.remade != 2 || e.Times()[0] != 0 {
+		t.Errorf("the codes were made %d times, and the last run took %v for the prepared part", e.remade, e.Times()[0])
 	}
 }

@@ -42,7 +42,7 @@ func both(t *testing.T, cfg isa.Config, build func(b *graph.Builder)) (*executab
 		if l.Device != "" && i >= p.Prepared {
 			t.Errorf("launch %d, %s, runs on the processor: %s", i, l.Kind(), l.Reason)
 		}
-		t.Logf("launch %d, %s: %d cycles, estimated %d, ideal %d", i, l.Kind(), e[1].counts[i].Cycles, l.Cycles, e[1].l.ideal(i))
+		t.Logf("launch %d, %s: %d cycles, estimated %d, ideal %d", i, l.Kind(), e[1].counts[i].cycles, int(l.Estimates.Get(Cycles)), e[1].l.ideal(i))
 	}
 	return e[1], p
 }
@@ -82,8 +82,8 @@ func TestImagesSimulated(t *testing.T) {
 					e, p := both(t, cfg, c.build)
 					var cycles, estimate, ideal float64
 					for i, l := range p.Launches {
-						cycles += float64(e.counts[i].Cycles)
-						estimate += float64(l.Cycles)
+						cycles += float64(e.counts[i].cycles)
+						estimate += l.Estimates.Get(Cycles)
 						ideal += float64(e.l.ideal(i))
 					}
 					off := estimate/cycles - 1

@@ -17,6 +17,7 @@ import (
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/lowering/cuda"
+	"fusec/lowering/fpga"
 )
 
 // Unfused are the passes without which each operation is a launch of its own.
@@ -220,8 +221,8 @@ func (r *levelResult) describe(e *cli.Env, p *fusec.Program, b *bencher) error {
 		return err
 	}
 	r.run = nil // a simulator's time says nothing
-	for i, c := range p.Counts() {
-		r.Cycles += c.Cycles
+	for i, c := range p.Counts().Launches {
+		r.Cycles += int64(c.Get(fpga.Cycles))
 		if p.Lowered().Launches[i].Device != "" {
 			r.MedianNS += times[i].Nanoseconds()
 		}

@@ -124,7 +124,7 @@ const ProfileSeconds = 0.3
 func Profile(ctx context.Context, p *fusec.Program, seconds float64) (times []time.Duration, lines [][]lowering.Span, err error) {
 	c := Contestant{"fusec", p.Exec}
 	warm, least := warmRuns, leastRuns
-	if p.Counts() != nil { // cycles are the same in each run, and a simulator takes its time
+	if p.Counts().Launches != nil { // which is the same in each run, and a simulator takes its time
 		warm, least, seconds = 0, 1, 0
 	}
 	if _, err := runs(ctx, c, warm, 0); err != nil {

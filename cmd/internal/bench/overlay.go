@@ -72,22 +72,22 @@ func (b *bencher) onOverlay(e *cli.Env, path string, g *graph.Graph, vals *model
 	}
 	rep := &OverlayReport{Schema: "fusec.bench.overlay/1", Model: modelio.ModelName(path), Overlay: list.Overlay.Name,
 		MHz: b.mhz, Launches: []overlayLaunch{}}
-	rep.Quantised = p.Quantised()
+	rep.Quantised = int(p.Counts().Program.Get(fpga.Quantised))
 	line := targetLine{Target: modelio.OverlayTarget, Launches: len(times), How: fmt.Sprintf("cycles at %.4g MHz", b.mhz)}
 	host := time.Duration(0)
-	for i, c := range p.Counts() {
+	for i, c := range p.Counts().Launches {
 		l, x := &p.Lowered().Launches[i], list.Launches[i]
-		r := overlayLaunch{Index: i + 1, Kind: l.Kind(), Device: modelio.OverlayTarget, Cycles: c.Cycles,
+		r := overlayLaunch{Index: i + 1, Kind: l.Kind(), Device: modelio.OverlayTarget, Cycles: int64(c.Get(fpga.Cycles)),
 			Estimate: x.Estimate, Ideal: x.Ideal, Bytes: x.Moved,
-			MaxError: c.MaxError, RMSError: c.RMSError}
+			MaxError: c.Get(fpga.MaxError) / 100, RMSError: c.Get(fpga.RMSError) / 100}
 		if l.Device != "" {
 			r.Device, r.Bytes = l.Device, l.Bytes
 			host += times[i]
 		}
-		if c.Cycles > 0 {
-			r.Share = float64(c.Multiply) / float64(c.Cycles)
+		if r.Cycles > 0 {
+			r.Share = c.Get(fpga.Multiplying) / float64(r.Cycles)
 		}
-		line.Cycles += c.Cycles
+		line.Cycles += r.Cycles
 		line.Bytes += r.Bytes
 		rep.Launches = append(rep.Launches, r)
 	}

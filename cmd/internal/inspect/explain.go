@@ -81,7 +81,7 @@ func (x *explainer) run(e *cli.Env, args []string) error {
 
 // ExplainReport is what fusec explain tells, and its JSON form.
 type ExplainReport struct {
-	Schema   string          `json:"schema"` // fusec.explain/1
+	Schema   string          `json:"schema"` // fusec.explain/2
 	Model    string          `json:"model"`
 	Target   string          `json:"target"`
 	Before   trace.Work      `json:"before"`
@@ -120,18 +120,19 @@ type kindReport struct {
 }
 
 type explainLaunch struct {
-	Index  int          `json:"index"` // from 1
-	Kind   string       `json:"kind"`
-	Name   string       `json:"name"`
-	Phase  graph.Phase  `json:"phase"`              // forward, backward or optimiser
-	Once   bool         `json:"prepared,omitempty"` // it runs when parameters are set, not in each run
-	Scope  string       `json:"scope,omitempty"`    // the path of its layer
-	Kernel string       `json:"kernel"`
-	Device string       `json:"device"`
-	FLOPs  int64        `json:"flops"`
-	Bytes  int64        `json:"bytes"`
-	Cycles int64        `json:"cycles,omitempty"` // estimated, on targets that can tell
-	Nodes  []cli.Origin `json:"nodes"`            // the user's, that it computes
+	Index  int         `json:"index"` // from 1
+	Kind   string      `json:"kind"`
+	Name   string      `json:"name"`
+	Phase  graph.Phase `json:"phase"`              // forward, backward or optimiser
+	Once   bool        `json:"prepared,omitempty"` // it runs when parameters are set, not in each run
+	Scope  string      `json:"scope,omitempty"`    // the path of its layer
+	Kernel string      `json:"kernel"`
+	Device string      `json:"device"`
+	FLOPs  int64       `json:"flops"`
+	Bytes  int64       `json:"bytes"`
+	// Estimates are what the target estimates.
+	Estimates trace.Measures `json:"estimates,omitempty"`
+	Nodes     []cli.Origin   `json:"nodes"` // the user's, that it computes
 
 	origin []graph.Origin
 }
@@ -199,7 +200,7 @@ func countDivergences(notes []noteReport) []divergenceReport {
 
 // explain gathers the report.
 func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainReport {
-	rep := &ExplainReport{Schema: "fusec.explain/1", Model: name, Target: tr.Target, Precision: tr.Precision,
+	rep := &ExplainReport{Schema: "fusec.explain/2", Model: name, Target: tr.Target, Precision: tr.Precision,
 		Before: tr.Unfused(), After: tr.Program.Work(),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes, tr.Program.PreparedBytes},
 		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
@@ -207,7 +208,7 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 	var nodes cli.LastOrigins[[]cli.Origin]
 	for i, l := range tr.Program.Launches {
 		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Phase, l.Prepared, l.Scope, l.Kernel,
-			l.Device, l.FLOPs, l.Bytes, l.Cycles, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
+			l.Device, l.FLOPs, l.Bytes, l.Estimates, nodes.Get(l.Origin, cli.OriginsJSON), l.Origin})
 		if l.Prepared {
 			continue
 		}
@@ -316,7 +317,16 @@ func (rep *ExplainReport) text() string {
 		fmt.Fprintf(&b, "\n%s", t)
 	}
 
-	t = cli.NewTable(">#", "kind", "name", ">arithmetic", ">traffic", ">cycles", ">nodes", "origin", "built at")
+	var estimates []trace.Measures
+	for _, l := range rep.Launches {
+		estimates = append(estimates, l.Estimates)
+	}
+	columns := trace.Columns(estimates...)
+	head := []string{">#", "kind", "name", ">arithmetic", ">traffic"}
+	for _, m := range columns {
+		head = append(head, ">"+m.Column())
+	}
+	t = cli.NewTable(append(head, ">nodes", "origin", "built at")...)
 	var last cli.LastOrigins[[2]string]
 	for _, l := range rep.Launches {
 		of := last.Get(l.origin, func(list []graph.Origin) [2]string {
@@ -328,8 +338,9 @@ func (rep *ExplainReport) text() string {
 		if strings.HasPrefix(l.Kernel, "winograd") || strings.HasSuffix(l.Kernel, ", tuned") {
 			kind += ", " + l.Kernel
 		}
-		t.Row(fmt.Sprint(l.Index), kind, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes), cli.Cycles(l.Cycles),
-			fmt.Sprint(len(l.Nodes)), names, pos)
+		row := append([]string{fmt.Sprint(l.Index), kind, l.Name, cli.HumanFLOPs(l.FLOPs), cli.HumanBytes(l.Bytes)},
+			l.Estimates.Row(columns)...)
+		t.Row(append(row, fmt.Sprint(len(l.Nodes)), names, pos)...)
 	}
 	if len(rep.Launches) > 0 {
 		fmt.Fprintf(&b, "\n%s", t)

@@ -44,9 +44,8 @@ func traceOf(e *cli.Env, compile *modelio.CompileFlags, values *modelio.ValueFla
 	for i, t := range times {
 		tr.Program.Launches[i].Measured = t
 	}
-	for i, c := range p.Counts() {
-		l := &tr.Program.Launches[i]
-		l.Counted, l.MaxError, l.RMSError = c.Cycles, c.MaxError, c.RMSError
+	for i, c := range p.Counts().Launches {
+		tr.Program.Launches[i].Counts = c
 	}
 	return tr, nil
 }

@@ -36,7 +36,7 @@ function head() {
   if (p) {
     cards.push(card(fmtCount(run.inRun.length), `launches; ${fmtCount(t.unfused.launches)} unfused`));
     if (p.prepared_bytes) cards.push(card(fmtCount(run.launches.length - run.inRun.length), `prepared once, ${fmtBytes(p.prepared_bytes)}`));
-    cards.push(run.measured ? card(fmtTime(run.total), 'in launches, one run') : run.unit == 'cycles' ? card(run.fmt(run.total), 'estimated, one run') : card('no time', 'the run was not measured'));
+    cards.push(run.measured ? card(fmtTime(run.total), 'in launches, one run') : run.unit != 'traffic' ? card(run.fmt(run.total), 'estimated, one run') : card('no time', 'the run was not measured'));
     cards.push(card(fmtBytes(run.bytes), `traffic; ${fmtBytes(t.unfused.bytes)} unfused`));
     cards.push(card(fmtFLOPs(run.flops), 'arithmetic' + (run.measured && run.total ? ', ' + fmtRate(run.flops, run.total, 'FLOP/s') : '')));
     cards.push(card(fmtBytes(run.peakBytes), `peak; weights ${fmtBytes(p.param_bytes)}`));
@@ -124,10 +124,10 @@ function side() {
   const weights = [...new Set(l.reads)].map(b => run.buffers[b]).filter(b => b.role == 'param' || b.role == 'state');
   const m = run.trace.machine, least = run.measured ? run.ceiling([l]) : 0;
   const bound = m && m.flops_per_s && m.bytes_per_s ? (l.flops / m.flops_per_s > l.bytes / m.bytes_per_s ? 'arithmetic' : 'memory') : '';
-  const facts = [['time', run.measured ? `${fmtTime(l.weight)}, ${fmtShare(l.weight / (run.total || 1))} of the run` : ''], ['cycles', l.counted ? `${fmtCount(l.counted)} counted, ${fmtCount(l.cycles || 0)} estimated` : l.cycles ? fmtCount(l.cycles) + ' estimated' : ''],
+  const facts = [['time', run.measured ? `${fmtTime(l.weight)}, ${fmtShare(l.weight / (run.total || 1))} of the run` : ''], ...(l.estimates || []).map(m => ['estimated ' + m.name, fmtMeasure(m)]), ...(l.counts || []).map(m => [m.name, fmtMeasure(m)]),
     ['arithmetic', fmtFLOPs(l.flops) + (run.measured && l.weight && l.flops ? ', ' + fmtRate(l.flops, l.weight, 'FLOP/s') : '')], ['traffic', fmtBytes(l.bytes) + (run.measured && l.weight ? ', ' + fmtRate(l.bytes, l.weight, 'B/s') : '')],
     ['bound by', bound && bound + (l.bytes ? ` (${(l.flops / l.bytes).toPrecision(2)} FLOP a byte)` : '') + (least && l.weight ? `, at ${fmtShare(Math.min(1, least / l.weight))} of the ceiling` : '')],
-    ['result', l.result + ', ' + fmtBytes(l.size)], ['kernel', l.kernel != 'fusion' ? l.kernel : ''], ['device', l.device + (l.reason ? ': ' + l.reason : '')], ['error', l.max_error ? `${(100 * l.max_error).toPrecision(2)} % at most, ${(100 * (l.rms_error || 0)).toPrecision(2)} % RMS` : ''],
+    ['result', l.result + ', ' + fmtBytes(l.size)], ['kernel', l.kernel != 'fusion' ? l.kernel : ''], ['device', l.device + (l.reason ? ': ' + l.reason : '')],
     ['weights', weights.length ? weights.slice(0, 8).map(b => h('div', {}, b.name, ' ', h('small', {}, b.type))) : ''], ['reads from', links(l.from)], ['read by', links(l.to) || 'outputs only']];
   const parts = [h('h2', {}, chip(l.look), `#${l.n} ${l.label}`), h('p', { class: 'faint' }, [l.layer, l.kind, run.phases.length > 1 ? l.phase : ''].filter(Boolean).join(', '), ' · ', h('a', { href: '#launch-' + l.n }, 'link')),
     l.misses.slice(0, 4).map(x => h('div', { class: 'note' }, h('b', {}, 'Not fused: ' + x.pattern), h('div', {}, x.reason), h('small', {}, 'one launch would save ' + (x.saves.launches ? plural(x.saves.launches, 'launch', 'launches') + ', ' + fmtBytes(x.saves.bytes) : 'nothing that can be estimated') + (x.time ? ', about ' + fmtTime(x.time) : '')))), l.misses.length > 4 ? h('small', {}, `and ${l.misses.length - 4} more missed here`) : null,

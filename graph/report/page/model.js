@@ -21,7 +21,9 @@ const fmtTime = ns => scaled(ns, 1000, ['ns', 'µs', 'ms', 's']);
 const fmtBytes = n => scaled(n, 1024, ['B', 'KiB', 'MiB', 'GiB', 'TiB']);
 const fmtFLOPs = n => scaled(n, 1000, ['FLOP', 'kFLOP', 'MFLOP', 'GFLOP', 'TFLOP', 'PFLOP']);
 const fmtRate = (n, ns, unit) => scaled(n / ns * 1e9, 1000, [unit, 'k' + unit, 'M' + unit, 'G' + unit, 'T' + unit]);
-const fmtCycles = n => n < 1e4 ? plural(n, 'cycle') : scaled(n, 1000, ['', 'k', 'M', 'G'].map(p => p + 'cycles'));
+const fmtUnit = unit => n => n < 1e4 ? fmtCount(n) + ' ' + unit : scaled(n, 1000, ['', 'k', 'M', 'G'].map(p => p + unit));
+// A target's measure: { name, unit, value }.
+const fmtMeasure = m => (Number.isInteger(m.value) ? fmtCount(m.value) : m.value.toPrecision(3)) + (m.unit && m.unit != m.name ? ' ' + m.unit : '');
 const fmtCount = n => n.toLocaleString('en').replace(/,/g, '\u202f');
 const fmtShare = v => (100 * v).toFixed(v < 0.1 ? 2 : 1) + ' %';
 const plural = (n, one, many) => fmtCount(n) + ' ' + (n == 1 ? one : many || one + 's');
@@ -43,11 +45,12 @@ class Run {
     this.buffers = p ? p.buffers : [];
     this.launches = p ? p.launches.map((l, i) => this.launch(l, i)) : [];
     this.measured = this.launches.some(l => l.measured_ns > 0);
-    const cycles = !this.measured && this.launches.some(l => l.cycles > 0);
+    const estimate = !this.measured && this.launches.flatMap(l => l.estimates || [])[0];
+    const estimated = l => (l.estimates || []).find(m => m.name == estimate.name)?.value || 0;
     // What widths and shares are of: time, or the best there is in its place.
-    this.unit = this.measured ? 'time' : cycles ? 'cycles' : 'traffic';
-    for (const l of this.launches) l.weight = this.measured ? l.measured_ns || 0 : cycles ? l.cycles || 0 : l.prepared ? 0 : l.bytes;
-    this.fmt = this.measured ? fmtTime : cycles ? fmtCycles : fmtBytes;
+    this.unit = this.measured ? 'time' : estimate ? estimate.name : 'traffic';
+    for (const l of this.launches) l.weight = this.measured ? l.measured_ns || 0 : estimate ? estimated(l) : l.prepared ? 0 : l.bytes;
+    this.fmt = this.measured ? fmtTime : estimate ? fmtUnit(estimate.unit || '') : fmtBytes;
     this.total = sum(this.launches, l => l.weight);
     this.inRun = this.launches.filter(l => !l.prepared);
     this.flops = sum(this.inRun, l => l.flops);

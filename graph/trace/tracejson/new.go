@@ -278,7 +278,7 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 		k := Launch{Node: l.Node, Kernel: l.Kernel, Kind: l.Kind, Name: l.Name, Prepared: l.Prepared, Phase: l.Phase.String(),
 			Scope: l.Scope, Layer: layerOf(l.Scope), Device: l.Device, Reason: l.Reason,
 			Reads: append([]int{}, l.Reads...), Writes: append([]int{},
-				l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Cycles: l.Cycles}
+				l.Writes...), FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: e.origin(l.Origin), Estimates: l.Estimates}
 		if l.Source != "" {
 			if e.sources[l.Source] == 0 {
 				e.Sources = append(e.Sources, l.Source)
@@ -287,7 +287,7 @@ func (e *encoder) program(p *trace.Program, measured bool) {
 			k.Source = e.sources[l.Source]
 		}
 		if measured {
-			k.MeasuredNS, k.Counted, k.MaxError, k.RMSError = l.Measured.Nanoseconds(), l.Counted, l.MaxError, l.RMSError
+			k.MeasuredNS, k.Counts = l.Measured.Nanoseconds(), l.Counts
 		}
 		j.Launches = append(j.Launches, k)
 	}

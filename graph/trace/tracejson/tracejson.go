@@ -9,7 +9,7 @@ import "fusec/graph/trace"
 
 // Schema names the form and its version. The version changes if a field is removed or changes its meaning; fields may
 // be added.
-const Schema = "fusec.trace/3"
+const Schema = "fusec.trace/4"
 
 // Trace is a compilation. Nodes have IDs, which are stable from stage to stage; all other references are indices from 0.
 type Trace struct {
@@ -203,27 +203,26 @@ type Buffer struct {
 
 // Launch is one call of one kernel.
 type Launch struct {
-	Node       int     `json:"node"`
-	Kernel     string  `json:"kernel,omitempty"`
-	Kind       string  `json:"kind"`
-	Name       string  `json:"name,omitempty"`
-	Prepared   bool    `json:"prepared,omitempty"` // it runs when parameters are set, not in each run
-	Phase      string  `json:"phase,omitempty"`
-	Scope      string  `json:"scope,omitempty"`
-	Layer      string  `json:"layer,omitempty"` // the scope up to its first part with a number, else its first part
-	Device     string  `json:"device"`
-	Reason     string  `json:"reason,omitempty"`
-	Source     int     `json:"source,omitempty"` // index of Sources plus 1
-	Reads      []int   `json:"reads"`
-	Writes     []int   `json:"writes"`
-	FLOPs      int64   `json:"flops"`
-	Bytes      int64   `json:"bytes"`
-	Origin     int     `json:"origin,omitempty"`
-	MeasuredNS int64   `json:"measured_ns,omitempty"`
-	Cycles     int64   `json:"cycles,omitempty"`
-	Counted    int64   `json:"counted,omitempty"`
-	MaxError   float64 `json:"max_error,omitempty"`
-	RMSError   float64 `json:"rms_error,omitempty"`
+	Node       int    `json:"node"`
+	Kernel     string `json:"kernel,omitempty"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name,omitempty"`
+	Prepared   bool   `json:"prepared,omitempty"` // it runs when parameters are set, not in each run
+	Phase      string `json:"phase,omitempty"`
+	Scope      string `json:"scope,omitempty"`
+	Layer      string `json:"layer,omitempty"` // the scope up to its first part with a number, else its first part
+	Device     string `json:"device"`
+	Reason     string `json:"reason,omitempty"`
+	Source     int    `json:"source,omitempty"` // index of Sources plus 1
+	Reads      []int  `json:"reads"`
+	Writes     []int  `json:"writes"`
+	FLOPs      int64  `json:"flops"`
+	Bytes      int64  `json:"bytes"`
+	Origin     int    `json:"origin,omitempty"`
+	MeasuredNS int64  `json:"measured_ns,omitempty"`
+	// Estimates are what the target estimates, Counts what it has counted in a run.
+	Estimates trace.Measures `json:"estimates,omitempty"`
+	Counts    trace.Measures `json:"counts,omitempty"`
 }
 
 // Repeat is a group of layers whose names differ only in a number.
