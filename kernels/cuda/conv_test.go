@@ -175,6 +175,22 @@ func TestConvFilterGrad(t *testing.T) {
 			check := l.add(op, l.tensor(d, 2, 20, 21, 3), l.tensor(d, 2, 10, 11, 64))
 			check.Config.Precision, check.Compare = cuda.BF16, within(cuda.BF16)
 		}
+		for _, size := range [][2]int{{1, 1}, {1, 4}, {4, 1}} { // results of one pixel, one row and one column, dense and depthwise
+			for _, columns := range []int{1, 3} {
+				op := graph.Conv2DFilterGrad{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0),
+					Groups: 1, KH: 1, KW: 2, Layout: graph.NHWC}
+				check := l.add(op, l.tensor(graph.F64, 3, size[0], size[1]+1, 1), l.tensor(graph.F64, 3, size[0], size[1], columns))
+				for _, a := range check.Args {
+					layout := graph.Contiguous(a.Type.Shape)
+					for axis := range layout.Shape.Rank() {
+						if layout.Shape.At(axis) == 1 {
+							layout.Stride[axis] = 0 // as views of it have it
+						}
+					}
+					check.ArgLayouts = append(check.ArgLayouts, layout)
+				}
+			}
+		}
 		cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(chip)), l.checks...)
 	}
 }

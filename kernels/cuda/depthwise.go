@@ -95,8 +95,8 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	strips := q.images * s[0].positions * ceilDiv(s[1].positions, strip)
 	chunks := max(1, min(ceilDiv(strips, leastChunk*blockThreads/lanes), ceilDiv(4*cfg.Chip.SMs, groups*across)))
 	chunk := max(ceilDiv(strips, chunks), 1)
-	yVec := width
-	for (y.Layout.Offset|y.Layout.Stride[2])%yVec != 0 {
+	yVec, pixel := width, pixelStride(y.Layout)
+	for (y.Layout.Offset|pixel)%yVec != 0 {
 		yVec /= 2
 	}
 	sum := lane(w.DType)
@@ -106,7 +106,7 @@ func depthwiseFilterGrad(u *unit, s [2]slide, cfg Config) *Kernel {
 	partial := u.scratch(sum, "partial", 0)
 	u.entry("chunks", blockThreads, fmt.Sprintf(
 		"depthwise_filters<Problem::Image, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d, %d>(%s, %s + %d, %s + %d);", width, lanes, rows,
-		taps, strip, channels, chunk, min(vec, width)*x.DType.Size(), yVec*x.DType.Size(), y.Layout.Stride[2], y.Layout.Stride[3],
+		taps, strip, channels, chunk, min(vec, width)*x.DType.Size(), yVec*x.DType.Size(), pixel, y.Layout.Stride[3],
 		partial, u.arg(0), x.Layout.Offset, u.arg(1), y.Layout.Offset))
 	u.entry("sums", blockThreads, fmt.Sprintf("add_blocks<%s, %d, %d, 1>(%s + %d, %s);", sum, chunks, n, u.result(0),
 		w.Layout.Offset, partial))

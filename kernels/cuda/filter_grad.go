@@ -34,7 +34,7 @@ func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg C
 	}
 	m.a = q.factor(0)
 	m.a.flatten()
-	m.b = factor{arg: 1, dtype: args[1].DType, outer: y.Stride[3], k: y.Stride[2], offset: y.Offset,
+	m.b = factor{arg: 1, dtype: args[1].DType, outer: y.Stride[3], k: pixelStride(y), offset: y.Offset,
 		batch: []int{0, 0, 0, columns * y.Stride[3]}}
 	if m.a.patches != nil && m.math() != "" {
 		if m.widen(); q.channels != channels {
@@ -46,6 +46,17 @@ func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg C
 		return nil, err
 	}
 	return m.kernel(), nil
+}
+
+// pixelStride is how far the pixels of images in NHWC, counted through all images, are apart in memory. Axes of one element have
+// no stride.
+func pixelStride(l graph.Layout) int {
+	for axis := 2; axis >= 0; axis-- {
+		if l.Shape.At(axis) > 1 {
+			return l.Stride[axis]
+		}
+	}
+	return 0
 }
 
 // alone is the program of an operation with one result that no fusion has as its anchor.
