@@ -238,7 +238,7 @@ func readPart(f *zip.File, dir string, header *[]byte, parts map[string][]byte) 
 // WithAhead has [Compile] take what was compiled ahead of time, for the graph that is stored with it, and its target, if no
 // device of that target is named.
 func WithAhead(a *Ahead) CompileOption {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		if name, _, _ := strings.Cut(c.target, ":"); name != a.target {
 			c.target = a.target
 		}

@@ -12,7 +12,7 @@ import (
 // OnApart compiles for the CPU behind a device that keeps copies of all that is bound to it, as a GPU does: it sees a
 // tensor when it is bound, and inputs and parameters that no update writes before each run; what updates write comes
 // back by Sync alone.
-func OnApart() Option { return own(func(c *config) { c.on = apart{cpu.New()} }) }
+func OnApart() Option { return option(func(c *config) { c.on = apart{cpu.New()} }) }
 
 type apart struct{ *cpu.Device }
 

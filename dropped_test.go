@@ -50,7 +50,7 @@ func (e *closingExecutable) Close() error {
 // onClosing compiles for such a device.
 func onClosing() (Option, *atomic.Int32) {
 	open := &atomic.Int32{}
-	return own(func(c *config) { c.on = closing{apart{cpu.New()}, open} }), open
+	return option(func(c *config) { c.on = closing{apart{cpu.New()}, open} }), open
 }
 
 // allClosed waits until no executable is open.

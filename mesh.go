@@ -25,7 +25,7 @@ import (
 // [Program.State] is the participant's part, and [Program.Whole] what all have together. On each participant and in each run
 // on the same mesh the results are the same bits. An error of one participant ends the run of all.
 func WithGroup(g *group.Group) CompileOption {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		c.compile = append(c.compile, "WithGroup")
 		if g == nil {
 			c.fail("WithGroup: the group is nil")
@@ -37,7 +37,7 @@ func WithGroup(g *group.Group) CompileOption {
 // WithMesh arranges participants on named axes, such as "data=2,tensor=4", in place of the graph's mesh. Ranks count row-major,
 // the last axis fastest. Without [WithGroup] the program can be planned, not run.
 func WithMesh(mesh string) CompileOption {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		c.compile = append(c.compile, "WithMesh")
 		m, err := graph.ParseMesh(mesh)
 		if err != nil {
@@ -51,7 +51,7 @@ func WithMesh(mesh string) CompileOption {
 // along which it is split into equal parts, "" for none, or several names joined by +. A weight [d, h] that is split ["",
 // "tensor"] is tensor parallel by columns. Values of which nothing is stated are split as suits those that are.
 func WithSplit(name string, axes ...string) CompileOption {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		c.compile = append(c.compile, "WithSplit")
 		if c.splits == nil {
 			c.splits = map[string][]string{}
@@ -68,7 +68,7 @@ func WithSplit(name string, axes ...string) CompileOption {
 // 1910.02054): at stage 1 the optimiser's moments, at stage 2 gradients, too, and at stage 3 parameters as well, which are
 // gathered where they are used. Gradients that make a split moment are reduce-scattered at stage 1 already.
 func WithZeRO(stage int) CompileOption {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		c.compile = append(c.compile, "WithZeRO")
 		if stage < 1 || stage > 3 {
 			c.fail("WithZeRO(%d): want a stage from 1 to 3", stage)

@@ -72,8 +72,8 @@ type config struct {
 	err     error
 }
 
-// own makes an option of all that takes options.
-func own(set func(*config)) Option {
+// option makes an option of all that takes options.
+func option(set func(*config)) Option {
 	return func(vm gorgonia.VM) {
 		if m, ok := vm.(*Machine); ok {
 			m.cfg.applied++
@@ -84,7 +84,7 @@ func own(set func(*config)) Option {
 
 // ownMachine makes an option of machines.
 func ownMachine(name string, set func(*config)) MachineOption {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		c.machine = append(c.machine, name)
 		set(c)
 	})
@@ -130,7 +130,7 @@ func readOptions(opts []CompileOption) (config, error) {
 // package: [fusec/lowering/cpu], [fusec/lowering/cuda] or [fusec/lowering/fpga]. An empty name adds options for the target that
 // is named elsewhere.
 func WithTarget(name string, opts ...lowering.TargetOption) Option {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		if name != "" {
 			c.target = name
 		}
@@ -149,7 +149,7 @@ const MaxWorkers = 1 << 14
 
 // WithWorkers sets the number of cores that run the program; the default is GOMAXPROCS.
 func WithWorkers(n int) Option {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		if n < 1 || n > MaxWorkers {
 			c.fail("WithWorkers(%d): want at least 1 and at most %d", n, MaxWorkers)
 		}
@@ -179,7 +179,7 @@ func ParsePrecision(name string) (Precision, error) { return precision.Parse(nam
 // weights of products are stored: they are half as large, and a product of few rows takes half the time. What the weights meet,
 // and all sums, stay in f32. Without frozen weights the CPU refuses them.
 func WithPrecision(p Precision) Option {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		if !p.Known() {
 			c.fail("WithPrecision: %v is not known", p)
 		}
@@ -189,14 +189,14 @@ func WithPrecision(p Precision) Option {
 
 // WithVerify checks the graph after each pass. On a GPU runs wait for each launch, so that an error names the one that
 // went wrong.
-func WithVerify() Option { return own(func(c *config) { c.verify = true }) }
+func WithVerify() Option { return option(func(c *config) { c.verify = true }) }
 
 // WithSeed sets the seed of random operations: dropout and noise. The default is 0; the same seed draws the same.
-func WithSeed(seed int64) Option { return own(func(c *config) { c.seed = seed }) }
+func WithSeed(seed int64) Option { return option(func(c *config) { c.seed = seed }) }
 
 // WithoutPass leaves out a pass of the table, to see what it does or to work around it. A pass that the program needs is
 // refused with the reason.
-func WithoutPass(name string) Option { return own(func(c *config) { c.without(name) }) }
+func WithoutPass(name string) Option { return option(func(c *config) { c.without(name) }) }
 
 // without leaves out a pass.
 func (c *config) without(name string) {
@@ -211,7 +211,7 @@ func (c *config) without(name string) {
 // error is in proportion to the largest values near an element, not to the terms of the element's own sum: where an image has
 // very large values beside small ones that matter, forbid it. [graph.Winograd] states the bound. In a graph that allows the
 // algorithm itself, by the attribute winograd, it stays allowed.
-func WithoutWinograd() Option { return own(func(c *config) { c.without("winograd") }) }
+func WithoutWinograd() Option { return option(func(c *config) { c.without("winograd") }) }
 
 // WithMemoryBudget limits the memory for temporary values, [lowering.Program.ArenaBytes], to the given number of bytes:
 // what does not fit is dropped and computed again when it is needed (gradient checkpointing). Results are the same bits,
@@ -221,7 +221,7 @@ func WithoutWinograd() Option { return own(func(c *config) { c.without("winograd
 // than 1 GiB that needs more memory than the machine, or the process's control group, has available.
 // `fusec explain --memory-budget` shows what is computed again.
 func WithMemoryBudget(bytes int64) Option {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		if bytes < 1 {
 			c.fail("WithMemoryBudget(%d): want at least 1 byte", bytes)
 		}
@@ -244,7 +244,7 @@ func WithMemoryBudget(bytes int64) Option {
 // A run whose gradients or costs are not finite changes no parameter and no moment; see [StepStats.Skipped]. Everything
 // that the optimiser keeps is state of the program; see [Machine.State].
 func WithOptimizer(o *optim.Optimizer) Option {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		if c.optimizer != nil {
 			c.fail("WithOptimizer is given twice")
 		}
@@ -258,7 +258,7 @@ func WithOptimizer(o *optim.Optimizer) Option {
 // WithWatchNonFinite looks at what every launch makes. The first operation that makes NaN of operands without NaN, or an
 // infinity of finite ones, ends the run with a [NonFiniteError], and so does a source that holds NaN; no parameter or
 // state is changed then. A run that is watched is slower and allocates.
-func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite = true }) }
+func WithWatchNonFinite() Option { return option(func(c *config) { c.watchNonFinite = true }) }
 
 // WithShadow compares a sample of the launches of runs, such as those of training, with the reference, package [fusec/kernels/ref]: each
 // launch once in every so many runs, in each run others, with what float64 makes of the operands that it read. The bound
@@ -272,7 +272,7 @@ func WithWatchNonFinite() Option { return own(func(c *config) { c.watchNonFinite
 // [WithWatchNonFinite]; docs/lock.md has the cost of both. Target "fpga", which does not train, compares the runs of inference,
 // within what rounding to its integers may do. Target "ref" compares the reference with itself.
 func WithShadow(every int, folder ...string) Option {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		switch {
 		case every < 1:
 			c.fail("WithShadow(%d): want at least 1", every)
@@ -286,7 +286,7 @@ func WithShadow(every int, folder ...string) Option {
 // WithReference compares what every launch makes with what the reference, package [fusec/kernels/ref], makes in float64 of
 // the operands that the launch read; [Program.Departures] are the differences. A run that is compared is slow and
 // allocates.
-func WithReference() Option { return own(func(c *config) { c.compare = true }) }
+func WithReference() Option { return option(func(c *config) { c.compare = true }) }
 
 // watched reports whether something looks at what every launch makes.
 func (c *config) watched() bool { return c.watchNonFinite || c.compare || c.shadow > 0 }
@@ -295,13 +295,13 @@ func (c *config) watched() bool { return c.watchNonFinite || c.compare || c.shad
 // programs for the CPU are kept, after their machines are closed as well: the 256 that were used last, as long as they
 // and the kernels of closed machines together take no more than about 64 MiB. Programs for other targets are never kept,
 // nor those of graphs with opaque operations of the user's, of which nobody can tell whether they are equal.
-func WithoutProgramCache() Option { return own(func(c *config) { c.withoutCache = true }) }
+func WithoutProgramCache() Option { return option(func(c *config) { c.withoutCache = true }) }
 
 // WithGradient makes [Compile] hand out, as an output of the given name, the gradient of the scalar cost for the node of;
 // both are nodes of the graph that is compiled. The backward pass is made from the graph as fused. Machines take the
 // gradients that gorgonia.Grad asked for.
 func WithGradient(output string, cost, of *graph.Node) CompileOption {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		c.compile = append(c.compile, "WithGradient")
 		switch {
 		case cost == nil || of == nil:

@@ -54,7 +54,7 @@ const specialisationsKept = 8
 // WithKept sets how many programs a [Specialised] keeps for later runs with the same shapes; the default is 8. Each has
 // memory of its own for weights in the form that its target takes, and for temporary values.
 func WithKept(n int) SpecialiseOption {
-	return SpecialiseOption(own(func(c *config) {
+	return SpecialiseOption(option(func(c *config) {
 		c.special = append(c.special, "WithKept")
 		if c.kept = n; n < 1 {
 			c.fail("WithKept(%d): want at least 1", n)

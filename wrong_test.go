@@ -12,11 +12,11 @@ import (
 )
 
 // OnWrong compiles for the CPU with a wrong kernel: where a fusion takes a hyperbolic tangent, it takes the logistic function.
-func OnWrong() Option { return own(func(c *config) { c.on = wrong{cpu.New()} }) }
+func OnWrong() Option { return option(func(c *config) { c.on = wrong{cpu.New()} }) }
 
 // OnWrongOverlay compiles for a model of an overlay, with the same wrong kernel.
 func OnWrongOverlay() Option {
-	return own(func(c *config) {
+	return option(func(c *config) {
 		c.on = wrong{fpga.New(fpga.Overlay("sim8"), fpga.Over(func(ctx context.Context, cfg isa.Config, memory int64) (link.Link, error) {
 			return link.Open(ctx, "model", link.Options{Config: cfg, Memory: memory})
 		}))}

@@ -39,23 +39,29 @@ func (t *Tensor) Uniform() bool { return dtypes[t.Type.DType].constant(t.Data) }
 // Uniform is the value of a constant whose elements are all equal, as a tensor of rank 0 and n's element type. It looks
 // through Reshape, Broadcast, Transpose and Cast.
 func (n *Node) Uniform() (*Tensor, bool) {
-	var casts []DType
+	t, casts, ok := n.uniform()
+	if !ok {
+		return nil, false
+	}
+	t = t.first(t.Type.DType)
+	for _, d := range slices.Backward(casts) {
+		t = t.first(d)
+	}
+	return t, true
+}
+
+// uniform is the constant whose elements n has, all of which are equal, and the casts that they pass through, the last
+// one first.
+func (n *Node) uniform() (t *Tensor, casts []DType, ok bool) {
 	for {
 		switch op := n.Op.(type) {
 		case Reshape, Broadcast, Transpose:
 		case Cast:
 			casts = append(casts, op.To)
 		case Const:
-			if !op.Value.Uniform() {
-				return nil, false
-			}
-			t := op.Value.first(op.Value.Type.DType)
-			for _, d := range slices.Backward(casts) {
-				t = t.first(d)
-			}
-			return t, true
+			return op.Value, casts, op.Value.Uniform()
 		default:
-			return nil, false
+			return nil, nil, false
 		}
 		n = n.Args[0]
 	}
@@ -70,22 +76,14 @@ func (t *Tensor) first(d DType) *Tensor {
 
 // ConstScalar is [Node.Uniform] as a float64. It is false for an integer that float64 does not hold exactly.
 func (n *Node) ConstScalar() (float64, bool) {
-	for {
-		switch op := n.Op.(type) {
-		case Reshape, Broadcast, Transpose:
-			n = n.Args[0]
-			continue
-		case Cast:
-			if t, ok := n.Uniform(); ok {
-				return t.exact()
-			}
-		case Const:
-			if op.Value.Uniform() {
-				return op.Value.exact()
-			}
-		}
+	t, casts, ok := n.uniform()
+	if ok && len(casts) > 0 {
+		t, ok = n.Uniform()
+	}
+	if !ok {
 		return 0, false
 	}
+	return t.exact()
 }
 
 // exact is element 0 if float64 holds it exactly.

@@ -5,6 +5,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/body"
+	"fusec/kernels/cpu/vec"
 )
 
 // A value is what a value of a body is to the program being compiled.
@@ -183,7 +184,7 @@ func (c *compiler[T]) asVector(v value) value {
 		return v
 	}
 	s := c.scalarSlot(v)
-	fill, d := opcodes[T]().Fill(), c.newVector()
+	fill, d := vec.Of[T]().Fill(), c.newVector()
 	c.p.steps = append(c.p.steps, step[T]{run: func(f *frame[T]) { fill(f.v[d], f.s[s]) }, def: d})
 	return value{kind: vector, slot: d}
 }

@@ -5,6 +5,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/body"
+	"fusec/kernels/cpu/vec"
 )
 
 // A columnSum is a result that sums a vector over all rows; see [body.Store]. Rows are cut into blocks by
@@ -44,7 +45,7 @@ func (p *program[T]) addColumns(f *frame[T], start, rows, n int) {
 	if len(p.columns) == 0 {
 		return
 	}
-	add := opcodes[T]().AddTo
+	add := vec.Of[T]().AddTo
 	for i := range p.columns {
 		s := &p.columns[i]
 		sum, v := s.partial[f.block*s.n+start:][:n], f.v[s.slot]
@@ -61,7 +62,7 @@ func (p *program[T]) addColumns(f *frame[T], start, rows, n int) {
 
 // finishColumns adds the blocks up.
 func (p *program[T]) finishColumns(results []Memory) {
-	add := opcodes[T]().AddTo
+	add := vec.Of[T]().AddTo
 	for i := range p.columns {
 		s := &p.columns[i]
 		if s.n == 0 {

@@ -53,15 +53,15 @@ func (c *compiler[T]) emit(v *body.Value) (value, error) {
 func (c *compiler[T]) unary(op graph.Unary, x value) value {
 	a := c.place(x)
 	if op.Fn.HasAlpha() {
-		run, alpha := opcodes[T]().UnaryScalar(op.Fn), T(op.Alpha)
+		run, alpha := vec.Of[T]().UnaryScalar(op.Fn), T(op.Alpha)
 		return c.step(func(f *frame[T], dst []T) { run(dst, f.at(a), alpha) }, x)
 	}
-	run := opcodes[T]().Unary(op.Fn)
+	run := vec.Of[T]().Unary(op.Fn)
 	return c.step(func(f *frame[T], dst []T) { run(dst, f.at(a)) }, x)
 }
 
 func (c *compiler[T]) binary(code graph.BinaryFn, x, y value) value {
-	k, a, b := opcodes[T](), c.place(x), c.place(y)
+	k, a, b := vec.Of[T](), c.place(x), c.place(y)
 	switch {
 	case a.scalar == b.scalar:
 		run := k.BinaryVV(code)
@@ -75,7 +75,7 @@ func (c *compiler[T]) binary(code graph.BinaryFn, x, y value) value {
 }
 
 func (c *compiler[T]) selection(m, x, y value) value {
-	k := opcodes[T]()
+	k := vec.Of[T]()
 	if x.kind == vector || y.kind == vector {
 		m = c.asVector(m)
 	}
@@ -138,7 +138,7 @@ func (c *compiler[T]) dropout(v *body.Value) value {
 	p := v.Node.Op.(graph.Dropout).P
 	x := c.asVector(c.operand(v.Args[0]))
 	a, s := x.slot, len(c.p.seeds)
-	keep, least, scale := opcodes[T]().Keep(), graph.RandomThreshold(p), T(1/(1-p))
+	keep, least, scale := vec.Of[T]().Keep(), graph.RandomThreshold(p), T(1/(1-p))
 	if seed := &c.body.Values[v.Args[1]]; seed.Kind == body.Constant {
 		c.p.seeds = append(c.p.seeds, seedRead{value: seed.Number.Int(0), buf: -1})
 	} else {
@@ -155,7 +155,7 @@ func (c *compiler[T]) dropout(v *body.Value) value {
 
 // reduce combines a whole row.
 func (c *compiler[T]) reduce(fn graph.ReduceFn, x value) value {
-	a, run, averages := x.slot, opcodes[T]().Reduce(reductions[fn]), fn.Info().Averages
+	a, run, averages := x.slot, vec.Of[T]().Reduce(reductions[fn]), fn.Info().Averages
 	return c.scalarStep(func(f *frame[T], dst []T) {
 		dst[0] = run(f.v[a])
 		if averages {
@@ -165,7 +165,7 @@ func (c *compiler[T]) reduce(fn graph.ReduceFn, x value) value {
 }
 
 func (c *compiler[T]) softmax(x value) value {
-	k, a := opcodes[T](), x.slot
+	k, a := vec.Of[T](), x.slot
 	top, expSub, scale, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(graph.Mul), k.Fill()
 	return c.step(func(f *frame[T], dst []T) {
 		m := top(f.v[a])
@@ -178,7 +178,7 @@ func (c *compiler[T]) softmax(x value) value {
 }
 
 func (c *compiler[T]) logSoftmax(x value) value {
-	k := opcodes[T]()
+	k := vec.Of[T]()
 	top, expSub, sub, fill := k.Reduce(vec.MaxOf), k.ExpSubSum(), k.BinaryVS(graph.Sub), k.Fill()
 	a := x.slot
 	return c.step(func(f *frame[T], dst []T) {
@@ -195,7 +195,7 @@ func (c *compiler[T]) logSoftmax(x value) value {
 }
 
 func (c *compiler[T]) layerNorm(eps float64, x, gamma, beta value) value {
-	k, a, g, b := opcodes[T](), x.slot, gamma.slot, beta.slot
+	k, a, g, b := vec.Of[T](), x.slot, gamma.slot, beta.slot
 	sum, squares, affine, fma := k.Reduce(vec.SumOf), k.SumSquaredDeviations(), k.FMAVSS(), k.FMAVVV()
 	return c.step(func(f *frame[T], dst []T) {
 		n := T(len(f.v[a]))
@@ -207,7 +207,7 @@ func (c *compiler[T]) layerNorm(eps float64, x, gamma, beta value) value {
 }
 
 func (c *compiler[T]) rmsNorm(eps float64, x, gamma value) value {
-	k, a, g := opcodes[T](), x.slot, gamma.slot
+	k, a, g := vec.Of[T](), x.slot, gamma.slot
 	squares, scale, mul := k.Reduce(vec.SumSquaresOf), k.BinaryVS(graph.Mul), k.BinaryVV(graph.Mul)
 	return c.step(func(f *frame[T], dst []T) {
 		r := 1 / math.Sqrt(float64(squares(f.v[a])/T(len(f.v[a])))+eps)

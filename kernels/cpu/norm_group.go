@@ -26,7 +26,7 @@ type groupNorm[T float] struct {
 }
 
 func newGroupNorm[T float](op graph.GroupNorm, args, results []Operand, env *Env) (Kernel, error) {
-	s, code := args[0].Layout.Shape, opcodes[T]()
+	s, code := args[0].Layout.Shape, vec.Of[T]()
 	_, _, plane := s.Around(0, 2)
 	k := &groupNorm[T]{env: env, op: op, args: args, result: results[0], channels: s.At(1) / op.Groups, plane: plane,
 		rows: s.At(0) * op.Groups, sum: code.Reduce(vec.SumOf), squares: code.SumSquaredDeviations(),

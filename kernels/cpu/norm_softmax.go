@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"fusec/graph"
+	"fusec/kernels/cpu/vec"
 )
 
 // compileSoftmax makes the kernel of a softmax that stands alone: along rows a fusion, along an outer axis a kernel
@@ -36,7 +37,7 @@ type columnSoftmax[T float] struct {
 }
 
 func newColumnSoftmax[T float](axis int, log bool, x, y Operand, env *Env) Kernel {
-	code := opcodes[T]()
+	code := vec.Of[T]()
 	k := &columnSoftmax[T]{env: env, x: x, y: y, log: log,
 		fill: code.Fill(), max: code.MaxTo, add: code.AddTo, equal: code.BinaryVS(graph.Eq),
 		most: code.BinaryVS(graph.Min), least: code.BinaryVS(graph.Max), choose: code.SelectVSV(),

@@ -43,7 +43,7 @@ func newPool[T float](op graph.Pool, args, results []Operand, env *Env) (Kernel,
 	s, t := args[0].Layout.Shape, results[0].Layout.Shape
 	k := &pool2d[T]{window: newWindow(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, s, t.At(2), t.At(3)),
 		env: env, x: args[0], y: results[0], rows: t.At(0) * t.At(1) * t.At(2)}
-	code := opcodes[T]()
+	code := vec.Of[T]()
 	row := op.Fn.Info().Reduce.Info()
 	k.combine, k.fill, k.div, k.divBy = accumulate(code.BinaryVV(row.Join)), code.Fill(), code.BinaryVV(graph.Div), code.BinaryVS(graph.Div)
 	k.first, k.average = T(row.Identity), row.Averages

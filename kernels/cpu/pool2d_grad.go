@@ -36,7 +36,7 @@ func newPoolGrad[T float](op graph.PoolGrad, args, results []Operand, env *Env) 
 	s, t := args[0].Layout.Shape, args[1].Layout.Shape
 	k := &pool2dGrad[T]{window: newWindow(op.Kernel, op.Stride, graph.IntsOf(1, 1), op.Pad, s, t.At(2), t.At(3)),
 		env: env, x: args[0], dy: args[1], dx: results[0], code: pools[op.Fn], planes: s.At(0) * s.At(1)}
-	code := opcodes[T]()
+	code := vec.Of[T]()
 	k.add, k.div, k.divBy = code.AddTo, code.BinaryVV(graph.Div), code.BinaryVS(graph.Div)
 	k.fill, k.greater, k.choose, k.max = code.Fill(), code.BinaryVV(graph.Gt), code.SelectVSV(), code.MaxTo
 	if k.code == allElements && !op.CountPad {

@@ -450,13 +450,3 @@ func span[T float](x []T, at, n int) []T {
 	}
 	return x[at:][:n]
 }
-
-// opcodes is the instruction set for lanes of type T.
-func opcodes[T float]() *vec.Kernels[T] {
-	switch any(*new(T)).(type) {
-	case float32:
-		return any(vec.F32()).(*vec.Kernels[T])
-	default:
-		return any(vec.F64()).(*vec.Kernels[T])
-	}
-}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fusec/graph"
 	"fusec/kernels/cpu/gemm"
+	"fusec/kernels/cpu/vec"
 )
 
 // A recurrence computes the steps of a recurrent layer one after the other: the product of the state with its weights,
@@ -216,7 +217,7 @@ type gates[T float] struct {
 }
 
 func gatesOf[T float]() gates[T] {
-	code := opcodes[T]()
+	code := vec.Of[T]()
 	return gates[T]{add: code.BinaryVV(graph.Add), sub: code.BinaryVV(graph.Sub), mul: code.BinaryVV(graph.Mul), fma: code.FMAVVV(),
 		sigmoid: code.Unary(graph.Sigmoid), tanh: code.Unary(graph.Tanh), relu: code.Unary(graph.Relu)}
 }

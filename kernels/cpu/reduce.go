@@ -5,6 +5,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/body"
+	"fusec/kernels/cpu/vec"
 )
 
 // A reduction kernel combines elements along axes in blocks, and then runs what follows over the reduced values.
@@ -213,7 +214,7 @@ func cutLayout(l graph.Layout, axis, n int) graph.Layout {
 }
 
 func newSum[T float](fn graph.ReduceFn, slot int) sum[T] {
-	k, row := opcodes[T](), fn.Info()
+	k, row := vec.Of[T](), fn.Info()
 	return sum[T]{averages: row.Averages, slot: slot, row: k.Reduce(reductions[fn]), two: joins[T]()[fn].two,
 		combine: k.BinaryVV(row.Join), identity: T(row.Identity)}
 }
@@ -324,7 +325,7 @@ func (r *reduction[T]) range1(worker, k, block, lo, hi int) {
 func (r *reduction[T]) columns(worker, k, block, from, lo, hi int) {
 	f, n := r.frames[worker], min(r.width, r.inner-from)
 	at := (block*r.kept+k)*r.inner + from
-	fill := opcodes[T]().Fill()
+	fill := vec.Of[T]().Fill()
 	for i := range r.sums {
 		fill(r.sums[i].partial[at:][:n], r.sums[i].identity)
 	}
@@ -378,6 +379,6 @@ func (r *reduction[T]) join(k int) {
 // finish turns sums of so many numbers into means, if those are wanted.
 func (s *sum[T]) finish(total []T, count int) {
 	if s.averages {
-		opcodes[T]().BinaryVS(graph.Div)(total, total, T(count))
+		vec.Of[T]().BinaryVS(graph.Div)(total, total, T(count))
 	}
 }

@@ -46,7 +46,7 @@ func (k *squaredNorm) Run(args, results []Memory) error {
 // Do sums one block; see pool.Task.
 func (k *squaredNorm) Do(worker, item int) {
 	i := sort.SearchInts(k.first, item+1) - 1
-	o, sum := k.x[i], opcodes[float64]().Reduce(vec.SumSquaresOf)
+	o, sum := k.x[i], vec.Of[float64]().Reduce(vec.SumSquaresOf)
 	from := (item - k.first[i]) * grain
 	to := min(from+grain, o.Layout.Shape.Elems())
 	k.partial[item] = 0

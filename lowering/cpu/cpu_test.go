@@ -10,7 +10,7 @@ import (
 	"fusec/kernels/ref"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
-	"fusec/passes"
+	"fusec/passes/passtest"
 )
 
 // compiled is g as an executable with values bound to its sources.
@@ -23,7 +23,7 @@ func compiled(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, opts ..
 func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, frozen bool, opts ...cpu.Option) (lowering.Executable, *lowering.Program) {
 	t.Helper()
 	d := cpu.New(opts...)
-	p := loweredOf(t, g, d, frozen)
+	p := passtest.Lowered(t, g, d, frozen)
 	e, err := d.Compile(p)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, graph.Print(g))
@@ -42,25 +42,7 @@ func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, froze
 // lowered is the program of a graph.
 func lowered(t testing.TB, g *graph.Graph, d *cpu.Device) *lowering.Program {
 	t.Helper()
-	return loweredOf(t, g, d, false)
-}
-
-// loweredOf is the program of a graph whose parameters change only by Bind if frozen is set.
-func loweredOf(t testing.TB, g *graph.Graph, d *cpu.Device, frozen bool) *lowering.Program {
-	t.Helper()
-	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true, Frozen: frozen})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, graph.Print(g))
-	}
-	opts := d.Lowering()
-	if frozen {
-		opts = append(opts, lowering.Frozen())
-	}
-	p, err := lowering.Lower(final, d.Name(), opts...)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, graph.Print(final))
-	}
-	return p
+	return passtest.Lowered(t, g, d, false)
 }
 
 // check compares the pipeline with the reference and fails with the graph and the program.

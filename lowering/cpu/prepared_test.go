@@ -9,6 +9,7 @@ import (
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/lowering/preparedtest"
+	"fusec/passes/passtest"
 )
 
 func TestPrepared(t *testing.T) {
@@ -16,7 +17,7 @@ func TestPrepared(t *testing.T) {
 	preparedtest.Random(t, seeds(300), func(t *testing.T, g *graph.Graph) (lowering.Executable, *lowering.Program) {
 		workers++
 		d := cpu.New(cpu.Workers(1 + workers%3))
-		p := loweredOf(t, g, d, true)
+		p := passtest.Lowered(t, g, d, true)
 		checkPlan(t, p)
 		e, err := d.Compile(p)
 		if err != nil {

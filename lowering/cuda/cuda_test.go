@@ -11,7 +11,7 @@ import (
 	"fusec/kernels/ref"
 	"fusec/lowering"
 	"fusec/lowering/cuda"
-	"fusec/passes"
+	"fusec/passes/passtest"
 )
 
 // built is the graph that a function makes.
@@ -20,25 +20,7 @@ var built = graphtest.Built
 // lowered is the program of a graph.
 func lowered(t testing.TB, g *graph.Graph, d *cuda.Device) *lowering.Program {
 	t.Helper()
-	return loweredOf(t, g, d, false)
-}
-
-// loweredOf is the program of a graph whose parameters change only by Bind if frozen is set.
-func loweredOf(t testing.TB, g *graph.Graph, d *cuda.Device, frozen bool) *lowering.Program {
-	t.Helper()
-	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true, Frozen: frozen})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, graph.Print(g))
-	}
-	opts := d.Lowering()
-	if frozen {
-		opts = append(opts, lowering.Frozen())
-	}
-	p, err := lowering.Lower(final, d.Name(), opts...)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, graph.Print(final))
-	}
-	return p
+	return passtest.Lowered(t, g, d, false)
 }
 
 // compiled is g as an executable with values bound to its sources.
@@ -52,7 +34,7 @@ func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, froze
 	t.Helper()
 	gpu, compiler := open(t)
 	d := cuda.New(append(opts, cuda.On(gpu, compiler))...)
-	p := loweredOf(t, g, d, frozen)
+	p := passtest.Lowered(t, g, d, frozen)
 	var sources []string
 	for _, s := range d.Sources(p) {
 		sources = append(sources, s.Text)

@@ -15,6 +15,7 @@ import (
 	"fusec/lowering/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/pool"
+	"fusec/passes/passtest"
 )
 
 // values draws all that a graph reads.
@@ -439,7 +440,7 @@ func TestDriverErrors(t *testing.T) {
 // live does all that is done with a program, with frozen parameters or not, up to the first error.
 func live(t *testing.T, g *graph.Graph, in map[string]*graph.Tensor, d *cuda.Device, frozen bool) error {
 	t.Helper()
-	p := loweredOf(t, g, d, frozen)
+	p := passtest.Lowered(t, g, d, frozen)
 	e, err := d.Compile(p)
 	if err != nil {
 		return err

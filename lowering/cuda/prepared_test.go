@@ -8,6 +8,7 @@ import (
 	"fusec/lowering"
 	"fusec/lowering/cuda"
 	"fusec/lowering/preparedtest"
+	"fusec/passes/passtest"
 )
 
 func TestPrepared(t *testing.T) {
@@ -20,7 +21,7 @@ func TestPrepared(t *testing.T) {
 			opts = append(opts, cuda.Apart(), cuda.Each())
 		}
 		d := cuda.New(opts...)
-		p := loweredOf(t, g, d, true)
+		p := passtest.Lowered(t, g, d, true)
 		var sources []string
 		for _, s := range d.Sources(p) {
 			sources = append(sources, s.Text)
@@ -103,7 +104,7 @@ func TestPreparedReleases(t *testing.T) {
 		gpu, compiler := open(t)
 		c := countedGPU(gpu)
 		d := cuda.New(cuda.On(c, compiler))
-		p := loweredOf(t, g, d, true)
+		p := passtest.Lowered(t, g, d, true)
 		e, err := d.Compile(p)
 		if err != nil || p.Prepared == 0 {
 			t.Fatal(err, p)

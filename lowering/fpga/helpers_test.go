@@ -13,7 +13,7 @@ import (
 	"fusec/graph/graphtest"
 	"fusec/lowering"
 	"fusec/lowering/host"
-	"fusec/passes"
+	"fusec/passes/passtest"
 )
 
 // built is the graph that a function makes.
@@ -22,25 +22,7 @@ var built = graphtest.Built
 // lowered is the program of a graph.
 func lowered(t testing.TB, g *graph.Graph, d *Device) *lowering.Program {
 	t.Helper()
-	return loweredOf(t, g, d, false)
-}
-
-// loweredOf is the program of a graph whose parameters change only by Bind if frozen is set.
-func loweredOf(t testing.TB, g *graph.Graph, d *Device, frozen bool) *lowering.Program {
-	t.Helper()
-	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true, Frozen: frozen})
-	if err != nil {
-		t.Fatalf("%v\n%s", err, graph.Print(g))
-	}
-	opts := d.Lowering()
-	if frozen {
-		opts = append(opts, lowering.Frozen())
-	}
-	p, err := lowering.Lower(final, d.Name(), opts...)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, graph.Print(final))
-	}
-	return p
+	return passtest.Lowered(t, g, d, false)
 }
 
 // overlay is a named configuration.
@@ -95,7 +77,7 @@ func compiled(t testing.TB, g *graph.Graph, opts ...Option) (*executable, *lower
 func compiledOf(t testing.TB, g *graph.Graph, frozen bool, opts ...Option) (*executable, *lowering.Program) {
 	t.Helper()
 	d := New(append([]Option{Over(overModel)}, opts...)...)
-	p := loweredOf(t, g, d, frozen)
+	p := passtest.Lowered(t, g, d, frozen)
 	x, err := d.Compile(p)
 	if err != nil {
 		t.Fatalf("%v\n%v", err, p)

@@ -12,6 +12,7 @@ import (
 	"fusec/graph"
 	"fusec/graph/graphtest"
 	"fusec/graph/trace"
+	"fusec/lowering"
 	"fusec/passes"
 )
 
@@ -33,6 +34,24 @@ func Run(t testing.TB, g *graph.Graph, cfg passes.Config) (*graph.Graph, *trace.
 		}
 	}
 	return h, tr
+}
+
+// Lowered is the program of a graph for a device. Its parameters change only by Bind if frozen is set.
+func Lowered(t testing.TB, g *graph.Graph, d lowering.Device, frozen bool) *lowering.Program {
+	t.Helper()
+	final, _, err := passes.Run(g, passes.Config{Target: d, Verify: true, Frozen: frozen})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, graph.Print(g))
+	}
+	opts := d.Lowering()
+	if frozen {
+		opts = append(opts, lowering.Frozen())
+	}
+	p, err := lowering.Lower(final, d.Name(), opts...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, graph.Print(final))
+	}
+	return p
 }
 
 // Ops lists the operations of a graph, sources and constants left out.

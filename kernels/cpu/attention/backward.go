@@ -7,6 +7,7 @@ import (
 
 	"fusec/kernels/cpu/gemm"
 	"fusec/kernels/cpu/pool"
+	"fusec/kernels/cpu/vec"
 )
 
 // The backward pass computes the probabilities again from the log-sum-exp, block by block (Dao et al., arXiv
@@ -150,7 +151,7 @@ func (t *deltaTask[T]) Do(worker, item int) {
 		switch {
 		case d.Width == 0:
 		case out.ColStride == 1 && dout.ColStride == 1:
-			sum = opcodes[T]().Dot()(k.args.Out[at:][:d.Width], k.args.DOut[from:][:d.Width])
+			sum = vec.Of[T]().Dot()(k.args.Out[at:][:d.Width], k.args.DOut[from:][:d.Width])
 		default:
 			for c := range d.Width {
 				sum += k.args.Out[at+c*out.ColStride] * k.args.DOut[from+c*dout.ColStride]
@@ -177,7 +178,7 @@ func (k *Backward[T]) addQuery(head, query int, x []T) {
 	dq := k.args.DQ[to.Offsets[head]+query*to.RowStride:]
 	switch {
 	case x != nil && to.ColStride == 1:
-		opcodes[T]().Axpy(dq[:depth], x, k.scale)
+		vec.Of[T]().Axpy(dq[:depth], x, k.scale)
 	case x != nil:
 		for c, v := range x {
 			dq[c*to.ColStride] += k.scale * v

@@ -234,7 +234,7 @@ func (b *pair[T]) panel(first, n, from, to int, whole bool) {
 	if b.Op.Dropout > 0 {
 		b.dropPanel(p, dp, from, end, first, n)
 	} else {
-		opcodes[T]().MulTo(dp, p)
+		vec.Of[T]().MulTo(dp, p)
 	}
 	if b.wantV && d.Width > 0 {
 		b.accumulate(b.dv[at*b.room.width:], b.doutT, p, from, to, b.room.width)
@@ -265,7 +265,7 @@ func (b *pair[T]) cutOff(s []T, from, to, first, n int) {
 // dropPanel makes the gradients dp of the dropped probabilities those of the scores, and drops the probabilities. Both
 // are to be divided by the share of those kept.
 func (b *pair[T]) dropPanel(p, dp []T, from, to, first, n int) {
-	nr, sub := b.micro.NR, opcodes[T]().BinaryVS(graph.Sub)
+	nr, sub := b.micro.NR, vec.Of[T]().BinaryVS(graph.Sub)
 	p, dp = p[:(to-from)*nr], dp[:(to-from)*nr]
 	drawn, kept := words(b.drawn)[:len(p)], T(1-b.Op.Dropout)
 	// The last panel may have fewer keys than columns. The rest is padding, for which any word is right.
@@ -275,7 +275,7 @@ func (b *pair[T]) dropPanel(p, dp []T, from, to, first, n int) {
 		dp := dp[(i-from)*nr:][:n]
 		sub(dp, dp, kept*b.delta[b.head*b.Dims.Queries+b.row+i])
 	}
-	opcodes[T]().MulTo(dp, p)
+	vec.Of[T]().MulTo(dp, p)
 	b.keep(p, drawn)
 }
 

@@ -273,7 +273,7 @@ func storePanel[T Float](dst []T, at int, to *gemm.Layout, panel []T, nr, width,
 	switch {
 	case width == 0:
 	case to.ColStride == 1:
-		opcodes[T]().Transpose(dst[at:], to.RowStride, panel, nr, width, rows)
+		vec.Of[T]().Transpose(dst[at:], to.RowStride, panel, nr, width, rows)
 	default:
 		for i := range rows {
 			for c := range width {

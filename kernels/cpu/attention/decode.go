@@ -136,13 +136,13 @@ func (k *Plan[T]) maskRow(s, room []T, head, query, first int) {
 	}
 	mask := room[:len(s)]
 	vec.Gather(mask, k.args.Mask[at:], step)
-	opcodes[T]().AddTo(s, mask)
+	vec.Of[T]().AddTo(s, mask)
 }
 
 // weigh turns scores into exponentials and scales the partial result to the new maximum.
 func (k *Plan[T]) weigh(p, s []T) {
 	old := p[partialMax]
-	top := max(old, opcodes[T]().Reduce(vec.MaxOf)(s))
+	top := max(old, vec.Of[T]().Reduce(vec.MaxOf)(s))
 	c := top
 	if math.IsInf(float64(top), -1) {
 		c = 0
@@ -152,7 +152,7 @@ func (k *Plan[T]) weigh(p, s []T) {
 		multiply(p[partialSum:], scale)
 		p[partialMax] = top
 	}
-	p[partialSum] += opcodes[T]().ExpSubSum()(s, s, c)
+	p[partialSum] += vec.Of[T]().ExpSubSum()(s, s, c)
 }
 
 // gather adds the values from row i on, weighted by p, to o.
@@ -164,7 +164,7 @@ func (k *Plan[T]) gather(o, p []T, values *stretch[T], i int) {
 			k.micro.Axpy4(len(o), &p[j], &rows[j*ld], ld, &o[0])
 		}
 		for ; j < run; j++ {
-			opcodes[T]().Axpy(o, rows[j*ld:][:len(o)], p[j])
+			vec.Of[T]().Axpy(o, rows[j*ld:][:len(o)], p[j])
 		}
 		p, i = p[run:], i+run
 	}
@@ -203,5 +203,5 @@ func merge[T Float](to, from []T) {
 		multiply(to[partialSum:], T(math.Exp(float64(a-top))))
 	}
 	to[partialMax] = top
-	opcodes[T]().Axpy(to[partialSum:], from[partialSum:], T(math.Exp(float64(b-top))))
+	vec.Of[T]().Axpy(to[partialSum:], from[partialSum:], T(math.Exp(float64(b-top))))
 }

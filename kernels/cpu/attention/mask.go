@@ -46,7 +46,7 @@ func (k *Plan[T]) rowAttends(head, row, lo, hi int) bool {
 		}
 		return false
 	case step == 1:
-		return !(opcodes[T]().Reduce(vec.MaxOf)(k.args.Mask[at:][:n]) == T(math.Inf(-1)))
+		return !(vec.Of[T]().Reduce(vec.MaxOf)(k.args.Mask[at:][:n]) == T(math.Inf(-1)))
 	}
 	for j := range n {
 		if !(k.args.Mask[at+j*step] == T(math.Inf(-1))) {
@@ -67,7 +67,7 @@ func (b *block[T]) applyMask(s []T, row, rows, first, n int) {
 	if !b.Bool {
 		at := b.maskAt(b.head, row, first)
 		gemm.Pack(b.mask, nr, n, rows, b.args.Mask[at:], b.Mask.ColStride, b.Mask.RowStride)
-		opcodes[T]().AddTo(s, b.mask[:n*nr])
+		vec.Of[T]().AddTo(s, b.mask[:n*nr])
 		return
 	}
 	for i := range rows {
@@ -130,7 +130,7 @@ func (k *Plan[T]) drawn(head, row, key int) uint64 {
 // keep sets the dropped probabilities to zero, by their words. The others are divided by the keep probability at the
 // end.
 func (k *Plan[T]) keep(p []T, words []uint32) {
-	opcodes[T]().Keep()(p, p, words, graph.RandomThreshold(k.Op.Dropout), 1)
+	vec.Of[T]().Keep()(p, p, words, graph.RandomThreshold(k.Op.Dropout), 1)
 }
 
 // drop applies dropout to the probabilities s of n keys from first on.

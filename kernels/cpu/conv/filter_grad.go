@@ -320,7 +320,7 @@ func (t *joinTask[T]) Do(worker, item int) {
 	sum = sum[:k.height*k.micro.NR]
 	copy(sum, k.partial(0, group, i))
 	for part := 1; part < k.parts; part++ {
-		addTo(sum, k.partial(part, group, i))
+		vec.Of[T]().AddTo(sum, k.partial(part, group, i))
 	}
 	k.write(group, i, sum)
 }
@@ -329,25 +329,5 @@ func (t *joinTask[T]) Do(worker, item int) {
 func (k *FilterGrad[T]) write(group, i int, sum []T) {
 	p, all := k.panels[i], k.out*k.op.Groups
 	first := (p.row*k.w.taps+p.col)*k.ch + p.from // the row of dw
-	transpose(k.run.dw[first*all+group*k.out:], all, sum, k.micro.NR, k.out, p.cols)
-}
-
-// addTo adds x to acc.
-func addTo[T gemm.Float](acc, x []T) {
-	switch acc := any(acc).(type) {
-	case []float32:
-		vec.F32().AddTo(acc, any(x).([]float32))
-	case []float64:
-		vec.F64().AddTo(acc, any(x).([]float64))
-	}
-}
-
-// transpose is [vec.Kernels.Transpose].
-func transpose[T gemm.Float](dst []T, ldDst int, src []T, ldSrc, rows, cols int) {
-	switch dst := any(dst).(type) {
-	case []float32:
-		vec.F32().Transpose(dst, ldDst, any(src).([]float32), ldSrc, rows, cols)
-	case []float64:
-		vec.F64().Transpose(dst, ldDst, any(src).([]float64), ldSrc, rows, cols)
-	}
+	vec.Of[T]().Transpose(k.run.dw[first*all+group*k.out:], all, sum, k.micro.NR, k.out, p.cols)
 }

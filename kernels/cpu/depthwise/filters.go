@@ -130,15 +130,6 @@ func (k *FilterGrad[T]) Sum(item int) {
 	dst := k.dw[lo:hi]
 	clear(dst)
 	for b := range k.blocks {
-		add(dst, k.partial[b*n+lo:][:len(dst)])
-	}
-}
-
-func add[T Float](acc, x []T) {
-	switch acc := any(acc).(type) {
-	case []float32:
-		vec.F32().AddTo(acc, any(x).([]float32))
-	case []float64:
-		vec.F64().AddTo(acc, any(x).([]float64))
+		vec.Of[T]().AddTo(dst, k.partial[b*n+lo:][:len(dst)])
 	}
 }

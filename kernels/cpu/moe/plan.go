@@ -99,7 +99,7 @@ const (
 
 // New makes a plan that runs on the workers of p, with the caller's functions for activations.
 func New[T Float](cfg Config, hidden Hidden[T], p *pool.Pool) (*Plan[T], error) {
-	k := &Plan[T]{Config: cfg, hidden: hidden, micro: gemm.MicroOf[T](), code: opcodes[T](), pool: p}
+	k := &Plan[T]{Config: cfg, hidden: hidden, micro: gemm.MicroOf[T](), code: vec.Of[T](), pool: p}
 	if err := k.check(); err != nil {
 		return nil, err
 	}
@@ -166,12 +166,3 @@ func (k *Plan[T]) Thaw() {
 
 // Loads is the number of tokens that each expert got in the last run.
 func (k *Plan[T]) Loads() []int { return k.routes.counts }
-
-// opcodes is the instruction set for elements of type T.
-func opcodes[T Float]() *vec.Kernels[T] {
-	if k, ok := any(vec.F32()).(*vec.Kernels[T]); ok {
-		return k
-	}
-	k, _ := any(vec.F64()).(*vec.Kernels[T])
-	return k
-}

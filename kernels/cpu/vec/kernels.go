@@ -48,6 +48,14 @@ func F32() *Kernels[float32] { return kernels32 }
 // F64 returns the fastest float64 opcodes that this processor runs.
 func F64() *Kernels[float64] { return kernels64 }
 
+// Of is [F32] or [F64], whichever is for elements of type T.
+func Of[T Float]() *Kernels[T] {
+	if k, ok := any(kernels32).(*Kernels[T]); ok {
+		return k
+	}
+	return any(kernels64).(*Kernels[T])
+}
+
 // Unary returns op, which has no parameter, in the form dst[i] = op(x[i]).
 func (k *Kernels[T]) Unary(op graph.UnaryFn) func(dst, x []T) { return k.unary[op] }
 
