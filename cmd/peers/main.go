@@ -49,7 +49,7 @@ const help = `peers times fusec's rivals on the CPU, and fusec beside them, on t
 usage:
   peers setup [--dir DIR] [--only NAMES]     install the rivals in DIR (PyTorch takes 5 GB, the rest 1 GB)
   peers run   [flags]                        measure, and print a table
-  peers gpu   [flags] [PART...]              measure on a GPU, and print a table: memory_bound, linear, attention, moe,
+  peers gpu   [flags] [PART...]              measure on a GPU, and print a table: memory_bound, linear, shapes, attention, moe,
                                              conv, training or all of them
   peers list                                 the workloads and the rivals
 

@@ -56,7 +56,7 @@ type gpuGroup struct {
 }
 
 var gpuGroups = []gpuGroup{
-	{"memory_bound", memoryWorks}, {"linear", linearWorks}, {"attention", attentionWorks}, {"moe", mixtureWorks},
+	{"memory_bound", memoryWorks}, {"linear", linearWorks}, {"shapes", shapeWorks}, {"attention", attentionWorks}, {"moe", mixtureWorks},
 	{"conv", convWorks}, {"training", trainingWorks},
 }
 
@@ -76,7 +76,7 @@ func gpuWorks(words []string, small bool) ([]*gpuWork, error) {
 	asks := func(w *gpuWork, word string) bool { return groups[w] == word || strings.Contains(w.name, word) }
 	for _, word := range words {
 		if !slices.ContainsFunc(all, func(w *gpuWork) bool { return asks(w, word) }) {
-			return nil, cli.Usage("no workload is called %q: want memory_bound, linear, attention, moe, conv, training, or a part of a name",
+			return nil, cli.Usage("no workload is called %q: want memory_bound, linear, shapes, attention, moe, conv, training, or a part of a name",
 				word)
 		}
 	}

@@ -1,11 +1,12 @@
 """The rivals on a GPU: cuBLAS, cuDNN, FlashAttention and torch.compile, as PyTorch reaches them.
 
-    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | attention | moe | conv | training]...
+    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | shapes | attention | moe | conv | training]...
 
 prints a line of JSON for each figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of
 single runs in milliseconds by CUDA events, and the rate. FLOPs are those of the products; those of causal attention count
 half the pairs. What does not run here is a line with an error instead.
 """
+import ctypes
 import json
 import math
 import sys
@@ -20,9 +21,9 @@ only = ""  # what the names of the workloads that are measured have in them
 rival = ""  # and those of the rivals
 
 
-def milliseconds(step, runs, warm):
-    """Medians of single runs, each waited for, on a GPU that has rested: one that has not is slower."""
-    time.sleep(0.3)
+def milliseconds(step, runs, warm, rest=0.3):
+    """Medians of single runs, each waited for, on a GPU that has rested for some seconds: one that has not is slower."""
+    time.sleep(rest)
     for _ in range(warm):
         step()
     torch.cuda.synchronize()
@@ -109,6 +110,107 @@ def linear():
 
             figure(name + " +bias+gelu", "cuBLASLt epilogue", lambda: epilogue, flops)
             figure(name + " +bias+gelu", "torch.compile", compiled, flops)
+
+
+# batch, m, k, n, A transposed, B transposed: the lists of fusec bench gpu shapes
+ALIGNED = [
+    (1, 1024, 1024, 1024, 0, 0), (1, 4096, 4096, 4096, 0, 0), (1, 4096, 4096, 4096, 1, 0), (1, 4096, 4096, 4096, 0, 1),
+    (1, 8192, 8192, 8192, 0, 0), (1, 512, 4096, 4096, 0, 0), (1, 16384, 1024, 4096, 0, 0), (1, 256, 16384, 4096, 0, 0),
+    (1, 65536, 256, 1024, 0, 0), (1, 4096, 14336, 4096, 0, 1), (1, 128, 8192, 8192, 0, 0), (1, 8192, 64, 8192, 0, 0),
+    (64, 512, 512, 512, 0, 0), (16, 2048, 128, 2048, 0, 1), (32, 256, 1024, 256, 1, 0),
+]
+ODD = [
+    (1, 1000, 1000, 1000, 0, 0), (1, 4095, 4095, 4095, 0, 0), (1, 4097, 4096, 4096, 0, 0), (1, 4096, 4097, 4096, 0, 0),
+    (1, 4096, 4096, 4097, 0, 0), (1, 2047, 1023, 513, 1, 0), (1, 2047, 1023, 513, 0, 1), (1, 777, 1333, 2049, 0, 0),
+    (1, 8192, 768, 50257, 0, 1), (1, 127, 8191, 8191, 0, 0), (1, 65537, 65, 129, 0, 0), (1, 20000, 300, 300, 0, 0),
+    (1, 333, 30000, 77, 0, 0), (33, 333, 77, 555, 0, 0), (100, 100, 100, 100, 0, 1),
+]
+
+
+class CublasLt:
+    """Products in bf16 by the algorithms that cuBLASLt proposes for a shape, of which the fastest counts."""
+
+    WORKSPACE = 64 << 20
+
+    def __init__(self):
+        # PyTorch has loaded the library.
+        path = next(line.split()[-1] for line in open("/proc/self/maps") if "libcublasLt.so" in line)
+        self.lib = ctypes.CDLL(path)
+        self.handle = ctypes.c_void_p()
+        self.call("cublasLtCreate", ctypes.byref(self.handle))
+        self.workspace = torch.empty(self.WORKSPACE, dtype=torch.uint8, device=GPU)
+
+    def call(self, name, *args):
+        status = getattr(self.lib, name)(*args)
+        if status:
+            raise RuntimeError(f"{name}: status {status}")
+
+    def layout(self, rows, columns, batch):
+        """A row-major matrix is a column-major one of columns × rows."""
+        it = ctypes.c_void_p()
+        bf16 = 14
+        self.call("cublasLtMatrixLayoutCreate", ctypes.byref(it), bf16, ctypes.c_uint64(columns), ctypes.c_uint64(rows),
+                  ctypes.c_int64(columns))
+        if batch > 1:
+            count, stride = ctypes.c_int32(batch), ctypes.c_int64(rows * columns)
+            self.call("cublasLtMatrixLayoutSetAttribute", it, 5, ctypes.byref(count), ctypes.c_size_t(4))
+            self.call("cublasLtMatrixLayoutSetAttribute", it, 6, ctypes.byref(stride), ctypes.c_size_t(8))
+        return it
+
+    def fastest(self, batch, m, k, n, ta, tb):
+        """A function that computes the product by the fastest algorithm: in column-major terms Cᵀ = Bᵀ·Aᵀ."""
+        a = normal(batch, *((k, m) if ta else (m, k)), dtype=torch.bfloat16)
+        b = normal(batch, *((n, k) if tb else (k, n)), dtype=torch.bfloat16, scale=1 / math.sqrt(k))
+        c = torch.empty(batch, m, n, dtype=torch.bfloat16, device=GPU)
+        desc, f32 = ctypes.c_void_p(), 0
+        self.call("cublasLtMatmulDescCreate", ctypes.byref(desc), 68, f32)
+        for attribute, transposed in [(3, tb), (4, ta)]:
+            op = ctypes.c_int32(transposed)
+            self.call("cublasLtMatmulDescSetAttribute", desc, attribute, ctypes.byref(op), ctypes.c_size_t(4))
+        la, lb, lc = (self.layout(t.shape[1], t.shape[2], batch) for t in (a, b, c))
+        preference, size = ctypes.c_void_p(), ctypes.c_uint64(self.WORKSPACE)
+        self.call("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
+        self.call("cublasLtMatmulPreferenceSetAttribute", preference, 1, ctypes.byref(size), ctypes.c_size_t(8))
+        most, each = 12, 96  # bytes of a cublasLtMatmulHeuristicResult_t: the algorithm's 64, then its workspace's size
+        found, number = ctypes.create_string_buffer(most * each), ctypes.c_int()
+        self.call("cublasLtMatmulAlgoGetHeuristic", self.handle, desc, lb, la, lc, lc, preference, most, found,
+                  ctypes.byref(number))
+        one, zero = ctypes.c_float(1), ctypes.c_float(0)
+
+        def by(i):
+            algorithm = ctypes.byref(found, i * each)
+
+            def run():
+                stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+                self.call("cublasLtMatmul", self.handle, desc, ctypes.byref(one), ctypes.c_void_p(b.data_ptr()), lb,
+                          ctypes.c_void_p(a.data_ptr()), la, ctypes.byref(zero), ctypes.c_void_p(c.data_ptr()), lc,
+                          ctypes.c_void_p(c.data_ptr()), lc, algorithm, ctypes.c_void_p(self.workspace.data_ptr()),
+                          ctypes.c_size_t(self.WORKSPACE), stream)
+
+            return run
+
+        times = []
+        for i in range(number.value):
+            try:
+                times.append((milliseconds(by(i), 8, 3, rest=0), i))
+            except RuntimeError:
+                continue
+        run = by(min(times)[1])
+        run()
+        x, w = (t.mT if transposed else t for t, transposed in ((a, ta), (b, tb)))
+        want = x[0].float() @ w[0].float()
+        if not torch.allclose(c[0].float(), want, rtol=0.05, atol=0.05 * want.abs().max().item()):
+            raise RuntimeError("cuBLASLt's product is called wrongly")
+        return captured(run)
+
+
+def shapes():
+    torch.mm(normal(8, 8), normal(8, 8))  # loads cuBLAS
+    lt = CublasLt()
+    for kind, cases in [("aligned", ALIGNED), ("odd", ODD)]:
+        for batch, m, k, n, ta, tb in cases:
+            name = f"product {kind} {m}x{k}x{n}" + (f" batch {batch}" if batch > 1 else "") + " Aᵀ" * ta + " Bᵀ" * tb
+            figure(name, "cuBLASLt, fastest", lambda: lt.fastest(batch, m, k, n, ta, tb), 2.0 * batch * m * k * n)
 
 
 def attention():
@@ -416,5 +518,5 @@ if __name__ == "__main__":
         only, parts = parts[1], parts[2:]
     if parts[:1] == ["--rival"]:
         rival, parts = parts[1], parts[2:]
-    for part in parts or ["memory_bound", "linear", "attention", "moe", "conv", "training"]:
+    for part in parts or ["memory_bound", "linear", "shapes", "attention", "moe", "conv", "training"]:
         globals()[part]()
