@@ -118,6 +118,8 @@ fpga-long: test-tools ## the FPGA's long tests: every overlay, every fault, arra
 # With the garbage collector's default settings, staticcheck spends half of its time in it.
 lint: ## formatting, vet, staticcheck
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	@long=$$(git ls-files '*.go' | xargs grep -L '^// Code generated' | LC_ALL=C.UTF-8 xargs grep -nE '^.{133}' | grep -v '//go:generate'); \
+		test -z "$$long" || { echo 'lines over 132 columns:'; echo "$$long"; exit 1; }
 	$(GO) vet ./...
 	GOGC=400 GOMEMLIMIT=4GiB $(GO) run $(STATICCHECK) ./...
 

@@ -42,7 +42,8 @@ func TestArrows(t *testing.T) {
 		"fusec/graph/checkpoint": {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 		"fusec/graph/loader":     {"fusec/passes", "fusec/kernels", "fusec/lowering", gorgonia, graphviz, dotted},
 	}
-	passes := []string{"attention", "fuse", "moe", "narrow", "raise", "recompute", "simplify", "weights"} // which do not know each other
+	// which do not know each other
+	passes := []string{"attention", "fuse", "moe", "narrow", "raise", "recompute", "simplify", "weights"}
 	for _, p := range passes {
 		for _, q := range passes {
 			if p != q {

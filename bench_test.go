@@ -24,7 +24,8 @@ func mlp784(b *testing.B, train bool) (*gorgonia.ExprGraph, gorgonia.Nodes) {
 		return tensor.New(tensor.WithShape(rows, cols), tensor.WithBacking(data))
 	}
 	matrix := func(name string, rows, cols int) *gorgonia.Node {
-		return gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(rows, cols), gorgonia.WithName(name), gorgonia.WithValue(values(rows, cols)))
+		return gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(rows, cols), gorgonia.WithName(name),
+			gorgonia.WithValue(values(rows, cols)))
 	}
 	var params gorgonia.Nodes
 	linear := func(name string, x *gorgonia.Node, in, out int) *gorgonia.Node {

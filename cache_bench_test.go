@@ -93,7 +93,8 @@ func BenchmarkManyWeights(b *testing.B) {
 	x := gorgonia.NewVector(g, tensor.Float32, gorgonia.WithShape(4), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Ones()))
 	y := x
 	for i := range n {
-		w := gorgonia.NewVector(g, tensor.Float32, gorgonia.WithShape(4), gorgonia.WithName(fmt.Sprint("w", i)), gorgonia.WithInit(gorgonia.Ones()))
+		w := gorgonia.NewVector(g, tensor.Float32, gorgonia.WithShape(4), gorgonia.WithName(fmt.Sprint("w", i)),
+			gorgonia.WithInit(gorgonia.Ones()))
 		y = gorgonia.Must(gorgonia.Add(y, w))
 	}
 	m := NewMachine(g)

@@ -70,7 +70,8 @@ var shapes = map[string]func(b *graph.Builder, n int) (cost *graph.Node, weights
 		}
 		for range n / 24 {
 			h := b.Add(graph.RMSNorm{Eps: 1e-6}, x, weight(width))
-			q, k, v := b.MatMul(h, weight(width, width), false, false), b.MatMul(h, weight(width, width), false, false), b.MatMul(h, weight(width, width), false, false)
+			q, k, v := b.MatMul(h, weight(width, width), false, false), b.MatMul(h, weight(width, width), false, false),
+				b.MatMul(h, weight(width, width), false, false)
 			p := b.Add(graph.Softmax{Axis: 1}, b.BinaryScalar(graph.Mul, b.MatMul(q, k, false, true), 0.25))
 			x = b.Binary(graph.Add, x, b.MatMul(b.MatMul(p, v, false, false), weight(width, width), false, false))
 			h = b.Add(graph.RMSNorm{Eps: 1e-6}, x, weight(width))

@@ -114,7 +114,8 @@ func edges() []edge {
 	}
 	rows("max of columns", ties, tensor.Shape{3, 4}, false, func(x node) (node, error) { return gorgonia.Max(x, 0) })
 	rows("max of rows", ties, tensor.Shape{3, 4}, false, func(x node) (node, error) { return gorgonia.Max(x, 1) })
-	rows("max of NaN", []float64{math.NaN(), 1, 2, math.NaN()}, tensor.Shape{2, 2}, true, func(x node) (node, error) { return gorgonia.Max(x, 1) })
+	rows("max of NaN", []float64{math.NaN(), 1, 2, math.NaN()}, tensor.Shape{2, 2}, true,
+		func(x node) (node, error) { return gorgonia.Max(x, 1) })
 	pool := func(x node) (node, error) { return gorgonia.MaxPool2D(x, tensor.Shape{2, 2}, []int{0, 0}, []int{1, 1}) }
 	rows("max pool of ties", ties, tensor.Shape{1, 1, 3, 4}, false, pool)
 	rows("max pool of NaN", []float64{math.NaN(), 1, -inf, 2, 3, -inf}, tensor.Shape{1, 1, 2, 3}, true, pool)
@@ -193,7 +194,8 @@ func filled(x *gorgonia.Node, v float64) *gorgonia.Node {
 func large(x, _ float64) bool { return math.Abs(x) >= 89 }
 
 // run gives the value of an edge in an element type and, unless it is still, the gradients.
-func (e edge) run(t *testing.T, of tensor.Dtype, machine func(*gorgonia.ExprGraph, ...gorgonia.VMOpt) gorgonia.VM) map[string][]float64 {
+func (e edge) run(t *testing.T, of tensor.Dtype,
+	machine func(*gorgonia.ExprGraph, ...gorgonia.VMOpt) gorgonia.VM) map[string][]float64 {
 	b := newNet(of)
 	x := b.given("x", e.x, e.shape...)
 	inputs := gorgonia.Nodes{x}
@@ -317,7 +319,8 @@ func integerEdges[T int | int64 | int32 | byte](t *testing.T, xs, ys []T) {
 		"max between": gorgonia.MaxBetween, "min between": gorgonia.MinBetween,
 		"lt": comparison(gorgonia.Lt, false), "gte": comparison(gorgonia.Gte, false), "eq": comparison(gorgonia.Eq, false),
 		"lt as numbers": comparison(gorgonia.Lt, true), "ne as numbers": comparison(gorgonia.Ne, true),
-		"sum": unary(func(x node) (node, error) { return gorgonia.Sum(x) }), "max": unary(func(x node) (node, error) { return gorgonia.Max(x) }),
+		"sum":             unary(func(x node) (node, error) { return gorgonia.Sum(x) }),
+		"max":             unary(func(x node) (node, error) { return gorgonia.Max(x) }),
 		"sum of products": func(x, y node) (node, error) { return gorgonia.Sum(must(gorgonia.HadamardProd(x, y))) },
 	} {
 		run := func(machine func(*gorgonia.ExprGraph) gorgonia.VM) (read, held any) {

@@ -101,7 +101,8 @@ func compileWith(g *graph.Graph, cfg config) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	wanted := len(cfg.gradients) > 0 || slices.ContainsFunc(g.Gradients, func(d graph.GradMark) bool { return d.Output != "" || d.Wanted })
+	wanted := len(cfg.gradients) > 0 ||
+		slices.ContainsFunc(g.Gradients, func(d graph.GradMark) bool { return d.Output != "" || d.Wanted })
 	if err := cfg.inferenceOnly(wanted); err != nil {
 		return nil, err
 	}

@@ -25,7 +25,8 @@ func squareGraph() (b *graph.Builder, x, w, cost *graph.Node) {
 func TestWithGradient(t *testing.T) {
 	b, x, w, cost := squareGraph()
 	p := compiled(t, b, fusec.WithGradient("dw", cost, w), fusec.WithGradient("dx", cost, x))
-	out, err := p.Run(map[string]*graph.Tensor{"x": tensorOf(t, []float32{1, 2}, 1, 2), "w": tensorOf(t, []float32{1, 0, 1, -1}, 2, 2)})
+	out, err := p.Run(map[string]*graph.Tensor{"x": tensorOf(t, []float32{1, 2}, 1, 2),
+		"w": tensorOf(t, []float32{1, 0, 1, -1}, 2, 2)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -242,7 +242,8 @@ func (s *stampedDiff) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 func TestIop(t *testing.T) {
 	gradientsMatch(t, func(b *net) task {
 		x, w, v := b.in("x", 3, 4), b.in("w", 4, 2), b.in("v", 3, 2)
-		return task{squares(must(gorgonia.ApplyOp(&stamped{}, must(gorgonia.Mul(x, w)), must(gorgonia.Tanh(v))))), gorgonia.Nodes{x, w, v}}
+		return task{squares(must(gorgonia.ApplyOp(&stamped{}, must(gorgonia.Mul(x, w)), must(gorgonia.Tanh(v))))),
+			gorgonia.Nodes{x, w, v}}
 	})
 	// Forward, too, where what reads the Iop comes after the operation.
 	b := newNet(tensor.Float64)

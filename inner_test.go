@@ -200,7 +200,8 @@ func TestUnstored(t *testing.T) {
 		"add":    func(v tensor.Tensor, _ gorgonia.Scalar) gorgonia.Value { return result(t)(tensor.Add(v, v)) },
 		"add to": func(v tensor.Tensor, _ gorgonia.Scalar) gorgonia.Value { return result(t)(tensor.Add(x.Value(), v)) },
 		"multiply": func(v tensor.Tensor, _ gorgonia.Scalar) gorgonia.Value {
-			return result(t)(tensor.MatMul(x.Value().(*tensor.Dense), tensor.New(tensor.WithShape(3, 1), tensor.WithBacking(v.Data().([]float64)[:3]))))
+			return result(t)(tensor.MatMul(x.Value().(*tensor.Dense),
+				tensor.New(tensor.WithShape(3, 1), tensor.WithBacking(v.Data().([]float64)[:3]))))
 		},
 		"slice": func(v tensor.Tensor, _ gorgonia.Scalar) gorgonia.Value {
 			s, err := v.Slice(gorgonia.S(0, 1))

@@ -105,7 +105,8 @@ func (m *Machine) sumOfRoots() (*graph.Node, error) {
 		v := r.Value
 		switch {
 		case !v.Type.DType.IsFloat():
-			return nil, fmt.Errorf("root %s is of type %v: it has no gradient; give gorgonia.ExecuteFwdOnly", fgorgonia.Called(r.Node), v.Type)
+			return nil, fmt.Errorf("root %s is of type %v: it has no gradient; give gorgonia.ExecuteFwdOnly", fgorgonia.Called(r.Node),
+				v.Type)
 		case m.vm.ManualGrad:
 			name := fmt.Sprintf("gradient of root %d", r.Node.ID())
 			seed := b.Input(name, v.Type)

@@ -106,12 +106,14 @@ func TestLispMachineOptions(t *testing.T) {
 		silent  []string
 		forward bool // no gradients
 	}{
-		{name: "BindDualValues", opts: option(func(n *mlp) gorgonia.VMOpt { return gorgonia.BindDualValues(n.params[0]) }), noted: "BindDualValues has nothing to do"},
+		{name: "BindDualValues", opts: option(func(n *mlp) gorgonia.VMOpt { return gorgonia.BindDualValues(n.params[0]) }),
+			noted: "BindDualValues has nothing to do"},
 		{name: "EvalMode", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.EvalMode() })},
 		{name: "ExecuteBwdOnly", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.ExecuteBwdOnly() }), refused: "ExecuteBwdOnly"},
 		{name: "ExecuteFwdOnly", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.ExecuteFwdOnly() }), forward: true},
 		{name: "LogBothDir", opts: func(n *mlp) []gorgonia.VMOpt {
-			return []gorgonia.VMOpt{gorgonia.WithLogger(logger), gorgonia.LogBothDir(), gorgonia.WithWatchlist(n.params[1]), gorgonia.WithValueFmt("<%1.1f>")}
+			return []gorgonia.VMOpt{gorgonia.WithLogger(logger), gorgonia.LogBothDir(), gorgonia.WithWatchlist(n.params[1]),
+				gorgonia.WithValueFmt("<%1.1f>")}
 		}, logs: []string{"first.bias", "gradient of first.bias", "<"}},
 		{name: "LogBwd", opts: func(n *mlp) []gorgonia.VMOpt {
 			return []gorgonia.VMOpt{gorgonia.WithLogger(logger), gorgonia.LogBwd(), gorgonia.WithWatchlist(n.params[1])}
@@ -119,15 +121,21 @@ func TestLispMachineOptions(t *testing.T) {
 		{name: "LogFwd", opts: func(n *mlp) []gorgonia.VMOpt {
 			return []gorgonia.VMOpt{gorgonia.WithLogger(logger), gorgonia.LogFwd(), gorgonia.WithWatchlist(n.params[1])}
 		}, logs: []string{"first.bias"}, silent: []string{"gradient of"}},
-		{name: "TraceExec", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.TraceExec() }), refused: "TraceExec, is not an option of a LispMachine"},
-		{name: "UseCudaFor", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.UseCudaFor() }), noted: "UseCudaFor has nothing to do"},
-		{name: "WithEngine", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithEngine(strangeEngine{}) }), refused: "WithEngine"},
+		{name: "TraceExec", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.TraceExec() }),
+			refused: "TraceExec, is not an option of a LispMachine"},
+		{name: "UseCudaFor", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.UseCudaFor() }),
+			noted: "UseCudaFor has nothing to do"},
+		{name: "WithEngine", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithEngine(strangeEngine{}) }),
+			refused: "WithEngine"},
 		{name: "WithInfWatch", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithInfWatch() })},
 		{name: "WithManualGradient", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithManualGradient() })},
 		{name: "WithNaNWatch", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithNaNWatch() })},
-		{name: "WithPointerWatch", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithPointerWatch() }), noted: "WithPointerWatch has nothing to do"},
-		{name: "WithPrecompiled", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithPrecompiled(nil, nil) }), noted: "WithPrecompiled has nothing to do"},
-		{name: "WithWatchlist of a number", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithWatchlist(3) }), refused: "WithWatchlist"},
+		{name: "WithPointerWatch", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithPointerWatch() }),
+			noted: "WithPointerWatch has nothing to do"},
+		{name: "WithPrecompiled", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithPrecompiled(nil, nil) }),
+			noted: "WithPrecompiled has nothing to do"},
+		{name: "WithWatchlist of a number", opts: option(func(*mlp) gorgonia.VMOpt { return gorgonia.WithWatchlist(3) }),
+			refused: "WithWatchlist"},
 		{name: "WithOptimizer", opts: option(func(*mlp) gorgonia.VMOpt {
 			return fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1)})
 		}), refused: "WithOptimizer"},
@@ -204,7 +212,8 @@ func TestLispMachineRefuses(t *testing.T) {
 	wantError(t, fusec.NewLispMachine(nil).Err(), "nil")
 	fusec.NewLispMachine(nil).UnbindAll()
 	ints := gorgonia.NewGraph()
-	i := gorgonia.NewVector(ints, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("i"), gorgonia.WithValue(tensor.New(tensor.WithBacking([]int{1, 2, 3}))))
+	i := gorgonia.NewVector(ints, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("i"),
+		gorgonia.WithValue(tensor.New(tensor.WithBacking([]int{1, 2, 3}))))
 	must(gorgonia.Add(i, i))
 	wantError(t, fusec.NewLispMachine(ints).Err(), "no gradient")
 }

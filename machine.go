@@ -113,7 +113,8 @@ func (m *Machine) recompile() error {
 
 func (m *Machine) compile() (err error) {
 	if m.cfg.gorgonia && m.cfg.optimizer != nil {
-		return errors.New("WithGorgoniaSemantics keeps the gradients that gorgonia.Grad built, which WithOptimizer does not use: choose one")
+		return errors.New(
+			"WithGorgoniaSemantics keeps the gradients that gorgonia.Grad built, which WithOptimizer does not use: choose one")
 	}
 	m.cfg.unverified = true
 	gradients, steps, err := m.ask(nil)
@@ -156,7 +157,8 @@ func (m *Machine) compile() (err error) {
 
 // ask imports the graph and declares what the machine wants of it.
 func (m *Machine) ask(kind func(*gorgonia.Node) fgorgonia.Kind) (gradients []passes.Gradient, steps []passes.Step, err error) {
-	o := fgorgonia.Options{Kind: kind, DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed, Unverified: true}
+	o := fgorgonia.Options{Kind: kind, DynamicSlices: m.cfg.dynamicSlices, Gorgonia: m.cfg.gorgonia, Counter: &m.cfg.seed,
+		Unverified: true}
 	if m.replaces > 1 {
 		o.Replaced = m.replaced
 	}

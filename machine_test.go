@@ -474,7 +474,9 @@ func TestProgramStateIsEachMachines(t *testing.T) {
 		want = append(want, step(alone, n))
 	}
 	one, other := build(), build()
-	if !slices.ContainsFunc(other.m.Trace().Stages[0].Notes, func(n trace.Note) bool { return strings.HasPrefix(n.Text, "program reused") }) {
+	if !slices.ContainsFunc(other.m.Trace().Stages[0].Notes, func(n trace.Note) bool {
+		return strings.HasPrefix(n.Text, "program reused")
+	}) {
 		t.Fatal("the machines have no program in common, so that nothing is tested")
 	}
 	for n := range 4 {

@@ -67,7 +67,8 @@ func trainGroup(p *fusec.Program, steps int) (groupRun, error) {
 		}
 	}
 	for range steps {
-		in := map[string]*graph.Tensor{"x": graphtest.Tensor(r, graph.TypeOf(graph.F32, 8, 12)), "y": graph.NewTensor(graph.TypeOf(graph.F32, 8, 4))}
+		in := map[string]*graph.Tensor{"x": graphtest.Tensor(r, graph.TypeOf(graph.F32, 8, 12)),
+			"y": graph.NewTensor(graph.TypeOf(graph.F32, 8, 4))}
 		for i := range 8 {
 			in["y"].SetFloat(4*i+r.IntN(4), 1)
 		}
@@ -113,7 +114,8 @@ func TestGroupTrains(t *testing.T) {
 		{"ZeRO 3", 4, []fusec.CompileOption{fusec.WithZeRO(3)}, "all_gather"},
 		{"tensor", 2, []fusec.CompileOption{fusec.WithMesh("tensor=2"), columns, rows, fusec.WithSplit("x", "", "")}, "all_reduce"},
 		{"data and tensor", 4, []fusec.CompileOption{fusec.WithMesh("data=2,tensor=2"), columns, rows}, "all_reduce"},
-		{"data and tensor, ZeRO 1", 8, []fusec.CompileOption{fusec.WithMesh("data=4,tensor=2"), columns, rows, fusec.WithZeRO(1)}, "reduce_scatter"},
+		{"data and tensor, ZeRO 1", 8, []fusec.CompileOption{fusec.WithMesh("data=4,tensor=2"), columns, rows, fusec.WithZeRO(1)},
+			"reduce_scatter"},
 		{"one", 1, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -122,7 +122,8 @@ func TestMissCosts(t *testing.T) {
 
 // TestMissOfStep checks that clipped updates, which no launch can take before all gradients are known, do not count.
 func TestMissOfStep(t *testing.T) {
-	tr := planned(t, graphtest.Transformer(t, 2, -1), fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1), Clip: 1}))
+	tr := planned(t, graphtest.Transformer(t, 2, -1),
+		fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1), Clip: 1}))
 	listed := 0
 	for _, g := range tr.Missed() {
 		listed += len(g.List)

@@ -415,7 +415,8 @@ func TestStepLaunches(t *testing.T) {
 				run(t, with)
 				p := with.Program()
 				if steps, norms := stepLaunches(p); steps != c.steps || norms != 2 {
-					t.Errorf("%d launches update parameters and %d make norms, want %d and 2 (gradients, cost)\n%v", steps, norms, c.steps, p.Lowered())
+					t.Errorf("%d launches update parameters and %d make norms, want %d and 2 (gradients, cost)\n%v", steps, norms, c.steps,
+						p.Lowered())
 				}
 				for _, u := range p.Lowered().Updates {
 					if b := p.Lowered().Buffers[u.Target]; b.Type.Shape.Rank() > 0 && u.Value != u.Target {
@@ -827,7 +828,8 @@ func TestStepWithinMemoryBudget(t *testing.T) {
 func TestSolverBesideOptimizer(t *testing.T) {
 	for _, d := range []tensor.Dtype{tensor.Float32, tensor.Float64} {
 		n := newMLP(d).withGrad(t)
-		m := machine(t, n.g, gorgonia.BindDualValues(n.params...), fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1)}))
+		m := machine(t, n.g, gorgonia.BindDualValues(n.params...),
+			fusec.WithOptimizer(&optim.Optimizer{Rule: optim.SGD{}, Rate: optim.Constant(0.1)}))
 		for range 2 {
 			run(t, m)
 			for _, p := range n.params {

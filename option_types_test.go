@@ -30,7 +30,8 @@ func TestOptionTypes(t *testing.T) {
 	} {
 		typ := reflect.TypeOf(c.option)
 		if typ.AssignableTo(compiles) != c.compiles || typ.AssignableTo(machine) != c.machine {
-			t.Errorf("%s, a %v, is taken by Compile: %v, by NewMachine: %v", name, typ, typ.AssignableTo(compiles), typ.AssignableTo(machine))
+			t.Errorf("%s, a %v, is taken by Compile: %v, by NewMachine: %v", name, typ, typ.AssignableTo(compiles),
+				typ.AssignableTo(machine))
 		}
 	}
 }

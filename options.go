@@ -216,10 +216,10 @@ func WithoutWinograd() Option { return option(func(c *config) { c.without("winog
 // WithMemoryBudget limits the memory for temporary values, [lowering.Program.ArenaBytes], to the given number of bytes:
 // what does not fit is dropped and computed again when it is needed (gradient checkpointing). Results are the same bits,
 // and a smaller budget takes no less work. Inputs, parameters, state, outputs and what kernels set aside for themselves,
-// such as packed weights, do not count, and neither does what is prepared once ([lowering.Program.PreparedBytes]). If nothing is found that meets the budget, the program takes as little memory as
-// was found, and a note in the trace says how much that is. With a budget or without, the CPU refuses a program of more
-// than 1 GiB that needs more memory than the machine, or the process's control group, has available.
-// `fusec explain --memory-budget` shows what is computed again.
+// such as packed weights, do not count, and neither does what is prepared once ([lowering.Program.PreparedBytes]). If nothing is
+// found that meets the budget, the program takes as little memory as was found, and a note in the trace says how much that is. With
+// a budget or without, the CPU refuses a program of more than 1 GiB that needs more memory than the machine, or the process's
+// control group, has available. `fusec explain --memory-budget` shows what is computed again.
 func WithMemoryBudget(bytes int64) Option {
 	return option(func(c *config) {
 		if bytes < 1 {
@@ -260,8 +260,8 @@ func WithOptimizer(o *optim.Optimizer) Option {
 // state is changed then. A run that is watched is slower and allocates.
 func WithWatchNonFinite() Option { return option(func(c *config) { c.watchNonFinite = true }) }
 
-// WithShadow compares a sample of the launches of runs, such as those of training, with the reference, package [fusec/kernels/ref]: each
-// launch once in every so many runs, in each run others, with what float64 makes of the operands that it read. The bound
+// WithShadow compares a sample of the launches of runs, such as those of training, with the reference, package [fusec/kernels/ref]:
+// each launch once in every so many runs, in each run others, with what float64 makes of the operands that it read. The bound
 // is that of the launch's types, 1e-5 of the sum of a result's terms in f32, and follows what [WithPrecision] rounds.
 // [Program.Shadow] is the largest departure until now. A launch that departs by more than its bound ends the run with a
 // [DepartureError], which names it; no parameter or state is changed, and a later run goes on with other launches. It is

@@ -204,7 +204,8 @@ func TestWatchlist(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			n := newMLP(tensor.Float64)
 			var out bytes.Buffer
-			m := machine(t, n.g, gorgonia.WithLogger(log.New(&out, "", 0)), gorgonia.WithWatchlist(c.list(n)...), gorgonia.WithValueFmt("%1.1s|"))
+			m := machine(t, n.g, gorgonia.WithLogger(log.New(&out, "", 0)), gorgonia.WithWatchlist(c.list(n)...),
+				gorgonia.WithValueFmt("%1.1s|"))
 			run(t, m)
 			if got := strings.Count(out.String(), "|\n"); c.lines > 0 && got != c.lines {
 				t.Errorf("%d values are logged, want %d:\n%s", got, c.lines, out.String())
@@ -405,7 +406,9 @@ func TestReplacedSlicesBecomeDynamic(t *testing.T) {
 		if m.Program() != last {
 			compiled, last = compiled+1, m.Program()
 		}
-		noted := slices.ContainsFunc(m.Trace().Stages[0].Notes, func(n trace.Note) bool { return strings.Contains(n.Text, "2 slices were replaced") })
+		noted := slices.ContainsFunc(m.Trace().Stages[0].Notes, func(n trace.Note) bool {
+			return strings.Contains(n.Text, "2 slices were replaced")
+		})
 		if noted != (i > 0) {
 			t.Errorf("after change %d: the trace says so: %v", i+1, noted)
 		}

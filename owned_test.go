@@ -197,7 +197,8 @@ func TestUnbindAll(t *testing.T) {
 			sameFloats(t, n.Name(), floats(t, n.Value()), want, 0)
 		}
 		p, q := given[x], given[w]
-		sameFloats(t, "the product", floats(t, y.Value()), []float64{p[0]*q[0] + p[1]*q[2], p[0]*q[1] + p[1]*q[3], p[2]*q[0] + p[3]*q[2], p[2]*q[1] + p[3]*q[3]}, 1e-12)
+		sameFloats(t, "the product", floats(t, y.Value()), []float64{p[0]*q[0] + p[1]*q[2], p[0]*q[1] + p[1]*q[3], p[2]*q[0] + p[3]*q[2],
+			p[2]*q[1] + p[3]*q[3]}, 1e-12)
 		m.Reset()
 		b.g.UnbindAll()
 	}

@@ -70,7 +70,8 @@ func TestLetBatch(t *testing.T) {
 	i := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(4), gorgonia.WithName("i"))
 	y := must(gorgonia.ByIndices(x, i, 0))
 	m := machine(t, g)
-	batch := map[string]*graph.Tensor{"x": graph.NewTensor(graph.TypeOf(graph.F32, 4, 3)), "i": graph.NewTensor(graph.TypeOf(graph.I64, 4))}
+	batch := map[string]*graph.Tensor{"x": graph.NewTensor(graph.TypeOf(graph.F32, 4, 3)),
+		"i": graph.NewTensor(graph.TypeOf(graph.I64, 4))}
 	for step := range 2 {
 		for k := range 12 {
 			batch["x"].SetFloat(k, float64(k*step))
@@ -91,7 +92,8 @@ func TestLetBatch(t *testing.T) {
 	before := floats(t, x.Value())
 	batch["x"].SetFloat(0, -1)
 	wantError(t, m.LetBatch(map[string]*graph.Tensor{"x": batch["x"], "z": batch["i"]}), `no input "z"`)
-	wantError(t, m.LetBatch(map[string]*graph.Tensor{"x": batch["x"], "i": graph.NewTensor(graph.TypeOf(graph.I64, 3))}), `"i" is i64[4]`, "i64[3]")
+	wantError(t, m.LetBatch(map[string]*graph.Tensor{"x": batch["x"], "i": graph.NewTensor(graph.TypeOf(graph.I64, 3))}),
+		`"i" is i64[4]`, "i64[3]")
 	wantError(t, m.LetBatch(map[string]*graph.Tensor{"x": batch["x"], "i": nil}), `"i" is missing`)
 	sameFloats(t, "an input after a refusal", floats(t, x.Value()), before, 0)
 	wantError(t, fusec.NewMachine(nil).LetBatch(batch), "nil")

@@ -60,8 +60,9 @@ type arrow struct {
 type point struct{ x, y float64 }
 
 var (
-	svgSize   = regexp.MustCompile(`<svg width="(\d+)pt" height="(\d+)pt"`)
-	svgGroup  = regexp.MustCompile(`(?s)<g id="([^"]+)" class="(node|cluster|edge)">\s*<title>([^<]*)</title>(.*?)</g>\n(?:<g id|</g>|<!--)`)
+	svgSize  = regexp.MustCompile(`<svg width="(\d+)pt" height="(\d+)pt"`)
+	svgGroup = regexp.MustCompile(
+		`(?s)<g id="([^"]+)" class="(node|cluster|edge)">\s*<title>([^<]*)</title>(.*?)</g>\n(?:<g id|</g>|<!--)`)
 	svgPoints = regexp.MustCompile(` (?:points|d)="([^"]+)"`)
 	svgNumber = regexp.MustCompile(`-?[\d.]+`)
 	dotNode   = regexp.MustCompile(`^\s*(n\d+)\[.*[\[,]id="([^"]+)"`)
@@ -264,11 +265,12 @@ func residual(t *testing.T, stages int, training bool) *graph.Graph {
 	b := graph.NewBuilder("resnet")
 	conv := func(name string, x *graph.Node, out, size, stride int) *graph.Node {
 		pad := size / 2
-		y := b.Add(graph.Conv2D{Stride: graph.IntsOf(stride, stride), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(pad, pad, pad, pad), Groups: 1},
-			x, b.Param(name+".conv.weight", graph.TypeOf(graph.F32, out, x.Type.Shape.At(1), size, size)))
+		y := b.Add(graph.Conv2D{Stride: graph.IntsOf(stride, stride), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(pad, pad, pad, pad),
+			Groups: 1}, x, b.Param(name+".conv.weight", graph.TypeOf(graph.F32, out, x.Type.Shape.At(1), size, size)))
 		c := graph.TypeOf(graph.F32, out)
 		mean, variance := b.State(name+".norm.mean", c), b.State(name+".norm.var", c)
-		y = b.Add(graph.BatchNorm{Eps: 1e-5, Momentum: 0.9, Train: training}, y, b.Param(name+".norm.gamma", c), b.Param(name+".norm.beta", c), mean, variance)
+		y = b.Add(graph.BatchNorm{Eps: 1e-5, Momentum: 0.9, Train: training}, y, b.Param(name+".norm.gamma", c),
+			b.Param(name+".norm.beta", c), mean, variance)
 		if training {
 			b.Update(mean, b.Add(graph.Result{Index: 1}, y))
 			b.Update(variance, b.Add(graph.Result{Index: 2}, y))
@@ -369,12 +371,14 @@ func TestPictureOfDeepStep(t *testing.T) {
 		tr := languageStep(t, layers)
 		checkStages(t, tr)
 		p := pictured(t, tr, len(tr.Stages)-1, dot.Options{})
-		frames := regexp.MustCompile(fmt.Sprintf(`font-weight="bold"[^<]*>layer\{0…%d\} × %d<`, layers-1, layers)).FindAllString(p.text, -1)
+		frames := regexp.MustCompile(fmt.Sprintf(`font-weight="bold"[^<]*>layer\{0…%d\} × %d<`, layers-1, layers)).FindAllString(p.text,
+			-1)
 		if len(frames) != 2 {
 			t.Errorf("%d layers: frames %q, want one forward and one backward", layers, frames)
 		}
 		drawn = append(drawn, fmt.Sprintf("%d nodes, %d frames, %d arrows", len(p.nodes), len(p.frames), len(p.arrows)))
-		for _, want := range []string{">forward<", ">backward<", ">optimiser<", ">gradient of embedding<", "attention(q, k, v, causal)", ">adamw step<", ">cost<"} {
+		for _, want := range []string{">forward<", ">backward<", ">optimiser<", ">gradient of embedding<", "attention(q, k, v, causal)",
+			">adamw step<", ">cost<"} {
 			if !strings.Contains(p.text, want) {
 				t.Errorf("%d layers: no %q", layers, want)
 			}

@@ -25,11 +25,13 @@ type Program struct {
 	cached  *reuse.Entry // that it was found as, or is kept as; or nil
 	exe     lowering.Executable
 	took    time.Duration
-	named   map[string]int                                                           // Input, Param and State buffers by name
-	outputs map[string]int                                                           // buffers of outputs by name
-	unread  map[string]graph.Type                                                    // sources of the graph that no output needs
-	own     map[int]*graph.Tensor                                                    // what a run may change: state, and parameters that the graph updates; nil until set
-	ahead   map[int]*graph.Tensor                                                    // what Prefetch copied, on devices that do not copy by themselves
+	named   map[string]int        // Input, Param and State buffers by name
+	outputs map[string]int        // buffers of outputs by name
+	unread  map[string]graph.Type // sources of the graph that no output needs
+	// what a run may change: state, and parameters that the graph updates; nil until set
+	own map[int]*graph.Tensor
+	// what Prefetch copied, on devices that do not copy by themselves
+	ahead   map[int]*graph.Tensor
 	stepper *stepper                                                                 // of a program with an optimiser
 	synced  [1]int                                                                   // the buffer that sync asks for
 	watcher *watch.Watcher                                                           // or nil
@@ -175,7 +177,8 @@ func fusions(p *lowering.Program) []Fusion {
 	list := make([]Fusion, len(p.Launches))
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		list[i] = Fusion{Kind: l.Kind(), Name: l.Node.Name, Nodes: l.Node.Origin, FLOPs: l.FLOPs, Bytes: l.Bytes, Prepared: i < p.Prepared}
+		list[i] = Fusion{Kind: l.Kind(), Name: l.Node.Name, Nodes: l.Node.Origin, FLOPs: l.FLOPs, Bytes: l.Bytes,
+			Prepared: i < p.Prepared}
 	}
 	return list
 }

@@ -63,9 +63,11 @@ func newSentence(t testing.TB, prefix string, steps int, seed float64, opts ...f
 	h := in("h", s.rows, s.hidden)
 	for i := range steps {
 		x := in(fmt.Sprint("x", i), s.rows, 4)
-		h = gorgonia.Must(gorgonia.Tanh(gorgonia.Must(gorgonia.Add(gorgonia.Must(gorgonia.Mul(x, wx)), gorgonia.Must(gorgonia.Mul(h, wh))))))
+		h = gorgonia.Must(gorgonia.Tanh(gorgonia.Must(gorgonia.Add(gorgonia.Must(gorgonia.Mul(x, wx)),
+			gorgonia.Must(gorgonia.Mul(h, wh))))))
 		p := gorgonia.Must(gorgonia.SoftMax(gorgonia.Must(gorgonia.Mul(h, wo))))
-		l := gorgonia.Must(gorgonia.Mean(gorgonia.Must(gorgonia.HadamardProd(gorgonia.Must(gorgonia.Log(p)), in(fmt.Sprint("y", i), s.rows, 4)))))
+		l := gorgonia.Must(gorgonia.Mean(gorgonia.Must(gorgonia.HadamardProd(gorgonia.Must(gorgonia.Log(p)),
+			in(fmt.Sprint("y", i), s.rows, 4)))))
 		if s.cost == nil {
 			s.cost = l
 		} else {
@@ -249,7 +251,8 @@ func TestRequestsDiffer(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				out, err := p.Run(map[string]*graph.Tensor{"x": graph.Filled(graph.TypeOf(graph.F64, 3), 2), "y": graph.Filled(graph.TypeOf(graph.F64, 3), 3)})
+				out, err := p.Run(map[string]*graph.Tensor{"x": graph.Filled(graph.TypeOf(graph.F64, 3), 2),
+					"y": graph.Filled(graph.TypeOf(graph.F64, 3), 3)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -433,7 +436,8 @@ func TestReuseByManyGoroutines(t *testing.T) {
 func TestKernelsOfClosedPrograms(t *testing.T) {
 	withCache(t, 10, 1<<20)
 	b := graph.NewBuilder("g")
-	x, w, s := b.Input("x", graph.TypeOf(graph.F32, 4, 16)), b.Param("w", graph.TypeOf(graph.F32, 16, 16)), b.State("s", graph.TypeOf(graph.F32, 4, 16))
+	x, w, s := b.Input("x", graph.TypeOf(graph.F32, 4, 16)), b.Param("w", graph.TypeOf(graph.F32, 16, 16)),
+		b.State("s", graph.TypeOf(graph.F32, 4, 16))
 	y := b.Binary(graph.Add, b.MatMul(x, w, false, false), s)
 	b.Output("y", y)
 	b.Update(s, y)
@@ -548,7 +552,9 @@ func TestOptimizersOfKeptPrograms(t *testing.T) {
 	}
 	for _, o := range []optim.Optimizer{
 		{Rule: optim.SGD{}, Rate: adam.Rate}, {Rule: optim.Adam{Eps: 1}, Rate: adam.Rate}, {Rule: optim.Adam{}, Rate: adam.Rate, Clip: 1},
-		{Rule: optim.Adam{}, Rate: adam.Rate, Group: func(name string, _ graph.Type) optim.Group { return optim.Group{Frozen: name == "awo"} }},
+		{Rule: optim.Adam{}, Rate: adam.Rate, Group: func(name string, _ graph.Type) optim.Group {
+			return optim.Group{Frozen: name == "awo"}
+		}},
 		{Rule: optim.Adam{}, Rate: adam.Rate, Group: func(name string, _ graph.Type) optim.Group { return optim.Group{Rate: 2} }},
 	} {
 		if m := step("a", o); reused(m) {
@@ -643,7 +649,8 @@ func TestMachinesDiffer(t *testing.T) {
 		t.Helper()
 		g := gorgonia.NewGraph(gorgonia.WithGraphName(m.name))
 		in := func(name string) *gorgonia.Node {
-			return gorgonia.NewMatrix(g, m.dtype, gorgonia.WithShape(m.rows, 4), gorgonia.WithName(m.name+name), gorgonia.WithInit(gorgonia.Ones()))
+			return gorgonia.NewMatrix(g, m.dtype, gorgonia.WithShape(m.rows, 4), gorgonia.WithName(m.name+name),
+				gorgonia.WithInit(gorgonia.Ones()))
 		}
 		x, y := in("x"), in("y")
 		h := gorgonia.Must(m.unary(gorgonia.Must(gorgonia.HadamardProd(x, y))))
@@ -744,7 +751,8 @@ func TestReusedGraphsAreVerified(t *testing.T) {
 	for i, name := range []string{"s", "t", "x"} {
 		g := gorgonia.NewGraph()
 		x := gorgonia.NewVector(g, tensor.Float64, gorgonia.WithShape(2), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.Ones()))
-		neg := gorgonia.Must(gorgonia.Neg(gorgonia.NewVector(gorgonia.NewGraph(), tensor.Float64, gorgonia.WithShape(2), gorgonia.WithName("x"))))
+		neg := gorgonia.Must(gorgonia.Neg(gorgonia.NewVector(gorgonia.NewGraph(), tensor.Float64, gorgonia.WithShape(2),
+			gorgonia.WithName("x"))))
 		gorgonia.Must(gorgonia.ApplyOp(&namesState{neg.Op(), name}, x))
 		m := NewMachine(g)
 		switch err := m.Err(); {

@@ -377,7 +377,8 @@ func TestSetOutput(t *testing.T) {
 	}
 	for message, err := range map[string]error{
 		"no output": second(p.SetOutput("z", mine)), "given no memory": second(p.SetOutput("y", nil)),
-		"of type f32[3]": second(p.SetOutput("y", graph.NewTensor(f32(3)))), "holds": second(p.SetOutput("y", &graph.Tensor{Type: f32(2, 3)})),
+		"of type f32[3]": second(p.SetOutput("y", graph.NewTensor(f32(3)))),
+		"holds":          second(p.SetOutput("y", &graph.Tensor{Type: f32(2, 3)})),
 	} {
 		if err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("error %v, not %s", err, message)

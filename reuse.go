@@ -105,7 +105,8 @@ func (r *request) reusable(shared any) (q reuse.Request, reason string) {
 	if at := reuse.Opaque(r.graph); at != "" {
 		return q, fmt.Sprintf("%s is opaque: nobody can tell whether another one is equal", at)
 	}
-	q = reuse.Request{Graph: r.graph, Key: programKey{r.cfg.key(), shared, optimizer}, Labels: r.cfg.optimizer != nil || r.cfg.watched()}
+	q = reuse.Request{Graph: r.graph, Key: programKey{r.cfg.key(), shared, optimizer}, Labels: r.cfg.optimizer != nil ||
+		r.cfg.watched()}
 	for _, d := range r.gradients {
 		q.Nodes = append(q.Nodes, d.Cost, d.Of, d.Seed, d.Value)
 		q.Outputs = append(q.Outputs, d.Output)

@@ -97,7 +97,8 @@ var meetings = []meeting{
 		return must(gorgonia.Add(b.counted("x", 1, 1), b.counted("y", 1)))
 	}},
 	{topic: "batch-of-one", build: func(b *net) *gorgonia.Node {
-		y, _, _, _, err := gorgonia.BatchNorm(b.counted("x", 1, 3, 1, 1), b.counted("scale", 1, 3, 1, 1), b.counted("bias", 1, 3, 1, 1), 0.1, 1e-5)
+		y, _, _, _, err := gorgonia.BatchNorm(b.counted("x", 1, 3, 1, 1), b.counted("scale", 1, 3, 1, 1), b.counted("bias", 1, 3, 1, 1),
+			0.1, 1e-5)
 		return must(y, err)
 	}, other: "the value is the same; the running variance is not"},
 	{topic: "step-slice", fails: true, build: func(b *net) *gorgonia.Node {
@@ -125,7 +126,8 @@ var meetings = []meeting{
 		return must(gorgonia.Dropout(must(gorgonia.Square(b.counted("x", 4))), 0))
 	}},
 	{topic: "batch-norm-gradient", backward: true, eval: true, build: func(b *net) *gorgonia.Node {
-		y, _, _, op, err := gorgonia.BatchNorm(b.counted("x", 2, 3, 2, 2), b.counted("scale", 1, 3, 1, 1), b.counted("bias", 1, 3, 1, 1), 0.1, 1e-3)
+		y, _, _, op, err := gorgonia.BatchNorm(b.counted("x", 2, 3, 2, 2), b.counted("scale", 1, 3, 1, 1), b.counted("bias", 1, 3, 1, 1),
+			0.1, 1e-3)
 		if err == nil {
 			err = op.SetStats(tensor.New(tensor.WithShape(3), tensor.WithBacking([]float64{1, 2, 3})),
 				tensor.New(tensor.WithShape(3), tensor.WithBacking([]float64{4, 5, 6})))
@@ -133,7 +135,9 @@ var meetings = []meeting{
 		return must(y, err)
 	}},
 	{topic: "log2-gradient", backward: true, build: func(b *net) *gorgonia.Node { return must(gorgonia.Log2(b.counted("x", 4))) }},
-	{topic: "inverse-sqrt-gradient", backward: true, build: func(b *net) *gorgonia.Node { return must(gorgonia.InverseSqrt(b.counted("x", 4))) }},
+	{topic: "inverse-sqrt-gradient", backward: true, build: func(b *net) *gorgonia.Node {
+		return must(gorgonia.InverseSqrt(b.counted("x", 4)))
+	}},
 	{topic: "outer-product-gradient", backward: true, build: func(b *net) *gorgonia.Node {
 		return must(gorgonia.OuterProd(b.counted("x", 3), b.counted("y", 3)))
 	}},
@@ -409,7 +413,8 @@ func TestRowsWithoutTopic(t *testing.T) {
 		build := func() (*net, *gorgonia.Value) {
 			b := newNet(tensor.Float64)
 			x := b.node("x", 2, 3)
-			view, err := tensor.New(tensor.WithShape(3, 5), tensor.WithBacking(tensor.Range(tensor.Float64, 0, 15))).Slice(gorgonia.S(1, 3), gorgonia.S(1, 4))
+			view, err := tensor.New(tensor.WithShape(3, 5), tensor.WithBacking(tensor.Range(tensor.Float64, 0, 15))).Slice(gorgonia.S(1, 3),
+				gorgonia.S(1, 4))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -431,7 +436,8 @@ func TestRowsWithoutTopic(t *testing.T) {
 		build := func() (*net, *gorgonia.Node, *gorgonia.Value) {
 			b := newNet(tensor.Float64)
 			x := b.in("x", 5, 1, 3)
-			loss := must(gorgonia.CTCLoss(must(gorgonia.LogSoftMax(x, 2)), b.indices("targets", 1, 2), b.indices("inLen", 5), b.indices("targetLen", 2), gorgonia.ReductionMean))
+			loss := must(gorgonia.CTCLoss(must(gorgonia.LogSoftMax(x, 2)), b.indices("targets", 1, 2), b.indices("inLen", 5),
+				b.indices("targetLen", 2), gorgonia.ReductionMean))
 			var value gorgonia.Value
 			gorgonia.Read(loss, &value)
 			if _, err := gorgonia.Grad(loss, x); err != nil {

@@ -41,7 +41,8 @@ func layer() *zoo.Model {
 	const n = 64
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(n, n), gorgonia.WithName("x"))
-	w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(n, n), gorgonia.WithName("w"), gorgonia.WithInit(gorgonia.GlorotN(1)))
+	w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(n, n), gorgonia.WithName("w"),
+		gorgonia.WithInit(gorgonia.GlorotN(1)))
 	return &zoo.Model{Graph: g, Input: x, Output: must(gorgonia.Rectify(must(gorgonia.Mul(x, w)))), Params: gorgonia.Nodes{w}}
 }
 
@@ -69,7 +70,8 @@ func TestShadowOfModels(t *testing.T) {
 				run(t, m)
 			}
 			launches := len(m.Fusions())
-			if seen := m.Program().Shadow(); seen.Launches != int64(2*launches) || !strings.Contains(seen.String(), "launches compared with the reference") {
+			if seen := m.Program().Shadow(); seen.Launches != int64(2*launches) ||
+				!strings.Contains(seen.String(), "launches compared with the reference") {
 				t.Errorf("%d launches, each to be compared twice: %v", launches, seen)
 			} else {
 				t.Log(seen)
@@ -122,7 +124,8 @@ func TestShadowFindsWrongOverlay(t *testing.T) {
 	b := graph.NewBuilder("squashing")
 	x := b.Input("x", graph.TypeOf(graph.F32, 8, 16))
 	hidden := b.Unary(graph.Relu, b.MatMul(x, b.Param("hidden.weight", graph.TypeOf(graph.F32, 16, 16)), false, false))
-	b.Output("y", b.Named(b.Unary(graph.Tanh, b.MatMul(hidden, b.Param("out.weight", graph.TypeOf(graph.F32, 16, 4)), false, false)), "squashed"))
+	b.Output("y", b.Named(b.Unary(graph.Tanh, b.MatMul(hidden, b.Param("out.weight", graph.TypeOf(graph.F32, 16, 4)), false, false)),
+		"squashed"))
 	g, err := b.Graph()
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +138,8 @@ func TestShadowFindsWrongOverlay(t *testing.T) {
 		}
 		values[s.Name] = v
 	}
-	for name, opt := range map[string]fusec.Option{"wrong": fusec.OnWrongOverlay(), "right": fusec.WithTarget("fpga", fpga.Link("model"))} {
+	for name, opt := range map[string]fusec.Option{"wrong": fusec.OnWrongOverlay(),
+		"right": fusec.WithTarget("fpga", fpga.Link("model"))} {
 		p, err := fusec.Compile(g, opt, fusec.WithShadow(1, t.TempDir()))
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +166,8 @@ func TestShadowFindsWrongKernel(t *testing.T) {
 	folder := t.TempDir()
 	m := zoo.TransformerBlock(2, 8, 16, 2, 32)
 	g := m.Graph
-	w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(16, 5), gorgonia.WithName("head.weight"), gorgonia.WithInit(gorgonia.GlorotN(1)))
+	w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(16, 5), gorgonia.WithName("head.weight"),
+		gorgonia.WithInit(gorgonia.GlorotN(1)))
 	m.Output = must(gorgonia.Tanh(must(gorgonia.Mul(m.Output, w))))
 	gorgonia.WithName("squashed")(m.Output)
 	m.Params = append(m.Params, w)
@@ -180,7 +185,8 @@ func TestShadowFindsWrongKernel(t *testing.T) {
 	if !errors.As(err, &e) {
 		t.Fatalf("after %d runs: %v", runs, err)
 	}
-	for _, want := range []string{"squashed", "departs from the reference: ", "times the bound", "fusec run " + e.File + " --against ref --target cpu runs it alone"} {
+	for _, want := range []string{"squashed", "departs from the reference: ", "times the bound",
+		"fusec run " + e.File + " --against ref --target cpu runs it alone"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}
@@ -190,7 +196,8 @@ func TestShadowFindsWrongKernel(t *testing.T) {
 			t.Fatalf("the run that departs has changed weights")
 		}
 	}
-	if seen := vm.Program().Shadow(); seen.Launch != e.Launch || seen.Worst.Worst != e.Departure.Worst || !strings.Contains(seen.String(), e.Node) {
+	if seen := vm.Program().Shadow(); seen.Launch != e.Launch || seen.Worst.Worst != e.Departure.Worst ||
+		!strings.Contains(seen.String(), e.Node) {
 		t.Errorf("%v", seen)
 	}
 

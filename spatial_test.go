@@ -18,9 +18,11 @@ func TestVolumes(t *testing.T) {
 	of := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
 	b := graph.NewBuilder("volumes")
 	x := b.Input("x", of(2, 4, 5, 4, 6))
-	w, v, s, u := b.Param("w", of(6, 2, 3, 2, 3)), b.Param("v", of(6, 3, 2, 2, 1)), b.Param("s", of(5, 3, 3)), b.Param("u", of(3, 3, 2, 1, 1))
+	w, v, s, u := b.Param("w", of(6, 2, 3, 2, 3)), b.Param("v", of(6, 3, 2, 2, 1)), b.Param("s", of(5, 3, 3)),
+		b.Param("u", of(3, 3, 2, 1, 1))
 	y := b.Convolve(x, w, graph.Window{Stride: []int{2, 1, 1}, Dilation: []int{1, 2, 1}, Lo: []int{1, 1, 0}, Hi: []int{1, 0, 1}}, 2)
-	y = b.MaxPool(b.Unary(graph.Relu, y), graph.Window{Kernel: []int{2, 2, 2}, Stride: []int{1, 2, 2}, Dilation: []int{1, 1, 2}, Ceil: true})
+	y = b.MaxPool(b.Unary(graph.Relu, y), graph.Window{Kernel: []int{2, 2, 2}, Stride: []int{1, 2, 2}, Dilation: []int{1, 1, 2},
+		Ceil: true})
 	z := b.ConvolveTransposed(y, v, graph.Window{Stride: []int{2, 2, 1}, Lo: []int{0, 1, 0}}, 1, []int{1, 0, 0})
 	z = b.Convolve(b.Unary(graph.Sin, z), u, graph.Window{Stride: []int{2, 1, 1}}, 1)
 	z = b.AvgPool(z, graph.Window{Kernel: []int{3, 2, 1}, Lo: []int{1, 0, 0}}, false)

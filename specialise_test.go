@@ -39,7 +39,8 @@ func rowsOf(calls *atomic.Int32) func(in map[string]*graph.Tensor) (fusec.Specia
 	}
 }
 
-func specialised(t *testing.T, build func(map[string]*graph.Tensor) (fusec.Specialisation, error), opts ...fusec.SpecialiseOption) *fusec.Specialised {
+func specialised(t *testing.T, build func(map[string]*graph.Tensor) (fusec.Specialisation, error),
+	opts ...fusec.SpecialiseOption) *fusec.Specialised {
 	t.Helper()
 	s, err := fusec.Specialise(build, opts...)
 	if err != nil {
@@ -167,10 +168,12 @@ func TestSpecialiseRefuses(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if _, err := fusec.Compile(built(t, linearGraph()), fusec.CompileOption(fusec.WithKept(2))); err == nil || !strings.Contains(err.Error(), "WithKept is for Specialise") {
+	if _, err := fusec.Compile(built(t, linearGraph()), fusec.CompileOption(fusec.WithKept(2))); err == nil ||
+		!strings.Contains(err.Error(), "WithKept is for Specialise") {
 		t.Error(err)
 	}
-	graphOf := func(g func(b *graph.Builder, x *graph.Node), fixed ...string) func(map[string]*graph.Tensor) (fusec.Specialisation, error) {
+	graphOf := func(g func(b *graph.Builder, x *graph.Node), fixed ...string) func(map[string]*graph.Tensor) (fusec.Specialisation,
+		error) {
 		return func(in map[string]*graph.Tensor) (fusec.Specialisation, error) {
 			b := graph.NewBuilder("g")
 			g(b, b.Input("x", in["x"].Type))
@@ -201,10 +204,12 @@ func TestSpecialiseRefuses(t *testing.T) {
 		}
 	}
 	s := specialised(t, rowsOf(&calls))
-	if _, err := s.Run(map[string]*graph.Tensor{"x": nil}); err == nil || !strings.Contains(err.Error(), `no value was given for "x"`) {
+	if _, err := s.Run(map[string]*graph.Tensor{"x": nil}); err == nil ||
+		!strings.Contains(err.Error(), `no value was given for "x"`) {
 		t.Error(err)
 	}
-	if _, err := s.Run(map[string]*graph.Tensor{"x": graph.Filled(f32(1, 2), 1), "y": graph.Filled(f32(1), 1)}); err == nil || !strings.Contains(err.Error(), `no input, parameter or state "y"`) {
+	if _, err := s.Run(map[string]*graph.Tensor{"x": graph.Filled(f32(1, 2), 1), "y": graph.Filled(f32(1), 1)}); err == nil ||
+		!strings.Contains(err.Error(), `no input, parameter or state "y"`) {
 		t.Error(err)
 	}
 	s = specialised(t, func(map[string]*graph.Tensor) (fusec.Specialisation, error) { panic("no") })

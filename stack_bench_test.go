@@ -17,7 +17,8 @@ func recurrent(b *testing.B, batch, width int) *graph.Graph {
 	f32 := func(dims ...int) graph.Type { return graph.TypeOf(graph.F32, dims...) }
 	names, params := []string{"input", "forget", "output", "new"}, map[string][3]*graph.Node{}
 	for _, name := range names {
-		params[name] = [3]*graph.Node{w.Param(name+".x", f32(width, width)), w.Param(name+".h", f32(width, width)), w.Param(name+".b", f32(width))}
+		params[name] = [3]*graph.Node{w.Param(name+".x", f32(width, width)), w.Param(name+".h", f32(width, width)),
+			w.Param(name+".b", f32(width))}
 	}
 	h, c := w.Input("h", f32(batch, width)), w.Input("c", f32(batch, width))
 	for step := range 4 {
@@ -50,7 +51,8 @@ func BenchmarkStacked(b *testing.B) {
 			g := recurrent(b, dims[0], dims[1])
 			in := graphtest.Values(rand.New(rand.NewPCG(1, 2)), g)
 			var programs [2]*Program
-			for i, opts := range [][]CompileOption{{WithoutPass("fuse-recurrence"), WithoutPass("stack-weights")}, {WithoutPass("fuse-recurrence")}} {
+			for i, opts := range [][]CompileOption{{WithoutPass("fuse-recurrence"), WithoutPass("stack-weights")},
+				{WithoutPass("fuse-recurrence")}} {
 				p, err := Compile(g, opts...)
 				if err != nil {
 					b.Fatal(err)

@@ -14,7 +14,8 @@ import (
 )
 
 func adam() *optim.Optimizer {
-	return &optim.Optimizer{Rule: optim.Adam{}, Rate: optim.WarmupCosine(0.1, 0, 3, 30), Clip: 0.5, LossScale: optim.LossScale{Initial: 8, GrowAfter: 2}}
+	return &optim.Optimizer{Rule: optim.Adam{}, Rate: optim.WarmupCosine(0.1, 0, 3, 30), Clip: 0.5,
+		LossScale: optim.LossScale{Initial: 8, GrowAfter: 2}}
 }
 
 // valuesOf copies the values of a task's weights as their nodes have them.

@@ -47,7 +47,8 @@ func (c *config) find() (lowering.Target, int, error) {
 		}
 		return t, index, nil
 	}
-	return lowering.Target{}, 0, fmt.Errorf("target %q is not known; this version compiles for %s", c.target, strings.Join(Targets(), ", "))
+	return lowering.Target{}, 0, fmt.Errorf("target %q is not known; this version compiles for %s", c.target,
+		strings.Join(Targets(), ", "))
 }
 
 // device makes the target that the configuration names: to run programs, or only to plan them.

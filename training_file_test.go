@@ -133,12 +133,14 @@ func TestSavedProgramTrains(t *testing.T) {
 		t.Error("the optimiser of the file is still there")
 	}
 	type own struct{ optim.SGD }
-	mine := fusec.NewMachine(trainingOf(t, zoo.DigitsMLP(4)), fusec.WithOptimizer(&optim.Optimizer{Rule: own{}, Rate: optim.Constant(1)}))
+	mine := fusec.NewMachine(trainingOf(t, zoo.DigitsMLP(4)),
+		fusec.WithOptimizer(&optim.Optimizer{Rule: own{}, Rate: optim.Constant(1)}))
 	defer mine.Close()
 	if err := mine.Save(path); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = graph.LoadGraph(path); err != nil || g.Training != nil || len(g.Notes) != 1 || !strings.Contains(g.Notes[0].Text, "the file is without the optimiser") {
+	if g, err = graph.LoadGraph(path); err != nil || g.Training != nil || len(g.Notes) != 1 ||
+		!strings.Contains(g.Notes[0].Text, "the file is without the optimiser") {
 		t.Errorf("a rule of the user's own: %v, notes %v", err, g.Notes)
 	}
 }
@@ -180,13 +182,18 @@ func TestGradientsOfAFile(t *testing.T) {
 		t.Errorf("dw is %v, %v", out["dw"], err)
 	}
 	for statements, want := range map[string]string{
-		" gradient dw = y by w\n":                                                      `the gradient of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
-		" gradient dw = cost by w value cost\n":                                        `by param "w" (m.graph:3): the gradient with respect to "w" is f32[], which does not fit f32[3]`,
-		" optimiser sgd\n step w = y\n":                                                `the gradient of mul "y" (m.graph:4) by param "w" (m.graph:3): it is f32[3] and not a scalar`,
-		" output \"optim/cost 1\" = y\n optimiser sgd\n step w = cost\n":               `an output named "optim/cost 1", which the optimiser needs`,
-		" gradient \"optim/gradient 0\" = cost by x\n optimiser sgd\n step w = cost\n": `an output named "optim/gradient 0", which the optimiser needs`,
-		" optimiser sgd\n":                                                             `m.graph:7: optimiser sgd: no step follows it`,
-		" optimiser sgd[rate=x]\n step w=cost\n":                                       `m.graph:7: optimiser sgd: rate=x is not a number`,
+		" gradient dw = y by w\n": `the gradient of mul "y" (m.graph:4) by param ` +
+			`"w" (m.graph:3): it is f32[3] and not a scalar`,
+		" gradient dw = cost by w value cost\n": `by param "w" (m.graph:3): the gradient with ` +
+			`respect to "w" is f32[], which does not fit f32[3]`,
+		" optimiser sgd\n step w = y\n": `the gradient of mul "y" (m.graph:4) by param ` +
+			`"w" (m.graph:3): it is f32[3] and not a scalar`,
+		" output \"optim/cost 1\" = y\n optimiser sgd\n step w = cost\n": `an output named "optim/cost 1", which the ` +
+			`optimiser needs`,
+		" gradient \"optim/gradient 0\" = cost by x\n optimiser sgd\n step w = cost\n": `an output named "optim/gradient 0", which the ` +
+			`optimiser needs`,
+		" optimiser sgd\n":                       `m.graph:7: optimiser sgd: no step follows it`,
+		" optimiser sgd[rate=x]\n step w=cost\n": `m.graph:7: optimiser sgd: rate=x is not a number`,
 	} {
 		if _, err := fusec.Compile(parse(statements)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", statements, err, want)
@@ -195,11 +202,13 @@ func TestGradientsOfAFile(t *testing.T) {
 			t.Errorf("planning %q: %v, want %s", statements, err, want)
 		}
 	}
-	if _, err := fusec.Compile(parse(" gradient dw = cost by w\n"), fusec.WithTarget("fpga")); err == nil || !strings.Contains(err.Error(), "too coarse for gradients") {
+	if _, err := fusec.Compile(parse(" gradient dw = cost by w\n"), fusec.WithTarget("fpga")); err == nil ||
+		!strings.Contains(err.Error(), "too coarse for gradients") {
 		t.Errorf("on an FPGA: %v", err)
 	}
 	g := parse(" gradient dw = cost by w\n")
-	if _, err := fusec.Compile(g, fusec.WithGradient("dw", g.Gradients[0].Cost, g.Gradients[0].Of)); err == nil || !strings.Contains(err.Error(), "another output of that name") {
+	if _, err := fusec.Compile(g, fusec.WithGradient("dw", g.Gradients[0].Cost, g.Gradients[0].Of)); err == nil ||
+		!strings.Contains(err.Error(), "another output of that name") {
 		t.Errorf("two of one name: %v", err)
 	}
 }

@@ -36,20 +36,27 @@ func TestVMOptions(t *testing.T) {
 				}
 			}},
 		{name: "EvalMode", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.EvalMode() }}, // see TestEvalMode
-		{name: "ExecuteBwdOnly", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.ExecuteBwdOnly() }, refused: "ExecuteBwdOnly, is not an option of a TapeMachine"},
-		{name: "ExecuteFwdOnly", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.ExecuteFwdOnly() }, refused: "ExecuteFwdOnly, is not an option of a TapeMachine"},
-		{name: "LogBothDir", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.LogBothDir() }, refused: "LogBothDir, is not an option of a TapeMachine"},
-		{name: "LogBwd", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.LogBwd() }, refused: "LogBwd, is not an option of a TapeMachine"},
-		{name: "LogFwd", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.LogFwd() }, refused: "LogFwd, is not an option of a TapeMachine"},
+		{name: "ExecuteBwdOnly", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.ExecuteBwdOnly() },
+			refused: "ExecuteBwdOnly, is not an option of a TapeMachine"},
+		{name: "ExecuteFwdOnly", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.ExecuteFwdOnly() },
+			refused: "ExecuteFwdOnly, is not an option of a TapeMachine"},
+		{name: "LogBothDir", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.LogBothDir() },
+			refused: "LogBothDir, is not an option of a TapeMachine"},
+		{name: "LogBwd", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.LogBwd() },
+			refused: "LogBwd, is not an option of a TapeMachine"},
+		{name: "LogFwd", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.LogFwd() },
+			refused: "LogFwd, is not an option of a TapeMachine"},
 		{name: "TraceExec", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.TraceExec() },
 			check: func(t *testing.T, n *mlp, m *fusec.Machine) {
 				if _, ok := n.hidden.Value().(*tensor.Dense); !ok {
 					t.Errorf("the hidden layer's value is a %T", n.hidden.Value())
 				}
 			}},
-		{name: "UseCudaFor", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.UseCudaFor("add") }, check: noted("UseCudaFor has nothing to do")},
+		{name: "UseCudaFor", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.UseCudaFor("add") },
+			check: noted("UseCudaFor has nothing to do")},
 		{name: "WithEngine", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithEngine(tensor.Float64Engine{}) }},
-		{name: "WithEngine of another", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithEngine(strangeEngine{}) }, refused: "WithEngine(fusec_test.strangeEngine)"},
+		{name: "WithEngine of another", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithEngine(strangeEngine{}) },
+			refused: "WithEngine(fusec_test.strangeEngine)"},
 		{name: "WithInfWatch", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithInfWatch() }}, // see TestWatchNonFinite
 		{name: "WithLogger and WithValueFmt", opt: func(n *mlp) gorgonia.VMOpt {
 			return func(vm gorgonia.VM) {
@@ -64,9 +71,11 @@ func TestVMOptions(t *testing.T) {
 				t.Errorf("the log is %q, without %q", buf.String(), want)
 			}
 		}},
-		{name: "WithManualGradient", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithManualGradient() }, check: noted("WithManualGradient has nothing to do")},
+		{name: "WithManualGradient", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithManualGradient() },
+			check: noted("WithManualGradient has nothing to do")},
 		{name: "WithNaNWatch", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithNaNWatch() }},
-		{name: "WithPointerWatch", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithPointerWatch() }, check: noted("WithPointerWatch has nothing to do")},
+		{name: "WithPointerWatch", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithPointerWatch() },
+			check: noted("WithPointerWatch has nothing to do")},
 		{name: "WithPrecompiled", opt: func(n *mlp) gorgonia.VMOpt {
 			p, at, err := gorgonia.CompileFunction(n.g, gorgonia.Nodes{n.x}, gorgonia.Nodes{n.y})
 			if err != nil {
@@ -79,14 +88,16 @@ func TestVMOptions(t *testing.T) {
 			}
 			agrees(t, n.y, reference(t, n.g)(n.y))
 		}},
-		{name: "WithPrecompiled of nothing", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithPrecompiled(nil, nil) }, refused: "WithPrecompiled"},
+		{name: "WithPrecompiled of nothing", opt: func(*mlp) gorgonia.VMOpt { return gorgonia.WithPrecompiled(nil, nil) },
+			refused: "WithPrecompiled"},
 		{name: "WithWatchlist", opt: func(n *mlp) gorgonia.VMOpt { return gorgonia.WithWatchlist(n.hidden, gorgonia.NodeID(n.y.ID())) },
 			check: func(t *testing.T, n *mlp, m *fusec.Machine) {
 				if _, ok := n.hidden.Value().(*tensor.Dense); !ok {
 					t.Errorf("the watched node's value is a %T", n.hidden.Value())
 				}
 			}},
-		{name: "WithWatchlist of registers", opt: func(n *mlp) gorgonia.VMOpt { return gorgonia.WithWatchlist(3) }, refused: "WithWatchlist: numbers of registers"},
+		{name: "WithWatchlist of registers", opt: func(n *mlp) gorgonia.VMOpt { return gorgonia.WithWatchlist(3) },
+			refused: "WithWatchlist: numbers of registers"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newMLP(tensor.Float64).withGrad(t)

@@ -70,7 +70,8 @@ func checkpointTensors(weights map[string]*graph.Tensor, t Transformer) ([]safet
 		case len(shape) == 1 || name == "embedding":
 			list = append(list, safetensors.Tensor{Name: to, Shape: shape, Data: w.Data})
 		default:
-			list = append(list, safetensors.Tensor{Name: to, Shape: []int{shape[1], shape[0]}, Data: turned(w.Data.([]float32), shape[0], shape[1])})
+			list = append(list, safetensors.Tensor{Name: to, Shape: []int{shape[1], shape[0]},
+				Data: turned(w.Data.([]float32), shape[0], shape[1])})
 		}
 	}
 	add("model.embed_tokens.weight", "embedding", Vocabulary, t.Dim)

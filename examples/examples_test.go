@@ -148,7 +148,8 @@ func TestScores(t *testing.T) {
 	for name, want := range map[string]struct {
 		low, high float64
 	}{
-		"digits-mlp": {0, 0.35}, "resnet": {0, 0.35}, "unet": {0, 0.35}, "karate": {0, 1}, // a guess is right in one of ten; of the karate club anything may be
+		// a guess is right in one of ten; of the karate club anything may be
+		"digits-mlp": {0, 0.35}, "resnet": {0, 0.35}, "unet": {0, 0.35}, "karate": {0, 1},
 		"language": {6, 9}, // bits per character, log₂ 128 = 7 of a guess
 	} {
 		x, err := Find(name)
@@ -343,7 +344,8 @@ func TestMeanIoU(t *testing.T) {
 		labels []int
 		want   float64
 	}{
-		{[]int{0, 0, 1, 1}, 1}, {[]int{1, 1, 0, 0}, 0}, {[]int{0, 1, 1, 1}, (1.0/2 + 2.0/3) / 2}, {[]int{0, 0, 1, 2}, (1 + 1.0/2 + 0) / 3},
+		{[]int{0, 0, 1, 1}, 1}, {[]int{1, 1, 0, 0}, 0}, {[]int{0, 1, 1, 1}, (1.0/2 + 2.0/3) / 2},
+		{[]int{0, 0, 1, 2}, (1 + 1.0/2 + 0) / 3},
 	} {
 		if got := meanIoU(logits, c.labels, 3); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("%v: %v, want %v", c.labels, got, c.want)

@@ -41,7 +41,8 @@ func TestAnswers(t *testing.T) {
 	if k, err := a.Of(MatMul{}); err != nil || opTable[k].Name != "matmul" {
 		t.Errorf("matmul has kernel %d: %v", k, err)
 	}
-	if _, err := a.Of(Transpose{}); err == nil || err.Error() != "the target does not compute transpose: it is a view, which its readers take by strides" {
+	if _, err := a.Of(Transpose{}); err == nil ||
+		err.Error() != "the target does not compute transpose: it is a view, which its readers take by strides" {
 		t.Errorf("a transpose: %v", err)
 	}
 }

@@ -25,7 +25,8 @@ func TestPagedTypes(t *testing.T) {
 		{op, []graph.Type{q, k, v, l, table}, "f32[5,4,2,8]"},
 		{op, []graph.Type{f(4, 2, 3), k, v, i(), i(9)}, "f32[4,2,8]"},
 		{with(func(op *graph.Attention) { op.HasMask = true }), []graph.Type{q, k, v, f(2, 54), l, table}, "f32[5,4,2,8]"},
-		{with(func(op *graph.Attention) { op.HasMask = true }), []graph.Type{q, k, v, f(2, 9), l, table}, "! mask [2,9] does not broadcast to [5,4,2,54]"},
+		{with(func(op *graph.Attention) { op.HasMask = true }), []graph.Type{q, k, v, f(2, 9), l, table},
+			"! mask [2,9] does not broadcast to [5,4,2,54]"},
 		{with(func(op *graph.Attention) { op.Dropout = 0.5 }), []graph.Type{q, k, v, l, table, i()}, "f32[5,4,2,8]"},
 		{op, []graph.Type{q, k, v, l}, "! needs 5 operands"},
 		{with(func(op *graph.Attention) { op.HasLengths = false }), []graph.Type{q, k, v, table}, "! paged keys need lengths"},
@@ -48,7 +49,8 @@ func TestPagedTypes(t *testing.T) {
 		switch {
 		case fails && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%v: error %v, want %q", c.args, err, want)
-		case !fails && (err != nil || out[0].String() != want || out[1].Shape != c.args[0].Shape.Drop(graph.IntsOf(c.args[0].Shape.Rank()-1))):
+		case !fails &&
+			(err != nil || out[0].String() != want || out[1].Shape != c.args[0].Shape.Drop(graph.IntsOf(c.args[0].Shape.Rank()-1))):
 			t.Errorf("%v: %v, %v, want %s", c.args, out, err, want)
 		}
 	}
@@ -89,7 +91,8 @@ func TestPagedEntries(t *testing.T) {
 		}
 	}
 	args[4].I[1] = 3
-	if _, err := ref.Op(op, args); err == nil || !strings.Contains(err.Error(), "page 3, entry 1 of the table of batch 0, is outside 0..2") {
+	if _, err := ref.Op(op, args); err == nil ||
+		!strings.Contains(err.Error(), "page 3, entry 1 of the table of batch 0, is outside 0..2") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := ref.Decomposed(op, args); err == nil || !strings.Contains(err.Error(), "outside 0..2") {

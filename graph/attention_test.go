@@ -106,7 +106,8 @@ func TestAttentionPairs(t *testing.T) {
 
 // TestAttentionRange compares the ranges of keys with the rule for each key.
 func TestAttentionRange(t *testing.T) {
-	for _, op := range []graph.Attention{{}, {Causal: true}, {Window: 2}, {Causal: true, Window: 2}, {Tail: true, Causal: true}, {Tail: true, Window: 2}} {
+	for _, op := range []graph.Attention{{}, {Causal: true}, {Window: 2}, {Causal: true, Window: 2}, {Tail: true, Causal: true},
+		{Tail: true, Window: 2}} {
 		for sq := range 6 {
 			for sk := range 6 {
 				d := graph.AttentionDims{Queries: sq, Keys: sk}

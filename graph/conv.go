@@ -201,7 +201,8 @@ const maxWindow = 1 << 30
 // window is the number of positions of a window along an axis.
 func window(size, lo, hi, kernel, stride, dilation int) (int, error) {
 	if kernel < 1 || stride < 1 || dilation < 1 || lo < 0 || hi < 0 || max(kernel, stride, dilation, lo, hi) > maxWindow {
-		return 0, fmt.Errorf("window of size %d, stride %d, dilation %d, padding %d and %d is not valid", kernel, stride, dilation, lo, hi)
+		return 0, fmt.Errorf("window of size %d, stride %d, dilation %d, padding %d and %d is not valid", kernel, stride, dilation, lo,
+			hi)
 	}
 	span := dilation*(kernel-1) + 1
 	if size+lo+hi < span {

@@ -28,13 +28,16 @@ func TestCost(t *testing.T) {
 		"batch_norm c v4 v4 v4 v4\n%99 = result[index=1] %13": {},
 		"conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=2] c w": {
 			FLOPs: 2 * (2 * 6 * 3 * 5) * (2 * 3 * 3), ReadBytes: 4 * (280 + 108), WriteBytes: 4 * 180},
-		"conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=2] c w\n%14 = conv2d_transpose[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=2 h=5 w=7] %13 w": {
+		"conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=2] c w\n%14 = conv2d_transpose[stride=[1,1] dilation=[1,1] " +
+			"pad=[1,1,1,1] groups=2 h=5 w=7] %13 w": {
 			FLOPs: 2 * (2 * 6 * 5 * 7) * (2 * 3 * 3), ReadBytes: 4 * (420 + 108), WriteBytes: 4 * 280},
-		"conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=2] c w\n%14 = conv2d_filter_grad[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=2 kh=3 kw=3] c %13": {
+		"conv2d[stride=[1,1] dilation=[1,1] pad=[1,1,1,1] groups=2] c w\n%14 = conv2d_filter_grad[stride=[1,1] dilation=[1,1] " +
+			"pad=[1,1,1,1] groups=2 kh=3 kw=3] c %13": {
 			FLOPs: 2 * (2 * 6 * 5 * 7) * (2 * 3 * 3), ReadBytes: 4 * (280 + 420), WriteBytes: 4 * 108},
 		"pool[fn=max kernel=[3,2] stride=[1,1] pad=[0,0,0,0]] c": {
 			FLOPs: 6 * 2 * 4 * 3 * 6, ReadBytes: 4 * 280, WriteBytes: 4 * 144},
-		"fusion[anchor=none kind=elementwise] m {\nx = input : f32[2,3]\n%1 = unary[fn=exp] x\n%2 = binary[fn=add] %1 x\noutput y = %2\n}": {
+		"fusion[anchor=none kind=elementwise] m {\nx = input : f32[2,3]\n%1 = unary[fn=exp] x\n%2 = binary[fn=add] %1 x\n" +
+			"output y = %2\n}": {
 			FLOPs: 72 + 6, ReadBytes: 24, WriteBytes: 24},
 	} {
 		g, err := parse("%13 = " + expr)

@@ -76,11 +76,11 @@ var arithmetic = []BinaryInfo{
 		EvalU64: func(x, y uint64) (uint64, error) { return min(x, y), nil },
 		Grad:    func(b *Builder, n, dy *Node) (dx, dz *Node) { return gradExtreme(b, Lt, n, dy) },
 		Form:    Form{Sign: "min"}},
-	{Fn: Rem, Name: "rem", Doc: "the remainder of x/y truncated, with the sign of x", Of: Numbers, Fails: true, FLOPs: 20, Eval: math.Mod,
-		Bound: Bound{Jumps: true}, XLo: 2.2, XHi: 2.8, YLo: 1.5, YHi: 2,
+	{Fn: Rem, Name: "rem", Doc: "the remainder of x/y truncated, with the sign of x", Of: Numbers, Fails: true, FLOPs: 20,
+		Eval: math.Mod, Bound: Bound{Jumps: true}, XLo: 2.2, XHi: 2.8, YLo: 1.5, YHi: 2,
 		EvalInt: remainder[int64], EvalU64: remainder[uint64], Grad: gradRemainder, Form: Form{Sign: "rem"}},
-	{Fn: Mod, Name: "mod", Doc: "the remainder of x/y rounded down, with the sign of y", Of: Numbers, Fails: true, FLOPs: 21, Eval: modulo,
-		Bound: Bound{Jumps: true}, XLo: 2.2, XHi: 2.8, YLo: -2, YHi: -1.5,
+	{Fn: Mod, Name: "mod", Doc: "the remainder of x/y rounded down, with the sign of y", Of: Numbers, Fails: true, FLOPs: 21,
+		Eval: modulo, Bound: Bound{Jumps: true}, XLo: 2.2, XHi: 2.8, YLo: -2, YHi: -1.5,
 		EvalInt: func(x, y int64) (int64, error) {
 			r, err := remainder(x, y)
 			if r != 0 && (r < 0) != (y < 0) {

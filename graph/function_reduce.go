@@ -117,7 +117,8 @@ type PoolInfo struct {
 }
 
 var poolRows = [endPool]PoolInfo{
-	{Fn: MaxPool, Name: "max", Doc: "the largest element; the first of several has the gradient", Reduce: MaxOf, GradGrad: firstMaximum},
+	{Fn: MaxPool, Name: "max", Doc: "the largest element; the first of several has the gradient", Reduce: MaxOf,
+		GradGrad: firstMaximum},
 	{Fn: AvgPool, Name: "avg", Doc: "the mean of the elements", Reduce: Mean,
 		GradGrad: func(b *Builder, n, dx *Node) *Node { return b.Add(Pool(n.Op.(PoolGrad)), dx) }},
 }

@@ -347,7 +347,8 @@ func TestGradientsDriver(t *testing.T) {
 		}
 	}
 	xs, _ := graph.TensorOf([]float64{1, 2, 3}, 3)
-	out := evalRef(t, g, map[string]*graph.Tensor{"x": xs, "index": graph.Scalar(graph.I64, 1), "unused": graph.NewTensor(unused.Type)})
+	out := evalRef(t, g, map[string]*graph.Tensor{"x": xs, "index": graph.Scalar(graph.I64, 1),
+		"unused": graph.NewTensor(unused.Type)})
 	for name, want := range map[string][]float64{
 		"dx":      {4, 32 + 3, 108}, // 4x³, and 1 from each of the three that read element 1
 		"dh":      {2, 8, 18},
@@ -473,7 +474,8 @@ func TestRunningStatistics(t *testing.T) {
 	b := graph.NewBuilder("statistics")
 	x, mean := b.Input("x", graph.TypeOf(graph.F64, 3, 2)), b.State("mean", vector)
 	ones := b.Const(graph.Filled(vector, 1))
-	cost := sumAll(b, b.Add(graph.Result{Index: 1}, b.Add(graph.BatchNorm{Eps: 1, Momentum: 0.5, Train: true}, x, ones, ones, mean, ones)))
+	cost := sumAll(b, b.Add(graph.Result{Index: 1}, b.Add(graph.BatchNorm{Eps: 1, Momentum: 0.5, Train: true}, x, ones, ones, mean,
+		ones)))
 	b.Output("cost", cost)
 	g, err := b.Graph()
 	if err != nil {

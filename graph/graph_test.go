@@ -31,7 +31,8 @@ func TestNodeNames(t *testing.T) {
 	x.Name = "x y"
 	y := add(t, g, negate, x)
 	y.Origin = []graph.Origin{{Name: "no position"}, {Name: "y", Pos: "m.go:7"}, {Name: "z", Pos: "m.go:8"}}
-	if x.String() != `"x y"` || y.String() != "%1" || y.Where() != `neg %1 of "x y" (m.go:7)` || x.Where() != `input "x y"` || y.Arg(0) != x {
+	if x.String() != `"x y"` || y.String() != "%1" || y.Where() != `neg %1 of "x y" (m.go:7)` || x.Where() != `input "x y"` ||
+		y.Arg(0) != x {
 		t.Errorf("%v, %v, %s", x, y, y.Where())
 	}
 	z := add(t, g, double, y, add(t, g, negate, y))
@@ -101,7 +102,8 @@ func TestReplaceAndUsers(t *testing.T) {
 }
 
 func TestClone(t *testing.T) {
-	g, err := parse("%20 = fusion[anchor=none kind=reduce] m {\nx = input : f32[2,3]\noutput y = x\n}\nst = state : f32\noutput y = %20\nupdate st = s")
+	g, err := parse("%20 = fusion[anchor=none kind=reduce] m {\nx = input : f32[2,3]\noutput y = x\n}\nst = state : f32\noutput y = " +
+		"%20\nupdate st = s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,8 +240,10 @@ func TestFunctions(t *testing.T) {
 		x, y, want float64
 		sign       string
 	}{
-		{graph.Add, 1, 2, 3, "+"}, {graph.Sub, 1, 2, -1, "−"}, {graph.Mul, 3, 2, 6, "×"}, {graph.Div, 3, 2, 1.5, "÷"}, {graph.Pow, 2, 3, 8, "^"},
-		{graph.Max, 1, 2, 2, "max"}, {graph.Min, 1, 2, 1, "min"}, {graph.And, 1, 0, 0, "and"}, {graph.Or, 1, 0, 1, "or"}, {graph.Lt, 1, 2, 1, "<"},
+		{graph.Add, 1, 2, 3, "+"}, {graph.Sub, 1, 2, -1, "−"}, {graph.Mul, 3, 2, 6, "×"}, {graph.Div, 3, 2, 1.5, "÷"},
+		{graph.Pow, 2, 3, 8, "^"},
+		{graph.Max, 1, 2, 2, "max"}, {graph.Min, 1, 2, 1, "min"}, {graph.And, 1, 0, 0, "and"}, {graph.Or, 1, 0, 1, "or"},
+		{graph.Lt, 1, 2, 1, "<"},
 		{graph.Gt, 1, 2, 0, ">"}, {graph.Le, 2, 2, 1, "≤"}, {graph.Ge, 1, 2, 0, "≥"}, {graph.Eq, 2, 2, 1, "="}, {graph.Ne, 2, 2, 0, "≠"},
 	} {
 		if got := c.f.Eval(c.x, c.y); got != c.want || c.f.Info().Form.Sign != c.sign {
@@ -262,7 +266,8 @@ func TestEnumNames(t *testing.T) {
 		fmt.Stringer
 	}
 	for name, e := range map[string]enum{
-		"gelu_tanh": new(graph.UnaryFn), "le": new(graph.BinaryFn), "prod": new(graph.ReduceFn), "avg": new(graph.PoolFn), "nhwc": new(graph.ImageLayout),
+		"gelu_tanh": new(graph.UnaryFn), "le": new(graph.BinaryFn), "prod": new(graph.ReduceFn), "avg": new(graph.PoolFn),
+		"nhwc":      new(graph.ImageLayout),
 		"bernoulli": new(graph.Dist), "row": new(graph.Anchor), "softmax": new(graph.Kind), "bool": new(graph.DType),
 	} {
 		if err := e.UnmarshalText([]byte(name)); err != nil || e.String() != name {

@@ -103,7 +103,8 @@ func inferMatMul(op Op, args []Type) ([]Type, error) {
 		innerB = b.At(b.Rank() - 1)
 	}
 	if inner != innerB {
-		return nil, fmt.Errorf("contracts %d with %d elements (shapes %v and %v, transA %v, transB %v)", inner, innerB, a, b, m.TransA, m.TransB)
+		return nil, fmt.Errorf("contracts %d with %d elements (shapes %v and %v, transA %v, transB %v)", inner, innerB, a, b, m.TransA,
+			m.TransB)
 	}
 	for _, s := range []Shape{a, b} {
 		for i := range s.Rank() - 2 {

@@ -166,8 +166,10 @@ func TestMeshText(t *testing.T) {
 		t.Error("the mesh is no part of the structure")
 	}
 	parts := strings.Replace(strings.Replace(meshed, "tensor=4\n", "tensor=4 parts\n", 1), "f32[64,784] split", "f32[63,784] split", 1)
-	parts = strings.Replace(strings.Replace(parts, "f32[64,512]", "f32[63,512]", 1), "%4 c = reduce_scatter[fn=sum axis=0", "%4 c = reduce_scatter[fn=sum axis=1", 1)
-	parts = strings.NewReplacer("h : f32[8,512]", "h : f32[63,64]", "c : f32[8,128]", "c : f32[63,16]", "  update v = c\n", "").Replace(parts)
+	parts = strings.Replace(strings.Replace(parts, "f32[64,512]", "f32[63,512]", 1), "%4 c = reduce_scatter[fn=sum axis=0",
+		"%4 c = reduce_scatter[fn=sum axis=1", 1)
+	parts = strings.NewReplacer("h : f32[8,512]", "h : f32[63,64]", "c : f32[8,128]", "c : f32[63,16]", "  update v = c\n",
+		"").Replace(parts)
 	p, err := graph.Parse("p.graph", []byte(parts), nil)
 	if err != nil || !p.Parts {
 		t.Fatal(err)
@@ -229,7 +231,8 @@ func TestLinkBytes(t *testing.T) {
 		}
 	}
 	m := meshOf(t, "a=2,b=2")
-	for g, want := range map[graph.Group]string{{}: "15 <nil>", {Over: "a", Parts: 2}: "1 <nil>", {Over: "a", Parts: 4}: "0 a group of 4"} {
+	for g, want := range map[graph.Group]string{{}: "15 <nil>", {Over: "a", Parts: 2}: "1 <nil>",
+		{Over: "a", Parts: 4}: "0 a group of 4"} {
 		axes, err := g.Axes(m)
 		if want == "15 <nil>" {
 			want = "3 <nil>"

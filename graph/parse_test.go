@@ -15,8 +15,10 @@ func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ src, want string }{
 		{"", "1:1: expected a graph, which begins with: fusec graph 3, found the end of the file"},
 		{"\n  hello", "2:3: expected a graph, which begins with: fusec graph 3, found hello"},
-		{"fusec graph 1 {\n  x = input : f32\n  y = unary[fn=neg] x : f32 backward\n}", "3:29: a phase is of version 2 of the text form, and the file is of version 1"},
-		{"fusec graph 1 {\n  x = input : f32\n  gradient g = x by x\n}", "3:3: gradient is of version 2 of the text form, and the file is of version 1"},
+		{"fusec graph 1 {\n  x = input : f32\n  y = unary[fn=neg] x : f32 backward\n}",
+			"3:29: a phase is of version 2 of the text form, and the file is of version 1"},
+		{"fusec graph 1 {\n  x = input : f32\n  gradient g = x by x\n}",
+			"3:3: gradient is of version 2 of the text form, and the file is of version 1"},
 		{"fusec graph 1 {\n  w = param : f32\n  optimiser sgd[rate=1]\n  step w = w\n}", "3:3: optimiser is of version 2"},
 		{"fusec graph 4 {", "1:13: the file has version 4 of the text form; this program reads versions up to 3"},
 		{"fusec graph 0 {", "1:13: expected the version of the text form, such as 3, found 0"},
@@ -237,7 +239,8 @@ func TestLookupIn(t *testing.T) {
 		t.Error(err)
 	}
 	m["w"] = graph.NewTensor(graph.TypeOf(graph.F32, 3))
-	if _, err := graph.Parse("m.graph", src, graph.LookupIn(m)); err == nil || !strings.Contains(err.Error(), `"w" is f32[3], not f32[2]`) {
+	if _, err := graph.Parse("m.graph", src, graph.LookupIn(m)); err == nil ||
+		!strings.Contains(err.Error(), `"w" is f32[3], not f32[2]`) {
 		t.Errorf("wrong type: %v", err)
 	}
 }
@@ -317,7 +320,8 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add([]byte("fusec graph 1 {\n h = input : f32[2] for h for other @ \"\" @ \"a.go:1\" for \"for\"\n output y = h\n}"))
 	f.Add([]byte(trainingGraph))
-	f.Add([]byte("fusec graph 1 {\n c = const[weights=w] : f32[20]\n y = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] c c\n}"))
+	f.Add([]byte(
+		"fusec graph 1 {\n c = const[weights=w] : f32[20]\n y = conv2d[stride=[1,1] dilation=[1,1] pad=[0,0,0,0] groups=1] c c\n}"))
 	weights := func(name string, t graph.Type) (*graph.Tensor, error) {
 		if t.Shape.Elems() > 1000 {
 			return nil, errors.New("too large")

@@ -47,7 +47,8 @@ func TestUses(t *testing.T) {
 			have := slices.SortedFunc(slices.Values(u.Readers(n)), byID)
 			if !slices.Equal(have, readers[n]) || u.Escapes(n) != escapes[n] ||
 				u.One(n) != (len(readers[n]) == 1 && !escapes[n]) || u.None(n) != (len(readers[n]) == 0 && !escapes[n]) {
-				t.Fatalf("seed %d: after rewrites %v is read by %v, escapes: %v; want %v, %v", seed, n, have, u.Escapes(n), readers[n], escapes[n])
+				t.Fatalf("seed %d: after rewrites %v is read by %v, escapes: %v; want %v, %v", seed, n, have, u.Escapes(n), readers[n],
+					escapes[n])
 			}
 		}
 	}

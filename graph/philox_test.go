@@ -26,7 +26,8 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 			t.Errorf("Philox4x32(%x, %x) = %x, want %x", c.ctr, c.key, got, c.want)
 		}
 	}
-	if got, want := graph.Philox(0x299f31d0_a4093822, 1<<33+5), graph.Philox4x32([4]uint32{5, 2}, [2]uint32{0xa4093822, 0x299f31d0}); got != want {
+	if got, want := graph.Philox(0x299f31d0_a4093822, 1<<33+5),
+		graph.Philox4x32([4]uint32{5, 2}, [2]uint32{0xa4093822, 0x299f31d0}); got != want {
 		t.Errorf("Philox = %x, want %x", got, want)
 	}
 }

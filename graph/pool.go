@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Pool takes the maximum or the mean of each window of x [N,C,H,W], or in [NHWC] [N,H,W,C]. Padding counts as −Inf for the maximum. For the
-// mean it counts as zeros, and in the divisor, if CountPad is set; else it is ignored.
+// Pool takes the maximum or the mean of each window of x [N,C,H,W], or in [NHWC] [N,H,W,C]. Padding counts as −Inf for the maximum.
+// For the mean it counts as zeros, and in the divisor, if CountPad is set; else it is ignored.
 type Pool struct {
 	Fn                  PoolFn
 	Kernel, Stride, Pad Ints

@@ -243,8 +243,9 @@ var packWeightsRow = OpInfo{
 
 var panelMatMulRow = OpInfo{
 	Name: "matmul_panels", Doc: "matrix product with weights of few bits in panels", Operands: "x, panels, scale",
-	Proto: PanelMatMul{}, Class: ClassContraction, Fuses: true, Anchor: AnchorMatMul, Kind: KindMatMul, Stored: true, MinArgs: 2, MaxArgs: 3,
-	Infer: inferPanelMatMul, FLOPs: flopsPanelMatMul,
+	Proto: PanelMatMul{}, Class: ClassContraction, Fuses: true, Anchor: AnchorMatMul, Kind: KindMatMul, Stored: true, MinArgs: 2,
+	MaxArgs: 3,
+	Infer:   inferPanelMatMul, FLOPs: flopsPanelMatMul,
 }
 
 // panelTypes are the element types that panels have.

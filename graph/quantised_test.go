@@ -86,7 +86,8 @@ output c = c
 	if err := graph.Equal(g, h); err != nil {
 		t.Error(err)
 	}
-	for _, s := range []string{"[8] : i4[1]", "[-9] : i4[1]", "[1.5] : i4[1]", "[nan.00] : f8e4m3[1]", "[nan.123] : f8e5m2[1]", "[x] : f8e5m2[1]"} {
+	for _, s := range []string{"[8] : i4[1]", "[-9] : i4[1]", "[1.5] : i4[1]", "[nan.00] : f8e4m3[1]", "[nan.123] : f8e5m2[1]",
+		"[x] : f8e5m2[1]"} {
 		if _, err := graph.Parse("m.graph", []byte("fusec graph 1 {\na = const[value="+s+"\noutput a = a\n}\n"), nil); err == nil {
 			t.Errorf("%s is read", s)
 		}
@@ -122,7 +123,8 @@ func TestScaleIndex(t *testing.T) {
 		scale       graph.Shape
 		element     int
 		want        int
-	}{{0, 0, graph.ShapeOf(), 29, 0}, {1, 0, graph.ShapeOf(5), 16, 0}, {1, 0, graph.ShapeOf(5), 20, 1}, {1, 2, graph.ShapeOf(2, 3, 3), 14, 8},
+	}{{0, 0, graph.ShapeOf(), 29, 0}, {1, 0, graph.ShapeOf(5), 16, 0}, {1, 0, graph.ShapeOf(5), 20, 1},
+		{1, 2, graph.ShapeOf(2, 3, 3), 14, 8},
 		{1, 2, graph.ShapeOf(2, 3, 3), 16, 10}, {2, 2, graph.ShapeOf(2, 5, 2), 5, 3}} {
 		if got := graph.ScaleIndex(tt.axis, tt.block, s, tt.scale)(tt.element); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)

@@ -40,7 +40,8 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 		s.Updates = append(s.Updates, Update{r.of.Get(u.Target), r.of.Get(u.Value)})
 	}
 	l := r.last
-	if s.Name != l.Name || !slices.Equal(s.Mesh, l.Mesh) || s.Parts != l.Parts || s.nextID != l.nextID || !slices.Equal(s.Nodes, l.Nodes) ||
+	if s.Name != l.Name || !slices.Equal(s.Mesh, l.Mesh) || s.Parts != l.Parts || s.nextID != l.nextID ||
+		!slices.Equal(s.Nodes, l.Nodes) ||
 		!slices.Equal(s.Outputs, l.Outputs) || !slices.Equal(s.Updates, l.Updates) {
 		r.last = s
 	}
@@ -49,7 +50,8 @@ func (r *Recorder) Snapshot(g *Graph) *Graph {
 
 // same reports whether n is unchanged since its snapshot k. Slices of origins are replaced, never written to.
 func (r *Recorder) same(n, k *Node) bool {
-	if n.ID != k.ID || n.Name != k.Name || n.Phase != k.Phase || n.Type != k.Type || n.Sharding != k.Sharding || len(n.Args) != len(k.Args) || len(n.Origin) != len(k.Origin) ||
+	if n.ID != k.ID || n.Name != k.Name || n.Phase != k.Phase || n.Type != k.Type || n.Sharding != k.Sharding ||
+		len(n.Args) != len(k.Args) || len(n.Origin) != len(k.Origin) ||
 		len(n.Origin) > 0 && &n.Origin[0] != &k.Origin[0] {
 		return false
 	}

@@ -75,10 +75,10 @@ type Scopes struct {
 const manyOrigins = 64
 
 // Of is the scope of n: that of its name, or what the scopes of its origins, else of the parameters that it reads, else
-// of its other operands have in common. Of a fusion's origins those of its anchor count, if they have a scope. If parameters have nothing in common, it is the scope of the first: the anchor of
-// a fusion comes first. Where values of several layers meet, as in a residual sum, it is the layer of the last one made. A copy
-// of a parameter counts as the parameter. In the optimiser's phase only names, origins and parameters count, and what
-// concerns several layers has no scope.
+// of its other operands have in common. Of a fusion's origins those of its anchor count, if they have a scope. If parameters have
+// nothing in common, it is the scope of the first: the anchor of a fusion comes first. Where values of several layers meet, as in a
+// residual sum, it is the layer of the last one made. A copy of a parameter counts as the parameter. In the optimiser's phase only
+// names, origins and parameters count, and what concerns several layers has no scope.
 func (s *Scopes) Of(n *Node) string {
 	if scope, ok := s.of[n]; ok {
 		return scope
@@ -127,7 +127,8 @@ func (s *Scopes) Of(n *Node) string {
 		case len(values) > 0:
 			scope = commonPath(values)
 			of := s.Of(last)
-			if next, _, _ := strings.Cut(strings.TrimPrefix(of[len(scope):], "/"), "/"); scope == "" || next != "" && isDigit(next[len(next)-1]) {
+			if next, _, _ := strings.Cut(strings.TrimPrefix(of[len(scope):], "/"), "/"); scope == "" || next != "" &&
+				isDigit(next[len(next)-1]) {
 				scope = of
 			}
 		}

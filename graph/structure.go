@@ -9,8 +9,8 @@ import (
 )
 
 // The structure of a graph is everything that determines what it computes: the operations in their order with their
-// attributes, types, shardings and operands, the elements of constants, the mesh, and which nodes are outputs and updates. Names, IDs,
-// phases, origins and notes are labels, which are not part of the structure.
+// attributes, types, shardings and operands, the elements of constants, the mesh, and which nodes are outputs and updates. Names,
+// IDs, phases, origins and notes are labels, which are not part of the structure.
 
 // structureSeed is the seed of this process: hashes are valid only within it.
 var structureSeed = maphash.MakeSeed()
@@ -82,7 +82,8 @@ func SameStructure(a, b *Graph) bool {
 	if a == b {
 		return true
 	}
-	if len(a.Nodes) != len(b.Nodes) || len(a.Outputs) != len(b.Outputs) || len(a.Updates) != len(b.Updates) || !slices.Equal(a.Mesh, b.Mesh) || a.Parts != b.Parts {
+	if len(a.Nodes) != len(b.Nodes) || len(a.Outputs) != len(b.Outputs) || len(a.Updates) != len(b.Updates) ||
+		!slices.Equal(a.Mesh, b.Mesh) || a.Parts != b.Parts {
 		return false
 	}
 	p, q := Positions(a), Positions(b)

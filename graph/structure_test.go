@@ -84,7 +84,8 @@ func TestSameStructure(t *testing.T) {
 	if !SameLabels(g, clone) || SameLabels(g, labels) {
 		t.Errorf("labels: of a clone %v, of other names %v", SameLabels(g, clone), SameLabels(g, labels))
 	}
-	for _, change := range []string{"size", "sign of zero", "constant", "function", "dtype", "kind", "order of operands", "output", "update"} {
+	for _, change := range []string{"size", "sign of zero", "constant", "function", "dtype", "kind", "order of operands", "output",
+		"update"} {
 		h := structured(t, change)
 		if SameStructure(g, h) || SameStructure(h, g) {
 			t.Errorf("a change of the %s is not seen", change)

@@ -96,7 +96,8 @@ import (
 //     by the gradient of a cost or by a value. rate is a factor of the learning rate. See [fusec/graph/optim].
 //   - mesh arranges the participants that run the program; see [Mesh]. It comes before the nodes. split says of an input,
 //     parameter or state, axis by axis, along which axes of the mesh it is split into equal parts: _ for none, and names joined
-//     by + for several. With parts the values are those of one participant, and split says of what they are parts. Else a source without it gets the sharding that suits its readers.
+//     by + for several. With parts the values are those of one participant, and split says of what they are parts. Else a source
+//     without it gets the sharding that suits its readers.
 //   - Host operations are written without their code and load without it.
 
 // Version is the version of the text form. Files of earlier versions are read. Version 2 adds phases,

@@ -211,7 +211,8 @@ func TestNotes(t *testing.T) {
 		t.Errorf("notes of a tidied graph: %v", g.Notes)
 	}
 	for _, n := range []graph.Note{
-		{Kind: 7}, {Kind: graph.Divergence, Text: "no topic"}, {Topic: "topic"}, {Kind: graph.Imitation, Topic: "two words"}, {Node: dead},
+		{Kind: 7}, {Kind: graph.Divergence, Text: "no topic"}, {Topic: "topic"}, {Kind: graph.Imitation, Topic: "two words"},
+		{Node: dead},
 	} {
 		g.Notes = []graph.Note{n}
 		if graph.Verify(g) == nil {

@@ -149,7 +149,8 @@ func (g *Graph) checkBackward() error {
 		}
 	}
 	if len(costs) > max(1, maxBackward/max(1, len(g.Nodes))) {
-		return fmt.Errorf("gradients of %d costs in a graph of %d nodes: the product is more than %d", len(costs), len(g.Nodes), maxBackward)
+		return fmt.Errorf("gradients of %d costs in a graph of %d nodes: the product is more than %d", len(costs), len(g.Nodes),
+			maxBackward)
 	}
 	return nil
 }
@@ -350,7 +351,8 @@ func (p *parser) step(sc *scope, at token) (err error) {
 		return err
 	}
 	if p.word(keywordRate) {
-		if s.Rate, err = strconv.ParseFloat(p.tok.text, 64); p.tok.kind != tokenWord || err != nil || !(s.Rate > 0 && s.Rate <= math.MaxFloat64) {
+		if s.Rate, err = strconv.ParseFloat(p.tok.text, 64); p.tok.kind != tokenWord || err != nil ||
+			!(s.Rate > 0 && s.Rate <= math.MaxFloat64) {
 			return p.expected("a factor of the learning rate, more than 0")
 		}
 		p.advance()

@@ -113,7 +113,8 @@ func TestTrainingErrors(t *testing.T) {
 		{"optimiser sgd\nstep w = step\nstep w = step", `param "w" (m.graph:3) has two steps`},
 		{"optimiser sgd\nstep w = step rate 0", `expected a factor of the learning rate, more than 0, found 0`},
 		{"optimiser sgd\nstep w = step rate inf", `expected a factor of the learning rate, more than 0, found inf`},
-		{"f = fusion[anchor=none kind=linear] {\n c = const[value=1] : f32\n output y = c\n mark c by c\n}", `m.graph:15:2: a fusion's body has no mark`},
+		{"f = fusion[anchor=none kind=linear] {\n c = const[value=1] : f32\n output y = c\n mark c by c\n}",
+			`m.graph:15:2: a fusion's body has no mark`},
 	} {
 		_, err := graph.Parse("m.graph", []byte(head+c.line+"\n}"), nil)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -124,7 +125,8 @@ func TestTrainingErrors(t *testing.T) {
 	for i := range 3000 {
 		many += fmt.Sprintf("  c%d = copy w\n  gradient d%d = c%d by w\n", i, i, i)
 	}
-	if _, err := graph.Parse("m.graph", []byte(many+"}"), nil); err == nil || !strings.Contains(err.Error(), "gradients of 3000 costs in a graph of 3001 nodes") {
+	if _, err := graph.Parse("m.graph", []byte(many+"}"), nil); err == nil ||
+		!strings.Contains(err.Error(), "gradients of 3000 costs in a graph of 3001 nodes") {
 		t.Errorf("gradients of 3000 costs: %v", err)
 	}
 	g, err := graph.Parse("m.graph", []byte(trainingGraph), nil)

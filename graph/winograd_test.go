@@ -76,7 +76,8 @@ func TestWinogradAttribute(t *testing.T) {
 		{"stride=[1,1] " + plain + " winograd=2", "f64", "3,3", "and f64"},
 		{"stride=[1,1] " + plain + " winograd=2", "f32", "5,3", "filters of 5×3"},
 	} {
-		if err := parse(c[0], c[1], c[2]); err == nil || !strings.Contains(err.Error(), c[3]) || !strings.Contains(err.Error(), "m.graph:4") {
+		if err := parse(c[0], c[1], c[2]); err == nil || !strings.Contains(err.Error(), c[3]) ||
+			!strings.Contains(err.Error(), "m.graph:4") {
 			t.Errorf("%v: %v, want %q", c[:3], err, c[3])
 		}
 	}

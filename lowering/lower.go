@@ -24,7 +24,8 @@ func Frozen() Option { return func(l *lowerer) { l.p.Frozen = true } }
 // Lower makes the program of a graph, in which every computation is an operation that the target can launch. The
 // graph's nodes stay referenced by the launches.
 func Lower(g *graph.Graph, target string, opts ...Option) (*Program, error) {
-	l := &lowerer{p: &Program{Name: g.Name, Target: target, Mesh: g.Mesh}, at: graph.NewPerNode[int32](g), launched: graph.NewPerNode[int32](g)}
+	l := &lowerer{p: &Program{Name: g.Name, Target: target, Mesh: g.Mesh}, at: graph.NewPerNode[int32](g),
+		launched: graph.NewPerNode[int32](g)}
 	l.p.Launches = make([]Launch, 0, launches(g))
 	l.p.Buffers = make([]Buffer, 0, len(g.Nodes))
 	l.views = make([]View, 0, len(g.Nodes))
@@ -166,7 +167,8 @@ func (l *lowerer) launch(n *graph.Node) error {
 			return err
 		}
 	}
-	la := Launch{Op: n.Op, Node: n, FLOPs: graph.CostOf(n).FLOPs, Args: make([]View, 0, len(n.Args)), Results: make([]View, 0, len(types))}
+	la := Launch{Op: n.Op, Node: n, FLOPs: graph.CostOf(n).FLOPs, Args: make([]View, 0, len(n.Args)),
+		Results: make([]View, 0, len(types))}
 	strided := graph.ReadsStrides(n.Op)
 	for _, a := range n.Args {
 		v := l.view(a)

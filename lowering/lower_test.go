@@ -25,7 +25,8 @@ func chain(b *graph.Builder) {
 	b.Output("c", b.Add(graph.Copy{}, b.Const(graph.Filled(f32(3), 2))))
 	b.Update(s, b.Add(graph.Copy{}, y))
 	i := b.Input("image", f32(2, 3))
-	n := b.Add(graph.BatchNorm{Eps: 1, Momentum: 0.5, Train: true}, i, b.Param("g", f32(3)), b.Param("h", f32(3)), b.Param("m", f32(3)), b.Param("v", f32(3)))
+	n := b.Add(graph.BatchNorm{Eps: 1, Momentum: 0.5, Train: true}, i, b.Param("g", f32(3)), b.Param("h", f32(3)),
+		b.Param("m", f32(3)), b.Param("v", f32(3)))
 	b.Output("norm", n)
 	b.Output("variance", b.Named(b.Add(graph.Result{Index: 2}, n), "running"))
 }
@@ -61,7 +62,8 @@ func TestLower(t *testing.T) {
 		t.Errorf("trace %+v", tr)
 	}
 	l := tr.Launches[2]
-	if l.Kind != "concat" || l.Name != "joined" || strings.Join(tr.BufferNames(l.Reads), " ") != "b4 s" || strings.Join(tr.BufferNames(l.Writes), " ") != "z" || len(l.Origin) != 1 {
+	if l.Kind != "concat" || l.Name != "joined" || strings.Join(tr.BufferNames(l.Reads), " ") != "b4 s" ||
+		strings.Join(tr.BufferNames(l.Writes), " ") != "z" || len(l.Origin) != 1 {
 		t.Errorf("launch %+v", l)
 	}
 }

@@ -153,13 +153,16 @@ func (p *Program) Trace() *trace.Program {
 		if b.Role == Param || b.Role == Const {
 			t.ParamBytes += b.Type.Bytes()
 		}
-		t.Buffers = append(t.Buffers, trace.Buffer{Name: p.bufferName(i), Role: b.Role.String(), Type: b.Type, Offset: b.Offset, First: b.First, Last: b.Last})
+		t.Buffers = append(t.Buffers, trace.Buffer{Name: p.bufferName(i), Role: b.Role.String(), Type: b.Type, Offset: b.Offset,
+			First: b.First, Last: b.Last})
 	}
 	var scopes graph.Scopes
 	for i, l := range p.Launches {
-		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: cmp.Or(l.Way, l.Algorithm(), l.Op.OpName()), Kind: l.Kind(), Name: l.Node.Name,
-			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Estimates: l.Estimates, FLOPs: l.FLOPs, Bytes: l.Bytes, Origin: l.Node.Origin,
-			Phase: l.Node.Phase, Scope: scopes.Of(l.Node)}
+		r := trace.Launch{Prepared: i < p.Prepared, Node: l.Node.ID, Kernel: cmp.Or(l.Way, l.Algorithm(), l.Op.OpName()), Kind: l.Kind(),
+			Name:   l.Node.Name,
+			Device: cmp.Or(l.Device, p.Target), Reason: l.Reason, Source: l.Source, Estimates: l.Estimates, FLOPs: l.FLOPs, Bytes: l.Bytes,
+			Origin: l.Node.Origin,
+			Phase:  l.Node.Phase, Scope: scopes.Of(l.Node)}
 		for _, v := range l.Args {
 			r.Reads = append(r.Reads, v.Buffer)
 		}
@@ -205,7 +208,8 @@ func (p *Program) bufferName(i int) string {
 // String lists the buffers and the launches. In texts launches count from 1.
 func (p *Program) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "program %q for %s: %d launches, arena %d bytes (%d without sharing)", p.Name, p.Target, len(p.Launches), p.ArenaBytes, p.BufferBytes)
+	fmt.Fprintf(&b, "program %q for %s: %d launches, arena %d bytes (%d without sharing)", p.Name, p.Target, len(p.Launches),
+		p.ArenaBytes, p.BufferBytes)
 	if p.Prepared > 0 {
 		fmt.Fprintf(&b, ", launches 1 to %d prepared once, %d bytes", p.Prepared, p.PreparedBytes)
 	}

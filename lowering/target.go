@@ -57,5 +57,6 @@ type Ahead interface {
 	// CompileAhead makes everything that a program needs to run on a device of another machine: a header, which is a
 	// JSON object, and files by name. Weights are by parameter and state, and may be nil. Progress, if not nil, is
 	// called with the number of finished kernels.
-	CompileAhead(p *Program, weights map[string]*graph.Tensor, progress func(done, all int)) (header any, parts map[string][]byte, err error)
+	CompileAhead(p *Program, weights map[string]*graph.Tensor, progress func(done, all int)) (header any, parts map[string][]byte,
+		err error)
 }

@@ -76,8 +76,8 @@ func TestDeep(t *testing.T) {
 			func(b *graph.Builder) (cost, of *graph.Node) {
 				x := views(b, b.Input("x", graph.TypeOf(graph.F32, 4, 4)))
 				w := views(b, b.Param("w", graph.TypeOf(graph.F32, 4, 4)))
-				b.Output("y", b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1},
-					b.Reshape(x, 1, 1, 4, 4), b.Reshape(w, 4, 1, 2, 2)))
+				b.Output("y", b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0),
+					Groups: 1}, b.Reshape(x, 1, 1, 4, 4), b.Reshape(w, 4, 1, 2, 2)))
 				return nil, nil
 			}},
 		{"views of a value in 16 bits", passes.Config{Precision: precision.BF16, Disable: as}.RoundingFrom(1),

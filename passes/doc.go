@@ -22,6 +22,6 @@
 //
 // Two of the passes, simplify and raise, are lists of local rewrites. They share a driver, [rewrite.Rewriter], which walks the
 // graph from operands to users, so that a rewrite sees its operands in final form, and repeats that until nothing changes.
-// The searches of attention and moe use it as well. A rewrite is pure: it makes a new value for a node and its readers read that instead; what nothing reads any
-// more is dropped. So a value with further readers stays.
+// The searches of attention and moe use it as well. A rewrite is pure: it makes a new value for a node and its readers read that
+// instead; what nothing reads any more is dropped. So a value with further readers stays.
 package passes

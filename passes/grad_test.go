@@ -42,7 +42,8 @@ func TestGradients(t *testing.T) {
 	h, tr := passtest.Gradients(t, g, passes.Config{Gradients: gs})
 	_ = h
 	strip := passtest.Stage(t, tr, "strip-grad")
-	if got, want := passtest.Ops(strip.Graph), "matmul reshape[1,3] broadcast[4,3] add ge cast f64 mul mul sum[0,1] div host mul sub host mul sub"; got != want {
+	if got, want := passtest.Ops(strip.Graph),
+		"matmul reshape[1,3] broadcast[4,3] add ge cast f64 mul mul sum[0,1] div host mul sub host mul sub"; got != want {
 		t.Errorf("strip-grad left: %s\nwant: %s", got, want)
 	}
 	if len(strip.Notes) != 0 {
@@ -51,7 +52,8 @@ func TestGradients(t *testing.T) {
 	if got := passtest.Ops(passtest.Stage(t, tr, "raise").Graph); !strings.Contains(got, "relu") || !strings.Contains(got, "mean") {
 		t.Errorf("raise left: %s", got)
 	}
-	if got := passtest.Ops(passtest.Stage(t, tr, "simplify-again").Graph); strings.Contains(got, "host") || strings.Contains(got, "copy") {
+	if got := passtest.Ops(passtest.Stage(t, tr, "simplify-again").Graph); strings.Contains(got, "host") ||
+		strings.Contains(got, "copy") {
 		t.Errorf("left: %s", got)
 	}
 	if n := len(passtest.Stage(t, tr, "differentiate").Matches); n != 2 {
@@ -99,7 +101,8 @@ func TestGradientsKept(t *testing.T) {
 			d := b.Slice(x, 0, 0, 2, 1)
 			b.Output("d", d)
 			return []passes.Gradient{{Cost: b.Named(b.Reduce(graph.Sum, x, false, 0), "sum"), Of: x, Value: d}}
-		}, `the backward pass of "sum" stays as the graph computes it: the gradient with respect to "x" is f64[2], which does not fit f64[3]`, false},
+		}, `the backward pass of "sum" stays as the graph computes it: the gradient with respect to "x" is f64[2], which does not fit ` +
+			`f64[3]`, false},
 		{"integers", func(b *graph.Builder) []passes.Gradient {
 			x := b.Param("x", graph.TypeOf(graph.I64))
 			d := b.Unary(graph.Neg, x)
@@ -173,7 +176,8 @@ func TestGradientOfSeveral(t *testing.T) {
 			b.Output("cost", cost)
 			b.Output("d b", dsum)
 			b.Output("d w", dw)
-			gs = []passes.Gradient{{Cost: cost, Of: w, Value: dw}, {Cost: cost, Of: sum, Value: dsum}, {Cost: cost, Of: product, Value: dsum}}
+			gs = []passes.Gradient{{Cost: cost, Of: w, Value: dw}, {Cost: cost, Of: sum, Value: dsum},
+				{Cost: cost, Of: product, Value: dsum}}
 			if read == "bias" {
 				gs = append(gs, passes.Gradient{Cost: cost, Of: bias, Value: dsum})
 			}
@@ -426,8 +430,10 @@ func TestGradientErrors(t *testing.T) {
 		}
 	}
 	for _, off := range []string{"strip-grad", "differentiate"} {
-		_, _, err := passes.Run(g, passes.Config{Gradients: []passes.Gradient{{Cost: g.Nodes[0], Of: g.Nodes[0], Output: "d"}}, Disable: map[string]bool{off: true}})
-		if want := `pass "` + off + `" cannot be left out: `; err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), `the gradient of "x" by "x"`) {
+		_, _, err := passes.Run(g, passes.Config{Gradients: []passes.Gradient{{Cost: g.Nodes[0], Of: g.Nodes[0], Output: "d"}},
+			Disable: map[string]bool{off: true}})
+		if want := `pass "` + off + `" cannot be left out: `; err == nil || !strings.HasPrefix(err.Error(), want) ||
+			!strings.Contains(err.Error(), `the gradient of "x" by "x"`) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -41,7 +41,8 @@ func TestGraphs(t *testing.T) {
 			b.Output("y", b.MatMul(b.Add(graph.Softmax{Axis: 1}, s), v, false, false))
 		}, "attention"},
 		{"sdpa3d", func(b *graph.Builder) {
-			q, k, v, mask := b.Input("q", passtest.F64(2, 5, 4)), b.Input("k", passtest.F64(2, 5, 4)), b.Input("v", passtest.F64(2, 5, 4)), b.Input("mask", passtest.F64(1, 5, 5))
+			q, k, v, mask := b.Input("q", passtest.F64(2, 5, 4)), b.Input("k", passtest.F64(2, 5, 4)), b.Input("v", passtest.F64(2, 5, 4)),
+				b.Input("mask", passtest.F64(1, 5, 5))
 			s := b.BinaryScalar(graph.Mul, b.MatMul(q, k, false, true), 0.5)
 			s = b.Binary(graph.Add, s, b.Broadcast(b.Add(graph.Reshape{Shape: graph.ShapeOf(1, 5, 5)}, mask), s.Type.Shape))
 			b.Output("y", b.MatMul(b.Add(graph.Softmax{Axis: 2}, s), v, false, false))
@@ -66,7 +67,8 @@ func TestGraphs(t *testing.T) {
 			x := b.Input("x", passtest.F64(4, 6))
 			gate := b.Add(graph.Softmax{Axis: 1}, b.MatMul(x, b.Param("wg", passtest.F64(6, 2)), false, false))
 			expert := func(i int, w1, w2 string) *graph.Node {
-				h := b.MatMul(passtest.Relu(b, b.MatMul(x, b.Param(w1, passtest.F64(6, 8)), false, false)), b.Param(w2, passtest.F64(8, 6)), false, false)
+				h := b.MatMul(passtest.Relu(b, b.MatMul(x, b.Param(w1, passtest.F64(6, 8)), false, false)), b.Param(w2, passtest.F64(8, 6)),
+					false, false)
 				all := b.Slice(gate, 0, 0, 4, 1)
 				s := b.Reshape(b.Slice(all, 1, i, 1, 1), 4)
 				return b.Binary(graph.Mul, h, passtest.Spread(b, s, h))
@@ -76,7 +78,8 @@ func TestGraphs(t *testing.T) {
 		{"conv-relu", func(b *graph.Builder) {
 			x, f := b.Input("x", passtest.F64(2, 3, 5, 5)), b.Param("f", passtest.F64(4, 3, 3, 3))
 			y := passtest.Relu(b, passtest.Conv(b, x, f, 1, 1, 1))
-			b.Output("y", b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(0, 0, 0, 0)}, y))
+			b.Output("y",
+				b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(0, 0, 0, 0)}, y))
 		}, "conv2d relu pool"},
 		{"embedding", func(b *graph.Builder) {
 			b.Output("y", b.Add(graph.Gather{Axis: 0}, b.Param("table", passtest.F64(10, 4)), b.Input("ix", graph.TypeOf(graph.I64, 3))))

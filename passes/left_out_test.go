@@ -75,8 +75,9 @@ var leftOut = map[string]func(b *graph.Builder) (cost *graph.Node, weights []*gr
 	},
 	"convolution with turned filters": func(b *graph.Builder) (*graph.Node, []*graph.Node) {
 		x, f := b.Input("x", f32(2, 3, 6, 6)), b.Param("f", f32(3, 3, 3, 4))
-		y := b.Unary(graph.Relu, b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),
-			Groups: 1}, x, b.Transpose(f, 3, 2, 0, 1)))
+		y := b.Unary(graph.Relu,
+			b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1),
+				Groups: 1}, x, b.Transpose(f, 3, 2, 0, 1)))
 		b.Output("y", y)
 		return b.Reduce(graph.Sum, b.Unary(graph.Square, y), false, 0, 1, 2, 3), []*graph.Node{f}
 	},
@@ -111,7 +112,8 @@ func TestLeftOut(t *testing.T) {
 			cost, weights = build(b)
 			b.Output("cost", cost)
 		})
-		plain, asked := passes.Config{Verify: true, Frozen: true}, passes.Config{Verify: true, Budget: 1, Optimizer: &optim.Optimizer{Rule: &optim.Adam{}, Rate: optim.Constant(0.1)}}
+		plain, asked := passes.Config{Verify: true, Frozen: true},
+			passes.Config{Verify: true, Budget: 1, Optimizer: &optim.Optimizer{Rule: &optim.Adam{}, Rate: optim.Constant(0.1)}}
 		for i, w := range weights {
 			asked.Gradients = append(asked.Gradients, passes.Gradient{Cost: cost, Of: w, Output: fmt.Sprint("d", i)})
 			if _, ok := w.Op.(graph.Param); ok {
@@ -220,7 +222,8 @@ func TestLeftOutTogether(t *testing.T) {
 		{out: "place", want: `pass "place" cannot be left out: `},
 		{out: "check-lowered", want: `pass "check-lowered" cannot be left out: `},
 		{out: "strip-grad", gradients: computed},
-		{out: "differentiate", gradients: computed, want: `pass "differentiate" cannot be left out: strip-grad makes a request of the gradient of `},
+		{out: "differentiate", gradients: computed,
+			want: `pass "differentiate" cannot be left out: strip-grad makes a request of the gradient of `},
 		{out: "strip-grad differentiate", gradients: computed},
 	} {
 		cfg := passes.Config{Stop: tt.stop, Verify: true, Gradients: tt.gradients, Disable: map[string]bool{}}

@@ -209,7 +209,8 @@ func (r Gradient) in(to map[*graph.Node]*graph.Node) (Gradient, error) {
 		return r, fmt.Errorf("a gradient was asked for without saying of what")
 	}
 	if r.Value == nil && (r.Cost == nil || r.Output == "") {
-		return r, fmt.Errorf("the gradient with respect to %v was asked for without a cost and an output, and the graph has no value for it", r.Of)
+		return r, fmt.Errorf(
+			"the gradient with respect to %v was asked for without a cost and an output, and the graph has no value for it", r.Of)
 	}
 	return r, nil
 }

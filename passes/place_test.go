@@ -115,7 +115,8 @@ func (p picky) Accepts(op graph.Op, _, _ []graph.Type) error {
 func TestCheckLowered(t *testing.T) {
 	g := graphtest.Built(t, func(b *graph.Builder) {
 		x := b.Input("x", passtest.F64(4, 6))
-		n := b.Add(graph.BatchNorm{Eps: 1, Momentum: 0.5, Train: true}, x, b.Param("g", passtest.F64(6)), b.Param("h", passtest.F64(6)), b.Param("m", passtest.F64(6)), b.Param("v", passtest.F64(6)))
+		n := b.Add(graph.BatchNorm{Eps: 1, Momentum: 0.5, Train: true}, x, b.Param("g", passtest.F64(6)), b.Param("h", passtest.F64(6)),
+			b.Param("m", passtest.F64(6)), b.Param("v", passtest.F64(6)))
 		b.Output("mean", b.Add(graph.Result{Index: 1}, n))
 		b.Output("y", b.Named(b.Add(graph.Concat{Axis: 0}, x, n), "joined"))
 	})

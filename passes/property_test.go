@@ -22,7 +22,8 @@ func TestValuesStay(t *testing.T) {
 	}
 	for seed := range n {
 		r := rand.New(rand.NewPCG(seed, 1))
-		g := graphtest.Random(r, graphtest.Options{Nodes: 10 + int(seed%60), Steps: seed%16 == 15, Allow: func(name string) bool { return name != "host" && name != "fusion" }})
+		g := graphtest.Random(r, graphtest.Options{Nodes: 10 + int(seed%60), Steps: seed%16 == 15,
+			Allow: func(name string) bool { return name != "host" && name != "fusion" }})
 		in := graphtest.Values(r, g)
 		h, _, err := passes.Run(g, passes.Config{Verify: true})
 		if err != nil {

@@ -357,7 +357,8 @@ func (s *stripper) request(cost, of, seed *graph.Node) (*graph.Node, error) {
 	k := [3]*graph.Node{cost, of, seed}
 	b := graph.Extend(s.c.Graph).From(of).In(graph.Backward)
 	if s.asked[k] == nil {
-		s.asked[k] = b.Add(graph.Host{Name: fmt.Sprintf("gradient of %v by %v", cost, of), Type: of.Type.Accumulator(), Impl: request}, args...)
+		s.asked[k] = b.Add(graph.Host{Name: fmt.Sprintf("gradient of %v by %v", cost, of), Type: of.Type.Accumulator(), Impl: request},
+			args...)
 	}
 	return s.asked[k], b.Err()
 }

@@ -28,8 +28,10 @@ func TestCompileAhead(t *testing.T) {
 	if text := clitest.Good(t, "explain", out); !strings.Contains(text, "mlp for cuda: 3 launches") {
 		t.Errorf("explain of the compiled model says\n%s", text)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "run", "--overlay", "sim8", out), cli.ExitUsage, "--overlay sim8 is for --target fpga; the target is cuda")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--overlay", "sim8", out), cli.ExitUsage,
+		"--overlay sim8 is for --target fpga; the target is cuda")
 	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "mlp.so"), cli.ExitUsage, "a compiled model is named like model.fuse")
-	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "no/mlp.fuse"), cli.ExitFailure, "writing no/mlp.fuse: no such file or directory")
+	clitest.Bad(t, clitest.FusecRun(t, "compile", model, "-o", "no/mlp.fuse"), cli.ExitFailure,
+		"writing no/mlp.fuse: no such file or directory")
 	clitest.Bad(t, clitest.FusecRun(t, "run", "testdata/not.fuse"), cli.ExitFailure, "not a compiled model")
 }

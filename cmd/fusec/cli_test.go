@@ -60,7 +60,8 @@ func TestScreen(t *testing.T) {
 	}
 	for _, args := range lines {
 		var out, stderr screen
-		if code := cli.RunCommandLine(context.Background(), clitest.TestedCommands, args, nil, &out, &stderr); code != cli.ExitOK && len(args) > 0 {
+		if code := cli.RunCommandLine(context.Background(), clitest.TestedCommands, args, nil, &out, &stderr); code != cli.ExitOK &&
+			len(args) > 0 {
 			t.Errorf("fusec %s: exit code %d: %s", strings.Join(args, " "), code, stderr.String())
 		}
 		for line := range strings.FieldsFuncSeq(out.String()+stderr.String(), func(r rune) bool { return r == '\n' || r == '\r' }) {
@@ -117,7 +118,8 @@ func TestUsage(t *testing.T) {
 		{"explain " + clitest.Bare + " --precision fp16", `unknown precision "fp16"; choose f32, tf32, bf16 or f16; did you mean f16?`},
 		{"explain " + clitest.Bare + " --precision bfloat16", "did you mean bf16?"},
 		{"explain " + clitest.Bare + " --precision Float32", "did you mean f32?"},
-		{"bench matmull", `unknown benchmark "matmull"; choose model.graph, all, gpu, matmul, attention, moe, loader or report; did you mean matmul?`},
+		{"bench matmull", `unknown benchmark "matmull"; choose model.graph, all, gpu, matmul, attention, moe, loader or report; did ` +
+			`you mean matmul?`},
 		{"dump " + clitest.Bare + " -o x.txtt", "-o x.txtt: no format has the extension .txtt; choose dot, svg"},
 		{"dump " + clitest.Bare + " -o x.json --format svg", "-o x.json and --format svg contradict each other"},
 		{"dump " + clitest.Bare + " --all --output x.svg", "-o names their folder"},
@@ -142,7 +144,8 @@ func TestUsage(t *testing.T) {
 		{"bench attention --seq 12,x", `"x" is no length of a sequence`},
 		{"bench attention --seq 0", `"0" is no length of a sequence`},
 		{"bench attention --heads 2000", "--heads is at most 1024"},
-		{"bench " + clitest.Bare + " --experts 4", "--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe"},
+		{"bench " + clitest.Bare + " --experts 4",
+			"--experts, --tokens, --d-model, --hidden, --top-k and --plot are for fusec bench moe"},
 		{"bench moe --experts 4,x", `"x" is no number of experts`},
 		{"bench moe --experts 0", `"0" is no number of experts`},
 		{"bench moe --experts 1,4", "--top-k 2 is more than the 1 expert of a mixture"},
@@ -254,24 +257,29 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for _, args := range [][]string{{"help"}, {"dump", clitest.Bare}, {"dump", "--format", "text", clitest.Bare}, {"explain", clitest.Bare}, {"run", "--random-weights", clitest.Bare}} {
+	for _, args := range [][]string{{"help"}, {"dump", clitest.Bare}, {"dump", "--format", "text", clitest.Bare},
+		{"explain", clitest.Bare}, {"run", "--random-weights", clitest.Bare}} {
 		var stderr bytes.Buffer
 		code := cli.RunCommandLine(context.Background(), clitest.TestedCommands, args, nil, f, &stderr)
-		clitest.Bad(t, clitest.Result{Code: code, Stderr: stderr.String()}, cli.ExitFailure, "writing to standard output: no space left on device")
+		clitest.Bad(t, clitest.Result{Code: code, Stderr: stderr.String()}, cli.ExitFailure,
+			"writing to standard output: no space left on device")
 		if strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("fusec %s says it more than once:\n%s", args[0], stderr.String())
 		}
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", full), cli.ExitFailure, "writing /dev/full: no space left on device")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", full), cli.ExitFailure,
+		"writing /dev/full: no space left on device")
 }
 
 func TestOutputPlaces(t *testing.T) {
 	dir := t.TempDir()
 	file := graphtest.File(t, "file", "old")
-	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", filepath.Join(dir, "no", "x.dot")), cli.ExitFailure, "x.dot: no such file or directory")
+	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", filepath.Join(dir, "no", "x.dot")), cli.ExitFailure,
+		"x.dot: no such file or directory")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "-o", dir), cli.ExitFailure, "not a regular file")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "--all", "-o", file), cli.ExitFailure, "making the folder "+file)
-	clitest.Bad(t, clitest.FusecRun(t, "run", "--random-weights", clitest.Bare, "--out", file), cli.ExitFailure, "making the folder "+file)
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--random-weights", clitest.Bare, "--out", file), cli.ExitFailure,
+		"making the folder "+file)
 	if text, err := os.ReadFile(file); err != nil || string(text) != "old" {
 		t.Errorf("the file is now %q, %v", text, err)
 	}
@@ -287,7 +295,8 @@ func TestAllOrNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	failing := cli.Output{Path: "b", Write: func(io.Writer) error { return errors.New("no luck") }}
-	if err := cli.WriteFolder(dir, []cli.Output{cli.Fixed("a", []byte("new")), failing}); err == nil || !strings.Contains(err.Error(), "b: no luck") {
+	if err := cli.WriteFolder(dir, []cli.Output{cli.Fixed("a", []byte("new")), failing}); err == nil ||
+		!strings.Contains(err.Error(), "b: no luck") {
 		t.Errorf("error %v", err)
 	}
 	if text, _ := os.ReadFile(filepath.Join(dir, "a")); string(text) != "old" {

@@ -44,8 +44,8 @@ var shells = map[string]func(script, line string) string{
 		} else {
 			before += "="
 		}
-		return fmt.Sprintf("%s\nsource %s\nwords=(%s) CURRENT=%d current=%s before=%s\n_fusec; true", zshStubs, script, quoted(words), len(words),
-			current, before)
+		return fmt.Sprintf("%s\nsource %s\nwords=(%s) CURRENT=%d current=%s before=%s\n_fusec; true", zshStubs, script, quoted(words),
+			len(words), current, before)
 	},
 	"fish": func(script, line string) string { return fmt.Sprintf("source %s\ncomplete -C '%s'", script, line) },
 }
@@ -134,7 +134,8 @@ func TestCompletion(t *testing.T) {
 		})
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "completion"), cli.ExitUsage, "which shell? bash, fish or zsh")
-	clitest.Bad(t, clitest.FusecRun(t, "completion", "bsh"), cli.ExitUsage, `unknown shell "bsh"; choose bash, fish or zsh; did you mean bash?`)
+	clitest.Bad(t, clitest.FusecRun(t, "completion", "bsh"), cli.ExitUsage,
+		`unknown shell "bsh"; choose bash, fish or zsh; did you mean bash?`)
 }
 
 // TestManual has mandoc check the page of every command.
@@ -149,7 +150,8 @@ func TestManual(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`fusec\-dump \- print`, `.B \-o, \-\-output FILE`, ".SH EXAMPLES", `.B fusec dump model.graph \-o model.svg`} {
+	for _, want := range []string{`fusec\-dump \- print`, `.B \-o, \-\-output FILE`, ".SH EXAMPLES",
+		`.B fusec dump model.graph \-o model.svg`} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page of dump lacks %q:\n%s", want, text)
 		}
@@ -166,7 +168,8 @@ func TestManual(t *testing.T) {
 	for i, p := range pages {
 		pages[i] = filepath.Join(dir, p)
 	}
-	if out, err := exec.Command(clitest.Tool(t, "mandoc"), append([]string{"-Tlint", "-Wwarning"}, pages...)...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(clitest.Tool(t, "mandoc"),
+		append([]string{"-Tlint", "-Wwarning"}, pages...)...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

@@ -40,6 +40,7 @@ func TestConvertLanguage(t *testing.T) {
 	if one != other {
 		t.Errorf("as a graph it writes %q, as a folder %q", one, other)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "convert", "../../testdata/models/moe-block.graph", folder), 1, "is it a model of fusec train language?")
+	clitest.Bad(t, clitest.FusecRun(t, "convert", "../../testdata/models/moe-block.graph", folder), 1,
+		"is it a model of fusec train language?")
 	clitest.Bad(t, clitest.FusecRun(t, "convert", dir, step), 1, "config.json")
 }

@@ -13,7 +13,8 @@ import (
 
 func TestDoctor(t *testing.T) {
 	out := clitest.Good(t, "doctor")
-	for _, want := range []string{"processor", "targets: cpu", "vector kernels", "self-test", "right, ", "NVIDIA driver", "nvcc", "verilator", "g++", "yosys", "nextpnr-ice40", "nextpnr-ecp5"} {
+	for _, want := range []string{"processor", "targets: cpu", "vector kernels", "self-test", "right, ", "NVIDIA driver", "nvcc",
+		"verilator", "g++", "yosys", "nextpnr-ice40", "nextpnr-ecp5"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
@@ -61,7 +62,8 @@ func TestDoctorFindsCUDA(t *testing.T) {
 
 func TestDoctorFindsTools(t *testing.T) {
 	dir := t.TempDir()
-	for name, script := range map[string]string{"good": "echo; echo ' good 1.2 '; echo more", "release": "echo first; echo release 12.4", "broken": "exit 3"} {
+	for name, script := range map[string]string{"good": "echo; echo ' good 1.2 '; echo more",
+		"release": "echo first; echo release 12.4", "broken": "exit 3"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o777); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +86,8 @@ func TestDoctorOfOtherMachines(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	rep := doctorReport{Machine: cli.Machine{CPU: "abacus", Cores: 1}}
-	if out := rep.text(); !strings.Contains(out, "abacus, 1 core\n") || !strings.Contains(out, "none that matter") || strings.Contains(out, "memory") {
+	if out := rep.text(); !strings.Contains(out, "abacus, 1 core\n") || !strings.Contains(out, "none that matter") ||
+		strings.Contains(out, "memory") {
 		t.Errorf("report:\n%s", out)
 	}
 	if m := local.Fields(filepath.Join(t.TempDir(), "none")); len(m) != 0 {

@@ -61,15 +61,17 @@ func TestOverlayReports(t *testing.T) {
 		}
 	}
 	has(clitest.Good(t, "explain", "--target", "fpga", digitsModel), "digits-mlp for fpga in int8: 3 launches", "on the host: nothing",
-		"8 bits from the least to the greatest number that they have on the inputs of the first run", "on the overlay sim8 the launches take about")
-	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "ecp5", "../../testdata/models/lenet.graph"), "on the host: 4 operations",
-		"windows over images: the overlay ecp5 makes no addresses of patches")
+		"8 bits from the least to the greatest number that they have on the inputs of the first run",
+		"on the overlay sim8 the launches take about")
+	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "ecp5", "../../testdata/models/lenet.graph"),
+		"on the host: 4 operations", "windows over images: the overlay ecp5 makes no addresses of patches")
 	has(clitest.Good(t, "dump", "--target", "fpga", "--format", "text", digitsModel), "program for fpga", "cycles")
 	has(clitest.Good(t, "dump", "--target", "fpga", digitsModel), "about", "cycles",
 		"target fpga · overlay sim8")
 	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "hx8k", digitsModel),
 		"it cannot run on the overlay hx8k: program \"digits-mlp\": values and weights take", "on the host: nothing, if it could run")
-	soft := graphtest.File(t, "soft.graph", "fusec graph 1 \"soft\" {\n  x = input : f32[8,16]\n  y = softmax[axis=1] x\n  output y = y\n}\n")
+	soft := graphtest.File(t, "soft.graph",
+		"fusec graph 1 \"soft\" {\n  x = input : f32[8,16]\n  y = softmax[axis=1] x\n  output y = y\n}\n")
 	has(clitest.Good(t, "explain", "--target", "fpga", "--overlay", "hx8k", soft),
 		"on the host: everything, 1 operation; nothing runs on the overlay hx8k")
 	has(clitest.Good(t, "dump", "--stage", "fpga", "--overlay", "sim16", digitsModel), "program for the overlay sim16",
@@ -93,7 +95,8 @@ func TestOverlayReports(t *testing.T) {
 		{"run", "--target", "cuda", soft}, {"compile", soft}, {"bench", soft}, {"bench", "gpu"}, {"bench", "moe"},
 		{"tune", "--target", "cuda", soft}} {
 		for flag, value := range map[string]string{"--overlay": "sim16", "--link": "model", "--calibrate": "x.npz"} {
-			clitest.Bad(t, clitest.FusecRun(t, append(args, flag, value)...), cli.ExitUsage, flag+" "+value+" is for --target fpga; the target is c")
+			clitest.Bad(t, clitest.FusecRun(t, append(args, flag, value)...), cli.ExitUsage,
+				flag+" "+value+" is for --target fpga; the target is c")
 		}
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--target", "fpga"), cli.ExitUsage, "is not for target fpga")
@@ -102,7 +105,8 @@ func TestOverlayReports(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "bench", digitsModel, "--target", "fpga", "--mhz", "0"), cli.ExitUsage,
 		"want a positive number of MHz")
 	clitest.Bad(t, clitest.FusecRun(t, "dump", "--stage", "fpga", "--all", digitsModel), cli.ExitUsage, "--stage fpga is one text")
-	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "fpga", "--overlay", "huge", digitsModel), cli.ExitUsage, `unknown overlay "huge"; choose sim8`)
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "fpga", "--overlay", "huge", digitsModel), cli.ExitUsage,
+		`unknown overlay "huge"; choose sim8`)
 	clitest.Bad(t, clitest.FusecRun(t, "run", "--target", "fpga", "--link", "pigeon", digitsModel), cli.ExitFailure, `link "pigeon"`)
 }
 
@@ -144,7 +148,8 @@ func TestOverlayRuns(t *testing.T) {
 		t.Errorf("the compiled model's outputs are %s, want %s", got, want)
 	}
 	for _, args := range [][]string{{"run"}, {"run", "--target", "cpu"}, {"run", "--target", "fpga", "--overlay", "sim8"}} {
-		if text := clitest.Good(t, append(args, "--link", "model", out)...); !strings.Contains(text, "digits on fpga in int8: 3 launches") {
+		if text := clitest.Good(t, append(args, "--link", "model", out)...); !strings.Contains(text,
+			"digits on fpga in int8: 3 launches") {
 			t.Errorf("%v of the compiled model says\n%s", args, text)
 		}
 	}
@@ -153,7 +158,8 @@ func TestOverlayRuns(t *testing.T) {
 		t.Errorf("bench of the compiled model says\n%s", text)
 	}
 	var rep runner.RunReport
-	if err := json.Unmarshal([]byte(clitest.Good(t, "run", "--link", "model", "--json", out)), &rep); err != nil || rep.Target != "fpga" ||
+	if err := json.Unmarshal([]byte(clitest.Good(t, "run", "--link", "model", "--json", out)), &rep); err != nil ||
+		rep.Target != "fpga" ||
 		rep.Precision != "int8" {
 		t.Errorf("run of the compiled model says target %s, precision %s, %v", rep.Target, rep.Precision, err)
 	}
@@ -168,9 +174,11 @@ func TestOverlayRuns(t *testing.T) {
 		t.Errorf("the compiled model's descriptors are\n%s", text)
 	}
 	for _, command := range []string{"explain", "dump", "run"} {
-		clitest.Bad(t, clitest.FusecRun(t, command, "--overlay", "sim16", out), cli.ExitUsage, "the model was compiled for the overlay sim8")
+		clitest.Bad(t, clitest.FusecRun(t, command, "--overlay", "sim16", out), cli.ExitUsage,
+			"the model was compiled for the overlay sim8")
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "run", "--calibrate", single, out), cli.ExitUsage, "the model was compiled for the overlay sim8, with its ranges")
+	clitest.Bad(t, clitest.FusecRun(t, "run", "--calibrate", single, out), cli.ExitUsage,
+		"the model was compiled for the overlay sim8, with its ranges")
 	clitest.Bad(t, clitest.FusecRun(t, "compile", "--target", "fpga", digitsModel), cli.ExitUsage, "requires --calibrate")
 	nan := graph.NewTensor(pixels.Type)
 	nan.SetFloat(100, math.NaN())

@@ -19,7 +19,8 @@ func TestPrecision(t *testing.T) {
 		}
 	}
 	var rep inspect.ExplainReport
-	if err := json.Unmarshal([]byte(clitest.Good(t, "explain", "--json", path, "--target", "cuda", "--precision", "tf32")), &rep); err != nil {
+	if err := json.Unmarshal([]byte(clitest.Good(t, "explain", "--json", path, "--target", "cuda", "--precision", "tf32")),
+		&rep); err != nil {
 		t.Fatal(err)
 	}
 	if rep.Precision != "tf32" || len(rep.Notes) == 0 || !strings.Contains(rep.Notes[0].Text, "round their operands to tf32") {
@@ -33,7 +34,10 @@ func TestPrecision(t *testing.T) {
 	if !strings.Contains(text, "wide for cpu in bf16: ") {
 		t.Errorf("explain does not name the precision:\n%s", text)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "tf32"), 1, `target "cpu" computes in f32; precision tf32 requires target cuda`)
-	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "f8"), 2, `unknown precision "f8"; choose f32, tf32, bf16 or f16`)
-	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--precision", "f16"), 1, `without WithFrozenParams precision f16 requires target cuda`)
+	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "tf32"), 1,
+		`target "cpu" computes in f32; precision tf32 requires target cuda`)
+	clitest.Bad(t, clitest.FusecRun(t, "explain", path, "--precision", "f8"), 2,
+		`unknown precision "f8"; choose f32, tf32, bf16 or f16`)
+	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--precision", "f16"), 1,
+		`without WithFrozenParams precision f16 requires target cuda`)
 }

@@ -21,7 +21,8 @@ func TestPython(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := strings.Join([]string{filepath.Join(here, "python"), filepath.Join(cache, "fusec-tensorboard")}, string(os.PathListSeparator))
+	path := strings.Join([]string{filepath.Join(here, "python"), filepath.Join(cache, "fusec-tensorboard")},
+		string(os.PathListSeparator))
 	library := filepath.Join(t.TempDir(), "libfusec.so")
 	run := func(name string, args ...string) (string, error) {
 		cmd := exec.Command(name, args...)

@@ -30,7 +30,8 @@ esac
 	if checksum != "" {
 		script += "sum=" + checksum + "\n"
 	}
-	script += fmt.Sprintf(`printf '{"peer":"%s","version":"1","workload":"%%s","threads":%%s,"median_ms":%v,"best_ms":%v,"gflops":1,"reps":9,"first_ms":3,"rss_mb":2,"checksum":%%s}\n' "$1" "$2" "$sum"`+"\n",
+	script += fmt.Sprintf(`printf '{"peer":"%s","version":"1","workload":"%%s","threads":%%s,"median_ms":%v,"best_ms":%v,"gflops":1,`+
+		`"reps":9,"first_ms":3,"rss_mb":2,"checksum":%%s}\n' "$1" "$2" "$sum"`+"\n",
 		name, median, median/2)
 	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
@@ -48,8 +49,8 @@ func peers(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func TestRunFakes(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "out.json")
-	code, out, errs := peers(t, "run", "--dir", dir, "--only", "none", "--workloads", "gemm-256,mlp,block", "--threads", "1,2", "--rounds", "2",
-		"--json", file, "--with", fake(t, "slow", 3, ""), "--with", fake(t, "fusec", 2, ""))
+	code, out, errs := peers(t, "run", "--dir", dir, "--only", "none", "--workloads", "gemm-256,mlp,block", "--threads", "1,2",
+		"--rounds", "2", "--json", file, "--with", fake(t, "slow", 3, ""), "--with", fake(t, "fusec", 2, ""))
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, errs)
 	}
@@ -98,9 +99,11 @@ func TestRunOutcomes(t *testing.T) {
 		{"not installed", []string{"--only", "jax"}, exitNothing, "jax is left out"},
 		{"one not installed", []string{"--only", "jax", "--with", fake(t, "b", 1, "")}, exitOK, "jax took no part"},
 		{"fails", []string{"--only", "none", "--with", "echo oh no >&2; false"}, exitNothing, "oh no"},
-		{"no baseline", []string{"--only", "none", "--with", fake(t, "c", 1, ""), "--baseline", "fusec"}, exitFailed, "the baseline fusec measured nothing"},
+		{"no baseline", []string{"--only", "none", "--with", fake(t, "c", 1, ""), "--baseline", "fusec"}, exitFailed,
+			"the baseline fusec measured nothing"},
 		{"too slow", []string{"--only", "none", "--timeout", "100ms", "--with", "sleep 60; :"}, exitNothing, "no answer within 100ms"},
-		{"json to nowhere", []string{"--only", "none", "--with", fake(t, "d", 1, ""), "--json", dir + "/no/file"}, exitFailed, "no such file"},
+		{"json to nowhere", []string{"--only", "none", "--with", fake(t, "d", 1, ""), "--json", dir + "/no/file"}, exitFailed,
+			"no such file"},
 		{"json", []string{"--only", "none", "--with", fake(t, "e", 1, ""), "--json", "-"}, exitOK, `"median_ms": 1`},
 	}
 	for _, c := range cases {
@@ -128,7 +131,8 @@ func TestInterrupt(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
 		nil, {"jump"}, {"run", "--only", "nobody"}, {"run", "--threads", "0"}, {"run", "--threads", "x"}, {"run", "--seconds", "-1"},
-		{"run", "--seconds", "NaN"}, {"run", "--rounds", "0"}, {"run", "--workloads", "nothing"}, {"run", "--workloads", "x*"}, {"run", "more"},
+		{"run", "--seconds", "NaN"}, {"run", "--rounds", "0"}, {"run", "--workloads", "nothing"}, {"run", "--workloads", "x*"},
+		{"run", "more"},
 		{"run", "--with", " "}, {"run", "--timeout", "0s"}, {"setup", "--rounds", "3"}, {"run", "--nothing"},
 	} {
 		if code, _, errs := peers(t, args...); code != exitUsage || errs == "" {
@@ -180,7 +184,8 @@ func TestMeasureRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.prints, err, c.says)
 		}
 	}
-	x := &contestant{name: "x", argv: []string{"sh", "-c", `echo '{"peer":"p","workload":"mlp","threads":1,"median_ms":1,"best_ms":1,"reps":1}'; exit 3`, "sh"}}
+	x := &contestant{name: "x",
+		argv: []string{"sh", "-c", `echo '{"peer":"p","workload":"mlp","threads":1,"median_ms":1,"best_ms":1,"reps":1}'; exit 3`, "sh"}}
 	if _, err := x.measure(t.Context(), w, 1, 0.1, time.Minute); err == nil || !strings.Contains(err.Error(), "then failed") {
 		t.Error(err)
 	}
@@ -193,7 +198,8 @@ func TestMeasureRefuses(t *testing.T) {
 func TestSum(t *testing.T) {
 	w, _ := workload.ByName("mlp")
 	rec := func(m, sum float64, variant string) Record {
-		return Record{Peer: "p", Workload: "mlp", Threads: 1, MedianMS: m, BestMS: m / 2, FirstMS: m, RSSMB: m, Checksum: sum, Variant: variant}
+		return Record{Peer: "p", Workload: "mlp", Threads: 1, MedianMS: m, BestMS: m / 2, FirstMS: m, RSSMB: m, Checksum: sum,
+			Variant: variant}
 	}
 	r := sum([]Record{rec(1, w.Checksum, "a"), rec(4, w.Checksum, "a"), rec(2, w.Checksum, "b")})
 	if r.MedianMS != 2 || r.BestMS != 0.5 || r.Spread != 1.5 || r.RSSMB != 4 || !r.Right || r.Variant != "mixed" {
@@ -240,7 +246,8 @@ func TestSetup(t *testing.T) {
 	bin, dir := t.TempDir(), t.TempDir()
 	t.Setenv("PATH", bin) // no compiler, no Python
 	code, _, errs := peers(t, "setup", "--dir", dir, "--only", "openblas,onnxruntime,onnxruntime-varb")
-	if code != exitNothing || !strings.Contains(errs, "apt-get install libopenblas-dev gcc") || !strings.Contains(errs, "python3-venv") {
+	if code != exitNothing || !strings.Contains(errs, "apt-get install libopenblas-dev gcc") ||
+		!strings.Contains(errs, "python3-venv") {
 		t.Errorf("exit %d: %s", code, errs)
 	}
 	// A compiler that cannot link: the error names the packages, nothing half made stays.
@@ -259,10 +266,12 @@ func TestSetup(t *testing.T) {
 	if err := os.WriteFile(cc, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, errs := peers(t, "setup", "--dir", dir, "--only", "openblas,jax"); code != exitFailed || !strings.Contains(out, "openblas: installed in") {
+	if code, out, errs := peers(t, "setup", "--dir", dir, "--only", "openblas,jax"); code != exitFailed ||
+		!strings.Contains(out, "openblas: installed in") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
-	if code, out, _ := peers(t, "setup", "--dir", dir, "--only", "openblas"); code != exitOK || !strings.Contains(out, "installed already") {
+	if code, out, _ := peers(t, "setup", "--dir", dir, "--only", "openblas"); code != exitOK ||
+		!strings.Contains(out, "installed already") {
 		t.Errorf("exit %d: %s", code, out)
 	}
 }

@@ -58,7 +58,8 @@ func commandName(command string) string {
 }
 
 // measure runs one measurement in a process of its own.
-func (c *contestant) measure(ctx context.Context, w workload.Workload, threads int, seconds float64, limit time.Duration) (Record, error) {
+func (c *contestant) measure(ctx context.Context, w workload.Workload, threads int, seconds float64,
+	limit time.Duration) (Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	argv := append(append([]string{}, c.argv...), w.Name, strconv.Itoa(threads), strconv.FormatFloat(seconds, 'g', -1, 64))

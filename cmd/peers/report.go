@@ -224,7 +224,8 @@ func (rep *report) table(w io.Writer) {
 			t.Flush()
 			head = h
 			fmt.Fprintf(w, "\n%s\n", h)
-			fmt.Fprintf(t, "contestant\tms\t± rounds\tGFLOP/s\t× %s\tbest ms\tfirst ms\tpeak MiB\tanswer\t  version, variant\n", rep.Baseline)
+			fmt.Fprintf(t, "contestant\tms\t± rounds\tGFLOP/s\t× %s\tbest ms\tfirst ms\tpeak MiB\tanswer\t  version, variant\n",
+				rep.Baseline)
 		}
 		ratio, answer := "–", "right"
 		if r.Ratio > 0 {

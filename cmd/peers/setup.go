@@ -220,7 +220,8 @@ func installPython(ctx context.Context, dir, kit string) error {
 	if err := os.WriteFile(list, source(kit), 0o644); err != nil {
 		return err
 	}
-	err = tool(ctx, pythonFile(dir, kit), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "-r", list)
+	err = tool(ctx, pythonFile(dir, kit), "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check",
+		"--only-binary=:all:", "-r", list)
 	if err != nil {
 		if kit == "torch" {
 			err = fmt.Errorf("%w (Debian's python3-torch will do too: peers run --python-torch /usr/bin/python3)", err)

@@ -178,7 +178,8 @@ func charRNN(s *session) {
 func statefulRNN(s *session) {
 	const steps, batch, in, size = 6, 4, 5, 16
 	g := G.NewGraph()
-	wx, wh, wo := s.weight(g, G.Float64, "wx", in, size), s.weight(g, G.Float64, "wh", size, size), s.weight(g, G.Float64, "wo", size, in)
+	wx, wh, wo := s.weight(g, G.Float64, "wx", in, size), s.weight(g, G.Float64, "wh", size, size),
+		s.weight(g, G.Float64, "wo", size, in)
 	first := input(g, G.Float64, "first", batch, size)
 	h := first
 	var xs, outs G.Nodes
@@ -246,7 +247,8 @@ func attention(s *session) {
 	const tokens, size, head = 24, 32, 16
 	g := G.NewGraph()
 	x, y := input(g, G.Float64, "x", tokens, size), input(g, G.Float64, "y", tokens, size)
-	wq, wk, wv := s.weight(g, G.Float64, "wq", size, head), s.weight(g, G.Float64, "wk", size, head), s.weight(g, G.Float64, "wv", size, head)
+	wq, wk, wv := s.weight(g, G.Float64, "wq", size, head), s.weight(g, G.Float64, "wk", size, head),
+		s.weight(g, G.Float64, "wv", size, head)
 	wo := s.weight(g, G.Float64, "wo", head, size)
 	weights := G.Nodes{wq, wk, wv, wo}
 	later := tensor.New(tensor.Of(G.Float64), tensor.WithShape(tokens, tokens))

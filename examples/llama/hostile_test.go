@@ -148,7 +148,8 @@ func TestFolderErrors(t *testing.T) {
 	}
 	for index, want := range map[string]string{
 		`{}`: "names no file", `[`: "index.json: ", `{"weight_map":{"x":"../model.safetensors"}}`: "not in this folder",
-		`{"weight_map":{"x":"/etc/passwd"}}`: "not in this folder", `{"weight_map":{"x":"none.safetensors"}}`: "none.safetensors: no such file",
+		`{"weight_map":{"x":"/etc/passwd"}}`:      "not in this folder",
+		`{"weight_map":{"x":"none.safetensors"}}`: "none.safetensors: no such file",
 	} {
 		dir := copied(t)
 		if err := os.Rename(filepath.Join(dir, "model.safetensors"), filepath.Join(dir, "a.safetensors")); err != nil {

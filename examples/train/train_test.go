@@ -354,7 +354,8 @@ func TestPrecisionOfSettings(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	meta["precision"] = "f8"
-	if _, _, err := train.SettingsOf(&checkpoint.State{Meta: meta}); err == nil || !strings.Contains(err.Error(), `precision "f8" is not known`) {
+	if _, _, err := train.SettingsOf(&checkpoint.State{Meta: meta}); err == nil ||
+		!strings.Contains(err.Error(), `precision "f8" is not known`) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := train.Start(task(t), train.Settings{Steps: 1, Batch: 1, Rate: 1, Precision: fusec.BF16}); err == nil ||

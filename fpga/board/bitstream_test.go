@@ -116,17 +116,20 @@ func TestBitstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := sim.BuildBoard(ctx, b.Config, sim.Options{Sources: gates, Defines: []string{"NO_ICE40_DEFAULT_ASSIGNMENTS"}, Divisor: b.divisor()})
+	program, err := sim.BuildBoard(ctx, b.Config, sim.Options{Sources: gates, Defines: []string{"NO_ICE40_DEFAULT_ASSIGNMENTS"},
+		Divisor: b.divisor()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := link.Open(ctx, fmt.Sprintf("serial:%s@%d", testtools.Board(t, program), b.Baud), link.Options{Timeout: 2 * time.Minute, Memory: 1 << 16})
+	l, err := link.Open(ctx, fmt.Sprintf("serial:%s@%d", testtools.Board(t, program), b.Baud),
+		link.Options{Timeout: 2 * time.Minute, Memory: 1 << 16})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
 	for seed := range uint64(3) {
-		p, err := fpgatest.Random(seed, b.Config, fpgatest.Options{Commands: 12, Ops: []isa.Op{isa.OpLoad, isa.OpStore, isa.OpGemm}, MaxWork: 1 << 12})
+		p, err := fpgatest.Random(seed, b.Config, fpgatest.Options{Commands: 12, Ops: []isa.Op{isa.OpLoad, isa.OpStore, isa.OpGemm},
+			MaxWork: 1 << 12})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -70,8 +70,10 @@ func TestToolFails(t *testing.T) {
 // TestReadStat checks that both forms of yosys's statistics are understood.
 func TestReadStat(t *testing.T) {
 	for name, text := range map[string]string{
-		"old": "   Number of cells:               1234\n     CCU2C                          10\n     LUT4                          100\n     MULT18X18D                      4\n     TRELLIS_FF                     77\n     DP16KD    3\n",
-		"new": "     1234 cells\n       10   CCU2C\n      100   LUT4\n        4   MULT18X18D\n       77   TRELLIS_FF\n        3   DP16KD\n",
+		"old": "   Number of cells:               1234\n     CCU2C                          10\n     LUT4                          " +
+			"100\n     MULT18X18D                      4\n     TRELLIS_FF                     77\n     DP16KD    3\n",
+		"new": "     1234 cells\n       10   CCU2C\n      100   LUT4\n        4   MULT18X18D\n       77   TRELLIS_FF\n        3   " +
+			"DP16KD\n",
 	} {
 		path := filepath.Join(t.TempDir(), "stat.txt")
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {

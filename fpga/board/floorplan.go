@@ -13,7 +13,8 @@ type fixed struct {
 	site string
 }
 
-// floorplan gives the multipliers and memories of the ECP5-85F's own overlay, of 8 × 8, their sites; of other overlays and boards nothing.
+// floorplan gives the multipliers and memories of the ECP5-85F's own overlay, of 8 × 8, their sites; of other overlays and boards
+// nothing.
 //
 // The device has its memories in four rows and its multipliers in three. A placer that starts from wire length only
 // puts both into parts of one row each. The wires along those rows are then overused: placement succeeds, but routing

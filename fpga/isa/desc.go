@@ -203,8 +203,8 @@ type Gemm struct {
 //	V: its transpose, features are rows of W; tile g (Cols features) at V + g·VPanel, key j being element j
 //
 // With Causal, query row i (counted over the panels) sees key j of the chunk if j ≤ i + Diagonal; blocks that no row of a
-// panel sees are passed over. A row that sees no key at all gives zeros. The results, Dim·WordBytes·b bytes a row, go to Base + p·Panel of
-// Space. A row's maximum rises at most once a block, by all the scores of the block that it sees.
+// panel sees are passed over. A row that sees no key at all gives zeros. The results, Dim·WordBytes·b bytes a row, go to Base +
+// p·Panel of Space. A row's maximum rises at most once a block, by all the scores of the block that it sees.
 type Attention struct {
 	Sync
 	First    bool   `at:"0:20:1"`

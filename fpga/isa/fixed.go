@@ -91,7 +91,8 @@ var exp2Table, exp2Slope = func() (t, d [64]uint32) {
 	return
 }()
 
-// Exp2 is 2^-(t/1024) as a probability, for t ≥ 0: 64 entries between powers of two, straight lines between them, rounded half up after the shift.
+// Exp2 is 2^-(t/1024) as a probability, for t ≥ 0: 64 entries between powers of two, straight lines between them, rounded half up
+// after the shift.
 func Exp2(t int32) uint32 {
 	whole, f := uint(t)>>ScoreFrac, uint32(t)&(1<<ScoreFrac-1)
 	e := exp2Table[f>>4] - exp2Slope[f>>4]*(f&15)>>4

@@ -7,14 +7,15 @@ import (
 
 // The registers, 32 bits each, at these byte addresses.
 const (
-	RegID       = 0x00 // ID
-	RegVersion  = 0x04 // Version
-	RegControl  = 0x08 // write: ControlStart, ControlReset
-	RegStatus   = 0x0c // StatusBusy and its like; writing StatusDone clears it
-	RegError    = 0x10 // the error's code, 0: none
-	RegErrorAt  = 0x14 // the number of the descriptor that it belongs to; of the last one fetched, for ErrWatchdog
-	RegProgram  = 0x18 // address of the first descriptor, a multiple of DescBytes
-	RegLimit    = 0x1c // the first address behind the program's memory, 0: there is no limit; of both, one above AddrBits reads with all bits above set
+	RegID      = 0x00 // ID
+	RegVersion = 0x04 // Version
+	RegControl = 0x08 // write: ControlStart, ControlReset
+	RegStatus  = 0x0c // StatusBusy and its like; writing StatusDone clears it
+	RegError   = 0x10 // the error's code, 0: none
+	RegErrorAt = 0x14 // the number of the descriptor that it belongs to; of the last one fetched, for ErrWatchdog
+	RegProgram = 0x18 // address of the first descriptor, a multiple of DescBytes
+	// the first address behind the program's memory, 0: there is no limit; of both, one above AddrBits reads with all bits above set
+	RegLimit    = 0x1c
 	RegWatchdog = 0x20 // cycles without progress after which the machine stops, 0: never. After reset: 1<<20
 	RegExpert   = 0x24 // selects the list that RegCount shows
 	RegCount    = 0x28 // entries of the selected list

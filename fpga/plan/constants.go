@@ -100,8 +100,8 @@ const (
 	stampBytes = 16
 )
 
-// What yosys 0.23 counts for ECP5. Multipliers are of 18 × 18 bits. Cells are look-up tables of four inputs and carries, two a CCU2C:
-// overlays of 4 × 4 and 8 × 8 multipliers with attention and norms take 20,748 and 40,021, the lane's parts were counted
+// What yosys 0.23 counts for ECP5. Multipliers are of 18 × 18 bits. Cells are look-up tables of four inputs and carries, two a
+// CCU2C: overlays of 4 × 4 and 8 × 8 multipliers with attention and norms take 20,748 and 40,021, the lane's parts were counted
 // alone, and the rest follows.
 const (
 	laneMultipliers   = 3 // scale and residual

@@ -41,8 +41,8 @@ func products(cfg isa.Config, size, n int) (commands []isa.Command) {
 	for i := range n {
 		x, w, y := uint16(i%2*cfg.XWords/2), uint16(i%2*cfg.WWords/2), uint16(i%2*cfg.YWords/2)
 		load := func(space isa.Space, base uint16, lanes, panel int, from uint32) {
-			commands = append(commands, &isa.Load{Space: space, Addr: from + uint32(panel*lanes*size), Stride: uint32(size), Rows: uint16(lanes),
-				Words: uint16(words), Base: base + uint16(panel*words), Panel: uint16(words)})
+			commands = append(commands, &isa.Load{Space: space, Addr: from + uint32(panel*lanes*size), Stride: uint32(size),
+				Rows: uint16(lanes), Words: uint16(words), Base: base + uint16(panel*words), Panel: uint16(words)})
 		}
 		for j := range tiles {
 			load(isa.SpaceW, w, cfg.Cols, j, at+1<<16)
@@ -59,12 +59,12 @@ func products(cfg isa.Config, size, n int) (commands []isa.Command) {
 				first = 1 // the first panel goes on as its weights come
 			}
 			for j := 0; j < tiles; j += first {
-				commands = append(commands, &isa.Gemm{X: x + uint16(p*words), XPanel: uint16(words), W: w + uint16(j*words), WPanel: uint16(words),
-					Words: uint16(words), Panels: 1, Tiles: uint8(first),
+				commands = append(commands, &isa.Gemm{X: x + uint16(p*words), XPanel: uint16(words), W: w + uint16(j*words),
+					WPanel: uint16(words), Words: uint16(words), Panels: 1, Tiles: uint8(first),
 					Out: isa.Out{Base: y + uint16(p*words+j*cfg.Cols/cfg.WordBytes), Panel: uint16(words), Param: uint16(j * cfg.Cols)}})
 			}
-			commands = append(commands, &isa.Store{Space: isa.SpaceY, Addr: at + 2<<16 + uint32(p*cfg.Rows*size), Stride: uint32(size), Rows: uint16(cfg.Rows),
-				Words: uint16(words), Base: y + uint16(p*words), Panel: uint16(words)})
+			commands = append(commands, &isa.Store{Space: isa.SpaceY, Addr: at + 2<<16 + uint32(p*cfg.Rows*size), Stride: uint32(size),
+				Rows: uint16(cfg.Rows), Words: uint16(words), Base: y + uint16(p*words), Panel: uint16(words)})
 		}
 	}
 	return commands
@@ -153,7 +153,8 @@ func simulator(t *testing.T, name string) (isa.Config, *link.Process) {
 func compare(t *testing.T, name string, cfg isa.Config, l link.Simulator, mem plan.Memory, program []isa.Command) float64 {
 	t.Helper()
 	num := uint32(math.Round(mem.Bytes * 16))
-	if err := l.SetMemory(link.MemoryModel{Num: num, Den: uint32(16 * cfg.WordBytes), Latency: uint32(mem.Latency), Burst: uint32(mem.Gap), Shared: mem.Shared}); err != nil {
+	if err := l.SetMemory(link.MemoryModel{Num: num, Den: uint32(16 * cfg.WordBytes), Latency: uint32(mem.Latency),
+		Burst: uint32(mem.Gap), Shared: mem.Shared}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := fpga.Open(l)

@@ -30,7 +30,8 @@ type bench struct {
 	in, out []port
 }
 
-// newBench builds the simulation of a module of this package, or of one of testdata around them. The module may need a configuration.
+// newBench builds the simulation of a module of this package, or of one of testdata around them. The module may need a
+// configuration.
 func newBench(t *testing.T, top string, in, out []port, configs ...isa.Config) *bench {
 	t.Helper()
 	var set, get strings.Builder
@@ -40,7 +41,8 @@ func newBench(t *testing.T, top string, in, out []port, configs ...isa.Config) *
 	for _, p := range out {
 		fmt.Fprintf(&get, "    printf(\"%%llx \", (unsigned long long)top.%s);\n", p.name)
 	}
-	source := fmt.Sprintf(`// Each line of input holds the inputs of a cycle; each line of output the outputs just before the clock's edge.
+	source := fmt.Sprintf(
+		`// Each line of input holds the inputs of a cycle; each line of output the outputs just before the clock's edge.
 #include <cstdio>
 #include "V%s.h"
 int main() {

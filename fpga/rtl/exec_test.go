@@ -20,14 +20,17 @@ import (
 // execConfigs are the overlays whose engine EXEC is tried alone.
 func execConfigs() []isa.Config {
 	return []isa.Config{
-		{Name: "8x8", Rows: 8, Cols: 8, WordBytes: 8, XWords: 256, WWords: 256, YWords: 256, Params: 128, Tables: 2, AccBits: 32, AddrBits: 24},
+		{Name: "8x8", Rows: 8, Cols: 8, WordBytes: 8, XWords: 256, WWords: 256, YWords: 256, Params: 128, Tables: 2, AccBits: 32,
+			AddrBits: 24},
 		{Name: "4x4 serial", Rows: 4, Cols: 4, WordBytes: 4, XWords: 256, WWords: 128, YWords: 256, Params: 64, Tables: 1, AccBits: 24,
 			SerialMul: true, AddrBits: 20},
 		{Name: "2x2", Rows: 2, Cols: 2, WordBytes: 2, XWords: 128, WWords: 128, YWords: 128, Params: 32, AccBits: 32, AddrBits: 20},
-		{Name: "8x4", Rows: 8, Cols: 4, WordBytes: 4, XWords: 128, WWords: 256, YWords: 128, Params: 64, Tables: 1, AccBits: 32, AddrBits: 20},
-		{Name: "2x8 serial", Rows: 2, Cols: 8, WordBytes: 2, XWords: 256, WWords: 256, YWords: 256, Params: 64, AccBits: 32, SerialMul: true,
+		{Name: "8x4", Rows: 8, Cols: 4, WordBytes: 4, XWords: 128, WWords: 256, YWords: 128, Params: 64, Tables: 1, AccBits: 32,
 			AddrBits: 20},
-		{Name: "2x16", Rows: 2, Cols: 16, WordBytes: 16, XWords: 128, WWords: 128, YWords: 128, Params: 128, Tables: 4, AccBits: 32, AddrBits: 24},
+		{Name: "2x8 serial", Rows: 2, Cols: 8, WordBytes: 2, XWords: 256, WWords: 256, YWords: 256, Params: 64, AccBits: 32,
+			SerialMul: true, AddrBits: 20},
+		{Name: "2x16", Rows: 2, Cols: 16, WordBytes: 16, XWords: 128, WWords: 128, YWords: 128, Params: 128, Tables: 4, AccBits: 32,
+			AddrBits: 24},
 	}
 }
 
@@ -89,7 +92,8 @@ func newMemories(c isa.Config, r *rand.Rand) *memories {
 			rec.Bias >>= 6
 		}
 		m.records = append(m.records, rec)
-		b = append(b, byte(rec.Bias), byte(rec.Bias>>8), byte(rec.Bias>>16), byte(rec.Bias>>24), byte(rec.Mul), byte(rec.Mul>>8), rec.Shift, 0)
+		b = append(b, byte(rec.Bias), byte(rec.Bias>>8), byte(rec.Bias>>16), byte(rec.Bias>>24), byte(rec.Mul), byte(rec.Mul>>8),
+			rec.Shift, 0)
 	}
 	m.load(isa.SpaceParams, 0, b)
 	m.tables = make([][256]int8, c.Tables)
@@ -366,7 +370,8 @@ func TestGemmErrors(t *testing.T) {
 	// The last words and records themselves are no error.
 	m := newMemories(c, rand.New(rand.NewPCG(5, 6)))
 	m.command(t, &isa.Gemm{X: uint16(c.XWords - 8), W: uint16(c.WWords - 8), Words: 4, Panels: 2, Tiles: 2, XPanel: 4, WPanel: 4,
-		Out: isa.Out{Residual: true, Base: uint16(c.YWords - 4), Panel: 2, Res: uint16(c.YWords - 4), ResPanel: 2, Param: uint16(c.Params - 8)}})
+		Out: isa.Out{Residual: true, Base: uint16(c.YWords - 4), Panel: 2, Res: uint16(c.YWords - 4), ResPanel: 2,
+			Param: uint16(c.Params - 8)}})
 	m.script.WriteString("w\n")
 	if out := m.play(t, program); !strings.HasPrefix(out[0], "done") {
 		t.Errorf("at the end of all memories: %q", out)
@@ -384,8 +389,8 @@ func TestGemmCycles(t *testing.T) {
 			for _, tiles := range []int{1, 4} { // tiles of a descriptor
 				m := newMemories(c, rand.New(rand.NewPCG(1, 2)))
 				for i := range 64 / tiles {
-					m.command(t, &isa.Gemm{Words: uint16(k / c.WordBytes), Panels: 1, Tiles: uint8(tiles), WPanel: uint16(k / c.WordBytes), X: uint16(i % 8),
-						Out: isa.Out{ReLU: i/16%2 == 0, Base: uint16(i)}})
+					m.command(t, &isa.Gemm{Words: uint16(k / c.WordBytes), Panels: 1, Tiles: uint8(tiles), WPanel: uint16(k / c.WordBytes),
+						X: uint16(i % 8), Out: isa.Out{ReLU: i/16%2 == 0, Base: uint16(i)}})
 				}
 				m.script.WriteString("w\n")
 				var cycles, multiply int

@@ -19,8 +19,9 @@ func parse(anchor, inputs, body string) (graph.Fusion, error) {
 		fmt.Fprintf(&args, " a%d", i)
 		fmt.Fprintf(&inside, "x%d = input : %s\n", i, u)
 	}
-	g, err := graph.Parse("m.graph", []byte(fmt.Sprintf("fusec graph 1 {\n%sf = fusion[anchor=%s kind=elementwise]%s {\n%s%s\n}\noutput y = f\n}",
-		&outside, anchor, &args, &inside, body)), nil)
+	g, err := graph.Parse("m.graph",
+		[]byte(fmt.Sprintf("fusec graph 1 {\n%sf = fusion[anchor=%s kind=elementwise]%s {\n%s%s\n}\noutput y = f\n}",
+			&outside, anchor, &args, &inside, body)), nil)
 	if err != nil {
 		return graph.Fusion{}, err
 	}
@@ -138,30 +139,40 @@ func TestText(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for _, tt := range []struct{ want, anchor, inputs, body string }{
 		{`concat "c" (m.graph:5) has no place in a body`, "none", "f32[4]", "c = concat[axis=0] x0\noutput y = c"},
-		{`const "c" (m.graph:5) is not one number`, "none", "f32[2]", "c = const[value=[1,2]] : f32[2]\ny = binary[fn=add] x0 c\noutput y = y"},
+		{`const "c" (m.graph:5) is not one number`, "none", "f32[2]",
+			"c = const[value=[1,2]] : f32[2]\ny = binary[fn=add] x0 c\noutput y = y"},
 		{`"y" (m.graph:10): a value of shape [3] has no place in an iteration space of [2,3]`, "none", "f32[3] f32[2,3] f32",
 			"z = unary[fn=neg] x2\ny = binary[fn=add] x0 z\nx = binary[fn=add] x1 z\noutput y = y\noutput x = x"},
-		{`transpose "v" (m.graph:6) of a computed value inside a body`, "none", "f32[3,3]", "y = unary[fn=neg] x0\nv = transpose[perm=[1,0]] y\nz = binary[fn=add] v x0\noutput z = z"},
-		{`slice "v"`, "none", "f32[3,3]", "i = const[value=0] : i64\ny = unary[fn=neg] x0\nv = slice[axis=0 size=2 step=1] y i\noutput z = v"},
+		{`transpose "v" (m.graph:6) of a computed value inside a body`, "none", "f32[3,3]",
+			"y = unary[fn=neg] x0\nv = transpose[perm=[1,0]] y\nz = binary[fn=add] v x0\noutput z = z"},
+		{`slice "v"`, "none", "f32[3,3]",
+			"i = const[value=0] : i64\ny = unary[fn=neg] x0\nv = slice[axis=0 size=2 step=1] y i\noutput z = v"},
 		{`reshape "v"`, "none", "f32[6,4]", "w = transpose[perm=[1,0]] x0\nv = reshape[shape=[24]] w\ny = unary[fn=neg] v\noutput y = y"},
-		{`reshape "v" (m.graph:6) cannot be stored`, "none", "f32[6,4]", "y = unary[fn=neg] x0\nv = reshape[shape=[3,2,4]] y\nw = transpose[perm=[1,0,2]] v\nu = reshape[shape=[24]] w\noutput y = u"},
+		{`reshape "v" (m.graph:6) cannot be stored`, "none", "f32[6,4]",
+			"y = unary[fn=neg] x0\nv = reshape[shape=[3,2,4]] y\nw = transpose[perm=[1,0,2]] v\nu = reshape[shape=[24]] w\noutput y = u"},
 		{`slice "v"`, "none", "f32[4] i64", "v = slice[axis=0 size=2 step=1] x0 x1\ny = unary[fn=neg] v\noutput y = y"},
 		{`dropout "d"`, "none", "f32[4] i64", "s = unary[fn=neg] x1\nd = dropout[p=0.5] x0 s\noutput d = d"},
 		{`dropout "d" (m.graph:9) draws for [] elements`, "none", "f32[4] f32 i64",
 			"d = dropout[p=0.5] x1 x2\ny = binary[fn=add] x0 d\noutput y = y"},
 		{`a fusion of anchor`, "none", "f32[4]", "s = reduce[fn=sum axes=[0]] x0\noutput y = s"},
 		{`softmax "s"`, "row", "f32[4,6]", "r = reduce[fn=sum axes=[1]] x0\ns = softmax[axis=0] x0\noutput r = r\noutput s = s"},
-		{`broadcast "b"`, "row", "f32[6,6]", "r = reduce[fn=sum axes=[1]] x0\nb = broadcast[shape=[6,6]] r\ny = binary[fn=sub] x0 b\noutput y = y"},
-		{`neg "w" (m.graph:7), a weight of rms_norm "n" (m.graph:8), is computed in the same launch`, "row", "f32[6,6] f32[6]", "w = unary[fn=neg] x1\nn = rms_norm[eps=0.1] x0 w\noutput n = n"},
-		{`sum over axes [0] "c"`, "row", "f32[2,3,4]", "r = reduce[fn=mean axes=[2]] x0\nc = reduce[fn=sum axes=[0]] x0\noutput r = r\noutput c = c"},
-		{`sum over axes [0] "c" (m.graph:6) is read in the launch that sums it`, "row", "f32[4,4]", "r = reduce[fn=mean axes=[1]] x0\nc = reduce[fn=sum axes=[0]] x0\nz = unary[fn=neg] c\noutput r = r\noutput z = z"},
+		{`broadcast "b"`, "row", "f32[6,6]",
+			"r = reduce[fn=sum axes=[1]] x0\nb = broadcast[shape=[6,6]] r\ny = binary[fn=sub] x0 b\noutput y = y"},
+		{`neg "w" (m.graph:7), a weight of rms_norm "n" (m.graph:8), is computed in the same launch`, "row", "f32[6,6] f32[6]",
+			"w = unary[fn=neg] x1\nn = rms_norm[eps=0.1] x0 w\noutput n = n"},
+		{`sum over axes [0] "c"`, "row", "f32[2,3,4]",
+			"r = reduce[fn=mean axes=[2]] x0\nc = reduce[fn=sum axes=[0]] x0\noutput r = r\noutput c = c"},
+		{`sum over axes [0] "c" (m.graph:6) is read in the launch that sums it`, "row", "f32[4,4]",
+			"r = reduce[fn=mean axes=[1]] x0\nc = reduce[fn=sum axes=[0]] x0\nz = unary[fn=neg] c\noutput r = r\noutput z = z"},
 		{`sum over axes [0] "c"`, "matmul", "f32[2,3,4] f32[4,5]", "p = matmul x0 x1\nc = reduce[fn=sum axes=[0]] p\noutput c = c"},
 		{`neg "n"`, "matmul", "f32[4,4]", "n = unary[fn=neg] x0\np = matmul n x0\noutput p = p"},
 		{`matmul "q"`, "matmul", "f32[4,4]", "p = matmul x0 x0\nq = matmul x0 x0\noutput p = p\noutput q = q"},
 		{`neg "n"`, "attention", "f32[5,4]", "a = attention[scale=1.0 window=0 page=0] x0 x0 x0\nn = unary[fn=neg] a\noutput y = n"},
 		{`"x0"`, "attention", "f32[5,4]", "a = attention[scale=1.0 window=0 page=0] x0 x0 x0\noutput y = a\noutput x = x0"},
-		{`result 0 of attention "a"`, "attention", "f32[5,4]", "a = attention[scale=1.0 window=0 page=0] x0 x0 x0\noutput y = a\noutput z = a"},
-		{`attention "a"`, "attention", "f32[5,4]", "a = attention[scale=1.0 window=0 page=0] x0 x0 x0\nl = result[index=1] a\noutput l = l"},
+		{`result 0 of attention "a"`, "attention", "f32[5,4]",
+			"a = attention[scale=1.0 window=0 page=0] x0 x0 x0\noutput y = a\noutput z = a"},
+		{`attention "a"`, "attention", "f32[5,4]",
+			"a = attention[scale=1.0 window=0 page=0] x0 x0 x0\nl = result[index=1] a\noutput l = l"},
 	} {
 		f, err := parse(tt.anchor, tt.inputs, tt.body)
 		if beside := strings.Contains(tt.body, "q = matmul"); beside && err == nil {

@@ -20,8 +20,10 @@ func convStep(t *testing.T, convs int) *graph.Graph {
 		w := b.Param(fmt.Sprintf("conv%d.weight", i+1), graph.TypeOf(graph.F32, 4, 4, 3, 3))
 		filters = append(filters, w)
 		k := b.Add(graph.Copy{}, b.Transpose(w, 2, 3, 1, 0))
-		y = b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1, Layout: graph.NHWC}, y, k)
-		y = b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(1, 1), Stride: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Layout: graph.NHWC}, y)
+		y = b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1,
+			Layout: graph.NHWC}, y, k)
+		y = b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(1, 1), Stride: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0),
+			Layout: graph.NHWC}, y)
 	}
 	b.Output("y", y)
 	for _, w := range filters {
@@ -61,7 +63,8 @@ func TestCopies(t *testing.T) {
 		switch {
 		case copies != want:
 			t.Errorf("%d convolutions: %d cards of a copy, want %d", convs, copies, want)
-		case want == 1 && len(cards) > 0, want == 0 && (len(cards) != 1 || !strings.Contains(cards[0], fmt.Sprintf("%d parameters copied", convs))):
+		case want == 1 && len(cards) > 0, want == 0 &&
+			(len(cards) != 1 || !strings.Contains(cards[0], fmt.Sprintf("%d parameters copied", convs))):
 			t.Errorf("%d convolutions: cards of copies %q", convs, cards)
 		case want == 0 && readers != convs:
 			t.Errorf("%d of %d readers mention the copy", readers, convs)

@@ -117,9 +117,10 @@ func zoo(t testing.TB) *graph.Graph {
 	b.Update(mean, b.Add(graph.Result{Index: 1}, bn))
 	b.Update(variance, b.Add(graph.Result{Index: 2}, bn))
 	pad := b.Add(graph.Pad{Lo: graph.IntsOf(0, 0, 1, 1), Hi: graph.IntsOf(0, 0, 1, 1), Value: 0.5}, bn)
-	conv := b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1}, pad,
-		b.Param("filters", graph.TypeOf(graph.F32, 6, 4, 3, 3)))
-	pool := b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(0, 0, 0, 0)}, conv)
+	conv := b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1},
+		pad, b.Param("filters", graph.TypeOf(graph.F32, 6, 4, 3, 3)))
+	pool := b.Add(graph.Pool{Fn: graph.MaxPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(0, 0, 0, 0)},
+		conv)
 	flat := b.Reshape(pool, 2, 96)
 	start := b.Input("start", graph.TypeOf(graph.I64))
 	moving := b.Add(graph.Slice{Axis: 1, Size: 32, Step: 2}, flat, start)
@@ -140,7 +141,8 @@ func zoo(t testing.TB) *graph.Graph {
 		low := b.Binary(graph.Lt, s, b.Binary(graph.Max, x, y))
 		e := b.Add(graph.Select{}, low, b.Binary(graph.Pow, s, y), b.Add(graph.Unary{Fn: graph.Elu, Alpha: 0.5}, s))
 		d := b.Add(graph.Dropout{P: 0.25}, e, b.Scalar(graph.I64, 1))
-		return []*graph.Node{d, b.Add(graph.Cast{To: graph.I32}, b.Binary(graph.Div, s, b.Binary(graph.Sub, y, b.Binary(graph.Sub, x, y))))}
+		return []*graph.Node{d,
+			b.Add(graph.Cast{To: graph.I32}, b.Binary(graph.Div, s, b.Binary(graph.Sub, y, b.Binary(graph.Sub, x, y))))}
 	})
 	two := b.Named(b.Add(graph.Fusion{Kind: graph.KindElementwise, Body: f}, noisy, pick), "two")
 	b.Output("first", two)
@@ -241,7 +243,8 @@ func TestUnlikeLayersAreNotGrouped(t *testing.T) {
 func TestPicturesRender(t *testing.T) {
 	small, large := mlpTrace(t), transformerTrace(t, 12)
 	one := &trace.Trace{Stages: []trace.Stage{{Graph: zoo(t)}}}
-	for name, tr := range map[string]*trace.Trace{"mlp": small, "transformer": large, "zoo": one, "training": {Stages: []trace.Stage{{Graph: training(t, 8)}}}} {
+	for name, tr := range map[string]*trace.Trace{"mlp": small, "transformer": large, "zoo": one,
+		"training": {Stages: []trace.Stage{{Graph: training(t, 8)}}}} {
 		last := len(tr.Stages) - 1
 		var svg, raster bytes.Buffer
 		if err := Stage(&svg, tr, last, Options{Format: FormatSVG}); err != nil {
@@ -312,7 +315,8 @@ func TestLargeGraph(t *testing.T) {
 	}
 	var large *TooLargeError
 	for _, f := range []Format{FormatSVG, FormatPNG} {
-		if err := Graph(io.Discard, g, Options{Format: f, Detail: Outline}); !errors.As(err, &large) || !strings.Contains(err.Error(), "dot -Tsvg") {
+		if err := Graph(io.Discard, g, Options{Format: f, Detail: Outline}); !errors.As(err, &large) ||
+			!strings.Contains(err.Error(), "dot -Tsvg") {
 			t.Errorf("%s of 5000 nodes: error %v", f, err)
 		}
 		if _, err := Render(b.Bytes(), f); !errors.As(err, &large) {
@@ -449,12 +453,13 @@ func stack(t testing.TB, layers int, fns ...graph.UnaryFn) *graph.Graph {
 
 func TestNamedLayers(t *testing.T) {
 	for want, g := range map[string]*graph.Graph{
-		"[3]":       stack(t, 3, graph.Tanh),
-		"[12]":      stack(t, 12, graph.Tanh),
-		"[6]":       stack(t, 12, graph.Tanh, graph.Sigmoid),
-		"[]":        stack(t, 2, graph.Tanh),
-		"[40]":      stack(t, 40, graph.Tanh),
-		"[2 2 2 2]": stack(t, 32, graph.Tanh, graph.Tanh, graph.Sigmoid, graph.Sigmoid, graph.Exp, graph.Log, graph.Neg, graph.Abs, graph.Square, graph.Sqrt, graph.Relu, graph.Sin, graph.Cos, graph.Erf, graph.Floor, graph.Ceil),
+		"[3]":  stack(t, 3, graph.Tanh),
+		"[12]": stack(t, 12, graph.Tanh),
+		"[6]":  stack(t, 12, graph.Tanh, graph.Sigmoid),
+		"[]":   stack(t, 2, graph.Tanh),
+		"[40]": stack(t, 40, graph.Tanh),
+		"[2 2 2 2]": stack(t, 32, graph.Tanh, graph.Tanh, graph.Sigmoid, graph.Sigmoid, graph.Exp, graph.Log, graph.Neg, graph.Abs,
+			graph.Square, graph.Sqrt, graph.Relu, graph.Sin, graph.Cos, graph.Erf, graph.Floor, graph.Ceil),
 	} {
 		r := findRepeats(g, foldable(g), phasesOf(g))
 		counts := []int{}
@@ -473,8 +478,8 @@ func TestNamedLayers(t *testing.T) {
 // TestMarks draws a missed fusion, measured times and a launch on the host.
 func TestMarks(t *testing.T) {
 	tr := mlpTrace(t)
-	tr.Stages[1].Misses[0] = trace.Miss{Pattern: "linear-residual", Node: tr.Stages[0].Graph.Nodes[7].ID, Reason: "wants one reader, has 2",
-		Origin: tr.Stages[1].Graph.Nodes[6].Origin, Nodes: []int{5, 6}, Joins: []int{5, 6}, Became: 6}
+	tr.Stages[1].Misses[0] = trace.Miss{Pattern: "linear-residual", Node: tr.Stages[0].Graph.Nodes[7].ID,
+		Reason: "wants one reader, has 2", Origin: tr.Stages[1].Graph.Nodes[6].Origin, Nodes: []int{5, 6}, Joins: []int{5, 6}, Became: 6}
 	tr.Program.Launches[2].Device, tr.Program.Launches[2].Reason = "host", "it has no kernel"
 	s := layout(stageDrawing(tr, 1, Options{Measured: true, Title: "my model"}))
 	marks, bars, hosts := 0, 0, 0
@@ -528,7 +533,8 @@ func TestUsualAttributes(t *testing.T) {
 	x := b.Input("x", graph.TypeOf(graph.F32, 2, 4, 8, 8))
 	conv := func(groups, stride, pad int) *graph.Node {
 		w := b.Param(fmt.Sprint("w", groups, stride, pad), graph.TypeOf(graph.F32, 4, 4/groups, 3, 3))
-		return b.Add(graph.Conv2D{Stride: graph.IntsOf(stride, stride), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(pad, pad, pad, pad), Groups: groups}, x, w)
+		return b.Add(graph.Conv2D{Stride: graph.IntsOf(stride, stride), Dilation: graph.IntsOf(1, 1),
+			Pad: graph.IntsOf(pad, pad, pad, pad), Groups: groups}, x, w)
 	}
 	for want, n := range map[string]*graph.Node{
 		"conv2d":                            conv(1, 1, 0),
@@ -557,7 +563,8 @@ func TestPrepared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &trace.Program{PreparedBytes: 128, Launches: []trace.Launch{{Node: w.ID, Prepared: true}, {Node: s.ID, Prepared: true}, {Node: y.ID},
+	p := &trace.Program{PreparedBytes: 128, Launches: []trace.Launch{{Node: w.ID, Prepared: true}, {Node: s.ID, Prepared: true},
+		{Node: y.ID},
 		{Node: g.Outputs[0].Node.ID}}}
 	for _, detail := range []Detail{Full, Compact, Layers} {
 		scene := layout(drawing{graph: g, program: p, opts: Options{Detail: detail}})
@@ -565,7 +572,8 @@ func TestPrepared(t *testing.T) {
 			t.Fatalf("detail %v: %d frames", detail, n)
 		}
 		c := scene.clusters[0]
-		if c.title != "prepared" || !slices.Equal(c.notes, []string{"2 launches once · 128 B"}) || !strings.Contains(scene.facts[1], "prepared once: 2 launches, 128 B") {
+		if c.title != "prepared" || !slices.Equal(c.notes, []string{"2 launches once · 128 B"}) ||
+			!strings.Contains(scene.facts[1], "prepared once: 2 launches, 128 B") {
 			t.Errorf("detail %v: frame %q with %q, facts %q", detail, c.title, c.notes, scene.facts)
 		}
 		inside := 0
@@ -602,7 +610,8 @@ func TestPhases(t *testing.T) {
 			u.Value.Phase, u.Value.Args[1].Phase = graph.Optimiser, graph.Optimiser
 			u.Value.Args[1].Args[0].Name = graph.GradientOf + u.Target.Name
 			if i == 0 {
-				moment := &graph.Node{ID: 9999, Op: graph.State{Type: u.Target.Type}, Type: u.Target.Type, Name: "optim/velocity/w", Phase: graph.Optimiser}
+				moment := &graph.Node{ID: 9999, Op: graph.State{Type: u.Target.Type}, Type: u.Target.Type, Name: "optim/velocity/w",
+					Phase: graph.Optimiser}
 				g.Nodes = append([]*graph.Node{moment}, g.Nodes...)
 				g.Updates = append(g.Updates, graph.Update{Target: moment, Value: u.Value})
 			}

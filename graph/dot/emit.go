@@ -224,8 +224,9 @@ func (b *box) card() string {
 	}
 	if b.time > 0 {
 		w := max(int(b.time*barWidth+0.5), 1)
-		fmt.Fprintf(&s, `<TR><TD><TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" WIDTH="%d" HEIGHT="6" FIXEDSIZE="TRUE"><TR>`+
-			`<TD BGCOLOR="%s" WIDTH="%d" HEIGHT="6" FIXEDSIZE="TRUE"></TD>`, barWidth, timeColour, w)
+		fmt.Fprintf(&s,
+			`<TR><TD><TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0" WIDTH="%d" HEIGHT="6" FIXEDSIZE="TRUE"><TR>`+
+				`<TD BGCOLOR="%s" WIDTH="%d" HEIGHT="6" FIXEDSIZE="TRUE"></TD>`, barWidth, timeColour, w)
 		if w < barWidth {
 			fmt.Fprintf(&s, `<TD BGCOLOR="#E5E7EB" WIDTH="%d" HEIGHT="6" FIXEDSIZE="TRUE"></TD>`, barWidth-w)
 		}

@@ -62,7 +62,8 @@ func mlp(t testing.TB) *graph.Graph {
 }
 
 // linearBody is act(x·w + bias [+ r]).
-func linearBody(t testing.TB, rows, in, out int, bias, residual bool, act func(b *graph.Builder, x *graph.Node) *graph.Node) *graph.Graph {
+func linearBody(t testing.TB, rows, in, out int, bias, residual bool,
+	act func(b *graph.Builder, x *graph.Node) *graph.Node) *graph.Graph {
 	return body(t, func(b *graph.Builder, input func(...int) *graph.Node) []*graph.Node {
 		x, w := input(rows, in), input(in, out)
 		var v, r *graph.Node
@@ -88,7 +89,8 @@ func linearBody(t testing.TB, rows, in, out int, bias, residual bool, act func(b
 
 func gelu(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.GeluTanh, x) }
 
-func linear(t testing.TB, b *graph.Builder, act func(*graph.Builder, *graph.Node) *graph.Node, x, w, bias, residual *graph.Node) *graph.Node {
+func linear(t testing.TB, b *graph.Builder, act func(*graph.Builder, *graph.Node) *graph.Node, x, w, bias,
+	residual *graph.Node) *graph.Node {
 	rows, in := x.Type.Shape.At(0), x.Type.Shape.At(1)
 	args := []*graph.Node{x, w}
 	if bias != nil {
@@ -108,7 +110,8 @@ func mlpFused(t testing.TB) *graph.Graph {
 	w1, b1 := b.Param("w1", graph.TypeOf(graph.F32, 64, 128)), b.Param("b1", graph.TypeOf(graph.F32, 128))
 	w2, b2 := b.Param("w2", graph.TypeOf(graph.F32, 128, 10)), b.Param("b2", graph.TypeOf(graph.F32, 10))
 	h := b.Named(linear(t, b, gelu, x, w1, b1, nil), "hidden")
-	y := b.Named(linear(t, b, func(b *graph.Builder, x *graph.Node) *graph.Node { return b.BinaryScalar(graph.Mul, x, 0.5) }, h, w2, b2, nil), "logits")
+	y := b.Named(linear(t, b, func(b *graph.Builder, x *graph.Node) *graph.Node { return b.BinaryScalar(graph.Mul, x, 0.5) }, h, w2,
+		b2, nil), "logits")
 	p := b.Named(b.Add(graph.Fusion{Anchor: graph.AnchorRow, Kind: graph.KindSoftmax, Body: softmaxBody(t, 32, 10)}, y), "probs")
 	b.Output("probs", p)
 	return finish(t, b)
@@ -132,7 +135,8 @@ func mlpTrace(t testing.TB) *trace.Trace {
 		{Name: "fuse-regions", Doc: "elementwise work joins its anchor", Graph: last, Took: 90 * time.Microsecond,
 			Misses: []trace.Miss{{Pattern: "linear-residual", Node: 9, At: `binary "skip" (model.go:18)`, Reason: "wants one reader, has 2",
 				Origin: []graph.Origin{{Name: "logits", Pos: "/src/model/model.go:18"}}, Nodes: []int{5, 6}, Joins: []int{5, 6}, Became: 6}},
-			Notes: []trace.Note{{Node: -1, Text: "nothing stays on the host"}, {Node: 5, Text: "w1 is packed once", Origin: []graph.Origin{{Pos: "/src/model/model.go:11"}}}}},
+			Notes: []trace.Note{{Node: -1, Text: "nothing stays on the host"},
+				{Node: 5, Text: "w1 is packed once", Origin: []graph.Origin{{Pos: "/src/model/model.go:11"}}}}},
 	}}
 	p := &trace.Program{Target: "cpu", ArenaBytes: 17664, BufferBytes: 18944, ParamBytes: 38440}
 	made := map[*graph.Node]int{} // buffers
@@ -150,9 +154,12 @@ func mlpTrace(t testing.TB) *trace.Trace {
 		}
 		made[n] = len(p.Buffers)
 		p.Buffers = append(p.Buffers, trace.Buffer{Name: n.Name, Role: "temp", Type: n.Type})
-		p.Launches = append(p.Launches, trace.Launch{Node: n.ID, Kernel: kernels[f.Kind], Kind: f.Kind.String(), Name: n.Name, Device: "cpu",
-			Reads: []int{read}, Writes: []int{made[n]}, FLOPs: c.FLOPs, Bytes: c.Bytes(), Origin: n.Origin, Measured: 12345 * time.Nanosecond})
-		tr.Stages[1].Matches = append(tr.Stages[1].Matches, trace.Match{Pattern: "region", Kind: f.Kind.String(), Node: n.ID, Origin: n.Origin})
+		p.Launches = append(p.Launches, trace.Launch{Node: n.ID, Kernel: kernels[f.Kind], Kind: f.Kind.String(), Name: n.Name,
+			Device: "cpu",
+			Reads:  []int{read}, Writes: []int{made[n]}, FLOPs: c.FLOPs, Bytes: c.Bytes(), Origin: n.Origin,
+			Measured: 12345 * time.Nanosecond})
+		tr.Stages[1].Matches = append(tr.Stages[1].Matches, trace.Match{Pattern: "region", Kind: f.Kind.String(), Node: n.ID,
+			Origin: n.Origin})
 	}
 	tr.Program = p
 	return tr
@@ -170,8 +177,10 @@ func weights(b *graph.Builder, prefix string) blockWeights {
 	p := func(name string, dims ...int) *graph.Node {
 		return b.Param(prefix+name, graph.TypeOf(graph.F32, dims...))
 	}
-	return blockWeights{p("norm1.gamma", dim), p("norm1.beta", dim), p("wq", dim, dim), p("wk", dim, dim), p("wv", dim, dim), p("wo", dim, dim),
-		p("bo", dim), p("norm2.gamma", dim), p("norm2.beta", dim), p("w1", dim, hidden), p("b1", hidden), p("w2", hidden, dim), p("b2", dim)}
+	return blockWeights{p("norm1.gamma", dim), p("norm1.beta", dim), p("wq", dim, dim), p("wk", dim, dim), p("wv", dim, dim),
+		p("wo", dim, dim),
+		p("bo", dim), p("norm2.gamma", dim), p("norm2.beta", dim), p("w1", dim, hidden), p("b1", hidden), p("w2", hidden, dim),
+		p("b2", dim)}
 }
 
 // layerOf is a transformer layer of primitives and raised composites.
@@ -239,7 +248,8 @@ func transformer(t testing.TB, layers int, fused bool) *graph.Graph {
 			x = b.Named(layerOf(b, x, w), prefix+"out")
 		}
 	}
-	x = b.Add(graph.LayerNorm{Eps: 1e-5}, x, b.Param("norm.gamma", graph.TypeOf(graph.F32, dim)), b.Param("norm.beta", graph.TypeOf(graph.F32, dim)))
+	x = b.Add(graph.LayerNorm{Eps: 1e-5}, x, b.Param("norm.gamma", graph.TypeOf(graph.F32, dim)),
+		b.Param("norm.beta", graph.TypeOf(graph.F32, dim)))
 	b.Output("logits", b.Named(b.MatMul(x, b.Param("head", graph.TypeOf(graph.F32, dim, 1000)), false, false), "logits"))
 	return finish(t, b)
 }
@@ -251,10 +261,12 @@ func transformerTrace(t testing.TB, layers int) *trace.Trace {
 	for _, n := range last.Nodes {
 		if trace.NeedsLaunch(n.Op) {
 			c := graph.CostOf(n)
-			p.Launches = append(p.Launches, trace.Launch{Node: n.ID, Kernel: "gemm 6x16", Kind: opName(n.Op), Name: n.Name, Device: "cpu", FLOPs: c.FLOPs, Bytes: c.Bytes()})
+			p.Launches = append(p.Launches, trace.Launch{Node: n.ID, Kernel: "gemm 6x16", Kind: opName(n.Op), Name: n.Name, Device: "cpu",
+				FLOPs: c.FLOPs, Bytes: c.Bytes()})
 		}
 	}
-	return &trace.Trace{Target: "cpu", Program: p, Stages: []trace.Stage{{Name: "import", Graph: transformer(t, layers, false)}, {Name: "fuse-regions", Graph: last}}}
+	return &trace.Trace{Target: "cpu", Program: p, Stages: []trace.Stage{{Name: "import", Graph: transformer(t, layers, false)},
+		{Name: "fuse-regions", Graph: last}}}
 }
 
 // mixtureTrace is a mixture of experts with weights of their own, before and after fusion.

@@ -30,9 +30,10 @@ func TestStackedWeights(t *testing.T) {
 			}
 			want := "(query + key) × value"
 			if fused {
-				y = b.Add(graph.Fusion{Kind: graph.KindElementwise, Body: body(t, func(b *graph.Builder, in func(dims ...int) *graph.Node) []*graph.Node {
-					return []*graph.Node{sum(b, in(4, 9))}
-				})}, y)
+				y = b.Add(graph.Fusion{Kind: graph.KindElementwise,
+					Body: body(t, func(b *graph.Builder, in func(dims ...int) *graph.Node) []*graph.Node {
+						return []*graph.Node{sum(b, in(4, 9))}
+					})}, y)
 			} else {
 				y, want = b.Binary(graph.Sub, part(b, y, 2), part(b, y, 1)), "value − key"
 			}

@@ -70,7 +70,8 @@ func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
 	whole, split := machine(t, false), machine(t, true)
 	const path = "testdata/TestFusions-of a-model.fuselock"
-	if r := checked(whole, false); !strings.Contains(r.failed, path+" has nothing for cpu in f32; go test -fuselock.update writes it") {
+	if r := checked(whole, false); !strings.Contains(r.failed,
+		path+" has nothing for cpu in f32; go test -fuselock.update writes it") {
 		t.Errorf("without a file: %s", r.failed)
 	}
 	if r := checked(whole, true); r.failed != "" {
@@ -80,7 +81,8 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%s%s", r.failed, r.logged)
 	}
 	r := checked(split, false)
-	for _, want := range []string{"not as " + path + " has it", "lost: fusion attention", "because attention (fuse-attention) stopped at", "worse: "} {
+	for _, want := range []string{"not as " + path + " has it", "lost: fusion attention",
+		"because attention (fuse-attention) stopped at", "worse: "} {
 		if !strings.Contains(r.failed, want) {
 			t.Errorf("%q is not in\n%s", want, r.failed)
 		}

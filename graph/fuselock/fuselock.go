@@ -14,8 +14,9 @@
 //
 // A section is what one target makes in one precision. Traffic and memory are in bytes; memory is the arena's. A fusion is a
 // launch of several of the user's nodes: its kind, with the phase if that is not forward, the name of the value that it makes
-// and its layer if they are known, the names of the nodes, and those of the inputs, parameters and states that it reads. Lines hold no positions, so that moving code changes
-// nothing. A name that several of the nodes have, such as that of an operation, is followed by their number, as in "+"×3. Sections, patterns and fusions are sorted, and equal fusions are on equal lines.
+// and its layer if they are known, the names of the nodes, and those of the inputs, parameters and states that it reads. Lines hold
+// no positions, so that moving code changes nothing. A name that several of the nodes have, such as that of an operation, is
+// followed by their number, as in "+"×3. Sections, patterns and fusions are sorted, and equal fusions are on equal lines.
 package fuselock
 
 import (

@@ -64,7 +64,8 @@ func TestDamaged(t *testing.T) {
 		{"fuselock 1", "", `x:3: the file does not begin with "fuselock 1"`},
 		{"fuselock 1", "fuselock one", `x:1: the file does not begin with "fuselock 1"`},
 		{"fuselock 1", "fuselock 1 2", `x:1: "2" is too much`},
-		{"fuselock 1", "fuselock 2", "x:1: the lock file is of version 2; this version of fusec reads version 1: remove it, and write it again with fusec lock"},
+		{"fuselock 1", "fuselock 2",
+			"x:1: the lock file is of version 2; this version of fusec reads version 1: remove it, and write it again with fusec lock"},
 		{"target cpu f32\n", "", `x:3: "launches" before the first target`},
 		{"target cpu f32", "target cpu", `x:3: want "target NAME PRECISION"`},
 		{"cuda/sm_90a bf16", "cpu f32", "x:14: target cpu f32 is there twice"},
@@ -197,18 +198,21 @@ func TestCompare(t *testing.T) {
 	if len(v.Lost) != 1 || v.Lost[0].Times != 1 || len(v.Worse) == 0 || v.OK() {
 		t.Fatalf("%+v", v)
 	}
-	for _, want := range []string{"lost: fusion attention", "    is launch 1: matmul", "because attention (fuse-attention) stopped at", "also handed out as an output", "worse: ", "launches, locked are 3"} {
+	for _, want := range []string{"lost: fusion attention", "    is launch 1: matmul", "because attention (fuse-attention) stopped at",
+		"also handed out as an output", "worse: ", "launches, locked are 3"} {
 		if !strings.Contains(v.String(), want) {
 			t.Errorf("%q is not in\n%s", want, v)
 		}
 	}
 	// The other way round all is better.
-	if v := fuselock.Compare(section(t, tr), locked, twice); !v.OK() || !strings.Contains(v.String(), "better: 3 launches, locked are") {
+	if v := fuselock.Compare(section(t, tr), locked, twice); !v.OK() ||
+		!strings.Contains(v.String(), "better: 3 launches, locked are") {
 		t.Errorf("%s", v)
 	}
 	// A model without the nodes.
 	one := compiled(t, func(b *graph.Builder) { b.Output("z", b.Unary(graph.Tanh, b.Input("u", f32(3)))) })
-	if v := fuselock.Compare(locked, section(t, one), one); !v.OK() || !strings.Contains(v.String(), "changed: the model has no \"matmul\", \"softmax\", \"x\" any more") {
+	if v := fuselock.Compare(locked, section(t, one), one); !v.OK() ||
+		!strings.Contains(v.String(), "changed: the model has no \"matmul\", \"softmax\", \"x\" any more") {
 		t.Errorf("%s", v)
 	}
 	// What a target refuses, and rules that change more.
@@ -221,8 +225,11 @@ func TestCompare(t *testing.T) {
 		t.Errorf("%s", v)
 	}
 	rounded := *locked
-	rounded.Patterns = append([]fuselock.Pattern{{Stage: "precision", Name: "cast", Matched: 2, Numeric: trace.Approximate(1. / 256)}}, locked.Patterns...)
-	if v := fuselock.Compare(locked, &rounded, twice); v.OK() || !strings.Contains(v.String(), "up to 0.00391 of the sum of their terms, locked are 0: cast of precision is approximate ±0.00391") {
+	rounded.Patterns = append([]fuselock.Pattern{{Stage: "precision", Name: "cast", Matched: 2, Numeric: trace.Approximate(1. / 256)}},
+		locked.Patterns...)
+	if v := fuselock.Compare(locked, &rounded, twice); v.OK() ||
+		!strings.Contains(v.String(),
+			"up to 0.00391 of the sum of their terms, locked are 0: cast of precision is approximate ±0.00391") {
 		t.Errorf("%s", v)
 	}
 	if v := fuselock.Compare(&rounded, locked, twice); !v.OK() || !strings.Contains(v.String(), "better: rules change") {
@@ -253,7 +260,8 @@ func TestCompareLarger(t *testing.T) {
 	if v := fuselock.Compare(before, after, joined); !v.OK() || len(v.Better) == 0 {
 		t.Errorf("%s", v)
 	}
-	if v := fuselock.Compare(after, before, apart); len(v.Lost) != 1 || len(v.Lost[0].Now) != 2 || !strings.Contains(v.String(), "no pattern says why") {
+	if v := fuselock.Compare(after, before, apart); len(v.Lost) != 1 || len(v.Lost[0].Now) != 2 ||
+		!strings.Contains(v.String(), "no pattern says why") {
 		t.Errorf("%s", v)
 	}
 }

@@ -51,7 +51,9 @@ func (p *parser) line() error {
 			return fmt.Errorf("the file does not begin with \"fuselock %d\"", Version)
 		}
 		if v != Version {
-			return fmt.Errorf("the lock file is of version %d; this version of fusec reads version %d: remove it, and write it again with fusec lock", v, Version)
+			return fmt.Errorf(
+				"the lock file is of version %d; this version of fusec reads version %d: remove it, and write it again with fusec lock", v,
+				Version)
 		}
 		p.versioned = true
 		return p.end()

@@ -108,7 +108,8 @@ func TestParse(t *testing.T) {
 		{"bf16", nil, []float32{3}}, {"q8", []int{32}, q8}, {"q4", []int{1, 32}, q4}} {
 		x := f.Tensors[i]
 		got := make([]float32, x.Elems())
-		if err := x.Floats(got); err != nil || x.Name != want.name || !slices.Equal(x.Shape, want.shape) || !slices.Equal(got, want.values) {
+		if err := x.Floats(got); err != nil || x.Name != want.name || !slices.Equal(x.Shape, want.shape) ||
+			!slices.Equal(got, want.values) {
 			t.Errorf("%s %v: %v, %v, want %s %v: %v", x.Name, x.Shape, got, err, want.name, want.shape, want.values)
 		}
 		if err := x.Floats(make([]float32, 1000)); err == nil {

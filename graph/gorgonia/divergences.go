@@ -41,7 +41,8 @@ const (
 var (
 	overwrittenInput = diverges("overwritten-input", "overwrites the input or weight in place",
 		"nothing that the user owns is written to", inimitable)
-	softmaxMaximum = diverges("softmax-maximum", "takes the first element of the whole tensor for that of each row when it looks for the maximum: NaN where they are far apart",
+	softmaxMaximum = diverges("softmax-maximum", "takes the first element of the whole tensor for that of each row when it looks "+
+		"for the maximum: NaN where they are far apart",
 		"each row's maximum is subtracted", inimitable)
 	middleAxis = diverges("middle-axis", "combines wrong elements along an inner axis of four or more",
 		"the right elements are combined", imitated)

@@ -67,7 +67,8 @@ type exporter struct {
 	fresh   int                 // how many helper nodes were made
 }
 
-// primitive copies g, without updates, gradients that are asked for, the optimiser, fusions and the composites that Gorgonia does not have.
+// primitive copies g, without updates, gradients that are asked for, the optimiser, fusions and the composites that Gorgonia does
+// not have.
 func primitive(g *graph.Graph) (*graph.Graph, error) {
 	c, _ := g.Clone()
 	c.Updates, c.Gradients, c.Training = nil, nil, nil

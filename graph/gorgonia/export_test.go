@@ -282,7 +282,8 @@ func TestExportErrors(t *testing.T) {
 			return b.Add(graph.Pool{Kernel: ints(2, 2), Stride: ints(1, 1), Pad: ints(0, 0, 1, 1)}, b.Input("x", f64(1, 1, 4, 4)))
 		},
 		"does not count the padding": func(b *graph.Builder) *graph.Node {
-			return b.Add(graph.Pool{Fn: graph.AvgPool, Kernel: ints(2, 2), Stride: ints(1, 1), Pad: ints(1, 1, 1, 1)}, b.Input("x", f64(1, 1, 4, 4)))
+			return b.Add(graph.Pool{Fn: graph.AvgPool, Kernel: ints(2, 2), Stride: ints(1, 1), Pad: ints(1, 1, 1, 1)},
+				b.Input("x", f64(1, 1, 4, 4)))
 		},
 		"broadcast along axis 4": func(b *graph.Builder) *graph.Node {
 			return b.Broadcast(b.Input("x", f64(1, 1, 1, 1, 1)), graph.ShapeOf(1, 1, 1, 1, 2))

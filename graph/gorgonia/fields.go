@@ -251,7 +251,8 @@ var layout = sync.OnceValues(func() (nodeLayout, error) {
 	} {
 		sf, ok := t.FieldByName(f.name)
 		if !ok || sf.Type != f.typ {
-			return l, fmt.Errorf("gorgonia.Node has no field %s of type %s: this program is built with another Gorgonia than %s", f.name, f.typ, version)
+			return l, fmt.Errorf("gorgonia.Node has no field %s of type %s: this program is built with another Gorgonia than %s", f.name,
+				f.typ, version)
 		}
 		*f.at = sf.Offset
 	}

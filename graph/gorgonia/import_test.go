@@ -98,7 +98,8 @@ func TestKinds(t *testing.T) {
 	w, w2 := b.in("w", 3, 4), b.in("w", 3)
 	ix := b.ints("ix", 1, 0)
 	free := gorg.NewVector(b.ExprGraph, tensor.Float64, gorg.WithShape(4))
-	y := must(gorg.Add(must(gorg.Mul(x, w)), must(gorg.ByIndices(must(gorg.Reshape(free, tensor.Shape{1, 4})), b.ints("zeros", 0, 0), 0))))
+	y := must(gorg.Add(must(gorg.Mul(x, w)),
+		must(gorg.ByIndices(must(gorg.Reshape(free, tensor.Shape{1, 4})), b.ints("zeros", 0, 0), 0))))
 	must(gorg.Sum(must(gorg.ByIndices(y, ix, 0))))
 	must(gorg.Sum(w2))
 	im := mustImport(t, b.ExprGraph, Options{})
@@ -408,7 +409,8 @@ func TestNotes(t *testing.T) {
 	must(gorg.Add(must(gorg.Add(x, k)), k))
 	gorg.Set(x, d)
 	im := mustImport(t, b.ExprGraph, Options{})
-	for _, want := range []string{"modulo 256", "two dropouts", "the gradient −dy ÷ 2y³", "print alike", "gorgonia.Set has no effect"} {
+	for _, want := range []string{"modulo 256", "two dropouts", "the gradient −dy ÷ 2y³", "print alike",
+		"gorgonia.Set has no effect"} {
 		if !hasNote(im, want) {
 			t.Errorf("no note says %q", want)
 		}
@@ -417,8 +419,10 @@ func TestNotes(t *testing.T) {
 
 func TestMergedConstants(t *testing.T) {
 	g := gorg.NewGraph()
-	x := gorg.NewVector(g, tensor.Float32, gorg.WithShape(2), gorg.WithName("x"), gorg.WithValue(tensor.New(tensor.WithBacking([]float32{1, 2}))))
-	y := gorg.NewVector(g, tensor.Float64, gorg.WithShape(2), gorg.WithName("y"), gorg.WithValue(tensor.New(tensor.WithBacking([]float64{1, 2}))))
+	x := gorg.NewVector(g, tensor.Float32, gorg.WithShape(2), gorg.WithName("x"),
+		gorg.WithValue(tensor.New(tensor.WithBacking([]float32{1, 2}))))
+	y := gorg.NewVector(g, tensor.Float64, gorg.WithShape(2), gorg.WithName("y"),
+		gorg.WithValue(tensor.New(tensor.WithBacking([]float64{1, 2}))))
 	must(gorg.Add(x, gorg.NewConstant(float32(0.1))))
 	z := must(gorg.Add(y, gorg.NewConstant(0.1)))
 	im := mustImport(t, g, Options{})
@@ -453,7 +457,8 @@ func TestHostErrors(t *testing.T) {
 		y := must(gorg.ApplyOp(failing{how: how}, b.in("x", 3)))
 		im := mustImport(t, b.ExprGraph, Options{})
 		h := im.Node(y).Op.(graph.Host)
-		if _, err := h.Impl.Do([]*graph.Tensor{graph.NewTensor(graph.TypeOf(graph.F64, 3))}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := h.Impl.Do([]*graph.Tensor{graph.NewTensor(graph.TypeOf(graph.F64, 3))}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", how, err, want)
 		}
 		for _, args := range [][]*graph.Tensor{nil, {graph.NewTensor(graph.TypeOf(graph.F32, 3))}} {

@@ -12,7 +12,8 @@ import (
 // TestMalformed gives every operation of every test operands that do not fit: the decoder must give up without a trace,
 // or make a value of the type that was inferred.
 func TestMalformed(t *testing.T) {
-	types := []graph.Type{graph.TypeOf(graph.F64), graph.TypeOf(graph.Bool, 2), graph.TypeOf(graph.F64, 1, 1), graph.TypeOf(graph.F32, 3, 5), graph.TypeOf(graph.I64, 2, 0, 1, 4)}
+	types := []graph.Type{graph.TypeOf(graph.F64), graph.TypeOf(graph.Bool, 2), graph.TypeOf(graph.F64, 1, 1),
+		graph.TypeOf(graph.F32, 3, 5), graph.TypeOf(graph.I64, 2, 0, 1, 4)}
 	for _, c := range opCases() {
 		b := newBuilder()
 		y := c.build(b)
@@ -66,7 +67,8 @@ func TestUnfitting(t *testing.T) {
 	b := newBuilder()
 	x := b.in("x", 3)
 	op := must(gorg.Exp(x)).Op()
-	y := gorg.NewUniqueNode(gorg.WithType(x.Type()), gorg.WithOp(op), gorg.WithChildren(gorg.Nodes{x, x}), gorg.In(b.ExprGraph), gorg.WithShape(3))
+	y := gorg.NewUniqueNode(gorg.WithType(x.Type()), gorg.WithOp(op), gorg.WithChildren(gorg.Nodes{x, x}), gorg.In(b.ExprGraph),
+		gorg.WithShape(3))
 	im := mustImport(t, b.ExprGraph, Options{})
 	if _, ok := im.Node(y).Op.(graph.Host); !ok || !hasNote(im, "2 operands instead of 1") {
 		t.Errorf("%v; notes are %v", im.Node(y).Op, im.Graph.Notes)
@@ -102,7 +104,8 @@ func TestIntegers(t *testing.T) {
 	must(gorg.Gt(z, y, true))
 	must(gorg.Sum(z))
 	g := b.ExprGraph
-	bools := gorg.NewVector(g, tensor.Bool, gorg.WithShape(2), gorg.WithName("b"), gorg.WithValue(dense([]int{2}, []bool{true, false})))
+	bools := gorg.NewVector(g, tensor.Bool, gorg.WithShape(2), gorg.WithName("b"),
+		gorg.WithValue(dense([]int{2}, []bool{true, false})))
 	im := mustImport(t, g, Options{})
 	sameAsDo(t, im, g)
 	if im.Node(bools).Type != graph.TypeOf(graph.Bool, 2) {

@@ -63,7 +63,8 @@ func opCases() []opCase {
 			return must(f.f(b.pos("x", 3, 5), must(f.f(gorg.NewConstant(1.5), b.pos("y")))))
 		}, "x", "y")
 	}
-	cs[len(cs)-1].skipGrad, cs[len(cs)-2].skipGrad = "Gorgonia's rule for a power is incomplete", "Gorgonia's rule for a power is incomplete"
+	cs[len(cs)-1].skipGrad, cs[len(cs)-2].skipGrad = "Gorgonia's rule for a power is incomplete",
+		"Gorgonia's rule for a power is incomplete"
 	add("binary/shapes", func(b *builder) *gorg.Node {
 		return must(gorg.Add(must(gorg.HadamardProd(b.in("x", 1, 1), b.in("y", 1))), b.in("z")))
 	}).wrong = []string{"elemBinOp"} // its Do refuses the shapes that its inference allows
@@ -205,8 +206,11 @@ func opCases() []opCase {
 		y, err := gorg.GroupNorm(b.in("x", 2, 4, 3, 5), b.in("γ", 1, 4, 1, 1), b.in("β", 1, 4, 1, 1), 2, 4, 1e-5)
 		return must(gorg.HadamardProd(must(y, err), b.in("w", 2, 4, 3, 5)))
 	}, "x")
-	add("dropout", func(b *builder) *gorg.Node { return must(gorg.Dropout(b.in("x", 4, 5), 0.4)) }, "x").wrong = []string{"dropoutOp", "dropoutDiffOp"}
-	add("dropout/none", func(b *builder) *gorg.Node { return must(gorg.Dropout(b.in("x", 4, 5), 0)) }, "x").wrong = []string{"dropoutDiffOp"}
+	add("dropout", func(b *builder) *gorg.Node { return must(gorg.Dropout(b.in("x", 4, 5), 0.4)) }, "x").wrong = []string{"dropoutOp",
+		"dropoutDiffOp"}
+	add("dropout/none", func(b *builder) *gorg.Node {
+		return must(gorg.Dropout(b.in("x", 4, 5), 0))
+	}, "x").wrong = []string{"dropoutDiffOp"}
 	add("dropout/eval", func(b *builder) *gorg.Node {
 		y := must(gorg.Dropout(b.in("x", 4, 5), 0.4))
 		_ = y.Op().(gorg.TrainModeOp).SetTraining(false)
@@ -225,7 +229,8 @@ func opCases() []opCase {
 	}, "x")
 	add("user", func(b *builder) *gorg.Node { return must(gorg.ApplyOp(userOp{gorg.Iop{}}, b.in("x", 2, 2))) })
 	add("binaryXent", func(b *builder) *gorg.Node {
-		return must(gorg.BinaryXent(must(gorg.Sigmoid(b.in("x", 3, 2))), b.from("y", func() float64 { return float64(b.rng.IntN(2)) }, 3, 2)))
+		return must(gorg.BinaryXent(must(gorg.Sigmoid(b.in("x", 3, 2))), b.from("y", func() float64 { return float64(b.rng.IntN(2)) }, 3,
+			2)))
 	}, "x")
 	return cs
 }

@@ -80,7 +80,8 @@ func TestOptionsAreReadApart(t *testing.T) {
 	for kind, opts := range map[VMKind][]gorg.VMOpt{
 		TapeMachine: {gorg.BindDualValues(x), gorg.EvalMode(), gorg.TraceExec(), gorg.WithWatchlist(x), gorg.WithNaNWatch(),
 			gorg.WithInfWatch(), gorg.WithValueFmt("%v")},
-		LispMachine: {gorg.ExecuteFwdOnly(), gorg.WithManualGradient(), gorg.WithWatchlist(x), gorg.LogBothDir(), gorg.WithValueFmt("%v")},
+		LispMachine: {gorg.ExecuteFwdOnly(), gorg.WithManualGradient(), gorg.WithWatchlist(x), gorg.LogBothDir(),
+			gorg.WithValueFmt("%v")},
 	} {
 		before, err := ReadOptions(kind, nil)
 		if err != nil {

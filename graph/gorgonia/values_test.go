@@ -124,7 +124,8 @@ func TestValueErrors(t *testing.T) {
 }
 
 func TestLoadAllocatesNothing(t *testing.T) {
-	for name, v := range map[string]gorg.Value{"f32": dense([]int{8, 8}, make([]float32, 64)), "int": dense([]int{64}, make([]int, 64)), "scalar": gorg.NewF64(1)} {
+	for name, v := range map[string]gorg.Value{"f32": dense([]int{8, 8}, make([]float32, 64)),
+		"int": dense([]int{64}, make([]int, 64)), "scalar": gorg.NewF64(1)} {
 		x, err := ToTensor(v)
 		if err != nil {
 			t.Fatal(err)
@@ -257,8 +258,8 @@ func TestReadOptions(t *testing.T) {
 	var buf bytes.Buffer
 	l := log.New(&buf, "", 0)
 	m := &machine{}
-	c, err := ReadOptions(TapeMachine, m, gorg.BindDualValues(x), own(3), gorg.EvalMode(), gorg.TraceExec(), gorg.WithLogger(l), gorg.WithValueFmt("%v"),
-		gorg.WithNaNWatch(), gorg.WithInfWatch(), gorg.WithWatchlist(x, gorg.NodeID(7)), gorg.WithWatchlist())
+	c, err := ReadOptions(TapeMachine, m, gorg.BindDualValues(x), own(3), gorg.EvalMode(), gorg.TraceExec(), gorg.WithLogger(l),
+		gorg.WithValueFmt("%v"), gorg.WithNaNWatch(), gorg.WithInfWatch(), gorg.WithWatchlist(x, gorg.NodeID(7)), gorg.WithWatchlist())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,8 @@ func ReadOptions(kind VMKind, own gorg.VM, opts ...gorg.VMOpt) (VMConfig, error)
 	switch e := value[tensor.Engine](f, "Engine").(type) {
 	case nil, gorg.StandardEngine, tensor.StdEng, tensor.Float32Engine, tensor.Float64Engine:
 	default:
-		errs = append(errs, fmt.Errorf("WithEngine(%T): fusec computes by its own kernels, and in place of the tensor package's engines only", e))
+		errs = append(errs,
+			fmt.Errorf("WithEngine(%T): fusec computes by its own kernels, and in place of the tensor package's engines only", e))
 	}
 	if kind == LispMachine {
 		c.Watch = value[gorg.Nodes](f, "watchlist")

@@ -20,7 +20,8 @@ func TestCoversTheTable(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(200) {
 		count(seen, Random(rand.New(rand.NewPCG(seed, 1)), Options{Steps: seed%2 == 1}))
-		count(seen, Random(rand.New(rand.NewPCG(seed, 1)), Options{FewBits: true, Allow: func(name string) bool { return fewBits[name] }}))
+		count(seen, Random(rand.New(rand.NewPCG(seed, 1)),
+			Options{FewBits: true, Allow: func(name string) bool { return fewBits[name] }}))
 	}
 	for _, info := range graph.Ops() {
 		if seen[info.Name] == 0 {

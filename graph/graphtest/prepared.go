@@ -49,7 +49,8 @@ func Prepared(r *rand.Rand) *graph.Graph {
 		case 6:
 			return b.Add(graph.Softmax{Axis: 1}, of())
 		case 7: // more elements than what it is made of
-			return b.Binary(graph.Add, b.Broadcast(param(1, cols), graph.ShapeOf(rows, cols)), b.Broadcast(param(rows, 1), graph.ShapeOf(rows, cols)))
+			return b.Binary(graph.Add, b.Broadcast(param(1, cols), graph.ShapeOf(rows, cols)),
+				b.Broadcast(param(rows, 1), graph.ShapeOf(rows, cols)))
 		}
 		return b.Add(graph.Copy{}, b.Transpose(formed(depth-1, cols, rows), 1, 0))
 	}

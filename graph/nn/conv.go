@@ -104,7 +104,8 @@ func (d convolveTransposed) build(b *graph.Builder, args []*graph.Node) *graph.N
 			args[0].Where(), args[0].Type, args[1].Where(), args[1].Type))
 	}
 	size := func(axis int) int {
-		return (x.At(2+axis)-1)*op.Stride.At(axis) + op.Dilation.At(axis)*(w.At(2+axis)-1) + 1 - op.Pad.At(axis) - op.Pad.At(axis+2) + d.extra[axis]
+		return (x.At(2+axis)-1)*op.Stride.At(axis) + op.Dilation.At(axis)*(w.At(2+axis)-1) + 1 - op.Pad.At(axis) - op.Pad.At(
+			axis+2) + d.extra[axis]
 	}
 	op.H, op.W = size(0), size(1)
 	return biasedImage(b, b.Add(op, args[0], args[1]), args)

@@ -192,7 +192,8 @@ func TestErrorsOfReaderAndWriter(t *testing.T) {
 			t.Errorf("no error with room for %d bytes", n)
 		}
 	}
-	if err := Write(io.Discard, graph.Scalar(graph.BF16, 1)); err == nil || !strings.Contains(err.Error(), "bf16[] cannot be written") {
+	if err := Write(io.Discard, graph.Scalar(graph.BF16, 1)); err == nil ||
+		!strings.Contains(err.Error(), "bf16[] cannot be written") {
 		t.Errorf("bf16: error %v", err)
 	}
 	if err := Write(io.Discard, &graph.Tensor{}); err == nil {

@@ -9,12 +9,14 @@ import (
 
 func init() {
 	declare(
-		operator{name: "LinearAttention", min: 3, max: 6, exact: true, build: buildLinearAttention, attrs: []attr{intAttr("chunk_size", 64),
-			{name: "kv_num_heads", def: required{int64(0)}}, {name: "q_num_heads", def: required{int64(0)}}, floatAttr("scale", 0),
-			{name: "update_rule", def: "gated_delta"}}},
-		operator{name: "Attention", min: 3, max: 7, build: buildAttention, attrs: []attr{intAttr("is_causal", 0), intAttr("kv_num_heads", 0), intAttr("q_num_heads", 0),
-			intAttr("qk_matmul_output_mode", 0), floatAttr("scale", 0), floatAttr("softcap", 0), intAttr("softmax_precision", 0),
-			{name: "left_window_size", def: int64(-1), from: 25}, {name: "right_window_size", def: int64(-1), from: 25}}},
+		operator{name: "LinearAttention", min: 3, max: 6, exact: true, build: buildLinearAttention,
+			attrs: []attr{intAttr("chunk_size", 64),
+				{name: "kv_num_heads", def: required{int64(0)}}, {name: "q_num_heads", def: required{int64(0)}}, floatAttr("scale", 0),
+				{name: "update_rule", def: "gated_delta"}}},
+		operator{name: "Attention", min: 3, max: 7, build: buildAttention,
+			attrs: []attr{intAttr("is_causal", 0), intAttr("kv_num_heads", 0), intAttr("q_num_heads", 0),
+				intAttr("qk_matmul_output_mode", 0), floatAttr("scale", 0), floatAttr("softcap", 0), intAttr("softmax_precision", 0),
+				{name: "left_window_size", def: int64(-1), from: 25}, {name: "right_window_size", def: int64(-1), from: 25}}},
 	)
 }
 
@@ -47,7 +49,8 @@ func (c *call) joined(x *graph.Node) *graph.Node {
 }
 
 func buildAttention(c *call) []*value {
-	a := attention{q: c.node(0), k: c.node(1), v: c.node(2), causal: c.flag("is_causal"), scale: c.float("scale"), softcap: c.float("softcap"), left: -1, right: -1}
+	a := attention{q: c.node(0), k: c.node(1), v: c.node(2), causal: c.flag("is_causal"), scale: c.float("scale"),
+		softcap: c.float("softcap"), left: -1, right: -1}
 	flat := a.q.Type.Shape.Rank() == 3
 	if flat {
 		a.q, a.k, a.v = c.split(a.q, c.int("q_num_heads")), c.split(a.k, c.int("kv_num_heads")), c.split(a.v, c.int("kv_num_heads"))
@@ -98,7 +101,8 @@ func (c *call) masking(d graph.DType) float64 {
 // checkHeads refuses operands that do not fit.
 func (c *call) checkHeads(a attention) {
 	q, k, v := a.q.Type.Shape, a.k.Type.Shape, a.v.Type.Shape
-	if q.Rank() != 4 || k.Rank() != 4 || v.Rank() != 4 || k.At(1) == 0 || q.At(1)%k.At(1) != 0 || k.At(1) != v.At(1) || k.At(2) != v.At(2) || q.At(3) != k.At(3) ||
+	if q.Rank() != 4 || k.Rank() != 4 || v.Rank() != 4 || k.At(1) == 0 || q.At(1)%k.At(1) != 0 || k.At(1) != v.At(1) ||
+		k.At(2) != v.At(2) || q.At(3) != k.At(3) ||
 		q.At(0) != k.At(0) || q.At(0) != v.At(0) {
 		c.refuse("queries %v, keys %v and values %v", a.q.Type, a.k.Type, a.v.Type)
 	}

@@ -216,7 +216,8 @@ func (c *call) node(i int) *graph.Node {
 func (c *call) known(i int) *graph.Tensor {
 	t := c.ifKnown(i)
 	if t == nil {
-		c.refuse("operand %d, %s, decides the shape of the result and depends on data: give the value of the input that it follows from", i, c.operandName(i))
+		c.refuse("operand %d, %s, decides the shape of the result and depends on data: give the value of the input that it follows from",
+			i, c.operandName(i))
 	}
 	return t
 }

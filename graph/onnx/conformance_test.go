@@ -86,7 +86,8 @@ func TestConformance(t *testing.T) {
 	}
 	t.Logf("%d of %d cases pass", passed, counted)
 	if *only == "" {
-		page(t, fmt.Sprintf("%d of %d cases pass, %.1f %%; none gives a wrong result.\n\n", passed, counted, 100*float64(passed)/float64(counted))+table(rows))
+		page(t, fmt.Sprintf("%d of %d cases pass, %.1f %%; none gives a wrong result.\n\n", passed, counted,
+			100*float64(passed)/float64(counted))+table(rows))
 	}
 }
 
@@ -311,9 +312,11 @@ func nearBy(got, want *graph.Tensor, rtol, atol float64) error {
 
 // Operators that cases are left out for, with the reason.
 var outside = map[string]string{
-	"RandomNormal": "random", "RandomNormalLike": "random", "RandomUniform": "random", "RandomUniformLike": "random", "Bernoulli": "random", "Multinomial": "random",
+	"RandomNormal": "random", "RandomNormalLike": "random", "RandomUniform": "random", "RandomUniformLike": "random",
+	"Bernoulli": "random", "Multinomial": "random",
 	"NonZero": "shape of data", "Unique": "shape of data", "Compress": "shape of data", "NonMaxSuppression": "shape of data",
-	"StringNormalizer": "strings", "StringSplit": "strings", "StringConcat": "strings", "RegexFullMatch": "strings", "LabelEncoder": "strings",
+	"StringNormalizer": "strings", "StringSplit": "strings", "StringConcat": "strings", "RegexFullMatch": "strings",
+	"LabelEncoder": "strings",
 	"ImageDecoder": "strings of bytes",
 }
 
@@ -344,7 +347,8 @@ func leftOutNodes(g *pb.GraphProto) string {
 		if why := outside[n.GetOpType()]; why != "" {
 			return why
 		}
-		if strings.Contains(n.GetOpType(), "Sequence") && n.GetOpType() != "ReverseSequence" || strings.HasPrefix(n.GetOpType(), "Optional") {
+		if strings.Contains(n.GetOpType(), "Sequence") && n.GetOpType() != "ReverseSequence" ||
+			strings.HasPrefix(n.GetOpType(), "Optional") {
 			return "sequences and optionals"
 		}
 		for _, a := range n.GetAttribute() {
@@ -370,8 +374,8 @@ func outsideType(k int32) string {
 	switch name := typeName(pb.TensorProto_DataType(k)); {
 	case name == "STRING":
 		return "strings"
-	case strings.Contains(name, "FLOAT8"), strings.Contains(name, "INT4"), strings.Contains(name, "INT2"), strings.Contains(name, "FLOAT4"), strings.Contains(name, "FLOAT6"),
-		strings.HasPrefix(name, "COMPLEX"):
+	case strings.Contains(name, "FLOAT8"), strings.Contains(name, "INT4"), strings.Contains(name, "INT2"),
+		strings.Contains(name, "FLOAT4"), strings.Contains(name, "FLOAT6"), strings.HasPrefix(name, "COMPLEX"):
 		return "types of few bits"
 	}
 	return ""

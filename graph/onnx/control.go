@@ -13,10 +13,11 @@ func init() {
 	declare(
 		operator{name: "If", min: 1, max: 1, exact: true, build: buildIf, attrs: []attr{body("then_branch"), body("else_branch")}},
 		operator{name: "Loop", max: -1, exact: true, build: buildLoop, attrs: []attr{body("body")}},
-		operator{name: "Scan", max: -1, exact: true, build: buildScan, attrs: []attr{body("body"), {name: "num_scan_inputs", def: required{int64(0)}},
-			{name: "directions", def: []int64(nil), until: 8}, {name: "scan_input_directions", def: []int64(nil), from: 9},
-			{name: "scan_output_directions", def: []int64(nil), from: 9}, {name: "scan_input_axes", def: []int64(nil), from: 9},
-			{name: "scan_output_axes", def: []int64(nil), from: 9}}},
+		operator{name: "Scan", max: -1, exact: true, build: buildScan,
+			attrs: []attr{body("body"), {name: "num_scan_inputs", def: required{int64(0)}},
+				{name: "directions", def: []int64(nil), until: 8}, {name: "scan_input_directions", def: []int64(nil), from: 9},
+				{name: "scan_output_directions", def: []int64(nil), from: 9}, {name: "scan_input_axes", def: []int64(nil), from: 9},
+				{name: "scan_output_axes", def: []int64(nil), from: 9}}},
 	)
 }
 
@@ -166,8 +167,9 @@ func buildScan(c *call) []*value {
 	if inputs < 1 || states < 0 || outputs < 0 || slices.Contains(args, nil) {
 		c.refuse("%d operands, %d of them scanned, and %d results of its body", len(args), inputs, len(g.GetOutput()))
 	}
-	s := scan{g: g, states: states, inDirections: c.listed("scan_input_directions", inputs), outDirections: c.listed("scan_output_directions", outputs),
-		inAxes: c.listed("scan_input_axes", inputs), outAxes: c.listed("scan_output_axes", outputs)}
+	s := scan{g: g, states: states, inDirections: c.listed("scan_input_directions", inputs),
+		outDirections: c.listed("scan_output_directions", outputs),
+		inAxes:        c.listed("scan_input_axes", inputs), outAxes: c.listed("scan_output_axes", outputs)}
 	if c.opset >= 9 {
 		return c.scan(s, args)
 	}

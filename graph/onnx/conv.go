@@ -148,7 +148,8 @@ func (c *call) convolve(x, w *graph.Node, win windows, groups int) *graph.Node {
 	switch len(win.kernel) {
 	case 1:
 		d := dims(x)
-		y := c.convolve(c.reshape(x, d[0], d[1], 1, d[2]), c.reshape(w, w.Type.Shape.At(0), w.Type.Shape.At(1), 1, w.Type.Shape.At(2)), win.asImage(), groups)
+		y := c.convolve(c.reshape(x, d[0], d[1], 1, d[2]), c.reshape(w, w.Type.Shape.At(0), w.Type.Shape.At(1), 1, w.Type.Shape.At(2)),
+			win.asImage(), groups)
 		return c.reshape(y, y.Type.Shape.At(0), y.Type.Shape.At(1), y.Type.Shape.At(3))
 	case 2:
 		return c.add(graph.Conv2D{Stride: graph.IntsOf(win.stride...), Dilation: graph.IntsOf(win.dilation...),
@@ -245,7 +246,8 @@ func (c *call) convolveTransposed(x, w *graph.Node, win windows, full, extra []i
 		return c.without(y, 2)
 	case 2:
 		op := graph.Conv2DTranspose{Stride: graph.IntsOf(win.stride...), Dilation: graph.IntsOf(win.dilation...), Groups: groups}
-		direct := min(win.lo[0], win.lo[1], win.hi[0], win.hi[1], extra[0], extra[1]) >= 0 && extra[0] < win.stride[0] && extra[1] < win.stride[1]
+		direct := min(win.lo[0], win.lo[1], win.hi[0], win.hi[1], extra[0], extra[1]) >= 0 && extra[0] < win.stride[0] &&
+			extra[1] < win.stride[1]
 		if direct {
 			op.Pad = graph.IntsOf(win.lo[0], win.lo[1], win.hi[0], win.hi[1])
 			op.H, op.W = full[0]+extra[0]-win.lo[0]-win.hi[0], full[1]+extra[1]-win.lo[1]-win.hi[1]

@@ -12,7 +12,8 @@ func init() {
 	for name, f := range map[string]graph.UnaryFn{
 		"Abs": graph.Abs, "Neg": graph.Neg, "Sign": graph.Sign, "Ceil": graph.Ceil, "Floor": graph.Floor, "Round": graph.Round,
 		"Exp": graph.Exp, "Log": graph.Log, "Sqrt": graph.Sqrt, "Reciprocal": graph.Recip, "Erf": graph.Erf, "Relu": graph.Relu,
-		"Sigmoid": graph.Sigmoid, "Tanh": graph.Tanh, "Softplus": graph.Softplus, "Not": graph.Not, "Sin": graph.Sin, "Cos": graph.Cos, "Tan": graph.Tan,
+		"Sigmoid": graph.Sigmoid, "Tanh": graph.Tanh, "Softplus": graph.Softplus, "Not": graph.Not, "Sin": graph.Sin, "Cos": graph.Cos,
+		"Tan":  graph.Tan,
 		"Asin": graph.Asin, "Acos": graph.Acos, "Atan": graph.Atan, "Sinh": graph.Sinh, "Cosh": graph.Cosh, "Asinh": graph.Asinh,
 		"Acosh": graph.Acosh, "Atanh": graph.Atanh,
 	} {
@@ -22,8 +23,8 @@ func init() {
 		"Add": graph.Add, "Sub": graph.Sub, "Mul": graph.Mul, "Div": graph.Div, "And": graph.And, "Or": graph.Or, "Xor": graph.Ne,
 		"Equal": graph.Eq, "Greater": graph.Gt, "Less": graph.Lt, "GreaterOrEqual": graph.Ge, "LessOrEqual": graph.Le,
 	} {
-		declare(operator{name: name, min: 2, max: 2, attrs: []attr{{name: "broadcast", def: int64(0), until: 6}, {name: "axis", def: int64(-1), until: 6}},
-			build: func(c *call) []*value { return one(c.binary(f, c.node(0), c.aligned())) }})
+		declare(operator{name: name, min: 2, max: 2, attrs: []attr{{name: "broadcast", def: int64(0), until: 6},
+			{name: "axis", def: int64(-1), until: 6}}, build: func(c *call) []*value { return one(c.binary(f, c.node(0), c.aligned())) }})
 	}
 	for name, f := range map[string]graph.BinaryFn{"Max": graph.Max, "Min": graph.Min, "Sum": graph.Add} {
 		declare(operator{name: name, min: 1, max: -1, build: func(c *call) []*value { return one(c.fold(f)) }})
@@ -41,8 +42,8 @@ func init() {
 		operator{name: "Elu", min: 1, max: 1, attrs: []attr{alpha(1)}, build: func(c *call) []*value {
 			return one(c.add(graph.Unary{Fn: graph.Elu, Alpha: c.float("alpha")}, c.node(0)))
 		}},
-		operator{name: "Selu", min: 1, max: 1, attrs: []attr{alpha(1.67326319217681884765625), floatAttr("gamma", 1.05070102214813232421875)},
-			build: func(c *call) []*value {
+		operator{name: "Selu", min: 1, max: 1,
+			attrs: []attr{alpha(1.67326319217681884765625), floatAttr("gamma", 1.05070102214813232421875)}, build: func(c *call) []*value {
 				return one(c.with(graph.Mul, c.add(graph.Unary{Fn: graph.Elu, Alpha: c.float("alpha")}, c.node(0)), c.float("gamma")))
 			}},
 		operator{name: "Celu", min: 1, max: 1, attrs: []attr{alpha(1)}, build: func(c *call) []*value {
@@ -87,14 +88,18 @@ func init() {
 		operator{name: "IsNaN", min: 1, max: 1, build: func(c *call) []*value {
 			return one(c.binary(graph.Ne, c.node(0), c.node(0)))
 		}},
-		operator{name: "IsInf", min: 1, max: 1, attrs: []attr{intAttr("detect_negative", 1), intAttr("detect_positive", 1)}, build: buildIsInf},
+		operator{name: "IsInf", min: 1, max: 1, attrs: []attr{intAttr("detect_negative", 1), intAttr("detect_positive", 1)},
+			build: buildIsInf},
 		operator{name: "Where", min: 3, max: 3, build: buildWhere},
 		operator{name: "Identity", min: 1, max: 1, exact: true, build: func(c *call) []*value { return c.args[:1] }},
 		operator{name: "Cast", min: 1, max: 1, exact: true, build: buildCast,
-			attrs: []attr{{name: "to", def: required{int64(0)}}, {name: "saturate", def: int64(1), from: 19}, {name: "round_mode", def: "up", from: 24}}},
-		operator{name: "CastLike", min: 2, max: 2, exact: true, attrs: []attr{{name: "saturate", def: int64(1), from: 19}, {name: "round_mode", def: "up", from: 24}},
+			attrs: []attr{{name: "to", def: required{int64(0)}}, {name: "saturate", def: int64(1), from: 19},
+				{name: "round_mode", def: "up", from: 24}}},
+		operator{name: "CastLike", min: 2, max: 2, exact: true, attrs: []attr{{name: "saturate", def: int64(1), from: 19},
+			{name: "round_mode", def: "up", from: 24}},
 			build: func(c *call) []*value { return one(c.cast(c.node(0), c.node(1).Type.DType)) }},
-		operator{name: "Dropout", min: 1, max: 3, attrs: []attr{{name: "ratio", def: 0.5, until: 11}, intAttr("seed", 0)}, build: buildDropout},
+		operator{name: "Dropout", min: 1, max: 3, attrs: []attr{{name: "ratio", def: 0.5, until: 11}, intAttr("seed", 0)},
+			build: buildDropout},
 	)
 	declare(missing("tensors of random numbers are not supported",
 		"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")...)

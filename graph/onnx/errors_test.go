@@ -20,8 +20,10 @@ func newDraft(op string, attrs ...*pb.AttributeProto) *draft {
 	d := &draft{}
 	d.IrVersion = proto.Int64(10)
 	d.OpsetImport = []*pb.OperatorSetIdProto{{Version: proto.Int64(21)}}
-	d.Graph = &pb.GraphProto{Node: []*pb.NodeProto{{OpType: &op, Name: proto.String("the node"), Input: []string{"x"}, Output: []string{"y"}, Attribute: attrs}},
-		Input: []*pb.ValueInfoProto{valueInfo("x", pb.TensorProto_FLOAT, 2, 3)}, Output: []*pb.ValueInfoProto{valueInfo("y", pb.TensorProto_FLOAT)}}
+	d.Graph = &pb.GraphProto{Node: []*pb.NodeProto{{OpType: &op, Name: proto.String("the node"), Input: []string{"x"},
+		Output: []string{"y"}, Attribute: attrs}},
+		Input:  []*pb.ValueInfoProto{valueInfo("x", pb.TensorProto_FLOAT, 2, 3)},
+		Output: []*pb.ValueInfoProto{valueInfo("y", pb.TensorProto_FLOAT)}}
 	return d
 }
 
@@ -55,7 +57,8 @@ func intValues(name string, v ...int64) *pb.AttributeProto {
 
 // weight adds an initializer of integers.
 func (d *draft) weight(name string, v ...int64) *draft {
-	d.Graph.Initializer = append(d.Graph.Initializer, &pb.TensorProto{Name: &name, DataType: proto.Int32(int32(pb.TensorProto_INT64)), Dims: []int64{int64(len(v))}, Int64Data: v})
+	d.Graph.Initializer = append(d.Graph.Initializer, &pb.TensorProto{Name: &name, DataType: proto.Int32(int32(pb.TensorProto_INT64)),
+		Dims: []int64{int64(len(v))}, Int64Data: v})
 	return d
 }
 
@@ -103,41 +106,60 @@ func TestErrors(t *testing.T) {
 		d    *draft
 		want string
 	}{
-		"no graph":         {newDraft("Relu").changed(func(d *draft) { d.Graph = nil }), "it has no graph"},
-		"old IR":           {newDraft("Relu").changed(func(d *draft) { d.IrVersion = proto.Int64(2) }), "IR version 2; versions 3 to"},
-		"old opset":        {newDraft("Relu").changed(func(d *draft) { d.OpsetImport[0].Version = proto.Int64(5) }), "opset 5; opsets 6 to"},
-		"no opset":         {newDraft("Relu").changed(func(d *draft) { d.OpsetImport = nil }), where + "the model does not say of what opset it is"},
+		"no graph": {newDraft("Relu").changed(func(d *draft) { d.Graph = nil }), "it has no graph"},
+		"old IR":   {newDraft("Relu").changed(func(d *draft) { d.IrVersion = proto.Int64(2) }), "IR version 2; versions 3 to"},
+		"old opset": {newDraft("Relu").changed(func(d *draft) { d.OpsetImport[0].Version = proto.Int64(5) }),
+			"opset 5; opsets 6 to"},
+		"no opset": {newDraft("Relu").changed(func(d *draft) { d.OpsetImport = nil }),
+			where + "the model does not say of what opset it is"},
 		"unknown operator": {newDraft("Frobnicate"), `node 0 (Frobnicate "the node"): the operator Frobnicate is not supported`},
 		"unknown domain": {newDraft("Relu").changed(func(d *draft) { d.Graph.Node[0].Domain = proto.String("my.own") }),
 			where + "the operator Relu of the domain my.own is not supported"},
-		"refused":           {newDraft("NonZero"), "the shape of its result depends on data"},
-		"operands":          {newDraft("Relu").reads("x", "x"), where + "it has 2 operands"},
-		"missing operand":   {newDraft("Add").reads("", "x"), "operand 0 is missing"},
-		"not computed":      {newDraft("Relu").reads("z"), where + `its operand "z" is not computed before it`},
-		"output":            {newDraft("Relu").changed(func(d *draft) { d.Graph.Output[0].Name = proto.String("q") }), `output "q" is not computed`},
-		"no output":         {newDraft("Relu").changed(func(d *draft) { d.Graph.Output = nil }), "the model has no outputs"},
-		"outputs":           {newDraft("Relu").changed(func(d *draft) { d.Graph.Output = append(d.Graph.Output, d.Graph.Output[0]) }), `two outputs named "y"`},
-		"twice":             {newDraft("Relu").changed(func(d *draft) { d.Graph.Node = append(d.Graph.Node, d.Graph.Node[0]) }), `node 1 (Relu "the node"): "y" is computed twice`},
-		"second result":     {newDraft("Relu").changed(func(d *draft) { d.Graph.Node[0].Output = []string{"", "y"} }), `output "y": result 1 of node 0`},
+		"refused":         {newDraft("NonZero"), "the shape of its result depends on data"},
+		"operands":        {newDraft("Relu").reads("x", "x"), where + "it has 2 operands"},
+		"missing operand": {newDraft("Add").reads("", "x"), "operand 0 is missing"},
+		"not computed":    {newDraft("Relu").reads("z"), where + `its operand "z" is not computed before it`},
+		"output": {newDraft("Relu").changed(func(d *draft) { d.Graph.Output[0].Name = proto.String("q") }),
+			`output "q" is not computed`},
+		"no output": {newDraft("Relu").changed(func(d *draft) { d.Graph.Output = nil }), "the model has no outputs"},
+		"outputs": {newDraft("Relu").changed(func(d *draft) { d.Graph.Output = append(d.Graph.Output, d.Graph.Output[0]) }),
+			`two outputs named "y"`},
+		"twice": {newDraft("Relu").changed(func(d *draft) { d.Graph.Node = append(d.Graph.Node, d.Graph.Node[0]) }),
+			`node 1 (Relu "the node"): "y" is computed twice`},
+		"second result": {newDraft("Relu").changed(func(d *draft) { d.Graph.Node[0].Output = []string{"", "y"} }),
+			`output "y": result 1 of node 0`},
 		"unknown attribute": {newDraft("Relu", intValue("q", 1)), where + `there is no attribute "q" in opset 21`},
 		"attribute's type":  {newDraft("Concat", intValues("axis", 1)), `attribute "axis" is of type INTS, not INT`},
 		"attribute missing": {newDraft("Concat"), `its attribute "axis", of type int64, is missing`},
-		"strings":           {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", pb.TensorProto_STRING, 2) }), `elements of type STRING are not supported`},
-		"unknown type":      {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", 77, 2) }), `elements of type 77, which is unknown, are not supported`},
-		"open size":         {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", pb.TensorProto_FLOAT, 2, -1) }), "the sizes n of the model's inputs are open: bind each with --dim NAME=SIZE"},
+		"strings": {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", pb.TensorProto_STRING, 2) }),
+			`elements of type STRING are not supported`},
+		"unknown type": {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", 77, 2) }),
+			`elements of type 77, which is unknown, are not supported`},
+		"open size": {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", pb.TensorProto_FLOAT, 2, -1) }),
+			"the sizes n of the model's inputs are open: bind each with --dim NAME=SIZE"},
 		"unnamed size": {newDraft("Relu").changed(func(d *draft) {
 			d.Graph.Input[0].Type.GetTensorType().Shape.Dim[1].Value = nil
 		}), "the sizes x[1] of"},
-		"no shape":      {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0].Type.GetTensorType().Shape = nil }), "does not say how many axes it has"},
-		"many axes":     {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1) }), "it has 9 axes; there may be 8"},
-		"huge":          {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", 1, 1<<39, 1<<39) }), "has more than"},
-		"sequence":      {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0].Type.Value = &pb.TypeProto_SequenceType{} }), `input "x" is no tensor`},
-		"short data":    {newDraft("Add").reads("x", "w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Dims: []int64{1 << 38}, RawData: []byte{1, 2}})), "it has 2"},
-		"typed data":    {newDraft("Add").reads("x", "w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Dims: []int64{3}, FloatData: []float32{1}})), `tensor "w": f32[3] has 3 elements; it is given 1`},
-		"negative size": {newDraft("Add").reads("x", "w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Dims: []int64{-3}})), "axis 0 has the size -3"},
-		"segments":      {newDraft("Add").reads("x", "w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Segment: &pb.TensorProto_Segment{}})), "it is in segments"},
-		"initializers":  {newDraft("Relu").weight("w", 1).weight("w", 1), `two initializers named "w"`},
-		"inputs":        {newDraft("Relu").changed(func(d *draft) { d.Graph.Input = append(d.Graph.Input, d.Graph.Input[0]) }), `two inputs named "x"`},
+		"no shape": {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0].Type.GetTensorType().Shape = nil }),
+			"does not say how many axes it has"},
+		"many axes": {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1) }),
+			"it has 9 axes; there may be 8"},
+		"huge": {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0] = valueInfo("x", 1, 1<<39, 1<<39) }),
+			"has more than"},
+		"sequence": {newDraft("Relu").changed(func(d *draft) { d.Graph.Input[0].Type.Value = &pb.TypeProto_SequenceType{} }),
+			`input "x" is no tensor`},
+		"short data": {newDraft("Add").reads("x",
+			"w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Dims: []int64{1 << 38}, RawData: []byte{1, 2}})), "it has 2"},
+		"typed data": {newDraft("Add").reads("x",
+			"w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Dims: []int64{3}, FloatData: []float32{1}})),
+			`tensor "w": f32[3] has 3 elements; it is given 1`},
+		"negative size": {newDraft("Add").reads("x", "w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Dims: []int64{-3}})),
+			"axis 0 has the size -3"},
+		"segments": {newDraft("Add").reads("x",
+			"w").changed(tensor(&pb.TensorProto{DataType: proto.Int32(1), Segment: &pb.TensorProto_Segment{}})), "it is in segments"},
+		"initializers": {newDraft("Relu").weight("w", 1).weight("w", 1), `two initializers named "w"`},
+		"inputs": {newDraft("Relu").changed(func(d *draft) { d.Graph.Input = append(d.Graph.Input, d.Graph.Input[0]) }),
+			`two inputs named "x"`},
 		"sparse": {newDraft("Relu").changed(func(d *draft) { d.Graph.SparseInitializer = []*pb.SparseTensorProto{{}} }),
 			"sparse initializers are not supported"},
 		"outside":       {external("location", "../secret"), `its data is in "../secret", which is not below the model's folder`},
@@ -158,23 +180,31 @@ func TestErrors(t *testing.T) {
 		"axis":          {newDraft("Concat", intValue("axis", 2)), "axis 2 of a tensor of rank 2"},
 		"types":         {newDraft("Add").reads("x", "s").weight("s", 5), "element types f32 and i64 differ"},
 		"cast":          {newDraft("Cast", intValue("to", 8)), "a cast to STRING is not supported"},
-		"bits":          {microsoftDraft("MatMulNBits", bits(4, 3, 7, 16)...).reads("x", "x", "x"), "weights f32[2,3]; [7,3] in blocks of 16 are u8[7,1,8]"},
-		"3 bits":        {microsoftDraft("MatMulNBits", bits(3, 3, 7, 16)...).reads("x", "x", "x"), "weights of 3 bits are not supported"},
-		"large bits":    {microsoftDraft("MatMulNBits", bits(4, 1<<40, 1<<40, 16)...).reads("x", "x", "x"), "in blocks of 16"},
-		"heads":         {microsoftDraft("Attention", intValue("num_heads", 2)).reads("x", "x"), "it takes [B,S,·] and a matrix"},
-		"no keys":       {microsoftDraft("MultiHeadAttention", intValue("num_heads", 2)), "queries are [B,s,h·d] or [B,s,h,3,d], not f32[2,3]"},
-		"total":         {microsoftDraft("GroupQueryAttention", intValue("num_heads", 1), intValue("kv_num_heads", 1)), "1 heads of queries and 1 of keys"},
-		"skip":          {microsoftDraft("SkipLayerNormalization").reads("x", "s", "x").weight("s", 1, 2), "shapes [2,3] and [2] do not broadcast"},
-		"grid":          {newDraft("GridSample").reads("x", "x"), "a grid f32[2,3] for an image f32[2,3]"},
-		"affine grid":   {newDraft("AffineGrid").reads("x", "s").weight("s", 2, 1, 1<<40, 1<<40), "maps f32[2,3] for an image"},
-		"large blocks":  {newDraft("Col2Im").reads("x", "s", "s").weight("s", 1<<40, 1<<40), "blocks [1099511627776 1099511627776] in an image"},
-		"blocks":        {newDraft("Col2Im").reads("x", "s", "s").weight("s", 2, 2), "blocks [2 2] in an image [2 2], of f32[2,3]"},
-		"transform":     {newDraft("DFT").reads("x"), "it takes [...,1] or [...,2], not f32[2,3]"},
-		"frames":        {newDraft("STFT").reads("x", "s", "", "s").weight("s", 4), "frames of 4 numbers, 4 apart, of f32[2,3,1]"},
-		"rule":          {newDraft("LinearAttention", intValue("q_num_heads", 1), intValue("kv_num_heads", 1)).reads("x", "x", "x"), `the rule "gated_delta", given a decay: false`},
+		"bits": {microsoftDraft("MatMulNBits", bits(4, 3, 7, 16)...).reads("x", "x", "x"),
+			"weights f32[2,3]; [7,3] in blocks of 16 are u8[7,1,8]"},
+		"3 bits": {microsoftDraft("MatMulNBits", bits(3, 3, 7, 16)...).reads("x", "x", "x"),
+			"weights of 3 bits are not supported"},
+		"large bits": {microsoftDraft("MatMulNBits", bits(4, 1<<40, 1<<40, 16)...).reads("x", "x", "x"), "in blocks of 16"},
+		"heads":      {microsoftDraft("Attention", intValue("num_heads", 2)).reads("x", "x"), "it takes [B,S,·] and a matrix"},
+		"no keys": {microsoftDraft("MultiHeadAttention", intValue("num_heads", 2)),
+			"queries are [B,s,h·d] or [B,s,h,3,d], not f32[2,3]"},
+		"total": {microsoftDraft("GroupQueryAttention", intValue("num_heads", 1), intValue("kv_num_heads", 1)),
+			"1 heads of queries and 1 of keys"},
+		"skip": {microsoftDraft("SkipLayerNormalization").reads("x", "s", "x").weight("s", 1, 2),
+			"shapes [2,3] and [2] do not broadcast"},
+		"grid":        {newDraft("GridSample").reads("x", "x"), "a grid f32[2,3] for an image f32[2,3]"},
+		"affine grid": {newDraft("AffineGrid").reads("x", "s").weight("s", 2, 1, 1<<40, 1<<40), "maps f32[2,3] for an image"},
+		"large blocks": {newDraft("Col2Im").reads("x", "s", "s").weight("s", 1<<40, 1<<40),
+			"blocks [1099511627776 1099511627776] in an image"},
+		"blocks":    {newDraft("Col2Im").reads("x", "s", "s").weight("s", 2, 2), "blocks [2 2] in an image [2 2], of f32[2,3]"},
+		"transform": {newDraft("DFT").reads("x"), "it takes [...,1] or [...,2], not f32[2,3]"},
+		"frames":    {newDraft("STFT").reads("x", "s", "", "s").weight("s", 4), "frames of 4 numbers, 4 apart, of f32[2,3,1]"},
+		"rule": {newDraft("LinearAttention", intValue("q_num_heads", 1), intValue("kv_num_heads", 1)).reads("x", "x", "x"),
+			`the rule "gated_delta", given a decay: false`},
 		"recursion": {newDraft("F").changed(func(d *draft) {
 			d.Graph.Node[0].Domain = proto.String("f")
-			f := &pb.FunctionProto{Name: proto.String("F"), Domain: proto.String("f"), Input: []string{"x"}, Output: []string{"y"}, Node: d.Graph.Node}
+			f := &pb.FunctionProto{Name: proto.String("F"), Domain: proto.String("f"), Input: []string{"x"}, Output: []string{"y"},
+				Node: d.Graph.Node}
 			d.Functions = append(d.Functions, f)
 		}), "functions are nested more than 64 deep"},
 	} {
@@ -214,12 +244,14 @@ func TestOptions(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"dims":     {Options{Dims: map[string]int{"n": 3}}, "f32[2,3]"},
-		"value":    {Options{Inputs: map[string]*graph.Tensor{"z": f32(4)}}, "f32[2,4]"},
-		"both":     {Options{Dims: map[string]int{"n": 4}, Inputs: map[string]*graph.Tensor{"z": f32(4)}}, "f32[2,4]"},
-		"conflict": {Options{Dims: map[string]int{"n": 3}, Inputs: map[string]*graph.Tensor{"z": f32(4)}}, `! n is 3; the value of input "z" is f32[4]`},
-		"rank":     {Options{Inputs: map[string]*graph.Tensor{"z": f32(4, 4)}}, `! input "z" has 1 axes; its value is f32[4,4]`},
-		"shape":    {Options{Dims: map[string]int{"n": 3}, Inputs: map[string]*graph.Tensor{"x": f32(3, 3)}}, `! input "x" is f32[2,3]; its value is f32[3,3]`},
+		"dims":  {Options{Dims: map[string]int{"n": 3}}, "f32[2,3]"},
+		"value": {Options{Inputs: map[string]*graph.Tensor{"z": f32(4)}}, "f32[2,4]"},
+		"both":  {Options{Dims: map[string]int{"n": 4}, Inputs: map[string]*graph.Tensor{"z": f32(4)}}, "f32[2,4]"},
+		"conflict": {Options{Dims: map[string]int{"n": 3}, Inputs: map[string]*graph.Tensor{"z": f32(4)}},
+			`! n is 3; the value of input "z" is f32[4]`},
+		"rank": {Options{Inputs: map[string]*graph.Tensor{"z": f32(4, 4)}}, `! input "z" has 1 axes; its value is f32[4,4]`},
+		"shape": {Options{Dims: map[string]int{"n": 3}, Inputs: map[string]*graph.Tensor{"x": f32(3, 3)}},
+			`! input "x" is f32[2,3]; its value is f32[3,3]`},
 		"negative": {Options{Dims: map[string]int{"n": -3}}, "! axis 1 has the size -3"},
 	} {
 		m, err := Read("m.onnx", open, c.o)
@@ -267,12 +299,13 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	for _, op := range []string{"Resize", "Slice", "Einsum", "Scan", "LSTM", "TopK", "ScatterND", "MaxPool", "Attention", "GridSample", "AffineGrid", "Col2Im", "DFT",
-		"STFT"} {
+	for _, op := range []string{"Resize", "Slice", "Einsum", "Scan", "LSTM", "TopK", "ScatterND", "MaxPool", "Attention", "GridSample",
+		"AffineGrid", "Col2Im", "DFT", "STFT"} {
 		f.Add(newDraft(op, intValue("axis", 1), intValues("axes", 0, 1)).reads("x", "s", "s", "s").weight("s", 1, 0).bytes(f))
 	}
 	for _, op := range Operators()[microsoft] {
-		f.Add(microsoftDraft(op, intValue("num_heads", 1), intValue("kv_num_heads", 1)).reads("x", "x", "x", "s", "s", "s", "s").weight("s", 1, 0).bytes(f))
+		f.Add(microsoftDraft(op, intValue("num_heads", 1), intValue("kv_num_heads", 1)).reads("x", "x", "x", "s", "s", "s",
+			"s").weight("s", 1, 0).bytes(f))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := Read("m.onnx", data, Options{Dims: map[string]int{"batch": 2, "steps": 3, "n": 2}})

@@ -191,7 +191,8 @@ func (m *importer) inputs(g *pb.GraphProto, s *scope) error {
 		s.values[name] = &value{node: n}
 	}
 	if len(unbound) > 0 {
-		return fmt.Errorf("the sizes %s of the model's inputs are open: bind each with --dim NAME=SIZE, or give the inputs' values", strings.Join(unbound, ", "))
+		return fmt.Errorf("the sizes %s of the model's inputs are open: bind each with --dim NAME=SIZE, or give the inputs' values",
+			strings.Join(unbound, ", "))
 	}
 	return nil
 }
@@ -373,8 +374,8 @@ func (m *importer) function(f *pb.FunctionProto, p *pb.NodeProto, args []*value,
 	if s.nested >= maxNested {
 		return nil, fmt.Errorf("functions are nested more than %d deep", maxNested)
 	}
-	inner := &scope{values: map[string]*value{}, opsets: opsetsOf(f.GetOpsetImport()), attrs: map[string]*pb.AttributeProto{}, nested: s.nested + 1,
-		path: s.path + p.GetName() + "/"}
+	inner := &scope{values: map[string]*value{}, opsets: opsetsOf(f.GetOpsetImport()), attrs: map[string]*pb.AttributeProto{},
+		nested: s.nested + 1, path: s.path + p.GetName() + "/"}
 	for _, a := range f.GetAttributeProto() {
 		inner.attrs[a.GetName()] = a
 	}

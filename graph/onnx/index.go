@@ -29,14 +29,17 @@ func init() {
 			}
 			return one(c.gather(c.reshape(x, x.Type.Shape.Elems()), c.elementIndices(x.Type.Shape, ix, axis), 0))
 		}},
-		operator{name: "GatherND", min: 2, max: 2, exact: true, attrs: []attr{{name: "batch_dims", def: int64(0), from: 12}}, build: buildGatherND},
+		operator{name: "GatherND", min: 2, max: 2, exact: true, attrs: []attr{{name: "batch_dims", def: int64(0), from: 12}},
+			build: buildGatherND},
 		operator{name: "ScatterElements", min: 3, max: 3, build: buildScatterElements, attrs: []attr{axis0, reduction(16)}},
 		operator{name: "Scatter", min: 3, max: 3, build: buildScatterElements, attrs: []attr{axis0}},
 		operator{name: "ScatterND", min: 3, max: 3, build: buildScatterND, attrs: []attr{reduction(16)}},
-		operator{name: "TensorScatter", min: 2, max: 3, build: buildTensorScatter, attrs: []attr{intAttr("axis", -2), {name: "mode", def: "linear"}}},
+		operator{name: "TensorScatter", min: 2, max: 3, build: buildTensorScatter,
+			attrs: []attr{intAttr("axis", -2), {name: "mode", def: "linear"}}},
 		operator{name: "OneHot", min: 3, max: 3, attrs: []attr{intAttr("axis", -1)}, build: buildOneHot},
-		operator{name: "TopK", min: 1, max: 2, build: buildTopK, attrs: []attr{intAttr("axis", -1), {name: "k", def: required{int64(0)}, until: 9},
-			{name: "largest", def: int64(1), from: 11}, {name: "sorted", def: int64(1), from: 11}}},
+		operator{name: "TopK", min: 1, max: 2, build: buildTopK,
+			attrs: []attr{intAttr("axis", -1), {name: "k", def: required{int64(0)}, until: 9},
+				{name: "largest", def: int64(1), from: 11}, {name: "sorted", def: int64(1), from: 11}}},
 	)
 	declare(missing("the shape of its result depends on data", "NonZero", "Unique", "Compress", "NonMaxSuppression")...)
 }

@@ -12,8 +12,8 @@ func init() {
 		operator{name: "MatMul", min: 2, max: 2, exact: true, build: func(c *call) []*value {
 			return one(c.product(c.node(0), c.node(1), c.node(0).Type.DType))
 		}},
-		operator{name: "Gemm", min: 2, max: 3, exact: true, build: buildGemm, attrs: []attr{floatAttr("alpha", 1), floatAttr("beta", 1), intAttr("transA", 0),
-			intAttr("transB", 0), {name: "broadcast", def: int64(0), until: 6}}},
+		operator{name: "Gemm", min: 2, max: 3, exact: true, build: buildGemm, attrs: []attr{floatAttr("alpha", 1), floatAttr("beta", 1),
+			intAttr("transA", 0), intAttr("transB", 0), {name: "broadcast", def: int64(0), until: 6}}},
 		operator{name: "Einsum", min: 1, max: -1, build: buildEinsum, attrs: []attr{{name: "equation", def: required{""}}}},
 		operator{name: "Det", min: 1, max: 1, build: buildDet},
 	)

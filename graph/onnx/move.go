@@ -10,19 +10,22 @@ import (
 func init() {
 	axes := attr{name: "axes", def: []int64(nil), until: 12}
 	declare(
-		operator{name: "Constant", exact: true, build: buildConstant, attrs: []attr{{name: "value", def: tensorAttr{}}, {name: "sparse_value", def: tensorAttr{}, from: 11},
-			{name: "value_float", def: 0., from: 12}, {name: "value_floats", def: []float64(nil), from: 12}, {name: "value_int", def: int64(0), from: 12},
-			{name: "value_ints", def: []int64(nil), from: 12}}},
-		operator{name: "ConstantOfShape", min: 1, max: 1, exact: true, attrs: []attr{{name: "value", def: tensorAttr{}}}, build: func(c *call) []*value {
-			v := c.tensor("value")
-			if v == nil {
-				v = graph.Scalar(graph.F32, 0)
-			}
-			if v.Type.Shape.Elems() != 1 {
-				c.refuse("attribute \"value\" is %v, not one element", v.Type)
-			}
-			return one(c.expand(c.reshape(c.constant(v)), c.shape(c.knownInts(0)...)))
-		}},
+		operator{name: "Constant", exact: true, build: buildConstant,
+			attrs: []attr{{name: "value", def: tensorAttr{}}, {name: "sparse_value", def: tensorAttr{}, from: 11},
+				{name: "value_float", def: 0., from: 12}, {name: "value_floats", def: []float64(nil), from: 12},
+				{name: "value_int", def: int64(0), from: 12},
+				{name: "value_ints", def: []int64(nil), from: 12}}},
+		operator{name: "ConstantOfShape", min: 1, max: 1, exact: true, attrs: []attr{{name: "value", def: tensorAttr{}}},
+			build: func(c *call) []*value {
+				v := c.tensor("value")
+				if v == nil {
+					v = graph.Scalar(graph.F32, 0)
+				}
+				if v.Type.Shape.Elems() != 1 {
+					c.refuse("attribute \"value\" is %v, not one element", v.Type)
+				}
+				return one(c.expand(c.reshape(c.constant(v)), c.shape(c.knownInts(0)...)))
+			}},
 		operator{name: "Shape", min: 1, max: 1, exact: true, build: buildShape,
 			attrs: []attr{{name: "start", def: int64(0), from: 15}, {name: "end", def: int64(math.MaxInt64), from: 15}}},
 		operator{name: "Size", min: 1, max: 1, exact: true, build: func(c *call) []*value {
@@ -30,7 +33,8 @@ func init() {
 		}},
 		operator{name: "Range", min: 3, max: 3, build: buildRange, attrs: []attr{{name: "stash_type", def: int64(1), from: 27}}},
 		operator{name: "EyeLike", min: 1, max: 1, exact: true, attrs: []attr{intAttr("dtype", 0), intAttr("k", 0)}, build: buildEyeLike},
-		operator{name: "Reshape", min: 2, max: 2, exact: true, attrs: []attr{{name: "allowzero", def: int64(0), from: 14}}, build: buildReshape},
+		operator{name: "Reshape", min: 2, max: 2, exact: true, attrs: []attr{{name: "allowzero", def: int64(0), from: 14}},
+			build: buildReshape},
 		operator{name: "Flatten", min: 1, max: 1, exact: true, attrs: []attr{intAttr("axis", 1)}, build: func(c *call) []*value {
 			x := c.node(0)
 			s, axis := x.Type.Shape, c.int("axis")
@@ -45,24 +49,27 @@ func init() {
 		}},
 		operator{name: "Squeeze", min: 1, max: 2, exact: true, attrs: []attr{axes}, build: buildSqueeze},
 		operator{name: "Unsqueeze", min: 1, max: 2, exact: true, attrs: []attr{axes}, build: buildUnsqueeze},
-		operator{name: "Transpose", min: 1, max: 1, exact: true, attrs: []attr{{name: "perm", def: []int64(nil)}}, build: func(c *call) []*value {
-			x, perm := c.node(0), c.ints("perm")
-			if !c.has("perm") {
-				for i := range x.Type.Shape.Rank() {
-					perm = append([]int{i}, perm...)
+		operator{name: "Transpose", min: 1, max: 1, exact: true, attrs: []attr{{name: "perm", def: []int64(nil)}},
+			build: func(c *call) []*value {
+				x, perm := c.node(0), c.ints("perm")
+				if !c.has("perm") {
+					for i := range x.Type.Shape.Rank() {
+						perm = append([]int{i}, perm...)
+					}
 				}
-			}
-			return one(c.transpose(x, perm...))
-		}},
-		operator{name: "Concat", min: 1, max: -1, exact: true, attrs: []attr{{name: "axis", def: required{int64(0)}}}, build: func(c *call) []*value {
-			var all []*graph.Node
-			for i := range c.args {
-				all = append(all, c.node(i))
-			}
-			return one(c.concat(c.axis(c.int("axis"), all[0].Type.Shape.Rank()), all...))
-		}},
+				return one(c.transpose(x, perm...))
+			}},
+		operator{name: "Concat", min: 1, max: -1, exact: true, attrs: []attr{{name: "axis", def: required{int64(0)}}},
+			build: func(c *call) []*value {
+				var all []*graph.Node
+				for i := range c.args {
+					all = append(all, c.node(i))
+				}
+				return one(c.concat(c.axis(c.int("axis"), all[0].Type.Shape.Rank()), all...))
+			}},
 		operator{name: "Split", min: 1, max: 2, exact: true, build: buildSplit,
-			attrs: []attr{intAttr("axis", 0), {name: "split", def: []int64(nil), until: 12}, {name: "num_outputs", def: int64(0), from: 18}}},
+			attrs: []attr{intAttr("axis", 0), {name: "split", def: []int64(nil), until: 12},
+				{name: "num_outputs", def: int64(0), from: 18}}},
 		operator{name: "Slice", min: 1, max: 5, exact: true, build: buildSlice, attrs: []attr{{name: "axes", def: []int64(nil), until: 9},
 			{name: "starts", def: required{[]int64(nil)}, until: 9}, {name: "ends", def: required{[]int64(nil)}, until: 9}}},
 		operator{name: "Expand", min: 2, max: 2, exact: true, build: func(c *call) []*value {
@@ -70,15 +77,18 @@ func init() {
 			return one(c.expand(x, c.joinShapes(x.Type.Shape, c.shape(c.knownInts(1)...))))
 		}},
 		operator{name: "Tile", min: 2, max: 2, exact: true, build: buildTile},
-		operator{name: "Pad", min: 1, max: 4, build: buildPad, attrs: []attr{{name: "mode", def: "constant"}, {name: "pads", def: required{[]int64(nil)}, until: 10},
-			{name: "value", def: 0., until: 10}}},
+		operator{name: "Pad", min: 1, max: 4, build: buildPad,
+			attrs: []attr{{name: "mode", def: "constant"}, {name: "pads", def: required{[]int64(nil)}, until: 10},
+				{name: "value", def: 0., until: 10}}},
 		operator{name: "Trilu", min: 1, max: 2, build: buildTrilu, attrs: []attr{intAttr("upper", 1)}},
 		operator{name: "DepthToSpace", min: 1, max: 1, exact: true, build: buildDepthToSpace,
 			attrs: []attr{{name: "blocksize", def: required{int64(0)}}, {name: "mode", def: "DCR", from: 11}}},
-		operator{name: "SpaceToDepth", min: 1, max: 1, exact: true, build: buildSpaceToDepth, attrs: []attr{{name: "blocksize", def: required{int64(0)}},
-			{name: "mode", def: "DCR", from: 26}}},
+		operator{name: "SpaceToDepth", min: 1, max: 1, exact: true, build: buildSpaceToDepth,
+			attrs: []attr{{name: "blocksize", def: required{int64(0)}},
+				{name: "mode", def: "DCR", from: 26}}},
 		operator{name: "CenterCropPad", min: 2, max: 2, build: buildCenterCropPad, attrs: []attr{{name: "axes", def: []int64(nil)}}},
-		operator{name: "ReverseSequence", min: 2, max: 2, exact: true, attrs: []attr{intAttr("batch_axis", 1), intAttr("time_axis", 0)}, build: buildReverseSequence},
+		operator{name: "ReverseSequence", min: 2, max: 2, exact: true, attrs: []attr{intAttr("batch_axis", 1), intAttr("time_axis", 0)},
+			build: buildReverseSequence},
 	)
 }
 

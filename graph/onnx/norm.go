@@ -6,7 +6,8 @@ func init() {
 	eps := floatAttr("epsilon", 1e-5)
 	declare(
 		operator{name: "BatchNormalization", min: 5, max: 5, build: buildBatchNorm, attrs: []attr{eps, floatAttr("momentum", 0.9),
-			{name: "is_test", def: int64(0), until: 6}, {name: "spatial", def: int64(1), until: 8}, {name: "training_mode", def: int64(0), from: 14}}},
+			{name: "is_test", def: int64(0), until: 6}, {name: "spatial", def: int64(1), until: 8},
+			{name: "training_mode", def: int64(0), from: 14}}},
 		operator{name: "InstanceNormalization", min: 3, max: 3, attrs: []attr{eps}, build: func(c *call) []*value {
 			x := c.node(0)
 			if x.Type.Shape.Rank() < 2 {
@@ -16,17 +17,21 @@ func init() {
 		}},
 		operator{name: "GroupNormalization", min: 3, max: 3, build: buildGroupNorm,
 			attrs: []attr{eps, {name: "num_groups", def: required{int64(0)}}, {name: "stash_type", def: int64(1), from: 21}}},
-		operator{name: "LayerNormalization", min: 2, max: 3, build: buildLayerNorm, attrs: []attr{intAttr("axis", -1), eps, intAttr("stash_type", 1)}},
-		operator{name: "RMSNormalization", min: 2, max: 2, build: buildRMSNorm, attrs: []attr{intAttr("axis", -1), eps, intAttr("stash_type", 1)}},
+		operator{name: "LayerNormalization", min: 2, max: 3, build: buildLayerNorm,
+			attrs: []attr{intAttr("axis", -1), eps, intAttr("stash_type", 1)}},
+		operator{name: "RMSNormalization", min: 2, max: 2, build: buildRMSNorm,
+			attrs: []attr{intAttr("axis", -1), eps, intAttr("stash_type", 1)}},
 		operator{name: "LpNormalization", min: 1, max: 1, build: buildLpNorm, attrs: []attr{intAttr("axis", -1), intAttr("p", 2)}},
-		operator{name: "MeanVarianceNormalization", min: 1, max: 1, attrs: []attr{{name: "axes", def: []int64{0, 2, 3}}}, build: func(c *call) []*value {
-			x := c.node(0)
-			axes := c.axes(c.ints("axes"), x.Type.Shape.Rank())
-			d := c.minus(x, c.reduce(graph.Mean, x, true, axes...))
-			v := c.reduce(graph.Mean, c.unary(graph.Square, d), true, axes...)
-			return one(c.over(d, c.with(graph.Add, c.unary(graph.Sqrt, v), 1e-9)))
-		}},
-		operator{name: "LRN", min: 1, max: 1, build: buildLRN, attrs: []attr{floatAttr("alpha", 1e-4), floatAttr("beta", 0.75), floatAttr("bias", 1),
+		operator{name: "MeanVarianceNormalization", min: 1, max: 1, attrs: []attr{{name: "axes", def: []int64{0, 2, 3}}},
+			build: func(c *call) []*value {
+				x := c.node(0)
+				axes := c.axes(c.ints("axes"), x.Type.Shape.Rank())
+				d := c.minus(x, c.reduce(graph.Mean, x, true, axes...))
+				v := c.reduce(graph.Mean, c.unary(graph.Square, d), true, axes...)
+				return one(c.over(d, c.with(graph.Add, c.unary(graph.Sqrt, v), 1e-9)))
+			}},
+		operator{name: "LRN", min: 1, max: 1, build: buildLRN, attrs: []attr{floatAttr("alpha", 1e-4), floatAttr("beta", 0.75),
+			floatAttr("bias", 1),
 			{name: "size", def: required{int64(0)}}}},
 	)
 }
@@ -123,7 +128,8 @@ func buildLayerNorm(c *call) []*value {
 	if gamma != nil && beta != nil {
 		y = c.reshape(c.add(graph.LayerNorm{Eps: eps}, flat, gamma, beta), dims(x)...)
 	} else { // they differ by row
-		y = c.add(graph.LayerNorm{Eps: eps}, flat, c.filled(graph.TypeOf(x.Type.DType, inner), 1), c.filled(graph.TypeOf(x.Type.DType, inner), 0))
+		y = c.add(graph.LayerNorm{Eps: eps}, flat, c.filled(graph.TypeOf(x.Type.DType, inner), 1),
+			c.filled(graph.TypeOf(x.Type.DType, inner), 0))
 		y = c.plus(c.mul(c.reshape(y, dims(x)...), c.node(1)), bias)
 	}
 	if len(c.proto.GetOutput()) < 2 {

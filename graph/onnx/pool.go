@@ -7,7 +7,8 @@ import (
 )
 
 func init() {
-	window := []attr{{name: "auto_pad", def: "NOTSET"}, {name: "kernel_shape", def: []int64(nil)}, {name: "pads", def: []int64(nil)}, {name: "strides", def: []int64(nil)}}
+	window := []attr{{name: "auto_pad", def: "NOTSET"}, {name: "kernel_shape", def: []int64(nil)}, {name: "pads", def: []int64(nil)},
+		{name: "strides", def: []int64(nil)}}
 	with := func(more ...attr) []attr { return append(more, window...) }
 	dilations := func(from int) attr { return attr{name: "dilations", def: []int64(nil), from: from} }
 	ceil := func(from int) attr { return attr{name: "ceil_mode", def: int64(0), from: from} }
@@ -33,10 +34,11 @@ func init() {
 		operator{name: "GlobalMaxPool", min: 1, max: 1, build: global(func(c *call, x *graph.Node, axes []int) *graph.Node {
 			return c.reduce(graph.MaxOf, x, true, axes...)
 		})},
-		operator{name: "GlobalLpPool", min: 1, max: 1, attrs: []attr{intAttr("p", 2)}, build: global(func(c *call, x *graph.Node, axes []int) *graph.Node {
-			p := float64(c.int("p"))
-			return c.root(c.reduce(graph.Sum, c.powered(x, p), true, axes...), p)
-		})},
+		operator{name: "GlobalLpPool", min: 1, max: 1, attrs: []attr{intAttr("p", 2)},
+			build: global(func(c *call, x *graph.Node, axes []int) *graph.Node {
+				p := float64(c.int("p"))
+				return c.root(c.reduce(graph.Sum, c.powered(x, p), true, axes...), p)
+			})},
 		operator{name: "MaxUnpool", min: 2, max: 3, build: buildMaxUnpool, attrs: window},
 	)
 }
@@ -260,7 +262,8 @@ func buildMaxUnpool(c *call) []*value {
 		c.refuse("the shape %v of what was %v", out, x.Type)
 	}
 	n := x.Type.Shape.Elems()
-	y := c.scattered(c.filled(graph.Type{DType: x.Type.DType, Shape: c.shape(from.Elems(), 1)}, 0), c.reshape(ix, n), c.reshape(x, n, 1), "none")
+	y := c.scattered(c.filled(graph.Type{DType: x.Type.DType, Shape: c.shape(from.Elems(), 1)}, 0), c.reshape(ix, n),
+		c.reshape(x, n, 1), "none")
 	y = c.reshape(y, from.Slice()...)
 	lo, hi := make([]int, out.Rank()), make([]int, out.Rank())
 	for i := range hi {

@@ -88,7 +88,8 @@ func (c *call) blocked(v, x *graph.Node) *graph.Node {
 		return c.along(v, s.Rank(), 0)
 	}
 	axis := c.axis(c.int("axis"), s.Rank())
-	if v.Type.Shape.Rank() != s.Rank() || size < 0 || v.Type.Shape.At(axis) > graph.MaxElems/size || v.Type.Shape.At(axis)*size < s.At(axis) {
+	if v.Type.Shape.Rank() != s.Rank() || size < 0 || v.Type.Shape.At(axis) > graph.MaxElems/size ||
+		v.Type.Shape.At(axis)*size < s.At(axis) {
 		c.refuse("scales %v for %v in blocks of %d", v.Type, x.Type, size)
 	}
 	outer, _, inner := v.Type.Shape.Around(axis+1, 0)

@@ -8,7 +8,8 @@ import (
 )
 
 func init() {
-	attrs := []attr{{name: "activation_alpha", def: []float64(nil)}, {name: "activation_beta", def: []float64(nil)}, {name: "activations", def: []string(nil)},
+	attrs := []attr{{name: "activation_alpha", def: []float64(nil)}, {name: "activation_beta", def: []float64(nil)},
+		{name: "activations", def: []string(nil)},
 		floatAttr("clip", 0), {name: "direction", def: "forward"}, intAttr("hidden_size", 0), {name: "layout", def: int64(0), from: 14},
 		{name: "output_sequence", def: int64(0), until: 6}}
 	with := func(a attr) []attr { return append([]attr{a}, attrs...) }
@@ -117,7 +118,8 @@ func (c *call) recurrence(k cell) []*value {
 			return c.flip(t, 0)
 		}
 		whole, ok := k.whole[names[d]]
-		ok = ok && lengths == nil && dir.clip == 0 && dir.peepholes == nil && (k.states == 1 || !c.flag("input_forget")) && !x.Type.DType.Is16()
+		ok = ok && lengths == nil && dir.clip == 0 && dir.peepholes == nil && (k.states == 1 || !c.flag("input_forget")) &&
+			!x.Type.DType.Is16()
 		input := x
 		if !ok {
 			input = turn(x)

@@ -33,23 +33,24 @@ func init() {
 		if name == "ReduceSum" {
 			operand = 13
 		}
-		declare(operator{name: name, min: 1, max: 2, attrs: []attr{intAttr("keepdims", 1), {name: "axes", def: []int64(nil), until: operand - 1},
-			{name: "noop_with_empty_axes", def: int64(0), from: operand}}, build: func(c *call) []*value {
-			x := c.node(0)
-			rank := x.Type.Shape.Rank()
-			list, _ := c.operandOrInts(1, "axes")
-			axes := c.axes(list, rank)
-			if len(axes) == 0 && !c.flag("noop_with_empty_axes") {
-				for i := range rank {
-					axes = append(axes, i)
+		declare(operator{name: name, min: 1, max: 2,
+			attrs: []attr{intAttr("keepdims", 1), {name: "axes", def: []int64(nil), until: operand - 1},
+				{name: "noop_with_empty_axes", def: int64(0), from: operand}}, build: func(c *call) []*value {
+				x := c.node(0)
+				rank := x.Type.Shape.Rank()
+				list, _ := c.operandOrInts(1, "axes")
+				axes := c.axes(list, rank)
+				if len(axes) == 0 && !c.flag("noop_with_empty_axes") {
+					for i := range rank {
+						axes = append(axes, i)
+					}
 				}
-			}
-			y := build(c, x, axes)
-			if !c.flag("keepdims") {
-				y = c.reshape(y, y.Type.Shape.Drop(graph.IntsOf(axes...)).Slice()...)
-			}
-			return one(y)
-		}})
+				y := build(c, x, axes)
+				if !c.flag("keepdims") {
+					y = c.reshape(y, y.Type.Shape.Drop(graph.IntsOf(axes...)).Slice()...)
+				}
+				return one(y)
+			}})
 	}
 	axis := []attr{{name: "axis", def: int64(1), until: 12}, {name: "axis", def: int64(-1), from: 13}}
 	declare(
@@ -65,10 +66,10 @@ func init() {
 				return c.cast(c.binary(graph.Eq, c.counting(x.Type.Shape, axis), first), x.Type.DType)
 			}))
 		}},
-		operator{name: "ArgMax", min: 1, max: 1, attrs: []attr{intAttr("axis", 0), intAttr("keepdims", 1), {name: "select_last_index", def: int64(0), from: 12}},
-			build: func(c *call) []*value { return one(c.argExtreme(graph.MaxOf)) }},
-		operator{name: "ArgMin", min: 1, max: 1, attrs: []attr{intAttr("axis", 0), intAttr("keepdims", 1), {name: "select_last_index", def: int64(0), from: 12}},
-			build: func(c *call) []*value { return one(c.argExtreme(graph.MinOf)) }},
+		operator{name: "ArgMax", min: 1, max: 1, attrs: []attr{intAttr("axis", 0), intAttr("keepdims", 1),
+			{name: "select_last_index", def: int64(0), from: 12}}, build: func(c *call) []*value { return one(c.argExtreme(graph.MaxOf)) }},
+		operator{name: "ArgMin", min: 1, max: 1, attrs: []attr{intAttr("axis", 0), intAttr("keepdims", 1),
+			{name: "select_last_index", def: int64(0), from: 12}}, build: func(c *call) []*value { return one(c.argExtreme(graph.MinOf)) }},
 		operator{name: "CumSum", min: 2, max: 2, attrs: []attr{intAttr("exclusive", 0), intAttr("reverse", 0)},
 			build: func(c *call) []*value { return one(c.cumulated(graph.Add, 0)) }},
 		operator{name: "CumProd", min: 2, max: 2, attrs: []attr{intAttr("exclusive", 0), intAttr("reverse", 0)},

@@ -113,7 +113,8 @@ func external(tensors []*pb.TensorProto, to io.Writer, location string) error {
 		if _, err := to.Write(t.RawData); err != nil {
 			return err
 		}
-		for _, e := range [][2]string{{"location", location}, {"offset", strconv.Itoa(offset)}, {"length", strconv.Itoa(len(t.RawData))}} {
+		for _, e := range [][2]string{{"location", location}, {"offset", strconv.Itoa(offset)},
+			{"length", strconv.Itoa(len(t.RawData))}} {
 			t.ExternalData = append(t.ExternalData, &pb.StringStringEntryProto{Key: proto.String(e[0]), Value: proto.String(e[1])})
 		}
 		t.DataLocation = pb.TensorProto_EXTERNAL.Enum()
@@ -413,14 +414,18 @@ func simple(op string, attrs func(n *graph.Node) []*pb.AttributeProto) *form {
 
 // plainUnary are functions that are operators; binaries likewise.
 var plainUnary = map[graph.UnaryFn]string{
-	graph.Neg: "Neg", graph.Abs: "Abs", graph.Sign: "Sign", graph.Ceil: "Ceil", graph.Floor: "Floor", graph.Round: "Round", graph.Exp: "Exp", graph.Log: "Log",
-	graph.Sqrt: "Sqrt", graph.Recip: "Reciprocal", graph.Sin: "Sin", graph.Cos: "Cos", graph.Tan: "Tan", graph.Asin: "Asin", graph.Acos: "Acos", graph.Atan: "Atan",
-	graph.Sinh: "Sinh", graph.Cosh: "Cosh", graph.Asinh: "Asinh", graph.Acosh: "Acosh", graph.Atanh: "Atanh", graph.Tanh: "Tanh", graph.Sigmoid: "Sigmoid",
+	graph.Neg: "Neg", graph.Abs: "Abs", graph.Sign: "Sign", graph.Ceil: "Ceil", graph.Floor: "Floor", graph.Round: "Round",
+	graph.Exp: "Exp", graph.Log: "Log",
+	graph.Sqrt: "Sqrt", graph.Recip: "Reciprocal", graph.Sin: "Sin", graph.Cos: "Cos", graph.Tan: "Tan", graph.Asin: "Asin",
+	graph.Acos: "Acos", graph.Atan: "Atan",
+	graph.Sinh: "Sinh", graph.Cosh: "Cosh", graph.Asinh: "Asinh", graph.Acosh: "Acosh", graph.Atanh: "Atanh", graph.Tanh: "Tanh",
+	graph.Sigmoid:  "Sigmoid",
 	graph.Softplus: "Softplus", graph.Erf: "Erf", graph.Relu: "Relu", graph.GeluErf: "Gelu", graph.Not: "Not",
 }
 
 var plainBinary = map[graph.BinaryFn]string{
-	graph.Add: "Add", graph.Sub: "Sub", graph.Mul: "Mul", graph.Div: "Div", graph.Pow: "Pow", graph.Max: "Max", graph.Min: "Min", graph.Lt: "Less", graph.Gt: "Greater",
+	graph.Add: "Add", graph.Sub: "Sub", graph.Mul: "Mul", graph.Div: "Div", graph.Pow: "Pow", graph.Max: "Max", graph.Min: "Min",
+	graph.Lt: "Less", graph.Gt: "Greater",
 	graph.Le: "LessOrEqual", graph.Ge: "GreaterOrEqual", graph.Eq: "Equal", graph.And: "And", graph.Or: "Or",
 }
 
@@ -496,7 +501,8 @@ func init() {
 	forms["im2col"] = &form{write: writePatches}
 	forms["pool"] = &form{fits: inRows, write: func(w *writer, n *graph.Node, args []string) (string, error) {
 		op := n.Op.(graph.Pool)
-		attrs := []*pb.AttributeProto{attributeOf("kernel_shape", op.Kernel.Slice()), attributeOf("strides", op.Stride.Slice()), attributeOf("pads", op.Pad.Slice())}
+		attrs := []*pb.AttributeProto{attributeOf("kernel_shape", op.Kernel.Slice()), attributeOf("strides", op.Stride.Slice()),
+			attributeOf("pads", op.Pad.Slice())}
 		if op.Fn.Info().Reduce.Info().Averages {
 			attrs = append(attrs, attributeOf("count_include_pad", op.CountPad))
 		}
@@ -504,7 +510,8 @@ func init() {
 	}}
 	forms["reduce"] = &form{write: func(w *writer, n *graph.Node, args []string) (string, error) {
 		op := n.Op.(graph.Reduce)
-		return w.emit(reduceNames[op.Fn], []string{args[0], w.ints(op.Axes.Slice()...)}, attributeOf("keepdims", op.Keep), attributeOf("noop_with_empty_axes", true)), nil
+		return w.emit(reduceNames[op.Fn], []string{args[0], w.ints(op.Axes.Slice()...)}, attributeOf("keepdims", op.Keep),
+			attributeOf("noop_with_empty_axes", true)), nil
 	}}
 	forms["softmax"] = simple("Softmax", func(n *graph.Node) []*pb.AttributeProto {
 		return []*pb.AttributeProto{attributeOf("axis", n.Op.(graph.Softmax).Axis)}
@@ -523,7 +530,8 @@ func init() {
 		return []*pb.AttributeProto{attributeOf("epsilon", n.Op.(graph.BatchNorm).Eps)}
 	})
 	forms["batch_norm"].fits = func(n *graph.Node) bool { return !n.Op.(graph.BatchNorm).Train }
-	forms["reshape"] = shaped("Reshape", func(n *graph.Node) graph.Shape { return n.Op.(graph.Reshape).Shape }, attributeOf("allowzero", 1))
+	forms["reshape"] = shaped("Reshape", func(n *graph.Node) graph.Shape { return n.Op.(graph.Reshape).Shape },
+		attributeOf("allowzero", 1))
 	forms["broadcast"] = shaped("Expand", func(n *graph.Node) graph.Shape { return n.Op.(graph.Broadcast).Shape })
 	forms["transpose"] = simple("Transpose", func(n *graph.Node) []*pb.AttributeProto {
 		return []*pb.AttributeProto{attributeOf("perm", n.Op.(graph.Transpose).Perm.Slice())}

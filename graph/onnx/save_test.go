@@ -79,8 +79,8 @@ func TestSave(t *testing.T) {
 }
 
 // unsaid are the operations that ONNX cannot say.
-var unsaid = []string{"host", "fusion", "all_reduce", "random", "dropout", "route", "unslice", "update_slice", "scatter_add", "col2im",
-	"pool_grad", "attention_grad", "moe", "moe_grad", "attention", "rope", "conv2d_filter_grad", "squared_norm", "result",
+var unsaid = []string{"host", "fusion", "all_reduce", "random", "dropout", "route", "unslice", "update_slice", "scatter_add",
+	"col2im", "pool_grad", "attention_grad", "moe", "moe_grad", "attention", "rope", "conv2d_filter_grad", "squared_norm", "result",
 	"pack_weights", "matmul_panels",
 	"reduce_scatter", "all_gather", "all_to_all", "part", "permute", "broadcast_from"}
 
@@ -147,8 +147,10 @@ func TestExternal(t *testing.T) {
 // TestExport writes a machine's model.
 func TestExport(t *testing.T) {
 	g := gorgonia.NewGraph()
-	x := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(2, 3), gorgonia.WithName("x"), gorgonia.WithInit(gorgonia.GlorotN(1)))
-	w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(3, 4), gorgonia.WithName("w"), gorgonia.WithInit(gorgonia.GlorotN(1)))
+	x := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(2, 3), gorgonia.WithName("x"),
+		gorgonia.WithInit(gorgonia.GlorotN(1)))
+	w := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(3, 4), gorgonia.WithName("w"),
+		gorgonia.WithInit(gorgonia.GlorotN(1)))
 	y := gorgonia.Must(gorgonia.Tanh(gorgonia.Must(gorgonia.Mul(x, w))))
 	vm := fusec.NewMachine(g)
 	defer vm.Close()

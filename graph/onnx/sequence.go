@@ -9,8 +9,8 @@ import (
 func init() {
 	window := []attr{intAttr("output_datatype", 1), intAttr("periodic", 1)}
 	declare(
-		operator{name: "RotaryEmbedding", min: 3, max: 4, attrs: []attr{intAttr("interleaved", 0), intAttr("num_heads", 0), intAttr("rotary_embedding_dim", 0)},
-			build: buildRotary},
+		operator{name: "RotaryEmbedding", min: 3, max: 4, attrs: []attr{intAttr("interleaved", 0), intAttr("num_heads", 0),
+			intAttr("rotary_embedding_dim", 0)}, build: buildRotary},
 		operator{name: "CausalConvWithState", min: 2, max: 4, attrs: []attr{{name: "activation", def: "none"}}, build: buildCausalConv},
 		operator{name: "SwiGLU", min: 2, max: 2, attrs: []attr{floatAttr("alpha", 1)}, build: func(c *call) []*value {
 			x := c.node(0)
@@ -138,7 +138,8 @@ func (c *call) rotated(x, cos, sin *graph.Node, n int, interleaved bool) *graph.
 	re, im := c.minus(c.mul(cos, a), c.mul(sin, b)), c.plus(c.mul(sin, a), c.mul(cos, b))
 	var y *graph.Node
 	if interleaved {
-		y = c.reshape(c.concat(4, c.reshape(re, d[0], d[1], d[2], half, 1), c.reshape(im, d[0], d[1], d[2], half, 1)), d[0], d[1], d[2], n)
+		y = c.reshape(c.concat(4, c.reshape(re, d[0], d[1], d[2], half, 1), c.reshape(im, d[0], d[1], d[2], half, 1)), d[0], d[1], d[2],
+			n)
 	} else {
 		y = c.concat(3, re, im)
 	}

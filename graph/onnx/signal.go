@@ -8,8 +8,8 @@ import (
 
 func init() {
 	declare(
-		operator{name: "DFT", min: 1, max: 3, build: buildDFT, attrs: []attr{{name: "axis", def: int64(1), until: 19}, intAttr("inverse", 0),
-			intAttr("onesided", 0)}},
+		operator{name: "DFT", min: 1, max: 3, build: buildDFT, attrs: []attr{{name: "axis", def: int64(1), until: 19},
+			intAttr("inverse", 0), intAttr("onesided", 0)}},
 		operator{name: "STFT", min: 2, max: 4, build: buildSTFT, attrs: []attr{intAttr("onesided", 1)}},
 	)
 }

@@ -38,7 +38,8 @@ func RuleName(r Rule) string {
 func (o *Optimizer) Training(rate float64) (*graph.Training, error) {
 	t := &graph.Training{Rule: RuleName(o.Rule)}
 	if rules[t.Rule] == nil {
-		return nil, fmt.Errorf("the optimiser's rule is %T: a file can name %s", o.Rule, strings.Join(slices.Sorted(maps.Keys(rules)), ", "))
+		return nil, fmt.Errorf("the optimiser's rule is %T: a file can name %s", o.Rule,
+			strings.Join(slices.Sorted(maps.Keys(rules)), ", "))
 	}
 	put := func(name string, v float64) {
 		if v != 0 {

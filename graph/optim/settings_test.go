@@ -54,7 +54,8 @@ func TestTraining(t *testing.T) {
 			t.Errorf("%+v came back as %+v", o, got)
 		}
 	}
-	if _, err := (&optim.Optimizer{Rule: ownRule{}}).Training(1); err == nil || !strings.Contains(err.Error(), "the optimiser's rule is optim_test.ownRule: a file can name adam, adamw, momentum, sgd") {
+	if _, err := (&optim.Optimizer{Rule: ownRule{}}).Training(1); err == nil ||
+		!strings.Contains(err.Error(), "the optimiser's rule is optim_test.ownRule: a file can name adam, adamw, momentum, sgd") {
 		t.Errorf("a rule of the user's: %v", err)
 	}
 }
@@ -78,7 +79,8 @@ func TestTrainingRefuses(t *testing.T) {
 		"adam[loss_scale=inf]":                 "loss scale is +Inf",
 		"momentum[nesterov=1 mu=0.5 rate=0.1]": "",
 	} {
-		g, err := graph.Parse("m.graph", fmt.Appendf(nil, "fusec graph 2 {\n w = param : f32\n optimiser %s\n step w = w\n output w = w\n}", text), nil)
+		g, err := graph.Parse("m.graph",
+			fmt.Appendf(nil, "fusec graph 2 {\n w = param : f32\n optimiser %s\n step w = w\n output w = w\n}", text), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

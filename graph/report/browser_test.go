@@ -122,7 +122,8 @@ func hostile(t *testing.T) *graph.Graph {
 	return graphtest.Built(t, func(b *graph.Builder) {
 		x := b.Input("<b onload=alert(1)>", graph.TypeOf(graph.F32, 8, 8))
 		w := b.Param(`</script><script>alert("w")</script>`, graph.TypeOf(graph.F32, 8, 8))
-		b.Output("'\"><img src=x onerror=alert(2)>", b.Named(b.MatMul(b.Unary(graph.Tanh, b.MatMul(x, w, false, false)), w, false, false), "<b onload=alert(3)>/y"))
+		b.Output("'\"><img src=x onerror=alert(2)>", b.Named(b.MatMul(b.Unary(graph.Tanh, b.MatMul(x, w, false, false)), w, false, false),
+			"<b onload=alert(3)>/y"))
 	})
 }
 
@@ -200,7 +201,8 @@ func TestBrowser(t *testing.T) {
 					t.Errorf("the search leads to %q", hash)
 				}
 				// Sorting, and the next launch.
-				run(chromedp.KeyEvent("2"), chromedp.Click(chromedp.CSS("th:nth-child(1) button")), chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("j"))
+				run(chromedp.KeyEvent("2"), chromedp.Click(chromedp.CSS("th:nth-child(1) button")), chromedp.KeyEvent(kb.Escape),
+					chromedp.KeyEvent("j"))
 				if got := text("#side h2"); !strings.HasPrefix(got, "#1 ") {
 					t.Errorf("the first launch is shown as %q", got)
 				}
@@ -217,12 +219,14 @@ func TestBrowserLive(t *testing.T) {
 	tr := step(t, 2, -1)
 	run := live.Handler(planned{tr})
 	for i := range 40 {
-		run.Step(live.Step{Loss: 3 / float64(i+1), Took: time.Duration(1+i%3) * time.Millisecond, Skipped: 1, Experts: map[string][]int{"mixture": {5, 0, 11}}})
+		run.Step(live.Step{Loss: 3 / float64(i+1), Took: time.Duration(1+i%3) * time.Millisecond, Skipped: 1,
+			Experts: map[string][]int{"mixture": {5, 0, 11}}})
 	}
 	server := httptest.NewServer(run)
 	defer server.Close()
 	ctx, wrong := browser(t, server.URL)
-	if err := chromedp.Do(ctx, chromedp.Navigate(server.URL+"/debug/fusec"), chromedp.WaitVisible(chromedp.CSS("#main path"))); err != nil {
+	if err := chromedp.Do(ctx, chromedp.Navigate(server.URL+"/debug/fusec"),
+		chromedp.WaitVisible(chromedp.CSS("#main path"))); err != nil {
 		t.Fatal(err)
 	}
 	text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("#main")))

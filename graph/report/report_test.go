@@ -107,7 +107,8 @@ func TestWrite(t *testing.T) {
 	if len(got.Kinds) == 0 || len(got.Traces) != 1 || got.Traces[0].Program.Launches[0].MeasuredNS == 0 {
 		t.Errorf("%d kinds, %d traces", len(got.Kinds), len(got.Traces))
 	}
-	if l := got.Traces[0].Lines; l["report_test.go:1"] != "package report_test" || l["report_test.go:3"] != "import (" || l["report_test.go:6"] != "" {
+	if l := got.Traces[0].Lines; l["report_test.go:1"] != "package report_test" || l["report_test.go:3"] != "import (" ||
+		l["report_test.go:6"] != "" {
 		t.Errorf("lines %q", l)
 	}
 	if err := report.Write(filepath.Join(path, "no"), tr); err == nil {
@@ -128,7 +129,8 @@ func TestLines(t *testing.T) {
 		}
 		return []byte("one\r\n\xfftwo\n" + strings.Repeat("é", 1000)), nil
 	})
-	if got["a.go:1"] != "one" || got["a.go:2"] != "\uFFFDtwo" || len(got["a.go:3"]) > 300 || got["gone.go:1"] != "" || got["C:\\m.go:1"] != "one" || len(got) != 6 {
+	if got["a.go:1"] != "one" || got["a.go:2"] != "\uFFFDtwo" || len(got["a.go:3"]) > 300 || got["gone.go:1"] != "" ||
+		got["C:\\m.go:1"] != "one" || len(got) != 6 {
 		t.Errorf("%q", got)
 	}
 	if asked["a.go"] != 1 || len(asked) != 3 {

@@ -196,7 +196,8 @@ func TestRefusesBadFiles(t *testing.T) {
 		{"JSON open", "header", file(`{`)},
 		{"key is a number", "header", file(`{1:2}`)},
 		{"text after", "after the JSON object", file(`{} {}`)},
-		{"given twice", "given twice", file(`{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}`)},
+		{"given twice", "given twice",
+			file(`{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}`)},
 		{"metadata twice", "given twice", file(`{"__metadata__":{},"__metadata__":{}}`)},
 		{"metadata of numbers", "__metadata__", file(`{"__metadata__":{"a":1}}`)},
 		{"no dtype", "needs dtype", file(`{"a":{"shape":[1],"data_offsets":[0,4]}}`, 0, 0, 0, 0)},
@@ -210,7 +211,8 @@ func TestRefusesBadFiles(t *testing.T) {
 		{"wrong size", "do not hold", file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 0, 0, 0, 0)},
 		{"negative offset", "do not hold", file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}}`)},
 		{"gap", "gap or an overlap", file(`{"a":{"dtype":"BOOL","shape":[1],"data_offsets":[1,2]}}`, 0, 0)},
-		{"overlap", "gap or an overlap", file(`{"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"BOOL","shape":[2],"data_offsets":[1,3]}}`, 0, 0, 0)},
+		{"overlap", "gap or an overlap",
+			file(`{"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"BOOL","shape":[2],"data_offsets":[1,3]}}`, 0, 0, 0)},
 	} {
 		_, err := NewReader(bytes.NewReader(c.file), int64(len(c.file)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -220,7 +222,8 @@ func TestRefusesBadFiles(t *testing.T) {
 }
 
 func TestReadRefuses(t *testing.T) {
-	b := file(`{"f":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"u":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[2,3]}}`, 1, 2, 0)
+	b := file(`{"f":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]},"u":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[2,3]}}`, 1, 2,
+		0)
 	r, err := NewReader(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
 		t.Fatal(err)

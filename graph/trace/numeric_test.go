@@ -8,8 +8,8 @@ import (
 )
 
 func TestNumeric(t *testing.T) {
-	order := []trace.Numeric{{}, trace.Exact, trace.Reassociated.In(graph.F64), trace.Approximate(1e-12), trace.Reassociated.In(graph.F32),
-		trace.Approximate(1e-7).In(graph.F32), trace.Approximate(graph.BF16.Epsilon())}
+	order := []trace.Numeric{{}, trace.Exact, trace.Reassociated.In(graph.F64), trace.Approximate(1e-12),
+		trace.Reassociated.In(graph.F32), trace.Approximate(1e-7).In(graph.F32), trace.Approximate(graph.BF16.Epsilon())}
 	for i, n := range order {
 		for j, m := range order {
 			if n.Weaker(m) != (i > j) {

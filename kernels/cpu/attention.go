@@ -71,7 +71,8 @@ func handed(b *body.Program, f func(i, which int, l graph.Layout)) error {
 }
 
 // config finds the operands of the anchor, further ones beside those of the attention op, and describes the attention.
-func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Operand, further map[*body.Operand]int) attention.Config {
+func (k *attendInputs[T]) config(op graph.Attention, b *body.Program, args []Operand,
+	further map[*body.Operand]int) attention.Config {
 	want := map[*body.Operand]int{
 		&k.q: 0, &k.k: 1, &k.v: 2, &k.mask: op.MaskArg(), &k.lengths: op.LengthsArg(), &k.table: op.TableArg(),
 		&k.seed: op.SeedArg(),

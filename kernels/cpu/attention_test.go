@@ -63,7 +63,8 @@ func TestAttentionBlocks(t *testing.T) {
 	} {
 		for _, d := range []graph.DType{graph.F32, graph.F64} {
 			c.op.Scale = 1 / math.Sqrt(float64(c.dq))
-			args := []*graph.Tensor{drawTensor(r, d, -2, 2, 2, c.sq, c.dq), drawTensor(r, d, -2, 2, 2, c.sk, c.dq), drawTensor(r, d, -2, 2, 2, c.sk, c.dv)}
+			args := []*graph.Tensor{drawTensor(r, d, -2, 2, 2, c.sq, c.dq), drawTensor(r, d, -2, 2, 2, c.sk, c.dq),
+				drawTensor(r, d, -2, 2, 2, c.sk, c.dv)}
 			if c.mask != nil {
 				args = append(args, drawTensor(r, d, -1, 1, c.mask...))
 			}
@@ -77,7 +78,8 @@ func TestAttentionExtremes(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	for _, sq := range []int{1, 20} {
 		for _, bad := range []float64{0, math.Inf(1), math.NaN()} {
-			q, k, v := drawTensor(r, graph.F32, -1e4, 1e4, sq, 8), drawTensor(r, graph.F32, -1e4, 1e4, 300, 8), drawTensor(r, graph.F32, -1, 1, 300, 8)
+			q, k, v := drawTensor(r, graph.F32, -1e4, 1e4, sq, 8), drawTensor(r, graph.F32, -1e4, 1e4, 300, 8),
+				drawTensor(r, graph.F32, -1, 1, 300, 8)
 			if bad == 0 {
 				checkOp(t, graph.Attention{Scale: 1}, q, k, v)
 				continue
@@ -106,7 +108,8 @@ func TestAttentionExtremes(t *testing.T) {
 func TestAttentionNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for _, sq := range []int{2, 40} {
-		args := []*graph.Tensor{drawTensor(r, graph.F32, -1, 1, 1, sq, 8), drawTensor(r, graph.F32, -1, 1, 1, 5, 8), drawTensor(r, graph.F32, -1, 1, 1, 5, 8)}
+		args := []*graph.Tensor{drawTensor(r, graph.F32, -1, 1, 1, sq, 8), drawTensor(r, graph.F32, -1, 1, 1, 5, 8),
+			drawTensor(r, graph.F32, -1, 1, 1, 5, 8)}
 		none := graph.Filled(graph.TypeOf(graph.F32, 5), math.Inf(-1))
 		checkOp(t, graph.Attention{Scale: 1, HasMask: true}, append(args, none)...)
 		checkOp(t, graph.Attention{Scale: 1, HasMask: true}, append(args, graph.NewTensor(graph.TypeOf(graph.Bool, sq, 5)))...)
@@ -180,7 +183,8 @@ func TestAttentionPages(t *testing.T) {
 		}
 		checkOp(t, graph.Fusion{Anchor: graph.AnchorAttention, Body: g}, rows, columns, q, lengths, table)
 
-		for entry, want := range map[int]string{0: "page 9, entry 0 of the table of batch 0, is outside 0..8", 30: "entry 0 of the table of batch 1"} {
+		for entry, want := range map[int]string{0: "page 9, entry 0 of the table of batch 0, is outside 0..8",
+			30: "entry 0 of the table of batch 1"} {
 			bad := table.Clone()
 			bad.SetFloat(entry, 9)
 			wantError(t, op, []*graph.Tensor{q, k, v, lengths, bad}, want)
@@ -240,8 +244,8 @@ func TestAttentionViews(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkOp(t, graph.Fusion{Anchor: graph.AnchorAttention, Body: g}, drawTensor(r, graph.F32, -2, 2, 8, s), drawTensor(r, graph.F32, -2, 2, 1, 8),
-			drawTensor(r, graph.F32, -2, 2, 5, 70), mask)
+		checkOp(t, graph.Fusion{Anchor: graph.AnchorAttention, Body: g}, drawTensor(r, graph.F32, -2, 2, 8, s),
+			drawTensor(r, graph.F32, -2, 2, 1, 8), drawTensor(r, graph.F32, -2, 2, 5, 70), mask)
 	}
 }
 

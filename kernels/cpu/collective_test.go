@@ -24,14 +24,18 @@ func TestCollectives(t *testing.T) {
 		}
 		of := graph.Group{Over: over, Parts: mesh.Parts(axes)}
 		ops := []graph.Op{graph.AllGather{Axis: 0, Group: of}, graph.AllGather{Axis: 1, Group: of},
-			graph.AllToAll{Split: 1, Join: 1, Group: of}, graph.AllToAll{Split: 0, Join: 2, Group: of}, graph.AllToAll{Split: 2, Join: 0, Group: of},
-			graph.Part{Axis: 0, Group: of}, graph.Part{Axis: 2, Group: of}, graph.Permute{Shift: 1, Group: of}, graph.Permute{Shift: -4, Group: of},
+			graph.AllToAll{Split: 1, Join: 1, Group: of}, graph.AllToAll{Split: 0, Join: 2, Group: of},
+			graph.AllToAll{Split: 2, Join: 0, Group: of},
+			graph.Part{Axis: 0, Group: of}, graph.Part{Axis: 2, Group: of}, graph.Permute{Shift: 1, Group: of},
+			graph.Permute{Shift: -4, Group: of},
 			graph.BroadcastFrom{Root: of.Parts - 1, Group: of}}
 		for _, f := range []graph.ReduceFn{graph.Sum, graph.Mean, graph.MaxOf, graph.MinOf} {
-			ops = append(ops, graph.AllReduce{Fn: f, Group: of}, graph.ReduceScatter{Fn: f, Axis: 0, Group: of}, graph.ReduceScatter{Fn: f, Axis: 1, Group: of})
+			ops = append(ops, graph.AllReduce{Fn: f, Group: of}, graph.ReduceScatter{Fn: f, Axis: 0, Group: of},
+				graph.ReduceScatter{Fn: f, Axis: 1, Group: of})
 		}
 		for _, op := range ops {
-			for _, typ := range []graph.Type{graph.TypeOf(graph.F32, 6, 12, 6), graph.TypeOf(graph.F64, 6, 6, 6), graph.TypeOf(graph.I32, 6, 6, 18), graph.TypeOf(graph.F32, 0, 6, 6)} {
+			for _, typ := range []graph.Type{graph.TypeOf(graph.F32, 6, 12, 6), graph.TypeOf(graph.F64, 6, 6, 6),
+				graph.TypeOf(graph.I32, 6, 6, 18), graph.TypeOf(graph.F32, 0, 6, 6)} {
 				t.Run(fmt.Sprintf("%s_%s_%v", op.OpName(), over, typ), func(t *testing.T) { compareCollective(t, r, mesh, op, typ) })
 			}
 		}

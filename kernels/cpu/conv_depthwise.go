@@ -30,7 +30,8 @@ func isChannelwise(groups, channels int, image, filters graph.Layout) bool {
 
 // newChannelwise compiles a Fusion anchored on such a convolution, or its transpose. Windows slide over images of the
 // given shape.
-func newChannelwise[T float](b *body.Program, op graph.Conv2D, images, windows graph.Shape, transposed bool, results []Operand, env *Env) (Kernel, error) {
+func newChannelwise[T float](b *body.Program, op graph.Conv2D, images, windows graph.Shape, transposed bool, results []Operand,
+	env *Env) (Kernel, error) {
 	x, w, out := b.Operands[0], b.Operands[1], b.Space
 	k := &channelwise[T]{epilogue: epilogue[T]{env: env}, x: x, w: w, finish: depthwise.Unfinished[T](),
 		rows: out.At(1), columns: out.At(2)}

@@ -39,7 +39,8 @@ func newConvTransposed[T float](b *body.Program, op graph.Conv2DTranspose, args,
 	if err != nil {
 		return nil, err
 	}
-	if k.plan, err = conv.NewTransposed[T](convOf(op), x.Layout, w.Layout, op.H, op.W, max(c.Stride[0], out.At(3)), k.keeps, env.Pool, env.gemm); err != nil {
+	if k.plan, err = conv.NewTransposed[T](convOf(op), x.Layout, w.Layout, op.H, op.W, max(c.Stride[0], out.At(3)), k.keeps, env.Pool,
+		env.gemm); err != nil {
 		return nil, err
 	}
 	env.reserveShared(k.plan.Shared() * dtypeOf[T]().Size())

@@ -132,13 +132,16 @@ func TestConvRefused(t *testing.T) {
 	x := graph.NewTensor(graph.TypeOf(graph.F32, 1, 2, 4, 4))
 	w := graph.NewTensor(graph.TypeOf(graph.F32, 2, 2, 1, 1))
 	at := graph.IntsOf(1, 1)
-	wantError(t, graph.Conv2DTranspose{Stride: at, Dilation: at, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1, H: 4, W: 4}, []*graph.Tensor{x, w}, "products of patches")
-	wantError(t, graph.Conv2DFilterGrad{Stride: at, Dilation: at, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1, KH: 1, KW: 1}, []*graph.Tensor{x, x}, "products of patches")
+	wantError(t, graph.Conv2DTranspose{Stride: at, Dilation: at, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1, H: 4, W: 4},
+		[]*graph.Tensor{x, w}, "products of patches")
+	wantError(t, graph.Conv2DFilterGrad{Stride: at, Dilation: at, Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1, KH: 1, KW: 1},
+		[]*graph.Tensor{x, x}, "products of patches")
 }
 
 // BenchmarkDepthwiseConv runs a depthwise convolution with a bias and a rectifier, as networks have it.
 func BenchmarkDepthwiseConv(b *testing.B) {
-	op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 128, Layout: graph.NHWC}
+	op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 128,
+		Layout: graph.NHWC}
 	f, types, err := cases.Bodied(graph.AnchorConv, func(g *graph.Builder, in cases.Inputs) {
 		y := g.Add(op, in(graph.F32, 1, 56, 56, 128), in(graph.F32, 3, 3, 1, 128))
 		g.Output("", g.Unary(graph.Relu, g.Binary(graph.Add, y, g.Broadcast(in(graph.F32, 128), y.Type.Shape))))

@@ -29,7 +29,8 @@ func newConvNHWC[T float](b *body.Program, op graph.Conv2D, args, results []Oper
 		l, ok := l.Reshape(matrix)
 		return ok && unitColumns(l)
 	}
-	if f := fusedFinishOf[T](b); f != nil && f.scale == nil && rows(b.Stores[0].Layout) && (f.residual == nil || rows(f.residual.Layout)) {
+	if f := fusedFinishOf[T](b); f != nil && f.scale == nil && rows(b.Stores[0].Layout) &&
+		(f.residual == nil || rows(f.residual.Layout)) {
 		k.fused, k.finish = f, conv.Finish[T]{Low: f.low, High: f.high}
 		k.home, k.c = 0, b.Stores[0].Layout
 		if f.residual != nil {

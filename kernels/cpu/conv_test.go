@@ -65,7 +65,8 @@ func TestConvInPlace(t *testing.T) {
 	defer p.Close()
 	for _, c := range []struct{ groups, winograd int }{{1, 0}, {2, 0}, {1, 2}, {1, 4}} {
 		groups, width := c.groups, 6
-		op := graph.Conv2D{Stride: graph.IntsOf(1, 2), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 0, 1, 2), Groups: groups, Layout: graph.NHWC}
+		op := graph.Conv2D{Stride: graph.IntsOf(1, 2), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 0, 1, 2), Groups: groups,
+			Layout: graph.NHWC}
 		if c.winograd > 0 {
 			op.Winograd, op.Stride, op.Pad, width = c.winograd, graph.IntsOf(1, 1), graph.IntsOf(1, 1, 1, 1), 3
 		}
@@ -126,6 +127,8 @@ func TestConvInPlace(t *testing.T) {
 
 // TestConvLongSums holds the error of sums of many f32 numbers of one sign.
 func TestConvLongSums(t *testing.T) {
-	op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1, Layout: graph.NHWC}
-	checkOp(t, op, graph.Filled(graph.TypeOf(graph.F32, 1, 3, 3, 3000), 0.1), graph.Filled(graph.TypeOf(graph.F32, 3, 3, 3000, 2), 0.7))
+	op := graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1,
+		Layout: graph.NHWC}
+	checkOp(t, op, graph.Filled(graph.TypeOf(graph.F32, 1, 3, 3, 3000), 0.1), graph.Filled(graph.TypeOf(graph.F32, 3, 3, 3000, 2),
+		0.7))
 }

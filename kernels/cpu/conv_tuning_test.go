@@ -32,8 +32,8 @@ func TestTuningText(t *testing.T) {
 	if w, d := got.Fastest(c, graph.NHWC); d != 88 || w.String() != "winograd:4:96" {
 		t.Errorf("%v takes %v", w, d)
 	}
-	for _, bad := range []string{word, word + " direct", word + " direct 0", word + " direct x", word + " direct:7 1", word + " depthwise 1",
-		strings.Replace(word, ":g1", ":g0", 1) + " direct 1", strings.Replace(word, ":g1", ":g3", 1) + " direct 1",
+	for _, bad := range []string{word, word + " direct", word + " direct 0", word + " direct x", word + " direct:7 1",
+		word + " depthwise 1", strings.Replace(word, ":g1", ":g0", 1) + " direct 1", strings.Replace(word, ":g1", ":g3", 1) + " direct 1",
 		strings.Replace(word, "2x8x", "2x-8x", 1) + " direct 1", strings.Replace(word, "s1x1", "s0x1", 1) + " direct 1",
 		strings.Replace(word, "9x7", "9x1", 1) + " direct 1", strings.Replace(word, "f32", "f31", 1) + " direct 1", " "} {
 		if _, err := kernels.ParseTuning("fusec tuning 1 x\n" + word + " direct 5\n" + bad + "\n"); err == nil ||

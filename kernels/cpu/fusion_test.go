@@ -248,7 +248,8 @@ func TestMaskedRows(t *testing.T) {
 func TestIntegerErrors(t *testing.T) {
 	x := graph.NewTensor(graph.TypeOf(graph.I32, 70000))
 	wantError(t, graph.Binary{Fn: graph.Div}, []*graph.Tensor{x, x}, "division of an integer by zero")
-	wantError(t, graph.Binary{Fn: graph.Pow}, []*graph.Tensor{x, graph.Filled(graph.TypeOf(graph.I32), -1)}, "integer zero to a negative power")
+	wantError(t, graph.Binary{Fn: graph.Pow}, []*graph.Tensor{x, graph.Filled(graph.TypeOf(graph.I32), -1)},
+		"integer zero to a negative power")
 	// Before a sum, within rows and in blocks.
 	for _, shape := range [][]int{{5, 30}, {70000, 2}} {
 		f, types := bodied(t, graph.AnchorRow, func(b *graph.Builder, in func(d graph.DType, dims ...int) *graph.Node) {

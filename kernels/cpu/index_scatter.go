@@ -58,7 +58,8 @@ func newScatterAdd(op graph.ScatterAdd, args, results []Operand, env *Env) (Kern
 	case d == graph.F64:
 		return makeScatterAdd[float64](op, args, results, env), nil
 	case d.IsInt(): // unsigned ones have the sums of signed ones
-		return bySize(d, makeScatterAdd[int8], makeScatterAdd[int16], makeScatterAdd[int32], makeScatterAdd[int64])(op, args, results, env), nil
+		return bySize(d, makeScatterAdd[int8], makeScatterAdd[int16], makeScatterAdd[int32], makeScatterAdd[int64])(op, args, results,
+			env), nil
 	default:
 		return nil, fmt.Errorf("scatter_add: the CPU has no sum of %v", d)
 	}

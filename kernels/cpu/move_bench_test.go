@@ -145,7 +145,8 @@ func BenchmarkPatches(b *testing.B) {
 		benchmarkOp(b, graph.Im2Col{Kernel: two, Stride: one, Dilation: one, Pad: pad}, []Operand{Contiguous(x)}, []graph.Type{cols})
 	})
 	b.Run("col2im", func(b *testing.B) {
-		benchmarkOp(b, graph.Col2Im{Kernel: two, Stride: one, Dilation: one, Pad: pad, H: 56, W: 56}, []Operand{Contiguous(cols)}, []graph.Type{x})
+		benchmarkOp(b, graph.Col2Im{Kernel: two, Stride: one, Dilation: one, Pad: pad, H: 56, W: 56}, []Operand{Contiguous(cols)},
+			[]graph.Type{x})
 	})
 }
 

@@ -66,7 +66,8 @@ func newMove(result Operand, env *Env, parts []part) Kernel {
 
 // newMover makes the kernel that fills with a value, unless it is nil, and copies parts, which slide if asked.
 func newMover(result Operand, env *Env, parts []part, s *slide, value *graph.Tensor) Kernel {
-	return bySize(result.DType, makeMover[uint8], makeMover[uint16], makeMover[uint32], makeMover[uint64])(result, env, parts, s, value)
+	return bySize(result.DType, makeMover[uint8], makeMover[uint16], makeMover[uint32], makeMover[uint64])(result, env, parts, s,
+		value)
 }
 
 func makeMover[E unit](result Operand, env *Env, parts []part, s *slide, value *graph.Tensor) Kernel {

@@ -241,7 +241,8 @@ func TestPatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		back := graph.Col2Im{Kernel: k, Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, H: x.Type.Shape.At(2), W: x.Type.Shape.At(3)}
+		back := graph.Col2Im{Kernel: k, Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, H: x.Type.Shape.At(2),
+			W: x.Type.Shape.At(3)}
 		y := drawTensor(r, d, -9, 9, types[0].Shape.Slice()...)
 		if d == graph.Bool {
 			wantError(t, back, []*graph.Tensor{y}, "sums of bool")

@@ -27,7 +27,8 @@ func TestGroupNorm(t *testing.T) {
 		for _, c := range []struct {
 			groups int
 			shape  []int
-		}{{1, []int{1, 1}}, {2, []int{3, 8}}, {4, []int{2, 4, 9}}, {1, []int{3, 5, 17, 19}}, {3, []int{70, 6, 5}}, {2, []int{2, 4, 0}}, {2, []int{0, 4, 3}}} {
+		}{{1, []int{1, 1}}, {2, []int{3, 8}}, {4, []int{2, 4, 9}}, {1, []int{3, 5, 17, 19}}, {3, []int{70, 6, 5}}, {2, []int{2, 4, 0}},
+			{2, []int{0, 4, 3}}} {
 			v := func() *graph.Tensor { return drawTensor(r, d, -2, 2, c.shape[1]) }
 			checkOp(t, graph.GroupNorm{Groups: c.groups, Eps: 1e-3}, drawTensor(r, d, 1, 4, c.shape...), v(), v())
 		}

@@ -45,7 +45,8 @@ func newPool[T float](op graph.Pool, args, results []Operand, env *Env) (Kernel,
 		env: env, x: args[0], y: results[0], rows: t.At(0) * t.At(1) * t.At(2)}
 	code := vec.Of[T]()
 	row := op.Fn.Info().Reduce.Info()
-	k.combine, k.fill, k.div, k.divBy = accumulate(code.BinaryVV(row.Join)), code.Fill(), code.BinaryVV(graph.Div), code.BinaryVS(graph.Div)
+	k.combine, k.fill, k.div, k.divBy = accumulate(code.BinaryVV(row.Join)), code.Fill(), code.BinaryVV(graph.Div),
+		code.BinaryVS(graph.Div)
 	k.first, k.average = T(row.Identity), row.Averages
 	if k.average && !op.CountPad {
 		k.counts = counts[T](k.taps, k.outWidth)

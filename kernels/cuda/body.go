@@ -237,7 +237,8 @@ func (b *printer) load(i int) value {
 
 // still marks a place in an argument that no result lies over, if reads shall overtake stores.
 func (b *printer) still(arg int, l graph.Layout, at string) string {
-	if !b.overtake || b.again != nil && b.again(l) || slices.ContainsFunc(b.u.results, func(r Operand) bool { return r.Over == 1+arg || r.Update }) {
+	if !b.overtake || b.again != nil && b.again(l) ||
+		slices.ContainsFunc(b.u.results, func(r Operand) bool { return r.Over == 1+arg || r.Update }) {
 		return at
 	}
 	return "fixed(" + at + ")"

@@ -36,7 +36,8 @@ func Commit(types []graph.Type) *Kernel {
 	u := &unit{}
 	u.decls = []string{"Status *status;", "struct { u8 *to; const u8 *from; i64 bytes; } pair[64];"}
 	u.printf("KERNEL(commit, %d, 1) {\n  if (p.status->code != 0) return;\n  const auto &c = p.pair[blockIdx.y];\n", blockThreads)
-	u.printf("  commit_copy(c.to, c.from, c.bytes, i64(blockIdx.x) * %d + threadIdx.x, i64(gridDim.x) * %d);\n}\n", blockThreads, blockThreads)
+	u.printf("  commit_copy(c.to, c.from, c.bytes, i64(blockIdx.x) * %d + threadIdx.x, i64(gridDim.x) * %d);\n}\n", blockThreads,
+		blockThreads)
 	k.Source = u.source("commit")
 	return k
 }

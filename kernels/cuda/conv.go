@@ -174,8 +174,8 @@ func (c *convolution) problem(m *matmul, s [2]slide, groups, channels, columns i
 	x.Layout = c.image.Layout
 	q := newPatches(x, s, channels)
 	q.kInner = true
-	p := &product{name: "Problem", convolves: true, acc: graph.F32, n: columns, m: q.rows(), k: q.cols(), rows: []int{0, 1, 2}, column: 4,
-		batch: groups, inBody: inImage(s, groups, columns)}
+	p := &product{name: "Problem", convolves: true, acc: graph.F32, n: columns, m: q.rows(), k: q.cols(), rows: []int{0, 1, 2},
+		column: 4, batch: groups, inBody: inImage(s, groups, columns)}
 	if m.body.Anchor.Type.DType == graph.F64 {
 		p.acc = graph.F64
 	}
@@ -219,8 +219,9 @@ func (m *matmul) widen() {
 	m.a.at = m.reserve(int64(n) * int64(w*size))
 	m.a.made = m.scratch(typ, "wide"+m.tag, m.a.at)
 	entry := "widen" + m.tag
-	m.elements(entry, indexType(n), n, "", fmt.Sprintf("store<1, %d>(%s + i64(e) * %d, widened<%d, %d, %d, %d, %d, %d, %d, %d, %d>(%s + %d, e));",
-		w*size, m.a.made, w, w, q.channels, wide, height, width, q.stride[0], q.stride[1], q.stride[2], q.stride[3], from, q.offset))
+	m.elements(entry, indexType(n), n, "",
+		fmt.Sprintf("store<1, %d>(%s + i64(e) * %d, widened<%d, %d, %d, %d, %d, %d, %d, %d, %d>(%s + %d, e));",
+			w*size, m.a.made, w, w, q.channels, wide, height, width, q.stride[0], q.stride[1], q.stride[2], q.stride[3], from, q.offset))
 	m.before = append(m.before, m.elementStep(entry, n))
 	q.channels, q.offset, q.stride = wide, 0, [4]int{height * width * wide, width * wide, wide, 1}
 	m.a.offset = 0

@@ -36,8 +36,8 @@ func drawConv(r *rand.Rand) drawnConv {
 		}
 		n := pick(1, 1, 2, 3)
 		c.height, c.width = pick(1, 4, 7, 9), pick(1, 5, 8, 11)
-		c.op = graph.Conv2D{Stride: graph.IntsOf(pick(1, 1, 2, 3), pick(1, 1, 2, 3)), Dilation: graph.IntsOf(pick(1, 1, 2), pick(1, 1, 2, 3)),
-			Pad: pad, Groups: groups, Layout: graph.NHWC}
+		c.op = graph.Conv2D{Stride: graph.IntsOf(pick(1, 1, 2, 3), pick(1, 1, 2, 3)),
+			Dilation: graph.IntsOf(pick(1, 1, 2), pick(1, 1, 2, 3)), Pad: pad, Groups: groups, Layout: graph.NHWC}
 		c.x, c.w = []int{n, c.height, c.width, groups * c.channels}, []int{kh, kw, c.channels, groups * c.columns}
 		t, err := graph.InfoOf(c.op).Infer(c.op, []graph.Type{graph.TypeOf(graph.F32, c.x...), graph.TypeOf(graph.F32, c.w...)})
 		if err == nil {

@@ -18,7 +18,8 @@ func TestFunctionsAreWhole(t *testing.T) {
 			t.Errorf("without %s: %v", f, err)
 		}
 	}
-	if err := checkFunctions(text, map[graph.BinaryFn]string{graph.Div: "divide"}); err == nil || !strings.Contains(err.Error(), "pow") {
+	if err := checkFunctions(text, map[graph.BinaryFn]string{graph.Div: "divide"}); err == nil ||
+		!strings.Contains(err.Error(), "pow") {
 		t.Errorf("a power that reports nothing: %v", err)
 	}
 }

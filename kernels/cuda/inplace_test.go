@@ -21,7 +21,8 @@ func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []in
 	var from, to []cudatest.Buffer
 	for i, a := range args {
 		in[i], types[i] = ref.FromTensor(a), a.Type
-		from = append(from, cudatest.Buffer{Operand: kernels.Operand{DType: a.Type.DType, Layout: graph.Contiguous(a.Type.Shape)}, Value: a})
+		from = append(from, cudatest.Buffer{Operand: kernels.Operand{DType: a.Type.DType, Layout: graph.Contiguous(a.Type.Shape)},
+			Value: a})
 	}
 	want, err := ref.OpBound(op, in)
 	if err != nil {
@@ -32,7 +33,8 @@ func inPlace(t *testing.T, l *list, op graph.Op, args []*graph.Tensor, over []in
 		t.Fatal(err)
 	}
 	for i, u := range out {
-		to = append(to, cudatest.Buffer{Operand: kernels.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape), Over: 1 + over[i], Update: true}})
+		to = append(to, cudatest.Buffer{Operand: kernels.Operand{DType: u.DType, Layout: graph.Contiguous(u.Shape), Over: 1 + over[i],
+			Update: true}})
 	}
 	operands := func(list []cudatest.Buffer) (o []kernels.Operand) {
 		for _, b := range list {
@@ -156,9 +158,10 @@ func TestRefusals(t *testing.T) {
 		{"concat %1 has no place in a body", graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
 			b.Output("", b.Unary(graph.Exp, b.Add(graph.Concat{}, in(f32, 4))))
 		}},
-		{"exp %1: a value of shape [6] has no place in an iteration space of [4,6]", graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
-			b.Output("", b.Unary(graph.Exp, b.Broadcast(b.Unary(graph.Exp, in(f32, 6)), graph.ShapeOf(4, 6))))
-		}},
+		{"exp %1: a value of shape [6] has no place in an iteration space of [4,6]", graph.AnchorNone,
+			func(b *graph.Builder, in cases.Inputs) {
+				b.Output("", b.Unary(graph.Exp, b.Broadcast(b.Unary(graph.Exp, in(f32, 6)), graph.ShapeOf(4, 6))))
+			}},
 		{"reshape %2 cannot be read through strides", graph.AnchorNone, func(b *graph.Builder, in cases.Inputs) {
 			b.Output("", b.Unary(graph.Exp, unseen(b, in)))
 		}},
@@ -185,11 +188,13 @@ func TestRefusals(t *testing.T) {
 		for _, o := range op.Body.Outputs {
 			results = append(results, kernels.Operand{DType: o.Node.Type.DType, Layout: graph.Contiguous(o.Node.Type.Shape)})
 		}
-		if _, err := kernels.Compile(op, args, results, kernels.Config{Chip: kernels.H200}); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := kernels.Compile(op, args, results, kernels.Config{Chip: kernels.H200}); err == nil ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("error %v, want one about %s", err, tt.want)
 		}
 	}
-	if _, err := kernels.Compile(graph.ScatterAdd{Axis: 0, Size: 3}, []kernels.Operand{}, nil, kernels.Config{Chip: kernels.H200}); err == nil {
+	if _, err := kernels.Compile(graph.ScatterAdd{Axis: 0, Size: 3}, []kernels.Operand{}, nil,
+		kernels.Config{Chip: kernels.H200}); err == nil {
 		t.Error("a scatter_add of nothing is compiled")
 	}
 }

@@ -85,7 +85,8 @@ func (x *mixture) backward() error {
 			scaled := func(factor string) string {
 				return fmt.Sprintf("scaled<%d, %d, %d, %d>(%s, acc, dy, w2)", d.Result, dy.col, w2.row, w2.col, factor)
 			}
-			text += fmt.Sprintf("    const %s gate = %s;\n    const %s *const dy = %s + p.order[m] * i64(%d);\n", acc, gate, elem, ds, dy.row)
+			text += fmt.Sprintf("    const %s gate = %s;\n    const %s *const dy = %s + p.order[m] * i64(%d);\n", acc, gate, elem, ds,
+				dy.row)
 			text += fmt.Sprintf("    const %s *const w2 = %s[e] + n * i64(%d);\n    const auto da = %s;\n", elem, w2.name, w2.row,
 				scaled("splat<W>(gate)")) + lines
 			text += x.keep(x.elem, w, h, fmt.Sprintf("op::mul(%s, gate)", made[0]))

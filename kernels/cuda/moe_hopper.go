@@ -54,7 +54,8 @@ func (x *mixture) groupedHopper(name string, a factor, source string, b weightVi
 	x.writeBody(title, n, text)
 	t.write(x.unit, title+"Tile", ctype(x.elem), &fa, &fb, each)
 	x.printf("KERNEL(%s, %d, 1) {\n  typedef Listed<%s, %sTile, %d> Work;\n", name, hopperThreads, p.name, title, x.tiles)
-	x.printf("  gemm_hopper<%s, %sBody, %sTile>(%sBody{p}, &%s, &%s, Work{p.tiles + p.wave * %d, p.wave * %d}, (float *)nullptr);\n}\n\n",
+	x.printf("  gemm_hopper<%s, %sBody, %sTile>(%sBody{p}, &%s, &%s, Work{p.tiles + p.wave * %d, p.wave * %d}, (float "+
+		"*)nullptr);\n}\n\n",
 		p.name, title, title, title, mapA, mapB, x.tiles, x.capacity)
 	grid := min(x.cfg.Chip.SMs, x.tiles*ceilDiv(n, t.bn))
 	x.step(Step{Entry: name, Grid: [3]int{grid, 1, 1}, Block: hopperThreads, Shared: t.shared()}, true)

@@ -38,7 +38,8 @@ func TestMoEHopper(t *testing.T) {
 					}
 					b.Output("", b.Add(op, args...))
 				})
-				c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %+v", i, elem, op, d), Op: f, Config: cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}}
+				c := cudatest.Check{Name: fmt.Sprintf("%d %v %+v %+v", i, elem, op, d), Op: f,
+					Config: cuda.Config{Chip: cuda.H200, Precision: cuda.BF16}}
 				for j, u := range types {
 					x := graphtest.Tensor(r, u)
 					if j == 1 { // the last expert gets nothing in every other mixture

@@ -66,7 +66,8 @@ func behind(o Operand) string {
 
 // start reads where a slice begins from an argument and reports it if it is outside 0..last.
 func (m *mover) start(arg, last int) {
-	m.head = append(m.head, "i64 start;", fmt.Sprintf("if (!slice_start(%s, %d, %s, &start)) return;", m.u.at(arg), last, m.u.status()))
+	m.head = append(m.head, "i64 start;", fmt.Sprintf("if (!slice_start(%s, %d, %s, &start)) return;", m.u.at(arg), last,
+		m.u.status()))
 }
 
 // step writes the entry, whose lines are executed for each unit: row j and element i of it, of outer o.
@@ -255,7 +256,8 @@ func compileConcat(op graph.Concat, args, results []Operand, cfg Config) (*Kerne
 		if err != nil {
 			return nil, err
 		}
-		parts = append(parts, body.Part{Program: p, Segment: graph.Segment{Body: g, Args: []int{i}, Results: []int{0}}, Args: in, Results: out})
+		parts = append(parts, body.Part{Program: p, Segment: graph.Segment{Body: g, Args: []int{i}, Results: []int{0}}, Args: in,
+			Results: out})
 	}
 	return compileParts(parts, cfg)
 }

@@ -206,7 +206,8 @@ func TestNorms(t *testing.T) {
 	for i, c := range []struct {
 		groups int
 		shape  []int
-	}{{1, []int{1, 1}}, {2, []int{3, 8}}, {4, []int{2, 4, 9}}, {1, []int{3, 5, 17, 19}}, {3, []int{7, 6, 5}}, {2, []int{2, 4, 0}}, {2, []int{0, 4, 3}}} {
+	}{{1, []int{1, 1}}, {2, []int{3, 8}}, {4, []int{2, 4, 9}}, {1, []int{3, 5, 17, 19}}, {3, []int{7, 6, 5}}, {2, []int{2, 4, 0}},
+		{2, []int{0, 4, 3}}} {
 		d := everyType[i%2]
 		l.add(graph.GroupNorm{Groups: c.groups, Eps: 1e-3}, l.tensor(d, c.shape...), l.tensor(d, c.shape[1]), l.tensor(d, c.shape[1]))
 	}

@@ -387,7 +387,8 @@ func (r *rows) writeLevel(level int) error {
 }
 
 // reducers are the types of src/rows.cuh that join elements.
-var reducers = map[graph.ReduceFn]string{graph.Sum: "Sum", graph.Mean: "Sum", graph.Prod: "Prod", graph.MaxOf: "MaxOf", graph.MinOf: "MinOf"}
+var reducers = map[graph.ReduceFn]string{graph.Sum: "Sum", graph.Mean: "Sum", graph.Prod: "Prod", graph.MaxOf: "MaxOf",
+	graph.MinOf: "MinOf"}
 
 // reduce writes a reduction: the joining of a unit, in the loop of the stage, and what comes before and after it.
 func (r *rows) reduce(i int) error {

@@ -14,13 +14,15 @@ import (
 )
 
 // compiled is g as an executable with values bound to its sources.
-func compiled(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, opts ...cpu.Option) (lowering.Executable, *lowering.Program) {
+func compiled(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor,
+	opts ...cpu.Option) (lowering.Executable, *lowering.Program) {
 	t.Helper()
 	return compiledOf(t, g, in, false, opts...)
 }
 
 // compiledOf is compiled with parameters that change only by Bind if frozen is set.
-func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, frozen bool, opts ...cpu.Option) (lowering.Executable, *lowering.Program) {
+func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, frozen bool,
+	opts ...cpu.Option) (lowering.Executable, *lowering.Program) {
 	t.Helper()
 	d := cpu.New(opts...)
 	p := passtest.Lowered(t, g, d, frozen)

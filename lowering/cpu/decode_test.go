@@ -56,7 +56,8 @@ func TestDecode(t *testing.T) {
 		op.Page = decodePage
 		page, slot := b.Input("page", graph.TypeOf(graph.I64)), b.Input("slot", graph.TypeOf(graph.I64))
 		table := b.Input("table", graph.TypeOf(graph.I64, decodePages))
-		y := b.Add(op, query(b), pooled(b, "k", page, slot), pooled(b, "v", page, slot), b.Input("length", graph.TypeOf(graph.I64)), table)
+		y := b.Add(op, query(b), pooled(b, "k", page, slot), pooled(b, "v", page, slot), b.Input("length", graph.TypeOf(graph.I64)),
+			table)
 		b.Output("y", b.Reshape(y, 1, decodeHeads*decodeDepth))
 	})
 	for name, g := range map[string]*graph.Graph{"one buffer": plain, "pages": paged} {

@@ -110,7 +110,8 @@ func TestBindErrors(t *testing.T) {
 	x := bufferOf(t, p, "x")
 	wants(e.Bind(x, nil), `input "x" was given no value`)
 	wants(e.Bind(x, graph.NewTensor(graph.TypeOf(graph.F32, 8, 6))), `input "x" is f32[6,8]; it was given a value of type f32[8,6]`)
-	wants(e.Bind(bufferOf(t, p, "p"), graph.NewTensor(graph.TypeOf(graph.F32, 6, 8))), `buffer "p" cannot be bound: its role is output`)
+	wants(e.Bind(bufferOf(t, p, "p"), graph.NewTensor(graph.TypeOf(graph.F32, 6, 8))),
+		`buffer "p" cannot be bound: its role is output`)
 	for name, v := range in {
 		if name != "w" {
 			if err := e.Bind(bufferOf(t, p, name), v); err != nil {
@@ -169,7 +170,8 @@ func TestAccepts(t *testing.T) {
 	}
 	p := lowered(t, built(t, everything), d)
 	p.Launches[1].Op = unknown{}
-	if _, err := d.Compile(p); err == nil || !strings.HasPrefix(err.Error(), "launch 2, ") || !strings.Contains(err.Error(), "unknown") {
+	if _, err := d.Compile(p); err == nil || !strings.HasPrefix(err.Error(), "launch 2, ") ||
+		!strings.Contains(err.Error(), "unknown") {
 		t.Errorf("error %v", err)
 	}
 }

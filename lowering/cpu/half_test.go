@@ -29,7 +29,8 @@ func TestHalf(t *testing.T) {
 			},
 			"state": func(b *graph.Builder) {
 				s := b.State("s", half(4, 6))
-				b.Update(s, b.Add(graph.UpdateSlice{Axis: 0}, s, b.CastTo(d, b.Input("x", graph.TypeOf(graph.F32, 1, 6))), b.Scalar(graph.I64, 2)))
+				b.Update(s, b.Add(graph.UpdateSlice{Axis: 0}, s, b.CastTo(d, b.Input("x", graph.TypeOf(graph.F32, 1, 6))),
+					b.Scalar(graph.I64, 2)))
 				b.Output("y", b.Transpose(s, 1, 0))
 			},
 			"moves": func(b *graph.Builder) {

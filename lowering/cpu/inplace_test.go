@@ -64,7 +64,9 @@ var cacheSteps = []cacheStep{
 	}},
 	{"of itself", 0, func(b *graph.Builder, cache, update, start *graph.Node) {
 		b.Update(cache, b.Add(overwrite, cache, cache, b.Scalar(graph.I64, 0)))
-		b.Output("x", b.Reduce(graph.Sum, b.Binary(graph.Mul, update, b.Broadcast(b.Add(graph.Cast{To: graph.F32}, start), update.Type.Shape)), false, 1))
+		b.Output("x",
+			b.Reduce(graph.Sum, b.Binary(graph.Mul, update, b.Broadcast(b.Add(graph.Cast{To: graph.F32}, start), update.Type.Shape)), false,
+				1))
 	}},
 	{"crossed", 2, func(b *graph.Builder, cache, update, start *graph.Node) {
 		// Each is overwritten with a part of the other's old value.
@@ -194,10 +196,12 @@ func TestUpdateConstantStart(t *testing.T) {
 	for _, start := range []float64{-1, 5} {
 		g := built(t, func(b *graph.Builder) {
 			cache := b.State("cache", graph.TypeOf(graph.F32, 2, 6, 3))
-			b.Update(cache, b.Named(b.Add(overwrite, cache, b.Input("x", graph.TypeOf(graph.F32, 2, 2, 3)), b.Scalar(graph.I64, start)), "mine"))
+			b.Update(cache, b.Named(b.Add(overwrite, cache, b.Input("x", graph.TypeOf(graph.F32, 2, 2, 3)), b.Scalar(graph.I64, start)),
+				"mine"))
 		})
 		_, err := lowering.Lower(g, "cpu")
-		if err == nil || !strings.Contains(err.Error(), `"mine"`) || !strings.Contains(err.Error(), "is out of range: 2 elements into axis 1 of 6") {
+		if err == nil || !strings.Contains(err.Error(), `"mine"`) ||
+			!strings.Contains(err.Error(), "is out of range: 2 elements into axis 1 of 6") {
 			t.Errorf("start %v: error %v", start, err)
 		}
 	}

@@ -30,7 +30,8 @@ func TestImageTime(t *testing.T) {
 		for l := range times {
 			layout := graph.ImageLayout(l)
 			s := in(layout, c.c, c.size, c.o, c.groups, c.k)
-			op := graph.Conv2D{Stride: pair(1), Dilation: pair(1), Pad: graph.IntsOf(c.k/2, c.k/2, c.k/2, c.k/2), Groups: c.groups, Layout: layout}
+			op := graph.Conv2D{Stride: pair(1), Dilation: pair(1), Pad: graph.IntsOf(c.k/2, c.k/2, c.k/2, c.k/2), Groups: c.groups,
+				Layout: layout}
 			args := []graph.Type{f(s.x), f(s.w)}
 			results, err := graph.InfoOf(op).Infer(op, args)
 			if err != nil {

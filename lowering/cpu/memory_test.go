@@ -25,7 +25,8 @@ func TestTooLarge(t *testing.T) {
 		"values": {func(b *graph.Builder) {
 			x, y := b.Input("x", graph.TypeOf(graph.F32, n, 1)), b.Input("y", graph.TypeOf(graph.F32, 1, n))
 			h := b.MatMul(x, y, false, false)
-			b.Output("z", b.MatMul(b.Named(b.MatMul(h, h, false, false), "scores"), b.Input("w", graph.TypeOf(graph.F32, n, 3)), false, false))
+			b.Output("z", b.MatMul(b.Named(b.MatMul(h, h, false, false), "scores"), b.Input("w", graph.TypeOf(graph.F32, n, 3)), false,
+				false))
 		}, "scores"},
 		"outputs": {func(b *graph.Builder) {
 			x := b.Input("x", graph.TypeOf(graph.F32, n, 1))

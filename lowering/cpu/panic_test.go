@@ -37,7 +37,8 @@ func TestKernelPanic(t *testing.T) {
 	}
 	e.(*executable).launches[0].kernel = panicking{}
 	want := `launch 1, exp "mine" (`
-	if err := e.Run(); err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "kernel failed: index out of range") {
+	if err := e.Run(); err == nil || !strings.HasPrefix(err.Error(), want) ||
+		!strings.HasSuffix(err.Error(), "kernel failed: index out of range") {
 		t.Errorf("error %v, want %s…", err, want)
 	}
 }

@@ -23,7 +23,8 @@ func TestTrafficIsWhatLaunchesTouch(t *testing.T) {
 		x := b.Input("x", graph.TypeOf(graph.F32, 2, 3, 6, 6))
 		w := b.Param("w", graph.TypeOf(graph.F32, 4, 3, 3, 3))
 		y := b.Add(graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 1, 1), Groups: 1}, x, w)
-		y = b.Unary(graph.Tanh, b.Binary(graph.Add, y, b.Expand(b.Param("b", graph.TypeOf(graph.F32, 4)), graph.IntsOf(0, 2, 3), y.Type.Shape)))
+		y = b.Unary(graph.Tanh,
+			b.Binary(graph.Add, y, b.Expand(b.Param("b", graph.TypeOf(graph.F32, 4)), graph.IntsOf(0, 2, 3), y.Type.Shape)))
 		y = b.Add(graph.Pool{Fn: graph.AvgPool, Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(2, 2), Pad: graph.IntsOf(0, 0, 0, 0)}, y)
 		b.Output("y", y)
 		g, err := b.Graph()

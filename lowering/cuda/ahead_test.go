@@ -23,7 +23,8 @@ func arch(name string) fusec.Option { return fusec.WithTarget("cuda", cuda.Arch(
 // emulated has the target cuda run on the emulator.
 func emulated(t testing.TB) fusec.Option {
 	t.Helper()
-	return fusec.WithTarget("cuda", cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) }))
+	return fusec.WithTarget("cuda",
+		cuda.Driver(func(int) (driver.GPU, driver.Compiler, error) { return emulator.Open(emulator.Options{}) }))
 }
 
 func graphOf(t testing.TB, b *graph.Builder) *graph.Graph {

@@ -25,7 +25,8 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, gpu: d.gpu, each: d.each, from: p.PreparedFrom(), originals: p.Originals(),
 		changed: map[int]bool{}, ahead: map[int]bool{},
-		buffers: make([]driver.Ptr, len(p.Buffers)), scratch: make([]driver.Ptr, len(p.Launches)), staged: make([]unsafe.Pointer, len(p.Buffers)),
+		buffers: make([]driver.Ptr, len(p.Buffers)), scratch: make([]driver.Ptr, len(p.Launches)),
+		staged:  make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
 		times: make([]time.Duration, len(p.Launches))}
 	for _, u := range p.Updates {

@@ -24,13 +24,15 @@ func lowered(t testing.TB, g *graph.Graph, d *cuda.Device) *lowering.Program {
 }
 
 // compiled is g as an executable with values bound to its sources.
-func compiled(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, opts ...cuda.Option) (lowering.Executable, *lowering.Program) {
+func compiled(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor,
+	opts ...cuda.Option) (lowering.Executable, *lowering.Program) {
 	t.Helper()
 	return compiledOf(t, g, in, false, opts...)
 }
 
 // compiledOf is compiled with parameters that change only by Bind if frozen is set.
-func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, frozen bool, opts ...cuda.Option) (lowering.Executable, *lowering.Program) {
+func compiledOf(t testing.TB, g *graph.Graph, in map[string]*graph.Tensor, frozen bool,
+	opts ...cuda.Option) (lowering.Executable, *lowering.Program) {
 	t.Helper()
 	gpu, compiler := open(t)
 	d := cuda.New(append(opts, cuda.On(gpu, compiler))...)

@@ -44,8 +44,9 @@ func TestPreparedHost(t *testing.T) {
 		w := b.CastTo(graph.F32, b.MatMul(b.Param("v", graph.TypeOf(graph.F64, 5, 2)), table, false, false))
 		b.Output("y", b.MatMul(b.Input("x", graph.TypeOf(graph.F32, 3, 5)), w, false, false))
 	})
-	in := map[string]*graph.Tensor{"rows": graph.NewTensor(graph.TypeOf(graph.I64, 2)), "table": graph.Filled(graph.TypeOf(graph.F64, 3, 4), 2),
-		"v": graph.Filled(graph.TypeOf(graph.F64, 5, 2), 3), "x": graph.Filled(graph.TypeOf(graph.F32, 3, 5), 1)}
+	in := map[string]*graph.Tensor{"rows": graph.NewTensor(graph.TypeOf(graph.I64, 2)),
+		"table": graph.Filled(graph.TypeOf(graph.F64, 3, 4), 2),
+		"v":     graph.Filled(graph.TypeOf(graph.F64, 5, 2), 3), "x": graph.Filled(graph.TypeOf(graph.F32, 3, 5), 1)}
 	in["rows"].SetInt(1, 5)
 	e, p := compiledOf(t, g, in, true)
 	if p.Prepared < 2 || e.Memory().Prepared != p.PreparedBytes {

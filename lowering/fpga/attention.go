@@ -74,7 +74,8 @@ func (a *assembler) attention(t *task) {
 					a.emit(&isa.Attention{First: at == 0, Last: at+chunk >= seen, Wide: h.out.v.wide, Causal: h.op.Causal,
 						Space: isa.SpaceY, X: uint16(x), QPanel: uint16(dim), K: uint16(k.k), V: uint16(k.v),
 						VPanel: uint16(k.vPanel), Dim: uint8(dim), QPanels: uint8(n), Keys: uint16(k.n), Base: uint16(y),
-						Panel: uint16(dim * bytes), Diagonal: int32(diagonal - at), ScoreMul: t.codes.scoreMul, ScoreSh: t.codes.scoreSh, OutMul: t.codes.outMul, OutSh: t.codes.outSh})
+						Panel: uint16(dim * bytes), Diagonal: int32(diagonal - at), ScoreMul: t.codes.scoreMul, ScoreSh: t.codes.scoreSh,
+						OutMul: t.codes.outMul, OutSh: t.codes.outSh})
 				}
 				a.store(to, row, rowsN, 0, dim*bytes, y, dim*bytes)
 			}

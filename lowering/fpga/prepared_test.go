@@ -20,7 +20,8 @@ func TestPrepared(t *testing.T) {
 		b.Output("y", b.MatMul(b.Input("x", f32(19, 24)), w, false, true))
 	})
 	e, p := compiledOf(t, g, true)
-	if p.Prepared != 2 || len(p.Launches) != 3 || p.Launches[1].Device == "" || p.Launches[2].Device != "" || e.Memory().Prepared == 0 {
+	if p.Prepared != 2 || len(p.Launches) != 3 || p.Launches[1].Device == "" || p.Launches[2].Device != "" ||
+		e.Memory().Prepared == 0 {
 		t.Fatal(p)
 	}
 	run := func() {

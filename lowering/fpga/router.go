@@ -19,8 +19,8 @@ var errGates = errors.New("gates that are not a softmax of logits, or its larges
 // mostGateLaunches bounds how many launches may lead from logits to gates.
 const mostGateLaunches = 6
 
-// router finds the launches that make a mixture's gates, a buffer seen through a layout, of logits as the overlay's router does, their results read by
-// nobody else.
+// router finds the launches that make a mixture's gates, a buffer seen through a layout, of logits as the overlay's router does,
+// their results read by nobody else.
 func (m *partition) router(i, gates int, layout graph.Layout, e *experts) ([]int, error) {
 	if !layout.IsContiguous() || layout.Offset != 0 {
 		return nil, errGates

@@ -42,7 +42,8 @@ func both(t *testing.T, cfg isa.Config, build func(b *graph.Builder)) (*executab
 		if l.Device != "" && i >= p.Prepared {
 			t.Errorf("launch %d, %s, runs on the processor: %s", i, l.Kind(), l.Reason)
 		}
-		t.Logf("launch %d, %s: %d cycles, estimated %d, ideal %d", i, l.Kind(), e[1].counts[i].cycles, int(l.Estimates.Get(Cycles)), e[1].l.ideal(i))
+		t.Logf("launch %d, %s: %d cycles, estimated %d, ideal %d", i, l.Kind(), e[1].counts[i].cycles, int(l.Estimates.Get(Cycles)),
+			e[1].l.ideal(i))
 	}
 	return e[1], p
 }

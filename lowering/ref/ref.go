@@ -32,7 +32,8 @@ func (Device) Accepts(op graph.Op, _, _ []graph.Type) error {
 // refused, and so is a fusion whose body breaks the contract, as on every target.
 func (Device) Compile(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, values: make([]ref.Value, len(p.Buffers)), bound: make([]*graph.Tensor, len(p.Buffers)),
-		stale: make([]bool, len(p.Buffers)), dies: make([][]int, len(p.Launches)), times: make([]time.Duration, len(p.Launches)), from: p.PreparedFrom()}
+		stale: make([]bool, len(p.Buffers)), dies: make([][]int, len(p.Launches)), times: make([]time.Duration, len(p.Launches)),
+		from: p.PreparedFrom()}
 	last := make([]int, len(p.Buffers))
 	for i, l := range p.Launches {
 		if f, ok := l.Op.(graph.Fusion); ok {

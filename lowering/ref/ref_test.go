@@ -75,7 +75,8 @@ func counter(t *testing.T) (e lowering.Executable, p *lowering.Program, in map[s
 		s := b.State("s", f)
 		next := b.Binary(graph.Add, s, b.Binary(graph.Div, b.Input("one", f), b.Input("ten", f)))
 		b.Update(s, next)
-		b.Output("y", b.Binary(graph.Add, next, b.Add(graph.Gather{Axis: 0}, b.Input("table", f), b.Input("index", graph.TypeOf(graph.I64, 2)))))
+		b.Output("y",
+			b.Binary(graph.Add, next, b.Add(graph.Gather{Axis: 0}, b.Input("table", f), b.Input("index", graph.TypeOf(graph.I64, 2)))))
 	})
 	f := graph.TypeOf(graph.F32, 2)
 	in = map[string]*graph.Tensor{"s": graph.NewTensor(f), "one": graph.Filled(f, 1), "ten": graph.Filled(f, 10),

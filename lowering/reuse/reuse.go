@@ -65,7 +65,8 @@ type Entry struct {
 // same reports whether a request gives this program, and whether all labels are equal, too.
 func (e *Entry) same(r *Request) (same, labels bool) {
 	its := &e.Request
-	if len(r.Nodes) != len(its.Nodes) || !slices.EqualFunc(r.Outputs, its.Outputs, func(a, b string) bool { return (a == "") == (b == "") }) {
+	if len(r.Nodes) != len(its.Nodes) ||
+		!slices.EqualFunc(r.Outputs, its.Outputs, func(a, b string) bool { return (a == "") == (b == "") }) {
 		return false, false
 	}
 	if !reflect.DeepEqual(r.Key, its.Key) || !graph.SameStructure(r.Graph, its.Graph) {

@@ -144,7 +144,8 @@ func TestOpaque(t *testing.T) {
 		t.Errorf("opaque: %s", at)
 	}
 	b := graph.NewBuilder("g")
-	b.Output("y", b.Named(b.Add(graph.Host{Name: "own", Type: graph.TypeOf(graph.F32, 2)}, b.Input("x", graph.TypeOf(graph.F32, 2))), "mine"))
+	b.Output("y", b.Named(b.Add(graph.Host{Name: "own", Type: graph.TypeOf(graph.F32, 2)}, b.Input("x", graph.TypeOf(graph.F32, 2))),
+		"mine"))
 	g, err := b.Graph()
 	if err != nil {
 		t.Fatal(err)

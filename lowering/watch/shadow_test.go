@@ -109,7 +109,8 @@ func TestShadowWrites(t *testing.T) {
 		if e.Launch != i || e.File != want || e.Departure.Off != 1 || !strings.Contains(e.Node, name) {
 			t.Errorf("%s: %+v", name, e)
 		}
-		if text := err.Error(); !strings.Contains(text, "1 of ") || !strings.Contains(text, "shadow_test.go:") || !strings.Contains(text, "--against ref --target cpu") {
+		if text := err.Error(); !strings.Contains(text, "1 of ") || !strings.Contains(text, "shadow_test.go:") ||
+			!strings.Contains(text, "--against ref --target cpu") {
 			t.Errorf("%s: %s", name, text)
 		}
 		if text := s.Seen.String(); s.Seen.Launch != i || !strings.Contains(text, name) {
@@ -129,10 +130,12 @@ func TestShadowWrites(t *testing.T) {
 	}
 	s := &watch.Shadow{Every: 1, Folder: filepath.Join(t.TempDir(), "none")}
 	s.Begin(len(p.Launches))
-	if err := spoiled(t, &watch.Watcher{Program: p, Shadow: s}, 0); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "departs from the reference") {
+	if err := spoiled(t, &watch.Watcher{Program: p, Shadow: s}, 0); !errors.Is(err, os.ErrNotExist) ||
+		!strings.Contains(err.Error(), "departs from the reference") {
 		t.Errorf("%v", err)
 	}
-	if text := (watch.Seen{Launches: 4, Launch: -1}).String(); !strings.Contains(text, "4 launches compared with the reference, and none departs") {
+	if text := (watch.Seen{Launches: 4, Launch: -1}).String(); !strings.Contains(text,
+		"4 launches compared with the reference, and none departs") {
 		t.Error(text)
 	}
 	if text := (watch.Seen{Launches: 1, Launch: -1}).String(); !strings.Contains(text, "1 launch compared") {

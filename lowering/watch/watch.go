@@ -68,7 +68,8 @@ func (w *Watcher) Check(l *lowering.Launch, value func(lowering.View) (*graph.Te
 // what comes of operands that are off by a step, twice what rounding does, since values inside of a launch are rounded,
 // too; and by a step of the result. Where the step is not known, as of weights, which have several, it is the one of the
 // largest number.
-func (w *Watcher) departure(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error), integers bool) (worst ref.Departure, args []*graph.Tensor, err error) {
+func (w *Watcher) departure(l *lowering.Launch, value func(lowering.View) (*graph.Tensor, error),
+	integers bool) (worst ref.Departure, args []*graph.Tensor, err error) {
 	if _, ok := l.Op.(graph.Host); ok {
 		return worst, nil, nil
 	}

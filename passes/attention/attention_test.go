@@ -216,10 +216,12 @@ var scaleSpellings = []spelling{
 	}), "[5,4] [7,4] [7,6] ×0.3"},
 	{"on q", scaled(by(graph.Div, 3), nil), "[5,4] [7,4] [7,6] ×0.3333"},
 	{"on k", scaled(nil, by(graph.Mul, 0.7)), "[5,4] [7,4] [7,6] ×0.7"},
-	{"on q, k and scores", scaled(by(graph.Mul, 0.5), by(graph.Mul, 0.6), by(graph.Mul, 3), by(graph.Div, 5)), "[5,4] [7,4] [7,6] ×0.18"},
-	{"negative", scaled(nil, nil, func(b *graph.Builder, s *graph.Node) *graph.Node { return b.Unary(graph.Neg, s) }, by(graph.Mul, 0.3)),
-		"[5,4] [7,4] [7,6] ×-0.3"},
-	{"negated", scaled(nil, nil, func(b *graph.Builder, s *graph.Node) *graph.Node { return b.Unary(graph.Neg, s) }), "[5,4] [7,4] [7,6] ×-1"},
+	{"on q, k and scores", scaled(by(graph.Mul, 0.5), by(graph.Mul, 0.6), by(graph.Mul, 3), by(graph.Div, 5)),
+		"[5,4] [7,4] [7,6] ×0.18"},
+	{"negative", scaled(nil, nil, func(b *graph.Builder, s *graph.Node) *graph.Node { return b.Unary(graph.Neg, s) },
+		by(graph.Mul, 0.3)), "[5,4] [7,4] [7,6] ×-0.3"},
+	{"negated", scaled(nil, nil, func(b *graph.Builder, s *graph.Node) *graph.Node { return b.Unary(graph.Neg, s) }),
+		"[5,4] [7,4] [7,6] ×-1"},
 	{"f32, repeated constant", func(b *graph.Builder) *graph.Node {
 		q, k, v := passtest.QKV(b, graph.F32, 5, 7)
 		return passtest.Attend(b, q, k, v, func(b *graph.Builder, s *graph.Node) *graph.Node {
@@ -348,8 +350,10 @@ var maskSpellings = []spelling{
 	{"causal, more queries, −1e9", masked(5, 3, fixed(-1e9, at(-2, func(i, j int) bool { return j <= i }), 5, 3)),
 		"[2,3,5,4] [2,3,3,4] [2,3,3,6] mask f64[1,1,5,3]"},
 	{"causal from the start, fewer queries", masked(3, 5, fixed(inf, causal, 3, 5)), cross4D + " causal lengths [3 3] tail"},
-	{"causal by select", masked(5, 5, func(b *graph.Builder) passtest.Step { return chosen(boolOf(b, causal, 5, 5), inf) }), square4D + " causal"},
-	{"causal by select, −1e9", masked(5, 5, func(b *graph.Builder) passtest.Step { return chosen(boolOf(b, causal, 5, 5), -1e9) }), square4D + " causal"},
+	{"causal by select", masked(5, 5, func(b *graph.Builder) passtest.Step { return chosen(boolOf(b, causal, 5, 5), inf) }),
+		square4D + " causal"},
+	{"causal by select, −1e9", masked(5, 5, func(b *graph.Builder) passtest.Step { return chosen(boolOf(b, causal, 5, 5), -1e9) }),
+		square4D + " causal"},
 	{"causal by select of what is masked", masked(5, 5, func(b *graph.Builder) passtest.Step {
 		later := boolOf(b, func(ix []int) bool { return !causal(ix) }, 5, 5)
 		return func(b *graph.Builder, s *graph.Node) *graph.Node {
@@ -383,28 +387,39 @@ var maskSpellings = []spelling{
 	}), square4D + " causal"},
 
 	{"window", masked(5, 5, fixed(inf, at(0, func(i, j int) bool { return i-j < 2 && j-i < 2 }), 5, 5)), square4D + " window 2"},
-	{"window, causal", masked(5, 5, fixed(-1e9, at(0, func(i, j int) bool { return j <= i && i-j < 3 }), 5, 5)), square4D + " causal window 3"},
-	{"window, fewer queries", masked(3, 5, fixed(inf, at(2, func(i, j int) bool { return j <= i && i-j < 2 }), 3, 5)), cross4D + " causal window 2"},
+	{"window, causal", masked(5, 5, fixed(-1e9, at(0, func(i, j int) bool { return j <= i && i-j < 3 }), 5, 5)),
+		square4D + " causal window 3"},
+	{"window, fewer queries", masked(3, 5, fixed(inf, at(2, func(i, j int) bool { return j <= i && i-j < 2 }), 3, 5)),
+		cross4D + " causal window 2"},
 	{"nothing", masked(5, 5, fixed(inf, func([]int) bool { return true }, 5, 5)), square4D},
-	{"zeros and an input", masked(5, 5, fixed(-1e9, func([]int) bool { return true }, 5, 5), given("m", 5, 5)), square4D + " mask f64[1,1,5,5]"},
+	{"zeros and an input", masked(5, 5, fixed(-1e9, func([]int) bool { return true }, 5, 5), given("m", 5, 5)),
+		square4D + " mask f64[1,1,5,5]"},
 
 	{"padding", masked(5, 5, fixed(inf, padded(3, 5), 2, 1, 1, 5)), square4D + " lengths [3 5]"},
 	{"padding, −1e9", masked(5, 5, fixed(-1e9, padded(3, 5), 2, 1, 1, 5)), square4D + " lengths [3 5]"},
 	{"padding of everything, −Inf", masked(5, 5, fixed(inf, padded(0, 2), 2, 1, 1, 5)), square4D + " lengths [0 2]"},
 	{"padding of everything, −1e9", masked(5, 5, fixed(-1e9, padded(0, 2), 2, 1, 1, 5)), square4D + " mask f64[2,1,1,5]"},
-	{"padding of everything by select, −1e9", masked(5, 5, func(b *graph.Builder) passtest.Step { return chosen(boolOf(b, padded(0, 2), 2, 1, 1, 5), -1e9) }),
+	{"padding of everything by select, −1e9",
+		masked(5, 5, func(b *graph.Builder) passtest.Step { return chosen(boolOf(b, padded(0, 2), 2, 1, 1, 5), -1e9) }),
 		square4D + " mask bool[2,1,1,5]"},
-	{"padding and causal", masked(5, 5, fixed(inf, padded(3, 5), 2, 1, 1, 5), fixed(-1e9, causal, 5, 5)), square4D + " causal lengths [3 5]"},
+	{"padding and causal", masked(5, 5, fixed(inf, padded(3, 5), 2, 1, 1, 5), fixed(-1e9, causal, 5, 5)),
+		square4D + " causal lengths [3 5]"},
 	{"padding and causal in one sum", masked(5, 5, func(b *graph.Builder) passtest.Step {
-		m := b.Binary(graph.Add, repeat(b, maskOf(b, graph.F64, inf, padded(3, 5), 2, 1, 1, 5), 2, 1, 5, 5), repeat(b, maskOf(b, graph.F64, inf, causal, 5, 5), 2, 1, 5, 5))
+		m := b.Binary(graph.Add, repeat(b, maskOf(b, graph.F64, inf, padded(3, 5), 2, 1, 1, 5), 2, 1, 5, 5),
+			repeat(b, maskOf(b, graph.F64, inf, causal, 5, 5), 2, 1, 5, 5))
 		return added(m)
 	}), square4D + " causal lengths [3 5]"},
-	{"padding by head", masked(5, 5, fixed(inf, func(ix []int) bool { return ix[3] < 2+ix[1] }, 1, 3, 1, 5)), square4D + " mask f64[1,3,1,5]"},
-	{"padding on the left", masked(5, 5, fixed(inf, func(ix []int) bool { return ix[3] > ix[0] }, 2, 1, 1, 5)), square4D + " mask f64[2,1,1,5]"},
-	{"padding known at run time, causal −Inf", masked(5, 5, given("m", 2, 1, 1, 5), fixed(inf, causal, 5, 5)), square4D + " causal mask f64[2,1,1,5]"},
-	{"padding known at run time, causal −1e9", masked(5, 5, given("m", 2, 1, 1, 5), fixed(-1e9, causal, 5, 5)), square4D + " mask f64[2,1,5,5]"},
+	{"padding by head", masked(5, 5, fixed(inf, func(ix []int) bool { return ix[3] < 2+ix[1] }, 1, 3, 1, 5)),
+		square4D + " mask f64[1,3,1,5]"},
+	{"padding on the left", masked(5, 5, fixed(inf, func(ix []int) bool { return ix[3] > ix[0] }, 2, 1, 1, 5)),
+		square4D + " mask f64[2,1,1,5]"},
+	{"padding known at run time, causal −Inf", masked(5, 5, given("m", 2, 1, 1, 5), fixed(inf, causal, 5, 5)),
+		square4D + " causal mask f64[2,1,1,5]"},
+	{"padding known at run time, causal −1e9", masked(5, 5, given("m", 2, 1, 1, 5), fixed(-1e9, causal, 5, 5)),
+		square4D + " mask f64[2,1,5,5]"},
 	{"padding and causal in one sum, at run time", masked(5, 5, func(b *graph.Builder) passtest.Step {
-		m := b.Binary(graph.Add, repeat(b, b.Input("m", passtest.F64(2, 1, 1, 5)), 2, 1, 5, 5), repeat(b, maskOf(b, graph.F64, inf, causal, 5, 5), 2, 1, 5, 5))
+		m := b.Binary(graph.Add, repeat(b, b.Input("m", passtest.F64(2, 1, 1, 5)), 2, 1, 5, 5),
+			repeat(b, maskOf(b, graph.F64, inf, causal, 5, 5), 2, 1, 5, 5))
 		return added(m)
 	}), square4D + " causal mask f64[2,1,1,5]"},
 	{"causal less an input", masked(5, 5, func(b *graph.Builder) passtest.Step {
@@ -413,9 +428,10 @@ var maskSpellings = []spelling{
 	{"causal plus a number", masked(5, 5, func(b *graph.Builder) passtest.Step {
 		return added(b.Binary(graph.Add, maskOf(b, graph.F64, inf, causal, 5, 5), b.Input("m", passtest.F64())))
 	}), square4D + " causal mask f64[1,1,1,1]"},
-	{"left padding and causal", masked(5, 5, fixed(inf, func(ix []int) bool { return ix[3] > ix[0] }, 2, 1, 1, 5), fixed(inf, causal, 5, 5)),
-		square4D + " causal mask f64[2,1,1,5]"},
-	{"checkered", masked(5, 5, fixed(-1e9, func(ix []int) bool { return (ix[0]+ix[1])%2 == 0 }, 5, 5)), square4D + " mask f64[1,1,5,5]"},
+	{"left padding and causal", masked(5, 5, fixed(inf, func(ix []int) bool { return ix[3] > ix[0] }, 2, 1, 1, 5),
+		fixed(inf, causal, 5, 5)), square4D + " causal mask f64[2,1,1,5]"},
+	{"checkered", masked(5, 5, fixed(-1e9, func(ix []int) bool { return (ix[0]+ix[1])%2 == 0 }, 5, 5)),
+		square4D + " mask f64[1,1,5,5]"},
 	{"bias", masked(5, 5, func(b *graph.Builder) passtest.Step {
 		x := graph.NewTensor(passtest.F64(3, 5, 5))
 		for i := range 75 {
@@ -433,9 +449,11 @@ var maskSpellings = []spelling{
 			return b.Add(graph.Select{}, b.Broadcast(drop, s.Type.Shape), b.Scalar(graph.F64, inf), s)
 		}
 	}), square4D + " mask bool[1,1,5,5]"},
-	{"selects by two inputs", masked(5, 5, picked("keep", inf, 2, 1, 1, 5), picked("also", inf, 5, 5)), square4D + " mask bool[2,1,5,5]"},
+	{"selects by two inputs", masked(5, 5, picked("keep", inf, 2, 1, 1, 5), picked("also", inf, 5, 5)),
+		square4D + " mask bool[2,1,5,5]"},
 	{"select by an input and causal", masked(5, 5, func(b *graph.Builder) passtest.Step {
-		keep := b.Binary(graph.And, repeat(b, b.Input("keep", graph.TypeOf(graph.Bool, 2, 1, 1, 5)), 2, 1, 5, 5), repeat(b, boolOf(b, causal, 5, 5), 2, 1, 5, 5))
+		keep := b.Binary(graph.And, repeat(b, b.Input("keep", graph.TypeOf(graph.Bool, 2, 1, 1, 5)), 2, 1, 5, 5),
+			repeat(b, boolOf(b, causal, 5, 5), 2, 1, 5, 5))
 		return chosen(keep, inf)
 	}), square4D + " causal mask bool[2,1,1,5]"},
 }
@@ -458,7 +476,8 @@ var groupSpellings = []spelling{
 		return passtest.Attend(b, q, part("k"), part("v"))
 	}, "[2,6,5,4] [2,2,7,4] [2,2,7,4]"},
 	{"groups in an axis of their own", func(b *graph.Builder) *graph.Node {
-		q, k, v := b.Input("q", passtest.F64(2, 2, 3, 5, 4)), b.Input("k", passtest.F64(2, 2, 1, 7, 4)), b.Input("v", passtest.F64(2, 2, 1, 7, 6))
+		q, k, v := b.Input("q", passtest.F64(2, 2, 3, 5, 4)), b.Input("k", passtest.F64(2, 2, 1, 7, 4)),
+			b.Input("v", passtest.F64(2, 2, 1, 7, 6))
 		return passtest.Attend(b, q, k, v)
 	}, "[2,6,5,4] [2,2,7,4] [2,2,7,6]"},
 	{"groups among the queries", func(b *graph.Builder) *graph.Node {
@@ -489,7 +508,8 @@ var groupSpellings = []spelling{
 			one, two := b.Slice(x, 1, 0, 1, 1), b.Slice(x, 1, 1, 1, 1)
 			return b.Add(graph.Concat{Axis: 1}, one, one, two, two)
 		}
-		return passtest.Attend(b, b.Input("q", passtest.F64(2, 4, 5, 4)), first(b.Input("k", passtest.F64(2, 3, 7, 4))), first(b.Input("v", passtest.F64(2, 3, 7, 6))))
+		return passtest.Attend(b, b.Input("q", passtest.F64(2, 4, 5, 4)), first(b.Input("k", passtest.F64(2, 3, 7, 4))),
+			first(b.Input("v", passtest.F64(2, 3, 7, 6))))
 	}, "[2,4,5,4] [2,4,7,4] [2,4,7,6]"},
 	{"parts joined that are no heads", grouped(func(b *graph.Builder, x *graph.Node) *graph.Node {
 		y := b.Unary(graph.Tanh, b.Slice(x, 1, 0, 1, 1))
@@ -500,24 +520,29 @@ var groupSpellings = []spelling{
 		return passtest.Attend(b, q, k, v)
 	}, "[2,6,5,4] [2,6,7,4] [2,6,7,6]"},
 	{"one head of keys, 4d", func(b *graph.Builder) *graph.Node {
-		return passtest.Attend(b, b.Input("q", passtest.F64(2, 6, 5, 4)), b.Input("k", passtest.F64(2, 1, 7, 4)), b.Input("v", passtest.F64(2, 1, 7, 6)))
+		return passtest.Attend(b, b.Input("q", passtest.F64(2, 6, 5, 4)), b.Input("k", passtest.F64(2, 1, 7, 4)),
+			b.Input("v", passtest.F64(2, 1, 7, 6)))
 	}, "[2,6,5,4] [2,1,7,4] [2,1,7,6]"},
 	{"one head of keys, 3d", func(b *graph.Builder) *graph.Node {
-		return passtest.Attend(b, b.Input("q", passtest.F64(6, 5, 4)), b.Input("k", passtest.F64(1, 7, 4)), b.Input("v", passtest.F64(7, 6)))
+		return passtest.Attend(b, b.Input("q", passtest.F64(6, 5, 4)), b.Input("k", passtest.F64(1, 7, 4)),
+			b.Input("v", passtest.F64(7, 6)))
 	}, "[6,5,4] [1,7,4] [1,7,6]"},
 	{"one head of keys, joined", func(b *graph.Builder) *graph.Node {
 		k, v := b.Input("k", passtest.F64(2, 1, 7, 4)), b.Input("v", passtest.F64(2, 1, 7, 6))
-		return passtest.Attend(b, b.Input("q", passtest.F64(2, 3, 5, 4)), b.Add(graph.Concat{Axis: 1}, k, k, k), b.Add(graph.Concat{Axis: 1}, v, v, v))
+		return passtest.Attend(b, b.Input("q", passtest.F64(2, 3, 5, 4)), b.Add(graph.Concat{Axis: 1}, k, k, k),
+			b.Add(graph.Concat{Axis: 1}, v, v, v))
 	}, "[2,3,5,4] [2,1,7,4] [2,1,7,6]"},
 	{"keys for all batches and heads", func(b *graph.Builder) *graph.Node {
-		return passtest.Attend(b, b.Input("q", passtest.F64(2, 6, 5, 4)), b.Input("k", passtest.F64(7, 4)), b.Input("v", passtest.F64(7, 6)))
+		return passtest.Attend(b, b.Input("q", passtest.F64(2, 6, 5, 4)), b.Input("k", passtest.F64(7, 4)),
+			b.Input("v", passtest.F64(7, 6)))
 	}, "[2,6,5,4] [2,1,7,4] [2,1,7,6]"},
 }
 
 // grouped is attention of 6 heads of queries and 2 of keys and values, repeated by more.
 func grouped(more passtest.Step) func(*graph.Builder) *graph.Node {
 	return func(b *graph.Builder) *graph.Node {
-		return passtest.Attend(b, b.Input("q", passtest.F64(2, 6, 5, 4)), more(b, b.Input("k", passtest.F64(2, 2, 7, 4))), more(b, b.Input("v", passtest.F64(2, 2, 7, 6))))
+		return passtest.Attend(b, b.Input("q", passtest.F64(2, 6, 5, 4)), more(b, b.Input("k", passtest.F64(2, 2, 7, 4))),
+			more(b, b.Input("v", passtest.F64(2, 2, 7, 6))))
 	}
 }
 
@@ -546,7 +571,8 @@ var otherSpellings = []spelling{
 	}, "[2,2,15,4] [2,2,7,4] [2,2,7,6] dropout 0.3"},
 	{"zeros for NaN", func(b *graph.Builder) *graph.Node {
 		q, k, v := passtest.QKV(b, graph.F64, 5, 7, 3)
-		s := added(maskOf(b, graph.F64, inf, func(ix []int) bool { return ix[0] != 2 && ix[1] < 5 }, 5, 7))(b, b.MatMul(q, k, false, true))
+		s := added(maskOf(b, graph.F64, inf, func(ix []int) bool { return ix[0] != 2 && ix[1] < 5 }, 5, 7))(b,
+			b.MatMul(q, k, false, true))
 		p := passtest.Softmax(b, s)
 		return b.MatMul(b.Add(graph.Select{}, b.Binary(graph.Ne, p, p), b.Scalar(graph.F64, 0), p), v, false, false)
 	}, "[3,5,4] [3,7,4] [3,7,6] mask f64[1,5,7]"},

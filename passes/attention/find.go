@@ -95,7 +95,8 @@ func (a *attention) above() error {
 			}
 			a.dropout, a.seed = op.P, n.Args[1]
 		default:
-			return a.Stop(n, "between the softmax and the product with the values stands %s, which is no dropout, cast or reshape", pattern.Describe(n))
+			return a.Stop(n, "between the softmax and the product with the values stands %s, which is no dropout, cast or reshape",
+				pattern.Describe(n))
 		}
 	}
 }
@@ -198,7 +199,8 @@ func (a attention) below(n, reader *graph.Node) (attention, error) {
 	case graph.Select:
 		return a.selected(n)
 	}
-	return a, a.Stop(n, "between the product of queries and keys and the softmax stands %s, which is no scale, mask, cast or reshape", pattern.Describe(n))
+	return a, a.Stop(n, "between the product of queries and keys and the softmax stands %s, which is no scale, mask, cast or reshape",
+		pattern.Describe(n))
 }
 
 // sum absorbs scores + mask, whichever of the operands the scores are.

@@ -25,7 +25,8 @@ func must(n *gorgonia.Node, err error) *gorgonia.Node {
 // nothing that is copied around it.
 func TestAttentionOfGorgonia(t *testing.T) {
 	in := func(g *gorgonia.ExprGraph, name string, shape ...int) *gorgonia.Node {
-		return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithInit(gorgonia.GlorotN(1)))
+		return gorgonia.NewTensor(g, tensor.Float32, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name),
+			gorgonia.WithInit(gorgonia.GlorotN(1)))
 	}
 	// attend is attention over three or four axes with a mask.
 	attend := func(g *gorgonia.ExprGraph, mask *gorgonia.Node, repeat []byte, shape ...int) {

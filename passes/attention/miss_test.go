@@ -71,7 +71,8 @@ func TestAttentionMisses(t *testing.T) {
 		}), `square "p2": between the softmax and the product with the values stands square "p2", which is no dropout, cast or reshape`},
 		{"scores through tanh", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			return b.Named(b.Unary(graph.Tanh, s), "capped")
-		}, nil), `tanh "capped": between the product of queries and keys and the softmax stands tanh "capped", which is no scale, mask, cast or reshape`},
+		}, nil), `tanh "capped": between the product of queries and keys and the softmax stands tanh "capped", which is no scale, mask,` +
+			` cast or reshape`},
 		{"scaled by a matrix", with(func(b *graph.Builder, s *graph.Node) *graph.Node {
 			return b.Named(b.Binary(graph.Mul, s, b.Input("m", passtest.F64(5, 5))), "weighed")
 		}, nil), `mul "weighed": the scores are scaled by input "m" of f64[5,5], which is no scalar`},
@@ -107,7 +108,8 @@ func TestAttentionMisses(t *testing.T) {
 			q, k, _ := passtest.QKV(b, graph.F64, 5, 5, 3)
 			p := b.Named(b.Transpose(passtest.Softmax(b, b.MatMul(q, k, false, true)), 1, 0, 2), "turned")
 			b.Output("y", b.MatMul(p, b.Input("w", passtest.F64(5, 5, 2)), false, false))
-		}, `transpose "turned": between the softmax and the product with the values stands transpose "turned", which is no dropout, cast or reshape`},
+		}, `transpose "turned": between the softmax and the product with the values stands transpose "turned", which is no dropout, ` +
+			`cast or reshape`},
 		{"values with batches", func(b *graph.Builder) {
 			q, k, _ := passtest.QKV(b, graph.F64, 5, 5)
 			p := passtest.Softmax(b, b.MatMul(q, k, false, true))
@@ -262,7 +264,8 @@ func TestAttentionPlaces(t *testing.T) {
 	})
 	_, tr := passtest.Run(t, g, passes.Config{Stop: "fuse-attention"})
 	m := passtest.Stage(t, tr, "fuse-attention").Misses
-	if len(m) != 1 || !strings.Contains(m[0].Reason, `tanh %4 of "q" and "k" (miss_test.go:`) || !strings.Contains(m[0].At, "(miss_test.go:") {
+	if len(m) != 1 || !strings.Contains(m[0].Reason, `tanh %4 of "q" and "k" (miss_test.go:`) ||
+		!strings.Contains(m[0].At, "(miss_test.go:") {
 		t.Errorf("missed fusions %+v", m)
 	}
 }

@@ -112,7 +112,8 @@ func TestFuse(t *testing.T) {
 			y := b.MatMul(b.Input("x", passtest.F64(6, 6)), b.Param("w", passtest.F64(6, 6)), false, false)
 			z := b.Add(graph.Concat{Axis: 0}, b.Slice(y, 0, 0, 3, 1), b.Slice(y, 0, 0, 3, 1))
 			b.Output("y", b.Binary(graph.Add, y, z))
-		}, "linear{matmul} concat elementwise{add}", []string{"linear: add %8 of \"x\" and \"w\": its operand concat %7 of \"x\" and \"w\" depends on this launch by another way"}},
+		}, "linear{matmul} concat elementwise{add}",
+			[]string{"linear: add %8 of \"x\" and \"w\": its operand concat %7 of \"x\" and \"w\" depends on this launch by another way"}},
 		{"another launch's work", func(b *graph.Builder) {
 			x := b.Input("x", passtest.F64(6, 6))
 			y := b.Binary(graph.Add, passtest.Linear(b, x, "w", 6), passtest.Linear(b, x, "v", 6))
@@ -165,7 +166,8 @@ func TestFuse(t *testing.T) {
 			b.Output("y", b.Binary(graph.Add, y, b.Transpose(b.Input("r", passtest.F64(3, 2, 8)), 1, 0, 2)))
 			z := b.Reshape(b.MatMul(b.Input("u", passtest.F64(6, 4)), b.Param("v", passtest.F64(4, 8)), false, false), 2, 3, 8)
 			b.Output("z", b.Binary(graph.Add, z, b.Broadcast(b.Param("b", passtest.F64(1, 3, 1)), z.Type.Shape)))
-		}, "linear{matmul} linear{matmul} elementwise{reshape[2,3,8] transpose[1,0,2] add} elementwise{reshape[2,3,8] broadcast[2,3,8] add}", nil},
+		}, "linear{matmul} linear{matmul} elementwise{reshape[2,3,8] transpose[1,0,2] add} elementwise{reshape[2,3,8] broadcast[2,3,8] " +
+			"add}", nil},
 		{"stored through a transpose for an operation that reads in order", func(b *graph.Builder) {
 			y := b.Unary(graph.Exp, b.Input("x", passtest.F64(4, 6)))
 			b.Output("y", b.Add(graph.Concat{Axis: 0}, b.Transpose(y, 1, 0), b.Input("z", passtest.F64(2, 4))))
@@ -186,7 +188,8 @@ func TestFuse(t *testing.T) {
 			z := b.Transpose(b.Reshape(b.Transpose(y, 0, 2, 1, 3), 8, 15), 1, 0)
 			b.Output("y", b.Unary(graph.Tanh, b.Slice(z, 0, 0, 2, 1)))
 			b.Output("z", b.Reduce(graph.Sum, z, false, 0))
-		}, "matmul{matmul transpose[0,2,1,3] reshape[8,15]} reduce{transpose[1,0] sum[0]} elementwise{transpose[1,0] slice[2,8] tanh}", nil},
+		}, "matmul{matmul transpose[0,2,1,3] reshape[8,15]} reduce{transpose[1,0] sum[0]} elementwise{transpose[1,0] slice[2,8] tanh}",
+			nil},
 		{"a transpose of joined values, stored so by what makes them", func(b *graph.Builder) {
 			part := func(name string) *graph.Node { return b.Unary(graph.Exp, b.Input(name, passtest.F64(2, 3, 4))) }
 			b.Output("y", b.Transpose(b.Add(graph.Concat{Axis: 0}, part("x"), part("y")), 1, 0, 2))

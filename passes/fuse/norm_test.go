@@ -21,7 +21,8 @@ func normed(t *testing.T, train bool, shape ...int) *graph.Graph {
 		}
 		c := passtest.F64(x.Type.Shape.At(1))
 		variance := b.Unary(graph.Square, b.State("root", c))
-		y := b.Add(graph.BatchNorm{Eps: 1e-3, Momentum: 0.9, Train: train}, x, b.Param("gamma", c), b.Param("beta", c), b.State("mean", c), variance)
+		y := b.Add(graph.BatchNorm{Eps: 1e-3, Momentum: 0.9, Train: train}, x, b.Param("gamma", c), b.Param("beta", c),
+			b.State("mean", c), variance)
 		b.Output("y", b.Unary(graph.Relu, y))
 		b.Output("mean after", b.Add(graph.Result{Index: 1}, y))
 		b.Output("variance after", b.Add(graph.Result{Index: 2}, y))
@@ -39,7 +40,8 @@ func TestOpenNorms(t *testing.T) {
 	} {
 		g := normed(t, c.train, c.shape...)
 		h, tr := passtest.Run(t, g, passes.Config{})
-		did := slices.ContainsFunc(passtest.Stage(t, tr, trace.OpenPass).Matches, func(m trace.Match) bool { return m.Pattern == trace.OpenPass })
+		did := slices.ContainsFunc(passtest.Stage(t, tr, trace.OpenPass).Matches,
+			func(m trace.Match) bool { return m.Pattern == trace.OpenPass })
 		if did == c.train {
 			t.Errorf("%+v: opened: %v", c, did)
 		}

@@ -38,7 +38,8 @@ func TestOnce(t *testing.T) {
 		}, "elementwise{exp}", "elementwise{mul}", "elementwise{exp mul}"},
 		{"more elements than it is made of", func(b *graph.Builder) {
 			x := b.Input("x", passtest.F64(4, 6))
-			w := b.Binary(graph.Add, b.Broadcast(b.Param("v", passtest.F64(4, 1)), x.Type.Shape), b.Broadcast(b.Param("w", passtest.F64(6)), x.Type.Shape))
+			w := b.Binary(graph.Add, b.Broadcast(b.Param("v", passtest.F64(4, 1)), x.Type.Shape),
+				b.Broadcast(b.Param("w", passtest.F64(6)), x.Type.Shape))
 			b.Output("y", b.Binary(graph.Mul, x, b.Unary(graph.Exp, w)))
 		}, "", "elementwise{broadcast[4,6] broadcast[4,6] add exp mul}", "elementwise{broadcast[4,6] broadcast[4,6] add exp mul}"},
 		{"an operand in an epilogue", func(b *graph.Builder) {
@@ -63,7 +64,8 @@ func TestOnce(t *testing.T) {
 			w := b.Unary(graph.Exp, b.MatMul(b.Param("v", passtest.F64(4, 5)), b.Param("w", passtest.F64(5, 6)), false, false))
 			s := b.Broadcast(b.Reduce(graph.Sum, w, false, 0), graph.ShapeOf(4, 6))
 			b.Output("y", b.Binary(graph.Add, b.Binary(graph.Add, b.Input("x", passtest.F64(4, 6)), w), s))
-		}, "linear{matmul exp sum[0]}", "elementwise{broadcast[4,6] add add}", "linear{matmul exp sum[0]} elementwise{broadcast[4,6] add add}"},
+		}, "linear{matmul exp sum[0]}", "elementwise{broadcast[4,6] add add}",
+			"linear{matmul exp sum[0]} elementwise{broadcast[4,6] add add}"},
 	} {
 		g := graphtest.Built(t, c.build)
 		h, _ := passtest.Run(t, g, passes.Config{Frozen: true})

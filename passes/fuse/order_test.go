@@ -117,7 +117,8 @@ func TestLaunchOrderMoves(t *testing.T) {
 	for i, y := range sums {
 		o.join(root, y)
 		if o.of.Get(y) != o.of.Get(root) || o.of.Get(side[i]).label >= o.of.Get(y).label {
-			t.Fatalf("sum %d stands at %d, its operand at %d, the unit that it joins at %d", i, o.of.Get(y).label, o.of.Get(side[i]).label, o.of.Get(root).label)
+			t.Fatalf("sum %d stands at %d, its operand at %d, the unit that it joins at %d", i, o.of.Get(y).label, o.of.Get(side[i]).label,
+				o.of.Get(root).label)
 		}
 	}
 	count := 0

@@ -12,7 +12,8 @@ import (
 // twoExperts is a mixture of two experts.
 func twoExperts(b *graph.Builder) *graph.Node {
 	op := graph.MoE{Experts: 2, Activation: graph.Relu, Stacked: true}
-	return b.Add(op, b.Input("x", passtest.F64(5, 4)), b.Input("gates", passtest.F64(5, 2)), b.Param("w", passtest.F64(2, 4, 6)), b.Param("v", passtest.F64(2, 6, 3)))
+	return b.Add(op, b.Input("x", passtest.F64(5, 4)), b.Input("gates", passtest.F64(5, 2)), b.Param("w", passtest.F64(2, 4, 6)),
+		b.Param("v", passtest.F64(2, 6, 3)))
 }
 
 // TestFuseWhole says what stands in the launch of an attention or a mixture of experts.

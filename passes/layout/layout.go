@@ -290,7 +290,8 @@ func (p *plan) choose() {
 }
 
 // compare brings the groups for which that takes less time back to NCHW.
-func (p *plan) compare(readers graph.PerNode[[2]int], conversion func(*graph.Node, bool, [2]int) time.Duration, flip func(*choice)) {
+func (p *plan) compare(readers graph.PerNode[[2]int], conversion func(*graph.Node, bool, [2]int) time.Duration,
+	flip func(*choice)) {
 	gain := map[int]time.Duration{} // of a group, by NHWC
 	seen := map[*graph.Node]bool{}
 	for _, k := range p.choices {

@@ -83,7 +83,8 @@ func (w *net) pool(x *graph.Node) *graph.Node {
 	_, _, height, width := graph.NCHW.ImageDims(x.Type.Shape)
 	kh, kw := 2+w.r.IntN(2), 2+w.r.IntN(2) // no window has padding alone
 	stride, _, pad := w.window(height, width, kh, kw)
-	return w.b.Add(graph.Pool{Fn: graph.PoolFn(w.r.IntN(2)), Kernel: graph.IntsOf(kh, kw), Stride: stride, Pad: pad, CountPad: true}, x)
+	return w.b.Add(graph.Pool{Fn: graph.PoolFn(w.r.IntN(2)), Kernel: graph.IntsOf(kh, kw), Stride: stride, Pad: pad, CountPad: true},
+		x)
 }
 
 // spread is a parameter of a part of x's axes over x.
@@ -255,7 +256,8 @@ func TestValuesStay(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		cfg := passes.Config{Verify: true, Target: []passes.Target{device, eager{device}, drawn{device, seed}}[seed%3], Frozen: seed%2 == 0}
+		cfg := passes.Config{Verify: true, Target: []passes.Target{device, eager{device}, drawn{device, seed}}[seed%3],
+			Frozen: seed%2 == 0}
 		if seed%4 < 2 {
 			for i, p := range weights {
 				cfg.Gradients = append(cfg.Gradients, passes.Gradient{Cost: cost, Of: p, Output: fmt.Sprint("d", i)})
@@ -314,7 +316,8 @@ func TestForms(t *testing.T) {
 			y = b.Unary(graph.Relu, b.Reshape(b.Add(graph.Dropout{P: 0.5}, y, b.Input("seed", graph.TypeOf(graph.I64))), 2, 8, 36))
 			return b.Transpose(y, 0, 2, 1)
 		}, "transpose[0,2,3,1] copy transpose[2,3,1,0] copy conv2d mean[1,2] reshape[2,1,1,8] broadcast[2,6,6,8] sub square " +
-			"mean[1,2] add rsqrt broadcast[2,8] mul reshape[2,1,1,8] broadcast[2,6,6,8] mul broadcast[2,6,6,8] add broadcast[2,8,6,6] dropout " +
+			"mean[1,2] add rsqrt broadcast[2,8] mul reshape[2,1,1,8] broadcast[2,6,6,8] mul broadcast[2,6,6,8] add broadcast[2,8,6,6] " +
+			"dropout " +
 			"transpose[0,2,3,1] copy gt mul select reshape[2,36,8] relu"},
 		"a transpose from NHWC goes": {func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := b.Transpose(b.Unary(graph.Exp, b.Reshape(x, 2, 6, 6, 4)), 0, 3, 1, 2)

@@ -19,7 +19,8 @@ func TestMoEGradients(t *testing.T) {
 			if got := moeOf(passtest.Stage(t, tr, "simplify-again").Graph); got != tt.want {
 				t.Errorf("made %q, want %q", got, tt.want)
 			}
-			if n := strings.Count(passtest.Ops(passtest.Stage(t, tr, "simplify-again").Graph), "moe_grad"); n != 1+strings.Count(tt.want, ",") {
+			if n := strings.Count(passtest.Ops(passtest.Stage(t, tr, "simplify-again").Graph), "moe_grad"); n != 1+strings.Count(tt.want,
+				",") {
 				t.Errorf("%d gradients of mixtures in %s", n, passtest.Ops(h))
 			}
 		})

@@ -79,7 +79,8 @@ func TestMoEMisses(t *testing.T) {
 		}), `matmul "odd": expert 1, matmul "odd", has 6 hidden values, and expert 0 has 5`},
 		{"other tokens", with(func(w *passtest.MoEWriter) *graph.Node { return net(w, w.B.Input("v", passtest.F64(5, 4)), relu(w)) }),
 			`matmul "odd": expert 1, matmul "odd", is computed from input "v", and expert 0 from input "x"`},
-		{"tokens of another width", with(func(w *passtest.MoEWriter) *graph.Node { return net(w, w.B.Input("v", passtest.F64(5, 2)), relu(w)) }),
+		{"tokens of another width",
+			with(func(w *passtest.MoEWriter) *graph.Node { return net(w, w.B.Input("v", passtest.F64(5, 2)), relu(w)) }),
 			`matmul "odd": expert 1, matmul "odd", has tokens of 2 elements, and expert 0 of 4`},
 		{"one expert is gated", with(func(w *passtest.MoEWriter) *graph.Node {
 			return net(w, w.X, func(h *graph.Node) *graph.Node {
@@ -91,15 +92,18 @@ func TestMoEMisses(t *testing.T) {
 				more := w.B.MatMul(w.X, w.Param("more", 4, 5), false, false)
 				return w.B.Named(w.B.Binary(graph.Mul, w.B.Unary(graph.Relu, h), w.B.Unary(graph.Tanh, more)), "both")
 			})
-		}), `tanh %18 of "x" and "more5": the second factor of an expert's hidden values, tanh %18 of "x" and "more5", is no linear layer`},
+		}),
+			`tanh %18 of "x" and "more5": the second factor of an expert's hidden values, tanh %18 of "x" and "more5", is no linear layer`},
 		{"no activation", with(func(w *passtest.MoEWriter) *graph.Node {
 			return net(w, w.X, func(h *graph.Node) *graph.Node { return h })
-		}), `matmul "first": matmul "first" stands before the last linear layer of an expert; wanted an activation of another linear layer`},
+		}), `matmul "first": matmul "first" stands before the last linear layer of an expert; wanted an activation of another linear ` +
+			`layer`},
 		{"dropout", with(func(w *passtest.MoEWriter) *graph.Node {
 			return net(w, w.X, func(h *graph.Node) *graph.Node {
 				return w.B.Named(w.B.Add(graph.Dropout{P: 0.5}, w.B.Unary(graph.Relu, h), w.B.Input("seed", graph.TypeOf(graph.I64))), "drop")
 			})
-		}), `dropout "drop": dropout "drop" stands before the last linear layer of an expert; wanted an activation of another linear layer`},
+		}), `dropout "drop": dropout "drop" stands before the last linear layer of an expert; wanted an activation of another linear ` +
+			`layer`},
 		{"one linear layer", with(func(w *passtest.MoEWriter) *graph.Node { return w.B.MatMul(w.X, w.Param("one", 4, 3), false, false) }),
 			`input "x": input "x" stands before the last linear layer of an expert; wanted an activation of another linear layer`},
 		{"an expert that is the tokens", with(func(w *passtest.MoEWriter) *graph.Node { return w.B.Slice(w.X, 1, 0, 3, 1) }),

@@ -49,7 +49,8 @@ func Results(c *rewrite.Context, half graph.DType, least int) error {
 // castsTo reports whether a fusion casts to a type.
 func castsTo(g *graph.Graph, to graph.DType) bool {
 	for _, n := range g.Nodes {
-		if f, ok := n.Op.(graph.Fusion); ok && slices.ContainsFunc(f.Body.Nodes, func(m *graph.Node) bool { return m.Op == graph.Cast{To: to} }) {
+		if f, ok := n.Op.(graph.Fusion); ok &&
+			slices.ContainsFunc(f.Body.Nodes, func(m *graph.Node) bool { return m.Op == graph.Cast{To: to} }) {
 			return true
 		}
 	}

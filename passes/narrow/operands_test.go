@@ -134,7 +134,8 @@ func TestPrecisionOfTrainedMLP(t *testing.T) {
 func expect(t *testing.T, h *graph.Graph, want []string) {
 	t.Helper()
 	if got := contractionTypes(h); !slices.Equal(got, want) {
-		t.Errorf("the contractions are\n\t%s\nwant\n\t%s\n%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"), passtest.Launches(h))
+		t.Errorf("the contractions are\n\t%s\nwant\n\t%s\n%s", strings.Join(got, "\n\t"), strings.Join(want, "\n\t"),
+			passtest.Launches(h))
 	}
 }
 
@@ -183,7 +184,8 @@ func TestPrecisionOfMoE(t *testing.T) {
 		args := []*graph.Node{x, gates}
 		m := graph.MoE{Experts: 2, Activation: graph.Silu, Gated: true, Bias: true, Stacked: true}
 		for _, w := range m.Weights() {
-			args = append(args, b.Param(w.String(), graph.Type{DType: graph.F32, Shape: m.WeightShape(graph.MoEDims{Width: 64, Hidden: 64, Result: 64}, w)}))
+			args = append(args,
+				b.Param(w.String(), graph.Type{DType: graph.F32, Shape: m.WeightShape(graph.MoEDims{Width: 64, Hidden: 64, Result: 64}, w)}))
 		}
 		y := b.MatMul(b.Add(m, args...), b.Param("out", f32(64, 64)), false, false)
 		b.Output("cost", b.Reduce(graph.Mean, b.Unary(graph.Square, y), false, 0, 1))
@@ -231,7 +233,8 @@ func TestPrecisionNotes(t *testing.T) {
 			q, k, v := b.Input("q", f32(64, 16, 1)), b.Input("k", f32(64, 8, 1)), b.Input("v", f32(64, 8, 4))
 			y := b.Add(graph.Attention{Scale: 1}, q, k, v)
 			dy := b.Input("dy", f32(64, 16, 4)) // 4096 elements
-			b.Output("dq", b.Add(graph.AttentionGrad{Attention: graph.Attention{Scale: 1}}, q, k, v, y, b.Add(graph.Result{Index: 1}, y), dy))
+			b.Output("dq", b.Add(graph.AttentionGrad{Attention: graph.Attention{Scale: 1}}, q, k, v, y, b.Add(graph.Result{Index: 1}, y),
+				dy))
 		}},
 		{"state", "precision", "attention stays in f32: its keys are state, which would be cast anew in each run", precision.F16, cached},
 		{"router", "precision", "matmul stays in f32: it decides which experts a token goes to", precision.BF16,

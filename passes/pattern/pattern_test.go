@@ -52,7 +52,8 @@ func TestExpressions(t *testing.T) {
 		{"same after a wrong choice", Commute(add, Same("x"), Unary(graph.Exp, Same("x"))),
 			func(e env) *graph.Node { return e.Binary(add, e.Unary(graph.Exp, e.x), e.x) }, true},
 		{"or", Or(Unary(graph.Exp, Any()), Unary(graph.Log, Any())), func(e env) *graph.Node { return e.Unary(graph.Log, e.x) }, true},
-		{"neither", Or(Unary(graph.Exp, Any()), Unary(graph.Log, Any())), func(e env) *graph.Node { return e.Unary(graph.Sin, e.x) }, false},
+		{"neither", Or(Unary(graph.Exp, Any()), Unary(graph.Log, Any())), func(e env) *graph.Node { return e.Unary(graph.Sin, e.x) },
+			false},
 		{"maybe there", maybe(func(x Expr) Expr { return Unary(graph.Neg, x) }, Unary(graph.Exp, Any())),
 			func(e env) *graph.Node { return e.Unary(graph.Neg, e.Unary(graph.Exp, e.x)) }, true},
 		{"maybe absent", maybe(func(x Expr) Expr { return Unary(graph.Neg, x) }, Unary(graph.Exp, Any())),
@@ -157,9 +158,10 @@ func TestMiss(t *testing.T) {
 		{"any constant", Binary(graph.Sub, Key(Unary(graph.Exp, Any())), AnyConst()), func(e env) *graph.Node {
 			return e.Binary(graph.Sub, e.Unary(graph.Exp, e.x), e.Binary(graph.Add, e.x, e.y))
 		}, `wanted a constant, found add %3 of "x" and "y"`},
-		{"condition", Key(Where("an even number of rows", func(*Match, *graph.Node) bool { return false }, Key(Op("unary", Any())))), func(e env) *graph.Node {
-			return e.Unary(graph.Exp, e.x)
-		}, `wanted an even number of rows, found exp %2 of "x", f64[2,3]`},
+		{"condition", Key(Where("an even number of rows", func(*Match, *graph.Node) bool { return false }, Key(Op("unary", Any())))),
+			func(e env) *graph.Node {
+				return e.Unary(graph.Exp, e.x)
+			}, `wanted an even number of rows, found exp %2 of "x", f64[2,3]`},
 	}
 	for _, tt := range tests {
 		e := newEnv()

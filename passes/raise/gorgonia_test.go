@@ -18,7 +18,8 @@ import (
 func TestConvolutionsOfGorgonia(t *testing.T) {
 	must := gorgonia.Must
 	in := func(g *gorgonia.ExprGraph, name string, shape ...int) *gorgonia.Node {
-		return gorgonia.NewTensor(g, tensor.Float64, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithInit(gorgonia.GlorotN(1)))
+		return gorgonia.NewTensor(g, tensor.Float64, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name),
+			gorgonia.WithInit(gorgonia.GlorotN(1)))
 	}
 	reshape := func(x *gorgonia.Node, shape ...int) *gorgonia.Node { return must(gorgonia.Reshape(x, shape)) }
 	for _, tt := range []struct {
@@ -33,7 +34,8 @@ func TestConvolutionsOfGorgonia(t *testing.T) {
 			must(gorgonia.Conv2d(in(g, "x", 2, 3, 7, 8), in(g, "w", 4, 3, 3, 2), tensor.Shape{3, 2}, []int{1, 0}, []int{2, 1}, []int{1, 2}))
 		}, "conv2d"},
 		{"Im2Col and Mul", func(g *gorgonia.ExprGraph) {
-			cols := must(gorgonia.Im2Col(in(g, "x", 2, 3, 6, 5), tensor.Shape{3, 3}, tensor.Shape{1, 1}, tensor.Shape{1, 1}, tensor.Shape{1, 1}))
+			cols := must(gorgonia.Im2Col(in(g, "x", 2, 3, 6, 5), tensor.Shape{3, 3}, tensor.Shape{1, 1}, tensor.Shape{1, 1},
+				tensor.Shape{1, 1}))
 			y := must(gorgonia.Mul(reshape(cols, 60, 27), in(g, "w", 27, 4)))
 			must(gorgonia.Transpose(reshape(y, 2, 6, 5, 4), 0, 3, 1, 2))
 		}, "transpose[1,0] reshape[4,3,3,3] conv2d"},
@@ -62,7 +64,8 @@ func TestConvolutionsOfGorgonia(t *testing.T) {
 			must(gorgonia.Upsample2D(must(gorgonia.Tanh(in(g, "x", 2, 3, 4, 5))), 2))
 		}, "tanh reshape[2,3,4,1,5,1] broadcast[2,3,4,2,5,2] reshape[2,3,8,10]"},
 		{"patches with other weights for each image", func(g *gorgonia.ExprGraph) {
-			cols := must(gorgonia.Im2Col(in(g, "x", 2, 3, 6, 5), tensor.Shape{3, 3}, tensor.Shape{1, 1}, tensor.Shape{1, 1}, tensor.Shape{1, 1}))
+			cols := must(gorgonia.Im2Col(in(g, "x", 2, 3, 6, 5), tensor.Shape{3, 3}, tensor.Shape{1, 1}, tensor.Shape{1, 1},
+				tensor.Shape{1, 1}))
 			must(gorgonia.BatchedMatMul(reshape(cols, 2, 30, 27), in(g, "w", 2, 27, 4)))
 		}, "im2col reshape[2,30,27] matmul"},
 	} {

@@ -69,7 +69,8 @@ func matched(build func(b *graph.Builder), name string) bool {
 		return false
 	}
 	_, tr, err := passes.Run(g, passes.Config{Stop: "raise"})
-	return err == nil && slices.ContainsFunc(tr.Stages[len(tr.Stages)-1].Matches, func(m trace.Match) bool { return m.Pattern == name })
+	return err == nil &&
+		slices.ContainsFunc(tr.Stages[len(tr.Stages)-1].Matches, func(m trace.Match) bool { return m.Pattern == name })
 }
 
 // docOf is what a pass does.
@@ -87,7 +88,9 @@ func searched() []shown {
 	attend := func(step passtest.Step) func(b *graph.Builder) {
 		return func(b *graph.Builder) {
 			q, k, v := passtest.QKV(b, graph.F32, 5, 5)
-			b.Output("y", passtest.Attend(b, q, k, v, func(b *graph.Builder, s *graph.Node) *graph.Node { return step(b, b.Named(s, "scores")) }))
+			b.Output("y", passtest.Attend(b, q, k, v, func(b *graph.Builder, s *graph.Node) *graph.Node {
+				return step(b, b.Named(s, "scores"))
+			}))
 		}
 	}
 	mix := func(second func(w *passtest.MoEWriter) *graph.Node) func(b *graph.Builder) {
@@ -108,10 +111,11 @@ func searched() []shown {
 				return b.Binary(graph.Add, b.BinaryScalar(graph.Mul, s, 0.5), b.Input("mask", f32(5, 5)))
 			}),
 			not: []unlike{
-				{"something else reads the scores, which a fused attention never has in memory", attend(func(b *graph.Builder, s *graph.Node) *graph.Node {
-					b.Output("largest", b.Named(b.Reduce(graph.MaxOf, s, false, 1), "largest"))
-					return s
-				})},
+				{"something else reads the scores, which a fused attention never has in memory",
+					attend(func(b *graph.Builder, s *graph.Node) *graph.Node {
+						b.Output("largest", b.Named(b.Reduce(graph.MaxOf, s, false, 1), "largest"))
+						return s
+					})},
 				{"an operation on the scores that is neither a scale nor a mask", attend(func(b *graph.Builder, s *graph.Node) *graph.Node {
 					return b.Named(b.Unary(graph.Tanh, s), "capped")
 				})},
@@ -263,7 +267,8 @@ func TestFusionsPage(t *testing.T) {
 
 // sentence makes a sentence of a doc, which may begin with a formula.
 func sentence(doc string) string {
-	if first, _, _ := strings.Cut(doc, " "); len(first) > 1 && !strings.ContainsFunc(first, func(r rune) bool { return r < 'a' || r > 'z' }) || doc[:2] == "a " {
+	if first, _, _ := strings.Cut(doc, " "); len(first) > 1 &&
+		!strings.ContainsFunc(first, func(r rune) bool { return r < 'a' || r > 'z' }) || doc[:2] == "a " {
 		doc = strings.ToUpper(doc[:1]) + doc[1:]
 	}
 	return doc + "."
@@ -325,17 +330,19 @@ func (s shown) picture(t *testing.T) string {
 	w2, h2, right := inner(t, after.String())
 	const gap = 40
 	tall := max(h1, h2)
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="%.0fpt" height="%.0fpt" `+
-		`viewBox="0 0 %.0f %.0f" font-family="Helvetica,sans-serif"><rect width="100%%" height="100%%" fill="#fff"/>`+
-		`<svg y="%.0f" width="%.0f" height="%.0f" %s<text x="%.0f" y="%.0f" font-size="24" fill="#4b5563">→</text>`+
-		`<svg x="%.0f" y="%.0f" width="%.0f" height="%.0f" %s</svg>`+"\n",
+	return fmt.Sprintf(
+		`<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="%.0fpt" height="%.0fpt" `+
+			`viewBox="0 0 %.0f %.0f" font-family="Helvetica,sans-serif"><rect width="100%%" height="100%%" fill="#fff"/>`+
+			`<svg y="%.0f" width="%.0f" height="%.0f" %s<text x="%.0f" y="%.0f" font-size="24" fill="#4b5563">→</text>`+
+			`<svg x="%.0f" y="%.0f" width="%.0f" height="%.0f" %s</svg>`+"\n",
 		w1+gap+w2, tall, w1+gap+w2, tall, (tall-h1)/2, w1, h1, left, w1+8, tall/2, w1+gap, (tall-h2)/2, w2, h2, right)
 }
 
 var (
 	braces  = regexp.MustCompile(`\{[^}]*\}`)
 	viewBox = regexp.MustCompile(`viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"`)
-	clutter = regexp.MustCompile(`(?s)<!--.*?-->|<title>.*?</title>| xlink:title="[^"]*"| font-family="Helvetica,sans-Serif"| text-anchor="start"|\n`)
+	clutter = regexp.MustCompile(
+		`(?s)<!--.*?-->|<title>.*?</title>| xlink:title="[^"]*"| font-family="Helvetica,sans-Serif"| text-anchor="start"|\n`)
 	// Coordinates are in attributes. Numbers of labels stay.
 	attribute = regexp.MustCompile(`"[^"<>]*"`)
 	digits2   = regexp.MustCompile(`(\.\d)\d+`)
@@ -351,7 +358,8 @@ func inner(t *testing.T, svg string) (w, h float64, text string) {
 	w, _ = strconv.ParseFloat(svg[at[2]:at[3]], 64)
 	h, _ = strconv.ParseFloat(svg[at[4]:at[5]], 64)
 	text = strings.Replace(svg[at[0]:], "\n", " ", 1)
-	return w, h, attribute.ReplaceAllStringFunc(clutter.ReplaceAllString(text, ""), func(s string) string { return digits2.ReplaceAllString(s, "$1") })
+	return w, h, attribute.ReplaceAllStringFunc(clutter.ReplaceAllString(text, ""),
+		func(s string) string { return digits2.ReplaceAllString(s, "$1") })
 }
 
 const pageHead = `# What fuses and what does not
@@ -366,13 +374,16 @@ their tests.
 (approximate), each with its bound in f32. ` + "`fusec explain --numeric`" + ` prints it for a model.
 `
 
-const handText = `These become one operation each, so that kernels, gradients and later fusions see what is meant. Order of operands,
+const handText = `These become one operation each, so that kernels, gradients and later fusions see what is meant. Order of ` +
+	`operands,
 brackets and constants as people write them do not matter. Values that others read stay.`
 
-const searchText = `Two searches look for larger forms. They report a missed fusion for each softmax between two products, and for each tensor
+const searchText = `Two searches look for larger forms. They report a missed fusion for each softmax between two products, and ` +
+	`for each tensor
 whose slices weight the terms of a sum.`
 
-const stackText = `With frozen weights, as in what ` + "`Compile`" + ` makes, several products become one with weights that are stacked once. A
+const stackText = `With frozen weights, as in what ` + "`Compile`" +
+	` makes, several products become one with weights that are stacked once. A
 target says whether that is faster: the CPU leaves large products apart, and CUDA none.`
 
 const launchText = `Boxes are launches: what is in a box is computed in one pass, and only what leaves it is stored.`

@@ -57,10 +57,12 @@ var spellings = map[string][]spelling{
 	"leaky-relu": {
 		{"gorgonia", func(b *graph.Builder, x *graph.Node) *graph.Node { return passtest.Leaky(b, x, 0.1) }, "leaky_relu(0.1)"},
 		{"other brackets", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return passtest.Plus(b, passtest.Times(b, passtest.Scale(b, x, 0.2), passtest.Test0(b, graph.Le, x)), passtest.Times(b, passtest.Test0(b, graph.Gt, x), x))
+			return passtest.Plus(b, passtest.Times(b, passtest.Scale(b, x, 0.2), passtest.Test0(b, graph.Le, x)),
+				passtest.Times(b, passtest.Test0(b, graph.Gt, x), x))
 		}, "leaky_relu(0.2)"},
 		{"both masks leave 0 out", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return passtest.Plus(b, passtest.Times(b, passtest.Scale(b, x, 0.2), passtest.Test0(b, graph.Lt, x)), passtest.Times(b, passtest.Test0(b, graph.Gt, x), x))
+			return passtest.Plus(b, passtest.Times(b, passtest.Scale(b, x, 0.2), passtest.Test0(b, graph.Lt, x)),
+				passtest.Times(b, passtest.Test0(b, graph.Gt, x), x))
 		}, "mul lt cast f64 mul relu add"},
 		{"the masks are of different values", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := b.Unary(graph.Sin, x)
@@ -134,15 +136,18 @@ var spellings = map[string][]spelling{
 		{"1/sqrt", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Binary(graph.Div, b.Scalar(graph.F64, 1), b.Unary(graph.Sqrt, x))
 		}, "rsqrt"},
-		{"there is only a root", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Sqrt, b.Unary(graph.Abs, x)) }, "abs sqrt"},
+		{"there is only a root", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Sqrt, b.Unary(graph.Abs, x)) },
+			"abs sqrt"},
 	},
 	"gelu-tanh": append(geluSpellings(),
 		spelling{"multiplied out", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			u := passtest.Plus(b, passtest.Scale(b, x, passtest.Sqrt2Pi), passtest.Scale(b, b.Unary(graph.Cube, x), passtest.Sqrt2Pi*passtest.CubicC))
+			u := passtest.Plus(b, passtest.Scale(b, x, passtest.Sqrt2Pi),
+				passtest.Scale(b, b.Unary(graph.Cube, x), passtest.Sqrt2Pi*passtest.CubicC))
 			return passtest.Times(b, passtest.Scale(b, x, 0.5), passtest.Shift(b, b.Unary(graph.Tanh, u), 1))
 		}, "gelu_tanh"},
 		spelling{"factored", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			u := passtest.Times(b, passtest.Scale(b, x, passtest.Sqrt2Pi), passtest.Shift(b, passtest.Scale(b, passtest.Times(b, x, x), passtest.CubicC), 1))
+			u := passtest.Times(b, passtest.Scale(b, x, passtest.Sqrt2Pi),
+				passtest.Shift(b, passtest.Scale(b, passtest.Times(b, x, x), passtest.CubicC), 1))
 			return passtest.Scale(b, passtest.Times(b, passtest.Shift(b, b.Unary(graph.Tanh, u), 1), x), 0.5)
 		}, "gelu_tanh"},
 		spelling{"another constant", func(b *graph.Builder, x *graph.Node) *graph.Node {
@@ -350,7 +355,8 @@ var spellings = map[string][]spelling{
 			y := b.MatMul(patches(b, x), b.Param("f", passtest.F64(4, 3)), false, false)
 			y = passtest.Plus(b, y, b.Broadcast(b.Param("b", passtest.F64(3)), y.Type.Shape))
 			return b.Transpose(b.Reshape(y, 1, 4, 4, 3), 0, 3, 1, 2)
-		}, "reshape[1,1,5,5] transpose[1,0] reshape[3,1,2,2] conv2d transpose[0,2,3,1] reshape[16,3] broadcast[16,3] add reshape[1,4,4,3] transpose[0,3,1,2]"},
+		}, "reshape[1,1,5,5] transpose[1,0] reshape[3,1,2,2] conv2d transpose[0,2,3,1] reshape[16,3] broadcast[16,3] add " +
+			"reshape[1,4,4,3] transpose[0,3,1,2]"},
 		{"columns", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.MatMul(b.Param("f", passtest.F64(3, 4)), patches(b, x), false, true)
 		}, "reshape[1,1,5,5] reshape[3,1,2,2] conv2d transpose[1,0,2,3] reshape[3,16]"},
@@ -412,17 +418,23 @@ var spellings = map[string][]spelling{
 	},
 	"conv2d-groups": {
 		{"filters of their own", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node { return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2)) })
+			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node {
+				return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2))
+			})
 		}, "broadcast[1,2,5,5] concat concat conv2d"},
 		{"filters of one tensor", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			f := b.Param("f", passtest.F64(6, 1, 2, 2))
 			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node { return b.Slice(f, 0, 3*i, 3, 1) })
 		}, "broadcast[1,2,5,5] concat conv2d"},
 		{"channels in another order", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return groups(b, channels(b, x), []int{1, 0}, func(i int) *graph.Node { return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2)) })
+			return groups(b, channels(b, x), []int{1, 0}, func(i int) *graph.Node {
+				return b.Param(fmt.Sprint("f", i), passtest.F64(3, 1, 2, 2))
+			})
 		}, ""},
 		{"some filters are more", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node { return b.Param(fmt.Sprint("f", i), passtest.F64(3+i, 1, 2, 2)) })
+			return groups(b, channels(b, x), []int{0, 1}, func(i int) *graph.Node {
+				return b.Param(fmt.Sprint("f", i), passtest.F64(3+i, 1, 2, 2))
+			})
 		}, ""},
 		{"images of their own", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := groups(b, channels(b, x), []int{0}, func(i int) *graph.Node { return b.Param("f", passtest.F64(3, 1, 2, 2)) })
@@ -447,7 +459,8 @@ var spellings = map[string][]spelling{
 }
 
 // im2col has patches of 2×2.
-var im2col = graph.Im2Col{Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0)}
+var im2col = graph.Im2Col{Kernel: graph.IntsOf(2, 2), Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1),
+	Pad: graph.IntsOf(0, 0, 0, 0)}
 
 // patches are the rows of patches of x [5,5] as one image.
 func patches(b *graph.Builder, x *graph.Node) *graph.Node {
@@ -456,7 +469,8 @@ func patches(b *graph.Builder, x *graph.Node) *graph.Node {
 
 // channels are two images of 2 channels made of x [5,5].
 func channels(b *graph.Builder, x *graph.Node) *graph.Node {
-	return b.Add(graph.Concat{Axis: 0}, b.Broadcast(b.Reshape(x, 1, 1, 5, 5), graph.ShapeOf(1, 2, 5, 5)), b.Param("more", passtest.F64(1, 2, 5, 5)))
+	return b.Add(graph.Concat{Axis: 0}, b.Broadcast(b.Reshape(x, 1, 1, 5, 5), graph.ShapeOf(1, 2, 5, 5)),
+		b.Param("more", passtest.F64(1, 2, 5, 5)))
 }
 
 // pixels are those of n images of 5 channels and 2×2 pixels, an image a matrix.
@@ -686,7 +700,8 @@ func TestRaiseF32(t *testing.T) {
 	})
 	h, _ := passtest.Run(t, g, passes.Config{Stop: "raise"})
 	norm := h.Outputs[0].Node
-	if norm.Op != (graph.LayerNorm{Eps: 1e-5}) || norm.Args[0].Op != (graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1, AtZero: graph.RightSlope}) {
+	if norm.Op != (graph.LayerNorm{Eps: 1e-5}) ||
+		norm.Args[0].Op != (graph.Unary{Fn: graph.LeakyRelu, Alpha: 0.1, AtZero: graph.RightSlope}) {
 		t.Errorf("%+v of %+v", norm.Op, norm.Args[0].Op)
 	}
 }
@@ -779,7 +794,8 @@ func TestMisses(t *testing.T) {
 			if len(m.Origin) == 0 {
 				t.Errorf("%s/%s: the miss has no origin", tt.pattern, tt.spelling)
 			}
-			if !slices.ContainsFunc([]string{"(raise_test.go:", "(helpers.go:", "(spelling.go:"}, func(f string) bool { return strings.Contains(m.At, f) }) {
+			if !slices.ContainsFunc([]string{"(raise_test.go:", "(helpers.go:", "(spelling.go:"},
+				func(f string) bool { return strings.Contains(m.At, f) }) {
 				t.Errorf("%s/%s: the miss is at %q, without a line", tt.pattern, tt.spelling, m.At)
 			}
 		}

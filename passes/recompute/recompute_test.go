@@ -166,7 +166,8 @@ func TestRecomputeInactive(t *testing.T) {
 	if s := passtest.Stage(t, tr, "recompute"); s.Recompute != nil {
 		t.Errorf("recorded %+v without a budget", s.Recompute)
 	}
-	if _, _, err := passes.Run(g, passes.Config{Budget: -1}); err == nil || !strings.Contains(err.Error(), "a memory budget of -1 bytes") {
+	if _, _, err := passes.Run(g, passes.Config{Budget: -1}); err == nil ||
+		!strings.Contains(err.Error(), "a memory budget of -1 bytes") {
 		t.Errorf("error %v", err)
 	}
 	_, tr = passtest.Run(t, g, passes.Config{Budget: 1})

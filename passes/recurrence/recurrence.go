@@ -610,7 +610,8 @@ func (s stacker) stack(nodes []*graph.Node, depth int) *graph.Node {
 				rows := b.Reshape(s.stack(operands(0), depth-1), len(nodes)*x.At(0), x.At(1))
 				return b.Reshape(b.Add(op, rows, first.Args[1]), to...)
 			}
-			if y := first.Args[1].Type.Shape; y.Rank() == 2 && first.Args[0].Type.Shape.Rank() == 2 && first.Type.Shape.At(1) == 1 && alike(0) {
+			if y := first.Args[1].Type.Shape; y.Rank() == 2 && first.Args[0].Type.Shape.Rank() == 2 && first.Type.Shape.At(1) == 1 &&
+				alike(0) {
 				rows := b.Reshape(s.stack(operands(1), depth-1), len(nodes), y.Elems())
 				return b.Reshape(b.MatMul(rows, first.Args[0], false, !op.TransA), to...)
 			}

@@ -123,7 +123,8 @@ func whole(b *graph.Builder, steps, n, in int) []*graph.Node {
 
 func TestCells(t *testing.T) {
 	for cell := range cells {
-		for name, inputs := range map[string]func(b *graph.Builder, steps, n, in int) []*graph.Node{"separate": separate, "whole": whole} {
+		for name, inputs := range map[string]func(b *graph.Builder, steps, n, in int) []*graph.Node{"separate": separate,
+			"whole": whole} {
 			for _, size := range [][3]int{{3, 5, 4}, {1, 4, 4}} {
 				n, in, h := size[0], size[1], size[2]
 				t.Run(fmt.Sprint(cell, " ", name, " ", size), func(t *testing.T) {
@@ -169,13 +170,15 @@ func TestJoined(t *testing.T) {
 						}
 						return b.Unary(f, b.Slice(z, last, i*h, h, 1))
 					}
-					m = b.Binary(graph.Add, b.Binary(graph.Mul, of(graph.Sigmoid, 1), m), b.Binary(graph.Mul, of(graph.Sigmoid, 0), of(graph.Tanh, 3)))
+					m = b.Binary(graph.Add, b.Binary(graph.Mul, of(graph.Sigmoid, 1), m),
+						b.Binary(graph.Mul, of(graph.Sigmoid, 0), of(graph.Tanh, 3)))
 					y = b.Binary(graph.Mul, b.Unary(graph.Tanh, m), of(graph.Sigmoid, 2))
 				}
 				b.Output("y", y)
 				b.Output("c", m)
 			})
-			if got, want := fmt.Sprint(recurrences(t, g)), fmt.Sprintf("[lstm[4,%d,3]]", g.Outputs[0].Node.Type.Shape.Elems()/h); got != want {
+			if got, want := fmt.Sprint(recurrences(t, g)),
+				fmt.Sprintf("[lstm[4,%d,3]]", g.Outputs[0].Node.Type.Shape.Elems()/h); got != want {
 				t.Errorf("made %s, want %s", got, want)
 			}
 		})

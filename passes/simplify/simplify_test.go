@@ -30,7 +30,8 @@ var simplifications = map[string][]spelling{
 		}, "mul"},
 		{"select and cast", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			c := b.Binary(graph.Lt, b.Scalar(graph.I32, 1), b.Scalar(graph.I32, 2))
-			return passtest.Times(b, x, b.Add(graph.Cast{To: graph.F64}, b.Add(graph.Select{}, c, b.Scalar(graph.F32, 3.75), b.Scalar(graph.F32, 4))))
+			return passtest.Times(b, x,
+				b.Add(graph.Cast{To: graph.F64}, b.Add(graph.Select{}, c, b.Scalar(graph.F32, 3.75), b.Scalar(graph.F32, 4))))
 		}, "mul"},
 		{"integers that overflow", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			i := b.Binary(graph.Mul, b.Scalar(graph.I32, 1<<20), b.Scalar(graph.I32, 1<<12+1))
@@ -154,7 +155,8 @@ var simplifications = map[string][]spelling{
 		{"¬¬x", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			return b.Unary(graph.Not, b.Unary(graph.Not, b.BinaryScalar(graph.Lt, x, 0)))
 		}, "lt"},
-		{"tanh tanh x", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Tanh, b.Unary(graph.Tanh, x)) }, "tanh tanh"},
+		{"tanh tanh x", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Tanh, b.Unary(graph.Tanh, x)) },
+			"tanh tanh"},
 	},
 	"idempotent": {
 		{"||x||", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Abs, b.Unary(graph.Abs, x)) }, "abs"},
@@ -251,13 +253,16 @@ var simplifications = map[string][]spelling{
 			return b.Unary(graph.Exp, b.Broadcast(b.Input("s", passtest.F64(5)), x.Type.Shape))
 		}, "exp broadcast[3,5]"},
 		{"two of one shape", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return passtest.Plus(b, b.Broadcast(b.Input("s", passtest.F64(5)), x.Type.Shape), b.Broadcast(b.Input("t", passtest.F64(5)), x.Type.Shape))
+			return passtest.Plus(b, b.Broadcast(b.Input("s", passtest.F64(5)), x.Type.Shape),
+				b.Broadcast(b.Input("t", passtest.F64(5)), x.Type.Shape))
 		}, "add broadcast[3,5]"},
 		{"two scalars", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return passtest.Plus(b, b.Broadcast(b.Input("s", passtest.F64()), x.Type.Shape), b.Broadcast(b.Input("t", passtest.F64()), x.Type.Shape))
+			return passtest.Plus(b, b.Broadcast(b.Input("s", passtest.F64()), x.Type.Shape),
+				b.Broadcast(b.Input("t", passtest.F64()), x.Type.Shape))
 		}, "add broadcast[3,5]"},
 		{"row and column", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return passtest.Plus(b, b.Broadcast(b.Input("s", passtest.F64(5)), x.Type.Shape), b.Broadcast(b.Input("t", passtest.F64(3, 1)), x.Type.Shape))
+			return passtest.Plus(b, b.Broadcast(b.Input("s", passtest.F64(5)), x.Type.Shape),
+				b.Broadcast(b.Input("t", passtest.F64(3, 1)), x.Type.Shape))
 		}, "broadcast[3,5] broadcast[3,5] add"},
 	},
 	"reshape-late": {
@@ -273,7 +278,8 @@ var simplifications = map[string][]spelling{
 			b.Output("norm", b.Add(graph.SquaredNorm{}, s))
 			return b.Unary(graph.Sqrt, s)
 		}, "sum[1] reshape[3,1] squared_norm sqrt"},
-		{"no statistic", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Exp, b.Reshape(x, 5, 3)) }, "reshape[5,3] exp"},
+		{"no statistic", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Unary(graph.Exp, b.Reshape(x, 5, 3)) },
+			"reshape[5,3] exp"},
 	},
 	"identity-view": {
 		{"reshape", func(b *graph.Builder, x *graph.Node) *graph.Node { return b.Add(graph.Reshape{Shape: x.Type.Shape}, x) }, ""},
@@ -373,7 +379,8 @@ var simplifications = map[string][]spelling{
 	},
 	"unslice-sum": {
 		{"three in order", func(b *graph.Builder, x *graph.Node) *graph.Node {
-			return passtest.Plus(b, passtest.Plus(b, unslice(b, x, 0, 9, 0), unslice(b, b.Unary(graph.Exp, x), 0, 9, 3)), unslice(b, x, 0, 9, 6))
+			return passtest.Plus(b, passtest.Plus(b, unslice(b, x, 0, 9, 0), unslice(b, b.Unary(graph.Exp, x), 0, 9, 3)),
+				unslice(b, x, 0, 9, 6))
 		}, "exp concat"},
 		{"out of order, of two sizes, with other terms", func(b *graph.Builder, x *graph.Node) *graph.Node {
 			y := b.Broadcast(b.Reduce(graph.Sum, x, true, 1), graph.ShapeOf(3, 11))
@@ -560,7 +567,8 @@ func TestCompileTime(t *testing.T) {
 		x := b.Input("x", passtest.F64(4, 8))
 		for range 50 {
 			y := passtest.LayerNorm(b, x, b.Broadcast(iota64(b, 8), graph.ShapeOf(1, 8)), nil)
-			u := b.Unary(graph.Tanh, passtest.Scale(b, passtest.Plus(b, y, passtest.Scale(b, b.Unary(graph.Cube, y), passtest.CubicC)), passtest.Sqrt2Pi))
+			u := b.Unary(graph.Tanh, passtest.Scale(b, passtest.Plus(b, y, passtest.Scale(b, b.Unary(graph.Cube, y), passtest.CubicC)),
+				passtest.Sqrt2Pi))
 			y = passtest.Times(b, passtest.Scale(b, y, 0.5), passtest.Shift(b, u, 1))
 			e := b.Unary(graph.Exp, b.Binary(graph.Sub, y, passtest.Spread(b, b.Reduce(graph.MaxOf, y, false, 1), y)))
 			x = passtest.Plus(b, x, b.Binary(graph.Div, e, passtest.Spread(b, b.Reduce(graph.Sum, e, false, 1), y)))

@@ -289,8 +289,9 @@ func (s *stacker) pays(t *stack) bool {
 	if t.groups+apart < t.products {
 		return true
 	}
-	s.c.Miss(pattern, t.parts[0], fmt.Sprintf("what follows the %d products is not the same for all: with it apart from them, one product "+
-		"makes it %d launches", t.products, t.groups+apart), t.covered)
+	s.c.Miss(pattern, t.parts[0],
+		fmt.Sprintf("what follows the %d products is not the same for all: with it apart from them, one product "+
+			"makes it %d launches", t.products, t.groups+apart), t.covered)
 	return false
 }
 

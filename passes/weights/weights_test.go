@@ -83,12 +83,14 @@ func TestFold(t *testing.T) {
 			b.Output("y", b.Binary(graph.Add, per(b, y, "beta", 1), y))
 		}, "conv2d add", "conv2d sub exp div mul mul add"},
 		{"images with channels last", func(b *graph.Builder) {
-			op := graph.Conv2D{Stride: graph.IntsOf(1, 2), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 0, 1), Groups: 2, Layout: graph.NHWC}
+			op := graph.Conv2D{Stride: graph.IntsOf(1, 2), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(1, 1, 0, 1), Groups: 2,
+				Layout: graph.NHWC}
 			y := b.Add(op, b.Input("x", passtest.F64(2, 5, 3, 4)), b.Param("w", passtest.F64(3, 3, 2, 6)))
 			b.Output("y", b.Binary(graph.Mul, y, per(b, y, "s", 3)))
 		}, "conv2d", "conv2d mul"},
 		{"a transposed convolution", func(b *graph.Builder) {
-			op := graph.Conv2DTranspose{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1, H: 5, W: 4}
+			op := graph.Conv2DTranspose{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 1,
+				H: 5, W: 4}
 			y := b.Add(op, b.Input("x", passtest.F64(2, 4, 3, 2)), b.Param("w", passtest.F64(4, 6, 3, 3)))
 			b.Output("y", norm(b, y, "n"))
 			op.Layout = graph.NHWC
@@ -96,7 +98,8 @@ func TestFold(t *testing.T) {
 			b.Output("z'", b.Binary(graph.Mul, y, per(b, y, "s", 3)))
 		}, "conv2d_transpose add conv2d_transpose", "conv2d_transpose square batch_norm conv2d_transpose mul"},
 		{"a transposed convolution in groups", func(b *graph.Builder) {
-			op := graph.Conv2DTranspose{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 2, H: 5, W: 4}
+			op := graph.Conv2DTranspose{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 0, 0, 0), Groups: 2,
+				H: 5, W: 4}
 			y := b.Add(op, b.Input("x", passtest.F64(2, 4, 3, 2)), b.Param("w", passtest.F64(4, 3, 3, 3)))
 			b.Output("y", norm(b, y, "n"))
 		}, "conv2d_transpose mul add", "conv2d_transpose square batch_norm"},

@@ -120,9 +120,10 @@ func TestBadBaseline(t *testing.T) {
 		"[]":                               "cannot unmarshal",
 		`{"schema":"x","entries":[]}`:      `its schema is "x"`,
 		`{"schema":"fusec.baseline/1"} {}`: "something follows the end",
-		`{"schema":"fusec.baseline/1","extra":1}`:                                                            `unknown field "extra"`,
-		`{"schema":"fusec.baseline/1","entries":[` + entry + "," + entry + `]}`:                              "s is there twice",
-		`{"schema":"fusec.baseline/1","entries":[{"subject":"s"}]}`:                                          "lacks its subject, peer or threads",
+		`{"schema":"fusec.baseline/1","extra":1}`:                               `unknown field "extra"`,
+		`{"schema":"fusec.baseline/1","entries":[` + entry + "," + entry + `]}`: "s is there twice",
+		`{"schema":"fusec.baseline/1","entries":[{"subject":"s"}]}`: "lacks its subject, peer " +
+			"or threads",
 		strings.Replace(`{"schema":"fusec.baseline/1","entries":[`+entry+`]}`, `"ratio":2`, `"ratio":-2`, 1): "the ratio is -2",
 		strings.Replace(`{"schema":"fusec.baseline/1","entries":[`+entry+`]}`, `"noise":0`, `"noise":-1`, 1): "the noise is -1",
 	} {
@@ -133,7 +134,8 @@ func TestBadBaseline(t *testing.T) {
 			t.Error("it measured before it looked")
 		}
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--sizes", "8", "--baseline", t.TempDir()), cli.ExitFailure, "reading the baseline")
+	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--sizes", "8", "--baseline", t.TempDir()), cli.ExitFailure,
+		"reading the baseline")
 }
 
 func TestRound(t *testing.T) {

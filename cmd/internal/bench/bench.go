@@ -19,8 +19,9 @@ import (
 
 // Command is fusec bench.
 var Command = &cli.Command{
-	Name:    "bench",
-	Args:    "[flags] model.graph | all [model.graph...] | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | report FILE | --peer-protocol WORKLOAD THREADS SECONDS",
+	Name: "bench",
+	Args: "[flags] model.graph | all [model.graph...] | matmul | attention | moe | loader [FILE] | gpu [WORKLOAD...] | report " +
+		"FILE | --peer-protocol WORKLOAD THREADS SECONDS",
 	Summary: "time a model against Gorgonia, kernels, the loader, a GPU, or all; keep figures and tell what changed",
 	Doc: `
 fusec bench model.graph times the model and Gorgonia's TapeMachine on the same graph, in this process, in turn, and
@@ -59,8 +60,8 @@ files (see TMPDIR) and removed afterwards.
 With --target cuda the ladders are those of the GPU: the product in each precision, a linear layer and its gradient, and
 attention, with registers, shared memory and occupancy of each variant, and the bytes that have to be moved.
 
-fusec bench gpu times fusec on the workloads on which peers gpu times its rivals, under the same names: products, attention, mixtures
-of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
+fusec bench gpu times fusec on the workloads on which peers gpu times its rivals, under the same names: products, attention,
+mixtures of experts, what is bound by memory, and steps of training. Each result is compared first, on sampled rows, with what it
 should be. Times are medians by the GPU's clock with all values on the GPU; then those of the host's clock, with the
 copies of inputs and outputs. WORKLOAD is memory_bound, linear, shapes, attention, moe, conv, training or a part of a workload's
 name.
@@ -107,13 +108,14 @@ busy machine as well. --update keeps the new ratios instead.
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
 		b := &bencher{mhz: 100}
-		f.Func("dim", "attention: heads of depth `N` (default 64); a model: a size that an ONNX model leaves open, as NAME=SIZE", func(s string) (err error) {
-			if strings.Contains(s, "=") {
-				return b.compile.Shapes.Set(s)
-			}
-			b.attends.dim, err = cli.WholeNumber(s, 1)
-			return err
-		})
+		f.Func("dim", "attention: heads of depth `N` (default 64); a model: a size that an ONNX model leaves open, as NAME=SIZE",
+			func(s string) (err error) {
+				if strings.Contains(s, "=") {
+					return b.compile.Shapes.Set(s)
+				}
+				b.attends.dim, err = cli.WholeNumber(s, 1)
+				return err
+			})
 		b.compile.Declare(f)
 		b.values.Declare(f)
 		f.Count(&b.rounds, "rounds", 3, "take turns in `N` rounds (default 7; all: 15, or 5 with --quick)")
@@ -122,7 +124,8 @@ busy machine as well. --update keeps the new ratios instead.
 		f.BoolVar(&b.json, "json", false, "print the report as JSON")
 		f.StringVar(&b.baseline, "baseline", "", "compare the ratios with those kept in `FILE`; keep them there if it has none")
 		f.BoolVar(&b.update, "update", false, "keep the ratios in the baseline even if they have fallen")
-		f.BoolVar(&b.cpuTime, "cpu-time", false, "measure the time that the processor works, which other programs disturb less; with --threads 1")
+		f.BoolVar(&b.cpuTime, "cpu-time", false,
+			"measure the time that the processor works, which other programs disturb less; with --threads 1")
 		f.BoolVar(&b.quick, "quick", false, "all: smaller sizes, in about a minute")
 		f.Names(&b.only, "only", "suite", suiteNames,
 			"all: only the suite `NAME`: "+strings.Join(suiteNames(), ", ")+"; may be repeated")
@@ -203,7 +206,8 @@ func (b *bencher) run(e *cli.Env, args []string) error {
 	}
 	if len(args) > 0 && args[0] == gpuName {
 		if b.baseline != "" || b.ladder || b.trace != "" || b.history != "" {
-			return cli.Usage("--baseline, --ladder, --trace and --history are not for fusec bench gpu; fusec bench all --only gpu --history FILE keeps its figures")
+			return cli.Usage("--baseline, --ladder, --trace and --history are not for fusec bench gpu; fusec bench all --only gpu " +
+				"--history FILE keeps its figures")
 		}
 		return b.gpu(e, args[1:])
 	}

@@ -61,7 +61,8 @@ func TestBenchModel(t *testing.T) {
 func TestBenchModelText(t *testing.T) {
 	path := clitest.Model(t, nil)
 	out := bench(t, path)
-	for _, want := range []string{"mlp on cpu, ", "fusec is ", " times as fast as the TapeMachine", "allocated per run", "GFLOP/s", "model.go:20"} {
+	for _, want := range []string{"mlp on cpu, ", "fusec is ", " times as fast as the TapeMachine", "allocated per run", "GFLOP/s",
+		"model.go:20"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
@@ -96,7 +97,8 @@ func TestBenchWithoutRival(t *testing.T) {
 	if out := bench(t, path, "--random-weights"); !strings.Contains(out, "not compared with the TapeMachine: ") {
 		t.Errorf("report:\n%s", out)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, append([]string{"bench", path, "--baseline", filepath.Join(t.TempDir(), "b.json")}, clitest.Quick...)...), cli.ExitFailure, "no ratio for the baseline")
+	clitest.Bad(t, clitest.FusecRun(t, append([]string{"bench", path, "--baseline", filepath.Join(t.TempDir(), "b.json")},
+		clitest.Quick...)...), cli.ExitFailure, "no ratio for the baseline")
 }
 
 // training is a file that asks for what rest says of w, the costs y and z, the seed s and a value v between.
@@ -139,7 +141,8 @@ func TestBenchWithoutElements(t *testing.T) {
   output y = y
 }
 `)
-	if out := bench(t, path); !strings.Contains(out, "not compared with the TapeMachine: ") || !strings.Contains(out, "without elements") {
+	if out := bench(t, path); !strings.Contains(out, "not compared with the TapeMachine: ") ||
+		!strings.Contains(out, "without elements") {
 		t.Errorf("report:\n%s", out)
 	}
 }
@@ -274,7 +277,8 @@ func TestBenchAttention(t *testing.T) {
 
 // A variant that would take too long is left out, and the reader told.
 func TestAttentionLadderText(t *testing.T) {
-	rep := &attentionReport{Rounds: 3, Results: []attentionResult{{Seq: 8, Name: "naive", GFLOPs: 1}, {Seq: 8, Name: "fusec", GFLOPs: 2}, {Seq: 9, Name: "fusec", GFLOPs: 3}}}
+	rep := &attentionReport{Rounds: 3, Results: []attentionResult{{Seq: 8, Name: "naive", GFLOPs: 1},
+		{Seq: 8, Name: "fusec", GFLOPs: 2}, {Seq: 9, Name: "fusec", GFLOPs: 3}}}
 	out := rep.ladder([]*attender{{name: "naive", threads: 1, doc: "slow"}, {name: "fusec", threads: 2, doc: "fast"}})
 	if !strings.Contains(out, "would take more than 1 s each") || !strings.Contains(out, "3.00") || strings.Count(out, "–") != 2 {
 		t.Errorf("%s", out)
@@ -337,7 +341,8 @@ func TestPeerProtocol(t *testing.T) {
 			t.Errorf("%s: %+v", w.Name, rec)
 		}
 	}
-	if out := clitest.Good(t, "bench", "--peer-protocol", "juggling", "1", "1"); !strings.Contains(out, `"unsupported":"fusec does not know the workload \"juggling\""`) {
+	if out := clitest.Good(t, "bench", "--peer-protocol", "juggling", "1", "1"); !strings.Contains(out,
+		`"unsupported":"fusec does not know the workload \"juggling\""`) {
 		t.Errorf("record %s", out)
 	}
 	if _, _, _, err := workloadGraph(workload.Workload{Name: "juggling"}); err == nil {

@@ -293,8 +293,8 @@ func (c *convNet) stem(x *graph.Node, columns int) *graph.Node {
 	return c.b.CastTo(c.dtype, c.b.Add(pool, c.b.CastTo(graph.F32, y)))
 }
 
-// resNet18 is the network of He et al. (arXiv 1512.03385) of blocks of two layers of that width at first, with folded batch norms and without its
-// classifier. Layers of one element lead past blocks that change the size, here with a rectifier.
+// resNet18 is the network of He et al. (arXiv 1512.03385) of blocks of two layers of that width at first, with folded batch norms
+// and without its classifier. Layers of one element lead past blocks that change the size, here with a rectifier.
 func resNet18(width int) func(c *convNet, x *graph.Node) *graph.Node {
 	return func(c *convNet, x *graph.Node) *graph.Node {
 		x = c.stem(x, width)

@@ -50,7 +50,8 @@ func TestBenchGPUText(t *testing.T) {
 		}
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "linaer"), cli.ExitUsage, `no workload is called "linaer"`)
-	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "--ladder"), cli.ExitUsage, "--baseline, --ladder, --trace and --history are not for")
+	clitest.Bad(t, clitest.FusecRun(t, "bench", "gpu", "--ladder"), cli.ExitUsage,
+		"--baseline, --ladder, --trace and --history are not for")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "--small", clitest.Bare), cli.ExitUsage, "--small is for fusec bench gpu")
 }
 

@@ -21,8 +21,8 @@ import (
 
 // line makes a line of a history.
 func line(commit string, hours int, name, unit string, value, spread float64) string {
-	r := record{Schema: historySchema, Commit: commit, Time: time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC), Machine: site{CPU: "cpu", Cores: 2, Kernel: "avx2"},
-		Threads: 2, figure: figure{name, unit, value, spread, 7}}
+	r := record{Schema: historySchema, Commit: commit, Time: time.Date(2026, 1, 1, hours, 0, 0, 0, time.UTC),
+		Machine: site{CPU: "cpu", Cores: 2, Kernel: "avx2"}, Threads: 2, figure: figure{name, unit, value, spread, 7}}
 	src, err := json.Marshal(r)
 	if err != nil {
 		panic(err)
@@ -46,7 +46,8 @@ func TestHistory(t *testing.T) {
 		if i%2 == 1 {
 			name, unit = name+" against gonum", unitRatio
 		}
-		if r.Name != name || r.Unit != unit || r.Commit != []string{"aaaa", "bbbb"}[i/2] || r.Rounds != 3 || r.Threads != 1 || r.Machine.CPU != cli.ThisMachine().CPU ||
+		if r.Name != name || r.Unit != unit || r.Commit != []string{"aaaa", "bbbb"}[i/2] || r.Rounds != 3 || r.Threads != 1 ||
+			r.Machine.CPU != cli.ThisMachine().CPU ||
 			time.Since(r.Time) > time.Hour {
 			t.Errorf("line %d: %+v", i+1, r)
 		}
@@ -64,7 +65,8 @@ func TestHistory(t *testing.T) {
 	bench(t, wide, "--random-weights", "--target", "fpga", "--link", "model", "--history", file, "--commit", "cccc")
 	bench(t, wide, "--random-weights", "--levels", "--history", file, "--commit", "cccc")
 	out := clitest.Good(t, "bench", "report", file)
-	for _, want := range []string{"of 3 commits", "model wide ", "model wide on the overlay sim8", "cycles", "wide on cpu, 2 threads: op by op"} {
+	for _, want := range []string{"of 3 commits", "model wide ", "model wide on the overlay sim8", "cycles",
+		"wide on cpu, 2 threads: op by op"} {
 		if !strings.Contains(strings.ReplaceAll(out, "1 thread:", "2 threads:"), want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
@@ -181,13 +183,14 @@ func TestBadHistory(t *testing.T) {
 	for text, want := range map[string]string{
 		good + "{\n":  "line 2: this is no history of fusec bench: ",
 		good + "{}\n": `line 2: this is no history of fusec bench: its schema is "", not "fusec.history/1"`,
-		good + good + strings.Replace(good, "history/1", "history/2", 1): "line 3: it was written as fusec.history/2, and this version of fusec reads fusec.history/1",
-		strings.TrimSuffix(good, "\n"):                                   "line 1 is cut off",
-		strings.Replace(good, `"load"`, `"weight"`, 1):                   `line 1: json: unknown field "weight"`,
-		strings.Replace(good, `"value":1`, `"value":-1`, 1):              "line 1: value -1",
-		strings.Replace(good, `"rounds":7`, `"rounds":0`, 1):             "line 1: 0 rounds",
-		strings.Replace(good, `"commit":"c"`, `"commit":""`, 1):          "line 1: it lacks its commit",
-		good + strings.Repeat("x", maxLine+1):                            "line 2 is longer than 64.0 KiB",
+		good + good + strings.Replace(good, "history/1", "history/2",
+			1): "line 3: it was written as fusec.history/2, and this version of fusec reads fusec.history/1",
+		strings.TrimSuffix(good, "\n"):                          "line 1 is cut off",
+		strings.Replace(good, `"load"`, `"weight"`, 1):          `line 1: json: unknown field "weight"`,
+		strings.Replace(good, `"value":1`, `"value":-1`, 1):     "line 1: value -1",
+		strings.Replace(good, `"rounds":7`, `"rounds":0`, 1):    "line 1: 0 rounds",
+		strings.Replace(good, `"commit":"c"`, `"commit":""`, 1): "line 1: it lacks its commit",
+		good + strings.Repeat("x", maxLine+1):                   "line 2 is longer than 64.0 KiB",
 	} {
 		path := graphtest.File(t, "h.jsonl", text)
 		clitest.Bad(t, clitest.FusecRun(t, "bench", "report", path), cli.ExitFailure, "h.jsonl: "+want)
@@ -214,7 +217,8 @@ func TestBadHistory(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "report", empty), cli.ExitFailure, "is empty")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "report", "none.jsonl"), cli.ExitFailure, "none.jsonl")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", "all", "none.graph"), cli.ExitFailure, "none.graph")
-	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--sizes", "8", "--seconds", "0.001", "--rounds", "3", "--history", clitest.FullDisk(t), "--commit", "c"), cli.ExitFailure, "/dev/full")
+	clitest.Bad(t, clitest.FusecRun(t, "bench", "matmul", "--sizes", "8", "--seconds", "0.001", "--rounds", "3", "--history",
+		clitest.FullDisk(t), "--commit", "c"), cli.ExitFailure, "/dev/full")
 }
 
 // TestBenchAll runs suites and a model, and keeps their figures; a suite that fails does not end the others.
@@ -222,7 +226,8 @@ func TestBenchAll(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "h.jsonl")
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
 	path := clitest.Model(t, nil)
-	args := append([]string{"bench", "all", path, "--quick", "--only", "networks,loader", "--json", "--history", file, "--commit", "c"}, clitest.Quick...)
+	args := append([]string{"bench", "all", path, "--quick", "--only", "networks,loader", "--json", "--history", file, "--commit",
+		"c"}, clitest.Quick...)
 	r := clitest.FusecRun(t, args...)
 	if r.Code != cli.ExitFailure || !strings.Contains(r.Stderr, "fusec: loader: ") {
 		t.Errorf("exit code %d: %s", r.Code, r.Stderr)
@@ -231,13 +236,15 @@ func TestBenchAll(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Out), &rep); err != nil {
 		t.Fatal(err)
 	}
-	if rep.Schema != "fusec.bench.all/1" || rep.Rounds != 3 || len(rep.Suites) != 3 || rep.Suites[1].Error == "" || len(rep.Figures) != 2*(len(zooNetworks)+1) {
+	if rep.Schema != "fusec.bench.all/1" || rep.Rounds != 3 || len(rep.Suites) != 3 || rep.Suites[1].Error == "" ||
+		len(rep.Figures) != 2*(len(zooNetworks)+1) {
 		t.Errorf("%+v", rep)
 	}
 	if list, err := readHistory(file); err != nil || len(list) != len(rep.Figures) {
 		t.Errorf("%d lines for %d figures: %v", len(list), len(rep.Figures), err)
 	}
-	if out := clitest.FusecRun(t, append([]string{"bench", "all", "--quick", "--only", "attention,causal"}, clitest.Quick...)...).Out; !strings.Contains(out, "full attention") ||
+	if out := clitest.FusecRun(t, append([]string{"bench", "all", "--quick", "--only", "attention,causal"},
+		clitest.Quick...)...).Out; !strings.Contains(out, "full attention") ||
 		!strings.Contains(out, "causal attention") || !strings.Contains(out, "8 figures in ") {
 		t.Error(out)
 	}
@@ -256,8 +263,10 @@ func TestBenchAllInterrupted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "h.jsonl")
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	args := append([]string{"bench", "all", "--quick", "--only", "attention,causal", "--history", file, "--commit", "c"}, clitest.Quick...)
-	if code := cli.RunCommandLine(ctx, clitest.TestedCommands, args, strings.NewReader(""), stopping{stop}, io.Discard); code == cli.ExitOK {
+	args := append([]string{"bench", "all", "--quick", "--only", "attention,causal", "--history", file, "--commit", "c"},
+		clitest.Quick...)
+	if code := cli.RunCommandLine(ctx, clitest.TestedCommands, args, strings.NewReader(""), stopping{stop},
+		io.Discard); code == cli.ExitOK {
 		t.Error("an interrupted run reports success")
 	}
 	if list, err := readHistory(file); err != nil || len(list) != 4 {
@@ -275,7 +284,8 @@ func TestTraining(t *testing.T) {
 		b.compile.Threads = 1
 		rep := &networkReport{}
 		x, err := b.raceNetwork(&cli.Env{Ctx: t.Context(), Stderr: io.Discard}, rep, n, true, b.progress(&cli.Env{Stderr: io.Discard}))
-		if err != nil || x.Subject != "training of digits-mlp" || !(x.Ratio > 0) || len(rep.Results) != 1 || !strings.Contains(rep.text(true), "all gradients bound") {
+		if err != nil || x.Subject != "training of digits-mlp" || !(x.Ratio > 0) || len(rep.Results) != 1 ||
+			!strings.Contains(rep.text(true), "all gradients bound") {
 			t.Errorf("%v, %+v", err, x)
 		}
 	}
@@ -290,11 +300,13 @@ func TestGateTries(t *testing.T) {
 		tries := 0
 		return suite{"s", func(*bencher, *cli.Env) (*outcome, error) {
 			tries++
-			return &outcome{entries: []entry{newEntry("s", "rival", 1, timing(own[min(tries, len(own))-1]...), timing(10, 10.2, 10.1), 1)}}, nil
+			return &outcome{entries: []entry{newEntry("s", "rival", 1, timing(own[min(tries, len(own))-1]...), timing(10, 10.2, 10.1), 1)}},
+				nil
 		}}, &tries
 	}
 	g := &gate{path: filepath.Join(t.TempDir(), "b.json"), least: leastOfAll}
-	g.file = baseline{Schema: baselineSchema, Entries: []entry{newEntry("s", "rival", 1, timing(1, 1.01, 1.02), timing(10, 10.2, 10.1), 1)}}
+	g.file = baseline{Schema: baselineSchema,
+		Entries: []entry{newEntry("s", "rival", 1, timing(1, 1.01, 1.02), timing(10, 10.2, 10.1), 1)}}
 	quiet, disturbed, lost := []float64{1, 1.01, 1.01}, []float64{1.5, 1.6, 1.5}, []float64{1 / 0.7, 1.01 / 0.7, 1 / 0.7}
 	for _, c := range []struct {
 		name  string

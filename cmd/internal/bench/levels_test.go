@@ -49,7 +49,8 @@ func TestLevels(t *testing.T) {
 				}
 			}
 			op, fused, last := rep.Levels[1], rep.Levels[3], rep.Levels[4]
-			if rep.Levels[0].Faster != 1 || op.Launches <= fused.Launches || op.Traffic <= fused.Traffic || !strings.Contains(last.Note, tuned) {
+			if rep.Levels[0].Faster != 1 || op.Launches <= fused.Launches || op.Traffic <= fused.Traffic ||
+				!strings.Contains(last.Note, tuned) {
 				t.Errorf("%+v", rep.Levels)
 			}
 			file := filepath.Join(t.TempDir(), "levels.svg")
@@ -91,7 +92,8 @@ func TestLevelsRefuse(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "none", "x.svg")
 	clitest.Bad(t, clitest.FusecRun(t, "bench", path, "--levels", "-o", missing), cli.ExitFailure, "writing "+missing)
 	// What Gorgonia cannot run is said, and the rest is measured.
-	path = graphtest.File(t, "m.graph", "fusec graph 1 {\n  x = input : f32[0,4]\n  w = input : f32[4,2]\n  y = matmul x w\n  output y = y\n}\n")
+	path = graphtest.File(t, "m.graph",
+		"fusec graph 1 {\n  x = input : f32[0,4]\n  w = input : f32[4,2]\n  y = matmul x w\n  output y = y\n}\n")
 	if out := bench(t, path, "--levels"); !strings.Contains(out, "without elements") || !strings.Contains(out, "all fused") {
 		t.Error(out)
 	}
@@ -106,12 +108,14 @@ func TestLevelsAgree(t *testing.T) {
 	for _, l := range levels {
 		rep.Levels = append(rep.Levels, levelResult{Name: l.name})
 	}
-	if err := rep.agree([]map[string]*graph.Tensor{y(2), y(1), y(1.0001), y(1), nil}, false); err != nil || rep.Levels[0].Note != "computed something else" {
+	if err := rep.agree([]map[string]*graph.Tensor{y(2), y(1), y(1.0001), y(1), nil}, false); err != nil ||
+		rep.Levels[0].Note != "computed something else" {
 		t.Errorf("%v, %+v", err, rep.Levels[0])
 	}
 	for _, v := range []float64{1.1, math.NaN()} {
 		err := rep.agree([]map[string]*graph.Tensor{nil, y(1), y(1), y(v), nil}, false)
-		if err == nil || !strings.Contains(err.Error(), `levels "all fused" and "op by op" differ by`) || strings.Contains(err.Error(), "elementwise") {
+		if err == nil || !strings.Contains(err.Error(), `levels "all fused" and "op by op" differ by`) ||
+			strings.Contains(err.Error(), "elementwise") {
 			t.Errorf("error %v", err)
 		}
 	}

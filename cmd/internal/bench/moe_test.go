@@ -39,7 +39,8 @@ func TestBenchMoE(t *testing.T) {
 	}
 	out := bench(t, append(slices.Clone(tinyMoE), "--top-k", "1", "--baseline", filepath.Join(t.TempDir(), "b.json"))...)
 	for _, want := range []string{"mixtures of experts 12 wide, 1 for each of 20 tokens of 8", "time ÷ of 2",
-		"dense: all experts compute all tokens", "gemm: products of the same useful FLOPs", "moe 20x8x12 top-1 of 8", "now the baseline"} {
+		"dense: all experts compute all tokens", "gemm: products of the same useful FLOPs", "moe 20x8x12 top-1 of 8",
+		"now the baseline"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
@@ -69,6 +70,6 @@ func TestBenchMoEPlot(t *testing.T) {
 		t.Error(err)
 	}
 	missing := filepath.Join(dir, "none", "moe.svg")
-	clitest.Bad(t, clitest.FusecRun(t, append(append([]string{"bench"}, tinyMoE...), "--plot", missing, "--seconds", "0.001", "--rounds", "3")...),
-		cli.ExitFailure, "writing "+missing)
+	clitest.Bad(t, clitest.FusecRun(t, append(append([]string{"bench"}, tinyMoE...), "--plot", missing, "--seconds", "0.001",
+		"--rounds", "3")...), cli.ExitFailure, "writing "+missing)
 }

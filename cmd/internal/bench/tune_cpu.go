@@ -61,7 +61,8 @@ func (t *tuner) convolutions(e *cli.Env, path string) error {
 }
 
 // convolution times the ways of a convolution, and brings the tuning up to date: it has one way by each algorithm that was timed.
-func (t *tuner) convolution(e *cli.Env, c kernels.Convolution, rules kernels.Way, tuning *kernels.Tuning) (r tunedResult, err error) {
+func (t *tuner) convolution(e *cli.Env, c kernels.Convolution, rules kernels.Way,
+	tuning *kernels.Tuning) (r tunedResult, err error) {
 	ways := cpu.Ways(c, !t.compile.Without("winograd"))
 	var field []Contestant
 	for _, w := range ways {
@@ -120,5 +121,6 @@ func (t *tuner) alone(c kernels.Convolution, w kernels.Way) (*fusec.Program, err
 	one := &kernels.Tuning{Times: map[kernels.Convolution]map[kernels.Way]time.Duration{c: {w: 1}}}
 	vals := &modelio.Values{Inputs: map[string]*graph.Tensor{"x": modelio.RandomTensor(x, 1, 1)},
 		Weights: map[string]*graph.Tensor{"w": modelio.RandomTensor(f, 2, 1)}}
-	return t.compile.Compile(g, vals, []lowering.TargetOption{cpu.Tuned(one)}, fusec.WithoutPass("layout"), fusec.WithoutPass("winograd"))
+	return t.compile.Compile(g, vals, []lowering.TargetOption{cpu.Tuned(one)}, fusec.WithoutPass("layout"),
+		fusec.WithoutPass("winograd"))
 }

@@ -89,7 +89,8 @@ func TestTuneConvolutions(t *testing.T) {
 	if _, again := tune(6, "--no-winograd"); strings.Count(again, " winograd:") != 1 {
 		t.Errorf("the time by Winograd's algorithm is lost:\n%s", again)
 	}
-	if s := clitest.Good(t, "bench", path, "--random-weights", "--levels", "--no-gorgonia", "--threads", "2", "--rounds", "3", "--seconds", "0.01"); !strings.Contains(s, "tuned  ") {
+	if s := clitest.Good(t, "bench", path, "--random-weights", "--levels", "--no-gorgonia", "--threads", "2", "--rounds", "3",
+		"--seconds", "0.01"); !strings.Contains(s, "tuned  ") {
 		t.Error(s)
 	}
 	clitest.Good(t, "run", path, "--threads", "2", "--random-weights", "--against", "ref")

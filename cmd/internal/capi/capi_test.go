@@ -109,8 +109,8 @@ func TestProgram(t *testing.T) {
 			t.Errorf("values of kind %d: %q, want %q", k, got, want)
 		}
 	}
-	for form, want := range map[string]string{"fusions": `"kind":"linear"`, "trace": `"schema":"fusec.trace/`, "svg": "<svg", "html": "<html",
-		"dot": "digraph", "steps": `"steps":0`} {
+	for form, want := range map[string]string{"fusions": `"kind":"linear"`, "trace": `"schema":"fusec.trace/`, "svg": "<svg",
+		"html": "<html", "dot": "digraph", "steps": `"steps":0`} {
 		text, err := p.Report(form)
 		if err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("report %s: %v, without %s: %.200s", form, err, want, text)

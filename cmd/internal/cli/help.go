@@ -61,8 +61,8 @@ func helpAll(w io.Writer, commands []*Command) error {
 	for i, c := range commands {
 		rows[i] = row{c.Name, c.Summary}
 	}
-	_, err := fmt.Fprintf(w, "%s\n\nusage:\n  fusec <command> [arguments]\n\ncommands:\n%s\n%s\n\n%s\n%s\n", flowing("fusec: "+helpSummary), rowsText(rows),
-		flowing(helpModels), examplesText(helpExamples),
+	_, err := fmt.Fprintf(w, "%s\n\nusage:\n  fusec <command> [arguments]\n\ncommands:\n%s\n%s\n\n%s\n%s\n",
+		flowing("fusec: "+helpSummary), rowsText(rows), flowing(helpModels), examplesText(helpExamples),
 		flowing("Exit codes: "+helpExits+" More on each command: fusec help <command>."))
 	return err
 }

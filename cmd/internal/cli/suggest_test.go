@@ -20,7 +20,8 @@ func TestPanicIsAnError(t *testing.T) {
 func TestNearest(t *testing.T) {
 	known := []string{"dump", "explain", "run", "bench"}
 	for name, want := range map[string]string{
-		"dump": "dump", "dmup": "dump", "dum": "dump", "rn": "run", "explian": "explain", "ex": "explain", "benchmark": "", "zzz": "", "": "", "x": "",
+		"dump": "dump", "dmup": "dump", "dum": "dump", "rn": "run", "explian": "explain", "ex": "explain", "benchmark": "", "zzz": "",
+		"": "", "x": "",
 	} {
 		if got := nearest(name, known); got != want {
 			t.Errorf("nearest %q is %q, want %q", name, got, want)

@@ -128,7 +128,8 @@ func (b *boardBuilder) build(e *cli.Env) error {
 		return err
 	}
 	if p := r.Floorplan; p != nil && p.Used < p.Available {
-		e.Note("%d of the %d memories and multipliers that have a site on %s were not found by their names in the netlist, and lie where the placer put them",
+		e.Note("%d of the %d memories and multipliers that have a site on %s were not found by their names in the netlist, and lie "+
+			"where the placer put them",
 			p.Available-p.Used, p.Available, of.Name)
 	}
 	if r.FmaxMHz != 0 && r.FmaxMHz < r.TargetMHz {

@@ -37,7 +37,8 @@ func TestPlan(t *testing.T) {
 func TestPlanFromOverlay(t *testing.T) {
 	plan := func(args ...string) (rep planReport) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(clitest.Good(t, append([]string{"fpga", "plan", digitsModel, "--json"}, args...)...)), &rep); err != nil {
+		if err := json.Unmarshal([]byte(clitest.Good(t, append([]string{"fpga", "plan", digitsModel, "--json"}, args...)...)),
+			&rep); err != nil {
 			t.Fatal(err)
 		}
 		return rep

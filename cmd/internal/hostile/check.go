@@ -302,7 +302,8 @@ func (k *checker) onCUDA(c *graphtest.Case) variant {
 
 // run compiles a case in one way and runs it twice; the second run must give the first one's bits. It returns the
 // outputs, and the updates by the names of their targets behind an arrow; and the bytes of the arena.
-func (k *checker) run(c *graphtest.Case, v variant, in map[string]*graph.Tensor) (_ map[string]*graph.Tensor, arena int64, err error) {
+func (k *checker) run(c *graphtest.Case, v variant,
+	in map[string]*graph.Tensor) (_ map[string]*graph.Tensor, arena int64, err error) {
 	d, err := v.device()
 	if err != nil {
 		return nil, 0, err
@@ -520,7 +521,8 @@ func differences(c *graphtest.Case, whole *graph.Graph, in map[string]*graph.Ten
 func direction(i int) float64 { return math.Sin(float64(3*i + 1)) }
 
 // difference is the derivative of a cost when a value moves, by two steps that agree; else it tells nothing.
-func difference(c *graphtest.Case, d graphtest.Gradient, at ref.Value, in map[string]*graph.Tensor) (told bool, _ float64, err error) {
+func difference(c *graphtest.Case, d graphtest.Gradient, at ref.Value,
+	in map[string]*graph.Tensor) (told bool, _ float64, err error) {
 	// Of larger values rounding takes a part of the step that shows.
 	if at.Type.Shape.Elems() == 0 || slices.ContainsFunc(at.F, func(x float64) bool { return math.Abs(x) > 1e5 }) {
 		return false, 0, nil

@@ -347,7 +347,8 @@ func (h *hunter) tell(m message, debug string) {
 	if debug != "" {
 		debug = " with GODEBUG=" + debug
 	}
-	fmt.Fprintf(h.w, "seed %d%s: go run ./cmd/internal/hostile %s\n\t%s\n", m.Seed, debug, m.Path, strings.ReplaceAll(strings.TrimSpace(m.Finding), "\n", "\n\t"))
+	fmt.Fprintf(h.w, "seed %d%s: go run ./cmd/internal/hostile %s\n\t%s\n", m.Seed, debug, m.Path,
+		strings.ReplaceAll(strings.TrimSpace(m.Finding), "\n", "\n\t"))
 }
 
 // line shows how far it is on a terminal, in place of the line before.

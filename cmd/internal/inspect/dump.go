@@ -43,7 +43,8 @@ Graphviz. With --all and a folder, the default is SVG; text and JSON can hold al
 		d := &dumper{}
 		d.compile.Declare(f)
 		d.values.Declare(f)
-		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default final, the compiled graph); cuda: the kernels' CUDA C++; fpga: the overlay's descriptors")
+		f.StringVar(&d.stage, "stage", "", "the stage of the pass `NAME`, or of that number (default final, the compiled graph); cuda: "+
+			"the kernels' CUDA C++; fpga: the overlay's descriptors")
 		f.Values("stage", stageNames)
 		f.BoolVar(&d.all, "all", false, "every stage")
 		f.Output(&d.out, "write to `FILE`, or with --all to this folder")
@@ -146,7 +147,8 @@ func (d *dumper) options() (dot.Options, error) {
 	}
 	whole := opts.Format == dot.FormatText || opts.Format == dot.FormatJSON
 	if d.all && d.out == "" && !whole {
-		return opts, cli.Usage("--all makes several files: name their folder with -o, or print them in one piece with --format text or json")
+		return opts,
+			cli.Usage("--all makes several files: name their folder with -o, or print them in one piece with --format text or json")
 	}
 	if d.out == "" {
 		opts.Width = cli.Columns()

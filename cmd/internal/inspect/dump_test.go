@@ -31,7 +31,8 @@ func TestDumpIsDeterministic(t *testing.T) {
 }
 
 func TestDumpFormats(t *testing.T) {
-	for format, begin := range map[string]string{"dot": "digraph", "svg": "<?xml", "png": "\x89PNG", "text": "stage 2 of ", "json": "{"} {
+	for format, begin := range map[string]string{"dot": "digraph", "svg": "<?xml", "png": "\x89PNG", "text": "stage 2 of ",
+		"json": "{"} {
 		if got := clitest.Good(t, "dump", clitest.Bare, "--stage", "2", "--format", format); !strings.HasPrefix(got, begin) {
 			t.Errorf("%s begins with %.20q", format, got)
 		}
@@ -77,11 +78,13 @@ func TestDumpAll(t *testing.T) {
 }
 
 func TestDumpDisable(t *testing.T) {
-	with, without := clitest.Good(t, "dump", clitest.Bare, "--format", "text"), clitest.Good(t, "dump", clitest.Bare, "--format", "text", "--disable", "fuse-regions,raise", "--verify")
+	with, without := clitest.Good(t, "dump", clitest.Bare, "--format", "text"),
+		clitest.Good(t, "dump", clitest.Bare, "--format", "text", "--disable", "fuse-regions,raise", "--verify")
 	if !strings.Contains(with, "fusion") || strings.Contains(without, "fusion") {
 		t.Error("--disable fuse-regions changed nothing")
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "--disable", "raise", "--stage", "raise"), cli.ExitUsage, `unknown stage "raise"`)
+	clitest.Bad(t, clitest.FusecRun(t, "dump", clitest.Bare, "--disable", "raise", "--stage", "raise"), cli.ExitUsage,
+		`unknown stage "raise"`)
 }
 
 func TestDumpMeasured(t *testing.T) {

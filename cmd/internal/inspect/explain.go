@@ -204,7 +204,8 @@ func explain(name string, tr *trace.Trace, program *lowering.Program) *ExplainRe
 		Before: tr.Unfused(), After: tr.Program.Work(),
 		Memory: memoryReport{tr.Program.ArenaBytes, tr.Program.BufferBytes, tr.Program.ParamBytes, tr.Program.PreparedBytes},
 		Budget: explainBudget(tr), Overlay: tr.Overlay, Refusal: tr.Program.Refusal,
-		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{}, Numeric: []numericReport{}}
+		Kinds: []kindReport{}, Launches: []explainLaunch{}, Host: []hostReport{}, Misses: []missReport{}, Notes: []noteReport{},
+		Numeric: []numericReport{}}
 	var nodes cli.LastOrigins[[]cli.Origin]
 	for i, l := range tr.Program.Launches {
 		rep.Launches = append(rep.Launches, explainLaunch{i + 1, l.Kind, l.Name, l.Phase, l.Prepared, l.Scope, l.Kernel,

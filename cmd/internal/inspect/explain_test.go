@@ -32,7 +32,8 @@ func TestExplainJSON(t *testing.T) {
 	if rep.Schema != "fusec.explain/2" || rep.Model != "mlp" || rep.Target != "cpu" {
 		t.Errorf("%+v", rep)
 	}
-	if rep.Before.Launches != 7 || rep.After.Launches != len(rep.Launches) || rep.After.Launches >= 7 || rep.After.Bytes >= rep.Before.Bytes {
+	if rep.Before.Launches != 7 || rep.After.Launches != len(rep.Launches) || rep.After.Launches >= 7 ||
+		rep.After.Bytes >= rep.Before.Bytes {
 		t.Errorf("before %+v, after %+v", rep.Before, rep.After)
 	}
 	sum, covered := trace.Work{}, map[string]bool{}
@@ -77,14 +78,16 @@ func TestExplainNumeric(t *testing.T) {
 }
 `)
 	clitest.Golden(t, "gelu-numeric.txt", clitest.Good(t, "explain", "--numeric", path))
-	if text := clitest.Good(t, "explain", "--numeric", "--target", "cuda", "--precision", "bf16", "--arch", "sm_90a", clitest.Bare); !strings.Contains(text, "rounded to bf16") {
+	if text := clitest.Good(t, "explain", "--numeric", "--target", "cuda", "--precision", "bf16", "--arch", "sm_90a",
+		clitest.Bare); !strings.Contains(text, "rounded to bf16") {
 		t.Error(text)
 	}
 	var rep ExplainReport
 	if err := json.Unmarshal([]byte(clitest.Good(t, "explain", "--json", path)), &rep); err != nil {
 		t.Fatal(err)
 	}
-	if n := rep.Numeric[0]; n.Stage != "raise" || n.Pattern != "gelu-erf" || n.Times != 1 || n.Numeric != trace.Approximate(1e-5) || len(n.Nodes) != 8 {
+	if n := rep.Numeric[0]; n.Stage != "raise" || n.Pattern != "gelu-erf" || n.Times != 1 || n.Numeric != trace.Approximate(1e-5) ||
+		len(n.Nodes) != 8 {
 		t.Errorf("%+v", n)
 	}
 	for i, n := range rep.Numeric[1:] {
@@ -121,7 +124,8 @@ computed again: 1 launch, 65.5 kFLOP (+25.0 %), 12.0 KiB of traffic (+25.0 %)
 	want = `
 memory budget of 1.00 KiB for values, not met: 12.0 KiB without recomputation, 8.00 KiB with it
 `
-	note := "  recompute: the memory budget of 1024 bytes is not met: the fewest that were found are 8192, without recomputation 12288\n"
+	note := "  recompute: the memory budget of 1024 bytes is not met: the fewest that were found are 8192, without recomputation " +
+		"12288\n"
 	if !strings.Contains(text, want) || !strings.Contains(text, note) {
 		t.Errorf("the report lacks\n%s\n%s\n%s", want, note, text)
 	}
@@ -164,10 +168,11 @@ memory budget of 1.00 KiB for values, not met: 12.0 KiB without recomputation, 8
 // twoLaunches is a program whose first launch, of node 1, hands 1 KiB to its second, of node 2.
 func twoLaunches() *trace.Program {
 	value := graph.TypeOf(graph.F32, 256)
-	return &trace.Program{Buffers: []trace.Buffer{{Role: "temp", Type: value}, {Role: "output", Type: value}}, Launches: []trace.Launch{
-		{Node: 1, Kind: "linear", Writes: []int{0}, Bytes: 1024},
-		{Node: 2, Kind: "elementwise", Reads: []int{0}, Writes: []int{1}, Bytes: 2048},
-	}}
+	return &trace.Program{Buffers: []trace.Buffer{{Role: "temp", Type: value}, {Role: "output", Type: value}},
+		Launches: []trace.Launch{
+			{Node: 1, Kind: "linear", Writes: []int{0}, Bytes: 1024},
+			{Node: 2, Kind: "elementwise", Reads: []int{0}, Writes: []int{1}, Bytes: 2048},
+		}}
 }
 
 // Missed fusions and notes of every stage are told. Those that would save nothing stand apart.
@@ -193,7 +198,8 @@ notes
 	if got := rep.text(); !strings.HasSuffix(got, want) {
 		t.Errorf("got\n%s", got)
 	}
-	if m := rep.Misses; len(m) != 2 || !m[0].Counts || m[0].Saves != (trace.Work{Launches: 1, Bytes: 2048}) || m[1].Counts || m[1].Saves != (trace.Work{}) {
+	if m := rep.Misses; len(m) != 2 || !m[0].Counts || m[0].Saves != (trace.Work{Launches: 1, Bytes: 2048}) || m[1].Counts ||
+		m[1].Saves != (trace.Work{}) {
 		t.Errorf("%+v", m)
 	}
 }
@@ -227,7 +233,8 @@ func TestExplainManyAlike(t *testing.T) {
 
 // Missed fusions for one cause are one line, the cause of the most misses first.
 func TestMissedFusionsByCause(t *testing.T) {
-	raise := trace.Stage{Name: "raise", Misses: []trace.Miss{{Pattern: "gelu", At: `binary "a"`, Reason: "want a constant 0.5, found 0.25"}}}
+	raise := trace.Stage{Name: "raise",
+		Misses: []trace.Miss{{Pattern: "gelu", At: `binary "a"`, Reason: "want a constant 0.5, found 0.25"}}}
 	fuse := trace.Stage{Name: "fuse-attention"}
 	for _, m := range [][2]string{
 		{`softmax "s1"`, `"l1.scores" is also read by net.go:12`},
@@ -246,8 +253,10 @@ func TestMissedFusionsByCause(t *testing.T) {
 	}
 	want := `
 missed fusions: 6
-  ×3 attention (fuse-attention) stopped at softmax "s1" and 2 others: "l1.scores" is also read by net.go:12; they cost 1 launch and 2.00 KiB
-  ×2 attention (fuse-attention) stopped at softmax "s4" and at softmax "s5": the mask depends on the batch; they cost 1 launch and 2.00 KiB
+  ×3 attention (fuse-attention) stopped at softmax "s1" and 2 others: "l1.scores" is also read by net.go:12; ` +
+		`they cost 1 launch and 2.00 KiB
+  ×2 attention (fuse-attention) stopped at softmax "s4" and at softmax "s5": the mask depends on the batch; ` +
+		`they cost 1 launch and 2.00 KiB
   gelu (raise) stopped at binary "a": want a constant 0.5, found 0.25; it costs 1 launch and 2.00 KiB
 `
 	if text := explain("m", tr, &lowering.Program{}).text(); !strings.Contains(text, want) {

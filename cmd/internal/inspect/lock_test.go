@@ -22,7 +22,8 @@ func lockedModel(t *testing.T) (path, lock, model string) {
 	path = graphtest.File(t, "mlp.graph", b)
 	lock = strings.TrimSuffix(path, ".graph") + ".fuselock"
 	text := clitest.Good(t, "lock", path, "--target", "cpu,cuda,fpga")
-	for _, want := range []string{"mlp for cpu: 2 fusions in 4 launches", "mlp for cuda/sm_90a: ", "mlp for fpga/sim8 in int8: ", "written to "} {
+	for _, want := range []string{"mlp for cpu: 2 fusions in 4 launches", "mlp for cuda/sm_90a: ", "mlp for fpga/sim8 in int8: ",
+		"written to "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -57,10 +58,13 @@ func TestLock(t *testing.T) {
 	clitest.Good(t, "check", path)
 
 	// An edit that loses one: another operation reads what the activation is computed from.
-	write(t, path, strings.Replace(strings.Replace(model, "act    = unary[fn=gelu_tanh] sum", "apart  = softmax[axis=1] sum\n  act    = unary[fn=gelu_tanh] apart", 1), "hidden bias @", "hidden bias @", 1))
+	write(t, path,
+		strings.Replace(strings.Replace(model, "act    = unary[fn=gelu_tanh] sum",
+			"apart  = softmax[axis=1] sum\n  act    = unary[fn=gelu_tanh] apart", 1), "hidden bias @", "hidden bias @", 1))
 	r := clitest.FusecRun(t, "check", path)
 	clitest.Bad(t, r, cli.ExitFailure, "mlp is behind "+lock+" for 3 targets", "fusec lock writes it down")
-	for _, want := range []string{"mlp for cpu: not as locked\n", `  lost: fusion linear "act": "act" "hidden" "sum" of "b1" "w1" "x"`, `    is launch 1: linear "sum": "hidden" "sum"`, "    because ", "  worse: 5 launches, locked are 4\n"} {
+	for _, want := range []string{"mlp for cpu: not as locked\n", `  lost: fusion linear "act": "act" "hidden" "sum" of "b1" "w1" "x"`,
+		`    is launch 1: linear "sum": "hidden" "sum"`, "    because ", "  worse: 5 launches, locked are 4\n"} {
 		if !strings.Contains(r.Out, want) {
 			t.Errorf("%q is not in\n%s", want, r.Out)
 		}
@@ -70,7 +74,8 @@ func TestLock(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Out), &rep); err != nil || r.Code != cli.ExitFailure {
 		t.Fatalf("%v, exit code %d", err, r.Code)
 	}
-	if s := rep.Sections; rep.Schema != "fusec.check/1" || len(s) != 1 || s[0].OK || len(s[0].Lost) != 1 || len(s[0].Lost[0].Reasons) == 0 || len(s[0].Worse) == 0 {
+	if s := rep.Sections; rep.Schema != "fusec.check/1" || len(s) != 1 || s[0].OK || len(s[0].Lost) != 1 ||
+		len(s[0].Lost[0].Reasons) == 0 || len(s[0].Worse) == 0 {
 		t.Errorf("%+v", rep)
 	}
 
@@ -79,7 +84,8 @@ func TestLock(t *testing.T) {
 	clitest.Good(t, "check", path)
 	write(t, path, model)
 	text := clitest.Good(t, "check", path)
-	for _, want := range []string{"mlp for cpu: better than locked\n", "  better: 4 launches, locked are 5\n", "  changed: the model has no \"apart\" any more", "fusec lock brings " + lock + " up to date\n"} {
+	for _, want := range []string{"mlp for cpu: better than locked\n", "  better: 4 launches, locked are 5\n",
+		"  changed: the model has no \"apart\" any more", "fusec lock brings " + lock + " up to date\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -91,7 +97,8 @@ func TestLockSections(t *testing.T) {
 	path, lock, _ := lockedModel(t)
 	clitest.Good(t, "lock", path, "--target", "cuda", "--precision", "bf16,f16", "--arch", "sm_80")
 	text := read(t, lock)
-	for _, want := range []string{"target cpu f32\n", "target cuda/sm_80 bf16\n", "target cuda/sm_80 f16\n", "target cuda/sm_90a f32\n", "target fpga/sim8 int8\n"} {
+	for _, want := range []string{"target cpu f32\n", "target cuda/sm_80 bf16\n", "target cuda/sm_80 f16\n",
+		"target cuda/sm_90a f32\n", "target fpga/sim8 int8\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -120,11 +127,13 @@ func TestLockSections(t *testing.T) {
 	if text := read(t, other); !strings.Contains(text, "target cpu f32\n") || strings.Contains(text, "cuda") {
 		t.Errorf("without flags a new file holds\n%s", text)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "check", path, "--file", other, "--target", "cuda"), cli.ExitFailure, "has nothing for cuda/sm_90a in f32")
+	clitest.Bad(t, clitest.FusecRun(t, "check", path, "--file", other, "--target", "cuda"), cli.ExitFailure,
+		"has nothing for cuda/sm_90a in f32")
 	clitest.Bad(t, clitest.FusecRun(t, "check", "-"), cli.ExitUsage, "--file names it")
 	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--file", "other.txt"), cli.ExitUsage, "named like model.fuselock")
 	clitest.Bad(t, clitest.FusecRun(t, "check", path, "--arch", "sm_80"), cli.ExitUsage, "--arch sm_80 is for --target cuda")
-	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--target", "cpu", "--overlay", "sim8"), cli.ExitUsage, "--overlay sim8 is for --target fpga")
+	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--target", "cpu", "--overlay", "sim8"), cli.ExitUsage,
+		"--overlay sim8 is for --target fpga")
 	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--target", "cpu,gpu"), cli.ExitUsage, "gpu")
 	clitest.Bad(t, clitest.FusecRun(t, "lock", path, "--precision", "tf32"), cli.ExitFailure, "precision tf32")
 }

@@ -104,7 +104,8 @@ func TestExplainMesh(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := clitest.Good(t, "explain", path)
-	if !strings.Contains(got, "one of the participants on the mesh data=2: ") || !strings.Contains(got, "exchanges, in which it sends 2.00 MiB") {
+	if !strings.Contains(got, "one of the participants on the mesh data=2: ") ||
+		!strings.Contains(got, "exchanges, in which it sends 2.00 MiB") {
 		t.Error(got)
 	}
 	if got := clitest.Good(t, "dump", path, "--stage", "shard", "--format", "text"); !strings.Contains(got, "all_reduce") {

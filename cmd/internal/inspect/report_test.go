@@ -62,7 +62,8 @@ func TestReportLines(t *testing.T) {
 	if src, err := read("report_test.go"); err != nil || !strings.HasPrefix(string(src), "package inspect") {
 		t.Errorf("%d bytes, %v", len(src), err)
 	}
-	for _, file := range []string{"/etc/passwd", "../explain.go", filepath.Dir(model) + "/other.go", "testdata/mlp-explain.txt", "none.go"} {
+	for _, file := range []string{"/etc/passwd", "../explain.go", filepath.Dir(model) + "/other.go", "testdata/mlp-explain.txt",
+		"none.go"} {
 		if src, err := read(file); err == nil {
 			t.Errorf("%s is read: %d bytes", file, len(src))
 		}

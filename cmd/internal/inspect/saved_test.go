@@ -51,8 +51,9 @@ func TestSavedTraining(t *testing.T) {
 	adam := &optim.Optimizer{Rule: optim.AdamW{Beta1: 0.8}, Rate: optim.Linear(1, 0, 10), Clip: 1, Accumulate: 2,
 		LossScale: optim.LossScale{Initial: 512, GrowAfter: 100}, Group: optim.DecayMatrices}
 	models := map[string]model{
-		"transformer":   {zooModel(zoo.Transformer(2, 2, 8, 16, 2, 32)), []gorgonia.VMOpt{fusec.WithOptimizer(adam)}},
-		"LeNet":         {zooModel(zoo.LeNet(2)), []gorgonia.VMOpt{fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Momentum{Nesterov: true}, Rate: optim.Constant(0.1)})}},
+		"transformer": {zooModel(zoo.Transformer(2, 2, 8, 16, 2, 32)), []gorgonia.VMOpt{fusec.WithOptimizer(adam)}},
+		"LeNet": {zooModel(zoo.LeNet(2)),
+			[]gorgonia.VMOpt{fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Momentum{Nesterov: true}, Rate: optim.Constant(0.1)})}},
 		"gradients":     {zooModel(zoo.MoEBlock(8, 8, 16, 2)), nil},
 		"as Gorgonia's": {zooModel(zoo.DigitsMLP(4)), []gorgonia.VMOpt{fusec.WithGorgoniaSemantics()}},
 		"no gradients":  {zooModel(zoo.DigitsMLP(4)), []gorgonia.VMOpt{fusec.WithoutGradients()}},

@@ -18,8 +18,10 @@ type AttentionVariant struct {
 
 // Attention lists variants from the definition to the algorithm of programs, on one core. The last two are those of programs.
 var Attention = []AttentionVariant{
-	{"naive", "The definition: all scores of a head are stored, then their softmax, then its product with the values.", naiveAttention},
-	{"blocked", "Blocks of keys with the online softmax, so that no score is stored for long; a query at a time, by vector opcodes.", blockedAttention},
+	{"naive", "The definition: all scores of a head are stored, then their softmax, then its product with the values.",
+		naiveAttention},
+	{"blocked", "Blocks of keys with the online softmax, so that no score is stored for long; a query at a time, by vector opcodes.",
+		blockedAttention},
 	{"flash", "Packed panels of queries through the matrix kernels, blocks out of reach left out: what programs use.", flashAttention},
 	{"paged", "The same, with keys and values in pages of up to 16 that a table lists.", pagedAttention},
 }

@@ -135,10 +135,11 @@ func (c *CompileFlags) Declare(f *cli.FlagSet, among ...string) {
 	c.Overlay.declare(f)
 	f.Threads(&c.Threads, "all")
 	f.BoolVar(&c.verify, "verify", false, "check the graph after each pass")
-	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB", func(s string) (err error) {
-		c.budget, err = cli.ParseBytes(s)
-		return err
-	})
+	f.Func("memory-budget", "compute values again rather than let them take more than `SIZE`, such as 64MiB",
+		func(s string) (err error) {
+			c.budget, err = cli.ParseBytes(s)
+			return err
+		})
 	f.BoolVar(&c.noWinograd, "no-winograd", false, "no convolution by Winograd's algorithm, whose errors have a larger bound")
 	f.Names(&c.disable, "disable", "pass", fusec.Passes, "leave out the pass `NAME`; may be repeated")
 }
@@ -287,7 +288,8 @@ func (c *CompileFlags) Take(a *fusec.Ahead) error {
 }
 
 // Compile compiles a graph to be run with the given values.
-func (c *CompileFlags) Compile(g *graph.Graph, vals *Values, extra []lowering.TargetOption, more ...fusec.CompileOption) (*fusec.Program, error) {
+func (c *CompileFlags) Compile(g *graph.Graph, vals *Values, extra []lowering.TargetOption,
+	more ...fusec.CompileOption) (*fusec.Program, error) {
 	if err := c.Take(vals.Ahead); err != nil {
 		return nil, err
 	}

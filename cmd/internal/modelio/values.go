@@ -107,7 +107,8 @@ func checkNaN(n *graph.Node, t *graph.Tensor) error {
 	if count == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: NaN in %d of %d elements, the first at %v", n.Where(), count, t.Type.Shape.Elems(), indexAt(t.Type.Shape, first))
+	return fmt.Errorf("%s: NaN in %d of %d elements, the first at %v", n.Where(), count, t.Type.Shape.Elems(),
+		indexAt(t.Type.Shape, first))
 }
 
 // indexAt is the index, by axes, of element i.
@@ -146,7 +147,8 @@ func (in InputFiles) Read(g *graph.Graph, vals *Values) error {
 	for _, name := range SortedKeys(in) {
 		n := g.Lookup(name)
 		if n == nil {
-			return fmt.Errorf("the model has no input %q: it has %s%s", name, strings.Join(cli.FirstOf(known, 8), ", "), cli.Suggest(name, known))
+			return fmt.Errorf("the model has no input %q: it has %s%s", name, strings.Join(cli.FirstOf(known, 8), ", "),
+				cli.Suggest(name, known))
 		}
 		t, err := readInput(n, in[name])
 		if err != nil {

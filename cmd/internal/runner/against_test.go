@@ -83,7 +83,8 @@ func TestRunAgainstWinograd(t *testing.T) {
 func TestAgainstText(t *testing.T) {
 	r := &runAgainst{}
 	for i := range 25 {
-		r.Launches = append(r.Launches, departure{Index: i + 1, Kind: "linear", Elements: 4, Off: 1, Worst: cli.Number(math.Inf(1)), At: []int{1}})
+		r.Launches = append(r.Launches, departure{Index: i + 1, Kind: "linear", Elements: 4, Off: 1, Worst: cli.Number(math.Inf(1)),
+			At: []int{1}})
 	}
 	text := r.text()
 	if !strings.Contains(text, "∞") || !strings.Contains(text, "and 5 more; --json lists all") {

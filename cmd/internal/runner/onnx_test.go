@@ -17,7 +17,8 @@ func TestONNX(t *testing.T) {
 	clitest.Bad(t, clitest.FusecRun(t, "run", model, "--dim", "batch"), 2, "want NAME=SIZE")
 	clitest.Bad(t, clitest.FusecRun(t, "run", model, "--dim", "batch=1", "--dim", "batch=2"), 2, "batch is given twice")
 	clitest.Bad(t, clitest.FusecRun(t, "run", clitest.Bare, "--random-weights", "--dim", "batch=1"), 2, "--dim is for ONNX models")
-	clitest.Bad(t, clitest.FusecRun(t, "run", model[:len(model)-len(".onnx")]), 2, "did you mean ../../../graph/onnx/testdata/mlp.onnx?")
+	clitest.Bad(t, clitest.FusecRun(t, "run", model[:len(model)-len(".onnx")]), 2,
+		"did you mean ../../../graph/onnx/testdata/mlp.onnx?")
 	clitest.Good(t, "run", model, "--dim", "batch=5", "--against", "ref", "--out", dir)
 	y, err := npy.ReadFile(filepath.Join(dir, "class_p.npy"))
 	if err != nil || y.Type != graph.TypeOf(graph.F32, 5, 3) {
@@ -31,5 +32,6 @@ func TestONNX(t *testing.T) {
 	if y, err = npy.ReadFile(filepath.Join(dir, "z.npy")); err != nil || y.Type != graph.TypeOf(graph.F32, 4, 2, 4) {
 		t.Fatalf("%v, %v", y, err)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "run", shapes, "--in", "x="+x, "--dim", "batch=3"), 1, `batch is 3; the value of input "x" is f32[4,2,4]`)
+	clitest.Bad(t, clitest.FusecRun(t, "run", shapes, "--in", "x="+x, "--dim", "batch=3"), 1,
+		`batch is 3; the value of input "x" is f32[4,2,4]`)
 }

@@ -76,7 +76,8 @@ func TestRunIsRight(t *testing.T) {
 
 func TestRunTable(t *testing.T) {
 	out := clitest.Good(t, "run", clitest.Model(t, nil))
-	for _, want := range []string{"mlp on cpu: ", "launches in ", "random, seed 1: x\n", "output", "first values", "probs       f32[6,7]", "hidden/act  f32[6,5]"} {
+	for _, want := range []string{"mlp on cpu: ", "launches in ", "random, seed 1: x\n", "output", "first values",
+		"probs       f32[6,7]", "hidden/act  f32[6,5]"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("lacks %q:\n%s", want, out)
 		}
@@ -89,7 +90,8 @@ func TestRunTable(t *testing.T) {
 
 // The seed decides random values, and nothing else does.
 func TestRunSeed(t *testing.T) {
-	a, b, c := runJSON(t, "--random-weights", clitest.Bare), runJSON(t, "--random-weights", clitest.Bare, "--threads", "1"), runJSON(t, "--random-weights", clitest.Bare, "--seed", "2")
+	a, b, c := runJSON(t, "--random-weights", clitest.Bare), runJSON(t, "--random-weights", clitest.Bare, "--threads", "1"),
+		runJSON(t, "--random-weights", clitest.Bare, "--seed", "2")
 	if a.Outputs[0].Mean != b.Outputs[0].Mean || a.Outputs[1].First[0] != b.Outputs[1].First[0] {
 		t.Error("the same seed gives other results")
 	}
@@ -121,7 +123,8 @@ func TestRunInputErrors(t *testing.T) {
 }
 
 func TestRunWeightErrors(t *testing.T) {
-	clitest.Bad(t, clitest.FusecRun(t, "run", clitest.Bare), cli.ExitFailure, "testdata/mlp.safetensors: the weights file is missing", `"w1", "b1", "w2", "runs"`, "--random-weights runs")
+	clitest.Bad(t, clitest.FusecRun(t, "run", clitest.Bare), cli.ExitFailure, "testdata/mlp.safetensors: the weights file is missing",
+		`"w1", "b1", "w2", "runs"`, "--random-weights runs")
 
 	path := clitest.Model(t, nil)
 	text, err := os.ReadFile(path)
@@ -139,7 +142,8 @@ func TestRunWeightErrors(t *testing.T) {
 		}
 	}
 	rewrite("w2", "other")
-	clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, `mlp.safetensors: has no weight "other"`, "--random-weights runs")
+	clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, `mlp.safetensors: has no weight "other"`,
+		"--random-weights runs")
 	rewrite("f32[6,7]", "f32[6,8]")
 	clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, "mlp.graph:")
 	rewrite("f32[5]", "f32[1]")
@@ -161,7 +165,8 @@ func TestRunWeightErrors(t *testing.T) {
 
 func TestRunNaNWeights(t *testing.T) {
 	path := clitest.Model(t, func(w map[string]*graph.Tensor) { w["w2"].SetFloat(9, math.NaN()) })
-	clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, "mlp.safetensors: ", `"w2"`, "NaN in 1 of 35 elements, the first at [1 2]", "--allow-nan runs")
+	clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, "mlp.safetensors: ", `"w2"`,
+		"NaN in 1 of 35 elements, the first at [1 2]", "--allow-nan runs")
 	rep := runJSON(t, path, "--allow-nan")
 	if rep.Outputs[0].NaN == 0 {
 		t.Error("no NaN came out")
@@ -178,7 +183,8 @@ func TestRunUnusedWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := clitest.FusecRun(t, "run", path)
-	if r.Code != cli.ExitOK || !strings.Contains(r.Stderr, "fusec: note: ") || !strings.Contains(r.Stderr, "does not name: runs, w1, w2") {
+	if r.Code != cli.ExitOK || !strings.Contains(r.Stderr, "fusec: note: ") ||
+		!strings.Contains(r.Stderr, "does not name: runs, w1, w2") {
 		t.Errorf("exit code %d, %s", r.Code, r.Stderr)
 	}
 }
@@ -189,7 +195,8 @@ func TestRunStandardInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	clitest.Bad(t, clitest.FusecIn(t, string(text), "run", "-"), cli.ExitFailure, "comes without weights")
-	if r := clitest.FusecIn(t, string(text), "run", "-", "--random-weights"); r.Code != cli.ExitOK || !strings.HasPrefix(r.Out, "stdin on cpu") {
+	if r := clitest.FusecIn(t, string(text), "run", "-", "--random-weights"); r.Code != cli.ExitOK ||
+		!strings.HasPrefix(r.Out, "stdin on cpu") {
 		t.Errorf("exit code %d, %s%s", r.Code, r.Out, r.Stderr)
 	}
 	if r := clitest.FusecIn(t, string(text), "dump", "-", "--measured"); r.Code != cli.ExitOK {
@@ -198,14 +205,16 @@ func TestRunStandardInput(t *testing.T) {
 }
 
 func TestRunHugeGraph(t *testing.T) {
-	path := graphtest.File(t, "m.graph", "fusec graph 1 {\n  x = input : f32[1000000,100000]\n  y = unary[fn=relu] x\n  output y = y\n}\n")
+	path := graphtest.File(t, "m.graph",
+		"fusec graph 1 {\n  x = input : f32[1000000,100000]\n  y = unary[fn=relu] x\n  output y = y\n}\n")
 	clitest.Bad(t, clitest.FusecRun(t, "run", path), cli.ExitFailure, "inputs and weights: 373 GiB of memory are needed")
 	clitest.Good(t, "explain", path)
 }
 
 // An operation of the user's own has no code in a file: the graph can be seen, but not run.
 func TestHostOperation(t *testing.T) {
-	path := graphtest.File(t, "m.graph", "fusec graph 1 {\n  x = input : f32[2] @ \"m.go:3\"\n  y = host[name=mystery] x : f32[2] @ \"m.go:4\"\n  output y = y\n}\n")
+	path := graphtest.File(t, "m.graph",
+		"fusec graph 1 {\n  x = input : f32[2] @ \"m.go:3\"\n  y = host[name=mystery] x : f32[2] @ \"m.go:4\"\n  output y = y\n}\n")
 	out := clitest.Good(t, "explain", path)
 	for _, want := range []string{"on the host: 1 operation\n", "launch 1, host \"y\" (m.go:4): mystery stays on the host"} {
 		if !strings.Contains(out, want) {
@@ -281,7 +290,8 @@ func TestFileNames(t *testing.T) {
 // Names from a file reach the terminal without control characters, in reports, tables and errors.
 func TestControlCharacters(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "escape.graph")
-	src := "fusec graph 1 {\n \"x\\x1b[31mRED\\x07\" = input : f32[2]\n %1 = unary[fn=tanh] \"x\\x1b[31mRED\\x07\" @ \"m\\x1b[2J.go:3\" for \"h\\x1b[0m\"\n" +
+	src := "fusec graph 1 {\n \"x\\x1b[31mRED\\x07\" = input : f32[2]\n %1 = unary[fn=tanh] \"x\\x1b[31mRED\\x07\" @ " +
+		"\"m\\x1b[2J.go:3\" for \"h\\x1b[0m\"\n" +
 		" output \"\\x1b]0;owned\\x07y\" = %1\n output \"\\xff\\u0085\" = %1\n}\n"
 	if err := os.WriteFile(path, []byte(src), 0o666); err != nil {
 		t.Fatal(err)
@@ -291,7 +301,9 @@ func TestControlCharacters(t *testing.T) {
 		if !strings.Contains(out, `\x1b[`) {
 			t.Errorf("%s does not print the names:\n%s", command, out)
 		}
-		if i := strings.IndexFunc(out, func(r rune) bool { return r != '\n' && r != '\t' && (unicode.IsControl(r) || r == utf8.RuneError) }); i >= 0 {
+		if i := strings.IndexFunc(out, func(r rune) bool {
+			return r != '\n' && r != '\t' && (unicode.IsControl(r) || r == utf8.RuneError)
+		}); i >= 0 {
 			t.Errorf("%s prints %q", command, out[max(i-20, 0):i+1])
 		}
 	}
@@ -339,7 +351,8 @@ func TestConvert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := modelio.Convert(big, graph.I32); err == nil || !strings.Contains(err.Error(), "1099511627776 at [1] does not fit i32") {
+	if _, err := modelio.Convert(big, graph.I32); err == nil ||
+		!strings.Contains(err.Error(), "1099511627776 at [1] does not fit i32") {
 		t.Errorf("error %v", err)
 	}
 	big.Data = []int64{1, -2}

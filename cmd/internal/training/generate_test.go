@@ -66,7 +66,8 @@ func TestGenerateCheckpoint(t *testing.T) {
 		t.Errorf("the reference writes %q, the CPU %q", ref, greedy)
 	}
 	clitest.Emulated(t)
-	if cuda := clitest.Good(t, append(args, "--temperature", "0", "--target", "cuda", "--max-tokens", "2")...); !strings.HasPrefix(greedy, strings.TrimSuffix(cuda, "\n")) {
+	if cuda := clitest.Good(t, append(args, "--temperature", "0", "--target", "cuda", "--max-tokens",
+		"2")...); !strings.HasPrefix(greedy, strings.TrimSuffix(cuda, "\n")) {
 		t.Errorf("CUDA writes %q, the CPU %q", cuda, greedy)
 	}
 	clitest.Bad(t, clitest.FusecRun(t, "generate", t.TempDir()), cli.ExitFailure, "config.json")

@@ -41,7 +41,8 @@ func TestListen(t *testing.T) {
 	var stderr said
 	ended := make(chan int, 1)
 	go func() {
-		ended <- cli.RunCommandLine(ctx, clitest.TestedCommands, []string{"train", "karate", "--steps", "1000000", "--workers", "1", "--listen", "localhost:0"}, strings.NewReader(""), io.Discard, &stderr)
+		ended <- cli.RunCommandLine(ctx, clitest.TestedCommands, []string{"train", "karate", "--steps", "1000000", "--workers", "1",
+			"--listen", "localhost:0"}, strings.NewReader(""), io.Discard, &stderr)
 	}()
 	at := regexp.MustCompile(`http://\S+/debug/fusec`)
 	deadline := time.Now().Add(30 * time.Second)
@@ -81,5 +82,6 @@ func TestListenTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--steps", "1", "--listen", l.Addr().String()), cli.ExitFailure, "--listen "+l.Addr().String())
+	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--steps", "1", "--listen", l.Addr().String()), cli.ExitFailure,
+		"--listen "+l.Addr().String())
 }

@@ -93,7 +93,8 @@ func TestTensorBoard(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--tensorboard", file), cli.ExitFailure, "--tensorboard: making the folder "+file)
+	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--tensorboard", file), cli.ExitFailure,
+		"--tensorboard: making the folder "+file)
 }
 
 // A run that is resumed replaces the steps after its checkpoint.

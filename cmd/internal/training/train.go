@@ -79,7 +79,8 @@ if all experts of a layer get as many tokens.`,
 		f.StringVar(&t.save, "save", "", "save the trained model as `FILE`.graph, for fusec dump, run, explain and generate")
 		f.StringVar(&t.draw, "draw", "", "draw the compiled training step into `FILE`.svg, .png or .dot")
 		f.StringVar(&t.report, "report", "", "write a page on the training step, with the times of its launches, as `FILE`.html")
-		f.StringVar(&t.listen, "listen", "", "serve the page while the run goes on, at `ADDRESS`/debug/fusec, with pprof beside it: localhost:6060")
+		f.StringVar(&t.listen, "listen", "",
+			"serve the page while the run goes on, at `ADDRESS`/debug/fusec, with pprof beside it: localhost:6060")
 		f.BoolVar(&t.json, "json", false, "print the result as JSON, and nothing else")
 		return t.run
 	},

@@ -147,7 +147,8 @@ func TestTrainStops(t *testing.T) {
 	} {
 		clitest.Bad(t, clitest.FusecRun(t, append(again, strings.Fields(c.flags)...)...), cli.ExitFailure, c.want)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "train", "digits-mlp", "--resume", "--checkpoint", halves), cli.ExitFailure, "is a checkpoint of karate")
+	clitest.Bad(t, clitest.FusecRun(t, "train", "digits-mlp", "--resume", "--checkpoint", halves), cli.ExitFailure,
+		"is a checkpoint of karate")
 	var rep trainReport
 	if err := json.Unmarshal([]byte(clitest.Good(t, append(again, "--json", "--workers", "2")...)), &rep); err != nil {
 		t.Fatal(err)
@@ -173,10 +174,12 @@ func TestTrainStops(t *testing.T) {
 		t.Error(err)
 	}
 	// There is nothing left to do, and that is no error.
-	if text := clitest.Good(t, "train", "karate", "--checkpoint", halves, "--resume"); !strings.Contains(text, "; all 50 steps were done before\n") {
+	if text := clitest.Good(t, "train", "karate", "--checkpoint", halves, "--resume"); !strings.Contains(text,
+		"; all 50 steps were done before\n") {
 		t.Errorf("it prints %s", text)
 	}
-	if text := clitest.Good(t, "train", "karate", "--checkpoint", halves, "--resume", "--json"); strings.Contains(text, "loss") || !strings.Contains(text, `"resumed_at": 50`) {
+	if text := clitest.Good(t, "train", "karate", "--checkpoint", halves, "--resume", "--json"); strings.Contains(text, "loss") ||
+		!strings.Contains(text, `"resumed_at": 50`) {
 		t.Errorf("it prints %s", text)
 	}
 }
@@ -204,7 +207,8 @@ func TestTrainEpochs(t *testing.T) {
 
 func TestTrainUsage(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
-		{"train karat", `unknown example "karat"; choose digits-mlp, digits-vit, resnet, unet, language, moe or karate; did you mean karate?`},
+		{"train karat",
+			`unknown example "karat"; choose digits-mlp, digits-vit, resnet, unet, language, moe or karate; did you mean karate?`},
 		{"train karate moe", "one example at a time, not 2"},
 		{"train --json", "--json is for the result of an example"},
 		{"train karate --steps 0", "--steps 0: want a whole number of at least 1"},
@@ -225,9 +229,11 @@ func TestTrainUsage(t *testing.T) {
 	} {
 		clitest.Bad(t, clitest.FusecRun(t, strings.Fields(c.line)...), cli.ExitUsage, c.want, "see fusec help")
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--batch", "3"), cli.ExitFailure, "karate: batches of 3: the club is one graph")
+	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--batch", "3"), cli.ExitFailure,
+		"karate: batches of 3: the club is one graph")
 	if runtime.GOOS == "linux" { // elsewhere it is not known how much memory there is
-		clitest.Bad(t, clitest.FusecRun(t, "train", "language", "--batch", "2000000", "--steps", "1"), cli.ExitFailure, "language: ", " of memory are needed", "a smaller batch needs less")
+		clitest.Bad(t, clitest.FusecRun(t, "train", "language", "--batch", "2000000", "--steps", "1"), cli.ExitFailure, "language: ",
+			" of memory are needed", "a smaller batch needs less")
 	}
 	nowhere := filepath.Join(t.TempDir(), "no", "m")
 	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--steps", "2", "--metrics", nowhere), cli.ExitFailure, "no such file")
@@ -235,7 +241,8 @@ func TestTrainUsage(t *testing.T) {
 	if err := os.WriteFile(damaged, []byte("x"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--resume", "--checkpoint", filepath.Dir(damaged)), cli.ExitFailure, damaged, "damaged")
+	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--resume", "--checkpoint", filepath.Dir(damaged)), cli.ExitFailure, damaged,
+		"damaged")
 }
 
 // What could not be written is told before the first step, and leaves no trace.
@@ -257,7 +264,8 @@ func TestTrainPlaces(t *testing.T) {
 			t.Errorf("%s %s: it trained: %s", c.flag, c.path, r.Out)
 		}
 	}
-	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--steps", "2", "--metrics", clitest.FullDisk(t)), cli.ExitFailure, "not a regular file")
+	clitest.Bad(t, clitest.FusecRun(t, "train", "karate", "--steps", "2", "--metrics", clitest.FullDisk(t)), cli.ExitFailure,
+		"not a regular file")
 	if text, err := os.ReadFile(file); err != nil || string(text) != "mine\n" {
 		t.Errorf("the file is now %q, %v", text, err)
 	}

@@ -37,7 +37,8 @@ func (b *builder) param(name string, mean, deviation float64, shape ...int) *gor
 		data[i] = float32(mean + deviation*b.r.NormFloat64())
 	}
 	v := tensor.New(tensor.WithShape(shape...), tensor.WithBacking(data))
-	p := gorgonia.NewTensor(b.g, tensor.Float32, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name), gorgonia.WithValue(v))
+	p := gorgonia.NewTensor(b.g, tensor.Float32, len(shape), gorgonia.WithShape(shape...), gorgonia.WithName(name),
+		gorgonia.WithValue(v))
 	b.params = append(b.params, p)
 	return p
 }

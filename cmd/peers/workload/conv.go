@@ -7,8 +7,9 @@ import (
 
 // The operations of a network of convolutions. All values are images [n, c, h, w].
 const (
-	LayerConv     = "conv"     // tensors w [out, c/Groups, Kernel, Kernel] and perhaps bias [out]
-	LayerNorm     = "norm"     // batch normalisation in evaluation; tensors gamma, beta, mean and variance [c]; Eps is added to the variance
+	LayerConv = "conv" // tensors w [out, c/Groups, Kernel, Kernel] and perhaps bias [out]
+	// batch normalisation in evaluation; tensors gamma, beta, mean and variance [c]; Eps is added to the variance
+	LayerNorm     = "norm"
 	LayerRelu     = "relu"     // max(x, 0)
 	LayerRelu6    = "relu6"    // min(max(x, 0), 6)
 	LayerSilu     = "silu"     // x·sigmoid(x)
@@ -118,7 +119,8 @@ func (b *netBuilder) add(l Layer, shape [4]int, gain float64) int {
 // tensor appends a parameter with values in [offset − scale/2, offset + scale/2), and returns its name.
 func (b *netBuilder) tensor(kind string, offset, scale float64, shape ...int) string {
 	n := len(b.w.Tensors)
-	t := Tensor{Name: fmt.Sprintf("%s%d", kind, n), Seed: n + 1, Noise: true, Offset: float32(offset), Scale: float32(scale), Shape: shape}
+	t := Tensor{Name: fmt.Sprintf("%s%d", kind, n), Seed: n + 1, Noise: true, Offset: float32(offset), Scale: float32(scale),
+		Shape: shape}
 	b.w.Tensors = append(b.w.Tensors, t)
 	return t.Name
 }

@@ -63,8 +63,9 @@ func All() []Workload {
 		gemm("gemm-512x768x3072", 512, 768, 3072, 73.68662543396327, 1538131.9480684476),
 		{
 			Name: "linear-plain", Meaning: "x·w, w a constant",
-			Tensors: []Tensor{{Name: "x", Seed: 1, Scale: 1, Shape: []int{512, 768}}, {Name: "w", Seed: 2, Scale: 0.1, Shape: []int{768, 3072}}},
-			Out:     []int{512, 3072}, FLOPs: 2 * 512 * 768 * 3072,
+			Tensors: []Tensor{{Name: "x", Seed: 1, Scale: 1, Shape: []int{512, 768}},
+				{Name: "w", Seed: 2, Scale: 0.1, Shape: []int{768, 3072}}},
+			Out: []int{512, 3072}, FLOPs: 2 * 512 * 768 * 3072,
 			Checksum: 7.3686647913598895, AbsSum: 153813.19744149144,
 		},
 		{

@@ -126,28 +126,41 @@ func TestParseErrors(t *testing.T) {
 		`{}`:                                  `type ""`,
 		`{"model":{"type":"WordPiece"}}`:      `type "WordPiece"`,
 		`{"model":{"type":"BPE","vocab":[]}}`: "the vocabulary",
-		`{"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}}`:                                                                                    "has the number -1",
-		`{"model":{"type":"BPE","vocab":{"a":16000000},"merges":[]}}`:                                                                              "has the number 16000000",
-		`{"model":{"type":"BPE","vocab":{"a":1,"b":1},"merges":[]}}`:                                                                               "have the number 1",
-		`{"model":{"type":"BPE","vocab":{"a":1},"merges":["a"]}}`:                                                                                  "want two tokens",
-		`{"model":{"type":"BPE","vocab":{"a":1},"merges":[["a"]]}}`:                                                                                "want two tokens",
-		`{"model":{"type":"BPE","vocab":{"a":1},"merges":[7]}}`:                                                                                    "merge 0",
-		`{"model":{"type":"BPE","vocab":{"a":1},"merges":["a a"]}}`:                                                                                "that the vocabulary has not",
-		`{"model":{"type":"BPE","vocab":{"a":1},"merges":[],"unk_token":"x"}}`:                                                                     `"x" is not in the vocabulary`,
-		`{"model":{"type":"BPE","vocab":{},"merges":[],"end_of_word_suffix":"</w>"}}`:                                                              "suffix",
-		`{` + model + `,"added_tokens":[{"id":1000000,"content":"x"}]}`:                                                                            "has the number 1000000",
-		`{` + model + `,"normalizer":{"type":"Lowercase"}}`:                                                                                        "normalizer: Lowercase: is not supported",
-		`{` + model + `,"normalizer":{"type":"Replace","pattern":{"Regex":"x"}}}`:                                                                  "Replace: is not supported",
-		`{` + model + `,"pre_tokenizer":{"type":"Split","pattern":{"Regex":"("}}}`:                                                                 "regular expression",
-		`{` + model + `,"pre_tokenizer":{"type":"Split"}}`:                                                                                         "no pattern",
-		`{` + model + `,"pre_tokenizer":{"type":"Split","pattern":{"String":"x"}}}`:                                                                "behavior",
-		`{` + model + `,"pre_tokenizer":{"type":"Metaspace"}}`:                                                                                     "by nothing",
-		`{` + model + `,"pre_tokenizer":{"type":"BertPreTokenizer"}}`:                                                                              "BertPreTokenizer: is not supported",
-		`{` + model + `,"post_processor":{"type":"BertProcessing"}}`:                                                                               "BertProcessing: is not supported",
-		`{` + model + `,"post_processor":{"type":"TemplateProcessing","single":7}}`:                                                                "single",
-		`{` + model + `,"decoder":{"type":"WordPiece"}}`:                                                                                           "WordPiece: is not supported",
-		`{` + model + `,"decoder":` + strings.Repeat(`{"type":"Sequence","decoders":[`, 20) + strings.Repeat(`]}`, 20) + `}`:                       "too deep",
-		`{` + model + `,"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"special_tokens":{"x":{"ids":[9]}}}}`: "the number 9",
+		`{"model":{"type":"BPE","vocab":{"a":-1},"merges":[]}}`:                       "has the number -1",
+		`{"model":{"type":"BPE","vocab":{"a":16000000},"merges":[]}}`:                 "has the number 16000000",
+		`{"model":{"type":"BPE","vocab":{"a":1,"b":1},"merges":[]}}`:                  "have the number 1",
+		`{"model":{"type":"BPE","vocab":{"a":1},"merges":["a"]}}`:                     "want two tokens",
+		`{"model":{"type":"BPE","vocab":{"a":1},"merges":[["a"]]}}`:                   "want two tokens",
+		`{"model":{"type":"BPE","vocab":{"a":1},"merges":[7]}}`:                       "merge 0",
+		`{"model":{"type":"BPE","vocab":{"a":1},"merges":["a a"]}}`:                   "that the vocabulary has not",
+		`{"model":{"type":"BPE","vocab":{"a":1},"merges":[],"unk_token":"x"}}`:        `"x" is not in the vocabulary`,
+		`{"model":{"type":"BPE","vocab":{},"merges":[],"end_of_word_suffix":"</w>"}}`: "suffix",
+		`{` + model +
+			`,"added_tokens":[{"id":1000000,"content":"x"}]}`: "has the number 1000000",
+		`{` + model +
+			`,"normalizer":{"type":"Lowercase"}}`: "normalizer: Lowercase: is not supported",
+		`{` + model +
+			`,"normalizer":{"type":"Replace","pattern":{"Regex":"x"}}}`: "Replace: is not supported",
+		`{` + model +
+			`,"pre_tokenizer":{"type":"Split","pattern":{"Regex":"("}}}`: "regular expression",
+		`{` + model +
+			`,"pre_tokenizer":{"type":"Split"}}`: "no pattern",
+		`{` + model +
+			`,"pre_tokenizer":{"type":"Split","pattern":{"String":"x"}}}`: "behavior",
+		`{` + model +
+			`,"pre_tokenizer":{"type":"Metaspace"}}`: "by nothing",
+		`{` + model +
+			`,"pre_tokenizer":{"type":"BertPreTokenizer"}}`: "BertPreTokenizer: is not supported",
+		`{` + model +
+			`,"post_processor":{"type":"BertProcessing"}}`: "BertProcessing: is not supported",
+		`{` + model +
+			`,"post_processor":{"type":"TemplateProcessing","single":7}}`: "single",
+		`{` + model +
+			`,"decoder":{"type":"WordPiece"}}`: "WordPiece: is not supported",
+		`{` + model + `,"decoder":` + strings.Repeat(`{"type":"Sequence","decoders":[`, 20) + strings.Repeat(`]}`, 20) +
+			`}`: "too deep",
+		`{` + model + `,"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],` +
+			`"special_tokens":{"x":{"ids":[9]}}}}`: "the number 9",
 	} {
 		if _, err := Parse([]byte(src)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", src, err, want)
@@ -165,7 +178,8 @@ func TestParseErrors(t *testing.T) {
 
 // FuzzParse wants errors, not panics, of files and of texts.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0x41>":3},"merges":["a b"],"byte_fallback":true,"unk_token":"a"},
+	f.Add([]byte(
+		`{"model":{"type":"BPE","vocab":{"a":0,"b":1,"ab":2,"<0x41>":3},"merges":["a b"],"byte_fallback":true,"unk_token":"a"},
 		"added_tokens":[{"id":4,"content":"<s>","special":true,"lstrip":true,"rstrip":true,"single_word":true,"normalized":true}],
 		"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":"_"},
 		{"type":"Replace","pattern":{"String":" "},"content":"_"}]},

@@ -185,7 +185,8 @@ func (r *Run) metrics() string {
 	if r.total.steps > 0 {
 		metric("fusec_loss", "gauge", "The loss of the last step.", r.last.Loss)
 	}
-	fmt.Fprintf(&b, "# HELP fusec_step_seconds The time of a step.\n# TYPE fusec_step_seconds summary\nfusec_step_seconds_sum %s\nfusec_step_seconds_count %d\n",
+	fmt.Fprintf(&b, "# HELP fusec_step_seconds The time of a step.\n# TYPE fusec_step_seconds summary\nfusec_step_seconds_sum "+
+		"%s\nfusec_step_seconds_count %d\n",
 		number(r.total.took.Seconds()), r.total.steps)
 	if p := r.trace.Program; p != nil {
 		metric("fusec_launches", "gauge", "The launches of a step.", float64(p.Run()))
@@ -193,7 +194,8 @@ func (r *Run) metrics() string {
 		metric("fusec_parameter_bytes", "gauge", "The memory of weights and constants.", float64(p.ParamBytes))
 	}
 	if len(r.last.Experts) > 0 {
-		b.WriteString("# HELP fusec_expert_tokens The tokens of each expert in the last step that counted them.\n# TYPE fusec_expert_tokens gauge\n")
+		b.WriteString("# HELP fusec_expert_tokens The tokens of each expert in the last step that counted them.\n# TYPE " +
+			"fusec_expert_tokens gauge\n")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.last.Experts)) {
 		for i, n := range r.last.Experts[name] {

@@ -49,7 +49,8 @@ func got(t testing.TB, r *Run, method, url string) (code int, kind, body string)
 
 func TestServe(t *testing.T) {
 	r := run(t)
-	if _, _, body := got(t, r, "GET", "/debug/fusec/metrics"); strings.Contains(body, "fusec_loss") || !strings.Contains(body, "\nfusec_steps_total 0\n") {
+	if _, _, body := got(t, r, "GET", "/debug/fusec/metrics"); strings.Contains(body, "fusec_loss") ||
+		!strings.Contains(body, "\nfusec_steps_total 0\n") {
 		t.Errorf("before the first step\n%s", body)
 	}
 	r.Step(Step{Loss: 2.5, Took: time.Second, Experts: map[string][]int{"a\"b\\\n": {3, 0}}})
@@ -77,7 +78,8 @@ func TestServe(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &s); err != nil {
 		t.Fatal(err)
 	}
-	if kind != "application/json" || s.Steps != 2 || s.Skipped != 1 || len(s.Loss) != 2 || *s.Loss[0] != 2.5 || s.Loss[1] != nil || s.Took[1] != 3e9 || len(s.Experts) != 1 {
+	if kind != "application/json" || s.Steps != 2 || s.Skipped != 1 || len(s.Loss) != 2 || *s.Loss[0] != 2.5 || s.Loss[1] != nil ||
+		s.Took[1] != 3e9 || len(s.Experts) != 1 {
 		t.Errorf("%s: %s", kind, body)
 	}
 	if code, _, _ := got(t, r, "POST", "/debug/fusec"); code != http.StatusMethodNotAllowed {

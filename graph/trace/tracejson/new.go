@@ -36,7 +36,8 @@ func New(tr *trace.Trace, o Options) *Trace {
 	e := &encoder{Trace: Trace{Schema: Schema, About: o.About, Target: tr.Target, Overlay: tr.Overlay, Precision: tr.Precision,
 		Unfused: tr.Unfused(), Origins: []Origin{}, OriginLists: [][]int{}, Bodies: []Graph{}, Sources: []string{},
 		Stages: []Stage{}},
-		origins: map[graph.Origin]int{}, lists: map[string]int{}, bodies: map[*graph.Graph]int{}, same: map[string]int{}, sources: map[string]int{}}
+		origins: map[graph.Origin]int{}, lists: map[string]int{}, bodies: map[*graph.Graph]int{}, same: map[string]int{},
+		sources: map[string]int{}}
 	if o.Last == len(tr.Stages)-1 && tr.Program != nil {
 		e.program(tr.Program, o.Measured)
 	}

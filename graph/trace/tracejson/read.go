@@ -33,7 +33,9 @@ func Read(r io.Reader) (*Trace, error) {
 		return nil, fmt.Errorf("not the JSON of a trace: %w", err)
 	}
 	if head.Schema != Schema {
-		return nil, fmt.Errorf("the schema is %q; this version of fusec reads %q: write the file again with fusec dump --all --format json", head.Schema, Schema)
+		return nil, fmt.Errorf(
+			"the schema is %q; this version of fusec reads %q: write the file again with fusec dump --all --format json", head.Schema,
+			Schema)
 	}
 	var t Trace
 	if err := json.Unmarshal(src, &t); err != nil {

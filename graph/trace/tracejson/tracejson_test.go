@@ -19,7 +19,8 @@ import (
 // step is the trace of a training step of a transformer.
 func step(t testing.TB, layers, odd int) *trace.Trace {
 	t.Helper()
-	tr, _, err := fusec.Plan(graphtest.Transformer(t, layers, odd), fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1)}))
+	tr, _, err := fusec.Plan(graphtest.Transformer(t, layers, odd),
+		fusec.WithOptimizer(&optim.Optimizer{Rule: optim.Adam{}, Rate: optim.Constant(0.1)}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,8 @@ func TestStages(t *testing.T) {
 		}
 		for _, w := range want {
 			n := nodes[w.ID]
-			if n.Op != w.Op.OpName() || n.Name != w.Name || n.Type != w.Type.String() || len(n.Args) != len(w.Args) || (n.Origin == 0) != (len(w.Origin) == 0) {
+			if n.Op != w.Op.OpName() || n.Name != w.Name || n.Type != w.Type.String() || len(n.Args) != len(w.Args) ||
+				(n.Origin == 0) != (len(w.Origin) == 0) {
 				t.Fatalf("stage %s: %+v, want %v", s.Name, n, w)
 			}
 			for j, a := range w.Args {
@@ -102,7 +104,8 @@ func TestStages(t *testing.T) {
 		t.Errorf("unfused %+v", got.Unfused)
 	}
 	one := New(tr, Options{First: 3, Last: 3})
-	if len(one.Stages) != 1 || len(one.Stages[0].Changed) != len(tr.Stages[3].Graph.Nodes) || one.Program != nil || one.Stages[0].Index != 3 {
+	if len(one.Stages) != 1 || len(one.Stages[0].Changed) != len(tr.Stages[3].Graph.Nodes) || one.Program != nil ||
+		one.Stages[0].Index != 3 {
 		t.Errorf("one stage: %d nodes", len(one.Stages[0].Changed))
 	}
 }
@@ -121,7 +124,8 @@ func TestMiss(t *testing.T) {
 	if miss == nil {
 		t.Fatal("attention is not missed")
 	}
-	if len(miss.Launches) < 2 || strings.Contains(miss.Cause, "block1") || !miss.Counts || miss.Saves.Launches == 0 || miss.Saves.Bytes == 0 {
+	if len(miss.Launches) < 2 || strings.Contains(miss.Cause, "block1") || !miss.Counts || miss.Saves.Launches == 0 ||
+		miss.Saves.Bytes == 0 {
 		t.Errorf("%+v", miss)
 	}
 	listed := 0
@@ -200,18 +204,19 @@ func TestFailed(t *testing.T) {
 // Layers are parts of scopes that count, and those that differ only in the number are a repetition.
 func TestLayers(t *testing.T) {
 	tr := &trace.Trace{Stages: []trace.Stage{{Name: trace.Final, Graph: graph.New("m")}}, Program: &trace.Program{}}
-	for _, scope := range []string{"", "embedding/table", "block0/attn", "block2", "block10/mlp/up", "block1", "layerB/norm1", "layerA", "layerC",
-		"encoder/layers/3/attn", "encoder/layers/4/attn", "99999999999999999999999", "9223372036854775807"} {
+	for _, scope := range []string{"", "embedding/table", "block0/attn", "block2", "block10/mlp/up", "block1", "layerB/norm1",
+		"layerA", "layerC", "encoder/layers/3/attn", "encoder/layers/4/attn", "99999999999999999999999", "9223372036854775807"} {
 		tr.Program.Launches = append(tr.Program.Launches, trace.Launch{Scope: scope, Kind: "linear"})
 	}
 	got := New(tr, All(About{}, false)).Program
-	for i, want := range []string{"", "embedding", "block0", "block2", "block10", "block1", "layerB", "layerA", "layerC", "encoder/layers/3", "encoder/layers/4",
-		"99999999999999999999999", "9223372036854775807"} {
+	for i, want := range []string{"", "embedding", "block0", "block2", "block10", "block1", "layerB", "layerA", "layerC",
+		"encoder/layers/3", "encoder/layers/4", "99999999999999999999999", "9223372036854775807"} {
 		if l := got.Launches[i]; l.Layer != want {
 			t.Errorf("the layer of %s is %q, want %q", l.Scope, l.Layer, want)
 		}
 	}
-	want := []Repeat{{"block#", []string{"block0", "block1", "block2", "block10"}, true}, {"layer#", []string{"layerA", "layerB", "layerC"}, true}}
+	want := []Repeat{{"block#", []string{"block0", "block1", "block2", "block10"}, true},
+		{"layer#", []string{"layerA", "layerB", "layerC"}, true}}
 	if !reflect.DeepEqual(got.Repeats, want) {
 		t.Errorf("repeats %+v", got.Repeats)
 	}

@@ -107,8 +107,8 @@ func TestErrors(t *testing.T) {
 	short.K.Offsets = short.K.Offsets[:1]
 	negative.Out.RowStride = -1
 	blocks.Blocking.Keys = -1
-	for want, cfg := range map[string]Config{"k has 1 offsets for 2 heads": short, "out has": negative, "blocks of 0 queries and -1 keys": blocks,
-		"4 keys in pages of 3": pages} {
+	for want, cfg := range map[string]Config{"k has 1 offsets for 2 heads": short, "out has": negative,
+		"blocks of 0 queries and -1 keys": blocks, "4 keys in pages of 3": pages} {
 		if _, err := New[float32](cfg, p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}

@@ -103,7 +103,8 @@ func (m *adds1[T]) Tile(_, _, row, col, rows, cols int) {
 }
 
 // drawFinish draws what follows the sums of any number of rows, or nothing, and its definition.
-func drawFinish[T gemm.Float](rng *rand.Rand, out int) (of func(rows int) *Finish[T], apply func(row, col int, sum, terms float64) (float64, float64)) {
+func drawFinish[T gemm.Float](rng *rand.Rand,
+	out int) (of func(rows int) *Finish[T], apply func(row, col int, sum, terms float64) (float64, float64)) {
 	if rng.IntN(3) == 0 {
 		return func(int) *Finish[T] { return nil }, func(_, _ int, sum, terms float64) (float64, float64) { return sum, terms }
 	}

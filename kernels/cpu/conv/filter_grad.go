@@ -72,11 +72,13 @@ const (
 // NewFilterGrad makes a plan for images x [N, H, W, C] and gradients dy [N, OH, OW, O] of the convolution op with filters
 // of kh×kw. It runs on the workers of p, with its scratch in ws, which grows if necessary. If ws is nil, the plan has a
 // separate workspace.
-func NewFilterGrad[T gemm.Float](op graph.Conv2D, x, dy graph.Layout, kh, kw int, p *pool.Pool, ws *gemm.Workspace) (*FilterGrad[T], error) {
+func NewFilterGrad[T gemm.Float](op graph.Conv2D, x, dy graph.Layout, kh, kw int, p *pool.Pool,
+	ws *gemm.Workspace) (*FilterGrad[T], error) {
 	return newFilterGrad(op, x, dy, kh, kw, p, ws, gemm.MicroOf[T]())
 }
 
-func newFilterGrad[T gemm.Float](op graph.Conv2D, x, dy graph.Layout, kh, kw int, p *pool.Pool, ws *gemm.Workspace, micro gemm.Micro[T]) (*FilterGrad[T], error) {
+func newFilterGrad[T gemm.Float](op graph.Conv2D, x, dy graph.Layout, kh, kw int, p *pool.Pool, ws *gemm.Workspace,
+	micro gemm.Micro[T]) (*FilterGrad[T], error) {
 	if p == nil {
 		return nil, errors.New("conv: no pool")
 	}
@@ -97,8 +99,10 @@ func newFilterGrad[T gemm.Float](op graph.Conv2D, x, dy graph.Layout, kh, kw int
 	}
 	k := &FilterGrad[T]{op: op, x: x, dy: dy, pool: p, ws: ws, size: int(unsafe.Sizeof(*new(T))),
 		images: x.Shape.At(0), ch: x.Shape.At(3) / op.Groups, out: dy.Shape.At(3) / op.Groups}
-	k.h = axis{in: x.Shape.At(1), out: dy.Shape.At(1), taps: kh, stride: op.Stride.At(0), dilation: op.Dilation.At(0), pad: op.Pad.At(0)}
-	k.w = axis{in: x.Shape.At(2), out: dy.Shape.At(2), taps: kw, stride: op.Stride.At(1), dilation: op.Dilation.At(1), pad: op.Pad.At(1)}
+	k.h = axis{in: x.Shape.At(1), out: dy.Shape.At(1), taps: kh, stride: op.Stride.At(0), dilation: op.Dilation.At(0),
+		pad: op.Pad.At(0)}
+	k.w = axis{in: x.Shape.At(2), out: dy.Shape.At(2), taps: kw, stride: op.Stride.At(1), dilation: op.Dilation.At(1),
+		pad: op.Pad.At(1)}
 	k.micro = micro.Fit(k.out)
 	if kh*kw*k.ch*k.out == 0 {
 		return k, nil

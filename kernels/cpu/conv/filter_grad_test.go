@@ -153,7 +153,8 @@ func BenchmarkFilterGrad(b *testing.B) {
 	for _, s := range gradLayers {
 		b.Run(s.String(), func(b *testing.B) {
 			r := rand.New(rand.NewPCG(1, 2))
-			xl, yl := graph.Contiguous(graph.ShapeOf(s.n, s.h, s.w, s.c)), graph.Contiguous(graph.ShapeOf(s.n, s.positions(0), s.positions(1), s.o))
+			xl, yl := graph.Contiguous(graph.ShapeOf(s.n, s.h, s.w, s.c)),
+				graph.Contiguous(graph.ShapeOf(s.n, s.positions(0), s.positions(1), s.o))
 			x, dy, dw := random[float32](r, Extent(xl)), random[float32](r, Extent(yl)), make([]float32, s.kh*s.kw*s.c*s.o)
 			p := pool.New(2)
 			defer p.Close()

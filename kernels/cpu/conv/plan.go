@@ -175,7 +175,8 @@ func (k *Plan[T]) check() error {
 	if f := k.cfg.Filters; f == nil {
 		k.packedRoom = k.shape.elements()
 	} else if f.layout.Shape != w || f.shape.groups != op.Groups || f.shape.micro.NR != k.micro.NR {
-		return fmt.Errorf("conv: packed filters %v in %d groups, the convolution needs %v in %d", f.layout.Shape, f.shape.groups, w, op.Groups)
+		return fmt.Errorf("conv: packed filters %v in %d groups, the convolution needs %v in %d", f.layout.Shape, f.shape.groups, w,
+			op.Groups)
 	}
 	k.need = Extent(k.cfg.X)
 	return nil
@@ -279,8 +280,8 @@ func (k *Plan[T]) describe() {
 }
 
 // Run convolves x with w, or with the packed filters, and writes y. x and w begin with element 0 of the layouts' memory,
-// y with the first pixel. A nil Finish or Epilogue does nothing; the Epilogue comes second. Run returns an error if a slice is too short, before anything is
-// written. A panic in the epilogue is passed on as a *pool.Panic; the plan can be run again afterwards.
+// y with the first pixel. A nil Finish or Epilogue does nothing; the Epilogue comes second. Run returns an error if a slice is too
+// short, before anything is written. A panic in the epilogue is passed on as a *pool.Panic; the plan can be run again afterwards.
 func (k *Plan[T]) Run(x, w, y []T, finish *Finish[T], epilogue Epilogue) error {
 	rows, out := k.Rows(), k.cfg.W.Shape.At(3)
 	if rows == 0 || out == 0 {

@@ -28,10 +28,15 @@ var specs = []spec{
 	square(1, 5, 7, 9, 2, 5, 2, 1),
 	square(11, 5, 7, 3, 3, 1, 1, 1),    // bands of several images
 	square(1, 160, 170, 7, 3, 1, 1, 1), // few pixels, in two bands
-	{1, 1, 300, 4, 9, 1, 5, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 4, 0, 0), Groups: 1}}, // causal, longer than a band
-	{1, 9, 1, 4, 9, 3, 1, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(3, 1), Pad: graph.IntsOf(3, 0, 3, 0), Groups: 1}},
-	{1, 20, 21, 4, 9, 3, 3, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(6, 6), Pad: graph.IntsOf(6, 6, 6, 6), Groups: 1}},
-	{1, 3, 3, 4, 9, 3, 3, graph.Conv2D{Stride: graph.IntsOf(2, 3), Dilation: graph.IntsOf(1000, 1000), Pad: graph.IntsOf(1000, 999, 1000, 1000), Groups: 1}},
+	// causal, longer than a band
+	{1, 1, 300, 4, 9, 1, 5, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(1, 1), Pad: graph.IntsOf(0, 4, 0, 0),
+		Groups: 1}},
+	{1, 9, 1, 4, 9, 3, 1, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(3, 1), Pad: graph.IntsOf(3, 0, 3, 0),
+		Groups: 1}},
+	{1, 20, 21, 4, 9, 3, 3, graph.Conv2D{Stride: graph.IntsOf(1, 1), Dilation: graph.IntsOf(6, 6), Pad: graph.IntsOf(6, 6, 6, 6),
+		Groups: 1}},
+	{1, 3, 3, 4, 9, 3, 3, graph.Conv2D{Stride: graph.IntsOf(2, 3), Dilation: graph.IntsOf(1000, 1000),
+		Pad: graph.IntsOf(1000, 999, 1000, 1000), Groups: 1}},
 }
 
 // randomSpec is a convolution of small sizes.
@@ -40,8 +45,8 @@ func randomSpec(rng *rand.Rand) spec {
 	if rng.IntN(3) == 0 {
 		groups = 1 + rng.IntN(3)
 	}
-	s := spec{n: 1 + rng.IntN(3), h: 1 + rng.IntN(12), w: 1 + rng.IntN(12), c: groups * (1 + rng.IntN(20)), o: groups * (1 + rng.IntN(40)),
-		kh: 1 + rng.IntN(4), kw: 1 + rng.IntN(4)}
+	s := spec{n: 1 + rng.IntN(3), h: 1 + rng.IntN(12), w: 1 + rng.IntN(12), c: groups * (1 + rng.IntN(20)),
+		o: groups * (1 + rng.IntN(40)), kh: 1 + rng.IntN(4), kw: 1 + rng.IntN(4)}
 	p := func() int { return max(rng.IntN(6)-2, 0) }
 	s.op = graph.Conv2D{Stride: graph.IntsOf(1+rng.IntN(3), 1+rng.IntN(3)), Dilation: graph.IntsOf(1+p(), 1+p()), Groups: groups}
 	pad := []int{p(), p(), p(), p()}

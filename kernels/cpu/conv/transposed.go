@@ -54,11 +54,13 @@ type transposedRun[T gemm.Float] struct {
 // operands, rowStride is the distance of the result's pixels; w has no gaps. If frozen is set, the filters are those of
 // [Transposed.Update]. The plan runs on the workers of p, with its scratch in ws, which grows if necessary. If ws is nil,
 // it has a separate workspace.
-func NewTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, frozen bool, p *pool.Pool, ws *gemm.Workspace) (*Transposed[T], error) {
+func NewTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, frozen bool, p *pool.Pool,
+	ws *gemm.Workspace) (*Transposed[T], error) {
 	return newTransposed(op, dy, w, h, wide, rowStride, frozen, p, ws, gemm.MicroOf[T]())
 }
 
-func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, frozen bool, p *pool.Pool, ws *gemm.Workspace, micro gemm.Micro[T]) (*Transposed[T], error) {
+func newTransposed[T gemm.Float](op graph.Conv2D, dy, w graph.Layout, h, wide, rowStride int, frozen bool, p *pool.Pool,
+	ws *gemm.Workspace, micro gemm.Micro[T]) (*Transposed[T], error) {
 	if p == nil {
 		return nil, errors.New("conv: no pool")
 	}

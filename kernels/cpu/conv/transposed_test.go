@@ -84,7 +84,8 @@ func BenchmarkTransposed(b *testing.B) {
 	for _, s := range gradLayers[1:] {
 		b.Run(s.String(), func(b *testing.B) {
 			r := rand.New(rand.NewPCG(1, 2))
-			yl, wl := graph.Contiguous(graph.ShapeOf(s.n, s.positions(0), s.positions(1), s.o)), graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c, s.o))
+			yl, wl := graph.Contiguous(graph.ShapeOf(s.n, s.positions(0), s.positions(1), s.o)),
+				graph.Contiguous(graph.ShapeOf(s.kh, s.kw, s.c, s.o))
 			dy, w, dx := random[float32](r, Extent(yl)), random[float32](r, Extent(wl)), make([]float32, s.n*s.h*s.w*s.c)
 			p := pool.New(2)
 			defer p.Close()

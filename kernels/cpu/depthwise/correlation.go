@@ -84,7 +84,8 @@ func meanDivisor(countPad bool) divisor {
 	return byInside
 }
 
-func newCorrelation[T Float](kern *kernel[T], g Geometry, each int, backward bool, divide divisor, in, out Image, workers int) *Correlation[T] {
+func newCorrelation[T Float](kern *kernel[T], g Geometry, each int, backward bool, divide divisor, in, out Image,
+	workers int) *Correlation[T] {
 	k := &Correlation[T]{kern: kern, images: g.Images, size: g.Size, source: in, in: in, out: out, channels: g.Channels * each,
 		each: each, backward: backward, divide: divide, window: g.Kernel[0] * g.Kernel[1], columns: g.Kernel[1],
 		passes: make([]pass[T], workers)}

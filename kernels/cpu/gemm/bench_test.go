@@ -118,7 +118,8 @@ func BenchmarkThin(b *testing.B) {
 		{"m=1", plain[float32](1, cols, rows)},
 		{"n=1", plain[float32](rows, 1, cols)},
 		{"m=4", plain[float32](4, cols, rows)},
-		{"m=1/transposed", Config[float32]{M: 1, N: rows, K: cols, Batch: 1, A: RowMajor(cols), B: RowMajor(cols).Transposed(), C: RowMajor(rows)}},
+		{"m=1/transposed", Config[float32]{M: 1, N: rows, K: cols, Batch: 1, A: RowMajor(cols), B: RowMajor(cols).Transposed(),
+			C: RowMajor(rows)}},
 	} {
 		for _, workers := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%s/workers=%d", c.name, workers), func(b *testing.B) {

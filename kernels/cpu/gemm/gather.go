@@ -59,7 +59,8 @@ func (p *Pieces) Steps() int {
 // A gatherTile computes a block of C from rows of A that lie anywhere: height rows, no more than the kernel holds in
 // registers, and cols columns. Rows has an entry for each of the kernel's own rows. While it computes, it asks for a part
 // of what is ahead bytes after B. If finish is not nil, it is the address of a Finish for the block.
-type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b *T, ahead int, c *T, ldc, height, cols int, accumulate bool, finish *int)
+type gatherTile[T Float] func(pieces *int, n int, rows *int, a, b *T, ahead int, c *T, ldc, height, cols int, accumulate bool,
+	finish *int)
 
 // A Finish is what follows the sums of Gather: C = min(max(A·B + Shift + Residual, Low), High). Shift is one number for
 // each column, Residual rows that are Stride elements apart. What is nil is left out. A NaN stays a NaN. The assembly

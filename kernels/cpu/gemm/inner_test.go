@@ -17,7 +17,8 @@ func TestInnerLoopNEON(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]struct{ fused, percent int }{
-		"tileNEONF32": {96, 90}, "tileAheadNEONF32": {96, 90}, "tileNEONF64": {96, 85}, "gather6x12NEONF32": {72, 80}, "gather6x6NEONF64": {72, 75},
+		"tileNEONF32": {96, 90}, "tileAheadNEONF32": {96, 90}, "tileNEONF64": {96, 85}, "gather6x12NEONF32": {72, 80},
+		"gather6x6NEONF64": {72, 75},
 	} {
 		loop := regexp.MustCompile(`(?s)\nTEXT ·` + name + `\(.*?\nunrolled:\n(.*?\tBGE unrolled)\n`).FindSubmatch(text)
 		if loop == nil {

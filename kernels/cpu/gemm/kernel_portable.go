@@ -18,7 +18,8 @@ func portable[T Float]() *kernel[T] {
 }
 
 // gatherPortable has the block of tilePortable.
-func gatherPortable[T Float](pieces *int, n int, rows *int, a, b *T, _ int, c *T, ldc, height, cols int, accumulate bool, finish *int) {
+func gatherPortable[T Float](pieces *int, n int, rows *int, a, b *T, _ int, c *T, ldc, height, cols int, accumulate bool,
+	finish *int) {
 	at := unsafe.Slice(rows, portableMR)
 	list, steps := unsafe.Slice((*Piece)(unsafe.Pointer(pieces)), n), 0
 	for _, piece := range list {

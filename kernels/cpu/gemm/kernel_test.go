@@ -98,7 +98,8 @@ func testTiles[T Float](t *testing.T) {
 						}
 					}
 					if !(math.Abs(float64(got)-want) <= tolerance[T]()*terms) {
-						t.Fatalf("%s %s, %d tiles, k %d, accumulate %v: element %d,%d is %v, want %v", k.name, name, tiles, kc, accumulate, i, j, got, want)
+						t.Fatalf("%s %s, %d tiles, k %d, accumulate %v: element %d,%d is %v, want %v", k.name, name, tiles, kc, accumulate, i, j, got,
+							want)
 					}
 				}
 			}
@@ -134,13 +135,15 @@ func testTiles[T Float](t *testing.T) {
 					continue
 				}
 				lda := kc + gap
-				check("rows", k.mr, tiles, kc, tiles*k.mr*lda-gap, func(i, p int) int { return i*lda + p }, func(a, b, c *T, ldc int, accumulate bool) {
-					k.tileRows(tiles, kc, lda, a, b, c, ldc, accumulate)
-				})
+				check("rows", k.mr, tiles, kc, tiles*k.mr*lda-gap, func(i, p int) int { return i*lda + p },
+					func(a, b, c *T, ldc int, accumulate bool) {
+						k.tileRows(tiles, kc, lda, a, b, c, ldc, accumulate)
+					})
 				across := tiles*n + gap
-				check("columns", n, tiles, kc, kc*across-gap, func(i, p int) int { return p*across + i }, func(a, b, c *T, ldc int, accumulate bool) {
-					k.tileColumns(tiles, kc, across, a, b, c, ldc, accumulate)
-				})
+				check("columns", n, tiles, kc, kc*across-gap, func(i, p int) int { return p*across + i },
+					func(a, b, c *T, ldc int, accumulate bool) {
+						k.tileColumns(tiles, kc, across, a, b, c, ldc, accumulate)
+					})
 			}
 		}
 	}

@@ -47,7 +47,8 @@ func Pack[T Float](dst []T, width, k, n int, src []T, kStride, nStride int) {
 		panic(fmt.Sprintf("gemm: Pack of %d×%d in panels of %d needs %d elements, dst has %d", k, n, width, need, len(dst)))
 	}
 	if need := (k-1)*kStride + (n-1)*nStride + 1; kStride < 0 || nStride < 0 || len(src) < need {
-		panic(fmt.Sprintf("gemm: Pack of %d×%d with strides %d, %d needs %d elements, src has %d", k, n, kStride, nStride, need, len(src)))
+		panic(fmt.Sprintf("gemm: Pack of %d×%d with strides %d, %d needs %d elements, src has %d", k, n, kStride, nStride, need,
+			len(src)))
 	}
 	kernels[T]()[0].pack(dst, width, k, n, src, kStride, nStride)
 }

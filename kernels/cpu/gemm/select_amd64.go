@@ -20,8 +20,10 @@ func native32() []*kernel[float32] {
 	avx512.narrowRows, avx512.narrow = 8, tile8AVX512F32
 	avx512.tileRows, avx512.tileColumns = tileRowsAVX512F32, tileColumnsAVX512F32
 	avx512.gather = []gatherPanel[float32]{
-		{32, 2, []gatherTile[float32]{gather2x32AVX512F32, gather4x32AVX512F32, gather6x32AVX512F32, gather8x32AVX512F32, gather10x32AVX512F32, gather12x32AVX512F32}},
-		{16, 2, []gatherTile[float32]{gather2x16AVX512F32, gather4x16AVX512F32, gather6x16AVX512F32, gather8x16AVX512F32, gather10x16AVX512F32, gather12x16AVX512F32}},
+		{32, 2, []gatherTile[float32]{gather2x32AVX512F32, gather4x32AVX512F32, gather6x32AVX512F32, gather8x32AVX512F32,
+			gather10x32AVX512F32, gather12x32AVX512F32}},
+		{16, 2, []gatherTile[float32]{gather2x16AVX512F32, gather4x16AVX512F32, gather6x16AVX512F32, gather8x16AVX512F32,
+			gather10x16AVX512F32, gather12x16AVX512F32}},
 	}
 	withFew(&avx2, 4, tile4AVX2F32, tile4AheadAVX2F32)
 	withFew(&avx512, 8, tile8AVX512F32, tile8AheadAVX512F32)
@@ -45,8 +47,10 @@ func native64() []*kernel[float64] {
 	avx512.narrowRows, avx512.narrow = 8, tile8AVX512F64
 	avx512.tileRows, avx512.tileColumns = tileRowsAVX512F64, tileColumnsAVX512F64
 	avx512.gather = []gatherPanel[float64]{
-		{16, 2, []gatherTile[float64]{gather2x16AVX512F64, gather4x16AVX512F64, gather6x16AVX512F64, gather8x16AVX512F64, gather10x16AVX512F64, gather12x16AVX512F64}},
-		{8, 2, []gatherTile[float64]{gather2x8AVX512F64, gather4x8AVX512F64, gather6x8AVX512F64, gather8x8AVX512F64, gather10x8AVX512F64, gather12x8AVX512F64}},
+		{16, 2, []gatherTile[float64]{gather2x16AVX512F64, gather4x16AVX512F64, gather6x16AVX512F64, gather8x16AVX512F64,
+			gather10x16AVX512F64, gather12x16AVX512F64}},
+		{8, 2, []gatherTile[float64]{gather2x8AVX512F64, gather4x8AVX512F64, gather6x8AVX512F64, gather8x8AVX512F64, gather10x8AVX512F64,
+			gather12x8AVX512F64}},
 	}
 	withFew(&avx2, 4, tile4AVX2F64, tile4AheadAVX2F64)
 	withFew(&avx512, 8, tile8AVX512F64, tile8AheadAVX512F64)

@@ -13,7 +13,8 @@ func native32() []*kernel[float32] {
 	neon.gather = []gatherPanel[float32]{
 		{12, 2, []gatherTile[float32]{gather2x12NEONF32, gather4x12NEONF32, gather6x12NEONF32}},
 		{8, 2, []gatherTile[float32]{gather2x8NEONF32, gather4x8NEONF32, gather6x8NEONF32, gather8x8NEONF32}},
-		{4, 2, []gatherTile[float32]{gather2x4NEONF32, gather4x4NEONF32, gather6x4NEONF32, gather8x4NEONF32, gather10x4NEONF32, gather12x4NEONF32}},
+		{4, 2, []gatherTile[float32]{gather2x4NEONF32, gather4x4NEONF32, gather6x4NEONF32, gather8x4NEONF32, gather10x4NEONF32,
+			gather12x4NEONF32}},
 	}
 	withFew(&neon, 4, tile4NEONF32, tile4AheadNEONF32)
 	return supported(neon)
@@ -30,7 +31,8 @@ func native64() []*kernel[float64] {
 	neon.gather = []gatherPanel[float64]{
 		{6, 2, []gatherTile[float64]{gather2x6NEONF64, gather4x6NEONF64, gather6x6NEONF64}},
 		{4, 2, []gatherTile[float64]{gather2x4NEONF64, gather4x4NEONF64, gather6x4NEONF64, gather8x4NEONF64}},
-		{2, 2, []gatherTile[float64]{gather2x2NEONF64, gather4x2NEONF64, gather6x2NEONF64, gather8x2NEONF64, gather10x2NEONF64, gather12x2NEONF64}},
+		{2, 2, []gatherTile[float64]{gather2x2NEONF64, gather4x2NEONF64, gather6x2NEONF64, gather8x2NEONF64, gather10x2NEONF64,
+			gather12x2NEONF64}},
 	}
 	withFew(&neon, 4, tile4NEONF64, tile4AheadNEONF64)
 	return supported(neon)

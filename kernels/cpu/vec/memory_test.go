@@ -136,7 +136,8 @@ func TestConvertIntegers(t *testing.T) {
 	x := []float64{0, 1.9, -1.9, math.NaN(), inf, -inf, 1e10, -1e10, 1e300, 2147483646.5, -2147483648.5}
 	i32 := make([]int32, len(x))
 	Convert(i32, x)
-	want32 := []int32{0, 1, -1, 0, math.MaxInt32, math.MinInt32, math.MaxInt32, math.MinInt32, math.MaxInt32, 2147483646, math.MinInt32}
+	want32 := []int32{0, 1, -1, 0, math.MaxInt32, math.MinInt32, math.MaxInt32, math.MinInt32, math.MaxInt32, 2147483646,
+		math.MinInt32}
 	if !slices.Equal(i32, want32) {
 		t.Errorf("int32: %v, want %v", i32, want32)
 	}

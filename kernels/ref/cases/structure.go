@@ -13,7 +13,8 @@ func (m *maker) structure() {
 	if err != nil {
 		panic("cases: " + err.Error())
 	}
-	m.add("linear", graph.Fusion{Anchor: graph.AnchorMatMul, Kind: graph.KindLinear, Body: body}, m.real(3, 5), m.real(5, 4), m.real(4))
+	m.add("linear", graph.Fusion{Anchor: graph.AnchorMatMul, Kind: graph.KindLinear, Body: body}, m.real(3, 5), m.real(5, 4),
+		m.real(4))
 	m.add("reversal", graph.Host{Name: "reversal", Type: graph.TypeOf(m.d, 5), Impl: &reversal{}}, m.real(5))
 }
 

@@ -165,7 +165,8 @@ func (m *maker) reduction() {
 				label += "_count"
 			}
 			two := func(name string, ky, kx, sy, sx int, pad [4]int, oh, ow int, x Arg) {
-				p := graph.Pool{Fn: f.Fn, Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Pad: graph.IntsOf(pad[:]...), CountPad: count}
+				p := graph.Pool{Fn: f.Fn, Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Pad: graph.IntsOf(pad[:]...),
+					CountPad: count}
 				m.add(label+name, p, x)
 				s := x.Type.Shape
 				m.add(label+name, graph.PoolGrad(p), x, m.real(s.At(0), s.At(1), oh, ow))
@@ -227,7 +228,8 @@ func (m *maker) movement() {
 	m.add("one", graph.BroadcastFrom{Group: one}, m.real(3, 5))
 
 	patches := func(name string, ky, kx, sy, sx, dy, dx int, pad [4]int, oh, ow int, x Arg) {
-		o := graph.Im2Col{Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Dilation: graph.IntsOf(dy, dx), Pad: graph.IntsOf(pad[:]...)}
+		o := graph.Im2Col{Kernel: graph.IntsOf(ky, kx), Stride: graph.IntsOf(sy, sx), Dilation: graph.IntsOf(dy, dx),
+			Pad: graph.IntsOf(pad[:]...)}
 		s := x.Type.Shape
 		m.add(name, o, x)
 		m.add(name, graph.Col2Im{Kernel: o.Kernel, Stride: o.Stride, Dilation: o.Dilation, Pad: o.Pad, H: s.At(2), W: s.At(3)},

@@ -60,12 +60,14 @@ func (k gatherKernel) name() string {
 func (k gatherKernel) generate() {
 	nr := k.vectors * k.lanes()
 	begin(k.name(),
-		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b *%[1]s, ahead int, c *%[1]s, ldc, height, cols int, accumulate bool, finish *int)", k.goType),
+		fmt.Sprintf("func(pieces *int, n int, rows *int, a, b *%[1]s, ahead int, c *%[1]s, ldc, height, cols int, accumulate bool, "+
+			"finish *int)", k.goType),
 		fmt.Sprintf("%s computes the first height rows, at most %d, and cols columns, at most %d,", k.name(), k.rows, nr),
 		"of C = A·B, or of C += A·B if accumulate. Row i of A consists of n pieces: piece p has pieces[2p+1]",
 		fmt.Sprintf("elements from a[rows[i]+pieces[2p]] on. There are %d rows whatever the height is. b points to a panel", k.rows),
 		fmt.Sprintf("of B, [elements of all pieces][%d]; rows of c are ldc elements apart. None of these is 0.", nr),
-		fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*k.width.bytes, gatherAhead),
+		fmt.Sprintf("Of each %d bytes of B, %d are asked for that are ahead bytes on.", gatherUnroll*k.vectors*k.width.bytes,
+			gatherAhead),
 		"If finish is not nil, it is the address of a Finish for the block.")
 	k.prefetchC()
 

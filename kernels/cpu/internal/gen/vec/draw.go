@@ -47,7 +47,8 @@ var philoxAVX2 = philox{
 }
 
 var philoxAVX512 = philox{
-	name: "philoxAVX512", register: ZMM, bytes: 64, order: []uint64{0, 4, 1, 5, 2, 6, 3, 7}, unroll: 4, move: func(from, to Op) { VMOVDQU64(from, to) },
+	name: "philoxAVX512", register: ZMM, bytes: 64, order: []uint64{0, 4, 1, 5, 2, 6, 3, 7}, unroll: 4,
+	move:   func(from, to Op) { VMOVDQU64(from, to) },
 	xor:    func(x, y, sum Op) { VPXORQ(x, y, sum) },
 	xorTwo: func(x, y, sum reg.VecVirtual) { VPTERNLOGQ(Imm(0x96), x, y, sum) },
 }
@@ -61,8 +62,8 @@ func (k philox) emit(g *generator) {
 	words := 4 * len(k.order)
 	TEXT(k.name, attr.NOSPLIT, "func(dst *uint32, groups int, seed, block, step uint64)")
 	Pragma("noescape")
-	Doc(fmt.Sprintf("%s sets dst to the words of groups of %d blocks of graph.Philox, %d words each. The groups start step", k.name, len(k.order), words),
-		"blocks apart.")
+	Doc(fmt.Sprintf("%s sets dst to the words of groups of %d blocks of graph.Philox, %d words each. The groups start step", k.name,
+		len(k.order), words), "blocks apart.")
 	dst := Load(Param("dst"), GP64())
 	groups := Load(Param("groups"), GP64())
 	seed := Load(Param("seed"), GP64())

@@ -39,7 +39,8 @@ var families = map[string]func(*generator){
 }
 
 func main() {
-	family := flag.String("family", "", "the kernels to write: unary, binary, ternary, reduce, memory, panel, draw, window or winograd")
+	family := flag.String("family", "",
+		"the kernels to write: unary, binary, ternary, reduce, memory, panel, draw, window or winograd")
 	table := flag.String("table", "", "the Go file of the tables that say which kernel computes which function")
 	arch := flag.String("arch", "amd64", "the processor: amd64 or arm64")
 	flag.Parse()

@@ -29,7 +29,8 @@ func (t tables) add(k mapKernel, w *width) {
 
 // addForms enters the three forms of a function of two operands.
 func (t tables) addForms(name string, w *width) {
-	for form, params := range map[string]string{"VV": "dst, a, b []%[1]s", "VS": "dst, x []%[1]s, s %[1]s", "SV": "dst, x []%[1]s, s %[1]s"} {
+	for form, params := range map[string]string{"VV": "dst, a, b []%[1]s", "VS": "dst, x []%[1]s, s %[1]s",
+		"SV": "dst, x []%[1]s, s %[1]s"} {
 		table := fmt.Sprintf("binary%s%s = map[graph.BinaryFn]func(%s)", form, w.suffix, fmt.Sprintf(params, w.goType))
 		t[table] = append(t[table], fmt.Sprintf("graph.%s: %s%s%s,", title(name), name, form, w.suffix))
 	}
