@@ -89,6 +89,24 @@ func TestMatMulHopper(t *testing.T) {
 	if hopper < 12 {
 		t.Errorf("only %d of %d products take the path", hopper, len(checks))
 	}
+	for _, sums := range []bool{false, true} { // odd numbers of columns, whose results a thread stores one by one
+		op, types := fused(t, graph.AnchorMatMul, func(b *graph.Builder, in inputs) {
+			y := b.MatMul(in(graph.BF16, 197, 64), in(graph.BF16, 193, 64), false, true)
+			y = b.Binary(graph.Add, y, b.Broadcast(in(graph.F32, 193), y.Type.Shape))
+			b.Output("y", b.Add(graph.Cast{To: graph.BF16}, y))
+			if sums {
+				b.Output("sums", b.Reduce(graph.Sum, y, false, 0))
+			}
+		})
+		c := cudatest.Check{Name: fmt.Sprint("odd columns, sums ", sums), Op: op, Config: cuda.Config{Chip: cuda.H200}, Compare: within(cuda.TF32)}
+		for _, u := range types {
+			c.Args = append(c.Args, graphtest.Tensor(r, u))
+		}
+		if !strings.Contains(kernelOf(t, op, types, c.Config).Generated(), "gemm_hopper<") {
+			t.Errorf("%s does not take the path", c.Name)
+		}
+		checks = append(checks, c)
+	}
 	cudatest.Run(t, cudatest.Open(t), checks...)
 }
 

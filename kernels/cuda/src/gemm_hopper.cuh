@@ -96,13 +96,13 @@ DEVICE void multiply_slice(float (&acc)[PARTS][BN / 2], u64 a, u64 b, bool add) 
 template <class P, bool WHOLE, int BN, int BLOCKS, int PARTS, class Body>
 DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn, int batch, int m, int n, int end,
                         typename Body::Sum *partial, int block) {
-  constexpr int W = P::W, PIECE = least(W, 4);
-  const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = lane * W % 64;
+  constexpr int W = P::W, COLS = W < 2 ? 2 : W, CALLS = COLS / W, PIECE = least(COLS, 4);  // COLS of a thread: 64 divides 32 · COLS
+  const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = lane * COLS % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
 #pragma unroll
   for (int c = 0; c < BN; c += 64) {
     const int at_n = n + c + col;
-    Vec<typename Body::Sum, W> sums[Body::SUMS + 1] = {};
+    Vec<typename Body::Sum, W> sums[CALLS][Body::SUMS + 1] = {};
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
 #pragma unroll
@@ -114,30 +114,36 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
       }
       __syncwarp();
 #pragma unroll
-      for (int e = 0; e < 32 / W; e++) {
-        const int r = (e * 32 + lane) * W / 64;
-        Vec<float, W> v;
+      for (int e = 0; e < 32 / COLS; e++) {
+        const int r = (e * 32 + lane) * COLS / 64, at_m = m + i * 64 + r;
+        Vec<float, W> v[CALLS];
 #pragma unroll
-        for (int w = 0; w < W; w += PIECE) {
+        for (int w = 0; w < COLS; w += PIECE) {
           const int p = (col + w) / 4;
           const u8 *at = turn + r * 256 + p % 2 * 128 + (p / 2 ^ (r & 3) ^ p % 2 * 4) * 16 + (col + w) % 4 * 4;
           const auto part = load<float, PIECE, 1, PIECE * 4>(reinterpret_cast<const float *>(at));
 #pragma unroll
-          for (int q = 0; q < PIECE; q++) v[w + q] = part[q];
+          for (int q = 0; q < PIECE; q++) v[(w + q) / W][(w + q) % W] = part[q];
         }
-        const int at_m = m + i * 64 + r;
-        if (WHOLE || at_m < end && at_n < P::N) body(batch, at_m, at_n, v, sums);
+#pragma unroll
+        for (int q = 0; q < CALLS; q++) {
+          if (WHOLE || at_m < end && at_n + q * W < P::N) body(batch, at_m, at_n + q * W, v[q], sums[q]);
+        }
       }
       __syncwarp();
     }
 #pragma unroll
     for (int s = 0; s < Body::SUMS; s++) {
 #pragma unroll
-      for (int far = 64 / W; far < 32; far *= 2) {  // lanes with other rows of the same columns
+      for (int q = 0; q < CALLS; q++) {
 #pragma unroll
-        for (int w = 0; w < W; w++) sums[s][w] += __shfl_xor_sync(0xffffffffu, sums[s][w], far);
+        for (int far = 64 / COLS; far < 32; far *= 2) {  // lanes with other rows of the same columns
+#pragma unroll
+          for (int w = 0; w < W; w++) sums[q][s][w] += __shfl_xor_sync(0xffffffffu, sums[q][s][w], far);
+        }
+        const int column = at_n + q * W;
+        if (lane < 64 / COLS && column < P::N) store<1, W * 4>(partial + (s * BLOCKS + block) * i64(P::N) + column, sums[q][s]);
       }
-      if (lane < 64 / W && at_n < P::N) store<1, W * 4>(partial + (s * BLOCKS + block) * i64(P::N) + at_n, sums[s]);
     }
   }
 }
