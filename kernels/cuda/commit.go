@@ -1,6 +1,11 @@
 package cuda
 
-import "fusec/graph"
+import (
+	"fmt"
+	"slices"
+
+	"fusec/graph"
+)
 
 // Collect makes the kernel that brings the reports of n launches together: a [Status] for each stands behind the one
 // that StatusPtr points to, which takes the first that is not zero, with the launch's number in Launch.
@@ -10,6 +15,48 @@ func Collect(n int) *Kernel {
 	launches := u.field(Param{Kind: Int32, Bits: uint64(n)}, "i32 ", "launches")
 	u.printf("KERNEL(collect, 32, 1) { collect_status(%s, %s); }\n", status, launches)
 	return &Kernel{Source: u.source("commit"), Steps: []Step{{Entry: "collect", Grid: [3]int{1, 1, 1}, Block: 32, Params: u.fields}}}
+}
+
+// An Overwrite says what an UpdateSlice in place overwrites: Outer times Size bytes, Stride bytes apart, the first of which is
+// Row times the start from the beginning.
+type Overwrite struct{ Outer, Stride, Size, Row int64 }
+
+// OverwriteOf describes an UpdateSlice of a value by an update.
+func OverwriteOf(op graph.UpdateSlice, value, update graph.Type) Overwrite {
+	outer, dim, inner := value.Shape.Around(op.Axis, 1)
+	row := int64(inner * value.DType.Size())
+	return Overwrite{int64(outer), int64(dim) * row, int64(update.Shape.At(op.Axis)) * row, row}
+}
+
+// restored is the number of overwritten parts that one step restores: what the parameter has room for.
+const restored = 64
+
+// Restore makes the kernel that takes back, if the run has reported something, what UpdateSlices have written in place, the last
+// first. Results are the values that were written to. Each has two arguments: the memory that the launch kept, and what it had
+// that was zeroed: 1 more than the start, once the launch has run.
+func Restore(list []Overwrite) *Kernel {
+	k := &Kernel{}
+	for end := len(list); end > 0; end -= restored {
+		params := []Param{{Kind: StatusPtr}}
+		for i := range restored {
+			at := end - 1 - i
+			if at < 0 { // the parameter has room for all
+				params = append(params, slices.Repeat([]Param{{Kind: Int64}}, 7)...)
+				continue
+			}
+			params = append(params, Result(at, 0), Arg(2*at, 0), Arg(2*at+1, 0))
+			for _, n := range []int64{list[at].Outer, list[at].Stride, list[at].Size, list[at].Row} {
+				params = append(params, Param{Kind: Int64, Bits: uint64(n)})
+			}
+		}
+		k.Steps = append(k.Steps, Step{Entry: "restore", Grid: [3]int{1, 1, 1}, Block: blockThreads, Params: params})
+	}
+	u := &unit{}
+	u.decls = []string{"Status *status;", fmt.Sprintf("Overwrite part[%d];", restored)}
+	u.printf("KERNEL(restore, %d, 1) {\n  if (p.status->code == 0) return;\n", blockThreads)
+	u.printf("  for (int i = 0; i < %d; i++) restore_part(p.part[i]);\n}\n", restored)
+	k.Source = u.source("commit")
+	return k
 }
 
 // commitPairs is the number of copies that one step makes: what the parameter has room for.

@@ -17,6 +17,12 @@ type Kernel struct {
 	Steps []Step
 	// Scratch is how many bytes of memory the steps share. What is in it before the first step is undefined.
 	Scratch int64
+	// Zeroed is how many bytes of memory the steps have besides that are 0 before a run of the program, and that no other launch
+	// has.
+	Zeroed int64
+	// Kept is how many bytes of memory the steps have besides that no other launch has, so that what they write there is there at
+	// the end of the run.
+	Kept int64
 }
 
 // A Step is one start of a __global__ function, or a fill of memory.
@@ -49,6 +55,8 @@ const (
 	ArgPtr     ParamKind = iota // the address of argument Index
 	ResultPtr                   // the address of result Index
 	ScratchPtr                  // an address in the scratch memory
+	ZeroedPtr                   // an address in the memory that is 0 before each run
+	KeptPtr                     // an address in the memory that is kept until the end of the run
 	StatusPtr                   // the address of the program's [Status]
 	Int32                       // Bits, 4 bytes
 	Int64                       // Bits, 8 bytes

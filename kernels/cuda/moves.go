@@ -46,6 +46,17 @@ func (m *mover) store(dim int, row, value string) string {
 		value)
 }
 
+// keep copies W elements of row row of the result, whose axis has dim elements, to row j of size in other memory, bit by bit.
+func (m *mover) keep(to string, size, dim int, row string) string {
+	o := m.u.results[0]
+	at := func(dim int, row string) string {
+		return fmt.Sprintf("((%s(o) * %d + %s) * %d + i)", m.typ, dim, row, m.inner)
+	}
+	whole := min(16, m.w*o.DType.Size()) // kept memory is aligned
+	return fmt.Sprintf("store<1, %d>(%s + %s, load<%s, W, 1, %d>(%s + %s));", whole&-whole, to, at(size, "j"), ctype(o.DType),
+		m.align(o), m.u.to(0), at(dim, row))
+}
+
 // align is what divides the addresses of units in an operand, in bytes.
 func (m *mover) align(o Operand) int {
 	a := 16 | m.w*o.DType.Size() | o.Layout.Offset*o.DType.Size()
@@ -145,14 +156,26 @@ func compileUpdateSlice(op graph.UpdateSlice, args, results []Operand) (*Kernel,
 	m := newMover("update_slice", u, args[0].DType, outer, rows, inner, elemsOfAll(args, results))
 	m.start(2, dim-size)
 	var step Step
+	var zeroed, kept int64
 	if results[0].Over == 1 {
-		step = m.step(m.store(dim, fmt.Sprintf("(%s(start) + j)", m.typ), m.load(1, size, "j")))
+		row := fmt.Sprintf("(%s(start) + j)", m.typ)
+		lines := []string{m.store(dim, row, m.load(1, size, "j"))}
+		if results[0].Update { // Restore takes it back if the run fails
+			zeroed, kept = 8, args[1].Type().Bytes()
+			started := u.field(Param{Kind: ZeroedPtr}, "i64 *", "started")
+			old := u.field(Param{Kind: KeptPtr}, ctype(args[0].DType)+" *", "old")
+			m.head = append(m.head, fmt.Sprintf("if (blockIdx.x == 0 && threadIdx.x == 0) *%s = start + 1;", started))
+			lines = append([]string{m.keep(old, size, dim, row)}, lines...)
+		}
+		step = m.step(lines...)
 	} else {
 		step = m.step(fmt.Sprintf("const %s k = j - %s(start);", m.typ, m.typ),
 			fmt.Sprintf("const bool inside = k >= 0 && k < %d;", size),
 			m.store(dim, "j", "inside ? "+m.load(1, size, "k")+" : "+m.load(0, dim, "j")))
 	}
-	return u.kernel(0, []Step{step}, "moves"), nil
+	kernel := u.kernel(0, []Step{step}, "moves")
+	kernel.Zeroed, kernel.Kept = zeroed, kept
+	return kernel, nil
 }
 
 // compileGather copies the rows that indices name.

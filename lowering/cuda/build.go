@@ -25,7 +25,7 @@ const statusBytes = int64(unsafe.Sizeof(kernels.Status{}))
 func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error) {
 	e := &executable{p: p, gpu: d.gpu, each: d.each, from: p.PreparedFrom(), originals: p.Originals(),
 		changed: map[int]bool{}, ahead: map[int]bool{},
-		buffers: make([]driver.Ptr, len(p.Buffers)), scratch: make([]driver.Ptr, len(p.Launches)),
+		buffers: make([]driver.Ptr, len(p.Buffers)), launches: make([]launch, len(p.Launches)),
 		staged:  make([]unsafe.Pointer, len(p.Buffers)),
 		tensors: make([]*graph.Tensor, len(p.Buffers)), stale: make([]bool, len(p.Buffers)),
 		times: make([]time.Duration, len(p.Launches))}
@@ -46,9 +46,8 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		return err
 	}
 	list := d.Kernels(e.p)
-	collect, commit := ending(e.p)
-	extra := []*kernels.Kernel{collect, commit}
-	modules, err := e.load(append(list, extra...), compiler, d.cfg.Chip)
+	extra := ending(e.p)
+	modules, err := e.load(append(list, extra[:]...), compiler, d.cfg.Chip)
 	if err != nil {
 		return err
 	}
@@ -65,12 +64,11 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 	if err := e.takeHostMemory(); err != nil {
 		return err
 	}
-	e.launches = make([]launch, len(list))
 	for i, k := range list {
 		if k == nil {
 			continue
 		}
-		if e.launches[i], err = newLaunch(k, modules[i]); err != nil {
+		if err = e.launches[i].resolve(k, modules[i]); err != nil {
 			return e.inLaunch(i, err)
 		}
 		if i >= e.p.Prepared { // the others are placed when they run
@@ -79,24 +77,30 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 			}
 		}
 	}
-	e.reports = slices.ContainsFunc(append(list[:len(list):len(list)], commit), asksStatus)
-	n := len(list)
-	if e.collect, err = newLaunch(extra[0], modules[n]); err != nil {
-		return err
+	e.reports = slices.ContainsFunc(append(list[:len(list):len(list)], extra[1:]...), asksStatus)
+	for i, l := range []*launch{&e.collect, &e.restore, &e.commit} {
+		if err := l.resolve(extra[i], modules[len(list)+i]); err != nil {
+			return err
+		}
 	}
-	if err := e.placeAt(&e.collect, nil, nil, 0, e.status); err != nil {
+	if err := e.placeAt(&e.collect, nil, nil, e.status); err != nil {
 		return err
 	}
 	var from, to []driver.Ptr
+	for _, i := range overwriting(e.p) {
+		l := &e.launches[i]
+		from, to = append(from, l.kept, l.zeroed), append(to, e.buffers[e.p.Launches[i].Results[0].Buffer])
+	}
+	if err := e.placeAt(&e.restore, from, to, e.status); err != nil {
+		return err
+	}
+	from, to = nil, nil
 	for _, u := range e.p.Updates {
 		if u.Target != u.Value {
 			from, to = append(from, e.buffers[u.Value]), append(to, e.buffers[u.Target])
 		}
 	}
-	if e.commit, err = newLaunch(extra[1], modules[n+1]); err != nil {
-		return err
-	}
-	if err := e.placeAt(&e.commit, from, to, 0, e.status); err != nil {
+	if err := e.placeAt(&e.commit, from, to, e.status); err != nil {
 		return err
 	}
 	once := e.p.Prepared
@@ -232,8 +236,16 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 			e.scratchN = max(e.scratchN, up(k.Scratch))
 		}
 	}
+	e.takeZeroed(list)
 	status := at + e.scratchN
-	block, err := e.take(status + up(e.statusesBytes()))
+	end := status + up(e.zeroed)
+	for i, k := range list {
+		if k != nil {
+			e.launches[i].kept = driver.Ptr(end)
+			end += up(k.Kept)
+		}
+	}
+	block, err := e.take(end)
 	if err != nil {
 		return err
 	}
@@ -244,10 +256,32 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		e.buffers[i] = block + driver.Ptr(offsets[i])
 	}
 	for i := range list {
-		e.scratch[i] = block + driver.Ptr(at)
+		e.launches[i].scratch = block + driver.Ptr(at)
+		e.launches[i].kept += block
 	}
-	e.status = block + driver.Ptr(status)
+	e.placeZeroed(block + driver.Ptr(status))
 	return nil
+}
+
+// takeZeroed says how much memory is filled with zeros before each run, and where in it each launch has its part: behind the
+// reports.
+func (e *executable) takeZeroed(list []*kernels.Kernel) {
+	e.zeroed = e.statusesBytes()
+	for i, k := range list {
+		if k != nil {
+			e.zeroed = (e.zeroed + 15) / 16 * 16
+			e.launches[i].zeroed = driver.Ptr(e.zeroed)
+			e.zeroed += k.Zeroed
+		}
+	}
+}
+
+// placeZeroed gives that memory its address.
+func (e *executable) placeZeroed(at driver.Ptr) {
+	e.status = at
+	for i := range e.launches {
+		e.launches[i].zeroed += at
+	}
 }
 
 // takeApart makes a separate allocation of the exact size for each buffer and for the scratch of each launch.
@@ -264,12 +298,17 @@ func (e *executable) takeApart(list []*kernels.Kernel) (err error) {
 		if k == nil {
 			continue
 		}
-		if e.scratch[i], err = e.take(k.Scratch); err != nil {
+		if e.launches[i].scratch, err = e.take(k.Scratch); err != nil {
+			return err
+		}
+		if e.launches[i].kept, err = e.take(k.Kept); err != nil {
 			return err
 		}
 		e.scratchN += k.Scratch
 	}
-	e.status, err = e.take(e.statusesBytes())
+	e.takeZeroed(list)
+	at, err := e.take(e.zeroed)
+	e.placeZeroed(at)
 	return err
 }
 
@@ -306,7 +345,7 @@ func (e *executable) fillMemory() error {
 			return err
 		}
 	}
-	if err := e.stream.Fill(e.status, 0, e.statusesBytes()); err != nil {
+	if err := e.stream.Fill(e.status, 0, e.zeroed); err != nil {
 		return err
 	}
 	return e.stream.Sync()
@@ -317,8 +356,12 @@ func (e *executable) takeHostMemory() error {
 	var places []int64
 	var buffers []int
 	n := (statusBytes + align - 1) / align * align
+	handed := make([]bool, len(e.p.Buffers)) // not so the values of updates, which are outputs of launches too
+	for _, o := range e.p.Outputs {
+		handed[o.Buffer] = true
+	}
 	for i, b := range e.p.Buffers {
-		if b.Role != lowering.Output && !e.eachRun(i) {
+		if !handed[i] && !e.eachRun(i) {
 			continue
 		}
 		if b.Type.Shape.Elems() == 0 {
@@ -345,20 +388,20 @@ func (e *executable) takeHostMemory() error {
 	return nil
 }
 
-// newLaunch resolves a kernel's entries. Its memory is given by place.
-func newLaunch(k *kernels.Kernel, m driver.Module) (launch, error) {
-	l := launch{kernel: k}
+// resolve finds a kernel's entries. Their parameters are filled by place.
+func (l *launch) resolve(k *kernels.Kernel, m driver.Module) error {
+	l.kernel = k
 	for i := range k.Steps {
 		s := step{Step: &k.Steps[i]}
 		if s.Entry != "" {
 			var err error
 			if s.function, err = m.Function(s.Entry); err != nil {
-				return l, err
+				return err
 			}
 		}
 		l.steps = append(l.steps, s)
 	}
-	return l, nil
+	return nil
 }
 
 // place fills the parameters of launch i with the addresses of its buffers.
@@ -374,14 +417,14 @@ func (e *executable) place(i int) error {
 	if e.updates(l) {
 		status = e.status
 	}
-	if err := e.placeAt(&e.launches[i], at(l.Args), at(l.Results), e.scratch[i], status); err != nil {
+	if err := e.placeAt(&e.launches[i], at(l.Args), at(l.Results), status); err != nil {
 		return e.inLaunch(i, err)
 	}
 	return nil
 }
 
 // placeAt fills the parameters of a launch.
-func (e *executable) placeAt(l *launch, args, results []driver.Ptr, scratch, status driver.Ptr) error {
+func (e *executable) placeAt(l *launch, args, results []driver.Ptr, status driver.Ptr) error {
 	address := func(p kernels.Param) driver.Ptr {
 		switch p.Kind {
 		case kernels.ArgPtr:
@@ -389,7 +432,11 @@ func (e *executable) placeAt(l *launch, args, results []driver.Ptr, scratch, sta
 		case kernels.ResultPtr:
 			return results[p.Index] + driver.Ptr(p.Byte)
 		case kernels.ScratchPtr:
-			return scratch + driver.Ptr(p.Byte)
+			return l.scratch + driver.Ptr(p.Byte)
+		case kernels.ZeroedPtr:
+			return l.zeroed + driver.Ptr(p.Byte)
+		case kernels.KeptPtr:
+			return l.kept + driver.Ptr(p.Byte)
 		}
 		return status
 	}

@@ -118,9 +118,6 @@ func (d *Device) generate(op graph.Op, args, results []kernels.Operand) (*kernel
 	return k, err
 }
 
-// Lowering implements lowering.Device.
-func (d *Device) Lowering() []lowering.Option { return []lowering.Option{lowering.CannotUndo()} }
-
 // Place implements lowering.Device: it sends what has no kernel on the GPU to the processor.
 func (d *Device) Place(p *lowering.Program) {
 	for i := range p.Launches {
@@ -173,9 +170,9 @@ func (d *Device) Sources(p *lowering.Program) []Source {
 		l := &p.Launches[i]
 		add(fmt.Sprintf("launch %d, %s", i+1, l.Node.Where()), legend(p, l), k)
 	}
-	collect, commit := ending(p)
-	add("the end of the run", "", collect)
-	add("the end of the run", "", commit)
+	for _, k := range ending(p) {
+		add("the end of the run", "", k)
+	}
 	return list
 }
 
@@ -198,15 +195,38 @@ func legend(p *lowering.Program, l *lowering.Launch) string {
 	return b.String()
 }
 
-// ending makes the kernels that end a run: one collects the launches' reports, the other copies updates.
-func ending(p *lowering.Program) (collect, commit *kernels.Kernel) {
+// ending makes the kernels that end a run: one collects the launches' reports, the next takes back what was written in place if
+// there are any, and the last copies updates if there is none.
+func ending(p *lowering.Program) [3]*kernels.Kernel {
 	var types []graph.Type
 	for _, u := range p.Updates {
 		if u.Target != u.Value {
 			types = append(types, p.Buffers[u.Target].Type)
 		}
 	}
-	return kernels.Collect(len(p.Launches)), kernels.Commit(types)
+	var parts []kernels.Overwrite
+	for _, i := range overwriting(p) {
+		n := p.Launches[i].Node
+		parts = append(parts, kernels.OverwriteOf(n.Op.(graph.UpdateSlice), n.Type, n.Args[1].Type))
+	}
+	return [3]*kernels.Kernel{kernels.Collect(len(p.Launches)), kernels.Restore(parts), kernels.Commit(types)}
+}
+
+// overwriting lists the launches on the GPU that write a part of a State in place, and keep what they overwrite.
+func overwriting(p *lowering.Program) (list []int) {
+	for i := range p.Launches {
+		if l := &p.Launches[i]; l.Device == "" && overwrites(p, l) {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// overwrites reports whether a launch writes a part of a State in place.
+func overwrites(p *lowering.Program, l *lowering.Launch) bool {
+	_, ok := l.Op.(graph.UpdateSlice)
+	b := l.Results[0].Buffer
+	return ok && l.Args[0].Buffer == b && p.Buffers[b].Role == lowering.State
 }
 
 // Compile implements lowering.Device.

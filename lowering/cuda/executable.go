@@ -26,15 +26,16 @@ type executable struct {
 	modules  []driver.Module
 	launches []launch
 	collect  launch
+	restore  launch
 	commit   launch
 	parts    []part
 
 	taken    []driver.Ptr // all memory on the GPU
 	bytes    int64        // of it
 	buffers  []driver.Ptr
-	scratch  []driver.Ptr // of each launch
 	scratchN int64
 	status   driver.Ptr
+	zeroed   int64           // bytes from status on that are 0 before each run
 	reports  bool            // some launch may report, or reads reports
 	report   *kernels.Status // pinned
 	staged   []unsafe.Pointer
@@ -53,12 +54,14 @@ type executable struct {
 	times    []time.Duration
 	watch    func(*lowering.Launch, func(lowering.View) (*graph.Tensor, error)) error
 	next     *prefetcher // nil if no input was ever prefetched
-	started  bool        // a run has been started and not waited for
-	timed    bool        // its launches are timed
-	ran      bool        // has run at least once
-	from     []bool      // by buffer: the prepared part reads it
-	prepared bool        // the prepared part has run with the present parameters
-	skipped  int         // the launches that the last timed run left out
+	begun    bool        // the run has passed its beginning
+	had      []had
+	started  bool   // a run has been started and not waited for
+	timed    bool   // its launches are timed
+	ran      bool   // has run at least once
+	from     []bool // by buffer: the prepared part reads it
+	prepared bool   // the prepared part has run with the present parameters
+	skipped  int    // the launches that the last timed run left out
 	// originals marks, by buffer, the parameters that only the prepared part reads.
 	originals []bool
 	preparing driver.Ptr // the temporary values of the prepared part while it runs
@@ -68,8 +71,9 @@ type executable struct {
 
 // A launch is a loaded kernel; without steps it runs on the processor.
 type launch struct {
-	kernel *kernels.Kernel
-	steps  []step
+	kernel                *kernels.Kernel
+	steps                 []step
+	scratch, zeroed, kept driver.Ptr
 }
 
 type step struct {
@@ -165,13 +169,14 @@ func (e *executable) Start() error {
 		return e.broken(err)
 	}
 	var err error
+	e.begun, e.had = false, nil
 	if e.profile || e.watch != nil || e.each {
 		err = e.runEach()
 	} else if err = e.prepare(); err == nil {
 		err = e.replay()
 	}
 	if err != nil {
-		return e.broken(err)
+		return e.broken(e.takeBack(err))
 	}
 	e.started, e.timed = true, e.profile
 	return nil
@@ -196,6 +201,45 @@ func (e *executable) Wait() error {
 		return e.broken(e.readTimes())
 	}
 	return nil
+}
+
+// takeBack takes back what the launches of a run that ends early have written in place.
+func (e *executable) takeBack(failed error) error {
+	if errors.Is(failed, driver.ErrLost) {
+		return failed
+	}
+	if e.begun && len(e.restore.steps) > 0 {
+		if err := e.stream.Fill(e.status, 1, statusBytes); err != nil { // the run has failed
+			return errors.Join(failed, err)
+		}
+		if err := e.queue(&e.restore); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	for _, h := range slices.Backward(e.had) {
+		if err := e.copyIn(h.buffer, h.value); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	return errors.Join(failed, e.stream.Sync())
+}
+
+// A had is the value of a State before a launch on the processor has overwritten a part of it.
+type had struct {
+	buffer int
+	value  *graph.Tensor
+}
+
+// copyIn queues a copy of a tensor to the GPU.
+func (e *executable) copyIn(buffer int, t *graph.Tensor) error {
+	if t.Type.Shape.Elems() == 0 {
+		return nil
+	}
+	from, n, err := bytesOf(t)
+	if err != nil {
+		return err
+	}
+	return e.stream.CopyIn(e.buffers[buffer], from, n)
 }
 
 // broken records that the GPU is lost.
@@ -263,8 +307,8 @@ func (e *executable) needs(buffer int) bool {
 
 // begin queues the work before the first launch; without the copies the values on the GPU stay.
 func (e *executable) begin(copies bool) error {
-	if e.reports {
-		if err := e.stream.Fill(e.status, 0, int64(len(e.p.Launches)+1)*statusBytes); err != nil {
+	if e.reports || e.zeroed > e.statusesBytes() {
+		if err := e.stream.Fill(e.status, 0, e.zeroed); err != nil {
 			return err
 		}
 	}
@@ -288,6 +332,9 @@ func (e *executable) end(copies bool) error {
 		if err := e.queue(&e.collect); err != nil {
 			return err
 		}
+	}
+	if err := e.queue(&e.restore); err != nil {
+		return err
 	}
 	if err := e.queue(&e.commit); err != nil {
 		return err
@@ -446,6 +493,7 @@ func (e *executable) replay() error {
 		if err := t.graph.Launch(e.stream); err != nil {
 			return err
 		}
+		e.begun = true
 	}
 	return nil
 }
@@ -499,8 +547,11 @@ func (e *executable) firstUpdate() int {
 	return -1
 }
 
-// updates reports whether a launch writes a State or Param in place.
+// updates reports whether a launch writes a State or Param in place, and cannot be taken back.
 func (e *executable) updates(l *lowering.Launch) bool {
+	if overwrites(e.p, l) {
+		return false
+	}
 	for _, v := range l.Results {
 		if r := e.p.Buffers[v.Buffer].Role; r == lowering.State || r == lowering.Param {
 			return true
@@ -514,6 +565,7 @@ func (e *executable) runEach() error {
 	if err := e.marked(e.marks.begin, e.marks.begun, func() error { return e.begin(true) }); err != nil {
 		return err
 	}
+	e.begun = true
 	if err := e.prepare(); err != nil {
 		return err
 	}

@@ -27,19 +27,15 @@ func (e *executable) runHost(i int) error {
 			return err
 		}
 	}
+	if overwrites(e.p, l) {
+		b := l.Results[0].Buffer
+		e.had = append(e.had, had{b, h.Copies[b].Clone()})
+	}
 	if err := h.Run(i); err != nil {
 		return err
 	}
 	for _, v := range l.Results {
-		t := h.Copies[v.Buffer]
-		if t.Type.Shape.Elems() == 0 {
-			continue
-		}
-		from, n, err := bytesOf(t)
-		if err != nil {
-			return err
-		}
-		if err := e.stream.CopyIn(e.buffers[v.Buffer], from, n); err != nil {
+		if err := e.copyIn(v.Buffer, h.Copies[v.Buffer]); err != nil {
 			return err
 		}
 	}

@@ -277,7 +277,7 @@ func (k *checker) devices(c *graphtest.Case) []variant {
 // onCUDA is one of the ways to run a case there, by its seed: in a precision, with what only the newest chips have or
 // without, with parameters that are frozen or not, all at once or launch by launch in memory that is not shared.
 func (k *checker) onCUDA(c *graphtest.Case) variant {
-	v := variant{name: "cuda", lower: []lowering.Option{lowering.CannotUndo()}}
+	v := variant{name: "cuda"}
 	rounding := kernels.F32
 	if i := c.Seed % 8; i >= 5 {
 		v.cfg.Precision = []precision.Precision{precision.TF32, precision.BF16, precision.F16}[i-5]

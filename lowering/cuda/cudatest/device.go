@@ -212,6 +212,17 @@ func (d Device) run(k *kernels.Kernel, image []byte, args, results []Buffer) (st
 	if r.scratch, err = r.alloc(k.Scratch); err != nil {
 		return status, err
 	}
+	if r.zeroed, err = r.alloc(k.Zeroed); err != nil {
+		return status, err
+	}
+	if r.kept, err = r.alloc(k.Kept); err != nil {
+		return status, err
+	}
+	if k.Zeroed > 0 {
+		if err := r.stream.Fill(r.zeroed, 0, k.Zeroed); err != nil {
+			return status, err
+		}
+	}
 	if r.status, err = r.alloc(int64(unsafe.Sizeof(status))); err != nil {
 		return status, err
 	}
@@ -260,6 +271,7 @@ type runner struct {
 	module          driver.Module
 	args, results   []memory
 	scratch, status driver.Ptr
+	zeroed, kept    driver.Ptr
 	allocated       []driver.Ptr
 }
 
@@ -344,6 +356,10 @@ func (r *runner) address(p kernels.Param) driver.Ptr {
 		return r.args[p.Index].ptr + driver.Ptr(p.Byte)
 	case kernels.ResultPtr:
 		return r.results[p.Index].ptr + driver.Ptr(p.Byte)
+	case kernels.KeptPtr:
+		return r.kept + driver.Ptr(p.Byte)
+	case kernels.ZeroedPtr:
+		return r.zeroed + driver.Ptr(p.Byte)
 	case kernels.ScratchPtr:
 		return r.scratch + driver.Ptr(p.Byte)
 	}
