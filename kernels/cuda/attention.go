@@ -71,6 +71,7 @@ func (a *attentionProblem) compile() (*Kernel, error) {
 var attentionKernels = []func(*attentionProblem) (*Kernel, bool){
 	(*attentionProblem).forwardHopper,
 	(*attentionProblem).gradHopper,
+	(*attentionProblem).forwardDecode,
 	(*attentionProblem).forwardMMA,
 	(*attentionProblem).gradMMA,
 	(*attentionProblem).forwardSIMT,
@@ -194,9 +195,7 @@ func (a *attentionProblem) problem(u *unit) {
 		u.printf("  static DEVICE i64 seed(const Params &p) { return %s[%d]; }\n", a.pointer(u, a.seed),
 			a.seed.layout.Offset)
 	}
-	if !a.grad {
-		u.printf("  static DEVICE float *scratch(const Params &p) { return %s; }\n", u.scratch("float", "scratch", 0))
-	} else {
+	if a.grad {
 		typ := fmt.Sprintf("AttentionRow<%s>", ctype(a.lane()))
 		u.printf("  static DEVICE %s *rows(const Params &p) { return %s; }\n", typ, u.scratch(typ, "rows", 0))
 	}

@@ -10,7 +10,6 @@ import (
 type attentionTile struct {
 	warps, height int // queries are 16·height·warps
 	keys          int
-	chunk         int // of keys, in decoding; else 0
 }
 
 func (t attentionTile) rows() int { return 16 * t.height * t.warps }
@@ -22,27 +21,18 @@ func (a *attentionProblem) mmaTile() (t attentionTile, ok bool) {
 		d.Queries == 0 || d.Keys == 0 || a.heads() == 0 {
 		return t, false
 	}
-	if rows := d.Group * d.Queries; a.decodes(rows) {
-		t = attentionTile{warps: ceilDiv(rows, 16), height: 1, keys: 32}
-		// Enough chunks to fill the chip four times over, of whole tiles.
-		chunks := max(4*a.cfg.Chip.SMs/a.groups(), 1)
-		t.chunk = roundUp(max(ceilDiv(d.Keys, chunks), 128), t.keys)
-		if a.mmaShared(t) <= a.cfg.Chip.Shared {
-			return t, true
-		}
-	}
-	tiles := []attentionTile{{8, 1, 64, 0}, {8, 1, 32, 0}, {4, 1, 32, 0}, {2, 1, 16, 0}}
+	tiles := []attentionTile{{8, 1, 64}, {8, 1, 32}, {4, 1, 32}, {2, 1, 16}}
 	// What fits in registers. With a height of 2, a key that is read serves two products in a warp: the ports of
 	// shared memory are else too slow for them.
 	switch half, most := a.dtype.Size() == 2, max(d.Depth, d.Width); {
 	case half && most <= 64 && a.plain():
-		tiles[0] = attentionTile{4, 2, 64, 0}
+		tiles[0] = attentionTile{4, 2, 64}
 	case half && most <= 128 && a.plain():
-		tiles[0] = attentionTile{4, 2, 48, 0}
+		tiles[0] = attentionTile{4, 2, 48}
 	case most <= 64 && a.plain():
-		tiles[0] = attentionTile{4, 2, 32, 0}
+		tiles[0] = attentionTile{4, 2, 32}
 	case half && most <= 128:
-		tiles[0] = attentionTile{4, 1, 64, 0}
+		tiles[0] = attentionTile{4, 1, 64}
 	case !half && most > 128:
 		tiles[0].keys = 16
 	case most > 64 && !a.plain():
@@ -72,12 +62,6 @@ func (a *attentionProblem) plain() bool {
 	return !o.HasMask && !o.HasLengths && o.Window == 0 && o.Page == 0 && o.Dropout == 0
 }
 
-// decodes reports whether the keys are to be cut into chunks, for rows queries that share them.
-func (a *attentionProblem) decodes(rows int) bool {
-	d := a.dims
-	return rows <= 64 && d.Keys >= 256 && (d.Group > 1 || a.heads() < 4*a.cfg.Chip.SMs)
-}
-
 // mmaShared is the size of the tile's part of shared memory.
 func (a *attentionProblem) mmaShared(t attentionTile) int {
 	size := a.dtype.Size()
@@ -99,26 +83,11 @@ func (a *attentionProblem) forwardMMA() (*Kernel, bool) {
 	if a.dtype.Size() == 2 && t.warps == 4 {
 		resident = 2
 	}
-	u.printf("typedef MmaTile<Problem, %d, %d, %d, %t, %d> Tile;\n", t.warps, t.height, t.keys, a.cfg.strict(),
-		t.chunk)
+	u.printf("typedef MmaTile<Problem, %d, %d, %d, %t> Tile;\n", t.warps, t.height, t.keys, a.cfg.strict())
 	u.printf("KERNEL(attention, %d, %d) { attention_mma<Problem, Tile>(p); }\n", 32*t.warps, resident)
 	step := Step{Entry: "attention", Block: 32 * t.warps, Shared: shared,
 		Grid: [3]int{a.heads() * ceilDiv(d.Queries, t.rows()), 1, 1}}
-	k := &Kernel{Steps: []Step{step}}
-	if t.chunk > 0 {
-		const warps = 4
-		rows, chunks := d.Group*d.Queries, ceilDiv(d.Keys, t.chunk)
-		k.Steps[0].Grid = [3]int{a.groups() * ceilDiv(rows, t.rows()), chunks, 1}
-		k.Scratch = 4 * int64(a.groups()*chunks*rows*(d.Width+2))
-		u.printf("KERNEL(combine, %d, 1) { combine_chunks<Problem, Tile>(p); }\n", 32*warps)
-		k.Steps = append(k.Steps, Step{Entry: "combine", Block: 32 * warps,
-			Grid: [3]int{ceilDiv(a.groups()*rows, warps), 1, 1}})
-	}
-	for i := range k.Steps {
-		k.Steps[i].Params = u.fields
-	}
-	k.Source = u.source("mma", "attention", "attention_mma")
-	return k, true
+	return u.kernel(0, []Step{step}, "mma", "attention", "attention_mma"), true
 }
 
 // A gradTile is a MmaGradTile of src/attention_grad_mma.cuh.

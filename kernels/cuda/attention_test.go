@@ -161,43 +161,75 @@ func TestAttentionMMA(t *testing.T) {
 	}
 }
 
-// TestAttentionDecode has few queries, alone or sharing keys, and keys of several chunks, the last of them not whole.
+// TestAttentionDecode has few queries to many keys: tiles of every size, sequences of different lengths, whole heads and parts of
+// them in a block, and pages. A chip of few multiprocessors gives a block several heads and several shares, one of many a head several blocks.
 func TestAttentionDecode(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
-	lengths := func(values ...float64) *graph.Tensor {
-		x := graph.NewTensor(graph.TypeOf(graph.I32, len(values)))
-		for i, v := range values {
-			x.SetFloat(i, v)
+	integers := func(d graph.DType, dims []int, values ...int) *graph.Tensor {
+		x := graph.NewTensor(graph.TypeOf(d, dims...))
+		for i := range x.Type.Shape.Elems() {
+			x.SetFloat(i, float64(values[i%len(values)]))
 		}
 		return x
 	}
-	var checks []cudatest.Check
-	for i, c := range []struct {
+	tail := graph.Attention{HasLengths: true, Tail: true, Causal: true}
+	window := tail
+	window.Window = 300
+	masked := graph.Attention{HasLengths: true, HasMask: true}
+	cs := []struct {
 		op                                  graph.Attention
 		batch, heads, group, sq, keys, d, w int
-		lengths                             []float64
+		lengths                             []int
 	}{
 		{graph.Attention{}, 1, 1, 1, 1, 700, 64, 64, nil},
 		{graph.Attention{Causal: true}, 2, 1, 4, 3, 515, 40, 72, nil},
-		{graph.Attention{HasLengths: true, Tail: true, Causal: true, Window: 300}, 3, 2, 5, 4, 600, 24, 8,
-			[]float64{600, 257, 0}},
+		{window, 3, 2, 5, 4, 600, 24, 8, []int{600, 257, 0}},
 		{graph.Attention{Dropout: 0.3}, 1, 2, 2, 9, 512, 16, 16, nil},
-	} {
-		c.op.Scale = 0.2
-		for _, d := range []graph.DType{graph.F32, graph.BF16} {
-			args := []*graph.Tensor{drawReals(r, d, -2, 2, c.batch, c.heads*c.group, c.sq, c.d),
-				drawReals(r, d, -2, 2, c.batch, c.heads, c.keys, c.d),
-				drawReals(r, d, -2, 2, c.batch, c.heads, c.keys, c.w)}
-			if c.lengths != nil {
-				args = append(args, lengths(c.lengths...))
-			}
-			if c.op.Dropout > 0 {
-				args = append(args, drawReals(r, graph.I64, -9, 9))
-			}
-			checks = append(checks, attentionChecks(t, r, fmt.Sprint(d, " ", i), c.op, args, cuda.F32)[0])
-		}
+		{tail, 5, 2, 4, 1, 333, 128, 128, []int{1, 0, 333, 64, 65}},
+		{tail, 35, 1, 8, 1, 130, 16, 20, []int{1, 130, 0, 63, 127, 128, 129}},
+		{tail, 2, 1, 3, 16, 400, 32, 33, []int{399, 17}},
+		{tail, 2, 2, 8, 8, 260, 64, 64, []int{260, 200}},
+		{masked, 2, 1, 4, 2, 300, 8, 1, []int{300, 1}},
+		{graph.Attention{Causal: true}, 1, 1, 4, 15, 290, 200, 256, nil},
 	}
-	cudatest.Run(t, cudatest.OpenFor(t, cuda.ChipOf(80)), checks...)
+	defer cuda.SetDecodeLong(cuda.SetDecodeLong(2))
+	for j, multiprocessors := range []int{1, 108} {
+		var checks []cudatest.Check
+		for i, c := range cs {
+			c.op.Scale = 0.2
+			for k, d := range []graph.DType{graph.F32, graph.BF16, graph.F16} {
+				if (i+j)%3 != k {
+					continue
+				}
+				const page = 7
+				paged := c.op.Tail && i%2 == 0
+				pages := (c.keys + page - 1) / page
+				cache := []int{c.batch, c.heads, c.keys}
+				if paged {
+					c.op.Page = page
+					cache = []int{pages + 3, c.heads, page}
+				}
+				args := []*graph.Tensor{drawReals(r, d, -2, 2, c.batch, c.heads*c.group, c.sq, c.d),
+					drawReals(r, d, -2, 2, append(cache, c.d)...), drawReals(r, d, -2, 2, append(cache, c.w)...)}
+				if c.op.HasMask {
+					args = append(args, drawReals(r, graph.F32, -2, 2, c.batch, 1, c.sq, c.keys))
+				}
+				if c.op.HasLengths {
+					args = append(args, integers([]graph.DType{graph.I32, graph.I64}[i%2], []int{c.batch}, c.lengths...))
+				}
+				if paged {
+					args = append(args, integers(graph.I64, []int{c.batch, pages}, r.Perm(pages+3)...))
+				}
+				if c.op.Dropout > 0 {
+					args = append(args, drawReals(r, graph.I64, -9, 9))
+				}
+				checks = append(checks, attentionChecks(t, r, fmt.Sprint(d, " ", i), c.op, args, cuda.F32)[0])
+			}
+		}
+		chip := cuda.ChipOf(80)
+		chip.SMs = multiprocessors
+		cudatest.Run(t, cudatest.OpenFor(t, chip), checks...)
+	}
 }
 
 // TestAttentionTable reports entries of a table that are no pages, unless their keys do not count.

@@ -11,3 +11,9 @@ func SetPortableTime(ns int) (was int) {
 	was, portableTime = portableTime, ns
 	return was
 }
+
+// SetDecodeLong changes how many tiles of keys the shares of a block have if there are several, and returns what it was.
+func SetDecodeLong(tiles int) (was int) {
+	was, decodeLong = decodeLong, tiles
+	return was
+}

@@ -3,28 +3,22 @@
 // registers; blocks of keys and values are streamed through shared memory, the next values while the scores are
 // computed, the next keys while the values are summed. f32 is multiplied as tf32: as three products of the numbers'
 // high and low parts, which is as accurate as f32 (Ootomo and Yokota, arXiv 2203.03341), or as one on request.
-//
-// If there are few queries, the keys are divided into chunks (flash-decoding): each block computes the maximum, the sum
-// and the weighted values of one chunk, for the queries of all heads that share the keys, and a second launch combines
-// them in the order of the chunks.
 
 // A tile of MMA attention: WARPS warps of 16·MT queries each, KEYS_ keys at a time. STRICT uses three products for f32.
-// With CHUNK, keys are divided into chunks of this size.
-template <class P, int WARPS_, int MT_, int KEYS_, bool STRICT_, int CHUNK_> struct MmaTile {
-  static constexpr int WARPS = WARPS_, MT = MT_, KEYS = KEYS_, CHUNK = CHUNK_, THREADS = 32 * WARPS;
+template <class P, int WARPS_, int MT_, int KEYS_, bool STRICT_> struct MmaTile {
+  static constexpr int WARPS = WARPS_, MT = MT_, KEYS = KEYS_, THREADS = 32 * WARPS;
   static constexpr bool HALF = sizeof(typename P::T) == 2, STRICT = STRICT_;
   static constexpr int ROWS = 16 * MT * WARPS;
   static constexpr int STEP = HALF ? 16 : 8;  // elements that a product takes at once: 32 bytes
   static constexpr int DEPTH = (P::DEPTH + STEP - 1) / STEP * STEP, WIDTH = (P::WIDTH + 15) / 16 * 16;
   // Rows in shared memory are 16 bytes longer than an even number of 16 bytes, so that 8 rows use all banks.
   static constexpr int PAD = 16 / int(sizeof(typename P::T)), QK_LD = DEPTH + PAD, V_LD = WIDTH + PAD;
-  // Queries of the heads that share keys are in one tile if there are chunks.
-  static constexpr bool PACKED = CHUNK > 0;
-  static constexpr int ALL = PACKED ? P::GROUP * P::QUERIES : P::QUERIES, TILES = (ALL + ROWS - 1) / ROWS;
-  static constexpr int CHUNKS = PACKED ? (P::KEYS + CHUNK - 1) / CHUNK : 1;
-  static constexpr int SHARED_BYTES = int(sizeof(typename P::T)) * ((ROWS + KEYS) * QK_LD + KEYS * V_LD);
-  // Without a mask, scores are scaled only in the exponent.
+  // PACKED puts the queries of all heads that share keys into one tile; see DecodeTile.
+  static constexpr bool PACKED = false;
+  static constexpr int ALL = P::QUERIES, TILES = (ALL + ROWS - 1) / ROWS;
+  // Without a mask, scores are scaled only in the exponent, of 2.
   static constexpr bool LATE = !P::HAS_MASK && P::SCALE > 0;
+  static constexpr float LOG2E = 1.4426950408889634f, UNIT = LATE ? float(P::SCALE) * LOG2E : LOG2E;
 };
 
 // The head and query of a row of a tile.
@@ -33,20 +27,6 @@ template <class P, bool PACKED> DEVICE Place place(int head, int row) {
   if constexpr (PACKED) return {head * P::GROUP + row / P::QUERIES, row % P::QUERIES};
   return {head, row};
 }
-
-// The queries of a tile as a matrix.
-template <class P, bool PACKED, class Args> struct TileQueries {
-  typedef decltype(P::q(*static_cast<const Args *>(nullptr), 0)) Matrix;
-  typedef typename Matrix::Element Element;
-  static constexpr i64 ROW = Matrix::ROW, COL = Matrix::COL;
-  static constexpr int ALIGN = Matrix::ALIGN, AHEAD = Matrix::AHEAD;
-  const Args &p;
-  int head;
-  DEVICE auto row(int r) const {
-    const Place at = place<P, PACKED>(head, r);
-    return P::q(p, at.head).row(at.i);
-  }
-};
 
 // Copies rows first … first+ROWS−1 of a matrix with COLUMNS columns to shared memory, LD elements apart: immediately,
 // or, if the rows consist of whole pieces of 16 bytes, asynchronously until the thread waits. Rows from end on are 0.
@@ -359,41 +339,110 @@ DEVICE float exp2_approximate(float x) {
 #endif
 }
 
-// A Partial is the result of a query over a chunk of keys: the greatest score, the sum of exponentials, in units of
-// exponents of 2, then the values summed. It is stored as WIDTH+2 floats.
-template <class P, class Tile> DEVICE float *partial(float *partials, int head, int chunk, int row) {
-  return partials + ((i64(head) * Tile::CHUNKS + chunk) * Tile::ALL + row) * (P::WIDTH + 2);
+// mask_scores masks the scores of a warp's rows, base, base+8, base+16 … of a head or of all that share keys, for the N·8 keys
+// from j0 on; keys from end on do not count.
+template <class P, class Tile, int N, class Args>
+DEVICE void mask_scores(const Args &p, float (&s)[Tile::MT][N][4], int head, int base, int j0, int end, int valid) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int r = 0; r < 2 * Tile::MT; r++) {
+    const int row = base + r / 2 * 16 + r % 2 * 8;
+    const Place at = place<P, Tile::PACKED>(head, row);
+    Span keys = row < Tile::ALL ? reach<P>(at.i, valid) : Span{0, 0};
+    keys.hi = smaller(keys.hi, end);
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int c = 0; c < 2; c++) {
+        float &x = s[r / 2][n][r % 2 * 2 + c];
+        const int j = j0 + n * 8 + lane % 4 * 2 + c;
+        if constexpr (Tile::LATE) x = j < keys.lo || j >= keys.hi ? minus_infinity<float>() : x;
+        else x = score<P>(p, at.head, at.i, j, keys, x);
+      }
+  }
 }
 
-// attention_mma computes ROWS queries of a head; with chunks, those of all heads that share keys, over one chunk.
+// add_exponentials makes scores the exponentials of their distances from the greatest of their row, top, and adds these to
+// total; what was summed before is scaled to the new top.
+template <class Tile, int N, int W>
+DEVICE void add_exponentials(float (&s)[Tile::MT][N][4], float (&sum)[Tile::MT][W][4], float (&top)[2 * Tile::MT],
+                             float (&total)[2 * Tile::MT]) {
+  constexpr float UNIT = Tile::UNIT;
+#pragma unroll
+  for (int r = 0; r < 2 * Tile::MT; r++) {
+    float most = s[r / 2][0][r % 2 * 2];
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int c = 0; c < 2; c++) most = fmaxf(most, s[r / 2][n][r % 2 * 2 + c]);
+    most = fmaxf(max_of4(most), top[r]);
+    // The chip computes x·UNIT − low in one step, so the rounding error of low remains. If that may be more than 1,
+    // the greatest score is subtracted first.
+    const bool far = fabsf(most * UNIT) > 0x1p24f && most != minus_infinity<float>();
+    if (far) {
+#pragma unroll
+      for (int n = 0; n < N; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) s[r / 2][n][r % 2 * 2 + c] -= most;
+    }
+    const float low = far || most == minus_infinity<float>() ? 0.0f : most * UNIT;
+    const float shrink = exp2_approximate(fmaf(far ? top[r] - most : top[r], UNIT, -low));
+    top[r] = most;
+    float part = 0;
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int c = 0; c < 2; c++) {
+        float &x = s[r / 2][n][r % 2 * 2 + c];
+        x = exp2_approximate(fmaf(x, UNIT, -low));
+        part += x;
+      }
+    total[r] = total[r] * shrink + part;
+#pragma unroll
+    for (int n = 0; n < W; n++)
+#pragma unroll
+      for (int c = 0; c < 2; c++) sum[r / 2][n][r % 2 * 2 + c] *= shrink;
+  }
+}
+
+// drop_weights sets the weights to 0 that dropout drops; see mask_scores.
+template <class P, class Tile, int N>
+DEVICE void drop_weights(i64 seed, float (&s)[Tile::MT][N][4], int head, int base, int j0) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int m = 0; m < Tile::MT; m++) {
+    const Place upper = place<P, Tile::PACKED>(head, base + 16 * m);
+    const Place lower = place<P, Tile::PACKED>(head, base + 16 * m + 8);
+    const u32 kept = kept_bits<N>(
+        [&](int n) { return kept_accumulator<P>(seed, upper, lower, j0 + n * 8 + lane % 4 * 2); });
+#pragma unroll
+    for (int n = 0; n < N; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) s[m][n][e] = kept >> (4 * n + e) & 1 ? s[m][n][e] : 0.0f;
+  }
+}
+
+// attention_mma computes ROWS queries of a head.
 template <class P, class Tile, class Args> DEVICE void attention_mma(const Args &p) {
   typedef typename P::T T;
   constexpr int MT = Tile::MT, KEYS = Tile::KEYS, ROWS = Tile::ROWS, THREADS = Tile::THREADS;
-  constexpr float LOG2E = 1.4426950408889634f;
   SHARED;
   T *const q_tile = reinterpret_cast<T *>(shared), *const k_tile = q_tile + ROWS * Tile::QK_LD;
   T *const v_tile = k_tile + KEYS * Tile::QK_LD;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int head = blockIdx.x / Tile::TILES, tile = Tile::TILES - 1 - blockIdx.x % Tile::TILES;
-  const int group = Tile::PACKED ? head : head / P::GROUP, batch = group / (P::HEADS / P::GROUP);
+  const int group = head / P::GROUP, batch = head / P::HEADS;
   const int r0 = tile * ROWS, valid = valid_keys<P>(p, batch);
-  if (head % (Tile::PACKED ? P::HEADS / P::GROUP : P::HEADS) == 0 && tile == 0 && blockIdx.y == 0)
-    check_table<P>(p, batch, valid, threadIdx.x, THREADS);
-  const TileQueries<P, Tile::PACKED, Args> q{p, head};
+  if (head % P::HEADS == 0 && tile == 0) check_table<P>(p, batch, valid, threadIdx.x, THREADS);
+  const auto q = P::q(p, head);
   const auto k = P::k(p, group);
   const auto v = P::v(p, group);
   i64 seed = 0;
   if constexpr (P::DROP > 0) seed = P::seed(p);
 
   // The keys to which any row may attend, and those to which all may.
-  const Span first = reach<P>(Tile::PACKED ? 0 : r0, valid);
-  const Span last = reach<P>(Tile::PACKED ? P::QUERIES - 1 : smaller(r0 + ROWS, P::QUERIES) - 1, valid);
-  int from = first.lo, to = last.hi;
-  if constexpr (Tile::PACKED) {
-    from = larger(from, int(blockIdx.y) * Tile::CHUNK);
-    to = smaller(to, (int(blockIdx.y) + 1) * Tile::CHUNK);
-  }
-  from = from / KEYS * KEYS;
+  const Span first = reach<P>(r0, valid), last = reach<P>(smaller(r0 + ROWS, P::QUERIES) - 1, valid);
+  const int from = first.lo / KEYS * KEYS, to = last.hi;
 
   clear_padding<ROWS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(q_tile);
   clear_padding<KEYS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(k_tile);
@@ -411,7 +460,6 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
   for (int r = 0; r < 2 * MT; r++) top[r] = minus_infinity<float>(), total[r] = 0;
   clear_sums(sum);
 
-  constexpr float UNIT = Tile::LATE ? float(P::SCALE) * LOG2E : LOG2E;
   for (int j0 = from; j0 < to; j0 += KEYS) {
     copy_wait<0>();
     __syncthreads();
@@ -419,76 +467,14 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
     copy_commit();
     float s[MT][KEYS / 8][4];
     mma_scores<T, Tile::STRICT, MT, KEYS, Tile::DEPTH, Tile::QK_LD>(s, q_tile + warp * 16 * MT * Tile::QK_LD, k_tile);
-    if (P::HAS_MASK || !Tile::LATE || j0 < last.lo || j0 + KEYS > first.hi || Tile::PACKED && j0 + KEYS > to) {
-#pragma unroll
-      for (int r = 0; r < 2 * MT; r++) {
-        const int row = base + r / 2 * 16 + r % 2 * 8;
-        const Place at = place<P, Tile::PACKED>(head, row);
-        Span keys = row < Tile::ALL ? reach<P>(at.i, valid) : Span{0, 0};
-        if constexpr (Tile::PACKED) keys.hi = smaller(keys.hi, to);
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-          for (int c = 0; c < 2; c++) {
-            float &x = s[r / 2][n][r % 2 * 2 + c];
-            const int j = j0 + n * 8 + lane % 4 * 2 + c;
-            if constexpr (Tile::LATE) x = j < keys.lo || j >= keys.hi ? minus_infinity<float>() : x;
-            else x = score<P>(p, at.head, at.i, j, keys, x);
-          }
-      }
-    }
+    if (P::HAS_MASK || !Tile::LATE || j0 < last.lo || j0 + KEYS > first.hi)
+      mask_scores<P, Tile>(p, s, head, base, j0, to, valid);
     copy_wait<0>();
     __syncthreads();
     if (j0 + KEYS < to) stage_tile<KEYS, THREADS, P::DEPTH, Tile::QK_LD>(k_tile, k, j0 + KEYS, valid);
     copy_commit();
-#pragma unroll
-    for (int r = 0; r < 2 * MT; r++) {
-      float most = s[r / 2][0][r % 2 * 2];
-#pragma unroll
-      for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 2; c++) most = fmaxf(most, s[r / 2][n][r % 2 * 2 + c]);
-      most = fmaxf(max_of4(most), top[r]);
-      // The chip computes x·UNIT − low in one step, so the rounding error of low remains. If that may be more than 1,
-      // the greatest score is subtracted first.
-      const bool far = fabsf(most * UNIT) > 0x1p24f && most != minus_infinity<float>();
-      if (far) {
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-          for (int c = 0; c < 2; c++) s[r / 2][n][r % 2 * 2 + c] -= most;
-      }
-      const float low = far || most == minus_infinity<float>() ? 0.0f : most * UNIT;
-      const float shrink = exp2_approximate(fmaf(far ? top[r] - most : top[r], UNIT, -low));
-      top[r] = most;
-      float part = 0;
-#pragma unroll
-      for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-          float &x = s[r / 2][n][r % 2 * 2 + c];
-          x = exp2_approximate(fmaf(x, UNIT, -low));
-          part += x;
-        }
-      total[r] = total[r] * shrink + part;
-#pragma unroll
-      for (int n = 0; n < Tile::WIDTH / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 2; c++) sum[r / 2][n][r % 2 * 2 + c] *= shrink;
-    }
-    if constexpr (P::DROP > 0) {
-#pragma unroll
-      for (int m = 0; m < MT; m++) {
-        const Place upper = place<P, Tile::PACKED>(head, base + 16 * m);
-        const Place lower = place<P, Tile::PACKED>(head, base + 16 * m + 8);
-        const u32 kept = kept_bits<KEYS / 8>(
-            [&](int n) { return kept_accumulator<P>(seed, upper, lower, j0 + n * 8 + lane % 4 * 2); });
-#pragma unroll
-        for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) s[m][n][e] = kept >> (4 * n + e) & 1 ? s[m][n][e] : 0.0f;
-      }
-    }
+    add_exponentials<Tile>(s, sum, top, total);
+    if constexpr (P::DROP > 0) drop_weights<P, Tile>(seed, s, head, base, j0);
     mma_weighted<T, Tile::STRICT, MT, KEYS, Tile::WIDTH, Tile::V_LD>(sum, s, v_tile);
   }
   copy_wait<0>();
@@ -498,59 +484,16 @@ template <class P, class Tile, class Args> DEVICE void attention_mma(const Args 
     const int row = base + r / 2 * 16 + r % 2 * 8;
     total[r] = sum_of4(total[r]);
     if (row >= Tile::ALL) continue;
-    const Place at = place<P, Tile::PACKED>(head, row);
-    if constexpr (Tile::PACKED) {
-      float *const to = partial<P, Tile>(P::scratch(p), head, blockIdx.y, row);
-      if (lane % 4 == 0) to[0] = top[r] * UNIT, to[1] = total[r];
+    const auto out = P::out(p, head);
+    const float share = total[r] == 0.0f ? 0.0f : float(P::KEEP) / total[r];
 #pragma unroll
-      for (int n = 0; n < Tile::WIDTH / 8; n++)
-#pragma unroll
-        for (int c = 0; c < 2; c++) {
-          const int column = n * 8 + lane % 4 * 2 + c;
-          if (column < P::WIDTH) to[2 + column] = sum[r / 2][n][r % 2 * 2 + c];
-        }
-    } else {
-      const auto out = P::out(p, at.head);
-      const float share = total[r] == 0.0f ? 0.0f : float(P::KEEP) / total[r];
-#pragma unroll
-      for (int n = 0; n < Tile::WIDTH / 8; n++) {
-        const int column = n * 8 + lane % 4 * 2;
-        store_pair<P::WIDTH>(out, at.i, column, sum[r / 2][n][r % 2 * 2] * share, sum[r / 2][n][r % 2 * 2 + 1] * share);
-      }
-      if constexpr (P::HAS_LSE) {
-        if (lane % 4 == 0)
-          put(P::lse(p, at.head), at.i, 0, top[r] * (Tile::LATE ? float(P::SCALE) : 1.0f) + logf(total[r]));
-      }
+    for (int n = 0; n < Tile::WIDTH / 8; n++) {
+      const int column = n * 8 + lane % 4 * 2;
+      store_pair<P::WIDTH>(out, row, column, sum[r / 2][n][r % 2 * 2] * share, sum[r / 2][n][r % 2 * 2 + 1] * share);
     }
-  }
-}
-
-// combine_chunks combines the partial results of a query, with one warp for each query, in the order of the chunks.
-template <class P, class Tile, class Args> DEVICE void combine_chunks(const Args &p) {
-  const int lane = threadIdx.x % 32;
-  const i64 index = i64(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
-  if (index >= i64(P::BATCH) * (P::HEADS / P::GROUP) * Tile::ALL) return;
-  const int head = int(index / Tile::ALL), row = int(index % Tile::ALL);
-  float *const partials = P::scratch(p);
-  float top = minus_infinity<float>(), total = 0;
-  for (int c = 0; c < Tile::CHUNKS; c++) top = fmaxf(top, partial<P, Tile>(partials, head, c, row)[0]);
-  const float low = top == minus_infinity<float>() ? 0.0f : top;
-  for (int c = 0; c < Tile::CHUNKS; c++) {
-    const float *from = partial<P, Tile>(partials, head, c, row);
-    total += from[1] * exp2f(from[0] - low);
-  }
-  const Place at = place<P, true>(head, row);
-  const auto out = P::out(p, at.head);
-  const float share = total == 0.0f ? 0.0f : float(P::KEEP) / total;
-  for (int column = lane; column < P::WIDTH; column += 32) {
-    float y = 0;
-    for (int c = 0; c < Tile::CHUNKS; c++) {
-      const float *from = partial<P, Tile>(partials, head, c, row);
-      y += from[2 + column] * exp2f(from[0] - low);
+    if constexpr (P::HAS_LSE) {
+      if (lane % 4 == 0)
+        put(P::lse(p, head), row, 0, top[r] * (Tile::LATE ? float(P::SCALE) : 1.0f) + logf(total[r]));
     }
-    put(out, at.i, column, y * share);
-  }
-  if constexpr (P::HAS_LSE) {
-    if (lane == 0) put(P::lse(p, at.head), at.i, 0, top * 0.69314718055994531f + logf(total));
   }
 }

@@ -1,0 +1,105 @@
+package cuda
+
+import (
+	"math"
+
+	"fusec/graph"
+)
+
+// A decodeTile is a DecodeTile of src/attention_decode.cuh.
+type decodeTile struct {
+	rowWarps, keyWarps int
+	height             int // a warp has 16·height rows
+	stages             int
+	blocks             int // on a multiprocessor
+}
+
+func (t decodeTile) rows() int { return 16 * t.height * t.rowWarps }
+
+const (
+	// decodeRows is how many queries may share keys in decoding, and decodeKeys from how many keys on these are divided.
+	decodeRows, decodeKeys = 64, 128
+)
+
+// decodeMost is how many shares of the work a block has at most, and decodeLong how many tiles each has if there are several.
+var decodeMost, decodeLong = 4, 48
+
+// decodeShared is the size of a tile's shared memory: queries, and then the ring of keys and values, or the warps' results.
+func (a *attentionProblem) decodeShared(t decodeTile) int {
+	size := a.dtype.Size()
+	depth, width := roundUp(a.dims.Depth, 32/size)*size+16, roundUp(a.dims.Width, 16)*size+16
+	ring := t.stages * 16 * t.keyWarps * (depth + width)
+	return t.rows()*depth + max(ring, t.rowWarps*t.keyWarps*16*4*(roundUp(a.dims.Width, 4)+4))
+}
+
+// decodeTile chooses the tile for an attention of few queries; ok is false if there is none.
+func (a *attentionProblem) decodeTile() (t decodeTile, ok bool) {
+	d := a.dims
+	rows := d.Group * d.Queries
+	if a.cfg.Chip.Arch < 80 || a.dtype == graph.F64 || min(d.Depth, d.Width) < 1 || max(d.Depth, d.Width) > 256 ||
+		rows == 0 || rows > decodeRows || d.Keys < decodeKeys || a.groups() == 0 ||
+		a.groups() > math.MaxInt32/4/ceilDiv(d.Keys, 16) {
+		return t, false
+	}
+	if d.Group == 1 && d.Queries > 16 && a.heads() >= 4*a.cfg.Chip.SMs {
+		return t, false // whole heads fill the chip
+	}
+	wide := 16 / a.dtype.Size() * 16 // columns for which two rows of products fit in registers
+	if d.Width > 2*wide && rows > 16 {
+		return t, false
+	}
+	t = decodeTile{rowWarps: 1, keyWarps: 4, height: 1}
+	if rows > 16 && d.Width <= wide {
+		t.height = 2
+	}
+	for t.rows() < rows {
+		t.rowWarps *= 2
+	}
+	if t.rowWarps > 2 {
+		t.keyWarps = 2
+	}
+	const reserved = 1024 // of a block's shared memory, by the driver
+	for t.blocks = 2; t.blocks > 0; t.blocks-- {
+		if t.blocks > 1 && t.rowWarps*t.keyWarps > 4 {
+			continue // they have too few registers
+		}
+		for t.stages = 4; t.stages > 1; t.stages-- {
+			if shared := a.decodeShared(t); shared <= a.cfg.Chip.Shared/t.blocks-(t.blocks-1)*reserved &&
+				(t.stages > 2 || t.blocks == 1) {
+				return t, true
+			}
+		}
+	}
+	return t, false
+}
+
+// forwardDecode is attention of few queries on tensor cores.
+func (a *attentionProblem) forwardDecode() (*Kernel, bool) {
+	t, ok := a.decodeTile()
+	if a.grad || !ok {
+		return nil, false
+	}
+	return a.decodeBy(t), true
+}
+
+// decodeBy makes the kernel of a tile.
+func (a *attentionProblem) decodeBy(t decodeTile) *Kernel {
+	d := a.dims
+	rows := d.Group * d.Queries
+	u := newUnit(a.args, a.results)
+	a.problem(u)
+	u.printf("typedef DecodeTile<Problem, %d, %d, %d, %d, %d, %d, %t> Tile;\n", t.rowWarps, t.keyWarps, t.height, t.stages,
+		decodeMost, decodeLong, a.cfg.strict())
+	units := a.groups() * ceilDiv(rows, t.rows())
+	partials := u.scratch("float", "partials", 0)
+	taken, arrived := u.field(Param{Kind: ZeroedPtr}, "int *", "taken"), u.field(Param{Kind: ZeroedPtr, Byte: 4}, "int *", "arrived")
+	threads := 32 * t.rowWarps * t.keyWarps
+	u.printf("KERNEL(attention, %d, %d) { attention_decode<Problem, Tile>(p, %s, %s, %s); }\n", threads, t.blocks, partials,
+		taken, arrived)
+	grid := min(a.cfg.Chip.SMs*t.blocks, units*ceilDiv(d.Keys, 16*t.keyWarps))
+	step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t), Grid: [3]int{grid, 1, 1}}
+	k := u.kernel(int64(4*2*grid*decodeMost*min(rows, t.rows())*(roundUp(d.Width, 4)+4)), []Step{step}, "mma", "attention", "attention_mma",
+		"attention_decode")
+	k.Zeroed = int64(4 * (1 + units))
+	return k
+}

@@ -1,0 +1,289 @@
+// Attention of few queries to many keys, as in decoding (Flash-Decoding: Dao, Haziza, Massa and Sizov, 2023). The time is that of
+// reading keys and values, each of which is read once: the queries of all heads that share them are the rows of one tile.
+//
+// The keys of all units, a unit being the tile of rows of one sequence and head of keys, are cut into tiles, and the tiles of
+// all units one after another into equal shares, one or a few for each block, wherever that cuts a unit (the division of
+// Stream-K: Osama et al., arXiv 2301.03598). So blocks have equal work whatever the lengths of the sequences are; who has done
+// its share takes the next. The result of a share that has all of a unit is that of the unit. Others are partial results, and the
+// block that finishes a unit last combines these in the order of the keys, so that results do not depend on which block that is.
+//
+// In a block, RW warps have 16·MT rows each, and KW warps 16 keys of each tile each, all with their own maxima and sums.
+
+template <class P, int RW_, int KW_, int MT_, int STAGES_, int MOST_, int LONG_, bool STRICT_>
+struct DecodeTile : MmaTile<P, RW_, MT_, 16 * KW_, STRICT_> {
+  typedef MmaTile<P, RW_, MT_, 16 * KW_, STRICT_> Base;
+  static constexpr int RW = RW_, KW = KW_, STAGES = STAGES_, THREADS = 32 * RW * KW;
+  static constexpr int MOST = MOST_, LONG = LONG_;  // shares of a block at most; tiles of each if there are several
+  static constexpr bool PACKED = true;
+  static constexpr int ALL = P::GROUP * P::QUERIES, TILES = (ALL + Base::ROWS - 1) / Base::ROWS;
+  static constexpr int UNITS = P::HEADS / P::GROUP * TILES;  // of a sequence
+  static constexpr int STAGE = Base::KEYS * (Base::QK_LD + Base::V_LD);
+  // A partial result of a row: the values' sum, then the greatest score and the sum of exponentials.
+  static constexpr int TOP = (P::WIDTH + 3) / 4 * 4, TOTAL = TOP + 1, PARTIAL = TOP + 4;
+  static constexpr int SLOT = (ALL < Base::ROWS ? ALL : Base::ROWS) * PARTIAL;  // the rows of a unit
+};
+
+// The queries of a unit as a matrix.
+template <class P, class Args> struct UnitQueries {
+  typedef decltype(P::q(*static_cast<const Args *>(nullptr), 0)) Matrix;
+  typedef typename Matrix::Element Element;
+  static constexpr i64 ROW = Matrix::ROW, COL = Matrix::COL;
+  static constexpr int ALIGN = Matrix::ALIGN, AHEAD = Matrix::AHEAD;
+  const Args &p;
+  int head;
+  DEVICE auto row(int r) const {
+    const Place at = place<P, true>(head, r);
+    return P::q(p, at.head).row(at.i);
+  }
+};
+
+// The tiles of keys to which queries of a sequence may attend. There is at least one, so that some block has the unit.
+template <class P, class Tile, class Args> DEVICE Span key_tiles(const Args &p, int batch) {
+  const int valid = valid_keys<P>(p, batch);
+  const int lo = reach<P>(0, valid).lo / Tile::KEYS, end = reach<P>(P::QUERIES - 1, valid).hi;
+  return {lo, larger((end + Tile::KEYS - 1) / Tile::KEYS, lo + 1)};
+}
+
+// How many tiles the units of all sequences have. All threads of a warp call it.
+template <class P, class Tile, class Args> DEVICE int all_tiles(const Args &p) {
+  int n = 0;
+  if constexpr (P::HAS_LENGTHS) {
+    for (int b = threadIdx.x % 32; b < P::BATCH; b += 32) {
+      const Span t = key_tiles<P, Tile>(p, b);
+      n += t.hi - t.lo;
+    }
+    n = __reduce_add_sync(~0u, n);
+  } else {
+    const Span t = key_tiles<P, Tile>(p, 0);
+    n = P::BATCH * (t.hi - t.lo);
+  }
+  return n * Tile::UNITS;
+}
+
+// A tile of a unit of a sequence.
+struct DecodeAt {
+  int batch, unit, tile;  // counted from the unit's first tile
+  Span tiles;             // of each unit of the sequence
+};
+
+// Finds tile x of all. All threads of a warp call it.
+template <class P, class Tile, class Args> DEVICE DecodeAt find_tile(const Args &p, int x) {
+  DecodeAt at{0, 0, x, {}};
+  if constexpr (P::HAS_LENGTHS) {
+    const int lane = threadIdx.x % 32;
+    for (int b = 0; b < P::BATCH; b += 32) {
+      int n = 0;
+      if (b + lane < P::BATCH) {
+        const Span t = key_tiles<P, Tile>(p, b + lane);
+        n = (t.hi - t.lo) * Tile::UNITS;
+      }
+      int end = n;  // of the sequence's tiles
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int before = __shfl_up_sync(~0u, end, d);
+        if (lane >= d) end += before;
+      }
+      const u32 behind = __ballot_sync(~0u, at.tile < end);
+      if (behind != 0) {
+        const int which = __ffs(int(behind)) - 1;
+        at.batch = b + which;
+        at.tile -= __shfl_sync(~0u, end - n, which);
+        break;
+      }
+      at.tile -= __shfl_sync(~0u, end, 31);
+    }
+    at.tiles = key_tiles<P, Tile>(p, at.batch);
+  } else {
+    at.tiles = key_tiles<P, Tile>(p, 0);
+    const int each = (at.tiles.hi - at.tiles.lo) * Tile::UNITS;
+    at.batch = x / each;
+    at.tile = x % each;
+  }
+  at.unit = at.tile / (at.tiles.hi - at.tiles.lo);
+  at.tile %= at.tiles.hi - at.tiles.lo;
+  return at;
+}
+
+// Stores columns c to c+3 of a row, if they exist.
+template <int COLUMNS, class M> DEVICE void store_four(const M &m, int row, int c, const Vec<float, 4> &x) {
+  typedef typename M::Element E;
+  if constexpr (M::COL == 1 && COLUMNS % 4 == 0 && M::ALIGN % (4 * sizeof(E)) == 0) {
+    store<1, 4 * sizeof(E)>(m.row(row) + c, x);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if (c + i < COLUMNS) put(m, row, c + i, x[i]);
+    }
+  }
+}
+
+// merge_row combines the n partial results of a row, of which at(i) is the i-th, in their order, by one warp: to a partial
+// result, or, if that is null, to the result.
+template <class P, class Tile, class Args, class At>
+DEVICE void merge_row(const Args &p, Place to, float *partial, int n, const At &at) {
+  const int lane = threadIdx.x % 32;
+  float top = minus_infinity<float>(), total = 0;
+  for (int i = lane; i < n; i += 32) top = fmaxf(top, at(i)[Tile::TOP]);
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
+  const float low = top == minus_infinity<float>() ? 0.0f : top;
+  for (int i = lane; i < n; i += 32) total += at(i)[Tile::TOTAL] * exp2_approximate((at(i)[Tile::TOP] - low) * Tile::UNIT);
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) total += __shfl_xor_sync(~0u, total, d);
+  const float share = total == 0.0f ? 0.0f : float(P::KEEP) / total;
+  for (int c = 4 * lane; c < P::WIDTH; c += 128) {
+    Vec<float, 4> y = splat<4>(0.0f);
+#pragma unroll 4
+    for (int i = 0; i < n; i++) {
+      const float weight = exp2_approximate((at(i)[Tile::TOP] - low) * Tile::UNIT);
+      const Vec<float, 4> x = load<float, 4, 1, 16>(at(i) + c);
+#pragma unroll
+      for (int j = 0; j < 4; j++) y[j] += weight * x[j];
+    }
+    if (partial != nullptr) {
+      store<1, 16>(partial + c, y);
+      continue;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) y[j] *= share;
+    store_four<P::WIDTH>(P::out(p, to.head), to.i, c, y);
+  }
+  if (lane != 0) return;
+  if (partial != nullptr) {
+    partial[Tile::TOP] = top;
+    partial[Tile::TOTAL] = total;
+  } else if constexpr (P::HAS_LSE) {
+    put(P::lse(p, to.head), to.i, 0, top * (Tile::LATE ? float(P::SCALE) : 1.0f) + logf(total));
+  }
+}
+
+// attention_decode computes shares of all units. Partial results are two slots for each share in partials: of the unit that
+// the share begins with, and of one that begins in it. taken counts the shares that blocks have taken after their first, and
+// arrived, for each unit, its parts that are done; both begin at 0.
+template <class P, class Tile, class Args>
+DEVICE void attention_decode(const Args &p, float *partials, int *taken, int *arrived) {
+  typedef typename P::T T;
+  constexpr int MT = Tile::MT, KEYS = Tile::KEYS, ROWS = Tile::ROWS, THREADS = Tile::THREADS, STAGES = Tile::STAGES;
+  SHARED;
+  T *const q_tile = reinterpret_cast<T *>(shared), *const ring = q_tile + ROWS * Tile::QK_LD;
+  float *const parts = reinterpret_cast<float *>(ring);  // of the warps, when the ring is no longer read
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row_warp = warp % Tile::RW, key_warp = warp / Tile::RW;
+  i64 seed = 0;
+  if constexpr (P::DROP > 0) seed = P::seed(p);
+
+  const int all = all_tiles<P, Tile>(p), blocks = int(gridDim.x);
+  const int shares = blocks * larger(smaller(all / (blocks * Tile::LONG), Tile::MOST), 1), share = (all + shares - 1) / shares;
+  // Where the result of a part of a unit is put, if the part, or the unit, begins with tile x of all.
+  const auto slot = [&](int x, int part) { return partials + i64(2 * part + (x > part * share)) * Tile::SLOT; };
+  int mine = int(blockIdx.x), x = mine * share, end = smaller(x + share, all);
+  DecodeAt at{};
+  while (x < all) {
+    if (x == mine * share) at = find_tile<P, Tile>(p, x);
+    const int group = at.batch * (P::HEADS / P::GROUP) + at.unit / Tile::TILES, r0 = at.unit % Tile::TILES * ROWS;
+    const int unit_tiles = at.tiles.hi - at.tiles.lo, tiles = smaller(end - x, unit_tiles - at.tile);
+    const int valid = valid_keys<P>(p, at.batch), from = (at.tiles.lo + at.tile) * KEYS;
+    if (at.unit == 0 && at.tile == 0) check_table<P>(p, at.batch, valid, threadIdx.x, THREADS);
+    const UnitQueries<P, Args> q{p, group};
+    const auto k = P::k(p, group);
+    const auto v = P::v(p, group);
+    // The keys to which all rows may attend.
+    const int all_lo = reach<P>(P::QUERIES - 1, valid).lo, all_hi = reach<P>(0, valid).hi;
+
+    clear_padding<ROWS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(q_tile);
+#pragma unroll
+    for (int i = 0; i < STAGES; i++) {
+      clear_padding<KEYS, THREADS, P::DEPTH, Tile::DEPTH, Tile::QK_LD>(ring + i * Tile::STAGE);
+      clear_padding<KEYS, THREADS, P::WIDTH, Tile::WIDTH, Tile::V_LD>(ring + i * Tile::STAGE + KEYS * Tile::QK_LD);
+    }
+    auto load = [&](int t) {
+      if (t < tiles) {
+        T *const to = ring + t % STAGES * Tile::STAGE;
+        stage_tile<KEYS, THREADS, P::DEPTH, Tile::QK_LD>(to, k, from + t * KEYS, valid);
+        stage_tile<KEYS, THREADS, P::WIDTH, Tile::V_LD>(to + KEYS * Tile::QK_LD, v, from + t * KEYS, valid);
+      }
+      copy_commit();
+    };
+    stage_tile<ROWS, THREADS, P::DEPTH, Tile::QK_LD>(q_tile, q, r0, Tile::ALL);
+#pragma unroll
+    for (int t = 0; t < STAGES - 1; t++) load(t);
+
+    // A thread's rows, as in attention_mma.
+    const int base = r0 + row_warp * 16 * MT + lane / 4;
+    float sum[MT][Tile::WIDTH / 8][4], top[2 * MT], total[2 * MT];
+#pragma unroll
+    for (int r = 0; r < 2 * MT; r++) top[r] = minus_infinity<float>(), total[r] = 0;
+    clear_sums(sum);
+    for (int t = 0; t < tiles; t++) {
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+      load(t + STAGES - 1);
+      const int j0 = from + t * KEYS + 16 * key_warp;
+      const T *const k_tile = ring + t % STAGES * Tile::STAGE + 16 * key_warp * Tile::QK_LD;
+      const T *const v_tile = ring + t % STAGES * Tile::STAGE + KEYS * Tile::QK_LD + 16 * key_warp * Tile::V_LD;
+      float s[MT][2][4];
+      mma_scores<T, Tile::STRICT, MT, 16, Tile::DEPTH, Tile::QK_LD>(s, q_tile + row_warp * 16 * MT * Tile::QK_LD, k_tile);
+      if (P::HAS_MASK || !Tile::LATE || j0 < all_lo || j0 + 16 > all_hi) mask_scores<P, Tile>(p, s, group, base, j0, valid, valid);
+      add_exponentials<Tile>(s, sum, top, total);
+      if constexpr (P::DROP > 0) drop_weights<P, Tile>(seed, s, group, base, j0);
+      mma_weighted<T, Tile::STRICT, MT, 16, Tile::WIDTH, Tile::V_LD>(sum, s, v_tile);
+    }
+    copy_wait<0>();
+
+    // The warps' results are combined, for 16 rows of each at a time.
+    const int rows = smaller(Tile::ALL - r0, ROWS);
+    float *const part = tiles == unit_tiles ? nullptr : slot(x, mine);
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+      __syncthreads();
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        float *const to = parts + (warp * 16 + lane / 4 + 8 * h) * Tile::PARTIAL;
+        const float sums = sum_of4(total[2 * m + h]);
+        if (lane % 4 == 0) to[Tile::TOP] = top[2 * m + h], to[Tile::TOTAL] = sums;
+#pragma unroll
+        for (int n = 0; n < Tile::WIDTH / 8; n++) {
+          const int c = n * 8 + lane % 4 * 2;
+          if (c < Tile::TOP) to[c] = sum[m][n][2 * h], to[c + 1] = sum[m][n][2 * h + 1];
+        }
+      }
+      __syncthreads();
+      for (int e = warp; e < 16 * Tile::RW; e += THREADS / 32) {
+        const int row = e / 16 * 16 * MT + 16 * m + e % 16;  // warp e÷16 has it
+        if (row < rows)
+          merge_row<P, Tile>(p, place<P, true>(group, r0 + row), part == nullptr ? nullptr : part + row * Tile::PARTIAL,
+                             Tile::KW, [&](int i) { return parts + (i * Tile::RW * 16 + e) * Tile::PARTIAL; });
+      }
+    }
+
+    int *const told = reinterpret_cast<int *>(parts);  // by the first thread
+    if (part != nullptr) {
+      const int begin = x - at.tile, first = begin / share, count = (begin + unit_tiles - 1) / share - first + 1;
+      __threadfence();
+      __syncthreads();
+      if (threadIdx.x == 0) *told = atomicAdd(arrived + at.batch * Tile::UNITS + at.unit, 1);
+      __syncthreads();
+      if (*told == count - 1) {
+        __threadfence();
+        for (int row = warp; row < rows; row += THREADS / 32)
+          merge_row<P, Tile>(p, place<P, true>(group, r0 + row), nullptr, count,
+                             [&](int i) { return slot(begin, first + i) + row * Tile::PARTIAL; });
+      }
+    }
+    __syncthreads();
+    x += tiles;
+    at.tile = 0;
+    if (x == end) {
+      if (shares == blocks) return;
+      if (threadIdx.x == 0) *told = atomicAdd(taken, 1);
+      __syncthreads();
+      mine = blocks + *told;
+      x = mine * share;
+      end = smaller(x + share, all);
+      __syncthreads();
+    } else if (++at.unit == Tile::UNITS) {
+      at.unit = 0;
+      at.batch++;
+      at.tiles = key_tiles<P, Tile>(p, at.batch);
+    }
+  }
+}
