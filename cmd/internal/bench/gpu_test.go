@@ -18,7 +18,7 @@ import (
 // TestBenchGPU runs workloads of each part, small: each is checked against what it should compute.
 func TestBenchGPU(t *testing.T) {
 	clitest.Emulated(t)
-	words := []string{"memory_bound", "linear bf16", "shapes", "attention bf16", "moe", "conv bf16", "training step bf16"}
+	words := []string{"memory_bound", "linear bf16", "shapes", "attention bf16", "moe", "conv bf16", "decode", "training step bf16"}
 	all, err := gpuWorks(words, true)
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ type gpuGroup struct {
 
 var gpuGroups = []gpuGroup{
 	{"memory_bound", memoryWorks}, {"linear", linearWorks}, {"shapes", shapeWorks}, {"attention", attentionWorks}, {"moe", mixtureWorks},
-	{"conv", convWorks}, {"training", trainingWorks},
+	{"conv", convWorks}, {"decode", decodeWorks}, {"training", trainingWorks},
 }
 
 // gpuWorks are the workloads that the words ask for, by a group's name or a part of their own; all without words.
@@ -76,8 +76,11 @@ func gpuWorks(words []string, small bool) ([]*gpuWork, error) {
 	asks := func(w *gpuWork, word string) bool { return groups[w] == word || strings.Contains(w.name, word) }
 	for _, word := range words {
 		if !slices.ContainsFunc(all, func(w *gpuWork) bool { return asks(w, word) }) {
-			return nil, cli.Usage("no workload is called %q: want memory_bound, linear, shapes, attention, moe, conv, training, or a part of a name",
-				word)
+			var names []string
+			for _, g := range gpuGroups {
+				names = append(names, g.name)
+			}
+			return nil, cli.Usage("no workload is called %q: want %s, or a part of a name", word, strings.Join(names, ", "))
 		}
 	}
 	for _, w := range all {

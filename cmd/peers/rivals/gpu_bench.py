@@ -1,6 +1,6 @@
 """The rivals on a GPU: cuBLAS, cuDNN, FlashAttention and torch.compile, as PyTorch reaches them.
 
-    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | shapes | attention | moe | conv | training]...
+    python3 gpu_bench.py [--only TEXT] [--rival TEXT] [memory_bound | linear | shapes | attention | moe | conv | decode | training]...
 
 prints a line of JSON for each figure: the workload's name, as `fusec bench gpu` has it too, the rival, the median of
 single runs in milliseconds by CUDA events, and the rate. FLOPs are those of the products; those of causal attention count
@@ -444,6 +444,98 @@ def conv_training():
     figure(name, "torch.compile, CUDA graph", lambda: captured(step(torch.compile)), flops, warm=5)
 
 
+class DecoderLayer(torch.nn.Module):
+    """A layer of a Llama with its caches of keys and values, for one token of each sequence."""
+
+    def __init__(self, batch, context, width=4096, hidden=14336, heads=32, kv_heads=8, head=128):
+        super().__init__()
+        self.batch, self.heads, self.kv_heads, self.head = batch, heads, kv_heads, head
+
+        def linear(rows, columns):
+            return torch.nn.Parameter(normal(columns, rows, dtype=torch.bfloat16, scale=1 / math.sqrt(rows)))
+
+        self.qkv, self.o = linear(width, (heads + 2 * kv_heads) * head), linear(heads * head, width)
+        self.gate_up, self.down = linear(width, 2 * hidden), linear(hidden, width)
+        self.norms = torch.nn.ParameterList(normal(width, dtype=torch.bfloat16) for _ in range(2))
+        shape = batch, kv_heads, context, head
+        self.register_buffer("keys", normal(*shape, dtype=torch.bfloat16))
+        self.register_buffer("values", normal(*shape, dtype=torch.bfloat16))
+
+    def forward(self, x, position, sin, cos):
+        width = x.shape[-1]
+        n = F.rms_norm(x, (width,), self.norms[0], 1e-6)
+        h = F.linear(n, self.qkv).view(self.batch, -1, 1, self.head)
+        q, k, v = h.split([self.heads, self.kv_heads, self.kv_heads], 1)
+
+        def rotated(u):
+            a, b = u.chunk(2, -1)
+            return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+
+        self.keys.index_copy_(2, position, rotated(k))
+        self.values.index_copy_(2, position, v)
+        a = F.scaled_dot_product_attention(rotated(q), self.keys, self.values, enable_gqa=True)
+        x = x + F.linear(a.reshape(self.batch, -1), self.o)
+        gate, up = F.linear(F.rms_norm(x, (width,), self.norms[1], 1e-6), self.gate_up).chunk(2, -1)
+        return x + F.linear(F.silu(gate) * up, self.down)
+
+
+def decode():
+    """A step of decoding with the sizes of Llama 3 8B, as CUDA graphs: attention alone, and layers."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    heads, kv_heads, head, width, hidden, layers = 32, 8, 128, 4096, 14336, 2
+    backends = [("FlashAttention-2", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION)]
+    if only in "copy f32 1GiB":
+        x, y = normal(1 << 28), torch.empty(1 << 28, device=GPU)
+        figure("copy f32 1GiB", "device copy", lambda: captured(lambda: y.copy_(x)), 8 << 28, "GB/s")
+        del x, y
+    for batch in [1, 32]:
+        for context in [1024, 16384]:
+            name, moved = f"decode attention bf16 b{batch} c{context}", 4.0 * batch * kv_heads * context * head
+            if only not in name:
+                continue
+            q = normal(batch, heads, 1, head, dtype=torch.bfloat16)
+            k, v = (normal(batch, kv_heads, context, head, dtype=torch.bfloat16) for _ in "kv")
+            for peer, backend in backends:
+
+                def attend():
+                    with sdpa_kernel(backend), torch.no_grad():
+                        F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+                figure(name, peer, lambda: captured(attend), moved, "GB/s")
+
+            def flexible():
+                f = torch.compile(flex_attention)
+                return captured(lambda: f(q, k, v, enable_gqa=True))
+
+            figure(name, "FlexAttention compiled", flexible, moved, "GB/s")
+    for batch in [1, 32]:
+        for context in [1024, 16384]:
+            name = f"decode {layers} layers bf16 b{batch} c{context}"
+            if only not in name:
+                continue
+            net = torch.nn.Sequential(*[DecoderLayer(batch, context) for _ in range(layers)])
+            x = normal(batch, width, dtype=torch.bfloat16)
+            position = torch.tensor([context - 1], device=GPU)
+            angle = (context - 1) * 500000.0 ** (-torch.arange(0, head, 2, device=GPU) / head)
+            sin, cos = angle.sin().bfloat16(), angle.cos().bfloat16()
+            weights = 2.0 * width * ((2 * heads + 2 * kv_heads) * head + 3 * hidden)
+            moved = layers * (weights + 4.0 * batch * kv_heads * context * head)
+
+            def step(model, backend):
+                def run():
+                    y = x
+                    with sdpa_kernel(backend), torch.no_grad():
+                        for layer in model:
+                            y = layer(y, position, sin, cos)
+
+                return captured(run)
+
+            for peer, backend in backends:
+                compiled = [torch.compile(layer) for layer in net]
+                figure(name, f"torch.compile, {peer}", lambda: step(compiled, backend), moved, "GB/s")
+
+
 class Block(torch.nn.Module):
     """A transformer block with the norms before what they feed."""
 
@@ -518,5 +610,5 @@ if __name__ == "__main__":
         only, parts = parts[1], parts[2:]
     if parts[:1] == ["--rival"]:
         rival, parts = parts[1], parts[2:]
-    for part in parts or ["memory_bound", "linear", "shapes", "attention", "moe", "conv", "training"]:
+    for part in parts or ["memory_bound", "linear", "shapes", "attention", "moe", "conv", "decode", "training"]:
         globals()[part]()

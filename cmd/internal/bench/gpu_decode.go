@@ -1,0 +1,290 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+
+	"fusec"
+	"fusec/graph"
+)
+
+// A decodeCase is a step of decoding: one token for each sequence of a batch, whose keys and values are in caches of bf16.
+type decodeCase struct {
+	batch, context       int // sequences, and the tokens of each after the step
+	heads, kvHeads, head int // heads of queries, of keys and values, and the size of each
+	width, hidden        int
+	layers               int // 0 for attention alone
+}
+
+// decodeWorks have the sizes of Llama 3 8B. The rate is the bytes of the caches and the weights over the time.
+func decodeWorks(small bool) []*gpuWork {
+	c := decodeCase{heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336}
+	contexts, batches, layers := []int{1024, 16384}, []int{1, 32}, 2
+	if small {
+		c = decodeCase{heads: 4, kvHeads: 2, head: 16, width: 32, hidden: 48}
+		contexts, batches = []int{150}, []int{1, 3}
+	}
+	var list []*gpuWork
+	for _, c.layers = range []int{0, layers} {
+		for _, c.batch = range batches {
+			for _, c.context = range contexts {
+				list = append(list, c.work())
+			}
+		}
+	}
+	return list
+}
+
+// weights are the matrices of a layer, [rows, cols].
+func (c decodeCase) weights() []decodeWeight {
+	return []decodeWeight{{"q", c.heads * c.head, c.width}, {"k", c.kvHeads * c.head, c.width}, {"v", c.kvHeads * c.head, c.width},
+		{"o", c.width, c.heads * c.head}, {"gate", c.hidden, c.width}, {"up", c.hidden, c.width}, {"down", c.width, c.hidden}}
+}
+
+type decodeWeight struct {
+	name       string
+	rows, cols int
+}
+
+// cache is the type of a layer's keys, and of its values.
+func (c decodeCase) cache() graph.Type {
+	return graph.TypeOf(graph.BF16, c.batch, c.kvHeads, c.context, c.head)
+}
+
+func (c decodeCase) op() graph.Attention {
+	return graph.Attention{Scale: 1 / math.Sqrt(float64(c.head)), Causal: true, HasLengths: true, Tail: true}
+}
+
+func (c decodeCase) work() *gpuWork {
+	w := &gpuWork{unit: gigabytes, precision: fusec.BF16, scale: map[string]float64{}}
+	w.fill = map[string]func(*graph.Tensor){
+		"lengths":  func(t *graph.Tensor) { fillWith(t, c.context) },
+		"position": func(t *graph.Tensor) { fillWith(t, c.context-1) },
+	}
+	caches := 2 * float64(c.cache().Bytes())
+	if c.layers == 0 {
+		w.name, w.work = fmt.Sprintf("decode attention bf16 b%d c%d", c.batch, c.context), caches
+		w.build, w.check = c.buildAttention, c.checkAttention
+		return w
+	}
+	w.name = fmt.Sprintf("decode %d layers bf16 b%d c%d", c.layers, c.batch, c.context)
+	w.work = caches * float64(c.layers)
+	for i := range c.layers {
+		for _, m := range c.weights() {
+			w.scale[layerName(i, m.name)] = 1 / math.Sqrt(float64(m.cols))
+			w.work += 2 * float64(m.rows) * float64(m.cols)
+		}
+	}
+	w.build, w.check = c.buildLayers, c.checkLayers
+	return w
+}
+
+// layerName is the name of a part of a layer.
+func layerName(layer int, part string) string { return fmt.Sprintf("%d.%s", layer, part) }
+
+// fillWith sets all elements.
+func fillWith(t *graph.Tensor, x int) {
+	for i := range t.Type.Shape.Elems() {
+		t.SetFloat(i, float64(x))
+	}
+}
+
+func (c decodeCase) lengths(b *graph.Builder) *graph.Node {
+	return b.Input("lengths", graph.TypeOf(graph.I64, c.batch))
+}
+
+// buildAttention is the attention of one layer. The caches do not change, so that they are parameters.
+func (c decodeCase) buildAttention(b *graph.Builder) {
+	q := b.Input("q", graph.TypeOf(graph.BF16, c.batch, c.heads, 1, c.head))
+	y := b.Add(c.op(), q, b.Param("k", c.cache()), b.Param("v", c.cache()), c.lengths(b))
+	b.Output("out", b.CastTo(graph.BF16, y))
+}
+
+// buildLayers are layers of a decoder, with rotary positions and gates of SiLU.
+func (c decodeCase) buildLayers(b *graph.Builder) {
+	position, lengths := b.Input("position", graph.TypeOf(graph.I64)), c.lengths(b)
+	x := b.Input("x", graph.TypeOf(graph.F32, c.batch, c.width))
+	for i := range c.layers {
+		weight := map[string]*graph.Node{}
+		for _, m := range c.weights() {
+			weight[m.name] = b.Param(layerName(i, m.name), graph.TypeOf(graph.BF16, m.rows, m.cols))
+		}
+		product := func(x *graph.Node, name string) *graph.Node {
+			return b.MatMul(b.CastTo(graph.BF16, x), weight[name], false, true)
+		}
+		norm := func(x *graph.Node, name string) *graph.Node {
+			return b.Add(graph.RMSNorm{Eps: rmsEps}, x, b.Param(layerName(i, name), graph.TypeOf(graph.F32, c.width)))
+		}
+		rotated := func(x *graph.Node) *graph.Node { return b.Add(graph.RoPE{Base: ropeBase}, x, position) }
+		cached := func(name string, x *graph.Node) *graph.Node {
+			cache := b.State(layerName(i, name), c.cache())
+			y := b.Add(graph.UpdateSlice{Axis: 2}, cache, b.CastTo(graph.BF16, x), position)
+			b.Update(cache, y)
+			return y
+		}
+		n := norm(x, "norm1")
+		heads := func(name string, heads int) *graph.Node {
+			return b.Reshape(product(n, name), c.batch, heads, 1, c.head)
+		}
+		q, k, v := rotated(heads("q", c.heads)), rotated(heads("k", c.kvHeads)), heads("v", c.kvHeads)
+		y := b.Add(c.op(), b.CastTo(graph.BF16, q), cached("keys", k), cached("values", v), lengths)
+		x = b.Binary(graph.Add, x, product(b.Reshape(y, c.batch, c.heads*c.head), "o"))
+		n = norm(x, "norm2")
+		h := b.Binary(graph.Mul, b.Unary(graph.Silu, product(n, "gate")), product(n, "up"))
+		x = b.Binary(graph.Add, x, product(h, "down"))
+	}
+	b.Output("y", x)
+}
+
+// ropeBase is that of Llama 3.
+const ropeBase = 500000
+
+// attend computes the attention of a head's query to the keys and values of a sequence in float64, and the sums of the terms'
+// absolute values.
+func (c decodeCase) attend(q []float64, k, v *graph.Tensor, sequence, head int) (y, terms []float64) {
+	first := (sequence*c.kvHeads + head/(c.heads/c.kvHeads)) * c.context * c.head
+	p := make([]float64, c.context)
+	top := math.Inf(-1)
+	for j := range p {
+		for i, u := range q {
+			p[j] += u * k.Float(first+j*c.head+i)
+		}
+		p[j] *= c.op().Scale
+		top = max(top, p[j])
+	}
+	sum := 0.0
+	for j := range p {
+		p[j] = math.Exp(p[j] - top)
+		sum += p[j]
+	}
+	y, terms = make([]float64, c.head), make([]float64, c.head)
+	for j := range p {
+		for i := range y {
+			t := p[j] / sum * v.Float(first+j*c.head+i)
+			y[i] += t
+			terms[i] += math.Abs(t)
+		}
+	}
+	return y, terms
+}
+
+// checkAttention compares some heads.
+func (c decodeCase) checkAttention(v *gpuValues) error {
+	return each(samples(c.batch*c.heads), func(row int) error {
+		q := floats(v.in["q"], row*c.head, c.head)
+		y, terms := c.attend(q, v.in["k"], v.in["v"], row/c.heads, row%c.heads)
+		for i := range y {
+			if err := near("out", v.out["out"], row*c.head+i, y[i], halfError(graph.BF16)*terms[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// floats are n elements of a tensor.
+func floats(t *graph.Tensor, first, n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = t.Float(first + i)
+	}
+	return x
+}
+
+// decodeError is how far a result may be from that of float64, as a part of the root of its mean square: keys, values and the
+// operands of products are rounded to 16 bits.
+const decodeError = 0.05
+
+// checkLayers computes the first and the last sequence in float64.
+func (c decodeCase) checkLayers(v *gpuValues) error {
+	for s := 0; s < c.batch; s += max(1, c.batch-1) {
+		x := floats(v.in["x"], s*c.width, c.width)
+		for i := range c.layers {
+			if err := c.layer(v, i, s, x); err != nil {
+				return err
+			}
+		}
+		square := 0.0
+		for _, u := range x {
+			square += u * u / float64(c.width)
+		}
+		for i, u := range x {
+			if err := near("y", v.out["y"], s*c.width+i, u, decodeError*math.Sqrt(square)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// layer adds to x what a layer does for a sequence. The new keys and values are written to the caches.
+func (c decodeCase) layer(v *gpuValues, layer, sequence int, x []float64) error {
+	value := func(part string) *graph.Tensor { return v.in[layerName(layer, part)] }
+	product := func(x []float64, name string) []float64 {
+		w := value(name)
+		y := make([]float64, w.Type.Shape.At(0))
+		rows := make([]int, len(y))
+		for i := range rows {
+			rows[i] = i
+		}
+		_ = each(rows, func(row int) error {
+			for i, u := range x {
+				y[row] += u * w.Float(row*len(x)+i)
+			}
+			return nil
+		})
+		return y
+	}
+	norm := func(name string) []float64 {
+		square, y := 0.0, make([]float64, len(x))
+		for _, u := range x {
+			square += u * u / float64(len(x))
+		}
+		for i, u := range x {
+			y[i] = u / math.Sqrt(square+rmsEps) * value(name).Float(i)
+		}
+		return y
+	}
+	rotate := func(x []float64) []float64 {
+		half := c.head / 2
+		for first := 0; first < len(x); first += c.head {
+			for j := range half {
+				sin, cos := math.Sincos(graph.RoPE{Base: ropeBase}.Angle(int64(c.context-1), j, c.head, 1))
+				u, w := &x[first+j], &x[first+half+j]
+				*u, *w = *u*cos-*w*sin, *w*cos+*u*sin
+			}
+		}
+		return x
+	}
+	store := func(name string, x []float64) *graph.Tensor {
+		cache := value(name)
+		for i, u := range x {
+			cache.SetFloat(((sequence*c.kvHeads+i/c.head+1)*c.context-1)*c.head+i%c.head, u)
+		}
+		return cache
+	}
+	n := norm("norm1")
+	q, k, values := rotate(product(n, "q")), store("keys", rotate(product(n, "k"))), store("values", product(n, "v"))
+	all := make([]float64, len(q))
+	heads := make([]int, c.heads)
+	for i := range heads {
+		heads[i] = i
+	}
+	_ = each(heads, func(h int) error {
+		y, _ := c.attend(q[h*c.head:][:c.head], k, values, sequence, h)
+		copy(all[h*c.head:], y)
+		return nil
+	})
+	for i, u := range product(all, "o") {
+		x[i] += u
+	}
+	n = norm("norm2")
+	h := product(n, "gate")
+	for i, u := range product(n, "up") {
+		h[i] *= u / (1 + math.Exp(-h[i]))
+	}
+	for i, u := range product(h, "down") {
+		x[i] += u
+	}
+	return nil
+}
