@@ -98,8 +98,8 @@ func (a *attentionProblem) decodeBy(t decodeTile) *Kernel {
 		taken, arrived)
 	grid := min(a.cfg.Chip.SMs*t.blocks, units*ceilDiv(d.Keys, 16*t.keyWarps))
 	step := Step{Entry: "attention", Block: threads, Shared: a.decodeShared(t), Grid: [3]int{grid, 1, 1}}
-	k := u.kernel(int64(4*2*grid*decodeMost*min(rows, t.rows())*(roundUp(d.Width, 4)+4)), []Step{step}, "mma", "attention", "attention_mma",
-		"attention_decode")
+	partial := 4 * min(rows, t.rows()) * (roundUp(d.Width, 4) + 4)
+	k := u.kernel(int64(2*grid*decodeMost*partial), []Step{step}, "mma", "attention", "attention_mma", "attention_decode")
 	k.Zeroed = int64(4 * (1 + units))
 	return k
 }

@@ -162,7 +162,8 @@ func TestAttentionMMA(t *testing.T) {
 }
 
 // TestAttentionDecode has few queries to many keys: tiles of every size, sequences of different lengths, whole heads and parts of
-// them in a block, and pages. A chip of few multiprocessors gives a block several heads and several shares, one of many a head several blocks.
+// them in a block, and pages. A chip of few multiprocessors gives a block several heads and several shares, one of many
+// a head several blocks.
 func TestAttentionDecode(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 1))
 	integers := func(d graph.DType, dims []int, values ...int) *graph.Tensor {

@@ -24,14 +24,16 @@ func caches(fail *error) func(b *graph.Builder) {
 		twice := b.Add(graph.UpdateSlice{Axis: 1}, once, b.Unary(graph.Neg, x), second)
 		b.Update(keys, twice)
 		half := b.State("half", graph.TypeOf(graph.BF16, 7, 3))
-		b.Update(half, b.Add(graph.UpdateSlice{Axis: 0}, half, b.CastTo(graph.BF16, b.Reshape(b.Slice(b.Slice(x, 2, 0, 3, 1), 0, 0, 1, 1), 3, 3)), start))
+		rows := b.Reshape(b.Slice(b.Slice(x, 2, 0, 3, 1), 0, 0, 1, 1), 3, 3)
+		b.Update(half, b.Add(graph.UpdateSlice{Axis: 0}, half, b.CastTo(graph.BF16, rows), start))
 		for i := range 70 {
 			s := b.State(fmt.Sprint("more ", i), graph.TypeOf(graph.F32, 2, 9, 4))
 			b.Update(s, b.Add(graph.UpdateSlice{Axis: 1}, s, x, start))
 		}
 		picked := b.Add(graph.Gather{Axis: 0}, b.Param("table", graph.TypeOf(graph.F32, 5, 4)), index)
 		sum := b.Reduce(graph.Sum, twice, false, 0, 1)
-		b.Output("y", b.Binary(graph.Add, b.Add(graph.Host{Name: "may fail", Type: sum.Type, Impl: mayFail{fail}}, sum), b.Reshape(picked, 4)))
+		sum = b.Add(graph.Host{Name: "may fail", Type: sum.Type, Impl: mayFail{fail}}, sum)
+		b.Output("y", b.Binary(graph.Add, sum, b.Reshape(picked, 4)))
 	}
 }
 
@@ -52,7 +54,9 @@ func TestOverwritten(t *testing.T) {
 		}
 		return kernels.Compile(op, args, results, cfg)
 	}
-	for name, opts := range map[string][]cuda.Option{"recorded": nil, "each": {cuda.Each()}, "apart": {cuda.Apart()}, "on the processor": {cuda.By(onHost)}} {
+	for name, opts := range map[string][]cuda.Option{
+		"recorded": nil, "each": {cuda.Each()}, "apart": {cuda.Apart()}, "on the processor": {cuda.By(onHost)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			e, p := compiled(t, g, in, opts...)
 			for _, u := range p.Updates {
