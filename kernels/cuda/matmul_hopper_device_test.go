@@ -98,7 +98,8 @@ func TestMatMulHopper(t *testing.T) {
 				b.Output("sums", b.Reduce(graph.Sum, y, false, 0))
 			}
 		})
-		c := cudatest.Check{Name: fmt.Sprint("odd columns, sums ", sums), Op: op, Config: cuda.Config{Chip: cuda.H200}, Compare: within(cuda.TF32)}
+		c := cudatest.Check{Name: fmt.Sprint("odd columns, sums ", sums), Op: op, Config: cuda.Config{Chip: cuda.H200},
+			Compare: within(cuda.TF32)}
 		for _, u := range types {
 			c.Args = append(c.Args, graphtest.Tensor(r, u))
 		}

@@ -24,17 +24,17 @@ import (
 var activationPatterns = []raising{
 	{"relu", "x where x ≥ 0, else 0", trace.Exact, relu(pat.Same("x")), "relu", rectifier},
 
-	{"leaky-relu", "x where x ≥ 0, else αx, by two masks", trace.Exact, pat.Commute(graph.Add,
+	{"leaky-relu", "x where x ≥ 0, else αx, by two masks", trace.Reassociated, pat.Commute(graph.Add,
 		pat.Or(pat.Capture("relu", pat.Unary(graph.Relu, pat.Same("x"))), relu(pat.Same("x"))),
 		pat.Chain(graph.Mul, pat.Key(mask("negative", pat.Same("x"), graph.Lt, graph.Le)), pat.Same("x"),
 			pat.Capture("alpha", pat.AnyConst()))),
 		"leaky_relu", leakyMasks},
-	{"leaky-relu-two", "x where x ≥ 0, else αx, by two rectifiers", trace.Exact, pat.Binary(graph.Sub,
+	{"leaky-relu-two", "x where x ≥ 0, else αx, by two rectifiers", trace.Reassociated, pat.Binary(graph.Sub,
 		pat.Capture("relu", pat.Unary(graph.Relu, pat.Same("x"))),
 		pat.Commute(graph.Mul, pat.Key(pat.Capture("negative", pat.Unary(graph.Relu, pat.Unary(graph.Neg, pat.Same("x"))))),
 			pat.Capture("alpha", pat.AnyConst()))),
 		"leaky_relu", leakyTwo},
-	{"leaky-relu-max", "the larger of x and αx, 0 ≤ α ≤ 1", trace.Exact, pat.Commute(graph.Max, pat.Same("x"),
+	{"leaky-relu-max", "the larger of x and αx, 0 ≤ α ≤ 1", trace.Reassociated, pat.Commute(graph.Max, pat.Same("x"),
 		pat.Commute(graph.Mul, pat.Same("x"), pat.Where("a slope between 0 and 1", func(_ *pat.Match, n *graph.Node) bool {
 			a, _ := n.ConstScalar()
 			return a >= 0 && a <= 1

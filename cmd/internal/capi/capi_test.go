@@ -272,6 +272,15 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestDTypes checks that DLPack's names of element types are read back as the same types.
+func TestDTypes(t *testing.T) {
+	for _, d := range graph.DTypes() {
+		if got := DTypeOf(d).String(); got != d.String() {
+			t.Errorf("%v becomes %s", d, got)
+		}
+	}
+}
+
 // TestONNX opens a model whose batch is open.
 func TestONNX(t *testing.T) {
 	const path = "../../../graph/onnx/testdata/mlp.onnx"

@@ -56,7 +56,7 @@ func DTypeOf(d graph.DType) DType {
 		t.Code = codeE4M3
 	case d == graph.F8E5M2:
 		t.Code = codeE5M2
-	case d.IsFloat():
+	case d.IsReal():
 		t.Code = codeFloat
 	case d.String()[0] == 'u':
 		t.Code = codeUint
