@@ -16,7 +16,9 @@ import (
 // and runs the program in step with the others. The graph is of whole values; passes make of it what one participant
 // computes, and put collective operations where participants need something of each other (docs/scale.md).
 
-// WithGroup runs the program together with the other participants of a group; package [fusec/kernels/group] makes groups. The
+// WithGroup runs the program together with the other participants of a group; package [fusec/kernels/group] makes groups of
+// goroutines, and its packages mpi and rendezvous those of processes. On target cuda each participant has a GPU of its own, which
+// the target names: "cuda:1". The
 // participants stand on the mesh of [WithMesh] or of the graph, and by default on a mesh with the one axis "data". If nothing
 // says how inputs are split, each is split along its first axis over the first axis of the mesh, where it can be: every
 // participant computes its part of a batch, and gradients are summed over all.
@@ -226,7 +228,7 @@ func (p *Program) abort(err error) {
 func (c *config) groupTarget(t lowering.Target, run bool) error {
 	switch {
 	case c.group != nil && !t.Groups:
-		return fmt.Errorf("target %q runs programs alone: WithGroup is for target cpu", t.Name)
+		return fmt.Errorf("target %q runs programs alone: WithGroup is for targets cpu and cuda", t.Name)
 	case run && c.group == nil && c.mesh.Size() > 1:
 		return fmt.Errorf("a program on the mesh %q runs in a group: give WithGroup", c.mesh)
 	}

@@ -159,7 +159,13 @@ func gpuChecks() []check {
 	} else {
 		compiler.State, compiler.Detail = stateOK, name
 	}
-	return []check{gpus, compiler}
+	exchanger := check{Name: "NCCL", State: stateMissing, For: needs("cuda") + " in a group of several GPUs"}
+	if name, err := cuda.Exchanger(); err != nil {
+		exchanger.Detail, _, _ = strings.Cut(err.Error(), "\n")
+	} else {
+		exchanger.State, exchanger.Detail = stateOK, name
+	}
+	return []check{gpus, compiler, exchanger}
 }
 
 // tool is a program that something needs.

@@ -13,6 +13,7 @@
 //	fusec demo                                  what attention, mixture of experts and fusion are worth, side by side
 //	fusec train language --save novel.graph     train one of the examples
 //	fusec generate novel.graph                  let a language model write
+//	fusec launch --devices 2 -- program         start a program once for each device
 //	fusec bench model.graph                     time it against Gorgonia's TapeMachine on the same graph
 //	fusec bench model.graph --levels            time it at each level of fusion
 //	fusec bench matmul --ladder                 time matrix multiplication, every variant

@@ -91,7 +91,7 @@ func run(steps int64, folder string, zero int) error {
 
 // join is the group of the processes that were started together, or of this one.
 func join() (*group.Group, error) {
-	if _, launched, err := mpi.Launched(os.Getenv); launched || err != nil {
+	if _, launched, err := group.Launched(os.Getenv); launched || err != nil {
 		return mpi.Join(0)
 	}
 	return group.New(group.Local(1, 0)[0]), nil

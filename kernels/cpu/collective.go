@@ -125,8 +125,6 @@ func (k *collectiveKernel) Run(args, results []Memory) error {
 		}
 	}
 	switch op := k.op.(type) {
-	case graph.AllReduce:
-		return k.team.Reduce(op.Fn, k.dtype, x, y)
 	case graph.ReduceScatter:
 		return k.team.ReduceScatter(op.Fn, k.dtype, parts(), y)
 	case graph.AllGather:
@@ -145,16 +143,6 @@ func (k *collectiveKernel) Run(args, results []Memory) error {
 	case graph.Part:
 		k.cut.take(y, x, k.team.Place())
 		return nil
-	case graph.Permute:
-		turn := func(by int) int { return ((k.team.Place()+by)%n + n) % n }
-		send, receive := make([][]byte, n), make([][]byte, n)
-		send[turn(op.Shift)], receive[turn(-op.Shift)] = x, y
-		return k.team.Swap(send, receive)
-	case graph.BroadcastFrom:
-		if k.team.Place() == op.Root {
-			copy(y, x)
-		}
-		return k.team.Broadcast(y, op.Root)
 	}
-	return fmt.Errorf("%s is not known", k.op.OpName())
+	return k.team.Collective(k.op, k.dtype, x, y)
 }

@@ -120,11 +120,3 @@ func compileBody(anchor graph.Anchor, args, results []Operand, cfg Config,
 	}
 	return Compile(graph.Fusion{Anchor: anchor, Body: body}, args, results, cfg)
 }
-
-// collective compiles a collective operation of a program on one GPU, which is a group of one: a copy.
-func collective(op graph.Op, args, results []Operand, cfg Config) (*Kernel, error) {
-	if n := op.(graph.Collective).Of().Parts; n > 1 {
-		return nil, fmt.Errorf("%s of %d participants: programs on GPUs run alone in this version", op.OpName(), n)
-	}
-	return copied(op, args, results, cfg)
-}

@@ -25,9 +25,9 @@ type Kernel struct {
 	Kept int64
 }
 
-// A Step is one start of a __global__ function, or a fill of memory.
+// A Step is one start of a __global__ function, a fill of memory, or an exchange with other participants.
 type Step struct {
-	Entry  string // the function's name; empty for a fill
+	Entry  string // the function's name; empty for a fill or an exchange
 	Grid   [3]int
 	Block  int // threads
 	Shared int // bytes of dynamic shared memory
@@ -36,6 +36,8 @@ type Step struct {
 	Params []Param
 	Bytes  int64 // of a fill: how many
 	Value  byte  // of a fill: with what
+	// Exchange is what is exchanged; nil of other steps.
+	Exchange *Exchange
 }
 
 // A Param is one field of a function's parameter.
@@ -239,6 +241,9 @@ type Config struct {
 	Portable bool
 	// Tuning holds choices that were measured; where it has none, and if nil, the choice goes by rules.
 	Tuning *Tuning
+	// Mesh is that of the participants that run the program, and Rank the one that the kernels are for.
+	Mesh graph.Mesh
+	Rank int
 }
 
 // strict reports whether products of f32 are to be as accurate as f32.

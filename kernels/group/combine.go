@@ -16,6 +16,24 @@ func elems[T number](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(x)))
 }
 
+// half combines elements of 16 bits in f32, and rounds once.
+func half(f graph.ReduceFn, terms [][]byte, y []byte, wide func(uint16) float32, narrow func(float32) uint16) {
+	to := elems[uint16](y)
+	in, of := make([][]byte, len(terms)), make([]float32, len(terms)+1)
+	for k := range in {
+		in[k] = unsafe.Slice((*byte)(unsafe.Pointer(&of[k])), 4)
+	}
+	sum := unsafe.Slice((*byte)(unsafe.Pointer(&of[len(terms)])), 4)
+	for i := range to {
+		for k, t := range terms {
+			of[k] = wide(elems[uint16](t)[i])
+		}
+		copy(sum, in[0])
+		combine[float32](f, in, sum)
+		to[i] = narrow(of[len(terms)])
+	}
+}
+
 // combine adds all terms but the first to y, in order; or takes the larger or smaller. As in [graph.Reduce] NaN stays.
 func combine[T number](f graph.ReduceFn, terms [][]byte, y []byte) {
 	to := elems[T](y)

@@ -65,6 +65,14 @@ func (g *Group) Rank() int { return g.t.Rank() }
 // Size is the number of participants.
 func (g *Group) Size() int { return g.t.Size() }
 
+// Failed is the error of another participant, where the transport knows of one before it is used again.
+func (g *Group) Failed() error {
+	if t, ok := g.t.(interface{ Failed() error }); ok {
+		return t.Failed()
+	}
+	return nil
+}
+
 // Abort tells the others that this participant has failed.
 func (g *Group) Abort(err error) { g.t.Abort(err) }
 
@@ -101,9 +109,19 @@ func (g *Group) All() *Team {
 	return t
 }
 
+// Failed is [Group.Failed].
+func (t *Team) Failed() error { return t.g.Failed() }
+
 // Size is the number of participants of the team, and Place this one's position.
 func (t *Team) Size() int  { return len(t.ranks) }
 func (t *Team) Place() int { return t.place }
+
+// Neighbours are where a participant at a place sends its value, and whence it receives one, if values go around a ring of n by
+// shift places.
+func Neighbours(place, shift, n int) (next, last int) {
+	turn := func(by int) int { return ((place+by)%n + n) % n }
+	return turn(shift % n), turn(-shift % n)
+}
 
 // Swap sends send[i] to the i-th participant of the team and receives what it sends into receive[i]; the own part is copied.
 // An empty part is not sent. What i sends to j is as long as what j receives from i.
@@ -211,6 +229,10 @@ func Combine(f graph.ReduceFn, d graph.DType, terms [][]byte, y []byte) error {
 		combine[float32](f, terms, y)
 	case graph.F64:
 		combine[float64](f, terms, y)
+	case graph.F16:
+		half(f, terms, y, graph.F16ToFloat32, graph.F16FromFloat32)
+	case graph.BF16:
+		half(f, terms, y, graph.BF16ToFloat32, graph.BF16FromFloat32)
 	case graph.I8:
 		combine[int8](f, terms, y)
 	case graph.I16:

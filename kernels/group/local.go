@@ -87,6 +87,16 @@ func (l *local) Exchange(send, receive []Message) error {
 	return nil
 }
 
+// Failed is the error of a participant that has failed.
+func (l *local) Failed() error {
+	select {
+	case <-l.hub.failed:
+		return &LostError{l.hub.who, l.hub.why}
+	default:
+		return nil
+	}
+}
+
 // Abort implements [Transport].
 func (l *local) Abort(err error) {
 	l.hub.once.Do(func() {

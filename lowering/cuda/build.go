@@ -32,6 +32,9 @@ func (d *Device) newExecutable(p *lowering.Program) (lowering.Executable, error)
 	for _, u := range p.Updates {
 		e.changed[u.Target] = true
 	}
+	if d.group != nil {
+		e.exchanges = &exchanges{group: d.group, most: d.exchangeBlocks, bucket: d.bucket, comms: map[string]driver.Comm{}}
+	}
 	if err := e.build(d, d.compiler); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -101,6 +104,16 @@ func (e *executable) build(d *Device, compiler driver.Compiler) (err error) {
 		}
 	}
 	if err := e.placeAt(&e.commit, from, to, e.status); err != nil {
+		return err
+	}
+	if e.exchanges != nil {
+		e.exchanges.joins = joins(e.p)
+		for i, k := range list {
+			if k == nil || !k.Exchanges() { // of values without elements
+				e.exchanges.joins[i] = 0
+			}
+		}
+	} else if err := alone(e.p); err != nil {
 		return err
 	}
 	once := e.p.Prepared
@@ -231,11 +244,15 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		offsets[i] = at
 		at += up(b.Type.Bytes())
 	}
+	var own, exchanging int64 // launches that exchange something run beside others
 	for _, k := range list {
-		if k != nil {
-			e.scratchN = max(e.scratchN, up(k.Scratch))
+		if k != nil && k.Exchanges() {
+			exchanging = max(exchanging, up(k.Scratch))
+		} else if k != nil {
+			own = max(own, up(k.Scratch))
 		}
 	}
+	e.scratchN = own + exchanging
 	e.takeZeroed(list)
 	status := at + e.scratchN
 	end := status + up(e.zeroed)
@@ -255,8 +272,11 @@ func (e *executable) takeBlock(list []*kernels.Kernel) error {
 		}
 		e.buffers[i] = block + driver.Ptr(offsets[i])
 	}
-	for i := range list {
+	for i, k := range list {
 		e.launches[i].scratch = block + driver.Ptr(at)
+		if k != nil && k.Exchanges() {
+			e.launches[i].scratch += driver.Ptr(own)
+		}
 		e.launches[i].kept += block
 	}
 	e.placeZeroed(block + driver.Ptr(status))
@@ -442,7 +462,11 @@ func (e *executable) placeAt(l *launch, args, results []driver.Ptr, status drive
 	}
 	for i := range l.steps {
 		s := &l.steps[i]
-		if s.Entry == "" {
+		switch {
+		case s.Exchange != nil:
+			s.send = driver.Exchange{Exchange: s.Exchange, X: address(s.Params[0]), Y: address(s.Params[1])}
+			continue
+		case s.Entry == "":
 			s.fill = address(s.Params[0])
 			continue
 		}
@@ -484,6 +508,9 @@ func (e *executable) Close() error {
 		if t.graph != nil {
 			errs = append(errs, t.graph.Close())
 		}
+	}
+	if e.exchanges != nil {
+		errs = append(errs, e.exchanges.close())
 	}
 	for _, v := range e.events {
 		errs = append(errs, v.Close())

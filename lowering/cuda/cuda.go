@@ -17,6 +17,7 @@ import (
 
 	"fusec/graph"
 	kernels "fusec/kernels/cuda"
+	"fusec/kernels/group"
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/lowering/cuda/driver"
@@ -29,6 +30,11 @@ type Device struct {
 	each  bool // wait for each launch
 	apart bool // each buffer has a separate allocation
 	host  *cpu.Device
+
+	// group is the participants with which programs run, or nil; see exchanges for the rest.
+	group          *group.Group
+	exchangeBlocks int
+	bucket         int64
 
 	gpu      driver.GPU
 	compiler driver.Compiler
@@ -82,6 +88,17 @@ func By(compile KernelCompiler) Option {
 	return func(d *Device) { d.compile = compile }
 }
 
+// In runs programs in a group, each participant of which has a GPU of its own.
+func In(g *group.Group) Option { return func(d *Device) { d.group = g } }
+
+// Bucket has collective operations put together until they send some bytes; the default is [DefaultBucket]. With 1 each is an
+// exchange of its own.
+func Bucket(bytes int64) Option { return func(d *Device) { d.bucket = bytes } }
+
+// ExchangeBlocks has an exchange take at most n blocks of threads, and leave the other multiprocessors to the launches beside it;
+// the default is [DefaultExchangeBlocks]. 0 leaves the number to NCCL, and all multiprocessors to the launches.
+func ExchangeBlocks(n int) Option { return func(d *Device) { d.exchangeBlocks = n } }
+
 // On runs programs on a GPU that has been opened, and plans for its chip. The first executable closes it; so does
 // [Device.Close] if there is none.
 func On(gpu driver.GPU, compiler driver.Compiler) Option {
@@ -90,7 +107,7 @@ func On(gpu driver.GPU, compiler driver.Compiler) Option {
 
 // New makes a device. Without [On] it only plans. Options that are nil are ignored.
 func New(opts ...Option) *Device {
-	d := &Device{cfg: kernels.Config{Chip: kernels.H200}, host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
+	d := &Device{bucket: DefaultBucket, exchangeBlocks: DefaultExchangeBlocks, cfg: kernels.Config{Chip: kernels.H200}, host: cpu.New(), compile: kernels.Compile, made: map[made]generated{}}
 	for _, o := range opts {
 		if o != nil {
 			o(d)
@@ -108,21 +125,22 @@ func (d *Device) FallbackAccepts(op graph.Op, args, results []graph.Type) error 
 }
 
 // generate makes the kernel of an operation, once.
-func (d *Device) generate(op graph.Op, args, results []kernels.Operand) (*kernels.Kernel, error) {
-	key := made{op, fmt.Sprint(args, results)}
+func (d *Device) generate(op graph.Op, args, results []kernels.Operand, cfg kernels.Config) (*kernels.Kernel, error) {
+	key := made{op, fmt.Sprint(args, results, cfg.Mesh, cfg.Chip.SMs)}
 	if g, ok := d.made[key]; ok {
 		return g.kernel, g.err
 	}
-	k, err := d.compile(op, args, results, d.cfg)
+	k, err := d.compile(op, args, results, cfg)
 	d.made[key] = generated{k, err}
 	return k, err
 }
 
 // Place implements lowering.Device: it sends what has no kernel on the GPU to the processor.
 func (d *Device) Place(p *lowering.Program) {
+	beside := beside(p)
 	for i := range p.Launches {
 		l := &p.Launches[i]
-		k, err := d.kernel(p, l)
+		k, err := d.kernel(p, l, beside[i])
 		if err != nil {
 			l.Device, l.Reason = d.host.Name(), err.Error()
 			continue
@@ -131,21 +149,31 @@ func (d *Device) Place(p *lowering.Program) {
 	}
 }
 
-// kernel is the kernel of a launch.
-func (d *Device) kernel(p *lowering.Program, l *lowering.Launch) (*kernels.Kernel, error) {
+// kernel is the kernel of a launch, which may run beside exchanges.
+func (d *Device) kernel(p *lowering.Program, l *lowering.Launch, beside bool) (*kernels.Kernel, error) {
 	args, results := l.Operands()
+	cfg := d.cfg
+	if beside {
+		cfg.Chip.SMs = max(cfg.Chip.SMs-d.exchangeBlocks, 1)
+	}
+	if _, ok := l.Op.(graph.Collective); ok {
+		if cfg.Mesh = p.Mesh; d.group != nil {
+			cfg.Rank = d.group.Rank()
+		}
+	}
 	for i, v := range l.Results {
 		role := p.Buffers[v.Buffer].Role
 		results[i].Update = role == lowering.State || role == lowering.Param
 	}
-	return d.generate(l.Op, args, results)
+	return d.generate(l.Op, args, results, cfg)
 }
 
 // Kernels lists the kernel of every launch, nil for those that run on the processor.
 func (d *Device) Kernels(p *lowering.Program) []*kernels.Kernel {
 	list := make([]*kernels.Kernel, len(p.Launches))
+	beside := beside(p)
 	for i := range p.Launches {
-		if k, err := d.kernel(p, &p.Launches[i]); err == nil {
+		if k, err := d.kernel(p, &p.Launches[i], beside[i]); err == nil {
 			list[i] = k
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"fusec/graph"
 	kernels "fusec/kernels/cuda"
+	"fusec/kernels/group"
 	"fusec/lowering"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/host"
@@ -67,6 +68,7 @@ type executable struct {
 	preparing driver.Ptr // the temporary values of the prepared part while it runs
 	closed    bool
 	lost      error
+	exchanges *exchanges // nil for a program that runs alone
 }
 
 // A launch is a loaded kernel; without steps it runs on the processor.
@@ -81,6 +83,7 @@ type step struct {
 	function driver.Function
 	params   []byte
 	fill     driver.Ptr
+	send     driver.Exchange
 }
 
 // A part is a sequence of launches that are replayed as one graph, or one launch on the processor.
@@ -168,6 +171,9 @@ func (e *executable) Start() error {
 	if err := e.takePrefetched(); err != nil {
 		return e.broken(err)
 	}
+	if err := e.startExchanging(); err != nil {
+		return e.broken(err)
+	}
 	var err error
 	e.begun, e.had = false, nil
 	if e.profile || e.watch != nil || e.each {
@@ -242,8 +248,15 @@ func (e *executable) copyIn(buffer int, t *graph.Tensor) error {
 	return e.stream.CopyIn(e.buffers[buffer], from, n)
 }
 
-// broken records that the GPU is lost.
+// broken records that the GPU or another participant is lost.
 func (e *executable) broken(err error) error {
+	if err != nil && e.exchanges != nil {
+		e.forgetExchanges()
+		if lost := new(group.LostError); errors.As(err, &lost) {
+			e.lost = err
+			return err
+		}
+	}
 	if errors.Is(err, driver.ErrLost) {
 		hint := "compile the program again to go on"
 		if !e.each {
@@ -352,15 +365,29 @@ func (e *executable) end(copies bool) error {
 	return e.stream.CopyOut(unsafe.Pointer(e.report), e.status, statusBytes)
 }
 
-// queue starts the steps of a launch.
-func (e *executable) queue(l *launch) error {
+// queue starts the steps of a launch that exchanges nothing.
+func (e *executable) queue(l *launch) error { return queue(e.stream, l, nil) }
+
+// queueOn starts the steps of launch i on a stream.
+func (e *executable) queueOn(s driver.Stream, i int) error {
+	var c driver.Comm
+	if e.exchanges != nil {
+		c = e.exchanges.of[i]
+	}
+	return queue(s, &e.launches[i], c)
+}
+
+func queue(on driver.Stream, l *launch, c driver.Comm) error {
 	for i := range l.steps {
 		s := &l.steps[i]
 		var err error
-		if s.Entry == "" {
-			err = e.stream.Fill(s.fill, s.Value, s.Bytes)
-		} else {
-			err = e.stream.Launch(s.function, s.Grid, s.Block, s.Shared, s.params)
+		switch {
+		case s.Exchange != nil:
+			err = c.Queue(on, []driver.Exchange{s.send})
+		case s.Entry == "":
+			err = on.Fill(s.fill, s.Value, s.Bytes)
+		default:
+			err = on.Launch(s.function, s.Grid, s.Block, s.Shared, s.params)
 		}
 		if err != nil {
 			return err
@@ -483,6 +510,14 @@ func (e *executable) replay() error {
 			}
 			continue
 		}
+		if !e.ran && e.exchanges != nil {
+			// Participants connect to one another when they first exchange something, which cannot be recorded.
+			err := e.queuePart(i, true)
+			if e.begun = true; err != nil {
+				return err
+			}
+			continue
+		}
 		if t.graph == nil {
 			g, err := e.record(i, true)
 			if err != nil {
@@ -511,20 +546,28 @@ func (e *executable) record(i int, copies bool) (g driver.Graph, err error) {
 			g = nil
 		}
 	}()
+	return nil, e.queuePart(i, copies)
+}
+
+// queuePart queues part i, a sequence of launches.
+func (e *executable) queuePart(i int, copies bool) error {
 	if i == 0 {
 		if err := e.begin(copies); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for j := e.parts[i].from; j < e.parts[i].to; j++ {
-		if err := e.launch(j); err != nil {
-			return nil, e.inLaunch(j, err)
+		if err := e.beside(j); err != nil {
+			return e.inLaunch(j, err)
 		}
 	}
-	if i == len(e.parts)-1 {
-		return nil, e.end(copies)
+	if err := e.endExchanges(); err != nil {
+		return err
 	}
-	return nil, nil
+	if i == len(e.parts)-1 {
+		return e.end(copies)
+	}
+	return nil
 }
 
 // launch queues launch i; before the first one that writes an update, the reports of earlier launches are collected.
@@ -534,7 +577,7 @@ func (e *executable) launch(i int) error {
 			return err
 		}
 	}
-	return e.queue(&e.launches[i])
+	return e.queueOn(e.stream, i)
 }
 
 // firstUpdate is the first launch that writes a State or Param in place, or −1.
@@ -592,7 +635,7 @@ func (e *executable) runOne(i int) error {
 		return e.inLaunch(i, err)
 	}
 	if e.watch != nil || e.each {
-		if err := e.stream.Sync(); err != nil {
+		if err := e.sync(); err != nil {
 			return e.inLaunch(i, err)
 		}
 	}
@@ -604,7 +647,7 @@ func (e *executable) runOne(i int) error {
 
 // finish waits for the run and converts its report to an error.
 func (e *executable) finish() error {
-	if err := e.stream.Sync(); err != nil {
+	if err := e.sync(); err != nil {
 		return err
 	}
 	return e.reported()

@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"testing"
 
+	"fusec/graph"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/emulator"
@@ -32,4 +33,15 @@ func ready(t testing.TB, c driver.Compiler, sources []string, chip kernels.Chip)
 	if _, err := c.(*emulator.Compiler).CompileAll(sources, chip); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// openFor gives the device of a participant.
+func openFor(t testing.TB, _ int) (driver.GPU, driver.Compiler) { return open(t) }
+
+// sizes are how many participants groups have.
+func sizes(testing.TB) []int { return []int{1, 2, 3} }
+
+// meshes are the meshes of programs.
+func meshes(testing.TB) []graph.Mesh {
+	return []graph.Mesh{{{Name: "a", Size: 3}, {Name: "b", Size: 2}}}
 }

@@ -5,6 +5,7 @@ package cuda_test
 import (
 	"testing"
 
+	"fusec/graph"
 	kernels "fusec/kernels/cuda"
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/driver/cache"
@@ -38,3 +39,40 @@ func open(t testing.TB) (driver.GPU, driver.Compiler) {
 
 // ready has nothing to do: NVRTC compiles several sources at once as it is.
 func ready(testing.TB, driver.Compiler, []string, kernels.Chip) {}
+
+// openFor gives the device of a participant: each has a GPU.
+func openFor(t testing.TB, rank int) (driver.GPU, driver.Compiler) {
+	t.Helper()
+	c, err := nvrtc.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gpu.OpenPrimary(rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := cache.Folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, cache.New(c, dir)
+}
+
+// sizes are how many participants groups have: up to the number of GPUs.
+func sizes(t testing.TB) (list []int) {
+	t.Helper()
+	n, err := gpu.Count()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		list = append(list, i+1)
+	}
+	return list
+}
+
+// meshes are the meshes of programs, of all GPUs.
+func meshes(t testing.TB) []graph.Mesh {
+	t.Helper()
+	return []graph.Mesh{{{Name: "a", Size: len(sizes(t))}, {Name: "b", Size: 1}}}
+}

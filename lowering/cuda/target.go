@@ -10,13 +10,14 @@ import (
 	"fusec/lowering/cuda/driver"
 	"fusec/lowering/cuda/driver/cache"
 	"fusec/lowering/cuda/driver/gpu"
+	"fusec/lowering/cuda/driver/nccl"
 	"fusec/lowering/cuda/driver/nvrtc"
 	"fusec/lowering/cuda/pool"
 	"fusec/lowering/local"
 )
 
 // Target is an NVIDIA GPU.
-var Target = lowering.Target{Name: "cuda", Numbered: true, Open: open, Load: load}
+var Target = lowering.Target{Name: "cuda", Numbered: true, Groups: true, Open: open, Load: load}
 
 // Of implements [lowering.TargetOption].
 func (Option) Of() string { return Target.Name }
@@ -48,6 +49,9 @@ func open(s lowering.Setup) (lowering.Device, error) {
 	if s.Verify {
 		opts = append(opts, Each())
 	}
+	if s.Group != nil {
+		opts = append(opts, In(s.Group))
+	}
 	d := New(append(opts, lowering.OptionsOf[Option](s)...)...)
 	if d.err != nil {
 		return nil, d.err
@@ -64,15 +68,22 @@ func open(s lowering.Setup) (lowering.Device, error) {
 // gpus are the GPUs of this process.
 var gpus = pool.NewShared(gpu.Open)
 
+// grouped are those that programs in groups use.
+var grouped = pool.NewShared(gpu.OpenPrimary)
+
 // Release frees what closed programs have left for later ones: the GPU's context, and the memory on the GPU and on the
 // host. If programs are open, only the memory is freed.
-func Release() error { return gpus.Release() }
+func Release() error { return errors.Join(gpus.Release(), grouped.Release()) }
 
 // openGPU opens a GPU and its source of images: those compiled ahead of time, or the compiler.
 func (d *Device) openGPU(index int) error {
 	open := d.driver
 	if open == nil {
 		open = func(index int) (driver.GPU, driver.Compiler, error) {
+			if d.group != nil {
+				g, err := grouped.Open(index)
+				return g, nil, err
+			}
 			g, err := gpus.Open(index)
 			return g, nil, err
 		}
@@ -136,6 +147,15 @@ func CompilerName() (string, error) {
 	}
 	version, _, _ := strings.Cut(c.Version(), " --")
 	return version + ", " + c.Path(), nil
+}
+
+// Exchanger is the library by which GPUs exchange values, with its version; the error says where it was searched for.
+func Exchanger() (string, error) {
+	l, err := nccl.Open()
+	if err != nil {
+		return "", err
+	}
+	return "NCCL " + l.Version() + ", " + l.Path, nil
 }
 
 // PTX compiles a source to PTX for the device's chip.

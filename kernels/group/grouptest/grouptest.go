@@ -40,6 +40,11 @@ func Conforms(g *group.Group) error {
 			}
 		}
 	}
+	for _, team := range teams {
+		if err := Collectives(team.Size(), team.Place(), team.Collective); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -101,7 +101,7 @@ func TestLaunched(t *testing.T) {
 			"{0 0 0 } true Hydra, of MPICH and Intel MPI has started rank \"3\" of \"3\""},
 		{map[string]string{"RANK": "x", "WORLD_SIZE": "3"}, "{0 0 0 } true torchrun has started rank \"x\""},
 	} {
-		p, ok, err := mpi.Launched(func(name string) string { return c.env[name] })
+		p, ok, err := group.Launched(func(name string) string { return c.env[name] })
 		if got := fmt.Sprint(p, ok, err); !strings.HasPrefix(got, c.want) {
 			t.Errorf("%v: %s, want %s", c.env, got, c.want)
 		}

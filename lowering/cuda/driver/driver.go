@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	kernels "fusec/kernels/cuda"
+	"fusec/kernels/group"
 )
 
 // Ptr is an address in a GPU's memory; 0 is none.
@@ -34,8 +35,28 @@ type GPU interface {
 	NewEvent() (Event, error)
 	// EncodeMap fills 128 bytes with the tensor map of a tensor at base.
 	EncodeMap(m *kernels.TensorMap, base Ptr, to *[128]byte) error
+	// Join makes a communicator of the participants of a team, each of which calls it with a GPU of its own. An exchange
+	// takes the GPU's threads of at most some blocks; 0 leaves the number to the implementation.
+	Join(t *group.Team, most int) (Comm, error)
 	// Close frees the context with everything in it.
 	Close() error
+}
+
+// Comm is participants whose GPUs exchange values. All come to the same exchanges in the same order.
+type Comm interface {
+	// Queue queues exchanges on a stream. None reads what another writes, so that they may be made as one.
+	Queue(s Stream, list []Exchange) error
+	// Failed is the error of an exchange that has been queued, if one is known. It waits for nothing.
+	Failed() error
+	// Abort ends the exchanges that others do not come to. Only Close may be called after it.
+	Abort() error
+	Close() error
+}
+
+// Exchange is an exchange of the value at X, whose result goes to Y.
+type Exchange struct {
+	*kernels.Exchange
+	X, Y Ptr
 }
 
 // Module is a loaded image.
@@ -72,6 +93,8 @@ type Stream interface {
 	Wait(Event) error
 	// Sync waits for all queued work, and reports its failures.
 	Sync() error
+	// Done reports whether all queued work is done. It waits for nothing.
+	Done() (bool, error)
 	Close() error
 }
 

@@ -31,19 +31,61 @@ func (g *gpu) NewEvent() (driver.Event, error) {
 	return &event{}, nil
 }
 
+// A stream does its work at once, unless it is recording, or an exchange is in its queue: exchanges, and what comes after them
+// on their stream, are done as late as a GPU may do them, so that work that does not wait for them finds values that are not
+// there yet.
 type stream struct {
-	gpu       *gpu
-	capturing bool
-	recorded  []func() error
+	gpu     *gpu
+	capture *capture
+	late    []func() error // in the queue
+	taken   int            // how many were in it before and are not any more
 }
 
-// do calls f, or records it.
+// capture is the recording of a stream, and of those that have come to wait for it.
+type capture struct {
+	origin *stream
+	work   []func() error
+	forked []*stream
+}
+
+// do calls f, or records it, or puts it into the queue.
 func (s *stream) do(f func() error) error {
-	if s.capturing {
-		s.recorded = append(s.recorded, f)
-		return nil
+	switch {
+	case s.capture != nil && s.capture.origin == s:
+		s.capture.work = append(s.capture.work, f)
+	case s.capture != nil || len(s.late) > 0:
+		s.late = append(s.late, f)
+	default:
+		return f()
 	}
-	return f()
+	return nil
+}
+
+// exchange puts f into the queue, or records it.
+func (s *stream) exchange(f func() error) error {
+	if s.capture != nil {
+		return s.do(f)
+	}
+	s.late = append(s.late, f)
+	return nil
+}
+
+// take takes work from the queue, up to a mark.
+func (s *stream) take(mark int) (list []func() error) {
+	if n := mark - s.taken; n > 0 {
+		list, s.late = s.late[:n:n], s.late[n:]
+		s.taken = mark
+	}
+	return list
+}
+
+func doAll(list []func() error) error {
+	for _, f := range list {
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // locked calls f with the device's memory locked.
@@ -114,38 +156,70 @@ func (s *stream) Launch(f driver.Function, grid [3]int, block, shared int, param
 }
 
 func (s *stream) BeginCapture() error {
-	if s.capturing {
+	if s.capture != nil {
 		return errors.New("BeginCapture: the stream is recording already")
 	}
-	s.capturing, s.recorded = true, nil
-	return nil
+	s.capture = &capture{origin: s}
+	return doAll(s.take(s.taken + len(s.late)))
 }
 
 func (s *stream) EndCapture() (driver.Graph, error) {
-	if !s.capturing {
+	c := s.capture
+	if c == nil || c.origin != s {
 		return nil, errors.New("EndCapture: the stream is not recording")
 	}
-	s.capturing = false
-	return &recording{s.gpu, s.recorded}, nil
+	s.capture = nil
+	var err error
+	for _, f := range c.forked {
+		if f.capture = nil; len(f.take(f.taken+len(f.late))) > 0 {
+			err = errors.New("EndCapture: work of another stream was recorded, and nothing waits for it")
+		}
+	}
+	return &recording{s.gpu, c.work}, err
 }
 
 func (s *stream) Record(e driver.Event) error {
-	return s.do(func() error {
-		e.(*event).at = time.Now()
+	ev := e.(*event)
+	err := s.do(func() error {
+		ev.at = time.Now()
 		return nil
 	})
+	ev.on, ev.mark, ev.capture = s, s.taken+len(s.late), s.capture
+	return err
 }
 
-func (s *stream) Wait(driver.Event) error { return nil }
+// Wait does what is in the queue of the event's stream before it, or joins the recording of that stream.
+func (s *stream) Wait(e driver.Event) error {
+	ev := e.(*event)
+	if ev.on == nil || ev.on == s {
+		return nil
+	}
+	if ev.capture != nil && s.capture == nil {
+		s.capture = ev.capture
+		ev.capture.forked = append(ev.capture.forked, s)
+		return nil
+	}
+	for _, f := range ev.on.take(ev.mark) {
+		if err := s.do(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (s *stream) Sync() error {
-	if s.capturing {
+	if s.capture != nil {
 		return errors.New("Sync: the stream is recording")
+	}
+	if err := doAll(s.take(s.taken + len(s.late))); err != nil {
+		return err
 	}
 	s.gpu.mu.Lock()
 	defer s.gpu.mu.Unlock()
 	return s.gpu.alive("Sync")
 }
+
+func (s *stream) Done() (bool, error) { return true, s.Sync() }
 
 func (s *stream) Close() error { return nil }
 
@@ -155,18 +229,18 @@ type recording struct {
 	work []func() error
 }
 
-func (r *recording) Launch(driver.Stream) error {
-	for _, f := range r.work {
-		if err := f(); err != nil {
-			return err
-		}
-	}
-	return nil
+func (r *recording) Launch(s driver.Stream) error {
+	return s.(*stream).do(func() error { return doAll(r.work) })
 }
 
 func (r *recording) Close() error { return nil }
 
-type event struct{ at time.Time }
+type event struct {
+	at      time.Time
+	on      *stream // where it was recorded
+	mark    int     // how much work was put into the stream's queue before it
+	capture *capture
+}
 
 func (e *event) Since(earlier driver.Event) (time.Duration, error) {
 	from := earlier.(*event).at

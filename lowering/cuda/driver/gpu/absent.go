@@ -14,5 +14,8 @@ var errAbsent = errors.New("this program was built without CUDA: build it with `
 // Open returns an error: the program was built without the tag gpu.
 func Open(index int) (driver.GPU, error) { return nil, errAbsent }
 
+// OpenPrimary returns an error, as Open does.
+func OpenPrimary(index int) (driver.GPU, error) { return nil, errAbsent }
+
 // Count returns an error: the program was built without the tag gpu.
 func Count() (int, error) { return 0, errAbsent }

@@ -54,6 +54,8 @@ func Count() (int, error) {
 type device struct {
 	chip    kernels.Chip
 	context cu.CUContext
+	primary bool // the context is the primary one of dev
+	dev     cu.Device
 
 	mu     sync.RWMutex // Close waits for the calls that run
 	closed bool
@@ -62,7 +64,13 @@ type device struct {
 var _ driver.GPU = (*device)(nil)
 
 // Open opens the GPU with an index, from 0, and makes a context for it.
-func Open(index int) (driver.GPU, error) {
+func Open(index int) (driver.GPU, error) { return openGPU(index, false) }
+
+// OpenPrimary opens the GPU with an index, from 0, with its primary context, which other users of CUDA in the process share.
+// NCCL uses no other.
+func OpenPrimary(index int) (driver.GPU, error) { return openGPU(index, true) }
+
+func openGPU(index int, primary bool) (driver.GPU, error) {
 	n, err := Count()
 	if err != nil {
 		return nil, err
@@ -74,9 +82,15 @@ func Open(index int) (driver.GPU, error) {
 	if err != nil {
 		return nil, failed("cuDeviceGet", err)
 	}
-	g := &device{}
+	g := &device{dev: dev, primary: primary}
 	if g.chip, err = chipOf(dev); err != nil {
 		return nil, err
+	}
+	if primary {
+		if g.context, err = dev.RetainPrimaryCtx(); err != nil {
+			return nil, failed("cuDevicePrimaryCtxRetain", err)
+		}
+		return g, nil
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -217,7 +231,12 @@ func (g *device) Close() error {
 		return nil
 	}
 	g.closed = true
-	err := failed("cuCtxDestroy", g.context.Destroy())
+	var err error
+	if g.primary {
+		err = failed("cuDevicePrimaryCtxRelease", g.dev.ReleasePrimaryCtx())
+	} else {
+		err = failed("cuCtxDestroy", g.context.Destroy())
+	}
 	if errors.Is(err, driver.ErrLost) {
 		return nil // already reported to the user, and it is closed
 	}

@@ -35,6 +35,10 @@ CUresult fusec_begin_capture(CUcontext context, CUstream stream) {
 	WITH(context, cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
+CUresult fusec_stream_done(CUcontext context, CUstream stream) {
+	WITH(context, cuStreamQuery(stream));
+}
+
 static CUresult end_capture(CUstream stream, CUgraphExec *to) {
 	CUgraph graph = NULL;
 	CUresult result = cuStreamEndCapture(stream, &graph);

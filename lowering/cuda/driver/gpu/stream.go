@@ -138,6 +138,19 @@ func (s *stream) Sync() error {
 	return s.g.do("cuStreamSynchronize", func() error { return s.s.Synchronize() })
 }
 
+func (s *stream) Done() (bool, error) {
+	done := true
+	err := s.g.native("cuStreamQuery", func(c C.CUcontext) C.CUresult {
+		r := C.fusec_stream_done(c, s.native())
+		if r == C.CUDA_ERROR_NOT_READY {
+			done = false
+			return C.CUDA_SUCCESS
+		}
+		return r
+	})
+	return done && err == nil, err
+}
+
 func (s *stream) Close() error {
 	return s.g.release("cuStreamDestroy", func() error { return s.s.Destroy() })
 }

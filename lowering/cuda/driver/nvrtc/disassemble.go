@@ -52,7 +52,7 @@ func entriesOf(text string) map[string]string {
 
 // tool finds a program of CUDA.
 func (c *Compiler) tool(name string) (string, error) {
-	libraries := folders()
+	libraries := search.Folders()
 	if dir := filepath.Dir(c.lib.path); dir != "." {
 		libraries = append([]string{dir}, libraries...)
 	}

@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"fusec/lowering/cuda/driver/find"
 )
 
 // Results of the library's functions.
@@ -38,20 +40,7 @@ type library struct {
 }
 
 // open loads the first library that can be loaded.
-func open() (*library, error) {
-	paths, searched := candidates()
-	var reasons []string
-	for _, path := range paths {
-		lib, err := load(path)
-		if err == nil {
-			return lib, nil
-		}
-		if filepath.Base(path) != path { // it exists, but cannot be loaded
-			reasons = append(reasons, err.Error())
-		}
-	}
-	return nil, missing(searched, reasons)
-}
+func open() (*library, error) { return find.First(search, load) }
 
 // load loads the library at path.
 func load(path string) (*library, error) {

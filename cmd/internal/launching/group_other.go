@@ -1,0 +1,17 @@
+//go:build !unix
+
+package launching
+
+import (
+	"os"
+	"os/exec"
+)
+
+// forwarded are the signals that participants get, too.
+var forwarded = []os.Signal{os.Interrupt}
+
+// inGroup does nothing where there are no process groups.
+func inGroup(*exec.Cmd) {}
+
+// send ends a participant: other signals are not there.
+func send(c *exec.Cmd, _ os.Signal) { _ = c.Process.Kill() }

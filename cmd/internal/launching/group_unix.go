@@ -1,0 +1,18 @@
+//go:build unix
+
+package launching
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// forwarded are the signals that participants get, too.
+var forwarded = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+
+// inGroup gives a participant a process group of its own, so that a signal of the terminal comes to it once.
+func inGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// send sends a signal to a participant and what it has started.
+func send(c *exec.Cmd, s os.Signal) { _ = syscall.Kill(-c.Process.Pid, s.(syscall.Signal)) }

@@ -1,0 +1,321 @@
+package rendezvous
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"fusec/kernels/group"
+)
+
+// A frame is a piece of a message, or news of a participant.
+type frame struct {
+	kind     kind
+	from, to int
+	total    int // bytes of the whole message
+	bytes    []byte
+}
+
+type kind uint8
+
+const (
+	piece kind = iota
+	abort      // participant From has failed, with the text as its error
+	leave      // participant From leaves
+	kinds
+)
+
+const (
+	headerSize = 1 + 4 + 4 + 8 + 4
+	// pieceSize bounds what a receiver takes memory for before it comes.
+	pieceSize = 1 << 20
+)
+
+// transport is a participant's connections: participant 0 has one with each other, and the others have one with it.
+type transport struct {
+	rank, size int
+	patience   time.Duration
+	conns      []*conn
+
+	mu      sync.Mutex
+	changed chan struct{} // closed when something has come
+	boxes   [][]frame     // from each participant
+	left    []bool
+	failed  error
+	closed  bool
+}
+
+func newTransport(rank, size int, patience time.Duration) *transport {
+	return &transport{rank: rank, size: size, patience: patience, conns: make([]*conn, size), changed: make(chan struct{}),
+		boxes: make([][]frame, size), left: make([]bool, size)}
+}
+
+type conn struct {
+	net.Conn
+	mu sync.Mutex // guards w
+	w  *bufio.Writer
+}
+
+func newConn(c net.Conn) *conn { return &conn{Conn: c, w: bufio.NewWriterSize(c, 1<<16)} }
+
+func (c *conn) write(f frame) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := make([]byte, 0, headerSize)
+	h = append(h, byte(f.kind))
+	h = binary.LittleEndian.AppendUint32(h, uint32(f.from))
+	h = binary.LittleEndian.AppendUint32(h, uint32(f.to))
+	h = binary.LittleEndian.AppendUint64(h, uint64(f.total))
+	h = binary.LittleEndian.AppendUint32(h, uint32(len(f.bytes)))
+	if _, err := c.w.Write(h); err != nil {
+		return err
+	}
+	if _, err := c.w.Write(f.bytes); err != nil {
+		return err
+	}
+	return c.w.Flush()
+}
+
+func (t *transport) readFrame(r io.Reader) (f frame, err error) {
+	h := make([]byte, headerSize)
+	if _, err := io.ReadFull(r, h); err != nil {
+		return f, err
+	}
+	at := func(i int) int { return int(binary.LittleEndian.Uint32(h[i:])) }
+	f = frame{kind: kind(h[0]), from: at(1), to: at(5), total: int(binary.LittleEndian.Uint64(h[9:]))}
+	n := at(17)
+	if f.kind >= kinds || f.from >= t.size || f.to >= t.size || n > pieceSize || f.total < 0 {
+		return f, errors.New("it sends what is no message")
+	}
+	f.bytes = make([]byte, n)
+	_, err = io.ReadFull(r, f.bytes)
+	return f, err
+}
+
+// read takes what comes over a connection, and participant 0 passes on what is for others.
+func (t *transport) read(peer int, c *conn) {
+	r := bufio.NewReaderSize(c, 1<<16)
+	for {
+		f, err := t.readFrame(r)
+		if err == nil && t.rank == 0 && f.from != peer {
+			err = errors.New("it sends in another's name")
+		}
+		if err != nil {
+			t.lose(peer, fmt.Errorf("its connection has ended: %w", err))
+			return
+		}
+		switch {
+		case f.kind == abort:
+			t.lose(f.from, errors.New(string(f.bytes)))
+		case f.kind == leave:
+			t.note(func() { t.left[f.from] = true })
+			if t.rank == 0 {
+				t.tell(f)
+			}
+		case f.to != t.rank:
+			if to := t.conns[f.to]; t.rank == 0 && to != nil {
+				if err := to.write(f); err != nil {
+					t.lose(f.to, fmt.Errorf("its connection has ended: %w", err))
+				}
+			}
+		default:
+			t.note(func() { t.boxes[f.from] = append(t.boxes[f.from], f) })
+		}
+	}
+}
+
+// note changes something, and wakes those who wait for it.
+func (t *transport) note(f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f()
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// lose records that a participant is lost, unless it has left, or one was lost before; participant 0 tells the others.
+func (t *transport) lose(rank int, err error) {
+	first := false
+	t.note(func() {
+		if first = t.failed == nil && !t.left[rank] && (!t.closed || t.rank == 0); first {
+			t.failed = &group.LostError{Rank: rank, Err: err}
+		}
+	})
+	if first && t.rank == 0 {
+		t.tell(news(abort, rank, err.Error()))
+	}
+}
+
+// news is a frame about a participant.
+func news(k kind, rank int, text string) frame {
+	return frame{kind: k, from: rank, bytes: []byte(text[:min(len(text), pieceSize)])}
+}
+
+// tell sends news to all, through participant 0. Whom it does not reach notices that the connection has ended.
+func (t *transport) tell(f frame) {
+	for peer, c := range t.conns {
+		if c != nil && peer != f.from {
+			_ = c.write(f)
+		}
+	}
+}
+
+// Rank implements [group.Transport].
+func (t *transport) Rank() int { return t.rank }
+
+// Size implements [group.Transport].
+func (t *transport) Size() int { return t.size }
+
+// Failed is the error of a participant that is lost.
+func (t *transport) Failed() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failed
+}
+
+// Exchange implements [group.Transport].
+func (t *transport) Exchange(send, receive []group.Message) error {
+	for _, m := range send {
+		if err := t.send(m); err != nil {
+			return err
+		}
+	}
+	late := time.NewTimer(t.patience)
+	defer late.Stop()
+	for _, m := range receive {
+		if err := t.receive(m, late.C); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *transport) send(m group.Message) error {
+	through := t.conns[0]
+	if t.rank == 0 {
+		through = t.conns[m.Peer]
+	}
+	for first := 0; first < len(m.Bytes); first += pieceSize {
+		t.mu.Lock()
+		err := t.failed
+		if t.closed {
+			err = errClosed
+		}
+		t.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		f := frame{kind: piece, from: t.rank, to: m.Peer, total: len(m.Bytes), bytes: m.Bytes[first:min(first+pieceSize, len(m.Bytes))]}
+		if err := through.write(f); err != nil {
+			to := m.Peer
+			if t.rank != 0 {
+				to = 0
+			}
+			t.lose(to, fmt.Errorf("its connection has ended: %w", err))
+		}
+	}
+	return t.Failed()
+}
+
+var errClosed = errors.New("the group is closed")
+
+func (t *transport) receive(m group.Message, late <-chan time.Time) error {
+	for at := 0; at < len(m.Bytes); {
+		t.mu.Lock()
+		box, changed, err := t.boxes[m.Peer], t.changed, t.failed
+		if len(box) > 0 {
+			t.boxes[m.Peer] = box[1:]
+		}
+		if len(box) == 0 && t.left[m.Peer] && err == nil {
+			err = &group.LostError{Rank: m.Peer, Err: errors.New("it has left the group")}
+		}
+		if t.closed {
+			err = errClosed
+		}
+		t.mu.Unlock()
+		switch {
+		case len(box) > 0 && (box[0].total != len(m.Bytes) || at+len(box[0].bytes) > len(m.Bytes)):
+			return fmt.Errorf("participant %d sent %d bytes, not %d: it runs another program", m.Peer, box[0].total, len(m.Bytes))
+		case len(box) > 0:
+			at += copy(m.Bytes[at:], box[0].bytes)
+			continue
+		case err != nil:
+			return err
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return &group.LostError{Rank: m.Peer, Err: fmt.Errorf("it has not come to a collective operation within %v", t.patience)}
+		}
+	}
+	return nil
+}
+
+// Abort implements [group.Transport].
+func (t *transport) Abort(err error) {
+	first := false
+	t.note(func() {
+		if first = t.failed == nil && !t.closed; first {
+			t.failed = &group.LostError{Rank: t.rank, Err: err}
+		}
+	})
+	if first {
+		t.tell(news(abort, t.rank, err.Error()))
+	}
+}
+
+// Close implements [group.Transport]. Participant 0, through which the others speak, waits for them to leave.
+func (t *transport) Close() error {
+	was := false
+	t.note(func() { was, t.closed = t.closed, true })
+	if was {
+		return nil
+	}
+	if t.Failed() == nil {
+		t.tell(news(leave, t.rank, ""))
+	}
+	if t.rank == 0 {
+		t.others()
+	}
+	return t.closeAll()
+}
+
+// others waits until all others have left, one is lost, or the patience has an end.
+func (t *transport) others() {
+	late := time.NewTimer(t.patience)
+	defer late.Stop()
+	for {
+		t.mu.Lock()
+		here, changed := 0, t.changed
+		for r, c := range t.conns {
+			if c != nil && !t.left[r] {
+				here++
+			}
+		}
+		done := here == 0 || t.failed != nil
+		t.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+func (t *transport) closeAll() error {
+	var errs []error
+	for _, c := range t.conns {
+		if c != nil {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,381 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"fusec/graph"
+	"fusec/kernels/group"
+	"fusec/lowering"
+	"fusec/lowering/cuda/driver"
+)
+
+// Collective operations have a stream of their own, on which they run beside the launches that follow, up to the first one that
+// has to wait: because it reads the result, or because it writes where the operation reads or writes. Small ones are put
+// together to a bucket, which is one exchange. A bucket ends when it has enough bytes, when a launch waits for it, or when an
+// operation comes that needs its parts brought into order.
+
+// DefaultBucket is the number of bytes at which a bucket ends. NCCL takes as long for 4 MiB as for one byte (see docs/scale.md).
+const DefaultBucket = 4 << 20
+
+// exchanges is the collective operations of an executable.
+type exchanges struct {
+	group  *group.Group
+	most   int   // blocks of threads that an exchange takes; see [driver.GPU.Join]
+	bucket int64 // bytes at which a bucket ends
+	stream driver.Stream
+	comms  map[string]driver.Comm // by their ranks
+	of     []driver.Comm          // by launch
+	joins  []int                  // by launch: the launch that waits for it; 0 for launches that exchange nothing
+	begun  driver.Event
+	ended  []driver.Event // of the buckets since the stream was last waited for at the end of a part
+
+	open   []int // launches of the open bucket
+	bytes  int64 // that they send
+	marks  int   // events of ended that are in use
+	flying []flight
+}
+
+// A flight is a bucket under way, and the first launch that waits for it.
+type flight struct {
+	until int
+	ended driver.Event
+}
+
+// DefaultExchangeBlocks is how many blocks of threads an exchange takes from the launches beside it.
+const DefaultExchangeBlocks = 4
+
+// alone refuses the exchanges of a program that has no group.
+func alone(p *lowering.Program) error {
+	for i := range p.Launches {
+		l := &p.Launches[i]
+		if exchanges, _ := exchanged(p, l); exchanges {
+			return fmt.Errorf("launch %d, %s: %s of several participants, and the program runs alone: run it in a group", i+1,
+				l.Node.Where(), l.Op.OpName())
+		}
+	}
+	return nil
+}
+
+// joins finds for each launch that exchanges something the launch that waits for it; 0 for all others. The number of launches is
+// that of the end.
+func joins(p *lowering.Program) []int {
+	list := make([]int, len(p.Launches))
+	for i := range p.Launches {
+		if exchanges, _ := exchanged(p, &p.Launches[i]); exchanges {
+			list[i] = join(p, i)
+		}
+	}
+	return list
+}
+
+// exchanged reports whether a launch exchanges something.
+func exchanged(p *lowering.Program, l *lowering.Launch) (bool, error) {
+	op, ok := l.Op.(graph.Collective)
+	if _, local := l.Op.(graph.Part); !ok || local || op.Of().Parts == 1 {
+		return false, nil
+	}
+	if len(p.Mesh) == 0 {
+		return op.Of().Parts > 1, nil
+	}
+	axes, err := op.Of().Axes(p.Mesh)
+	return p.Mesh.Parts(axes) > 1, err
+}
+
+func join(p *lowering.Program, i int) int {
+	l := &p.Launches[i]
+	for j := i + 1; j < len(p.Launches); j++ {
+		m := &p.Launches[j]
+		if overlap(p, m.Args, l.Results) || overlap(p, m.Results, l.Results) || overlap(p, m.Results, l.Args) {
+			return j
+		}
+	}
+	return len(p.Launches)
+}
+
+// overlap reports whether the buffers of some views have memory in common.
+func overlap(p *lowering.Program, a, b []lowering.View) bool {
+	for _, v := range a {
+		for _, w := range b {
+			if v.Buffer == w.Buffer {
+				return true
+			}
+			x, y := &p.Buffers[v.Buffer], &p.Buffers[w.Buffer]
+			if x.Role == lowering.Temp && y.Role == lowering.Temp && x.Offset < y.Offset+y.Type.Bytes() && y.Offset < x.Offset+x.Type.Bytes() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// beside finds the launches that run while others exchange something.
+func beside(p *lowering.Program) []bool {
+	list := make([]bool, len(p.Launches))
+	until := 0
+	for i, at := range joins(p) {
+		list[i] = i < until
+		until = max(until, at)
+	}
+	return list
+}
+
+// startExchanging joins the communicators of all launches that exchange something, before the first run.
+func (e *executable) startExchanging() (err error) {
+	x := e.exchanges
+	if x == nil || x.of != nil {
+		return nil
+	}
+	if x.stream == nil {
+		if x.stream, err = e.gpu.NewStream(); err != nil {
+			return err
+		}
+		if x.begun, err = e.gpu.NewEvent(); err != nil {
+			return err
+		}
+	}
+	of := make([]driver.Comm, len(e.launches))
+	for i := range e.launches {
+		for _, s := range e.launches[i].steps {
+			if s.Exchange == nil {
+				continue
+			}
+			if of[i], err = e.comm(s, x.joins[i] > i+1); err != nil {
+				return e.inLaunch(i, err)
+			}
+		}
+	}
+	x.of = of
+	return nil
+}
+
+// comm is the communicator of a step's group. One whose exchanges run beside launches leaves most of the GPU to them.
+func (e *executable) comm(s step, beside bool) (driver.Comm, error) {
+	x, most := e.exchanges, 0
+	if beside {
+		most = x.most
+	}
+	axes, err := s.Exchange.Op.Of().Axes(e.p.Mesh)
+	if err != nil {
+		return nil, err
+	}
+	ranks, _ := e.p.Mesh.Ranks(axes, x.group.Rank())
+	key := fmt.Sprint(ranks, most)
+	if c := x.comms[key]; c != nil {
+		return c, nil
+	}
+	team, err := x.group.Team(ranks)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.gpu.Join(team, most)
+	if err != nil {
+		return nil, fmt.Errorf("joining the participants %v: %w", ranks, err)
+	}
+	x.comms[key] = c
+	return c, nil
+}
+
+// beside queues launch i with what has to happen between the two streams. A launch that exchanges something goes to the stream of
+// exchanges.
+func (e *executable) beside(i int) error {
+	x := e.exchanges
+	if x == nil {
+		return e.launch(i)
+	}
+	if err := e.waitExchanges(i); err != nil {
+		return err
+	}
+	if x.joins[i] == 0 {
+		return e.launch(i)
+	}
+	steps := e.launches[i].steps
+	if len(steps) > 1 {
+		if err := e.sendBucket(); err != nil {
+			return err
+		}
+	}
+	x.open = append(x.open, i)
+	x.bytes += steps[0].sends()
+	if len(steps) > 1 || x.bytes >= x.bucket || x.joins[i] == i+1 {
+		return e.sendBucket()
+	}
+	return nil
+}
+
+// sends is how many bytes a step hands over.
+func (s *step) sends() int64 {
+	if s.Exchange == nil {
+		return 0
+	}
+	return int64(s.Exchange.Elems) * int64(s.Exchange.DType.Size())
+}
+
+// waitExchanges makes the launches from i on wait for the exchanges that launch i needs done, and all before them.
+func (e *executable) waitExchanges(i int) error {
+	x := e.exchanges
+	if slices.ContainsFunc(x.open, func(k int) bool { return x.joins[k] <= i }) {
+		if err := e.sendBucket(); err != nil {
+			return err
+		}
+	}
+	last := -1
+	for k, f := range x.flying {
+		if f.until <= i {
+			last = k
+		}
+	}
+	if last < 0 {
+		return nil
+	}
+	err := e.stream.Wait(x.flying[last].ended)
+	x.flying = x.flying[last+1:]
+	return err
+}
+
+// sendBucket queues the open bucket.
+func (e *executable) sendBucket() error {
+	x := e.exchanges
+	if len(x.open) == 0 {
+		return nil
+	}
+	open := x.open
+	x.open, x.bytes = x.open[:0:0], 0
+	if err := e.stream.Record(x.begun); err != nil {
+		return err
+	}
+	if err := x.stream.Wait(x.begun); err != nil {
+		return err
+	}
+	until := len(e.launches)
+	for first := 0; first < len(open); {
+		end := first + 1
+		for end < len(open) && x.of[open[end]] == x.of[open[first]] {
+			end++
+		}
+		if err := e.send(open[first:end]); err != nil {
+			return err
+		}
+		first = end
+	}
+	for _, i := range open {
+		until = min(until, x.joins[i])
+	}
+	if x.marks == len(x.ended) {
+		v, err := e.gpu.NewEvent()
+		if err != nil {
+			return err
+		}
+		x.ended = append(x.ended, v)
+	}
+	ended := x.ended[x.marks]
+	x.marks++
+	x.flying = append(x.flying, flight{until, ended})
+	return x.stream.Record(ended)
+}
+
+// send queues launches of one communicator: one launch with all its steps, or several of one exchange each.
+func (e *executable) send(list []int) error {
+	x := e.exchanges
+	if len(list) == 1 {
+		if err := e.queueOn(x.stream, list[0]); err != nil {
+			return e.inLaunch(list[0], err)
+		}
+		return nil
+	}
+	together := make([]driver.Exchange, len(list))
+	for k, i := range list {
+		together[k] = e.launches[i].steps[0].send
+	}
+	if err := x.of[list[0]].Queue(x.stream, together); err != nil {
+		return e.inLaunch(list[0], err)
+	}
+	return nil
+}
+
+// endExchanges makes the stream wait for all exchanges.
+func (e *executable) endExchanges() error {
+	x := e.exchanges
+	if x == nil {
+		return nil
+	}
+	err := e.waitExchanges(len(e.launches))
+	x.marks = 0
+	return err
+}
+
+// forgetExchanges drops what a failed run has left open.
+func (e *executable) forgetExchanges() {
+	if x := e.exchanges; x != nil {
+		x.open, x.bytes, x.flying, x.marks = nil, 0, nil, 0
+	}
+}
+
+// How often a run's end is asked for, at first and later.
+const (
+	asked       = 20 * time.Microsecond
+	askedSeldom = time.Millisecond
+)
+
+// sync waits for all work. With exchanges, it also watches the other participants: if one fails, the GPU would wait for ever.
+func (e *executable) sync() error {
+	x := e.exchanges
+	if x == nil || len(x.comms) == 0 {
+		return e.stream.Sync()
+	}
+	start, pause := time.Now(), asked
+	for {
+		done, err := e.stream.Done()
+		if done || err != nil {
+			return err
+		}
+		if err := x.failed(); err != nil {
+			return errors.Join(err, x.abort())
+		}
+		if time.Since(start) > 50*pause {
+			pause = min(2*pause, askedSeldom)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// failed is the error of another participant, or of an exchange.
+func (x *exchanges) failed() error {
+	if err := x.group.Failed(); err != nil {
+		return err
+	}
+	for _, c := range x.comms {
+		if err := c.Failed(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abort ends all exchanges.
+func (x *exchanges) abort() error {
+	var errs []error
+	for _, c := range x.comms {
+		errs = append(errs, c.Abort())
+	}
+	return errors.Join(errs...)
+}
+
+// close leaves the communicators. Graphs with exchanges are closed before.
+func (x *exchanges) close() error {
+	var errs []error
+	for _, c := range x.comms {
+		errs = append(errs, c.Close())
+	}
+	if x.stream != nil {
+		errs = append(errs, x.stream.Sync(), x.stream.Close())
+	}
+	for _, v := range append(x.ended, x.begun) {
+		if v != nil {
+			errs = append(errs, v.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
