@@ -107,10 +107,12 @@ func prune(g *Graph, first int, roots []*Node) {
 }
 
 // backward walks nodes, which are in topological order, from outputs back to wrt. It returns the gradients of wrt, nil
-// where none flows. Operands outside nodes end the walk.
+// where none flows. Operands outside nodes end the walk. The gradient of a value of 16 bits that is a sum of several is
+// rounded to 16 bits before it is handed on.
 func backward(b *Builder, nodes, outputs, dys, wrt []*Node) ([]*Node, error) {
 	needed, first := dependants(nodes, wrt), b.g.nextID
 	grads := make(map[*Node][]*Node) // of each result
+	summed := make(map[*Node]bool)   // first results whose gradient is a sum
 	accumulate := func(n *Node, result int, dy *Node) {
 		if grads[n] == nil {
 			grads[n] = make([]*Node, n.Results())
@@ -119,6 +121,7 @@ func backward(b *Builder, nodes, outputs, dys, wrt []*Node) ([]*Node, error) {
 			*sum = dy
 		} else {
 			*sum = b.Binary(Add, *sum, dy)
+			summed[n] = result == 0
 		}
 	}
 	for i, o := range outputs {
@@ -135,7 +138,11 @@ func backward(b *Builder, nodes, outputs, dys, wrt []*Node) ([]*Node, error) {
 			accumulate(n.Args[0], r.Index, grads[n][0])
 			continue
 		}
-		args, err := operandGradients(b.From(n), n, grads[n], needed)
+		dys := grads[n]
+		if d := n.Type.DType; summed[n] && d.Is16() { // as a value of its type would be kept
+			dys = append([]*Node{b.From(n).CastTo(dys[0].Type.DType, b.CastTo(d, dys[0]))}, dys[1:]...)
+		}
+		args, err := operandGradients(b.From(n), n, dys, needed)
 		if err == nil {
 			err = b.Err()
 		}

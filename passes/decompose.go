@@ -5,6 +5,7 @@ import (
 
 	"fusec/graph"
 	"fusec/graph/trace"
+	"fusec/passes/fuse"
 	"fusec/passes/layout"
 )
 
@@ -13,6 +14,9 @@ import (
 // patches, recurrences from their steps. The
 // simpler ones take the place of the operation, so that the order in which values are made stays as it was. What the target
 // computes in NHWC is left to the pass layout, unless that is left out.
+//
+// A batch norm in training is taken apart as well where the target computes mean and variance of columns in one pass: its gradient
+// needs the same statistics, which become one value with those of the norm, and what makes the result joins what follows it.
 func decompose(c *Context) error {
 	g := c.Graph
 	with := map[*graph.Node]*graph.Node{}
@@ -27,13 +31,17 @@ func decompose(c *Context) error {
 				c.Became(n, with[n])
 				continue
 			}
-			if graph.InfoOf(n.Op).Lower == nil || c.Accepts(n.Op, n.Args...) == nil ||
-				!c.cfg.Disable["layout"] && layout.Accepts(c.Context, n) {
+			apart := opensNorm(c, n)
+			if !apart && (graph.InfoOf(n.Op).Lower == nil || c.Accepts(n.Op, n.Args...) == nil ||
+				!c.cfg.Disable["layout"] && layout.Accepts(c.Context, n)) {
 				order = append(order, n)
 				continue
 			}
 			first := len(g.Nodes)
 			results := graph.Lower(b, n)
+			if apart {
+				results = graph.InfoOf(n.Op).Decompose(b.From(n), n.Op, n.Args)
+			}
 			if results == nil || b.Err() != nil {
 				order = append(order, n)
 				continue
@@ -54,4 +62,10 @@ func decompose(c *Context) error {
 	g.Nodes = order
 	g.Replace(with)
 	return g.Tidy()
+}
+
+// opensNorm reports whether n is a batch norm in training that is better computed as its parts.
+func opensNorm(c *Context, n *graph.Node) bool {
+	op, ok := n.Op.(graph.BatchNorm)
+	return ok && op.Train && fuse.TakesMoments(c.Context) && !c.cfg.Disable[trace.FusePass]
 }

@@ -46,10 +46,11 @@ type rows struct {
 	b       *printer
 	typ     string
 	shared  int
-	pre     [][]string // by stage, before its loop
-	post    [][]string // by stage, after its loop
-	partial []partial  // of a row that is cut into parts
-	scratch int64      // bytes
+	pre     [][]string  // by stage, before its loop
+	post    [][]string  // by stage, after its loop
+	partial []partial   // of a row that is cut into parts
+	moments map[int]int // of columns, by the value that is the mean: the variance
+	scratch int64       // bytes
 	sums    []sumAcross
 }
 
@@ -185,6 +186,7 @@ func (r *rows) plan() error {
 		r.w = 1
 	}
 	r.b = r.newPrinter(wide, r.w)
+	r.findMoments()
 	if r.across {
 		r.planAcross()
 	} else {
@@ -205,7 +207,7 @@ func (r *rows) planAcross() {
 		r.threads /= 2
 	}
 	r.block = r.threads * r.columns
-	if !r.p.LeadsBack() {
+	if !r.p.LeadsBack() || r.moments != nil {
 		r.parts = r.cut(ceilDiv(units, r.columns), ceilDiv(count, r.threads))
 	}
 }
@@ -334,12 +336,12 @@ func (r *rows) write() error {
 			return err
 		}
 	}
-	for level := range r.p.Levels + 1 {
+	for level := range r.levels() + 1 {
 		b.stage = first + level
 		if !r.hold {
 			b.forget()
 		}
-		if level == r.p.Levels && r.parts > 1 {
+		if level == r.levels() && r.parts > 1 {
 			break // of the step that combines the parts
 		}
 		if err := r.writeLevel(level); err != nil {
@@ -365,7 +367,7 @@ func (r *rows) again(l graph.Layout) bool {
 func (r *rows) writeLevel(level int) error {
 	b := r.b
 	for i := range r.p.Stores {
-		if r.p.StoreLevel(&r.p.Stores[i]) != level {
+		if r.storeLevel(&r.p.Stores[i]) != level {
 			continue
 		}
 		if k := slices.IndexFunc(r.sums, func(s sumAcross) bool { return s.result == i }); k >= 0 {
@@ -378,8 +380,15 @@ func (r *rows) writeLevel(level int) error {
 			return err
 		}
 	}
+	if level == r.levels() {
+		return nil
+	}
 	for _, i := range r.reductions(level + 1) {
-		if err := r.reduce(i); err != nil {
+		write := r.reduce
+		if _, ok := r.moments[i]; ok {
+			write = r.reduceMoments
+		}
+		if err := write(i); err != nil {
 			return err
 		}
 	}

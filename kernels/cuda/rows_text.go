@@ -157,7 +157,11 @@ func (r *rows) kernel() (*Kernel, error) {
 	for i := range steps {
 		steps[i].Params = u.fields
 	}
-	return &Kernel{Source: u.source("rows"), Steps: steps, Scratch: r.scratch}, nil
+	templates := []string{"rows"}
+	if r.moments != nil {
+		templates = append(templates, "moments")
+	}
+	return &Kernel{Source: u.source(templates...), Steps: steps, Scratch: r.scratch}, nil
 }
 
 func (u *unit) lines(lists [][]string, i int, indent string) {
@@ -290,6 +294,11 @@ func (r *rows) finishStep() (Step, error) {
 	b := r.newPrinter(-1, 1)
 	for i, p := range r.partial {
 		op, typ := p.node.Op.(graph.Reduce), lane(p.node.Type.DType)
+		if _, ok := r.moments[p.value]; ok {
+			step.Shared = max(step.Shared, momentNumbers*laneBytes(typ)*step.Block)
+			r.gatherMoments(b, i, p.value, n, shape, typ)
+			continue
+		}
 		u.printf("  const %s r%d_ = gather_parts<%s, %s>(p.partial%d, %d, index, live, reinterpret_cast<%s *>(shared));\n",
 			typ, i, reducers[op.Fn], shape, i, n, typ)
 		expr := fmt.Sprintf("r%d_", i)

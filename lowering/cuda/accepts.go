@@ -32,3 +32,6 @@ func (d *Device) Accepts(op graph.Op, args, results []graph.Type) error {
 	_, err := d.compile(op, operands(args), operands(results), d.cfg)
 	return err
 }
+
+// TakesMoments implements fuse.MomentsTaker.
+func (d *Device) TakesMoments() bool { return true }

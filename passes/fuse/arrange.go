@@ -38,7 +38,8 @@ func arrange(c *rewrite.Context, visit func(n *graph.Node) *graph.Node) error {
 //
 //	MatMul ─► Reshape ─► Add ─►   to   MatMul ─► Add ─► Reshape ─►
 //
-// where the other operands can be read in the contraction's shape, so that the work can join the contraction's launch.
+// where the other operands can be read in the contraction's shape, so that the work can join the contraction's launch. A cast to
+// 16 bits moves above the reshape of any elementwise work.
 func SinkReshapes(c *rewrite.Context) error {
 	g := c.Graph
 	hot := graph.NewPerNode[bool](g) // contractions and the elementwise work on them
@@ -51,6 +52,9 @@ func SinkReshapes(c *rewrite.Context) error {
 		}
 		if !graph.Elementwise(n.Op) {
 			return nil
+		}
+		if k := castFirst(c, n, uses); k != nil {
+			return k
 		}
 		var from *graph.Node
 		for _, a := range n.Args {
@@ -81,6 +85,25 @@ func SinkReshapes(c *rewrite.Context) error {
 		uses.Move(n, back)
 		return back
 	})
+}
+
+// castFirst puts a cast to 16 bits before the reshape that it reads, so that it joins the elementwise work that makes the value.
+func castFirst(c *rewrite.Context, n *graph.Node, uses *graph.Uses) *graph.Node {
+	op, ok := n.Op.(graph.Cast)
+	if !ok || !op.To.Is16() {
+		return nil
+	}
+	r := n.Args[0]
+	if _, ok := r.Op.(graph.Reshape); !ok || !uses.One(r) || !graph.Elementwise(r.Args[0].Op) || !uses.One(r.Args[0]) {
+		return nil
+	}
+	b := graph.Extend(c.Graph).From(n)
+	k := b.CastTo(op.To, r.Args[0])
+	c.Match("sink-reshapes", trace.Exact, "", k)
+	back := b.Reshape(k, n.Type.Shape.Slice()...)
+	back.Name = n.Name
+	uses.Move(n, back)
+	return back
 }
 
 // LiftTransposes moves a Transpose of joined values to what is joined,

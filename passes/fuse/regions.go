@@ -27,6 +27,11 @@ func Regions(c *rewrite.Context) error {
 	if err := mergeResults(g); err != nil {
 		return err
 	}
+	if TakesMoments(c) {
+		if err := repeatNormed(g); err != nil {
+			return err
+		}
+	}
 	f := newFuser(c)
 	for _, n := range g.Nodes {
 		switch a, _ := graph.AnchorOf(n.Op); {
@@ -43,12 +48,20 @@ func Regions(c *rewrite.Context) error {
 	for _, trailing := range []bool{true, false} {
 		before := len(f.regions)
 		for _, n := range g.Nodes {
-			if axes, ok := rowAxes(n); ok && f.in[n.ID] == nil && innermost(n.Args[0].Type.Shape, axes) == trailing {
-				r := f.start(graph.AnchorRow, n, n.Args[0].Type.Shape)
-				r.setAxes(axes)
-				f.grow(r, false)
-				f.part(r)
+			axes, ok := rowAxes(n)
+			if !ok || f.in[n.ID] != nil || innermost(n.Args[0].Type.Shape, axes) != trailing {
+				continue
 			}
+			var r *region
+			if f.moments && !trailing {
+				r = f.startMoments(n)
+			}
+			if r == nil {
+				r = f.start(graph.AnchorRow, n, n.Args[0].Type.Shape)
+			}
+			r.setAxes(axes)
+			f.grow(r, f.moments && !trailing) // sums of what a column is made of join it before they are started for themselves
+			f.part(r)
 		}
 		f.growAll(f.regions[before:])
 		f.sumColumns()
@@ -139,6 +152,7 @@ type fuser struct {
 	order   *launchOrder
 	narrow  []bool // the node or one of its operands has 16 bits
 	once    onceness
+	moments bool // the target takes mean and variance of columns in one pass
 	halves  bool // the target contracts values of 16 bits, and what surrounds such a launch may have them
 }
 
@@ -160,6 +174,7 @@ func newFuser(c *rewrite.Context) *fuser {
 		}
 	}
 	f.order = newLaunchOrder(g, f.uses)
+	f.moments = TakesMoments(c)
 	f.once = newOnceness(g, f.uses, c.Frozen, size)
 	half, wide := graph.TypeOf(graph.BF16, 1, 1), graph.TypeOf(graph.F32, 1, 1)
 	f.halves = c.Target == nil || c.Target.Accepts(graph.MatMul{}, []graph.Type{half, half}, []graph.Type{wide}) == nil
@@ -201,7 +216,7 @@ func (f *fuser) grow(r *region, before bool) {
 				take(u)
 			}
 			for _, a := range n.Args {
-				if before && f.onlyFor(r, a) {
+				if before && (f.onlyFor(r, a) || f.moments && f.onlyOfColumns(r, a)) {
 					take(a)
 				}
 				for _, x := range f.leadingInto(r, a) {
@@ -274,6 +289,12 @@ func (f *fuser) readOnlyBy(r *region, a *graph.Node) bool {
 // onlyFor reports whether a is elementwise work in the region's shape that nothing but the region reads.
 func (f *fuser) onlyFor(r *region, a *graph.Node) bool {
 	return a.Type.Shape == r.shape && graph.Joins(a.Op) && f.readOnlyBy(r, a)
+}
+
+// onlyOfColumns reports whether a is work on numbers of which there is one for each column of region r, and that nothing but the
+// region reads.
+func (f *fuser) onlyOfColumns(r *region, a *graph.Node) bool {
+	return r.anchor == graph.AnchorRow && !r.trailing && r.isReduced(a.Type.Shape) && graph.Joins(a.Op) && f.readOnlyBy(r, a)
 }
 
 // why is the reason of a refusal, in words. Most refusals are of no interest, so that words are found only when asked.

@@ -209,15 +209,27 @@ func addShown(shown map[*graph.Node]bool, a *graph.Node) {
 	}
 }
 
-// exact reports whether n is a result of a fusion, not of the graph, that is made of 16 bits by a cast, so that it loses nothing.
+// exact reports whether n is a result of a fusion, not of the graph, that has 16 bits but for its type, so that it loses nothing.
 func (w *narrower) exact(n *graph.Node) bool {
 	f, index, ok := result(n)
 	if !ok || w.handed[n] || n.Type.Shape.Elems() < w.least {
 		return false
 	}
-	y := rewrite.UnderViews(f.Body.Outputs[index].Node)
-	_, cast := y.Op.(graph.Cast)
-	return cast && y.Args[0].Type.DType == w.to
+	return w.isHalf(f.Body.Outputs[index].Node)
+}
+
+// isHalf reports whether a value in f32 is one of 16 bits that was cast, zero, or chosen among such values.
+func (w *narrower) isHalf(y *graph.Node) bool {
+	y = rewrite.UnderViews(y)
+	switch op := y.Op.(type) {
+	case graph.Cast:
+		return y.Args[0].Type.DType == w.to
+	case graph.Const:
+		return op.Value.Uniform() && op.Value.Float(0) == 0
+	case graph.Select:
+		return w.isHalf(y.Args[1]) && w.isHalf(y.Args[2])
+	}
+	return false
 }
 
 // result returns the fusion that n is a result of, and its number.
@@ -251,6 +263,9 @@ func (w *narrower) kept() map[*graph.Node]bool {
 			continue
 		}
 		if f, ok := n.Op.(graph.Fusion); ok && f.Anchor == graph.AnchorRow {
+			continue
+		}
+		if _, ok := n.Op.(graph.Conv2DFilterGrad); ok { // a contraction, too
 			continue
 		}
 		for _, a := range n.Args {

@@ -1,0 +1,131 @@
+package cuda
+
+import (
+	"fmt"
+
+	"fusec/graph"
+	"fusec/graph/body"
+)
+
+// findMoments finds the variances of columns, means of (x − mean x)², which with the means are computed in one pass: a body
+// whose other values need no element of a row twice.
+//
+//	x ─┬─► mean ─► sub ─► square ─► mean ─► variance
+//	   └────────────┘
+func (r *rows) findMoments() {
+	if !r.across || r.p.Levels != 2 || len(r.sums) > 0 {
+		return
+	}
+	values, found := r.p.Values, map[int]int{}
+	inside := map[int]bool{} // differences and their squares
+	for i := range values {
+		v := &values[i]
+		if v.Kind != body.Row || v.Level != 2 {
+			continue
+		}
+		m, square := r.momentsOf(v)
+		if m < 0 {
+			return
+		}
+		if _, twice := found[m]; twice {
+			return
+		}
+		found[m], inside[square], inside[values[square].Args[0]] = i, true, true
+	}
+	for i := range values {
+		if v := &values[i]; v.Level > 0 && !v.PerRow && !inside[i] {
+			return
+		}
+	}
+	for i := range r.p.Stores {
+		if !r.p.Stores[i].PerRow {
+			return
+		}
+	}
+	r.moments = found
+}
+
+// momentsOf returns the mean that a value is the variance for, and the squares that it is the mean of; −1 if it is none.
+func (r *rows) momentsOf(v *body.Value) (mean, square int) {
+	values := r.p.Values
+	averages := func(n *graph.Node) bool { op, ok := n.Op.(graph.Reduce); return ok && op.Fn == graph.Mean }
+	if !averages(v.Node) {
+		return -1, -1
+	}
+	square = v.Args[0]
+	if op, ok := values[square].Node.Op.(graph.Unary); !ok || op.Fn != graph.Square {
+		return -1, -1
+	}
+	d := &values[values[square].Args[0]]
+	if op, ok := d.Node.Op.(graph.Binary); !ok || d.Kind != body.Elementwise || op.Fn != graph.Sub {
+		return -1, -1
+	}
+	mean = d.Args[1]
+	if m := &values[mean]; m.Kind != body.Row || !averages(m.Node) || m.Args[0] != d.Args[0] {
+		return -1, -1
+	}
+	return mean, square
+}
+
+// levels is how many stages end with reductions.
+func (r *rows) levels() int {
+	if r.moments != nil {
+		return 1
+	}
+	return r.p.Levels
+}
+
+// storeLevel is the stage in which a store can run.
+func (r *rows) storeLevel(s *body.Store) int {
+	if r.moments != nil {
+		return 1
+	}
+	return r.p.StoreLevel(s)
+}
+
+// reduceMoments writes the sums of mean i and its variance.
+func (r *rows) reduceMoments(i int) error {
+	b, n := r.b, r.p.Values[i].Node
+	v, err := b.operand(r.p.Values[i].Args[0])
+	if err != nil {
+		return err
+	}
+	typ, name := lane(n.Type.DType), fmt.Sprintf("r%d", b.next)
+	acc := fmt.Sprintf("x%d", b.next)
+	b.next++
+	r.before("MomentSum<%s, W> %s;", typ, acc)
+	b.stmts = append(b.stmts, stmt{text: fmt.Sprintf("%s.add(widen<W>(%s));", acc, v.expr), uses: names([]value{v}), stage: b.stage})
+	r.shared = max(r.shared, r.block*r.w*momentNumbers*laneBytes(typ))
+	r.after("const auto %s = column_reduce<Moments, %d, %d>(%s.get(), reinterpret_cast<Vec<Moment<%s>, W> *>(shared));", name,
+		r.columns, r.threads, acc, typ)
+	if r.parts > 1 {
+		p := partial{value: i, node: n, at: r.reserve(r.parts * elemsOf(r.kept) * momentNumbers * n.Type.DType.Size())}
+		field := fmt.Sprintf("partial%d", len(r.partial))
+		r.partial = append(r.partial, p)
+		r.after("if (writes) store_moments(%s + i64(part) * %d + index * W, %s);",
+			r.u.scratch("Moment<"+typ+">", field, p.at), elemsOf(r.kept), name)
+		return nil
+	}
+	r.defineMoments(b, i, vector, name, typ)
+	return nil
+}
+
+// momentNumbers is how many numbers a Moment has.
+const momentNumbers = 3
+
+// defineMoments gives mean i and its variance what reads them of the moments.
+func (r *rows) defineMoments(b *printer, i int, kind valueKind, name, typ string) {
+	mean, variance := fmt.Sprintf("means(%s)", name), fmt.Sprintf("variances(%s)", name)
+	if kind == scalar {
+		mean, variance = name+".mean", name+".variance()"
+	}
+	b.define(i, value{kind: kind, expr: mean, lane: typ, fixed: true})
+	b.define(r.moments[i], value{kind: kind, expr: variance, lane: typ, fixed: true})
+}
+
+// gatherMoments writes the combination of the parts of partial number k, of mean i.
+func (r *rows) gatherMoments(b *printer, k, i, n int, shape, typ string) {
+	r.u.printf("  const Moment<%s> m%d = gather_parts<Moments, %s>(p.partial%d, %d, index, live, reinterpret_cast<Moment<%s> *>(shared));\n",
+		typ, k, shape, k, n, typ)
+	r.defineMoments(b, i, scalar, fmt.Sprintf("m%d", k), typ)
+}
