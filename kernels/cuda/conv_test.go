@@ -347,3 +347,59 @@ func TestConvBoxes(t *testing.T) {
 	}
 	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), checks...)
 }
+
+// TestConvFlatFilterGrad computes gradients for filters as products whose operand B is patches: in 16 bits of few columns, and in
+// TF32; windows of unequal sides and steps, groups, and sums that are divided.
+func TestConvFlatFilterGrad(t *testing.T) {
+	l := newList(92)
+	pair := func(p [2]int) graph.Ints { return graph.IntsOf(p[0], p[1]) }
+	for _, c := range []struct {
+		d                                   graph.DType
+		n, height, width, channels, columns int
+		groups                              int
+		kernel, stride, dilation            [2]int
+		pad                                 [4]int
+	}{
+		{graph.BF16, 2, 15, 16, 64, 64, 1, [2]int{3, 3}, [2]int{1, 1}, [2]int{1, 1}, [4]int{1, 1, 1, 1}},
+		{graph.F16, 2, 15, 10, 128, 128, 2, [2]int{1, 3}, [2]int{2, 1}, [2]int{1, 1}, [4]int{0, 1, 2, 1}},
+		{graph.F32, 1, 13, 14, 64, 72, 1, [2]int{3, 3}, [2]int{1, 1}, [2]int{1, 1}, [4]int{1, 1, 1, 1}},
+		{graph.F32, 2, 17, 7, 96, 64, 1, [2]int{3, 2}, [2]int{2, 1}, [2]int{1, 2}, [4]int{0, 1, 1, 0}},
+	} {
+		op := graph.Conv2DFilterGrad{Stride: pair(c.stride), Dilation: pair(c.dilation), Pad: graph.IntsOf(c.pad[:]...),
+			Groups: c.groups, KH: c.kernel[0], KW: c.kernel[1], Layout: graph.NHWC}
+		conv := graph.Conv2D{Stride: op.Stride, Dilation: op.Dilation, Pad: op.Pad, Groups: c.groups, Layout: graph.NHWC}
+		x := graph.TypeOf(c.d, c.n, c.height, c.width, c.channels)
+		y, err := graph.InfoOf(conv).Infer(conv, []graph.Type{x, graph.TypeOf(c.d, c.kernel[0], c.kernel[1], c.channels/c.groups, c.columns)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dy := graph.Type{DType: c.d, Shape: y[0].Shape}
+		check := l.add(op, l.tensor(c.d, x.Shape.Slice()...), l.tensor(c.d, dy.Shape.Slice()...))
+		check.Name = fmt.Sprint(x, dy)
+		check.Config.Precision = cuda.BF16
+		if c.d == graph.F32 {
+			check.Config.Precision = cuda.TF32
+		}
+		check.Compare = within(check.Config.Precision)
+		if c.d.Is16() {
+			p := cuda.Product{Math: map[graph.DType]string{graph.BF16: "bf16", graph.F16: "f16"}[c.d], Batch: c.groups, M: c.columns / c.groups,
+				N: c.kernel[0] * c.kernel[1] * c.channels / c.groups, K: dy.Shape.Elems() / c.columns}
+			check.Config.Tuning = &cuda.Tuning{Chip: cuda.H200.Name, Ways: map[cuda.Product]string{
+				p: fmt.Sprintf("hopper tile 64x192 stages 5 cluster 1x1 splits %d pingpong", 3-c.groups)}}
+		}
+		config := check.Config
+		config.Chip = cuda.H200
+		results, err := graph.InfoOf(op).Infer(op, []graph.Type{x, dy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kernel, err := cuda.Compile(op, rowMajor([]graph.Type{x, dy}), rowMajor(results), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(kernel.Source, "B_PATCHES = true") {
+			t.Errorf("%s is not computed from patches as operand B", check.Name)
+		}
+	}
+	cudatest.Run(t, cudatest.OpenFor(t, cuda.H200), l.checks...)
+}

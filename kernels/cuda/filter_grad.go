@@ -42,6 +42,7 @@ func compileFilterGrad(op graph.Conv2DFilterGrad, args, results []Operand, cfg C
 			m.space = graph.ShapeOf(op.KH, op.KW, q.channels, op.Groups, columns)
 		}
 	}
+	m.flatFilterGrad(op, args, slides, channels, columns)
 	if err := m.write(); err != nil {
 		return nil, err
 	}
@@ -57,6 +58,39 @@ func pixelStride(l graph.Layout) int {
 		}
 	}
 	return 0
+}
+
+// flatFilterGrad makes the product the transposed one, of the gradient of the result and the patches, where that takes less time:
+// of few columns, and in TF32, which reads only one operand along other than k.
+//
+//	C[tap and channel, column] = Σ patches[position, tap and channel]·dy[position, column]
+func (m *matmul) flatFilterGrad(op graph.Conv2DFilterGrad, args []Operand, slides [2]slide, channels, columns int) {
+	q := newPatches(args[0], slides, channels)
+	q.kInner = false
+	if m.a.patches == nil || m.filled > 0 || !q.boxed() {
+		return
+	}
+	y := m.b
+	y.batch = []int{0, y.batch[3], 0}
+	x := q.factor(0)
+	x.batch = []int{0, x.batch[3], 0}
+	p := &product{name: "Problem", convolves: true, acc: m.acc, m: columns, n: q.cols(), k: q.rows(), batch: op.Groups, a: y, b: x,
+		space: graph.ShapeOf(q.cols(), op.Groups, columns), rows: []int{2}, column: 0, wide: 2}
+	p.inBody = func(coords []string) []string {
+		n := coords[0]
+		at := joined([]string{coords[1], coords[2]}, op.Groups, columns)
+		return []string{fmt.Sprintf("%s / %d", n, op.KW*channels), fmt.Sprintf("%s / %d %% %d", n, channels, op.KW),
+			fmt.Sprintf("%s %% %d", n, channels), at[0]}
+	}
+	if op.Groups > 1 {
+		p.batchAxes = []int{1}
+	}
+	flat := &matmul{unit: m.unit, product: p, body: m.body, cfg: m.cfg}
+	h, a := flat.hopperPlans()
+	was, _ := m.hopperPlan()
+	if h != nil && (was == nil || h.time < was.time || flat.measured(h)) || h == nil && a != nil && was == nil {
+		m.product = p
+	}
 }
 
 // alone is the program of an operation with one result that no fusion has as its anchor.

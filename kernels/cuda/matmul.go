@@ -90,7 +90,9 @@ func (m *matmul) writeBody() error {
 	}
 	if p.inBody != nil {
 		coords = p.inBody(coords)
-		wide = len(coords) - 1
+		if wide = p.wide; wide == 0 {
+			wide = len(coords) - 1
+		}
 	}
 	b := newPrinter(m.unit, m.body, coords, wide, p.w)
 	b.overtake = true

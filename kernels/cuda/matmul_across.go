@@ -47,6 +47,8 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 		return nil, "it is empty"
 	case m.a.patches != nil:
 		return nil, "the copy engine does not read patches"
+	case m.b.patches != nil && (m.cfg.strict() || m.b.gathered()):
+		return nil, "B is patches that only threads can copy"
 	}
 	var ok bool
 	if p.batches, p.a.stride, p.b.stride, ok = m.mergeBatches(); !ok {
@@ -61,7 +63,7 @@ func (m *matmul) acrossPlan() (p *acrossPlan, reason string) {
 	if !p.a.readable(m.k) {
 		p.a.pitch, p.a.kInner = roundUp(m.k, word), true
 	}
-	if p.b.kInner || !p.b.aligned(m.k) {
+	if m.b.patches == nil && (p.b.kInner || !p.b.aligned(m.k)) {
 		if !strict {
 			return nil, "the copy engine cannot read B along n"
 		}
@@ -124,7 +126,7 @@ func (m *matmul) acrossCut(p *acrossPlan) cut {
 	m.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = 1, CN = 1, SPLITS = %d;\n", t.bm,
 		acrossWidth, t.stages, t.splits)
 	m.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", p.batches[0], p.a.axes(), p.b.axes())
-	m.printf("  static constexpr bool STRICT = %v;\n};\n\n", t.strict)
+	m.printf("  static constexpr bool STRICT = %v, B_PATCHES = %v;\n};\n\n", t.strict, p.b.patches != nil)
 	c.call = fmt.Sprintf("gemm_across<Problem, %%s, Tile>(%%s, %s, %s, %s, %s, %s, %%s, %%s)", mapA, small, mapB,
 		m.pointer(m.a), m.pointer(m.b))
 	return c

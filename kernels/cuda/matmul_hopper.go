@@ -76,6 +76,9 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 	if q := m.a.patches; q != nil && h.kind == "tf32" && !q.kInner {
 		return nil, "its patches are not along k, as tf32 must be"
 	}
+	if m.b.patches != nil && (h.kind == "tf32" || m.b.gathered()) {
+		return nil, "B is patches that only threads can copy"
+	}
 	var ok bool
 	if h.batches, h.a.stride, h.b.stride, ok = m.mergeBatches(); !ok {
 		return nil, "more than two axes of batches"
@@ -309,8 +312,9 @@ func (t hopperTile) write(u *unit, name, kind string, a, b *hopperFactor, size b
 	u.printf("  static constexpr int BM = %d, BN = %d, STAGES = %d, CM = %d, CN = %d, SPLITS = %d;\n", t.bm, t.bn, t.stages,
 		t.cm, t.cn, t.splits)
 	u.printf("  static constexpr int INNER = %d, A_AXES = %d, B_AXES = %d;\n", size[0], a.axes(), b.axes())
-	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n};\n\n", a.kInner,
+	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, PINGPONG = %v, GATHERS = %v, TAPS = %v;\n", a.kInner,
 		b.kInner, t.pingpong, a.gathered(), b.taps != nil)
+	u.printf("  static constexpr bool B_PATCHES = %v;\n};\n\n", b.patches != nil)
 }
 
 // nearest is what a relayout copies of the elements, as a Copied of the template, for a product of one pass.
@@ -352,20 +356,29 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at
 // A hopperCost is what a tile takes, in ns: a step of k, and what it takes beside its steps.
 type hopperCost struct{ step, fixed int }
 
-// hopperTiles are the tiles to choose from, with what they were measured to take on an H200: of matrices, of patches that the
-// copy engine takes from images along k, and of such patches whose positions k counts; and what the last tile takes in addition, in
-// ns.
-var hopperTiles = []struct {
+// A hopperTileCost is a tile with what it was measured to take on an H200: of matrices, of patches that the copy engine takes from
+// images along k, and of such patches whose positions k counts; and what the last tile takes in addition, in ns.
+type hopperTileCost struct {
 	hopperTile
 	plain, patches, positions hopperCost
 	last                      int
-}{
+}
+
+// hopperTiles are the tiles to choose from.
+var hopperTiles = []hopperTileCost{
 	{hopperTile{bm: 128, bn: 256, stages: 4, cm: 1, cn: 1}, hopperCost{667, 3500}, hopperCost{622, 3200}, hopperCost{667, 3500}, 0},
 	{hopperTile{bm: 128, bn: 192, stages: 4, cm: 1, cn: 1}, hopperCost{515, 2300}, hopperCost{563, 2630}, hopperCost{515, 2300}, 0},
 	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1}, hopperCost{353, 1650}, hopperCost{296, 2740}, hopperCost{353, 1650}, 0},
 	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, hopperCost{205, 450}, hopperCost{238, 1240}, hopperCost{380, 450}, 0},
 	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, hopperCost{406, 200}, hopperCost{406, 200},
 		hopperCost{406, 200}, 3000},
+}
+
+// flatTiles are those for few rows of A and B of patches whose positions k counts: two warpgroups that had 64 columns each would
+// read A for every 64 columns of B again.
+var flatTiles = []hopperTileCost{
+	{hopperTile: hopperTile{bm: 64, bn: 192, stages: 5, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{310, 1700}},
+	{hopperTile: hopperTile{bm: 64, bn: 256, stages: 4, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{400, 2000}},
 }
 
 const (
@@ -386,7 +399,11 @@ type hopperCandidate struct {
 // hopperCandidates are the tiles to choose from with the shares of k that may go with them.
 func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
-	for _, c := range hopperTiles {
+	tiles := hopperTiles
+	if m.b.patches != nil {
+		tiles = flatTiles
+	}
+	for _, c := range tiles {
 		t := c.hopperTile
 		cost := c.plain
 		switch q := m.a.patches; {
@@ -412,7 +429,7 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 			if (t.splits-1)*each < steps {
 				list = append(list, hopperCandidate{t, time})
 			}
-			if t.pingpong || tiles*t.splits >= 2*slots || each <= leastSteps {
+			if t.pingpong && m.b.patches == nil || tiles*t.splits >= 2*slots || each <= leastSteps {
 				break
 			}
 		}

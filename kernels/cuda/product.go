@@ -26,6 +26,8 @@ type product struct {
 	batchAxes []int
 	// inBody, if set, turns coordinates in space into those of the body's iteration space, of which the last goes with n.
 	inBody func([]string) []string
+	// wide is the axis of the body's space that goes with n, if that is not the last; 0 is the last.
+	wide int
 	// filled, if not 0, is how many rows of each space.At(2) of them are in the result; the others come from channels of zeros.
 	filled int
 	// convolves says that the product is a convolution or a gradient of one.
@@ -256,8 +258,10 @@ func (p *product) write(u *unit) {
 	u.printf("  static constexpr i64 A_M = %d, A_K = %d, B_K = %d, B_N = %d;\n", p.a.outer, p.a.k, p.b.k, p.b.outer)
 	u.printf("  static constexpr bool A_KINNER = %v, B_KINNER = %v, GATHER = %v, PATCHES = %v;\n", aInner, bInner,
 		p.a.listed != noAxis, p.a.patches != nil)
-	if p.a.patches != nil {
-		p.a.patches.write(u)
+	for _, f := range []*factor{&p.a, &p.b} {
+		if f.patches != nil {
+			f.patches.write(u)
+		}
 	}
 	u.printf("  DEVICE static i64 a_at(int batch) { return %s; }\n", p.place(p.a))
 	u.printf("  DEVICE static i64 b_at(int batch) { return %s; }\n};\n\n", p.place(p.b))

@@ -3,8 +3,8 @@
 // here Cᵀ = Bᵀ·Aᵀ is computed: Bᵀ comes from registers, which threads load in any order, and A, with k as its inner
 // axis, from shared memory.
 //
-// A Tile describes the division of the work: T, INNER, A_AXES, B_AXES, BM, BN = 128, STAGES, CM = CN = 1 and SPLITS as
-// in gemm_hopper.cuh, and
+// A Tile describes the division of the work: T, INNER, A_AXES, B_AXES, BM, BN = 128, STAGES, CM = CN = 1, SPLITS and B_PATCHES
+// as in gemm_hopper.cuh, and
 //
 //	bool STRICT; nearly as accurate as f32: each operand is the sum of a big and a small tf32 number, and only
 //	small·small is left out (Markidis et al., arXiv 1803.04014). The big one of A is A itself, of which the tensor cores
@@ -126,8 +126,12 @@ DEVICE void gemm_across(Body body, const TensorMap *map_a, const TensorMap *map_
             load_slice<BM, 1, true, Tile::A_AXES, Tile::INNER>(
                 to + R::A_BYTES, map_small, full + stage, spot.m, k, spot.batch, 0, 0);
           }
-          load_slice<BN, 1, false, Tile::B_AXES, Tile::INNER, BK>(
-              to + R::B_AT, map_b, full + stage, spot.n, k, spot.batch, 0, 0);
+          if constexpr (Tile::B_PATCHES) {
+            load_patches_slice<typename P::Image, BK, BN, 1, false>(to + R::B_AT, map_b, full + stage, spot.n, k, spot.batch, 0, 0);
+          } else {
+            load_slice<BN, 1, false, Tile::B_AXES, Tile::INNER, BK>(
+                to + R::B_AT, map_b, full + stage, spot.n, k, spot.batch, 0, 0);
+          }
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }

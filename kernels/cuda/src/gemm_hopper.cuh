@@ -16,6 +16,7 @@
 //	                       one half of the rows of every tile
 //	int SPLITS;            shares of k
 //	bool GATHERS;          A is patches that the producer's threads copy; else, if P::PATCHES, the copy engine does
+//	bool B_PATCHES;        B is patches that the copy engine copies
 //	bool TAPS;             B has axes for rows and columns of taps of filters, which k counts together with channels
 
 // A slice of an operand in shared memory is rows of 128 bytes along k, or where the operand's inner axis is m (n), for
@@ -246,7 +247,10 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
             load_slice<BM, CN, Tile::A_KINNER, Tile::A_AXES, Tile::INNER>(
                 to, map_a, full + stage, m, k, spot.batch, rank_n, mask_a);
           }
-          if constexpr (Tile::TAPS) {
+          if constexpr (Tile::B_PATCHES) {
+            load_patches_slice<typename P::Image, R::BK, BN, CM, Tile::B_KINNER>(
+                to + R::A_BYTES, map_b, full + stage, n, k, spot.batch, rank_m, mask_b);
+          } else if constexpr (Tile::TAPS) {
             load_taps<BN, CM, Tile::B_KINNER, P::Image::C, P::Image::KW>(
                 to + R::A_BYTES, map_b, full + stage, n, k, rank_m, mask_b);
           } else {
@@ -284,7 +288,6 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
       const int number = mine++;
       const int steps = least(EACH, STEPS - spot.split * EACH);
       if constexpr (Tile::PINGPONG) {
-        static_assert(Tile::SPLITS == 1, "all tiles have as many steps");
         if (number % 2 != group - 1) {
           const int skipped = stage + steps;
           stage = skipped % STAGES;
