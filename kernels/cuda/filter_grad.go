@@ -67,13 +67,14 @@ func pixelStride(l graph.Layout) int {
 func (m *matmul) flatFilterGrad(op graph.Conv2DFilterGrad, args []Operand, slides [2]slide, channels, columns int) {
 	q := newPatches(args[0], slides, channels)
 	q.kInner = false
-	if m.a.patches == nil || m.filled > 0 || !q.boxed() {
+	if m.filled > 0 || m.a.patches != nil && !q.boxed() {
 		return
 	}
 	y := m.b
 	y.batch = []int{0, y.batch[3], 0}
 	x := q.factor(0)
 	x.batch = []int{0, x.batch[3], 0}
+	x.flatten()
 	p := &product{name: "Problem", convolves: true, acc: m.acc, m: columns, n: q.cols(), k: q.rows(), batch: op.Groups, a: y, b: x,
 		space: graph.ShapeOf(q.cols(), op.Groups, columns), rows: []int{2}, column: 0, wide: 2}
 	p.inBody = func(coords []string) []string {

@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"fusec/graph"
 )
@@ -374,8 +375,8 @@ var hopperTiles = []hopperTileCost{
 		hopperCost{406, 200}, 3000},
 }
 
-// flatTiles are those for few rows of A and B of patches whose positions k counts: two warpgroups that had 64 columns each would
-// read A for every 64 columns of B again.
+// flatTiles are those for few rows of A, and for B of patches whose positions k counts: where a tile has 64 columns, the tensor
+// cores read as much of A as of B from shared memory, and wait for it.
 var flatTiles = []hopperTileCost{
 	{hopperTile: hopperTile{bm: 64, bn: 192, stages: 5, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{310, 1700}},
 	{hopperTile: hopperTile{bm: 64, bn: 256, stages: 4, cm: 1, cn: 1, pingpong: true}, plain: hopperCost{400, 2000}},
@@ -399,11 +400,13 @@ type hopperCandidate struct {
 // hopperCandidates are the tiles to choose from with the shares of k that may go with them.
 func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 	steps := ceilDiv(m.k*m.a.dtype.Size(), sliceBytes)
-	tiles := hopperTiles
+	shapes := hopperTiles
 	if m.b.patches != nil {
-		tiles = flatTiles
+		shapes = flatTiles
+	} else if m.convolves && m.m <= flatTiles[0].bm && m.a.patches == nil {
+		shapes = slices.Concat(hopperTiles, flatTiles)
 	}
-	for _, c := range tiles {
+	for _, c := range shapes {
 		t := c.hopperTile
 		cost := c.plain
 		switch q := m.a.patches; {
@@ -429,7 +432,7 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 			if (t.splits-1)*each < steps {
 				list = append(list, hopperCandidate{t, time})
 			}
-			if t.pingpong && m.b.patches == nil || tiles*t.splits >= 2*slots || each <= leastSteps {
+			if t.pingpong && t.cm > 1 || tiles*t.splits >= 2*slots || each <= leastSteps {
 				break
 			}
 		}

@@ -52,6 +52,9 @@ func compilePool(op graph.Pool, args, results []Operand) *Kernel {
 	return pools(op, newUnit(args, results), "pool", args[0].Layout.Shape, results[0].Layout.Shape)
 }
 
+// mostBlock is how many elements of an image a thread of the gradient of a maximum has at most.
+const mostBlock = 4
+
 // pools makes the kernel of a pool, or its gradient, of images x with results y, for vectors of channels where these are the
 // last axis.
 func pools(op graph.Pool, u *unit, entry string, x, y graph.Shape) *Kernel {
@@ -75,6 +78,11 @@ func pools(op graph.Pool, u *unit, entry string, x, y graph.Shape) *Kernel {
 	call := fmt.Sprintf("%s_%s<Problem, %d, %v%s>(%se)", op.Fn, entry, w, op.Layout == graph.NHWC, countPad(op), operands)
 	if n == 0 {
 		return &Kernel{}
+	}
+	if sy, sx := op.Stride.At(0), op.Stride.At(1); len(u.args) > 1 && op.Fn == graph.MaxPool && op.Layout == graph.NHWC && sy*sx <= mostBlock {
+		n = x.At(0) * ceilDiv(x.At(1), sy) * ceilDiv(x.At(2), sx) * x.At(3)
+		u.elements(entry, indexType(n), n/w, "", fmt.Sprintf("max_pool_grad_block<Problem, %d>(%s, %se);", w, u.to(0), operands))
+		return u.kernel(0, []Step{u.elementStep(entry, n/w)}, "windows")
 	}
 	u.elements(entry, indexType(n), n/w, "", fmt.Sprintf("store<1, %d>(%s + i64(e) * %d, %s);", w*to.DType.Size(), u.to(0), w, call))
 	return u.kernel(0, []Step{u.elementStep(entry, n/w)}, "windows")

@@ -151,6 +151,44 @@ template <class P, int W, bool LAST, class T, class I> DEVICE Vec<T, W> max_pool
   });
   return sum;
 }
+// max_pool_grad_block stores W channels of a block of SY·SX elements, number e of those that make up images [N, H, WIDTH, C]: a
+// window is looked at once for all of them.
+template <class P, int W, class T, class I> DEVICE void max_pool_grad_block(T *dx, const T *x, const T *dy, I e) {
+  constexpr int ROWS = (P::H + P::SY - 1) / P::SY, COLS = (P::WIDTH + P::SX - 1) / P::SX, ALIGN = W * int(sizeof(T));
+  const Pixels<P, ROWS, COLS, W, true> block(e);
+  const int row = block.row * P::SY, col = block.col * P::SX;
+  const i64 base = block.origin(P::H, P::WIDTH);
+  const T *const from = dy + block.origin(P::OH, P::OW);
+  Vec<T, W> sum[P::SY * P::SX];
+#pragma unroll
+  for (int i = 0; i < P::SY * P::SX; i++) sum[i] = splat<W>(T(0));
+  const int y = row + P::TOP, left = col + P::LEFT;
+  for (int oy = y < P::KH ? 0 : (y - P::KH) / P::SY + 1; oy * P::SY < y + P::SY && oy < P::OH; oy++) {
+    for (int ox = left < P::KW ? 0 : (left - P::KW) / P::SX + 1; ox * P::SX < left + P::SX && ox < P::OW; ox++) {
+      const Largest<P, T, W, P::C> most(x + base, View<P>(oy, ox));
+      const Vec<T, W> d = load<T, W, 1, ALIGN>(from + i64(oy * P::OW + ox) * P::C);
+#pragma unroll
+      for (int r = 0; r < P::SY; r++) {
+#pragma unroll
+        for (int c = 0; c < P::SX; c++) {
+          if (col + c >= P::WIDTH) continue;
+#pragma unroll
+          for (int i = 0; i < W; i++) {
+            if (most.at[i] == (row + r) * P::WIDTH + col + c) sum[r * P::SX + c][i] += d[i];
+          }
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < P::SY; r++) {
+#pragma unroll
+    for (int c = 0; c < P::SX; c++) {
+      if (row + r < P::H && col + c < P::WIDTH)
+        store<1, ALIGN>(dx + base + i64((row + r) * P::WIDTH + col + c) * P::C, sum[r * P::SX + c]);
+    }
+  }
+}
 template <class P, int W, bool LAST, bool PADDED, class T, class I>
 DEVICE Vec<T, W> avg_pool_grad(const T *, const T *dy, I e) {
   typedef Pixels<P, P::H, P::WIDTH, W, LAST> In;
