@@ -102,7 +102,8 @@ var table = []Pass{
 		}},
 	{Name: "decompose", Run: decompose,
 		Needed: always("it takes apart what the target has no kernel for"),
-		Doc:    "convolutions, their gradients, pools and recurrences that the target has no kernel for made of simpler operations",
+		Doc: "convolutions, their gradients, pools and recurrences that the target has no kernel for made of simpler operations, and " +
+			"batch norms in training where those are faster",
 		After: []After{
 			{"differentiate", "it takes apart the gradients of convolutions; those of their parts would be slower"},
 			{"pack-quantised", "weights of few bits that a product reads are not dequantized"},
