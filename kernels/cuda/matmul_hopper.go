@@ -30,6 +30,11 @@ const (
 	// relayoutReuse, over the size of an element, is how many rows or columns must meet an operand for it to be worth
 	// copying to where the copy engine can read it.
 	relayoutReuse = 1024
+	// leastCopy is how many bytes an asynchronous copy takes at least, and oddReuse what relayoutReuse is for operands in smaller
+	// pieces.
+	leastCopy, oddReuse = 4, 24
+	// relayoutTile is how many rows and columns a block of relayout copies.
+	relayoutTile = 64
 )
 
 // A hopperPlan is a product on Hopper's own instructions.
@@ -91,14 +96,19 @@ func (m *matmul) hopperPlan() (h *hopperPlan, reason string) {
 		name  string
 		reuse int
 	}{{&h.a, "A", m.n}, {&h.b, "B", m.m}} {
-		f.kInner, _ = m.pieces(f.factor, f.rows)
+		var vec int
+		f.kInner, vec = m.pieces(f.factor, f.rows)
 		if f.patches != nil || f.readable(m.k) {
 			continue
 		}
 		if f.taps != nil {
 			return nil, "the copy engine cannot read the filters as they lie"
 		}
-		if f.reuse < relayoutReuse/f.dtype.Size() {
+		least := relayoutReuse / f.dtype.Size()
+		if vec*f.dtype.Size() < leastCopy {
+			least = oddReuse
+		}
+		if f.reuse < least {
 			return nil, "the copy engine cannot read " + f.name + " as it lies"
 		}
 		f.pitch = roundUp(m.k, 16/f.dtype.Size())
@@ -350,7 +360,7 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at
 	m.printf("  const int b0 = blockIdx.z %% %d, b1 = blockIdx.z / %d;\n", inner, inner)
 	m.printf("  relayout<%d, %d, %d, %d, %d, %s>(%s + i64(blockIdx.z) * %d, %s + %d + i64(b0) * %d + i64(b1) * %d);\n}\n\n",
 		rows, cols, f.pitch, outer, side, what, to, f.pitch*rows, from, f.offset, f.stride[0], f.stride[1])
-	c.before = append(c.before, Step{Entry: entry, Grid: [3]int{ceilDiv(cols, 32), ceilDiv(rows, 32), n}, Block: 256})
+	c.before = append(c.before, Step{Entry: entry, Grid: [3]int{ceilDiv(cols, relayoutTile), ceilDiv(rows, relayoutTile), n}, Block: 256})
 	c.scratch = at + int64(n)*int64(rows)*int64(f.pitch)*int64(f.dtype.Size())
 }
 
@@ -358,7 +368,7 @@ func (m *matmul) relayout(c *cut, f *hopperFactor, size batches, name string, at
 type hopperCost struct{ step, fixed int }
 
 // A hopperTileCost is a tile with what it was measured to take on an H200: of matrices, of patches that the copy engine takes from
-// images along k, and of such patches whose positions k counts; and what the last tile takes in addition, in ns.
+// images along k, and of such patches whose positions k counts, where they were; and what the last tile takes in addition, in ns.
 type hopperTileCost struct {
 	hopperTile
 	plain, patches, positions hopperCost
@@ -373,6 +383,7 @@ var hopperTiles = []hopperTileCost{
 	{hopperTile{bm: 128, bn: 64, stages: 8, cm: 1, cn: 1}, hopperCost{205, 450}, hopperCost{238, 1240}, hopperCost{380, 450}, 0},
 	{hopperTile{bm: 64, bn: 256, stages: 4, cm: 2, cn: 1, pingpong: true}, hopperCost{406, 200}, hopperCost{406, 200},
 		hopperCost{406, 200}, 3000},
+	{hopperTile{bm: 128, bn: 128, stages: 6, cm: 1, cn: 1, pingpong: true}, hopperCost{360, 400}, hopperCost{}, hopperCost{}, 3000},
 }
 
 // flatTiles are those for few rows of A, and for B of patches whose positions k counts: where a tile has 64 columns, the tensor
@@ -419,7 +430,7 @@ func (m *matmul) hopperCandidates() (list []hopperCandidate) {
 			cost = c.positions
 		}
 		slots := m.cfg.Chip.SMs / (t.cm * t.cn) // clusters that run at once
-		if slots == 0 || m.a.gathered() && (t.cm*t.cn > 1 || t.pingpong) {
+		if slots == 0 || cost.step == 0 || m.a.gathered() && (t.cm*t.cn > 1 || t.pingpong) {
 			continue
 		}
 		tiles := m.batch * ceilDiv(m.m, t.bm*t.cm) * ceilDiv(m.n, t.bn*t.cn)

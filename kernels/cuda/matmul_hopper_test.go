@@ -125,9 +125,9 @@ func TestHopperTiles(t *testing.T) {
 		why                     string
 	}{
 		{8192, 4096, 16384, 128, 256, 1, "the least is read for each product"},
-		{16384, 1024, 4096, 64, 256, 1, "finishing is hidden behind the other warpgroup's products"},
+		{16384, 1024, 4096, 128, 128, 1, "finishing is hidden behind the other warpgroup's products"},
 		{512, 4096, 4096, 128, 128, 1, "128 tiles for 132 multiprocessors"},
-		{8192, 768, 3072, 64, 256, 1, "with few steps finishing is hidden behind the other warpgroup's products"},
+		{8192, 768, 3072, 128, 128, 1, "with few steps finishing is hidden behind the other warpgroup's products"},
 		{1024, 1024, 1024, 128, 64, 1, "128 tiles again"},
 		{768, 8192, 768, 128, 128, 3, "36 tiles, in three shares of k"},
 	} {

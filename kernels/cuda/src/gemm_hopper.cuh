@@ -97,8 +97,9 @@ DEVICE void multiply_slice(float (&acc)[PARTS][BN / 2], u64 a, u64 b, bool add) 
 template <class P, bool WHOLE, int BN, int BLOCKS, int PARTS, class Body>
 DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn, int batch, int m, int n, int end,
                         typename Body::Sum *partial, int block) {
-  constexpr int W = P::W, COLS = W < 2 ? 2 : W, CALLS = COLS / W, PIECE = least(COLS, 4);  // COLS of a thread: 64 divides 32 · COLS
-  const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = lane * COLS % 64;
+  constexpr int W = P::W, CALLS = W < 2 ? 2 : 1, COLS = CALLS * W, APART = 32;  // a thread's single columns are APART
+  constexpr int PIECE = least(W, 4);
+  const int lane = threadIdx.x % 32, row = lane / 4, odd = lane / 2 % 2, col = W < 2 ? lane : lane * W % 64;
   u8 *const to = turn + row * 256 + odd * 128 + lane % 2 * 8;
 #pragma unroll
   for (int c = 0; c < BN; c += 64) {
@@ -120,15 +121,16 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
         Vec<float, W> v[CALLS];
 #pragma unroll
         for (int w = 0; w < COLS; w += PIECE) {
-          const int p = (col + w) / 4;
-          const u8 *at = turn + r * 256 + p % 2 * 128 + (p / 2 ^ (r & 3) ^ p % 2 * 4) * 16 + (col + w) % 4 * 4;
+          const int from = col + (W < 2 ? w * APART : w), p = from / 4;
+          const u8 *at = turn + r * 256 + p % 2 * 128 + (p / 2 ^ (r & 3) ^ p % 2 * 4) * 16 + from % 4 * 4;
           const auto part = load<float, PIECE, 1, PIECE * 4>(reinterpret_cast<const float *>(at));
 #pragma unroll
           for (int q = 0; q < PIECE; q++) v[(w + q) / W][(w + q) % W] = part[q];
         }
 #pragma unroll
         for (int q = 0; q < CALLS; q++) {
-          if (WHOLE || at_m < end && at_n + q * W < P::N) body(batch, at_m, at_n + q * W, v[q], sums[q]);
+          const int column = at_n + q * APART;
+          if (WHOLE || at_m < end && column < P::N) body(batch, at_m, column, v[q], sums[q]);
         }
       }
       __syncwarp();
@@ -142,7 +144,7 @@ DEVICE void finish_tile(const Body &body, float (&acc)[PARTS][BN / 2], u8 *turn,
 #pragma unroll
           for (int w = 0; w < W; w++) sums[q][s][w] += __shfl_xor_sync(0xffffffffu, sums[q][s][w], far);
         }
-        const int column = at_n + q * W;
+        const int column = at_n + q * APART;
         if (lane < 64 / COLS && column < P::N) store<1, W * 4>(partial + (s * BLOCKS + block) * i64(P::N) + column, sums[q][s]);
       }
     }
@@ -337,27 +339,30 @@ DEVICE void gemm_hopper(Body body, const TensorMap *map_a, const TensorMap *map_
 enum Copied { ALL, NEAREST, REST };
 
 // relayout copies the matrices of a batch to rows of PITCH along k, which the copy engine can read. A block of 256 threads
-// takes 32 rows of 32.
+// takes 64 rows of 64. It writes words of 4 bytes; what follows a row's end in its last word is 0.
 template <int ROWS, int K, int PITCH, i64 ROW_STRIDE, i64 K_STRIDE, Copied WHAT, class T>
 DEVICE void relayout(T *to, const T *from) {
-  __shared__ T turn[32][33];
-  const int row = blockIdx.y * 32, k = blockIdx.x * 32, x = threadIdx.x % 32;
+  constexpr int TILE = 64, W = 4 / int(sizeof(T));
+  __shared__ __align__(4) T turn[TILE][TILE + W];
+  const int row = blockIdx.y * TILE, k = blockIdx.x * TILE;
 #pragma unroll
-  for (int y = threadIdx.x / 32; y < 32; y += 8) {
-    const int r = K_STRIDE == 1 ? y : x, c = K_STRIDE == 1 ? x : y;
-    if (row + r < ROWS && k + c < K) turn[r][c] = from[(row + r) * ROW_STRIDE + (k + c) * K_STRIDE];
+  for (int i = threadIdx.x; i < TILE * TILE; i += 256) {
+    const int r = K_STRIDE == 1 ? i / TILE : i % TILE, c = K_STRIDE == 1 ? i % TILE : i / TILE;
+    const bool there = row + r < ROWS && k + c < K;
+    turn[r][c] = there ? from[(row + r) * ROW_STRIDE + (k + c) * K_STRIDE] : convert<T>(0.0f);
   }
   __syncthreads();
 #pragma unroll
-  for (int y = threadIdx.x / 32; y < 32; y += 8) {
-    if (row + y >= ROWS || k + x >= K) continue;
-    T v = turn[y][x];
-    if constexpr (WHAT == NEAREST) v = round_tf32(v);
+  for (int i = threadIdx.x; i < TILE * TILE / W; i += 256) {
+    const int r = i / (TILE / W), c = i % (TILE / W) * W;
+    if (row + r >= ROWS || k + c >= K) continue;
+    auto v = load<T, W, 1, 4>(&turn[r][c]);
+    if constexpr (WHAT == NEAREST) v[0] = round_tf32(v[0]);
     if constexpr (WHAT == REST) {
-      const float cut = bits_to_float(float_to_bits(v) & 0xffffe000u);
-      v = v == cut ? 0.0f : v - cut;
+      const float cut = bits_to_float(float_to_bits(v[0]) & 0xffffe000u);
+      v[0] = v[0] == cut ? 0.0f : v[0] - cut;
     }
-    to[i64(row + y) * PITCH + k + x] = v;
+    store<1, 4>(to + i64(row + r) * PITCH + k + c, v);
   }
 }
 
