@@ -2,9 +2,10 @@
 //
 //	go build -o bin/group ./examples/group
 //	mpirun -n 2 bin/group --folder run
+//	fusec launch --devices 2 -- bin/group --target cuda
 //
 // Started alone it has one participant. It stores a checkpoint after each step, from which the next start goes on, also on
-// another number of participants. --zero splits the optimiser's moments (1) and the parameters, too (3).
+// another number of participants. On target cuda each process has a GPU. --zero splits the optimiser's moments (1) and the parameters, too (3).
 package main
 
 import (
@@ -23,6 +24,7 @@ import (
 	"fusec/graph/optim"
 	"fusec/kernels/group"
 	"fusec/kernels/group/mpi"
+	"fusec/kernels/group/rendezvous"
 )
 
 const batch, width, hidden, classes = 32, 64, 128, 10
@@ -32,23 +34,32 @@ func main() {
 	steps := flag.Int64("steps", 20, "steps to train")
 	folder := flag.String("folder", "", "folder of the checkpoints; none without it")
 	zero := flag.Int("zero", 0, "stage of ZeRO: 1 splits moments, 3 parameters, too")
+	target := flag.String("target", "cpu", "cpu or cuda")
 	flag.Parse()
-	if err := run(*steps, *folder, *zero); err != nil {
-		log.Fatal(err) // mpirun ends the other participants
+	if err := run(*target, *steps, *folder, *zero); err != nil {
+		log.Fatal(err) // mpirun and fusec launch end the other participants
 	}
 }
 
-func run(steps int64, folder string, zero int) error {
-	g, err := join()
+func run(target string, steps int64, folder string, zero int) (err error) {
+	g, place, err := join()
 	if err != nil {
 		return err
 	}
-	defer g.Close()
+	defer func() {
+		if err != nil {
+			g.Abort(err)
+		}
+		g.Close()
+	}()
+	if target == "cuda" {
+		target = fmt.Sprintf("cuda:%d", place.Local)
+	}
 	model, err := network()
 	if err != nil {
 		return err
 	}
-	opts := []fusec.CompileOption{fusec.WithGroup(g),
+	opts := []fusec.CompileOption{fusec.WithGroup(g), fusec.WithTarget(target),
 		fusec.CompileOption(fusec.WithOptimizer(&optim.Optimizer{Rule: optim.AdamW{}, Rate: optim.Constant(1e-3), Clip: 1}))}
 	if zero > 0 {
 		opts = append(opts, fusec.WithZeRO(zero))
@@ -90,11 +101,18 @@ func run(steps int64, folder string, zero int) error {
 }
 
 // join is the group of the processes that were started together, or of this one.
-func join() (*group.Group, error) {
-	if _, launched, err := group.Launched(os.Getenv); launched || err != nil {
-		return mpi.Join(0)
+func join() (*group.Group, group.Place, error) {
+	place, launched, err := group.Launched(os.Getenv)
+	switch {
+	case err != nil:
+		return nil, place, err
+	case !launched:
+		return group.New(group.Local(1, 0)[0]), place, nil
+	case os.Getenv(rendezvous.Address) != "":
+		return rendezvous.Join(0)
 	}
-	return group.New(group.Local(1, 0)[0]), nil
+	g, err := mpi.Join(0)
+	return g, place, err
 }
 
 // network is two layers with a loss.

@@ -67,6 +67,10 @@ copies of inputs and outputs. WORKLOAD is memory_bound, linear, shapes, attentio
 workload's name.
 With --json there is a line of JSON for each.
 
+fusec bench group times the participants of a group, which a launcher starts, on a GPU each: steps of training in bf16, data
+parallel, with as many samples for each participant as for one alone; and a layer of the sizes of Llama 3 8B on 8,192 tokens,
+tensor parallel. What they compute is compared with what one computes alone. Scaling is the part of the ideal speed.
+
 fusec bench all measures all that there is to measure on this machine, in about ten minutes, or with --quick in one:
 networks of Gorgonia and steps of training, products, attention, mixtures of experts, the loader, and the workloads of a
 GPU if there is one; and the models that are named. --only picks suites.
@@ -101,13 +105,14 @@ busy machine as well. --update keeps the new ratios instead.
 		{"fusec bench loader --size 4GiB", "GB/s of mini-batches from a file of 4 GiB"},
 		{"fusec bench matmul --target cuda --ladder", "from a thread for each element to the copy engine's tiles"},
 		{"fusec bench gpu linear --json", "products of each precision on the GPU, lines of JSON"},
+		{"fusec launch --devices 2 -- fusec bench group", "training and a layer on two GPUs, and on one"},
 		{"fusec bench all --history speed.jsonl", "ten minutes, and a line for each figure"},
 		{"fusec bench report speed.jsonl -o speed.html", "what has changed since, and the curves"},
 		{"fusec bench model.graph --baseline speed.json", "keep the ratio in speed.json, or fail if it has fallen"},
 		{"peers run --with 'fusec bench --peer-protocol'", "beside OpenBLAS, ONNX Runtime, PyTorch and JAX"},
 	},
 	Setup: func(f *cli.FlagSet) cli.Action {
-		b := &bencher{mhz: 100}
+		b := &bencher{mhz: 100, exchangeBlocks: -1}
 		f.Func("dim", "attention: heads of depth `N` (default 64); a model: a size that an ONNX model leaves open, as NAME=SIZE",
 			func(s string) (err error) {
 				if strings.Contains(s, "=") {
@@ -156,6 +161,14 @@ busy machine as well. --update keeps the new ratios instead.
 			}
 			return nil
 		})
+		f.Func("bucket", "group: collective operations are put together to exchanges of `SIZE`, such as 4MiB", func(s string) (err error) {
+			b.bucket, err = cli.ParseBytes(s)
+			return err
+		})
+		f.Func("exchange-blocks", "group: an exchange takes `N` blocks of threads; 0 leaves the number to NCCL", func(s string) (err error) {
+			b.exchangeBlocks, err = cli.WholeNumber(s, 0)
+			return err
+		})
 		f.BoolVar(&b.small, "small", false, "gpu: workloads of a few numbers, which try all paths")
 		f.BoolVar(&b.protocol, "peer-protocol", false, "speak the protocol of the program peers")
 		return b.run
@@ -187,22 +200,28 @@ type bencher struct {
 	trace       string
 	mhz         float64 // of an overlay's clock
 	small       bool    // of the GPU's workloads
-	protocol    bool
-	suite       string // what the progress begins with
+	// of a group's exchanges: the bytes of a bucket, or 0; and the blocks of threads, or -1
+	bucket         int64
+	exchangeBlocks int
+	protocol       bool
+	suite          string // what the progress begins with
 }
 
 // The arguments that ask for matrix multiplication, attention, mixtures of experts and the workloads on a GPU.
-const matmulName, attentionName, moeName, gpuName = "matmul", "attention", "moe", "gpu"
+const matmulName, attentionName, moeName, gpuName, groupName = "matmul", "attention", "moe", "gpu", "group"
 
 func (b *bencher) run(e *cli.Env, args []string) error {
 	if b.protocol {
 		return peerProtocol(e, args)
 	}
-	noModel := []string{allName, gpuName, matmulName, attentionName, moeName, loaderName, reportName}
+	noModel := []string{allName, gpuName, groupName, matmulName, attentionName, moeName, loaderName, reportName}
 	if len(args) > 0 && slices.Contains(noModel, args[0]) {
 		if err := b.compile.Check(); err != nil {
 			return err
 		}
+	}
+	if len(args) > 0 && args[0] == groupName {
+		return b.group(e, args[1:])
 	}
 	if len(args) > 0 && args[0] == gpuName {
 		if b.baseline != "" || b.ladder || b.trace != "" || b.history != "" {

@@ -278,7 +278,12 @@ func (v *gpuValues) from(w *gpuWork, target string) (err error) {
 
 // compile compiles the work's graph and gives it its sources.
 func (v *gpuValues) compile(target string, precision fusec.Precision) (*fusec.Program, error) {
-	opts := []fusec.CompileOption{modelio.OnTarget(target, v.work.options...), fusec.WithPrecision(precision)}
+	return v.compileWith(precision, modelio.OnTarget(target, v.work.options...))
+}
+
+// compileWith is compile with options that name the target.
+func (v *gpuValues) compileWith(precision fusec.Precision, opts ...fusec.CompileOption) (*fusec.Program, error) {
+	opts = append(opts, fusec.WithPrecision(precision))
 	if v.work.optimizer != nil {
 		opts = append(opts, fusec.WithOptimizer(v.work.optimizer))
 	}

@@ -1,0 +1,313 @@
+package bench
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"fusec"
+	"fusec/cmd/internal/cli"
+	"fusec/cmd/internal/modelio"
+	"fusec/graph"
+	"fusec/kernels/group"
+	"fusec/kernels/group/rendezvous"
+	"fusec/lowering"
+	"fusec/lowering/cuda"
+	"fusec/lowering/estimate"
+)
+
+// A groupWork is work that the participants of a group do together, and what one of them does alone.
+type groupWork struct {
+	name   string
+	alone  *gpuWork
+	all    *gpuWork
+	splits map[string][]string // shardings of sources, see [fusec.WithSplit]
+	mesh   string
+	// weak says that participants have as much to do as one alone, each on its part of the inputs; else they share the work.
+	weak bool
+}
+
+// groupLine is what fusec bench group prints about a work.
+type groupLine struct {
+	Workload     string  `json:"workload"`
+	Peer         string  `json:"peer"`
+	Participants int     `json:"participants"`
+	AloneMS      float64 `json:"alone_ms"` // median of one participant alone, the slowest of all at the same time
+	MS           float64 `json:"ms"`       // median of all together, of the slowest
+	// Scaling is the part of the ideal speed that the group reaches, 1 at best; Speedup how many times as fast as one it is.
+	Scaling float64 `json:"scaling"`
+	Speedup float64 `json:"speedup"`
+	Sent    int64   `json:"sent_bytes"` // by each participant
+	Error   string  `json:"error,omitempty"`
+}
+
+// groupWorks are the works for n participants.
+func groupWorks(n int, small bool) []*groupWork {
+	cases := []trainingCase{{12, 768, 12, 8, 1024}, {24, 1024, 16, 8, 1024}}
+	layer := layerCase{tokens: 8192, heads: 32, kvHeads: 8, head: 128, width: 4096, hidden: 14336}
+	if small {
+		cases = []trainingCase{{2, 16, 2, 1, 8}}
+		layer = layerCase{tokens: 16, heads: 4, kvHeads: 2, head: 8, width: 32, hidden: 48}
+	}
+	var list []*groupWork
+	for _, c := range cases {
+		all := c
+		all.batch *= n
+		w := &groupWork{name: "data parallel " + c.work(fusec.BF16).name, alone: c.work(fusec.BF16), all: all.work(fusec.BF16), weak: true}
+		list = append(list, w)
+	}
+	return append(list, layer.work())
+}
+
+// layerCase is a layer of a decoder on the tokens of one sequence.
+type layerCase struct{ tokens, heads, kvHeads, head, width, hidden int }
+
+func (c layerCase) work() *groupWork {
+	w := &gpuWork{name: fmt.Sprintf("layer bf16 t%dd%dh%d", c.tokens, c.width, c.hidden), unit: teraFLOPs, precision: fusec.BF16,
+		build: c.build, scale: map[string]float64{}}
+	splits := map[string][]string{"x": {"", ""}}
+	d := decodeCase{heads: c.heads, kvHeads: c.kvHeads, head: c.head, width: c.width, hidden: c.hidden}
+	for _, m := range d.weights() {
+		w.scale[m.name] = 1 / math.Sqrt(float64(m.cols))
+		if splits[m.name] = []string{"tensor", ""}; m.name == "o" || m.name == "down" {
+			splits[m.name] = []string{"", "tensor"}
+		}
+	}
+	return &groupWork{name: "tensor parallel " + w.name, alone: w, all: w, splits: splits, mesh: "tensor"}
+}
+
+func (c layerCase) build(b *graph.Builder) {
+	d := decodeCase{heads: c.heads, kvHeads: c.kvHeads, head: c.head, width: c.width, hidden: c.hidden}
+	weight := map[string]*graph.Node{}
+	for _, m := range d.weights() {
+		weight[m.name] = b.Param(m.name, graph.TypeOf(graph.BF16, m.rows, m.cols))
+	}
+	x := b.Input("x", graph.TypeOf(graph.F32, c.tokens, c.width))
+	product := func(x *graph.Node, name string) *graph.Node {
+		return b.MatMul(b.CastTo(graph.BF16, x), weight[name], false, true)
+	}
+	norm := func(x *graph.Node, name string) *graph.Node {
+		return b.Add(graph.RMSNorm{Eps: rmsEps}, x, b.Param(name, graph.TypeOf(graph.F32, c.width)))
+	}
+	n := norm(x, "norm1")
+	heads := func(name string, heads int) *graph.Node {
+		return b.Transpose(b.Reshape(product(n, name), 1, c.tokens, heads, c.head), 0, 2, 1, 3)
+	}
+	rotated := func(x *graph.Node) *graph.Node {
+		return b.CastTo(graph.BF16, b.Add(graph.RoPE{Base: ropeBase}, x, b.Scalar(graph.I64, 0)))
+	}
+	a := b.Add(graph.Attention{Scale: 1 / math.Sqrt(float64(c.head)), Causal: true}, rotated(heads("q", c.heads)),
+		rotated(heads("k", c.kvHeads)), b.CastTo(graph.BF16, heads("v", c.kvHeads)))
+	x = b.Binary(graph.Add, x, product(b.Reshape(b.Transpose(a, 0, 2, 1, 3), c.tokens, c.heads*c.head), "o"))
+	n = norm(x, "norm2")
+	h := b.Binary(graph.Mul, b.Unary(graph.Silu, product(n, "gate")), product(n, "up"))
+	b.Output("y", b.Binary(graph.Add, x, product(h, "down")))
+}
+
+// groupBench times works of a group on GPUs.
+type groupBench struct {
+	group   *group.Group
+	target  string
+	options []lowering.TargetOption
+}
+
+// group is fusec bench group, in the place that a launcher has given it.
+func (b *bencher) group(e *cli.Env, words []string) (err error) {
+	g, place, err := rendezvous.Join(0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	x := groupBench{group: g, target: fmt.Sprintf("cuda:%d", max(place.Local, 0))}
+	if b.bucket > 0 {
+		x.options = append(x.options, cuda.Bucket(b.bucket))
+	}
+	if b.exchangeBlocks >= 0 {
+		x.options = append(x.options, cuda.ExchangeBlocks(b.exchangeBlocks))
+	}
+	return x.run(e, words, b.small, b.json)
+}
+
+func (x *groupBench) run(e *cli.Env, words []string, small, asJSON bool) error {
+	list := slices.DeleteFunc(groupWorks(x.group.Size(), small), func(w *groupWork) bool {
+		return len(words) > 0 && !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(w.name, word) })
+	})
+	if len(list) == 0 {
+		return cli.Usage("no workload of a group has one of %q in its name", words)
+	}
+	t := cli.NewTable("workload", ">alone", ">together", ">scaling", ">speedup", ">sent")
+	for _, w := range list {
+		line, err := x.measure(w)
+		if err != nil {
+			x.group.Abort(err)
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		if x.group.Rank() > 0 {
+			continue
+		}
+		if asJSON {
+			if err := json.NewEncoder(e.Out).Encode(line); err != nil {
+				return err
+			}
+			continue
+		}
+		t.Row(w.name, fmt.Sprintf("%.3f ms", line.AloneMS), fmt.Sprintf("%.3f ms", line.MS), fmt.Sprintf("%.3f", line.Scaling),
+			fmt.Sprintf("%.3f", line.Speedup), cli.HumanBytes(line.Sent))
+	}
+	if x.group.Rank() > 0 || asJSON {
+		return nil
+	}
+	return e.Print(t.String())
+}
+
+// of gives a number of each participant, in the order of their ranks.
+func (x *groupBench) of(v float64) ([]float64, error) {
+	all := make([]byte, 8*x.group.Size())
+	err := x.group.All().Gather(binary.LittleEndian.AppendUint64(nil, math.Float64bits(v)), all)
+	list := make([]float64, x.group.Size())
+	for i := range list {
+		list[i] = math.Float64frombits(binary.LittleEndian.Uint64(all[8*i:]))
+	}
+	return list, err
+}
+
+// measure times what a participant does alone, all at the same time, and what they do together, and compares what comes out.
+func (x *groupBench) measure(w *groupWork) (line groupLine, err error) {
+	n, rank := x.group.Size(), x.group.Rank()
+	line = groupLine{Workload: w.name, Peer: "fusec", Participants: n}
+	all, err := w.all.values()
+	if err != nil {
+		return line, err
+	}
+	alone := &gpuValues{work: w.alone, in: all.in}
+	if alone.graph, err = w.alone.graph(); err != nil {
+		return line, err
+	}
+	if w.weak {
+		alone.in = map[string]*graph.Tensor{}
+		for _, s := range alone.graph.Sources() {
+			alone.in[s.Name] = rows(all.in[s.Name], s.Type, rank)
+		}
+	}
+	one, err := x.time(alone)
+	if err != nil {
+		return line, fmt.Errorf("alone: %w", err)
+	}
+	opts := []fusec.CompileOption{fusec.WithGroup(x.group)}
+	for _, name := range slices.Sorted(maps.Keys(w.splits)) {
+		opts = append(opts, fusec.WithSplit(name, w.splits[name]...))
+	}
+	if w.mesh != "" {
+		opts = append(opts, fusec.WithMesh(fmt.Sprintf("%s=%d", w.mesh, n)))
+	}
+	together, err := x.time(all, opts...)
+	if err != nil {
+		return line, err
+	}
+	line.Sent = together.sent
+	if err := x.compare(w, one, together); err != nil {
+		return line, err
+	}
+	for _, t := range []struct {
+		of float64
+		to *float64
+	}{{one.ms, &line.AloneMS}, {together.ms, &line.MS}} {
+		list, err := x.of(t.of)
+		if err != nil {
+			return line, err
+		}
+		*t.to = slices.Max(list)
+	}
+	line.Speedup = line.AloneMS / line.MS
+	if line.Scaling = line.Speedup / float64(n); w.weak {
+		line.Speedup, line.Scaling = line.Speedup*float64(n), line.Speedup
+	}
+	return line, nil
+}
+
+// timed is a program's median time, and what it computed first.
+type timed struct {
+	ms   float64
+	sent int64
+	out  map[string]*graph.Tensor
+}
+
+// time compiles and runs a work, waits for the other participants, and times it.
+func (x *groupBench) time(v *gpuValues, opts ...fusec.CompileOption) (t timed, err error) {
+	opts = append(opts, modelio.OnTarget(x.target, x.options...))
+	p, err := v.compileWith(v.work.precision, opts...)
+	if err != nil {
+		return t, err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	if err := v.run(p); err != nil {
+		return t, err
+	}
+	t.out = map[string]*graph.Tensor{}
+	for name, y := range v.out {
+		t.out[name] = y.Clone()
+	}
+	for i := range p.Lowered().Launches {
+		t.sent += estimate.Sent(p.Lowered(), &p.Lowered().Launches[i])
+	}
+	if _, err := x.of(0); err != nil { // all begin together
+		return t, err
+	}
+	times, err := p.Measure(gpuWarmRuns + gpuRuns)
+	if err != nil {
+		return t, err
+	}
+	ms := make([]float64, 0, gpuRuns)
+	for _, d := range times[gpuWarmRuns:] {
+		ms = append(ms, d.Seconds()*1e3)
+	}
+	t.ms = Median(ms)
+	return t, nil
+}
+
+// rows is a participant's part of the rows of a value of which all have several; a value of the same type is whole.
+func rows(t *graph.Tensor, part graph.Type, rank int) *graph.Tensor {
+	if t.Type == part {
+		return t
+	}
+	y := graph.NewTensor(part)
+	copy(y.Bytes(), t.Bytes()[rank*len(y.Bytes()):])
+	return y
+}
+
+// groupError is how far results of a group may be from those of one participant, as a part of the root of their mean square:
+// sums are made in another order, and then rounded to 16 bits for the next product.
+const groupError = 0.02
+
+// compare compares what a group computed first with what each participant did alone.
+func (x *groupBench) compare(w *groupWork, alone, together timed) error {
+	if w.weak { // the loss is the mean over all
+		list, err := x.of(alone.out["loss"].Float(0))
+		if err != nil {
+			return err
+		}
+		want, got := 0.0, together.out["loss"].Float(0)
+		for _, v := range list {
+			want += v / float64(len(list))
+		}
+		if !(math.Abs(got-want) <= 1e-4*math.Abs(want)) {
+			return fmt.Errorf("the loss of the first step is %v; alone it is %v", got, want)
+		}
+		return nil
+	}
+	want, got := alone.out["y"], together.out["y"]
+	far, square := 0.0, 0.0
+	for _, i := range samples(want.Type.Shape.Elems()) {
+		d := got.Float(i) - want.Float(i)
+		far, square = far+d*d, square+want.Float(i)*want.Float(i)
+	}
+	if !(far <= groupError*groupError*square) {
+		return fmt.Errorf("the result differs by %g of its mean square from that of one participant", math.Sqrt(far/square))
+	}
+	return nil
+}
