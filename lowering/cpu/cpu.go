@@ -16,6 +16,7 @@ import (
 	"fusec/kernels/cpu/pool"
 	"fusec/kernels/group"
 	"fusec/lowering"
+	"fusec/lowering/estimate"
 )
 
 // Device is the CPU.
@@ -128,8 +129,12 @@ func (d *Device) Lowering() []lowering.Option {
 	return []lowering.Option{lowering.Strides(kernels.Strided)}
 }
 
+// links are those of processes of one host, roughly.
+var links = estimate.Links{Rate: 10e9, Latency: 10 * time.Microsecond}
+
 // Place implements lowering.Device: it names the ways of convolutions that were measured.
 func (d *Device) Place(p *lowering.Program) {
+	estimate.Exchanges(p, links)
 	for i := range p.Launches {
 		l := &p.Launches[i]
 		if op, x, w := convolutionOf(l); op != nil {

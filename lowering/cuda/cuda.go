@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"fusec/graph"
 	kernels "fusec/kernels/cuda"
@@ -21,6 +22,7 @@ import (
 	"fusec/lowering"
 	"fusec/lowering/cpu"
 	"fusec/lowering/cuda/driver"
+	"fusec/lowering/estimate"
 )
 
 // Device is a GPU, or the plan of one.
@@ -135,6 +137,10 @@ func (d *Device) generate(op graph.Op, args, results []kernels.Operand, cfg kern
 	return k, err
 }
 
+// links are those of NVLink between two H200, by which all_reduce of some MiB takes 38 µs, and large ones send 313 GB/s
+// (docs/scale.md).
+var links = estimate.Links{Rate: 313e9, Latency: 19 * time.Microsecond}
+
 // Place implements lowering.Device: it sends what has no kernel on the GPU to the processor.
 func (d *Device) Place(p *lowering.Program) {
 	beside := beside(p)
@@ -147,6 +153,7 @@ func (d *Device) Place(p *lowering.Program) {
 		}
 		l.Source = legend(p, l) + k.Generated()
 	}
+	estimate.Exchanges(p, links)
 }
 
 // kernel is the kernel of a launch, which may run beside exchanges.

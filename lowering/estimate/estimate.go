@@ -5,9 +5,11 @@ package estimate
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"fusec/graph"
+	"fusec/graph/trace"
 	"fusec/lowering"
 )
 
@@ -80,6 +82,32 @@ func Of(p *lowering.Program, m Machine) (s Step) {
 		}
 	}
 	return s
+}
+
+// The estimates of exchanges.
+const (
+	SentBytes    = "sent"
+	ExchangeTime = "exchange"
+)
+
+// Links is how fast values go between participants.
+type Links struct {
+	Rate    float64       // bytes a second that a participant sends
+	Latency time.Duration // of a message
+}
+
+// Exchanges adds to the estimates of each launch that waits for other participants what it sends and how long it takes, if
+// nothing else uses the links.
+func Exchanges(p *lowering.Program, l Links) {
+	for i := range p.Launches {
+		took, exchange := Launch(p, &p.Launches[i], Machine{Link: l.Rate, Latency: l.Latency})
+		if !exchange || p.Launches[i].Estimates.Get(SentBytes) > 0 {
+			continue
+		}
+		p.Launches[i].Estimates = append(p.Launches[i].Estimates,
+			trace.Measure{Name: SentBytes, Unit: "bytes", Value: float64(Sent(p, &p.Launches[i]))},
+			trace.Measure{Name: ExchangeTime, Unit: "µs", Value: math.Round(took.Seconds()*1e7) / 10})
+	}
 }
 
 // Launch predicts a launch, and reports whether it waits for other participants.

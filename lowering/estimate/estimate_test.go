@@ -65,3 +65,24 @@ func TestOf(t *testing.T) {
 		t.Error("a machine without links is accepted")
 	}
 }
+
+// TestExchanges tells of each exchange what it sends and how long it takes, once.
+func TestExchanges(t *testing.T) {
+	p := program(t, true)
+	for range 2 {
+		estimate.Exchanges(p, estimate.Links{Rate: 40e6, Latency: time.Millisecond})
+	}
+	n := 0
+	for _, l := range p.Launches {
+		if len(l.Estimates) == 0 {
+			continue
+		}
+		n++
+		if len(l.Estimates) != 2 || l.Estimates.Get(estimate.SentBytes) != 40000 || l.Estimates.Get(estimate.ExchangeTime) != 3000 {
+			t.Errorf("%v: %v", l.Node, l.Estimates)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d launches have estimates", n)
+	}
+}
